@@ -1,0 +1,132 @@
+package shaping
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rate is a link rate in bits per second. Rates count whole Ethernet frames
+// (14-byte header included, preamble and checksum not), as HTB does. Zero
+// means unlimited.
+type Rate int64
+
+// rateUnits are tc's suffixes (tc(8), "UNITS"), longest first so that
+// "mbit" is not read as "bit".
+var rateUnits = []struct {
+	suffix string
+	bits   float64
+}{
+	{"kibit", 1 << 10}, {"mibit", 1 << 20}, {"gibit", 1 << 30},
+	{"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}, {"tbit", 1e12},
+	{"kbps", 8e3}, {"mbps", 8e6}, {"gbps", 8e9}, {"tbps", 8e12},
+	{"bit", 1}, {"bps", 8},
+}
+
+// ParseRate reads a rate as tc(8) writes it: "100mbit", "1.5gbit", "20kbit",
+// and, as in tc, "mbps" for megabytes per second. A bare number is refused,
+// because tc and people disagree about its unit.
+func ParseRate(s string) (Rate, error) {
+	t := strings.ToLower(strings.TrimSpace(s))
+	if t == "unlimited" {
+		return 0, nil
+	}
+	for _, u := range rateUnits {
+		number, found := strings.CutSuffix(t, u.suffix)
+		if !found {
+			continue
+		}
+		v, err := parseNumber(number)
+		if err != nil {
+			break
+		}
+		bits := v * u.bits
+		if bits < 1000 || bits > 1e12 {
+			return 0, fmt.Errorf("rate %q is outside 1kbit to 1tbit", s)
+		}
+		return Rate(bits), nil
+	}
+	return 0, fmt.Errorf("rate %q is not a number with a unit: write it as tc does, for example 100mbit", s)
+}
+
+// parseNumber reads a plain decimal number; the forms that only
+// strconv.ParseFloat knows (hexadecimal, underscores, Inf, NaN) are refused.
+func parseNumber(s string) (float64, error) {
+	if s == "" || strings.Trim(s, "0123456789.") != "" {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.ParseFloat(s, 64)
+}
+
+// UnmarshalText makes a Rate readable from a scenario file.
+func (r *Rate) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRate(string(text))
+	return err
+}
+
+// MarshalText writes the rate so that ParseRate reads the same value back.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+func (r Rate) String() string {
+	switch {
+	case r == 0:
+		return "unlimited"
+	case r >= 1e9 && r%1e6 == 0:
+		return strconv.FormatFloat(float64(r)/1e9, 'f', -1, 64) + "gbit"
+	case r >= 1e6 && r%1e3 == 0:
+		return strconv.FormatFloat(float64(r)/1e6, 'f', -1, 64) + "mbit"
+	case r >= 1e3 && r%10 == 0:
+		return strconv.FormatFloat(float64(r)/1e3, 'f', -1, 64) + "kbit"
+	}
+	return strconv.FormatInt(int64(r), 10) + "bit"
+}
+
+// Duration is a time on the real network, never scenario time.
+type Duration time.Duration
+
+// UnmarshalText reads "25ms", "1.5s", "100us"; a bare number is refused.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(strings.TrimSpace(string(text)))
+	if err != nil {
+		return fmt.Errorf("duration %q is not a number with a unit: write for example 25ms", text)
+	}
+	if v < 0 {
+		return fmt.Errorf("duration %q is negative", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalText writes the duration as UnmarshalText reads it.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// Probability is a share of packets, 0 to 1.
+type Probability float64
+
+// UnmarshalText reads "0.1%" or a plain fraction such as "0.001".
+func (p *Probability) UnmarshalText(text []byte) error {
+	s := strings.TrimSpace(string(text))
+	number, percent := strings.CutSuffix(s, "%")
+	v, err := parseNumber(strings.TrimSpace(number))
+	if err != nil {
+		return fmt.Errorf("probability %q is not a percentage: write for example 0.1%%", s)
+	}
+	if percent {
+		v /= 100
+	}
+	if v > 1 {
+		return fmt.Errorf("probability %q is above 100%%", s)
+	}
+	*p = Probability(v)
+	return nil
+}
+
+// MarshalText writes the probability as UnmarshalText reads it.
+func (p Probability) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+func (p Probability) String() string {
+	return strconv.FormatFloat(float64(p)*100, 'g', -1, 64) + "%"
+}
