@@ -1,9 +1,9 @@
 package shaping
 
 import (
-	"net"
+	"fmt"
 	"net/netip"
-	"time"
+	"slices"
 )
 
 // Plan is the whole network to install, with every value resolved: plain
@@ -18,17 +18,78 @@ type Plan struct {
 
 // NodePlan is one node and its access link.
 type NodePlan struct {
-	Name     string           `json:"name"`
-	Addr     netip.Prefix     `json:"addr"`
-	MAC      net.HardwareAddr `json:"mac"`
-	RateUp   Rate             `json:"rate_up"`
-	RateDown Rate             `json:"rate_down"`
-	Queue    time.Duration    `json:"queue"`
+	Name     string       `json:"name"`
+	Addr     netip.Prefix `json:"addr"`
+	MAC      MAC          `json:"mac"`
+	RateUp   Rate         `json:"rate_up"`
+	RateDown Rate         `json:"rate_down"`
+	Queue    Duration     `json:"queue"`
 }
 
 // PathPlan is the path of one ordered pair of nodes.
 type PathPlan struct {
-	OneWayDelay time.Duration `json:"one_way_delay"`
-	Jitter      time.Duration `json:"jitter"`
-	Loss        float64       `json:"loss"`
+	OneWayDelay Duration    `json:"one_way_delay"`
+	Jitter      Duration    `json:"jitter"`
+	Loss        Probability `json:"loss"`
+}
+
+// Sizes in bytes that the kernel's side and the limits below agree on.
+const (
+	// MTU is the largest IP packet of a node.
+	MTU = 1500
+	// FrameSize is the largest Ethernet frame of a node, as rates count it.
+	FrameSize = MTU + 14
+	// MinQueueBytes is the least a queue holds: one UDP segmentation batch
+	// (65,507 bytes of payload in 48 frames, headers counted) fits whole,
+	// because a queue smaller than a batch drops all of it, every time.
+	MinQueueBytes = 68 << 10
+	// maxQueueBytes keeps limits inside the kernel's 32-bit counters.
+	maxQueueBytes = 1 << 30
+)
+
+// Index returns the position of the node of that name in Nodes, or -1.
+func (p *Plan) Index(name string) int {
+	return slices.IndexFunc(p.Nodes, func(n NodePlan) bool { return n.Name == name })
+}
+
+// QueueBytes is the limit, in bytes, of the queue that waits for the given
+// rate of the node: rate × Queue, but at least MinQueueBytes. It does not
+// apply to an unlimited rate, for which nothing waits.
+func (n NodePlan) QueueBytes(r Rate) int {
+	bytes := float64(r) / 8 * float64(n.Queue) / 1e9
+	return int(min(max(bytes, MinQueueBytes), maxQueueBytes))
+}
+
+// nodeAddr is the address of node k: 10.0.0.1 and up, without a gap, so that
+// the low bits of neighbours differ (the kernel's side classifies by them).
+func nodeAddr(k int) netip.Prefix {
+	host := uint16(k + 1)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(host >> 8), byte(host)}), 16)
+}
+
+// nodeMAC is the address of node k in the locally administered range.
+func nodeMAC(k int) MAC {
+	host := uint16(k + 1)
+	return MAC{0x02, 0x54, 0x42, 0x00, byte(host >> 8), byte(host)}
+}
+
+// maxNodes is what 10.0.0.0/16 holds, less its network and broadcast addresses.
+const maxNodes = 1<<16 - 2
+
+// checkName refuses names that cannot name a network interface everywhere.
+func checkName(name string) error {
+	const maxLen = 15 // IFNAMSIZ less the terminator
+	if name == "" || len(name) > maxLen {
+		return fmt.Errorf("node name %q must have 1 to %d characters, because it names a network interface", name, maxLen)
+	}
+	for i, c := range []byte(name) {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '-' && c != '_') {
+			return fmt.Errorf("node name %q may hold letters, digits, - and _ only, and starts with a letter or digit", name)
+		}
+	}
+	if name == "lo" || name == "all" || name == "default" {
+		return fmt.Errorf("node name %q is reserved by the kernel", name)
+	}
+	return nil
 }

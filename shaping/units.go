@@ -2,6 +2,7 @@ package shaping
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ func ParseRate(s string) (Rate, error) {
 		if err != nil {
 			break
 		}
-		bits := v * u.bits
+		bits := math.Round(v * u.bits) // 1.001gbit is not exact in binary
 		if bits < 1000 || bits > 1e12 {
 			return 0, fmt.Errorf("rate %q is outside 1kbit to 1tbit", s)
 		}
@@ -128,5 +129,11 @@ func (p *Probability) UnmarshalText(text []byte) error {
 func (p Probability) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 func (p Probability) String() string {
-	return strconv.FormatFloat(float64(p)*100, 'g', -1, 64) + "%"
+	fraction := strconv.FormatFloat(float64(p), 'f', -1, 64)
+	percent := strconv.FormatFloat(float64(p)*100, 'f', -1, 64) + "%"
+	var back Probability
+	if err := back.UnmarshalText([]byte(percent)); err != nil || back != p || len(percent) > len(fraction)+3 {
+		return fraction // shorter, or the only one that reads back the same
+	}
+	return percent
 }

@@ -1,0 +1,108 @@
+package shaping_test
+
+import (
+	"encoding"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"testbed/shaping"
+)
+
+func TestParseRate(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want shaping.Rate
+	}{
+		{"100mbit", 100e6}, {"1.5gbit", 1500e6}, {"20kbit", 20e3}, {" 10 MBit", 0},
+		{"12mbps", 96e6}, {"1mibit", 1 << 20}, {"1.001gbit", 1001e6}, {"9600bit", 9600},
+		{"unlimited", 0},
+	} {
+		got, err := shaping.ParseRate(c.in)
+		if c.in == " 10 MBit" { // a blank between number and unit is not tc's form
+			if err == nil {
+				t.Errorf("ParseRate(%q) = %v, want an error", c.in, got)
+			}
+			continue
+		}
+		if err != nil || got != c.want {
+			t.Errorf("ParseRate(%q) = %v, %v; want %v", c.in, got, err, c.want)
+		}
+	}
+	for _, in := range []string{"", "100", "mbit", "-1mbit", "1e3mbit", "0x10mbit", "NaNmbit", "Infgbit", "1.2.3mbit", "2tbit", "1bit", "10mbits"} {
+		if got, err := shaping.ParseRate(in); err == nil {
+			t.Errorf("ParseRate(%q) = %v, want an error", in, got)
+		}
+	}
+}
+
+// text is what every unit offers to a scenario file.
+type text[T any] interface {
+	*T
+	encoding.TextUnmarshaler
+}
+
+func readsBack[T interface {
+	comparable
+	encoding.TextMarshaler
+}, P text[T]](t interface{ Fatalf(string, ...any) }, v T) {
+	written, err := v.MarshalText()
+	if err != nil {
+		t.Fatalf("%v: %v", v, err)
+	}
+	var got T
+	if err := P(&got).UnmarshalText(written); err != nil || got != v {
+		t.Fatalf("%v is written %q and read back as %v, %v", v, written, got, err)
+	}
+}
+
+func TestUnitsReadBackWhatTheyWrite(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		readsBack(t, shaping.Rate(rapid.Int64Range(1000, 1e12).Draw(t, "bits")))
+		readsBack(t, shaping.Rate(rapid.Int64Range(1, 1e6).Draw(t, "mbit")*1e6))
+		readsBack(t, shaping.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ns")))
+		readsBack(t, shaping.Probability(rapid.Float64Range(0, 1).Draw(t, "p")))
+		readsBack(t, shaping.Probability(float64(rapid.IntRange(0, 10000).Draw(t, "basis points"))/10000))
+		readsBack(t, shaping.MAC(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "mac")))
+	})
+}
+
+func TestProbabilityIsWrittenForPeople(t *testing.T) {
+	for p, want := range map[shaping.Probability]string{0: "0%", 0.001: "0.1%", 0.07: "0.07", 1: "100%", 0.5: "50%"} {
+		if got := p.String(); got != want {
+			t.Errorf("Probability(%v) = %q, want %q", float64(p), got, want)
+		}
+	}
+	for _, in := range []string{"", "%", "101%", "1.5", "-1%", "NaN", "1e-3"} {
+		var p shaping.Probability
+		if err := p.UnmarshalText([]byte(in)); err == nil {
+			t.Errorf("probability %q was read as %v, want an error", in, p)
+		}
+	}
+}
+
+// FuzzUnits: whatever a file holds, a value that is accepted is written in a
+// form that reads back as the same value.
+func FuzzUnits(f *testing.F) {
+	for _, s := range []string{"100mbit", "1.5gbit", "0.30000000000000004%", "25ms", "1e9", "unlimited", "02:54:42:00:00:01"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if v, err := shaping.ParseRate(s); err == nil {
+			readsBack(t, v)
+		}
+		var d shaping.Duration
+		if d.UnmarshalText([]byte(s)) == nil {
+			readsBack(t, d)
+		}
+		var p shaping.Probability
+		if p.UnmarshalText([]byte(s)) == nil {
+			readsBack(t, p)
+		}
+		var m shaping.MAC
+		if m.UnmarshalText([]byte(s)) == nil {
+			readsBack(t, m)
+		}
+	})
+}
