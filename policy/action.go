@@ -1,0 +1,188 @@
+package policy
+
+// Action is something the driver of a Machine has to do or to record. Every
+// action carries the reason for it: the numbers it was decided on.
+type Action interface {
+	// Why returns the reason of the action.
+	Why() Reason
+}
+
+type (
+	// Admit makes a worker a member.
+	Admit struct {
+		ID    ID
+		Round int
+		Reason
+	}
+	// Reject refuses a worker that asked to join.
+	Reject struct {
+		ID ID
+		Reason
+	}
+	// StartRound has these members begin the inner steps of the round. Those
+	// that took part in the round before apply its outcome first.
+	StartRound struct {
+		Round int
+		IDs   []ID
+		Reason
+	}
+	// Arrived records an arrival. Offset counts from the first arrival of the
+	// round; Late says that the round had closed or was another one.
+	Arrived struct {
+		ID     ID
+		Round  int
+		Offset Time
+		Late   bool
+		Reason
+	}
+	// ArmDeadline records the deadline of the running round.
+	ArmDeadline struct {
+		Round int
+		At    Time
+		Reason
+	}
+	// Close ends the collection of arrivals.
+	Close struct {
+		Round        int
+		Participants []ID
+		Late         []ID
+		Reason
+	}
+	// Reduce has the participants all-reduce in this ring order. Epoch numbers
+	// the attempts within the run.
+	Reduce struct {
+		Round        int
+		Epoch        int
+		Participants []ID
+		Reason
+	}
+	// Abort has everybody drop a reduction; its inputs are kept.
+	Abort struct {
+		Round        int
+		Epoch        int
+		Participants []ID
+		Reason
+	}
+	// OuterStep records that the outcome of the round is final: every
+	// participant holds it.
+	OuterStep struct {
+		Round        int
+		Epoch        int
+		Participants []ID
+		Reason
+	}
+	// HeartbeatMiss records that a member has been silent.
+	HeartbeatMiss struct {
+		ID    ID
+		Round int
+		Reason
+	}
+	// Sideline leaves a member out of this round.
+	Sideline struct {
+		ID    ID
+		Round int
+		Reason
+	}
+	// Rejoin records that a sidelined member arrived on time again.
+	Rejoin struct {
+		ID    ID
+		Round int
+		Reason
+	}
+	// Evict removes a member for the rest of the run.
+	Evict struct {
+		ID    ID
+		Round int
+		Reason
+	}
+	// Fetch has a member get the outer state after OuterSteps outer steps, or
+	// a newer one, from a peer. It drops whatever round it was working on.
+	Fetch struct {
+		ID         ID
+		From       ID
+		Round      int
+		OuterSteps int
+		Reason
+	}
+	// Fetched records that a member holds a fetched state.
+	Fetched struct {
+		ID    ID
+		Round int
+		Reason
+	}
+	// WakeAt asks for a Timer event at this time. It replaces the one asked
+	// for before.
+	WakeAt struct {
+		At Time
+		Reason
+	}
+	// Finish ends the run.
+	Finish struct {
+		Complete bool
+		Reason
+	}
+)
+
+// Rule names the rule that led to an action.
+type Rule string
+
+// The rules. An eviction's rule is the cause of the eviction.
+const (
+	RuleStart        Rule = "start"         // the run begins
+	RuleJoin         Rule = "join"          // a worker asked to join
+	RuleRejoinDenied Rule = "was_member"    // it is, or was once, a member
+	RuleState        Rule = "state_fetched" // it holds the current state
+	RuleResync       Rule = "resync"        // it missed an outer step
+	RuleStaleFetch   Rule = "stale_fetch"   // what it fetched is out of date by now
+	RuleFetchFailed  Rule = "fetch_failed"  // its donor did not deliver
+	RuleNextRound    Rule = "next_round"    // the round before is done
+	RuleAllArrived   Rule = "all_arrived"   // nobody is missing
+	RuleDeadline     Rule = "deadline"      // the deadline came, with a quorum
+	RuleQuorum       Rule = "quorum"        // the quorum came, after the deadline
+	RuleLate         Rule = "late"          // not there when the round closed
+	RuleOnTime       Rule = "on_time"       // there before the round closed
+	RuleHeartbeat    Rule = "heartbeat"     // silent for too long
+	RuleStraggler    Rule = "straggler"     // missed too many rounds in a row
+	RuleLeave        Rule = "leave"         // left of its own accord
+	RuleLost         Rule = "lost"          // a participant is gone
+	RuleReduceFailed Rule = "reduce_failed" // a participant gave up
+	RuleReduced      Rule = "reduced"       // every participant holds the outcome
+	RuleTarget       Rule = "target"        // all outer steps are done
+	RuleStateLost    Rule = "state_lost"    // nobody holds the outer state any more
+	RuleTimer        Rule = "timer"         // the next thing that is due
+)
+
+// Reason is the rule behind an action and the numbers it was decided on.
+// Numbers that the rule does not look at are zero.
+type Reason struct {
+	Rule Rule `json:"rule"`
+	// Members, Arrived and Needed count workers; Needed is the quorum.
+	Members int `json:"members,omitempty"`
+	Arrived int `json:"arrived,omitempty"`
+	Needed  int `json:"needed,omitempty"`
+	// Misses counts consecutive missed rounds or heartbeats, Limit is how many
+	// are tolerated.
+	Misses int `json:"misses,omitempty"`
+	Limit  int `json:"limit,omitempty"`
+	// Silent is the time since the last heartbeat.
+	Silent Time `json:"silent_us,omitempty"`
+	// Lost is the worker whose loss, failure or request led to the action.
+	Lost *ID `json:"worker,omitempty"`
+	// Deadline is how the deadline of the round was computed.
+	Deadline *Deadline `json:"deadline,omitempty"`
+}
+
+// Why returns the reason itself, for the actions that embed it.
+func (r Reason) Why() Reason { return r }
+
+// Deadline is a deadline with the numbers behind it:
+// Offset = max(MinSlack, Median + K·MAD), At = first arrival + Offset.
+type Deadline struct {
+	Median   Time    `json:"median_us"`
+	MAD      Time    `json:"mad_us"`
+	K        float64 `json:"k"`
+	MinSlack Time    `json:"min_slack_us"`
+	Samples  int     `json:"samples"`
+	Offset   Time    `json:"offset_us"`
+	At       Time    `json:"at_us"`
+}

@@ -1,0 +1,109 @@
+// Package policy decides who takes part in a round of distributed training.
+//
+// It holds the coordinator's state machine (membership, heartbeats, rounds)
+// and the two strategies in it: the baseline, which waits for every member,
+// and the straggler strategy, which closes a round at an adaptive deadline.
+//
+// The package is pure: it reads no clock, does no I/O, starts no goroutine and
+// uses no randomness. The simulator and the real coordinator drive the same
+// Machine, so a difference between their runs is a statement about networks
+// and never about two versions of the rules. The same events at the same times
+// always give the same actions.
+package policy
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Time is scenario time in microseconds since the start of the run.
+type Time int64
+
+// ID names a worker.
+type ID int
+
+// Config is what a Machine needs to know. The zero value is not valid.
+type Config struct {
+	// HeartbeatPeriod is the time between two checks for silent members. The
+	// checks lie on the global grid of its multiples.
+	HeartbeatPeriod Time
+	// HeartbeatMissThreshold evicts a member that has been silent for
+	// HeartbeatPeriod × HeartbeatMissThreshold. Raising it makes false
+	// evictions rarer and the detection of a crash slower.
+	HeartbeatMissThreshold int
+	// TargetOuterSteps is the number of rounds after which the run is done.
+	TargetOuterSteps int
+	// Straggler selects the straggler strategy; nil is the baseline.
+	Straggler *Straggler
+}
+
+// Straggler holds the parameters of the straggler strategy.
+//
+// The deadline of a round lies max(MinSlack, median + K·MAD) after its first
+// arrival; median and MAD are taken over the arrival offsets in the window.
+type Straggler struct {
+	// Quorum is the fraction of the members, in (0, 1], that must have arrived
+	// before a round may close without the others: ⌈Quorum × members⌉.
+	Quorum float64 `yaml:"quorum" json:"quorum"`
+	// K is the number of median absolute deviations of tolerance. Raising it
+	// waits longer for workers whose times vary.
+	K float64 `yaml:"k" json:"k"`
+	// Window is the number of arrival offsets to look back on. Rounds are kept
+	// or forgotten whole, because the last offsets of a round are its slowest.
+	Window int `yaml:"window" json:"window"`
+	// MinHistory is the number of closed rounds before the first deadline.
+	MinHistory int `yaml:"min_history" json:"min_history"`
+	// MinSlack is the least time between the first arrival and the deadline.
+	MinSlack Time `yaml:"min_slack" json:"min_slack"`
+	// SidelineLimit is the number of consecutive rounds a member may miss; the
+	// next one evicts it.
+	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit"`
+}
+
+// DefaultStraggler returns the parameters under which the published scenario
+// comes out exactly as published.
+func DefaultStraggler() Straggler {
+	return Straggler{Quorum: 0.75, K: 3, Window: 32, MinHistory: 1, MinSlack: 1, SidelineLimit: 2}
+}
+
+// Validate reports the first parameter out of range as a *FieldError.
+func (s Straggler) Validate() error {
+	bad := func(field, mend string) error { return &FieldError{Field: field, Mend: mend} }
+	switch {
+	case !(s.Quorum > 0 && s.Quorum <= 1):
+		return bad("quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", s.Quorum))
+	case !(s.K >= 0 && s.K <= 1000):
+		return bad("k", fmt.Sprintf("is %v; it must lie in [0, 1000]", s.K))
+	case s.Window < 1:
+		return bad("window", fmt.Sprintf("is %d; it must be at least 1", s.Window))
+	case s.MinHistory < 1:
+		return bad("min_history", fmt.Sprintf("is %d; it must be at least 1", s.MinHistory))
+	case s.MinSlack < 0:
+		return bad("min_slack", fmt.Sprintf("is %d; it must not be negative", s.MinSlack))
+	case s.SidelineLimit < 0:
+		return bad("sideline_limit", fmt.Sprintf("is %d; it must not be negative", s.SidelineLimit))
+	}
+	return nil
+}
+
+// FieldError says which parameter is wrong and how to mend it.
+type FieldError struct{ Field, Mend string }
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Mend }
+
+func (c Config) validate() error {
+	switch {
+	case c.HeartbeatPeriod < 1:
+		return errors.New("policy: the heartbeat period must be at least 1 µs")
+	case c.HeartbeatMissThreshold < 1:
+		return errors.New("policy: the heartbeat miss threshold must be at least 1")
+	case c.TargetOuterSteps < 1:
+		return errors.New("policy: the number of outer steps must be at least 1")
+	}
+	if c.Straggler != nil {
+		if err := c.Straggler.Validate(); err != nil {
+			return fmt.Errorf("policy: straggler: %w", err)
+		}
+	}
+	return nil
+}

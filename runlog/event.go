@@ -1,0 +1,146 @@
+// Package runlog is the record of a run: typed events, the same in every
+// world, their JSON-lines form, the summary computed from them, and the run
+// directory that holds it all.
+package runlog
+
+import (
+	"strconv"
+
+	"testbed/policy"
+)
+
+// Schema is the version of the record's format.
+const Schema = 1
+
+// Type names what happened.
+type Type string
+
+// The types of events.
+const (
+	RunStart      Type = "run_start"
+	Join          Type = "join"
+	Step          Type = "step" // a worker has completed an inner step
+	Arrive        Type = "arrive"
+	DeadlineSet   Type = "deadline"
+	RoundClose    Type = "round_close"
+	ReduceStart   Type = "reduce_start"
+	ReduceAbort   Type = "reduce_abort"
+	ReduceDone    Type = "reduce_done"
+	OuterStep     Type = "outer_step"
+	HeartbeatMiss Type = "heartbeat_miss"
+	Sideline      Type = "sideline"
+	Rejoin        Type = "rejoin"
+	Evict         Type = "evict"
+	Crash         Type = "crash"
+	Leave         Type = "leave"
+	Slow          Type = "slow"
+	Restore       Type = "restore"
+	Partition     Type = "partition"
+	Heal          Type = "heal"
+	FetchStart    Type = "fetch_start"
+	FetchDone     Type = "fetch_done"
+	Reject        Type = "reject"
+	Horizon       Type = "horizon"
+	RunEnd        Type = "run_end"
+)
+
+// Event is one line of the record. Fields that a type does not use are absent.
+type Event struct {
+	// T is scenario time since the start of the run.
+	T    policy.Time `json:"t_us"`
+	Type Type        `json:"type"`
+	// Node is the worker concerned ("w3"), or absent for the run as a whole.
+	Node  string `json:"node,omitempty"`
+	Round int    `json:"round,omitempty"`
+	Epoch int    `json:"epoch,omitempty"`
+	// Step counts the inner steps of a round from 1.
+	Step int `json:"step,omitempty"`
+	// Duration is how long the step, reduction or fetch that ended took.
+	Duration policy.Time `json:"duration_us,omitempty"`
+	// Offset counts from the first arrival of the round.
+	Offset       *policy.Time `json:"offset_us,omitempty"`
+	Late         bool         `json:"late,omitempty"`
+	At           policy.Time  `json:"at_us,omitempty"`
+	Participants []policy.ID  `json:"participants,omitempty"`
+	Missing      []policy.ID  `json:"missing,omitempty"`
+	IDs          []policy.ID  `json:"ids,omitempty"`
+	From         string       `json:"from,omitempty"`
+	Factor       float64      `json:"factor,omitempty"`
+	// BytesSent is what all participants wrote to the ring's streams.
+	BytesSent int64 `json:"bytes_sent,omitempty"`
+	// Hash is that of the bytes that all participants agree on; Identical
+	// says whether they do.
+	Hash      string `json:"hash,omitempty"`
+	Identical *bool  `json:"identical,omitempty"`
+	Complete  *bool  `json:"complete,omitempty"`
+	// ClockError bounds the error of T in events that a worker has timed.
+	ClockError policy.Time `json:"clock_error_us,omitempty"`
+	// Loss is the mean squared distance of the outer parameters from the
+	// optimum of the synthetic objective.
+	Loss   *float64       `json:"loss,omitempty"`
+	Run    *Run           `json:"run,omitempty"`
+	Reason *policy.Reason `json:"reason,omitempty"`
+}
+
+// Run describes the run; it comes with its first event.
+type Run struct {
+	Schema    int     `json:"schema"`
+	Scenario  string  `json:"scenario"`
+	Policy    string  `json:"policy"`
+	World     string  `json:"world"` // sim or real
+	Links     string  `json:"links"` // none, user or netem
+	Seed      uint64  `json:"seed"`
+	TimeScale float64 `json:"time_scale"`
+}
+
+// The worlds.
+const (
+	Sim  = "sim"
+	Real = "real"
+)
+
+func node(id policy.ID) string { return "w" + strconv.Itoa(int(id)) }
+
+// FromAction returns the record of an action of the policy machine, or false
+// for an action that leaves none.
+func FromAction(now policy.Time, a policy.Action) (Event, bool) {
+	why := a.Why()
+	e := Event{T: now, Reason: &why}
+	switch a := a.(type) {
+	case policy.Admit:
+		e.Type, e.Node, e.Round = Join, node(a.ID), a.Round
+	case policy.Reject:
+		e.Type, e.Node = Reject, node(a.ID)
+	case policy.Arrived:
+		offset := a.Offset
+		e.Type, e.Node, e.Round, e.Offset, e.Late = Arrive, node(a.ID), a.Round, &offset, a.Late
+	case policy.ArmDeadline:
+		e.Type, e.Round, e.At = DeadlineSet, a.Round, a.At
+	case policy.Close:
+		e.Type, e.Round, e.Participants, e.Missing = RoundClose, a.Round, a.Participants, a.Late
+	case policy.Reduce:
+		e.Type, e.Round, e.Epoch, e.Participants = ReduceStart, a.Round, a.Epoch, a.Participants
+	case policy.Abort:
+		e.Type, e.Round, e.Epoch, e.Participants = ReduceAbort, a.Round, a.Epoch, a.Participants
+	case policy.OuterStep:
+		e.Type, e.Round, e.Epoch, e.Participants = OuterStep, a.Round, a.Epoch, a.Participants
+	case policy.HeartbeatMiss:
+		e.Type, e.Node, e.Round = HeartbeatMiss, node(a.ID), a.Round
+	case policy.Sideline:
+		e.Type, e.Node, e.Round = Sideline, node(a.ID), a.Round
+	case policy.Rejoin:
+		e.Type, e.Node, e.Round = Rejoin, node(a.ID), a.Round
+	case policy.Evict:
+		e.Type, e.Node, e.Round = Evict, node(a.ID), a.Round
+	case policy.Fetch:
+		e.Type, e.Node, e.Round, e.From = FetchStart, node(a.ID), a.Round, node(a.From)
+	case policy.Fetched:
+		e.Type, e.Node, e.Round = FetchDone, node(a.ID), a.Round
+	case policy.Finish:
+		complete := a.Complete
+		e.Type, e.Complete = RunEnd, &complete
+	default: // StartRound shows as the steps that follow; WakeAt is internal
+		return Event{}, false
+	}
+	return e, true
+}

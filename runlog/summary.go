@@ -1,0 +1,187 @@
+package runlog
+
+import (
+	"strconv"
+	"strings"
+
+	"testbed/policy"
+)
+
+// Summary is the result of a run, simulated or real. Times are scenario time
+// in microseconds.
+type Summary struct {
+	Scenario  string  `json:"scenario"`
+	Policy    string  `json:"policy"`
+	World     string  `json:"world"`
+	Links     string  `json:"links"`
+	Seed      uint64  `json:"seed"`
+	TimeScale float64 `json:"time_scale"`
+	// Complete says that all outer steps were done before the horizon.
+	Complete bool `json:"complete"`
+	// WallClock is the time of the last outer step.
+	WallClock  policy.Time `json:"wall_clock_us"`
+	OuterSteps int         `json:"outer_steps"`
+	// ComputeFraction is the time of completed inner steps, also of those
+	// whose outcome was discarded, divided by the membership time: the sum
+	// over workers of the time in which they were members.
+	ComputeFraction float64 `json:"compute_fraction"`
+	// BarrierWaitFraction is the time from a participant's arrival to the
+	// close of its round, summed, divided by the membership time.
+	BarrierWaitFraction float64 `json:"barrier_wait_fraction"`
+	// ChurnLikeUtilization reconstructs the utilisation that churn publishes;
+	// it fits the published figures but may not be their definition. Simulated
+	// runs only.
+	ChurnLikeUtilization *float64 `json:"churn_like_utilization,omitempty"`
+	// JoinerStall is how long late joiners waited for the outer state.
+	JoinerStall policy.Time  `json:"joiner_stall_us"`
+	Sidelined   []Membership `json:"sidelined"`
+	Evicted     []Membership `json:"evicted"`
+	Rejoined    []Membership `json:"rejoined"`
+	Rounds      []Round      `json:"rounds"`
+	// BitIdentical says that in every round every participant ended with the
+	// same bytes. It is absent where no bytes moved.
+	BitIdentical *bool    `json:"bit_identical"`
+	Fidelity     Fidelity `json:"fidelity"`
+	Dir          string   `json:"dir"`
+}
+
+// Membership is a change of a worker's standing.
+type Membership struct {
+	Round int       `json:"round"`
+	ID    policy.ID `json:"id"`
+	// Reason is given for evictions: heartbeat, straggler or leave.
+	Reason policy.Rule `json:"reason,omitempty"`
+}
+
+// Round is one completed round.
+type Round struct {
+	Round        int         `json:"round"`
+	Start        policy.Time `json:"start_us"`
+	Close        policy.Time `json:"close_us"`
+	End          policy.Time `json:"end_us"`
+	Participants []policy.ID `json:"participants"`
+	Late         []policy.ID `json:"late"`
+	// Reduce is how long the slowest participant's all-reduce took.
+	Reduce    policy.Time `json:"reduce_us"`
+	BytesSent int64       `json:"bytes_sent"`
+	Hash      string      `json:"hash,omitempty"`
+}
+
+// Fidelity says whether the emulation was what it claimed to be.
+type Fidelity struct {
+	Verdict string   `json:"verdict"`
+	Reasons []string `json:"reasons"`
+}
+
+// Summarizer computes a Summary from the events of a run, one by one.
+type Summarizer struct {
+	sum          Summary
+	current      Round
+	since        map[string]policy.Time // join time of the present members
+	arrivals     map[string]policy.Time // of the running round
+	fetching     map[string]policy.Time // start of a joiner's fetch
+	member, busy policy.Time            // completed spans
+	wait         policy.Time
+	last         policy.Time
+	started      bool
+}
+
+// NewSummarizer returns a Summarizer that has seen no event.
+func NewSummarizer() *Summarizer {
+	return &Summarizer{
+		sum: Summary{
+			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Rounds: []Round{},
+			Fidelity: Fidelity{Reasons: []string{}},
+		},
+		since:    map[string]policy.Time{},
+		arrivals: map[string]policy.Time{},
+		fetching: map[string]policy.Time{},
+	}
+}
+
+// Add takes the next event.
+func (s *Summarizer) Add(e Event) {
+	s.last = max(s.last, e.T)
+	switch e.Type {
+	case RunStart:
+		if r := e.Run; r != nil {
+			s.sum.Scenario, s.sum.Policy, s.sum.World, s.sum.Links = r.Scenario, r.Policy, r.World, r.Links
+			s.sum.Seed, s.sum.TimeScale = r.Seed, r.TimeScale
+		}
+	case Join:
+		if !s.started {
+			s.started, s.current = true, Round{Round: 1, Start: e.T}
+		}
+		s.since[e.Node] = e.T
+	case Step:
+		s.busy += e.Duration
+	case Arrive:
+		if !e.Late {
+			s.arrivals[e.Node] = e.T
+		}
+	case RoundClose:
+		s.current.Close, s.current.Participants, s.current.Late = e.T, e.Participants, e.Missing
+		for _, id := range e.Participants {
+			s.wait += e.T - s.arrivals[node(id)]
+		}
+		clear(s.arrivals)
+	case ReduceDone:
+		s.current.Reduce, s.current.BytesSent, s.current.Hash = e.Duration, e.BytesSent, e.Hash
+		if e.Identical != nil {
+			same := *e.Identical && (s.sum.BitIdentical == nil || *s.sum.BitIdentical)
+			s.sum.BitIdentical = &same
+		}
+	case OuterStep:
+		// A member evicted during the reduction is not among them any more.
+		s.current.Participants, s.current.End = e.Participants, e.T
+		if s.current.Late == nil {
+			s.current.Late = []policy.ID{}
+		}
+		s.sum.Rounds = append(s.sum.Rounds, s.current)
+		s.sum.OuterSteps, s.sum.WallClock = e.Round, e.T
+		s.current = Round{Round: e.Round + 1, Start: e.T}
+	case Sideline:
+		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
+	case Rejoin:
+		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
+	case Evict:
+		s.sum.Evicted = append(s.sum.Evicted, membership(e, e.Reason.Rule))
+		s.member += e.T - s.since[e.Node]
+		delete(s.since, e.Node)
+		delete(s.fetching, e.Node)
+	case FetchStart:
+		if _, running := s.fetching[e.Node]; !running && e.Reason.Rule == policy.RuleJoin {
+			s.fetching[e.Node] = e.T
+		}
+	case FetchDone:
+		if start, ok := s.fetching[e.Node]; ok {
+			s.sum.JoinerStall += e.T - start
+			delete(s.fetching, e.Node)
+		}
+	case RunEnd:
+		s.sum.Complete = e.Complete != nil && *e.Complete
+	}
+}
+
+// Summary returns the result as of the last event.
+func (s *Summarizer) Summary() Summary {
+	sum := s.sum
+	end := s.last
+	if sum.Complete {
+		end = sum.WallClock
+	}
+	member := s.member
+	for _, since := range s.since {
+		member += max(0, end-since)
+	}
+	if member > 0 {
+		sum.ComputeFraction = float64(s.busy) / float64(member)
+		sum.BarrierWaitFraction = float64(s.wait) / float64(member)
+	}
+	return sum
+}
+
+func membership(e Event, why policy.Rule) Membership {
+	id, _ := strconv.Atoi(strings.TrimPrefix(e.Node, "w")) // written by node
+	return Membership{Round: e.Round, ID: policy.ID(id), Reason: why}
+}

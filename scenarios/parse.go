@@ -1,0 +1,300 @@
+package scenarios
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"testbed/policy"
+)
+
+// maxFileBytes bounds a scenario file.
+const maxFileBytes = 4 << 20
+
+// Parse reads and validates a scenario. The file name is used in errors and
+// for the scenario's name. Every error is an *Error.
+func Parse(file string, data []byte) (*Scenario, error) {
+	p := parser{file: file}
+	if len(data) > maxFileBytes {
+		return nil, p.fail("", fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), maxFileBytes))
+	}
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	var doc yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, p.fail("", "the file is empty; `testbed list` names scenarios to start from")
+	case err != nil:
+		return nil, p.yamlError(err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, p.fail("", "the file holds more than one document; keep one scenario per file")
+	}
+	p.root = doc.Content[0]
+	s := &Scenario{
+		Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
+		Policy: Policies{Straggler: policy.DefaultStraggler()},
+		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, MinSlack: DefaultMinSlack},
+	}
+	if err := p.shape(p.root, reflect.TypeOf(*s), ""); err != nil {
+		return nil, err
+	}
+	if err := p.root.Decode(s); err != nil {
+		return nil, p.yamlError(err)
+	}
+	if err := p.validate(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+type parser struct {
+	file string
+	root *yaml.Node
+}
+
+// fail makes an error about a field, with its line looked up in the file.
+func (p *parser) fail(field, problem string) error {
+	return &Error{File: p.file, Line: p.line(field), Field: field, Problem: problem}
+}
+
+var yamlLine = regexp.MustCompile(`(?s)^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): (.*)$`)
+
+// yamlError turns an error of the YAML library into one of ours.
+func (p *parser) yamlError(err error) error {
+	text := err.Error()
+	var typeErr *yaml.TypeError
+	if errors.As(err, &typeErr) {
+		text = typeErr.Errors[0]
+	}
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		line, _ := strconv.Atoi(m[1])
+		return &Error{File: p.file, Line: line, Problem: m[2]}
+	}
+	return &Error{File: p.file, Problem: strings.TrimPrefix(text, "yaml: ")}
+}
+
+var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// shape walks the document beside the Go type that it is to fill and reports
+// the first unknown, repeated or missing field and the first value of the
+// wrong kind.
+func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
+	at := func(n *yaml.Node, path, problem string) error {
+		return &Error{File: p.file, Line: n.Line, Field: path, Problem: problem}
+	}
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		return at(n, path, "anchors and aliases are not read; write the value out")
+	}
+	if n.Tag == "!!null" && t.Kind() != reflect.Struct {
+		return at(n, path, "has no value; give one or remove the field")
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if reflect.PointerTo(t).Implements(textUnmarshaler) {
+		if n.Kind != yaml.ScalarNode {
+			return at(n, path, "must be a single value such as \"10ms\" or \"100mbit\"")
+		}
+		v := reflect.New(t).Interface().(encoding.TextUnmarshaler)
+		if err := v.UnmarshalText([]byte(n.Value)); err != nil {
+			return at(n, path, err.Error())
+		}
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		if n.Tag == "!!null" && path != "" {
+			return nil // an empty section is all defaults
+		}
+		if n.Kind != yaml.MappingNode {
+			return at(n, path, "must be an object with the fields "+strings.Join(fieldNames(t), ", "))
+		}
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			field := join(path, key.Value)
+			ft, ok := fieldType(t, key.Value)
+			if !ok {
+				return at(key, field, "unknown field; "+known(t, key.Value))
+			}
+			if seen[key.Value] {
+				return at(key, field, "given twice; keep one")
+			}
+			seen[key.Value] = true
+			if err := p.shape(value, ft, field); err != nil {
+				return err
+			}
+		}
+		for f := range t.Fields() {
+			if name := yamlName(f); f.Tag.Get("need") != "" && !seen[name] {
+				return at(n, join(path, name), "is missing; add it")
+			}
+		}
+	case reflect.Slice:
+		if n.Kind != yaml.SequenceNode {
+			return at(n, path, "must be a list")
+		}
+		for i, c := range n.Content {
+			if err := p.shape(c, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		if n.Kind != yaml.MappingNode {
+			return at(n, path, "must be an object")
+		}
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i].Value
+			if seen[key] {
+				return at(n.Content[i], join(path, key), "given twice; keep one")
+			}
+			seen[key] = true
+			if err := p.shape(n.Content[i+1], t.Elem(), join(path, key)); err != nil {
+				return err
+			}
+		}
+	default:
+		if n.Kind != yaml.ScalarNode {
+			return at(n, path, "must be a single "+kindName(t))
+		}
+		// A pointer to a fresh value decides whether the scalar fits.
+		if err := n.Decode(reflect.New(t).Interface()); err != nil {
+			return at(n, path, fmt.Sprintf("%q is not a %s", n.Value, kindName(t)))
+		}
+		if t.Kind() != reflect.String && n.Tag == "!!str" {
+			return at(n, path, fmt.Sprintf("%q is text; write the %s without quotes", n.Value, kindName(t)))
+		}
+	}
+	return nil
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Float64:
+		return "number"
+	case reflect.Uint64:
+		return "whole number from 0"
+	case reflect.String:
+		return "text"
+	}
+	return "whole number"
+}
+
+func yamlName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return name
+}
+
+// fieldType finds a field by its name in the file, also in inlined structs.
+func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
+	for f := range t.Fields() {
+		if f.Anonymous && strings.HasSuffix(f.Tag.Get("yaml"), ",inline") {
+			if ft, ok := fieldType(f.Type, name); ok {
+				return ft, true
+			}
+			continue
+		}
+		if n := yamlName(f); n == name && n != "-" {
+			return f.Type, true
+		}
+	}
+	return nil, false
+}
+
+func fieldNames(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		switch n := yamlName(f); {
+		case f.Anonymous:
+			names = append(names, fieldNames(f.Type)...)
+		case n != "-":
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// known tells what could have been meant by an unknown field.
+func known(t reflect.Type, name string) string {
+	names := fieldNames(t)
+	if len(names) == 0 {
+		return "there are no fields here"
+	}
+	best, distance := "", 3
+	for _, n := range names {
+		if d := editDistance(n, strings.ToLower(name)); d < distance {
+			best, distance = n, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("did you mean %s?", best)
+	}
+	return "the fields here are " + strings.Join(names, ", ")
+}
+
+// editDistance is Levenshtein's.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// line looks up the line of a field path such as injects[0].id. A field that
+// is not in the file has the line of the closest one around it.
+func (p *parser) line(path string) int {
+	n := p.root
+	if n == nil {
+		return 0
+	}
+	line := n.Line
+	for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		var next *yaml.Node
+		switch n.Kind {
+		case yaml.MappingNode:
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				if n.Content[i].Value == part {
+					line, next = n.Content[i].Line, n.Content[i+1]
+				}
+			}
+		case yaml.SequenceNode:
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(n.Content) {
+				next = n.Content[i]
+				line = next.Line
+			}
+		}
+		if next == nil {
+			break
+		}
+		n = next
+	}
+	return line
+}

@@ -1,0 +1,188 @@
+// Package scenarios is the scenario language: what a run is, how it is read
+// from a file, and the embedded library. It does not know who plays a scenario.
+//
+// A scenario is JSON or YAML. The top level has exactly the shape of churn's
+// scenario files; what this project adds lives in the sections `policy` and
+// `real`, and in `description`.
+package scenarios
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"testbed/policy"
+	"testbed/shaping"
+)
+
+// Scenario is one run: the workers, what happens to them, and the rules. Times
+// are scenario time in microseconds.
+type Scenario struct {
+	// Name is the file's base name without its ending.
+	Name        string `yaml:"-" json:"name"`
+	Description string `yaml:"description" json:"description,omitempty"`
+
+	Seed             uint64      `yaml:"seed" json:"seed" need:"yes"`
+	Workers          []Worker    `yaml:"workers" json:"workers" need:"yes"`
+	Injects          []Inject    `yaml:"injects" json:"injects"`
+	InnerSteps       int         `yaml:"inner_steps" json:"inner_steps" need:"yes"`
+	TargetOuterSteps int         `yaml:"target_outer_steps" json:"target_outer_steps" need:"yes"`
+	Horizon          policy.Time `yaml:"horizon" json:"horizon" need:"yes"`
+	// A member silent for HeartbeatPeriod × HeartbeatMissThreshold is evicted.
+	HeartbeatPeriod        policy.Time `yaml:"heartbeat_period" json:"heartbeat_period" need:"yes"`
+	HeartbeatMissThreshold int         `yaml:"heartbeat_miss_threshold" json:"heartbeat_miss_threshold" need:"yes"`
+	// BaseLatency is the one-way latency of a message.
+	BaseLatency policy.Time `yaml:"base_latency" json:"base_latency" need:"yes"`
+	// BandwidthBpus is in bytes per microsecond, StateBytes in bytes.
+	BandwidthBpus int64 `yaml:"bandwidth_bpus" json:"bandwidth_bpus" need:"yes"`
+	StateBytes    int64 `yaml:"state_bytes" json:"state_bytes" need:"yes"`
+
+	Policy Policies `yaml:"policy" json:"policy"`
+	Real   Real     `yaml:"real" json:"real"`
+}
+
+// Worker is one training process.
+type Worker struct {
+	ID     policy.ID   `yaml:"id" json:"id" need:"yes"`
+	JoinAt policy.Time `yaml:"join_at" json:"join_at"`
+	// An inner step takes InnerStepMean ± InnerStepJitter, uniformly.
+	InnerStepMean   policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
+	InnerStepJitter policy.Time `yaml:"inner_step_jitter" json:"inner_step_jitter"`
+}
+
+// Step draws the duration of one inner step at the given slowness. It draws
+// from rng only if the worker has jitter.
+func (w Worker) Step(rng *rand.Rand, factor float64) policy.Time {
+	d := w.InnerStepMean
+	if j := int64(w.InnerStepJitter); j > 0 {
+		d += policy.Time(rng.Int64N(2*j+1) - j)
+	}
+	if factor != 1 {
+		d = policy.Time(float64(d) * factor)
+	}
+	return max(d, 0)
+}
+
+// Op is the kind of an inject, in the words of churn's scenario files.
+type Op string
+
+// The injects.
+const (
+	Crash          Op = "Crash"          // the worker dies without a word
+	Leave          Op = "Leave"          // the worker leaves in good order
+	Slow           Op = "Slow"           // inner steps scheduled from now on take factor times as long
+	Restore        Op = "Restore"        // the end of Slow
+	Partition      Op = "Partition"      // ids are cut off from everybody else
+	ClearPartition Op = "ClearPartition" // the end of Partition, for ids or for all
+)
+
+// Ops lists the injects.
+var Ops = []Op{Crash, Leave, Slow, Restore, Partition, ClearPartition}
+
+// Inject is something that happens to workers at a time.
+type Inject struct {
+	Op     Op          `yaml:"op" json:"op" need:"yes"`
+	At     policy.Time `yaml:"at" json:"at" need:"yes"`
+	ID     *policy.ID  `yaml:"id" json:"id,omitempty"`
+	IDs    []policy.ID `yaml:"ids" json:"ids,omitempty"`
+	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
+}
+
+// Policies are the parameters of each policy.
+type Policies struct {
+	Baseline  struct{}         `yaml:"baseline" json:"baseline"`
+	Straggler policy.Straggler `yaml:"straggler" json:"straggler"`
+}
+
+// Real says how the scenario is played on a real network.
+type Real struct {
+	// TimeScale is real time divided by scenario time.
+	TimeScale float64 `yaml:"time_scale" json:"time_scale"`
+	// Parameters is the length of the model's float32 vector.
+	Parameters int `yaml:"parameters" json:"parameters"`
+	// MinSlack is a floor, in real time, under the straggler policy's
+	// min_slack: arrivals closer together than this cannot be told apart on a
+	// real machine.
+	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
+	Links    shaping.Spec     `yaml:"links" json:"links"`
+}
+
+// Defaults of the real section.
+const (
+	DefaultTimeScale  = 100
+	DefaultParameters = 1_000_000
+	DefaultMinSlack   = shaping.Duration(50 * time.Millisecond)
+)
+
+// Names of the policies.
+const (
+	Baseline  = "baseline"
+	Straggler = "straggler"
+)
+
+// PolicyNames lists the policies in the order in which they are shown.
+var PolicyNames = []string{Baseline, Straggler}
+
+// Machine returns the configuration of the policy machine.
+func (s *Scenario) Machine(name string) (policy.Config, error) {
+	cfg := policy.Config{
+		HeartbeatPeriod:        s.HeartbeatPeriod,
+		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
+		TargetOuterSteps:       s.TargetOuterSteps,
+	}
+	switch name {
+	case Baseline:
+	case Straggler:
+		p := s.Policy.Straggler
+		cfg.Straggler = &p
+	default:
+		return policy.Config{}, &Error{File: "--policy", Problem: fmt.Sprintf("%q is no policy; choose one of %s", name, quoted(PolicyNames))}
+	}
+	return cfg, nil
+}
+
+// FirstJoin returns the time at which the first workers join. They start the
+// run and hold its initial state; whoever joins later has to fetch it.
+func (s *Scenario) FirstJoin() policy.Time {
+	first := s.Workers[0].JoinAt
+	for _, w := range s.Workers {
+		first = min(first, w.JoinAt)
+	}
+	return first
+}
+
+// Worker returns the worker with this id.
+func (s *Scenario) Worker(id policy.ID) (Worker, bool) {
+	i := slices.IndexFunc(s.Workers, func(w Worker) bool { return w.ID == id })
+	if i < 0 {
+		return Worker{}, false
+	}
+	return s.Workers[i], true
+}
+
+// Coordinator is the name of the coordinator's node.
+const Coordinator = "coordinator"
+
+// NodeName returns the name of a worker's node.
+func NodeName(id policy.ID) string { return "w" + strconv.Itoa(int(id)) }
+
+// Nodes returns the names of all nodes, the coordinator first.
+func (s *Scenario) Nodes() []string {
+	nodes := []string{Coordinator}
+	for _, w := range s.Workers {
+		nodes = append(nodes, NodeName(w.ID))
+	}
+	return nodes
+}
+
+// RealDuration converts scenario time to real time.
+func (s *Scenario) RealDuration(t policy.Time) time.Duration {
+	return time.Duration(float64(t) * s.Real.TimeScale * float64(time.Microsecond))
+}
+
+// Plan resolves the links of the scenario.
+func (s *Scenario) Plan() (*shaping.Plan, error) {
+	return shaping.NewPlan(s.Real.Links, s.Nodes(), s.RealDuration(s.BaseLatency), s.Seed)
+}

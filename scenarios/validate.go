@@ -1,0 +1,181 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"testbed/policy"
+)
+
+// Limits keep every sum and product of a run inside 64 bits and every list in
+// memory.
+const (
+	maxTime       = policy.Time(1e12) // µs, eleven days
+	maxCount      = 1_000_000
+	maxWorkers    = 100_000
+	maxFactor     = 1e6
+	maxParameters = 1 << 30
+)
+
+func (p *parser) validate(s *Scenario) error {
+	if err := p.validateRun(s); err != nil {
+		return err
+	}
+	for i, w := range s.Workers {
+		if err := p.validateWorker(s, i, w); err != nil {
+			return err
+		}
+	}
+	if first := s.FirstJoin(); s.Horizon <= first {
+		return p.fail("horizon", fmt.Sprintf("is %d, but the first worker joins at %d; the horizon must lie after it", s.Horizon, first))
+	}
+	for i, in := range s.Injects {
+		if err := p.validateInject(s, fmt.Sprintf("injects[%d]", i), in); err != nil {
+			return err
+		}
+	}
+	return p.validateSections(s)
+}
+
+func (p *parser) validateRun(s *Scenario) error {
+	for _, c := range []struct {
+		field      string
+		value      int64
+		least, max int64
+	}{
+		{"inner_steps", int64(s.InnerSteps), 1, maxCount},
+		{"target_outer_steps", int64(s.TargetOuterSteps), 1, maxCount},
+		{"horizon", int64(s.Horizon), 1, int64(maxTime)},
+		{"heartbeat_period", int64(s.HeartbeatPeriod), 1, int64(maxTime)},
+		{"heartbeat_miss_threshold", int64(s.HeartbeatMissThreshold), 1, maxCount},
+		{"base_latency", int64(s.BaseLatency), 0, int64(maxTime)},
+		{"bandwidth_bpus", s.BandwidthBpus, 1, 1e9},
+		{"state_bytes", s.StateBytes, 0, 1e15},
+	} {
+		if err := p.between(c.field, c.value, c.least, c.max); err != nil {
+			return err
+		}
+	}
+	switch n := len(s.Workers); {
+	case n == 0:
+		return p.fail("workers", "is empty; a run needs at least one worker")
+	case n > maxWorkers:
+		return p.fail("workers", fmt.Sprintf("has %d entries; at most %d are supported", n, maxWorkers))
+	}
+	return nil
+}
+
+func (p *parser) between(field string, value, least, most int64) error {
+	if value < 0 && least >= 0 {
+		return p.fail(field, fmt.Sprintf("is %d; it must not be negative", value))
+	}
+	if value < least || value > most {
+		return p.fail(field, fmt.Sprintf("is %d; it must lie between %d and %d", value, least, most))
+	}
+	return nil
+}
+
+func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
+	at := func(field string) string { return fmt.Sprintf("workers[%d].%s", i, field) }
+	for _, c := range []struct {
+		field            string
+		value, low, high int64
+	}{
+		{"id", int64(w.ID), 0, maxCount},
+		{"join_at", int64(w.JoinAt), 0, int64(maxTime)},
+		{"inner_step_mean", int64(w.InnerStepMean), 1, int64(maxTime)},
+		{"inner_step_jitter", int64(w.InnerStepJitter), 0, int64(maxTime)},
+	} {
+		if err := p.between(at(c.field), c.value, c.low, c.high); err != nil {
+			return err
+		}
+	}
+	if w.InnerStepJitter > w.InnerStepMean {
+		return p.fail(at("inner_step_jitter"), fmt.Sprintf("is %d, more than the mean of %d; a step cannot take a negative time", w.InnerStepJitter, w.InnerStepMean))
+	}
+	j := slices.IndexFunc(s.Workers[:i], func(o Worker) bool { return o.ID == w.ID })
+	if j >= 0 {
+		return p.fail(at("id"), fmt.Sprintf("worker %d is already workers[%d]; give each worker an id of its own", w.ID, j))
+	}
+	return nil
+}
+
+func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
+	if !slices.Contains(Ops, in.Op) {
+		return p.fail(path+".op", fmt.Sprintf("%q is no inject; choose one of %s", in.Op, quoted(Ops)))
+	}
+	if err := p.between(path+".at", int64(in.At), 0, int64(maxTime)); err != nil {
+		return err
+	}
+	group := in.Op == Partition || in.Op == ClearPartition
+	switch {
+	case group && in.ID != nil:
+		return p.fail(path+".id", fmt.Sprintf("%s takes a list: write ids: [%d]", in.Op, *in.ID))
+	case !group && in.IDs != nil:
+		return p.fail(path+".ids", fmt.Sprintf("%s takes one worker: write id", in.Op))
+	case !group && in.ID == nil:
+		return p.fail(path+".id", fmt.Sprintf("is missing; %s needs the id of a worker", in.Op))
+	case in.Op == Partition && len(in.IDs) == 0:
+		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
+	case in.Op == Slow && in.Factor == nil:
+		return p.fail(path+".factor", "is missing; Slow needs a factor such as 10")
+	case in.Op != Slow && in.Factor != nil:
+		return p.fail(path+".factor", fmt.Sprintf("%s takes no factor; remove it", in.Op))
+	case in.Factor != nil && !(*in.Factor > 0 && *in.Factor <= maxFactor):
+		return p.fail(path+".factor", fmt.Sprintf("is %v; it must lie in (0, %g]", *in.Factor, float64(maxFactor)))
+	}
+	if in.ID != nil {
+		if err := p.worker(s, path+".id", *in.ID); err != nil {
+			return err
+		}
+	}
+	for i, id := range in.IDs {
+		field := fmt.Sprintf("%s.ids[%d]", path, i)
+		if err := p.worker(s, field, id); err != nil {
+			return err
+		}
+		if slices.Contains(in.IDs[:i], id) {
+			return p.fail(field, fmt.Sprintf("worker %d is named twice; keep one", id))
+		}
+	}
+	return nil
+}
+
+func (p *parser) worker(s *Scenario, field string, id policy.ID) error {
+	if _, ok := s.Worker(id); ok {
+		return nil
+	}
+	ids := make([]string, 0, 8)
+	for _, w := range s.Workers[:min(len(s.Workers), 8)] {
+		ids = append(ids, fmt.Sprint(w.ID))
+	}
+	if len(s.Workers) > 8 {
+		ids = append(ids, "…")
+	}
+	return p.fail(field, fmt.Sprintf("there is no worker %d; the workers are %s", id, strings.Join(ids, ", ")))
+}
+
+func (p *parser) validateSections(s *Scenario) error {
+	var bad *policy.FieldError
+	if err := s.Policy.Straggler.Validate(); errors.As(err, &bad) {
+		return p.fail("policy.straggler."+bad.Field, bad.Mend)
+	}
+	if r := s.Real; !(r.TimeScale > 0 && r.TimeScale <= 1e6) || math.IsNaN(r.TimeScale) {
+		return p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale))
+	}
+	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil {
+		return err
+	}
+	if _, err := s.Plan(); err != nil {
+		// The plan's errors begin with the path of the field.
+		field, problem, found := strings.Cut(err.Error(), ": ")
+		if !found || !strings.HasPrefix(field, "real.links") {
+			field, problem = "real.links", err.Error()
+		}
+		return p.fail(field, problem)
+	}
+	return nil
+}

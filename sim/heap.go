@@ -1,0 +1,82 @@
+package sim
+
+import "testbed/policy"
+
+type kind uint8
+
+const (
+	joins kind = iota
+	injects
+	ticks    // heartbeats of everybody
+	stepDone // a worker has completed an inner step
+	arrives  // an arrival reaches the coordinator
+	reduced  // a reduction is over
+	fetched  // a state fetch is over
+	timers   // the machine's wake-up
+)
+
+// entry is one scheduled event. a and b mean what the kind says: an index, a
+// generation, a round, an epoch.
+type entry struct {
+	at   policy.Time
+	seq  uint64
+	kind kind
+	a, b int
+}
+
+// timerSeq puts the machine's wake-ups behind everything else of the same
+// time, so that an arrival exactly at the deadline is on time whatever the
+// order in which the two were scheduled.
+const timerSeq = 1 << 63
+
+// heap is a binary heap of entries by (time, sequence). It is written out
+// because container/heap's interface costs a third of the simulator's speed.
+type heap struct {
+	entries []entry
+	next    uint64
+}
+
+func (e *entry) before(o *entry) bool {
+	return e.at < o.at || e.at == o.at && e.seq < o.seq
+}
+
+func (h *heap) push(e entry) {
+	e.seq = h.next
+	h.next++
+	if e.kind == timers {
+		e.seq |= timerSeq
+	}
+	h.entries = append(h.entries, e)
+	i := len(h.entries) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !h.entries[i].before(&h.entries[parent]) {
+			break
+		}
+		h.entries[i], h.entries[parent] = h.entries[parent], h.entries[i]
+		i = parent
+	}
+}
+
+func (h *heap) pop() (entry, bool) {
+	if len(h.entries) == 0 {
+		return entry{}, false
+	}
+	top := h.entries[0]
+	last := len(h.entries) - 1
+	h.entries[0] = h.entries[last]
+	h.entries = h.entries[:last]
+	for i := 0; ; {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < last; c++ {
+			if h.entries[c].before(&h.entries[least]) {
+				least = c
+			}
+		}
+		if least == i {
+			return top, true
+		}
+		h.entries[i], h.entries[least] = h.entries[least], h.entries[i]
+		i = least
+	}
+}

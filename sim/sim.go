@@ -1,0 +1,385 @@
+// Package sim plays a scenario in a deterministic discrete-event simulator.
+//
+// It drives the same policy machine as a real run, on a logical clock, with
+// all randomness from one seeded ChaCha8 stream: the same scenario and seed
+// give the same events on every machine. Its network model is churn's: a
+// message takes base_latency, an all-reduce or a state fetch takes
+// base_latency + state_bytes / bandwidth_bpus, whatever else is going on.
+// Rounds begin everywhere at once, and a partition holds messages back rather
+// than dropping them.
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+type worker struct {
+	spec    scenarios.Worker
+	factor  float64
+	alive   bool // has joined and has neither crashed nor left
+	member  bool
+	cut     bool // partitioned
+	round   int
+	step    int
+	gen     int // invalidates scheduled events of what it was doing before
+	stepFor policy.Time
+	held    []int // rounds whose arrivals wait for the end of the partition
+	fetch   struct {
+		from    int
+		free    bool // costs nothing and passes through partitions
+		pending bool // over, but for a partition
+	}
+}
+
+type simulator struct {
+	scenario *scenarios.Scenario
+	machine  *policy.Machine
+	rng      *rand.Rand
+	heap     heap
+	now      policy.Time
+	workers  []worker
+	index    map[policy.ID]int
+	record   func(runlog.Event)
+	sum      *runlog.Summarizer
+	joining  int // joins still to come
+	wake     policy.Time
+	done     bool
+
+	epoch        int // of the running reduction, 0: none
+	participants []policy.ID
+	reduceStart  policy.Time
+	stalled      bool // the reduction waits for the end of a partition
+
+	busy, barrier policy.Time // for the churn-like utilisation
+	firstArrival  policy.Time
+	arrivedAny    bool
+}
+
+// Run simulates the scenario under a policy. If record is not nil it is given
+// every event in order.
+func Run(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+	cfg, err := s.Machine(policyName)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
+	machine, err := policy.New(cfg)
+	if err != nil {
+		return runlog.Summary{}, fmt.Errorf("simulating %s: %w", s.Name, err)
+	}
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], s.Seed)
+	sim := &simulator{
+		scenario: s, machine: machine,
+		rng:    rand.New(rand.NewChaCha8(key)),
+		index:  make(map[policy.ID]int, len(s.Workers)),
+		record: record, sum: runlog.NewSummarizer(),
+		wake: -1, joining: len(s.Workers),
+	}
+	for i, w := range s.Workers {
+		sim.workers = append(sim.workers, worker{spec: w, factor: 1})
+		sim.index[w.ID] = i
+		sim.heap.push(entry{at: w.JoinAt, kind: joins, a: i})
+	}
+	for i, in := range s.Injects {
+		sim.heap.push(entry{at: in.At, kind: injects, a: i})
+	}
+	sim.heap.push(entry{at: s.HeartbeatPeriod, kind: ticks})
+	sim.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
+		Schema: runlog.Schema, Scenario: s.Name, Policy: policyName, World: runlog.Sim, Links: "none",
+		Seed: s.Seed, TimeScale: 1,
+	}})
+	sim.loop()
+	sum := sim.sum.Summary()
+	sum.Fidelity.Verdict = "valid" // a logical clock is never late
+	if total := sim.busy + sim.barrier; total > 0 {
+		u := float64(sim.busy) / float64(total)
+		sum.ChurnLikeUtilization = &u
+	}
+	return sum, nil
+}
+
+func (s *simulator) loop() {
+	for !s.done {
+		e, ok := s.heap.pop()
+		if !ok || e.at > s.scenario.Horizon {
+			s.now = s.scenario.Horizon
+			s.note(runlog.Event{Type: runlog.Horizon})
+			s.end(false)
+			return
+		}
+		s.now = e.at
+		s.handle(e)
+		if s.joining == 0 && s.machine.Members() == 0 && !s.done {
+			s.end(false) // nobody is left and nobody will come
+		}
+	}
+}
+
+func (s *simulator) end(complete bool) {
+	s.done = true
+	s.note(runlog.Event{Type: runlog.RunEnd, Complete: &complete})
+}
+
+func (s *simulator) note(e runlog.Event) {
+	e.T = s.now
+	s.sum.Add(e)
+	if s.record != nil {
+		s.record(e)
+	}
+}
+
+func (s *simulator) handle(e entry) {
+	switch e.kind {
+	case joins:
+		w := &s.workers[e.a]
+		s.joining--
+		w.alive = true
+		s.tell(policy.Join{ID: w.spec.ID, HasState: w.spec.JoinAt == s.scenario.FirstJoin()})
+	case injects:
+		s.inject(s.scenario.Injects[e.a])
+	case ticks:
+		for i := range s.workers {
+			if w := &s.workers[i]; w.alive && w.member && !w.cut {
+				s.tell(policy.Heartbeat{ID: w.spec.ID})
+			}
+		}
+		s.heap.push(entry{at: s.now + s.scenario.HeartbeatPeriod, kind: ticks})
+	case stepDone:
+		s.stepDone(e.a, e.b)
+	case arrives:
+		s.tell(policy.Arrival{ID: s.workers[e.a].spec.ID, Round: e.b})
+	case reduced:
+		if e.a == s.epoch {
+			s.reduced()
+		}
+	case fetched:
+		if s.workers[e.a].gen == e.b {
+			s.fetched(e.a)
+		}
+	case timers:
+		if s.now == s.wake {
+			s.wake = -1
+			s.tell(policy.Timer{})
+		}
+	}
+}
+
+func (s *simulator) stepDone(i, gen int) {
+	w := &s.workers[i]
+	if !w.alive || w.gen != gen {
+		return
+	}
+	w.step++
+	s.note(runlog.Event{Type: runlog.Step, Node: scenarios.NodeName(w.spec.ID), Round: w.round, Step: w.step, Duration: w.stepFor})
+	switch {
+	case w.step < s.scenario.InnerSteps:
+		s.scheduleStep(i)
+	case w.cut:
+		w.held = append(w.held, w.round)
+	default:
+		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: arrives, a: i, b: w.round})
+	}
+}
+
+// scheduleStep begins an inner step. Its length is fixed now: a later Slow or
+// Restore does not change a step in flight.
+func (s *simulator) scheduleStep(i int) {
+	w := &s.workers[i]
+	w.stepFor = w.spec.Step(s.rng, w.factor)
+	s.busy += w.stepFor
+	s.heap.push(entry{at: s.now + w.stepFor, kind: stepDone, a: i, b: w.gen})
+}
+
+// transfer is how long an all-reduce or a state fetch takes.
+func (s *simulator) transfer() policy.Time {
+	return s.scenario.BaseLatency + policy.Time(s.scenario.StateBytes/s.scenario.BandwidthBpus)
+}
+
+func (s *simulator) reduced() {
+	cut := false
+	for _, id := range s.participants {
+		w := &s.workers[s.index[id]]
+		if !w.alive {
+			return // the ring hangs until the machine notices and aborts
+		}
+		cut = cut || w.cut
+	}
+	if cut {
+		s.stalled = true
+		return
+	}
+	epoch, round := s.epoch, s.machine.OuterSteps()+1
+	s.note(runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: s.participants, Duration: s.now - s.reduceStart})
+	for _, id := range s.participants {
+		s.tell(policy.Reduced{ID: id, Round: round, Epoch: epoch})
+	}
+}
+
+func (s *simulator) fetched(i int) {
+	w := &s.workers[i]
+	donor := &s.workers[w.fetch.from]
+	switch {
+	case !w.alive || !donor.alive: // the machine notices by their heartbeats
+	case (w.cut || donor.cut) && !w.fetch.free:
+		w.fetch.pending = true
+	default:
+		s.tell(policy.StateFetched{ID: w.spec.ID, OuterSteps: s.machine.OuterSteps()})
+	}
+}
+
+// tell gives the machine an event and carries its actions out.
+func (s *simulator) tell(e policy.Event) {
+	if s.done {
+		return
+	}
+	for _, a := range s.machine.Step(s.now, e) {
+		s.act(a)
+	}
+}
+
+func (s *simulator) act(a policy.Action) {
+	if e, ok := runlog.FromAction(s.now, a); ok {
+		s.note(e)
+	}
+	switch a := a.(type) {
+	case policy.Admit:
+		s.workers[s.index[a.ID]].member = true
+	case policy.StartRound:
+		for _, id := range a.IDs {
+			i := s.index[id]
+			w := &s.workers[i]
+			w.gen++
+			w.round, w.step = a.Round, 0
+			if w.alive {
+				s.scheduleStep(i)
+			}
+		}
+	case policy.Arrived:
+		if !a.Late && !s.arrivedAny {
+			s.arrivedAny, s.firstArrival = true, s.now
+		}
+	case policy.Close:
+		s.barrier += s.now - s.firstArrival
+		s.arrivedAny = false
+	case policy.Reduce:
+		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
+		s.reduceStart = s.now
+		s.heap.push(entry{at: s.now + s.transfer(), kind: reduced, a: a.Epoch})
+	case policy.Abort, policy.OuterStep:
+		s.epoch, s.stalled = 0, false
+	case policy.Fetch:
+		s.startFetch(a)
+	case policy.Evict:
+		w := &s.workers[s.index[a.ID]]
+		w.member, w.alive = false, false
+		w.gen++
+	case policy.WakeAt:
+		s.wake = a.At
+		s.heap.push(entry{at: max(a.At, s.now), kind: timers})
+	case policy.Finish:
+		s.done = true
+		// churn's utilisation charges the first steps of the round after the
+		// last one.
+		for i := range s.workers {
+			if w := &s.workers[i]; a.Complete && w.alive && w.member {
+				s.busy += w.spec.Step(s.rng, w.factor)
+			}
+		}
+	}
+}
+
+// startFetch takes the time of a transfer for a joiner. A sidelined worker gets
+// the state at once: in churn's model it restarts with the round at no cost,
+// even from behind a partition.
+func (s *simulator) startFetch(a policy.Fetch) {
+	i := s.index[a.ID]
+	w := &s.workers[i]
+	w.gen++
+	w.fetch.from, w.fetch.pending = s.index[a.From], false
+	w.fetch.free = a.Rule == policy.RuleResync
+	at := s.now
+	if !w.fetch.free {
+		at += s.transfer()
+	}
+	s.heap.push(entry{at: at, kind: fetched, a: i, b: w.gen})
+}
+
+func (s *simulator) inject(in scenarios.Inject) {
+	if in.ID != nil {
+		s.injectWorker(in, s.index[*in.ID])
+		return
+	}
+	targets := in.IDs
+	if targets == nil {
+		for i := range s.workers {
+			targets = append(targets, s.workers[i].spec.ID)
+		}
+	}
+	cut := in.Op == scenarios.Partition
+	e := runlog.Event{Type: runlog.Heal, IDs: targets}
+	if cut {
+		e.Type = runlog.Partition
+	}
+	s.note(e)
+	for _, id := range targets {
+		w := &s.workers[s.index[id]]
+		healed := w.cut && !cut
+		w.cut = cut
+		if healed {
+			s.release(s.index[id])
+		}
+	}
+	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.index[id]].cut }) {
+		s.stalled = false
+		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: reduced, a: s.epoch})
+	}
+	for i := range s.workers {
+		if w := &s.workers[i]; !cut && w.fetch.pending && !w.cut && !s.workers[w.fetch.from].cut {
+			w.fetch.pending = false
+			s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: fetched, a: i, b: w.gen})
+		}
+	}
+}
+
+// release delivers what a partition has held back.
+func (s *simulator) release(i int) {
+	w := &s.workers[i]
+	for _, round := range w.held {
+		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: arrives, a: i, b: round})
+	}
+	w.held = nil
+}
+
+func (s *simulator) injectWorker(in scenarios.Inject, i int) {
+	w := &s.workers[i]
+	e := runlog.Event{Node: scenarios.NodeName(w.spec.ID)}
+	switch in.Op {
+	case scenarios.Slow:
+		w.factor = *in.Factor
+		e.Type, e.Factor = runlog.Slow, w.factor
+	case scenarios.Restore:
+		w.factor = 1
+		e.Type = runlog.Restore
+	case scenarios.Crash, scenarios.Leave:
+		if !w.alive {
+			return
+		}
+		w.alive = false
+		w.gen++
+		e.Type = runlog.Crash
+		if in.Op == scenarios.Leave {
+			e.Type = runlog.Leave
+		}
+	}
+	s.note(e)
+	if in.Op == scenarios.Leave {
+		s.tell(policy.Leave{ID: w.spec.ID})
+	}
+}
