@@ -78,7 +78,7 @@ func passThroughWire(values []float32, block int) []float32 {
 			case absmax < minScaled:
 				seen[i] = 0
 			default:
-				code := math.RoundToEven(float64(values[i] * inverse))
+				code := int8(math.RoundToEven(float64(values[i] * inverse))) // an integer has no -0
 				seen[i] = float32(code) * scale
 			}
 		}
