@@ -1,0 +1,157 @@
+package allreduce
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Limits of what a frame may claim. A receiver can size its buffers by them
+// before it has read anything.
+const (
+	// MaxRanks is the largest ring.
+	MaxRanks = 4096
+	// MaxLength is the longest vector, in values.
+	MaxLength = 1 << 36
+	// MaxPieceValues is the largest piece, in values.
+	MaxPieceValues = 1 << 20
+	// MinBlock and MaxBlock bound the quantisation block, in values; it is a
+	// multiple of MinBlock.
+	MinBlock = 16
+	MaxBlock = 4096
+)
+
+// HeaderLen is the length of an encoded Header in bytes.
+const HeaderLen = 52
+
+const (
+	headerMagic   = 0x54424152 // "TBAR"
+	headerVersion = 1
+)
+
+// ErrHeader is wrapped by every error that ParseHeader returns.
+var ErrHeader = errors.New("malformed frame header")
+
+// Header precedes every piece on the wire. All fields are big-endian:
+//
+//	offset  bytes  field
+//	     0      4  magic "TBAR"
+//	     4      1  version, 1
+//	     5      1  phase, 1 reduce-scatter or 2 all-gather
+//	     6      2  flags, none defined: zero
+//	     8      8  epoch
+//	    16      8  length of the whole vector, values
+//	    24      4  round
+//	    28      2  ranks in the ring
+//	    30      2  step, 0 … ranks-2
+//	    32      4  chunk, 0 … ranks-1
+//	    36      4  piece within the chunk
+//	    40      4  count of values in this piece
+//	    44      4  block, values per scale
+//	    48      4  payload that follows, bytes: count + 4 × ⌈count/block⌉
+type Header struct {
+	Phase  Phase
+	Epoch  uint64
+	Length int64
+	Round  uint32
+	Ranks  uint16
+	Step   uint16
+	Chunk  uint32
+	Piece  uint32
+	Count  uint32
+	Block  uint32
+}
+
+// PayloadLen returns the number of bytes that follow the header: one code per
+// value and four bytes of scale per block.
+func (h Header) PayloadLen() int {
+	if h.Count == 0 {
+		return 0
+	}
+	return int(h.Count) + 4*int((h.Count+h.Block-1)/h.Block)
+}
+
+// AppendHeader appends the HeaderLen bytes of h to dst. It does not validate:
+// the fields are the sender's own.
+func AppendHeader(dst []byte, h Header) []byte {
+	be := binary.BigEndian
+	dst = be.AppendUint32(dst, headerMagic)
+	dst = append(dst, headerVersion, byte(h.Phase), 0, 0)
+	dst = be.AppendUint64(dst, h.Epoch)
+	dst = be.AppendUint64(dst, uint64(h.Length))
+	dst = be.AppendUint32(dst, h.Round)
+	dst = be.AppendUint16(dst, h.Ranks)
+	dst = be.AppendUint16(dst, h.Step)
+	dst = be.AppendUint32(dst, h.Chunk)
+	dst = be.AppendUint32(dst, h.Piece)
+	dst = be.AppendUint32(dst, h.Count)
+	dst = be.AppendUint32(dst, h.Block)
+	return be.AppendUint32(dst, uint32(h.PayloadLen()))
+}
+
+// ParseHeader reads a header from the first HeaderLen bytes of b and validates
+// it against the limits of this package and against itself. A header that
+// passes encodes back to the same bytes. The error wraps ErrHeader and says
+// which field is wrong.
+func ParseHeader(b []byte) (Header, error) {
+	if len(b) < HeaderLen {
+		return Header{}, fmt.Errorf("%w: %d bytes, need %d", ErrHeader, len(b), HeaderLen)
+	}
+	be := binary.BigEndian
+	if magic := be.Uint32(b); magic != headerMagic {
+		return Header{}, fmt.Errorf("%w: magic %#08x", ErrHeader, magic)
+	}
+	if b[4] != headerVersion {
+		return Header{}, fmt.Errorf("%w: version %d, this side speaks %d", ErrHeader, b[4], headerVersion)
+	}
+	if flags := be.Uint16(b[6:]); flags != 0 {
+		return Header{}, fmt.Errorf("%w: unknown flags %#04x", ErrHeader, flags)
+	}
+	h := Header{
+		Phase:  Phase(b[5]),
+		Epoch:  be.Uint64(b[8:]),
+		Round:  be.Uint32(b[24:]),
+		Ranks:  be.Uint16(b[28:]),
+		Step:   be.Uint16(b[30:]),
+		Chunk:  be.Uint32(b[32:]),
+		Piece:  be.Uint32(b[36:]),
+		Count:  be.Uint32(b[40:]),
+		Block:  be.Uint32(b[44:]),
+		Length: int64(be.Uint64(b[16:])),
+	}
+	if err := h.validate(); err != nil {
+		return Header{}, err
+	}
+	if payload := be.Uint32(b[48:]); payload != uint32(h.PayloadLen()) {
+		return Header{}, fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d",
+			ErrHeader, payload, h.Count, h.Block, h.PayloadLen())
+	}
+	return h, nil
+}
+
+func (h Header) validate() error {
+	switch {
+	case h.Phase != ReduceScatter && h.Phase != AllGather:
+		return fmt.Errorf("%w: phase %d", ErrHeader, uint8(h.Phase))
+	case h.Length < 0 || h.Length > MaxLength:
+		return fmt.Errorf("%w: length %d is outside 0 to %d", ErrHeader, uint64(h.Length), int64(MaxLength))
+	case h.Ranks < 2 || h.Ranks > MaxRanks:
+		return fmt.Errorf("%w: %d ranks are outside 2 to %d", ErrHeader, h.Ranks, MaxRanks)
+	case h.Step > h.Ranks-2:
+		return fmt.Errorf("%w: step %d of %d ranks", ErrHeader, h.Step, h.Ranks)
+	case h.Chunk >= uint32(h.Ranks):
+		return fmt.Errorf("%w: chunk %d of %d ranks", ErrHeader, h.Chunk, h.Ranks)
+	case h.Block < MinBlock || h.Block > MaxBlock || h.Block%MinBlock != 0:
+		return fmt.Errorf("%w: block of %d values is no multiple of %d within %d to %d",
+			ErrHeader, h.Block, MinBlock, MinBlock, MaxBlock)
+	case h.Count > MaxPieceValues:
+		return fmt.Errorf("%w: piece of %d values, at most %d", ErrHeader, h.Count, MaxPieceValues)
+	}
+	lo, hi := Chunk(int(h.Length), int(h.Ranks), int(h.Chunk))
+	// Every piece but a chunk's only one holds at least one value.
+	if int(h.Count) > hi-lo || int(h.Piece) > max(0, hi-lo-1) {
+		return fmt.Errorf("%w: piece %d of %d values does not fit a chunk of %d",
+			ErrHeader, h.Piece, h.Count, hi-lo)
+	}
+	return nil
+}

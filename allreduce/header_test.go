@@ -1,0 +1,111 @@
+package allreduce
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func drawHeader(t *rapid.T) Header {
+	ranks := rapid.IntRange(2, MaxRanks).Draw(t, "ranks")
+	chunk := rapid.IntRange(0, ranks-1).Draw(t, "chunk")
+	length := rapid.Int64Range(0, MaxLength).Draw(t, "length")
+	lo, hi := Chunk(int(length), ranks, chunk)
+	return Header{
+		Phase:  rapid.SampledFrom([]Phase{ReduceScatter, AllGather}).Draw(t, "phase"),
+		Epoch:  rapid.Uint64().Draw(t, "epoch"),
+		Length: length,
+		Round:  rapid.Uint32().Draw(t, "round"),
+		Ranks:  uint16(ranks),
+		Step:   uint16(rapid.IntRange(0, ranks-2).Draw(t, "step")),
+		Chunk:  uint32(chunk),
+		Piece:  uint32(rapid.IntRange(0, max(0, min(hi-lo-1, math.MaxUint32))).Draw(t, "piece")),
+		Count:  uint32(rapid.IntRange(0, min(hi-lo, MaxPieceValues)).Draw(t, "count")),
+		Block:  uint32(MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")),
+	}
+}
+
+func TestHeaderRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawHeader(t)
+		b := AppendHeader([]byte("before"), want)[len("before"):]
+		if len(b) != HeaderLen {
+			t.Fatalf("%d bytes", len(b))
+		}
+		got, err := ParseHeader(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func TestHeaderRefusals(t *testing.T) {
+	good := Header{Phase: ReduceScatter, Epoch: 7, Length: 1000, Round: 3, Ranks: 4, Step: 2, Chunk: 1, Count: 250, Block: 1024}
+	encoded := AppendHeader(nil, good)
+	if _, err := ParseHeader(encoded); err != nil {
+		t.Fatal(err)
+	}
+	put16 := func(off int, v uint16) func([]byte) { return func(b []byte) { binary.BigEndian.PutUint16(b[off:], v) } }
+	put32 := func(off int, v uint32) func([]byte) { return func(b []byte) { binary.BigEndian.PutUint32(b[off:], v) } }
+	put64 := func(off int, v uint64) func([]byte) { return func(b []byte) { binary.BigEndian.PutUint64(b[off:], v) } }
+	for _, test := range []struct {
+		says string
+		edit func([]byte)
+	}{
+		{"magic", put32(0, 1)},
+		{"version 2", func(b []byte) { b[4] = 2 }},
+		{"phase 0", func(b []byte) { b[5] = 0 }},
+		{"phase 3", func(b []byte) { b[5] = 3 }},
+		{"flags", put16(6, 1)},
+		{"length", put64(16, MaxLength+1)},
+		{"length", put64(16, 1<<63)},
+		{"ranks", put16(28, 1)},
+		{"ranks", put16(28, MaxRanks+1)},
+		{"step", put16(30, 3)},
+		{"chunk", put32(32, 4)},
+		{"does not fit", put32(36, 250)},
+		{"does not fit", put32(40, 251)},
+		{"piece of", put32(40, MaxPieceValues+1)},
+		{"block", put32(44, 0)},
+		{"block", put32(44, 24)},
+		{"block", put32(44, MaxBlock+MinBlock)},
+		{"payload", put32(48, 253)},
+		{"payload", put32(48, 1<<31)},
+	} {
+		b := bytes.Clone(encoded)
+		test.edit(b)
+		_, err := ParseHeader(b)
+		if !errors.Is(err, ErrHeader) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("want an error about %q, got %v", test.says, err)
+		}
+	}
+	if _, err := ParseHeader(encoded[:HeaderLen-1]); !errors.Is(err, ErrHeader) {
+		t.Errorf("short header: %v", err)
+	}
+}
+
+func FuzzParseHeader(f *testing.F) {
+	f.Add(AppendHeader(nil, Header{Phase: AllGather, Ranks: 2, Block: 1024}))
+	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Epoch: 9, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Block: 16}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := ParseHeader(b)
+		if err != nil {
+			return
+		}
+		if h.Count > MaxPieceValues || h.PayloadLen() > 2*MaxPieceValues {
+			t.Fatalf("accepted %+v", h)
+		}
+		if again := AppendHeader(nil, h); !bytes.Equal(again, b[:HeaderLen]) {
+			t.Fatalf("%x encodes back to %x", b[:HeaderLen], again)
+		}
+	})
+}

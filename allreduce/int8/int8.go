@@ -1,0 +1,195 @@
+// Package int8 holds the quantisation kernels: float32 values to int8 codes
+// with one float32 scale per block of values, and back. Nothing here
+// allocates.
+//
+// # Encoding
+//
+// n values in blocks of b are encoded as ⌈n/b⌉ scales (float32, little-endian)
+// followed by n codes (int8, one byte each). Scales and codes lie apart so
+// that a vector unit reads and writes both in full registers; only the last
+// block may be shorter. The caller passes b everywhere: it is a multiple of
+// MinBlock and at most MaxBlock.
+//
+// # Arithmetic
+//
+// Every route through this package, on every architecture, yields the same
+// bytes. These rules are the contract:
+//
+//   - absmax is the largest bit pattern of the block's values with the sign
+//     removed, compared as integers: the order of comparison does not matter.
+//   - scale = absmax/127, code = round-half-even(value × (127/absmax)), each
+//     operation rounded to float32. Codes are in -127 … 127. A scale above
+//     0x7c010203 (bits) is lowered to it: the largest finite number would
+//     otherwise come back as infinite.
+//   - A block whose absmax is below 2^-115 has scale 0 and codes 0, so that no
+//     denormal number takes part in any arithmetic that decides a code.
+//   - A block with a NaN or an infinity, given or reached by overflow of a
+//     sum, has the scale 0x7fc00000 (the canonical NaN) and codes 0. One bad
+//     value thus spoils its block on every rank alike, and is never hidden.
+//   - A dequantised value is float32(code)×scale; any block whose scale is no
+//     finite number reads as canonical NaN throughout.
+//   - Products are converted to float32 before they are added to, which
+//     forbids the compiler to fuse the two.
+package int8
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+const (
+	// DefaultBlock is the usual number of values per scale: 8.03 bits a value.
+	DefaultBlock = 1024
+	// MinBlock is the smallest block, and every block is a multiple of it.
+	MinBlock = 16
+	// MaxBlock is the largest block.
+	MaxBlock = 4096
+)
+
+const (
+	signless   = 0x7fffffff // mask of a float32 without its sign
+	infinity   = 0x7f800000 // bits of +Inf; larger ones are NaN
+	canonical  = 0x7fc00000 // bits of the NaN that marks a spoiled block
+	minScaled  = 0x06000000 // bits of 2^-115, the smallest absmax with a scale
+	maxScale   = 0x7c010203 // bits of the largest scale with a finite 127 × scale
+	scaleBytes = 4
+)
+
+// CheckBlock reports whether block is a usable number of values per scale.
+func CheckBlock(block int) error {
+	if block < MinBlock || block > MaxBlock || block%MinBlock != 0 {
+		return fmt.Errorf("block of %d values is no multiple of %d within %d to %d",
+			block, MinBlock, MinBlock, MaxBlock)
+	}
+	return nil
+}
+
+// EncodedLen returns the number of bytes that n values take in blocks of block
+// values.
+func EncodedLen(n, block int) int {
+	return n + scaleBytes*blocks(n, block)
+}
+
+func blocks(n, block int) int { return (n + block - 1) / block }
+
+// Quantise encodes src into dst[:EncodedLen(len(src), block)]. It panics when
+// dst is shorter.
+func Quantise(dst []byte, src []float32, block int) {
+	scales, codes := split(dst, len(src), block)
+	for len(src) > 0 {
+		n := min(block, len(src))
+		quantiseBlock(scales, codes[:n], src[:n], absmaxBits(src[:n]))
+		scales, codes, src = scales[scaleBytes:], codes[n:], src[n:]
+	}
+}
+
+// Dequantise decodes src[:EncodedLen(len(dst), block)] into dst. It panics
+// when src is shorter. Any bytes are valid input.
+func Dequantise(dst []float32, src []byte, block int) {
+	scales, codes := split(src, len(dst), block)
+	for len(dst) > 0 {
+		n := min(block, len(dst))
+		dequantiseBlock(dst[:n], codes[:n], scaleAt(scales))
+		scales, codes, dst = scales[scaleBytes:], codes[n:], dst[n:]
+	}
+}
+
+// AddRequantise is one step of the ring, fused: it decodes src, adds the
+// values of add, multiplies each sum by mul and encodes the result into dst.
+// mul is 1 but in the last step, where it is 1/ranks. dst and src have
+// EncodedLen(len(add), block) bytes and may be the same slice; it panics when
+// either is shorter. The sum is rounded to float32 before it is multiplied.
+func AddRequantise(dst, src []byte, add []float32, block int, mul float32) {
+	inScales, inCodes := split(src, len(add), block)
+	scales, codes := split(dst, len(add), block)
+	var scratch [MaxBlock]float32
+	for len(add) > 0 {
+		n := min(block, len(add))
+		sums := scratch[:n]
+		absmax := addBlock(sums, inCodes[:n], add[:n], scaleAt(inScales), mul)
+		quantiseBlock(scales, codes[:n], sums, absmax)
+		inScales, inCodes, add = inScales[scaleBytes:], inCodes[n:], add[n:]
+		scales, codes = scales[scaleBytes:], codes[n:]
+	}
+}
+
+// split cuts an encoding of n values into its scales and its codes.
+func split(b []byte, n, block int) (scales, codes []byte) {
+	s := scaleBytes * blocks(n, block)
+	return b[:s:s], b[s : s+n]
+}
+
+func scaleAt(scales []byte) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(scales))
+}
+
+func absmaxBits(src []float32) uint32 {
+	// Two running maxima hide the latency of one.
+	var a, b uint32
+	i := 0
+	for ; i+2 <= len(src); i += 2 {
+		a = max(a, math.Float32bits(src[i])&signless)
+		b = max(b, math.Float32bits(src[i+1])&signless)
+	}
+	if i < len(src) {
+		a = max(a, math.Float32bits(src[i])&signless)
+	}
+	return max(a, b)
+}
+
+// quantiseBlock writes one block's scale to scale[:4] and its codes to codes.
+func quantiseBlock(scale, codes []byte, src []float32, absmax uint32) {
+	if absmax < minScaled || absmax >= infinity {
+		var bits uint32
+		if absmax >= infinity {
+			bits = canonical
+		}
+		binary.LittleEndian.PutUint32(scale, bits)
+		clear(codes)
+		return
+	}
+	top := math.Float32frombits(absmax)
+	binary.LittleEndian.PutUint32(scale, min(math.Float32bits(top/127), maxScale))
+	inverse := 127 / top
+	codes = codes[:len(src)]
+	for i, x := range src {
+		codes[i] = roundToCode(float32(x * inverse))
+	}
+}
+
+// roundToCode rounds half to even by adding 1.5 × 2^23: numbers of that size
+// have a unit of 1 in the last place, so the sum's low bits are the integer in
+// two's complement. It holds for |x| < 2^22.
+func roundToCode(x float32) byte {
+	return byte(math.Float32bits(x + 0x1.8p23))
+}
+
+func dequantiseBlock(dst []float32, codes []byte, scale float32) {
+	if math.Float32bits(scale)&signless >= infinity {
+		nan := math.Float32frombits(canonical)
+		for i := range dst {
+			dst[i] = nan
+		}
+		return
+	}
+	codes = codes[:len(dst)]
+	for i := range dst {
+		dst[i] = float32(float32(int8(codes[i])) * scale)
+	}
+}
+
+// addBlock writes (decoded + add) × mul to sums and returns their absmax.
+func addBlock(sums []float32, codes []byte, add []float32, scale, mul float32) uint32 {
+	if math.Float32bits(scale)&signless >= infinity {
+		return canonical // the whole block is spoiled, sums are not read
+	}
+	codes, sums = codes[:len(add)], sums[:len(add)]
+	var absmax uint32
+	for i, own := range add {
+		sum := float32(float32(float32(int8(codes[i]))*scale)+own) * mul
+		sums[i] = sum
+		absmax = max(absmax, math.Float32bits(sum)&signless)
+	}
+	return absmax
+}

@@ -1,0 +1,325 @@
+package int8
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// slowQuantise follows the package's contract in the plainest way.
+func slowQuantise(src []float32, block int) []byte {
+	var scales, codes []byte
+	for lo := 0; lo < len(src); lo += block {
+		part := src[lo:min(lo+block, len(src))]
+		var absmax float32
+		bad := false
+		for _, x := range part {
+			bad = bad || math.IsNaN(float64(x)) || math.IsInf(float64(x), 0)
+			absmax = max(absmax, float32(math.Abs(float64(x))))
+		}
+		scale := min(absmax/127, 0x1.020406p+121)
+		switch {
+		case bad:
+			scale = math.Float32frombits(0x7fc00000)
+		case absmax < 0x1p-115:
+			scale = 0
+		}
+		scales = binary.LittleEndian.AppendUint32(scales, math.Float32bits(scale))
+		inverse := 127 / absmax
+		for _, x := range part {
+			code := 0.0
+			if !bad && scale != 0 {
+				code = math.RoundToEven(float64(x * inverse))
+			}
+			if code < -127 || code > 127 {
+				panic(fmt.Sprintf("code %v", code))
+			}
+			codes = append(codes, byte(int8(code)))
+		}
+	}
+	return append(scales, codes...)
+}
+
+func slowDequantise(src []byte, n, block int) []float32 {
+	dst := make([]float32, n)
+	codes := src[4*((n+block-1)/block):]
+	for i := range dst {
+		scale := math.Float32frombits(binary.LittleEndian.Uint32(src[4*(i/block):]))
+		if math.IsNaN(float64(scale)) || math.IsInf(float64(scale), 0) {
+			dst[i] = math.Float32frombits(0x7fc00000)
+			continue
+		}
+		dst[i] = float32(int8(codes[i])) * scale
+	}
+	return dst
+}
+
+func slowAddRequantise(src []byte, add []float32, block int, mul float32) []byte {
+	sums := slowDequantise(src, len(add), block)
+	for i := range sums {
+		sums[i] += add[i]
+		sums[i] *= mul
+	}
+	return slowQuantise(sums, block)
+}
+
+// value draws numbers that matter: ordinary ones, ties, extremes, specials.
+func value() *rapid.Generator[float32] {
+	return rapid.OneOf(
+		rapid.Float32Range(-4, 4),
+		rapid.Custom(func(t *rapid.T) float32 { return float32(rapid.IntRange(-254, 254).Draw(t, "half")) / 2 }),
+		rapid.Float32(),
+		rapid.Custom(func(t *rapid.T) float32 { return math.Float32frombits(rapid.Uint32().Draw(t, "bits")) }),
+		rapid.SampledFrom([]float32{
+			0, float32(math.Copysign(0, -1)), 127, -127, 0x1p-115, 0x1.fffffep-116, -0x1p-149,
+			math.MaxFloat32, -math.MaxFloat32,
+		}),
+	)
+}
+
+func vector(t *rapid.T, label string, n int) []float32 {
+	tame := rapid.Bool().Draw(t, label+" tame")
+	g := value()
+	if tame {
+		g = rapid.Float32Range(-4, 4)
+	}
+	return rapid.SliceOfN(g, n, n).Draw(t, label)
+}
+
+func drawBlock(t *rapid.T) int {
+	return rapid.SampledFrom([]int{16, 32, 48, 1024}).Draw(t, "block")
+}
+
+func TestKernelsEqualSlowOnes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		block := drawBlock(t)
+		n := rapid.IntRange(0, 200).Draw(t, "n")
+		src, add := vector(t, "src", n), vector(t, "add", n)
+		mul := rapid.SampledFrom([]float32{1, 0.5, 1.0 / 3, 0.2}).Draw(t, "mul")
+
+		encoded := make([]byte, EncodedLen(n, block))
+		Quantise(encoded, src, block)
+		if want := slowQuantise(src, block); !bytes.Equal(encoded, want) {
+			t.Fatalf("quantise:\n got %x\nwant %x", encoded, want)
+		}
+		decoded := make([]float32, n)
+		Dequantise(decoded, encoded, block)
+		for i, want := range slowDequantise(encoded, n, block) {
+			if math.Float32bits(decoded[i]) != math.Float32bits(want) {
+				t.Fatalf("dequantise[%d] = %v, want %v", i, decoded[i], want)
+			}
+		}
+		stepped := make([]byte, len(encoded))
+		AddRequantise(stepped, encoded, add, block, mul)
+		if want := slowAddRequantise(encoded, add, block, mul); !bytes.Equal(stepped, want) {
+			t.Fatalf("add and requantise:\n got %x\nwant %x", stepped, want)
+		}
+		AddRequantise(encoded, encoded, add, block, mul)
+		if !bytes.Equal(stepped, encoded) {
+			t.Fatal("add and requantise differs in place")
+		}
+	})
+}
+
+func TestErrorIsHalfAStepAtMost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		src := rapid.SliceOfN(rapid.Float32Range(-1e30, 1e30), 1, 300).Draw(t, "src")
+		encoded := make([]byte, EncodedLen(len(src), 64))
+		Quantise(encoded, src, 64)
+		decoded := make([]float32, len(src))
+		Dequantise(decoded, encoded, 64)
+		for lo := 0; lo < len(src); lo += 64 {
+			hi := min(lo+64, len(src))
+			absmax := float64(math.Float32frombits(absmaxBits(src[lo:hi])))
+			for i := lo; i < hi; i++ {
+				// The margin covers the roundings of scale and inverse.
+				limit := absmax/127*0.50002 + 0x1p-115
+				if e := math.Abs(float64(decoded[i]) - float64(src[i])); e > limit {
+					t.Fatalf("value %v came back as %v, absmax %v", src[i], decoded[i], absmax)
+				}
+			}
+		}
+	})
+}
+
+func TestEdges(t *testing.T) {
+	nan := float32(math.NaN())
+	inf := float32(math.Inf(1))
+	for name, test := range map[string]struct {
+		src   []float32
+		scale uint32
+		codes []int8
+	}{
+		"nothing":             {[]float32{}, 0, nil},
+		"zeros":               {[]float32{0, float32(math.Copysign(0, -1))}, 0, []int8{0, 0}},
+		"below the threshold": {[]float32{0x1.fffffep-116, -0x1p-149}, 0, []int8{0, 0}},
+		"at the threshold":    {[]float32{0x1p-115, 0}, math.Float32bits(float32(0x1p-115) / 127), []int8{127, 0}},
+		"ties go to even":     {[]float32{127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5}, math.Float32bits(1), []int8{127, 0, 2, 2, 0, -2, -2}},
+		"denormal among ones": {[]float32{-1, 0x1p-149}, math.Float32bits(float32(1) / 127), []int8{-127, 0}},
+		"not a number":        {[]float32{1, nan, 2}, 0x7fc00000, []int8{0, 0, 0}},
+		"signalling":          {[]float32{1, math.Float32frombits(0xff800001)}, 0x7fc00000, []int8{0, 0}},
+		"infinite":            {[]float32{1, -inf}, 0x7fc00000, []int8{0, 0}},
+		"largest":             {[]float32{math.MaxFloat32, -math.MaxFloat32}, 0x7c010203, []int8{127, -127}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want []byte
+			if len(test.src) > 0 {
+				want = binary.LittleEndian.AppendUint32(nil, test.scale)
+			}
+			for _, c := range test.codes {
+				want = append(want, byte(c))
+			}
+			got := make([]byte, EncodedLen(len(test.src), DefaultBlock))
+			Quantise(got, test.src, DefaultBlock)
+			if !bytes.Equal(got, want) {
+				t.Errorf("got %x, want %x", got, want)
+			}
+		})
+	}
+}
+
+func TestLargestStaysFinite(t *testing.T) {
+	for below := range uint32(1 << 12) {
+		x := []float32{math.Float32frombits(infinity - 1 - below)}
+		b, y := make([]byte, EncodedLen(1, MinBlock)), make([]float32, 1)
+		Quantise(b, x, MinBlock)
+		Dequantise(y, b, MinBlock)
+		if math.IsInf(float64(y[0]), 0) || y[0] < x[0]*0.999999 {
+			t.Fatalf("%v comes back as %v", x[0], y[0])
+		}
+	}
+}
+
+func TestBadBlockSpoilsOnlyItself(t *testing.T) {
+	const block = 16
+	src := make([]float32, 3*block)
+	for i := range src {
+		src[i] = 1
+	}
+	src[block] = float32(math.Inf(-1))
+	encoded := make([]byte, EncodedLen(len(src), block))
+	Quantise(encoded, src, block)
+	add := make([]float32, len(src))
+	AddRequantise(encoded, encoded, add, block, 1)
+	out := make([]float32, len(src))
+	Dequantise(out, encoded, block)
+	for i, x := range out {
+		if i/block == 1 {
+			if math.Float32bits(x) != 0x7fc00000 {
+				t.Errorf("value %d of the bad block is %v (%#x)", i, x, math.Float32bits(x))
+			}
+		} else if x != 1 {
+			t.Errorf("value %d of a good block is %v", i, x)
+		}
+	}
+}
+
+func TestOverflowSpoilsTheBlock(t *testing.T) {
+	src := []float32{math.MaxFloat32, 1}
+	encoded := make([]byte, EncodedLen(2, 16))
+	Quantise(encoded, src, 16)
+	AddRequantise(encoded, encoded, src, 16, 0.5)
+	if scale := binary.LittleEndian.Uint32(encoded); scale != 0x7fc00000 {
+		t.Errorf("scale %#x after an overflow", scale)
+	}
+}
+
+func TestGaussianError(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	src := make([]float32, 1<<18)
+	for i := range src {
+		src[i] = float32(r.NormFloat64())
+	}
+	encoded := make([]byte, EncodedLen(len(src), DefaultBlock))
+	Quantise(encoded, src, DefaultBlock)
+	out := make([]float32, len(src))
+	Dequantise(out, encoded, DefaultBlock)
+	var e, s float64
+	for i := range src {
+		d := float64(out[i]) - float64(src[i])
+		e, s = e+d*d, s+float64(src[i])*float64(src[i])
+	}
+	if rel := math.Sqrt(e / s); rel < 0.0075 || rel > 0.0083 {
+		t.Errorf("relative L2 error %.4f, expected about 0.0079", rel)
+	}
+}
+
+func TestCheckBlock(t *testing.T) {
+	for block, ok := range map[int]bool{0: false, -16: false, 8: false, 16: true, 24: false, 1024: true, 4096: true, 8192: false} {
+		if err := CheckBlock(block); (err == nil) != ok {
+			t.Errorf("block %d: %v", block, err)
+		}
+	}
+}
+
+func TestNothingAllocates(t *testing.T) {
+	src := make([]float32, 5000)
+	b := make([]byte, EncodedLen(len(src), DefaultBlock))
+	if n := testing.AllocsPerRun(10, func() {
+		Quantise(b, src, DefaultBlock)
+		AddRequantise(b, b, src, DefaultBlock, 0.25)
+		Dequantise(src, b, DefaultBlock)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte{0, 0, 0x80, 0x7f, 1, 2, 3}, uint16(3))
+	f.Add(bytes.Repeat([]byte{0xff}, 70), uint16(60))
+	f.Fuzz(func(t *testing.T, b []byte, n uint16) {
+		const block = 16
+		if EncodedLen(int(n), block) > len(b) {
+			t.Skip()
+		}
+		b = b[:EncodedLen(int(n), block)]
+		got := make([]float32, n)
+		Dequantise(got, b, block)
+		for i, want := range slowDequantise(b, int(n), block) {
+			if math.Float32bits(got[i]) != math.Float32bits(want) {
+				t.Fatalf("value %d is %v, want %v", i, got[i], want)
+			}
+		}
+		stepped := make([]byte, len(b))
+		AddRequantise(stepped, b, got, block, 0.5)
+		if want := slowAddRequantise(b, got, block, 0.5); !bytes.Equal(stepped, want) {
+			t.Fatalf("got %x, want %x", stepped, want)
+		}
+	})
+}
+
+// The benchmarks report GB/s of float32 input; memcpy runs beside them as the
+// machine's own yardstick.
+func BenchmarkKernels(b *testing.B) {
+	for _, n := range []int{1 << 10, 1 << 16, 1 << 24} {
+		src := make([]float32, n)
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range src {
+			src[i] = float32(r.NormFloat64())
+		}
+		dst := make([]float32, n)
+		in, out := make([]byte, EncodedLen(n, DefaultBlock)), make([]byte, EncodedLen(n, DefaultBlock))
+		Quantise(in, src, DefaultBlock)
+		for _, k := range []struct {
+			name string
+			run  func()
+		}{
+			{"memcpy", func() { copy(dst, src) }},
+			{"quantise", func() { Quantise(out, src, DefaultBlock) }},
+			{"dequantise", func() { Dequantise(dst, in, DefaultBlock) }},
+			{"ring step", func() { AddRequantise(out, in, src, DefaultBlock, 1) }},
+		} {
+			b.Run(fmt.Sprintf("%s/%dKiB", k.name, n>>8), func(b *testing.B) {
+				b.SetBytes(int64(4 * n))
+				for b.Loop() {
+					k.run()
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package allreduce
+
+import "math"
+
+// Mean returns the exact reference: the mean of the vectors, summed and
+// divided in float64. All vectors have the length of the first; there is at
+// least one.
+func Mean(vectors [][]float32) []float64 {
+	mean := make([]float64, len(vectors[0]))
+	for _, v := range vectors {
+		for i, x := range v {
+			mean[i] += float64(x)
+		}
+	}
+	for i := range mean {
+		mean[i] /= float64(len(vectors))
+	}
+	return mean
+}
+
+// RingMean models the quantised ring in memory, one chunk after the other and
+// with the plainest arithmetic that is still exact to the bit: every
+// implementation must return exactly these values on every rank. vectors are
+// the ranks' inputs in ring order; block is the number of values per scale.
+// A single vector is returned as a copy, unquantised.
+func RingMean(vectors [][]float32, block int) []float32 {
+	ranks, length := len(vectors), len(vectors[0])
+	out := make([]float32, length)
+	if ranks == 1 {
+		copy(out, vectors[0])
+		return out
+	}
+	for c := range ranks {
+		lo, hi := Chunk(length, ranks, c)
+		// Chunk c starts at rank c and is finished by rank c-1, its owner.
+		sum := passThroughWire(vectors[c][lo:hi], block)
+		for hop := 1; hop < ranks; hop++ {
+			own := vectors[(c+hop)%ranks][lo:hi]
+			for i := range sum {
+				sum[i] += own[i]
+			}
+			if hop == ranks-1 {
+				for i := range sum {
+					sum[i] *= 1 / float32(ranks)
+				}
+			}
+			sum = passThroughWire(sum, block)
+		}
+		copy(out[lo:hi], sum)
+	}
+	return out
+}
+
+// minScaled is the smallest absmax that gets a scale: below it, arithmetic
+// would come near the denormals, which not every machine treats alike.
+const minScaled = 0x1p-115
+
+// maxScale is the largest scale that 127 can be multiplied by.
+const maxScale = 0x1.020406p+121
+
+// passThroughWire returns what a receiver sees of values: quantised to int8
+// with one absmax scale per block, and back.
+func passThroughWire(values []float32, block int) []float32 {
+	seen := make([]float32, len(values))
+	for lo := 0; lo < len(values); lo += block {
+		hi := min(lo+block, len(values))
+		var absmax float64
+		finite := true
+		for _, x := range values[lo:hi] {
+			absmax = math.Max(absmax, math.Abs(float64(x)))
+			finite = finite && !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0)
+		}
+		scale, inverse := min(float32(absmax)/127, maxScale), 127/float32(absmax)
+		for i := lo; i < hi; i++ {
+			switch {
+			case !finite:
+				seen[i] = math.Float32frombits(0x7fc00000)
+			case absmax < minScaled:
+				seen[i] = 0
+			default:
+				code := int8(math.RoundToEven(float64(values[i] * inverse))) // an integer has no -0
+				seen[i] = float32(code) * scale
+			}
+		}
+	}
+	return seen
+}

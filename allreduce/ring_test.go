@@ -1,0 +1,165 @@
+package allreduce
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestChunksPartitionTheVector(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		length := rapid.IntRange(0, 1<<20).Draw(t, "length")
+		ranks := rapid.IntRange(1, 300).Draw(t, "ranks")
+		next := 0
+		for c := range ranks {
+			lo, hi := Chunk(length, ranks, c)
+			if lo != next || hi < lo {
+				t.Fatalf("chunk %d is [%d, %d) after %d", c, lo, hi, next)
+			}
+			if size := hi - lo; size != length/ranks && (size != length/ranks+1 || c >= length%ranks) {
+				t.Fatalf("chunk %d has %d values", c, size)
+			}
+			next = hi
+		}
+		if next != length {
+			t.Fatalf("chunks end at %d of %d", next, length)
+		}
+	})
+}
+
+func TestPiecesPartitionTheChunk(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		chunk := rapid.IntRange(0, 10000).Draw(t, "chunk")
+		size := rapid.IntRange(1, 3000).Draw(t, "piece")
+		next, n := 0, Pieces(chunk, size)
+		for p := range n {
+			lo, hi := Piece(chunk, size, p)
+			if lo != next || hi-lo > size || (p < n-1 && hi-lo != size) || (chunk > 0 && hi == lo) {
+				t.Fatalf("piece %d of %d is [%d, %d) after %d", p, n, lo, hi, next)
+			}
+			next = hi
+		}
+		if next != chunk {
+			t.Fatalf("pieces end at %d of %d", next, chunk)
+		}
+	})
+}
+
+// TestEveryElementOnceFromEveryRank plays the schedule with sets of ranks in
+// place of sums: adding a set that overlaps would count a rank twice.
+func TestEveryElementOnceFromEveryRank(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ranks := rapid.IntRange(2, 40).Draw(t, "ranks")
+		held := make([][]uint64, ranks) // held[rank][chunk]: the ranks summed in it
+		for r := range held {
+			held[r] = make([]uint64, ranks)
+			for c := range held[r] {
+				held[r][c] = 1 << r
+			}
+		}
+		all := uint64(1)<<ranks - 1
+		step := func(p Phase, s int) {
+			type message struct {
+				chunk int
+				set   uint64
+			}
+			inbox := make([]message, ranks)
+			for r := range ranks {
+				c := Sent(p, r, ranks, s)
+				inbox[(r+1)%ranks] = message{c, held[r][c]}
+			}
+			for r, m := range inbox {
+				if want := Received(p, r, ranks, s); m.chunk != want {
+					t.Fatalf("%v step %d: rank %d gets chunk %d, expects %d", p, s, r, m.chunk, want)
+				}
+				if p == ReduceScatter {
+					if held[r][m.chunk]&m.set != 0 {
+						t.Fatalf("rank %d counts a rank twice in chunk %d", r, m.chunk)
+					}
+					held[r][m.chunk] |= m.set
+				} else {
+					held[r][m.chunk] = m.set
+				}
+			}
+		}
+		for s := range ranks - 1 {
+			step(ReduceScatter, s)
+		}
+		for r := range ranks {
+			if held[r][Owned(r, ranks)] != all {
+				t.Fatalf("rank %d owns an unfinished chunk %d", r, Owned(r, ranks))
+			}
+		}
+		for s := range ranks - 1 {
+			step(AllGather, s)
+		}
+		for r := range ranks {
+			for c, set := range held[r] {
+				if set != all {
+					t.Fatalf("rank %d ends with chunk %d from %b", r, c, set)
+				}
+			}
+		}
+	})
+}
+
+// TestRingIsAPipeline: what a rank sends in a step is what it received in the
+// step before, across the border between the phases too.
+func TestRingIsAPipeline(t *testing.T) {
+	for ranks := 2; ranks < 20; ranks++ {
+		for r := range ranks {
+			for s := 1; s < ranks-1; s++ {
+				for _, p := range []Phase{ReduceScatter, AllGather} {
+					if Sent(p, r, ranks, s) != Received(p, r, ranks, s-1) {
+						t.Fatalf("%v: rank %d of %d step %d", p, r, ranks, s)
+					}
+				}
+			}
+			last := Received(ReduceScatter, r, ranks, ranks-2)
+			if Owned(r, ranks) != last || Sent(AllGather, r, ranks, 0) != last {
+				t.Fatalf("rank %d of %d: phases do not join", r, ranks)
+			}
+		}
+	}
+}
+
+func TestDefaultPieceValues(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		length := rapid.IntRange(0, 1<<30).Draw(t, "length")
+		ranks := rapid.IntRange(2, MaxRanks).Draw(t, "ranks")
+		block := MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")
+		got := DefaultPieceValues(length, ranks, block)
+		if got%block != 0 || got < minDefaultPiece || got >= maxDefaultPiece+block || got > MaxPieceValues {
+			t.Fatalf("piece of %d values", got)
+		}
+	})
+}
+
+func TestRingMeanIsNearMean(t *testing.T) {
+	const length = 1 << 15
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, ranks := range []int{1, 2, 5} {
+		vectors := make([][]float32, ranks)
+		for k := range vectors {
+			vectors[k] = make([]float32, length)
+			for i := range vectors[k] {
+				vectors[k][i] = float32(r.NormFloat64())
+			}
+		}
+		exact, got := Mean(vectors), RingMean(vectors, 1024)
+		var e, s float64
+		for i := range exact {
+			d := float64(got[i]) - exact[i]
+			e, s = e+d*d, s+exact[i]*exact[i]
+		}
+		limit := 0.0079 * math.Sqrt(float64(ranks+1)/2) * 1.15
+		if ranks == 1 {
+			limit = 0
+		}
+		if rel := math.Sqrt(e / s); rel > limit {
+			t.Errorf("%d ranks: relative L2 error %.4f, limit %.4f", ranks, rel, limit)
+		}
+	}
+}
