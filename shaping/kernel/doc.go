@@ -17,8 +17,8 @@
 // class per peer shares the rate fairly when several compete, and one alone
 // takes all of it. So acknowledgements to one peer never wait behind data to
 // another. The queue limit holds for each peer by itself. Above 64 peers
-// classes are shared by the low six bits of the address, unless netem needs
-// each pair's own: n × n classes of 256 nodes would take seconds to install.
+// they share 16 classes, by the low bits of the address, unless netem needs
+// each pair's own: n × n classes of 256 nodes take half a minute to install.
 //
 // Delay, jitter and loss must meet single packets, so eth0 carries
 // gso_max_segs 1: the kernel still takes batches from senders, and cuts them

@@ -68,7 +68,9 @@ func probe() Capabilities {
 	defer c.close()
 	for _, s := range steps {
 		err := s.try(c)
-		if err != nil && !errors.As(err, new(*UnsupportedError)) {
+		if missing, ok := errors.AsType[*UnsupportedError](err); ok {
+			err = missing
+		} else if err != nil {
 			err = unsupported(s.feature, err)
 		}
 		all = append(all, Capability{s.feature, err})

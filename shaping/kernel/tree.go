@@ -21,8 +21,13 @@ const (
 )
 
 const (
-	// maxClasses bounds the classes of one device, where peers may share.
-	maxClasses = 64
+	// maxOwnClasses is the number of peers up to which each has a class of
+	// its own: 64 nodes take about a second to build.
+	maxOwnClasses = 64
+	// sharedClasses is the number of classes that more peers share, by the
+	// low bits of their addresses: neighbours in the plan never meet, and
+	// 256 nodes still build within seconds. A power of two.
+	sharedClasses = 16
 	// freeRate stands for an unlimited rate where HTB serves only to
 	// classify: more than a veth carries, less than 2³² bytes per second.
 	freeRate shaping.Rate = 32e9
@@ -125,10 +130,10 @@ func uniform(plan *shaping.Plan, j int) bool {
 func grow(plan *shaping.Plan, self int, rate shaping.Rate, offset int32, leafOf func(peer int) leaf) tree {
 	t := tree{rate: rate, offset: offset}
 	peers := len(plan.Nodes) - 1
-	if peers > maxClasses && (leafOf((self+1)%len(plan.Nodes)).netem == nil || uniform(plan, self)) {
-		for low := range uint32(maxClasses) {
+	if peers > maxOwnClasses && (leafOf((self+1)%len(plan.Nodes)).netem == nil || uniform(plan, self)) {
+		for low := range uint32(sharedClasses) {
 			t.classes = append(t.classes, class{
-				rate: rate / maxClasses, addr: low, mask: maxClasses - 1,
+				rate: rate / sharedClasses, addr: low, mask: sharedClasses - 1,
 				leaf: leafOf((self + 1) % len(plan.Nodes)),
 			})
 		}
