@@ -162,8 +162,9 @@ func (r *Router) Run(ctx context.Context) error {
 	r.tid = unix.Gettid()
 	r.mu.Unlock()
 	// A late packet is an error of the emulation, so the router goes before
-	// the programs that it serves. An ordinary user has to do without.
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+	// the programs that it serves; niceness would count within its session
+	// only. An ordinary user has to do without.
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
 
 	events := make([]unix.EpollEvent, 3)
 	for ctx.Err() == nil {
