@@ -1,0 +1,246 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"testbed/shaping"
+)
+
+const (
+	// nodeInterface is the name of every node's own interface.
+	nodeInterface = "eth0"
+	// bridgeName cannot be the name of a node.
+	bridgeName = "+hub"
+	// addrGenNone keeps IPv6 silent: without a link-local address there is
+	// no address detection, no router solicitation, no multicast report.
+	addrGenNone = 1
+)
+
+// Build installs the plan around the network namespace of the calling
+// thread, the hub, which must be the caller's own: interfaces named like the
+// nodes, and a bridge for BackendNetem, appear in it. The caller holds the
+// thread locked. Where the kernel lacks something the error is an
+// *UnsupportedError; after any error nothing is left behind.
+func Build(plan *shaping.Plan, backend Backend) (*Network, error) {
+	if err := backend.check(); err != nil {
+		return nil, err
+	}
+	hub, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{plan: plan, backend: backend, hub: hub}
+	if err := n.build(); err != nil {
+		return nil, errors.Join(fmt.Errorf("building links: %w", err), n.Close())
+	}
+	return n, nil
+}
+
+func (n *Network) build() error {
+	home, err := netns.Get()
+	if err != nil {
+		return fmt.Errorf("opening the hub's namespace: %w", err)
+	}
+	defer home.Close()
+	if err := n.createNamespaces(home); err != nil {
+		return err
+	}
+	bridge, err := n.createBridge()
+	if err != nil {
+		return err
+	}
+	for i := range n.nodes {
+		if err := n.createLink(i, home, bridge); err != nil {
+			return fmt.Errorf("node %s: %w", n.plan.Nodes[i].Name, err)
+		}
+	}
+	for i := range n.nodes {
+		if err := n.shape(i); err != nil {
+			return fmt.Errorf("node %s: %w", n.plan.Nodes[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// createNamespaces makes an anonymous namespace for every node. If the
+// thread cannot return home it stays locked once more, and so dies with its
+// goroutine instead of running others in the wrong namespace.
+func (n *Network) createNamespaces(home netns.NsHandle) (err error) {
+	runtime.LockOSThread()
+	for range n.plan.Nodes {
+		if err = n.createNamespace(); err != nil {
+			break
+		}
+	}
+	if e := netns.Set(home); e != nil {
+		return errors.Join(err, fmt.Errorf("returning to the hub's namespace: %w", e))
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// createNamespace leaves the thread in the new namespace.
+func (n *Network) createNamespace() error {
+	ns, err := netns.New()
+	if err != nil {
+		return unsupported(featureNamespace, err)
+	}
+	c, err := dial()
+	if err != nil {
+		return errors.Join(err, ns.Close())
+	}
+	n.nodes = append(n.nodes, node{ns: ns, conn: c})
+	return nil
+}
+
+func (n *Network) createBridge() (*netlink.Bridge, error) {
+	if n.backend != BackendNetem {
+		return nil, nil
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = bridgeName, shaping.MTU
+	attrs.HardwareAddr = hubMAC(len(n.plan.Nodes))
+	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: new(false)}
+	if err := n.hub.LinkAdd(bridge); err != nil {
+		return nil, fmt.Errorf("adding a bridge: %w", asUnsupported(featureBridge, err))
+	}
+	if err := n.hub.raise(bridge); err != nil {
+		return nil, err
+	}
+	return bridge, nil
+}
+
+// createLink makes both ends of node i's link where they live, in one call,
+// so that no end is ever anywhere else.
+func (n *Network) createLink(i int, hubNS netns.NsHandle, bridge *netlink.Bridge) error {
+	p, node := n.plan.Nodes[i], &n.nodes[i]
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = nodeInterface, shaping.MTU, p.MAC[:]
+	attrs.Namespace = netlink.NsFd(node.ns)
+	attrs.GSOMaxSegs = 1 // the package comment says why
+	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerMTU, veth.PeerHardwareAddr = p.Name, shaping.MTU, hubMAC(i)
+	veth.PeerNamespace = netlink.NsFd(hubNS)
+	if err := n.hub.LinkAdd(veth); err != nil {
+		return fmt.Errorf("adding a veth pair: %w", asUnsupported(featureVeth, err))
+	}
+	inside, err := node.conn.LinkByName(nodeInterface)
+	if err != nil {
+		return fmt.Errorf("finding %s: %w", nodeInterface, err)
+	}
+	outside, err := n.hub.LinkByName(p.Name)
+	if err != nil {
+		return fmt.Errorf("finding the hub's end: %w", err)
+	}
+	node.inside, node.outside = inside.Attrs().Index, outside.Attrs().Index
+
+	if bridge != nil {
+		if err := n.hub.join(outside, bridge, p.MAC); err != nil {
+			return err
+		}
+	}
+	if err := n.hub.raise(outside); err != nil {
+		return err
+	}
+	return node.conn.address(n.plan, i, inside)
+}
+
+// raise brings a link up without IPv6.
+func (c *conn) raise(link netlink.Link) error {
+	err := c.LinkSetIP6AddrGenMode(link, addrGenNone)
+	if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) { // no IPv6 at all is as good
+		return fmt.Errorf("silencing IPv6 on %s: %w", link.Attrs().Name, err)
+	}
+	if err := c.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bringing up %s: %w", link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// join makes the link a port of the bridge that forwards to known addresses
+// only: nothing is flooded, nothing is learnt.
+func (c *conn) join(link netlink.Link, bridge *netlink.Bridge, mac shaping.MAC) error {
+	index := link.Attrs().Index
+	if err := c.LinkSetMasterByIndex(link, bridge.Index); err != nil {
+		return fmt.Errorf("joining the bridge: %w", err)
+	}
+	msg := nl.NewIfInfomsg(unix.AF_BRIDGE)
+	msg.Index = int32(index)
+	port := nl.NewRtAttr(unix.IFLA_PROTINFO|unix.NLA_F_NESTED, nil)
+	for _, flag := range []int{nl.IFLA_BRPORT_LEARNING, nl.IFLA_BRPORT_UNICAST_FLOOD, nl.IFLA_BRPORT_MCAST_FLOOD, nl.IFLA_BRPORT_BCAST_FLOOD} {
+		port.AddRtAttr(flag, []byte{0})
+	}
+	if _, err := c.request(unix.RTM_SETLINK, unix.NLM_F_ACK, 0, msg, port); err != nil {
+		return fmt.Errorf("stopping the bridge's port from flooding: %w", err)
+	}
+	// NUD_NOARP is what bridge(8) calls static; NUD_PERMANENT would mean
+	// that the address is the bridge's own.
+	err := c.NeighSet(&netlink.Neigh{
+		LinkIndex: index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP,
+		Flags: netlink.NTF_MASTER, HardwareAddr: mac[:],
+	})
+	if err != nil {
+		return fmt.Errorf("entering %v in the bridge's table: %w", mac, err)
+	}
+	return nil
+}
+
+// address gives node i its address and tells it all others, so that address
+// resolution never crosses the link.
+func (c *conn) address(plan *shaping.Plan, i int, eth0 netlink.Link) error {
+	lo, err := c.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("finding lo: %w", err)
+	}
+	if err := c.raise(lo); err != nil {
+		return err
+	}
+	if err := c.AddrAdd(eth0, &netlink.Addr{IPNet: ipNet(plan.Nodes[i])}); err != nil {
+		return fmt.Errorf("adding the address %v: %w", plan.Nodes[i].Addr, err)
+	}
+	if err := c.raise(eth0); err != nil {
+		return err
+	}
+	for j, peer := range plan.Nodes {
+		if j == i {
+			continue
+		}
+		err := c.NeighSet(&netlink.Neigh{
+			LinkIndex: eth0.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+			IP: peer.Addr.Addr().AsSlice(), HardwareAddr: peer.MAC[:],
+		})
+		if err != nil {
+			return fmt.Errorf("entering the neighbour %s: %w", peer.Name, err)
+		}
+	}
+	return nil
+}
+
+func (n *Network) shape(i int) error {
+	if err := n.nodes[i].conn.install(n.nodes[i].inside, upTree(n.plan, i)); err != nil {
+		return fmt.Errorf("shaping rate_up: %w", err)
+	}
+	if err := n.hub.install(n.nodes[i].outside, downTree(n.plan, i, n.backend)); err != nil {
+		return fmt.Errorf("shaping rate_down: %w", err)
+	}
+	return nil
+}
+
+func ipNet(n shaping.NodePlan) *net.IPNet {
+	return &net.IPNet{IP: n.Addr.Addr().AsSlice(), Mask: net.CIDRMask(n.Addr.Bits(), 32)}
+}
+
+// hubMAC is the address of the hub's end of node k's link. It receives
+// nothing, and must only differ from every node's.
+func hubMAC(k int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0x54, 0x42, 0x01, byte((k + 1) >> 8), byte(k + 1)}
+}

@@ -1,0 +1,33 @@
+// Package kernel installs a shaping.Plan with Linux network namespaces, veth
+// pairs and traffic control, reads it back, counts what it drops and removes
+// it. It is the only package that speaks netlink.
+//
+// Every node is a namespace with one interface, eth0, whose other end lies in
+// the hub: the namespace of the thread that calls Build.
+//
+//	     w0 (namespace)                 hub (namespace)              w1 (namespace)
+//	┌──────────────────┐     ┌─────────────────────────────────┐     ┌───────────────┐
+//	│ eth0 ─ HTB rate_up ├──▶ │ w0 ─▶ bridge or router ─▶ w1 ─ HTB ├──▶ │ eth0          │
+//	└──────────────────┘     └─────────────────────────────────┘  ▲  └───────────────┘
+//	  one class per peer         BackendUser: the router delays   │
+//	                                     and loses packets        │
+//	                             BackendNetem: netem leaves do ───┘ rate_down, one class per peer
+//
+// Rates are HTB's in both backends, and alike: they count Ethernet frames, a
+// class per peer shares the rate fairly when several compete, and one alone
+// takes all of it. So acknowledgements to one peer never wait behind data to
+// another. The queue limit holds for each peer by itself. Above 64 peers
+// they share 16 classes, by the low bits of the address, unless netem needs
+// each pair's own: n × n classes of 256 nodes take half a minute to install.
+//
+// Delay, jitter and loss must meet single packets, so eth0 carries
+// gso_max_segs 1: the kernel still takes batches from senders, and cuts them
+// up behind the HTB of eth0, before they reach the hub. What remains of a
+// batch is that its frames leave eth0 back to back; the hub's HTB spaces them
+// again where rate_down is not above rate_up. Checksums stay offloaded (they
+// are never computed between two namespaces), therefore a packet socket in
+// the hub must speak virtio_net_hdr to pass frames on, as the router does.
+//
+// Nothing outlives its users: namespaces are anonymous, both ends of a veth
+// are born where they live, and the hub is the caller's private namespace.
+package kernel

@@ -1,0 +1,173 @@
+package kernel_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"testbed/internal/testenv"
+	"testbed/shaping"
+	"testbed/shaping/kernel"
+	"testbed/shaping/userlink"
+)
+
+// lab is an installed network in a hub of its own, carried by a router
+// where the backend wants one.
+type lab struct {
+	testing.TB
+	plan   *shaping.Plan
+	net    *kernel.Network
+	router *userlink.Router // nil with netem
+}
+
+// newLab is called inside a fresh namespace; f ends before the network does.
+func newLab(t *testing.T, backend kernel.Backend, spec shaping.Spec, nodes []string, f func(*lab)) {
+	t.Helper()
+	plan, err := shaping.NewPlan(spec, nodes, 0, 42)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.InNewNamespace(t, func() {
+		l := &lab{TB: t, plan: plan}
+		if l.net, err = kernel.Build(plan, backend); err != nil {
+			t.Error(err)
+			return
+		}
+		defer l.net.Close()
+		if backend == kernel.BackendUser {
+			defer l.startRouter()()
+		}
+		f(l)
+	})
+}
+
+func (l *lab) startRouter() (stop func()) {
+	router, err := userlink.Open(l.plan)
+	if err != nil {
+		l.Error(err)
+		return func() {}
+	}
+	l.router = router
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := router.Run(ctx); err != nil {
+			l.Error(err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+		l.checkStats(router.Stats())
+		router.Close()
+	}
+}
+
+// checkStats fails the test for drops that no plan asks for.
+func (l *lab) checkStats(s userlink.Stats) {
+	l.Logf("router: %+v", s)
+	if s.Overflow+s.SocketDrops+s.SendDrops+s.Unknown+s.Oversize != 0 {
+		l.Errorf("the router dropped packets that no plan asks for: %+v", s)
+	}
+}
+
+// in runs f on a thread in the namespace of the node. Sockets that f opens
+// stay in it.
+func (l *lab) in(node string, f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread dies
+		err := netns.Set(l.net.NS(node))
+		if err == nil {
+			err = f()
+		}
+		result <- err
+	}()
+	if err := <-result; err != nil {
+		return fmt.Errorf("in node %s: %w", node, err)
+	}
+	return nil
+}
+
+func (l *lab) addr(node string) netip.Addr { return l.plan.Nodes[l.plan.Index(node)].Addr.Addr() }
+
+// udp opens a socket in the node.
+func (l *lab) udp(node string) *net.UDPConn {
+	var conn *net.UDPConn
+	err := l.in(node, func() (err error) {
+		conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: l.addr(node).AsSlice()})
+		return err
+	})
+	if err != nil {
+		l.Error(err)
+		return nil
+	}
+	_ = conn.SetReadBuffer(4 << 20)
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second)) // no test waits for ever
+	return conn
+}
+
+// tcp opens a connection from one node to another.
+func (l *lab) tcp(from, to string) (client, server net.Conn, err error) {
+	var listener net.Listener
+	err = l.in(to, func() (err error) {
+		listener, err = net.Listen("tcp4", netip.AddrPortFrom(l.addr(to), 0).String())
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer listener.Close()
+	err = l.in(from, func() (err error) {
+		client, err = net.DialTimeout("tcp4", listener.Addr().String(), 10*time.Second)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err = listener.Accept()
+	return client, server, err
+}
+
+// rtts measures n round trips, spaced by gap, of small UDP packets.
+func (l *lab) rtts(from, to string, n int, gap time.Duration) (all []time.Duration) {
+	here, there := l.udp(from), l.udp(to)
+	if here == nil || there == nil {
+		return nil
+	}
+	defer here.Close()
+	go func() {
+		defer there.Close()
+		buf := make([]byte, 64)
+		for range n {
+			k, addr, err := there.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			_, _ = there.WriteToUDPAddrPort(buf[:k], addr)
+		}
+	}()
+	buf := make([]byte, 64)
+	peer := there.LocalAddr().(*net.UDPAddr).AddrPort()
+	for range n {
+		start := time.Now()
+		if _, err := here.WriteToUDPAddrPort(buf, peer); err != nil {
+			l.Error(err)
+			return all
+		}
+		if _, _, err := here.ReadFromUDPAddrPort(buf); err != nil {
+			l.Errorf("echo from %s to %s: %v", from, to, err)
+			return all
+		}
+		all = append(all, time.Since(start))
+		time.Sleep(gap)
+	}
+	return all
+}

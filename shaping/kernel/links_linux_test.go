@@ -1,0 +1,312 @@
+package kernel_test
+
+// The network of these tests, the same on both backends:
+//
+//	w0 ─ eth0 ══╗          ╔══ eth0 ─ w2
+//	            ╠══ hub ═══╣
+//	w1 ─ eth0 ══╝          ╚══ eth0 ─ w3
+//
+//	══  veth pair; HTB at both ends: rate_up in the node, rate_down in the hub
+//	hub router on packet sockets (user) or bridge with netem leaves (netem):
+//	    one-way delay, jitter and loss of each ordered pair
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"testbed/internal/testenv"
+	"testbed/shaping"
+	"testbed/shaping/kernel"
+)
+
+var fourNodes = []string{"w0", "w1", "w2", "w3"}
+
+func onBothBackends(t *testing.T, f func(t *testing.T, backend kernel.Backend)) {
+	t.Run("user", func(t *testing.T) { testenv.NeedNamespaces(t); f(t, kernel.BackendUser) })
+	t.Run("netem", func(t *testing.T) { testenv.NeedNetem(t); f(t, kernel.BackendNetem) })
+}
+
+func ms(n float64) *shaping.Duration {
+	return new(shaping.Duration(n * float64(time.Millisecond)))
+}
+
+func rates(mbit int64) shaping.Access {
+	return shaping.Access{RateUp: new(shaping.Rate(mbit * 1e6)), RateDown: new(shaping.Rate(mbit * 1e6))}
+}
+
+// ladder has another one-way delay for every direction of a pair.
+func ladder() shaping.Spec {
+	return shaping.Spec{
+		Default: shaping.Properties{Access: rates(100), Path: shaping.Path{OneWayDelay: ms(2)}},
+		Nodes:   map[string]shaping.Access{"w3": {RateUp: new(shaping.Rate(24e6))}},
+		Pairs: []shaping.Pair{
+			{From: "w0", To: "w1", Path: shaping.Path{OneWayDelay: ms(1)}},
+			{From: "w1", To: "w0", Path: shaping.Path{OneWayDelay: ms(10)}},
+			{From: "w0", To: "w2", Path: shaping.Path{OneWayDelay: ms(10)}},
+			{From: "w2", To: "w0", Path: shaping.Path{OneWayDelay: ms(50)}},
+			{From: "w3", To: "w0", Path: shaping.Path{OneWayDelay: ms(30), Jitter: ms(1), Loss: new(shaping.Probability(0.01))}},
+		},
+	}
+}
+
+func TestReadBackFindsThePlanAndNothingElse(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
+			differences, err := l.net.ReadBack()
+			if err != nil || len(differences) != 0 {
+				t.Errorf("a fresh network differs from its plan: %v %v", differences, err)
+			}
+			tamper := func(args ...string) {
+				if err := l.in("w1", func() error { return run("tc", args...) }); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := exec.LookPath("tc"); err != nil {
+				t.Log("without tc(8) the other half of the test is left out")
+				return
+			}
+			tamper("class", "change", "dev", "eth0", "classid", "1:1", "htb", "rate", "50mbit", "quantum", "1514")
+			differences, err = l.net.ReadBack()
+			text := fmt.Sprint(differences)
+			if err != nil || len(differences) != 2 || !strings.Contains(text, "missing \"class 1:1 rate 12500000 B/s") || !strings.Contains(text, "not planned: \"class 1:1 rate 6250000 B/s") {
+				t.Errorf("halving the rate of w1 shows as %v %v", differences, err)
+			}
+		})
+	})
+}
+
+func run(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %v: %w: %s", name, args, err, out)
+	}
+	return nil
+}
+
+func TestRoundTripIsTheSumOfBothOneWayDelays(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
+			for _, c := range []struct {
+				from, to string
+				planned  time.Duration
+			}{{"w0", "w1", 11 * time.Millisecond}, {"w2", "w0", 60 * time.Millisecond}, {"w1", "w2", 4 * time.Millisecond}} {
+				all := l.rtts(c.from, c.to, 15, time.Millisecond)
+				if len(all) == 0 {
+					return
+				}
+				slices.Sort(all)
+				median := all[len(all)/2]
+				t.Logf("%s–%s: planned %v, min %v, median %v, max %v", c.from, c.to, c.planned, all[0], median, all[len(all)-1])
+				// The kernel may send by up to a tick of netem early, but
+				// never early enough to matter.
+				if all[0] < c.planned-100*time.Microsecond || median > c.planned+5*time.Millisecond {
+					t.Errorf("%s–%s: round trips of %v to %v, median %v; planned %v", c.from, c.to, all[0], all[len(all)-1], median, c.planned)
+				}
+			}
+		})
+	})
+}
+
+// TestRateLimitsGoodput bounds TCP's goodput: the headers of a full frame
+// leave 1448 of 1514 bytes, 95.6 %.
+func TestRateLimitsGoodput(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		spec := shaping.Spec{
+			Default: shaping.Properties{Access: rates(50), Path: shaping.Path{OneWayDelay: ms(2)}},
+			Nodes:   map[string]shaping.Access{"w1": {RateUp: new(shaping.Rate(10e6))}},
+		}
+		newLab(t, backend, spec, fourNodes, func(l *lab) {
+			for _, c := range []struct {
+				from, to string
+				rate     float64
+			}{{"w0", "w1", 50e6}, {"w1", "w0", 10e6}} {
+				bits, err := l.goodput(c.from, c.to, 1200*time.Millisecond)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				share := bits / c.rate
+				t.Logf("%s–%s: %.1f of %.0f Mbit/s (%.1f %%)", c.from, c.to, bits/1e6, c.rate/1e6, 100*share)
+				if share < 0.85 || share > 1.0 {
+					t.Errorf("%s–%s: %.1f %% of the rate", c.from, c.to, 100*share)
+				}
+			}
+			counts, err := l.net.Counters()
+			if err != nil || len(counts) != 2*4*3 {
+				t.Errorf("counters: %v %v", counts, err)
+			}
+			for _, c := range counts {
+				if c.Node == "w1" && !c.Down && c.Peer == "w0" && c.Bytes < 1e6 {
+					t.Errorf("w1 sent w0 more than a megabyte, but its queue counts %+v", c)
+				}
+			}
+		})
+	})
+}
+
+// goodput is what TCP delivers, in bits per second, after a start of 0.3 s.
+func (l *lab) goodput(from, to string, length time.Duration) (float64, error) {
+	client, server, err := l.tcp(from, to)
+	if err != nil {
+		return 0, err
+	}
+	defer server.Close()
+	defer client.Close()
+	end := time.Now().Add(length + 300*time.Millisecond)
+	_ = client.SetDeadline(end)
+	_ = server.SetDeadline(end)
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := client.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	if _, err := io.CopyN(io.Discard, server, 1); err != nil {
+		return 0, err
+	}
+	time.Sleep(300 * time.Millisecond)
+	drained := make([]byte, 8<<20)
+	_, _ = server.Read(drained) // what has gathered so far does not count
+	start := time.Now()
+	n, _ := io.Copy(io.Discard, server) // ends by the deadline
+	return float64(n) * 8 / time.Since(start).Seconds(), nil
+}
+
+func TestLossIsBinomialAndOrderIsKept(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		const sent, loss = 3000, 0.1
+		spec := shaping.Spec{Pairs: []shaping.Pair{{From: "w0", To: "w1", Path: shaping.Path{
+			OneWayDelay: ms(5), Jitter: ms(3), Loss: new(shaping.Probability(loss)),
+		}}}}
+		newLab(t, backend, spec, fourNodes, func(l *lab) {
+			from, to := l.udp("w0"), l.udp("w1")
+			if from == nil || to == nil {
+				return
+			}
+			defer from.Close()
+			go func() {
+				defer to.Close()
+				peer := to.LocalAddr().(*net.UDPAddr).AddrPort()
+				for i := range sent {
+					_, _ = from.WriteToUDPAddrPort([]byte{byte(i >> 8), byte(i)}, peer)
+					if i%10 == 9 {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				time.Sleep(200 * time.Millisecond) // the last are under way
+			}()
+			got, last, buf := 0, -1, make([]byte, 16)
+			for {
+				if n, _, err := to.ReadFromUDPAddrPort(buf); err != nil || n < 2 {
+					break // closed after the last packet
+				}
+				i := int(buf[0])<<8 | int(buf[1])
+				if i <= last {
+					t.Errorf("packet %d arrived after packet %d", i, last)
+				}
+				got, last = got+1, i
+			}
+			lost, sigma := float64(sent-got), math.Sqrt(sent*loss*(1-loss))
+			t.Logf("lost %.0f of %d", lost, sent)
+			if math.Abs(lost-sent*loss) > 4*sigma {
+				t.Errorf("lost %.0f of %d packets, want %.0f ± %.0f", lost, sent, sent*loss, 4*sigma)
+			}
+		})
+	})
+}
+
+func TestSixtyFourNodesComeAndGo(t *testing.T) {
+	testenv.NeedNamespaces(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	names := make([]string, 64)
+	for i := range names {
+		names[i] = fmt.Sprintf("w%d", i)
+	}
+	namespaces, descriptors := countNamespaces(t), countDescriptors(t)
+	spec := shaping.Spec{Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(1)}}}
+	newLab(t, kernel.BackendUser, spec, names, func(l *lab) {
+		if now := countNamespaces(t); now < namespaces+64 {
+			t.Errorf("%d namespaces before, %d with 64 nodes", namespaces, now)
+		}
+		if all := l.rtts("w0", "w63", 3, 0); len(all) != 3 {
+			t.Errorf("%d of 3 echoes", len(all))
+		}
+		if err := l.net.Close(); err != nil {
+			t.Error(err)
+		}
+		// The kernel takes links and namespaces down in its own time.
+		waitFor(t, "links of the hub to go", func() bool {
+			links, err := net.Interfaces()
+			return err == nil && len(links) == 1 // lo
+		})
+	})
+	waitFor(t, "namespaces to go", func() bool { return countNamespaces(t) <= namespaces })
+	waitFor(t, "descriptors to go", func() bool { return countDescriptors(t) <= descriptors })
+}
+
+func TestBuildLeavesNothingBehindAfterAnError(t *testing.T) {
+	testenv.NeedNamespaces(t)
+	descriptors := countDescriptors(t)
+	plan, err := shaping.NewPlan(shaping.Spec{}, fourNodes, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Nodes[3].Name = plan.Nodes[0].Name // the hub cannot hold both
+	testenv.InNewNamespace(t, func() {
+		if _, err := kernel.Build(plan, kernel.BackendUser); err == nil {
+			t.Error("two nodes of one name were built")
+		}
+		waitFor(t, "links of the hub to go", func() bool {
+			links, err := net.Interfaces()
+			return err == nil && len(links) == 1
+		})
+	})
+	waitFor(t, "descriptors to go", func() bool { return countDescriptors(t) <= descriptors })
+}
+
+func waitFor(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("waited 10 s for %s", what)
+			return
+		}
+	}
+}
+
+// countNamespaces counts the network namespaces that this process can see:
+// the kernel keeps a name for each in its slab of struct net, which needs
+// root, so the open handles serve instead.
+func countNamespaces(t *testing.T) int {
+	return len(openFiles(t, "net:["))
+}
+
+func countDescriptors(t *testing.T) int {
+	return len(openFiles(t, "net:[")) + len(openFiles(t, "socket:["))
+}
+
+// openFiles lists the targets of this process's descriptors by prefix.
+func openFiles(t *testing.T, prefix string) (all []string) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, e := range entries {
+		if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(target, prefix) {
+			all = append(all, target)
+		}
+	}
+	return all
+}

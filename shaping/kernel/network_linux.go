@@ -1,0 +1,279 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"testbed/shaping"
+)
+
+// Network is an installed plan.
+type Network struct {
+	plan    *shaping.Plan
+	backend Backend
+	hub     *conn
+	nodes   []node
+}
+
+type node struct {
+	ns              netns.NsHandle
+	conn            *conn
+	inside, outside int // interface indexes of eth0 and of the hub's end
+}
+
+// Nodes returns the names of the nodes in the order of the plan.
+func (n *Network) Nodes() []string {
+	names := make([]string, len(n.plan.Nodes))
+	for i, p := range n.plan.Nodes {
+		names[i] = p.Name
+	}
+	return names
+}
+
+// NS returns the namespace of the named node, or netns.None() if there is
+// none. The handle belongs to the network and is closed with it.
+func (n *Network) NS(name string) netns.NsHandle {
+	if i := n.plan.Index(name); i >= 0 && i < len(n.nodes) {
+		return n.nodes[i].ns
+	}
+	return netns.None()
+}
+
+// Close gives up the network. The kernel removes each namespace, and the
+// links with it, as soon as no process lives in it any more.
+func (n *Network) Close() error {
+	var errs []error
+	for _, node := range n.nodes {
+		node.conn.close()
+		errs = append(errs, node.ns.Close())
+	}
+	n.nodes = nil
+	if n.hub == nil {
+		return errors.Join(errs...)
+	}
+	if n.backend == BackendNetem {
+		bridge, err := n.hub.LinkByName(bridgeName)
+		if err == nil {
+			err = n.hub.LinkDel(bridge)
+		}
+		if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) {
+			errs = append(errs, fmt.Errorf("removing the bridge: %w", err))
+		}
+	}
+	n.hub.close()
+	n.hub = nil
+	return errors.Join(errs...)
+}
+
+// Difference is one line in which the kernel's state departs from the plan:
+// planned and not found, or found and not planned.
+type Difference struct {
+	Where          string // node and device, for example "w0 eth0"
+	Planned, Found string
+}
+
+func (d Difference) String() string {
+	if d.Found == "" {
+		return fmt.Sprintf("%s: missing %q", d.Where, d.Planned)
+	}
+	return fmt.Sprintf("%s: not planned: %q", d.Where, d.Found)
+}
+
+// ReadBack compares what the kernel holds with the plan: links, addresses,
+// neighbours, and every queue, class and filter. No differences mean that
+// the plan is installed, wholly and exactly.
+func (n *Network) ReadBack() ([]Difference, error) {
+	var all []Difference
+	hubQueues, err := n.hub.qdiscs()
+	if err != nil {
+		return nil, fmt.Errorf("reading back the hub: %w", err)
+	}
+	for i, p := range n.plan.Nodes {
+		node := n.nodes[i]
+		found, err := node.conn.readNode(node.inside)
+		if err != nil {
+			return nil, fmt.Errorf("reading back node %s: %w", p.Name, err)
+		}
+		all = append(all, compare(p.Name+" "+nodeInterface, nodeLines(n.plan, i), found)...)
+
+		planned := append([]string{linkLine(p.Name, hubMAC(i), true, 0)}, downTree(n.plan, i, n.backend).lines()...)
+		found, err = n.hub.readEnd(node.outside, hubQueues[node.outside])
+		if err != nil {
+			return nil, fmt.Errorf("reading back the hub's end of %s: %w", p.Name, err)
+		}
+		all = append(all, compare(p.Name+" hub", planned, found)...)
+	}
+	return all, nil
+}
+
+// compare reports the lines that are in one of the two only.
+func compare(where string, planned, found []string) []Difference {
+	var all []Difference
+	planned, found = slices.Sorted(slices.Values(planned)), slices.Sorted(slices.Values(found))
+	for len(planned)+len(found) > 0 {
+		switch {
+		case len(found) == 0 || len(planned) > 0 && planned[0] < found[0]:
+			all = append(all, Difference{Where: where, Planned: planned[0]})
+			planned = planned[1:]
+		case len(planned) == 0 || found[0] < planned[0]:
+			all = append(all, Difference{Where: where, Found: found[0]})
+			found = found[1:]
+		default:
+			planned, found = planned[1:], found[1:]
+		}
+	}
+	return all
+}
+
+func nodeLines(plan *shaping.Plan, i int) []string {
+	p := plan.Nodes[i]
+	all := append(upTree(plan, i).lines(),
+		linkLine(nodeInterface, p.MAC[:], true, 1), "address "+p.Addr.String())
+	for j, peer := range plan.Nodes {
+		if j != i {
+			all = append(all, neighbourLine(peer.Addr.Addr().String(), peer.MAC[:]))
+		}
+	}
+	return all
+}
+
+// linkLine describes a link; segments is its gso_max_segs, where it matters.
+func linkLine(name string, mac net.HardwareAddr, up bool, segments uint32) string {
+	line := fmt.Sprintf("link %s %v mtu %d", name, mac, shaping.MTU)
+	if up {
+		line += " up"
+	}
+	if segments != 0 {
+		line += fmt.Sprintf(" gso_max_segs %d", segments)
+	}
+	return line
+}
+
+func neighbourLine(ip string, mac net.HardwareAddr) string {
+	return fmt.Sprintf("neighbour %s %v permanent", ip, mac)
+}
+
+// readNode writes the state of a node's namespace as nodeLines does.
+func (c *conn) readNode(index int) ([]string, error) {
+	queues, err := c.qdiscs()
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.readTree(index, queues[index])
+	if err != nil {
+		return nil, err
+	}
+	link, err := c.LinkByIndex(index)
+	if err != nil {
+		return nil, fmt.Errorf("finding %s: %w", nodeInterface, err)
+	}
+	all = append(all, describeLink(link.Attrs(), link.Attrs().GSOMaxSegs))
+	addrs, err := retry(func() ([]netlink.Addr, error) { return c.AddrList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("listing addresses: %w", err)
+	}
+	for _, a := range addrs {
+		all = append(all, "address "+a.IPNet.String())
+	}
+	neighbours, err := retry(func() ([]netlink.Neigh, error) { return c.NeighList(index, unix.AF_INET) })
+	if err != nil {
+		return nil, fmt.Errorf("listing neighbours: %w", err)
+	}
+	for _, nb := range neighbours {
+		if nb.State == netlink.NUD_PERMANENT {
+			all = append(all, neighbourLine(nb.IP.String(), nb.HardwareAddr))
+		}
+	}
+	return all, nil
+}
+
+// readEnd describes the hub's end of a link.
+func (c *conn) readEnd(index int, queues []qdisc) ([]string, error) {
+	all, err := c.readTree(index, queues)
+	if err != nil {
+		return nil, err
+	}
+	link, err := c.LinkByIndex(index)
+	if err != nil {
+		return nil, fmt.Errorf("finding the interface: %w", err)
+	}
+	return append(all, describeLink(link.Attrs(), 0)), nil
+}
+
+func describeLink(a *netlink.LinkAttrs, segments uint32) string {
+	line := linkLine(a.Name, a.HardwareAddr, a.Flags&net.FlagUp != 0, segments)
+	if a.MTU != shaping.MTU {
+		line += fmt.Sprintf(" but mtu %d", a.MTU)
+	}
+	return line
+}
+
+// QueueCount is what one queue has passed on and dropped since it was made.
+type QueueCount struct {
+	Node string // whose access link the queue belongs to
+	Down bool   // towards the node, in the hub; otherwise from it
+	// Peer is the other node of the pair, empty where the queue is shared.
+	Peer    string
+	Kind    string // bfifo or netem
+	Packets uint64
+	Bytes   uint64 // of Ethernet frames
+	// Drops are packets beyond the queue's limit and, for a netem with loss,
+	// those lost by plan: the kernel counts the two together.
+	Drops uint64
+}
+
+// Counters returns the counts of every queue, in the order of the plan.
+func (n *Network) Counters() ([]QueueCount, error) {
+	var all []QueueCount
+	hubQueues, err := n.hub.qdiscs()
+	if err != nil {
+		return nil, fmt.Errorf("counting in the hub: %w", err)
+	}
+	for i, p := range n.plan.Nodes {
+		queues, err := n.nodes[i].conn.qdiscs()
+		if err != nil {
+			return nil, fmt.Errorf("counting in node %s: %w", p.Name, err)
+		}
+		all = append(all, n.count(p.Name, false, upTree(n.plan, i), queues[n.nodes[i].inside])...)
+		all = append(all, n.count(p.Name, true, downTree(n.plan, i, n.backend), hubQueues[n.nodes[i].outside])...)
+	}
+	return all, nil
+}
+
+func (n *Network) count(node string, down bool, t tree, queues []qdisc) []QueueCount {
+	var all []QueueCount
+	for _, q := range queues {
+		if q.kind != "bfifo" && q.kind != "netem" {
+			continue
+		}
+		_, minor := netlink.MajorMinor(q.parent)
+		peer := ""
+		if k := int(minor) - int(minorOf(0)); q.parent != netlink.HANDLE_ROOT && k >= 0 && k < len(t.classes) {
+			peer = n.peer(t.classes[k])
+		}
+		all = append(all, QueueCount{
+			Node: node, Down: down, Peer: peer, Kind: q.kind,
+			Packets: uint64(q.packets), Bytes: q.bytes, Drops: uint64(q.drops),
+		})
+	}
+	return all
+}
+
+// peer names the node of a class that is one node's alone.
+func (n *Network) peer(c class) string {
+	if c.mask != 0xffffffff {
+		return ""
+	}
+	for _, p := range n.plan.Nodes {
+		if word(p.Addr.Addr()) == c.addr {
+			return p.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,116 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"testbed/shaping"
+)
+
+// Probe tries everything that links need, for real, in a namespace of its
+// own that is gone when it returns. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN
+// in the current user namespace, as Build does; without them the first
+// capability says so, and the others say that they could not be tried.
+func Probe() Capabilities {
+	result := make(chan Capabilities)
+	go func() {
+		// Never unlocked: the thread dies with this goroutine, and the
+		// namespace with the thread.
+		runtime.LockOSThread()
+		result <- probe()
+	}()
+	return <-result
+}
+
+func probe() Capabilities {
+	steps := []struct {
+		feature string
+		try     func(*conn) error
+	}{
+		{featureVeth, probeVeth},
+		{featurePacket, probePacket},
+		{featureHTB, probeHTB},
+		{featureU32, func(c *conn) error {
+			return withVeth(c, func(index int) error {
+				return c.addFilter(index, netlink.MakeHandle(1, 1), offsetSource, 0, 0)
+			})
+		}},
+		{featureBridge, func(c *conn) error {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = bridgeName
+			return c.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+		}},
+		{featureNetem, func(c *conn) error {
+			return withVeth(c, func(index int) error {
+				return c.addLeaf(index, netlink.MakeHandle(1, 1), netlink.MakeHandle(2, 0),
+					leaf{limit: 1, netem: &netem{path: shaping.PathPlan{OneWayDelay: 1000}}})
+			})
+		}},
+	}
+	var c *conn
+	err := unix.Unshare(unix.CLONE_NEWNET)
+	if err == nil {
+		c, err = dial()
+	}
+	all := Capabilities{{Feature: featureNamespace}}
+	if err != nil {
+		all[0].Err = unsupported(featureNamespace, err)
+		for _, s := range steps {
+			all = append(all, Capability{s.feature, unsupported(s.feature, errors.New("not tried, for lack of a namespace"))})
+		}
+		return all
+	}
+	defer c.close()
+	for _, s := range steps {
+		err := s.try(c)
+		if missing, ok := errors.AsType[*UnsupportedError](err); ok {
+			err = missing
+		} else if err != nil {
+			err = unsupported(s.feature, err)
+		}
+		all = append(all, Capability{s.feature, err})
+	}
+	return all
+}
+
+const probeLink = "probe"
+
+func probeVeth(c *conn) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = probeLink
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = probeLink + "-peer"
+	return c.LinkAdd(veth)
+}
+
+func probePacket(*conn) error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	return unix.Close(fd)
+}
+
+func probeHTB(c *conn) error {
+	return withVeth(c, func(index int) error {
+		root := netlink.MakeHandle(1, 0)
+		err := c.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT}))
+		if err != nil {
+			return err
+		}
+		return c.addClass(index, root, 1, 1e6, 1e6)
+	})
+}
+
+func withVeth(c *conn, try func(index int) error) error {
+	link, err := c.LinkByName(probeLink)
+	if err != nil {
+		return fmt.Errorf("needs a veth pair: %w", err)
+	}
+	return try(link.Attrs().Index)
+}

@@ -1,0 +1,306 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"testbed/shaping"
+)
+
+// conn speaks netlink in one namespace. Raw is for what netlink.Handle
+// cannot express: the limit of a bfifo, netem's 64-bit times and seed.
+type conn struct {
+	*netlink.Handle
+	raw map[int]*nl.SocketHandle
+}
+
+// dial connects to the namespace of the current thread.
+func dial() (*conn, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	return &conn{h, map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}}, nil
+}
+
+func (c *conn) close() {
+	c.Handle.Close()
+	c.raw[unix.NETLINK_ROUTE].Close()
+}
+
+// request starts a raw request; its answers have type res, zero for none.
+func (c *conn) request(kind, flags int, res uint16, data ...nl.NetlinkRequestData) ([][]byte, error) {
+	req := nl.NewNetlinkRequest(kind, flags)
+	req.Sockets = c.raw
+	for _, d := range data {
+		req.AddData(d)
+	}
+	return req.Execute(unix.NETLINK_ROUTE, res)
+}
+
+// retry repeats a dump that a concurrent change has interrupted.
+func retry[T any](dump func() (T, error)) (T, error) {
+	const attempts = 20
+	for i := 1; ; i++ {
+		v, err := dump()
+		if i == attempts || !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return v, err
+		}
+	}
+}
+
+// install gives the device of that index the tree.
+func (c *conn) install(index int, t tree) error {
+	if t.leaf != nil {
+		return c.addLeaf(index, netlink.HANDLE_ROOT, netlink.MakeHandle(2, 0), *t.leaf)
+	}
+	if len(t.classes) == 0 {
+		return nil
+	}
+	root := netlink.MakeHandle(1, 0)
+	htb := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT})
+	htb.Defcls = uint32(minorOf(0)) // nothing passes unshaped
+	if err := c.QdiscAdd(htb); err != nil {
+		return fmt.Errorf("adding an HTB: %w", asUnsupported(featureHTB, err))
+	}
+	if err := c.addClass(index, root, 1, t.rate, t.rate); err != nil {
+		return err
+	}
+	for k, class := range t.classes {
+		minor := minorOf(k)
+		handle := netlink.MakeHandle(1, minor)
+		if err := c.addClass(index, netlink.MakeHandle(1, 1), minor, class.rate, t.rate); err != nil {
+			return err
+		}
+		if err := c.addLeaf(index, handle, netlink.MakeHandle(minor+0x10, 0), class.leaf); err != nil {
+			return err
+		}
+		if err := c.addFilter(index, handle, t.offset, class.addr, class.mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *conn) addClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) error {
+	rate = max(rate, 8) // one byte per second is the kernel's least
+	err := c.ClassAdd(netlink.NewHtbClass(
+		netlink.ClassAttrs{LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(1, minor)},
+		netlink.HtbClassAttrs{
+			Rate: uint64(rate), Ceil: uint64(ceil),
+			Buffer: burst(rate), Cbuffer: burst(ceil), Quantum: quantum,
+		}))
+	if err != nil {
+		return fmt.Errorf("adding the HTB class 1:%x of %v: %w", minor, rate, err)
+	}
+	return nil
+}
+
+func (c *conn) addFilter(index int, class uint32, offset int32, addr, mask uint32) error {
+	err := c.FilterAdd(&netlink.U32{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: netlink.MakeHandle(1, 0), Priority: 1, Protocol: unix.ETH_P_IP},
+		ClassId:     class,
+		Sel: &netlink.TcU32Sel{
+			Flags: netlink.TC_U32_TERMINAL,
+			Keys:  []netlink.TcU32Key{{Mask: mask, Val: addr, Off: offset}},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("adding a u32 filter: %w", asUnsupported(featureU32, err))
+	}
+	return nil
+}
+
+func (c *conn) addLeaf(index int, parent, handle uint32, l leaf) error {
+	kind, options := "bfifo", nl.NewRtAttr(nl.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, l.limit))
+	if l.netem != nil {
+		kind, options = "netem", netemOptions(l)
+	}
+	_, err := c.request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, 0,
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: handle, Parent: parent},
+		nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(kind)), options)
+	if err != nil && kind == "netem" {
+		err = asUnsupported(featureNetem, err)
+	}
+	if err != nil {
+		return fmt.Errorf("adding a %s queue: %w", kind, err)
+	}
+	return nil
+}
+
+// Attributes of netem that netlink/nl has no names for (linux/pkt_sched.h).
+const (
+	tcaNetemLatency64 = 10
+	tcaNetemJitter64  = 11
+	tcaNetemSeed      = 14 // since Linux 6.7; older kernels ignore it
+)
+
+// keepOrderRate is a rate so high that it delays nothing. With any rate
+// netem sends in the order of arrival; without one, jitter reorders packets.
+const keepOrderRate = 125e9 // bytes per second
+
+func netemOptions(l leaf) *nl.RtAttr {
+	p := l.netem.path
+	qopt := nl.TcNetemQopt{Limit: l.limit, Loss: lossWord(p.Loss)} // times follow, exactly
+	options := nl.NewRtAttr(nl.TCA_OPTIONS, qopt.Serialize())
+	options.AddRtAttr(tcaNetemLatency64, nl.Uint64Attr(uint64(p.OneWayDelay)))
+	options.AddRtAttr(tcaNetemJitter64, nl.Uint64Attr(uint64(p.Jitter)))
+	options.AddRtAttr(tcaNetemSeed, nl.Uint64Attr(l.netem.seed))
+	if p.Jitter > 0 {
+		options.AddRtAttr(nl.TCA_NETEM_RATE64, nl.Uint64Attr(keepOrderRate))
+		options.AddRtAttr(nl.TCA_NETEM_RATE, (&nl.TcNetemRate{Rate: ^uint32(0)}).Serialize())
+	}
+	return options
+}
+
+// asUnsupported turns the kernel's ways to say "no such thing" into an
+// UnsupportedError, and leaves other errors alone.
+func asUnsupported(feature string, err error) error {
+	for _, missing := range []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT} {
+		if errors.Is(err, missing) {
+			return unsupported(feature, err)
+		}
+	}
+	return err
+}
+
+// qdisc is one queue as the kernel holds it.
+type qdisc struct {
+	kind           string
+	handle, parent uint32
+	options        []byte
+	packets        uint32
+	bytes          uint64
+	drops          uint32
+}
+
+// qdiscs dumps the queues of all devices of the namespace, by interface index.
+func (c *conn) qdiscs() (map[int][]qdisc, error) {
+	msgs, err := retry(func() ([][]byte, error) {
+		return c.request(unix.RTM_GETQDISC, unix.NLM_F_DUMP, unix.RTM_NEWQDISC, &nl.TcMsg{Family: nl.FAMILY_ALL})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing queues: %w", err)
+	}
+	all := make(map[int][]qdisc)
+	for _, m := range msgs {
+		msg := nl.DeserializeTcMsg(m)
+		attrs, err := nl.ParseRouteAttr(m[msg.Len():])
+		if err != nil {
+			return nil, fmt.Errorf("listing queues: %w", err)
+		}
+		q := qdisc{handle: msg.Handle, parent: msg.Parent}
+		for _, a := range attrs {
+			switch a.Attr.Type {
+			case nl.TCA_KIND:
+				q.kind = string(a.Value[:len(a.Value)-1])
+			case nl.TCA_OPTIONS:
+				q.options = a.Value
+			case nl.TCA_STATS: // struct tc_stats: bytes, packets, drops, …
+				if len(a.Value) >= 16 {
+					q.bytes = binary.NativeEndian.Uint64(a.Value)
+					q.packets = binary.NativeEndian.Uint32(a.Value[8:])
+					q.drops = binary.NativeEndian.Uint32(a.Value[12:])
+				}
+			}
+		}
+		all[int(msg.Ifindex)] = append(all[int(msg.Ifindex)], q)
+	}
+	return all, nil
+}
+
+// describe writes a leaf as leaf.String does.
+func (q qdisc) describe() (string, error) {
+	switch {
+	case q.kind == "bfifo" && len(q.options) >= 4:
+		return fifoLine(binary.NativeEndian.Uint32(q.options)), nil
+	case q.kind == "netem" && len(q.options) >= nl.SizeofTcNetemQopt:
+		opt := nl.DeserializeTcNetemQopt(q.options)
+		attrs, err := nl.ParseRouteAttr(q.options[nl.SizeofTcNetemQopt:])
+		if err != nil {
+			return "", fmt.Errorf("reading a netem queue: %w", err)
+		}
+		var times [2]time.Duration
+		for _, a := range attrs {
+			if k := int(a.Attr.Type) - tcaNetemLatency64; (k == 0 || k == 1) && len(a.Value) >= 8 {
+				times[k] = time.Duration(binary.NativeEndian.Uint64(a.Value))
+			}
+		}
+		return netemLine(opt.Limit, times[0], times[1], opt.Loss), nil
+	}
+	return q.kind, nil
+}
+
+// readTree writes what the kernel holds for one device as tree.lines does.
+func (c *conn) readTree(index int, qdiscs []qdisc) ([]string, error) {
+	var all []string
+	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	for _, q := range qdiscs {
+		text, err := q.describe()
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case q.kind == "noqueue":
+		case q.kind == "htb":
+			lines, err := c.readHTB(link, q)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, lines...)
+		case q.parent == netlink.HANDLE_ROOT:
+			all = append(all, "root "+text)
+		default:
+			major, minor := netlink.MajorMinor(q.parent)
+			all = append(all, fmt.Sprintf("class %x:%x %s", major, minor, text))
+		}
+	}
+	return all, nil
+}
+
+func (c *conn) readHTB(link netlink.Link, q qdisc) ([]string, error) {
+	var all []string
+	attrs, err := nl.ParseRouteAttr(q.options)
+	if err != nil {
+		return nil, fmt.Errorf("reading an HTB: %w", err)
+	}
+	for _, a := range attrs {
+		if a.Attr.Type == nl.TCA_HTB_INIT {
+			all = append(all, htbLine(uint16(nl.DeserializeTcHtbGlob(a.Value).Defcls)))
+		}
+	}
+	classes, err := retry(func() ([]netlink.Class, error) { return c.ClassList(link, netlink.HANDLE_NONE) })
+	if err != nil {
+		return nil, fmt.Errorf("listing classes: %w", err)
+	}
+	for _, class := range classes {
+		if htb, ok := class.(*netlink.HtbClass); ok {
+			_, minor := netlink.MajorMinor(htb.Handle)
+			all = append(all, classLine(minor, htb.Rate, htb.Ceil, htb.Quantum))
+		}
+	}
+	filters, err := retry(func() ([]netlink.Filter, error) { return c.FilterList(link, q.handle) })
+	if err != nil {
+		return nil, fmt.Errorf("listing filters: %w", err)
+	}
+	for _, filter := range filters {
+		if f, ok := filter.(*netlink.U32); ok && f.Sel != nil && len(f.Sel.Keys) == 1 {
+			_, minor := netlink.MajorMinor(f.ClassId)
+			k := f.Sel.Keys[0]
+			all = append(all, filterLine(k.Off, k.Val, k.Mask, minor))
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,235 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"testbed/shaping"
+)
+
+// Backend says who delays and loses packets.
+type Backend string
+
+// The backends. Rates are the kernel's in both.
+const (
+	// BackendNetem uses the kernel's netem queues on a bridge.
+	BackendNetem Backend = "netem"
+	// BackendUser leaves packets to a router process on packet sockets.
+	BackendUser Backend = "user"
+)
+
+const (
+	// maxOwnClasses is the number of peers up to which each has a class of
+	// its own: 64 nodes take about a second to build.
+	maxOwnClasses = 64
+	// sharedClasses is the number of classes that more peers share, by the
+	// low bits of their addresses: neighbours in the plan never meet, and
+	// 256 nodes still build within seconds. A power of two.
+	sharedClasses = 16
+	// freeRate stands for an unlimited rate where HTB serves only to
+	// classify: more than a veth carries, less than 2³² bytes per second.
+	freeRate shaping.Rate = 32e9
+	// limitRate stands for an unlimited rate in the limit of a netem queue.
+	limitRate shaping.Rate = 10e9
+	// burstTime is how late the kernel may serve a class without losing
+	// rate. Its price: after a pause that many bytes pass at once.
+	burstTime = time.Millisecond
+	// quantum is what a class may send before the next has its turn: one
+	// frame, so that acknowledgements wait for one frame at most.
+	quantum = shaping.FrameSize
+)
+
+// tree is what leaves one device, and how: with classes an HTB, otherwise
+// the leaf alone, otherwise nothing.
+type tree struct {
+	rate    shaping.Rate
+	offset  int32 // of the address that classes are matched by, in the IP header
+	classes []class
+	leaf    *leaf
+}
+
+// Offsets of the addresses in an IPv4 header.
+const (
+	offsetSource      = 12
+	offsetDestination = 16
+)
+
+type class struct {
+	rate       shaping.Rate // guaranteed; the tree's rate when others are idle
+	addr, mask uint32       // the peers in it
+	leaf       leaf
+}
+
+// leaf is a bfifo (limit in bytes) or, if netem is set, a netem (in packets).
+type leaf struct {
+	limit uint32
+	netem *netem
+}
+
+type netem struct {
+	path shaping.PathPlan
+	seed uint64
+}
+
+// upTree is what leaves eth0 of node i: its rate_up, shared by destinations.
+func upTree(plan *shaping.Plan, i int) tree {
+	node := plan.Nodes[i]
+	if node.RateUp == 0 || len(plan.Nodes) < 2 {
+		return tree{}
+	}
+	fifo := leaf{limit: uint32(node.QueueBytes(node.RateUp))}
+	return grow(plan, i, node.RateUp, offsetDestination, func(int) leaf { return fifo })
+}
+
+// downTree is what leaves the hub towards node j: its rate_down, shared by
+// sources, behind the path from each of them if netem is to make it.
+func downTree(plan *shaping.Plan, j int, backend Backend) tree {
+	node := plan.Nodes[j]
+	if len(plan.Nodes) < 2 {
+		return tree{}
+	}
+	if backend == BackendUser {
+		if node.RateDown == 0 {
+			return tree{}
+		}
+		fifo := leaf{limit: uint32(node.QueueBytes(node.RateDown))}
+		return grow(plan, j, node.RateDown, offsetSource, func(int) leaf { return fifo })
+	}
+	netemOf := func(i int) leaf {
+		return leaf{limit: netemLimit(plan, i, j), netem: &netem{
+			path: plan.Paths[i][j],
+			seed: plan.Seed ^ uint64(i+1)<<32 ^ uint64(j+1),
+		}}
+	}
+	if node.RateDown == 0 {
+		if uniform(plan, j) {
+			l := netemOf((j + 1) % len(plan.Nodes))
+			if l.netem.path == (shaping.PathPlan{}) {
+				return tree{}
+			}
+			return tree{leaf: &l}
+		}
+		return grow(plan, j, freeRate, offsetSource, netemOf)
+	}
+	return grow(plan, j, node.RateDown, offsetSource, netemOf)
+}
+
+// uniform says whether the paths to node j differ in nothing.
+func uniform(plan *shaping.Plan, j int) bool {
+	first := (j + 1) % len(plan.Nodes)
+	for i := range plan.Nodes {
+		if i != j && (plan.Paths[i][j] != plan.Paths[first][j] || plan.Nodes[i].RateUp != plan.Nodes[first].RateUp) {
+			return false
+		}
+	}
+	return true
+}
+
+func grow(plan *shaping.Plan, self int, rate shaping.Rate, offset int32, leafOf func(peer int) leaf) tree {
+	t := tree{rate: rate, offset: offset}
+	peers := len(plan.Nodes) - 1
+	if peers > maxOwnClasses && (leafOf((self+1)%len(plan.Nodes)).netem == nil || uniform(plan, self)) {
+		for low := range uint32(sharedClasses) {
+			t.classes = append(t.classes, class{
+				rate: rate / sharedClasses, addr: low, mask: sharedClasses - 1,
+				leaf: leafOf((self + 1) % len(plan.Nodes)),
+			})
+		}
+		return t
+	}
+	for i, peer := range plan.Nodes {
+		if i != self {
+			t.classes = append(t.classes, class{
+				rate: rate / shaping.Rate(peers), addr: word(peer.Addr.Addr()), mask: 0xffffffff,
+				leaf: leafOf(i),
+			})
+		}
+	}
+	return t
+}
+
+func word(a netip.Addr) uint32 {
+	b := a.As4()
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// netemLimit is the number of packets the queue of a pair may hold: what is
+// under way at full rate, and what may wait for the receiver's rate. netem
+// counts packets, so both are counted in full frames, with room for a burst
+// of small ones.
+func netemLimit(plan *shaping.Plan, i, j int) uint32 {
+	const small = 64
+	path, up, down := plan.Paths[i][j], plan.Nodes[i].RateUp, plan.Nodes[j].RateDown
+	if up == 0 {
+		up = limitRate
+	}
+	underWay := float64(up) / 8 * float64(path.OneWayDelay+path.Jitter) / 1e9
+	waiting := shaping.MinQueueBytes
+	if down != 0 {
+		waiting = plan.Nodes[j].QueueBytes(down)
+	}
+	return uint32(min(underWay+float64(waiting), 1<<32)/shaping.FrameSize) + small
+}
+
+// burst is the number of bytes that a class of that rate may save up.
+func burst(rate shaping.Rate) uint32 {
+	return uint32(max(2*shaping.FrameSize, float64(rate)/8*burstTime.Seconds()))
+}
+
+func (b Backend) check() error {
+	if b != BackendNetem && b != BackendUser {
+		return fmt.Errorf("no link backend %q; the backends are %s and %s", b, BackendNetem, BackendUser)
+	}
+	return nil
+}
+
+// lines writes the tree the way readTree writes what the kernel holds, so
+// that the two can be compared and printed.
+func (t tree) lines() []string {
+	if t.leaf != nil {
+		return []string{"root " + t.leaf.String()}
+	}
+	if len(t.classes) == 0 {
+		return nil
+	}
+	all := []string{htbLine(minorOf(0)), classLine(1, uint64(t.rate/8), uint64(t.rate/8), quantum)}
+	for k, c := range t.classes {
+		all = append(all,
+			classLine(minorOf(k), uint64(c.rate/8), uint64(t.rate/8), quantum),
+			fmt.Sprintf("class 1:%x %s", minorOf(k), c.leaf),
+			filterLine(t.offset, c.addr, c.mask, minorOf(k)))
+	}
+	return all
+}
+
+// minorOf is the handle of the class at position k; 1:1 is their parent.
+func minorOf(k int) uint16 { return uint16(k + 2) }
+
+func htbLine(defaultMinor uint16) string { return fmt.Sprintf("root htb default 1:%x", defaultMinor) }
+
+func classLine(minor uint16, rate, ceil uint64, quantum uint32) string {
+	return fmt.Sprintf("class 1:%x rate %d B/s ceil %d B/s quantum %d B", minor, rate, ceil, quantum)
+}
+
+func filterLine(offset int32, addr, mask uint32, minor uint16) string {
+	return fmt.Sprintf("filter at %d match %08x/%08x to 1:%x", offset, addr, mask, minor)
+}
+
+func (l leaf) String() string {
+	if l.netem == nil {
+		return fifoLine(l.limit)
+	}
+	p := l.netem.path
+	return netemLine(l.limit, time.Duration(p.OneWayDelay), time.Duration(p.Jitter), lossWord(p.Loss))
+}
+
+func fifoLine(limit uint32) string { return fmt.Sprintf("bfifo limit %d B", limit) }
+
+func netemLine(limit uint32, oneWayDelay, jitter time.Duration, loss uint32) string {
+	return fmt.Sprintf("netem limit %d packets one_way_delay %v jitter %v loss %08x", limit, oneWayDelay, jitter, loss)
+}
+
+// lossWord is a probability as netem counts it: 2³²−1 is certain.
+func lossWord(p shaping.Probability) uint32 { return uint32(float64(p) * (1<<32 - 1)) }

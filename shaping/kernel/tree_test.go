@@ -1,0 +1,136 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"testbed/shaping"
+)
+
+func planOf(t *testing.T, n int, spec shaping.Spec) *shaping.Plan {
+	t.Helper()
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("w%d", i)
+	}
+	plan, err := shaping.NewPlan(spec, names, 10*time.Millisecond, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func access(mbit int64) shaping.Access {
+	return shaping.Access{RateUp: new(shaping.Rate(mbit * 1e6)), RateDown: new(shaping.Rate(mbit * 1e6))}
+}
+
+func TestTrees(t *testing.T) {
+	spec := shaping.Spec{
+		Default: shaping.Properties{Access: access(100)},
+		Nodes:   map[string]shaping.Access{"w2": {RateDown: new(shaping.Rate(0))}},
+		Pairs: []shaping.Pair{{From: "w1", To: "w0", Path: shaping.Path{
+			OneWayDelay: new(shaping.Duration(50 * time.Millisecond)),
+			Jitter:      new(shaping.Duration(time.Millisecond)),
+			Loss:        new(shaping.Probability(0.5)),
+		}}},
+	}
+	plan := planOf(t, 3, spec)
+	for _, c := range []struct {
+		name string
+		tree tree
+		want string
+	}{
+		{"up", upTree(plan, 0), `
+root htb default 1:2
+class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:2 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:2 bfifo limit 250000 B
+filter at 16 match 0a000002/ffffffff to 1:2
+class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:3 bfifo limit 250000 B
+filter at 16 match 0a000003/ffffffff to 1:3`},
+		// 100 Mbit/s × 51 ms + 20 ms × 100 Mbit/s = 887,500 bytes = 586
+		// frames, and 64 small ones: far from netem's default of 1000 only
+		// by accident.
+		{"down with netem", downTree(plan, 0, BackendNetem), `
+root htb default 1:2
+class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:2 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:2 netem limit 650 packets one_way_delay 50ms jitter 1ms loss 7fffffff
+filter at 12 match 0a000002/ffffffff to 1:2
+class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:3 netem limit 311 packets one_way_delay 10ms jitter 0s loss 00000000
+filter at 12 match 0a000003/ffffffff to 1:3`},
+		{"down with the router", downTree(plan, 1, BackendUser), `
+root htb default 1:2
+class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:2 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:2 bfifo limit 250000 B
+filter at 12 match 0a000001/ffffffff to 1:2
+class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
+class 1:3 bfifo limit 250000 B
+filter at 12 match 0a000003/ffffffff to 1:3`},
+		{"down unlimited with the router", downTree(plan, 2, BackendUser), ""},
+		{"down unlimited with netem, all paths equal", downTree(plan, 2, BackendNetem), `
+root netem limit 192 packets one_way_delay 10ms jitter 0s loss 00000000`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), strings.Join(c.tree.lines(), "\n")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestManyPeersShareClassesUnlessTheirPathsDiffer(t *testing.T) {
+	spec := shaping.Spec{Default: shaping.Properties{Access: access(100)}}
+	equal := planOf(t, 200, spec)
+	spec.Pairs = []shaping.Pair{{From: "w1", To: "w0", Path: shaping.Path{OneWayDelay: new(shaping.Duration(time.Second))}}}
+	differ := planOf(t, 200, spec)
+	for _, c := range []struct {
+		name string
+		tree tree
+		want int
+	}{
+		{"up", upTree(differ, 0), sharedClasses},
+		{"down with the router", downTree(differ, 0, BackendUser), sharedClasses},
+		{"down with netem, equal paths", downTree(equal, 0, BackendNetem), sharedClasses},
+		{"down with netem, one path differs", downTree(differ, 0, BackendNetem), 199},
+		{"down with netem, the other nodes", downTree(differ, 1, BackendNetem), sharedClasses},
+	} {
+		if got := len(c.tree.classes); got != c.want {
+			t.Errorf("%s: %d classes, want %d", c.name, got, c.want)
+		}
+	}
+	// Every peer falls into exactly one class, neighbours into different ones.
+	classOf := func(peer int) (found int) {
+		found = -1
+		for k, c := range upTree(equal, 0).classes {
+			if word(equal.Nodes[peer].Addr.Addr())&c.mask == c.addr {
+				if found >= 0 {
+					t.Errorf("peer %d is in the classes %d and %d", peer, found, k)
+				}
+				found = k
+			}
+		}
+		return found
+	}
+	for peer := 1; peer < 199; peer++ {
+		if a, b := classOf(peer), classOf(peer+1); a < 0 || a == b {
+			t.Errorf("peers %d and %d are in the classes %d and %d", peer, peer+1, a, b)
+		}
+	}
+}
+
+func TestOneNodeHasNoOneToTalkTo(t *testing.T) {
+	plan := planOf(t, 1, shaping.Spec{Default: shaping.Properties{Access: access(1)}})
+	for _, tree := range []tree{upTree(plan, 0), downTree(plan, 0, BackendNetem), downTree(plan, 0, BackendUser)} {
+		if lines := tree.lines(); lines != nil {
+			t.Errorf("a single node gets %v", lines)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package kernel
+
+import "fmt"
+
+// UnsupportedError says that this machine cannot do what links need.
+type UnsupportedError struct {
+	Feature string // what is missing
+	Mend    string // what to do about it
+	Err     error  // what the kernel said
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("%s: not available here (%v); %s", e.Feature, e.Err, e.Mend)
+}
+
+func (e *UnsupportedError) Unwrap() error { return e.Err }
+
+// Capability is one thing that links need; Err is nil where it is present,
+// and an *UnsupportedError where it is not.
+type Capability struct {
+	Feature string
+	Err     error
+}
+
+// Capabilities is what was probed, in the order in which it is needed.
+type Capabilities []Capability
+
+// Supports returns nil if the backend works here, and otherwise the
+// *UnsupportedError of the first thing that it lacks.
+func (c Capabilities) Supports(b Backend) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	for _, f := range c {
+		unneeded := b == BackendUser && (f.Feature == featureNetem || f.Feature == featureBridge) ||
+			b == BackendNetem && f.Feature == featurePacket
+		if f.Err != nil && !unneeded {
+			return f.Err
+		}
+	}
+	return nil
+}
+
+const (
+	featureNamespace = "network namespaces"
+	featureVeth      = "veth interfaces"
+	featureBridge    = "bridge interfaces"
+	featureHTB       = "the HTB packet scheduler"
+	featureU32       = "the u32 packet classifier"
+	featureNetem     = "the netem packet scheduler"
+	featurePacket    = "packet sockets"
+)
+
+// mends says what to do where a feature is missing.
+var mends = map[string]string{
+	featureNamespace: "run as root, or allow unprivileged user namespaces: kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu) or kernel.unprivileged_userns_clone=1 (Debian) with sysctl",
+	featureVeth:      "load it with modprobe veth, or use a kernel with CONFIG_VETH",
+	featureBridge:    "load it with modprobe bridge, or use the user links",
+	featureHTB:       "load it with modprobe sch_htb, or use a kernel with CONFIG_NET_SCH_HTB",
+	featureU32:       "load it with modprobe cls_u32, or use a kernel with CONFIG_NET_CLS_U32",
+	featureNetem:     "load it with modprobe sch_netem (on cloud images it is in linux-modules-extra), or use the user links",
+	featurePacket:    "load them with modprobe af_packet, or use a kernel with CONFIG_PACKET",
+}
+
+func unsupported(feature string, err error) error {
+	return &UnsupportedError{Feature: feature, Mend: mends[feature], Err: err}
+}

@@ -1,0 +1,323 @@
+package userlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/shaping"
+)
+
+// Router carries frames between the hub's ends of the nodes' links, each
+// after the delay of its pair and by its destination MAC alone. It belongs
+// in a process of its own: its thread must not wait for a busy Go scheduler.
+type Router struct {
+	ring    *ring
+	sender  *sender
+	poll    int // epoll of the three below
+	timer   int // timerfd, armed for the next due packet
+	stop    int // eventfd
+	ends    []int
+	byMAC   map[shaping.MAC]int
+	byIndex map[int]int
+
+	mu    sync.Mutex // held while packets are handled, never while waiting
+	queue *Queue[*buffer]
+	free  []*buffer
+	armed time.Duration
+	stats Stats
+	late  histogram
+	tid   int
+}
+
+// buffer is a frame in the queue, with its virtio_net_hdr.
+type buffer struct {
+	n    int
+	data [vnetHeader + shaping.FrameSize]byte
+}
+
+// Bounds of the work between two looks at the clock, and of the queue.
+const (
+	batch       = 64
+	maxCapacity = 1 << 17 // packets: 200 MB
+)
+
+// Open readies a router in the network namespace of the calling thread,
+// which must hold an interface named like each node of the plan. Frames are
+// taken in from now on, and carried once Run is called.
+func Open(plan *shaping.Plan) (r *Router, err error) {
+	r = &Router{
+		poll: -1, timer: -1, stop: -1,
+		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int),
+		queue: NewQueue[*buffer](plan, capacity(plan)),
+	}
+	defer func() {
+		if err != nil {
+			r.Close()
+			r, err = nil, fmt.Errorf("opening the link router: %w", err)
+		}
+	}()
+	if r.sender, err = openSender(plan); err != nil {
+		return r, err
+	}
+	for i, node := range plan.Nodes {
+		index, err := interfaceIndex(r.sender.fds[0], node.Name)
+		if err != nil {
+			return r, err
+		}
+		r.ends = append(r.ends, index)
+		r.byIndex[index], r.byMAC[node.MAC] = i, i
+	}
+	if r.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
+		return r, os.NewSyscallError("timerfd_create", err)
+	}
+	if r.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return r, os.NewSyscallError("eventfd", err)
+	}
+	if r.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return r, os.NewSyscallError("epoll_create1", err)
+	}
+	if r.ring, err = openRing(); err != nil {
+		return r, err
+	}
+	for _, e := range []unix.EpollEvent{
+		{Fd: int32(r.ring.fd), Events: unix.EPOLLIN},
+		{Fd: int32(r.stop), Events: unix.EPOLLIN},
+		{Fd: int32(r.timer), Events: unix.EPOLLIN | unix.EPOLLET}, // nobody reads it
+	} {
+		if err = unix.EpollCtl(r.poll, unix.EPOLL_CTL_ADD, int(e.Fd), &e); err != nil {
+			return r, os.NewSyscallError("epoll_ctl", err)
+		}
+	}
+	return r, nil
+}
+
+func interfaceIndex(fd int, name string) (int, error) {
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, req)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("finding the hub's end of node %s: %w", name, err)
+	}
+	return int(req.Uint32()), nil
+}
+
+// capacity is the most packets that can be under way by plan, twice over
+// because not all are full frames, within maxCapacity.
+func capacity(plan *shaping.Plan) int {
+	const unlimited = 10e9
+	total := 4096.0
+	for i, node := range plan.Nodes {
+		rate := float64(node.RateUp)
+		if rate == 0 {
+			rate = unlimited
+		}
+		var longest shaping.Duration
+		for _, p := range plan.Paths[i] {
+			longest = max(longest, p.OneWayDelay+p.Jitter)
+		}
+		total += 2 * rate / 8 * float64(longest) / 1e9 / shaping.FrameSize
+	}
+	return int(min(total, maxCapacity))
+}
+
+// Close releases the router's sockets. Run must have returned.
+func (r *Router) Close() error {
+	if r.ring != nil {
+		r.ring.close()
+	}
+	if r.sender != nil {
+		r.sender.close()
+	}
+	for _, fd := range []int{r.poll, r.timer, r.stop} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	return nil
+}
+
+// Run carries packets until ctx is done, and then returns nil; what is still
+// under way is gone. It may be called once.
+func (r *Router) Run(ctx context.Context) error {
+	runtime.LockOSThread() // never unlocked: the thread keeps its priority
+	stopped := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		_, _ = unix.Write(r.stop, []byte{7: 1}) // can fail only if readable already
+	})
+	defer func() {
+		if !cancel() {
+			<-stopped
+		}
+	}()
+	r.mu.Lock()
+	r.tid = unix.Gettid()
+	r.mu.Unlock()
+	// A late packet is an error of the emulation, so the router goes before
+	// the programs that it serves; niceness would count within its session
+	// only. An ordinary user has to do without.
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
+
+	events := make([]unix.EpollEvent, 3)
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		idle, err := r.work()
+		r.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("routing: %w", err)
+		}
+		if !idle {
+			continue
+		}
+		if _, err := unix.EpollWait(r.poll, events, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("routing: %w", os.NewSyscallError("epoll_wait", err))
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.CPU, r.tid = threadCPU(r.tid), 0
+	return nil
+}
+
+// work takes in and sends a batch each. idle means that there is nothing
+// left to do before the timer or a new frame.
+func (r *Router) work() (idle bool, err error) {
+	now := monotonic()
+	taken := r.takeIn(now)
+	sent := 0
+	for ; sent < batch; sent++ {
+		b, to, due, ok := r.queue.Pop(now)
+		if !ok {
+			break
+		}
+		r.send(b, to)
+		r.late.add(now - due)
+		r.free = append(r.free, b)
+	}
+	if taken == batch || sent > 0 {
+		return false, nil
+	}
+	return true, r.arm()
+}
+
+func (r *Router) takeIn(now time.Duration) (taken int) {
+	wall := time.Now()
+	for ; taken < batch; taken++ {
+		f, ok := r.ring.read()
+		if !ok {
+			break
+		}
+		// The kernel says when the frame came, so that time spent in the
+		// ring is part of its delay. A step of the wall clock must not be.
+		waited := min(max(wall.Sub(time.Unix(int64(f.sec), int64(f.nsec))), 0), time.Second)
+		r.push(now-waited, f)
+		r.ring.release()
+	}
+	return taken
+}
+
+func (r *Router) push(at time.Duration, f frame) {
+	if len(f.data) < vnetHeader+14 {
+		r.stats.Unknown++
+		return
+	}
+	from, okFrom := r.byIndex[f.ifindex]
+	to, okTo := r.byMAC[shaping.MAC(f.data[vnetHeader:])]
+	switch {
+	case !okFrom || !okTo || from == to:
+		r.stats.Unknown++
+		return
+	case f.length > shaping.FrameSize || len(f.data) != vnetHeader+f.length:
+		r.stats.Oversize++
+		return
+	}
+	b := r.newBuffer()
+	b.n = copy(b.data[:], f.data)
+	switch r.queue.Push(at, from, to, b) {
+	case Queued:
+		r.stats.MaxQueued = max(r.stats.MaxQueued, r.queue.Len())
+		return
+	case Lost:
+		r.stats.Lost++
+	case Overflow:
+		r.stats.Overflow++
+	}
+	r.free = append(r.free, b)
+}
+
+func (r *Router) newBuffer() *buffer {
+	if len(r.free) == 0 {
+		slab := make([]buffer, batch)
+		for i := range slab {
+			r.free = append(r.free, &slab[i])
+		}
+	}
+	b := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	return b
+}
+
+func (r *Router) send(b *buffer, to int) {
+	switch r.sender.send(r.ends[to], b.data[:b.n]) {
+	case 0:
+		r.stats.Packets++
+		r.stats.Bytes += uint64(b.n - vnetHeader)
+	case unix.ENOBUFS:
+		r.stats.QueueFull++
+	default:
+		r.stats.SendDrops++
+	}
+}
+
+// arm sets the timer to the next due packet, unless it is set to it already.
+func (r *Router) arm() error {
+	due, ok := r.queue.Next()
+	if !ok || due == r.armed {
+		return nil
+	}
+	r.armed = due
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(due))}
+	if err := unix.TimerfdSettime(r.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
+		return os.NewSyscallError("timerfd_settime", err)
+	}
+	return nil
+}
+
+// Stats returns the counts so far. It may be called at any time, also while
+// Run runs.
+func (r *Router) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.SocketDrops += r.ring.drops()
+	r.stats.LatenessP50, r.stats.LatenessP99 = r.late.quantile(0.50), r.late.quantile(0.99)
+	r.stats.LatenessMax = r.late.max
+	if r.tid != 0 {
+		r.stats.CPU = threadCPU(r.tid)
+	}
+	return r.stats
+}
+
+// monotonic is the time of the clock that the timerfd goes by.
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail
+	return time.Duration(ts.Nano())
+}
+
+// threadCPU is the CPU time of a thread of this process.
+func threadCPU(tid int) time.Duration {
+	clock := int32(^tid<<3 | 6) // per thread, as the scheduler counts it
+	var ts unix.Timespec
+	if err := unix.ClockGettime(clock, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,79 @@
+package userlink
+
+import (
+	"math/bits"
+	"time"
+)
+
+// Stats is what a Router has done so far.
+type Stats struct {
+	Packets uint64 `json:"packets"` // passed on
+	Bytes   uint64 `json:"bytes"`   // of their Ethernet frames
+
+	// Drops by plan: Lost on the path, QueueFull at the receiver's rate.
+	Lost      uint64 `json:"lost"`
+	QueueFull uint64 `json:"queue_full"`
+
+	// Drops that no plan asks for, and that make a run suspect: the
+	// router's own queue or its socket's ring was full, the kernel had no
+	// room to send or refused.
+	Overflow    uint64 `json:"overflow"`
+	SocketDrops uint64 `json:"socket_drops"`
+	SendDrops   uint64 `json:"send_drops"`
+	// Unknown are frames that are not from one node of the plan to another
+	// (broadcasts too), Oversize those larger than an interface may send.
+	Unknown  uint64 `json:"unknown"`
+	Oversize uint64 `json:"oversize"`
+
+	// Lateness is how long after their due time packets were sent.
+	LatenessP50 time.Duration `json:"lateness_p50_ns"`
+	LatenessP99 time.Duration `json:"lateness_p99_ns"`
+	LatenessMax time.Duration `json:"lateness_max_ns"`
+
+	MaxQueued int           `json:"max_queued"`  // packets on their way at one time
+	CPU       time.Duration `json:"cpu_time_ns"` // of the router's thread
+}
+
+// histogram counts durations in buckets 1/8 wide, relative to their size.
+type histogram struct {
+	buckets [64 * 8]uint64
+	total   uint64
+	max     time.Duration
+}
+
+func (h *histogram) add(d time.Duration) {
+	d = max(d, 0)
+	h.buckets[bucketOf(uint64(d))]++
+	h.total++
+	h.max = max(h.max, d)
+}
+
+// quantile returns the upper edge of the bucket that holds the share p.
+func (h *histogram) quantile(p float64) time.Duration {
+	rank := uint64(p * float64(h.total))
+	var seen uint64
+	for i, n := range h.buckets {
+		if seen += n; seen > rank {
+			return min(time.Duration(edgeOf(i)), h.max)
+		}
+	}
+	return h.max
+}
+
+// bucketOf keeps the three bits below the leading one.
+func bucketOf(v uint64) int {
+	if v < 8 {
+		return int(v)
+	}
+	exp := bits.Len64(v) - 1
+	return (exp-2)*8 + int(v>>(exp-3)&7)
+}
+
+// edgeOf is the largest value of bucket i.
+func edgeOf(i int) uint64 {
+	if i < 8 {
+		return uint64(i)
+	}
+	exp := i/8 + 2
+	return (uint64(8+i%8)+1)<<(exp-3) - 1
+}
