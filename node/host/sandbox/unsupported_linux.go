@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -53,9 +54,10 @@ func privileged() bool {
 
 // A machine is what there is to know about why namespaces may be forbidden.
 type machine struct {
-	userNS    bool              // the sandbox needs a user namespace
-	sysctls   map[string]string // those that exist
+	userNS    bool // the sandbox needs a user namespace
+	nested    bool // this process is in a user namespace already
 	container bool
+	sysctls   map[string]string // those that exist
 }
 
 const (
@@ -77,6 +79,9 @@ func inspect(userNS bool) machine {
 		if err == nil {
 			m.sysctls[name] = strings.TrimSpace(string(value))
 		}
+	}
+	if uids, err := os.ReadFile("/proc/self/uid_map"); err == nil {
+		m.nested = !slices.Equal(strings.Fields(string(uids)), []string{"0", "0", "4294967295"})
 	}
 	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if _, err := os.Stat(mark); err == nil {
@@ -193,8 +198,8 @@ func (m machine) explainMount(target string) (missing, mend string) {
 	if missing, mend, ok := m.userNSForbidden(); ok {
 		return missing, mend
 	}
-	if target == "/proc" && m.userNS {
-		// The kernel lets a user namespace mount /proc only where all of an
+	if target == "/proc" && (m.userNS || m.nested) {
+		// In a user namespace the kernel mounts /proc only where all of an
 		// older /proc is visible.
 		return "a fresh /proc may not be mounted, because parts of the present one are masked", maskMend
 	}
