@@ -21,6 +21,7 @@ var insideChecks = map[string]func(*Inside) error{
 	"orphans":  checkOrphans,
 	"signals":  checkSignals,
 	"mounts":   checkMounts,
+	"run":      checkRun,
 	"iproute2": checkIPRoute2,
 	"files":    checkFiles,
 	"errors":   checkErrors,
@@ -186,6 +187,19 @@ func checkMounts(*Inside) error {
 		return err
 	}
 	return os.Remove(dir)
+}
+
+// checkRun finds what TestRunStaysVisible has put there.
+func checkRun(in *Inside) error {
+	for _, path := range []string{"/run/file", "/run/link", "/run/mounted/file"} {
+		if text, err := os.ReadFile(path); err != nil || string(text) != "text" {
+			return fmt.Errorf("%s: %q, %v", path, text, err)
+		}
+	}
+	if err := os.WriteFile("/run/user/written", nil, 0o600); err != nil {
+		return err
+	}
+	return checkMounts(in)
 }
 
 func checkIPRoute2(in *Inside) error {

@@ -41,9 +41,10 @@ type Sandbox struct {
 	process  *os.Process
 	lifeline *os.File
 
-	done  chan struct{} // closed when init has been reaped
-	state *os.ProcessState
-	err   error
+	reported chan struct{} // closed when Start needs the lifeline no more
+	done     chan struct{} // closed when init has been reaped
+	state    *os.ProcessState
+	err      error
 }
 
 // Start re-executes this binary as PID 1 of a new sandbox and returns once
@@ -73,7 +74,7 @@ func Start(cfg Config) (*Sandbox, error) {
 		Files: append(files, cfg.Files...),
 		Sys:   sysProcAttr(userNS),
 	}
-	s := &Sandbox{lifeline: ours, done: make(chan struct{})}
+	s := &Sandbox{lifeline: ours, reported: make(chan struct{}), done: make(chan struct{})}
 	started := make(chan error)
 	go s.keep(append([]string{argv0}, cfg.Args...), attr, started)
 	if err := <-started; err != nil {
@@ -81,12 +82,23 @@ func Start(cfg Config) (*Sandbox, error) {
 		return nil, startError(err, userNS)
 	}
 	theirs.Close() // or a dead init would go unnoticed
-	if err := s.awaitReady(userNS); err != nil {
-		s.Kill()
-		<-s.done
-		return nil, err
+	r, err := readReport(ours)
+	close(s.reported)
+	if err == nil && r.Error == "" {
+		return s, nil
 	}
-	return s, nil
+	s.Kill()
+	<-s.done
+	switch {
+	case err == nil:
+		return nil, setUpError(r, userNS)
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("start sandbox: init ended before it was ready: %v", s.state)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("start sandbox: init did not report within %v", readyTimeout)
+	default:
+		return nil, fmt.Errorf("start sandbox: read init's report: %w", err)
+	}
 }
 
 // newLifeline returns the two ends of the connection by which init notices
@@ -133,27 +145,9 @@ func (s *Sandbox) keep(argv []string, attr *os.ProcAttr, started chan<- error) {
 		return
 	}
 	s.state, s.err = process.Wait()
+	<-s.reported // a report from an init that has ended already still counts
 	s.lifeline.Close()
 	close(s.done)
-}
-
-// awaitReady reads init's report.
-func (s *Sandbox) awaitReady(userNS bool) error {
-	r, err := readReport(s.lifeline)
-	switch {
-	case err == nil && r.Error == "":
-		return nil
-	case err == nil:
-		return setUpError(r, userNS)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("start sandbox: init did not report within %v", readyTimeout)
-	case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed), errors.Is(err, unix.ECONNRESET):
-		s.Kill() // it may only have closed its end
-		<-s.done
-		return fmt.Errorf("start sandbox: init ended before it was ready: %v", s.state)
-	default:
-		return fmt.Errorf("start sandbox: read init's report: %w", err)
-	}
 }
 
 // Pid returns the process id of the sandbox's init, as seen from outside.

@@ -99,12 +99,33 @@ func startError(err error, userNS bool) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		switch errno {
-		case unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS, unix.EINVAL, unix.ENOSYS:
+		case unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS:
 			missing, mend := inspect(userNS).explainClone(errno)
 			return &UnsupportedError{missing, mend, fmt.Errorf("make namespaces: %w", err)}
+		case unix.EINVAL, unix.ENOSYS:
+			if missing, mend := lackingKinds(userNS); missing != "" {
+				return &UnsupportedError{missing, mend, fmt.Errorf("make namespaces: %w", err)}
+			}
 		}
 	}
 	return fmt.Errorf("start sandbox: %w", err)
+}
+
+// lackingKinds names the kinds of namespace that the kernel does not have.
+func lackingKinds(userNS bool) (missing, mend string) {
+	kinds := []string{"pid", "net", "mnt", "uts", "ipc"}
+	if userNS {
+		kinds = append(kinds, "user")
+	}
+	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
+		_, err := os.Stat("/proc/self/ns/" + kind)
+		return err == nil
+	})
+	if len(kinds) == 0 {
+		return "", ""
+	}
+	return "the kernel has no namespaces of kind " + strings.Join(kinds, ", "),
+		"use a kernel with CONFIG_NAMESPACES and the CONFIG_…_NS of each"
 }
 
 // setUpError turns what init reported into an error.
@@ -117,8 +138,10 @@ func setUpError(r report, userNS bool) error {
 			return &UnsupportedError{missing, mend, err}
 		}
 	case unix.ENOSPC, unix.EUSERS:
-		missing, mend := inspect(userNS).explainClone(r.Errno)
-		return &UnsupportedError{missing, mend, err}
+		if r.Target == "" { // a mount has other limits
+			missing, mend := inspect(userNS).explainClone(r.Errno)
+			return &UnsupportedError{missing, mend, err}
+		}
 	}
 	return fmt.Errorf("start sandbox: %w", err)
 }
@@ -148,12 +171,8 @@ const (
 
 // explainClone says why the kernel refused to make the namespaces.
 func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
-	switch errno {
-	case unix.ENOSPC, unix.EUSERS:
+	if errno == unix.ENOSPC || errno == unix.EUSERS {
 		return m.explainLimit()
-	case unix.EINVAL, unix.ENOSYS:
-		return "the kernel lacks a kind of namespace",
-			"use a kernel with CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_NET_NS, CONFIG_UTS_NS and CONFIG_IPC_NS"
 	}
 	if missing, mend, ok := m.userNSForbidden(); ok {
 		return missing, mend
