@@ -1,0 +1,268 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	netnsDir  = "/run/netns" // where ip netns looks
+	selfNetNS = "/proc/thread-self/ns/net"
+
+	// lifelineLost is init's exit status when the outer process has gone.
+	// Nobody is left to read it.
+	lifelineLost = 1
+)
+
+// Inside is the sandbox as its PID 1 sees it.
+//
+// It owns the waiting for children: PID 1 must reap orphans, and cannot do so
+// without also reaping the children that other code waits for. So inside a
+// sandbox processes are started with Inside.Start, not with os/exec.
+type Inside struct {
+	lifeline *os.File
+	ownNetNS *os.File
+	starts   chan startRequest
+
+	mu       sync.Mutex // held while a child is started, reaped or signalled
+	children map[int]*Process
+}
+
+// Init makes this process the init of its sandbox. The program calls it first
+// thing when Start has re-executed it. Init makes all mounts private, mounts
+// a fresh /proc and an empty /run/netns (the rest of /run stays visible), and
+// from then on ends the process when the outer one has ended, and reaps
+// orphans. All network devices, the loopback included, are still down.
+//
+// The outer Start returns when Init does, with Init's error if there is one:
+// the caller need only exit then.
+func Init() (*Inside, error) {
+	in, err := openLifeline()
+	if err != nil {
+		return nil, err
+	}
+	if err := in.setUp(); err != nil {
+		return nil, errors.Join(err, in.report(err))
+	}
+	if err := in.report(nil); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// openLifeline takes over the lifeline and starts watching it, so that even a
+// set-up that hangs ends with the outer process.
+func openLifeline() (*Inside, error) {
+	if os.Getpid() != 1 {
+		return nil, errors.New("sandbox init: this process is not PID 1")
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(lifelineFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil, fmt.Errorf("sandbox init: descriptor %d is no lifeline", lifelineFD)
+	}
+	unix.CloseOnExec(lifelineFD)
+	if err := unix.SetNonblock(lifelineFD, true); err != nil {
+		return nil, fmt.Errorf("sandbox init: open lifeline: %w", err)
+	}
+	in := &Inside{
+		lifeline: os.NewFile(lifelineFD, "lifeline"),
+		starts:   make(chan startRequest),
+		children: make(map[int]*Process),
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, in.lifeline) // returns at the outer process's end
+		os.Exit(lifelineLost)
+	}()
+	return in, nil
+}
+
+func (in *Inside) report(err error) error {
+	if err := newReport(err).send(in.lifeline); err != nil {
+		return fmt.Errorf("sandbox init: report to the outer process: %w", err)
+	}
+	return nil
+}
+
+// setUp mounts what a sandbox has of its own and starts the goroutines that
+// live as long as it does.
+func (in *Inside) setUp() error {
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
+		return fmt.Errorf("sandbox init: make mounts private: %w", err)
+	}
+	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC); err != nil {
+		return fmt.Errorf("sandbox init: %w", err)
+	}
+	if err := coverRun(); err != nil {
+		return fmt.Errorf("sandbox init: cover /run: %w", err)
+	}
+	own, err := os.Open(selfNetNS)
+	if err != nil {
+		return fmt.Errorf("sandbox init: %w", err)
+	}
+	in.ownNetNS = own
+
+	childEnded := make(chan os.Signal, 1)
+	signal.Notify(childEnded, unix.SIGCHLD)
+	go in.reap(childEnded)
+	go in.spawn()
+	return nil
+}
+
+// coverRun gives the sandbox a /run/netns of its own. An ordinary user cannot
+// create that directory, so a tmpfs covers all of /run and what was there is
+// bound back: a run directory, or even the programs of the system, may lie
+// below /run.
+func coverRun() error {
+	old, err := os.Open("/run")
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	entries, err := old.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	if err := mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV); err != nil {
+		return err
+	}
+	if err := os.Chmod("/run", 0o755); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == filepath.Base(netnsDir) {
+			continue
+		}
+		source := fmt.Sprintf("/proc/self/fd/%d/%s", old.Fd(), e.Name())
+		target := filepath.Join("/run", e.Name())
+		if err := bindBack(source, target, e.Type()); err != nil {
+			// What cannot be bound, as a mount marked unbindable, or has
+			// gone meanwhile, is not seen in the sandbox.
+			_ = os.Remove(target)
+		}
+	}
+	return os.Mkdir(netnsDir, 0o755)
+}
+
+func bindBack(source, target string, kind os.FileMode) error {
+	switch {
+	case kind.IsDir():
+		if err := os.Mkdir(target, 0o755); err != nil {
+			return err
+		}
+	case kind&os.ModeSymlink != 0:
+		to, err := os.Readlink(source)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(to, target)
+	default:
+		if err := touch(target); err != nil {
+			return err
+		}
+	}
+	return mount(source, target, "", unix.MS_BIND|unix.MS_REC)
+}
+
+func touch(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// BindNetNS gives the network namespace open at descriptor fd a name, under
+// which ip netns exec, ip -n and tc -n find it inside the sandbox. The
+// descriptor remains the caller's.
+func (in *Inside) BindNetNS(name string, fd int) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("bind network namespace: invalid name %q", name)
+	}
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	if err != nil || kind != unix.CLONE_NEWNET {
+		return fmt.Errorf("bind network namespace %s: descriptor %d is no network namespace", name, fd)
+	}
+	target := filepath.Join(netnsDir, name)
+	if err := touch(target); err != nil {
+		return fmt.Errorf("bind network namespace %s: %w", name, err)
+	}
+	if err := mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND); err != nil {
+		_ = os.Remove(target) // the mount's error is the one to tell
+		return fmt.Errorf("bind network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// A mountError is a mount that the kernel refused.
+type mountError struct {
+	source, target string
+	err            error
+}
+
+func (e *mountError) Error() string {
+	if e.source == "" {
+		return fmt.Sprintf("change mount %s: %v", e.target, e.err)
+	}
+	return fmt.Sprintf("mount %s on %s: %v", e.source, e.target, e.err)
+}
+
+func (e *mountError) Unwrap() error { return e.err }
+
+func mount(source, target, fstype string, flags uintptr) error {
+	if err := unix.Mount(source, target, fstype, flags, ""); err != nil {
+		return &mountError{source, target, err}
+	}
+	return nil
+}
+
+// checkArg is the argument that makes a re-executed binary serve Check.
+const checkArg = "sandbox-check"
+
+// Check must work in any binary, also in one that knows nothing of it, so its
+// inner half runs here, before main.
+func init() {
+	if os.Getpid() != 1 || len(os.Args) != 2 || os.Args[0] != argv0 || os.Args[1] != checkArg {
+		return
+	}
+	in, err := openLifeline()
+	if err != nil {
+		os.Exit(1)
+	}
+	err = in.setUp()
+	if err == nil {
+		err = in.tryBind()
+	}
+	if in.report(err) != nil || err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// tryBind makes and binds a network namespace, as a run does for every node.
+func (in *Inside) tryBind() error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is in a namespace of its own
+		result <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("make network namespace: %w", err)
+			}
+			ns, err := os.Open(selfNetNS)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			return in.BindNetNS("check", int(ns.Fd()))
+		}()
+	}()
+	return <-result
+}

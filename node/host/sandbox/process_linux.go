@@ -1,0 +1,238 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Command is a process to start inside a sandbox.
+type Command struct {
+	Name  string     // for errors
+	Path  string     // the program; empty means this binary
+	NetNS int        // descriptor of its network namespace; -1 means init's own
+	Args  []string   // without argv[0]
+	Env   []string   // added to init's environment; wins over it
+	Files []*os.File // inherited, as descriptors 3, 4, …
+
+	Stdin, Stdout, Stderr *os.File // nil means /dev/null
+}
+
+// A Process is a child of the sandbox's init, started by Inside.Start.
+type Process struct {
+	name   string
+	pid    int
+	in     *Inside
+	done   chan struct{}
+	status Status // valid once done is closed
+}
+
+// Status is how a process ended and what it used, with the children it had
+// waited for.
+type Status struct {
+	Code       int            // exit code, -1 if a signal ended it
+	Signal     syscall.Signal // the signal that ended it, or 0
+	UserTime   time.Duration
+	SystemTime time.Duration
+}
+
+// Success reports whether the process exited with code 0.
+func (s Status) Success() bool { return s.Code == 0 }
+
+func (s Status) String() string {
+	if s.Signal != 0 {
+		return "signal: " + s.Signal.String()
+	}
+	return fmt.Sprintf("exit status %d", s.Code)
+}
+
+type startRequest struct {
+	command Command
+	result  chan<- startResult
+}
+
+type startResult struct {
+	process *Process
+	err     error
+}
+
+// Start starts a process in its network namespace, in a session of its own.
+// The namespace's descriptor and the files remain the caller's, and may be
+// closed when Start has returned.
+func (in *Inside) Start(c Command) (*Process, error) {
+	result := make(chan startResult)
+	in.starts <- startRequest{c, result}
+	r := <-result
+	if r.err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Name, r.err)
+	}
+	return r.process, nil
+}
+
+// spawn starts all processes from one thread that never ends. A process
+// starts in the network namespace of the thread that forks it, and its
+// parent-death signal fires at the end of that thread.
+func (in *Inside) spawn() {
+	runtime.LockOSThread()
+	for r := range in.starts {
+		p, err := in.start(r.command)
+		r.result <- startResult{p, err}
+	}
+}
+
+func (in *Inside) start(c Command) (*Process, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	path, argv := selfExe, []string{argv0}
+	if c.Path != "" {
+		path, argv = c.Path, []string{c.Path}
+	}
+	argv = append(argv, c.Args...)
+	files := append([]*os.File{orNull(c.Stdin, null), orNull(c.Stdout, null), orNull(c.Stderr, null)}, c.Files...)
+	attr := &syscall.ProcAttr{
+		Env:   mergeEnv(c.Env),
+		Files: descriptors(files),
+		// A session of its own keeps "kill 0" in a script from reaching init.
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL},
+	}
+	defer runtime.KeepAlive(files)
+
+	if c.NetNS >= 0 {
+		if err := unix.Setns(c.NetNS, unix.CLONE_NEWNET); err != nil {
+			return nil, fmt.Errorf("enter network namespace: %w", err)
+		}
+	} else if err := in.enterOwnNetNS(); err != nil {
+		return nil, err
+	}
+	p := &Process{name: c.Name, in: in, done: make(chan struct{})}
+	err = in.fork(p, path, argv, attr)
+	// The thread must not keep the node's namespace alive. Should this fail,
+	// the next start still enters its own namespace first.
+	_ = in.enterOwnNetNS()
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (in *Inside) enterOwnNetNS() error {
+	if err := unix.Setns(int(in.ownNetNS.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter init's network namespace: %w", err)
+	}
+	return nil
+}
+
+// fork starts and registers a child under the lock, so that the reaper finds
+// even a child that ends at once, and leaves to ForkExec the child whose exec
+// fails.
+func (in *Inside) fork(p *Process, path string, argv []string, attr *syscall.ProcAttr) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	pid, err := syscall.ForkExec(path, argv, attr)
+	if err != nil {
+		return fmt.Errorf("fork and execute %s: %w", path, err)
+	}
+	p.pid = pid
+	in.children[pid] = p
+	return nil
+}
+
+func descriptors(files []*os.File) []uintptr {
+	fds := make([]uintptr, len(files))
+	for i, f := range files {
+		if f == nil {
+			fds[i] = ^uintptr(0) // closed in the child
+		} else {
+			fds[i] = f.Fd()
+		}
+	}
+	return fds
+}
+
+// reap waits for every child that ends, and for every orphan that becomes a
+// child of init. A signal may stand for several children.
+func (in *Inside) reap(childEnded <-chan os.Signal) {
+	for range childEnded {
+		for in.reapOne() {
+		}
+	}
+}
+
+// reapOne reports whether there may be more to reap.
+func (in *Inside) reapOne() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var ws unix.WaitStatus
+	var usage unix.Rusage
+	pid, err := unix.Wait4(-1, &ws, unix.WNOHANG, &usage)
+	if err == unix.EINTR {
+		return true
+	}
+	if err != nil || pid == 0 {
+		return false
+	}
+	if p, ok := in.children[pid]; ok {
+		delete(in.children, pid)
+		p.status = newStatus(ws, usage)
+		close(p.done)
+	}
+	return true
+}
+
+func newStatus(ws unix.WaitStatus, usage unix.Rusage) Status {
+	s := Status{
+		Code:       ws.ExitStatus(),
+		UserTime:   time.Duration(usage.Utime.Nano()),
+		SystemTime: time.Duration(usage.Stime.Nano()),
+	}
+	if ws.Signaled() {
+		s.Signal = ws.Signal()
+	}
+	return s
+}
+
+// Pid returns the process id inside the sandbox.
+func (p *Process) Pid() int { return p.pid }
+
+// Done returns a channel that is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits until the process has ended and returns how. It may be called
+// more than once, and from several goroutines.
+func (p *Process) Wait() Status {
+	<-p.done
+	return p.status
+}
+
+// Kill ends the process at once. Killing a process that has ended does
+// nothing.
+func (p *Process) Kill() {
+	_ = p.Signal(unix.SIGKILL) // the only error is that it has ended
+}
+
+// Signal sends a signal to the process. It returns os.ErrProcessDone if the
+// process has ended.
+func (p *Process) Signal(sig os.Signal) error {
+	s, ok := sig.(syscall.Signal)
+	if !ok {
+		return fmt.Errorf("signal %s: unsupported signal %v", p.name, sig)
+	}
+	// Only the reaper frees a process id, and it needs this lock: the id
+	// cannot pass to another process meanwhile.
+	p.in.mu.Lock()
+	defer p.in.mu.Unlock()
+	if p.in.children[p.pid] != p {
+		return fmt.Errorf("signal %s: %w", p.name, os.ErrProcessDone)
+	}
+	if err := unix.Kill(p.pid, s); err != nil {
+		return fmt.Errorf("signal %s: %w", p.name, err)
+	}
+	return nil
+}

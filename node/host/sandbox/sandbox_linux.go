@@ -1,0 +1,241 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	selfExe    = "/proc/self/exe" // works even when the file has been deleted, as after go run
+	argv0      = "testbed"
+	lifelineFD = 3
+
+	// FirstFile is the descriptor that the first of Config.Files has inside.
+	FirstFile = lifelineFD + 1
+
+	readyTimeout   = 60 * time.Second // set-up takes milliseconds; emulated machines are slower
+	reportMaxBytes = 64 << 10
+)
+
+// Config says what to run as PID 1 of a sandbox.
+type Config struct {
+	Args  []string   // arguments for the re-executed binary, without argv[0]
+	Env   []string   // added to this process's environment; wins over it
+	Files []*os.File // inherited, as descriptors FirstFile, FirstFile+1, …
+
+	Stdin, Stdout, Stderr *os.File // nil means /dev/null
+}
+
+// A Sandbox is a running sandbox, seen from outside.
+type Sandbox struct {
+	process  *os.Process
+	lifeline *os.File
+
+	reported chan struct{} // closed when Start needs the lifeline no more
+	done     chan struct{} // closed when init has been reaped
+	state    *os.ProcessState
+	err      error
+}
+
+// Start re-executes this binary as PID 1 of a new sandbox and returns once
+// Init has finished there. The sandbox ends with this process, however this
+// process ends. It has a session of its own: a terminal's Ctrl-C does not
+// reach it.
+//
+// If Init fails, the error has Init's text. If the machine forbids sandboxes,
+// the error is an *UnsupportedError.
+func Start(cfg Config) (*Sandbox, error) {
+	ours, theirs, err := newLifeline()
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox: %w", err)
+	}
+	defer theirs.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("start sandbox: %w", err)
+	}
+	defer null.Close()
+
+	files := []*os.File{orNull(cfg.Stdin, null), orNull(cfg.Stdout, null), orNull(cfg.Stderr, null), theirs}
+	userNS := !privileged()
+	attr := &os.ProcAttr{
+		Env:   mergeEnv(cfg.Env),
+		Files: append(files, cfg.Files...),
+		Sys:   sysProcAttr(userNS),
+	}
+	s := &Sandbox{lifeline: ours, reported: make(chan struct{}), done: make(chan struct{})}
+	started := make(chan error)
+	go s.keep(append([]string{argv0}, cfg.Args...), attr, started)
+	if err := <-started; err != nil {
+		ours.Close()
+		return nil, startError(err, userNS)
+	}
+	theirs.Close() // or a dead init would go unnoticed
+	r, err := readReport(ours)
+	close(s.reported)
+	if err == nil && r.Error == "" {
+		return s, nil
+	}
+	s.Kill()
+	<-s.done
+	switch {
+	case err == nil:
+		return nil, setUpError(r, userNS)
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("start sandbox: init ended before it was ready: %v", s.state)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("start sandbox: init did not report within %v", readyTimeout)
+	default:
+		return nil, fmt.Errorf("start sandbox: read init's report: %w", err)
+	}
+}
+
+// newLifeline returns the two ends of the connection by which init notices
+// the death of its parent, and on which it reports once how its set-up went.
+// A socket pair rather than a pipe, because it is needed in both directions.
+func newLifeline() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make lifeline: %w", err)
+	}
+	// Only our end: non-blocking files obey deadlines.
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("make lifeline: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "lifeline"), os.NewFile(uintptr(fds[1]), "lifeline"), nil
+}
+
+func sysProcAttr(userNS bool) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+		Setsid:     true,
+		Pdeathsig:  unix.SIGKILL,
+	}
+	if userNS {
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	return attr
+}
+
+// keep starts init, reports on started, and waits for init's end. It stays on
+// one thread, because the parent-death signal fires when the thread that
+// forked ends, not the process.
+func (s *Sandbox) keep(argv []string, attr *os.ProcAttr, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	process, err := os.StartProcess(selfExe, argv, attr)
+	s.process = process
+	started <- err
+	if err != nil {
+		return
+	}
+	s.state, s.err = process.Wait()
+	<-s.reported // a report from an init that has ended already still counts
+	s.lifeline.Close()
+	close(s.done)
+}
+
+// Pid returns the process id of the sandbox's init, as seen from outside.
+func (s *Sandbox) Pid() int { return s.process.Pid }
+
+// Done returns a channel that is closed when init has ended.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// Wait waits until init has ended and returns how. By then no process of the
+// sandbox is left. It may be called more than once, and from several
+// goroutines. A non-zero exit status is no error.
+func (s *Sandbox) Wait() (*os.ProcessState, error) {
+	<-s.done
+	if s.err != nil {
+		return nil, fmt.Errorf("wait for sandbox: %w", s.err)
+	}
+	return s.state, nil
+}
+
+// Kill ends the sandbox and all that runs in it at once. It does not wait.
+// Killing a sandbox that has ended does nothing.
+func (s *Sandbox) Kill() {
+	// The only error left to a parent is that the process has ended.
+	_ = s.process.Kill()
+}
+
+// A report is what init says once about its set-up: one line of JSON.
+type report struct {
+	Error  string        `json:"error,omitempty"` // empty: ready
+	Errno  syscall.Errno `json:"errno,omitempty"`
+	Target string        `json:"target,omitempty"` // where a mount was refused
+}
+
+func newReport(err error) report {
+	if err == nil {
+		return report{}
+	}
+	r := report{Error: err.Error()}
+	errors.As(err, &r.Errno)
+	if m, ok := errors.AsType[*mountError](err); ok {
+		r.Target = m.target
+	}
+	return r
+}
+
+func (r report) send(w io.Writer) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
+
+// readReport reads one report from a file that obeys deadlines. It reads no
+// further than the report's line, which is all that init ever sends.
+func readReport(f *os.File) (report, error) {
+	if err := f.SetReadDeadline(time.Now().Add(readyTimeout)); err != nil {
+		return report{}, err
+	}
+	var line []byte
+	buf := make([]byte, 4096)
+	for !bytes.HasSuffix(line, []byte("\n")) {
+		n, err := f.Read(buf)
+		if err != nil {
+			return report{}, err
+		}
+		line = append(line, buf[:n]...)
+		if len(line) > reportMaxBytes {
+			return report{}, errors.New("report too long")
+		}
+	}
+	var r report
+	if err := json.Unmarshal(line, &r); err != nil {
+		return report{}, fmt.Errorf("decode: %w", err)
+	}
+	return r, nil
+}
+
+func orNull(f, null *os.File) *os.File {
+	if f == nil {
+		return null
+	}
+	return f
+}
+
+// mergeEnv returns this process's environment with extra over it. Without
+// the merging, programs would disagree about which of two entries counts.
+func mergeEnv(extra []string) []string {
+	return (&exec.Cmd{Env: append(os.Environ(), extra...)}).Environ()
+}

@@ -1,0 +1,229 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// UnsupportedError says that this machine forbids a sandbox.
+// errors.Is(err, errors.ErrUnsupported) holds for it.
+type UnsupportedError struct {
+	Missing string // what is missing, as "user namespaces: forbidden by …"
+	Mend    string // what to do about it, for the person who runs the machine
+	Err     error  // what the kernel said
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("start sandbox: %v (%s; to mend it: %s)", e.Err, e.Missing, e.Mend)
+}
+
+// Unwrap returns the kernel's error.
+func (e *UnsupportedError) Unwrap() error { return e.Err }
+
+// Is reports whether target is errors.ErrUnsupported.
+func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// Check reports whether a sandbox can be started on this machine, by starting
+// one. A machine that forbids it gives an *UnsupportedError.
+func Check() error {
+	s, err := Start(Config{Args: []string{checkArg}})
+	if err != nil {
+		return err
+	}
+	_, err = s.Wait()
+	return err
+}
+
+// privileged reports whether this process may make namespaces and links
+// without a user namespace. Root in a container often may not.
+func privileged() bool {
+	const needed = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_NET_ADMIN
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false
+	}
+	return os.Geteuid() == 0 && data[0].Effective&needed == needed
+}
+
+// A machine is what there is to know about why namespaces may be forbidden.
+type machine struct {
+	userNS    bool // the sandbox needs a user namespace
+	nested    bool // this process is in a user namespace already
+	container bool
+	sysctls   map[string]string // those that exist
+}
+
+const (
+	apparmorSysctl = "kernel.apparmor_restrict_unprivileged_userns"
+	cloneSysctl    = "kernel.unprivileged_userns_clone"
+)
+
+// Each new namespace counts against one of these, in the machine's and in
+// every enclosing user namespace.
+var limitSysctls = []string{
+	"user.max_user_namespaces", "user.max_pid_namespaces", "user.max_net_namespaces",
+	"user.max_mnt_namespaces", "user.max_uts_namespaces", "user.max_ipc_namespaces",
+}
+
+func inspect(userNS bool) machine {
+	m := machine{userNS: userNS, sysctls: make(map[string]string)}
+	for _, name := range append([]string{apparmorSysctl, cloneSysctl}, limitSysctls...) {
+		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
+		if err == nil {
+			m.sysctls[name] = strings.TrimSpace(string(value))
+		}
+	}
+	if uids, err := os.ReadFile("/proc/self/uid_map"); err == nil {
+		m.nested = !slices.Equal(strings.Fields(string(uids)), []string{"0", "0", "4294967295"})
+	}
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(mark); err == nil {
+			m.container = true
+		}
+	}
+	if _, ok := os.LookupEnv("KUBERNETES_SERVICE_HOST"); ok {
+		m.container = true
+	}
+	return m
+}
+
+// startError explains why init could not be started.
+func startError(err error, userNS bool) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		switch errno {
+		case unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS:
+			missing, mend := inspect(userNS).explainClone(errno)
+			return &UnsupportedError{missing, mend, fmt.Errorf("make namespaces: %w", err)}
+		case unix.EINVAL, unix.ENOSYS:
+			if missing, mend := lackingKinds(userNS); missing != "" {
+				return &UnsupportedError{missing, mend, fmt.Errorf("make namespaces: %w", err)}
+			}
+		}
+	}
+	return fmt.Errorf("start sandbox: %w", err)
+}
+
+// lackingKinds names the kinds of namespace that the kernel does not have.
+func lackingKinds(userNS bool) (missing, mend string) {
+	kinds := []string{"pid", "net", "mnt", "uts", "ipc"}
+	if userNS {
+		kinds = append(kinds, "user")
+	}
+	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
+		_, err := os.Stat("/proc/self/ns/" + kind)
+		return err == nil
+	})
+	if len(kinds) == 0 {
+		return "", ""
+	}
+	return "the kernel has no namespaces of kind " + strings.Join(kinds, ", "),
+		"use a kernel with CONFIG_NAMESPACES and the CONFIG_…_NS of each"
+}
+
+// setUpError turns what init reported into an error.
+func setUpError(r report, userNS bool) error {
+	err := error(&reportedError{r.Error, r.Errno})
+	switch r.Errno {
+	case unix.EPERM, unix.EACCES:
+		if r.Target != "" {
+			missing, mend := inspect(userNS).explainMount(r.Target)
+			return &UnsupportedError{missing, mend, err}
+		}
+	case unix.ENOSPC, unix.EUSERS:
+		if r.Target == "" { // a mount has other limits
+			missing, mend := inspect(userNS).explainClone(r.Errno)
+			return &UnsupportedError{missing, mend, err}
+		}
+	}
+	return fmt.Errorf("start sandbox: %w", err)
+}
+
+// A reportedError is an error of init's, as far as it passes between
+// processes: its text and error number.
+type reportedError struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (e *reportedError) Error() string { return e.text }
+
+func (e *reportedError) Unwrap() error {
+	if e.errno == 0 {
+		return nil
+	}
+	return e.errno
+}
+
+const (
+	containerMend = "start the container with --privileged, or with --cap-add SYS_ADMIN --cap-add NET_ADMIN " +
+		"--security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+	maskMend = "start the container with --security-opt systempaths=unconfined (Docker) or --security-opt unmask=ALL (Podman), " +
+		"or run as root"
+)
+
+// explainClone says why the kernel refused to make the namespaces.
+func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
+	if errno == unix.ENOSPC || errno == unix.EUSERS {
+		return m.explainLimit()
+	}
+	if missing, mend, ok := m.userNSForbidden(); ok {
+		return missing, mend
+	}
+	if m.container {
+		return "this container may not make namespaces (no CAP_SYS_ADMIN, or a seccomp profile)", containerMend
+	}
+	if m.userNS {
+		return "user namespaces are forbidden to this user, by seccomp, a security module or a chroot",
+			"run as root, or lift that restriction"
+	}
+	return "a seccomp filter or security module forbids root to make namespaces", "lift that restriction"
+}
+
+func (m machine) explainLimit() (missing, mend string) {
+	for _, name := range limitSysctls {
+		if m.sysctls[name] == "0" && (m.userNS || name != "user.max_user_namespaces") {
+			return name + " is 0", fmt.Sprintf("sudo sysctl -w %s=15000", name)
+		}
+	}
+	return "a limit on namespaces is used up: one of " + strings.Join(limitSysctls, ", ") + ", or 32 nested levels",
+		"raise that limit with sysctl -w, or end what uses namespaces"
+}
+
+// userNSForbidden looks for a setting that forbids user namespaces.
+func (m machine) userNSForbidden() (missing, mend string, ok bool) {
+	switch {
+	case !m.userNS:
+		return "", "", false
+	case m.sysctls[cloneSysctl] == "0":
+		return "user namespaces are forbidden to ordinary users by " + cloneSysctl + "=0",
+			"sudo sysctl -w " + cloneSysctl + "=1, or run as root", true
+	case m.sysctls[apparmorSysctl] == "1":
+		return "AppArmor restricts user namespaces of ordinary users (" + apparmorSysctl + "=1)",
+			"sudo sysctl -w " + apparmorSysctl + "=0, or give the program an AppArmor profile with the userns rule, or run as root", true
+	}
+	return "", "", false
+}
+
+// explainMount says why the kernel refused a mount on target.
+func (m machine) explainMount(target string) (missing, mend string) {
+	if missing, mend, ok := m.userNSForbidden(); ok {
+		return missing, mend
+	}
+	if target == "/proc" && (m.userNS || m.nested) {
+		// In a user namespace the kernel mounts /proc only where all of an
+		// older /proc is visible.
+		return "a fresh /proc may not be mounted, because parts of the present one are masked", maskMend
+	}
+	if m.container {
+		return "this container may not mount on " + target, containerMend
+	}
+	return "a security module forbids mounting on " + target, "lift that restriction"
+}
