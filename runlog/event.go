@@ -27,6 +27,7 @@ const (
 	ReduceAbort   Type = "reduce_abort"
 	ReduceDone    Type = "reduce_done"
 	OuterStep     Type = "outer_step"
+	State         Type = "state" // the outer states after an outer step, compared
 	HeartbeatMiss Type = "heartbeat_miss"
 	Sideline      Type = "sideline"
 	Rejoin        Type = "rejoin"

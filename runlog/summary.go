@@ -51,6 +51,8 @@ type Membership struct {
 	ID    policy.ID `json:"id"`
 	// Reason is given for evictions: heartbeat, straggler or leave.
 	Reason policy.Rule `json:"reason,omitempty"`
+	// Why has the numbers that it was decided on.
+	Why *policy.Reason `json:"why,omitempty"`
 }
 
 // Round is one completed round.
@@ -127,10 +129,9 @@ func (s *Summarizer) Add(e Event) {
 		clear(s.arrivals)
 	case ReduceDone:
 		s.current.Reduce, s.current.BytesSent, s.current.Hash = e.Duration, e.BytesSent, e.Hash
-		if e.Identical != nil {
-			same := *e.Identical && (s.sum.BitIdentical == nil || *s.sum.BitIdentical)
-			s.sum.BitIdentical = &same
-		}
+		s.identical(e)
+	case State:
+		s.identical(e)
 	case OuterStep:
 		// A member evicted during the reduction is not among them any more.
 		s.current.Participants, s.current.End = e.Participants, e.T
@@ -163,6 +164,13 @@ func (s *Summarizer) Add(e Event) {
 	}
 }
 
+func (s *Summarizer) identical(e Event) {
+	if e.Identical != nil {
+		same := *e.Identical && (s.sum.BitIdentical == nil || *s.sum.BitIdentical)
+		s.sum.BitIdentical = &same
+	}
+}
+
 // Summary returns the result as of the last event.
 func (s *Summarizer) Summary() Summary {
 	sum := s.sum
@@ -183,5 +191,5 @@ func (s *Summarizer) Summary() Summary {
 
 func membership(e Event, why policy.Rule) Membership {
 	id, _ := strconv.Atoi(strings.TrimPrefix(e.Node, "w")) // written by node
-	return Membership{Round: e.Round, ID: policy.ID(id), Reason: why}
+	return Membership{Round: e.Round, ID: policy.ID(id), Reason: why, Why: e.Reason}
 }
