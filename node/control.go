@@ -1,0 +1,190 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"testbed/policy"
+)
+
+// The control protocol: one bidirectional QUIC stream per worker, opened by
+// the worker, carrying newline-delimited JSON messages both ways.
+const (
+	controlALPN    = "testbed-control/1"
+	protocol       = 1
+	maxMessage     = 64 << 10 // bytes in one line
+	maxRing        = 100_000
+	outboxMessages = 256
+)
+
+type verb string
+
+// Messages to the coordinator.
+const (
+	msgHello        verb = "hello"
+	msgHeartbeat    verb = "heartbeat"
+	msgArrive       verb = "arrive"
+	msgReduced      verb = "reduced"
+	msgReduceFailed verb = "reduce_failed"
+	msgStepped      verb = "stepped"
+	msgFetched      verb = "fetched"
+	msgFetchFailed  verb = "fetch_failed"
+	msgLeave        verb = "leave"
+)
+
+// Messages to a worker.
+const (
+	msgStart  verb = "start"
+	msgReduce verb = "reduce"
+	msgAbort  verb = "abort"
+	msgFetch  verb = "fetch"
+	msgEvict  verb = "evict"
+	msgFinish verb = "finish"
+)
+
+// message is one line of the control protocol.
+type message struct {
+	Type     verb           `json:"type"`
+	Protocol int            `json:"protocol,omitempty"`
+	ID       policy.ID      `json:"id,omitempty"`
+	Ring     netip.AddrPort `json:"ring,omitzero"`  // where this worker's ring listens
+	Fetch    netip.AddrPort `json:"fetch,omitzero"` // where this worker serves its state
+	Round    int            `json:"round,omitempty"`
+	Epoch    int            `json:"epoch,omitempty"`
+	// OuterSteps is the version of the outer state: in start, the one to begin
+	// from; in fetch, the least one wanted; in stepped and fetched, the one held.
+	OuterSteps int           `json:"outer_steps,omitempty"`
+	Peers      []peer        `json:"peers,omitempty"` // in ring order; in fetch: the donor
+	Hash       string        `json:"hash,omitempty"`
+	Loss       float64       `json:"loss,omitempty"`
+	Bytes      int64         `json:"bytes,omitempty"`
+	Took       time.Duration `json:"took_ns,omitempty"`
+	// Now is the coordinator's scenario time when it sent the message.
+	Now      policy.Time `json:"now_us,omitempty"`
+	Complete bool        `json:"complete,omitempty"`
+	Error    string      `json:"error,omitempty"`
+}
+
+type peer struct {
+	ID   policy.ID      `json:"id"`
+	Addr netip.AddrPort `json:"addr"`
+}
+
+// readMessage reads one line. It never buffers more than maxMessage bytes.
+func readMessage(r *bufio.Reader) (message, error) {
+	line, err := r.ReadSlice('\n')
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return message{}, fmt.Errorf("control message is longer than %d bytes", maxMessage)
+	case err != nil:
+		return message{}, err
+	}
+	return parseMessage(line)
+}
+
+func parseMessage(line []byte) (message, error) {
+	var m message
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&m); err != nil {
+		return message{}, fmt.Errorf("control message: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return message{}, errors.New("control message: more than one value in a line")
+	}
+	if m.ID < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 || len(m.Peers) > maxRing {
+		return message{}, fmt.Errorf("control message: %s has a number out of range", m.Type)
+	}
+	return m, nil
+}
+
+// line is the control stream of one worker. Messages are queued, so that a
+// worker that has stopped reading holds nobody up.
+type line struct {
+	conn   *quic.Conn
+	stream *quic.Stream
+	in     *bufio.Reader
+	out    chan message
+	closed chan struct{} // the writer has ended
+}
+
+func newLine(conn *quic.Conn, stream *quic.Stream) *line {
+	l := &line{
+		conn: conn, stream: stream,
+		in:  bufio.NewReaderSize(stream, maxMessage),
+		out: make(chan message, outboxMessages), closed: make(chan struct{}),
+	}
+	go l.write()
+	return l
+}
+
+func (l *line) write() {
+	defer close(l.closed)
+	enc := json.NewEncoder(l.stream)
+	for m := range l.out {
+		if err := enc.Encode(m); err != nil {
+			for range l.out { // a sender must not block on a dead line
+			}
+			return
+		}
+	}
+	l.stream.Close()
+}
+
+// send queues a message. A line whose queue is full is that of a worker that
+// does not listen; what it misses makes no difference any more.
+func (l *line) send(m message) {
+	select {
+	case l.out <- m:
+	default:
+	}
+}
+
+// hangUp sends what is queued and closes the stream. No send may follow.
+func (l *line) hangUp(patience time.Duration) {
+	close(l.out)
+	select {
+	case <-l.closed:
+	case <-time.After(patience):
+		l.stream.CancelWrite(0)
+		<-l.closed
+	}
+}
+
+// controlQUIC: the idle timeout is far beyond every heartbeat threshold,
+// because the policy, and not the transport, decides who is dead.
+func controlQUIC() *quic.Config {
+	return &quic.Config{
+		MaxIdleTimeout:       time.Hour,
+		HandshakeIdleTimeout: 15 * time.Second,
+		InitialPacketSize:    initialPacket,
+	}
+}
+
+// initialPacket is the largest UDP payload that fits a 1500-byte link: path
+// MTU discovery would add probes to links whose traffic is being measured.
+const initialPacket = 1452
+
+func withALPN(c *tls.Config, name, server string) *tls.Config {
+	c = c.Clone()
+	c.NextProtos, c.ServerName = []string{name}, server
+	return c
+}
+
+// peerName returns the name that the other end has proved.
+func peerName(conn *quic.Conn) string {
+	certs := conn.ConnectionState().TLS.PeerCertificates
+	if len(certs) == 0 || len(certs[0].DNSNames) == 0 {
+		return ""
+	}
+	return certs[0].DNSNames[0]
+}

@@ -1,0 +1,42 @@
+package node
+
+import (
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+// Report is what a node tells whoever started it. It travels beside the
+// emulated network and never over it.
+type Report struct {
+	// Ready says that the node listens on all its addresses.
+	Ready bool `json:"ready,omitempty"`
+	// Event is for the record of the run.
+	Event *runlog.Event `json:"event,omitempty"`
+	// Lateness is how much later than due the timer of an inner step fired.
+	Lateness *time.Duration `json:"lateness_ns,omitempty"`
+	// RTT is the least round trip to the coordinator seen so far.
+	RTT time.Duration `json:"rtt_ns,omitempty"`
+	// Error is why the node gave up.
+	Error string `json:"error,omitempty"`
+}
+
+// Command is what whoever started a worker has it do. Commands travel beside
+// the emulated network.
+type Command struct {
+	Op     Op          `json:"op"`
+	At     policy.Time `json:"at_us,omitempty"`
+	Factor float64     `json:"factor,omitempty"`
+}
+
+// Op is the kind of a Command.
+type Op string
+
+// The commands.
+const (
+	OpJoin    Op = "join"    // connect to the coordinator
+	OpSlow    Op = "slow"    // inner steps scheduled from now on take Factor times as long
+	OpRestore Op = "restore" // the end of slow
+	OpLeave   Op = "leave"   // depart in good order
+)

@@ -1,0 +1,487 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"testbed/allreduce/quicring"
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// partingPatience bounds how long a worker waits for the coordinator to
+// acknowledge its last words.
+const partingPatience = 2 * time.Second
+
+// WorkerConfig is what a worker needs to know.
+type WorkerConfig struct {
+	Scenario    *scenarios.Scenario
+	ID          policy.ID
+	Coordinator netip.AddrPort
+	// Control, Ring and Fetch are the sockets of the control connection, the
+	// all-reduce and the state transfer. The worker closes them.
+	Control, Ring, Fetch net.PacketConn
+	TLS                  *tls.Config
+	// Commands come from whoever started the worker; OpJoin is the first thing
+	// it waits for.
+	Commands <-chan Command
+	Log      *slog.Logger
+	// Report is called with what happens to the worker, from one goroutine at
+	// a time.
+	Report func(Report)
+}
+
+// RunWorker plays one worker until the run ends for it: finished, evicted or
+// left. It returns an error if it could not do its work.
+func RunWorker(ctx context.Context, cfg WorkerConfig) error {
+	spec, ok := cfg.Scenario.Worker(cfg.ID)
+	if !ok {
+		return fmt.Errorf("worker %d is not in the scenario", cfg.ID)
+	}
+	n := cfg.Scenario.Real.Parameters
+	w := &worker{
+		cfg: cfg, spec: spec, scale: cfg.Scenario.Real.TimeScale,
+		model: newModel(cfg.Scenario.Seed, cfg.ID, n),
+		grad:  make([]float32, n), mean: make([]float32, n),
+		rng: stepRand(cfg.Scenario.Seed, cfg.ID), results: make(chan result, 1),
+	}
+	w.setFactor(1)
+	ring, err := quicring.Listen(quicring.Config{Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log})
+	if err != nil {
+		return err
+	}
+	defer ring.Close()
+	w.ring = ring
+	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, cfg.Log); err != nil {
+		return err
+	}
+	defer w.donor.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go w.donor.serve(ctx)
+	w.cfg.Report(Report{Ready: true})
+	if err := w.awaitJoin(ctx); err != nil {
+		return err
+	}
+	return w.run(ctx)
+}
+
+// stepRand is the worker's own stream of randomness. The simulator draws all
+// workers' jitter from one stream, which processes cannot share.
+func stepRand(seed uint64, id policy.ID) *rand.Rand {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	binary.LittleEndian.PutUint64(key[8:], uint64(id))
+	copy(key[16:], "inner step")
+	return rand.New(rand.NewChaCha8(key))
+}
+
+type worker struct {
+	cfg    WorkerConfig
+	spec   scenarios.Worker
+	scale  float64
+	model  *model
+	ring   *quicring.Endpoint
+	donor  *donor
+	conn   *quic.Conn
+	line   *line
+	rng    *rand.Rand
+	factor atomic.Uint64 // bits of the slowness
+	queued []Command     // due before the first inner step has begun
+
+	began   time.Time // estimate of the local time of scenario time 0
+	stepped bool      // an inner step has begun
+
+	grad      []float32 // pseudo-gradient of gradRound
+	gradRound int
+	mean      []float32 // outcome of the reduction outcomeEpoch, if that is not 0
+	outcome   int
+
+	task    *task
+	results chan result
+	leaving bool
+}
+
+// task is what the worker does in the background: inner steps, a reduction or
+// a fetch. There is one at a time.
+type task struct {
+	kind   verb
+	epoch  int
+	cancel context.CancelFunc
+}
+
+// result is what a task has come to: the message to send about it.
+type result struct {
+	task  *task
+	msg   message
+	state *state
+	err   error
+}
+
+func (w *worker) setFactor(f float64) { w.factor.Store(math.Float64bits(f)) }
+
+func (w *worker) awaitJoin(ctx context.Context) error {
+	for {
+		select {
+		case c := <-w.cfg.Commands:
+			if c.Op == OpJoin {
+				return nil
+			}
+			w.command(c)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (w *worker) run(ctx context.Context) error {
+	transport := &quic.Transport{Conn: w.cfg.Control}
+	defer func() {
+		transport.Close()
+		w.cfg.Control.Close()
+	}()
+	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(w.cfg.Coordinator),
+		withALPN(w.cfg.TLS, controlALPN, scenarios.Coordinator), controlQUIC())
+	if err != nil {
+		return fmt.Errorf("connecting to the coordinator at %s: %w", w.cfg.Coordinator, err)
+	}
+	defer conn.CloseWithError(0, "")
+	stream, err := conn.OpenStreamSync(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting to the coordinator: %w", err)
+	}
+	w.conn, w.line = conn, newLine(conn, stream)
+	w.line.send(message{
+		Type: msgHello, Protocol: protocol, ID: w.cfg.ID,
+		Ring: addrPort(w.cfg.Ring), Fetch: addrPort(w.cfg.Fetch),
+	})
+	inbox := make(chan message)
+	lost := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { lost <- w.read(ctx, inbox) }()
+	beat := time.NewTicker(max(time.Millisecond, w.cfg.Scenario.RealDuration(w.cfg.Scenario.HeartbeatPeriod)))
+	defer beat.Stop()
+	defer func() {
+		w.stop()
+		w.line.hangUp(partingPatience)
+	}()
+	for {
+		select {
+		case m := <-inbox:
+			done, err := w.receive(ctx, m)
+			if err != nil {
+				return err
+			}
+			if done {
+				return w.part(ctx, inbox, lost)
+			}
+		case r := <-w.results:
+			w.finished(r)
+		case c := <-w.cfg.Commands:
+			w.command(c)
+			w.leave()
+		case <-beat.C:
+			w.line.send(message{Type: msgHeartbeat})
+		case err := <-lost:
+			return fmt.Errorf("the connection to the coordinator was lost: %w", err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func addrPort(c net.PacketConn) netip.AddrPort {
+	a, _ := netip.ParseAddrPort(c.LocalAddr().String())
+	return a
+}
+
+func (w *worker) read(ctx context.Context, inbox chan<- message) error {
+	for {
+		m, err := readMessage(w.line.in)
+		if err != nil {
+			return err
+		}
+		select {
+		case inbox <- m:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// part waits until the coordinator has closed its side: then it has read this
+// worker's last words.
+func (w *worker) part(ctx context.Context, inbox <-chan message, lost <-chan error) error {
+	w.stop()
+	timeout := time.After(partingPatience)
+	for {
+		select {
+		case <-inbox:
+		case <-lost:
+			return nil
+		case <-timeout:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// receive carries out a message; done says that the run is over for this
+// worker.
+func (w *worker) receive(ctx context.Context, m message) (done bool, err error) {
+	switch m.Type {
+	case msgStart:
+		return false, w.start(ctx, m)
+	case msgReduce:
+		w.reduce(ctx, m)
+	case msgAbort:
+		if w.outcome == m.Epoch {
+			w.outcome = 0
+		}
+		if w.task != nil && w.task.kind == msgReduce && w.task.epoch == m.Epoch {
+			w.stop()
+		}
+	case msgFetch:
+		w.fetch(ctx, m)
+	case msgEvict:
+		w.cfg.Log.Info("evicted", "reason", m.Error)
+		return true, nil
+	case msgFinish:
+		w.stop()
+		if w.outcome != 0 && m.OuterSteps > 0 {
+			if err := w.apply(m.OuterSteps); err != nil {
+				return false, err
+			}
+			w.line.send(w.describeState())
+		}
+		return true, nil
+	default:
+		w.cfg.Log.Warn("unknown message", "type", m.Type)
+	}
+	return false, nil
+}
+
+// command carries out a word from whoever started the worker. A change of
+// speed at the very time of the join comes after the first step has begun, as
+// in the simulator.
+func (w *worker) command(c Command) {
+	switch {
+	case c.Op == OpLeave:
+		w.leaving = true
+	case c.Op != OpSlow && c.Op != OpRestore:
+	case !w.stepped && c.At <= w.spec.JoinAt:
+		w.queued = append(w.queued, c)
+	case c.Op == OpSlow:
+		w.setFactor(c.Factor)
+	default:
+		w.setFactor(1)
+	}
+}
+
+// leave says goodbye, but for a worker that takes part in a reduction: it
+// departs when that is over. The coordinator answers with an eviction.
+func (w *worker) leave() {
+	if !w.leaving || w.outcome != 0 || w.task != nil && w.task.kind == msgReduce {
+		return
+	}
+	w.leaving = false
+	w.stop()
+	w.line.send(message{Type: msgLeave})
+}
+
+// spawn begins a task; it ends the one before.
+func (w *worker) spawn(ctx context.Context, kind verb, epoch int, do func(context.Context) result) {
+	w.stop()
+	ctx, cancel := context.WithCancel(ctx)
+	t := &task{kind: kind, epoch: epoch, cancel: cancel}
+	w.task = t
+	go func() {
+		r := do(ctx)
+		r.task = t
+		w.results <- r
+	}()
+}
+
+// stop ends the running task and waits for it; its result is dropped.
+func (w *worker) stop() {
+	if w.task != nil {
+		w.task.cancel()
+		<-w.results
+		w.task = nil
+	}
+}
+
+// finished takes over the result of a task that came to its end by itself.
+func (w *worker) finished(r result) {
+	t := w.task
+	t.cancel()
+	w.task = nil
+	switch {
+	case r.err != nil && t.kind == msgReduce:
+		w.cfg.Log.Warn("reduction failed", "epoch", t.epoch, "err", r.err)
+	case r.err != nil:
+		w.cfg.Log.Warn("task failed", "task", t.kind, "err", r.err)
+	case t.kind == msgReduce:
+		w.outcome = t.epoch
+	case t.kind == msgFetch:
+		w.model.replace(r.state.outer, r.state.momentum, r.state.steps)
+	}
+	if t.kind == msgStart {
+		w.cfg.Report(Report{RTT: w.conn.ConnectionStats().MinRTT})
+	}
+	w.line.send(r.msg)
+	w.leave()
+}
+
+// apply takes the outer step to the given version with the pending outcome.
+func (w *worker) apply(outerSteps int) error {
+	if have, _ := w.model.version(); have != outerSteps-1 {
+		return fmt.Errorf("asked to take outer step %d while at %d", outerSteps, have)
+	}
+	w.model.outerStep(w.mean)
+	w.outcome = 0
+	return nil
+}
+
+func (w *worker) describeState() message {
+	steps, _ := w.model.version()
+	return message{Type: msgStepped, OuterSteps: steps, Hash: w.model.stateHash(), Loss: w.model.loss()}
+}
+
+// start begins a round, after the outer step of the round before.
+func (w *worker) start(ctx context.Context, m message) error {
+	w.stop()
+	if w.began.IsZero() {
+		oneWay := w.conn.ConnectionStats().MinRTT / 2
+		w.began = time.Now().Add(-oneWay - w.cfg.Scenario.RealDuration(m.Now))
+	}
+	applied := false
+	if have, _ := w.model.version(); have < m.OuterSteps && w.outcome != 0 {
+		if err := w.apply(m.OuterSteps); err != nil {
+			return err
+		}
+		applied = true
+	}
+	if have, _ := w.model.version(); have != m.OuterSteps {
+		return fmt.Errorf("asked to begin round %d from outer step %d while at %d", m.Round, m.OuterSteps, have)
+	}
+	w.outcome = 0
+	if w.leaving {
+		w.leave()
+		return nil
+	}
+	first := w.stepDuration()
+	w.stepped = true
+	for _, c := range w.queued {
+		w.command(c)
+	}
+	w.queued = nil
+	w.spawn(ctx, msgStart, 0, func(ctx context.Context) result {
+		return w.innerSteps(ctx, m.Round, first, applied)
+	})
+	return nil
+}
+
+func (w *worker) stepDuration() time.Duration {
+	return w.cfg.Scenario.RealDuration(w.spec.Step(w.rng, math.Float64frombits(w.factor.Load())))
+}
+
+// innerSteps runs the inner steps of a round. The arithmetic is real but
+// short; the rest of each step's time passes as the scenario says.
+func (w *worker) innerSteps(ctx context.Context, round int, duration time.Duration, applied bool) result {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for step := 1; ; step++ {
+		begin := time.Now()
+		if applied && step == 1 {
+			w.line.send(w.describeState())
+		}
+		w.model.innerStep()
+		timer.Reset(time.Until(begin.Add(duration)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return result{err: ctx.Err()}
+		}
+		took := time.Since(begin)
+		late := took - duration
+		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
+			T: w.scenarioTime(time.Since(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
+			Round: round, Step: step, Duration: w.scenarioTime(took),
+			ClockError: w.scenarioTime(w.conn.ConnectionStats().MinRTT / 2),
+		}})
+		if step == w.cfg.Scenario.InnerSteps {
+			break
+		}
+		duration = w.stepDuration()
+	}
+	w.model.pseudoGradient(w.grad)
+	w.gradRound = round
+	return result{msg: message{Type: msgArrive, Round: round}}
+}
+
+func (w *worker) scenarioTime(d time.Duration) policy.Time {
+	return policy.Time(float64(d) / 1e3 / w.scale)
+}
+
+func (w *worker) reduce(ctx context.Context, m message) {
+	failed := func(err error) message {
+		return message{Type: msgReduceFailed, Round: m.Round, Epoch: m.Epoch, Error: err.Error()}
+	}
+	rank := slices.IndexFunc(m.Peers, func(p peer) bool { return p.ID == w.cfg.ID })
+	w.stop()
+	if rank < 0 || w.gradRound != m.Round {
+		w.line.send(failed(errors.New("this worker has no contribution to the round")))
+		return
+	}
+	op := quicring.Op{Epoch: uint64(m.Epoch), Round: m.Round, Rank: rank}
+	for _, p := range m.Peers {
+		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
+	}
+	w.outcome = 0
+	w.spawn(ctx, msgReduce, m.Epoch, func(ctx context.Context) result {
+		r, err := w.ring.Reduce(ctx, op, w.grad, w.mean)
+		if err != nil {
+			return result{err: err, msg: failed(err)}
+		}
+		return result{msg: message{
+			Type: msgReduced, Round: m.Round, Epoch: m.Epoch, Hash: hashFloats(w.mean), Bytes: r.BytesSent, Took: r.Total,
+		}}
+	})
+}
+
+// fetch gets the outer state from a peer; whatever the worker was doing is
+// dropped.
+func (w *worker) fetch(ctx context.Context, m message) {
+	w.stop()
+	w.outcome = 0
+	if len(m.Peers) != 1 {
+		w.line.send(message{Type: msgFetchFailed, Error: "no donor given"})
+		return
+	}
+	from := m.Peers[0]
+	w.spawn(ctx, msgFetch, 0, func(ctx context.Context) result {
+		begin := time.Now()
+		s, err := fetchState(ctx, w.donor.transport, w.cfg.TLS, scenarios.NodeName(from.ID), from.Addr, m.OuterSteps, len(w.grad))
+		if err != nil {
+			return result{err: err, msg: message{Type: msgFetchFailed, Error: err.Error()}}
+		}
+		return result{state: s, msg: message{Type: msgFetched, OuterSteps: s.steps, Hash: s.hash, Took: time.Since(begin)}}
+	})
+}
