@@ -1,0 +1,178 @@
+//go:build linux
+
+package host
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+
+	"testbed/node"
+	"testbed/policy"
+	"testbed/scenarios"
+	"testbed/shaping"
+	"testbed/shaping/userlink"
+)
+
+// Ports of the nodes. Each node has a network of its own, so they never clash.
+const (
+	controlPort = 7000
+	ringPort    = 7001
+	fetchPort   = 7002
+)
+
+// The descriptors that a node's process inherits.
+const (
+	specFD    = 3 // its spec, as JSON, then end of file
+	reportsFD = 4 // its reports, as JSON lines
+	wordsFD   = 5 // commands to it, as JSON lines; the router stops at its end
+)
+
+// spec tells a node's process what it is.
+type spec struct {
+	Coordinator *coordinatorSpec `json:",omitempty"`
+	Worker      *workerSpec      `json:",omitempty"`
+	Router      *shaping.Plan    `json:",omitempty"`
+}
+
+type coordinatorSpec struct {
+	Scenario    *scenarios.Scenario
+	Policy      string
+	Links       string
+	Addr        netip.Addr
+	Credentials node.Credentials
+}
+
+type workerSpec struct {
+	Scenario    *scenarios.Scenario
+	ID          policy.ID
+	Addr        netip.Addr
+	Coordinator netip.Addr
+	Credentials node.Credentials
+}
+
+// nodeReport is a line from a node's process: a report, or the router's count.
+type nodeReport struct {
+	node.Report
+	Router *userlink.Stats `json:"router,omitempty"`
+}
+
+// RunNode is what the binary does inside a node: it is a worker, the
+// coordinator, or the router, as its spec says.
+func RunNode() error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	reports := json.NewEncoder(os.NewFile(reportsFD, "reports"))
+	var mu sync.Mutex
+	report := func(r nodeReport) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := reports.Encode(r); err != nil {
+			log.Error("nobody listens any more", "err", err)
+			os.Exit(1)
+		}
+	}
+	err := runNode(log, report)
+	if err != nil {
+		log.Error("giving up", "err", err)
+		report(nodeReport{Report: node.Report{Error: err.Error()}})
+	}
+	return err
+}
+
+func runNode(log *slog.Logger, report func(nodeReport)) error {
+	var s spec
+	in := os.NewFile(specFD, "spec")
+	err := json.NewDecoder(bufio.NewReader(in)).Decode(&s)
+	in.Close()
+	if err != nil {
+		return fmt.Errorf("reading the node's spec: %w", err)
+	}
+	plain := func(r node.Report) { report(nodeReport{Report: r}) }
+	switch {
+	case s.Coordinator != nil:
+		return runCoordinator(s.Coordinator, log, plain)
+	case s.Worker != nil:
+		return runWorker(s.Worker, log, plain)
+	case s.Router != nil:
+		return runRouter(s.Router, report)
+	}
+	return errors.New("the node's spec is empty")
+}
+
+func listen(addr netip.Addr, port uint16) (net.PacketConn, error) {
+	return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, port)))
+}
+
+func runCoordinator(s *coordinatorSpec, log *slog.Logger, report func(node.Report)) error {
+	tlsConfig, err := s.Credentials.TLS()
+	if err != nil {
+		return err
+	}
+	conn, err := listen(s.Addr, controlPort)
+	if err != nil {
+		return err
+	}
+	return node.RunCoordinator(context.Background(), node.CoordinatorConfig{
+		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links,
+		Conn: conn, TLS: tlsConfig, Log: log, Report: report,
+	})
+}
+
+func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error {
+	tlsConfig, err := s.Credentials.TLS()
+	if err != nil {
+		return err
+	}
+	cfg := node.WorkerConfig{
+		Scenario: s.Scenario, ID: s.ID, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
+		TLS: tlsConfig, Log: log, Report: report,
+	}
+	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {
+		if *conn, err = listen(s.Addr, port); err != nil {
+			return err
+		}
+	}
+	commands := make(chan node.Command, 16)
+	cfg.Commands = commands
+	go func() {
+		words := json.NewDecoder(os.NewFile(wordsFD, "commands"))
+		for {
+			var c node.Command
+			if err := words.Decode(&c); err != nil {
+				return // whoever gives the commands has nothing more to say
+			}
+			commands <- c
+		}
+	}()
+	return node.RunWorker(context.Background(), cfg)
+}
+
+// runRouter carries packets between the nodes until its commands end.
+func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
+	router, err := userlink.Open(plan)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		words := os.NewFile(wordsFD, "commands")
+		var one [1]byte
+		_, _ = words.Read(one[:]) // returns at the end of the file
+		cancel()
+	}()
+	report(nodeReport{Report: node.Report{Ready: true}})
+	if err := router.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	stats := router.Stats()
+	report(nodeReport{Router: &stats})
+	return nil
+}

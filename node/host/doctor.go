@@ -1,0 +1,119 @@
+//go:build linux
+
+package host
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/node/host/sandbox"
+	"testbed/shaping/kernel"
+)
+
+// Check is one thing that real runs need or can use.
+type Check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Needed says that no real run is possible without it.
+	Needed bool   `json:"needed"`
+	Detail string `json:"detail"`
+	Mend   string `json:"mend,omitempty"`
+}
+
+// Doctor tells what this machine can do and what is missing. It tries
+// everything for real.
+func Doctor() ([]Check, error) {
+	checks := []Check{machineCheck()}
+	if err := sandbox.Check(); err != nil {
+		c := Check{Name: "sandbox", Needed: true, Detail: err.Error()}
+		var unsupported *sandbox.UnsupportedError
+		if errors.As(err, &unsupported) {
+			c.Detail, c.Mend = unsupported.Missing, unsupported.Mend
+		}
+		return append(checks, c), nil
+	}
+	how := "as root"
+	if os.Geteuid() != 0 {
+		how = "with a user namespace of its own"
+	}
+	checks = append(checks, Check{Name: "sandbox", OK: true, Needed: true, Detail: how})
+	links, err := probeInside()
+	return append(checks, links...), err
+}
+
+func machineCheck() Check {
+	var u unix.Utsname
+	kernelName := "unknown"
+	if unix.Uname(&u) == nil {
+		kernelName = unix.ByteSliceToString(u.Release[:])
+	}
+	return Check{Name: "machine", OK: true, Needed: true,
+		Detail: fmt.Sprintf("Linux %s, %d processors, %s", kernelName, runtime.NumCPU(), runtime.GOARCH)}
+}
+
+// probeInside has a sandbox tell what the kernel can do: an ordinary user may
+// try nothing outside.
+func probeInside() ([]Check, error) {
+	jobIn, jobOut, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("probing the kernel: %w", err)
+	}
+	defer jobIn.Close()
+	notesIn, notesOut, err := os.Pipe()
+	if err != nil {
+		jobOut.Close()
+		return nil, fmt.Errorf("probing the kernel: %w", err)
+	}
+	defer notesIn.Close()
+	err = json.NewEncoder(jobOut).Encode(job{Probe: true}) // fits the pipe
+	jobOut.Close()
+	if err != nil {
+		notesOut.Close()
+		return nil, fmt.Errorf("probing the kernel: %w", err)
+	}
+	box, err := sandbox.Start(sandbox.Config{Args: []string{VerbInside}, Files: []*os.File{jobIn, notesOut}, Stderr: os.Stderr})
+	notesOut.Close()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		box.Kill()
+		box.Wait()
+	}()
+	var n note
+	if err := json.NewDecoder(bufio.NewReader(notesIn)).Decode(&n); err != nil {
+		return nil, fmt.Errorf("probing the kernel: the sandbox ended unexpectedly: %w", err)
+	}
+	return n.Checks, nil
+}
+
+// probe is the inner half of probeInside.
+func (i *inside) probe() {
+	can := kernel.Probe()
+	var checks []Check
+	for _, f := range can {
+		c := Check{Name: f.Feature, OK: f.Err == nil, Detail: "available"}
+		var unsupported *kernel.UnsupportedError
+		if errors.As(f.Err, &unsupported) {
+			c.Detail, c.Mend = fmt.Sprint(unsupported.Err), unsupported.Mend
+		}
+		checks = append(checks, c)
+	}
+	user, netem := can.Supports(kernel.BackendUser), can.Supports(kernel.BackendNetem)
+	c := Check{Name: "links", OK: true, Needed: true}
+	switch {
+	case netem == nil:
+		c.Detail = "auto takes netem"
+	case user == nil:
+		c.Detail = "auto takes the user-space router, because the kernel has no netem"
+	default:
+		c.OK, c.Detail = false, user.Error()
+	}
+	i.tell(note{Checks: append(checks, c)})
+}

@@ -1,0 +1,256 @@
+//go:build linux
+
+// Package host plays a scenario on the real network of one machine: it makes
+// the sandbox, has the links built in it, starts a process in each node's
+// namespace, carries the injects out, and keeps the record.
+//
+// Three generations of processes are involved. The user's process calls Run;
+// it only listens and writes the run directory. Its child is the init of the
+// sandbox (RunInside); it builds the network and starts the nodes. Theirs is
+// the third generation (RunNode). Every one is this same binary.
+package host
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"testbed/node/host/sandbox"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// Verbs under which the binary is started again, by itself.
+const (
+	VerbInside = "inside-sandbox"
+	VerbNode   = "inside-node"
+)
+
+// Link backends as a user names them.
+const (
+	LinksAuto  = "auto"
+	LinksNetem = "netem"
+	LinksUser  = "user"
+)
+
+// Options say what to run and where to keep it.
+type Options struct {
+	Scenario *scenarios.Scenario
+	// File and Source are the scenario's file name and text, for the copy in
+	// the run directory.
+	File   string
+	Source []byte
+	Policy string
+	Links  string
+	// Dir is the run directory to make.
+	Dir string
+	// Progress is told what happens, from one goroutine; it may be nil.
+	Progress func(Progress)
+}
+
+// Progress is a step of a run as it happens: a stage of the set-up in words, or
+// an event of the record.
+type Progress struct {
+	Stage string
+	Event *runlog.Event
+}
+
+// job is what the sandbox's init is told.
+type job struct {
+	Scenario *scenarios.Scenario
+	Policy   string
+	Links    string
+	Dir      runlog.Dir
+	// Probe has the sandbox only tell what the kernel can do.
+	Probe bool
+}
+
+// note is what the sandbox's init tells.
+type note struct {
+	Stage    string        `json:"stage,omitempty"`
+	Event    *runlog.Event `json:"event,omitempty"`
+	Measured *measured     `json:"measured,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	Mend     string        `json:"mend,omitempty"` // with Error: not supported here
+	Checks   []Check       `json:"checks,omitempty"`
+	Done     bool          `json:"done,omitempty"`
+}
+
+// UnsupportedError says what this machine or this version cannot do, and the
+// mend.
+type UnsupportedError struct{ Missing, Mend string }
+
+func (e *UnsupportedError) Error() string { return e.Missing + "; " + e.Mend }
+
+// Is makes errors.Is(err, errors.ErrUnsupported) true.
+func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// realInjects are the injects that can be carried out on a real network.
+var realInjects = []scenarios.Op{scenarios.Crash, scenarios.Leave, scenarios.Slow, scenarios.Restore}
+
+// Supported says whether a real run can play the scenario.
+func Supported(s *scenarios.Scenario) error {
+	for i, in := range s.Injects {
+		if !slices.Contains(realInjects, in.Op) {
+			return &UnsupportedError{
+				Missing: fmt.Sprintf("%s: injects[%d]: %s cannot be carried out on the real network yet", s.Name, i, in.Op),
+				Mend:    "use `testbed simulate`, or a scenario with Crash, Leave, Slow and Restore only",
+			}
+		}
+	}
+	return nil
+}
+
+// Run plays the scenario and returns its summary. When ctx ends the run is cut
+// short, nothing of it stays behind, and the summary of the partial record is
+// returned with the context's error.
+func Run(ctx context.Context, o Options) (runlog.Summary, error) {
+	if err := Supported(o.Scenario); err != nil {
+		return runlog.Summary{}, err
+	}
+	r := &run{Options: o, sum: runlog.NewSummarizer()}
+	if r.Progress == nil {
+		r.Progress = func(Progress) {}
+	}
+	if err := r.prepare(); err != nil {
+		return runlog.Summary{}, err
+	}
+	err := r.play(ctx)
+	sum, werr := r.conclude(err)
+	return sum, errors.Join(err, werr)
+}
+
+type run struct {
+	Options
+	dir      runlog.Dir
+	sum      *runlog.Summarizer
+	measured *measured
+}
+
+func (r *run) prepare() (err error) {
+	plan, err := r.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	if r.dir, err = runlog.CreateDir(r.Dir); err != nil {
+		return err
+	}
+	name := "scenario.yaml"
+	if strings.HasSuffix(r.File, ".json") {
+		name = "scenario.json"
+	}
+	return errors.Join(r.dir.WriteFile(name, r.Source), r.dir.WriteJSON(runlog.PlanFile, plan))
+}
+
+// play has a sandbox play the scenario and writes the record as it comes.
+func (r *run) play(ctx context.Context) error {
+	r.Progress(Progress{Stage: "run directory " + r.Dir})
+	jobIn, jobOut, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("starting the sandbox: %w", err)
+	}
+	defer jobOut.Close()
+	notesIn, notesOut, err := os.Pipe()
+	if err != nil {
+		jobIn.Close()
+		return fmt.Errorf("starting the sandbox: %w", err)
+	}
+	defer notesIn.Close()
+	box, err := startSandbox(r.dir, jobIn, notesOut)
+	jobIn.Close()
+	notesOut.Close()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		box.Kill()
+		box.Wait()
+	}()
+	stop := context.AfterFunc(ctx, box.Kill)
+	defer stop()
+	go func() {
+		// An init that dies early is reported by the end of its notes.
+		_ = json.NewEncoder(jobOut).Encode(job{Scenario: r.Scenario, Policy: r.Policy, Links: r.Links, Dir: r.dir})
+		jobOut.Close()
+	}()
+	err = r.listen(notesIn)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func startSandbox(dir runlog.Dir, files ...*os.File) (*sandbox.Sandbox, error) {
+	log, err := os.Create(dir.Log("sandbox"))
+	if err != nil {
+		return nil, fmt.Errorf("writing the run directory: %w", err)
+	}
+	defer log.Close()
+	return sandbox.Start(sandbox.Config{Args: []string{VerbInside}, Files: files, Stderr: log})
+}
+
+// listen takes the notes of the sandbox's init until it is done.
+func (r *run) listen(notes io.Reader) error {
+	file, err := os.Create(r.dir.Path(runlog.EventsFile))
+	if err != nil {
+		return fmt.Errorf("writing the run directory: %w", err)
+	}
+	defer file.Close()
+	record := runlog.NewWriter(file)
+	in := json.NewDecoder(bufio.NewReader(notes))
+	for {
+		var n note
+		if err := in.Decode(&n); err != nil {
+			return errors.Join(fmt.Errorf("the sandbox ended unexpectedly; see %s", r.dir.Log("sandbox")), record.Flush())
+		}
+		switch {
+		case n.Stage != "":
+			r.Progress(Progress{Stage: n.Stage})
+		case n.Event != nil:
+			r.sum.Add(*n.Event)
+			record.Write(*n.Event)
+			if err := record.Flush(); err != nil {
+				return fmt.Errorf("writing the record: %w", err)
+			}
+			r.Progress(Progress{Event: n.Event})
+		case n.Measured != nil:
+			r.measured = n.Measured
+		case n.Mend != "":
+			return &UnsupportedError{Missing: n.Error, Mend: n.Mend}
+		case n.Error != "":
+			return errors.New(n.Error)
+		case n.Done:
+			return nil
+		}
+	}
+}
+
+// conclude writes the summary. A run that was cut short keeps a partial one.
+func (r *run) conclude(failed error) (runlog.Summary, error) {
+	sum := r.sum.Summary()
+	sum.Dir = r.Dir
+	if sum.Scenario == "" { // it did not get as far as run_start
+		sum.Scenario, sum.Policy, sum.World, sum.Links = r.Scenario.Name, r.Policy, runlog.Real, r.Links
+		sum.Seed, sum.TimeScale = r.Scenario.Seed, r.Scenario.Real.TimeScale
+	}
+	sum.Fidelity = runlog.Fidelity{Verdict: "invalid", Reasons: []string{"the run was cut short"}}
+	if failed == nil && r.measured != nil {
+		sum.Fidelity = r.measured.judge()
+	}
+	if sum.Fidelity.Reasons == nil {
+		sum.Fidelity.Reasons = []string{}
+	}
+	return sum, r.dir.WriteJSON(runlog.SummaryFile, sum)
+}
+
+// DefaultDir names a run directory after what is run and when.
+func DefaultDir(scenario, what string) string {
+	return fmt.Sprintf("runs/%s-%s-%s", scenario, what, time.Now().Format("20060102-150405"))
+}
