@@ -1,0 +1,410 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"testbed/node/host/sandbox"
+	"testbed/runlog"
+)
+
+// TestMain lets the test binary stand in for the command: the tests start it
+// again with mark set, and so do the sandboxes that it makes.
+func TestMain(m *testing.M) {
+	if os.Getenv(mark) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// mark is in the environment of every process of a command under test.
+const mark = "TESTBED_UNDER_TEST"
+
+// needSandbox skips where the machine allows no sandbox, but fails in CI: there
+// a skip would be a test that nobody runs.
+func needSandbox(t *testing.T) {
+	t.Helper()
+	err := sandbox.Check()
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatalf("in CI this test may not be skipped: %v", err)
+	case err != nil:
+		t.Skip(err)
+	}
+}
+
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// command prepares the command with the arguments, in a directory of its own.
+func command(t *testing.T, ctx context.Context, id string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), mark+"="+id)
+	cmd.Dir = t.TempDir()
+	return cmd
+}
+
+// testbed runs the command to its end.
+func testbed(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := command(t, ctx, t.Name(), args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("testbed %s: %v", strings.Join(args, " "), err)
+	}
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// runScenario runs a scenario for real and returns its valid result.
+func runScenario(t *testing.T, args ...string) runlog.Summary {
+	t.Helper()
+	r := testbed(t, append([]string{"run", "--json", "--out", filepath.Join(t.TempDir(), "run")}, args...)...)
+	var sum runlog.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
+		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	if r.code != 0 && !(r.code == exitInvalid && sum.Fidelity.Verdict == "invalid") {
+		t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+	if !sum.Complete || sum.BitIdentical == nil || !*sum.BitIdentical {
+		t.Fatalf("complete %v, bit-identical %v\n%s\n%s", sum.Complete, sum.BitIdentical, r.stdout, r.stderr)
+	}
+	return sum
+}
+
+func who(members []runlog.Membership) string {
+	var parts []string
+	for _, m := range members {
+		parts = append(parts, fmt.Sprintf("%d:w%d%s", m.Round, m.ID, m.Reason))
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestCompareHeadline(t *testing.T) {
+	needSandbox(t)
+	r := testbed(t, "compare", "persistent_straggler", "--json")
+	var c struct {
+		Sim, Real map[string]runlog.Summary
+		Speedup   struct{ Sim, Real float64 }
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil {
+		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	if c.Speedup.Real < 3.5 {
+		t.Errorf("measured speed-up %.2f, want at least 3.5", c.Speedup.Real)
+	}
+	for _, name := range []string{"baseline", "straggler"} {
+		sim, real := c.Sim[name], c.Real[name]
+		if who(sim.Sidelined) != who(real.Sidelined) || who(sim.Evicted) != who(real.Evicted) {
+			t.Errorf("%s: simulated sidelined %q evicted %q, measured sidelined %q evicted %q", name,
+				who(sim.Sidelined), who(sim.Evicted), who(real.Sidelined), who(real.Evicted))
+		}
+		if !real.Complete || real.BitIdentical == nil || !*real.BitIdentical {
+			t.Errorf("%s: complete %v, bit-identical %v", name, real.Complete, real.BitIdentical)
+		}
+	}
+	for _, m := range c.Real["straggler"].Sidelined {
+		if m.ID != 3 {
+			t.Errorf("healthy worker %d was sidelined in round %d", m.ID, m.Round)
+		}
+	}
+	if t.Failed() {
+		t.Log(r.stderr)
+	}
+}
+
+// scenario writes a scenario of n workers and returns its file.
+func scenario(t *testing.T, n int, rate string, extra string) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("seed: 7\ninner_steps: 2\ntarget_outer_steps: 3\nhorizon: 5000000\nheartbeat_period: 1000\nheartbeat_miss_threshold: 5\n")
+	b.WriteString("base_latency: 100\nbandwidth_bpus: 10\nstate_bytes: 100\nworkers:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {id: %d, inner_step_mean: 1000}\n", i)
+	}
+	fmt.Fprintf(&b, "real:\n  time_scale: 300\n  links: {default: {rate_up: %s, rate_down: %s, one_way_delay: 5ms}}\n%s", rate, rate, extra)
+	file := filepath.Join(t.TempDir(), "made.yaml")
+	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestRunSizes(t *testing.T) {
+	needSandbox(t)
+	for _, c := range []struct {
+		workers int
+		rate    string
+	}{{2, "100mbit"}, {16, "20mbit"}} {
+		t.Run(fmt.Sprint(c.workers), func(t *testing.T) {
+			sum := runScenario(t, scenario(t, c.workers, c.rate, ""), "--policy", "straggler")
+			for _, r := range sum.Rounds {
+				if len(r.Participants) != c.workers {
+					t.Errorf("round %d had participants %v of %d workers", r.Round, r.Participants, c.workers)
+				}
+			}
+		})
+	}
+}
+
+func TestRunMembership(t *testing.T) {
+	needSandbox(t)
+	for _, c := range []struct {
+		scenario, policy    string
+		sidelined, evicted  string
+		rejoined            string
+		stalled, anyEvicted bool
+	}{
+		{scenario: "crash_mid_round", policy: "baseline", evicted: "2:w2heartbeat"},
+		{scenario: "graceful_leave", policy: "baseline", evicted: "2:w2leave"},
+		{scenario: "late_join", policy: "baseline", stalled: true},
+		{scenario: "transient_slow", policy: "straggler", sidelined: "2:w3 3:w3", rejoined: "4:w3"},
+	} {
+		t.Run(c.scenario+"/"+c.policy, func(t *testing.T) {
+			sum := runScenario(t, c.scenario, "--policy", c.policy)
+			if who(sum.Sidelined) != c.sidelined || who(sum.Evicted) != c.evicted || who(sum.Rejoined) != c.rejoined {
+				t.Errorf("sidelined %q evicted %q rejoined %q, want %q, %q, %q",
+					who(sum.Sidelined), who(sum.Evicted), who(sum.Rejoined), c.sidelined, c.evicted, c.rejoined)
+			}
+			if c.stalled != (sum.JoinerStall > 0) {
+				t.Errorf("joiner stall %d µs", sum.JoinerStall)
+			}
+		})
+	}
+}
+
+// outside is what a run must leave as it was.
+type outside struct {
+	mounts     string
+	interfaces []string
+	temporary  []string
+	namespaces string
+}
+
+func look(t *testing.T) outside {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := outside{mounts: string(mounts)}
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		o.interfaces = append(o.interfaces, l.Name)
+	}
+	temporary, err := filepath.Glob(filepath.Join(os.TempDir(), "testbed*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.temporary = temporary
+	named, _ := filepath.Glob("/run/netns/*") // the pattern is right
+	o.namespaces = strings.Join(named, " ")
+	return o
+}
+
+// marked returns the processes that carry the mark of a command under test.
+func marked(id string) []string {
+	var found []string
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range environs {
+		env, err := os.ReadFile(f)
+		if err == nil && slices.Contains(strings.Split(string(env), "\x00"), mark+"="+id) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// expectNothing waits until no process of the command is left and compares the
+// machine with how it was.
+func expectNothing(t *testing.T, id string, before outside) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for left := marked(id); len(left) > 0; left = marked(id) {
+		if time.Now().After(deadline) {
+			t.Fatalf("processes left behind: %v", left)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if after := look(t); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("left behind:\nbefore %+v\nafter  %+v", before, after)
+	}
+}
+
+// TestKilledRunLeavesNothing kills the command at random moments, from the
+// first instructions to the rounds. That the kernel then frees the namespaces
+// and links themselves is shown by the sandbox's own tests.
+func TestKilledRunLeavesNothing(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	for i := range 10 {
+		id := fmt.Sprintf("%s-%d", t.Name(), i)
+		cmd := command(t, t.Context(), id, "run", "persistent_straggler", "--policy", "straggler", "--out", filepath.Join(t.TempDir(), "run"))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Second))))
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed
+		expectNothing(t, id, before)
+	}
+}
+
+func TestInterruptKeepsRecord(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd := command(t, t.Context(), t.Name(), "run", "persistent_straggler", "--policy", "baseline", "--out", dir)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		events, _ := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
+		return bytes.Contains(events, []byte(`"type":"outer_step"`))
+	})
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	interrupted := time.Now()
+	_ = cmd.Wait() // an exit code, looked at below
+	if took := time.Since(interrupted); took > 2*time.Second {
+		t.Errorf("ended %v after the interrupt, want at most 2 s", took)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != exitError {
+		t.Errorf("exit code %d, want %d\n%s", code, exitError, stderr.String())
+	}
+	var sum runlog.Summary
+	data, err := os.ReadFile(filepath.Join(dir, runlog.SummaryFile))
+	if err == nil {
+		err = json.Unmarshal(data, &sum)
+	}
+	if err != nil || sum.Complete || sum.OuterSteps < 1 || sum.Fidelity.Verdict != "invalid" {
+		t.Errorf("partial summary: %v\n%s", err, data)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited a minute in vain")
+		}
+	}
+}
+
+// TestWorkerDiesDuringStartUp takes a worker's life before the run has begun.
+func TestWorkerDiesDuringStartUp(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	// 2³⁰ parameters need five vectors of 4 GiB: under a limit on its address
+	// space the worker's start-up fails.
+	file := scenario(t, 2, "100mbit", "  parameters: 1073741824\n")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v 8000000; exec "$0" "$@"`, "/proc/self/exe")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Args = []string{"sh", "-c", `ulimit -v 8000000; exec "$0" "$@"`, self, "run", file, "--policy", "baseline", "--out", filepath.Join(t.TempDir(), "run")}
+	cmd.Env = append(os.Environ(), mark+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != exitError {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if want := "died during start-up"; !strings.Contains(string(out), want) {
+		t.Errorf("output has no %q:\n%s", want, out)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+func TestUsage(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("seed: 1\nworkerz: []\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args   string
+		code   int
+		stderr string
+	}{
+		{"list", 0, ""},
+		{"plan persistent_straggler", 0, ""},
+		{"plan persistent_straggler --json", 0, ""},
+		{"simulate persistent_straggler --policy straggler", 0, ""},
+		{"frobnicate", exitUsage, "unknown command"},
+		{"simulate", exitUsage, "name one scenario"},
+		{"simulate persistent_straggler", exitUsage, "--policy"},
+		{"simulate persistent_straggler --policy nice", exitUsage, "is no policy"},
+		{"simulate no_such --policy baseline", exitUsage, "no such scenario"},
+		{"simulate " + bad + " --policy baseline", exitUsage, "bad.yaml:2: workerz: unknown field; did you mean workers?"},
+		{"run persistent_straggler --policy baseline --links carrier-pigeon", exitUsage, "auto, netem or user"},
+		{"run persistent_straggler --policy baseline --time-scale -1", exitUsage, "--time-scale"},
+		{"run partition_heal --policy baseline", exitUnsupported, "Partition"},
+		{"compare partition_heal", exitUnsupported, "Partition"},
+		{"compare persistent_straggler --repeat 0", exitUsage, "--repeat"},
+		{"list --frob", exitUsage, "unknown flag"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			r := testbed(t, strings.Fields(c.args)...)
+			if r.code != c.code || !strings.Contains(r.stderr, c.stderr) {
+				t.Errorf("exit code %d, stderr %q; want %d and %q", r.code, r.stderr, c.code, c.stderr)
+			}
+			if c.code != 0 && (r.stdout != "" || strings.Count(r.stderr, "\n") != 1) {
+				t.Errorf("want one line of error and no output, got stdout %q, stderr %q", r.stdout, r.stderr)
+			}
+		})
+	}
+}
+
+func TestSimulateJSON(t *testing.T) {
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	r := testbed(t, "simulate", "persistent_straggler", "--policy", "straggler", "--trace", trace, "--json")
+	var sum runlog.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
+		t.Fatal(err)
+	}
+	if sum.WallClock != 20_053 || who(sum.Sidelined) != "2:w3 3:w3" || who(sum.Evicted) != "4:w3straggler" {
+		t.Errorf("got wall-clock %d, sidelined %q, evicted %q", sum.WallClock, who(sum.Sidelined), who(sum.Evicted))
+	}
+	f, err := os.Open(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	events, err := runlog.Read(f)
+	if err != nil || len(events) == 0 || events[0].Type != runlog.RunStart || events[len(events)-1].Type != runlog.RunEnd {
+		t.Errorf("trace of %d events: %v", len(events), err)
+	}
+}

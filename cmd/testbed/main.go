@@ -1,0 +1,136 @@
+// Command testbed compares membership policies for distributed training, in a
+// simulator and on a real network inside one Linux machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"testbed/node/host"
+	"testbed/scenarios"
+)
+
+// Exit codes, as the reference of the command line promises them.
+const (
+	exitError       = 1
+	exitUsage       = 2
+	exitInvalid     = 3
+	exitUnsupported = 4
+)
+
+// errInvalid says that something ran, but that its result is not valid. What
+// is wrong has been printed with the result.
+var errInvalid = errors.New("the result is not valid")
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func main() {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case host.VerbInside:
+			os.Exit(quiet(host.RunInside()))
+		case host.VerbNode:
+			os.Exit(quiet(host.RunNode()))
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := root().ExecuteContext(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	if err != nil && !errors.Is(err, errInvalid) {
+		fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
+	}
+	os.Exit(exitCode(err))
+}
+
+// quiet is the exit code of the verbs that report to the process that started
+// them.
+func quiet(err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitError
+	}
+	return 0
+}
+
+func exitCode(err error) int {
+	var usage usageError
+	var scenario *scenarios.Error
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage), errors.As(err, &scenario):
+		return exitUsage
+	case errors.Is(err, errInvalid):
+		return exitInvalid
+	case errors.Is(err, errors.ErrUnsupported):
+		return exitUnsupported
+	}
+	return exitError
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "testbed",
+		Short: "Does a membership policy that wins in simulation win on a real network?",
+		Long: `Testbed plays a scenario of distributed training twice: in a deterministic
+simulator, and for real, with worker processes in network namespaces on shaped
+links that all-reduce int8 pseudo-gradients over QUIC. The same decision code
+steers both.
+
+A scenario is named by its file or by its name in the library (testbed list).
+
+Exit codes: 0 ok; 1 error; 2 wrong usage or invalid scenario; 3 it ran, but the
+result is not valid; 4 not supported on this machine.`,
+		SilenceUsage: true, SilenceErrors: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q; see testbed --help", args[0])}
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	cmd.AddCommand(listCommand(), doctorCommand(), planCommand(), simulateCommand(), runCommand(), compareCommand())
+	return cmd
+}
+
+// oneScenario is the check of commands that take a scenario.
+func oneScenario(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{fmt.Errorf("name one scenario, for example: %s persistent_straggler", cmd.CommandPath())}
+	}
+	return nil
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments", cmd.CommandPath())}
+	}
+	return nil
+}
+
+// completeScenario completes names of the library.
+func completeScenario(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := scenarios.Library()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name+"\t"+s.Description)
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}

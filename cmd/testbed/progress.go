@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"testbed/node/host"
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// progress shows a run as it happens: a bar that counts rounds on a terminal,
+// plain lines elsewhere, and lines for what is out of the ordinary on both.
+type progress struct {
+	out      io.Writer
+	scenario *scenarios.Scenario
+	policy   string
+	bar      *progressbar.ProgressBar // nil where there is no terminal
+	begin    time.Time
+	arrived  int
+	members  int
+}
+
+func newProgress(out io.Writer, s *scenarios.Scenario, policyName string) *progress {
+	p := &progress{out: out, scenario: s, policy: policyName, begin: time.Now()}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.bar = progressbar.NewOptions(s.TargetOuterSteps,
+			progressbar.OptionSetWriter(f), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(false),
+			progressbar.OptionSetWidth(20), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetDescription(policyName))
+	}
+	return p
+}
+
+func (p *progress) line(format string, args ...any) {
+	if p.bar != nil {
+		_ = p.bar.Clear() // cosmetic
+	}
+	fmt.Fprintf(p.out, "%-9s %5.1f s  %s\n", p.policy, time.Since(p.begin).Seconds(), fmt.Sprintf(format, args...))
+	if p.bar != nil {
+		_ = p.bar.RenderBlank()
+	}
+}
+
+func (p *progress) describe(format string, args ...any) {
+	if p.bar != nil {
+		p.bar.Describe(p.policy + ": " + fmt.Sprintf(format, args...))
+	}
+}
+
+// step takes one step of the run.
+func (p *progress) step(s host.Progress) {
+	if s.Stage != "" {
+		p.line("%s", s.Stage)
+		return
+	}
+	e := s.Event
+	switch e.Type {
+	case runlog.Join:
+		p.members++
+		if e.T > p.scenario.FirstJoin() {
+			p.line("%s joins", e.Node)
+		}
+	case runlog.Arrive:
+		if !e.Late {
+			p.arrived++
+			p.describe("round %d, %d of %d have arrived", e.Round, p.arrived, p.members)
+		}
+	case runlog.RoundClose:
+		p.arrived = 0
+		p.describe("round %d, %d workers reduce", e.Round, len(e.Participants))
+	case runlog.OuterStep:
+		if p.bar != nil {
+			_ = p.bar.Set(e.Round)
+			p.describe("round %d, inner steps", e.Round+1)
+			return
+		}
+		p.line("round %d of %d done with %s", e.Round, p.scenario.TargetOuterSteps, workerList(e.Participants))
+	case runlog.Sideline:
+		p.line("%s sidelined in round %d: %s", e.Node, e.Round, because(e.Reason))
+	case runlog.Evict:
+		p.members--
+		p.line("%s evicted in round %d (%s)", e.Node, e.Round, e.Reason.Rule)
+	case runlog.Rejoin:
+		p.line("%s back in time in round %d", e.Node, e.Round)
+	case runlog.Crash, runlog.Leave, runlog.Restore:
+		p.line("%s: %s", e.Node, e.Type)
+	case runlog.Slow:
+		p.line("%s: slower by a factor of %g", e.Node, e.Factor)
+	case runlog.ReduceAbort:
+		p.line("reduction %d of round %d aborted (%s)", e.Epoch, e.Round, e.Reason.Rule)
+	case runlog.FetchStart:
+		p.describe("%s fetches the outer state from %s", e.Node, e.From)
+	case runlog.Horizon:
+		p.line("horizon reached")
+	}
+}
+
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
+
+// realSeconds is scenario time in seconds of real time.
+func realSeconds(s *scenarios.Scenario, t policy.Time) float64 { return s.RealDuration(t).Seconds() }

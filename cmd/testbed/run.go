@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"testbed/node/host"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// realFlags are the flags of commands that run on a real network.
+type realFlags struct {
+	links     string
+	timeScale float64
+	out       string
+	json      bool
+}
+
+func (f *realFlags) declare(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.links, "links", host.LinksAuto, "who delays packets: netem (the kernel), user (a router process), or auto")
+	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time; the scenario's own if 0")
+	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
+}
+
+// load reads the scenario and applies the flags to it.
+func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error) {
+	if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser}, f.links) {
+		return nil, host.Options{}, usageError{fmt.Errorf("--links %s: choose auto, netem or user", f.links)}
+	}
+	file, source, err := scenarios.Source(name)
+	if err != nil {
+		return nil, host.Options{}, err
+	}
+	s, err := scenarios.Parse(file, source)
+	if err != nil {
+		return nil, host.Options{}, err
+	}
+	switch {
+	case f.timeScale < 0 || f.timeScale > 1e6:
+		return nil, host.Options{}, usageError{fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)}
+	case f.timeScale > 0:
+		s.Real.TimeScale = f.timeScale
+	}
+	if err := host.Supported(s); err != nil {
+		return nil, host.Options{}, err
+	}
+	return s, host.Options{Scenario: s, File: file, Source: source, Links: f.links}, nil
+}
+
+func runCommand() *cobra.Command {
+	var flags realFlags
+	var policyName string
+	cmd := &cobra.Command{
+		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
+		Long: `Plays a scenario with real worker processes in network namespaces on shaped
+links. Needs root or unprivileged user namespaces; testbed doctor tells whether
+this machine has them. Nothing is left behind but the run directory.
+
+Exits with 3 if the run stayed incomplete, if workers ended with different
+bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
+	}
+	policyFlag(cmd, &policyName)
+	flags.declare(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, o, err := flags.load(args[0])
+		if err != nil {
+			return err
+		}
+		if _, err := s.Machine(policyName); err != nil {
+			return err
+		}
+		o.Policy, o.Dir = policyName, flags.out
+		if o.Dir == "" {
+			o.Dir = host.DefaultDir(s.Name, policyName)
+		}
+		show := newProgress(cmd.ErrOrStderr(), s, policyName)
+		o.Progress = show.step
+		sum, err := host.Run(cmd.Context(), o)
+		show.end()
+		if err != nil {
+			if sum.Dir != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", sum.Dir)
+			}
+			return err
+		}
+		if err := printSummary(cmd, s, sum, flags.json); err != nil {
+			return err
+		}
+		return validity(sum)
+	}
+	return cmd
+}
+
+// validity is errInvalid for a result that must not be relied on.
+func validity(sums ...runlog.Summary) error {
+	for _, s := range sums {
+		diverged := s.BitIdentical != nil && !*s.BitIdentical
+		if !s.Complete || diverged || s.Fidelity.Verdict == "invalid" {
+			return errInvalid
+		}
+	}
+	return nil
+}
