@@ -123,14 +123,14 @@ func TestRoundTripIsTheSumOfBothOneWayDelays(t *testing.T) {
 func TestRateLimitsGoodput(t *testing.T) {
 	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
 		spec := shaping.Spec{
-			Default: shaping.Properties{Access: rates(50), Path: shaping.Path{OneWayDelay: ms(2)}},
-			Nodes:   map[string]shaping.Access{"w1": {RateUp: new(shaping.Rate(10e6))}},
+			Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(2)}},
+			Nodes:   map[string]shaping.Access{"w1": {RateUp: new(shaping.Rate(5e6))}},
 		}
 		newLab(t, backend, spec, fourNodes, func(l *lab) {
 			for _, c := range []struct {
 				from, to string
 				rate     float64
-			}{{"w0", "w1", 50e6}, {"w1", "w0", 10e6}} {
+			}{{"w0", "w1", 20e6}, {"w1", "w0", 5e6}} {
 				bits, err := l.goodput(c.from, c.to, 1200*time.Millisecond)
 				if err != nil {
 					t.Error(err)
@@ -147,8 +147,8 @@ func TestRateLimitsGoodput(t *testing.T) {
 				t.Errorf("counters: %v %v", counts, err)
 			}
 			for _, c := range counts {
-				if c.Node == "w1" && !c.Down && c.Peer == "w0" && c.Bytes < 1e6 {
-					t.Errorf("w1 sent w0 more than a megabyte, but its queue counts %+v", c)
+				if c.Node == "w1" && !c.Down && c.Peer == "w0" && c.Bytes < 500e3 {
+					t.Errorf("w1 sent w0 more than half a megabyte, but its queue counts %+v", c)
 				}
 			}
 		})
@@ -287,9 +287,8 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// countNamespaces counts the network namespaces that this process can see:
-// the kernel keeps a name for each in its slab of struct net, which needs
-// root, so the open handles serve instead.
+// countNamespaces counts this process's handles of network namespaces: with
+// anonymous ones, nothing else keeps a namespace without processes alive.
 func countNamespaces(t *testing.T) int {
 	return len(openFiles(t, "net:["))
 }

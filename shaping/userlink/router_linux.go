@@ -208,10 +208,7 @@ func (r *Router) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.tid = unix.Gettid()
 	r.mu.Unlock()
-	// A late packet is an error of the emulation, so the router goes before
-	// the programs that it serves; niceness would count within its session
-	// only. An ordinary user has to do without.
-	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
+	raisePriority()
 
 	events := make([]unix.EpollEvent, 3)
 	for ctx.Err() == nil {
@@ -229,6 +226,20 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.mu.Unlock()
 	r.stats.CPU, r.tid = threadCPU(r.tid), 0
 	return nil
+}
+
+// raisePriority puts the thread before the programs that the router serves,
+// because a late packet is an error of the emulation. An ordinary user has to
+// do without. On a single CPU real-time priority would do harm: a thread that
+// spins for the Go runtime's locks keeps out the one that holds them.
+func raisePriority() {
+	if runtime.NumCPU() > 1 {
+		rr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
+		if unix.SchedSetAttr(0, &rr, 0) == nil {
+			return
+		}
+	}
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
 }
 
 // work takes in and sends what there is, sets the timer, and returns what to
