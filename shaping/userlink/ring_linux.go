@@ -165,11 +165,12 @@ func openSender(plan *shaping.Plan) (*sender, error) {
 }
 
 // send sends a frame that begins with its virtio_net_hdr. ENOBUFS means that
-// the queue of the interface was full, EAGAIN that every socket was.
+// the queue of the interface was full, EAGAIN that every socket was. It never
+// waits, so the Go scheduler need not hear of it.
 func (s *sender) send(ifindex int, data []byte) unix.Errno {
 	s.addr.Ifindex = int32(ifindex)
 	for range s.fds {
-		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(s.fds[s.next]),
+		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fds[s.next]),
 			uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)), unix.MSG_DONTWAIT,
 			uintptr(unsafe.Pointer(&s.addr)), unsafe.Sizeof(s.addr))
 		if errno != unix.EAGAIN {

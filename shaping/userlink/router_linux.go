@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -20,9 +21,12 @@ import (
 type Router struct {
 	ring    *ring
 	sender  *sender
-	poll    int // epoll of the three below
 	timer   int // timerfd, armed for the next due packet
 	stop    int // eventfd
+	all     int // epoll of the ring and the two above
+	blind   int // epoll of those two only
+	ahead   time.Duration
+	clock   clock
 	ends    []int
 	byMAC   map[shaping.MAC]int
 	byIndex map[int]int
@@ -42,10 +46,22 @@ type buffer struct {
 	data [vnetHeader + shaping.FrameSize]byte
 }
 
-// Bounds of the work between two looks at the clock, and of the queue.
 const (
-	batch       = 64
-	maxCapacity = 1 << 17 // packets: 200 MB
+	// batch bounds the work between two looks at the clock.
+	batch = 64
+	// maxCapacity bounds the queue, in packets: 200 MB.
+	maxCapacity = 1 << 17
+	// spareProcs is the least GOMAXPROCS while a router runs. A thread that
+	// comes back from waiting needs a P of the Go scheduler, and must never
+	// find them all in the hands of threads that the kernel has set aside:
+	// they have no priority, and 80 ms went by that way.
+	spareProcs = 16
+	// minGap is the least time between two wake-ups. Waking costs more than
+	// carrying a packet, so under load this halves the router's work, for
+	// as much lateness at most.
+	minGap = 100 * time.Microsecond
+	// maxAhead bounds lookAhead, so that the ring never fills unseen.
+	maxAhead = 500 * time.Microsecond
 )
 
 // Open readies a router in the network namespace of the calling thread,
@@ -53,7 +69,7 @@ const (
 // taken in from now on, and carried once Run is called.
 func Open(plan *shaping.Plan) (r *Router, err error) {
 	r = &Router{
-		poll: -1, timer: -1, stop: -1,
+		timer: -1, stop: -1, all: -1, blind: -1, ahead: lookAhead(plan), clock: newClock(),
 		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int),
 		queue: NewQueue[*buffer](plan, capacity(plan)),
 	}
@@ -80,22 +96,51 @@ func Open(plan *shaping.Plan) (r *Router, err error) {
 	if r.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return r, os.NewSyscallError("eventfd", err)
 	}
-	if r.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return r, os.NewSyscallError("epoll_create1", err)
-	}
 	if r.ring, err = openRing(); err != nil {
 		return r, err
 	}
-	for _, e := range []unix.EpollEvent{
-		{Fd: int32(r.ring.fd), Events: unix.EPOLLIN},
+	wake := []unix.EpollEvent{
 		{Fd: int32(r.stop), Events: unix.EPOLLIN},
 		{Fd: int32(r.timer), Events: unix.EPOLLIN | unix.EPOLLET}, // nobody reads it
-	} {
-		if err = unix.EpollCtl(r.poll, unix.EPOLL_CTL_ADD, int(e.Fd), &e); err != nil {
-			return r, os.NewSyscallError("epoll_ctl", err)
-		}
+	}
+	if r.blind, err = newEpoll(wake); err != nil {
+		return r, err
+	}
+	if r.all, err = newEpoll(append(wake, unix.EpollEvent{Fd: int32(r.ring.fd), Events: unix.EPOLLIN})); err != nil {
+		return r, err
 	}
 	return r, nil
+}
+
+func newEpoll(events []unix.EpollEvent) (int, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return -1, os.NewSyscallError("epoll_create1", err)
+	}
+	for _, e := range events {
+		if err := unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, int(e.Fd), &e); err != nil {
+			unix.Close(fd)
+			return -1, os.NewSyscallError("epoll_ctl", err)
+		}
+	}
+	return fd, nil
+}
+
+// lookAhead is how long frames may lie in the ring while others come: they
+// are stamped on arrival, and none is due before its path's delay is over.
+func lookAhead(plan *shaping.Plan) time.Duration {
+	ahead := maxAhead
+	for i, row := range plan.Paths {
+		for j, p := range row {
+			if i != j {
+				ahead = min(ahead, time.Duration(p.OneWayDelay-p.Jitter)/2)
+			}
+		}
+	}
+	if ahead < minGap {
+		return 0
+	}
+	return ahead
 }
 
 func interfaceIndex(fd int, name string) (int, error) {
@@ -136,7 +181,7 @@ func (r *Router) Close() error {
 	if r.sender != nil {
 		r.sender.close()
 	}
-	for _, fd := range []int{r.poll, r.timer, r.stop} {
+	for _, fd := range []int{r.timer, r.stop, r.all, r.blind} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -145,9 +190,11 @@ func (r *Router) Close() error {
 }
 
 // Run carries packets until ctx is done, and then returns nil; what is still
-// under way is gone. It may be called once.
+// under way is gone. It may be called once. It raises GOMAXPROCS where that
+// is below 16, and its thread's priority where it may.
 func (r *Router) Run(ctx context.Context) error {
 	runtime.LockOSThread() // never unlocked: the thread keeps its priority
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), spareProcs))
 	stopped := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -161,23 +208,17 @@ func (r *Router) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.tid = unix.Gettid()
 	r.mu.Unlock()
-	// A late packet is an error of the emulation, so the router goes before
-	// the programs that it serves; niceness would count within its session
-	// only. An ordinary user has to do without.
-	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
+	raisePriority()
 
 	events := make([]unix.EpollEvent, 3)
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		idle, err := r.work()
+		poll, err := r.work()
 		r.mu.Unlock()
 		if err != nil {
 			return fmt.Errorf("routing: %w", err)
 		}
-		if !idle {
-			continue
-		}
-		if _, err := unix.EpollWait(r.poll, events, -1); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.EpollWait(poll, events, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("routing: %w", os.NewSyscallError("epoll_wait", err))
 		}
 	}
@@ -187,12 +228,48 @@ func (r *Router) Run(ctx context.Context) error {
 	return nil
 }
 
-// work takes in and sends a batch each. idle means that there is nothing
-// left to do before the timer or a new frame.
-func (r *Router) work() (idle bool, err error) {
-	now := monotonic()
-	taken := r.takeIn(now)
-	sent := 0
+// raisePriority puts the thread before the programs that the router serves,
+// because a late packet is an error of the emulation. An ordinary user has to
+// do without. On a single CPU real-time priority would do harm: a thread that
+// spins for the Go runtime's locks keeps out the one that holds them.
+func raisePriority() {
+	if runtime.NumCPU() > 1 {
+		rr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
+		if unix.SchedSetAttr(0, &rr, 0) == nil {
+			return
+		}
+	}
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+}
+
+// work takes in and sends what there is, sets the timer, and returns what to
+// wait for.
+func (r *Router) work() (poll int, err error) {
+	busy := false
+	for {
+		wall := time.Now()
+		now := r.clock.at(wall)
+		taken, sent := r.takeIn(now, wall), r.sendDue(now)
+		busy = busy || taken > 0
+		if taken == batch || sent == batch {
+			continue
+		}
+		due, ok := r.queue.Next()
+		if busy && r.ahead > 0 {
+			// More frames will come soon: let them gather.
+			if !ok || due > now+r.ahead {
+				due = now + r.ahead
+			}
+			return r.blind, r.arm(max(due, now+minGap))
+		}
+		if !ok {
+			return r.all, nil
+		}
+		return r.all, r.arm(max(due, now+minGap))
+	}
+}
+
+func (r *Router) sendDue(now time.Duration) (sent int) {
 	for ; sent < batch; sent++ {
 		b, to, due, ok := r.queue.Pop(now)
 		if !ok {
@@ -202,14 +279,10 @@ func (r *Router) work() (idle bool, err error) {
 		r.late.add(now - due)
 		r.free = append(r.free, b)
 	}
-	if taken == batch || sent > 0 {
-		return false, nil
-	}
-	return true, r.arm()
+	return sent
 }
 
-func (r *Router) takeIn(now time.Duration) (taken int) {
-	wall := time.Now()
+func (r *Router) takeIn(now time.Duration, wall time.Time) (taken int) {
 	for ; taken < batch; taken++ {
 		f, ok := r.ring.read()
 		if !ok {
@@ -277,16 +350,16 @@ func (r *Router) send(b *buffer, to int) {
 	}
 }
 
-// arm sets the timer to the next due packet, unless it is set to it already.
-func (r *Router) arm() error {
-	due, ok := r.queue.Next()
-	if !ok || due == r.armed {
+// arm sets the timer, unless it is set to that time already.
+func (r *Router) arm(at time.Duration) error {
+	if at == r.armed {
 		return nil
 	}
-	r.armed = due
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(due))}
-	if err := unix.TimerfdSettime(r.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
-		return os.NewSyscallError("timerfd_settime", err)
+	r.armed = at
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(at))}
+	_, _, errno := unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(r.timer), unix.TFD_TIMER_ABSTIME, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+	if errno != 0 {
+		return os.NewSyscallError("timerfd_settime", errno)
 	}
 	return nil
 }
@@ -305,12 +378,20 @@ func (r *Router) Stats() Stats {
 	return r.stats
 }
 
-// monotonic is the time of the clock that the timerfd goes by.
-func monotonic() time.Duration {
+// clock turns times of this process into those of CLOCK_MONOTONIC, which the
+// timerfd goes by, without a system call.
+type clock struct {
+	start  time.Time
+	offset time.Duration
+}
+
+func newClock() clock {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail
-	return time.Duration(ts.Nano())
+	return clock{time.Now(), time.Duration(ts.Nano())}
 }
+
+func (c clock) at(t time.Time) time.Duration { return c.offset + t.Sub(c.start) }
 
 // threadCPU is the CPU time of a thread of this process.
 func threadCPU(tid int) time.Duration {
