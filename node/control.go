@@ -72,6 +72,8 @@ type message struct {
 	Now      policy.Time `json:"now_us,omitempty"`
 	Complete bool        `json:"complete,omitempty"`
 	Error    string      `json:"error,omitempty"`
+
+	received time.Time // when it was read
 }
 
 type peer struct {

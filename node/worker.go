@@ -216,6 +216,7 @@ func (w *worker) read(ctx context.Context, inbox chan<- message) error {
 		if err != nil {
 			return err
 		}
+		m.received = time.Now()
 		select {
 		case inbox <- m:
 		case <-ctx.Done():
@@ -369,7 +370,7 @@ func (w *worker) start(ctx context.Context, m message) error {
 	w.stop()
 	if w.began.IsZero() {
 		oneWay := w.conn.ConnectionStats().MinRTT / 2
-		w.began = time.Now().Add(-oneWay - w.cfg.Scenario.RealDuration(m.Now))
+		w.began = m.received.Add(-oneWay - w.cfg.Scenario.RealDuration(m.Now))
 	}
 	applied := false
 	if have, _ := w.model.version(); have < m.OuterSteps && w.outcome != 0 {
@@ -393,7 +394,7 @@ func (w *worker) start(ctx context.Context, m message) error {
 	}
 	w.queued = nil
 	w.spawn(ctx, msgStart, 0, func(ctx context.Context) result {
-		return w.innerSteps(ctx, m.Round, first, applied)
+		return w.innerSteps(ctx, m, first, applied)
 	})
 	return nil
 }
@@ -403,37 +404,42 @@ func (w *worker) stepDuration() time.Duration {
 }
 
 // innerSteps runs the inner steps of a round. The arithmetic is real but
-// short; the rest of each step's time passes as the scenario says.
-func (w *worker) innerSteps(ctx context.Context, round int, duration time.Duration, applied bool) result {
+// short; the rest of each step's time passes as the scenario says. The first
+// step's time counts from the word to start, so that applying the outer step
+// and computing the pseudo-gradient lie within the time of the steps, and
+// workers that share few processors still arrive together.
+func (w *worker) innerSteps(ctx context.Context, start message, duration time.Duration, applied bool) result {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	begin := start.received
 	for step := 1; ; step++ {
-		begin := time.Now()
 		if applied && step == 1 {
 			w.line.send(w.describeState())
 		}
 		w.model.innerStep()
+		last := step == w.cfg.Scenario.InnerSteps
+		if last {
+			w.model.pseudoGradient(w.grad)
+			w.gradRound = start.Round
+		}
 		timer.Reset(time.Until(begin.Add(duration)))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			return result{err: ctx.Err()}
 		}
-		took := time.Since(begin)
-		late := took - duration
+		end := time.Now()
+		late := end.Sub(begin) - duration
 		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
-			T: w.scenarioTime(time.Since(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
-			Round: round, Step: step, Duration: w.scenarioTime(took),
+			T: w.scenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
+			Round: start.Round, Step: step, Duration: w.scenarioTime(end.Sub(begin)),
 			ClockError: w.scenarioTime(w.conn.ConnectionStats().MinRTT / 2),
 		}})
-		if step == w.cfg.Scenario.InnerSteps {
-			break
+		if last {
+			return result{msg: message{Type: msgArrive, Round: start.Round}}
 		}
-		duration = w.stepDuration()
+		begin, duration = end, w.stepDuration()
 	}
-	w.model.pseudoGradient(w.grad)
-	w.gradRound = round
-	return result{msg: message{Type: msgArrive, Round: round}}
 }
 
 func (w *worker) scenarioTime(d time.Duration) policy.Time {

@@ -176,7 +176,8 @@ type Reason struct {
 func (r Reason) Why() Reason { return r }
 
 // Deadline is a deadline with the numbers behind it:
-// Offset = max(MinSlack, Median + K·MAD), At = first arrival + Offset.
+// Offset = max(MinSlack, Median + K·MAD), At = first arrival + Offset. The
+// round closes at At + Credit.
 type Deadline struct {
 	Median   Time    `json:"median_us"`
 	MAD      Time    `json:"mad_us"`
@@ -185,4 +186,7 @@ type Deadline struct {
 	Samples  int     `json:"samples"`
 	Offset   Time    `json:"offset_us"`
 	At       Time    `json:"at_us"`
+	// Credit is the time by which a member that had to fetch an outer step it
+	// had missed began the round late.
+	Credit Time `json:"credit_us,omitempty"`
 }

@@ -34,6 +34,8 @@ type member struct {
 	late       bool // its arrival came after the round had closed
 	misses     int  // consecutive missed rounds
 	arrivedAt  Time
+	lag        Time // by which it began the round late, because it had to catch up
+	resync     bool // the fetch under way is for an outer step that it missed
 	lastHeard  Time
 	fetches    int // how often it has been a donor since the last round
 	donor      ID  // where it fetches from
@@ -52,9 +54,11 @@ type Machine struct {
 	former  map[ID]bool
 	history history
 
+	roundStart   Time
 	firstArrival Time
 	hasArrival   bool
 	deadline     Deadline
+	credit       Time // of the running round, see dueAt
 	hasDeadline  bool // the running round has a deadline
 	overdue      bool // the deadline came without a quorum
 
@@ -176,6 +180,9 @@ func (m *Machine) join(now Time, e Join) {
 	if len(m.members) == 1 {
 		m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
 	}
+	if m.phase == collecting && m.round == 1 && len(m.members) == 1 {
+		m.roundStart = now
+	}
 	m.emit(Admit{ID: e.ID, Round: m.round, Reason: Reason{Rule: RuleJoin, Members: len(m.members)}})
 	if e.HasState && m.OuterSteps() == 0 {
 		m.begin(w, RuleJoin)
@@ -234,6 +241,9 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 	}
 	w.outerSteps = m.OuterSteps()
 	m.emit(Fetched{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleState}})
+	if w.resync {
+		w.lag = now - m.roundStart
+	}
 	m.begin(w, RuleState)
 }
 
@@ -308,7 +318,7 @@ func (m *Machine) settle(now Time) {
 		if slices.ContainsFunc(m.participants, func(w *member) bool { return !w.reduced }) {
 			return
 		}
-		m.outerStep()
+		m.outerStep(now)
 		return
 	}
 }
@@ -330,6 +340,7 @@ func (m *Machine) close(now Time, rule Rule) {
 	}
 	if m.hasDeadline {
 		d := m.deadline
+		d.Credit = m.credit
 		why.Deadline = &d
 	}
 	var late []*member
@@ -410,7 +421,7 @@ func (m *Machine) retry(now Time, by ID) {
 }
 
 // outerStep makes the outcome of the round final and begins the next one.
-func (m *Machine) outerStep() {
+func (m *Machine) outerStep(now Time) {
 	took := ids(m.participants)
 	m.emit(OuterStep{Round: m.round, Epoch: m.epoch, Participants: took,
 		Reason: Reason{Rule: RuleReduced, Members: len(m.members), Arrived: len(took)}})
@@ -426,12 +437,14 @@ func (m *Machine) outerStep() {
 	}
 	m.phase, m.failed = collecting, 0
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
+	m.roundStart, m.credit = now, 0
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
-		w.fetches, w.late = 0, false
+		w.fetches, w.late, w.lag = 0, false, 0
 	}
 	for _, w := range m.members {
 		if w.outerSteps < done && w.work != fetching && m.phase == collecting {
+			w.resync = true
 			m.fetch(w, Reason{Rule: RuleResync, Misses: w.misses})
 		}
 	}
@@ -461,13 +474,26 @@ func (m *Machine) timer(now Time) {
 		m.checkHeartbeats(now)
 		m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
 	}
-	if m.phase == collecting && m.hasDeadline && !m.overdue && now >= m.deadline.At {
+	if m.phase == collecting && m.hasDeadline && !m.overdue && now >= m.dueAt() {
 		m.overdue = true
 		if m.count() >= m.needed() {
 			m.close(now, RuleDeadline)
 			m.settle(now)
 		}
 	}
+}
+
+// dueAt is the deadline with the credit of those that are catching up: a
+// member that was sidelined begins the next round late by the time that its
+// fetch took. Without credit for it, one missed deadline would always lead to
+// the next, and every sidelined member to its eviction.
+func (m *Machine) dueAt() Time {
+	for _, w := range m.members {
+		if w.work == working {
+			m.credit = max(m.credit, w.lag)
+		}
+	}
+	return m.deadline.At + m.credit
 }
 
 func (m *Machine) checkHeartbeats(now Time) {
@@ -500,7 +526,7 @@ func (m *Machine) setWake() {
 	}
 	at := m.nextCheck
 	if m.phase == collecting && m.hasDeadline && !m.overdue {
-		at = min(at, m.deadline.At)
+		at = min(at, m.dueAt())
 	}
 	if m.hasWake && at == m.wake {
 		return

@@ -41,13 +41,16 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	s := &Scenario{
 		Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
 		Policy: Policies{Straggler: policy.DefaultStraggler()},
-		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, MinSlack: DefaultMinSlack},
+		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, MinSlack: -1},
 	}
 	if err := p.shape(p.root, reflect.TypeOf(*s), ""); err != nil {
 		return nil, err
 	}
 	if err := p.root.Decode(s); err != nil {
 		return nil, p.yamlError(err)
+	}
+	if s.Real.MinSlack < 0 { // not given
+		s.Real.MinSlack = defaultMinSlack(len(s.Workers))
 	}
 	if err := p.validate(s); err != nil {
 		return nil, err

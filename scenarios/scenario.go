@@ -103,8 +103,9 @@ type Real struct {
 	// Parameters is the length of the model's float32 vector.
 	Parameters int `yaml:"parameters" json:"parameters"`
 	// MinSlack is a floor, in real time, under the straggler policy's
-	// min_slack: arrivals closer together than this cannot be told apart on a
-	// real machine.
+	// min_slack: arrivals closer together than this say more about the machine
+	// that all workers share than about a worker. If not given it is 50 ms and
+	// 10 ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
 	Links    shaping.Spec     `yaml:"links" json:"links"`
 }
@@ -113,8 +114,13 @@ type Real struct {
 const (
 	DefaultTimeScale  = 100
 	DefaultParameters = 1_000_000
-	DefaultMinSlack   = shaping.Duration(50 * time.Millisecond)
 )
+
+// defaultMinSlack grows with the number of workers, because their bursts of
+// arithmetic queue for the same processors.
+func defaultMinSlack(workers int) shaping.Duration {
+	return shaping.Duration(50*time.Millisecond + time.Duration(workers)*10*time.Millisecond)
+}
 
 // Names of the policies.
 const (

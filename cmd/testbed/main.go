@@ -91,6 +91,7 @@ A scenario is named by its file or by its name in the library (testbed list).
 
 Exit codes: 0 ok; 1 error; 2 wrong usage or invalid scenario; 3 it ran, but the
 result is not valid; 4 not supported on this machine.`,
+		Args:         cobra.ArbitraryArgs, // so that RunE judges an unknown command
 		SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -127,6 +127,9 @@ func because(r *policy.Reason) string {
 	if d := r.Deadline; d != nil {
 		text += fmt.Sprintf(" at the deadline, %s after the first (median %s + %g × MAD %s, at least %s)",
 			micros(d.Offset), micros(d.Median), d.K, micros(d.MAD), micros(d.MinSlack))
+		if d.Credit > 0 {
+			text += fmt.Sprintf(" and %s of credit for catching up", micros(d.Credit))
+		}
 	}
 	return text + fmt.Sprintf("; miss %d, %d tolerated", r.Misses, r.Limit)
 }
