@@ -1,0 +1,334 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func loopback(t *testing.T) net.PacketConn {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func parse(t *testing.T, text string) *scenarios.Scenario {
+	t.Helper()
+	s, err := scenarios.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const threeWorkers = `
+seed: 1
+inner_steps: 2
+target_outer_steps: 3
+horizon: 1000000
+heartbeat_period: 1000
+heartbeat_miss_threshold: 20
+base_latency: 100
+bandwidth_bpus: 10
+state_bytes: 100
+workers:
+  - {id: 0, inner_step_mean: 1000}
+  - {id: 1, inner_step_mean: 1000}
+  - {id: 2, inner_step_mean: 1000, join_at: 3000}
+real: {time_scale: 50, parameters: 10007}
+`
+
+// cluster is a whole run in this process, over loopback.
+type cluster struct {
+	t        *testing.T
+	scenario *scenarios.Scenario
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	events   []runlog.Event
+	commands map[policy.ID]chan Command
+	onEvent  func(runlog.Event)
+}
+
+// play runs the scenario to its end and returns its summary and record.
+func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*cluster, runlog.Event)) (runlog.Summary, []runlog.Event) {
+	t.Helper()
+	c := &cluster{t: t, scenario: s, commands: map[policy.ID]chan Command{}}
+	c.onEvent = func(e runlog.Event) {
+		if onEvent != nil {
+			onEvent(c, e)
+		}
+	}
+	authority, err := NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	control := loopback(t)
+	addr := netip.MustParseAddrPort(control.LocalAddr().String())
+	credentials, err := authority.Issue(scenarios.Coordinator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tlsConfig, err := credentials.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.wg.Go(func() {
+		err := RunCoordinator(ctx, CoordinatorConfig{
+			Scenario: s, Policy: policyName, Links: "none", Conn: control, TLS: tlsConfig,
+			Log: slog.New(slog.DiscardHandler), Report: c.report,
+		})
+		if err != nil {
+			t.Errorf("coordinator: %v", err)
+		}
+	})
+	for _, w := range s.Workers {
+		credentials, err := authority.Issue(scenarios.NodeName(w.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tlsConfig, err := credentials.TLS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		commands := make(chan Command, 4)
+		c.commands[w.ID] = commands
+		sockets := []net.PacketConn{loopback(t), loopback(t), loopback(t)}
+		c.wg.Go(func() {
+			err := RunWorker(ctx, WorkerConfig{
+				Scenario: s, ID: w.ID, Coordinator: addr, Control: sockets[0], Ring: sockets[1], Fetch: sockets[2],
+				TLS: tlsConfig, Commands: commands, Log: slog.New(slog.DiscardHandler), Report: c.report,
+			})
+			if err != nil {
+				t.Errorf("worker %d: %v", w.ID, err)
+			}
+		})
+		if w.JoinAt == s.FirstJoin() {
+			commands <- Command{Op: OpJoin}
+		}
+	}
+	c.wg.Wait()
+	sum := runlog.NewSummarizer()
+	for _, e := range c.events {
+		sum.Add(e)
+	}
+	return sum.Summary(), c.events
+}
+
+func (c *cluster) report(r Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := r.Event
+	if e == nil {
+		return
+	}
+	c.events = append(c.events, *e)
+	if e.Type == runlog.RunStart {
+		for _, w := range c.scenario.Workers {
+			if w.JoinAt > c.scenario.FirstJoin() {
+				time.AfterFunc(c.scenario.RealDuration(w.JoinAt), func() { c.commands[w.ID] <- Command{Op: OpJoin} })
+			}
+		}
+	}
+	c.onEvent(*e)
+}
+
+func TestRunOverLoopback(t *testing.T) {
+	for _, name := range scenarios.PolicyNames {
+		t.Run(name, func(t *testing.T) {
+			sum, events := play(t, parse(t, threeWorkers), name, nil)
+			if !sum.Complete || sum.OuterSteps != 3 || sum.BitIdentical == nil || !*sum.BitIdentical {
+				t.Errorf("complete %v, %d outer steps, bit-identical %v", sum.Complete, sum.OuterSteps, sum.BitIdentical)
+			}
+			if sum.JoinerStall <= 0 {
+				t.Error("the joiner fetched the outer state in no time")
+			}
+			var losses []float64
+			for _, e := range events {
+				if e.Type == runlog.State {
+					losses = append(losses, *e.Loss)
+				}
+			}
+			if len(losses) != 3 || losses[2] >= losses[0] {
+				t.Errorf("losses after the outer steps %v: want three, falling", losses)
+			}
+		})
+	}
+}
+
+// TestSidelinedCatchesUp slows a worker for two rounds: it is sidelined, gets
+// the outer steps that it missed, and is back.
+func TestSidelinedCatchesUp(t *testing.T) {
+	s := parse(t, threeWorkers)
+	s.Workers[2].JoinAt = 0
+	s.TargetOuterSteps = 5
+	s.Policy.Straggler.Quorum = 0.5
+	sum, events := play(t, s, scenarios.Straggler, func(c *cluster, e runlog.Event) {
+		switch {
+		case e.Type == runlog.OuterStep && e.Round == 1:
+			c.commands[2] <- Command{Op: OpSlow, At: e.T, Factor: 8}
+		case e.Type == runlog.RoundClose && e.Round == 2:
+			c.commands[2] <- Command{Op: OpRestore, At: e.T}
+		}
+	})
+	if !sum.Complete || !*sum.BitIdentical || len(sum.Evicted) > 0 {
+		t.Errorf("complete %v, bit-identical %v, evicted %v", sum.Complete, *sum.BitIdentical, sum.Evicted)
+	}
+	if len(sum.Sidelined) == 0 || len(sum.Rejoined) == 0 || sum.Sidelined[0].ID != 2 || sum.Rejoined[0].ID != 2 {
+		t.Errorf("sidelined %v, rejoined %v", sum.Sidelined, sum.Rejoined)
+	}
+	last := sum.Rounds[len(sum.Rounds)-1]
+	if !slices.Contains(last.Participants, 2) {
+		t.Errorf("the last round had %v", last.Participants)
+	}
+	if !slices.ContainsFunc(events, func(e runlog.Event) bool { return e.Type == runlog.FetchDone && e.Node == "w2" }) {
+		t.Error("w2 fetched nothing")
+	}
+}
+
+func TestLeave(t *testing.T) {
+	s := parse(t, threeWorkers)
+	s.Workers[2].JoinAt = 0
+	sum, _ := play(t, s, scenarios.Baseline, func(c *cluster, e runlog.Event) {
+		if e.Type == runlog.OuterStep && e.Round == 1 {
+			c.commands[1] <- Command{Op: OpLeave}
+		}
+	})
+	if !sum.Complete || len(sum.Evicted) != 1 || sum.Evicted[0].Reason != policy.RuleLeave {
+		t.Errorf("complete %v, evicted %v", sum.Complete, sum.Evicted)
+	}
+}
+
+// TestOuterStep compares the outer step with SGD's definition in PyTorch
+// (torch.optim.SGD, nesterov=True), in float64.
+func TestOuterStep(t *testing.T) {
+	m := newModel(3, 0, 1000)
+	params, buffer := make([]float64, 1000), make([]float64, 1000)
+	for i, o := range m.outer {
+		params[i] = float64(o)
+	}
+	for step := range 3 {
+		gradient := gaussian(9, uint64(step), 1000)
+		m.outerStep(gradient)
+		for i, g := range gradient {
+			buffer[i] = 0.9*buffer[i] + float64(g)
+			params[i] -= 0.7 * (float64(g) + 0.9*buffer[i])
+		}
+	}
+	for i, want := range params {
+		if got := float64(m.outer[i]); got-want > 1e-5 || want-got > 1e-5 {
+			t.Fatalf("parameter %d is %v, want %v", i, got, want)
+		}
+	}
+	if steps, _ := m.version(); steps != 3 {
+		t.Errorf("at outer step %d, want 3", steps)
+	}
+}
+
+func TestFirstJoinersShareOneState(t *testing.T) {
+	a, b := newModel(5, 0, 1000), newModel(5, 1, 1000)
+	if a.stateHash() != b.stateHash() {
+		t.Error("two workers of a run start from different states")
+	}
+	a.innerStep()
+	b.innerStep()
+	if slices.Equal(a.local, b.local) {
+		t.Error("two workers with different data made the same step")
+	}
+	if c := newModel(6, 0, 1000); c.stateHash() == a.stateHash() {
+		t.Error("two seeds give the same state")
+	}
+}
+
+// TestStrangersAreRefused dials the coordinator with a certificate of another
+// run, and with that of another worker.
+func TestStrangersAreRefused(t *testing.T) {
+	ours, err := NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(a *Authority, name string) Credentials {
+		c, err := a.Issue(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	coordinator := issue(ours, scenarios.Coordinator)
+	stranger := issue(theirs, "w0")
+	stranger.CA = coordinator.CA // it trusts us; we must not trust it
+	for name, credentials := range map[string]Credentials{"of another run": stranger, "of another worker": issue(ours, "w1")} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			control := loopback(t)
+			serverTLS, err := coordinator.TLS()
+			if err != nil {
+				t.Fatal(err)
+			}
+			clientTLS, err := credentials.TLS()
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() {
+				done <- RunCoordinator(ctx, CoordinatorConfig{
+					Scenario: parse(t, threeWorkers), Policy: scenarios.Baseline, Conn: control, TLS: serverTLS,
+					Log: slog.New(slog.DiscardHandler), Report: func(r Report) {
+						if r.Event != nil {
+							t.Errorf("the stranger caused %+v", r.Event)
+						}
+					},
+				})
+			}()
+			commands := make(chan Command, 1)
+			commands <- Command{Op: OpJoin}
+			err = RunWorker(ctx, WorkerConfig{
+				Scenario: parse(t, threeWorkers), ID: 0, Coordinator: netip.MustParseAddrPort(control.LocalAddr().String()),
+				Control: loopback(t), Ring: loopback(t), Fetch: loopback(t), TLS: clientTLS, Commands: commands,
+				Log: slog.New(slog.DiscardHandler), Report: func(Report) {},
+			})
+			if err == nil {
+				t.Error("the coordinator took the stranger in")
+			}
+			cancel()
+			<-done
+		})
+	}
+}
+
+func FuzzParseMessage(f *testing.F) {
+	f.Add([]byte(`{"type":"hello","protocol":1,"id":3,"ring":"10.0.0.5:7001","fetch":"10.0.0.5:7002"}`))
+	f.Add([]byte(`{"type":"reduce","round":2,"epoch":7,"peers":[{"id":0,"addr":"10.0.0.2:7001"}]}`))
+	f.Add([]byte(`{"type":"start","round":-1}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, err := parseMessage(line)
+		if err != nil {
+			return
+		}
+		if m.ID < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 || len(m.Peers) > maxRing {
+			t.Errorf("%q was accepted as %+v", line, m)
+		}
+	})
+}
