@@ -3,7 +3,6 @@ package quicring
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -26,6 +25,7 @@ type Endpoint struct {
 	ctx       context.Context // ends with errClosed as its cause
 	cancel    context.CancelCauseFunc
 	tasks     sync.WaitGroup
+	unended   sync.WaitGroup // predecessors' streams, complete but for their end
 	closeOnce sync.Once
 	closeErr  error
 
@@ -65,16 +65,19 @@ func Listen(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// Close aborts a running reduction, waits up to five seconds until the
-// successor has received the last finished one, and releases everything,
+// Close aborts a running reduction, waits up to five seconds until both
+// neighbours are done with the last finished one, and releases everything,
 // the socket included. It returns the error of closing the socket.
 func (e *Endpoint) Close() error {
 	e.closeOnce.Do(func() {
 		e.cancel(errClosed)
 		e.reducing.Lock()
 		if e.next != nil {
-			e.next.close(closeTime)
+			e.next.close()
 		}
+		// A predecessor that has not ended its stream may still be inside its
+		// last write, which closing the connection would fail.
+		waitUpTo(closeTime, &e.unended, nil)
 		e.listener.Close()
 		e.mu.Lock()
 		conns := e.inbound
@@ -113,7 +116,8 @@ func (e *Endpoint) serve(conn *quic.Conn) {
 	}
 	defer e.dismiss(name, conn)
 	for {
-		stream, err := conn.AcceptStream(e.ctx)
+		// Not until e.ctx ends: Close must still find the connection here.
+		stream, err := conn.AcceptStream(conn.Context())
 		if err != nil {
 			return
 		}
@@ -162,14 +166,5 @@ func (e *Endpoint) dismiss(name string, conn *quic.Conn) {
 	if e.inbound[name] == conn {
 		delete(e.inbound, name)
 		e.inbox.drop(name)
-	}
-}
-
-// drain reads what is left of a stream after its last frame, which is its end.
-// It never resets the other direction: that may still be delivering.
-func drain(stream *quic.Stream) {
-	stream.SetReadDeadline(time.Now().Add(holdTime))
-	if _, err := stream.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		stream.CancelRead(codeMalformed)
 	}
 }

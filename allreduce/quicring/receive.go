@@ -23,10 +23,15 @@ func (r *run) receive(ctx context.Context, expected *expectation) error {
 	stop := context.AfterFunc(ctx, func() { reset(a.stream, codeAborted) })
 	code, err := r.receiveAll(ctx, a)
 	if stop() && err == nil {
-		// Closing this direction tells the predecessor that all is here.
-		err = a.stream.Close()
-		r.e.tasks.Go(func() { drain(a.stream) })
-		return err
+		r.e.unended.Add(1)
+		r.e.tasks.Go(func() {
+			defer r.e.unended.Done()
+			drain(a.stream)
+		})
+		// Closing this direction tells the predecessor that all is here. An
+		// error would only mean that it no longer wants to know.
+		a.stream.Close()
+		return nil
 	}
 	if err == nil {
 		err = context.Cause(ctx)

@@ -15,7 +15,6 @@ func (r *run) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	heard := link.conn.ConnectionStats().PacketsReceived
 	stream, err := link.conn.OpenStreamSync(ctx)
 	if err != nil {
 		return err
@@ -29,11 +28,7 @@ func (r *run) send(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	reset(stream, codeAborted)
-	if r.sent > 0 && link.conn.ConnectionStats().PacketsReceived == heard {
-		// Not one acknowledgement: a peer that has restarted no longer knows
-		// this connection and would leave the next attempt waiting too.
-		r.e.retire()
-	}
+	link.doubt()
 	return err
 }
 
