@@ -5,13 +5,14 @@
 // Every node is a namespace with one interface, eth0, whose other end lies in
 // the hub: the namespace of the thread that calls Build.
 //
-//	     w0 (namespace)                 hub (namespace)              w1 (namespace)
-//	┌──────────────────┐     ┌─────────────────────────────────┐     ┌───────────────┐
-//	│ eth0 ─ HTB rate_up ├──▶ │ w0 ─▶ bridge or router ─▶ w1 ─ HTB ├──▶ │ eth0          │
-//	└──────────────────┘     └─────────────────────────────────┘  ▲  └───────────────┘
-//	  one class per peer         BackendUser: the router delays   │
-//	                                     and loses packets        │
-//	                             BackendNetem: netem leaves do ───┘ rate_down, one class per peer
+//	w0 (namespace)        hub (namespace)                       w1 (namespace)
+//	┌────────────────┐    ┌────────────────────────────────┐    ┌──────┐
+//	│ HTB up ─▶ eth0 ├───▶│ w0 ─▶ carrier ─▶ HTB down ─▶ w1 ├───▶│ eth0 │
+//	└────────────────┘    └────────────────────────────────┘    └──────┘
+//
+//	HTB      rate_up or rate_down, a class per peer
+//	carrier  BackendUser:  the router, which delays and loses packets
+//	         BackendNetem: a bridge; the HTB's leaves are netem
 //
 // Rates are HTB's in both backends, and alike: they count Ethernet frames, a
 // class per peer shares the rate fairly when several compete, and one alone
