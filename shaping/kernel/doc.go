@@ -19,7 +19,7 @@
 // takes all of it. So acknowledgements to one peer never wait behind data to
 // another. The queue limit holds for each peer by itself. Above 64 peers
 // they share 16 classes, by the low bits of the address, unless netem needs
-// each pair's own: n × n classes of 256 nodes take half a minute to install.
+// each pair's own: on 256 nodes 64 classes each took 13 s to install, 16 take 2.
 //
 // Delay, jitter and loss must meet single packets, so eth0 carries
 // gso_max_segs 1: the kernel still takes batches from senders, and cuts them
