@@ -79,9 +79,9 @@ const (
 	// scenarios plan.
 	dropShareInvalid = 0.001
 
-	// Real computing (quantisation, encryption) makes tasks wait at times:
-	// a quarter of the run is normal on few cores. Above 0.8 the CPU, and
-	// not the network, sets the pace.
+	// Real computing (quantisation, encryption) makes tasks wait at times,
+	// the more so on few cores. Above 0.8 the CPU, and not the network, sets
+	// the pace. Both are first estimates, not measured.
 	pressureSuspect, pressureInvalid = 0.4, 0.8
 )
 

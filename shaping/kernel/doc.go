@@ -5,20 +5,21 @@
 // Every node is a namespace with one interface, eth0, whose other end lies in
 // the hub: the namespace of the thread that calls Build.
 //
-//	     w0 (namespace)                 hub (namespace)              w1 (namespace)
-//	┌──────────────────┐     ┌─────────────────────────────────┐     ┌───────────────┐
-//	│ eth0 ─ HTB rate_up ├──▶ │ w0 ─▶ bridge or router ─▶ w1 ─ HTB ├──▶ │ eth0          │
-//	└──────────────────┘     └─────────────────────────────────┘  ▲  └───────────────┘
-//	  one class per peer         BackendUser: the router delays   │
-//	                                     and loses packets        │
-//	                             BackendNetem: netem leaves do ───┘ rate_down, one class per peer
+//	w0 (namespace)        hub (namespace)                       w1 (namespace)
+//	┌────────────────┐    ┌────────────────────────────────┐    ┌──────┐
+//	│ HTB up ─▶ eth0 ├───▶│ w0 ─▶ carrier ─▶ HTB down ─▶ w1 ├───▶│ eth0 │
+//	└────────────────┘    └────────────────────────────────┘    └──────┘
+//
+//	HTB      rate_up or rate_down, a class per peer
+//	carrier  BackendUser:  the router, which delays and loses packets
+//	         BackendNetem: a bridge; the HTB's leaves are netem
 //
 // Rates are HTB's in both backends, and alike: they count Ethernet frames, a
 // class per peer shares the rate fairly when several compete, and one alone
 // takes all of it. So acknowledgements to one peer never wait behind data to
 // another. The queue limit holds for each peer by itself. Above 64 peers
 // they share 16 classes, by the low bits of the address, unless netem needs
-// each pair's own: n × n classes of 256 nodes take half a minute to install.
+// each pair's own: on 256 nodes 64 classes each took 13 s to install, 16 take 2.
 //
 // Delay, jitter and loss must meet single packets, so eth0 carries
 // gso_max_segs 1: the kernel still takes batches from senders, and cuts them
