@@ -9,8 +9,10 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
+	"testbed/allreduce/quicring"
 	"testbed/policy"
 )
 
@@ -35,8 +37,14 @@ type model struct {
 	changed  chan struct{}
 	outer    []float32
 	momentum []float32
-	steps    int // outer steps taken
+	steps    int                 // outer steps taken
+	outcomes []*quicring.Outcome // of the last outer steps, the newest last
 }
+
+// keptOutcomes is how many outer steps a peer may have missed and still be
+// brought up to date with their outcomes alone. An outcome takes an eighth of
+// the outer state's bytes.
+const keptOutcomes = 4
 
 // newModel makes the state that every worker of a run starts from.
 func newModel(seed uint64, id policy.ID, parameters int) *model {
@@ -86,17 +94,29 @@ func (m *model) pseudoGradient(out []float32) {
 }
 
 // outerStep applies the mean pseudo-gradient and restarts the local parameters
-// from the outcome. The conversions keep the compiler from fusing operations,
-// which would give other bits on other machines.
-func (m *model) outerStep(gradient []float32) {
+// from the new outer state. outcome is the gradient in quantised form, or nil if
+// there is none.
+func (m *model) outerStep(gradient []float32, outcome *quicring.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, g := range gradient {
-		m.momentum[i] = float32(outerMomentum*m.momentum[i]) + g
-		m.outer[i] -= float32(outerLearningRate * (g + float32(outerMomentum*m.momentum[i])))
-	}
+	s := state{outer: m.outer, momentum: m.momentum, steps: m.steps}
+	s.step(gradient)
 	copy(m.local, m.outer)
-	m.advance(m.steps + 1)
+	m.outcomes = append(m.outcomes, outcome)
+	if len(m.outcomes) > keptOutcomes {
+		m.outcomes = m.outcomes[1:]
+	}
+	m.advance(s.steps)
+}
+
+// step takes one outer step. The conversions keep the compiler from fusing
+// operations, which would give other bits on other machines.
+func (s *state) step(gradient []float32) {
+	for i, g := range gradient {
+		s.momentum[i] = float32(outerMomentum*s.momentum[i]) + g
+		s.outer[i] -= float32(outerLearningRate * (g + float32(outerMomentum*s.momentum[i])))
+	}
+	s.steps++
 }
 
 // advance publishes a new version. The caller holds the lock.
@@ -128,19 +148,32 @@ func (m *model) loss() float64 {
 }
 
 // snapshot returns a copy of the outer state.
-func (m *model) snapshot() (outer, momentum []float32, steps int) {
+func (m *model) snapshot() *state {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return append([]float32(nil), m.outer...), append([]float32(nil), m.momentum...), m.steps
+	return &state{outer: slices.Clone(m.outer), momentum: slices.Clone(m.momentum), steps: m.steps}
+}
+
+// since returns the outcomes of the outer steps after the given one, and the
+// hash of the state that they lead to, if all of them are kept.
+func (m *model) since(steps int) (outcomes []*quicring.Outcome, hash string, ok bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	missed := m.steps - steps
+	if missed < 0 || missed > len(m.outcomes) {
+		return nil, "", false
+	}
+	outcomes = append([]*quicring.Outcome{}, m.outcomes[len(m.outcomes)-missed:]...)
+	return outcomes, hashFloats(m.outer, m.momentum), !slices.Contains(outcomes, nil)
 }
 
 // replace installs a fetched outer state.
-func (m *model) replace(outer, momentum []float32, steps int) {
+func (m *model) replace(s *state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.outer, m.momentum = outer, momentum
+	m.outer, m.momentum, m.outcomes = s.outer, s.momentum, nil
 	copy(m.local, m.outer)
-	m.advance(steps)
+	m.advance(s.steps)
 }
 
 // stateHash returns the hash of the outer state.

@@ -227,7 +227,7 @@ func TestOuterStep(t *testing.T) {
 	}
 	for step := range 3 {
 		gradient := gaussian(9, uint64(step), 1000)
-		m.outerStep(gradient)
+		m.outerStep(gradient, nil)
 		for i, g := range gradient {
 			buffer[i] = 0.9*buffer[i] + float64(g)
 			params[i] -= 0.7 * (float64(g) + 0.9*buffer[i])

@@ -110,6 +110,8 @@ type worker struct {
 	gradRound int
 	mean      []float32 // outcome of the reduction outcomeEpoch, if that is not 0
 	outcome   int
+	quantised *quicring.Outcome // the same, as it went around the ring
+	synced    bool              // the model holds an outer state of the run
 
 	task    *task
 	results chan result
@@ -126,10 +128,10 @@ type task struct {
 
 // result is what a task has come to: the message to send about it.
 type result struct {
-	task  *task
-	msg   message
-	state *state
-	err   error
+	task      *task
+	msg       message
+	quantised *quicring.Outcome
+	err       error
 }
 
 func (w *worker) setFactor(f float64) { w.factor.Store(math.Float64bits(f)) }
@@ -339,9 +341,9 @@ func (w *worker) finished(r result) {
 	case r.err != nil:
 		w.cfg.Log.Warn("task failed", "task", t.kind, "err", r.err)
 	case t.kind == msgReduce:
-		w.outcome = t.epoch
+		w.outcome, w.quantised = t.epoch, r.quantised
 	case t.kind == msgFetch:
-		w.model.replace(r.state.outer, r.state.momentum, r.state.steps)
+		w.synced = true
 	}
 	if t.kind == msgStart {
 		w.cfg.Report(Report{RTT: w.conn.ConnectionStats().MinRTT})
@@ -355,7 +357,7 @@ func (w *worker) apply(outerSteps int) error {
 	if have, _ := w.model.version(); have != outerSteps-1 {
 		return fmt.Errorf("asked to take outer step %d while at %d", outerSteps, have)
 	}
-	w.model.outerStep(w.mean)
+	w.model.outerStep(w.mean, w.quantised)
 	w.outcome = 0
 	return nil
 }
@@ -382,7 +384,7 @@ func (w *worker) start(ctx context.Context, m message) error {
 	if have, _ := w.model.version(); have != m.OuterSteps {
 		return fmt.Errorf("asked to begin round %d from outer step %d while at %d", m.Round, m.OuterSteps, have)
 	}
-	w.outcome = 0
+	w.outcome, w.synced = 0, true
 	if w.leaving {
 		w.leave()
 		return nil
@@ -466,7 +468,7 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		if err != nil {
 			return result{err: err, msg: failed(err)}
 		}
-		return result{msg: message{
+		return result{quantised: r.Outcome, msg: message{
 			Type: msgReduced, Round: m.Round, Epoch: m.Epoch, Hash: hashFloats(w.mean), Bytes: r.BytesSent, Took: r.Total,
 		}}
 	})
@@ -484,10 +486,11 @@ func (w *worker) fetch(ctx context.Context, m message) {
 	from := m.Peers[0]
 	w.spawn(ctx, msgFetch, 0, func(ctx context.Context) result {
 		begin := time.Now()
-		s, err := fetchState(ctx, w.donor.transport, w.cfg.TLS, scenarios.NodeName(from.ID), from.Addr, m.OuterSteps, len(w.grad))
+		err := fetchState(ctx, w.donor.transport, w.cfg.TLS, scenarios.NodeName(from.ID), from.Addr, w.model, m.OuterSteps, w.synced)
 		if err != nil {
 			return result{err: err, msg: message{Type: msgFetchFailed, Error: err.Error()}}
 		}
-		return result{state: s, msg: message{Type: msgFetched, OuterSteps: s.steps, Hash: s.hash, Took: time.Since(begin)}}
+		steps, _ := w.model.version()
+		return result{msg: message{Type: msgFetched, OuterSteps: steps, Took: time.Since(begin)}}
 	})
 }

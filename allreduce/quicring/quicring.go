@@ -86,4 +86,7 @@ type Result struct {
 	// ReduceScatter ends when this rank has finished its own chunk; AllGather
 	// is the rest of Total.
 	ReduceScatter, AllGather, Total time.Duration
+	// Outcome is the mean in its quantised form. A worker alone has none: its
+	// mean is exact.
+	Outcome *Outcome
 }

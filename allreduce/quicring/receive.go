@@ -96,6 +96,7 @@ func (r *run) answer(phase allreduce.Phase, step, i int, b []byte, lo, hi int) [
 	switch {
 	case phase == allreduce.AllGather:
 		int8.Dequantise(r.out[lo:hi], payload, r.block)
+		r.outcome.keep(allreduce.Received(phase, r.op.Rank, r.ranks, step), lo, payload)
 		if lastStep {
 			return nil
 		}
@@ -109,6 +110,7 @@ func (r *run) answer(phase allreduce.Phase, step, i int, b []byte, lo, hi int) [
 		next := r.frame(h)
 		int8.AddRequantise(next[allreduce.HeaderLen:], payload, r.data[lo:hi], r.block, 1/float32(r.ranks))
 		int8.Dequantise(r.out[lo:hi], next[allreduce.HeaderLen:], r.block)
+		r.outcome.keep(int(h.Chunk), lo, next[allreduce.HeaderLen:])
 		return next
 	default:
 		h, _, _ := r.header(phase, r.op.Rank, step+1, i)

@@ -108,6 +108,7 @@ type run struct {
 	block     int
 	piece     int // values
 	from, to  Peer
+	outcome   *Outcome
 	buffers   *bufferPool
 	queue     chan []byte
 
@@ -128,6 +129,10 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	}
 	if r.piece == 0 {
 		r.piece = allreduce.DefaultPieceValues(len(data), ranks, r.block)
+	}
+	r.outcome = &Outcome{Length: len(data), Ranks: ranks, Piece: r.piece, Block: r.block}
+	if ranks > 1 {
+		r.outcome.Data = make([]byte, r.outcome.EncodedLen())
 	}
 	_, largest := allreduce.Chunk(len(data), ranks, 0)
 	frames := allreduce.Pieces(largest, r.piece)
@@ -160,6 +165,7 @@ func (r *run) run(ctx context.Context, cancel context.CancelCauseFunc, expected 
 	return Result{
 		BytesSent: r.sent, BytesReceived: r.received,
 		ReduceScatter: r.reduceScatter, AllGather: total - r.reduceScatter, Total: total,
+		Outcome: r.outcome,
 	}, nil
 }
 

@@ -49,6 +49,14 @@ func TestReduceEqualsTheModel(t *testing.T) {
 				for k, o := range outcomes {
 					sameBits(t, fmt.Sprintf("length %d rank %d", length, k), o.out, want)
 					sameBits(t, "input", inputs[k], before[k])
+					if n == 1 {
+						continue
+					}
+					decoded := make([]float32, length)
+					if err := o.result.Outcome.Decode(decoded); err != nil {
+						t.Fatal(err)
+					}
+					sameBits(t, "decoded outcome", decoded, want)
 				}
 				if length < 1000 {
 					continue
