@@ -173,26 +173,33 @@ func TestRunSizes(t *testing.T) {
 func TestRunMembership(t *testing.T) {
 	needSandbox(t)
 	for _, c := range []struct {
-		scenario, policy    string
-		sidelined, evicted  string
-		rejoined            string
-		stalled, anyEvicted bool
+		scenario, policy, evicted string
+		stalled                   bool
 	}{
 		{scenario: "crash_mid_round", policy: "baseline", evicted: "2:w2heartbeat"},
 		{scenario: "graceful_leave", policy: "baseline", evicted: "2:w2leave"},
 		{scenario: "late_join", policy: "baseline", stalled: true},
-		{scenario: "transient_slow", policy: "straggler", sidelined: "2:w3 3:w3", rejoined: "4:w3"},
 	} {
-		t.Run(c.scenario+"/"+c.policy, func(t *testing.T) {
+		t.Run(c.scenario, func(t *testing.T) {
 			sum := runScenario(t, c.scenario, "--policy", c.policy)
-			if who(sum.Sidelined) != c.sidelined || who(sum.Evicted) != c.evicted || who(sum.Rejoined) != c.rejoined {
-				t.Errorf("sidelined %q evicted %q rejoined %q, want %q, %q, %q",
-					who(sum.Sidelined), who(sum.Evicted), who(sum.Rejoined), c.sidelined, c.evicted, c.rejoined)
+			if len(sum.Sidelined) > 0 || who(sum.Evicted) != c.evicted {
+				t.Errorf("sidelined %q, evicted %q, want evicted %q", who(sum.Sidelined), who(sum.Evicted), c.evicted)
 			}
 			if c.stalled != (sum.JoinerStall > 0) {
 				t.Errorf("joiner stall %d µs", sum.JoinerStall)
 			}
 		})
+	}
+}
+
+// TestTransientSlow sidelines a worker while it is slow and takes it back when
+// it is not: that has to be possible with a fetch of the outer state between.
+func TestTransientSlow(t *testing.T) {
+	needSandbox(t)
+	sum := runScenario(t, "transient_slow", "--policy", "straggler")
+	if len(sum.Evicted) > 0 || len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 3 || len(sum.Rejoined) == 0 || sum.Rejoined[0].ID != 3 {
+		t.Errorf("sidelined %q, rejoined %q, evicted %q, want w3 sidelined, rejoined and not evicted",
+			who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted))
 	}
 }
 
