@@ -9,7 +9,7 @@ import (
 // Plan is the whole network to install, with every value resolved: plain
 // data, the same on every machine.
 type Plan struct {
-	// Seed fixes the pattern of jitter and loss of every path.
+	// Seed fixes the pattern of everything random on every path.
 	Seed  uint64     `json:"seed"`
 	Nodes []NodePlan `json:"nodes"`
 	// Paths[i][j] is the path from Nodes[i] to Nodes[j]; Paths[i][i] is zero.
@@ -23,14 +23,25 @@ type NodePlan struct {
 	MAC      MAC          `json:"mac"`
 	RateUp   Rate         `json:"rate_up"`
 	RateDown Rate         `json:"rate_down"`
-	Queue    Duration     `json:"queue"`
+	Queue    Queue        `json:"queue"`
+	// AccessOneWayDelay is part of the OneWayDelay of every path of the node.
+	AccessOneWayDelay Duration `json:"access_one_way_delay,omitzero"`
 }
 
 // PathPlan is the path of one ordered pair of nodes.
 type PathPlan struct {
-	OneWayDelay Duration    `json:"one_way_delay"`
-	Jitter      Duration    `json:"jitter"`
-	Loss        Probability `json:"loss"`
+	// OneWayDelay counts the access links at both ends in.
+	OneWayDelay        Duration           `json:"one_way_delay"`
+	Jitter             Duration           `json:"jitter"`
+	JitterDistribution JitterDistribution `json:"jitter_distribution,omitzero"`
+	// Cut means that nothing arrives.
+	Cut bool `json:"cut,omitzero"`
+	// At most one of Loss and LossBurst is not zero.
+	Loss      Probability `json:"loss"`
+	LossBurst LossBurst   `json:"loss_burst,omitzero"`
+	Duplicate Probability `json:"duplicate,omitzero"`
+	Reorder   Probability `json:"reorder,omitzero"`
+	Corrupt   Probability `json:"corrupt,omitzero"`
 }
 
 // Sizes in bytes that the kernel's side and the limits below agree on.
@@ -50,14 +61,6 @@ const (
 // Index returns the position of the node of that name in Nodes, or -1.
 func (p *Plan) Index(name string) int {
 	return slices.IndexFunc(p.Nodes, func(n NodePlan) bool { return n.Name == name })
-}
-
-// QueueBytes is the limit, in bytes, of the queue that waits for the given
-// rate of the node: rate × Queue, but at least MinQueueBytes. It does not
-// apply to an unlimited rate, for which nothing waits.
-func (n NodePlan) QueueBytes(r Rate) int {
-	bytes := float64(r) / 8 * float64(n.Queue) / 1e9
-	return int(min(max(bytes, MinQueueBytes), maxQueueBytes))
 }
 
 // nodeAddr is the address of node k: 10.0.0.1 and up, without a gap, so that

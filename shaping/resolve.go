@@ -9,16 +9,19 @@ import (
 	"time"
 )
 
-// Defaults of an access link and bounds of a path.
+// Bounds of a path.
 const (
-	// DefaultQueue is the queue of an access link that names none: at
-	// 20 ms a bulk transfer keeps the link busy and a short message still
-	// gets through within a few round trips of a nearby peer.
-	DefaultQueue = Duration(20 * time.Millisecond)
 	// maxTime bounds delays and queues: tc's 32-bit ticks end at 275 s, and
 	// a minute is beyond any link that training runs over.
 	maxTime = Duration(time.Minute)
+	// maxJitter is below the 2³¹ nanoseconds that netem computes with.
+	maxJitter = Duration(2 * time.Second)
 )
+
+// DefaultQueue is the queue of an access link that names none: at 20 ms a
+// bulk transfer keeps the link busy and a short message still gets through
+// within a few round trips of a nearby peer.
+var DefaultQueue = Queue{Time: Duration(20 * time.Millisecond)}
 
 // FieldError is a value of the specification that cannot be used.
 type FieldError struct {
@@ -32,30 +35,33 @@ type FieldError struct {
 func (e *FieldError) Error() string { return e.Path + ": " + e.Problem }
 
 // NewPlan resolves spec for the named nodes. A rate given nowhere is
-// unlimited, a queue DefaultQueue, a one-way delay defaultOneWayDelay, jitter
-// and loss are zero. The error joins one *FieldError per problem of spec.
+// unlimited, a queue DefaultQueue, a one-way delay defaultOneWayDelay, and
+// everything else is zero. The error joins one *FieldError per problem of spec.
 func NewPlan(spec Spec, nodes []string, defaultOneWayDelay time.Duration, seed uint64) (*Plan, error) {
 	r := resolver{spec: spec, index: make(map[string]int, len(nodes)), names: nodes}
 	if err := r.checkNodes(); err != nil {
 		return nil, err
 	}
-	base := r.path("default", spec.Default.Path, PathPlan{OneWayDelay: Duration(defaultOneWayDelay)})
-	access := r.access("default", spec.Default.Access, NodePlan{Queue: DefaultQueue})
-
 	plan := &Plan{Seed: seed, Nodes: make([]NodePlan, len(nodes)), Paths: make([][]PathPlan, len(nodes))}
-	for i, name := range nodes {
-		plan.Nodes[i] = access
-		plan.Nodes[i].Name, plan.Nodes[i].Addr, plan.Nodes[i].MAC = name, nodeAddr(i), nodeMAC(i)
-		plan.Paths[i] = slices.Repeat([]PathPlan{base}, len(nodes))
-		plan.Paths[i][i] = PathPlan{}
+	r.defaults(plan, Duration(defaultOneWayDelay))
+	members := r.groups()
+	for _, name := range slices.Sorted(maps.Keys(spec.Groups)) {
+		access := spec.Groups[name].Access
+		r.checkAccess("groups."+name, access)
+		for _, i := range members[name] {
+			access.apply(&plan.Nodes[i])
+		}
 	}
+	r.groupPaths(plan, members)
 	for _, name := range slices.Sorted(maps.Keys(spec.Nodes)) {
 		field := "nodes." + name
 		if i, ok := r.node(field, name); ok {
-			plan.Nodes[i] = r.access(field, spec.Nodes[name], plan.Nodes[i])
+			r.checkAccess(field, spec.Nodes[name])
+			spec.Nodes[name].apply(&plan.Nodes[i])
 		}
 	}
-	r.pairs(plan, base)
+	r.pairs(plan)
+	r.join(plan)
 	if r.problems != nil {
 		return nil, errors.Join(r.problems...)
 	}
@@ -68,10 +74,62 @@ type resolver struct {
 	names    []string
 	index    map[string]int
 	problems []error
+	// sources[i][j] is the position in fields of the field that the path
+	// from i to j comes from, to blame it if the whole makes no sense.
+	sources [][]int32
+	fields  []string
 }
 
 func (r *resolver) reject(field, format string, args ...any) {
 	r.problems = append(r.problems, &FieldError{"real.links." + field, fmt.Sprintf(format, args...)})
+}
+
+// source enters a field in fields.
+func (r *resolver) source(field string) int32 {
+	r.fields = append(r.fields, field)
+	return int32(len(r.fields) - 1)
+}
+
+// defaults fills the plan.
+func (r *resolver) defaults(plan *Plan, oneWayDelay Duration) {
+	path, access := PathPlan{OneWayDelay: oneWayDelay}, NodePlan{Queue: DefaultQueue}
+	r.checkPath("default", r.spec.Default.Path)
+	r.checkAccess("default", r.spec.Default.Access)
+	r.spec.Default.Path.apply(&path)
+	r.spec.Default.Access.apply(&access)
+	source := r.source("default")
+	r.sources = make([][]int32, len(r.names))
+	for i, name := range r.names {
+		plan.Nodes[i] = access
+		plan.Nodes[i].Name, plan.Nodes[i].Addr, plan.Nodes[i].MAC = name, nodeAddr(i), nodeMAC(i)
+		plan.Paths[i] = slices.Repeat([]PathPlan{path}, len(r.names))
+		plan.Paths[i][i] = PathPlan{}
+		r.sources[i] = slices.Repeat([]int32{source}, len(r.names))
+	}
+}
+
+// join adds the access links' delays to the paths, and looks at each path as
+// a whole. A field is blamed once, however many pairs it concerns.
+func (r *resolver) join(plan *Plan) {
+	if r.problems != nil {
+		return // one cause should not be reported twice
+	}
+	blamed := make(map[string]bool)
+	for i := range plan.Paths {
+		for j := range plan.Paths[i] {
+			if i == j {
+				continue
+			}
+			p := &plan.Paths[i][j]
+			p.OneWayDelay += plan.Nodes[i].AccessOneWayDelay + plan.Nodes[j].AccessOneWayDelay
+			if name, problem := p.problem(); problem != "" {
+				if field := r.fields[r.sources[i][j]] + "." + name; !blamed[field] {
+					blamed[field] = true
+					r.reject(field, "%s", problem)
+				}
+			}
+		}
+	}
 }
 
 func (r *resolver) checkNodes() error {
@@ -107,58 +165,7 @@ func listNames(names []string) string {
 	return fmt.Sprintf("%s, … %s (%d in all)", strings.Join(names[:most-2], ", "), names[len(names)-1], len(names))
 }
 
-func (r *resolver) access(field string, a Access, base NodePlan) NodePlan {
-	setRate := func(name string, v *Rate, to *Rate) {
-		if v == nil {
-			return
-		}
-		if *v < 0 {
-			r.reject(field+"."+name, "%d bit/s is negative; leave it out for an unlimited rate", int64(*v))
-		}
-		*to = *v
-	}
-	setRate("rate_up", a.RateUp, &base.RateUp)
-	setRate("rate_down", a.RateDown, &base.RateDown)
-	if a.Queue != nil {
-		r.checkTime(field+".queue", *a.Queue)
-		base.Queue = *a.Queue
-	}
-	return base
-}
-
-func (r *resolver) path(field string, p Path, base PathPlan) PathPlan {
-	if p.OneWayDelay != nil {
-		base.OneWayDelay = *p.OneWayDelay
-	}
-	r.checkTime(field+".one_way_delay", base.OneWayDelay)
-	if p.Jitter != nil {
-		base.Jitter = *p.Jitter
-	}
-	switch {
-	case base.Jitter < 0:
-		r.reject(field+".jitter", "%v is negative", base.Jitter)
-	case base.Jitter > base.OneWayDelay:
-		r.reject(field+".jitter", "%v exceeds the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", base.Jitter, base.OneWayDelay)
-	}
-	if p.Loss != nil {
-		base.Loss = *p.Loss
-	}
-	if !(base.Loss >= 0 && base.Loss <= 1) { // also refuses NaN
-		r.reject(field+".loss", "%v is not a probability; write 0%% to 100%%", float64(base.Loss))
-	}
-	return base
-}
-
-func (r *resolver) checkTime(field string, d Duration) {
-	if d < 0 {
-		r.reject(field, "%v is negative", d)
-	}
-	if d > maxTime {
-		r.reject(field, "%v is above the limit of %v", d, maxTime)
-	}
-}
-
-func (r *resolver) pairs(plan *Plan, base PathPlan) {
+func (r *resolver) pairs(plan *Plan) {
 	seen := make(map[[2]string]int, len(r.spec.Pairs))
 	for k, pair := range r.spec.Pairs {
 		field := fmt.Sprintf("pairs[%d]", k)
@@ -176,6 +183,16 @@ func (r *resolver) pairs(plan *Plan, base PathPlan) {
 			continue
 		}
 		seen[[2]string{pair.From, pair.To}] = k
-		plan.Paths[from][to] = r.path(field, pair.Path, base)
+		r.checkPath(field, pair.Path)
+		pair.apply(&plan.Paths[from][to])
+		r.sources[from][to] = r.source(field)
 	}
+}
+
+func (r *resolver) checkAccess(field string, a Access) {
+	a.check(func(name, format string, args ...any) { r.reject(field+"."+name, format, args...) })
+}
+
+func (r *resolver) checkPath(field string, p Path) {
+	p.check(func(name, format string, args ...any) { r.reject(field+"."+name, format, args...) })
 }

@@ -27,7 +27,7 @@ func TestNewPlanResolvesDefaults(t *testing.T) {
 			Access: shaping.Access{RateUp: new(shaping.Rate(100e6))},
 			Path:   shaping.Path{OneWayDelay: ms(10), Jitter: ms(1)},
 		},
-		Nodes: map[string]shaping.Access{"w1": {RateUp: new(shaping.Rate(24e6)), Queue: ms(50)}},
+		Nodes: map[string]shaping.Access{"w1": {RateUp: new(shaping.Rate(24e6)), Queue: &shaping.Queue{Time: *ms(50)}}},
 		Pairs: []shaping.Pair{{From: "w0", To: "w1", Path: shaping.Path{OneWayDelay: ms(31), Loss: new(shaping.Probability(0.5))}}},
 	}
 	plan, err := shaping.NewPlan(spec, nodes, time.Second, 7)
@@ -98,7 +98,7 @@ func TestNewPlanNamesTheFieldAndTheMend(t *testing.T) {
 		{"endless delay", pair("w0", "w1", shaping.Path{OneWayDelay: ms(1e6)}), `real.links.pairs[1].one_way_delay: 16m40s is above the limit of 1m0s`},
 		{"node", shaping.Spec{Nodes: map[string]shaping.Access{"w7": {}}}, `real.links.nodes.w7: no node "w7"; the nodes are coordinator, w0, w1`},
 		{"rate", shaping.Spec{Nodes: map[string]shaping.Access{"w1": {RateUp: new(shaping.Rate(-5))}}}, `real.links.nodes.w1.rate_up: -5 bit/s is negative; leave it out for an unlimited rate`},
-		{"queue", shaping.Spec{Default: shaping.Properties{Access: shaping.Access{Queue: ms(-3)}}}, `real.links.default.queue: -3ms is negative`},
+		{"queue", shaping.Spec{Default: shaping.Properties{Access: shaping.Access{Queue: &shaping.Queue{Time: *ms(-3)}}}}, `real.links.default.queue: -3ms is negative`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := shaping.NewPlan(c.spec, nodes, 5*time.Millisecond, 0)
@@ -141,7 +141,7 @@ func TestNewPlanScales(t *testing.T) {
 }
 
 func TestQueueBytes(t *testing.T) {
-	node := shaping.NodePlan{Queue: *ms(20)}
+	node := shaping.NodePlan{Queue: shaping.Queue{Time: *ms(20)}}
 	for rate, want := range map[shaping.Rate]int{100e6: 250_000, 1e6: shaping.MinQueueBytes, 1e12: 1 << 30} {
 		if got := node.QueueBytes(rate); got != want {
 			t.Errorf("QueueBytes(%v) = %d, want %d", rate, got, want)

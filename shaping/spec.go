@@ -4,10 +4,16 @@
 package shaping
 
 // Spec is the `real.links` section of a scenario. A property that is absent
-// is nil, so that "not given" and "zero" stay different.
+// is nil, so that "not given" and "zero" stay different. The closest level
+// wins, property by property: default, then group, then node or pair; and
+// within a level what is written out wins over its preset.
 type Spec struct {
 	// Default holds the properties of every node and pair that is not named.
 	Default Properties `yaml:"default" json:"default"`
+	// Groups are sets of nodes with an access link in common, by name.
+	Groups map[string]Group `yaml:"groups" json:"groups,omitempty"`
+	// Paths holds the paths between groups, and within a group.
+	Paths []GroupPath `yaml:"paths" json:"paths,omitempty"`
 	// Nodes holds the access links of single nodes, by node name.
 	Nodes map[string]Access `yaml:"nodes" json:"nodes,omitempty"`
 	// Pairs holds the paths of single ordered pairs of nodes.
@@ -22,22 +28,39 @@ type Properties struct {
 
 // Access is a node's own link to the network.
 type Access struct {
+	// AccessPreset gives what the fields below do not.
+	AccessPreset *AccessPreset `yaml:"access_preset" json:"access_preset,omitempty"`
 	// RateUp is what the node can send, RateDown what it can receive.
 	RateUp   *Rate `yaml:"rate_up" json:"rate_up,omitempty"`
 	RateDown *Rate `yaml:"rate_down" json:"rate_down,omitempty"`
-	// Queue is how long a packet may wait for the rate before it is dropped;
-	// in bytes the limit is rate × Queue.
-	Queue *Duration `yaml:"queue" json:"queue,omitempty"`
+	// Queue is how much may wait for either rate before packets are dropped.
+	Queue *Queue `yaml:"queue" json:"queue,omitempty"`
+	// AccessOneWayDelay is the time a packet spends on this link: it adds to
+	// the one-way delay of every path from and to the node.
+	AccessOneWayDelay *Duration `yaml:"access_one_way_delay" json:"access_one_way_delay,omitempty"`
 }
 
 // Path is what happens to packets from one node on their way to another.
 type Path struct {
-	OneWayDelay *Duration `yaml:"one_way_delay" json:"one_way_delay,omitempty"`
-	// Jitter is the half-width of a uniform variation of OneWayDelay. It may
-	// not exceed the delay, and it does not reorder packets.
-	Jitter *Duration `yaml:"jitter" json:"jitter,omitempty"`
+	// PathPreset gives what the fields below do not.
+	PathPreset  *PathPreset `yaml:"path_preset" json:"path_preset,omitempty"`
+	OneWayDelay *Duration   `yaml:"one_way_delay" json:"one_way_delay,omitempty"`
+	// Jitter is the variation of OneWayDelay. What it measures depends on
+	// the distribution. It does not reorder packets.
+	Jitter             *Duration           `yaml:"jitter" json:"jitter,omitempty"`
+	JitterDistribution *JitterDistribution `yaml:"jitter_distribution" json:"jitter_distribution,omitempty"`
 	// Loss is the share of packets lost, each independently of the others.
-	Loss *Probability `yaml:"loss" json:"loss,omitempty"`
+	// It takes the place of a LossBurst of a farther level, and LossBurst
+	// that of a Loss.
+	Loss      *Probability `yaml:"loss" json:"loss,omitempty"`
+	LossBurst *LossBurst   `yaml:"loss_burst" json:"loss_burst,omitempty"`
+	// Duplicate is the share of packets that arrive twice.
+	Duplicate *Probability `yaml:"duplicate" json:"duplicate,omitempty"`
+	// Reorder is the share of packets that overtake: they are sent at once,
+	// without the one-way delay.
+	Reorder *Probability `yaml:"reorder" json:"reorder,omitempty"`
+	// Corrupt is the share of packets in which one bit is flipped.
+	Corrupt *Probability `yaml:"corrupt" json:"corrupt,omitempty"`
 }
 
 // Pair is the path from one node to another; the way back is its own pair.
@@ -45,4 +68,20 @@ type Pair struct {
 	From string `yaml:"from" json:"from"`
 	To   string `yaml:"to" json:"to"`
 	Path `yaml:",inline"`
+}
+
+// Group is a set of nodes.
+type Group struct {
+	// Nodes are names ("coordinator"), ranges ("w0-w20") and patterns ("w*").
+	Nodes  []string `yaml:"nodes" json:"nodes" need:"yes"`
+	Access `yaml:",inline"`
+}
+
+// GroupPath is the path between the nodes of two groups: Between both ways,
+// or From one To the other. A group's path to itself joins its own nodes.
+type GroupPath struct {
+	Between []string `yaml:"between" json:"between,omitempty"`
+	From    string   `yaml:"from" json:"from,omitempty"`
+	To      string   `yaml:"to" json:"to,omitempty"`
+	Path    `yaml:",inline"`
 }

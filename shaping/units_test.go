@@ -64,6 +64,9 @@ func TestUnitsReadBackWhatTheyWrite(t *testing.T) {
 		readsBack(t, shaping.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ns")))
 		readsBack(t, shaping.Probability(rapid.Float64Range(0, 1).Draw(t, "p")))
 		readsBack(t, shaping.Probability(float64(rapid.IntRange(0, 10000).Draw(t, "basis points"))/10000))
+		readsBack(t, shaping.Queue{Time: shaping.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "queue ns"))})
+		readsBack(t, shaping.Queue{Bytes: rapid.IntRange(shaping.MinQueueBytes, 1<<30).Draw(t, "queue bytes")})
+		readsBack(t, shaping.JitterDistribution(rapid.IntRange(0, 2).Draw(t, "distribution")))
 		readsBack(t, shaping.MAC(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "mac")))
 	})
 }
@@ -85,7 +88,7 @@ func TestProbabilityIsWrittenForPeople(t *testing.T) {
 // FuzzUnits: whatever a file holds, a value that is accepted is written in a
 // form that reads back as the same value.
 func FuzzUnits(f *testing.F) {
-	for _, s := range []string{"100mbit", "1.5gbit", "0.30000000000000004%", "25ms", "1e9", "unlimited", "02:54:42:00:00:01"} {
+	for _, s := range []string{"100mbit", "1.5gbit", "0.30000000000000004%", "25ms", "1e9", "unlimited", "256kb", "02:54:42:00:00:01"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -95,6 +98,10 @@ func FuzzUnits(f *testing.F) {
 		var d shaping.Duration
 		if d.UnmarshalText([]byte(s)) == nil {
 			readsBack(t, d)
+		}
+		var q shaping.Queue
+		if q.UnmarshalText([]byte(s)) == nil {
+			readsBack(t, q)
 		}
 		var p shaping.Probability
 		if p.UnmarshalText([]byte(s)) == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -229,10 +230,20 @@ func (n *Network) shape(i int) error {
 	if err := n.nodes[i].conn.install(n.nodes[i].inside, upTree(n.plan, i)); err != nil {
 		return fmt.Errorf("shaping rate_up: %w", err)
 	}
-	if err := n.hub.install(n.nodes[i].outside, downTree(n.plan, i, n.backend)); err != nil {
-		return fmt.Errorf("shaping rate_down: %w", err)
+	down := downTree(n.plan, i, n.backend)
+	if err := n.hub.install(n.nodes[i].outside, down); err != nil {
+		return fmt.Errorf("shaping rate_down: %w", down.explain(err))
 	}
 	return nil
+}
+
+// explain names what the kernel means by EINVAL if the tree duplicates.
+func (t tree) explain(err error) error {
+	duplicates := func(c class) bool { return c.leaf.netem != nil && c.leaf.netem.duplicate > 0 }
+	if errors.Is(err, unix.EINVAL) && slices.ContainsFunc(t.classes, duplicates) {
+		return unsupported(featureDuplicate, err)
+	}
+	return err
 }
 
 func ipNet(n shaping.NodePlan) *net.IPNet {

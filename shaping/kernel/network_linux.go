@@ -102,11 +102,11 @@ func (n *Network) ReadBack() ([]Difference, error) {
 		}
 		all = append(all, compare(p.Name+" "+nodeInterface, nodeLines(n.plan, i), found)...)
 
-		planned := append([]string{linkLine(p.Name, hubMAC(i), true, 0)}, downTree(n.plan, i, n.backend).lines()...)
-		found, err = n.hub.readEnd(node.outside, hubQueues[node.outside])
+		found, seeds, err := n.hub.readEnd(node.outside, hubQueues[node.outside])
 		if err != nil {
 			return nil, fmt.Errorf("reading back the hub's end of %s: %w", p.Name, err)
 		}
+		planned := append(downTree(n.plan, i, n.backend).lines(seeds), linkLine(p.Name, hubMAC(i), true, 0))
 		all = append(all, compare(p.Name+" hub", planned, found)...)
 	}
 	return all, nil
@@ -133,7 +133,7 @@ func compare(where string, planned, found []string) []Difference {
 
 func nodeLines(plan *shaping.Plan, i int) []string {
 	p := plan.Nodes[i]
-	all := append(upTree(plan, i).lines(),
+	all := append(upTree(plan, i).lines(false),
 		linkLine(nodeInterface, p.MAC[:], true, 1), "address "+p.Addr.String())
 	for j, peer := range plan.Nodes {
 		if j != i {
@@ -165,7 +165,7 @@ func (c *conn) readNode(index int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.readTree(index, queues[index])
+	all, _, err := c.readTree(index, queues[index])
 	if err != nil {
 		return nil, err
 	}
@@ -194,16 +194,16 @@ func (c *conn) readNode(index int) ([]string, error) {
 }
 
 // readEnd describes the hub's end of a link.
-func (c *conn) readEnd(index int, queues []qdisc) ([]string, error) {
-	all, err := c.readTree(index, queues)
+func (c *conn) readEnd(index int, queues []qdisc) (all []string, seeds bool, err error) {
+	all, seeds, err = c.readTree(index, queues)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	link, err := c.LinkByIndex(index)
 	if err != nil {
-		return nil, fmt.Errorf("finding the interface: %w", err)
+		return nil, false, fmt.Errorf("finding the interface: %w", err)
 	}
-	return append(all, describeLink(link.Attrs(), 0)), nil
+	return append(all, describeLink(link.Attrs(), 0)), seeds, nil
 }
 
 func describeLink(a *netlink.LinkAttrs, segments uint32) string {

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"testbed/shaping"
 )
 
 // Probe tries everything that links need, for real, in a namespace of its
@@ -48,7 +47,7 @@ func probe() Capabilities {
 		{featureNetem, func(c *conn) error {
 			return withVeth(c, func(index int) error {
 				return c.addLeaf(index, netlink.MakeHandle(1, 1), netlink.MakeHandle(2, 0),
-					leaf{limit: 1, netem: &netem{path: shaping.PathPlan{OneWayDelay: 1000}}})
+					leaf{limit: 1, netem: &netem{oneWayDelay: time.Microsecond}})
 			})
 		}},
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -95,12 +94,12 @@ func (c *conn) install(index int, t tree) error {
 }
 
 func (c *conn) addClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) error {
-	rate = max(rate, 8) // one byte per second is the kernel's least
+	rate = max(rate, minRate)
 	err := c.ClassAdd(netlink.NewHtbClass(
 		netlink.ClassAttrs{LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(1, minor)},
 		netlink.HtbClassAttrs{
 			Rate: uint64(rate), Ceil: uint64(ceil),
-			Buffer: burst(rate), Cbuffer: burst(ceil), Quantum: quantum,
+			Buffer: htbBurst(rate), Cbuffer: htbBurst(ceil), Quantum: quantum,
 		}))
 	if err != nil {
 		return fmt.Errorf("adding the HTB class 1:%x of %v: %w", minor, rate, err)
@@ -126,7 +125,7 @@ func (c *conn) addFilter(index int, class uint32, offset int32, addr, mask uint3
 func (c *conn) addLeaf(index int, parent, handle uint32, l leaf) error {
 	kind, options := "bfifo", nl.NewRtAttr(nl.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, l.limit))
 	if l.netem != nil {
-		kind, options = "netem", netemOptions(l)
+		kind, options = "netem", l.netem.options(l.limit, l.netem.needsTable())
 	}
 	_, err := c.request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, 0,
 		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: handle, Parent: parent},
@@ -138,31 +137,6 @@ func (c *conn) addLeaf(index int, parent, handle uint32, l leaf) error {
 		return fmt.Errorf("adding a %s queue: %w", kind, err)
 	}
 	return nil
-}
-
-// Attributes of netem that netlink/nl has no names for (linux/pkt_sched.h).
-const (
-	tcaNetemLatency64 = 10
-	tcaNetemJitter64  = 11
-	tcaNetemSeed      = 14 // since Linux 6.7; older kernels ignore it
-)
-
-// keepOrderRate is a rate so high that it delays nothing. With any rate
-// netem sends in the order of arrival; without one, jitter reorders packets.
-const keepOrderRate = 125e9 // bytes per second
-
-func netemOptions(l leaf) *nl.RtAttr {
-	p := l.netem.path
-	qopt := nl.TcNetemQopt{Limit: l.limit, Loss: lossWord(p.Loss)} // times follow, exactly
-	options := nl.NewRtAttr(nl.TCA_OPTIONS, qopt.Serialize())
-	options.AddRtAttr(tcaNetemLatency64, nl.Uint64Attr(uint64(p.OneWayDelay)))
-	options.AddRtAttr(tcaNetemJitter64, nl.Uint64Attr(uint64(p.Jitter)))
-	options.AddRtAttr(tcaNetemSeed, nl.Uint64Attr(l.netem.seed))
-	if p.Jitter > 0 {
-		options.AddRtAttr(nl.TCA_NETEM_RATE64, nl.Uint64Attr(keepOrderRate))
-		options.AddRtAttr(nl.TCA_NETEM_RATE, (&nl.TcNetemRate{Rate: ^uint32(0)}).Serialize())
-	}
-	return options
 }
 
 // asUnsupported turns the kernel's ways to say "no such thing" into an
@@ -221,43 +195,37 @@ func (c *conn) qdiscs() (map[int][]qdisc, error) {
 	return all, nil
 }
 
-// describe writes a leaf as leaf.String does.
-func (q qdisc) describe() (string, error) {
+// describe writes a leaf as leaf.text does; seeded says whether it has one.
+func (q qdisc) describe() (text string, seeded bool, err error) {
 	switch {
 	case q.kind == "bfifo" && len(q.options) >= 4:
-		return fifoLine(binary.NativeEndian.Uint32(q.options)), nil
-	case q.kind == "netem" && len(q.options) >= nl.SizeofTcNetemQopt:
-		opt := nl.DeserializeTcNetemQopt(q.options)
-		attrs, err := nl.ParseRouteAttr(q.options[nl.SizeofTcNetemQopt:])
+		return fifoLine(binary.NativeEndian.Uint32(q.options)), false, nil
+	case q.kind == "netem":
+		n, limit, hasSeed, err := parseNetem(q.options)
 		if err != nil {
-			return "", fmt.Errorf("reading a netem queue: %w", err)
+			return "", false, err
 		}
-		var times [2]time.Duration
-		for _, a := range attrs {
-			if k := int(a.Attr.Type) - tcaNetemLatency64; (k == 0 || k == 1) && len(a.Value) >= 8 {
-				times[k] = time.Duration(binary.NativeEndian.Uint64(a.Value))
-			}
-		}
-		return netemLine(opt.Limit, times[0], times[1], opt.Loss), nil
+		return n.text(limit, hasSeed), hasSeed, nil
 	}
-	return q.kind, nil
+	return q.kind, false, nil
 }
 
-// readTree writes what the kernel holds for one device as tree.lines does.
-func (c *conn) readTree(index int, qdiscs []qdisc) ([]string, error) {
-	var all []string
+// readTree writes what the kernel holds for one device as tree.lines does,
+// and says whether it told the seed of a netem queue.
+func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, err error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 	for _, q := range qdiscs {
-		text, err := q.describe()
+		text, seeded, err := q.describe()
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		seeds = seeds || seeded
 		switch {
 		case q.kind == "noqueue":
 		case q.kind == "htb":
 			lines, err := c.readHTB(link, q)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			all = append(all, lines...)
 		case q.parent == netlink.HANDLE_ROOT:
@@ -267,7 +235,7 @@ func (c *conn) readTree(index int, qdiscs []qdisc) ([]string, error) {
 			all = append(all, fmt.Sprintf("class %x:%x %s", major, minor, text))
 		}
 	}
-	return all, nil
+	return all, seeds, nil
 }
 
 func (c *conn) readHTB(link netlink.Link, q qdisc) ([]string, error) {

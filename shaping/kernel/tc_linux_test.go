@@ -15,20 +15,25 @@ import (
 // TestNetemOptionsReadBack: what is written for the kernel reads back as the
 // line of the plan, also where this kernel has no netem to try it on.
 func TestNetemOptionsReadBack(t *testing.T) {
+	plan := planOf(t, 2, shaping.Spec{})
 	for _, path := range []shaping.PathPlan{
 		{OneWayDelay: shaping.Duration(50 * time.Millisecond), Jitter: shaping.Duration(time.Millisecond), Loss: 0.01},
 		{OneWayDelay: shaping.Duration(60 * time.Second), Loss: 1},
+		{Jitter: shaping.Duration(2 * time.Second), JitterDistribution: shaping.Pareto, Duplicate: 0.1, Reorder: 0.2, Corrupt: 0.3},
+		{LossBurst: shaping.LossBurst{Enter: 0.01, Leave: 0.25, LossInside: 0.75, LossOutside: 0.001}},
+		{LossBurst: shaping.LossBurst{Enter: 0.01, Leave: 0.25, LossInside: 1}, Duplicate: 0.5, Cut: true},
 		{},
 	} {
-		l := leaf{limit: 650, netem: &netem{path: path, seed: 7}}
-		wire := netemOptions(l).Serialize()
+		plan.Paths[0][1] = path
+		n := netemOf(plan, 0, 1)
+		wire := n.options(650, true).Serialize()
 		length := binary.NativeEndian.Uint16(wire)
 		if int(length) != len(wire) || binary.NativeEndian.Uint16(wire[2:]) != nl.TCA_OPTIONS {
 			t.Fatalf("the attribute's header is %x", wire[:4])
 		}
-		got, err := qdisc{kind: "netem", options: wire[4:]}.describe()
-		if err != nil || got != l.String() {
-			t.Errorf("got %q, %v\nwant %q", got, err, l)
+		got, seeded, err := qdisc{kind: "netem", options: wire[4:]}.describe()
+		if want := n.text(650, true); err != nil || !seeded || got != want {
+			t.Errorf("got %q, %v\nwant %q", got, err, want)
 		}
 		attrs, err := nl.ParseRouteAttr(wire[4+nl.SizeofTcNetemQopt:])
 		if err != nil {
@@ -38,13 +43,21 @@ func TestNetemOptionsReadBack(t *testing.T) {
 		for _, a := range attrs {
 			seen[a.Attr.Type] = a.Value
 		}
-		if seed := binary.NativeEndian.Uint64(seen[tcaNetemSeed]); seed != 7 {
-			t.Errorf("the seed is %d", seed)
+		if table := seen[nl.TCA_NETEM_DELAY_DIST]; (path.Jitter > 0) != (len(table) == 8192) {
+			t.Errorf("with a jitter of %v the distribution's table has %d bytes", path.Jitter, len(table))
 		}
 		// Jitter without a rate would reorder packets; a rate without jitter is a cost.
 		if _, rate := seen[nl.TCA_NETEM_RATE64]; rate != (path.Jitter > 0) {
 			t.Errorf("with a jitter of %v the keep-order rate is set: %v", path.Jitter, rate)
 		}
+	}
+}
+
+func TestACutIsCertainInNetem(t *testing.T) {
+	plan := planOf(t, 2, shaping.Spec{})
+	plan.Paths[0][1] = shaping.PathPlan{Cut: true, Duplicate: 1, LossBurst: shaping.LossBurst{Enter: 0.1, Leave: 0.1, LossInside: 0.1}}
+	if n := netemOf(plan, 0, 1); n.loss != 1<<32-1 || n.duplicate != 0 || n.burst != (burst{}) {
+		t.Errorf("a cut became %+v", n)
 	}
 }
 

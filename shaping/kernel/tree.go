@@ -39,6 +39,8 @@ const (
 	// quantum is what a class may send before the next has its turn: one
 	// frame, so that acknowledgements wait for one frame at most.
 	quantum = shaping.FrameSize
+	// minRate is the least that HTB guarantees: one byte per second.
+	minRate shaping.Rate = 8
 )
 
 // tree is what leaves one device, and how: with classes an HTB, otherwise
@@ -68,11 +70,6 @@ type leaf struct {
 	netem *netem
 }
 
-type netem struct {
-	path shaping.PathPlan
-	seed uint64
-}
-
 // upTree is what leaves eth0 of node i: its rate_up, shared by destinations.
 func upTree(plan *shaping.Plan, i int) tree {
 	node := plan.Nodes[i]
@@ -97,23 +94,18 @@ func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 		fifo := leaf{limit: uint32(node.QueueBytes(node.RateDown))}
 		return grow(plan, j, node.RateDown, offsetSource, func(int) leaf { return fifo })
 	}
-	netemOf := func(i int) leaf {
-		return leaf{limit: netemLimit(plan, i, j), netem: &netem{
-			path: plan.Paths[i][j],
-			seed: plan.Seed ^ uint64(i+1)<<32 ^ uint64(j+1),
-		}}
-	}
-	if node.RateDown == 0 {
-		if uniform(plan, j) {
-			l := netemOf((j + 1) % len(plan.Nodes))
-			if l.netem.path == (shaping.PathPlan{}) {
-				return tree{}
-			}
+	leafOf := func(i int) leaf { return leaf{limit: netemLimit(plan, i, j), netem: netemOf(plan, i, j)} }
+	rate := node.RateDown
+	if rate == 0 {
+		// Where there are classes for all, they are there from the start,
+		// so that a path of its own never needs another tree.
+		if len(plan.Nodes)-1 > maxOwnClasses && uniform(plan, j) {
+			l := leafOf((j + 1) % len(plan.Nodes))
 			return tree{leaf: &l}
 		}
-		return grow(plan, j, freeRate, offsetSource, netemOf)
+		rate = freeRate
 	}
-	return grow(plan, j, node.RateDown, offsetSource, netemOf)
+	return grow(plan, j, rate, offsetSource, leafOf)
 }
 
 // uniform says whether the paths to node j differ in nothing.
@@ -165,7 +157,7 @@ func netemLimit(plan *shaping.Plan, i, j int) uint32 {
 	if up == 0 {
 		up = limitRate
 	}
-	underWay := float64(up) / 8 * float64(path.OneWayDelay+path.Jitter) / 1e9
+	underWay := float64(up) / 8 * float64(path.Slowest()) / 1e9
 	waiting := shaping.MinQueueBytes
 	if down != 0 {
 		waiting = plan.Nodes[j].QueueBytes(down)
@@ -173,8 +165,8 @@ func netemLimit(plan *shaping.Plan, i, j int) uint32 {
 	return uint32(min(underWay+float64(waiting), 1<<32)/shaping.FrameSize) + small
 }
 
-// burst is the number of bytes that a class of that rate may save up.
-func burst(rate shaping.Rate) uint32 {
+// htbBurst is the number of bytes that a class of that rate may save up.
+func htbBurst(rate shaping.Rate) uint32 {
 	return uint32(max(2*shaping.FrameSize, float64(rate)/8*burstTime.Seconds()))
 }
 
@@ -186,10 +178,10 @@ func (b Backend) check() error {
 }
 
 // lines writes the tree the way readTree writes what the kernel holds, so
-// that the two can be compared and printed.
-func (t tree) lines() []string {
+// that the two can be compared and printed; seeds where the kernel has them.
+func (t tree) lines(seeds bool) []string {
 	if t.leaf != nil {
-		return []string{"root " + t.leaf.String()}
+		return []string{"root " + t.leaf.text(seeds)}
 	}
 	if len(t.classes) == 0 {
 		return nil
@@ -197,8 +189,8 @@ func (t tree) lines() []string {
 	all := []string{htbLine(minorOf(0)), classLine(1, uint64(t.rate/8), uint64(t.rate/8), quantum)}
 	for k, c := range t.classes {
 		all = append(all,
-			classLine(minorOf(k), uint64(c.rate/8), uint64(t.rate/8), quantum),
-			fmt.Sprintf("class 1:%x %s", minorOf(k), c.leaf),
+			classLine(minorOf(k), uint64(max(c.rate, minRate)/8), uint64(t.rate/8), quantum),
+			fmt.Sprintf("class 1:%x %s", minorOf(k), c.leaf.text(seeds)),
 			filterLine(t.offset, c.addr, c.mask, minorOf(k)))
 	}
 	return all
@@ -217,19 +209,11 @@ func filterLine(offset int32, addr, mask uint32, minor uint16) string {
 	return fmt.Sprintf("filter at %d match %08x/%08x to 1:%x", offset, addr, mask, minor)
 }
 
-func (l leaf) String() string {
+func (l leaf) text(seeds bool) string {
 	if l.netem == nil {
 		return fifoLine(l.limit)
 	}
-	p := l.netem.path
-	return netemLine(l.limit, time.Duration(p.OneWayDelay), time.Duration(p.Jitter), lossWord(p.Loss))
+	return l.netem.text(l.limit, seeds)
 }
 
 func fifoLine(limit uint32) string { return fmt.Sprintf("bfifo limit %d B", limit) }
-
-func netemLine(limit uint32, oneWayDelay, jitter time.Duration, loss uint32) string {
-	return fmt.Sprintf("netem limit %d packets one_way_delay %v jitter %v loss %08x", limit, oneWayDelay, jitter, loss)
-}
-
-// lossWord is a probability as netem counts it: 2³²−1 is certain.
-func lossWord(p shaping.Probability) uint32 { return uint32(float64(p) * (1<<32 - 1)) }

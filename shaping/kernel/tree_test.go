@@ -60,7 +60,7 @@ filter at 16 match 0a000003/ffffffff to 1:3`},
 root htb default 1:2
 class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:2 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
-class 1:2 netem limit 650 packets one_way_delay 50ms jitter 1ms loss 7fffffff
+class 1:2 netem limit 650 packets one_way_delay 50ms jitter 1ms loss 7fffffff rate 125000000000 B/s
 filter at 12 match 0a000002/ffffffff to 1:2
 class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:3 netem limit 311 packets one_way_delay 10ms jitter 0s loss 00000000
@@ -75,11 +75,19 @@ class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:3 bfifo limit 250000 B
 filter at 12 match 0a000003/ffffffff to 1:3`},
 		{"down unlimited with the router", downTree(plan, 2, BackendUser), ""},
-		{"down unlimited with netem, all paths equal", downTree(plan, 2, BackendNetem), `
-root netem limit 192 packets one_way_delay 10ms jitter 0s loss 00000000`},
+		// Unlimited, but in classes: a path of its own may come at any time.
+		{"down unlimited with netem", downTree(plan, 2, BackendNetem), `
+root htb default 1:2
+class 1:1 rate 4000000000 B/s ceil 4000000000 B/s quantum 1514 B
+class 1:2 rate 2000000000 B/s ceil 4000000000 B/s quantum 1514 B
+class 1:2 netem limit 192 packets one_way_delay 10ms jitter 0s loss 00000000
+filter at 12 match 0a000001/ffffffff to 1:2
+class 1:3 rate 2000000000 B/s ceil 4000000000 B/s quantum 1514 B
+class 1:3 netem limit 192 packets one_way_delay 10ms jitter 0s loss 00000000
+filter at 12 match 0a000002/ffffffff to 1:3`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), strings.Join(c.tree.lines(), "\n")); diff != "" {
+			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), strings.Join(c.tree.lines(false), "\n")); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -126,10 +134,17 @@ func TestManyPeersShareClassesUnlessTheirPathsDiffer(t *testing.T) {
 	}
 }
 
+func TestManyPeersOnUnlimitedLinksShareOneNetem(t *testing.T) {
+	plan := planOf(t, 200, shaping.Spec{})
+	if got := strings.Join(downTree(plan, 2, BackendNetem).lines(false), "\n"); got != "root netem limit 8366 packets one_way_delay 10ms jitter 0s loss 00000000" {
+		t.Error(got)
+	}
+}
+
 func TestOneNodeHasNoOneToTalkTo(t *testing.T) {
 	plan := planOf(t, 1, shaping.Spec{Default: shaping.Properties{Access: access(1)}})
 	for _, tree := range []tree{upTree(plan, 0), downTree(plan, 0, BackendNetem), downTree(plan, 0, BackendUser)} {
-		if lines := tree.lines(); lines != nil {
+		if lines := tree.lines(true); lines != nil {
 			t.Errorf("a single node gets %v", lines)
 		}
 	}

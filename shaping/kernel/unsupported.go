@@ -49,6 +49,9 @@ const (
 	featureU32       = "the u32 packet classifier"
 	featureNetem     = "the netem packet scheduler"
 	featurePacket    = "packet sockets"
+	// Kernels since 2025, Debian's 6.1.192 among them, refuse a tree of
+	// several netem queues of which one duplicates.
+	featureDuplicate = "duplicate beside other netem queues"
 )
 
 // mends says what to do where a feature is missing.
@@ -59,6 +62,7 @@ var mends = map[string]string{
 	featureHTB:       "load it with modprobe sch_htb, or use a kernel with CONFIG_NET_SCH_HTB",
 	featureU32:       "load it with modprobe cls_u32, or use a kernel with CONFIG_NET_CLS_U32",
 	featureNetem:     "load it with modprobe sch_netem (on cloud images it is in linux-modules-extra), or use the user links",
+	featureDuplicate: "use the user links, or leave duplicate out",
 	featurePacket:    "load them with modprobe af_packet, or use a kernel with CONFIG_PACKET",
 }
 

@@ -1,5 +1,6 @@
-// Package userlink makes the paths of a shaping.Plan in user space: delay,
-// jitter and loss of every ordered pair of nodes. Queue is the link itself,
+// Package userlink makes the paths of a shaping.Plan in user space: one-way
+// delay, jitter, loss, duplicates, overtaking, corruption and cuts of every
+// ordered pair of nodes. Queue is the link itself,
 // pure, with time as an argument; Router drives it with packet sockets
 // between the hub's ends of the nodes' links. Rates are not its business:
 // those are the kernel's (package shaping/kernel) with every backend.
@@ -26,10 +27,17 @@ const (
 
 // Queue holds packets of type T on their way between the nodes of a plan.
 // Times are durations since an epoch of the caller's choice. A packet's fate
-// depends on the plan's seed, the names of its two nodes and its number on
-// that path, and on nothing else: what other pairs do, or when, does not
-// change the pattern of this one. The zero Queue is not usable.
+// depends on the plan's seed, the names of its two nodes, its number on that
+// path and what the path is at that moment, and on nothing else: what other
+// pairs do, or when, does not change the pattern of this one. The zero Queue
+// is not usable.
 type Queue[T any] struct {
+	// Corrupt, if set, flips one bit of a packet that its path corrupts,
+	// chosen by the seed. Clone, if set, makes the item of a duplicate;
+	// otherwise both are the same.
+	Corrupt func(item T, seed uint64)
+	Clone   func(item T) T
+
 	plan  *shaping.Plan
 	limit int
 	paths [][]*path
@@ -39,15 +47,16 @@ type Queue[T any] struct {
 
 // path is the state of one ordered pair, made when its first packet comes.
 type path struct {
-	random *rand.Rand
-	last   time.Duration // due time of the packet before
+	random, copies *rand.Rand    // of packets, and of their duplicates
+	burst          bool          // inside a burst of losses
+	last           time.Duration // due time of the packet before
 }
 
 type entry[T any] struct {
-	due  time.Duration
-	seq  uint64 // keeps the order of packets that are due together
-	to   int
-	item T
+	due      time.Duration
+	seq      uint64 // keeps the order of packets that are due together
+	from, to int
+	item     T
 }
 
 // NewQueue returns a queue for at most limit packets at a time.
@@ -59,25 +68,90 @@ func NewQueue[T any](plan *shaping.Plan, limit int) *Queue[T] {
 	return &Queue[T]{plan: plan, limit: limit, paths: paths}
 }
 
-// Push takes in a packet that node from sent to node to (indexes in the
-// plan) and that reached the link at the given time.
-func (q *Queue[T]) Push(at time.Duration, from, to int, item T) Fate {
-	p := q.path(from, to)
-	plan := q.plan.Paths[from][to]
-	// Both are drawn for every packet, so that a change of the loss does
-	// not shift the pattern of the jitter.
-	luck, sway := p.random.Float64(), p.random.Float64()
-	if luck < float64(plan.Loss) {
-		return Lost
+// luck is what chance decides about a packet. All of it is drawn for every
+// packet, so that a change of one property does not shift another's pattern.
+type luck struct {
+	duplicate, lost, turn, corrupt, reorder float64
+	bit                                     uint64
+	sway                                    uint64
+}
+
+func draw(r *rand.Rand) luck {
+	return luck{
+		lost: r.Float64(), sway: r.Uint64(), duplicate: r.Float64(), turn: r.Float64(),
+		corrupt: r.Float64(), reorder: r.Float64(), bit: r.Uint64(),
 	}
-	if len(q.heap) >= q.limit {
+}
+
+// Push takes in a packet that node from sent to node to (indexes in the
+// plan) and that reached the link at the given time. A duplicate, if there is
+// one, shares the packet's fate.
+func (q *Queue[T]) Push(at time.Duration, from, to int, item T) Fate {
+	p, plan := q.path(from, to), &q.plan.Paths[from][to]
+	chance := draw(p.random)
+	copies := 1
+	if chance.duplicate < float64(plan.Duplicate) {
+		copies++
+	}
+	if p.lose(plan, chance) {
+		copies--
+	}
+	// As in netem a duplicate makes up for a loss, and a second packet may
+	// be lost or corrupted in its turn.
+	var second luck
+	if copies == 2 {
+		if second = draw(p.copies); p.lose(plan, second) {
+			copies--
+		}
+	}
+	switch {
+	case copies == 0 || plan.Cut:
+		return Lost
+	case len(q.heap)+copies > q.limit:
 		return Overflow
 	}
-	oneWay := time.Duration(plan.OneWayDelay) + time.Duration((2*sway-1)*float64(plan.Jitter))
-	p.last = max(p.last, at+oneWay) // a packet never overtakes the one before
-	q.push(entry[T]{due: p.last, seq: q.seq, to: to, item: item})
-	q.seq++
+	if copies == 2 {
+		twin := item
+		if q.Clone != nil {
+			twin = q.Clone(item)
+		}
+		q.enter(at, from, to, twin, second)
+	}
+	q.enter(at, from, to, item, chance)
 	return Queued
+}
+
+// lose moves the path's state on and says whether the packet is lost.
+func (p *path) lose(plan *shaping.PathPlan, chance luck) bool {
+	b := &plan.LossBurst
+	if *b == (shaping.LossBurst{}) {
+		p.burst = false
+		return chance.lost < float64(plan.Loss)
+	}
+	if p.burst {
+		p.burst = chance.turn >= float64(b.Leave)
+		return chance.lost < float64(b.LossInside)
+	}
+	p.burst = chance.turn < float64(b.Enter)
+	return chance.lost < float64(b.LossOutside)
+}
+
+// enter queues a packet that is not lost.
+func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance luck) {
+	p, plan := q.path(from, to), &q.plan.Paths[from][to]
+	if q.Corrupt != nil && chance.corrupt < float64(plan.Corrupt) {
+		q.Corrupt(item, chance.bit)
+	}
+	due := at
+	if chance.reorder >= float64(plan.Reorder) {
+		table := plan.JitterDistribution.Table()
+		sway := int64(table[chance.sway%uint64(len(table))]) * int64(plan.Jitter) / shaping.JitterScale
+		due += time.Duration(int64(plan.OneWayDelay) + sway)
+		p.last = max(p.last, due) // a packet overtakes by Reorder only
+		due = p.last
+	}
+	q.push(entry[T]{due: due, seq: q.seq, from: from, to: to, item: item})
+	q.seq++
 }
 
 // Next returns when the next packet is due; ok is false if there is none.
@@ -106,6 +180,8 @@ func (q *Queue[T]) path(from, to int) *path {
 	if p == nil {
 		seed := pathSeed(q.plan.Seed, q.plan.Nodes[from].Name, q.plan.Nodes[to].Name)
 		p = &path{random: rand.New(rand.NewChaCha8(seed))}
+		seed[len(seed)-1] = 1
+		p.copies = rand.New(rand.NewChaCha8(seed))
 		q.paths[from][to] = p
 	}
 	return p

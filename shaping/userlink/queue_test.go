@@ -15,11 +15,16 @@ const ms = time.Millisecond
 
 // plan has nodes with those names and the same path between all of them.
 func plan(seed uint64, path shaping.PathPlan, names ...string) *shaping.Plan {
-	p, err := shaping.NewPlan(shaping.Spec{Default: shaping.Properties{Path: shaping.Path{
-		OneWayDelay: &path.OneWayDelay, Jitter: &path.Jitter, Loss: &path.Loss,
-	}}}, names, 0, seed)
+	p, err := shaping.NewPlan(shaping.Spec{}, names, 0, seed)
 	if err != nil {
 		panic(err) // the tests' own plans are good
+	}
+	for i := range p.Paths {
+		for j := range p.Paths[i] {
+			if i != j {
+				p.Paths[i][j] = path
+			}
+		}
 	}
 	return p
 }

@@ -12,12 +12,8 @@ import (
 )
 
 const (
-	// vnetHeader is the size of struct virtio_net_hdr. It precedes every
-	// frame, received or sent, and carries the state of its checksum, which
-	// between two namespaces is never computed.
-	vnetHeader = 10
-	slotSize   = 2048
-	blockSize  = 64 << 10
+	slotSize  = 2048
+	blockSize = 64 << 10
 	// ringSlots is how many frames may wait for the router: 0.1 s of
 	// 80,000 frames a second, which is 1 Gbit/s. A ring needs no privilege,
 	// where a receive buffer of an ordinary user ends at 200 frames.

@@ -40,12 +40,6 @@ type Router struct {
 	tid   int
 }
 
-// buffer is a frame in the queue, with its virtio_net_hdr.
-type buffer struct {
-	n    int
-	data [vnetHeader + shaping.FrameSize]byte
-}
-
 const (
 	// batch bounds the work between two looks at the clock.
 	batch = 64
@@ -73,6 +67,7 @@ func Open(plan *shaping.Plan) (r *Router, err error) {
 		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int),
 		queue: NewQueue[*buffer](plan, capacity(plan)),
 	}
+	r.queue.Corrupt, r.queue.Clone = (*buffer).corrupt, r.clone
 	defer func() {
 		if err != nil {
 			r.Close()
@@ -132,8 +127,12 @@ func lookAhead(plan *shaping.Plan) time.Duration {
 	ahead := maxAhead
 	for i, row := range plan.Paths {
 		for j, p := range row {
-			if i != j {
-				ahead = min(ahead, time.Duration(p.OneWayDelay-p.Jitter)/2)
+			switch {
+			case i == j:
+			case p.Reorder > 0:
+				return 0 // who overtakes is sent at once
+			default:
+				ahead = min(ahead, time.Duration(p.Fastest())/2)
 			}
 		}
 	}
@@ -166,7 +165,7 @@ func capacity(plan *shaping.Plan) int {
 		}
 		var longest shaping.Duration
 		for _, p := range plan.Paths[i] {
-			longest = max(longest, p.OneWayDelay+p.Jitter)
+			longest = max(longest, p.Slowest())
 		}
 		total += 2 * rate / 8 * float64(longest) / 1e9 / shaping.FrameSize
 	}
@@ -298,7 +297,7 @@ func (r *Router) takeIn(now time.Duration, wall time.Time) (taken int) {
 }
 
 func (r *Router) push(at time.Duration, f frame) {
-	if len(f.data) < vnetHeader+14 {
+	if len(f.data) < vnetHeader+etherHeader {
 		r.stats.Unknown++
 		return
 	}
@@ -336,6 +335,12 @@ func (r *Router) newBuffer() *buffer {
 	b := r.free[len(r.free)-1]
 	r.free = r.free[:len(r.free)-1]
 	return b
+}
+
+func (r *Router) clone(b *buffer) *buffer {
+	twin := r.newBuffer()
+	twin.n = copy(twin.data[:], b.data[:b.n])
+	return twin
 }
 
 func (r *Router) send(b *buffer, to int) {

@@ -1,0 +1,120 @@
+package shaping
+
+import "fmt"
+
+// reject is told the name of a field and what is wrong with it.
+type reject func(name, format string, args ...any)
+
+// apply lays what is given over the node.
+func (a Access) apply(n *NodePlan) {
+	if a.AccessPreset != nil {
+		a.AccessPreset.apply(n)
+	}
+	set(&n.RateUp, a.RateUp)
+	set(&n.RateDown, a.RateDown)
+	set(&n.Queue, a.Queue)
+	set(&n.AccessOneWayDelay, a.AccessOneWayDelay)
+}
+
+// apply lays what is given over the path.
+func (p Path) apply(to *PathPlan) {
+	if p.PathPreset != nil {
+		to.OneWayDelay, _ = p.PathPreset.oneWayDelay() // check reports the error
+	}
+	set(&to.OneWayDelay, p.OneWayDelay)
+	set(&to.Jitter, p.Jitter)
+	set(&to.JitterDistribution, p.JitterDistribution)
+	if p.Loss != nil {
+		to.Loss, to.LossBurst = *p.Loss, LossBurst{}
+	}
+	if p.LossBurst != nil {
+		to.Loss, to.LossBurst = 0, *p.LossBurst
+	}
+	set(&to.Duplicate, p.Duplicate)
+	set(&to.Reorder, p.Reorder)
+	set(&to.Corrupt, p.Corrupt)
+}
+
+func set[T any](to, v *T) {
+	if v != nil {
+		*to = *v
+	}
+}
+
+// check looks at each value by itself.
+func (a Access) check(bad reject) {
+	if a.AccessPreset != nil {
+		if problem := a.AccessPreset.problem(); problem != "" {
+			bad("access_preset", "%s", problem)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		rate *Rate
+	}{{"rate_up", a.RateUp}, {"rate_down", a.RateDown}} {
+		if f.rate != nil && *f.rate < 0 {
+			bad(f.name, "%d bit/s is negative; leave it out for an unlimited rate", int64(*f.rate))
+		}
+	}
+	if a.Queue != nil {
+		if problem := a.Queue.problem(); problem != "" {
+			bad("queue", "%s", problem)
+		}
+	}
+	checkTime(bad, "access_one_way_delay", a.AccessOneWayDelay)
+}
+
+// check looks at each value by itself; PathPlan.problem looks at the whole.
+func (p Path) check(bad reject) {
+	if p.PathPreset != nil {
+		if _, err := p.PathPreset.oneWayDelay(); err != nil {
+			bad("path_preset", "%v", err)
+		}
+	}
+	checkTime(bad, "one_way_delay", p.OneWayDelay)
+	checkTime(bad, "jitter", p.Jitter)
+	if p.Jitter != nil && *p.Jitter > maxJitter && *p.Jitter <= maxTime {
+		bad("jitter", "%v is above the limit of %v", *p.Jitter, maxJitter)
+	}
+	if d := p.JitterDistribution; d != nil && int(*d) >= len(distributionNames) {
+		bad("jitter_distribution", "%v is no distribution; the distributions are %s", *d, join(distributionNames))
+	}
+	if p.Loss != nil && p.LossBurst != nil {
+		bad("loss_burst", "there is loss beside it; give one of the two, loss_outside is the independent part")
+	}
+	if p.LossBurst != nil {
+		p.LossBurst.check(func(name, format string, args ...any) { bad("loss_burst."+name, format, args...) })
+	}
+	for _, f := range []struct {
+		name  string
+		share *Probability
+	}{{"loss", p.Loss}, {"duplicate", p.Duplicate}, {"reorder", p.Reorder}, {"corrupt", p.Corrupt}} {
+		if f.share != nil {
+			if problem := f.share.problem(); problem != "" {
+				bad(f.name, "%s", problem)
+			}
+		}
+	}
+}
+
+func checkTime(bad reject, name string, d *Duration) {
+	if d != nil {
+		if problem := d.problem(); problem != "" {
+			bad(name, "%s", problem)
+		}
+	}
+}
+
+// problem says which property makes no sense beside the others, and why.
+func (p PathPlan) problem() (name, problem string) {
+	switch {
+	case p.OneWayDelay < 0 || p.OneWayDelay > maxTime:
+		return "one_way_delay", p.OneWayDelay.problem() + ", with the access links counted in"
+	case p.Fastest() >= 0:
+	case p.JitterDistribution == Uniform:
+		return "jitter", fmt.Sprintf("%v exceeds the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", p.Jitter, p.OneWayDelay)
+	default:
+		return "jitter", fmt.Sprintf("%v of a %v distribution takes packets up to %v off the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", p.Jitter, p.JitterDistribution, p.OneWayDelay-p.Fastest(), p.OneWayDelay)
+	}
+	return "", ""
+}

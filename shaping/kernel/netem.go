@@ -1,0 +1,83 @@
+package kernel
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"testbed/shaping"
+)
+
+// netem is a path as the kernel's queue of that name counts it.
+type netem struct {
+	oneWayDelay, jitter time.Duration
+	// Probabilities as netem counts them: 2³²−1 is certain.
+	loss, duplicate, reorder, corrupt uint32
+	burst                             burst // the zero value: loss counts
+	// rate is keepOrderRate where jitter must not reorder packets.
+	rate uint64
+	seed uint64 // read back since Linux 6.7
+	// distribution cannot be read back at all.
+	distribution shaping.JitterDistribution
+}
+
+// burst has the parameters of netem's gemodel in the kernel's terms.
+type burst struct{ enter, leave, deliveredInside, lossOutside uint32 }
+
+// keepOrderRate is a rate so high that it delays nothing. With any rate
+// netem sends in the order of arrival; without one, jitter reorders packets.
+const keepOrderRate = 125e9 // bytes per second
+
+// netemOf puts the path from node i to node j in the kernel's terms.
+func netemOf(plan *shaping.Plan, i, j int) *netem {
+	p := plan.Paths[i][j]
+	n := &netem{
+		oneWayDelay: time.Duration(p.OneWayDelay), jitter: time.Duration(p.Jitter),
+		loss: chance(p.Loss), duplicate: chance(p.Duplicate), reorder: chance(p.Reorder), corrupt: chance(p.Corrupt),
+		seed: pathSeed(plan, i, j), distribution: p.JitterDistribution,
+	}
+	if b := p.LossBurst; b != (shaping.LossBurst{}) {
+		n.burst = burst{chance(b.Enter), chance(b.Leave), ^chance(b.LossInside), chance(b.LossOutside)}
+	}
+	if p.Cut {
+		// A duplicate makes up for a loss, and must not here.
+		n.loss, n.burst, n.duplicate = chance(1), burst{}, 0
+	}
+	if p.Jitter > 0 {
+		n.rate = keepOrderRate
+	}
+	return n
+}
+
+// pathSeed takes names and not positions, so that a pair keeps its pattern
+// when other nodes join the scenario.
+func pathSeed(plan *shaping.Plan, i, j int) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s %s", plan.Seed, plan.Nodes[i].Name, plan.Nodes[j].Name)
+	return h.Sum64()
+}
+
+func chance(p shaping.Probability) uint32 { return uint32(float64(p) * (1<<32 - 1)) }
+
+// text describes the queue; the seed where the kernel tells it.
+func (n *netem) text(limit uint32, withSeed bool) string {
+	line := fmt.Sprintf("netem limit %d packets one_way_delay %v jitter %v loss %08x", limit, n.oneWayDelay, n.jitter, n.loss)
+	if b := n.burst; b != (burst{}) {
+		line += fmt.Sprintf(" bursts %08x %08x %08x %08x", b.enter, b.leave, b.deliveredInside, b.lossOutside)
+	}
+	for _, f := range []struct {
+		name  string
+		value uint32
+	}{{"duplicate", n.duplicate}, {"reorder", n.reorder}, {"corrupt", n.corrupt}} {
+		if f.value != 0 {
+			line += fmt.Sprintf(" %s %08x", f.name, f.value)
+		}
+	}
+	if n.rate != 0 {
+		line += fmt.Sprintf(" rate %d B/s", n.rate)
+	}
+	if withSeed {
+		line += fmt.Sprintf(" seed %016x", n.seed)
+	}
+	return line
+}

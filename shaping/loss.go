@@ -1,0 +1,70 @@
+package shaping
+
+import "fmt"
+
+// LossBurst is loss in bursts: the Gilbert-Elliott model (E. N. Gilbert,
+// "Capacity of a burst-noise channel", 1960; E. O. Elliott, "Estimates of
+// error rates for codes on burst-noise channels", 1963) with the parameters
+// of netem(8). The path is inside a burst or outside; every packet is first
+// lost or not, by the state, and then may change the state. The zero value
+// is no loss at all.
+type LossBurst struct {
+	// Enter is the probability, per packet, that a burst begins (p).
+	Enter Probability `yaml:"enter" json:"enter" need:"yes"`
+	// Leave is the probability, per packet, that it ends (r): bursts are
+	// 1/Leave packets long on average.
+	Leave Probability `yaml:"leave" json:"leave" need:"yes"`
+	// LossInside is the share lost inside a burst (1-h).
+	LossInside Probability `yaml:"loss_inside" json:"loss_inside" need:"yes"`
+	// LossOutside is the share lost outside (1-k), none if not given.
+	LossOutside Probability `yaml:"loss_outside" json:"loss_outside,omitzero"`
+}
+
+// Mean is the share of packets lost in the long run.
+func (b LossBurst) Mean() Probability {
+	if b.Enter == 0 {
+		return b.LossOutside
+	}
+	return (b.Enter*b.LossInside + b.Leave*b.LossOutside) / (b.Enter + b.Leave)
+}
+
+// MeanLoss is the share of packets that the path loses in the long run.
+func (p PathPlan) MeanLoss() Probability {
+	switch {
+	case p.Cut:
+		return 1
+	case p.LossBurst != LossBurst{}:
+		return p.LossBurst.Mean()
+	}
+	return p.Loss
+}
+
+// check reports the problems of a burst by the field they are in.
+func (b LossBurst) check(reject func(field, format string, args ...any)) {
+	for _, f := range []struct {
+		name  string
+		value Probability
+		zero  bool // may be zero
+	}{
+		{"enter", b.Enter, false}, {"leave", b.Leave, false},
+		{"loss_inside", b.LossInside, false}, {"loss_outside", b.LossOutside, true},
+	} {
+		switch problem := f.value.problem(); {
+		case problem != "":
+			reject(f.name, "%s", problem)
+		case f.value == 0 && !f.zero:
+			reject(f.name, "is zero, and so there is never a burst, never an end of one or no loss in it; give a share above 0%%, or loss instead of loss_burst")
+		}
+	}
+	if b.LossOutside > b.LossInside {
+		reject("loss_outside", "%v exceeds the loss inside a burst of %v; exchange the two", b.LossOutside, b.LossInside)
+	}
+}
+
+// problem says why p is no probability, or nothing.
+func (p Probability) problem() string {
+	if p >= 0 && p <= 1 { // NaN is neither
+		return ""
+	}
+	return fmt.Sprintf("%v is not a probability; write 0%% to 100%%", float64(p))
+}
