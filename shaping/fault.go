@@ -1,0 +1,181 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Fault is something that is wrong with a network for a while: a Partition,
+// a Cut, an AccessChange or a PathChange. Packets of a cut path vanish
+// without a word, as in a black hole; that a link answers with a reset is
+// left out, because nothing on the way can reset a QUIC connection.
+type Fault interface {
+	lay(c *composition)
+}
+
+// Partition cuts nodes off from all others, both ways. Among themselves they
+// stay connected.
+type Partition struct{ Nodes []string }
+
+// Cut cuts single paths. Each is one way: the way back stays as it is,
+// unless it is named as well.
+type Cut struct{ Paths []Direction }
+
+// Direction is the way from one node to another.
+type Direction struct{ From, To string }
+
+// AccessChange gives the access link of a node other properties. What is nil
+// stays as it is.
+type AccessChange struct {
+	Node   string
+	Access Access
+}
+
+// PathChange gives the path of an ordered pair other properties. What is nil
+// stays as it is.
+type PathChange struct {
+	From, To string
+	Path     Path
+}
+
+// Compose returns base with the active faults laid over it, one after the
+// other: where two change the same property the later one counts, and a path
+// is cut if any of them cuts it. Base stays as it is, and without faults the
+// result equals it. The error joins one *FieldError per problem, with paths
+// such as "faults[2].from".
+func Compose(base *Plan, active []Fault) (*Plan, error) {
+	plan := &Plan{Seed: base.Seed, Nodes: slices.Clone(base.Nodes), Paths: slices.Clone(base.Paths)}
+	for i, row := range base.Paths {
+		plan.Paths[i] = slices.Clone(row)
+	}
+	c := composition{plan: plan, blame: make(map[[2]int]string)}
+	for k, f := range active {
+		c.field = fmt.Sprintf("faults[%d]", k)
+		if f == nil {
+			c.reject("", "is nil; leave it out")
+			continue
+		}
+		f.lay(&c)
+	}
+	for _, pair := range c.changed {
+		if name, problem := plan.Paths[pair[0]][pair[1]].problem(); problem != "" {
+			c.field = c.blame[pair]
+			c.reject("."+name, "from %s to %s: %s", plan.Nodes[pair[0]].Name, plan.Nodes[pair[1]].Name, problem)
+		}
+	}
+	if c.problems != nil {
+		return nil, errors.Join(c.problems...)
+	}
+	return plan, nil
+}
+
+// composition is a plan that faults are being laid over.
+type composition struct {
+	plan     *Plan
+	field    string // of the fault under way
+	changed  [][2]int
+	blame    map[[2]int]string // the fault that changed a path last
+	problems []error
+}
+
+func (c *composition) reject(name, format string, args ...any) {
+	c.problems = append(c.problems, &FieldError{c.field + name, fmt.Sprintf(format, args...)})
+}
+
+func (c *composition) node(name, node string) (int, bool) {
+	i := c.plan.Index(node)
+	if i < 0 {
+		names := make([]string, len(c.plan.Nodes))
+		for k, n := range c.plan.Nodes {
+			names[k] = n.Name
+		}
+		c.reject(name, "no node %q; the nodes are %s", node, listNames(names))
+	}
+	return i, i >= 0
+}
+
+func (c *composition) pair(name, from, to string) (i, j int, ok bool) {
+	i, okFrom := c.node(name+".from", from)
+	j, okTo := c.node(name+".to", to)
+	if okFrom && okTo && i == j {
+		c.reject(name+".to", "%q is also the path's from; a path joins two different nodes", to)
+	}
+	return i, j, okFrom && okTo && i != j
+}
+
+func (c *composition) mark(i, j int) {
+	pair := [2]int{i, j}
+	if _, seen := c.blame[pair]; !seen {
+		c.changed = append(c.changed, pair)
+	}
+	c.blame[pair] = c.field
+}
+
+func (f Partition) lay(c *composition) {
+	apart := make([]bool, len(c.plan.Nodes))
+	if len(f.Nodes) == 0 {
+		c.reject(".nodes", "is empty; name the nodes to cut off")
+	}
+	for k, name := range f.Nodes {
+		if i, ok := c.node(fmt.Sprintf(".nodes[%d]", k), name); ok {
+			apart[i] = true
+		}
+	}
+	for i := range apart {
+		for j := range apart {
+			if apart[i] != apart[j] {
+				c.plan.Paths[i][j].Cut = true
+			}
+		}
+	}
+}
+
+func (f Cut) lay(c *composition) {
+	if len(f.Paths) == 0 {
+		c.reject(".paths", "is empty; name the paths to cut")
+	}
+	for k, p := range f.Paths {
+		if i, j, ok := c.pair(fmt.Sprintf(".paths[%d]", k), p.From, p.To); ok {
+			c.plan.Paths[i][j].Cut = true
+		}
+	}
+}
+
+func (f AccessChange) lay(c *composition) {
+	before := len(c.problems)
+	i, ok := c.node(".node", f.Node)
+	f.Access.check(func(name, format string, args ...any) { c.reject("."+name, format, args...) })
+	if !ok || len(c.problems) > before {
+		return
+	}
+	node := &c.plan.Nodes[i]
+	was := node.AccessOneWayDelay
+	f.Access.apply(node)
+	if node.AccessOneWayDelay == was {
+		return
+	}
+	for j := range c.plan.Nodes {
+		if j != i {
+			c.plan.Paths[i][j].OneWayDelay += node.AccessOneWayDelay - was
+			c.plan.Paths[j][i].OneWayDelay += node.AccessOneWayDelay - was
+			c.mark(i, j)
+			c.mark(j, i)
+		}
+	}
+}
+
+func (f PathChange) lay(c *composition) {
+	before := len(c.problems)
+	i, j, ok := c.pair("", f.From, f.To)
+	f.Path.check(func(name, format string, args ...any) { c.reject("."+name, format, args...) })
+	if !ok || len(c.problems) > before {
+		return
+	}
+	path := &c.plan.Paths[i][j]
+	access := c.plan.Nodes[i].AccessOneWayDelay + c.plan.Nodes[j].AccessOneWayDelay
+	path.OneWayDelay -= access // as in the language, what is given comes without it
+	f.Path.apply(path)
+	path.OneWayDelay += access
+	c.mark(i, j)
+}
