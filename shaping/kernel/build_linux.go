@@ -227,11 +227,14 @@ func (c *conn) address(plan *shaping.Plan, i int, eth0 netlink.Link) error {
 }
 
 func (n *Network) shape(i int) error {
-	if err := n.nodes[i].conn.install(n.nodes[i].inside, upTree(n.plan, i)); err != nil {
+	node := &n.nodes[i]
+	node.up = device{conn: node.conn, index: node.inside, name: "rate_up"}
+	if err := node.up.install(upTree(n.plan, i)); err != nil {
 		return fmt.Errorf("shaping rate_up: %w", err)
 	}
 	down := downTree(n.plan, i, n.backend)
-	if err := n.hub.install(n.nodes[i].outside, down); err != nil {
+	node.down = device{conn: n.hub, index: node.outside, name: "rate_down"}
+	if err := node.down.install(down); err != nil {
 		return fmt.Errorf("shaping rate_down: %w", down.explain(err))
 	}
 	return nil

@@ -70,6 +70,28 @@ func (l *lab) startRouter() (stop func()) {
 	}
 }
 
+// change makes the network that of another plan.
+func (l *lab) change(plan *shaping.Plan) {
+	if err := l.net.Change(plan); err != nil {
+		l.Error(err)
+	}
+	if l.router != nil {
+		if err := l.router.Change(plan); err != nil {
+			l.Error(err)
+		}
+	}
+}
+
+// compose lays faults over the lab's plan.
+func (l *lab) compose(faults ...shaping.Fault) *shaping.Plan {
+	plan, err := shaping.Compose(l.plan, faults)
+	if err != nil {
+		l.Error(err)
+		return l.plan
+	}
+	return plan
+}
+
 // checkStats fails the test for drops that no plan asks for.
 func (l *lab) checkStats(s userlink.Stats) {
 	l.Logf("router: %+v", s)

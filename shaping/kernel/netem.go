@@ -13,19 +13,20 @@ type netem struct {
 	oneWayDelay, jitter time.Duration
 	// Probabilities as netem counts them: 2³²−1 is certain.
 	loss, duplicate, reorder, corrupt uint32
-	burst                             burst // the zero value: loss counts
-	// rate is keepOrderRate where jitter must not reorder packets.
-	rate uint64
-	seed uint64 // read back since Linux 6.7
+	burst                             burst  // the zero value: loss counts
+	rate                              uint64 // keepOrderRate
+	seed                              uint64 // read back since Linux 6.7
 	// distribution cannot be read back at all.
 	distribution shaping.JitterDistribution
+	cut          bool // the loss is a cut
 }
 
 // burst has the parameters of netem's gemodel in the kernel's terms.
 type burst struct{ enter, leave, deliveredInside, lossOutside uint32 }
 
 // keepOrderRate is a rate so high that it delays nothing. With any rate
-// netem sends in the order of arrival; without one, jitter reorders packets.
+// netem sends in the order of arrival; without one, jitter reorders packets,
+// and so does a change to a shorter delay.
 const keepOrderRate = 125e9 // bytes per second
 
 // netemOf puts the path from node i to node j in the kernel's terms.
@@ -34,17 +35,14 @@ func netemOf(plan *shaping.Plan, i, j int) *netem {
 	n := &netem{
 		oneWayDelay: time.Duration(p.OneWayDelay), jitter: time.Duration(p.Jitter),
 		loss: chance(p.Loss), duplicate: chance(p.Duplicate), reorder: chance(p.Reorder), corrupt: chance(p.Corrupt),
-		seed: pathSeed(plan, i, j), distribution: p.JitterDistribution,
+		rate: keepOrderRate, seed: pathSeed(plan, i, j), distribution: p.JitterDistribution,
 	}
 	if b := p.LossBurst; b != (shaping.LossBurst{}) {
 		n.burst = burst{chance(b.Enter), chance(b.Leave), ^chance(b.LossInside), chance(b.LossOutside)}
 	}
 	if p.Cut {
 		// A duplicate makes up for a loss, and must not here.
-		n.loss, n.burst, n.duplicate = chance(1), burst{}, 0
-	}
-	if p.Jitter > 0 {
-		n.rate = keepOrderRate
+		n.loss, n.burst, n.duplicate, n.cut = chance(1), burst{}, 0, true
 	}
 	return n
 }
@@ -73,8 +71,8 @@ func (n *netem) text(limit uint32, withSeed bool) string {
 			line += fmt.Sprintf(" %s %08x", f.name, f.value)
 		}
 	}
-	if n.rate != 0 {
-		line += fmt.Sprintf(" rate %d B/s", n.rate)
+	if n.rate != keepOrderRate {
+		line += fmt.Sprintf(" but rate %d B/s", n.rate)
 	}
 	if withSeed {
 		line += fmt.Sprintf(" seed %016x", n.seed)

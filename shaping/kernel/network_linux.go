@@ -25,6 +25,7 @@ type node struct {
 	ns              netns.NsHandle
 	conn            *conn
 	inside, outside int // interface indexes of eth0 and of the hub's end
+	up, down        device
 }
 
 // Nodes returns the names of the nodes in the order of the plan.
@@ -223,8 +224,8 @@ type QueueCount struct {
 	Kind    string // bfifo or netem
 	Packets uint64
 	Bytes   uint64 // of Ethernet frames
-	// Drops are packets beyond the queue's limit and, for a netem with loss,
-	// those lost by plan: the kernel counts the two together.
+	// Drops are packets beyond the queue's limit and, for a netem with loss
+	// or a cut, those lost by plan: the kernel counts the two together.
 	Drops uint64
 }
 
@@ -240,8 +241,9 @@ func (n *Network) Counters() ([]QueueCount, error) {
 		if err != nil {
 			return nil, fmt.Errorf("counting in node %s: %w", p.Name, err)
 		}
-		all = append(all, n.count(p.Name, false, upTree(n.plan, i), queues[n.nodes[i].inside])...)
-		all = append(all, n.count(p.Name, true, downTree(n.plan, i, n.backend), hubQueues[n.nodes[i].outside])...)
+		node := &n.nodes[i]
+		all = append(all, n.count(p.Name, false, node.up.tree, node.up.counted(queues[node.inside]))...)
+		all = append(all, n.count(p.Name, true, node.down.tree, node.down.counted(hubQueues[node.outside]))...)
 	}
 	return all, nil
 }
@@ -249,9 +251,6 @@ func (n *Network) Counters() ([]QueueCount, error) {
 func (n *Network) count(node string, down bool, t tree, queues []qdisc) []QueueCount {
 	var all []QueueCount
 	for _, q := range queues {
-		if q.kind != "bfifo" && q.kind != "netem" {
-			continue
-		}
 		_, minor := netlink.MajorMinor(q.parent)
 		peer := ""
 		if k := int(minor) - int(minorOf(0)); q.parent != netlink.HANDLE_ROOT && k >= 0 && k < len(t.classes) {

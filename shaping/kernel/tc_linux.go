@@ -94,17 +94,27 @@ func (c *conn) install(index int, t tree) error {
 }
 
 func (c *conn) addClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) error {
+	if err := c.ClassAdd(htbClass(index, parent, minor, rate, ceil)); err != nil {
+		return fmt.Errorf("adding the HTB class 1:%x of %v: %w", minor, rate, err)
+	}
+	return nil
+}
+
+func (c *conn) changeClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) error {
+	if err := c.ClassChange(htbClass(index, parent, minor, rate, ceil)); err != nil {
+		return fmt.Errorf("changing the HTB class 1:%x to %v: %w", minor, rate, err)
+	}
+	return nil
+}
+
+func htbClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) *netlink.HtbClass {
 	rate = max(rate, minRate)
-	err := c.ClassAdd(netlink.NewHtbClass(
+	return netlink.NewHtbClass(
 		netlink.ClassAttrs{LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(1, minor)},
 		netlink.HtbClassAttrs{
 			Rate: uint64(rate), Ceil: uint64(ceil),
 			Buffer: htbBurst(rate), Cbuffer: htbBurst(ceil), Quantum: quantum,
-		}))
-	if err != nil {
-		return fmt.Errorf("adding the HTB class 1:%x of %v: %w", minor, rate, err)
-	}
-	return nil
+		})
 }
 
 func (c *conn) addFilter(index int, class uint32, offset int32, addr, mask uint32) error {
@@ -123,18 +133,25 @@ func (c *conn) addFilter(index int, class uint32, offset int32, addr, mask uint3
 }
 
 func (c *conn) addLeaf(index int, parent, handle uint32, l leaf) error {
+	return c.setLeaf(unix.NLM_F_CREATE|unix.NLM_F_EXCL, index, parent, handle, l)
+}
+
+// setLeaf makes a queue, or, without NLM_F_CREATE, changes the one there is.
+func (c *conn) setLeaf(flags, index int, parent, handle uint32, l leaf) error {
 	kind, options := "bfifo", nl.NewRtAttr(nl.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, l.limit))
 	if l.netem != nil {
-		kind, options = "netem", l.netem.options(l.limit, l.netem.needsTable())
+		// A change must replace the distribution that there was.
+		withTable := l.netem.needsTable() || flags&unix.NLM_F_CREATE == 0
+		kind, options = "netem", l.netem.options(l.limit, withTable)
 	}
-	_, err := c.request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, 0,
+	_, err := c.request(unix.RTM_NEWQDISC, flags|unix.NLM_F_ACK, 0,
 		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: handle, Parent: parent},
 		nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(kind)), options)
 	if err != nil && kind == "netem" {
 		err = asUnsupported(featureNetem, err)
 	}
 	if err != nil {
-		return fmt.Errorf("adding a %s queue: %w", kind, err)
+		return fmt.Errorf("setting a %s queue: %w", kind, err)
 	}
 	return nil
 }
@@ -158,6 +175,7 @@ type qdisc struct {
 	packets        uint32
 	bytes          uint64
 	drops          uint32
+	waiting        uint32 // packets in it
 }
 
 // qdiscs dumps the queues of all devices of the namespace, by interface index.
@@ -187,6 +205,9 @@ func (c *conn) qdiscs() (map[int][]qdisc, error) {
 					q.bytes = binary.NativeEndian.Uint64(a.Value)
 					q.packets = binary.NativeEndian.Uint32(a.Value[8:])
 					q.drops = binary.NativeEndian.Uint32(a.Value[12:])
+				}
+				if len(a.Value) >= 32 {
+					q.waiting = binary.NativeEndian.Uint32(a.Value[28:])
 				}
 			}
 		}

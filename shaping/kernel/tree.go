@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"testbed/shaping"
@@ -68,6 +69,22 @@ type class struct {
 type leaf struct {
 	limit uint32
 	netem *netem
+}
+
+func (l leaf) equal(o leaf) bool {
+	return l.limit == o.limit && (l.netem == nil) == (o.netem == nil) && (l.netem == nil || *l.netem == *o.netem)
+}
+
+// sameShape says whether one tree can become the other in place.
+func (t tree) sameShape(o tree) bool {
+	same := func(a, b class) bool { return a.addr == b.addr && a.mask == b.mask }
+	return (t.leaf == nil) == (o.leaf == nil) && t.offset == o.offset && slices.EqualFunc(t.classes, o.classes, same)
+}
+
+func (t tree) equal(o tree) bool {
+	same := func(a, b class) bool { return a.rate == b.rate && a.leaf.equal(b.leaf) }
+	return t.sameShape(o) && t.rate == o.rate && slices.EqualFunc(t.classes, o.classes, same) &&
+		(t.leaf == nil || t.leaf.equal(*o.leaf))
 }
 
 // upTree is what leaves eth0 of node i: its rate_up, shared by destinations.

@@ -60,7 +60,7 @@ filter at 16 match 0a000003/ffffffff to 1:3`},
 root htb default 1:2
 class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:2 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
-class 1:2 netem limit 650 packets one_way_delay 50ms jitter 1ms loss 7fffffff rate 125000000000 B/s
+class 1:2 netem limit 650 packets one_way_delay 50ms jitter 1ms loss 7fffffff
 filter at 12 match 0a000002/ffffffff to 1:2
 class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:3 netem limit 311 packets one_way_delay 10ms jitter 0s loss 00000000

@@ -154,6 +154,23 @@ func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance luck) {
 	q.seq++
 }
 
+// Change gives the queue another plan for the same nodes, and room for limit
+// packets. Packets under way keep their due times, but for those of a path
+// that is cut: they come back as lost.
+func (q *Queue[T]) Change(plan *shaping.Plan, limit int) (lost []T) {
+	q.plan, q.limit = plan, limit
+	old := q.heap
+	q.heap = make([]entry[T], 0, len(old))
+	for _, e := range old {
+		if plan.Paths[e.from][e.to].Cut {
+			lost = append(lost, e.item)
+		} else {
+			q.push(e)
+		}
+	}
+	return lost
+}
+
 // Next returns when the next packet is due; ok is false if there is none.
 func (q *Queue[T]) Next() (due time.Duration, ok bool) {
 	if len(q.heap) == 0 {

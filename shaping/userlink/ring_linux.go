@@ -127,12 +127,19 @@ type sender struct {
 // frameMemory is what the kernel accounts for a full frame.
 const frameMemory = 2304
 
-func openSender(plan *shaping.Plan) (*sender, error) {
+const maxSockets, maxBuffer = 256, 1 << 28
+
+// sendMemory is what the queues of all nodes take when they are full.
+func sendMemory(plan *shaping.Plan) int {
 	need := 1 << 20
 	for _, n := range plan.Nodes {
 		need += n.QueueBytes(n.RateDown) / shaping.FrameSize * frameMemory
 	}
-	const maxSockets, maxBuffer = 256, 1 << 28
+	return need
+}
+
+func openSender(plan *shaping.Plan) (*sender, error) {
+	need := sendMemory(plan)
 	s := &sender{addr: unix.RawSockaddrLinklayer{Family: unix.AF_PACKET, Halen: 6}}
 	for have := 0; have < need && len(s.fds) < maxSockets; {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -145,19 +152,50 @@ func openSender(plan *shaping.Plan) (*sender, error) {
 			s.close()
 			return nil, fmt.Errorf("setting up a packet socket to send: %w", os.NewSyscallError("setsockopt", err))
 		}
-		// The kernel doubles what it is given.
-		want := min((need-have)/2, maxBuffer)
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, want) != nil {
-			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, want) // bounded by net.core.wmem_max
-		}
-		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+		got, err := growBuffer(fd, need-have)
 		if err != nil {
 			s.close()
-			return nil, fmt.Errorf("setting up a packet socket to send: %w", os.NewSyscallError("getsockopt", err))
+			return nil, fmt.Errorf("setting up a packet socket to send: %w", err)
 		}
 		have += got
 	}
 	return s, nil
+}
+
+// growBuffer asks for a send buffer of that many bytes and says what it got.
+func growBuffer(fd, bytes int) (got int, err error) {
+	want := min(bytes/2, maxBuffer) // the kernel doubles what it is given
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, want) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, want) // bounded by net.core.wmem_max
+	}
+	got, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	return got, os.NewSyscallError("getsockopt", err)
+}
+
+// reserve makes room for the queues of another plan, in the sockets that
+// there are: further ones would have to be opened in the router's namespace.
+func (s *sender) reserve(plan *shaping.Plan) error {
+	need, have, first := sendMemory(plan), 0, 0
+	for k, fd := range s.fds {
+		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+		if err != nil {
+			return os.NewSyscallError("getsockopt", err)
+		}
+		if have += got; k == 0 {
+			first = got
+		}
+	}
+	if have >= need {
+		return nil
+	}
+	got, err := growBuffer(s.fds[0], first+need-have)
+	if err != nil {
+		return err
+	}
+	if have += got - first; have < need {
+		return fmt.Errorf("the queues of the new plan take %d bytes of send buffers, and there are %d: open the router with the plan of the longest queues, raise net.core.wmem_max, or run as root", need, have)
+	}
+	return nil
 }
 
 // send sends a frame that begins with its virtio_net_hdr. ENOBUFS means that

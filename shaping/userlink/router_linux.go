@@ -31,7 +31,7 @@ type Router struct {
 	byMAC   map[shaping.MAC]int
 	byIndex map[int]int
 
-	mu    sync.Mutex // held while packets are handled, never while waiting
+	mu    sync.Mutex // held while packets are handled, never while waiting; guards ahead too
 	queue *Queue[*buffer]
 	free  []*buffer
 	armed time.Duration
@@ -170,6 +170,34 @@ func capacity(plan *shaping.Plan) int {
 		total += 2 * rate / 8 * float64(longest) / 1e9 / shaping.FrameSize
 	}
 	return int(min(total, maxCapacity))
+}
+
+// Change gives the router another plan for the same nodes. It may be called
+// at any time, also while Run runs, and takes effect for the next packet.
+// Packets under way keep their due times, but for those of a path that is
+// cut: they count as Lost. What has already reached the queue of the
+// receiver's rate_down has crossed the path and arrives. The plan must not be
+// changed afterwards.
+func (r *Router) Change(plan *shaping.Plan) error {
+	if len(plan.Nodes) != len(r.ends) {
+		return fmt.Errorf("changing the router's paths: the plan has %d nodes, the router %d", len(plan.Nodes), len(r.ends))
+	}
+	for i, node := range plan.Nodes {
+		if k, ok := r.byMAC[node.MAC]; !ok || k != i {
+			return fmt.Errorf("changing the router's paths: node %d of the plan, %s %v, is not that of the router", i, node.Name, node.MAC)
+		}
+	}
+	if err := r.sender.reserve(plan); err != nil {
+		return fmt.Errorf("changing the router's paths: %w", err)
+	}
+	ahead, limit := lookAhead(plan), capacity(plan) // before the lock: both look at every pair
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ahead = ahead
+	lost := r.queue.Change(plan, limit)
+	r.stats.Lost += uint64(len(lost))
+	r.free = append(r.free, lost...)
+	return nil
 }
 
 // Close releases the router's sockets. Run must have returned.

@@ -1,0 +1,206 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"testbed/shaping"
+)
+
+// Change makes the network that of another plan for the same nodes, while it
+// carries traffic. Only what differs is touched, and in place: packets under
+// way stay under way. There are two exceptions, both meant: a path that is
+// cut loses them, as a cable does; and a device whose queues need another
+// arrangement gets new ones (a rate from or to unlimited; above 64 peers, the
+// first path to a node that is unlike its others).
+//
+// What was touched is read back. After an error the network may be anywhere
+// between the two plans; another Change that succeeds mends that. Change must
+// not run at the same time as another method of the Network.
+func (n *Network) Change(plan *shaping.Plan) error {
+	if err := n.sameNodes(plan); err != nil {
+		return fmt.Errorf("changing links: %w", err)
+	}
+	n.plan = plan
+	var touched []*device
+	for i, p := range plan.Nodes {
+		for _, step := range []struct {
+			d    *device
+			want tree
+		}{{&n.nodes[i].up, upTree(plan, i)}, {&n.nodes[i].down, downTree(plan, i, n.backend)}} {
+			if step.d.known && step.d.tree.equal(step.want) {
+				continue
+			}
+			if err := step.d.change(step.want); err != nil {
+				return fmt.Errorf("changing links: %s of node %s: %w", step.d.name, p.Name, step.want.explain(err))
+			}
+			touched = append(touched, step.d)
+		}
+	}
+	return n.verify(touched)
+}
+
+func (n *Network) sameNodes(plan *shaping.Plan) error {
+	if len(plan.Nodes) != len(n.plan.Nodes) {
+		return fmt.Errorf("the plan has %d nodes, the network %d", len(plan.Nodes), len(n.plan.Nodes))
+	}
+	for i, p := range plan.Nodes {
+		if was := n.plan.Nodes[i]; p.Name != was.Name || p.Addr != was.Addr || p.MAC != was.MAC {
+			return fmt.Errorf("node %d of the plan is %s %v %v, of the network %s %v %v", i, p.Name, p.Addr, p.MAC, was.Name, was.Addr, was.MAC)
+		}
+	}
+	return nil
+}
+
+// verify compares the devices with what they should hold now.
+func (n *Network) verify(touched []*device) error {
+	var errs []error
+	dumps := make(map[*conn]map[int][]qdisc)
+	for _, d := range touched {
+		if dumps[d.conn] == nil {
+			all, err := d.conn.qdiscs()
+			if err != nil {
+				return fmt.Errorf("reading back a change: %w", err)
+			}
+			dumps[d.conn] = all
+		}
+		found, seeds, err := d.conn.readTree(d.index, dumps[d.conn][d.index])
+		if err != nil {
+			return fmt.Errorf("reading back a change: %w", err)
+		}
+		for _, difference := range compare(d.name, d.tree.lines(seeds), found) {
+			d.known = false
+			errs = append(errs, fmt.Errorf("a change did not take: %v", difference))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// device is one end of a link, and what leaves it.
+type device struct {
+	conn  *conn
+	index int
+	name  string
+	tree  tree
+	known bool // the kernel holds the tree; not after an error
+	// past counts the queues that are gone, by their place.
+	past map[uint32]qdisc
+}
+
+// install gives the device its first tree.
+func (d *device) install(t tree) error {
+	d.tree = t
+	err := d.conn.install(d.index, t)
+	d.known = err == nil
+	return err
+}
+
+// change makes the device's tree the one wanted.
+func (d *device) change(want tree) error {
+	was, known := d.tree, d.known
+	d.tree, d.known = want, false
+	if !known || !was.sameShape(want) {
+		if err := d.rebuild(want); err != nil {
+			return err
+		}
+		d.known = true
+		return nil
+	}
+	if want.leaf != nil && !want.leaf.equal(*was.leaf) {
+		if err := d.changeLeaf(netlink.HANDLE_ROOT, *was.leaf, *want.leaf); err != nil {
+			return err
+		}
+	}
+	if want.rate != was.rate {
+		if err := d.conn.changeClass(d.index, netlink.MakeHandle(1, 0), 1, want.rate, want.rate); err != nil {
+			return err
+		}
+	}
+	for k, c := range want.classes {
+		minor := minorOf(k)
+		if c.rate != was.classes[k].rate || want.rate != was.rate {
+			if err := d.conn.changeClass(d.index, netlink.MakeHandle(1, 1), minor, c.rate, want.rate); err != nil {
+				return err
+			}
+		}
+		if !c.leaf.equal(was.classes[k].leaf) {
+			if err := d.changeLeaf(netlink.MakeHandle(1, minor), was.classes[k].leaf, c.leaf); err != nil {
+				return err
+			}
+		}
+	}
+	d.known = true
+	return nil
+}
+
+// rebuild replaces whatever the device holds.
+func (d *device) rebuild(want tree) error {
+	if _, err := d.remember(func(qdisc) bool { return true }); err != nil {
+		return err
+	}
+	_, err := d.conn.request(unix.RTM_DELQDISC, unix.NLM_F_ACK, 0,
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(d.index), Parent: netlink.HANDLE_ROOT})
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) { // there was none
+		return fmt.Errorf("removing the queues: %w", err)
+	}
+	return d.conn.install(d.index, want)
+}
+
+// changeLeaf changes a queue in place. One whose path is cut is exchanged for
+// a new one instead, because only so does the kernel let go of what is in it.
+func (d *device) changeLeaf(parent uint32, was, want leaf) error {
+	if want.netem == nil || !want.netem.cut || was.netem.cut {
+		return d.conn.setLeaf(0, d.index, parent, 0, want)
+	}
+	old, err := d.remember(func(q qdisc) bool { return q.parent == parent })
+	if err != nil {
+		return err
+	}
+	// The other of the two handles that a place has.
+	const other = 0x4000 << 16
+	return d.conn.setLeaf(unix.NLM_F_CREATE|unix.NLM_F_REPLACE, d.index, parent, old^other, want)
+}
+
+// remember adds the counts of queues that are about to go to past, and
+// returns the handle of one. What they still hold is lost, and counted as
+// dropped.
+func (d *device) remember(goes func(qdisc) bool) (handle uint32, err error) {
+	all, err := d.conn.qdiscs()
+	if err != nil {
+		return 0, err
+	}
+	for _, q := range all[d.index] {
+		if q.isLeaf() && goes(q) {
+			handle = q.handle
+			past := d.past[q.parent]
+			past.packets += q.packets
+			past.bytes += q.bytes
+			past.drops += q.drops + q.waiting
+			if d.past == nil {
+				d.past = make(map[uint32]qdisc)
+			}
+			d.past[q.parent] = past
+		}
+	}
+	return handle, nil
+}
+
+// counted is the device's leaves among queues, with what went before them.
+func (d *device) counted(queues []qdisc) []qdisc {
+	var all []qdisc
+	for _, q := range queues {
+		if q.isLeaf() {
+			before := d.past[q.parent]
+			q.packets, q.bytes, q.drops = q.packets+before.packets, q.bytes+before.bytes, q.drops+before.drops
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+func (q qdisc) isLeaf() bool { return slices.Contains([]string{"bfifo", "netem"}, q.kind) }

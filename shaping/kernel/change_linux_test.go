@@ -1,0 +1,180 @@
+package kernel_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"testbed/shaping"
+	"testbed/shaping/kernel"
+)
+
+// randomFault draws a fault; which properties it changes does not matter to
+// what must be left when it is gone.
+func randomFault(r *rand.Rand) shaping.Fault {
+	order := r.Perm(len(fourNodes))
+	from, to := fourNodes[order[0]], fourNodes[order[1]]
+	switch r.IntN(4) {
+	case 0:
+		return shaping.Partition{Nodes: []string{from}}
+	case 1:
+		return shaping.Cut{Paths: []shaping.Direction{{From: from, To: to}}}
+	case 2:
+		mbit := func() *shaping.Rate { return new(shaping.Rate(r.Int64N(50) * 1e6)) } // unlimited among them
+		return shaping.AccessChange{Node: from, Access: shaping.Access{RateUp: mbit(), RateDown: mbit(), Queue: &shaping.Queue{Time: *ms(r.Float64() * 100)}}}
+	}
+	path := shaping.Path{
+		OneWayDelay: ms(10 + r.Float64()*20), Jitter: ms(r.Float64() * 2), JitterDistribution: new(shaping.JitterDistribution(r.IntN(3))),
+		Reorder: new(shaping.Probability(r.Float64())), Corrupt: new(shaping.Probability(r.Float64())),
+	}
+	if r.IntN(2) == 0 {
+		path.LossBurst = &shaping.LossBurst{Enter: 0.1, Leave: 0.2, LossInside: 0.9}
+	} else {
+		path.Loss = new(shaping.Probability(r.Float64()))
+	}
+	return shaping.PathChange{From: from, To: to, Path: path}
+}
+
+func TestAThousandFaultsLeaveTheBasePlan(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
+			r := rand.New(rand.NewPCG(7, 7))
+			var active []shaping.Fault
+			start := time.Now()
+			for range 1000 {
+				if r.IntN(2) == 0 || len(active) == 0 {
+					active = append(active, randomFault(r))
+				} else {
+					k := r.IntN(len(active))
+					active = slices.Delete(active, k, k+1)
+				}
+				l.change(l.compose(active...))
+				if t.Failed() {
+					return
+				}
+			}
+			t.Logf("1000 changes in %v, %d faults left to clear", time.Since(start), len(active))
+			l.change(l.plan)
+			if differences, err := l.net.ReadBack(); err != nil || len(differences) != 0 {
+				t.Errorf("after 1000 changes: %v %v", differences, err)
+			}
+		})
+	})
+}
+
+// TestAChangeTearsNothingDown: the queues keep their handles, and all
+// packets of a running stream arrive, in order.
+func TestAChangeTearsNothingDown(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
+			handles := func() (all []uint32) {
+				links, err := netlink.LinkList()
+				if err != nil {
+					t.Error(err)
+				}
+				for _, link := range links {
+					queues, err := netlink.QdiscList(link)
+					if err != nil {
+						t.Error(err)
+					}
+					for _, q := range queues {
+						all = append(all, q.Attrs().Handle)
+					}
+				}
+				return all
+			}
+			before := handles()
+			var stop atomic.Bool
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				r := rand.New(rand.NewPCG(1, 1))
+				for !stop.Load() {
+					l.change(l.compose(
+						shaping.PathChange{From: "w0", To: "w1", Path: shaping.Path{OneWayDelay: ms(1 + 10*r.Float64())}},
+						shaping.AccessChange{Node: "w1", Access: shaping.Access{RateDown: new(shaping.Rate(50e6 + r.Int64N(50e6)))}},
+					))
+					time.Sleep(5 * time.Millisecond)
+				}
+			}()
+			got := l.arrivals("w0", "w1", 1000, 5*time.Millisecond)
+			stop.Store(true)
+			<-done
+			if len(got) != 1000 || !slices.IsSorted(got) {
+				t.Errorf("%d of 1000 packets arrived while links changed, in order: %v", len(got), slices.IsSorted(got))
+			}
+			if after := handles(); !slices.Equal(before, after) {
+				t.Errorf("queues were %x and are now %x", before, after)
+			}
+		})
+	})
+}
+
+func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		spec := shaping.Spec{Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(200)}}}
+		newLab(t, backend, spec, fourNodes, func(l *lab) {
+			here, there := l.udp("w0"), l.udp("w1")
+			if here == nil || there == nil {
+				return
+			}
+			defer here.Close()
+			defer there.Close()
+			cut := l.compose(shaping.Cut{Paths: []shaping.Direction{{From: "w0", To: "w1"}}})
+			// Packets 0 to 9 are under way when the path is cut, 10 to 19
+			// are sent while it is, 20 to 29 afterwards.
+			send := func(from int) {
+				for i := from; i < from+10; i++ {
+					_, _ = here.WriteTo([]byte{byte(i)}, there.LocalAddr())
+					_, _ = there.WriteTo([]byte{byte(i)}, here.LocalAddr())
+				}
+			}
+			send(0)
+			time.Sleep(50 * time.Millisecond)
+			l.change(cut)
+			send(10)
+			time.Sleep(300 * time.Millisecond)
+			l.change(l.plan)
+			send(20)
+			for _, c := range []struct {
+				name string
+				conn interface {
+					Read([]byte) (int, error)
+					SetReadDeadline(time.Time) error
+				}
+				want int
+			}{{"w0 to w1, cut", there, 10}, {"w1 to w0", here, 30}} {
+				_ = c.conn.SetReadDeadline(time.Now().Add(time.Second))
+				var got []byte
+				for buf := make([]byte, 16); ; {
+					if _, err := c.conn.Read(buf); err != nil {
+						break
+					}
+					got = append(got, buf[0])
+				}
+				if len(got) != c.want || len(got) > 0 && c.want == 10 && got[0] != 20 {
+					t.Errorf("%s: %d packets arrived, want %d: %v", c.name, len(got), c.want, got)
+				}
+			}
+			if l.router != nil {
+				if s := l.router.Stats(); s.Lost != 20 {
+					t.Errorf("the router counts %d lost", s.Lost)
+				}
+				return
+			}
+			counts, err := l.net.Counters()
+			if err != nil {
+				t.Error(err)
+			}
+			for _, c := range counts {
+				if c.Node == "w1" && c.Down && c.Peer == "w0" && (c.Drops != 20 || c.Packets != 10) {
+					t.Errorf("the kernel counts %+v, want 20 drops of 30", c)
+				}
+			}
+		})
+	})
+}
