@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,6 +96,9 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 				o.Progress = show.step
 				sum, err := host.Run(cmd.Context(), o)
 				show.end()
+				if errors.Is(err, errors.ErrUnsupported) {
+					return errors.Join(err, os.RemoveAll(dir)) // nothing has run
+				}
 				if err != nil {
 					fmt.Fprintf(cmd.ErrOrStderr(), "what there is of the record is in %s\n", dir)
 					return err

@@ -95,6 +95,17 @@ func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUn
 // realInjects are the injects that can be carried out on a real network.
 var realInjects = []scenarios.Op{scenarios.Crash, scenarios.Leave, scenarios.Slow, scenarios.Restore}
 
+// Ready says whether a real run is possible on this machine; if not, the error
+// is an *UnsupportedError.
+func Ready() error {
+	err := sandbox.Check()
+	var unsupported *sandbox.UnsupportedError
+	if errors.As(err, &unsupported) {
+		return &UnsupportedError{Missing: unsupported.Missing, Mend: unsupported.Mend}
+	}
+	return err
+}
+
 // Supported says whether a real run can play the scenario.
 func Supported(s *scenarios.Scenario) error {
 	for i, in := range s.Injects {
@@ -123,6 +134,9 @@ func Run(ctx context.Context, o Options) (runlog.Summary, error) {
 		return runlog.Summary{}, err
 	}
 	err := r.play(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return runlog.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run
+	}
 	sum, werr := r.conclude(err)
 	return sum, errors.Join(err, werr)
 }
