@@ -160,6 +160,9 @@ func (r *run) prepare() (err error) {
 	if strings.HasSuffix(r.File, ".json") {
 		name = "scenario.json"
 	}
+	if err := os.Mkdir(r.dir.Path(runlog.LogsDir), 0o755); err != nil {
+		return fmt.Errorf("making the run directory: %w", err)
+	}
 	return errors.Join(r.dir.WriteFile(name, r.Source), r.dir.WriteJSON(runlog.PlanFile, plan))
 }
 
@@ -249,7 +252,7 @@ func (r *run) listen(notes io.Reader) error {
 // conclude writes the summary. A run that was cut short keeps a partial one.
 func (r *run) conclude(failed error) (runlog.Summary, error) {
 	sum := r.sum.Summary()
-	sum.Dir = r.Dir
+	sum.Dir = string(r.dir)
 	if sum.Scenario == "" { // it did not get as far as run_start
 		sum.Scenario, sum.Policy, sum.World, sum.Links = r.Scenario.Name, r.Policy, runlog.Real, r.Links
 		sum.Seed, sum.TimeScale = r.Scenario.Seed, r.Scenario.Real.TimeScale
