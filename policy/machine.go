@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -142,7 +143,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
 func (m *Machine) search(id ID) (int, bool) {
-	return slices.BinarySearchFunc(m.members, id, func(w *member, id ID) int { return int(w.id - id) })
+	return slices.BinarySearchFunc(m.members, id, func(w *member, id ID) int { return cmp.Compare(w.id, id) })
 }
 
 func (m *Machine) find(id ID) *member {
@@ -291,10 +292,11 @@ func (m *Machine) count() int {
 	return n
 }
 
-// needed returns the quorum, ⌈quorum × members⌉. The small term keeps a product
-// such as 0.7 × 10 from being rounded up by its binary representation.
+// needed returns the quorum, ⌈quorum × members⌉, and at least one: a round needs
+// a contribution. The small term keeps a product such as 0.7 × 10 from being
+// rounded up by its binary representation.
 func (m *Machine) needed() int {
-	return int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(len(m.members))) - 1e-9))
+	return max(1, int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(len(m.members)))-1e-9)))
 }
 
 // settle draws the consequences of a change in arrivals, membership or
