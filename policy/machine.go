@@ -62,6 +62,8 @@ type Machine struct {
 	credit       Time // of the running round, see dueAt
 	hasDeadline  bool // the running round has a deadline
 	overdue      bool // the deadline came without a quorum
+	quorate      bool // overdue, and the quorum came at quorateAt
+	quorateAt    Time
 
 	participants []*member // of the running reduction
 	nextCheck    Time      // next heartbeat check
@@ -305,11 +307,10 @@ func (m *Machine) settle(now Time) {
 	if m.phase == collecting && len(m.members) > 0 {
 		n := m.count()
 		switch {
-		case n == 0:
 		case n == len(m.members):
 			m.close(now, RuleAllArrived)
-		case m.overdue && n >= m.needed():
-			m.close(now, RuleQuorum)
+		default:
+			m.awaitEqual(now, n)
 		}
 	}
 	for m.phase == reducing {
@@ -322,6 +323,17 @@ func (m *Machine) settle(now Time) {
 		}
 		m.outerStep(now)
 		return
+	}
+}
+
+// awaitEqual leaves the closing of an overdue round that has its quorum to a
+// Timer at the same time, so that the arrivals of one instant are judged
+// together and the order in which they are told does not matter.
+func (m *Machine) awaitEqual(now Time, arrived int) {
+	had := m.quorate
+	m.quorate = m.overdue && arrived >= m.needed()
+	if m.quorate && !had {
+		m.quorateAt = now
 	}
 }
 
@@ -356,7 +368,7 @@ func (m *Machine) close(now Time, rule Rule) {
 		m.participants = append(m.participants, w)
 		offsets = append(offsets, w.arrivedAt-m.firstArrival)
 	}
-	m.phase = reducing
+	m.phase, m.quorate = reducing, false
 	m.emit(Close{Round: m.round, Participants: ids(m.participants), Late: ids(late), Reason: why})
 	if s := m.cfg.Straggler; s != nil {
 		m.history.add(offsets, s.Window)
@@ -476,12 +488,16 @@ func (m *Machine) timer(now Time) {
 		m.checkHeartbeats(now)
 		m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
 	}
-	if m.phase == collecting && m.hasDeadline && !m.overdue && now >= m.dueAt() {
-		m.overdue = true
-		if m.count() >= m.needed() {
-			m.close(now, RuleDeadline)
-			m.settle(now)
-		}
+	if m.phase != collecting {
+		return
+	}
+	rule := RuleQuorum
+	if m.hasDeadline && !m.overdue && now >= m.dueAt() {
+		m.overdue, rule = true, RuleDeadline
+	}
+	if m.overdue && m.count() >= m.needed() {
+		m.close(now, rule)
+		m.settle(now)
 	}
 }
 
@@ -529,6 +545,9 @@ func (m *Machine) setWake() {
 	at := m.nextCheck
 	if m.phase == collecting && m.hasDeadline && !m.overdue {
 		at = min(at, m.dueAt())
+	}
+	if m.phase == collecting && m.quorate {
+		at = min(at, m.quorateAt)
 	}
 	if m.hasWake && at == m.wake {
 		return
