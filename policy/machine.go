@@ -136,6 +136,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 			m.fetch(w, Reason{Rule: RuleFetchFailed, Lost: &failed})
 		}
 	case Timer:
+		m.hasWake = false // spent: ask again, also if it came too early
 		m.timer(now)
 	}
 	m.setWake()
@@ -536,7 +537,8 @@ func (m *Machine) checkHeartbeats(now Time) {
 	}
 }
 
-// setWake tells the driver when the next thing is due, if that has changed.
+// setWake tells the driver when the next thing is due, if that has changed or
+// the last wake-up is spent.
 func (m *Machine) setWake() {
 	if m.phase == finished || len(m.members) == 0 {
 		m.hasWake = false
