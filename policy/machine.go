@@ -253,11 +253,14 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 
 func (m *Machine) arrival(now Time, e Arrival) {
 	w := m.find(e.ID)
-	if w == nil || w.work != working || e.Round != m.round {
-		if w != nil {
-			m.emit(Arrived{ID: e.ID, Round: e.Round, Late: true, Reason: Reason{Rule: RuleLate}})
-		}
+	switch {
+	case w == nil || e.Round < 1 || e.Round > m.round:
 		return
+	case e.Round < m.round:
+		m.emit(Arrived{ID: e.ID, Round: e.Round, Late: true, Reason: Reason{Rule: RuleLate}})
+		return
+	case w.work != working:
+		return // told twice
 	}
 	w.work, w.arrivedAt = arrived, now
 	if w.late = m.phase != collecting; w.late {
