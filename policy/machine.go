@@ -34,6 +34,7 @@ type member struct {
 	outerSteps int  // version of the outer state it holds
 	late       bool // its arrival came after the round had closed
 	misses     int  // consecutive missed rounds
+	missed     bool // the running round is counted in misses
 	arrivedAt  Time
 	lag        Time // by which it began the round late, because it had to catch up
 	resync     bool // the fetch under way is for an outer step that it missed
@@ -273,11 +274,8 @@ func (m *Machine) arrival(now Time, e Arrival) {
 	}
 	m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival,
 		Reason: Reason{Rule: RuleOnTime, Members: len(m.members), Arrived: m.count()}})
-	if w.misses > 0 {
-		m.emit(Rejoin{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleOnTime, Misses: w.misses, Limit: m.cfg.Straggler.SidelineLimit}})
-		w.misses = 0
-	}
-	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory {
+	m.rejoin(w)
+	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory && !m.overdue {
 		m.deadline = m.history.deadline(s)
 		m.deadline.At = now + m.deadline.Offset
 		m.hasDeadline = true
@@ -285,6 +283,15 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		m.emit(ArmDeadline{Round: m.round, At: d.At, Reason: Reason{Rule: RuleDeadline, Deadline: &d}})
 	}
 	m.settle(now)
+}
+
+// rejoin forgives a member whose contribution the round has.
+func (m *Machine) rejoin(w *member) {
+	if w.misses == 0 {
+		return
+	}
+	m.emit(Rejoin{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleOnTime, Misses: w.misses, Limit: m.cfg.Straggler.SidelineLimit}})
+	w.misses, w.missed = 0, false
 }
 
 // count returns the number of members whose contribution the round has.
@@ -378,7 +385,10 @@ func (m *Machine) close(now Time, rule Rule) {
 		m.history.add(offsets, s.Window)
 		m.rounds++
 		for _, w := range late {
-			w.misses++
+			if !w.missed { // a round that was opened again counts once
+				w.misses++
+				w.missed = true
+			}
 			miss := why
 			miss.Rule, miss.Misses, miss.Limit = RuleLate, w.misses, s.SidelineLimit
 			if w.misses > s.SidelineLimit {
@@ -402,7 +412,7 @@ func (m *Machine) reduce(why Reason) {
 
 // reform aborts the running reduction and begins it anew with the participants
 // that are left. If none is left, the round is open again for those that were
-// late.
+// late, and closes as soon as it has a quorum of them.
 func (m *Machine) reform(now Time, why Reason) {
 	m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
 	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return m.find(w.id) == nil })
@@ -416,6 +426,7 @@ func (m *Machine) reform(now Time, why Reason) {
 	for _, w := range m.members {
 		if w.work == arrived && w.late {
 			w.late = false
+			m.rejoin(w)
 			if !m.hasArrival || w.arrivedAt < m.firstArrival {
 				m.firstArrival, m.hasArrival = w.arrivedAt, true
 			}
@@ -458,7 +469,7 @@ func (m *Machine) outerStep(now Time) {
 	m.roundStart, m.credit = now, 0
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
-		w.fetches, w.late, w.lag = 0, false, 0
+		w.fetches, w.late, w.missed, w.lag = 0, false, false, 0
 	}
 	for _, w := range m.members {
 		if w.outerSteps < done && w.work != fetching && m.phase == collecting {
