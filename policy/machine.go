@@ -513,7 +513,9 @@ func (m *Machine) timer(now Time) {
 	if m.overdue && m.count() >= m.needed() {
 		m.close(now, rule)
 		m.settle(now)
+		return
 	}
+	m.quorate = false // a join may have raised the quorum since
 }
 
 // dueAt is the deadline with the credit of those that are catching up: a
