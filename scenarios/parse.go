@@ -57,6 +57,9 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	if s.Real.MinSlack < 0 { // not given
 		s.Real.MinSlack = defaultMinSlack(len(s.Workers))
 	}
+	if s.Injects == nil {
+		s.Injects = []Inject{} // in JSON a list, not null
+	}
 	if len(s.Real.Links.Nodes) == 0 {
 		s.Real.Links.Nodes = nil // as it comes back from JSON
 	}
