@@ -501,3 +501,12 @@ func TestTheMachineKeepsItsOwnParameters(t *testing.T) {
 	p.arrive(300, 2, 0)
 	p.at(301, policy.Timer{})
 }
+
+func TestALateTimerLeavesTheChecksOnTheGrid(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(1)
+	p.quietly(1300, policy.Timer{})
+	if p.wake != 2000 {
+		t.Errorf("after a Timer at 1,300 the next is asked for at %d, want 2,000", p.wake)
+	}
+}

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -380,4 +382,14 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("its JSON reads differently:\n%s", diff)
 		}
 	})
+}
+
+func TestRealDurationStaysInItsRange(t *testing.T) {
+	s := scenarios.Scenario{Real: scenarios.Real{TimeScale: 1e6}}
+	if d := s.RealDuration(1e12); d != math.MaxInt64 {
+		t.Errorf("eleven days stretched a million times are %d ns, want the largest Duration", d)
+	}
+	if d := s.RealDuration(3); d != 3*time.Second {
+		t.Errorf("3 µs stretched a million times are %v", d)
+	}
 }

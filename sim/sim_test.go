@@ -403,3 +403,32 @@ func BenchmarkRun(b *testing.B) {
 		})
 	}
 }
+
+// TestAnArrivalAtTheDeadlineIsOnTime though the wake-up for the deadline was
+// scheduled before it: without latency worker 3 arrives in the very instant in
+// which its last step is done, 50 µs after the others.
+func TestAnArrivalAtTheDeadlineIsOnTime(t *testing.T) {
+	s := scenario(func(s *scenarios.Scenario) {
+		s.BaseLatency = 0
+		s.Workers[3].InnerStepMean = 1025
+		s.Policy.Straggler.MinSlack = 50
+	})
+	if sum, _ := run(t, s, scenarios.Straggler); story(sum) != "" {
+		t.Errorf("%s, want nobody late", story(sum))
+	}
+	s.Policy.Straggler.MinSlack = 49
+	if sum, _ := run(t, s, scenarios.Straggler); len(sum.Sidelined) == 0 {
+		t.Error("nobody is late with a deadline of 49 µs")
+	}
+}
+
+// TestWhatAPartitionHeldBackIsDeliveredOnce, not at every heal.
+func TestWhatAPartitionHeldBackIsDeliveredOnce(t *testing.T) {
+	s := load(t, "partition_heal")
+	s.Injects = append(s.Injects,
+		scenarios.Inject{Op: scenarios.Partition, IDs: []policy.ID{1}, At: 7000}, scenarios.Inject{Op: scenarios.ClearPartition, At: 7100})
+	_, trace := run(t, s, scenarios.Straggler)
+	if n := strings.Count(trace, `"late":true`); n != 1 {
+		t.Errorf("%d late arrivals, want 1", n)
+	}
+}
