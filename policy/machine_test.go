@@ -246,7 +246,7 @@ func TestTwoMissesSidelineAndTheThirdEvicts(t *testing.T) {
 			fmt.Sprintf("outer step %d with [0 1 2]", round),
 			fmt.Sprintf("start round %d with [0 1 2]", round+1),
 			fmt.Sprintf("3 fetches state %d from 0: resync", round))
-		p.at(now+60, policy.StateFetched{ID: 3, OuterSteps: round}, "3 has fetched", fmt.Sprintf("start round %d with [3]", round+1))
+		p.at(now+50, policy.StateFetched{ID: 3, OuterSteps: round}, "3 has fetched", fmt.Sprintf("start round %d with [3]", round+1))
 	}
 	p.arrive(500, 4, 0, 1, 2)
 	p.at(501, policy.Timer{},
