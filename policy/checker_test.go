@@ -51,6 +51,9 @@ type checker struct {
 	rounds    int         // closed rounds
 	finished  *policy.Finish
 	spentTime bool // the last Timer came at its time
+	began     policy.Time
+	behind    map[policy.ID]bool        // has missed an outer step at least once
+	lag       map[policy.ID]policy.Time // began the running round late by this
 }
 
 func newChecker(t failer, cfg policy.Config) *checker {
@@ -63,6 +66,7 @@ func newChecker(t failer, cfg policy.Config) *checker {
 		members: map[policy.ID]bool{}, former: map[policy.ID]bool{}, heard: map[policy.ID]policy.Time{},
 		version: map[policy.ID]int{}, fetching: map[policy.ID]policy.ID{}, arrived: map[policy.ID]bool{}, late: map[policy.ID]bool{},
 		misses: map[policy.ID]int{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
+		behind: map[policy.ID]bool{}, lag: map[policy.ID]policy.Time{},
 	}
 }
 
@@ -148,6 +152,9 @@ func (c *checker) check(a policy.Action) {
 			v, ok := c.version[id]
 			c.require(c.members[id] && ok && v == c.steps, "worker %d starts round %d with state %d (holds one: %v)", id, a.Round, v, ok)
 			c.require(!c.arrived[id], "worker %d starts round %d again", id, a.Round)
+			if why.Rule == policy.RuleState && c.behind[id] {
+				c.lag[id] = c.now - c.began
+			}
 		}
 	case policy.Arrived:
 		c.require(c.members[a.ID], "arrival of worker %d, no member", a.ID)
@@ -204,6 +211,8 @@ func (c *checker) check(a policy.Action) {
 		clear(c.arrived)
 		clear(c.late)
 		clear(c.missed)
+		clear(c.lag)
+		c.began = c.now
 	case policy.HeartbeatMiss:
 		c.silence(a.ID, why)
 		c.require(why.Silent < c.limit() && why.Misses < why.Limit, "a miss beyond the limit does not evict")
@@ -235,6 +244,7 @@ func (c *checker) check(a policy.Action) {
 		c.require(a.From != a.ID && c.members[a.From] && c.members[a.ID] && !busy, "worker %d cannot fetch from %d", a.ID, a.From)
 		c.require(ok && v == c.steps && a.OuterSteps == c.steps && a.Round == c.steps+1, "worker %d fetches state %d from %d, which holds %d", a.ID, c.steps, a.From, v)
 		c.fetching[a.ID] = a.From
+		c.behind[a.ID] = c.behind[a.ID] || why.Rule == policy.RuleResync
 	case policy.Fetched:
 		_, ok := c.fetching[a.ID]
 		c.require(ok, "worker %d did not fetch", a.ID)
@@ -249,6 +259,18 @@ func (c *checker) check(a policy.Action) {
 	default:
 		c.require(false, "unknown action")
 	}
+}
+
+// credit is the most by which a member that is still at work began the round
+// late because it had to catch up.
+func (c *checker) credit() policy.Time {
+	var most policy.Time
+	for id, lag := range c.lag {
+		if _, busy := c.fetching[id]; c.members[id] && !c.arrived[id] && !busy {
+			most = max(most, lag)
+		}
+	}
+	return most
 }
 
 func (c *checker) limit() policy.Time {
@@ -291,7 +313,7 @@ func (c *checker) after(e policy.Event) {
 	c.require(c.wake >= 0, "nothing will wake the machine")
 	if _, ok := e.(policy.Timer); ok {
 		c.require(c.wake > c.now, "after a Timer the next wake-up is not later (%d)", c.wake)
-		c.overdue = c.overdue || c.deadline != nil && c.now >= c.deadline.At
+		c.overdue = c.overdue || c.deadline != nil && c.now >= c.deadline.At+c.credit()
 		c.require(c.closed || !c.overdue || len(c.arrived) < c.quorum(), "the deadline came with a quorum, and the round is still open")
 	}
 	c.require(c.closed || len(c.arrived) < len(c.members), "everybody has arrived, and the round is still open")

@@ -60,7 +60,6 @@ type Machine struct {
 	firstArrival Time
 	hasArrival   bool
 	deadline     Deadline
-	credit       Time // of the running round, see dueAt
 	hasDeadline  bool // the running round has a deadline
 	overdue      bool // the deadline came without a quorum
 	quorate      bool // overdue, and the quorum came at quorateAt
@@ -140,7 +139,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 		m.hasWake = false // spent: ask again, also if it came too early
 		m.timer(now)
 	}
-	m.setWake()
+	m.setWake(now)
 	return m.out
 }
 
@@ -365,7 +364,7 @@ func (m *Machine) close(now Time, rule Rule) {
 	}
 	if m.hasDeadline {
 		d := m.deadline
-		d.Credit = m.credit
+		d.Credit = m.credit()
 		why.Deadline = &d
 	}
 	var late []*member
@@ -466,7 +465,7 @@ func (m *Machine) outerStep(now Time) {
 	}
 	m.phase, m.failed = collecting, 0
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
-	m.roundStart, m.credit = now, 0
+	m.roundStart = now
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
 		w.fetches, w.late, w.missed, w.lag = 0, false, false, 0
@@ -507,7 +506,7 @@ func (m *Machine) timer(now Time) {
 		return
 	}
 	rule := RuleQuorum
-	if m.hasDeadline && !m.overdue && now >= m.dueAt() {
+	if m.hasDeadline && !m.overdue && now >= m.deadline.At+m.credit() {
 		m.overdue, rule = true, RuleDeadline
 	}
 	if m.overdue && m.count() >= m.needed() {
@@ -518,17 +517,18 @@ func (m *Machine) timer(now Time) {
 	m.quorate = false // a join may have raised the quorum since
 }
 
-// dueAt is the deadline with the credit of those that are catching up: a
-// member that was sidelined begins the next round late by the time that its
-// fetch took. Without credit for it, one missed deadline would always lead to
-// the next, and every sidelined member to its eviction.
-func (m *Machine) dueAt() Time {
+// credit is by how much the deadline is put off for those that are catching
+// up: a member that was sidelined begins the next round late by the time that
+// its fetch took. Without credit for it, one missed deadline would always lead
+// to the next, and every sidelined member to its eviction.
+func (m *Machine) credit() Time {
+	var most Time
 	for _, w := range m.members {
 		if w.work == working {
-			m.credit = max(m.credit, w.lag)
+			most = max(most, w.lag)
 		}
 	}
-	return m.deadline.At + m.credit
+	return most
 }
 
 func (m *Machine) checkHeartbeats(now Time) {
@@ -555,18 +555,19 @@ func (m *Machine) checkHeartbeats(now Time) {
 
 // setWake tells the driver when the next thing is due, if that has changed or
 // the last wake-up is spent.
-func (m *Machine) setWake() {
+func (m *Machine) setWake(now Time) {
 	if m.phase == finished || len(m.members) == 0 {
 		m.hasWake = false
 		return
 	}
 	at := m.nextCheck
 	if m.phase == collecting && m.hasDeadline && !m.overdue {
-		at = min(at, m.dueAt())
+		at = min(at, m.deadline.At+m.credit())
 	}
 	if m.phase == collecting && m.quorate {
 		at = min(at, m.quorateAt)
 	}
+	at = max(at, now) // the credit may have gone with the member that had it
 	if m.hasWake && at == m.wake {
 		return
 	}

@@ -510,3 +510,40 @@ func TestALateTimerLeavesTheChecksOnTheGrid(t *testing.T) {
 		t.Errorf("after a Timer at 1,300 the next is asked for at %d, want 2,000", p.wake)
 	}
 }
+
+func TestCatchingUpIsCredited(t *testing.T) {
+	behind := func() *play {
+		p := inRound2(t, 4, nil)
+		p.arrive(300, 2, 0, 1, 2)
+		p.quietly(301, policy.Timer{})
+		p.reduce(350, 2, 2, 0, 1, 2)
+		p.at(380, policy.StateFetched{ID: 3, OuterSteps: 2}, "3 has fetched", "start round 3 with [3]") // 30 behind
+		p.at(450, policy.Arrival{ID: 0, Round: 3}, "deadline at 451")
+		p.arrive(450, 3, 1, 2)
+		return p
+	}
+	t.Run("in vain", func(t *testing.T) {
+		p := behind()
+		p.at(481, policy.Timer{},
+			"close round 3 with [0 1 2] without [3]: deadline", "sideline 3 for miss 2 of 2", "reduce round 3 epoch 3 with [0 1 2]")
+		if d := p.last[0].Why().Deadline; d.At != 451 || d.Credit != 30 {
+			t.Errorf("closed with the deadline %+v, want one at 451 and a credit of 30", d)
+		}
+	})
+	t.Run("just enough", func(t *testing.T) {
+		p := behind()
+		p.at(481, policy.Arrival{ID: 3, Round: 3},
+			"rejoin 3", "close round 3 with [0 1 2 3] without []: all_arrived", "reduce round 3 epoch 3 with [0 1 2 3]")
+	})
+	t.Run("lost with the member", func(t *testing.T) {
+		p := behind()
+		p.at(460, policy.Leave{ID: 3}, "evict 3: leave", "close round 3 with [0 1 2] without []: all_arrived", "reduce round 3 epoch 3 with [0 1 2]")
+	})
+	t.Run("not for a joiner", func(t *testing.T) {
+		p := inRound2(t, 3, nil)
+		p.at(210, policy.Join{ID: 3}, "admit 3", "3 fetches state 1 from 0: join")
+		p.at(250, policy.StateFetched{ID: 3, OuterSteps: 1}, "3 has fetched", "start round 2 with [3]")
+		p.arrive(300, 2, 0, 1, 2)
+		p.at(301, policy.Timer{}, "close round 2 with [0 1 2] without [3]: deadline", "sideline 3 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 2]")
+	})
+}

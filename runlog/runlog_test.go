@@ -291,8 +291,8 @@ func TestARunDirectoryIsNotOverwritten(t *testing.T) {
 	if err != nil || string(text) != "{\n  \"a\": 1\n}\n" {
 		t.Errorf("summary.json is %q, %v", text, err)
 	}
-	if _, err := os.Stat("run/logs"); err != nil || !strings.HasSuffix(d.Log("w0"), "/run/logs/w0.log") {
-		t.Errorf("the logs lie at %s: %v", d.Log("w0"), err)
+	if !strings.HasSuffix(d.Log("w0"), "/run/logs/w0.log") {
+		t.Errorf("the logs lie at %s", d.Log("w0"))
 	}
 	if _, err := runlog.CreateDir("run"); err == nil || err.Error() != "the run directory run is not empty; choose another with --out" {
 		t.Errorf("making it again: %v", err)

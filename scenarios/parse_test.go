@@ -18,6 +18,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/shaping"
 )
 
 // valid is a scenario on numbered lines; the tests below change it.
@@ -229,7 +230,7 @@ func TestChurnsJSONLoadsUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := *want
-	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Parameters: scenarios.DefaultParameters, MinSlack: scenarios.DefaultMinSlack}
+	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond)}
 	for name, text := range map[string]string{
 		"README": churnJSON, "compact": string(compact), "tabs": string(tabs), "CRLF": strings.ReplaceAll(string(tabs), "\n", "\r\n"),
 	} {
