@@ -21,16 +21,28 @@ func micros(t policy.Time) string {
 	return digits + " µs"
 }
 
-// Workers lists workers by the names of their nodes.
+// maxListed is the number of workers up to which each is named.
+const maxListed = 8
+
+// Workers lists workers by the names of their nodes, many of them as ranges:
+// "w0–w11 w13–w63". The IDs have to be sorted.
 func Workers(ids []policy.ID) string {
 	if len(ids) == 0 {
 		return "–"
 	}
-	var names []string
-	for _, id := range ids {
-		names = append(names, scenarios.NodeName(id))
+	var parts []string
+	for i := 0; i < len(ids); i++ {
+		first := i
+		for len(ids) > maxListed && i+1 < len(ids) && ids[i+1] == ids[i]+1 {
+			i++
+		}
+		name := scenarios.NodeName(ids[first])
+		if i > first {
+			name += "–" + scenarios.NodeName(ids[i])
+		}
+		parts = append(parts, name)
 	}
-	return strings.Join(names, " ")
+	return strings.Join(parts, " ")
 }
 
 func yesNo(b *bool) string {
@@ -54,8 +66,12 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\nround\tstart\tclose\tend\treduce\tbytes sent\tparticipants\tlate\t")
 	for _, r := range sum.Rounds {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t\n", r.Round, micros(r.Start), micros(r.Close), micros(r.End), micros(r.Reduce),
-			r.BytesSent, Workers(r.Participants), Workers(r.Late))
+		sent := "–" // nothing is sent in the simulator
+		if r.BytesSent > 0 {
+			sent = fmt.Sprint(r.BytesSent)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Round, micros(r.Start), micros(r.Close), micros(r.End), micros(r.Reduce),
+			sent, Workers(r.Participants), Workers(r.Late))
 	}
 	if err := w.Flush(); err != nil {
 		return err
