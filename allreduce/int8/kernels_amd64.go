@@ -19,10 +19,15 @@ func quantiseAVX2(codes *byte, src *float32, n int, inverse float32)
 //go:noescape
 func dequantiseAVX2(dst *float32, codes *byte, n int, scale float32)
 
-// addAVX2 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
+// addAVX2 writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
 //
 //go:noescape
-func addAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+func addAVX2(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+
+// addMulAVX2 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
+//
+//go:noescape
+func addMulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
 
 // absmaxAVX512 returns the largest bit pattern of n values without their signs. n is a positive multiple of 16.
 //
@@ -39,7 +44,12 @@ func quantiseAVX512(codes *byte, src *float32, n int, inverse float32)
 //go:noescape
 func dequantiseAVX512(dst *float32, codes *byte, n int, scale float32)
 
-// addAVX512 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
+// addAVX512 writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
 //
 //go:noescape
-func addAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+func addAVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+
+// addMulAVX512 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
+//
+//go:noescape
+func addMulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32

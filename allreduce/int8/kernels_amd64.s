@@ -87,9 +87,56 @@ loop:
 	VZEROUPPER
 	RET
 
-// func addAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+// func addAVX2(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 // Requires: AVX, AVX2, MMX+
 TEXT ·addAVX2(SB), NOSPLIT, $0-44
+	MOVQ         sums+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         own+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS scale+32(FP), Y0
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X1
+	VPBROADCASTD X1, Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	LEAQ         (DX)(BX*4), SI
+	XORQ         DI, DI
+
+loop:
+	PREFETCHT0   (SI)(DI*4)
+	VPMOVSXBD    (CX)(DI*1), Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y0, Y4, Y4
+	VADDPS       (DX)(DI*4), Y4, Y4
+	VMOVUPS      Y4, (AX)(DI*4)
+	VPAND        Y4, Y1, Y4
+	VPMAXUD      Y4, Y2, Y2
+	VPMOVSXBD    8(CX)(DI*1), Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y0, Y4, Y4
+	VADDPS       32(DX)(DI*4), Y4, Y4
+	VMOVUPS      Y4, 32(AX)(DI*4)
+	VPAND        Y4, Y1, Y4
+	VPMAXUD      Y4, Y3, Y3
+	ADDQ         $0x10, DI
+	CMPQ         DI, BX
+	JL           loop
+	VPMAXUD      Y3, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	VMOVD        X2, AX
+	MOVL         AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addMulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+// Requires: AVX, AVX2, MMX+
+TEXT ·addMulAVX2(SB), NOSPLIT, $0-44
 	MOVQ         sums+0(FP), AX
 	MOVQ         codes+8(FP), CX
 	MOVQ         own+16(FP), DX
@@ -208,9 +255,49 @@ loop:
 	VZEROUPPER
 	RET
 
-// func addAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+// func addAVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 // Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·addAVX512(SB), NOSPLIT, $0-44
+	MOVQ         sums+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         own+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS scale+32(FP), Z0
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X1
+	VPBROADCASTD X1, Z1
+	VPXORD       Z2, Z2, Z2
+	LEAQ         (DX)(BX*4), SI
+	XORQ         DI, DI
+
+loop:
+	PREFETCHT0    (SI)(DI*4)
+	VPMOVSXBD     (CX)(DI*1), Z3
+	VCVTDQ2PS     Z3, Z3
+	VMULPS        Z0, Z3, Z3
+	VADDPS        (DX)(DI*4), Z3, Z3
+	VMOVUPS       Z3, (AX)(DI*4)
+	VPANDD        Z3, Z1, Z3
+	VPMAXUD       Z3, Z2, Z2
+	ADDQ          $0x10, DI
+	CMPQ          DI, BX
+	JL            loop
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0x4e, X2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0xb1, X2, X0
+	VPMAXUD       X0, X2, X2
+	VMOVD         X2, AX
+	MOVL          AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addMulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+// Requires: AVX, AVX2, AVX512F, MMX+
+TEXT ·addMulAVX512(SB), NOSPLIT, $0-44
 	MOVQ         sums+0(FP), AX
 	MOVQ         codes+8(FP), CX
 	MOVQ         own+16(FP), DX

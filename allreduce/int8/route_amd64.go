@@ -43,8 +43,13 @@ func dequantiseVector(dst []float32, codes []byte, scale float32) {
 }
 
 func addVector(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
-	if active == avx512 {
-		return addAVX512(&sums[0], &codes[0], &own[0], len(own), scale, mul)
+	switch {
+	case active == avx512 && mul == 1:
+		return addAVX512(&sums[0], &codes[0], &own[0], len(own), scale)
+	case active == avx512:
+		return addMulAVX512(&sums[0], &codes[0], &own[0], len(own), scale, mul)
+	case mul == 1:
+		return addAVX2(&sums[0], &codes[0], &own[0], len(own), scale)
 	}
-	return addAVX2(&sums[0], &codes[0], &own[0], len(own), scale, mul)
+	return addMulAVX2(&sums[0], &codes[0], &own[0], len(own), scale, mul)
 }

@@ -56,7 +56,8 @@ func main() {
 		l.absmax()
 		l.quantise()
 		l.dequantise()
-		l.add()
+		l.add(false)
+		l.add(true)
 	}
 	Generate()
 }
@@ -205,12 +206,24 @@ func (l lanes) decode(codes, i reg.Register, k int, scale, v reg.VecVirtual) {
 	VMULPS(scale, v, v)
 }
 
-func (l lanes) add() {
-	l.function("add", "func(sums *float32, codes *byte, own *float32, n int, scale, mul float32) uint32",
-		"writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache.")
+// add writes two functions: the usual one, and the one for the last step of the
+// ring, which has a multiplication more. The limit of both is how many vector
+// operations a processor begins in a cycle, so one less shows.
+func (l lanes) add(multiply bool) {
+	if multiply {
+		l.function("addMul", "func(sums *float32, codes *byte, own *float32, n int, scale, mul float32) uint32",
+			"writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache.")
+	} else {
+		l.function("add", "func(sums *float32, codes *byte, own *float32, n int, scale float32) uint32",
+			"writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache.")
+	}
 	sums, codes := Load(Param("sums"), GP64()), Load(Param("codes"), GP64())
 	own, n := Load(Param("own"), GP64()), Load(Param("n"), GP64())
-	scale, mul := l.broadcastParam("scale"), l.broadcastParam("mul")
+	scale := l.broadcastParam("scale")
+	var mul reg.VecVirtual
+	if multiply {
+		mul = l.broadcastParam("mul")
+	}
 	mask := l.broadcastBits(0x7fffffff)
 	tops := l.several()
 	for _, t := range tops {
@@ -224,7 +237,9 @@ func (l lanes) add() {
 		for k, v := range vs {
 			l.decode(codes, i, k, scale, v)
 			VADDPS(l.at(own, i, 4, k), v, v)
-			VMULPS(mul, v, v)
+			if multiply {
+				VMULPS(mul, v, v)
+			}
 			VMOVUPS(v, l.at(sums, i, 4, k))
 			l.abs(mask, v, v)
 			VPMAXUD(v, tops[k], tops[k])
