@@ -45,8 +45,10 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 	case f.timeScale > 0:
 		s.Real.TimeScale = f.timeScale
 	}
-	if err := host.Supported(s); err != nil {
-		return nil, host.Options{}, err
+	for _, err := range []error{host.Supported(s), host.Ready()} {
+		if err != nil {
+			return nil, host.Options{}, err
+		}
 	}
 	return s, host.Options{Scenario: s, File: file, Source: source, Links: f.links}, nil
 }

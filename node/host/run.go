@@ -95,6 +95,17 @@ func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUn
 // realInjects are the injects that can be carried out on a real network.
 var realInjects = []scenarios.Op{scenarios.Crash, scenarios.Leave, scenarios.Slow, scenarios.Restore}
 
+// Ready says whether a real run is possible on this machine; if not, the error
+// is an *UnsupportedError.
+func Ready() error {
+	err := sandbox.Check()
+	var unsupported *sandbox.UnsupportedError
+	if errors.As(err, &unsupported) {
+		return &UnsupportedError{Missing: unsupported.Missing, Mend: unsupported.Mend}
+	}
+	return err
+}
+
 // Supported says whether a real run can play the scenario.
 func Supported(s *scenarios.Scenario) error {
 	for i, in := range s.Injects {
@@ -123,6 +134,9 @@ func Run(ctx context.Context, o Options) (runlog.Summary, error) {
 		return runlog.Summary{}, err
 	}
 	err := r.play(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return runlog.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run
+	}
 	sum, werr := r.conclude(err)
 	return sum, errors.Join(err, werr)
 }
@@ -145,6 +159,9 @@ func (r *run) prepare() (err error) {
 	name := "scenario.yaml"
 	if strings.HasSuffix(r.File, ".json") {
 		name = "scenario.json"
+	}
+	if err := os.Mkdir(r.dir.Path(runlog.LogsDir), 0o755); err != nil {
+		return fmt.Errorf("making the run directory: %w", err)
 	}
 	return errors.Join(r.dir.WriteFile(name, r.Source), r.dir.WriteJSON(runlog.PlanFile, plan))
 }
@@ -235,7 +252,7 @@ func (r *run) listen(notes io.Reader) error {
 // conclude writes the summary. A run that was cut short keeps a partial one.
 func (r *run) conclude(failed error) (runlog.Summary, error) {
 	sum := r.sum.Summary()
-	sum.Dir = r.Dir
+	sum.Dir = string(r.dir)
 	if sum.Scenario == "" { // it did not get as far as run_start
 		sum.Scenario, sum.Policy, sum.World, sum.Links = r.Scenario.Name, r.Policy, runlog.Real, r.Links
 		sum.Seed, sum.TimeScale = r.Scenario.Seed, r.Scenario.Real.TimeScale
