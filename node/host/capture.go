@@ -61,7 +61,7 @@ func (i *inside) endCaptures() error {
 			return err
 		}
 		if c.captured == nil {
-			return fmt.Errorf("%s failed: %s", c.name, c.lastErr)
+			return i.failure(c)
 		}
 		line := fmt.Sprintf("%s.pcap: %d frames", strings.TrimPrefix(c.name, "capture-"), c.captured.Frames)
 		if n := c.captured.Beyond; n > 0 {

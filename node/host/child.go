@@ -41,6 +41,7 @@ type spec struct {
 	Worker      *workerSpec      `json:",omitempty"`
 	Router      *shaping.Plan    `json:",omitempty"`
 	Capture     *captureSpec     `json:",omitempty"`
+	Prober      *proberSpec      `json:",omitempty"`
 }
 
 type coordinatorSpec struct {
@@ -65,6 +66,7 @@ type nodeReport struct {
 	node.Report
 	Router   *userlink.Stats `json:"router,omitempty"`
 	Captured *captured       `json:"captured,omitempty"`
+	Probed   *probed         `json:"probed,omitempty"`
 }
 
 // RunNode is what the binary does inside a node: it is a worker, the
@@ -107,6 +109,8 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 		return runRouter(s.Router, report)
 	case s.Capture != nil:
 		return runCapture(s.Capture, report)
+	case s.Prober != nil:
+		return runProber(s.Prober, report)
 	}
 	return errors.New("the node's spec is empty")
 }

@@ -80,6 +80,8 @@ func (i *inside) work() error {
 		return (&play{inside: i}).run()
 	case i.Net != nil:
 		return i.runNet()
+	case i.Verify != nil:
+		return i.runVerify()
 	}
 	i.probe()
 	return nil
@@ -87,7 +89,11 @@ func (i *inside) work() error {
 
 // await handles what comes in until done, an error, or the end of patience.
 func (i *inside) await(what string, done func() bool) error {
-	patience := time.NewTimer(startupPatience)
+	return i.awaitFor(startupPatience, what, done)
+}
+
+func (i *inside) awaitFor(most time.Duration, what string, done func() bool) error {
+	patience := time.NewTimer(most)
 	defer patience.Stop()
 	for !done() {
 		select {
@@ -96,7 +102,7 @@ func (i *inside) await(what string, done func() bool) error {
 				return err
 			}
 		case <-patience.C:
-			return fmt.Errorf("waited %v for %s in vain; see %s", startupPatience, what, i.logs())
+			return fmt.Errorf("waited %v for %s in vain; see %s", most, what, i.logs())
 		}
 	}
 	return nil
@@ -116,6 +122,9 @@ func (i *inside) handle(m any) error {
 		}
 		if m.report.Captured != nil {
 			m.child.captured = m.report.Captured
+		}
+		if p := m.report.Probed; p != nil && p.Done {
+			m.child.probed = p
 		}
 		if i.onReport != nil {
 			i.onReport(m.child, m.report)

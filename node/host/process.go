@@ -15,18 +15,18 @@ import (
 
 // child is a process on the network: a node, or a service such as the router.
 type child struct {
-	name    string
-	id      policy.ID // of a worker
-	service bool      // neither a worker nor the coordinator
-	process *sandbox.Process
-	words   *json.Encoder
-	wordsTo *os.File
-	ready   bool
-	ended   bool
-	excused bool // it is meant to end: crashed, left or evicted
-	lastErr string
-	// captured is what a capture saw, once it has ended.
-	captured *captured
+	name     string
+	id       policy.ID // of a worker
+	service  bool      // neither a worker nor the coordinator
+	process  *sandbox.Process
+	words    *json.Encoder
+	wordsTo  *os.File
+	ready    bool
+	ended    bool
+	excused  bool // it is meant to end: crashed, left or evicted
+	lastErr  string
+	captured *captured // what a capture saw, once it has ended
+	probed   *probed   // what a prober found, once it is done
 }
 
 type childReport struct {
@@ -106,4 +106,12 @@ func (i *inside) logs() string {
 		return "standard error"
 	}
 	return "the logs in " + i.Dir.Path(runlog.LogsDir)
+}
+
+// failure is why a service ended without a result.
+func (i *inside) failure(c *child) error {
+	if c.lastErr != "" {
+		return fmt.Errorf("%s: %s", c.name, c.lastErr)
+	}
+	return fmt.Errorf("%s died; see %s", c.name, i.log(c.name))
 }

@@ -14,6 +14,7 @@ import (
 	"testbed/node/host/sandbox"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/probe"
 )
 
 // job is what the sandbox's init is told. At most one of the pointers at its
@@ -24,8 +25,9 @@ type job struct {
 	// Dir keeps the logs of the processes; empty means standard error.
 	Dir runlog.Dir
 
-	Run *runJob `json:",omitempty"`
-	Net *netJob `json:",omitempty"`
+	Run    *runJob    `json:",omitempty"`
+	Net    *netJob    `json:",omitempty"`
+	Verify *verifyJob `json:",omitempty"`
 }
 
 type runJob struct{ Policy string }
@@ -43,6 +45,7 @@ type note struct {
 	Measured *measured     `json:"measured,omitempty"`
 	Started  bool          `json:"started,omitempty"` // the user's program
 	Exit     *int          `json:"exit,omitempty"`    // of the user's program
+	Verified *probe.Report `json:"verified,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Mend     string        `json:"mend,omitempty"` // with Error: not supported here
 	Checks   []Check       `json:"checks,omitempty"`
