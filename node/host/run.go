@@ -2,21 +2,19 @@
 
 // Package host plays a scenario on the real network of one machine: it makes
 // the sandbox, has the links built in it, starts a process in each node's
-// namespace, carries the injects out, and keeps the record.
+// namespace, carries the injects out, and keeps the record. On the same
+// network it runs programs of the user's (Net).
 //
-// Three generations of processes are involved. The user's process calls Run;
-// it only listens and writes the run directory. Its child is the init of the
+// Three generations of processes are involved. The user's process calls Run
+// or Net; it only listens and writes files. Its child is the init of the
 // sandbox (RunInside); it builds the network and starts the nodes. Theirs is
 // the third generation (RunNode). Every one is this same binary.
 package host
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -60,27 +58,6 @@ type Options struct {
 type Progress struct {
 	Stage string
 	Event *runlog.Event
-}
-
-// job is what the sandbox's init is told.
-type job struct {
-	Scenario *scenarios.Scenario
-	Policy   string
-	Links    string
-	Dir      runlog.Dir
-	// Probe has the sandbox only tell what the kernel can do.
-	Probe bool
-}
-
-// note is what the sandbox's init tells.
-type note struct {
-	Stage    string        `json:"stage,omitempty"`
-	Event    *runlog.Event `json:"event,omitempty"`
-	Measured *measured     `json:"measured,omitempty"`
-	Error    string        `json:"error,omitempty"`
-	Mend     string        `json:"mend,omitempty"` // with Error: not supported here
-	Checks   []Check       `json:"checks,omitempty"`
-	Done     bool          `json:"done,omitempty"`
 }
 
 // UnsupportedError says what this machine or this version cannot do, and the
@@ -169,65 +146,34 @@ func (r *run) prepare() (err error) {
 // play has a sandbox play the scenario and writes the record as it comes.
 func (r *run) play(ctx context.Context) error {
 	r.Progress(Progress{Stage: "run directory " + r.Dir})
-	jobIn, jobOut, err := os.Pipe()
+	log, err := os.Create(r.dir.Log("sandbox"))
 	if err != nil {
-		return fmt.Errorf("starting the sandbox: %w", err)
+		return fmt.Errorf("writing the run directory: %w", err)
 	}
-	defer jobOut.Close()
-	notesIn, notesOut, err := os.Pipe()
-	if err != nil {
-		jobIn.Close()
-		return fmt.Errorf("starting the sandbox: %w", err)
-	}
-	defer notesIn.Close()
-	box, err := startSandbox(r.dir, jobIn, notesOut)
-	jobIn.Close()
-	notesOut.Close()
+	defer log.Close()
+	s, err := openSession(ctx, job{Scenario: r.Scenario, Links: r.Links, Dir: r.dir, Run: &runJob{Policy: r.Policy}}, sandbox.Config{Stderr: log})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		box.Kill()
-		box.Wait()
-	}()
-	stop := context.AfterFunc(ctx, box.Kill)
-	defer stop()
-	go func() {
-		// An init that dies early is reported by the end of its notes.
-		_ = json.NewEncoder(jobOut).Encode(job{Scenario: r.Scenario, Policy: r.Policy, Links: r.Links, Dir: r.dir})
-		jobOut.Close()
-	}()
-	err = r.listen(notesIn)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-func startSandbox(dir runlog.Dir, files ...*os.File) (*sandbox.Sandbox, error) {
-	log, err := os.Create(dir.Log("sandbox"))
-	if err != nil {
-		return nil, fmt.Errorf("writing the run directory: %w", err)
-	}
-	defer log.Close()
-	return sandbox.Start(sandbox.Config{Args: []string{VerbInside}, Files: files, Stderr: log})
+	defer s.close()
+	return r.listen(s)
 }
 
 // listen takes the notes of the sandbox's init until it is done.
-func (r *run) listen(notes io.Reader) error {
+func (r *run) listen(s *session) error {
 	file, err := os.Create(r.dir.Path(runlog.EventsFile))
 	if err != nil {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}
 	defer file.Close()
 	record := runlog.NewWriter(file)
-	in := json.NewDecoder(bufio.NewReader(notes))
 	for {
-		var n note
-		if err := in.Decode(&n); err != nil {
-			return errors.Join(fmt.Errorf("the sandbox ended unexpectedly; see %s", r.dir.Log("sandbox")), record.Flush())
-		}
+		n, err := s.next()
 		switch {
+		case errors.Is(err, errSandboxEnded):
+			return errors.Join(fmt.Errorf("%w; see %s", err, r.dir.Log("sandbox")), record.Flush())
+		case err != nil:
+			return err
 		case n.Stage != "":
 			r.Progress(Progress{Stage: n.Stage})
 		case n.Event != nil:
@@ -239,10 +185,6 @@ func (r *run) listen(notes io.Reader) error {
 			r.Progress(Progress{Event: n.Event})
 		case n.Measured != nil:
 			r.measured = n.Measured
-		case n.Mend != "":
-			return &UnsupportedError{Missing: n.Error, Mend: n.Mend}
-		case n.Error != "":
-			return errors.New(n.Error)
 		case n.Done:
 			return nil
 		}
