@@ -1,3 +1,6 @@
+// Package node is what runs inside a node of the network: the worker, the
+// coordinator, the control protocol between them and the transfer of the outer
+// state. It does not know which world it is in and starts no process.
 package node
 
 import (

@@ -186,11 +186,13 @@ func (w *worker) run(ctx context.Context) error {
 		select {
 		case m := <-inbox:
 			done, err := w.receive(ctx, m)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if done {
+			case done && m.Type == msgFinish:
 				return w.part(ctx, inbox, lost)
+			case done:
+				return nil // evicted: nobody waits for its last words
 			}
 		case r := <-w.results:
 			w.finished(r)

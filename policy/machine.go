@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -33,6 +34,7 @@ type member struct {
 	outerSteps int  // version of the outer state it holds
 	late       bool // its arrival came after the round had closed
 	misses     int  // consecutive missed rounds
+	missed     bool // the running round is counted in misses
 	arrivedAt  Time
 	lag        Time // by which it began the round late, because it had to catch up
 	resync     bool // the fetch under way is for an outer step that it missed
@@ -58,9 +60,10 @@ type Machine struct {
 	firstArrival Time
 	hasArrival   bool
 	deadline     Deadline
-	credit       Time // of the running round, see dueAt
 	hasDeadline  bool // the running round has a deadline
 	overdue      bool // the deadline came without a quorum
+	quorate      bool // overdue, and the quorum came at quorateAt
+	quorateAt    Time
 
 	participants []*member // of the running reduction
 	nextCheck    Time      // next heartbeat check
@@ -133,16 +136,17 @@ func (m *Machine) Step(now Time, e Event) []Action {
 			m.fetch(w, Reason{Rule: RuleFetchFailed, Lost: &failed})
 		}
 	case Timer:
+		m.hasWake = false // spent: ask again, also if it came too early
 		m.timer(now)
 	}
-	m.setWake()
+	m.setWake(now)
 	return m.out
 }
 
 func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
 func (m *Machine) search(id ID) (int, bool) {
-	return slices.BinarySearchFunc(m.members, id, func(w *member, id ID) int { return int(w.id - id) })
+	return slices.BinarySearchFunc(m.members, id, func(w *member, id ID) int { return cmp.Compare(w.id, id) })
 }
 
 func (m *Machine) find(id ID) *member {
@@ -249,11 +253,14 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 
 func (m *Machine) arrival(now Time, e Arrival) {
 	w := m.find(e.ID)
-	if w == nil || w.work != working || e.Round != m.round {
-		if w != nil {
-			m.emit(Arrived{ID: e.ID, Round: e.Round, Late: true, Reason: Reason{Rule: RuleLate}})
-		}
+	switch {
+	case w == nil || e.Round < 1 || e.Round > m.round:
 		return
+	case e.Round < m.round:
+		m.emit(Arrived{ID: e.ID, Round: e.Round, Late: true, Reason: Reason{Rule: RuleLate}})
+		return
+	case w.work != working:
+		return // told twice
 	}
 	w.work, w.arrivedAt = arrived, now
 	if w.late = m.phase != collecting; w.late {
@@ -266,11 +273,8 @@ func (m *Machine) arrival(now Time, e Arrival) {
 	}
 	m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival,
 		Reason: Reason{Rule: RuleOnTime, Members: len(m.members), Arrived: m.count()}})
-	if w.misses > 0 {
-		m.emit(Rejoin{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleOnTime, Misses: w.misses, Limit: m.cfg.Straggler.SidelineLimit}})
-		w.misses = 0
-	}
-	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory {
+	m.rejoin(w)
+	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory && !m.overdue {
 		m.deadline = m.history.deadline(s)
 		m.deadline.At = now + m.deadline.Offset
 		m.hasDeadline = true
@@ -278,6 +282,15 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		m.emit(ArmDeadline{Round: m.round, At: d.At, Reason: Reason{Rule: RuleDeadline, Deadline: &d}})
 	}
 	m.settle(now)
+}
+
+// rejoin forgives a member whose contribution the round has.
+func (m *Machine) rejoin(w *member) {
+	if w.misses == 0 {
+		return
+	}
+	m.emit(Rejoin{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleOnTime, Misses: w.misses, Limit: m.cfg.Straggler.SidelineLimit}})
+	w.misses, w.missed = 0, false
 }
 
 // count returns the number of members whose contribution the round has.
@@ -291,10 +304,11 @@ func (m *Machine) count() int {
 	return n
 }
 
-// needed returns the quorum, ⌈quorum × members⌉. The small term keeps a product
-// such as 0.7 × 10 from being rounded up by its binary representation.
+// needed returns the quorum, ⌈quorum × members⌉, and at least one: a round needs
+// a contribution. The small term keeps a product such as 0.7 × 10 from being
+// rounded up by its binary representation.
 func (m *Machine) needed() int {
-	return int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(len(m.members))) - 1e-9))
+	return max(1, int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(len(m.members)))-1e-9)))
 }
 
 // settle draws the consequences of a change in arrivals, membership or
@@ -303,11 +317,10 @@ func (m *Machine) settle(now Time) {
 	if m.phase == collecting && len(m.members) > 0 {
 		n := m.count()
 		switch {
-		case n == 0:
 		case n == len(m.members):
 			m.close(now, RuleAllArrived)
-		case m.overdue && n >= m.needed():
-			m.close(now, RuleQuorum)
+		default:
+			m.awaitEqual(now, n)
 		}
 	}
 	for m.phase == reducing {
@@ -320,6 +333,17 @@ func (m *Machine) settle(now Time) {
 		}
 		m.outerStep(now)
 		return
+	}
+}
+
+// awaitEqual leaves the closing of an overdue round that has its quorum to a
+// Timer at the same time, so that the arrivals of one instant are judged
+// together and the order in which they are told does not matter.
+func (m *Machine) awaitEqual(now Time, arrived int) {
+	had := m.quorate
+	m.quorate = m.overdue && arrived >= m.needed()
+	if m.quorate && !had {
+		m.quorateAt = now
 	}
 }
 
@@ -340,7 +364,7 @@ func (m *Machine) close(now Time, rule Rule) {
 	}
 	if m.hasDeadline {
 		d := m.deadline
-		d.Credit = m.credit
+		d.Credit = m.credit()
 		why.Deadline = &d
 	}
 	var late []*member
@@ -354,13 +378,16 @@ func (m *Machine) close(now Time, rule Rule) {
 		m.participants = append(m.participants, w)
 		offsets = append(offsets, w.arrivedAt-m.firstArrival)
 	}
-	m.phase = reducing
+	m.phase, m.quorate = reducing, false
 	m.emit(Close{Round: m.round, Participants: ids(m.participants), Late: ids(late), Reason: why})
 	if s := m.cfg.Straggler; s != nil {
 		m.history.add(offsets, s.Window)
 		m.rounds++
 		for _, w := range late {
-			w.misses++
+			if !w.missed { // a round that was opened again counts once
+				w.misses++
+				w.missed = true
+			}
 			miss := why
 			miss.Rule, miss.Misses, miss.Limit = RuleLate, w.misses, s.SidelineLimit
 			if w.misses > s.SidelineLimit {
@@ -384,7 +411,7 @@ func (m *Machine) reduce(why Reason) {
 
 // reform aborts the running reduction and begins it anew with the participants
 // that are left. If none is left, the round is open again for those that were
-// late.
+// late, and closes as soon as it has a quorum of them.
 func (m *Machine) reform(now Time, why Reason) {
 	m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
 	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return m.find(w.id) == nil })
@@ -398,6 +425,7 @@ func (m *Machine) reform(now Time, why Reason) {
 	for _, w := range m.members {
 		if w.work == arrived && w.late {
 			w.late = false
+			m.rejoin(w)
 			if !m.hasArrival || w.arrivedAt < m.firstArrival {
 				m.firstArrival, m.hasArrival = w.arrivedAt, true
 			}
@@ -437,10 +465,10 @@ func (m *Machine) outerStep(now Time) {
 	}
 	m.phase, m.failed = collecting, 0
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
-	m.roundStart, m.credit = now, 0
+	m.roundStart = now
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
-		w.fetches, w.late, w.lag = 0, false, 0
+		w.fetches, w.late, w.missed, w.lag = 0, false, false, 0
 	}
 	for _, w := range m.members {
 		if w.outerSteps < done && w.work != fetching && m.phase == collecting {
@@ -474,26 +502,33 @@ func (m *Machine) timer(now Time) {
 		m.checkHeartbeats(now)
 		m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
 	}
-	if m.phase == collecting && m.hasDeadline && !m.overdue && now >= m.dueAt() {
-		m.overdue = true
-		if m.count() >= m.needed() {
-			m.close(now, RuleDeadline)
-			m.settle(now)
-		}
+	if m.phase != collecting {
+		return
 	}
+	rule := RuleQuorum
+	if m.hasDeadline && !m.overdue && now >= m.deadline.At+m.credit() {
+		m.overdue, rule = true, RuleDeadline
+	}
+	if m.overdue && m.count() >= m.needed() {
+		m.close(now, rule)
+		m.settle(now)
+		return
+	}
+	m.quorate = false // a join may have raised the quorum since
 }
 
-// dueAt is the deadline with the credit of those that are catching up: a
-// member that was sidelined begins the next round late by the time that its
-// fetch took. Without credit for it, one missed deadline would always lead to
-// the next, and every sidelined member to its eviction.
-func (m *Machine) dueAt() Time {
+// credit is by how much the deadline is put off for those that are catching
+// up: a member that was sidelined begins the next round late by the time that
+// its fetch took. Without credit for it, one missed deadline would always lead
+// to the next, and every sidelined member to its eviction.
+func (m *Machine) credit() Time {
+	var most Time
 	for _, w := range m.members {
 		if w.work == working {
-			m.credit = max(m.credit, w.lag)
+			most = max(most, w.lag)
 		}
 	}
-	return m.deadline.At + m.credit
+	return most
 }
 
 func (m *Machine) checkHeartbeats(now Time) {
@@ -518,16 +553,21 @@ func (m *Machine) checkHeartbeats(now Time) {
 	}
 }
 
-// setWake tells the driver when the next thing is due, if that has changed.
-func (m *Machine) setWake() {
+// setWake tells the driver when the next thing is due, if that has changed or
+// the last wake-up is spent.
+func (m *Machine) setWake(now Time) {
 	if m.phase == finished || len(m.members) == 0 {
 		m.hasWake = false
 		return
 	}
 	at := m.nextCheck
 	if m.phase == collecting && m.hasDeadline && !m.overdue {
-		at = min(at, m.dueAt())
+		at = min(at, m.deadline.At+m.credit())
 	}
+	if m.phase == collecting && m.quorate {
+		at = min(at, m.quorateAt)
+	}
+	at = max(at, now) // the credit may have gone with the member that had it
 	if m.hasWake && at == m.wake {
 		return
 	}

@@ -66,6 +66,12 @@ func DefaultStraggler() Straggler {
 	return Straggler{Quorum: 0.75, K: 3, Window: 32, MinHistory: 1, MinSlack: 1, SidelineLimit: 2}
 }
 
+// Limits keep the history in memory and every deadline inside 64 bits.
+const (
+	maxWindow = 1_000_000
+	maxSlack  = Time(1e15)
+)
+
 // Validate reports the first parameter out of range as a *FieldError.
 func (s Straggler) Validate() error {
 	bad := func(field, mend string) error { return &FieldError{Field: field, Mend: mend} }
@@ -74,12 +80,12 @@ func (s Straggler) Validate() error {
 		return bad("quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", s.Quorum))
 	case !(s.K >= 0 && s.K <= 1000):
 		return bad("k", fmt.Sprintf("is %v; it must lie in [0, 1000]", s.K))
-	case s.Window < 1:
-		return bad("window", fmt.Sprintf("is %d; it must be at least 1", s.Window))
+	case s.Window < 1 || s.Window > maxWindow:
+		return bad("window", fmt.Sprintf("is %d; it must lie between 1 and %d", s.Window, maxWindow))
 	case s.MinHistory < 1:
 		return bad("min_history", fmt.Sprintf("is %d; it must be at least 1", s.MinHistory))
-	case s.MinSlack < 0:
-		return bad("min_slack", fmt.Sprintf("is %d; it must not be negative", s.MinSlack))
+	case s.MinSlack < 0 || s.MinSlack > maxSlack:
+		return bad("min_slack", fmt.Sprintf("is %d; it must lie between 0 and %d", s.MinSlack, maxSlack))
 	case s.SidelineLimit < 0:
 		return bad("sideline_limit", fmt.Sprintf("is %d; it must not be negative", s.SidelineLimit))
 	}

@@ -34,7 +34,7 @@ func CreateDir(path string) (Dir, error) {
 	if len(entries) > 0 {
 		return "", fmt.Errorf("the run directory %s is not empty; choose another with --out", path)
 	}
-	if err := os.MkdirAll(filepath.Join(abs, LogsDir), 0o755); err != nil {
+	if err := os.MkdirAll(abs, 0o755); err != nil {
 		return "", fmt.Errorf("making the run directory (choose another place with --out): %w", err)
 	}
 	return Dir(abs), nil

@@ -113,8 +113,10 @@ func FromAction(now policy.Time, a policy.Action) (Event, bool) {
 	case policy.Reject:
 		e.Type, e.Node = Reject, node(a.ID)
 	case policy.Arrived:
-		offset := a.Offset
-		e.Type, e.Node, e.Round, e.Offset, e.Late = Arrive, node(a.ID), a.Round, &offset, a.Late
+		e.Type, e.Node, e.Round, e.Late = Arrive, node(a.ID), a.Round, a.Late
+		if offset := a.Offset; !a.Late || offset > 0 { // that of an earlier round is not known
+			e.Offset = &offset
+		}
 	case policy.ArmDeadline:
 		e.Type, e.Round, e.At = DeadlineSet, a.Round, a.At
 	case policy.Close:

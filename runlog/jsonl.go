@@ -55,6 +55,9 @@ func Read(r io.Reader) ([]Event, error) {
 		if err := json.Unmarshal(text, &e); err != nil {
 			return events, fmt.Errorf("event in line %d: %w", line, err)
 		}
+		if e.Type == "" {
+			return events, fmt.Errorf("event in line %d: it has no type", line)
+		}
 		events = append(events, e)
 	}
 }

@@ -118,15 +118,17 @@ func (s *Summarizer) Add(e Event) {
 	case Step:
 		s.busy += e.Duration
 	case Arrive:
-		if !e.Late {
+		// A late one counts too: its round may open again and take it in.
+		if e.Round == s.current.Round {
 			s.arrivals[e.Node] = e.T
 		}
 	case RoundClose:
 		s.current.Close, s.current.Participants, s.current.Late = e.T, e.Participants, e.Missing
 		for _, id := range e.Participants {
-			s.wait += e.T - s.arrivals[node(id)]
+			if arrival, ok := s.arrivals[node(id)]; ok {
+				s.wait += e.T - arrival
+			}
 		}
-		clear(s.arrivals)
 	case ReduceDone:
 		s.current.Reduce, s.current.BytesSent, s.current.Hash = e.Duration, e.BytesSent, e.Hash
 		s.identical(e)
@@ -141,17 +143,20 @@ func (s *Summarizer) Add(e Event) {
 		s.sum.Rounds = append(s.sum.Rounds, s.current)
 		s.sum.OuterSteps, s.sum.WallClock = e.Round, e.T
 		s.current = Round{Round: e.Round + 1, Start: e.T}
+		clear(s.arrivals)
 	case Sideline:
 		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
 	case Rejoin:
 		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
 	case Evict:
-		s.sum.Evicted = append(s.sum.Evicted, membership(e, e.Reason.Rule))
-		s.member += e.T - s.since[e.Node]
+		s.sum.Evicted = append(s.sum.Evicted, membership(e, rule(e)))
+		if since, ok := s.since[e.Node]; ok {
+			s.member += e.T - since
+		}
 		delete(s.since, e.Node)
 		delete(s.fetching, e.Node)
 	case FetchStart:
-		if _, running := s.fetching[e.Node]; !running && e.Reason.Rule == policy.RuleJoin {
+		if _, running := s.fetching[e.Node]; !running && rule(e) == policy.RuleJoin {
 			s.fetching[e.Node] = e.T
 		}
 	case FetchDone:
@@ -187,6 +192,14 @@ func (s *Summarizer) Summary() Summary {
 		sum.BarrierWaitFraction = float64(s.wait) / float64(member)
 	}
 	return sum
+}
+
+// rule returns the rule of an event's reason, if it has one.
+func rule(e Event) policy.Rule {
+	if e.Reason == nil {
+		return ""
+	}
+	return e.Reason.Rule
 }
 
 func membership(e Event, why policy.Rule) Membership {

@@ -34,8 +34,13 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	case err != nil:
 		return nil, p.yamlError(err)
 	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, p.fail("", "the file holds more than one document; keep one scenario per file")
+	var second yaml.Node
+	switch err := dec.Decode(&second); {
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		return nil, p.yamlError(err)
+	default:
+		return nil, &Error{File: file, Line: second.Line, Problem: "the file holds more than one document; keep one scenario per file"}
 	}
 	p.root = doc.Content[0]
 	s := &Scenario{
@@ -52,6 +57,15 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	if s.Real.MinSlack < 0 { // not given
 		s.Real.MinSlack = defaultMinSlack(len(s.Workers))
 	}
+	if s.Injects == nil {
+		s.Injects = []Inject{} // in JSON a list, not null
+	}
+	if len(s.Real.Links.Nodes) == 0 {
+		s.Real.Links.Nodes = nil // as it comes back from JSON
+	}
+	if len(s.Real.Links.Pairs) == 0 {
+		s.Real.Links.Pairs = nil
+	}
 	if err := p.validate(s); err != nil {
 		return nil, err
 	}
@@ -59,8 +73,9 @@ func Parse(file string, data []byte) (*Scenario, error) {
 }
 
 type parser struct {
-	file string
-	root *yaml.Node
+	file    string
+	root    *yaml.Node
+	workers map[policy.ID]int // index by ID, as far as validated
 }
 
 // fail makes an error about a field, with its line looked up in the file.
@@ -96,6 +111,9 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		return at(n, path, "anchors and aliases are not read; write the value out")
 	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		return at(n, path, "tags such as "+n.Tag+" are not read; write the plain value")
+	}
 	if n.Tag == "!!null" && t.Kind() != reflect.Struct {
 		return at(n, path, "has no value; give one or remove the field")
 	}
@@ -123,6 +141,9 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
 		seen := map[string]bool{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
+			if !plainKey(key) {
+				return at(key, path, "has a key that is no plain word; write the name of a field")
+			}
 			field := join(path, key.Value)
 			ft, ok := fieldType(t, key.Value)
 			if !ok {
@@ -157,6 +178,9 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
 		seen := map[string]bool{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i].Value
+			if !plainKey(n.Content[i]) {
+				return at(n.Content[i], path, "has a key that is no plain word; write a name")
+			}
 			if seen[key] {
 				return at(n.Content[i], join(path, key), "given twice; keep one")
 			}
@@ -169,15 +193,45 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
 		if n.Kind != yaml.ScalarNode {
 			return at(n, path, "must be a single "+kindName(t))
 		}
-		// A pointer to a fresh value decides whether the scalar fits.
-		if err := n.Decode(reflect.New(t).Interface()); err != nil {
-			return at(n, path, fmt.Sprintf("%q is not a %s", n.Value, kindName(t)))
-		}
-		if t.Kind() != reflect.String && n.Tag == "!!str" {
-			return at(n, path, fmt.Sprintf("%q is text; write the %s without quotes", n.Value, kindName(t)))
+		if problem := scalar(n, t); problem != "" {
+			return at(n, path, problem)
 		}
 	}
 	return nil
+}
+
+// plainKey says whether a key of an object is what it looks like.
+func plainKey(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.Anchor == "" && key.Style&yaml.TaggedStyle == 0 && key.Tag != "!!merge"
+}
+
+var digits = regexp.MustCompile(`^[-+]?[0-9]+$`)
+
+// scalar says what is wrong with a single value of a basic type, if anything.
+// It is stricter than the YAML library, which would cut 1.5 down to 1 and read
+// 010 as eight.
+func scalar(n *yaml.Node, t reflect.Type) string {
+	whole := t.Kind() != reflect.Float64 && t.Kind() != reflect.String
+	switch {
+	case t.Kind() == reflect.String:
+	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
+		return fmt.Sprintf("%q is text; write the %s without quotes", n.Value, kindName(t))
+	case whole && digits.MatchString(n.Value) && len(strings.TrimLeft(n.Value, "+-")) > 1 && strings.TrimLeft(n.Value, "+-")[0] == '0':
+		return fmt.Sprintf("%q begins with a zero; remove it", n.Value)
+	case whole && n.Tag == "!!float" && !digits.MatchString(n.Value):
+		return fmt.Sprintf("%q is not a %s; write it in digits alone", n.Value, kindName(t))
+	}
+	// A pointer to a fresh value decides whether the scalar fits.
+	err := n.Decode(reflect.New(t).Interface())
+	switch {
+	case err == nil && !(whole && n.Tag == "!!float"):
+		return ""
+	case whole && strings.HasPrefix(n.Value, "-") && digits.MatchString(n.Value):
+		return fmt.Sprintf("is %s; it must not be negative", n.Value)
+	case whole && digits.MatchString(n.Value):
+		return fmt.Sprintf("is %s, too large to be meant", n.Value)
+	}
+	return fmt.Sprintf("%q is not a %s", n.Value, kindName(t))
 }
 
 func join(path, name string) string {

@@ -8,6 +8,7 @@ package scenarios
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -183,9 +184,14 @@ func (s *Scenario) Nodes() []string {
 	return nodes
 }
 
-// RealDuration converts scenario time to real time.
+// RealDuration converts scenario time to real time, and what is beyond the
+// range of a Duration to its limit.
 func (s *Scenario) RealDuration(t policy.Time) time.Duration {
-	return time.Duration(float64(t) * s.Real.TimeScale * float64(time.Microsecond))
+	d := float64(t) * s.Real.TimeScale * float64(time.Microsecond)
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(d)
 }
 
 // Plan resolves the links of the scenario.

@@ -6,8 +6,10 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"testbed/policy"
+	"testbed/shaping"
 )
 
 // Limits keep every sum and product of a run inside 64 bits and every list in
@@ -24,6 +26,7 @@ func (p *parser) validate(s *Scenario) error {
 	if err := p.validateRun(s); err != nil {
 		return err
 	}
+	p.workers = make(map[policy.ID]int, len(s.Workers))
 	for i, w := range s.Workers {
 		if err := p.validateWorker(s, i, w); err != nil {
 			return err
@@ -96,10 +99,10 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
 	if w.InnerStepJitter > w.InnerStepMean {
 		return p.fail(at("inner_step_jitter"), fmt.Sprintf("is %d, more than the mean of %d; a step cannot take a negative time", w.InnerStepJitter, w.InnerStepMean))
 	}
-	j := slices.IndexFunc(s.Workers[:i], func(o Worker) bool { return o.ID == w.ID })
-	if j >= 0 {
+	if j, dup := p.workers[w.ID]; dup {
 		return p.fail(at("id"), fmt.Sprintf("worker %d is already workers[%d]; give each worker an id of its own", w.ID, j))
 	}
+	p.workers[w.ID] = i
 	return nil
 }
 
@@ -118,8 +121,10 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 		return p.fail(path+".ids", fmt.Sprintf("%s takes one worker: write id", in.Op))
 	case !group && in.ID == nil:
 		return p.fail(path+".id", fmt.Sprintf("is missing; %s needs the id of a worker", in.Op))
-	case in.Op == Partition && len(in.IDs) == 0:
+	case in.Op == Partition && in.IDs == nil:
 		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
+	case group && in.IDs != nil && len(in.IDs) == 0:
+		return p.fail(path+".ids", fmt.Sprintf("is empty; name the workers that %s is for", in.Op))
 	case in.Op == Slow && in.Factor == nil:
 		return p.fail(path+".factor", "is missing; Slow needs a factor such as 10")
 	case in.Op != Slow && in.Factor != nil:
@@ -131,21 +136,27 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 		if err := p.worker(s, path+".id", *in.ID); err != nil {
 			return err
 		}
+		join := s.Workers[p.workers[*in.ID]].JoinAt
+		if (in.Op == Crash || in.Op == Leave) && in.At < join {
+			return p.fail(path+".at", fmt.Sprintf("is %d, but worker %d joins at %d; a %s before that has no effect", in.At, *in.ID, join, in.Op))
+		}
 	}
+	named := make(map[policy.ID]bool, len(in.IDs))
 	for i, id := range in.IDs {
 		field := fmt.Sprintf("%s.ids[%d]", path, i)
 		if err := p.worker(s, field, id); err != nil {
 			return err
 		}
-		if slices.Contains(in.IDs[:i], id) {
+		if named[id] {
 			return p.fail(field, fmt.Sprintf("worker %d is named twice; keep one", id))
 		}
+		named[id] = true
 	}
 	return nil
 }
 
 func (p *parser) worker(s *Scenario, field string, id policy.ID) error {
-	if _, ok := s.Worker(id); ok {
+	if _, ok := p.workers[id]; ok {
 		return nil
 	}
 	ids := make([]string, 0, 8)
@@ -169,13 +180,30 @@ func (p *parser) validateSections(s *Scenario) error {
 	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil {
 		return err
 	}
-	if _, err := s.Plan(); err != nil {
-		// The plan's errors begin with the path of the field.
-		field, problem, found := strings.Cut(err.Error(), ": ")
-		if !found || !strings.HasPrefix(field, "real.links") {
-			field, problem = "real.links", err.Error()
-		}
-		return p.fail(field, problem)
+	return p.validateLinks(s)
+}
+
+// maxPlanned bounds the networks whose links are checked by planning them: a
+// plan has a path for every pair of nodes, and a file that only the simulator
+// will play must not cost that. `testbed plan` and `testbed run` plan, and so
+// check, a network of any size.
+const maxPlanned = 500
+
+func (p *parser) validateLinks(s *Scenario) error {
+	delay := s.RealDuration(s.BaseLatency)
+	if s.Real.Links.Default.OneWayDelay == nil && delay > time.Minute {
+		return p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay", s.BaseLatency, delay))
+	}
+	if len(s.Workers) > maxPlanned {
+		return nil
+	}
+	_, err := s.Plan()
+	var bad *shaping.FieldError // the first of them
+	switch {
+	case errors.As(err, &bad):
+		return p.fail(bad.Path, bad.Problem)
+	case err != nil:
+		return p.fail("real.links", err.Error())
 	}
 	return nil
 }

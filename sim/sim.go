@@ -281,8 +281,8 @@ func (s *simulator) act(a policy.Action) {
 		w.member, w.alive = false, false
 		w.gen++
 	case policy.WakeAt:
-		s.wake = a.At
-		s.heap.push(entry{at: max(a.At, s.now), kind: timers})
+		s.wake = max(a.At, s.now)
+		s.heap.push(entry{at: s.wake, kind: timers})
 	case policy.Finish:
 		s.done = true
 		// churn's utilisation charges the first steps of the round after the

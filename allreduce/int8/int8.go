@@ -79,7 +79,11 @@ func Quantise(dst []byte, src []float32, block int) {
 	scales, codes := split(dst, len(src), block)
 	for len(src) > 0 {
 		n := min(block, len(src))
-		quantiseBlock(scales, codes[:n], src[:n], absmaxBits(src[:n]))
+		if inverse, ok := putScale(scales, absmaxBits(src[:n])); ok {
+			quantiseBlock(codes[:n], src[:n], inverse)
+		} else {
+			clear(codes[:n])
+		}
 		scales, codes, src = scales[scaleBytes:], codes[n:], src[n:]
 	}
 }
@@ -106,9 +110,12 @@ func AddRequantise(dst, src []byte, add []float32, block int, mul float32) {
 	var scratch [MaxBlock]float32
 	for len(add) > 0 {
 		n := min(block, len(add))
-		sums := scratch[:n]
-		absmax := addBlock(sums, inCodes[:n], add[:n], scaleAt(inScales), mul)
-		quantiseBlock(scales, codes[:n], sums, absmax)
+		absmax := addBlock(scratch[:n], inCodes[:n], add[:n], scaleAt(inScales), mul)
+		if inverse, ok := putScale(scales, absmax); ok {
+			quantiseBlock(codes[:n], scratch[:n], inverse)
+		} else {
+			clear(codes[:n])
+		}
 		inScales, inCodes, add = inScales[scaleBytes:], inCodes[n:], add[n:]
 		scales, codes = scales[scaleBytes:], codes[n:]
 	}
@@ -125,6 +132,10 @@ func scaleAt(scales []byte) float32 {
 }
 
 func absmaxBits(src []float32) uint32 {
+	var top uint32
+	if n := vectors(len(src)); n > 0 {
+		top, src = absmaxVector(src[:n]), src[n:]
+	}
 	// Two running maxima hide the latency of one.
 	var a, b uint32
 	i := 0
@@ -135,24 +146,31 @@ func absmaxBits(src []float32) uint32 {
 	if i < len(src) {
 		a = max(a, math.Float32bits(src[i])&signless)
 	}
-	return max(a, b)
+	return max(top, a, b)
 }
 
-// quantiseBlock writes one block's scale to scale[:4] and its codes to codes.
-func quantiseBlock(scale, codes []byte, src []float32, absmax uint32) {
+// putScale writes a block's scale to scale[:4] and returns what to multiply its
+// values by, or false for a block whose codes are all 0.
+func putScale(scale []byte, absmax uint32) (inverse float32, ok bool) {
 	if absmax < minScaled || absmax >= infinity {
 		var bits uint32
 		if absmax >= infinity {
 			bits = canonical
 		}
 		binary.LittleEndian.PutUint32(scale, bits)
-		clear(codes)
-		return
+		return 0, false
 	}
 	top := math.Float32frombits(absmax)
 	binary.LittleEndian.PutUint32(scale, min(math.Float32bits(top/127), maxScale))
-	inverse := 127 / top
+	return 127 / top, true
+}
+
+func quantiseBlock(codes []byte, src []float32, inverse float32) {
 	codes = codes[:len(src)]
+	if n := vectors(len(src)); n > 0 {
+		quantiseVector(codes[:n], src[:n], inverse)
+		codes, src = codes[n:], src[n:]
+	}
 	for i, x := range src {
 		codes[i] = roundToCode(float32(x * inverse))
 	}
@@ -174,20 +192,28 @@ func dequantiseBlock(dst []float32, codes []byte, scale float32) {
 		return
 	}
 	codes = codes[:len(dst)]
+	if n := vectors(len(dst)); n > 0 {
+		dequantiseVector(dst[:n], codes[:n], scale)
+		dst, codes = dst[n:], codes[n:]
+	}
 	for i := range dst {
 		dst[i] = float32(float32(int8(codes[i])) * scale)
 	}
 }
 
-// addBlock writes (decoded + add) × mul to sums and returns their absmax.
-func addBlock(sums []float32, codes []byte, add []float32, scale, mul float32) uint32 {
+// addBlock writes (decoded + own) × mul to sums and returns their absmax.
+func addBlock(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
 	if math.Float32bits(scale)&signless >= infinity {
 		return canonical // the whole block is spoiled, sums are not read
 	}
-	codes, sums = codes[:len(add)], sums[:len(add)]
+	codes, sums = codes[:len(own)], sums[:len(own)]
 	var absmax uint32
-	for i, own := range add {
-		sum := float32(float32(float32(int8(codes[i]))*scale)+own) * mul
+	if n := vectors(len(own)); n > 0 {
+		absmax = addVector(sums[:n], codes[:n], own[:n], scale, mul)
+		sums, codes, own = sums[n:], codes[n:], own[n:]
+	}
+	for i, x := range own {
+		sum := float32(float32(float32(int8(codes[i]))*scale)+x) * mul
 		sums[i] = sum
 		absmax = max(absmax, math.Float32bits(sum)&signless)
 	}

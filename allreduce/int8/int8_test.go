@@ -69,6 +69,16 @@ func slowAddRequantise(src []byte, add []float32, block int, mul float32) []byte
 }
 
 // value draws numbers that matter: ordinary ones, ties, extremes, specials.
+// onEveryRoute runs a test with each way to compute that this machine has.
+func onEveryRoute(t *testing.T, test func(*testing.T)) {
+	was := active
+	defer func() { active = was }()
+	for _, r := range routes() {
+		active = r
+		t.Run(string(r), test)
+	}
+}
+
 func value() *rapid.Generator[float32] {
 	return rapid.OneOf(
 		rapid.Float32Range(-4, 4),
@@ -95,10 +105,12 @@ func drawBlock(t *rapid.T) int {
 	return rapid.SampledFrom([]int{16, 32, 48, 1024}).Draw(t, "block")
 }
 
-func TestKernelsEqualSlowOnes(t *testing.T) {
+func TestKernelsEqualSlowOnes(t *testing.T) { onEveryRoute(t, testKernelsEqualSlowOnes) }
+
+func testKernelsEqualSlowOnes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		block := drawBlock(t)
-		n := rapid.IntRange(0, 200).Draw(t, "n")
+		n := rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(1000, 2100)).Draw(t, "n")
 		src, add := vector(t, "src", n), vector(t, "add", n)
 		mul := rapid.SampledFrom([]float32{1, 0.5, 1.0 / 3, 0.2}).Draw(t, "mul")
 
@@ -126,7 +138,9 @@ func TestKernelsEqualSlowOnes(t *testing.T) {
 	})
 }
 
-func TestErrorIsHalfAStepAtMost(t *testing.T) {
+func TestErrorIsHalfAStepAtMost(t *testing.T) { onEveryRoute(t, testErrorIsHalfAStepAtMost) }
+
+func testErrorIsHalfAStepAtMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		src := rapid.SliceOfN(rapid.Float32Range(-1e30, 1e30), 1, 300).Draw(t, "src")
 		encoded := make([]byte, EncodedLen(len(src), 64))
@@ -147,7 +161,9 @@ func TestErrorIsHalfAStepAtMost(t *testing.T) {
 	})
 }
 
-func TestEdges(t *testing.T) {
+func TestEdges(t *testing.T) { onEveryRoute(t, testEdges) }
+
+func testEdges(t *testing.T) {
 	nan := float32(math.NaN())
 	inf := float32(math.Inf(1))
 	for name, test := range map[string]struct {
@@ -183,7 +199,9 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-func TestLargestStaysFinite(t *testing.T) {
+func TestLargestStaysFinite(t *testing.T) { onEveryRoute(t, testLargestStaysFinite) }
+
+func testLargestStaysFinite(t *testing.T) {
 	for below := range uint32(1 << 12) {
 		x := []float32{math.Float32frombits(infinity - 1 - below)}
 		b, y := make([]byte, EncodedLen(1, MinBlock)), make([]float32, 1)
@@ -195,7 +213,9 @@ func TestLargestStaysFinite(t *testing.T) {
 	}
 }
 
-func TestBadBlockSpoilsOnlyItself(t *testing.T) {
+func TestBadBlockSpoilsOnlyItself(t *testing.T) { onEveryRoute(t, testBadBlockSpoilsOnlyItself) }
+
+func testBadBlockSpoilsOnlyItself(t *testing.T) {
 	const block = 16
 	src := make([]float32, 3*block)
 	for i := range src {
@@ -219,7 +239,9 @@ func TestBadBlockSpoilsOnlyItself(t *testing.T) {
 	}
 }
 
-func TestOverflowSpoilsTheBlock(t *testing.T) {
+func TestOverflowSpoilsTheBlock(t *testing.T) { onEveryRoute(t, testOverflowSpoilsTheBlock) }
+
+func testOverflowSpoilsTheBlock(t *testing.T) {
 	src := []float32{math.MaxFloat32, 1}
 	encoded := make([]byte, EncodedLen(2, 16))
 	Quantise(encoded, src, 16)
@@ -229,7 +251,9 @@ func TestOverflowSpoilsTheBlock(t *testing.T) {
 	}
 }
 
-func TestGaussianError(t *testing.T) {
+func TestGaussianError(t *testing.T) { onEveryRoute(t, testGaussianError) }
+
+func testGaussianError(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	src := make([]float32, 1<<18)
 	for i := range src {
@@ -257,7 +281,9 @@ func TestCheckBlock(t *testing.T) {
 	}
 }
 
-func TestNothingAllocates(t *testing.T) {
+func TestNothingAllocates(t *testing.T) { onEveryRoute(t, testNothingAllocates) }
+
+func testNothingAllocates(t *testing.T) {
 	src := make([]float32, 5000)
 	b := make([]byte, EncodedLen(len(src), DefaultBlock))
 	if n := testing.AllocsPerRun(10, func() {
@@ -273,30 +299,34 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{0, 0, 0x80, 0x7f, 1, 2, 3}, uint16(3))
 	f.Add(bytes.Repeat([]byte{0xff}, 70), uint16(60))
 	f.Fuzz(func(t *testing.T, b []byte, n uint16) {
-		const block = 16
-		if EncodedLen(int(n), block) > len(b) {
-			t.Skip()
-		}
-		b = b[:EncodedLen(int(n), block)]
-		got := make([]float32, n)
-		Dequantise(got, b, block)
-		for i, want := range slowDequantise(b, int(n), block) {
-			if math.Float32bits(got[i]) != math.Float32bits(want) {
-				t.Fatalf("value %d is %v, want %v", i, got[i], want)
-			}
-		}
-		stepped := make([]byte, len(b))
-		AddRequantise(stepped, b, got, block, 0.5)
-		if want := slowAddRequantise(b, got, block, 0.5); !bytes.Equal(stepped, want) {
-			t.Fatalf("got %x, want %x", stepped, want)
-		}
+		onEveryRoute(t, func(t *testing.T) { decodeEqualsSlow(t, b, n) })
 	})
+}
+
+func decodeEqualsSlow(t *testing.T, b []byte, n uint16) {
+	const block = 16
+	if EncodedLen(int(n), block) > len(b) {
+		t.Skip()
+	}
+	b = b[:EncodedLen(int(n), block)]
+	got := make([]float32, n)
+	Dequantise(got, b, block)
+	for i, want := range slowDequantise(b, int(n), block) {
+		if math.Float32bits(got[i]) != math.Float32bits(want) {
+			t.Fatalf("value %d is %v, want %v", i, got[i], want)
+		}
+	}
+	stepped := make([]byte, len(b))
+	AddRequantise(stepped, b, got, block, 0.5)
+	if want := slowAddRequantise(b, got, block, 0.5); !bytes.Equal(stepped, want) {
+		t.Fatalf("got %x, want %x", stepped, want)
+	}
 }
 
 // The benchmarks report GB/s of float32 input; memcpy runs beside them as the
 // machine's own yardstick.
 func BenchmarkKernels(b *testing.B) {
-	for _, n := range []int{1 << 10, 1 << 16, 1 << 24} {
+	for _, n := range []int{1 << 10, 1 << 16, 1 << 26} {
 		src := make([]float32, n)
 		r := rand.New(rand.NewPCG(1, 2))
 		for i := range src {

@@ -192,6 +192,20 @@ func TestRunMembership(t *testing.T) {
 	}
 }
 
+// TestCrashDuringReduction kills a worker while it reduces: the others abort
+// and reduce again without it.
+func TestCrashDuringReduction(t *testing.T) {
+	needSandbox(t)
+	// The first round's reduction lasts from about 2,100 to 2,700 µs.
+	sum := runScenario(t, scenario(t, 4, "100mbit", "injects:\n  - {op: Crash, id: 2, at: 2350}\n"), "--policy", "baseline")
+	if who(sum.Evicted) != "1:w2heartbeat" {
+		t.Errorf("evicted %q, want w2 in round 1", who(sum.Evicted))
+	}
+	if first := sum.Rounds[0]; len(first.Participants) != 3 {
+		t.Errorf("the first round ended with %v", first.Participants)
+	}
+}
+
 // TestTransientSlow sidelines a worker while it is slow and takes it back when
 // it is not: that has to be possible with a fetch of the outer state between.
 func TestTransientSlow(t *testing.T) {

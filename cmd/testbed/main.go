@@ -31,6 +31,13 @@ var errInvalid = errors.New("the result is not valid")
 // usageError is a mistake on the command line.
 type usageError struct{ error }
 
+// programExit is the exit code of a program of the user's, which is ours too.
+type programExit struct{ code int }
+
+func (e programExit) Error() string {
+	return fmt.Sprintf("the program ended with exit code %d", e.code)
+}
+
 func main() {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -43,6 +50,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := root().ExecuteContext(ctx)
+	var program programExit
+	if errors.As(err, &program) {
+		os.Exit(program.code)
+	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
@@ -65,10 +76,11 @@ func quiet(err error) int {
 func exitCode(err error) int {
 	var usage usageError
 	var scenario *scenarios.Error
+	var asked *host.UsageError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage), errors.As(err, &scenario):
+	case errors.As(err, &usage), errors.As(err, &scenario), errors.As(err, &asked):
 		return exitUsage
 	case errors.Is(err, errInvalid):
 		return exitInvalid
@@ -104,7 +116,7 @@ result is not valid; 4 not supported on this machine.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	cmd.AddCommand(listCommand(), doctorCommand(), planCommand(), simulateCommand(), runCommand(), compareCommand())
+	cmd.AddCommand(listCommand(), doctorCommand(), planCommand(), simulateCommand(), runCommand(), compareCommand(), netCommand(), inCommand(), verifyCommand())
 	return cmd
 }
 

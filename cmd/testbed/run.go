@@ -20,16 +20,27 @@ type realFlags struct {
 }
 
 func (f *realFlags) declare(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.links, "links", host.LinksAuto, "who delays packets: netem (the kernel), user (a router process), or auto")
+	linksFlag(cmd, &f.links)
 	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time; the scenario's own if 0")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
 }
 
+func linksFlag(cmd *cobra.Command, links *string) {
+	cmd.Flags().StringVar(links, "links", host.LinksAuto, "who delays packets: netem (the kernel), user (a router process), or auto")
+}
+
+func checkLinks(links string) error {
+	if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser}, links) {
+		return usageError{fmt.Errorf("--links %s: choose auto, netem or user", links)}
+	}
+	return nil
+}
+
 // load reads the scenario and applies the flags to it.
 func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error) {
-	if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser}, f.links) {
-		return nil, host.Options{}, usageError{fmt.Errorf("--links %s: choose auto, netem or user", f.links)}
+	if err := checkLinks(f.links); err != nil {
+		return nil, host.Options{}, err
 	}
 	file, source, err := scenarios.Source(name)
 	if err != nil {
@@ -45,8 +56,10 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 	case f.timeScale > 0:
 		s.Real.TimeScale = f.timeScale
 	}
-	if err := host.Supported(s); err != nil {
-		return nil, host.Options{}, err
+	for _, err := range []error{host.Supported(s), host.Ready()} {
+		if err != nil {
+			return nil, host.Options{}, err
+		}
 	}
 	return s, host.Options{Scenario: s, File: file, Source: source, Links: f.links}, nil
 }

@@ -32,7 +32,7 @@ const (
 const (
 	specFD    = 3 // its spec, as JSON, then end of file
 	reportsFD = 4 // its reports, as JSON lines
-	wordsFD   = 5 // commands to it, as JSON lines; the router stops at its end
+	wordsFD   = 5 // commands to it, as JSON lines; services stop at its end
 )
 
 // spec tells a node's process what it is.
@@ -40,6 +40,8 @@ type spec struct {
 	Coordinator *coordinatorSpec `json:",omitempty"`
 	Worker      *workerSpec      `json:",omitempty"`
 	Router      *shaping.Plan    `json:",omitempty"`
+	Capture     *captureSpec     `json:",omitempty"`
+	Prober      *proberSpec      `json:",omitempty"`
 }
 
 type coordinatorSpec struct {
@@ -58,14 +60,17 @@ type workerSpec struct {
 	Credentials node.Credentials
 }
 
-// nodeReport is a line from a node's process: a report, or the router's count.
+// nodeReport is a line from a node's process: a report, or what a service has
+// to tell.
 type nodeReport struct {
 	node.Report
-	Router *userlink.Stats `json:"router,omitempty"`
+	Router   *userlink.Stats `json:"router,omitempty"`
+	Captured *captured       `json:"captured,omitempty"`
+	Probed   *probed         `json:"probed,omitempty"`
 }
 
 // RunNode is what the binary does inside a node: it is a worker, the
-// coordinator, or the router, as its spec says.
+// coordinator, the router, or another service, as its spec says.
 func RunNode() error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	reports := json.NewEncoder(os.NewFile(reportsFD, "reports"))
@@ -102,6 +107,10 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 		return runWorker(s.Worker, log, plain)
 	case s.Router != nil:
 		return runRouter(s.Router, report)
+	case s.Capture != nil:
+		return runCapture(s.Capture, report)
+	case s.Prober != nil:
+		return runProber(s.Prober, report)
 	}
 	return errors.New("the node's spec is empty")
 }

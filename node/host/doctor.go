@@ -3,8 +3,7 @@
 package host
 
 import (
-	"bufio"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -60,35 +59,14 @@ func machineCheck() Check {
 // probeInside has a sandbox tell what the kernel can do: an ordinary user may
 // try nothing outside.
 func probeInside() ([]Check, error) {
-	jobIn, jobOut, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("probing the kernel: %w", err)
-	}
-	defer jobIn.Close()
-	notesIn, notesOut, err := os.Pipe()
-	if err != nil {
-		jobOut.Close()
-		return nil, fmt.Errorf("probing the kernel: %w", err)
-	}
-	defer notesIn.Close()
-	err = json.NewEncoder(jobOut).Encode(job{Probe: true}) // fits the pipe
-	jobOut.Close()
-	if err != nil {
-		notesOut.Close()
-		return nil, fmt.Errorf("probing the kernel: %w", err)
-	}
-	box, err := sandbox.Start(sandbox.Config{Args: []string{VerbInside}, Files: []*os.File{jobIn, notesOut}, Stderr: os.Stderr})
-	notesOut.Close()
+	s, err := openSession(context.Background(), job{}, sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		box.Kill()
-		box.Wait()
-	}()
-	var n note
-	if err := json.NewDecoder(bufio.NewReader(notesIn)).Decode(&n); err != nil {
-		return nil, fmt.Errorf("probing the kernel: the sandbox ended unexpectedly: %w", err)
+	defer s.close()
+	n, err := s.next()
+	if err != nil {
+		return nil, fmt.Errorf("probing the kernel: %w", err)
 	}
 	return n.Checks, nil
 }

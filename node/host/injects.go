@@ -13,32 +13,32 @@ import (
 
 // schedule has the joins and injects of the scenario carried out on the run's
 // clock.
-func (i *inside) schedule() {
+func (p *play) schedule() {
 	at := func(t policy.Time, do func()) {
-		due := i.began.Add(i.Scenario.RealDuration(t - i.Scenario.FirstJoin()))
-		time.AfterFunc(time.Until(due), func() { i.inbox <- do })
+		due := p.began.Add(p.Scenario.RealDuration(t - p.Scenario.FirstJoin()))
+		time.AfterFunc(time.Until(due), func() { p.inbox <- do })
 	}
-	for _, w := range i.Scenario.Workers {
-		if w.JoinAt > i.Scenario.FirstJoin() {
-			at(w.JoinAt, func() { i.command(w.ID, node.Command{Op: node.OpJoin}) })
+	for _, w := range p.Scenario.Workers {
+		if w.JoinAt > p.Scenario.FirstJoin() {
+			at(w.JoinAt, func() { p.command(w.ID, node.Command{Op: node.OpJoin}) })
 		}
 	}
-	for _, in := range i.Scenario.Injects {
-		at(in.At, func() { i.inject(in) })
+	for _, in := range p.Scenario.Injects {
+		at(in.At, func() { p.inject(in) })
 	}
 }
 
 // now is the scenario time, as the sandbox's init sees it.
-func (i *inside) now() policy.Time {
-	return i.Scenario.FirstJoin() + policy.Time(float64(time.Since(i.began))/1e3/i.Scenario.Real.TimeScale)
+func (p *play) now() policy.Time {
+	return p.Scenario.FirstJoin() + policy.Time(float64(time.Since(p.began))/1e3/p.Scenario.Real.TimeScale)
 }
 
-func (i *inside) inject(in scenarios.Inject) {
-	c := i.nodes[scenarios.NodeName(*in.ID)]
-	if c.ended || i.over {
+func (p *play) inject(in scenarios.Inject) {
+	c := p.nodes[scenarios.NodeName(*in.ID)]
+	if c.ended || p.over {
 		return
 	}
-	e := runlog.Event{T: i.now(), Node: c.name}
+	e := runlog.Event{T: p.now(), Node: c.name}
 	switch in.Op {
 	case scenarios.Crash:
 		c.excused = true
@@ -46,14 +46,14 @@ func (i *inside) inject(in scenarios.Inject) {
 		e.Type = runlog.Crash
 	case scenarios.Leave:
 		c.excused = true
-		i.command(c.id, node.Command{Op: node.OpLeave, At: in.At})
+		p.command(c.id, node.Command{Op: node.OpLeave, At: in.At})
 		e.Type = runlog.Leave
 	case scenarios.Slow:
-		i.command(c.id, node.Command{Op: node.OpSlow, At: in.At, Factor: *in.Factor})
+		p.command(c.id, node.Command{Op: node.OpSlow, At: in.At, Factor: *in.Factor})
 		e.Type, e.Factor = runlog.Slow, *in.Factor
 	case scenarios.Restore:
-		i.command(c.id, node.Command{Op: node.OpRestore, At: in.At})
+		p.command(c.id, node.Command{Op: node.OpRestore, At: in.At})
 		e.Type = runlog.Restore
 	}
-	i.tell(note{Event: &e})
+	p.tell(note{Event: &e})
 }

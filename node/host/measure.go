@@ -42,8 +42,11 @@ func (m *measurements) rtt(plan *shaping.Plan, name string, rtt time.Duration) {
 
 func (m *measurements) router(s *userlink.Stats) {
 	m.RouterLatenessP99, m.RouterPackets = s.LatenessP99, s.Packets
-	m.UnplannedDrops += s.Overflow + s.SocketDrops + s.SendDrops
+	m.UnplannedDrops += unplanned(s)
 }
+
+// unplanned counts the packets that the router lost against the plan.
+func unplanned(s *userlink.Stats) uint64 { return s.Overflow + s.SocketDrops + s.SendDrops }
 
 // conclude computes what is known only at the end of a run.
 func (m *measurements) conclude(took time.Duration) measured {

@@ -2,21 +2,19 @@
 
 // Package host plays a scenario on the real network of one machine: it makes
 // the sandbox, has the links built in it, starts a process in each node's
-// namespace, carries the injects out, and keeps the record.
+// namespace, carries the injects out, and keeps the record. On the same
+// network it runs programs of the user's (Net).
 //
-// Three generations of processes are involved. The user's process calls Run;
-// it only listens and writes the run directory. Its child is the init of the
+// Three generations of processes are involved. The user's process calls Run
+// or Net; it only listens and writes files. Its child is the init of the
 // sandbox (RunInside); it builds the network and starts the nodes. Theirs is
 // the third generation (RunNode). Every one is this same binary.
 package host
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -62,27 +60,6 @@ type Progress struct {
 	Event *runlog.Event
 }
 
-// job is what the sandbox's init is told.
-type job struct {
-	Scenario *scenarios.Scenario
-	Policy   string
-	Links    string
-	Dir      runlog.Dir
-	// Probe has the sandbox only tell what the kernel can do.
-	Probe bool
-}
-
-// note is what the sandbox's init tells.
-type note struct {
-	Stage    string        `json:"stage,omitempty"`
-	Event    *runlog.Event `json:"event,omitempty"`
-	Measured *measured     `json:"measured,omitempty"`
-	Error    string        `json:"error,omitempty"`
-	Mend     string        `json:"mend,omitempty"` // with Error: not supported here
-	Checks   []Check       `json:"checks,omitempty"`
-	Done     bool          `json:"done,omitempty"`
-}
-
 // UnsupportedError says what this machine or this version cannot do, and the
 // mend.
 type UnsupportedError struct{ Missing, Mend string }
@@ -94,6 +71,17 @@ func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUn
 
 // realInjects are the injects that can be carried out on a real network.
 var realInjects = []scenarios.Op{scenarios.Crash, scenarios.Leave, scenarios.Slow, scenarios.Restore}
+
+// Ready says whether a real run is possible on this machine; if not, the error
+// is an *UnsupportedError.
+func Ready() error {
+	err := sandbox.Check()
+	var unsupported *sandbox.UnsupportedError
+	if errors.As(err, &unsupported) {
+		return &UnsupportedError{Missing: unsupported.Missing, Mend: unsupported.Mend}
+	}
+	return err
+}
 
 // Supported says whether a real run can play the scenario.
 func Supported(s *scenarios.Scenario) error {
@@ -123,6 +111,9 @@ func Run(ctx context.Context, o Options) (runlog.Summary, error) {
 		return runlog.Summary{}, err
 	}
 	err := r.play(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return runlog.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run
+	}
 	sum, werr := r.conclude(err)
 	return sum, errors.Join(err, werr)
 }
@@ -146,71 +137,43 @@ func (r *run) prepare() (err error) {
 	if strings.HasSuffix(r.File, ".json") {
 		name = "scenario.json"
 	}
+	if err := os.Mkdir(r.dir.Path(runlog.LogsDir), 0o755); err != nil {
+		return fmt.Errorf("making the run directory: %w", err)
+	}
 	return errors.Join(r.dir.WriteFile(name, r.Source), r.dir.WriteJSON(runlog.PlanFile, plan))
 }
 
 // play has a sandbox play the scenario and writes the record as it comes.
 func (r *run) play(ctx context.Context) error {
 	r.Progress(Progress{Stage: "run directory " + r.Dir})
-	jobIn, jobOut, err := os.Pipe()
+	log, err := os.Create(r.dir.Log("sandbox"))
 	if err != nil {
-		return fmt.Errorf("starting the sandbox: %w", err)
+		return fmt.Errorf("writing the run directory: %w", err)
 	}
-	defer jobOut.Close()
-	notesIn, notesOut, err := os.Pipe()
-	if err != nil {
-		jobIn.Close()
-		return fmt.Errorf("starting the sandbox: %w", err)
-	}
-	defer notesIn.Close()
-	box, err := startSandbox(r.dir, jobIn, notesOut)
-	jobIn.Close()
-	notesOut.Close()
+	defer log.Close()
+	s, err := openSession(ctx, job{Scenario: r.Scenario, Links: r.Links, Dir: r.dir, Run: &runJob{Policy: r.Policy}}, sandbox.Config{Stderr: log})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		box.Kill()
-		box.Wait()
-	}()
-	stop := context.AfterFunc(ctx, box.Kill)
-	defer stop()
-	go func() {
-		// An init that dies early is reported by the end of its notes.
-		_ = json.NewEncoder(jobOut).Encode(job{Scenario: r.Scenario, Policy: r.Policy, Links: r.Links, Dir: r.dir})
-		jobOut.Close()
-	}()
-	err = r.listen(notesIn)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-func startSandbox(dir runlog.Dir, files ...*os.File) (*sandbox.Sandbox, error) {
-	log, err := os.Create(dir.Log("sandbox"))
-	if err != nil {
-		return nil, fmt.Errorf("writing the run directory: %w", err)
-	}
-	defer log.Close()
-	return sandbox.Start(sandbox.Config{Args: []string{VerbInside}, Files: files, Stderr: log})
+	defer s.close()
+	return r.listen(s)
 }
 
 // listen takes the notes of the sandbox's init until it is done.
-func (r *run) listen(notes io.Reader) error {
+func (r *run) listen(s *session) error {
 	file, err := os.Create(r.dir.Path(runlog.EventsFile))
 	if err != nil {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}
 	defer file.Close()
 	record := runlog.NewWriter(file)
-	in := json.NewDecoder(bufio.NewReader(notes))
 	for {
-		var n note
-		if err := in.Decode(&n); err != nil {
-			return errors.Join(fmt.Errorf("the sandbox ended unexpectedly; see %s", r.dir.Log("sandbox")), record.Flush())
-		}
+		n, err := s.next()
 		switch {
+		case errors.Is(err, errSandboxEnded):
+			return errors.Join(fmt.Errorf("%w; see %s", err, r.dir.Log("sandbox")), record.Flush())
+		case err != nil:
+			return err
 		case n.Stage != "":
 			r.Progress(Progress{Stage: n.Stage})
 		case n.Event != nil:
@@ -222,10 +185,6 @@ func (r *run) listen(notes io.Reader) error {
 			r.Progress(Progress{Event: n.Event})
 		case n.Measured != nil:
 			r.measured = n.Measured
-		case n.Mend != "":
-			return &UnsupportedError{Missing: n.Error, Mend: n.Mend}
-		case n.Error != "":
-			return errors.New(n.Error)
 		case n.Done:
 			return nil
 		}
@@ -235,7 +194,7 @@ func (r *run) listen(notes io.Reader) error {
 // conclude writes the summary. A run that was cut short keeps a partial one.
 func (r *run) conclude(failed error) (runlog.Summary, error) {
 	sum := r.sum.Summary()
-	sum.Dir = r.Dir
+	sum.Dir = string(r.dir)
 	if sum.Scenario == "" { // it did not get as far as run_start
 		sum.Scenario, sum.Policy, sum.World, sum.Links = r.Scenario.Name, r.Policy, runlog.Real, r.Links
 		sum.Seed, sum.TimeScale = r.Scenario.Seed, r.Scenario.Real.TimeScale

@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// NetNSDir holds the names of network namespaces, where ip netns looks.
+const NetNSDir = "/run/netns"
+
 const (
-	netnsDir  = "/run/netns" // where ip netns looks
 	selfNetNS = "/proc/thread-self/ns/net"
 
 	// lifelineLost is init's exit status when the outer process has gone.
@@ -138,7 +140,7 @@ func coverRun() error {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() == filepath.Base(netnsDir) {
+		if e.Name() == filepath.Base(NetNSDir) {
 			continue
 		}
 		source := fmt.Sprintf("/proc/self/fd/%d/%s", old.Fd(), e.Name())
@@ -149,7 +151,7 @@ func coverRun() error {
 			_ = os.Remove(target)
 		}
 	}
-	return os.Mkdir(netnsDir, 0o755)
+	return os.Mkdir(NetNSDir, 0o755)
 }
 
 func bindBack(source, target string, kind os.FileMode) error {
@@ -191,7 +193,7 @@ func (in *Inside) BindNetNS(name string, fd int) error {
 	if err != nil || kind != unix.CLONE_NEWNET {
 		return fmt.Errorf("bind network namespace %s: descriptor %d is no network namespace", name, fd)
 	}
-	target := filepath.Join(netnsDir, name)
+	target := filepath.Join(NetNSDir, name)
 	if err := touch(target); err != nil {
 		return fmt.Errorf("bind network namespace %s: %w", name, err)
 	}

@@ -173,8 +173,8 @@ func checkSignals(in *Inside) error {
 }
 
 func checkMounts(*Inside) error {
-	if names, err := os.ReadDir(netnsDir); err != nil || len(names) != 0 {
-		return fmt.Errorf("%s has %v, %v, want nothing", netnsDir, names, err)
+	if names, err := os.ReadDir(NetNSDir); err != nil || len(names) != 0 {
+		return fmt.Errorf("%s has %v, %v, want nothing", NetNSDir, names, err)
 	}
 	if err := onlyInitLeft(); err != nil { // also: /proc is the sandbox's
 		return err

@@ -20,6 +20,9 @@ type Command struct {
 	Files []*os.File // inherited, as descriptors 3, 4, …
 
 	Stdin, Stdout, Stderr *os.File // nil means /dev/null
+	// Terminal makes Stdin, which must be a terminal that no session has, the
+	// one that controls the process.
+	Terminal bool
 }
 
 // A Process is a child of the sandbox's init, started by Inside.Start.
@@ -100,7 +103,7 @@ func (in *Inside) start(c Command) (*Process, error) {
 		Env:   mergeEnv(c.Env),
 		Files: descriptors(files),
 		// A session of its own keeps "kill 0" in a script from reaching init.
-		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL},
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: c.Terminal, Pdeathsig: unix.SIGKILL},
 	}
 	defer runtime.KeepAlive(files)
 
@@ -219,7 +222,14 @@ func (p *Process) Kill() {
 
 // Signal sends a signal to the process. It returns os.ErrProcessDone if the
 // process has ended.
-func (p *Process) Signal(sig os.Signal) error {
+func (p *Process) Signal(sig os.Signal) error { return p.signal(p.pid, sig) }
+
+// SignalGroup sends a signal to the process and to what it has started, but
+// for what has moved to another process group. It returns os.ErrProcessDone if
+// the process has ended.
+func (p *Process) SignalGroup(sig os.Signal) error { return p.signal(-p.pid, sig) }
+
+func (p *Process) signal(target int, sig os.Signal) error {
 	s, ok := sig.(syscall.Signal)
 	if !ok {
 		return fmt.Errorf("signal %s: unsupported signal %v", p.name, sig)
@@ -231,7 +241,7 @@ func (p *Process) Signal(sig os.Signal) error {
 	if p.in.children[p.pid] != p {
 		return fmt.Errorf("signal %s: %w", p.name, os.ErrProcessDone)
 	}
-	if err := unix.Kill(p.pid, s); err != nil {
+	if err := unix.Kill(target, s); err != nil {
 		return fmt.Errorf("signal %s: %w", p.name, err)
 	}
 	return nil

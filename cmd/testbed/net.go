@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"testbed/node/host"
+	"testbed/scenarios"
+)
+
+func netCommand() *cobra.Command {
+	var o host.NetOptions
+	var limitMB int64
+	cmd := &cobra.Command{
+		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
+		ValidArgsFunction: completeScenario,
+		Long: `Builds the scenario's network and runs CMD on it, or a shell. Inside,
+
+    testbed in w0 CMD...
+
+runs a program in a node. $TESTBED_NODES holds the names of all nodes, and
+$TESTBED_ADDR_W0 the address of w0. ip netns exec, ip -n and tc -n know the
+nodes too. CMD itself is at the hub, where the far ends of all links are; the
+hub has no address. For example:
+
+    testbed net homogeneous -- sh -c 'testbed in w0 ping -c 3 $TESTBED_ADDR_W1'
+
+Standard input, output and error are CMD's, and its exit code is that of
+testbed net; 128 + n if signal n ended it, 126 or 127 if it could not be
+started. When CMD ends, all that it has started ends, and the network is gone.
+
+The scenario's workers do not run, so its injects are not carried out.
+
+--pcap writes the frames of a node, as they leave and reach it, to NODE.pcap in
+the current directory. Their checksums are not computed: the network cards of
+the nodes are virtual.`,
+	}
+	linksFlag(cmd, &o.Links)
+	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
+	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		names := args
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			names = args[:dash]
+		}
+		if len(names) > 1 {
+			return usageError{fmt.Errorf("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])}
+		}
+		return oneScenario(cmd, names)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if err := checkLinks(o.Links); err != nil {
+			return err
+		}
+		if limitMB < 1 {
+			return usageError{fmt.Errorf("--pcap-limit %d: must be at least 1", limitMB)}
+		}
+		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
+			return err
+		}
+		o.Command, o.PcapDir, o.PcapLimit = args[1:], ".", limitMB*1e6
+		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
+		code, err := host.Net(cmd.Context(), o)
+		if err != nil {
+			return err
+		}
+		return programExit{code}
+	}
+	return cmd
+}
+
+func inCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "in NODE CMD...", Short: "Run a program in a node, inside of testbed net",
+		Long: `Runs a program in the network namespace of a node. Works inside of testbed net.
+The program's exit code is passed on; it is 126 or 127 if the program could not
+be started. $TESTBED_NODE holds the node's name.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usageError{fmt.Errorf("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath())}
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			command := args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			if len(command) == 0 {
+				return usageError{errors.New("name a program after --")}
+			}
+			code, err := host.RunIn(args[0], command)
+			if code != 0 {
+				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
+				return programExit{code}
+			}
+			return err
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // flags behind NODE are the program's
+	return cmd
+}

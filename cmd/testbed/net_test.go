@@ -1,0 +1,322 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// asymmetric is a network on which no two directions are alike.
+const asymmetric = `
+  links:
+    default: {rate_up: 50mbit, rate_down: 50mbit, one_way_delay: 2ms}
+    nodes: {w0: {rate_up: 10mbit}, w1: {rate_up: 30mbit}}
+    pairs:
+      - {from: w0, to: w1, one_way_delay: 30ms}
+      - {from: w1, to: w0, one_way_delay: 10ms}
+      - {from: w0, to: w2, one_way_delay: 2ms, loss: 20%}
+`
+
+// links writes a scenario of three workers with these links.
+func links(t *testing.T, links string) string {
+	t.Helper()
+	text := "seed: 7\ninner_steps: 2\ntarget_outer_steps: 3\nhorizon: 5000000\nheartbeat_period: 1000\nheartbeat_miss_threshold: 5\n" +
+		"base_latency: 100\nbandwidth_bpus: 10\nstate_bytes: 100\nworkers:\n" +
+		"  - {id: 0, inner_step_mean: 1000}\n  - {id: 1, inner_step_mean: 1000}\n  - {id: 2, inner_step_mean: 1000}\n" +
+		"real:\n  time_scale: 100" + links
+	file := filepath.Join(t.TempDir(), "links.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// needTool skips where a program that a test compares with is not installed.
+func needTool(t *testing.T, name string) {
+	t.Helper()
+	_, err := exec.LookPath(name)
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatalf("in CI this test may not be skipped: %v", err)
+	case err != nil:
+		t.Skip(err)
+	}
+}
+
+func TestNetExitCodes(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	for _, c := range []struct {
+		script string
+		code   int
+	}{
+		{"exit 0", 0}, {"exit 5", 5}, {"kill -9 $$", 137}, {"kill -TERM $$", 143},
+		{"testbed in w1 sh -c 'exit 6'", 6}, {"testbed in w1 -- sh -c 'exit 7'", 7}, {"testbed in w1 sh -c 'kill -9 $$'", 137},
+		{"testbed in w1 no-such-program", 127}, {"testbed in w1 /", 126},
+		{"testbed in w7 true", exitUsage}, {"testbed in w1", exitUsage},
+	} {
+		t.Run(c.script, func(t *testing.T) {
+			if r := testbed(t, "net", "homogeneous", "--", "sh", "-c", c.script); r.code != c.code {
+				t.Errorf("exit code %d, want %d\n%s%s", r.code, c.code, r.stdout, r.stderr)
+			}
+		})
+	}
+	if r := testbed(t, "net", "homogeneous", "--", "no-such-program"); r.code != 127 || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+func TestNetPassesFilesAndEnvironment(t *testing.T) {
+	needSandbox(t)
+	cmd := command(t, t.Context(), t.Name(), "net", "homogeneous", "--", "sh", "-c",
+		`cat; echo $TESTBED_NODES $TESTBED_ADDR_COORDINATOR $TESTBED_ADDR_W3; testbed in w3 sh -c 'echo $TESTBED_NODE; ls /sys/class/net; cat' </dev/null; ls /run/netns; echo bad >&2`)
+	cmd.Stdin = strings.NewReader("from outside\n")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err, stderr.String())
+	}
+	want := "from outside\ncoordinator w0 w1 w2 w3 10.0.0.1 10.0.0.5\nw3\neth0\nlo\ncoordinator\nw0\nw1\nw2\nw3\n"
+	if string(out) != want || stderr.String() != "bad\n" {
+		t.Errorf("stdout %q, want %q; stderr %q", out, want, stderr.String())
+	}
+}
+
+// TestNetInterrupt: what the user's program makes of a signal decides, and the
+// network goes with it.
+func TestNetInterrupt(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	for _, c := range []struct {
+		signal syscall.Signal
+		script string
+		code   int
+	}{
+		{syscall.SIGINT, "trap 'exit 8' INT; echo up; sleep 60 & wait", 8},
+		{syscall.SIGTERM, "echo up; exec sleep 60", 143},
+	} {
+		cmd := command(t, t.Context(), t.Name(), "net", "homogeneous", "--", "sh", "-c", c.script)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(c.signal); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // an exit code
+		if got := cmd.ProcessState.ExitCode(); got != c.code {
+			t.Errorf("%q after %v: exit code %d, want %d", c.script, c.signal, got, c.code)
+		}
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestNetTerminal talks to a shell on a terminal: it has job control, Ctrl-C
+// ends what runs in the foreground only, and the window's size is passed on.
+func TestNetTerminal(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer terminal.Close()
+	fd := int(terminal.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 99}); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := command(t, ctx, t.Name(), "net", "homogeneous", "--", "sh", "-i")
+	cmd.Env = append(cmd.Env, "PS1=ready> ", "ENV=")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string)
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := terminal.Read(buf)
+			if err != nil {
+				close(read)
+				return
+			}
+			read <- string(buf[:n])
+		}
+	}()
+	seen := ""
+	expect := func(want string) {
+		t.Helper()
+		timeout := time.After(20 * time.Second)
+		for !strings.Contains(seen, want) {
+			select {
+			case s := <-read:
+				seen += s
+			case <-timeout:
+				t.Fatalf("waited for %q in vain, seen %q", want, seen)
+			}
+		}
+		seen = seen[strings.Index(seen, want)+len(want):]
+	}
+	send := func(s string) {
+		if _, err := terminal.WriteString(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("ready> ")
+	send("stty size\n")
+	expect("33 99")
+	send("sleep 100\n")
+	time.Sleep(300 * time.Millisecond)
+	send("\x03")
+	expect("ready> ")
+	send("echo code $?\n")
+	expect("code 130")
+	send("sleep 100\n")
+	time.Sleep(300 * time.Millisecond)
+	send("\x1a")
+	expect("topped")
+	send("fg\n")
+	time.Sleep(300 * time.Millisecond)
+	send("\x03")
+	expect("ready> ")
+	send("exit 4\n")
+	go func() {
+		for range read { // what is left
+		}
+	}()
+	_ = cmd.Wait() // an exit code
+	if code := cmd.ProcessState.ExitCode(); code != 4 {
+		t.Errorf("exit code %d, want 4", code)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+func TestNetPcap(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	dir := t.TempDir()
+	cmd := command(t, t.Context(), t.Name(), "net", "homogeneous", "--pcap", "w0", "--pcap", "w2", "--", "sh", "-c",
+		"testbed in w0 ping -q -c 4 -i 0.05 $TESTBED_ADDR_W1")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name, frames := range map[string]int{"w0": 8, "w2": 0} {
+		data, err := os.ReadFile(filepath.Join(dir, name+".pcap"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(data) != 24+frames*(16+98) || binary.LittleEndian.Uint32(data) != 0xa1b23c4d {
+			t.Errorf("%s.pcap has %d bytes, want %d frames of 98", name, len(data), frames)
+		}
+		if frames == 0 {
+			continue
+		}
+		at := func(k int) time.Duration {
+			h := data[24+k*(16+98):]
+			return time.Duration(binary.LittleEndian.Uint32(h))*time.Second + time.Duration(binary.LittleEndian.Uint32(h[4:]))
+		}
+		if rtt := at(1) - at(0); rtt < 20*time.Millisecond || rtt > 30*time.Millisecond {
+			t.Errorf("the capture shows a round trip of %v, want 20 ms", rtt)
+		}
+	}
+}
+
+// TestNetAgreesWithPing compares the plan with what ping says.
+func TestNetAgreesWithPing(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	file := links(t, asymmetric)
+	r := testbed(t, "net", file, "--", "sh", "-c", `testbed in w0 ping -q -c 20 -i 0.05 $TESTBED_ADDR_W1; testbed in w0 ping -q -c 300 -i 0.01 $TESTBED_ADDR_W2; true`)
+	rtts := regexp.MustCompile(`rtt min/avg/max/mdev = ([\d.]+)/`).FindAllStringSubmatch(r.stdout, -1)
+	lost := regexp.MustCompile(`([\d.]+)% packet loss`).FindAllStringSubmatch(r.stdout, -1)
+	if len(rtts) != 2 || len(lost) != 2 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	for k, want := range []float64{40, 4} {
+		// The least, because the machine may be busy.
+		if got := number(t, rtts[k][1]); got < want || got > want+2 {
+			t.Errorf("ping saw a round trip of %v ms, want %v", got, want)
+		}
+	}
+	// 99.9 % of all samples of 300 lie in 20 ± 7.6.
+	if got := number(t, lost[1][1]); number(t, lost[0][1]) != 0 || got < 12.4 || got > 27.6 {
+		t.Errorf("ping saw losses of %s and %v %%, want 0 and 20", lost[0][1], got)
+	}
+}
+
+func number(t *testing.T, s string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestNetAgreesWithIperf3 compares the plan with what iperf3 says. Rates count
+// Ethernet frames: of 1514 bytes TCP with timestamps carries 1448.
+func TestNetAgreesWithIperf3(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "iperf3")
+	file := links(t, asymmetric)
+	r := testbed(t, "net", file, "--", "sh", "-c", `
+		testbed in w1 iperf3 -s -D; sleep 0.5
+		testbed in w0 iperf3 -J -c $TESTBED_ADDR_W1 -t 3 -O 1
+		testbed in w0 iperf3 -J -c $TESTBED_ADDR_W1 -t 3 -O 1 -R`)
+	dec := json.NewDecoder(strings.NewReader(r.stdout))
+	for _, want := range []float64{10e6, 30e6} {
+		var result struct {
+			End struct {
+				Received struct {
+					BitsPerSecond float64 `json:"bits_per_second"`
+				} `json:"sum_received"`
+			}
+		}
+		if err := dec.Decode(&result); err != nil {
+			t.Fatalf("%v\nexit code %d\n%s%s", err, r.code, r.stdout, r.stderr)
+		}
+		want *= 1448. / 1514
+		if got := result.End.Received.BitsPerSecond; got < 0.95*want || got > 1.02*want {
+			t.Errorf("iperf3 saw %.2f Mbit/s, want %.2f", got/1e6, want/1e6)
+		}
+	}
+}

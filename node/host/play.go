@@ -1,0 +1,188 @@
+//go:build linux
+
+package host
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+
+	"testbed/node"
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// partPatience bounds how long workers may take to end after the run.
+const partPatience = 5 * time.Second
+
+// play is a run of the scenario, as the sandbox's init sees it.
+type play struct {
+	*inside
+	measured measurements
+
+	began time.Time // when the run started; zero before
+	over  bool      // the coordinator has recorded the end of the run
+}
+
+func (p *play) run() error {
+	p.onReport, p.onEnd = p.report, p.nodeEnded
+	if err := p.bringUp(); err != nil {
+		return err
+	}
+	if err := p.startNodes(); err != nil {
+		return err
+	}
+	// The coordinator ends when it has recorded the end of the run.
+	for !p.nodes[scenarios.Coordinator].ended {
+		if err := p.handle(<-p.inbox); err != nil {
+			return err
+		}
+	}
+	return p.finish()
+}
+
+func (p *play) startNodes() error {
+	authority, err := node.NewAuthority()
+	if err != nil {
+		return err
+	}
+	issue := func(name string) (node.Credentials, error) { return authority.Issue(name) }
+	credentials, err := issue(scenarios.Coordinator)
+	if err != nil {
+		return err
+	}
+	coordinator := p.addr(scenarios.Coordinator)
+	_, err = p.start(scenarios.Coordinator, p.ns(scenarios.Coordinator), spec{Coordinator: &coordinatorSpec{
+		Scenario: p.Scenario, Policy: p.Run.Policy, Links: string(p.backend), Addr: coordinator, Credentials: credentials,
+	}}, nil)
+	if err != nil {
+		return err
+	}
+	if err := p.await("the coordinator", func() bool { return p.nodes[scenarios.Coordinator].ready }); err != nil {
+		return err
+	}
+	for _, w := range p.Scenario.Workers {
+		name := scenarios.NodeName(w.ID)
+		if credentials, err = issue(name); err != nil {
+			return err
+		}
+		c, err := p.start(name, p.ns(name), spec{Worker: &workerSpec{
+			Scenario: p.Scenario, ID: w.ID, Credentials: credentials,
+			Addr: p.addr(name), Coordinator: coordinator,
+		}}, workerEnv(len(p.Scenario.Workers)))
+		if err != nil {
+			return err
+		}
+		c.id = w.ID
+	}
+	ready := func() bool {
+		for _, c := range p.nodes {
+			if !c.ready {
+				return false
+			}
+		}
+		return true
+	}
+	if err := p.await("the workers", ready); err != nil {
+		return err
+	}
+	p.tell(note{Stage: fmt.Sprintf("coordinator and %d workers are up", len(p.Scenario.Workers))})
+	for _, w := range p.Scenario.Workers {
+		if w.JoinAt == p.Scenario.FirstJoin() {
+			p.command(w.ID, node.Command{Op: node.OpJoin})
+		}
+	}
+	return p.await("the first workers to join", func() bool { return !p.began.IsZero() })
+}
+
+// workerEnv gives each worker of a crowd a single thread to run Go code on:
+// many schedulers on few cores disturb each other.
+func workerEnv(workers int) []string {
+	if workers > 2*runtime.NumCPU() {
+		return []string{"GOMAXPROCS=1"}
+	}
+	return nil
+}
+
+// command sends a word to a worker. One that is dead does not hear it.
+func (p *play) command(id policy.ID, c node.Command) {
+	_ = p.nodes[scenarios.NodeName(id)].words.Encode(c)
+}
+
+func (p *play) report(c *child, r nodeReport) {
+	if r.Lateness != nil {
+		p.measured.lateness = append(p.measured.lateness, *r.Lateness)
+	}
+	if r.RTT > 0 {
+		p.measured.rtt(p.plan, c.name, r.RTT)
+	}
+	if e := r.Event; e != nil {
+		p.tell(note{Event: e})
+		switch e.Type {
+		case runlog.RunStart:
+			p.began, p.measured.pressure = time.Now(), cpuPressure()
+			p.schedule()
+		case runlog.Evict:
+			if gone := p.nodes[e.Node]; gone != nil {
+				gone.excused = true
+			}
+		case runlog.RunEnd:
+			p.over = true
+		}
+	}
+}
+
+// nodeEnded judges the end of a node's process.
+func (p *play) nodeEnded(c *child, reason string) error {
+	switch {
+	case c.service:
+		if r := c.lastErr; r != "" {
+			return fmt.Errorf("%s: %s", c.name, r)
+		}
+	case c.name == scenarios.Coordinator:
+		if !p.over || c.lastErr != "" {
+			return fmt.Errorf("the coordinator died during the run: %s; see %s", reason, p.log(c.name))
+		}
+	case p.began.IsZero():
+		return fmt.Errorf("worker %s died during start-up: %s; see %s", c.name, reason, p.log(c.name))
+	case !p.over && !c.excused:
+		p.measured.failures = append(p.measured.failures, fmt.Sprintf("worker %s died of itself: %s", c.name, reason))
+		p.tell(note{Stage: fmt.Sprintf("worker %s died of itself: %s", c.name, reason)})
+	}
+	return nil
+}
+
+// finish waits for the workers, stops the router and hands the measurements in.
+func (p *play) finish() error {
+	timeout := time.AfterFunc(partPatience, func() {
+		p.inbox <- func() {
+			for _, c := range p.nodes {
+				if !c.service && !c.ended {
+					c.process.Kill()
+				}
+			}
+		}
+	})
+	defer timeout.Stop()
+	ended := func() bool {
+		for _, c := range p.nodes {
+			if !c.service && !c.ended {
+				return false
+			}
+		}
+		return true
+	}
+	if err := p.await("the workers to end", ended); err != nil {
+		return err
+	}
+	if err := p.takeDown(); err != nil {
+		return err
+	}
+	if p.routed != nil {
+		p.measured.router(p.routed)
+	}
+	m := p.measured.conclude(time.Since(p.began))
+	p.tell(note{Measured: &m})
+	return nil
+}

@@ -1,0 +1,549 @@
+package policy_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"testbed/policy"
+)
+
+// play is a run told by hand.
+type play struct {
+	t    *testing.T
+	m    *policy.Machine
+	wake policy.Time
+	last []policy.Action
+}
+
+func newPlay(t *testing.T, cfg policy.Config) *play {
+	t.Helper()
+	m, err := policy.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &play{t: t, m: m}
+}
+
+// at tells one event and compares the actions, but for arrivals, wake-ups and
+// heartbeat misses, with what is wanted. A Timer has to have been asked for.
+func (p *play) at(now policy.Time, e policy.Event, want ...string) {
+	p.t.Helper()
+	if _, timer := e.(policy.Timer); timer && p.wake != now {
+		p.t.Fatalf("Timer at %d, but the machine asked for one at %d", now, p.wake)
+	}
+	p.last = slices.Clone(p.m.Step(now, e))
+	got := []string{}
+	for _, a := range p.last {
+		if w, ok := a.(policy.WakeAt); ok {
+			p.wake = w.At
+		}
+		if s := say(a); s != "" {
+			got = append(got, s)
+		}
+	}
+	if diff := cmp.Diff(append([]string{}, want...), got); diff != "" {
+		p.t.Fatalf("at %d, %T%+v (-want +got):\n%s", now, e, e, diff)
+	}
+}
+
+// quietly tells an event whatever comes of it, and says whether the round has
+// closed on it.
+func (p *play) quietly(now policy.Time, e policy.Event) (closed bool) {
+	for _, a := range p.m.Step(now, e) {
+		switch a := a.(type) {
+		case policy.WakeAt:
+			p.wake = a.At
+		case policy.Close:
+			closed = true
+		}
+	}
+	return closed
+}
+
+func say(a policy.Action) string {
+	why := a.Why()
+	switch a := a.(type) {
+	case policy.Admit:
+		return fmt.Sprintf("admit %d", a.ID)
+	case policy.Reject:
+		return fmt.Sprintf("reject %d", a.ID)
+	case policy.StartRound:
+		return fmt.Sprintf("start round %d with %v", a.Round, a.IDs)
+	case policy.ArmDeadline:
+		return fmt.Sprintf("deadline at %d", a.At)
+	case policy.Close:
+		return fmt.Sprintf("close round %d with %v without %v: %s", a.Round, a.Participants, a.Late, why.Rule)
+	case policy.Reduce:
+		return fmt.Sprintf("reduce round %d epoch %d with %v", a.Round, a.Epoch, a.Participants)
+	case policy.Abort:
+		return fmt.Sprintf("abort epoch %d: %s %d", a.Epoch, why.Rule, *why.Lost)
+	case policy.OuterStep:
+		return fmt.Sprintf("outer step %d with %v", a.Round, a.Participants)
+	case policy.Sideline:
+		return fmt.Sprintf("sideline %d for miss %d of %d", a.ID, why.Misses, why.Limit)
+	case policy.Rejoin:
+		return fmt.Sprintf("rejoin %d", a.ID)
+	case policy.Evict:
+		return fmt.Sprintf("evict %d: %s", a.ID, why.Rule)
+	case policy.Fetch:
+		return fmt.Sprintf("%d fetches state %d from %d: %s", a.ID, a.OuterSteps, a.From, why.Rule)
+	case policy.Fetched:
+		return fmt.Sprintf("%d has fetched", a.ID)
+	case policy.Finish:
+		return fmt.Sprintf("finish %v: %s", a.Complete, why.Rule)
+	}
+	return ""
+}
+
+func baseline() policy.Config {
+	return policy.Config{HeartbeatPeriod: 1000, HeartbeatMissThreshold: 5, TargetOuterSteps: 100}
+}
+
+func straggler(change func(*policy.Straggler)) policy.Config {
+	cfg := baseline()
+	s := policy.DefaultStraggler()
+	if change != nil {
+		change(&s)
+	}
+	cfg.Straggler = &s
+	return cfg
+}
+
+// start has n workers join at 0.
+func (p *play) start(n int) {
+	for id := range n {
+		p.quietly(0, policy.Join{ID: policy.ID(id), HasState: true})
+	}
+}
+
+// arrive tells arrivals of these workers.
+func (p *play) arrive(now policy.Time, round int, ids ...policy.ID) {
+	for _, id := range ids {
+		p.quietly(now, policy.Arrival{ID: id, Round: round})
+	}
+}
+
+// reduce reports the running reduction as done everywhere.
+func (p *play) reduce(now policy.Time, round, epoch int, ids ...policy.ID) {
+	for _, id := range ids {
+		p.quietly(now, policy.Reduced{ID: id, Round: round, Epoch: epoch})
+	}
+}
+
+func TestBaselineWaitsForEveryMember(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.at(0, policy.Join{ID: 0, HasState: true}, "admit 0", "start round 1 with [0]")
+	p.at(0, policy.Join{ID: 1, HasState: true}, "admit 1", "start round 1 with [1]")
+	p.at(100, policy.Arrival{ID: 0, Round: 1})
+	p.at(900, policy.Arrival{ID: 1, Round: 1}, "close round 1 with [0 1] without []: all_arrived", "reduce round 1 epoch 1 with [0 1]")
+	p.at(950, policy.Reduced{ID: 1, Round: 1, Epoch: 1})
+	p.at(960, policy.Reduced{ID: 0, Round: 1, Epoch: 1}, "outer step 1 with [0 1]", "start round 2 with [0 1]")
+}
+
+func TestBaselineEvictsTheSilentOnTheGrid(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(2)
+	p.at(100, policy.Arrival{ID: 0, Round: 1})
+	p.quietly(300, policy.Heartbeat{ID: 1}) // its last sign of life
+	for now := policy.Time(1000); now < 6000; now += 1000 {
+		p.quietly(now, policy.Heartbeat{ID: 0})
+		p.at(now, policy.Timer{}) // at 5,000 it has been silent for 4,700 only
+	}
+	p.quietly(6000, policy.Heartbeat{ID: 0})
+	p.at(6000, policy.Timer{}, "evict 1: heartbeat", "close round 1 with [0] without []: all_arrived", "reduce round 1 epoch 1 with [0]")
+	if why := p.last[0].Why(); why.Silent != 5700 || why.Misses != 5 || why.Limit != 5 {
+		t.Errorf("the eviction's reason is %+v, want 5,700 µs of silence, 5 of 5 misses", why)
+	}
+}
+
+func TestSilenceOfExactlyTheLimitEvicts(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(1)
+	for now := policy.Time(1000); now < 5000; now += 1000 {
+		p.at(now, policy.Timer{})
+	}
+	p.at(5000, policy.Timer{}, "evict 0: heartbeat")
+}
+
+// TestDeadlineIsMedianPlusKMAD derives a deadline by hand: the first round's
+// offsets are 0, 10, 20, 70, so the median is 15, the deviations are 15, 5, 5,
+// 55 and their median, the MAD, is 10.
+func TestDeadlineIsMedianPlusKMAD(t *testing.T) {
+	for _, c := range []struct {
+		k        float64
+		minSlack policy.Time
+		offset   policy.Time
+	}{
+		{k: 3, minSlack: 1, offset: 45},
+		{k: 0, minSlack: 1, offset: 15},
+		{k: 0.25, minSlack: 1, offset: 17}, // whole microseconds
+		{k: 3, minSlack: 45, offset: 45},
+		{k: 3, minSlack: 46, offset: 46},
+	} {
+		t.Run(fmt.Sprintf("k %v, min_slack %d", c.k, c.minSlack), func(t *testing.T) {
+			p := newPlay(t, straggler(func(s *policy.Straggler) { s.K, s.MinSlack = c.k, c.minSlack }))
+			p.start(4)
+			p.arrive(200, 1, 2)
+			p.arrive(210, 1, 0)
+			p.arrive(220, 1, 1)
+			p.at(270, policy.Arrival{ID: 3, Round: 1}, "close round 1 with [0 1 2 3] without []: all_arrived", "reduce round 1 epoch 1 with [0 1 2 3]")
+			p.reduce(300, 1, 1, 0, 1, 2, 3)
+			p.at(500, policy.Arrival{ID: 1, Round: 2}, fmt.Sprintf("deadline at %d", 500+c.offset))
+			p.arrive(501, 2, 0, 2)
+			p.at(500+c.offset, policy.Timer{},
+				"close round 2 with [0 1 2] without [3]: deadline", "sideline 3 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 2]")
+		})
+	}
+}
+
+// inRound2 is a run of n workers whose first round had equal arrivals, so that
+// the deadline lies one microsecond after the first arrival.
+func inRound2(t *testing.T, n int, change func(*policy.Straggler)) *play {
+	p := newPlay(t, straggler(change))
+	p.start(n)
+	all := make([]policy.ID, n)
+	for i := range all {
+		all[i] = policy.ID(i)
+	}
+	p.arrive(100, 1, all...)
+	p.reduce(200, 1, 1, all...)
+	return p
+}
+
+func TestNoDeadlineWithoutHistory(t *testing.T) {
+	p := newPlay(t, straggler(func(s *policy.Straggler) { s.MinHistory = 2 }))
+	p.start(2)
+	p.at(100, policy.Arrival{ID: 0, Round: 1})
+	p.arrive(100, 1, 1)
+	p.reduce(150, 1, 1, 0, 1)
+	p.at(200, policy.Arrival{ID: 0, Round: 2})
+	p.arrive(200, 2, 1)
+	p.reduce(250, 2, 2, 0, 1)
+	p.at(300, policy.Arrival{ID: 0, Round: 3}, "deadline at 301")
+}
+
+func TestArrivalAtTheDeadlineIsOnTime(t *testing.T) {
+	p := inRound2(t, 4, nil)
+	p.arrive(300, 2, 0, 1, 2)
+	p.at(301, policy.Arrival{ID: 3, Round: 2}, "close round 2 with [0 1 2 3] without []: all_arrived", "reduce round 2 epoch 2 with [0 1 2 3]")
+}
+
+func TestTwoMissesSidelineAndTheThirdEvicts(t *testing.T) {
+	p := inRound2(t, 4, nil)
+	for round := 2; round <= 3; round++ {
+		now := policy.Time(100 * (round + 1))
+		p.at(now, policy.Arrival{ID: 0, Round: round}, fmt.Sprintf("deadline at %d", now+1))
+		p.arrive(now, round, 1, 2)
+		p.at(now+1, policy.Timer{},
+			fmt.Sprintf("close round %d with [0 1 2] without [3]: deadline", round),
+			fmt.Sprintf("sideline 3 for miss %d of 2", round-1),
+			fmt.Sprintf("reduce round %d epoch %d with [0 1 2]", round, round))
+		p.reduce(now+50, round, round, 0, 1)
+		p.at(now+50, policy.Reduced{ID: 2, Round: round, Epoch: round},
+			fmt.Sprintf("outer step %d with [0 1 2]", round),
+			fmt.Sprintf("start round %d with [0 1 2]", round+1),
+			fmt.Sprintf("3 fetches state %d from 0: resync", round))
+		p.at(now+50, policy.StateFetched{ID: 3, OuterSteps: round}, "3 has fetched", fmt.Sprintf("start round %d with [3]", round+1))
+	}
+	p.arrive(500, 4, 0, 1, 2)
+	p.at(501, policy.Timer{},
+		"close round 4 with [0 1 2] without [3]: deadline", "evict 3: straggler", "reduce round 4 epoch 4 with [0 1 2]")
+	p.at(502, policy.Join{ID: 3}, "reject 3")
+}
+
+func TestAnArrivalOnTimeForgivesMisses(t *testing.T) {
+	p := inRound2(t, 4, nil)
+	miss := func(round, misses int) {
+		t.Helper()
+		now := policy.Time(100 * (round + 1))
+		p.arrive(now, round, 0, 1, 2)
+		p.at(now+1, policy.Timer{},
+			fmt.Sprintf("close round %d with [0 1 2] without [3]: deadline", round),
+			fmt.Sprintf("sideline 3 for miss %d of 2", misses),
+			fmt.Sprintf("reduce round %d epoch %d with [0 1 2]", round, round))
+		p.reduce(now+50, round, round, 0, 1, 2)
+		p.quietly(now+50, policy.StateFetched{ID: 3, OuterSteps: round})
+	}
+	miss(2, 1)
+	miss(3, 2)
+	p.at(500, policy.Arrival{ID: 3, Round: 4}, "rejoin 3", "deadline at 501")
+	p.arrive(500, 4, 0, 1, 2)
+	p.reduce(550, 4, 4, 0, 1, 2, 3)
+	miss(5, 1)
+}
+
+func TestDeadlineWithoutQuorumClosesWithTheArrivalThatCompletesIt(t *testing.T) {
+	p := inRound2(t, 4, nil)
+	p.arrive(300, 2, 0, 1)
+	p.at(301, policy.Timer{})
+	p.at(700, policy.Arrival{ID: 3, Round: 2})
+	p.at(700, policy.Timer{}, "close round 2 with [0 1 3] without [2]: quorum", "sideline 2 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 3]")
+	why := p.last[0].Why()
+	if why.Members != 4 || why.Arrived != 3 || why.Needed != 3 || why.Deadline == nil || why.Deadline.At != 301 {
+		t.Errorf("the closing's reason is %+v, want 3 of 4 with 3 needed, overdue since 301", why)
+	}
+}
+
+func TestArrivalsOfTheInstantThatCompletesTheQuorumAllCount(t *testing.T) {
+	p := inRound2(t, 8, func(s *policy.Straggler) { s.Quorum = 0.5 })
+	p.arrive(300, 2, 0, 1)
+	p.at(301, policy.Timer{})
+	p.at(700, policy.Arrival{ID: 6, Round: 2})
+	p.at(700, policy.Arrival{ID: 5, Round: 2})
+	p.at(700, policy.Arrival{ID: 4, Round: 2})
+	p.at(700, policy.Timer{}, "close round 2 with [0 1 4 5 6] without [2 3 7]: quorum",
+		"sideline 2 for miss 1 of 2", "sideline 3 for miss 1 of 2", "sideline 7 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 4 5 6]")
+}
+
+func TestAJoinMayRaiseTheQuorumAgain(t *testing.T) {
+	p := inRound2(t, 4, nil)
+	p.arrive(300, 2, 0, 1)
+	p.at(301, policy.Timer{})
+	p.at(700, policy.Arrival{ID: 2, Round: 2})
+	p.at(700, policy.Join{ID: 4}, "admit 4", "4 fetches state 1 from 0: join")
+	p.at(700, policy.Timer{}) // three of five are no quorum
+	p.at(800, policy.Arrival{ID: 3, Round: 2})
+	p.at(800, policy.Timer{}, "close round 2 with [0 1 2 3] without [4]: quorum", "sideline 4 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 2 3]")
+}
+
+func TestQuorumIsRoundedUp(t *testing.T) {
+	for _, c := range []struct {
+		quorum  float64
+		members int
+		want    int
+	}{
+		{0.75, 4, 3}, {0.75, 3, 3}, {0.75, 2, 2}, {0.75, 1, 1}, {0.76, 4, 4},
+		{0.7, 10, 7}, // 0.7 × 10 is a little more than 7 in binary
+		{0.1, 3, 1}, {1, 5, 5}, {1e-12, 4, 1},
+	} {
+		p := inRound2(t, c.members, func(s *policy.Straggler) { s.Quorum = c.quorum })
+		arrivals, closed := 0, false
+		for !closed {
+			now := policy.Time(300 + 10*arrivals)
+			closed = p.quietly(now, policy.Arrival{ID: policy.ID(arrivals), Round: 2})
+			if p.wake <= now+1 { // the deadline's Timer, later the quorum's
+				closed = p.quietly(p.wake, policy.Timer{}) || closed
+			}
+			arrivals++
+		}
+		if arrivals != c.want {
+			t.Errorf("quorum %v of %d members: closed with %d arrivals, want %d", c.quorum, c.members, arrivals, c.want)
+		}
+	}
+}
+
+func TestACrashDuringTheReductionStartsItAgainWithTheSurvivors(t *testing.T) {
+	for name, cfg := range map[string]policy.Config{"baseline": baseline(), "straggler": straggler(nil)} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlay(t, cfg)
+			p.start(3)
+			p.arrive(100, 1, 0, 1, 2)
+			p.reduce(200, 1, 1, 0, 1) // worker 2 is dead
+			for now := policy.Time(1000); now < 5000; now += 1000 {
+				p.quietly(now, policy.Heartbeat{ID: 0})
+				p.quietly(now, policy.Heartbeat{ID: 1})
+				p.at(now, policy.Timer{})
+			}
+			p.quietly(5000, policy.Heartbeat{ID: 0})
+			p.quietly(5000, policy.Heartbeat{ID: 1})
+			p.at(5000, policy.Timer{}, "evict 2: heartbeat", "abort epoch 1: lost 2", "reduce round 1 epoch 2 with [0 1]")
+			p.at(5100, policy.Reduced{ID: 0, Round: 1, Epoch: 1}) // of the attempt before
+			p.at(5100, policy.Reduced{ID: 0, Round: 1, Epoch: 2})
+			p.at(5110, policy.Reduced{ID: 1, Round: 1, Epoch: 2}, "outer step 1 with [0 1]", "start round 2 with [0 1]")
+		})
+	}
+}
+
+func TestAReductionThatKeepsFailingEndsTheRun(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(2)
+	p.arrive(100, 1, 0, 1)
+	for epoch := 1; epoch < 5; epoch++ {
+		p.at(200, policy.ReduceFailed{ID: 1, Round: 1, Epoch: epoch},
+			fmt.Sprintf("abort epoch %d: reduce_failed 1", epoch), fmt.Sprintf("reduce round 1 epoch %d with [0 1]", epoch+1))
+		p.at(200, policy.ReduceFailed{ID: 0, Round: 1, Epoch: epoch}) // the same failure, seen by the other
+	}
+	p.at(300, policy.ReduceFailed{ID: 1, Round: 1, Epoch: 5}, "abort epoch 5: reduce_failed 1", "finish false: reduce_failed")
+	if !p.m.Finished() {
+		t.Error("the machine does not know that it has finished")
+	}
+	p.at(400, policy.Arrival{ID: 0, Round: 1})
+}
+
+// TestARoundThatLosesAllItsParticipantsOpensAgain has the only participants
+// of a reduction leave: the round goes to the late ones, and counts once.
+func TestARoundThatLosesAllItsParticipantsOpensAgain(t *testing.T) {
+	p := inRound2(t, 4, func(s *policy.Straggler) { s.Quorum = 0.5; s.SidelineLimit = 1 })
+	p.arrive(300, 2, 0, 1)
+	p.at(301, policy.Timer{}, "close round 2 with [0 1] without [2 3]: deadline",
+		"sideline 2 for miss 1 of 1", "sideline 3 for miss 1 of 1", "reduce round 2 epoch 2 with [0 1]")
+	p.at(310, policy.Arrival{ID: 2, Round: 2})
+	p.at(320, policy.Leave{ID: 0}, "evict 0: leave", "abort epoch 2: lost 0", "reduce round 2 epoch 3 with [1]")
+	p.at(330, policy.Leave{ID: 1}, "evict 1: leave", "abort epoch 3: lost 1", "rejoin 2")
+	p.at(330, policy.Timer{}, "close round 2 with [2] without [3]: quorum", "sideline 3 for miss 1 of 1", "reduce round 2 epoch 4 with [2]")
+	p.at(340, policy.Reduced{ID: 2, Round: 2, Epoch: 4}, "outer step 2 with [2]", "start round 3 with [2]", "3 fetches state 2 from 2: resync")
+}
+
+func TestAJoinerTakesPartOnceItHasTheState(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(2)
+	p.at(50, policy.Join{ID: 7}, "admit 7", "7 fetches state 0 from 0: join")
+	p.arrive(100, 1, 0, 1)
+	p.at(160, policy.StateFetched{ID: 7, OuterSteps: 0}, "7 has fetched", "start round 1 with [7]")
+	p.at(260, policy.Arrival{ID: 7, Round: 1}, "close round 1 with [0 1 7] without []: all_arrived", "reduce round 1 epoch 1 with [0 1 7]")
+}
+
+func TestAStateThatIsOutOfDateIsFetchedAgain(t *testing.T) {
+	p := inRound2(t, 2, func(s *policy.Straggler) { s.Quorum = 0.5 })
+	p.at(290, policy.Join{ID: 7}, "admit 7", "7 fetches state 1 from 0: join")
+	p.arrive(300, 2, 0, 1)
+	p.at(301, policy.Timer{}, "close round 2 with [0 1] without [7]: deadline", "sideline 7 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1]")
+	p.reduce(400, 2, 2, 0, 1)
+	p.at(410, policy.StateFetched{ID: 7, OuterSteps: 1}, "7 fetches state 2 from 0: stale_fetch")
+	p.at(420, policy.StateFetched{ID: 7, OuterSteps: 2}, "7 has fetched", "start round 3 with [7]")
+}
+
+func TestAFetchGoesToAnotherDonor(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(3)
+	p.at(50, policy.Join{ID: 7}, "admit 7", "7 fetches state 0 from 0: join")
+	p.at(60, policy.FetchFailed{ID: 7}, "7 fetches state 0 from 1: fetch_failed")
+	p.at(70, policy.Leave{ID: 1}, "evict 1: leave", "7 fetches state 0 from 2: fetch_failed")
+	p.at(80, policy.Join{ID: 8}, "admit 8", "8 fetches state 0 from 0: join") // 0 and 2 have served once each
+	p.at(90, policy.Leave{ID: 2}, "evict 2: leave", "7 fetches state 0 from 0: fetch_failed")
+	p.at(95, policy.FetchFailed{ID: 8}, "8 fetches state 0 from 0: fetch_failed") // there is no other
+	p.at(99, policy.Leave{ID: 0}, "evict 0: leave", "finish false: state_lost")
+}
+
+func TestADeadDonorIsReplacedWhenItIsEvicted(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(2)
+	p.at(600, policy.Join{ID: 7}, "admit 7", "7 fetches state 0 from 0: join")
+	for now := policy.Time(1000); now < 5000; now += 1000 {
+		p.quietly(now, policy.Heartbeat{ID: 1})
+		p.quietly(now, policy.Heartbeat{ID: 7})
+		p.at(now, policy.Timer{})
+	}
+	p.quietly(5000, policy.Heartbeat{ID: 1})
+	p.quietly(5000, policy.Heartbeat{ID: 7})
+	p.at(5000, policy.Timer{}, "evict 0: heartbeat", "7 fetches state 0 from 1: fetch_failed")
+}
+
+func TestTheRunIsDoneAfterItsTarget(t *testing.T) {
+	cfg := baseline()
+	cfg.TargetOuterSteps = 1
+	p := newPlay(t, cfg)
+	p.start(1)
+	p.arrive(100, 1, 0)
+	p.at(200, policy.Reduced{ID: 0, Round: 1, Epoch: 1}, "outer step 1 with [0]", "finish true: target")
+	if p.m.OuterSteps() != 1 || p.m.Members() != 1 {
+		t.Errorf("%d outer steps and %d members, want 1 and 1", p.m.OuterSteps(), p.m.Members())
+	}
+}
+
+func TestATimerThatCameTooEarlyIsAskedForAgain(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(1)
+	p.wake = 0
+	p.quietly(999, policy.Timer{})
+	if p.wake != 1000 {
+		t.Errorf("after a Timer at 999 the machine asks for one at %d, want 1000", p.wake)
+	}
+}
+
+func TestAnArrivalToldTwiceCountsOnce(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(2)
+	p.quietly(100, policy.Arrival{ID: 0, Round: 1})
+	if actions := p.m.Step(110, policy.Arrival{ID: 0, Round: 1}); len(actions) > 0 {
+		t.Errorf("the second telling did %+v", actions)
+	}
+	if actions := p.m.Step(120, policy.Arrival{ID: 1, Round: 2}); len(actions) > 0 {
+		t.Errorf("the arrival of a round to come did %+v", actions)
+	}
+}
+
+func TestConfigNamesWhatIsWrong(t *testing.T) {
+	for want, change := range map[string]func(*policy.Config){
+		"policy: the heartbeat period must be at least 1 µs":                             func(c *policy.Config) { c.HeartbeatPeriod = 0 },
+		"policy: the heartbeat miss threshold must be at least 1":                        func(c *policy.Config) { c.HeartbeatMissThreshold = 0 },
+		"policy: the number of outer steps must be at least 1":                           func(c *policy.Config) { c.TargetOuterSteps = 0 },
+		"policy: straggler: quorum is 1.5; it must lie in (0, 1]":                        func(c *policy.Config) { c.Straggler.Quorum = 1.5 },
+		"policy: straggler: k is -1; it must lie in [0, 1000]":                           func(c *policy.Config) { c.Straggler.K = -1 },
+		"policy: straggler: window is 0; it must lie between 1 and 1000000":              func(c *policy.Config) { c.Straggler.Window = 0 },
+		"policy: straggler: min_history is 0; it must be at least 1":                     func(c *policy.Config) { c.Straggler.MinHistory = 0 },
+		"policy: straggler: min_slack is -1; it must lie between 0 and 1000000000000000": func(c *policy.Config) { c.Straggler.MinSlack = -1 },
+		"policy: straggler: sideline_limit is -1; it must not be negative":               func(c *policy.Config) { c.Straggler.SidelineLimit = -1 },
+	} {
+		cfg := straggler(nil)
+		change(&cfg)
+		if _, err := policy.New(cfg); err == nil || err.Error() != want {
+			t.Errorf("error = %v, want %s", err, want)
+		}
+	}
+}
+
+// TestTheMachineKeepsItsOwnParameters changes the caller's copy.
+func TestTheMachineKeepsItsOwnParameters(t *testing.T) {
+	cfg := straggler(nil)
+	m, err := policy.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Straggler.Quorum = -1
+	p := &play{t: t, m: m}
+	p.start(2)
+	p.arrive(100, 1, 0, 1)
+	p.reduce(200, 1, 1, 0, 1)
+	p.arrive(300, 2, 0)
+	p.at(301, policy.Timer{})
+}
+
+func TestALateTimerLeavesTheChecksOnTheGrid(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(1)
+	p.quietly(1300, policy.Timer{})
+	if p.wake != 2000 {
+		t.Errorf("after a Timer at 1,300 the next is asked for at %d, want 2,000", p.wake)
+	}
+}
+
+func TestCatchingUpIsCredited(t *testing.T) {
+	behind := func() *play {
+		p := inRound2(t, 4, nil)
+		p.arrive(300, 2, 0, 1, 2)
+		p.quietly(301, policy.Timer{})
+		p.reduce(350, 2, 2, 0, 1, 2)
+		p.at(380, policy.StateFetched{ID: 3, OuterSteps: 2}, "3 has fetched", "start round 3 with [3]") // 30 behind
+		p.at(450, policy.Arrival{ID: 0, Round: 3}, "deadline at 451")
+		p.arrive(450, 3, 1, 2)
+		return p
+	}
+	t.Run("in vain", func(t *testing.T) {
+		p := behind()
+		p.at(481, policy.Timer{},
+			"close round 3 with [0 1 2] without [3]: deadline", "sideline 3 for miss 2 of 2", "reduce round 3 epoch 3 with [0 1 2]")
+		if d := p.last[0].Why().Deadline; d.At != 451 || d.Credit != 30 {
+			t.Errorf("closed with the deadline %+v, want one at 451 and a credit of 30", d)
+		}
+	})
+	t.Run("just enough", func(t *testing.T) {
+		p := behind()
+		p.at(481, policy.Arrival{ID: 3, Round: 3},
+			"rejoin 3", "close round 3 with [0 1 2 3] without []: all_arrived", "reduce round 3 epoch 3 with [0 1 2 3]")
+	})
+	t.Run("lost with the member", func(t *testing.T) {
+		p := behind()
+		p.at(460, policy.Leave{ID: 3}, "evict 3: leave", "close round 3 with [0 1 2] without []: all_arrived", "reduce round 3 epoch 3 with [0 1 2]")
+	})
+	t.Run("not for a joiner", func(t *testing.T) {
+		p := inRound2(t, 3, nil)
+		p.at(210, policy.Join{ID: 3}, "admit 3", "3 fetches state 1 from 0: join")
+		p.at(250, policy.StateFetched{ID: 3, OuterSteps: 1}, "3 has fetched", "start round 2 with [3]")
+		p.arrive(300, 2, 0, 1, 2)
+		p.at(301, policy.Timer{}, "close round 2 with [0 1 2] without [3]: deadline", "sideline 3 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 2]")
+	})
+}

@@ -1,0 +1,128 @@
+package report_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"testbed/policy"
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func simulated(t *testing.T, name string) (*scenarios.Scenario, report.Pair) {
+	t.Helper()
+	s, err := scenarios.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := report.Pair{}
+	for _, p := range scenarios.PolicyNames {
+		if pair[p], err = sim.Run(s, p, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, pair
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got), or run with -update:\n%s", file, diff)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	for _, name := range []string{"persistent_straggler", "crash_mid_round", "late_join", "graceful_leave"} {
+		s, pair := simulated(t, name)
+		var b strings.Builder
+		for _, p := range scenarios.PolicyNames {
+			if err := report.WriteSummary(&b, s, pair[p]); err != nil {
+				t.Fatal(err)
+			}
+			b.WriteString("\n")
+		}
+		golden(t, name, b.String())
+	}
+}
+
+// real makes a measured pair of a simulated one, slower by a factor.
+func real(simulated report.Pair, factor policy.Time) report.Pair {
+	yes := true
+	pair := report.Pair{}
+	for name, sum := range simulated {
+		sum.World, sum.Links, sum.BitIdentical = runlog.Real, "user", &yes
+		sum.WallClock *= factor
+		pair[name] = sum
+	}
+	return pair
+}
+
+func TestComparison(t *testing.T) {
+	s, pair := simulated(t, "persistent_straggler")
+	c := &report.Comparison{Scenario: s.Name, Sim: pair, Real: real(pair, 1), Dir: "runs/somewhere"}
+	incomplete := c.Real[scenarios.Baseline]
+	incomplete.Complete, incomplete.OuterSteps = false, 3
+	incomplete.Fidelity = runlog.Fidelity{Verdict: "invalid", Reasons: []string{"one", "two"}}
+	c.Real[scenarios.Baseline] = incomplete
+	c.Conclude()
+	var b strings.Builder
+	if err := report.WriteComparison(&b, s, c); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "comparison", b.String())
+}
+
+func TestConclude(t *testing.T) {
+	_, pair := simulated(t, "persistent_straggler")
+	c := &report.Comparison{Sim: pair, Real: real(pair, 2), Repeats: []report.Pair{real(pair, 4), real(pair, 4)}}
+	c.Conclude()
+	speedups, ok := c.Speedup.Real.([]float64)
+	if !ok || len(speedups) != 3 || speedups[0] != c.Speedup.Sim {
+		t.Errorf("speed-ups %v, simulated %v", c.Speedup.Real, c.Speedup.Sim)
+	}
+	// The median of the measured wall-clocks is four times the simulated one.
+	for _, name := range scenarios.PolicyNames {
+		if got := c.PredictionError[name]; got != -0.75 {
+			t.Errorf("%s: prediction error %v, want -0.75", name, got)
+		}
+	}
+}
+
+func TestWorkers(t *testing.T) {
+	ids := func(from, to policy.ID) (list []policy.ID) {
+		for id := from; id <= to; id++ {
+			list = append(list, id)
+		}
+		return list
+	}
+	for want, got := range map[string][]policy.ID{
+		"–":                              nil,
+		"w0 w1 w2 w3":                    ids(0, 3),
+		"w0–w8":                          ids(0, 8),
+		"w0–w11 w13 w15–w63":             append(append(ids(0, 11), 13), ids(15, 63)...),
+		"w1 w3 w5 w7 w9 w11 w13 w15 w17": {1, 3, 5, 7, 9, 11, 13, 15, 17},
+	} {
+		if text := report.Workers(got); text != want {
+			t.Errorf("Workers(%v) = %q, want %q", got, text, want)
+		}
+	}
+}

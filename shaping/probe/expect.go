@@ -1,0 +1,171 @@
+package probe
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"testbed/shaping"
+)
+
+// Pair is an ordered pair of nodes, by their positions in the plan.
+type Pair struct{ From, To int }
+
+const (
+	// maxWhole is the number of nodes up to which all pairs are measured: the
+	// coordinator and eight workers.
+	maxWhole = 9
+	// sampled is how many pairs are drawn beyond the rings in larger networks.
+	sampled = 32
+	// maxPairs bounds the work: 12 s of probes at 4,000 a second give each
+	// pair a hundred even so.
+	maxPairs = 256
+)
+
+// AllPairs returns the ordered pairs to measure: all of them up to 9 nodes,
+// else the neighbours on the ring of nodes, both ways, and a sample of the
+// others that depends on the plan's seed alone. whole says that it is all.
+func AllPairs(plan *shaping.Plan) (pairs []Pair, whole bool) {
+	n := len(plan.Nodes)
+	if n <= maxWhole {
+		for i := range n {
+			for j := range n {
+				if i != j {
+					pairs = append(pairs, Pair{i, j})
+				}
+			}
+		}
+		return pairs, true
+	}
+	random := rand.New(rand.NewPCG(plan.Seed, uint64(n)))
+	start := random.IntN(n) // a stretch of the ring where the whole is too long
+	for k := range min(n, (maxPairs-sampled)/2) {
+		a, b := (start+k)%n, (start+k+1)%n
+		pairs = append(pairs, Pair{a, b}, Pair{b, a})
+	}
+	for range sampled {
+		p := Pair{random.IntN(n), random.IntN(n)}
+		if p.From != p.To && !slices.Contains(pairs, p) {
+			pairs = append(pairs, p)
+		}
+	}
+	return pairs, false
+}
+
+// rounds groups pairs so that in each round no node sends twice or receives
+// twice, and the rates sum up to at most budget: such pairs do not disturb
+// each other. A pair whose rate alone exceeds the budget has its own round.
+func rounds(pairs []Pair, rate func(Pair) float64, budget float64) [][]Pair {
+	var all [][]Pair
+	// Distance around the ring first: the pairs at one distance share no
+	// sender and no receiver.
+	n := 0
+	for _, p := range pairs {
+		n = max(n, p.From+1, p.To+1)
+	}
+	distance := func(p Pair) int { return (p.To - p.From + n) % n }
+	left := slices.Clone(pairs)
+	slices.SortStableFunc(left, func(a, b Pair) int { return distance(a) - distance(b) })
+	for len(left) > 0 {
+		var round, rest []Pair
+		sends, receives, sum := map[int]bool{}, map[int]bool{}, 0.0
+		for _, p := range left {
+			r := rate(p)
+			if sends[p.From] || receives[p.To] || len(round) > 0 && sum+r > budget {
+				rest = append(rest, p)
+				continue
+			}
+			round = append(round, p)
+			sends[p.From], receives[p.To], sum = true, true, sum+r
+		}
+		all, left = append(all, round), rest
+	}
+	return all
+}
+
+// headers are the bytes of Ethernet, IP and UDP in a frame.
+const headers = 14 + 20 + 8
+
+// Ceiling is the share of a rate, which counts Ethernet frames, that is left
+// for the payload of full UDP datagrams.
+const Ceiling = float64(shaping.FrameSize-headers) / shaping.FrameSize
+
+// alone is the rate in frames at which the path can carry, or +Inf.
+func alone(plan *shaping.Plan, p Pair) float64 {
+	return min(orInf(plan.Nodes[p.From].RateUp), orInf(plan.Nodes[p.To].RateDown))
+}
+
+func orInf(r shaping.Rate) float64 {
+	if r == 0 {
+		return math.Inf(1)
+	}
+	return float64(r)
+}
+
+// over is by how much more than a path can carry is offered to it, to find
+// out how much it carries.
+const over = 1.1
+
+// offers are the rates at which all pairs send at once; 0 where no rate is
+// planned. A sender without a rate of its own leaves the others room.
+func offers(plan *shaping.Plan, pairs []Pair) []float64 {
+	sources := map[int]int{}
+	for _, p := range pairs {
+		sources[p.To]++
+	}
+	all := make([]float64, len(pairs))
+	for k, p := range pairs {
+		r := alone(plan, p)
+		switch {
+		case math.IsInf(r, 1):
+		case plan.Nodes[p.From].RateUp == 0:
+			all[k] = over * r / float64(sources[p.To])
+		default:
+			all[k] = over * r
+		}
+	}
+	return all
+}
+
+// together returns the rates that arrive when all pairs send at once at the
+// offered rates: each sender's rate is shared by its destinations, as HTB
+// does, and then each receiver's by its sources.
+func together(plan *shaping.Plan, pairs []Pair, offered []float64) []float64 {
+	rates := slices.Clone(offered)
+	stage := func(of func(Pair) int, limit func(shaping.NodePlan) shaping.Rate) {
+		for i, node := range plan.Nodes {
+			var members []int
+			for k, p := range pairs {
+				if of(p) == i {
+					members = append(members, k)
+				}
+			}
+			fill(rates, members, orInf(limit(node)))
+		}
+	}
+	stage(func(p Pair) int { return p.From }, func(n shaping.NodePlan) shaping.Rate { return n.RateUp })
+	lossy := func(k int) float64 { return 1 - float64(plan.Paths[pairs[k].From][pairs[k].To].Loss) }
+	for k := range rates {
+		rates[k] *= lossy(k)
+	}
+	stage(func(p Pair) int { return p.To }, func(n shaping.NodePlan) shaping.Rate { return n.RateDown })
+	return rates
+}
+
+// fill gives each member its rate where the limit allows it, and the others
+// equal parts of what is left (max-min fairness).
+func fill(rates []float64, members []int, limit float64) {
+	slices.SortFunc(members, func(a, b int) int {
+		switch {
+		case rates[a] < rates[b]:
+			return -1
+		case rates[a] > rates[b]:
+			return 1
+		}
+		return 0
+	})
+	for n, k := range members {
+		rates[k] = min(rates[k], limit/float64(len(members)-n))
+		limit -= rates[k]
+	}
+}

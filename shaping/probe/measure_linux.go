@@ -1,0 +1,380 @@
+package probe
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/shaping"
+)
+
+// How long and how much.
+const (
+	delayTime  = 2500 * time.Millisecond
+	lossTime   = 5 * time.Second
+	flowTime   = 800 * time.Millisecond
+	sharedTime = 2 * time.Second
+	busyTime   = 2500 * time.Millisecond
+	checkTime  = 600 * time.Millisecond
+
+	delayGap  = 10 * time.Millisecond // between probes of a pair
+	checkGap  = 30 * time.Millisecond
+	leastEach = 10 // probes of a pair, even if that takes longer
+	settle    = 100 * time.Millisecond
+
+	mostProbes = 4000  // a second, in all, where delays are measured
+	mostLosses = 15000 // a second, in all, where losses are
+	probeShare = 0.1   // of a link's rate, at most
+	probeFrame = messageSize + headers
+
+	// flowBudget is the sum of the rates of pairs that are measured side by
+	// side, each as if alone: a quarter of what two processors carry.
+	flowBudget = 300e6
+	// retryBelow has a flow measured once more: only the machine, and not a
+	// link that is right, makes one slow in passing.
+	retryBelow = 1 - rateBelow
+)
+
+// Estimate says how long Verify takes.
+func Estimate(plan *shaping.Plan, pairs []Pair) time.Duration {
+	flights := 4 + len(flowRounds(plan, pairs))
+	took := lossTime + sharedTime + busyTime + time.Duration(len(flowRounds(plan, pairs)))*flowTime
+	longest, far := delayTime, time.Duration(0)
+	for _, p := range pairs {
+		longest = max(longest, leastEach*gap(plan, p, len(pairs), delayGap))
+		far = max(far, flight(plan, p))
+	}
+	return took + longest + time.Duration(flights)*(far+settle)
+}
+
+// flight is how long a round trip of the pair may take.
+func flight(plan *shaping.Plan, p Pair) time.Duration {
+	there, back := plan.Paths[p.From][p.To], plan.Paths[p.To][p.From]
+	return time.Duration(there.OneWayDelay + there.Jitter + back.OneWayDelay + back.Jitter)
+}
+
+// gap is the time between two probes of a pair: beyond twice the jitter, so
+// that none waits behind the one before, and a small share of the rate.
+func gap(plan *shaping.Plan, p Pair, pairs int, least time.Duration) time.Duration {
+	g := max(least, 2*time.Duration(plan.Paths[p.From][p.To].Jitter), time.Duration(pairs)*time.Second/mostProbes)
+	return max(g, thrift(plan, p))
+}
+
+// thrift is the gap at which probes to all peers take probeShare of a rate.
+func thrift(plan *shaping.Plan, p Pair) time.Duration {
+	share := probeShare * alone(plan, p) / float64(len(plan.Nodes)-1)
+	if math.IsInf(share, 1) {
+		return 0
+	}
+	return time.Duration(float64(probeFrame*8) / share * 1e9)
+}
+
+func flowRounds(plan *shaping.Plan, pairs []Pair) [][]Pair {
+	var limited []Pair
+	for _, p := range pairs {
+		if !math.IsInf(alone(plan, p), 1) {
+			limited = append(limited, p)
+		}
+	}
+	return rounds(limited, func(p Pair) float64 { return alone(plan, p) }, flowBudget)
+}
+
+// Check measures the round trips of the pairs without load, in a second and
+// the longest round trip.
+func (p *Prober) Check() []Found {
+	p.probes(kindAsk, func(q *pair) (int, time.Duration) {
+		g := gap(p.plan, q.Pair, len(p.pairs), checkGap)
+		return max(int(checkTime/g), leastEach), min(g, 2*checkTime/leastEach)
+	})
+	return p.found()
+}
+
+// Verify measures everything about the pairs and tells what it does.
+func (p *Prober) Verify(tell func(string)) ([]Found, []string) {
+	began := clocks()
+	tell("round trips, one-way delays, jitter")
+	p.probes(kindAsk, func(q *pair) (int, time.Duration) {
+		g := gap(p.plan, q.Pair, len(p.pairs), delayGap)
+		return max(int(delayTime/g), leastEach), g
+	})
+	found := p.found()
+
+	tell("losses")
+	p.probes(kindProbe, func(q *pair) (int, time.Duration) {
+		g := max(time.Duration(len(p.pairs))*time.Second/mostLosses, thrift(p.plan, q.Pair))
+		return max(int(lossTime/g), leastEach), min(g, lossTime/leastEach)
+	})
+	for k, q := range p.pairs {
+		found[k].Sent, found[k].Lost = len(q.seen), q.lost
+	}
+
+	pairs := make([]Pair, len(p.pairs))
+	index := map[Pair]int{}
+	for k, q := range p.pairs {
+		pairs[k], index[q.Pair] = q.Pair, k
+	}
+	all := flowRounds(p.plan, pairs)
+	if len(all) == 0 {
+		tell("no rates are planned")
+		return found, p.conclude(began)
+	}
+	tell("goodput of each pair alone")
+	var again []Pair
+	for _, round := range all {
+		for k, f := range p.alone(round) {
+			found[index[round[k]]].Rate = f
+			if f.Measured < retryBelow*f.Planned {
+				again = append(again, round[k])
+			}
+		}
+	}
+	if len(again) > 0 {
+		tell(fmt.Sprintf("goodput of %d pairs once more", len(again)))
+		for _, round := range flowRounds(p.plan, again) {
+			for k, f := range p.alone(round) {
+				if rate := &found[index[round[k]]].Rate; f.Measured > rate.Measured {
+					*rate = f
+				}
+			}
+		}
+	}
+
+	tell("goodput of all pairs at once")
+	offered := offers(p.plan, pairs)
+	shares := together(p.plan, pairs, offered)
+	flows := p.flows(p.pairs, offered, shares, sharedTime, true)
+	if slowest(flows) < 1-sharedBelow {
+		tell("goodput of all pairs at once, once more")
+		if again := p.flows(p.pairs, offered, shares, sharedTime, true); slowest(again) > slowest(flows) {
+			flows = again
+		}
+	}
+	for k, f := range flows {
+		found[k].Together = f
+	}
+
+	tell("one-way delays with all links half busy")
+	half := make([]float64, len(shares))
+	for k := range shares {
+		half[k] = shares[k] / 2
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.flows(p.pairs, half, half, busyTime+settle, true)
+	}()
+	time.Sleep(settle)
+	p.samples(kindProbe, func(q *pair) (int, time.Duration) {
+		g := gap(p.plan, q.Pair, len(p.pairs), delayGap)
+		return int(busyTime / g), g
+	})
+	<-done
+	for k, f := range p.found() {
+		found[k].Busy = f.Delays
+	}
+	return found, p.conclude(began)
+}
+
+// reading is both clocks at once.
+type reading struct{ wall, steady time.Duration }
+
+func clocks() reading {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail
+	return reading{time.Duration(now()), time.Duration(ts.Nano())}
+}
+
+// conclude returns the notes. Delays are differences of the wall clock, which
+// somebody may set meanwhile.
+func (p *Prober) conclude(began reading) []string {
+	end := clocks()
+	if step := (end.wall - began.wall) - (end.steady - began.steady); step.Abs() > 5*time.Millisecond {
+		return []string{fmt.Sprintf("the machine's clock was set by %v during the measurement: delays are wrong by as much", step)}
+	}
+	return nil
+}
+
+// probes sends a stream of probes on every pair and waits for the last of
+// them.
+func (p *Prober) probes(kind uint32, plan func(*pair) (count int, gap time.Duration)) {
+	p.begin(p.pairs)
+	p.samples(kind, plan)
+	var far time.Duration
+	for _, q := range p.pairs {
+		far = max(far, flight(p.plan, q.Pair))
+	}
+	time.Sleep(far + settle)
+}
+
+// begin opens a new stream on the pairs.
+func (p *Prober) begin(pairs []*pair) {
+	p.stream++
+	for _, q := range pairs {
+		q.mu.Lock()
+		q.stream, q.seen, q.lost, q.delays, q.rtts, q.frames = p.stream, nil, 0, nil, nil, nil
+		q.mu.Unlock()
+	}
+}
+
+func (p *Prober) samples(kind uint32, plan func(*pair) (count int, gap time.Duration)) {
+	var all sync.WaitGroup
+	for _, q := range p.pairs {
+		count, gap := plan(q)
+		q.mu.Lock()
+		q.seen, q.lost = make([]bool, count), count
+		q.mu.Unlock()
+		all.Go(func() { q.send(kind, count, gap) })
+	}
+	all.Wait()
+}
+
+// leastSleep is the least time that it is worth to sleep.
+const leastSleep = time.Millisecond
+
+// send sends probes a gap apart, with a random start, so that those of all
+// pairs do not meet.
+func (q *pair) send(kind uint32, count int, gap time.Duration) {
+	start := time.Now().Add(rand.N(gap))
+	for seq := range count {
+		if wait := time.Until(start.Add(time.Duration(seq) * gap)); wait > leastSleep {
+			time.Sleep(wait)
+		}
+		m := message{Kind: kind, Pair: q.key, Seq: uint32(seq), Stream: q.stream}
+		m.Sent = now()
+		_, _ = q.from.probe.WriteToUDPAddrPort(m.bytes(), q.to.peer) // one that is not sent is lost
+	}
+}
+
+func (p *Prober) found() []Found {
+	all := make([]Found, len(p.pairs))
+	for k, q := range p.pairs {
+		q.mu.Lock()
+		all[k] = Found{Pair: q.Pair, Delays: q.delays, RTTs: q.rtts}
+		q.mu.Unlock()
+	}
+	return all
+}
+
+// alone has flows of pairs that do not disturb each other.
+func (p *Prober) alone(round []Pair) []Flow {
+	var pairs []*pair
+	var offered, planned []float64
+	for _, r := range round {
+		for _, q := range p.pairs {
+			if q.Pair == r {
+				pairs = append(pairs, q)
+			}
+		}
+		offered = append(offered, over*alone(p.plan, r))
+		planned = append(planned, together(p.plan, []Pair{r}, offered[len(offered)-1:])[0])
+	}
+	return p.flows(pairs, offered, planned, flowTime, false)
+}
+
+// slowest is the least share of its planned rate that a flow reached.
+func slowest(flows []Flow) float64 {
+	least := 1.0
+	for _, f := range flows {
+		if f.Planned > 0 {
+			least = min(least, f.Measured/f.Planned)
+		}
+	}
+	return least
+}
+
+// flows sends full frames on the pairs for a time, at the offered rates at
+// most, and returns the rates that arrived. Queues in front of the links must
+// not run empty while a busy machine takes its time to wake a sender. A lone
+// flow therefore keeps its queue full, and what it offers too much is dropped
+// there. Flows that share links wait for their turn instead: each of them
+// offers the whole rate, and to drop most of it would cost more than to carry.
+func (p *Prober) flows(pairs []*pair, offered, planned []float64, d time.Duration, shared bool) []Flow {
+	p.begin(pairs)
+	var all sync.WaitGroup
+	var far time.Duration
+	end := time.Now().Add(d)
+	for k, q := range pairs {
+		far = max(far, flight(p.plan, q.Pair))
+		if offered[k] > 0 {
+			buffer := mostBuffer
+			if shared {
+				buffer = int(min(max(offered[k]/8*buffered.Seconds(), leastBuffer), mostBuffer))
+			}
+			all.Go(func() { p.flow(q, offered[k], buffer, end) })
+		}
+	}
+	all.Wait()
+	time.Sleep(far + settle)
+	result := make([]Flow, len(pairs))
+	for k, q := range pairs {
+		q.mu.Lock()
+		rate, frames := steady(q.frames, d)
+		q.mu.Unlock()
+		result[k] = Flow{Planned: planned[k], Measured: rate, Frames: frames}
+	}
+	return result
+}
+
+// steady is the rate of the frames between the first quarter of a flow, in
+// which queues fill, and its end, behind which they empty.
+func steady(frames []int64, d time.Duration) (rate float64, n int) {
+	if len(frames) == 0 {
+		return 0, 0
+	}
+	from, to := frames[0]+int64(d/4), frames[0]+int64(d)*95/100
+	var first, last int64
+	for _, at := range frames {
+		if at < from || at > to {
+			continue
+		}
+		if n == 0 {
+			first = at
+		}
+		last = at
+		n++
+	}
+	if n < 2 || last == first {
+		return 0, n
+	}
+	return float64(n-1) * shaping.FrameSize * 8 / (float64(last-first) / 1e9), n
+}
+
+// flow sends until the end.
+func (p *Prober) flow(q *pair, rate float64, buffer int, end time.Time) {
+	c, err := p.listen(p.plan.Nodes[q.From].Name)
+	if err != nil {
+		return // nothing arrives, which shows
+	}
+	defer c.Close()
+	_ = c.SetWriteBuffer(buffer)
+	_ = c.SetWriteDeadline(end)
+	frame := make([]byte, payload)
+	m := message{Kind: kindFrame, Pair: q.key, Stream: q.stream}
+	copy(frame, m.bytes())
+	begin, each := time.Now(), shaping.FrameSize*8/rate
+	for n := 0; ; n++ {
+		ahead := time.Duration(float64(n)*each*1e9) - time.Since(begin)
+		if ahead > leastSleep {
+			time.Sleep(ahead)
+		} else if ahead < -catchUp {
+			begin = begin.Add(-ahead)
+		}
+		if _, err := c.WriteToUDPAddrPort(frame, q.to.at); os.IsTimeout(err) || time.Now().After(end) {
+			return
+		}
+	}
+}
+
+const (
+	// catchUp is the lateness that a sender makes up for.
+	catchUp = 20 * time.Millisecond
+	// Send buffers. At a full queue's rate buffered is some ten milliseconds.
+	buffered    = 10 * time.Millisecond
+	leastBuffer = 16 << 10
+	mostBuffer  = 4 << 20
+)

@@ -1,0 +1,220 @@
+package probe
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"testbed/shaping"
+)
+
+// Report compares a network with its plan.
+type Report struct {
+	OK    bool   `json:"ok"`
+	Links string `json:"links"` // the backend
+	// Whole says that all pairs were measured, and not a sample.
+	Whole bool `json:"whole"`
+	// Notes say what else there was, good or bad.
+	Notes []string     `json:"notes"`
+	Pairs []PairReport `json:"pairs"`
+}
+
+// PairReport is what was found on the way from one node to another. A
+// property that is absent was not measured: there was no rate to expect, or
+// too little was asked for.
+type PairReport struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+
+	RTT            *Property `json:"rtt_ms,omitempty"`               // there and back, the median
+	RTTP99         *Property `json:"rtt_p99_ms,omitempty"`           // its 99th percentile
+	OneWayDelay    *Property `json:"one_way_delay_ms,omitempty"`     // the median
+	OneWayDelayP99 *Property `json:"one_way_delay_p99_ms,omitempty"` // its 99th percentile
+	Jitter         *Property `json:"jitter_ms,omitempty"`            // the half-width
+	Loss           *Property `json:"loss,omitempty"`                 // a share, 0 to 1
+	Goodput        *Property `json:"goodput_mbit,omitempty"`         // payload of UDP, the pair alone
+	GoodputAll     *Property `json:"goodput_all_mbit,omitempty"`     // all pairs at once
+	// The one-way delay while every link carries half its rate.
+	BusyDelay    *Property `json:"busy_one_way_delay_ms,omitempty"`
+	BusyDelayP99 *Property `json:"busy_one_way_delay_p99_ms,omitempty"`
+}
+
+// Property is one property of a pair: planned and measured.
+type Property struct {
+	Planned  float64 `json:"planned"`
+	Measured float64 `json:"measured"`
+	// Tolerance is where the measured value may lie.
+	Tolerance [2]float64 `json:"tolerance"`
+	OK        bool       `json:"ok"`
+	// Samples is how many probes, or frames, the value rests on.
+	Samples int `json:"samples"`
+	// Interval is the 99 % confidence interval of a loss.
+	Interval *[2]float64 `json:"interval,omitempty"`
+}
+
+// Properties returns those that were measured, by their names in JSON, in
+// order.
+func (p PairReport) Properties() (names []string, all []*Property) {
+	for _, e := range []struct {
+		name string
+		p    *Property
+	}{
+		{"rtt_ms", p.RTT}, {"rtt_p99_ms", p.RTTP99}, {"one_way_delay_ms", p.OneWayDelay}, {"one_way_delay_p99_ms", p.OneWayDelayP99},
+		{"jitter_ms", p.Jitter}, {"loss", p.Loss}, {"goodput_mbit", p.Goodput}, {"goodput_all_mbit", p.GoodputAll},
+		{"busy_one_way_delay_ms", p.BusyDelay}, {"busy_one_way_delay_p99_ms", p.BusyDelayP99},
+	} {
+		if e.p != nil {
+			names, all = append(names, e.name), append(all, e.p)
+		}
+	}
+	return names, all
+}
+
+// Tolerances. docs/verify.md has the measurements behind them.
+const (
+	early        = 100 * time.Microsecond // nothing arrives before its time; clocks have a grain
+	medianSlack  = 500 * time.Microsecond // waking up, and the machine's timers
+	medianShare  = 0.01
+	tailSlack    = 5 * time.Millisecond // a preemption by another program
+	tailShare    = 0.05
+	jitterSlack  = 300 * time.Microsecond
+	rateBelow    = 0.02
+	rateAbove    = 0.01
+	sharedBelow  = 0.05 // queues that fill together are not quite fair
+	lossyErrors  = 4    // standard errors of a rate behind a lossy path
+	familyErrors = 0.01 // how often a right network may fail for its losses
+)
+
+// Found is what a Prober found on one ordered pair.
+type Found struct {
+	Pair     Pair
+	Delays   []time.Duration // one-way, unloaded
+	RTTs     []time.Duration
+	Sent     int // probes for the loss
+	Lost     int
+	Rate     Flow            // alone
+	Together Flow            // all pairs at once
+	Busy     []time.Duration // one-way, all links busy
+}
+
+// Flow is a stream of full frames.
+type Flow struct {
+	Planned  float64 // bit/s in frames; 0: none
+	Measured float64
+	Frames   int
+}
+
+// Judge compares what was found with the plan.
+func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
+	r := Report{OK: true, Links: links, Whole: whole, Notes: []string{}, Pairs: []PairReport{}}
+	for _, f := range found {
+		there, back := plan.Paths[f.Pair.From][f.Pair.To], plan.Paths[f.Pair.To][f.Pair.From]
+		p := PairReport{From: plan.Nodes[f.Pair.From].Name, To: plan.Nodes[f.Pair.To].Name}
+		delay, jitter := time.Duration(there.OneWayDelay), time.Duration(there.Jitter)
+		if n := len(f.Delays); n > 0 || f.Sent > 0 {
+			d := sorted(f.Delays)
+			p.OneWayDelay, p.OneWayDelayP99 = delays(d, delay, jitter, 0, 0)
+			width := HalfWidth(d)
+			// Of n samples the half-width is known to 2.5 standard errors of 0.2/√n.
+			slack := jitterSlack + time.Duration(0.5/math.Sqrt(float64(max(n, 1)))*float64(jitter))
+			p.Jitter = within(ms(jitter), ms(width), ms(max(jitter-slack, 0)), ms(jitter+slack), n)
+		}
+		if f.RTTs != nil {
+			p.RTT, p.RTTP99 = delays(sorted(f.RTTs), delay+time.Duration(back.OneWayDelay), jitter, time.Duration(back.Jitter), 0)
+		}
+		if f.Sent > 0 {
+			p.Loss = loss(float64(there.Loss), f.Lost, f.Sent, familyErrors/float64(len(found)))
+		}
+		p.Goodput = goodput(f.Rate, float64(there.Loss), rateBelow)
+		p.GoodputAll = goodput(f.Together, float64(there.Loss), sharedBelow)
+		if f.Busy != nil {
+			// Where packets follow closely, each waits for a slower one before
+			// it: none overtakes, and the jitter becomes delay.
+			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, jitter, 0, jitter+queueing(plan, f.Pair))
+		}
+		_, all := p.Properties()
+		for _, q := range all {
+			r.OK = r.OK && q.OK
+		}
+		r.Pairs = append(r.Pairs, p)
+	}
+	return r
+}
+
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }
+
+func within(planned, measured, low, high float64, samples int) *Property {
+	return &Property{Planned: planned, Measured: measured, Tolerance: [2]float64{low, high}, Samples: samples,
+		OK: samples > 0 && measured >= low && measured <= high}
+}
+
+// delays judges the median and the 99th percentile of delays with the jitter
+// of one or two ways. It does not move the median, but few samples do; wait is
+// what a queue may add.
+func delays(d []time.Duration, planned, there, back, wait time.Duration) (median, tail *Property) {
+	n, jitter := len(d), there+back
+	noise := time.Duration(float64(jitter) * 3 / math.Sqrt(float64(max(n, 1)))) // 3 standard errors: 2J × ½/√n each
+	slack := func(fixed time.Duration, share float64) time.Duration {
+		return fixed + time.Duration(share*float64(planned)) + noise + wait
+	}
+	median = within(ms(planned), ms(Quantile(d, 0.5)), ms(max(planned-early-noise, 0)), ms(planned+slack(medianSlack, medianShare)), n)
+	late := planned + swayP99(there, back)
+	tail = within(ms(late), ms(Quantile(d, 0.99)), ms(max(late-early-noise-jitter/4, 0)), ms(late+slack(tailSlack, tailShare)), n)
+	return median, tail
+}
+
+// swayP99 is the 99th percentile of the sum of two uniform variations of these
+// half-widths. It lies x below the largest sum, where the chance of more is
+// x²/8ab, or, beyond the narrower of the two, a straight line.
+func swayP99(a, b time.Duration) time.Duration {
+	const beyond = 0.01
+	narrow, wide := float64(min(a, b)), float64(max(a, b))
+	x := math.Sqrt(8 * beyond * narrow * wide)
+	if x >= 2*narrow {
+		x = narrow + 2*beyond*wide
+	}
+	return time.Duration(narrow + wide - x)
+}
+
+// queueing is what a probe may wait for behind full frames of the same links:
+// two in each queue.
+func queueing(plan *shaping.Plan, p Pair) time.Duration {
+	const frames = 2
+	wait := 0.0
+	for _, r := range []shaping.Rate{plan.Nodes[p.From].RateUp, plan.Nodes[p.To].RateDown} {
+		if r > 0 {
+			wait += frames * shaping.FrameSize * 8 / float64(r)
+		}
+	}
+	return time.Duration(wait * 1e9)
+}
+
+func loss(planned float64, lost, sent int, alpha float64) *Property {
+	low, high := BinomialRange(sent, planned, alpha)
+	n := float64(sent)
+	p := within(planned, float64(lost)/n, float64(low)/n, float64(high)/n, sent)
+	from, to := Wilson(lost, sent)
+	p.Interval = &[2]float64{from, to}
+	return p
+}
+
+func goodput(f Flow, loss, below float64) *Property {
+	if f.Planned == 0 {
+		return nil
+	}
+	const mbit = Ceiling / 1e6
+	noise := 0.0
+	if loss > 0 && loss < 1 {
+		noise = lossyErrors * math.Sqrt(loss/(1-loss)/float64(max(f.Frames, 1)))
+	}
+	p := within(f.Planned*mbit, f.Measured*mbit, f.Planned*mbit*(1-below-noise), f.Planned*mbit*(1+rateAbove+noise), f.Frames)
+	if loss == 1 {
+		p.OK = f.Frames == 0
+	}
+	return p
+}
+
+// String puts a property that failed in words.
+func (p Property) String() string {
+	return fmt.Sprintf("%.4g, planned %.4g (%.4g to %.4g allowed)", p.Measured, p.Planned, p.Tolerance[0], p.Tolerance[1])
+}

@@ -1,0 +1,147 @@
+package sim_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+)
+
+func drawScenario(t *rapid.T) *scenarios.Scenario {
+	draw := func(low, high int, what string) policy.Time {
+		return policy.Time(rapid.IntRange(low, high).Draw(t, what))
+	}
+	s := &scenarios.Scenario{
+		Name: "random", Seed: rapid.Uint64().Draw(t, "seed"), InnerSteps: int(draw(1, 3, "inner")), TargetOuterSteps: int(draw(1, 6, "target")),
+		Horizon: draw(1, 60_000, "horizon"), HeartbeatPeriod: draw(50, 2000, "period"), HeartbeatMissThreshold: int(draw(1, 5, "threshold")),
+		BaseLatency: draw(0, 300, "latency"), BandwidthBpus: 10, StateBytes: int64(draw(0, 20_000, "state")),
+		Policy: scenarios.Policies{Straggler: policy.DefaultStraggler()},
+	}
+	s.Policy.Straggler.Quorum = rapid.SampledFrom([]float64{0.1, 0.5, 0.75, 1}).Draw(t, "quorum")
+	s.Policy.Straggler.MinSlack = draw(0, 200, "slack")
+	s.Policy.Straggler.SidelineLimit = int(draw(0, 3, "limit"))
+	for id := range int(draw(1, 6, "workers")) {
+		w := scenarios.Worker{ID: policy.ID(id), InnerStepMean: draw(1, 2000, "mean")}
+		if rapid.Bool().Draw(t, "late") {
+			w.JoinAt = draw(0, 10_000, "join")
+		}
+		if rapid.Bool().Draw(t, "jittery") {
+			w.InnerStepJitter = draw(0, int(w.InnerStepMean), "jitter")
+		}
+		s.Workers = append(s.Workers, w)
+	}
+	for range rapid.IntRange(0, 8).Draw(t, "injects") {
+		id := rapid.SampledFrom(s.Workers).Draw(t, "whom").ID
+		in := scenarios.Inject{Op: rapid.SampledFrom(scenarios.Ops).Draw(t, "op"), At: draw(0, 20_000, "at")}
+		switch in.Op {
+		case scenarios.Partition:
+			in.IDs = []policy.ID{id}
+		case scenarios.ClearPartition:
+			if rapid.Bool().Draw(t, "one") {
+				in.IDs = []policy.ID{id}
+			}
+		case scenarios.Slow:
+			factor := rapid.SampledFrom([]float64{0.5, 3, 20}).Draw(t, "factor")
+			in.ID, in.Factor = &id, &factor
+		default:
+			in.ID = &id
+		}
+		s.Injects = append(s.Injects, in)
+	}
+	return s
+}
+
+// TestRandomScenarios end, are deterministic, tell their events in order of
+// time, and sum up to something that makes sense.
+func TestRandomScenarios(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawScenario(t)
+		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
+		play := func() (runlog.Summary, []runlog.Event) {
+			var events []runlog.Event
+			sum, err := sim.Run(s, name, func(e runlog.Event) { events = append(events, e) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sum, events
+		}
+		sum, events := play()
+		checkEvents(t, s, events)
+		checkSummary(t, s, sum)
+		_, again := play()
+		if one, two := text(t, events), text(t, again); one != two {
+			t.Fatalf("two runs differ:\n%s\n%s", one, two)
+		}
+	})
+}
+
+func text(t *rapid.T, events []runlog.Event) string {
+	b, err := json.Marshal(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(b), "},{", "},\n{")
+}
+
+func checkEvents(t *rapid.T, s *scenarios.Scenario, events []runlog.Event) {
+	if events[0].Type != runlog.RunStart || events[len(events)-1].Type != runlog.RunEnd {
+		t.Fatalf("the record goes from %s to %s", events[0].Type, events[len(events)-1].Type)
+	}
+	for i, e := range events {
+		if i > 0 && e.T < events[i-1].T {
+			t.Fatalf("event %d at %d comes after one at %d", i, e.T, events[i-1].T)
+		}
+		if e.T > s.Horizon {
+			t.Fatalf("%s at %d, beyond the horizon", e.Type, e.T)
+		}
+		if e.Type == runlog.RunEnd && i != len(events)-1 {
+			t.Fatalf("the run ends with event %d of %d", i, len(events))
+		}
+	}
+}
+
+func checkSummary(t *rapid.T, s *scenarios.Scenario, sum runlog.Summary) {
+	const rounding = 1e-9
+	if c, w := sum.ComputeFraction, sum.BarrierWaitFraction; !(c >= 0 && w >= 0 && c+w <= 1+rounding) {
+		t.Fatalf("compute %v and barrier wait %v", c, w)
+	}
+	if u := sum.ChurnLikeUtilization; u != nil && !(*u >= 0 && *u <= 1) {
+		t.Fatalf("churn_like_utilization %v", *u)
+	}
+	if sum.Complete != (sum.OuterSteps == s.TargetOuterSteps) || sum.OuterSteps != len(sum.Rounds) || sum.BitIdentical != nil || sum.JoinerStall < 0 {
+		t.Fatalf("complete %v after %d outer steps and %d rounds", sum.Complete, sum.OuterSteps, len(sum.Rounds))
+	}
+	var end policy.Time
+	for i, r := range sum.Rounds {
+		if i == 0 {
+			end = r.Start
+		}
+		if r.Round != i+1 || r.Start != end || r.Close < r.Start || r.End < r.Close || len(r.Participants) == 0 {
+			t.Fatalf("round %d of %+v", i+1, sum.Rounds)
+		}
+		if slices.ContainsFunc(r.Participants, func(id policy.ID) bool { return slices.Contains(r.Late, id) }) {
+			t.Fatalf("a worker of round %d took part and was late: %+v", i+1, r)
+		}
+		if want := s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus); r.Reduce < want {
+			t.Fatalf("round %d reduced in %d µs, faster than %d", i+1, r.Reduce, want)
+		}
+		end = r.End
+	}
+	if len(sum.Rounds) > 0 && sum.WallClock != end {
+		t.Fatalf("wall-clock %d, but the last round ended at %d", sum.WallClock, end)
+	}
+	gone := map[policy.ID]bool{}
+	for _, m := range sum.Evicted {
+		if gone[m.ID] {
+			t.Fatalf("worker %d evicted twice", m.ID)
+		}
+		gone[m.ID] = true
+	}
+}
