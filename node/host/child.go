@@ -163,7 +163,8 @@ func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error 
 	return node.RunWorker(context.Background(), cfg)
 }
 
-// runRouter carries packets between the nodes until its commands end.
+// runRouter carries packets between the nodes until its commands end. Each
+// command is another plan for the same nodes.
 func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 	router, err := userlink.Open(plan)
 	if err != nil {
@@ -171,15 +172,29 @@ func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	changed := make(chan error, 1)
 	go func() {
-		words := os.NewFile(wordsFD, "commands")
-		var one [1]byte
-		_, _ = words.Read(one[:]) // returns at the end of the file
-		cancel()
+		defer cancel()
+		words := json.NewDecoder(os.NewFile(wordsFD, "commands"))
+		for {
+			var plan shaping.Plan
+			if words.Decode(&plan) != nil {
+				return // the end of the file
+			}
+			if err := router.Change(&plan); err != nil {
+				changed <- err
+				return
+			}
+		}
 	}()
 	report(nodeReport{Report: node.Report{Ready: true}})
 	if err := router.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
+	}
+	select {
+	case err := <-changed:
+		return err
+	default:
 	}
 	stats := router.Stats()
 	report(nodeReport{Router: &stats})

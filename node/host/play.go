@@ -21,6 +21,8 @@ type play struct {
 	*inside
 	measured measurements
 
+	faults faults
+
 	began time.Time // when the run started; zero before
 	over  bool      // the coordinator has recorded the end of the run
 }
@@ -156,12 +158,13 @@ func (p *play) nodeEnded(c *child, reason string) error {
 // finish waits for the workers, stops the router and hands the measurements in.
 func (p *play) finish() error {
 	timeout := time.AfterFunc(partPatience, func() {
-		p.inbox <- func() {
+		p.inbox <- func() error {
 			for _, c := range p.nodes {
 				if !c.service && !c.ended {
 					c.process.Kill()
 				}
 			}
+			return nil
 		}
 	})
 	defer timeout.Stop()
