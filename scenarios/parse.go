@@ -66,6 +66,15 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	if len(s.Real.Links.Pairs) == 0 {
 		s.Real.Links.Pairs = nil
 	}
+	if len(s.Real.Links.Groups) == 0 {
+		s.Real.Links.Groups = nil
+	}
+	if len(s.Real.Links.Paths) == 0 {
+		s.Real.Links.Paths = nil
+	}
+	if len(s.Real.Injects) == 0 {
+		s.Real.Injects = nil
+	}
 	if err := p.validate(s); err != nil {
 		return nil, err
 	}

@@ -109,6 +109,10 @@ type Real struct {
 	// 10 ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
 	Links    shaping.Spec     `yaml:"links" json:"links"`
+	// Injects are what happens to links. They are here and not beside the
+	// injects of workers because a simulator without links has no use for
+	// them.
+	Injects []LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
 
 // Defaults of the real section.

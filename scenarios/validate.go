@@ -197,7 +197,7 @@ func (p *parser) validateLinks(s *Scenario) error {
 	if len(s.Workers) > maxPlanned {
 		return nil
 	}
-	_, err := s.Plan()
+	plan, err := s.Plan()
 	var bad *shaping.FieldError // the first of them
 	switch {
 	case errors.As(err, &bad):
@@ -205,5 +205,5 @@ func (p *parser) validateLinks(s *Scenario) error {
 	case err != nil:
 		return p.fail("real.links", err.Error())
 	}
-	return nil
+	return p.validateLinkInjects(s, plan)
 }

@@ -42,14 +42,11 @@ type PathChange struct {
 // Compose returns base with the active faults laid over it, one after the
 // other: where two change the same property the later one counts, and a path
 // is cut if any of them cuts it. Base stays as it is, and without faults the
-// result equals it. The error joins one *FieldError per problem, with paths
+// result equals it; the two share what no fault changes. The error joins one *FieldError per problem, with paths
 // such as "faults[2].from".
 func Compose(base *Plan, active []Fault) (*Plan, error) {
 	plan := &Plan{Seed: base.Seed, Nodes: slices.Clone(base.Nodes), Paths: slices.Clone(base.Paths)}
-	for i, row := range base.Paths {
-		plan.Paths[i] = slices.Clone(row)
-	}
-	c := composition{plan: plan, blame: make(map[[2]int]string)}
+	c := composition{plan: plan, own: make([]bool, len(plan.Paths)), blame: make(map[[2]int]string)}
 	for k, f := range active {
 		c.field = fmt.Sprintf("faults[%d]", k)
 		if f == nil {
@@ -73,6 +70,7 @@ func Compose(base *Plan, active []Fault) (*Plan, error) {
 // composition is a plan that faults are being laid over.
 type composition struct {
 	plan     *Plan
+	own      []bool // which rows of Paths are no longer those of the base
 	field    string // of the fault under way
 	changed  [][2]int
 	blame    map[[2]int]string // the fault that changed a path last
@@ -104,6 +102,14 @@ func (c *composition) pair(name, from, to string) (i, j int, ok bool) {
 	return i, j, okFrom && okTo && i != j
 }
 
+// path is the path from i to j, to be changed.
+func (c *composition) path(i, j int) *PathPlan {
+	if !c.own[i] {
+		c.plan.Paths[i], c.own[i] = slices.Clone(c.plan.Paths[i]), true
+	}
+	return &c.plan.Paths[i][j]
+}
+
 func (c *composition) mark(i, j int) {
 	pair := [2]int{i, j}
 	if _, seen := c.blame[pair]; !seen {
@@ -125,7 +131,7 @@ func (f Partition) lay(c *composition) {
 	for i := range apart {
 		for j := range apart {
 			if apart[i] != apart[j] {
-				c.plan.Paths[i][j].Cut = true
+				c.path(i, j).Cut = true
 			}
 		}
 	}
@@ -137,7 +143,7 @@ func (f Cut) lay(c *composition) {
 	}
 	for k, p := range f.Paths {
 		if i, j, ok := c.pair(fmt.Sprintf(".paths[%d]", k), p.From, p.To); ok {
-			c.plan.Paths[i][j].Cut = true
+			c.path(i, j).Cut = true
 		}
 	}
 }
@@ -157,8 +163,8 @@ func (f AccessChange) lay(c *composition) {
 	}
 	for j := range c.plan.Nodes {
 		if j != i {
-			c.plan.Paths[i][j].OneWayDelay += node.AccessOneWayDelay - was
-			c.plan.Paths[j][i].OneWayDelay += node.AccessOneWayDelay - was
+			c.path(i, j).OneWayDelay += node.AccessOneWayDelay - was
+			c.path(j, i).OneWayDelay += node.AccessOneWayDelay - was
 			c.mark(i, j)
 			c.mark(j, i)
 		}
@@ -172,7 +178,7 @@ func (f PathChange) lay(c *composition) {
 	if !ok || len(c.problems) > before {
 		return
 	}
-	path := &c.plan.Paths[i][j]
+	path := c.path(i, j)
 	access := c.plan.Nodes[i].AccessOneWayDelay + c.plan.Nodes[j].AccessOneWayDelay
 	path.OneWayDelay -= access // as in the language, what is given comes without it
 	f.Path.apply(path)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 )
 
 // JitterDistribution is the form of the variation of a one-way delay.
@@ -55,10 +54,10 @@ func (d JitterDistribution) Table() []int16 {
 	if int(d) >= len(jitterTables) {
 		d = Uniform
 	}
-	return jitterTables[d]()
+	return jitterTables[d]
 }
 
-var jitterTables = [...]func() []int16{
+var jitterTables = [...][]int16{
 	Uniform: jitterTable(func(p float64) float64 { return 2*p - 1 }),
 	Normal:  jitterTable(func(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }),
 	// The formula of iproute2's pareto table (netem/paretogen.c): shape 3,
@@ -67,15 +66,13 @@ var jitterTables = [...]func() []int16{
 }
 
 // jitterTable tabulates a quantile function in the middle of each step.
-func jitterTable(quantile func(p float64) float64) func() []int16 {
-	return sync.OnceValue(func() []int16 {
-		table := make([]int16, jitterSteps)
-		for i := range table {
-			v := math.Round(quantile((float64(i)+0.5)/jitterSteps) * JitterScale)
-			table[i] = int16(min(max(v, math.MinInt16), math.MaxInt16))
-		}
-		return table
-	})
+func jitterTable(quantile func(p float64) float64) []int16 {
+	table := make([]int16, jitterSteps)
+	for i := range table {
+		v := math.Round(quantile((float64(i)+0.5)/jitterSteps) * JitterScale)
+		table[i] = int16(min(max(v, math.MinInt16), math.MaxInt16))
+	}
+	return table
 }
 
 // sway is the jitter that value v of a table stands for.
