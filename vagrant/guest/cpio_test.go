@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,12 +33,35 @@ type entry struct {
 	major, minor uint32 // of a device
 }
 
-// writeCPIO writes an archive in the one format that the kernel unpacks,
-// "newc" (Documentation/driver-api/early-userspace/buffer-format.rst).
-func writeCPIO(w io.Writer, entries []entry) error {
+// archive is a file system in the making: directories come before what is in
+// them.
+type archive []entry
+
+// dir appends a directory and those above it, unless they are there.
+func (a *archive) dir(name string) {
+	if name == "." || slices.ContainsFunc(*a, func(e entry) bool { return e.name == name }) {
+		return
+	}
+	a.dir(path.Dir(name))
+	*a = append(*a, entry{name: name, mode: modeDir})
+}
+
+func (a *archive) file(name string, data []byte) {
+	a.dir(path.Dir(name))
+	*a = append(*a, entry{name: name, mode: modeFile, data: data})
+}
+
+func (a *archive) device(name string, major, minor uint32) {
+	a.dir(path.Dir(name))
+	*a = append(*a, entry{name: name, mode: modeDevice, major: major, minor: minor})
+}
+
+// write writes the archive in the one format that the kernel unpacks, "newc"
+// (Documentation/driver-api/early-userspace/buffer-format.rst).
+func (a archive) write(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	padding := func(n int) string { return "\x00\x00\x00"[:-n&3] }
-	for k, e := range append(entries, entry{name: "TRAILER!!!"}) {
+	for k, e := range append(a, entry{name: "TRAILER!!!"}) {
 		head := "070701"
 		for _, field := range []uint32{
 			uint32(k + 1), e.mode, 0, 0, 1, 0, uint32(len(e.data)), // inode, mode, owners, links, time, size
@@ -54,34 +80,32 @@ func writeCPIO(w io.Writer, entries []entry) error {
 	return nil
 }
 
-// TestCPIO has cpio(1), where there is one, unpack what writeCPIO wrote.
+// TestCPIO has cpio(1), where there is one, unpack an archive.
 func TestCPIO(t *testing.T) {
 	if _, err := exec.LookPath("cpio"); err != nil {
 		t.Skip(err)
 	}
-	want := map[string]string{"d/one": "1", "d/four": "four", "empty": ""}
-	var archive bytes.Buffer
-	err := writeCPIO(&archive, []entry{
-		{name: "d", mode: modeDir},
-		{name: "d/one", mode: modeFile, data: []byte("1")},
-		{name: "d/four", mode: modeFile, data: []byte("four")},
-		{name: "empty", mode: modeFile},
-	})
-	if err != nil {
+	want := map[string]string{"a/b/one": "1", "a/four": "four", "empty": ""}
+	var a archive
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		a.file(name, []byte(want[name]))
+	}
+	var packed bytes.Buffer
+	if err := a.write(&packed); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	cmd := exec.Command("cpio", "--extract", "--quiet")
-	cmd.Dir, cmd.Stdin = dir, &archive
+	cmd.Dir, cmd.Stdin = dir, &packed
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cpio: %v\n%s", err, out)
 	}
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		name := strings.TrimPrefix(path, dir+"/")
-		data, err := os.ReadFile(path)
+		name := strings.TrimPrefix(file, dir+"/")
+		data, err := os.ReadFile(file)
 		if text, ok := want[name]; !ok || text != string(data) {
 			t.Errorf("%s holds %q, want %q", name, data, text)
 		}

@@ -13,12 +13,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // kernelMeta depends on the newest of Debian's small kernels: made for
 // virtual machines, with netem, and all that the guest boots from built in.
 const kernelMeta = "linux-image-cloud-amd64"
+
+// imagePattern matches the directories of unpacked kernels.
+const imagePattern = "linux-image-*"
 
 // modules are what links need; what these depend on comes with them. Those
 // that a kernel has built in are no files and need no loading.
@@ -49,7 +53,7 @@ func debianKernel(ctx context.Context) (image, error) {
 		}
 	}
 	// Without apt's lists or a network an older kernel is as good.
-	if cached, _ := filepath.Glob(filepath.Join(cache, "linux-image-*")); len(cached) > 0 {
+	if cached, _ := filepath.Glob(filepath.Join(cache, imagePattern)); len(cached) > 0 {
 		return openImage(cached[len(cached)-1])
 	}
 	return image{}, err
@@ -90,8 +94,14 @@ func fetchKernel(ctx context.Context, name, dir string) error {
 	if _, err := output(ctx, work, "dpkg-deb", "--extract", packages[0], root); err != nil {
 		return err
 	}
+	older, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), imagePattern))
 	if err := os.Rename(root, dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("keeping the kernel: %w", err)
+	}
+	for _, old := range older {
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("removing an older kernel: %w", err)
+		}
 	}
 	return nil
 }
@@ -129,17 +139,15 @@ func openImage(dir string) (image, error) {
 	return im, nil
 }
 
-// load appends a module to entries, after those that it depends on, so that
-// the order of the archive is one in which they can be loaded.
-func (im image) load(ctx context.Context, name string, entries []entry) ([]entry, error) {
+// load packs a module behind those that it depends on, and numbers them in
+// this order, in which the guest can load them.
+func (im image) load(ctx context.Context, a *archive, name string) error {
 	path, ok := im.modules[name]
 	if !ok {
-		return entries, nil // built in
+		return nil // built in
 	}
-	for _, e := range entries {
-		if strings.HasSuffix(e.name, "-"+name+".ko") {
-			return entries, nil
-		}
+	if slices.ContainsFunc(*a, func(e entry) bool { return strings.HasSuffix(e.name, "-"+name+".ko") }) {
+		return nil
 	}
 	data, err := os.ReadFile(path)
 	if strings.HasSuffix(path, ".xz") && err == nil {
@@ -148,18 +156,19 @@ func (im image) load(ctx context.Context, name string, entries []entry) ([]entry
 		data = []byte(text)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the module %s: %w", name, err)
+		return fmt.Errorf("reading the module %s: %w", name, err)
 	}
 	needs, err := dependencies(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading the module %s: %w", name, err)
+		return fmt.Errorf("reading the module %s: %w", name, err)
 	}
 	for _, n := range needs {
-		if entries, err = im.load(ctx, n, entries); err != nil {
-			return nil, err
+		if err := im.load(ctx, a, n); err != nil {
+			return err
 		}
 	}
-	return append(entries, entry{name: fmt.Sprintf("modules/%02d-%s.ko", len(entries), name), mode: modeFile, data: data}), nil
+	a.file(fmt.Sprintf("modules/%04d-%s.ko", len(*a), name), data)
+	return nil
 }
 
 // dependencies reads the names that modprobe would load first.

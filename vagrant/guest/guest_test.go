@@ -95,18 +95,16 @@ func watchSources(t *testing.T) {
 // writeInitramfs builds the guest's programs and packs them, with the
 // modules, into the file system that the kernel starts with.
 func writeInitramfs(t *testing.T, file string, im image) error {
-	entries := []entry{}
+	var a archive
+	for _, d := range []string{"proc", "sys", "tmp", "run"} {
+		a.dir(d)
+	}
+	a.device("dev/console", 5, 1)
 	for _, m := range modules {
-		var err error
-		if entries, err = im.load(t.Context(), m, entries); err != nil {
+		if err := im.load(t.Context(), &a, m); err != nil {
 			return err
 		}
 	}
-	head := []entry{{name: "dev/console", mode: modeDevice, major: 5, minor: 1}}
-	for _, d := range []string{"dev", "proc", "sys", "tmp", "run", "modules"} {
-		head = append([]entry{{name: d, mode: modeDir}}, head...)
-	}
-	entries = append(head, entries...)
 	for _, p := range []struct {
 		name string
 		args []string
@@ -119,13 +117,47 @@ func writeInitramfs(t *testing.T, file string, im image) error {
 		if err != nil {
 			return err
 		}
-		entries = append(entries, entry{name: p.name, mode: modeFile, data: data})
+		a.file(p.name, data)
+	}
+	// Not needed, but with it some tests of the kernel's side test more.
+	if err := packProgram(t.Context(), &a, "tc"); err != nil {
+		return err
 	}
 	out, err := os.Create(file)
 	if err != nil {
 		return fmt.Errorf("writing the initramfs: %w", err)
 	}
-	return errors.Join(writeCPIO(out, entries), out.Close())
+	return errors.Join(a.write(out), out.Close())
+}
+
+// packProgram packs a program of this machine, if it is one that the guest
+// can run, with the libraries that it is linked with.
+func packProgram(ctx context.Context, a *archive, name string) error {
+	program, err := exec.LookPath(name)
+	if err != nil || runtime.GOARCH != "amd64" {
+		return nil
+	}
+	libraries, err := output(ctx, "", "ldd", program)
+	if err != nil {
+		return err
+	}
+	for file := range strings.FieldsSeq(libraries) {
+		if filepath.IsAbs(file) {
+			if err := packFile(a, file, file); err != nil {
+				return err
+			}
+		}
+	}
+	return packFile(a, program, filepath.Join("/bin", name))
+}
+
+func packFile(a *archive, file, as string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("packing %s: %w", file, err)
+	}
+	a.file(strings.TrimPrefix(as, "/"), data)
+	return nil
 }
 
 // build compiles a program that needs no libraries and returns it.

@@ -106,7 +106,7 @@ func (s step) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.command, s.args...)
-	cmd.Env = []string{inGuest + "=1", "CI=true"} // nothing may be skipped
+	cmd.Env = []string{inGuest + "=1", "PATH=/bin", "CI=true"} // nothing may be skipped
 	cmd.Dir = "/tmp"
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
 	if err := cmd.Run(); err != nil {
