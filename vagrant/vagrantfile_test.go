@@ -16,6 +16,12 @@ func TestVagrantfile(t *testing.T) {
 		}
 		t.Skip(err)
 	}
+	// The go command runs this again when a file changes that was looked at.
+	for _, name := range []string{"Vagrantfile", "provision.sh"} {
+		if _, err := os.Stat(name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	cmd := exec.CommandContext(t.Context(), "vagrant", "validate")
 	// Vagrant keeps notes, and would keep them beside the Vagrantfile.
 	dir := t.TempDir()

@@ -20,8 +20,11 @@ import (
 
 const emulator = "qemu-system-x86_64"
 
-// bootTimeout bounds the guest's life by this machine's clock.
-const bootTimeout = 5 * time.Minute
+// Bounds by this machine's clock.
+const (
+	fetchTimeout = 2 * time.Minute
+	bootTimeout  = 5 * time.Minute
+)
 
 // TestGuest boots a kernel that has netem and runs the tests of links on it.
 func TestGuest(t *testing.T) {
@@ -32,16 +35,26 @@ func TestGuest(t *testing.T) {
 	if err != nil {
 		missing(t, fmt.Errorf("%w (Debian: apt-get install qemu-system-x86)", err))
 	}
-	im, err := debianKernel(t.Context())
+	start := time.Now()
+	elapsed := func(what string) {
+		t.Helper()
+		t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
+		start = time.Now()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), fetchTimeout)
+	defer cancel()
+	im, err := debianKernel(ctx)
 	if err != nil {
 		missing(t, err)
 	}
+	elapsed("finding a kernel")
 	watchSources(t)
 	archive := filepath.Join(t.TempDir(), "initramfs")
 	if err := writeInitramfs(t, archive, im); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
+	elapsed("building and packing")
+	ctx, cancel = context.WithTimeout(t.Context(), bootTimeout)
 	defer cancel()
 	reported := 0
 	rest, err := boot(ctx, qemu, im.vmlinuz, archive, func(r report) {
@@ -56,6 +69,7 @@ func TestGuest(t *testing.T) {
 	if err != nil || reported != len(steps) {
 		t.Errorf("the guest ended after %d of %d steps: %v", reported, len(steps), err)
 	}
+	elapsed("the guest")
 	t.Logf("besides:\n%s", rest)
 }
 
@@ -78,8 +92,11 @@ func watchSources(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && strings.HasPrefix(d.Name(), ".git") {
-			return fs.SkipDir
+		if d.Name() == ".git" || d.Name() == "runs" {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		}
 		switch filepath.Ext(path) {
 		case ".go", ".s", ".mod", ".yaml":
