@@ -408,6 +408,52 @@ func TestBinomialInterval(t *testing.T) {
 	}
 }
 
+// TestNetemSeed builds the same links twice: the same packets are lost.
+func TestNetemSeed(t *testing.T) {
+	onlyInGuest(t)
+	if !kernelSince(t, 6, 7) {
+		t.Skip("netem takes a seed since Linux 6.7")
+	}
+	spec := shaping.Spec{Default: shaping.Properties{Path: shaping.Path{
+		OneWayDelay: ms(5), Loss: new(shaping.Probability(0.1)),
+	}}}
+	var first [][]int
+	for range 2 {
+		withLinks(t, spec, func(l *lab) {
+			var came [][]int
+			for _, all := range l.send(probes("w0", "w1", 300, time.Millisecond), probes("w1", "w0", 300, time.Millisecond)) {
+				var packets []int
+				for _, a := range all {
+					packets = append(packets, a.packet)
+				}
+				came = append(came, packets)
+			}
+			if slices.Equal(came[0], came[1]) {
+				l.Error("both directions lose the same packets")
+			}
+			if first == nil {
+				first = came
+			} else if !slices.EqualFunc(first, came, slices.Equal) {
+				l.Errorf("with the same seed other packets arrived:\n%v\n%v", first, came)
+			}
+		})
+	}
+}
+
+func kernelSince(t *testing.T, major, minor int) bool {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	var a, b int
+	if _, err := fmt.Sscanf(release, "%d.%d", &a, &b); err != nil {
+		t.Fatalf("kernel release %q: %v", release, err)
+	}
+	return a > major || a == major && b >= minor
+}
+
 // TestNetemRate counts whole frames, as the plan does. Rates bind at the
 // sender (w0, w1) or at the receiver (w2), and do not disturb each other.
 func TestNetemRate(t *testing.T) {
