@@ -4,7 +4,6 @@ package host
 
 import (
 	"fmt"
-	"slices"
 
 	"testbed/policy"
 	"testbed/runlog"
@@ -12,60 +11,49 @@ import (
 	"testbed/shaping"
 )
 
-// faults are the faults of the network that are active now.
-type faults struct {
-	partitions [][]policy.ID
-}
-
-// partition cuts these workers off from everybody else.
-func (f *faults) partition(ids []policy.ID) {
-	f.partitions = append(f.partitions, slices.Clone(ids))
-}
-
-// clear ends the partitions for these workers, or for all if there are none
-// named.
-func (f *faults) clear(ids []policy.ID) {
-	var left [][]policy.ID
-	for _, p := range f.partitions {
-		p = slices.DeleteFunc(p, func(id policy.ID) bool { return ids == nil || slices.Contains(ids, id) })
-		if len(p) > 0 {
-			left = append(left, p)
-		}
+// changeLinks gives the network the faults of the scenario that are active
+// from this time on. The plan is computed whole, never from the one before.
+func (p *play) changeLinks(at policy.Time) error {
+	if p.over {
+		return nil
 	}
-	f.partitions = left
-}
-
-// active lists the faults as the network understands them.
-func (f *faults) active() []shaping.Fault {
-	var all []shaping.Fault
-	for _, p := range f.partitions {
-		var nodes []string
-		for _, id := range p {
-			nodes = append(nodes, scenarios.NodeName(id))
-		}
-		all = append(all, shaping.Partition{Nodes: nodes})
+	plan, err := shaping.Compose(p.plan, p.Scenario.LinkFaults(at))
+	if err == nil {
+		err = p.change(plan)
 	}
-	return all
-}
-
-// injectFault changes the network on the run's clock: the plan with all active
-// faults is computed whole and installed in place.
-func (p *play) injectFault(in scenarios.Inject) error {
-	e := runlog.Event{Type: runlog.Heal, IDs: in.IDs}
-	if in.Op == scenarios.Partition {
-		e.Type = runlog.Partition
-		p.faults.partition(in.IDs)
-	} else {
-		p.faults.clear(in.IDs)
-	}
-	plan, err := shaping.Compose(p.plan, p.faults.active())
 	if err != nil {
-		return fmt.Errorf("%s at %d: %w", in.Op, in.At, err)
+		return fmt.Errorf("carrying out the injects at %d: %w", at, err)
 	}
-	if err := p.change(plan); err != nil {
-		return fmt.Errorf("%s at %d: %w", in.Op, in.At, err)
+	for _, e := range linkEvents(p.Scenario, at) {
+		e.T = p.now()
+		p.tell(note{Event: &e})
 	}
-	e.T = p.now()
-	p.tell(note{Event: &e})
 	return nil
+}
+
+// linkEvents records which faults begin and end at a time.
+func linkEvents(s *scenarios.Scenario, at policy.Time) (events []runlog.Event) {
+	for _, in := range s.Injects {
+		switch {
+		case in.At != at:
+		case in.Op == scenarios.Partition:
+			events = append(events, runlog.Event{Type: runlog.Partition, IDs: in.IDs})
+		case in.Op == scenarios.ClearPartition:
+			events = append(events, runlog.Event{Type: runlog.Heal, IDs: in.IDs})
+		}
+	}
+	for _, in := range s.Real.Injects {
+		e := runlog.Event{Type: runlog.LinkFault, From: in.From, To: in.To}
+		if in.ID != nil {
+			e.Node = scenarios.NodeName(*in.ID)
+		}
+		switch {
+		case in.At == at:
+			events = append(events, e)
+		case in.Until != nil && *in.Until == at:
+			e.Type = runlog.LinkRestored
+			events = append(events, e)
+		}
+	}
+	return events
 }

@@ -27,7 +27,12 @@ func (p *play) schedule() {
 		}
 	}
 	for _, in := range p.Scenario.Injects {
-		at(in.At, func() error { return p.inject(in) })
+		if in.ID != nil {
+			at(in.At, func() error { return p.inject(in) })
+		}
+	}
+	for _, t := range p.Scenario.LinkFaultTimes() {
+		at(t, func() error { return p.changeLinks(t) })
 	}
 }
 
@@ -36,15 +41,10 @@ func (p *play) now() policy.Time {
 	return p.Scenario.FirstJoin() + policy.Time(float64(time.Since(p.began))/1e3/p.Scenario.Real.TimeScale)
 }
 
+// inject does to a worker what the scenario has in store for it.
 func (p *play) inject(in scenarios.Inject) error {
-	if p.over {
-		return nil
-	}
-	if in.ID == nil {
-		return p.injectFault(in)
-	}
 	c := p.nodes[scenarios.NodeName(*in.ID)]
-	if c.ended {
+	if c.ended || p.over {
 		return nil
 	}
 	e := runlog.Event{T: p.now(), Node: c.name}

@@ -21,8 +21,6 @@ type play struct {
 	*inside
 	measured measurements
 
-	faults faults
-
 	began time.Time // when the run started; zero before
 	over  bool      // the coordinator has recorded the end of the run
 }
