@@ -226,6 +226,31 @@ func TestPartitionHeals(t *testing.T) {
 	}
 }
 
+// TestLinkInjects slows an access link down during one reduction and cuts a
+// path, one way, during another: both take longer, and are done all the same.
+func TestLinkInjects(t *testing.T) {
+	needSandbox(t)
+	file := scenario(t, 3, "100mbit", `  injects:
+    - {op: Link, at: 1800, until: 4000, id: 1, rate_up: 10mbit}
+    - {op: Cut, at: 6000, until: 9000, from: w0, to: w1}
+`)
+	sum := runScenario(t, file, "--policy", "baseline")
+	// Reduced to a tenth of the rate, 2/3 of a megabyte takes 1.07 s, 3,560 µs;
+	// the last round has the links as they are.
+	if first, last := sum.Rounds[0].Reduce, sum.Rounds[2].Reduce; first < 2*last {
+		t.Errorf("the reduction over the slow link took %d µs, that over a good one %d", first, last)
+	}
+	events, err := os.ReadFile(filepath.Join(sum.Dir, runlog.EventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"type":"link","node":"w1"`, `"type":"link_restored","node":"w1"`, `"from":"w0","to":"w1"`} {
+		if !bytes.Contains(events, []byte(want)) {
+			t.Errorf("the record has no %s", want)
+		}
+	}
+}
+
 // TestPartitionBeyondTheHeartbeats evicts who stays away.
 func TestPartitionBeyondTheHeartbeats(t *testing.T) {
 	needSandbox(t)
