@@ -163,7 +163,8 @@ func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error 
 	return node.RunWorker(context.Background(), cfg)
 }
 
-// runRouter carries packets between the nodes until its commands end.
+// runRouter carries packets between the nodes until its words end. At each
+// word it tells its count so far.
 func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 	router, err := userlink.Open(plan)
 	if err != nil {
@@ -171,17 +172,21 @@ func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	count := func() {
+		stats := router.Stats()
+		report(nodeReport{Router: &stats})
+	}
 	go func() {
-		words := os.NewFile(wordsFD, "commands")
-		var one [1]byte
-		_, _ = words.Read(one[:]) // returns at the end of the file
+		words := bufio.NewScanner(os.NewFile(wordsFD, "words"))
+		for words.Scan() {
+			count()
+		}
 		cancel()
 	}()
 	report(nodeReport{Report: node.Report{Ready: true}})
 	if err := router.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	stats := router.Stats()
-	report(nodeReport{Router: &stats})
+	count()
 	return nil
 }
