@@ -163,8 +163,13 @@ func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error 
 	return node.RunWorker(context.Background(), cfg)
 }
 
-// runRouter carries packets between the nodes until its commands end. Each
-// command is another plan for the same nodes.
+// routerWord is a command to the router: another plan for the same nodes, or to
+// tell its count so far.
+type routerWord struct {
+	Plan *shaping.Plan `json:"plan,omitempty"`
+}
+
+// runRouter carries packets between the nodes until its words end.
 func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 	router, err := userlink.Open(plan)
 	if err != nil {
@@ -172,16 +177,24 @@ func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	count := func() {
+		stats := router.Stats()
+		report(nodeReport{Router: &stats})
+	}
 	changed := make(chan error, 1)
 	go func() {
 		defer cancel()
-		words := json.NewDecoder(os.NewFile(wordsFD, "commands"))
+		words := json.NewDecoder(os.NewFile(wordsFD, "words"))
 		for {
-			var plan shaping.Plan
-			if words.Decode(&plan) != nil {
+			var w routerWord
+			if words.Decode(&w) != nil {
 				return // the end of the file
 			}
-			if err := router.Change(&plan); err != nil {
+			if w.Plan == nil {
+				count()
+				continue
+			}
+			if err := router.Change(w.Plan); err != nil {
 				changed <- err
 				return
 			}
@@ -196,7 +209,6 @@ func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 		return err
 	default:
 	}
-	stats := router.Stats()
-	report(nodeReport{Router: &stats})
+	count()
 	return nil
 }

@@ -84,7 +84,7 @@ func (i *inside) build() (err error) {
 // change makes the network that of another plan for the same nodes, in place.
 func (i *inside) change(plan *shaping.Plan) error {
 	if router := i.nodes[routerName]; router != nil {
-		if err := router.words.Encode(plan); err != nil {
+		if err := router.words.Encode(routerWord{Plan: plan}); err != nil {
 			return fmt.Errorf("changing the network: telling the router: %w", err)
 		}
 	}
