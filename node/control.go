@@ -17,7 +17,9 @@ import (
 )
 
 // The control protocol: one bidirectional QUIC stream per worker, opened by
-// the worker, carrying newline-delimited JSON messages both ways.
+// the worker, carrying newline-delimited JSON messages both ways. Heartbeats are
+// datagrams (RFC 9221): on the stream one would wait for every message lost
+// before it, and after a partition say nothing of the present.
 const (
 	controlALPN    = "testbed-control/1"
 	protocol       = 1
@@ -31,7 +33,7 @@ type verb string
 // Messages to the coordinator.
 const (
 	msgHello        verb = "hello"
-	msgHeartbeat    verb = "heartbeat"
+	msgHeartbeat    verb = "heartbeat" // a datagram of any content
 	msgArrive       verb = "arrive"
 	msgReduced      verb = "reduced"
 	msgReduceFailed verb = "reduce_failed"
@@ -169,6 +171,7 @@ func controlQUIC() *quic.Config {
 		MaxIdleTimeout:       time.Hour,
 		HandshakeIdleTimeout: 15 * time.Second,
 		InitialPacketSize:    initialPacket,
+		EnableDatagrams:      true,
 	}
 }
 

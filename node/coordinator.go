@@ -147,6 +147,7 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 	}
 	stream.SetReadDeadline(time.Time{})
 	r := &remote{id: m.ID, line: l, ring: m.Ring, fetch: m.Fetch}
+	go c.hear(ctx, conn, r)
 	for {
 		select {
 		case c.inbox <- received{r, m}:
@@ -155,6 +156,20 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 		}
 		if m, err = readMessage(l.in); err != nil {
 			return err
+		}
+	}
+}
+
+// hear takes the heartbeats of one worker.
+func (c *coordinator) hear(ctx context.Context, conn *quic.Conn, r *remote) {
+	for {
+		if _, err := conn.ReceiveDatagram(ctx); err != nil {
+			return
+		}
+		select {
+		case c.inbox <- received{r, message{Type: msgHeartbeat}}:
+		case <-c.quit:
+			return
 		}
 	}
 }

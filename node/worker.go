@@ -176,8 +176,7 @@ func (w *worker) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { lost <- w.read(ctx, inbox) }()
-	beat := time.NewTicker(max(time.Millisecond, w.cfg.Scenario.RealDuration(w.cfg.Scenario.HeartbeatPeriod)))
-	defer beat.Stop()
+	go w.beat(ctx)
 	defer func() {
 		w.stop()
 		w.line.hangUp(partingPatience)
@@ -199,12 +198,26 @@ func (w *worker) run(ctx context.Context) error {
 		case c := <-w.cfg.Commands:
 			w.command(c)
 			w.leave()
-		case <-beat.C:
-			w.line.send(message{Type: msgHeartbeat})
 		case err := <-lost:
 			return fmt.Errorf("the connection to the coordinator was lost: %w", err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+	}
+}
+
+// beat sends heartbeats until ctx or the connection ends.
+func (w *worker) beat(ctx context.Context) {
+	ticker := time.NewTicker(max(time.Millisecond, w.cfg.Scenario.RealDuration(w.cfg.Scenario.HeartbeatPeriod)))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if err := w.conn.SendDatagram([]byte(msgHeartbeat)); err != nil {
+				return // the reader of the connection tells
+			}
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -38,6 +38,8 @@ const (
 	Restore       Type = "restore"
 	Partition     Type = "partition"
 	Heal          Type = "heal"
+	LinkFault     Type = "link" // a link has other properties, or carries nothing
+	LinkRestored  Type = "link_restored"
 	FetchStart    Type = "fetch_start"
 	FetchDone     Type = "fetch_done"
 	Reject        Type = "reject"
@@ -66,6 +68,7 @@ type Event struct {
 	Missing      []policy.ID  `json:"missing,omitempty"`
 	IDs          []policy.ID  `json:"ids,omitempty"`
 	From         string       `json:"from,omitempty"`
+	To           string       `json:"to,omitempty"`
 	Factor       float64      `json:"factor,omitempty"`
 	// BytesSent is what all participants wrote to the ring's streams.
 	BytesSent int64 `json:"bytes_sent,omitempty"`

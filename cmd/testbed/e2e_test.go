@@ -206,6 +206,60 @@ func TestCrashDuringReduction(t *testing.T) {
 	}
 }
 
+// TestPartitionHeals cuts a worker off for less than the heartbeats tolerate:
+// the baseline waits for it, the straggler policy goes on and takes it back.
+func TestPartitionHeals(t *testing.T) {
+	needSandbox(t)
+	sum := runScenario(t, "partition_heal", "--policy", "baseline")
+	if len(sum.Evicted) > 0 {
+		t.Errorf("baseline evicted %q", who(sum.Evicted))
+	}
+	for _, r := range sum.Rounds {
+		if len(r.Participants) != 4 {
+			t.Errorf("baseline: round %d had %v", r.Round, r.Participants)
+		}
+	}
+	sum = runScenario(t, "partition_heal", "--policy", "straggler")
+	if len(sum.Evicted) > 0 || len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 1 || len(sum.Rejoined) == 0 || sum.Rejoined[0].ID != 1 {
+		t.Errorf("straggler: sidelined %q, rejoined %q, evicted %q, want w1 sidelined, rejoined and not evicted",
+			who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted))
+	}
+}
+
+// TestLinkInjects slows an access link down during one reduction and cuts a
+// path, one way, during another: both take longer, and are done all the same.
+func TestLinkInjects(t *testing.T) {
+	needSandbox(t)
+	file := scenario(t, 3, "100mbit", `  injects:
+    - {op: Link, at: 1800, until: 4000, id: 1, rate_up: 10mbit}
+    - {op: Cut, at: 6000, until: 9000, from: w0, to: w1}
+`)
+	sum := runScenario(t, file, "--policy", "baseline")
+	// Reduced to a tenth of the rate, 2/3 of a megabyte takes 1.07 s, 3,560 µs;
+	// the last round has the links as they are.
+	if first, last := sum.Rounds[0].Reduce, sum.Rounds[2].Reduce; first < 2*last {
+		t.Errorf("the reduction over the slow link took %d µs, that over a good one %d", first, last)
+	}
+	events, err := os.ReadFile(filepath.Join(sum.Dir, runlog.EventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"type":"link","node":"w1"`, `"type":"link_restored","node":"w1"`, `"from":"w0","to":"w1"`} {
+		if !bytes.Contains(events, []byte(want)) {
+			t.Errorf("the record has no %s", want)
+		}
+	}
+}
+
+// TestPartitionBeyondTheHeartbeats evicts who stays away.
+func TestPartitionBeyondTheHeartbeats(t *testing.T) {
+	needSandbox(t)
+	file := scenario(t, 3, "100mbit", "injects:\n  - {op: Partition, ids: [2], at: 1500}\n")
+	if sum := runScenario(t, file, "--policy", "baseline"); who(sum.Evicted) != "1:w2heartbeat" {
+		t.Errorf("evicted %q, want w2 in round 1", who(sum.Evicted))
+	}
+}
+
 // TestTransientSlow sidelines a worker while it is slow and takes it back when
 // it is not: that has to be possible with a fetch of the outer state between.
 func TestTransientSlow(t *testing.T) {
@@ -392,8 +446,6 @@ func TestUsage(t *testing.T) {
 		{"simulate " + bad + " --policy baseline", exitUsage, "bad.yaml:2: workerz: unknown field; did you mean workers?"},
 		{"run persistent_straggler --policy baseline --links carrier-pigeon", exitUsage, "auto, netem or user"},
 		{"run persistent_straggler --policy baseline --time-scale -1", exitUsage, "--time-scale"},
-		{"run partition_heal --policy baseline", exitUnsupported, "Partition"},
-		{"compare partition_heal", exitUnsupported, "Partition"},
 		{"compare persistent_straggler --repeat 0", exitUsage, "--repeat"},
 		{"list --frob", exitUsage, "unknown flag"},
 	} {

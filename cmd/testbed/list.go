@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/node/host"
 	"testbed/scenarios"
 )
 
@@ -14,8 +13,6 @@ func listCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "The scenarios of the library", Args: noArguments,
-		Long: `The scenarios of the library. "simulated only" marks those with injects that a
-real run cannot carry out yet.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -28,11 +25,7 @@ real run cannot carry out yet.`,
 		}
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 		for _, s := range all {
-			where := ""
-			if host.Supported(s) != nil {
-				where = " (simulated only)"
-			}
-			fmt.Fprintf(w, "%s\t%d workers\t%s%s\n", s.Name, len(s.Workers), s.Description, where)
+			fmt.Fprintf(w, "%s\t%d workers\t%s\n", s.Name, len(s.Workers), s.Description)
 		}
 		return w.Flush()
 	}

@@ -56,10 +56,8 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 	case f.timeScale > 0:
 		s.Real.TimeScale = f.timeScale
 	}
-	for _, err := range []error{host.Supported(s), host.Ready()} {
-		if err != nil {
-			return nil, host.Options{}, err
-		}
+	if err := host.Ready(); err != nil {
+		return nil, host.Options{}, err
 	}
 	return s, host.Options{Scenario: s, File: file, Source: source, Links: f.links}, nil
 }

@@ -4,9 +4,14 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"testbed/node/host"
+	"testbed/runlog"
+	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
 )
 
@@ -61,5 +66,90 @@ func TestVerifyUsage(t *testing.T) {
 		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", args, r.code, r.stderr, want)
 		}
+	}
+}
+
+// run plays a scenario and returns its summary and directory, whatever the
+// verdict.
+func run(t *testing.T, args ...string) (runlog.Summary, runlog.Dir) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	r := testbed(t, append([]string{"run", "--json", "--out", dir}, args...)...)
+	var sum runlog.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
+		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	if invalid := sum.Fidelity.Verdict == "invalid"; invalid != (r.code == exitInvalid) {
+		t.Errorf("exit code %d, but fidelity is %v", r.code, sum.Fidelity)
+	}
+	return sum, runlog.Dir(dir)
+}
+
+func readJSON(t *testing.T, file string, v any) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fidelityFile struct {
+	fidelity.Verdict
+	Measured fidelity.Measurements
+	Rounds   []struct {
+		Round int
+		fidelity.Verdict
+		Measured fidelity.Measurements
+	}
+}
+
+// TestComfortableRunIsValid plays a run that the machine has room for. Others
+// may use it too, so one of three runs must be undisturbed.
+func TestComfortableRunIsValid(t *testing.T) {
+	needSandbox(t)
+	file := links(t, asymmetric)
+	for try := 1; ; try++ {
+		sum, dir := run(t, file, "--policy", "straggler")
+		var f fidelityFile
+		readJSON(t, dir.Path(host.FidelityFile), &f)
+		if string(f.Verdict.Verdict) != sum.Fidelity.Verdict || len(f.Rounds) != 3 {
+			t.Errorf("%s has verdict %v and %d rounds, the summary %v", host.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity)
+		}
+		for _, r := range f.Rounds {
+			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || r.Measured.RouterPackets == 0 && sum.Links == host.LinksUser {
+				t.Errorf("round %d knows nothing: %+v", r.Round, r.Measured)
+			}
+		}
+		// Three workers: each with the coordinator, and around the ring.
+		var check probe.Report
+		readJSON(t, dir.Path(host.LinkCheckFile), &check)
+		if len(check.Pairs) != 6 || len(f.Measured.Pairs) != 6 {
+			t.Fatalf("%d pairs checked, %d judged, want 6", len(check.Pairs), len(f.Measured.Pairs))
+		}
+		for _, p := range check.Pairs {
+			if p.From == "w0" && p.To == "w1" && (p.RTT.Planned != 40 || p.RTT.Measured < 39.9 || p.RTT.Measured > 60) {
+				t.Errorf("w0 to w1: %+v", *p.RTT)
+			}
+		}
+		if sum.Fidelity.Verdict == "valid" {
+			return
+		}
+		if try == 3 {
+			t.Fatalf("no valid run in three: %v", sum.Fidelity)
+		}
+		t.Log(sum.Fidelity)
+	}
+}
+
+// TestOverloadedRunIsInvalid plays a run whose pace the processors set, and
+// not the links.
+func TestOverloadedRunIsInvalid(t *testing.T) {
+	needSandbox(t)
+	sum, _ := run(t, scenario(t, 24, "200mbit", ""), "--policy", "baseline", "--time-scale", "30")
+	if sum.Fidelity.Verdict != "invalid" || len(sum.Fidelity.Reasons) == 0 {
+		t.Errorf("fidelity is %+v", sum.Fidelity)
 	}
 }

@@ -163,7 +163,13 @@ func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error 
 	return node.RunWorker(context.Background(), cfg)
 }
 
-// runRouter carries packets between the nodes until its commands end.
+// routerWord is a command to the router: another plan for the same nodes, or to
+// tell its count so far.
+type routerWord struct {
+	Plan *shaping.Plan `json:"plan,omitempty"`
+}
+
+// runRouter carries packets between the nodes until its words end.
 func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 	router, err := userlink.Open(plan)
 	if err != nil {
@@ -171,17 +177,38 @@ func runRouter(plan *shaping.Plan, report func(nodeReport)) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	count := func() {
+		stats := router.Stats()
+		report(nodeReport{Router: &stats})
+	}
+	changed := make(chan error, 1)
 	go func() {
-		words := os.NewFile(wordsFD, "commands")
-		var one [1]byte
-		_, _ = words.Read(one[:]) // returns at the end of the file
-		cancel()
+		defer cancel()
+		words := json.NewDecoder(os.NewFile(wordsFD, "words"))
+		for {
+			var w routerWord
+			if words.Decode(&w) != nil {
+				return // the end of the file
+			}
+			if w.Plan == nil {
+				count()
+				continue
+			}
+			if err := router.Change(w.Plan); err != nil {
+				changed <- err
+				return
+			}
+		}
 	}()
 	report(nodeReport{Report: node.Report{Ready: true}})
 	if err := router.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	stats := router.Stats()
-	report(nodeReport{Router: &stats})
+	select {
+	case err := <-changed:
+		return err
+	default:
+	}
+	count()
 	return nil
 }

@@ -14,17 +14,25 @@ import (
 // schedule has the joins and injects of the scenario carried out on the run's
 // clock.
 func (p *play) schedule() {
-	at := func(t policy.Time, do func()) {
+	at := func(t policy.Time, do func() error) {
 		due := p.began.Add(p.Scenario.RealDuration(t - p.Scenario.FirstJoin()))
 		time.AfterFunc(time.Until(due), func() { p.inbox <- do })
 	}
 	for _, w := range p.Scenario.Workers {
 		if w.JoinAt > p.Scenario.FirstJoin() {
-			at(w.JoinAt, func() { p.command(w.ID, node.Command{Op: node.OpJoin}) })
+			at(w.JoinAt, func() error {
+				p.command(w.ID, node.Command{Op: node.OpJoin})
+				return nil
+			})
 		}
 	}
 	for _, in := range p.Scenario.Injects {
-		at(in.At, func() { p.inject(in) })
+		if in.ID != nil {
+			at(in.At, func() error { return p.inject(in) })
+		}
+	}
+	for _, t := range p.Scenario.LinkFaultTimes() {
+		at(t, func() error { return p.changeLinks(t) })
 	}
 }
 
@@ -33,10 +41,11 @@ func (p *play) now() policy.Time {
 	return p.Scenario.FirstJoin() + policy.Time(float64(time.Since(p.began))/1e3/p.Scenario.Real.TimeScale)
 }
 
-func (p *play) inject(in scenarios.Inject) {
+// inject does to a worker what the scenario has in store for it.
+func (p *play) inject(in scenarios.Inject) error {
 	c := p.nodes[scenarios.NodeName(*in.ID)]
 	if c.ended || p.over {
-		return
+		return nil
 	}
 	e := runlog.Event{T: p.now(), Node: c.name}
 	switch in.Op {
@@ -56,4 +65,5 @@ func (p *play) inject(in scenarios.Inject) {
 		e.Type = runlog.Restore
 	}
 	p.tell(note{Event: &e})
+	return nil
 }

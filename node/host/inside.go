@@ -57,7 +57,7 @@ type inside struct {
 	tell  func(note)
 	words *json.Decoder
 	nodes map[string]*child
-	inbox chan any // childReport, childEnd, func()
+	inbox chan any // childReport, childEnd, func() error
 
 	captures []*child
 
@@ -110,8 +110,8 @@ func (i *inside) awaitFor(most time.Duration, what string, done func() bool) err
 
 func (i *inside) handle(m any) error {
 	switch m := m.(type) {
-	case func():
-		m()
+	case func() error:
+		return m()
 	case childReport:
 		m.child.ready = m.child.ready || m.report.Ready
 		if m.report.Error != "" {

@@ -3,95 +3,198 @@
 package host
 
 import (
-	"bufio"
-	"os"
+	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"testbed/runlog"
-	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
+	"testbed/shaping/kernel"
 	"testbed/shaping/userlink"
 )
 
-// measurements gathers what the verdict on the emulation rests on.
-type measurements struct {
-	fidelity.Measurements
+// Files of the run directory about the emulation's fidelity.
+const (
+	// LinkCheckFile has what the links were found to be before the run.
+	LinkCheckFile = "linkcheck.json"
+	// FidelityFile has the measurements and verdicts of the run and of every
+	// round.
+	FidelityFile = "fidelity.json"
+)
+
+// fidelityRecord is the content of FidelityFile.
+type fidelityRecord struct {
+	fidelity.Verdict
+	Measured fidelity.Measurements `json:"measured"`
+	Rounds   []*roundFidelity      `json:"rounds"`
+}
+
+// roundFidelity is the emulation's fidelity during one round, from the end of
+// the round before to its own.
+type roundFidelity struct {
+	Round int `json:"round"`
+	fidelity.Verdict
+	Measured fidelity.Measurements `json:"measured"`
+	// RouterLatenessMax is set in a round that saw the worst so far.
+	RouterLatenessMax time.Duration `json:"router_lateness_max_ns,omitempty"`
+
+	lateness []time.Duration
+}
+
+// monitor gathers what the verdict on the emulation rests on.
+type monitor struct {
+	whole    fidelity.Measurements
 	lateness []time.Duration // of workers' timers
-	pressure time.Duration   // cpuPressure when the run began
 	failures []string        // what went wrong that no scenario asked for
+
+	steps int // of a worker in a round
+	// waits returns how long each worker has waited for a processor so far.
+	waits  func() map[string]time.Duration
+	waited map[string]time.Duration // when the round under way began
+	began  time.Time
+	start  machineTime // when the run began
+
+	rounds []*roundFidelity
+	mark   time.Time // when the round under way began
+	last   machineTime
+	open   []time.Duration // lateness in the round under way
+	asked  []*roundFidelity
+	router userlink.Stats // as of the last answer
 }
 
-// rtt keeps the least round trip between a worker and the coordinator.
-func (m *measurements) rtt(plan *shaping.Plan, name string, rtt time.Duration) {
-	for k := range m.Pairs {
-		if p := &m.Pairs[k]; p.From == name {
-			p.Measured = min(p.Measured, rtt)
-			return
-		}
+func (m *monitor) begin(steps int, waits func() map[string]time.Duration) {
+	m.steps, m.waits, m.waited = steps, waits, waits()
+	m.began, m.start = time.Now(), readMachineTime()
+	m.mark, m.last = m.began, m.start
+}
+
+func (m *monitor) timer(late time.Duration) {
+	m.lateness, m.open = append(m.lateness, late), append(m.open, late)
+}
+
+// endRound closes a round of the participants. The router's part follows in
+// routed.
+func (m *monitor) endRound(round, participants int) {
+	now, machine := time.Now(), readMachineTime()
+	r := &roundFidelity{Round: round, Measured: fidelity.Measurements{
+		RoundTime: now.Sub(m.mark), Hops: hops(participants), Steps: m.steps,
+		TimerLatenessP50: quantile(m.open, 50), TimerLatenessP99: quantile(m.open, 99),
+	}}
+	waited := m.waits()
+	for name, d := range waited {
+		r.Measured.CPUWait = max(r.Measured.CPUWait, float64(d-m.waited[name])/float64(r.Measured.RoundTime))
 	}
-	a, b := plan.Index(scenarios.Coordinator), plan.Index(name)
-	m.Pairs = append(m.Pairs, fidelity.PairRTT{
-		From: name, To: scenarios.Coordinator, Measured: rtt,
-		Planned: time.Duration(plan.Paths[a][b].OneWayDelay + plan.Paths[b][a].OneWayDelay),
-	})
+	m.waited = waited
+	machine.since(m.last, now.Sub(m.mark), &r.Measured)
+	m.rounds = append(m.rounds, r)
+	m.asked = append(m.asked, r)
+	m.mark, m.last, m.open = now, machine, nil
 }
 
-func (m *measurements) router(s *userlink.Stats) {
-	m.RouterLatenessP99, m.RouterPackets = s.LatenessP99, s.Packets
-	m.UnplannedDrops += unplanned(s)
+// hops is how many paths in a row a ring all-reduce takes: reduce-scatter and
+// all-gather each go almost around.
+func hops(participants int) int { return 2 * max(participants-1, 0) }
+
+func quantile(d []time.Duration, percent int) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	d = slices.Sorted(slices.Values(d))
+	return d[(len(d)-1)*percent/100]
+}
+
+// routed takes the router's count since its start, as of the end of the
+// earliest round that waits for it.
+func (m *monitor) routed(s *userlink.Stats) {
+	if len(m.asked) == 0 {
+		return
+	}
+	r := m.asked[0]
+	m.asked = m.asked[1:]
+	r.Measured.RouterPackets = s.Packets - m.router.Packets
+	r.Measured.UnplannedDrops = unplanned(s) - unplanned(&m.router)
+	if s.LatenessMax > m.router.LatenessMax {
+		r.RouterLatenessMax = s.LatenessMax
+	}
+	m.router = *s
 }
 
 // unplanned counts the packets that the router lost against the plan.
 func unplanned(s *userlink.Stats) uint64 { return s.Overflow + s.SocketDrops + s.SendDrops }
 
-// conclude computes what is known only at the end of a run.
-func (m *measurements) conclude(took time.Duration) measured {
-	if n := len(m.lateness); n > 0 {
-		slices.Sort(m.lateness)
-		m.TimerLatenessP99 = m.lateness[(n-1)*99/100]
+// netemExcess counts the packets that netem queues dropped beyond what the
+// planned losses explain: their limit was too small, or the machine too slow.
+// Losses are random, so five standard errors are allowed.
+func netemExcess(plan *shaping.Plan, counts []kernel.QueueCount) uint64 {
+	excess := 0.0
+	for _, c := range counts {
+		from, to := plan.Index(c.Peer), plan.Index(c.Node)
+		if c.Kind != "netem" || to < 0 {
+			continue
+		}
+		if from < 0 { // shared, because the paths to this node are all alike
+			from = (to + 1) % len(plan.Nodes)
+		}
+		n, p := float64(c.Packets+c.Drops), float64(plan.Paths[from][to].Loss)
+		excess += max(float64(c.Drops)-n*p-5*math.Sqrt(n*p*(1-p)), 0)
 	}
-	m.CPUPressure = float64(cpuPressure()-m.pressure) / float64(took)
-	return measured{m.Measurements, m.failures}
+	return uint64(excess)
+}
+
+// conclude computes what is known only at the end of a run.
+func (m *monitor) conclude(router *userlink.Stats, excess uint64) measured {
+	w := &m.whole
+	var times []time.Duration
+	var waits []float64
+	for _, r := range m.rounds {
+		r.Verdict = fidelity.Judge(r.Measured)
+		times = append(times, r.Measured.RoundTime)
+		waits = append(waits, r.Measured.CPUWait)
+		w.Hops = max(w.Hops, r.Measured.Hops)
+	}
+	if len(times) > 0 {
+		slices.Sort(times)
+		slices.Sort(waits)
+		w.RoundTime, w.CPUWait = times[len(times)/2], waits[len(waits)/2]
+	}
+	w.Steps, w.UnplannedDrops = m.steps, excess
+	w.TimerLatenessP50, w.TimerLatenessP99 = quantile(m.lateness, 50), quantile(m.lateness, 99)
+	if router != nil {
+		w.RouterLatenessP50, w.RouterLatenessP99, w.RouterPackets = router.LatenessP50, router.LatenessP99, router.Packets
+		w.UnplannedDrops += unplanned(router)
+	}
+	readMachineTime().since(m.start, time.Since(m.began), w)
+	var levels []fidelity.Level
+	for _, r := range m.rounds {
+		levels = append(levels, r.Verdict.Verdict)
+	}
+	return measured{*w, levels, m.failures}
+}
+
+// record is what the run directory keeps.
+func (m *monitor) record(all measured) fidelityRecord {
+	f := all.judge()
+	r := fidelityRecord{Measured: all.Measurements, Rounds: m.rounds}
+	r.Verdict.Verdict, r.Reasons = fidelity.Level(f.Verdict), f.Reasons
+	return r
 }
 
 // measured is what the sandbox hands out for judgement.
 type measured struct {
 	fidelity.Measurements
-	Failures []string `json:"failures"`
+	Rounds   []fidelity.Level `json:"rounds"`
+	Failures []string         `json:"failures"`
 }
 
 // judge gives the verdict. A process that failed of itself makes the run
 // another one than the scenario's.
 func (m measured) judge() runlog.Fidelity {
-	v := fidelity.Judge(m.Measurements)
+	v := fidelity.Run(m.Measurements, m.Rounds)
 	f := runlog.Fidelity{Verdict: string(v.Verdict), Reasons: v.Reasons}
 	if len(m.Failures) > 0 {
 		f.Verdict = string(fidelity.Invalid)
 		f.Reasons = append(f.Reasons, m.Failures...)
 	}
 	return f
-}
-
-// cpuPressure returns for how long, since boot, some runnable task of this
-// machine has waited for a processor (Documentation/accounting/psi.rst), or 0
-// where the kernel does not say.
-func cpuPressure() time.Duration {
-	f, err := os.Open("/proc/pressure/cpu")
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	in := bufio.NewScanner(f)
-	for in.Scan() {
-		rest, found := strings.CutPrefix(in.Text(), "some ")
-		_, total, ok := strings.Cut(rest, "total=")
-		if us, err := strconv.ParseInt(total, 10, 64); found && ok && err == nil {
-			return time.Duration(us) * time.Microsecond
-		}
-	}
-	return 0
 }

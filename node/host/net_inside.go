@@ -76,7 +76,7 @@ func (i *inside) runProgram() (exit int, err error) {
 	go i.passSignals(program)
 	go func() {
 		<-program.Done()
-		i.inbox <- func() {} // wakes await
+		i.inbox <- func() error { return nil } // wakes await
 	}()
 	for {
 		select {

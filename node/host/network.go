@@ -81,6 +81,19 @@ func (i *inside) build() (err error) {
 	return nil
 }
 
+// change makes the network that of another plan for the same nodes, in place.
+func (i *inside) change(plan *shaping.Plan) error {
+	if router := i.nodes[routerName]; router != nil {
+		if err := router.words.Encode(routerWord{Plan: plan}); err != nil {
+			return fmt.Errorf("changing the network: telling the router: %w", err)
+		}
+	}
+	if err := i.net.Change(plan); err != nil {
+		return fmt.Errorf("changing the network: %w", err)
+	}
+	return nil
+}
+
 // chooseBackend resolves the user's choice of links and says why.
 func chooseBackend(links string) (kernel.Backend, string, error) {
 	can := kernel.Probe()

@@ -19,7 +19,7 @@ const partPatience = 5 * time.Second
 // play is a run of the scenario, as the sandbox's init sees it.
 type play struct {
 	*inside
-	measured measurements
+	monitor monitor
 
 	began time.Time // when the run started; zero before
 	over  bool      // the coordinator has recorded the end of the run
@@ -28,6 +28,9 @@ type play struct {
 func (p *play) run() error {
 	p.onReport, p.onEnd = p.report, p.nodeEnded
 	if err := p.bringUp(); err != nil {
+		return err
+	}
+	if err := p.checkLinks(); err != nil {
 		return err
 	}
 	if err := p.startNodes(); err != nil {
@@ -112,17 +115,23 @@ func (p *play) command(id policy.ID, c node.Command) {
 
 func (p *play) report(c *child, r nodeReport) {
 	if r.Lateness != nil {
-		p.measured.lateness = append(p.measured.lateness, *r.Lateness)
+		p.monitor.timer(*r.Lateness)
 	}
-	if r.RTT > 0 {
-		p.measured.rtt(p.plan, c.name, r.RTT)
+	if r.Router != nil {
+		p.monitor.routed(r.Router)
 	}
 	if e := r.Event; e != nil {
 		p.tell(note{Event: e})
 		switch e.Type {
 		case runlog.RunStart:
-			p.began, p.measured.pressure = time.Now(), cpuPressure()
+			p.began = time.Now()
+			p.monitor.begin(p.Scenario.InnerSteps, p.waits)
 			p.schedule()
+		case runlog.OuterStep:
+			p.monitor.endRound(e.Round, len(e.Participants))
+			if router := p.nodes[routerName]; router != nil {
+				_ = router.words.Encode(routerWord{}) // one that has died is noticed elsewhere
+			}
 		case runlog.Evict:
 			if gone := p.nodes[e.Node]; gone != nil {
 				gone.excused = true
@@ -131,6 +140,17 @@ func (p *play) report(c *child, r nodeReport) {
 			p.over = true
 		}
 	}
+}
+
+// waits is how long each worker has waited for a processor so far.
+func (p *play) waits() map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for name, c := range p.nodes {
+		if !c.service && name != scenarios.Coordinator && !c.ended {
+			all[name] = runnableWait(c.process.Pid())
+		}
+	}
+	return all
 }
 
 // nodeEnded judges the end of a node's process.
@@ -147,7 +167,7 @@ func (p *play) nodeEnded(c *child, reason string) error {
 	case p.began.IsZero():
 		return fmt.Errorf("worker %s died during start-up: %s; see %s", c.name, reason, p.log(c.name))
 	case !p.over && !c.excused:
-		p.measured.failures = append(p.measured.failures, fmt.Sprintf("worker %s died of itself: %s", c.name, reason))
+		p.monitor.failures = append(p.monitor.failures, fmt.Sprintf("worker %s died of itself: %s", c.name, reason))
 		p.tell(note{Stage: fmt.Sprintf("worker %s died of itself: %s", c.name, reason)})
 	}
 	return nil
@@ -156,12 +176,13 @@ func (p *play) nodeEnded(c *child, reason string) error {
 // finish waits for the workers, stops the router and hands the measurements in.
 func (p *play) finish() error {
 	timeout := time.AfterFunc(partPatience, func() {
-		p.inbox <- func() {
+		p.inbox <- func() error {
 			for _, c := range p.nodes {
 				if !c.service && !c.ended {
 					c.process.Kill()
 				}
 			}
+			return nil
 		}
 	})
 	defer timeout.Stop()
@@ -179,10 +200,14 @@ func (p *play) finish() error {
 	if err := p.takeDown(); err != nil {
 		return err
 	}
-	if p.routed != nil {
-		p.measured.router(p.routed)
+	counts, err := p.net.Counters()
+	if err != nil {
+		return err
 	}
-	m := p.measured.conclude(time.Since(p.began))
+	m := p.monitor.conclude(p.routed, netemExcess(p.plan, counts))
+	if err := p.Dir.WriteJSON(FidelityFile, p.monitor.record(m)); err != nil {
+		return err
+	}
 	p.tell(note{Measured: &m})
 	return nil
 }

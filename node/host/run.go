@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -69,9 +68,6 @@ func (e *UnsupportedError) Error() string { return e.Missing + "; " + e.Mend }
 // Is makes errors.Is(err, errors.ErrUnsupported) true.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
-// realInjects are the injects that can be carried out on a real network.
-var realInjects = []scenarios.Op{scenarios.Crash, scenarios.Leave, scenarios.Slow, scenarios.Restore}
-
 // Ready says whether a real run is possible on this machine; if not, the error
 // is an *UnsupportedError.
 func Ready() error {
@@ -83,26 +79,10 @@ func Ready() error {
 	return err
 }
 
-// Supported says whether a real run can play the scenario.
-func Supported(s *scenarios.Scenario) error {
-	for i, in := range s.Injects {
-		if !slices.Contains(realInjects, in.Op) {
-			return &UnsupportedError{
-				Missing: fmt.Sprintf("%s: injects[%d]: %s cannot be carried out on the real network yet", s.Name, i, in.Op),
-				Mend:    "use `testbed simulate`, or a scenario with Crash, Leave, Slow and Restore only",
-			}
-		}
-	}
-	return nil
-}
-
 // Run plays the scenario and returns its summary. When ctx ends the run is cut
 // short, nothing of it stays behind, and the summary of the partial record is
 // returned with the context's error.
 func Run(ctx context.Context, o Options) (runlog.Summary, error) {
-	if err := Supported(o.Scenario); err != nil {
-		return runlog.Summary{}, err
-	}
 	r := &run{Options: o, sum: runlog.NewSummarizer()}
 	if r.Progress == nil {
 		r.Progress = func(Progress) {}

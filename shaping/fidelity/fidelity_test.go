@@ -30,18 +30,43 @@ func TestJudge(t *testing.T) {
 		{"no echo", pair(20*ms, 0), fidelity.Verdict{Verdict: "invalid", Reasons: []string{"the round trip w0–w1 was not measured: no echo came back"}}},
 		{"few drops", fidelity.Measurements{RouterPackets: 100000, UnplannedDrops: 3}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"3 packets were dropped for lack of room, which no plan asks for (0.003 % of those carried; limit 0.1 %)"}}},
 		{"many drops", fidelity.Measurements{RouterPackets: 1000, UnplannedDrops: 30}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"30 packets were dropped for lack of room, which no plan asks for (2.9 % of those carried; limit 0.1 %)"}}},
-		{"the worst counts", fidelity.Measurements{RouterLatenessP99: 20 * ms, TimerLatenessP99: 6 * ms, CPUPressure: 0.5}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{
+		{"jitter of both ways", fidelity.Measurements{Pairs: []fidelity.PairRTT{{From: "w0", To: "w1", Planned: 20 * ms, Jitter: 8 * ms, Measured: 14 * ms}}}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
+		{"the worst counts", fidelity.Measurements{RouterLatenessP99: 20 * ms, TimerLatenessP99: 6 * ms, CPUWait: 0.8}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{
 			"packets left the router late by 20ms in the 99th percentile (limit 10ms)",
-			"timers of workers were late by 6ms in the 99th percentile (limit 5ms)",
-			"tasks waited for a CPU in 50 % of the run (limit 40 %)",
+			"timers of workers fired late by 6ms in the 99th percentile (limit 5ms)",
+			"threads of a worker stood in line for a CPU for 80 % of the time (limit 70 %)",
 		}}},
-		{"starved", fidelity.Measurements{CPUPressure: 0.9}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"tasks waited for a CPU in 90 % of the run (limit 80 %)"}}},
+		{"a rare lateness in a long round", fidelity.Measurements{RoundTime: 800 * ms, Hops: 6, Steps: 2, RouterLatenessP99: 20 * ms, TimerLatenessP99: 20 * ms}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
+		{"a router that is always late", fidelity.Measurements{RoundTime: 800 * ms, Hops: 6, RouterLatenessP50: 30 * ms, RouterLatenessP99: 60 * ms}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{
+			"packets left the router late by 30ms (median) and 60ms (99th percentile): 6 in a row can have made 30 % of a round (limit 20 %)"}}},
+		{"late timers", fidelity.Measurements{RoundTime: 200 * ms, Steps: 2, TimerLatenessP50: 2 * ms, TimerLatenessP99: 12 * ms}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{
+			"timers of workers fired late by 2ms (median) and 12ms (99th percentile): 2 in a row can have made 8 % of a round (limit 5 %)"}}},
+		{"starved", fidelity.Measurements{CPUWait: 1.1}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"threads of a worker stood in line for a CPU for 110 % of the time (limit 90 %)"}}},
+		{"others wait", fidelity.Measurements{CPUWait: 0.4, CPUPressure: 0.98}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
+		{"only the pressure is known", fidelity.Measurements{CPUPressure: 0.95}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"tasks waited for a CPU in 95 % of the time (limit 90 %)"}}},
+		{"a greedy host", fidelity.Measurements{Steal: 0.1}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"the host took 10 % of the CPU time away (limit 5 %)"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, fidelity.Judge(c.m)); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestRun(t *testing.T) {
+	for _, c := range []struct {
+		rounds []fidelity.Level
+		want   fidelity.Level
+	}{
+		{nil, fidelity.Valid},
+		{[]fidelity.Level{fidelity.Valid, fidelity.Suspect}, fidelity.Valid},
+		{[]fidelity.Level{fidelity.Valid, fidelity.Invalid}, fidelity.Suspect},
+		{[]fidelity.Level{fidelity.Valid, fidelity.Invalid, fidelity.Invalid}, fidelity.Invalid},
+	} {
+		if v := fidelity.Run(fidelity.Measurements{}, c.rounds); v.Verdict != c.want {
+			t.Errorf("rounds %v make %v, want %v", c.rounds, v, c.want)
+		}
 	}
 }
 
@@ -55,10 +80,13 @@ func TestWorseMeasurementsNeverImproveTheVerdict(t *testing.T) {
 		}
 		m := fidelity.Measurements{
 			RouterLatenessP99: late("router"), TimerLatenessP99: late("timer"), RouterPackets: 1e4,
+			RoundTime: late("round"), Hops: 6, Steps: 2, RouterLatenessP50: late("router, median"), CPUWait: rapid.Float64Range(0.01, 2).Draw(t, "wait"),
 			UnplannedDrops: rapid.Uint64Range(0, 100).Draw(t, "drops"), CPUPressure: rapid.Float64Range(0, 1).Draw(t, "cpu"),
 		}
 		worse := m
 		worse.RouterLatenessP99 += late("more router")
+		worse.RouterLatenessP50 += late("more router, median")
+		worse.CPUWait += rapid.Float64Range(0, 2).Draw(t, "more wait")
 		worse.TimerLatenessP99 += late("more timer")
 		worse.UnplannedDrops += rapid.Uint64Range(0, 100).Draw(t, "more drops")
 		worse.CPUPressure = rapid.Float64Range(m.CPUPressure, 1).Draw(t, "more cpu")

@@ -254,7 +254,7 @@ func (p *Prober) found() []Found {
 	all := make([]Found, len(p.pairs))
 	for k, q := range p.pairs {
 		q.mu.Lock()
-		all[k] = Found{Pair: q.Pair, Delays: q.delays, RTTs: q.rtts}
+		all[k] = Found{Pair: q.Pair, Delays: q.delays, RTTs: q.rtts, Asked: len(q.seen)}
 		q.mu.Unlock()
 	}
 	return all

@@ -25,7 +25,6 @@ type Prober struct {
 	pairs  []*pair
 	nodes  map[int]*endpoint
 	listen Listen
-	notes  []string
 	stream uint32
 }
 

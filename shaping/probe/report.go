@@ -70,6 +70,10 @@ func (p PairReport) Properties() (names []string, all []*Property) {
 	return names, all
 }
 
+// enough is the number of samples from which a 99th percentile, or a
+// half-width, says something.
+const enough = 100
+
 // Tolerances. docs/verify.md has the measurements behind them.
 const (
 	early        = 100 * time.Microsecond // nothing arrives before its time; clocks have a grain
@@ -90,6 +94,7 @@ type Found struct {
 	Pair     Pair
 	Delays   []time.Duration // one-way, unloaded
 	RTTs     []time.Duration
+	Asked    int // probes that should have come back
 	Sent     int // probes for the loss
 	Lost     int
 	Rate     Flow            // alone
@@ -117,7 +122,9 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 			width := HalfWidth(d)
 			// Of n samples the half-width is known to 2.5 standard errors of 0.2/√n.
 			slack := jitterSlack + time.Duration(0.5/math.Sqrt(float64(max(n, 1)))*float64(jitter))
-			p.Jitter = within(ms(jitter), ms(width), ms(max(jitter-slack, 0)), ms(jitter+slack), n)
+			if n == 0 || n >= enough {
+				p.Jitter = within(ms(jitter), ms(width), ms(max(jitter-slack, 0)), ms(jitter+slack), n)
+			}
 		}
 		if f.RTTs != nil {
 			p.RTT, p.RTTP99 = delays(sorted(f.RTTs), delay+time.Duration(back.OneWayDelay), jitter, time.Duration(back.Jitter), 0)
@@ -159,6 +166,9 @@ func delays(d []time.Duration, planned, there, back, wait time.Duration) (median
 	}
 	median = within(ms(planned), ms(Quantile(d, 0.5)), ms(max(planned-early-noise, 0)), ms(planned+slack(medianSlack, medianShare)), n)
 	late := planned + swayP99(there, back)
+	if n > 0 && n < enough {
+		return median, nil
+	}
 	tail = within(ms(late), ms(Quantile(d, 0.99)), ms(max(late-early-noise-jitter/4, 0)), ms(late+slack(tailSlack, tailShare)), n)
 	return median, tail
 }

@@ -1,0 +1,109 @@
+//go:build linux
+
+package host
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"testbed/shaping/fidelity"
+)
+
+// machineTime is how the whole machine has spent its time since boot.
+type machineTime struct {
+	pressure time.Duration // some runnable task waited for a processor
+	// In clock ticks of all processors.
+	total, steal, softirq uint64
+}
+
+func readMachineTime() machineTime {
+	m := machineTime{pressure: cpuPressure()}
+	f, err := os.Open("/proc/stat")
+	if err != nil {
+		return m
+	}
+	defer f.Close()
+	m.total, m.steal, m.softirq = parseStat(f)
+	return m
+}
+
+// parseStat reads the first line of /proc/stat (proc_stat(5)).
+func parseStat(r io.Reader) (total, steal, softirq uint64) {
+	in := bufio.NewScanner(r)
+	if !in.Scan() {
+		return 0, 0, 0
+	}
+	const softirqField, stealField, fields = 6, 7, 8 // guest time is in user time already
+	for k, text := range strings.Fields(strings.TrimPrefix(in.Text(), "cpu ")) {
+		v, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || k >= fields {
+			break
+		}
+		total += v
+		switch k {
+		case softirqField:
+			softirq = v
+		case stealField:
+			steal = v
+		}
+	}
+	return total, steal, softirq
+}
+
+// since enters the shares of the time from then to m, which took that long.
+func (m machineTime) since(then machineTime, took time.Duration, to *fidelity.Measurements) {
+	if took > 0 {
+		to.CPUPressure = min(float64(m.pressure-then.pressure)/float64(took), 1)
+	}
+	if ticks := float64(m.total - then.total); m.total > then.total {
+		to.Steal, to.SoftIRQ = float64(m.steal-then.steal)/ticks, float64(m.softirq-then.softirq)/ticks
+	}
+}
+
+// cpuPressure returns for how long, since boot, some runnable task of this
+// machine has waited for a processor (Documentation/accounting/psi.rst), or 0
+// where the kernel does not say.
+func cpuPressure() time.Duration {
+	f, err := os.Open("/proc/pressure/cpu")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	for in.Scan() {
+		rest, found := strings.CutPrefix(in.Text(), "some ")
+		_, total, ok := strings.Cut(rest, "total=")
+		if us, err := strconv.ParseInt(total, 10, 64); found && ok && err == nil {
+			return time.Duration(us) * time.Microsecond
+		}
+	}
+	return 0
+}
+
+// runnableWait returns for how long the threads of a process have stood in
+// line for a processor (Documentation/scheduler/sched-stats.rst), or 0 where
+// the kernel does not say.
+func runnableWait(pid int) time.Duration {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is right
+	var sum time.Duration
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		fields := strings.Fields(string(data))
+		if len(fields) < 2 {
+			continue
+		}
+		if ns, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
+			sum += time.Duration(ns)
+		}
+	}
+	return sum
+}

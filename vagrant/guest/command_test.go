@@ -1,0 +1,108 @@
+//go:build linux
+
+package guest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"testbed/node/host"
+	"testbed/runlog"
+)
+
+// commandFile is where the guest has the command under test.
+const commandFile = "/testbed"
+
+func testbed(t *testing.T, args ...string) (stdout, stderr string) {
+	t.Helper()
+	onlyInGuest(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, commandFile, args...)
+	cmd.Dir = t.TempDir()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	start := time.Now()
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("testbed %s: %v\n%s\n%s", strings.Join(args, " "), err, out.String(), errs.String())
+	}
+	t.Logf("testbed %s: %.1f s\n%s", strings.Join(args, " "), time.Since(start).Seconds(), errs.String())
+	return out.String(), errs.String()
+}
+
+func TestCommandDoctor(t *testing.T) {
+	out, _ := testbed(t, "doctor", "--json")
+	var checks []host.Check
+	if err := json.Unmarshal([]byte(out), &checks); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	netem, auto := false, false
+	for _, c := range checks {
+		if !c.OK {
+			t.Errorf("%s: %s", c.Name, c.Detail)
+		}
+		netem = netem || strings.Contains(c.Name, "netem")
+		auto = auto || c.Detail == "auto takes netem"
+	}
+	if !netem || !auto {
+		t.Errorf("netem listed: %v, taken by auto: %v\n%s", netem, auto, out)
+	}
+}
+
+// smallScenario is one that an emulated processor plays in seconds.
+const smallScenario = `
+seed: 7
+workers:
+  - {id: 0, inner_step_mean: 1000}
+  - {id: 1, inner_step_mean: 1000}
+  - {id: 2, inner_step_mean: 1000}
+inner_steps: 2
+target_outer_steps: 3
+horizon: 5000000
+heartbeat_period: 1000
+heartbeat_miss_threshold: 5
+base_latency: 100
+bandwidth_bpus: 10
+state_bytes: 100
+real:
+  time_scale: 300
+  parameters: 20000
+  links:
+    default: {rate_up: 10mbit, rate_down: 10mbit, one_way_delay: 10ms, loss: 0.5%}
+    pairs:
+      - {from: w0, to: w1, one_way_delay: 25ms, loss: 1%}
+`
+
+func TestCommandRun(t *testing.T) {
+	onlyInGuest(t)
+	file := filepath.Join(t.TempDir(), "small.yaml")
+	if err := os.WriteFile(file, []byte(smallScenario), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ links, says string }{
+		{"netem", "netem links (as asked)"},
+		{"auto", "netem links (the kernel has netem)"},
+	} {
+		t.Run(c.links, func(t *testing.T) {
+			out, progress := testbed(t, "run", file, "--policy", "straggler", "--links", c.links, "--json")
+			var sum runlog.Summary
+			if err := json.Unmarshal([]byte(out), &sum); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if !sum.Complete || sum.BitIdentical == nil || !*sum.BitIdentical {
+				t.Errorf("complete %v, bit-identical %v", sum.Complete, sum.BitIdentical)
+			}
+			if sum.Links != "netem" || !strings.Contains(progress, c.says) {
+				t.Errorf("links %q; nothing says %q", sum.Links, c.says)
+			}
+			t.Logf("fidelity %s %q", sum.Fidelity.Verdict, sum.Fidelity.Reasons)
+		})
+	}
+}

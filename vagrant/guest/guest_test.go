@@ -1,0 +1,236 @@
+//go:build linux
+
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const emulator = "qemu-system-x86_64"
+
+// Bounds by this machine's clock.
+const (
+	fetchTimeout = 2 * time.Minute
+	bootTimeout  = 5 * time.Minute
+)
+
+// TestGuest boots a kernel that has netem and runs the tests of links on it.
+func TestGuest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the guest takes a minute")
+	}
+	qemu, err := exec.LookPath(emulator)
+	if err != nil {
+		missing(t, fmt.Errorf("%w (Debian: apt-get install qemu-system-x86)", err))
+	}
+	start := time.Now()
+	elapsed := func(what string) {
+		t.Helper()
+		t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
+		start = time.Now()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), fetchTimeout)
+	defer cancel()
+	im, err := debianKernel(ctx)
+	if err != nil {
+		missing(t, err)
+	}
+	elapsed("finding a kernel")
+	watchSources(t)
+	archive := filepath.Join(t.TempDir(), "initramfs")
+	if err := writeInitramfs(t, archive, im); err != nil {
+		t.Fatal(err)
+	}
+	elapsed("building and packing")
+	ctx, cancel = context.WithTimeout(t.Context(), bootTimeout)
+	defer cancel()
+	reported := 0
+	rest, err := boot(ctx, qemu, im.vmlinuz, archive, func(r report) {
+		reported++
+		t.Run(r.name, func(t *testing.T) {
+			t.Logf("%s s by the guest's clock\n%s", r.seconds, r.output)
+			if !r.passed {
+				t.Fail()
+			}
+		})
+	})
+	if err != nil || reported != len(steps) {
+		t.Errorf("the guest ended after %d of %d steps: %v", reported, len(steps), err)
+	}
+	elapsed("the guest")
+	t.Logf("besides:\n%s", rest)
+}
+
+// missing skips, but fails in CI: there a skip would be a test that nobody runs.
+func missing(t *testing.T, err error) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("in CI this test may not be skipped: %v", err)
+	}
+	t.Skip(err)
+}
+
+// watchSources looks at every source file. The go command reuses a test's
+// result until a file that the test has looked at changes, and this one
+// builds programs of which it imports nothing.
+func watchSources(t *testing.T) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.Name() == ".git" || d.Name() == "runs" {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		switch filepath.Ext(path) {
+		case ".go", ".s", ".mod", ".yaml":
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeInitramfs builds the guest's programs and packs them, with the
+// modules, into the file system that the kernel starts with.
+func writeInitramfs(t *testing.T, file string, im image) error {
+	var a archive
+	for _, d := range []string{"proc", "sys", "tmp", "run"} {
+		a.dir(d)
+	}
+	a.device("dev/console", 5, 1)
+	for _, m := range modules {
+		if err := im.load(t.Context(), &a, m); err != nil {
+			return err
+		}
+	}
+	for _, p := range []struct {
+		name string
+		args []string
+	}{
+		{"init", []string{"test", "-c", "testbed/vagrant/guest"}},
+		{"kernel.test", []string{"test", "-c", "testbed/shaping/kernel"}},
+		{"testbed", []string{"build", "testbed/cmd/testbed"}},
+	} {
+		data, err := build(t, p.name, p.args)
+		if err != nil {
+			return err
+		}
+		a.file(p.name, data)
+	}
+	// Not needed, but with it some tests of the kernel's side test more.
+	if err := packProgram(t.Context(), &a, "tc"); err != nil {
+		return err
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return fmt.Errorf("writing the initramfs: %w", err)
+	}
+	return errors.Join(a.write(out), out.Close())
+}
+
+// packProgram packs a program of this machine, if it is one that the guest
+// can run, with the libraries that it is linked with.
+func packProgram(ctx context.Context, a *archive, name string) error {
+	program, err := exec.LookPath(name)
+	if err != nil || runtime.GOARCH != "amd64" {
+		return nil
+	}
+	libraries, err := output(ctx, "", "ldd", program)
+	if err != nil {
+		return err
+	}
+	for file := range strings.FieldsSeq(libraries) {
+		if filepath.IsAbs(file) {
+			if err := packFile(a, file, file); err != nil {
+				return err
+			}
+		}
+	}
+	return packFile(a, program, filepath.Join("/bin", name))
+}
+
+func packFile(a *archive, file, as string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("packing %s: %w", file, err)
+	}
+	a.file(strings.TrimPrefix(as, "/"), data)
+	return nil
+}
+
+// build compiles a program that needs no libraries and returns it.
+func build(t *testing.T, name string, args []string) ([]byte, error) {
+	file := filepath.Join(t.TempDir(), name)
+	last := len(args) - 1
+	args = append(args[:last:last], "-ldflags=-s -w", "-o", file, args[last])
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building %s: %w\n%s", name, err, out)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("building %s: %w", name, err)
+	}
+	return data, nil
+}
+
+// boot runs the emulator to its end and returns what the guest says besides
+// its reports.
+func boot(ctx context.Context, qemu, vmlinuz, initramfs string, done func(report)) (rest string, err error) {
+	console, theirs, err := os.Pipe()
+	if err != nil {
+		return "", fmt.Errorf("making a console: %w", err)
+	}
+	defer console.Close()
+	cmd := exec.CommandContext(ctx, qemu,
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none",
+		"-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024",
+		"-icount", "shift=0,sleep=off", "-rtc", "clock=vm",
+		"-kernel", vmlinuz, "-initrd", initramfs,
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on "+inGuest+"=1",
+		"-serial", "stdio")
+	cmd.Stdout, cmd.Stderr = theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	ended := make(chan error)
+	go func() {
+		// The kernel takes the end of the thread for the parent's death.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		theirs.Close()
+		if err == nil {
+			// Other packages' tests measure times meanwhile; the guest's
+			// own clock minds no delay.
+			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, 10)
+			err = cmd.Wait()
+		}
+		ended <- err
+	}()
+	rest, readErr := readConsole(console, done)
+	_, _ = io.Copy(io.Discard, console) // after an error: it must not block
+	err = <-ended
+	if ctx.Err() != nil {
+		err = fmt.Errorf("stopped after %v: %w", bootTimeout, ctx.Err())
+	}
+	return rest, errors.Join(err, readErr)
+}
