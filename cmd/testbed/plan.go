@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -71,15 +72,31 @@ func printPlan(cmd *cobra.Command, s *scenarios.Scenario, plan *shaping.Plan) er
 }
 
 func describePath(p shaping.PathPlan, self bool) string {
-	if self {
+	switch {
+	case self:
 		return "·"
+	case p.Cut:
+		return "cut"
 	}
-	text := time.Duration(p.OneWayDelay).String()
+	parts := []string{time.Duration(p.OneWayDelay).String()}
 	if p.Jitter > 0 {
-		text += " ± " + time.Duration(p.Jitter).String()
+		parts[0] += " ± " + time.Duration(p.Jitter).String()
+		if p.JitterDistribution != 0 {
+			parts[0] += " " + p.JitterDistribution.String()
+		}
 	}
-	if p.Loss > 0 {
-		text += ", " + shaping.Probability(p.Loss).String()
+	if loss := p.MeanLoss(); p.LossBurst != (shaping.LossBurst{}) {
+		parts = append(parts, loss.String()+" in bursts")
+	} else if loss > 0 {
+		parts = append(parts, loss.String())
 	}
-	return text
+	for _, share := range []struct {
+		of   shaping.Probability
+		what string
+	}{{p.Duplicate, "duplicated"}, {p.Reorder, "overtaking"}, {p.Corrupt, "corrupt"}} {
+		if share.of > 0 {
+			parts = append(parts, share.of.String()+" "+share.what)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
