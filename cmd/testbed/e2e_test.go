@@ -365,6 +365,11 @@ func TestInterruptKeepsRecord(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(stderr.String())
+		}
+	})
 	waitFor(t, func() bool {
 		events, _ := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
 		return bytes.Contains(events, []byte(`"type":"outer_step"`))

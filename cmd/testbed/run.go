@@ -70,7 +70,8 @@ func runCommand() *cobra.Command {
 		ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario with real worker processes in network namespaces on shaped
 links. Needs root or unprivileged user namespaces; testbed doctor tells whether
-this machine has them. Nothing is left behind but the run directory.
+this machine has them. Nothing is left behind but the run directory. A short
+check of the links comes first; testbed verify measures them thoroughly.
 
 Exits with 3 if the run stayed incomplete, if workers ended with different
 bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,

@@ -38,8 +38,6 @@ type roundFidelity struct {
 	Measured fidelity.Measurements `json:"measured"`
 	// RouterLatenessMax is set in a round that saw the worst so far.
 	RouterLatenessMax time.Duration `json:"router_lateness_max_ns,omitempty"`
-
-	lateness []time.Duration
 }
 
 // monitor gathers what the verdict on the emulation rests on.

@@ -55,7 +55,7 @@ func (i *inside) runVerify() error {
 	if !whole {
 		what = fmt.Sprintf("%d of %d pairs: neighbours on the ring and a sample of the others", len(pairs), n*(n-1))
 	}
-	i.tell(note{Stage: fmt.Sprintf("measuring %s takes about %v", what, probe.Estimate(i.plan, pairs).Round(time.Second))})
+	i.tell(note{Stage: fmt.Sprintf("measuring %s takes about %v, and some seconds more if rates have to be measured again", what, probe.Estimate(i.plan, pairs).Round(time.Second))})
 	i.onReport = func(_ *child, r nodeReport) {
 		if r.Probed != nil && r.Probed.Stage != "" {
 			i.tell(note{Stage: r.Probed.Stage})
