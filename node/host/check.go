@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"testbed/scenarios"
+	"testbed/shaping"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
 )
@@ -30,12 +31,12 @@ func (p *play) checkLinks() error {
 		there, back := p.plan.Paths[f.Pair.From][f.Pair.To], p.plan.Paths[f.Pair.To][f.Pair.From]
 		pair := fidelity.PairRTT{
 			From: report.Pairs[k].From, To: report.Pairs[k].To,
-			Planned: time.Duration(there.OneWayDelay + back.OneWayDelay), Jitter: time.Duration(there.Jitter + back.Jitter),
+			Planned: time.Duration(there.OneWayDelay + back.OneWayDelay), Jitter: spread(there) + spread(back),
 		}
 		if q := report.Pairs[k].RTT; q != nil {
 			pair.Measured = time.Duration(q.Measured * 1e6)
 		}
-		silent := 1 - (1-float64(there.Loss))*(1-float64(back.Loss))
+		silent := 1 - (1-float64(there.MeanLoss()))*(1-float64(back.MeanLoss()))
 		if pair.Measured == 0 && math.Pow(silent, float64(f.Asked)) > likelySilent {
 			continue // that nothing came back is the plan
 		}
@@ -67,4 +68,9 @@ func (p *play) checkedPairs() []probe.Pair {
 		}
 	}
 	return pairs
+}
+
+// spread is how far jitter takes delays from the planned one at the most.
+func spread(p shaping.PathPlan) time.Duration {
+	return time.Duration(max(p.Slowest()-p.OneWayDelay, p.OneWayDelay-p.Fastest()))
 }

@@ -134,7 +134,7 @@ func netemExcess(plan *shaping.Plan, counts []kernel.QueueCount) uint64 {
 		if from < 0 { // shared, because the paths to this node are all alike
 			from = (to + 1) % len(plan.Nodes)
 		}
-		n, p := float64(c.Packets+c.Drops), float64(plan.Paths[from][to].Loss)
+		n, p := float64(c.Packets+c.Drops), float64(plan.Paths[from][to].MeanLoss())
 		excess += max(float64(c.Drops)-n*p-5*math.Sqrt(n*p*(1-p)), 0)
 	}
 	return uint64(excess)

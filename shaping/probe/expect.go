@@ -144,7 +144,7 @@ func together(plan *shaping.Plan, pairs []Pair, offered []float64) []float64 {
 		}
 	}
 	stage(func(p Pair) int { return p.From }, func(n shaping.NodePlan) shaping.Rate { return n.RateUp })
-	lossy := func(k int) float64 { return 1 - float64(plan.Paths[pairs[k].From][pairs[k].To].Loss) }
+	lossy := func(k int) float64 { return 1 - float64(plan.Paths[pairs[k].From][pairs[k].To].MeanLoss()) }
 	for k := range rates {
 		rates[k] *= lossy(k)
 	}

@@ -55,13 +55,14 @@ func Estimate(plan *shaping.Plan, pairs []Pair) time.Duration {
 // flight is how long a round trip of the pair may take.
 func flight(plan *shaping.Plan, p Pair) time.Duration {
 	there, back := plan.Paths[p.From][p.To], plan.Paths[p.To][p.From]
-	return time.Duration(there.OneWayDelay + there.Jitter + back.OneWayDelay + back.Jitter)
+	return time.Duration(there.Slowest() + back.Slowest())
 }
 
-// gap is the time between two probes of a pair: beyond twice the jitter, so
+// gap is the time between two probes of a pair: beyond the jitter's range, so
 // that none waits behind the one before, and a small share of the rate.
 func gap(plan *shaping.Plan, p Pair, pairs int, least time.Duration) time.Duration {
-	g := max(least, 2*time.Duration(plan.Paths[p.From][p.To].Jitter), time.Duration(pairs)*time.Second/mostProbes)
+	path := plan.Paths[p.From][p.To]
+	g := max(least, time.Duration(path.Slowest()-path.Fastest()), time.Duration(pairs)*time.Second/mostProbes)
 	return max(g, thrift(plan, p))
 }
 

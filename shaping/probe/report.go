@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"testbed/shaping"
@@ -115,10 +116,11 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 	for _, f := range found {
 		there, back := plan.Paths[f.Pair.From][f.Pair.To], plan.Paths[f.Pair.To][f.Pair.From]
 		p := PairReport{From: plan.Nodes[f.Pair.From].Name, To: plan.Nodes[f.Pair.To].Name}
-		delay, jitter := time.Duration(there.OneWayDelay), time.Duration(there.Jitter)
+		to, fro := vary(there), vary(back)
+		delay, jitter := time.Duration(there.OneWayDelay)+to.median, to.width
 		if n := len(f.Delays); n > 0 || f.Sent > 0 {
 			d := sorted(f.Delays)
-			p.OneWayDelay, p.OneWayDelayP99 = delays(d, delay, jitter, 0, 0)
+			p.OneWayDelay, p.OneWayDelayP99 = delays(d, delay, to, variation{}, 0)
 			width := HalfWidth(d)
 			// Of n samples the half-width is known to 2.5 standard errors of 0.2/√n.
 			slack := jitterSlack + time.Duration(0.5/math.Sqrt(float64(max(n, 1)))*float64(jitter))
@@ -127,17 +129,17 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 			}
 		}
 		if f.RTTs != nil {
-			p.RTT, p.RTTP99 = delays(sorted(f.RTTs), delay+time.Duration(back.OneWayDelay), jitter, time.Duration(back.Jitter), 0)
+			p.RTT, p.RTTP99 = delays(sorted(f.RTTs), delay+time.Duration(back.OneWayDelay)+fro.median, to, fro, 0)
 		}
 		if f.Sent > 0 {
-			p.Loss = loss(float64(there.Loss), f.Lost, f.Sent, familyErrors/float64(len(found)))
+			p.Loss = loss(there, f.Lost, f.Sent, familyErrors/float64(len(found)))
 		}
-		p.Goodput = goodput(f.Rate, float64(there.Loss), rateBelow)
-		p.GoodputAll = goodput(f.Together, float64(there.Loss), sharedBelow)
+		p.Goodput = goodput(f.Rate, float64(there.MeanLoss()), rateBelow)
+		p.GoodputAll = goodput(f.Together, float64(there.MeanLoss()), sharedBelow)
 		if f.Busy != nil {
 			// Where packets follow closely, each waits for a slower one before
 			// it: none overtakes, and the jitter becomes delay.
-			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, jitter, 0, jitter+queueing(plan, f.Pair))
+			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.most+queueing(plan, f.Pair))
 		}
 		_, all := p.Properties()
 		for _, q := range all {
@@ -158,19 +160,40 @@ func within(planned, measured, low, high float64, samples int) *Property {
 // delays judges the median and the 99th percentile of delays with the jitter
 // of one or two ways. It does not move the median, but few samples do; wait is
 // what a queue may add.
-func delays(d []time.Duration, planned, there, back, wait time.Duration) (median, tail *Property) {
-	n, jitter := len(d), there+back
+func delays(d []time.Duration, planned time.Duration, there, back variation, wait time.Duration) (median, tail *Property) {
+	n, jitter := len(d), there.width+back.width
 	noise := time.Duration(float64(jitter) * 3 / math.Sqrt(float64(max(n, 1)))) // 3 standard errors: 2J × ½/√n each
 	slack := func(fixed time.Duration, share float64) time.Duration {
 		return fixed + time.Duration(share*float64(planned)) + noise + wait
 	}
 	median = within(ms(planned), ms(Quantile(d, 0.5)), ms(max(planned-early-noise, 0)), ms(planned+slack(medianSlack, medianShare)), n)
-	late := planned + swayP99(there, back)
-	if n > 0 && n < enough {
+	late := planned + swayP99(there.width, back.width)
+	if skewed := there.uneven || back.uneven; n > 0 && n < enough || skewed {
 		return median, nil
 	}
 	tail = within(ms(late), ms(Quantile(d, 0.99)), ms(max(late-early-noise-jitter/4, 0)), ms(late+slack(tailSlack, tailShare)), n)
 	return median, tail
+}
+
+// variation is what the jitter of a path does to its delays.
+type variation struct {
+	median time.Duration // above the one-way delay
+	width  time.Duration // as HalfWidth estimates it
+	most   time.Duration // the farthest above the one-way delay
+	uneven bool          // not uniform: a few samples say nothing of the tail
+}
+
+func vary(p shaping.PathPlan) variation {
+	if p.JitterDistribution == shaping.Uniform {
+		return variation{width: time.Duration(p.Jitter), most: time.Duration(p.Jitter)}
+	}
+	table := p.JitterDistribution.Table()
+	sway := make([]time.Duration, len(table))
+	for i, v := range table {
+		sway[i] = time.Duration(int64(p.Jitter) * int64(v) / shaping.JitterScale)
+	}
+	slices.Sort(sway)
+	return variation{median: Quantile(sway, 0.5), width: HalfWidth(sway), most: time.Duration(p.Slowest() - p.OneWayDelay), uneven: p.Jitter > 0}
 }
 
 // swayP99 is the 99th percentile of the sum of two uniform variations of these
@@ -199,10 +222,19 @@ func queueing(plan *shaping.Plan, p Pair) time.Duration {
 	return time.Duration(wait * 1e9)
 }
 
-func loss(planned float64, lost, sent int, alpha float64) *Property {
-	low, high := BinomialRange(sent, planned, alpha)
+func loss(there shaping.PathPlan, lost, sent int, alpha float64) *Property {
+	planned := float64(there.MeanLoss())
+	// Losses in bursts tell as much as fewer single ones would: the state of a
+	// Gilbert-Elliott path is correlated by 1-p-r from packet to packet.
+	alike := 1.0
+	if b := there.LossBurst; b != (shaping.LossBurst{}) {
+		stays := max(0, 1-float64(b.Enter)-float64(b.Leave))
+		alike = (1 + stays) / (1 - stays)
+	}
 	n := float64(sent)
-	p := within(planned, float64(lost)/n, float64(low)/n, float64(high)/n, sent)
+	independent := max(1, int(n/alike))
+	low, high := BinomialRange(independent, planned, alpha)
+	p := within(planned, float64(lost)/n, float64(low)/float64(independent), float64(high)/float64(independent), sent)
 	from, to := Wilson(lost, sent)
 	p.Interval = &[2]float64{from, to}
 	return p
