@@ -63,7 +63,7 @@ the nodes are virtual.`,
 		}
 		o.Command, o.PcapDir, o.PcapLimit = args[1:], ".", limitMB*1e6
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
-		code, err := host.Net(cmd.Context(), o)
+		code, err := host.Net(o)
 		if err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func (e *UsageError) Error() string { return e.Problem }
 // are the program's. Interrupts are passed on to it. The program runs in the
 // hub, between all links; RunIn starts others in the nodes. When it has ended,
 // everything is removed.
-func Net(ctx context.Context, o NetOptions) (int, error) {
+func Net(o NetOptions) (int, error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
@@ -82,17 +82,11 @@ func Net(ctx context.Context, o NetOptions) (int, error) {
 		return 0, err
 	}
 	defer stdio.restore()
-	// The program decides what becomes of an interrupt once it runs; only
-	// before does the end of ctx end everything.
-	starting, started := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer started(nil)
-	early := context.AfterFunc(ctx, func() { started(context.Cause(ctx)) })
-	defer early()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer signal.Stop(signals)
 
-	s, err := openSession(starting, job{
+	s, err := openSession(context.Background(), job{
 		Scenario: o.Scenario, Links: o.Links,
 		Net: &netJob{
 			Command: o.Command, Terminal: stdio.terminal != nil,
@@ -119,13 +113,10 @@ func Net(ctx context.Context, o NetOptions) (int, error) {
 			}
 		}
 	}()
-	running := false
 	for {
 		select {
 		case sig := <-signals:
-			if running {
-				s.words <- word{Signal: sig.(syscall.Signal)}
-			}
+			s.words <- word{Signal: sig.(syscall.Signal)}
 		case n := <-notes:
 			switch {
 			case n.err != nil:
@@ -135,8 +126,7 @@ func Net(ctx context.Context, o NetOptions) (int, error) {
 				s.close() // then the last output is on its way
 				return *n.Exit, nil
 			case n.Started:
-				running = early() // false: it ends before it runs
-				if shell && running {
+				if shell {
 					o.Progress("nodes " + strings.Join(o.Scenario.Nodes(), " ") + "; testbed in NODE CMD… runs a program in one; exit removes the network")
 				}
 			case n.Stage != "" && (shell || !n.Quiet):

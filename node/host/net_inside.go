@@ -3,11 +3,14 @@
 package host
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 
 	"testbed/node/host/sandbox"
 )
@@ -22,6 +25,8 @@ const (
 
 // runNet runs the user's program on the network.
 func (i *inside) runNet() error {
+	var sent signals
+	go sent.pass(i.words)
 	if err := i.bringUp(); err != nil {
 		return err
 	}
@@ -33,7 +38,7 @@ func (i *inside) runNet() error {
 			return err
 		}
 	}
-	exit, err := i.runProgram()
+	exit, err := i.runProgram(&sent)
 	if err != nil {
 		return err
 	}
@@ -52,7 +57,7 @@ func (i *inside) runNet() error {
 
 // runProgram starts the program and waits for it. It returns an error where
 // the network fails, and the program's exit code otherwise.
-func (i *inside) runProgram() (exit int, err error) {
+func (i *inside) runProgram(sent *signals) (exit int, err error) {
 	env, err := i.programEnv()
 	if err != nil {
 		return 0, err
@@ -63,7 +68,7 @@ func (i *inside) runProgram() (exit int, err error) {
 		fmt.Fprintf(os.Stderr, "testbed: %v\n", err)
 		return code, nil
 	}
-	program, err := i.box.Start(sandbox.Command{
+	program, early, err := sent.start(i.box, sandbox.Command{
 		Name: i.Net.Command[0], NetNS: -1, Path: path, Args: i.Net.Command[1:], Env: env, Terminal: i.Net.Terminal,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
@@ -72,8 +77,10 @@ func (i *inside) runProgram() (exit int, err error) {
 		fmt.Fprintf(os.Stderr, "testbed: %v\n", err)
 		return code, nil
 	}
+	if early != 0 {
+		return 128 + int(early), nil
+	}
 	i.tell(note{Started: true})
-	go i.passSignals(program)
 	go func() {
 		<-program.Done()
 		i.inbox <- func() error { return nil } // wakes await
@@ -98,16 +105,39 @@ func exitOf(s sandbox.Status) int {
 	return s.Code
 }
 
-// passSignals hands the signals that the outer process was sent to all that
-// the program has started, as a terminal does.
-func (i *inside) passSignals(program *sandbox.Process) {
+// signals hands the signals that the outer process was sent to all that the
+// program has started, as a terminal does. One that comes before the program
+// has started keeps it from starting.
+type signals struct {
+	mu      sync.Mutex
+	program *sandbox.Process
+	early   syscall.Signal
+}
+
+func (s *signals) pass(words *json.Decoder) {
 	for {
 		var w word
-		if i.words.Decode(&w) != nil {
+		if words.Decode(&w) != nil {
 			return
 		}
-		_ = program.SignalGroup(w.Signal) // the only error is that it has ended
+		s.mu.Lock()
+		if s.program == nil {
+			s.early = w.Signal
+		} else {
+			_ = s.program.SignalGroup(w.Signal) // the only error is that it has ended
+		}
+		s.mu.Unlock()
 	}
+}
+
+// start starts the program unless a signal came first.
+func (s *signals) start(box *sandbox.Inside, c sandbox.Command) (program *sandbox.Process, early syscall.Signal, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.early == 0 {
+		s.program, err = box.Start(c)
+	}
+	return s.program, s.early, err
 }
 
 func (i *inside) programEnv() ([]string, error) {
