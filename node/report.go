@@ -16,8 +16,6 @@ type Report struct {
 	Event *runlog.Event `json:"event,omitempty"`
 	// Lateness is how much later than due the timer of an inner step fired.
 	Lateness *time.Duration `json:"lateness_ns,omitempty"`
-	// RTT is the least round trip to the coordinator seen so far.
-	RTT time.Duration `json:"rtt_ns,omitempty"`
 	// Error is why the node gave up.
 	Error string `json:"error,omitempty"`
 }

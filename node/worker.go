@@ -360,9 +360,6 @@ func (w *worker) finished(r result) {
 	case t.kind == msgFetch:
 		w.synced = true
 	}
-	if t.kind == msgStart {
-		w.cfg.Report(Report{RTT: w.conn.ConnectionStats().MinRTT})
-	}
 	w.line.send(r.msg)
 	w.leave()
 }

@@ -32,7 +32,8 @@ Standard input, output and error are CMD's, and its exit code is that of
 testbed net; 128 + n if signal n ended it, 126 or 127 if it could not be
 started. When CMD ends, all that it has started ends, and the network is gone.
 
-The scenario's workers do not run, so its injects are not carried out.
+The scenario's workers do not run: of its injects those of links (Partition,
+Link, Cut) are carried out, on a clock that starts with the program.
 
 --pcap writes the frames of a node, as they leave and reach it, to NODE.pcap in
 the current directory. Their checksums are not computed: the network cards of

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -318,5 +319,56 @@ func TestNetAgreesWithIperf3(t *testing.T) {
 		if got := result.End.Received.BitsPerSecond; got < 0.95*want || got > 1.02*want {
 			t.Errorf("iperf3 saw %.2f Mbit/s, want %.2f", got/1e6, want/1e6)
 		}
+	}
+}
+
+var echo = regexp.MustCompile(`icmp_seq=(\d+) `)
+
+// answered returns the numbers of the echoes that came back.
+func answered(t *testing.T, file, node, to string, count int) []string {
+	t.Helper()
+	script := fmt.Sprintf("testbed in %s ping -i 0.02 -c %d -W 1 $TESTBED_ADDR_%s", node, count, strings.ToUpper(to))
+	r := testbed(t, "net", file, "--", "sh", "-c", script)
+	var numbers []string
+	for _, m := range echo.FindAllStringSubmatch(r.stdout, -1) {
+		numbers = append(numbers, m[1])
+	}
+	if len(numbers) == 0 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	return numbers
+}
+
+// TestNetSeed loses the same packets of a stream twice, and others with another
+// seed.
+func TestNetSeed(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	file := links(t, asymmetric)
+	first, second := answered(t, file, "w0", "w2", 100), answered(t, file, "w0", "w2", 100)
+	if !slices.Equal(first, second) {
+		t.Errorf("the same seed gave\n%v and\n%v", first, second)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "seed: 7", "seed: 8", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if other := answered(t, file, "w0", "w2", 100); slices.Equal(first, other) {
+		t.Error("another seed lost the same packets")
+	}
+}
+
+// TestNetCarriesOutInjectsOfLinks cuts a path, one way, for the second of three
+// seconds of pings.
+func TestNetCarriesOutInjectsOfLinks(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	file := links(t, "\n  links: {default: {one_way_delay: 1ms}}\n  injects:\n    - {op: Cut, at: 10000, until: 20000, from: w0, to: w1}\n")
+	got := len(answered(t, file, "w0", "w1", 150))
+	if got < 75 || got > 125 {
+		t.Errorf("%d of 150 echoes came back, want about 100", got)
 	}
 }

@@ -4,6 +4,7 @@ package host
 
 import (
 	"fmt"
+	"time"
 
 	"testbed/policy"
 	"testbed/runlog"
@@ -11,24 +12,45 @@ import (
 	"testbed/shaping"
 )
 
-// changeLinks gives the network the faults of the scenario that are active
-// from this time on. The plan is computed whole, never from the one before.
-func (p *play) changeLinks(at policy.Time) error {
-	if p.over {
-		return nil
-	}
-	plan, err := shaping.Compose(p.plan, p.Scenario.LinkFaults(at))
+// layFaults gives the network the faults of the scenario that are active from
+// this time on. The plan is computed whole, never from the one before.
+func (i *inside) layFaults(at policy.Time) error {
+	plan, err := shaping.Compose(i.plan, i.Scenario.LinkFaults(at))
 	if err == nil {
-		err = p.change(plan)
+		err = i.change(plan)
 	}
 	if err != nil {
 		return fmt.Errorf("carrying out the injects at %d: %w", at, err)
 	}
+	return nil
+}
+
+// scheduleFaults has the faults of links laid on a clock that began at zero,
+// the scenario time of its beginning, and then does what else there is to do.
+func (i *inside) scheduleFaults(began time.Time, zero policy.Time, then func(policy.Time)) {
+	for _, t := range i.Scenario.LinkFaultTimes() {
+		due := began.Add(i.Scenario.RealDuration(t - zero))
+		time.AfterFunc(time.Until(due), func() {
+			i.inbox <- func() error {
+				if i.closing {
+					return nil
+				}
+				if err := i.layFaults(t); err != nil {
+					return err
+				}
+				then(t)
+				return nil
+			}
+		})
+	}
+}
+
+// recordFaults records which faults of links begin and end at a time.
+func (p *play) recordFaults(at policy.Time) {
 	for _, e := range linkEvents(p.Scenario, at) {
 		e.T = p.now()
 		p.tell(note{Event: &e})
 	}
-	return nil
 }
 
 // linkEvents records which faults begin and end at a time.

@@ -31,9 +31,7 @@ func (p *play) schedule() {
 			at(in.At, func() error { return p.inject(in) })
 		}
 	}
-	for _, t := range p.Scenario.LinkFaultTimes() {
-		at(t, func() error { return p.changeLinks(t) })
-	}
+	p.scheduleFaults(p.began, p.Scenario.FirstJoin(), p.recordFaults)
 }
 
 // now is the scenario time, as the sandbox's init sees it.

@@ -11,8 +11,11 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"testbed/node/host/sandbox"
+	"testbed/policy"
+	"testbed/scenarios"
 )
 
 const (
@@ -30,8 +33,8 @@ func (i *inside) runNet() error {
 	if err := i.bringUp(); err != nil {
 		return err
 	}
-	if n := len(i.Scenario.Injects); n > 0 {
-		i.tell(note{Stage: fmt.Sprintf("the %d injects of %s are not carried out: they are for workers, and there are none here", n, i.Scenario.Name)})
+	if n := workerInjects(i.Scenario); n > 0 {
+		i.tell(note{Stage: fmt.Sprintf("%d injects of %s are for workers, and there are none here: only those of links are carried out", n, i.Scenario.Name)})
 	}
 	for _, name := range i.Net.Pcap {
 		if err := i.capture(name, i.Net.PcapDir, i.Net.PcapLimit); err != nil {
@@ -53,6 +56,17 @@ func (i *inside) runNet() error {
 	}
 	i.tell(note{Exit: &exit})
 	return nil
+}
+
+// workerInjects counts the injects that happen to a worker.
+func workerInjects(s *scenarios.Scenario) int {
+	n := 0
+	for _, in := range s.Injects {
+		if in.ID != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // runProgram starts the program and waits for it. It returns an error where
@@ -81,6 +95,7 @@ func (i *inside) runProgram(sent *signals) (exit int, err error) {
 		return 128 + int(early), nil
 	}
 	i.tell(note{Started: true})
+	i.scheduleFaults(time.Now(), 0, func(policy.Time) {})
 	go func() {
 		<-program.Done()
 		i.inbox <- func() error { return nil } // wakes await
