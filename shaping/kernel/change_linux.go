@@ -20,14 +20,17 @@ import (
 // first path to a node that is unlike its others).
 //
 // What was touched is read back. After an error the network may be anywhere
-// between the two plans; another Change that succeeds mends that. Change must
-// not run at the same time as another method of the Network.
+// between the two plans; another Change that succeeds mends that. The plan
+// must not be changed afterwards.
 func (n *Network) Change(plan *shaping.Plan) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if err := n.sameNodes(plan); err != nil {
 		return fmt.Errorf("changing links: %w", err)
 	}
 	n.plan = plan
 	var touched []*device
+	before := make(dumps) // one look for all: a dump of a large hub takes long
 	for i, p := range plan.Nodes {
 		for _, step := range []struct {
 			d    *device
@@ -36,7 +39,7 @@ func (n *Network) Change(plan *shaping.Plan) error {
 			if step.d.known && step.d.tree.equal(step.want) {
 				continue
 			}
-			if err := step.d.change(step.want); err != nil {
+			if err := step.d.change(step.want, before); err != nil {
 				return fmt.Errorf("changing links: %s of node %s: %w", step.d.name, p.Name, step.want.explain(err))
 			}
 			touched = append(touched, step.d)
@@ -60,16 +63,13 @@ func (n *Network) sameNodes(plan *shaping.Plan) error {
 // verify compares the devices with what they should hold now.
 func (n *Network) verify(touched []*device) error {
 	var errs []error
-	dumps := make(map[*conn]map[int][]qdisc)
+	after := make(dumps)
 	for _, d := range touched {
-		if dumps[d.conn] == nil {
-			all, err := d.conn.qdiscs()
-			if err != nil {
-				return fmt.Errorf("reading back a change: %w", err)
-			}
-			dumps[d.conn] = all
+		queues, err := after.of(d)
+		if err != nil {
+			return fmt.Errorf("reading back a change: %w", err)
 		}
-		found, seeds, err := d.conn.readTree(d.index, dumps[d.conn][d.index])
+		found, seeds, err := d.conn.readTree(d.index, queues)
 		if err != nil {
 			return fmt.Errorf("reading back a change: %w", err)
 		}
@@ -79,6 +79,20 @@ func (n *Network) verify(touched []*device) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// dumps holds the queues of namespaces, each looked at when first asked for.
+type dumps map[*conn]map[int][]qdisc
+
+func (all dumps) of(d *device) ([]qdisc, error) {
+	if all[d.conn] == nil {
+		queues, err := d.conn.qdiscs()
+		if err != nil {
+			return nil, err
+		}
+		all[d.conn] = queues
+	}
+	return all[d.conn][d.index], nil
 }
 
 // device is one end of a link, and what leaves it.
@@ -101,18 +115,18 @@ func (d *device) install(t tree) error {
 }
 
 // change makes the device's tree the one wanted.
-func (d *device) change(want tree) error {
+func (d *device) change(want tree, before dumps) error {
 	was, known := d.tree, d.known
 	d.tree, d.known = want, false
 	if !known || !was.sameShape(want) {
-		if err := d.rebuild(want); err != nil {
+		if err := d.rebuild(want, before); err != nil {
 			return err
 		}
 		d.known = true
 		return nil
 	}
 	if want.leaf != nil && !want.leaf.equal(*was.leaf) {
-		if err := d.changeLeaf(netlink.HANDLE_ROOT, *was.leaf, *want.leaf); err != nil {
+		if err := d.changeLeaf(netlink.HANDLE_ROOT, *was.leaf, *want.leaf, before); err != nil {
 			return err
 		}
 	}
@@ -129,7 +143,7 @@ func (d *device) change(want tree) error {
 			}
 		}
 		if !c.leaf.equal(was.classes[k].leaf) {
-			if err := d.changeLeaf(netlink.MakeHandle(1, minor), was.classes[k].leaf, c.leaf); err != nil {
+			if err := d.changeLeaf(netlink.MakeHandle(1, minor), was.classes[k].leaf, c.leaf, before); err != nil {
 				return err
 			}
 		}
@@ -139,8 +153,8 @@ func (d *device) change(want tree) error {
 }
 
 // rebuild replaces whatever the device holds.
-func (d *device) rebuild(want tree) error {
-	if _, err := d.remember(func(qdisc) bool { return true }); err != nil {
+func (d *device) rebuild(want tree, before dumps) error {
+	if _, err := d.remember(before, func(qdisc) bool { return true }); err != nil {
 		return err
 	}
 	_, err := d.conn.request(unix.RTM_DELQDISC, unix.NLM_F_ACK, 0,
@@ -153,11 +167,11 @@ func (d *device) rebuild(want tree) error {
 
 // changeLeaf changes a queue in place. One whose path is cut is exchanged for
 // a new one instead, because only so does the kernel let go of what is in it.
-func (d *device) changeLeaf(parent uint32, was, want leaf) error {
+func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 	if want.netem == nil || !want.netem.cut || was.netem.cut {
 		return d.conn.setLeaf(0, d.index, parent, 0, want)
 	}
-	old, err := d.remember(func(q qdisc) bool { return q.parent == parent })
+	old, err := d.remember(before, func(q qdisc) bool { return q.parent == parent })
 	if err != nil {
 		return err
 	}
@@ -169,12 +183,12 @@ func (d *device) changeLeaf(parent uint32, was, want leaf) error {
 // remember adds the counts of queues that are about to go to past, and
 // returns the handle of one. What they still hold is lost, and counted as
 // dropped.
-func (d *device) remember(goes func(qdisc) bool) (handle uint32, err error) {
-	all, err := d.conn.qdiscs()
+func (d *device) remember(before dumps, goes func(qdisc) bool) (handle uint32, err error) {
+	queues, err := before.of(d)
 	if err != nil {
 		return 0, err
 	}
-	for _, q := range all[d.index] {
+	for _, q := range queues {
 		if q.isLeaf() && goes(q) {
 			handle = q.handle
 			past := d.past[q.parent]

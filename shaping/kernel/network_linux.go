@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -13,8 +14,9 @@ import (
 	"testbed/shaping"
 )
 
-// Network is an installed plan.
+// Network is an installed plan. Its methods may be called at the same time.
 type Network struct {
+	mu      sync.Mutex
 	plan    *shaping.Plan
 	backend Backend
 	hub     *conn
@@ -30,6 +32,8 @@ type node struct {
 
 // Nodes returns the names of the nodes in the order of the plan.
 func (n *Network) Nodes() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	names := make([]string, len(n.plan.Nodes))
 	for i, p := range n.plan.Nodes {
 		names[i] = p.Name
@@ -40,6 +44,8 @@ func (n *Network) Nodes() []string {
 // NS returns the namespace of the named node, or netns.None() if there is
 // none. The handle belongs to the network and is closed with it.
 func (n *Network) NS(name string) netns.NsHandle {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if i := n.plan.Index(name); i >= 0 && i < len(n.nodes) {
 		return n.nodes[i].ns
 	}
@@ -49,6 +55,8 @@ func (n *Network) NS(name string) netns.NsHandle {
 // Close gives up the network. The kernel removes each namespace, and the
 // links with it, as soon as no process lives in it any more.
 func (n *Network) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	var errs []error
 	for _, node := range n.nodes {
 		node.conn.close()
@@ -90,6 +98,8 @@ func (d Difference) String() string {
 // neighbours, and every queue, class and filter. No differences mean that
 // the plan is installed, wholly and exactly.
 func (n *Network) ReadBack() ([]Difference, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	var all []Difference
 	hubQueues, err := n.hub.qdiscs()
 	if err != nil {
@@ -231,6 +241,8 @@ type QueueCount struct {
 
 // Counters returns the counts of every queue, in the order of the plan.
 func (n *Network) Counters() ([]QueueCount, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	var all []QueueCount
 	hubQueues, err := n.hub.qdiscs()
 	if err != nil {

@@ -154,3 +154,18 @@ func TestQueueAgainstAnObviousOne(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkQueue carries packets of 12 pairs with 100 of them under way.
+func BenchmarkQueue(b *testing.B) {
+	q := userlink.NewQueue[int](plan(1, rough, "a", "b", "c", "d"), 1000)
+	var now time.Duration
+	for i := range b.N {
+		now += 200 * time.Microsecond
+		q.Push(now, i%4, (i+1+i%3)%4, i)
+		for {
+			if _, _, _, ok := q.Pop(now); !ok {
+				break
+			}
+		}
+	}
+}
