@@ -153,6 +153,26 @@ func (c *conn) setLeaf(flags, index int, parent, handle uint32, l leaf) error {
 	if err != nil {
 		return fmt.Errorf("setting a %s queue: %w", kind, err)
 	}
+	if flags&unix.NLM_F_CREATE != 0 && l.queue != 0 {
+		return c.setBehind(flags, index, handle, l.queue)
+	}
+	return nil
+}
+
+// setBehind makes or changes the bfifo behind the netem of that handle, or
+// removes it if the limit is zero.
+func (c *conn) setBehind(flags, index int, netem, limit uint32) error {
+	msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: netem | 1} // its only class
+	var err error
+	if limit == 0 {
+		_, err = c.request(unix.RTM_DELQDISC, unix.NLM_F_ACK, 0, msg)
+	} else {
+		_, err = c.request(unix.RTM_NEWQDISC, flags|unix.NLM_F_ACK, 0, msg, nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bfifo")),
+			nl.NewRtAttr(nl.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, limit)))
+	}
+	if err != nil {
+		return fmt.Errorf("setting the queue behind a netem to %d bytes: %w", limit, err)
+	}
 	return nil
 }
 
@@ -176,6 +196,8 @@ type qdisc struct {
 	bytes          uint64
 	drops          uint32
 	waiting        uint32 // packets in it
+	// The same of the queue behind a netem; see leaves.
+	behind, waitingBehind uint32
 }
 
 // qdiscs dumps the queues of all devices of the namespace, by interface index.
@@ -235,6 +257,12 @@ func (q qdisc) describe() (text string, seeded bool, err error) {
 // and says whether it told the seed of a netem queue.
 func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, err error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	fronts := make(map[uint32]uint16) // netem's handle, and the class it is in
+	for _, q := range qdiscs {
+		if q.kind == "netem" {
+			_, fronts[q.handle] = netlink.MajorMinor(q.parent)
+		}
+	}
 	for _, q := range qdiscs {
 		text, seeded, err := q.describe()
 		if err != nil {
@@ -253,6 +281,10 @@ func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, er
 			all = append(all, "root "+text)
 		default:
 			major, minor := netlink.MajorMinor(q.parent)
+			if class, behind := fronts[netlink.MakeHandle(major, 0)]; behind {
+				all = append(all, behindLine(class, text))
+				continue
+			}
 			all = append(all, fmt.Sprintf("class %x:%x %s", major, minor, text))
 		}
 	}
