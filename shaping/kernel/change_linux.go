@@ -175,7 +175,7 @@ func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 			}
 		}
 		if want.queue != was.queue {
-			return d.changeBehind(parent, was.queue, want.queue, before)
+			return d.changeBehind(parent, was.queue, want.queue)
 		}
 		return nil
 	}
@@ -191,28 +191,27 @@ func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 // changeBehind changes the queue behind a netem, which keeps what is under
 // way. The queue comes when the rate is limited and goes when it no longer is;
 // what waits in it then is lost.
-func (d *device) changeBehind(parent, was, want uint32, before dumps) error {
-	queues, err := before.of(d)
+func (d *device) changeBehind(parent, was, want uint32) error {
+	front, err := d.conn.qdisc(d.index, parent)
 	if err != nil {
 		return err
 	}
-	for _, q := range leaves(queues) {
-		if q.parent != parent {
-			continue
+	flags := 0
+	switch {
+	case was == 0:
+		flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	case want == 0:
+		// netem keeps these in its own count of drops. Read at the last
+		// moment: the queue may be running empty at its new rate.
+		behind, err := d.conn.qdisc(d.index, front.handle|1)
+		if err != nil {
+			return err
 		}
-		flags := 0
-		switch {
-		case was == 0:
-			flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
-		case want == 0:
-			// What it drops netem counts, too, and goes on to know.
-			past := d.past[parent]
-			past.behind += q.behind + q.waitingBehind
-			d.setPast(parent, past)
-		}
-		return d.conn.setBehind(flags, d.index, q.handle, want)
+		past := d.past[parent]
+		past.behind += behind.drops + behind.waiting
+		d.setPast(parent, past)
 	}
-	return fmt.Errorf("changing the queue behind a netem: there is no netem at %x", parent)
+	return d.conn.setBehind(flags, d.index, front.handle, want)
 }
 
 // remember adds the counts of queues that are about to go to past, and
@@ -274,8 +273,7 @@ func leaves(queues []qdisc) []qdisc {
 		}
 	}
 	for k := range all {
-		b := behind[all[k].handle|1]
-		all[k].behind, all[k].waitingBehind = b.drops, b.waiting
+		all[k].behind = behind[all[k].handle|1].drops
 	}
 	return all
 }

@@ -196,8 +196,7 @@ type qdisc struct {
 	bytes          uint64
 	drops          uint32
 	waiting        uint32 // packets in it
-	// The same of the queue behind a netem; see leaves.
-	behind, waitingBehind uint32
+	behind         uint32 // drops of the queue behind a netem; see leaves
 }
 
 // qdiscs dumps the queues of all devices of the namespace, by interface index.
@@ -210,32 +209,58 @@ func (c *conn) qdiscs() (map[int][]qdisc, error) {
 	}
 	all := make(map[int][]qdisc)
 	for _, m := range msgs {
-		msg := nl.DeserializeTcMsg(m)
-		attrs, err := nl.ParseRouteAttr(m[msg.Len():])
+		q, index, err := parseQdisc(m)
 		if err != nil {
 			return nil, fmt.Errorf("listing queues: %w", err)
 		}
-		q := qdisc{handle: msg.Handle, parent: msg.Parent}
-		for _, a := range attrs {
-			switch a.Attr.Type {
-			case nl.TCA_KIND:
-				q.kind = string(a.Value[:len(a.Value)-1])
-			case nl.TCA_OPTIONS:
-				q.options = a.Value
-			case nl.TCA_STATS: // struct tc_stats: bytes, packets, drops, …
-				if len(a.Value) >= 16 {
-					q.bytes = binary.NativeEndian.Uint64(a.Value)
-					q.packets = binary.NativeEndian.Uint32(a.Value[8:])
-					q.drops = binary.NativeEndian.Uint32(a.Value[12:])
-				}
-				if len(a.Value) >= 32 {
-					q.waiting = binary.NativeEndian.Uint32(a.Value[28:])
-				}
-			}
-		}
-		all[int(msg.Ifindex)] = append(all[int(msg.Ifindex)], q)
+		all[index] = append(all[index], q)
 	}
 	return all, nil
+}
+
+// qdisc looks at one queue of a device, the one in that place.
+func (c *conn) qdisc(index int, parent uint32) (qdisc, error) {
+	msgs, err := c.request(unix.RTM_GETQDISC, unix.NLM_F_ECHO, unix.RTM_NEWQDISC, // without echo nobody answers
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: parent})
+	if err == nil && len(msgs) != 1 {
+		err = fmt.Errorf("%d answers", len(msgs))
+	}
+	var q qdisc
+	if err == nil {
+		q, _, err = parseQdisc(msgs[0])
+	}
+	if err != nil {
+		return qdisc{}, fmt.Errorf("looking at the queue in %x: %w", parent, err)
+	}
+	return q, nil
+}
+
+// parseQdisc reads a queue and the index of its device.
+func parseQdisc(m []byte) (q qdisc, index int, err error) {
+	msg := nl.DeserializeTcMsg(m)
+	attrs, err := nl.ParseRouteAttr(m[msg.Len():])
+	if err != nil {
+		return qdisc{}, 0, err
+	}
+	q = qdisc{handle: msg.Handle, parent: msg.Parent}
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case nl.TCA_KIND:
+			q.kind = string(a.Value[:len(a.Value)-1])
+		case nl.TCA_OPTIONS:
+			q.options = a.Value
+		case nl.TCA_STATS: // struct tc_stats: bytes, packets, drops, …
+			if len(a.Value) >= 16 {
+				q.bytes = binary.NativeEndian.Uint64(a.Value)
+				q.packets = binary.NativeEndian.Uint32(a.Value[8:])
+				q.drops = binary.NativeEndian.Uint32(a.Value[12:])
+			}
+			if len(a.Value) >= 32 {
+				q.waiting = binary.NativeEndian.Uint32(a.Value[28:])
+			}
+		}
+	}
+	return q, int(msg.Ifindex), nil
 }
 
 // describe writes a leaf as leaf.text does; seeded says whether it has one.
