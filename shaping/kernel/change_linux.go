@@ -169,7 +169,15 @@ func (d *device) rebuild(want tree, before dumps) error {
 // a new one instead, because only so does the kernel let go of what is in it.
 func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 	if want.netem == nil || !want.netem.cut || was.netem.cut {
-		return d.conn.setLeaf(0, d.index, parent, 0, want)
+		if !want.sameFront(was) {
+			if err := d.conn.setLeaf(0, d.index, parent, 0, want); err != nil {
+				return err
+			}
+		}
+		if want.queue != was.queue {
+			return d.changeBehind(parent, was.queue, want.queue)
+		}
+		return nil
 	}
 	old, err := d.remember(before, func(q qdisc) bool { return q.parent == parent })
 	if err != nil {
@@ -180,6 +188,32 @@ func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 	return d.conn.setLeaf(unix.NLM_F_CREATE|unix.NLM_F_REPLACE, d.index, parent, old^other, want)
 }
 
+// changeBehind changes the queue behind a netem, which keeps what is under
+// way. The queue comes when the rate is limited and goes when it no longer is;
+// what waits in it then is lost.
+func (d *device) changeBehind(parent, was, want uint32) error {
+	front, err := d.conn.qdisc(d.index, parent)
+	if err != nil {
+		return err
+	}
+	flags := 0
+	switch {
+	case was == 0:
+		flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	case want == 0:
+		// netem keeps these in its own count of drops. Read at the last
+		// moment: the queue may be running empty at its new rate.
+		behind, err := d.conn.qdisc(d.index, front.handle|1)
+		if err != nil {
+			return err
+		}
+		past := d.past[parent]
+		past.behind += behind.drops + behind.waiting
+		d.setPast(parent, past)
+	}
+	return d.conn.setBehind(flags, d.index, front.handle, want)
+}
+
 // remember adds the counts of queues that are about to go to past, and
 // returns the handle of one. What they still hold is lost, and counted as
 // dropped.
@@ -188,33 +222,58 @@ func (d *device) remember(before dumps, goes func(qdisc) bool) (handle uint32, e
 	if err != nil {
 		return 0, err
 	}
-	for _, q := range queues {
-		if q.isLeaf() && goes(q) {
+	for _, q := range leaves(queues) {
+		if goes(q) {
 			handle = q.handle
 			past := d.past[q.parent]
 			past.packets += q.packets
 			past.bytes += q.bytes
 			past.drops += q.drops + q.waiting
-			if d.past == nil {
-				d.past = make(map[uint32]qdisc)
-			}
-			d.past[q.parent] = past
+			past.behind += q.behind
+			d.setPast(q.parent, past)
 		}
 	}
 	return handle, nil
 }
 
+func (d *device) setPast(parent uint32, past qdisc) {
+	if d.past == nil {
+		d.past = make(map[uint32]qdisc)
+	}
+	d.past[parent] = past
+}
+
 // counted is the device's leaves among queues, with what went before them.
 func (d *device) counted(queues []qdisc) []qdisc {
-	var all []qdisc
-	for _, q := range queues {
-		if q.isLeaf() {
-			before := d.past[q.parent]
-			q.packets, q.bytes, q.drops = q.packets+before.packets, q.bytes+before.bytes, q.drops+before.drops
-			all = append(all, q)
-		}
+	all := leaves(queues)
+	for k := range all {
+		q, before := &all[k], d.past[all[k].parent]
+		q.packets, q.bytes = q.packets+before.packets, q.bytes+before.bytes
+		q.drops, q.behind = q.drops+before.drops, q.behind+before.behind
 	}
 	return all
 }
 
-func (q qdisc) isLeaf() bool { return slices.Contains([]string{"bfifo", "netem"}, q.kind) }
+// leaves are the queues at the ends of a device's tree. A netem and the queue
+// behind it are one leaf, as they are to the kernel: netem's packets, and its
+// drops, include those of the queue.
+func leaves(queues []qdisc) []qdisc {
+	var all []qdisc
+	behind := make(map[uint32]qdisc) // by the class of netem that it is in
+	for _, q := range queues {
+		if q.kind == "netem" {
+			behind[q.handle|1] = qdisc{}
+		}
+	}
+	for _, q := range queues {
+		if _, is := behind[q.parent]; is {
+			behind[q.parent] = q
+		} else if slices.Contains([]string{"bfifo", "netem"}, q.kind) {
+			all = append(all, q)
+		}
+	}
+	for k := range all {
+		all[k].behind = behind[all[k].handle|1].drops
+	}
+	return all
+}

@@ -12,7 +12,8 @@
 //
 //	HTB      rate_up or rate_down, a class per peer
 //	carrier  BackendUser:  the router, which delays and loses packets
-//	         BackendNetem: a bridge; the HTB's leaves are netem
+//	         BackendNetem: a bridge; the HTB's leaves are netem, each with a
+//	         bfifo behind it where rate_down is limited
 //
 // Rates are HTB's in both backends, and alike: they count Ethernet frames, a
 // class per peer shares the rate fairly when several compete, and one alone

@@ -82,6 +82,17 @@ func TestReadBackFindsThePlanAndNothingElse(t *testing.T) {
 			if err != nil || len(differences) != 2 || !strings.Contains(text, "missing \"class 1:1 rate 12500000 B/s") || !strings.Contains(text, "not planned: \"class 1:1 rate 6250000 B/s") {
 				t.Errorf("halving the rate of w1 shows as %v %v", differences, err)
 			}
+			if backend != kernel.BackendNetem {
+				return
+			}
+			if err := run("tc", "qdisc", "change", "dev", "w1", "parent", "12:1", "bfifo", "limit", "70000"); err != nil {
+				t.Error(err)
+			}
+			differences, err = l.net.ReadBack()
+			text = fmt.Sprint(differences)
+			if err != nil || len(differences) != 4 || !strings.Contains(text, "missing \"class 1:2 netem, behind it bfifo limit 250000 B") || !strings.Contains(text, "not planned: \"class 1:2 netem, behind it bfifo limit 70000 B") {
+				t.Errorf("a shorter queue behind netem shows as %v %v", differences, err)
+			}
 		})
 	})
 }

@@ -234,9 +234,12 @@ type QueueCount struct {
 	Kind    string // bfifo or netem
 	Packets uint64
 	Bytes   uint64 // of Ethernet frames
-	// Drops are packets beyond the queue's limit and, for a netem with loss
-	// or a cut, those lost by plan: the kernel counts the two together.
+	// Drops are packets beyond the queue's limit, as the plan has it.
 	Drops uint64
+	// Lost are packets that a netem lost: by loss or a cut, as planned, or,
+	// where the plan has neither, beyond netem's own limit, which no plan asks
+	// for. The kernel counts these together.
+	Lost uint64
 }
 
 // Counters returns the counts of every queue, in the order of the plan.
@@ -268,10 +271,15 @@ func (n *Network) count(node string, down bool, t tree, queues []qdisc) []QueueC
 		if k := int(minor) - int(minorOf(0)); q.parent != netlink.HANDLE_ROOT && k >= 0 && k < len(t.classes) {
 			peer = n.peer(t.classes[k])
 		}
-		all = append(all, QueueCount{
+		c := QueueCount{
 			Node: node, Down: down, Peer: peer, Kind: q.kind,
 			Packets: uint64(q.packets), Bytes: q.bytes, Drops: uint64(q.drops),
-		})
+		}
+		if q.kind == "netem" {
+			// Read one after the other, while packets pass: the second count may be ahead.
+			c.Drops, c.Lost = uint64(q.behind), uint64(q.drops-min(q.behind, q.drops))
+		}
+		all = append(all, c)
 	}
 	return all
 }

@@ -153,6 +153,26 @@ func (c *conn) setLeaf(flags, index int, parent, handle uint32, l leaf) error {
 	if err != nil {
 		return fmt.Errorf("setting a %s queue: %w", kind, err)
 	}
+	if flags&unix.NLM_F_CREATE != 0 && l.queue != 0 {
+		return c.setBehind(flags, index, handle, l.queue)
+	}
+	return nil
+}
+
+// setBehind makes or changes the bfifo behind the netem of that handle, or
+// removes it if the limit is zero.
+func (c *conn) setBehind(flags, index int, netem, limit uint32) error {
+	msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: netem | 1} // its only class
+	var err error
+	if limit == 0 {
+		_, err = c.request(unix.RTM_DELQDISC, unix.NLM_F_ACK, 0, msg)
+	} else {
+		_, err = c.request(unix.RTM_NEWQDISC, flags|unix.NLM_F_ACK, 0, msg, nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bfifo")),
+			nl.NewRtAttr(nl.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, limit)))
+	}
+	if err != nil {
+		return fmt.Errorf("setting the queue behind a netem to %d bytes: %w", limit, err)
+	}
 	return nil
 }
 
@@ -176,6 +196,7 @@ type qdisc struct {
 	bytes          uint64
 	drops          uint32
 	waiting        uint32 // packets in it
+	behind         uint32 // drops of the queue behind a netem; see leaves
 }
 
 // qdiscs dumps the queues of all devices of the namespace, by interface index.
@@ -188,32 +209,58 @@ func (c *conn) qdiscs() (map[int][]qdisc, error) {
 	}
 	all := make(map[int][]qdisc)
 	for _, m := range msgs {
-		msg := nl.DeserializeTcMsg(m)
-		attrs, err := nl.ParseRouteAttr(m[msg.Len():])
+		q, index, err := parseQdisc(m)
 		if err != nil {
 			return nil, fmt.Errorf("listing queues: %w", err)
 		}
-		q := qdisc{handle: msg.Handle, parent: msg.Parent}
-		for _, a := range attrs {
-			switch a.Attr.Type {
-			case nl.TCA_KIND:
-				q.kind = string(a.Value[:len(a.Value)-1])
-			case nl.TCA_OPTIONS:
-				q.options = a.Value
-			case nl.TCA_STATS: // struct tc_stats: bytes, packets, drops, …
-				if len(a.Value) >= 16 {
-					q.bytes = binary.NativeEndian.Uint64(a.Value)
-					q.packets = binary.NativeEndian.Uint32(a.Value[8:])
-					q.drops = binary.NativeEndian.Uint32(a.Value[12:])
-				}
-				if len(a.Value) >= 32 {
-					q.waiting = binary.NativeEndian.Uint32(a.Value[28:])
-				}
-			}
-		}
-		all[int(msg.Ifindex)] = append(all[int(msg.Ifindex)], q)
+		all[index] = append(all[index], q)
 	}
 	return all, nil
+}
+
+// qdisc looks at one queue of a device, the one in that place.
+func (c *conn) qdisc(index int, parent uint32) (qdisc, error) {
+	msgs, err := c.request(unix.RTM_GETQDISC, unix.NLM_F_ECHO, unix.RTM_NEWQDISC, // without echo nobody answers
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: parent})
+	if err == nil && len(msgs) != 1 {
+		err = fmt.Errorf("%d answers", len(msgs))
+	}
+	var q qdisc
+	if err == nil {
+		q, _, err = parseQdisc(msgs[0])
+	}
+	if err != nil {
+		return qdisc{}, fmt.Errorf("looking at the queue in %x: %w", parent, err)
+	}
+	return q, nil
+}
+
+// parseQdisc reads a queue and the index of its device.
+func parseQdisc(m []byte) (q qdisc, index int, err error) {
+	msg := nl.DeserializeTcMsg(m)
+	attrs, err := nl.ParseRouteAttr(m[msg.Len():])
+	if err != nil {
+		return qdisc{}, 0, err
+	}
+	q = qdisc{handle: msg.Handle, parent: msg.Parent}
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case nl.TCA_KIND:
+			q.kind = string(a.Value[:len(a.Value)-1])
+		case nl.TCA_OPTIONS:
+			q.options = a.Value
+		case nl.TCA_STATS: // struct tc_stats: bytes, packets, drops, …
+			if len(a.Value) >= 16 {
+				q.bytes = binary.NativeEndian.Uint64(a.Value)
+				q.packets = binary.NativeEndian.Uint32(a.Value[8:])
+				q.drops = binary.NativeEndian.Uint32(a.Value[12:])
+			}
+			if len(a.Value) >= 32 {
+				q.waiting = binary.NativeEndian.Uint32(a.Value[28:])
+			}
+		}
+	}
+	return q, int(msg.Ifindex), nil
 }
 
 // describe writes a leaf as leaf.text does; seeded says whether it has one.
@@ -235,6 +282,12 @@ func (q qdisc) describe() (text string, seeded bool, err error) {
 // and says whether it told the seed of a netem queue.
 func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, err error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	fronts := make(map[uint32]uint16) // netem's handle, and the class it is in
+	for _, q := range qdiscs {
+		if q.kind == "netem" {
+			_, fronts[q.handle] = netlink.MajorMinor(q.parent)
+		}
+	}
 	for _, q := range qdiscs {
 		text, seeded, err := q.describe()
 		if err != nil {
@@ -253,6 +306,10 @@ func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, er
 			all = append(all, "root "+text)
 		default:
 			major, minor := netlink.MajorMinor(q.parent)
+			if class, behind := fronts[netlink.MakeHandle(major, 0)]; behind {
+				all = append(all, behindLine(class, text))
+				continue
+			}
 			all = append(all, fmt.Sprintf("class %x:%x %s", major, minor, text))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -78,5 +79,27 @@ func TestUnsupportedSaysWhatToDo(t *testing.T) {
 	}
 	if err := all.Supports("tap"); err == nil {
 		t.Error("a backend nobody knows is supported")
+	}
+}
+
+// TestAQueueBehindNetemIsPartOfItsLeaf: drops behind netem are also netem's,
+// and stay so when either of the two is gone.
+func TestAQueueBehindNetemIsPartOfItsLeaf(t *testing.T) {
+	const class, front = 1<<16 | 2, 0x12 << 16
+	queues := []qdisc{
+		{kind: "htb", handle: 1 << 16},
+		{kind: "netem", handle: front, parent: class, packets: 90, drops: 10},
+		{kind: "bfifo", handle: 0x8001 << 16, parent: front | 1, packets: 90, drops: 7},
+		{kind: "bfifo", handle: 0x13 << 16, parent: class + 1, drops: 5},
+	}
+	d := device{past: map[uint32]qdisc{class: {packets: 1, drops: 4, behind: 2}}}
+	n := Network{}
+	got := n.count("w0", true, tree{}, d.counted(queues))
+	want := []QueueCount{
+		{Node: "w0", Down: true, Kind: "netem", Packets: 91, Drops: 9, Lost: 5},
+		{Node: "w0", Down: true, Kind: "bfifo", Drops: 5},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -34,6 +34,14 @@ const (
 	freeRate shaping.Rate = 32e9
 	// limitRate stands for an unlimited rate in the limit of a netem queue.
 	limitRate shaping.Rate = 10e9
+	// smallestFrame is an empty UDP datagram with its headers. netem counts
+	// packets, and no other mix of them is more for the same bytes.
+	smallestFrame = 14 + 20 + 8
+	// maxNetemLimit bounds the memory of a netem queue: so many full frames
+	// take 2.4 GB in the kernel. Packets are lost to it that the plan does not
+	// ask for where more are under way: at 1 Gbit/s that is 13 s of full
+	// frames, or 350 ms of the smallest.
+	maxNetemLimit = 1 << 20
 	// burstTime is how late the kernel may serve a class without losing
 	// rate. Its price: after a pause that many bytes pass at once.
 	burstTime = time.Millisecond
@@ -66,12 +74,19 @@ type class struct {
 }
 
 // leaf is a bfifo (limit in bytes) or, if netem is set, a netem (in packets).
+// Behind a netem there may be a bfifo, which packets enter when their time has
+// come: netem's limit cannot tell what is under way from what waits for the
+// rate, and counts large and small alike.
 type leaf struct {
 	limit uint32
 	netem *netem
+	queue uint32 // limit of the bfifo behind netem, zero for none
 }
 
-func (l leaf) equal(o leaf) bool {
+func (l leaf) equal(o leaf) bool { return l.queue == o.queue && l.sameFront(o) }
+
+// sameFront says whether the leaves differ in nothing but what is behind netem.
+func (l leaf) sameFront(o leaf) bool {
 	return l.limit == o.limit && (l.netem == nil) == (o.netem == nil) && (l.netem == nil || *l.netem == *o.netem)
 }
 
@@ -111,12 +126,29 @@ func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 		fifo := leaf{limit: uint32(node.QueueBytes(node.RateDown))}
 		return grow(plan, j, node.RateDown, offsetSource, func(int) leaf { return fifo })
 	}
-	leafOf := func(i int) leaf { return leaf{limit: netemLimit(plan, i, j), netem: netemOf(plan, i, j)} }
+	peers, shared := len(plan.Nodes)-1, false
+	if peers > maxOwnClasses {
+		shared = uniform(plan, j)
+	}
+	senders := 1
+	if shared && node.RateDown == 0 {
+		senders = peers
+	} else if shared {
+		senders = peers/sharedClasses + 1
+	}
+	leafOf := func(i int) leaf {
+		l := leaf{limit: netemLimit(plan, i, j, senders), netem: netemOf(plan, i, j)}
+		// Nothing waits for an unlimited rate: what is due leaves at once.
+		if node.RateDown != 0 {
+			l.queue = uint32(node.QueueBytes(node.RateDown))
+		}
+		return l
+	}
 	rate := node.RateDown
 	if rate == 0 {
 		// Where there are classes for all, they are there from the start,
 		// so that a path of its own never needs another tree.
-		if len(plan.Nodes)-1 > maxOwnClasses && uniform(plan, j) {
+		if shared {
 			l := leafOf((j + 1) % len(plan.Nodes))
 			return tree{leaf: &l}
 		}
@@ -164,22 +196,27 @@ func word(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// netemLimit is the number of packets the queue of a pair may hold: what is
-// under way at full rate, and what may wait for the receiver's rate. netem
-// counts packets, so both are counted in full frames, with room for a burst
-// of small ones.
-func netemLimit(plan *shaping.Plan, i, j int) uint32 {
-	const small = 64
+// netemLimit is the number of packets that a netem may hold: all that can be
+// under way to node j from node i, or from as many senders like it as share
+// the netem, so that it never limits what the plan does not.
+//
+//	(senders × (rate_up × slowest delay + burst) × (1 + duplicate) + queue) ÷ smallest frame
+//
+// The queue is part of it because netem counts what waits behind it (kernels
+// since 2026), and keeps what is due until HTB has room (all kernels). So
+// whatever netem drops would have been too much for the queue as well.
+func netemLimit(plan *shaping.Plan, i, j, senders int) uint32 {
 	path, up, down := plan.Paths[i][j], plan.Nodes[i].RateUp, plan.Nodes[j].RateDown
 	if up == 0 {
 		up = limitRate
 	}
-	underWay := float64(up) / 8 * float64(path.Slowest()) / 1e9
+	underWay := float64(up)/8*float64(path.Slowest())/1e9 + float64(htbBurst(up))
+	underWay *= float64(senders) * (1 + float64(path.Duplicate))
 	waiting := shaping.MinQueueBytes
 	if down != 0 {
 		waiting = plan.Nodes[j].QueueBytes(down)
 	}
-	return uint32(min(underWay+float64(waiting), 1<<32)/shaping.FrameSize) + small
+	return uint32(min((underWay+float64(waiting))/smallestFrame, maxNetemLimit))
 }
 
 // htbBurst is the number of bytes that a class of that rate may save up.
@@ -209,6 +246,9 @@ func (t tree) lines(seeds bool) []string {
 			classLine(minorOf(k), uint64(max(c.rate, minRate)/8), uint64(t.rate/8), quantum),
 			fmt.Sprintf("class 1:%x %s", minorOf(k), c.leaf.text(seeds)),
 			filterLine(t.offset, c.addr, c.mask, minorOf(k)))
+		if c.leaf.queue != 0 {
+			all = append(all, behindLine(minorOf(k), fifoLine(c.leaf.queue)))
+		}
 	}
 	return all
 }
@@ -231,6 +271,11 @@ func (l leaf) text(seeds bool) string {
 		return fifoLine(l.limit)
 	}
 	return l.netem.text(l.limit, seeds)
+}
+
+// behindLine describes the queue behind the netem of a class.
+func behindLine(minor uint16, queue string) string {
+	return fmt.Sprintf("class 1:%x netem, behind it %s", minor, queue)
 }
 
 func fifoLine(limit uint32) string { return fmt.Sprintf("bfifo limit %d B", limit) }

@@ -53,18 +53,19 @@ filter at 16 match 0a000002/ffffffff to 1:2
 class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:3 bfifo limit 250000 B
 filter at 16 match 0a000003/ffffffff to 1:3`},
-		// 100 Mbit/s × 51 ms + 20 ms × 100 Mbit/s = 887,500 bytes = 586
-		// frames, and 64 small ones: far from netem's default of 1000 only
-		// by accident.
+		// 100 Mbit/s × 51 ms, 1 ms at once and 20 ms that wait: 900,000 bytes
+		// are 21,428 of the smallest frames. In the queue only the 20 ms are.
 		{"down with netem", downTree(plan, 0, BackendNetem), `
 root htb default 1:2
 class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:2 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
-class 1:2 netem limit 650 packets one_way_delay 50ms jitter 1ms loss 7fffffff
+class 1:2 netem limit 21428 packets one_way_delay 50ms jitter 1ms loss 7fffffff
 filter at 12 match 0a000002/ffffffff to 1:2
+class 1:2 netem, behind it bfifo limit 250000 B
 class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
-class 1:3 netem limit 311 packets one_way_delay 10ms jitter 0s loss 00000000
-filter at 12 match 0a000003/ffffffff to 1:3`},
+class 1:3 netem limit 9226 packets one_way_delay 10ms jitter 0s loss 00000000
+filter at 12 match 0a000003/ffffffff to 1:3
+class 1:3 netem, behind it bfifo limit 250000 B`},
 		{"down with the router", downTree(plan, 1, BackendUser), `
 root htb default 1:2
 class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
@@ -76,14 +77,15 @@ class 1:3 bfifo limit 250000 B
 filter at 12 match 0a000003/ffffffff to 1:3`},
 		{"down unlimited with the router", downTree(plan, 2, BackendUser), ""},
 		// Unlimited, but in classes: a path of its own may come at any time.
+		// No queue is behind netem, because nothing waits.
 		{"down unlimited with netem", downTree(plan, 2, BackendNetem), `
 root htb default 1:2
 class 1:1 rate 4000000000 B/s ceil 4000000000 B/s quantum 1514 B
 class 1:2 rate 2000000000 B/s ceil 4000000000 B/s quantum 1514 B
-class 1:2 netem limit 192 packets one_way_delay 10ms jitter 0s loss 00000000
+class 1:2 netem limit 4931 packets one_way_delay 10ms jitter 0s loss 00000000
 filter at 12 match 0a000001/ffffffff to 1:2
 class 1:3 rate 2000000000 B/s ceil 4000000000 B/s quantum 1514 B
-class 1:3 netem limit 192 packets one_way_delay 10ms jitter 0s loss 00000000
+class 1:3 netem limit 4931 packets one_way_delay 10ms jitter 0s loss 00000000
 filter at 12 match 0a000002/ffffffff to 1:3`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,7 +138,7 @@ func TestManyPeersShareClassesUnlessTheirPathsDiffer(t *testing.T) {
 
 func TestManyPeersOnUnlimitedLinksShareOneNetem(t *testing.T) {
 	plan := planOf(t, 200, shaping.Spec{})
-	if got := strings.Join(downTree(plan, 2, BackendNetem).lines(false), "\n"); got != "root netem limit 8366 packets one_way_delay 10ms jitter 0s loss 00000000" {
+	if got := strings.Join(downTree(plan, 2, BackendNetem).lines(false), "\n"); got != "root netem limit 1048576 packets one_way_delay 10ms jitter 0s loss 00000000" {
 		t.Error(got)
 	}
 }
@@ -147,5 +149,33 @@ func TestOneNodeHasNoOneToTalkTo(t *testing.T) {
 		if lines := tree.lines(true); lines != nil {
 			t.Errorf("a single node gets %v", lines)
 		}
+	}
+}
+
+// TestNetemLimitHoldsAllThatIsUnderWay: the limit is in packets, but neither
+// small ones nor many senders must reach it.
+func TestNetemLimitHoldsAllThatIsUnderWay(t *testing.T) {
+	at := func(mbit int64, delay time.Duration) shaping.Spec {
+		return shaping.Spec{Default: shaping.Properties{Access: access(mbit), Path: shaping.Path{OneWayDelay: new(shaping.Duration(delay))}}}
+	}
+	duplicating := at(100, 40*time.Millisecond)
+	duplicating.Default.Path.Duplicate = new(shaping.Probability(1))
+	for _, c := range []struct {
+		name            string
+		plan            *shaping.Plan
+		underWay, queue int // bytes
+	}{
+		{"a pair", planOf(t, 3, at(100, 40*time.Millisecond)), 500e3 + 12500, 250e3},
+		{"no delay", planOf(t, 3, at(1, 0)), 2 * shaping.FrameSize, shaping.MinQueueBytes},
+		{"every packet twice", planOf(t, 2, duplicating), 2 * (500e3 + 12500), 250e3},
+		{"13 senders in one of 16 classes", planOf(t, 200, at(100, 40*time.Millisecond)), 13 * (500e3 + 12500), 250e3},
+	} {
+		l := downTree(c.plan, 0, BackendNetem).classes[0].leaf
+		if want := uint32((c.underWay + c.queue) / smallestFrame); l.limit != want || l.queue != uint32(c.queue) {
+			t.Errorf("%s: netem holds %d packets before %d bytes, want %d before %d", c.name, l.limit, l.queue, want, c.queue)
+		}
+	}
+	if l := downTree(planOf(t, 3, at(10_000, time.Minute)), 0, BackendNetem).classes[0].leaf; l.limit != maxNetemLimit {
+		t.Errorf("10 Gbit/s × 1 min: netem may hold %d packets, which no machine has the memory for", l.limit)
 	}
 }

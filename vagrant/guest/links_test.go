@@ -489,7 +489,7 @@ func (l *lab) checkRate(f flow, all []arrival) {
 		return
 	}
 	begin := all[0].at.Add(warmUp)
-	all = slices.DeleteFunc(all, func(a arrival) bool { return a.at.Before(begin) })
+	all = slices.DeleteFunc(slices.Clone(all), func(a arrival) bool { return a.at.Before(begin) })
 	if len(all) < 100 {
 		l.Errorf("%s→%s: only %d packets arrived", f.from, f.to, len(all))
 		return
