@@ -236,9 +236,10 @@ type QueueCount struct {
 	Bytes   uint64 // of Ethernet frames
 	// Drops are packets beyond the queue's limit, as the plan has it.
 	Drops uint64
-	// Lost are packets that a netem lost: by loss or a cut, as planned, or,
-	// where the plan has neither, beyond netem's own limit, which no plan asks
-	// for. The kernel counts these together.
+	// Lost are packets that a netem lost: by loss, by a cut, with a queue that
+	// a change replaced, or beyond netem's own limit. The kernel counts these
+	// together; where nothing was lossy, cut or replaced, they are the last,
+	// which no plan asks for.
 	Lost uint64
 }
 
