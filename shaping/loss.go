@@ -39,6 +39,17 @@ func (p PathPlan) MeanLoss() Probability {
 	return p.Loss
 }
 
+// Clumping is by how much more than independent losses the number of losses
+// varies, at the most: the state of a Gilbert-Elliott path is correlated by
+// 1 − enter − leave from packet to packet. Without bursts it is 1.
+func (p PathPlan) Clumping() float64 {
+	if p.LossBurst == (LossBurst{}) {
+		return 1
+	}
+	stays := max(0, 1-float64(p.LossBurst.Enter)-float64(p.LossBurst.Leave))
+	return (1 + stays) / (1 - stays)
+}
+
 // check reports the problems of a burst by the field they are in.
 func (b LossBurst) check(reject func(field, format string, args ...any)) {
 	for _, f := range []struct {

@@ -134,8 +134,8 @@ func netemExcess(plan *shaping.Plan, counts []kernel.QueueCount) uint64 {
 		if from < 0 { // shared, because the paths to this node are all alike
 			from = (to + 1) % len(plan.Nodes)
 		}
-		n, p := float64(c.Packets+c.Drops), float64(plan.Paths[from][to].MeanLoss())
-		excess += max(float64(c.Drops)-n*p-5*math.Sqrt(n*p*(1-p)), 0)
+		n, p := float64(c.Packets+c.Lost), float64(plan.Paths[from][to].MeanLoss())
+		excess += max(float64(c.Lost)-n*p-5*math.Sqrt(n*p*(1-p)*plan.Paths[from][to].Clumping()), 0)
 	}
 	return uint64(excess)
 }

@@ -204,7 +204,11 @@ func (p *play) finish() error {
 	if err != nil {
 		return err
 	}
-	m := p.monitor.conclude(p.routed, netemExcess(p.plan, counts))
+	var excess uint64
+	if len(p.Scenario.LinkFaultTimes()) == 0 { // a cut loses packets by plan, and netem counts all losses alike
+		excess = netemExcess(p.plan, counts)
+	}
+	m := p.monitor.conclude(p.routed, excess)
 	if err := p.Dir.WriteJSON(FidelityFile, p.monitor.record(m)); err != nil {
 		return err
 	}

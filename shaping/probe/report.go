@@ -224,13 +224,8 @@ func queueing(plan *shaping.Plan, p Pair) time.Duration {
 
 func loss(there shaping.PathPlan, lost, sent int, alpha float64) *Property {
 	planned := float64(there.MeanLoss())
-	// Losses in bursts tell as much as fewer single ones would: the state of a
-	// Gilbert-Elliott path is correlated by 1-p-r from packet to packet.
-	alike := 1.0
-	if b := there.LossBurst; b != (shaping.LossBurst{}) {
-		stays := max(0, 1-float64(b.Enter)-float64(b.Leave))
-		alike = (1 + stays) / (1 - stays)
-	}
+	// Losses in bursts tell as much as fewer single ones would.
+	alike := there.Clumping()
 	n := float64(sent)
 	independent := max(1, int(n/alike))
 	low, high := BinomialRange(independent, planned, alpha)
