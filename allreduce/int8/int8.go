@@ -80,7 +80,7 @@ func Quantise(dst []byte, src []float32, block int) {
 	for len(src) > 0 {
 		n := min(block, len(src))
 		if inverse, ok := putScale(scales, absmaxBits(src[:n])); ok {
-			quantiseBlock(codes[:n], src[:n], inverse)
+			quantiseBlock(codes[:n], src[:n], src[:n], inverse)
 		} else {
 			clear(codes[:n])
 		}
@@ -112,7 +112,7 @@ func AddRequantise(dst, src []byte, add []float32, block int, mul float32) {
 		n := min(block, len(add))
 		absmax := addBlock(scratch[:n], inCodes[:n], add[:n], scaleAt(inScales), mul)
 		if inverse, ok := putScale(scales, absmax); ok {
-			quantiseBlock(codes[:n], scratch[:n], inverse)
+			quantiseBlock(codes[:n], scratch[:n], add[:n], inverse)
 		} else {
 			clear(codes[:n])
 		}
@@ -165,10 +165,12 @@ func putScale(scale []byte, absmax uint32) (inverse float32, ok bool) {
 	return 127 / top, true
 }
 
-func quantiseBlock(codes []byte, src []float32, inverse float32) {
+// quantiseBlock writes the codes of src. input is what the caller reads as a
+// stream; while the arithmetic goes on, its next block comes into the cache.
+func quantiseBlock(codes []byte, src, input []float32, inverse float32) {
 	codes = codes[:len(src)]
 	if n := vectors(len(src)); n > 0 {
-		quantiseVector(codes[:n], src[:n], inverse)
+		quantiseVector(codes[:n], src[:n], input[:n], inverse)
 		codes, src = codes[n:], src[n:]
 	}
 	for i, x := range src {

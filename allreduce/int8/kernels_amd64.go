@@ -9,22 +9,22 @@ package int8
 //go:noescape
 func absmaxAVX2(src *float32, n int) uint32
 
-// quantiseAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the values behind them into the cache. n is a positive multiple of 16.
+// quantiseAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseAVX2(codes *byte, src *float32, n int, inverse float32)
+func quantiseAVX2(codes *byte, src *float32, input *float32, n int, inverse float32)
 
 // dequantiseAVX2 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
 //go:noescape
 func dequantiseAVX2(dst *float32, codes *byte, n int, scale float32)
 
-// addAVX2 writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
+// addAVX2 writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
 //
 //go:noescape
 func addAVX2(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 
-// addMulAVX2 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
+// addMulAVX2 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
 //
 //go:noescape
 func addMulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
@@ -34,22 +34,22 @@ func addMulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, 
 //go:noescape
 func absmaxAVX512(src *float32, n int) uint32
 
-// quantiseAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the values behind them into the cache. n is a positive multiple of 16.
+// quantiseAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseAVX512(codes *byte, src *float32, n int, inverse float32)
+func quantiseAVX512(codes *byte, src *float32, input *float32, n int, inverse float32)
 
 // dequantiseAVX512 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
 //go:noescape
 func dequantiseAVX512(dst *float32, codes *byte, n int, scale float32)
 
-// addAVX512 writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
+// addAVX512 writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
 //
 //go:noescape
 func addAVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 
-// addMulAVX512 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache. n is a positive multiple of 16.
+// addMulAVX512 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
 //
 //go:noescape
 func addMulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32

@@ -15,15 +15,46 @@ TEXT ·absmaxAVX2(SB), NOSPLIT, $0-20
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	XORQ         DX, DX
+	MOVQ         CX, BX
+	ANDQ         $-64, BX
+	JZ           single
 
-loop:
-	VPAND        (AX)(DX*4), Y0, Y3
-	VPMAXUD      Y3, Y1, Y1
-	VPAND        32(AX)(DX*4), Y0, Y3
-	VPMAXUD      Y3, Y2, Y2
-	ADDQ         $0x10, DX
-	CMPQ         DX, CX
-	JL           loop
+several:
+	VPAND   (AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y1, Y1
+	VPAND   32(AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y2, Y2
+	ADDQ    $0x10, DX
+	VPAND   (AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y1, Y1
+	VPAND   32(AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y2, Y2
+	ADDQ    $0x10, DX
+	VPAND   (AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y1, Y1
+	VPAND   32(AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y2, Y2
+	ADDQ    $0x10, DX
+	VPAND   (AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y1, Y1
+	VPAND   32(AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y2, Y2
+	ADDQ    $0x10, DX
+	CMPQ    DX, BX
+	JL      several
+	CMPQ    DX, CX
+	JGE     done
+
+single:
+	VPAND   (AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y1, Y1
+	VPAND   32(AX)(DX*4), Y0, Y3
+	VPMAXUD Y3, Y2, Y2
+	ADDQ    $0x10, DX
+	CMPQ    DX, CX
+	JL      single
+
+done:
 	VPMAXUD      Y2, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X0
 	VPMAXUD      X0, X1, X1
@@ -36,18 +67,22 @@ loop:
 	VZEROUPPER
 	RET
 
-// func quantiseAVX2(codes *byte, src *float32, n int, inverse float32)
+// func quantiseAVX2(codes *byte, src *float32, input *float32, n int, inverse float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·quantiseAVX2(SB), NOSPLIT, $0-28
+TEXT ·quantiseAVX2(SB), NOSPLIT, $0-36
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS inverse+24(FP), Y0
-	LEAQ         (CX)(DX*4), BX
+	MOVQ         input+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS inverse+32(FP), Y0
+	LEAQ         (DX)(BX*4), DX
 	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-64, DI
+	JZ           single
 
-loop:
-	PREFETCHT0   (BX)(SI*4)
+several:
+	PREFETCHT0   (DX)(SI*4)
 	VMULPS       (CX)(SI*4), Y0, Y1
 	VCVTPS2DQ    Y1, Y1
 	VMULPS       32(CX)(SI*4), Y0, Y2
@@ -58,8 +93,60 @@ loop:
 	VPACKSSWB    X2, X1, X1
 	VMOVDQU      X1, (AX)(SI*1)
 	ADDQ         $0x10, SI
-	CMPQ         SI, DX
-	JL           loop
+	PREFETCHT0   (DX)(SI*4)
+	VMULPS       (CX)(SI*4), Y0, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       32(CX)(SI*4), Y0, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKSSWB    X2, X1, X1
+	VMOVDQU      X1, (AX)(SI*1)
+	ADDQ         $0x10, SI
+	PREFETCHT0   (DX)(SI*4)
+	VMULPS       (CX)(SI*4), Y0, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       32(CX)(SI*4), Y0, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKSSWB    X2, X1, X1
+	VMOVDQU      X1, (AX)(SI*1)
+	ADDQ         $0x10, SI
+	PREFETCHT0   (DX)(SI*4)
+	VMULPS       (CX)(SI*4), Y0, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       32(CX)(SI*4), Y0, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKSSWB    X2, X1, X1
+	VMOVDQU      X1, (AX)(SI*1)
+	ADDQ         $0x10, SI
+	CMPQ         SI, DI
+	JL           several
+	CMPQ         SI, BX
+	JGE          done
+
+single:
+	PREFETCHT0   (DX)(SI*4)
+	VMULPS       (CX)(SI*4), Y0, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       32(CX)(SI*4), Y0, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKSSWB    X2, X1, X1
+	VMOVDQU      X1, (AX)(SI*1)
+	ADDQ         $0x10, SI
+	CMPQ         SI, BX
+	JL           single
+
+done:
 	VZEROUPPER
 	RET
 
@@ -71,8 +158,53 @@ TEXT ·dequantiseAVX2(SB), NOSPLIT, $0-28
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS scale+24(FP), Y0
 	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-64, SI
+	JZ           single
 
-loop:
+several:
+	VPMOVSXBD (CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, (AX)(BX*4)
+	VPMOVSXBD 8(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, 32(AX)(BX*4)
+	ADDQ      $0x10, BX
+	VPMOVSXBD (CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, (AX)(BX*4)
+	VPMOVSXBD 8(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, 32(AX)(BX*4)
+	ADDQ      $0x10, BX
+	VPMOVSXBD (CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, (AX)(BX*4)
+	VPMOVSXBD 8(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, 32(AX)(BX*4)
+	ADDQ      $0x10, BX
+	VPMOVSXBD (CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, (AX)(BX*4)
+	VPMOVSXBD 8(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, 32(AX)(BX*4)
+	ADDQ      $0x10, BX
+	CMPQ      BX, SI
+	JL        several
+	CMPQ      BX, DX
+	JGE       done
+
+single:
 	VPMOVSXBD (CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
@@ -83,7 +215,9 @@ loop:
 	VMOVUPS   Y1, 32(AX)(BX*4)
 	ADDQ      $0x10, BX
 	CMPQ      BX, DX
-	JL        loop
+	JL        single
+
+done:
 	VZEROUPPER
 	RET
 
@@ -102,26 +236,101 @@ TEXT ·addAVX2(SB), NOSPLIT, $0-44
 	VPXOR        Y3, Y3, Y3
 	LEAQ         (DX)(BX*4), SI
 	XORQ         DI, DI
+	MOVQ         BX, R8
+	ANDQ         $-64, R8
+	JZ           single
 
-loop:
-	PREFETCHT0   (SI)(DI*4)
-	VPMOVSXBD    (CX)(DI*1), Y4
-	VCVTDQ2PS    Y4, Y4
-	VMULPS       Y0, Y4, Y4
-	VADDPS       (DX)(DI*4), Y4, Y4
-	VMOVUPS      Y4, (AX)(DI*4)
-	VPAND        Y4, Y1, Y4
-	VPMAXUD      Y4, Y2, Y2
-	VPMOVSXBD    8(CX)(DI*1), Y4
-	VCVTDQ2PS    Y4, Y4
-	VMULPS       Y0, Y4, Y4
-	VADDPS       32(DX)(DI*4), Y4, Y4
-	VMOVUPS      Y4, 32(AX)(DI*4)
-	VPAND        Y4, Y1, Y4
-	VPMAXUD      Y4, Y3, Y3
-	ADDQ         $0x10, DI
-	CMPQ         DI, BX
-	JL           loop
+several:
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     (DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, (AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y2, Y2
+	VPMOVSXBD  8(CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     32(DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, 32(AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y3, Y3
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     (DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, (AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y2, Y2
+	VPMOVSXBD  8(CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     32(DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, 32(AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y3, Y3
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     (DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, (AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y2, Y2
+	VPMOVSXBD  8(CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     32(DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, 32(AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y3, Y3
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     (DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, (AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y2, Y2
+	VPMOVSXBD  8(CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     32(DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, 32(AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y3, Y3
+	ADDQ       $0x10, DI
+	CMPQ       DI, R8
+	JL         several
+	CMPQ       DI, BX
+	JGE        done
+
+single:
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     (DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, (AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y2, Y2
+	VPMOVSXBD  8(CX)(DI*1), Y4
+	VCVTDQ2PS  Y4, Y4
+	VMULPS     Y0, Y4, Y4
+	VADDPS     32(DX)(DI*4), Y4, Y4
+	VMOVUPS    Y4, 32(AX)(DI*4)
+	VPAND      Y4, Y1, Y4
+	VPMAXUD    Y4, Y3, Y3
+	ADDQ       $0x10, DI
+	CMPQ       DI, BX
+	JL         single
+
+done:
 	VPMAXUD      Y3, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X0
 	VPMAXUD      X0, X2, X2
@@ -150,28 +359,111 @@ TEXT ·addMulAVX2(SB), NOSPLIT, $0-44
 	VPXOR        Y4, Y4, Y4
 	LEAQ         (DX)(BX*4), SI
 	XORQ         DI, DI
+	MOVQ         BX, R8
+	ANDQ         $-64, R8
+	JZ           single
 
-loop:
-	PREFETCHT0   (SI)(DI*4)
-	VPMOVSXBD    (CX)(DI*1), Y5
-	VCVTDQ2PS    Y5, Y5
-	VMULPS       Y0, Y5, Y5
-	VADDPS       (DX)(DI*4), Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VMOVUPS      Y5, (AX)(DI*4)
-	VPAND        Y5, Y2, Y5
-	VPMAXUD      Y5, Y3, Y3
-	VPMOVSXBD    8(CX)(DI*1), Y5
-	VCVTDQ2PS    Y5, Y5
-	VMULPS       Y0, Y5, Y5
-	VADDPS       32(DX)(DI*4), Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VMOVUPS      Y5, 32(AX)(DI*4)
-	VPAND        Y5, Y2, Y5
-	VPMAXUD      Y5, Y4, Y4
-	ADDQ         $0x10, DI
-	CMPQ         DI, BX
-	JL           loop
+several:
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     (DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, (AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y3, Y3
+	VPMOVSXBD  8(CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     32(DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, 32(AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y4, Y4
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     (DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, (AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y3, Y3
+	VPMOVSXBD  8(CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     32(DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, 32(AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y4, Y4
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     (DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, (AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y3, Y3
+	VPMOVSXBD  8(CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     32(DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, 32(AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y4, Y4
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     (DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, (AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y3, Y3
+	VPMOVSXBD  8(CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     32(DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, 32(AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y4, Y4
+	ADDQ       $0x10, DI
+	CMPQ       DI, R8
+	JL         several
+	CMPQ       DI, BX
+	JGE        done
+
+single:
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     (DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, (AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y3, Y3
+	VPMOVSXBD  8(CX)(DI*1), Y5
+	VCVTDQ2PS  Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VADDPS     32(DX)(DI*4), Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMOVUPS    Y5, 32(AX)(DI*4)
+	VPAND      Y5, Y2, Y5
+	VPMAXUD    Y5, Y4, Y4
+	ADDQ       $0x10, DI
+	CMPQ       DI, BX
+	JL         single
+
+done:
 	VPMAXUD      Y4, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X0
 	VPMAXUD      X0, X3, X3
@@ -194,13 +486,36 @@ TEXT ·absmaxAVX512(SB), NOSPLIT, $0-20
 	VPBROADCASTD X0, Z0
 	VPXORD       Z1, Z1, Z1
 	XORQ         DX, DX
+	MOVQ         CX, BX
+	ANDQ         $-64, BX
+	JZ           single
 
-loop:
-	VPANDD        (AX)(DX*4), Z0, Z2
-	VPMAXUD       Z2, Z1, Z1
-	ADDQ          $0x10, DX
-	CMPQ          DX, CX
-	JL            loop
+several:
+	VPANDD  (AX)(DX*4), Z0, Z2
+	VPMAXUD Z2, Z1, Z1
+	ADDQ    $0x10, DX
+	VPANDD  (AX)(DX*4), Z0, Z2
+	VPMAXUD Z2, Z1, Z1
+	ADDQ    $0x10, DX
+	VPANDD  (AX)(DX*4), Z0, Z2
+	VPMAXUD Z2, Z1, Z1
+	ADDQ    $0x10, DX
+	VPANDD  (AX)(DX*4), Z0, Z2
+	VPMAXUD Z2, Z1, Z1
+	ADDQ    $0x10, DX
+	CMPQ    DX, BX
+	JL      several
+	CMPQ    DX, CX
+	JGE     done
+
+single:
+	VPANDD  (AX)(DX*4), Z0, Z2
+	VPMAXUD Z2, Z1, Z1
+	ADDQ    $0x10, DX
+	CMPQ    DX, CX
+	JL      single
+
+done:
 	VEXTRACTI64X4 $0x01, Z1, Y0
 	VPMAXUD       Y0, Y1, Y1
 	VEXTRACTI128  $0x01, Y1, X0
@@ -214,24 +529,56 @@ loop:
 	VZEROUPPER
 	RET
 
-// func quantiseAVX512(codes *byte, src *float32, n int, inverse float32)
+// func quantiseAVX512(codes *byte, src *float32, input *float32, n int, inverse float32)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·quantiseAVX512(SB), NOSPLIT, $0-28
+TEXT ·quantiseAVX512(SB), NOSPLIT, $0-36
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS inverse+24(FP), Z0
-	LEAQ         (CX)(DX*4), BX
+	MOVQ         input+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS inverse+32(FP), Z0
+	LEAQ         (DX)(BX*4), DX
 	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-64, DI
+	JZ           single
 
-loop:
-	PREFETCHT0 (BX)(SI*4)
+several:
+	PREFETCHT0 (DX)(SI*4)
 	VMULPS     (CX)(SI*4), Z0, Z1
 	VCVTPS2DQ  Z1, Z1
 	VPMOVDB    Z1, (AX)(SI*1)
 	ADDQ       $0x10, SI
-	CMPQ       SI, DX
-	JL         loop
+	PREFETCHT0 (DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z1
+	VCVTPS2DQ  Z1, Z1
+	VPMOVDB    Z1, (AX)(SI*1)
+	ADDQ       $0x10, SI
+	PREFETCHT0 (DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z1
+	VCVTPS2DQ  Z1, Z1
+	VPMOVDB    Z1, (AX)(SI*1)
+	ADDQ       $0x10, SI
+	PREFETCHT0 (DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z1
+	VCVTPS2DQ  Z1, Z1
+	VPMOVDB    Z1, (AX)(SI*1)
+	ADDQ       $0x10, SI
+	CMPQ       SI, DI
+	JL         several
+	CMPQ       SI, BX
+	JGE        done
+
+single:
+	PREFETCHT0 (DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z1
+	VCVTPS2DQ  Z1, Z1
+	VPMOVDB    Z1, (AX)(SI*1)
+	ADDQ       $0x10, SI
+	CMPQ       SI, BX
+	JL         single
+
+done:
 	VZEROUPPER
 	RET
 
@@ -243,15 +590,46 @@ TEXT ·dequantiseAVX512(SB), NOSPLIT, $0-28
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS scale+24(FP), Z0
 	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-64, SI
+	JZ           single
 
-loop:
+several:
+	VPMOVSXBD (CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	VPMOVSXBD (CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	VPMOVSXBD (CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	VPMOVSXBD (CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	CMPQ      BX, SI
+	JL        several
+	CMPQ      BX, DX
+	JGE       done
+
+single:
 	VPMOVSXBD (CX)(BX*1), Z1
 	VCVTDQ2PS Z1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, (AX)(BX*4)
 	ADDQ      $0x10, BX
 	CMPQ      BX, DX
-	JL        loop
+	JL        single
+
+done:
 	VZEROUPPER
 	RET
 
@@ -269,19 +647,66 @@ TEXT ·addAVX512(SB), NOSPLIT, $0-44
 	VPXORD       Z2, Z2, Z2
 	LEAQ         (DX)(BX*4), SI
 	XORQ         DI, DI
+	MOVQ         BX, R8
+	ANDQ         $-64, R8
+	JZ           single
 
-loop:
-	PREFETCHT0    (SI)(DI*4)
-	VPMOVSXBD     (CX)(DI*1), Z3
-	VCVTDQ2PS     Z3, Z3
-	VMULPS        Z0, Z3, Z3
-	VADDPS        (DX)(DI*4), Z3, Z3
-	VMOVUPS       Z3, (AX)(DI*4)
-	VPANDD        Z3, Z1, Z3
-	VPMAXUD       Z3, Z2, Z2
-	ADDQ          $0x10, DI
-	CMPQ          DI, BX
-	JL            loop
+several:
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z3
+	VCVTDQ2PS  Z3, Z3
+	VMULPS     Z0, Z3, Z3
+	VADDPS     (DX)(DI*4), Z3, Z3
+	VMOVUPS    Z3, (AX)(DI*4)
+	VPANDD     Z3, Z1, Z3
+	VPMAXUD    Z3, Z2, Z2
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z3
+	VCVTDQ2PS  Z3, Z3
+	VMULPS     Z0, Z3, Z3
+	VADDPS     (DX)(DI*4), Z3, Z3
+	VMOVUPS    Z3, (AX)(DI*4)
+	VPANDD     Z3, Z1, Z3
+	VPMAXUD    Z3, Z2, Z2
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z3
+	VCVTDQ2PS  Z3, Z3
+	VMULPS     Z0, Z3, Z3
+	VADDPS     (DX)(DI*4), Z3, Z3
+	VMOVUPS    Z3, (AX)(DI*4)
+	VPANDD     Z3, Z1, Z3
+	VPMAXUD    Z3, Z2, Z2
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z3
+	VCVTDQ2PS  Z3, Z3
+	VMULPS     Z0, Z3, Z3
+	VADDPS     (DX)(DI*4), Z3, Z3
+	VMOVUPS    Z3, (AX)(DI*4)
+	VPANDD     Z3, Z1, Z3
+	VPMAXUD    Z3, Z2, Z2
+	ADDQ       $0x10, DI
+	CMPQ       DI, R8
+	JL         several
+	CMPQ       DI, BX
+	JGE        done
+
+single:
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z3
+	VCVTDQ2PS  Z3, Z3
+	VMULPS     Z0, Z3, Z3
+	VADDPS     (DX)(DI*4), Z3, Z3
+	VMOVUPS    Z3, (AX)(DI*4)
+	VPANDD     Z3, Z1, Z3
+	VPMAXUD    Z3, Z2, Z2
+	ADDQ       $0x10, DI
+	CMPQ       DI, BX
+	JL         single
+
+done:
 	VEXTRACTI64X4 $0x01, Z2, Y0
 	VPMAXUD       Y0, Y2, Y2
 	VEXTRACTI128  $0x01, Y2, X0
@@ -310,20 +735,71 @@ TEXT ·addMulAVX512(SB), NOSPLIT, $0-44
 	VPXORD       Z3, Z3, Z3
 	LEAQ         (DX)(BX*4), SI
 	XORQ         DI, DI
+	MOVQ         BX, R8
+	ANDQ         $-64, R8
+	JZ           single
 
-loop:
-	PREFETCHT0    (SI)(DI*4)
-	VPMOVSXBD     (CX)(DI*1), Z4
-	VCVTDQ2PS     Z4, Z4
-	VMULPS        Z0, Z4, Z4
-	VADDPS        (DX)(DI*4), Z4, Z4
-	VMULPS        Z1, Z4, Z4
-	VMOVUPS       Z4, (AX)(DI*4)
-	VPANDD        Z4, Z2, Z4
-	VPMAXUD       Z4, Z3, Z3
-	ADDQ          $0x10, DI
-	CMPQ          DI, BX
-	JL            loop
+several:
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z4
+	VCVTDQ2PS  Z4, Z4
+	VMULPS     Z0, Z4, Z4
+	VADDPS     (DX)(DI*4), Z4, Z4
+	VMULPS     Z1, Z4, Z4
+	VMOVUPS    Z4, (AX)(DI*4)
+	VPANDD     Z4, Z2, Z4
+	VPMAXUD    Z4, Z3, Z3
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z4
+	VCVTDQ2PS  Z4, Z4
+	VMULPS     Z0, Z4, Z4
+	VADDPS     (DX)(DI*4), Z4, Z4
+	VMULPS     Z1, Z4, Z4
+	VMOVUPS    Z4, (AX)(DI*4)
+	VPANDD     Z4, Z2, Z4
+	VPMAXUD    Z4, Z3, Z3
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z4
+	VCVTDQ2PS  Z4, Z4
+	VMULPS     Z0, Z4, Z4
+	VADDPS     (DX)(DI*4), Z4, Z4
+	VMULPS     Z1, Z4, Z4
+	VMOVUPS    Z4, (AX)(DI*4)
+	VPANDD     Z4, Z2, Z4
+	VPMAXUD    Z4, Z3, Z3
+	ADDQ       $0x10, DI
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z4
+	VCVTDQ2PS  Z4, Z4
+	VMULPS     Z0, Z4, Z4
+	VADDPS     (DX)(DI*4), Z4, Z4
+	VMULPS     Z1, Z4, Z4
+	VMOVUPS    Z4, (AX)(DI*4)
+	VPANDD     Z4, Z2, Z4
+	VPMAXUD    Z4, Z3, Z3
+	ADDQ       $0x10, DI
+	CMPQ       DI, R8
+	JL         several
+	CMPQ       DI, BX
+	JGE        done
+
+single:
+	PREFETCHT0 (SI)(DI*4)
+	VPMOVSXBD  (CX)(DI*1), Z4
+	VCVTDQ2PS  Z4, Z4
+	VMULPS     Z0, Z4, Z4
+	VADDPS     (DX)(DI*4), Z4, Z4
+	VMULPS     Z1, Z4, Z4
+	VMOVUPS    Z4, (AX)(DI*4)
+	VPANDD     Z4, Z2, Z4
+	VPMAXUD    Z4, Z3, Z3
+	ADDQ       $0x10, DI
+	CMPQ       DI, BX
+	JL         single
+
+done:
 	VEXTRACTI64X4 $0x01, Z3, Y0
 	VPMAXUD       Y0, Y3, Y3
 	VEXTRACTI128  $0x01, Y3, X0

@@ -26,12 +26,12 @@ func absmaxVector(src []float32) uint32 {
 	return absmaxAVX2(&src[0], len(src))
 }
 
-func quantiseVector(codes []byte, src []float32, inverse float32) {
+func quantiseVector(codes []byte, src, input []float32, inverse float32) {
 	if active == avx512 {
-		quantiseAVX512(&codes[0], &src[0], len(src), inverse)
+		quantiseAVX512(&codes[0], &src[0], &input[0], len(src), inverse)
 		return
 	}
-	quantiseAVX2(&codes[0], &src[0], len(src), inverse)
+	quantiseAVX2(&codes[0], &src[0], &input[0], len(src), inverse)
 }
 
 func dequantiseVector(dst []float32, codes []byte, scale float32) {

@@ -10,7 +10,7 @@ var active = portable
 
 func absmaxVector([]float32) uint32 { return 0 }
 
-func quantiseVector([]byte, []float32, float32) {}
+func quantiseVector([]byte, []float32, []float32, float32) {}
 
 func dequantiseVector([]float32, []byte, float32) {}
 

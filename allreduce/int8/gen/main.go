@@ -101,15 +101,32 @@ func (l lanes) broadcastParam(name string) reg.VecVirtual {
 	return v
 }
 
-// loop runs body for i = 0, 16, … below n, which is positive.
+// unrolled is how many steps an iteration of the main part of a loop has.
+const unrolled = 4
+
+// loop runs body for i = 0, 16, … below n, which is positive: four steps at a
+// time as long as there are as many, then single ones.
 func loop(n reg.Register, body func(i reg.GPVirtual)) {
-	i := GP64()
+	i, most := GP64(), GP64()
 	XORQ(i, i)
-	Label("loop")
+	MOVQ(n, most)
+	ANDQ(I32(-unrolled*perStep), most)
+	JZ(LabelRef("single"))
+	Label("several")
+	for range unrolled {
+		body(i)
+		ADDQ(Imm(perStep), i)
+	}
+	CMPQ(i, most)
+	JL(LabelRef("several"))
+	CMPQ(i, n)
+	JGE(LabelRef("done"))
+	Label("single")
 	body(i)
 	ADDQ(Imm(perStep), i)
 	CMPQ(i, n)
-	JL(LabelRef("loop"))
+	JL(LabelRef("single"))
+	Label("done")
 }
 
 // reduceMax stores the largest of the unsigned integers in vs as the result.
@@ -162,13 +179,12 @@ func (l lanes) absmax() {
 }
 
 func (l lanes) quantise() {
-	l.function("quantise", "func(codes *byte, src *float32, n int, inverse float32)",
-		"writes the codes of n values, round-half-even(value × inverse), and fetches the values behind them into the cache.")
+	l.function("quantise", "func(codes *byte, src, input *float32, n int, inverse float32)",
+		"writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache.")
 	codes, src := Load(Param("codes"), GP64()), Load(Param("src"), GP64())
-	n := Load(Param("n"), GP64())
+	next, n := Load(Param("input"), GP64()), Load(Param("n"), GP64())
 	inverse := l.broadcastParam("inverse")
-	next := GP64()
-	LEAQ(Mem{Base: src, Index: n, Scale: 4}, next)
+	LEAQ(Mem{Base: next, Index: n, Scale: 4}, next)
 	vs := l.several()
 	loop(n, func(i reg.GPVirtual) {
 		PREFETCHT0(Mem{Base: next, Index: i, Scale: 4})
@@ -212,10 +228,10 @@ func (l lanes) decode(codes, i reg.Register, k int, scale, v reg.VecVirtual) {
 func (l lanes) add(multiply bool) {
 	if multiply {
 		l.function("addMul", "func(sums *float32, codes *byte, own *float32, n int, scale, mul float32) uint32",
-			"writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache.")
+			"writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs.")
 	} else {
 		l.function("add", "func(sums *float32, codes *byte, own *float32, n int, scale float32) uint32",
-			"writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs, and fetches what lies behind own into the cache.")
+			"writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs.")
 	}
 	sums, codes := Load(Param("sums"), GP64()), Load(Param("codes"), GP64())
 	own, n := Load(Param("own"), GP64()), Load(Param("n"), GP64())
