@@ -306,7 +306,7 @@ func FuzzDecode(f *testing.F) {
 func decodeEqualsSlow(t *testing.T, b []byte, n uint16) {
 	const block = 16
 	if EncodedLen(int(n), block) > len(b) {
-		t.Skip()
+		t.Skip("the input is too short for its number of values")
 	}
 	b = b[:EncodedLen(int(n), block)]
 	got := make([]float32, n)

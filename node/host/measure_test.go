@@ -29,7 +29,10 @@ func TestParseStat(t *testing.T) {
 
 func TestRunnableWaitOfThisProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
-		t.Skip(err)
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("in CI this test may not be skipped: %v", err)
+		}
+		t.Skipf("the kernel does not count how long processes wait for a processor: %v", err)
 	}
 	if runnableWait(os.Getpid()) <= 0 {
 		t.Error("no thread of this test ever waited for a processor")
