@@ -89,10 +89,6 @@ type coordinator struct {
 	done     bool
 	complete bool
 
-	reducing struct {
-		epoch int
-		start policy.Time
-	}
 	participants map[int][]policy.ID           // by outer step
 	outcomes     map[int]map[policy.ID]message // of reductions, by epoch
 	states       map[int]map[policy.ID]message // after outer steps
@@ -360,7 +356,6 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now})
 		}
 	case policy.Reduce:
-		c.reducing.epoch, c.reducing.start = a.Epoch, now
 		ring := make([]peer, len(a.Participants))
 		for i, id := range a.Participants {
 			ring[i] = peer{ID: id, Addr: c.workers[id].ring}

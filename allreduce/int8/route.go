@@ -15,10 +15,6 @@ const (
 // the rest of a ragged block to Go.
 const step = 16
 
-// Route names the instructions that the kernels use on this machine: avx512,
-// avx2, or go.
-func Route() string { return string(active) }
-
 // vectors splits off what vector code handles.
 func vectors(n int) int {
 	if active == portable {
