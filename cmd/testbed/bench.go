@@ -18,7 +18,10 @@ import (
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Benchmarks with their references in the same run",
-		Args: cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs, // so that RunE judges an unknown one
+		Long: `Measures what the all-reduce (ring) and its kernels (kernel) take, beside
+references on the same machine in the same run. docs/bench.md says how, and
+what every figure means. Leave the machine alone meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath())}
@@ -95,7 +98,7 @@ func benchRingCommand() *cobra.Command {
 		Network:  bench.Links{Queue: shaping.DefaultQueue},
 	}
 	var rate, data string
-	var asJSON bool
+	var asJSON, asRow bool
 	cmd := &cobra.Command{
 		Use: "ring", Short: "Measure the all-reduce on links of your choice", Args: noArguments,
 		Long: `Builds a network of nodes with equal links, starts a worker in each, and has
@@ -131,6 +134,8 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
 	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(host.RivalNames, ", "))
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/bench.md")
+	cmd.MarkFlagsMutuallyExclusive("json", "row")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser, host.LinksBridge}, o.Links) {
 			return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", o.Links)}
@@ -146,9 +151,12 @@ Exits with 3 if the ranks end with different bytes.`,
 		if err != nil {
 			return err
 		}
-		if asJSON {
+		switch {
+		case asJSON:
 			err = printJSON(cmd, result)
-		} else {
+		case asRow:
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), result.Row())
+		default:
 			err = printRing(cmd, result)
 		}
 		if err == nil && !result.BitIdentical {
