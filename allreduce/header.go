@@ -26,8 +26,15 @@ const HeaderLen = 52
 
 const (
 	headerMagic   = 0x54424152 // "TBAR"
-	headerVersion = 1
+	headerVersion = 2
 )
+
+// Coding is how a piece's quantised values were packed into a payload. Its
+// values are the ones on the wire.
+type Coding uint8
+
+// Plain payloads are the quantised values as they are: scales, then codes.
+const Plain Coding = 0
 
 // ErrHeader is wrapped by every error that ParseHeader returns.
 var ErrHeader = errors.New("malformed frame header")
@@ -36,34 +43,37 @@ var ErrHeader = errors.New("malformed frame header")
 //
 //	offset  bytes  field
 //	     0      4  magic "TBAR"
-//	     4      1  version, 1
+//	     4      1  version, 2
 //	     5      1  phase, 1 reduce-scatter or 2 all-gather
-//	     6      2  flags, none defined: zero
+//	     6      1  algorithm, 0 ring or 1 direct
+//	     7      1  coding of the payload, 0 plain
 //	     8      8  epoch
 //	    16      8  length of the whole vector, values
 //	    24      4  round
-//	    28      2  ranks in the ring
-//	    30      2  step, 0 … ranks-2
+//	    28      2  ranks
+//	    30      2  step, 0 … ranks-2; 0 where the algorithm has none
 //	    32      4  chunk, 0 … ranks-1
 //	    36      4  piece within the chunk
 //	    40      4  count of values in this piece
 //	    44      4  block, values per scale
-//	    48      4  payload that follows, bytes: count + 4 × ⌈count/block⌉
+//	    48      4  payload that follows, bytes; plain: count + 4 × ⌈count/block⌉
 type Header struct {
-	Phase  Phase
-	Epoch  uint64
-	Length int64
-	Round  uint32
-	Ranks  uint16
-	Step   uint16
-	Chunk  uint32
-	Piece  uint32
-	Count  uint32
-	Block  uint32
+	Phase     Phase
+	Algorithm Algorithm
+	Coding    Coding
+	Epoch     uint64
+	Length    int64
+	Round     uint32
+	Ranks     uint16
+	Step      uint16
+	Chunk     uint32
+	Piece     uint32
+	Count     uint32
+	Block     uint32
 }
 
 // PayloadLen returns the number of bytes that follow the header: one code per
-// value and four bytes of scale per block.
+// value and four bytes of scale per block. Plain is the only coding so far.
 func (h Header) PayloadLen() int {
 	if h.Count == 0 {
 		return 0
@@ -76,7 +86,7 @@ func (h Header) PayloadLen() int {
 func AppendHeader(dst []byte, h Header) []byte {
 	be := binary.BigEndian
 	dst = be.AppendUint32(dst, headerMagic)
-	dst = append(dst, headerVersion, byte(h.Phase), 0, 0)
+	dst = append(dst, headerVersion, byte(h.Phase), byte(h.Algorithm), byte(h.Coding))
 	dst = be.AppendUint64(dst, h.Epoch)
 	dst = be.AppendUint64(dst, uint64(h.Length))
 	dst = be.AppendUint32(dst, h.Round)
@@ -104,20 +114,19 @@ func ParseHeader(b []byte) (Header, error) {
 	if b[4] != headerVersion {
 		return Header{}, fmt.Errorf("%w: version %d, this side speaks %d", ErrHeader, b[4], headerVersion)
 	}
-	if flags := be.Uint16(b[6:]); flags != 0 {
-		return Header{}, fmt.Errorf("%w: unknown flags %#04x", ErrHeader, flags)
-	}
 	h := Header{
-		Phase:  Phase(b[5]),
-		Epoch:  be.Uint64(b[8:]),
-		Round:  be.Uint32(b[24:]),
-		Ranks:  be.Uint16(b[28:]),
-		Step:   be.Uint16(b[30:]),
-		Chunk:  be.Uint32(b[32:]),
-		Piece:  be.Uint32(b[36:]),
-		Count:  be.Uint32(b[40:]),
-		Block:  be.Uint32(b[44:]),
-		Length: int64(be.Uint64(b[16:])),
+		Phase:     Phase(b[5]),
+		Algorithm: Algorithm(b[6]),
+		Coding:    Coding(b[7]),
+		Epoch:     be.Uint64(b[8:]),
+		Round:     be.Uint32(b[24:]),
+		Ranks:     be.Uint16(b[28:]),
+		Step:      be.Uint16(b[30:]),
+		Chunk:     be.Uint32(b[32:]),
+		Piece:     be.Uint32(b[36:]),
+		Count:     be.Uint32(b[40:]),
+		Block:     be.Uint32(b[44:]),
+		Length:    int64(be.Uint64(b[16:])),
 	}
 	if err := h.validate(); err != nil {
 		return Header{}, err
@@ -133,6 +142,10 @@ func (h Header) validate() error {
 	switch {
 	case h.Phase != ReduceScatter && h.Phase != AllGather:
 		return fmt.Errorf("%w: phase %d", ErrHeader, uint8(h.Phase))
+	case h.Algorithm != Ring && h.Algorithm != Direct:
+		return fmt.Errorf("%w: algorithm %d", ErrHeader, uint8(h.Algorithm))
+	case h.Coding != Plain:
+		return fmt.Errorf("%w: coding %d", ErrHeader, uint8(h.Coding))
 	case h.Length < 0 || h.Length > MaxLength:
 		return fmt.Errorf("%w: length %d is outside 0 to %d", ErrHeader, uint64(h.Length), int64(MaxLength))
 	case h.Ranks < 2 || h.Ranks > MaxRanks:

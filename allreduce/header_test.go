@@ -18,16 +18,17 @@ func drawHeader(t *rapid.T) Header {
 	length := rapid.Int64Range(0, MaxLength).Draw(t, "length")
 	lo, hi := Chunk(int(length), ranks, chunk)
 	return Header{
-		Phase:  rapid.SampledFrom([]Phase{ReduceScatter, AllGather}).Draw(t, "phase"),
-		Epoch:  rapid.Uint64().Draw(t, "epoch"),
-		Length: length,
-		Round:  rapid.Uint32().Draw(t, "round"),
-		Ranks:  uint16(ranks),
-		Step:   uint16(rapid.IntRange(0, ranks-2).Draw(t, "step")),
-		Chunk:  uint32(chunk),
-		Piece:  uint32(rapid.IntRange(0, max(0, min(hi-lo-1, math.MaxUint32))).Draw(t, "piece")),
-		Count:  uint32(rapid.IntRange(0, min(hi-lo, MaxPieceValues)).Draw(t, "count")),
-		Block:  uint32(MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")),
+		Phase:     rapid.SampledFrom([]Phase{ReduceScatter, AllGather}).Draw(t, "phase"),
+		Algorithm: rapid.SampledFrom([]Algorithm{Ring, Direct}).Draw(t, "algorithm"),
+		Epoch:     rapid.Uint64().Draw(t, "epoch"),
+		Length:    length,
+		Round:     rapid.Uint32().Draw(t, "round"),
+		Ranks:     uint16(ranks),
+		Step:      uint16(rapid.IntRange(0, ranks-2).Draw(t, "step")),
+		Chunk:     uint32(chunk),
+		Piece:     uint32(rapid.IntRange(0, max(0, min(hi-lo-1, math.MaxUint32))).Draw(t, "piece")),
+		Count:     uint32(rapid.IntRange(0, min(hi-lo, MaxPieceValues)).Draw(t, "count")),
+		Block:     uint32(MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")),
 	}
 }
 
@@ -62,10 +63,11 @@ func TestHeaderRefusals(t *testing.T) {
 		edit func([]byte)
 	}{
 		{"magic", put32(0, 1)},
-		{"version 2", func(b []byte) { b[4] = 2 }},
+		{"version 1", func(b []byte) { b[4] = 1 }},
 		{"phase 0", func(b []byte) { b[5] = 0 }},
 		{"phase 3", func(b []byte) { b[5] = 3 }},
-		{"flags", put16(6, 1)},
+		{"algorithm 2", func(b []byte) { b[6] = 2 }},
+		{"coding 1", func(b []byte) { b[7] = 1 }},
 		{"length", put64(16, MaxLength+1)},
 		{"length", put64(16, 1<<63)},
 		{"ranks", put16(28, 1)},

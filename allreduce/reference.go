@@ -51,6 +51,41 @@ func RingMean(vectors [][]float32, block int) []float32 {
 	return out
 }
 
+// DirectMean models the direct algorithm as RingMean does the ring. Chunk c is
+// summed by rank c in the order of the ranks, the first one's values first;
+// its own values enter the sum exactly, those of the others as they came
+// through the wire.
+func DirectMean(vectors [][]float32, block int) []float32 {
+	ranks, length := len(vectors), len(vectors[0])
+	out := make([]float32, length)
+	if ranks == 1 {
+		copy(out, vectors[0])
+		return out
+	}
+	for c := range ranks {
+		lo, hi := Chunk(length, ranks, c)
+		sum := make([]float32, hi-lo)
+		for r, v := range vectors {
+			part := v[lo:hi]
+			if r != c {
+				part = passThroughWire(part, block)
+			}
+			for i, x := range part {
+				if r == 0 {
+					sum[i] = x
+				} else {
+					sum[i] += x
+				}
+			}
+		}
+		for i := range sum {
+			sum[i] *= 1 / float32(ranks)
+		}
+		copy(out[lo:hi], passThroughWire(sum, block))
+	}
+	return out
+}
+
 // minScaled is the smallest absmax that gets a scale: below it, arithmetic
 // would come near the denormals, which not every machine treats alike.
 const minScaled = 0x1p-115

@@ -15,20 +15,29 @@ import (
 
 const (
 	// protocol is the ALPN name: other QUIC speakers are refused in the
-	// handshake.
-	protocol = "testbed-ring/1"
+	// handshake. A link's further connections say so with a name of their own;
+	// one without it comes from a worker that has lost all it had.
+	protocol        = "testbed-ring/2"
+	protocolFurther = "testbed-ring/2+"
 	// holdTime is how long a stream may wait for its reduction to begin here,
 	// or for its first header to arrive.
 	holdTime = time.Minute
-	// closeTime is how long Close waits for the successor to confirm that it
-	// has everything.
+	// closeTime is how long Close waits for the peers to confirm that they
+	// have everything.
 	closeTime = 5 * time.Second
-	// maxInbound is the number of connections kept from peers; an endpoint
-	// needs one, from its predecessor, and former ones close theirs.
+	// maxConnections is the number of connections in a link. Of every peer an
+	// endpoint keeps as many.
+	maxConnections = 64
+	// maxInbound is the number of peers whose connections are kept. In a ring
+	// an endpoint needs one, its predecessor, and the direct algorithm all.
 	maxInbound = 64
+	// maxReductions is how many reductions run at a time on one endpoint.
+	maxReductions = 8
 )
 
-// quicConfig sizes a connection for 1 Gbit/s × 100 ms.
+// quicConfig sizes a link's first connection for 1 Gbit/s × 100 ms. QUIC's
+// windows start at what is given first and grow to the bandwidth-delay product
+// by themselves, up to what is given as the maximum.
 func quicConfig() *quic.Config {
 	const stream = 16 << 20 // 12.5 MB in flight, and room for the receiver to lag
 	return &quic.Config{
@@ -37,14 +46,13 @@ func quicConfig() *quic.Config {
 		HandshakeIdleTimeout: 30 * time.Second,
 		MaxIdleTimeout:       60 * time.Second,
 		KeepAlivePeriod:      10 * time.Second,
-		// A bandwidth-delay product of 160 Mbit/s × 100 ms at once; the window
-		// grows where the link is fatter.
+		// A bandwidth-delay product of 160 Mbit/s × 100 ms at once.
 		InitialStreamReceiveWindow:     2 << 20,
 		MaxStreamReceiveWindow:         stream,
 		InitialConnectionReceiveWindow: 3 << 20,
 		MaxConnectionReceiveWindow:     stream * 3 / 2,
 		// One stream per reduction, plus those of aborted ones on their way out.
-		MaxIncomingStreams:    8,
+		MaxIncomingStreams:    2 * maxReductions,
 		MaxIncomingUniStreams: -1,
 		// 1452 bytes is quic-go's cap and 1480 or 1500 bytes with IPv4 or IPv6
 		// headers: it fits Ethernet. Starting there leaves path MTU discovery
@@ -73,6 +81,9 @@ func (c *Config) check() error {
 		return fmt.Errorf("piece of %d values is no multiple of the block, %d, up to %d",
 			c.PieceValues, c.Block, allreduce.MaxPieceValues)
 	}
+	if c.Connections < 0 || c.Connections > maxConnections {
+		return fmt.Errorf("%d connections to a peer are outside 1 to %d", c.Connections, maxConnections)
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -81,16 +92,16 @@ func (c *Config) check() error {
 
 func (c *Config) serverTLS() *tls.Config {
 	t := c.TLS.Clone()
-	t.NextProtos = []string{protocol}
+	t.NextProtos = []string{protocol, protocolFurther}
 	t.MinVersion = tls.VersionTLS13
 	t.ClientAuth = tls.RequireAndVerifyClientCert
 	t.SessionTicketsDisabled = true // a resumed session would skip the check of names
 	return t
 }
 
-func (c *Config) clientTLS(name string) *tls.Config {
+func (c *Config) clientTLS(name, alpn string) *tls.Config {
 	t := c.TLS.Clone()
-	t.NextProtos = []string{protocol}
+	t.NextProtos = []string{alpn}
 	t.MinVersion = tls.VersionTLS13
 	t.ServerName = name
 	t.InsecureSkipVerify = false

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 	"testbed/allreduce"
 )
 
-// Endpoint is one worker's end of the data plane: it listens for its ring
-// predecessor and dials its successor. Its methods may be called from any
-// goroutine, but it runs one reduction at a time.
+// Endpoint is one worker's end of the data plane: it listens for the peers that
+// send to it and dials those it sends to. Its methods may be called from any
+// goroutine. Up to eight reductions may run at a time.
 type Endpoint struct {
 	cfg       Config
 	transport *quic.Transport
@@ -25,18 +26,17 @@ type Endpoint struct {
 	ctx       context.Context // ends with errClosed as its cause
 	cancel    context.CancelCauseFunc
 	tasks     sync.WaitGroup
-	unended   sync.WaitGroup // predecessors' streams, complete but for their end
+	unended   sync.WaitGroup // peers' streams, complete but for their end
 	closeOnce sync.Once
 	closeErr  error
 
-	// reducing is held by the running reduction and, for good, by Close. It
-	// guards what follows.
-	reducing sync.Mutex
-	next     *link // to the last successor, or nil
-	buffers  *bufferPool
+	// reducing is read-locked by running reductions and, for good, locked by
+	// Close.
+	reducing sync.RWMutex
 
 	mu      sync.Mutex
-	inbound map[string]*quic.Conn // by the peer's name, at most maxInbound
+	links   map[string]*link        // by the peer's name
+	inbound map[string][]*quic.Conn // by the peer's name, at most maxInbound
 }
 
 // Listen opens an endpoint on cfg.Conn and begins to accept connections. It
@@ -51,8 +51,9 @@ func Listen(cfg Config) (*Endpoint, error) {
 	e := &Endpoint{
 		cfg:       cfg,
 		transport: &quic.Transport{Conn: cfg.Conn},
-		inbox:     inbox{log: cfg.Logger, held: make(map[string]*arrival)},
-		inbound:   make(map[string]*quic.Conn),
+		inbox:     newInbox(cfg.Logger),
+		links:     make(map[string]*link),
+		inbound:   make(map[string][]*quic.Conn),
 	}
 	var err error
 	if e.listener, err = e.transport.Listen(cfg.serverTLS(), quicConfig()); err != nil {
@@ -65,17 +66,21 @@ func Listen(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// Close aborts a running reduction, waits up to five seconds until both
-// neighbours are done with the last finished one, and releases everything,
-// the socket included. It returns the error of closing the socket.
+// Close aborts running reductions, waits up to five seconds until all peers
+// are done with the last finished one, and releases everything, the socket
+// included. It returns the error of closing the socket.
 func (e *Endpoint) Close() error {
 	e.closeOnce.Do(func() {
 		e.cancel(errClosed)
 		e.reducing.Lock()
-		if e.next != nil {
-			e.next.close()
+		var closing sync.WaitGroup
+		e.mu.Lock()
+		for _, l := range e.links {
+			closing.Go(l.close)
 		}
-		// A predecessor that has not ended its stream may still be inside its
+		e.mu.Unlock()
+		closing.Wait()
+		// A peer that has not ended its stream may still be inside its
 		// last write, which closing the connection would fail.
 		waitUpTo(closeTime, &e.unended, nil)
 		e.listener.Close()
@@ -83,8 +88,10 @@ func (e *Endpoint) Close() error {
 		conns := e.inbound
 		e.inbound = nil
 		e.mu.Unlock()
-		for _, conn := range conns {
-			conn.CloseWithError(connClosing, "endpoint closed")
+		for _, of := range conns {
+			for _, conn := range of {
+				conn.CloseWithError(connClosing, "endpoint closed")
+			}
 		}
 		e.transport.Close()
 		e.closeErr = e.cfg.Conn.Close()
@@ -100,20 +107,22 @@ func (e *Endpoint) accept() {
 		if err != nil {
 			return
 		}
-		e.tasks.Go(func() { e.serve(conn) })
+		// TLS has verified the chain: there is a certificate.
+		state := conn.ConnectionState().TLS
+		leaf := state.PeerCertificates[0]
+		name := peerName(leaf)
+		// In the order in which they came, since one may replace others.
+		if !e.admit(name, conn, state.NegotiatedProtocol == protocolFurther) {
+			e.tasks.Go(func() { conn.CloseWithError(connRefused, "too many connections") })
+			e.cfg.Logger.Warn("refused a connection: too many", "peer", name, "addr", conn.RemoteAddr())
+			continue
+		}
+		e.tasks.Go(func() { e.serve(conn, name, leaf) })
 	}
 }
 
 // serve takes the streams of one peer until its connection ends.
-func (e *Endpoint) serve(conn *quic.Conn) {
-	// TLS has verified the chain: there is a certificate.
-	leaf := conn.ConnectionState().TLS.PeerCertificates[0]
-	name := peerName(leaf)
-	if !e.admit(name, conn) {
-		conn.CloseWithError(connRefused, "too many connections")
-		e.cfg.Logger.Warn("refused a connection: too many", "peer", name, "addr", conn.RemoteAddr())
-		return
-	}
+func (e *Endpoint) serve(conn *quic.Conn, name string, leaf *x509.Certificate) {
 	defer e.dismiss(name, conn)
 	for {
 		// Not until e.ctx ends: Close must still find the connection here.
@@ -144,27 +153,39 @@ func (e *Endpoint) receiveFirst(stream *quic.Stream, leaf *x509.Certificate) {
 	e.inbox.offer(&arrival{stream: stream, leaf: leaf, first: h})
 }
 
-// admit registers a peer's connection. A peer that dials again has lost its
-// former connection, which is closed.
-func (e *Endpoint) admit(name string, conn *quic.Conn) bool {
+// admit registers a peer's connection. A peer that begins again has lost its
+// former connections, which are closed.
+func (e *Endpoint) admit(name string, conn *quic.Conn, further bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.inbound[name]
-	if e.inbound == nil || (old == nil && len(e.inbound) >= maxInbound) {
+	switch {
+	case e.inbound == nil,
+		len(old) == 0 && len(e.inbound) >= maxInbound,
+		further && len(old) >= maxConnections:
 		return false
+	case further:
+		e.inbound[name] = append(old, conn)
+	default:
+		for _, c := range old {
+			e.tasks.Go(func() { c.CloseWithError(connReplaced, "replaced by a new connection") })
+		}
+		e.inbound[name] = []*quic.Conn{conn}
 	}
-	if old != nil {
-		e.tasks.Go(func() { old.CloseWithError(connReplaced, "replaced by a new connection") })
-	}
-	e.inbound[name] = conn
 	return true
 }
 
 func (e *Endpoint) dismiss(name string, conn *quic.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.inbound[name] == conn {
-		delete(e.inbound, name)
-		e.inbox.drop(name)
+	left := slices.DeleteFunc(e.inbound[name], func(c *quic.Conn) bool { return c == conn })
+	if e.inbound == nil || len(left) == len(e.inbound[name]) && len(left) > 0 {
+		return // closed, or replaced
 	}
+	if len(left) > 0 {
+		e.inbound[name] = left
+		return
+	}
+	delete(e.inbound, name)
+	e.inbox.drop(name)
 }

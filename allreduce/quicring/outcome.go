@@ -8,35 +8,25 @@ import (
 	"testbed/allreduce/int8"
 )
 
-// Outcome is the result of a reduction as it went around the ring: quantised,
+// Outcome is the result of a reduction as it went over the wire: quantised,
 // a quarter of the size of the values. Whoever missed the reduction can decode
 // it to the very bytes that the participants hold.
 type Outcome struct {
 	Length int    `json:"length"` // values
-	Ranks  int    `json:"ranks"`  // of the ring, which cut them into chunks
+	Ranks  int    `json:"ranks"`  // they are cut into as many chunks
 	Piece  int    `json:"piece"`  // values in a piece
 	Block  int    `json:"block"`  // values that share a scale
 	Data   []byte `json:"-"`      // the pieces' codes, in order of the values
 }
 
 // EncodedLen returns the length of Data.
-func (o *Outcome) EncodedLen() int { return o.offset(o.Ranks, 0) }
-
-// offset is where the codes of a chunk's values from lo on begin. Pieces are
-// whole blocks but for the last of a chunk, so lengths add up.
-func (o *Outcome) offset(chunk, lo int) int {
-	sum := int8.EncodedLen(lo, o.Block)
-	for c := range chunk {
-		a, b := allreduce.Chunk(o.Length, o.Ranks, c)
-		sum += int8.EncodedLen(b-a, o.Block)
+func (o *Outcome) EncodedLen() int {
+	sum := 0
+	for c := range o.Ranks {
+		lo, hi := allreduce.Chunk(o.Length, o.Ranks, c)
+		sum += int8.EncodedLen(hi-lo, o.Block)
 	}
 	return sum
-}
-
-// keep stores the codes of values [lo, hi), which belong to the chunk.
-func (o *Outcome) keep(chunk, lo int, payload []byte) {
-	base, _ := allreduce.Chunk(o.Length, o.Ranks, chunk)
-	copy(o.Data[o.offset(chunk, lo-base):], payload)
 }
 
 // Check reports whether the sizes make sense, before Data is filled from a

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"testbed/allreduce"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -123,9 +125,21 @@ type outcome struct {
 	err    error
 }
 
+// reference is the model of an algorithm.
+func reference(a allreduce.Algorithm) func([][]float32, int) []float32 {
+	if a == allreduce.Direct {
+		return allreduce.DirectMean
+	}
+	return allreduce.RingMean
+}
+
 // reduce runs one reduction over the given members of the ring, each with its
 // own context.
 func (r *ring) reduce(ctxs []context.Context, epoch uint64, members []int, inputs [][]float32) []outcome {
+	return r.reduceBy(allreduce.Ring, ctxs, epoch, members, inputs)
+}
+
+func (r *ring) reduceBy(a allreduce.Algorithm, ctxs []context.Context, epoch uint64, members []int, inputs [][]float32) []outcome {
 	peers := make([]Peer, len(members))
 	for k, m := range members {
 		peers[k] = r.peers[m]
@@ -136,7 +150,7 @@ func (r *ring) reduce(ctxs []context.Context, epoch uint64, members []int, input
 		wg.Go(func() {
 			o := &outcomes[k]
 			o.out = make([]float32, len(inputs[k]))
-			op := Op{Epoch: epoch, Round: int(epoch), Rank: k, Peers: peers}
+			op := Op{Epoch: epoch, Round: int(epoch), Rank: k, Peers: peers, Algorithm: a}
 			o.result, o.err = r.endpoints[m].Reduce(ctxs[k], op, inputs[k], o.out)
 		})
 	}
@@ -147,9 +161,14 @@ func (r *ring) reduce(ctxs []context.Context, epoch uint64, members []int, input
 // must reduces over the members and fails the test on any error.
 func (r *ring) must(epoch uint64, members []int, inputs [][]float32) []outcome {
 	r.tb.Helper()
+	return r.mustBy(allreduce.Ring, epoch, members, inputs)
+}
+
+func (r *ring) mustBy(a allreduce.Algorithm, epoch uint64, members []int, inputs [][]float32) []outcome {
+	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	outcomes := r.reduce(same(ctx, len(members)), epoch, members, inputs)
+	outcomes := r.reduceBy(a, same(ctx, len(members)), epoch, members, inputs)
 	for k, o := range outcomes {
 		if o.err != nil {
 			r.tb.Fatalf("rank %d: %v", k, o.err)
