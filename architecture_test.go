@@ -31,7 +31,8 @@ var rooms = map[string]struct {
 	"policy":             {nil, "the same decisions in every world: nothing of a world may reach them"},
 	"allreduce":          {nil, "schedule and codec are judged without a transport"},
 	"allreduce/int8":     {nil, "kernels see bytes and floats only"},
-	"allreduce/quicring": {[]string{"allreduce", "allreduce/int8"}, "the ring does not judge who takes part"},
+	"allreduce/entropy":  {nil, "codes are bytes to it; it moves none and reads no clock"},
+	"allreduce/quicring": {[]string{"allreduce", "allreduce/int8", "allreduce/entropy"}, "the ring does not judge who takes part"},
 	"shaping":            {nil, "what a link is, apart from how it is made"},
 	"shaping/kernel":     {[]string{"shaping"}, "the kernel's side installs plans and does not know scenarios"},
 	"shaping/userlink":   {[]string{"shaping"}, "the user-space side installs the same plans"},
@@ -66,7 +67,7 @@ var (
 var bans = []ban{
 	{in: []string{"shaping/kernel"}, contrary: true, imports: "github.com/vishvananda/netlink", why: "one room talks to the kernel's network, and can be checked against it"},
 	{in: []string{"shaping/kernel"}, contrary: true, imports: "github.com/vishvananda/netlink/", why: "one room talks to the kernel's network, and can be checked against it"},
-	{in: append(slices.Clone(pure), "scenarios", "runlog"), imports: "time", names: clocks, why: "time is an argument here; a clock would make runs differ"},
+	{in: append(slices.Clone(pure), "scenarios", "runlog", "allreduce/entropy"), imports: "time", names: clocks, why: "time is an argument here; a clock would make runs differ"},
 	{in: pure, imports: "os", why: "pure: no files, no environment, no processes"},
 	{in: pure, imports: "net", except: map[string][]string{"shaping": {"ParseMAC", "HardwareAddr"}}, why: "pure: no sockets; names and addresses as data are fine"},
 	{in: pure, imports: "net/http", why: "pure: no sockets"},
