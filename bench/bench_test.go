@@ -172,7 +172,7 @@ func TestNewRing(t *testing.T) {
 }
 
 func TestSettingsCheckNamesTheFlag(t *testing.T) {
-	good := Settings{Workers: 4, Elements: 100, Block: 1024, Data: Student3, Repeat: 1}
+	good := Settings{Workers: 4, Elements: 100, Algorithm: "direct", Block: 1024, Data: Student3, Repeat: 1}
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +181,8 @@ func TestSettingsCheckNamesTheFlag(t *testing.T) {
 		"--elements 0":     func(s *Settings) { s.Elements = 0 },
 		"--repeat 0":       func(s *Settings) { s.Repeat = 0 },
 		"--warmup -1":      func(s *Settings) { s.Warmup = -1 },
+		"--connections 65": func(s *Settings) { s.Connections = 65 },
+		"--algorithm tree": func(s *Settings) { s.Algorithm = "tree" },
 		"--block 7":        func(s *Settings) { s.Block = 7 },
 		"--data lognormal": func(s *Settings) { s.Data = "lognormal" },
 	} {

@@ -44,6 +44,7 @@ type Ring struct {
 	Phases           Phases  `json:"phases"`
 	FrameBytes       int64   `json:"frame_bytes"`
 	BytesOnWire      int64   `json:"bytes_on_wire"`
+	ConnectionsUsed  int     `json:"connections_used"`
 	CPUSeconds       float64 `json:"cpu_seconds"`
 	RouterCPUSeconds float64 `json:"router_cpu_seconds"`
 	// MemoryBytes is absent where the kernel does not tell.
@@ -141,6 +142,7 @@ func NewRing(s Settings, l Links, all []Reduction) *Ring {
 	}
 	frames := func(x *Reduction, rank int) float64 { return float64(x.Reduced[rank].FrameBytes) }
 	wire := func(x *Reduction, rank int) float64 { return float64(x.Checked[rank].WireBytes) }
+	connections := func(x *Reduction, rank int) float64 { return float64(x.Reduced[rank].Connections) }
 	cpu := func(x *Reduction, rank int) float64 { return x.Checked[rank].CPU.Seconds() }
 
 	r.Seconds = figures((*Reduction).Seconds)
@@ -155,6 +157,7 @@ func NewRing(s Settings, l Links, all []Reduction) *Ring {
 		AllGatherSeconds:     median(func(x *Reduction) float64 { l := x.last(); return (l.Total - l.ReduceScatter).Seconds() }),
 	}
 	r.FrameBytes, r.BytesOnWire, r.CPUSeconds = int64(sum(frames)), int64(sum(wire)), sum(cpu)
+	r.ConnectionsUsed = int(sum(connections))
 	r.RouterCPUSeconds = median(func(x *Reduction) float64 { return x.RouterCPU.Seconds() })
 	for rank := range r.Ranks {
 		of := func(f func(*Reduction, int) float64) float64 {

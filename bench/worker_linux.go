@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/allreduce"
 	"testbed/allreduce/quicring"
 )
 
@@ -64,6 +65,7 @@ type Reduced struct {
 	ReduceScatter time.Duration `json:"reduce_scatter_ns"`
 	Total         time.Duration `json:"total_ns"`
 	FrameBytes    int64         `json:"frame_bytes"` // sent, as quicring counts them
+	Connections   int           `json:"connections"` // that they went over
 }
 
 // Checked is what is known once all workers have ended.
@@ -80,13 +82,17 @@ type Checked struct {
 // RunWorker is one rank of the benchmark until its orders end.
 func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	s := &cfg.Settings
-	w := &worker{WorkerConfig: cfg, data: make([]float32, s.Elements), out: make([]float32, s.Elements)}
+	algorithm, err := s.algorithm()
+	if err != nil {
+		return err
+	}
+	w := &worker{WorkerConfig: cfg, algorithm: algorithm, data: make([]float32, s.Elements), out: make([]float32, s.Elements)}
 	s.Data.Fill(w.data, s.Seed, cfg.Rank, 0)
 	w.spoil()
 	w.exact, w.shard = s.exactShard(cfg.Rank)
 	debug.FreeOSMemory()
 	w.resident, _ = statusBytes("VmRSS")
-	ring, err := quicring.Listen(quicring.Config{Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Block: s.Block})
+	ring, err := quicring.Listen(quicring.Config{Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Block: s.Block, Connections: s.Connections})
 	if err != nil {
 		return err
 	}
@@ -113,6 +119,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 
 type worker struct {
 	WorkerConfig
+	algorithm allreduce.Algorithm
 	ring      *quicring.Endpoint
 	data, out []float32
 	exact     []float64 // of the shard that begins at shard
@@ -132,11 +139,11 @@ func (w *worker) reduce(ctx context.Context, order Order) (Reduced, error) {
 		return Reduced{}, err
 	}
 	began := Monotonic() - order.Start
-	r, err := w.ring.Reduce(ctx, quicring.Op{Epoch: order.Epoch, Rank: w.Rank, Peers: w.Peers}, w.data, w.out)
+	r, err := w.ring.Reduce(ctx, quicring.Op{Epoch: order.Epoch, Rank: w.Rank, Peers: w.Peers, Algorithm: w.algorithm}, w.data, w.out)
 	if err != nil {
 		return Reduced{}, err
 	}
-	return Reduced{Began: began, ReduceScatter: began + r.ReduceScatter, Total: Monotonic() - order.Start, FrameBytes: r.BytesSent}, nil
+	return Reduced{Began: began, ReduceScatter: began + r.ReduceScatter, Total: Monotonic() - order.Start, FrameBytes: r.BytesSent, Connections: r.Connections}, nil
 }
 
 // check looks at the result and then spoils it, so that the next one cannot

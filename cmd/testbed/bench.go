@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/allreduce"
 	"testbed/bench"
 	"testbed/node/host"
 	"testbed/shaping"
@@ -126,6 +127,8 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.TextVar(&o.Network.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
 	f.TextVar(&o.Network.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
 	f.StringVar(&o.Links, "links", host.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
+	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(bench.AlgorithmNames(), ", "))
+	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as the losses on the path ask for")
 	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
 	f.IntVar(&o.Block, "block", 1024, "values per scale")
 	f.Uint64Var(&o.Seed, "seed", 42, "of the values, and of what is random on the links")
@@ -170,7 +173,7 @@ Exits with 3 if the ranks end with different bytes.`,
 func printRing(cmd *cobra.Command, r *bench.Ring) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
-	line("all-reduce", "%d workers × %d values (%s), int8 in blocks of %d", r.Workers, r.Elements, r.Data, r.Block)
+	line("all-reduce", "%d workers × %d values (%s), %s, int8 in blocks of %d", r.Workers, r.Elements, r.Data, r.Algorithm, r.Block)
 	line("links", "%v up and down, one-way delay %v ± %v, loss %v (%s)", r.Links.Rate, r.Links.OneWayDelay, r.Links.Jitter, r.Links.Loss, r.Links.Backend)
 	line("machine", "%s, %d cores, Linux %s, %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
 	line("time", "%.4g s, median of %d, spread %.0f %%", r.SecondsMedian, r.Repeat, 100*r.Spread)
@@ -179,7 +182,7 @@ func printRing(cmd *cobra.Command, r *bench.Ring) error {
 	}
 	line("phases", "start %.4g s, reduce-scatter %.4g s, all-gather %.4g s", r.Phases.StartSeconds, r.Phases.ReduceScatterSeconds, r.Phases.AllGatherSeconds)
 	line("bandwidth", "%.3f GB/s of float32, %.3f GB/s of the bus", r.AlgorithmGBs, r.BusGBs)
-	line("bytes", "%.2f MB of frames, %.2f MB on the wire, all workers", float64(r.FrameBytes)/1e6, float64(r.BytesOnWire)/1e6)
+	line("bytes", "%.2f MB of frames, %.2f MB on the wire, %d connections, all workers", float64(r.FrameBytes)/1e6, float64(r.BytesOnWire)/1e6, r.ConnectionsUsed)
 	line("processor", "%.3g s of the workers, %.3g s of the router", r.CPUSeconds, r.RouterCPUSeconds)
 	if r.MemoryBytes != nil {
 		line("memory", "%.1f MB beyond input and output, %.2f × the vector", float64(*r.MemoryBytes)/1e6, r.MemoryRatio)

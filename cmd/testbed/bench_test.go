@@ -65,7 +65,11 @@ func TestBenchRing(t *testing.T) {
 		}
 	})
 	t.Run("delay", func(t *testing.T) {
-		ring, _ := benchRing(t, "--workers", "2", "--rate", "0", "--one-way-delay", "20ms", "--data", "student3", "--block", "64")
+		ring, _ := benchRing(t, "--workers", "2", "--rate", "0", "--one-way-delay", "20ms", "--data", "student3", "--block", "64",
+			"--algorithm", "direct", "--connections", "2")
+		if ring.Algorithm != "direct" || ring.ConnectionsUsed != 2*2 {
+			t.Errorf("%s over %d connections", ring.Algorithm, ring.ConnectionsUsed)
+		}
 		if ring.Links.Backend == "bridge" || ring.BoundSeconds != nil {
 			t.Errorf("links %+v, bound %v", ring.Links, ring.BoundSeconds)
 		}
@@ -155,6 +159,8 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --one-way-delay 2m":       "above the limit",
 		"bench ring --jitter 5ms":             "jitter",
 		"bench ring --data uniform":           "--data uniform: choose",
+		"bench ring --algorithm tree":         "--algorithm tree: choose from ring, direct",
+		"bench ring --connections 65":         "--connections 65",
 		"bench ring --block 7":                "--block 7",
 		"bench ring --links carrier":          "--links carrier",
 		"bench ring --links bridge --loss 1%": "--links bridge neither delays",
