@@ -353,3 +353,17 @@ func BenchmarkKernels(b *testing.B) {
 		}
 	}
 }
+
+func TestUse(t *testing.T) {
+	all := Routes()
+	if all[0] != string(portable) || all[len(all)-1] != string(active) {
+		t.Errorf("routes %v, active %s", all, active)
+	}
+	defer func(was route) { active = was }(active)
+	if err := Use(string(portable)); err != nil || active != portable {
+		t.Errorf("%v, active %s", err, active)
+	}
+	if err := Use("sse"); err == nil || active != portable {
+		t.Errorf("an unknown route: %v, active %s", err, active)
+	}
+}
