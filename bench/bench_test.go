@@ -111,7 +111,7 @@ func TestErrorOfTheShardsIsThatOfTheWhole(t *testing.T) {
 		inputs[k] = make([]float32, s.Elements)
 		s.Data.Fill(inputs[k], s.Seed, k, 0)
 	}
-	result := allreduce.RingMean(inputs, s.Block)
+	result := allreduce.RingMean(inputs, 8, s.Block)
 	whole := compare(result, allreduce.Mean(inputs))
 	var sum Squares
 	for k := range s.Workers {
