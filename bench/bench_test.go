@@ -239,10 +239,10 @@ func TestKernels(t *testing.T) {
 			found = append(found, k.Kernel)
 		}
 	}
-	if want := []string{"memcpy", "read", "quantise", "dequantise", "ring_step"}; !reflect.DeepEqual(found, want) {
+	if want := []string{"memcpy", "read", "quantise", "dequantise", "ring_step", "quantise_4bit", "dequantise_4bit", "ring_step_4bit"}; !reflect.DeepEqual(found, want) {
 		t.Errorf("kernels %v", found)
 	}
-	if want := 2 + 3*len(int8.Routes()); len(results) != want {
+	if want := 2 + 6*len(int8.Routes()); len(results) != want {
 		t.Errorf("%d results, want %d", len(results), want)
 	}
 }
