@@ -166,6 +166,7 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --links carrier":                     "--links carrier",
 		"bench ring --links bridge --loss 1%":            "--links bridge neither delays",
 		"bench ring --against nccl":                      "--against nccl: choose from iperf3, gloo",
+		"bench ring --json --row":                        "choose one",
 		"bench ring --timeout 0s":                        "--timeout",
 		"bench ring --no-such":                           "--no-such",
 		"bench kernel --sizes 256kb":                     "--sizes",
