@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -14,11 +15,10 @@ import (
 )
 
 const (
-	// protocol is the ALPN name: other QUIC speakers are refused in the
-	// handshake. A link's further connections say so with a name of their own;
-	// one without it comes from a worker that has lost all it had.
-	protocol        = "testbed-ring/2"
-	protocolFurther = "testbed-ring/2+"
+	// protocol begins the ALPN name: other QUIC speakers are refused in the
+	// handshake. A link's random name follows it, which tells the connections
+	// of one link from those of another, whatever order they come in.
+	protocol = "testbed-ring/2/"
 	// holdTime is how long a stream may wait for its reduction to begin here,
 	// or for its first header to arrive.
 	holdTime = time.Minute
@@ -92,18 +92,29 @@ func (c *Config) check() error {
 
 func (c *Config) serverTLS() *tls.Config {
 	t := c.TLS.Clone()
-	t.NextProtos = []string{protocol, protocolFurther}
+	t.NextProtos = []string{protocol} // refuses those that the next line lets pass
+	t.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		for _, p := range hello.SupportedProtos {
+			if strings.HasPrefix(p, protocol) {
+				own := t.Clone()
+				own.NextProtos = []string{p}
+				return own, nil
+			}
+		}
+		return nil, nil
+	}
 	t.MinVersion = tls.VersionTLS13
 	t.ClientAuth = tls.RequireAndVerifyClientCert
 	t.SessionTicketsDisabled = true // a resumed session would skip the check of names
 	return t
 }
 
-func (c *Config) clientTLS(name, alpn string) *tls.Config {
+// clientTLS is for a connection of the link with this name.
+func (c *Config) clientTLS(peer, link string) *tls.Config {
 	t := c.TLS.Clone()
-	t.NextProtos = []string{alpn}
+	t.NextProtos = []string{protocol + link}
 	t.MinVersion = tls.VersionTLS13
-	t.ServerName = name
+	t.ServerName = peer
 	t.InsecureSkipVerify = false
 	return t
 }

@@ -35,8 +35,14 @@ type Endpoint struct {
 	reducing sync.RWMutex
 
 	mu      sync.Mutex
-	links   map[string]*link        // by the peer's name
-	inbound map[string][]*quic.Conn // by the peer's name, at most maxInbound
+	links   map[string]*link    // by the peer's name
+	inbound map[string]*inbound // by the peer's name, at most maxInbound
+}
+
+// inbound is a peer's link, seen from its other end.
+type inbound struct {
+	protocol string // the negotiated one, with the link's name
+	conns    []*quic.Conn
 }
 
 // Listen opens an endpoint on cfg.Conn and begins to accept connections. It
@@ -50,10 +56,10 @@ func Listen(cfg Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		cfg:       cfg,
-		transport: &quic.Transport{Conn: cfg.Conn},
+		transport: &quic.Transport{Conn: newSocket(cfg.Conn)},
 		inbox:     newInbox(cfg.Logger),
 		links:     make(map[string]*link),
-		inbound:   make(map[string][]*quic.Conn),
+		inbound:   make(map[string]*inbound),
 	}
 	var err error
 	if e.listener, err = e.transport.Listen(cfg.serverTLS(), quicConfig()); err != nil {
@@ -89,7 +95,7 @@ func (e *Endpoint) Close() error {
 		e.inbound = nil
 		e.mu.Unlock()
 		for _, of := range conns {
-			for _, conn := range of {
+			for _, conn := range of.conns {
 				conn.CloseWithError(connClosing, "endpoint closed")
 			}
 		}
@@ -111,8 +117,7 @@ func (e *Endpoint) accept() {
 		state := conn.ConnectionState().TLS
 		leaf := state.PeerCertificates[0]
 		name := peerName(leaf)
-		// In the order in which they came, since one may replace others.
-		if !e.admit(name, conn, state.NegotiatedProtocol == protocolFurther) {
+		if !e.admit(name, state.NegotiatedProtocol, conn) {
 			e.tasks.Go(func() { conn.CloseWithError(connRefused, "too many connections") })
 			e.cfg.Logger.Warn("refused a connection: too many", "peer", name, "addr", conn.RemoteAddr())
 			continue
@@ -153,39 +158,40 @@ func (e *Endpoint) receiveFirst(stream *quic.Stream, leaf *x509.Certificate) {
 	e.inbox.offer(&arrival{stream: stream, leaf: leaf, first: h})
 }
 
-// admit registers a peer's connection. A peer that begins again has lost its
-// former connections, which are closed.
-func (e *Endpoint) admit(name string, conn *quic.Conn, further bool) bool {
+// admit registers a peer's connection. A peer that makes a new link has lost or
+// left its former one, whose connections are closed.
+func (e *Endpoint) admit(name, protocol string, conn *quic.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.inbound[name]
 	switch {
-	case e.inbound == nil,
-		len(old) == 0 && len(e.inbound) >= maxInbound,
-		further && len(old) >= maxConnections:
+	case e.inbound == nil, old == nil && len(e.inbound) >= maxInbound:
 		return false
-	case further:
-		e.inbound[name] = append(old, conn)
-	default:
-		for _, c := range old {
+	case old != nil && old.protocol == protocol:
+		if len(old.conns) >= maxConnections {
+			return false
+		}
+		old.conns = append(old.conns, conn)
+		return true
+	case old != nil:
+		for _, c := range old.conns {
 			e.tasks.Go(func() { c.CloseWithError(connReplaced, "replaced by a new connection") })
 		}
-		e.inbound[name] = []*quic.Conn{conn}
 	}
+	e.inbound[name] = &inbound{protocol, []*quic.Conn{conn}}
 	return true
 }
 
 func (e *Endpoint) dismiss(name string, conn *quic.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	left := slices.DeleteFunc(e.inbound[name], func(c *quic.Conn) bool { return c == conn })
-	if e.inbound == nil || len(left) == len(e.inbound[name]) && len(left) > 0 {
+	in := e.inbound[name]
+	if in == nil || !slices.Contains(in.conns, conn) {
 		return // closed, or replaced
 	}
-	if len(left) > 0 {
-		e.inbound[name] = left
-		return
+	in.conns = slices.DeleteFunc(in.conns, func(c *quic.Conn) bool { return c == conn })
+	if len(in.conns) == 0 {
+		delete(e.inbound, name)
+		e.inbox.drop(name)
 	}
-	delete(e.inbound, name)
-	e.inbox.drop(name)
 }

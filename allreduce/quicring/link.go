@@ -2,6 +2,7 @@ package quicring
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +20,10 @@ const (
 	maxInterval = 500 * time.Millisecond
 )
 
-// link is the connections to a peer. The first of them is the one that the
-// peer knows it by: without it the others are nothing.
+// link is the connections to a peer. It lives and dies with the first of them.
 type link struct {
 	peer Peer
+	name string // random
 	e    *Endpoint
 	// unconfirmed counts the finished streams whose end the peer has not yet
 	// confirmed.
@@ -93,7 +94,7 @@ func (e *Endpoint) connect(ctx context.Context, peer Peer) (*link, error) {
 	if len(l.connections()) > 0 {
 		return l, nil
 	}
-	if _, err := l.dial(ctx, protocol); err != nil {
+	if _, err := l.dial(ctx); err != nil {
 		e.release(l)
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (e *Endpoint) take(peer Peer, failed *link) *link {
 		l = nil
 	}
 	if l == nil {
-		l = &link{peer: peer, e: e}
+		l = &link{peer: peer, name: rand.Text(), e: e}
 		l.ctx, l.cancel = context.WithCancel(e.ctx)
 		e.links[peer.Name] = l
 	}
@@ -143,8 +144,8 @@ func (e *Endpoint) retire(peers []Peer) {
 }
 
 // dial adds a connection.
-func (l *link) dial(ctx context.Context, alpn string) (*quic.Conn, error) {
-	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, alpn), quicConfig())
+func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
+	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, l.name), quicConfig())
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
@@ -217,7 +218,7 @@ func (l *link) tune(f *flow, end <-chan struct{}) {
 // for later reductions.
 func (l *link) extend(f *flow) {
 	l.e.tasks.Go(func() {
-		conn, err := l.dial(l.ctx, protocolFurther)
+		conn, err := l.dial(l.ctx)
 		if err != nil {
 			l.e.cfg.Logger.Info("no further connection", "peer", l.peer.Name, "err", err)
 			return
