@@ -239,10 +239,27 @@ func TestKernels(t *testing.T) {
 			found = append(found, k.Kernel)
 		}
 	}
-	if want := []string{"memcpy", "read", "quantise", "dequantise", "ring_step"}; !reflect.DeepEqual(found, want) {
+	if want := []string{"memcpy", "read", "quantise", "dequantise", "ring_step", "quantise_4bit", "dequantise_4bit", "ring_step_4bit"}; !reflect.DeepEqual(found, want) {
 		t.Errorf("kernels %v", found)
 	}
-	if want := 2 + 3*len(int8.Routes()); len(results) != want {
+	if want := 2 + 6*len(int8.Routes()); len(results) != want {
 		t.Errorf("%d results, want %d", len(results), want)
+	}
+}
+
+func TestRow(t *testing.T) {
+	r := Ring{
+		Settings: Settings{Workers: 4, Elements: 16_000_000}, Links: Links{Rate: 1e8, OneWayDelay: shaping.Duration(50 * time.Millisecond), Loss: 0.001},
+		SecondsMedian: 2.0512, Spread: 0.034, RatioToBound: new(1.0683), CPUSeconds: 2.91, RelativeError: 0.01239,
+		Against: []Rival{{Name: "iperf3", Problem: "not installed"}, {Name: "gloo", SecondsMedian: 8.04, Ratio: 0.255, CPUSeconds: 0.46}},
+	}
+	want := "| 100mbit, 50ms, loss 0.1% | 4 × 16 M | 2.05 s (3 %) | 1.07 | 8.04 s (0 %) | 0.26 | – | – | 2.9, 0, 0.46 | – | 1.24 % |"
+	if got := r.Row(); got != want {
+		t.Errorf("row\n%s, want\n%s", got, want)
+	}
+	r.RatioToBound, r.Links, r.Against, r.MemoryBytes, r.MemoryRatio = nil, Links{}, nil, new(int64(8)), 0.5
+	want = "| unlimited | 4 × 16 M | 2.05 s (3 %) | – | – | – | – | – | 2.9, 0, – | 0.50 | 1.24 % |"
+	if got := r.Row(); got != want {
+		t.Errorf("row\n%s, want\n%s", got, want)
 	}
 }

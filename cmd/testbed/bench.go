@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -138,10 +139,12 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(host.RivalNames, ", "))
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/bench.md")
-	cmd.MarkFlagsMutuallyExclusive("json", "row")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser, host.LinksBridge}, o.Links) {
 			return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", o.Links)}
+		}
+		if asJSON && asRow {
+			return usageError{errors.New("--json and --row: choose one")}
 		}
 		if rate != "0" {
 			if o.Network.Rate, err = shaping.ParseRate(rate); err != nil {
