@@ -105,7 +105,7 @@ func TestDataIsWhatItIsCalled(t *testing.T) {
 // TestErrorOfTheShardsIsThatOfTheWhole compares the error summed up by rank,
 // from data made anew, with that of the model of the ring.
 func TestErrorOfTheShardsIsThatOfTheWhole(t *testing.T) {
-	s := Settings{Workers: 3, Elements: 10_007, Block: int8.DefaultBlock, Data: Gaussian, Seed: 5}
+	s := Settings{Workers: 3, Elements: 10_007, Block: int8.DefaultBlock, Bits: 8, Data: Gaussian, Seed: 5}
 	inputs := make([][]float32, s.Workers)
 	for k := range inputs {
 		inputs[k] = make([]float32, s.Elements)
@@ -172,7 +172,7 @@ func TestNewRing(t *testing.T) {
 }
 
 func TestSettingsCheckNamesTheFlag(t *testing.T) {
-	good := Settings{Workers: 4, Elements: 100, Algorithm: "direct", Block: 1024, Data: Student3, Repeat: 1}
+	good := Settings{Workers: 4, Elements: 100, Algorithm: "direct", Block: 1024, Bits: 4, Entropy: "auto", Data: Student3, Repeat: 1}
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +182,8 @@ func TestSettingsCheckNamesTheFlag(t *testing.T) {
 		"--repeat 0":       func(s *Settings) { s.Repeat = 0 },
 		"--warmup -1":      func(s *Settings) { s.Warmup = -1 },
 		"--connections 65": func(s *Settings) { s.Connections = 65 },
+		"--bits 5":         func(s *Settings) { s.Bits = 5 },
+		"--entropy maybe":  func(s *Settings) { s.Entropy = "maybe" },
 		"--algorithm tree": func(s *Settings) { s.Algorithm = "tree" },
 		"--block 7":        func(s *Settings) { s.Block = 7 },
 		"--data lognormal": func(s *Settings) { s.Data = "lognormal" },

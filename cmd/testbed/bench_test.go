@@ -27,9 +27,14 @@ func benchRing(t *testing.T, args ...string) (bench.Ring, string) {
 	if len(ring.Seconds) != 2 || ring.SecondsMedian <= 0 || !ring.BitIdentical || len(ring.Ranks) != ring.Workers {
 		t.Errorf("%+v", ring)
 	}
-	// Every worker sends its share of the codes, and a little more.
-	codes := int64(2 * (ring.Workers - 1) * ring.Elements)
-	if ring.FrameBytes < codes || ring.FrameBytes > codes*11/10 || ring.BytesOnWire < ring.FrameBytes || ring.BytesOnWire > 2*ring.FrameBytes {
+	// Every worker sends its share of the codes, and a little more; shortened
+	// ones are not half as long.
+	codes := int64(2 * (ring.Workers - 1) * ring.Elements * ring.Bits / 8)
+	least := codes
+	if ring.CodedShare > 0 {
+		least = codes / 2
+	}
+	if ring.FrameBytes < least || ring.FrameBytes > codes*11/10 || ring.BytesOnWire < ring.FrameBytes || ring.BytesOnWire > 2*ring.FrameBytes {
 		t.Errorf("%d bytes of frames and %d on the wire carry %d of codes", ring.FrameBytes, ring.BytesOnWire, codes)
 	}
 	if ring.CPUSeconds <= 0 || ring.Machine.Cores < 1 || ring.Machine.Processor == "" {
@@ -62,6 +67,18 @@ func TestBenchRing(t *testing.T) {
 		}
 		if len(ring.Against) != 1 || !strings.Contains(ring.Against[0].Problem, "apt-get install iperf3") || !strings.Contains(stderr, ring.Against[0].Problem) {
 			t.Errorf("against %+v\n%s", ring.Against, stderr)
+		}
+	})
+	t.Run("fewer bits", func(t *testing.T) {
+		ring, _ := benchRing(t, "--workers", "2", "--rate", "0", "--bits", "4", "--entropy", "on", "--error-feedback")
+		if ring.CodedShare != 1 {
+			t.Errorf("codes shortened in a share of %v", ring.CodedShare)
+		}
+		if plain := int64(2 * 50_000); ring.FrameBytes >= plain {
+			t.Errorf("%d bytes, %d without entropy coding", ring.FrameBytes, plain)
+		}
+		if ring.AveragedError <= 0 || ring.AveragedError > ring.RelativeError*0.8 {
+			t.Errorf("error %v, averaged %v", ring.RelativeError, ring.AveragedError)
 		}
 	})
 	t.Run("delay", func(t *testing.T) {
@@ -162,6 +179,8 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --data uniform":                      "--data uniform: choose",
 		"bench ring --algorithm tree":                    "--algorithm tree: choose from ring, direct",
 		"bench ring --connections 65":                    "--connections 65",
+		"bench ring --bits 2":                            "--bits 2",
+		"bench ring --entropy yes":                       "--entropy yes: choose",
 		"bench ring --block 7":                           "--block 7",
 		"bench ring --links carrier":                     "--links carrier",
 		"bench ring --links bridge --loss 1%":            "--links bridge neither delays",
