@@ -84,7 +84,8 @@ func TestBenchRing(t *testing.T) {
 	t.Run("delay", func(t *testing.T) {
 		ring, _ := benchRing(t, "--workers", "2", "--rate", "0", "--one-way-delay", "20ms", "--data", "student3", "--block", "64",
 			"--algorithm", "direct", "--connections", "2")
-		if ring.Algorithm != "direct" || ring.ConnectionsUsed != 2*2 {
+		// Whether a second connection is up in time for a frame is chance.
+		if n := ring.ConnectionsUsed; ring.Algorithm != "direct" || ring.Connections != 2 || n < 2 || n > 2*2 {
 			t.Errorf("%s over %d connections", ring.Algorithm, ring.ConnectionsUsed)
 		}
 		if ring.Links.Backend == "bridge" || ring.BoundSeconds != nil {
