@@ -2,6 +2,7 @@ package quicring
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -36,15 +37,18 @@ type Endpoint struct {
 	// Close.
 	reducing sync.RWMutex
 
+	life string // random, tells this endpoint from one that had its name before
+
 	mu      sync.Mutex
+	made    uint64              // links, ever
 	links   map[string]*link    // by the peer's name
 	inbound map[string]*inbound // by the peer's name, at most maxInbound
 }
 
 // inbound is a peer's link, seen from its other end.
 type inbound struct {
-	protocol string // the negotiated one, with the link's name
-	conns    []*quic.Conn
+	name  linkName
+	conns []*quic.Conn
 }
 
 // Listen opens an endpoint on cfg.Conn and begins to accept connections. It
@@ -60,6 +64,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 		cfg:       cfg,
 		transport: &quic.Transport{Conn: newSocket(cfg.Conn)},
 		inbox:     newInbox(cfg.Logger),
+		life:      rand.Text(),
 		links:     make(map[string]*link),
 		inbound:   make(map[string]*inbound),
 	}
@@ -119,9 +124,9 @@ func (e *Endpoint) accept() {
 		state := conn.ConnectionState().TLS
 		leaf := state.PeerCertificates[0]
 		name := peerName(leaf)
-		if !e.admit(name, state.NegotiatedProtocol, conn) {
-			e.tasks.Go(func() { conn.CloseWithError(connRefused, "too many connections") })
-			e.cfg.Logger.Warn("refused a connection: too many", "peer", name, "addr", conn.RemoteAddr())
+		if !e.admit(name, linkNamed(state.NegotiatedProtocol), conn) {
+			e.tasks.Go(func() { conn.CloseWithError(connRefused, "too many connections, or too late") })
+			e.cfg.Logger.Warn("refused a connection: too many, or too late", "peer", name, "addr", conn.RemoteAddr())
 			continue
 		}
 		e.tasks.Go(func() { e.serve(conn, name, leaf) })
@@ -160,27 +165,29 @@ func (e *Endpoint) receiveFirst(stream *quic.Stream, leaf *x509.Certificate) {
 	e.inbox.offer(&arrival{stream: stream, leaf: leaf, first: h})
 }
 
-// admit registers a peer's connection. A peer that makes a new link has lost or
-// left its former one, whose connections are closed.
-func (e *Endpoint) admit(name, protocol string, conn *quic.Conn) bool {
+// admit registers a peer's connection. A peer that makes a new link has left or
+// lost its former one, whose connections are closed.
+func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	old := e.inbound[name]
+	old := e.inbound[peer]
 	switch {
 	case e.inbound == nil, old == nil && len(e.inbound) >= maxInbound:
 		return false
-	case old != nil && old.protocol == protocol:
+	case old != nil && old.name == name:
 		if len(old.conns) >= maxConnections {
 			return false
 		}
 		old.conns = append(old.conns, conn)
 		return true
+	case old != nil && old.name.life == name.life && old.name.number > name.number:
+		return false // a late one of a former link
 	case old != nil:
 		for _, c := range old.conns {
 			e.tasks.Go(func() { c.CloseWithError(connReplaced, "replaced by a new connection") })
 		}
 	}
-	e.inbound[name] = &inbound{protocol, []*quic.Conn{conn}}
+	e.inbound[peer] = &inbound{name, []*quic.Conn{conn}}
 	return true
 }
 

@@ -2,12 +2,13 @@ package quicring
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ const (
 // link is the connections to a peer. It lives and dies with the first of them.
 type link struct {
 	peer Peer
-	name string // random
+	name linkName
 	e    *Endpoint
 	// unconfirmed counts the finished streams whose end the peer has not yet
 	// confirmed.
@@ -101,6 +102,22 @@ func (e *Endpoint) connect(ctx context.Context, peer Peer) (*link, error) {
 	return l, nil
 }
 
+// linkName tells links apart at their other end.
+type linkName struct {
+	life   string // of the endpoint, random
+	number uint64 // of the links that it has made
+}
+
+func (n linkName) String() string { return fmt.Sprintf("%s/%d", n.life, n.number) }
+
+// linkNamed reads a name from a negotiated protocol. Whatever else a peer makes
+// up is a name too, only not one that anything follows.
+func linkNamed(negotiated string) linkName {
+	life, number, _ := strings.Cut(strings.TrimPrefix(negotiated, protocol), "/")
+	n, _ := strconv.ParseUint(number, 10, 64)
+	return linkName{life, n}
+}
+
 // take returns the present link to peer for another reduction. One that leads
 // elsewhere, and the one that has failed, is replaced by a new one that has no
 // connection yet.
@@ -117,7 +134,8 @@ func (e *Endpoint) take(peer Peer, failed *link) *link {
 		l = nil
 	}
 	if l == nil {
-		l = &link{peer: peer, name: rand.Text(), e: e}
+		e.made++
+		l = &link{peer: peer, name: linkName{e.life, e.made}, e: e}
 		l.ctx, l.cancel = context.WithCancel(e.ctx)
 		e.links[peer.Name] = l
 	}
@@ -145,7 +163,7 @@ func (e *Endpoint) retire(peers []Peer) {
 
 // dial adds a connection.
 func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
-	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, l.name), quicConfig())
+	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, l.name.String()), quicConfig())
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}

@@ -175,8 +175,11 @@ func (r *ring) mustBy(a allreduce.Algorithm, epoch uint64, members []int, inputs
 	outcomes := r.reduceBy(a, same(ctx, len(members)), epoch, members, inputs)
 	for k, o := range outcomes {
 		if o.err != nil {
-			r.tb.Fatalf("rank %d: %v", k, o.err)
+			r.tb.Errorf("rank %d: %v", k, o.err)
 		}
+	}
+	if r.tb.Failed() {
+		r.tb.FailNow()
 	}
 	return outcomes
 }
