@@ -39,9 +39,10 @@ var rooms = map[string]struct {
 	"shaping/fidelity":   {[]string{"shaping"}, "a verdict on measurements, wherever they come from"},
 	"shaping/probe":      {[]string{"shaping"}, "measures paths against a plan, however they were installed"},
 	"node":               {[]string{"scenarios", "policy", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
-	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
+	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
 	"node/host/sandbox":  {nil, "a sandbox runs any program"},
 	"sim":                {[]string{"scenarios", "policy", "allreduce", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
+	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
 	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy"}, "fits parameters to records; it starts no runs"},
 	"runlog":             {[]string{"policy"}, "a record does not import its readers"},
 	"report":             {[]string{"runlog", "scenarios", "policy"}, "reads run directories only, without root and off Linux"},
@@ -75,7 +76,7 @@ var bans = []ban{
 	{in: []string{"policy"}, imports: "math/rand/v2", why: "decisions are never random"},
 	{in: []string{"policy"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
-	{in: []string{"node", "allreduce/quicring", "report"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
+	{in: []string{"node", "allreduce/quicring", "report", "bench"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
 // pureDecisions are the only packages that policy imports.
