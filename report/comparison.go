@@ -16,6 +16,9 @@ import (
 type Comparison struct {
 	Scenario string `json:"scenario"`
 	Sim      Pair   `json:"sim"`
+	// SimLinks is simulated on the links of the plan, where Sim has churn's
+	// network.
+	SimLinks Pair `json:"sim_links,omitempty"`
 	// Real holds the first pair of runs, Repeats the others.
 	Real    Pair    `json:"real"`
 	Repeats []Pair  `json:"repeats,omitempty"`
@@ -23,7 +26,9 @@ type Comparison struct {
 	// PredictionError is (simulated − measured) / measured wall-clock; the
 	// median of the repeats is taken as measured.
 	PredictionError map[string]float64 `json:"prediction_error"`
-	Dir             string             `json:"dir"`
+	// LinksPredictionError is that of SimLinks.
+	LinksPredictionError map[string]float64 `json:"links_prediction_error,omitempty"`
+	Dir                  string             `json:"dir"`
 }
 
 // Pair holds a run under each policy, by the policy's name.
@@ -31,7 +36,8 @@ type Pair map[string]runlog.Summary
 
 // Speedup is baseline's wall-clock divided by straggler's.
 type Speedup struct {
-	Sim float64 `json:"sim"`
+	Sim      float64 `json:"sim"`
+	SimLinks float64 `json:"sim_links,omitempty"`
 	// Real is a number, or a list where the comparison was repeated.
 	Real any `json:"real"`
 }
@@ -71,12 +77,22 @@ func (c *Comparison) Conclude() {
 	if len(c.Repeats) > 0 {
 		c.Speedup.Real = c.ratios()
 	}
-	c.PredictionError = map[string]float64{}
+	c.PredictionError = c.errors(c.Sim)
+	if c.SimLinks != nil {
+		c.Speedup.SimLinks = c.SimLinks.speedup()
+		c.LinksPredictionError = c.errors(c.SimLinks)
+	}
+}
+
+// errors are those of a prediction.
+func (c *Comparison) errors(predicted Pair) map[string]float64 {
+	errors := map[string]float64{}
 	for _, name := range scenarios.PolicyNames {
 		if measured := float64(policy.Median(c.walls(name))); measured > 0 {
-			c.PredictionError[name] = (float64(c.Sim[name].WallClock) - measured) / measured
+			errors[name] = (float64(predicted[name].WallClock) - measured) / measured
 		}
 	}
+	return errors
 }
 
 // WriteComparison writes a comparison as text.
@@ -85,10 +101,18 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 	fmt.Fprintf(out, "%d workers, %d outer steps of %d inner steps, %d parameters, %s links, seed %d; 1 ms of scenario time took %v\n\n",
 		len(s.Workers), s.TargetOuterSteps, s.InnerSteps, s.Real.Parameters, c.Real[scenarios.Baseline].Links, s.Seed, s.RealDuration(1000))
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "wall-clock\tsimulated\tmeasured\t\tsimulator's error")
+	fmt.Fprint(w, "wall-clock\tsimulated\tmeasured\t\tsimulator's error")
+	if c.SimLinks != nil {
+		fmt.Fprint(w, "\ton planned links\terror")
+	}
+	fmt.Fprintln(w)
 	for _, name := range scenarios.PolicyNames {
 		wall := policy.Median(c.walls(name))
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f s\t%+.1f %%\n", name, micros(c.Sim[name].WallClock), micros(wall), s.RealDuration(wall).Seconds(), 100*c.PredictionError[name])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f s\t%+.1f %%", name, micros(c.Sim[name].WallClock), micros(wall), s.RealDuration(wall).Seconds(), 100*c.PredictionError[name])
+		if c.SimLinks != nil {
+			fmt.Fprintf(w, "\t%s\t%+.1f %%", micros(c.SimLinks[name].WallClock), 100*c.LinksPredictionError[name])
+		}
+		fmt.Fprintln(w)
 	}
 	ratios := c.ratios()
 	slices.Sort(ratios)
@@ -97,7 +121,11 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 	if n > 1 {
 		measured += fmt.Sprintf(" (%.2f–%.2f in %d)", ratios[0], ratios[n-1], n)
 	}
-	fmt.Fprintf(w, "speed-up\t%.2f×\t%s\t\t\n", c.Speedup.Sim, measured)
+	fmt.Fprintf(w, "speed-up\t%.2f×\t%s\t\t", c.Speedup.Sim, measured)
+	if c.SimLinks != nil {
+		fmt.Fprintf(w, "\t%.2f×\t", c.Speedup.SimLinks)
+	}
+	fmt.Fprintln(w)
 	if err := w.Flush(); err != nil {
 		return err
 	}

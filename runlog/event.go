@@ -92,7 +92,7 @@ type Run struct {
 	Scenario  string  `json:"scenario"`
 	Policy    string  `json:"policy"`
 	World     string  `json:"world"` // sim or real
-	Links     string  `json:"links"` // none, user or netem
+	Links     string  `json:"links"` // user or netem; simulated: none or plan
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
 }

@@ -7,6 +7,7 @@
 package scenarios
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -181,6 +182,27 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 		return policy.Config{}, &Error{File: "--policy", Problem: fmt.Sprintf("%q is no policy; choose one of %s", name, quoted(PolicyNames))}
 	}
 	return cfg, nil
+}
+
+// RealMachine returns the configuration of the policy machine on a real
+// network, where Real.MinSlack counts.
+func (s *Scenario) RealMachine(name string) (policy.Config, error) {
+	cfg, err := s.Machine(name)
+	if p := cfg.Straggler; p != nil {
+		floor := policy.Time(float64(s.Real.MinSlack) / 1e3 / s.Real.TimeScale)
+		p.MinSlack = max(p.MinSlack, floor)
+	}
+	return cfg, err
+}
+
+// StepRand is a worker's own stream of randomness for the jitter of its steps.
+// Processes cannot share the one stream that churn's model draws from.
+func (s *Scenario) StepRand(id policy.ID) *rand.Rand {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], s.Seed)
+	binary.LittleEndian.PutUint64(key[8:], uint64(id))
+	copy(key[16:], "inner step")
+	return rand.New(rand.NewChaCha8(key))
 }
 
 // FirstJoin returns the time at which the first workers join. They start the

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping"
 	"testbed/sim"
 )
 
@@ -79,6 +81,42 @@ func TestRandomScenarios(t *testing.T) {
 		if one, two := text(t, events), text(t, again); one != two {
 			t.Fatalf("two runs differ:\n%s\n%s", one, two)
 		}
+	})
+}
+
+// TestRandomScenariosOverLinks do the same on random links.
+func TestRandomScenariosOverLinks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawScenario(t)
+		s.Real = scenarios.Real{
+			TimeScale: rapid.SampledFrom([]float64{1, 50, 1000}).Draw(t, "scale"), Parameters: rapid.IntRange(1, 100_000).Draw(t, "parameters"),
+			AllReduce: scenarios.AllReduce{Algorithm: rapid.SampledFrom(scenarios.Algorithms).Draw(t, "algorithm"), Bits: 8, Block: 1024},
+		}
+		rate := shaping.Rate(rapid.SampledFrom([]int64{0, 1e6, 100e6}).Draw(t, "rate"))
+		s.Real.Links.Default.RateUp = &rate
+		if rapid.Bool().Draw(t, "cut") {
+			until := rapid.IntRange(1, 20_000).Draw(t, "until")
+			end := policy.Time(until)
+			s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: end / 2, Until: &end, From: scenarios.Coordinator, To: "w0"}}
+		}
+		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
+		costs := sim.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}
+		play := func() (runlog.Summary, []runlog.Event) {
+			var events []runlog.Event
+			sum, err := sim.RunLinks(s, name, costs, func(e runlog.Event) { events = append(events, e) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sum, events
+		}
+		sum, events := play()
+		checkEvents(t, s, events)
+		_, again := play()
+		if text(t, events) != text(t, again) {
+			t.Fatal("two runs differ")
+		}
+		s.BaseLatency, s.StateBytes = 0, 0 // a worker alone reduces at once
+		checkSummary(t, s, sum)
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping"
 	"testbed/sim"
 )
 
@@ -91,6 +92,64 @@ func TestFractionsOfTheHomogeneousRun(t *testing.T) {
 		if want := 2000.0 / 2210; math.Abs(sum.ComputeFraction-want) > 1e-12 || sum.BarrierWaitFraction != 0 {
 			t.Errorf("%s: compute %v and barrier wait %v, want %v and 0", name, sum.ComputeFraction, sum.BarrierWaitFraction, want)
 		}
+	}
+}
+
+// TestLinksFollowThePlan: what a link has more delay or less rate, rounds take
+// longer, and by how much is known where it is delay alone.
+func TestLinksFollowThePlan(t *testing.T) {
+	play := func(change func(s *scenarios.Scenario)) runlog.Summary {
+		t.Helper()
+		s := load(t, "homogeneous")
+		change(s)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		if err != nil || !sum.Complete {
+			t.Fatalf("complete %v: %v", sum.Complete, err)
+		}
+		return sum
+	}
+	plain := play(func(*scenarios.Scenario) {})
+	// A round is 2 inner steps, and start, arrival, order and report of 10 ms
+	// each; what is left is the reduction.
+	for _, r := range plain.Rounds {
+		if over := r.End - r.Start - r.Reduce; over < 2000+4*33 || over > 2000+4*34 {
+			t.Errorf("round %d takes %d µs beside its reduction, want 2,133", r.Round, over)
+		}
+	}
+	if first, second := plain.Rounds[0].Reduce, plain.Rounds[1].Reduce; first < second+60 {
+		t.Errorf("the first reduction, which has to connect, takes %d µs, and the second %d", first, second)
+	}
+	slower := play(func(s *scenarios.Scenario) {
+		id, until, rate := policy.ID(2), policy.Time(5000), shaping.Rate(20e6)
+		s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Link, At: 3000, Until: &until, ID: &id, Access: shaping.Access{RateUp: &rate}}}
+	})
+	for i, r := range slower.Rounds {
+		if was := plain.Rounds[i].Reduce; i == 1 && r.Reduce < 5*was || i != 1 && r.Reduce != was {
+			t.Errorf("with a slow link in round 2, the reduction of round %d takes %d µs, without %d", i+1, r.Reduce, was)
+		}
+	}
+	if same := play(func(s *scenarios.Scenario) { s.Real.TimeScale = 30_000 }); same.WallClock < 10_000 || same.WallClock > 10_030 {
+		t.Errorf("where communication is negligible the run takes %d µs, want 10,000", same.WallClock)
+	}
+}
+
+// TestCutReductionGoesOn when its path is open again, and the run takes as much
+// longer.
+func TestCutReductionGoesOn(t *testing.T) {
+	s := load(t, "homogeneous")
+	plain, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := plain.Rounds[1].Close + 100
+	until := at + 1000
+	s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: at, Until: &until, From: "w0", To: "w1"}}
+	cut, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if more := cut.WallClock - plain.WallClock; more < 1000 || more > 3500 {
+		t.Errorf("a cut of 1,000 µs in a reduction costs %d", more)
 	}
 }
 

@@ -20,7 +20,8 @@ func compareCommand() *cobra.Command {
 		Use: "compare SCENARIO", Short: "Both policies, simulated and on a real network, side by side", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
 		Long: `Simulates the scenario under both policies, runs it under both on a real
-network, and shows the four results side by side: wall-clock, speed-up, and who
+network, and shows the results side by side (the simulations with churn's
+network and on the planned links, see testbed simulate --help): wall-clock, speed-up, and who
 was sidelined and evicted in which round and why. The speed-up is the
 baseline's wall-clock divided by the straggler policy's.
 
@@ -45,8 +46,10 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			return err
 		}
 		c := &report.Comparison{Scenario: s.Name, Dir: string(root)}
-		if c.Sim, err = simulateBoth(s, root); err != nil {
-			return err
+		for name, into := range map[string]*report.Pair{networkChurn: &c.Sim, networkLinks: &c.SimLinks} {
+			if *into, err = simulateBoth(s, name, root); err != nil {
+				return err
+			}
 		}
 		var all []runlog.Summary
 		for n := range repeat {
@@ -86,16 +89,24 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 	return cmd
 }
 
-// simulateBoth simulates the scenario under both policies, each into a run
-// directory of its own.
-func simulateBoth(s *scenarios.Scenario, root runlog.Dir) (report.Pair, error) {
+// simulateBoth simulates the scenario under both policies with a model of the
+// network, each into a run directory of its own.
+func simulateBoth(s *scenarios.Scenario, network string, root runlog.Dir) (report.Pair, error) {
+	play, err := simulator(network)
+	if err != nil {
+		return nil, err
+	}
+	prefix := "sim-"
+	if network != networkChurn {
+		prefix += network + "-"
+	}
 	pair := report.Pair{}
 	for _, name := range scenarios.PolicyNames {
-		dir, err := runlog.CreateDir(root.Path("sim-" + name))
+		dir, err := runlog.CreateDir(root.Path(prefix + name))
 		if err != nil {
 			return nil, err
 		}
-		sum, err := simulate(s, name, dir.Path(runlog.EventsFile))
+		sum, err := simulate(play, s, name, dir.Path(runlog.EventsFile))
 		if err != nil {
 			return nil, err
 		}

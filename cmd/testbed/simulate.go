@@ -13,15 +13,22 @@ import (
 )
 
 func simulateCommand() *cobra.Command {
-	var policyName, trace string
+	var policyName, trace, network string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario in the deterministic simulator. The same scenario and seed give
-the same trace, byte for byte. Times are in microseconds of scenario time.`,
+the same trace, byte for byte. Times are in microseconds of scenario time.
+
+The network is churn's (--network churn): a message takes base_latency, a
+transfer base_latency + state_bytes / bandwidth_bpus. Or it is the links of the
+scenario's plan (--network links), as a real run would have them: every message
+takes the one-way delay of its path, and reductions and state fetches what they
+need at the planned rates.`,
 	}
 	policyFlag(cmd, &policyName)
+	cmd.Flags().StringVar(&network, "network", networkChurn, "what messages and transfers take: churn or links")
 	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -32,7 +39,11 @@ the same trace, byte for byte. Times are in microseconds of scenario time.`,
 		if _, err := s.Machine(policyName); err != nil {
 			return err
 		}
-		sum, err := simulate(s, policyName, trace)
+		play, err := simulator(network)
+		if err != nil {
+			return err
+		}
+		sum, err := simulate(play, s, policyName, trace)
 		if err != nil {
 			return err
 		}
@@ -55,8 +66,30 @@ func policyFlag(cmd *cobra.Command, name *string) {
 	}
 }
 
+// The simulator's models of the network.
+const (
+	networkChurn = "churn"
+	networkLinks = "links"
+)
+
+// player simulates a scenario with one of the models.
+type player func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error)
+
+// simulator returns the player with the model of that name.
+func simulator(network string) (player, error) {
+	switch network {
+	case networkChurn:
+		return sim.Run, nil
+	case networkLinks:
+		return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+			return sim.RunLinks(s, policyName, sim.Costs{}, record)
+		}, nil
+	}
+	return nil, usageError{fmt.Errorf("--network %s: choose churn or links", network)}
+}
+
 // simulate runs the simulator and writes the trace, if a file for it is named.
-func simulate(s *scenarios.Scenario, policyName, trace string) (sum runlog.Summary, err error) {
+func simulate(play player, s *scenarios.Scenario, policyName, trace string) (sum runlog.Summary, err error) {
 	var out io.Writer = io.Discard
 	if trace != "" {
 		f, err := os.Create(trace)
@@ -71,7 +104,7 @@ func simulate(s *scenarios.Scenario, policyName, trace string) (sum runlog.Summa
 	if trace == "" {
 		record = nil
 	}
-	if sum, err = sim.Run(s, policyName, record); err != nil {
+	if sum, err = play(s, policyName, record); err != nil {
 		return sum, err
 	}
 	if err := w.Flush(); err != nil {
