@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"testbed/allreduce"
+	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -18,16 +19,20 @@ type Costs struct {
 	Message time.Duration
 	// Join is added to the connection of a worker that joins late.
 	Join time.Duration
-	// Reduce is added to every reduction, and ReduceByte for every byte that a
-	// participant sends.
-	Reduce     time.Duration
-	ReduceByte float64 // ns
+	// Reduce is added to every reduction of two or more.
+	Reduce time.Duration
+	// Hop is added to every hop of a reduction.
+	Hop time.Duration
+	// ReduceByte, in nanoseconds, is added to a reduction for every byte that
+	// its participants send together, because they share the processors.
+	ReduceByte float64
 	// Dial is added to a reduction in which a participant has to connect to its
 	// successor: the cryptography of the handshakes.
 	Dial time.Duration
-	// Fetch is added to every state fetch, and FetchByte for each of its bytes.
+	// Fetch is added to every state fetch, and FetchByte nanoseconds for each
+	// of its bytes.
 	Fetch     time.Duration
-	FetchByte float64 // ns
+	FetchByte float64
 	// Efficiency is the share of its goodput that a link is kept busy with
 	// during a reduction; 0 means all of it.
 	Efficiency float64
@@ -61,10 +66,25 @@ type network struct {
 	costs Costs
 	scale float64
 	// The all-reduce.
-	algorithm                 allreduce.Algorithm
-	length, block, bits       int
-	connections               int
-	reduceShare, outcomeBytes int64
+	algorithm           allreduce.Algorithm
+	length, block, bits int
+	connections         int
+}
+
+func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
+	plan, err := s.Plan()
+	if err != nil {
+		return network{}, err
+	}
+	a := s.Real.AllReduce
+	n := network{
+		plan: plan, costs: costs, scale: s.Real.TimeScale,
+		length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
+	}
+	if a.Algorithm == allreduce.Direct.String() {
+		n.algorithm = allreduce.Direct
+	}
+	return n, nil
 }
 
 // oneWay is how long a control message is on its way.
@@ -75,6 +95,9 @@ func (n *network) oneWay(from, to int) time.Duration {
 func (n *network) delay(from, to int) time.Duration {
 	return time.Duration(n.plan.Paths[from][to].OneWayDelay)
 }
+
+// hop is the delay between two participants.
+func (n *network) hop(from, to int) time.Duration { return n.delay(from, to) + n.costs.Hop }
 
 func (n *network) rtt(a, b int) time.Duration { return n.delay(a, b) + n.delay(b, a) }
 
@@ -153,6 +176,12 @@ func (n *network) encoded(values int) int64 {
 	return int64(allreduce.Header{Count: uint32(values), Block: uint32(n.block), Bits: uint8(n.bits)}.PlainLen())
 }
 
+// outcome is the bytes of the outcome of a reduction.
+func (n *network) outcome() int64 { return n.encoded(n.length) }
+
+// state is the bytes of the outer state.
+func (n *network) state() int64 { return stateValue * int64(n.length) }
+
 // sent is what every rank sends in a reduction.
 func (n *network) sent(ranks int) int64 {
 	chunk, _ := n.chunk(ranks)
@@ -173,7 +202,7 @@ func (n *network) reduction(ranks []int, begin []time.Duration, cold func(i, j i
 	} else {
 		n.ring(ranks, begin, cold, end)
 	}
-	extra := n.costs.Reduce + time.Duration(n.costs.ReduceByte*float64(n.sent(len(ranks))))
+	extra := n.costs.Reduce + time.Duration(n.costs.ReduceByte*float64(int64(len(ranks))*n.sent(len(ranks))))
 	for i := range ranks {
 		end[i] += extra
 	}
@@ -225,7 +254,7 @@ func (n *network) ring(ranks []int, begin []time.Duration, cold func(i, j int) b
 			j := (i + 1) % size
 			out := max(have[i].first, free[i])
 			free[i] = max(out+chunks[i], have[i].last+pieces[i])
-			d := n.delay(from, ranks[j])
+			d := n.hop(from, ranks[j])
 			// Frames wait for a receiver that has not begun.
 			next[j] = span{max(out+pieces[i]+d, begin[j]), max(free[i]+d, begin[j])}
 		}
@@ -257,22 +286,37 @@ func (n *network) direct(ranks []int, begin []time.Duration, cold func(i, j int)
 			}
 			took := n.setUp(from, to, chunk, n.reducePath(from, to), cold(from, to)) + busy(from, to, chunk)
 			out[i] = max(out[i], begin[i]+took)
-			owned[j] = max(owned[j], begin[j], begin[i]+took+n.delay(from, to))
+			owned[j] = max(owned[j], begin[j], begin[i]+took+n.hop(from, to))
 		}
 	}
 	for i, to := range ranks {
 		for j, from := range ranks {
 			if i != j {
 				last := max(owned[j]+busy(from, to, piece), out[j]+busy(from, to, chunk))
-				end[i] = max(end[i], last+n.delay(from, to))
+				end[i] = max(end[i], last+n.hop(from, to))
 			}
 		}
 	}
 }
 
-// fetchTimes are the parts of a state fetch: request is the time until the
-// donor has been asked, answer that from there until the asker has so many
-// bytes.
+// connected returns the pairs of nodes that are connected after a reduction of
+// these: connections to others close.
+func (n *network) connected(nodes []int) map[[2]int]bool {
+	pairs := map[[2]int]bool{}
+	for k, from := range nodes {
+		if n.algorithm == allreduce.Ring {
+			pairs[[2]int{from, nodes[(k+1)%len(nodes)]}] = true
+			continue
+		}
+		for _, to := range nodes {
+			pairs[[2]int{from, to}] = true
+		}
+	}
+	return pairs
+}
+
+// fetchRequest is the time from a worker's decision to fetch until its donor
+// has been asked, fetchAnswer that from there until it has so many bytes.
 func (n *network) fetchRequest(asker, donor int) time.Duration {
 	return n.rtt(asker, donor) + n.delay(asker, donor) // the handshake goes first
 }

@@ -63,7 +63,7 @@ const coordinator = 0 // its position in the plan
 // the timing of the real run and what the machine adds to it. The time scale
 // converts the links' times.
 func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func(runlog.Event)) (runlog.Summary, error) {
-	plan, err := s.Plan()
+	n, err := newNetwork(s, costs)
 	if err != nil {
 		return runlog.Summary{}, err
 	}
@@ -75,17 +75,7 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	if err != nil {
 		return runlog.Summary{}, err
 	}
-	a := s.Real.AllReduce
-	w := &world{
-		network: network{
-			plan: plan, costs: costs, scale: s.Real.TimeScale,
-			length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
-		},
-		base: plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{},
-	}
-	if a.Algorithm == allreduce.Direct.String() {
-		w.algorithm = allreduce.Direct
-	}
+	w := &world{network: n, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}}
 	for i := range w.workers {
 		w.workers[i].node = i + 1 // Nodes has the coordinator first
 	}
@@ -289,26 +279,12 @@ func (s *simulator) reduceOverLinks(a policy.Reduce) {
 		w.ends = append(w.ends, s.now+w.scenario(ends[k]))
 		w.longest = max(w.longest, w.scenario(ends[k]-begin[k]))
 	}
-	w.connect(nodes)
+	w.warm = w.connected(nodes)
 	if w.blocked = w.interrupted(); w.blocked {
 		w.since = s.now
 		return
 	}
 	s.expectEnds()
-}
-
-// connect remembers who is connected now: connections to others close.
-func (w *world) connect(nodes []int) {
-	clear(w.warm)
-	for k, from := range nodes {
-		if w.algorithm == allreduce.Ring {
-			w.warm[[2]int{from, nodes[(k+1)%len(nodes)]}] = true
-			continue
-		}
-		for _, to := range nodes {
-			w.warm[[2]int{from, to}] = true
-		}
-	}
 }
 
 // interrupted says whether a path that the running reduction needs is cut.
@@ -370,16 +346,13 @@ func (s *simulator) fetchOverLinks(i, donor, outerSteps int) {
 	asker.reduces = false
 	s.later(s.now+w.scenario(w.fetchRequest(asker.node, from.node)), func() {
 		version := max(from.outerSteps, outerSteps)
-		bytes := int64(stateValue) * int64(w.length)
+		bytes := w.state()
 		if missed := version - asker.outerSteps; asker.synced && missed <= from.outcomes {
 			bytes = int64(missed) * w.outcome()
 		}
 		s.later(s.now+w.scenario(w.fetchAnswer(from.node, asker.node, bytes)), func() { s.fetchedOverLinks(i, donor, gen, version) })
 	})
 }
-
-// outcome is the bytes of the outcome of a reduction.
-func (n *network) outcome() int64 { return n.encoded(n.length) }
 
 func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
 	w := &s.workers[i]

@@ -16,6 +16,7 @@ import (
 func compareCommand() *cobra.Command {
 	var flags realFlags
 	var repeat int
+	var calibrated string
 	cmd := &cobra.Command{
 		Use: "compare SCENARIO", Short: "Both policies, simulated and on a real network, side by side", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
@@ -28,6 +29,7 @@ baseline's wall-clock divided by the straggler policy's.
 Exits with 3 if a real run is not valid (see testbed run --help).`,
 	}
 	flags.declare(cmd)
+	calibrationFlag(cmd, &calibrated)
 	cmd.Flags().IntVar(&repeat, "repeat", 1, "how often to run each policy on the real network")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if repeat < 1 {
@@ -36,6 +38,12 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		s, o, err := flags.load(args[0])
 		if err != nil {
 			return err
+		}
+		players := map[string]player{}
+		for _, network := range []string{networkChurn, networkLinks} {
+			if players[network], err = simulator(network, calibrated); err != nil {
+				return err
+			}
 		}
 		dir := flags.out
 		if dir == "" {
@@ -47,7 +55,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		}
 		c := &report.Comparison{Scenario: s.Name, Dir: string(root)}
 		for name, into := range map[string]*report.Pair{networkChurn: &c.Sim, networkLinks: &c.SimLinks} {
-			if *into, err = simulateBoth(s, name, root); err != nil {
+			if *into, err = simulateBoth(s, name, players[name], root); err != nil {
 				return err
 			}
 		}
@@ -91,11 +99,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 
 // simulateBoth simulates the scenario under both policies with a model of the
 // network, each into a run directory of its own.
-func simulateBoth(s *scenarios.Scenario, network string, root runlog.Dir) (report.Pair, error) {
-	play, err := simulator(network)
-	if err != nil {
-		return nil, err
-	}
+func simulateBoth(s *scenarios.Scenario, network string, play player, root runlog.Dir) (report.Pair, error) {
 	prefix := "sim-"
 	if network != networkChurn {
 		prefix += network + "-"

@@ -7,13 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/calibrate"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
 )
 
 func simulateCommand() *cobra.Command {
-	var policyName, trace, network string
+	var policyName, trace, network, calibrated string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", Args: oneScenario,
@@ -25,10 +26,12 @@ The network is churn's (--network churn): a message takes base_latency, a
 transfer base_latency + state_bytes / bandwidth_bpus. Or it is the links of the
 scenario's plan (--network links), as a real run would have them: every message
 takes the one-way delay of its path, and reductions and state fetches what they
-need at the planned rates.`,
+need at the planned rates. With --calibration, what this machine adds to that
+counts too, and churn's network gets the prices that go with it.`,
 	}
 	policyFlag(cmd, &policyName)
 	cmd.Flags().StringVar(&network, "network", networkChurn, "what messages and transfers take: churn or links")
+	calibrationFlag(cmd, &calibrated)
 	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -39,7 +42,7 @@ need at the planned rates.`,
 		if _, err := s.Machine(policyName); err != nil {
 			return err
 		}
-		play, err := simulator(network)
+		play, err := simulator(network, calibrated)
 		if err != nil {
 			return err
 		}
@@ -75,17 +78,36 @@ const (
 // player simulates a scenario with one of the models.
 type player func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error)
 
-// simulator returns the player with the model of that name.
-func simulator(network string) (player, error) {
-	switch network {
-	case networkChurn:
-		return sim.Run, nil
-	case networkLinks:
-		return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
-			return sim.RunLinks(s, policyName, sim.Costs{}, record)
-		}, nil
+func calibrationFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "calibration", "", "what the machine adds, as testbed calibrate has measured it (its calibration.json)")
+}
+
+// simulator returns the player with the model of that name, and with a
+// calibration if its file is given.
+func simulator(network, calibrated string) (player, error) {
+	if network != networkChurn && network != networkLinks {
+		return nil, usageError{fmt.Errorf("--network %s: choose churn or links", network)}
 	}
-	return nil, usageError{fmt.Errorf("--network %s: choose churn or links", network)}
+	c := &calibrate.Calibration{}
+	if calibrated != "" {
+		var err error
+		if c, err = calibrate.Load(calibrated); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+		switch {
+		case network == networkLinks:
+			return sim.RunLinks(s, policyName, c.SimCosts(), record)
+		case calibrated != "":
+			priced, err := c.Price(s)
+			if err != nil {
+				return runlog.Summary{}, err
+			}
+			s = priced
+		}
+		return sim.Run(s, policyName, record)
+	}, nil
 }
 
 // simulate runs the simulator and writes the trace, if a file for it is named.
