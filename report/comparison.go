@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -28,7 +29,16 @@ type Comparison struct {
 	PredictionError map[string]float64 `json:"prediction_error"`
 	// LinksPredictionError is that of SimLinks.
 	LinksPredictionError map[string]float64 `json:"links_prediction_error,omitempty"`
-	Dir                  string             `json:"dir"`
+	// Residuals splits, by policy, simulated − measured wall-clock; measured is
+	// the run with the median wall-clock.
+	Residuals map[string]Residual `json:"residuals,omitempty"`
+	Dir       string              `json:"dir"`
+}
+
+// Residual is a prediction's error in parts.
+type Residual struct {
+	Sim      runlog.Split `json:"sim"`
+	SimLinks runlog.Split `json:"sim_links"`
 }
 
 // Pair holds a run under each policy, by the policy's name.
@@ -81,7 +91,20 @@ func (c *Comparison) Conclude() {
 	if c.SimLinks != nil {
 		c.Speedup.SimLinks = c.SimLinks.speedup()
 		c.LinksPredictionError = c.errors(c.SimLinks)
+		c.Residuals = map[string]Residual{}
+		for _, name := range scenarios.PolicyNames {
+			measured := c.medianRun(name).Split
+			c.Residuals[name] = Residual{c.Sim[name].Split.Minus(measured), c.SimLinks[name].Split.Minus(measured)}
+		}
 	}
+}
+
+// medianRun is the real run with the median wall-clock, of two in the middle
+// the shorter one.
+func (c *Comparison) medianRun(name string) runlog.Summary {
+	pairs := slices.Clone(c.pairs())
+	slices.SortStableFunc(pairs, func(a, b Pair) int { return cmp.Compare(a[name].WallClock, b[name].WallClock) })
+	return pairs[(len(pairs)-1)/2][name]
 }
 
 // errors are those of a prediction.
@@ -129,6 +152,11 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if c.Residuals != nil {
+		if err := c.writeResiduals(out); err != nil {
+			return err
+		}
+	}
 	for _, name := range scenarios.PolicyNames {
 		sim, real := c.Sim[name], c.Real[name]
 		fmt.Fprintf(out, "\n%s\n", name)
@@ -155,6 +183,29 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 	}
 	fmt.Fprintf(out, "\nrecord: %s\n", c.Dir)
 	return nil
+}
+
+// writeResiduals writes where the predictions' errors lie, in % of the measured
+// wall-clock.
+func (c *Comparison) writeResiduals(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "\nwhere the errors lie\tcompute\ttransfer\tcontrol\tstate fetch\tdeadline")
+	for _, name := range scenarios.PolicyNames {
+		wall := float64(c.medianRun(name).WallClock)
+		if wall == 0 {
+			continue
+		}
+		line := func(what string, s runlog.Split) {
+			fmt.Fprintf(w, "%s, %s", name, what)
+			for _, part := range []policy.Time{s.Compute, s.Transfer, s.Control, s.StateFetch, s.Deadline} {
+				fmt.Fprintf(w, "\t%+.1f %%", 100*float64(part)/wall)
+			}
+			fmt.Fprintln(w)
+		}
+		line("simulated", c.Residuals[name].Sim)
+		line("on planned links", c.Residuals[name].SimLinks)
+	}
+	return w.Flush()
 }
 
 // standing says in one line who was left out, taken back and removed.

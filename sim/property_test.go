@@ -175,6 +175,11 @@ func checkSummary(t *rapid.T, s *scenarios.Scenario, sum runlog.Summary) {
 	if len(sum.Rounds) > 0 && sum.WallClock != end {
 		t.Fatalf("wall-clock %d, but the last round ended at %d", sum.WallClock, end)
 	}
+	d := sum.Split
+	if total := d.Compute + d.Transfer + d.Control + d.StateFetch + d.Deadline; len(sum.Rounds) > 0 && total != sum.WallClock-sum.Rounds[0].Start ||
+		min(d.Compute, d.Transfer, d.Control, d.StateFetch, d.Deadline) < 0 {
+		t.Fatalf("the parts of %d µs are %+v", sum.WallClock, d)
+	}
 	gone := map[policy.ID]bool{}
 	for _, m := range sum.Evicted {
 		if gone[m.ID] {
