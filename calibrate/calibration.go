@@ -291,18 +291,17 @@ func (c *Calibration) fitReductions(all []Observation) {
 			k.add(&costs, at[j])
 		}
 	}
-	low, high := bootstrap(rows, robust)
-	if low == nil {
-		low, high = make([]float64, len(at)), make([]float64, len(at))
-	}
-	// The intervals are those of the last step's changes, around its result.
 	last := robust(rows)
+	low, high := bootstrap(rows, robust)
 	for j, to := range []*Estimate{&c.Costs.Efficiency, &c.Costs.Hop, &c.Costs.Reduce, &c.Costs.ReduceByte, &c.Costs.Dial} {
-		k, off := reduceCosts[j], 0.0
-		if last != nil {
-			off = at[j] - last[j]
+		k := reduceCosts[j]
+		*to = Estimate{Value: at[j] * k.times, Unit: k.unit}
+		if last == nil || low == nil {
+			continue // the runs do not determine it
 		}
-		*to = Estimate{Value: at[j] * k.times, Low: (low[j] + off) * k.times, High: (high[j] + off) * k.times, Unit: k.unit, Observations: len(all)}
+		// The intervals are those of the last step's changes, around its result.
+		off := at[j] - last[j]
+		to.Low, to.High, to.Observations = (low[j]+off)*k.times, (high[j]+off)*k.times, len(all)
 	}
 	c.residuals("reductions", all, func(o Observation) float64 { return o.predict(c.SimCosts()) })
 }

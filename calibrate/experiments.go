@@ -24,7 +24,7 @@ type setting struct {
 	Jitter              int // of inner steps, in µs
 	Joiners             int // of Workers, those that join one after the other
 	Sideline            bool
-	Crash               bool
+	Crash               int // when, in µs; 0: nobody does
 	Rounds              int
 }
 
@@ -70,7 +70,9 @@ func Experiments() []Experiment {
 	for _, n := range []int{100_000, 1_000_000} {
 		add(fmt.Sprintf("sideline-%d", n), func(s *setting) { s.Parameters, s.Sideline, s.Rounds = n, true, 9 })
 	}
-	add("crash", func(s *setting) { s.Parameters, s.Crash, s.Rounds = 20_000, true, 5 })
+	for _, at := range []int{550_000, 790_000} { // between heartbeats, and just before one
+		add(fmt.Sprintf("crash-%d", at/1000), func(s *setting) { s.Parameters, s.Crash, s.Rounds = 20_000, at, 5 })
+	}
 	return all
 }
 
@@ -94,7 +96,7 @@ injects:
   - {op: Slow, id: 1, at: 2100000, factor: 8}
   - {op: Restore, id: 1, at: 2300000}
 {{- else if .Crash}}
-  - {op: Crash, id: 3, at: 550000}
+  - {op: Crash, id: 3, at: {{.Crash}}}
 {{- else}} []
 {{- end}}
 inner_steps: 2

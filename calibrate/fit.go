@@ -199,16 +199,18 @@ func bootstrap(rows []row, fit func([]row) []float64) (low, high []float64) {
 }
 
 // estimates fits the rows and gives each coefficient its unit, after
-// multiplying it.
+// multiplying it. Where the rows do not determine them, they are 0 with no
+// observations.
 func estimates(rows []row, units []string, times []float64) []Estimate {
 	out := make([]Estimate, len(units))
 	beta := robust(rows)
 	low, high := bootstrap(rows, robust)
 	for j := range out {
-		out[j] = Estimate{Unit: units[j], Observations: len(rows)}
+		out[j] = Estimate{Unit: units[j]}
 		if beta == nil || low == nil {
-			continue
+			continue // the rows do not determine it
 		}
+		out[j].Observations = len(rows)
 		out[j].Value, out[j].Low, out[j].High = beta[j]*times[j], low[j]*times[j], high[j]*times[j]
 	}
 	return out

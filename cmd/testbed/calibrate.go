@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -24,6 +26,7 @@ const calibrationFile = "calibration.json"
 func calibrateCommand() *cobra.Command {
 	var links, out, refit string
 	var repeat, retries int
+	var only []string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds to the network, for the simulator",
@@ -44,6 +47,7 @@ churn's network has to have them on this machine and the scenario's links.
 	linksFlag(cmd, &links)
 	cmd.Flags().StringVar(&out, "out", "", "directory for the result and the records (default runs/calibrate-…)")
 	cmd.Flags().StringVar(&refit, "refit", "", "make no runs; fit those in this directory")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "run these experiments only; what they do not tell stays 0")
 	cmd.Flags().IntVar(&repeat, "repeat", 1, "how often to run each experiment")
 	cmd.Flags().IntVar(&retries, "retries", 2, "how often to run an experiment again whose emulation was invalid")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the calibration as JSON")
@@ -58,7 +62,11 @@ churn's network has to have them on this machine and the scenario's links.
 		if err != nil {
 			return err
 		}
-		c, dir, err := calibration(cmd, links, out, refit, repeat, retries)
+		all, err := chosen(only)
+		if err != nil {
+			return err
+		}
+		c, dir, err := calibration(cmd, all, links, out, refit, repeat, retries)
 		if err != nil {
 			return err
 		}
@@ -103,8 +111,29 @@ func sources(names []string) (all []source, err error) {
 	return all, nil
 }
 
+// chosen are the experiments of these names, or all.
+func chosen(names []string) ([]calibrate.Experiment, error) {
+	all := calibrate.Experiments()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var some []calibrate.Experiment
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(e calibrate.Experiment) bool { return e.Name == name })
+		if i < 0 {
+			var there []string
+			for _, e := range all {
+				there = append(there, e.Name)
+			}
+			return nil, usageError{fmt.Errorf("--only %s: the experiments are %s", name, strings.Join(there, ", "))}
+		}
+		some = append(some, all[i])
+	}
+	return some, nil
+}
+
 // calibration makes the runs, or takes those of an earlier one, and fits them.
-func calibration(cmd *cobra.Command, links, out, refit string, repeat, retries int) (*calibrate.Calibration, runlog.Dir, error) {
+func calibration(cmd *cobra.Command, all []calibrate.Experiment, links, out, refit string, repeat, retries int) (*calibrate.Calibration, runlog.Dir, error) {
 	dir := runlog.Dir(refit)
 	if refit == "" {
 		if err := host.Ready(); err != nil {
@@ -117,7 +146,7 @@ func calibration(cmd *cobra.Command, links, out, refit string, repeat, retries i
 		if dir, err = runlog.CreateDir(out); err != nil {
 			return nil, "", err
 		}
-		if err := experiments(cmd, dir, links, repeat, retries); err != nil {
+		if err := experiments(cmd, all, dir, links, repeat, retries); err != nil {
 			if errors.Is(err, errors.ErrUnsupported) {
 				return nil, "", errors.Join(err, os.RemoveAll(string(dir)))
 			}
@@ -145,8 +174,7 @@ func calibration(cmd *cobra.Command, links, out, refit string, repeat, retries i
 }
 
 // experiments makes the runs, each into a directory of its own.
-func experiments(cmd *cobra.Command, dir runlog.Dir, links string, repeat, retries int) error {
-	all := calibrate.Experiments()
+func experiments(cmd *cobra.Command, all []calibrate.Experiment, dir runlog.Dir, links string, repeat, retries int) error {
 	for n := range repeat {
 		for k, e := range all {
 			name := e.Name
