@@ -30,7 +30,6 @@ type world struct {
 
 	// The running reduction.
 	ranks   []int         // workers
-	began   policy.Time   // when the first of them began
 	ends    []policy.Time // by rank
 	longest policy.Time
 	blocked bool
@@ -44,7 +43,6 @@ type place struct {
 	queued     []scenarios.Inject // due before the first inner step
 	reduces    bool               // from the word to reduce until the outcome is applied
 	leaving    bool
-	beats      bool
 	outerSteps int // version of its outer state
 	outcomes   int // how many it can serve
 	synced     bool
