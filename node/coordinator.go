@@ -133,12 +133,12 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 	}
 	stream.SetReadDeadline(time.Now().Add(15 * time.Second))
 	l := newLine(conn, stream)
+	defer l.hangUp(0)
 	m, err := readMessage(l.in)
 	if err == nil {
 		err = c.checkHello(conn, m)
 	}
 	if err != nil {
-		close(l.out)
 		return err
 	}
 	stream.SetReadDeadline(time.Time{})

@@ -17,7 +17,10 @@ import (
 	"testbed/scenarios"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	initialPacket = 1280 // see there
+	goleak.VerifyTestMain(m)
+}
 
 func loopback(t *testing.T) net.PacketConn {
 	t.Helper()

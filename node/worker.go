@@ -60,7 +60,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		rng: stepRand(cfg.Scenario.Seed, cfg.ID), results: make(chan result, 1),
 	}
 	w.setFactor(1)
-	ring, err := quicring.Listen(quicring.Config{Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log})
+	ring, err := quicring.Listen(quicring.Config{Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, PacketSize: initialPacket})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,8 @@ type world struct {
 	mu      sync.Mutex
 	events  []runlog.Event
 	nodes   map[policy.ID]*worldNode
-	onEvent func(runlog.Event)
+	onEvent func(runlog.Event) // called by one goroutine at a time
+	hooks   sync.Mutex
 	ready   chan struct{}
 	began   time.Time
 	failed  []string
@@ -234,6 +236,8 @@ func (w *world) report(r Report) {
 		}
 	}
 	if w.onEvent != nil {
+		w.hooks.Lock()
+		defer w.hooks.Unlock()
 		w.onEvent(e)
 	}
 }
@@ -278,7 +282,8 @@ func (w *world) crash(id policy.ID) {
 func inBubble(t *testing.T, f func(t *testing.T)) (problem error) {
 	defer func() {
 		if r := recover(); r != nil {
-			problem = fmt.Errorf("%v", r)
+			all := make([]byte, 1<<20)
+			problem = fmt.Errorf("%v\n%s", r, all[:runtime.Stack(all, true)])
 		}
 	}()
 	synctest.Test(t, f)

@@ -48,7 +48,7 @@ func (e *Endpoint) connect(ctx context.Context, peer Peer) (*link, error) {
 		}
 		e.retire()
 	}
-	conn, err := e.transport.Dial(ctx, net.UDPAddrFromAddrPort(peer.Addr), e.cfg.clientTLS(peer.Name), quicConfig())
+	conn, err := e.transport.Dial(ctx, net.UDPAddrFromAddrPort(peer.Addr), e.cfg.clientTLS(peer.Name), quicConfig(e.cfg.PacketSize))
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
