@@ -19,8 +19,8 @@ import (
 
 // The control protocol: one bidirectional QUIC stream per worker, opened by
 // the worker, carrying newline-delimited JSON messages both ways. Heartbeats are
-// datagrams (RFC 9221): on the stream one would wait for every message lost
-// before it, and after a partition say nothing of the present.
+// such messages too, but datagrams (RFC 9221): on the stream one would wait for
+// every message lost before it, and after a partition say nothing of the present.
 const (
 	controlALPN    = "testbed-control/1"
 	protocol       = 1
@@ -34,7 +34,7 @@ type verb string
 // Messages to the coordinator.
 const (
 	msgHello        verb = "hello"
-	msgHeartbeat    verb = "heartbeat" // a datagram of any content
+	msgHeartbeat    verb = "heartbeat"
 	msgArrive       verb = "arrive"
 	msgReduced      verb = "reduced"
 	msgReduceFailed verb = "reduce_failed"
@@ -42,6 +42,20 @@ const (
 	msgFetched      verb = "fetched"
 	msgFetchFailed  verb = "fetch_failed"
 	msgLeave        verb = "leave"
+)
+
+// What the coordinator tells itself when a connection has ended.
+const (
+	msgLost   verb = "lost"
+	msgRattle verb = "rattle" // the worker has said that it is giving up
+)
+
+// Codes with which control connections are closed.
+const (
+	codeProtocol quic.ApplicationErrorCode = 1
+	// codeRattle closes the connection of a worker that gives up: one packet,
+	// so that nobody waits for it.
+	codeRattle quic.ApplicationErrorCode = 2
 )
 
 // Messages to a worker.
@@ -65,12 +79,15 @@ type message struct {
 	Epoch    int            `json:"epoch,omitempty"`
 	// OuterSteps is the version of the outer state: in start, the one to begin
 	// from; in fetch, the least one wanted; in stepped and fetched, the one held.
-	OuterSteps int           `json:"outer_steps,omitempty"`
-	Peers      []peer        `json:"peers,omitempty"` // in ring order; in fetch: the donor
-	Hash       string        `json:"hash,omitempty"`
-	Loss       float64       `json:"loss,omitempty"`
-	Bytes      int64         `json:"bytes,omitempty"`
-	Took       time.Duration `json:"took_ns,omitempty"`
+	OuterSteps int     `json:"outer_steps,omitempty"`
+	Peers      []peer  `json:"peers,omitempty"` // in ring order; in fetch: the donor
+	Hash       string  `json:"hash,omitempty"`
+	Loss       float64 `json:"loss,omitempty"`
+	// Bytes is what a reduction sent; in a heartbeat, what came in so far.
+	Bytes int64 `json:"bytes,omitempty"`
+	// Peer is whom a reduction failed at or, in a heartbeat, receives from.
+	Peer *policy.ID    `json:"peer,omitempty"`
+	Took time.Duration `json:"took_ns,omitempty"`
 	// Now is the coordinator's scenario time when it sent the message.
 	Now      policy.Time `json:"now_us,omitempty"`
 	Complete bool        `json:"complete,omitempty"`

@@ -25,7 +25,6 @@ type memnet struct {
 	sockets map[netip.AddrPort]*socket
 	faults  map[string][]shaping.Fault // active ones, by the name of their cause
 	port    uint16
-	silent  int // packets that met no socket
 }
 
 type packet struct {
@@ -55,7 +54,7 @@ func (n *memnet) listen(node string) *socket {
 	i := n.base.Index(node)
 	s := &socket{
 		net: n, node: i, addr: netip.AddrPortFrom(n.base.Nodes[i].Addr.Addr(), n.port),
-		in: make(chan packet, 4096), closed: make(chan struct{}), expired: make(chan struct{}),
+		in: make(chan packet, 4096), unreachable: make(chan netip.AddrPort, 16), closed: make(chan struct{}), expired: make(chan struct{}),
 	}
 	n.sockets[s.addr] = s
 	return s
@@ -109,7 +108,13 @@ func (n *memnet) deliver() {
 		}
 		s := n.sockets[p.to]
 		if s == nil {
-			n.silent++
+			// The host says so, at once, as with an ICMP message.
+			if from := n.sockets[p.from]; from != nil {
+				select {
+				case from.unreachable <- p.to:
+				default:
+				}
+			}
 			continue
 		}
 		select {
@@ -128,6 +133,8 @@ type socket struct {
 	in     chan packet
 	closed chan struct{}
 	once   sync.Once
+	// unreachable gives addresses that packets were sent to in vain.
+	unreachable chan netip.AddrPort
 
 	mu      sync.Mutex
 	expired chan struct{} // closed when the read deadline has come

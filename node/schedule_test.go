@@ -4,10 +4,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,7 +28,7 @@ var (
 )
 
 // recovery is how much scenario time a run gets after its last fault has ended.
-const recovery = 300_000
+const recovery = 150_000
 
 // schedule is one random run. The seed fixes it, though not the order in which
 // the goroutines of one instant run.
@@ -39,6 +41,33 @@ type schedule struct {
 	jitter  time.Duration
 	loss    float64
 	faults  []fault
+	causes  *detections
+}
+
+// detections counts how the lost were noticed.
+type detections struct {
+	sync.Mutex
+	count map[policy.Rule]int
+	worst map[policy.Rule]policy.Time // time from a crash to its detection
+}
+
+func (d *detections) add(all []runlog.Detection) {
+	d.Lock()
+	defer d.Unlock()
+	for _, one := range all {
+		d.count[one.Cause]++
+		if one.After != nil {
+			d.worst[one.Cause] = max(d.worst[one.Cause], *one.After)
+		}
+	}
+}
+
+func (d *detections) String() string {
+	var parts []string
+	for _, cause := range slices.Sorted(maps.Keys(d.count)) {
+		parts = append(parts, fmt.Sprintf("%d by %s (of a crash at most %d µs later)", d.count[cause], cause, d.worst[cause]))
+	}
+	return "lost and detected: " + strings.Join(parts, ", ")
 }
 
 // fault happens at a time or, if on is given, after that event of a round.
@@ -223,6 +252,15 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 	if !sum.Complete {
 		bad("not complete %d µs after the last fault: %d outer steps, last event %+v", policy.Time(recovery), sum.OuterSteps, events[len(events)-1])
 	}
+	if s.causes != nil {
+		s.causes.add(sum.Detected)
+	}
+	window := w.scenario.HeartbeatPeriod * policy.Time(w.scenario.HeartbeatMissThreshold+1)
+	for _, d := range sum.Detected {
+		if d.After != nil && *d.After > window {
+			bad("the crash of w%d was detected %d µs later (%s), the bound is %d", d.ID, *d.After, d.Cause, window)
+		}
+	}
 	touched := s.touched()
 	for _, m := range sum.Evicted {
 		if !touched[m.ID] {
@@ -254,6 +292,7 @@ func (w *world) inflict(i int, f fault) {
 	}
 	switch f.what {
 	case "crash":
+		w.report(Report{Event: &runlog.Event{T: w.now(), Type: runlog.Crash, Node: name}})
 		w.crash(f.id)
 	case "freeze":
 		w.freeze(f.id)
@@ -308,8 +347,10 @@ func TestSchedules(t *testing.T) {
 		n = min(n, 100)
 	}
 	var tried, broken atomic.Int64
+	causes := detections{worst: map[policy.Rule]policy.Time{}, count: map[policy.Rule]int{}}
 	begin := time.Now()
 	t.Cleanup(func() {
+		t.Log(causes.String())
 		t.Logf("%d schedules tried in %v, %d broke an invariant", tried.Load(), time.Since(begin).Round(time.Second), broken.Load())
 	})
 	shards := runtime.GOMAXPROCS(0)
@@ -318,6 +359,7 @@ func TestSchedules(t *testing.T) {
 			t.Parallel()
 			for i := shard; i < n && broken.Load() < 5; i += shards {
 				s := drawSchedule(*scheduleSeed + uint64(i))
+				s.causes = &causes
 				err, logs := s.run(t)
 				tried.Add(1)
 				if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -116,6 +117,14 @@ type worker struct {
 	task    *task
 	results chan result
 	leaving bool
+
+	reducing atomic.Pointer[reducing] // the running reduction, for the heartbeats
+}
+
+// reducing is a running reduction, as heartbeats tell of it.
+type reducing struct {
+	epoch int
+	from  policy.ID // the predecessor in the ring
 }
 
 // task is what the worker does in the background: inner steps, a reduction or
@@ -150,7 +159,7 @@ func (w *worker) awaitJoin(ctx context.Context) error {
 	}
 }
 
-func (w *worker) run(ctx context.Context) error {
+func (w *worker) run(ctx context.Context) (err error) {
 	transport := &quic.Transport{Conn: w.cfg.Control}
 	defer func() {
 		transport.Close()
@@ -161,7 +170,13 @@ func (w *worker) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connecting to the coordinator at %s: %w", w.cfg.Coordinator, err)
 	}
-	defer conn.CloseWithError(0, "")
+	defer func() {
+		if err != nil {
+			conn.CloseWithError(codeRattle, err.Error())
+			return
+		}
+		conn.CloseWithError(0, "")
+	}()
 	stream, err := conn.OpenStreamSync(ctx)
 	if err != nil {
 		return fmt.Errorf("connecting to the coordinator: %w", err)
@@ -213,7 +228,15 @@ func (w *worker) beat(ctx context.Context) {
 	for {
 		select {
 		case <-ticker.C:
-			if err := w.conn.SendDatagram([]byte(msgHeartbeat)); err != nil {
+			m := message{Type: msgHeartbeat}
+			if r := w.reducing.Load(); r != nil {
+				m.Epoch, m.Peer, m.Bytes = r.epoch, &r.from, w.ring.Received()
+			}
+			b, err := json.Marshal(m)
+			if err != nil {
+				panic(err) // plain data
+			}
+			if err := w.conn.SendDatagram(b); err != nil {
 				return // the reader of the connection tells
 			}
 		case <-ctx.Done():
@@ -462,7 +485,15 @@ func (w *worker) scenarioTime(d time.Duration) policy.Time {
 
 func (w *worker) reduce(ctx context.Context, m message) {
 	failed := func(err error) message {
-		return message{Type: msgReduceFailed, Round: m.Round, Epoch: m.Epoch, Error: err.Error()}
+		failure := message{Type: msgReduceFailed, Round: m.Round, Epoch: m.Epoch, Error: err.Error()}
+		if at, ok := errors.AsType[*quicring.PeerError](err); ok {
+			for _, p := range m.Peers {
+				if scenarios.NodeName(p.ID) == at.Peer {
+					failure.Peer = &p.ID
+				}
+			}
+		}
+		return failure
 	}
 	rank := slices.IndexFunc(m.Peers, func(p peer) bool { return p.ID == w.cfg.ID })
 	w.stop()
@@ -475,7 +506,9 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
 	}
 	w.outcome = 0
+	w.reducing.Store(&reducing{m.Epoch, m.Peers[(rank+len(m.Peers)-1)%len(m.Peers)].ID})
 	w.spawn(ctx, msgReduce, m.Epoch, func(ctx context.Context) result {
+		defer w.reducing.Store(nil)
 		r, err := w.ring.Reduce(ctx, op, w.grad, w.mean)
 		if err != nil {
 			return result{err: err, msg: failed(err)}

@@ -139,7 +139,7 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 	go func() {
 		defer close(coordinated)
 		err := RunCoordinator(ctx, CoordinatorConfig{
-			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: control,
+			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: control, Unreachable: control.unreachable,
 			TLS: credentials(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator), Report: w.report,
 		})
 		if err != nil {
@@ -245,6 +245,11 @@ func (w *world) report(r Report) {
 // at has something done at a scenario time.
 func (w *world) at(t policy.Time, do func()) {
 	time.AfterFunc(time.Until(w.began.Add(w.scenario.RealDuration(t-w.scenario.FirstJoin()))), do)
+}
+
+// now is the scenario time.
+func (w *world) now() policy.Time {
+	return w.scenario.FirstJoin() + policy.Time(float64(time.Since(w.began))/1e3/w.scenario.Real.TimeScale)
 }
 
 func (w *world) command(id policy.ID, c Command) {
@@ -383,7 +388,7 @@ heartbeat_miss_threshold: 5
 base_latency: 100
 bandwidth_bpus: 10
 state_bytes: 100
-real: {time_scale: 100, parameters: 1500}
+real: {time_scale: 100, parameters: 1500, stall_timeout: 1s}
 workers:
 `)
 	for id := range workers {

@@ -54,6 +54,12 @@ type checker struct {
 	began     policy.Time
 	behind    map[policy.ID]bool        // has missed an outer step at least once
 	lag       map[policy.ID]policy.Time // began the running round late by this
+	failed    bool                      // a reduction has failed by itself
+	blame     map[policy.ID]int         // failed reductions of the round with a part of it
+	movedAt   policy.Time               // when a participant last received something
+	moved     map[policy.ID]int64
+	hinted    map[policy.ID]bool // unreachable since its last heartbeat
+	event     policy.Event
 }
 
 func newChecker(t failer, cfg policy.Config) *checker {
@@ -67,6 +73,7 @@ func newChecker(t failer, cfg policy.Config) *checker {
 		version: map[policy.ID]int{}, fetching: map[policy.ID]policy.ID{}, arrived: map[policy.ID]bool{}, late: map[policy.ID]bool{},
 		misses: map[policy.ID]int{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
 		behind: map[policy.ID]bool{}, lag: map[policy.ID]policy.Time{},
+		blame: map[policy.ID]int{}, moved: map[policy.ID]int64{}, hinted: map[policy.ID]bool{},
 	}
 }
 
@@ -116,8 +123,18 @@ func (c *checker) tell(e policy.Event) []policy.Action {
 }
 
 func (c *checker) before(e policy.Event) {
-	c.spentTime = false
+	c.spentTime, c.event = false, e
 	switch e := e.(type) {
+	case policy.Progress:
+		c.heard[e.ID] = c.now
+		delete(c.hinted, e.ID)
+		if c.running != nil && c.running.Epoch == e.Epoch && slices.Contains(c.running.Participants, e.ID) && c.moved[e.ID] != e.Moved {
+			c.moved[e.ID], c.movedAt = e.Moved, c.now
+		}
+	case policy.Unreachable:
+		c.hinted[e.ID] = true
+	case policy.ReduceFailed:
+		c.failed = c.failed || c.running != nil
 	case policy.Join:
 		if !c.former[e.ID] {
 			c.heard[e.ID] = c.now
@@ -127,11 +144,13 @@ func (c *checker) before(e policy.Event) {
 		}
 	case policy.Heartbeat:
 		c.heard[e.ID] = c.now
+		delete(c.hinted, e.ID)
 	case policy.Reduced:
 		if c.running != nil && c.running.Epoch == e.Epoch && c.running.Round == e.Round && slices.Contains(c.running.Participants, e.ID) {
 			c.reported[e.ID] = true
 		}
 	case policy.Timer:
+		c.failed = c.failed || c.stalled()
 		c.spentTime = c.wake >= 0 && c.now >= c.wake
 	}
 }
@@ -179,13 +198,23 @@ func (c *checker) check(a policy.Action) {
 	case policy.Reduce:
 		c.require(c.running == nil && c.closed && a.Round == c.steps+1, "reduction out of place")
 		c.require(a.Epoch > c.epoch, "epoch %d used after %d", a.Epoch, c.epoch)
-		c.require(len(a.Participants) > 0 && slices.IsSorted(a.Participants), "participants %v", a.Participants)
+		c.require(len(a.Participants) > 0, "participants %v", a.Participants)
+		if !c.failed {
+			c.require(slices.IsSorted(a.Participants), "participants %v out of order without a failure", a.Participants)
+		}
 		for _, id := range a.Participants {
 			c.require(c.members[id] && slices.Contains(c.closers, id), "worker %d cannot take part", id)
 		}
-		c.epoch, c.running = a.Epoch, &a
+		c.epoch, c.running, c.movedAt = a.Epoch, &a, c.now
 		clear(c.reported)
 	case policy.Abort:
+		if why.Rule == policy.RuleReduceFailed || why.Rule == policy.RuleProgress {
+			if why.Misses >= why.Limit {
+				clear(c.blame) // somebody has gone for it
+			} else {
+				c.count(why)
+			}
+		}
 		c.require(c.running != nil && c.running.Epoch == a.Epoch && c.running.Round == a.Round, "abort of what does not run")
 		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] })
 		c.running = nil
@@ -202,7 +231,7 @@ func (c *checker) check(a policy.Action) {
 	case policy.OuterStep:
 		c.require(c.running != nil && c.running.Epoch == a.Epoch, "outer step without its reduction")
 		c.require(a.Round == c.steps+1, "round %d ends after %d outer steps", a.Round, c.steps)
-		c.require(slices.Equal(a.Participants, c.running.Participants), "participants changed from %v to %v", c.running.Participants, a.Participants)
+		c.require(slices.Equal(a.Participants, slices.Sorted(slices.Values(c.running.Participants))), "participants changed from %v to %v", c.running.Participants, a.Participants)
 		for _, id := range a.Participants {
 			c.require(c.members[id] && c.reported[id], "worker %d is in the outcome of round %d without having reported it", id, a.Round)
 			c.version[id] = a.Round
@@ -212,6 +241,7 @@ func (c *checker) check(a policy.Action) {
 		clear(c.late)
 		clear(c.missed)
 		clear(c.lag)
+		clear(c.blame)
 		c.began = c.now
 	case policy.HeartbeatMiss:
 		c.silence(a.ID, why)
@@ -231,6 +261,24 @@ func (c *checker) check(a policy.Action) {
 		case policy.RuleStraggler:
 			c.require(why.Misses == c.misses[a.ID] && why.Misses == why.Limit+1, "straggler's numbers, want %d misses", c.misses[a.ID])
 		case policy.RuleLeave:
+		case policy.RuleRattle:
+			c.require(c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule}), "a death rattle that nobody gave")
+		case policy.RuleConnection:
+			lost := c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule})
+			c.require(lost || c.hinted[a.ID] && c.now-c.heard[a.ID] >= c.cfg.HeartbeatPeriod, "evicted on the network's word alone")
+		case policy.RuleReduceFailed, policy.RuleProgress:
+			if why.Rule == policy.RuleProgress {
+				c.require(c.stalled() && why.Stalled == c.now-c.movedAt, "evicted for a standstill since %d", c.movedAt)
+			}
+			if why.Limit == 0 {
+				c.require(why.Silent == c.now-c.heard[a.ID] && why.Silent >= 2*c.cfg.HeartbeatPeriod, "a live worker blamed")
+				break
+			}
+			c.count(why)
+			for id, n := range c.blame {
+				c.require(n < c.blame[a.ID] || n == c.blame[a.ID] && id <= a.ID || !slices.Contains(c.running.Participants, id), "worker %d evicted for %d failures, %d had %d", a.ID, c.blame[a.ID], id, n)
+			}
+			c.require(why.Misses == c.blame[a.ID] && why.Misses == why.Limit, "the blame of worker %d is %d", a.ID, c.blame[a.ID])
 		default:
 			c.require(false, "eviction by rule %s", why.Rule)
 		}
@@ -271,6 +319,19 @@ func (c *checker) credit() policy.Time {
 		}
 	}
 	return most
+}
+
+// count blames both ends of a failure.
+func (c *checker) count(why policy.Reason) {
+	c.blame[*why.Lost]++
+	if why.Peer != nil && *why.Peer != *why.Lost && slices.Contains(c.running.Participants, *why.Peer) {
+		c.blame[*why.Peer]++
+	}
+}
+
+// stalled says whether the running reduction stands still.
+func (c *checker) stalled() bool {
+	return c.running != nil && c.cfg.StallAfter > 0 && c.now >= c.movedAt+c.cfg.StallAfter
 }
 
 func (c *checker) limit() policy.Time {
@@ -320,6 +381,9 @@ func (c *checker) after(e policy.Event) {
 	if c.running != nil {
 		waits := slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return !c.reported[id] })
 		c.require(waits, "everybody has reported the reduction, and the round is still open")
+		if _, ok := e.(policy.Timer); ok {
+			c.require(!c.stalled(), "the reduction stands still, and nothing is done")
+		}
 	}
 	for id, from := range c.fetching {
 		c.require(c.members[from], "worker %d fetches from %d, which is gone", id, from)

@@ -6,9 +6,12 @@ import (
 	"slices"
 )
 
-// maxReduceAttempts bounds how often one round is reduced again after a
-// participant gave up by itself. Evictions do not count.
-const maxReduceAttempts = 5
+// blameLimit is the number of failed reductions of one round after which the
+// member that had a part in most of them is evicted. After each, the ring is
+// ordered so that the two that failed at each other are no longer neighbours:
+// whoever is at fault keeps failing, and the others do not. So a round always
+// ends, with a worker alone at the latest, and there is no limit to attempts.
+const blameLimit = 3
 
 type phase int
 
@@ -42,6 +45,12 @@ type member struct {
 	fetches    int // how often it has been a donor since the last round
 	donor      ID  // where it fetches from
 	reduced    bool
+
+	unreachable bool  // says the network, since its last heartbeat
+	blame       int   // failed reductions of this round it had a part in
+	moved       int64 // what it last said it has received
+	movedAt     Time  // when that last grew, or the reduction began
+	from        *ID   // whom it receives from
 }
 
 // Machine is the coordinator's state machine. It is not safe for concurrent
@@ -51,7 +60,7 @@ type Machine struct {
 	phase   phase
 	round   int       // the running round, from 1
 	epoch   int       // number of the last reduction begun
-	failed  int       // reductions of this round that participants gave up
+	apart   [][2]ID   // pairs that may not be neighbours, sender first
 	members []*member // by ID
 	former  map[ID]bool
 	history history
@@ -114,8 +123,24 @@ func (m *Machine) Step(now Time, e Event) []Action {
 			m.settle(now)
 		}
 	case Heartbeat:
+		m.heartbeat(now, e.ID)
+	case Progress:
+		m.heartbeat(now, e.ID)
+		if w := m.participant(e.ID, m.round, e.Epoch); w != nil {
+			if e.Moved != w.moved {
+				w.moved, w.movedAt = e.Moved, now
+			}
+			w.from = &e.From
+		}
+	case Lost:
 		if w := m.find(e.ID); w != nil {
-			w.lastHeard = now
+			m.evict(w, Reason{Rule: e.Rule, Silent: now - w.lastHeard})
+			m.settle(now)
+		}
+	case Unreachable:
+		if w := m.find(e.ID); w != nil {
+			w.unreachable = true
+			m.checkUnreachable(now)
 		}
 	case Arrival:
 		m.arrival(now, e)
@@ -126,7 +151,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 		}
 	case ReduceFailed:
 		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
-			m.retry(now, e.ID)
+			m.retry(now, w, e.Peer, Reason{Rule: RuleReduceFailed})
 		}
 	case StateFetched:
 		m.fetched(now, e)
@@ -398,15 +423,15 @@ func (m *Machine) close(now Time, rule Rule) {
 			m.emit(Sideline{ID: w.id, Round: m.round, Reason: miss})
 		}
 	}
-	m.reduce(Reason{Rule: rule, Members: len(m.members), Arrived: len(m.participants)})
+	m.reduce(now, Reason{Rule: rule, Members: len(m.members), Arrived: len(m.participants)})
 }
 
-func (m *Machine) reduce(why Reason) {
+func (m *Machine) reduce(now Time, why Reason) {
 	m.epoch++
 	for _, w := range m.participants {
-		w.reduced = false
+		w.reduced, w.movedAt, w.from = false, now, nil
 	}
-	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
+	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Reason: why})
 }
 
 // reform aborts the running reduction and begins it anew with the participants
@@ -416,7 +441,7 @@ func (m *Machine) reform(now Time, why Reason) {
 	m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
 	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return m.find(w.id) == nil })
 	if len(m.participants) > 0 {
-		m.reduce(why)
+		m.reduce(now, why)
 		return
 	}
 	m.phase = collecting
@@ -437,15 +462,107 @@ func (m *Machine) reform(now Time, why Reason) {
 	m.settle(now)
 }
 
-func (m *Machine) retry(now Time, by ID) {
-	m.failed++
-	why := Reason{Rule: RuleReduceFailed, Lost: &by, Misses: m.failed, Limit: maxReduceAttempts}
-	if m.failed >= maxReduceAttempts {
-		m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
-		m.finish(false, why)
-		return
+// retry begins the reduction anew after it has failed between two workers, of
+// which one may not be known. If one of them has had a part in too many
+// failures it goes: of those with most the one with the highest ID.
+func (m *Machine) retry(now Time, by *member, peer *ID, why Reason) {
+	why.Lost, why.Peer, why.Limit = &by.id, peer, blameLimit
+	by.blame++
+	if peer != nil && *peer != by.id {
+		if w := m.participant(*peer, m.round, m.epoch); w != nil {
+			w.blame++
+		}
+		m.apart = append(m.apart, [2]ID{*peer, by.id})
+	}
+	worst := m.participants[0]
+	for _, w := range m.participants {
+		if w.blame > worst.blame || w.blame == worst.blame && w.id > worst.id {
+			worst = w
+		}
+	}
+	why.Misses = worst.blame
+	if worst.blame >= blameLimit {
+		m.evict(worst, why)
+		if m.phase == finished {
+			return
+		}
+		for _, w := range m.participants {
+			w.blame = 0
+		}
 	}
 	m.reform(now, why)
+	m.settle(now)
+}
+
+// stalled is when the running reduction has stood still for too long.
+func (m *Machine) stalled() (at Time, ok bool) {
+	if m.phase != reducing || m.cfg.StallAfter == 0 {
+		return 0, false
+	}
+	for _, w := range m.participants {
+		at = max(at, w.movedAt)
+	}
+	return at + m.cfg.StallAfter, true
+}
+
+// unstall names who holds up a reduction that stands still. A participant that
+// has missed two heartbeats is the one. If all are alive a link is at fault,
+// one end of which is the participant that was the first to receive nothing
+// more: there the standstill began.
+func (m *Machine) unstall(now Time) {
+	at, _ := m.stalled()
+	why := Reason{Rule: RuleProgress, Stalled: now - at + m.cfg.StallAfter}
+	var silent, first *member
+	for _, w := range m.participants {
+		if now-w.lastHeard >= 2*m.cfg.HeartbeatPeriod && (silent == nil || w.lastHeard < silent.lastHeard) {
+			silent = w
+		}
+		if !w.reduced && (first == nil || w.movedAt < first.movedAt) {
+			first = w
+		}
+	}
+	if silent != nil {
+		why.Silent = now - silent.lastHeard
+		m.evict(silent, why)
+		m.settle(now)
+		return
+	}
+	m.retry(now, first, first.from, why)
+}
+
+// ring orders the participants by ID, but so that nobody receives from a worker
+// at which it has failed, if there is such an order.
+func (m *Machine) ring() []ID {
+	sorted := ids(m.participants)
+	if len(m.apart) == 0 || len(sorted) < 3 {
+		return sorted
+	}
+	order, tries := []ID{sorted[0]}, 0
+	var extend func() bool
+	extend = func() bool {
+		last := order[len(order)-1]
+		if len(order) == len(sorted) {
+			return !slices.Contains(m.apart, [2]ID{last, order[0]})
+		}
+		for _, id := range sorted {
+			if tries++; tries > 10_000 {
+				return false
+			}
+			if slices.Contains(order, id) || slices.Contains(m.apart, [2]ID{last, id}) {
+				continue
+			}
+			order = append(order, id)
+			if extend() {
+				return true
+			}
+			order = order[:len(order)-1]
+		}
+		return false
+	}
+	if !extend() {
+		return sorted
+	}
+	return order
 }
 
 // outerStep makes the outcome of the round final and begins the next one.
@@ -463,12 +580,12 @@ func (m *Machine) outerStep(now Time) {
 		m.finish(true, Reason{Rule: RuleTarget})
 		return
 	}
-	m.phase, m.failed = collecting, 0
+	m.phase = collecting
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
 	m.roundStart = now
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
-		w.fetches, w.late, w.missed, w.lag = 0, false, false, 0
+		w.fetches, w.late, w.missed, w.lag, w.blame = 0, false, false, 0, 0
 	}
 	for _, w := range m.members {
 		if w.outerSteps < done && w.work != fetching && m.phase == collecting {
@@ -488,6 +605,7 @@ func (m *Machine) evict(w *member, why Reason) {
 	i, _ := m.search(w.id)
 	m.members = slices.Delete(m.members, i, i+1)
 	m.emit(Evict{ID: w.id, Round: m.round, Reason: why})
+	m.apart = slices.DeleteFunc(m.apart, func(p [2]ID) bool { return p[0] == w.id || p[1] == w.id })
 	// Whoever fetches from it needs another donor.
 	for _, f := range slices.Clone(m.members) {
 		if f.work == fetching && f.donor == w.id && m.phase != finished {
@@ -499,8 +617,12 @@ func (m *Machine) evict(w *member, why Reason) {
 
 func (m *Machine) timer(now Time) {
 	if len(m.members) > 0 && now >= m.nextCheck {
+		m.checkUnreachable(now)
 		m.checkHeartbeats(now)
 		m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
+	}
+	if at, ok := m.stalled(); ok && now >= at {
+		m.unstall(now)
 	}
 	if m.phase != collecting {
 		return
@@ -529,6 +651,24 @@ func (m *Machine) credit() Time {
 		}
 	}
 	return most
+}
+
+func (m *Machine) heartbeat(now Time, id ID) {
+	if w := m.find(id); w != nil {
+		w.lastHeard, w.unreachable = now, false
+	}
+}
+
+// checkUnreachable evicts whoever is unreachable and has missed a heartbeat.
+func (m *Machine) checkUnreachable(now Time) {
+	for _, w := range slices.Clone(m.members) {
+		if silent := now - w.lastHeard; w.unreachable && silent >= m.cfg.HeartbeatPeriod && m.phase != finished {
+			m.evict(w, Reason{Rule: RuleConnection, Silent: silent})
+		}
+	}
+	if m.phase != finished {
+		m.settle(now)
+	}
 }
 
 func (m *Machine) checkHeartbeats(now Time) {
@@ -563,6 +703,9 @@ func (m *Machine) setWake(now Time) {
 	at := m.nextCheck
 	if m.phase == collecting && m.hasDeadline && !m.overdue {
 		at = min(at, m.deadline.At+m.credit())
+	}
+	if stalled, ok := m.stalled(); ok {
+		at = min(at, stalled)
 	}
 	if m.phase == collecting && m.quorate {
 		at = min(at, m.quorateAt)

@@ -31,6 +31,10 @@ type Config struct {
 	// HeartbeatPeriod × HeartbeatMissThreshold. Raising it makes false
 	// evictions rarer and the detection of a crash slower.
 	HeartbeatMissThreshold int
+	// StallAfter is how long no participant of a reduction may receive anything
+	// before somebody is blamed; 0 waits for ever, as does a simulator without
+	// bytes. It bounds standstill and not duration: a slow link is no fault.
+	StallAfter Time
 	// TargetOuterSteps is the number of rounds after which the run is done.
 	TargetOuterSteps int
 	// Straggler selects the straggler strategy; nil is the baseline.
@@ -103,6 +107,8 @@ func (c Config) validate() error {
 		return errors.New("policy: the heartbeat period must be at least 1 µs")
 	case c.HeartbeatMissThreshold < 1:
 		return errors.New("policy: the heartbeat miss threshold must be at least 1")
+	case c.StallAfter < 0:
+		return errors.New("policy: the time after which a reduction stands still must not be negative")
 	case c.TargetOuterSteps < 1:
 		return errors.New("policy: the number of outer steps must be at least 1")
 	}

@@ -172,7 +172,7 @@ func TestSummaryByHand(t *testing.T) {
 		JoinerStall:         10,
 		Sidelined:           []runlog.Membership{{Round: 2, ID: 1, Why: reason(policy.RuleLate)}},
 		Evicted:             []runlog.Membership{{Round: 2, ID: 1, Reason: policy.RuleLeave, Why: reason(policy.RuleLeave)}},
-		Rejoined:            []runlog.Membership{},
+		Rejoined:            []runlog.Membership{}, Detected: []runlog.Detection{},
 		Rounds: []runlog.Round{
 			{Round: 1, Start: 0, Close: 70, End: 90, Participants: []policy.ID{0, 1}, Late: []policy.ID{}, Reduce: 20, BytesSent: 800, Hash: "aa"},
 			{Round: 2, Start: 90, Close: 160, End: 180, Participants: []policy.ID{0, 2}, Late: []policy.ID{1}, Reduce: 20, BytesSent: 900, Hash: "bb"},

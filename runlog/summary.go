@@ -37,7 +37,9 @@ type Summary struct {
 	Sidelined   []Membership `json:"sidelined"`
 	Evicted     []Membership `json:"evicted"`
 	Rejoined    []Membership `json:"rejoined"`
-	Rounds      []Round      `json:"rounds"`
+	// Detected are the workers that were lost without leaving.
+	Detected []Detection `json:"detected"`
+	Rounds   []Round     `json:"rounds"`
 	// BitIdentical says that in every round every participant ended with the
 	// same bytes. It is absent where no bytes moved.
 	BitIdentical *bool    `json:"bit_identical"`
@@ -49,10 +51,23 @@ type Summary struct {
 type Membership struct {
 	Round int       `json:"round"`
 	ID    policy.ID `json:"id"`
-	// Reason is given for evictions: heartbeat, straggler or leave.
+	// Reason is given for evictions: straggler, leave, or the cause of a
+	// Detection.
 	Reason policy.Rule `json:"reason,omitempty"`
 	// Why has the numbers that it was decided on.
 	Why *policy.Reason `json:"why,omitempty"`
+}
+
+// Detection is how the loss of a worker was noticed.
+type Detection struct {
+	Round int       `json:"round"`
+	ID    policy.ID `json:"id"`
+	// Cause is heartbeat, connection, progress, rattle or reduce_failed.
+	Cause policy.Rule `json:"cause"`
+	// Silent is the time since the worker's last sign of life.
+	Silent policy.Time `json:"silent_us"`
+	// After is the time since it crashed, if the record has that.
+	After *policy.Time `json:"after_us,omitempty"`
 }
 
 // Round is one completed round.
@@ -82,7 +97,8 @@ type Summarizer struct {
 	since        map[string]policy.Time // join time of the present members
 	arrivals     map[string]policy.Time // of the running round
 	fetching     map[string]policy.Time // start of a joiner's fetch
-	member, busy policy.Time            // completed spans
+	crashed      map[string]policy.Time
+	member, busy policy.Time // completed spans
 	wait         policy.Time
 	last         policy.Time
 	started      bool
@@ -92,12 +108,13 @@ type Summarizer struct {
 func NewSummarizer() *Summarizer {
 	return &Summarizer{
 		sum: Summary{
-			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Rounds: []Round{},
+			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Detected: []Detection{}, Rounds: []Round{},
 			Fidelity: Fidelity{Reasons: []string{}},
 		},
 		since:    map[string]policy.Time{},
 		arrivals: map[string]policy.Time{},
 		fetching: map[string]policy.Time{},
+		crashed:  map[string]policy.Time{},
 	}
 }
 
@@ -148,7 +165,10 @@ func (s *Summarizer) Add(e Event) {
 		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
 	case Rejoin:
 		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
+	case Crash:
+		s.crashed[e.Node] = e.T
 	case Evict:
+		s.detected(e)
 		s.sum.Evicted = append(s.sum.Evicted, membership(e, rule(e)))
 		if since, ok := s.since[e.Node]; ok {
 			s.member += e.T - since
@@ -167,6 +187,18 @@ func (s *Summarizer) Add(e Event) {
 	case RunEnd:
 		s.sum.Complete = e.Complete != nil && *e.Complete
 	}
+}
+
+func (s *Summarizer) detected(e Event) {
+	if e.Reason == nil || e.Reason.Rule == policy.RuleLeave || e.Reason.Rule == policy.RuleStraggler {
+		return
+	}
+	m := membership(e, "")
+	d := Detection{Round: m.Round, ID: m.ID, Cause: e.Reason.Rule, Silent: e.Reason.Silent}
+	if at, ok := s.crashed[e.Node]; ok {
+		d.After = new(e.T - at)
+	}
+	s.sum.Detected = append(s.sum.Detected, d)
 }
 
 func (s *Summarizer) identical(e Event) {

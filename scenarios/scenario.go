@@ -108,7 +108,11 @@ type Real struct {
 	// that all workers share than about a worker. If not given it is 50 ms and
 	// 10 ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
-	Links    shaping.Spec     `yaml:"links" json:"links"`
+	// StallTimeout is the real time after which a reduction in which nobody
+	// receives anything is held for stuck. Zero: HeartbeatPeriod ×
+	// HeartbeatMissThreshold, and at least two seconds.
+	StallTimeout shaping.Duration `yaml:"stall_timeout" json:"stall_timeout,omitzero"`
+	Links        shaping.Spec     `yaml:"links" json:"links"`
 	// Injects are what happens to links. They are here and not beside the
 	// injects of workers because a simulator without links has no use for
 	// them.
@@ -126,6 +130,9 @@ const (
 func defaultMinSlack(workers int) shaping.Duration {
 	return shaping.Duration(50*time.Millisecond + time.Duration(workers)*10*time.Millisecond)
 }
+
+// minStallTimeout is longer than QUIC pauses for several losses in a row.
+const minStallTimeout = 2 * time.Second
 
 // Names of the policies.
 const (
@@ -162,6 +169,15 @@ func (s *Scenario) FirstJoin() policy.Time {
 		first = min(first, w.JoinAt)
 	}
 	return first
+}
+
+// StallTimeout returns the real time after which a reduction stands still.
+func (s *Scenario) StallTimeout() time.Duration {
+	if t := s.Real.StallTimeout; t > 0 {
+		return time.Duration(t)
+	}
+	window := float64(s.HeartbeatPeriod) * float64(s.HeartbeatMissThreshold)
+	return max(minStallTimeout, s.RealDuration(policy.Time(min(window, 1e15))))
 }
 
 // Worker returns the worker with this id.

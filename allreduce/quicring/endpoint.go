@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -24,6 +25,7 @@ type Endpoint struct {
 
 	ctx       context.Context // ends with errClosed as its cause
 	cancel    context.CancelCauseFunc
+	received  atomic.Int64
 	tasks     sync.WaitGroup
 	unended   sync.WaitGroup // predecessors' streams, complete but for their end
 	closeOnce sync.Once
@@ -64,6 +66,10 @@ func Listen(cfg Config) (*Endpoint, error) {
 	e.tasks.Go(e.accept)
 	return e, nil
 }
+
+// Received returns the number of bytes of frames received so far, in all
+// reductions. While a reduction makes progress it grows.
+func (e *Endpoint) Received() int64 { return e.received.Load() }
 
 // Close aborts a running reduction, waits up to five seconds until both
 // neighbours are done with the last finished one, and releases everything,

@@ -120,7 +120,7 @@ func (b *inbox) unreadable(leaf *x509.Certificate, err error) {
 	// A reset or timed-out stream may be of any epoch; only a malformed header
 	// is the running predecessor's fault for certain.
 	if x := b.current; x != nil && !x.taken && errors.Is(err, allreduce.ErrHeader) && leaf.VerifyHostname(x.from) == nil {
-		x.fail(fmt.Errorf("receive from %s: %w", x.from, err))
+		x.fail(&PeerError{x.from, fmt.Errorf("receive from %s: %w", x.from, err)})
 	}
 }
 

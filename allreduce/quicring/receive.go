@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -43,6 +44,7 @@ func (r *run) receive(ctx context.Context, expected *expectation) error {
 // receiveAll handles every frame of the schedule. The code is the reason to
 // reset the stream with when it fails.
 func (r *run) receiveAll(ctx context.Context, a *arrival) (quic.StreamErrorCode, error) {
+	source := counted{a.stream, &r.e.received}
 	in := r.buffers.get()
 	defer func() { r.buffers.put(in) }()
 	first := &a.first
@@ -52,7 +54,7 @@ func (r *run) receiveAll(ctx context.Context, a *arrival) (quic.StreamErrorCode,
 				want, lo, hi := r.header(phase, r.op.Rank-1, step, i)
 				b := in[:allreduce.HeaderLen+want.PayloadLen()]
 				if first == nil {
-					if _, err := io.ReadFull(a.stream, b[:allreduce.HeaderLen]); err != nil {
+					if _, err := io.ReadFull(source, b[:allreduce.HeaderLen]); err != nil {
 						return codeAborted, truncated(err)
 					}
 					h, err := allreduce.ParseHeader(b)
@@ -65,7 +67,7 @@ func (r *run) receiveAll(ctx context.Context, a *arrival) (quic.StreamErrorCode,
 					return codeMalformed, err
 				}
 				first = nil
-				if _, err := io.ReadFull(a.stream, b[allreduce.HeaderLen:]); err != nil {
+				if _, err := io.ReadFull(source, b[allreduce.HeaderLen:]); err != nil {
 					return codeAborted, truncated(err)
 				}
 				r.received += int64(len(b))
@@ -118,6 +120,18 @@ func (r *run) answer(phase allreduce.Phase, step, i int, b []byte, lo, hi int) [
 		int8.AddRequantise(next[allreduce.HeaderLen:], payload, r.data[lo:hi], r.block, 1)
 		return next
 	}
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // truncated tells a stream that ended early from one that ended well.

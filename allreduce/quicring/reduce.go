@@ -19,8 +19,8 @@ import (
 //
 // Cancelling ctx aborts at once; the error then wraps its cause, and the
 // endpoint is ready for the next epoch. The neighbours' reductions fail too,
-// and so on around the ring. An error names the peer at which it showed, which
-// need not be the peer that caused it. A reduction may succeed on some ranks
+// and so on around the ring. A *PeerError names the peer at which it showed,
+// which need not be the peer that caused it. A reduction may succeed on some ranks
 // and fail on others, when its last frames are lost.
 func (e *Endpoint) Reduce(ctx context.Context, op Op, data, out []float32) (Result, error) {
 	result, err := e.reduce(ctx, op, data, out)
@@ -148,14 +148,14 @@ func (r *run) run(ctx context.Context, cancel context.CancelCauseFunc, expected 
 	go func() {
 		err := r.send(ctx)
 		if err != nil {
-			err = fmt.Errorf("send to %s: %w", r.to.Name, explain(err))
+			err = &PeerError{r.to.Name, fmt.Errorf("send to %s: %w", r.to.Name, explain(err))}
 			cancel(err)
 		}
 		sender <- err
 	}()
 	receiveErr := r.receive(ctx, expected)
 	if receiveErr != nil {
-		cancel(fmt.Errorf("receive from %s: %w", r.from.Name, explain(receiveErr)))
+		cancel(&PeerError{r.from.Name, fmt.Errorf("receive from %s: %w", r.from.Name, explain(receiveErr))})
 	}
 	close(r.queue)
 	if sendErr := <-sender; sendErr != nil || receiveErr != nil {
