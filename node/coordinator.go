@@ -64,9 +64,13 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 		cfg.Conn.Close()
 	}()
 	quicConfig := controlQUIC()
-	// Whoever is silent for a period is pinged: where nobody listens any more,
-	// the network says so.
-	quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.Scenario.RealDuration(cfg.Scenario.HeartbeatPeriod))
+	if cfg.Scenario.Real.HeedUnreachable {
+		// Whoever is silent for a period is pinged: where nobody listens any
+		// more, the network says so.
+		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.Scenario.RealDuration(cfg.Scenario.HeartbeatPeriod))
+	} else {
+		cfg.Unreachable = nil
+	}
 	listener, err := transport.Listen(withALPN(cfg.TLS, controlALPN, ""), quicConfig)
 	if err != nil {
 		return fmt.Errorf("listening for workers on %s: %w", cfg.Conn.LocalAddr(), err)

@@ -388,7 +388,7 @@ heartbeat_miss_threshold: 5
 base_latency: 100
 bandwidth_bpus: 10
 state_bytes: 100
-real: {time_scale: 100, parameters: 1500, stall_timeout: 1s}
+real: {time_scale: 100, parameters: 1500, stall_timeout: 1s, heed_unreachable: true}
 workers:
 `)
 	for id := range workers {

@@ -105,7 +105,7 @@ func TestBadInput(t *testing.T) {
 		{"leading zero", "seed: 42", "seed: 042", `bad.yaml:1: seed: "042" begins with a zero; remove it`},
 		{"list for a number", "seed: 42", "seed: [42]", "bad.yaml:1: seed: must be a single whole number from 0"},
 		{"object for a list", "- " + inject, "slow: " + inject, "bad.yaml:6: injects: must be a list"},
-		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, stall_timeout, links, injects"},
+		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, stall_timeout, heed_unreachable, links, injects"},
 		{"list for a worker", worker1, "[1, 2]", "bad.yaml:4: workers[1]: must be an object with the fields id, join_at, inner_step_mean, inner_step_jitter"},
 		{"list for a link property", "rate_up: 100mbit", "rate_up: [1]", `bad.yaml:20: real.links.default.rate_up: must be a single value such as "10ms" or "100mbit"`},
 		{"rate without a unit", "rate_up: 100mbit", "rate_up: 100", `bad.yaml:20: real.links.default.rate_up: rate "100" is not a number with a unit: write it as tc does, for example 100mbit`},

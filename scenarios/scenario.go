@@ -112,7 +112,12 @@ type Real struct {
 	// receives anything is held for stuck. Zero: HeartbeatPeriod ×
 	// HeartbeatMissThreshold, and at least two seconds.
 	StallTimeout shaping.Duration `yaml:"stall_timeout" json:"stall_timeout,omitzero"`
-	Links        shaping.Spec     `yaml:"links" json:"links"`
+	// HeedUnreachable has the coordinator ping who is silent and heed the
+	// network's word that nobody listens there any more, so that a crash is
+	// noticed in about a heartbeat period. Without it a crash is as silent as
+	// in the simulator, and as one that takes the machine along.
+	HeedUnreachable bool         `yaml:"heed_unreachable" json:"heed_unreachable,omitempty"`
+	Links           shaping.Spec `yaml:"links" json:"links"`
 	// Injects are what happens to links. They are here and not beside the
 	// injects of workers because a simulator without links has no use for
 	// them.
