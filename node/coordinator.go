@@ -306,7 +306,7 @@ func (c *coordinator) receive(r received) {
 	case msgStepped:
 		c.stepped(id, m)
 	case msgFetched:
-		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "took", m.Took)
+		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
 		c.tell(policy.StateFetched{ID: id, OuterSteps: m.OuterSteps})
 	case msgFetchFailed:
 		c.cfg.Log.Warn("state fetch failed", "worker", id, "err", m.Error)
@@ -407,7 +407,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			ring[i] = peer{ID: id, Addr: c.workers[id].ring}
 		}
 		for _, id := range a.Participants {
-			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring})
+			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
 		}
 	case policy.Abort:
 		delete(c.outcomes, a.Epoch)
@@ -417,8 +417,11 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	case policy.OuterStep:
 		c.participants[a.Round] = a.Participants
 	case policy.Fetch:
-		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps,
-			Peers: []peer{{ID: a.From, Addr: c.workers[a.From].fetch}}})
+		var donors []peer
+		for _, id := range append([]policy.ID{a.From}, a.Helpers...) {
+			donors = append(donors, peer{ID: id, Addr: c.workers[id].fetch})
+		}
+		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors})
 	case policy.Evict:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
 		c.workers[a.ID].gone = true

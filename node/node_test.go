@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	initialPacket = 1280 // see there
+	chunkValues = 256
 	goleak.VerifyTestMain(m)
 }
 

@@ -37,6 +37,7 @@ type schedule struct {
 	policy  string
 	workers int
 	joins   map[policy.ID]policy.Time // of those that come later
+	join    policy.JoinMode
 	delay   time.Duration
 	jitter  time.Duration
 	loss    float64
@@ -102,7 +103,7 @@ func (f fault) String() string {
 
 func (s schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins)
+	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s)", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join)
 	for _, f := range s.faults {
 		fmt.Fprintf(&b, "\n  %v", f)
 	}
@@ -127,6 +128,7 @@ func drawSchedule(seed uint64) schedule {
 	if r.IntN(3) == 0 {
 		s.jitter, s.loss = min(s.delay, 5*time.Millisecond)/2, []float64{0, 0.003, 0.02}[r.IntN(3)]
 	}
+	s.join = policy.JoinModes[r.IntN(len(policy.JoinModes))]
 	late := s.workers
 	for range r.IntN(3) {
 		s.joins[policy.ID(late)] = policy.Time(500 + r.IntN(12_000))
@@ -202,7 +204,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 	for _, f := range s.faults {
 		last = max(last, f.at+f.lasts)
 	}
-	sc.Seed = s.seed
+	sc.Seed, sc.Policy.Join = s.seed, s.join
 	sc.Horizon = last + recovery
 	d := &sc.Real.Links.Default
 	delay, jitter, loss := shaping.Duration(s.delay), shaping.Duration(s.jitter), shaping.Probability(s.loss)

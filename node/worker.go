@@ -67,9 +67,11 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	}
 	defer ring.Close()
 	w.ring = ring
-	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, cfg.Log); err != nil {
+	busy := func() bool { return w.reducing.Load() != nil }
+	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, busy, cfg.Log); err != nil {
 		return err
 	}
+	w.fetcher = fetcher{transport: w.donor.transport, tls: cfg.TLS, model: w.model, log: cfg.Log}
 	defer w.donor.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -92,17 +94,18 @@ func stepRand(seed uint64, id policy.ID) *rand.Rand {
 }
 
 type worker struct {
-	cfg    WorkerConfig
-	spec   scenarios.Worker
-	scale  float64
-	model  *model
-	ring   *quicring.Endpoint
-	donor  *donor
-	conn   *quic.Conn
-	line   *line
-	rng    *rand.Rand
-	factor atomic.Uint64 // bits of the slowness
-	queued []Command     // due before the first inner step has begun
+	cfg     WorkerConfig
+	spec    scenarios.Worker
+	scale   float64
+	model   *model
+	ring    *quicring.Endpoint
+	donor   *donor
+	fetcher fetcher
+	conn    *quic.Conn
+	line    *line
+	rng     *rand.Rand
+	factor  atomic.Uint64 // bits of the slowness
+	queued  []Command     // due before the first inner step has begun
 
 	began   time.Time // estimate of the local time of scenario time 0
 	stepped bool      // an inner step has begun
@@ -497,6 +500,10 @@ func (w *worker) reduce(ctx context.Context, m message) {
 	}
 	rank := slices.IndexFunc(m.Peers, func(p peer) bool { return p.ID == w.cfg.ID })
 	w.stop()
+	if m.Zero && rank >= 0 { // it has just joined
+		clear(w.grad)
+		w.gradRound = m.Round
+	}
 	if rank < 0 || w.gradRound != m.Round {
 		w.line.send(failed(errors.New("this worker has no contribution to the round")))
 		return
@@ -519,23 +526,26 @@ func (w *worker) reduce(ctx context.Context, m message) {
 	})
 }
 
-// fetch gets the outer state from a peer; whatever the worker was doing is
+// fetch gets the outer state from peers; whatever the worker was doing is
 // dropped.
 func (w *worker) fetch(ctx context.Context, m message) {
 	w.stop()
 	w.outcome = 0
-	if len(m.Peers) != 1 {
+	if len(m.Peers) == 0 {
 		w.line.send(message{Type: msgFetchFailed, Error: "no donor given"})
 		return
 	}
-	from := m.Peers[0]
+	var sources []source
+	for _, p := range m.Peers {
+		sources = append(sources, source{scenarios.NodeName(p.ID), p.Addr})
+	}
 	w.spawn(ctx, msgFetch, 0, func(ctx context.Context) result {
 		begin := time.Now()
-		err := fetchState(ctx, w.donor.transport, w.cfg.TLS, scenarios.NodeName(from.ID), from.Addr, w.model, m.OuterSteps, w.synced)
+		bytes, err := w.fetcher.fetch(ctx, sources, m.OuterSteps, w.synced)
 		if err != nil {
 			return result{err: err, msg: message{Type: msgFetchFailed, Error: err.Error()}}
 		}
 		steps, _ := w.model.version()
-		return result{msg: message{Type: msgFetched, OuterSteps: steps, Took: time.Since(begin)}}
+		return result{msg: message{Type: msgFetched, OuterSteps: steps, Bytes: bytes, Took: time.Since(begin)}}
 	})
 }

@@ -299,7 +299,7 @@ func inBubble(t *testing.T, f func(t *testing.T)) (problem error) {
 // computing the mean over them exactly. A wrong divisor, a contribution that
 // counts twice or a state that does not follow from the one before shows as
 // another loss.
-func lossAfter(s *scenarios.Scenario, participants [][]policy.ID) []float64 {
+func lossAfter(s *scenarios.Scenario, participants, zero [][]policy.ID) []float64 {
 	n := s.Real.Parameters
 	shared := newModel(s.Seed, 0, n)
 	targets := map[policy.ID][]float32{}
@@ -308,9 +308,12 @@ func lossAfter(s *scenarios.Scenario, participants [][]policy.ID) []float64 {
 		outer[i] = float64(o)
 	}
 	var losses []float64
-	for _, ids := range participants {
+	for round, ids := range participants {
 		mean := make([]float64, n)
 		for _, id := range ids {
+			if slices.Contains(zero[round], id) {
+				continue
+			}
 			if targets[id] == nil {
 				targets[id] = newModel(s.Seed, id, n).target
 			}
@@ -340,7 +343,8 @@ func lossAfter(s *scenarios.Scenario, participants [][]policy.ID) []float64 {
 func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	var participants [][]policy.ID
+	var participants, zero [][]policy.ID
+	var zeros []policy.ID // of the running reduction
 	hashes := map[string]int{}
 	for _, e := range events {
 		switch e.Type {
@@ -348,14 +352,16 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 			if e.Round != len(participants)+1 {
 				bad("outer step %d follows %d", e.Round, len(participants))
 			}
-			participants = append(participants, e.Participants)
+			participants, zero = append(participants, e.Participants), append(zero, zeros)
+		case runlog.ReduceStart:
+			zeros = e.Zero
 		case runlog.ReduceDone, runlog.State:
 			if e.Identical == nil || !*e.Identical {
 				bad("%s of round %d: the participants %v have different bytes", e.Type, e.Round, e.Participants)
 			}
 		}
 	}
-	predicted := lossAfter(s, participants)
+	predicted := lossAfter(s, participants, zero)
 	for _, e := range events {
 		if e.Type != runlog.State {
 			continue

@@ -55,6 +55,7 @@ type (
 		Round        int
 		Epoch        int
 		Participants []ID
+		Zero         []ID // of them, those that contribute zeros
 		Reason
 	}
 	// Abort has everybody drop a reduction; its inputs are kept.
@@ -97,10 +98,12 @@ type (
 		Reason
 	}
 	// Fetch has a member get the outer state after OuterSteps outer steps, or
-	// a newer one, from a peer. It drops whatever round it was working on.
+	// a newer one, from a peer, and with the help of others that hold it too.
+	// It drops whatever round it was working on.
 	Fetch struct {
 		ID         ID
 		From       ID
+		Helpers    []ID
 		Round      int
 		OuterSteps int
 		Reason

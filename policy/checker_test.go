@@ -60,6 +60,13 @@ type checker struct {
 	moved     map[policy.ID]int64
 	hinted    map[policy.ID]bool // unreachable since its last heartbeat
 	event     policy.Event
+	misfetch  map[policy.ID]int  // fetches in a row that failed
+	spectates map[policy.ID]bool // has joined and not begun a round
+}
+
+// actors is the members that the running round counts on.
+func (c *checker) actors() []policy.ID {
+	return slices.DeleteFunc(sorted(c.members), func(id policy.ID) bool { return c.spectates[id] })
 }
 
 func newChecker(t failer, cfg policy.Config) *checker {
@@ -74,6 +81,7 @@ func newChecker(t failer, cfg policy.Config) *checker {
 		misses: map[policy.ID]int{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
 		behind: map[policy.ID]bool{}, lag: map[policy.ID]policy.Time{},
 		blame: map[policy.ID]int{}, moved: map[policy.ID]int64{}, hinted: map[policy.ID]bool{},
+		spectates: map[policy.ID]bool{}, misfetch: map[policy.ID]int{},
 	}
 }
 
@@ -99,7 +107,7 @@ func describe(actions []policy.Action) string {
 // quorum is the least number of workers whose share reaches the quorum.
 func (c *checker) quorum() int {
 	for n := 1; ; n++ {
-		if float64(n) >= c.cfg.Straggler.Quorum*float64(len(c.members))-1e-9 {
+		if float64(n) >= c.cfg.Straggler.Quorum*float64(len(c.actors()))-1e-9 {
 			return n
 		}
 	}
@@ -130,6 +138,10 @@ func (c *checker) before(e policy.Event) {
 		delete(c.hinted, e.ID)
 		if c.running != nil && c.running.Epoch == e.Epoch && slices.Contains(c.running.Participants, e.ID) && c.moved[e.ID] != e.Moved {
 			c.moved[e.ID], c.movedAt = e.Moved, c.now
+		}
+	case policy.FetchFailed:
+		if _, ok := c.fetching[e.ID]; ok {
+			c.misfetch[e.ID]++
 		}
 	case policy.Unreachable:
 		c.hinted[e.ID] = true
@@ -162,6 +174,8 @@ func (c *checker) check(a policy.Action) {
 		c.require(!c.former[a.ID], "worker %d admitted twice", a.ID)
 		c.members[a.ID], c.former[a.ID] = true, true
 		c.require(a.Round == c.steps+1 && a.Members == len(c.members), "Admit's numbers")
+		_, holds := c.version[a.ID]
+		c.spectates[a.ID] = !holds && (c.cfg.Join == policy.JoinNext || c.cfg.Join == policy.JoinZeros)
 	case policy.Reject:
 		c.require(c.former[a.ID], "worker %d rejected at its first join", a.ID)
 	case policy.StartRound:
@@ -171,6 +185,10 @@ func (c *checker) check(a policy.Action) {
 			v, ok := c.version[id]
 			c.require(c.members[id] && ok && v == c.steps, "worker %d starts round %d with state %d (holds one: %v)", id, a.Round, v, ok)
 			c.require(!c.arrived[id], "worker %d starts round %d again", id, a.Round)
+			if c.spectates[id] {
+				c.require(len(c.actors()) == 0, "worker %d begins a round that goes on without it", id)
+				clear(c.spectates)
+			}
 			if why.Rule == policy.RuleState && c.behind[id] {
 				c.lag[id] = c.now - c.began
 			}
@@ -186,7 +204,7 @@ func (c *checker) check(a policy.Action) {
 		}
 		c.require(a.Round == c.steps+1 && !c.closed && !c.arrived[a.ID], "arrival counted wrongly")
 		c.arrived[a.ID] = true
-		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.members) && a.Offset >= 0, "Arrived's numbers")
+		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.actors()) && a.Offset >= 0, "Arrived's numbers")
 	case policy.ArmDeadline:
 		c.require(c.cfg.Straggler != nil && c.deadline == nil && !c.overdue && c.rounds >= c.cfg.Straggler.MinHistory, "deadline out of place")
 		d := why.Deadline
@@ -204,7 +222,9 @@ func (c *checker) check(a policy.Action) {
 		}
 		for _, id := range a.Participants {
 			c.require(c.members[id] && slices.Contains(c.closers, id), "worker %d cannot take part", id)
+			c.require(slices.Contains(a.Zero, id) == c.spectates[id], "worker %d contributes zeros, or should", id)
 		}
+		c.require(len(a.Zero) < len(a.Participants), "nobody contributes anything")
 		c.epoch, c.running, c.movedAt = a.Epoch, &a, c.now
 		clear(c.reported)
 	case policy.Abort:
@@ -216,7 +236,7 @@ func (c *checker) check(a policy.Action) {
 			}
 		}
 		c.require(c.running != nil && c.running.Epoch == a.Epoch && c.running.Round == a.Round, "abort of what does not run")
-		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] })
+		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] && !c.spectates[id] })
 		c.running = nil
 		if gone { // the round is open again
 			c.closed, c.closers, c.deadline, c.overdue = false, nil, nil, c.cfg.Straggler != nil
@@ -227,6 +247,9 @@ func (c *checker) check(a policy.Action) {
 				}
 			}
 			clear(c.late)
+			if len(c.actors()) == 0 {
+				clear(c.spectates)
+			}
 		}
 	case policy.OuterStep:
 		c.require(c.running != nil && c.running.Epoch == a.Epoch, "outer step without its reduction")
@@ -235,6 +258,7 @@ func (c *checker) check(a policy.Action) {
 		for _, id := range a.Participants {
 			c.require(c.members[id] && c.reported[id], "worker %d is in the outcome of round %d without having reported it", id, a.Round)
 			c.version[id] = a.Round
+			delete(c.spectates, id)
 		}
 		c.steps, c.running, c.deadline, c.overdue, c.closed, c.closers = a.Round, nil, nil, false, false, nil
 		clear(c.arrived)
@@ -266,6 +290,8 @@ func (c *checker) check(a policy.Action) {
 		case policy.RuleConnection:
 			lost := c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule})
 			c.require(lost || c.hinted[a.ID] && c.now-c.heard[a.ID] >= c.cfg.HeartbeatPeriod, "evicted on the network's word alone")
+		case policy.RuleFetchFailed:
+			c.require(c.event == policy.Event(policy.FetchFailed{ID: a.ID}) && why.Misses == why.Limit && c.misfetch[a.ID] == why.Limit, "evicted after %d failed fetches", c.misfetch[a.ID])
 		case policy.RuleReduceFailed, policy.RuleProgress:
 			if why.Rule == policy.RuleProgress {
 				c.require(c.stalled() && why.Stalled == c.now-c.movedAt, "evicted for a standstill since %d", c.movedAt)
@@ -292,11 +318,19 @@ func (c *checker) check(a policy.Action) {
 		c.require(a.From != a.ID && c.members[a.From] && c.members[a.ID] && !busy, "worker %d cannot fetch from %d", a.ID, a.From)
 		c.require(ok && v == c.steps && a.OuterSteps == c.steps && a.Round == c.steps+1, "worker %d fetches state %d from %d, which holds %d", a.ID, c.steps, a.From, v)
 		c.fetching[a.ID] = a.From
+		for _, h := range a.Helpers {
+			_, busy := c.fetching[h]
+			c.require(c.members[h] && !busy && h != a.From && h != a.ID && c.version[h] == c.steps, "worker %d cannot help %d", h, a.ID)
+		}
+		if why.Rule == policy.RuleResync {
+			delete(c.spectates, a.ID)
+		}
 		c.behind[a.ID] = c.behind[a.ID] || why.Rule == policy.RuleResync
 	case policy.Fetched:
 		_, ok := c.fetching[a.ID]
 		c.require(ok, "worker %d did not fetch", a.ID)
 		delete(c.fetching, a.ID)
+		delete(c.misfetch, a.ID)
 		c.version[a.ID] = c.steps
 	case policy.WakeAt:
 		c.require(a.At >= c.now, "wake-up in the past")
@@ -346,11 +380,17 @@ func (c *checker) silence(id policy.ID, why policy.Reason) {
 func (c *checker) close(a policy.Close) {
 	why := a.Why()
 	c.require(c.running == nil && !c.closed && a.Round == c.steps+1, "round %d closed out of place", a.Round)
-	c.require(slices.Equal(a.Participants, sorted(c.arrived)), "participants %v, but %v have arrived", a.Participants, sorted(c.arrived))
-	both := append(slices.Clone(a.Participants), a.Late...)
+	working := slices.DeleteFunc(slices.Clone(a.Participants), func(id policy.ID) bool { return c.spectates[id] })
+	c.require(slices.Equal(working, sorted(c.arrived)), "participants %v, but %v have arrived", working, sorted(c.arrived))
+	for _, id := range a.Participants {
+		v, ok := c.version[id]
+		_, busy := c.fetching[id]
+		c.require(!c.spectates[id] || c.cfg.Join == policy.JoinZeros && ok && v == c.steps && !busy, "worker %d cannot contribute zeros", id)
+	}
+	both := append(slices.Clone(working), a.Late...)
 	slices.Sort(both)
-	c.require(slices.Equal(both, sorted(c.members)), "participants and late are not the members")
-	c.require(why.Members == len(c.members) && why.Arrived == len(a.Participants), "Close's numbers")
+	c.require(slices.Equal(both, c.actors()), "participants and late are not the members")
+	c.require(why.Members == len(c.actors()) && why.Arrived == len(working), "Close's numbers")
 	if c.cfg.Straggler == nil {
 		c.require(len(a.Late) == 0, "the baseline closed without %v", a.Late)
 	} else {
@@ -377,7 +417,7 @@ func (c *checker) after(e policy.Event) {
 		c.overdue = c.overdue || c.deadline != nil && c.now >= c.deadline.At+c.credit()
 		c.require(c.closed || !c.overdue || len(c.arrived) < c.quorum(), "the deadline came with a quorum, and the round is still open")
 	}
-	c.require(c.closed || len(c.arrived) < len(c.members), "everybody has arrived, and the round is still open")
+	c.require(c.closed || len(c.arrived) == 0 || len(c.arrived) < len(c.actors()), "everybody has arrived, and the round is still open")
 	if c.running != nil {
 		waits := slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return !c.reported[id] })
 		c.require(waits, "everybody has reported the reduction, and the round is still open")

@@ -44,7 +44,9 @@ type member struct {
 	lastHeard  Time
 	fetches    int // how often it has been a donor since the last round
 	donor      ID  // where it fetches from
+	failures   int // fetches in a row that failed
 	reduced    bool
+	spectator  bool // a joiner whose first round is still to come
 
 	unreachable bool  // says the network, since its last heartbeat
 	blame       int   // failed reductions of this round it had a part in
@@ -157,8 +159,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 		m.fetched(now, e)
 	case FetchFailed:
 		if w := m.find(e.ID); w != nil && w.work == fetching {
-			failed := w.donor
-			m.fetch(w, Reason{Rule: RuleFetchFailed, Lost: &failed})
+			m.fetchFailed(now, w)
 		}
 	case Timer:
 		m.hasWake = false // spent: ask again, also if it came too early
@@ -217,12 +218,37 @@ func (m *Machine) join(now Time, e Join) {
 		m.begin(w, RuleJoin)
 		return
 	}
+	w.spectator = m.cfg.Join == JoinNext || m.cfg.Join == JoinZeros
 	m.fetch(w, Reason{Rule: RuleJoin})
+}
+
+// actors returns the number of members that the running round counts on.
+func (m *Machine) actors() int {
+	n := 0
+	for _, w := range m.members {
+		if !w.spectator {
+			n++
+		}
+	}
+	return n
+}
+
+// promote has spectators that hold the state begin the running round if nobody
+// else is left to work on it.
+func (m *Machine) promote() {
+	if m.phase != collecting || m.actors() > 0 {
+		return
+	}
+	for _, w := range m.members {
+		if w.spectator = false; w.work == waiting {
+			m.begin(w, RuleState)
+		}
+	}
 }
 
 // begin starts a single member on the running round.
 func (m *Machine) begin(w *member, rule Rule) {
-	if m.phase != collecting {
+	if m.phase != collecting || w.spectator {
 		w.work = waiting
 		return
 	}
@@ -230,33 +256,53 @@ func (m *Machine) begin(w *member, rule Rule) {
 	m.emit(StartRound{Round: m.round, IDs: []ID{w.id}, Reason: Reason{Rule: rule}})
 }
 
+// helpers is how many donors may help the one that a member fetches from.
+const helpers = 2
+
 // fetch sends a member to a donor: of the members that hold the current state,
 // the one that has served least since the last round, and the lowest ID among
 // equals. A donor that has just failed is asked again only if it is the only
 // one.
 func (m *Machine) fetch(w *member, why Reason) {
-	var donor *member
-	better := func(a, b *member) bool {
-		if why.Lost != nil && (a.id == *why.Lost) != (b.id == *why.Lost) {
-			return b.id == *why.Lost
-		}
-		return a.fetches < b.fetches
-	}
+	var donors []*member
 	for _, d := range m.members {
-		if d == w || d.outerSteps != m.OuterSteps() || d.work == fetching {
-			continue
-		}
-		if donor == nil || better(d, donor) {
-			donor = d
+		if d != w && d.outerSteps == m.OuterSteps() && d.work != fetching {
+			donors = append(donors, d)
 		}
 	}
-	if donor == nil {
+	if len(donors) == 0 {
 		m.finish(false, Reason{Rule: RuleStateLost, Members: len(m.members)})
 		return
 	}
+	failed := func(d *member) int {
+		if why.Lost != nil && d.id == *why.Lost {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(donors, func(a, b *member) int {
+		return cmp.Or(cmp.Compare(failed(a), failed(b)), cmp.Compare(a.fetches, b.fetches))
+	})
+	donor := donors[0]
 	donor.fetches++
 	w.work, w.donor = fetching, donor.id
-	m.emit(Fetch{ID: w.id, From: donor.id, Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
+	m.emit(Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:min(len(donors), 1+helpers)]), Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
+}
+
+// fetchLimit is the number of fetches in a row that a member may fail before
+// the others wait for it no more.
+const fetchLimit = 5
+
+func (m *Machine) fetchFailed(now Time, w *member) {
+	failed := w.donor
+	why := Reason{Rule: RuleFetchFailed, Lost: &failed}
+	if w.failures++; w.failures == fetchLimit {
+		why.Misses, why.Limit = w.failures, fetchLimit
+		m.evict(w, why)
+		m.settle(now)
+		return
+	}
+	m.fetch(w, why)
 }
 
 func (m *Machine) fetched(now Time, e StateFetched) {
@@ -268,7 +314,7 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 		m.fetch(w, Reason{Rule: RuleStaleFetch})
 		return
 	}
-	w.outerSteps = m.OuterSteps()
+	w.outerSteps, w.failures = m.OuterSteps(), 0
 	m.emit(Fetched{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleState}})
 	if w.resync {
 		w.lag = now - m.roundStart
@@ -297,7 +343,7 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		m.firstArrival, m.hasArrival = now, true
 	}
 	m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival,
-		Reason: Reason{Rule: RuleOnTime, Members: len(m.members), Arrived: m.count()}})
+		Reason: Reason{Rule: RuleOnTime, Members: m.actors(), Arrived: m.count()}})
 	m.rejoin(w)
 	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory && !m.overdue {
 		m.deadline = m.history.deadline(s)
@@ -329,20 +375,21 @@ func (m *Machine) count() int {
 	return n
 }
 
-// needed returns the quorum, ⌈quorum × members⌉, and at least one: a round needs
+// needed returns the quorum, ⌈quorum × members⌉ without spectators, and at least one: a round needs
 // a contribution. The small term keeps a product such as 0.7 × 10 from being
 // rounded up by its binary representation.
 func (m *Machine) needed() int {
-	return max(1, int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(len(m.members)))-1e-9)))
+	return max(1, int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(m.actors()))-1e-9)))
 }
 
 // settle draws the consequences of a change in arrivals, membership or
 // progress of the reduction.
 func (m *Machine) settle(now Time) {
+	m.promote()
 	if m.phase == collecting && len(m.members) > 0 {
 		n := m.count()
 		switch {
-		case n == len(m.members):
+		case n > 0 && n == m.actors():
 			m.close(now, RuleAllArrived)
 		default:
 			m.awaitEqual(now, n)
@@ -383,7 +430,7 @@ func (m *Machine) lost() *member {
 }
 
 func (m *Machine) close(now Time, rule Rule) {
-	why := Reason{Rule: rule, Members: len(m.members), Arrived: m.count()}
+	why := Reason{Rule: rule, Members: m.actors(), Arrived: m.count()}
 	if s := m.cfg.Straggler; s != nil {
 		why.Needed = m.needed()
 	}
@@ -396,6 +443,12 @@ func (m *Machine) close(now Time, rule Rule) {
 	var offsets []Time
 	m.participants = nil
 	for _, w := range m.members {
+		if w.spectator {
+			if m.cfg.Join == JoinZeros && w.work == waiting && w.outerSteps == m.OuterSteps() {
+				m.participants = append(m.participants, w)
+			}
+			continue
+		}
 		if w.work != arrived || w.late {
 			late = append(late, w)
 			continue
@@ -423,7 +476,7 @@ func (m *Machine) close(now Time, rule Rule) {
 			m.emit(Sideline{ID: w.id, Round: m.round, Reason: miss})
 		}
 	}
-	m.reduce(now, Reason{Rule: rule, Members: len(m.members), Arrived: len(m.participants)})
+	m.reduce(now, Reason{Rule: rule, Members: m.actors(), Arrived: why.Arrived})
 }
 
 func (m *Machine) reduce(now Time, why Reason) {
@@ -431,7 +484,8 @@ func (m *Machine) reduce(now Time, why Reason) {
 	for _, w := range m.participants {
 		w.reduced, w.movedAt, w.from = false, now, nil
 	}
-	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Reason: why})
+	zero := slices.DeleteFunc(slices.Clone(m.participants), func(w *member) bool { return !w.spectator })
+	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Zero: ids(zero), Reason: why})
 }
 
 // reform aborts the running reduction and begins it anew with the participants
@@ -440,11 +494,11 @@ func (m *Machine) reduce(now Time, why Reason) {
 func (m *Machine) reform(now Time, why Reason) {
 	m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
 	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return m.find(w.id) == nil })
-	if len(m.participants) > 0 {
+	if slices.ContainsFunc(m.participants, func(w *member) bool { return !w.spectator }) {
 		m.reduce(now, why)
 		return
 	}
-	m.phase = collecting
+	m.phase, m.participants = collecting, nil // zeros alone are no contribution
 	m.overdue = m.cfg.Straggler != nil
 	m.hasDeadline, m.hasArrival = false, false
 	for _, w := range m.members {
@@ -571,7 +625,7 @@ func (m *Machine) outerStep(now Time) {
 	m.emit(OuterStep{Round: m.round, Epoch: m.epoch, Participants: took,
 		Reason: Reason{Rule: RuleReduced, Members: len(m.members), Arrived: len(took)}})
 	for _, w := range m.participants {
-		w.outerSteps, w.work = m.round, working
+		w.outerSteps, w.work, w.spectator = m.round, working, false
 	}
 	done := m.round
 	m.round++
@@ -589,7 +643,7 @@ func (m *Machine) outerStep(now Time) {
 	}
 	for _, w := range m.members {
 		if w.outerSteps < done && w.work != fetching && m.phase == collecting {
-			w.resync = true
+			w.resync, w.spectator = true, false
 			m.fetch(w, Reason{Rule: RuleResync, Misses: w.misses})
 		}
 	}

@@ -154,7 +154,7 @@ func TestBaselineEvictsTheSilentOnTheGrid(t *testing.T) {
 	}
 	p.quietly(6000, policy.Heartbeat{ID: 0})
 	p.at(6000, policy.Timer{}, "evict 1: heartbeat", "close round 1 with [0] without []: all_arrived", "reduce round 1 epoch 1 with [0]")
-	if why := p.why(policy.RuleProgress); why.Silent != 5700 || why.Misses != 5 || why.Limit != 5 {
+	if why := p.why(policy.RuleHeartbeat); why.Silent != 5700 || why.Misses != 5 || why.Limit != 5 {
 		t.Errorf("the eviction's reason is %+v, want 5,700 µs of silence, 5 of 5 misses", why)
 	}
 }
@@ -663,4 +663,66 @@ func TestCatchingUpIsCredited(t *testing.T) {
 		p.arrive(300, 2, 0, 1, 2)
 		p.at(301, policy.Timer{}, "close round 2 with [0 1 2] without [3]: deadline", "sideline 3 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 2]")
 	})
+}
+
+func (p *play) reduced(now policy.Time, round, epoch int, who ...policy.ID) {
+	p.t.Helper()
+	for _, id := range who {
+		p.at(now, policy.Reduced{ID: id, Round: round, Epoch: epoch})
+	}
+}
+
+// joining brings two workers into round 1 and lets worker 2 join late.
+func joining(t *testing.T, mode policy.JoinMode) *play {
+	cfg := baseline()
+	cfg.Join = mode
+	p := newPlay(t, cfg)
+	p.start(2)
+	p.at(500, policy.Join{ID: 2}, "admit 2", "2 fetches state 0 from 0: join")
+	return p
+}
+
+// TestJoinNext: the round goes on without the joiner, which gets the outcome
+// that it has seen happen and begins with the next.
+func TestJoinNext(t *testing.T) {
+	p := joining(t, policy.JoinNext)
+	p.at(600, policy.StateFetched{ID: 2}, "2 has fetched")
+	p.arrive(700, 1, 0, 1)
+	p.reduced(800, 1, 1, 0)
+	p.at(800, policy.Reduced{ID: 1, Round: 1, Epoch: 1}, "outer step 1 with [0 1]", "start round 2 with [0 1]", "2 fetches state 1 from 0: resync")
+	p.at(900, policy.StateFetched{ID: 2, OuterSteps: 1}, "2 has fetched", "start round 2 with [2]")
+}
+
+// TestJoinZeros: the joiner takes part in the reduction and begins the next
+// round with everybody else.
+func TestJoinZeros(t *testing.T) {
+	p := joining(t, policy.JoinZeros)
+	p.at(600, policy.StateFetched{ID: 2}, "2 has fetched")
+	p.quietly(700, policy.Arrival{ID: 0, Round: 1})
+	p.at(700, policy.Arrival{ID: 1, Round: 1}, "close round 1 with [0 1 2] without []: all_arrived", "reduce round 1 epoch 1 with [0 1 2]")
+	for _, a := range p.last {
+		if r, ok := a.(policy.Reduce); ok && !slices.Equal(r.Zero, []policy.ID{2}) {
+			t.Errorf("zeros from %v, want worker 2", r.Zero)
+		}
+	}
+	p.reduced(800, 1, 1, 0, 1)
+	p.at(800, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "outer step 1 with [0 1 2]", "start round 2 with [0 1 2]")
+}
+
+// TestSpectatorsTakeOver when everybody else is gone.
+func TestSpectatorsTakeOver(t *testing.T) {
+	for _, mode := range []policy.JoinMode{policy.JoinNext, policy.JoinZeros} {
+		p := joining(t, mode)
+		p.at(600, policy.StateFetched{ID: 2}, "2 has fetched")
+		p.at(650, policy.Leave{ID: 0}, "evict 0: leave")
+		p.at(660, policy.Leave{ID: 1}, "evict 1: leave", "start round 1 with [2]")
+	}
+}
+
+func TestWhoCannotFetchIsEvicted(t *testing.T) {
+	p := joining(t, policy.JoinRunning)
+	for _, donor := range []string{"1", "0", "1", "0"} {
+		p.at(600, policy.FetchFailed{ID: 2}, "2 fetches state 0 from "+donor+": fetch_failed")
+	}
+	p.at(600, policy.FetchFailed{ID: 2}, "evict 2: fetch_failed")
 }

@@ -18,6 +18,7 @@ func drawConfig(t *rapid.T) policy.Config {
 		HeartbeatPeriod:        policy.Time(rapid.IntRange(5, 50).Draw(t, "period")),
 		HeartbeatMissThreshold: rapid.IntRange(1, 4).Draw(t, "threshold"),
 		TargetOuterSteps:       rapid.IntRange(1, 6).Draw(t, "target"),
+		Join:                   rapid.SampledFrom(policy.JoinModes).Draw(t, "join"),
 		StallAfter:             policy.Time(rapid.SampledFrom([]int{0, 30, 200}).Draw(t, "stall")),
 	}
 	if rapid.Bool().Draw(t, "straggler") {

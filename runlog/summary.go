@@ -33,7 +33,10 @@ type Summary struct {
 	// runs only.
 	ChurnLikeUtilization *float64 `json:"churn_like_utilization,omitempty"`
 	// JoinerStall is how long late joiners waited for the outer state.
-	JoinerStall policy.Time  `json:"joiner_stall_us"`
+	JoinerStall policy.Time `json:"joiner_stall_us"`
+	// JoinersHeld is how long rounds stayed open for late joiners in their
+	// first round, after the arrival of the last other participant.
+	JoinersHeld policy.Time  `json:"joiners_held_us"`
 	Sidelined   []Membership `json:"sidelined"`
 	Evicted     []Membership `json:"evicted"`
 	Rejoined    []Membership `json:"rejoined"`
@@ -98,7 +101,8 @@ type Summarizer struct {
 	arrivals     map[string]policy.Time // of the running round
 	fetching     map[string]policy.Time // start of a joiner's fetch
 	crashed      map[string]policy.Time
-	member, busy policy.Time // completed spans
+	joiners      map[string]bool // have joined late and not yet arrived in time
+	member, busy policy.Time     // completed spans
 	wait         policy.Time
 	last         policy.Time
 	started      bool
@@ -115,6 +119,7 @@ func NewSummarizer() *Summarizer {
 		arrivals: map[string]policy.Time{},
 		fetching: map[string]policy.Time{},
 		crashed:  map[string]policy.Time{},
+		joiners:  map[string]bool{},
 	}
 }
 
@@ -146,6 +151,7 @@ func (s *Summarizer) Add(e Event) {
 				s.wait += e.T - arrival
 			}
 		}
+		s.held(e)
 	case ReduceDone:
 		s.current.Reduce, s.current.BytesSent, s.current.Hash = e.Duration, e.BytesSent, e.Hash
 		s.identical(e)
@@ -178,6 +184,7 @@ func (s *Summarizer) Add(e Event) {
 	case FetchStart:
 		if _, running := s.fetching[e.Node]; !running && rule(e) == policy.RuleJoin {
 			s.fetching[e.Node] = e.T
+			s.joiners[e.Node] = true
 		}
 	case FetchDone:
 		if start, ok := s.fetching[e.Node]; ok {
@@ -186,6 +193,26 @@ func (s *Summarizer) Add(e Event) {
 		}
 	case RunEnd:
 		s.sum.Complete = e.Complete != nil && *e.Complete
+	}
+}
+
+// held adds what a round that closes has waited for joiners.
+func (s *Summarizer) held(e Event) {
+	var joiner, other policy.Time
+	others := false
+	for _, id := range e.Participants {
+		arrival, ok := s.arrivals[node(id)]
+		switch {
+		case !ok: // contributes zeros
+		case s.joiners[node(id)]:
+			joiner = max(joiner, arrival)
+		default:
+			other, others = max(other, arrival), true
+		}
+		delete(s.joiners, node(id))
+	}
+	if others {
+		s.sum.JoinersHeld += max(0, joiner-other)
 	}
 }
 

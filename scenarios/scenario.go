@@ -95,6 +95,9 @@ type Inject struct {
 type Policies struct {
 	Baseline  struct{}         `yaml:"baseline" json:"baseline"`
 	Straggler policy.Straggler `yaml:"straggler" json:"straggler"`
+	// Join says from when on a late joiner contributes, under any policy.
+	// Empty: policy.JoinRunning.
+	Join policy.JoinMode `yaml:"join" json:"join,omitempty"`
 }
 
 // Real says how the scenario is played on a real network.
@@ -154,6 +157,7 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 		HeartbeatPeriod:        s.HeartbeatPeriod,
 		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
 		TargetOuterSteps:       s.TargetOuterSteps,
+		Join:                   s.Policy.Join,
 	}
 	switch name {
 	case Baseline:
