@@ -25,6 +25,7 @@ type memnet struct {
 	sockets map[netip.AddrPort]*socket
 	faults  map[string][]shaping.Fault // active ones, by the name of their cause
 	port    uint16
+	tap     func(packet) // is told of every packet sent, under the lock
 }
 
 type packet struct {
@@ -86,8 +87,25 @@ func (n *memnet) send(s *socket, to netip.AddrPort, data []byte) {
 		if node.Addr.Addr() != to.Addr() {
 			continue
 		}
-		n.queue.Push(time.Since(n.began), s.node, i, packet{s.addr, to, append([]byte{}, data...)})
+		p := packet{s.addr, to, append([]byte{}, data...)}
+		if n.tap != nil {
+			n.tap(p)
+		}
+		n.queue.Push(time.Since(n.began), s.node, i, p)
 		n.schedule()
+	}
+}
+
+// inject puts a packet with whatever sender into the network near its
+// receiver.
+func (n *memnet) inject(p packet) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s := n.sockets[p.to]; s != nil {
+		select {
+		case s.in <- packet{p.from, p.to, append([]byte{}, p.data...)}:
+		default:
+		}
 	}
 }
 

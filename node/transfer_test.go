@@ -157,6 +157,27 @@ func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 	}
 }
 
+// FuzzRequest has a donor answer whatever is asked: at most with one state.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{"outer_steps":1,"have":0}`))
+	f.Add([]byte(`{"hash":"feed","from":0,"to":8}`))
+	f.Add([]byte(`{"outer_steps":0,"from":-1,"to":1000000}`))
+	m := newModel(1, 0, 1000)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var req stateRequest
+		if json.Unmarshal(text, &req) != nil {
+			return
+		}
+		d, out := &donor{model: m}, bytes.Buffer{}
+		if err := d.deliver(&out, req); err == nil && (out.Len() == 0 || out.Len() > 9*1000+1000) {
+			t.Errorf("%s was answered with %d bytes", text, out.Len())
+		}
+		if len(d.served) > 1 {
+			t.Errorf("one request made %d copies of the state", len(d.served))
+		}
+	})
+}
+
 func FuzzReceiveOutcomes(f *testing.F) {
 	header, err := json.Marshal(stateHeader{OuterSteps: 1, Parameters: 100, Outcomes: []*quicring.Outcome{{Length: 100, Ranks: 2, Piece: 1024, Block: 1024}}})
 	if err != nil {
