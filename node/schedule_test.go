@@ -38,6 +38,7 @@ type schedule struct {
 	workers int
 	joins   map[policy.ID]policy.Time // of those that come later
 	join    policy.JoinMode
+	finish  bool // sidelined workers finish their inner steps
 	delay   time.Duration
 	jitter  time.Duration
 	loss    float64
@@ -103,7 +104,7 @@ func (f fault) String() string {
 
 func (s schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s)", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join)
+	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s), finish steps %v", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.finish)
 	for _, f := range s.faults {
 		fmt.Fprintf(&b, "\n  %v", f)
 	}
@@ -128,7 +129,7 @@ func drawSchedule(seed uint64) schedule {
 	if r.IntN(3) == 0 {
 		s.jitter, s.loss = min(s.delay, 5*time.Millisecond)/2, []float64{0, 0.003, 0.02}[r.IntN(3)]
 	}
-	s.join = policy.JoinModes[r.IntN(len(policy.JoinModes))]
+	s.join, s.finish = policy.JoinModes[r.IntN(len(policy.JoinModes))], r.IntN(2) == 0
 	late := s.workers
 	for range r.IntN(3) {
 		s.joins[policy.ID(late)] = policy.Time(500 + r.IntN(12_000))
@@ -204,7 +205,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 	for _, f := range s.faults {
 		last = max(last, f.at+f.lasts)
 	}
-	sc.Seed, sc.Policy.Join = s.seed, s.join
+	sc.Seed, sc.Policy.Join, sc.Policy.Straggler.FinishSteps = s.seed, s.join, s.finish
 	sc.Horizon = last + recovery
 	d := &sc.Real.Links.Default
 	delay, jitter, loss := shaping.Duration(s.delay), shaping.Duration(s.jitter), shaping.Probability(s.loss)

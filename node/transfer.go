@@ -81,7 +81,8 @@ type donor struct {
 	log       *slog.Logger
 	// busy says whether the network is needed for something else: chunks wait
 	// until then, so that a joiner does not hold a reduction up.
-	busy func() bool
+	busy  func() bool
+	tasks sync.WaitGroup
 
 	mu sync.Mutex
 	// served are the states last asked for, at most two: whoever fetches one
@@ -98,14 +99,14 @@ func newDonor(conn net.PacketConn, tlsConfig *tls.Config, m *model, busy func() 
 	return &donor{transport: t, listener: l, model: m, busy: busy, log: log}, nil
 }
 
-// serve answers until ctx ends.
+// serve answers until ctx ends or the donor is closed.
 func (d *donor) serve(ctx context.Context) {
 	for {
 		conn, err := d.listener.Accept(ctx)
 		if err != nil {
 			return
 		}
-		go func() {
+		d.tasks.Go(func() {
 			for {
 				stream, err := conn.AcceptStream(ctx)
 				if err != nil {
@@ -117,7 +118,7 @@ func (d *donor) serve(ctx context.Context) {
 					return
 				}
 			}
-		}()
+		})
 	}
 }
 
@@ -147,10 +148,10 @@ func (d *donor) answer(ctx context.Context, conn *quic.Conn, stream *quic.Stream
 			return json.NewEncoder(stream).Encode(stateHeader{Error: fmt.Sprintf("the donor is at outer step %d, not yet at %d", steps, req.OuterSteps)})
 		}
 	}
-	return d.deliver(&patient{stream, chunkPatience}, req)
+	return d.deliver(conn.Context(), &patient{stream, chunkPatience}, req)
 }
 
-func (d *donor) deliver(w io.Writer, req stateRequest) error {
+func (d *donor) deliver(ctx context.Context, w io.Writer, req stateRequest) error {
 	if req.Have != nil {
 		if outcomes, hash, ok := d.model.since(*req.Have); ok {
 			header := stateHeader{OuterSteps: *req.Have + len(outcomes), Parameters: len(d.model.local), Hash: hash, Outcomes: outcomes}
@@ -187,7 +188,7 @@ func (d *donor) deliver(w io.Writer, req stateRequest) error {
 	}
 	defer enc.close()
 	for i := req.From; i < req.To; i++ {
-		if err := d.waitIdle(enc); err != nil {
+		if err := d.waitIdle(ctx, enc); err != nil {
 			return err
 		}
 		if err := enc.write(s.chunk(i)); err != nil {
@@ -198,10 +199,14 @@ func (d *donor) deliver(w io.Writer, req stateRequest) error {
 }
 
 // waitIdle holds chunks back while the network is needed otherwise.
-func (d *donor) waitIdle(w *chunkWriter) error {
+func (d *donor) waitIdle(ctx context.Context, w *chunkWriter) error {
 	const pause = 5 * time.Millisecond
 	for waited := pause; d.busy != nil && d.busy(); waited += pause {
-		time.Sleep(pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		if waited%breath == 0 {
 			if err := w.breathe(); err != nil {
 				return err
@@ -242,8 +247,9 @@ func (d *donor) snapshot(hash string) *state {
 }
 
 func (d *donor) close() error {
-	err := d.listener.Close()
-	return errors.Join(err, d.transport.Close(), d.transport.Conn.Close())
+	err := errors.Join(d.listener.Close(), d.transport.Close(), d.transport.Conn.Close())
+	d.tasks.Wait()
+	return err
 }
 
 // patient is a stream on which nothing may stand still for long.

@@ -143,7 +143,7 @@ func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 	d := &donor{model: trained(t, n, 3)}
 	size := func(req stateRequest) int {
 		var b bytes.Buffer
-		if err := d.deliver(&b, req); err != nil {
+		if err := d.deliver(t.Context(), &b, req); err != nil {
 			t.Fatal(err)
 		}
 		return b.Len()
@@ -169,7 +169,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		d, out := &donor{model: m}, bytes.Buffer{}
-		if err := d.deliver(&out, req); err == nil && (out.Len() == 0 || out.Len() > 9*1000+1000) {
+		if err := d.deliver(t.Context(), &out, req); err == nil && (out.Len() == 0 || out.Len() > 9*1000+1000) {
 			t.Errorf("%s was answered with %d bytes", text, out.Len())
 		}
 		if len(d.served) > 1 {

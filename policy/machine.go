@@ -47,6 +47,7 @@ type member struct {
 	failures   int // fetches in a row that failed
 	reduced    bool
 	spectator  bool // a joiner whose first round is still to come
+	finishing  bool // still works on the inner steps of a round that is over
 
 	unreachable bool  // says the network, since its last heartbeat
 	blame       int   // failed reductions of this round it had a part in
@@ -329,8 +330,11 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		return
 	case e.Round < m.round:
 		m.emit(Arrived{ID: e.ID, Round: e.Round, Late: true, Reason: Reason{Rule: RuleLate}})
+		if w.finishing && m.phase != finished {
+			m.resync(w)
+		}
 		return
-	case w.work != working:
+	case w.work != working || w.finishing:
 		return // told twice
 	}
 	w.work, w.arrivedAt = arrived, now
@@ -642,11 +646,20 @@ func (m *Machine) outerStep(now Time) {
 		w.fetches, w.late, w.missed, w.lag, w.blame = 0, false, false, 0, 0
 	}
 	for _, w := range m.members {
-		if w.outerSteps < done && w.work != fetching && m.phase == collecting {
-			w.resync, w.spectator = true, false
-			m.fetch(w, Reason{Rule: RuleResync, Misses: w.misses})
+		switch {
+		case w.outerSteps == done || w.work == fetching || m.phase != collecting:
+		case m.cfg.Straggler != nil && m.cfg.Straggler.FinishSteps && w.work == working:
+			w.finishing = true
+		default:
+			m.resync(w)
 		}
 	}
+}
+
+// resync has a member get what it has missed.
+func (m *Machine) resync(w *member) {
+	w.resync, w.spectator, w.finishing = true, false, false
+	m.fetch(w, Reason{Rule: RuleResync, Misses: w.misses})
 }
 
 func (m *Machine) finish(complete bool, why Reason) {

@@ -726,3 +726,20 @@ func TestWhoCannotFetchIsEvicted(t *testing.T) {
 	}
 	p.at(600, policy.FetchFailed{ID: 2}, "evict 2: fetch_failed")
 }
+
+// TestFinishSteps: a sidelined member is left to its inner steps, and catches
+// up when it has finished them.
+func TestFinishSteps(t *testing.T) {
+	p := newPlay(t, straggler(func(s *policy.Straggler) { s.Quorum, s.FinishSteps = 0.5, true }))
+	p.start(3)
+	p.arrive(100, 1, 0, 1, 2)
+	p.reduced(200, 1, 1, 0, 1)
+	p.at(200, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "outer step 1 with [0 1 2]", "start round 2 with [0 1 2]")
+	p.at(300, policy.Arrival{ID: 0, Round: 2}, "deadline at 301")
+	p.at(300, policy.Arrival{ID: 1, Round: 2})
+	p.at(301, policy.Timer{}, "close round 2 with [0 1] without [2]: deadline", "sideline 2 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1]")
+	p.at(400, policy.Reduced{ID: 0, Round: 2, Epoch: 2})
+	p.at(400, policy.Reduced{ID: 1, Round: 2, Epoch: 2}, "outer step 2 with [0 1]", "start round 3 with [0 1]")
+	p.at(450, policy.Arrival{ID: 2, Round: 2}, "2 fetches state 2 from 0: resync")
+	p.at(460, policy.StateFetched{ID: 2, OuterSteps: 2}, "2 has fetched", "start round 3 with [2]")
+}

@@ -87,6 +87,10 @@ type Straggler struct {
 	// SidelineLimit is the number of consecutive rounds a member may miss; the
 	// next one evicts it.
 	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit"`
+	// FinishSteps lets a sidelined member finish the inner steps of the round
+	// that went on without it before it catches up. What they come to is
+	// discarded either way. Else it drops them when the next round begins.
+	FinishSteps bool `yaml:"finish_steps" json:"finish_steps,omitempty"`
 }
 
 // DefaultStraggler returns the parameters under which the published scenario

@@ -35,6 +35,7 @@ func drawStraggler(t *rapid.T) *policy.Straggler {
 		MinHistory:    rapid.IntRange(1, 2).Draw(t, "history"),
 		MinSlack:      policy.Time(rapid.IntRange(0, 20).Draw(t, "slack")),
 		SidelineLimit: rapid.IntRange(0, 2).Draw(t, "limit"),
+		FinishSteps:   rapid.Bool().Draw(t, "finish"),
 	}
 }
 

@@ -55,7 +55,7 @@ func TestBadInput(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
 		{"unknown field", "horizon:", "horizn:", "bad.yaml:9: horizn: unknown field; did you mean horizon?"},
 		{"unknown field of a worker", worker1, "{id: 1, inner_step_maen: 3}", "bad.yaml:4: workers[1].inner_step_maen: unknown field; did you mean inner_step_mean?"},
-		{"unknown field without a likeness", "quorum: 0.75", "patience: 3", "bad.yaml:16: policy.straggler.patience: unknown field; the fields here are quorum, k, window, min_history, min_slack, sideline_limit"},
+		{"unknown field without a likeness", "quorum: 0.75", "patience: 3", "bad.yaml:16: policy.straggler.patience: unknown field; the fields here are quorum, k, window, min_history, min_slack, sideline_limit, finish_steps"},
 		{"field of a section without any", "straggler: {quorum: 0.75}", "baseline: {quorum: 1}", "bad.yaml:16: policy.baseline.quorum: unknown field; there are no fields here"},
 		{"unknown policy", "straggler: {quorum: 0.75}", "stragler: {quorum: 1}", "bad.yaml:16: policy.stragler: unknown field; did you mean straggler?"},
 		{"unknown link property", "rate_up:", "rateup:", "bad.yaml:20: real.links.default.rateup: unknown field; did you mean rate_up?"},
