@@ -31,16 +31,18 @@ var rooms = map[string]struct {
 	"policy":             {nil, "the same decisions in every world: nothing of a world may reach them"},
 	"allreduce":          {nil, "schedule and codec are judged without a transport"},
 	"allreduce/int8":     {nil, "kernels see bytes and floats only"},
-	"allreduce/quicring": {[]string{"allreduce", "allreduce/int8"}, "the ring does not judge who takes part"},
+	"allreduce/entropy":  {nil, "codes are bytes to it; it moves none and reads no clock"},
+	"allreduce/quicring": {[]string{"allreduce", "allreduce/int8", "allreduce/entropy"}, "the ring does not judge who takes part"},
 	"shaping":            {nil, "what a link is, apart from how it is made"},
 	"shaping/kernel":     {[]string{"shaping"}, "the kernel's side installs plans and does not know scenarios"},
 	"shaping/userlink":   {[]string{"shaping"}, "the user-space side installs the same plans"},
 	"shaping/fidelity":   {[]string{"shaping"}, "a verdict on measurements, wherever they come from"},
 	"shaping/probe":      {[]string{"shaping"}, "measures paths against a plan, however they were installed"},
 	"node":               {[]string{"scenarios", "policy", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
-	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
+	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
 	"node/host/sandbox":  {nil, "a sandbox runs any program"},
 	"sim":                {[]string{"scenarios", "policy", "allreduce", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
+	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
 	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy"}, "fits parameters to records; it starts no runs"},
 	"runlog":             {[]string{"policy"}, "a record does not import its readers"},
 	"report":             {[]string{"runlog", "scenarios", "policy"}, "reads run directories only, without root and off Linux"},
@@ -65,7 +67,7 @@ var (
 var bans = []ban{
 	{in: []string{"shaping/kernel"}, contrary: true, imports: "github.com/vishvananda/netlink", why: "one room talks to the kernel's network, and can be checked against it"},
 	{in: []string{"shaping/kernel"}, contrary: true, imports: "github.com/vishvananda/netlink/", why: "one room talks to the kernel's network, and can be checked against it"},
-	{in: append(slices.Clone(pure), "scenarios", "runlog"), imports: "time", names: clocks, why: "time is an argument here; a clock would make runs differ"},
+	{in: append(slices.Clone(pure), "scenarios", "runlog", "allreduce/entropy"), imports: "time", names: clocks, why: "time is an argument here; a clock would make runs differ"},
 	{in: pure, imports: "os", why: "pure: no files, no environment, no processes"},
 	{in: pure, imports: "net", except: map[string][]string{"shaping": {"ParseMAC", "HardwareAddr"}}, why: "pure: no sockets; names and addresses as data are fine"},
 	{in: pure, imports: "net/http", why: "pure: no sockets"},
@@ -74,7 +76,7 @@ var bans = []ban{
 	{in: []string{"policy"}, imports: "math/rand/v2", why: "decisions are never random"},
 	{in: []string{"policy"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
-	{in: []string{"node", "allreduce/quicring", "report"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
+	{in: []string{"node", "allreduce/quicring", "report", "bench"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
 // pureDecisions are the only packages that policy imports.

@@ -1,6 +1,6 @@
-// Package allreduce says what a quantised ring all-reduce is: which chunk a
-// rank sends and receives in every step, how chunks are cut into pieces, what
-// a frame's header looks like on the wire, and, slowly and plainly, what the
+// Package allreduce says what a quantised all-reduce is: which chunk a rank
+// sends and receives in every step, how chunks are cut into pieces, what a
+// frame's header looks like on the wire, and, slowly and plainly, what the
 // result must be. It is pure: no transport, no clock, no goroutines.
 //
 // The ring has two phases of ranks-1 steps each. In the reduce-scatter every
@@ -8,8 +8,12 @@
 // end rank r owns the finished chunk (r+1) mod ranks. In the all-gather the
 // finished chunks travel once around, unchanged.
 //
-// The frames of one rank form one ordered sequence, sent on one stream to its
-// successor: phase by phase, step by step, piece by piece. Every frame but
-// those of the very first step answers exactly one received frame, in order,
-// so each rank is a first-in-first-out pipeline.
+// Where pieces lie within a chunk does not depend on the others, so a frame of
+// the ring answers exactly one received frame: in every step the same piece of
+// the chunk received in the step before. Only the frames of the very first step
+// answer none. Frames may therefore overtake each other, over several
+// connections, and every piece makes its own way around the ring.
+//
+// The direct algorithm has no steps: every rank sends its values of chunk c to
+// rank c, and rank c sends the mean to all.
 package allreduce

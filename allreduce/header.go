@@ -26,7 +26,19 @@ const HeaderLen = 52
 
 const (
 	headerMagic   = 0x54424152 // "TBAR"
-	headerVersion = 1
+	headerVersion = 3
+)
+
+// Coding is how a piece's quantised values were packed into a payload. Its
+// values are the ones on the wire.
+type Coding uint8
+
+const (
+	// Plain payloads are the quantised values as they are: scales, then codes.
+	Plain Coding = 0
+	// Huffman payloads have their codes shortened, as package entropy does it;
+	// the scales before them are as they are.
+	Huffman Coding = 1
 )
 
 // ErrHeader is wrapped by every error that ParseHeader returns.
@@ -36,47 +48,53 @@ var ErrHeader = errors.New("malformed frame header")
 //
 //	offset  bytes  field
 //	     0      4  magic "TBAR"
-//	     4      1  version, 1
+//	     4      1  version, 3
 //	     5      1  phase, 1 reduce-scatter or 2 all-gather
-//	     6      2  flags, none defined: zero
+//	     6      1  algorithm, 0 ring or 1 direct
+//	     7      1  coding of the payload, 0 plain or 1 huffman
 //	     8      8  epoch
 //	    16      8  length of the whole vector, values
 //	    24      4  round
-//	    28      2  ranks in the ring
-//	    30      2  step, 0 … ranks-2
+//	    28      2  ranks
+//	    30      2  step, 0 … ranks-2; 0 where the algorithm has none
 //	    32      4  chunk, 0 … ranks-1
 //	    36      4  piece within the chunk
 //	    40      4  count of values in this piece
-//	    44      4  block, values per scale
-//	    48      4  payload that follows, bytes: count + 4 × ⌈count/block⌉
+//	    44      2  block, values per scale
+//	    46      1  bits of a code, 8 or 4
+//	    47      1  none defined: zero
+//	    48      4  payload that follows, bytes; plain: ⌈count × bits/8⌉ + 4 × ⌈count/block⌉
 type Header struct {
-	Phase  Phase
-	Epoch  uint64
-	Length int64
-	Round  uint32
-	Ranks  uint16
-	Step   uint16
-	Chunk  uint32
-	Piece  uint32
-	Count  uint32
-	Block  uint32
+	Phase     Phase
+	Algorithm Algorithm
+	Coding    Coding
+	Epoch     uint64
+	Length    int64
+	Round     uint32
+	Ranks     uint16
+	Step      uint16
+	Chunk     uint32
+	Piece     uint32
+	Count     uint32
+	Block     uint32
+	Bits      uint8
+	Payload   uint32
 }
 
-// PayloadLen returns the number of bytes that follow the header: one code per
-// value and four bytes of scale per block.
-func (h Header) PayloadLen() int {
-	if h.Count == 0 {
-		return 0
-	}
-	return int(h.Count) + 4*int((h.Count+h.Block-1)/h.Block)
+// PlainLen returns the number of bytes of a plain payload: a code for every
+// value and four bytes of scale for every block.
+func (h Header) PlainLen() int {
+	return h.scalesLen() + (int(h.Count)*int(h.Bits)+7)/8
 }
+
+func (h Header) scalesLen() int { return 4 * int((uint64(h.Count)+uint64(h.Block)-1)/uint64(h.Block)) }
 
 // AppendHeader appends the HeaderLen bytes of h to dst. It does not validate:
 // the fields are the sender's own.
 func AppendHeader(dst []byte, h Header) []byte {
 	be := binary.BigEndian
 	dst = be.AppendUint32(dst, headerMagic)
-	dst = append(dst, headerVersion, byte(h.Phase), 0, 0)
+	dst = append(dst, headerVersion, byte(h.Phase), byte(h.Algorithm), byte(h.Coding))
 	dst = be.AppendUint64(dst, h.Epoch)
 	dst = be.AppendUint64(dst, uint64(h.Length))
 	dst = be.AppendUint32(dst, h.Round)
@@ -85,8 +103,9 @@ func AppendHeader(dst []byte, h Header) []byte {
 	dst = be.AppendUint32(dst, h.Chunk)
 	dst = be.AppendUint32(dst, h.Piece)
 	dst = be.AppendUint32(dst, h.Count)
-	dst = be.AppendUint32(dst, h.Block)
-	return be.AppendUint32(dst, uint32(h.PayloadLen()))
+	dst = be.AppendUint16(dst, uint16(h.Block))
+	dst = append(dst, h.Bits, 0)
+	return be.AppendUint32(dst, h.Payload)
 }
 
 // ParseHeader reads a header from the first HeaderLen bytes of b and validates
@@ -104,27 +123,27 @@ func ParseHeader(b []byte) (Header, error) {
 	if b[4] != headerVersion {
 		return Header{}, fmt.Errorf("%w: version %d, this side speaks %d", ErrHeader, b[4], headerVersion)
 	}
-	if flags := be.Uint16(b[6:]); flags != 0 {
-		return Header{}, fmt.Errorf("%w: unknown flags %#04x", ErrHeader, flags)
-	}
 	h := Header{
-		Phase:  Phase(b[5]),
-		Epoch:  be.Uint64(b[8:]),
-		Round:  be.Uint32(b[24:]),
-		Ranks:  be.Uint16(b[28:]),
-		Step:   be.Uint16(b[30:]),
-		Chunk:  be.Uint32(b[32:]),
-		Piece:  be.Uint32(b[36:]),
-		Count:  be.Uint32(b[40:]),
-		Block:  be.Uint32(b[44:]),
-		Length: int64(be.Uint64(b[16:])),
+		Phase:     Phase(b[5]),
+		Algorithm: Algorithm(b[6]),
+		Coding:    Coding(b[7]),
+		Epoch:     be.Uint64(b[8:]),
+		Round:     be.Uint32(b[24:]),
+		Ranks:     be.Uint16(b[28:]),
+		Step:      be.Uint16(b[30:]),
+		Chunk:     be.Uint32(b[32:]),
+		Piece:     be.Uint32(b[36:]),
+		Count:     be.Uint32(b[40:]),
+		Block:     uint32(be.Uint16(b[44:])),
+		Bits:      b[46],
+		Payload:   be.Uint32(b[48:]),
+		Length:    int64(be.Uint64(b[16:])),
+	}
+	if b[47] != 0 {
+		return Header{}, fmt.Errorf("%w: unknown flags %#02x", ErrHeader, b[47])
 	}
 	if err := h.validate(); err != nil {
 		return Header{}, err
-	}
-	if payload := be.Uint32(b[48:]); payload != uint32(h.PayloadLen()) {
-		return Header{}, fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d",
-			ErrHeader, payload, h.Count, h.Block, h.PayloadLen())
 	}
 	return h, nil
 }
@@ -133,6 +152,10 @@ func (h Header) validate() error {
 	switch {
 	case h.Phase != ReduceScatter && h.Phase != AllGather:
 		return fmt.Errorf("%w: phase %d", ErrHeader, uint8(h.Phase))
+	case h.Algorithm != Ring && h.Algorithm != Direct:
+		return fmt.Errorf("%w: algorithm %d", ErrHeader, uint8(h.Algorithm))
+	case h.Coding != Plain && h.Coding != Huffman:
+		return fmt.Errorf("%w: coding %d", ErrHeader, uint8(h.Coding))
 	case h.Length < 0 || h.Length > MaxLength:
 		return fmt.Errorf("%w: length %d is outside 0 to %d", ErrHeader, uint64(h.Length), int64(MaxLength))
 	case h.Ranks < 2 || h.Ranks > MaxRanks:
@@ -144,6 +167,8 @@ func (h Header) validate() error {
 	case h.Block < MinBlock || h.Block > MaxBlock || h.Block%MinBlock != 0:
 		return fmt.Errorf("%w: block of %d values is no multiple of %d within %d to %d",
 			ErrHeader, h.Block, MinBlock, MinBlock, MaxBlock)
+	case h.Bits != 8 && h.Bits != 4:
+		return fmt.Errorf("%w: codes of %d bits", ErrHeader, h.Bits)
 	case h.Count > MaxPieceValues:
 		return fmt.Errorf("%w: piece of %d values, at most %d", ErrHeader, h.Count, MaxPieceValues)
 	}
@@ -152,6 +177,13 @@ func (h Header) validate() error {
 	if int(h.Count) > hi-lo || int(h.Piece) > max(0, hi-lo-1) {
 		return fmt.Errorf("%w: piece %d of %d values does not fit a chunk of %d",
 			ErrHeader, h.Piece, h.Count, hi-lo)
+	}
+	plain, payload := uint32(h.PlainLen()), h.Payload
+	switch {
+	case h.Coding == Plain && payload != plain:
+		return fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d", ErrHeader, payload, h.Count, h.Block, plain)
+	case h.Coding == Huffman && (payload <= uint32(h.scalesLen()) || payload >= plain):
+		return fmt.Errorf("%w: shortened payload of %d bytes, plain ones have %d", ErrHeader, payload, plain)
 	}
 	return nil
 }

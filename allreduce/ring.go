@@ -22,6 +22,31 @@ func (p Phase) String() string {
 	return "unknown phase"
 }
 
+// Algorithm is a way to all-reduce. Its values are the ones on the wire.
+type Algorithm uint8
+
+const (
+	// Ring sends partial sums around: fewest connections, 2(ranks-1) hops, an
+	// error that grows with the root of the ranks.
+	Ring Algorithm = 0
+	// Direct sends every rank's chunk c straight to rank c, and the finished
+	// chunk from there to all: the same bytes as the ring in two hops, and an
+	// error that does not grow with the ranks, over ranks-1 connections each
+	// way.
+	Direct Algorithm = 1
+)
+
+// String returns the algorithm's name as users write it.
+func (a Algorithm) String() string {
+	switch a {
+	case Ring:
+		return "ring"
+	case Direct:
+		return "direct"
+	}
+	return "unknown algorithm"
+}
+
 // Chunk returns the half-open range [lo, hi) of values that is chunk index of
 // a vector of length values cut for so many ranks. Sizes differ by at most
 // one; the first length mod ranks chunks are the larger ones. It needs

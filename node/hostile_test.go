@@ -21,6 +21,9 @@ import (
 	"testbed/scenarios"
 )
 
+// ringALPN is how a link of the ring calls itself; its end may be anything.
+const ringALPN = "testbed-ring/2/attacker/1"
+
 // attacker does what it can to a run in progress, from a socket of its own.
 type attacker struct {
 	*world
@@ -54,7 +57,7 @@ func (a *attacker) ports() map[netip.AddrPort]string {
 		for _, n := range a.nodes {
 			switch s {
 			case n.sockets[1]:
-				ports[addr] = "testbed-ring/1"
+				ports[addr] = ringALPN
 			case n.sockets[2]:
 				ports[addr] = transferALPN
 			}
@@ -141,8 +144,9 @@ func words(alpn string, i int) string {
 	}
 	// A frame of an epoch of the past, or of the future, as a worker of the
 	// ring would send it; and one cut short.
-	h := allreduce.Header{Phase: allreduce.ReduceScatter, Epoch: uint64(i % 8), Length: 1500, Round: uint32(i % 8), Ranks: 4, Count: 375, Block: 1024}
-	frame := string(allreduce.AppendHeader(nil, h)) + strings.Repeat("\x7f", 512)
+	h := allreduce.Header{Phase: allreduce.ReduceScatter, Epoch: uint64(i % 8), Length: 1500, Round: uint32(i % 8), Ranks: 4, Count: 375, Block: 1024, Bits: 8}
+	h.Payload = uint32(h.PlainLen())
+	frame := string(allreduce.AppendHeader(nil, h)) + strings.Repeat("\x7f", int(h.Payload))
 	return []string{frame, frame[:20], long}[i%3]
 }
 
@@ -261,8 +265,8 @@ func (w *world) attack(t *testing.T) (stop func()) {
 		}
 		for _, what := range []string{
 			"noise", "replayed packets", "stranger's connections",
-			"insider's streams to " + controlALPN, "insider's streams to " + transferALPN, "insider's streams to testbed-ring/1",
-			"slow streams to " + controlALPN, "slow streams to " + transferALPN, "slow streams to testbed-ring/1",
+			"insider's streams to " + controlALPN, "insider's streams to " + transferALPN, "insider's streams to " + ringALPN,
+			"slow streams to " + controlALPN, "slow streams to " + transferALPN, "slow streams to " + ringALPN,
 		} {
 			if a.done[what] == 0 {
 				t.Errorf("the attack had no %s", what)

@@ -35,7 +35,7 @@ type (
 	}
 	// Progress is a Heartbeat of a worker that reduces. Moved grows with what
 	// it has received, in a unit of its own; From is the worker that it
-	// receives from.
+	// receives from, or itself if there is no one to name.
 	Progress struct {
 		ID    ID
 		Epoch int

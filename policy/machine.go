@@ -45,7 +45,9 @@ type member struct {
 	fetches    int // how often it has been a donor since the last round
 	donor      ID  // where it fetches from
 	failures   int // fetches in a row that failed
+	epoch      int // of the last reduction that it took part in
 	reduced    bool
+	gone       bool // no longer a member
 	spectator  bool // a joiner whose first round is still to come
 	finishing  bool // still works on the inner steps of a round that is over
 
@@ -55,6 +57,9 @@ type member struct {
 	movedAt     Time  // when that last grew, or the reduction began
 	from        *ID   // whom it receives from
 }
+
+// counted reports whether the running round has the member's contribution.
+func (w *member) counted() bool { return w.work == arrived && !w.late }
 
 // Machine is the coordinator's state machine. It is not safe for concurrent
 // use.
@@ -77,7 +82,17 @@ type Machine struct {
 	quorate      bool // overdue, and the quorum came at quorateAt
 	quorateAt    Time
 
+	// Kept by the way, because looking at every member in every event makes a
+	// round cost the square of their number.
+	present int // members that are counted
+	// spectators counts the members whose first round is still to come.
+	spectators int
+	lagging    []*member // that began the round late, having caught up
+
 	participants []*member // of the running reduction
+	unreduced    int       // of them, those whose reduction is not over
+	movedAt      Time      // when one of them last received something
+	lost         []*member // of them, those that are no longer members
 	nextCheck    Time      // next heartbeat check
 	wake         Time      // what the driver was last told
 	hasWake      bool
@@ -131,7 +146,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 		m.heartbeat(now, e.ID)
 		if w := m.participant(e.ID, m.round, e.Epoch); w != nil {
 			if e.Moved != w.moved {
-				w.moved, w.movedAt = e.Moved, now
+				w.moved, w.movedAt, m.movedAt = e.Moved, now, now
 			}
 			w.from = &e.From
 		}
@@ -148,8 +163,9 @@ func (m *Machine) Step(now Time, e Event) []Action {
 	case Arrival:
 		m.arrival(now, e)
 	case Reduced:
-		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
+		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil && !w.reduced {
 			w.reduced = true
+			m.unreduced--
 			m.settle(now)
 		}
 	case ReduceFailed:
@@ -177,6 +193,9 @@ func (m *Machine) search(id ID) (int, bool) {
 }
 
 func (m *Machine) find(id ID) *member {
+	if i := int(id); i >= 0 && i < len(m.members) && m.members[i].id == id {
+		return m.members[i] // IDs mostly count from 0
+	}
 	if i, ok := m.search(id); ok {
 		return m.members[i]
 	}
@@ -188,10 +207,8 @@ func (m *Machine) participant(id ID, round, epoch int) *member {
 	if m.phase != reducing || round != m.round || epoch != m.epoch {
 		return nil
 	}
-	for _, w := range m.participants {
-		if w.id == id {
-			return w
-		}
+	if w := m.find(id); w != nil && w.epoch == epoch {
+		return w
 	}
 	return nil
 }
@@ -219,19 +236,22 @@ func (m *Machine) join(now Time, e Join) {
 		m.begin(w, RuleJoin)
 		return
 	}
-	w.spectator = m.cfg.Join == JoinNext || m.cfg.Join == JoinZeros
+	if m.cfg.Join == JoinNext || m.cfg.Join == JoinZeros {
+		w.spectator = true
+		m.spectators++
+	}
 	m.fetch(w, Reason{Rule: RuleJoin})
 }
 
 // actors returns the number of members that the running round counts on.
-func (m *Machine) actors() int {
-	n := 0
-	for _, w := range m.members {
-		if !w.spectator {
-			n++
-		}
+func (m *Machine) actors() int { return len(m.members) - m.spectators }
+
+// activate ends a spectator's watching.
+func (m *Machine) activate(w *member) {
+	if w.spectator {
+		w.spectator = false
+		m.spectators--
 	}
-	return n
 }
 
 // promote has spectators that hold the state begin the running round if nobody
@@ -241,7 +261,8 @@ func (m *Machine) promote() {
 		return
 	}
 	for _, w := range m.members {
-		if w.spectator = false; w.work == waiting {
+		m.activate(w)
+		if w.work == waiting {
 			m.begin(w, RuleState)
 		}
 	}
@@ -319,6 +340,7 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 	m.emit(Fetched{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleState}})
 	if w.resync {
 		w.lag = now - m.roundStart
+		m.lagging = append(m.lagging, w)
 	}
 	m.begin(w, RuleState)
 }
@@ -342,12 +364,13 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival, Late: true, Reason: Reason{Rule: RuleLate}})
 		return
 	}
+	m.present++
 	first := !m.hasArrival
 	if first {
 		m.firstArrival, m.hasArrival = now, true
 	}
 	m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival,
-		Reason: Reason{Rule: RuleOnTime, Members: m.actors(), Arrived: m.count()}})
+		Reason: Reason{Rule: RuleOnTime, Members: m.actors(), Arrived: m.present}})
 	m.rejoin(w)
 	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory && !m.overdue {
 		m.deadline = m.history.deadline(s)
@@ -368,20 +391,9 @@ func (m *Machine) rejoin(w *member) {
 	w.misses, w.missed = 0, false
 }
 
-// count returns the number of members whose contribution the round has.
-func (m *Machine) count() int {
-	n := 0
-	for _, w := range m.members {
-		if w.work == arrived && !w.late {
-			n++
-		}
-	}
-	return n
-}
-
-// needed returns the quorum, ⌈quorum × members⌉ without spectators, and at least one: a round needs
-// a contribution. The small term keeps a product such as 0.7 × 10 from being
-// rounded up by its binary representation.
+// needed returns the quorum, ⌈quorum × members⌉ without spectators, and at least
+// one: a round needs a contribution. The small term keeps a product such as
+// 0.7 × 10 from being rounded up by its binary representation.
 func (m *Machine) needed() int {
 	return max(1, int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(m.actors()))-1e-9)))
 }
@@ -391,23 +403,20 @@ func (m *Machine) needed() int {
 func (m *Machine) settle(now Time) {
 	m.promote()
 	if m.phase == collecting && len(m.members) > 0 {
-		n := m.count()
-		switch {
-		case n > 0 && n == m.actors():
+		if m.present > 0 && m.present == m.actors() {
 			m.close(now, RuleAllArrived)
-		default:
-			m.awaitEqual(now, n)
+		} else {
+			m.awaitEqual(now)
 		}
 	}
 	for m.phase == reducing {
-		if lost := m.lost(); lost != nil {
-			m.reform(now, Reason{Rule: RuleLost, Lost: &lost.id})
+		if len(m.lost) > 0 {
+			m.reform(now, Reason{Rule: RuleLost, Lost: &m.lost[0].id})
 			continue
 		}
-		if slices.ContainsFunc(m.participants, func(w *member) bool { return !w.reduced }) {
-			return
+		if m.unreduced == 0 {
+			m.outerStep(now)
 		}
-		m.outerStep(now)
 		return
 	}
 }
@@ -415,26 +424,16 @@ func (m *Machine) settle(now Time) {
 // awaitEqual leaves the closing of an overdue round that has its quorum to a
 // Timer at the same time, so that the arrivals of one instant are judged
 // together and the order in which they are told does not matter.
-func (m *Machine) awaitEqual(now Time, arrived int) {
+func (m *Machine) awaitEqual(now Time) {
 	had := m.quorate
-	m.quorate = m.overdue && arrived >= m.needed()
+	m.quorate = m.overdue && m.present >= m.needed()
 	if m.quorate && !had {
 		m.quorateAt = now
 	}
 }
 
-// lost returns the first participant that is no longer a member.
-func (m *Machine) lost() *member {
-	for _, w := range m.participants {
-		if m.find(w.id) == nil {
-			return w
-		}
-	}
-	return nil
-}
-
 func (m *Machine) close(now Time, rule Rule) {
-	why := Reason{Rule: rule, Members: m.actors(), Arrived: m.count()}
+	why := Reason{Rule: rule, Members: m.actors(), Arrived: m.present}
 	if s := m.cfg.Straggler; s != nil {
 		why.Needed = m.needed()
 	}
@@ -453,7 +452,7 @@ func (m *Machine) close(now Time, rule Rule) {
 			}
 			continue
 		}
-		if w.work != arrived || w.late {
+		if !w.counted() {
 			late = append(late, w)
 			continue
 		}
@@ -485,8 +484,9 @@ func (m *Machine) close(now Time, rule Rule) {
 
 func (m *Machine) reduce(now Time, why Reason) {
 	m.epoch++
+	m.unreduced, m.lost, m.movedAt = len(m.participants), nil, now
 	for _, w := range m.participants {
-		w.reduced, w.movedAt, w.from = false, now, nil
+		w.epoch, w.reduced, w.movedAt, w.from = m.epoch, false, now, nil
 	}
 	zero := slices.DeleteFunc(slices.Clone(m.participants), func(w *member) bool { return !w.spectator })
 	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Zero: ids(zero), Reason: why})
@@ -497,17 +497,18 @@ func (m *Machine) reduce(now Time, why Reason) {
 // late, and closes as soon as it has a quorum of them.
 func (m *Machine) reform(now Time, why Reason) {
 	m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
-	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return m.find(w.id) == nil })
+	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return w.gone })
 	if slices.ContainsFunc(m.participants, func(w *member) bool { return !w.spectator }) {
 		m.reduce(now, why)
 		return
 	}
-	m.phase, m.participants = collecting, nil // zeros alone are no contribution
+	m.phase, m.participants, m.lost = collecting, nil, nil // zeros alone are no contribution
 	m.overdue = m.cfg.Straggler != nil
 	m.hasDeadline, m.hasArrival = false, false
 	for _, w := range m.members {
 		if w.work == arrived && w.late {
 			w.late = false
+			m.present++
 			m.rejoin(w)
 			if !m.hasArrival || w.arrivedAt < m.firstArrival {
 				m.firstArrival, m.hasArrival = w.arrivedAt, true
@@ -557,10 +558,7 @@ func (m *Machine) stalled() (at Time, ok bool) {
 	if m.phase != reducing || m.cfg.StallAfter == 0 {
 		return 0, false
 	}
-	for _, w := range m.participants {
-		at = max(at, w.movedAt)
-	}
-	return at + m.cfg.StallAfter, true
+	return m.movedAt + m.cfg.StallAfter, true
 }
 
 // unstall names who holds up a reduction that stands still. A participant that
@@ -629,7 +627,8 @@ func (m *Machine) outerStep(now Time) {
 	m.emit(OuterStep{Round: m.round, Epoch: m.epoch, Participants: took,
 		Reason: Reason{Rule: RuleReduced, Members: len(m.members), Arrived: len(took)}})
 	for _, w := range m.participants {
-		w.outerSteps, w.work, w.spectator = m.round, working, false
+		w.outerSteps, w.work = m.round, working
+		m.activate(w)
 	}
 	done := m.round
 	m.round++
@@ -640,7 +639,7 @@ func (m *Machine) outerStep(now Time) {
 	}
 	m.phase = collecting
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
-	m.roundStart = now
+	m.roundStart, m.present, m.lagging = now, 0, nil
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
 		w.fetches, w.late, w.missed, w.lag, w.blame = 0, false, false, 0, 0
@@ -658,7 +657,8 @@ func (m *Machine) outerStep(now Time) {
 
 // resync has a member get what it has missed.
 func (m *Machine) resync(w *member) {
-	w.resync, w.spectator, w.finishing = true, false, false
+	m.activate(w)
+	w.resync, w.finishing = true, false
 	m.fetch(w, Reason{Rule: RuleResync, Misses: w.misses})
 }
 
@@ -671,6 +671,14 @@ func (m *Machine) finish(complete bool, why Reason) {
 func (m *Machine) evict(w *member, why Reason) {
 	i, _ := m.search(w.id)
 	m.members = slices.Delete(m.members, i, i+1)
+	w.gone = true
+	m.activate(w)
+	if w.counted() {
+		m.present--
+	}
+	if m.phase == reducing && w.epoch == m.epoch {
+		m.lost = append(m.lost, w)
+	}
 	m.emit(Evict{ID: w.id, Round: m.round, Reason: why})
 	m.apart = slices.DeleteFunc(m.apart, func(p [2]ID) bool { return p[0] == w.id || p[1] == w.id })
 	// Whoever fetches from it needs another donor.
@@ -698,7 +706,7 @@ func (m *Machine) timer(now Time) {
 	if m.hasDeadline && !m.overdue && now >= m.deadline.At+m.credit() {
 		m.overdue, rule = true, RuleDeadline
 	}
-	if m.overdue && m.count() >= m.needed() {
+	if m.overdue && m.present >= m.needed() {
 		m.close(now, rule)
 		m.settle(now)
 		return
@@ -712,8 +720,8 @@ func (m *Machine) timer(now Time) {
 // to the next, and every sidelined member to its eviction.
 func (m *Machine) credit() Time {
 	var most Time
-	for _, w := range m.members {
-		if w.work == working {
+	for _, w := range m.lagging {
+		if w.work == working && !w.gone {
 			most = max(most, w.lag)
 		}
 	}

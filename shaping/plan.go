@@ -63,6 +63,19 @@ func (p *Plan) Index(name string) int {
 	return slices.IndexFunc(p.Nodes, func(n NodePlan) bool { return n.Name == name })
 }
 
+// Plain says that every path is nothing but a way: no delay, and no packet
+// that is lost, doubled, changed or out of order.
+func (p *Plan) Plain() bool {
+	for i, row := range p.Paths {
+		for j, path := range row {
+			if i != j && path != (PathPlan{}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // nodeAddr is the address of node k: 10.0.0.1 and up, without a gap, so that
 // the low bits of neighbours differ (the kernel's side classifies by them).
 func nodeAddr(k int) netip.Prefix {

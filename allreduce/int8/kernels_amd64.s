@@ -82,7 +82,7 @@ TEXT ·quantiseAVX2(SB), NOSPLIT, $0-36
 	JZ           single
 
 several:
-	PREFETCHT0   (DX)(SI*4)
+	PREFETCHT1   (DX)(SI*4)
 	VMULPS       (CX)(SI*4), Y0, Y1
 	VCVTPS2DQ    Y1, Y1
 	VMULPS       32(CX)(SI*4), Y0, Y2
@@ -93,7 +93,7 @@ several:
 	VPACKSSWB    X2, X1, X1
 	VMOVDQU      X1, (AX)(SI*1)
 	ADDQ         $0x10, SI
-	PREFETCHT0   (DX)(SI*4)
+	PREFETCHT1   (DX)(SI*4)
 	VMULPS       (CX)(SI*4), Y0, Y1
 	VCVTPS2DQ    Y1, Y1
 	VMULPS       32(CX)(SI*4), Y0, Y2
@@ -104,7 +104,7 @@ several:
 	VPACKSSWB    X2, X1, X1
 	VMOVDQU      X1, (AX)(SI*1)
 	ADDQ         $0x10, SI
-	PREFETCHT0   (DX)(SI*4)
+	PREFETCHT1   (DX)(SI*4)
 	VMULPS       (CX)(SI*4), Y0, Y1
 	VCVTPS2DQ    Y1, Y1
 	VMULPS       32(CX)(SI*4), Y0, Y2
@@ -115,7 +115,7 @@ several:
 	VPACKSSWB    X2, X1, X1
 	VMOVDQU      X1, (AX)(SI*1)
 	ADDQ         $0x10, SI
-	PREFETCHT0   (DX)(SI*4)
+	PREFETCHT1   (DX)(SI*4)
 	VMULPS       (CX)(SI*4), Y0, Y1
 	VCVTPS2DQ    Y1, Y1
 	VMULPS       32(CX)(SI*4), Y0, Y2
@@ -132,7 +132,7 @@ several:
 	JGE          done
 
 single:
-	PREFETCHT0   (DX)(SI*4)
+	PREFETCHT1   (DX)(SI*4)
 	VMULPS       (CX)(SI*4), Y0, Y1
 	VCVTPS2DQ    Y1, Y1
 	VMULPS       32(CX)(SI*4), Y0, Y2
@@ -544,22 +544,22 @@ TEXT ·quantiseAVX512(SB), NOSPLIT, $0-36
 	JZ           single
 
 several:
-	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT1 (DX)(SI*4)
 	VMULPS     (CX)(SI*4), Z0, Z1
 	VCVTPS2DQ  Z1, Z1
 	VPMOVDB    Z1, (AX)(SI*1)
 	ADDQ       $0x10, SI
-	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT1 (DX)(SI*4)
 	VMULPS     (CX)(SI*4), Z0, Z1
 	VCVTPS2DQ  Z1, Z1
 	VPMOVDB    Z1, (AX)(SI*1)
 	ADDQ       $0x10, SI
-	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT1 (DX)(SI*4)
 	VMULPS     (CX)(SI*4), Z0, Z1
 	VCVTPS2DQ  Z1, Z1
 	VPMOVDB    Z1, (AX)(SI*1)
 	ADDQ       $0x10, SI
-	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT1 (DX)(SI*4)
 	VMULPS     (CX)(SI*4), Z0, Z1
 	VCVTPS2DQ  Z1, Z1
 	VPMOVDB    Z1, (AX)(SI*1)
@@ -570,7 +570,7 @@ several:
 	JGE        done
 
 single:
-	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT1 (DX)(SI*4)
 	VMULPS     (CX)(SI*4), Z0, Z1
 	VCVTPS2DQ  Z1, Z1
 	VPMOVDB    Z1, (AX)(SI*1)

@@ -16,7 +16,7 @@ func routes() []route {
 	return all
 }
 
-// active is the route in use; tests change it.
+// active is the route in use.
 var active = routes()[len(routes())-1]
 
 func absmaxVector(src []float32) uint32 {

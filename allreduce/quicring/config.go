@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -14,21 +15,29 @@ import (
 )
 
 const (
-	// protocol is the ALPN name: other QUIC speakers are refused in the
-	// handshake.
-	protocol = "testbed-ring/1"
+	// protocol begins the ALPN name: other QUIC speakers are refused in the
+	// handshake. A link's name follows it, so that connections of a former link
+	// are known from those of the present one, whatever order they come in.
+	protocol = "testbed-ring/2/"
 	// holdTime is how long a stream may wait for its reduction to begin here,
 	// or for its first header to arrive.
 	holdTime = time.Minute
-	// closeTime is how long Close waits for the successor to confirm that it
-	// has everything.
+	// closeTime is how long Close waits for the peers to confirm that they
+	// have everything.
 	closeTime = 5 * time.Second
-	// maxInbound is the number of connections kept from peers; an endpoint
-	// needs one, from its predecessor, and former ones close theirs.
+	// maxConnections is the number of connections in a link. Of every peer an
+	// endpoint keeps as many.
+	maxConnections = 64
+	// maxInbound is the number of peers whose connections are kept. In a ring
+	// an endpoint needs one, its predecessor, and the direct algorithm all.
 	maxInbound = 64
+	// maxReductions is how many reductions run at a time on one endpoint.
+	maxReductions = 8
 )
 
-// quicConfig sizes a connection for 1 Gbit/s × 100 ms.
+// quicConfig sizes a link's first connection for 1 Gbit/s × 100 ms. QUIC's
+// windows start at what is given first and grow to the bandwidth-delay product
+// by themselves, up to what is given as the maximum.
 func quicConfig(packetSize uint16) *quic.Config {
 	const stream = 16 << 20 // 12.5 MB in flight, and room for the receiver to lag
 	return &quic.Config{
@@ -37,14 +46,13 @@ func quicConfig(packetSize uint16) *quic.Config {
 		HandshakeIdleTimeout: 30 * time.Second,
 		MaxIdleTimeout:       60 * time.Second,
 		KeepAlivePeriod:      10 * time.Second,
-		// A bandwidth-delay product of 160 Mbit/s × 100 ms at once; the window
-		// grows where the link is fatter.
+		// A bandwidth-delay product of 160 Mbit/s × 100 ms at once.
 		InitialStreamReceiveWindow:     2 << 20,
 		MaxStreamReceiveWindow:         stream,
 		InitialConnectionReceiveWindow: 3 << 20,
 		MaxConnectionReceiveWindow:     stream * 3 / 2,
 		// One stream per reduction, plus those of aborted ones on their way out.
-		MaxIncomingStreams:    8,
+		MaxIncomingStreams:    2 * maxReductions,
 		MaxIncomingUniStreams: -1,
 		// 1452 bytes is quic-go's cap and 1480 or 1500 bytes with IPv4 or IPv6
 		// headers: it fits Ethernet. Starting there leaves path MTU discovery
@@ -76,26 +84,55 @@ func (c *Config) check() error {
 	if c.PacketSize == 0 {
 		c.PacketSize = 1452
 	}
+	if c.Bits == 0 {
+		c.Bits = 8
+	}
+	if err := c.format().Check(); err != nil {
+		return err
+	}
+	switch c.Entropy {
+	case "":
+		c.Entropy = EntropyAuto
+	case EntropyAuto, EntropyOn, EntropyOff:
+	default:
+		return fmt.Errorf("entropy coding is %q; choose auto, on or off", c.Entropy)
+	}
+	if c.Connections < 0 || c.Connections > maxConnections {
+		return fmt.Errorf("%d connections to a peer are outside 1 to %d", c.Connections, maxConnections)
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return nil
 }
 
+func (c *Config) format() int8.Format { return int8.Format{Bits: c.Bits, Block: c.Block} }
+
 func (c *Config) serverTLS() *tls.Config {
 	t := c.TLS.Clone()
-	t.NextProtos = []string{protocol}
+	t.NextProtos = []string{protocol} // refuses those that the next line lets pass
+	t.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		for _, p := range hello.SupportedProtos {
+			if strings.HasPrefix(p, protocol) {
+				own := t.Clone()
+				own.NextProtos = []string{p}
+				return own, nil
+			}
+		}
+		return nil, nil
+	}
 	t.MinVersion = tls.VersionTLS13
 	t.ClientAuth = tls.RequireAndVerifyClientCert
 	t.SessionTicketsDisabled = true // a resumed session would skip the check of names
 	return t
 }
 
-func (c *Config) clientTLS(name string) *tls.Config {
+// clientTLS is for a connection of the link with this name.
+func (c *Config) clientTLS(peer, link string) *tls.Config {
 	t := c.TLS.Clone()
-	t.NextProtos = []string{protocol}
+	t.NextProtos = []string{protocol + link}
 	t.MinVersion = tls.VersionTLS13
-	t.ServerName = name
+	t.ServerName = peer
 	t.InsecureSkipVerify = false
 	return t
 }

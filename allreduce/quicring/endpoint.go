@@ -2,9 +2,11 @@ package quicring
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/x509"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,31 +16,41 @@ import (
 	"testbed/allreduce"
 )
 
-// Endpoint is one worker's end of the data plane: it listens for its ring
-// predecessor and dials its successor. Its methods may be called from any
-// goroutine, but it runs one reduction at a time.
+// Endpoint is one worker's end of the data plane: it listens for the peers that
+// send to it and dials those it sends to. Its methods may be called from any
+// goroutine. Up to eight reductions may run at a time.
 type Endpoint struct {
 	cfg       Config
 	transport *quic.Transport
 	listener  *quic.Listener
 	inbox     inbox
+	coders    coderPool
+	chooser   chooser
 
 	ctx       context.Context // ends with errClosed as its cause
 	cancel    context.CancelCauseFunc
 	received  atomic.Int64
 	tasks     sync.WaitGroup
-	unended   sync.WaitGroup // predecessors' streams, complete but for their end
+	unended   sync.WaitGroup // peers' streams, complete but for their end
 	closeOnce sync.Once
 	closeErr  error
 
-	// reducing is held by the running reduction and, for good, by Close. It
-	// guards what follows.
-	reducing sync.Mutex
-	next     *link // to the last successor, or nil
-	buffers  *bufferPool
+	// reducing is read-locked by running reductions and, for good, locked by
+	// Close.
+	reducing sync.RWMutex
+
+	life string // random, tells this endpoint from one that had its name before
 
 	mu      sync.Mutex
-	inbound map[string]*quic.Conn // by the peer's name, at most maxInbound
+	made    uint64              // links, ever
+	links   map[string]*link    // by the peer's name
+	inbound map[string]*inbound // by the peer's name, at most maxInbound
+}
+
+// inbound is a peer's link, seen from its other end.
+type inbound struct {
+	name  linkName
+	conns []*quic.Conn
 }
 
 // Listen opens an endpoint on cfg.Conn and begins to accept connections. It
@@ -52,9 +64,11 @@ func Listen(cfg Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		cfg:       cfg,
-		transport: &quic.Transport{Conn: cfg.Conn},
-		inbox:     inbox{log: cfg.Logger, held: make(map[string]*arrival)},
-		inbound:   make(map[string]*quic.Conn),
+		transport: &quic.Transport{Conn: newSocket(cfg.Conn)},
+		inbox:     newInbox(cfg.Logger),
+		life:      rand.Text(),
+		links:     make(map[string]*link),
+		inbound:   make(map[string]*inbound),
 	}
 	var err error
 	if e.listener, err = e.transport.Listen(cfg.serverTLS(), quicConfig(cfg.PacketSize)); err != nil {
@@ -71,17 +85,21 @@ func Listen(cfg Config) (*Endpoint, error) {
 // reductions. While a reduction makes progress it grows.
 func (e *Endpoint) Received() int64 { return e.received.Load() }
 
-// Close aborts a running reduction, waits up to five seconds until both
-// neighbours are done with the last finished one, and releases everything,
-// the socket included. It returns the error of closing the socket.
+// Close aborts running reductions, waits up to five seconds until all peers
+// are done with the last finished one, and releases everything, the socket
+// included. It returns the error of closing the socket.
 func (e *Endpoint) Close() error {
 	e.closeOnce.Do(func() {
 		e.cancel(errClosed)
 		e.reducing.Lock()
-		if e.next != nil {
-			e.next.close()
+		var closing sync.WaitGroup
+		e.mu.Lock()
+		for _, l := range e.links {
+			closing.Go(l.close)
 		}
-		// A predecessor that has not ended its stream may still be inside its
+		e.mu.Unlock()
+		closing.Wait()
+		// A peer that has not ended its stream may still be inside its
 		// last write, which closing the connection would fail.
 		waitUpTo(closeTime, &e.unended, nil)
 		e.listener.Close()
@@ -89,8 +107,10 @@ func (e *Endpoint) Close() error {
 		conns := e.inbound
 		e.inbound = nil
 		e.mu.Unlock()
-		for _, conn := range conns {
-			conn.CloseWithError(connClosing, "endpoint closed")
+		for _, of := range conns {
+			for _, conn := range of.conns {
+				conn.CloseWithError(connClosing, "endpoint closed")
+			}
 		}
 		e.transport.Close()
 		e.closeErr = e.cfg.Conn.Close()
@@ -106,20 +126,21 @@ func (e *Endpoint) accept() {
 		if err != nil {
 			return
 		}
-		e.tasks.Go(func() { e.serve(conn) })
+		// TLS has verified the chain: there is a certificate.
+		state := conn.ConnectionState().TLS
+		leaf := state.PeerCertificates[0]
+		name := peerName(leaf)
+		if !e.admit(name, linkNamed(state.NegotiatedProtocol), conn) {
+			e.tasks.Go(func() { conn.CloseWithError(connRefused, "too many connections, or too late") })
+			e.cfg.Logger.Warn("refused a connection: too many, or too late", "peer", name, "addr", conn.RemoteAddr())
+			continue
+		}
+		e.tasks.Go(func() { e.serve(conn, name, leaf) })
 	}
 }
 
 // serve takes the streams of one peer until its connection ends.
-func (e *Endpoint) serve(conn *quic.Conn) {
-	// TLS has verified the chain: there is a certificate.
-	leaf := conn.ConnectionState().TLS.PeerCertificates[0]
-	name := peerName(leaf)
-	if !e.admit(name, conn) {
-		conn.CloseWithError(connRefused, "too many connections")
-		e.cfg.Logger.Warn("refused a connection: too many", "peer", name, "addr", conn.RemoteAddr())
-		return
-	}
+func (e *Endpoint) serve(conn *quic.Conn, name string, leaf *x509.Certificate) {
 	defer e.dismiss(name, conn)
 	for {
 		// Not until e.ctx ends: Close must still find the connection here.
@@ -150,26 +171,41 @@ func (e *Endpoint) receiveFirst(stream *quic.Stream, leaf *x509.Certificate) {
 	e.inbox.offer(&arrival{stream: stream, leaf: leaf, first: h})
 }
 
-// admit registers a peer's connection. A peer that dials again has lost its
-// former connection, which is closed.
-func (e *Endpoint) admit(name string, conn *quic.Conn) bool {
+// admit registers a peer's connection. A peer that makes a new link has left or
+// lost its former one, whose connections are closed.
+func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	old := e.inbound[name]
-	if e.inbound == nil || (old == nil && len(e.inbound) >= maxInbound) {
+	old := e.inbound[peer]
+	switch {
+	case e.inbound == nil, old == nil && len(e.inbound) >= maxInbound:
 		return false
+	case old != nil && old.name == name:
+		if len(old.conns) >= maxConnections {
+			return false
+		}
+		old.conns = append(old.conns, conn)
+		return true
+	case old != nil && old.name.life == name.life && old.name.number > name.number:
+		return false // a late one of a former link
+	case old != nil:
+		for _, c := range old.conns {
+			e.tasks.Go(func() { c.CloseWithError(connReplaced, "replaced by a new connection") })
+		}
 	}
-	if old != nil {
-		e.tasks.Go(func() { old.CloseWithError(connReplaced, "replaced by a new connection") })
-	}
-	e.inbound[name] = conn
+	e.inbound[peer] = &inbound{name, []*quic.Conn{conn}}
 	return true
 }
 
 func (e *Endpoint) dismiss(name string, conn *quic.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.inbound[name] == conn {
+	in := e.inbound[name]
+	if in == nil || !slices.Contains(in.conns, conn) {
+		return // closed, or replaced
+	}
+	in.conns = slices.DeleteFunc(in.conns, func(c *quic.Conn) bool { return c == conn })
+	if len(in.conns) == 0 {
 		delete(e.inbound, name)
 		e.inbox.drop(name)
 	}

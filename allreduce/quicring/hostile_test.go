@@ -2,6 +2,7 @@ package quicring
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +41,7 @@ func dialAs(tb testing.TB, a *authority, name string, victim Peer) (*quic.Conn, 
 	cfg := Config{TLS: a.tls(tb, name)}
 	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)
 	defer cancel()
-	return transport.Dial(ctx, net.UDPAddrFromAddrPort(victim.Addr), cfg.clientTLS(victim.Name), quicConfig(1452))
+	return transport.Dial(ctx, net.UDPAddrFromAddrPort(victim.Addr), cfg.clientTLS(victim.Name, rand.Text()), quicConfig(1452))
 }
 
 func (i *intruder) send(b []byte) *quic.Stream {
@@ -67,10 +68,12 @@ func (i *intruder) wantReset(s *quic.Stream, code quic.StreamErrorCode) {
 func first(epoch uint64, length int) allreduce.Header {
 	_, hi := allreduce.Chunk(length, 2, 0)
 	piece := allreduce.DefaultPieceValues(length, 2, int8.DefaultBlock)
-	return allreduce.Header{
+	h := allreduce.Header{
 		Phase: allreduce.ReduceScatter, Epoch: epoch, Length: int64(length), Round: 1, Ranks: 2,
-		Count: uint32(min(hi, piece)), Block: int8.DefaultBlock,
+		Count: uint32(min(hi, piece)), Block: int8.DefaultBlock, Bits: 8,
 	}
+	h.Payload = uint32(h.PlainLen())
+	return h
 }
 
 // victim starts rank 1's reduction in a ring of two whose rank 0 is played by
@@ -89,7 +92,10 @@ func victim(t *testing.T, r *ring, epoch uint64, length int) <-chan error {
 func TestBadFramesFailTheReductionOnce(t *testing.T) {
 	const length = 1000
 	frame := func(h allreduce.Header) []byte {
-		return append(allreduce.AppendHeader(nil, h), make([]byte, h.PayloadLen())...)
+		if h.Coding == allreduce.Plain {
+			h.Payload = uint32(h.PlainLen())
+		}
+		return append(allreduce.AppendHeader(nil, h), make([]byte, h.Payload)...)
 	}
 	edited := func(edit func(*allreduce.Header)) []byte {
 		h := first(1, length)
@@ -105,6 +111,8 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		{"reduces round 2, this worker round 1", edited(func(h *allreduce.Header) { h.Round = 2 })},
 		{"its ring has 3 ranks", edited(func(h *allreduce.Header) { h.Ranks = 3; h.Count = 300 })},
 		{"it reduces 2000 values", edited(func(h *allreduce.Header) { h.Length = 2000 })},
+		{"its codes have 4 bits", edited(func(h *allreduce.Header) { h.Bits = 4 })},
+		{"shortened codes: huffman table", edited(func(h *allreduce.Header) { h.Coding, h.Payload = allreduce.Huffman, 40 })},
 		{"its blocks have 256 values", edited(func(h *allreduce.Header) { h.Block = 256 })},
 		{"frame out of order", edited(func(h *allreduce.Header) { h.Chunk = 1 })},
 		{"frame out of order", append(frame(first(1, length)), frame(first(1, length))...)},
@@ -143,7 +151,7 @@ func waitUntilBegun(t *testing.T, e *Endpoint) {
 	waitFor(t, "the reduction to begin", func() bool {
 		e.inbox.mu.Lock()
 		defer e.inbox.mu.Unlock()
-		return e.inbox.current != nil
+		return len(e.inbox.current) > 0
 	})
 }
 
@@ -229,27 +237,28 @@ func TestEarlyStreamIsHeld(t *testing.T) {
 	}
 }
 
-func TestOnlyTheLatestEarlyStreamIsHeld(t *testing.T) {
+func TestOnlyTheLatestEarlyStreamsAreHeld(t *testing.T) {
 	r := newRing(t, 2, nil)
 	i := newIntruder(t, r, "w0", 1)
 	var last *quic.Stream
+	var streams []*quic.Stream
 	for epoch := uint64(1); epoch <= 50; epoch++ {
 		s := i.send(allreduce.AppendHeader(nil, first(epoch, 1000)))
 		// One after the other: streams may overtake each other.
 		waitFor(t, "a held stream", func() bool {
 			r.endpoints[1].inbox.mu.Lock()
 			defer r.endpoints[1].inbox.mu.Unlock()
-			a := r.endpoints[1].inbox.held["w0"]
-			return a != nil && a.first.Epoch == epoch
+			return r.endpoints[1].inbox.held["w0"][epoch] != nil
 		})
-		if last != nil {
-			i.wantReset(last, codeStale)
+		if streams = append(streams, s); len(streams) > maxReductions {
+			i.wantReset(streams[0], codeStale)
+			streams = streams[1:]
 		}
 		last = s
 	}
 	i.wantReset(i.send(allreduce.AppendHeader(nil, first(3, 1000))), codeStale)
-	if n := len(r.endpoints[1].inbox.held); n != 1 {
-		t.Errorf("%d streams are held", n)
+	if n := len(r.endpoints[1].inbox.held["w0"]); n != maxReductions {
+		t.Errorf("streams of %d epochs are held", n)
 	}
 	// Epoch 60 makes it stale.
 	failed := victim(t, r, 60, 1000)

@@ -18,97 +18,184 @@ type arrival struct {
 	stream *quic.Stream
 	leaf   *x509.Certificate // of the peer that opened it
 	first  allreduce.Header
-	expiry *time.Timer // while held
+	rank   int // of that peer, once a reduction has taken it
 }
 
-// expectation is the running reduction's claim to its predecessor's stream.
+// expectation is a running reduction's claim to its peers' streams.
 type expectation struct {
-	epoch   uint64
-	from    string        // the predecessor's name
-	arrived chan *arrival // capacity one, filled at most once
-	taken   bool
-	fail    func(error)
+	epoch uint64
+	from  []Peer
+	ranks []int // of from
+	fail  func(error)
+
+	taken []int // streams taken, by the index in from
+	// arrived holds taken streams until the reduction fetches them; ready has a
+	// token when there are any.
+	arrived []*arrival
+	ready   chan struct{}
+}
+
+// holding is what is kept of one peer's streams of one epoch.
+type holding struct {
+	arrivals []*arrival
+	expiry   *time.Timer
 }
 
 // inbox matches streams with reductions. Streams of past epochs are refused;
-// of future ones the latest of every peer is held until its reduction begins
-// here, for at most holdTime.
+// of future ones the latest of every peer are held until their reduction
+// begins here, for at most holdTime.
 type inbox struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	current *expectation
+	current map[uint64]*expectation // by epoch, at most maxReductions
 	begun   bool
-	last    uint64              // highest epoch begun
-	held    map[string]*arrival // by the peer's name
+	last    uint64                         // highest epoch begun
+	held    map[string]map[uint64]*holding // by the peer's name and epoch
 }
 
-// begin opens epoch to the stream of the peer named from. fail is called when
-// that peer sends something that cannot be understood.
-func (b *inbox) begin(epoch uint64, from string, fail func(error)) (*expectation, error) {
+func newInbox(log *slog.Logger) inbox {
+	return inbox{log: log, current: make(map[uint64]*expectation), held: make(map[string]map[uint64]*holding)}
+}
+
+// begin opens x's epoch to the streams of its peers. x.fail is called when one
+// of them sends something that cannot be understood.
+func (b *inbox) begin(x *expectation) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.begun && epoch <= b.last {
-		return nil, fmt.Errorf("epoch is not above the last one, %d", b.last)
+	switch {
+	case b.begun && x.epoch <= b.last:
+		return fmt.Errorf("epoch is not above the last one, %d", b.last)
+	case len(b.current) >= maxReductions:
+		return fmt.Errorf("%d reductions are running on this endpoint", len(b.current))
 	}
-	b.begun, b.last = true, epoch
-	x := &expectation{epoch: epoch, from: from, arrived: make(chan *arrival, 1), fail: fail}
-	b.current = x
-	for name, a := range b.held {
-		if a.first.Epoch <= epoch {
-			a.expiry.Stop()
-			delete(b.held, name)
-			b.match(a)
+	b.begun, b.last = true, x.epoch
+	x.taken = make([]int, len(x.from))
+	x.ready = make(chan struct{}, 1)
+	b.current[x.epoch] = x
+	for name, epochs := range b.held {
+		for epoch, h := range epochs {
+			if epoch <= x.epoch {
+				b.forget(name, epoch)
+				for _, a := range h.arrivals {
+					b.match(a)
+				}
+			}
 		}
 	}
-	return x, nil
+	return nil
 }
 
-// end closes the running epoch: whatever still comes for it is refused.
-func (b *inbox) end() {
+// end closes x's epoch: whatever still comes for it is refused.
+func (b *inbox) end(x *expectation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case a := <-b.current.arrived:
+	for _, a := range x.arrived {
 		reset(a.stream, codeAborted)
-	default:
 	}
-	b.current = nil
+	x.arrived = nil
+	delete(b.current, x.epoch)
+}
+
+// fetch returns the streams that came for x since the last call.
+func (b *inbox) fetch(x *expectation) []*arrival {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	got := x.arrived
+	x.arrived = nil
+	return got
 }
 
 // offer takes a stream in, or resets it.
 func (b *inbox) offer(a *arrival) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.begun && a.first.Epoch <= b.last {
+	epoch := a.first.Epoch
+	if b.begun && epoch <= b.last {
 		b.match(a)
 		return
 	}
 	name := peerName(a.leaf)
-	if old := b.held[name]; old != nil {
-		if old.first.Epoch >= a.first.Epoch {
+	h := b.held[name][epoch]
+	if h == nil {
+		if h = b.hold(name, epoch); h == nil {
 			b.refuse(a, codeStale)
 			return
 		}
-		old.expiry.Stop()
-		b.refuse(old, codeStale)
 	}
-	b.held[name] = a
-	a.expiry = time.AfterFunc(holdTime, func() { b.expire(name, a) })
+	if len(h.arrivals) >= maxConnections {
+		b.refuse(a, codeStranger)
+		return
+	}
+	h.arrivals = append(h.arrivals, a)
 }
 
-// match gives a to the running reduction if it is what that waits for.
-func (b *inbox) match(a *arrival) {
-	x := b.current
-	switch {
-	case x == nil || x.epoch != a.first.Epoch:
-		b.refuse(a, codeStale)
-	case a.leaf.VerifyHostname(x.from) != nil || x.taken:
-		b.refuse(a, codeStranger)
-	default:
-		x.taken = true
-		x.arrived <- a
+// hold makes room for a peer's streams of an epoch to come, at the cost of an
+// earlier one; nil when all that are held are later.
+func (b *inbox) hold(name string, epoch uint64) *holding {
+	epochs := b.held[name]
+	if epochs == nil {
+		epochs = make(map[uint64]*holding)
+		b.held[name] = epochs
 	}
+	if len(epochs) >= maxReductions {
+		earliest := epoch
+		for e := range epochs {
+			earliest = min(earliest, e)
+		}
+		if earliest == epoch {
+			return nil
+		}
+		for _, a := range epochs[earliest].arrivals {
+			b.refuse(a, codeStale)
+		}
+		b.forget(name, earliest)
+		epochs = b.held[name]
+	}
+	h := &holding{}
+	h.expiry = time.AfterFunc(holdTime, func() { b.expire(name, epoch, h) })
+	epochs[epoch] = h
+	return h
+}
+
+// forget drops what is held of a peer's epoch.
+func (b *inbox) forget(name string, epoch uint64) {
+	b.held[name][epoch].expiry.Stop()
+	delete(b.held[name], epoch)
+	if len(b.held[name]) == 0 {
+		delete(b.held, name)
+	}
+}
+
+// match gives a to the running reduction that waits for it.
+func (b *inbox) match(a *arrival) {
+	x := b.current[a.first.Epoch]
+	if x == nil {
+		b.refuse(a, codeStale)
+		return
+	}
+	i := x.index(a.leaf)
+	if i < 0 || x.taken[i] >= maxConnections {
+		b.refuse(a, codeStranger)
+		return
+	}
+	x.taken[i]++
+	a.rank = x.ranks[i]
+	x.arrived = append(x.arrived, a)
+	select {
+	case x.ready <- struct{}{}:
+	default:
+	}
+}
+
+// index is that of the peer with this certificate, or -1.
+func (x *expectation) index(leaf *x509.Certificate) int {
+	for i, p := range x.from {
+		if leaf.VerifyHostname(p.Name) == nil {
+			return i
+		}
+	}
+	return -1
 }
 
 // unreadable is told that a stream of the peer with this certificate did not
@@ -118,28 +205,34 @@ func (b *inbox) unreadable(leaf *x509.Certificate, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	// A reset or timed-out stream may be of any epoch; only a malformed header
-	// is the running predecessor's fault for certain.
-	if x := b.current; x != nil && !x.taken && errors.Is(err, allreduce.ErrHeader) && leaf.VerifyHostname(x.from) == nil {
-		x.fail(&PeerError{x.from, fmt.Errorf("receive from %s: %w", x.from, err)})
+	// is a running reduction's peer's fault for certain.
+	if !errors.Is(err, allreduce.ErrHeader) {
+		return
+	}
+	for _, x := range b.current {
+		if i := x.index(leaf); i >= 0 {
+			x.fail(&PeerError{x.from[i].Name, fmt.Errorf("receive from %s: %w", x.from[i].Name, err)})
+		}
 	}
 }
 
-func (b *inbox) expire(name string, a *arrival) {
+func (b *inbox) expire(name string, epoch uint64, h *holding) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.held[name] == a {
-		delete(b.held, name)
-		b.refuse(a, codeExpired)
+	if b.held[name][epoch] == h {
+		for _, a := range h.arrivals {
+			b.refuse(a, codeExpired)
+		}
+		b.forget(name, epoch)
 	}
 }
 
-// drop forgets what is held from a peer whose connection has ended.
+// drop forgets what is held from a peer whose connections have ended.
 func (b *inbox) drop(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if a := b.held[name]; a != nil {
-		a.expiry.Stop()
-		delete(b.held, name)
+	for epoch := range b.held[name] {
+		b.forget(name, epoch)
 	}
 }
 

@@ -6,19 +6,41 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
 )
 
-// link is the connection to a successor.
+// Bounds of the time between two looks at a link, which is a round trip.
+const (
+	minInterval = 20 * time.Millisecond
+	maxInterval = 500 * time.Millisecond
+)
+
+// link is the connections to a peer. It lives and dies with the first of them.
 type link struct {
 	peer Peer
-	conn *quic.Conn
+	name linkName
+	e    *Endpoint
 	// unconfirmed counts the finished streams whose end the peer has not yet
 	// confirmed.
 	unconfirmed sync.WaitGroup
+	// ctx ends with the link, and with it the dialling of more connections.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	dialling sync.Mutex // one reduction dials the first, the others wait
+
+	users int // reductions; guarded by the endpoint's mutex
+
+	mu    sync.Mutex
+	conns []*quic.Conn
+	tuner tuner
+	tuned bool // a reduction is tuning
 	// doubted is set when a reduction has failed, with the number of packets
 	// received until then.
 	doubted bool
@@ -29,56 +51,240 @@ type link struct {
 // reset of the stream. One that has restarted does not know this connection
 // any more and would leave the next reduction waiting too.
 func (l *link) doubt() {
-	l.doubted, l.heard = true, l.conn.ConnectionStats().PacketsReceived
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.conns) > 0 {
+		l.doubted, l.heard = true, l.conns[0].ConnectionStats().PacketsReceived
+	}
 }
 
+// alive reports whether the first connection is, and forgets further ones that
+// have ended.
 func (l *link) alive() bool {
-	if l.doubted {
-		l.doubted = l.conn.ConnectionStats().PacketsReceived == l.heard
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.conns) == 0 {
+		return false
 	}
-	return !l.doubted && l.conn.Context().Err() == nil
+	first := l.conns[0]
+	if l.doubted {
+		l.doubted = first.ConnectionStats().PacketsReceived == l.heard
+	}
+	l.conns = slices.DeleteFunc(l.conns, func(c *quic.Conn) bool { return c != first && c.Context().Err() != nil })
+	return !l.doubted && first.Context().Err() == nil
 }
 
-// connect returns the link to peer: the present one if it is to that peer and
-// alive, else a new one. Only the running reduction calls it.
+// connections returns the connections that the link has.
+func (l *link) connections() []*quic.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.conns)
+}
+
+// connect returns a link to peer with at least one connection: the present one
+// if it is alive, else a new one. The caller releases it.
 func (e *Endpoint) connect(ctx context.Context, peer Peer) (*link, error) {
-	if e.next != nil {
-		if e.next.peer == peer && e.next.alive() {
-			return e.next, nil
-		}
-		e.retire()
+	l := e.take(peer, nil)
+	l.dialling.Lock()
+	defer func() { l.dialling.Unlock() }()
+	if len(l.connections()) > 0 && !l.alive() {
+		l.dialling.Unlock()
+		l = e.take(peer, l)
+		l.dialling.Lock()
 	}
-	conn, err := e.transport.Dial(ctx, net.UDPAddrFromAddrPort(peer.Addr), e.cfg.clientTLS(peer.Name), quicConfig(e.cfg.PacketSize))
+	if len(l.connections()) > 0 {
+		return l, nil
+	}
+	if _, err := l.dial(ctx); err != nil {
+		e.release(l)
+		return nil, err
+	}
+	return l, nil
+}
+
+// linkName tells links apart at their other end.
+type linkName struct {
+	life   string // of the endpoint, random
+	number uint64 // of the links that it has made
+}
+
+func (n linkName) String() string { return fmt.Sprintf("%s/%d", n.life, n.number) }
+
+// linkNamed reads a name from a negotiated protocol. Whatever else a peer makes
+// up is a name too, only not one that anything follows.
+func linkNamed(negotiated string) linkName {
+	life, number, _ := strings.Cut(strings.TrimPrefix(negotiated, protocol), "/")
+	n, _ := strconv.ParseUint(number, 10, 64)
+	return linkName{life, n}
+}
+
+// take returns the present link to peer for another reduction. One that leads
+// elsewhere, and the one that has failed, is replaced by a new one that has no
+// connection yet.
+func (e *Endpoint) take(peer Peer, failed *link) *link {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if failed != nil {
+		failed.users--
+	}
+	l := e.links[peer.Name]
+	if l != nil && (l.peer != peer || l == failed) {
+		// It closes in the background, once what it carries has arrived.
+		e.tasks.Go(l.close)
+		l = nil
+	}
+	if l == nil {
+		e.made++
+		l = &link{peer: peer, name: linkName{e.life, e.made}, e: e}
+		l.ctx, l.cancel = context.WithCancel(e.ctx)
+		e.links[peer.Name] = l
+	}
+	l.users++
+	return l
+}
+
+func (e *Endpoint) release(l *link) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.users--
+}
+
+// retire closes the unused links to all but these peers, in the background.
+func (e *Endpoint) retire(peers []Peer) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, l := range e.links {
+		if l.users == 0 && !slices.Contains(peers, l.peer) {
+			delete(e.links, name)
+			e.tasks.Go(l.close)
+		}
+	}
+}
+
+// dial adds a connection.
+func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
+	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, l.name.String()), quicConfig(l.e.cfg.PacketSize))
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	e.next = &link{peer: peer, conn: conn}
-	return e.next, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		conn.CloseWithError(connClosing, "link closed")
+		return nil, fmt.Errorf("dial: %w", errClosed)
+	}
+	l.conns = append(l.conns, conn)
+	return conn, nil
 }
 
-// retire closes the link in the background, once what it carries has arrived.
-func (e *Endpoint) retire() {
-	old := e.next
-	e.next = nil
-	e.tasks.Go(func() { old.close() })
+// grow adds connections while f runs, up to the configured number or, if there
+// is none, as the tuner says. The returned function ends it.
+func (l *link) grow(f *flow) (stop func()) {
+	if n := l.e.cfg.Connections; n > 0 {
+		for range n - len(l.connections()) {
+			l.extend(f)
+		}
+		return func() {}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tuned {
+		return func() {} // one reduction tunes
+	}
+	l.tuned = true
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.tune(f, end)
+	}()
+	return func() {
+		close(end)
+		<-ended
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.tuned = false
+	}
+}
+
+// tune asks the tuner again and again, until end is closed.
+func (l *link) tune(f *flow, end <-chan struct{}) {
+	wanted := 0
+	for {
+		s := l.sample()
+		timer := time.NewTimer(min(max(s.rtt, minInterval), maxInterval))
+		select {
+		case <-timer.C:
+		case <-end:
+			timer.Stop()
+			return
+		}
+		s = l.sample()
+		s.waiting = len(f.jobs) > 0
+		if s.connections < wanted {
+			continue // they are being dialled
+		}
+		l.mu.Lock()
+		wanted = l.tuner.next(s)
+		l.mu.Unlock()
+		for range wanted - s.connections {
+			l.extend(f)
+		}
+	}
+}
+
+// extend dials a further connection in the background, for f to use at once and
+// for later reductions.
+func (l *link) extend(f *flow) {
+	l.e.tasks.Go(func() {
+		conn, err := l.dial(l.ctx)
+		if err != nil {
+			l.e.cfg.Logger.Info("no further connection", "peer", l.peer.Name, "err", err)
+			return
+		}
+		f.join(conn, false)
+	})
+}
+
+func (l *link) sample() sample {
+	conns := l.connections()
+	s := sample{connections: len(conns)}
+	for _, c := range conns {
+		stats := c.ConnectionStats()
+		s.sent += stats.PacketsSent
+		s.lost += stats.PacketsLost
+		s.rtt += stats.SmoothedRTT / time.Duration(len(conns))
+		if s.shortest == 0 || stats.MinRTT > 0 && stats.MinRTT < s.shortest {
+			s.shortest = stats.MinRTT
+		}
+	}
+	return s
 }
 
 // finish ends a stream after its last frame and watches for the peer's
 // confirmation.
-func (l *link) finish(stream *quic.Stream, tasks *sync.WaitGroup) error {
-	l.unconfirmed.Add(1)
-	tasks.Go(func() {
-		defer l.unconfirmed.Done()
-		drain(stream)
-	})
+func (l *link) finish(stream *quic.Stream) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() == nil { // else it is no longer waited for
+		l.unconfirmed.Go(func() { drain(stream) })
+	}
 	return stream.Close()
 }
 
 // close waits up to closeTime for the peer to confirm all it was sent, then
-// closes the connection.
+// closes the connections.
 func (l *link) close() {
-	waitUpTo(closeTime, &l.unconfirmed, l.conn.Context().Done())
-	l.conn.CloseWithError(connClosing, "no longer this worker's successor")
+	l.mu.Lock()
+	l.cancel()
+	conns := l.conns
+	l.mu.Unlock()
+	if len(conns) > 0 {
+		waitUpTo(closeTime, &l.unconfirmed, conns[0].Context().Done())
+	}
+	for _, c := range conns {
+		c.CloseWithError(connClosing, "no longer needed")
+	}
+	l.unconfirmed.Wait()
 }
 
 // drain reads what is left of a stream after its last frame, which is its end.

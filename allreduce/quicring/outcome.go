@@ -8,36 +8,29 @@ import (
 	"testbed/allreduce/int8"
 )
 
-// Outcome is the result of a reduction as it went around the ring: quantised,
+// Outcome is the result of a reduction as it went over the wire: quantised,
 // a quarter of the size of the values. Whoever missed the reduction can decode
 // it to the very bytes that the participants hold.
 type Outcome struct {
 	Length int    `json:"length"` // values
-	Ranks  int    `json:"ranks"`  // of the ring, which cut them into chunks
+	Ranks  int    `json:"ranks"`  // they are cut into as many chunks
 	Piece  int    `json:"piece"`  // values in a piece
 	Block  int    `json:"block"`  // values that share a scale
+	Bits   int    `json:"bits"`   // of a code
 	Data   []byte `json:"-"`      // the pieces' codes, in order of the values
 }
 
 // EncodedLen returns the length of Data.
-func (o *Outcome) EncodedLen() int { return o.offset(o.Ranks, 0) }
-
-// offset is where the codes of a chunk's values from lo on begin. Pieces are
-// whole blocks but for the last of a chunk, so lengths add up.
-func (o *Outcome) offset(chunk, lo int) int {
-	sum := int8.EncodedLen(lo, o.Block)
-	for c := range chunk {
-		a, b := allreduce.Chunk(o.Length, o.Ranks, c)
-		sum += int8.EncodedLen(b-a, o.Block)
+func (o *Outcome) EncodedLen() int {
+	sum := 0
+	for c := range o.Ranks {
+		lo, hi := allreduce.Chunk(o.Length, o.Ranks, c)
+		sum += o.format().EncodedLen(hi - lo)
 	}
 	return sum
 }
 
-// keep stores the codes of values [lo, hi), which belong to the chunk.
-func (o *Outcome) keep(chunk, lo int, payload []byte) {
-	base, _ := allreduce.Chunk(o.Length, o.Ranks, chunk)
-	copy(o.Data[o.offset(chunk, lo-base):], payload)
-}
+func (o *Outcome) format() int8.Format { return int8.Format{Bits: o.Bits, Block: o.Block} }
 
 // Check reports whether the sizes make sense, before Data is filled from a
 // peer. length is the number of values expected.
@@ -49,6 +42,8 @@ func (o *Outcome) Check(length int) error {
 		return fmt.Errorf("outcome of %d ranks is outside 2 to %d", o.Ranks, allreduce.MaxRanks)
 	case o.Block < 1 || o.Block > allreduce.MaxBlock:
 		return fmt.Errorf("outcome with blocks of %d values is outside 1 to %d", o.Block, allreduce.MaxBlock)
+	case o.Bits != 8 && o.Bits != 4:
+		return fmt.Errorf("outcome with codes of %d bits; there are 8 and 4", o.Bits)
 	case o.Piece < 1 || o.Piece%o.Block != 0:
 		return fmt.Errorf("outcome with pieces of %d values, which are not whole blocks of %d", o.Piece, o.Block)
 	}
@@ -68,8 +63,8 @@ func (o *Outcome) Decode(out []float32) error {
 		base, end := allreduce.Chunk(o.Length, o.Ranks, c)
 		for i := range allreduce.Pieces(end-base, o.Piece) {
 			lo, hi := allreduce.Piece(end-base, o.Piece, i)
-			n := int8.EncodedLen(hi-lo, o.Block)
-			int8.Dequantise(out[base+lo:base+hi], o.Data[at:at+n], o.Block)
+			n := o.format().EncodedLen(hi - lo)
+			o.format().Dequantise(out[base+lo:base+hi], o.Data[at:at+n])
 			at += n
 		}
 	}

@@ -1,31 +1,44 @@
-// Package quicring runs the quantised ring all-reduce of package allreduce
-// between processes, over QUIC. It moves and adds numbers; who takes part, and
+// Package quicring runs the quantised all-reduce of package allreduce between
+// processes, over QUIC. It moves and adds numbers; who takes part, and
 // when a slow or silent peer is given up, is its caller's to judge.
 //
 // # Connections and streams
 //
-// Every worker has one Endpoint on one UDP socket. It dials the next worker of
-// the ring, its successor, and is dialled by the one before, its predecessor.
-// The connection to the successor is kept from round to round while the
-// successor stays the same. Every reduction opens one stream on it, which
-// carries all of a rank's frames in the order of the schedule. When the
-// receiver has everything it closes its own direction of the stream, and an
-// endpoint that is being closed waits briefly for that sign, so that leaving
-// right after a reduction does not take the last frames from the successor.
+// Every worker has one Endpoint on one UDP socket. It dials the workers that
+// it sends to, and is dialled by those that send to it: in a ring its successor
+// and its predecessor. All connections from one worker to another make a link.
+// It is kept from round to round while the other takes part.
+//
+// A link has one connection where the path is clean. The congestion control of
+// quic-go is Reno: packets lost at random keep its window small, whatever the
+// path could carry, so a link over a lossy path grows more connections, each
+// with a window of its own, while a reduction runs (see tuner).
+//
+// Every reduction opens at most one stream on every connection. Whichever can
+// send takes the next frame, so that one connection's losses do not hold up
+// the frames of the others, and the receiver takes frames in any order in which
+// the schedule allows them. When the receiver has all of a stream it closes its
+// own direction, and an endpoint that is being closed waits briefly for that
+// sign, so that leaving right after a reduction does not take the last frames
+// from a peer.
 //
 // # Trust
 //
-// Both sides present certificates. A stream counts as the predecessor's only
-// if the certificate of its connection bears the predecessor's DNS name;
-// nothing in a frame can claim that. Every field of every frame header is then
-// compared with the only value that the schedule allows, and the sizes of
+// Both sides present certificates. A stream counts as a peer's only if the
+// certificate of its connection bears the peer's DNS name; nothing in a frame
+// can claim that. Every frame header is then compared with the schedule: it has
+// to be one that is due from this peer now, and comes only once. The sizes of
 // buffers come from the schedule, never from the wire.
 //
 // # Memory
 //
-// A reduction holds at most one chunk of encoded values and a few pieces;
-// beyond that, writes wait for QUIC's flow control. A connection buffers at
-// most its receive window.
+// A piece on its way around the ring lies where its codes will be in the
+// Outcome, from its arrival until it has been sent on: the mean of a piece
+// cannot return to a rank that has not yet passed its sum on. So a reduction
+// holds the Outcome, a quarter of the vector's size, and one piece for every
+// connection it sends on. The direct algorithm holds as much again, for the
+// values of a rank's own chunk. QUIC buffers at most the receive window of
+// every connection. Result.BufferBytes says what a reduction took.
 package quicring
 
 import (
@@ -34,6 +47,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"testbed/allreduce"
 )
 
 // Config is what an Endpoint is made of.
@@ -57,7 +72,26 @@ type Config struct {
 	// PacketSize is the largest UDP payload in bytes. Zero: 1452, for a path
 	// of 1500-byte packets.
 	PacketSize uint16
+	// Connections is the number of connections to every peer that this worker
+	// sends to, 1 to 64. Zero: as many as the losses on the path ask for.
+	Connections int
+	// Bits is the size of a code, 8 or 4, the same on all workers. Zero: 8.
+	// With 4 there are half the bytes and 18 times the error.
+	Bits int
+	// Entropy says whether this worker shortens its codes by entropy coding.
+	Entropy Entropy
 }
+
+// Entropy says when codes are shortened.
+type Entropy string
+
+const (
+	// EntropyAuto shortens codes while that shortens reductions. The empty
+	// string means the same.
+	EntropyAuto Entropy = "auto"
+	EntropyOn   Entropy = "on"
+	EntropyOff  Entropy = "off"
+)
 
 // Peer is one worker of a ring.
 type Peer struct {
@@ -70,7 +104,7 @@ type Peer struct {
 // Op is one attempt to reduce, the same on all its workers but for Rank.
 type Op struct {
 	// Epoch numbers the attempts of a run. Of every endpoint's reductions each
-	// has a higher epoch than the one before, also after a failed one.
+	// has a higher epoch than the one begun before, also after a failed one.
 	Epoch uint64
 	// Round is the outer step, 0 … 2^32-1. Peers must agree on it.
 	Round int
@@ -78,6 +112,13 @@ type Op struct {
 	Rank int
 	// Peers are the workers in ring order.
 	Peers []Peer
+	// Algorithm is how to reduce. The zero value is the ring.
+	Algorithm allreduce.Algorithm
+	// Residual, if it is not nil, is as long as the data and gets what
+	// quantisation lost of it at this rank, in units of the sum. A caller that
+	// adds it to its data of the next reduction loses nothing in the long run
+	// (error feedback). Like the output it is undefined after an error.
+	Residual []float32
 }
 
 // Result says what a reduction took. Times start when Reduce is called and so
@@ -89,6 +130,14 @@ type Result struct {
 	// ReduceScatter ends when this rank has finished its own chunk; AllGather
 	// is the rest of Total.
 	ReduceScatter, AllGather, Total time.Duration
+	// Connections is the number of connections that the frames to the
+	// successor went over; to all peers, where an algorithm has more of them.
+	Connections int
+	// Coded says that this rank shortened its codes.
+	Coded bool
+	// BufferBytes is the memory the reduction held beyond input and output, the
+	// Outcome included, QUIC's own buffers not.
+	BufferBytes int64
 	// Outcome is the mean in its quantised form. A worker alone has none: its
 	// mean is exact.
 	Outcome *Outcome

@@ -2,6 +2,7 @@ package quicring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -10,115 +11,76 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce"
-	"testbed/allreduce/int8"
 )
 
-// receive waits for the predecessor's stream and works through it.
-func (r *run) receive(ctx context.Context, expected *expectation) error {
-	var a *arrival
-	select {
-	case a = <-expected.arrived:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	stop := context.AfterFunc(ctx, func() { reset(a.stream, codeAborted) })
-	code, err := r.receiveAll(ctx, a)
-	if stop() && err == nil {
-		r.e.unended.Add(1)
-		r.e.tasks.Go(func() {
-			defer r.e.unended.Done()
-			drain(a.stream)
-		})
-		// Closing this direction tells the predecessor that all is here. An
-		// error would only mean that it no longer wants to know.
-		a.stream.Close()
-		return nil
-	}
-	if err == nil {
-		err = context.Cause(ctx)
-	}
-	reset(a.stream, code)
-	return err
+// read starts a reader of an arrived stream. It is done with data and out once
+// the reduction is complete, but then still waits for the stream's end.
+func (r *run) read(a *arrival) {
+	stop := context.AfterFunc(r.aborted, func() { reset(a.stream, codeAborted) })
+	r.readers.Add(1)
+	r.e.unended.Add(1)
+	r.e.tasks.Go(func() {
+		defer r.e.unended.Done()
+		defer r.readers.Done()
+		code, err := r.readAll(a)
+		if err == nil && stop() {
+			// Closing this direction tells the peer that all is here. An error
+			// would only mean that it no longer wants to know.
+			a.stream.Close()
+			return
+		}
+		if err == nil {
+			err = context.Cause(r.aborted)
+		}
+		select {
+		case <-r.complete: // the peer has nothing left to say that could matter
+		default:
+			name := r.op.Peers[a.rank].Name
+			r.abort(&PeerError{name, fmt.Errorf("receive from %s: %w", name, explain(err))})
+		}
+		reset(a.stream, code)
+	})
 }
 
-// receiveAll handles every frame of the schedule. The code is the reason to
-// reset the stream with when it fails.
-func (r *run) receiveAll(ctx context.Context, a *arrival) (quic.StreamErrorCode, error) {
+// readAll handles the frames of a stream until its end. The code is the reason
+// to reset the stream with when it fails.
+func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
+	h := a.first
+	var b [allreduce.HeaderLen]byte
 	source := counted{a.stream, &r.e.received}
-	in := r.buffers.get()
-	defer func() { r.buffers.put(in) }()
-	first := &a.first
-	for _, phase := range []allreduce.Phase{allreduce.ReduceScatter, allreduce.AllGather} {
-		for step := range r.ranks - 1 {
-			for i := range r.pieces(phase, r.op.Rank-1, step) {
-				want, lo, hi := r.header(phase, r.op.Rank-1, step, i)
-				b := in[:allreduce.HeaderLen+want.PayloadLen()]
-				if first == nil {
-					if _, err := io.ReadFull(source, b[:allreduce.HeaderLen]); err != nil {
-						return codeAborted, truncated(err)
-					}
-					h, err := allreduce.ParseHeader(b)
-					if err != nil {
-						return codeMalformed, err
-					}
-					first = &h
-				}
-				if err := disagreement(*first, want); err != nil {
-					return codeMalformed, err
-				}
-				first = nil
-				if _, err := io.ReadFull(source, b[allreduce.HeaderLen:]); err != nil {
-					return codeAborted, truncated(err)
-				}
-				r.received += int64(len(b))
-
-				answer := r.answer(phase, step, i, b, lo, hi)
-				if answer == nil {
-					continue
-				}
-				select {
-				case r.queue <- answer:
-				case <-ctx.Done():
-					return codeAborted, context.Cause(ctx)
-				}
+	by := r.e.coders.get()
+	defer r.putBack(by)
+	for {
+		codes, err := r.claim(a.rank, h)
+		if err != nil {
+			return codeMalformed, err
+		}
+		payload := codes
+		if h.Coding != allreduce.Plain {
+			payload = make([]byte, h.Payload) // it may travel on
+		}
+		if _, err := io.ReadFull(source, payload); err != nil {
+			return codeAborted, truncated(err)
+		}
+		if h.Coding != allreduce.Plain {
+			if err := r.codec.restore(codes, payload, h, by); err != nil {
+				return codeMalformed, fmt.Errorf("shortened codes: %w", err)
 			}
 		}
-		if phase == allreduce.ReduceScatter {
-			r.reduceScatter = time.Since(r.start)
+		r.received.Add(int64(len(b) + len(payload)))
+		r.algorithm.arrived(a.rank, h, codes, payload)
+		if r.due.Add(-1) == 0 {
+			close(r.complete)
+			a.stream.SetReadDeadline(time.Now().Add(holdTime))
 		}
-	}
-	return 0, nil
-}
-
-// answer does the arithmetic for a received frame, values [lo, hi), and
-// returns the frame to send on, or nil for one whose way ends here.
-func (r *run) answer(phase allreduce.Phase, step, i int, b []byte, lo, hi int) []byte {
-	payload := b[allreduce.HeaderLen:]
-	lastStep := step == r.ranks-2
-	switch {
-	case phase == allreduce.AllGather:
-		int8.Dequantise(r.out[lo:hi], payload, r.block)
-		r.outcome.keep(allreduce.Received(phase, r.op.Rank, r.ranks, step), lo, payload)
-		if lastStep {
-			return nil
+		if _, err = io.ReadFull(source, b[:]); err == io.EOF {
+			return 0, nil
+		} else if err != nil {
+			return codeAborted, err
 		}
-		h, _, _ := r.header(phase, r.op.Rank, step+1, i)
-		next := r.frame(h)
-		copy(next[allreduce.HeaderLen:], payload)
-		return next
-	case lastStep:
-		// The owner finishes the chunk and keeps what all others will decode.
-		h, _, _ := r.header(allreduce.AllGather, r.op.Rank, 0, i)
-		next := r.frame(h)
-		int8.AddRequantise(next[allreduce.HeaderLen:], payload, r.data[lo:hi], r.block, 1/float32(r.ranks))
-		int8.Dequantise(r.out[lo:hi], next[allreduce.HeaderLen:], r.block)
-		r.outcome.keep(int(h.Chunk), lo, next[allreduce.HeaderLen:])
-		return next
-	default:
-		h, _, _ := r.header(phase, r.op.Rank, step+1, i)
-		next := r.frame(h)
-		int8.AddRequantise(next[allreduce.HeaderLen:], payload, r.data[lo:hi], r.block, 1)
-		return next
+		if h, err = allreduce.ParseHeader(b[:]); err != nil {
+			return codeMalformed, err
+		}
 	}
 }
 
@@ -134,16 +96,37 @@ func (c counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// claim returns the place for the codes of a frame that is due.
+func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
+	want := got
+	want.Epoch, want.Round, want.Ranks = r.op.Epoch, uint32(r.op.Round), uint16(len(r.op.Peers))
+	want.Algorithm, want.Length = r.op.Algorithm, int64(len(r.data))
+	want.Block, want.Bits = uint32(r.codec.Block), uint8(r.codec.Bits)
+	if got == want && int(got.Piece) < r.layout.pieces(int(got.Chunk)) {
+		want = r.header(job{phase: got.Phase, step: int(got.Step), chunk: int(got.Chunk), piece: int(got.Piece)})
+		want.Coding, want.Payload = got.Coding, got.Payload // as the header's parser checked
+	}
+	if err := disagreement(got, want); err != nil {
+		return nil, err
+	}
+	if int(got.Piece) < r.layout.pieces(int(got.Chunk)) {
+		if codes, ok := r.algorithm.claim(from, got); ok {
+			return codes, nil
+		}
+	}
+	return nil, fmt.Errorf("frame out of order: %v step %d chunk %d piece %d", got.Phase, got.Step, got.Chunk, got.Piece)
+}
+
 // truncated tells a stream that ended early from one that ended well.
 func truncated(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// disagreement compares a header with the only one the schedule allows and
-// says what differs, the things users configure first.
+// disagreement says in what a frame differs from the reduction it is for, the
+// things users configure first.
 func disagreement(got, want allreduce.Header) error {
 	switch {
 	case got == want:
@@ -154,13 +137,14 @@ func disagreement(got, want allreduce.Header) error {
 		return fmt.Errorf("it reduces round %d, this worker round %d", got.Round, want.Round)
 	case got.Ranks != want.Ranks:
 		return fmt.Errorf("its ring has %d ranks, this worker's %d", got.Ranks, want.Ranks)
+	case got.Algorithm != want.Algorithm:
+		return fmt.Errorf("its algorithm is %v, this worker's %v", got.Algorithm, want.Algorithm)
 	case got.Length != want.Length:
 		return fmt.Errorf("it reduces %d values, this worker %d", got.Length, want.Length)
 	case got.Block != want.Block:
 		return fmt.Errorf("its blocks have %d values, this worker's %d", got.Block, want.Block)
-	case got.Phase != want.Phase || got.Step != want.Step || got.Chunk != want.Chunk || got.Piece != want.Piece:
-		return fmt.Errorf("frame out of order: %v step %d chunk %d piece %d, expected %v step %d chunk %d piece %d",
-			got.Phase, got.Step, got.Chunk, got.Piece, want.Phase, want.Step, want.Chunk, want.Piece)
+	case got.Bits != want.Bits:
+		return fmt.Errorf("its codes have %d bits, this worker's %d", got.Bits, want.Bits)
 	}
 	return fmt.Errorf("its pieces have %d values, this worker's %d", got.Count, want.Count)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"testbed/allreduce"
@@ -19,48 +21,66 @@ import (
 //
 // Cancelling ctx aborts at once; the error then wraps its cause, and the
 // endpoint is ready for the next epoch. The neighbours' reductions fail too,
-// and so on around the ring. A *PeerError names the peer at which it showed,
-// which need not be the peer that caused it. A reduction may succeed on some ranks
+// and so on around the ring. A *PeerError names the peer at which it
+// showed, which need not be the peer that caused it. A reduction may succeed on some ranks
 // and fail on others, when its last frames are lost.
 func (e *Endpoint) Reduce(ctx context.Context, op Op, data, out []float32) (Result, error) {
-	result, err := e.reduce(ctx, op, data, out)
-	if err != nil {
-		return Result{}, fmt.Errorf("reduce epoch %d: %w", op.Epoch, err)
-	}
-	return result, nil
+	return e.Start(ctx, op, data, out).Wait()
 }
 
-func (e *Endpoint) reduce(ctx context.Context, op Op, data, out []float32) (Result, error) {
+// Reduction is a reduction that has been started.
+type Reduction struct {
+	done   chan struct{}
+	result Result
+	err    error
+}
+
+// Start begins what Reduce does, and returns. Up to eight reductions run at a
+// time; all workers start them in the same order.
+func (e *Endpoint) Start(ctx context.Context, op Op, data, out []float32) *Reduction {
+	d := &Reduction{done: make(chan struct{})}
 	start := time.Now()
-	if err := op.check(data, out); err != nil {
-		return Result{}, err
-	}
-	if !e.reducing.TryLock() {
-		if e.ctx.Err() != nil {
-			return Result{}, errClosed
-		}
-		return Result{}, errors.New("another reduction is running on this endpoint")
-	}
-	defer e.reducing.Unlock()
-
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(e.ctx, func() { cancel(errClosed) })()
-
-	r := e.newRun(op, data, out, start)
-	expected, err := e.inbox.begin(op.Epoch, r.from.Name, cancel)
+	r, err := e.begin(op, data, out, start)
 	if err != nil {
-		return Result{}, err
+		d.err = fmt.Errorf("reduce epoch %d: %w", op.Epoch, err)
+		close(d.done)
+		return d
 	}
-	defer e.inbox.end()
-	if ctx.Err() != nil {
-		return Result{}, context.Cause(ctx)
+	go func() {
+		defer close(d.done)
+		defer e.reducing.RUnlock()
+		if d.result, err = r.run(ctx); err != nil {
+			d.result, d.err = Result{}, fmt.Errorf("reduce epoch %d: %w", op.Epoch, err)
+		}
+	}()
+	return d
+}
+
+// Wait returns when the reduction is over and data and out are the caller's
+// again.
+func (d *Reduction) Wait() (Result, error) {
+	<-d.done
+	return d.result, d.err
+}
+
+// begin opens the epoch. The caller unlocks e.reducing in the end.
+func (e *Endpoint) begin(op Op, data, out []float32, start time.Time) (r *run, err error) {
+	if err := op.check(data, out); err != nil {
+		return nil, err
 	}
-	if r.ranks == 1 {
-		copy(out, data)
-		return Result{Total: time.Since(start)}, nil
+	if !e.reducing.TryRLock() {
+		return nil, errClosed
 	}
-	return r.run(ctx, cancel, expected)
+	defer func() {
+		if err != nil {
+			e.reducing.RUnlock()
+		}
+	}()
+	if e.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	r = e.newRun(op, data, out, start)
+	return r, e.inbox.begin(r.expected)
 }
 
 func (op Op) check(data, out []float32) error {
@@ -71,12 +91,18 @@ func (op Op) check(data, out []float32) error {
 		return fmt.Errorf("rank %d in a ring of %d", op.Rank, len(op.Peers))
 	case op.Round < 0 || op.Round > math.MaxUint32:
 		return fmt.Errorf("round %d is outside 0 to %d", op.Round, uint32(math.MaxUint32))
+	case op.Algorithm != allreduce.Ring && op.Algorithm != allreduce.Direct:
+		return fmt.Errorf("algorithm %d is neither ring nor direct", op.Algorithm)
+	case op.Algorithm == allreduce.Direct && len(op.Peers) > maxInbound+1:
+		return fmt.Errorf("the direct algorithm has at most %d ranks, not %d", maxInbound+1, len(op.Peers))
 	case len(data) != len(out):
 		return fmt.Errorf("%d values to reduce, room for %d", len(data), len(out))
 	case len(data) > allreduce.MaxLength:
 		return fmt.Errorf("%d values are more than %d", len(data), int64(allreduce.MaxLength))
 	case len(data) > 0 && &data[0] == &out[0]:
 		return errors.New("input and output are the same slice")
+	case op.Residual != nil && len(op.Residual) != len(data):
+		return fmt.Errorf("%d values to reduce, a residual of %d", len(data), len(op.Residual))
 	}
 	names := make(map[string]bool, len(op.Peers))
 	for i, p := range op.Peers {
@@ -88,115 +114,232 @@ func (op Op) check(data, out []float32) error {
 	return nil
 }
 
-// run is one reduction. Two goroutines share it: the receiver, which is the
-// caller's, and the sender. Frames go from one to the other through queue.
-//
-// The queue holds one chunk's worth of frames, and the receiver stops reading
-// while it is full. That cannot deadlock the ring. Suppose every worker is
-// stuck: each receiver then has a frame in hand and a full queue before it,
-// which is ranks × (one chunk + 1) frames. But each rank puts only one chunk
-// of its own into the ring, every later frame replaces one received, and none
-// is ever doubled: there are at most ranks × one chunk of frames. So some
-// receiver reads on, its predecessor's sender gets on, and the queue behind
-// that sender drains.
+// run is one reduction. Readers, one for every stream that arrives, do the
+// arithmetic and queue what answers a frame; senders, one for every connection
+// of every flow, take from the queues. Nothing a reader does waits for a
+// sender, so that frames always flow off, whatever the order of arrival.
 type run struct {
 	e         *Endpoint
 	op        Op
 	start     time.Time
 	data, out []float32
-	ranks     int
-	block     int
-	piece     int // values
-	from, to  Peer
+	layout    layout
+	codec     codec
 	outcome   *Outcome
-	buffers   *bufferPool
-	queue     chan []byte
+	algorithm algorithm
+	flows     []*flow // one for every peer that is sent to
+	expected  *expectation
 
-	sent          int64 // bytes; the sender's
-	received      int64 // bytes; the receiver's
-	reduceScatter time.Duration
+	// aborted ends with the first thing that went wrong, if any does. It never
+	// ends otherwise: streams may deliver their last bytes after a success.
+	aborted context.Context
+	abort   context.CancelCauseFunc
+
+	due           atomic.Int64 // frames not yet received
+	complete      chan struct{}
+	readers       sync.WaitGroup
+	received      atomic.Int64 // bytes
+	reduceScatter atomic.Int64 // nanoseconds after start
+	scratch       atomic.Int64 // bytes, of senders
+	coding        atomic.Int64 // nanoseconds, of all readers and senders
+}
+
+// algorithm is what this rank does in a reduction. Its methods are called by
+// several goroutines.
+type algorithm interface {
+	// claim says where the codes of a frame from a rank are to be stored, or
+	// false if no such frame is due now. Every frame can be claimed once.
+	claim(from int, h allreduce.Header) (codes []byte, ok bool)
+	// arrived is called with every claimed frame, once its codes are there.
+	// payload is what the frame carried of them.
+	arrived(from int, h allreduce.Header, codes, payload []byte)
+	// frame appends the frame of a job to b, which has room for it.
+	frame(b []byte, j job, by *coder) []byte
+	// buffers is the number of bytes held beside the outcome.
+	buffers() int
+}
+
+// job is a frame to be sent.
+type job struct {
+	phase              allreduce.Phase
+	step, chunk, piece int
+	short              []byte // the payload, if it came or was made short
 }
 
 func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	ranks := len(op.Peers)
 	r := &run{
 		e: e, op: op, start: start, data: data, out: out,
-		ranks: ranks,
-		block: e.cfg.Block,
-		piece: e.cfg.PieceValues,
-		from:  op.Peers[(op.Rank+ranks-1)%ranks],
-		to:    op.Peers[(op.Rank+1)%ranks],
+		codec:    codec{Format: e.cfg.format(), residual: op.Residual, short: e.shorten(op.Epoch)},
+		complete: make(chan struct{}),
 	}
-	if r.piece == 0 {
-		r.piece = allreduce.DefaultPieceValues(len(data), ranks, r.block)
+	r.aborted, r.abort = context.WithCancelCause(context.Background())
+	piece := e.cfg.PieceValues
+	if piece == 0 {
+		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block)
 	}
-	r.outcome = &Outcome{Length: len(data), Ranks: ranks, Piece: r.piece, Block: r.block}
-	if ranks > 1 {
-		r.outcome.Data = make([]byte, r.outcome.EncodedLen())
+	r.layout = newLayout(len(data), ranks, piece, r.codec.Format)
+	r.expected = &expectation{epoch: op.Epoch, fail: r.abort}
+	if ranks == 1 {
+		return r
 	}
-	_, largest := allreduce.Chunk(len(data), ranks, 0)
-	frames := allreduce.Pieces(largest, r.piece)
-	values := min(r.piece, largest)
-	r.queue = make(chan []byte, frames)
-	// Two more: one in the receiver's hand, one in the sender's.
-	r.buffers = e.poolFor(allreduce.HeaderLen+int8.EncodedLen(values, r.block), frames+2)
+	r.outcome = &Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: e.cfg.Block, Bits: e.cfg.Bits}
+	r.outcome.Data = make([]byte, r.layout.offset[ranks])
+	switch op.Algorithm {
+	case allreduce.Direct:
+		r.algorithm = newDirectRank(r)
+	default:
+		r.algorithm = newRingRank(r)
+	}
 	return r
 }
 
-func (r *run) run(ctx context.Context, cancel context.CancelCauseFunc, expected *expectation) (Result, error) {
-	sender := make(chan error, 1)
-	go func() {
-		err := r.send(ctx)
-		if err != nil {
-			err = &PeerError{r.to.Name, fmt.Errorf("send to %s: %w", r.to.Name, explain(err))}
-			cancel(err)
+// expect adds a rank that will send so many frames.
+func (r *run) expect(rank, frames int) {
+	r.expected.from = append(r.expected.from, r.op.Peers[rank])
+	r.expected.ranks = append(r.expected.ranks, rank)
+	r.due.Add(int64(frames))
+}
+
+// flowTo adds a rank that so many frames will be sent to.
+func (r *run) flowTo(rank, frames int) *flow {
+	f := &flow{r: r, to: r.op.Peers[rank], jobs: make(chan job, frames), frames: int64(frames), drained: make(chan struct{})}
+	r.flows = append(r.flows, f)
+	return f
+}
+
+func (r *run) run(ctx context.Context) (Result, error) {
+	defer r.e.inbox.end(r.expected)
+	abort := func() { r.abort(context.Cause(ctx)) }
+	stop := context.AfterFunc(ctx, abort)
+	stopClosed := context.AfterFunc(r.e.ctx, func() { r.abort(errClosed) })
+	defer stopClosed()
+	r.e.retire(r.op.Peers)
+	if ctx.Err() != nil {
+		return Result{}, context.Cause(ctx)
+	}
+	if r.algorithm == nil {
+		stop()
+		copy(r.out, r.data)
+		clear(r.op.Residual) // nothing was quantised
+		return Result{Total: time.Since(r.start)}, nil
+	}
+
+	var senders sync.WaitGroup
+	for _, f := range r.flows {
+		senders.Go(f.run)
+	}
+	for receiving := true; receiving; {
+		select {
+		case <-r.expected.ready:
+			for _, a := range r.e.inbox.fetch(r.expected) {
+				r.read(a)
+			}
+		case <-r.complete:
+			receiving = false
+		case <-r.aborted.Done():
+			receiving = false
 		}
-		sender <- err
-	}()
-	receiveErr := r.receive(ctx, expected)
-	if receiveErr != nil {
-		cancel(&PeerError{r.from.Name, fmt.Errorf("receive from %s: %w", r.from.Name, explain(receiveErr))})
 	}
-	close(r.queue)
-	if sendErr := <-sender; sendErr != nil || receiveErr != nil {
-		return Result{}, context.Cause(ctx) // the first thing that went wrong
+	senders.Wait()
+	if !stop() {
+		abort() // it may only be on its way
 	}
+	if err := context.Cause(r.aborted); err != nil {
+		r.readers.Wait()
+		for _, f := range r.flows {
+			f.doubt()
+		}
+		return Result{}, err
+	}
+	return r.result(), nil
+}
+
+func (r *run) result() Result {
 	total := time.Since(r.start)
-	return Result{
-		BytesSent: r.sent, BytesReceived: r.received,
-		ReduceScatter: r.reduceScatter, AllGather: total - r.reduceScatter, Total: total,
-		Outcome: r.outcome,
-	}, nil
+	scattered := time.Duration(r.reduceScatter.Load())
+	result := Result{
+		BytesReceived: r.received.Load(),
+		ReduceScatter: scattered, AllGather: total - scattered, Total: total,
+		BufferBytes: int64(len(r.outcome.Data)+r.algorithm.buffers()) + r.scratch.Load(),
+		Coded:       r.codec.short,
+		Outcome:     r.outcome,
+	}
+	for _, f := range r.flows {
+		result.BytesSent += f.sent.Load()
+		result.Connections += int(f.used.Load())
+	}
+	r.e.note(r, total)
+	return result
 }
 
-// header is that of piece i of the chunk which rank sends in a step.
-func (r *run) header(p allreduce.Phase, rank, step, i int) (h allreduce.Header, lo, hi int) {
-	chunk := allreduce.Sent(p, rank, r.ranks, step)
-	base, end := allreduce.Chunk(len(r.data), r.ranks, chunk)
-	lo, hi = allreduce.Piece(end-base, r.piece, i)
+// scattered notes that this rank has finished its own chunk.
+func (r *run) scattered() { r.reduceScatter.Store(int64(time.Since(r.start))) }
+
+// header is that of a job's frame.
+func (r *run) header(j job) allreduce.Header {
+	lo, hi := r.layout.values(j.chunk, j.piece)
 	return allreduce.Header{
-		Phase:  p,
-		Epoch:  r.op.Epoch,
-		Length: int64(len(r.data)),
-		Round:  uint32(r.op.Round),
-		Ranks:  uint16(r.ranks),
-		Step:   uint16(step),
-		Chunk:  uint32(chunk),
-		Piece:  uint32(i),
-		Count:  uint32(hi - lo),
-		Block:  uint32(r.block),
-	}, base + lo, base + hi
+		Phase:     j.phase,
+		Algorithm: r.op.Algorithm,
+		Epoch:     r.op.Epoch,
+		Length:    int64(len(r.data)),
+		Round:     uint32(r.op.Round),
+		Ranks:     uint16(len(r.op.Peers)),
+		Step:      uint16(j.step),
+		Chunk:     uint32(j.chunk),
+		Piece:     uint32(j.piece),
+		Count:     uint32(hi - lo),
+		Block:     uint32(r.codec.Block),
+		Bits:      uint8(r.codec.Bits),
+		Payload:   uint32(r.codec.EncodedLen(hi - lo)),
+	}
 }
 
-// pieces is the number of frames that rank sends in a step.
-func (r *run) pieces(p allreduce.Phase, rank, step int) int {
-	lo, hi := allreduce.Chunk(len(r.data), r.ranks, allreduce.Sent(p, rank, r.ranks, step))
-	return allreduce.Pieces(hi-lo, r.piece)
+// codes are the piece's place in the outcome.
+func (r *run) codes(chunk, piece int) []byte {
+	at, n := r.layout.place(chunk, piece)
+	return r.outcome.Data[at : at+n : at+n]
 }
 
-// frame returns a buffer with the header in place; the payload follows it.
-func (r *run) frame(h allreduce.Header) []byte {
-	b := r.buffers.get()
-	allreduce.AppendHeader(b[:0], h)
-	return b[:allreduce.HeaderLen+h.PayloadLen()]
+// layout is where pieces lie, among the values and among the codes.
+type layout struct {
+	length, ranks, piece int
+	codec                int8.Format
+	offset               []int // of every chunk's codes, and the end
+	index                []int // of every chunk's first piece, and the end
+}
+
+func newLayout(length, ranks, piece int, c int8.Format) layout {
+	l := layout{length: length, ranks: ranks, piece: piece, codec: c, offset: make([]int, ranks+1), index: make([]int, ranks+1)}
+	for i := range ranks {
+		lo, hi := allreduce.Chunk(length, ranks, i)
+		l.offset[i+1] = l.offset[i] + c.EncodedLen(hi-lo)
+		l.index[i+1] = l.index[i] + allreduce.Pieces(hi-lo, piece)
+	}
+	return l
+}
+
+// pieces is the number of pieces of a chunk.
+func (l *layout) pieces(chunk int) int { return l.index[chunk+1] - l.index[chunk] }
+
+// values is the range of a piece's values in the vector.
+func (l *layout) values(chunk, piece int) (lo, hi int) {
+	base, end := allreduce.Chunk(l.length, l.ranks, chunk)
+	lo, hi = allreduce.Piece(end-base, l.piece, piece)
+	return base + lo, base + hi
+}
+
+// place is where a piece's codes begin in the outcome, and how many bytes they
+// take. Pieces are whole blocks but for the last of a chunk, so lengths add up.
+func (l *layout) place(chunk, piece int) (at, n int) {
+	base, _ := allreduce.Chunk(l.length, l.ranks, chunk)
+	lo, hi := l.values(chunk, piece)
+	return l.offset[chunk] + l.codec.EncodedLen(lo-base), l.codec.EncodedLen(hi - lo)
+}
+
+// largest is the number of bytes of the longest frame.
+func (l *layout) largest() int {
+	_, chunk := allreduce.Chunk(l.length, l.ranks, 0)
+	return allreduce.HeaderLen + l.codec.EncodedLen(min(l.piece, chunk))
 }

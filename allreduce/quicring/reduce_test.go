@@ -36,43 +36,47 @@ func relativeError(got []float32, exact []float64) float64 {
 
 func TestReduceEqualsTheModel(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 8} {
-		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
-			r := newRing(t, n, nil)
-			for i, length := range []int{0, 1, n - 1, n, 1000, 1<<20 + 7} {
-				inputs := gaussian(uint64(length), n, length)
-				before := make([][]float32, n)
-				for k := range inputs {
-					before[k] = slices.Clone(inputs[k])
-				}
-				want := allreduce.RingMean(inputs, int8.DefaultBlock)
-				outcomes := r.must(uint64(i+1), upTo(n), inputs)
-				for k, o := range outcomes {
-					sameBits(t, fmt.Sprintf("length %d rank %d", length, k), o.out, want)
-					sameBits(t, "input", inputs[k], before[k])
-					if n == 1 {
-						continue
-					}
-					decoded := make([]float32, length)
-					if err := o.result.Outcome.Decode(decoded); err != nil {
-						t.Fatal(err)
-					}
-					sameBits(t, "decoded outcome", decoded, want)
-				}
-				if length < 1000 {
-					continue
-				}
-				limit := 0.0079 * math.Sqrt(float64(n+1)/2) * 1.15
-				if n == 1 {
-					limit = 0 // alone: an exact copy
-				}
-				if length < 1<<20 {
-					limit *= 1.3 // few values: more spread
-				}
-				if e := relativeError(want, allreduce.Mean(inputs)); e > limit {
-					t.Errorf("length %d: relative L2 error %.4f, limit %.4f", length, e, limit)
-				}
+		for _, a := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct} {
+			t.Run(fmt.Sprintf("%v/n=%d", a, n), func(t *testing.T) { reduceEqualsTheModel(t, a, n) })
+		}
+	}
+}
+
+func reduceEqualsTheModel(t *testing.T, a allreduce.Algorithm, n int) {
+	r := newRing(t, n, nil)
+	for i, length := range []int{0, 1, n - 1, n, 1000, 1<<18 + 7} {
+		inputs := gaussian(uint64(length), n, length)
+		before := make([][]float32, n)
+		for k := range inputs {
+			before[k] = slices.Clone(inputs[k])
+		}
+		want := reference(a)(inputs, 8, int8.DefaultBlock)
+		outcomes := r.mustBy(a, uint64(i+1), upTo(n), inputs)
+		for k, o := range outcomes {
+			sameBits(t, fmt.Sprintf("length %d rank %d", length, k), o.out, want)
+			sameBits(t, "input", inputs[k], before[k])
+			if n == 1 {
+				continue
 			}
-		})
+			decoded := make([]float32, length)
+			if err := o.result.Outcome.Decode(decoded); err != nil {
+				t.Fatal(err)
+			}
+			sameBits(t, "decoded outcome", decoded, want)
+		}
+		if length < 1000 {
+			continue
+		}
+		limit := 0.0079 * math.Sqrt(float64(n+1)/2) * 1.15
+		if n == 1 {
+			limit = 0 // alone: an exact copy
+		}
+		if length < 1<<18 {
+			limit *= 1.3 // few values: more spread
+		}
+		if e := relativeError(want, allreduce.Mean(inputs)); e > limit {
+			t.Errorf("length %d: relative L2 error %.4f, limit %.4f", length, e, limit)
+		}
 	}
 }
 
@@ -80,7 +84,7 @@ func TestManyPiecesThroughSmallOnes(t *testing.T) {
 	// Pieces of one small block: a long queue of tiny frames in every step.
 	r := newRing(t, 3, func(c *Config) { c.Block, c.PieceValues = 16, 16 })
 	inputs := gaussian(5, 3, 50_001)
-	want := allreduce.RingMean(inputs, 16)
+	want := allreduce.RingMean(inputs, 8, 16)
 	for _, o := range r.must(1, upTo(3), inputs) {
 		sameBits(t, "result", o.out, want)
 	}
@@ -110,7 +114,7 @@ func TestNotFinite(t *testing.T) {
 	inputs[1][3000] = float32(math.Inf(-1))
 	inputs[2][4500] = math.MaxFloat32 // alone in its block, no overflow
 	inputs[0][6000], inputs[1][6000] = math.MaxFloat32, math.MaxFloat32
-	want := allreduce.RingMean(inputs, int8.DefaultBlock)
+	want := allreduce.RingMean(inputs, 8, int8.DefaultBlock)
 	outcomes := r.must(1, upTo(n), inputs)
 	for k, o := range outcomes {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
@@ -128,14 +132,14 @@ func TestConnectionIsReused(t *testing.T) {
 	r := newRing(t, 3, nil)
 	inputs := gaussian(3, 3, 5000)
 	r.must(1, upTo(3), inputs)
-	first := r.endpoints[0].next.conn
+	first := r.endpoints[0].links["w1"].conns[0]
 	r.must(2, upTo(3), inputs)
-	if r.endpoints[0].next.conn != first {
+	if l := r.endpoints[0].links["w1"]; len(l.conns) != 1 || l.conns[0] != first {
 		t.Error("the second reduction dialled again")
 	}
 	r.must(3, []int{0, 2}, inputs[:2])
-	if r.endpoints[0].next.conn == first {
-		t.Error("a new successor, the same connection")
+	if _, kept := r.endpoints[0].links["w1"]; kept {
+		t.Error("a new ring, and the link to one who left is kept")
 	}
 	r.must(4, upTo(3), inputs)
 }
@@ -164,7 +168,7 @@ func TestAbortThenReduceAgain(t *testing.T) {
 			}
 		}
 	}
-	want := allreduce.RingMean(inputs, int8.DefaultBlock)
+	want := allreduce.RingMean(inputs, 8, int8.DefaultBlock)
 	for k, o := range r.must(6, upTo(n), inputs) {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
 	}
@@ -182,7 +186,7 @@ func TestDeadPeerAndNewRing(t *testing.T) {
 			waitFor(t, "streams of epoch 2", func() bool {
 				e.inbox.mu.Lock()
 				defer e.inbox.mu.Unlock()
-				return e.inbox.last == 2 && (e.inbox.current == nil || e.inbox.current.taken)
+				return e.inbox.last == 2 && (e.inbox.current[2] == nil || e.inbox.current[2].taken[0] > 0)
 			})
 		}
 		r.endpoints[1].Close()
@@ -204,7 +208,7 @@ func TestDeadPeerAndNewRing(t *testing.T) {
 		}
 	}
 	survivors := [][]float32{inputs[0], inputs[2], inputs[3]}
-	want := allreduce.RingMean(survivors, int8.DefaultBlock)
+	want := allreduce.RingMean(survivors, 8, int8.DefaultBlock)
 	for k, o := range r.must(3, []int{0, 2, 3}, survivors) {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
 	}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"testbed/allreduce"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,6 +82,7 @@ type ring struct {
 	authority *authority
 	endpoints []*Endpoint
 	peers     []Peer
+	residuals [][]float32 // by rank, if the test wants them
 }
 
 func listenUDP(tb testing.TB) *net.UDPConn {
@@ -123,9 +126,21 @@ type outcome struct {
 	err    error
 }
 
+// reference is the model of an algorithm.
+func reference(a allreduce.Algorithm) func(vectors [][]float32, bits, block int) []float32 {
+	if a == allreduce.Direct {
+		return allreduce.DirectMean
+	}
+	return allreduce.RingMean
+}
+
 // reduce runs one reduction over the given members of the ring, each with its
 // own context.
 func (r *ring) reduce(ctxs []context.Context, epoch uint64, members []int, inputs [][]float32) []outcome {
+	return r.reduceBy(allreduce.Ring, ctxs, epoch, members, inputs)
+}
+
+func (r *ring) reduceBy(a allreduce.Algorithm, ctxs []context.Context, epoch uint64, members []int, inputs [][]float32) []outcome {
 	peers := make([]Peer, len(members))
 	for k, m := range members {
 		peers[k] = r.peers[m]
@@ -136,7 +151,10 @@ func (r *ring) reduce(ctxs []context.Context, epoch uint64, members []int, input
 		wg.Go(func() {
 			o := &outcomes[k]
 			o.out = make([]float32, len(inputs[k]))
-			op := Op{Epoch: epoch, Round: int(epoch), Rank: k, Peers: peers}
+			op := Op{Epoch: epoch, Round: int(epoch), Rank: k, Peers: peers, Algorithm: a}
+			if r.residuals != nil {
+				op.Residual = r.residuals[k]
+			}
 			o.result, o.err = r.endpoints[m].Reduce(ctxs[k], op, inputs[k], o.out)
 		})
 	}
@@ -147,13 +165,21 @@ func (r *ring) reduce(ctxs []context.Context, epoch uint64, members []int, input
 // must reduces over the members and fails the test on any error.
 func (r *ring) must(epoch uint64, members []int, inputs [][]float32) []outcome {
 	r.tb.Helper()
+	return r.mustBy(allreduce.Ring, epoch, members, inputs)
+}
+
+func (r *ring) mustBy(a allreduce.Algorithm, epoch uint64, members []int, inputs [][]float32) []outcome {
+	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	outcomes := r.reduce(same(ctx, len(members)), epoch, members, inputs)
+	outcomes := r.reduceBy(a, same(ctx, len(members)), epoch, members, inputs)
 	for k, o := range outcomes {
 		if o.err != nil {
-			r.tb.Fatalf("rank %d: %v", k, o.err)
+			r.tb.Errorf("rank %d: %v", k, o.err)
 		}
+	}
+	if r.tb.Failed() {
+		r.tb.FailNow()
 	}
 	return outcomes
 }

@@ -2,69 +2,162 @@ package quicring
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/quic-go/quic-go"
-
-	"testbed/allreduce"
-	"testbed/allreduce/int8"
 )
 
-// send writes this rank's own chunk and then whatever the receiver queues.
-func (r *run) send(ctx context.Context) error {
-	link, err := r.e.connect(ctx, r.to)
+// flow is what one reduction sends to one peer. Its senders, one for every
+// connection of the link, share the work: whose connection can take a frame
+// takes the next one.
+type flow struct {
+	r      *run
+	to     Peer
+	jobs   chan job // has room for all; closed after the last
+	frames int64    // in all
+	queued atomic.Int64
+	sent   atomic.Int64 // bytes
+	used   atomic.Int64 // connections that have carried frames
+	waited atomic.Int64 // nanoseconds in which connections took no more, of all
+
+	drained chan struct{} // closed when all jobs have been taken
+	once    sync.Once
+
+	mu      sync.Mutex
+	link    *link
+	over    bool // no more senders may start
+	senders sync.WaitGroup
+}
+
+// put queues a frame.
+func (f *flow) put(j job) {
+	f.jobs <- j
+	if f.queued.Add(1) == f.frames {
+		close(f.jobs)
+	}
+}
+
+// run sends all that is put, or fails the reduction.
+func (f *flow) run() {
+	l, err := f.r.e.connect(f.r.aborted, f.to)
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	defer f.r.e.release(l)
+	f.mu.Lock()
+	f.link = l
+	f.mu.Unlock()
+	for i, conn := range l.connections() {
+		f.join(conn, i == 0)
+	}
+	stop := l.grow(f)
+	select {
+	case <-f.drained:
+	case <-f.r.aborted.Done():
+	}
+	stop()
+	f.mu.Lock()
+	f.over = true
+	f.mu.Unlock()
+	f.senders.Wait()
+}
+
+// join lets a connection take part, unless there is nothing left to send.
+// A reduction fails with the link's first connection, also when it carries
+// nothing.
+func (f *flow) join(conn *quic.Conn, vital bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		return
+	}
+	f.senders.Go(func() {
+		if err := f.send(conn, vital); err != nil {
+			f.fail(err)
+		}
+	})
+}
+
+func (f *flow) fail(err error) {
+	f.r.abort(&PeerError{f.to.Name, fmt.Errorf("send to %s: %w", f.to.Name, explain(err))})
+}
+
+// doubt marks the link after a failure, if there is one.
+func (f *flow) doubt() {
+	if f.link != nil {
+		f.link.doubt()
+	}
+}
+
+// send writes frames over one connection until there are no more. The stream
+// opens with the first: a peer hears of it then at the earliest.
+func (f *flow) send(conn *quic.Conn, vital bool) error {
+	var j job
+	select {
+	case first, more := <-f.jobs:
+		if !more {
+			f.once.Do(func() { close(f.drained) })
+			return nil
+		}
+		j = first
+	case <-conn.Context().Done():
+		if !vital {
+			return nil
+		}
+		return context.Cause(conn.Context())
+	case <-f.r.aborted.Done():
+		return context.Cause(f.r.aborted)
+	}
+	stream, err := conn.OpenStreamSync(f.r.aborted)
 	if err != nil {
 		return err
 	}
-	stream, err := link.conn.OpenStreamSync(ctx)
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { reset(stream, codeAborted) })
-	err = r.sendAll(ctx, stream)
+	f.used.Add(1)
+	stop := context.AfterFunc(f.r.aborted, func() { reset(stream, codeAborted) })
+	err = f.sendAll(stream, j)
 	if stop() && err == nil {
-		return link.finish(stream, &r.e.tasks)
+		return f.link.finish(stream)
 	}
 	if err == nil {
-		err = context.Cause(ctx)
+		err = context.Cause(f.r.aborted)
 	}
 	reset(stream, codeAborted)
-	link.doubt()
 	return err
 }
 
-func (r *run) sendAll(ctx context.Context, stream *quic.Stream) error {
-	for i := range r.pieces(allreduce.ReduceScatter, r.op.Rank, 0) {
-		h, lo, hi := r.header(allreduce.ReduceScatter, r.op.Rank, 0, i)
-		b := r.frame(h)
-		int8.Quantise(b[allreduce.HeaderLen:], r.data[lo:hi], r.block)
-		if err := r.write(stream, b); err != nil {
+func (f *flow) sendAll(stream *quic.Stream, j job) error {
+	b := make([]byte, 0, f.r.layout.largest())
+	f.r.scratch.Add(int64(cap(b)))
+	by := f.r.e.coders.get()
+	defer f.r.putBack(by)
+	for {
+		frame := f.r.algorithm.frame(b, j, by)
+		start := time.Now()
+		n, err := stream.Write(frame)
+		f.waited.Add(int64(time.Since(start)))
+		f.sent.Add(int64(n))
+		if err != nil {
 			return err
 		}
-	}
-	for {
+		var more bool
 		select {
-		case b, more := <-r.queue:
+		case j, more = <-f.jobs:
 			if !more {
-				return context.Cause(ctx)
-			}
-			if err := r.write(stream, b); err != nil {
-				return err
+				f.once.Do(func() { close(f.drained) })
+				return nil
 			}
 		case <-stream.Context().Done():
-			// The successor gave up. Heeding it also when there is nothing to
+			// The peer gave up. Heeding it also when there is nothing to
 			// write lets an abort travel all the way back around the ring; the
 			// other way it can get lost, because a reset overtakes the data and
 			// with it the header that says which reduction it is about.
 			return context.Cause(stream.Context())
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		case <-f.r.aborted.Done():
+			return context.Cause(f.r.aborted)
 		}
 	}
-}
-
-func (r *run) write(stream *quic.Stream, b []byte) error {
-	n, err := stream.Write(b)
-	r.sent += int64(n)
-	r.buffers.put(b)
-	return err
 }

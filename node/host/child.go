@@ -14,6 +14,7 @@ import (
 	"os"
 	"sync"
 
+	"testbed/bench"
 	"testbed/node"
 	"testbed/policy"
 	"testbed/scenarios"
@@ -42,6 +43,7 @@ type spec struct {
 	Router      *shaping.Plan    `json:",omitempty"`
 	Capture     *captureSpec     `json:",omitempty"`
 	Prober      *proberSpec      `json:",omitempty"`
+	Bench       *benchSpec       `json:",omitempty"`
 }
 
 type coordinatorSpec struct {
@@ -67,6 +69,7 @@ type nodeReport struct {
 	Router   *userlink.Stats `json:"router,omitempty"`
 	Captured *captured       `json:"captured,omitempty"`
 	Probed   *probed         `json:"probed,omitempty"`
+	Bench    *bench.Report   `json:"bench,omitempty"`
 }
 
 // RunNode is what the binary does inside a node: it is a worker, the
@@ -111,6 +114,8 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 		return runCapture(s.Capture, report)
 	case s.Prober != nil:
 		return runProber(s.Prober, report)
+	case s.Bench != nil:
+		return runBenchWorker(s.Bench, log, report)
 	}
 	return errors.New("the node's spec is empty")
 }

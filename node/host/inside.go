@@ -82,6 +82,8 @@ func (i *inside) work() error {
 		return i.runNet()
 	case i.Verify != nil:
 		return i.runVerify()
+	case i.Bench != nil:
+		return i.runBench()
 	}
 	i.probe()
 	return nil

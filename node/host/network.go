@@ -53,7 +53,9 @@ func (i *inside) takeDown() error {
 
 // build makes the network and has it read back.
 func (i *inside) build() (err error) {
-	if i.plan, err = i.Scenario.Plan(); err != nil {
+	if i.Bench != nil {
+		i.plan = i.Bench.Plan
+	} else if i.plan, err = i.Scenario.Plan(); err != nil {
 		return err
 	}
 	why := ""
@@ -98,6 +100,8 @@ func (i *inside) change(plan *shaping.Plan) error {
 func chooseBackend(links string) (kernel.Backend, string, error) {
 	can := kernel.Probe()
 	switch links {
+	case LinksBridge:
+		return kernel.BackendBridge, "nothing is delayed or lost", can.Supports(kernel.BackendBridge)
 	case LinksNetem:
 		return kernel.BackendNetem, "as asked", can.Supports(kernel.BackendNetem)
 	case LinksUser:

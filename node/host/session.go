@@ -11,6 +11,7 @@ import (
 	"os"
 	"syscall"
 
+	"testbed/bench"
 	"testbed/node/host/sandbox"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -28,6 +29,7 @@ type job struct {
 	Run    *runJob    `json:",omitempty"`
 	Net    *netJob    `json:",omitempty"`
 	Verify *verifyJob `json:",omitempty"`
+	Bench  *benchJob  `json:",omitempty"`
 }
 
 type runJob struct{ Policy string }
@@ -46,6 +48,7 @@ type note struct {
 	Started  bool          `json:"started,omitempty"` // the user's program
 	Exit     *int          `json:"exit,omitempty"`    // of the user's program
 	Verified *probe.Report `json:"verified,omitempty"`
+	Benched  *bench.Ring   `json:"benched,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Mend     string        `json:"mend,omitempty"` // with Error: not supported here
 	Checks   []Check       `json:"checks,omitempty"`

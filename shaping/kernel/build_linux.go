@@ -27,12 +27,15 @@ const (
 
 // Build installs the plan around the network namespace of the calling
 // thread, the hub, which must be the caller's own: interfaces named like the
-// nodes, and a bridge for BackendNetem, appear in it. The caller holds the
+// nodes, and a bridge unless it is BackendUser, appear in it. The caller holds the
 // thread locked. Where the kernel lacks something the error is an
 // *UnsupportedError; after any error nothing is left behind.
 func Build(plan *shaping.Plan, backend Backend) (*Network, error) {
 	if err := backend.check(); err != nil {
 		return nil, err
+	}
+	if backend == BackendBridge && !plan.Plain() {
+		return nil, fmt.Errorf("building links: a %s neither delays nor loses packets, as the plan has it", backend)
 	}
 	hub, err := dial()
 	if err != nil {
@@ -103,7 +106,7 @@ func (n *Network) createNamespace() error {
 }
 
 func (n *Network) createBridge() (*netlink.Bridge, error) {
-	if n.backend != BackendNetem {
+	if n.backend == BackendUser {
 		return nil, nil
 	}
 	attrs := netlink.NewLinkAttrs()
@@ -126,7 +129,7 @@ func (n *Network) createLink(i int, hubNS netns.NsHandle, bridge *netlink.Bridge
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = nodeInterface, shaping.MTU, p.MAC[:]
 	attrs.Namespace = netlink.NsFd(node.ns)
-	attrs.GSOMaxSegs = 1 // the package comment says why
+	attrs.GSOMaxSegs = n.backend.segments()
 	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerMTU, veth.PeerHardwareAddr = p.Name, shaping.MTU, hubMAC(i)

@@ -25,6 +25,9 @@ import (
 func (n *Network) Change(plan *shaping.Plan) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.backend == BackendBridge {
+		return errors.New("changing links: a bridge stays as it was built")
+	}
 	if err := n.sameNodes(plan); err != nil {
 		return fmt.Errorf("changing links: %w", err)
 	}

@@ -14,6 +14,7 @@
 //	carrier  BackendUser:  the router, which delays and loses packets
 //	         BackendNetem: a bridge; the HTB's leaves are netem, each with a
 //	         bfifo behind it where rate_down is limited
+//	         BackendBridge: a bridge alone
 //
 // Rates are HTB's in both backends, and alike: they count Ethernet frames, a
 // class per peer shares the rate fairly when several compete, and one alone
@@ -26,7 +27,8 @@
 // gso_max_segs 1: the kernel still takes batches from senders, and cuts them
 // up behind the HTB of eth0, before they reach the hub. What remains of a
 // batch is that its frames leave eth0 back to back; the hub's HTB spaces them
-// again where rate_down is not above rate_up. Checksums stay offloaded (they
+// again where rate_down is not above rate_up. On a bridge alone batches
+// stay whole on their way, as if network cards cut them up. Checksums stay offloaded (they
 // are never computed between two namespaces), therefore a packet socket in
 // the hub must speak virtio_net_hdr to pass frames on, as the router does.
 //

@@ -97,6 +97,37 @@ func TestReadBackFindsThePlanAndNothingElse(t *testing.T) {
 	})
 }
 
+// TestBridgeIsForPlainPlans builds one that a bridge can be, and refuses others.
+func TestBridgeIsForPlainPlans(t *testing.T) {
+	testenv.NeedNamespaces(t)
+	plain := shaping.Spec{Default: shaping.Properties{Access: rates(50)}}
+	newLab(t, kernel.BackendBridge, plain, fourNodes, func(l *lab) {
+		differences, err := l.net.ReadBack()
+		if err != nil || len(differences) != 0 {
+			t.Errorf("a fresh network differs from its plan: %v %v", differences, err)
+		}
+		if rtts := l.rtts("w0", "w1", 3, 0); len(rtts) != 3 {
+			t.Errorf("%d of 3 echoes came back", len(rtts))
+		}
+		got, err := l.goodput("w1", "w2", 500*time.Millisecond)
+		if err != nil || got > 1.1*50e6 {
+			t.Errorf("%v bit/s over links of 50 Mbit/s, %v", got, err)
+		}
+		if err := l.net.Change(l.plan); err == nil {
+			t.Error("a bridge takes a change")
+		}
+	})
+	plan, err := shaping.NewPlan(ladder(), fourNodes, 0, 42)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.InNewNamespace(t, func() {
+		if _, err := kernel.Build(plan, kernel.BackendBridge); err == nil || !strings.Contains(err.Error(), "neither delays nor loses") {
+			t.Errorf("a bridge that delays: %v", err)
+		}
+	})
+}
+
 func run(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {

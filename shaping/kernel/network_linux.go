@@ -66,7 +66,7 @@ func (n *Network) Close() error {
 	if n.hub == nil {
 		return errors.Join(errs...)
 	}
-	if n.backend == BackendNetem {
+	if n.backend != BackendUser {
 		bridge, err := n.hub.LinkByName(bridgeName)
 		if err == nil {
 			err = n.hub.LinkDel(bridge)
@@ -111,7 +111,7 @@ func (n *Network) ReadBack() ([]Difference, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading back node %s: %w", p.Name, err)
 		}
-		all = append(all, compare(p.Name+" "+nodeInterface, nodeLines(n.plan, i), found)...)
+		all = append(all, compare(p.Name+" "+nodeInterface, nodeLines(n.plan, i, n.backend), found)...)
 
 		found, seeds, err := n.hub.readEnd(node.outside, hubQueues[node.outside])
 		if err != nil {
@@ -142,10 +142,10 @@ func compare(where string, planned, found []string) []Difference {
 	return all
 }
 
-func nodeLines(plan *shaping.Plan, i int) []string {
+func nodeLines(plan *shaping.Plan, i int, backend Backend) []string {
 	p := plan.Nodes[i]
 	all := append(upTree(plan, i).lines(false),
-		linkLine(nodeInterface, p.MAC[:], true, 1), "address "+p.Addr.String())
+		linkLine(nodeInterface, p.MAC[:], true, backend.segments()), "address "+p.Addr.String())
 	for j, peer := range plan.Nodes {
 		if j != i {
 			all = append(all, neighbourLine(peer.Addr.Addr().String(), peer.MAC[:]))

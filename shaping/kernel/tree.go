@@ -19,6 +19,8 @@ const (
 	BackendNetem Backend = "netem"
 	// BackendUser leaves packets to a router process on packet sockets.
 	BackendUser Backend = "user"
+	// BackendBridge has nobody do that: it is for plans whose paths are Plain.
+	BackendBridge Backend = "bridge"
 )
 
 const (
@@ -119,7 +121,7 @@ func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 	if len(plan.Nodes) < 2 {
 		return tree{}
 	}
-	if backend == BackendUser {
+	if backend != BackendNetem {
 		if node.RateDown == 0 {
 			return tree{}
 		}
@@ -225,10 +227,22 @@ func htbBurst(rate shaping.Rate) uint32 {
 }
 
 func (b Backend) check() error {
-	if b != BackendNetem && b != BackendUser {
-		return fmt.Errorf("no link backend %q; the backends are %s and %s", b, BackendNetem, BackendUser)
+	if b != BackendNetem && b != BackendUser && b != BackendBridge {
+		return fmt.Errorf("no link backend %q; the backends are %s, %s and %s", b, BackendNetem, BackendUser, BackendBridge)
 	}
 	return nil
+}
+
+// anySegments is the kernel's own bound of a batch, in frames (GSO_MAX_SEGS).
+const anySegments = 65535
+
+// segments is how many frames of a batch may leave a node as one. Where a
+// bridge is all that is between nodes, nothing has to meet single packets.
+func (b Backend) segments() uint32 {
+	if b == BackendBridge {
+		return anySegments
+	}
+	return 1
 }
 
 // lines writes the tree the way readTree writes what the kernel holds, so

@@ -32,8 +32,9 @@ func (c Capabilities) Supports(b Backend) error {
 		return err
 	}
 	for _, f := range c {
-		unneeded := b == BackendUser && (f.Feature == featureNetem || f.Feature == featureBridge) ||
-			b == BackendNetem && f.Feature == featurePacket
+		unneeded := b != BackendNetem && f.Feature == featureNetem ||
+			b == BackendUser && f.Feature == featureBridge ||
+			b != BackendUser && f.Feature == featurePacket
 		if f.Err != nil && !unneeded {
 			return f.Err
 		}

@@ -187,7 +187,7 @@ func (l lanes) quantise() {
 	LEAQ(Mem{Base: next, Index: n, Scale: 4}, next)
 	vs := l.several()
 	loop(n, func(i reg.GPVirtual) {
-		PREFETCHT0(Mem{Base: next, Index: i, Scale: 4})
+		PREFETCHT1(Mem{Base: next, Index: i, Scale: 4})
 		for k, v := range vs {
 			VMULPS(l.at(src, i, 4, k), inverse, v)
 			VCVTPS2DQ(v, v) // rounds half to even, as MXCSR says by default

@@ -1,0 +1,250 @@
+package entropy
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"testbed/allreduce/int8"
+)
+
+// codes returns the codes of n values drawn by next, quantised to 8 bits.
+func codes(n, block int, next func(*rand.Rand) float64) []byte {
+	r := rand.New(rand.NewPCG(3, 4))
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(next(r))
+	}
+	f := int8.Format{Bits: 8, Block: block}
+	b := make([]byte, f.EncodedLen(n))
+	f.Quantise(b, values, nil)
+	return b[f.ScalesLen(n):]
+}
+
+func gauss(r *rand.Rand) float64 { return r.NormFloat64() }
+
+// student draws from Student's t distribution with 3 degrees of freedom.
+func student(r *rand.Rand) float64 {
+	var s float64
+	for range 3 {
+		x := r.NormFloat64()
+		s += x * x
+	}
+	return r.NormFloat64() / math.Sqrt(s/3)
+}
+
+func TestRoundTrip(t *testing.T) {
+	var c Coder
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 5000).Draw(t, "n")
+		spread := rapid.Float64Range(0.1, 80).Draw(t, "spread")
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		in := make([]byte, n)
+		for i := range in {
+			in[i] = byte(int(r.NormFloat64() * spread))
+		}
+		before := []byte("before")
+		short, ok := c.Encode(before, in)
+		if !ok {
+			if !bytes.Equal(short, before) {
+				t.Fatal("what was there changed")
+			}
+			return
+		}
+		short = short[len(before):]
+		if len(short) >= n {
+			t.Fatalf("%d codes became %d bytes", n, len(short))
+		}
+		out := make([]byte, n)
+		if err := c.Decode(out, short); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(in, out) {
+			t.Fatal("other codes came back")
+		}
+		for _, wrong := range []int{n - 1, n + 1, 0, n / 2} {
+			// All equal is all equal at any length; a Huffman code is not.
+			if err := c.Decode(make([]byte, wrong), short); err == nil && len(short) > 1 {
+				t.Fatalf("%d codes were decoded as %d", n, wrong)
+			}
+		}
+	})
+}
+
+func TestRatios(t *testing.T) {
+	var c Coder
+	for _, test := range []struct {
+		name  string
+		next  func(*rand.Rand) float64
+		limit float64
+	}{{"gaussian", gauss, 0.93}, {"student", student, 0.73}} {
+		in := codes(1<<15, 1024, test.next)
+		short, ok := c.Encode(nil, in)
+		ratio := float64(len(short)) / float64(len(in))
+		t.Logf("%s: %.3f", test.name, ratio)
+		if !ok || ratio > test.limit {
+			t.Errorf("%s: ratio %.3f, at most %.2f expected", test.name, ratio, test.limit)
+		}
+	}
+}
+
+func TestEdges(t *testing.T) {
+	var c Coder
+	same := bytes.Repeat([]byte{7}, 1000)
+	short, ok := c.Encode(nil, same)
+	if !ok || len(short) != 1 {
+		t.Errorf("1000 equal codes became %d bytes, %t", len(short), ok)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	noise := make([]byte, 4096)
+	for i := range noise {
+		noise[i] = byte(r.Uint32())
+	}
+	if _, ok := c.Encode(nil, noise); ok {
+		t.Error("noise became shorter")
+	}
+	if _, ok := c.Encode(nil, make([]byte, MaxCodes+1)); ok {
+		t.Error("more than MaxCodes were taken")
+	}
+	most := codes(MaxCodes, 1024, gauss)
+	if short, ok = c.Encode(nil, most); !ok {
+		t.Fatal("MaxCodes were not taken")
+	}
+	out := make([]byte, len(most))
+	if err := c.Decode(out, short); err != nil || !bytes.Equal(out, most) {
+		t.Errorf("MaxCodes came back differently: %v", err)
+	}
+	for _, bad := range [][]byte{nil, {}, make([]byte, 1000), make([]byte, 999)} {
+		if err := c.Decode(out[:1000], bad); err == nil {
+			t.Errorf("%d bytes of nothing were decoded", len(bad))
+		}
+	}
+	// An error leaves the coder usable.
+	if err := c.Decode(out, short); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	var c Coder
+	short, _ := c.Encode(nil, codes(3000, 1024, gauss))
+	f.Add(short, uint16(3000))
+	f.Add([]byte{5}, uint16(20))
+	f.Add([]byte{0x84, 0x12, 0, 0, 1}, uint16(100))
+	f.Fuzz(func(t *testing.T, short []byte, n uint16) {
+		const guard = 0xa5
+		b := bytes.Repeat([]byte{guard}, int(n)+64)
+		_ = c.Decode(b[:n:n], short)
+		for _, x := range b[n:] {
+			if x != guard {
+				t.Fatal("it wrote behind the codes")
+			}
+		}
+	})
+}
+
+// world is a link and a processor that a rank could find itself with.
+type world struct{ link, cpu, coding, ratio float64 } // ns for a value
+
+func (w world) reduce(coded bool, noise float64) Reduction {
+	link, cpu := w.link, w.cpu
+	r := Reduction{Coded: coded, Values: 1e6}
+	if coded {
+		link, cpu = link*w.ratio, cpu+w.coding
+		r.Coding = time.Duration(w.coding * 1e6)
+	}
+	total := max(link, cpu)
+	r.Total = time.Duration(total * 1e6 * noise)
+	r.Wait = time.Duration((total - cpu) * 1e6)
+	return r
+}
+
+func TestChooser(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		world  world
+		wanted bool
+	}{
+		{"100 Mbit/s", world{link: 80, cpu: 10, coding: 4, ratio: 0.91}, true},
+		{"400 Mbit/s", world{link: 20, cpu: 10, coding: 4, ratio: 0.91}, true},
+		{"a link as fast as memory", world{link: 0.1, cpu: 10, coding: 4, ratio: 0.91}, false},
+		{"coding takes longer than the link", world{link: 12, cpu: 10, coding: 4, ratio: 0.91}, false},
+		{"incompressible", world{link: 80, cpu: 10, coding: 4, ratio: 1}, false},
+		{"a fast link and heavy tails", world{link: 20, cpu: 10, coding: 4, ratio: 0.65}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var c Chooser
+			r := rand.New(rand.NewPCG(9, 9))
+			wrong := 0
+			const n = 320
+			for i := range n {
+				coded := c.Choose(i)
+				if coded != test.wanted {
+					wrong++
+				}
+				c.Note(test.world.reduce(coded, 1+0.02*r.Float64()))
+			}
+			// The first ones, and one look at the other in every 16.
+			if limit := 3 + n/retryEvery; wrong > limit {
+				t.Errorf("%d of %d reductions went the slower way, at most %d expected", wrong, n, limit)
+			}
+		})
+	}
+}
+
+func TestChooserFollowsTheLink(t *testing.T) {
+	var c Chooser
+	slow, fast := world{80, 10, 4, 0.8}, world{2, 10, 4, 0.8}
+	play := func(w world, from, n int) (coded int) {
+		for i := from; i < from+n; i++ {
+			choice := c.Choose(i)
+			if choice {
+				coded++
+			}
+			c.Note(w.reduce(choice, 1))
+		}
+		return coded
+	}
+	if n := play(slow, 0, 64); n < 55 {
+		t.Errorf("coded %d of 64 on the slow link", n)
+	}
+	play(fast, 64, 48) // it learns
+	if n := play(fast, 112, 64); n > 5 {
+		t.Errorf("coded %d of 64 on the fast link", n)
+	}
+	play(slow, 176, 48)
+	if n := play(slow, 224, 64); n < 55 {
+		t.Errorf("coded %d of 64 back on the slow link", n)
+	}
+}
+
+func BenchmarkCoder(b *testing.B) {
+	for _, d := range []struct {
+		name string
+		next func(*rand.Rand) float64
+	}{{"gaussian", gauss}, {"student", student}} {
+		in := codes(1<<15, 1024, d.next)
+		var c Coder
+		short, _ := c.Encode(nil, in)
+		out := make([]byte, len(in))
+		b.Run("encode/"+d.name, func(b *testing.B) {
+			b.SetBytes(int64(len(in)))
+			buffer := make([]byte, 0, len(in))
+			for b.Loop() {
+				c.Encode(buffer[:0], in)
+			}
+		})
+		b.Run("decode/"+d.name, func(b *testing.B) {
+			b.SetBytes(int64(len(in)))
+			for b.Loop() {
+				if err := c.Decode(out, short); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

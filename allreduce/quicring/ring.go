@@ -1,0 +1,124 @@
+package quicring
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"testbed/allreduce"
+)
+
+// ringRank is one rank of the ring.
+type ringRank struct {
+	*run
+	rank, ranks int
+	next        *flow
+	unfinished  atomic.Int64 // pieces of this rank's own chunk
+
+	mu    sync.Mutex
+	stage []stage // of every piece, by layout.index
+}
+
+// stage is how far a piece has come at this rank. A stage may be entered only
+// from the one before, which is what makes every frame due once and in order,
+// and the piece's place in the outcome free when the next frame for it comes.
+type stage uint8
+
+const (
+	untouched stage = iota
+	summed          // its sum has arrived; this rank adds its own values
+	passed          // its sum has been sent on
+	finished        // its mean has arrived
+)
+
+func newRingRank(r *run) *ringRank {
+	a := &ringRank{run: r, rank: r.op.Rank, ranks: len(r.op.Peers)}
+	a.stage = make([]stage, r.layout.index[a.ranks])
+	received, sent := 0, 0
+	for _, phase := range []allreduce.Phase{allreduce.ReduceScatter, allreduce.AllGather} {
+		for step := range a.ranks - 1 {
+			received += r.layout.pieces(allreduce.Received(phase, a.rank, a.ranks, step))
+			sent += r.layout.pieces(allreduce.Sent(phase, a.rank, a.ranks, step))
+		}
+	}
+	r.expect((a.rank+a.ranks-1)%a.ranks, received)
+	a.next = r.flowTo((a.rank+1)%a.ranks, sent)
+	a.unfinished.Store(int64(r.layout.pieces(allreduce.Owned(a.rank, a.ranks))))
+	for i := range r.layout.pieces(a.rank) {
+		a.next.put(job{phase: allreduce.ReduceScatter, chunk: a.rank, piece: i})
+	}
+	return a
+}
+
+func (a *ringRank) buffers() int { return len(a.stage) }
+
+// enter moves a piece from one stage to another, if it is there.
+func (a *ringRank) enter(chunk, piece int, from, to stage) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &a.stage[a.layout.index[chunk]+piece]
+	if *s != from {
+		return false
+	}
+	*s = to
+	return true
+}
+
+func (a *ringRank) claim(_ int, h allreduce.Header) (codes []byte, ok bool) {
+	chunk, piece := int(h.Chunk), int(h.Piece)
+	if chunk != allreduce.Received(h.Phase, a.rank, a.ranks, int(h.Step)) {
+		return nil, false
+	}
+	if h.Phase == allreduce.ReduceScatter {
+		ok = a.enter(chunk, piece, untouched, summed)
+	} else {
+		ok = a.enter(chunk, piece, passed, finished)
+	}
+	return a.codes(chunk, piece), ok
+}
+
+func (a *ringRank) arrived(_ int, h allreduce.Header, codes, payload []byte) {
+	step, chunk, piece := int(h.Step), int(h.Chunk), int(h.Piece)
+	lo, hi := a.layout.values(chunk, piece)
+	last := step == a.ranks-2
+	switch {
+	case h.Phase == allreduce.AllGather:
+		if !last {
+			j := job{phase: allreduce.AllGather, step: step + 1, chunk: chunk, piece: piece}
+			if h.Coding != allreduce.Plain {
+				j.short = payload
+			}
+			a.next.put(j)
+		}
+		a.codec.Dequantise(a.out[lo:hi], codes)
+	case last:
+		// The owner finishes the chunk, and decodes what all others will.
+		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1/float32(a.ranks), a.codec.lost(lo, hi))
+		a.next.put(job{phase: allreduce.AllGather, chunk: chunk, piece: piece})
+		a.codec.Dequantise(a.out[lo:hi], codes)
+		if a.unfinished.Add(-1) == 0 {
+			a.scattered()
+		}
+	default:
+		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1, a.codec.lost(lo, hi))
+		a.next.put(job{phase: allreduce.ReduceScatter, step: step + 1, chunk: chunk, piece: piece})
+	}
+}
+
+func (a *ringRank) frame(b []byte, j job, by *coder) []byte {
+	h := a.header(j)
+	if j.short != nil {
+		return appendShort(b, h, j.short)
+	}
+	if j.phase == allreduce.AllGather {
+		return a.codec.appendFrame(b, h, a.codes(j.chunk, j.piece), by)
+	}
+	from := summed
+	if j.step == 0 {
+		from = untouched
+		lo, hi := a.layout.values(j.chunk, j.piece)
+		a.codec.Quantise(a.codes(j.chunk, j.piece), a.data[lo:hi], a.codec.lost(lo, hi))
+	}
+	b = a.codec.appendFrame(b, h, a.codes(j.chunk, j.piece), by)
+	a.enter(j.chunk, j.piece, from, passed)
+	return b
+}

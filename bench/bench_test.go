@@ -1,0 +1,267 @@
+package bench
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"testbed/allreduce"
+	"testbed/allreduce/int8"
+	"testbed/shaping"
+)
+
+func TestMedianAndSpread(t *testing.T) {
+	for _, test := range []struct {
+		values         []float64
+		median, spread float64
+	}{
+		{nil, 0, 0}, {[]float64{3}, 3, 0}, {[]float64{4, 1}, 2.5, 1.2}, {[]float64{9, 1, 2}, 2, 4}, {[]float64{0, 0}, 0, 0},
+	} {
+		if m, s := Median(test.values), Spread(test.values); m != test.median || s != test.spread {
+			t.Errorf("%v: median %v, spread %v, want %v, %v", test.values, m, s, test.median, test.spread)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.Float64Range(1, 1e6), 1, 30).Draw(t, "values")
+		before := slices.Clone(values)
+		m := Median(values)
+		below, above := 0, 0
+		for _, v := range values {
+			if v <= m {
+				below++
+			}
+			if v >= m {
+				above++
+			}
+		}
+		if 2*below < len(values) || 2*above < len(values) {
+			t.Fatalf("%v is no median", m)
+		}
+		if !slices.Equal(values, before) {
+			t.Fatal("the values are in another order")
+		}
+	})
+}
+
+func TestBoundAndBandwidths(t *testing.T) {
+	// Four workers send 1.5 times the vector: 6 MB at 100 Mbit/s.
+	if got := BoundSeconds(4, 4_000_000, 100e6); got != 0.48 {
+		t.Errorf("bound %v", got)
+	}
+	if got := BoundSeconds(4, 4_000_000, 0); got != 0 {
+		t.Errorf("bound of an unlimited link %v", got)
+	}
+	algorithm, bus := Bandwidths(4, 4_000_000, 0.5)
+	if algorithm != 0.032 || bus != 0.048 {
+		t.Errorf("bandwidths %v and %v GB/s", algorithm, bus)
+	}
+}
+
+// TestAnyPartOfAVectorIsTheSame however it is cut for filling.
+func TestAnyPartOfAVectorIsTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom(DataNames).Draw(t, "data")
+		n := rapid.IntRange(1, 3*stretch).Draw(t, "length")
+		whole := make([]float32, n)
+		d.Fill(whole, 7, 3, 0)
+		lo := rapid.IntRange(0, n-1).Draw(t, "from")
+		part := make([]float32, rapid.IntRange(1, n-lo).Draw(t, "part"))
+		d.Fill(part, 7, 3, lo)
+		if !slices.Equal(part, whole[lo:lo+len(part)]) {
+			t.Fatalf("values from %d on differ", lo)
+		}
+	})
+}
+
+// TestDataIsWhatItIsCalled compares the share of values beyond three standard
+// deviations of a normal with the distributions' own.
+func TestDataIsWhatItIsCalled(t *testing.T) {
+	values := make([]float32, 1<<20)
+	for data, want := range map[Data]float64{Gaussian: 0.0026998, Student3: 0.0576684} { // P(|x| > 3)
+		data.Fill(values, 1, 0, 0)
+		beyond := 0
+		for _, x := range values {
+			if math.Abs(float64(x)) > 3 {
+				beyond++
+			}
+		}
+		got := float64(beyond) / float64(len(values))
+		if math.Abs(got-want) > 5*math.Sqrt(want/float64(len(values))) {
+			t.Errorf("%s: %.4f %% beyond 3, want %.4f %%", data, 100*got, 100*want)
+		}
+		other := make([]float32, 100)
+		data.Fill(other, 1, 1, 0)
+		if slices.Equal(other, values[:100]) {
+			t.Errorf("%s: two ranks have the same vector", data)
+		}
+	}
+}
+
+// TestErrorOfTheShardsIsThatOfTheWhole compares the error summed up by rank,
+// from data made anew, with that of the model of the ring.
+func TestErrorOfTheShardsIsThatOfTheWhole(t *testing.T) {
+	s := Settings{Workers: 3, Elements: 10_007, Block: int8.DefaultBlock, Bits: 8, Data: Gaussian, Seed: 5}
+	inputs := make([][]float32, s.Workers)
+	for k := range inputs {
+		inputs[k] = make([]float32, s.Elements)
+		s.Data.Fill(inputs[k], s.Seed, k, 0)
+	}
+	result := allreduce.RingMean(inputs, 8, s.Block)
+	whole := compare(result, allreduce.Mean(inputs))
+	var sum Squares
+	for k := range s.Workers {
+		exact, lo := s.exactShard(k)
+		sum.Add(compare(result[lo:], exact))
+	}
+	if math.Abs(sum.Relative()/whole.Relative()-1) > 1e-9 || whole.Relative() < 0.005 || whole.Relative() > 0.02 {
+		t.Errorf("relative error %v by shards, %v of the whole", sum.Relative(), whole.Relative())
+	}
+	if (Squares{}).Relative() != 0 {
+		t.Error("no error is not 0")
+	}
+}
+
+func TestNewRing(t *testing.T) {
+	s := Settings{Workers: 2, Elements: 1000, Block: 1024, Data: Gaussian, Repeat: 3}
+	reduction := func(first, second time.Duration, hash string) Reduction {
+		ms := time.Millisecond
+		return Reduction{
+			Reduced: []Reduced{
+				{Began: ms, ReduceScatter: first/2 + ms, Total: first, FrameBytes: 10},
+				{Began: ms, ReduceScatter: second/2 + ms, Total: second, FrameBytes: 20},
+			},
+			Checked: []Checked{
+				{Hash: "a", Squares: Squares{1, 100}, CPU: 3 * ms, WireBytes: 11, Memory: 4000},
+				{Hash: hash, Squares: Squares{3, 300}, CPU: 4 * ms, WireBytes: 22, Memory: 8000},
+			},
+			RouterCPU: 5 * ms,
+		}
+	}
+	all := []Reduction{
+		reduction(10*time.Millisecond, 20*time.Millisecond, "a"),
+		reduction(40*time.Millisecond, 30*time.Millisecond, "a"),
+		reduction(10*time.Millisecond, 10*time.Millisecond, "a"),
+	}
+	r := NewRing(s, Links{Rate: 1e6}, all)
+	if !slices.Equal(r.Seconds, []float64{0.02, 0.04, 0.01}) || r.SecondsMedian != 0.02 || math.Abs(r.Spread-1.5) > 1e-12 {
+		t.Errorf("seconds %v, median %v, spread %v", r.Seconds, r.SecondsMedian, r.Spread)
+	}
+	if *r.BoundSeconds != 0.008 || *r.RatioToBound != 2.5 {
+		t.Errorf("bound %v, ratio %v", *r.BoundSeconds, *r.RatioToBound)
+	}
+	if r.FrameBytes != 30 || r.BytesOnWire != 33 || math.Abs(r.CPUSeconds-0.007) > 1e-12 || r.RouterCPUSeconds != 0.005 {
+		t.Errorf("%+v", r)
+	}
+	if r.RelativeError != 0.1 || !r.BitIdentical || *r.MemoryBytes != 8000 || r.MemoryRatio != 2 {
+		t.Errorf("error %v, identical %v, memory %v", r.RelativeError, r.BitIdentical, *r.MemoryBytes)
+	}
+	if p := r.Phases; p.StartSeconds != 0.001 || p.ReduceScatterSeconds != 0.01 || math.Abs(p.AllGatherSeconds-0.009) > 1e-12 {
+		t.Errorf("phases %+v", p)
+	}
+	all[1] = reduction(1, 1, "b")
+	all[2].Checked[0].Memory = -1
+	r = NewRing(s, Links{}, all)
+	if r.BitIdentical || r.BoundSeconds != nil || r.RatioToBound != nil || r.MemoryBytes != nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestSettingsCheckNamesTheFlag(t *testing.T) {
+	good := Settings{Workers: 4, Elements: 100, Algorithm: "direct", Block: 1024, Bits: 4, Entropy: "auto", Data: Student3, Repeat: 1}
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for flag, spoil := range map[string]func(*Settings){
+		"--workers 1":      func(s *Settings) { s.Workers = 1 },
+		"--elements 0":     func(s *Settings) { s.Elements = 0 },
+		"--repeat 0":       func(s *Settings) { s.Repeat = 0 },
+		"--warmup -1":      func(s *Settings) { s.Warmup = -1 },
+		"--connections 65": func(s *Settings) { s.Connections = 65 },
+		"--bits 5":         func(s *Settings) { s.Bits = 5 },
+		"--entropy maybe":  func(s *Settings) { s.Entropy = "maybe" },
+		"--algorithm tree": func(s *Settings) { s.Algorithm = "tree" },
+		"--block 7":        func(s *Settings) { s.Block = 7 },
+		"--data lognormal": func(s *Settings) { s.Data = "lognormal" },
+	} {
+		s := good
+		spoil(&s)
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("want an error about %s, got %v", flag, err)
+		}
+	}
+}
+
+func TestLinksSpec(t *testing.T) {
+	l := Links{Rate: 1e8, Queue: shaping.DefaultQueue, OneWayDelay: shaping.Duration(50 * time.Millisecond), Loss: 0.01}
+	plan, err := shaping.NewPlan(l.Spec(), []string{"w0", "w1"}, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := plan.Nodes[1]; n.RateUp != 1e8 || n.RateDown != 1e8 || n.Queue != shaping.DefaultQueue {
+		t.Errorf("%+v", n)
+	}
+	if p := plan.Paths[0][1]; p.OneWayDelay != l.OneWayDelay || p.Loss != 0.01 || plan.Plain() {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]Size{"4": 4, "256KiB": 256 << 10, "3MiB": 3 << 20, "4GiB": 4 << 30} {
+		got, err := ParseSize(text)
+		if err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+		if back, err := ParseSize(got.String()); err != nil || back != got {
+			t.Errorf("%d is written as %s", got, got)
+		}
+	}
+	for _, text := range []string{"", "0", "-4", "7", "1kb", "5GiB", "1.5MiB", "99999999999999999999", "9007199254740993KiB"} {
+		if _, err := ParseSize(text); err == nil {
+			t.Errorf("%q is read as a size", text)
+		}
+	}
+}
+
+func TestKernels(t *testing.T) {
+	results, err := Kernels(KernelOptions{Block: 64, Sizes: []Size{4 << 10}, Cores: []int{1}, Rounds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, k := range results {
+		if k.GBs <= 0 || k.Ratio <= 0 || k.ReadRatio <= 0 || k.MemcpyGBs <= 0 || k.Bytes != 4<<10 || k.Cores != 1 {
+			t.Errorf("%+v", k)
+		}
+		if !slices.Contains(found, k.Kernel) {
+			found = append(found, k.Kernel)
+		}
+	}
+	if want := []string{"memcpy", "read", "quantise", "dequantise", "ring_step", "quantise_4bit", "dequantise_4bit", "ring_step_4bit"}; !reflect.DeepEqual(found, want) {
+		t.Errorf("kernels %v", found)
+	}
+	if want := 2 + 6*len(int8.Routes()); len(results) != want {
+		t.Errorf("%d results, want %d", len(results), want)
+	}
+}
+
+func TestRow(t *testing.T) {
+	r := Ring{
+		Settings: Settings{Workers: 4, Elements: 16_000_000}, Links: Links{Rate: 1e8, OneWayDelay: shaping.Duration(50 * time.Millisecond), Loss: 0.001},
+		SecondsMedian: 2.0512, Spread: 0.034, RatioToBound: new(1.0683), CPUSeconds: 2.91, RelativeError: 0.01239,
+		Against: []Rival{{Name: "iperf3", Problem: "not installed"}, {Name: "gloo", SecondsMedian: 8.04, Ratio: 0.255, CPUSeconds: 0.46}},
+	}
+	want := "| 100mbit, 50ms, loss 0.1% | 4 × 16 M | 2.05 s (3 %) | 1.07 | 8.04 s (0 %) | 0.26 | – | – | 2.9, 0, 0.46 | – | 1.24 % |"
+	if got := r.Row(); got != want {
+		t.Errorf("row\n%s, want\n%s", got, want)
+	}
+	r.RatioToBound, r.Links, r.Against, r.MemoryBytes, r.MemoryRatio = nil, Links{}, nil, new(int64(8)), 0.5
+	want = "| unlimited | 4 × 16 M | 2.05 s (3 %) | – | – | – | – | – | 2.9, 0, – | 0.50 | 1.24 % |"
+	if got := r.Row(); got != want {
+		t.Errorf("row\n%s, want\n%s", got, want)
+	}
+}

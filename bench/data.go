@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"testbed/allreduce"
+)
+
+// Data is the distribution of the values that are reduced.
+type Data string
+
+// The distributions.
+const (
+	Gaussian Data = "gaussian" // normal, variance 1
+	Student3 Data = "student3" // Student's t with 3 degrees of freedom: heavy tails
+)
+
+// DataNames lists the distributions.
+var DataNames = []Data{Gaussian, Student3}
+
+// draw returns the next value.
+func (d Data) draw(r *rand.Rand) float32 {
+	z := r.NormFloat64()
+	if d == Student3 {
+		a, b, c := r.NormFloat64(), r.NormFloat64(), r.NormFloat64()
+		z /= math.Sqrt((a*a + b*b + c*c) / 3)
+	}
+	return float32(z)
+}
+
+// stretch is the number of values that are drawn from one stream, so that any
+// part of a vector can be made without what lies before it.
+const stretch = 4096
+
+// Fill writes values [from, from+len(dst)) of the rank's vector to dst.
+func (d Data) Fill(dst []float32, seed uint64, rank, from int) {
+	for len(dst) > 0 {
+		r := rand.New(rand.NewPCG(seed, uint64(rank)<<40|uint64(from/stretch)))
+		for range from % stretch {
+			d.draw(r)
+		}
+		n := min(stretch-from%stretch, len(dst))
+		for i := range dst[:n] {
+			dst[i] = d.draw(r)
+		}
+		dst, from = dst[n:], from+n
+	}
+}
+
+// exactShard returns the exact mean of all ranks' vectors where the rank's
+// shard is, summed in float64. shard is what the rank answers for when the
+// error of a result is computed: together the ranks cover the vector.
+func (s *Settings) exactShard(rank int) (exact []float64, lo int) {
+	lo, hi := allreduce.Chunk(s.Elements, s.Workers, rank)
+	exact = make([]float64, hi-lo)
+	var part [stretch]float32
+	for from := lo; from < hi; from += stretch {
+		n := min(stretch, hi-from)
+		sum := exact[from-lo:][:n]
+		for k := range s.Workers {
+			s.Data.Fill(part[:n], s.Seed, k, from)
+			for i, x := range part[:n] {
+				sum[i] += float64(x)
+			}
+		}
+		for i := range sum {
+			sum[i] /= float64(s.Workers)
+		}
+	}
+	return exact, lo
+}
+
+// compare sums up how far got is from exact.
+func compare(got []float32, exact []float64) (s Squares) {
+	for i, x := range exact {
+		d := float64(got[i]) - x
+		s.Error += d * d
+		s.Exact += x * x
+	}
+	return s
+}

@@ -1,0 +1,203 @@
+package bench
+
+import (
+	"time"
+
+	"testbed/shaping"
+)
+
+// Links are the links of a benchmark's network, all alike.
+type Links struct {
+	Rate        shaping.Rate        `json:"rate"` // up and down, of every worker
+	Queue       shaping.Queue       `json:"queue"`
+	OneWayDelay shaping.Duration    `json:"one_way_delay"`
+	Jitter      shaping.Duration    `json:"jitter"`
+	Loss        shaping.Probability `json:"loss"`
+	// Backend is who carries the packets: bridge, netem or user.
+	Backend string `json:"backend"`
+}
+
+// Spec is the same as a scenario would have it.
+func (l *Links) Spec() shaping.Spec {
+	return shaping.Spec{Default: shaping.Properties{
+		Access: shaping.Access{RateUp: &l.Rate, RateDown: &l.Rate, Queue: &l.Queue},
+		Path:   shaping.Path{OneWayDelay: &l.OneWayDelay, Jitter: &l.Jitter, Loss: &l.Loss},
+	}}
+}
+
+// Ring is the result of a benchmark of the all-reduce. docs/bench.md defines
+// every field.
+type Ring struct {
+	Settings
+	Links   Links   `json:"links"`
+	Machine Machine `json:"machine"`
+
+	Seconds       []float64 `json:"seconds"`
+	SecondsMedian float64   `json:"seconds_median"`
+	Spread        float64   `json:"spread"`
+	// BoundSeconds and RatioToBound are absent where the rate is unlimited.
+	BoundSeconds *float64 `json:"bound_seconds,omitempty"`
+	RatioToBound *float64 `json:"ratio_to_bound,omitempty"`
+	AlgorithmGBs float64  `json:"algorithm_gb_per_s"`
+	BusGBs       float64  `json:"bus_gb_per_s"`
+
+	Phases           Phases  `json:"phases"`
+	FrameBytes       int64   `json:"frame_bytes"`
+	BytesOnWire      int64   `json:"bytes_on_wire"`
+	ConnectionsUsed  int     `json:"connections_used"`
+	CodedShare       float64 `json:"coded_share"` // of the ranks' reductions
+	CPUSeconds       float64 `json:"cpu_seconds"`
+	RouterCPUSeconds float64 `json:"router_cpu_seconds"`
+	// MemoryBytes is absent where the kernel does not tell.
+	MemoryBytes   *int64  `json:"memory_bytes,omitempty"`
+	MemoryRatio   float64 `json:"memory_ratio,omitempty"`
+	RelativeError float64 `json:"relative_error"`
+	// AveragedError is that of the mean of all reductions, warm-ups included,
+	// which all have the same exact result.
+	AveragedError float64 `json:"averaged_error"`
+	BitIdentical  bool    `json:"bit_identical"`
+
+	Ranks   []Rank   `json:"ranks"`
+	Notes   []string `json:"notes"`
+	Against []Rival  `json:"against,omitempty"`
+}
+
+// Phases are medians over the reductions, each of the rank that ended last.
+type Phases struct {
+	StartSeconds         float64 `json:"start_seconds"` // from the common start to its own
+	ReduceScatterSeconds float64 `json:"reduce_scatter_seconds"`
+	AllGatherSeconds     float64 `json:"all_gather_seconds"`
+}
+
+// Rank has medians over the reductions of one rank.
+type Rank struct {
+	Rank        int     `json:"rank"`
+	Seconds     float64 `json:"seconds_median"`
+	CPUSeconds  float64 `json:"cpu_seconds"`
+	FrameBytes  int64   `json:"frame_bytes"`
+	BytesOnWire int64   `json:"bytes_on_wire"`
+}
+
+// Rival is another program on the same links, measured in turn.
+type Rival struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version,omitempty"`
+	Seconds []float64 `json:"seconds,omitempty"`
+	// The rest as in Ring. Ratio is the ring's median divided by the rival's:
+	// below 1 the ring is faster.
+	SecondsMedian float64 `json:"seconds_median,omitempty"`
+	Spread        float64 `json:"spread,omitempty"`
+	CPUSeconds    float64 `json:"cpu_seconds,omitempty"`
+	Ratio         float64 `json:"ratio,omitempty"`
+	// Problem says why there are no figures.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Measured enters a rival's samples.
+func (r *Rival) Measured(seconds, cpu []float64, ring float64) {
+	r.Seconds, r.SecondsMedian, r.Spread = seconds, Median(seconds), Spread(seconds)
+	r.CPUSeconds = Median(cpu)
+	if r.SecondsMedian > 0 {
+		r.Ratio = ring / r.SecondsMedian
+	}
+}
+
+// Reduction is one measured reduction, by rank.
+type Reduction struct {
+	Reduced []Reduced
+	Checked []Checked
+	// RouterCPU is what the router took meanwhile.
+	RouterCPU time.Duration
+}
+
+// last is the rank that ended last.
+func (r *Reduction) last() (last Reduced) {
+	for _, x := range r.Reduced {
+		if x.Total > last.Total {
+			last = x
+		}
+	}
+	return last
+}
+
+// Seconds is how long it took, from the common start to the end of the last
+// rank.
+func (r *Reduction) Seconds() float64 { return r.last().Total.Seconds() }
+
+// NewRing computes the result from the measured reductions, of which there
+// must be at least one.
+func NewRing(s Settings, l Links, all []Reduction) *Ring {
+	r := &Ring{Settings: s, Links: l, BitIdentical: true, Ranks: make([]Rank, s.Workers), Notes: []string{}}
+	figures := func(f func(*Reduction) float64) []float64 {
+		var values []float64
+		for k := range all {
+			values = append(values, f(&all[k]))
+		}
+		return values
+	}
+	median := func(f func(*Reduction) float64) float64 { return Median(figures(f)) }
+	sum := func(f func(*Reduction, int) float64) float64 {
+		return median(func(x *Reduction) (total float64) {
+			for rank := range s.Workers {
+				total += f(x, rank)
+			}
+			return total
+		})
+	}
+	frames := func(x *Reduction, rank int) float64 { return float64(x.Reduced[rank].FrameBytes) }
+	wire := func(x *Reduction, rank int) float64 { return float64(x.Checked[rank].WireBytes) }
+	connections := func(x *Reduction, rank int) float64 { return float64(x.Reduced[rank].Connections) }
+	cpu := func(x *Reduction, rank int) float64 { return x.Checked[rank].CPU.Seconds() }
+
+	r.Seconds = figures((*Reduction).Seconds)
+	r.SecondsMedian, r.Spread = Median(r.Seconds), Spread(r.Seconds)
+	if bound := BoundSeconds(s.Workers, s.Elements, int64(l.Rate)); bound > 0 {
+		r.BoundSeconds, r.RatioToBound = &bound, new(r.SecondsMedian/bound)
+	}
+	r.AlgorithmGBs, r.BusGBs = Bandwidths(s.Workers, s.Elements, r.SecondsMedian)
+	r.Phases = Phases{
+		StartSeconds:         median(func(x *Reduction) float64 { return x.last().Began.Seconds() }),
+		ReduceScatterSeconds: median(func(x *Reduction) float64 { l := x.last(); return (l.ReduceScatter - l.Began).Seconds() }),
+		AllGatherSeconds:     median(func(x *Reduction) float64 { l := x.last(); return (l.Total - l.ReduceScatter).Seconds() }),
+	}
+	r.FrameBytes, r.BytesOnWire, r.CPUSeconds = int64(sum(frames)), int64(sum(wire)), sum(cpu)
+	r.ConnectionsUsed = int(sum(connections))
+	for _, x := range all {
+		for _, y := range x.Reduced {
+			if y.Coded {
+				r.CodedShare += 1 / float64(len(all)*s.Workers)
+			}
+		}
+	}
+	r.RouterCPUSeconds = median(func(x *Reduction) float64 { return x.RouterCPU.Seconds() })
+	for rank := range r.Ranks {
+		of := func(f func(*Reduction, int) float64) float64 {
+			return median(func(x *Reduction) float64 { return f(x, rank) })
+		}
+		r.Ranks[rank] = Rank{
+			Rank: rank, CPUSeconds: of(cpu), FrameBytes: int64(of(frames)), BytesOnWire: int64(of(wire)),
+			Seconds: of(func(x *Reduction, rank int) float64 { return x.Reduced[rank].Total.Seconds() }),
+		}
+	}
+	r.judge(all)
+	return r
+}
+
+// judge enters what every reduction has to fulfil: the worst of them counts.
+func (r *Ring) judge(all []Reduction) {
+	memory, known := int64(0), true
+	for _, x := range all {
+		var whole, averaged Squares
+		for _, c := range x.Checked {
+			whole.Add(c.Squares)
+			averaged.Add(c.Averaged)
+			r.BitIdentical = r.BitIdentical && c.Hash == x.Checked[0].Hash
+			memory, known = max(memory, c.Memory), known && c.Memory >= 0
+		}
+		r.RelativeError = max(r.RelativeError, whole.Relative())
+		r.AveragedError = averaged.Relative() // the last one counts
+	}
+	if known {
+		r.MemoryBytes, r.MemoryRatio = &memory, float64(memory)/float64(floatBytes*r.Elements)
+	}
+}

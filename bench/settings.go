@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"testbed/allreduce"
+	"testbed/allreduce/int8"
+	"testbed/allreduce/quicring"
+)
+
+// Settings say which all-reduce is measured. All workers of a benchmark have
+// the same. The network is not in them.
+type Settings struct {
+	Workers   int    `json:"workers"`
+	Elements  int    `json:"elements"` // values in each worker's vector
+	Algorithm string `json:"algorithm"`
+	// Connections is the number of connections to each peer, 0 as many as the
+	// path asks for.
+	Connections int    `json:"connections"`
+	Block       int    `json:"block"` // values per scale
+	Bits        int    `json:"bits"`  // of a code
+	Entropy     string `json:"entropy"`
+	// ErrorFeedback has every worker add to its vector what the reduction
+	// before lost of it.
+	ErrorFeedback bool   `json:"error_feedback"`
+	Data          Data   `json:"data"`
+	Seed          uint64 `json:"seed"` // of the data, and of all that is random on the links
+	Warmup        int    `json:"warmup"`
+	Repeat        int    `json:"repeat"`
+}
+
+// algorithms are those that can be measured.
+var algorithms = []allreduce.Algorithm{allreduce.Ring, allreduce.Direct}
+
+// AlgorithmNames lists the algorithms.
+func AlgorithmNames() (names []string) {
+	for _, a := range algorithms {
+		names = append(names, a.String())
+	}
+	return names
+}
+
+func (s *Settings) algorithm() (allreduce.Algorithm, error) {
+	for _, a := range algorithms {
+		if a.String() == s.Algorithm {
+			return a, nil
+		}
+	}
+	return 0, fmt.Errorf("--algorithm %s: choose from %s", s.Algorithm, strings.Join(AlgorithmNames(), ", "))
+}
+
+// EntropyNames lists when codes may be shortened.
+var EntropyNames = []string{string(quicring.EntropyAuto), string(quicring.EntropyOn), string(quicring.EntropyOff)}
+
+// Bounds of the settings.
+const (
+	maxWorkers  = 256
+	maxElements = 1 << 30
+	maxRepeat   = 1000
+	// maxConnections is package quicring's bound.
+	maxConnections = 64
+)
+
+// Check says what is wrong with the settings, by the name of their flag.
+func (s *Settings) Check() error {
+	for _, v := range []struct {
+		flag               string
+		value, least, most int
+	}{
+		{"workers", s.Workers, 2, maxWorkers}, {"elements", s.Elements, 1, maxElements},
+		{"connections", s.Connections, 0, maxConnections},
+		{"warmup", s.Warmup, 0, maxRepeat}, {"repeat", s.Repeat, 1, maxRepeat},
+	} {
+		if v.value < v.least || v.value > v.most {
+			return fmt.Errorf("--%s %d must lie between %d and %d", v.flag, v.value, v.least, v.most)
+		}
+	}
+	if _, err := s.algorithm(); err != nil {
+		return err
+	}
+	if err := int8.CheckBlock(s.Block); err != nil {
+		return fmt.Errorf("--block %d: %w", s.Block, err)
+	}
+	if err := (int8.Format{Bits: s.Bits, Block: s.Block}).Check(); err != nil {
+		return fmt.Errorf("--bits %d: %w", s.Bits, err)
+	}
+	if !slices.Contains(EntropyNames, s.Entropy) {
+		return fmt.Errorf("--entropy %s: choose one of %v", s.Entropy, EntropyNames)
+	}
+	if !slices.Contains(DataNames, s.Data) {
+		return fmt.Errorf("--data %s: choose one of %v", s.Data, DataNames)
+	}
+	return nil
+}

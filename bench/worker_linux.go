@@ -1,0 +1,257 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/allreduce"
+	"testbed/allreduce/quicring"
+)
+
+// WorkerConfig is what a worker of the benchmark needs to know.
+type WorkerConfig struct {
+	Settings Settings
+	Rank     int
+	Peers    []quicring.Peer // in ring order
+	Conn     net.PacketConn  // the worker closes it
+	TLS      *tls.Config
+	Log      *slog.Logger
+	// Interface is the network interface whose bytes are counted.
+	Interface string
+	// Timeout bounds a reduction.
+	Timeout time.Duration
+	// Orders say what to do next; the worker ends when they are closed.
+	Orders <-chan Order
+	Report func(Report)
+}
+
+// Order has a worker do the next thing.
+type Order struct {
+	// Reduce takes part in reduction Epoch, which begins at Start, on
+	// CLOCK_MONOTONIC. Without it the worker checks what it has reduced.
+	Reduce bool          `json:"reduce,omitempty"`
+	Epoch  uint64        `json:"epoch,omitempty"`
+	Start  time.Duration `json:"start_ns,omitempty"`
+}
+
+// Report is what a worker has done.
+type Report struct {
+	Ready   bool     `json:"ready,omitempty"`   // it can be given orders
+	Reduced *Reduced `json:"reduced,omitempty"` // the answer to Reduce
+	Checked *Checked `json:"checked,omitempty"` // the answer to an order to check
+}
+
+// Reduced is a worker's part of a reduction as it ended. Times count from the
+// common start.
+type Reduced struct {
+	Began         time.Duration `json:"began_ns"` // by how much the worker was late
+	ReduceScatter time.Duration `json:"reduce_scatter_ns"`
+	Total         time.Duration `json:"total_ns"`
+	FrameBytes    int64         `json:"frame_bytes"` // sent, as quicring counts them
+	Coded         bool          `json:"coded"`       // codes were shortened
+	Connections   int           `json:"connections"` // that they went over
+}
+
+// Checked is what is known once all workers have ended.
+type Checked struct {
+	Hash    string  `json:"hash"`    // of the whole result
+	Squares Squares `json:"squares"` // of the rank's shard
+	// Averaged is that of the mean of all results so far.
+	Averaged  Squares       `json:"averaged"`
+	CPU       time.Duration `json:"cpu_ns"` // of the process, from the order to reduce on
+	WireBytes int64         `json:"wire_bytes"`
+	// Memory is by how many bytes the process was larger at its largest than
+	// with its input and output alone; negative where the kernel does not say.
+	Memory int64 `json:"memory"`
+}
+
+// RunWorker is one rank of the benchmark until its orders end.
+func RunWorker(ctx context.Context, cfg WorkerConfig) error {
+	s := &cfg.Settings
+	algorithm, err := s.algorithm()
+	if err != nil {
+		return err
+	}
+	w := &worker{WorkerConfig: cfg, algorithm: algorithm, data: make([]float32, s.Elements), out: make([]float32, s.Elements)}
+	s.Data.Fill(w.data, s.Seed, cfg.Rank, 0)
+	w.spoil()
+	w.exact, w.shard = s.exactShard(cfg.Rank)
+	w.sum = make([]float64, len(w.exact))
+	if s.ErrorFeedback {
+		w.residual = make([]float32, s.Elements)
+	}
+	debug.FreeOSMemory()
+	w.resident, _ = statusBytes("VmRSS")
+	ring, err := quicring.Listen(quicring.Config{
+		Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Block: s.Block, Connections: s.Connections,
+		Bits: s.Bits, Entropy: quicring.Entropy(s.Entropy),
+	})
+	if err != nil {
+		return err
+	}
+	defer ring.Close()
+	w.ring = ring
+	cfg.Report(Report{Ready: true})
+	for order := range cfg.Orders {
+		if !order.Reduce {
+			c, err := w.check()
+			if err != nil {
+				return err
+			}
+			cfg.Report(Report{Checked: &c})
+			continue
+		}
+		r, err := w.reduce(ctx, order)
+		if err != nil {
+			return err
+		}
+		cfg.Report(Report{Reduced: &r})
+	}
+	return nil
+}
+
+type worker struct {
+	WorkerConfig
+	algorithm allreduce.Algorithm
+	ring      *quicring.Endpoint
+	data, out []float32
+	exact     []float64 // of the shard that begins at shard
+	shard     int
+	residual  []float32 // with error feedback
+	sum       []float64 // of all results, in the shard
+	results   int
+	resident  int64 // bytes, with the vectors alone
+	measured  bool  // the peak is that of the last reduction
+	cpu       time.Duration
+	wire      int64
+}
+
+func (w *worker) reduce(ctx context.Context, order Order) (Reduced, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.Timeout, fmt.Errorf("not done within %v; --timeout gives it longer", w.Timeout))
+	defer cancel()
+	w.measured = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil // the peak starts anew (proc(5))
+	w.cpu, w.wire = processCPU(), sentBytes(w.Interface)
+	if err := sleepUntil(order.Start); err != nil {
+		return Reduced{}, err
+	}
+	began := Monotonic() - order.Start
+	r, err := w.ring.Reduce(ctx, quicring.Op{
+		Epoch: order.Epoch, Rank: w.Rank, Peers: w.Peers, Algorithm: w.algorithm, Residual: w.residual,
+	}, w.data, w.out)
+	if err != nil {
+		return Reduced{}, err
+	}
+	return Reduced{Began: began, ReduceScatter: began + r.ReduceScatter, Total: Monotonic() - order.Start, FrameBytes: r.BytesSent, Connections: r.Connections, Coded: r.Coded}, nil
+}
+
+// check looks at the result and then spoils it, so that the next one cannot
+// be this one.
+func (w *worker) check() (Checked, error) {
+	c := Checked{CPU: processCPU() - w.cpu, WireBytes: sentBytes(w.Interface) - w.wire, Memory: -1}
+	if peak, err := statusBytes("VmHWM"); err == nil && w.measured {
+		c.Memory = max(peak-w.resident, 0)
+	}
+	sum := sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w.out))), floatBytes*len(w.out)))
+	c.Hash = hex.EncodeToString(sum[:8])
+	c.Squares = compare(w.out[w.shard:], w.exact)
+	if d := c.Squares.Error; math.IsNaN(d) || math.IsInf(d, 0) {
+		return Checked{}, errors.New("the result holds values that are no finite numbers")
+	}
+	w.results++
+	mean := make([]float32, len(w.exact))
+	for i := range w.sum {
+		w.sum[i] += float64(w.out[w.shard+i])
+		mean[i] = float32(w.sum[i] / float64(w.results))
+	}
+	c.Averaged = compare(mean, w.exact)
+	if w.residual != nil {
+		w.Settings.Data.Fill(w.data, w.Settings.Seed, w.Rank, 0)
+		for i, lost := range w.residual {
+			w.data[i] += lost
+		}
+	}
+	w.spoil()
+	debug.FreeOSMemory()
+	return c, nil
+}
+
+func (w *worker) spoil() {
+	for i := range w.out {
+		w.out[i] = float32(math.NaN())
+	}
+}
+
+// Monotonic reads CLOCK_MONOTONIC, which all processes of a machine share.
+func Monotonic() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail
+	return time.Duration(ts.Nano())
+}
+
+// sleepUntil sleeps in the kernel: a timer of Go may be a millisecond late.
+func sleepUntil(at time.Duration) error {
+	ts := unix.NsecToTimespec(int64(at))
+	for {
+		err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("clock_nanosleep", err)
+		}
+	}
+}
+
+// processCPU is the CPU time of this process so far.
+func processCPU() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // cannot fail
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// statusBytes reads a size from /proc/self/status (proc_pid_status(5)).
+func statusBytes(field string) (int64, error) {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := bytes.Cut(data, []byte("\n"+field+":"))
+	line, _, _ := strings.Cut(string(rest), "\n")
+	kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(line, "kB")), 10, 64)
+	return kib << 10, err
+}
+
+// sentBytes is what has left an interface of this process's network
+// namespace, or 0 if there is none of that name.
+func sentBytes(name string) int64 {
+	f, err := os.Open("/proc/self/net/dev")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	const sent = 8 // behind eight fields of what was received
+	for in := bufio.NewScanner(f); in.Scan(); {
+		device, counts, _ := strings.Cut(in.Text(), ":")
+		fields := strings.Fields(counts)
+		if strings.TrimSpace(device) != name || len(fields) <= sent {
+			continue
+		}
+		n, _ := strconv.ParseInt(fields[sent], 10, 64)
+		return n
+	}
+	return 0
+}

@@ -1,0 +1,202 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"testbed/bench"
+)
+
+// benchRing runs the benchmark and returns its result, which must be valid.
+func benchRing(t *testing.T, args ...string) (bench.Ring, string) {
+	t.Helper()
+	r := testbed(t, append([]string{"bench", "ring", "--json", "--elements", "100000", "--repeat", "2"}, args...)...)
+	var ring bench.Ring
+	in := json.NewDecoder(strings.NewReader(r.stdout))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&ring); err != nil || r.code != 0 {
+		t.Fatalf("exit code %d, stdout: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	if len(ring.Seconds) != 2 || ring.SecondsMedian <= 0 || !ring.BitIdentical || len(ring.Ranks) != ring.Workers {
+		t.Errorf("%+v", ring)
+	}
+	// Every worker sends its share of the codes, and a little more; shortened
+	// ones are not half as long.
+	codes := int64(2 * (ring.Workers - 1) * ring.Elements * ring.Bits / 8)
+	least := codes
+	if ring.CodedShare > 0 {
+		least = codes / 2
+	}
+	if ring.FrameBytes < least || ring.FrameBytes > codes*11/10 || ring.BytesOnWire < ring.FrameBytes || ring.BytesOnWire > 2*ring.FrameBytes {
+		t.Errorf("%d bytes of frames and %d on the wire carry %d of codes", ring.FrameBytes, ring.BytesOnWire, codes)
+	}
+	if ring.CPUSeconds <= 0 || ring.Machine.Cores < 1 || ring.Machine.Processor == "" {
+		t.Errorf("%+v", ring)
+	}
+	phases := ring.Phases.StartSeconds + ring.Phases.ReduceScatterSeconds + ring.Phases.AllGatherSeconds
+	if math.Abs(phases-ring.SecondsMedian) > 1e-6 { // of two, medians are means
+		t.Errorf("phases take %v s, the whole %v s", phases, ring.SecondsMedian)
+	}
+	return ring, r.stderr
+}
+
+// TestBenchRing measures on a shaped bridge, on links with a delay, and beside
+// programs that are not there.
+func TestBenchRing(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	t.Run("bridge", func(t *testing.T) {
+		t.Setenv("PATH", t.TempDir())
+		ring, stderr := benchRing(t, "--workers", "3", "--rate", "50mbit", "--against", "iperf3")
+		if bound := 4.0 / 3 * 100_000 * 8 / 50e6; ring.Links.Backend != "bridge" || math.Abs(*ring.BoundSeconds-bound) > 1e-9 {
+			t.Errorf("links %+v, bound %v", ring.Links, *ring.BoundSeconds)
+		}
+		// A queue lets a burst through, but never half of it all.
+		if r := *ring.RatioToBound; r < 0.5 {
+			t.Errorf("the ring takes %v of the time that the wire needs", r)
+		}
+		if ring.RelativeError < 0.005 || ring.RelativeError > 0.02 {
+			t.Errorf("relative error %v", ring.RelativeError)
+		}
+		if len(ring.Against) != 1 || !strings.Contains(ring.Against[0].Problem, "apt-get install iperf3") || !strings.Contains(stderr, ring.Against[0].Problem) {
+			t.Errorf("against %+v\n%s", ring.Against, stderr)
+		}
+	})
+	t.Run("fewer bits", func(t *testing.T) {
+		ring, _ := benchRing(t, "--workers", "2", "--rate", "0", "--bits", "4", "--entropy", "on", "--error-feedback")
+		if ring.CodedShare != 1 {
+			t.Errorf("codes shortened in a share of %v", ring.CodedShare)
+		}
+		if plain := int64(2 * 50_000); ring.FrameBytes >= plain {
+			t.Errorf("%d bytes, %d without entropy coding", ring.FrameBytes, plain)
+		}
+		if ring.AveragedError <= 0 || ring.AveragedError > ring.RelativeError*0.8 {
+			t.Errorf("error %v, averaged %v", ring.RelativeError, ring.AveragedError)
+		}
+	})
+	t.Run("delay", func(t *testing.T) {
+		ring, _ := benchRing(t, "--workers", "2", "--rate", "0", "--one-way-delay", "20ms", "--data", "student3", "--block", "64",
+			"--algorithm", "direct", "--connections", "2")
+		// Whether a second connection is up in time for a frame is chance.
+		if n := ring.ConnectionsUsed; ring.Algorithm != "direct" || ring.Connections != 2 || n < 2 || n > 2*2 {
+			t.Errorf("%s over %d connections", ring.Algorithm, ring.ConnectionsUsed)
+		}
+		if ring.Links.Backend == "bridge" || ring.BoundSeconds != nil {
+			t.Errorf("links %+v, bound %v", ring.Links, ring.BoundSeconds)
+		}
+		// Reduce-scatter and all-gather are a step each.
+		if ring.SecondsMedian < 0.04 {
+			t.Errorf("%v s, over two delays of 20 ms", ring.SecondsMedian)
+		}
+	})
+	expectNothing(t, t.Name(), before)
+}
+
+// TestBenchRingBesideOthers measures the rivals that this machine has.
+func TestBenchRingBesideOthers(t *testing.T) {
+	needSandbox(t)
+	ring, stderr := benchRing(t, "--workers", "2", "--rate", "100mbit", "--warmup", "0", "--against", "iperf3,gloo")
+	if len(ring.Against) != 2 {
+		t.Fatalf("against %+v", ring.Against)
+	}
+	for _, a := range ring.Against {
+		switch {
+		case strings.Contains(a.Problem, "not installed"):
+			t.Log(a.Problem)
+		case a.Problem != "" || len(a.Seconds) != 2 || a.SecondsMedian <= 0 || a.Ratio <= 0 || a.Version == "":
+			t.Errorf("%+v\n%s", a, stderr)
+		}
+	}
+}
+
+// TestBenchRingAsAnOrdinaryUser: no network of the benchmark needs root.
+func TestBenchRingAsAnOrdinaryUser(t *testing.T) {
+	needSandbox(t)
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests run as an ordinary user already")
+	}
+	cmd := command(t, t.Context(), t.Name(), "bench", "ring", "--workers", "2", "--elements", "1000", "--repeat", "1", "--json")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.Output()
+	var ring bench.Ring
+	if err != nil || json.Unmarshal(out, &ring) != nil || !ring.BitIdentical {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// TestInterruptedBenchLeavesNothing ends a benchmark in the middle.
+func TestInterruptedBenchLeavesNothing(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	cmd := command(t, t.Context(), t.Name(), "bench", "ring", "--rate", "1mbit", "--elements", "10000000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // interrupted
+	if cmd.ProcessState.ExitCode() != exitError {
+		t.Errorf("%v", cmd.ProcessState)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+func TestBenchKernel(t *testing.T) {
+	r := testbed(t, "bench", "kernel", "--json", "--sizes", "64KiB", "--rounds", "2", "--cores", "1", "--route", "go")
+	var kernels []bench.Kernel
+	if err := json.Unmarshal([]byte(r.stdout), &kernels); err != nil || r.code != 0 || len(kernels) < 5 {
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	for _, k := range kernels {
+		if reference := k.Kernel == "memcpy" || k.Kernel == "read"; (k.Route == "go") == reference || k.Bytes != 64<<10 || k.Ratio <= 0 {
+			t.Errorf("%+v", k)
+		}
+	}
+}
+
+func TestBenchUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"bench disk":             "unknown benchmark",
+		"bench ring 4":           "no arguments",
+		"bench ring --workers 1": "--workers 1 must lie between",
+		"bench ring --workers 256 --elements 1000000000": "of memory",
+		"bench ring --elements 0":                        "--elements 0",
+		"bench ring --repeat 0":                          "--repeat 0",
+		"bench ring --rate 100":                          "--rate",
+		"bench ring --loss 2":                            "--loss",
+		"bench ring --one-way-delay 5":                   "--one-way-delay",
+		"bench ring --one-way-delay 2m":                  "above the limit",
+		"bench ring --jitter 5ms":                        "jitter",
+		"bench ring --data uniform":                      "--data uniform: choose",
+		"bench ring --algorithm tree":                    "--algorithm tree: choose from ring, direct",
+		"bench ring --connections 65":                    "--connections 65",
+		"bench ring --bits 2":                            "--bits 2",
+		"bench ring --entropy yes":                       "--entropy yes: choose",
+		"bench ring --block 7":                           "--block 7",
+		"bench ring --links carrier":                     "--links carrier",
+		"bench ring --links bridge --loss 1%":            "--links bridge neither delays",
+		"bench ring --against nccl":                      "--against nccl: choose from iperf3, gloo",
+		"bench ring --json --row":                        "choose one",
+		"bench ring --timeout 0s":                        "--timeout",
+		"bench ring --no-such":                           "--no-such",
+		"bench kernel --sizes 256kb":                     "--sizes",
+		"bench kernel --route sse":                       "--route sse: this machine has",
+		"bench kernel --cores 0":                         "--cores 0",
+		"bench kernel --rounds 0":                        "--rounds 0",
+	} {
+		r := testbed(t, strings.Fields(args)...)
+		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, stderr %q, want %q", args, r.code, r.stderr, want)
+		}
+	}
+}
