@@ -213,9 +213,9 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 	return sc
 }
 
-// run plays the schedule and returns what is wrong with the outcome. ended
-// tells how long the run took after its last fault.
-func (s schedule) run(t *testing.T) (problem error, logs string) {
+// run plays the schedule and returns what is wrong with the outcome, and what
+// the nodes had to say.
+func (s schedule) run(t *testing.T) (logs string, problem error) {
 	escaped := inBubble(t, func(t *testing.T) {
 		w := newWorld(t, s.scenario(t))
 		w.onEvent = func() func(runlog.Event) {
@@ -240,7 +240,7 @@ func (s schedule) run(t *testing.T) (problem error, logs string) {
 			logs += fmt.Sprintf("%+v\n", e)
 		}
 	})
-	return errors.Join(problem, escaped), logs
+	return logs, errors.Join(problem, escaped)
 }
 
 func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) error {
@@ -320,7 +320,7 @@ func (w *world) inflict(i int, f fault) {
 func (s schedule) shrink(t *testing.T) schedule {
 	breaks := func(s schedule) bool {
 		for range 2 { // the order of goroutines may hide it
-			if err, _ := s.run(t); err != nil {
+			if _, err := s.run(t); err != nil {
 				return true
 			}
 		}
@@ -363,7 +363,7 @@ func TestSchedules(t *testing.T) {
 			for i := shard; i < n && broken.Load() < 5; i += shards {
 				s := drawSchedule(*scheduleSeed + uint64(i))
 				s.causes = &causes
-				err, logs := s.run(t)
+				logs, err := s.run(t)
 				tried.Add(1)
 				if err == nil {
 					continue

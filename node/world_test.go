@@ -31,7 +31,6 @@ type world struct {
 	scenario *scenarios.Scenario
 	net      *memnet
 	logs     lockedBuffer
-	secrets  map[string]*tls.Config
 
 	mu      sync.Mutex
 	events  []runlog.Event
