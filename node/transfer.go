@@ -263,9 +263,17 @@ func (p *patient) Read(b []byte) (int, error) {
 	return p.Stream.Read(b)
 }
 
-func (p *patient) Write(b []byte) (int, error) {
-	p.SetWriteDeadline(time.Now().Add(p.patience))
-	return p.Stream.Write(b)
+// Write writes little by little: on a slow link a chunk may take longer than
+// it may stand still.
+func (p *patient) Write(b []byte) (n int, err error) {
+	const piece = 8 << 10
+	for err == nil && n < len(b) {
+		p.SetWriteDeadline(time.Now().Add(p.patience))
+		var m int
+		m, err = p.Stream.Write(b[n:min(len(b), n+piece)])
+		n += m
+	}
+	return n, err
 }
 
 // state is an outer state.
