@@ -103,6 +103,9 @@ func (c *checker) tell(e policy.Event) []policy.Action {
 	c.t.Helper()
 	ended := c.finished != nil
 	actions := slices.Clone(c.machine.Step(c.now, e))
+	if err := c.machine.Consistent(); err != nil {
+		c.t.Fatalf("after %+v: %v", e, err)
+	}
 	c.script = append(c.script, told{c.now, e, actions})
 	c.before(e)
 	c.require(!ended || len(actions) == 0, "actions after Finish")

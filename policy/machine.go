@@ -41,8 +41,13 @@ type member struct {
 	lastHeard  Time
 	fetches    int // how often it has been a donor since the last round
 	donor      ID  // where it fetches from
+	epoch      int // of the last reduction that it took part in
 	reduced    bool
+	gone       bool // no longer a member
 }
+
+// counted reports whether the running round has the member's contribution.
+func (w *member) counted() bool { return w.work == arrived && !w.late }
 
 // Machine is the coordinator's state machine. It is not safe for concurrent
 // use.
@@ -65,7 +70,14 @@ type Machine struct {
 	quorate      bool // overdue, and the quorum came at quorateAt
 	quorateAt    Time
 
+	// Kept by the way, because looking at every member in every event makes a
+	// round cost the square of their number.
+	present int       // members that are counted
+	lagging []*member // that began the round late, having caught up
+
 	participants []*member // of the running reduction
+	unreduced    int       // of them, those whose reduction is not over
+	lost         []*member // of them, those that are no longer members
 	nextCheck    Time      // next heartbeat check
 	wake         Time      // what the driver was last told
 	hasWake      bool
@@ -120,8 +132,9 @@ func (m *Machine) Step(now Time, e Event) []Action {
 	case Arrival:
 		m.arrival(now, e)
 	case Reduced:
-		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
+		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil && !w.reduced {
 			w.reduced = true
+			m.unreduced--
 			m.settle(now)
 		}
 	case ReduceFailed:
@@ -150,6 +163,9 @@ func (m *Machine) search(id ID) (int, bool) {
 }
 
 func (m *Machine) find(id ID) *member {
+	if i := int(id); i >= 0 && i < len(m.members) && m.members[i].id == id {
+		return m.members[i] // IDs mostly count from 0
+	}
 	if i, ok := m.search(id); ok {
 		return m.members[i]
 	}
@@ -161,10 +177,8 @@ func (m *Machine) participant(id ID, round, epoch int) *member {
 	if m.phase != reducing || round != m.round || epoch != m.epoch {
 		return nil
 	}
-	for _, w := range m.participants {
-		if w.id == id {
-			return w
-		}
+	if w := m.find(id); w != nil && w.epoch == epoch {
+		return w
 	}
 	return nil
 }
@@ -247,6 +261,7 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 	m.emit(Fetched{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleState}})
 	if w.resync {
 		w.lag = now - m.roundStart
+		m.lagging = append(m.lagging, w)
 	}
 	m.begin(w, RuleState)
 }
@@ -267,12 +282,13 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival, Late: true, Reason: Reason{Rule: RuleLate}})
 		return
 	}
+	m.present++
 	first := !m.hasArrival
 	if first {
 		m.firstArrival, m.hasArrival = now, true
 	}
 	m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival,
-		Reason: Reason{Rule: RuleOnTime, Members: len(m.members), Arrived: m.count()}})
+		Reason: Reason{Rule: RuleOnTime, Members: len(m.members), Arrived: m.present}})
 	m.rejoin(w)
 	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory && !m.overdue {
 		m.deadline = m.history.deadline(s)
@@ -293,17 +309,6 @@ func (m *Machine) rejoin(w *member) {
 	w.misses, w.missed = 0, false
 }
 
-// count returns the number of members whose contribution the round has.
-func (m *Machine) count() int {
-	n := 0
-	for _, w := range m.members {
-		if w.work == arrived && !w.late {
-			n++
-		}
-	}
-	return n
-}
-
 // needed returns the quorum, ⌈quorum × members⌉, and at least one: a round needs
 // a contribution. The small term keeps a product such as 0.7 × 10 from being
 // rounded up by its binary representation.
@@ -315,23 +320,20 @@ func (m *Machine) needed() int {
 // progress of the reduction.
 func (m *Machine) settle(now Time) {
 	if m.phase == collecting && len(m.members) > 0 {
-		n := m.count()
-		switch {
-		case n == len(m.members):
+		if m.present == len(m.members) {
 			m.close(now, RuleAllArrived)
-		default:
-			m.awaitEqual(now, n)
+		} else {
+			m.awaitEqual(now)
 		}
 	}
 	for m.phase == reducing {
-		if lost := m.lost(); lost != nil {
-			m.reform(now, Reason{Rule: RuleLost, Lost: &lost.id})
+		if len(m.lost) > 0 {
+			m.reform(now, Reason{Rule: RuleLost, Lost: &m.lost[0].id})
 			continue
 		}
-		if slices.ContainsFunc(m.participants, func(w *member) bool { return !w.reduced }) {
-			return
+		if m.unreduced == 0 {
+			m.outerStep(now)
 		}
-		m.outerStep(now)
 		return
 	}
 }
@@ -339,26 +341,16 @@ func (m *Machine) settle(now Time) {
 // awaitEqual leaves the closing of an overdue round that has its quorum to a
 // Timer at the same time, so that the arrivals of one instant are judged
 // together and the order in which they are told does not matter.
-func (m *Machine) awaitEqual(now Time, arrived int) {
+func (m *Machine) awaitEqual(now Time) {
 	had := m.quorate
-	m.quorate = m.overdue && arrived >= m.needed()
+	m.quorate = m.overdue && m.present >= m.needed()
 	if m.quorate && !had {
 		m.quorateAt = now
 	}
 }
 
-// lost returns the first participant that is no longer a member.
-func (m *Machine) lost() *member {
-	for _, w := range m.participants {
-		if m.find(w.id) == nil {
-			return w
-		}
-	}
-	return nil
-}
-
 func (m *Machine) close(now Time, rule Rule) {
-	why := Reason{Rule: rule, Members: len(m.members), Arrived: m.count()}
+	why := Reason{Rule: rule, Members: len(m.members), Arrived: m.present}
 	if s := m.cfg.Straggler; s != nil {
 		why.Needed = m.needed()
 	}
@@ -371,7 +363,7 @@ func (m *Machine) close(now Time, rule Rule) {
 	var offsets []Time
 	m.participants = nil
 	for _, w := range m.members {
-		if w.work != arrived || w.late {
+		if !w.counted() {
 			late = append(late, w)
 			continue
 		}
@@ -403,8 +395,9 @@ func (m *Machine) close(now Time, rule Rule) {
 
 func (m *Machine) reduce(why Reason) {
 	m.epoch++
+	m.unreduced, m.lost = len(m.participants), nil
 	for _, w := range m.participants {
-		w.reduced = false
+		w.epoch, w.reduced = m.epoch, false
 	}
 	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
 }
@@ -414,17 +407,18 @@ func (m *Machine) reduce(why Reason) {
 // late, and closes as soon as it has a quorum of them.
 func (m *Machine) reform(now Time, why Reason) {
 	m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
-	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return m.find(w.id) == nil })
+	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return w.gone })
 	if len(m.participants) > 0 {
 		m.reduce(why)
 		return
 	}
-	m.phase = collecting
+	m.phase, m.lost = collecting, nil
 	m.overdue = m.cfg.Straggler != nil
 	m.hasDeadline, m.hasArrival = false, false
 	for _, w := range m.members {
 		if w.work == arrived && w.late {
 			w.late = false
+			m.present++
 			m.rejoin(w)
 			if !m.hasArrival || w.arrivedAt < m.firstArrival {
 				m.firstArrival, m.hasArrival = w.arrivedAt, true
@@ -465,7 +459,7 @@ func (m *Machine) outerStep(now Time) {
 	}
 	m.phase, m.failed = collecting, 0
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
-	m.roundStart = now
+	m.roundStart, m.present, m.lagging = now, 0, nil
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
 		w.fetches, w.late, w.missed, w.lag = 0, false, false, 0
@@ -487,6 +481,13 @@ func (m *Machine) finish(complete bool, why Reason) {
 func (m *Machine) evict(w *member, why Reason) {
 	i, _ := m.search(w.id)
 	m.members = slices.Delete(m.members, i, i+1)
+	w.gone = true
+	if w.counted() {
+		m.present--
+	}
+	if m.phase == reducing && w.epoch == m.epoch {
+		m.lost = append(m.lost, w)
+	}
 	m.emit(Evict{ID: w.id, Round: m.round, Reason: why})
 	// Whoever fetches from it needs another donor.
 	for _, f := range slices.Clone(m.members) {
@@ -509,7 +510,7 @@ func (m *Machine) timer(now Time) {
 	if m.hasDeadline && !m.overdue && now >= m.deadline.At+m.credit() {
 		m.overdue, rule = true, RuleDeadline
 	}
-	if m.overdue && m.count() >= m.needed() {
+	if m.overdue && m.present >= m.needed() {
 		m.close(now, rule)
 		m.settle(now)
 		return
@@ -523,8 +524,8 @@ func (m *Machine) timer(now Time) {
 // to the next, and every sidelined member to its eviction.
 func (m *Machine) credit() Time {
 	var most Time
-	for _, w := range m.members {
-		if w.work == working {
+	for _, w := range m.lagging {
+		if w.work == working && !w.gone {
 			most = max(most, w.lag)
 		}
 	}

@@ -103,7 +103,21 @@ const (
 	Real = "real"
 )
 
-func node(id policy.ID) string { return "w" + strconv.Itoa(int(id)) }
+// names are those of the first workers: a simulator asks for them millions of
+// times.
+var names = func() (names [1024]string) {
+	for id := range names {
+		names[id] = "w" + strconv.Itoa(id)
+	}
+	return names
+}()
+
+func node(id policy.ID) string {
+	if id >= 0 && int(id) < len(names) {
+		return names[id]
+	}
+	return "w" + strconv.Itoa(int(id))
+}
 
 // FromAction returns the record of an action of the policy machine, or false
 // for an action that leaves none.

@@ -22,6 +22,7 @@ import (
 
 type worker struct {
 	spec    scenarios.Worker
+	name    string
 	factor  float64
 	alive   bool // has joined and has neither crashed nor left
 	member  bool
@@ -83,7 +84,7 @@ func Run(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (r
 		wake: -1, joining: len(s.Workers),
 	}
 	for i, w := range s.Workers {
-		sim.workers = append(sim.workers, worker{spec: w, factor: 1})
+		sim.workers = append(sim.workers, worker{spec: w, name: scenarios.NodeName(w.ID), factor: 1})
 		sim.index[w.ID] = i
 		sim.heap.push(entry{at: w.JoinAt, kind: joins, a: i})
 	}
@@ -177,7 +178,7 @@ func (s *simulator) stepDone(i, gen int) {
 		return
 	}
 	w.step++
-	s.note(runlog.Event{Type: runlog.Step, Node: scenarios.NodeName(w.spec.ID), Round: w.round, Step: w.step, Duration: w.stepFor})
+	s.note(runlog.Event{Type: runlog.Step, Node: w.name, Round: w.round, Step: w.step, Duration: w.stepFor})
 	switch {
 	case w.step < s.scenario.InnerSteps:
 		s.scheduleStep(i)
@@ -359,7 +360,7 @@ func (s *simulator) release(i int) {
 
 func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 	w := &s.workers[i]
-	e := runlog.Event{Node: scenarios.NodeName(w.spec.ID)}
+	e := runlog.Event{Node: w.name}
 	switch in.Op {
 	case scenarios.Slow:
 		w.factor = *in.Factor

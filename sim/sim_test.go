@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -384,23 +385,35 @@ func TestAnUnknownPolicyIsAnError(t *testing.T) {
 
 // BenchmarkRun measures the events per second of 64 jittery workers in 100
 // rounds.
-func BenchmarkRun(b *testing.B) {
-	s := scenario(func(s *scenarios.Scenario) {
-		s.Workers, s.TargetOuterSteps = nil, 100
-		for id := range 64 {
+func crowd(workers, rounds int) *scenarios.Scenario {
+	return scenario(func(s *scenarios.Scenario) {
+		s.Workers, s.TargetOuterSteps = nil, rounds
+		for id := range workers {
 			s.Workers = append(s.Workers, scenarios.Worker{ID: policy.ID(id), InnerStepMean: 1000, InnerStepJitter: 200})
 		}
 	})
-	for _, name := range scenarios.PolicyNames {
-		b.Run(name, func(b *testing.B) {
-			events := 0
-			for b.Loop() {
-				if _, err := sim.Run(s, name, func(runlog.Event) { events++ }); err != nil {
-					b.Fatal(err)
+}
+
+// BenchmarkRun plays crowds. An event is a line of the record; the time and
+// the memory for one must not depend on the number of workers.
+func BenchmarkRun(b *testing.B) {
+	for _, workers := range []int{64, 10_000} {
+		s := crowd(workers, 100)
+		for _, name := range scenarios.PolicyNames {
+			b.Run(fmt.Sprintf("%d workers/%s", workers, name), func(b *testing.B) {
+				events := 0
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				for b.Loop() {
+					if _, err := sim.Run(s, name, func(runlog.Event) { events++ }); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
-		})
+				runtime.ReadMemStats(&after)
+				b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+				b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/float64(events), "B/event")
+			})
+		}
 	}
 }
 
