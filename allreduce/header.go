@@ -26,15 +26,20 @@ const HeaderLen = 52
 
 const (
 	headerMagic   = 0x54424152 // "TBAR"
-	headerVersion = 2
+	headerVersion = 3
 )
 
 // Coding is how a piece's quantised values were packed into a payload. Its
 // values are the ones on the wire.
 type Coding uint8
 
-// Plain payloads are the quantised values as they are: scales, then codes.
-const Plain Coding = 0
+const (
+	// Plain payloads are the quantised values as they are: scales, then codes.
+	Plain Coding = 0
+	// Huffman payloads have their codes shortened, as package entropy does it;
+	// the scales before them are as they are.
+	Huffman Coding = 1
+)
 
 // ErrHeader is wrapped by every error that ParseHeader returns.
 var ErrHeader = errors.New("malformed frame header")
@@ -43,10 +48,10 @@ var ErrHeader = errors.New("malformed frame header")
 //
 //	offset  bytes  field
 //	     0      4  magic "TBAR"
-//	     4      1  version, 2
+//	     4      1  version, 3
 //	     5      1  phase, 1 reduce-scatter or 2 all-gather
 //	     6      1  algorithm, 0 ring or 1 direct
-//	     7      1  coding of the payload, 0 plain
+//	     7      1  coding of the payload, 0 plain or 1 huffman
 //	     8      8  epoch
 //	    16      8  length of the whole vector, values
 //	    24      4  round
@@ -55,8 +60,10 @@ var ErrHeader = errors.New("malformed frame header")
 //	    32      4  chunk, 0 … ranks-1
 //	    36      4  piece within the chunk
 //	    40      4  count of values in this piece
-//	    44      4  block, values per scale
-//	    48      4  payload that follows, bytes; plain: count + 4 × ⌈count/block⌉
+//	    44      2  block, values per scale
+//	    46      1  bits of a code, 8 or 4
+//	    47      1  none defined: zero
+//	    48      4  payload that follows, bytes; plain: ⌈count × bits/8⌉ + 4 × ⌈count/block⌉
 type Header struct {
 	Phase     Phase
 	Algorithm Algorithm
@@ -70,16 +77,17 @@ type Header struct {
 	Piece     uint32
 	Count     uint32
 	Block     uint32
+	Bits      uint8
+	Payload   uint32
 }
 
-// PayloadLen returns the number of bytes that follow the header: one code per
-// value and four bytes of scale per block. Plain is the only coding so far.
-func (h Header) PayloadLen() int {
-	if h.Count == 0 {
-		return 0
-	}
-	return int(h.Count) + 4*int((h.Count+h.Block-1)/h.Block)
+// PlainLen returns the number of bytes of a plain payload: a code for every
+// value and four bytes of scale for every block.
+func (h Header) PlainLen() int {
+	return h.scalesLen() + (int(h.Count)*int(h.Bits)+7)/8
 }
+
+func (h Header) scalesLen() int { return 4 * int((uint64(h.Count)+uint64(h.Block)-1)/uint64(h.Block)) }
 
 // AppendHeader appends the HeaderLen bytes of h to dst. It does not validate:
 // the fields are the sender's own.
@@ -95,8 +103,9 @@ func AppendHeader(dst []byte, h Header) []byte {
 	dst = be.AppendUint32(dst, h.Chunk)
 	dst = be.AppendUint32(dst, h.Piece)
 	dst = be.AppendUint32(dst, h.Count)
-	dst = be.AppendUint32(dst, h.Block)
-	return be.AppendUint32(dst, uint32(h.PayloadLen()))
+	dst = be.AppendUint16(dst, uint16(h.Block))
+	dst = append(dst, h.Bits, 0)
+	return be.AppendUint32(dst, h.Payload)
 }
 
 // ParseHeader reads a header from the first HeaderLen bytes of b and validates
@@ -125,15 +134,16 @@ func ParseHeader(b []byte) (Header, error) {
 		Chunk:     be.Uint32(b[32:]),
 		Piece:     be.Uint32(b[36:]),
 		Count:     be.Uint32(b[40:]),
-		Block:     be.Uint32(b[44:]),
+		Block:     uint32(be.Uint16(b[44:])),
+		Bits:      b[46],
+		Payload:   be.Uint32(b[48:]),
 		Length:    int64(be.Uint64(b[16:])),
+	}
+	if b[47] != 0 {
+		return Header{}, fmt.Errorf("%w: unknown flags %#02x", ErrHeader, b[47])
 	}
 	if err := h.validate(); err != nil {
 		return Header{}, err
-	}
-	if payload := be.Uint32(b[48:]); payload != uint32(h.PayloadLen()) {
-		return Header{}, fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d",
-			ErrHeader, payload, h.Count, h.Block, h.PayloadLen())
 	}
 	return h, nil
 }
@@ -144,7 +154,7 @@ func (h Header) validate() error {
 		return fmt.Errorf("%w: phase %d", ErrHeader, uint8(h.Phase))
 	case h.Algorithm != Ring && h.Algorithm != Direct:
 		return fmt.Errorf("%w: algorithm %d", ErrHeader, uint8(h.Algorithm))
-	case h.Coding != Plain:
+	case h.Coding != Plain && h.Coding != Huffman:
 		return fmt.Errorf("%w: coding %d", ErrHeader, uint8(h.Coding))
 	case h.Length < 0 || h.Length > MaxLength:
 		return fmt.Errorf("%w: length %d is outside 0 to %d", ErrHeader, uint64(h.Length), int64(MaxLength))
@@ -157,6 +167,8 @@ func (h Header) validate() error {
 	case h.Block < MinBlock || h.Block > MaxBlock || h.Block%MinBlock != 0:
 		return fmt.Errorf("%w: block of %d values is no multiple of %d within %d to %d",
 			ErrHeader, h.Block, MinBlock, MinBlock, MaxBlock)
+	case h.Bits != 8 && h.Bits != 4:
+		return fmt.Errorf("%w: codes of %d bits", ErrHeader, h.Bits)
 	case h.Count > MaxPieceValues:
 		return fmt.Errorf("%w: piece of %d values, at most %d", ErrHeader, h.Count, MaxPieceValues)
 	}
@@ -165,6 +177,13 @@ func (h Header) validate() error {
 	if int(h.Count) > hi-lo || int(h.Piece) > max(0, hi-lo-1) {
 		return fmt.Errorf("%w: piece %d of %d values does not fit a chunk of %d",
 			ErrHeader, h.Piece, h.Count, hi-lo)
+	}
+	plain, payload := uint32(h.PlainLen()), h.Payload
+	switch {
+	case h.Coding == Plain && payload != plain:
+		return fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d", ErrHeader, payload, h.Count, h.Block, plain)
+	case h.Coding == Huffman && (payload <= uint32(h.scalesLen()) || payload >= plain):
+		return fmt.Errorf("%w: shortened payload of %d bytes, plain ones have %d", ErrHeader, payload, plain)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func drawHeader(t *rapid.T) Header {
 	chunk := rapid.IntRange(0, ranks-1).Draw(t, "chunk")
 	length := rapid.Int64Range(0, MaxLength).Draw(t, "length")
 	lo, hi := Chunk(int(length), ranks, chunk)
-	return Header{
+	h := Header{
 		Phase:     rapid.SampledFrom([]Phase{ReduceScatter, AllGather}).Draw(t, "phase"),
 		Algorithm: rapid.SampledFrom([]Algorithm{Ring, Direct}).Draw(t, "algorithm"),
 		Epoch:     rapid.Uint64().Draw(t, "epoch"),
@@ -29,7 +29,14 @@ func drawHeader(t *rapid.T) Header {
 		Piece:     uint32(rapid.IntRange(0, max(0, min(hi-lo-1, math.MaxUint32))).Draw(t, "piece")),
 		Count:     uint32(rapid.IntRange(0, min(hi-lo, MaxPieceValues)).Draw(t, "count")),
 		Block:     uint32(MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")),
+		Bits:      rapid.SampledFrom([]uint8{8, 4}).Draw(t, "bits"),
 	}
+	h.Payload = uint32(h.PlainLen())
+	if least := h.scalesLen() + 1; h.Count > 0 && rapid.Bool().Draw(t, "short") && least < h.PlainLen() {
+		h.Coding = Huffman
+		h.Payload = uint32(rapid.IntRange(least, h.PlainLen()-1).Draw(t, "payload"))
+	}
+	return h
 }
 
 func TestHeaderRoundTrip(t *testing.T) {
@@ -50,7 +57,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 }
 
 func TestHeaderRefusals(t *testing.T) {
-	good := Header{Phase: ReduceScatter, Epoch: 7, Length: 1000, Round: 3, Ranks: 4, Step: 2, Chunk: 1, Count: 250, Block: 1024}
+	good := Header{Phase: ReduceScatter, Epoch: 7, Length: 1000, Round: 3, Ranks: 4, Step: 2, Chunk: 1, Count: 250, Block: 1024, Bits: 8, Payload: 254}
 	encoded := AppendHeader(nil, good)
 	if _, err := ParseHeader(encoded); err != nil {
 		t.Fatal(err)
@@ -67,7 +74,12 @@ func TestHeaderRefusals(t *testing.T) {
 		{"phase 0", func(b []byte) { b[5] = 0 }},
 		{"phase 3", func(b []byte) { b[5] = 3 }},
 		{"algorithm 2", func(b []byte) { b[6] = 2 }},
-		{"coding 1", func(b []byte) { b[7] = 1 }},
+		{"coding 2", func(b []byte) { b[7] = 2 }},
+		{"shortened payload of 254", func(b []byte) { b[7] = 1 }},
+		{"shortened payload of 4", func(b []byte) { b[7], b[51] = 1, 4 }},
+		{"bits", func(b []byte) { b[46] = 2 }},
+		{"flags", func(b []byte) { b[47] = 1 }},
+		{"payload of 254", func(b []byte) { b[46] = 4 }},
 		{"length", put64(16, MaxLength+1)},
 		{"length", put64(16, 1<<63)},
 		{"ranks", put16(28, 1)},
@@ -77,9 +89,9 @@ func TestHeaderRefusals(t *testing.T) {
 		{"does not fit", put32(36, 250)},
 		{"does not fit", put32(40, 251)},
 		{"piece of", put32(40, MaxPieceValues+1)},
-		{"block", put32(44, 0)},
-		{"block", put32(44, 24)},
-		{"block", put32(44, MaxBlock+MinBlock)},
+		{"block", put16(44, 0)},
+		{"block", put16(44, 24)},
+		{"block", put16(44, MaxBlock+MinBlock)},
 		{"payload", put32(48, 253)},
 		{"payload", put32(48, 1<<31)},
 	} {
@@ -96,14 +108,14 @@ func TestHeaderRefusals(t *testing.T) {
 }
 
 func FuzzParseHeader(f *testing.F) {
-	f.Add(AppendHeader(nil, Header{Phase: AllGather, Ranks: 2, Block: 1024}))
-	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Epoch: 9, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Block: 16}))
+	f.Add(AppendHeader(nil, Header{Phase: AllGather, Ranks: 2, Block: 1024, Bits: 8}))
+	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Epoch: 9, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Block: 16, Bits: 4, Payload: 1024 + 4*128}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := ParseHeader(b)
 		if err != nil {
 			return
 		}
-		if h.Count > MaxPieceValues || h.PayloadLen() > 2*MaxPieceValues {
+		if h.Count > MaxPieceValues || h.Payload > 2*MaxPieceValues {
 			t.Fatalf("accepted %+v", h)
 		}
 		if again := AppendHeader(nil, h); !bytes.Equal(again, b[:HeaderLen]) {

@@ -21,9 +21,10 @@ func Mean(vectors [][]float32) []float64 {
 // RingMean models the quantised ring in memory, one chunk after the other and
 // with the plainest arithmetic that is still exact to the bit: every
 // implementation must return exactly these values on every rank. vectors are
-// the ranks' inputs in ring order; block is the number of values per scale.
+// the ranks' inputs in ring order; bits is the size of a code, 8 or 4, and block
+// the number of values per scale.
 // A single vector is returned as a copy, unquantised.
-func RingMean(vectors [][]float32, block int) []float32 {
+func RingMean(vectors [][]float32, bits, block int) []float32 {
 	ranks, length := len(vectors), len(vectors[0])
 	out := make([]float32, length)
 	if ranks == 1 {
@@ -33,7 +34,7 @@ func RingMean(vectors [][]float32, block int) []float32 {
 	for c := range ranks {
 		lo, hi := Chunk(length, ranks, c)
 		// Chunk c starts at rank c and is finished by rank c-1, its owner.
-		sum := passThroughWire(vectors[c][lo:hi], block)
+		sum := passThroughWire(vectors[c][lo:hi], bits, block)
 		for hop := 1; hop < ranks; hop++ {
 			own := vectors[(c+hop)%ranks][lo:hi]
 			for i := range sum {
@@ -44,7 +45,7 @@ func RingMean(vectors [][]float32, block int) []float32 {
 					sum[i] *= 1 / float32(ranks)
 				}
 			}
-			sum = passThroughWire(sum, block)
+			sum = passThroughWire(sum, bits, block)
 		}
 		copy(out[lo:hi], sum)
 	}
@@ -55,7 +56,7 @@ func RingMean(vectors [][]float32, block int) []float32 {
 // summed by rank c in the order of the ranks, the first one's values first;
 // its own values enter the sum exactly, those of the others as they came
 // through the wire.
-func DirectMean(vectors [][]float32, block int) []float32 {
+func DirectMean(vectors [][]float32, bits, block int) []float32 {
 	ranks, length := len(vectors), len(vectors[0])
 	out := make([]float32, length)
 	if ranks == 1 {
@@ -68,7 +69,7 @@ func DirectMean(vectors [][]float32, block int) []float32 {
 		for r, v := range vectors {
 			part := v[lo:hi]
 			if r != c {
-				part = passThroughWire(part, block)
+				part = passThroughWire(part, bits, block)
 			}
 			for i, x := range part {
 				if r == 0 {
@@ -81,7 +82,7 @@ func DirectMean(vectors [][]float32, block int) []float32 {
 		for i := range sum {
 			sum[i] *= 1 / float32(ranks)
 		}
-		copy(out[lo:hi], passThroughWire(sum, block))
+		copy(out[lo:hi], passThroughWire(sum, bits, block))
 	}
 	return out
 }
@@ -90,12 +91,9 @@ func DirectMean(vectors [][]float32, block int) []float32 {
 // would come near the denormals, which not every machine treats alike.
 const minScaled = 0x1p-115
 
-// maxScale is the largest scale that 127 can be multiplied by.
-const maxScale = 0x1.020406p+121
-
-// passThroughWire returns what a receiver sees of values: quantised to int8
-// with one absmax scale per block, and back.
-func passThroughWire(values []float32, block int) []float32 {
+// passThroughWire returns what a receiver sees of values: quantised to codes of
+// so many bits with one absmax scale per block, and back.
+func passThroughWire(values []float32, bits, block int) []float32 {
 	seen := make([]float32, len(values))
 	for lo := 0; lo < len(values); lo += block {
 		hi := min(lo+block, len(values))
@@ -105,7 +103,11 @@ func passThroughWire(values []float32, block int) []float32 {
 			absmax = math.Max(absmax, math.Abs(float64(x)))
 			finite = finite && !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0)
 		}
-		scale, inverse := min(float32(absmax)/127, maxScale), 127/float32(absmax)
+		top := float32(int(1)<<(bits-1) - 1)
+		scale, inverse := float32(absmax)/top, top/float32(absmax)
+		for finite && math.IsInf(float64(scale*top), 0) {
+			scale = math.Nextafter32(scale, 0) // the largest must come back finite
+		}
 		for i := lo; i < hi; i++ {
 			switch {
 			case !finite:

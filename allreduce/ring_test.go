@@ -148,7 +148,7 @@ func TestRingMeanIsNearMean(t *testing.T) {
 				vectors[k][i] = float32(r.NormFloat64())
 			}
 		}
-		exact, got := Mean(vectors), RingMean(vectors, 1024)
+		exact, got := Mean(vectors), RingMean(vectors, 8, 1024)
 		var e, s float64
 		for i := range exact {
 			d := float64(got[i]) - exact[i]
@@ -176,7 +176,7 @@ func TestDirectMeanErrorIsFlat(t *testing.T) {
 				vectors[k][i] = float32(r.NormFloat64())
 			}
 		}
-		exact, got := Mean(vectors), DirectMean(vectors, 1024)
+		exact, got := Mean(vectors), DirectMean(vectors, 8, 1024)
 		var e, s float64
 		for i := range exact {
 			d := float64(got[i]) - exact[i]

@@ -105,13 +105,13 @@ func TestDataIsWhatItIsCalled(t *testing.T) {
 // TestErrorOfTheShardsIsThatOfTheWhole compares the error summed up by rank,
 // from data made anew, with that of the model of the ring.
 func TestErrorOfTheShardsIsThatOfTheWhole(t *testing.T) {
-	s := Settings{Workers: 3, Elements: 10_007, Block: int8.DefaultBlock, Data: Gaussian, Seed: 5}
+	s := Settings{Workers: 3, Elements: 10_007, Block: int8.DefaultBlock, Bits: 8, Data: Gaussian, Seed: 5}
 	inputs := make([][]float32, s.Workers)
 	for k := range inputs {
 		inputs[k] = make([]float32, s.Elements)
 		s.Data.Fill(inputs[k], s.Seed, k, 0)
 	}
-	result := allreduce.RingMean(inputs, s.Block)
+	result := allreduce.RingMean(inputs, 8, s.Block)
 	whole := compare(result, allreduce.Mean(inputs))
 	var sum Squares
 	for k := range s.Workers {
@@ -172,7 +172,7 @@ func TestNewRing(t *testing.T) {
 }
 
 func TestSettingsCheckNamesTheFlag(t *testing.T) {
-	good := Settings{Workers: 4, Elements: 100, Algorithm: "direct", Block: 1024, Data: Student3, Repeat: 1}
+	good := Settings{Workers: 4, Elements: 100, Algorithm: "direct", Block: 1024, Bits: 4, Entropy: "auto", Data: Student3, Repeat: 1}
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +182,8 @@ func TestSettingsCheckNamesTheFlag(t *testing.T) {
 		"--repeat 0":       func(s *Settings) { s.Repeat = 0 },
 		"--warmup -1":      func(s *Settings) { s.Warmup = -1 },
 		"--connections 65": func(s *Settings) { s.Connections = 65 },
+		"--bits 5":         func(s *Settings) { s.Bits = 5 },
+		"--entropy maybe":  func(s *Settings) { s.Entropy = "maybe" },
 		"--algorithm tree": func(s *Settings) { s.Algorithm = "tree" },
 		"--block 7":        func(s *Settings) { s.Block = 7 },
 		"--data lognormal": func(s *Settings) { s.Data = "lognormal" },
@@ -239,10 +241,27 @@ func TestKernels(t *testing.T) {
 			found = append(found, k.Kernel)
 		}
 	}
-	if want := []string{"memcpy", "read", "quantise", "dequantise", "ring_step"}; !reflect.DeepEqual(found, want) {
+	if want := []string{"memcpy", "read", "quantise", "dequantise", "ring_step", "quantise_4bit", "dequantise_4bit", "ring_step_4bit"}; !reflect.DeepEqual(found, want) {
 		t.Errorf("kernels %v", found)
 	}
-	if want := 2 + 3*len(int8.Routes()); len(results) != want {
+	if want := 2 + 6*len(int8.Routes()); len(results) != want {
 		t.Errorf("%d results, want %d", len(results), want)
+	}
+}
+
+func TestRow(t *testing.T) {
+	r := Ring{
+		Settings: Settings{Workers: 4, Elements: 16_000_000}, Links: Links{Rate: 1e8, OneWayDelay: shaping.Duration(50 * time.Millisecond), Loss: 0.001},
+		SecondsMedian: 2.0512, Spread: 0.034, RatioToBound: new(1.0683), CPUSeconds: 2.91, RelativeError: 0.01239,
+		Against: []Rival{{Name: "iperf3", Problem: "not installed"}, {Name: "gloo", SecondsMedian: 8.04, Ratio: 0.255, CPUSeconds: 0.46}},
+	}
+	want := "| 100mbit, 50ms, loss 0.1% | 4 × 16 M | 2.05 s (3 %) | 1.07 | 8.04 s (0 %) | 0.26 | – | – | 2.9, 0, 0.46 | – | 1.24 % |"
+	if got := r.Row(); got != want {
+		t.Errorf("row\n%s, want\n%s", got, want)
+	}
+	r.RatioToBound, r.Links, r.Against, r.MemoryBytes, r.MemoryRatio = nil, Links{}, nil, new(int64(8)), 0.5
+	want = "| unlimited | 4 × 16 M | 2.05 s (3 %) | – | – | – | – | – | 2.9, 0, – | 0.50 | 1.24 % |"
+	if got := r.Row(); got != want {
+		t.Errorf("row\n%s, want\n%s", got, want)
 	}
 }

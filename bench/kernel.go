@@ -84,7 +84,8 @@ const (
 // vectors are what the kernels of one core work on.
 type vectors struct {
 	src, dst []float32
-	in, out  []byte // encoded
+	in, out  []byte // encoded with 8 bits
+	in4      []byte // encoded with 4 bits; out has room for it
 	plain    []byte // without a byte that is zero
 }
 
@@ -101,7 +102,12 @@ var kernels = []struct {
 	{"quantise", false, func(v *vectors, block int) { int8.Quantise(v.out, v.src, block) }},
 	{"dequantise", false, func(v *vectors, block int) { int8.Dequantise(v.dst, v.in, block) }},
 	{"ring_step", false, func(v *vectors, block int) { int8.AddRequantise(v.out, v.in, v.src, block, 1) }},
+	{"quantise_4bit", false, func(v *vectors, block int) { fourBits(block).Quantise(v.out, v.src, nil) }},
+	{"dequantise_4bit", false, func(v *vectors, block int) { fourBits(block).Dequantise(v.dst, v.in4) }},
+	{"ring_step_4bit", false, func(v *vectors, block int) { fourBits(block).AddRequantise(v.out, v.in4, v.src, 1, nil) }},
 }
+
+func fourBits(block int) int8.Format { return int8.Format{Bits: 4, Block: block} }
 
 // found keeps the compiler from leaving the reading out.
 var found atomic.Bool
@@ -205,6 +211,8 @@ func newVectors(n, block, rank int) *vectors {
 	}
 	Gaussian.Fill(v.src, 1, rank, 0)
 	int8.Quantise(v.in, v.src, block)
+	v.in4 = make([]byte, fourBits(block).EncodedLen(n))
+	fourBits(block).Quantise(v.in4, v.src, nil)
 	return v
 }
 

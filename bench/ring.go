@@ -45,12 +45,16 @@ type Ring struct {
 	FrameBytes       int64   `json:"frame_bytes"`
 	BytesOnWire      int64   `json:"bytes_on_wire"`
 	ConnectionsUsed  int     `json:"connections_used"`
+	CodedShare       float64 `json:"coded_share"` // of the ranks' reductions
 	CPUSeconds       float64 `json:"cpu_seconds"`
 	RouterCPUSeconds float64 `json:"router_cpu_seconds"`
 	// MemoryBytes is absent where the kernel does not tell.
 	MemoryBytes   *int64  `json:"memory_bytes,omitempty"`
 	MemoryRatio   float64 `json:"memory_ratio,omitempty"`
 	RelativeError float64 `json:"relative_error"`
+	// AveragedError is that of the mean of all reductions, warm-ups included,
+	// which all have the same exact result.
+	AveragedError float64 `json:"averaged_error"`
 	BitIdentical  bool    `json:"bit_identical"`
 
 	Ranks   []Rank   `json:"ranks"`
@@ -158,6 +162,13 @@ func NewRing(s Settings, l Links, all []Reduction) *Ring {
 	}
 	r.FrameBytes, r.BytesOnWire, r.CPUSeconds = int64(sum(frames)), int64(sum(wire)), sum(cpu)
 	r.ConnectionsUsed = int(sum(connections))
+	for _, x := range all {
+		for _, y := range x.Reduced {
+			if y.Coded {
+				r.CodedShare += 1 / float64(len(all)*s.Workers)
+			}
+		}
+	}
 	r.RouterCPUSeconds = median(func(x *Reduction) float64 { return x.RouterCPU.Seconds() })
 	for rank := range r.Ranks {
 		of := func(f func(*Reduction, int) float64) float64 {
@@ -176,13 +187,15 @@ func NewRing(s Settings, l Links, all []Reduction) *Ring {
 func (r *Ring) judge(all []Reduction) {
 	memory, known := int64(0), true
 	for _, x := range all {
-		var whole Squares
+		var whole, averaged Squares
 		for _, c := range x.Checked {
 			whole.Add(c.Squares)
+			averaged.Add(c.Averaged)
 			r.BitIdentical = r.BitIdentical && c.Hash == x.Checked[0].Hash
 			memory, known = max(memory, c.Memory), known && c.Memory >= 0
 		}
 		r.RelativeError = max(r.RelativeError, whole.Relative())
+		r.AveragedError = averaged.Relative() // the last one counts
 	}
 	if known {
 		r.MemoryBytes, r.MemoryRatio = &memory, float64(memory)/float64(floatBytes*r.Elements)

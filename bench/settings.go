@@ -7,6 +7,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/int8"
+	"testbed/allreduce/quicring"
 )
 
 // Settings say which all-reduce is measured. All workers of a benchmark have
@@ -19,10 +20,15 @@ type Settings struct {
 	// path asks for.
 	Connections int    `json:"connections"`
 	Block       int    `json:"block"` // values per scale
-	Data        Data   `json:"data"`
-	Seed        uint64 `json:"seed"` // of the data, and of all that is random on the links
-	Warmup      int    `json:"warmup"`
-	Repeat      int    `json:"repeat"`
+	Bits        int    `json:"bits"`  // of a code
+	Entropy     string `json:"entropy"`
+	// ErrorFeedback has every worker add to its vector what the reduction
+	// before lost of it.
+	ErrorFeedback bool   `json:"error_feedback"`
+	Data          Data   `json:"data"`
+	Seed          uint64 `json:"seed"` // of the data, and of all that is random on the links
+	Warmup        int    `json:"warmup"`
+	Repeat        int    `json:"repeat"`
 }
 
 // algorithms are those that can be measured.
@@ -44,6 +50,9 @@ func (s *Settings) algorithm() (allreduce.Algorithm, error) {
 	}
 	return 0, fmt.Errorf("--algorithm %s: choose from %s", s.Algorithm, strings.Join(AlgorithmNames(), ", "))
 }
+
+// EntropyNames lists when codes may be shortened.
+var EntropyNames = []string{string(quicring.EntropyAuto), string(quicring.EntropyOn), string(quicring.EntropyOff)}
 
 // Bounds of the settings.
 const (
@@ -73,6 +82,12 @@ func (s *Settings) Check() error {
 	}
 	if err := int8.CheckBlock(s.Block); err != nil {
 		return fmt.Errorf("--block %d: %w", s.Block, err)
+	}
+	if err := (int8.Format{Bits: s.Bits, Block: s.Block}).Check(); err != nil {
+		return fmt.Errorf("--bits %d: %w", s.Bits, err)
+	}
+	if !slices.Contains(EntropyNames, s.Entropy) {
+		return fmt.Errorf("--entropy %s: choose one of %v", s.Entropy, EntropyNames)
 	}
 	if !slices.Contains(DataNames, s.Data) {
 		return fmt.Errorf("--data %s: choose one of %v", s.Data, DataNames)

@@ -65,14 +65,17 @@ type Reduced struct {
 	ReduceScatter time.Duration `json:"reduce_scatter_ns"`
 	Total         time.Duration `json:"total_ns"`
 	FrameBytes    int64         `json:"frame_bytes"` // sent, as quicring counts them
+	Coded         bool          `json:"coded"`       // codes were shortened
 	Connections   int           `json:"connections"` // that they went over
 }
 
 // Checked is what is known once all workers have ended.
 type Checked struct {
-	Hash      string        `json:"hash"`    // of the whole result
-	Squares   Squares       `json:"squares"` // of the rank's shard
-	CPU       time.Duration `json:"cpu_ns"`  // of the process, from the order to reduce on
+	Hash    string  `json:"hash"`    // of the whole result
+	Squares Squares `json:"squares"` // of the rank's shard
+	// Averaged is that of the mean of all results so far.
+	Averaged  Squares       `json:"averaged"`
+	CPU       time.Duration `json:"cpu_ns"` // of the process, from the order to reduce on
 	WireBytes int64         `json:"wire_bytes"`
 	// Memory is by how many bytes the process was larger at its largest than
 	// with its input and output alone; negative where the kernel does not say.
@@ -93,9 +96,16 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	s.Data.Fill(w.data, s.Seed, cfg.Rank, 0)
 	w.spoil()
 	w.exact, w.shard = s.exactShard(cfg.Rank)
+	w.sum = make([]float64, len(w.exact))
+	if s.ErrorFeedback {
+		w.residual = make([]float32, s.Elements)
+	}
 	debug.FreeOSMemory()
 	w.resident, _ = statusBytes("VmRSS")
-	ring, err := quicring.Listen(quicring.Config{Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Block: s.Block, Connections: s.Connections})
+	ring, err := quicring.Listen(quicring.Config{
+		Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Block: s.Block, Connections: s.Connections,
+		Bits: s.Bits, Entropy: quicring.Entropy(s.Entropy),
+	})
 	if err != nil {
 		return err
 	}
@@ -127,6 +137,9 @@ type worker struct {
 	data, out []float32
 	exact     []float64 // of the shard that begins at shard
 	shard     int
+	residual  []float32 // with error feedback
+	sum       []float64 // of all results, in the shard
+	results   int
 	resident  int64 // bytes, with the vectors alone
 	measured  bool  // the peak is that of the last reduction
 	cpu       time.Duration
@@ -142,11 +155,13 @@ func (w *worker) reduce(ctx context.Context, order Order) (Reduced, error) {
 		return Reduced{}, err
 	}
 	began := Monotonic() - order.Start
-	r, err := w.ring.Reduce(ctx, quicring.Op{Epoch: order.Epoch, Rank: w.Rank, Peers: w.Peers, Algorithm: w.algorithm}, w.data, w.out)
+	r, err := w.ring.Reduce(ctx, quicring.Op{
+		Epoch: order.Epoch, Rank: w.Rank, Peers: w.Peers, Algorithm: w.algorithm, Residual: w.residual,
+	}, w.data, w.out)
 	if err != nil {
 		return Reduced{}, err
 	}
-	return Reduced{Began: began, ReduceScatter: began + r.ReduceScatter, Total: Monotonic() - order.Start, FrameBytes: r.BytesSent, Connections: r.Connections}, nil
+	return Reduced{Began: began, ReduceScatter: began + r.ReduceScatter, Total: Monotonic() - order.Start, FrameBytes: r.BytesSent, Connections: r.Connections, Coded: r.Coded}, nil
 }
 
 // check looks at the result and then spoils it, so that the next one cannot
@@ -161,6 +176,19 @@ func (w *worker) check() (Checked, error) {
 	c.Squares = compare(w.out[w.shard:], w.exact)
 	if d := c.Squares.Error; math.IsNaN(d) || math.IsInf(d, 0) {
 		return Checked{}, errors.New("the result holds values that are no finite numbers")
+	}
+	w.results++
+	mean := make([]float32, len(w.exact))
+	for i := range w.sum {
+		w.sum[i] += float64(w.out[w.shard+i])
+		mean[i] = float32(w.sum[i] / float64(w.results))
+	}
+	c.Averaged = compare(mean, w.exact)
+	if w.residual != nil {
+		w.Settings.Data.Fill(w.data, w.Settings.Seed, w.Rank, 0)
+		for i, lost := range w.residual {
+			w.data[i] += lost
+		}
 	}
 	w.spoil()
 	debug.FreeOSMemory()

@@ -1,11 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -177,7 +179,18 @@ func TestRunOverLoopback(t *testing.T) {
 // TestSidelinedCatchesUp slows a worker for two rounds: it is sidelined, gets
 // the outer steps that it missed, and is back.
 func TestSidelinedCatchesUp(t *testing.T) {
-	s := parse(t, threeWorkers)
+	for name, reduce := range map[string]string{
+		"usual":      "",
+		"fewer bits": "real:\n  all_reduce: {algorithm: direct, bits: 4, entropy: on, error_feedback: true, connections: 2}\n  ",
+	} {
+		t.Run(name, func(t *testing.T) {
+			sidelinedCatchesUp(t, strings.Replace(threeWorkers, "real: {time_scale: 50, parameters: 10007}", cmp.Or(reduce, "real:\n  ")+"time_scale: 50\n  parameters: 10007\n", 1))
+		})
+	}
+}
+
+func sidelinedCatchesUp(t *testing.T, text string) {
+	s := parse(t, text)
 	s.Workers[2].JoinAt = 0
 	s.TargetOuterSteps = 5
 	s.Policy.Straggler.Quorum = 0.5

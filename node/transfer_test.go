@@ -20,7 +20,7 @@ import (
 // to.
 func quantised(t *testing.T, seed uint64, n int) (*quicring.Outcome, []float32) {
 	t.Helper()
-	o := &quicring.Outcome{Length: n, Ranks: 2, Piece: int8.DefaultBlock, Block: int8.DefaultBlock}
+	o := &quicring.Outcome{Length: n, Ranks: 2, Piece: int8.DefaultBlock, Block: int8.DefaultBlock, Bits: 8}
 	o.Data = make([]byte, o.EncodedLen())
 	for i := range o.Data { // any bytes are codes; small scales keep values finite
 		o.Data[i] = byte(i*7+int(seed)) & 0x3f
@@ -153,7 +153,7 @@ func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 }
 
 func FuzzReceiveState(f *testing.F) {
-	header, err := json.Marshal(stateHeader{OuterSteps: 1, Parameters: 100, Outcomes: []*quicring.Outcome{{Length: 100, Ranks: 2, Piece: 1024, Block: 1024}}})
+	header, err := json.Marshal(stateHeader{OuterSteps: 1, Parameters: 100, Outcomes: []*quicring.Outcome{{Length: 100, Ranks: 2, Piece: 1024, Block: 1024, Bits: 8}}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"testbed/allreduce"
 	"testbed/allreduce/quicring"
 	"testbed/policy"
 	"testbed/runlog"
@@ -60,7 +61,14 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		rng: stepRand(cfg.Scenario.Seed, cfg.ID), results: make(chan result, 1),
 	}
 	w.setFactor(1)
-	ring, err := quicring.Listen(quicring.Config{Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log})
+	reduce := cfg.Scenario.Real.AllReduce
+	if reduce.ErrorFeedback {
+		w.residual, w.lost = make([]float32, n), make([]float32, n)
+	}
+	ring, err := quicring.Listen(quicring.Config{
+		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
+		Bits: reduce.Bits, Block: reduce.Block, Entropy: quicring.Entropy(reduce.Entropy),
+	})
 	if err != nil {
 		return err
 	}
@@ -110,8 +118,12 @@ type worker struct {
 	gradRound int
 	mean      []float32 // outcome of the reduction outcomeEpoch, if that is not 0
 	outcome   int
-	quantised *quicring.Outcome // the same, as it went around the ring
-	synced    bool              // the model holds an outer state of the run
+	quantised *quicring.Outcome // the same, as it went over the wire
+	// With error feedback, residual is what quantisation has taken from the
+	// pseudo-gradients so far, and lost what it will be after the reduction
+	// outcomeEpoch; else they are nil.
+	residual, lost []float32
+	synced         bool // the model holds an outer state of the run
 
 	task    *task
 	results chan result
@@ -370,6 +382,7 @@ func (w *worker) apply(outerSteps int) error {
 		return fmt.Errorf("asked to take outer step %d while at %d", outerSteps, have)
 	}
 	w.model.outerStep(w.mean, w.quantised)
+	w.residual, w.lost = w.lost, w.residual
 	w.outcome = 0
 	return nil
 }
@@ -434,6 +447,9 @@ func (w *worker) innerSteps(ctx context.Context, start message, duration time.Du
 		last := step == w.cfg.Scenario.InnerSteps
 		if last {
 			w.model.pseudoGradient(w.grad)
+			for i, x := range w.residual {
+				w.grad[i] += x
+			}
 			w.gradRound = start.Round
 		}
 		timer.Reset(time.Until(begin.Add(duration)))
@@ -470,7 +486,10 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		w.line.send(failed(errors.New("this worker has no contribution to the round")))
 		return
 	}
-	op := quicring.Op{Epoch: uint64(m.Epoch), Round: m.Round, Rank: rank}
+	op := quicring.Op{Epoch: uint64(m.Epoch), Round: m.Round, Rank: rank, Residual: w.lost}
+	if w.cfg.Scenario.Real.AllReduce.Algorithm == allreduce.Direct.String() {
+		op.Algorithm = allreduce.Direct
+	}
 	for _, p := range m.Peers {
 		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
 	}

@@ -46,7 +46,7 @@ func Parse(file string, data []byte) (*Scenario, error) {
 	s := &Scenario{
 		Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
 		Policy: Policies{Straggler: policy.DefaultStraggler()},
-		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, MinSlack: -1},
+		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, MinSlack: -1, AllReduce: defaultAllReduce},
 	}
 	if err := p.shape(p.root, reflect.TypeOf(*s), ""); err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func TestBadInput(t *testing.T) {
 		{"leading zero", "seed: 42", "seed: 042", `bad.yaml:1: seed: "042" begins with a zero; remove it`},
 		{"list for a number", "seed: 42", "seed: [42]", "bad.yaml:1: seed: must be a single whole number from 0"},
 		{"object for a list", "- " + inject, "slow: " + inject, "bad.yaml:6: injects: must be a list"},
-		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, links, injects"},
+		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, links, all_reduce, injects"},
 		{"list for a worker", worker1, "[1, 2]", "bad.yaml:4: workers[1]: must be an object with the fields id, join_at, inner_step_mean, inner_step_jitter"},
 		{"list for a link property", "rate_up: 100mbit", "rate_up: [1]", `bad.yaml:20: real.links.default.rate_up: must be a single value such as "10ms" or "100mbit"`},
 		{"rate without a unit", "rate_up: 100mbit", "rate_up: 100", `bad.yaml:20: real.links.default.rate_up: rate "100" is not a number with a unit: write it as tc does, for example 100mbit`},
@@ -133,6 +133,11 @@ func TestBadInput(t *testing.T) {
 		{"huge time scale", "time_scale: 300", "time_scale: 1e300", "bad.yaml:18: real.time_scale: is 1e+300; it must lie in (0, 1000000]"},
 		{"time scale NaN", "time_scale: 300", "time_scale: .nan", "bad.yaml:18: real.time_scale: is NaN; it must lie in (0, 1000000]"},
 		{"time scale beyond the links", "time_scale: 300", "time_scale: 1000000", "bad.yaml:18: real.time_scale: makes the base_latency of 100 µs last 1m40s on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay"},
+		{"no such algorithm", "time_scale: 300", "all_reduce: {algorithm: tree}", "bad.yaml:18: real.all_reduce.algorithm: \"tree\" is no algorithm; choose one of ring, direct"},
+		{"odd bits", "time_scale: 300", "all_reduce: {bits: 6}", "bad.yaml:18: real.all_reduce.bits: is 6; codes have 8 or 4 bits"},
+		{"odd block", "time_scale: 300", "all_reduce: {block: 100}", "bad.yaml:18: real.all_reduce.block: is 100; it must be a multiple of 16 from 16 to 4096"},
+		{"odd entropy", "time_scale: 300", "all_reduce: {entropy: maybe}", "bad.yaml:18: real.all_reduce.entropy: is \"maybe\"; choose one of auto, on, off"},
+		{"many connections", "time_scale: 300", "all_reduce: {connections: 65}", "bad.yaml:18: real.all_reduce.connections: is 65; it must lie between 0 and 64"},
 		{"too many parameters", "time_scale: 300", "parameters: 2000000000", "bad.yaml:18: real.parameters: is 2000000000; it must lie between 1 and 1073741824"},
 
 		{"link of nobody", "default: {rate_up: 100mbit}", "nodes: {w1: {}, w7: {}}", `bad.yaml:20: real.links.nodes.w7: no node "w7"; the nodes are coordinator, w0, w1`},
@@ -230,7 +235,8 @@ func TestChurnsJSONLoadsUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := *want
-	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond)}
+	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond),
+		AllReduce: scenarios.AllReduce{Algorithm: "ring", Bits: 8, Block: 1024, Entropy: "auto"}}
 	for name, text := range map[string]string{
 		"README": churnJSON, "compact": string(compact), "tabs": string(tabs), "CRLF": strings.ReplaceAll(string(tabs), "\n", "\r\n"),
 	} {

@@ -109,11 +109,40 @@ type Real struct {
 	// 10 ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
 	Links    shaping.Spec     `yaml:"links" json:"links"`
+	// AllReduce says how pseudo-gradients are averaged.
+	AllReduce AllReduce `yaml:"all_reduce" json:"all_reduce"`
 	// Injects are what happens to links. They are here and not beside the
 	// injects of workers because a simulator without links has no use for
 	// them.
 	Injects []LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
+
+// AllReduce says how pseudo-gradients are averaged on the real network. The
+// simulator, whose all-reduce has a fixed price, has no use for it.
+type AllReduce struct {
+	// Algorithm is ring or direct.
+	Algorithm string `yaml:"algorithm" json:"algorithm"`
+	// Connections is the number of QUIC connections to each peer; 0 is as many
+	// as the losses on the path ask for.
+	Connections int `yaml:"connections" json:"connections"`
+	// Bits is the size of a code: 8 or 4. Block is the number of values that
+	// share a scale.
+	Bits  int `yaml:"bits" json:"bits"`
+	Block int `yaml:"block" json:"block"`
+	// Entropy says when codes are shortened by entropy coding: auto, on or off.
+	Entropy string `yaml:"entropy" json:"entropy"`
+	// ErrorFeedback has each worker add to its pseudo-gradient what
+	// quantisation took from the one before.
+	ErrorFeedback bool `yaml:"error_feedback" json:"error_feedback"`
+}
+
+// Values that the fields of AllReduce can have.
+var (
+	Algorithms = []string{"ring", "direct"}
+	Entropies  = []string{"auto", "on", "off"}
+)
+
+var defaultAllReduce = AllReduce{Algorithm: "ring", Bits: 8, Block: 1024, Entropy: "auto"}
 
 // Defaults of the real section.
 const (

@@ -180,7 +180,32 @@ func (p *parser) validateSections(s *Scenario) error {
 	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil {
 		return err
 	}
+	if err := p.validateAllReduce(s.Real.AllReduce); err != nil {
+		return err
+	}
 	return p.validateLinks(s)
+}
+
+// maxConnections and the multiple of a block are those of the packages that
+// do the work.
+const (
+	maxConnections     = 64
+	minBlock, maxBlock = 16, 4096
+)
+
+func (p *parser) validateAllReduce(a AllReduce) error {
+	const at = "real.all_reduce."
+	switch {
+	case !slices.Contains(Algorithms, a.Algorithm):
+		return p.fail(at+"algorithm", fmt.Sprintf("%q is no algorithm; choose one of %s", a.Algorithm, quoted(Algorithms)))
+	case !slices.Contains(Entropies, a.Entropy):
+		return p.fail(at+"entropy", fmt.Sprintf("is %q; choose one of %s", a.Entropy, quoted(Entropies)))
+	case a.Bits != 8 && a.Bits != 4:
+		return p.fail(at+"bits", fmt.Sprintf("is %d; codes have 8 or 4 bits", a.Bits))
+	case a.Block < minBlock || a.Block > maxBlock || a.Block%minBlock != 0:
+		return p.fail(at+"block", fmt.Sprintf("is %d; it must be a multiple of %d from %d to %d", a.Block, minBlock, minBlock, maxBlock))
+	}
+	return p.between(at+"connections", int64(a.Connections), 0, maxConnections)
 }
 
 // maxPlanned bounds the networks whose links are checked by planning them: a

@@ -81,6 +81,19 @@ func (c *Config) check() error {
 		return fmt.Errorf("piece of %d values is no multiple of the block, %d, up to %d",
 			c.PieceValues, c.Block, allreduce.MaxPieceValues)
 	}
+	if c.Bits == 0 {
+		c.Bits = 8
+	}
+	if err := c.format().Check(); err != nil {
+		return err
+	}
+	switch c.Entropy {
+	case "":
+		c.Entropy = EntropyAuto
+	case EntropyAuto, EntropyOn, EntropyOff:
+	default:
+		return fmt.Errorf("entropy coding is %q; choose auto, on or off", c.Entropy)
+	}
 	if c.Connections < 0 || c.Connections > maxConnections {
 		return fmt.Errorf("%d connections to a peer are outside 1 to %d", c.Connections, maxConnections)
 	}
@@ -89,6 +102,8 @@ func (c *Config) check() error {
 	}
 	return nil
 }
+
+func (c *Config) format() int8.Format { return int8.Format{Bits: c.Bits, Block: c.Block} }
 
 func (c *Config) serverTLS() *tls.Config {
 	t := c.TLS.Clone()

@@ -46,7 +46,7 @@ func newDirectRank(r *run) *directRank {
 		r.expect(j, own+theirs)
 		a.to[j] = r.flowTo(j, own+theirs)
 		for i := range theirs {
-			a.to[j].put(job{allreduce.ReduceScatter, 0, j, i})
+			a.to[j].put(job{phase: allreduce.ReduceScatter, chunk: j, piece: i})
 		}
 	}
 	return a
@@ -85,10 +85,10 @@ func (a *directRank) claim(from int, h allreduce.Header) (codes []byte, ok bool)
 	return codes, true
 }
 
-func (a *directRank) arrived(_ int, h allreduce.Header, codes []byte) {
+func (a *directRank) arrived(_ int, h allreduce.Header, codes, _ []byte) {
 	lo, hi := a.layout.values(int(h.Chunk), int(h.Piece))
 	if h.Phase == allreduce.AllGather {
-		a.codec.dequantise(a.out[lo:hi], codes)
+		a.codec.Dequantise(a.out[lo:hi], codes)
 		return
 	}
 	a.mu.Lock()
@@ -113,7 +113,7 @@ func (a *directRank) finish(piece, lo, hi int) {
 			if r == 0 {
 				values = sum
 			}
-			a.codec.dequantise(values, a.theirs(r, piece))
+			a.codec.Dequantise(values, a.theirs(r, piece))
 		}
 		if r == 0 {
 			copy(sum, values)
@@ -128,21 +128,45 @@ func (a *directRank) finish(piece, lo, hi int) {
 		sum[i] *= mul
 	}
 	codes := a.codes(a.rank, piece)
-	a.codec.quantise(codes, sum)
+	lost := a.codec.lost(lo, hi)
+	a.codec.Quantise(codes, sum, lost)
+	for i := range lost {
+		lost[i] *= float32(a.ranks) // of the mean, so far
+	}
+	j := job{phase: allreduce.AllGather, chunk: a.rank, piece: piece}
+	if a.codec.short {
+		j.short = a.shorten(j, codes)
+	}
 	for _, f := range a.to {
 		if f != nil {
-			f.put(job{allreduce.AllGather, 0, a.rank, piece})
+			f.put(j)
 		}
 	}
-	a.codec.dequantise(a.out[lo:hi], codes)
+	a.codec.Dequantise(a.out[lo:hi], codes)
 }
 
-func (a *directRank) frame(b []byte, j job) []byte {
+// shorten makes the payload that goes to everybody once; nil if it is no
+// shorter than the codes.
+func (a *directRank) shorten(j job, codes []byte) []byte {
+	by := a.e.coders.get()
+	defer a.putBack(by)
+	frame := a.codec.appendFrame(nil, a.header(j), codes, by)
+	if payload := frame[allreduce.HeaderLen:]; len(payload) < len(codes) {
+		return payload
+	}
+	return nil
+}
+
+func (a *directRank) frame(b []byte, j job, by *coder) []byte {
+	if j.short != nil {
+		return appendShort(b, a.header(j), j.short)
+	}
+
 	codes := a.codes(j.chunk, j.piece)
 	if j.phase == allreduce.ReduceScatter {
 		// The mean's place is free: its owner has not had this piece yet.
 		lo, hi := a.layout.values(j.chunk, j.piece)
-		a.codec.quantise(codes, a.data[lo:hi])
+		a.codec.Quantise(codes, a.data[lo:hi], a.codec.lost(lo, hi))
 	}
-	return a.codec.appendFrame(b, a.header(j), codes)
+	return a.codec.appendFrame(b, a.header(j), codes, by)
 }

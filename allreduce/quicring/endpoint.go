@@ -23,6 +23,8 @@ type Endpoint struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	inbox     inbox
+	coders    coderPool
+	chooser   chooser
 
 	ctx       context.Context // ends with errClosed as its cause
 	cancel    context.CancelCauseFunc

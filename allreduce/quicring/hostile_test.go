@@ -68,10 +68,12 @@ func (i *intruder) wantReset(s *quic.Stream, code quic.StreamErrorCode) {
 func first(epoch uint64, length int) allreduce.Header {
 	_, hi := allreduce.Chunk(length, 2, 0)
 	piece := allreduce.DefaultPieceValues(length, 2, int8.DefaultBlock)
-	return allreduce.Header{
+	h := allreduce.Header{
 		Phase: allreduce.ReduceScatter, Epoch: epoch, Length: int64(length), Round: 1, Ranks: 2,
-		Count: uint32(min(hi, piece)), Block: int8.DefaultBlock,
+		Count: uint32(min(hi, piece)), Block: int8.DefaultBlock, Bits: 8,
 	}
+	h.Payload = uint32(h.PlainLen())
+	return h
 }
 
 // victim starts rank 1's reduction in a ring of two whose rank 0 is played by
@@ -90,7 +92,10 @@ func victim(t *testing.T, r *ring, epoch uint64, length int) <-chan error {
 func TestBadFramesFailTheReductionOnce(t *testing.T) {
 	const length = 1000
 	frame := func(h allreduce.Header) []byte {
-		return append(allreduce.AppendHeader(nil, h), make([]byte, h.PayloadLen())...)
+		if h.Coding == allreduce.Plain {
+			h.Payload = uint32(h.PlainLen())
+		}
+		return append(allreduce.AppendHeader(nil, h), make([]byte, h.Payload)...)
 	}
 	edited := func(edit func(*allreduce.Header)) []byte {
 		h := first(1, length)
@@ -106,6 +111,8 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		{"reduces round 2, this worker round 1", edited(func(h *allreduce.Header) { h.Round = 2 })},
 		{"its ring has 3 ranks", edited(func(h *allreduce.Header) { h.Ranks = 3; h.Count = 300 })},
 		{"it reduces 2000 values", edited(func(h *allreduce.Header) { h.Length = 2000 })},
+		{"its codes have 4 bits", edited(func(h *allreduce.Header) { h.Bits = 4 })},
+		{"shortened codes: huffman table", edited(func(h *allreduce.Header) { h.Coding, h.Payload = allreduce.Huffman, 40 })},
 		{"its blocks have 256 values", edited(func(h *allreduce.Header) { h.Block = 256 })},
 		{"frame out of order", edited(func(h *allreduce.Header) { h.Chunk = 1 })},
 		{"frame out of order", append(frame(first(1, length)), frame(first(1, length))...)},

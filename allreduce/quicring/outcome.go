@@ -16,6 +16,7 @@ type Outcome struct {
 	Ranks  int    `json:"ranks"`  // they are cut into as many chunks
 	Piece  int    `json:"piece"`  // values in a piece
 	Block  int    `json:"block"`  // values that share a scale
+	Bits   int    `json:"bits"`   // of a code
 	Data   []byte `json:"-"`      // the pieces' codes, in order of the values
 }
 
@@ -24,10 +25,12 @@ func (o *Outcome) EncodedLen() int {
 	sum := 0
 	for c := range o.Ranks {
 		lo, hi := allreduce.Chunk(o.Length, o.Ranks, c)
-		sum += int8.EncodedLen(hi-lo, o.Block)
+		sum += o.format().EncodedLen(hi - lo)
 	}
 	return sum
 }
+
+func (o *Outcome) format() int8.Format { return int8.Format{Bits: o.Bits, Block: o.Block} }
 
 // Check reports whether the sizes make sense, before Data is filled from a
 // peer. length is the number of values expected.
@@ -39,6 +42,8 @@ func (o *Outcome) Check(length int) error {
 		return fmt.Errorf("outcome of %d ranks is outside 2 to %d", o.Ranks, allreduce.MaxRanks)
 	case o.Block < 1 || o.Block > allreduce.MaxBlock:
 		return fmt.Errorf("outcome with blocks of %d values is outside 1 to %d", o.Block, allreduce.MaxBlock)
+	case o.Bits != 8 && o.Bits != 4:
+		return fmt.Errorf("outcome with codes of %d bits; there are 8 and 4", o.Bits)
 	case o.Piece < 1 || o.Piece%o.Block != 0:
 		return fmt.Errorf("outcome with pieces of %d values, which are not whole blocks of %d", o.Piece, o.Block)
 	}
@@ -58,8 +63,8 @@ func (o *Outcome) Decode(out []float32) error {
 		base, end := allreduce.Chunk(o.Length, o.Ranks, c)
 		for i := range allreduce.Pieces(end-base, o.Piece) {
 			lo, hi := allreduce.Piece(end-base, o.Piece, i)
-			n := int8.EncodedLen(hi-lo, o.Block)
-			int8.Dequantise(out[base+lo:base+hi], o.Data[at:at+n], o.Block)
+			n := o.format().EncodedLen(hi - lo)
+			o.format().Dequantise(out[base+lo:base+hi], o.Data[at:at+n])
 			at += n
 		}
 	}

@@ -72,7 +72,23 @@ type Config struct {
 	// Connections is the number of connections to every peer that this worker
 	// sends to, 1 to 64. Zero: as many as the losses on the path ask for.
 	Connections int
+	// Bits is the size of a code, 8 or 4, the same on all workers. Zero: 8.
+	// With 4 there are half the bytes and 18 times the error.
+	Bits int
+	// Entropy says whether this worker shortens its codes by entropy coding.
+	Entropy Entropy
 }
+
+// Entropy says when codes are shortened.
+type Entropy string
+
+const (
+	// EntropyAuto shortens codes while that shortens reductions. The empty
+	// string means the same.
+	EntropyAuto Entropy = "auto"
+	EntropyOn   Entropy = "on"
+	EntropyOff  Entropy = "off"
+)
 
 // Peer is one worker of a ring.
 type Peer struct {
@@ -95,6 +111,11 @@ type Op struct {
 	Peers []Peer
 	// Algorithm is how to reduce. The zero value is the ring.
 	Algorithm allreduce.Algorithm
+	// Residual, if it is not nil, is as long as the data and gets what
+	// quantisation lost of it at this rank, in units of the sum. A caller that
+	// adds it to its data of the next reduction loses nothing in the long run
+	// (error feedback). Like the output it is undefined after an error.
+	Residual []float32
 }
 
 // Result says what a reduction took. Times start when Reduce is called and so
@@ -109,6 +130,8 @@ type Result struct {
 	// Connections is the number of connections that the frames to the
 	// successor went over; to all peers, where an algorithm has more of them.
 	Connections int
+	// Coded says that this rank shortened its codes.
+	Coded bool
 	// BufferBytes is the memory the reduction held beyond input and output, the
 	// Outcome included, QUIC's own buffers not.
 	BufferBytes int64

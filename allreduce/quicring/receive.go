@@ -45,16 +45,27 @@ func (r *run) read(a *arrival) {
 func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 	h := a.first
 	var b [allreduce.HeaderLen]byte
+	by := r.e.coders.get()
+	defer r.putBack(by)
 	for {
 		codes, err := r.claim(a.rank, h)
 		if err != nil {
 			return codeMalformed, err
 		}
-		if _, err := io.ReadFull(a.stream, codes); err != nil {
+		payload := codes
+		if h.Coding != allreduce.Plain {
+			payload = make([]byte, h.Payload) // it may travel on
+		}
+		if _, err := io.ReadFull(a.stream, payload); err != nil {
 			return codeAborted, truncated(err)
 		}
-		r.received.Add(int64(len(b) + len(codes)))
-		r.algorithm.arrived(a.rank, h, codes)
+		if h.Coding != allreduce.Plain {
+			if err := r.codec.restore(codes, payload, h, by); err != nil {
+				return codeMalformed, fmt.Errorf("shortened codes: %w", err)
+			}
+		}
+		r.received.Add(int64(len(b) + len(payload)))
+		r.algorithm.arrived(a.rank, h, codes, payload)
 		if r.due.Add(-1) == 0 {
 			close(r.complete)
 			a.stream.SetReadDeadline(time.Now().Add(holdTime))
@@ -74,9 +85,11 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
 	want := got
 	want.Epoch, want.Round, want.Ranks = r.op.Epoch, uint32(r.op.Round), uint16(len(r.op.Peers))
-	want.Algorithm, want.Length, want.Block = r.op.Algorithm, int64(len(r.data)), uint32(r.codec.block)
+	want.Algorithm, want.Length = r.op.Algorithm, int64(len(r.data))
+	want.Block, want.Bits = uint32(r.codec.Block), uint8(r.codec.Bits)
 	if got == want && int(got.Piece) < r.layout.pieces(int(got.Chunk)) {
-		want = r.header(job{got.Phase, int(got.Step), int(got.Chunk), int(got.Piece)})
+		want = r.header(job{phase: got.Phase, step: int(got.Step), chunk: int(got.Chunk), piece: int(got.Piece)})
+		want.Coding, want.Payload = got.Coding, got.Payload // as the header's parser checked
 	}
 	if err := disagreement(got, want); err != nil {
 		return nil, err
@@ -115,6 +128,8 @@ func disagreement(got, want allreduce.Header) error {
 		return fmt.Errorf("it reduces %d values, this worker %d", got.Length, want.Length)
 	case got.Block != want.Block:
 		return fmt.Errorf("its blocks have %d values, this worker's %d", got.Block, want.Block)
+	case got.Bits != want.Bits:
+		return fmt.Errorf("its codes have %d bits, this worker's %d", got.Bits, want.Bits)
 	}
 	return fmt.Errorf("its pieces have %d values, this worker's %d", got.Count, want.Count)
 }

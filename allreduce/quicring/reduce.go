@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"testbed/allreduce"
+	"testbed/allreduce/int8"
 )
 
 // Reduce writes the mean over all ranks of data into out, the same bytes on
@@ -100,6 +101,8 @@ func (op Op) check(data, out []float32) error {
 		return fmt.Errorf("%d values are more than %d", len(data), int64(allreduce.MaxLength))
 	case len(data) > 0 && &data[0] == &out[0]:
 		return errors.New("input and output are the same slice")
+	case op.Residual != nil && len(op.Residual) != len(data):
+		return fmt.Errorf("%d values to reduce, a residual of %d", len(data), len(op.Residual))
 	}
 	names := make(map[string]bool, len(op.Peers))
 	for i, p := range op.Peers {
@@ -138,6 +141,7 @@ type run struct {
 	received      atomic.Int64 // bytes
 	reduceScatter atomic.Int64 // nanoseconds after start
 	scratch       atomic.Int64 // bytes, of senders
+	coding        atomic.Int64 // nanoseconds, of all readers and senders
 }
 
 // algorithm is what this rank does in a reduction. Its methods are called by
@@ -147,9 +151,10 @@ type algorithm interface {
 	// false if no such frame is due now. Every frame can be claimed once.
 	claim(from int, h allreduce.Header) (codes []byte, ok bool)
 	// arrived is called with every claimed frame, once its codes are there.
-	arrived(from int, h allreduce.Header, codes []byte)
+	// payload is what the frame carried of them.
+	arrived(from int, h allreduce.Header, codes, payload []byte)
 	// frame appends the frame of a job to b, which has room for it.
-	frame(b []byte, j job) []byte
+	frame(b []byte, j job, by *coder) []byte
 	// buffers is the number of bytes held beside the outcome.
 	buffers() int
 }
@@ -158,13 +163,14 @@ type algorithm interface {
 type job struct {
 	phase              allreduce.Phase
 	step, chunk, piece int
+	short              []byte // the payload, if it came or was made short
 }
 
 func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	ranks := len(op.Peers)
 	r := &run{
 		e: e, op: op, start: start, data: data, out: out,
-		codec:    codec{e.cfg.Block},
+		codec:    codec{Format: e.cfg.format(), residual: op.Residual, short: e.shorten(op.Epoch)},
 		complete: make(chan struct{}),
 	}
 	r.aborted, r.abort = context.WithCancelCause(context.Background())
@@ -172,12 +178,12 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	if piece == 0 {
 		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block)
 	}
-	r.layout = newLayout(len(data), ranks, piece, r.codec)
+	r.layout = newLayout(len(data), ranks, piece, r.codec.Format)
 	r.expected = &expectation{epoch: op.Epoch, fail: r.abort}
 	if ranks == 1 {
 		return r
 	}
-	r.outcome = &Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: e.cfg.Block}
+	r.outcome = &Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: e.cfg.Block, Bits: e.cfg.Bits}
 	r.outcome.Data = make([]byte, r.layout.offset[ranks])
 	switch op.Algorithm {
 	case allreduce.Direct:
@@ -215,6 +221,7 @@ func (r *run) run(ctx context.Context) (Result, error) {
 	if r.algorithm == nil {
 		stop()
 		copy(r.out, r.data)
+		clear(r.op.Residual) // nothing was quantised
 		return Result{Total: time.Since(r.start)}, nil
 	}
 
@@ -255,12 +262,14 @@ func (r *run) result() Result {
 		BytesReceived: r.received.Load(),
 		ReduceScatter: scattered, AllGather: total - scattered, Total: total,
 		BufferBytes: int64(len(r.outcome.Data)+r.algorithm.buffers()) + r.scratch.Load(),
+		Coded:       r.codec.short,
 		Outcome:     r.outcome,
 	}
 	for _, f := range r.flows {
 		result.BytesSent += f.sent.Load()
 		result.Connections += int(f.used.Load())
 	}
+	r.e.note(r, total)
 	return result
 }
 
@@ -281,7 +290,9 @@ func (r *run) header(j job) allreduce.Header {
 		Chunk:     uint32(j.chunk),
 		Piece:     uint32(j.piece),
 		Count:     uint32(hi - lo),
-		Block:     uint32(r.codec.block),
+		Block:     uint32(r.codec.Block),
+		Bits:      uint8(r.codec.Bits),
+		Payload:   uint32(r.codec.EncodedLen(hi - lo)),
 	}
 }
 
@@ -294,16 +305,16 @@ func (r *run) codes(chunk, piece int) []byte {
 // layout is where pieces lie, among the values and among the codes.
 type layout struct {
 	length, ranks, piece int
-	codec                codec
+	codec                int8.Format
 	offset               []int // of every chunk's codes, and the end
 	index                []int // of every chunk's first piece, and the end
 }
 
-func newLayout(length, ranks, piece int, c codec) layout {
+func newLayout(length, ranks, piece int, c int8.Format) layout {
 	l := layout{length: length, ranks: ranks, piece: piece, codec: c, offset: make([]int, ranks+1), index: make([]int, ranks+1)}
 	for i := range ranks {
 		lo, hi := allreduce.Chunk(length, ranks, i)
-		l.offset[i+1] = l.offset[i] + c.encodedLen(hi-lo)
+		l.offset[i+1] = l.offset[i] + c.EncodedLen(hi-lo)
 		l.index[i+1] = l.index[i] + allreduce.Pieces(hi-lo, piece)
 	}
 	return l
@@ -324,11 +335,11 @@ func (l *layout) values(chunk, piece int) (lo, hi int) {
 func (l *layout) place(chunk, piece int) (at, n int) {
 	base, _ := allreduce.Chunk(l.length, l.ranks, chunk)
 	lo, hi := l.values(chunk, piece)
-	return l.offset[chunk] + l.codec.encodedLen(lo-base), l.codec.encodedLen(hi - lo)
+	return l.offset[chunk] + l.codec.EncodedLen(lo-base), l.codec.EncodedLen(hi - lo)
 }
 
 // largest is the number of bytes of the longest frame.
 func (l *layout) largest() int {
 	_, chunk := allreduce.Chunk(l.length, l.ranks, 0)
-	return allreduce.HeaderLen + l.codec.encodedLen(min(l.piece, chunk))
+	return allreduce.HeaderLen + l.codec.EncodedLen(min(l.piece, chunk))
 }

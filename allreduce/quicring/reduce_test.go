@@ -50,7 +50,7 @@ func reduceEqualsTheModel(t *testing.T, a allreduce.Algorithm, n int) {
 		for k := range inputs {
 			before[k] = slices.Clone(inputs[k])
 		}
-		want := reference(a)(inputs, int8.DefaultBlock)
+		want := reference(a)(inputs, 8, int8.DefaultBlock)
 		outcomes := r.mustBy(a, uint64(i+1), upTo(n), inputs)
 		for k, o := range outcomes {
 			sameBits(t, fmt.Sprintf("length %d rank %d", length, k), o.out, want)
@@ -84,7 +84,7 @@ func TestManyPiecesThroughSmallOnes(t *testing.T) {
 	// Pieces of one small block: a long queue of tiny frames in every step.
 	r := newRing(t, 3, func(c *Config) { c.Block, c.PieceValues = 16, 16 })
 	inputs := gaussian(5, 3, 50_001)
-	want := allreduce.RingMean(inputs, 16)
+	want := allreduce.RingMean(inputs, 8, 16)
 	for _, o := range r.must(1, upTo(3), inputs) {
 		sameBits(t, "result", o.out, want)
 	}
@@ -114,7 +114,7 @@ func TestNotFinite(t *testing.T) {
 	inputs[1][3000] = float32(math.Inf(-1))
 	inputs[2][4500] = math.MaxFloat32 // alone in its block, no overflow
 	inputs[0][6000], inputs[1][6000] = math.MaxFloat32, math.MaxFloat32
-	want := allreduce.RingMean(inputs, int8.DefaultBlock)
+	want := allreduce.RingMean(inputs, 8, int8.DefaultBlock)
 	outcomes := r.must(1, upTo(n), inputs)
 	for k, o := range outcomes {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
@@ -168,7 +168,7 @@ func TestAbortThenReduceAgain(t *testing.T) {
 			}
 		}
 	}
-	want := allreduce.RingMean(inputs, int8.DefaultBlock)
+	want := allreduce.RingMean(inputs, 8, int8.DefaultBlock)
 	for k, o := range r.must(6, upTo(n), inputs) {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
 	}
@@ -208,7 +208,7 @@ func TestDeadPeerAndNewRing(t *testing.T) {
 		}
 	}
 	survivors := [][]float32{inputs[0], inputs[2], inputs[3]}
-	want := allreduce.RingMean(survivors, int8.DefaultBlock)
+	want := allreduce.RingMean(survivors, 8, int8.DefaultBlock)
 	for k, o := range r.must(3, []int{0, 2, 3}, survivors) {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
 	}

@@ -44,7 +44,7 @@ func newRingRank(r *run) *ringRank {
 	a.next = r.flowTo((a.rank+1)%a.ranks, sent)
 	a.unfinished.Store(int64(r.layout.pieces(allreduce.Owned(a.rank, a.ranks))))
 	for i := range r.layout.pieces(a.rank) {
-		a.next.put(job{allreduce.ReduceScatter, 0, a.rank, i})
+		a.next.put(job{phase: allreduce.ReduceScatter, chunk: a.rank, piece: i})
 	}
 	return a
 }
@@ -76,42 +76,49 @@ func (a *ringRank) claim(_ int, h allreduce.Header) (codes []byte, ok bool) {
 	return a.codes(chunk, piece), ok
 }
 
-func (a *ringRank) arrived(_ int, h allreduce.Header, codes []byte) {
+func (a *ringRank) arrived(_ int, h allreduce.Header, codes, payload []byte) {
 	step, chunk, piece := int(h.Step), int(h.Chunk), int(h.Piece)
 	lo, hi := a.layout.values(chunk, piece)
 	last := step == a.ranks-2
 	switch {
 	case h.Phase == allreduce.AllGather:
 		if !last {
-			a.next.put(job{allreduce.AllGather, step + 1, chunk, piece})
+			j := job{phase: allreduce.AllGather, step: step + 1, chunk: chunk, piece: piece}
+			if h.Coding != allreduce.Plain {
+				j.short = payload
+			}
+			a.next.put(j)
 		}
-		a.codec.dequantise(a.out[lo:hi], codes)
+		a.codec.Dequantise(a.out[lo:hi], codes)
 	case last:
 		// The owner finishes the chunk, and decodes what all others will.
-		a.codec.addRequantise(codes, a.data[lo:hi], 1/float32(a.ranks))
-		a.next.put(job{allreduce.AllGather, 0, chunk, piece})
-		a.codec.dequantise(a.out[lo:hi], codes)
+		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1/float32(a.ranks), a.codec.lost(lo, hi))
+		a.next.put(job{phase: allreduce.AllGather, chunk: chunk, piece: piece})
+		a.codec.Dequantise(a.out[lo:hi], codes)
 		if a.unfinished.Add(-1) == 0 {
 			a.scattered()
 		}
 	default:
-		a.codec.addRequantise(codes, a.data[lo:hi], 1)
-		a.next.put(job{allreduce.ReduceScatter, step + 1, chunk, piece})
+		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1, a.codec.lost(lo, hi))
+		a.next.put(job{phase: allreduce.ReduceScatter, step: step + 1, chunk: chunk, piece: piece})
 	}
 }
 
-func (a *ringRank) frame(b []byte, j job) []byte {
+func (a *ringRank) frame(b []byte, j job, by *coder) []byte {
 	h := a.header(j)
+	if j.short != nil {
+		return appendShort(b, h, j.short)
+	}
 	if j.phase == allreduce.AllGather {
-		return a.codec.appendFrame(b, h, a.codes(j.chunk, j.piece))
+		return a.codec.appendFrame(b, h, a.codes(j.chunk, j.piece), by)
 	}
 	from := summed
 	if j.step == 0 {
 		from = untouched
 		lo, hi := a.layout.values(j.chunk, j.piece)
-		a.codec.quantise(a.codes(j.chunk, j.piece), a.data[lo:hi])
+		a.codec.Quantise(a.codes(j.chunk, j.piece), a.data[lo:hi], a.codec.lost(lo, hi))
 	}
-	b = a.codec.appendFrame(b, h, a.codes(j.chunk, j.piece))
+	b = a.codec.appendFrame(b, h, a.codes(j.chunk, j.piece), by)
 	a.enter(j.chunk, j.piece, from, passed)
 	return b
 }

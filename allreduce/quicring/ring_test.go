@@ -82,6 +82,7 @@ type ring struct {
 	authority *authority
 	endpoints []*Endpoint
 	peers     []Peer
+	residuals [][]float32 // by rank, if the test wants them
 }
 
 func listenUDP(tb testing.TB) *net.UDPConn {
@@ -126,7 +127,7 @@ type outcome struct {
 }
 
 // reference is the model of an algorithm.
-func reference(a allreduce.Algorithm) func([][]float32, int) []float32 {
+func reference(a allreduce.Algorithm) func(vectors [][]float32, bits, block int) []float32 {
 	if a == allreduce.Direct {
 		return allreduce.DirectMean
 	}
@@ -151,6 +152,9 @@ func (r *ring) reduceBy(a allreduce.Algorithm, ctxs []context.Context, epoch uin
 			o := &outcomes[k]
 			o.out = make([]float32, len(inputs[k]))
 			op := Op{Epoch: epoch, Round: int(epoch), Rank: k, Peers: peers, Algorithm: a}
+			if r.residuals != nil {
+				op.Residual = r.residuals[k]
+			}
 			o.result, o.err = r.endpoints[m].Reduce(ctxs[k], op, inputs[k], o.out)
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quic-go/quic-go"
 )
@@ -20,6 +21,7 @@ type flow struct {
 	queued atomic.Int64
 	sent   atomic.Int64 // bytes
 	used   atomic.Int64 // connections that have carried frames
+	waited atomic.Int64 // nanoseconds in which connections took no more, of all
 
 	drained chan struct{} // closed when all jobs have been taken
 	once    sync.Once
@@ -130,8 +132,13 @@ func (f *flow) send(conn *quic.Conn, vital bool) error {
 func (f *flow) sendAll(stream *quic.Stream, j job) error {
 	b := make([]byte, 0, f.r.layout.largest())
 	f.r.scratch.Add(int64(cap(b)))
+	by := f.r.e.coders.get()
+	defer f.r.putBack(by)
 	for {
-		n, err := stream.Write(f.r.algorithm.frame(b, j))
+		frame := f.r.algorithm.frame(b, j, by)
+		start := time.Now()
+		n, err := stream.Write(frame)
+		f.waited.Add(int64(time.Since(start)))
 		f.sent.Add(int64(n))
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/allreduce"
+	"testbed/allreduce/quicring"
 	"testbed/bench"
 	"testbed/node/host"
 	"testbed/shaping"
@@ -131,6 +133,9 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as the losses on the path ask for")
 	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
 	f.IntVar(&o.Block, "block", 1024, "values per scale")
+	f.IntVar(&o.Bits, "bits", 8, "of a code: 8 or 4")
+	f.StringVar(&o.Entropy, "entropy", string(quicring.EntropyAuto), "shorten codes by entropy coding: auto (while it is faster), on or off")
+	f.BoolVar(&o.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
 	f.Uint64Var(&o.Seed, "seed", 42, "of the values, and of what is random on the links")
 	f.IntVar(&o.Warmup, "warmup", 1, "reductions before those that are measured")
 	f.IntVar(&o.Repeat, "repeat", 5, "reductions that are measured")
@@ -138,10 +143,12 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(host.RivalNames, ", "))
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/bench.md")
-	cmd.MarkFlagsMutuallyExclusive("json", "row")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser, host.LinksBridge}, o.Links) {
 			return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", o.Links)}
+		}
+		if asJSON && asRow {
+			return usageError{errors.New("--json and --row: choose one")}
 		}
 		if rate != "0" {
 			if o.Network.Rate, err = shaping.ParseRate(rate); err != nil {
@@ -173,7 +180,7 @@ Exits with 3 if the ranks end with different bytes.`,
 func printRing(cmd *cobra.Command, r *bench.Ring) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
-	line("all-reduce", "%d workers × %d values (%s), %s, int8 in blocks of %d", r.Workers, r.Elements, r.Data, r.Algorithm, r.Block)
+	line("all-reduce", "%d workers × %d values (%s), %s, int%d in blocks of %d", r.Workers, r.Elements, r.Data, r.Algorithm, r.Bits, r.Block)
 	line("links", "%v up and down, one-way delay %v ± %v, loss %v (%s)", r.Links.Rate, r.Links.OneWayDelay, r.Links.Jitter, r.Links.Loss, r.Links.Backend)
 	line("machine", "%s, %d cores, Linux %s, %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
 	line("time", "%.4g s, median of %d, spread %.0f %%", r.SecondsMedian, r.Repeat, 100*r.Spread)
@@ -183,11 +190,15 @@ func printRing(cmd *cobra.Command, r *bench.Ring) error {
 	line("phases", "start %.4g s, reduce-scatter %.4g s, all-gather %.4g s", r.Phases.StartSeconds, r.Phases.ReduceScatterSeconds, r.Phases.AllGatherSeconds)
 	line("bandwidth", "%.3f GB/s of float32, %.3f GB/s of the bus", r.AlgorithmGBs, r.BusGBs)
 	line("bytes", "%.2f MB of frames, %.2f MB on the wire, %d connections, all workers", float64(r.FrameBytes)/1e6, float64(r.BytesOnWire)/1e6, r.ConnectionsUsed)
+	line("coding", "entropy %s: codes shortened in %.0f %% of the reductions", r.Entropy, 100*r.CodedShare)
 	line("processor", "%.3g s of the workers, %.3g s of the router", r.CPUSeconds, r.RouterCPUSeconds)
 	if r.MemoryBytes != nil {
 		line("memory", "%.1f MB beyond input and output, %.2f × the vector", float64(*r.MemoryBytes)/1e6, r.MemoryRatio)
 	}
 	line("error", "%.3f %% (relative L2)", 100*r.RelativeError)
+	if r.ErrorFeedback {
+		line("", "%.3f %% of the mean over all reductions, with error feedback", 100*r.AveragedError)
+	}
 	for _, a := range r.Against {
 		if a.Problem != "" {
 			line(a.Name, "%s", a.Problem)

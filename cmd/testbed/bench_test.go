@@ -27,9 +27,14 @@ func benchRing(t *testing.T, args ...string) (bench.Ring, string) {
 	if len(ring.Seconds) != 2 || ring.SecondsMedian <= 0 || !ring.BitIdentical || len(ring.Ranks) != ring.Workers {
 		t.Errorf("%+v", ring)
 	}
-	// Every worker sends its share of the codes, and a little more.
-	codes := int64(2 * (ring.Workers - 1) * ring.Elements)
-	if ring.FrameBytes < codes || ring.FrameBytes > codes*11/10 || ring.BytesOnWire < ring.FrameBytes || ring.BytesOnWire > 2*ring.FrameBytes {
+	// Every worker sends its share of the codes, and a little more; shortened
+	// ones are not half as long.
+	codes := int64(2 * (ring.Workers - 1) * ring.Elements * ring.Bits / 8)
+	least := codes
+	if ring.CodedShare > 0 {
+		least = codes / 2
+	}
+	if ring.FrameBytes < least || ring.FrameBytes > codes*11/10 || ring.BytesOnWire < ring.FrameBytes || ring.BytesOnWire > 2*ring.FrameBytes {
 		t.Errorf("%d bytes of frames and %d on the wire carry %d of codes", ring.FrameBytes, ring.BytesOnWire, codes)
 	}
 	if ring.CPUSeconds <= 0 || ring.Machine.Cores < 1 || ring.Machine.Processor == "" {
@@ -64,10 +69,23 @@ func TestBenchRing(t *testing.T) {
 			t.Errorf("against %+v\n%s", ring.Against, stderr)
 		}
 	})
+	t.Run("fewer bits", func(t *testing.T) {
+		ring, _ := benchRing(t, "--workers", "2", "--rate", "0", "--bits", "4", "--entropy", "on", "--error-feedback")
+		if ring.CodedShare != 1 {
+			t.Errorf("codes shortened in a share of %v", ring.CodedShare)
+		}
+		if plain := int64(2 * 50_000); ring.FrameBytes >= plain {
+			t.Errorf("%d bytes, %d without entropy coding", ring.FrameBytes, plain)
+		}
+		if ring.AveragedError <= 0 || ring.AveragedError > ring.RelativeError*0.8 {
+			t.Errorf("error %v, averaged %v", ring.RelativeError, ring.AveragedError)
+		}
+	})
 	t.Run("delay", func(t *testing.T) {
 		ring, _ := benchRing(t, "--workers", "2", "--rate", "0", "--one-way-delay", "20ms", "--data", "student3", "--block", "64",
 			"--algorithm", "direct", "--connections", "2")
-		if ring.Algorithm != "direct" || ring.ConnectionsUsed != 2*2 {
+		// Whether a second connection is up in time for a frame is chance.
+		if n := ring.ConnectionsUsed; ring.Algorithm != "direct" || ring.Connections != 2 || n < 2 || n > 2*2 {
 			t.Errorf("%s over %d connections", ring.Algorithm, ring.ConnectionsUsed)
 		}
 		if ring.Links.Backend == "bridge" || ring.BoundSeconds != nil {
@@ -148,29 +166,33 @@ func TestBenchKernel(t *testing.T) {
 
 func TestBenchUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"bench disk":                          "unknown benchmark",
-		"bench ring 4":                        "no arguments",
-		"bench ring --workers 1":              "--workers 1 must lie between",
-		"bench ring --elements 0":             "--elements 0",
-		"bench ring --repeat 0":               "--repeat 0",
-		"bench ring --rate 100":               "--rate",
-		"bench ring --loss 2":                 "--loss",
-		"bench ring --one-way-delay 5":        "--one-way-delay",
-		"bench ring --one-way-delay 2m":       "above the limit",
-		"bench ring --jitter 5ms":             "jitter",
-		"bench ring --data uniform":           "--data uniform: choose",
-		"bench ring --algorithm tree":         "--algorithm tree: choose from ring, direct",
-		"bench ring --connections 65":         "--connections 65",
-		"bench ring --block 7":                "--block 7",
-		"bench ring --links carrier":          "--links carrier",
-		"bench ring --links bridge --loss 1%": "--links bridge neither delays",
-		"bench ring --against nccl":           "--against nccl: choose from iperf3, gloo",
-		"bench ring --timeout 0s":             "--timeout",
-		"bench ring --no-such":                "--no-such",
-		"bench kernel --sizes 256kb":          "--sizes",
-		"bench kernel --route sse":            "--route sse: this machine has",
-		"bench kernel --cores 0":              "--cores 0",
-		"bench kernel --rounds 0":             "--rounds 0",
+		"bench disk":             "unknown benchmark",
+		"bench ring 4":           "no arguments",
+		"bench ring --workers 1": "--workers 1 must lie between",
+		"bench ring --workers 256 --elements 1000000000": "of memory",
+		"bench ring --elements 0":                        "--elements 0",
+		"bench ring --repeat 0":                          "--repeat 0",
+		"bench ring --rate 100":                          "--rate",
+		"bench ring --loss 2":                            "--loss",
+		"bench ring --one-way-delay 5":                   "--one-way-delay",
+		"bench ring --one-way-delay 2m":                  "above the limit",
+		"bench ring --jitter 5ms":                        "jitter",
+		"bench ring --data uniform":                      "--data uniform: choose",
+		"bench ring --algorithm tree":                    "--algorithm tree: choose from ring, direct",
+		"bench ring --connections 65":                    "--connections 65",
+		"bench ring --bits 2":                            "--bits 2",
+		"bench ring --entropy yes":                       "--entropy yes: choose",
+		"bench ring --block 7":                           "--block 7",
+		"bench ring --links carrier":                     "--links carrier",
+		"bench ring --links bridge --loss 1%":            "--links bridge neither delays",
+		"bench ring --against nccl":                      "--against nccl: choose from iperf3, gloo",
+		"bench ring --json --row":                        "choose one",
+		"bench ring --timeout 0s":                        "--timeout",
+		"bench ring --no-such":                           "--no-such",
+		"bench kernel --sizes 256kb":                     "--sizes",
+		"bench kernel --route sse":                       "--route sse: this machine has",
+		"bench kernel --cores 0":                         "--cores 0",
+		"bench kernel --rounds 0":                        "--rounds 0",
 	} {
 		r := testbed(t, strings.Fields(args)...)
 		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {

@@ -86,6 +86,12 @@ func (o *BenchOptions) check() error {
 	if o.Timeout <= 0 {
 		return &UsageError{fmt.Sprintf("--timeout %v must be above 0", o.Timeout)}
 	}
+	// Input, output and as much again for what the reduction needs; the exact
+	// mean is spread over all.
+	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
+	if free := availableMemory(); free > 0 && n > free {
+		return &UsageError{fmt.Sprintf("--elements %d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)}
+	}
 	for _, name := range o.Against {
 		if _, err := newRival(name); err != nil {
 			return err

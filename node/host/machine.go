@@ -86,6 +86,19 @@ func cpuPressure() time.Duration {
 	return 0
 }
 
+// availableMemory is how many bytes programs may take before the machine has
+// to swap (proc_meminfo(5)), or 0 where the kernel does not say.
+func availableMemory() int64 {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(data), "MemAvailable:")
+	line, _, _ := strings.Cut(rest, "\n")
+	kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(line, "kB")), 10, 64)
+	return kib << 10
+}
+
 // runnableWait returns for how long the threads of a process have stood in
 // line for a processor (Documentation/scheduler/sched-stats.rst), or 0 where
 // the kernel does not say.

@@ -1,0 +1,59 @@
+package quicring
+
+import (
+	"sync"
+	"time"
+
+	"testbed/allreduce/entropy"
+)
+
+// coderPool keeps coders between reductions: their tables are large.
+type coderPool struct{ pool sync.Pool }
+
+func (p *coderPool) get() *coder {
+	if c, ok := p.pool.Get().(*coder); ok {
+		return c
+	}
+	return new(coder)
+}
+
+// putBack returns a coder to the pool and accounts for the time it spent.
+func (r *run) putBack(c *coder) {
+	r.coding.Add(int64(c.spent))
+	c.spent = 0
+	r.e.coders.pool.Put(c)
+}
+
+// chooser is an endpoint's judgement on entropy coding.
+type chooser struct {
+	mu sync.Mutex
+	entropy.Chooser
+}
+
+// shorten reports whether the reduction of this epoch shall shorten its codes.
+func (e *Endpoint) shorten(epoch uint64) bool {
+	switch e.cfg.Entropy {
+	case EntropyOn:
+		return true
+	case EntropyOff:
+		return false
+	}
+	e.chooser.mu.Lock()
+	defer e.chooser.mu.Unlock()
+	return e.chooser.Choose(int(epoch))
+}
+
+// note lets the chooser learn from a finished reduction.
+func (e *Endpoint) note(r *run, total time.Duration) {
+	var wait time.Duration
+	for _, f := range r.flows {
+		// The connections of a flow wait at the same time.
+		wait = max(wait, time.Duration(f.waited.Load()/max(1, f.used.Load())))
+	}
+	e.chooser.mu.Lock()
+	defer e.chooser.mu.Unlock()
+	e.chooser.Note(entropy.Reduction{
+		Coded: r.codec.short, Values: len(r.data),
+		Total: total, Wait: wait, Coding: time.Duration(r.coding.Load()),
+	})
+}
