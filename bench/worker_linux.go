@@ -100,6 +100,10 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	if s.ErrorFeedback {
 		w.residual = make([]float32, s.Elements)
 	}
+	// The kernel gives memory when it is written: else these would count as
+	// taken by the reductions.
+	clear(w.sum)
+	clear(w.residual)
 	debug.FreeOSMemory()
 	w.resident, _ = statusBytes("VmRSS")
 	ring, err := quicring.Listen(quicring.Config{
