@@ -1,13 +1,16 @@
 package kernel_test
 
 import (
+	"errors"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"testbed/shaping"
 	"testbed/shaping/kernel"
@@ -18,12 +21,17 @@ import (
 func randomFault(r *rand.Rand) shaping.Fault {
 	order := r.Perm(len(fourNodes))
 	from, to := fourNodes[order[0]], fourNodes[order[1]]
-	switch r.IntN(4) {
+	switch r.IntN(6) {
 	case 0:
 		return shaping.Partition{Nodes: []string{from}}
 	case 1:
 		return shaping.Cut{Paths: []shaping.Direction{{From: from, To: to}}}
 	case 2:
+		return shaping.Refusal{Pairs: [][2]string{{from, to}}}
+	case 3:
+		peak := shaping.Rate(1e6 + r.Int64N(50e6))
+		return shaping.Paced{Node: from, Down: r.IntN(2) == 0, Peak: peak, Now: 1 + shaping.Rate(r.Int64N(int64(peak)))}
+	case 4:
 		mbit := func() *shaping.Rate { return new(shaping.Rate(r.Int64N(50) * 1e6)) } // unlimited among them
 		return shaping.AccessChange{Node: from, Access: shaping.Access{RateUp: mbit(), RateDown: mbit(), Queue: &shaping.Queue{Time: *ms(r.Float64() * 100)}}}
 	}
@@ -66,6 +74,44 @@ func TestAThousandFaultsLeaveTheBasePlan(t *testing.T) {
 	})
 }
 
+// TestARefusedPairIsToldAtOnce: both ends get an error where a cut would be
+// silent, others go on, and afterwards all is as before.
+func TestARefusedPairIsToldAtOnce(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
+			conns := map[string]*net.UDPConn{}
+			for _, name := range fourNodes[:3] {
+				if conns[name] = l.udp(name); conns[name] == nil {
+					return
+				}
+				defer conns[name].Close()
+			}
+			a, b, c := fourNodes[0], fourNodes[1], fourNodes[2]
+			try := func(from, to string, want error) {
+				t.Helper()
+				if _, err := conns[from].WriteTo([]byte("x"), conns[to].LocalAddr()); !errors.Is(err, want) {
+					t.Errorf("%s to %s: %v, want %v", from, to, err, want)
+				}
+			}
+			try(a, b, nil)
+			l.change(l.compose(shaping.Refusal{Pairs: [][2]string{{a, b}}}))
+			try(a, b, unix.EHOSTUNREACH)
+			try(b, a, unix.EHOSTUNREACH)
+			try(a, c, nil)
+			try(c, b, nil)
+			if differences, err := l.net.ReadBack(); err != nil || len(differences) != 0 {
+				t.Errorf("while refused: %v %v", differences, err)
+			}
+			l.change(l.plan)
+			try(a, b, nil)
+			try(b, a, nil)
+			if len(l.rtts(a, b, 3, time.Millisecond)) != 3 {
+				t.Error("the path does not carry packets again")
+			}
+		})
+	})
+}
+
 // TestAChangeTearsNothingDown: the queues keep their handles, and all
 // packets of a running stream arrive, in order.
 func TestAChangeTearsNothingDown(t *testing.T) {
@@ -97,6 +143,7 @@ func TestAChangeTearsNothingDown(t *testing.T) {
 					l.change(l.compose(
 						shaping.PathChange{From: "w0", To: "w1", Path: shaping.Path{OneWayDelay: ms(1 + 10*r.Float64())}},
 						shaping.AccessChange{Node: "w1", Access: shaping.Access{RateDown: new(shaping.Rate(50e6 + r.Int64N(50e6)))}},
+						shaping.Paced{Node: "w0", Peak: 60e6, Now: shaping.Rate(10e6 + r.Int64N(50e6))},
 					))
 					time.Sleep(5 * time.Millisecond)
 				}

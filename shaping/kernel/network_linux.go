@@ -28,6 +28,7 @@ type node struct {
 	conn            *conn
 	inside, outside int // interface indexes of eth0 and of the hub's end
 	up, down        device
+	refused         map[int]bool // the peers that the node has no route to
 }
 
 // Nodes returns the names of the nodes in the order of the plan.
@@ -150,6 +151,9 @@ func nodeLines(plan *shaping.Plan, i int, backend Backend) []string {
 		if j != i {
 			all = append(all, neighbourLine(peer.Addr.Addr().String(), peer.MAC[:]))
 		}
+		if plan.Paths[i][j].Refused {
+			all = append(all, refusedLine(peer.Addr.Addr().String()))
+		}
 	}
 	return all
 }
@@ -169,6 +173,8 @@ func linkLine(name string, mac net.HardwareAddr, up bool, segments uint32) strin
 func neighbourLine(ip string, mac net.HardwareAddr) string {
 	return fmt.Sprintf("neighbour %s %v permanent", ip, mac)
 }
+
+func refusedLine(ip string) string { return "route to " + ip + " unreachable" }
 
 // readNode writes the state of a node's namespace as nodeLines does.
 func (c *conn) readNode(index int) ([]string, error) {
@@ -201,7 +207,11 @@ func (c *conn) readNode(index int) ([]string, error) {
 			all = append(all, neighbourLine(nb.IP.String(), nb.HardwareAddr))
 		}
 	}
-	return all, nil
+	refused, err := c.refusedRoutes()
+	if err != nil {
+		return nil, err
+	}
+	return append(all, refused...), nil
 }
 
 // readEnd describes the hub's end of a link.
