@@ -2,9 +2,13 @@ package kernel_test
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -223,5 +227,91 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// TestThroughputFollowsATrace plays a trace while a sender is always too fast,
+// and compares what arrives in each stretch of it: fast, an outage, slow.
+func TestThroughputFollowsATrace(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		for _, down := range []bool{false, true} {
+			t.Run(map[bool]string{false: "up", true: "down"}[down], func(t *testing.T) { followTrace(t, backend, down) })
+		}
+	})
+}
+
+func followTrace(t *testing.T, backend kernel.Backend, down bool) {
+	stretches := []struct {
+		length time.Duration
+		each   int // opportunities per 100 ms
+	}{{600 * time.Millisecond, 160}, {400 * time.Millisecond, 0}, {600 * time.Millisecond, 40}}
+	var text strings.Builder
+	start := 0
+	for _, s := range stretches {
+		n := int(s.length/time.Millisecond) / 100 * s.each
+		for k := range n {
+			fmt.Fprintln(&text, start+(k+1)*int(s.length/time.Millisecond)/n)
+		}
+		start += int(s.length / time.Millisecond)
+	}
+	pace, err := shaping.ParseTrace([]byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := shaping.Spec{Default: shaping.Properties{Access: rates(50), Path: shaping.Path{OneWayDelay: ms(1)}}}
+	newLab(t, backend, spec, fourNodes, func(l *lab) {
+		at := func(now time.Duration) {
+			l.change(l.compose(shaping.Paced{Node: map[bool]string{false: "w0", true: "w1"}[down], Down: down, Now: pace.At(now), Peak: pace.Peak()}))
+		}
+		here, there := l.udp("w0"), l.udp("w1")
+		if here == nil || there == nil {
+			return
+		}
+		defer there.Close()
+		at(0)
+		go func() {
+			defer here.Close()
+			packet := make([]byte, shaping.MTU-28)
+			start, sent := time.Now(), 0
+			for {
+				time.Sleep(time.Millisecond)
+				for ; sent < 3*int(time.Since(start)/time.Millisecond); sent++ { // 36 Mbit/s, where 19.4 are the most
+					if _, err := here.WriteTo(packet, there.LocalAddr()); errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+						return
+					}
+				}
+			}
+		}()
+		began := time.Now()
+		go func() {
+			for now := pace.Next(0); now < 2*time.Duration(pace.Period); now = pace.Next(now) {
+				time.Sleep(time.Until(began.Add(now)))
+				at(now)
+			}
+			time.Sleep(time.Until(began.Add(2 * time.Duration(pace.Period))))
+			_ = there.SetReadDeadline(time.Now())
+		}()
+		arrived := make([]int, len(stretches))
+		for buf := make([]byte, shaping.MTU); ; {
+			if _, err := there.Read(buf); err != nil {
+				break
+			}
+			// A link's delay, and what was queued before the first window.
+			if now := time.Since(began) - 2*time.Millisecond; now > time.Duration(pace.Period) {
+				k, into := 0, now%time.Duration(pace.Period)
+				for into >= stretches[k].length {
+					into -= stretches[k].length
+					k++
+				}
+				arrived[k]++
+			}
+		}
+		// Four empty windows borrow a frame each, and pay back. A change that
+		// comes 10 ms late on a busy machine moves 16 frames.
+		for k, want := range []int{6 * 160, 4, 6*40 - 4} {
+			if off := math.Abs(float64(arrived[k] - want)); off > 0.05*float64(want)+30 {
+				t.Errorf("%d full frames arrived in stretch %d, want %d", arrived[k], k, want)
+			}
+		}
 	})
 }
