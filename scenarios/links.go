@@ -59,6 +59,23 @@ type LinkInject struct {
 	shaping.Path   `yaml:",inline"`
 }
 
+// String says what happens to what: "LinkTrace w3 up".
+func (in LinkInject) String() string {
+	text := string(in.Op)
+	switch {
+	case in.ID != nil:
+		text += " " + NodeName(*in.ID)
+	case in.Between != nil:
+		text += " " + strings.Join(in.Between, "–")
+	default:
+		text += " " + in.From + "→" + in.To
+	}
+	if in.Direction != "" {
+		text += " " + in.Direction
+	}
+	return text
+}
+
 // directions are the paths of an inject that names some.
 func (in LinkInject) directions() []shaping.Direction {
 	if in.Between != nil {
