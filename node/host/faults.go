@@ -56,6 +56,8 @@ func (i *inside) scheduleFaults(began time.Time, zero policy.Time, then func(bef
 // recordFaults records which faults of links have begun and ended after one
 // time and until another.
 func (p *play) recordFaults(before, at time.Duration) {
+	due := p.began.Add(at - p.Scenario.RealDuration(p.Scenario.FirstJoin()))
+	p.monitor.injected(time.Since(due))
 	for _, e := range linkEvents(p.Scenario, before, at) {
 		e.T = p.now()
 		p.tell(note{Event: &e})

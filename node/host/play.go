@@ -126,6 +126,7 @@ func (p *play) report(c *child, r nodeReport) {
 		case runlog.RunStart:
 			p.began = time.Now()
 			p.monitor.begin(p.Scenario.InnerSteps, p.waits)
+			p.monitor.busy = watchBusyLinks(p.net)
 			p.schedule()
 		case runlog.OuterStep:
 			p.monitor.endRound(e.Round, len(e.Participants))

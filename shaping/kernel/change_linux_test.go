@@ -18,6 +18,7 @@ import (
 
 	"testbed/shaping"
 	"testbed/shaping/kernel"
+	"testbed/shaping/userlink"
 )
 
 // randomFault draws a fault; which properties it changes does not matter to
@@ -212,8 +213,11 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 				}
 			}
 			if l.router != nil {
-				if s := l.router.Stats(); s.Lost != 20 {
-					t.Errorf("the router counts %d lost", s.Lost)
+				if s := l.router.Stats(); s.Lost != 20 || s.LatenessMax <= 0 || s.Recent != s.Lateness {
+					t.Errorf("the router counts %+v, want 20 lost", s)
+				}
+				if s := l.router.Stats(); s.Recent != (userlink.Lateness{}) || s.LatenessMax <= 0 {
+					t.Errorf("without a packet since, the router's lateness is %+v", s)
 				}
 				return
 			}

@@ -307,3 +307,26 @@ func (n *Network) peer(c class) string {
 	}
 	return ""
 }
+
+// Load is what a rate has passed on, and what waits for it.
+type Load struct {
+	Rate    shaping.Rate // of the moment; zero where it is unlimited
+	Bytes   uint64       // of Ethernet frames, passed on so far
+	Waiting uint64       // bytes
+}
+
+// UpLoad looks at rate_up of the node at that place of the plan. It is cheap
+// enough to be called a thousand times a second.
+func (n *Network) UpLoad(i int) (Load, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rate := n.plan.Nodes[i].Up()
+	if rate == 0 {
+		return Load{}, nil
+	}
+	q, err := n.nodes[i].conn.qdisc(n.nodes[i].inside, netlink.HANDLE_ROOT)
+	if err != nil {
+		return Load{}, fmt.Errorf("looking at rate_up of node %s: %w", n.plan.Nodes[i].Name, err)
+	}
+	return Load{Rate: rate, Bytes: q.bytes, Waiting: uint64(q.backlog)}, nil
+}
