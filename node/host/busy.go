@@ -15,7 +15,7 @@ const (
 	// the usual queue of 20 ms, which has to be filled for longer than that.
 	busyTick = 5 * time.Millisecond
 	// busyGroup is how many links are looked at at a time, each for busyTurn
-	// looks in a row. A look takes 20 µs.
+	// looks in a row. A look takes 7 µs.
 	busyGroup, busyTurn = 8, 20
 	// busyPatience is the time that a look may take before it is no moment.
 	busyPatience = 500 * time.Microsecond
