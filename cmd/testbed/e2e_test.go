@@ -289,6 +289,21 @@ func TestRunWithATrace(t *testing.T) {
 	}
 }
 
+// TestRefusedWorkerIsOut: its connection ends at once, by plan, so that the run
+// is none the worse for it.
+func TestRefusedWorkerIsOut(t *testing.T) {
+	needSandbox(t)
+	sum := runScenario(t, scenario(t, 3, "100mbit", "  injects:\n    - {op: Refuse, at: 1500, until: 4000, id: 2}\n"), "--policy", "baseline")
+	if who(sum.Evicted) != "1:w2heartbeat" {
+		t.Errorf("evicted %q, want w2 in round 1", who(sum.Evicted))
+	}
+	for _, reason := range sum.Fidelity.Reasons {
+		if strings.Contains(reason, "died of itself") {
+			t.Errorf("the plan counts as a failure: %s", reason)
+		}
+	}
+}
+
 // TestPartitionBeyondTheHeartbeats evicts who stays away.
 func TestPartitionBeyondTheHeartbeats(t *testing.T) {
 	needSandbox(t)

@@ -18,7 +18,7 @@ import (
 func (i *inside) layFaults(at time.Duration) error {
 	plan, err := shaping.Compose(i.plan, i.Scenario.LinkFaults(at))
 	if err == nil {
-		err = i.change(plan)
+		i.laid, err = plan, i.change(plan)
 	}
 	if err != nil {
 		return fmt.Errorf("carrying out the injects of links at %v: %w", at, err)
@@ -61,6 +61,13 @@ func (p *play) recordFaults(before, at time.Duration) {
 	for _, e := range linkEvents(p.Scenario, before, at) {
 		e.T = p.now()
 		p.tell(note{Event: &e})
+	}
+	// A refusal ends a worker's connection to the coordinator, and so its part.
+	for _, w := range p.Scenario.Workers {
+		name := scenarios.NodeName(w.ID)
+		if p.laid.Paths[p.laid.Index(name)][p.laid.Index(scenarios.Coordinator)].Refused {
+			p.nodes[name].excused = true
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ type network struct {
 	backend kernel.Backend
 	net     *kernel.Network
 	carried *shaping.Plan // the router's; rates are not its business
+	laid    *shaping.Plan // with the faults of the moment; nil before the first
 }
 
 func (n *network) ns(name string) int { return int(n.net.NS(name)) }
