@@ -235,16 +235,29 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 }
 
 // TestThroughputFollowsATrace plays a trace while a sender is always too fast,
-// and compares what arrives in each stretch of it: fast, an outage, slow.
+// and compares what arrives in each stretch of it: fast, an outage, slow. Where
+// others use the machine too, one of three attempts must be undisturbed.
 func TestThroughputFollowsATrace(t *testing.T) {
 	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
 		for _, down := range []bool{false, true} {
-			t.Run(map[bool]string{false: "up", true: "down"}[down], func(t *testing.T) { followTrace(t, backend, down) })
+			t.Run(map[bool]string{false: "up", true: "down"}[down], func(t *testing.T) {
+				for try := 1; ; try++ {
+					off := followTrace(t, backend, down)
+					if off == "" {
+						return
+					}
+					if try == 3 {
+						t.Fatal(off)
+					}
+					t.Log(off)
+				}
+			})
 		}
 	})
 }
 
-func followTrace(t *testing.T, backend kernel.Backend, down bool) {
+// followTrace says what was wrong, if anything.
+func followTrace(t *testing.T, backend kernel.Backend, down bool) (wrong string) {
 	stretches := []struct {
 		length time.Duration
 		each   int // opportunities per 100 ms
@@ -314,8 +327,9 @@ func followTrace(t *testing.T, backend kernel.Backend, down bool) {
 		// comes 10 ms late on a busy machine moves 16 frames.
 		for k, want := range []int{6 * 160, 4, 6*40 - 4} {
 			if off := math.Abs(float64(arrived[k] - want)); off > 0.05*float64(want)+30 {
-				t.Errorf("%d full frames arrived in stretch %d, want %d", arrived[k], k, want)
+				wrong = fmt.Sprintf("%d full frames arrived in the three stretches, want %d in number %d", arrived, want, k+1)
 			}
 		}
 	})
+	return wrong
 }
