@@ -233,5 +233,11 @@ func (p *parser) validateLinks(s *Scenario) error {
 	case err != nil:
 		return p.fail("real.links", err.Error())
 	}
+	// An inject may bring the rate or the jitter that a field waits for.
+	if len(s.Real.Injects) == 0 {
+		if errors.As(s.Real.Links.Idle(plan), &bad) {
+			return p.fail(bad.Path, bad.Problem)
+		}
+	}
 	return p.validateLinkFaults(s, plan)
 }
