@@ -87,11 +87,19 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 	if !sum.Complete {
 		fmt.Fprintln(out, "INCOMPLETE: the run ended before its last outer step")
 	}
+	if len(sum.NotSimulated) > 0 {
+		fmt.Fprintln(out, leftOut(sum))
+	}
 	if real {
 		fmt.Fprintf(out, "same bytes on every worker: %s; fidelity: %s%s\n", yesNo(sum.BitIdentical), sum.Fidelity.Verdict, reasons(sum.Fidelity))
 		fmt.Fprintf(out, "record: %s\n", sum.Dir)
 	}
 	return nil
+}
+
+// leftOut says what the simulator has not played.
+func leftOut(sum runlog.Summary) string {
+	return "the simulator has no links and leaves out: " + strings.Join(sum.NotSimulated, ", ")
 }
 
 func reasons(f runlog.Fidelity) string {

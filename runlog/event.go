@@ -68,9 +68,11 @@ type Event struct {
 	Missing      []policy.ID  `json:"missing,omitempty"`
 	Zero         []policy.ID  `json:"zero,omitempty"` // participants that contribute zeros
 	IDs          []policy.ID  `json:"ids,omitempty"`
-	From         string       `json:"from,omitempty"`
-	To           string       `json:"to,omitempty"`
-	Factor       float64      `json:"factor,omitempty"`
+	// Op is the inject of a link.
+	Op     string  `json:"op,omitempty"`
+	From   string  `json:"from,omitempty"`
+	To     string  `json:"to,omitempty"`
+	Factor float64 `json:"factor,omitempty"`
 	// BytesSent is what all participants wrote to the ring's streams.
 	BytesSent int64 `json:"bytes_sent,omitempty"`
 	// Hash is that of the bytes that all participants agree on; Identical

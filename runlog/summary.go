@@ -47,6 +47,9 @@ type Summary struct {
 	// same bytes. It is absent where no bytes moved.
 	BitIdentical *bool    `json:"bit_identical"`
 	Fidelity     Fidelity `json:"fidelity"`
+	// NotSimulated are the injects of links in the scenario, which a simulator
+	// without links leaves out. Simulated runs only.
+	NotSimulated []string `json:"not_simulated,omitempty"`
 	Dir          string   `json:"dir"`
 }
 

@@ -42,6 +42,10 @@ type Scenario struct {
 
 	Policy Policies `yaml:"policy" json:"policy"`
 	Real   Real     `yaml:"real" json:"real"`
+
+	// Traces are the texts of the files that Real.Injects name, so that a
+	// record can keep them.
+	Traces map[string][]byte `yaml:"-" json:"-"`
 }
 
 // Worker is one training process.

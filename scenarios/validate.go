@@ -225,6 +225,9 @@ func (p *parser) validateLinks(s *Scenario) error {
 	if s.Real.Links.Default.OneWayDelay == nil && delay > time.Minute {
 		return p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay", s.BaseLatency, delay))
 	}
+	if err := p.validateLinkInjects(s); err != nil {
+		return err
+	}
 	if len(s.Workers) > maxPlanned {
 		return nil
 	}
@@ -236,5 +239,11 @@ func (p *parser) validateLinks(s *Scenario) error {
 	case err != nil:
 		return p.fail("real.links", err.Error())
 	}
-	return p.validateLinkInjects(s, plan)
+	// An inject may bring the rate or the jitter that a field waits for.
+	if len(s.Real.Injects) == 0 {
+		if errors.As(s.Real.Links.Idle(plan), &bad) {
+			return p.fail(bad.Path, bad.Problem)
+		}
+	}
+	return p.validateLinkFaults(s, plan)
 }

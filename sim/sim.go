@@ -99,6 +99,9 @@ func Run(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (r
 	sim.loop()
 	sum := sim.sum.Summary()
 	sum.Fidelity.Verdict = "valid" // a logical clock is never late
+	for _, in := range s.Real.Injects {
+		sum.NotSimulated = append(sum.NotSimulated, in.String())
+	}
 	if total := sim.busy + sim.barrier; total > 0 {
 		u := float64(sim.busy) / float64(total)
 		sum.ChurnLikeUtilization = &u

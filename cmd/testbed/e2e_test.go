@@ -266,6 +266,52 @@ func TestLinkInjects(t *testing.T) {
 	}
 }
 
+// TestRunWithATrace keeps the trace in the record, from which the run can be
+// done again.
+func TestRunWithATrace(t *testing.T) {
+	needSandbox(t)
+	file := scenario(t, 2, "100mbit", `  injects:
+    - {op: LinkTrace, at: 0, id: 1, direction: up, file: traces/steady.trace}
+    - {op: Flap, at: 20000, between: [w0, coordinator], period: 1000, down: 100}
+`)
+	// One packet each 2 ms: 6.06 Mbit/s.
+	trace := filepath.Join(filepath.Dir(file), "traces", "steady.trace")
+	if err := errors.Join(os.Mkdir(filepath.Dir(trace), 0o755), os.WriteFile(trace, []byte("2\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r := testbed(t, "plan", file)
+	for _, want := range []string{"LinkTrace w1 up", "traces/steady.trace: 100ms over and over, 6.06 Mbit/s on average", "Flap w0–coordinator", "down for 30ms of every 300ms"} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("the plan has no %q:\n%s%s", want, r.stdout, r.stderr)
+		}
+	}
+	sum := runScenario(t, file, "--policy", "baseline")
+	// Each of the two sends a megabyte: 1.39 s at that rate, or 4,600 µs.
+	for _, round := range sum.Rounds {
+		if round.Reduce < 4200 || round.Reduce > 7000 {
+			t.Errorf("the reduction of round %d took %d µs, want 4,600", round.Round, round.Reduce)
+		}
+	}
+	if r := testbed(t, "simulate", filepath.Join(sum.Dir, "scenario.yaml"), "--policy", "baseline"); r.code != 0 || !strings.Contains(r.stdout, "the simulator has no links and leaves out: LinkTrace w1 up, Flap w0–coordinator") {
+		t.Errorf("the record's scenario: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestRefusedWorkerIsOut: its connection ends at once, by plan, so that the run
+// is none the worse for it.
+func TestRefusedWorkerIsOut(t *testing.T) {
+	needSandbox(t)
+	sum := runScenario(t, scenario(t, 3, "100mbit", "  injects:\n    - {op: Refuse, at: 1500, until: 4000, id: 2}\n"), "--policy", "baseline")
+	if who(sum.Evicted) != "1:w2heartbeat" {
+		t.Errorf("evicted %q, want w2 in round 1", who(sum.Evicted))
+	}
+	for _, reason := range sum.Fidelity.Reasons {
+		if strings.Contains(reason, "died of itself") {
+			t.Errorf("the plan counts as a failure: %s", reason)
+		}
+	}
+}
+
 // TestPartitionBeyondTheHeartbeats evicts who stays away.
 func TestPartitionBeyondTheHeartbeats(t *testing.T) {
 	needSandbox(t)

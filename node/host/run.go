@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -119,6 +120,15 @@ func (r *run) prepare() (err error) {
 	}
 	if err := os.Mkdir(r.dir.Path(runlog.LogsDir), 0o755); err != nil {
 		return fmt.Errorf("making the run directory: %w", err)
+	}
+	for trace, text := range r.Scenario.Traces {
+		// At the same place as seen from the scenario, so that its copy can be run.
+		if err := os.MkdirAll(filepath.Dir(r.dir.Path(trace)), 0o755); err != nil {
+			return fmt.Errorf("making the run directory: %w", err)
+		}
+		if err := r.dir.WriteFile(trace, text); err != nil {
+			return err
+		}
 	}
 	return errors.Join(r.dir.WriteFile(name, r.Source), r.dir.WriteJSON(runlog.PlanFile, plan))
 }
