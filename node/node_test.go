@@ -19,7 +19,11 @@ import (
 	"testbed/scenarios"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	initialPacket = 1280 // see there
+	chunkValues = 256
+	goleak.VerifyTestMain(m)
+}
 
 func loopback(t *testing.T) net.PacketConn {
 	t.Helper()
@@ -334,6 +338,8 @@ func TestStrangersAreRefused(t *testing.T) {
 func FuzzParseMessage(f *testing.F) {
 	f.Add([]byte(`{"type":"hello","protocol":1,"id":3,"ring":"10.0.0.5:7001","fetch":"10.0.0.5:7002"}`))
 	f.Add([]byte(`{"type":"reduce","round":2,"epoch":7,"peers":[{"id":0,"addr":"10.0.0.2:7001"}]}`))
+	f.Add([]byte(`{"type":"heartbeat","epoch":3,"bytes":1500,"peer":1}`))
+	f.Add([]byte(`{"type":"fetch","outer_steps":2,"peers":[{"id":0,"addr":"10.0.0.2:7002"},{"id":1,"addr":"[::1]:7002"}]}`))
 	f.Add([]byte(`{"type":"start","round":-1}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		m, err := parseMessage(line)

@@ -137,6 +137,20 @@ func Because(r *policy.Reason) string {
 		return "it left in good order"
 	case policy.RuleHeartbeat:
 		return fmt.Sprintf("silent for %s, %d heartbeats of %d tolerated", micros(r.Silent), r.Misses, r.Limit)
+	case policy.RuleRattle:
+		return fmt.Sprintf("it said that it gives up, %s after its last heartbeat", micros(r.Silent))
+	case policy.RuleConnection:
+		return fmt.Sprintf("its end of the control connection is gone, %s after its last heartbeat", micros(r.Silent))
+	case policy.RuleFetchFailed:
+		return fmt.Sprintf("it failed %d fetches of the outer state in a row", r.Misses)
+	case policy.RuleReduceFailed:
+		return fmt.Sprintf("it had a part in %d failed reductions of the round", r.Misses)
+	case policy.RuleProgress:
+		text := fmt.Sprintf("the reduction had stood still for %s", micros(r.Stalled))
+		if r.Limit == 0 {
+			return text + fmt.Sprintf(", and it had been silent for %s", micros(r.Silent))
+		}
+		return text + fmt.Sprintf(", the last of %d that failed with it", r.Misses)
 	}
 	text := fmt.Sprintf("%d of %d had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
 	if d := r.Deadline; d != nil {

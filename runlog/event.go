@@ -66,6 +66,7 @@ type Event struct {
 	At           policy.Time  `json:"at_us,omitempty"`
 	Participants []policy.ID  `json:"participants,omitempty"`
 	Missing      []policy.ID  `json:"missing,omitempty"`
+	Zero         []policy.ID  `json:"zero,omitempty"` // participants that contribute zeros
 	IDs          []policy.ID  `json:"ids,omitempty"`
 	// Op is the inject of a link.
 	Op     string  `json:"op,omitempty"`
@@ -141,7 +142,7 @@ func FromAction(now policy.Time, a policy.Action) (Event, bool) {
 	case policy.Close:
 		e.Type, e.Round, e.Participants, e.Missing = RoundClose, a.Round, a.Participants, a.Late
 	case policy.Reduce:
-		e.Type, e.Round, e.Epoch, e.Participants = ReduceStart, a.Round, a.Epoch, a.Participants
+		e.Type, e.Round, e.Epoch, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Participants, a.Zero
 	case policy.Abort:
 		e.Type, e.Round, e.Epoch, e.Participants = ReduceAbort, a.Round, a.Epoch, a.Participants
 	case policy.OuterStep:

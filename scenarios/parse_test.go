@@ -56,7 +56,7 @@ func TestBadInput(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
 		{"unknown field", "horizon:", "horizn:", "bad.yaml:9: horizn: unknown field; did you mean horizon?"},
 		{"unknown field of a worker", worker1, "{id: 1, inner_step_maen: 3}", "bad.yaml:4: workers[1].inner_step_maen: unknown field; did you mean inner_step_mean?"},
-		{"unknown field without a likeness", "quorum: 0.75", "patience: 3", "bad.yaml:16: policy.straggler.patience: unknown field; the fields here are quorum, k, window, min_history, min_slack, sideline_limit"},
+		{"unknown field without a likeness", "quorum: 0.75", "patience: 3", "bad.yaml:16: policy.straggler.patience: unknown field; the fields here are quorum, k, window, min_history, min_slack, sideline_limit, finish_steps"},
 		{"field of a section without any", "straggler: {quorum: 0.75}", "baseline: {quorum: 1}", "bad.yaml:16: policy.baseline.quorum: unknown field; there are no fields here"},
 		{"unknown policy", "straggler: {quorum: 0.75}", "stragler: {quorum: 1}", "bad.yaml:16: policy.stragler: unknown field; did you mean straggler?"},
 		{"unknown link property", "rate_up:", "rateup:", "bad.yaml:20: real.links.default.rateup: unknown field; did you mean rate_up?"},
@@ -90,6 +90,7 @@ func TestBadInput(t *testing.T) {
 		{"quorum 0", "quorum: 0.75", "quorum: 0", "bad.yaml:16: policy.straggler.quorum: is 0; it must lie in (0, 1]"},
 		{"quorum above 1", "quorum: 0.75", "quorum: 1.01", "bad.yaml:16: policy.straggler.quorum: is 1.01; it must lie in (0, 1]"},
 		{"quorum NaN", "quorum: 0.75", "quorum: .nan", "bad.yaml:16: policy.straggler.quorum: is NaN; it must lie in (0, 1]"},
+		{"join mode", "policy:\n  straggler:", "policy:\n  join: never\n  straggler:", "bad.yaml:16: policy.join: \"never\" is no way to join; choose one of running, next, zeros"},
 		{"negative slack", "quorum: 0.75", "min_slack: -1", "bad.yaml:16: policy.straggler.min_slack: is -1; it must lie between 0 and 1000000000000000"},
 		{"horizon before the first join", "join_at: 0, inner_step_mean: 1000, inner_step_jitter: 0}\n  - {id: 1, join_at: 500,", "join_at: 9000000, inner_step_mean: 1}\n  - {id: 1, join_at: 5000000,", "bad.yaml:9: horizon: is 5000000, but the first worker joins at 5000000; the horizon must lie after it"},
 
@@ -106,7 +107,7 @@ func TestBadInput(t *testing.T) {
 		{"leading zero", "seed: 42", "seed: 042", `bad.yaml:1: seed: "042" begins with a zero; remove it`},
 		{"list for a number", "seed: 42", "seed: [42]", "bad.yaml:1: seed: must be a single whole number from 0"},
 		{"object for a list", "- " + inject, "slow: " + inject, "bad.yaml:6: injects: must be a list"},
-		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, links, all_reduce, injects"},
+		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, stall_timeout, heed_unreachable, links, all_reduce, injects"},
 		{"list for a worker", worker1, "[1, 2]", "bad.yaml:4: workers[1]: must be an object with the fields id, join_at, inner_step_mean, inner_step_jitter"},
 		{"list for a link property", "rate_up: 100mbit", "rate_up: [1]", `bad.yaml:20: real.links.default.rate_up: must be a single value such as "10ms" or "100mbit"`},
 		{"rate without a unit", "rate_up: 100mbit", "rate_up: 100", `bad.yaml:20: real.links.default.rate_up: rate "100" is not a number with a unit: write it as tc does, for example 100mbit`},

@@ -174,6 +174,12 @@ func (p *parser) validateSections(s *Scenario) error {
 	if err := s.Policy.Straggler.Validate(); errors.As(err, &bad) {
 		return p.fail("policy.straggler."+bad.Field, bad.Mend)
 	}
+	if join := s.Policy.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
+		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, quoted(policy.JoinModes)))
+	}
+	if s.Real.StallTimeout < 0 {
+		return p.fail("real.stall_timeout", fmt.Sprintf("is %v; it must not be negative", s.Real.StallTimeout))
+	}
 	if r := s.Real; !(r.TimeScale > 0 && r.TimeScale <= 1e6) || math.IsNaN(r.TimeScale) {
 		return p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale))
 	}

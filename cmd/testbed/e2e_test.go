@@ -204,9 +204,17 @@ func TestRunMembership(t *testing.T) {
 func TestCrashDuringReduction(t *testing.T) {
 	needSandbox(t)
 	// The first round's reduction lasts from about 2,100 to 2,700 µs.
-	sum := runScenario(t, scenario(t, 4, "100mbit", "injects:\n  - {op: Crash, id: 2, at: 2350}\n"), "--policy", "baseline")
+	crash := "injects:\n  - {op: Crash, id: 2, at: 2350}\n"
+	sum := runScenario(t, scenario(t, 4, "100mbit", crash), "--policy", "baseline")
 	if who(sum.Evicted) != "1:w2heartbeat" {
 		t.Errorf("evicted %q, want w2 in round 1", who(sum.Evicted))
+	}
+	heed := runScenario(t, scenario(t, 4, "100mbit", "  heed_unreachable: true\n"+crash), "--policy", "baseline")
+	if who(heed.Evicted) != "1:w2connection" {
+		t.Errorf("evicted %q, want w2 in round 1, because nobody listens there any more", who(heed.Evicted))
+	}
+	if slow, fast := sum.Detected[0].After, heed.Detected[0].After; slow == nil || fast == nil || 2**fast > *slow {
+		t.Errorf("the crash was noticed after %v µs by heartbeat, and after %v by the network's word", slow, fast)
 	}
 	if first := sum.Rounds[0]; len(first.Participants) != 3 {
 		t.Errorf("the first round ended with %v", first.Participants)
