@@ -235,9 +235,15 @@ func TestPartitionHeals(t *testing.T) {
 		}
 	}
 	sum = runScenario(t, "partition_heal", "--policy", "straggler")
-	if len(sum.Evicted) > 0 || len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 1 || len(sum.Rejoined) == 0 || sum.Rejoined[0].ID != 1 {
+	cut := func(m runlog.Membership) bool { return m.ID == 1 }
+	if len(sum.Evicted) > 0 || !slices.ContainsFunc(sum.Sidelined, cut) || !slices.ContainsFunc(sum.Rejoined, cut) {
 		t.Errorf("straggler: sidelined %q, rejoined %q, evicted %q, want w1 sidelined, rejoined and not evicted",
 			who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted))
+	}
+	// A machine that is too busy for the run makes others late as well, and
+	// the verdict says so.
+	if sum.Fidelity.Verdict == "valid" && !cut(sum.Sidelined[0]) {
+		t.Errorf("straggler: sidelined %q, and the run is valid", who(sum.Sidelined))
 	}
 }
 
