@@ -14,7 +14,9 @@ const (
 	EventsFile  = "events.jsonl"
 	SummaryFile = "summary.json"
 	PlanFile    = "plan.json"
-	LogsDir     = "logs"
+	// EnvironmentFile has an Environment.
+	EnvironmentFile = "environment.json"
+	LogsDir         = "logs"
 )
 
 // Dir is the directory that keeps everything about one run.

@@ -47,6 +47,8 @@ type Options struct {
 	Source []byte
 	Policy string
 	Links  string
+	// Command is the command line that asked for the run, for the record.
+	Command []string
 	// Dir is the run directory to make.
 	Dir string
 	// Progress is told what happens, from one goroutine; it may be nil.
@@ -130,7 +132,8 @@ func (r *run) prepare() (err error) {
 			return err
 		}
 	}
-	return errors.Join(r.dir.WriteFile(name, r.Source), r.dir.WriteJSON(runlog.PlanFile, plan))
+	return errors.Join(r.dir.WriteFile(name, r.Source), r.dir.WriteJSON(runlog.PlanFile, plan),
+		r.dir.WriteJSON(runlog.EnvironmentFile, environment(r.Command)))
 }
 
 // play has a sandbox play the scenario and writes the record as it comes.
