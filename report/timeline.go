@@ -69,6 +69,7 @@ type doing struct {
 	round int
 	epoch int
 	note  string
+	gone  bool // crashed or evicted
 }
 
 // stance is one way in which a worker stands. Link has the other end of a path
@@ -120,10 +121,10 @@ func NewTimeline(s *scenarios.Scenario, events []runlog.Event) Timeline {
 	}
 	for _, e := range events {
 		t.add(e)
-		if e.Type == runlog.RunEnd {
-			break
-		}
 		t.out.End = max(t.out.End, e.T)
+		if e.Type == runlog.RunEnd {
+			break // the coordinator still compares what the workers ended with
+		}
 	}
 	for _, name := range t.out.Nodes {
 		t.enter(name, t.out.End, "", 0)
@@ -140,8 +141,8 @@ func NewTimeline(s *scenarios.Scenario, events []runlog.Event) Timeline {
 // enter ends what a worker is at and begins something else.
 func (t *timeliner) enter(name string, at policy.Time, what Kind, round int) {
 	w := t.workers[name]
-	if w == nil {
-		return // no worker of the scenario
+	if w == nil || w.gone {
+		return // what the coordinator asks of the dead comes to nothing
 	}
 	kind := w.what
 	if kind == innerSteps {
@@ -151,6 +152,14 @@ func (t *timeliner) enter(name string, at policy.Time, what Kind, round int) {
 		t.out.Doing = append(t.out.Doing, Span{Node: name, Kind: kind, Start: w.since, End: at, Round: w.round, Note: w.note})
 	}
 	*w = doing{what: what, since: max(at, w.since), round: round}
+}
+
+// end is the end of what a worker does.
+func (t *timeliner) end(e runlog.Event) {
+	t.enter(e.Node, e.T, "", 0)
+	if w := t.workers[e.Node]; w != nil {
+		w.gone = true
+	}
 }
 
 // start begins a way of standing, unless it holds already.
@@ -232,11 +241,11 @@ func (t *timeliner) stand(e runlog.Event) {
 	case runlog.Rejoin:
 		t.stop(is(Sidelined), e.T)
 	case runlog.Crash:
-		t.enter(e.Node, e.T, "", 0)
+		t.end(e)
 		t.stop(is(Sidelined), e.T)
 		t.start(is(Dead), e, "crashed")
 	case runlog.Evict:
-		t.enter(e.Node, e.T, "", 0)
+		t.end(e)
 		for _, kind := range []Kind{Sidelined, Dead, Slowed, CutOff} {
 			t.stop(is(kind), e.T)
 		}

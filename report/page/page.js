@@ -35,9 +35,12 @@ const themes = {
 const heights = {'inner step': .56, 'inner step, dropped': .56, waiting: .12, 'reduce-scatter': .56, 'all-gather': .56, 'all-reduce': .56, 'state fetch': .56};
 const decisions = new Set(['sideline', 'evict', 'rejoin', 'reject', 'reduce_abort', 'horizon', 'join']);
 
+// The width of a picture on A4 and Letter, in px of 1/96 inch; the layout of
+// paper is not known yet when a page is asked to get ready for it.
+const paper = 680;
 let printing = false;
 let colour = themes.light;
-const narrow = () => document.documentElement.clientWidth < 600;
+const narrow = () => printing || document.documentElement.clientWidth < 600;
 
 // legend writes what the colours mean as a list of the page's own.
 function legend(id, items) {
@@ -64,6 +67,7 @@ const charts = new Map();
 function draw(id, height, count, option) {
   const box = get(id);
   box.style.height = height + 'px';
+  box.style.width = printing ? paper + 'px' : '';
   // SVG prints sharply; beyond some thousand shapes a canvas is faster.
   const renderer = count > 4000 ? 'canvas' : 'svg';
   let chart = charts.get(id);
@@ -122,7 +126,7 @@ function timeline() {
     t.doing.forEach(s => present.add(s.kind));
     shapes += t.standing.length + t.doing.length;
     const ends = side.rounds.length <= 200 ? side.rounds : [];
-    const pixels = (get('timeline').clientWidth - left(sides) - 28) / Math.max(end, 1);
+    const pixels = ((printing ? paper : get('timeline').clientWidth) - left(sides) - 28) / Math.max(end, 1);
     let labelled = -Infinity;
     const roomFor = at => { // a label of a round needs room
       if ((at - labelled) * pixels < 58) return false;
@@ -229,7 +233,7 @@ function ground(span, params, api) {
 // stack gives each side a picture of its own, beside one another where there
 // is room.
 function stack(sides, height) {
-  const beside = sides.length > 1 && !narrow() && !printing;
+  const beside = sides.length > 1 && !narrow();
   const width = get('timeline').clientWidth;
   return {
     total: beside ? height : height * sides.length,
