@@ -85,7 +85,7 @@ func WriteHTML(out io.Writer, rec *Record) error {
 		"gib":       func(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) },
 		"find":      func(list []Round, n int) *Round { return findRound(list, n) },
 		"thousands": thousands[policy.Time], "count": thousands[int64], "base": filepath.Base,
-		"doubtful": doubtful,
+		"doubtful": doubtful, "arrivals": arrivals,
 	}).Parse(pageHTML)
 	if err != nil {
 		return fmt.Errorf("parsing the page: %w", err)
@@ -233,27 +233,45 @@ func (p *page) whoWasSlow() answer {
 			a.Text = append(a.Text, fmt.Sprintf("An inner step took the slowest worker %s on average under %s, the median one %s.", micros(slices.Max(means)), s.Policy, micros(middle)))
 		}
 	}
-	if len(names) > 0 {
-		a.Short = list(names)
-	}
+	var acts []string
+	var slowed []string // for a while: not on the average of the run
 	for _, m := range s.Timeline.Marks {
 		if injected[m.Type] {
-			a.Text = append(a.Text, fmt.Sprintf("Injected %s after the start: %s.", micros(m.T), m.Text))
+			acts = append(acts, fmt.Sprintf("The scenario, after %s: %s.", micros(m.T), m.Text))
+		}
+		if m.Type == runlog.Slow && !slices.Contains(slowed, m.Node) {
+			slowed = append(slowed, m.Node)
 		}
 	}
+	switch {
+	case len(names) > 0:
+		a.Short = list(names)
+	case len(slowed) > 0:
+		a.Short = list(slowed) + ", for a while"
+	}
+	a.Text = append(few(a.Text), few(acts)...)
 	return a
+}
+
+// few keeps the first of many lines: the tables have them all.
+func few(lines []string) []string {
+	const most = 4
+	if len(lines) <= most {
+		return lines
+	}
+	return append(slices.Clone(lines[:most]), fmt.Sprintf("… and %d more, in the tables.", len(lines)-most))
 }
 
 // injected are the marks that the scenario, and not the policy, has set.
 var injected = map[runlog.Type]bool{
-	runlog.Crash: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Partition: true,
+	runlog.Join: true, runlog.Crash: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Partition: true,
 	runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
 }
 
 func (p *page) whatWasDone() answer {
 	a := answer{Question: "What did it do, and why?", Short: "nothing out of the ordinary"}
 	for _, s := range p.Sides {
-		text := s.Policy + ": " + standing(s.Run.Summary) + "."
+		text := s.Policy + ": " + crowd(s.Run.Summary) + "."
 		acted := len(s.Run.Sidelined)+len(s.Run.Evicted) > 0
 		if acted {
 			a.Short = s.Policy + " acted"
@@ -385,14 +403,29 @@ func (s *side) WallText() string {
 	return fmt.Sprintf("%s – %s – %s", thousands(all[0]), thousands(middle), micros(all[len(all)-1]))
 }
 
+// crowd says who was sidelined and evicted, or how many where it is many.
+func crowd(sum runlog.Summary) string {
+	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= 2*maxListed {
+		return standing(sum)
+	}
+	count := func(members []runlog.Membership) string {
+		who := map[policy.ID]bool{}
+		for _, m := range members {
+			who[m.ID] = true
+		}
+		return fmt.Sprintf("%d times, %d workers", len(members), len(who))
+	}
+	return fmt.Sprintf("sidelined %s; back in time %s; evicted %d", count(sum.Sidelined), count(sum.Rejoined), len(sum.Evicted))
+}
+
 // Stands says who was sidelined and evicted, and whether as predicted.
 func (s *side) Stands() string {
-	text := standing(s.Run.Summary)
-	if s.Prediction == nil {
+	text := crowd(s.Run.Summary)
+	switch {
+	case s.Prediction == nil:
 		return text
-	}
-	if predicted := standing(s.Prediction.Summary); predicted != text {
-		return text + "; simulated: " + predicted
+	case standing(s.Prediction.Summary) != standing(s.Run.Summary):
+		return text + "; simulated: " + crowd(s.Prediction.Summary)
 	}
 	return text + " (simulated: the same)"
 }
@@ -540,7 +573,11 @@ func median(ascending []float64) float64 {
 }
 
 func list(names []string) string {
-	if n := len(names); n > 1 {
+	n := len(names)
+	if n > maxListed {
+		return fmt.Sprintf("%d workers", n)
+	}
+	if n > 1 {
 		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
 	}
 	return strings.Join(names, "")
@@ -563,4 +600,20 @@ func doubtful(run Run) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// arrivals lists when workers arrived, of many only the last.
+func arrivals(r Round) string {
+	var parts []string
+	for _, a := range r.Arrivals {
+		text := a.Node + "\u00a0" + thousands(a.Offset)
+		if a.Late {
+			text += "\u00a0(late)"
+		}
+		parts = append(parts, text)
+	}
+	if n := len(parts); n > maxListed {
+		return fmt.Sprintf("%d arrivals, the last %s", n, strings.Join(parts[n-3:], ", "))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -178,7 +178,7 @@ func (t *tracer) marks(line Timeline, process map[string]int) {
 	for _, m := range line.Marks {
 		e := traceEvent{Name: string(m.Type), Phase: traceInstant, Time: t.at(m.T), Process: process[m.Node], Thread: doingThread, Scope: "p", Category: "decision", Args: map[string]any{"text": m.Text}}
 		if injected[m.Type] {
-			e.Category = "fault"
+			e.Category = "injected"
 		}
 		if e.Process == 0 { // it is about the run as a whole
 			e.Process, e.Thread, e.Scope = coordinatorProcess, decisionsThread, "g"

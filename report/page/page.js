@@ -33,7 +33,7 @@ const themes = {
 
 // Share of a row's height.
 const heights = {'inner step': .56, 'inner step, dropped': .56, waiting: .12, 'reduce-scatter': .56, 'all-gather': .56, 'all-reduce': .56, 'state fetch': .56};
-const decisions = new Set(['sideline', 'evict', 'rejoin', 'reject', 'reduce_abort', 'horizon', 'join']);
+const decisions = new Set(['sideline', 'evict', 'rejoin', 'reject', 'reduce_abort', 'horizon']);
 
 // The width of a picture on A4 and Letter, in px of 1/96 inch; the layout of
 // paper is not known yet when a page is asked to get ready for it.
@@ -115,7 +115,7 @@ function timeline() {
     yAxis.push(axis({gridIndex: k, type: 'category', data: t.nodes, inverse: true, axisTick: {show: false}, splitLine: {show: true, lineStyle: {color: colour.line, opacity: .35}}}));
     const rowOf = new Map(t.nodes.map((n, i) => [n, i]));
     const bars = (spans, z, each) => series.push({
-      type: 'custom', xAxisIndex: k, yAxisIndex: k, z, clip: true, encode: {x: [1, 2], y: 0},
+      type: 'custom', xAxisIndex: k, yAxisIndex: k, z, clip: true, progressive: 0, encode: {x: [1, 2], y: 0},
       data: spans.map(s => ({value: [rowOf.get(s.node), s.start_us, s.end_us], span: s})),
       tooltip: {formatter: p => spanText(p.data.span)},
       renderItem: (params, api) => each(spans[params.dataIndex], params, api),
@@ -134,7 +134,7 @@ function timeline() {
       return true;
     };
     series.push({
-      type: 'scatter', xAxisIndex: k, yAxisIndex: k, z: 5, symbolSize: 11, clip: false,
+      type: 'scatter', xAxisIndex: k, yAxisIndex: k, z: 5, symbolSize: row < 20 ? 8 : 11, progressive: 0, clip: false,
       data: t.marks.filter(m => m.node && rowOf.has(m.node)).map(m => ({
         value: [m.t_us, rowOf.get(m.node)], mark: m,
         symbol: decisions.has(m.type) ? 'triangle' : 'diamond', symbolRotate: 180,
@@ -183,7 +183,7 @@ function timeline() {
   legend('legend-timeline', [
     ...Object.keys(heights).filter(k => present.has(k)).map(k => [k === 'waiting' ? 'thin' : 'bar', colour[k], k]),
     ...['slowed down', 'cut off', 'link changed', 'sidelined', 'dead', 'evicted'].filter(k => present.has(k)).map(k => ['ground', colour[k], k]),
-    ...(present.has('marks') ? [['diamond', colour.fault, 'injected'], ['triangle', colour.decision, 'decision']] : []),
+    ...(present.has('marks') ? [['diamond', colour.fault, 'by the scenario'], ['triangle', colour.decision, 'decision']] : []),
   ]);
 }
 
@@ -265,7 +265,7 @@ function roundTable() {
     add(what + ', until the close', 'm', side.rounds, collect, {color: colour['inner step']});
     add(what + ', all-reduce', 'm', side.rounds, reduce, {color: colour['reduce-scatter']});
   });
-  draw('rounds', place.total, 0, {
+  draw('rounds', place.total, sides.reduce((n, s) => n + 4 * s.rounds.length, 0), {
     title: sides.map((s, k) => place.title(k, sideTitle(s))),
     grid: sides.map((_, k) => place.at(k)),
     xAxis: sides.map((s, k) => axis({gridIndex: k, type: 'category', data: s.rounds.map(r => r.round), name: 'round', nameLocation: 'middle', nameGap: 18, nameTextStyle: {color: colour.soft, fontSize: 11}})),
@@ -295,7 +295,7 @@ function arrivals() {
   const seen = {late: false, missing: false, deadline: false};
   sides.forEach((side, k) => {
     const nodes = side.timeline.nodes, lane = new Map(nodes.map((n, i) => [n, nodes.length > 1 ? (i / (nodes.length - 1) - .5) * .6 : 0]));
-    const points = [], lines = [];
+    const points = [], lines = [], crowded = nodes.length * side.rounds.length > 1000;
     for (const r of side.rounds) {
       const median = r.median_us == null ? 0 : r.median_us;
       for (const a of r.arrivals) {
@@ -304,7 +304,7 @@ function arrivals() {
         points.push({
           value: [r.round + lane.get(a.node), drawn(a.offset_us)], symbol: a.late ? 'emptyCircle' : 'circle',
           text: `<b>${escape(a.node)}</b> in round ${r.round}: ${micros(a.offset_us)} after the first${a.late ? ', late' : ''}`,
-          label: {show: far || a.late, formatter: a.node, position: 'left', color: colour.ink, fontSize: 11},
+          label: {show: (far || a.late) && !crowded, formatter: a.node, position: 'left', color: colour.ink, fontSize: 11},
         });
       }
       const there = new Set(r.arrivals.map(a => a.node));
@@ -313,7 +313,7 @@ function arrivals() {
         points.push({
           value: [r.round + lane.get(n), top], symbol: 'path://M0 0L10 10M10 0L0 10', symbolSize: 9, itemStyle: {color: 'none', borderColor: colour.fault, borderWidth: 2},
           text: `<b>${escape(n)}</b> had not arrived when round ${r.round} was over`,
-          label: {show: true, formatter: n, position: 'left', color: colour.ink, fontSize: 11},
+          label: {show: !crowded, formatter: n, position: 'left', color: colour.ink, fontSize: 11},
         });
       }
       if (r.median_us != null) lines.push([r.round, drawn(r.median_us), 'median', `median of the arrivals of round ${r.round}: ${micros(r.median_us)}`]);
@@ -334,11 +334,11 @@ function arrivals() {
       },
     });
     series.push({
-      type: 'scatter', xAxisIndex: k, yAxisIndex: k, z: 3, symbolSize: 8, itemStyle: {color: colour['inner step']}, data: points, labelLayout: {hideOverlap: true},
+      type: 'scatter', xAxisIndex: k, yAxisIndex: k, z: 3, symbolSize: points.length > 1000 ? 4 : 8, progressive: 0, itemStyle: {color: colour['inner step']}, data: points, labelLayout: {hideOverlap: true},
       tooltip: {formatter: p => p.data.text},
     });
   });
-  draw('arrivals', place.total, 0, {
+  draw('arrivals', place.total, sides.reduce((n, s) => n + s.rounds.reduce((m, r) => m + r.arrivals.length, 0), 0), {
     title: sides.map((s, k) => place.title(k, sideTitle(s))),
     grid: sides.map((_, k) => place.at(k)),
     xAxis: sides.map((s, k) => {
@@ -373,7 +373,7 @@ function links() {
     type: 'scatter', name: 'rate', symbol: 'rect', symbolSize: [2.5, 24], itemStyle: {color: colour.fault}, z: 4,
     data: names.filter(n => rate.get(n)).map(n => [rate.get(n), n]),
   });
-  draw('links', 60 + names.length * (sides.length * 15 + 12), 0, {
+  draw('links', 60 + names.length * (sides.length * 15 + 12), names.length, {
     grid: {left: 12 + 7 * Math.max(...names.map(n => n.length)), right: 24, top: 8, bottom: 42},
     xAxis: axis({type: 'value', min: 0, name: 'Mbit/s', nameLocation: 'middle', nameGap: 24, nameTextStyle: {color: colour.soft, fontSize: 11}}),
     yAxis: axis({type: 'category', data: names, inverse: true, axisTick: {show: false}}),
