@@ -60,6 +60,9 @@ type page struct {
 	Answers  []answer `json:"-"`
 }
 
+// together keeps numbers and their units in one line.
+var together = strings.NewReplacer(" µs", "\u00a0µs", " s ", "\u00a0s ", " %", "\u00a0%", " × ", "\u00a0×\u00a0")
+
 // answer is one of the questions that a reader has.
 type answer struct {
 	Question string
@@ -143,6 +146,12 @@ func newPage(rec *Record) (*page, error) {
 	}
 	p.Headline = p.headline()
 	p.Answers = []answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
+	p.Headline = together.Replace(p.Headline)
+	for _, a := range p.Answers {
+		for k := range a.Text {
+			a.Text[k] = together.Replace(a.Text[k])
+		}
+	}
 	return p, nil
 }
 
@@ -237,7 +246,7 @@ func (p *page) whoWasSlow() answer {
 	var slowed []string // for a while: not on the average of the run
 	for _, m := range s.Timeline.Marks {
 		if injected[m.Type] {
-			acts = append(acts, fmt.Sprintf("The scenario, after %s: %s.", micros(m.T), m.Text))
+			acts = append(acts, fmt.Sprintf("Scenario, %s after the start: %s.", micros(m.T), m.Text))
 		}
 		if m.Type == runlog.Slow && !slices.Contains(slowed, m.Node) {
 			slowed = append(slowed, m.Node)
@@ -285,7 +294,8 @@ func (p *page) whatWasDone() answer {
 			if len(s.Run.Sidelined) == 0 {
 				a.Short = fmt.Sprintf("%s removed %s", s.Policy, list(who))
 			}
-			text += " " + capital(decisions(s.Run.Summary)[0]) + "."
+			first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]
+			text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, Because(first.Why))
 		} else if s.Policy == scenarios.Baseline {
 			text += " It waits for every member."
 		}
@@ -462,7 +472,7 @@ func brief(s Sidelining) string {
 	recall, slow := s.Recall()
 	switch {
 	case left && slow:
-		return fmt.Sprintf("Sidelining met the slowed-down: precision %.2f, recall %.2f.", precision, recall)
+		return fmt.Sprintf("Sidelining of slowed workers: precision %.2f, recall %.2f.", precision, recall)
 	case left:
 		return fmt.Sprintf("Sidelining: precision %.2f; nobody was slow at a deadline.", precision)
 	case slow:
@@ -582,8 +592,6 @@ func list(names []string) string {
 	}
 	return strings.Join(names, "")
 }
-
-func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 func signedMicros(t policy.Time) string {
 	if t < 0 {

@@ -323,7 +323,7 @@ func markText(e runlog.Event) string {
 	case runlog.Leave:
 		return e.Node + " leaves"
 	case runlog.Slow:
-		return fmt.Sprintf("%s: inner steps take %g times as long", e.Node, e.Factor)
+		return fmt.Sprintf("%s’s inner steps take %g times as long", e.Node, e.Factor)
 	case runlog.Restore:
 		return e.Node + " is as fast as before"
 	case runlog.Partition:

@@ -139,7 +139,7 @@ func TestTimelineByHand(t *testing.T) {
 			{Node: "w1", Kind: report.Dropped, Start: 95, End: 110, Round: 2},
 		},
 		Standing: spans{
-			{Node: "w1", Kind: report.Slowed, Start: 5, End: 110, Note: "w1: inner steps take 3 times as long"},
+			{Node: "w1", Kind: report.Slowed, Start: 5, End: 110, Note: "w1’s inner steps take 3 times as long"},
 			{Node: "w1", Kind: report.Sidelined, Start: 50, End: 95, Round: 1, Note: report.Because(why)},
 			{Node: "w2", Kind: report.Dead, Start: 60, End: 70, Note: "crashed"},
 			{Node: "w2", Kind: report.Removed, Start: 70, End: 110, Round: 1, Note: report.Because(&policy.Reason{Rule: policy.RuleHeartbeat})},
