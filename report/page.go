@@ -499,7 +499,7 @@ func (p *page) Command() string {
 	rec := p.Record
 	source := rec.Scenario.Name
 	if !rec.Library {
-		source = quote(rec.scenarioFile)
+		source = quote(rec.source.File)
 	}
 	var links string
 	most := 0

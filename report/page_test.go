@@ -104,7 +104,7 @@ func TestPageAnswers(t *testing.T) {
 		"w3’s inner steps take 10 times as long", "<strong>straggler left w3 out</strong>",
 		"w3 sidelined in rounds 2, 3; w3 evicted in round 4 (straggler)", "The simulator had predicted 4.59×.",
 		"yes: the emulation was what it claimed to be", "precision 1.00, recall 1.00",
-		"wall-clock under straggler is off by -16.0 %", "testbed compare persistent_straggler --links user",
+		"wall-clock under straggler is off by -16.0 %", "<code>testbed compare ", " --links user</code>",
 		"w3 8,998", "300 µs after the first (median 9 µs", "all 4 had arrived; there was no deadline",
 		"w2 → w0", "Linux 6.12.48"} {
 		text = strings.ReplaceAll(strings.ReplaceAll(text, "'", "&#39;"), "Linux", "linux")
@@ -224,6 +224,29 @@ func TestOldRecords(t *testing.T) {
 	}
 }
 
+// TestASimulatedRunByItself has the scenario beside it, as compare leaves it
+// now, and the time scale of the file, which is not what it was simulated at.
+func TestASimulatedRunByItself(t *testing.T) {
+	dir := copied(t)
+	source, err := os.ReadFile(filepath.Join(dir, "real-straggler", "scenario.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := filepath.Join(dir, "sim-straggler")
+	write(t, string(source), sim, "scenario.yaml")
+	rec := read(t, sim)
+	if page := html(t, rec); !strings.Contains(page, "simulated only") || !strings.Contains(page, "--policy straggler") {
+		t.Error("the page of a simulated run is not one")
+	}
+	var trace bytes.Buffer
+	if err := report.WriteTrace(&trace, rec); err != nil || !strings.Contains(trace.String(), `"time_scale":1`) {
+		t.Errorf("its trace: %v", err)
+	}
+	if all := read(t, sim, filepath.Join(dir, "real-straggler")); len(all.Runs) != 2 || all.Scenario.Real.TimeScale != 300 {
+		t.Errorf("%d runs at a time scale of %g", len(all.Runs), all.Scenario.Real.TimeScale)
+	}
+}
+
 func TestRepeats(t *testing.T) {
 	dir := copied(t)
 	for _, run := range []string{"real-baseline", "real-straggler"} {
@@ -329,8 +352,8 @@ func TestWhatCannotBeReported(t *testing.T) {
 			write(t, strings.Replace(original("real-straggler/events.jsonl"), `"schema":1`, `"schema":9`, 1), dir, "events.jsonl")
 			return []string{dir}
 		}, "x/events.jsonl: its format has version 9, and this program knows 1; use a newer one"},
-		{"a simulated run", func() []string { return []string{filepath.Join(recordedAt, "sim-straggler")} },
-			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json, as a real run leaves it; name the directory of a real run or of a comparison"},
+		{"no scenario", func() []string { return []string{filepath.Join(recordedAt, "sim-straggler")} },
+			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json, as run and compare leave it"},
 		{"two scenarios", func() []string {
 			dir := run()
 			write(t, strings.Replace(original("real-straggler/scenario.yaml"), "seed: 42", "seed: 43", 1), dir, "scenario.yaml")

@@ -44,9 +44,9 @@ type Record struct {
 	Library bool
 	Runs    []Run
 
-	source       []byte
-	scenarioFile string
-	ownScale     float64 // time scale in the file; a flag may have changed it
+	source   scenarios.Source
+	ownScale float64 // time scale in the file; a flag may have changed it
+	scaled   bool    // Scenario has the time scale of a real run
 }
 
 // Read reads the run directories and the directories of comparisons that are
@@ -70,7 +70,7 @@ func Read(dirs ...string) (*Record, error) {
 		}
 	}
 	if rec.Scenario == nil {
-		return nil, fmt.Errorf("%s: there is no scenario.yaml or scenario.json, as a real run leaves it; name the directory of a real run or of a comparison", strings.Join(dirs, ", "))
+		return nil, fmt.Errorf("%s: there is no scenario.yaml or scenario.json, as run and compare leave it", strings.Join(dirs, ", "))
 	}
 	for _, run := range rec.Runs {
 		if run.Scenario != rec.Scenario.Name {
@@ -166,38 +166,38 @@ func readJSON(d runlog.Dir, name string, v any) error {
 	return nil
 }
 
-// readScenario takes the scenario of a real run, and holds those of further
-// runs against it.
+// readScenario takes the scenario of a run, and holds those of further runs
+// against it.
 func (rec *Record) readScenario(dir string, sum runlog.Summary) error {
-	var source []byte
-	var file string
-	for _, ending := range []string{".yaml", ".json"} {
-		file = filepath.Join(dir, "scenario"+ending)
-		var err error
-		if source, err = os.ReadFile(file); err == nil {
-			break
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("reading the record: %w", err)
-		}
+	file := filepath.Join(dir, "scenario.yaml")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		file = filepath.Join(dir, "scenario.json")
 	}
-	if source == nil {
-		return nil // simulated
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil // that of another run will do
 	}
-	s, err := scenarios.Parse(file, source)
+	source, err := scenarios.Find(file)
 	if err != nil {
 		return err
 	}
-	ownScale := s.Real.TimeScale
-	s.Name, s.Real.TimeScale = sum.Scenario, sum.TimeScale
-	switch {
-	case rec.Scenario == nil:
-		rec.Scenario, rec.source, rec.scenarioFile, rec.ownScale = s, source, file, ownScale
+	s, err := source.Parse()
+	if err != nil {
+		return err
+	}
+	s.Name = sum.Scenario
+	if rec.Scenario == nil {
+		rec.Scenario, rec.source, rec.ownScale = s, source, s.Real.TimeScale
 		known, err := scenarios.Find(s.Name)
-		rec.Library = err == nil && bytes.Equal(known.Text, source)
-	case !bytes.Equal(source, rec.source) || s.Name != rec.Scenario.Name:
+		rec.Library = err == nil && bytes.Equal(known.Text, source.Text)
+	}
+	switch scale := &rec.Scenario.Real.TimeScale; {
+	case !bytes.Equal(source.Text, rec.source.Text) || s.Name != rec.Scenario.Name:
 		return fmt.Errorf("%s is not the scenario of the other runs; make a report for each", file)
-	case s.Real.TimeScale != rec.Scenario.Real.TimeScale:
-		return fmt.Errorf("%s was run with a time scale of %g, and others with %g; make a report for each", dir, s.Real.TimeScale, rec.Scenario.Real.TimeScale)
+	case sum.World == runlog.Sim:
+	case rec.scaled && sum.TimeScale != *scale:
+		return fmt.Errorf("%s was run with a time scale of %g, and others with %g; make a report for each", dir, sum.TimeScale, *scale)
+	default:
+		*scale, rec.scaled = sum.TimeScale, true
 	}
 	return nil
 }

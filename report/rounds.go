@@ -164,7 +164,7 @@ func workers(run *Run, t Timeline) []Worker {
 	return list
 }
 
-// Link sums up what a worker sent to its successors in one direction.
+// Link sums up what a worker sent to another in all-reduces, or to all others.
 type Link struct {
 	From       string  `json:"from"`
 	To         string  `json:"to"`
@@ -172,7 +172,8 @@ type Link struct {
 	Bytes      int64   `json:"bytes"`
 	Seconds    float64 `json:"seconds"` // of real time, in reductions
 	// Goodput is Bytes by Seconds, in bit/s, and Rate what the narrower of
-	// the access links at both ends allows; 0 is unlimited.
+	// the access links at both ends allows, or the sender's where it sends to
+	// all the others; 0 is unlimited.
 	Goodput float64 `json:"goodput_bps"`
 	Rate    float64 `json:"rate_bps"`
 }
@@ -192,7 +193,11 @@ func links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
 		return nil, err
 	}
 	rate := func(from, to string) float64 {
-		up, down := plan.Nodes[plan.Index(from)].RateUp, plan.Nodes[plan.Index(to)].RateDown
+		up := plan.Nodes[plan.Index(from)].RateUp
+		if to == everybody {
+			return float64(up)
+		}
+		down := plan.Nodes[plan.Index(to)].RateDown
 		if up == 0 || down > 0 && down < up {
 			return float64(down)
 		}
@@ -212,7 +217,7 @@ func links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
 		if e.Type != runlog.Reduced || k < 0 || len(ring) < 2 {
 			continue
 		}
-		d := direction{e.Node, scenarios.NodeName(ring[(k+1)%len(ring)])}
+		d := direction{e.Node, receiver(s, ring, k)}
 		if sums[d] == nil {
 			sums[d] = &Link{From: d.from, To: d.to, Rate: rate(d.from, d.to)}
 		}
@@ -223,7 +228,7 @@ func links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
 	}
 	list := []Link{}
 	for _, name := range s.Nodes() {
-		for _, to := range s.Nodes() {
+		for _, to := range append(s.Nodes(), everybody) {
 			if l := sums[direction{name, to}]; l != nil {
 				if l.Seconds > 0 {
 					l.Goodput = 8 * float64(l.Bytes) / l.Seconds

@@ -85,8 +85,8 @@ type stance struct {
 const innerSteps Kind = "inner steps"
 
 type timeliner struct {
+	scenario *scenarios.Scenario
 	out      Timeline
-	steps    int // inner steps of a round
 	first    policy.Time
 	begun    bool
 	reducing bool // between the close of a round and its outer step
@@ -102,8 +102,8 @@ func NewTimeline(s *scenarios.Scenario, events []runlog.Event) Timeline {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b runlog.Event) int { return cmp.Compare(a.T, b.T) })
 	t := timeliner{
-		out:   Timeline{Doing: []Span{}, Standing: []Span{}, Marks: []Mark{}},
-		steps: s.InnerSteps, workers: map[string]*doing{}, standing: map[stance]Span{},
+		out:      Timeline{Doing: []Span{}, Standing: []Span{}, Marks: []Mark{}},
+		scenario: s, workers: map[string]*doing{}, standing: map[stance]Span{},
 		reduced: map[int]map[string]runlog.Event{},
 	}
 	for _, w := range s.Workers {
@@ -281,10 +281,10 @@ func (t *timeliner) step(e runlog.Event) {
 	t.enter(e.Node, e.T-e.Duration, innerSteps, e.Round)
 	if start := w.since; e.T > start {
 		t.out.Doing = append(t.out.Doing, Span{Node: e.Node, Kind: InnerStep, Start: start, End: e.T, Round: e.Round,
-			Note: fmt.Sprintf("step %d of %d", e.Step, t.steps)})
+			Note: fmt.Sprintf("step %d of %d", e.Step, t.scenario.InnerSteps)})
 	}
 	w.since = max(w.since, e.T)
-	if e.Step == t.steps {
+	if e.Step == t.scenario.InnerSteps {
 		w.what = Waiting
 	}
 }
@@ -302,13 +302,24 @@ func (t *timeliner) reduceStart(e runlog.Event) {
 			w.epoch = e.Epoch
 			continue
 		}
-		to := scenarios.NodeName(e.Participants[(k+1)%len(e.Participants)])
+		to := receiver(t.scenario, e.Participants, k)
 		t.enter(name, r.T-r.Duration, ReduceScatter, e.Round)
 		w.note = "to " + to
 		t.enter(name, r.T-r.Duration+r.ReduceScatter, AllGather, e.Round)
 		w.note = "to " + to
 		t.enter(name, r.T, Waiting, e.Round)
 	}
+}
+
+// everybody stands for all other participants of a direct all-reduce.
+const everybody = "the others"
+
+// receiver is whom the k-th of the participants of a reduction sends to.
+func receiver(s *scenarios.Scenario, participants []policy.ID, k int) string {
+	if s.Real.AllReduce.Algorithm == "direct" {
+		return everybody
+	}
+	return scenarios.NodeName(participants[(k+1)%len(participants)])
 }
 
 // markText puts an event that a picture marks into words; "" for all others.
@@ -334,7 +345,10 @@ func markText(e runlog.Event) string {
 		}
 		return Workers(e.IDs) + " connected again"
 	case runlog.LinkFault:
-		return linkText(e) + " changes"
+		if e.Op == "" { // in older records
+			return linkText(e) + " changes"
+		}
+		return linkText(e) + ": " + e.Op
 	case runlog.LinkRestored:
 		return linkText(e) + " is as before"
 	case runlog.Sideline:
