@@ -155,6 +155,11 @@ func newPage(rec *Record) (*page, error) {
 	return p, nil
 }
 
+// Completed says that there is a completed round to show.
+func (p *page) Completed() bool {
+	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Rounds) > 0 })
+}
+
 // side returns the side of a policy, or nil.
 func (p *page) side(name string) *side {
 	for k := range p.Sides {
@@ -199,8 +204,11 @@ func (p *page) headline() string {
 	}
 	var parts []string
 	for _, s := range p.Sides {
-		parts = append(parts, fmt.Sprintf("Under %s %d of %d rounds took %s.", s.Policy, s.Run.OuterSteps,
-			p.Record.Scenario.TargetOuterSteps, wallText(p.Record.Scenario, &s)))
+		text := fmt.Sprintf("Under %s %d rounds took %s.", s.Policy, s.Run.OuterSteps, wallText(p.Record.Scenario, &s))
+		if !s.Run.Complete {
+			text = fmt.Sprintf("Under %s the run stayed incomplete: %d of %d rounds.", s.Policy, s.Run.OuterSteps, p.Record.Scenario.TargetOuterSteps)
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, " ")
 }
@@ -230,7 +238,10 @@ func (p *page) whoWasSlow() answer {
 		}
 	}
 	var names []string
-	if len(means) > 0 {
+	if len(means) == 0 {
+		a.Short = "not known"
+		a.Text = append(a.Text, "No inner step was completed.")
+	} else {
 		middle := policy.Median(means)
 		for _, w := range s.Workers {
 			if share := float64(w.MeanStep) / float64(max(middle, 1)); share >= slowShare {
@@ -356,10 +367,10 @@ func (p *page) trust() answer {
 			}
 			switch {
 			case !run.Complete:
-				worst = 2
+				worst, meaning[2] = 2, "no: a run stayed incomplete"
 				reasons = append(reasons, fmt.Sprintf("%s: incomplete, %d of %d rounds", filepath.Base(run.Dir), run.OuterSteps, p.Record.Scenario.TargetOuterSteps))
 			case run.BitIdentical != nil && !*run.BitIdentical:
-				worst = 2
+				worst, meaning[2] = 2, "no: workers ended with different bytes"
 				reasons = append(reasons, filepath.Base(run.Dir)+": workers ended with different bytes")
 			}
 		}
@@ -386,7 +397,8 @@ func (p *page) trust() answer {
 // PredictionError is (simulated − measured) / measured wall-clock.
 func (s *side) PredictionError() (share float64, ok bool) {
 	measured := float64(s.MedianWall())
-	if s.Prediction == nil || measured == 0 {
+	incomplete := func(run Run) bool { return !run.Complete }
+	if s.Prediction == nil || measured == 0 || slices.ContainsFunc(s.Runs, incomplete) {
 		return 0, false
 	}
 	return (float64(s.Prediction.WallClock) - measured) / measured, true

@@ -283,10 +283,28 @@ func TestAnIncompleteRunIsNotTrusted(t *testing.T) {
 	}
 	write(t, strings.Replace(string(text), `"complete": true`, `"complete": false`, 1), file)
 	page := html(t, read(t, dir))
-	for _, want := range []string{"no: the figures say more", "real-baseline: incomplete", "A run that stayed incomplete has no speed-up."} {
+	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline the run stayed incomplete: 5 of 5 rounds.", "A run that stayed incomplete has no speed-up."} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
+	}
+}
+
+// TestACutShortRun: an interrupted run leaves a summary, and events or none.
+func TestACutShortRun(t *testing.T) {
+	dir := filepath.Join(copied(t), "real-baseline")
+	write(t, "", dir, "events.jsonl")
+	write(t, `{"scenario":"persistent_straggler","policy":"baseline","world":"real","links":"user","seed":42,"time_scale":300,
+		"fidelity":{"verdict":"invalid","reasons":["the run was cut short"]}}`, dir, "summary.json")
+	rec := read(t, dir)
+	page := html(t, rec)
+	for _, want := range []string{"Under baseline the run stayed incomplete: 0 of 5 rounds.", "No inner step was completed.", "real-baseline: the run was cut short"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if err := report.WriteTrace(new(bytes.Buffer), rec); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -244,7 +244,7 @@ function stack(sides, height) {
   };
 }
 
-function roundTable() {
+function roundLengths() {
   const sides = data.sides, place = stack(sides, 260);
   const most = Math.max(1, ...sides.flatMap(s => s.rounds.concat(s.simulated)).map(r => r.end_us - r.start_us));
   const series = [];
@@ -361,7 +361,6 @@ function arrivals() {
 
 function links() {
   const sides = data.sides.filter(s => s.links.length);
-  if (!sides.length || !get('links')) return;
   const fills = [colour['inner step'], colour['reduce-scatter']];
   const names = [...new Set(sides.flatMap(s => s.links.map(l => `${l.from} → ${l.to}`)))];
   const series = sides.map((side, k) => ({
@@ -392,9 +391,9 @@ function links() {
 function render() {
   colour = dark.matches && !printing ? themes.dark : themes.light;
   timeline();
-  roundTable();
-  arrivals();
-  links();
+  for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links]]) {
+    if (get(id)) picture(); // a part of which there is nothing to show is not in the page
+  }
   document.body.dataset.drawn = charts.size;
 }
 
