@@ -467,7 +467,7 @@ func quality(s Sidelining) string {
 	if precision, ok := s.Precision(); ok {
 		parts = append(parts, fmt.Sprintf("of %d times that a worker was left out as late, %d met one that the scenario had slowed down (precision %.2f)", s.Left-s.Excused, s.Right, precision))
 	} else {
-		parts = append(parts, "nobody was left out as late for whom there was no other reason")
+		parts = append(parts, "nobody was left out as late without another cause")
 	}
 	if s.Excused > 0 {
 		parts = append(parts, fmt.Sprintf("%d times it met a worker that was not slow, but cut off, crashed, on a changed link or joining", s.Excused))
@@ -490,7 +490,7 @@ func brief(s Sidelining) string {
 	case slow:
 		return fmt.Sprintf("Sidelining: nobody was left out as late; recall %.2f.", recall)
 	}
-	return "Sidelining: nobody was slow at a deadline, and nobody left out for no reason."
+	return "Sidelining: nobody was slow at a deadline, nor left out without another cause."
 }
 
 // doingKinds are the columns of the table of workers' time.
