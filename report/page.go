@@ -386,6 +386,9 @@ func (p *page) trust() answer {
 			a.Text = append(a.Text, brief(s.Sidelining))
 		}
 	}
+	if s := p.Sides[0]; s.Prediction != nil && len(s.Prediction.NotSimulated) > 0 {
+		a.Text = append(a.Text, capital(leftOut(s.Prediction.Summary))+".")
+	}
 	for _, s := range p.Sides {
 		if off, ok := s.PredictionError(); ok {
 			a.Text = append(a.Text, fmt.Sprintf("The simulator's wall-clock under %s is off by %+.1f %%.", s.Policy, 100*off))
@@ -585,6 +588,8 @@ func findRound(list []Round, n int) *Round {
 	}
 	return nil
 }
+
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 func times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
 

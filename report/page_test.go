@@ -274,6 +274,19 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
+func TestPageSaysWhatWasNotSimulated(t *testing.T) {
+	dir := copied(t)
+	file := filepath.Join(dir, "sim-baseline", "summary.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, strings.Replace(string(text), "{", `{"not_simulated":["Link of w1 at 2000"],`, 1), file)
+	if page := html(t, read(t, dir)); !strings.Contains(page, "The simulator has no links and leaves out: Link of w1 at 2000.") {
+		t.Error("the page does not say that the simulator left an inject out")
+	}
+}
+
 func TestAnIncompleteRunIsNotTrusted(t *testing.T) {
 	dir := copied(t)
 	file := filepath.Join(dir, "real-baseline", "summary.json")
