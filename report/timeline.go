@@ -89,7 +89,8 @@ type timeliner struct {
 	out      Timeline
 	first    policy.Time
 	begun    bool
-	reducing bool // between the close of a round and its outer step
+	reducing bool            // between the close of a round and its outer step
+	watching map[string]bool // joiners that do not work on the running round
 	workers  map[string]*doing
 	standing map[stance]Span
 	reduced  map[int]map[string]runlog.Event // by epoch and node
@@ -103,7 +104,7 @@ func NewTimeline(s *scenarios.Scenario, events []runlog.Event) Timeline {
 	slices.SortStableFunc(events, func(a, b runlog.Event) int { return cmp.Compare(a.T, b.T) })
 	t := timeliner{
 		out:      Timeline{Doing: []Span{}, Standing: []Span{}, Marks: []Mark{}},
-		scenario: s, workers: map[string]*doing{}, standing: map[stance]Span{},
+		scenario: s, workers: map[string]*doing{}, watching: map[string]bool{}, standing: map[stance]Span{},
 		reduced: map[int]map[string]runlog.Event{},
 	}
 	for _, w := range s.Workers {
@@ -191,6 +192,8 @@ func (t *timeliner) add(e runlog.Event) {
 			t.enter(e.Node, e.T, innerSteps, e.Round)
 		} else {
 			t.enter(e.Node, e.T, Waiting, e.Round)
+			join := t.scenario.Policy.Join
+			t.watching[e.Node] = join == policy.JoinNext || join == policy.JoinZeros
 		}
 	case runlog.Step:
 		t.step(e)
@@ -211,6 +214,7 @@ func (t *timeliner) add(e runlog.Event) {
 		}
 	case runlog.OuterStep:
 		t.reducing = false
+		clear(t.watching)
 		for _, id := range e.Participants {
 			t.enter(scenarios.NodeName(id), e.T, innerSteps, e.Round+1)
 		}
@@ -221,7 +225,7 @@ func (t *timeliner) add(e runlog.Event) {
 		}
 	case runlog.FetchDone:
 		next := innerSteps
-		if t.reducing {
+		if t.reducing || t.watching[e.Node] {
 			next = Waiting
 		}
 		t.enter(e.Node, e.T, next, e.Round)

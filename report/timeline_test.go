@@ -88,6 +88,31 @@ func TestTimelineLeavesNoGap(t *testing.T) {
 	})
 }
 
+// TestTimelineOfJoiners: whoever may not work on the running round yet waits
+// for the next one, and drops nothing.
+func TestTimelineOfJoiners(t *testing.T) {
+	s, err := scenarios.Load("late_join")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, join := range []policy.JoinMode{policy.JoinRunning, policy.JoinNext, policy.JoinZeros} {
+		s.Policy.Join = join
+		var did []string
+		for _, span := range report.NewTimeline(s, simulatedRun(t, s, scenarios.Baseline).Events).Doing {
+			if span.Node == "w3" && len(did) < 3 {
+				did = append(did, string(span.Kind))
+			}
+		}
+		then := report.InnerStep
+		if join != policy.JoinRunning {
+			then = report.Waiting
+		}
+		if want := []string{string(report.Fetch), string(then)}; !slices.Equal(did[:2], want) || slices.Contains(did, string(report.Dropped)) {
+			t.Errorf("join %q: w3 did %q, want %q first", join, did, want)
+		}
+	}
+}
+
 // TestTimelineByHand plays a round in which w1 is slowed, left out, fetches
 // and is evicted, and w2 dies in the reduction.
 func TestTimelineByHand(t *testing.T) {
