@@ -176,7 +176,33 @@ func TestRunOverLoopback(t *testing.T) {
 			if len(losses) != 3 || losses[2] >= losses[0] {
 				t.Errorf("losses after the outer steps %v: want three, falling", losses)
 			}
+			checkReductions(t, events)
 		})
+	}
+}
+
+// checkReductions holds what each worker recorded of its reductions against
+// what the coordinator heard of them.
+func checkReductions(t *testing.T, events []runlog.Event) {
+	t.Helper()
+	for _, all := range events {
+		if all.Type != runlog.ReduceDone {
+			continue
+		}
+		var sent, received int64
+		var longest policy.Time
+		for _, e := range events {
+			if e.Type == runlog.Reduced && e.Epoch == all.Epoch {
+				sent, received, longest = sent+e.BytesSent, received+e.BytesReceived, max(longest, e.Duration)
+				if e.ReduceScatter <= 0 || e.ReduceScatter >= e.Duration || e.Round != all.Round {
+					t.Errorf("%s: round %d, reduce-scatter %d of %d µs", e.Node, e.Round, e.ReduceScatter, e.Duration)
+				}
+			}
+		}
+		if sent != all.BytesSent || received != sent || sent == 0 || longest != all.Duration {
+			t.Errorf("round %d: the workers sent %d bytes, received %d and took %d µs; the coordinator has %d and %d µs",
+				all.Round, sent, received, longest, all.BytesSent, all.Duration)
+		}
 	}
 }
 

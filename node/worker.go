@@ -544,6 +544,11 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		if err != nil {
 			return result{err: err, msg: failed(err)}
 		}
+		w.cfg.Report(Report{Event: &runlog.Event{
+			T: w.scenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
+			Round: m.Round, Epoch: m.Epoch, Duration: w.scenarioTime(r.Total), ReduceScatter: w.scenarioTime(r.ReduceScatter),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.scenarioTime(w.conn.ConnectionStats().MinRTT / 2),
+		}})
 		return result{quantised: r.Outcome, msg: message{
 			Type: msgReduced, Round: m.Round, Epoch: m.Epoch, Hash: hashFloats(w.mean), Bytes: r.BytesSent, Took: r.Total,
 		}}

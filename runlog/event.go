@@ -25,6 +25,7 @@ const (
 	RoundClose    Type = "round_close"
 	ReduceStart   Type = "reduce_start"
 	ReduceAbort   Type = "reduce_abort"
+	Reduced       Type = "reduced" // a worker has the outcome of a reduction
 	ReduceDone    Type = "reduce_done"
 	OuterStep     Type = "outer_step"
 	State         Type = "state" // the outer states after an outer step, compared
@@ -73,8 +74,13 @@ type Event struct {
 	From   string  `json:"from,omitempty"`
 	To     string  `json:"to,omitempty"`
 	Factor float64 `json:"factor,omitempty"`
-	// BytesSent is what all participants wrote to the ring's streams.
-	BytesSent int64 `json:"bytes_sent,omitempty"`
+	// ReduceScatter is the part of a worker's Duration until it had its own
+	// chunk; the rest is the all-gather.
+	ReduceScatter policy.Time `json:"reduce_scatter_us,omitempty"`
+	// BytesSent is what a worker, or all participants, wrote to the ring's
+	// streams, BytesReceived what a worker read from them.
+	BytesSent     int64 `json:"bytes_sent,omitempty"`
+	BytesReceived int64 `json:"bytes_received,omitempty"`
 	// Hash is that of the bytes that all participants agree on; Identical
 	// says whether they do.
 	Hash      string `json:"hash,omitempty"`

@@ -45,7 +45,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			return err
 		}
 		c := &report.Comparison{Scenario: s.Name, Dir: string(root)}
-		if c.Sim, err = simulateBoth(s, root); err != nil {
+		if c.Sim, err = simulateBoth(o, root); err != nil {
 			return err
 		}
 		var all []runlog.Summary
@@ -88,19 +88,19 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 
 // simulateBoth simulates the scenario under both policies, each into a run
 // directory of its own.
-func simulateBoth(s *scenarios.Scenario, root runlog.Dir) (report.Pair, error) {
+func simulateBoth(o host.Options, root runlog.Dir) (report.Pair, error) {
 	pair := report.Pair{}
 	for _, name := range scenarios.PolicyNames {
 		dir, err := runlog.CreateDir(root.Path("sim-" + name))
 		if err != nil {
 			return nil, err
 		}
-		sum, err := simulate(s, name, dir.Path(runlog.EventsFile))
+		sum, err := simulate(o.Scenario, name, dir.Path(runlog.EventsFile))
 		if err != nil {
 			return nil, err
 		}
 		sum.Dir = string(dir)
-		if err := dir.WriteJSON(runlog.SummaryFile, sum); err != nil {
+		if err := errors.Join(dir.WriteScenario(o.File, o.Source, o.Scenario.Traces), dir.WriteJSON(runlog.SummaryFile, sum)); err != nil {
 			return nil, err
 		}
 		pair[name] = sum

@@ -114,6 +114,7 @@ func TestCompareHeadline(t *testing.T) {
 	var c struct {
 		Sim, Real map[string]runlog.Summary
 		Speedup   struct{ Sim, Real float64 }
+		Dir       string
 	}
 	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil {
 		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
@@ -138,6 +139,43 @@ func TestCompareHeadline(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(r.stderr)
+	}
+	reportOf(t, c.Dir)
+}
+
+// reportOf has a comparison shown, and one of its runs traced.
+func reportOf(t *testing.T, dir string) {
+	t.Helper()
+	r := testbed(t, "report", dir)
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil || r.code != 0 || strings.TrimSpace(r.stdout) != filepath.Join(dir, "report.html") {
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	for _, text := range []string{"<strong>straggler left w3 out</strong>", `"kind":"all-gather"`, "w2 → w0", "testbed compare persistent_straggler"} {
+		if !bytes.Contains(page, []byte(text)) {
+			t.Errorf("the report does not say %q", text)
+		}
+	}
+	trace := filepath.Join(t.TempDir(), "trace.json")
+	r = testbed(t, "report", filepath.Join(dir, "real-straggler"), "--trace", trace, "--out", filepath.Join(t.TempDir(), "one.html"))
+	text, err := os.ReadFile(trace)
+	if err != nil || r.code != 0 || !json.Valid(text) || !bytes.Contains(text, []byte("reduce-scatter")) {
+		t.Errorf("exit code %d, %v\n%s\n%s\n%.500s", r.code, err, r.stdout, r.stderr, text)
+	}
+}
+
+func TestReportRefuses(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, exitUsage, "name the directory of a run or a comparison"},
+		{[]string{"nowhere"}, exitError, "nowhere: there is no such directory"},
+	} {
+		if r := testbed(t, append([]string{"report"}, c.args...)...); r.code != c.code || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
+			t.Errorf("report %v: exit code %d, stdout %q, stderr %q", c.args, r.code, r.stdout, r.stderr)
+		}
 	}
 }
 

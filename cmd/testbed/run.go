@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -61,7 +62,7 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 	if err := host.Ready(); err != nil {
 		return nil, host.Options{}, err
 	}
-	return s, host.Options{Scenario: s, File: source.File, Source: source.Text, Links: f.links}, nil
+	return s, host.Options{Scenario: s, File: source.File, Source: source.Text, Links: f.links, Command: os.Args}, nil
 }
 
 func runCommand() *cobra.Command {

@@ -27,6 +27,13 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+func TestEnvironmentOfThisMachine(t *testing.T) {
+	e := environment([]string{"testbed", "run"})
+	if e.Began == "" || e.Go == "" || e.Kernel == "" || e.Processors < 1 || e.MemoryBytes < 1<<20 || len(e.Command) != 2 {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestRunnableWaitOfThisProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
 		if os.Getenv("CI") == "true" {
