@@ -163,3 +163,29 @@ func TestRingMeanIsNearMean(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectMeanErrorIsFlat: two quantisations, however many ranks there are.
+func TestDirectMeanErrorIsFlat(t *testing.T) {
+	const length = 1 << 14
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, ranks := range []int{2, 8, 32} {
+		vectors := make([][]float32, ranks)
+		for k := range vectors {
+			vectors[k] = make([]float32, length)
+			for i := range vectors[k] {
+				vectors[k][i] = float32(r.NormFloat64())
+			}
+		}
+		exact, got := Mean(vectors), DirectMean(vectors, 8, 1024)
+		var e, s float64
+		for i := range exact {
+			d := float64(got[i]) - exact[i]
+			e, s = e+d*d, s+exact[i]*exact[i]
+		}
+		rel := math.Sqrt(e / s)
+		t.Logf("%d ranks: relative L2 error %.4f", ranks, rel)
+		if rel > 0.013 {
+			t.Errorf("%d ranks: relative L2 error %.4f, limit 0.013", ranks, rel)
+		}
+	}
+}

@@ -137,10 +137,11 @@ func TestPricedScenario(t *testing.T) {
 	for to, v := range map[*Estimate]float64{&c.Costs.Step: 0.7, &c.Costs.Message: 0.9, &c.Costs.Hop: 1.5, &c.Costs.ReduceByte: 4, &c.Costs.Efficiency: 0.94} {
 		to.Value = v
 	}
-	file, source, err := scenarios.Source("homogeneous")
+	found, err := scenarios.Find("homogeneous")
 	if err != nil {
 		t.Fatal(err)
 	}
+	file, source := found.File, found.Text
 	text, err := c.Rewrite(parse(t, file, source), source)
 	if err != nil {
 		t.Fatal(err)
@@ -166,11 +167,12 @@ func TestPricedScenario(t *testing.T) {
 
 // TestRewriteKeepsTheLinks of a scenario whose delays come from base_latency.
 func TestRewriteKeepsTheLinks(t *testing.T) {
-	file, source, err := scenarios.Source("homogeneous")
+	found, err := scenarios.Find("homogeneous")
 	if err != nil {
 		t.Fatal(err)
 	}
-	source = []byte(strings.Replace(string(source), ", one_way_delay: 10ms", "", 1) + "# a comment\n")
+	file := found.File
+	source := []byte(strings.Replace(string(found.Text), ", one_way_delay: 10ms", "", 1) + "# a comment\n")
 	before := parse(t, file, source)
 	c := &Calibration{}
 	c.Costs.Efficiency.Value = 1

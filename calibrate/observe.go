@@ -251,8 +251,21 @@ func (w *observer) fetched(e runlog.Event) {
 		outcomes = start.Round - 1 - known
 	}
 	w.o.Fetches = append(w.o.Fetches, Observation{Run: w.run.Name, Round: e.Round,
-		Measured: w.run.seconds(e.T - start.T), Links: (w.times.Fetch(id, donor, outcomes) + w.times.Control(id)).Seconds(),
+		Measured: w.run.seconds(e.T - start.T), Links: (w.times.Fetch(id, w.donors(donor), outcomes) + w.times.Control(id)).Seconds(),
 		Bytes: w.times.FetchBytes(outcomes)})
+}
+
+// donors are the first donor of a fetch and those that help it. The record does
+// not name them: they are two of those that took part in the last round.
+func (w *observer) donors(first policy.ID) []policy.ID {
+	const most = 3
+	all := []policy.ID{first}
+	for _, id := range w.before {
+		if id != first && len(all) < most {
+			all = append(all, id)
+		}
+	}
+	return all
 }
 
 // detection is how long the simulator takes to notice the crash of a run.

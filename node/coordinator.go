@@ -6,6 +6,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -33,6 +34,9 @@ type CoordinatorConfig struct {
 	Conn     net.PacketConn // where it listens; the coordinator closes it
 	TLS      *tls.Config
 	Log      *slog.Logger
+	// Unreachable gives addresses to which packets of Conn could not be
+	// delivered because nobody listens there. Nil: the network never says.
+	Unreachable <-chan netip.AddrPort
 	// Report is called with the record of the run, from one goroutine.
 	Report func(Report)
 }
@@ -54,7 +58,15 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 		transport.Close()
 		cfg.Conn.Close()
 	}()
-	listener, err := transport.Listen(withALPN(cfg.TLS, controlALPN, ""), controlQUIC())
+	quicConfig := controlQUIC()
+	if cfg.Scenario.Real.HeedUnreachable {
+		// Whoever is silent for a period is pinged: where nobody listens any
+		// more, the network says so.
+		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.Scenario.RealDuration(cfg.Scenario.HeartbeatPeriod))
+	} else {
+		cfg.Unreachable = nil
+	}
+	listener, err := transport.Listen(withALPN(cfg.TLS, controlALPN, ""), quicConfig)
 	if err != nil {
 		return fmt.Errorf("listening for workers on %s: %w", cfg.Conn.LocalAddr(), err)
 	}
@@ -113,7 +125,7 @@ func (c *coordinator) accept(ctx context.Context, l *quic.Listener) {
 		go func() {
 			if err := c.serve(ctx, conn); err != nil {
 				c.cfg.Log.Info("control connection ended", "peer", peerName(conn), "err", err)
-				conn.CloseWithError(1, "protocol error")
+				conn.CloseWithError(codeProtocol, "protocol error")
 			}
 		}()
 	}
@@ -129,38 +141,56 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 	}
 	stream.SetReadDeadline(time.Now().Add(15 * time.Second))
 	l := newLine(conn, stream)
+	defer l.hangUp(0)
 	m, err := readMessage(l.in)
 	if err == nil {
 		err = c.checkHello(conn, m)
 	}
 	if err != nil {
-		close(l.out)
 		return err
 	}
 	stream.SetReadDeadline(time.Time{})
 	r := &remote{id: m.ID, line: l, ring: m.Ring, fetch: m.Fetch}
 	go c.hear(ctx, conn, r)
-	for {
-		select {
-		case c.inbox <- received{r, m}:
-		case <-c.quit:
-			return nil
-		}
+	for c.deliver(r, m) {
 		if m, err = readMessage(l.in); err != nil {
+			lost := message{Type: msgLost, Error: err.Error()}
+			if e, ok := errors.AsType[*quic.ApplicationError](err); ok && e.Remote && e.ErrorCode == codeRattle {
+				lost.Type = msgRattle
+			}
+			c.deliver(r, lost)
 			return err
 		}
+	}
+	return nil
+}
+
+// deliver puts a message into the inbox, or returns false if the run is over.
+func (c *coordinator) deliver(r *remote, m message) bool {
+	select {
+	case c.inbox <- received{r, m}:
+		return true
+	case <-c.quit:
+		return false
 	}
 }
 
 // hear takes the heartbeats of one worker.
 func (c *coordinator) hear(ctx context.Context, conn *quic.Conn, r *remote) {
 	for {
-		if _, err := conn.ReceiveDatagram(ctx); err != nil {
+		b, err := conn.ReceiveDatagram(ctx)
+		if err != nil {
 			return
 		}
-		select {
-		case c.inbox <- received{r, message{Type: msgHeartbeat}}:
-		case <-c.quit:
+		m, err := parseMessage(b)
+		if err == nil && m.Type != msgHeartbeat {
+			err = fmt.Errorf("a datagram with the message %s", m.Type)
+		}
+		if err != nil {
+			c.cfg.Log.Warn("not a heartbeat", "worker", r.id, "err", err)
+			continue
+		}
+		if !c.deliver(r, m) {
 			return
 		}
 	}
@@ -214,6 +244,12 @@ func (c *coordinator) run(ctx context.Context) error {
 		select {
 		case r := <-c.inbox:
 			c.receive(r)
+		case addr := <-c.cfg.Unreachable:
+			for _, r := range c.workers {
+				if r.line.conn.RemoteAddr().String() == addr.String() {
+					c.tell(policy.Unreachable{ID: r.id})
+				}
+			}
 		case <-c.timer.C:
 			c.tell(policy.Timer{})
 		case <-horizon:
@@ -246,7 +282,11 @@ func (c *coordinator) receive(r received) {
 	id := r.from.id
 	switch m.Type {
 	case msgHeartbeat:
-		c.tell(policy.Heartbeat{ID: id})
+		if m.Peer == nil {
+			c.tell(policy.Heartbeat{ID: id})
+		} else {
+			c.tell(policy.Progress{ID: id, Epoch: m.Epoch, Moved: m.Bytes, From: *m.Peer})
+		}
 	case msgArrive:
 		c.tell(policy.Arrival{ID: id, Round: m.Round})
 	case msgReduced:
@@ -257,17 +297,22 @@ func (c *coordinator) receive(r received) {
 		c.tell(policy.Reduced{ID: id, Round: m.Round, Epoch: m.Epoch})
 	case msgReduceFailed:
 		c.cfg.Log.Warn("reduction failed", "worker", id, "round", m.Round, "epoch", m.Epoch, "err", m.Error)
-		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch})
+		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer})
 	case msgStepped:
 		c.stepped(id, m)
 	case msgFetched:
-		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "took", m.Took)
+		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
 		c.tell(policy.StateFetched{ID: id, OuterSteps: m.OuterSteps})
 	case msgFetchFailed:
 		c.cfg.Log.Warn("state fetch failed", "worker", id, "err", m.Error)
 		c.tell(policy.FetchFailed{ID: id})
 	case msgLeave:
 		c.tell(policy.Leave{ID: id})
+	case msgRattle:
+		c.cfg.Log.Warn("worker is giving up", "worker", id, "err", m.Error)
+		c.tell(policy.Lost{ID: id, Rule: policy.RuleRattle})
+	case msgLost:
+		c.tell(policy.Lost{ID: id, Rule: policy.RuleConnection})
 	default:
 		c.cfg.Log.Warn("unknown message", "worker", id, "type", m.Type)
 	}
@@ -357,7 +402,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			ring[i] = peer{ID: id, Addr: c.workers[id].ring}
 		}
 		for _, id := range a.Participants {
-			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring})
+			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
 		}
 	case policy.Abort:
 		delete(c.outcomes, a.Epoch)
@@ -367,8 +412,11 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	case policy.OuterStep:
 		c.participants[a.Round] = a.Participants
 	case policy.Fetch:
-		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps,
-			Peers: []peer{{ID: a.From, Addr: c.workers[a.From].fetch}}})
+		var donors []peer
+		for _, id := range append([]policy.ID{a.From}, a.Helpers...) {
+			donors = append(donors, peer{ID: id, Addr: c.workers[id].fetch})
+		}
+		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors})
 	case policy.Evict:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
 		c.workers[a.ID].gone = true

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"hash"
 	"io"
 	"math"
@@ -208,22 +207,6 @@ func writeFloats(w io.Writer, v []float32) error {
 		}
 		if _, err := w.Write(buf); err != nil {
 			return err
-		}
-		v = v[n:]
-	}
-	return nil
-}
-
-// readFloats fills v with little-endian values.
-func readFloats(r io.Reader, v []float32) error {
-	buf := make([]byte, 4*floatsPerChunk)
-	for len(v) > 0 {
-		n := min(len(v), floatsPerChunk)
-		if _, err := io.ReadFull(r, buf[:4*n]); err != nil {
-			return fmt.Errorf("reading values: %w", err)
-		}
-		for i := range n {
-			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(buf[4*i:]))
 		}
 		v = v[n:]
 	}

@@ -19,7 +19,11 @@ import (
 	"testbed/scenarios"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	initialPacket = 1280 // see there
+	chunkValues = 256
+	goleak.VerifyTestMain(m)
+}
 
 func loopback(t *testing.T) net.PacketConn {
 	t.Helper()
@@ -172,7 +176,33 @@ func TestRunOverLoopback(t *testing.T) {
 			if len(losses) != 3 || losses[2] >= losses[0] {
 				t.Errorf("losses after the outer steps %v: want three, falling", losses)
 			}
+			checkReductions(t, events)
 		})
+	}
+}
+
+// checkReductions holds what each worker recorded of its reductions against
+// what the coordinator heard of them.
+func checkReductions(t *testing.T, events []runlog.Event) {
+	t.Helper()
+	for _, all := range events {
+		if all.Type != runlog.ReduceDone {
+			continue
+		}
+		var sent, received int64
+		var longest policy.Time
+		for _, e := range events {
+			if e.Type == runlog.Reduced && e.Epoch == all.Epoch {
+				sent, received, longest = sent+e.BytesSent, received+e.BytesReceived, max(longest, e.Duration)
+				if e.ReduceScatter <= 0 || e.ReduceScatter >= e.Duration || e.Round != all.Round {
+					t.Errorf("%s: round %d, reduce-scatter %d of %d µs", e.Node, e.Round, e.ReduceScatter, e.Duration)
+				}
+			}
+		}
+		if sent != all.BytesSent || received != sent || sent == 0 || longest != all.Duration {
+			t.Errorf("round %d: the workers sent %d bytes, received %d and took %d µs; the coordinator has %d and %d µs",
+				all.Round, sent, received, longest, all.BytesSent, all.Duration)
+		}
 	}
 }
 
@@ -334,6 +364,8 @@ func TestStrangersAreRefused(t *testing.T) {
 func FuzzParseMessage(f *testing.F) {
 	f.Add([]byte(`{"type":"hello","protocol":1,"id":3,"ring":"10.0.0.5:7001","fetch":"10.0.0.5:7002"}`))
 	f.Add([]byte(`{"type":"reduce","round":2,"epoch":7,"peers":[{"id":0,"addr":"10.0.0.2:7001"}]}`))
+	f.Add([]byte(`{"type":"heartbeat","epoch":3,"bytes":1500,"peer":1}`))
+	f.Add([]byte(`{"type":"fetch","outer_steps":2,"peers":[{"id":0,"addr":"10.0.0.2:7002"},{"id":1,"addr":"[::1]:7002"}]}`))
 	f.Add([]byte(`{"type":"start","round":-1}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		m, err := parseMessage(line)

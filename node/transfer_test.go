@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +69,8 @@ func transfer(t *testing.T, from *model, to *model, outerSteps int, current bool
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	server := loopback(t)
-	d, err := newDonor(server, serverTLS, from, slog.New(slog.DiscardHandler))
+	log := slog.New(slog.DiscardHandler)
+	d, err := newDonor(server, serverTLS, from, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +78,9 @@ func transfer(t *testing.T, from *model, to *model, outerSteps int, current bool
 	go d.serve(ctx)
 	client := &quic.Transport{Conn: loopback(t)}
 	defer client.Close()
-	return fetchState(ctx, client, clientTLS, "w0", netip.MustParseAddrPort(server.LocalAddr().String()), to, outerSteps, current)
+	f := fetcher{transport: client, tls: clientTLS, model: to, log: log}
+	_, err = f.fetch(ctx, []source{{"w0", netip.MustParseAddrPort(server.LocalAddr().String())}}, outerSteps, current)
+	return err
 }
 
 func TestTransfer(t *testing.T) {
@@ -138,7 +143,7 @@ func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 	d := &donor{model: trained(t, n, 3)}
 	size := func(req stateRequest) int {
 		var b bytes.Buffer
-		if err := d.deliver(&b, req); err != nil {
+		if err := d.deliver(t.Context(), &b, req); err != nil {
 			t.Fatal(err)
 		}
 		return b.Len()
@@ -147,12 +152,33 @@ func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 	if got := size(stateRequest{OuterSteps: 3, Have: &have}); got > n+n/100 {
 		t.Errorf("one outer step took %d bytes for %d parameters", got, n)
 	}
-	if got := size(stateRequest{OuterSteps: 3}); got < 8*n {
+	if got := size(stateRequest{OuterSteps: 3, To: chunks(n)}); got > 8*n*95/100 || got < 2*n {
 		t.Errorf("the whole state took %d bytes for %d parameters", got, n)
 	}
 }
 
-func FuzzReceiveState(f *testing.F) {
+// FuzzRequest has a donor answer whatever is asked: at most with one state.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{"outer_steps":1,"have":0}`))
+	f.Add([]byte(`{"hash":"feed","from":0,"to":8}`))
+	f.Add([]byte(`{"outer_steps":0,"from":-1,"to":1000000}`))
+	m := newModel(1, 0, 1000)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var req stateRequest
+		if json.Unmarshal(text, &req) != nil {
+			return
+		}
+		d, out := &donor{model: m}, bytes.Buffer{}
+		if err := d.deliver(t.Context(), &out, req); err == nil && (out.Len() == 0 || out.Len() > 9*1000+1000) {
+			t.Errorf("%s was answered with %d bytes", text, out.Len())
+		}
+		if len(d.served) > 1 {
+			t.Errorf("one request made %d copies of the state", len(d.served))
+		}
+	})
+}
+
+func FuzzReceiveOutcomes(f *testing.F) {
 	header, err := json.Marshal(stateHeader{OuterSteps: 1, Parameters: 100, Outcomes: []*quicring.Outcome{{Length: 100, Ranks: 2, Piece: 1024, Block: 1024, Bits: 8}}})
 	if err != nil {
 		f.Fatal(err)
@@ -166,11 +192,41 @@ func FuzzReceiveState(f *testing.F) {
 		if json.Unmarshal(header, &h) != nil {
 			return
 		}
-		if _, err := receiveState(t.Context(), bytes.NewReader(data), h, m); err == nil && h.Outcomes == nil && len(data) < 800 {
-			t.Error("a truncated state was accepted")
-		}
+		_, _ = receiveOutcomes(t.Context(), bytes.NewReader(data), h, m)
 		if m.stateHash() != before {
 			t.Fatal("what came in changed the model")
+		}
+	})
+}
+
+func FuzzChunk(f *testing.F) {
+	values := gaussian(1, 1, 1000)
+	var b bytes.Buffer
+	w, err := newChunkWriter(&b)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := errors.Join(w.breathe(), w.write(values)); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte{0x80, 0, 0, 1, 0})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := newChunkReader(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.close()
+		got := make([]float32, len(values))
+		if err := r.read(got); err == nil && r.bytes > int64(len(data)) {
+			t.Errorf("%d bytes read of %d", r.bytes, len(data))
+		}
+		if cap(r.plain) > 8*4*len(values)+1<<20 {
+			t.Errorf("%d bytes of memory for %d values", cap(r.plain), len(values))
+		}
+		if bytes.Equal(data, b.Bytes()) && !slices.Equal(got, values) {
+			t.Error("a chunk came back differently")
 		}
 	})
 }

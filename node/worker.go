@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,15 +68,18 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	ring, err := quicring.Listen(quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
 		Bits: reduce.Bits, Block: reduce.Block, Entropy: quicring.Entropy(reduce.Entropy),
+		PacketSize: initialPacket,
 	})
 	if err != nil {
 		return err
 	}
 	defer ring.Close()
 	w.ring = ring
-	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, cfg.Log); err != nil {
+	busy := func() bool { return w.reducing.Load() != nil }
+	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, busy, cfg.Log); err != nil {
 		return err
 	}
+	w.fetcher = fetcher{transport: w.donor.transport, tls: cfg.TLS, model: w.model, log: cfg.Log}
 	defer w.donor.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -88,17 +92,18 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 }
 
 type worker struct {
-	cfg    WorkerConfig
-	spec   scenarios.Worker
-	scale  float64
-	model  *model
-	ring   *quicring.Endpoint
-	donor  *donor
-	conn   *quic.Conn
-	line   *line
-	rng    *rand.Rand
-	factor atomic.Uint64 // bits of the slowness
-	queued []Command     // due before the first inner step has begun
+	cfg     WorkerConfig
+	spec    scenarios.Worker
+	scale   float64
+	model   *model
+	ring    *quicring.Endpoint
+	donor   *donor
+	fetcher fetcher
+	conn    *quic.Conn
+	line    *line
+	rng     *rand.Rand
+	factor  atomic.Uint64 // bits of the slowness
+	queued  []Command     // due before the first inner step has begun
 
 	began   time.Time // estimate of the local time of scenario time 0
 	stepped bool      // an inner step has begun
@@ -117,6 +122,14 @@ type worker struct {
 	task    *task
 	results chan result
 	leaving bool
+
+	reducing atomic.Pointer[reducing] // the running reduction, for the heartbeats
+}
+
+// reducing is a running reduction, as heartbeats tell of it.
+type reducing struct {
+	epoch int
+	from  policy.ID // the predecessor in the ring, or this worker itself
 }
 
 // task is what the worker does in the background: inner steps, a reduction or
@@ -151,7 +164,7 @@ func (w *worker) awaitJoin(ctx context.Context) error {
 	}
 }
 
-func (w *worker) run(ctx context.Context) error {
+func (w *worker) run(ctx context.Context) (err error) {
 	transport := &quic.Transport{Conn: w.cfg.Control}
 	defer func() {
 		transport.Close()
@@ -162,7 +175,13 @@ func (w *worker) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connecting to the coordinator at %s: %w", w.cfg.Coordinator, err)
 	}
-	defer conn.CloseWithError(0, "")
+	defer func() {
+		if err != nil {
+			conn.CloseWithError(codeRattle, err.Error())
+			return
+		}
+		conn.CloseWithError(0, "")
+	}()
 	stream, err := conn.OpenStreamSync(ctx)
 	if err != nil {
 		return fmt.Errorf("connecting to the coordinator: %w", err)
@@ -214,7 +233,15 @@ func (w *worker) beat(ctx context.Context) {
 	for {
 		select {
 		case <-ticker.C:
-			if err := w.conn.SendDatagram([]byte(msgHeartbeat)); err != nil {
+			m := message{Type: msgHeartbeat}
+			if r := w.reducing.Load(); r != nil {
+				m.Epoch, m.Peer, m.Bytes = r.epoch, &r.from, w.ring.Received()
+			}
+			b, err := json.Marshal(m)
+			if err != nil {
+				panic(err) // plain data
+			}
+			if err := w.conn.SendDatagram(b); err != nil {
 				return // the reader of the connection tells
 			}
 		case <-ctx.Done():
@@ -467,10 +494,22 @@ func (w *worker) scenarioTime(d time.Duration) policy.Time {
 
 func (w *worker) reduce(ctx context.Context, m message) {
 	failed := func(err error) message {
-		return message{Type: msgReduceFailed, Round: m.Round, Epoch: m.Epoch, Error: err.Error()}
+		failure := message{Type: msgReduceFailed, Round: m.Round, Epoch: m.Epoch, Error: err.Error()}
+		if at, ok := errors.AsType[*quicring.PeerError](err); ok {
+			for _, p := range m.Peers {
+				if scenarios.NodeName(p.ID) == at.Peer {
+					failure.Peer = &p.ID
+				}
+			}
+		}
+		return failure
 	}
 	rank := slices.IndexFunc(m.Peers, func(p peer) bool { return p.ID == w.cfg.ID })
 	w.stop()
+	if m.Zero && rank >= 0 { // it has just joined
+		clear(w.grad)
+		w.gradRound = m.Round
+	}
 	if rank < 0 || w.gradRound != m.Round {
 		w.line.send(failed(errors.New("this worker has no contribution to the round")))
 		return
@@ -483,34 +522,48 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
 	}
 	w.outcome = 0
+	from := m.Peers[(rank+len(m.Peers)-1)%len(m.Peers)].ID
+	if op.Algorithm == allreduce.Direct {
+		from = w.cfg.ID // from everybody: no one to name
+	}
+	w.reducing.Store(&reducing{m.Epoch, from})
 	w.spawn(ctx, msgReduce, m.Epoch, func(ctx context.Context) result {
+		defer w.reducing.Store(nil)
 		r, err := w.ring.Reduce(ctx, op, w.grad, w.mean)
 		if err != nil {
 			return result{err: err, msg: failed(err)}
 		}
+		w.cfg.Report(Report{Event: &runlog.Event{
+			T: w.scenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
+			Round: m.Round, Epoch: m.Epoch, Duration: w.scenarioTime(r.Total), ReduceScatter: w.scenarioTime(r.ReduceScatter),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.scenarioTime(w.conn.ConnectionStats().MinRTT / 2),
+		}})
 		return result{quantised: r.Outcome, msg: message{
 			Type: msgReduced, Round: m.Round, Epoch: m.Epoch, Hash: hashFloats(w.mean), Bytes: r.BytesSent, Took: r.Total,
 		}}
 	})
 }
 
-// fetch gets the outer state from a peer; whatever the worker was doing is
+// fetch gets the outer state from peers; whatever the worker was doing is
 // dropped.
 func (w *worker) fetch(ctx context.Context, m message) {
 	w.stop()
 	w.outcome = 0
-	if len(m.Peers) != 1 {
+	if len(m.Peers) == 0 {
 		w.line.send(message{Type: msgFetchFailed, Error: "no donor given"})
 		return
 	}
-	from := m.Peers[0]
+	var sources []source
+	for _, p := range m.Peers {
+		sources = append(sources, source{scenarios.NodeName(p.ID), p.Addr})
+	}
 	w.spawn(ctx, msgFetch, 0, func(ctx context.Context) result {
 		begin := time.Now()
-		err := fetchState(ctx, w.donor.transport, w.cfg.TLS, scenarios.NodeName(from.ID), from.Addr, w.model, m.OuterSteps, w.synced)
+		bytes, err := w.fetcher.fetch(ctx, sources, m.OuterSteps, w.synced)
 		if err != nil {
 			return result{err: err, msg: message{Type: msgFetchFailed, Error: err.Error()}}
 		}
 		steps, _ := w.model.version()
-		return result{msg: message{Type: msgFetched, OuterSteps: steps, Took: time.Since(begin)}}
+		return result{msg: message{Type: msgFetched, OuterSteps: steps, Bytes: bytes, Took: time.Since(begin)}}
 	})
 }

@@ -48,12 +48,14 @@ type (
 		Late         []ID
 		Reason
 	}
-	// Reduce has the participants all-reduce in this ring order. Epoch numbers
-	// the attempts within the run.
+	// Reduce has the participants all-reduce in this ring order: by ID, unless
+	// neighbours have failed at each other. Epoch numbers the attempts within
+	// the run.
 	Reduce struct {
 		Round        int
 		Epoch        int
 		Participants []ID
+		Zero         []ID // of them, those that contribute zeros
 		Reason
 	}
 	// Abort has everybody drop a reduction; its inputs are kept.
@@ -96,10 +98,12 @@ type (
 		Reason
 	}
 	// Fetch has a member get the outer state after OuterSteps outer steps, or
-	// a newer one, from a peer. It drops whatever round it was working on.
+	// a newer one, from a peer, and with the help of others that hold it too.
+	// It drops whatever round it was working on.
 	Fetch struct {
 		ID         ID
 		From       ID
+		Helpers    []ID
 		Round      int
 		OuterSteps int
 		Reason
@@ -143,6 +147,9 @@ const (
 	RuleOnTime       Rule = "on_time"       // there before the round closed
 	RuleHeartbeat    Rule = "heartbeat"     // silent for too long
 	RuleStraggler    Rule = "straggler"     // missed too many rounds in a row
+	RuleRattle       Rule = "rattle"        // said that it is dying
+	RuleConnection   Rule = "connection"    // its end of the control connection is gone
+	RuleProgress     Rule = "progress"      // a reduction stood still
 	RuleLeave        Rule = "leave"         // left of its own accord
 	RuleLost         Rule = "lost"          // a participant is gone
 	RuleReduceFailed Rule = "reduce_failed" // a participant gave up
@@ -160,14 +167,19 @@ type Reason struct {
 	Members int `json:"members,omitempty"`
 	Arrived int `json:"arrived,omitempty"`
 	Needed  int `json:"needed,omitempty"`
-	// Misses counts consecutive missed rounds or heartbeats, Limit is how many
-	// are tolerated.
+	// Misses counts consecutive missed rounds or heartbeats, or the failed
+	// reductions of a round that a worker had a part in. Limit is how many are
+	// tolerated, or the one that is not.
 	Misses int `json:"misses,omitempty"`
 	Limit  int `json:"limit,omitempty"`
 	// Silent is the time since the last heartbeat.
 	Silent Time `json:"silent_us,omitempty"`
-	// Lost is the worker whose loss, failure or request led to the action.
+	// Stalled is the time since any participant last received something.
+	Stalled Time `json:"stalled_us,omitempty"`
+	// Lost is the worker whose loss, failure or request led to the action, and
+	// Peer the one at which it failed.
 	Lost *ID `json:"worker,omitempty"`
+	Peer *ID `json:"peer,omitempty"`
 	// Deadline is how the deadline of the round was computed.
 	Deadline *Deadline `json:"deadline,omitempty"`
 }

@@ -54,6 +54,19 @@ type checker struct {
 	began     policy.Time
 	behind    map[policy.ID]bool        // has missed an outer step at least once
 	lag       map[policy.ID]policy.Time // began the running round late by this
+	failed    bool                      // a reduction has failed by itself
+	blame     map[policy.ID]int         // failed reductions of the round with a part of it
+	movedAt   policy.Time               // when a participant last received something
+	moved     map[policy.ID]int64
+	hinted    map[policy.ID]bool // unreachable since its last heartbeat
+	event     policy.Event
+	misfetch  map[policy.ID]int  // fetches in a row that failed
+	spectates map[policy.ID]bool // has joined and not begun a round
+}
+
+// actors is the members that the running round counts on.
+func (c *checker) actors() []policy.ID {
+	return slices.DeleteFunc(sorted(c.members), func(id policy.ID) bool { return c.spectates[id] })
 }
 
 func newChecker(t failer, cfg policy.Config) *checker {
@@ -67,6 +80,8 @@ func newChecker(t failer, cfg policy.Config) *checker {
 		version: map[policy.ID]int{}, fetching: map[policy.ID]policy.ID{}, arrived: map[policy.ID]bool{}, late: map[policy.ID]bool{},
 		misses: map[policy.ID]int{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
 		behind: map[policy.ID]bool{}, lag: map[policy.ID]policy.Time{},
+		blame: map[policy.ID]int{}, moved: map[policy.ID]int64{}, hinted: map[policy.ID]bool{},
+		spectates: map[policy.ID]bool{}, misfetch: map[policy.ID]int{},
 	}
 }
 
@@ -92,7 +107,7 @@ func describe(actions []policy.Action) string {
 // quorum is the least number of workers whose share reaches the quorum.
 func (c *checker) quorum() int {
 	for n := 1; ; n++ {
-		if float64(n) >= c.cfg.Straggler.Quorum*float64(len(c.members))-1e-9 {
+		if float64(n) >= c.cfg.Straggler.Quorum*float64(len(c.actors()))-1e-9 {
 			return n
 		}
 	}
@@ -119,8 +134,22 @@ func (c *checker) tell(e policy.Event) []policy.Action {
 }
 
 func (c *checker) before(e policy.Event) {
-	c.spentTime = false
+	c.spentTime, c.event = false, e
 	switch e := e.(type) {
+	case policy.Progress:
+		c.heard[e.ID] = c.now
+		delete(c.hinted, e.ID)
+		if c.running != nil && c.running.Epoch == e.Epoch && slices.Contains(c.running.Participants, e.ID) && c.moved[e.ID] != e.Moved {
+			c.moved[e.ID], c.movedAt = e.Moved, c.now
+		}
+	case policy.FetchFailed:
+		if _, ok := c.fetching[e.ID]; ok {
+			c.misfetch[e.ID]++
+		}
+	case policy.Unreachable:
+		c.hinted[e.ID] = true
+	case policy.ReduceFailed:
+		c.failed = c.failed || c.running != nil
 	case policy.Join:
 		if !c.former[e.ID] {
 			c.heard[e.ID] = c.now
@@ -130,11 +159,13 @@ func (c *checker) before(e policy.Event) {
 		}
 	case policy.Heartbeat:
 		c.heard[e.ID] = c.now
+		delete(c.hinted, e.ID)
 	case policy.Reduced:
 		if c.running != nil && c.running.Epoch == e.Epoch && c.running.Round == e.Round && slices.Contains(c.running.Participants, e.ID) {
 			c.reported[e.ID] = true
 		}
 	case policy.Timer:
+		c.failed = c.failed || c.stalled()
 		c.spentTime = c.wake >= 0 && c.now >= c.wake
 	}
 }
@@ -146,6 +177,8 @@ func (c *checker) check(a policy.Action) {
 		c.require(!c.former[a.ID], "worker %d admitted twice", a.ID)
 		c.members[a.ID], c.former[a.ID] = true, true
 		c.require(a.Round == c.steps+1 && a.Members == len(c.members), "Admit's numbers")
+		_, holds := c.version[a.ID]
+		c.spectates[a.ID] = !holds && (c.cfg.Join == policy.JoinNext || c.cfg.Join == policy.JoinZeros)
 	case policy.Reject:
 		c.require(c.former[a.ID], "worker %d rejected at its first join", a.ID)
 	case policy.StartRound:
@@ -155,6 +188,10 @@ func (c *checker) check(a policy.Action) {
 			v, ok := c.version[id]
 			c.require(c.members[id] && ok && v == c.steps, "worker %d starts round %d with state %d (holds one: %v)", id, a.Round, v, ok)
 			c.require(!c.arrived[id], "worker %d starts round %d again", id, a.Round)
+			if c.spectates[id] {
+				c.require(len(c.actors()) == 0, "worker %d begins a round that goes on without it", id)
+				clear(c.spectates)
+			}
 			if why.Rule == policy.RuleState && c.behind[id] {
 				c.lag[id] = c.now - c.began
 			}
@@ -170,7 +207,7 @@ func (c *checker) check(a policy.Action) {
 		}
 		c.require(a.Round == c.steps+1 && !c.closed && !c.arrived[a.ID], "arrival counted wrongly")
 		c.arrived[a.ID] = true
-		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.members) && a.Offset >= 0, "Arrived's numbers")
+		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.actors()) && a.Offset >= 0, "Arrived's numbers")
 	case policy.ArmDeadline:
 		c.require(c.cfg.Straggler != nil && c.deadline == nil && !c.overdue && c.rounds >= c.cfg.Straggler.MinHistory, "deadline out of place")
 		d := why.Deadline
@@ -182,15 +219,27 @@ func (c *checker) check(a policy.Action) {
 	case policy.Reduce:
 		c.require(c.running == nil && c.closed && a.Round == c.steps+1, "reduction out of place")
 		c.require(a.Epoch > c.epoch, "epoch %d used after %d", a.Epoch, c.epoch)
-		c.require(len(a.Participants) > 0 && slices.IsSorted(a.Participants), "participants %v", a.Participants)
+		c.require(len(a.Participants) > 0, "participants %v", a.Participants)
+		if !c.failed {
+			c.require(slices.IsSorted(a.Participants), "participants %v out of order without a failure", a.Participants)
+		}
 		for _, id := range a.Participants {
 			c.require(c.members[id] && slices.Contains(c.closers, id), "worker %d cannot take part", id)
+			c.require(slices.Contains(a.Zero, id) == c.spectates[id], "worker %d contributes zeros, or should", id)
 		}
-		c.epoch, c.running = a.Epoch, &a
+		c.require(len(a.Zero) < len(a.Participants), "nobody contributes anything")
+		c.epoch, c.running, c.movedAt = a.Epoch, &a, c.now
 		clear(c.reported)
 	case policy.Abort:
+		if why.Rule == policy.RuleReduceFailed || why.Rule == policy.RuleProgress {
+			if why.Misses >= why.Limit {
+				clear(c.blame) // somebody has gone for it
+			} else {
+				c.count(why)
+			}
+		}
 		c.require(c.running != nil && c.running.Epoch == a.Epoch && c.running.Round == a.Round, "abort of what does not run")
-		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] })
+		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] && !c.spectates[id] })
 		c.running = nil
 		if gone { // the round is open again
 			c.closed, c.closers, c.deadline, c.overdue = false, nil, nil, c.cfg.Straggler != nil
@@ -201,20 +250,25 @@ func (c *checker) check(a policy.Action) {
 				}
 			}
 			clear(c.late)
+			if len(c.actors()) == 0 {
+				clear(c.spectates)
+			}
 		}
 	case policy.OuterStep:
 		c.require(c.running != nil && c.running.Epoch == a.Epoch, "outer step without its reduction")
 		c.require(a.Round == c.steps+1, "round %d ends after %d outer steps", a.Round, c.steps)
-		c.require(slices.Equal(a.Participants, c.running.Participants), "participants changed from %v to %v", c.running.Participants, a.Participants)
+		c.require(slices.Equal(a.Participants, slices.Sorted(slices.Values(c.running.Participants))), "participants changed from %v to %v", c.running.Participants, a.Participants)
 		for _, id := range a.Participants {
 			c.require(c.members[id] && c.reported[id], "worker %d is in the outcome of round %d without having reported it", id, a.Round)
 			c.version[id] = a.Round
+			delete(c.spectates, id)
 		}
 		c.steps, c.running, c.deadline, c.overdue, c.closed, c.closers = a.Round, nil, nil, false, false, nil
 		clear(c.arrived)
 		clear(c.late)
 		clear(c.missed)
 		clear(c.lag)
+		clear(c.blame)
 		c.began = c.now
 	case policy.HeartbeatMiss:
 		c.silence(a.ID, why)
@@ -234,6 +288,26 @@ func (c *checker) check(a policy.Action) {
 		case policy.RuleStraggler:
 			c.require(why.Misses == c.misses[a.ID] && why.Misses == why.Limit+1, "straggler's numbers, want %d misses", c.misses[a.ID])
 		case policy.RuleLeave:
+		case policy.RuleRattle:
+			c.require(c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule}), "a death rattle that nobody gave")
+		case policy.RuleConnection:
+			lost := c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule})
+			c.require(lost || c.hinted[a.ID] && c.now-c.heard[a.ID] >= c.cfg.HeartbeatPeriod, "evicted on the network's word alone")
+		case policy.RuleFetchFailed:
+			c.require(c.event == policy.Event(policy.FetchFailed{ID: a.ID}) && why.Misses == why.Limit && c.misfetch[a.ID] == why.Limit, "evicted after %d failed fetches", c.misfetch[a.ID])
+		case policy.RuleReduceFailed, policy.RuleProgress:
+			if why.Rule == policy.RuleProgress {
+				c.require(c.stalled() && why.Stalled == c.now-c.movedAt, "evicted for a standstill since %d", c.movedAt)
+			}
+			if why.Limit == 0 {
+				c.require(why.Silent == c.now-c.heard[a.ID] && why.Silent >= 2*c.cfg.HeartbeatPeriod, "a live worker blamed")
+				break
+			}
+			c.count(why)
+			for id, n := range c.blame {
+				c.require(n < c.blame[a.ID] || n == c.blame[a.ID] && id <= a.ID || !slices.Contains(c.running.Participants, id), "worker %d evicted for %d failures, %d had %d", a.ID, c.blame[a.ID], id, n)
+			}
+			c.require(why.Misses == c.blame[a.ID] && why.Misses == why.Limit, "the blame of worker %d is %d", a.ID, c.blame[a.ID])
 		default:
 			c.require(false, "eviction by rule %s", why.Rule)
 		}
@@ -247,11 +321,19 @@ func (c *checker) check(a policy.Action) {
 		c.require(a.From != a.ID && c.members[a.From] && c.members[a.ID] && !busy, "worker %d cannot fetch from %d", a.ID, a.From)
 		c.require(ok && v == c.steps && a.OuterSteps == c.steps && a.Round == c.steps+1, "worker %d fetches state %d from %d, which holds %d", a.ID, c.steps, a.From, v)
 		c.fetching[a.ID] = a.From
+		for _, h := range a.Helpers {
+			_, busy := c.fetching[h]
+			c.require(c.members[h] && !busy && h != a.From && h != a.ID && c.version[h] == c.steps, "worker %d cannot help %d", h, a.ID)
+		}
+		if why.Rule == policy.RuleResync {
+			delete(c.spectates, a.ID)
+		}
 		c.behind[a.ID] = c.behind[a.ID] || why.Rule == policy.RuleResync
 	case policy.Fetched:
 		_, ok := c.fetching[a.ID]
 		c.require(ok, "worker %d did not fetch", a.ID)
 		delete(c.fetching, a.ID)
+		delete(c.misfetch, a.ID)
 		c.version[a.ID] = c.steps
 	case policy.WakeAt:
 		c.require(a.At >= c.now, "wake-up in the past")
@@ -276,6 +358,19 @@ func (c *checker) credit() policy.Time {
 	return most
 }
 
+// count blames both ends of a failure.
+func (c *checker) count(why policy.Reason) {
+	c.blame[*why.Lost]++
+	if why.Peer != nil && *why.Peer != *why.Lost && slices.Contains(c.running.Participants, *why.Peer) {
+		c.blame[*why.Peer]++
+	}
+}
+
+// stalled says whether the running reduction stands still.
+func (c *checker) stalled() bool {
+	return c.running != nil && c.cfg.StallAfter > 0 && c.now >= c.movedAt+c.cfg.StallAfter
+}
+
 func (c *checker) limit() policy.Time {
 	return c.cfg.HeartbeatPeriod * policy.Time(c.cfg.HeartbeatMissThreshold)
 }
@@ -288,11 +383,17 @@ func (c *checker) silence(id policy.ID, why policy.Reason) {
 func (c *checker) close(a policy.Close) {
 	why := a.Why()
 	c.require(c.running == nil && !c.closed && a.Round == c.steps+1, "round %d closed out of place", a.Round)
-	c.require(slices.Equal(a.Participants, sorted(c.arrived)), "participants %v, but %v have arrived", a.Participants, sorted(c.arrived))
-	both := append(slices.Clone(a.Participants), a.Late...)
+	working := slices.DeleteFunc(slices.Clone(a.Participants), func(id policy.ID) bool { return c.spectates[id] })
+	c.require(slices.Equal(working, sorted(c.arrived)), "participants %v, but %v have arrived", working, sorted(c.arrived))
+	for _, id := range a.Participants {
+		v, ok := c.version[id]
+		_, busy := c.fetching[id]
+		c.require(!c.spectates[id] || c.cfg.Join == policy.JoinZeros && ok && v == c.steps && !busy, "worker %d cannot contribute zeros", id)
+	}
+	both := append(slices.Clone(working), a.Late...)
 	slices.Sort(both)
-	c.require(slices.Equal(both, sorted(c.members)), "participants and late are not the members")
-	c.require(why.Members == len(c.members) && why.Arrived == len(a.Participants), "Close's numbers")
+	c.require(slices.Equal(both, c.actors()), "participants and late are not the members")
+	c.require(why.Members == len(c.actors()) && why.Arrived == len(working), "Close's numbers")
 	if c.cfg.Straggler == nil {
 		c.require(len(a.Late) == 0, "the baseline closed without %v", a.Late)
 	} else {
@@ -319,10 +420,13 @@ func (c *checker) after(e policy.Event) {
 		c.overdue = c.overdue || c.deadline != nil && c.now >= c.deadline.At+c.credit()
 		c.require(c.closed || !c.overdue || len(c.arrived) < c.quorum(), "the deadline came with a quorum, and the round is still open")
 	}
-	c.require(c.closed || len(c.arrived) < len(c.members), "everybody has arrived, and the round is still open")
+	c.require(c.closed || len(c.arrived) == 0 || len(c.arrived) < len(c.actors()), "everybody has arrived, and the round is still open")
 	if c.running != nil {
 		waits := slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return !c.reported[id] })
 		c.require(waits, "everybody has reported the reduction, and the round is still open")
+		if _, ok := e.(policy.Timer); ok {
+			c.require(!c.stalled(), "the reduction stands still, and nothing is done")
+		}
 	}
 	for id, from := range c.fetching {
 		c.require(c.members[from], "worker %d fetches from %d, which is gone", id, from)

@@ -25,12 +25,34 @@ type (
 		Round int
 		Epoch int
 	}
-	// ReduceFailed says that a participant gave a reduction up by itself.
+	// ReduceFailed says that a participant gave a reduction up by itself. Peer
+	// is the worker at which it showed, if that is known.
 	ReduceFailed struct {
 		ID    ID
 		Round int
 		Epoch int
+		Peer  *ID
 	}
+	// Progress is a Heartbeat of a worker that reduces. Moved grows with what
+	// it has received, in a unit of its own; From is the worker that it
+	// receives from, or itself if there is no one to name.
+	Progress struct {
+		ID    ID
+		Epoch int
+		Moved int64
+		From  ID
+	}
+	// Lost says that a worker has gone without leaving, and how that is known:
+	// RuleRattle if it said so itself, RuleConnection if its control
+	// connection was closed.
+	Lost struct {
+		ID   ID
+		Rule Rule
+	}
+	// Unreachable says that, according to the network, nobody listens at the
+	// worker's address. Anybody can forge such a message, and so only a worker
+	// that has missed a heartbeat too is held for dead.
+	Unreachable struct{ ID ID }
 	// StateFetched says that a worker now holds the outer state after the
 	// given number of outer steps.
 	StateFetched struct {
@@ -49,6 +71,9 @@ func (Heartbeat) event()    {}
 func (Arrival) event()      {}
 func (Reduced) event()      {}
 func (ReduceFailed) event() {}
+func (Progress) event()     {}
+func (Lost) event()         {}
+func (Unreachable) event()  {}
 func (StateFetched) event() {}
 func (FetchFailed) event()  {}
 func (Timer) event()        {}

@@ -6,9 +6,12 @@ import (
 	"slices"
 )
 
-// maxReduceAttempts bounds how often one round is reduced again after a
-// participant gave up by itself. Evictions do not count.
-const maxReduceAttempts = 5
+// blameLimit is the number of failed reductions of one round after which the
+// member that had a part in most of them is evicted. After each, the ring is
+// ordered so that the two that failed at each other are no longer neighbours:
+// whoever is at fault keeps failing, and the others do not. So a round always
+// ends, with a worker alone at the latest, and there is no limit to attempts.
+const blameLimit = 3
 
 type phase int
 
@@ -41,9 +44,18 @@ type member struct {
 	lastHeard  Time
 	fetches    int // how often it has been a donor since the last round
 	donor      ID  // where it fetches from
+	failures   int // fetches in a row that failed
 	epoch      int // of the last reduction that it took part in
 	reduced    bool
 	gone       bool // no longer a member
+	spectator  bool // a joiner whose first round is still to come
+	finishing  bool // still works on the inner steps of a round that is over
+
+	unreachable bool  // says the network, since its last heartbeat
+	blame       int   // failed reductions of this round it had a part in
+	moved       int64 // what it last said it has received
+	movedAt     Time  // when that last grew, or the reduction began
+	from        *ID   // whom it receives from
 }
 
 // counted reports whether the running round has the member's contribution.
@@ -56,7 +68,7 @@ type Machine struct {
 	phase   phase
 	round   int       // the running round, from 1
 	epoch   int       // number of the last reduction begun
-	failed  int       // reductions of this round that participants gave up
+	apart   [][2]ID   // pairs that may not be neighbours, sender first
 	members []*member // by ID
 	former  map[ID]bool
 	history history
@@ -72,11 +84,14 @@ type Machine struct {
 
 	// Kept by the way, because looking at every member in every event makes a
 	// round cost the square of their number.
-	present int       // members that are counted
-	lagging []*member // that began the round late, having caught up
+	present int // members that are counted
+	// spectators counts the members whose first round is still to come.
+	spectators int
+	lagging    []*member // that began the round late, having caught up
 
 	participants []*member // of the running reduction
 	unreduced    int       // of them, those whose reduction is not over
+	movedAt      Time      // when one of them last received something
 	lost         []*member // of them, those that are no longer members
 	nextCheck    Time      // next heartbeat check
 	wake         Time      // what the driver was last told
@@ -126,8 +141,24 @@ func (m *Machine) Step(now Time, e Event) []Action {
 			m.settle(now)
 		}
 	case Heartbeat:
+		m.heartbeat(now, e.ID)
+	case Progress:
+		m.heartbeat(now, e.ID)
+		if w := m.participant(e.ID, m.round, e.Epoch); w != nil {
+			if e.Moved != w.moved {
+				w.moved, w.movedAt, m.movedAt = e.Moved, now, now
+			}
+			w.from = &e.From
+		}
+	case Lost:
 		if w := m.find(e.ID); w != nil {
-			w.lastHeard = now
+			m.evict(w, Reason{Rule: e.Rule, Silent: now - w.lastHeard})
+			m.settle(now)
+		}
+	case Unreachable:
+		if w := m.find(e.ID); w != nil {
+			w.unreachable = true
+			m.checkUnreachable(now)
 		}
 	case Arrival:
 		m.arrival(now, e)
@@ -139,14 +170,13 @@ func (m *Machine) Step(now Time, e Event) []Action {
 		}
 	case ReduceFailed:
 		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
-			m.retry(now, e.ID)
+			m.retry(now, w, e.Peer, Reason{Rule: RuleReduceFailed})
 		}
 	case StateFetched:
 		m.fetched(now, e)
 	case FetchFailed:
 		if w := m.find(e.ID); w != nil && w.work == fetching {
-			failed := w.donor
-			m.fetch(w, Reason{Rule: RuleFetchFailed, Lost: &failed})
+			m.fetchFailed(now, w)
 		}
 	case Timer:
 		m.hasWake = false // spent: ask again, also if it came too early
@@ -206,12 +236,41 @@ func (m *Machine) join(now Time, e Join) {
 		m.begin(w, RuleJoin)
 		return
 	}
+	if m.cfg.Join == JoinNext || m.cfg.Join == JoinZeros {
+		w.spectator = true
+		m.spectators++
+	}
 	m.fetch(w, Reason{Rule: RuleJoin})
+}
+
+// actors returns the number of members that the running round counts on.
+func (m *Machine) actors() int { return len(m.members) - m.spectators }
+
+// activate ends a spectator's watching.
+func (m *Machine) activate(w *member) {
+	if w.spectator {
+		w.spectator = false
+		m.spectators--
+	}
+}
+
+// promote has spectators that hold the state begin the running round if nobody
+// else is left to work on it.
+func (m *Machine) promote() {
+	if m.phase != collecting || m.actors() > 0 {
+		return
+	}
+	for _, w := range m.members {
+		m.activate(w)
+		if w.work == waiting {
+			m.begin(w, RuleState)
+		}
+	}
 }
 
 // begin starts a single member on the running round.
 func (m *Machine) begin(w *member, rule Rule) {
-	if m.phase != collecting {
+	if m.phase != collecting || w.spectator {
 		w.work = waiting
 		return
 	}
@@ -219,33 +278,53 @@ func (m *Machine) begin(w *member, rule Rule) {
 	m.emit(StartRound{Round: m.round, IDs: []ID{w.id}, Reason: Reason{Rule: rule}})
 }
 
+// helpers is how many donors may help the one that a member fetches from.
+const helpers = 2
+
 // fetch sends a member to a donor: of the members that hold the current state,
 // the one that has served least since the last round, and the lowest ID among
 // equals. A donor that has just failed is asked again only if it is the only
 // one.
 func (m *Machine) fetch(w *member, why Reason) {
-	var donor *member
-	better := func(a, b *member) bool {
-		if why.Lost != nil && (a.id == *why.Lost) != (b.id == *why.Lost) {
-			return b.id == *why.Lost
-		}
-		return a.fetches < b.fetches
-	}
+	var donors []*member
 	for _, d := range m.members {
-		if d == w || d.outerSteps != m.OuterSteps() || d.work == fetching {
-			continue
-		}
-		if donor == nil || better(d, donor) {
-			donor = d
+		if d != w && d.outerSteps == m.OuterSteps() && d.work != fetching {
+			donors = append(donors, d)
 		}
 	}
-	if donor == nil {
+	if len(donors) == 0 {
 		m.finish(false, Reason{Rule: RuleStateLost, Members: len(m.members)})
 		return
 	}
+	failed := func(d *member) int {
+		if why.Lost != nil && d.id == *why.Lost {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(donors, func(a, b *member) int {
+		return cmp.Or(cmp.Compare(failed(a), failed(b)), cmp.Compare(a.fetches, b.fetches))
+	})
+	donor := donors[0]
 	donor.fetches++
 	w.work, w.donor = fetching, donor.id
-	m.emit(Fetch{ID: w.id, From: donor.id, Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
+	m.emit(Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:min(len(donors), 1+helpers)]), Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
+}
+
+// fetchLimit is the number of fetches in a row that a member may fail before
+// the others wait for it no more.
+const fetchLimit = 5
+
+func (m *Machine) fetchFailed(now Time, w *member) {
+	failed := w.donor
+	why := Reason{Rule: RuleFetchFailed, Lost: &failed}
+	if w.failures++; w.failures == fetchLimit {
+		why.Misses, why.Limit = w.failures, fetchLimit
+		m.evict(w, why)
+		m.settle(now)
+		return
+	}
+	m.fetch(w, why)
 }
 
 func (m *Machine) fetched(now Time, e StateFetched) {
@@ -257,7 +336,7 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 		m.fetch(w, Reason{Rule: RuleStaleFetch})
 		return
 	}
-	w.outerSteps = m.OuterSteps()
+	w.outerSteps, w.failures = m.OuterSteps(), 0
 	m.emit(Fetched{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleState}})
 	if w.resync {
 		w.lag = now - m.roundStart
@@ -273,8 +352,11 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		return
 	case e.Round < m.round:
 		m.emit(Arrived{ID: e.ID, Round: e.Round, Late: true, Reason: Reason{Rule: RuleLate}})
+		if w.finishing && m.phase != finished {
+			m.resync(w)
+		}
 		return
-	case w.work != working:
+	case w.work != working || w.finishing:
 		return // told twice
 	}
 	w.work, w.arrivedAt = arrived, now
@@ -288,7 +370,7 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		m.firstArrival, m.hasArrival = now, true
 	}
 	m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival,
-		Reason: Reason{Rule: RuleOnTime, Members: len(m.members), Arrived: m.present}})
+		Reason: Reason{Rule: RuleOnTime, Members: m.actors(), Arrived: m.present}})
 	m.rejoin(w)
 	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory && !m.overdue {
 		m.deadline = m.history.deadline(s)
@@ -309,18 +391,19 @@ func (m *Machine) rejoin(w *member) {
 	w.misses, w.missed = 0, false
 }
 
-// needed returns the quorum, ⌈quorum × members⌉, and at least one: a round needs
-// a contribution. The small term keeps a product such as 0.7 × 10 from being
-// rounded up by its binary representation.
+// needed returns the quorum, ⌈quorum × members⌉ without spectators, and at least
+// one: a round needs a contribution. The small term keeps a product such as
+// 0.7 × 10 from being rounded up by its binary representation.
 func (m *Machine) needed() int {
-	return max(1, int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(len(m.members)))-1e-9)))
+	return max(1, int(math.Ceil(float64(m.cfg.Straggler.Quorum*float64(m.actors()))-1e-9)))
 }
 
 // settle draws the consequences of a change in arrivals, membership or
 // progress of the reduction.
 func (m *Machine) settle(now Time) {
+	m.promote()
 	if m.phase == collecting && len(m.members) > 0 {
-		if m.present == len(m.members) {
+		if m.present > 0 && m.present == m.actors() {
 			m.close(now, RuleAllArrived)
 		} else {
 			m.awaitEqual(now)
@@ -350,7 +433,7 @@ func (m *Machine) awaitEqual(now Time) {
 }
 
 func (m *Machine) close(now Time, rule Rule) {
-	why := Reason{Rule: rule, Members: len(m.members), Arrived: m.present}
+	why := Reason{Rule: rule, Members: m.actors(), Arrived: m.present}
 	if s := m.cfg.Straggler; s != nil {
 		why.Needed = m.needed()
 	}
@@ -363,6 +446,12 @@ func (m *Machine) close(now Time, rule Rule) {
 	var offsets []Time
 	m.participants = nil
 	for _, w := range m.members {
+		if w.spectator {
+			if m.cfg.Join == JoinZeros && w.work == waiting && w.outerSteps == m.OuterSteps() {
+				m.participants = append(m.participants, w)
+			}
+			continue
+		}
 		if !w.counted() {
 			late = append(late, w)
 			continue
@@ -390,16 +479,17 @@ func (m *Machine) close(now Time, rule Rule) {
 			m.emit(Sideline{ID: w.id, Round: m.round, Reason: miss})
 		}
 	}
-	m.reduce(Reason{Rule: rule, Members: len(m.members), Arrived: len(m.participants)})
+	m.reduce(now, Reason{Rule: rule, Members: m.actors(), Arrived: why.Arrived})
 }
 
-func (m *Machine) reduce(why Reason) {
+func (m *Machine) reduce(now Time, why Reason) {
 	m.epoch++
-	m.unreduced, m.lost = len(m.participants), nil
+	m.unreduced, m.lost, m.movedAt = len(m.participants), nil, now
 	for _, w := range m.participants {
-		w.epoch, w.reduced = m.epoch, false
+		w.epoch, w.reduced, w.movedAt, w.from = m.epoch, false, now, nil
 	}
-	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
+	zero := slices.DeleteFunc(slices.Clone(m.participants), func(w *member) bool { return !w.spectator })
+	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Zero: ids(zero), Reason: why})
 }
 
 // reform aborts the running reduction and begins it anew with the participants
@@ -408,11 +498,11 @@ func (m *Machine) reduce(why Reason) {
 func (m *Machine) reform(now Time, why Reason) {
 	m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
 	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return w.gone })
-	if len(m.participants) > 0 {
-		m.reduce(why)
+	if slices.ContainsFunc(m.participants, func(w *member) bool { return !w.spectator }) {
+		m.reduce(now, why)
 		return
 	}
-	m.phase, m.lost = collecting, nil
+	m.phase, m.participants, m.lost = collecting, nil, nil // zeros alone are no contribution
 	m.overdue = m.cfg.Straggler != nil
 	m.hasDeadline, m.hasArrival = false, false
 	for _, w := range m.members {
@@ -431,15 +521,104 @@ func (m *Machine) reform(now Time, why Reason) {
 	m.settle(now)
 }
 
-func (m *Machine) retry(now Time, by ID) {
-	m.failed++
-	why := Reason{Rule: RuleReduceFailed, Lost: &by, Misses: m.failed, Limit: maxReduceAttempts}
-	if m.failed >= maxReduceAttempts {
-		m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
-		m.finish(false, why)
-		return
+// retry begins the reduction anew after it has failed between two workers, of
+// which one may not be known. If one of them has had a part in too many
+// failures it goes: of those with most the one with the highest ID.
+func (m *Machine) retry(now Time, by *member, peer *ID, why Reason) {
+	why.Lost, why.Peer, why.Limit = &by.id, peer, blameLimit
+	by.blame++
+	if peer != nil && *peer != by.id {
+		if w := m.participant(*peer, m.round, m.epoch); w != nil {
+			w.blame++
+		}
+		m.apart = append(m.apart, [2]ID{*peer, by.id})
+	}
+	worst := m.participants[0]
+	for _, w := range m.participants {
+		if w.blame > worst.blame || w.blame == worst.blame && w.id > worst.id {
+			worst = w
+		}
+	}
+	why.Misses = worst.blame
+	if worst.blame >= blameLimit {
+		m.evict(worst, why)
+		if m.phase == finished {
+			return
+		}
+		for _, w := range m.participants {
+			w.blame = 0
+		}
 	}
 	m.reform(now, why)
+	m.settle(now)
+}
+
+// stalled is when the running reduction has stood still for too long.
+func (m *Machine) stalled() (at Time, ok bool) {
+	if m.phase != reducing || m.cfg.StallAfter == 0 {
+		return 0, false
+	}
+	return m.movedAt + m.cfg.StallAfter, true
+}
+
+// unstall names who holds up a reduction that stands still. A participant that
+// has missed two heartbeats is the one. If all are alive a link is at fault,
+// one end of which is the participant that was the first to receive nothing
+// more: there the standstill began.
+func (m *Machine) unstall(now Time) {
+	at, _ := m.stalled()
+	why := Reason{Rule: RuleProgress, Stalled: now - at + m.cfg.StallAfter}
+	var silent, first *member
+	for _, w := range m.participants {
+		if now-w.lastHeard >= 2*m.cfg.HeartbeatPeriod && (silent == nil || w.lastHeard < silent.lastHeard) {
+			silent = w
+		}
+		if !w.reduced && (first == nil || w.movedAt < first.movedAt) {
+			first = w
+		}
+	}
+	if silent != nil {
+		why.Silent = now - silent.lastHeard
+		m.evict(silent, why)
+		m.settle(now)
+		return
+	}
+	m.retry(now, first, first.from, why)
+}
+
+// ring orders the participants by ID, but so that nobody receives from a worker
+// at which it has failed, if there is such an order.
+func (m *Machine) ring() []ID {
+	sorted := ids(m.participants)
+	if len(m.apart) == 0 || len(sorted) < 3 {
+		return sorted
+	}
+	order, tries := []ID{sorted[0]}, 0
+	var extend func() bool
+	extend = func() bool {
+		last := order[len(order)-1]
+		if len(order) == len(sorted) {
+			return !slices.Contains(m.apart, [2]ID{last, order[0]})
+		}
+		for _, id := range sorted {
+			if tries++; tries > 10_000 {
+				return false
+			}
+			if slices.Contains(order, id) || slices.Contains(m.apart, [2]ID{last, id}) {
+				continue
+			}
+			order = append(order, id)
+			if extend() {
+				return true
+			}
+			order = order[:len(order)-1]
+		}
+		return false
+	}
+	if !extend() {
+		return sorted
+	}
+	return order
 }
 
 // outerStep makes the outcome of the round final and begins the next one.
@@ -449,6 +628,7 @@ func (m *Machine) outerStep(now Time) {
 		Reason: Reason{Rule: RuleReduced, Members: len(m.members), Arrived: len(took)}})
 	for _, w := range m.participants {
 		w.outerSteps, w.work = m.round, working
+		m.activate(w)
 	}
 	done := m.round
 	m.round++
@@ -457,19 +637,29 @@ func (m *Machine) outerStep(now Time) {
 		m.finish(true, Reason{Rule: RuleTarget})
 		return
 	}
-	m.phase, m.failed = collecting, 0
+	m.phase = collecting
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
 	m.roundStart, m.present, m.lagging = now, 0, nil
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
-		w.fetches, w.late, w.missed, w.lag = 0, false, false, 0
+		w.fetches, w.late, w.missed, w.lag, w.blame = 0, false, false, 0, 0
 	}
 	for _, w := range m.members {
-		if w.outerSteps < done && w.work != fetching && m.phase == collecting {
-			w.resync = true
-			m.fetch(w, Reason{Rule: RuleResync, Misses: w.misses})
+		switch {
+		case w.outerSteps == done || w.work == fetching || m.phase != collecting:
+		case m.cfg.Straggler != nil && m.cfg.Straggler.FinishSteps && w.work == working:
+			w.finishing = true
+		default:
+			m.resync(w)
 		}
 	}
+}
+
+// resync has a member get what it has missed.
+func (m *Machine) resync(w *member) {
+	m.activate(w)
+	w.resync, w.finishing = true, false
+	m.fetch(w, Reason{Rule: RuleResync, Misses: w.misses})
 }
 
 func (m *Machine) finish(complete bool, why Reason) {
@@ -482,6 +672,7 @@ func (m *Machine) evict(w *member, why Reason) {
 	i, _ := m.search(w.id)
 	m.members = slices.Delete(m.members, i, i+1)
 	w.gone = true
+	m.activate(w)
 	if w.counted() {
 		m.present--
 	}
@@ -489,6 +680,7 @@ func (m *Machine) evict(w *member, why Reason) {
 		m.lost = append(m.lost, w)
 	}
 	m.emit(Evict{ID: w.id, Round: m.round, Reason: why})
+	m.apart = slices.DeleteFunc(m.apart, func(p [2]ID) bool { return p[0] == w.id || p[1] == w.id })
 	// Whoever fetches from it needs another donor.
 	for _, f := range slices.Clone(m.members) {
 		if f.work == fetching && f.donor == w.id && m.phase != finished {
@@ -500,8 +692,12 @@ func (m *Machine) evict(w *member, why Reason) {
 
 func (m *Machine) timer(now Time) {
 	if len(m.members) > 0 && now >= m.nextCheck {
+		m.checkUnreachable(now)
 		m.checkHeartbeats(now)
 		m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
+	}
+	if at, ok := m.stalled(); ok && now >= at {
+		m.unstall(now)
 	}
 	if m.phase != collecting {
 		return
@@ -530,6 +726,24 @@ func (m *Machine) credit() Time {
 		}
 	}
 	return most
+}
+
+func (m *Machine) heartbeat(now Time, id ID) {
+	if w := m.find(id); w != nil {
+		w.lastHeard, w.unreachable = now, false
+	}
+}
+
+// checkUnreachable evicts whoever is unreachable and has missed a heartbeat.
+func (m *Machine) checkUnreachable(now Time) {
+	for _, w := range slices.Clone(m.members) {
+		if silent := now - w.lastHeard; w.unreachable && silent >= m.cfg.HeartbeatPeriod && m.phase != finished {
+			m.evict(w, Reason{Rule: RuleConnection, Silent: silent})
+		}
+	}
+	if m.phase != finished {
+		m.settle(now)
+	}
 }
 
 func (m *Machine) checkHeartbeats(now Time) {
@@ -564,6 +778,9 @@ func (m *Machine) setWake(now Time) {
 	at := m.nextCheck
 	if m.phase == collecting && m.hasDeadline && !m.overdue {
 		at = min(at, m.deadline.At+m.credit())
+	}
+	if stalled, ok := m.stalled(); ok {
+		at = min(at, stalled)
 	}
 	if m.phase == collecting && m.quorate {
 		at = min(at, m.quorateAt)

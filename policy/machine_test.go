@@ -154,7 +154,7 @@ func TestBaselineEvictsTheSilentOnTheGrid(t *testing.T) {
 	}
 	p.quietly(6000, policy.Heartbeat{ID: 0})
 	p.at(6000, policy.Timer{}, "evict 1: heartbeat", "close round 1 with [0] without []: all_arrived", "reduce round 1 epoch 1 with [0]")
-	if why := p.last[0].Why(); why.Silent != 5700 || why.Misses != 5 || why.Limit != 5 {
+	if why := p.why(policy.RuleHeartbeat); why.Silent != 5700 || why.Misses != 5 || why.Limit != 5 {
 		t.Errorf("the eviction's reason is %+v, want 5,700 µs of silence, 5 of 5 misses", why)
 	}
 }
@@ -357,20 +357,137 @@ func TestACrashDuringTheReductionStartsItAgainWithTheSurvivors(t *testing.T) {
 	}
 }
 
-func TestAReductionThatKeepsFailingEndsTheRun(t *testing.T) {
+func reduceFailed(id, peer policy.ID, epoch int) policy.Event {
+	return policy.ReduceFailed{ID: id, Round: 1, Epoch: epoch, Peer: &peer}
+}
+
+// TestWhoMakesReductionsFailIsEvicted: worker 2 fails with every neighbour it
+// is given, and each neighbour fails only once.
+func TestWhoMakesReductionsFailIsEvicted(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(4)
+	p.arrive(100, 1, 0, 1, 2, 3)
+	p.at(200, reduceFailed(3, 2, 1), "abort epoch 1: reduce_failed 3", "reduce round 1 epoch 2 with [0 1 3 2]")
+	p.at(210, reduceFailed(1, 3, 1)) // the same failure, seen from further away
+	p.at(300, reduceFailed(0, 2, 2), "abort epoch 2: reduce_failed 0", "reduce round 1 epoch 3 with [0 2 1 3]")
+	p.at(400, reduceFailed(1, 2, 3), "evict 2: reduce_failed", "abort epoch 3: reduce_failed 1", "reduce round 1 epoch 4 with [0 1 3]")
+}
+
+// TestAWorkerAloneGoesOn also when the two that are left cannot reduce
+// together. Which of them is at fault is not known: the one with the lower ID
+// stays.
+func TestAWorkerAloneGoesOn(t *testing.T) {
 	p := newPlay(t, baseline())
 	p.start(2)
 	p.arrive(100, 1, 0, 1)
-	for epoch := 1; epoch < 5; epoch++ {
-		p.at(200, policy.ReduceFailed{ID: 1, Round: 1, Epoch: epoch},
-			fmt.Sprintf("abort epoch %d: reduce_failed 1", epoch), fmt.Sprintf("reduce round 1 epoch %d with [0 1]", epoch+1))
-		p.at(200, policy.ReduceFailed{ID: 0, Round: 1, Epoch: epoch}) // the same failure, seen by the other
+	p.at(200, reduceFailed(0, 1, 1), "abort epoch 1: reduce_failed 0", "reduce round 1 epoch 2 with [0 1]")
+	p.at(300, reduceFailed(1, 0, 2), "abort epoch 2: reduce_failed 1", "reduce round 1 epoch 3 with [0 1]")
+	p.at(400, reduceFailed(0, 1, 3), "evict 1: reduce_failed", "abort epoch 3: reduce_failed 0", "reduce round 1 epoch 4 with [0]")
+	p.at(410, policy.Reduced{ID: 0, Round: 1, Epoch: 4}, "outer step 1 with [0]", "start round 2 with [0]")
+}
+
+func stalling() policy.Config {
+	cfg := baseline()
+	cfg.StallAfter = 3000
+	return cfg
+}
+
+// reducing brings n workers to their first reduction, at time 100.
+func reducing(t *testing.T, n int) *play {
+	p := newPlay(t, stalling())
+	p.start(n)
+	for id := range n {
+		p.quietly(100, policy.Arrival{ID: policy.ID(id), Round: 1})
 	}
-	p.at(300, policy.ReduceFailed{ID: 1, Round: 1, Epoch: 5}, "abort epoch 5: reduce_failed 1", "finish false: reduce_failed")
-	if !p.m.Finished() {
-		t.Error("the machine does not know that it has finished")
+	return p
+}
+
+// progress tells what the participants of a ring have received, and lets the
+// Timers pass that come before.
+func (p *play) progress(now policy.Time, epoch int, moved ...int64) {
+	for p.wake < now {
+		p.quietly(p.wake, policy.Timer{})
 	}
-	p.at(400, policy.Arrival{ID: 0, Round: 1})
+	for id, m := range moved {
+		from := policy.ID((id + len(moved) - 1) % len(moved))
+		p.quietly(now, policy.Progress{ID: policy.ID(id), Epoch: epoch, Moved: m, From: from})
+	}
+}
+
+// why returns the reason of the first of the last actions by that rule.
+func (p *play) why(rule policy.Rule) policy.Reason {
+	for _, a := range p.last {
+		if a.Why().Rule == rule {
+			return a.Why()
+		}
+	}
+	p.t.Fatalf("nothing was done by rule %s", rule)
+	return policy.Reason{}
+}
+
+// TestABrokenLinkIsGoneAround: nothing arrives at 2 from 1, though both live.
+func TestABrokenLinkIsGoneAround(t *testing.T) {
+	p := reducing(t, 4)
+	p.progress(1000, 1, 1, 1, 1, 1)
+	p.progress(2000, 1, 2, 2, 1, 2)
+	p.progress(3000, 1, 2, 2, 1, 2)
+	p.progress(4000, 1, 2, 2, 1, 2)
+	p.quietly(4000, policy.Timer{})
+	p.at(5000, policy.Timer{}, "abort epoch 1: progress 2", "reduce round 1 epoch 2 with [0 1 3 2]")
+	if why := p.why(policy.RuleProgress); why.Stalled != 3000 || *why.Peer != 1 || why.Misses != 1 {
+		t.Errorf("the reason is %+v", why)
+	}
+}
+
+// TestSlowIsNotStalled: as long as one participant receives something, nobody
+// is blamed, however long it takes.
+func TestSlowIsNotStalled(t *testing.T) {
+	p := reducing(t, 3)
+	for i := range 100 {
+		p.progress(policy.Time(1000*(i+1)), 1, 0, 0, int64(i))
+		if p.wake <= policy.Time(1000*(i+1)) {
+			p.at(p.wake, policy.Timer{})
+		}
+	}
+}
+
+// TestWhoStandsStillAndIsSilentIsEvicted, before its heartbeats do it.
+func TestWhoStandsStillAndIsSilentIsEvicted(t *testing.T) {
+	p := reducing(t, 3)
+	for now := policy.Time(1000); now <= 3000; now += 1000 {
+		p.progress(now, 1, 5, 5)
+		p.quietly(now, policy.Timer{})
+	}
+	p.progress(4000, 1, 5, 5)
+	p.at(4000, policy.Timer{}, "evict 2: progress", "abort epoch 1: lost 2", "reduce round 1 epoch 2 with [0 1]")
+	if why := p.why(policy.RuleProgress); why.Silent != 4000 || why.Stalled != 3000 {
+		t.Errorf("the reason is %+v", why)
+	}
+}
+
+func TestTheLostAreEvictedAtOnce(t *testing.T) {
+	for _, rule := range []policy.Rule{policy.RuleRattle, policy.RuleConnection} {
+		p := newPlay(t, baseline())
+		p.start(3)
+		p.arrive(100, 1, 0, 1)
+		p.at(150, policy.Lost{ID: 2, Rule: rule}, "evict 2: "+string(rule),
+			"close round 1 with [0 1] without []: all_arrived", "reduce round 1 epoch 1 with [0 1]")
+		p.at(160, policy.Lost{ID: 0, Rule: rule}, "evict 0: "+string(rule), "abort epoch 1: lost 0", "reduce round 1 epoch 2 with [1]")
+		p.at(170, policy.Lost{ID: 0, Rule: rule})
+	}
+}
+
+// TestUnreachableNeedsAMissedHeartbeat: anybody can forge such a message.
+func TestUnreachableNeedsAMissedHeartbeat(t *testing.T) {
+	p := newPlay(t, baseline())
+	p.start(2)
+	p.at(100, policy.Unreachable{ID: 1})
+	p.at(900, policy.Heartbeat{ID: 1})
+	p.at(1000, policy.Heartbeat{ID: 0})
+	p.at(1000, policy.Timer{})
+	p.at(1850, policy.Unreachable{ID: 1})
+	p.at(2000, policy.Heartbeat{ID: 0})
+	p.at(2000, policy.Timer{}, "evict 1: connection")
 }
 
 // TestARoundThatLosesAllItsParticipantsOpensAgain has the only participants
@@ -546,4 +663,83 @@ func TestCatchingUpIsCredited(t *testing.T) {
 		p.arrive(300, 2, 0, 1, 2)
 		p.at(301, policy.Timer{}, "close round 2 with [0 1 2] without [3]: deadline", "sideline 3 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 2]")
 	})
+}
+
+func (p *play) reduced(now policy.Time, round, epoch int, who ...policy.ID) {
+	p.t.Helper()
+	for _, id := range who {
+		p.at(now, policy.Reduced{ID: id, Round: round, Epoch: epoch})
+	}
+}
+
+// joining brings two workers into round 1 and lets worker 2 join late.
+func joining(t *testing.T, mode policy.JoinMode) *play {
+	cfg := baseline()
+	cfg.Join = mode
+	p := newPlay(t, cfg)
+	p.start(2)
+	p.at(500, policy.Join{ID: 2}, "admit 2", "2 fetches state 0 from 0: join")
+	return p
+}
+
+// TestJoinNext: the round goes on without the joiner, which gets the outcome
+// that it has seen happen and begins with the next.
+func TestJoinNext(t *testing.T) {
+	p := joining(t, policy.JoinNext)
+	p.at(600, policy.StateFetched{ID: 2}, "2 has fetched")
+	p.arrive(700, 1, 0, 1)
+	p.reduced(800, 1, 1, 0)
+	p.at(800, policy.Reduced{ID: 1, Round: 1, Epoch: 1}, "outer step 1 with [0 1]", "start round 2 with [0 1]", "2 fetches state 1 from 0: resync")
+	p.at(900, policy.StateFetched{ID: 2, OuterSteps: 1}, "2 has fetched", "start round 2 with [2]")
+}
+
+// TestJoinZeros: the joiner takes part in the reduction and begins the next
+// round with everybody else.
+func TestJoinZeros(t *testing.T) {
+	p := joining(t, policy.JoinZeros)
+	p.at(600, policy.StateFetched{ID: 2}, "2 has fetched")
+	p.quietly(700, policy.Arrival{ID: 0, Round: 1})
+	p.at(700, policy.Arrival{ID: 1, Round: 1}, "close round 1 with [0 1 2] without []: all_arrived", "reduce round 1 epoch 1 with [0 1 2]")
+	for _, a := range p.last {
+		if r, ok := a.(policy.Reduce); ok && !slices.Equal(r.Zero, []policy.ID{2}) {
+			t.Errorf("zeros from %v, want worker 2", r.Zero)
+		}
+	}
+	p.reduced(800, 1, 1, 0, 1)
+	p.at(800, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "outer step 1 with [0 1 2]", "start round 2 with [0 1 2]")
+}
+
+// TestSpectatorsTakeOver when everybody else is gone.
+func TestSpectatorsTakeOver(t *testing.T) {
+	for _, mode := range []policy.JoinMode{policy.JoinNext, policy.JoinZeros} {
+		p := joining(t, mode)
+		p.at(600, policy.StateFetched{ID: 2}, "2 has fetched")
+		p.at(650, policy.Leave{ID: 0}, "evict 0: leave")
+		p.at(660, policy.Leave{ID: 1}, "evict 1: leave", "start round 1 with [2]")
+	}
+}
+
+func TestWhoCannotFetchIsEvicted(t *testing.T) {
+	p := joining(t, policy.JoinRunning)
+	for _, donor := range []string{"1", "0", "1", "0"} {
+		p.at(600, policy.FetchFailed{ID: 2}, "2 fetches state 0 from "+donor+": fetch_failed")
+	}
+	p.at(600, policy.FetchFailed{ID: 2}, "evict 2: fetch_failed")
+}
+
+// TestFinishSteps: a sidelined member is left to its inner steps, and catches
+// up when it has finished them.
+func TestFinishSteps(t *testing.T) {
+	p := newPlay(t, straggler(func(s *policy.Straggler) { s.Quorum, s.FinishSteps = 0.5, true }))
+	p.start(3)
+	p.arrive(100, 1, 0, 1, 2)
+	p.reduced(200, 1, 1, 0, 1)
+	p.at(200, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "outer step 1 with [0 1 2]", "start round 2 with [0 1 2]")
+	p.at(300, policy.Arrival{ID: 0, Round: 2}, "deadline at 301")
+	p.at(300, policy.Arrival{ID: 1, Round: 2})
+	p.at(301, policy.Timer{}, "close round 2 with [0 1] without [2]: deadline", "sideline 2 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1]")
+	p.at(400, policy.Reduced{ID: 0, Round: 2, Epoch: 2})
+	p.at(400, policy.Reduced{ID: 1, Round: 2, Epoch: 2}, "outer step 2 with [0 1]", "start round 3 with [0 1]")
+	p.at(450, policy.Arrival{ID: 2, Round: 2}, "2 fetches state 2 from 0: resync")
+	p.at(460, policy.StateFetched{ID: 2, OuterSteps: 2}, "2 has fetched", "start round 3 with [2]")
 }

@@ -14,6 +14,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Time is scenario time in microseconds since the start of the run.
@@ -31,11 +32,39 @@ type Config struct {
 	// HeartbeatPeriod × HeartbeatMissThreshold. Raising it makes false
 	// evictions rarer and the detection of a crash slower.
 	HeartbeatMissThreshold int
+	// StallAfter is how long no participant of a reduction may receive anything
+	// before somebody is blamed; 0 waits for ever, as does a simulator without
+	// bytes. It bounds standstill and not duration: a slow link is no fault.
+	StallAfter Time
 	// TargetOuterSteps is the number of rounds after which the run is done.
 	TargetOuterSteps int
 	// Straggler selects the straggler strategy; nil is the baseline.
 	Straggler *Straggler
+	// Join says from when on a late joiner contributes. Empty: JoinRunning.
+	Join JoinMode
 }
+
+// JoinMode says from when on a worker contributes that has joined late and
+// holds the outer state.
+type JoinMode string
+
+// The join modes.
+const (
+	// JoinRunning has it begin the running round at once. The round counts on
+	// it, and may have to wait for its fetch and all its inner steps.
+	JoinRunning JoinMode = "running"
+	// JoinNext has it begin with the next round. The running one goes on as if
+	// it were not there.
+	JoinNext JoinMode = "next"
+	// JoinZeros has it take part in the reduction of the running round with a
+	// contribution of zeros, if it holds the state by then, and so begin the
+	// next round together with the others. The mean of that round is over it
+	// too, and shorter for it.
+	JoinZeros JoinMode = "zeros"
+)
+
+// JoinModes lists the join modes.
+var JoinModes = []JoinMode{JoinRunning, JoinNext, JoinZeros}
 
 // Straggler holds the parameters of the straggler strategy.
 //
@@ -58,6 +87,10 @@ type Straggler struct {
 	// SidelineLimit is the number of consecutive rounds a member may miss; the
 	// next one evicts it.
 	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit"`
+	// FinishSteps lets a sidelined member finish the inner steps of the round
+	// that went on without it before it catches up. What they come to is
+	// discarded either way. Else it drops them when the next round begins.
+	FinishSteps bool `yaml:"finish_steps" json:"finish_steps,omitempty"`
 }
 
 // DefaultStraggler returns the parameters under which the published scenario
@@ -103,6 +136,10 @@ func (c Config) validate() error {
 		return errors.New("policy: the heartbeat period must be at least 1 µs")
 	case c.HeartbeatMissThreshold < 1:
 		return errors.New("policy: the heartbeat miss threshold must be at least 1")
+	case c.Join != "" && !slices.Contains(JoinModes, c.Join):
+		return fmt.Errorf("policy: no join mode %q", c.Join)
+	case c.StallAfter < 0:
+		return errors.New("policy: the time after which a reduction stands still must not be negative")
 	case c.TargetOuterSteps < 1:
 		return errors.New("policy: the number of outer steps must be at least 1")
 	}

@@ -18,6 +18,8 @@ func drawConfig(t *rapid.T) policy.Config {
 		HeartbeatPeriod:        policy.Time(rapid.IntRange(5, 50).Draw(t, "period")),
 		HeartbeatMissThreshold: rapid.IntRange(1, 4).Draw(t, "threshold"),
 		TargetOuterSteps:       rapid.IntRange(1, 6).Draw(t, "target"),
+		Join:                   rapid.SampledFrom(policy.JoinModes).Draw(t, "join"),
+		StallAfter:             policy.Time(rapid.SampledFrom([]int{0, 30, 200}).Draw(t, "stall")),
 	}
 	if rapid.Bool().Draw(t, "straggler") {
 		cfg.Straggler = drawStraggler(t)
@@ -33,6 +35,7 @@ func drawStraggler(t *rapid.T) *policy.Straggler {
 		MinHistory:    rapid.IntRange(1, 2).Draw(t, "history"),
 		MinSlack:      policy.Time(rapid.IntRange(0, 20).Draw(t, "slack")),
 		SidelineLimit: rapid.IntRange(0, 2).Draw(t, "limit"),
+		FinishSteps:   rapid.Bool().Draw(t, "finish"),
 	}
 }
 
@@ -170,7 +173,27 @@ func (w *world) random(t *rapid.T) {
 	case n < 94:
 		if w.reduce != nil {
 			id, _ := pick(w.reduce.Participants)
-			w.send(policy.ReduceFailed{ID: id, Round: w.reduce.Round, Epoch: w.reduce.Epoch})
+			e := policy.ReduceFailed{ID: id, Round: w.reduce.Round, Epoch: w.reduce.Epoch}
+			if peer, _ := pick(w.reduce.Participants); peer != id {
+				e.Peer = &peer
+			}
+			w.send(e)
+		}
+	case n < 96:
+		if w.reduce != nil {
+			id, _ := pick(w.reduce.Participants)
+			from, _ := pick(w.reduce.Participants)
+			if w.alive[id] {
+				w.send(policy.Progress{ID: id, Epoch: w.reduce.Epoch, Moved: int64(rapid.IntRange(0, 3).Draw(t, "moved")), From: from})
+			}
+		}
+	case n < 97:
+		if id, ok := pick(sorted(w.alive)); ok {
+			w.send(policy.Lost{ID: id, Rule: rapid.SampledFrom([]policy.Rule{policy.RuleRattle, policy.RuleConnection}).Draw(t, "cause")})
+		}
+	case n < 98:
+		if id, ok := pick(sorted(w.members)); ok {
+			w.send(policy.Unreachable{ID: id})
 		}
 	default:
 		w.send(nonsense(t, w))
@@ -246,7 +269,7 @@ func (w *world) conclude() {
 		w.t.Fatalf("the living have done their part, and the run does not end: members %v, alive %v, fetching %v, %d outer steps, running %+v",
 			sorted(w.members), sorted(w.alive), w.fetching, w.steps, w.running)
 	case w.finished != nil && !w.finished.Complete:
-		if rule := w.finished.Rule; rule != policy.RuleStateLost && rule != policy.RuleReduceFailed {
+		if rule := w.finished.Rule; rule != policy.RuleStateLost {
 			w.t.Fatalf("the run ended early by rule %q", rule)
 		}
 	}

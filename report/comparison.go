@@ -157,6 +157,9 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 			return err
 		}
 	}
+	if sim := c.Sim[scenarios.Baseline]; len(sim.NotSimulated) > 0 {
+		fmt.Fprintf(out, "\n%s\n", leftOut(sim))
+	}
 	for _, name := range scenarios.PolicyNames {
 		sim, real := c.Sim[name], c.Real[name]
 		fmt.Fprintf(out, "\n%s\n", name)

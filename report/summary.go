@@ -13,12 +13,14 @@ import (
 )
 
 // micros writes scenario time with separated thousands.
-func micros(t policy.Time) string {
-	digits := fmt.Sprint(int64(t))
+func micros(t policy.Time) string { return thousands(t) + " µs" }
+
+func thousands[T ~int64](n T) string {
+	digits := fmt.Sprint(int64(n))
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return digits + " µs"
+	return digits
 }
 
 // maxListed is the number of workers up to which each is named.
@@ -87,11 +89,19 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 	if !sum.Complete {
 		fmt.Fprintln(out, "INCOMPLETE: the run ended before its last outer step")
 	}
+	if len(sum.NotSimulated) > 0 {
+		fmt.Fprintln(out, leftOut(sum))
+	}
 	if real {
 		fmt.Fprintf(out, "same bytes on every worker: %s; fidelity: %s%s\n", yesNo(sum.BitIdentical), sum.Fidelity.Verdict, reasons(sum.Fidelity))
 		fmt.Fprintf(out, "record: %s\n", sum.Dir)
 	}
 	return nil
+}
+
+// leftOut says what the simulator has not played.
+func leftOut(sum runlog.Summary) string {
+	return "the simulator has no links and leaves out: " + strings.Join(sum.NotSimulated, ", ")
 }
 
 func reasons(f runlog.Fidelity) string {
@@ -129,14 +139,54 @@ func Because(r *policy.Reason) string {
 		return "it left in good order"
 	case policy.RuleHeartbeat:
 		return fmt.Sprintf("silent for %s, %d heartbeats of %d tolerated", micros(r.Silent), r.Misses, r.Limit)
+	case policy.RuleRattle:
+		return fmt.Sprintf("it said that it gives up, %s after its last heartbeat", micros(r.Silent))
+	case policy.RuleConnection:
+		return fmt.Sprintf("its end of the control connection is gone, %s after its last heartbeat", micros(r.Silent))
+	case policy.RuleFetchFailed:
+		return fmt.Sprintf("it failed %d fetches of the outer state in a row", r.Misses)
+	case policy.RuleReduceFailed:
+		return fmt.Sprintf("it had a part in %d failed reductions of the round", r.Misses)
+	case policy.RuleProgress:
+		text := fmt.Sprintf("the reduction had stood still for %s", micros(r.Stalled))
+		if r.Limit == 0 {
+			return text + fmt.Sprintf(", and it had been silent for %s", micros(r.Silent))
+		}
+		return text + fmt.Sprintf(", the last of %d that failed with it", r.Misses)
 	}
+	return gathered(r) + fmt.Sprintf("; miss %d, %d tolerated", r.Misses, r.Limit)
+}
+
+// gathered says how many had arrived when a round closed, and what its
+// deadline came from.
+func gathered(r *policy.Reason) string {
 	text := fmt.Sprintf("%d of %d had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
 	if d := r.Deadline; d != nil {
-		text += fmt.Sprintf(" at the deadline, %s after the first (median %s + %g × MAD %s, at least %s)",
-			micros(d.Offset), micros(d.Median), d.K, micros(d.MAD), micros(d.MinSlack))
-		if d.Credit > 0 {
-			text += fmt.Sprintf(" and %s of credit for catching up", micros(d.Credit))
-		}
+		text += " at the deadline, " + deadlineText(d)
 	}
-	return text + fmt.Sprintf("; miss %d, %d tolerated", r.Misses, r.Limit)
+	return text
+}
+
+func deadlineText(d *policy.Deadline) string {
+	text := fmt.Sprintf("%s after the first (median %s + %g × MAD %s, at least %s)",
+		micros(d.Offset), micros(d.Median), d.K, micros(d.MAD), micros(d.MinSlack))
+	if d.Credit > 0 {
+		text += fmt.Sprintf(" and %s of credit for catching up", micros(d.Credit))
+	}
+	return text
+}
+
+// closing says why a round closed when it did.
+func closing(r *policy.Reason) string {
+	switch {
+	case r == nil:
+		return "no reason recorded"
+	case r.Rule == policy.RuleAllArrived && r.Deadline == nil:
+		return fmt.Sprintf("all %d had arrived; there was no deadline", r.Members)
+	case r.Rule == policy.RuleAllArrived:
+		return fmt.Sprintf("all %d had arrived; the deadline was %s", r.Members, deadlineText(r.Deadline))
+	case r.Rule == policy.RuleQuorum:
+		return "the quorum came after the deadline: " + gathered(r)
+	}
+	return gathered(r)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Files of a run directory.
@@ -14,7 +15,9 @@ const (
 	EventsFile  = "events.jsonl"
 	SummaryFile = "summary.json"
 	PlanFile    = "plan.json"
-	LogsDir     = "logs"
+	// EnvironmentFile has an Environment.
+	EnvironmentFile = "environment.json"
+	LogsDir         = "logs"
 )
 
 // Dir is the directory that keeps everything about one run.
@@ -52,6 +55,25 @@ func (d Dir) WriteFile(name string, data []byte) error {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}
 	return nil
+}
+
+// WriteScenario writes a copy of the scenario that can be run: its text, as it
+// was read from a file of this name, and the files that it names, at the same
+// places as seen from it.
+func (d Dir) WriteScenario(file string, source []byte, named map[string][]byte) error {
+	name := "scenario.yaml"
+	if strings.HasSuffix(file, ".json") {
+		name = "scenario.json"
+	}
+	for other, text := range named {
+		if err := os.MkdirAll(filepath.Dir(d.Path(other)), 0o755); err != nil {
+			return fmt.Errorf("writing the run directory: %w", err)
+		}
+		if err := d.WriteFile(other, text); err != nil {
+			return err
+		}
+	}
+	return d.WriteFile(name, source)
 }
 
 // WriteJSON writes a file of the directory as indented JSON. A reader sees the

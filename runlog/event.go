@@ -25,6 +25,7 @@ const (
 	RoundClose    Type = "round_close"
 	ReduceStart   Type = "reduce_start"
 	ReduceAbort   Type = "reduce_abort"
+	Reduced       Type = "reduced" // a worker has the outcome of a reduction
 	ReduceDone    Type = "reduce_done"
 	OuterStep     Type = "outer_step"
 	State         Type = "state" // the outer states after an outer step, compared
@@ -66,12 +67,20 @@ type Event struct {
 	At           policy.Time  `json:"at_us,omitempty"`
 	Participants []policy.ID  `json:"participants,omitempty"`
 	Missing      []policy.ID  `json:"missing,omitempty"`
+	Zero         []policy.ID  `json:"zero,omitempty"` // participants that contribute zeros
 	IDs          []policy.ID  `json:"ids,omitempty"`
-	From         string       `json:"from,omitempty"`
-	To           string       `json:"to,omitempty"`
-	Factor       float64      `json:"factor,omitempty"`
-	// BytesSent is what all participants wrote to the ring's streams.
-	BytesSent int64 `json:"bytes_sent,omitempty"`
+	// Op is the inject of a link.
+	Op     string  `json:"op,omitempty"`
+	From   string  `json:"from,omitempty"`
+	To     string  `json:"to,omitempty"`
+	Factor float64 `json:"factor,omitempty"`
+	// ReduceScatter is the part of a worker's Duration until it had its own
+	// chunk; the rest is the all-gather.
+	ReduceScatter policy.Time `json:"reduce_scatter_us,omitempty"`
+	// BytesSent is what a worker, or all participants, wrote to the ring's
+	// streams, BytesReceived what a worker read from them.
+	BytesSent     int64 `json:"bytes_sent,omitempty"`
+	BytesReceived int64 `json:"bytes_received,omitempty"`
 	// Hash is that of the bytes that all participants agree on; Identical
 	// says whether they do.
 	Hash      string `json:"hash,omitempty"`
@@ -139,7 +148,7 @@ func FromAction(now policy.Time, a policy.Action) (Event, bool) {
 	case policy.Close:
 		e.Type, e.Round, e.Participants, e.Missing = RoundClose, a.Round, a.Participants, a.Late
 	case policy.Reduce:
-		e.Type, e.Round, e.Epoch, e.Participants = ReduceStart, a.Round, a.Epoch, a.Participants
+		e.Type, e.Round, e.Epoch, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Participants, a.Zero
 	case policy.Abort:
 		e.Type, e.Round, e.Epoch, e.Participants = ReduceAbort, a.Round, a.Epoch, a.Participants
 	case policy.OuterStep:

@@ -21,7 +21,7 @@ func everything() runlog.Event {
 	lost := policy.ID(2)
 	return runlog.Event{
 		T: 7, Type: runlog.RoundClose, Node: "w3", Round: 4, Epoch: 5, Step: 6, Duration: 8, Offset: new(policy.Time(0)), Late: true,
-		At: 9, Participants: []policy.ID{0, 1}, Missing: []policy.ID{3}, IDs: []policy.ID{5}, From: "w1", Factor: 2.5, BytesSent: 10,
+		At: 9, Participants: []policy.ID{0, 1}, Missing: []policy.ID{3}, Zero: []policy.ID{1}, IDs: []policy.ID{5}, From: "w1", Factor: 2.5, BytesSent: 10,
 		Hash: "ab", Identical: new(false), Complete: new(false), ClockError: 11, Loss: new(0.0),
 		Run: &runlog.Run{Schema: runlog.Schema, Scenario: "s", Policy: "baseline", World: runlog.Sim, Links: "none", Seed: 1<<64 - 1, TimeScale: 0.5},
 		Reason: &policy.Reason{Rule: policy.RuleDeadline, Members: 4, Arrived: 3, Needed: 3, Misses: 1, Limit: 2, Silent: 12, Lost: &lost,
@@ -171,9 +171,10 @@ func TestSummaryByHand(t *testing.T) {
 		BarrierWaitFraction: (20.0 + 0 + 20 + 0) / member,
 		Split:               runlog.Split{Compute: 60 + 40, Transfer: 20 + 20, Control: 10 + 20, StateFetch: 10},
 		JoinerStall:         10,
+		JoinersHeld:         20, // w2 arrives at 160, w0 at 140
 		Sidelined:           []runlog.Membership{{Round: 2, ID: 1, Why: reason(policy.RuleLate)}},
 		Evicted:             []runlog.Membership{{Round: 2, ID: 1, Reason: policy.RuleLeave, Why: reason(policy.RuleLeave)}},
-		Rejoined:            []runlog.Membership{},
+		Rejoined:            []runlog.Membership{}, Detected: []runlog.Detection{},
 		Rounds: []runlog.Round{
 			{Round: 1, Start: 0, Close: 70, End: 90, Participants: []policy.ID{0, 1}, Late: []policy.ID{}, Reduce: 20, BytesSent: 800, Hash: "aa"},
 			{Round: 2, Start: 90, Close: 160, End: 180, Participants: []policy.ID{0, 2}, Late: []policy.ID{1}, Reduce: 20, BytesSent: 900, Hash: "bb"},

@@ -35,15 +35,23 @@ type Summary struct {
 	// Split says what the wall-clock was spent on.
 	Split Split `json:"split"`
 	// JoinerStall is how long late joiners waited for the outer state.
-	JoinerStall policy.Time  `json:"joiner_stall_us"`
+	JoinerStall policy.Time `json:"joiner_stall_us"`
+	// JoinersHeld is how long rounds stayed open for late joiners in their
+	// first round, after the arrival of the last other participant.
+	JoinersHeld policy.Time  `json:"joiners_held_us"`
 	Sidelined   []Membership `json:"sidelined"`
 	Evicted     []Membership `json:"evicted"`
 	Rejoined    []Membership `json:"rejoined"`
-	Rounds      []Round      `json:"rounds"`
+	// Detected are the workers that were lost without leaving.
+	Detected []Detection `json:"detected"`
+	Rounds   []Round     `json:"rounds"`
 	// BitIdentical says that in every round every participant ended with the
 	// same bytes. It is absent where no bytes moved.
 	BitIdentical *bool    `json:"bit_identical"`
 	Fidelity     Fidelity `json:"fidelity"`
+	// NotSimulated are the injects of links in the scenario, which a simulator
+	// without links leaves out. Simulated runs only.
+	NotSimulated []string `json:"not_simulated,omitempty"`
 	Dir          string   `json:"dir"`
 }
 
@@ -51,10 +59,23 @@ type Summary struct {
 type Membership struct {
 	Round int       `json:"round"`
 	ID    policy.ID `json:"id"`
-	// Reason is given for evictions: heartbeat, straggler or leave.
+	// Reason is given for evictions: straggler, leave, or the cause of a
+	// Detection.
 	Reason policy.Rule `json:"reason,omitempty"`
 	// Why has the numbers that it was decided on.
 	Why *policy.Reason `json:"why,omitempty"`
+}
+
+// Detection is how the loss of a worker was noticed.
+type Detection struct {
+	Round int       `json:"round"`
+	ID    policy.ID `json:"id"`
+	// Cause is heartbeat, connection, progress, rattle or reduce_failed.
+	Cause policy.Rule `json:"cause"`
+	// Silent is the time since the worker's last sign of life.
+	Silent policy.Time `json:"silent_us"`
+	// After is the time since it crashed, if the record has that.
+	After *policy.Time `json:"after_us,omitempty"`
 }
 
 // Round is one completed round.
@@ -84,7 +105,9 @@ type Summarizer struct {
 	since        map[string]policy.Time // join time of the present members
 	arrivals     map[string]policy.Time // of the running round
 	fetching     map[string]policy.Time // start of a joiner's fetch
-	member, busy policy.Time            // completed spans
+	crashed      map[string]policy.Time
+	joiners      map[string]bool // have joined late and not yet arrived in time
+	member, busy policy.Time     // completed spans
 	wait         policy.Time
 	last         policy.Time
 	started      bool
@@ -95,12 +118,14 @@ type Summarizer struct {
 func NewSummarizer() *Summarizer {
 	return &Summarizer{
 		sum: Summary{
-			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Rounds: []Round{},
+			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Detected: []Detection{}, Rounds: []Round{},
 			Fidelity: Fidelity{Reasons: []string{}},
 		},
 		since:    map[string]policy.Time{},
 		arrivals: map[string]policy.Time{},
 		fetching: map[string]policy.Time{},
+		crashed:  map[string]policy.Time{},
+		joiners:  map[string]bool{},
 		split:    newSplitter(),
 	}
 }
@@ -134,6 +159,7 @@ func (s *Summarizer) Add(e Event) {
 				s.wait += e.T - arrival
 			}
 		}
+		s.held(e)
 	case ReduceDone:
 		s.current.Reduce, s.current.BytesSent, s.current.Hash = e.Duration, e.BytesSent, e.Hash
 		s.identical(e)
@@ -154,7 +180,10 @@ func (s *Summarizer) Add(e Event) {
 		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
 	case Rejoin:
 		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
+	case Crash:
+		s.crashed[e.Node] = e.T
 	case Evict:
+		s.detected(e)
 		s.sum.Evicted = append(s.sum.Evicted, membership(e, rule(e)))
 		if since, ok := s.since[e.Node]; ok {
 			s.member += e.T - since
@@ -164,6 +193,7 @@ func (s *Summarizer) Add(e Event) {
 	case FetchStart:
 		if _, running := s.fetching[e.Node]; !running && rule(e) == policy.RuleJoin {
 			s.fetching[e.Node] = e.T
+			s.joiners[e.Node] = true
 		}
 	case FetchDone:
 		if start, ok := s.fetching[e.Node]; ok {
@@ -173,6 +203,38 @@ func (s *Summarizer) Add(e Event) {
 	case RunEnd:
 		s.sum.Complete = e.Complete != nil && *e.Complete
 	}
+}
+
+// held adds what a round that closes has waited for joiners.
+func (s *Summarizer) held(e Event) {
+	var joiner, other policy.Time
+	others := false
+	for _, id := range e.Participants {
+		arrival, ok := s.arrivals[node(id)]
+		switch {
+		case !ok: // contributes zeros
+		case s.joiners[node(id)]:
+			joiner = max(joiner, arrival)
+		default:
+			other, others = max(other, arrival), true
+		}
+		delete(s.joiners, node(id))
+	}
+	if others {
+		s.sum.JoinersHeld += max(0, joiner-other)
+	}
+}
+
+func (s *Summarizer) detected(e Event) {
+	if e.Reason == nil || e.Reason.Rule == policy.RuleLeave || e.Reason.Rule == policy.RuleStraggler {
+		return
+	}
+	m := membership(e, "")
+	d := Detection{Round: m.Round, ID: m.ID, Cause: e.Reason.Rule, Silent: e.Reason.Silent}
+	if at, ok := s.crashed[e.Node]; ok {
+		d.After = new(e.T - at)
+	}
+	s.sum.Detected = append(s.sum.Detected, d)
 }
 
 func (s *Summarizer) identical(e Event) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -22,6 +23,9 @@ func Library() ([]*Scenario, error) {
 	}
 	var all []*Scenario
 	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
 		s, err := Load(strings.TrimSuffix(e.Name(), path.Ext(e.Name())))
 		if err != nil {
 			return nil, err
@@ -33,35 +37,49 @@ func Library() ([]*Scenario, error) {
 
 // Load reads a scenario by the name of its file or by its name in the library.
 func Load(name string) (*Scenario, error) {
-	file, data, err := Source(name)
+	source, err := Find(name)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(file, data)
+	return source.Parse()
 }
 
-// Source returns the file name and the text of a scenario.
-func Source(name string) (file string, data []byte, err error) {
+// Source is the text of a scenario and where it was found.
+type Source struct {
+	File string
+	Text []byte
+	dir  fs.FS // of the file, where it may name others
+}
+
+// Parse reads and validates the scenario, and the files that it names.
+func (s Source) Parse() (*Scenario, error) { return parse(s.File, s.Text, s.dir) }
+
+// Find looks a scenario up, by the name of its file or in the library.
+func Find(name string) (Source, error) {
 	if !strings.ContainsAny(name, "/.") {
 		data, err := files.ReadFile("library/" + name + ".yaml")
 		if err == nil {
-			return name + ".yaml", data, nil
+			dir, err := fs.Sub(files, "library")
+			return Source{name + ".yaml", data, dir}, err
 		}
 	}
-	data, err = os.ReadFile(name)
+	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil, &Error{File: name, Problem: "there is no such file and no such scenario in the library, which has " + strings.Join(names(), ", ")}
+		return Source{}, &Error{File: name, Problem: "there is no such file and no such scenario in the library, which has " + strings.Join(names(), ", ")}
 	}
 	if err != nil {
-		return "", nil, &Error{File: name, Problem: "cannot be read: " + err.Error()}
+		return Source{}, &Error{File: name, Problem: "cannot be read: " + err.Error()}
 	}
-	return name, data, nil
+	return Source{name, data, os.DirFS(filepath.Dir(name))}, nil
 }
 
 func names() []string {
 	entries, _ := files.ReadDir("library") // embedded: cannot fail
 	var out []string
 	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
 		out = append(out, strings.TrimSuffix(e.Name(), path.Ext(e.Name())))
 	}
 	slices.Sort(out)

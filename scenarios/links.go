@@ -4,9 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"testbed/policy"
 	"testbed/shaping"
@@ -14,8 +19,20 @@ import (
 
 // The injects of links.
 const (
-	Link Op = "Link" // the access link of a worker, or a path, has other properties
-	Cut  Op = "Cut"  // a path carries nothing, one way
+	Link      Op = "Link"      // the access link of a worker, or a path, has other properties
+	LinkTrace Op = "LinkTrace" // one direction of an access link has the rate of a trace
+	Cut       Op = "Cut"       // a path carries nothing
+	Refuse    Op = "Refuse"    // nodes cannot send to each other, and are told at once
+	Flap      Op = "Flap"      // a cut that comes and goes
+)
+
+// LinkOps lists the injects of links.
+var LinkOps = []Op{Link, LinkTrace, Cut, Refuse, Flap}
+
+// The directions of an access link.
+const (
+	Up   = "up"
+	Down = "down"
 )
 
 // LinkInject is something that happens to a link for a while.
@@ -24,29 +41,85 @@ type LinkInject struct {
 	At policy.Time `yaml:"at" json:"at" need:"yes"`
 	// Until is when it is over; nil: never.
 	Until *policy.Time `yaml:"until" json:"until,omitempty"`
-	// ID is the worker whose access link changes, From and To the nodes
-	// whose path does.
-	ID             *policy.ID `yaml:"id" json:"id,omitempty"`
-	From           string     `yaml:"from" json:"from,omitempty"`
-	To             string     `yaml:"to" json:"to,omitempty"`
+	// What it happens to: ID is a worker and its access link, From and To are
+	// the nodes of a path, Between those of two paths, there and back.
+	ID      *policy.ID `yaml:"id" json:"id,omitempty"`
+	From    string     `yaml:"from" json:"from,omitempty"`
+	To      string     `yaml:"to" json:"to,omitempty"`
+	Between []string   `yaml:"between" json:"between,omitempty"`
+	// Period is how often a Flap cuts, Down for how long each time.
+	Period *policy.Time `yaml:"period" json:"period,omitempty"`
+	Down   *policy.Time `yaml:"down" json:"down,omitempty"`
+	// Direction is Up or Down, and File the file of a LinkTrace, relative to
+	// that of the scenario. Pace is what it holds.
+	Direction      string        `yaml:"direction" json:"direction,omitempty"`
+	File           string        `yaml:"file" json:"file,omitempty"`
+	Pace           *shaping.Pace `yaml:"-" json:"pace,omitempty"`
 	shaping.Access `yaml:",inline"`
 	shaping.Path   `yaml:",inline"`
 }
 
-// fault is the inject as shaping has it.
-func (in LinkInject) fault() shaping.Fault {
+// String says what happens to what: "LinkTrace w3 up".
+func (in LinkInject) String() string {
+	text := string(in.Op)
 	switch {
-	case in.Op == Cut:
-		return shaping.Cut{Paths: []shaping.Direction{{From: in.From, To: in.To}}}
 	case in.ID != nil:
-		return shaping.AccessChange{Node: NodeName(*in.ID), Access: in.Access}
+		text += " " + NodeName(*in.ID)
+	case in.Between != nil:
+		text += " " + strings.Join(in.Between, "–")
+	default:
+		text += " " + in.From + "→" + in.To
 	}
-	return shaping.PathChange{From: in.From, To: in.To, Path: in.Path}
+	if in.Direction != "" {
+		text += " " + in.Direction
+	}
+	return text
+}
+
+// directions are the paths of an inject that names some.
+func (in LinkInject) directions() []shaping.Direction {
+	if in.Between != nil {
+		a, b := in.Between[0], in.Between[1]
+		return []shaping.Direction{{From: a, To: b}, {From: b, To: a}}
+	}
+	return []shaping.Direction{{From: in.From, To: in.To}}
+}
+
+// faults is the inject as shaping has it, that long after its beginning.
+func (in LinkInject) faults(s *Scenario, since time.Duration) []shaping.Fault {
+	switch {
+	case in.Op == LinkTrace:
+		return []shaping.Fault{shaping.Paced{Node: NodeName(*in.ID), Down: in.Direction == Down, Now: in.Pace.At(since), Peak: in.Pace.Peak()}}
+	case in.Op == Refuse && in.ID != nil:
+		var f shaping.Refusal
+		for _, name := range s.Nodes() {
+			if name != NodeName(*in.ID) {
+				f.Pairs = append(f.Pairs, [2]string{NodeName(*in.ID), name})
+			}
+		}
+		return []shaping.Fault{f}
+	case in.Op == Refuse:
+		return []shaping.Fault{shaping.Refusal{Pairs: [][2]string{{in.Between[0], in.Between[1]}}}}
+	case in.Op == Flap && since%s.RealDuration(*in.Period) >= s.RealDuration(*in.Down):
+		return nil
+	case in.Op == Flap && in.ID != nil:
+		return []shaping.Fault{shaping.Partition{Nodes: []string{NodeName(*in.ID)}}}
+	case in.Op == Flap || in.Op == Cut:
+		return []shaping.Fault{shaping.Cut{Paths: in.directions()}}
+	case in.ID != nil:
+		return []shaping.Fault{shaping.AccessChange{Node: NodeName(*in.ID), Access: in.Access}}
+	}
+	var all []shaping.Fault
+	for _, d := range in.directions() {
+		all = append(all, shaping.PathChange{From: d.From, To: d.To, Path: in.Path})
+	}
+	return all
 }
 
 // LinkFaults returns what is wrong with links at a time: the partitions of
-// Injects that are not cleared, and the Real.Injects that are not over.
-func (s *Scenario) LinkFaults(at policy.Time) []shaping.Fault {
+// Injects that are not cleared, and the Real.Injects that are not over. The
+// time is real, since scenario time zero.
+func (s *Scenario) LinkFaults(at time.Duration) []shaping.Fault {
 	var faults []shaping.Fault
 	for _, part := range s.partitions(at) {
 		nodes := make([]string, len(part))
@@ -56,36 +129,69 @@ func (s *Scenario) LinkFaults(at policy.Time) []shaping.Fault {
 		faults = append(faults, shaping.Partition{Nodes: nodes})
 	}
 	for _, i := range s.activeLinks(at) {
-		faults = append(faults, s.Real.Injects[i].fault())
+		in := s.Real.Injects[i]
+		faults = append(faults, in.faults(s, at-s.RealDuration(in.At))...)
 	}
 	return faults
 }
 
-// LinkFaultTimes returns the times at which LinkFaults may change, ascending.
-func (s *Scenario) LinkFaultTimes() []policy.Time {
-	var times []policy.Time
+// NextLinkFault returns when LinkFaults may change next after a time, if ever.
+// Times are real, since scenario time zero; before it, they are negative.
+func (s *Scenario) NextLinkFault(after time.Duration) (next time.Duration, ok bool) {
+	consider := func(t time.Duration) {
+		if t > after && (!ok || t < next) {
+			next, ok = t, true
+		}
+	}
 	for _, in := range s.Injects {
 		if in.Op == Partition || in.Op == ClearPartition {
-			times = append(times, in.At)
+			consider(s.RealDuration(in.At))
 		}
 	}
 	for _, in := range s.Real.Injects {
-		times = append(times, in.At)
+		begin, end := s.RealDuration(in.At), time.Duration(math.MaxInt64)
+		consider(begin)
 		if in.Until != nil {
-			times = append(times, *in.Until)
+			end = s.RealDuration(*in.Until)
+			consider(end)
+		}
+		since := after - begin
+		if since < 0 || after >= end {
+			continue
+		}
+		turn := time.Duration(math.MaxInt64)
+		switch in.Op {
+		case Flap:
+			period, down := s.RealDuration(*in.Period), s.RealDuration(*in.Down)
+			turn = since - since%period + period
+			if since%period < down {
+				turn = since - since%period + down
+			}
+		case LinkTrace:
+			turn = in.Pace.Next(since)
+		}
+		if turn < end-begin {
+			consider(begin + turn)
 		}
 	}
-	slices.Sort(times)
-	return slices.Compact(times)
+	return next, ok
+}
+
+// LinkActive says whether an inject of links is under way at a time, and a flap
+// at work. The time is as for LinkFaults.
+func (s *Scenario) LinkActive(i int, at time.Duration) bool {
+	in := s.Real.Injects[i]
+	begin := s.RealDuration(in.At)
+	return at >= begin && (in.Until == nil || at < s.RealDuration(*in.Until)) && len(in.faults(s, at-begin)) > 0
 }
 
 // partitions returns the workers that are cut off together at a time.
-func (s *Scenario) partitions(at policy.Time) (parts [][]policy.ID) {
+func (s *Scenario) partitions(at time.Duration) (parts [][]policy.ID) {
 	injects := slices.Clone(s.Injects)
 	slices.SortStableFunc(injects, func(a, b Inject) int { return cmp.Compare(a.At, b.At) })
 	for _, in := range injects {
 		switch {
-		case in.At > at:
+		case s.RealDuration(in.At) > at:
 		case in.Op == Partition:
 			parts = append(parts, slices.Clone(in.IDs))
 		case in.Op == ClearPartition && in.IDs == nil:
@@ -102,9 +208,9 @@ func (s *Scenario) partitions(at policy.Time) (parts [][]policy.ID) {
 
 // activeLinks returns the positions of the link injects under way at a time,
 // the latest last, so that it counts.
-func (s *Scenario) activeLinks(at policy.Time) (active []int) {
-	for i, in := range s.Real.Injects {
-		if in.At <= at && (in.Until == nil || at < *in.Until) {
+func (s *Scenario) activeLinks(at time.Duration) (active []int) {
+	for i := range s.Real.Injects {
+		if s.LinkActive(i, at) {
 			active = append(active, i)
 		}
 	}
@@ -112,33 +218,66 @@ func (s *Scenario) activeLinks(at policy.Time) (active []int) {
 	return active
 }
 
-func (p *parser) validateLinkInjects(s *Scenario, plan *shaping.Plan) error {
-	for i, in := range s.Real.Injects {
-		if err := p.validateLinkInject(s, fmt.Sprintf("real.injects[%d]", i), in); err != nil {
+// validateLinkInjects looks at each inject by itself, and reads its trace.
+func (p *parser) validateLinkInjects(s *Scenario) error {
+	for i := range s.Real.Injects {
+		in := &s.Real.Injects[i]
+		path := fmt.Sprintf("real.injects[%d]", i)
+		err := p.validateLinkInject(s, path, *in)
+		if err == nil && in.Op == LinkTrace {
+			in.Pace, err = p.trace(s, path+".file", in.File)
+		}
+		if err != nil {
 			return err
-		}
-		if _, err := shaping.Compose(plan, []shaping.Fault{in.fault()}); err != nil {
-			return p.failLink(err, []int{i})
-		}
-	}
-	for _, t := range s.LinkFaultTimes() {
-		active := s.activeLinks(t)
-		if len(active) < 2 {
-			continue // each by itself makes sense
-		}
-		faults := make([]shaping.Fault, len(active))
-		for k, i := range active {
-			faults[k] = s.Real.Injects[i].fault()
-		}
-		if _, err := shaping.Compose(plan, faults); err != nil {
-			return p.failLink(err, active)
 		}
 	}
 	return nil
 }
 
-// failLink names the inject that a fault came from.
-func (p *parser) failLink(err error, injects []int) error {
+// validateLinkFaults looks at what injects make of the plan.
+func (p *parser) validateLinkFaults(s *Scenario, plan *shaping.Plan) error {
+	for i := range s.Real.Injects {
+		if err := p.compose(s, plan, []int{i}, 0); err != nil {
+			return err
+		}
+	}
+	// Cuts, refusals and traces make sense beside anything, so that a look at
+	// the ends of injects is enough.
+	for _, in := range s.Real.Injects {
+		for _, t := range append([]policy.Time{in.At}, deref(in.Until)...) {
+			active := s.activeLinks(s.RealDuration(t))
+			if len(active) < 2 {
+				continue // each by itself makes sense
+			}
+			if err := p.compose(s, plan, active, s.RealDuration(t)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func deref(t *policy.Time) []policy.Time {
+	if t == nil {
+		return nil
+	}
+	return []policy.Time{*t}
+}
+
+// compose lays injects over the plan at a time, or each at its beginning.
+func (p *parser) compose(s *Scenario, plan *shaping.Plan, injects []int, at time.Duration) error {
+	var faults []shaping.Fault
+	var owner []int // of each fault
+	for _, i := range injects {
+		in := s.Real.Injects[i]
+		for _, f := range in.faults(s, max(at-s.RealDuration(in.At), 0)) {
+			faults, owner = append(faults, f), append(owner, i)
+		}
+	}
+	_, err := shaping.Compose(plan, faults)
+	if err == nil {
+		return nil
+	}
 	bad, ok := errors.AsType[*shaping.FieldError](err)
 	if !ok {
 		return p.fail("real.injects", err.Error())
@@ -146,35 +285,157 @@ func (p *parser) failLink(err error, injects []int) error {
 	var k int
 	_, _ = fmt.Sscanf(bad.Path, "faults[%d]", &k)
 	_, field, _ := strings.Cut(bad.Path, "].")
-	field = strings.TrimPrefix(field, "paths[0].")
-	return p.fail(fmt.Sprintf("real.injects[%d].%s", injects[k], field), bad.Problem)
+	field = strings.TrimPrefix(strings.TrimPrefix(field, "paths[0]."), "pairs[0].")
+	if s.Real.Injects[owner[k]].Between != nil {
+		field = strings.NewReplacer("from", "between[0]", "to", "between[1]").Replace(field)
+	}
+	return p.fail(fmt.Sprintf("real.injects[%d].%s", owner[k], field), bad.Problem)
 }
 
+// leastFlap is the least time that a flap has each state. Changing a network
+// takes milliseconds.
+const leastFlap = 20 * time.Millisecond
+
 func (p *parser) validateLinkInject(s *Scenario, path string, in LinkInject) error {
-	access, properties := !reflect.ValueOf(in.Access).IsZero(), !reflect.ValueOf(in.Path).IsZero()
-	if in.Op != Link && in.Op != Cut {
-		return p.fail(path+".op", fmt.Sprintf("%q is no inject of a link; choose one of %s", in.Op, quoted([]Op{Link, Cut})))
+	if !slices.Contains(LinkOps, in.Op) {
+		return p.fail(path+".op", fmt.Sprintf("%q is no inject of a link; choose one of %s", in.Op, quoted(LinkOps)))
 	}
 	if err := p.between(path+".at", int64(in.At), 0, int64(maxTime)); err != nil {
 		return err
 	}
-	switch {
-	case in.Until != nil && *in.Until <= in.At:
+	if in.Until != nil && *in.Until <= in.At {
 		return p.fail(path+".until", fmt.Sprintf("is %d, but the inject begins at %d; let it end later, or leave until out", *in.Until, in.At))
-	case in.ID != nil && (in.From != "" || in.To != ""):
+	}
+	for _, f := range []struct {
+		name  string
+		given bool
+		of    Op
+	}{
+		{"period", in.Period != nil, Flap}, {"down", in.Down != nil, Flap},
+		{"direction", in.Direction != "", LinkTrace}, {"file", in.File != "", LinkTrace},
+	} {
+		switch {
+		case f.given && in.Op != f.of:
+			return p.fail(path+"."+f.name, fmt.Sprintf("%s takes no %s, %s does; remove it", in.Op, f.name, f.of))
+		case !f.given && in.Op == f.of:
+			return p.fail(path+"."+f.name, fmt.Sprintf("is missing; %s needs it", in.Op))
+		}
+	}
+	if err := p.validateTarget(s, path, in); err != nil {
+		return err
+	}
+	switch {
+	case in.Direction != "" && in.Direction != Up && in.Direction != Down:
+		return p.fail(path+".direction", fmt.Sprintf("%q is no direction; write up for what the worker sends, or down for what it receives", in.Direction))
+	case in.Op == Flap && (*in.Down <= 0 || *in.Down >= *in.Period):
+		return p.fail(path+".down", fmt.Sprintf("is %d; it must lie between 1 and the period of %d, less 1", *in.Down, *in.Period))
+	case in.Op == Flap && *in.Period > maxTime:
+		return p.fail(path+".period", fmt.Sprintf("is %d; it must lie between 2 and %d", *in.Period, maxTime))
+	}
+	if in.Op == Flap {
+		if problem := in.tooShort(s); problem != "" {
+			return p.fail(path+".period", problem)
+		}
+	}
+	return nil
+}
+
+// tooShort says whether a flap is too quick for the scenario's time scale.
+func (in LinkInject) tooShort(s *Scenario) string {
+	down, up := s.RealDuration(*in.Down), s.RealDuration(*in.Period-*in.Down)
+	if down >= leastFlap && up >= leastFlap {
+		return ""
+	}
+	return fmt.Sprintf("with a time_scale of %v the link is down for %v and up for %v, and less than %v cannot be carried out; make both longer", s.Real.TimeScale, down, up, leastFlap)
+}
+
+// Rescale gives a scenario that has been read another time scale.
+func (s *Scenario) Rescale(scale float64) error {
+	scaled := *s
+	scaled.Real.TimeScale = scale
+	for i, in := range s.Real.Injects {
+		if in.Op == Flap {
+			if problem := in.tooShort(&scaled); problem != "" {
+				return &Error{File: s.Name, Field: fmt.Sprintf("real.injects[%d].period", i), Problem: problem}
+			}
+		}
+	}
+	*s = scaled
+	return nil
+}
+
+// validateTarget looks at what an inject happens to, and at its properties.
+func (p *parser) validateTarget(s *Scenario, path string, in LinkInject) error {
+	access, properties := !reflect.ValueOf(in.Access).IsZero(), !reflect.ValueOf(in.Path).IsZero()
+	oneWay := in.From != "" || in.To != ""
+	switch {
+	case in.ID != nil && oneWay:
 		return p.fail(path+".id", "there is from or to beside it; give id for an access link, or from and to for a path")
+	case in.Between != nil && (in.ID != nil || oneWay):
+		return p.fail(path+".between", "there is id, from or to beside it; give between for both ways of a pair, and nothing else")
+	case in.Between != nil && len(in.Between) != 2:
+		return p.fail(path+".between", fmt.Sprintf("names %d nodes; name two", len(in.Between)))
+	case in.Op == LinkTrace && in.ID == nil:
+		return p.fail(path+".id", "is missing; LinkTrace needs the worker whose access link it is")
 	case in.Op == Cut && in.ID != nil:
 		return p.fail(path+".id", "Cut takes a path: give from and to; Partition cuts a worker off")
-	case in.Op == Cut && (access || properties):
-		return p.fail(path, "Cut takes no properties; remove them, or write Link")
+	case in.Op == Refuse && oneWay:
+		return p.fail(path, "Refuse holds both ways: give between instead of from and to, or id for a worker and all others")
+	case in.Op != Link && (access || properties):
+		return p.fail(path, fmt.Sprintf("%s takes no properties; remove them, or write Link", in.Op))
 	case in.ID != nil && properties:
 		return p.fail(path, "changes a path, but names an access link; give from and to instead of id")
 	case in.ID == nil && access:
 		return p.fail(path, "changes an access link, but names a path; give id instead of from and to")
 	case in.Op == Link && !access && !properties:
 		return p.fail(path, "changes nothing; give at least one property, for example rate_up")
+	case in.ID == nil && in.Between == nil && !oneWay && in.Op == Refuse:
+		return p.fail(path, "names no link; Refuse needs id, or between")
+	case in.ID == nil && in.Between == nil && !oneWay:
+		return p.fail(path, fmt.Sprintf("names no link; %s needs from and to, or between, or id where it is about a worker", in.Op))
 	case in.ID != nil:
 		return p.worker(s, path+".id", *in.ID)
 	}
 	return nil
+}
+
+// maxTraceBytes bounds the file of a trace.
+const maxTraceBytes = 32 << 20
+
+// trace reads the trace of an inject, and keeps its text with the scenario.
+func (p *parser) trace(s *Scenario, field, name string) (*shaping.Pace, error) {
+	if !fs.ValidPath(name) || name == "." {
+		return nil, p.fail(field, fmt.Sprintf("%q does not lie beside the scenario's file or below it; move the trace there, and write its path from there, with slashes", name))
+	}
+	if ext := path.Ext(name); slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".log"}, ext) {
+		return nil, p.fail(field, fmt.Sprintf("a trace is not called …%s, because other files of a run's record are; rename it, for example to ….trace", ext))
+	}
+	if p.dir == nil {
+		return nil, p.fail(field, "a trace is read only for a scenario that is a file itself")
+	}
+	text, ok := s.Traces[name]
+	if !ok {
+		info, err := fs.Stat(p.dir, name)
+		if err == nil && (!info.Mode().IsRegular() || info.Size() > maxTraceBytes) {
+			return nil, p.fail(field, fmt.Sprintf("%s is no file of at most %d MiB", name, maxTraceBytes>>20))
+		}
+		if err == nil {
+			text, err = fs.ReadFile(p.dir, name)
+		}
+		if err != nil {
+			return nil, p.fail(field, "cannot be read: "+err.Error())
+		}
+	}
+	pace, err := shaping.ParseTrace(text)
+	if bad, ok := errors.AsType[*shaping.TraceError](err); ok {
+		return nil, &Error{File: path.Join(path.Dir(filepath.ToSlash(p.file)), name), Line: bad.Line, Problem: bad.Problem}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.Traces == nil {
+		s.Traces = make(map[string][]byte)
+	}
+	s.Traces[name] = text
+	return pace, nil
 }

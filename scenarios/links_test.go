@@ -3,9 +3,13 @@ package scenarios_test
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"testbed/policy"
 	"testbed/scenarios"
@@ -70,8 +74,14 @@ func TestLinkFaultsAreWhatIsActive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.LinkFaultTimes(), []policy.Time{50, 100, 150, 160, 200, 250, 260, 300}; !reflect.DeepEqual(got, want) {
-		t.Errorf("times %v, want %v", got, want)
+	// A µs of scenario time takes 100 of real time.
+	real := func(t policy.Time) time.Duration { return time.Duration(t) * 100 * time.Microsecond }
+	var times []policy.Time
+	for t, ok := s.NextLinkFault(-1); ok; t, ok = s.NextLinkFault(t) {
+		times = append(times, policy.Time(t/real(1)))
+	}
+	if want := []policy.Time{50, 100, 150, 160, 200, 250, 260, 300}; !slices.Equal(times, want) {
+		t.Errorf("times %v, want %v", times, want)
 	}
 	slow := s.Real.Injects[0].Access
 	lossy := s.Real.Injects[1].Path
@@ -83,7 +93,7 @@ func TestLinkFaultsAreWhatIsActive(t *testing.T) {
 		0: nil, 50: {path}, 100: {both, path}, 150: {both, path, link}, 160: {both, link},
 		200: {one, link}, 250: {one, link, cut}, 260: {one, link}, 300: {link},
 	} {
-		if got := s.LinkFaults(at); !reflect.DeepEqual(got, want) {
+		if got := s.LinkFaults(real(at)); !reflect.DeepEqual(got, want) {
 			t.Errorf("at %d: %+v, want %+v", at, got, want)
 		}
 	}
@@ -99,7 +109,7 @@ func TestLinkFaultsAreWhatIsActive(t *testing.T) {
 
 func TestLinkInjectsNameTheFieldAndTheMend(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
-		{"{op: Link, at: 150", "{op: Slow, at: 150", `x.yaml:18: real.injects[0].op: "Slow" is no inject of a link; choose one of Link, Cut`},
+		{"{op: Link, at: 150", "{op: Slow, at: 150", `x.yaml:18: real.injects[0].op: "Slow" is no inject of a link; choose one of Link, LinkTrace, Cut, Refuse, Flap`},
 		{"id: 1, rate_up", "id: 9, rate_up", `x.yaml:18: real.injects[0].id: there is no worker 9; the workers are 0, 1`},
 		{"id: 1, rate_up: 1mbit, queue: 100ms", "id: 1", `x.yaml:18: real.injects[0]: changes nothing; give at least one property, for example rate_up`},
 		{"id: 1, rate_up", "id: 1, loss: 1%, rate_up", `x.yaml:18: real.injects[0]: changes a path, but names an access link; give from and to instead of id`},
@@ -118,5 +128,136 @@ func TestLinkInjectsNameTheFieldAndTheMend(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s instead of %s gives\n%v, want\n%s", c.to, c.from, err, c.want)
 		}
+	}
+}
+
+// repeating has what changes over and over. A µs takes 100 of real time.
+const repeating = tiny + `real:
+  links: {default: {one_way_delay: 10ms, rate_up: 5mbit}}
+  injects:
+    - {op: LinkTrace, at: 1000, until: 7000, id: 1, direction: up, file: traces/four.trace}
+    - {op: Flap, at: 2000, until: 8000, id: 0, period: 3000, down: 500}
+    - {op: Flap, at: 100, between: [w0, w1], period: 1000000, down: 300}
+    - {op: Refuse, at: 4500, until: 5200, between: [w1, coordinator]}
+    - {op: Link, at: 6000, between: [w0, coordinator], one_way_delay: 20ms}
+`
+
+// write puts a scenario and its trace into a folder.
+func write(t *testing.T, text, trace string) string {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "x.yaml")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "traces"), 0o755),
+		os.WriteFile(filepath.Join(dir, "traces", "four.trace"), []byte(trace), 0o644),
+		os.WriteFile(file, []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// four has 5 opportunities in each of two windows of 100 ms, then 1, then 2.
+const four = "20\n40\n60\n80\n100\n120\n140\n160\n180\n200\n250\n310\n400\n"
+
+func TestLinkFaultsRepeat(t *testing.T) {
+	s, err := scenarios.Load(write(t, repeating, four))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(s.Traces["traces/four.trace"]) != four {
+		t.Errorf("the trace is not kept: %q", s.Traces)
+	}
+	const frame = shaping.Rate(shaping.FrameSize * 8 * 10) // each 100 ms
+	pace := func(frames int) shaping.Fault {
+		return shaping.Paced{Node: "w1", Now: shaping.Rate(frames) * frame, Peak: 5 * frame}
+	}
+	flap, pair := shaping.Partition{Nodes: []string{"w0"}}, shaping.Cut{Paths: []shaping.Direction{{From: "w0", To: "w1"}, {From: "w1", To: "w0"}}}
+	refusal := shaping.Refusal{Pairs: [][2]string{{"w1", "coordinator"}}}
+	delay := s.Real.Injects[4].Path
+	slow := []shaping.Fault{shaping.PathChange{From: "w0", To: "coordinator", Path: delay}, shaping.PathChange{From: "coordinator", To: "w0", Path: delay}}
+	type change struct {
+		at     time.Duration
+		faults []shaping.Fault
+	}
+	ms := func(at int, faults ...shaping.Fault) change {
+		return change{time.Duration(at) * time.Millisecond, faults}
+	}
+	want := []change{
+		ms(10, pair), ms(40), ms(100, pace(5)), ms(200, flap, pace(5)), ms(250, pace(5)),
+		ms(300, pace(1)), ms(400, pace(2)), ms(450, refusal, pace(2)), ms(500, pace(5), flap, refusal), ms(520, pace(5), flap), ms(550, pace(5)),
+		ms(600, append([]shaping.Fault{pace(5)}, slow...)...), ms(700, slow...), ms(800, slow...),
+	}
+	at := time.Duration(-1)
+	for _, w := range want {
+		var ok bool
+		if at, ok = s.NextLinkFault(at); !ok || at != w.at {
+			t.Fatalf("the next change is at %v, %v, want %v", at, ok, w.at)
+		}
+		got := s.LinkFaults(at)
+		if len(got) != len(w.faults) {
+			t.Fatalf("at %v: %+v, want %+v", at, got, w.faults)
+		}
+		for _, f := range w.faults {
+			if !slices.ContainsFunc(got, func(g shaping.Fault) bool { return reflect.DeepEqual(f, g) }) {
+				t.Errorf("at %v: %+v, want %+v", at, got, w.faults)
+			}
+		}
+	}
+	// What is told a process as JSON has all that the file had.
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back scenarios.Scenario
+	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back.Real, s.Real) {
+		t.Errorf("through JSON: %v\n%+v\n%+v", err, back.Real, s.Real)
+	}
+	if err := s.Rescale(1); err == nil || !strings.HasPrefix(err.Error(), "x: real.injects[1].period: with a time_scale of 1 the link is down for 500µs") {
+		t.Errorf("a flap of half a millisecond gives %v", err)
+	}
+	if s.Real.TimeScale != 100 {
+		t.Error("a refused time scale was taken")
+	}
+}
+
+func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
+	const trace, flap = "LinkTrace, at: 1000, until: 7000, id: 1, direction: up, file: traces/four.trace", "id: 0, period: 3000, down: 500"
+	for _, c := range []struct{ from, to, want string }{
+		{"direction: up, ", "", "x.yaml:14: real.injects[0].direction: is missing; LinkTrace needs it"},
+		{"direction: up", "direction: sideways", `x.yaml:14: real.injects[0].direction: "sideways" is no direction; write up for what the worker sends, or down for what it receives`},
+		{", file: traces/four.trace", "", "x.yaml:14: real.injects[0].file: is missing; LinkTrace needs it"},
+		{"traces/four.trace", "../four.trace", `x.yaml:14: real.injects[0].file: "../four.trace" does not lie beside the scenario's file or below it; move the trace there, and write its path from there, with slashes`},
+		{"traces/four.trace", "/etc/passwd", `x.yaml:14: real.injects[0].file: "/etc/passwd" does not lie beside`},
+		{"traces/four.trace", "traces", "x.yaml:14: real.injects[0].file: traces is no file of at most 32 MiB"},
+		{"traces/four.trace", "traces/five.trace", "x.yaml:14: real.injects[0].file: cannot be read: "},
+		{"traces/four.trace", "plan.json", "x.yaml:14: real.injects[0].file: a trace is not called ….json, because other files of a run's record are; rename it, for example to ….trace"},
+		{"id: 1, direction", "direction", "x.yaml:14: real.injects[0].id: is missing; LinkTrace needs the worker whose access link it is"},
+		{"id: 1, direction", "id: 7, direction", "x.yaml:14: real.injects[0].id: there is no worker 7; the workers are 0, 1"},
+		{trace, "Link, at: 1, id: 1, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0].file: Link takes no file, LinkTrace does; remove it"},
+		{trace, "LinkTrace, at: 1, id: 1, direction: up, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0]: LinkTrace takes no properties; remove them, or write Link"},
+		{flap, "id: 0, period: 3000", "x.yaml:15: real.injects[1].down: is missing; Flap needs it"},
+		{flap, "id: 0, period: 300, down: 300", "x.yaml:15: real.injects[1].down: is 300; it must lie between 1 and the period of 300, less 1"},
+		{flap, "id: 0, period: 700, down: 600", "x.yaml:15: real.injects[1].period: with a time_scale of 100 the link is down for 60ms and up for 10ms, and less than 20ms cannot be carried out; make both longer"},
+		{flap, "period: 3000, down: 500", "x.yaml:15: real.injects[1]: names no link; Flap needs from and to, or between, or id where it is about a worker"},
+		{flap, "id: 0, between: [w0, w1], period: 3000, down: 500", "x.yaml:15: real.injects[1].between: there is id, from or to beside it; give between for both ways of a pair, and nothing else"},
+		{"between: [w0, w1]", "between: [w0, w1, w2]", "x.yaml:16: real.injects[2].between: names 3 nodes; name two"},
+		{"between: [w0, w1]", "between: [w0, w9]", `x.yaml:16: real.injects[2].between[1]: no node "w9"; the nodes are coordinator, w0, w1`},
+		{"between: [w0, w1]", "between: [w0, w0]", `x.yaml:16: real.injects[2].between[1]: "w0" is also the path's from`},
+		{"between: [w1, coordinator]", "from: w1, to: w0", "x.yaml:17: real.injects[3]: Refuse holds both ways: give between instead of from and to, or id for a worker and all others"},
+		{"between: [w1, coordinator]", "between: [w7, coordinator]", `x.yaml:17: real.injects[3].between[0]: no node "w7"`},
+		{"between: [w1, coordinator]", "down: 5", "x.yaml:17: real.injects[3].down: Refuse takes no down, Flap does; remove it"},
+		{", between: [w1, coordinator]", "", "x.yaml:17: real.injects[3]: names no link; Refuse needs id, or between"},
+	} {
+		_, err := scenarios.Load(write(t, strings.Replace(repeating, c.from, c.to, 1), four))
+		if err == nil || !strings.Contains(err.Error(), "/"+c.want) {
+			t.Errorf("%s instead of %s gives\n%v, want\n%s", c.to, c.from, err, c.want)
+		}
+	}
+	_, err := scenarios.Load(write(t, repeating, "20\n40\nforty\n"))
+	if want := `traces/four.trace:3: "forty" is not a whole number of milliseconds from 0; write for example 25`; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("a bad trace gives\n%v, want\n%s", err, want)
+	}
+	_, err = scenarios.Parse("x.yaml", []byte(repeating))
+	if want := "x.yaml:14: real.injects[0].file: a trace is read only for a scenario that is a file itself"; err == nil || err.Error() != want {
+		t.Errorf("text alone gives\n%v, want\n%s", err, want)
 	}
 }

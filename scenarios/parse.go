@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -20,9 +21,13 @@ import (
 const maxFileBytes = 4 << 20
 
 // Parse reads and validates a scenario. The file name is used in errors and
-// for the scenario's name. Every error is an *Error.
-func Parse(file string, data []byte) (*Scenario, error) {
-	p := parser{file: file}
+// for the scenario's name. Every error is an *Error. The scenario may not name
+// other files; Load reads these too.
+func Parse(file string, data []byte) (*Scenario, error) { return parse(file, data, nil) }
+
+// parse reads a scenario, and the files that it names from dir.
+func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
+	p := parser{file: file, dir: dir}
 	if len(data) > maxFileBytes {
 		return nil, p.fail("", fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), maxFileBytes))
 	}
@@ -83,6 +88,7 @@ func Parse(file string, data []byte) (*Scenario, error) {
 
 type parser struct {
 	file    string
+	dir     fs.FS // nil: there is none
 	root    *yaml.Node
 	workers map[policy.ID]int // index by ID, as far as validated
 }

@@ -43,6 +43,10 @@ type Scenario struct {
 
 	Policy Policies `yaml:"policy" json:"policy"`
 	Real   Real     `yaml:"real" json:"real"`
+
+	// Traces are the texts of the files that Real.Injects name, so that a
+	// record can keep them.
+	Traces map[string][]byte `yaml:"-" json:"-"`
 }
 
 // Worker is one training process.
@@ -96,6 +100,9 @@ type Inject struct {
 type Policies struct {
 	Baseline  struct{}         `yaml:"baseline" json:"baseline"`
 	Straggler policy.Straggler `yaml:"straggler" json:"straggler"`
+	// Join says from when on a late joiner contributes, under any policy.
+	// Empty: policy.JoinRunning.
+	Join policy.JoinMode `yaml:"join" json:"join,omitempty"`
 }
 
 // Real says how the scenario is played on a real network.
@@ -109,7 +116,16 @@ type Real struct {
 	// that all workers share than about a worker. If not given it is 50 ms and
 	// 10 ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
-	Links    shaping.Spec     `yaml:"links" json:"links"`
+	// StallTimeout is the real time after which a reduction in which nobody
+	// receives anything is held for stuck. Zero: HeartbeatPeriod ×
+	// HeartbeatMissThreshold, and at least two seconds.
+	StallTimeout shaping.Duration `yaml:"stall_timeout" json:"stall_timeout,omitzero"`
+	// HeedUnreachable has the coordinator ping who is silent and heed the
+	// network's word that nobody listens there any more, so that a crash is
+	// noticed in about a heartbeat period. Without it a crash is as silent as
+	// in the simulator, and as one that takes the machine along.
+	HeedUnreachable bool         `yaml:"heed_unreachable" json:"heed_unreachable,omitempty"`
+	Links           shaping.Spec `yaml:"links" json:"links"`
 	// AllReduce says how pseudo-gradients are averaged.
 	AllReduce AllReduce `yaml:"all_reduce" json:"all_reduce"`
 	// Injects are what happens to links. They are here and not beside the
@@ -157,6 +173,9 @@ func defaultMinSlack(workers int) shaping.Duration {
 	return shaping.Duration(50*time.Millisecond + time.Duration(workers)*10*time.Millisecond)
 }
 
+// minStallTimeout is longer than QUIC pauses for several losses in a row.
+const minStallTimeout = 2 * time.Second
+
 // Names of the policies.
 const (
 	Baseline  = "baseline"
@@ -172,6 +191,7 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 		HeartbeatPeriod:        s.HeartbeatPeriod,
 		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
 		TargetOuterSteps:       s.TargetOuterSteps,
+		Join:                   s.Policy.Join,
 	}
 	switch name {
 	case Baseline:
@@ -185,13 +205,14 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 }
 
 // RealMachine returns the configuration of the policy machine on a real
-// network, where Real.MinSlack counts.
+// network, where Real.MinSlack and Real.StallTimeout count.
 func (s *Scenario) RealMachine(name string) (policy.Config, error) {
 	cfg, err := s.Machine(name)
 	if p := cfg.Straggler; p != nil {
 		floor := policy.Time(float64(s.Real.MinSlack) / 1e3 / s.Real.TimeScale)
 		p.MinSlack = max(p.MinSlack, floor)
 	}
+	cfg.StallAfter = policy.Time(float64(s.StallTimeout()) / 1e3 / s.Real.TimeScale)
 	return cfg, err
 }
 
@@ -213,6 +234,15 @@ func (s *Scenario) FirstJoin() policy.Time {
 		first = min(first, w.JoinAt)
 	}
 	return first
+}
+
+// StallTimeout returns the real time after which a reduction stands still.
+func (s *Scenario) StallTimeout() time.Duration {
+	if t := s.Real.StallTimeout; t > 0 {
+		return time.Duration(t)
+	}
+	window := float64(s.HeartbeatPeriod) * float64(s.HeartbeatMissThreshold)
+	return max(minStallTimeout, s.RealDuration(policy.Time(min(window, 1e15))))
 }
 
 // Worker returns the worker with this id.

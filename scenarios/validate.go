@@ -174,6 +174,12 @@ func (p *parser) validateSections(s *Scenario) error {
 	if err := s.Policy.Straggler.Validate(); errors.As(err, &bad) {
 		return p.fail("policy.straggler."+bad.Field, bad.Mend)
 	}
+	if join := s.Policy.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
+		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, quoted(policy.JoinModes)))
+	}
+	if s.Real.StallTimeout < 0 {
+		return p.fail("real.stall_timeout", fmt.Sprintf("is %v; it must not be negative", s.Real.StallTimeout))
+	}
 	if r := s.Real; !(r.TimeScale > 0 && r.TimeScale <= 1e6) || math.IsNaN(r.TimeScale) {
 		return p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale))
 	}
@@ -219,6 +225,9 @@ func (p *parser) validateLinks(s *Scenario) error {
 	if s.Real.Links.Default.OneWayDelay == nil && delay > time.Minute {
 		return p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay", s.BaseLatency, delay))
 	}
+	if err := p.validateLinkInjects(s); err != nil {
+		return err
+	}
 	if len(s.Workers) > maxPlanned {
 		return nil
 	}
@@ -230,5 +239,11 @@ func (p *parser) validateLinks(s *Scenario) error {
 	case err != nil:
 		return p.fail("real.links", err.Error())
 	}
-	return p.validateLinkInjects(s, plan)
+	// An inject may bring the rate or the jitter that a field waits for.
+	if len(s.Real.Injects) == 0 {
+		if errors.As(s.Real.Links.Idle(plan), &bad) {
+			return p.fail(bad.Path, bad.Problem)
+		}
+	}
+	return p.validateLinkFaults(s, plan)
 }

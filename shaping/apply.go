@@ -7,8 +7,16 @@ type reject func(name, format string, args ...any)
 
 // apply lays what is given over the node.
 func (a Access) apply(n *NodePlan) {
+	// A rate takes the place of a trace.
 	if a.AccessPreset != nil {
 		a.AccessPreset.apply(n)
+		n.PaceUp, n.PaceDown = 0, 0
+	}
+	if a.RateUp != nil {
+		n.PaceUp = 0
+	}
+	if a.RateDown != nil {
+		n.PaceDown = 0
 	}
 	set(&n.RateUp, a.RateUp)
 	set(&n.RateDown, a.RateDown)

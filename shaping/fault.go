@@ -7,9 +7,9 @@ import (
 )
 
 // Fault is something that is wrong with a network for a while: a Partition,
-// a Cut, an AccessChange or a PathChange. Packets of a cut path vanish
-// without a word, as in a black hole; that a link answers with a reset is
-// left out, because nothing on the way can reset a QUIC connection.
+// a Cut, a Refusal, an AccessChange, a PathChange or a Paced rate. Packets of a
+// cut path vanish without a word, as in a black hole; a refused one tells its
+// sender at once.
 type Fault interface {
 	lay(c *composition)
 }
@@ -21,6 +21,22 @@ type Partition struct{ Nodes []string }
 // Cut cuts single paths. Each is one way: the way back stays as it is,
 // unless it is named as well.
 type Cut struct{ Paths []Direction }
+
+// Refusal keeps the nodes of each pair from sending to each other: whoever tries
+// is told at once that the host is unreachable, as by a route that is gone.
+// It holds both ways, because a kernel that checks where packets come from
+// would not take them from a node that it has no route to. What is under way
+// when it begins arrives, unless that kernel drops it.
+type Refusal struct{ Pairs [][2]string }
+
+// Paced gives one direction of a node's access link the rate that a trace has
+// at the moment.
+type Paced struct {
+	Node string
+	Down bool // what the node receives, otherwise what it sends
+	// Now is the rate of the moment, Peak the trace's highest.
+	Now, Peak Rate
+}
 
 // Direction is the way from one node to another.
 type Direction struct{ From, To string }
@@ -145,6 +161,33 @@ func (f Cut) lay(c *composition) {
 		if i, j, ok := c.pair(fmt.Sprintf(".paths[%d]", k), p.From, p.To); ok {
 			c.path(i, j).Cut = true
 		}
+	}
+}
+
+func (f Refusal) lay(c *composition) {
+	if len(f.Pairs) == 0 {
+		c.reject(".pairs", "is empty; name the pairs to keep apart")
+	}
+	for k, p := range f.Pairs {
+		if i, j, ok := c.pair(fmt.Sprintf(".pairs[%d]", k), p[0], p[1]); ok {
+			c.path(i, j).Refused, c.path(j, i).Refused = true, true
+		}
+	}
+}
+
+func (f Paced) lay(c *composition) {
+	if f.Now <= 0 || f.Now > f.Peak {
+		c.reject(".now", "%v is not between 0 and the trace's highest rate of %v", f.Now, f.Peak)
+	}
+	i, ok := c.node(".node", f.Node)
+	if !ok {
+		return
+	}
+	n := &c.plan.Nodes[i]
+	if f.Down {
+		n.RateDown, n.PaceDown = f.Peak, f.Now
+	} else {
+		n.RateUp, n.PaceUp = f.Peak, f.Now
 	}
 }
 

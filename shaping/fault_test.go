@@ -39,6 +39,10 @@ func TestComposeLaysFaultsOverTheBase(t *testing.T) {
 		shaping.AccessChange{Node: "w0", Access: shaping.Access{RateUp: new(shaping.Rate(1e6)), AccessOneWayDelay: ms(5)}},
 		shaping.PathChange{From: "w0", To: "coordinator", Path: shaping.Path{OneWayDelay: ms(30), LossBurst: &shaping.LossBurst{Enter: 0.1, Leave: 0.5, LossInside: 1}}},
 		shaping.PathChange{From: "w0", To: "coordinator", Path: shaping.Path{OneWayDelay: ms(40)}},
+		shaping.Paced{Node: "w1", Now: 2e6, Peak: 5e6},
+		shaping.Paced{Node: "w1", Down: true, Now: 3e6, Peak: 8e6},
+		shaping.AccessChange{Node: "w1", Access: shaping.Access{RateDown: new(shaping.Rate(4e6))}},
+		shaping.Refusal{Pairs: [][2]string{{"coordinator", "w1"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -58,10 +62,16 @@ func TestComposeLaysFaultsOverTheBase(t *testing.T) {
 			if plan.Paths[i][j].Cut != cut[a+b] {
 				t.Errorf("%s to %s: cut is %v", a, b, plan.Paths[i][j].Cut)
 			}
+			if refused := a+b == "coordinatorw1" || a+b == "w1coordinator"; plan.Paths[i][j].Refused != refused {
+				t.Errorf("%s to %s: refused is %v", a, b, !refused)
+			}
 		}
 	}
 	if got := plan.Nodes[1]; got.RateUp != 1e6 || got.RateDown != 0 || got.AccessOneWayDelay != *ms(5) {
 		t.Errorf("w0 is %+v", got)
+	}
+	if got := plan.Nodes[2]; got.Up() != 2e6 || got.RateUp != 5e6 || got.Down() != 4e6 {
+		t.Errorf("w1 is %+v, want the trace's rate up, and down the later one", got)
 	}
 	want := shaping.PathPlan{OneWayDelay: *ms(46), LossBurst: shaping.LossBurst{Enter: 0.1, Leave: 0.5, LossInside: 1}}
 	if got := plan.Paths[1][0]; got != want {
@@ -83,6 +93,10 @@ func TestComposeNamesTheFault(t *testing.T) {
 		{shaping.Partition{Nodes: []string{"w0", "w7"}}, `faults[1].nodes[1]: no node "w7"; the nodes are coordinator, w0, w1`},
 		{shaping.Cut{}, "faults[1].paths: is empty; name the paths to cut"},
 		{shaping.Cut{Paths: []shaping.Direction{{From: "w0", To: "w0"}}}, `faults[1].paths[0].to: "w0" is also the path's from; a path joins two different nodes`},
+		{shaping.Refusal{}, "faults[1].pairs: is empty; name the pairs to keep apart"},
+		{shaping.Refusal{Pairs: [][2]string{{"w0", "x"}}}, `faults[1].pairs[0].to: no node "x"; the nodes are coordinator, w0, w1`},
+		{shaping.Paced{Node: "w0", Now: 2e6, Peak: 1e6}, "faults[1].now: 2mbit is not between 0 and the trace's highest rate of 1mbit"},
+		{shaping.Paced{Node: "x", Now: 1e6, Peak: 1e6}, `faults[1].node: no node "x"; the nodes are coordinator, w0, w1`},
 		{shaping.AccessChange{Node: "x"}, `faults[1].node: no node "x"; the nodes are coordinator, w0, w1`},
 		{shaping.AccessChange{Node: "w0", Access: shaping.Access{RateUp: new(shaping.Rate(-1))}}, "faults[1].rate_up: -1 bit/s is negative; leave it out for an unlimited rate"},
 		{shaping.PathChange{From: "w0", To: "w1", Path: shaping.Path{Jitter: ms(20)}}, "faults[1].jitter: from w0 to w1: 20ms exceeds the one-way delay of 10ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay"},
@@ -99,7 +113,11 @@ func randomFault(r *rand.Rand, names []string) shaping.Fault {
 	order := r.Perm(len(names))
 	from, to := names[order[0]], names[order[1]]
 	share := func() *shaping.Probability { return new(shaping.Probability(r.IntN(100)) / 100) }
-	switch r.IntN(4) {
+	switch r.IntN(6) {
+	case 4:
+		return shaping.Refusal{Pairs: [][2]string{{from, to}}}
+	case 5:
+		return shaping.Paced{Node: from, Down: r.IntN(2) == 0, Peak: 9e6, Now: shaping.Rate(1 + r.Int64N(9e6))}
 	case 0:
 		f := shaping.Partition{}
 		for _, i := range order[:1+r.IntN(len(names)-1)] {

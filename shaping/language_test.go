@@ -1,6 +1,7 @@
 package shaping_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -212,5 +213,50 @@ func TestMeanLoss(t *testing.T) {
 		if got := float64(c.path.MeanLoss()); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%+v loses %v, want %v", c.path, got, c.want)
 		}
+	}
+}
+
+func TestIdle(t *testing.T) {
+	nodes := []string{"coordinator", "w0", "w1"}
+	queue := &shaping.Queue{Time: *ms(50)}
+	rate, jitter := new(shaping.Rate(1e6)), ms(1)
+	normal := new(shaping.Normal)
+	distributed := shaping.Path{JitterDistribution: normal}
+	group := map[string]shaping.Group{"g": {Nodes: []string{"w*"}}}
+	for _, test := range []struct {
+		name string
+		spec shaping.Spec
+		want string // the field, or nothing
+	}{
+		{"nothing", shaping.Spec{}, ""},
+		{"queue by default", shaping.Spec{Default: shaping.Properties{Access: shaping.Access{Queue: queue}}}, "default.queue"},
+		{"that one node uses", shaping.Spec{
+			Default: shaping.Properties{Access: shaping.Access{Queue: queue}},
+			Nodes:   map[string]shaping.Access{"w1": {RateDown: rate}},
+		}, ""},
+		{"queue of a node", shaping.Spec{Nodes: map[string]shaping.Access{"w0": {Queue: queue}, "w1": {RateUp: rate}}}, "nodes.w0.queue"},
+		{"queue of a group", shaping.Spec{Groups: map[string]shaping.Group{"g": {Nodes: []string{"w*"}, Access: shaping.Access{Queue: queue}}}}, "groups.g.queue"},
+		{"distribution by default", shaping.Spec{Default: shaping.Properties{Path: distributed}}, "default.jitter_distribution"},
+		{"that one pair uses", shaping.Spec{
+			Default: shaping.Properties{Path: shaping.Path{OneWayDelay: ms(5), JitterDistribution: normal}},
+			Pairs:   []shaping.Pair{{From: "w0", To: "w1", Path: shaping.Path{Jitter: jitter}}},
+		}, ""},
+		{"distribution of a pair", shaping.Spec{Pairs: []shaping.Pair{{From: "w0", To: "w1", Path: distributed}}}, "pairs[0].jitter_distribution"},
+		{"distribution between groups", shaping.Spec{Groups: group, Paths: []shaping.GroupPath{{Between: []string{"g", "g"}, Path: distributed}}}, "paths[0].jitter_distribution"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			plan, err := shaping.NewPlan(test.spec, nodes, 0, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = test.spec.Idle(plan)
+			var bad *shaping.FieldError
+			switch {
+			case test.want == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case test.want != "" && (!errors.As(err, &bad) || bad.Path != "real.links."+test.want):
+				t.Errorf("got %v, want an error about %s", err, test.want)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package shaping
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -24,6 +25,11 @@ type NodePlan struct {
 	RateUp   Rate         `json:"rate_up"`
 	RateDown Rate         `json:"rate_down"`
 	Queue    Queue        `json:"queue"`
+	// PaceUp and PaceDown, where not zero, are what a trace makes of the rates
+	// at the moment. RateUp and RateDown are its highest then, and queues keep
+	// the size that these give them.
+	PaceUp   Rate `json:"pace_up,omitzero"`
+	PaceDown Rate `json:"pace_down,omitzero"`
 	// AccessOneWayDelay is part of the OneWayDelay of every path of the node.
 	AccessOneWayDelay Duration `json:"access_one_way_delay,omitzero"`
 }
@@ -36,6 +42,9 @@ type PathPlan struct {
 	JitterDistribution JitterDistribution `json:"jitter_distribution,omitzero"`
 	// Cut means that nothing arrives.
 	Cut bool `json:"cut,omitzero"`
+	// Refused means that the sender is told at once that the other cannot be
+	// reached. Nothing is sent.
+	Refused bool `json:"refused,omitzero"`
 	// At most one of Loss and LossBurst is not zero.
 	Loss      Probability `json:"loss"`
 	LossBurst LossBurst   `json:"loss_burst,omitzero"`
@@ -75,6 +84,25 @@ func (p *Plan) Plain() bool {
 	}
 	return true
 }
+
+// EqualButPace says whether two plans for the same nodes differ in nothing, or
+// only in where traces stand.
+func (p *Plan) EqualButPace(o *Plan) bool {
+	same := func(a, b NodePlan) bool {
+		a.PaceUp, a.PaceDown = b.PaceUp, b.PaceDown
+		return a == b
+	}
+	return p.Seed == o.Seed && slices.EqualFunc(p.Nodes, o.Nodes, same) &&
+		slices.EqualFunc(p.Paths, o.Paths, func(a, b []PathPlan) bool {
+			return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b)) // Compose shares rows
+		})
+}
+
+// Up is the rate at which the node sends at the moment.
+func (n NodePlan) Up() Rate { return cmp.Or(n.PaceUp, n.RateUp) }
+
+// Down is the rate at which the node receives at the moment.
+func (n NodePlan) Down() Rate { return cmp.Or(n.PaceDown, n.RateDown) }
 
 // nodeAddr is the address of node k: 10.0.0.1 and up, without a gap, so that
 // the low bits of neighbours differ (the kernel's side classifies by them).

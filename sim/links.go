@@ -48,6 +48,9 @@ const (
 	// frame is a full datagram as links count it, with headers down to
 	// Ethernet's.
 	frame = datagram + 8 + 20 + 14
+	// compressedPercent of the state is left of it on the wire: signs and
+	// exponents compress, mantissas do not.
+	compressedPercent = 85
 	// firstWindow is what a new connection may have in flight.
 	firstWindow = 32 * datagram
 	// stateValue is what a value of the outer state takes: parameter and
@@ -101,7 +104,9 @@ func (n *network) hop(from, to int) time.Duration { return n.delay(from, to) + n
 
 func (n *network) rtt(a, b int) time.Duration { return n.delay(a, b) + n.delay(b, a) }
 
-func (n *network) cut(from, to int) bool { return n.plan.Paths[from][to].Cut }
+func (n *network) cut(from, to int) bool {
+	return n.plan.Paths[from][to].Cut || n.plan.Paths[from][to].Refused
+}
 
 // goodput is what is left for data of a rate in bits per second, in bytes per
 // second; 0 is unlimited.
@@ -316,15 +321,59 @@ func (n *network) connected(nodes []int) map[[2]int]bool {
 }
 
 // fetchRequest is the time from a worker's decision to fetch until its donor
-// has been asked, fetchAnswer that from there until it has so many bytes.
+// has been asked.
 func (n *network) fetchRequest(asker, donor int) time.Duration {
 	return n.rtt(asker, donor) + n.delay(asker, donor) // the handshake goes first
 }
 
-func (n *network) fetchAnswer(donor, asker int, bytes int64) time.Duration {
+// fetchOutcomes is the time from the donor's being asked until the asker has
+// the outcomes of so many outer steps.
+func (n *network) fetchOutcomes(donor, asker, steps int) time.Duration {
+	bytes := int64(steps) * n.outcome()
 	rate := n.path(donor, asker, 1)
-	return warmUp(bytes, rate, n.rtt(donor, asker)) + on(bytes, rate) + n.delay(donor, asker) +
-		n.costs.Fetch + time.Duration(n.costs.FetchByte*float64(bytes))
+	return warmUp(bytes, rate, n.rtt(donor, asker)) + on(bytes, rate) + n.delay(donor, asker) + n.fetchCost(bytes)
+}
+
+func (n *network) fetchCost(bytes int64) time.Duration {
+	return n.costs.Fetch + time.Duration(n.costs.FetchByte*float64(bytes))
+}
+
+// A state is fetched in stretches of this many bytes, before compression, one
+// after the other from each donor. A state of one stretch has one donor.
+const stretch = 1 << 20
+
+// fetchState is the time from the first donor's being asked until the asker has
+// the whole state, of all donors: first a header, then stretches, each asked
+// for when the one before is there. The others are connected to first.
+func (n *network) fetchState(donors []int, asker int) time.Duration {
+	bytes := n.state()
+	stretches := (bytes + stretch - 1) / stretch
+	if stretches == 1 {
+		donors = donors[:1]
+	}
+	wire := func(b int64) int64 { return b / 100 * compressedPercent }
+	share := goodput(n.plan.Nodes[asker].RateDown) / int64(len(donors))
+	// Whoever is free takes the next stretch.
+	free, done := make([]time.Duration, len(donors)), time.Duration(0)
+	for k, d := range donors {
+		free[k] = n.delay(donors[0], asker)
+		if k > 0 {
+			free[k] += n.rtt(asker, d)
+		}
+		free[k] += warmUp(wire(min(bytes, stretch)), slower(n.path(d, asker, 1), share), n.rtt(d, asker))
+	}
+	for left := bytes; left > 0; left -= stretch {
+		k := 0
+		for j := range free {
+			if free[j] < free[k] {
+				k = j
+			}
+		}
+		d := donors[k]
+		free[k] += n.rtt(d, asker) + on(wire(min(left, stretch)), slower(n.path(d, asker, 1), share))
+		done = max(done, free[k])
+	}
+	return done + n.fetchCost(bytes)
 }
 
 // hello is how long after its start a worker is heard of: a handshake, then

@@ -109,18 +109,28 @@ func TestDirectByHand(t *testing.T) {
 	}
 }
 
-// TestFetchByHand: two round trips less half of one, then the state.
+// TestFetchByHand: a handshake, a request, and what was missed; or of the whole
+// state a header, and stretches of a mebibyte, each asked for by itself.
 func TestFetchByHand(t *testing.T) {
-	n := alike(t, 2, 8e6, 5*ms)
-	const bytes = 1_000_000
-	got := n.fetchRequest(1, 2) + n.fetchAnswer(2, 1, bytes)
-	// At 8 Mbit/s the first window covers the path.
-	if want := 20*ms + on(bytes, goodput(8e6)); got != want {
-		t.Errorf("a fetch takes %v, want %v", got, want)
+	n := alike(t, 4, 8e6, 5*ms) // the first window covers the path
+	rate := goodput(8e6)
+	got := n.fetchRequest(1, 2) + n.fetchOutcomes(2, 1, 2)
+	if want := 20*ms + on(2*n.outcome(), rate); got != want {
+		t.Errorf("two outcomes take %v, want %v", got, want)
+	}
+	n.length = 3 * stretch / stateValue
+	wire := int64(stretch) / 100 * compressedPercent
+	got = n.fetchRequest(1, 2) + n.fetchState([]int{2}, 1)
+	if want := 20*ms + 3*(10*ms+on(wire, rate)); !near(got, want, time.Microsecond) {
+		t.Errorf("three stretches take %v, want %v", got, want)
+	}
+	three := n.fetchRequest(1, 2) + n.fetchState([]int{2, 3, 4}, 1)
+	if want := 20*ms + 10*ms + 10*ms + on(wire, rate/3); !near(three, want, time.Microsecond) {
+		t.Errorf("with two helpers, who share the downlink, it takes %v, want %v", three, want)
 	}
 	n.costs.Fetch, n.costs.FetchByte = 7*ms, 10
-	if more := n.fetchAnswer(2, 1, bytes) + n.fetchRequest(1, 2) - got; more != 17*ms {
-		t.Errorf("costs add %v, want 17 ms", more)
+	if more := n.fetchRequest(1, 2) + n.fetchState([]int{2}, 1) - got; more != 7*ms+time.Duration(10*n.state()) {
+		t.Errorf("costs add %v", more)
 	}
 }
 
@@ -194,7 +204,7 @@ func TestMoreTakesLonger(t *testing.T) {
 		coldOne := rapid.IntRange(1, size).Draw(t, "cold")
 		cold := func(i, _ int) bool { return i == coldOne }
 		all := func(cold func(i, j int) bool) time.Duration { return slices.Max(n.reduction(ranks, begin, cold)) }
-		before, fetch := all(warm), n.fetchAnswer(1, 2, int64(n.length))
+		before, fetch := all(warm), n.fetchState([]int{1}, 2)
 		if got := all(cold); got < before {
 			t.Fatalf("a cold connection shortens %v to %v", before, got)
 		}
@@ -217,7 +227,7 @@ func TestMoreTakesLonger(t *testing.T) {
 		if got := all(warm); got < before-time.Microsecond {
 			t.Fatalf("%v became %v", before, got)
 		}
-		if got := n.fetchAnswer(1, 2, int64(n.length)); got < fetch-time.Microsecond {
+		if got := n.fetchState([]int{1}, 2); got < fetch-time.Microsecond {
 			t.Fatalf("the fetch of %v became %v", fetch, got)
 		}
 	})

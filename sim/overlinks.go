@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"testbed/allreduce"
@@ -23,6 +24,7 @@ type world struct {
 	network
 	base    *shaping.Plan
 	workers []place
+	fault   time.Duration   // when the links change next
 	warm    map[[2]int]bool // ordered pairs of nodes that have a connection for reductions
 	held    []held
 	mail    []func()
@@ -41,11 +43,14 @@ type place struct {
 	node       int // its position in the plan
 	stepped    bool
 	queued     []scenarios.Inject // due before the first inner step
+	moved      int64              // grows while its reduction does
 	reduces    bool               // from the word to reduce until the outcome is applied
 	leaving    bool
 	outerSteps int // version of its outer state
 	outcomes   int // how many it can serve
 	synced     bool
+	fetched    policy.Time // when its fetch is over
+	chunks     bool        // it fetches the whole state
 }
 
 // held is a message that a cut path holds up.
@@ -81,9 +86,7 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	for i := range sim.workers {
 		sim.workers[i].rng = s.StepRand(sim.workers[i].spec.ID) // as real workers do
 	}
-	for _, t := range s.LinkFaultTimes() {
-		sim.heap.push(entry{at: t, kind: faults})
-	}
+	sim.awaitFault(-1)
 	return sim.run(policyName, "plan", s.Real.TimeScale)
 }
 
@@ -175,8 +178,16 @@ func (s *simulator) beat(i int) {
 	if !s.workers[i].alive {
 		return
 	}
-	if node := s.links.workers[i].node; !s.links.cut(node, coordinator) {
-		s.report(i, policy.Heartbeat{ID: s.workers[i].spec.ID})
+	id, p := s.workers[i].spec.ID, &s.links.workers[i]
+	switch {
+	case s.links.cut(p.node, coordinator):
+	case p.reduces && s.epoch > 0:
+		if !s.hangs() {
+			p.moved = int64(s.now)
+		}
+		s.report(i, policy.Progress{ID: id, Epoch: s.epoch, Moved: p.moved, From: id})
+	default:
+		s.report(i, policy.Heartbeat{ID: id})
 	}
 	s.heap.push(entry{at: s.now + s.scenario.HeartbeatPeriod, kind: beats, a: i})
 }
@@ -198,7 +209,7 @@ func (s *simulator) actOverLinks(a policy.Action) (done bool) {
 	case policy.OuterStep:
 		s.epoch = 0
 	case policy.Fetch:
-		s.order(a.ID, func(i int) { s.fetchOverLinks(i, s.index[a.From], a.OuterSteps) })
+		s.order(a.ID, func(i int) { s.fetchOverLinks(i, a) })
 	default:
 		return false
 	}
@@ -240,6 +251,11 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 			p.queued = append(p.queued, in)
 			return true
 		}
+	case scenarios.Crash:
+		if w.alive && s.scenario.Real.HeedUnreachable {
+			// The answer to a ping: nobody listens there.
+			s.later(s.now+s.links.scenario(s.links.rtt(p.node, coordinator)), func() { s.tell(policy.Unreachable{ID: w.spec.ID}) })
+		}
 	case scenarios.Leave:
 		if w.alive {
 			s.note(runlog.Event{Type: runlog.Leave, Node: w.name})
@@ -278,6 +294,7 @@ func (s *simulator) reduceOverLinks(a policy.Reduce) {
 		w.longest = max(w.longest, w.scenario(ends[k]-begin[k]))
 	}
 	w.warm = w.connected(nodes)
+	s.holdBack()
 	if w.blocked = w.interrupted(); w.blocked {
 		w.since = s.now
 		return
@@ -316,13 +333,16 @@ func (s *simulator) reducedRank(rank, epoch int) {
 	if epoch != s.epoch || w.blocked || s.now != w.ends[rank] {
 		return
 	}
-	for _, i := range w.ranks {
-		if !s.workers[i].alive {
-			return // the ring hangs until the machine notices and aborts
-		}
+	if s.hangs() {
+		return // until the machine notices and aborts
 	}
 	w.ends[rank] = -1
 	s.report(w.ranks[rank], policy.Reduced{ID: s.participants[rank], Round: s.machine.OuterSteps() + 1, Epoch: epoch})
+}
+
+// hangs says that the running reduction moves no more.
+func (s *simulator) hangs() bool {
+	return s.links.blocked || slices.ContainsFunc(s.links.ranks, func(i int) bool { return !s.workers[i].alive })
 }
 
 // noteReduced records a reduction that every participant has reported.
@@ -336,20 +356,44 @@ func (s *simulator) noteReduced(a policy.OuterStep) {
 }
 
 // fetchOverLinks has a worker get the outer state; it drops what it was doing.
-func (s *simulator) fetchOverLinks(i, donor, outerSteps int) {
+func (s *simulator) fetchOverLinks(i int, a policy.Fetch) {
 	w := s.links
 	s.workers[i].gen++
 	gen := s.workers[i].gen
+	donor := s.index[a.From]
 	asker, from := &w.workers[i], &w.workers[donor]
 	asker.reduces = false
 	s.later(s.now+w.scenario(w.fetchRequest(asker.node, from.node)), func() {
-		version := max(from.outerSteps, outerSteps)
-		bytes := w.state()
-		if missed := version - asker.outerSteps; asker.synced && missed <= from.outcomes {
-			bytes = int64(missed) * w.outcome()
+		version := max(from.outerSteps, a.OuterSteps)
+		missed := version - asker.outerSteps
+		if asker.synced && missed <= from.outcomes {
+			asker.fetched = s.now + w.scenario(w.fetchOutcomes(from.node, asker.node, missed))
+		} else {
+			donors := []int{from.node}
+			for _, id := range a.Helpers {
+				donors = append(donors, w.workers[s.index[id]].node)
+			}
+			asker.chunks, asker.fetched = true, s.now+w.scenario(w.fetchState(donors, asker.node))
+			if s.epoch > 0 { // donors hold chunks back while they reduce
+				asker.fetched += s.reductionLeft()
+			}
 		}
-		s.later(s.now+w.scenario(w.fetchAnswer(from.node, asker.node, bytes)), func() { s.fetchedOverLinks(i, donor, gen, version) })
+		s.later(asker.fetched, func() { s.fetchedOverLinks(i, donor, gen, version) })
 	})
+}
+
+// reductionLeft is how long the running reduction still takes.
+func (s *simulator) reductionLeft() policy.Time {
+	return max(0, slices.Max(append([]policy.Time{s.now}, s.links.ends...))-s.now)
+}
+
+// holdBack puts off the ends of state fetches by a reduction that begins.
+func (s *simulator) holdBack() {
+	for i := range s.links.workers {
+		if p := &s.links.workers[i]; p.chunks && p.fetched > s.now {
+			p.fetched += s.reductionLeft()
+		}
+	}
 }
 
 func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
@@ -357,12 +401,22 @@ func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
 	p, from := &s.links.workers[i], &s.links.workers[donor]
 	switch {
 	case !w.alive || w.gen != gen:
+	case s.now < p.fetched: // held back meanwhile
+		s.later(p.fetched, func() { s.fetchedOverLinks(i, donor, gen, version) })
 	case !s.workers[donor].alive: // the machine notices by its heartbeats
 	case s.links.cut(from.node, p.node):
 		s.links.held = append(s.links.held, held{from.node, p.node, s.now, func() { s.fetchedOverLinks(i, donor, gen, version) }})
 	default:
-		p.outerSteps, p.outcomes, p.synced = version, 0, true
+		p.outerSteps, p.outcomes, p.synced, p.chunks = version, 0, true, false
 		s.report(i, policy.StateFetched{ID: w.spec.ID, OuterSteps: version})
+	}
+}
+
+// awaitFault expects the next change of the links after a real time.
+func (s *simulator) awaitFault(after time.Duration) {
+	if at, ok := s.scenario.NextLinkFault(after); ok {
+		s.links.fault = at
+		s.heap.push(entry{at: max(s.now, s.links.scenario(at)), kind: faults})
 	}
 }
 
@@ -370,11 +424,12 @@ func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
 // cut ones have held up.
 func (s *simulator) relay() error {
 	w := s.links
-	plan, err := shaping.Compose(w.base, s.scenario.LinkFaults(s.now))
+	plan, err := shaping.Compose(w.base, s.scenario.LinkFaults(w.fault))
 	if err != nil {
 		return fmt.Errorf("the links at %d µs: %w", s.now, err)
 	}
 	w.plan = plan
+	s.awaitFault(w.fault)
 	var still []held
 	for _, h := range w.held {
 		if w.cut(h.from, h.to) {

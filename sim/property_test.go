@@ -26,6 +26,7 @@ func drawScenario(t *rapid.T) *scenarios.Scenario {
 		BaseLatency: draw(0, 300, "latency"), BandwidthBpus: 10, StateBytes: int64(draw(0, 20_000, "state")),
 		Policy: scenarios.Policies{Straggler: policy.DefaultStraggler()},
 	}
+	s.Policy.Join = rapid.SampledFrom(policy.JoinModes).Draw(t, "join mode")
 	s.Policy.Straggler.Quorum = rapid.SampledFrom([]float64{0.1, 0.5, 0.75, 1}).Draw(t, "quorum")
 	s.Policy.Straggler.MinSlack = draw(0, 200, "slack")
 	s.Policy.Straggler.SidelineLimit = int(draw(0, 3, "limit"))

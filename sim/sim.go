@@ -121,6 +121,11 @@ func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Sum
 	}
 	sum := s.sum.Summary()
 	sum.Fidelity.Verdict = "valid" // a logical clock is never late
+	if s.links == nil {
+		for _, in := range s.scenario.Real.Injects {
+			sum.NotSimulated = append(sum.NotSimulated, in.String())
+		}
+	}
 	if total := s.busy + s.barrier; total > 0 {
 		u := float64(s.busy) / float64(total)
 		sum.ChurnLikeUtilization = &u

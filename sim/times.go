@@ -80,10 +80,15 @@ func (t *Times) Sent(participants int) int64 {
 }
 
 // Fetch is the time of a state fetch, from a worker's decision until it has the
-// outcomes of so many outer steps or, if there are none, the whole state.
-func (t *Times) Fetch(asker, donor policy.ID, outcomes int) time.Duration {
-	a, d := t.nodes[asker], t.nodes[donor]
-	return t.network.fetchRequest(a, d) + t.network.fetchAnswer(d, a, t.FetchBytes(outcomes))
+// outcomes of so many outer steps or, if there are none, the whole state, of
+// which the first donor has the help of the others.
+func (t *Times) Fetch(asker policy.ID, donors []policy.ID, outcomes int) time.Duration {
+	a, from := t.nodes[asker], t.of(donors)
+	request := t.network.fetchRequest(a, from[0])
+	if outcomes > 0 {
+		return request + t.network.fetchOutcomes(from[0], a, outcomes)
+	}
+	return request + t.network.fetchState(from, a)
 }
 
 // FetchBytes is what is fetched.

@@ -38,7 +38,7 @@ const (
 // quicConfig sizes a link's first connection for 1 Gbit/s × 100 ms. QUIC's
 // windows start at what is given first and grow to the bandwidth-delay product
 // by themselves, up to what is given as the maximum.
-func quicConfig() *quic.Config {
+func quicConfig(packetSize uint16) *quic.Config {
 	const stream = 16 << 20 // 12.5 MB in flight, and room for the receiver to lag
 	return &quic.Config{
 		// Policy decides who is dead, with its own deadlines, so QUIC must be
@@ -58,7 +58,7 @@ func quicConfig() *quic.Config {
 		// headers: it fits Ethernet. Starting there leaves path MTU discovery
 		// nothing to find, and its probes would only blur measurements. On a
 		// path with a smaller MTU the handshake fails instead of limping.
-		InitialPacketSize:       1452,
+		InitialPacketSize:       packetSize,
 		DisablePathMTUDiscovery: true,
 	}
 }
@@ -80,6 +80,9 @@ func (c *Config) check() error {
 	if c.PieceValues < 0 || c.PieceValues > allreduce.MaxPieceValues || c.PieceValues%c.Block != 0 {
 		return fmt.Errorf("piece of %d values is no multiple of the block, %d, up to %d",
 			c.PieceValues, c.Block, allreduce.MaxPieceValues)
+	}
+	if c.PacketSize == 0 {
+		c.PacketSize = 1452
 	}
 	if c.Bits == 0 {
 		c.Bits = 8

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -28,6 +29,7 @@ type Endpoint struct {
 
 	ctx       context.Context // ends with errClosed as its cause
 	cancel    context.CancelCauseFunc
+	received  atomic.Int64
 	tasks     sync.WaitGroup
 	unended   sync.WaitGroup // peers' streams, complete but for their end
 	closeOnce sync.Once
@@ -69,7 +71,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 		inbound:   make(map[string]*inbound),
 	}
 	var err error
-	if e.listener, err = e.transport.Listen(cfg.serverTLS(), quicConfig()); err != nil {
+	if e.listener, err = e.transport.Listen(cfg.serverTLS(), quicConfig(cfg.PacketSize)); err != nil {
 		e.transport.Close()
 		cfg.Conn.Close()
 		return nil, fmt.Errorf("ring endpoint: %w", err)
@@ -78,6 +80,10 @@ func Listen(cfg Config) (*Endpoint, error) {
 	e.tasks.Go(e.accept)
 	return e, nil
 }
+
+// Received returns the number of bytes of frames received so far, in all
+// reductions. While a reduction makes progress it grows.
+func (e *Endpoint) Received() int64 { return e.received.Load() }
 
 // Close aborts running reductions, waits up to five seconds until all peers
 // are done with the last finished one, and releases everything, the socket

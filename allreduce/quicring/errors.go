@@ -24,6 +24,15 @@ const (
 	connRefused  quic.ApplicationErrorCode = 2
 )
 
+// PeerError is a reduction's failure and the peer at which it showed.
+type PeerError struct {
+	Peer string
+	Err  error
+}
+
+func (e *PeerError) Error() string { return e.Err.Error() }
+func (e *PeerError) Unwrap() error { return e.Err }
+
 var errClosed = fmt.Errorf("endpoint closed: %w", net.ErrClosed)
 
 // explain puts a peer's reset into words; other errors speak for themselves.

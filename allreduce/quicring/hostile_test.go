@@ -41,7 +41,7 @@ func dialAs(tb testing.TB, a *authority, name string, victim Peer) (*quic.Conn, 
 	cfg := Config{TLS: a.tls(tb, name)}
 	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)
 	defer cancel()
-	return transport.Dial(ctx, net.UDPAddrFromAddrPort(victim.Addr), cfg.clientTLS(victim.Name, rand.Text()), quicConfig())
+	return transport.Dial(ctx, net.UDPAddrFromAddrPort(victim.Addr), cfg.clientTLS(victim.Name, rand.Text()), quicConfig(1452))
 }
 
 func (i *intruder) send(b []byte) *quic.Stream {

@@ -211,7 +211,7 @@ func (b *inbox) unreadable(leaf *x509.Certificate, err error) {
 	}
 	for _, x := range b.current {
 		if i := x.index(leaf); i >= 0 {
-			x.fail(fmt.Errorf("receive from %s: %w", x.from[i].Name, err))
+			x.fail(&PeerError{x.from[i].Name, fmt.Errorf("receive from %s: %w", x.from[i].Name, err)})
 		}
 	}
 }

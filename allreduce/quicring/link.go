@@ -163,7 +163,7 @@ func (e *Endpoint) retire(peers []Peer) {
 
 // dial adds a connection.
 func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
-	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, l.name.String()), quicConfig())
+	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, l.name.String()), quicConfig(l.e.cfg.PacketSize))
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
@@ -208,9 +208,8 @@ func (l *link) grow(f *flow) (stop func()) {
 
 // tune asks the tuner again and again, until end is closed.
 func (l *link) tune(f *flow, end <-chan struct{}) {
-	wanted := 0
-	for {
-		s := l.sample()
+	wanted, last := 0, time.Now()
+	for s := l.sample(); ; {
 		timer := time.NewTimer(min(max(s.rtt, minInterval), maxInterval))
 		select {
 		case <-timer.C:
@@ -220,12 +219,15 @@ func (l *link) tune(f *flow, end <-chan struct{}) {
 		}
 		s = l.sample()
 		s.waiting = len(f.jobs) > 0
+		now := time.Now()
+		s.elapsed, last = now.Sub(last), now
+		l.mu.Lock()
+		n := l.tuner.next(s)
+		l.mu.Unlock()
 		if s.connections < wanted {
 			continue // they are being dialled
 		}
-		l.mu.Lock()
-		wanted = l.tuner.next(s)
-		l.mu.Unlock()
+		wanted = n
 		for range wanted - s.connections {
 			l.extend(f)
 		}
@@ -250,8 +252,9 @@ func (l *link) sample() sample {
 	s := sample{connections: len(conns)}
 	for _, c := range conns {
 		stats := c.ConnectionStats()
-		s.sent += stats.PacketsSent
+		s.bytes += stats.BytesSent
 		s.lost += stats.PacketsLost
+		s.window += stats.CongestionWindow
 		s.rtt += stats.SmoothedRTT / time.Duration(len(conns))
 		if s.shortest == 0 || stats.MinRTT > 0 && stats.MinRTT < s.shortest {
 			s.shortest = stats.MinRTT

@@ -125,28 +125,50 @@ func TestBufferBytes(t *testing.T) {
 
 func TestTuner(t *testing.T) {
 	const far = 100 * time.Millisecond
-	lossy := sample{connections: 1, waiting: true, rtt: far + far/20, shortest: far}
+	stuck := sample{connections: 1, waiting: true, elapsed: far, window: 77_000, rtt: far + far/20, shortest: far}
 	for name, test := range map[string]struct {
-		edit func(*sample)
+		edit func(s *sample, i uint64)
 		want int
 	}{
-		"lossy":        {func(s *sample) {}, 4},
-		"many already": {func(s *sample) { s.connections = maxConnections - 1 }, maxConnections},
-		"nobody waits": {func(s *sample) { s.waiting = false }, 1},
-		"full":         {func(s *sample) { s.rtt = far * 5 / 4 }, 1},
-		"near":         {func(s *sample) { s.rtt, s.shortest = time.Millisecond, time.Millisecond }, 1},
-		"clean":        {func(s *sample) { s.lost = 0 }, 1},
+		"stuck":        {func(s *sample, i uint64) {}, 4},
+		"many already": {func(s *sample, i uint64) { s.connections = maxTuned - 1 }, maxTuned},
+		"enough":       {func(s *sample, i uint64) { s.connections = maxTuned + 1 }, maxTuned + 1},
+		"nobody waits": {func(s *sample, i uint64) { s.waiting = false }, 1},
+		"full":         {func(s *sample, i uint64) { s.rtt = far * 5 / 4 }, 1},
+		"near":         {func(s *sample, i uint64) { s.rtt, s.shortest, s.elapsed = far/100, far/100, far/100 }, 1},
+		"doubling":     {func(s *sample, i uint64) { s.window, s.bytes = 50_000<<i, 50_000<<i }, 1},
+		"slow source":  {func(s *sample, i uint64) { s.bytes /= 2 }, 1},
 	} {
 		var tuner tuner
 		got := 0
-		for i := range uint64(minSamples) {
-			s := lossy
-			s.sent, s.lost = 1000*(i+1), i+1
-			test.edit(&s)
+		for i := range uint64(minSamples + 1) {
+			s := stuck
+			s.bytes = 75_000 * (i + 1)
+			test.edit(&s, i)
 			got = tuner.next(s)
 		}
 		if got != test.want {
 			t.Errorf("%s: %d connections, want %d", name, got, test.want)
+		}
+	}
+}
+
+// TestTunerEndsWhereNothingIsGained: more connections, the same rate, and no
+// losses that would explain it.
+func TestTunerEndsWhereNothingIsGained(t *testing.T) {
+	const rtt = 50 * time.Millisecond
+	for _, test := range []struct{ gain, loss, want uint64 }{{1, 0, 4}, {1, 1, maxTuned}, {2, 0, maxTuned}} {
+		var tuner tuner
+		bytes, rate, n := uint64(0), uint64(40_000), 1
+		for i := range uint64(40) {
+			bytes += rate
+			was := n
+			if n = tuner.next(sample{connections: n, waiting: true, elapsed: rtt, bytes: bytes, lost: test.loss * i, window: rate, rtt: rtt, shortest: rtt}); n > was {
+				rate *= test.gain
+			}
+		}
+		if n != int(test.want) {
+			t.Errorf("with the rate × %d and %d losses: %d connections, want %d", test.gain, test.loss, n, test.want)
 		}
 	}
 }

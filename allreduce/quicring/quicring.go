@@ -69,6 +69,9 @@ type Config struct {
 	// Block is the number of values per scale, the same on all workers. Zero:
 	// 1024. Smaller blocks are more exact and cost 4 bytes each.
 	Block int
+	// PacketSize is the largest UDP payload in bytes. Zero: 1452, for a path
+	// of 1500-byte packets.
+	PacketSize uint16
 	// Connections is the number of connections to every peer that this worker
 	// sends to, 1 to 64. Zero: as many as the losses on the path ask for.
 	Connections int

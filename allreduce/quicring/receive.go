@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -34,7 +35,8 @@ func (r *run) read(a *arrival) {
 		select {
 		case <-r.complete: // the peer has nothing left to say that could matter
 		default:
-			r.abort(fmt.Errorf("receive from %s: %w", r.op.Peers[a.rank].Name, explain(err)))
+			name := r.op.Peers[a.rank].Name
+			r.abort(&PeerError{name, fmt.Errorf("receive from %s: %w", name, explain(err))})
 		}
 		reset(a.stream, code)
 	})
@@ -45,6 +47,7 @@ func (r *run) read(a *arrival) {
 func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 	h := a.first
 	var b [allreduce.HeaderLen]byte
+	source := counted{a.stream, &r.e.received}
 	by := r.e.coders.get()
 	defer r.putBack(by)
 	for {
@@ -56,7 +59,7 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 		if h.Coding != allreduce.Plain {
 			payload = make([]byte, h.Payload) // it may travel on
 		}
-		if _, err := io.ReadFull(a.stream, payload); err != nil {
+		if _, err := io.ReadFull(source, payload); err != nil {
 			return codeAborted, truncated(err)
 		}
 		if h.Coding != allreduce.Plain {
@@ -70,7 +73,7 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 			close(r.complete)
 			a.stream.SetReadDeadline(time.Now().Add(holdTime))
 		}
-		if _, err = io.ReadFull(a.stream, b[:]); err == io.EOF {
+		if _, err = io.ReadFull(source, b[:]); err == io.EOF {
 			return 0, nil
 		} else if err != nil {
 			return codeAborted, err
@@ -79,6 +82,18 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 			return codeMalformed, err
 		}
 	}
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // claim returns the place for the codes of a frame that is due.

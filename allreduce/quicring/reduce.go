@@ -21,8 +21,8 @@ import (
 //
 // Cancelling ctx aborts at once; the error then wraps its cause, and the
 // endpoint is ready for the next epoch. The neighbours' reductions fail too,
-// and so on around the ring. An error names the peer at which it showed, which
-// need not be the peer that caused it. A reduction may succeed on some ranks
+// and so on around the ring. A *PeerError names the peer at which it
+// showed, which need not be the peer that caused it. A reduction may succeed on some ranks
 // and fail on others, when its last frames are lost.
 func (e *Endpoint) Reduce(ctx context.Context, op Op, data, out []float32) (Result, error) {
 	return e.Start(ctx, op, data, out).Wait()

@@ -83,7 +83,7 @@ func (f *flow) join(conn *quic.Conn, vital bool) {
 }
 
 func (f *flow) fail(err error) {
-	f.r.abort(fmt.Errorf("send to %s: %w", f.to.Name, explain(err)))
+	f.r.abort(&PeerError{f.to.Name, fmt.Errorf("send to %s: %w", f.to.Name, explain(err))})
 }
 
 // doubt marks the link after a failure, if there is one.

@@ -98,15 +98,15 @@ type source struct {
 
 func sources(names []string) (all []source, err error) {
 	for _, name := range names {
-		file, text, err := scenarios.Source(name)
+		found, err := scenarios.Find(name)
 		if err != nil {
 			return nil, err
 		}
-		s, err := scenarios.Parse(file, text)
+		s, err := found.Parse()
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, source{s, text})
+		all = append(all, source{s, found.Text})
 	}
 	return all, nil
 }
@@ -196,7 +196,7 @@ func experiment(cmd *cobra.Command, e calibrate.Experiment, dir, links string, r
 		return err
 	}
 	for try := 0; ; try++ {
-		sum, err := host.Run(cmd.Context(), host.Options{Scenario: s, File: e.Name + ".yaml", Source: e.Source, Policy: e.Policy, Links: links, Dir: dir})
+		sum, err := host.Run(cmd.Context(), host.Options{Scenario: s, File: e.Name + ".yaml", Source: e.Source, Policy: e.Policy, Links: links, Dir: dir, Command: os.Args})
 		if err != nil {
 			return err
 		}

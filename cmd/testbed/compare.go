@@ -55,7 +55,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		}
 		c := &report.Comparison{Scenario: s.Name, Dir: string(root)}
 		for name, into := range map[string]*report.Pair{networkChurn: &c.Sim, networkLinks: &c.SimLinks} {
-			if *into, err = simulateBoth(s, name, players[name], root); err != nil {
+			if *into, err = simulateBoth(o, name, players[name], root); err != nil {
 				return err
 			}
 		}
@@ -99,7 +99,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 
 // simulateBoth simulates the scenario under both policies with a model of the
 // network, each into a run directory of its own.
-func simulateBoth(s *scenarios.Scenario, network string, play player, root runlog.Dir) (report.Pair, error) {
+func simulateBoth(o host.Options, network string, play player, root runlog.Dir) (report.Pair, error) {
 	prefix := "sim-"
 	if network != networkChurn {
 		prefix += network + "-"
@@ -110,12 +110,12 @@ func simulateBoth(s *scenarios.Scenario, network string, play player, root runlo
 		if err != nil {
 			return nil, err
 		}
-		sum, err := simulate(play, s, name, dir.Path(runlog.EventsFile))
+		sum, err := simulate(play, o.Scenario, name, dir.Path(runlog.EventsFile))
 		if err != nil {
 			return nil, err
 		}
 		sum.Dir = string(dir)
-		if err := dir.WriteJSON(runlog.SummaryFile, sum); err != nil {
+		if err := errors.Join(dir.WriteScenario(o.File, o.Source, o.Scenario.Traces), dir.WriteJSON(runlog.SummaryFile, sum)); err != nil {
 			return nil, err
 		}
 		pair[name] = sum

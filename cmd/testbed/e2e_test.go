@@ -114,6 +114,7 @@ func TestCompareHeadline(t *testing.T) {
 	var c struct {
 		Sim, Real map[string]runlog.Summary
 		Speedup   struct{ Sim, Real float64 }
+		Dir       string
 	}
 	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil {
 		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
@@ -138,6 +139,43 @@ func TestCompareHeadline(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(r.stderr)
+	}
+	reportOf(t, c.Dir)
+}
+
+// reportOf has a comparison shown, and one of its runs traced.
+func reportOf(t *testing.T, dir string) {
+	t.Helper()
+	r := testbed(t, "report", dir)
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil || r.code != 0 || strings.TrimSpace(r.stdout) != filepath.Join(dir, "report.html") {
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	for _, text := range []string{"<strong>straggler left w3 out</strong>", `"kind":"all-gather"`, "w2 → w0", "testbed compare persistent_straggler"} {
+		if !bytes.Contains(page, []byte(text)) {
+			t.Errorf("the report does not say %q", text)
+		}
+	}
+	trace := filepath.Join(t.TempDir(), "trace.json")
+	r = testbed(t, "report", filepath.Join(dir, "real-straggler"), "--trace", trace, "--out", filepath.Join(t.TempDir(), "one.html"))
+	text, err := os.ReadFile(trace)
+	if err != nil || r.code != 0 || !json.Valid(text) || !bytes.Contains(text, []byte("reduce-scatter")) {
+		t.Errorf("exit code %d, %v\n%s\n%s\n%.500s", r.code, err, r.stdout, r.stderr, text)
+	}
+}
+
+func TestReportRefuses(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, exitUsage, "name the directory of a run or a comparison"},
+		{[]string{"nowhere"}, exitError, "nowhere: there is no such directory"},
+	} {
+		if r := testbed(t, append([]string{"report"}, c.args...)...); r.code != c.code || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
+			t.Errorf("report %v: exit code %d, stdout %q, stderr %q", c.args, r.code, r.stdout, r.stderr)
+		}
 	}
 }
 
@@ -204,9 +242,17 @@ func TestRunMembership(t *testing.T) {
 func TestCrashDuringReduction(t *testing.T) {
 	needSandbox(t)
 	// The first round's reduction lasts from about 2,100 to 2,700 µs.
-	sum := runScenario(t, scenario(t, 4, "100mbit", "injects:\n  - {op: Crash, id: 2, at: 2350}\n"), "--policy", "baseline")
+	crash := "injects:\n  - {op: Crash, id: 2, at: 2350}\n"
+	sum := runScenario(t, scenario(t, 4, "100mbit", crash), "--policy", "baseline")
 	if who(sum.Evicted) != "1:w2heartbeat" {
 		t.Errorf("evicted %q, want w2 in round 1", who(sum.Evicted))
+	}
+	heed := runScenario(t, scenario(t, 4, "100mbit", "  heed_unreachable: true\n"+crash), "--policy", "baseline")
+	if who(heed.Evicted) != "1:w2connection" {
+		t.Errorf("evicted %q, want w2 in round 1, because nobody listens there any more", who(heed.Evicted))
+	}
+	if slow, fast := sum.Detected[0].After, heed.Detected[0].After; slow == nil || fast == nil || 2**fast > *slow {
+		t.Errorf("the crash was noticed after %v µs by heartbeat, and after %v by the network's word", slow, fast)
 	}
 	if first := sum.Rounds[0]; len(first.Participants) != 3 {
 		t.Errorf("the first round ended with %v", first.Participants)
@@ -227,9 +273,15 @@ func TestPartitionHeals(t *testing.T) {
 		}
 	}
 	sum = runScenario(t, "partition_heal", "--policy", "straggler")
-	if len(sum.Evicted) > 0 || len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 1 || len(sum.Rejoined) == 0 || sum.Rejoined[0].ID != 1 {
+	cut := func(m runlog.Membership) bool { return m.ID == 1 }
+	if len(sum.Evicted) > 0 || !slices.ContainsFunc(sum.Sidelined, cut) || !slices.ContainsFunc(sum.Rejoined, cut) {
 		t.Errorf("straggler: sidelined %q, rejoined %q, evicted %q, want w1 sidelined, rejoined and not evicted",
 			who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted))
+	}
+	// A machine that is too busy for the run makes others late as well, and
+	// the verdict says so.
+	if sum.Fidelity.Verdict == "valid" && !cut(sum.Sidelined[0]) {
+		t.Errorf("straggler: sidelined %q, and the run is valid", who(sum.Sidelined))
 	}
 }
 
@@ -254,6 +306,52 @@ func TestLinkInjects(t *testing.T) {
 	for _, want := range []string{`"type":"link","node":"w1"`, `"type":"link_restored","node":"w1"`, `"from":"w0","to":"w1"`} {
 		if !bytes.Contains(events, []byte(want)) {
 			t.Errorf("the record has no %s", want)
+		}
+	}
+}
+
+// TestRunWithATrace keeps the trace in the record, from which the run can be
+// done again.
+func TestRunWithATrace(t *testing.T) {
+	needSandbox(t)
+	file := scenario(t, 2, "100mbit", `  injects:
+    - {op: LinkTrace, at: 0, id: 1, direction: up, file: traces/steady.trace}
+    - {op: Flap, at: 20000, between: [w0, coordinator], period: 1000, down: 100}
+`)
+	// One packet each 2 ms: 6.06 Mbit/s.
+	trace := filepath.Join(filepath.Dir(file), "traces", "steady.trace")
+	if err := errors.Join(os.Mkdir(filepath.Dir(trace), 0o755), os.WriteFile(trace, []byte("2\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r := testbed(t, "plan", file)
+	for _, want := range []string{"LinkTrace w1 up", "traces/steady.trace: 100ms over and over, 6.06 Mbit/s on average", "Flap w0–coordinator", "down for 30ms of every 300ms"} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("the plan has no %q:\n%s%s", want, r.stdout, r.stderr)
+		}
+	}
+	sum := runScenario(t, file, "--policy", "baseline")
+	// Each of the two sends a megabyte: 1.39 s at that rate, or 4,600 µs.
+	for _, round := range sum.Rounds {
+		if round.Reduce < 4200 || round.Reduce > 7000 {
+			t.Errorf("the reduction of round %d took %d µs, want 4,600", round.Round, round.Reduce)
+		}
+	}
+	if r := testbed(t, "simulate", filepath.Join(sum.Dir, "scenario.yaml"), "--policy", "baseline"); r.code != 0 || !strings.Contains(r.stdout, "the simulator has no links and leaves out: LinkTrace w1 up, Flap w0–coordinator") {
+		t.Errorf("the record's scenario: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestRefusedWorkerIsOut: its connection ends at once, by plan, so that the run
+// is none the worse for it.
+func TestRefusedWorkerIsOut(t *testing.T) {
+	needSandbox(t)
+	sum := runScenario(t, scenario(t, 3, "100mbit", "  injects:\n    - {op: Refuse, at: 1500, until: 4000, id: 2}\n"), "--policy", "baseline")
+	if who(sum.Evicted) != "1:w2heartbeat" {
+		t.Errorf("evicted %q, want w2 in round 1", who(sum.Evicted))
+	}
+	for _, reason := range sum.Fidelity.Reasons {
+		if strings.Contains(reason, "died of itself") {
+			t.Errorf("the plan counts as a failure: %s", reason)
 		}
 	}
 }

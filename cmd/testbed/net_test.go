@@ -365,3 +365,28 @@ func TestNetCarriesOutInjectsOfLinks(t *testing.T) {
 		t.Errorf("%d of 150 echoes came back, want about 100", got)
 	}
 }
+
+// TestNetFlaps cuts both ways of a pair for half of the time.
+func TestNetFlaps(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	file := links(t, "\n  links: {default: {one_way_delay: 1ms}}\n  injects:\n    - {op: Flap, at: 1000, between: [w0, w1], period: 4000, down: 2000}\n")
+	got := len(answered(t, file, "w0", "w1", 150))
+	if got < 55 || got > 95 {
+		t.Errorf("%d of 150 echoes came back, want about 75", got)
+	}
+}
+
+// TestNetRefuses: a program is told at once that a node cannot be reached,
+// where a cut would let it wait.
+func TestNetRefuses(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	file := links(t, "\n  links: {default: {one_way_delay: 1ms}}\n  injects:\n    - {op: Refuse, at: 0, id: 1}\n")
+	for _, pair := range [][2]string{{"w0", "W1"}, {"w1", "COORDINATOR"}, {"w0", "W2"}} {
+		r := testbed(t, "net", file, "--", "sh", "-c", "sleep 0.2; testbed in "+pair[0]+" ping -c 1 -W 5 $TESTBED_ADDR_"+pair[1]+" 2>&1")
+		if told, want := strings.Contains(r.stdout, "No route to host"), pair[1] != "W2"; told != want || want == (r.code == 0) {
+			t.Errorf("%v: exit code %d\n%s%s", pair, r.code, r.stdout, r.stderr)
+		}
+	}
+}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,7 +36,10 @@ func planCommand() *cobra.Command {
 			return err
 		}
 		if asJSON {
-			return printJSON(cmd, plan)
+			return printJSON(cmd, struct {
+				*shaping.Plan
+				Injects []scenarios.LinkInject `json:"injects,omitempty"`
+			}{plan, s.Real.Injects})
 		}
 		return printPlan(cmd, s, plan)
 	}
@@ -53,7 +59,7 @@ func printPlan(cmd *cobra.Command, s *scenarios.Scenario, plan *shaping.Plan) er
 	}
 	if len(plan.Nodes) > maxMatrix {
 		fmt.Fprintf(out, "\n%d paths; see --json\n", len(plan.Nodes)*(len(plan.Nodes)-1))
-		return nil
+		return printLinkInjects(out, s)
 	}
 	fmt.Fprintln(out, "\none-way delay ± jitter, loss; from the row's node to the column's")
 	fmt.Fprint(w, "\t")
@@ -68,15 +74,54 @@ func printPlan(cmd *cobra.Command, s *scenarios.Scenario, plan *shaping.Plan) er
 		}
 		fmt.Fprintln(w)
 	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return printLinkInjects(out, s)
+}
+
+// printLinkInjects shows what happens to links, in real time.
+func printLinkInjects(out io.Writer, s *scenarios.Scenario) error {
+	if len(s.Real.Injects) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out, "\nwhat happens to links, in real time; the simulator leaves it out")
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, in := range s.Real.Injects {
+		until := "for good"
+		if in.Until != nil {
+			until = "until " + s.RealDuration(*in.Until).String()
+		}
+		what := ""
+		switch in.Op {
+		case scenarios.LinkTrace:
+			what = fmt.Sprintf("%s: %v over and over, %.2f Mbit/s on average, from %.2f to %.2f", in.File, in.Pace.Period,
+				float64(in.Pace.Mean())/1e6, float64(slices.Min(in.Pace.Rates))/1e6, float64(in.Pace.Peak())/1e6)
+		case scenarios.Flap:
+			what = fmt.Sprintf("down for %v of every %v", s.RealDuration(*in.Down), s.RealDuration(*in.Period))
+		case scenarios.Link:
+			what = properties(in)
+		}
+		fmt.Fprintf(w, "%s\tfrom %v\t%s\t%s\n", in, s.RealDuration(in.At), until, what)
+	}
 	return w.Flush()
 }
 
+// properties writes what a Link gives as it may stand in a scenario.
+func properties(in scenarios.LinkInject) string {
+	text, err := json.Marshal(struct {
+		shaping.Access
+		shaping.Path
+	}{in.Access, in.Path})
+	if err != nil {
+		return err.Error() // never: they were read from text
+	}
+	return strings.NewReplacer(`"`, "", ":", ": ", ",", ", ").Replace(strings.Trim(string(text), "{}"))
+}
+
 func describePath(p shaping.PathPlan, self bool) string {
-	switch {
-	case self:
+	if self {
 		return "·"
-	case p.Cut:
-		return "cut"
 	}
 	parts := []string{time.Duration(p.OneWayDelay).String()}
 	if p.Jitter > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -42,11 +43,11 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 	if err := checkLinks(f.links); err != nil {
 		return nil, host.Options{}, err
 	}
-	file, source, err := scenarios.Source(name)
+	source, err := scenarios.Find(name)
 	if err != nil {
 		return nil, host.Options{}, err
 	}
-	s, err := scenarios.Parse(file, source)
+	s, err := source.Parse()
 	if err != nil {
 		return nil, host.Options{}, err
 	}
@@ -54,12 +55,14 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 	case f.timeScale < 0 || f.timeScale > 1e6:
 		return nil, host.Options{}, usageError{fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)}
 	case f.timeScale > 0:
-		s.Real.TimeScale = f.timeScale
+		if err := s.Rescale(f.timeScale); err != nil {
+			return nil, host.Options{}, err
+		}
 	}
 	if err := host.Ready(); err != nil {
 		return nil, host.Options{}, err
 	}
-	return s, host.Options{Scenario: s, File: file, Source: source, Links: f.links}, nil
+	return s, host.Options{Scenario: s, File: source.File, Source: source.Text, Links: f.links, Command: os.Args}, nil
 }
 
 func runCommand() *cobra.Command {

@@ -119,9 +119,14 @@ func TestComfortableRunIsValid(t *testing.T) {
 			t.Errorf("%s has verdict %v and %d rounds, the summary %v", host.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity)
 		}
 		for _, r := range f.Rounds {
-			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || r.Measured.RouterPackets == 0 && sum.Links == host.LinksUser {
+			router := r.Measured.RouterPackets > 0 && r.Measured.RouterLatenessP99 > 0
+			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || router != (sum.Links == host.LinksUser) {
 				t.Errorf("round %d knows nothing: %+v", r.Round, r.Measured)
 			}
+		}
+		// Of 10 Mbit/s w0's reductions take seconds, with packets waiting.
+		if m := f.Measured; m.BusyLink == "" || m.BusyShare < 0.9 || m.BusyShare > 1.1 {
+			t.Errorf("of busy links is known: %q for %v at %v", m.BusyLink, m.BusyTime, m.BusyShare)
 		}
 		// Three workers: each with the coordinator, and around the ring.
 		var check probe.Report

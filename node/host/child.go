@@ -120,7 +120,7 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 	return errors.New("the node's spec is empty")
 }
 
-func listen(addr netip.Addr, port uint16) (net.PacketConn, error) {
+func listen(addr netip.Addr, port uint16) (*net.UDPConn, error) {
 	return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, port)))
 }
 
@@ -129,13 +129,17 @@ func runCoordinator(s *coordinatorSpec, log *slog.Logger, report func(node.Repor
 	if err != nil {
 		return err
 	}
-	conn, err := listen(s.Addr, controlPort)
+	udp, err := listen(s.Addr, controlPort)
+	if err != nil {
+		return err
+	}
+	conn, err := newErrorConn(udp)
 	if err != nil {
 		return err
 	}
 	return node.RunCoordinator(context.Background(), node.CoordinatorConfig{
 		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links,
-		Conn: conn, TLS: tlsConfig, Log: log, Report: report,
+		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable, Log: log, Report: report,
 	})
 }
 
@@ -149,9 +153,11 @@ func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error 
 		TLS: tlsConfig, Log: log, Report: report,
 	}
 	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {
-		if *conn, err = listen(s.Addr, port); err != nil {
+		udp, err := listen(s.Addr, port)
+		if err != nil {
 			return err
 		}
+		*conn = udp
 	}
 	commands := make(chan node.Command, 16)
 	cfg.Commands = commands

@@ -13,69 +13,90 @@ import (
 )
 
 // layFaults gives the network the faults of the scenario that are active from
-// this time on. The plan is computed whole, never from the one before.
-func (i *inside) layFaults(at policy.Time) error {
+// this time on, since scenario time zero. The plan is computed whole, never
+// from the one before.
+func (i *inside) layFaults(at time.Duration) error {
 	plan, err := shaping.Compose(i.plan, i.Scenario.LinkFaults(at))
 	if err == nil {
-		err = i.change(plan)
+		i.laid, err = plan, i.change(plan)
 	}
 	if err != nil {
-		return fmt.Errorf("carrying out the injects at %d: %w", at, err)
+		return fmt.Errorf("carrying out the injects of links at %v: %w", at, err)
 	}
 	return nil
 }
 
 // scheduleFaults has the faults of links laid on a clock that began at zero,
 // the scenario time of its beginning, and then does what else there is to do.
-func (i *inside) scheduleFaults(began time.Time, zero policy.Time, then func(policy.Time)) {
-	for _, t := range i.Scenario.LinkFaultTimes() {
-		due := began.Add(i.Scenario.RealDuration(t - zero))
-		time.AfterFunc(time.Until(due), func() {
+func (i *inside) scheduleFaults(began time.Time, zero policy.Time, then func(before, at time.Duration)) {
+	start := began.Add(-i.Scenario.RealDuration(zero))
+	var await func(before time.Duration)
+	await = func(before time.Duration) {
+		at, ok := i.Scenario.NextLinkFault(before)
+		if !ok {
+			return
+		}
+		time.AfterFunc(time.Until(start.Add(at)), func() {
 			i.inbox <- func() error {
 				if i.closing {
 					return nil
 				}
-				if err := i.layFaults(t); err != nil {
+				if err := i.layFaults(at); err != nil {
 					return err
 				}
-				then(t)
+				then(before, at)
+				await(at)
 				return nil
 			}
 		})
 	}
+	await(-1)
 }
 
-// recordFaults records which faults of links begin and end at a time.
-func (p *play) recordFaults(at policy.Time) {
-	for _, e := range linkEvents(p.Scenario, at) {
+// recordFaults records which faults of links have begun and ended after one
+// time and until another.
+func (p *play) recordFaults(before, at time.Duration) {
+	due := p.began.Add(at - p.Scenario.RealDuration(p.Scenario.FirstJoin()))
+	p.monitor.injected(time.Since(due))
+	for _, e := range linkEvents(p.Scenario, before, at) {
 		e.T = p.now()
 		p.tell(note{Event: &e})
 	}
+	// A refusal ends a worker's connection to the coordinator, and so its part.
+	for _, w := range p.Scenario.Workers {
+		name := scenarios.NodeName(w.ID)
+		if p.laid.Paths[p.laid.Index(name)][p.laid.Index(scenarios.Coordinator)].Refused {
+			p.nodes[name].excused = true
+		}
+	}
 }
 
-// linkEvents records which faults begin and end at a time.
-func linkEvents(s *scenarios.Scenario, at policy.Time) (events []runlog.Event) {
+func linkEvents(s *scenarios.Scenario, before, at time.Duration) (events []runlog.Event) {
 	for _, in := range s.Injects {
-		switch {
-		case in.At != at:
+		switch t := s.RealDuration(in.At); {
+		case t <= before || t > at:
 		case in.Op == scenarios.Partition:
 			events = append(events, runlog.Event{Type: runlog.Partition, IDs: in.IDs})
 		case in.Op == scenarios.ClearPartition:
 			events = append(events, runlog.Event{Type: runlog.Heal, IDs: in.IDs})
 		}
 	}
-	for _, in := range s.Real.Injects {
-		e := runlog.Event{Type: runlog.LinkFault, From: in.From, To: in.To}
+	for k, in := range s.Real.Injects {
+		was, is := s.LinkActive(k, before), s.LinkActive(k, at)
+		if was == is {
+			continue
+		}
+		e := runlog.Event{Type: runlog.LinkFault, Op: string(in.Op), From: in.From, To: in.To}
+		if was {
+			e.Type = runlog.LinkRestored
+		}
+		if in.Between != nil {
+			e.From, e.To = in.Between[0], in.Between[1]
+		}
 		if in.ID != nil {
 			e.Node = scenarios.NodeName(*in.ID)
 		}
-		switch {
-		case in.At == at:
-			events = append(events, e)
-		case in.Until != nil && *in.Until == at:
-			e.Type = runlog.LinkRestored
-			events = append(events, e)
-		}
+		events = append(events, e)
 	}
 	return events
 }

@@ -35,9 +35,8 @@ type fidelityRecord struct {
 type roundFidelity struct {
 	Round int `json:"round"`
 	fidelity.Verdict
-	Measured fidelity.Measurements `json:"measured"`
-	// RouterLatenessMax is set in a round that saw the worst so far.
-	RouterLatenessMax time.Duration `json:"router_lateness_max_ns,omitempty"`
+	Measured          fidelity.Measurements `json:"measured"`
+	RouterLatenessMax time.Duration         `json:"router_lateness_max_ns,omitempty"`
 }
 
 // monitor gathers what the verdict on the emulation rests on.
@@ -59,6 +58,9 @@ type monitor struct {
 	open   []time.Duration // lateness in the round under way
 	asked  []*roundFidelity
 	router userlink.Stats // as of the last answer
+
+	busy   *busyLinks    // nil where nobody looks
+	inject time.Duration // the slowest inject of the round under way
 }
 
 func (m *monitor) begin(steps int, waits func() map[string]time.Duration) {
@@ -85,9 +87,16 @@ func (m *monitor) endRound(round, participants int) {
 	}
 	m.waited = waited
 	machine.since(m.last, now.Sub(m.mark), &r.Measured)
+	m.busy.endRound(&r.Measured)
+	r.Measured.InjectLateness = m.inject
 	m.rounds = append(m.rounds, r)
 	m.asked = append(m.asked, r)
-	m.mark, m.last, m.open = now, machine, nil
+	m.mark, m.last, m.open, m.inject = now, machine, nil, 0
+}
+
+// injected hears how late an inject of links was in place.
+func (m *monitor) injected(late time.Duration) {
+	m.inject, m.whole.InjectLateness = max(m.inject, late), max(m.whole.InjectLateness, late)
 }
 
 // hops is how many paths in a row a ring all-reduce takes: reduce-scatter and
@@ -112,9 +121,8 @@ func (m *monitor) routed(s *userlink.Stats) {
 	m.asked = m.asked[1:]
 	r.Measured.RouterPackets = s.Packets - m.router.Packets
 	r.Measured.UnplannedDrops = unplanned(s) - unplanned(&m.router)
-	if s.LatenessMax > m.router.LatenessMax {
-		r.RouterLatenessMax = s.LatenessMax
-	}
+	r.Measured.RouterLatenessP50, r.Measured.RouterLatenessP99 = s.Recent.LatenessP50, s.Recent.LatenessP99
+	r.RouterLatenessMax = s.Recent.LatenessMax
 	m.router = *s
 }
 
@@ -162,6 +170,7 @@ func (m *monitor) conclude(router *userlink.Stats, excess uint64) measured {
 		w.RouterLatenessP50, w.RouterLatenessP99, w.RouterPackets = router.LatenessP50, router.LatenessP99, router.Packets
 		w.UnplannedDrops += unplanned(router)
 	}
+	m.busy.end(w)
 	readMachineTime().since(m.start, time.Since(m.began), w)
 	var levels []fidelity.Level
 	for _, r := range m.rounds {

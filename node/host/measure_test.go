@@ -27,6 +27,13 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+func TestEnvironmentOfThisMachine(t *testing.T) {
+	e := environment([]string{"testbed", "run"})
+	if e.Began == "" || e.Go == "" || e.Kernel == "" || e.Processors < 1 || e.MemoryBytes < 1<<20 || len(e.Command) != 2 {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestRunnableWaitOfThisProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -45,24 +52,28 @@ func TestRunnableWaitOfThisProcess(t *testing.T) {
 // TestMonitorSplitsTheRouterByRounds: each round has what the router did since
 // the one before, although answers come late.
 func TestMonitorSplitsTheRouterByRounds(t *testing.T) {
+	const ms = time.Millisecond
 	var m monitor
 	waited := time.Duration(0)
 	m.begin(2, func() map[string]time.Duration { waited += time.Hour; return map[string]time.Duration{"w0": waited} })
-	m.timer(3 * time.Millisecond)
+	m.timer(3 * ms)
+	m.injected(6 * ms)
+	m.injected(2 * ms)
 	m.endRound(1, 4)
 	m.endRound(2, 3)
-	m.routed(&userlink.Stats{Packets: 100, Overflow: 2, LatenessMax: 5 * time.Millisecond})
-	m.routed(&userlink.Stats{Packets: 150, Overflow: 2, SendDrops: 1, LatenessMax: 5 * time.Millisecond})
+	m.routed(&userlink.Stats{Packets: 100, Overflow: 2, Recent: userlink.Lateness{LatenessP50: 1 * ms, LatenessP99: 4 * ms, LatenessMax: 5 * ms}})
+	m.routed(&userlink.Stats{Packets: 150, Overflow: 2, SendDrops: 1, Recent: userlink.Lateness{LatenessP99: 2 * ms, LatenessMax: 3 * ms}})
 	m.routed(&userlink.Stats{Packets: 999}) // the last count is of no round
-	all := m.conclude(&userlink.Stats{Packets: 160, Overflow: 3, LatenessP99: time.Millisecond}, 4)
+	all := m.conclude(&userlink.Stats{Packets: 160, Overflow: 3, Lateness: userlink.Lateness{LatenessP99: time.Millisecond}}, 4)
 	one, two := m.rounds[0], m.rounds[1]
-	if one.Measured.RouterPackets != 100 || one.Measured.UnplannedDrops != 2 || one.Measured.TimerLatenessP99 != 3*time.Millisecond || one.Measured.Hops != 6 {
+	if one.Measured.RouterPackets != 100 || one.Measured.UnplannedDrops != 2 || one.Measured.TimerLatenessP99 != 3*ms || one.Measured.Hops != 6 ||
+		one.Measured.RouterLatenessP50 != 1*ms || one.Measured.RouterLatenessP99 != 4*ms || one.RouterLatenessMax != 5*ms || one.Measured.InjectLateness != 6*ms {
 		t.Errorf("round 1: %+v", one.Measured)
 	}
-	if two.Measured.RouterPackets != 50 || two.Measured.UnplannedDrops != 1 || two.Measured.TimerLatenessP99 != 0 || two.RouterLatenessMax != 0 {
+	if two.Measured.RouterPackets != 50 || two.Measured.UnplannedDrops != 1 || two.Measured.TimerLatenessP99 != 0 || two.Measured.RouterLatenessP99 != 2*ms || two.RouterLatenessMax != 3*ms || two.Measured.InjectLateness != 0 {
 		t.Errorf("round 2: %+v", two)
 	}
-	if all.UnplannedDrops != 7 || all.RouterPackets != 160 || all.Hops != 6 || len(all.Rounds) != 2 {
+	if all.UnplannedDrops != 7 || all.RouterPackets != 160 || all.Hops != 6 || all.InjectLateness != 6*ms || len(all.Rounds) != 2 {
 		t.Errorf("run: %+v", all)
 	}
 	if f := all.judge(); f.Verdict != string(fidelity.Invalid) { // an hour of waiting

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"testbed/node/host/sandbox"
-	"testbed/policy"
 	"testbed/scenarios"
 )
 
@@ -95,7 +94,7 @@ func (i *inside) runProgram(sent *signals) (exit int, err error) {
 		return 128 + int(early), nil
 	}
 	i.tell(note{Started: true})
-	i.scheduleFaults(time.Now(), 0, func(policy.Time) {})
+	i.scheduleFaults(time.Now(), 0, func(_, _ time.Duration) {})
 	go func() {
 		<-program.Done()
 		i.inbox <- func() error { return nil } // wakes await

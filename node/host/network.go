@@ -20,6 +20,8 @@ type network struct {
 	plan    *shaping.Plan
 	backend kernel.Backend
 	net     *kernel.Network
+	carried *shaping.Plan // the router's; rates are not its business
+	laid    *shaping.Plan // with the faults of the moment; nil before the first
 }
 
 func (n *network) ns(name string) int { return int(n.net.NS(name)) }
@@ -34,6 +36,7 @@ func (i *inside) bringUp() error {
 	if i.backend != kernel.BackendUser {
 		return nil
 	}
+	i.carried = i.plan
 	if _, err := i.start(routerName, -1, spec{Router: i.plan}, nil); err != nil {
 		return err
 	}
@@ -85,10 +88,11 @@ func (i *inside) build() (err error) {
 
 // change makes the network that of another plan for the same nodes, in place.
 func (i *inside) change(plan *shaping.Plan) error {
-	if router := i.nodes[routerName]; router != nil {
+	if router := i.nodes[routerName]; router != nil && !plan.EqualButPace(i.carried) {
 		if err := router.words.Encode(routerWord{Plan: plan}); err != nil {
 			return fmt.Errorf("changing the network: telling the router: %w", err)
 		}
+		i.carried = plan
 	}
 	if err := i.net.Change(plan); err != nil {
 		return fmt.Errorf("changing the network: %w", err)

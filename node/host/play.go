@@ -126,6 +126,7 @@ func (p *play) report(c *child, r nodeReport) {
 		case runlog.RunStart:
 			p.began = time.Now()
 			p.monitor.begin(p.Scenario.InnerSteps, p.waits)
+			p.monitor.busy = watchBusyLinks(p.net)
 			p.schedule()
 		case runlog.OuterStep:
 			p.monitor.endRound(e.Round, len(e.Participants))
@@ -205,7 +206,7 @@ func (p *play) finish() error {
 		return err
 	}
 	var excess uint64
-	if len(p.Scenario.LinkFaultTimes()) == 0 { // a cut loses packets by plan, and netem counts all losses alike
+	if _, faults := p.Scenario.NextLinkFault(-1); !faults { // a cut loses packets by plan, and netem counts all losses alike
 		excess = netemExcess(p.plan, counts)
 	}
 	m := p.monitor.conclude(p.routed, excess)

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"testbed/node/host/sandbox"
@@ -46,6 +45,8 @@ type Options struct {
 	Source []byte
 	Policy string
 	Links  string
+	// Command is the command line that asked for the run, for the record.
+	Command []string
 	// Dir is the run directory to make.
 	Dir string
 	// Progress is told what happens, from one goroutine; it may be nil.
@@ -113,14 +114,11 @@ func (r *run) prepare() (err error) {
 	if r.dir, err = runlog.CreateDir(r.Dir); err != nil {
 		return err
 	}
-	name := "scenario.yaml"
-	if strings.HasSuffix(r.File, ".json") {
-		name = "scenario.json"
-	}
 	if err := os.Mkdir(r.dir.Path(runlog.LogsDir), 0o755); err != nil {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
-	return errors.Join(r.dir.WriteFile(name, r.Source), r.dir.WriteJSON(runlog.PlanFile, plan))
+	return errors.Join(r.dir.WriteScenario(r.File, r.Source, r.Scenario.Traces), r.dir.WriteJSON(runlog.PlanFile, plan),
+		r.dir.WriteJSON(runlog.EnvironmentFile, environment(r.Command)))
 }
 
 // play has a sandbox play the scenario and writes the record as it comes.

@@ -5,6 +5,7 @@ package fidelity
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -36,13 +37,22 @@ type Measurements struct {
 	// how many timers in a row a worker's round waits for.
 	Hops  int `json:"hops"`
 	Steps int `json:"steps"`
-	// Of the link router; zero with netem, and for a round.
+	// Of the link router; zero with netem.
 	RouterLatenessP50 time.Duration `json:"router_lateness_p50_ns"`
 	RouterLatenessP99 time.Duration `json:"router_lateness_p99_ns"`
 	RouterPackets     uint64        `json:"router_packets"`
 	// UnplannedDrops are packets that were lost for lack of room and not by
 	// plan: overflows of the router, of its sockets, of a netem's limit.
 	UnplannedDrops uint64 `json:"unplanned_drops"`
+	// BusyShare is the share of its rate that a link passed on while packets
+	// waited for it, which should be 1: the worst link, named by its sender,
+	// and for how long it was busy.
+	BusyLink  string        `json:"busy_link,omitempty"`
+	BusyTime  time.Duration `json:"busy_time_ns"`
+	BusyShare float64       `json:"busy_share"`
+	// InjectLateness is how long after its time the slowest inject of links
+	// was in place.
+	InjectLateness time.Duration `json:"inject_lateness_ns"`
 	// By how much the timers of workers came late.
 	TimerLatenessP50 time.Duration `json:"timer_lateness_p50_ns"`
 	TimerLatenessP99 time.Duration `json:"timer_lateness_p99_ns"`
@@ -86,6 +96,13 @@ const (
 	// 2-core machine, a Go timer by 1 to 1.6 ms.
 	routerLateSuspect, routerLateInvalid = 1 * time.Millisecond, 10 * time.Millisecond
 	timerLateSuspect, timerLateInvalid   = 5 * time.Millisecond, 50 * time.Millisecond
+	// A link that is busy passes on its rate within 0.5 %, and within 2.5 %
+	// where senders hand over whole batches and it was busy for 0.1 s only.
+	leastBusy                = 100 * time.Millisecond
+	busySuspect, busyInvalid = 0.05, 0.20
+	// Where no round is known, an inject of links is judged by itself. A change
+	// of a small network takes 1 to 5 ms.
+	injectSuspect, injectInvalid = 20 * time.Millisecond, 200 * time.Millisecond
 	// One drop that no plan asks for can cost a connection a round trip or
 	// a timeout; one in a thousand weighs as much as the losses that
 	// scenarios plan.
@@ -109,6 +126,12 @@ func Judge(m Measurements) Verdict {
 	}
 	v.late("packets left the router", m.RouterLatenessP50, m.RouterLatenessP99, m.Hops, m.RoundTime, routerLateSuspect, routerLateInvalid)
 	v.late("timers of workers fired", m.TimerLatenessP50, m.TimerLatenessP99, m.Steps, m.RoundTime, timerLateSuspect, timerLateInvalid)
+	if m.BusyLink != "" {
+		off := math.Abs(m.BusyShare - 1)
+		v.share(fmt.Sprintf("%s sent at %.0f %%%% of its rate while packets waited (%v in all): %%.0f %%%% off (limit %%.0f %%%%)",
+			m.BusyLink, 100*m.BusyShare, m.BusyTime.Round(time.Millisecond)), off, busySuspect, busyInvalid)
+	}
+	v.lateInject(m)
 	if m.UnplannedDrops > 0 {
 		share := 1.0
 		if m.RouterPackets > 0 {
@@ -182,6 +205,19 @@ func (v *Verdict) late(what string, p50, p99 time.Duration, count int, round, su
 		v.add(Invalid, "%s (limit %v)", what, invalid)
 	case p99 > suspect:
 		v.add(Suspect, "%s (limit %v)", what, suspect)
+	}
+}
+
+// lateInject judges the slowest inject of links.
+func (v *Verdict) lateInject(m Measurements) {
+	what := fmt.Sprintf("an inject of links was in place %v after its time", m.InjectLateness)
+	switch round := m.RoundTime; {
+	case round > 0:
+		v.share(what+": %.0f %% of a round (limit %.0f %%)", float64(m.InjectLateness)/float64(round), shareSuspect, shareInvalid)
+	case m.InjectLateness > injectInvalid:
+		v.add(Invalid, "%s (limit %v)", what, injectInvalid)
+	case m.InjectLateness > injectSuspect:
+		v.add(Suspect, "%s (limit %v)", what, injectSuspect)
 	}
 }
 

@@ -44,6 +44,11 @@ func TestJudge(t *testing.T) {
 		{"starved", fidelity.Measurements{CPUWait: 1.1}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"threads of a worker stood in line for a CPU for 110 % of the time (limit 90 %)"}}},
 		{"others wait", fidelity.Measurements{CPUWait: 0.4, CPUPressure: 0.98}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
 		{"only the pressure is known", fidelity.Measurements{CPUPressure: 0.95}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"tasks waited for a CPU in 95 % of the time (limit 90 %)"}}},
+		{"a busy link at its rate", fidelity.Measurements{BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.97}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
+		{"a busy link that is too slow", fidelity.Measurements{BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.9}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"w1 sent at 90 % of its rate while packets waited (1s in all): 10 % off (limit 5 %)"}}},
+		{"a busy link that is too fast", fidelity.Measurements{BusyLink: "w1", BusyTime: time.Second, BusyShare: 1.5}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"w1 sent at 150 % of its rate while packets waited (1s in all): 50 % off (limit 20 %)"}}},
+		{"an inject that is late for its round", fidelity.Measurements{RoundTime: 500 * ms, InjectLateness: 150 * ms}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"an inject of links was in place 150ms after its time: 30 % of a round (limit 20 %)"}}},
+		{"an inject outside of any round", fidelity.Measurements{InjectLateness: 25 * ms}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"an inject of links was in place 25ms after its time (limit 20ms)"}}},
 		{"a greedy host", fidelity.Measurements{Steal: 0.1}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"the host took 10 % of the CPU time away (limit 5 %)"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -71,7 +71,7 @@ func (n *Network) build() error {
 			return fmt.Errorf("node %s: %w", n.plan.Nodes[i].Name, err)
 		}
 	}
-	return nil
+	return n.refuse()
 }
 
 // createNamespaces makes an anonymous namespace for every node. If the

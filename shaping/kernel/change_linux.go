@@ -32,6 +32,9 @@ func (n *Network) Change(plan *shaping.Plan) error {
 		return fmt.Errorf("changing links: %w", err)
 	}
 	n.plan = plan
+	if err := n.refuse(); err != nil {
+		return fmt.Errorf("changing links: %w", err)
+	}
 	var touched []*device
 	before := make(dumps) // one look for all: a dump of a large hub takes long
 	for i, p := range plan.Nodes {

@@ -1,16 +1,24 @@
 package kernel_test
 
 import (
+	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"net"
+	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"testbed/shaping"
 	"testbed/shaping/kernel"
+	"testbed/shaping/userlink"
 )
 
 // randomFault draws a fault; which properties it changes does not matter to
@@ -18,12 +26,17 @@ import (
 func randomFault(r *rand.Rand) shaping.Fault {
 	order := r.Perm(len(fourNodes))
 	from, to := fourNodes[order[0]], fourNodes[order[1]]
-	switch r.IntN(4) {
+	switch r.IntN(6) {
 	case 0:
 		return shaping.Partition{Nodes: []string{from}}
 	case 1:
 		return shaping.Cut{Paths: []shaping.Direction{{From: from, To: to}}}
 	case 2:
+		return shaping.Refusal{Pairs: [][2]string{{from, to}}}
+	case 3:
+		peak := shaping.Rate(1e6 + r.Int64N(50e6))
+		return shaping.Paced{Node: from, Down: r.IntN(2) == 0, Peak: peak, Now: 1 + shaping.Rate(r.Int64N(int64(peak)))}
+	case 4:
 		mbit := func() *shaping.Rate { return new(shaping.Rate(r.Int64N(50) * 1e6)) } // unlimited among them
 		return shaping.AccessChange{Node: from, Access: shaping.Access{RateUp: mbit(), RateDown: mbit(), Queue: &shaping.Queue{Time: *ms(r.Float64() * 100)}}}
 	}
@@ -66,6 +79,44 @@ func TestAThousandFaultsLeaveTheBasePlan(t *testing.T) {
 	})
 }
 
+// TestARefusedPairIsToldAtOnce: both ends get an error where a cut would be
+// silent, others go on, and afterwards all is as before.
+func TestARefusedPairIsToldAtOnce(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
+			conns := map[string]*net.UDPConn{}
+			for _, name := range fourNodes[:3] {
+				if conns[name] = l.udp(name); conns[name] == nil {
+					return
+				}
+				defer conns[name].Close()
+			}
+			a, b, c := fourNodes[0], fourNodes[1], fourNodes[2]
+			try := func(from, to string, want error) {
+				t.Helper()
+				if _, err := conns[from].WriteTo([]byte("x"), conns[to].LocalAddr()); !errors.Is(err, want) {
+					t.Errorf("%s to %s: %v, want %v", from, to, err, want)
+				}
+			}
+			try(a, b, nil)
+			l.change(l.compose(shaping.Refusal{Pairs: [][2]string{{a, b}}}))
+			try(a, b, unix.EHOSTUNREACH)
+			try(b, a, unix.EHOSTUNREACH)
+			try(a, c, nil)
+			try(c, b, nil)
+			if differences, err := l.net.ReadBack(); err != nil || len(differences) != 0 {
+				t.Errorf("while refused: %v %v", differences, err)
+			}
+			l.change(l.plan)
+			try(a, b, nil)
+			try(b, a, nil)
+			if len(l.rtts(a, b, 3, time.Millisecond)) != 3 {
+				t.Error("the path does not carry packets again")
+			}
+		})
+	})
+}
+
 // TestAChangeTearsNothingDown: the queues keep their handles, and all
 // packets of a running stream arrive, in order.
 func TestAChangeTearsNothingDown(t *testing.T) {
@@ -97,6 +148,7 @@ func TestAChangeTearsNothingDown(t *testing.T) {
 					l.change(l.compose(
 						shaping.PathChange{From: "w0", To: "w1", Path: shaping.Path{OneWayDelay: ms(1 + 10*r.Float64())}},
 						shaping.AccessChange{Node: "w1", Access: shaping.Access{RateDown: new(shaping.Rate(50e6 + r.Int64N(50e6)))}},
+						shaping.Paced{Node: "w0", Peak: 60e6, Now: shaping.Rate(10e6 + r.Int64N(50e6))},
 					))
 					time.Sleep(5 * time.Millisecond)
 				}
@@ -161,8 +213,11 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 				}
 			}
 			if l.router != nil {
-				if s := l.router.Stats(); s.Lost != 20 {
-					t.Errorf("the router counts %d lost", s.Lost)
+				if s := l.router.Stats(); s.Lost != 20 || s.LatenessMax <= 0 || s.Recent != s.Lateness {
+					t.Errorf("the router counts %+v, want 20 lost", s)
+				}
+				if s := l.router.Stats(); s.Recent != (userlink.Lateness{}) || s.LatenessMax <= 0 {
+					t.Errorf("without a packet since, the router's lateness is %+v", s)
 				}
 				return
 			}
@@ -177,4 +232,104 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestThroughputFollowsATrace plays a trace while a sender is always too fast,
+// and compares what arrives in each stretch of it: fast, an outage, slow. Where
+// others use the machine too, one of three attempts must be undisturbed.
+func TestThroughputFollowsATrace(t *testing.T) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+		for _, down := range []bool{false, true} {
+			t.Run(map[bool]string{false: "up", true: "down"}[down], func(t *testing.T) {
+				for try := 1; ; try++ {
+					off := followTrace(t, backend, down)
+					if off == "" {
+						return
+					}
+					if try == 3 {
+						t.Fatal(off)
+					}
+					t.Log(off)
+				}
+			})
+		}
+	})
+}
+
+// followTrace says what was wrong, if anything.
+func followTrace(t *testing.T, backend kernel.Backend, down bool) (wrong string) {
+	stretches := []struct {
+		length time.Duration
+		each   int // opportunities per 100 ms
+	}{{600 * time.Millisecond, 160}, {400 * time.Millisecond, 0}, {600 * time.Millisecond, 40}}
+	var text strings.Builder
+	start := 0
+	for _, s := range stretches {
+		n := int(s.length/time.Millisecond) / 100 * s.each
+		for k := range n {
+			fmt.Fprintln(&text, start+(k+1)*int(s.length/time.Millisecond)/n)
+		}
+		start += int(s.length / time.Millisecond)
+	}
+	pace, err := shaping.ParseTrace([]byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := shaping.Spec{Default: shaping.Properties{Access: rates(50), Path: shaping.Path{OneWayDelay: ms(1)}}}
+	newLab(t, backend, spec, fourNodes, func(l *lab) {
+		at := func(now time.Duration) {
+			l.change(l.compose(shaping.Paced{Node: map[bool]string{false: "w0", true: "w1"}[down], Down: down, Now: pace.At(now), Peak: pace.Peak()}))
+		}
+		here, there := l.udp("w0"), l.udp("w1")
+		if here == nil || there == nil {
+			return
+		}
+		defer there.Close()
+		at(0)
+		go func() {
+			defer here.Close()
+			packet := make([]byte, shaping.MTU-28)
+			start, sent := time.Now(), 0
+			for {
+				time.Sleep(time.Millisecond)
+				for ; sent < 3*int(time.Since(start)/time.Millisecond); sent++ { // 36 Mbit/s, where 19.4 are the most
+					if _, err := here.WriteTo(packet, there.LocalAddr()); errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+						return
+					}
+				}
+			}
+		}()
+		began := time.Now()
+		go func() {
+			for now := pace.Next(0); now < 2*time.Duration(pace.Period); now = pace.Next(now) {
+				time.Sleep(time.Until(began.Add(now)))
+				at(now)
+			}
+			time.Sleep(time.Until(began.Add(2 * time.Duration(pace.Period))))
+			_ = there.SetReadDeadline(time.Now())
+		}()
+		arrived := make([]int, len(stretches))
+		for buf := make([]byte, shaping.MTU); ; {
+			if _, err := there.Read(buf); err != nil {
+				break
+			}
+			// A link's delay, and what was queued before the first window.
+			if now := time.Since(began) - 2*time.Millisecond; now > time.Duration(pace.Period) {
+				k, into := 0, now%time.Duration(pace.Period)
+				for into >= stretches[k].length {
+					into -= stretches[k].length
+					k++
+				}
+				arrived[k]++
+			}
+		}
+		// Four empty windows borrow a frame each, and pay back. A change that
+		// comes 10 ms late on a busy machine moves 16 frames.
+		for k, want := range []int{6 * 160, 4, 6*40 - 4} {
+			if off := math.Abs(float64(arrived[k] - want)); off > 0.05*float64(want)+30 {
+				wrong = fmt.Sprintf("%d full frames arrived in the three stretches, want %d in number %d", arrived, want, k+1)
+			}
+		}
+	})
+	return wrong
 }

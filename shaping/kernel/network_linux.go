@@ -28,6 +28,7 @@ type node struct {
 	conn            *conn
 	inside, outside int // interface indexes of eth0 and of the hub's end
 	up, down        device
+	refused         map[int]bool // the peers that the node has no route to
 }
 
 // Nodes returns the names of the nodes in the order of the plan.
@@ -150,6 +151,9 @@ func nodeLines(plan *shaping.Plan, i int, backend Backend) []string {
 		if j != i {
 			all = append(all, neighbourLine(peer.Addr.Addr().String(), peer.MAC[:]))
 		}
+		if plan.Paths[i][j].Refused {
+			all = append(all, refusedLine(peer.Addr.Addr().String()))
+		}
 	}
 	return all
 }
@@ -169,6 +173,8 @@ func linkLine(name string, mac net.HardwareAddr, up bool, segments uint32) strin
 func neighbourLine(ip string, mac net.HardwareAddr) string {
 	return fmt.Sprintf("neighbour %s %v permanent", ip, mac)
 }
+
+func refusedLine(ip string) string { return "route to " + ip + " unreachable" }
 
 // readNode writes the state of a node's namespace as nodeLines does.
 func (c *conn) readNode(index int) ([]string, error) {
@@ -201,7 +207,11 @@ func (c *conn) readNode(index int) ([]string, error) {
 			all = append(all, neighbourLine(nb.IP.String(), nb.HardwareAddr))
 		}
 	}
-	return all, nil
+	refused, err := c.refusedRoutes()
+	if err != nil {
+		return nil, err
+	}
+	return append(all, refused...), nil
 }
 
 // readEnd describes the hub's end of a link.
@@ -296,4 +306,27 @@ func (n *Network) peer(c class) string {
 		}
 	}
 	return ""
+}
+
+// Load is what a rate has passed on, and what waits for it.
+type Load struct {
+	Rate    shaping.Rate // of the moment; zero where it is unlimited
+	Bytes   uint64       // of Ethernet frames, passed on so far
+	Waiting uint64       // bytes
+}
+
+// UpLoad looks at rate_up of the node at that place of the plan. It is cheap
+// enough to be called a thousand times a second.
+func (n *Network) UpLoad(i int) (Load, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rate := n.plan.Nodes[i].Up()
+	if rate == 0 {
+		return Load{}, nil
+	}
+	q, err := n.nodes[i].conn.qdisc(n.nodes[i].inside, netlink.HANDLE_ROOT)
+	if err != nil {
+		return Load{}, fmt.Errorf("looking at rate_up of node %s: %w", n.plan.Nodes[i].Name, err)
+	}
+	return Load{Rate: rate, Bytes: q.bytes, Waiting: uint64(q.backlog)}, nil
 }

@@ -196,6 +196,7 @@ type qdisc struct {
 	bytes          uint64
 	drops          uint32
 	waiting        uint32 // packets in it
+	backlog        uint32 // bytes of these
 	behind         uint32 // drops of the queue behind a netem; see leaves
 }
 
@@ -257,6 +258,9 @@ func parseQdisc(m []byte) (q qdisc, index int, err error) {
 			}
 			if len(a.Value) >= 32 {
 				q.waiting = binary.NativeEndian.Uint32(a.Value[28:])
+			}
+			if len(a.Value) >= 36 {
+				q.backlog = binary.NativeEndian.Uint32(a.Value[32:])
 			}
 		}
 	}

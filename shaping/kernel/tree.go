@@ -111,7 +111,7 @@ func upTree(plan *shaping.Plan, i int) tree {
 		return tree{}
 	}
 	fifo := leaf{limit: uint32(node.QueueBytes(node.RateUp))}
-	return grow(plan, i, node.RateUp, offsetDestination, func(int) leaf { return fifo })
+	return grow(plan, i, node.Up(), offsetDestination, func(int) leaf { return fifo })
 }
 
 // downTree is what leaves the hub towards node j: its rate_down, shared by
@@ -126,7 +126,7 @@ func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 			return tree{}
 		}
 		fifo := leaf{limit: uint32(node.QueueBytes(node.RateDown))}
-		return grow(plan, j, node.RateDown, offsetSource, func(int) leaf { return fifo })
+		return grow(plan, j, node.Down(), offsetSource, func(int) leaf { return fifo })
 	}
 	peers, shared := len(plan.Nodes)-1, false
 	if peers > maxOwnClasses {
@@ -146,7 +146,7 @@ func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 		}
 		return l
 	}
-	rate := node.RateDown
+	rate := node.Down()
 	if rate == 0 {
 		// Where there are classes for all, they are there from the start,
 		// so that a path of its own never needs another tree.
@@ -162,8 +162,13 @@ func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 // uniform says whether the paths to node j differ in nothing.
 func uniform(plan *shaping.Plan, j int) bool {
 	first := (j + 1) % len(plan.Nodes)
+	carried := func(i int) shaping.PathPlan {
+		p := plan.Paths[i][j]
+		p.Refused = false // the sender's affair
+		return p
+	}
 	for i := range plan.Nodes {
-		if i != j && (plan.Paths[i][j] != plan.Paths[first][j] || plan.Nodes[i].RateUp != plan.Nodes[first].RateUp) {
+		if i != j && (carried(i) != carried(first) || plan.Nodes[i].RateUp != plan.Nodes[first].RateUp) {
 			return false
 		}
 	}

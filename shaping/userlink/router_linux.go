@@ -36,7 +36,8 @@ type Router struct {
 	free  []*buffer
 	armed time.Duration
 	stats Stats
-	late  histogram
+	late  histogram // of all packets
+	since histogram // of those since Stats was called
 	tid   int
 }
 
@@ -304,6 +305,7 @@ func (r *Router) sendDue(now time.Duration) (sent int) {
 		}
 		r.send(b, to)
 		r.late.add(now - due)
+		r.since.add(now - due)
 		r.free = append(r.free, b)
 	}
 	return sent
@@ -397,14 +399,14 @@ func (r *Router) arm(at time.Duration) error {
 	return nil
 }
 
-// Stats returns the counts so far. It may be called at any time, also while
-// Run runs.
+// Stats returns the counts so far, and begins a new stretch for what they call
+// recent. It may be called at any time, also while Run runs.
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.SocketDrops += r.ring.drops()
-	r.stats.LatenessP50, r.stats.LatenessP99 = r.late.quantile(0.50), r.late.quantile(0.99)
-	r.stats.LatenessMax = r.late.max
+	r.stats.Lateness, r.stats.Recent = r.late.lateness(), r.since.lateness()
+	r.since = histogram{}
 	if r.tid != 0 {
 		r.stats.CPU = threadCPU(r.tid)
 	}

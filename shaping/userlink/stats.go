@@ -25,13 +25,20 @@ type Stats struct {
 	Unknown  uint64 `json:"unknown"`
 	Oversize uint64 `json:"oversize"`
 
-	// Lateness is how long after their due time packets were sent.
-	LatenessP50 time.Duration `json:"lateness_p50_ns"`
-	LatenessP99 time.Duration `json:"lateness_p99_ns"`
-	LatenessMax time.Duration `json:"lateness_max_ns"`
+	// By how much packets were sent after their due time: all of them, and
+	// those since Stats was called last.
+	Lateness
+	Recent Lateness `json:"recent"`
 
 	MaxQueued int           `json:"max_queued"`  // packets on their way at one time
 	CPU       time.Duration `json:"cpu_time_ns"` // of the router's thread
+}
+
+// Lateness is the median, the 99th percentile and the worst of many packets.
+type Lateness struct {
+	LatenessP50 time.Duration `json:"lateness_p50_ns"`
+	LatenessP99 time.Duration `json:"lateness_p99_ns"`
+	LatenessMax time.Duration `json:"lateness_max_ns"`
 }
 
 // histogram counts durations in buckets 1/8 wide, relative to their size.
@@ -58,6 +65,10 @@ func (h *histogram) quantile(p float64) time.Duration {
 		}
 	}
 	return h.max
+}
+
+func (h *histogram) lateness() Lateness {
+	return Lateness{LatenessP50: h.quantile(0.50), LatenessP99: h.quantile(0.99), LatenessMax: h.max}
 }
 
 // bucketOf keeps the three bits below the leading one.

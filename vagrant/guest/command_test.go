@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,12 +80,26 @@ real:
     default: {rate_up: 10mbit, rate_down: 10mbit, one_way_delay: 10ms, loss: 0.5%}
     pairs:
       - {from: w0, to: w1, one_way_delay: 25ms, loss: 1%}
+  injects:
+    - {op: LinkTrace, at: 0, id: 2, direction: up, file: two.trace}
 `
+
+// twoRates is a trace of half a second at 12 Mbit/s and half a one at 3.
+func twoRates() string {
+	var b strings.Builder
+	for ms := 1; ms <= 1000; ms++ {
+		if ms <= 500 || ms%4 == 0 {
+			fmt.Fprintln(&b, ms)
+		}
+	}
+	return b.String()
+}
 
 func TestCommandRun(t *testing.T) {
 	onlyInGuest(t)
 	file := filepath.Join(t.TempDir(), "small.yaml")
-	if err := os.WriteFile(file, []byte(smallScenario), 0o644); err != nil {
+	trace := filepath.Join(filepath.Dir(file), "two.trace")
+	if err := errors.Join(os.WriteFile(file, []byte(smallScenario), 0o644), os.WriteFile(trace, []byte(twoRates()), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ links, says string }{

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/sim"
+)
+
+func reportCommand() *cobra.Command {
+	var out, trace string
+	cmd := &cobra.Command{
+		Use: "report DIR…", Short: "Show runs as one HTML file, or as a trace",
+		Long: `Writes a report of the runs in the directories: of a comparison, or of runs of
+one scenario. It is one HTML file that needs no network and no other file: who
+was slow, what the policy did and why, what it gained, and whether to trust it.
+What is missing of the simulator's predictions is simulated now.
+
+With --trace it also writes a trace of a single run, which opens in
+ui.perfetto.dev and in chrome://tracing.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{fmt.Errorf("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath())}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "the HTML file to write (default report.html in the first DIR)")
+	cmd.Flags().StringVar(&trace, "trace", "", "write a trace of the run to this file, too")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		rec, err := report.Read(args...)
+		if err != nil {
+			return err
+		}
+		if trace != "" {
+			if err := writeFile(trace, func(w io.Writer) error { return report.WriteTrace(w, rec) }); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), trace)
+		}
+		for _, name := range rec.Unsimulated() {
+			run := report.Run{}
+			run.Summary, err = sim.Run(rec.Scenario, name, func(e runlog.Event) { run.Events = append(run.Events, e) })
+			if err != nil {
+				return err
+			}
+			rec.Runs = append(rec.Runs, run)
+		}
+		if out == "" {
+			out = filepath.Join(args[0], "report.html")
+		}
+		if err := writeFile(out, func(w io.Writer) error { return report.WriteHTML(w, rec) }); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), out)
+		return nil
+	}
+	return cmd
+}
+
+// writeFile writes a file, and leaves none behind that is not whole.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	err = write(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		os.Remove(name)
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}

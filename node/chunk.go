@@ -1,0 +1,139 @@
+package node
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A state travels in chunks of its values, parameters before momentum. On the
+// wire a chunk is a length and as many bytes: the values' first bytes, then
+// their second ones and so on, because only the signs and exponents compress,
+// and those by zstd if that shortens them. A length of zero is no chunk but a
+// sign of life.
+const (
+	// stretch is the number of chunks asked for at a time: 1 MiB of values.
+	stretch    = 4
+	compressed = 1 << 31 // flag in a length
+)
+
+// chunkValues is the number of values in a chunk. Tests lower it.
+var chunkValues = 64 << 10
+
+// chunks returns the number of chunks of a state with n parameters.
+func chunks(n int) int { return 2 * vectorChunks(n) }
+
+func vectorChunks(n int) int { return (n + chunkValues - 1) / chunkValues }
+
+// chunk returns the values of chunk i.
+func (s *state) chunk(i int) []float32 {
+	v := s.outer
+	if n := vectorChunks(len(v)); i >= n {
+		v, i = s.momentum, i-n
+	}
+	return v[i*chunkValues : min(len(v), (i+1)*chunkValues)]
+}
+
+type chunkWriter struct {
+	w          io.Writer
+	zstd       *zstd.Encoder
+	plain, out []byte
+}
+
+func newChunkWriter(w io.Writer) (*chunkWriter, error) {
+	// Higher levels do not find more: mantissas are noise.
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return nil, fmt.Errorf("compressing a chunk: %w", err)
+	}
+	return &chunkWriter{w: w, zstd: enc}, nil
+}
+
+func (c *chunkWriter) close() { c.zstd.Close() }
+
+func (c *chunkWriter) write(v []float32) error {
+	n := len(v)
+	if len(c.plain) < 4*n {
+		c.plain = make([]byte, 4*n)
+	}
+	plain := c.plain[:4*n]
+	for i, f := range v {
+		u := math.Float32bits(f)
+		plain[i], plain[n+i], plain[2*n+i], plain[3*n+i] = byte(u>>24), byte(u>>16), byte(u>>8), byte(u)
+	}
+	c.out = c.zstd.EncodeAll(plain, append(c.out[:0], 0, 0, 0, 0))
+	length := uint32(len(c.out)-4) | compressed
+	if len(c.out)-4 >= len(plain) {
+		c.out = append(c.out[:4], plain...)
+		length = uint32(len(plain))
+	}
+	binary.BigEndian.PutUint32(c.out, length)
+	_, err := c.w.Write(c.out)
+	return err
+}
+
+// breathe says that the next chunk takes a while.
+func (c *chunkWriter) breathe() error {
+	_, err := c.w.Write([]byte{0, 0, 0, 0})
+	return err
+}
+
+type chunkReader struct {
+	r         io.Reader
+	zstd      *zstd.Decoder
+	in, plain []byte
+	bytes     int64 // read so far
+}
+
+func newChunkReader(r io.Reader) (*chunkReader, error) {
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("decompressing a chunk: %w", err)
+	}
+	return &chunkReader{r: r, zstd: dec}, nil
+}
+
+func (c *chunkReader) close() { c.zstd.Close() }
+
+// read fills v with the next chunk.
+func (c *chunkReader) read(v []float32) error {
+	n := len(v)
+	var head [4]byte
+	length := uint32(0)
+	for length == 0 {
+		if _, err := io.ReadFull(c.r, head[:]); err != nil {
+			return fmt.Errorf("reading a chunk: %w", err)
+		}
+		length = binary.BigEndian.Uint32(head[:])
+	}
+	squeezed := length&compressed != 0
+	length &^= compressed
+	if length > uint32(4*n) || !squeezed && length != uint32(4*n) {
+		return fmt.Errorf("reading a chunk: %d bytes for %d values", length, n)
+	}
+	if len(c.in) < int(length) {
+		c.in = make([]byte, length)
+	}
+	plain := c.in[:length]
+	if _, err := io.ReadFull(c.r, plain); err != nil {
+		return fmt.Errorf("reading a chunk: %w", err)
+	}
+	c.bytes += int64(len(head)) + int64(length)
+	if squeezed {
+		var err error
+		if c.plain, err = c.zstd.DecodeAll(plain, c.plain[:0]); err != nil {
+			return fmt.Errorf("decompressing a chunk: %w", err)
+		}
+		if plain = c.plain; len(plain) != 4*n {
+			return errors.New("decompressing a chunk: it has another length")
+		}
+	}
+	for i := range v {
+		v[i] = math.Float32frombits(uint32(plain[i])<<24 | uint32(plain[n+i])<<16 | uint32(plain[2*n+i])<<8 | uint32(plain[3*n+i]))
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/shaping"
+)
+
+// TestDetection loses worker 2 in different ways, in different phases, and
+// holds how it is noticed, and how soon, against the bound of each cause.
+func TestDetection(t *testing.T) {
+	const period = 1000
+	for _, c := range []struct {
+		name  string
+		on    runlog.Type // of round 2
+		lose  func(*world)
+		cause policy.Rule
+		bound policy.Time // after the loss
+	}{
+		{"crash in inner steps", runlog.OuterStep, func(w *world) { w.crash(2) }, policy.RuleConnection, 2 * period},
+		{"crash in a reduction", runlog.ReduceStart, func(w *world) { w.crash(2) }, policy.RuleConnection, 2 * period},
+		{"freeze in inner steps", runlog.OuterStep, func(w *world) { w.freeze(2) }, policy.RuleHeartbeat, 6 * period},
+		{"freeze in a reduction", runlog.ReduceStart, func(w *world) { w.freeze(2) }, policy.RuleProgress, 6 * period},
+		{"ended by whoever started it", runlog.Arrive, func(w *world) { w.excuse(2); w.nodes[2].cancel() }, policy.RuleRattle, period / 2},
+		{"black hole between two workers", runlog.ReduceStart, func(w *world) {
+			w.excuse(2)
+			w.net.blame(w.t, "hole", shaping.Cut{Paths: []shaping.Direction{{From: "w1", To: "w2"}, {From: "w0", To: "w2"}}})
+		}, policy.RuleProgress, 20 * period},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := inBubble(t, func(t *testing.T) {
+				s := worldScenario(t, 3)
+				s.Real.StallTimeout = shaping.Duration(s.RealDuration(2.5 * period))
+				w := newWorld(t, s)
+				var lost policy.Time
+				w.onEvent = func(e runlog.Event) {
+					if e.Type == c.on && e.Round == 2 && lost == 0 {
+						lost = w.now() + 30
+						time.AfterFunc(s.RealDuration(30), func() { c.lose(w) })
+					}
+				}
+				sum, events := w.play(scenarios.Baseline, time.Hour)
+				if err := checkLineage(s, events); err != nil || !sum.Complete || len(w.failed) > 0 {
+					t.Errorf("complete %v, %q, %v", sum.Complete, w.failed, err)
+				}
+				if len(sum.Detected) != 1 || sum.Detected[0].ID != 2 || sum.Detected[0].Cause != c.cause {
+					t.Fatalf("detected %+v, want worker 2 by %s", sum.Detected, c.cause)
+				}
+				for _, e := range events {
+					if e.Type == runlog.Evict && e.T-lost > c.bound {
+						t.Errorf("lost at %d, noticed at %d, more than %d later", lost, e.T, c.bound)
+					}
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

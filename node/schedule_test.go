@@ -1,0 +1,379 @@
+package node
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/shaping"
+)
+
+// How many random schedules of faults TestSchedules tries, and from which
+// seed. A soak: go test ./node -run TestSchedules -schedules 100000 -timeout 0 -v
+var (
+	scheduleCount = flag.Int("schedules", 1000, "random schedules of faults to try")
+	scheduleSeed  = flag.Uint64("schedule.seed", 1, "seed of the first schedule")
+)
+
+// recovery is how much scenario time a run gets after its last fault has ended.
+const recovery = 150_000
+
+// schedule is one random run. The seed fixes it, though not the order in which
+// the goroutines of one instant run.
+type schedule struct {
+	seed    uint64
+	policy  string
+	workers int
+	joins   map[policy.ID]policy.Time // of those that come later
+	join    policy.JoinMode
+	finish  bool // sidelined workers finish their inner steps
+	delay   time.Duration
+	jitter  time.Duration
+	loss    float64
+	faults  []fault
+	causes  *detections
+}
+
+// detections counts how the lost were noticed.
+type detections struct {
+	sync.Mutex
+	count map[policy.Rule]int
+	worst map[policy.Rule]policy.Time // time from a crash to its detection
+}
+
+func (d *detections) add(all []runlog.Detection) {
+	d.Lock()
+	defer d.Unlock()
+	for _, one := range all {
+		d.count[one.Cause]++
+		if one.After != nil {
+			d.worst[one.Cause] = max(d.worst[one.Cause], *one.After)
+		}
+	}
+}
+
+func (d *detections) String() string {
+	var parts []string
+	for _, cause := range slices.Sorted(maps.Keys(d.count)) {
+		parts = append(parts, fmt.Sprintf("%d by %s (of a crash at most %d µs later)", d.count[cause], cause, d.worst[cause]))
+	}
+	return "lost and detected: " + strings.Join(parts, ", ")
+}
+
+// fault happens at a time or, if on is given, after that event of a round.
+type fault struct {
+	what   string
+	id     policy.ID
+	other  policy.ID // of a cut; -1: the coordinator
+	at     policy.Time
+	on     runlog.Type
+	round  int
+	lasts  policy.Time
+	factor float64
+}
+
+func (f fault) String() string {
+	when := fmt.Sprintf("at %d", f.at)
+	if f.on != "" {
+		when = fmt.Sprintf("%d after %s of round %d", f.at, f.on, f.round)
+	}
+	s := fmt.Sprintf("%s w%d %s", f.what, f.id, when)
+	switch f.what {
+	case "cut", "cut-from", "cut-to":
+		s = fmt.Sprintf("%s w%d %s %s", f.what, f.id, nodeName(f.other), when)
+	case "slow":
+		s = fmt.Sprintf("slow w%d ×%g %s", f.id, f.factor, when)
+	}
+	if f.lasts > 0 {
+		s += fmt.Sprintf(" for %d", f.lasts)
+	}
+	return s
+}
+
+func (s schedule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s), finish steps %v", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.finish)
+	for _, f := range s.faults {
+		fmt.Fprintf(&b, "\n  %v", f)
+	}
+	return b.String()
+}
+
+func nodeName(id policy.ID) string {
+	if id < 0 {
+		return scenarios.Coordinator
+	}
+	return scenarios.NodeName(id)
+}
+
+// drawSchedule makes the schedule of a seed. Worker 0 is spared what would end
+// it, so that every run has somebody to complete it.
+func drawSchedule(seed uint64) schedule {
+	r := rand.New(rand.NewPCG(seed, 0))
+	s := schedule{
+		seed: seed, policy: scenarios.PolicyNames[r.IntN(len(scenarios.PolicyNames))], workers: 2 + r.IntN(4),
+		joins: map[policy.ID]policy.Time{}, delay: time.Duration(1+r.IntN(20)) * time.Millisecond,
+	}
+	if r.IntN(3) == 0 {
+		s.jitter, s.loss = min(s.delay, 5*time.Millisecond)/2, []float64{0, 0.003, 0.02}[r.IntN(3)]
+	}
+	s.join, s.finish = policy.JoinModes[r.IntN(len(policy.JoinModes))], r.IntN(2) == 0
+	late := s.workers
+	for range r.IntN(3) {
+		s.joins[policy.ID(late)] = policy.Time(500 + r.IntN(12_000))
+		late++
+	}
+	for range r.IntN(5) {
+		s.faults = append(s.faults, s.drawFault(r, late))
+	}
+	return s
+}
+
+func (s *schedule) drawFault(r *rand.Rand, workers int) fault {
+	f := fault{id: policy.ID(1 + r.IntN(workers-1)), at: policy.Time(r.IntN(16_000))}
+	if r.IntN(2) == 0 {
+		f.on = []runlog.Type{runlog.Arrive, runlog.RoundClose, runlog.ReduceStart, runlog.ReduceStart, runlog.ReduceStart, runlog.OuterStep, runlog.FetchStart, runlog.Join}[r.IntN(8)]
+		f.round, f.at = 1+r.IntN(6), policy.Time(r.IntN(1500))
+	}
+	if f.on == runlog.FetchStart || f.on == runlog.Join {
+		f.round = 0 // of any round, the first one
+	}
+	const window = 5000 // until the heartbeats evict
+	short := policy.Time(100 + r.IntN(window/2))
+	long := policy.Time(100 + r.IntN(5*window))
+	switch r.IntN(9) {
+	case 0, 1:
+		f.what = "crash"
+	case 2:
+		f.what = "freeze"
+	case 3:
+		f.what = "leave"
+	case 4:
+		f.what, f.factor, f.lasts = "slow", []float64{1.5, 3, 10}[r.IntN(3)], long
+	case 5:
+		f.what, f.lasts = "partition", long
+	case 6:
+		f.what, f.lasts = "partition", short
+		f.id = policy.ID(r.IntN(workers))
+	default:
+		f.what = []string{"cut", "cut-from", "cut-to"}[r.IntN(3)]
+		f.other, f.lasts = f.id, long
+		for f.other == f.id {
+			f.other = policy.ID(r.IntN(workers+1) - 1)
+		}
+		if f.other < 0 && r.IntN(2) == 0 {
+			f.lasts = short
+		}
+	}
+	return f
+}
+
+// touched says who has reason to be evicted.
+func (s schedule) touched() map[policy.ID]bool {
+	all := map[policy.ID]bool{}
+	for _, f := range s.faults {
+		all[f.id] = true
+		if strings.HasPrefix(f.what, "cut") && f.other >= 0 {
+			all[f.other] = true
+		}
+	}
+	return all
+}
+
+func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
+	sc := worldScenario(t, s.workers+len(s.joins))
+	for i := range sc.Workers {
+		sc.Workers[i].JoinAt = s.joins[sc.Workers[i].ID]
+		sc.Workers[i].InnerStepJitter = 50
+	}
+	last := policy.Time(0)
+	for _, at := range s.joins {
+		last = max(last, at)
+	}
+	for _, f := range s.faults {
+		last = max(last, f.at+f.lasts)
+	}
+	sc.Seed, sc.Policy.Join, sc.Policy.Straggler.FinishSteps = s.seed, s.join, s.finish
+	sc.Horizon = last + recovery
+	d := &sc.Real.Links.Default
+	delay, jitter, loss := shaping.Duration(s.delay), shaping.Duration(s.jitter), shaping.Probability(s.loss)
+	d.OneWayDelay, d.Jitter, d.Loss = &delay, &jitter, &loss
+	return sc
+}
+
+// run plays the schedule and returns what is wrong with the outcome, and what
+// the nodes had to say.
+func (s schedule) run(t *testing.T) (logs string, problem error) {
+	escaped := inBubble(t, func(t *testing.T) {
+		w := newWorld(t, s.scenario(t))
+		w.onEvent = func() func(runlog.Event) {
+			armed := slices.Clone(s.faults)
+			return func(e runlog.Event) {
+				for i, f := range armed {
+					switch {
+					case f.what == "":
+					case f.on == "" && e.Type == runlog.RunStart:
+						w.at(f.at, func() { w.inflict(i, f) })
+						armed[i].what = ""
+					case f.on != "" && f.on == e.Type && (f.round == 0 || f.round == e.Round):
+						time.AfterFunc(w.scenario.RealDuration(f.at), func() { w.inflict(i, f) })
+						armed[i].what = ""
+					}
+				}
+			}
+		}()
+		sum, events := w.play(s.policy, time.Hour)
+		problem, logs = s.judge(w, sum, events), w.logs.String()
+		for _, e := range events {
+			logs += fmt.Sprintf("%+v\n", e)
+		}
+	})
+	return logs, errors.Join(problem, escaped)
+}
+
+func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	for _, f := range w.failed {
+		bad("%s", f)
+	}
+	if err := checkLineage(w.scenario, events); err != nil {
+		problems = append(problems, err)
+	}
+	if !sum.Complete {
+		bad("not complete %d µs after the last fault: %d outer steps, last event %+v", policy.Time(recovery), sum.OuterSteps, events[len(events)-1])
+	}
+	if s.causes != nil {
+		s.causes.add(sum.Detected)
+	}
+	window := w.scenario.HeartbeatPeriod * policy.Time(w.scenario.HeartbeatMissThreshold+1)
+	for _, d := range sum.Detected {
+		if d.After != nil && *d.After > window {
+			bad("the crash of w%d was detected %d µs later (%s), the bound is %d", d.ID, *d.After, d.Cause, window)
+		}
+	}
+	touched := s.touched()
+	for _, m := range sum.Evicted {
+		if !touched[m.ID] {
+			bad("w%d was evicted (%s) in round %d without a fault", m.ID, m.Reason, m.Round)
+		}
+	}
+	// A joiner begins the running round when the others may be almost done.
+	if len(s.faults)+len(s.joins) == 0 && len(sum.Sidelined) > 0 && s.loss == 0 {
+		bad("sidelined without a fault: %+v", sum.Sidelined)
+	}
+	return errors.Join(problems...)
+}
+
+// inflict lets a fault happen.
+func (w *world) inflict(i int, f fault) {
+	if f.id >= 0 && w.nodes[f.id] == nil {
+		return
+	}
+	for _, id := range []policy.ID{f.id, f.other} {
+		if id > 0 && (f.what != "slow") {
+			w.excuse(id)
+		}
+	}
+	name := scenarios.NodeName(f.id)
+	cause := fmt.Sprint("fault ", i)
+	lay := func(faults ...shaping.Fault) {
+		w.net.blame(w.t, cause, faults...)
+		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.net.blame(w.t, cause) })
+	}
+	switch f.what {
+	case "crash":
+		w.report(Report{Event: &runlog.Event{T: w.now(), Type: runlog.Crash, Node: name}})
+		w.crash(f.id)
+	case "freeze":
+		w.freeze(f.id)
+	case "leave":
+		w.command(f.id, Command{Op: OpLeave})
+	case "slow":
+		w.command(f.id, Command{Op: OpSlow, At: 1, Factor: f.factor})
+		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.command(f.id, Command{Op: OpRestore, At: 1}) })
+	case "partition":
+		lay(shaping.Partition{Nodes: []string{name}})
+	case "cut":
+		lay(shaping.Cut{Paths: []shaping.Direction{{From: name, To: nodeName(f.other)}, {From: nodeName(f.other), To: name}}})
+	case "cut-from":
+		lay(shaping.Cut{Paths: []shaping.Direction{{From: name, To: nodeName(f.other)}}})
+	case "cut-to":
+		lay(shaping.Cut{Paths: []shaping.Direction{{From: nodeName(f.other), To: name}}})
+	}
+}
+
+// shrink drops faults and joins as long as the schedule still breaks an
+// invariant.
+func (s schedule) shrink(t *testing.T) schedule {
+	breaks := func(s schedule) bool {
+		for range 2 { // the order of goroutines may hide it
+			if _, err := s.run(t); err != nil {
+				return true
+			}
+		}
+		return false
+	}
+	for again := true; again; {
+		again = false
+		for i := range s.faults {
+			smaller := s
+			smaller.faults = slices.Delete(slices.Clone(s.faults), i, i+1)
+			if breaks(smaller) {
+				s, again = smaller, true
+				break
+			}
+		}
+	}
+	return s
+}
+
+// TestSchedules plays random schedules of faults in virtual time and holds each
+// run against the invariants: one lineage of outer states, the same bytes at
+// all participants, the mean over exactly those, completion within a bound
+// after the last fault, no eviction without a fault, no goroutine left over.
+func TestSchedules(t *testing.T) {
+	n := *scheduleCount
+	if testing.Short() {
+		n = min(n, 100)
+	}
+	var tried, broken atomic.Int64
+	causes := detections{worst: map[policy.Rule]policy.Time{}, count: map[policy.Rule]int{}}
+	begin := time.Now()
+	t.Cleanup(func() {
+		t.Log(causes.String())
+		t.Logf("%d schedules tried in %v, %d broke an invariant", tried.Load(), time.Since(begin).Round(time.Second), broken.Load())
+	})
+	shards := runtime.GOMAXPROCS(0)
+	for shard := range shards {
+		t.Run(fmt.Sprint("shard ", shard), func(t *testing.T) {
+			t.Parallel()
+			for i := shard; i < n && broken.Load() < 5; i += shards {
+				s := drawSchedule(*scheduleSeed + uint64(i))
+				s.causes = &causes
+				logs, err := s.run(t)
+				tried.Add(1)
+				if err == nil {
+					continue
+				}
+				broken.Add(1)
+				t.Errorf("%v\n%v\nsmallest that breaks: %v", s, err, s.shrink(t))
+				if n == 1 {
+					t.Log(logs)
+				}
+			}
+		})
+	}
+}

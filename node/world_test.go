@@ -1,0 +1,437 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/shaping"
+)
+
+// A world is one run of the real coordinator and the real workers over an
+// in-process network, inside a synctest bubble: real code, virtual time.
+type world struct {
+	t        testing.TB
+	scenario *scenarios.Scenario
+	net      *memnet
+	logs     lockedBuffer
+
+	mu      sync.Mutex
+	events  []runlog.Event
+	nodes   map[policy.ID]*worldNode
+	onEvent func(runlog.Event) // called by one goroutine at a time
+	hooks   sync.Mutex
+	ready   chan struct{}
+	began   time.Time
+	failed  []string
+}
+
+type worldNode struct {
+	commands chan Command
+	sockets  []*socket
+	cancel   context.CancelFunc
+	excused  bool // what becomes of it is no news
+	ended    chan struct{}
+	err      error
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// secrets are credentials made inside a bubble, where every run begins at the
+// same time, so that one set serves them all.
+var secrets struct {
+	sync.Mutex
+	authority *Authority
+	made      map[string]Credentials
+}
+
+func credentials(t testing.TB, name string) *tls.Config {
+	secrets.Lock()
+	defer secrets.Unlock()
+	if secrets.authority == nil {
+		a, err := NewAuthority()
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets.authority, secrets.made = a, map[string]Credentials{}
+	}
+	c, ok := secrets.made[name]
+	if !ok {
+		var err error
+		if c, err = secrets.authority.Issue(name); err != nil {
+			t.Fatal(err)
+		}
+		secrets.made[name] = c
+	}
+	tlsConfig, err := c.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tlsConfig
+}
+
+func (w *world) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed = append(w.failed, fmt.Sprintf(format, args...))
+}
+
+// log is a logger with virtual times.
+func (w *world) log(name string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(&w.logs, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Duration("t", time.Since(w.net.began))
+			}
+			return a
+		},
+	})).With("node", name)
+}
+
+// newWorld sets up a run; its caller is inside a bubble.
+func newWorld(t testing.TB, s *scenarios.Scenario) *world {
+	plan, err := s.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{t: t, scenario: s, net: newMemnet(plan), nodes: map[policy.ID]*worldNode{}, ready: make(chan struct{})}
+}
+
+// play runs the scenario. It returns when every node has ended, which it sees
+// to after patience.
+func (w *world) play(policyName string, patience time.Duration) (runlog.Summary, []runlog.Event) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	control := w.net.listen(scenarios.Coordinator)
+	coordinated := make(chan struct{})
+	go func() {
+		defer close(coordinated)
+		err := RunCoordinator(ctx, CoordinatorConfig{
+			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: control, Unreachable: control.unreachable,
+			TLS: credentials(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator), Report: w.report,
+		})
+		if err != nil {
+			w.fail("coordinator: %v", err)
+		}
+	}()
+	<-w.ready
+	for _, spec := range w.scenario.Workers {
+		w.start(ctx, spec, control.addr)
+	}
+	<-coordinated
+	for id, n := range w.nodes {
+		timeout := time.After(10 * time.Second)
+		select {
+		case <-n.ended:
+		case <-timeout:
+			if !w.excused(id) {
+				w.fail("worker %d has not ended with the run", id)
+			}
+			n.cancel()
+			<-n.ended
+		}
+		if n.err != nil && !w.excused(id) {
+			w.fail("worker %d: %v", id, n.err)
+		}
+	}
+	sum := runlog.NewSummarizer()
+	for _, e := range w.events {
+		sum.Add(e)
+	}
+	return sum.Summary(), w.events
+}
+
+func (w *world) excused(id policy.ID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nodes[id].excused
+}
+
+func (w *world) start(ctx context.Context, spec scenarios.Worker, coordinator netip.AddrPort) {
+	name := scenarios.NodeName(spec.ID)
+	ctx, cancel := context.WithCancel(ctx)
+	n := &worldNode{commands: make(chan Command, 16), cancel: cancel, ended: make(chan struct{})}
+	conns := make([]net.PacketConn, 3)
+	for i := range conns {
+		s := w.net.listen(name)
+		n.sockets, conns[i] = append(n.sockets, s), s
+	}
+	w.mu.Lock()
+	w.nodes[spec.ID] = n
+	w.mu.Unlock()
+	if spec.JoinAt == w.scenario.FirstJoin() {
+		n.commands <- Command{Op: OpJoin}
+	}
+	go func() {
+		defer close(n.ended)
+		defer cancel()
+		n.err = RunWorker(ctx, WorkerConfig{
+			Scenario: w.scenario, ID: spec.ID, Coordinator: coordinator,
+			Control: conns[0], Ring: conns[1], Fetch: conns[2],
+			TLS: credentials(w.t, name), Commands: n.commands, Log: w.log(name), Report: w.report,
+		})
+	}()
+}
+
+func (w *world) report(r Report) {
+	if r.Ready {
+		w.mu.Lock()
+		select {
+		case <-w.ready: // a worker's
+		default:
+			close(w.ready)
+		}
+		w.mu.Unlock()
+	}
+	if r.Event == nil {
+		return
+	}
+	e := *r.Event
+	w.mu.Lock()
+	w.events = append(w.events, e)
+	if e.Type == runlog.Evict {
+		for id, n := range w.nodes {
+			n.excused = n.excused || scenarios.NodeName(id) == e.Node
+		}
+	}
+	w.mu.Unlock()
+	if e.Type == runlog.RunStart {
+		w.began = time.Now()
+		for _, spec := range w.scenario.Workers {
+			if spec.JoinAt > w.scenario.FirstJoin() {
+				w.at(spec.JoinAt, func() { w.command(spec.ID, Command{Op: OpJoin}) })
+			}
+		}
+	}
+	if w.onEvent != nil {
+		w.hooks.Lock()
+		defer w.hooks.Unlock()
+		w.onEvent(e)
+	}
+}
+
+// at has something done at a scenario time.
+func (w *world) at(t policy.Time, do func()) {
+	time.AfterFunc(time.Until(w.began.Add(w.scenario.RealDuration(t-w.scenario.FirstJoin()))), do)
+}
+
+// now is the scenario time.
+func (w *world) now() policy.Time {
+	return w.scenario.FirstJoin() + policy.Time(float64(time.Since(w.began))/1e3/w.scenario.Real.TimeScale)
+}
+
+func (w *world) command(id policy.ID, c Command) {
+	select {
+	case w.nodes[id].commands <- c:
+	default: // nobody reads them any more
+	}
+}
+
+func (w *world) excuse(id policy.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes[id].excused = true
+}
+
+// freeze makes a node mute and deaf, as a stopped process is.
+func (w *world) freeze(id policy.ID) {
+	w.excuse(id)
+	w.net.blame(w.t, fmt.Sprintf("freeze %d", id), shaping.Partition{Nodes: []string{scenarios.NodeName(id)}})
+}
+
+// crash ends a worker as SIGKILL does: nothing that it says on its way out
+// reaches anybody.
+func (w *world) crash(id policy.ID) {
+	w.excuse(id)
+	n := w.nodes[id]
+	for _, s := range n.sockets {
+		s.Close()
+	}
+	n.cancel()
+}
+
+// inBubble runs f in a bubble of its own and returns what is wrong with it: a
+// deadlock or leaked goroutine too. What f fails on t counts as well.
+func inBubble(t *testing.T, f func(t *testing.T)) (problem error) {
+	defer func() {
+		if r := recover(); r != nil {
+			all := make([]byte, 1<<20)
+			problem = fmt.Errorf("%v\n%s", r, all[:runtime.Stack(all, true)])
+		}
+	}()
+	synctest.Test(t, f)
+	return nil
+}
+
+// lossAfter predicts the loss after every outer step from who took part,
+// computing the mean over them exactly. A wrong divisor, a contribution that
+// counts twice or a state that does not follow from the one before shows as
+// another loss.
+func lossAfter(s *scenarios.Scenario, participants, zero [][]policy.ID) []float64 {
+	n := s.Real.Parameters
+	shared := newModel(s.Seed, 0, n)
+	targets := map[policy.ID][]float32{}
+	outer, momentum := make([]float64, n), make([]float64, n)
+	for i, o := range shared.outer {
+		outer[i] = float64(o)
+	}
+	var losses []float64
+	for round, ids := range participants {
+		mean := make([]float64, n)
+		for _, id := range ids {
+			if slices.Contains(zero[round], id) {
+				continue
+			}
+			if targets[id] == nil {
+				targets[id] = newModel(s.Seed, id, n).target
+			}
+			for i, o := range outer {
+				local := o
+				for range s.InnerSteps {
+					local += innerLearningRate * (float64(targets[id][i]) - local)
+				}
+				mean[i] += (o - local) / float64(len(ids))
+			}
+		}
+		sum := 0.0
+		for i, g := range mean {
+			momentum[i] = outerMomentum*momentum[i] + g
+			outer[i] -= outerLearningRate * (g + outerMomentum*momentum[i])
+			d := outer[i] - float64(shared.optimum[i])
+			sum += d * d
+		}
+		losses = append(losses, sum/float64(n))
+	}
+	return losses
+}
+
+// checkLineage holds the record against the invariant: one lineage of outer
+// states, the same bytes at every participant of a round, and each the mean
+// over exactly those.
+func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	var participants, zero [][]policy.ID
+	var zeros []policy.ID // of the running reduction
+	hashes := map[string]int{}
+	for _, e := range events {
+		switch e.Type {
+		case runlog.OuterStep:
+			if e.Round != len(participants)+1 {
+				bad("outer step %d follows %d", e.Round, len(participants))
+			}
+			participants, zero = append(participants, e.Participants), append(zero, zeros)
+		case runlog.ReduceStart:
+			zeros = e.Zero
+		case runlog.ReduceDone, runlog.State:
+			if e.Identical == nil || !*e.Identical {
+				bad("%s of round %d: the participants %v have different bytes", e.Type, e.Round, e.Participants)
+			}
+		}
+	}
+	predicted := lossAfter(s, participants, zero)
+	for _, e := range events {
+		if e.Type != runlog.State {
+			continue
+		}
+		if before, seen := hashes[e.Hash]; seen {
+			bad("the states after outer steps %d and %d are the same", before, e.Round)
+		}
+		hashes[e.Hash] = e.Round
+		if e.Round > len(predicted) {
+			bad("a state after outer step %d, of %d", e.Round, len(predicted))
+			continue
+		}
+		// Quantisation moves the loss by less than a thousandth.
+		if want := predicted[e.Round-1]; math.Abs(*e.Loss-want) > 0.01*want+1e-4 {
+			bad("the loss after outer step %d is %.5f; the mean over %v leads to %.5f", e.Round, *e.Loss, participants[e.Round-1], want)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func worldScenario(t testing.TB, workers int) *scenarios.Scenario {
+	var text strings.Builder
+	text.WriteString(`
+seed: 1
+inner_steps: 2
+target_outer_steps: 6
+horizon: 10000000
+heartbeat_period: 1000
+heartbeat_miss_threshold: 5
+base_latency: 100
+bandwidth_bpus: 10
+state_bytes: 100
+real: {time_scale: 100, parameters: 1500, stall_timeout: 1s, heed_unreachable: true}
+workers:
+`)
+	for id := range workers {
+		fmt.Fprintf(&text, "  - {id: %d, inner_step_mean: 1000}\n", id)
+	}
+	s, err := scenarios.Parse("world.yaml", []byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestWorld plays a run without faults.
+func TestWorld(t *testing.T) {
+	for _, name := range scenarios.PolicyNames {
+		t.Run(name, func(t *testing.T) {
+			err := inBubble(t, func(t *testing.T) {
+				w := newWorld(t, worldScenario(t, 4))
+				sum, events := w.play(name, time.Hour)
+				if !sum.Complete || len(sum.Evicted)+len(sum.Sidelined) > 0 || len(w.failed) > 0 {
+					t.Errorf("complete %v, evicted %v, sidelined %v, %q", sum.Complete, sum.Evicted, sum.Sidelined, w.failed)
+				}
+				if err := checkLineage(w.scenario, events); err != nil {
+					t.Error(err)
+				}
+				var states int
+				for _, e := range events {
+					if e.Type == runlog.State {
+						states++
+					}
+				}
+				if want := w.scenario.TargetOuterSteps; states != want || !slices.Equal(sum.Rounds[want-1].Participants, []policy.ID{0, 1, 2, 3}) {
+					t.Errorf("%d states compared, want %d; rounds %+v", states, want, sum.Rounds)
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,76 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// Command is the command line that makes the same runs again.
+func (p *page) Command() string {
+	rec := p.Record
+	source := rec.Scenario.Name
+	if !rec.Library {
+		source = quote(rec.source.File)
+	}
+	var links string
+	most := 0
+	for _, s := range p.Sides {
+		most = max(most, len(s.Runs))
+		if s.World == runlog.Real {
+			links = " --links " + s.Run.Links
+		}
+	}
+	flags := links
+	if scale := rec.Scenario.Real.TimeScale; scale != rec.ownScale {
+		flags += fmt.Sprintf(" --time-scale %g", scale)
+	}
+	if len(p.Sides) == 2 {
+		if most > 1 {
+			flags += fmt.Sprintf(" --repeat %d", most)
+		}
+		return "testbed compare " + source + flags
+	}
+	verb := "run"
+	if links == "" {
+		verb = "simulate"
+	}
+	return fmt.Sprintf("testbed %s %s --policy %s%s", verb, source, p.Sides[0].Policy, flags)
+}
+
+// Environment is that of the first run which has one.
+func (p *page) Environment() *runlog.Environment {
+	for _, s := range p.Sides {
+		if s.Run.Environment != nil {
+			return s.Run.Environment
+		}
+	}
+	return nil
+}
+
+func typed(command []string) string {
+	words := make([]string, len(command))
+	for k, word := range command {
+		words[k] = quote(word)
+	}
+	return strings.Join(words, " ")
+}
+
+// quote writes a word as a shell takes it.
+func quote(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+func policyParameters(s *scenarios.Scenario) string {
+	p := s.Policy.Straggler
+	return fmt.Sprintf("quorum %g, k %g, window %d, min_history %d, min_slack %s (real runs: at least %s of real time), sideline_limit %d",
+		p.Quorum, p.K, p.Window, p.MinHistory, micros(p.MinSlack), s.Real.MinSlack, p.SidelineLimit)
+}

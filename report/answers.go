@@ -1,0 +1,271 @@
+package report
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// together keeps numbers and their units in one line.
+var together = strings.NewReplacer(" µs", "\u00a0µs", " s ", "\u00a0s ", " %", "\u00a0%", " × ", "\u00a0×\u00a0")
+
+// answer is one of the questions that a reader has.
+type answer struct {
+	Question string
+	Short    string
+	Text     []string
+	Level    string // of trust, for its colour
+}
+
+// ratios are baseline's wall-clocks by straggler's, in pairs of runs that
+// belong together, ascending.
+func (p *page) ratios() []float64 {
+	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
+	if base == nil || other == nil {
+		return nil
+	}
+	var all []float64
+	for k := range min(len(base.Runs), len(other.Runs)) {
+		if wall := other.Runs[k].WallClock; wall > 0 && base.Runs[k].Complete && other.Runs[k].Complete {
+			all = append(all, float64(base.Runs[k].WallClock)/float64(wall))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// predictedRatio is the simulator's, 0 where there is none.
+func (p *page) predictedRatio() float64 {
+	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
+	if base == nil || other == nil || base.Prediction == nil || other.Prediction == nil || other.Prediction.WallClock == 0 {
+		return 0
+	}
+	return float64(base.Prediction.WallClock) / float64(other.Prediction.WallClock)
+}
+
+func (p *page) headline() string {
+	if ratios := p.ratios(); len(ratios) > 0 {
+		base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
+		return fmt.Sprintf("The straggler policy was %s as fast as the baseline: %s instead of %s for %d rounds.",
+			times(median(ratios)), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+	}
+	var parts []string
+	for _, s := range p.Sides {
+		text := fmt.Sprintf("Under %s %d rounds took %s.", s.Policy, s.Run.OuterSteps, wallText(p.Record.Scenario, &s))
+		if !s.Run.Complete {
+			text = fmt.Sprintf("Under %s the run stayed incomplete: %d of %d rounds.", s.Policy, s.Run.OuterSteps, p.Record.Scenario.TargetOuterSteps)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, " ")
+}
+
+// wallText is a typical wall-clock in words.
+func wallText(s *scenarios.Scenario, of *side) string {
+	if of.World == runlog.Sim {
+		return micros(of.Run.WallClock)
+	}
+	return fmt.Sprintf("%s (%s)", seconds(s, of.Run.WallClock), micros(of.Run.WallClock))
+}
+
+// slowShare is how many times the median a worker's inner steps take if the
+// report calls it slow.
+const slowShare = 1.5
+
+func (p *page) whoWasSlow() answer {
+	a := answer{Question: "Who was slow?", Short: "nobody"}
+	if len(p.Sides) == 0 {
+		return a
+	}
+	s := p.Sides[0]
+	var means []policy.Time
+	for _, w := range s.Workers {
+		if w.Steps > 0 {
+			means = append(means, w.MeanStep)
+		}
+	}
+	var names []string
+	if len(means) == 0 {
+		a.Short = "not known"
+		a.Text = append(a.Text, "No inner step was completed.")
+	} else {
+		middle := policy.Median(means)
+		for _, w := range s.Workers {
+			if share := float64(w.MeanStep) / float64(max(middle, 1)); share >= slowShare {
+				names = append(names, w.Node)
+				a.Text = append(a.Text, fmt.Sprintf("%s: an inner step took it %s on average under %s; the median of all workers is %s.", w.Node, micros(w.MeanStep), s.Policy, micros(middle)))
+			}
+		}
+		if len(names) == 0 {
+			a.Text = append(a.Text, fmt.Sprintf("An inner step took the slowest worker %s on average under %s, the median one %s.", micros(slices.Max(means)), s.Policy, micros(middle)))
+		}
+	}
+	var acts []string
+	var slowed []string // for a while: not on the average of the run
+	for _, m := range s.Timeline.Marks {
+		if injected[m.Type] {
+			acts = append(acts, fmt.Sprintf("Scenario, %s after the start: %s.", micros(m.T), m.Text))
+		}
+		if m.Type == runlog.Slow && !slices.Contains(slowed, m.Node) {
+			slowed = append(slowed, m.Node)
+		}
+	}
+	switch {
+	case len(names) > 0:
+		a.Short = list(names)
+	case len(slowed) > 0:
+		a.Short = list(slowed) + ", for a while"
+	}
+	a.Text = append(few(a.Text), few(acts)...)
+	return a
+}
+
+// few keeps the first of many lines: the tables have them all.
+func few(lines []string) []string {
+	const most = 4
+	if len(lines) <= most {
+		return lines
+	}
+	return append(slices.Clone(lines[:most]), fmt.Sprintf("… and %d more, in the tables.", len(lines)-most))
+}
+
+// injected are the marks that the scenario, and not the policy, has set.
+var injected = map[runlog.Type]bool{
+	runlog.Join: true, runlog.Crash: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Partition: true,
+	runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
+}
+
+func (p *page) whatWasDone() answer {
+	a := answer{Question: "What did it do, and why?", Short: "nothing out of the ordinary"}
+	for _, s := range p.Sides {
+		text := s.Policy + ": " + crowd(s.Run.Summary) + "."
+		acted := len(s.Run.Sidelined)+len(s.Run.Evicted) > 0
+		if acted {
+			a.Short = s.Policy + " acted"
+			var who []string
+			for _, m := range append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...) {
+				if name := scenarios.NodeName(m.ID); !slices.Contains(who, name) {
+					who = append(who, name)
+				}
+			}
+			a.Short = fmt.Sprintf("%s left %s out", s.Policy, list(who))
+			if len(s.Run.Sidelined) == 0 {
+				a.Short = fmt.Sprintf("%s removed %s", s.Policy, list(who))
+			}
+			first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]
+			text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, Because(first.Why))
+		} else if s.Policy == scenarios.Baseline {
+			text += " It waits for every member."
+		}
+		a.Text = append(a.Text, text)
+	}
+	return a
+}
+
+func (p *page) whatWasGained() answer {
+	a := answer{Question: "What did it gain?"}
+	ratios := p.ratios()
+	if len(ratios) == 0 {
+		a.Short = "one policy only"
+		for _, s := range p.Sides {
+			a.Text = append(a.Text, fmt.Sprintf("%s: %s.", s.Policy, wallText(p.Record.Scenario, &s)))
+		}
+		if len(p.Sides) == 2 {
+			a.Short = "not known"
+			a.Text = append(a.Text, "A run that stayed incomplete has no speed-up.")
+		}
+		return a
+	}
+	a.Short = times(median(ratios))
+	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
+	a.Text = append(a.Text, fmt.Sprintf("%s under straggler, %s under baseline.", wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base)))
+	if n := len(ratios); n > 1 {
+		a.Text = append(a.Text, fmt.Sprintf("Over %d pairs of runs the speed-up was %.2f at least, %.2f in the middle, %.2f at most.", n, ratios[0], median(ratios), ratios[n-1]))
+	}
+	if predicted := p.predictedRatio(); predicted > 0 {
+		a.Text = append(a.Text, fmt.Sprintf("The simulator had predicted %s.", times(predicted)))
+	}
+	return a
+}
+
+func (p *page) trust() answer {
+	a := answer{Question: "Can it be trusted?"}
+	if len(p.Sides) == 0 || p.Sides[0].World == runlog.Sim {
+		a.Short = "simulated only"
+		return a
+	}
+	rank := map[string]int{"valid": 0, "suspect": 1, "invalid": 2}
+	meaning := []string{
+		"yes: the emulation was what it claimed to be",
+		"with care: the figures may be off by what the reasons say",
+		"no: the figures say more about the machine than about the plan",
+	}
+	worst := 0
+	var reasons []string
+	for _, s := range p.Sides {
+		for _, run := range s.Runs {
+			r, known := rank[run.Fidelity.Verdict]
+			if !known {
+				r = 2
+			}
+			worst = max(worst, r)
+			for _, reason := range run.Fidelity.Reasons {
+				reasons = append(reasons, filepath.Base(run.Dir)+": "+reason)
+			}
+			switch {
+			case !run.Complete:
+				worst, meaning[2] = 2, "no: a run stayed incomplete"
+				reasons = append(reasons, fmt.Sprintf("%s: incomplete, %d of %d rounds", filepath.Base(run.Dir), run.OuterSteps, p.Record.Scenario.TargetOuterSteps))
+			case run.BitIdentical != nil && !*run.BitIdentical:
+				worst, meaning[2] = 2, "no: workers ended with different bytes"
+				reasons = append(reasons, filepath.Base(run.Dir)+": workers ended with different bytes")
+			}
+		}
+	}
+	a.Level = []string{"valid", "suspect", "invalid"}[worst]
+	a.Short = meaning[worst]
+	a.Text = append(a.Text, reasons...)
+	if worst < 2 {
+		a.Text = append(a.Text, "Every worker ended every round with the same bytes.")
+	}
+	for _, s := range p.Sides {
+		if s.Policy == scenarios.Straggler {
+			a.Text = append(a.Text, brief(s.Sidelining))
+		}
+	}
+	if s := p.Sides[0]; s.Prediction != nil && len(s.Prediction.NotSimulated) > 0 {
+		a.Text = append(a.Text, capital(leftOut(s.Prediction.Summary))+".")
+	}
+	for _, s := range p.Sides {
+		if off, ok := s.PredictionError(); ok {
+			a.Text = append(a.Text, fmt.Sprintf("The simulator's wall-clock under %s is off by %+.1f %%.", s.Policy, 100*off))
+		}
+	}
+	return a
+}
+
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+func times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
+
+// median is that of ascending numbers.
+func median(ascending []float64) float64 {
+	n := len(ascending)
+	return (ascending[(n-1)/2] + ascending[n/2]) / 2
+}
+
+func list(names []string) string {
+	n := len(names)
+	if n > maxListed {
+		return fmt.Sprintf("%d workers", n)
+	}
+	if n > 1 {
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
+	return strings.Join(names, "")
+}

@@ -1,0 +1,85 @@
+package report
+
+import (
+	"slices"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// Link sums up what a worker sent to another in all-reduces, or to all others.
+type Link struct {
+	From       string  `json:"from"`
+	To         string  `json:"to"`
+	Reductions int     `json:"reductions"`
+	Bytes      int64   `json:"bytes"`
+	Seconds    float64 `json:"seconds"` // of real time, in reductions
+	// Goodput is Bytes by Seconds, in bit/s, and Rate what the narrower of
+	// the access links at both ends allows, or the sender's where it sends to
+	// all the others; 0 is unlimited.
+	Goodput float64 `json:"goodput_bps"`
+	Rate    float64 `json:"rate_bps"`
+}
+
+// Share is the goodput as a share of the rate, 0 where that is unlimited.
+func (l Link) Share() float64 {
+	if l.Rate == 0 {
+		return 0
+	}
+	return l.Goodput / l.Rate
+}
+
+// links sums up the traffic of the ring, for records that have it.
+func links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
+	plan, err := s.Plan()
+	if err != nil {
+		return nil, err
+	}
+	rate := func(from, to string) float64 {
+		up := plan.Nodes[plan.Index(from)].RateUp
+		if to == everybody {
+			return float64(up)
+		}
+		down := plan.Nodes[plan.Index(to)].RateDown
+		if up == 0 || down > 0 && down < up {
+			return float64(down)
+		}
+		return float64(up)
+	}
+	type direction struct{ from, to string }
+	sums := map[direction]*Link{}
+	rings := map[int][]policy.ID{}
+	for _, e := range events {
+		if e.Type == runlog.ReduceStart {
+			rings[e.Epoch] = e.Participants
+		}
+	}
+	for _, e := range events {
+		ring := rings[e.Epoch]
+		k := slices.IndexFunc(ring, func(id policy.ID) bool { return scenarios.NodeName(id) == e.Node })
+		if e.Type != runlog.Reduced || k < 0 || len(ring) < 2 {
+			continue
+		}
+		d := direction{e.Node, receiver(s, ring, k)}
+		if sums[d] == nil {
+			sums[d] = &Link{From: d.from, To: d.to, Rate: rate(d.from, d.to)}
+		}
+		l := sums[d]
+		l.Reductions++
+		l.Bytes += e.BytesSent
+		l.Seconds += s.RealDuration(e.Duration).Seconds()
+	}
+	list := []Link{}
+	for _, name := range s.Nodes() {
+		for _, to := range append(s.Nodes(), everybody) {
+			if l := sums[direction{name, to}]; l != nil {
+				if l.Seconds > 0 {
+					l.Goodput = 8 * float64(l.Bytes) / l.Seconds
+				}
+				list = append(list, *l)
+			}
+		}
+	}
+	return list, nil
+}

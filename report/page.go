@@ -1,0 +1,146 @@
+package report
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed" // the page's parts
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+//go:generate sh page/echarts/refresh.sh
+
+// The page is one file: its style, its script and the chart library are inside.
+var (
+	//go:embed page/page.html
+	pageHTML string
+	//go:embed page/page.css
+	pageCSS string
+	//go:embed page/page.js
+	pageJS string
+	//go:embed page/echarts/echarts.min.js
+	chartLibrary string
+)
+
+// page is what the template is filled with.
+type page struct {
+	Scenario    string  `json:"scenario"`
+	Description string  `json:"description"`
+	TimeScale   float64 `json:"time_scale"`
+	Sides       []side  `json:"sides"`
+
+	Record   *Record  `json:"-"`
+	Headline string   `json:"-"`
+	Answers  []answer `json:"-"`
+}
+
+// WriteHTML writes a report as one HTML file that needs nothing else.
+func WriteHTML(out io.Writer, rec *Record) error {
+	p, err := newPage(rec)
+	if err != nil {
+		return err
+	}
+	t, err := template.New("report").Funcs(template.FuncMap{
+		"micros": micros, "real": func(t policy.Time) string { return seconds(rec.Scenario, t) },
+		"megabits": func(bps float64) string { return fmt.Sprintf("%.1f Mbit/s", bps/1e6) },
+		"percent":  func(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) },
+		"yesno":    yesNo, "quality": quality, "minus": func(a, b policy.Time) policy.Time { return a - b },
+		"signed":    signedMicros,
+		"policy":    policyParameters,
+		"typed":     typed,
+		"gib":       func(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) },
+		"find":      func(list []Round, n int) *Round { return findRound(list, n) },
+		"thousands": thousands[policy.Time], "count": thousands[int64], "base": filepath.Base,
+		"doubtful": doubtful, "arrivals": arrivals,
+	}).Parse(pageHTML)
+	if err != nil {
+		return fmt.Errorf("parsing the page: %w", err)
+	}
+	// Only these two scripts may run, and nothing may be fetched: were text of
+	// a scenario to get into the page as markup, it could do nothing.
+	security := fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src '%s' '%s'",
+		scriptHash(chartLibrary), scriptHash(pageJS))
+	var b bytes.Buffer
+	err = t.Execute(&b, map[string]any{
+		"Page": p, "Security": security,
+		"Style": template.CSS(pageCSS), "Library": template.JS(chartLibrary), "Script": template.JS(pageJS),
+	})
+	if err != nil {
+		return fmt.Errorf("filling in the page: %w", err)
+	}
+	_, err = out.Write(b.Bytes())
+	return err
+}
+
+func scriptHash(source string) string {
+	sum := sha256.Sum256([]byte(source))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+func newPage(rec *Record) (*page, error) {
+	p := &page{Scenario: rec.Scenario.Name, Description: rec.Scenario.Description, TimeScale: rec.Scenario.Real.TimeScale, Record: rec}
+	world := runlog.Sim
+	for _, run := range rec.Runs {
+		if run.World == runlog.Real {
+			world = runlog.Real
+		}
+	}
+	for _, name := range scenarios.PolicyNames {
+		runs := rec.of(world, name)
+		if len(runs) == 0 {
+			continue
+		}
+		s := side{Policy: name, World: world, Runs: runs, Run: *typical(runs), Simulated: []Round{}}
+		s.Timeline = NewTimeline(rec.Scenario, s.Run.Events)
+		s.Rounds, s.Workers = rounds(&s.Run), workers(&s.Run, s.Timeline)
+		if world == runlog.Real {
+			if s.Prediction = typical(rec.of(runlog.Sim, name)); s.Prediction != nil {
+				s.Simulated = rounds(s.Prediction)
+			}
+		}
+		var err error
+		if s.Links, err = links(rec.Scenario, s.Run.Events); err != nil {
+			return nil, err
+		}
+		for _, run := range runs {
+			s.Sidelining.add(sidelining(rec.Scenario, run.Events))
+		}
+		p.Sides = append(p.Sides, s)
+	}
+	p.Headline = p.headline()
+	p.Answers = []answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
+	p.Headline = together.Replace(p.Headline)
+	for _, a := range p.Answers {
+		for k := range a.Text {
+			a.Text[k] = together.Replace(a.Text[k])
+		}
+	}
+	return p, nil
+}
+
+// Completed says that there is a completed round to show.
+func (p *page) Completed() bool {
+	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Rounds) > 0 })
+}
+
+// side returns the side of a policy, or nil.
+func (p *page) side(name string) *side {
+	for k := range p.Sides {
+		if p.Sides[k].Policy == name {
+			return &p.Sides[k]
+		}
+	}
+	return nil
+}
+
+func seconds(s *scenarios.Scenario, t policy.Time) string {
+	return fmt.Sprintf("%.1f s", s.RealDuration(t).Seconds())
+}

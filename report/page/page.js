@@ -1,0 +1,416 @@
+// Draws the pictures of a report from its data block. The page is complete
+// without: every number is in its tables.
+(() => {
+'use strict';
+
+const data = JSON.parse(document.getElementById('data').textContent);
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const get = id => document.getElementById(id);
+const thousands = n => String(Math.round(n)).replace(/\B(?=(\d{3})+(?!\d))/g, ',');
+const micros = n => thousands(n) + ' µs';
+const short = n => n >= 1e6 ? +(n / 1e6).toFixed(2) + ' s' : n >= 1e3 ? +(n / 1e3).toFixed(2) + ' ms' : Math.round(n) + ' µs';
+const escape = text => echarts.format.encodeHTML(String(text));
+const sideTitle = side => side.policy + (side.world === 'sim' ? ', simulated' : ', measured');
+
+// Colours that stay apart for eyes that see no red or green; what they mean
+// is told by height, place and words too.
+const themes = {
+  light: {
+    ink: '#1b1f24', soft: '#57606a', line: '#d0d7de', paper: '#ffffff',
+    'inner step': '#0b6bb3', 'inner step, dropped': '#8fc1e8', waiting: '#8c959f',
+    'reduce-scatter': '#d98200', 'all-gather': '#a84a00', 'all-reduce': '#a8438a', 'state fetch': '#00795a',
+    'slowed down': '#e9d8fd', 'cut off': '#ffd3cf', 'link changed': '#cdeee8', sidelined: '#ffe7a3', dead: '#c9ced4', evicted: '#dde1e6',
+    fault: '#c4161c', decision: '#1b1f24', deadline: '#c4161c', median: '#57606a',
+  },
+  dark: {
+    ink: '#e6edf3', soft: '#a3adb8', line: '#3d444d', paper: '#0f1419',
+    'inner step': '#58a6e8', 'inner step, dropped': '#2f5f8a', waiting: '#7d8590',
+    'reduce-scatter': '#f0a63a', 'all-gather': '#e0712c', 'all-reduce': '#d483b8', 'state fetch': '#3fbf95',
+    'slowed down': '#3f2d5c', 'cut off': '#5c2426', 'link changed': '#12433d', sidelined: '#594611', dead: '#353b43', evicted: '#272d35',
+    fault: '#ff7b72', decision: '#e6edf3', deadline: '#ff7b72', median: '#a3adb8',
+  },
+};
+
+// Share of a row's height.
+const heights = {'inner step': .56, 'inner step, dropped': .56, waiting: .12, 'reduce-scatter': .56, 'all-gather': .56, 'all-reduce': .56, 'state fetch': .56};
+const decisions = new Set(['sideline', 'evict', 'rejoin', 'reject', 'reduce_abort', 'horizon']);
+
+// The width of a picture on A4 and Letter, in px of 1/96 inch; the layout of
+// paper is not known yet when a page is asked to get ready for it.
+const paper = 680;
+let printing = false;
+let colour = themes.light;
+const narrow = () => printing || document.documentElement.clientWidth < 600;
+
+// legend writes what the colours mean as a list of the page's own.
+function legend(id, items) {
+  get(id).innerHTML = items.map(([shape, fill, text]) => {
+    const body = {
+      bar: `<rect y="2" width="18" height="11" rx="1" fill="${fill}"/>`,
+      thin: `<rect y="6" width="18" height="3" fill="${fill}"/>`,
+      ground: `<rect width="18" height="15" fill="${fill}"/>`,
+      dot: `<circle cx="9" cy="7.5" r="4.5" fill="${fill}"/>`,
+      ring: `<circle cx="9" cy="7.5" r="4" fill="none" stroke="${fill}" stroke-width="2"/>`,
+      cross: `<path d="M5 3l8 9M13 3l-8 9" stroke="${fill}" stroke-width="2"/>`,
+      line: `<rect y="6.5" width="18" height="2.5" fill="${fill}"/>`,
+      dashes: `<path d="M0 7.5h18" stroke="${fill}" stroke-width="2.5" stroke-dasharray="5 3"/>`,
+      diamond: `<path d="M9 1l6 6.5L9 14 3 7.5z" fill="${fill}"/>`,
+      triangle: `<path d="M3 2h12L9 13z" fill="${fill}"/>`,
+      tick: `<rect x="8" width="2.5" height="15" fill="${fill}"/>`,
+    }[shape];
+    return `<li><svg viewBox="0 0 18 15" aria-hidden="true">${body}</svg>${escape(text)}</li>`;
+  }).join('');
+}
+
+const charts = new Map();
+
+function draw(id, height, count, option) {
+  const box = get(id);
+  box.style.height = height + 'px';
+  box.style.width = printing ? paper + 'px' : '';
+  // SVG prints sharply; beyond some thousand shapes a canvas is faster.
+  const renderer = count > 4000 ? 'canvas' : 'svg';
+  let chart = charts.get(id);
+  if (!chart) {
+    chart = echarts.init(box, null, {renderer});
+    charts.set(id, chart);
+  }
+  chart.resize();
+  chart.setOption({
+    animation: false, backgroundColor: 'transparent',
+    textStyle: {color: colour.ink, fontFamily: 'inherit', fontSize: 12},
+    tooltip: {
+      confine: true, backgroundColor: colour.paper, borderColor: colour.line, extraCssText: 'max-width:22rem;white-space:normal',
+      textStyle: {color: colour.ink, fontSize: 12},
+    },
+    ...option,
+  }, {notMerge: true});
+}
+
+const title = (text, top) => ({text, top: top + 4, left: 0, padding: 0, textStyle: {fontSize: 13, fontWeight: 600, color: colour.ink}});
+const axis = extra => ({
+  axisLine: {lineStyle: {color: colour.line}}, axisTick: {lineStyle: {color: colour.line}},
+  axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true}, splitLine: {lineStyle: {color: colour.line, opacity: .5}}, ...extra,
+});
+const left = sides => 14 + 7 * Math.max(...sides.flatMap(s => s.timeline.nodes.map(n => n.length)));
+
+// timeline draws a row for each worker, one picture above the other.
+function timeline() {
+  const sides = data.sides;
+  const end = Math.max(...sides.map(s => s.timeline.end_us));
+  const most = Math.max(...sides.map(s => s.timeline.nodes.length));
+  const row = most > 24 ? 16 : most > 10 ? 24 : 34;
+  const grid = [], xAxis = [], yAxis = [], series = [], titles = [];
+  const present = new Set();
+  let top = 0, shapes = 0;
+  sides.forEach((side, k) => {
+    const t = side.timeline, height = t.nodes.length * row;
+    titles.push(title(`${sideTitle(side)}: ${short(t.end_us)}`, top));
+    grid.push({left: left(sides), right: 28, top: top + 36, height});
+    const last = k === sides.length - 1;
+    xAxis.push(axis({
+      gridIndex: k, type: 'value', min: 0, max: end, axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false, formatter: short},
+      splitNumber: narrow() ? 3 : 8, splitLine: {show: false},
+    }));
+    yAxis.push(axis({gridIndex: k, type: 'category', data: t.nodes, inverse: true, axisTick: {show: false}, splitLine: {show: true, lineStyle: {color: colour.line, opacity: .35}}}));
+    const rowOf = new Map(t.nodes.map((n, i) => [n, i]));
+    const bars = (spans, z, each) => series.push({
+      type: 'custom', xAxisIndex: k, yAxisIndex: k, z, clip: true, progressive: 0, encode: {x: [1, 2], y: 0},
+      data: spans.map(s => ({value: [rowOf.get(s.node), s.start_us, s.end_us], span: s})),
+      tooltip: {formatter: p => spanText(p.data.span)},
+      renderItem: (params, api) => each(spans[params.dataIndex], params, api),
+    });
+    bars(t.standing, 1, ground);
+    bars(t.doing, 3, bar);
+    t.standing.forEach(s => present.add(s.kind));
+    t.doing.forEach(s => present.add(s.kind));
+    shapes += t.standing.length + t.doing.length;
+    const ends = side.rounds.length <= 200 ? side.rounds : [];
+    const pixels = ((printing ? paper : get('timeline').clientWidth) - left(sides) - 28) / Math.max(end, 1);
+    let labelled = -Infinity;
+    const roomFor = at => { // a label of a round needs room
+      if ((at - labelled) * pixels < 58) return false;
+      labelled = at;
+      return true;
+    };
+    series.push({
+      type: 'scatter', xAxisIndex: k, yAxisIndex: k, z: 5, symbolSize: row < 20 ? 8 : 11, progressive: 0, clip: false,
+      data: t.marks.filter(m => m.node && rowOf.has(m.node)).map(m => ({
+        value: [m.t_us, rowOf.get(m.node)], mark: m,
+        symbol: decisions.has(m.type) ? 'triangle' : 'diamond', symbolRotate: 180,
+        symbolOffset: [0, -row / 2 + 4], itemStyle: {color: decisions.has(m.type) ? colour.decision : colour.fault, borderColor: colour.paper, borderWidth: 1},
+      })),
+      tooltip: {formatter: p => p.data.mark ? `<b>${micros(p.data.mark.t_us)}</b><br>${escape(p.data.mark.text)}` : ''},
+      markLine: {
+        silent: true, symbol: 'none', animation: false,
+        label: {color: colour.soft, fontSize: 10, position: 'start', distance: 3},
+        data: ends.map(r => ({
+          xAxis: r.end_us, lineStyle: {color: colour.soft, type: 'dashed', width: 1, opacity: .7},
+          label: {show: roomFor(r.end_us), formatter: 'round ' + r.round},
+        })).concat(t.marks.filter(m => !m.node).map(m => ({
+          xAxis: m.t_us, lineStyle: {color: decisions.has(m.type) ? colour.decision : colour.fault, type: 'solid', width: 1.5},
+          label: {show: false},
+        }))),
+      },
+    });
+    // What became of a worker stands beside its row, where a shorter run
+    // leaves room.
+    if ((end - t.end_us) * pixels > 200) {
+      series.push({
+        type: 'scatter', xAxisIndex: k, yAxisIndex: k, symbolSize: 0, silent: true, clip: true,
+        data: t.nodes.map((n, i) => ({value: [t.end_us, i], label: {
+          show: true, position: 'right', distance: 8, color: colour.ink, fontSize: 11, formatter: fate(side, n), overflow: 'break', width: (end - t.end_us) * pixels - 16, lineHeight: 13,
+        }})),
+      });
+    }
+    if (t.marks.length) present.add('marks');
+    top += 36 + height + (last ? 26 : 34);
+  });
+  const indexes = sides.map((_, k) => k);
+  draw('timeline', top + 34, shapes, {
+    title: titles, grid, xAxis, yAxis, series,
+    tooltip: {
+      trigger: 'item', confine: true, backgroundColor: colour.paper, borderColor: colour.line,
+      extraCssText: 'max-width:22rem;white-space:normal', textStyle: {color: colour.ink, fontSize: 12},
+    },
+    dataZoom: printing ? [] : [
+      {type: 'inside', xAxisIndex: indexes, filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseMove: 'shift', moveOnMouseWheel: false, preventDefaultMouseMove: false, disabled: narrow()},
+      {type: 'slider', xAxisIndex: indexes, filterMode: 'none', height: 18, bottom: 2, left: left(sides), right: 28,
+        borderColor: colour.line, fillerColor: 'rgba(128,128,128,.18)', showDetail: false, brushSelect: false,
+        dataBackground: {lineStyle: {opacity: 0}, areaStyle: {opacity: 0}}, selectedDataBackground: {lineStyle: {opacity: 0}, areaStyle: {opacity: 0}}, handleStyle: {color: colour.soft}},
+    ],
+  });
+  legend('legend-timeline', [
+    ...Object.keys(heights).filter(k => present.has(k)).map(k => [k === 'waiting' ? 'thin' : 'bar', colour[k], k]),
+    ...['slowed down', 'cut off', 'link changed', 'sidelined', 'dead', 'evicted'].filter(k => present.has(k)).map(k => ['ground', colour[k], k]),
+    ...(present.has('marks') ? [['diamond', colour.fault, 'by the scenario'], ['triangle', colour.decision, 'decision']] : []),
+  ]);
+}
+
+// fate says who was left out and who is gone.
+function fate(side, node) {
+  const rounds = type => side.timeline.marks.filter(m => m.node === node && m.type === type).map(m => m.round).filter(n => n);
+  const all = (what, list) => list.length ? [`${what} in round${list.length > 1 ? 's' : ''} ${list.slice(0, 8).join(', ')}${list.length > 8 ? ' …' : ''}`] : [];
+  const gone = side.timeline.marks.filter(m => m.node === node && (m.type === 'crash' || m.type === 'leave')).map(m => m.type === 'crash' ? 'crashed' : 'left');
+  const text = [...all('sidelined', rounds('sideline')), ...gone, ...all('evicted', rounds('evict'))].join('; ');
+  return text && `${node} ${text}`;
+}
+
+function spanText(s) {
+  return `<b>${escape(s.node)}: ${escape(s.kind)}</b>${s.round ? `, round ${s.round}` : ''}<br>${micros(s.start_us)} to ${micros(s.end_us)}, ${micros(s.end_us - s.start_us)}`
+    + (s.note ? `<br>${escape(s.note)}` : '');
+}
+
+function box(params, api, share) {
+  const [x0, y] = api.coord([api.value(1), api.value(0)]), x1 = api.coord([api.value(2), api.value(0)])[0];
+  const h = api.size([0, 1])[1] * share;
+  return echarts.graphic.clipRectByRect({x: x0, y: y - h / 2, width: Math.max(x1 - x0, 1), height: h}, params.coordSys);
+}
+
+function bar(span, params, api) {
+  const shape = box(params, api, heights[span.kind]);
+  if (!shape) return;
+  if (shape.width > 3) shape.width -= 1; // neighbours stay apart
+  return {type: 'rect', shape, style: {fill: colour[span.kind]}};
+}
+
+function ground(span, params, api) {
+  const shape = box(params, api, .96);
+  if (!shape) return;
+  const label = span.kind === 'slowed down' ? 'slowed' : span.kind;
+  const rect = {type: 'rect', shape, style: {fill: colour[span.kind]}};
+  const busy = span.kind !== 'evicted' && span.kind !== 'dead';
+  if (shape.width < label.length * 6 + 16 || shape.height < (busy ? 24 : 14)) return rect;
+  return {type: 'group', children: [rect, {
+    type: 'text', silent: true, z2: 1,
+    style: {
+      text: label, x: shape.x + (busy ? 7 : shape.width / 2), y: shape.y + (busy ? 0 : shape.height / 2),
+      align: busy ? 'left' : 'center', verticalAlign: busy ? 'top' : 'middle', fill: colour.ink, fontSize: busy ? 9 : 12,
+    },
+  }]};
+}
+
+// stack gives each side a picture of its own, beside one another where there
+// is room.
+function stack(sides, height) {
+  const beside = sides.length > 1 && !narrow();
+  const width = get('timeline').clientWidth;
+  return {
+    total: beside ? height : height * sides.length,
+    at: k => beside
+      ? {left: k === 0 ? 56 : width / 2 + 56, width: width / 2 - 76, top: 30, height: height - 62}
+      : {left: 56, right: 14, top: k * height + 30, height: height - 62},
+    title: (k, text) => ({...title(text, beside ? 0 : k * height), left: beside && k ? width / 2 : 0}),
+  };
+}
+
+function roundLengths() {
+  const sides = data.sides, place = stack(sides, 260);
+  const most = Math.max(1, ...sides.flatMap(s => s.rounds.concat(s.simulated)).map(r => r.end_us - r.start_us));
+  const series = [];
+  const simulated = sides.some(s => s.simulated.length);
+  sides.forEach((side, k) => {
+    const names = side.rounds.map(r => r.round);
+    const add = (name, stackName, list, value, style) => series.push({
+      type: 'bar', name, stack: stackName + k, xAxisIndex: k, yAxisIndex: k, barMaxWidth: 28, barGap: '15%', itemStyle: style,
+      data: names.map(n => { const r = list.find(r => r.round === n); return r ? value(r) : null; }),
+    });
+    const collect = r => r.close_us - r.start_us, reduce = r => r.end_us - r.close_us;
+    if (side.simulated.length) {
+      const faint = c => ({color: 'transparent', borderColor: c, borderWidth: 1.5});
+      add('simulated, until the close', 's', side.simulated, collect, faint(colour['inner step']));
+      add('simulated, all-reduce', 's', side.simulated, reduce, faint(colour['reduce-scatter']));
+    }
+    const what = side.world === 'sim' ? 'simulated' : 'measured';
+    add(what + ', until the close', 'm', side.rounds, collect, {color: colour['inner step']});
+    add(what + ', all-reduce', 'm', side.rounds, reduce, {color: colour['reduce-scatter']});
+  });
+  draw('rounds', place.total, sides.reduce((n, s) => n + 4 * s.rounds.length, 0), {
+    title: sides.map((s, k) => place.title(k, sideTitle(s))),
+    grid: sides.map((_, k) => place.at(k)),
+    xAxis: sides.map((s, k) => axis({gridIndex: k, type: 'category', data: s.rounds.map(r => r.round), name: 'round', nameLocation: 'middle', nameGap: 18, nameTextStyle: {color: colour.soft, fontSize: 11}})),
+    yAxis: sides.map((_, k) => axis({gridIndex: k, type: 'value', max: niceAbove(most), axisLabel: {color: colour.soft, fontSize: 11, formatter: short}})),
+    series,
+    tooltip: {
+      trigger: 'axis', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
+      formatter: ps => `<b>round ${escape(ps[0].axisValue)}</b>` + ps.map(p => `<br>${escape(p.seriesName)}: ${p.value == null ? '–' : micros(p.value)}`).join(''),
+    },
+  });
+  const what = sides[0].world === 'sim' ? 'simulated' : 'measured';
+  legend('legend-rounds', [
+    ['bar', colour['inner step'], what + ': until the round closed'], ['bar', colour['reduce-scatter'], what + ': all-reduce'],
+    ...(simulated ? [['ring', colour['inner step'], 'simulated (outlined)']] : []),
+  ]);
+}
+
+function niceAbove(n) {
+  const step = 10 ** Math.floor(Math.log10(n)) / 2;
+  return Math.ceil(n * 1.02 / step) * step;
+}
+
+function arrivals() {
+  const sides = data.sides, place = stack(sides, 300), series = [];
+  const drawn = offset => Math.max(1, offset);
+  const top = 2 * Math.max(10, ...sides.flatMap(s => s.rounds.flatMap(r => r.arrivals.map(a => a.offset_us).concat(r.deadline ? r.deadline.offset_us : 0))));
+  const seen = {late: false, missing: false, deadline: false};
+  sides.forEach((side, k) => {
+    const nodes = side.timeline.nodes, lane = new Map(nodes.map((n, i) => [n, nodes.length > 1 ? (i / (nodes.length - 1) - .5) * .6 : 0]));
+    const points = [], lines = [], crowded = nodes.length * side.rounds.length > 1000;
+    for (const r of side.rounds) {
+      const median = r.median_us == null ? 0 : r.median_us;
+      for (const a of r.arrivals) {
+        const far = a.offset_us > 10 * Math.max(median, 10);
+        seen.late = seen.late || a.late;
+        points.push({
+          value: [r.round + lane.get(a.node), drawn(a.offset_us)], symbol: a.late ? 'emptyCircle' : 'circle',
+          text: `<b>${escape(a.node)}</b> in round ${r.round}: ${micros(a.offset_us)} after the first${a.late ? ', late' : ''}`,
+          label: {show: (far || a.late) && !crowded, formatter: a.node, position: 'left', color: colour.ink, fontSize: 11},
+        });
+      }
+      const there = new Set(r.arrivals.map(a => a.node));
+      for (const n of r.left_out.filter(n => lane.has(n) && !there.has(n))) {
+        seen.missing = true;
+        points.push({
+          value: [r.round + lane.get(n), top], symbol: 'path://M0 0L10 10M10 0L0 10', symbolSize: 9, itemStyle: {color: 'none', borderColor: colour.fault, borderWidth: 2},
+          text: `<b>${escape(n)}</b> had not arrived when round ${r.round} was over`,
+          label: {show: !crowded, formatter: n, position: 'left', color: colour.ink, fontSize: 11},
+        });
+      }
+      if (r.median_us != null) lines.push([r.round, drawn(r.median_us), 'median', `median of the arrivals of round ${r.round}: ${micros(r.median_us)}`]);
+      if (r.deadline) {
+        seen.deadline = true;
+        const credit = r.deadline.credit_us || 0;
+        lines.push([r.round, drawn(r.deadline.offset_us), 'deadline',
+          `deadline of round ${r.round}: ${micros(r.deadline.offset_us)} after the first = the larger of ${micros(r.deadline.min_slack_us)} and median ${micros(r.deadline.median_us)} + ${r.deadline.k} × MAD ${micros(r.deadline.mad_us)}`
+          + (credit ? `; and ${micros(credit)} of credit for catching up` : '')]);
+      }
+    }
+    series.push({
+      type: 'custom', xAxisIndex: k, yAxisIndex: k, z: 1, encode: {x: 0, y: 1}, data: lines, tooltip: {formatter: p => escape(p.value[3])},
+      renderItem: (params, api) => {
+        const kind = lines[params.dataIndex][2];
+        const a = api.coord([api.value(0) - .42, api.value(1)]), b = api.coord([api.value(0) + .42, api.value(1)]);
+        return {type: 'line', shape: {x1: a[0], y1: a[1], x2: b[0], y2: b[1]}, style: {stroke: colour[kind], lineWidth: kind === 'deadline' ? 2.5 : 1.5, lineDash: kind === 'deadline' ? [6, 3] : null}};
+      },
+    });
+    series.push({
+      type: 'scatter', xAxisIndex: k, yAxisIndex: k, z: 3, symbolSize: points.length > 1000 ? 4 : 8, progressive: 0, itemStyle: {color: colour['inner step']}, data: points, labelLayout: {hideOverlap: true},
+      tooltip: {formatter: p => p.data.text},
+    });
+  });
+  draw('arrivals', place.total, sides.reduce((n, s) => n + s.rounds.reduce((m, r) => m + r.arrivals.length, 0), 0), {
+    title: sides.map((s, k) => place.title(k, sideTitle(s))),
+    grid: sides.map((_, k) => place.at(k)),
+    xAxis: sides.map((s, k) => {
+      const first = s.rounds.length ? s.rounds[0].round : 1, last = s.rounds.length ? s.rounds[s.rounds.length - 1].round : 1;
+      return axis({gridIndex: k, type: 'value', min: first - .5, max: last + .5, minInterval: 1, splitLine: {show: false}, name: 'round', nameLocation: 'middle', nameGap: 18,
+        nameTextStyle: {color: colour.soft, fontSize: 11},
+        axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, customValues: s.rounds.map(r => r.round)}, axisTick: {customValues: s.rounds.map(r => r.round), lineStyle: {color: colour.line}}});
+    }),
+    yAxis: sides.map((_, k) => axis({gridIndex: k, type: 'log', min: 1, max: 2 * top, axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, formatter: v => v > top ? '' : short(v)}})),
+    series,
+  });
+  legend('legend-arrivals', [
+    ['dot', colour['inner step'], 'arrival of a worker'],
+    ...(seen.late ? [['ring', colour['inner step'], 'arrival after the round had closed']] : []),
+    ...(seen.missing ? [['cross', colour.fault, 'left out, had not arrived when the round was over']] : []),
+    ['line', colour.median, 'median of the arrivals in time'],
+    ...(seen.deadline ? [['dashes', colour.deadline, 'deadline']] : []),
+  ]);
+}
+
+function links() {
+  const sides = data.sides.filter(s => s.links.length);
+  const fills = [colour['inner step'], colour['reduce-scatter']];
+  const names = [...new Set(sides.flatMap(s => s.links.map(l => `${l.from} → ${l.to}`)))];
+  const series = sides.map((side, k) => ({
+    type: 'bar', name: side.policy, barMaxWidth: 14, itemStyle: {color: fills[k]},
+    data: names.map(n => { const l = side.links.find(l => `${l.from} → ${l.to}` === n); return l ? l.goodput_bps / 1e6 : null; }),
+  }));
+  const rate = new Map(sides.flatMap(s => s.links.map(l => [`${l.from} → ${l.to}`, l.rate_bps / 1e6])));
+  series.push({
+    type: 'scatter', name: 'rate', symbol: 'rect', symbolSize: [2.5, 24], itemStyle: {color: colour.fault}, z: 4,
+    data: names.filter(n => rate.get(n)).map(n => [rate.get(n), n]),
+  });
+  draw('links', 60 + names.length * (sides.length * 15 + 12), names.length, {
+    grid: {left: 12 + 7 * Math.max(...names.map(n => n.length)), right: 24, top: 8, bottom: 42},
+    xAxis: axis({type: 'value', min: 0, name: 'Mbit/s', nameLocation: 'middle', nameGap: 24, nameTextStyle: {color: colour.soft, fontSize: 11}}),
+    yAxis: axis({type: 'category', data: names, inverse: true, axisTick: {show: false}}),
+    series,
+    tooltip: {
+      trigger: 'item', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
+      formatter: p => p.seriesName === 'rate' ? `${escape(p.value[1])}: rate ${p.value[0]} Mbit/s` : `${escape(p.name)}, ${escape(p.seriesName)}: ${p.value.toFixed(1)} Mbit/s`,
+    },
+  });
+  legend('legend-links', [
+    ...sides.map((s, k) => ['bar', fills[k], s.policy]),
+    ...([...rate.values()].some(r => r) ? [['tick', colour.fault, 'rate of the narrower access link']] : []),
+  ]);
+}
+
+function render() {
+  colour = dark.matches && !printing ? themes.dark : themes.light;
+  timeline();
+  for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links]]) {
+    if (get(id)) picture(); // a part of which there is nothing to show is not in the page
+  }
+  document.body.dataset.drawn = charts.size;
+}
+
+let again;
+addEventListener('resize', () => { clearTimeout(again); again = setTimeout(render, 120); });
+dark.addEventListener('change', render);
+const closed = new Set();
+addEventListener('beforeprint', () => {
+  printing = true;
+  document.querySelectorAll('details:not([open])').forEach(d => { closed.add(d); d.open = true; });
+  render();
+});
+addEventListener('afterprint', () => {
+  printing = false;
+  closed.forEach(d => { d.open = false; });
+  closed.clear();
+  render();
+});
+render();
+})();

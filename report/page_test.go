@@ -1,0 +1,407 @@
+package report_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+)
+
+// recorded is a comparison of persistent_straggler as a machine with two
+// processors measured it.
+const recorded = "testdata/compare"
+
+func read(t *testing.T, dirs ...string) *report.Record {
+	t.Helper()
+	rec, err := report.Read(dirs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+func html(t *testing.T, rec *report.Record) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.WriteHTML(&b, rec); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// dataBlock is what the page's script reads.
+func dataBlock(t *testing.T, page string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(page, `id="data">`)
+	block, _, ended := strings.Cut(rest, "</script>")
+	if !found || !ended {
+		t.Fatal("the page has no data block")
+	}
+	return block
+}
+
+// copied copies the recorded comparison, for a test to spoil.
+func copied(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "compare")
+	if err := os.CopyFS(dir, os.DirFS(recorded)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func write(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(parts...), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChartLibrary: the file is the published one; see page/echarts.
+func TestChartLibrary(t *testing.T) {
+	library, err := os.ReadFile("page/echarts/echarts.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(library)
+	if got, want := hex.EncodeToString(sum[:]), "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"; got != want {
+		t.Errorf("SHA-256 is %s, want %s of version 6.1.0", got, want)
+	}
+	if bytes.Contains(bytes.ToLower(library), []byte("</script")) {
+		t.Error("the library would end the script that it is inlined in")
+	}
+	for _, file := range []string{"LICENSE", "NOTICE", "LICENSE-d3", "LICENSE-zrender"} {
+		if text, err := os.ReadFile(filepath.Join("page/echarts", file)); err != nil || len(text) == 0 {
+			t.Errorf("the licence's file %s is missing: %v", file, err)
+		}
+	}
+}
+
+func TestDataBlock(t *testing.T) {
+	var block bytes.Buffer
+	if err := json.Indent(&block, []byte(dataBlock(t, html(t, read(t, recorded)))), "", " "); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "data", block.String())
+}
+
+// TestPageAnswers: what a reader wants to know stands in the page as text, and
+// so do the numbers of every picture.
+func TestPageAnswers(t *testing.T) {
+	plain := strings.ReplaceAll(html(t, read(t, recorded)), "\u00a0", " ")
+	for _, text := range []string{
+		"The straggler policy was 3.94× as fast as the baseline: 7.2 s (23,864 µs) instead of 28.2 s (94,025 µs) for 5 rounds.",
+		"<strong>w3</strong>", "w3: an inner step took it 9,100 µs on average under baseline; the median of all workers is 1,001 µs.",
+		"w3’s inner steps take 10 times as long", "<strong>straggler left w3 out</strong>",
+		"w3 sidelined in rounds 2, 3; w3 evicted in round 4 (straggler)", "The simulator had predicted 4.59×.",
+		"yes: the emulation was what it claimed to be", "precision 1.00, recall 1.00",
+		"wall-clock under straggler is off by -16.0 %", "<code>testbed compare ", " --links user</code>",
+		"w3 8,998", "300 µs after the first (median 9 µs", "all 4 had arrived; there was no deadline",
+		"w2 → w0", "Linux 6.12.48"} {
+		text = strings.ReplaceAll(strings.ReplaceAll(text, "'", "&#39;"), "Linux", "linux")
+		if !strings.Contains(plain, text) {
+			t.Errorf("the page does not say %q", text)
+		}
+	}
+}
+
+// TestPageOfAHostileScenario: no text of a record becomes markup or script.
+func TestPageOfAHostileScenario(t *testing.T) {
+	dir := copied(t)
+	const hostile = `</script><script>alert(1)</script><img src=x onerror=alert(2)> " ' & <!-- ` + "\u2028"
+	quoted, err := json.Marshal(hostile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []string{"real-baseline", "real-straggler"} {
+		file := filepath.Join(dir, run, "scenario.yaml")
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(source), "\n") // the description
+		write(t, "description: "+string(quoted)+"\n"+rest, file)
+		summary := filepath.Join(dir, run, "summary.json")
+		var sum map[string]any
+		text, err := os.ReadFile(summary)
+		if err != nil || json.Unmarshal(text, &sum) != nil {
+			t.Fatal("reading the summary:", err)
+		}
+		sum["fidelity"] = map[string]any{"verdict": "suspect", "reasons": []string{hostile}}
+		text, err = json.Marshal(sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, string(text), summary)
+	}
+	page := html(t, read(t, dir))
+	library, err := os.ReadFile("page/echarts/echarts.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := strings.Replace(page, string(library), "", 1)
+	if got := strings.Count(rest, "<script"); got != 3 {
+		t.Errorf("%d scripts in the page, want the data, the library and the page's own", got)
+	}
+	if strings.Contains(rest, "<img") || strings.Contains(rest, "<!--") {
+		t.Error("text of the scenario became markup")
+	}
+	var data struct{ Description string }
+	if err := json.Unmarshal([]byte(dataBlock(t, page)), &data); err != nil || data.Description != hostile {
+		t.Errorf("the description came through as %q, %v", data.Description, err)
+	}
+	for _, text := range []string{"with care:", "real-straggler: &lt;/script&gt;"} {
+		if !strings.Contains(rest, text) {
+			t.Errorf("the page does not say %q", text)
+		}
+	}
+}
+
+// TestPagesOfTheLibrary: every scenario has a page, under both policies and
+// under one, without measurements.
+func TestPagesOfTheLibrary(t *testing.T) {
+	all, err := scenarios.Library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		rec := &report.Record{Scenario: s, Library: true}
+		for _, name := range scenarios.PolicyNames {
+			rec.Runs = append(rec.Runs, simulatedRun(t, s, name))
+			if page := html(t, rec); !strings.Contains(page, "simulated only") || !json.Valid([]byte(dataBlock(t, page))) {
+				t.Errorf("%s: the page of %d runs has no data, or claims more than a simulation", s.Name, len(rec.Runs))
+			}
+		}
+	}
+}
+
+func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) report.Run {
+	t.Helper()
+	var run report.Run
+	var err error
+	run.Summary, err = sim.Run(s, name, func(e runlog.Event) { run.Events = append(run.Events, e) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// TestOldRecords: records of before fidelity, environment and the reductions
+// of single workers were kept still have a page.
+func TestOldRecords(t *testing.T) {
+	dir := copied(t)
+	for _, run := range []string{"real-baseline", "real-straggler"} {
+		for _, file := range []string{"fidelity.json", "environment.json"} {
+			if err := os.Remove(filepath.Join(dir, run, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file := filepath.Join(dir, run, "events.jsonl")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept strings.Builder
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, `"type":"reduced"`) {
+				kept.WriteString(line)
+			}
+		}
+		write(t, kept.String(), file)
+	}
+	page := html(t, read(t, dir))
+	if !strings.Contains(page, `"kind":"all-reduce"`) || strings.Contains(page, `"kind":"all-gather"`) || strings.Contains(page, "Bytes and throughput") {
+		t.Error("the page tells more of the reductions than the record")
+	}
+}
+
+// TestASimulatedRunByItself has the scenario beside it, as compare leaves it
+// now, and the time scale of the file, which is not what it was simulated at.
+func TestASimulatedRunByItself(t *testing.T) {
+	dir := copied(t)
+	source, err := os.ReadFile(filepath.Join(dir, "real-straggler", "scenario.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := filepath.Join(dir, "sim-straggler")
+	write(t, string(source), sim, "scenario.yaml")
+	rec := read(t, sim)
+	if page := html(t, rec); !strings.Contains(page, "simulated only") || !strings.Contains(page, "--policy straggler") {
+		t.Error("the page of a simulated run is not one")
+	}
+	var trace bytes.Buffer
+	if err := report.WriteTrace(&trace, rec); err != nil || !strings.Contains(trace.String(), `"time_scale":1`) {
+		t.Errorf("its trace: %v", err)
+	}
+	if all := read(t, sim, filepath.Join(dir, "real-straggler")); len(all.Runs) != 2 || all.Scenario.Real.TimeScale != 300 {
+		t.Errorf("%d runs at a time scale of %g", len(all.Runs), all.Scenario.Real.TimeScale)
+	}
+}
+
+func TestRepeats(t *testing.T) {
+	dir := copied(t)
+	for _, run := range []string{"real-baseline", "real-straggler"} {
+		if err := os.CopyFS(filepath.Join(dir, run+"-2"), os.DirFS(filepath.Join(recorded, run))); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, run), filepath.Join(dir, run+"-1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "real-straggler-2", "summary.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, strings.Replace(string(text), `"wall_clock_us": 23864`, `"wall_clock_us": 47728`, 1), file)
+	page := html(t, read(t, dir))
+	for _, want := range []string{
+		"Over 2 pairs of runs the speed-up was 1.97 at least, 2.96 in the middle, 3.94 at most.",
+		"23,864 – 35,796 – 47,728 µs", "--repeat 2", "real-straggler-2",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
+func TestPageSaysWhatWasNotSimulated(t *testing.T) {
+	dir := copied(t)
+	file := filepath.Join(dir, "sim-baseline", "summary.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, strings.Replace(string(text), "{", `{"not_simulated":["Link of w1 at 2000"],`, 1), file)
+	if page := html(t, read(t, dir)); !strings.Contains(page, "The simulator has no links and leaves out: Link of w1 at 2000.") {
+		t.Error("the page does not say that the simulator left an inject out")
+	}
+}
+
+func TestAnIncompleteRunIsNotTrusted(t *testing.T) {
+	dir := copied(t)
+	file := filepath.Join(dir, "real-baseline", "summary.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, strings.Replace(string(text), `"complete": true`, `"complete": false`, 1), file)
+	page := html(t, read(t, dir))
+	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline the run stayed incomplete: 5 of 5 rounds.", "A run that stayed incomplete has no speed-up."} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
+// TestACutShortRun: an interrupted run leaves a summary, and events or none.
+func TestACutShortRun(t *testing.T) {
+	dir := filepath.Join(copied(t), "real-baseline")
+	write(t, "", dir, "events.jsonl")
+	write(t, `{"scenario":"persistent_straggler","policy":"baseline","world":"real","links":"user","seed":42,"time_scale":300,
+		"fidelity":{"verdict":"invalid","reasons":["the run was cut short"]}}`, dir, "summary.json")
+	rec := read(t, dir)
+	page := html(t, rec)
+	for _, want := range []string{"Under baseline the run stayed incomplete: 0 of 5 rounds.", "No inner step was completed.", "real-baseline: the run was cut short"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if err := report.WriteTrace(new(bytes.Buffer), rec); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatCannotBeReported(t *testing.T) {
+	t.Chdir(t.TempDir())
+	fresh := func() string {
+		if err := os.RemoveAll("x"); err != nil {
+			t.Fatal(err)
+		}
+		return "x"
+	}
+	original := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(recordedAt, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	run := func() string {
+		dir := fresh()
+		if err := os.CopyFS(dir, os.DirFS(filepath.Join(recordedAt, "real-straggler"))); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	for _, c := range []struct {
+		name string
+		dirs func() []string
+		want string
+	}{
+		{"nothing there", func() []string { return []string{fresh()} }, "x: there is no such directory"},
+		{"an empty directory", func() []string {
+			dir := fresh()
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			return []string{dir}
+		}, "x: it holds no summary.json, and no runs of a comparison; name a directory that run or compare has made"},
+		{"no events", func() []string {
+			dir := run()
+			if err := os.Remove(filepath.Join(dir, "events.jsonl")); err != nil {
+				t.Fatal(err)
+			}
+			return []string{dir}
+		}, "reading the record: open x/events.jsonl: no such file or directory"},
+		{"a broken event", func() []string {
+			dir := run()
+			write(t, original("real-straggler/events.jsonl")+"{}\n", dir, "events.jsonl")
+			return []string{dir}
+		}, "x/events.jsonl: event in line 119: it has no type"},
+		{"a broken summary", func() []string {
+			dir := run()
+			write(t, "{", dir, "summary.json")
+			return []string{dir}
+		}, "x/summary.json: unexpected end of JSON input"},
+		{"another summary", func() []string {
+			dir := run()
+			write(t, `{"scenario":"persistent_straggler"}`, dir, "summary.json")
+			return []string{dir}
+		}, "x/summary.json: it names no policy or no world, so it is no summary of a run"},
+		{"a newer format", func() []string {
+			dir := run()
+			write(t, strings.Replace(original("real-straggler/events.jsonl"), `"schema":1`, `"schema":9`, 1), dir, "events.jsonl")
+			return []string{dir}
+		}, "x/events.jsonl: its format has version 9, and this program knows 1; use a newer one"},
+		{"no scenario", func() []string { return []string{filepath.Join(recordedAt, "sim-straggler")} },
+			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json, as run and compare leave it"},
+		{"two scenarios", func() []string {
+			dir := run()
+			write(t, strings.Replace(original("real-straggler/scenario.yaml"), "seed: 42", "seed: 43", 1), dir, "scenario.yaml")
+			return []string{recordedAt, dir}
+		}, "x/scenario.yaml is not the scenario of the other runs; make a report for each"},
+		{"two time scales", func() []string {
+			dir := run()
+			write(t, strings.Replace(original("real-straggler/summary.json"), `"time_scale": 300`, `"time_scale": 30`, 1), dir, "summary.json")
+			return []string{recordedAt, dir}
+		}, "x was run with a time scale of 30, and others with 300; make a report for each"},
+	} {
+		_, err := report.Read(c.dirs()...)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s:\ngot  %v\nwant %s", c.name, err, c.want)
+		}
+	}
+}
+
+// recordedAt is the recorded comparison for a test that changes directory.
+var recordedAt, _ = filepath.Abs(recorded)

@@ -1,0 +1,243 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// Run is one run, as its directory keeps it.
+type Run struct {
+	runlog.Summary
+	Events []runlog.Event
+	// Rounds are the fidelity verdicts of rounds, where the record has them.
+	Rounds []RoundVerdict
+	// Environment is nil where the record has none.
+	Environment *runlog.Environment
+}
+
+// RoundVerdict is the fidelity of one round.
+type RoundVerdict struct {
+	Round   int      `json:"round"`
+	Verdict string   `json:"verdict"`
+	Reasons []string `json:"reasons"`
+}
+
+// Record is what a report is about: runs of one scenario.
+type Record struct {
+	// Dirs are the directories that were named.
+	Dirs     []string
+	Scenario *scenarios.Scenario
+	// Library says that the scenario is the library's of that name.
+	Library bool
+	Runs    []Run
+
+	source   scenarios.Source
+	ownScale float64 // time scale in the file; a flag may have changed it
+	scaled   bool    // Scenario has the time scale of a real run
+}
+
+// Read reads the run directories and the directories of comparisons that are
+// named. All have to be about the same scenario.
+func Read(dirs ...string) (*Record, error) {
+	rec := &Record{Dirs: dirs}
+	for _, dir := range dirs {
+		inner, err := runDirs(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range inner {
+			run, err := readRun(d)
+			if err != nil {
+				return nil, err
+			}
+			rec.Runs = append(rec.Runs, run)
+			if err := rec.readScenario(d, run.Summary); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if rec.Scenario == nil {
+		return nil, fmt.Errorf("%s: there is no scenario.yaml or scenario.json, as run and compare leave it", strings.Join(dirs, ", "))
+	}
+	for _, run := range rec.Runs {
+		if run.Scenario != rec.Scenario.Name {
+			return nil, fmt.Errorf("%s is a run of %s, and there are runs of %s; make a report for each", run.Dir, run.Scenario, rec.Scenario.Name)
+		}
+	}
+	return rec, nil
+}
+
+// runDirs returns the directory itself if it is that of a run, and those of
+// the runs in it if it is that of a comparison.
+func runDirs(dir string) ([]string, error) {
+	if _, err := os.Stat(filepath.Join(dir, runlog.SummaryFile)); err == nil {
+		return []string{dir}, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: there is no such directory", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the record: %w", err)
+	}
+	var runs []string
+	for _, e := range entries {
+		inner := filepath.Join(dir, e.Name())
+		world, _, _ := strings.Cut(e.Name(), "-")
+		_, err := os.Stat(filepath.Join(inner, runlog.SummaryFile))
+		if err == nil && (world == runlog.Sim || world == runlog.Real) {
+			runs = append(runs, inner)
+		}
+	}
+	if len(runs) == 0 {
+		return nil, fmt.Errorf("%s: it holds no %s, and no runs of a comparison; name a directory that run or compare has made", dir, runlog.SummaryFile)
+	}
+	slices.SortFunc(runs, func(a, b string) int { return cmp.Or(cmp.Compare(repeat(a), repeat(b)), cmp.Compare(a, b)) })
+	return runs, nil
+}
+
+// repeat is the number at the end of the name of a repeated run.
+func repeat(dir string) int {
+	n, _ := strconv.Atoi(dir[strings.LastIndex(dir, "-")+1:]) // 0 for a single one
+	return n
+}
+
+func readRun(dir string) (Run, error) {
+	var run Run
+	d := runlog.Dir(dir)
+	if err := readJSON(d, runlog.SummaryFile, &run.Summary); err != nil {
+		return run, err
+	}
+	if run.Policy == "" || run.World == "" {
+		return run, fmt.Errorf("%s: it names no policy or no world, so it is no summary of a run", d.Path(runlog.SummaryFile))
+	}
+	run.Dir = dir // it may have been moved since
+	f, err := os.Open(d.Path(runlog.EventsFile))
+	if err != nil {
+		return run, fmt.Errorf("reading the record: %w", err)
+	}
+	defer f.Close()
+	if run.Events, err = runlog.Read(f); err != nil {
+		return run, fmt.Errorf("%s: %w", d.Path(runlog.EventsFile), err)
+	}
+	if len(run.Events) > 0 && run.Events[0].Run != nil && run.Events[0].Run.Schema > runlog.Schema {
+		return run, fmt.Errorf("%s: its format has version %d, and this program knows %d; use a newer one", d.Path(runlog.EventsFile), run.Events[0].Run.Schema, runlog.Schema)
+	}
+	if run.World == runlog.Sim {
+		return run, nil
+	}
+	// Runs that were cut short, and those of earlier versions, lack these.
+	var fidelity struct{ Rounds []RoundVerdict }
+	if err := readJSON(d, "fidelity.json", &fidelity); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return run, err
+	}
+	run.Rounds = fidelity.Rounds
+	var env runlog.Environment
+	switch err := readJSON(d, runlog.EnvironmentFile, &env); {
+	case err == nil:
+		run.Environment = &env
+	case !errors.Is(err, fs.ErrNotExist):
+		return run, err
+	}
+	return run, nil
+}
+
+func readJSON(d runlog.Dir, name string, v any) error {
+	data, err := os.ReadFile(d.Path(name))
+	if err != nil {
+		return fmt.Errorf("reading the record: %w", err)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", d.Path(name), err)
+	}
+	return nil
+}
+
+// readScenario takes the scenario of a run, and holds those of further runs
+// against it.
+func (rec *Record) readScenario(dir string, sum runlog.Summary) error {
+	file := filepath.Join(dir, "scenario.yaml")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		file = filepath.Join(dir, "scenario.json")
+	}
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil // that of another run will do
+	}
+	source, err := scenarios.Find(file)
+	if err != nil {
+		return err
+	}
+	s, err := source.Parse()
+	if err != nil {
+		return err
+	}
+	s.Name = sum.Scenario
+	if rec.Scenario == nil {
+		rec.Scenario, rec.source, rec.ownScale = s, source, s.Real.TimeScale
+		known, err := scenarios.Find(s.Name)
+		rec.Library = err == nil && bytes.Equal(known.Text, source.Text)
+	}
+	switch scale := &rec.Scenario.Real.TimeScale; {
+	case !bytes.Equal(source.Text, rec.source.Text) || s.Name != rec.Scenario.Name:
+		return fmt.Errorf("%s is not the scenario of the other runs; make a report for each", file)
+	case sum.World == runlog.Sim:
+	case rec.scaled && sum.TimeScale != *scale:
+		return fmt.Errorf("%s was run with a time scale of %g, and others with %g; make a report for each", dir, sum.TimeScale, *scale)
+	default:
+		*scale, rec.scaled = sum.TimeScale, true
+	}
+	return nil
+}
+
+// of returns the runs of a world under a policy.
+func (rec *Record) of(world, name string) (runs []Run) {
+	for _, run := range rec.Runs {
+		if run.World == world && run.Policy == name {
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
+
+// Unsimulated lists the policies of real runs for which the record has no
+// simulated one.
+func (rec *Record) Unsimulated() (names []string) {
+	for _, name := range scenarios.PolicyNames {
+		if len(rec.of(runlog.Real, name)) > 0 && len(rec.of(runlog.Sim, name)) == 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// typical returns the run whose wall-clock is the median, the faster one of
+// two in the middle.
+func typical(runs []Run) *Run {
+	if len(runs) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(runs)
+	slices.SortStableFunc(sorted, func(a, b Run) int { return cmp.Compare(a.WallClock, b.WallClock) })
+	return &sorted[(len(sorted)-1)/2]
+}
+
+func walls(runs []Run) []policy.Time {
+	var all []policy.Time
+	for _, run := range runs {
+		all = append(all, run.WallClock)
+	}
+	return all
+}

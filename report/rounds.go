@@ -1,0 +1,162 @@
+package report
+
+import (
+	"fmt"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// Round is a completed round as a report tells it.
+type Round struct {
+	Round        int              `json:"round"`
+	Start        policy.Time      `json:"start_us"`
+	Close        policy.Time      `json:"close_us"`
+	End          policy.Time      `json:"end_us"`
+	Participants string           `json:"-"`
+	Left         string           `json:"-"`
+	Absent       []string         `json:"left_out"`
+	Arrivals     []Arrival        `json:"arrivals"`
+	Median       *policy.Time     `json:"median_us"` // of the offsets of the arrivals in time
+	Deadline     *policy.Deadline `json:"deadline"`  // nil: there was none
+	Why          string           `json:"why"`
+	Decisions    []string         `json:"decisions"`
+	BytesSent    int64            `json:"-"`
+	Verdict      string           `json:"-"`
+}
+
+// Collect is the time until the round closed, Reduce the rest.
+func (r Round) Collect() policy.Time { return r.Close - r.Start }
+
+// Reduce is the time from the close of the round to its outer step.
+func (r Round) Reduce() policy.Time { return r.End - r.Close }
+
+// Took is how long the round took.
+func (r Round) Took() policy.Time { return r.End - r.Start }
+
+// Arrival is when a worker's word came in that its inner steps are done.
+type Arrival struct {
+	Node   string      `json:"node"`
+	Offset policy.Time `json:"offset_us"` // from the first arrival of the round
+	Late   bool        `json:"late"`
+}
+
+// rounds gathers what the record tells of each completed round.
+func rounds(run *Run) []Round {
+	list := []Round{}
+	at := map[int]int{}
+	type fetcher struct {
+		round int
+		node  string
+	}
+	fetched := map[fetcher]bool{}
+	for _, r := range run.Summary.Rounds {
+		at[r.Round] = len(list)
+		list = append(list, Round{Round: r.Round, Start: r.Start, Close: r.Close, End: r.End, BytesSent: r.BytesSent,
+			Participants: Workers(r.Participants), Left: Workers(r.Late), Absent: names(r.Late), Arrivals: []Arrival{}, Decisions: []string{}})
+	}
+	for _, e := range run.Events {
+		k, completed := at[e.Round]
+		if !completed {
+			continue
+		}
+		r := &list[k]
+		switch e.Type {
+		case runlog.Arrive:
+			if e.Offset != nil {
+				r.Arrivals = append(r.Arrivals, Arrival{e.Node, *e.Offset, e.Late})
+			}
+		case runlog.RoundClose: // a round that opened again closes twice; the last time counts
+			r.Why = closing(e.Reason)
+			if e.Reason != nil && e.Reason.Deadline != nil {
+				r.Deadline = e.Reason.Deadline
+			}
+		case runlog.FetchDone:
+			fetched[fetcher{e.Round, e.Node}] = true
+		case runlog.Sideline, runlog.Evict, runlog.Rejoin, runlog.ReduceAbort:
+			r.Decisions = append(r.Decisions, markText(e))
+		}
+	}
+	for k := range list {
+		r := &list[k]
+		var offsets []policy.Time
+		for _, a := range r.Arrivals {
+			if a.Late {
+				continue
+			}
+			offsets = append(offsets, a.Offset)
+			// The credit of a worker that has arrived is not recorded.
+			if r.Deadline != nil && a.Offset > r.Deadline.Offset+r.Deadline.Credit && fetched[fetcher{r.Round, a.Node}] {
+				r.Why += fmt.Sprintf("; %s came after that, with credit for catching up", a.Node)
+			}
+		}
+		if len(offsets) > 0 {
+			median := policy.Median(offsets)
+			r.Median = &median
+		}
+	}
+	for _, v := range run.Rounds {
+		if k, ok := at[v.Round]; ok {
+			list[k].Verdict = v.Verdict
+		}
+	}
+	return list
+}
+
+func names(ids []policy.ID) []string {
+	list := []string{}
+	for _, id := range ids {
+		list = append(list, scenarios.NodeName(id))
+	}
+	return list
+}
+
+// Worker sums up what one worker did in a run. Times are scenario time.
+type Worker struct {
+	Node  string `json:"node"`
+	Steps int    `json:"steps"`
+	// MeanStep is the mean duration of its completed inner steps.
+	MeanStep  policy.Time          `json:"mean_step_us"`
+	Time      map[Kind]policy.Time `json:"time_us"`
+	Rounds    int                  `json:"rounds"` // in which it took part
+	Sidelined int                  `json:"sidelined"`
+	Evicted   string               `json:"evicted,omitempty"`
+}
+
+func workers(run *Run, t Timeline) []Worker {
+	list := make([]Worker, len(t.Nodes))
+	at := map[string]int{}
+	for k, name := range t.Nodes {
+		at[name], list[k] = k, Worker{Node: name, Time: map[Kind]policy.Time{}}
+	}
+	for _, s := range t.Doing {
+		w := &list[at[s.Node]]
+		w.Time[s.Kind] += s.End - s.Start
+		if s.Kind == InnerStep {
+			w.Steps++
+		}
+	}
+	each := func(id policy.ID, do func(*Worker)) {
+		if k, ok := at[scenarios.NodeName(id)]; ok {
+			do(&list[k])
+		}
+	}
+	for _, r := range run.Summary.Rounds {
+		for _, id := range r.Participants {
+			each(id, func(w *Worker) { w.Rounds++ })
+		}
+	}
+	for _, m := range run.Sidelined {
+		each(m.ID, func(w *Worker) { w.Sidelined++ })
+	}
+	for _, m := range run.Evicted {
+		each(m.ID, func(w *Worker) { w.Evicted = string(m.Reason) })
+	}
+	for k := range list {
+		if w := &list[k]; w.Steps > 0 {
+			w.MeanStep = w.Time[InnerStep] / policy.Time(w.Steps)
+		}
+	}
+	return list
+}

@@ -1,0 +1,386 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// Kind is what a worker did, or how it stood, during a span.
+type Kind string
+
+// What workers do. A worker does one thing at a time.
+const (
+	InnerStep     Kind = "inner step"
+	Dropped       Kind = "inner step, dropped" // begun, and never finished
+	Waiting       Kind = "waiting"             // for the others, or for a word under way
+	ReduceScatter Kind = "reduce-scatter"
+	AllGather     Kind = "all-gather"
+	AllReduce     Kind = "all-reduce" // aborted, or of a record that knows no more
+	Fetch         Kind = "state fetch"
+)
+
+// How workers stand: several may hold at once, beside what they do.
+const (
+	Slowed    Kind = "slowed down"
+	CutOff    Kind = "cut off"
+	Relinked  Kind = "link changed"
+	Sidelined Kind = "sidelined"
+	Dead      Kind = "dead"
+	Removed   Kind = "evicted"
+)
+
+// Span is something that lasted, in scenario time.
+type Span struct {
+	Node  string      `json:"node"`
+	Kind  Kind        `json:"kind"`
+	Start policy.Time `json:"start_us"`
+	End   policy.Time `json:"end_us"`
+	Round int         `json:"round,omitempty"`
+	Note  string      `json:"note,omitempty"`
+}
+
+// Mark is something that happened at one time: a fault or a decision.
+type Mark struct {
+	Node  string      `json:"node,omitempty"` // none: the run as a whole
+	Type  runlog.Type `json:"type"`
+	T     policy.Time `json:"t_us"`
+	Round int         `json:"round,omitempty"`
+	Text  string      `json:"text"`
+}
+
+// Timeline is a run as a picture of it shows it.
+type Timeline struct {
+	Nodes    []string    `json:"nodes"`
+	End      policy.Time `json:"end_us"`
+	Doing    []Span      `json:"doing"`
+	Standing []Span      `json:"standing"`
+	Marks    []Mark      `json:"marks"`
+}
+
+// doing is what a worker is at.
+type doing struct {
+	what  Kind // "" before it joined and after its end
+	since policy.Time
+	round int
+	epoch int
+	note  string
+	gone  bool // crashed or evicted
+}
+
+// stance is one way in which a worker stands. Link has the other end of a path
+// that has changed: a worker has several.
+type stance struct {
+	node string
+	kind Kind
+	link string
+}
+
+// innerSteps stands for the time between steps that have ended: what it turns
+// out to be depends on what comes next.
+const innerSteps Kind = "inner steps"
+
+type timeliner struct {
+	scenario *scenarios.Scenario
+	out      Timeline
+	first    policy.Time
+	begun    bool
+	reducing bool            // between the close of a round and its outer step
+	watching map[string]bool // joiners that do not work on the running round
+	workers  map[string]*doing
+	standing map[stance]Span
+	reduced  map[int]map[string]runlog.Event // by epoch and node
+}
+
+// NewTimeline derives from the events of a run what every worker did when.
+// Events of workers bear the workers' clocks, so a span may be cut to where
+// the one before it ended.
+func NewTimeline(s *scenarios.Scenario, events []runlog.Event) Timeline {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b runlog.Event) int { return cmp.Compare(a.T, b.T) })
+	t := timeliner{
+		out:      Timeline{Doing: []Span{}, Standing: []Span{}, Marks: []Mark{}},
+		scenario: s, workers: map[string]*doing{}, watching: map[string]bool{}, standing: map[stance]Span{},
+		reduced: map[int]map[string]runlog.Event{},
+	}
+	for _, w := range s.Workers {
+		name := scenarios.NodeName(w.ID)
+		t.out.Nodes = append(t.out.Nodes, name)
+		t.workers[name] = &doing{}
+	}
+	for _, e := range events {
+		if e.Type == runlog.Reduced {
+			if t.reduced[e.Epoch] == nil {
+				t.reduced[e.Epoch] = map[string]runlog.Event{}
+			}
+			t.reduced[e.Epoch][e.Node] = e
+		}
+	}
+	for _, e := range events {
+		t.add(e)
+		t.out.End = max(t.out.End, e.T)
+		if e.Type == runlog.RunEnd {
+			break // the coordinator still compares what the workers ended with
+		}
+	}
+	for _, name := range t.out.Nodes {
+		t.enter(name, t.out.End, "", 0)
+	}
+	for s := range t.standing {
+		t.stop(s, t.out.End)
+	}
+	slices.SortFunc(t.out.Standing, func(a, b Span) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Note, b.Note))
+	})
+	return t.out
+}
+
+// enter ends what a worker is at and begins something else.
+func (t *timeliner) enter(name string, at policy.Time, what Kind, round int) {
+	w := t.workers[name]
+	if w == nil || w.gone {
+		return // what the coordinator asks of the dead comes to nothing
+	}
+	kind := w.what
+	if kind == innerSteps {
+		kind = Dropped
+	}
+	if kind != "" && at > w.since {
+		t.out.Doing = append(t.out.Doing, Span{Node: name, Kind: kind, Start: w.since, End: at, Round: w.round, Note: w.note})
+	}
+	*w = doing{what: what, since: max(at, w.since), round: round}
+}
+
+// end is the end of what a worker does.
+func (t *timeliner) end(e runlog.Event) {
+	t.enter(e.Node, e.T, "", 0)
+	if w := t.workers[e.Node]; w != nil {
+		w.gone = true
+	}
+}
+
+// start begins a way of standing, unless it holds already.
+func (t *timeliner) start(s stance, e runlog.Event, note string) {
+	if _, holds := t.standing[s]; !holds && t.workers[s.node] != nil {
+		t.standing[s] = Span{Node: s.node, Kind: s.kind, Start: e.T, Round: e.Round, Note: note}
+	}
+}
+
+func (t *timeliner) stop(s stance, at policy.Time) {
+	if span, holds := t.standing[s]; holds {
+		delete(t.standing, s)
+		if span.End = at; at > span.Start {
+			t.out.Standing = append(t.out.Standing, span)
+		}
+	}
+}
+
+func (t *timeliner) add(e runlog.Event) {
+	if text := markText(e); text != "" {
+		t.out.Marks = append(t.out.Marks, Mark{Node: e.Node, Type: e.Type, T: e.T, Round: e.Round, Text: text})
+	}
+	switch e.Type {
+	case runlog.Join:
+		if !t.begun {
+			t.begun, t.first = true, e.T
+		}
+		if e.T == t.first {
+			t.enter(e.Node, e.T, innerSteps, e.Round)
+		} else {
+			t.enter(e.Node, e.T, Waiting, e.Round)
+			join := t.scenario.Policy.Join
+			t.watching[e.Node] = join == policy.JoinNext || join == policy.JoinZeros
+		}
+	case runlog.Step:
+		t.step(e)
+	case runlog.RoundClose:
+		t.reducing = true
+	case runlog.ReduceStart:
+		t.reduceStart(e)
+	case runlog.ReduceAbort, runlog.ReduceDone:
+		for _, id := range e.Participants {
+			w := t.workers[scenarios.NodeName(id)]
+			if w == nil || w.what != AllReduce || w.epoch != e.Epoch {
+				continue
+			}
+			if e.Type == runlog.ReduceAbort {
+				w.note = "aborted"
+			}
+			t.enter(scenarios.NodeName(id), e.T, Waiting, e.Round)
+		}
+	case runlog.OuterStep:
+		t.reducing = false
+		clear(t.watching)
+		for _, id := range e.Participants {
+			t.enter(scenarios.NodeName(id), e.T, innerSteps, e.Round+1)
+		}
+	case runlog.FetchStart:
+		t.enter(e.Node, e.T, Fetch, e.Round)
+		if w := t.workers[e.Node]; w != nil {
+			w.note = "from " + e.From
+		}
+	case runlog.FetchDone:
+		next := innerSteps
+		if t.reducing || t.watching[e.Node] {
+			next = Waiting
+		}
+		t.enter(e.Node, e.T, next, e.Round)
+		t.stop(stance{node: e.Node, kind: Sidelined}, e.T)
+	default:
+		t.stand(e)
+	}
+}
+
+// stand takes the events that change how workers stand.
+func (t *timeliner) stand(e runlog.Event) {
+	is := func(kind Kind) stance { return stance{node: e.Node, kind: kind} }
+	link := stance{node: cmp.Or(e.Node, e.From), kind: Relinked, link: e.To}
+	switch e.Type {
+	case runlog.Sideline:
+		t.start(is(Sidelined), e, Because(e.Reason))
+	case runlog.Rejoin:
+		t.stop(is(Sidelined), e.T)
+	case runlog.Crash:
+		t.end(e)
+		t.stop(is(Sidelined), e.T)
+		t.start(is(Dead), e, "crashed")
+	case runlog.Evict:
+		t.end(e)
+		for _, kind := range []Kind{Sidelined, Dead, Slowed, CutOff} {
+			t.stop(is(kind), e.T)
+		}
+		t.start(is(Removed), e, Because(e.Reason))
+	case runlog.Slow:
+		t.stop(is(Slowed), e.T)
+		t.start(is(Slowed), e, markText(e))
+	case runlog.Restore:
+		t.stop(is(Slowed), e.T)
+	case runlog.Partition:
+		for _, id := range e.IDs {
+			t.start(stance{node: scenarios.NodeName(id), kind: CutOff}, e, "")
+		}
+	case runlog.Heal:
+		for _, name := range t.out.Nodes {
+			if len(e.IDs) == 0 || slices.ContainsFunc(e.IDs, func(id policy.ID) bool { return scenarios.NodeName(id) == name }) {
+				t.stop(stance{node: name, kind: CutOff}, e.T)
+			}
+		}
+	case runlog.LinkFault:
+		t.start(link, e, markText(e))
+	case runlog.LinkRestored:
+		t.stop(link, e.T)
+	}
+}
+
+func (t *timeliner) step(e runlog.Event) {
+	w := t.workers[e.Node]
+	if w == nil || w.what == "" {
+		return
+	}
+	w.what = Waiting // for the word to begin
+	t.enter(e.Node, e.T-e.Duration, innerSteps, e.Round)
+	if start := w.since; e.T > start {
+		t.out.Doing = append(t.out.Doing, Span{Node: e.Node, Kind: InnerStep, Start: start, End: e.T, Round: e.Round,
+			Note: fmt.Sprintf("step %d of %d", e.Step, t.scenario.InnerSteps)})
+	}
+	w.since = max(w.since, e.T)
+	if e.Step == t.scenario.InnerSteps {
+		w.what = Waiting
+	}
+}
+
+func (t *timeliner) reduceStart(e runlog.Event) {
+	for k, id := range e.Participants {
+		name := scenarios.NodeName(id)
+		w := t.workers[name]
+		if w == nil {
+			continue
+		}
+		r, known := t.reduced[e.Epoch][name]
+		if !known {
+			t.enter(name, e.T, AllReduce, e.Round)
+			w.epoch = e.Epoch
+			continue
+		}
+		to := receiver(t.scenario, e.Participants, k)
+		t.enter(name, r.T-r.Duration, ReduceScatter, e.Round)
+		w.note = "to " + to
+		t.enter(name, r.T-r.Duration+r.ReduceScatter, AllGather, e.Round)
+		w.note = "to " + to
+		t.enter(name, r.T, Waiting, e.Round)
+	}
+}
+
+// everybody stands for all other participants of a direct all-reduce.
+const everybody = "the others"
+
+// receiver is whom the k-th of the participants of a reduction sends to.
+func receiver(s *scenarios.Scenario, participants []policy.ID, k int) string {
+	if s.Real.AllReduce.Algorithm == "direct" {
+		return everybody
+	}
+	return scenarios.NodeName(participants[(k+1)%len(participants)])
+}
+
+// markText puts an event that a picture marks into words; "" for all others.
+func markText(e runlog.Event) string {
+	switch e.Type {
+	case runlog.Join:
+		if e.T > 0 && e.Reason != nil && e.Reason.Rule == policy.RuleJoin {
+			return e.Node + " joins"
+		}
+	case runlog.Crash:
+		return e.Node + " crashes"
+	case runlog.Leave:
+		return e.Node + " leaves"
+	case runlog.Slow:
+		return fmt.Sprintf("%s’s inner steps take %g times as long", e.Node, e.Factor)
+	case runlog.Restore:
+		return e.Node + " is as fast as before"
+	case runlog.Partition:
+		return Workers(e.IDs) + " cut off from everybody else"
+	case runlog.Heal:
+		if len(e.IDs) == 0 {
+			return "all partitions end"
+		}
+		return Workers(e.IDs) + " connected again"
+	case runlog.LinkFault:
+		if e.Op == "" { // in older records
+			return linkText(e) + " changes"
+		}
+		return linkText(e) + ": " + e.Op
+	case runlog.LinkRestored:
+		return linkText(e) + " is as before"
+	case runlog.Sideline:
+		return fmt.Sprintf("%s sidelined in round %d: %s", e.Node, e.Round, Because(e.Reason))
+	case runlog.Rejoin:
+		return fmt.Sprintf("%s back in time in round %d", e.Node, e.Round)
+	case runlog.Evict:
+		return fmt.Sprintf("%s evicted in round %d (%s): %s", e.Node, e.Round, ruleOf(e.Reason), Because(e.Reason))
+	case runlog.Reject:
+		return e.Node + " refused"
+	case runlog.ReduceAbort:
+		return fmt.Sprintf("all-reduce of round %d aborted (%s)", e.Round, ruleOf(e.Reason))
+	case runlog.Horizon:
+		return "horizon reached"
+	}
+	return ""
+}
+
+func linkText(e runlog.Event) string {
+	if e.Node != "" {
+		return "access link of " + e.Node
+	}
+	return fmt.Sprintf("path %s → %s", e.From, e.To)
+}
+
+func ruleOf(r *policy.Reason) policy.Rule {
+	if r == nil {
+		return "no reason recorded"
+	}
+	return r.Rule
+}

@@ -1,0 +1,292 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"testbed/policy"
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// everyRun calls f with runs of the whole library, simulated, and with
+// measured ones.
+func everyRun(t *testing.T, f func(t *testing.T, s *scenarios.Scenario, run report.Run)) {
+	t.Helper()
+	all, err := scenarios.Library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		for _, name := range scenarios.PolicyNames {
+			t.Run("sim-"+s.Name+"-"+name, func(t *testing.T) { f(t, s, simulatedRun(t, s, name)) })
+		}
+	}
+	for _, name := range []string{"real-baseline", "real-straggler"} {
+		rec := read(t, recorded+"/"+name)
+		t.Run(name, func(t *testing.T) { f(t, rec.Scenario, rec.Runs[0]) })
+	}
+}
+
+// TestTimelineLeavesNoGap: from its join to its end a worker does one thing at
+// a time, and always something; and no completed inner step is lost.
+func TestTimelineLeavesNoGap(t *testing.T) {
+	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run report.Run) {
+		line := report.NewTimeline(s, run.Events)
+		joined, ended, stepped := map[string]policy.Time{}, map[string]policy.Time{}, map[string]policy.Time{}
+		last := run.Events[len(run.Events)-1].T
+		for _, e := range run.Events {
+			switch e.Type {
+			case runlog.Join:
+				joined[e.Node], ended[e.Node] = e.T, last
+			case runlog.Crash, runlog.Evict:
+				ended[e.Node] = min(ended[e.Node], e.T)
+			case runlog.RunEnd:
+				for node, end := range ended {
+					ended[node] = min(end, e.T)
+				}
+			case runlog.Step:
+				stepped[e.Node] += e.Duration
+			}
+		}
+		byNode := map[string][]report.Span{}
+		for _, span := range line.Doing {
+			byNode[span.Node] = append(byNode[span.Node], span)
+		}
+		for node, spans := range byNode {
+			slices.SortFunc(spans, func(a, b report.Span) int { return int(a.Start - b.Start) })
+			at := joined[node]
+			var steps policy.Time
+			for _, span := range spans {
+				if span.Start != at || span.End <= span.Start {
+					t.Errorf("%s: %s from %d to %d follows what ended at %d", node, span.Kind, span.Start, span.End, at)
+				}
+				at = span.End
+				if span.Kind == report.InnerStep {
+					steps += span.End - span.Start
+				}
+			}
+			if at != ended[node] {
+				t.Errorf("%s: what it does ends at %d, and it does at %d", node, at, ended[node])
+			}
+			// Clocks of two processes cut a measured step short by their error.
+			if off := stepped[node] - steps; off < 0 || off > stepped[node]/50 || run.World == runlog.Sim && off != 0 {
+				t.Errorf("%s: steps of %d µs are shown as %d", node, stepped[node], steps)
+			}
+		}
+		if got, want := slices.Sorted(maps.Keys(byNode)), slices.Sorted(maps.Keys(joined)); !slices.Equal(got, want) {
+			t.Errorf("the timeline has %v, the run %v", got, want)
+		}
+	})
+}
+
+// TestTimelineOfJoiners: whoever may not work on the running round yet waits
+// for the next one, and drops nothing.
+func TestTimelineOfJoiners(t *testing.T) {
+	s, err := scenarios.Load("late_join")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, join := range []policy.JoinMode{policy.JoinRunning, policy.JoinNext, policy.JoinZeros} {
+		s.Policy.Join = join
+		var did []string
+		for _, span := range report.NewTimeline(s, simulatedRun(t, s, scenarios.Baseline).Events).Doing {
+			if span.Node == "w3" && len(did) < 3 {
+				did = append(did, string(span.Kind))
+			}
+		}
+		then := report.InnerStep
+		if join != policy.JoinRunning {
+			then = report.Waiting
+		}
+		if want := []string{string(report.Fetch), string(then)}; !slices.Equal(did[:2], want) || slices.Contains(did, string(report.Dropped)) {
+			t.Errorf("join %q: w3 did %q, want %q first", join, did, want)
+		}
+	}
+}
+
+// TestTimelineByHand plays a round in which w1 is slowed, left out, fetches
+// and is evicted, and w2 dies in the reduction.
+func TestTimelineByHand(t *testing.T) {
+	s := &scenarios.Scenario{InnerSteps: 1, Workers: []scenarios.Worker{{ID: 0}, {ID: 1}, {ID: 2}}}
+	why := &policy.Reason{Rule: policy.RuleLate}
+	all, two := []policy.ID{0, 2}, []policy.ID{0}
+	line := report.NewTimeline(s, []runlog.Event{
+		{T: 0, Type: runlog.Join, Node: "w0", Round: 1},
+		{T: 0, Type: runlog.Join, Node: "w1", Round: 1},
+		{T: 0, Type: runlog.Join, Node: "w2", Round: 1},
+		{T: 5, Type: runlog.Slow, Node: "w1", Factor: 3},
+		{T: 40, Type: runlog.Step, Node: "w0", Round: 1, Step: 1, Duration: 38},
+		{T: 42, Type: runlog.Step, Node: "w2", Round: 1, Step: 1, Duration: 40},
+		{T: 50, Type: runlog.RoundClose, Round: 1, Participants: all, Missing: []policy.ID{1}, Reason: why},
+		{T: 50, Type: runlog.Sideline, Node: "w1", Round: 1, Reason: why},
+		{T: 50, Type: runlog.ReduceStart, Round: 1, Epoch: 1, Participants: all},
+		{T: 60, Type: runlog.Crash, Node: "w2"},
+		{T: 70, Type: runlog.Evict, Node: "w2", Round: 1, Reason: &policy.Reason{Rule: policy.RuleHeartbeat}},
+		{T: 70, Type: runlog.ReduceAbort, Round: 1, Epoch: 1, Participants: all, Reason: why},
+		{T: 71, Type: runlog.ReduceStart, Round: 1, Epoch: 2, Participants: two},
+		{T: 90, Type: runlog.OuterStep, Round: 1, Epoch: 2, Participants: two},
+		// The coordinator has this from the worker, and later than what follows from it.
+		{T: 88, Type: runlog.Reduced, Node: "w0", Round: 1, Epoch: 2, Duration: 15, ReduceScatter: 9},
+		{T: 90, Type: runlog.FetchStart, Node: "w1", Round: 2, From: "w0"},
+		{T: 95, Type: runlog.FetchDone, Node: "w1", Round: 2},
+		{T: 99, Type: runlog.Partition, IDs: []policy.ID{1}},
+		{T: 110, Type: runlog.RunEnd},
+		{T: 200, Type: runlog.State, Round: 1},
+	})
+	type spans = []report.Span
+	want := report.Timeline{
+		Nodes: []string{"w0", "w1", "w2"}, End: 110,
+		Doing: spans{
+			{Node: "w0", Kind: report.Waiting, Start: 0, End: 2, Round: 1},
+			{Node: "w0", Kind: report.InnerStep, Start: 2, End: 40, Round: 1, Note: "step 1 of 1"},
+			{Node: "w2", Kind: report.Waiting, Start: 0, End: 2, Round: 1},
+			{Node: "w2", Kind: report.InnerStep, Start: 2, End: 42, Round: 1, Note: "step 1 of 1"},
+			{Node: "w0", Kind: report.Waiting, Start: 40, End: 50, Round: 1},
+			{Node: "w2", Kind: report.Waiting, Start: 42, End: 50, Round: 1},
+			{Node: "w2", Kind: report.AllReduce, Start: 50, End: 60, Round: 1},
+			{Node: "w0", Kind: report.AllReduce, Start: 50, End: 70, Round: 1, Note: "aborted"},
+			{Node: "w0", Kind: report.Waiting, Start: 70, End: 73, Round: 1},
+			{Node: "w0", Kind: report.ReduceScatter, Start: 73, End: 82, Round: 1, Note: "to w0"},
+			{Node: "w0", Kind: report.AllGather, Start: 82, End: 88, Round: 1, Note: "to w0"},
+			{Node: "w0", Kind: report.Waiting, Start: 88, End: 90, Round: 1},
+			{Node: "w1", Kind: report.Dropped, Start: 0, End: 90, Round: 1},
+			{Node: "w1", Kind: report.Fetch, Start: 90, End: 95, Round: 2, Note: "from w0"},
+			{Node: "w0", Kind: report.Dropped, Start: 90, End: 110, Round: 2},
+			{Node: "w1", Kind: report.Dropped, Start: 95, End: 110, Round: 2},
+		},
+		Standing: spans{
+			{Node: "w1", Kind: report.Slowed, Start: 5, End: 110, Note: "w1’s inner steps take 3 times as long"},
+			{Node: "w1", Kind: report.Sidelined, Start: 50, End: 95, Round: 1, Note: report.Because(why)},
+			{Node: "w2", Kind: report.Dead, Start: 60, End: 70, Note: "crashed"},
+			{Node: "w2", Kind: report.Removed, Start: 70, End: 110, Round: 1, Note: report.Because(&policy.Reason{Rule: policy.RuleHeartbeat})},
+			{Node: "w1", Kind: report.CutOff, Start: 99, End: 110},
+		},
+	}
+	marks := line.Marks
+	line.Marks = nil
+	if diff := cmp.Diff(want, line); diff != "" {
+		t.Errorf("timeline (-want +got):\n%s", diff)
+	}
+	var types []string
+	for _, m := range marks {
+		types = append(types, string(m.Type))
+	}
+	if got, want := strings.Join(types, " "), "slow sideline crash evict reduce_abort partition"; got != want {
+		t.Errorf("marks %q, want %q", got, want)
+	}
+}
+
+// TestTraceFormat holds traces to what their readers rely on: JSON of the Trace
+// Event Format; metadata first and then in order of time; a name for every
+// process and thread; on one thread no spans that overlap; counters that end.
+func TestTraceFormat(t *testing.T) {
+	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run report.Run) {
+		var b bytes.Buffer
+		if err := report.WriteTrace(&b, &report.Record{Scenario: s, Runs: []report.Run{run}}); err != nil {
+			t.Fatal(err)
+		}
+		var trace struct {
+			TraceEvents []struct {
+				Name, Ph, S string
+				Ts          *float64
+				Dur         *float64
+				Pid, Tid    *int
+				Args        map[string]any
+			}
+			OtherData map[string]any
+		}
+		if err := json.Unmarshal(b.Bytes(), &trace); err != nil {
+			t.Fatal(err)
+		}
+		type thread struct{ pid, tid int }
+		processes, threads := map[int]string{}, map[thread]string{}
+		free := map[thread]int64{} // from when on, in ns
+		counters := map[string]float64{}
+		kinds := map[string]int{}
+		var now int64
+		meta := true
+		for k, e := range trace.TraceEvents {
+			if e.Ts == nil || e.Pid == nil || e.Tid == nil || e.Name == "" {
+				t.Fatalf("event %d lacks name, ts, pid or tid: %+v", k, e)
+			}
+			kinds[e.Ph]++
+			at, on := int64(math.Round(*e.Ts*1e3)), thread{*e.Pid, *e.Tid}
+			if e.Ph == "M" {
+				name, _ := e.Args["name"].(string)
+				if !meta || name == "" {
+					t.Errorf("event %d: metadata without a name, or after what it describes", k)
+				}
+				if e.Name == "process_name" {
+					processes[on.pid] = name
+				} else {
+					threads[on] = name
+				}
+				continue
+			}
+			meta = false
+			if at < now {
+				t.Errorf("event %d at %d ns comes after one at %d", k, at, now)
+			}
+			now = at
+			if processes[on.pid] == "" || e.Ph != "C" && threads[on] == "" {
+				t.Errorf("event %d, %s: process %d or thread %d has no name", k, e.Name, on.pid, on.tid)
+			}
+			switch e.Ph {
+			case "X":
+				if e.Dur == nil || *e.Dur < 0 {
+					t.Fatalf("event %d: a span without a duration", k)
+				}
+				if at < free[on] {
+					t.Errorf("event %d: %s of %s begins at %d ns, before what ends at %d", k, e.Name, processes[on.pid], at, free[on])
+				}
+				free[on] = at + int64(math.Round(*e.Dur*1e3))
+			case "i":
+				if e.S != "p" && e.S != "g" {
+					t.Errorf("event %d: an instant of scope %q", k, e.S)
+				}
+			case "C":
+				value, ok := e.Args["value"].(float64)
+				if !ok {
+					t.Errorf("event %d: a counter without a value", k)
+				}
+				counters[processes[on.pid]+" "+e.Name] = value
+			default:
+				t.Errorf("event %d is of the unknown kind %q", k, e.Ph)
+			}
+		}
+		if kinds["X"] == 0 || kinds["C"] == 0 || len(s.Injects) > 0 && kinds["i"] == 0 {
+			t.Errorf("events by kind: %v", kinds)
+		}
+		sending := 0
+		for name, value := range counters {
+			if strings.Contains(name, "sending") {
+				sending++
+				if value != 0 {
+					t.Errorf("%s ends at %v", name, value)
+				}
+			}
+		}
+		if (sending > 0) != (run.World == runlog.Real) {
+			t.Errorf("%d counters of what is sent in a %s run", sending, run.World)
+		}
+		if end := float64(run.WallClock) * run.TimeScale; float64(now)/1e3 < end*0.99 {
+			t.Errorf("the trace ends at %d ns, the run at %.0f µs of real time", now, end)
+		}
+	})
+}
+
+func TestATraceIsOfOneRun(t *testing.T) {
+	err := report.WriteTrace(new(bytes.Buffer), read(t, recorded))
+	if err == nil || !strings.Contains(err.Error(), "a trace is of one run, and here are 4; name one of testdata/compare/real-baseline,") {
+		t.Errorf("a trace of a comparison: %v", err)
+	}
+}

@@ -1,0 +1,66 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Idle returns an error for every field of the specification that is given and
+// cannot matter, because the property it refines is nowhere: a queue where no
+// rate is limited, a distribution where there is no jitter. plan is what
+// NewPlan made of the specification. What happens to links later may make such
+// a field matter: the caller knows.
+func (s Spec) Idle(plan *Plan) error {
+	r := resolver{spec: s, index: make(map[string]int, len(plan.Nodes))}
+	for i, n := range plan.Nodes {
+		r.names, r.index[n.Name] = append(r.names, n.Name), i
+	}
+	members := r.groups()
+	limited := func(i int) bool { return plan.Nodes[i].RateUp > 0 || plan.Nodes[i].RateDown > 0 }
+	jittery := func(i, j int) bool { return plan.Paths[i][j].Jitter > 0 }
+	all := make([]int, len(plan.Nodes))
+	for i := range all {
+		all[i] = i
+	}
+	queue := func(field string, a Access, nodes []int) {
+		if a.Queue != nil && !slices.ContainsFunc(nodes, limited) {
+			r.reject(field+".queue", "has nothing to wait for, because no rate is limited there; give rate_up or rate_down, or remove it")
+		}
+	}
+	distribution := func(field string, p Path, from, to []int) {
+		if p.JitterDistribution == nil {
+			return
+		}
+		for _, i := range from {
+			if slices.ContainsFunc(to, func(j int) bool { return i != j && jittery(i, j) }) {
+				return
+			}
+		}
+		r.reject(field+".jitter_distribution", "has nothing to distribute, because there is no jitter; give jitter, or remove it")
+	}
+	queue("default", s.Default.Access, all)
+	distribution("default", s.Default.Path, all, all)
+	for _, name := range slices.Sorted(maps.Keys(s.Groups)) {
+		queue("groups."+name, s.Groups[name].Access, members[name])
+	}
+	for k, p := range s.Paths {
+		a, b := p.From, p.To
+		if p.Between != nil {
+			a, b = p.Between[0], p.Between[1]
+		}
+		there, back := members[a], members[b]
+		if p.Between != nil { // both ways: what one lacks the other may have
+			there, back = slices.Concat(there, back), slices.Concat(back, there)
+		}
+		distribution(fmt.Sprintf("paths[%d]", k), p.Path, there, back)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
+		queue("nodes."+name, s.Nodes[name], []int{r.index[name]})
+	}
+	for k, p := range s.Pairs {
+		distribution(fmt.Sprintf("pairs[%d]", k), p.Path, []int{r.index[p.From]}, []int{r.index[p.To]})
+	}
+	return errors.Join(r.problems...)
+}

@@ -1,0 +1,138 @@
+package shaping
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Pace is a rate that changes all the time, as a trace in Mahimahi's format
+// says it: the mean of each of its windows, over and over.
+type Pace struct {
+	// Period is how long all windows last together. They are equally long.
+	Period Duration `json:"period"`
+	Rates  []Rate   `json:"rates"`
+}
+
+const (
+	// paceWindow is the least length of a window. docs/links.md says what it
+	// was chosen by.
+	paceWindow = 100 * time.Millisecond
+	// maxTrace bounds what is read of a trace, in time and in lines.
+	maxTrace, maxOpportunities = time.Hour, 4 << 20
+)
+
+// TraceError is a line of a trace that cannot be used.
+type TraceError struct {
+	Line    int // 0: the trace as a whole
+	Problem string
+}
+
+func (e *TraceError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Problem) }
+
+// ParseTrace reads a trace in Mahimahi's format: each line is a time in whole
+// milliseconds at which one full packet can be delivered, in ascending order.
+// After the last of them the trace begins again. A full packet is FrameSize
+// bytes here, as rates count it; Mahimahi counts the same packet as 1504.
+// Every error is a *TraceError.
+func ParseTrace(text []byte) (*Pace, error) {
+	times, err := traceTimes(text)
+	if err != nil {
+		return nil, err
+	}
+	length := times[len(times)-1]
+	// What is shorter than a window is played several times in it.
+	repeat := max(1, int((paceWindow+length-1)/length))
+	period := time.Duration(repeat) * length
+	windows := make([]int64, period/paceWindow)
+	for _, at := range times {
+		for k := range repeat {
+			// What comes at the end of a window belongs to it.
+			since := max(at+time.Duration(k)*length-1, 0)
+			windows[int64(since)*int64(len(windows))/int64(period)]++
+		}
+	}
+	if total := repeat * len(times); total < len(windows) {
+		return nil, &TraceError{Problem: fmt.Sprintf("%d lines in %v are less than one each %v, which is the least that can be played (%v); use a trace of a faster link", len(times), length, paceWindow, oneFrame(paceWindow))}
+	}
+	p := &Pace{Period: Duration(period), Rates: make([]Rate, len(windows))}
+	each := period / time.Duration(len(windows))
+	debt := int64(0)
+	for range 2 { // the second time with the debt that the end of the trace leaves
+		for i, count := range windows {
+			carried := max(count-debt, 1)
+			debt += carried - count
+			p.Rates[i] = Rate(carried) * oneFrame(each)
+		}
+	}
+	if p.Peak() > 1e12 {
+		return nil, &TraceError{Problem: fmt.Sprintf("%v at its fastest is above 1tbit; times are in milliseconds", p.Peak())}
+	}
+	return p, nil
+}
+
+// oneFrame is the rate of one full frame in that time.
+func oneFrame(d time.Duration) Rate { return Rate(FrameSize * 8 * time.Second / d) }
+
+func traceTimes(text []byte) ([]time.Duration, error) {
+	var times []time.Duration
+	line := 0
+	for raw := range bytes.Lines(text) {
+		line++
+		s := string(bytes.TrimRight(raw, "\r\n"))
+		ms, err := strconv.ParseUint(s, 10, 32)
+		at := time.Duration(ms) * time.Millisecond
+		problem := ""
+		switch {
+		case s == "":
+			problem = "is empty; remove it"
+		case err != nil:
+			problem = fmt.Sprintf("%.40q is not a whole number of milliseconds from 0; write for example 25", s)
+		case at > maxTrace:
+			problem = fmt.Sprintf("%d ms is beyond %v, the longest trace that is read; cut the trace", ms, maxTrace)
+		case len(times) > 0 && at < times[len(times)-1]:
+			problem = fmt.Sprintf("%d ms comes after %d ms; sort the lines", ms, times[len(times)-1].Milliseconds())
+		case len(times) == maxOpportunities:
+			problem = fmt.Sprintf("there are more than %d lines; cut the trace", maxOpportunities)
+		}
+		if problem != "" {
+			return nil, &TraceError{line, problem}
+		}
+		times = append(times, at)
+	}
+	if len(times) == 0 {
+		return nil, &TraceError{Problem: "is empty; each line is a time in milliseconds at which one full packet can be delivered"}
+	}
+	if times[len(times)-1] == 0 {
+		return nil, &TraceError{line, "every time is 0, so the trace has no length; its last line says how long it is, in milliseconds"}
+	}
+	return times, nil
+}
+
+// At is the rate at a time since the trace's beginning.
+func (p *Pace) At(t time.Duration) Rate {
+	into := t % time.Duration(p.Period)
+	return p.Rates[int64(into)*int64(len(p.Rates))/int64(p.Period)]
+}
+
+// Next is when a window begins next, after a time since the trace's beginning.
+func (p *Pace) Next(after time.Duration) time.Duration {
+	period, n := int64(p.Period), int64(len(p.Rates))
+	whole, into := int64(after)/period, int64(after)%period
+	k := into*n/period + 1
+	return time.Duration(whole*period + (k*period+n-1)/n)
+}
+
+// Peak is the highest of the rates.
+func (p *Pace) Peak() Rate { return slices.Max(p.Rates) }
+
+// Mean is the average of the rates over the period.
+func (p *Pace) Mean() Rate {
+	sum := Rate(0)
+	for _, r := range p.Rates {
+		sum += r
+	}
+	return sum / Rate(len(p.Rates))
+}
