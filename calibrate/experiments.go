@@ -96,7 +96,7 @@ injects:
   - {op: Slow, id: 1, at: 2100000, factor: 8}
   - {op: Restore, id: 1, at: 2300000}
 {{- else if .Crash}}
-  - {op: Crash, id: 3, at: {{.Crash}}}
+  - {op: Crash, id: 1, at: {{.Crash}}}
 {{- else}} []
 {{- end}}
 inner_steps: 2

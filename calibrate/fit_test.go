@@ -75,7 +75,7 @@ func TestSingularRowsHaveNoFit(t *testing.T) {
 func TestIntervalsCover(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	beta := []float64{3, 2, 0.5}
-	const runs = 40
+	const runs = 25
 	covered, all := 0, 0
 	for range runs {
 		rows := synthetic(rng, 25, 6, beta, 0.2, 0)

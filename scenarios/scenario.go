@@ -134,8 +134,9 @@ type Real struct {
 	Injects []LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
 
-// AllReduce says how pseudo-gradients are averaged on the real network. The
-// simulator, whose all-reduce has a fixed price, has no use for it.
+// AllReduce says how pseudo-gradients are averaged on the real network, and on
+// the simulator's planned links. Churn's network, where an all-reduce has a
+// fixed price, has no use for it.
 type AllReduce struct {
 	// Algorithm is ring or direct.
 	Algorithm string `yaml:"algorithm" json:"algorithm"`

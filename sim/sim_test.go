@@ -133,6 +133,43 @@ func TestLinksFollowThePlan(t *testing.T) {
 	}
 }
 
+// TestLongReductionIsNotHeldForStuck: it takes longer than a standstill may,
+// but it moves.
+func TestLongReductionIsNotHeldForStuck(t *testing.T) {
+	s := load(t, "homogeneous")
+	rate := shaping.Rate(1e6)
+	s.Real.Links.Default.RateUp = &rate
+	sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := s.RealDuration(sum.Rounds[0].Reduce); took < 2*s.StallTimeout() {
+		t.Fatalf("a reduction takes %v, less than makes a test with a time-out of %v", took, s.StallTimeout())
+	}
+	if !sum.Complete || len(sum.Evicted) > 0 {
+		t.Errorf("complete %v, evicted %v", sum.Complete, sum.Evicted)
+	}
+}
+
+// TestCrashDetection: silent, a crash is noticed when the heartbeats are missed;
+// where the network's word is heeded, when the next one is.
+func TestCrashDetection(t *testing.T) {
+	for heed, want := range map[bool][2]policy.Time{false: {5000, 5001}, true: {1000, 2000}} {
+		s := load(t, "crash_mid_round") // at 3,000 µs, with heartbeats every 1,000
+		s.Real.HeedUnreachable = heed
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(sum.Detected) != 1 || sum.Detected[0].After == nil {
+			t.Fatalf("detected %+v", sum.Detected)
+		}
+		if after := *sum.Detected[0].After; after < want[0] || after > want[1] {
+			t.Errorf("heeding %v: noticed %d µs after the crash, want %d to %d", heed, after, want[0], want[1])
+		}
+	}
+}
+
 // TestCutReductionGoesOn when its path is open again, and the run takes as much
 // longer.
 func TestCutReductionGoesOn(t *testing.T) {

@@ -34,8 +34,8 @@ func calibrateCommand() *cobra.Command {
 		Long: `Runs short experiments on the emulated network (payloads, numbers of workers,
 rates and delays of links, jitter, joiners, sidelined workers, a crash) and fits
 what the links do not explain: the lateness of timers, the cost of a message, a
-hop, a byte, a connection, a state fetch; with 95 % intervals. It takes two to
-three minutes. Let the machine do nothing else meanwhile: rounds in which the
+hop, a byte, a connection, a state fetch; with 95 % intervals. It takes about
+two minutes. Let the machine do nothing else meanwhile: rounds in which the
 emulation was not valid are left out, and runs that were invalid are made again.
 
 Leaves calibration.json, for testbed simulate and compare --calibration, and of
@@ -140,7 +140,7 @@ func calibration(cmd *cobra.Command, all []calibrate.Experiment, links, out, ref
 			return nil, "", err
 		}
 		if out == "" {
-			out = host.DefaultDir("", "calibrate")
+			out = host.DefaultDir("calibrate", "machine")
 		}
 		var err error
 		if dir, err = runlog.CreateDir(out); err != nil {
