@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
@@ -289,6 +290,9 @@ func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
 	// A network takes long to check, and is mostly the one that was checked.
 	p.linksValid = c.BaseLatency == s.BaseLatency && reflect.DeepEqual(c.Real, s.Real) &&
 		slices.EqualFunc(c.Workers, s.Workers, func(a, b Worker) bool { return a.ID == b.ID })
+	if !p.linksValid { // to check traces is to fill them in
+		c.Real.Injects, c.Traces = slices.Clone(c.Real.Injects), maps.Clone(c.Traces)
+	}
 	if err := p.validate(&c); err != nil {
 		return nil, err
 	}
@@ -364,9 +368,15 @@ func assign(v reflect.Value, steps []step, value reflect.Value) (problem string)
 	}
 }
 
-// Text returns the scenario as a file that Parse reads back.
+// Text returns the scenario as a file that reads back as it is, if Traces lie
+// beside it.
 func (s *Scenario) Text() ([]byte, error) {
-	text, err := json.Marshal(s)
+	plain := *s
+	plain.Real.Injects = slices.Clone(s.Real.Injects)
+	for i := range plain.Real.Injects {
+		plain.Real.Injects[i].Pace = nil // its file stays beside the scenario's
+	}
+	text, err := json.Marshal(plain)
 	if err != nil {
 		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
 	}

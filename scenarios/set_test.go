@@ -221,3 +221,24 @@ func FuzzSetting(f *testing.F) {
 		}
 	})
 }
+
+// TestSettingsKeepTraces: the files that a scenario names are read once.
+func TestSettingsKeepTraces(t *testing.T) {
+	s, err := scenarios.Load("mobile_uplink")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := set(s, "real.time_scale=100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Real.Injects[0].Pace == nil || len(c.Traces) != 1 {
+		t.Errorf("the trace is lost: %+v", c.Real.Injects)
+	}
+	if _, err := set(s, "real.injects[0].file=other.trace"); err == nil || !strings.Contains(err.Error(), "real.injects[0].file: a trace is read only") {
+		t.Errorf("another trace: %v", err)
+	}
+	if text, err := c.Text(); err != nil || strings.Contains(string(text), "pace") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
