@@ -24,6 +24,7 @@ type Recording struct {
 	joins   map[policy.ID]happened
 	crashes map[policy.ID]happened
 	leaves  map[policy.ID]happened
+	losses  map[policy.ID]loss
 	other   []happened // injects that only change what is recorded anyway
 	factors map[policy.ID][]factorChange
 
@@ -51,6 +52,12 @@ type happened struct {
 	event runlog.Event
 }
 
+// loss is a worker found to be gone by other signs than its heartbeats.
+type loss struct {
+	happened
+	rule policy.Rule
+}
+
 type factorChange struct {
 	at     policy.Time
 	factor float64
@@ -64,6 +71,7 @@ type turn struct {
 
 type recordedWork struct {
 	begun   policy.Time
+	known   bool           // the record shows when it began
 	steps   []runlog.Event // completed inner steps, by number
 	took    policy.Time    // from the word to begin to the arrival
 	arrived bool
@@ -77,7 +85,7 @@ type recordedReduce struct {
 	slowest      policy.Time // as the participants timed it
 	participants []policy.ID
 	done         bool
-	failed       *policy.ID // who gave up by itself
+	failed, peer *policy.ID // who gave up by itself, and at whom
 	order        int
 }
 
@@ -101,7 +109,7 @@ func NewRecording(s *scenarios.Scenario, events []runlog.Event) (*Recording, err
 	}
 	r := &Recording{
 		scenario: s, run: *events[0].Run,
-		joins: map[policy.ID]happened{}, crashes: map[policy.ID]happened{}, leaves: map[policy.ID]happened{},
+		joins: map[policy.ID]happened{}, crashes: map[policy.ID]happened{}, leaves: map[policy.ID]happened{}, losses: map[policy.ID]loss{},
 		factors: map[policy.ID][]factorChange{}, evicted: map[policy.ID]policy.Time{}, steps: map[policy.ID][]runlog.Event{}, work: map[turn]*recordedWork{}, overhead: map[policy.ID]policy.Time{},
 		reduces: map[int][]recordedReduce{}, fetches: map[turn][]recordedFetch{},
 		silent: map[policy.ID]map[int]policy.Time{}, gone: map[policy.ID]policy.Time{}, checks: map[int]happened{}, closes: map[int]recordedClose{},
@@ -109,7 +117,7 @@ func NewRecording(s *scenarios.Scenario, events []runlog.Event) (*Recording, err
 	if r.run.Schema != runlog.Schema {
 		return nil, fmt.Errorf("replaying %s: the record has version %d of the format, this program reads %d", s.Name, r.run.Schema, runlog.Schema)
 	}
-	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, arrivals: map[turn]policy.Time{}}
+	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
 	for i, e := range events {
 		if err := rd.read(i, e); err != nil {
 			return nil, fmt.Errorf("replaying %s: event %d (%s): %w", s.Name, i+1, e.Type, err)
@@ -133,7 +141,7 @@ type reader struct {
 	arrivals map[turn]policy.Time // that counted
 	removed  policy.Time          // time of the last eviction
 	reducing bool
-	round    int
+	watching map[policy.ID]bool // joiners whose first round is still to come
 }
 
 func (r *reader) read(i int, e runlog.Event) error {
@@ -163,8 +171,11 @@ func (r *reader) read(i int, e runlog.Event) error {
 	case runlog.Join:
 		r.joins[id] = at
 		w, _ := r.scenario.Worker(id)
-		r.round = max(r.round, 1)
-		if w.JoinAt == r.scenario.FirstJoin() && e.Round == 1 && !r.reducing {
+		first := w.JoinAt == r.scenario.FirstJoin() && e.Round == 1
+		if mode := r.scenario.Policy.Join; !first && (mode == policy.JoinNext || mode == policy.JoinZeros) {
+			r.watching[id] = true
+		}
+		if first && !r.reducing {
 			r.begin(id, 1, e.T)
 		}
 	case runlog.Crash:
@@ -207,8 +218,8 @@ func (r *reader) read(i int, e runlog.Event) error {
 		if k := len(r.reduces[e.Round]) - 1; k >= 0 {
 			last := &r.reduces[e.Round][k]
 			last.took, last.order = e.T-last.begun, i
-			if rule == policy.RuleReduceFailed {
-				last.failed = e.Reason.Lost
+			if rule == policy.RuleReduceFailed || rule == policy.RuleProgress {
+				last.failed, last.peer = e.Reason.Lost, e.Reason.Peer
 			}
 		}
 	case runlog.ReduceDone:
@@ -217,17 +228,21 @@ func (r *reader) read(i int, e runlog.Event) error {
 			last.slowest, last.order = e.Duration, i
 		}
 	case runlog.OuterStep:
-		r.reducing, r.round = false, e.Round+1
+		r.reducing = false
 		if k := len(r.reduces[e.Round]) - 1; k >= 0 {
 			last := &r.reduces[e.Round][k]
 			last.done, last.took = true, e.T-last.begun
 		}
 		if e.Round < r.scenario.TargetOuterSteps {
 			for _, id := range e.Participants {
+				delete(r.watching, id)
 				r.begin(id, e.Round+1, e.T)
 			}
 		}
 	case runlog.FetchStart:
+		if rule == policy.RuleResync {
+			delete(r.watching, id)
+		}
 		r.drop(id, e.T)
 		r.endFetch(id, i, e.T, func(f *recordedFetch) {
 			f.stale, f.failed = rule == policy.RuleStaleFetch, rule == policy.RuleFetchFailed
@@ -237,7 +252,7 @@ func (r *reader) read(i int, e runlog.Event) error {
 		r.fetches[t] = append(r.fetches[t], recordedFetch{begun: e.T})
 	case runlog.FetchDone:
 		r.endFetch(id, i, e.T, func(f *recordedFetch) { f.done = true })
-		if !r.reducing {
+		if !r.reducing && !r.watching[id] {
 			r.begin(id, e.Round, e.T)
 		}
 	case runlog.HeartbeatMiss:
@@ -247,7 +262,11 @@ func (r *reader) read(i int, e runlog.Event) error {
 		r.missed(id, at)
 	case runlog.Evict:
 		r.drop(id, e.T)
-		r.endFetch(id, later, e.T, func(*recordedFetch) {})
+		order := later
+		if rule == policy.RuleFetchFailed {
+			order = i
+		}
+		r.endFetch(id, order, e.T, func(f *recordedFetch) { f.failed = rule == policy.RuleFetchFailed })
 		r.evicted[id], r.removed = e.T, e.T
 		switch rule {
 		case policy.RuleHeartbeat:
@@ -255,6 +274,8 @@ func (r *reader) read(i int, e runlog.Event) error {
 			r.gone[id] = e.T - e.Reason.Silent
 		case policy.RuleLeave:
 			r.leaves[id] = at
+		case policy.RuleRattle, policy.RuleConnection, policy.RuleProgress:
+			r.losses[id] = loss{at, rule}
 		}
 	}
 	return nil
@@ -269,7 +290,8 @@ func (r *reader) at(t turn) *recordedWork {
 
 func (r *reader) begin(id policy.ID, round int, now policy.Time) {
 	r.drop(id, now)
-	r.at(turn{id, round}).begun = now
+	w := r.at(turn{id, round})
+	w.begun, w.known = now, true
 	r.working[id] = round
 }
 
@@ -327,7 +349,7 @@ func (r *reader) missed(id policy.ID, at happened) {
 func (r *Recording) conclude() {
 	overheads := map[policy.ID][]policy.Time{}
 	for t, w := range r.work {
-		if w.arrived && len(w.steps) == r.scenario.InnerSteps {
+		if w.arrived && w.known && len(w.steps) == r.scenario.InnerSteps {
 			rest := w.took
 			for _, e := range w.steps {
 				rest -= e.Duration
@@ -449,8 +471,11 @@ func (r *Recording) plan(t turn, begin policy.Time) (steps []policy.Time, took p
 		steps = append(steps, d)
 		now += d
 	}
-	if w.arrived {
+	switch {
+	case w.arrived && w.known:
 		return steps, w.took, w.order
+	case w.arrived && w.at >= now:
+		return steps, w.at - begin, w.order
 	}
 	return steps, max(now-begin+r.overhead[t.id], w.atLeast+1), later
 }

@@ -53,6 +53,7 @@ type (
 	replayCrash  struct{ runlog.Event }
 	replayNote   struct{ runlog.Event }
 	replayLeave  struct{ id policy.ID }
+	replayLoss   policy.Lost
 	replayBeat   policy.ID
 	replayTimer  int
 	replayReduce struct{ epoch int }
@@ -87,6 +88,7 @@ func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog
 	if err != nil {
 		return runlog.Summary{}, err
 	}
+	cfg.StallAfter = 0 // a standstill is told as the record has it
 	machine, err := policy.New(cfg)
 	if err != nil {
 		return runlog.Summary{}, fmt.Errorf("replaying %s: %w", r.scenario.Name, err)
@@ -108,6 +110,9 @@ func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog
 		}
 		if l, ok := r.leaves[w.ID]; ok {
 			p.push(l.at, l.order, replayLeave{w.ID})
+		}
+		if l, ok := r.losses[w.ID]; ok {
+			p.push(l.at, l.order, replayLoss{ID: w.ID, Rule: l.rule})
 		}
 		for _, check := range sorted(r.silent[w.ID]) {
 			if at := r.silent[w.ID][check]; !r.heardLate(w.ID, at) {
@@ -211,6 +216,8 @@ func (p *replay) handle(what any) {
 			p.note(runlog.Event{Type: runlog.Leave, Node: w.name})
 			p.tell(policy.Leave{ID: what.id})
 		}
+	case replayLoss:
+		p.tell(policy.Lost(what))
 	case replayBeat:
 		p.tell(policy.Heartbeat{ID: policy.ID(what)})
 	case replayStep:
@@ -251,7 +258,7 @@ func (p *replay) arrive(a replayArrival) {
 func (p *replay) reduced() {
 	round, epoch := p.machine.OuterSteps()+1, p.epoch
 	if id := p.running.failed; id != nil && slices.Contains(p.ring, *id) {
-		p.tell(policy.ReduceFailed{ID: *id, Round: round, Epoch: epoch})
+		p.tell(policy.ReduceFailed{ID: *id, Round: round, Epoch: epoch, Peer: p.running.peer})
 		return
 	}
 	for _, id := range p.ring {
