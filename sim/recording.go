@@ -77,7 +77,8 @@ type recordedWork struct {
 	arrived bool
 	at      policy.Time // of the arrival
 	order   int
-	atLeast policy.Time // it had not arrived after this long
+	// It had not arrived after this long, or if that is not known by then.
+	atLeast, notUntil policy.Time
 }
 
 type recordedReduce struct {
@@ -252,7 +253,10 @@ func (r *reader) read(i int, e runlog.Event) error {
 		r.fetches[t] = append(r.fetches[t], recordedFetch{begun: e.T})
 	case runlog.FetchDone:
 		r.endFetch(id, i, e.T, func(f *recordedFetch) { f.done = true })
-		if !r.reducing && !r.watching[id] {
+		switch {
+		case r.watching[id]: // when it begins, the record does not show
+			r.working[id] = e.Round
+		case !r.reducing:
 			r.begin(id, e.Round, e.T)
 		}
 	case runlog.HeartbeatMiss:
@@ -299,7 +303,11 @@ func (r *reader) begin(id policy.ID, round int, now policy.Time) {
 func (r *reader) drop(id policy.ID, now policy.Time) {
 	if round, ok := r.working[id]; ok {
 		w := r.at(turn{id, round})
-		w.atLeast = now - w.begun
+		if w.known {
+			w.atLeast = now - w.begun
+		} else {
+			w.notUntil = now
+		}
 		delete(r.working, id)
 	}
 }
@@ -320,14 +328,18 @@ func (r *reader) closed(order int, e runlog.Event, rule policy.Rule) {
 	switch {
 	case rule == policy.RuleDeadline && e.Reason.Deadline != nil:
 		c.late = max(0, e.T-e.Reason.Deadline.At-e.Reason.Deadline.Credit)
-	case rule == policy.RuleQuorum && e.Reason.Needed > 0 && e.Reason.Needed <= len(e.Participants):
+	case rule == policy.RuleQuorum:
 		var arrivals []policy.Time
 		for _, id := range e.Participants {
-			arrivals = append(arrivals, r.arrivals[turn{id, e.Round}])
+			if at, ok := r.arrivals[turn{id, e.Round}]; ok { // one with zeros has none
+				arrivals = append(arrivals, at)
+			}
 		}
 		slices.Sort(arrivals)
 		// The quorum came with an arrival, or with an eviction that lowered it.
-		c.late = e.T - max(arrivals[e.Reason.Needed-1], r.removed)
+		if n := e.Reason.Needed; n > 0 && n <= len(arrivals) {
+			c.late = e.T - max(arrivals[n-1], r.removed)
+		}
 	}
 	r.closes[e.Round] = c
 }
@@ -477,5 +489,5 @@ func (r *Recording) plan(t turn, begin policy.Time) (steps []policy.Time, took p
 	case w.arrived && w.at >= now:
 		return steps, w.at - begin, w.order
 	}
-	return steps, max(now-begin+r.overhead[t.id], w.atLeast+1), later
+	return steps, max(now-begin+r.overhead[t.id], w.atLeast+1, w.notUntil+1-begin), later
 }
