@@ -226,15 +226,7 @@ func (f *sweepFlags) directory(p *sweep.Plan) (runlog.Dir, error) {
 	if err != nil {
 		return "", err
 	}
-	for name, trace := range p.Scenario.Traces {
-		if err := os.MkdirAll(filepath.Dir(dir.Path(name)), 0o755); err != nil {
-			return "", fmt.Errorf("making the directory of results: %w", err)
-		}
-		if err := dir.WriteFile(name, trace); err != nil {
-			return "", err
-		}
-	}
-	return dir, dir.WriteFile("scenario.json", text)
+	return dir, dir.WriteScenario("scenario.json", text, p.Scenario.Traces)
 }
 
 func writeCSV(dir runlog.Dir, p *sweep.Plan, keys []string, done map[string]sweep.Row) error {
