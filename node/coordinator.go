@@ -45,15 +45,10 @@ type CoordinatorConfig struct {
 // finishes it, the horizon is reached, or ctx ends. It returns an error if it
 // could not do its work; a run that stayed incomplete is no error.
 func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
-	machineConfig, err := cfg.Scenario.Machine(cfg.Policy)
+	machineConfig, err := cfg.Scenario.RealMachine(cfg.Policy)
 	if err != nil {
 		return err
 	}
-	if s := machineConfig.Straggler; s != nil {
-		floor := policy.Time(float64(cfg.Scenario.Real.MinSlack) / 1e3 / cfg.Scenario.Real.TimeScale)
-		s.MinSlack = max(s.MinSlack, floor)
-	}
-	machineConfig.StallAfter = policy.Time(float64(cfg.Scenario.StallTimeout()) / 1e3 / cfg.Scenario.Real.TimeScale)
 	machine, err := policy.New(machineConfig)
 	if err != nil {
 		return err

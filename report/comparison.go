@@ -10,6 +10,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/stats"
 )
 
 // Comparison is the result of compare.
@@ -17,12 +18,16 @@ type Comparison struct {
 	Scenario string `json:"scenario"`
 	Sim      Pair   `json:"sim"`
 	// Real holds the first pair of runs, Repeats the others.
-	Real    Pair    `json:"real"`
-	Repeats []Pair  `json:"repeats,omitempty"`
-	Speedup Speedup `json:"speedup"`
-	// PredictionError is (simulated − measured) / measured wall-clock; the
-	// median of the repeats is taken as measured.
+	Real    Pair   `json:"real"`
+	Repeats []Pair `json:"repeats,omitempty"`
+	// SimRepeats holds the simulated pairs with the seeds of Repeats; where
+	// they are missing, Sim stands for them.
+	SimRepeats []Pair  `json:"sim_repeats,omitempty"`
+	Speedup    Speedup `json:"speedup"`
+	// PredictionError is (simulated − measured) / measured wall-clock; of
+	// repeats, the median.
 	PredictionError map[string]float64 `json:"prediction_error"`
+	Statistics      Statistics         `json:"statistics"`
 	Dir             string             `json:"dir"`
 }
 
@@ -39,6 +44,14 @@ type Speedup struct {
 // pairs returns all pairs of real runs.
 func (c *Comparison) pairs() []Pair {
 	return append([]Pair{c.Real}, c.Repeats...)
+}
+
+// simulated returns the simulated pair that belongs to a pair of real runs.
+func (c *Comparison) simulated(i int) Pair {
+	if i == 0 || i > len(c.SimRepeats) {
+		return c.Sim
+	}
+	return c.SimRepeats[i-1]
 }
 
 // walls returns the measured wall-clocks under a policy.
@@ -73,10 +86,17 @@ func (c *Comparison) Conclude() {
 	}
 	c.PredictionError = map[string]float64{}
 	for _, name := range scenarios.PolicyNames {
-		if measured := float64(policy.Median(c.walls(name))); measured > 0 {
-			c.PredictionError[name] = (float64(c.Sim[name].WallClock) - measured) / measured
+		var errors []float64
+		for i, pair := range c.pairs() {
+			if measured := float64(pair[name].WallClock); measured > 0 {
+				errors = append(errors, (float64(c.simulated(i)[name].WallClock)-measured)/measured)
+			}
+		}
+		if len(errors) > 0 {
+			c.PredictionError[name] = stats.Median(errors)
 		}
 	}
+	c.Statistics = c.statistics()
 }
 
 // WriteComparison writes a comparison as text.
@@ -91,16 +111,15 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f s\t%+.1f %%\n", name, micros(c.Sim[name].WallClock), micros(wall), s.RealDuration(wall).Seconds(), 100*c.PredictionError[name])
 	}
 	ratios := c.ratios()
-	slices.Sort(ratios)
-	n := len(ratios)
-	measured := fmt.Sprintf("%.2f×", (ratios[(n-1)/2]+ratios[n/2])/2)
-	if n > 1 {
-		measured += fmt.Sprintf(" (%.2f–%.2f in %d)", ratios[0], ratios[n-1], n)
+	measured := fmt.Sprintf("%.2f×", stats.Median(ratios))
+	if n := len(ratios); n > 1 {
+		measured += fmt.Sprintf(" (%.2f–%.2f in %d)", slices.Min(ratios), slices.Max(ratios), n)
 	}
 	fmt.Fprintf(w, "speed-up\t%.2f×\t%s\t\t\n", c.Speedup.Sim, measured)
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	c.Statistics.write(out)
 	if sim := c.Sim[scenarios.Baseline]; len(sim.NotSimulated) > 0 {
 		fmt.Fprintf(out, "\n%s\n", leftOut(sim))
 	}

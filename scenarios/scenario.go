@@ -203,6 +203,18 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 	return cfg, nil
 }
 
+// RealMachine returns the configuration of the policy machine in a real run,
+// where MinSlack is a floor under the straggler policy's min_slack, and a
+// reduction can stand still.
+func (s *Scenario) RealMachine(name string) (policy.Config, error) {
+	cfg, err := s.Machine(name)
+	if p := cfg.Straggler; p != nil {
+		p.MinSlack = max(p.MinSlack, policy.Time(float64(s.Real.MinSlack)/1e3/s.Real.TimeScale))
+	}
+	cfg.StallAfter = policy.Time(float64(s.StallTimeout()) / 1e3 / s.Real.TimeScale)
+	return cfg, err
+}
+
 // FirstJoin returns the time at which the first workers join. They start the
 // run and hold its initial state; whoever joins later has to fetch it.
 func (s *Scenario) FirstJoin() policy.Time {

@@ -11,6 +11,7 @@ import (
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/sim"
 )
 
 func compareCommand() *cobra.Command {
@@ -23,6 +24,11 @@ func compareCommand() *cobra.Command {
 network, and shows the four results side by side: wall-clock, speed-up, and who
 was sidelined and evicted in which round and why. The speed-up is the
 baseline's wall-clock divided by the straggler policy's.
+
+With --repeat, both policies are simulated and run with the scenario's seed, the
+next one, and so on. From three pairs on, a bootstrap interval says how far the
+speed-up and the simulator's error can be trusted; if that of the speed-up holds
+1, no difference has been shown.
 
 Exits with 3 if a real run is not valid (see testbed run --help).`,
 	}
@@ -53,6 +59,16 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			suffix := ""
 			if repeat > 1 {
 				suffix = fmt.Sprintf("-%d", n+1)
+			}
+			if n > 0 {
+				if err := reseed(&o, s, s.Seed+uint64(n)); err != nil {
+					return err
+				}
+				sim, err := simulateBoth(o, "")
+				if err != nil {
+					return err
+				}
+				c.SimRepeats = append(c.SimRepeats, sim)
 			}
 			pair, err := runBoth(cmd, o, root, suffix)
 			if errors.Is(err, errors.ErrUnsupported) {
@@ -86,11 +102,28 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 	return cmd
 }
 
+// reseed has the next runs play the scenario with another seed.
+func reseed(o *host.Options, s *scenarios.Scenario, seed uint64) error {
+	changed := *s
+	changed.Seed = seed
+	text, err := changed.Text()
+	o.Scenario, o.File, o.Source = &changed, s.Name+".json", text
+	return err
+}
+
 // simulateBoth simulates the scenario under both policies, each into a run
-// directory of its own.
+// directory of its own if there is a root for them.
 func simulateBoth(o host.Options, root runlog.Dir) (report.Pair, error) {
 	pair := report.Pair{}
 	for _, name := range scenarios.PolicyNames {
+		if root == "" {
+			sum, err := sim.Run(o.Scenario, name, nil)
+			if err != nil {
+				return nil, err
+			}
+			pair[name] = sum
+			continue
+		}
 		dir, err := runlog.CreateDir(root.Path("sim-" + name))
 		if err != nil {
 			return nil, err
