@@ -65,6 +65,9 @@ func (s Statistics) write(out io.Writer) {
 		fmt.Fprintf(out, "left out of the statistics: %d with an incomplete run\n", s.LeftOut)
 	}
 	if e.Interval == nil {
+		if e.N <= 1 {
+			return // nobody asked for more
+		}
 		fmt.Fprintf(out, "no interval of the speed-up: %s (--repeat)\n", e.Why)
 		return
 	}
