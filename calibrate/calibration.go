@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"testbed/sim"
+	"testbed/stats"
 )
 
 // Schema is the version of the calibration file's format.
@@ -174,7 +175,7 @@ func fitMedian(rows []row, unit string, times float64) Estimate {
 		for i, r := range rows {
 			values[i] = r.y
 		}
-		return []float64{median(values)}
+		return []float64{stats.Median(values)}
 	}
 	low, high := bootstrap(rows, fit)
 	return Estimate{Value: fit(rows)[0] * times, Low: low[0] * times, High: high[0] * times, Unit: unit, Observations: len(rows)}
@@ -208,8 +209,8 @@ func (c *Calibration) residuals(what string, all []Observation, explained func(O
 		relative = append(relative, r/o.Measured)
 	}
 	slices.Sort(after)
-	c.Fits = append(c.Fits, Residuals{What: what, Observations: len(all), Median: median(after), P90: after[(len(after)-1)*9/10],
-		Relative: median(relative), Before: median(before)})
+	c.Fits = append(c.Fits, Residuals{What: what, Observations: len(all), Median: stats.Median(after), P90: after[(len(after)-1)*9/10],
+		Relative: stats.Median(relative), Before: stats.Median(before)})
 }
 
 func (c *Calibration) fitSteps(steps []Observation) {
@@ -221,7 +222,7 @@ func (c *Calibration) fitSteps(steps []Observation) {
 		for i, r := range rows {
 			values[i] = r.y
 		}
-		m := median(values)
+		m := stats.Median(values)
 		for i := range values {
 			values[i] -= m
 		}

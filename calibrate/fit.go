@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"testbed/stats"
 )
 
 // Estimate is a fitted value with its 95 % interval.
@@ -85,16 +87,7 @@ func spread(residuals []float64) float64 {
 	for i, r := range residuals {
 		all[i] = math.Abs(r)
 	}
-	return median(all) / 0.6745
-}
-
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	v := slices.Sorted(slices.Values(values))
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
+	return stats.Median(all) / 0.6745
 }
 
 // solve returns the weighted least squares, by the normal equations with

@@ -11,6 +11,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/stats"
 )
 
 // Comparison is the result of compare.
@@ -21,18 +22,24 @@ type Comparison struct {
 	// network.
 	SimLinks Pair `json:"sim_links,omitempty"`
 	// Real holds the first pair of runs, Repeats the others.
-	Real    Pair    `json:"real"`
-	Repeats []Pair  `json:"repeats,omitempty"`
-	Speedup Speedup `json:"speedup"`
-	// PredictionError is (simulated − measured) / measured wall-clock; the
-	// median of the repeats is taken as measured.
+	Real    Pair   `json:"real"`
+	Repeats []Pair `json:"repeats,omitempty"`
+	// SimRepeats holds the simulated pairs with the seeds of Repeats; where
+	// they are missing, Sim stands for them.
+	SimRepeats []Pair `json:"sim_repeats,omitempty"`
+	// SimLinksRepeats are the same on the links of the plan.
+	SimLinksRepeats []Pair  `json:"sim_links_repeats,omitempty"`
+	Speedup         Speedup `json:"speedup"`
+	// PredictionError is (simulated − measured) / measured wall-clock; of
+	// repeats, the median.
 	PredictionError map[string]float64 `json:"prediction_error"`
 	// LinksPredictionError is that of SimLinks.
 	LinksPredictionError map[string]float64 `json:"links_prediction_error,omitempty"`
-	// Residuals splits, by policy, simulated − measured wall-clock; measured is
-	// the run with the median wall-clock.
-	Residuals map[string]Residual `json:"residuals,omitempty"`
-	Dir       string              `json:"dir"`
+	// Residuals splits, by policy, simulated − measured wall-clock of the pair
+	// whose measured one is the median.
+	Residuals  map[string]Residual `json:"residuals,omitempty"`
+	Statistics Statistics          `json:"statistics"`
+	Dir        string              `json:"dir"`
 }
 
 // Residual is a prediction's error in parts.
@@ -55,6 +62,14 @@ type Speedup struct {
 // pairs returns all pairs of real runs.
 func (c *Comparison) pairs() []Pair {
 	return append([]Pair{c.Real}, c.Repeats...)
+}
+
+// simulated returns the simulated pair that belongs to a pair of real runs.
+func (c *Comparison) simulated(i int) Pair {
+	if i == 0 || i > len(c.SimRepeats) {
+		return c.Sim
+	}
+	return c.SimRepeats[i-1]
 }
 
 // walls returns the measured wall-clocks under a policy.
@@ -87,35 +102,55 @@ func (c *Comparison) Conclude() {
 	if len(c.Repeats) > 0 {
 		c.Speedup.Real = c.ratios()
 	}
-	c.PredictionError = c.errors(c.Sim)
+	c.PredictionError = c.errors(c.simulated)
 	if c.SimLinks != nil {
 		c.Speedup.SimLinks = c.SimLinks.speedup()
-		c.LinksPredictionError = c.errors(c.SimLinks)
+		c.LinksPredictionError = c.errors(c.onLinks)
 		c.Residuals = map[string]Residual{}
 		for _, name := range scenarios.PolicyNames {
-			measured := c.medianRun(name).Split
-			c.Residuals[name] = Residual{c.Sim[name].Split.Minus(measured), c.SimLinks[name].Split.Minus(measured)}
+			i := c.medianPair(name)
+			measured := c.pairs()[i][name].Split
+			c.Residuals[name] = Residual{c.simulated(i)[name].Split.Minus(measured), c.onLinks(i)[name].Split.Minus(measured)}
 		}
 	}
+	c.Statistics = c.statistics()
 }
 
-// medianRun is the real run with the median wall-clock, of two in the middle
-// the shorter one.
-func (c *Comparison) medianRun(name string) runlog.Summary {
-	pairs := slices.Clone(c.pairs())
-	slices.SortStableFunc(pairs, func(a, b Pair) int { return cmp.Compare(a[name].WallClock, b[name].WallClock) })
-	return pairs[(len(pairs)-1)/2][name]
+// onLinks is the simulation on planned links beside a pair of real runs.
+func (c *Comparison) onLinks(i int) Pair {
+	if i > 0 && i <= len(c.SimLinksRepeats) {
+		return c.SimLinksRepeats[i-1]
+	}
+	return c.SimLinks
 }
 
-// errors are those of a prediction.
-func (c *Comparison) errors(predicted Pair) map[string]float64 {
-	errors := map[string]float64{}
+// medianPair is the pair of real runs with the median wall-clock under a policy,
+// of two in the middle the one with the shorter.
+func (c *Comparison) medianPair(name string) int {
+	pairs := c.pairs()
+	order := make([]int, len(pairs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(pairs[a][name].WallClock, pairs[b][name].WallClock) })
+	return order[(len(order)-1)/2]
+}
+
+// errors are the medians of a prediction's errors, by policy.
+func (c *Comparison) errors(predicted func(i int) Pair) map[string]float64 {
+	median := map[string]float64{}
 	for _, name := range scenarios.PolicyNames {
-		if measured := float64(policy.Median(c.walls(name))); measured > 0 {
-			errors[name] = (float64(predicted[name].WallClock) - measured) / measured
+		var errors []float64
+		for i, pair := range c.pairs() {
+			if measured := float64(pair[name].WallClock); measured > 0 {
+				errors = append(errors, (float64(predicted(i)[name].WallClock)-measured)/measured)
+			}
+		}
+		if len(errors) > 0 {
+			median[name] = stats.Median(errors)
 		}
 	}
-	return errors
+	return median
 }
 
 // WriteComparison writes a comparison as text.
@@ -138,11 +173,9 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 		fmt.Fprintln(w)
 	}
 	ratios := c.ratios()
-	slices.Sort(ratios)
-	n := len(ratios)
-	measured := fmt.Sprintf("%.2f×", (ratios[(n-1)/2]+ratios[n/2])/2)
-	if n > 1 {
-		measured += fmt.Sprintf(" (%.2f–%.2f in %d)", ratios[0], ratios[n-1], n)
+	measured := fmt.Sprintf("%.2f×", stats.Median(ratios))
+	if n := len(ratios); n > 1 {
+		measured += fmt.Sprintf(" (%.2f–%.2f in %d)", slices.Min(ratios), slices.Max(ratios), n)
 	}
 	fmt.Fprintf(w, "speed-up\t%.2f×\t%s\t\t", c.Speedup.Sim, measured)
 	if c.SimLinks != nil {
@@ -157,6 +190,7 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 			return err
 		}
 	}
+	c.Statistics.write(out)
 	if sim := c.Sim[scenarios.Baseline]; len(sim.NotSimulated) > 0 {
 		fmt.Fprintf(out, "\n%s\n", leftOut(sim))
 	}
@@ -194,7 +228,7 @@ func (c *Comparison) writeResiduals(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "\nwhere the errors lie\tcompute\ttransfer\tcontrol\tstate fetch\tdeadline")
 	for _, name := range scenarios.PolicyNames {
-		wall := float64(c.medianRun(name).WallClock)
+		wall := float64(c.pairs()[c.medianPair(name)][name].WallClock)
 		if wall == 0 {
 			continue
 		}

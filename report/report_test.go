@@ -151,6 +151,39 @@ func TestConclude(t *testing.T) {
 	}
 }
 
+// TestStatistics: five pairs, of which one has bad luck and one is incomplete.
+func TestStatistics(t *testing.T) {
+	s, pair := simulated(t, "persistent_straggler")
+	c := &report.Comparison{Scenario: s.Name, Sim: pair, Real: real(pair, 2), Dir: "runs/somewhere"}
+	for i := range 4 {
+		again := real(pair, 2)
+		sum := again[scenarios.Baseline]
+		sum.WallClock += policy.Time(100 * i)
+		if i == 3 {
+			sum.WallClock, sum.Complete = 1, false
+		}
+		again[scenarios.Baseline] = sum
+		c.Repeats, c.SimRepeats = append(c.Repeats, again), append(c.SimRepeats, pair)
+	}
+	c.Conclude()
+	var b strings.Builder
+	if err := report.WriteComparison(&b, s, c); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "statistics", b.String())
+}
+
+func TestNoDifferenceShown(t *testing.T) {
+	_, pair := simulated(t, "homogeneous")
+	c := &report.Comparison{Sim: pair, Real: real(pair, 1), Repeats: []report.Pair{real(pair, 1), real(pair, 1)}}
+	c.Conclude()
+	for world, finding := range c.Statistics.Finding {
+		if finding != "no difference shown" {
+			t.Errorf("%s: %q", world, finding)
+		}
+	}
+}
+
 func TestWorkers(t *testing.T) {
 	ids := func(from, to policy.ID) (list []policy.ID) {
 		for id := from; id <= to; id++ {

@@ -100,7 +100,7 @@ type Run struct {
 	Schema    int     `json:"schema"`
 	Scenario  string  `json:"scenario"`
 	Policy    string  `json:"policy"`
-	World     string  `json:"world"` // sim or real
+	World     string  `json:"world"` // sim, real or replay
 	Links     string  `json:"links"` // user or netem; simulated: none or plan
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
@@ -110,6 +110,8 @@ type Run struct {
 const (
 	Sim  = "sim"
 	Real = "real"
+	// Replayed is a simulation whose durations come from the record of a run.
+	Replayed = "replay"
 )
 
 // names are those of the first workers: a simulator asks for them millions of

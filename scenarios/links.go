@@ -410,10 +410,10 @@ func (p *parser) trace(s *Scenario, field, name string) (*shaping.Pace, error) {
 	if ext := path.Ext(name); slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".log"}, ext) {
 		return nil, p.fail(field, fmt.Sprintf("a trace is not called …%s, because other files of a run's record are; rename it, for example to ….trace", ext))
 	}
-	if p.dir == nil {
+	text, ok := s.Traces[name]
+	if !ok && p.dir == nil {
 		return nil, p.fail(field, "a trace is read only for a scenario that is a file itself")
 	}
-	text, ok := s.Traces[name]
 	if !ok {
 		info, err := fs.Stat(p.dir, name)
 		if err == nil && (!info.Mode().IsRegular() || info.Size() > maxTraceBytes) {

@@ -91,6 +91,8 @@ type parser struct {
 	dir     fs.FS // nil: there is none
 	root    *yaml.Node
 	workers map[policy.ID]int // index by ID, as far as validated
+
+	linksValid bool // they have been validated already
 }
 
 // fail makes an error about a field, with its line looked up in the file.

@@ -205,13 +205,13 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 	return cfg, nil
 }
 
-// RealMachine returns the configuration of the policy machine on a real
-// network, where Real.MinSlack and Real.StallTimeout count.
+// RealMachine returns the configuration of the policy machine in a real run,
+// where MinSlack is a floor under the straggler policy's min_slack, and a
+// reduction can stand still.
 func (s *Scenario) RealMachine(name string) (policy.Config, error) {
 	cfg, err := s.Machine(name)
 	if p := cfg.Straggler; p != nil {
-		floor := policy.Time(float64(s.Real.MinSlack) / 1e3 / s.Real.TimeScale)
-		p.MinSlack = max(p.MinSlack, floor)
+		p.MinSlack = max(p.MinSlack, policy.Time(float64(s.Real.MinSlack)/1e3/s.Real.TimeScale))
 	}
 	cfg.StallAfter = policy.Time(float64(s.StallTimeout()) / 1e3 / s.Real.TimeScale)
 	return cfg, err

@@ -40,7 +40,10 @@ func (p *parser) validate(s *Scenario) error {
 			return err
 		}
 	}
-	return p.validateSections(s)
+	if err := p.validateSections(s); err != nil || p.linksValid {
+		return err
+	}
+	return p.validateLinks(s)
 }
 
 func (p *parser) validateRun(s *Scenario) error {
@@ -186,10 +189,7 @@ func (p *parser) validateSections(s *Scenario) error {
 	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil {
 		return err
 	}
-	if err := p.validateAllReduce(s.Real.AllReduce); err != nil {
-		return err
-	}
-	return p.validateLinks(s)
+	return p.validateAllReduce(s.Real.AllReduce)
 }
 
 // maxConnections and the multiple of a block are those of the packages that

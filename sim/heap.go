@@ -52,6 +52,11 @@ func (h *heap) push(e entry) {
 	if e.kind == timers {
 		e.seq |= timerSeq
 	}
+	h.insert(e)
+}
+
+// insert adds an entry whose sequence is given.
+func (h *heap) insert(e entry) {
 	h.entries = append(h.entries, e)
 	i := len(h.entries) - 1
 	for i > 0 {

@@ -245,8 +245,8 @@ func (s *simulator) scheduleStep(i int) {
 }
 
 // transfer is how long an all-reduce or a state fetch takes.
-func (s *simulator) transfer() policy.Time {
-	return s.scenario.BaseLatency + policy.Time(s.scenario.StateBytes/s.scenario.BandwidthBpus)
+func transfer(s *scenarios.Scenario) policy.Time {
+	return s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus)
 }
 
 func (s *simulator) reduced() {
@@ -324,7 +324,7 @@ func (s *simulator) act(a policy.Action) {
 	case policy.Reduce:
 		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
 		s.reduceStart = s.now
-		s.heap.push(entry{at: s.now + s.transfer(), kind: reduced, a: a.Epoch})
+		s.heap.push(entry{at: s.now + transfer(s.scenario), kind: reduced, a: a.Epoch})
 	case policy.Abort, policy.OuterStep:
 		s.epoch, s.stalled = 0, false
 	case policy.Fetch:
@@ -359,7 +359,7 @@ func (s *simulator) startFetch(a policy.Fetch) {
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
 	if !w.fetch.free {
-		at += s.transfer()
+		at += transfer(s.scenario)
 	}
 	s.heap.push(entry{at: at, kind: fetched, a: i, b: w.gen})
 }

@@ -20,7 +20,9 @@ import (
 	"time"
 
 	"testbed/node/host/sandbox"
+	"testbed/report"
 	"testbed/runlog"
+	"testbed/sweep"
 )
 
 // TestMain lets the test binary stand in for the command: the tests start it
@@ -374,6 +376,11 @@ func TestTransientSlow(t *testing.T) {
 		t.Errorf("sidelined %q, rejoined %q, evicted %q, want w3 sidelined, rejoined and not evicted",
 			who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted))
 	}
+	r := testbed(t, "simulate", "--replay", sum.Dir, "--policy", "straggler", "--json")
+	var replay report.Replay
+	if err := json.Unmarshal([]byte(r.stdout), &replay); err != nil || !replay.Same || replay.Replayed.OuterSteps != sum.OuterSteps {
+		t.Errorf("its replay under the same policy: %v\n%s\n%s", err, r.stdout, r.stderr)
+	}
 }
 
 // outside is what a run must leave as it was.
@@ -554,6 +561,17 @@ func TestUsage(t *testing.T) {
 		{"simulate persistent_straggler --policy nice", exitUsage, "is no policy"},
 		{"simulate no_such --policy baseline", exitUsage, "no such scenario"},
 		{"simulate " + bad + " --policy baseline", exitUsage, "bad.yaml:2: workerz: unknown field; did you mean workers?"},
+		{"simulate --policy baseline --replay /nowhere", exitUsage, "it has no scenario.yaml"},
+		{"simulate --policy baseline --replay /nowhere --set inner_steps=3", exitUsage, "the rest is recorded"},
+		{"simulate late_join --policy baseline --replay /nowhere", exitUsage, "name none"},
+		{"simulate late_join --policy baseline --set inner_steps", exitUsage, "has no value"},
+		{"sweep late_join --set inner_stepz=1", exitUsage, "did you mean inner_steps?"},
+		{"sweep late_join --set inner_steps=1,0", exitUsage, "late_join with inner_steps=0: inner_steps: is 0"},
+		{"sweep late_join --set seed=1", exitUsage, "--seeds"},
+		{"sweep late_join --seeds 3..1", exitUsage, "no range"},
+		{"sweep late_join --repeat 2", exitUsage, "--real"},
+		{"sweep late_join --resume", exitUsage, "--out"},
+		{"sweep late_join --policy nice", exitUsage, "is no policy"},
 		{"run persistent_straggler --policy baseline --links carrier-pigeon", exitUsage, "auto, netem or user"},
 		{"run persistent_straggler --policy baseline --time-scale -1", exitUsage, "--time-scale"},
 		{"compare persistent_straggler --repeat 0", exitUsage, "--repeat"},
@@ -589,5 +607,88 @@ func TestSimulateJSON(t *testing.T) {
 	events, err := runlog.Read(f)
 	if err != nil || len(events) == 0 || events[0].Type != runlog.RunStart || events[len(events)-1].Type != runlog.RunEnd {
 		t.Errorf("trace of %d events: %v", len(events), err)
+	}
+}
+
+// TestSweepResumes interrupts a sweep, tears the last line of its table, and
+// goes on: what comes of it is what an undisturbed sweep makes.
+func TestSweepResumes(t *testing.T) {
+	args := []string{"sweep", "homogeneous", "--set", "target_outer_steps=100", "--set", "workers[*].inner_step_jitter=0,100,200", "--seeds", "1..500", "--json"}
+	whole, torn := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "torn")
+	r := testbed(t, append(args, "--out", whole)...)
+	var want sweep.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &want); err != nil || want.Done != 3000 || want.Cells[0].Finding != "no difference shown" {
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+
+	cmd := command(t, t.Context(), t.Name(), append(args, "--out", torn)...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	table := filepath.Join(torn, tableFile)
+	waitFor(t, func() bool { _, err := os.Stat(table); return err == nil })
+	time.Sleep(100 * time.Millisecond)
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // an exit code; the sweep may have been done
+	text, err := os.ReadFile(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(table, text[:len(text)-20], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("interrupted after %d of 3000 points", bytes.Count(text, []byte("\n"))-1)
+	if r := testbed(t, append(args, "--out", torn)...); r.code != exitError || !strings.Contains(r.stderr, "not empty") {
+		t.Errorf("without --resume: exit code %d, %s", r.code, r.stderr)
+	}
+	if r := testbed(t, append(args, "--out", torn, "--resume")...); r.code != 0 {
+		t.Fatalf("exit code %d\n%s", r.code, r.stderr)
+	}
+	for _, name := range []string{tableFile, csvFile} {
+		a, err := os.ReadFile(filepath.Join(whole, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(torn, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == tableFile { // an interrupt may leave gaps that are filled at the end
+			a, b = sortedLines(a), sortedLines(b)
+		}
+		if !bytes.Equal(a, b) {
+			t.Errorf("%s differs from that of a sweep at one go", name)
+		}
+	}
+}
+
+func sortedLines(text []byte) []byte {
+	lines := bytes.Split(text, []byte("\n"))
+	slices.SortFunc(lines, bytes.Compare)
+	return bytes.Join(lines, []byte("\n"))
+}
+
+// TestSweepReal plays two points on the real network.
+func TestSweepReal(t *testing.T) {
+	needSandbox(t)
+	dir := filepath.Join(t.TempDir(), "sweep")
+	args := []string{"sweep", scenario(t, 2, "100mbit", ""), "--real", "--time-scale", "100", "--policy", "baseline", "--set", "inner_steps=1,2", "--out", dir, "--json"}
+	r := testbed(t, args...)
+	var s sweep.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || s.Done != 2 || s.World != runlog.Real {
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	one, two := s.Cells[0].WallClock["baseline"], s.Cells[1].WallClock["baseline"]
+	if one.N != 1 || two.N != 1 || two.Median <= one.Median {
+		t.Errorf("wall-clocks %+v and %+v: two inner steps take longer than one", one, two)
+	}
+	runs, err := filepath.Glob(filepath.Join(dir, "points", "*", runlog.EventsFile))
+	if err != nil || len(runs) != 2 {
+		t.Errorf("records %v, %v", runs, err)
+	}
+	if r := testbed(t, append(args, "--resume")...); !strings.Contains(r.stderr, "2 of 2 points are done already") {
+		t.Errorf("resumed: exit code %d\n%s", r.code, r.stderr)
 	}
 }

@@ -58,6 +58,11 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 		if err := s.Rescale(f.timeScale); err != nil {
 			return nil, host.Options{}, err
 		}
+		// The record keeps what was played.
+		if source.Text, err = s.Text(); err != nil {
+			return nil, host.Options{}, err
+		}
+		source.File = s.Name + ".json"
 	}
 	if err := host.Ready(); err != nil {
 		return nil, host.Options{}, err

@@ -1,0 +1,198 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+// Decision is one decision of a policy, as the record has it.
+type Decision struct {
+	Round int    `json:"round"`
+	T     int64  `json:"t_us"`
+	What  string `json:"what"` // the type of its event
+	// Node is whom it is about; empty for the close of a round.
+	Node         string         `json:"node,omitempty"`
+	Participants []policy.ID    `json:"participants,omitempty"`
+	Late         []policy.ID    `json:"late,omitempty"`
+	Reason       *policy.Reason `json:"reason,omitempty"`
+}
+
+// Difference is a decision that only one of two runs has made, or that they
+// have made differently.
+type Difference struct {
+	Round    int       `json:"round"`
+	Recorded *Decision `json:"recorded"`
+	Replayed *Decision `json:"replayed"`
+}
+
+// Replay is the result of simulate --replay.
+type Replay struct {
+	Record   string         `json:"record"`
+	Recorded runlog.Summary `json:"recorded"`
+	Replayed runlog.Summary `json:"replayed"`
+	// Same says that every decision is the same: who takes part in which
+	// round, who is sidelined, taken back and evicted, and by which rule.
+	Same        bool         `json:"same"`
+	Differences []Difference `json:"differences"`
+}
+
+// Decisions returns the decisions in the events of a run, in order.
+func Decisions(events []runlog.Event) []Decision {
+	var all []Decision
+	for _, e := range events {
+		switch e.Type {
+		case runlog.RoundClose, runlog.Sideline, runlog.Rejoin, runlog.Evict:
+			all = append(all, Decision{Round: e.Round, T: int64(e.T), What: string(e.Type), Node: e.Node,
+				Participants: e.Participants, Late: e.Missing, Reason: e.Reason})
+		}
+	}
+	return all
+}
+
+// matter is what two decisions have to be about to be compared.
+type matter struct {
+	round      int
+	what, node string
+}
+
+func (d Decision) matter() matter { return matter{d.Round, d.What, d.Node} }
+
+// same says whether two decisions on a matter are the same, whenever they were
+// made.
+func (d Decision) same(o Decision) bool {
+	rule := func(d Decision) policy.Rule {
+		if d.Reason == nil {
+			return ""
+		}
+		return d.Reason.Rule
+	}
+	return rule(d) == rule(o) && slices.Equal(d.Participants, o.Participants) && slices.Equal(d.Late, o.Late)
+}
+
+// Differences compares the decisions of two runs round by round. A round that
+// was opened again has several decisions on one matter; they are compared in
+// their order.
+func Differences(recorded, replayed []Decision) []Difference {
+	left := map[matter][]Decision{}
+	for _, d := range replayed {
+		left[d.matter()] = append(left[d.matter()], d)
+	}
+	all := []Difference{}
+	for _, d := range recorded {
+		m := d.matter()
+		if len(left[m]) == 0 {
+			all = append(all, Difference{d.Round, &d, nil})
+			continue
+		}
+		other := left[m][0]
+		left[m] = left[m][1:]
+		if !d.same(other) {
+			all = append(all, Difference{d.Round, &d, &other})
+		}
+	}
+	for _, d := range replayed {
+		m := d.matter()
+		if n := len(left[m]); n > 0 && left[m][0].T == d.T && left[m][0].same(d) {
+			left[m] = left[m][1:]
+			all = append(all, Difference{d.Round, nil, &d})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Difference) int { return a.Round - b.Round })
+	return all
+}
+
+// NewReplay compares a recorded run with its replay.
+func NewReplay(record string, recorded, replayed []runlog.Event) Replay {
+	sum := func(events []runlog.Event) runlog.Summary {
+		s := runlog.NewSummarizer()
+		for _, e := range events {
+			s.Add(e)
+		}
+		return s.Summary()
+	}
+	r := Replay{Record: record, Recorded: sum(recorded), Replayed: sum(replayed),
+		Differences: Differences(Decisions(recorded), Decisions(replayed))}
+	r.Same = len(r.Differences) == 0
+	return r
+}
+
+// WriteReplay writes a replay as text.
+func WriteReplay(out io.Writer, r Replay) error {
+	fmt.Fprintf(out, "%s, recorded under %s, replayed under %s\n\n", r.Recorded.Scenario, r.Recorded.Policy, r.Replayed.Policy)
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "round\trecorded close\treplayed close\trecorded participants\treplayed participants\t")
+	for i := range max(len(r.Recorded.Rounds), len(r.Replayed.Rounds)) {
+		fmt.Fprintf(w, "%d\t", i+1)
+		cell := func(s runlog.Summary, text func(runlog.Round) string) {
+			if i < len(s.Rounds) {
+				fmt.Fprint(w, text(s.Rounds[i]))
+			} else {
+				fmt.Fprint(w, "–")
+			}
+			fmt.Fprint(w, "\t")
+		}
+		closed := func(r runlog.Round) string { return micros(r.Close) }
+		who := func(r runlog.Round) string { return Workers(r.Participants) }
+		cell(r.Recorded, closed)
+		cell(r.Replayed, closed)
+		cell(r.Recorded, who)
+		cell(r.Replayed, who)
+		fmt.Fprintln(w)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nwall-clock: %s recorded, %s replayed\n", wall(r.Recorded), wall(r.Replayed))
+	if r.Same {
+		fmt.Fprintln(out, "every decision is the same")
+		return nil
+	}
+	fmt.Fprintln(out)
+	for _, d := range r.Differences {
+		fmt.Fprintf(out, "round %d\n  recorded: %s\n  replayed: %s\n", d.Round, d.Recorded.text(), d.Replayed.text())
+	}
+	return nil
+}
+
+func wall(s runlog.Summary) string {
+	if !s.Complete {
+		return fmt.Sprintf("%s (incomplete, %d outer steps)", micros(s.WallClock), s.OuterSteps)
+	}
+	return micros(s.WallClock)
+}
+
+// text puts a decision and its reason in words.
+func (d *Decision) text() string {
+	if d == nil {
+		return "no such decision"
+	}
+	at := " at " + micros(policy.Time(d.T))
+	switch runlog.Type(d.What) {
+	case runlog.RoundClose:
+		text := "closed" + at + " with " + Workers(d.Participants)
+		if len(d.Late) > 0 {
+			text += " without " + Workers(d.Late)
+		}
+		switch r := d.Reason; {
+		case r == nil:
+			return text
+		case r.Rule == policy.RuleAllArrived:
+			return text + ": all had arrived"
+		case r.Deadline == nil:
+			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed", r.Rule, r.Arrived, r.Members, r.Needed)
+		default:
+			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed; deadline %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
+				micros(r.Deadline.Offset+r.Deadline.Credit))
+		}
+	case runlog.Rejoin:
+		return d.Node + " back in time" + at
+	case runlog.Evict:
+		return fmt.Sprintf("%s evicted%s (%s): %s", d.Node, at, d.Reason.Rule, Because(d.Reason))
+	}
+	return d.Node + " sidelined" + at + ": " + Because(d.Reason)
+}

@@ -1,0 +1,84 @@
+package report
+
+import (
+	"fmt"
+	"io"
+
+	"testbed/scenarios"
+	"testbed/stats"
+)
+
+// Statistics is what the repeats of a comparison allow to be said. Only pairs
+// in which every run was complete count.
+type Statistics struct {
+	// Speedup has the ratios of the pairs, by world ("sim", "real").
+	Speedup map[string]stats.Estimate `json:"speedup"`
+	// PredictionError has the errors of the pairs, by policy.
+	PredictionError map[string]stats.Estimate `json:"prediction_error"`
+	// Finding is what the speed-up shows, by world: one policy is faster, or
+	// "no difference shown"; empty without an interval.
+	Finding map[string]string `json:"finding"`
+	// LeftOut counts the pairs with an incomplete run.
+	LeftOut int `json:"left_out,omitempty"`
+}
+
+// complete says whether both runs of the pair did all their outer steps.
+func (pair Pair) complete() bool {
+	return pair[scenarios.Baseline].Complete && pair[scenarios.Straggler].Complete
+}
+
+// statistics compares pair by pair: both runs of a measured pair, and the
+// simulated pair beside it, have the same seed.
+func (c *Comparison) statistics() Statistics {
+	s := Statistics{PredictionError: map[string]stats.Estimate{}, Finding: map[string]string{}}
+	ratios, errors := map[string][]float64{}, map[string][]float64{}
+	for i, real := range c.pairs() {
+		sim := c.simulated(i)
+		if sim.complete() {
+			ratios["sim"] = append(ratios["sim"], sim.speedup())
+		}
+		if !real.complete() {
+			s.LeftOut++
+			continue
+		}
+		ratios["real"] = append(ratios["real"], real.speedup())
+		for _, name := range scenarios.PolicyNames {
+			if measured := float64(real[name].WallClock); measured > 0 && sim[name].Complete {
+				errors[name] = append(errors[name], (float64(sim[name].WallClock)-measured)/measured)
+			}
+		}
+	}
+	s.Speedup = map[string]stats.Estimate{"sim": stats.Estimated(ratios["sim"]), "real": stats.Estimated(ratios["real"])}
+	for world, e := range s.Speedup {
+		s.Finding[world] = e.Finding(scenarios.Straggler+" is faster", scenarios.Baseline+" is faster")
+	}
+	for _, name := range scenarios.PolicyNames {
+		s.PredictionError[name] = stats.Estimated(errors[name])
+	}
+	return s
+}
+
+// write says what the repeats show.
+func (s Statistics) write(out io.Writer) {
+	e := s.Speedup["real"]
+	if s.LeftOut > 0 {
+		fmt.Fprintf(out, "left out of the statistics: %d with an incomplete run\n", s.LeftOut)
+	}
+	if e.Interval == nil {
+		if e.N <= 1 {
+			return // nobody asked for more
+		}
+		fmt.Fprintf(out, "no interval of the speed-up: %s (--repeat)\n", e.Why)
+		return
+	}
+	fmt.Fprintf(out, "measured: %s; speed-up %.3f× (%.3f× to %.3f×, %.3g %% interval of the median of %d pairs)\n",
+		s.Finding["real"], e.Median, e.Interval.Low, e.Interval.High, 100*e.Interval.Level, e.N)
+	if sim := s.Speedup["sim"]; sim.Interval != nil {
+		fmt.Fprintf(out, "simulated with the same seeds: %s; speed-up %.3f× (%.3f× to %.3f×)\n", s.Finding["sim"], sim.Median, sim.Interval.Low, sim.Interval.High)
+	}
+	for _, name := range scenarios.PolicyNames {
+		if e := s.PredictionError[name]; e.Interval != nil {
+			fmt.Fprintf(out, "simulator's error, %s: %+.1f %% (%+.1f %% to %+.1f %%)\n", name, 100*e.Median, 100*e.Interval.Low, 100*e.Interval.High)
+		}
+	}
+}

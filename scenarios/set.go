@@ -1,0 +1,395 @@
+package scenarios
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"testbed/policy"
+)
+
+// Setting gives a field of a scenario another value. It is made by NewSetting.
+type Setting struct {
+	// Field is the path of the field as it stands in the file, such as
+	// inner_steps, policy.straggler.k, workers[3].inner_step_mean or
+	// real.links.nodes.w1.rate_up. The index * means every entry of a list.
+	// workers.count is the number of workers.
+	Field string
+	// Value is written as in the file.
+	Value string
+
+	steps []step
+	value reflect.Value
+}
+
+// workersCount is a field that no file has: the number of workers.
+const workersCount = "workers.count"
+
+// step leads from a value to a part of it.
+type step struct {
+	field []int  // of a struct
+	key   string // of a map, where field and list do not apply
+	list  bool
+	index int // of a list; every: all of them
+}
+
+const every = -1
+
+// maxSteps is more than any path needs.
+const maxSteps = 16
+
+// NewSetting checks the path and the kind of the value. Whether the value is
+// in range, and whether the scenario has the entries that the path names, shows
+// when the setting is made. Every error is an *Error.
+func NewSetting(field, value string) (Setting, error) {
+	s := Setting{Field: field, Value: value}
+	p := parser{file: "--set"}
+	var kind reflect.Type
+	if field == workersCount {
+		kind = reflect.TypeFor[int]()
+	} else {
+		steps, err := splitPath(field)
+		if err != nil {
+			return Setting{}, p.fail(field, err.Error())
+		}
+		if s.steps, kind, err = p.resolve(field, steps); err != nil {
+			return Setting{}, err
+		}
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(value), &doc); err != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.ScalarNode {
+		return Setting{}, p.fail(field, fmt.Sprintf("%q is no single value", value))
+	}
+	n := doc.Content[0]
+	if err := p.shape(n, kind, field); err != nil {
+		e := err.(*Error) // shape gives no other
+		e.Line = 0
+		return Setting{}, e
+	}
+	v := reflect.New(kind)
+	if err := n.Decode(v.Interface()); err != nil {
+		return Setting{}, p.yamlError(err)
+	}
+	s.value = v.Elem()
+	return s, nil
+}
+
+// splitPath splits a path into names, indices such as "[3]" and "[*]".
+func splitPath(path string) ([]string, error) {
+	var parts []string
+	for i := 0; i < len(path); {
+		if len(parts) == maxSteps {
+			return nil, fmt.Errorf("is too deep; no field lies below %d names", maxSteps)
+		}
+		if path[i] == '[' {
+			end := strings.IndexByte(path[i:], ']')
+			inside := ""
+			if end > 0 {
+				inside = path[i+1 : i+end]
+			}
+			if inside != "*" && !(digits.MatchString(inside) && inside == strconv.Itoa(atoi(inside)) && inside[0] != '-') || len(parts) == 0 {
+				return nil, fmt.Errorf("has a wrong index at character %d; write a name and an index from 0, such as workers[3], or workers[*] for all", i+1)
+			}
+			parts = append(parts, path[i:i+end+1])
+			i += end + 1
+			continue
+		}
+		if len(parts) > 0 {
+			if path[i] != '.' {
+				return nil, fmt.Errorf("needs a dot at character %d, as in workers[3].id", i+1)
+			}
+			i++
+		}
+		end := i
+		for end < len(path) && path[end] != '.' && path[end] != '[' {
+			if c := path[end]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
+				return nil, fmt.Errorf("has %q in it; names have letters, digits, _ and - only", path[end:end+1])
+			}
+			end++
+		}
+		if end == i {
+			return nil, fmt.Errorf("lacks a name at character %d", i+1)
+		}
+		parts = append(parts, path[i:end])
+		i = end
+	}
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("is empty; name a field such as policy.straggler.k")
+	}
+	return parts, nil
+}
+
+func atoi(digits string) int {
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return -1 // too large: no list is as long
+	}
+	return n
+}
+
+// resolve finds the way to a field and the field's type.
+func (p *parser) resolve(path string, parts []string) (steps []step, kind reflect.Type, err error) {
+	t := reflect.TypeFor[Scenario]()
+	unknown := func(why string) error { return p.fail(path, why+"; did you mean "+nearestField(path)+"?") }
+	for _, part := range parts {
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		inside, isIndex := strings.CutPrefix(part, "[")
+		switch {
+		case isValue(t):
+			return nil, nil, unknown("goes beyond a single value")
+		case t.Kind() == reflect.Slice && isIndex:
+			s := step{list: true, index: every}
+			if inside != "*]" {
+				s.index = atoi(strings.TrimSuffix(inside, "]"))
+			}
+			steps, t = append(steps, s), t.Elem()
+		case isIndex:
+			return nil, nil, unknown("has an index where there is no list")
+		case t.Kind() == reflect.Map:
+			steps, t = append(steps, step{key: part}), t.Elem()
+		case t.Kind() == reflect.Struct:
+			index, ft := fieldIndex(t, part)
+			if index == nil {
+				return nil, nil, unknown("is no field")
+			}
+			steps, t = append(steps, step{field: index}), ft
+		default:
+			return nil, nil, unknown("names an entry of a list without its index")
+		}
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if !isValue(t) {
+		return nil, nil, unknown("is no single value")
+	}
+	return steps, t, nil
+}
+
+// isValue says whether a type is written as a single value.
+func isValue(t reflect.Type) bool {
+	if reflect.PointerTo(t).Implements(textUnmarshaler) {
+		return true
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Pointer:
+		return false
+	}
+	return true
+}
+
+// fieldIndex finds a field by its name in the file, also in inlined structs.
+func fieldIndex(t reflect.Type, name string) ([]int, reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			if inner, ft := fieldIndex(f.Type, name); inner != nil {
+				return append([]int{i}, inner...), ft
+			}
+		} else if n := yamlName(f); n == name && n != "-" {
+			return []int{i}, f.Type
+		}
+	}
+	return nil, nil
+}
+
+// Fields lists the paths of all fields that can be set, with * for indices and
+// NAME for names that a file chooses.
+func Fields() []string {
+	return append(fieldPaths(reflect.TypeFor[Scenario](), ""), workersCount)
+}
+
+func fieldPaths(t reflect.Type, path string) []string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case isValue(t):
+		return []string{path}
+	case t.Kind() == reflect.Slice:
+		return fieldPaths(t.Elem(), path+"[*]")
+	case t.Kind() == reflect.Map:
+		return fieldPaths(t.Elem(), join(path, "NAME"))
+	}
+	var all []string
+	for f := range t.Fields() {
+		switch name := yamlName(f); {
+		case f.Anonymous:
+			all = append(all, fieldPaths(f.Type, path)...)
+		case name != "-":
+			all = append(all, fieldPaths(f.Type, join(path, name))...)
+		}
+	}
+	return all
+}
+
+var indices = regexp.MustCompile(`\[[^]]*\]`)
+
+// nearestField is what a wrong path may have been meant for: a field of which
+// it is the end, or else the one that is spelt most alike.
+func nearestField(path string) string {
+	plain := strings.ToLower(indices.ReplaceAllString(path[:min(len(path), 100)], ""))
+	best, distance := "", math.MaxInt
+	for _, f := range Fields() {
+		name := indices.ReplaceAllString(f, "")
+		d := editDistance(name, plain)
+		if strings.HasSuffix(name, "."+plain) || strings.HasPrefix(name, plain+".") {
+			d = 0
+		}
+		if d < distance {
+			best, distance = f, d
+		}
+	}
+	return best
+}
+
+// With returns a copy of the scenario in which the settings are made, in their
+// order but for workers.count, which comes first. The scenario itself stays as
+// it is; the copy may share memory with it. Every error is an *Error.
+func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
+	c := *s
+	p := parser{file: s.Name}
+	if len(settings) > 0 {
+		names := make([]string, len(settings))
+		for i, set := range settings {
+			names[i] = set.Field + "=" + set.Value
+		}
+		p.file += " with " + strings.Join(names, " ")
+	}
+	for _, set := range settings {
+		if set.Field != workersCount {
+			continue
+		}
+		if err := p.between(workersCount, set.value.Int(), 1, maxWorkers); err != nil {
+			return nil, err
+		}
+		c.Workers = crowd(s.Workers, int(set.value.Int()))
+		if s.Real.MinSlack == defaultMinSlack(len(s.Workers)) {
+			c.Real.MinSlack = defaultMinSlack(len(c.Workers))
+		}
+	}
+	for _, set := range settings {
+		if set.Field == workersCount {
+			continue
+		}
+		if problem := assign(reflect.ValueOf(&c).Elem(), set.steps, set.value); problem != "" {
+			return nil, p.fail(set.Field, problem)
+		}
+	}
+	// A network takes long to check, and is mostly the one that was checked.
+	p.linksValid = c.BaseLatency == s.BaseLatency && reflect.DeepEqual(c.Real, s.Real) &&
+		slices.EqualFunc(c.Workers, s.Workers, func(a, b Worker) bool { return a.ID == b.ID })
+	if !p.linksValid { // to check traces is to fill them in
+		c.Real.Injects, c.Traces = slices.Clone(c.Real.Injects), maps.Clone(c.Traces)
+	}
+	if err := p.validate(&c); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// crowd returns the first n workers and, where there are fewer, copies of them
+// in turn with IDs of their own.
+func crowd(workers []Worker, n int) []Worker {
+	next := policy.ID(0)
+	for _, w := range workers {
+		next = max(next, w.ID+1)
+	}
+	all := make([]Worker, n)
+	for i := range all {
+		all[i] = workers[i%len(workers)]
+		if i >= len(workers) {
+			all[i].ID = next
+			next++
+		}
+	}
+	return all
+}
+
+// assign puts a value at the end of the steps. What lies on the way is copied,
+// because the scenario shares it with the one that it was made of.
+func assign(v reflect.Value, steps []step, value reflect.Value) (problem string) {
+	if v.Kind() == reflect.Pointer {
+		n := reflect.New(v.Type().Elem())
+		if !v.IsNil() {
+			n.Elem().Set(v.Elem())
+		}
+		v.Set(n)
+		return assign(n.Elem(), steps, value)
+	}
+	if len(steps) == 0 {
+		v.Set(value)
+		return ""
+	}
+	first, rest := steps[0], steps[1:]
+	switch {
+	case first.field != nil:
+		return assign(v.FieldByIndex(first.field), rest, value)
+	case first.list:
+		if first.index >= v.Len() || v.Len() == 0 || first.index < every {
+			return fmt.Sprintf("there is no such entry; the list has %d", v.Len())
+		}
+		n := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(n, v)
+		v.Set(n)
+		for i := range n.Len() {
+			if first.index == every || first.index == i {
+				if problem := assign(n.Index(i), rest, value); problem != "" {
+					return problem
+				}
+			}
+		}
+		return ""
+	default:
+		n := reflect.MakeMapWithSize(v.Type(), v.Len()+1)
+		for it := v.MapRange(); it.Next(); {
+			n.SetMapIndex(it.Key(), it.Value())
+		}
+		entry := reflect.New(v.Type().Elem()).Elem()
+		key := reflect.ValueOf(first.key)
+		if old := n.MapIndex(key); old.IsValid() {
+			entry.Set(old)
+		}
+		problem := assign(entry, rest, value)
+		n.SetMapIndex(key, entry)
+		v.Set(n)
+		return problem
+	}
+}
+
+// Text returns the scenario as a file that reads back as it is, if Traces lie
+// beside it.
+func (s *Scenario) Text() ([]byte, error) {
+	plain := *s
+	plain.Real.Injects = slices.Clone(s.Real.Injects)
+	for i := range plain.Real.Injects {
+		plain.Real.Injects[i].Pace = nil // its file stays beside the scenario's
+	}
+	text, err := json.Marshal(plain)
+	if err != nil {
+		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
+	}
+	name, err := json.Marshal(s.Name)
+	if err != nil {
+		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
+	}
+	// The name is that of the file, and not in it.
+	text = bytes.Replace(text, []byte(`"name":`+string(name)+`,`), nil, 1)
+	var out bytes.Buffer
+	if err := json.Indent(&out, text, "", "  "); err != nil {
+		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
+	}
+	out.WriteByte('\n')
+	return out.Bytes(), nil
+}

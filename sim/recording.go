@@ -1,0 +1,493 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// Recording is what the record of a run says about everything but decisions:
+// how long work, reductions and fetches took, who came and went when, who was
+// silent, and how late timers were.
+type Recording struct {
+	scenario *scenarios.Scenario
+	run      runlog.Run
+	end      policy.Time
+
+	joins   map[policy.ID]happened
+	crashes map[policy.ID]happened
+	leaves  map[policy.ID]happened
+	losses  map[policy.ID]loss
+	other   []happened // injects that only change what is recorded anyway
+	factors map[policy.ID][]factorChange
+
+	evicted map[policy.ID]policy.Time
+
+	work      map[turn]*recordedWork
+	steps     map[policy.ID][]runlog.Event // of all rounds
+	overhead  map[policy.ID]policy.Time    // of a round besides its inner steps, the median
+	reduces   map[int][]recordedReduce     // attempts, by round
+	reduction policy.Time                  // the median of those that succeeded
+	fetches   map[turn][]recordedFetch
+	fetching  policy.Time // the median of those that succeeded
+
+	silent map[policy.ID]map[int]policy.Time // last sign of life, by the check that missed one
+	gone   map[policy.ID]policy.Time         // evicted as silent: its last sign of life
+	checks map[int]happened                  // those that were seen to take place, by their number
+	closes map[int]recordedClose
+}
+
+// happened is something at a time; order is its place in the record, which
+// decides between equals.
+type happened struct {
+	at    policy.Time
+	order int
+	event runlog.Event
+}
+
+// loss is a worker found to be gone by other signs than its heartbeats.
+type loss struct {
+	happened
+	rule policy.Rule
+}
+
+type factorChange struct {
+	at     policy.Time
+	factor float64
+}
+
+// turn is a worker's part in a round.
+type turn struct {
+	id    policy.ID
+	round int
+}
+
+type recordedWork struct {
+	begun   policy.Time
+	known   bool           // the record shows when it began
+	steps   []runlog.Event // completed inner steps, by number
+	took    policy.Time    // from the word to begin to the arrival
+	arrived bool
+	at      policy.Time // of the arrival
+	order   int
+	// It had not arrived after this long, or if that is not known by then.
+	atLeast, notUntil policy.Time
+}
+
+type recordedReduce struct {
+	begun, took  policy.Time
+	slowest      policy.Time // as the participants timed it
+	participants []policy.ID
+	done         bool
+	failed, peer *policy.ID // who gave up by itself, and at whom
+	order        int
+}
+
+type recordedFetch struct {
+	begun, took policy.Time
+	// How it ended; if in neither way, it took longer than the record has.
+	done, stale, failed bool
+	order               int
+}
+
+type recordedClose struct {
+	rule  policy.Rule
+	late  policy.Time // of the timer that closed the round
+	order int
+}
+
+// NewRecording reads the events of a run of the scenario.
+func NewRecording(s *scenarios.Scenario, events []runlog.Event) (*Recording, error) {
+	if len(events) == 0 || events[0].Type != runlog.RunStart || events[0].Run == nil {
+		return nil, fmt.Errorf("replaying %s: the record does not begin with run_start", s.Name)
+	}
+	r := &Recording{
+		scenario: s, run: *events[0].Run,
+		joins: map[policy.ID]happened{}, crashes: map[policy.ID]happened{}, leaves: map[policy.ID]happened{}, losses: map[policy.ID]loss{},
+		factors: map[policy.ID][]factorChange{}, evicted: map[policy.ID]policy.Time{}, steps: map[policy.ID][]runlog.Event{}, work: map[turn]*recordedWork{}, overhead: map[policy.ID]policy.Time{},
+		reduces: map[int][]recordedReduce{}, fetches: map[turn][]recordedFetch{},
+		silent: map[policy.ID]map[int]policy.Time{}, gone: map[policy.ID]policy.Time{}, checks: map[int]happened{}, closes: map[int]recordedClose{},
+	}
+	if r.run.Schema != runlog.Schema {
+		return nil, fmt.Errorf("replaying %s: the record has version %d of the format, this program reads %d", s.Name, r.run.Schema, runlog.Schema)
+	}
+	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
+	for i, e := range events {
+		if err := rd.read(i, e); err != nil {
+			return nil, fmt.Errorf("replaying %s: event %d (%s): %w", s.Name, i+1, e.Type, err)
+		}
+	}
+	for id := range rd.working {
+		rd.drop(id, r.end)
+	}
+	for id := range rd.fetchOf {
+		rd.endFetch(id, later, r.end, func(*recordedFetch) {})
+	}
+	r.conclude()
+	return r, nil
+}
+
+// reader follows the record.
+type reader struct {
+	*Recording
+	working  map[policy.ID]int // the round that a worker has begun and not ended
+	fetchOf  map[policy.ID]turn
+	arrivals map[turn]policy.Time // that counted
+	removed  policy.Time          // time of the last eviction
+	reducing bool
+	watching map[policy.ID]bool // joiners whose first round is still to come
+}
+
+func (r *reader) read(i int, e runlog.Event) error {
+	if e.T < 0 || e.T > maxTime || e.Duration < 0 || e.Duration > maxTime {
+		return fmt.Errorf("its time of %d µs or its duration of %d µs is beyond all reason", e.T, e.Duration)
+	}
+	var id policy.ID
+	if e.Node != "" {
+		n, err := strconv.Atoi(strings.TrimPrefix(e.Node, "w"))
+		if err != nil {
+			return fmt.Errorf("%q is no worker", e.Node)
+		}
+		id = policy.ID(n)
+		if _, ok := r.scenario.Worker(id); !ok {
+			return fmt.Errorf("%s is not in the scenario", e.Node)
+		}
+	}
+	if e.Type != runlog.Step && e.Type != runlog.State { // timed by workers, or after the end
+		r.end = max(r.end, e.T)
+	}
+	at := happened{at: e.T, order: i, event: e}
+	var rule policy.Rule
+	if e.Reason != nil {
+		rule = e.Reason.Rule
+	}
+	switch e.Type {
+	case runlog.Join:
+		r.joins[id] = at
+		w, _ := r.scenario.Worker(id)
+		first := w.JoinAt == r.scenario.FirstJoin() && e.Round == 1
+		if mode := r.scenario.Policy.Join; !first && (mode == policy.JoinNext || mode == policy.JoinZeros) {
+			r.watching[id] = true
+		}
+		if first && !r.reducing {
+			r.begin(id, 1, e.T)
+		}
+	case runlog.Crash:
+		r.crashes[id] = at
+	case runlog.Leave:
+		if _, told := r.leaves[id]; !told {
+			r.leaves[id] = at
+		}
+	case runlog.Slow, runlog.Restore:
+		f := 1.0
+		if e.Type == runlog.Slow {
+			f = e.Factor
+		}
+		r.factors[id] = append(r.factors[id], factorChange{e.T, f})
+		r.other = append(r.other, at)
+	case runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
+		r.other = append(r.other, at)
+	case runlog.Step:
+		w := r.at(turn{id, e.Round})
+		if e.Step == len(w.steps)+1 {
+			w.steps = append(w.steps, e)
+			r.steps[id] = append(r.steps[id], e)
+		}
+	case runlog.Arrive:
+		w := r.at(turn{id, e.Round})
+		if r.working[id] == e.Round {
+			delete(r.working, id)
+		}
+		w.arrived, w.took, w.at, w.order = true, e.T-w.begun, e.T, i
+		if !e.Late {
+			r.arrivals[turn{id, e.Round}] = e.T
+		}
+	case runlog.RoundClose:
+		r.closed(i, e, rule)
+	case runlog.ReduceStart:
+		r.reducing = true
+		r.reduces[e.Round] = append(r.reduces[e.Round], recordedReduce{begun: e.T, participants: e.Participants})
+	case runlog.ReduceAbort:
+		r.reducing = false
+		if k := len(r.reduces[e.Round]) - 1; k >= 0 {
+			last := &r.reduces[e.Round][k]
+			last.took, last.order = e.T-last.begun, i
+			if rule == policy.RuleReduceFailed || rule == policy.RuleProgress {
+				last.failed, last.peer = e.Reason.Lost, e.Reason.Peer
+			}
+		}
+	case runlog.ReduceDone:
+		if k := len(r.reduces[e.Round]) - 1; k >= 0 {
+			last := &r.reduces[e.Round][k]
+			last.slowest, last.order = e.Duration, i
+		}
+	case runlog.OuterStep:
+		r.reducing = false
+		if k := len(r.reduces[e.Round]) - 1; k >= 0 {
+			last := &r.reduces[e.Round][k]
+			last.done, last.took = true, e.T-last.begun
+		}
+		if e.Round < r.scenario.TargetOuterSteps {
+			for _, id := range e.Participants {
+				delete(r.watching, id)
+				r.begin(id, e.Round+1, e.T)
+			}
+		}
+	case runlog.FetchStart:
+		if rule == policy.RuleResync {
+			delete(r.watching, id)
+		}
+		r.drop(id, e.T)
+		r.endFetch(id, i, e.T, func(f *recordedFetch) {
+			f.stale, f.failed = rule == policy.RuleStaleFetch, rule == policy.RuleFetchFailed
+		})
+		t := turn{id, e.Round}
+		r.fetchOf[id] = t
+		r.fetches[t] = append(r.fetches[t], recordedFetch{begun: e.T})
+	case runlog.FetchDone:
+		r.endFetch(id, i, e.T, func(f *recordedFetch) { f.done = true })
+		switch {
+		case r.watching[id]: // when it begins, the record does not show
+			r.working[id] = e.Round
+		case !r.reducing:
+			r.begin(id, e.Round, e.T)
+		}
+	case runlog.HeartbeatMiss:
+		if e.Reason == nil {
+			return errors.New("it has no reason")
+		}
+		r.missed(id, at)
+	case runlog.Evict:
+		r.drop(id, e.T)
+		order := later
+		if rule == policy.RuleFetchFailed {
+			order = i
+		}
+		r.endFetch(id, order, e.T, func(f *recordedFetch) { f.failed = rule == policy.RuleFetchFailed })
+		r.evicted[id], r.removed = e.T, e.T
+		switch rule {
+		case policy.RuleHeartbeat:
+			r.missed(id, at)
+			r.gone[id] = e.T - e.Reason.Silent
+		case policy.RuleLeave:
+			r.leaves[id] = at
+		case policy.RuleRattle, policy.RuleConnection, policy.RuleProgress:
+			r.losses[id] = loss{at, rule}
+		}
+	}
+	return nil
+}
+
+func (r *reader) at(t turn) *recordedWork {
+	if r.work[t] == nil {
+		r.work[t] = &recordedWork{}
+	}
+	return r.work[t]
+}
+
+func (r *reader) begin(id policy.ID, round int, now policy.Time) {
+	r.drop(id, now)
+	w := r.at(turn{id, round})
+	w.begun, w.known = now, true
+	r.working[id] = round
+}
+
+// drop notes that a worker did not get to its arrival.
+func (r *reader) drop(id policy.ID, now policy.Time) {
+	if round, ok := r.working[id]; ok {
+		w := r.at(turn{id, round})
+		if w.known {
+			w.atLeast = now - w.begun
+		} else {
+			w.notUntil = now
+		}
+		delete(r.working, id)
+	}
+}
+
+func (r *reader) endFetch(id policy.ID, order int, now policy.Time, how func(*recordedFetch)) {
+	t, ok := r.fetchOf[id]
+	if !ok {
+		return
+	}
+	delete(r.fetchOf, id)
+	f := &r.fetches[t][len(r.fetches[t])-1]
+	f.took, f.order = now-f.begun, order
+	how(f)
+}
+
+func (r *reader) closed(order int, e runlog.Event, rule policy.Rule) {
+	c := recordedClose{rule: rule, order: order}
+	switch {
+	case rule == policy.RuleDeadline && e.Reason.Deadline != nil:
+		c.late = max(0, e.T-e.Reason.Deadline.At-e.Reason.Deadline.Credit)
+	case rule == policy.RuleQuorum:
+		var arrivals []policy.Time
+		for _, id := range e.Participants {
+			if at, ok := r.arrivals[turn{id, e.Round}]; ok { // one with zeros has none
+				arrivals = append(arrivals, at)
+			}
+		}
+		slices.Sort(arrivals)
+		// The quorum came with an arrival, or with an eviction that lowered it.
+		if n := e.Reason.Needed; n > 0 && n <= len(arrivals) {
+			c.late = e.T - max(arrivals[n-1], r.removed)
+		}
+	}
+	r.closes[e.Round] = c
+}
+
+// missed takes down a check that found a worker silent.
+func (r *reader) missed(id policy.ID, at happened) {
+	check := int(at.at / r.scenario.HeartbeatPeriod)
+	if r.silent[id] == nil {
+		r.silent[id] = map[int]policy.Time{}
+	}
+	r.silent[id][check] = at.at - at.event.Reason.Silent
+	if _, seen := r.checks[check]; !seen {
+		r.checks[check] = at
+	}
+}
+
+// conclude computes what stands in for what was not recorded, and adds what
+// the scenario has in store for the time after the record.
+func (r *Recording) conclude() {
+	overheads := map[policy.ID][]policy.Time{}
+	for t, w := range r.work {
+		if w.arrived && w.known && len(w.steps) == r.scenario.InnerSteps {
+			rest := w.took
+			for _, e := range w.steps {
+				rest -= e.Duration
+			}
+			overheads[t.id] = append(overheads[t.id], max(0, rest))
+		}
+	}
+	for _, w := range r.scenario.Workers {
+		r.overhead[w.ID] = r.scenario.BaseLatency
+		if all := overheads[w.ID]; len(all) > 0 {
+			r.overhead[w.ID] = policy.Median(all)
+		}
+	}
+	model := transfer(r.scenario)
+	var reductions, fetches []policy.Time
+	for _, attempts := range r.reduces {
+		for _, a := range attempts {
+			if a.done {
+				reductions = append(reductions, a.took)
+			}
+		}
+	}
+	for _, attempts := range r.fetches {
+		for _, f := range attempts {
+			if f.done {
+				fetches = append(fetches, f.took)
+			}
+		}
+	}
+	r.reduction, r.fetching = median(reductions, model), median(fetches, model)
+	for _, w := range r.scenario.Workers {
+		if _, joined := r.joins[w.ID]; !joined && w.JoinAt > r.end {
+			r.joins[w.ID] = happened{at: w.JoinAt, order: later}
+		}
+	}
+	for _, in := range r.scenario.Injects {
+		if in.ID == nil {
+			continue
+		}
+		id := *in.ID
+		at := happened{at: in.At, order: later, event: runlog.Event{T: in.At, Node: scenarios.NodeName(id)}}
+		evicted, out := r.evicted[id]
+		unseen := in.At > r.end || out && in.At > evicted // nobody was there any more
+		_, crashed := r.crashes[id]
+		_, left := r.leaves[id]
+		switch {
+		case !unseen:
+		case in.Op == scenarios.Crash && !crashed && !left:
+			r.crashes[id] = at
+		case in.Op == scenarios.Leave && !crashed && !left:
+			r.leaves[id] = at
+		case in.Op == scenarios.Slow:
+			at.event.Type, at.event.Factor = runlog.Slow, *in.Factor
+			r.factors[id] = append(r.factors[id], factorChange{in.At, *in.Factor})
+			r.other = append(r.other, at)
+		case in.Op == scenarios.Restore:
+			at.event.Type = runlog.Restore
+			r.factors[id] = append(r.factors[id], factorChange{in.At, 1})
+			r.other = append(r.other, at)
+		}
+	}
+	for id := range r.factors {
+		slices.SortStableFunc(r.factors[id], func(a, b factorChange) int { return cmp.Compare(a.at, b.at) })
+	}
+}
+
+// maxTime bounds the times of a record, as those of a scenario are.
+const maxTime = policy.Time(1e12)
+
+// later is the order of what the record does not have.
+const later = 1 << 50
+
+func median(all []policy.Time, none policy.Time) policy.Time {
+	if len(all) == 0 {
+		return none
+	}
+	return policy.Median(all)
+}
+
+// factor is the slowness of a worker at a time.
+func (r *Recording) factor(id policy.ID, at policy.Time) float64 {
+	f := 1.0
+	for _, c := range r.factors[id] {
+		if c.at <= at {
+			f = c.factor
+		}
+	}
+	return f
+}
+
+// step estimates an inner step that the record does not have: the last one
+// that the worker began with the same slowness, or else the scenario's mean.
+func (r *Recording) step(id policy.ID, factor float64) policy.Time {
+	w, _ := r.scenario.Worker(id)
+	best, found := policy.Time(float64(w.InnerStepMean)*factor), policy.Time(-1)
+	for _, e := range r.steps[id] {
+		if e.T > found && r.factor(id, e.T-e.Duration) == factor {
+			best, found = e.Duration, e.T
+		}
+	}
+	return best
+}
+
+// plan says how a worker passes a round that it begins at a time: the lengths
+// of its inner steps and the time to its arrival.
+func (r *Recording) plan(t turn, begin policy.Time) (steps []policy.Time, took policy.Time, order int) {
+	w := r.work[t]
+	if w == nil {
+		w = &recordedWork{}
+	}
+	now := begin
+	for i := range r.scenario.InnerSteps {
+		var d policy.Time
+		if i < len(w.steps) {
+			d = w.steps[i].Duration
+		} else {
+			d = r.step(t.id, r.factor(t.id, now))
+		}
+		steps = append(steps, d)
+		now += d
+	}
+	switch {
+	case w.arrived && w.known:
+		return steps, w.took, w.order
+	case w.arrived && w.at >= now:
+		return steps, w.at - begin, w.order
+	}
+	return steps, max(now-begin+r.overhead[t.id], w.atLeast+1, w.notUntil+1-begin), later
+}

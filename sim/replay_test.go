@@ -1,0 +1,234 @@
+package sim_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+)
+
+type failer interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// replayed runs a policy over a record.
+func replayed(t failer, s *scenarios.Scenario, record []runlog.Event, policyName string) []runlog.Event {
+	t.Helper()
+	r, err := sim.NewRecording(s, record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []runlog.Event
+	if _, err := r.Replay(policyName, func(e runlog.Event) { events = append(events, e) }); err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// sameDecisions fails unless the replay has the decisions of the record, at
+// the same times.
+func sameDecisions(t failer, s *scenarios.Scenario, record []runlog.Event, policyName string) {
+	t.Helper()
+	events := replayed(t, s, record, policyName)
+	was, is := report.Decisions(record), report.Decisions(events)
+	if d := report.Differences(was, is); len(d) > 0 {
+		t.Fatalf("%s: %d differences, the first in round %d: recorded %+v, replayed %+v", policyName, len(d), d[0].Round, d[0].Recorded, d[0].Replayed)
+	}
+	for i := range was {
+		if was[i].T != is[i].T {
+			t.Fatalf("%s: %s of round %d at %d µs, recorded at %d µs", policyName, is[i].What, is[i].Round, is[i].T, was[i].T)
+		}
+	}
+}
+
+func recorded(t failer, s *scenarios.Scenario, policyName string) []runlog.Event {
+	t.Helper()
+	var events []runlog.Event
+	if _, err := sim.Run(s, policyName, func(e runlog.Event) { events = append(events, e) }); err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+func TestReplayOfSimulatedRuns(t *testing.T) {
+	all, err := scenarios.Library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		for _, name := range scenarios.PolicyNames {
+			t.Run(s.Name+"/"+name, func(t *testing.T) { sameDecisions(t, s, recorded(t, s, name), name) })
+		}
+	}
+}
+
+func TestReplayOfRandomRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawScenario(t)
+		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
+		record := recorded(t, s, name)
+		sameDecisions(t, s, record, name)
+		// Under the other policy it is a run like any other.
+		other := scenarios.PolicyNames[0]
+		if other == name {
+			other = scenarios.PolicyNames[1]
+		}
+		events := replayed(t, s, record, other)
+		for i, e := range events {
+			if i > 0 && e.T < events[i-1].T || e.T > s.Horizon {
+				t.Fatalf("event %d at %d µs, after %d µs", i, e.T, events[i-1].T)
+			}
+		}
+		if last := events[len(events)-1]; last.Type != runlog.RunEnd {
+			t.Fatalf("it ends with %s", last.Type)
+		}
+	})
+}
+
+// TestReplayUnderTheOtherPolicy: of a simulated run of the library, where a
+// slow step takes as long in every round, the replay comes to what a
+// simulation under that policy comes to.
+func TestReplayUnderTheOtherPolicy(t *testing.T) {
+	for _, c := range []struct{ scenario, record, policy string }{
+		{"persistent_straggler", scenarios.Baseline, scenarios.Straggler},
+		{"persistent_straggler", scenarios.Straggler, scenarios.Baseline},
+		{"crash_mid_round", scenarios.Baseline, scenarios.Straggler},
+		{"crash_mid_round", scenarios.Straggler, scenarios.Baseline},
+		{"graceful_leave", scenarios.Baseline, scenarios.Straggler},
+		{"homogeneous", scenarios.Straggler, scenarios.Baseline},
+	} {
+		s := load(t, c.scenario)
+		want, got := recorded(t, s, c.policy), replayed(t, s, recorded(t, s, c.record), c.policy)
+		for _, d := range report.Differences(report.Decisions(want), report.Decisions(got)) {
+			t.Errorf("%s of %s under %s: simulated %+v, replayed %+v", c.record, c.scenario, c.policy, d.Recorded, d.Replayed)
+		}
+		if w, g := want[len(want)-1].T, got[len(got)-1].T; w != g {
+			t.Errorf("%s of %s under %s: the end is at %d µs, simulated at %d", c.record, c.scenario, c.policy, g, w)
+		}
+	}
+}
+
+// TestReplayOfRealRuns replays the records in testdata/real, of runs on a real
+// network, under the policy that they were made under.
+func TestReplayOfRealRuns(t *testing.T) {
+	dirs, err := filepath.Glob("testdata/real/*")
+	if err != nil || len(dirs) < 3 {
+		t.Fatalf("records %v: %v", dirs, err)
+	}
+	for _, dir := range dirs {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			s, events := readReal(t, dir)
+			sameDecisions(t, s, events, events[0].Run.Policy)
+		})
+	}
+}
+
+func readReal(t *testing.T, dir string) (*scenarios.Scenario, []runlog.Event) {
+	t.Helper()
+	s, err := scenarios.Load(filepath.Join(dir, "scenario.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(dir, runlog.EventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	events, err := runlog.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, events
+}
+
+// TestReplayUnderOtherParameters: with a deadline that nobody misses, the
+// straggler policy decides as the baseline does.
+func TestReplayUnderOtherParameters(t *testing.T) {
+	s, events := readReal(t, "testdata/real/transient_slow")
+	patient, err := set(s, "policy.straggler.min_slack", "1000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rounds [2]int
+	for i, c := range []struct {
+		s    *scenarios.Scenario
+		name string
+	}{{patient, scenarios.Straggler}, {s, scenarios.Baseline}} {
+		for _, d := range report.Decisions(replayed(t, c.s, events, c.name)) {
+			if d.What != string(runlog.RoundClose) || len(d.Late) > 0 {
+				t.Errorf("%s: %+v, want nobody late", c.name, d)
+			}
+			rounds[i]++
+		}
+	}
+	if rounds != [2]int{5, 5} {
+		t.Errorf("rounds closed %v, want 5 and 5", rounds)
+	}
+}
+
+func set(s *scenarios.Scenario, field, value string) (*scenarios.Scenario, error) {
+	one, err := scenarios.NewSetting(field, value)
+	if err != nil {
+		return nil, err
+	}
+	return s.With(one)
+}
+
+func TestBadRecords(t *testing.T) {
+	s := load(t, "homogeneous")
+	good := recorded(t, s, scenarios.Baseline)
+	other := *good[0].Run
+	other.Schema = 99
+	stranger := append([]runlog.Event{}, good...)
+	stranger[1].Node = "w99"
+	for want, events := range map[string][]runlog.Event{
+		"does not begin with run_start":    good[1:],
+		"version 99":                       {{Type: runlog.RunStart, Run: &other}},
+		"w99 is not in the scenario":       stranger,
+		"record does not begin with run_s": nil,
+	} {
+		if _, err := sim.NewRecording(s, events); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// FuzzRecording replays whatever record is to be read: it may be refused, but
+// nothing else.
+func FuzzRecording(f *testing.F) {
+	for _, name := range []string{"transient_slow", "crash_mid_round", "late_join"} {
+		text, err := os.ReadFile(filepath.Join("testdata/real", name, runlog.EventsFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	s, err := scenarios.Load("crash_mid_round")
+	if err != nil {
+		f.Fatal(err)
+	}
+	s.Horizon = 100_000
+	f.Fuzz(func(t *testing.T, text []byte) {
+		events, err := runlog.Read(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		r, err := sim.NewRecording(s, events)
+		if err != nil {
+			return
+		}
+		for _, name := range scenarios.PolicyNames {
+			_, _ = r.Replay(name, nil) // an error is an answer
+		}
+	})
+}

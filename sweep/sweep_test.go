@@ -1,0 +1,373 @@
+package sweep_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sweep"
+)
+
+// failer is a test or a property.
+type failer interface {
+	Helper()
+	Fatal(...any)
+}
+
+// plan is that of a scenario of the library over axes such as "k=1,2".
+func plan(t failer, scenario string, axes ...string) *sweep.Plan {
+	t.Helper()
+	source, err := scenarios.Find(scenario)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := source.Parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []sweep.Axis
+	for _, text := range axes {
+		a, err := sweep.ParseAxis(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, a)
+	}
+	cells, err := sweep.Grid(nil, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sweep.Plan{Scenario: s, Text: source.Text, World: runlog.Sim, Cells: cells, Seeds: []uint64{1}, Repeats: 1, Policies: scenarios.PolicyNames}
+}
+
+func keysOf(t testing.TB, p *sweep.Plan) []string {
+	t.Helper()
+	if err := p.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return p.Keys()
+}
+
+// TestGridByProperty: a grid has every combination once, and every point of a
+// plan a key of its own.
+func TestGridByProperty(t *testing.T) {
+	fields := []string{"inner_steps", "policy.straggler.k", "target_outer_steps", "workers[*].inner_step_mean"}
+	rapid.Check(t, func(t *rapid.T) {
+		var axes []sweep.Axis
+		want := 1
+		for _, f := range fields[:rapid.IntRange(0, len(fields)).Draw(t, "fields")] {
+			values := rapid.SliceOfNDistinct(rapid.IntRange(1, 99), 1, 5, rapid.ID[int]).Draw(t, "values")
+			text := f + "="
+			for i, v := range values {
+				if i > 0 {
+					text += ","
+				}
+				text += strconv.Itoa(v)
+			}
+			a, err := sweep.ParseAxis(text)
+			if err != nil || len(a.Values) != len(values) || a.Field != f {
+				t.Fatalf("%s: %+v, %v", text, a, err)
+			}
+			axes = append(axes, a)
+			want *= len(values)
+		}
+		cells, err := sweep.Grid(nil, axes)
+		if err != nil || len(cells) != want {
+			t.Fatalf("%d cells, want %d: %v", len(cells), want, err)
+		}
+		seen := map[string]bool{}
+		for _, c := range cells {
+			if len(c) != len(axes) || seen[c.String()] {
+				t.Fatalf("cell %s, again or incomplete", c)
+			}
+			seen[c.String()] = true
+		}
+		p := plan(t, "homogeneous")
+		p.Cells, p.Seeds, p.Repeats = cells, []uint64{3, 4}, rapid.IntRange(1, 3).Draw(t, "repeats")
+		keys := map[string]sweep.Point{}
+		for i, key := range p.Keys() {
+			if old, dup := keys[key]; dup {
+				t.Fatalf("%+v and %+v have the same key", old, p.Point(i))
+			}
+			keys[key] = p.Point(i)
+		}
+		if len(keys) != want*2*2*p.Repeats {
+			t.Fatalf("%d keys, want %d", len(keys), want*4*p.Repeats)
+		}
+	})
+}
+
+func TestKeysTellTextsApart(t *testing.T) {
+	a, b := plan(t, "homogeneous"), plan(t, "homogeneous")
+	if x, y := a.Keys(), b.Keys(); !slices.Equal(x, y) {
+		t.Errorf("the same plan has the keys %v and %v", x, y)
+	}
+	b.Text = append(slices.Clone(b.Text), '\n')
+	if x, y := a.Keys(), b.Keys(); x[0] == y[0] {
+		t.Error("another text has the same key")
+	}
+}
+
+func TestBadAxesAndSeeds(t *testing.T) {
+	axis := func(texts ...string) error {
+		var axes []sweep.Axis
+		for _, text := range texts {
+			a, err := sweep.ParseAxis(text)
+			if err != nil {
+				return err
+			}
+			axes = append(axes, a)
+		}
+		_, err := sweep.Grid(nil, axes)
+		return err
+	}
+	seeds := func(text string) error { _, err := sweep.ParseSeeds(text); return err }
+	list := func(text string) error { _, err := sweep.ParseList("list", []byte(text)); return err }
+	for want, err := range map[string]error{
+		"--set inner_steps: has no values; write for example policy.straggler.k=1,2,3":      axis("inner_steps"),
+		"--set: inner_steps: takes the value 3 twice; keep one":                             axis("inner_steps=3,4,3"),
+		"--set: seed: is varied with --seeds, so that repeats can be told from points":      axis("seed=1,2"),
+		"--set: inner_steps: is already given by another --set or by --list; keep one":      axis("inner_steps=1", "inner_steps=2"),
+		"--set: inner_stepz: is no field; did you mean inner_steps?":                        axis("inner_stepz=1"),
+		`--seeds: "2..1" is no range of whole numbers; write for example 1..10`:             seeds("2..1"),
+		`--seeds: "x" is no range of whole numbers; write for example 1..10`:                seeds("x"),
+		`--seeds: "0..18446744073709551615" are more than 1000000 seeds`:                    seeds("0..18446744073709551615"),
+		"list: holds no assignment; write one JSON object a line":                           list("\n\n"),
+		`list:2: is no JSON object; write for example {"inner_steps": 4}`:                   list("{}\n[]"),
+		"list:1: inner_steps: given twice; keep one":                                        list(`{"inner_steps":1,"inner_steps":2}`),
+		"list:1: inner_steps: must be a single number or text":                              list(`{"inner_steps":[1]}`),
+		"list:1: has something behind the object; write one object a line":                  list(`{"inner_steps":1}{}`),
+		"list:1: is no JSON object: it does not end":                                        list(`{"inner_steps":1`),
+		"list:3: --set: inner_stepz: is no field; did you mean inner_steps?":                list("{}\n\n" + `{"inner_stepz":1}`),
+		`list:1: --set: inner_steps: "1.5" is not a whole number; write it in digits alone`: list(`{"inner_steps":1.5}`),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("error\n  %v\nwant\n  %s", err, want)
+		}
+	}
+}
+
+// TestListAndGrid: each line of a list with each combination of the axes.
+func TestListAndGrid(t *testing.T) {
+	list, err := sweep.ParseList("list", []byte("{\"inner_steps\": 4}\n{\"real.links.default.loss\": \"1%\", \"inner_steps\": 3}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	axis, err := sweep.ParseAxis("policy.straggler.k=1,2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells, err := sweep.Grid(list, []sweep.Axis{axis})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"inner_steps":4,"policy.straggler.k":1},{"inner_steps":4,"policy.straggler.k":2},` +
+		`{"real.links.default.loss":"1%","inner_steps":3,"policy.straggler.k":1},{"real.links.default.loss":"1%","inner_steps":3,"policy.straggler.k":2}]`
+	if string(text) != want {
+		t.Errorf("cells\n%s\nwant\n%s", text, want)
+	}
+}
+
+// TestPlayKeepsTheOrder with several players, some of them slow, and leaves out
+// what is done.
+func TestPlayKeepsTheOrder(t *testing.T) {
+	p := plan(t, "homogeneous", "inner_steps=1,2,3,4,5")
+	p.Seeds = []uint64{1, 2, 3}
+	keys := keysOf(t, p)
+	done := map[string]sweep.Row{keys[4]: {}, keys[11]: {}}
+	var got []string
+	err := p.Play(t.Context(), 4, keys, done, func(ctx context.Context, s *scenarios.Scenario, key string, pt sweep.Point) (runlog.Summary, error) {
+		time.Sleep(time.Duration(pt.Seed%2) * time.Millisecond)
+		if strconv.Itoa(s.InnerSteps) != pt.Set[0].Value || s.Seed != pt.Seed {
+			t.Errorf("point %+v is played with inner_steps %d and seed %d", pt, s.InnerSteps, s.Seed)
+		}
+		return simulate(ctx, s, key, pt)
+	}, func(r sweep.Row) error { got = append(got, r.Key); return nil })
+	want := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { _, ok := done[k]; return ok })
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("rows %v, want %v: %v", got, want, err)
+	}
+}
+
+// TestPlayGivesUp after three failures in a row, and not after two.
+func TestPlayGivesUp(t *testing.T) {
+	p := plan(t, "homogeneous", "inner_steps=1,2,3,4,5,6,7,8")
+	p.Policies = p.Policies[:1]
+	keys := keysOf(t, p)
+	bad := errors.New("no luck")
+	for _, c := range []struct {
+		failing    string
+		rows, bads int
+	}{{"23 56", 4, 4}, {"345", 2, 3}, {"", 8, 0}} {
+		played := 0
+		err := p.Play(t.Context(), 1, keys, nil, func(ctx context.Context, s *scenarios.Scenario, key string, pt sweep.Point) (runlog.Summary, error) {
+			if strings.Contains(c.failing, pt.Set[0].Value) {
+				return runlog.Summary{}, bad
+			}
+			return simulate(ctx, s, key, pt)
+		}, func(sweep.Row) error { played++; return nil })
+		bads := 0
+		if err != nil {
+			bads = strings.Count(err.Error(), "no luck")
+		}
+		// Two more may have been under way when the third failed.
+		if played < c.rows || played > c.rows+2 || bads != c.bads || (c.bads > 0) != errors.Is(err, bad) {
+			t.Errorf("failing %q: %d rows, want %d; error %v", c.failing, played, c.rows, err)
+		}
+	}
+	full := errors.New("disk full")
+	if err := p.Play(t.Context(), 2, keys, nil, simulate, func(sweep.Row) error { return full }); !errors.Is(err, full) || strings.Count(err.Error(), "\n") > 0 {
+		t.Errorf("error %v, want only that of accept", err)
+	}
+}
+
+// TestTableIsRepaired: whatever is cut off its end, the table reads back with
+// the whole rows, and goes on after them.
+func TestTableIsRepaired(t *testing.T) {
+	p := plan(t, "homogeneous", "inner_steps=1,2,3")
+	keys := keysOf(t, p)
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	write := func(done map[string]sweep.Row) []byte {
+		t.Helper()
+		table, _, err := sweep.OpenTable(path, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(p.Play(t.Context(), 1, keys, done, simulate, table.Add), table.Close()); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	whole := write(nil)
+	for _, cut := range []int{0, 1, len(whole) / 3, len(whole) - 30, len(whole) - 1, len(whole)} {
+		if err := os.WriteFile(path, whole[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		table, done, err := sweep.OpenTable(path, p)
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if err := table.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := max(0, bytes.Count(whole[:cut], []byte("\n"))-1); len(done) != n {
+			t.Errorf("cut at %d: %d rows, want %d", cut, len(done), n)
+		}
+		if again := write(done); !bytes.Equal(again, whole) {
+			t.Errorf("cut at %d: the table has become\n%s", cut, again)
+		}
+	}
+	for want, text := range map[string]string{
+		"is no table of a sweep":      "hello\n",
+		"version 9":                   `{"sweep":9}` + "\n",
+		"another text of scenario":    `{"sweep":1,"scenario_sha256":"x"}` + "\n",
+		"line 3: unexpected end of J": string(whole[:bytes.IndexByte(whole, '\n')]) + "\n" + `{"key":"x"}` + "\n{\n",
+		"line 2: it has no key":       string(whole[:bytes.IndexByte(whole, '\n')]) + "\n{}\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := sweep.OpenTable(path, p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestText compares what sweeps over one field, over two, and over a list
+// print.
+func TestText(t *testing.T) {
+	list, err := sweep.ParseList("list", []byte("{\"inner_steps\": 4}\n{\"policy.straggler.k\": 5, \"base_latency\": 200}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func() *sweep.Plan{
+		"one": func() *sweep.Plan { return plan(t, "persistent_straggler", "workers[*].inner_step_jitter=0,100") },
+		"two": func() *sweep.Plan {
+			return plan(t, "transient_slow", "policy.straggler.k=1,3,9", "workers[*].inner_step_jitter=0,300")
+		},
+		"incomplete": func() *sweep.Plan { return plan(t, "persistent_straggler", "horizon=15000,30000,90000") },
+		"list": func() *sweep.Plan {
+			p := plan(t, "homogeneous")
+			p.Cells, p.Policies = list, p.Policies[1:]
+			return p
+		},
+	} {
+		p := change()
+		if name != "list" {
+			p.Seeds = []uint64{1, 2, 3, 4, 5}
+		}
+		keys := keysOf(t, p)
+		done := map[string]sweep.Row{}
+		if err := p.Play(t.Context(), 1, keys, nil, simulate, func(r sweep.Row) error { done[r.Key] = r; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		s := p.Summarize(keys, done)
+		s.Dir = "runs/somewhere"
+		if err := sweep.WriteText(&b, s); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString("\n")
+		if err := sweep.WriteCSV(&b, p, keys, done); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("testdata", name+".txt")
+		if *update {
+			if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), b.String()); diff != "" {
+			t.Errorf("%s (-want +got), or run with -update:\n%s", file, diff)
+		}
+	}
+}
+
+func FuzzParseList(f *testing.F) {
+	f.Add([]byte("{\"inner_steps\": 4}\n\n{\"policy.straggler.k\": 0.5}\n"))
+	f.Add([]byte(`{"a":{"b":1}} x`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		list, err := sweep.ParseList("list", text)
+		var e *scenarios.Error
+		if err != nil && !errors.As(err, &e) {
+			t.Fatalf("error %#v", err)
+		}
+		for _, a := range list {
+			again, err := json.Marshal(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if back, err := sweep.ParseList("list", again); err != nil || len(back) != 1 || back[0].String() != a.String() {
+				t.Fatalf("%s comes back as %v, %v", again, back, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package sweep
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+
+	"testbed/stats"
+)
+
+// maxShown is the number of rows that are printed; all are in the files.
+const maxShown = 60
+
+// WriteText writes a sweep as text: of two fields a matrix for each figure, and
+// otherwise a line a cell.
+func WriteText(out io.Writer, s Summary) error {
+	fmt.Fprintf(out, "%s, %s: %d of %d points; medians over %d runs each", s.Scenario, worldName(s.World), s.Done, s.Points, len(s.Seeds)*s.Repeats)
+	if len(s.Seeds)*s.Repeats >= stats.LeastRepeats {
+		level := stats.Estimated(make([]float64, len(s.Seeds)*s.Repeats)).Interval.Level
+		fmt.Fprintf(out, ", with %.3g %% intervals", 100*level)
+	}
+	fmt.Fprintln(out, "\n= means that no difference between the policies has been shown, ! that runs were incomplete and do not count")
+	write := writeList
+	if len(s.Fields) == 2 && len(s.Cells) == len(s.Fields[0].Values)*len(s.Fields[1].Values) {
+		write = writeMatrices
+	}
+	if err := write(out, s); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nresults: %s\n", s.Dir)
+	return nil
+}
+
+func worldName(world string) string {
+	if world == "sim" {
+		return "simulated"
+	}
+	return "measured"
+}
+
+func writeList(out io.Writer, s Summary) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w)
+	for _, f := range s.Fields {
+		fmt.Fprint(w, f.Field, "\t")
+	}
+	for _, name := range s.Policies {
+		fmt.Fprintf(w, "%s µs\t", name)
+	}
+	if len(s.Policies) == 2 {
+		fmt.Fprint(w, "speed-up\t")
+	}
+	fmt.Fprintln(w)
+	for i, c := range s.Cells {
+		if i == maxShown {
+			break
+		}
+		for _, f := range s.Fields {
+			v := c.Set.value(f.Field)
+			if v == "" {
+				v = "–"
+			}
+			fmt.Fprint(w, v, "\t")
+		}
+		for _, name := range s.Policies {
+			fmt.Fprint(w, c.wall(name), "\t")
+		}
+		if c.Speedup != nil {
+			fmt.Fprint(w, c.speedup(), "\t")
+		}
+		fmt.Fprintln(w)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if n := len(s.Cells) - maxShown; n > 0 {
+		fmt.Fprintf(out, "… and %d more\n", n)
+	}
+	return nil
+}
+
+func writeMatrices(out io.Writer, s Summary) error {
+	rows, cols := s.Fields[0], s.Fields[1]
+	matrix := func(title string, text func(Cell) string) error {
+		fmt.Fprintf(out, "\n%s: %s down, %s across\n", title, rows.Field, cols.Field)
+		w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(w, "\t"+strings.Join(cols.Values, "\t")+"\t")
+		for i, v := range rows.Values {
+			if i == maxShown {
+				fmt.Fprintf(w, "… and %d more\t\n", len(rows.Values)-i)
+				break
+			}
+			fmt.Fprint(w, v, "\t")
+			for j := range cols.Values { // the second field varies first
+				fmt.Fprint(w, text(s.Cells[i*len(cols.Values)+j]), "\t")
+			}
+			fmt.Fprintln(w)
+		}
+		return w.Flush()
+	}
+	if len(s.Policies) == 2 {
+		if err := matrix("speed-up", Cell.speedup); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.Policies {
+		if err := matrix(name+", wall-clock in µs", func(c Cell) string { return c.wall(name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c Cell) speedup() string {
+	e := c.Speedup
+	if e.N == 0 {
+		return "–"
+	}
+	text := fmt.Sprintf("%.3f×", e.Median)
+	if i := e.Interval; i != nil {
+		text += fmt.Sprintf(" (%.3f–%.3f)", i.Low, i.High)
+		if i.Contains(1) {
+			text += " ="
+		}
+	}
+	return text
+}
+
+func (c Cell) wall(name string) string {
+	e := c.WallClock[name]
+	text := "–"
+	if e.N > 0 {
+		text = thousands(e.Median)
+		if i := e.Interval; i != nil {
+			text += " (" + thousands(i.Low) + "–" + thousands(i.High) + ")"
+		}
+	}
+	if n := c.Incomplete[name]; n > 0 {
+		text += fmt.Sprintf(" !%d", n)
+	}
+	return text
+}
+
+func thousands(f float64) string {
+	digits := fmt.Sprint(int64(math.Round(f)))
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
