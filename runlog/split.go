@@ -26,21 +26,21 @@ func (s Split) Minus(o Split) Split {
 
 // splitter splits the running round.
 type splitter struct {
-	busy     map[string]policy.Time // inner steps of the round
+	busy     []policy.Time          // inner steps of the round, by worker
 	fetching map[string]policy.Time // since when
 	fetched  map[string]policy.Time // how long, in the round
 	reduce   policy.Time            // when the last reduction began
 }
 
 func newSplitter() splitter {
-	return splitter{busy: map[string]policy.Time{}, fetching: map[string]policy.Time{}, fetched: map[string]policy.Time{}}
+	return splitter{fetching: map[string]policy.Time{}, fetched: map[string]policy.Time{}}
 }
 
 func (s *splitter) add(e Event, round *Round) {
 	switch e.Type {
 	case Step:
 		if e.Round == round.Round {
-			s.busy[e.Node] += e.Duration
+			*s.worked(e.Node) += e.Duration
 		}
 	case FetchStart:
 		if _, running := s.fetching[e.Node]; !running { // else from another donor
@@ -72,11 +72,28 @@ func (s *splitter) end(to *Split, round *Round, arrivals map[string]policy.Time)
 		*of += d
 		return left - d
 	}
-	left := part(&to.Compute, s.busy[who], last-round.Start)
+	left := part(&to.Compute, *s.worked(who), last-round.Start)
 	left = part(&to.StateFetch, s.fetched[who], left)
 	to.Control += left
 	to.Deadline += s.reduce - last
 	to.Control += part(&to.Transfer, round.Reduce, round.End-s.reduce)
 	clear(s.busy)
 	clear(s.fetched)
+}
+
+// worked is the inner steps of a worker. A simulator asks millions of times, so
+// this is no map; of names that are no worker's it is nobody's.
+func (s *splitter) worked(name string) *policy.Time {
+	const most = 1 << 20
+	id := 0
+	for i := 1; i < len(name) && id < most; i++ {
+		id = 10*id + int(name[i]-'0')
+	}
+	if len(name) < 2 || name[0] != 'w' || id < 0 || id >= most {
+		return new(policy.Time)
+	}
+	if id >= len(s.busy) {
+		s.busy = append(s.busy, make([]policy.Time, id+1-len(s.busy))...)
+	}
+	return &s.busy[id]
 }
