@@ -114,6 +114,9 @@ type Op struct {
 	Peers []Peer
 	// Algorithm is how to reduce. The zero value is the ring.
 	Algorithm allreduce.Algorithm
+	// Groups has a number for every rank: the hierarchical algorithm sums
+	// inside groups of ranks with the same number first. The others ignore it.
+	Groups []int
 	// Residual, if it is not nil, is as long as the data and gets what
 	// quantisation lost of it at this rank, in units of the sum. A caller that
 	// adds it to its data of the next reduction loses nothing in the long run

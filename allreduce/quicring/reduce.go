@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,10 +92,10 @@ func (op Op) check(data, out []float32) error {
 		return fmt.Errorf("rank %d in a ring of %d", op.Rank, len(op.Peers))
 	case op.Round < 0 || op.Round > math.MaxUint32:
 		return fmt.Errorf("round %d is outside 0 to %d", op.Round, uint32(math.MaxUint32))
-	case op.Algorithm != allreduce.Ring && op.Algorithm != allreduce.Direct:
-		return fmt.Errorf("algorithm %d is neither ring nor direct", op.Algorithm)
-	case op.Algorithm == allreduce.Direct && len(op.Peers) > maxInbound+1:
-		return fmt.Errorf("the direct algorithm has at most %d ranks, not %d", maxInbound+1, len(op.Peers))
+	case !slices.Contains(allreduce.Algorithms, op.Algorithm):
+		return fmt.Errorf("algorithm %d is none", op.Algorithm)
+	case op.Algorithm == allreduce.Hierarchical && len(op.Groups) != len(op.Peers):
+		return fmt.Errorf("groups of %d ranks in a ring of %d", len(op.Groups), len(op.Peers))
 	case len(data) != len(out):
 		return fmt.Errorf("%d values to reduce, room for %d", len(data), len(out))
 	case len(data) > allreduce.MaxLength:
@@ -111,7 +112,20 @@ func (op Op) check(data, out []float32) error {
 		}
 		names[p.Name] = true
 	}
+	if op.Algorithm != allreduce.Ring {
+		if n := len(op.groups().Peers(op.Rank)); n > maxInbound {
+			return fmt.Errorf("the %v algorithm has rank %d talk to %d others, more than %d", op.Algorithm, op.Rank, n, maxInbound)
+		}
+	}
 	return nil
+}
+
+// groups are those of the algorithm: one, unless it is the hierarchical.
+func (op Op) groups() allreduce.Groups {
+	if op.Algorithm == allreduce.Hierarchical {
+		return allreduce.NewGroups(op.Groups)
+	}
+	return allreduce.NewGroups(make([]int, len(op.Peers)))
 }
 
 // run is one reduction. Readers, one for every stream that arrives, do the
@@ -186,10 +200,10 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	r.outcome = &Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: e.cfg.Block, Bits: e.cfg.Bits}
 	r.outcome.Data = make([]byte, r.layout.offset[ranks])
 	switch op.Algorithm {
-	case allreduce.Direct:
-		r.algorithm = newDirectRank(r)
-	default:
+	case allreduce.Ring:
 		r.algorithm = newRingRank(r)
+	default:
+		r.algorithm = newGroupedRank(r, op.groups())
 	}
 	return r
 }
