@@ -17,7 +17,10 @@
 // Every reduction opens at most one stream on every connection. Whichever can
 // send takes the next frame, so that one connection's losses do not hold up
 // the frames of the others, and the receiver takes frames in any order in which
-// the schedule allows them. When the receiver has all of a stream it closes its
+// the schedule allows them. Every stream ends with a frame that says so, and the
+// last of a peer's with the number of its streams: frames that are missing then
+// fail the reduction, as do those of a peer whose connections have all ended.
+// When the receiver has all of a stream it closes its
 // own direction, and an endpoint that is being closed waits briefly for that
 // sign, so that leaving right after a reduction does not take the last frames
 // from a peer.

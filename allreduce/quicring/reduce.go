@@ -150,6 +150,7 @@ type run struct {
 	abort   context.CancelCauseFunc
 
 	due           atomic.Int64 // frames not yet received
+	sources       []source     // by rank
 	complete      chan struct{}
 	readers       sync.WaitGroup
 	received      atomic.Int64 // bytes
@@ -193,7 +194,8 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block)
 	}
 	r.layout = newLayout(len(data), ranks, piece, r.codec.Format)
-	r.expected = &expectation{epoch: op.Epoch, fail: r.abort}
+	r.expected = &expectation{epoch: op.Epoch, fail: r.abort, gone: r.gone}
+	r.sources = make([]source, ranks)
 	if ranks == 1 {
 		return r
 	}
@@ -213,6 +215,7 @@ func (r *run) expect(rank, frames int) {
 	r.expected.from = append(r.expected.from, r.op.Peers[rank])
 	r.expected.ranks = append(r.expected.ranks, rank)
 	r.due.Add(int64(frames))
+	r.sources[rank].due.Store(int64(frames))
 }
 
 // flowTo adds a rank that so many frames will be sent to.
@@ -308,6 +311,14 @@ func (r *run) header(j job) allreduce.Header {
 		Bits:      uint8(r.codec.Bits),
 		Payload:   uint32(r.codec.EncodedLen(hi - lo)),
 	}
+}
+
+// endHeader is that of a stream's end. If it is the last one to its peer, it
+// says how many streams there are, else 0.
+func (r *run) endHeader(streams int) allreduce.Header {
+	h := r.header(job{phase: allreduce.End})
+	h.Count, h.Payload = uint32(streams), 0
+	return h
 }
 
 // codes are the piece's place in the outcome.
