@@ -39,9 +39,11 @@
 // Outcome, from its arrival until it has been sent on: the mean of a piece
 // cannot return to a rank that has not yet passed its sum on. So a reduction
 // holds the Outcome, a quarter of the vector's size, and one piece for every
-// connection it sends on. The direct algorithm holds as much again, for the
-// values of a rank's own chunk. QUIC buffers at most the receive window of
-// every connection. Result.BufferBytes says what a reduction took.
+// connection it sends on. A rank that sums for others, as in the direct and the
+// hierarchical algorithm, has room besides for the codes of those pieces that
+// some have sent and others not yet: as much again at most. QUIC buffers at most
+// the receive window of every connection. Result.BufferBytes says what a
+// reduction took.
 package quicring
 
 import (
