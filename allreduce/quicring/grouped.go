@@ -40,7 +40,7 @@ type gathering struct {
 	claimed uint64 // a bit for each of led.from
 	missing int
 	// codes are of all, one after the other. They have room from the first that
-	// comes until the last has: they come closely after each other.
+	// comes until the last has.
 	codes []byte
 }
 
