@@ -128,7 +128,7 @@ func (p *play) report(c *child, r nodeReport) {
 		switch e.Type {
 		case runlog.RunStart:
 			p.began = time.Now()
-			p.monitor.begin(p.Scenario.InnerSteps, p.waits)
+			p.monitor.begin(p.Scenario.InnerSteps, p.Scenario.Real.AllReduce.Algorithm, p.waits)
 			p.monitor.busy = watchBusyLinks(p.net)
 			p.schedule()
 		case runlog.OuterStep:
