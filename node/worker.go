@@ -515,11 +515,14 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		return
 	}
 	op := quicring.Op{Epoch: uint64(m.Epoch), Round: m.Round, Rank: rank, Residual: w.lost}
-	if w.cfg.Scenario.Real.AllReduce.Algorithm == allreduce.Direct.String() {
-		op.Algorithm = allreduce.Direct
-	}
-	for _, p := range m.Peers {
+	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
+	ids := make([]policy.ID, len(m.Peers))
+	for k, p := range m.Peers {
+		ids[k] = p.ID
 		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
+	}
+	if op.Algorithm == allreduce.Hierarchical {
+		op.Groups = w.cfg.Scenario.Groups(ids)
 	}
 	w.outcome = 0
 	from := m.Peers[(rank+len(m.Peers)-1)%len(m.Peers)].ID
