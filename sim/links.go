@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -70,6 +72,7 @@ type network struct {
 	scale float64
 	// The all-reduce.
 	algorithm           allreduce.Algorithm
+	ordered             bool // the ring is in the best order, not that of the ids
 	length, block, bits int
 	connections         int
 }
@@ -80,9 +83,13 @@ func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
 		return network{}, err
 	}
 	a := s.Real.AllReduce
+	if a.Algorithm == scenarios.Hierarchical {
+		return network{}, fmt.Errorf("simulating %s on its links: the %s all-reduce has no model yet: %w", s.Name, a.Algorithm, errors.ErrUnsupported)
+	}
 	n := network{
 		plan: plan, costs: costs, scale: s.Real.TimeScale,
 		length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
+		ordered: a.Order == scenarios.OrderPlanned || a.Order == scenarios.OrderMeasured,
 	}
 	if a.Algorithm == allreduce.Direct.String() {
 		n.algorithm = allreduce.Direct
@@ -228,6 +235,26 @@ func (n *network) share(rate int64) int64 {
 		rate = max(1, int64(float64(rate)*e))
 	}
 	return rate
+}
+
+// order returns the nodes in the order of their ring: by one-way delays, as a
+// real run orders them.
+func (n *network) order(nodes []int) ([]int, error) {
+	cost := make([][]float64, len(nodes))
+	for i, from := range nodes {
+		for _, to := range nodes {
+			cost[i] = append(cost[i], n.delay(from, to).Seconds())
+		}
+	}
+	tour, err := allreduce.OrderRing(cost, allreduce.Sum)
+	if err != nil {
+		return nil, fmt.Errorf("ordering the ring: %w", err)
+	}
+	ordered := make([]int, len(nodes))
+	for k, i := range tour.Order {
+		ordered[k] = nodes[i]
+	}
+	return ordered, nil
 }
 
 // setUp is how long rank i needs, from the word to reduce, before its first

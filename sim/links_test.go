@@ -109,6 +109,25 @@ func TestDirectByHand(t *testing.T) {
 	}
 }
 
+// TestRingInOrder: by delays, workers of two regions are neighbours of their
+// own.
+func TestRingInOrder(t *testing.T) {
+	n := alike(t, 4, 0, ms)
+	for _, pair := range [][2]int{{1, 2}, {1, 4}, {3, 2}, {3, 4}} { // w0 and w2 here, w1 and w3 there
+		n.plan.Paths[pair[0]][pair[1]].OneWayDelay = shaping.Duration(100 * ms)
+		n.plan.Paths[pair[1]][pair[0]].OneWayDelay = shaping.Duration(100 * ms)
+	}
+	naive := n.took(warm)
+	ordered, err := n.order(ranksOf(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Max(n.reduction(ordered, make([]time.Duration, 4), warm))
+	if naive != 600*ms || got != 3*(100+1)*ms {
+		t.Errorf("in order %v the ring takes %v, naively %v", ordered, got, naive)
+	}
+}
+
 // TestFetchByHand: a handshake, a request, and what was missed; or of the whole
 // state a header, and stretches of a mebibyte, each asked for by itself.
 func TestFetchByHand(t *testing.T) {

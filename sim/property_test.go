@@ -91,7 +91,10 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 		s := drawScenario(t)
 		s.Real = scenarios.Real{
 			TimeScale: rapid.SampledFrom([]float64{1, 50, 1000}).Draw(t, "scale"), Parameters: rapid.IntRange(1, 100_000).Draw(t, "parameters"),
-			AllReduce: scenarios.AllReduce{Algorithm: rapid.SampledFrom(scenarios.Algorithms).Draw(t, "algorithm"), Bits: 8, Block: 1024},
+			AllReduce: scenarios.AllReduce{
+				Algorithm: rapid.SampledFrom([]string{"ring", "direct"}).Draw(t, "algorithm"),
+				Order:     rapid.SampledFrom(scenarios.Orders).Draw(t, "order"), Bits: 8, Block: 1024,
+			},
 		}
 		rate := shaping.Rate(rapid.SampledFrom([]int64{0, 1e6, 100e6}).Draw(t, "rate"))
 		s.Real.Links.Default.RateUp = &rate

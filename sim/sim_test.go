@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -167,6 +168,15 @@ func TestCrashDetection(t *testing.T) {
 		if after := *sum.Detected[0].After; after < want[0] || after > want[1] {
 			t.Errorf("heeding %v: noticed %d µs after the crash, want %d to %d", heed, after, want[0], want[1])
 		}
+	}
+}
+
+// TestHierarchicalHasNoModel, and says so instead of passing for a ring.
+func TestHierarchicalHasNoModel(t *testing.T) {
+	s := load(t, "homogeneous")
+	s.Real.AllReduce.Algorithm = scenarios.Hierarchical
+	if _, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("hierarchical: %v", err)
 	}
 }
 

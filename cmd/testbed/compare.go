@@ -11,6 +11,7 @@ import (
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/sim"
 )
 
 func compareCommand() *cobra.Command {
@@ -50,6 +51,9 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 				return err
 			}
 		}
+		if _, err := sim.NewTimes(s, sim.Costs{}); errors.Is(err, errors.ErrUnsupported) {
+			delete(players, networkLinks) // churn's network plays it all the same
+		}
 		dir := flags.out
 		if dir == "" {
 			dir = host.DefaultDir(s.Name, "compare")
@@ -59,8 +63,9 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			return err
 		}
 		c := &report.Comparison{Scenario: s.Name, Dir: string(root)}
-		for name, into := range map[string]*report.Pair{networkChurn: &c.Sim, networkLinks: &c.SimLinks} {
-			if *into, err = simulateBoth(o, name, players[name], root); err != nil {
+		first := map[string]*report.Pair{networkChurn: &c.Sim, networkLinks: &c.SimLinks}
+		for name, play := range players {
+			if *first[name], err = simulateBoth(o, name, play, root); err != nil {
 				return err
 			}
 		}
@@ -74,12 +79,13 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 				if err := reseed(&o, s, s.Seed+uint64(n)); err != nil {
 					return err
 				}
-				for name, into := range map[string]*[]report.Pair{networkChurn: &c.SimRepeats, networkLinks: &c.SimLinksRepeats} {
-					pair, err := simulateBoth(o, name, players[name], "")
+				others := map[string]*[]report.Pair{networkChurn: &c.SimRepeats, networkLinks: &c.SimLinksRepeats}
+				for name, play := range players {
+					pair, err := simulateBoth(o, name, play, "")
 					if err != nil {
 						return err
 					}
-					*into = append(*into, pair)
+					*others[name] = append(*others[name], pair)
 				}
 			}
 			pair, err := runBoth(cmd, o, root, suffix)
