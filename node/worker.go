@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,7 +58,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		cfg: cfg, spec: spec, scale: cfg.Scenario.Real.TimeScale,
 		model: newModel(cfg.Scenario.Seed, cfg.ID, n),
 		grad:  make([]float32, n), mean: make([]float32, n),
-		rng: stepRand(cfg.Scenario.Seed, cfg.ID), results: make(chan result, 1),
+		rng: cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
 	}
 	w.setFactor(1)
 	reduce := cfg.Scenario.Real.AllReduce
@@ -90,16 +89,6 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		return err
 	}
 	return w.run(ctx)
-}
-
-// stepRand is the worker's own stream of randomness. The simulator draws all
-// workers' jitter from one stream, which processes cannot share.
-func stepRand(seed uint64, id policy.ID) *rand.Rand {
-	var key [32]byte
-	binary.LittleEndian.PutUint64(key[:], seed)
-	binary.LittleEndian.PutUint64(key[8:], uint64(id))
-	copy(key[16:], "inner step")
-	return rand.New(rand.NewChaCha8(key))
 }
 
 type worker struct {

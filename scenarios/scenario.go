@@ -7,6 +7,7 @@
 package scenarios
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
@@ -134,8 +135,9 @@ type Real struct {
 	Injects []LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
 
-// AllReduce says how pseudo-gradients are averaged on the real network. The
-// simulator, whose all-reduce has a fixed price, has no use for it.
+// AllReduce says how pseudo-gradients are averaged on the real network, and on
+// the simulator's planned links. Churn's network, where an all-reduce has a
+// fixed price, has no use for it.
 type AllReduce struct {
 	// Algorithm is ring, direct or hierarchical. The last one's groups are
 	// those of the links.
@@ -226,6 +228,16 @@ func (s *Scenario) RealMachine(name string) (policy.Config, error) {
 	}
 	cfg.StallAfter = policy.Time(float64(s.StallTimeout()) / 1e3 / s.Real.TimeScale)
 	return cfg, err
+}
+
+// StepRand is a worker's own stream of randomness for the jitter of its steps.
+// Processes cannot share the one stream that churn's model draws from.
+func (s *Scenario) StepRand(id policy.ID) *rand.Rand {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], s.Seed)
+	binary.LittleEndian.PutUint64(key[8:], uint64(id))
+	copy(key[16:], "inner step")
+	return rand.New(rand.NewChaCha8(key))
 }
 
 // FirstJoin returns the time at which the first workers join. They start the
