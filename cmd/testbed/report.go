@@ -44,9 +44,11 @@ ui.perfetto.dev and in chrome://tracing.`,
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), trace)
 		}
-		for _, name := range rec.Unsimulated() {
+		for _, m := range rec.Unsimulated() {
+			s := *rec.Scenario
+			s.Seed = m.Seed
 			run := report.Run{}
-			run.Summary, err = sim.Run(rec.Scenario, name, func(e runlog.Event) { run.Events = append(run.Events, e) })
+			run.Summary, err = sim.Run(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) })
 			if err != nil {
 				return err
 			}
