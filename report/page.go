@@ -24,6 +24,8 @@ var (
 	pageHTML string
 	//go:embed page/page.css
 	pageCSS string
+	//go:embed page/common.js
+	commonJS string
 	//go:embed page/page.js
 	pageJS string
 	//go:embed page/echarts/echarts.min.js
@@ -68,14 +70,20 @@ func WriteHTML(out io.Writer, rec *Record) error {
 	if err != nil {
 		return fmt.Errorf("parsing the page: %w", err)
 	}
+	return writePage(out, t, p, pageJS)
+}
+
+// writePage fills a template in with a page, the style and the scripts.
+func writePage(out io.Writer, t *template.Template, p any, own string) error {
+	script := "(() => {\n'use strict';\n" + commonJS + own + "})();\n"
 	// Only these two scripts may run, and nothing may be fetched: were text of
 	// a scenario to get into the page as markup, it could do nothing.
 	security := fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src '%s' '%s'",
-		scriptHash(chartLibrary), scriptHash(pageJS))
+		scriptHash(chartLibrary), scriptHash(script))
 	var b bytes.Buffer
-	err = t.Execute(&b, map[string]any{
+	err := t.Execute(&b, map[string]any{
 		"Page": p, "Security": security,
-		"Style": template.CSS(pageCSS), "Library": template.JS(chartLibrary), "Script": template.JS(pageJS),
+		"Style": template.CSS(pageCSS), "Library": template.JS(chartLibrary), "Script": template.JS(script),
 	})
 	if err != nil {
 		return fmt.Errorf("filling in the page: %w", err)
