@@ -99,6 +99,10 @@ func runScenario(t *testing.T, args ...string) runlog.Summary {
 	if !sum.Complete || sum.BitIdentical == nil || !*sum.BitIdentical {
 		t.Fatalf("complete %v, bit-identical %v\n%s\n%s", sum.Complete, sum.BitIdentical, r.stdout, r.stderr)
 	}
+	_, err := os.Stat(filepath.Join(sum.Dir, runlog.QlogDir))
+	if slices.Contains(args, "--qlog") != (err == nil) {
+		t.Errorf("qlog files under %v: %v", args, err)
+	}
 	return sum
 }
 
