@@ -251,7 +251,7 @@ func (p *page) trust() answer {
 	}
 	for _, s := range p.Sides {
 		if s.Error.N > 0 {
-			a.Text = append(a.Text, fmt.Sprintf("The simulator’s wall-clock under %s is off by %s.", s.Policy, percentText(s.Error)))
+			a.Text = append(a.Text, fmt.Sprintf("The simulator’s wall-clock under %s is off by %s.", s.Policy, s.ErrorText()))
 		}
 	}
 	return a

@@ -115,6 +115,7 @@ func newPage(rec *Record) (*page, error) {
 		s.Rounds, s.Workers = rounds(&s.Run), workers(&s.Run, s.Timeline)
 		if world == runlog.Real {
 			s.predict(rec.of(runlog.Sim, name))
+			s.LinksError = s.against(rec.onLinks(name))
 		}
 		var err error
 		if s.Links, err = links(rec.Scenario, s.Run.Events); err != nil {

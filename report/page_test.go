@@ -336,6 +336,25 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
+// TestPredictionsOnLinks stand beside those of churn's network, and are not
+// taken for them.
+func TestPredictionsOnLinks(t *testing.T) {
+	rec := repeated(t, "homogeneous", map[string][5]float64{"baseline": {}, "straggler": {}})
+	for _, run := range slices.Clone(rec.Runs) {
+		if run.World == runlog.Sim {
+			run.Links = "plan"
+			run.WallClock /= 2
+			rec.Runs = append(rec.Runs, run)
+		}
+	}
+	page := strings.ReplaceAll(html(t, rec), "\u00a0", " ")
+	for _, want := range []string{"under baseline is off by +0.0 % (+0.0 % to +0.0 %); on planned links -50.0 % (-50.0 % to -50.0 %).", "The simulator had predicted 1.00×"} {
+		if !strings.Contains(page, strings.ReplaceAll(want, "+", "&#43;")) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
 // TestSeeds: runs that differ in their seed are repeats, each beside the
 // simulated run with its own.
 func TestSeeds(t *testing.T) {

@@ -215,10 +215,29 @@ func (rec *Record) same(source scenarios.Source, s *scenarios.Scenario) bool {
 	return err == nil && err2 == nil && bytes.Equal(a, b)
 }
 
-// of returns the runs of a world under a policy.
+// planned is what a run says of its links if it was simulated on those of the
+// plan.
+const planned = "plan"
+
+// of returns the runs of a world under a policy. Those that were simulated on
+// planned links count as the simulator's only where there is nothing else.
 func (rec *Record) of(world, name string) (runs []Run) {
 	for _, run := range rec.Runs {
-		if run.World == world && run.Policy == name {
+		if run.World == world && run.Policy == name && run.Links != planned {
+			runs = append(runs, run)
+		}
+	}
+	measured := func(run Run) bool { return run.World == runlog.Real }
+	if len(runs) > 0 || world != runlog.Sim || slices.ContainsFunc(rec.Runs, measured) {
+		return runs
+	}
+	return rec.onLinks(name)
+}
+
+// onLinks returns the runs that were simulated on the links of the plan.
+func (rec *Record) onLinks(name string) (runs []Run) {
+	for _, run := range rec.Runs {
+		if run.World == runlog.Sim && run.Policy == name && run.Links == planned {
 			runs = append(runs, run)
 		}
 	}

@@ -26,7 +26,9 @@ type side struct {
 	Prediction *Run     `json:"-"` // of the run shown
 	// Error is the simulator's, (simulated − measured) / measured, over the
 	// complete runs.
-	Error      stats.Estimate `json:"-"`
+	Error stats.Estimate `json:"-"`
+	// LinksError is that of the simulator on the links of the plan.
+	LinksError stats.Estimate `json:"-"`
 	Sidelining Sidelining     `json:"-"` // over all of them
 }
 
@@ -35,13 +37,18 @@ func (s *side) predict(simulated []Run) {
 	if s.Prediction = seeded(simulated, s.Run.Seed, 0); s.Prediction != nil {
 		s.Simulated = rounds(s.Prediction)
 	}
+	s.Error = s.against(simulated)
+}
+
+// against is the error of simulated runs beside the measured ones.
+func (s *side) against(simulated []Run) stats.Estimate {
 	var errors []float64
 	for _, run := range s.Runs {
 		if sim := seeded(simulated, run.Seed, 0); sim != nil && sim.Complete && run.Complete && run.WallClock > 0 {
 			errors = append(errors, float64(sim.WallClock-run.WallClock)/float64(run.WallClock))
 		}
 	}
-	s.Error = stats.Estimated(errors)
+	return stats.Estimated(errors)
 }
 
 // ErrorText is the simulator's error for a table.
@@ -49,7 +56,11 @@ func (s *side) ErrorText() string {
 	if s.Error.N == 0 {
 		return "–"
 	}
-	return percentText(s.Error)
+	text := percentText(s.Error)
+	if s.LinksError.N > 0 {
+		text += "; on planned links " + percentText(s.LinksError)
+	}
+	return text
 }
 
 // percentText is an estimated share with its sign, and its interval.
