@@ -47,7 +47,7 @@ var rooms = map[string]struct {
 	"runlog":             {[]string{"policy"}, "a record does not import its readers"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
-	"report":             {[]string{"runlog", "scenarios", "policy", "stats"}, "reads run directories only, without root and off Linux"},
+	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
 	"internal/testenv":   {[]string{"shaping/kernel", "shaping"}, "says what tests need of the machine"},
 }
 

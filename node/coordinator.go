@@ -34,6 +34,7 @@ type CoordinatorConfig struct {
 	Delays   RingDelays     // what rings are ordered by
 	Conn     net.PacketConn // where it listens; the coordinator closes it
 	TLS      *tls.Config
+	Tracing  Tracing
 	Log      *slog.Logger
 	// Unreachable gives addresses to which packets of Conn could not be
 	// delivered because nobody listens there. Nil: the network never says.
@@ -59,7 +60,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 		transport.Close()
 		cfg.Conn.Close()
 	}()
-	quicConfig := controlQUIC()
+	quicConfig := cfg.Tracing.add(controlQUIC(), "control")
 	if cfg.Scenario.Real.HeedUnreachable {
 		// Whoever is silent for a period is pinged: where nobody listens any
 		// more, the network says so.

@@ -36,7 +36,7 @@ func newLab(t *testing.T, parameters int, busy func() bool, donors int) *lab {
 	for i := range donors {
 		name := scenarios.NodeName(policy.ID(i + 1))
 		conn := l.listen(name)
-		d, err := newDonor(conn, credentials(t, name), trained(t, parameters, 6), busy, log)
+		d, err := newDonor(conn, credentials(t, name), trained(t, parameters, 6), busy, nil, log)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,9 +90,9 @@ type donor struct {
 	served []*state
 }
 
-func newDonor(conn net.PacketConn, tlsConfig *tls.Config, m *model, busy func() bool, log *slog.Logger) (*donor, error) {
+func newDonor(conn net.PacketConn, tlsConfig *tls.Config, m *model, busy func() bool, tracing Tracing, log *slog.Logger) (*donor, error) {
 	t := &quic.Transport{Conn: conn}
-	l, err := t.Listen(withALPN(tlsConfig, transferALPN, ""), transferQUIC())
+	l, err := t.Listen(withALPN(tlsConfig, transferALPN, ""), tracing.add(transferQUIC(), "state"))
 	if err != nil {
 		return nil, fmt.Errorf("listening for state fetches on %s: %w", conn.LocalAddr(), err)
 	}
@@ -356,6 +356,7 @@ type fetcher struct {
 	transport *quic.Transport
 	tls       *tls.Config
 	model     *model
+	tracing   Tracing
 	log       *slog.Logger
 	kept      *partial // what an earlier fetch has got
 }
@@ -421,7 +422,7 @@ func (f *fetcher) install(s *state, hash string, wrap func(error) error) error {
 }
 
 func (f *fetcher) dial(ctx context.Context, from source) (*quic.Conn, error) {
-	return f.transport.Dial(ctx, net.UDPAddrFromAddrPort(from.addr), withALPN(f.tls, transferALPN, from.name), transferQUIC())
+	return f.transport.Dial(ctx, net.UDPAddrFromAddrPort(from.addr), withALPN(f.tls, transferALPN, from.name), f.tracing.add(transferQUIC(), "state"))
 }
 
 // ask sends a request and reads the header of the answer, for which the donor

@@ -70,7 +70,7 @@ func transfer(t *testing.T, from *model, to *model, outerSteps int, current bool
 	defer cancel()
 	server := loopback(t)
 	log := slog.New(slog.DiscardHandler)
-	d, err := newDonor(server, serverTLS, from, nil, log)
+	d, err := newDonor(server, serverTLS, from, nil, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,7 @@ type WorkerConfig struct {
 	// Commands come from whoever started the worker; OpJoin is the first thing
 	// it waits for.
 	Commands <-chan Command
+	Tracing  Tracing
 	Log      *slog.Logger
 	// Report is called with what happens to the worker, from one goroutine at
 	// a time.
@@ -65,21 +66,25 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	if reduce.ErrorFeedback {
 		w.residual, w.lost = make([]float32, n), make([]float32, n)
 	}
-	ring, err := quicring.Listen(quicring.Config{
+	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
 		Bits: reduce.Bits, Block: reduce.Block, Entropy: quicring.Entropy(reduce.Entropy),
 		PacketSize: initialPacket,
-	})
+	}
+	if cfg.Tracing != nil {
+		ringConfig.Tracer = cfg.Tracing("ring")
+	}
+	ring, err := quicring.Listen(ringConfig)
 	if err != nil {
 		return err
 	}
 	defer ring.Close()
 	w.ring = ring
 	busy := func() bool { return w.reducing.Load() != nil }
-	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, busy, cfg.Log); err != nil {
+	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, busy, cfg.Tracing, cfg.Log); err != nil {
 		return err
 	}
-	w.fetcher = fetcher{transport: w.donor.transport, tls: cfg.TLS, model: w.model, log: cfg.Log}
+	w.fetcher = fetcher{transport: w.donor.transport, tls: cfg.TLS, model: w.model, tracing: cfg.Tracing, log: cfg.Log}
 	defer w.donor.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,7 +176,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		w.cfg.Control.Close()
 	}()
 	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(w.cfg.Coordinator),
-		withALPN(w.cfg.TLS, controlALPN, scenarios.Coordinator), controlQUIC())
+		withALPN(w.cfg.TLS, controlALPN, scenarios.Coordinator), w.cfg.Tracing.add(controlQUIC(), "control"))
 	if err != nil {
 		return fmt.Errorf("connecting to the coordinator at %s: %w", w.cfg.Coordinator, err)
 	}

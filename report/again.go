@@ -36,7 +36,7 @@ func (p *page) Command() string {
 	verb := "run"
 	if links == "" {
 		verb = "simulate"
-		if p.Sides[0].Run.Links == "plan" {
+		if p.Sides[0].Run.Links == planned {
 			flags += " --network links"
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/stats"
 )
 
 // together keeps numbers and their units in one line.
@@ -22,37 +23,28 @@ type answer struct {
 	Level    string // of trust, for its colour
 }
 
-// ratios are baseline's wall-clocks by straggler's, in pairs of runs that
-// belong together, ascending.
-func (p *page) ratios() []float64 {
-	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
-	if base == nil || other == nil {
-		return nil
-	}
-	var all []float64
-	for k := range min(len(base.Runs), len(other.Runs)) {
-		if wall := other.Runs[k].WallClock; wall > 0 && base.Runs[k].Complete && other.Runs[k].Complete {
-			all = append(all, float64(base.Runs[k].WallClock)/float64(wall))
-		}
-	}
-	slices.Sort(all)
-	return all
-}
+// speedup is what the pairs of the runs shown say of it.
+func (p *page) speedup() stats.Estimate { return p.statistics.Speedup[p.world] }
 
-// predictedRatio is the simulator's, 0 where there is none.
-func (p *page) predictedRatio() float64 {
-	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
-	if base == nil || other == nil || base.Prediction == nil || other.Prediction == nil || other.Prediction.WallClock == 0 {
-		return 0
-	}
-	return float64(base.Prediction.WallClock) / float64(other.Prediction.WallClock)
-}
+// interval is that of a speed-up in words.
+func interval(i *stats.Interval) string { return times(i.Low) + " to " + times(i.High) }
 
 func (p *page) headline() string {
-	if ratios := p.ratios(); len(ratios) > 0 {
-		base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
+	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
+	switch e := p.speedup(); {
+	case e.N == 0:
+	case e.Interval == nil:
 		return fmt.Sprintf("The straggler policy was %s as fast as the baseline: %s instead of %s for %d rounds.",
-			times(median(ratios)), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+			times(e.Median), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+	case e.Interval.Contains(1):
+		return fmt.Sprintf("No difference shown: over %d pairs of runs the straggler policy was %s as fast as the baseline (%s).",
+			e.N, times(e.Median), interval(e.Interval))
+	case e.Interval.High < 1:
+		return fmt.Sprintf("The baseline is faster: over %d pairs of runs the straggler policy was %s as fast (%s), %s instead of %s for %d rounds.",
+			e.N, times(e.Median), interval(e.Interval), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+	default:
+		return fmt.Sprintf("Over %d pairs of runs the straggler policy was %s as fast as the baseline (%s): %s instead of %s for %d rounds.",
+			e.N, times(e.Median), interval(e.Interval), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
 	}
 	var parts []string
 	for _, s := range p.Sides {
@@ -169,26 +161,42 @@ func (p *page) whatWasDone() answer {
 
 func (p *page) whatWasGained() answer {
 	a := answer{Question: "What did it gain?"}
-	ratios := p.ratios()
-	if len(ratios) == 0 {
+	e := p.speedup()
+	if e.N == 0 {
 		a.Short = "one policy only"
 		for _, s := range p.Sides {
 			a.Text = append(a.Text, fmt.Sprintf("%s: %s.", s.Policy, wallText(p.Record.Scenario, &s)))
 		}
 		if len(p.Sides) == 2 {
 			a.Short = "not known"
-			a.Text = append(a.Text, "A run that stayed incomplete has no speed-up.")
+			a.Text = append(a.Text, "A run that stayed incomplete has no speed-up, and neither has one without a partner of the same seed.")
 		}
 		return a
 	}
-	a.Short = times(median(ratios))
+	a.Short = times(e.Median)
+	if i := e.Interval; i != nil {
+		a.Short += " (" + interval(i) + ")"
+		if i.Contains(1) {
+			a.Short = "no difference shown: " + a.Short
+		}
+	}
 	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
 	a.Text = append(a.Text, fmt.Sprintf("%s under straggler, %s under baseline.", wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base)))
-	if n := len(ratios); n > 1 {
-		a.Text = append(a.Text, fmt.Sprintf("Over %d pairs of runs the speed-up was %.2f at least, %.2f in the middle, %.2f at most.", n, ratios[0], median(ratios), ratios[n-1]))
+	switch i := e.Interval; {
+	case i != nil:
+		a.Text = append(a.Text, fmt.Sprintf("The range is a %.3g %% interval of the median of %d pairs of runs, each with one seed: %s.", 100*i.Level, e.N, p.statistics.Finding[p.world]))
+	case e.N > 1:
+		a.Text = append(a.Text, fmt.Sprintf("The median of %d pairs of runs; %s.", e.N, e.Why))
 	}
-	if predicted := p.predictedRatio(); predicted > 0 {
-		a.Text = append(a.Text, fmt.Sprintf("The simulator had predicted %s.", times(predicted)))
+	if p.statistics.LeftOut > 0 {
+		a.Text = append(a.Text, fmt.Sprintf("Pairs with an incomplete run, which do not count: %d.", p.statistics.LeftOut))
+	}
+	if predicted := p.statistics.Speedup[runlog.Sim]; p.world == runlog.Real && predicted.N > 0 {
+		text := times(predicted.Median)
+		if i := predicted.Interval; i != nil {
+			text += " (" + interval(i) + ") with the same seeds"
+		}
+		a.Text = append(a.Text, fmt.Sprintf("The simulator had predicted %s.", text))
 	}
 	return a
 }
@@ -242,8 +250,8 @@ func (p *page) trust() answer {
 		a.Text = append(a.Text, capital(leftOut(s.Prediction.Summary))+".")
 	}
 	for _, s := range p.Sides {
-		if off, ok := s.PredictionError(); ok {
-			a.Text = append(a.Text, fmt.Sprintf("The simulator's wall-clock under %s is off by %+.1f %%.", s.Policy, 100*off))
+		if s.Error.N > 0 {
+			a.Text = append(a.Text, fmt.Sprintf("The simulator’s wall-clock under %s is off by %s.", s.Policy, s.ErrorText()))
 		}
 	}
 	return a
@@ -252,12 +260,6 @@ func (p *page) trust() answer {
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 func times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
-
-// median is that of ascending numbers.
-func median(ascending []float64) float64 {
-	n := len(ascending)
-	return (ascending[(n-1)/2] + ascending[n/2]) / 2
-}
 
 func list(names []string) string {
 	n := len(names)

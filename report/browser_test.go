@@ -220,6 +220,19 @@ addEventListener('load', () => {
       text: [...chart.querySelectorAll('text')].map(t => t.textContent).join(' | '),
     };
   }
+  // Every figure of a sweep is drawn once; the last one chosen is the second.
+  const select = () => inner.querySelector('#controls select');
+  if (select()) {
+    const names = [...select().options].map(o => o.text);
+    const drawn = names.map((name, k) => {
+      select().value = k;
+      select().dispatchEvent(new Event('change'));
+      return inner.getElementById('caption').textContent.startsWith(name) && inner.querySelector('#sweep path') ? name : 'not ' + name;
+    });
+    select().value = 1;
+    select().dispatchEvent(new Event('change'));
+    shapes.figures = drawn.join(' ');
+  }
   document.getElementById('shapes').textContent = JSON.stringify(shapes);
 });
 </script>`, frame)

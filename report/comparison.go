@@ -113,7 +113,11 @@ func (c *Comparison) Conclude() {
 			c.Residuals[name] = Residual{c.simulated(i)[name].Split.Minus(measured), c.onLinks(i)[name].Split.Minus(measured)}
 		}
 	}
-	c.Statistics = c.statistics()
+	var pairs []paired
+	for i, real := range c.pairs() {
+		pairs = append(pairs, paired{real: real, sim: c.simulated(i)})
+	}
+	c.Statistics = statistics(pairs)
 }
 
 // onLinks is the simulation on planned links beside a pair of real runs.

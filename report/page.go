@@ -24,6 +24,8 @@ var (
 	pageHTML string
 	//go:embed page/page.css
 	pageCSS string
+	//go:embed page/common.js
+	commonJS string
 	//go:embed page/page.js
 	pageJS string
 	//go:embed page/echarts/echarts.min.js
@@ -36,6 +38,9 @@ type page struct {
 	Description string  `json:"description"`
 	TimeScale   float64 `json:"time_scale"`
 	Sides       []side  `json:"sides"`
+
+	world      string // whose runs are shown
+	statistics Statistics
 
 	Record   *Record  `json:"-"`
 	Headline string   `json:"-"`
@@ -59,19 +64,26 @@ func WriteHTML(out io.Writer, rec *Record) error {
 		"gib":       func(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) },
 		"find":      func(list []Round, n int) *Round { return findRound(list, n) },
 		"thousands": thousands[policy.Time], "count": thousands[int64], "base": filepath.Base,
+		"node": scenarios.NodeName, "noticed": noticed,
 		"doubtful": doubtful, "arrivals": arrivals,
 	}).Parse(pageHTML)
 	if err != nil {
 		return fmt.Errorf("parsing the page: %w", err)
 	}
+	return writePage(out, t, p, pageJS)
+}
+
+// writePage fills a template in with a page, the style and the scripts.
+func writePage(out io.Writer, t *template.Template, p any, own string) error {
+	script := "(() => {\n'use strict';\n" + commonJS + own + "})();\n"
 	// Only these two scripts may run, and nothing may be fetched: were text of
 	// a scenario to get into the page as markup, it could do nothing.
 	security := fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src '%s' '%s'",
-		scriptHash(chartLibrary), scriptHash(pageJS))
+		scriptHash(chartLibrary), scriptHash(script))
 	var b bytes.Buffer
-	err = t.Execute(&b, map[string]any{
+	err := t.Execute(&b, map[string]any{
 		"Page": p, "Security": security,
-		"Style": template.CSS(pageCSS), "Library": template.JS(chartLibrary), "Script": template.JS(pageJS),
+		"Style": template.CSS(pageCSS), "Library": template.JS(chartLibrary), "Script": template.JS(script),
 	})
 	if err != nil {
 		return fmt.Errorf("filling in the page: %w", err)
@@ -102,9 +114,8 @@ func newPage(rec *Record) (*page, error) {
 		s.Timeline = NewTimeline(rec.Scenario, s.Run.Events)
 		s.Rounds, s.Workers = rounds(&s.Run), workers(&s.Run, s.Timeline)
 		if world == runlog.Real {
-			if s.Prediction = typical(rec.of(runlog.Sim, name)); s.Prediction != nil {
-				s.Simulated = rounds(s.Prediction)
-			}
+			s.predict(rec.of(runlog.Sim, name))
+			s.LinksError = s.against(rec.onLinks(name))
 		}
 		var err error
 		if s.Links, err = links(rec.Scenario, s.Run.Events); err != nil {
@@ -115,6 +126,8 @@ func newPage(rec *Record) (*page, error) {
 		}
 		p.Sides = append(p.Sides, s)
 	}
+	p.statistics = statistics(rec.pairs(world))
+	p.world = world
 	p.Headline = p.headline()
 	p.Answers = []answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
 	p.Headline = together.Replace(p.Headline)
@@ -129,6 +142,28 @@ func newPage(rec *Record) (*page, error) {
 // Completed says that there is a completed round to show.
 func (p *page) Completed() bool {
 	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Rounds) > 0 })
+}
+
+// Lost says that a worker was lost without leaving.
+func (p *page) Lost() bool {
+	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Run.Detected) > 0 })
+}
+
+// noticed says how the loss of a worker shows.
+func noticed(cause policy.Rule) string {
+	switch cause {
+	case policy.RuleHeartbeat:
+		return "heartbeat: it was silent for too long"
+	case policy.RuleConnection:
+		return "connection: its end of the control connection was gone"
+	case policy.RuleRattle:
+		return "rattle: it said that it gives up"
+	case policy.RuleProgress:
+		return "progress: a reduction stood still at it"
+	case policy.RuleReduceFailed:
+		return "reduce_failed: it had a part in several failed reductions of a round"
+	}
+	return string(cause)
 }
 
 // side returns the side of a policy, or nil.

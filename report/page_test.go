@@ -5,11 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"testbed/policy"
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -265,12 +268,144 @@ func TestRepeats(t *testing.T) {
 	write(t, strings.Replace(string(text), `"wall_clock_us": 23864`, `"wall_clock_us": 47728`, 1), file)
 	page := html(t, read(t, dir))
 	for _, want := range []string{
-		"Over 2 pairs of runs the speed-up was 1.97 at least, 2.96 in the middle, 3.94 at most.",
+		"The median of 2 pairs of runs; an interval needs at least 3 measurements, there are 2.", "<strong>2.96×</strong>",
 		"23,864 – 35,796 – 47,728 µs", "--repeat 2", "real-straggler-2",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
+	}
+}
+
+// repeated is a record of five pairs of runs as a real network might have left
+// it: each took the shares more than the simulator has it, by policy and seed.
+func repeated(t *testing.T, name string, shares map[string][5]float64) *report.Record {
+	t.Helper()
+	source, err := scenarios.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := source.Parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := &report.Record{Scenario: s, Library: true}
+	for _, policyName := range scenarios.PolicyNames {
+		for k, share := range shares[policyName] {
+			seeded := *s
+			seeded.Seed += uint64(k)
+			run := simulatedRun(t, &seeded, policyName)
+			rec.Runs = append(rec.Runs, run)
+			run.World, run.Fidelity.Verdict = runlog.Real, "valid"
+			run.WallClock += policy.Time(share * float64(run.WallClock))
+			rec.Runs = append(rec.Runs, run)
+		}
+	}
+	return rec
+}
+
+// TestIntervals: the page says what the repeats allow to be said.
+func TestIntervals(t *testing.T) {
+	for _, c := range []struct {
+		name, scenario string
+		shares         map[string][5]float64
+		want           []string
+	}{
+		{"a gain", "persistent_straggler", map[string][5]float64{"baseline": {0, .01, .02, .03, .04}}, []string{
+			"Over 5 pairs of runs the straggler policy was 4.68× as fast as the baseline (4.59× to 4.77×)", "<strong>4.68× (4.59× to 4.77×)</strong>",
+			"The range is a 93.8 % interval of the median of 5 pairs of runs, each with one seed: straggler is faster.",
+			"The simulator had predicted 4.59× (4.59× to 4.59×) with the same seeds.", "under baseline is off by -2.0 % (-3.8 % to +0.0 %)",
+			"93,891 µs (92,050 to 95,732)", " (median of 5, 93.8 % interval)", "--repeat 5"}},
+		{"nothing", "homogeneous", map[string][5]float64{"baseline": {-.01, .01, .02, -.02}}, []string{
+			"No difference shown: over 5 pairs of runs the straggler policy was 1.00× as fast as the baseline (0.98× to 1.02×).",
+			"<strong>no difference shown: 1.00× (0.98× to 1.02×)</strong>"}},
+		{"a loss", "homogeneous", map[string][5]float64{"straggler": {.1, .11, .12, .13, .14}}, []string{
+			"The baseline is faster: over 5 pairs of runs the straggler policy was 0.89× as fast (0.88× to 0.91×)", "each with one seed: baseline is faster."}},
+	} {
+		for _, name := range scenarios.PolicyNames {
+			if _, ok := c.shares[name]; !ok {
+				c.shares[name] = [5]float64{}
+			}
+		}
+		page := strings.ReplaceAll(html(t, repeated(t, c.scenario, c.shares)), "\u00a0", " ")
+		for _, want := range c.want {
+			if !strings.Contains(page, strings.ReplaceAll(want, "+", "&#43;")) {
+				t.Errorf("%s: the page does not say %q", c.name, want)
+			}
+		}
+	}
+}
+
+// TestPredictionsOnLinks stand beside those of churn's network, and are not
+// taken for them.
+func TestPredictionsOnLinks(t *testing.T) {
+	rec := repeated(t, "homogeneous", map[string][5]float64{"baseline": {}, "straggler": {}})
+	for _, run := range slices.Clone(rec.Runs) {
+		if run.World == runlog.Sim {
+			run.Links = "plan"
+			run.WallClock /= 2
+			rec.Runs = append(rec.Runs, run)
+		}
+	}
+	page := strings.ReplaceAll(html(t, rec), "\u00a0", " ")
+	for _, want := range []string{"under baseline is off by +0.0 % (+0.0 % to +0.0 %); on planned links -50.0 % (-50.0 % to -50.0 %).", "The simulator had predicted 1.00×"} {
+		if !strings.Contains(page, strings.ReplaceAll(want, "+", "&#43;")) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
+// TestSeeds: runs that differ in their seed are repeats, each beside the
+// simulated run with its own.
+func TestSeeds(t *testing.T) {
+	dir := copied(t)
+	other := filepath.Join(dir, "real-baseline-2")
+	if err := os.CopyFS(other, os.DirFS(filepath.Join(recorded, "real-baseline"))); err != nil {
+		t.Fatal(err)
+	}
+	s := read(t, recorded).Scenario
+	s.Seed = 43
+	text, err := s.Text() // as compare writes it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(other, "scenario.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, string(text), other, "scenario.json")
+	summary, err := os.ReadFile(filepath.Join(other, "summary.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, strings.Replace(string(summary), `"seed": 42`, `"seed": 43`, 1), other, "summary.json")
+	missing := read(t, dir).Unsimulated()
+	if want := []report.Missing{{Policy: "baseline", Seed: 43}}; !slices.Equal(missing, want) {
+		t.Errorf("to simulate: %v, want %v", missing, want)
+	}
+}
+
+// TestPageSaysWhoWasLost, and how it was noticed.
+func TestPageSaysWhoWasLost(t *testing.T) {
+	s, err := scenarios.Find("crash_mid_round")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scenario, err := s.Parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := simulatedRun(t, scenario, "baseline")
+	if len(run.Detected) != 1 {
+		t.Fatalf("%d losses were noticed", len(run.Detected))
+	}
+	d := run.Detected[0]
+	page := strings.ReplaceAll(html(t, &report.Record{Scenario: scenario, Library: true, Runs: []report.Run{run}}), "\u00a0", " ")
+	want := fmt.Sprintf(`<th scope="row">baseline</th><td>%s</td><td class="n">%d</td><td class="words">heartbeat: it was silent for too long</td>`, scenarios.NodeName(d.ID), d.Round)
+	if !strings.Contains(page, want) {
+		t.Errorf("the page does not say %q", want)
+	}
+	if quiet := html(t, read(t, recorded)); strings.Contains(quiet, "Who was lost") {
+		t.Error("a run without losses has a table of them")
 	}
 }
 
@@ -296,7 +431,7 @@ func TestAnIncompleteRunIsNotTrusted(t *testing.T) {
 	}
 	write(t, strings.Replace(string(text), `"complete": true`, `"complete": false`, 1), file)
 	page := html(t, read(t, dir))
-	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline the run stayed incomplete: 5 of 5 rounds.", "A run that stayed incomplete has no speed-up."} {
+	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline the run stayed incomplete: 5 of 5 rounds.", "A run that stayed incomplete has no speed-up, and neither has one without"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
@@ -387,7 +522,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json, as run and compare leave it"},
 		{"two scenarios", func() []string {
 			dir := run()
-			write(t, strings.Replace(original("real-straggler/scenario.yaml"), "seed: 42", "seed: 43", 1), dir, "scenario.yaml")
+			write(t, strings.Replace(original("real-straggler/scenario.yaml"), "inner_steps: 2", "inner_steps: 3", 1), dir, "scenario.yaml")
 			return []string{recordedAt, dir}
 		}, "x/scenario.yaml is not the scenario of the other runs; make a report for each"},
 		{"two time scales", func() []string {

@@ -191,7 +191,7 @@ func (rec *Record) readScenario(dir string, sum runlog.Summary) error {
 		rec.Library = err == nil && bytes.Equal(known.Text, source.Text)
 	}
 	switch scale := &rec.Scenario.Real.TimeScale; {
-	case !bytes.Equal(source.Text, rec.source.Text) || s.Name != rec.Scenario.Name:
+	case !rec.same(source, s):
 		return fmt.Errorf("%s is not the scenario of the other runs; make a report for each", file)
 	case sum.World == runlog.Sim:
 	case rec.scaled && sum.TimeScale != *scale:
@@ -202,25 +202,106 @@ func (rec *Record) readScenario(dir string, sum runlog.Summary) error {
 	return nil
 }
 
-// of returns the runs of a world under a policy.
+// same says whether a scenario is that of the record. The seed may differ: runs
+// with several are repeats, and compare writes their scenarios as JSON.
+func (rec *Record) same(source scenarios.Source, s *scenarios.Scenario) bool {
+	if s.Name != rec.Scenario.Name || bytes.Equal(source.Text, rec.source.Text) {
+		return s.Name == rec.Scenario.Name
+	}
+	mine, theirs := *rec.Scenario, *s
+	theirs.Seed, theirs.Real.TimeScale = mine.Seed, mine.Real.TimeScale // the scale is judged by what was run
+	a, err := mine.Text()
+	b, err2 := theirs.Text()
+	return err == nil && err2 == nil && bytes.Equal(a, b)
+}
+
+// planned is what a run says of its links if it was simulated on those of the
+// plan.
+const planned = "plan"
+
+// of returns the runs of a world under a policy. Those that were simulated on
+// planned links count as the simulator's only where there is nothing else.
 func (rec *Record) of(world, name string) (runs []Run) {
 	for _, run := range rec.Runs {
-		if run.World == world && run.Policy == name {
+		if run.World == world && run.Policy == name && run.Links != planned {
+			runs = append(runs, run)
+		}
+	}
+	measured := func(run Run) bool { return run.World == runlog.Real }
+	if len(runs) > 0 || world != runlog.Sim || slices.ContainsFunc(rec.Runs, measured) {
+		return runs
+	}
+	return rec.onLinks(name)
+}
+
+// onLinks returns the runs that were simulated on the links of the plan.
+func (rec *Record) onLinks(name string) (runs []Run) {
+	for _, run := range rec.Runs {
+		if run.World == runlog.Sim && run.Policy == name && run.Links == planned {
 			runs = append(runs, run)
 		}
 	}
 	return runs
 }
 
-// Unsimulated lists the policies of real runs for which the record has no
-// simulated one.
-func (rec *Record) Unsimulated() (names []string) {
-	for _, name := range scenarios.PolicyNames {
-		if len(rec.of(runlog.Real, name)) > 0 && len(rec.of(runlog.Sim, name)) == 0 {
-			names = append(names, name)
+// Missing is a simulated run that the record lacks.
+type Missing struct {
+	Policy string
+	Seed   uint64
+}
+
+// Unsimulated lists the policies and seeds of real runs for which the record
+// has no simulated one.
+func (rec *Record) Unsimulated() (missing []Missing) {
+	for _, run := range rec.Runs {
+		m := Missing{run.Policy, run.Seed}
+		if run.World == runlog.Real && !slices.Contains(missing, m) && seeded(rec.of(runlog.Sim, m.Policy), m.Seed, 0) == nil {
+			missing = append(missing, m)
 		}
 	}
-	return names
+	return missing
+}
+
+// seeded returns the n-th of the runs with a seed, counted from 0, or nil.
+func seeded(runs []Run, seed uint64, n int) *Run {
+	for k := range runs {
+		if runs[k].Seed != seed {
+			continue
+		}
+		if n == 0 {
+			return &runs[k]
+		}
+		n--
+	}
+	return nil
+}
+
+// pairs are the runs under both policies that have their seed in common, with
+// the simulated ones beside them.
+func (rec *Record) pairs(world string) (all []paired) {
+	simBase, simOther := rec.of(runlog.Sim, scenarios.Baseline), rec.of(runlog.Sim, scenarios.Straggler)
+	others := rec.of(world, scenarios.Straggler)
+	seen := map[uint64]int{}
+	for _, base := range rec.of(world, scenarios.Baseline) {
+		n := seen[base.Seed]
+		seen[base.Seed]++
+		other := seeded(others, base.Seed, n)
+		if other == nil {
+			continue
+		}
+		var p paired
+		if world == runlog.Real {
+			p.again = n > 0
+			p.real = Pair{scenarios.Baseline: base.Summary, scenarios.Straggler: other.Summary}
+			n = 0
+		}
+		a, b := seeded(simBase, base.Seed, n), seeded(simOther, base.Seed, n)
+		if a != nil && b != nil {
+			p.sim = Pair{scenarios.Baseline: a.Summary, scenarios.Straggler: b.Summary}
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 // typical returns the run whose wall-clock is the median, the faster one of

@@ -7,6 +7,7 @@ import (
 
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/stats"
 )
 
 // side is what the page shows of one policy. Where a policy was run several
@@ -19,40 +20,95 @@ type side struct {
 	Simulated []Round  `json:"simulated"` // the prediction for a real run
 	Links     []Link   `json:"links"`
 
-	Workers    []Worker   `json:"-"`
-	Run        Run        `json:"-"` // the one shown
-	Runs       []Run      `json:"-"` // all of them
-	Prediction *Run       `json:"-"`
-	Sidelining Sidelining `json:"-"` // over all of them
+	Workers    []Worker `json:"-"`
+	Run        Run      `json:"-"` // the one shown
+	Runs       []Run    `json:"-"` // all of them
+	Prediction *Run     `json:"-"` // of the run shown
+	// Error is the simulator's, (simulated − measured) / measured, over the
+	// complete runs.
+	Error stats.Estimate `json:"-"`
+	// LinksError is that of the simulator on the links of the plan.
+	LinksError stats.Estimate `json:"-"`
+	Sidelining Sidelining     `json:"-"` // over all of them
 }
 
-// PredictionError is (simulated − measured) / measured wall-clock.
-func (s *side) PredictionError() (share float64, ok bool) {
-	measured := float64(s.MedianWall())
-	incomplete := func(run Run) bool { return !run.Complete }
-	if s.Prediction == nil || measured == 0 || slices.ContainsFunc(s.Runs, incomplete) {
-		return 0, false
+// predict lays the simulated runs beside the measured ones with their seeds.
+func (s *side) predict(simulated []Run) {
+	if s.Prediction = seeded(simulated, s.Run.Seed, 0); s.Prediction != nil {
+		s.Simulated = rounds(s.Prediction)
 	}
-	return (float64(s.Prediction.WallClock) - measured) / measured, true
+	s.Error = s.against(simulated)
 }
 
-// ErrorText is the prediction error for a table.
+// against is the error of simulated runs beside the measured ones.
+func (s *side) against(simulated []Run) stats.Estimate {
+	var errors []float64
+	for _, run := range s.Runs {
+		if sim := seeded(simulated, run.Seed, 0); sim != nil && sim.Complete && run.Complete && run.WallClock > 0 {
+			errors = append(errors, float64(sim.WallClock-run.WallClock)/float64(run.WallClock))
+		}
+	}
+	return stats.Estimated(errors)
+}
+
+// ErrorText is the simulator's error for a table.
 func (s *side) ErrorText() string {
-	if off, ok := s.PredictionError(); ok {
-		return fmt.Sprintf("%+.1f %%", 100*off)
+	if s.Error.N == 0 {
+		return "–"
 	}
-	return "–"
+	text := percentText(s.Error)
+	if s.LinksError.N > 0 {
+		text += "; on planned links " + percentText(s.LinksError)
+	}
+	return text
+}
+
+// percentText is an estimated share with its sign, and its interval.
+func percentText(e stats.Estimate) string {
+	text := fmt.Sprintf("%+.1f %%", 100*e.Median)
+	if i := e.Interval; i != nil {
+		text += fmt.Sprintf(" (%+.1f %% to %+.1f %%)", 100*i.Low, 100*i.High)
+	}
+	return text
 }
 
 // MedianWall is the median wall-clock of all runs.
 func (s *side) MedianWall() policy.Time { return policy.Median(walls(s.Runs)) }
 
-// WallText is the wall-clock of all runs: one, or least, median and most.
+// wall is what the runs say of the wall-clock, without an interval if one of
+// them stayed incomplete.
+func (s *side) wall() stats.Estimate {
+	var all []float64
+	for _, run := range s.Runs {
+		if !run.Complete {
+			return stats.Estimate{}
+		}
+		all = append(all, float64(run.WallClock))
+	}
+	return stats.Estimated(all)
+}
+
+// WallHead says what WallText has of several runs.
+func (s *side) WallHead() string {
+	switch i := s.wall().Interval; {
+	case i != nil:
+		return fmt.Sprintf(" (median of %d, %.3g %% interval)", len(s.Runs), 100*i.Level)
+	case len(s.Runs) > 1:
+		return " (least – median – most)"
+	}
+	return ""
+}
+
+// WallText is the wall-clock of all runs: one, or the median with its interval,
+// or least, median and most.
 func (s *side) WallText() string {
 	all := walls(s.Runs)
 	middle := policy.Median(all) // sorts
 	if len(all) == 1 {
 		return micros(middle)
+	}
+	if i := s.wall().Interval; i != nil {
+		return fmt.Sprintf("%s (%s to %s)", micros(middle), thousands(policy.Time(i.Low)), thousands(policy.Time(i.High)))
 	}
 	return fmt.Sprintf("%s – %s – %s", thousands(all[0]), thousands(middle), micros(all[len(all)-1]))
 }

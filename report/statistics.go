@@ -27,15 +27,24 @@ func (pair Pair) complete() bool {
 	return pair[scenarios.Baseline].Complete && pair[scenarios.Straggler].Complete
 }
 
-// statistics compares pair by pair: both runs of a measured pair, and the
-// simulated pair beside it, have the same seed.
-func (c *Comparison) statistics() Statistics {
+// paired is a pair of measured runs with the simulated pair that has the same
+// seed. Either may be empty.
+type paired struct {
+	real, sim Pair
+	again     bool // the simulated pair stands beside another measured one, too
+}
+
+// statistics compares pair by pair.
+func statistics(pairs []paired) Statistics {
 	s := Statistics{PredictionError: map[string]stats.Estimate{}, Finding: map[string]string{}}
 	ratios, errors := map[string][]float64{}, map[string][]float64{}
-	for i, real := range c.pairs() {
-		sim := c.simulated(i)
-		if sim.complete() {
+	for _, pair := range pairs {
+		real, sim := pair.real, pair.sim
+		if sim.complete() && !pair.again {
 			ratios["sim"] = append(ratios["sim"], sim.speedup())
+		}
+		if len(real) == 0 {
+			continue
 		}
 		if !real.complete() {
 			s.LeftOut++

@@ -18,6 +18,9 @@ const (
 	// EnvironmentFile has an Environment.
 	EnvironmentFile = "environment.json"
 	LogsDir         = "logs"
+	// QlogDir has a directory for each node, with a file for each of its QUIC
+	// connections, if they were asked for.
+	QlogDir = "qlog"
 )
 
 // Dir is the directory that keeps everything about one run.

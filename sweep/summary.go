@@ -42,7 +42,7 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 		axis := Axis{Field: f}
 		seen := map[string]bool{}
 		for _, c := range p.Cells {
-			if v := c.value(f); v != "" && !seen[v] {
+			if v := c.Value(f); v != "" && !seen[v] {
 				seen[v] = true
 				axis.Values = append(axis.Values, v)
 			}

@@ -94,9 +94,9 @@ func (a Assignment) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// value returns what the assignment gives a field, and "" for one that it
+// Value returns what the assignment gives a field, and "" for one that it
 // leaves as it is.
-func (a Assignment) value(field string) string {
+func (a Assignment) Value(field string) string {
 	for _, s := range a {
 		if s.Field == field {
 			return s.Value
@@ -195,7 +195,7 @@ func Grid(list []Assignment, axes []Axis) ([]Assignment, error) {
 		}
 		var next []Assignment
 		for _, cell := range cells {
-			if cell.value(axis.Field) != "" {
+			if cell.Value(axis.Field) != "" {
 				return nil, invalid("--set", axis.Field, "is already given by another --set or by --list; keep one")
 			}
 			for _, value := range axis.Values {

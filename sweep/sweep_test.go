@@ -371,3 +371,41 @@ func FuzzParseList(f *testing.F) {
 		}
 	})
 }
+
+// TestReadRefuses what no sweep has left.
+func TestReadRefuses(t *testing.T) {
+	const summary = `{"scenario":"s","world":"sim","seeds":[1],"repeats":1,"policies":["baseline"],"cells":[{"set":{"inner_steps":1}}]}`
+	const head = `{"sweep":1,"scenario":"s"}` + "\n"
+	row := func(key, set string) string {
+		return `{"key":"` + key + `","set":` + set + `,"seed":1,"repeat":1,"policy":"baseline","world":"sim"}` + "\n"
+	}
+	for _, c := range []struct{ name, summary, table, want string }{
+		{"interrupted at once", "", head, "it holds no summary.json"},
+		{"a run's summary", `{"scenario":"s"}`, head, "it names no cells"},
+		{"an unknown field", strings.Replace(summary, "inner_steps", "inner_stepz", 1), head, "cell 0"},
+		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "is no table of version 1 of a sweep of s"},
+		{"a newer table", summary, `{"sweep":9,"scenario":"s"}` + "\n", "is no table of version 1"},
+		{"a broken row", summary, head + "{}}\n", "line 2"},
+		{"good", summary, head + row("a", `{"inner_steps":1}`) + row("b", `{"inner_steps":2}`) + row("cut", `{"inner_steps":1}`)[:40], ""},
+	} {
+		dir := t.TempDir()
+		if c.summary != "" {
+			if err := os.WriteFile(filepath.Join(dir, "summary.json"), []byte(c.summary), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, sweep.TableFile), []byte(c.table), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r, err := sweep.Read(dir)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+			}
+			continue
+		}
+		if err != nil || len(r.Rows[0]) != 1 || r.Rows[0][0].Key != "a" || r.Cells[0].Set.Value("inner_steps") != "1" {
+			t.Errorf("%s: %+v, %v", c.name, r, err)
+		}
+	}
+}

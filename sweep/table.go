@@ -209,7 +209,7 @@ func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error 
 		pt := p.Point(i)
 		record = record[:0]
 		for _, f := range fields {
-			record = append(record, pt.Set.value(f))
+			record = append(record, pt.Set.Value(f))
 		}
 		identical := ""
 		if r.BitIdentical != nil {

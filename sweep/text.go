@@ -58,7 +58,7 @@ func writeList(out io.Writer, s Summary) error {
 			break
 		}
 		for _, f := range s.Fields {
-			v := c.Set.value(f.Field)
+			v := c.Set.Value(f.Field)
 			if v == "" {
 				v = "–"
 			}

@@ -35,6 +35,13 @@ const (
 	maxReductions = 8
 )
 
+// quic is the configuration of the endpoint's connections.
+func (c *Config) quic() *quic.Config {
+	q := quicConfig(c.PacketSize)
+	q.Tracer = c.Tracer
+	return q
+}
+
 // quicConfig sizes a link's first connection for 1 Gbit/s × 100 ms. QUIC's
 // windows start at what is given first and grow to the bandwidth-delay product
 // by themselves, up to what is given as the maximum.

@@ -71,7 +71,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 		inbound:   make(map[string]*inbound),
 	}
 	var err error
-	if e.listener, err = e.transport.Listen(cfg.serverTLS(), quicConfig(cfg.PacketSize)); err != nil {
+	if e.listener, err = e.transport.Listen(cfg.serverTLS(), cfg.quic()); err != nil {
 		e.transport.Close()
 		cfg.Conn.Close()
 		return nil, fmt.Errorf("ring endpoint: %w", err)

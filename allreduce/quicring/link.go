@@ -163,7 +163,7 @@ func (e *Endpoint) retire(peers []Peer) {
 
 // dial adds a connection.
 func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
-	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, l.name.String()), quicConfig(l.e.cfg.PacketSize))
+	conn, err := l.e.transport.Dial(ctx, net.UDPAddrFromAddrPort(l.peer.Addr), l.e.cfg.clientTLS(l.peer.Name, l.name.String()), l.e.cfg.quic())
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}

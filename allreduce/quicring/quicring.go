@@ -47,11 +47,15 @@
 package quicring
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/qlogwriter"
 
 	"testbed/allreduce"
 )
@@ -68,6 +72,8 @@ type Config struct {
 	TLS *tls.Config
 	// Logger receives refused connections and streams; nil is silent.
 	Logger *slog.Logger
+	// Tracer records connections, see quic.Config; nil records nothing.
+	Tracer func(ctx context.Context, isClient bool, id quic.ConnectionID) qlogwriter.Trace
 	// PieceValues is the number of values per frame, a multiple of Block. All
 	// workers of a ring need the same. Zero: allreduce.DefaultPieceValues.
 	PieceValues int

@@ -18,6 +18,7 @@ func compareCommand() *cobra.Command {
 	var flags realFlags
 	var repeat int
 	var calibrated string
+	var qlog bool
 	cmd := &cobra.Command{
 		Use: "compare SCENARIO", Short: "Both policies, simulated and on a real network, side by side", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
@@ -36,6 +37,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 	}
 	flags.declare(cmd)
 	calibrationFlag(cmd, &calibrated)
+	qlogFlag(cmd, &qlog)
 	cmd.Flags().IntVar(&repeat, "repeat", 1, "how often to run each policy on the real network")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if repeat < 1 {
@@ -54,6 +56,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		if _, err := sim.NewTimes(s, sim.Costs{}); errors.Is(err, errors.ErrUnsupported) {
 			delete(players, networkLinks) // churn's network plays it all the same
 		}
+		o.Qlog = qlog
 		dir := flags.out
 		if dir == "" {
 			dir = host.DefaultDir(s.Name, "compare")

@@ -99,6 +99,10 @@ func runScenario(t *testing.T, args ...string) runlog.Summary {
 	if !sum.Complete || sum.BitIdentical == nil || !*sum.BitIdentical {
 		t.Fatalf("complete %v, bit-identical %v\n%s\n%s", sum.Complete, sum.BitIdentical, r.stdout, r.stderr)
 	}
+	_, err := os.Stat(filepath.Join(sum.Dir, runlog.QlogDir))
+	if slices.Contains(args, "--qlog") != (err == nil) {
+		t.Errorf("qlog files under %v: %v", args, err)
+	}
 	return sum
 }
 
@@ -674,7 +678,7 @@ func TestSweepResumes(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	table := filepath.Join(torn, tableFile)
+	table := filepath.Join(torn, sweep.TableFile)
 	waitFor(t, func() bool { _, err := os.Stat(table); return err == nil })
 	time.Sleep(100 * time.Millisecond)
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -695,7 +699,7 @@ func TestSweepResumes(t *testing.T) {
 	if r := testbed(t, append(args, "--out", torn, "--resume")...); r.code != 0 {
 		t.Fatalf("exit code %d\n%s", r.code, r.stderr)
 	}
-	for _, name := range []string{tableFile, csvFile} {
+	for _, name := range []string{sweep.TableFile, sweep.CSVFile} {
 		a, err := os.ReadFile(filepath.Join(whole, name))
 		if err != nil {
 			t.Fatal(err)
@@ -704,7 +708,7 @@ func TestSweepResumes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == tableFile { // an interrupt may leave gaps that are filled at the end
+		if name == sweep.TableFile { // an interrupt may leave gaps that are filled at the end
 			a, b = sortedLines(a), sortedLines(b)
 		}
 		if !bytes.Equal(a, b) {

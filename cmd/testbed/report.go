@@ -1,16 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/sim"
+	"testbed/sweep"
 )
 
 func reportCommand() *cobra.Command {
@@ -21,6 +24,9 @@ func reportCommand() *cobra.Command {
 one scenario. It is one HTML file that needs no network and no other file: who
 was slow, what the policy did and why, what it gained, and whether to trust it.
 What is missing of the simulator's predictions is simulated now.
+
+Of the directory of a sweep it shows what the fields do: curves of one field,
+heat maps of more, and which policy is faster where.
 
 With --trace it also writes a trace of a single run, which opens in
 ui.perfetto.dev and in chrome://tracing.`,
@@ -34,6 +40,9 @@ ui.perfetto.dev and in chrome://tracing.`,
 	cmd.Flags().StringVar(&out, "out", "", "the HTML file to write (default report.html in the first DIR)")
 	cmd.Flags().StringVar(&trace, "trace", "", "write a trace of the run to this file, too")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if slices.ContainsFunc(args, sweep.Is) {
+			return reportSweep(cmd, args, out, trace)
+		}
 		rec, err := report.Read(args...)
 		if err != nil {
 			return err
@@ -44,9 +53,11 @@ ui.perfetto.dev and in chrome://tracing.`,
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), trace)
 		}
-		for _, name := range rec.Unsimulated() {
+		for _, m := range rec.Unsimulated() {
+			s := *rec.Scenario
+			s.Seed = m.Seed
 			run := report.Run{}
-			run.Summary, err = sim.Run(rec.Scenario, name, func(e runlog.Event) { run.Events = append(run.Events, e) })
+			run.Summary, err = sim.Run(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) })
 			if err != nil {
 				return err
 			}
@@ -62,6 +73,28 @@ ui.perfetto.dev and in chrome://tracing.`,
 		return nil
 	}
 	return cmd
+}
+
+// reportSweep writes the page of a sweep.
+func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
+	switch {
+	case len(args) > 1:
+		return usageError{errors.New("name one directory of a sweep, and no other; make a report for each")}
+	case trace != "":
+		return usageError{errors.New("--trace is of a single run; a real sweep keeps them in points/")}
+	}
+	r, err := sweep.Read(args[0])
+	if err != nil {
+		return err
+	}
+	if out == "" {
+		out = filepath.Join(args[0], "report.html")
+	}
+	if err := writeFile(out, func(w io.Writer) error { return report.WriteSweep(w, r) }); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), out)
+	return nil
 }
 
 // writeFile writes a file, and leaves none behind that is not whole.

@@ -31,6 +31,10 @@ func linksFlag(cmd *cobra.Command, links *string) {
 	cmd.Flags().StringVar(links, "links", host.LinksAuto, "who delays packets: netem (the kernel), user (a router process), or auto")
 }
 
+func qlogFlag(cmd *cobra.Command, qlog *bool) {
+	cmd.Flags().BoolVar(qlog, "qlog", false, "record every QUIC connection in the run directory, for qvis; costs time and space")
+}
+
 func checkLinks(links string) error {
 	if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser}, links) {
 		return usageError{fmt.Errorf("--links %s: choose auto, netem or user", links)}
@@ -73,6 +77,7 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 func runCommand() *cobra.Command {
 	var flags realFlags
 	var policyName string
+	var qlog bool
 	cmd := &cobra.Command{
 		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
@@ -86,6 +91,7 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 	}
 	policyFlag(cmd, &policyName)
 	flags.declare(cmd)
+	qlogFlag(cmd, &qlog)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, o, err := flags.load(args[0])
 		if err != nil {
@@ -94,7 +100,7 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 		if _, err := s.Machine(policyName); err != nil {
 			return err
 		}
-		o.Policy, o.Dir = policyName, flags.out
+		o.Policy, o.Dir, o.Qlog = policyName, flags.out, qlog
 		if o.Dir == "" {
 			o.Dir = host.DefaultDir(s.Name, policyName)
 		}

@@ -24,12 +24,6 @@ import (
 	"testbed/sweep"
 )
 
-// Files of a sweep's directory.
-const (
-	tableFile = "results.jsonl"
-	csvFile   = "results.csv"
-)
-
 type sweepFlags struct {
 	realFlags
 	set      []string
@@ -154,7 +148,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) (err error) {
 		return err
 	}
 	keys := p.Keys()
-	table, done, err := sweep.OpenTable(dir.Path(tableFile), p)
+	table, done, err := sweep.OpenTable(dir.Path(sweep.TableFile), p)
 	if err != nil {
 		return err
 	}
@@ -213,7 +207,7 @@ func (f *sweepFlags) directory(p *sweep.Plan) (runlog.Dir, error) {
 		out = host.DefaultDir(p.Scenario.Name, "sweep")
 	}
 	if f.resume {
-		if _, err := os.Stat(filepath.Join(out, tableFile)); err == nil {
+		if _, err := os.Stat(filepath.Join(out, sweep.TableFile)); err == nil {
 			abs, err := filepath.Abs(out)
 			return runlog.Dir(abs), err
 		}
@@ -230,7 +224,7 @@ func (f *sweepFlags) directory(p *sweep.Plan) (runlog.Dir, error) {
 }
 
 func writeCSV(dir runlog.Dir, p *sweep.Plan, keys []string, done map[string]sweep.Row) error {
-	file, err := os.Create(dir.Path(csvFile))
+	file, err := os.Create(dir.Path(sweep.CSVFile))
 	if err != nil {
 		return fmt.Errorf("writing the table of results: %w", err)
 	}

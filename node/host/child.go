@@ -34,10 +34,12 @@ const (
 	specFD    = 3 // its spec, as JSON, then end of file
 	reportsFD = 4 // its reports, as JSON lines
 	wordsFD   = 5 // commands to it, as JSON lines; services stop at its end
+	qlogFD    = 6 // the directory for its qlog files, if its spec says so
 )
 
 // spec tells a node's process what it is.
 type spec struct {
+	Qlog        bool             `json:",omitempty"`
 	Coordinator *coordinatorSpec `json:",omitempty"`
 	Worker      *workerSpec      `json:",omitempty"`
 	Router      *shaping.Plan    `json:",omitempty"`
@@ -104,11 +106,20 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 		return fmt.Errorf("reading the node's spec: %w", err)
 	}
 	plain := func(r node.Report) { report(nodeReport{Report: r}) }
+	var tracing node.Tracing
+	if s.Qlog {
+		q, err := openQlogs(log)
+		if err != nil {
+			return err
+		}
+		defer q.close()
+		tracing = q.tracer
+	}
 	switch {
 	case s.Coordinator != nil:
-		return runCoordinator(s.Coordinator, log, plain)
+		return runCoordinator(s.Coordinator, tracing, log, plain)
 	case s.Worker != nil:
-		return runWorker(s.Worker, log, plain)
+		return runWorker(s.Worker, tracing, log, plain)
 	case s.Router != nil:
 		return runRouter(s.Router, report)
 	case s.Capture != nil:
@@ -125,7 +136,7 @@ func listen(addr netip.Addr, port uint16) (*net.UDPConn, error) {
 	return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, port)))
 }
 
-func runCoordinator(s *coordinatorSpec, log *slog.Logger, report func(node.Report)) error {
+func runCoordinator(s *coordinatorSpec, tracing node.Tracing, log *slog.Logger, report func(node.Report)) error {
 	tlsConfig, err := s.Credentials.TLS()
 	if err != nil {
 		return err
@@ -140,18 +151,18 @@ func runCoordinator(s *coordinatorSpec, log *slog.Logger, report func(node.Repor
 	}
 	return node.RunCoordinator(context.Background(), node.CoordinatorConfig{
 		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Delays: s.Delays,
-		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable, Log: log, Report: report,
+		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable, Tracing: tracing, Log: log, Report: report,
 	})
 }
 
-func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error {
+func runWorker(s *workerSpec, tracing node.Tracing, log *slog.Logger, report func(node.Report)) error {
 	tlsConfig, err := s.Credentials.TLS()
 	if err != nil {
 		return err
 	}
 	cfg := node.WorkerConfig{
 		Scenario: s.Scenario, ID: s.ID, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
-		TLS: tlsConfig, Log: log, Report: report,
+		TLS: tlsConfig, Tracing: tracing, Log: log, Report: report,
 	}
 	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {
 		udp, err := listen(s.Addr, port)

@@ -33,10 +33,10 @@ func TestPortInUse(t *testing.T) {
 	report := func(r node.Report) { t.Errorf("the node reported %+v", r) }
 	for port, run := range map[uint16]func() error{
 		controlPort: func() error {
-			return runCoordinator(&coordinatorSpec{Scenario: s, Policy: "baseline", Addr: localhost, Credentials: credentials}, quiet, report)
+			return runCoordinator(&coordinatorSpec{Scenario: s, Policy: "baseline", Addr: localhost, Credentials: credentials}, nil, quiet, report)
 		},
 		ringPort: func() error {
-			return runWorker(&workerSpec{Scenario: s, Addr: localhost, Coordinator: localhost, Credentials: credentials}, quiet, report)
+			return runWorker(&workerSpec{Scenario: s, Addr: localhost, Coordinator: localhost, Credentials: credentials}, nil, quiet, report)
 		},
 	} {
 		addr := netip.AddrPortFrom(localhost, port)

@@ -51,6 +51,16 @@ func (i *inside) start(name string, ns int, s spec, env []string) (*child, error
 		defer file.Close()
 		log = file
 	}
+	service := s.Worker == nil && s.Coordinator == nil
+	var further []*os.File
+	if i.Run != nil && i.Run.Qlog && !service {
+		dir, err := qlogDir(i.Dir, name)
+		if err != nil {
+			return nil, wrap(err)
+		}
+		defer dir.Close()
+		further, s.Qlog = []*os.File{dir}, true
+	}
 	var theirs, ours [3]*os.File // spec, reports, words
 	for k := range theirs {
 		r, w, err := os.Pipe()
@@ -63,11 +73,11 @@ func (i *inside) start(name string, ns int, s spec, env []string) (*child, error
 		}
 		defer theirs[k].Close()
 	}
-	c := &child{name: name, service: s.Worker == nil && s.Coordinator == nil, words: json.NewEncoder(ours[2]), wordsTo: ours[2]}
+	c := &child{name: name, service: service, words: json.NewEncoder(ours[2]), wordsTo: ours[2]}
 	i.nodes[name] = c
 	var err error
 	c.process, err = i.box.Start(sandbox.Command{
-		Name: name, NetNS: ns, Args: []string{VerbNode}, Env: env, Files: theirs[:], Stdout: log, Stderr: log,
+		Name: name, NetNS: ns, Args: []string{VerbNode}, Env: env, Files: append(theirs[:], further...), Stdout: log, Stderr: log,
 	})
 	if err != nil {
 		ours[1].Close()

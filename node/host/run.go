@@ -45,6 +45,8 @@ type Options struct {
 	Source []byte
 	Policy string
 	Links  string
+	// Qlog has each node record its QUIC connections.
+	Qlog bool
 	// Command is the command line that asked for the run, for the record.
 	Command []string
 	// Dir is the run directory to make.
@@ -129,7 +131,7 @@ func (r *run) play(ctx context.Context) error {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}
 	defer log.Close()
-	s, err := openSession(ctx, job{Scenario: r.Scenario, Links: r.Links, Dir: r.dir, Run: &runJob{Policy: r.Policy}}, sandbox.Config{Stderr: log})
+	s, err := openSession(ctx, job{Scenario: r.Scenario, Links: r.Links, Dir: r.dir, Run: &runJob{Policy: r.Policy, Qlog: r.Qlog}}, sandbox.Config{Stderr: log})
 	if err != nil {
 		return err
 	}

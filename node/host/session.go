@@ -32,7 +32,10 @@ type job struct {
 	Bench  *benchJob  `json:",omitempty"`
 }
 
-type runJob struct{ Policy string }
+type runJob struct {
+	Policy string
+	Qlog   bool `json:",omitempty"`
+}
 
 // word is what the sandbox's init may be told after its job.
 type word struct {

@@ -1,0 +1,75 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"testbed/runlog"
+)
+
+// TestQlog: with --qlog every node leaves a file for each end of each of its
+// connections, whole also where the node was killed.
+func TestQlog(t *testing.T) {
+	needSandbox(t)
+	sum := runScenario(t, "crash_mid_round", "--policy", "straggler", "--qlog")
+	ends := map[string][]string{} // by connection
+	kinds := map[string]int{}
+	paths, err := filepath.Glob(filepath.Join(sum.Dir, runlog.QlogDir, "*", "*.sqlog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		kind, rest, _ := strings.Cut(filepath.Base(path), "-")
+		end, id, _ := strings.Cut(rest, "-")
+		kinds[filepath.Base(filepath.Dir(path))+" "+kind]++
+		ends[id] = append(ends[id], end)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records := bytes.Split(text, []byte{0x1e}) // RFC 7464
+		if len(records) < 3 || len(records[0]) != 0 {
+			t.Fatalf("%s: %d records", path, len(records))
+		}
+		for k, record := range records[1:] {
+			if !json.Valid(record) || !bytes.HasSuffix(record, []byte("\n")) {
+				t.Fatalf("%s: record %d of %d is none: %q", path, k, len(records)-1, record)
+			}
+		}
+		var head struct {
+			Format string `json:"qlog_format"`
+			Trace  struct {
+				Vantage struct{ Type string } `json:"vantage_point"`
+			}
+		}
+		if err := json.Unmarshal(records[1], &head); err != nil || head.Format != "JSON-SEQ" || head.Trace.Vantage.Type != end {
+			t.Errorf("%s begins with %s, %v", path, records[1], err)
+		}
+		if !bytes.Contains(text, []byte(`"packet_sent"`)) && !bytes.Contains(text, []byte(`:packet_sent"`)) {
+			t.Errorf("%s records no packet", path)
+		}
+	}
+	for _, w := range []string{"w0", "w1"} {
+		if kinds[w+" control"] != 1 || kinds[w+" ring"] < 2 {
+			t.Errorf("%s recorded %v", w, kinds)
+		}
+	}
+	if kinds["coordinator control"] < 2 {
+		t.Errorf("the coordinator recorded %v", kinds)
+	}
+	both := 0
+	for _, e := range ends {
+		if len(e) == 2 && e[0] != e[1] {
+			both++
+		}
+	}
+	if both < 4 {
+		t.Errorf("only %d of %d connections have both ends", both, len(ends))
+	}
+}

@@ -1,0 +1,491 @@
+package report
+
+import (
+	"cmp"
+	_ "embed" // the page's parts
+	"fmt"
+	"html/template"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/stats"
+	"testbed/sweep"
+)
+
+var (
+	//go:embed page/sweep.html
+	sweepHTML string
+	//go:embed page/sweep.js
+	sweepJS string
+)
+
+// maxRows is the number of cells that the tables of a sweep show.
+const maxRows = 1000
+
+// sweepPage is what the template of a sweep is filled with.
+type sweepPage struct {
+	Scenario string       `json:"scenario"`
+	World    string       `json:"world"`
+	Fields   []sweep.Axis `json:"fields"`
+	// Cells has for each cell the positions of its fields' values, -1 for a
+	// field that it leaves as it is.
+	Cells   [][]int  `json:"cells"`
+	Figures []figure `json:"figures"`
+
+	Results  *sweep.Results `json:"-"`
+	Headline string         `json:"-"`
+	Answers  []answer       `json:"-"`
+}
+
+// figure is what a sweep has measured in every cell.
+type figure struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	What string `json:"what"` // what is shown of several runs
+	// Even is set for ratios, of which 1 is neither better nor worse.
+	Even  bool   `json:"even"`
+	Lines []line `json:"lines"`
+}
+
+// line has a figure by cell, under one policy or as a comparison of both.
+type line struct {
+	Policy string `json:"policy"`
+	// Points are the value and, where there is an interval, its ends; null
+	// where nothing is known.
+	Points [][]float64 `json:"points"`
+}
+
+// WriteSweep writes the report of a sweep as one HTML file that needs nothing
+// else.
+func WriteSweep(out io.Writer, r *sweep.Results) error {
+	p := newSweepPage(r)
+	t, err := template.New("sweep").Funcs(template.FuncMap{
+		"text":  func(f figure, l line, cell int) string { return f.text(l.Points[cell]) },
+		"value": func(a sweep.Assignment, field string) string { return cmp.Or(a.Value(field), "–") },
+	}).Parse(sweepHTML)
+	if err != nil {
+		return fmt.Errorf("parsing the page: %w", err)
+	}
+	return writePage(out, t, p, sweepJS)
+}
+
+func newSweepPage(r *sweep.Results) *sweepPage {
+	p := &sweepPage{Scenario: r.Scenario, World: r.World, Fields: r.Fields, Results: r}
+	if p.Fields == nil {
+		p.Fields = []sweep.Axis{}
+	}
+	for _, c := range r.Cells {
+		at := make([]int, len(r.Fields))
+		for k, f := range r.Fields {
+			at[k] = slices.Index(f.Values, c.Set.Value(f.Field))
+		}
+		p.Cells = append(p.Cells, at)
+	}
+	p.Figures = figures(r)
+	p.Headline = together.Replace(p.headline())
+	p.Answers = []answer{p.whereMost(), p.everLost(), p.whatWasPlayed(), p.trust()}
+	for _, a := range p.Answers {
+		for k := range a.Text {
+			a.Text[k] = together.Replace(a.Text[k])
+		}
+	}
+	return p
+}
+
+// figures are all that a sweep has measured, without those that are 0
+// everywhere.
+func figures(r *sweep.Results) (all []figure) {
+	compared := len(r.Policies) == 2
+	if compared {
+		f := figure{Name: "speed-up", Unit: "×", What: "median", Even: true, Lines: []line{{Points: [][]float64{}}}}
+		for _, c := range r.Cells {
+			f.Lines[0].Points = append(f.Lines[0].Points, point(c.Speedup))
+		}
+		all = append(all, f)
+	}
+	wall := figure{Name: "wall-clock", Unit: "µs", What: "median"}
+	for _, name := range r.Policies {
+		l := line{Policy: name, Points: [][]float64{}}
+		for _, c := range r.Cells {
+			e := c.WallClock[name]
+			l.Points = append(l.Points, point(&e))
+		}
+		wall.Lines = append(wall.Lines, l)
+	}
+	all = append(all, wall)
+	for _, m := range []struct {
+		name, unit string
+		of         func(sweep.Row) float64
+	}{
+		{"sidelined", "times a run", func(r sweep.Row) float64 { return float64(r.Sidelined) }},
+		{"back in time", "times a run", func(r sweep.Row) float64 { return float64(r.Rejoined) }},
+		{"evicted", "workers a run", func(r sweep.Row) float64 { return float64(r.Evicted) }},
+		{"computing", "% of the membership time", func(r sweep.Row) float64 { return 100 * r.ComputeFraction }},
+		{"waiting for others", "% of the membership time", func(r sweep.Row) float64 { return 100 * r.BarrierWaitFraction }},
+		{"stall of joiners", "µs", func(r sweep.Row) float64 { return float64(r.JoinerStall) }},
+		{"bytes sent", "B", func(r sweep.Row) float64 { return float64(r.BytesSent) }},
+		{"incomplete", "% of the runs", func(r sweep.Row) float64 {
+			if r.Complete {
+				return 0
+			}
+			return 100
+		}},
+	} {
+		f := figure{Name: m.name, Unit: m.unit, What: "mean"}
+		something := false
+		for _, name := range r.Policies {
+			l := line{Policy: name, Points: [][]float64{}}
+			for _, rows := range r.Rows {
+				var sum float64
+				n := 0
+				for _, row := range rows {
+					if row.Policy == name {
+						sum += m.of(row)
+						n++
+					}
+				}
+				if n == 0 {
+					l.Points = append(l.Points, nil)
+					continue
+				}
+				l.Points = append(l.Points, []float64{sum / float64(n)})
+				something = something || sum != 0
+			}
+			f.Lines = append(f.Lines, l)
+		}
+		if something {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func point(e *stats.Estimate) []float64 {
+	switch {
+	case e == nil || e.N == 0:
+		return nil
+	case e.Interval == nil:
+		return []float64{e.Median}
+	}
+	return []float64{e.Median, e.Interval.Low, e.Interval.High}
+}
+
+// text is a point in a table.
+func (f figure) text(p []float64) string {
+	if p == nil {
+		return "–"
+	}
+	format, unit := number, ""
+	if f.Even {
+		format, unit = func(x float64) string { return fmt.Sprintf("%.2f", x) }, "×"
+	}
+	text := format(p[0]) + unit
+	if len(p) == 3 {
+		text += " (" + format(p[1]) + "–" + format(p[2]) + ")"
+	}
+	return text
+}
+
+// number writes a figure with at most two decimals, large ones with none.
+func number(x float64) string {
+	if x >= 1000 {
+		return thousands(int64(x + .5))
+	}
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", x), "0"), ".")
+}
+
+// sweepTable is a table of cells.
+type sweepTable struct {
+	Page    *sweepPage
+	Figures []figure
+	Finding bool
+}
+
+// Table is the first table of the page, or that of all other figures.
+func (p *sweepPage) Table(first bool) sweepTable {
+	if !first {
+		return sweepTable{p, p.Other(), false}
+	}
+	return sweepTable{p, p.Figures[:len(p.Figures)-len(p.Other())], len(p.Results.Policies) == 2}
+}
+
+// Other are the figures beside speed-up and wall-clock.
+func (p *sweepPage) Other() []figure { return p.Figures[min(len(p.Figures), len(p.Results.Policies)):] }
+
+// Shown are the cells of the tables, Hidden counts the rest.
+func (p *sweepPage) Shown() []sweep.Cell { return p.Results.Cells[:min(maxRows, len(p.Results.Cells))] }
+func (p *sweepPage) Hidden() int         { return len(p.Results.Cells) - len(p.Shown()) }
+
+// Varied says that there is something to draw.
+func (p *sweepPage) Varied() bool { return len(p.Fields) > 0 && len(p.Cells) > 1 }
+
+// extremes are the cells with the least and the most of a value; cells without
+// one do not count.
+func extremes(cells []sweep.Cell, of func(sweep.Cell) *stats.Estimate) (least, most *sweep.Cell) {
+	for k := range cells {
+		e := of(cells[k])
+		if e == nil || e.N == 0 {
+			continue
+		}
+		if least == nil || e.Median < of(*least).Median {
+			least = &cells[k]
+		}
+		if most == nil || e.Median > of(*most).Median {
+			most = &cells[k]
+		}
+	}
+	return least, most
+}
+
+func speedupOf(c sweep.Cell) *stats.Estimate { return c.Speedup }
+
+// wallOf gives the wall-clock under the first policy of a sweep.
+func (p *sweepPage) wallOf(c sweep.Cell) *stats.Estimate {
+	e := c.WallClock[p.Results.Policies[0]]
+	return &e
+}
+
+// set says what a cell sets, with short names, and how many others are as good.
+func (p *sweepPage) set(c *sweep.Cell, of func(sweep.Cell) *stats.Estimate) string {
+	var parts []string
+	for _, s := range c.Set {
+		parts = append(parts, p.brief(s.Field)+"="+s.Value)
+	}
+	text := strings.Join(parts, ", ")
+	if text == "" {
+		text = "the scenario as it is"
+	}
+	same := -1
+	for _, other := range p.Results.Cells {
+		if e := of(other); e != nil && e.N > 0 && e.Median == of(*c).Median {
+			same++
+		}
+	}
+	if same > 0 {
+		text += fmt.Sprintf(" (and %d more)", same)
+	}
+	return text
+}
+
+// brief is the end of a field's path, if no other field ends so.
+func (p *sweepPage) brief(field string) string {
+	end := func(field string) string { return field[strings.LastIndexByte(field, '.')+1:] }
+	for _, other := range p.Fields {
+		if other.Field != field && end(other.Field) == end(field) {
+			return field
+		}
+	}
+	if end(field) == "count" {
+		return field // of workers
+	}
+	return end(field)
+}
+
+// verdicts counts the cells by what their speed-up shows. Without intervals
+// the medians decide.
+func (p *sweepPage) verdicts() (faster, slower, open, unknown int) {
+	for _, c := range p.Results.Cells {
+		switch e := c.Speedup; {
+		case e == nil || e.N == 0:
+			unknown++
+		case e.Interval == nil && e.Median > 1 || e.Interval != nil && e.Interval.Low > 1:
+			faster++
+		case e.Interval == nil && e.Median < 1 || e.Interval != nil && e.Interval.High < 1:
+			slower++
+		default:
+			open++
+		}
+	}
+	return faster, slower, open, unknown
+}
+
+// headline says in a sentence what the sweep shows.
+func (p *sweepPage) headline() string {
+	cells := counted(len(p.Cells), "cell")
+	if len(p.Results.Policies) < 2 {
+		least, most := extremes(p.Results.Cells, p.wallOf)
+		if least == nil {
+			return fmt.Sprintf("No run of the %s was complete.", cells)
+		}
+		return fmt.Sprintf("Under %s the wall-clock of %s lies between %s and %s µs; it is least with %s.", p.Results.Policies[0], cells,
+			number(p.wallOf(*least).Median), number(p.wallOf(*most).Median), p.set(least, p.wallOf))
+	}
+	least, most := extremes(p.Results.Cells, speedupOf)
+	if least == nil {
+		return fmt.Sprintf("In none of the %s both policies completed a run.", cells)
+	}
+	_, slower, open, _ := p.verdicts()
+	text := fmt.Sprintf("The straggler policy was %s as fast as the baseline in each of %s", times(most.Speedup.Median), cells)
+	if least.Speedup.Median != most.Speedup.Median {
+		text = fmt.Sprintf("Over %s the straggler policy was %s to %s as fast as the baseline, most with %s", cells,
+			times(least.Speedup.Median), times(most.Speedup.Median), p.set(most, speedupOf))
+	}
+	switch {
+	case slower > 0:
+		return text + fmt.Sprintf("; it lost in %d.", slower)
+	case open > 0:
+		return text + fmt.Sprintf("; it never lost, and in %d no difference was shown.", open)
+	}
+	return text + "; it never lost."
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%s %ss", thousands(int64(n)), noun)
+}
+
+func (p *sweepPage) whereMost() answer {
+	if len(p.Results.Policies) < 2 {
+		a := answer{Question: "What is fastest?", Short: "not known"}
+		if least, most := extremes(p.Results.Cells, p.wallOf); least != nil {
+			a.Short = number(p.wallOf(*least).Median) + " µs"
+			a.Text = []string{"With " + p.set(least, p.wallOf) + ".", fmt.Sprintf("Slowest: %s µs with %s.", number(p.wallOf(*most).Median), p.set(most, p.wallOf))}
+		}
+		return a
+	}
+	a := answer{Question: "Where is the gain largest?", Short: "not known"}
+	least, most := extremes(p.Results.Cells, speedupOf)
+	if least == nil {
+		return a
+	}
+	f := p.Figures[0]
+	a.Short = f.text(point(most.Speedup))
+	a.Text = []string{
+		fmt.Sprintf("With %s: %s µs under straggler, %s under baseline.", p.set(most, speedupOf),
+			number(most.WallClock[scenarios.Straggler].Median), number(most.WallClock[scenarios.Baseline].Median)),
+		fmt.Sprintf("Smallest: %s with %s.", f.text(point(least.Speedup)), p.set(least, speedupOf)),
+	}
+	return a
+}
+
+func (p *sweepPage) everLost() answer {
+	a := answer{Question: "Does the policy ever lose?"}
+	if len(p.Results.Policies) < 2 {
+		a.Short = "not known"
+		a.Text = []string{"Only one policy was swept."}
+		return a
+	}
+	faster, slower, open, unknown := p.verdicts()
+	a.Short = "no"
+	if slower > 0 {
+		a.Short = "yes, in " + counted(slower, "cell")
+	} else if faster+open == 0 {
+		a.Short = "not known"
+	}
+	a.Text = []string{fmt.Sprintf("Faster in %d, slower in %d, no difference shown in %d of %s.", faster, slower, open, counted(len(p.Cells), "cell"))}
+	if unknown > 0 {
+		a.Text = append(a.Text, fmt.Sprintf("In %d there is no pair of complete runs.", unknown))
+	}
+	with := 0
+	for _, c := range p.Results.Cells {
+		if c.Speedup != nil && c.Speedup.Interval != nil {
+			with++
+		}
+	}
+	if with < faster+slower+open {
+		a.Text = append(a.Text, fmt.Sprintf("Where there are fewer than %d pairs of runs there is no interval, and the median alone decides: it may be luck. Use --seeds or --repeat.", stats.LeastRepeats))
+	}
+	return a
+}
+
+func (p *sweepPage) whatWasPlayed() answer {
+	r := p.Results
+	a := answer{Question: "What was played?", Short: fmt.Sprintf("%s of %s", thousands(int64(r.Done)), counted(r.Points, "point"))}
+	var fields []string
+	for _, f := range r.Fields {
+		fields = append(fields, fmt.Sprintf("%s (%s)", f.Field, counted(len(f.Values), "value")))
+	}
+	if len(fields) > 0 {
+		a.Text = append(a.Text, "Varied: "+strings.Join(fields, ", ")+".")
+	}
+	text := counted(len(r.Seeds), "seed")
+	if r.Repeats > 1 {
+		text += fmt.Sprintf(", %d repeats", r.Repeats)
+	}
+	a.Text = append(a.Text, fmt.Sprintf("In each cell: %s, under %s.", text, strings.Join(r.Policies, " and ")))
+	return a
+}
+
+func (p *sweepPage) trust() answer {
+	a := answer{Question: "Can it be trusted?", Short: "simulated only"}
+	incomplete := map[string]int{}
+	verdicts := map[string]int{}
+	for _, rows := range p.Results.Rows {
+		for _, row := range rows {
+			verdicts[row.Fidelity]++
+			if !row.Complete {
+				incomplete[row.Policy]++
+			}
+		}
+	}
+	if p.World == runlog.Real {
+		a.Level, a.Short = "valid", "yes: every emulation was what it claimed to be"
+		for _, level := range []string{"suspect", "invalid"} {
+			if n := verdicts[level]; n > 0 {
+				a.Level, a.Short = level, fmt.Sprintf("%s %s", counted(n, "run"), level)
+				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs; their directories say why.", capital(level), n, p.Results.Done))
+			}
+		}
+	}
+	for _, name := range p.Results.Policies {
+		if n := incomplete[name]; n > 0 {
+			a.Text = append(a.Text, fmt.Sprintf("Incomplete under %s: %s, which count for no wall-clock.", name, counted(n, "run")))
+		}
+	}
+	if p.Results.Done < p.Results.Points {
+		a.Text = append(a.Text, fmt.Sprintf("%d points are missing.", p.Results.Points-p.Results.Done))
+	}
+	if len(a.Text) == 0 {
+		a.Text = []string{"All runs were complete."}
+	}
+	return a
+}
+
+// Intervals says what the intervals of the page are, empty if there are none.
+func (p *sweepPage) Intervals() string {
+	for _, c := range p.Results.Cells {
+		for _, e := range c.WallClock {
+			if e.Interval != nil {
+				return fmt.Sprintf("%.3g %% bootstrap intervals of the median over %d runs of a cell", 100*e.Interval.Level, e.N)
+			}
+		}
+	}
+	return ""
+}
+
+// Command is the command line that plays the same points, empty where a list
+// of assignments was swept.
+func (p *sweepPage) Command() string {
+	r := p.Results
+	cells := 1
+	words := []string{"testbed", "sweep", filepath.Join(r.Dir, "scenario.json")}
+	for _, f := range r.Fields {
+		cells *= len(f.Values)
+		words = append(words, "--set", f.Field+"="+strings.Join(f.Values, ","))
+	}
+	if cells != len(r.Cells) {
+		return ""
+	}
+	words = append(words, "--seeds", fmt.Sprintf("%d..%d", r.Seeds[0], r.Seeds[len(r.Seeds)-1]))
+	if len(r.Policies) < 2 {
+		words = append(words, "--policy", r.Policies[0])
+	}
+	if r.World == runlog.Real {
+		words = append(words, "--real", "--repeat", fmt.Sprint(r.Repeats))
+	}
+	return typed(words)
+}
+
+// How says how the points were played.
+func (p *sweepPage) How() string {
+	if p.World == runlog.Sim {
+		return "simulated"
+	}
+	return "measured"
+}

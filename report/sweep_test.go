@@ -1,0 +1,191 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+	"testbed/sweep"
+)
+
+// swept plays a sweep in the simulator and leaves its directory as the command
+// does.
+func swept(t *testing.T, seeds int, policies []string, fields ...string) string {
+	t.Helper()
+	source, err := scenarios.Find("persistent_straggler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := source.Parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var axes []sweep.Axis
+	for _, f := range fields {
+		axis, err := sweep.ParseAxis(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		axes = append(axes, axis)
+	}
+	p := &sweep.Plan{Scenario: s, Text: source.Text, World: runlog.Sim, Repeats: 1, Policies: policies}
+	for seed := range seeds {
+		p.Seeds = append(p.Seeds, uint64(seed+1))
+	}
+	if p.Cells, err = sweep.Grid(nil, axes); err != nil {
+		t.Fatal(err)
+	}
+	dir, keys := runlog.Dir(t.TempDir()), p.Keys()
+	table, done, err := sweep.OpenTable(dir.Path(sweep.TableFile), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		pt := p.Point(i)
+		s, err := p.Scenario.With(pt.Set...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Seed = pt.Seed
+		sum, err := sim.Run(s, pt.Policy, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done[key] = p.NewRow(key, pt, sum)
+		if err := table.Add(done[key]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.WriteJSON(runlog.SummaryFile, p.Summarize(keys, done)); err != nil {
+		t.Fatal(err)
+	}
+	return string(dir)
+}
+
+func sweepHTML(t *testing.T, dir string) string {
+	t.Helper()
+	r, err := sweep.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := report.WriteSweep(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestSweepPage: the page says what the sweep shows, and its data and tables
+// hold what was measured.
+func TestSweepPage(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		dir  string
+		want []string
+	}{
+		{"curves", swept(t, 3, scenarios.PolicyNames, "workers[3].inner_step_mean=100,1000,2000"), []string{
+			"Over 3 cells the straggler policy was 1.00× to 5.89× as fast as the baseline, most with inner_step_mean=2000; it never lost, and in 1 no difference was shown.",
+			"<strong>5.89× (5.89–5.89)</strong>", "Faster in 2, slower in 0, no difference shown in 1 of 3 cells.", "18 of 18 points",
+			"In brackets 75 % bootstrap intervals of the median over 3 runs of a cell.", "no difference shown</td>", "--set &#39;workers[3].inner_step_mean=100,1000,2000&#39; --seeds 1..3",
+			"92,050 (92,050–92,050)"}},
+		{"without intervals", swept(t, 1, scenarios.PolicyNames, "policy.straggler.k=1,2", "inner_steps=1,2"), []string{
+			"Over 4 cells the straggler policy was 4.59× to 6.95× as fast as the baseline, most with k=1, inner_steps=1 (and 1 more); it never lost.",
+			"Where there are fewer than 3 pairs of runs there is no interval"}},
+		{"one policy", swept(t, 1, []string{"baseline"}, "inner_steps=1,2"), []string{
+			"Under baseline the wall-clock of 2 cells lies between 42,050 and 92,050 µs; it is least with inner_steps=1.", "Only one policy was swept.", "--policy baseline"}},
+		{"seeds alone", swept(t, 3, scenarios.PolicyNames), []string{
+			"The straggler policy was 4.59× as fast as the baseline in each of 1 cell; it never lost.", "the scenario as it is"}},
+	} {
+		html := sweepHTML(t, c.dir)
+		plain := strings.ReplaceAll(html, "\u00a0", " ")
+		for _, want := range c.want {
+			if !strings.Contains(plain, want) {
+				t.Errorf("%s: the page does not say %q", c.name, want)
+			}
+		}
+		var data struct {
+			Cells   [][]int
+			Figures []struct {
+				Name  string
+				Lines []struct{ Points [][]float64 }
+			}
+		}
+		if err := json.Unmarshal([]byte(dataBlock(t, html)), &data); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range data.Figures {
+			for _, l := range f.Lines {
+				if len(l.Points) != len(data.Cells) {
+					t.Errorf("%s: %s has %d points for %d cells", c.name, f.Name, len(l.Points), len(data.Cells))
+				}
+			}
+		}
+	}
+}
+
+// TestSweepPageOfAHostileField: no text of a sweep becomes markup.
+func TestSweepPageOfAHostileField(t *testing.T) {
+	dir := swept(t, 1, scenarios.PolicyNames, "inner_steps=1,2")
+	r, err := sweep.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const hostile = `</script><img src=x onerror=alert(1)>`
+	r.Scenario, r.Dir = hostile, hostile
+	r.Fields[0] = sweep.Axis{Field: hostile, Values: []string{hostile, "2"}}
+	var b bytes.Buffer
+	if err := report.WriteSweep(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	library, err := os.ReadFile("page/echarts/echarts.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(strings.Replace(b.String(), string(library), "", 1), "<img") {
+		t.Error("text of the sweep became markup")
+	}
+}
+
+// TestSweepInABrowser: pictures of one field and of three, in every figure.
+func TestSweepInABrowser(t *testing.T) {
+	browser(t)
+	for _, c := range []struct {
+		name   string
+		width  int
+		fields []string
+		words  []string
+	}{
+		{"curves", 1200, []string{"workers[*].inner_step_jitter=0,300,900"}, []string{"workers[*].inner_step_jitter", "900", "4.00×"}},
+		{"maps on a phone", 390, []string{"inner_steps=1,2", "policy.straggler.k=1,2", "policy.straggler.quorum=0.5,0.75"}, []string{"policy.straggler.quorum", "6.95×"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "report.html")
+			write(t, sweepHTML(t, swept(t, 3, scenarios.PolicyNames, c.fields...)), file)
+			v := show(t, file, c.width, "--dump-dom")
+			v.isQuiet(t)
+			var drawn, width int
+			if _, err := fmt.Sscanf(v.title(t), "%d %d", &drawn, &width); err != nil || drawn != 1 || width > c.width {
+				t.Errorf("%q: want a picture, at most %d wide: %v", v.title(t), c.width, err)
+			}
+			for _, word := range c.words {
+				if !strings.Contains(v.dom, word) {
+					t.Errorf("the picture does not say %q", word)
+				}
+			}
+			if !strings.Contains(v.dom, `"figures":"speed-up wall-clock`) {
+				t.Errorf("the figures that were chosen one after the other: %.3000s", v.dom)
+			}
+		})
+	}
+}
