@@ -86,9 +86,11 @@ type message struct {
 	// OuterSteps is the version of the outer state: in start, the one to begin
 	// from; in fetch, the least one wanted; in stepped and fetched, the one held;
 	// in hello, the one restored from a checkpoint.
-	OuterSteps int     `json:"outer_steps,omitempty"`
-	Peers      []peer  `json:"peers,omitempty"` // in ring order; in fetch: donors
-	Zero       bool    `json:"zero,omitempty"`  // contribute zeros
+	OuterSteps int    `json:"outer_steps,omitempty"`
+	Peers      []peer `json:"peers,omitempty"` // in ring order; in fetch: donors
+	Zero       bool   `json:"zero,omitempty"`  // contribute zeros
+	// Checkpoint has the receiver of start save the state that it begins from.
+	Checkpoint bool    `json:"checkpoint,omitempty"`
 	Hash       string  `json:"hash,omitempty"`
 	Loss       float64 `json:"loss,omitempty"`
 	// Bytes is what a reduction sent; in a heartbeat, what came in so far.

@@ -40,6 +40,8 @@ type CoordinatorConfig struct {
 	Unreachable <-chan netip.AddrPort
 	// Report is called with the record of the run, from one goroutine.
 	Report func(Report)
+	// Run names the run in its journal.
+	Run string
 	// Journal is where the coordinator writes what it learns. With the journal
 	// of one that has died, and its credentials and address, it takes its
 	// place. Nil: it cannot be replaced.
@@ -263,7 +265,7 @@ func (c *coordinator) recover() error {
 		return nil
 	}
 	c.replaying = true
-	header := journalHeader{journalVersion, c.scenario.Name, c.cfg.Policy, c.scenario.Seed}
+	header := journalHeader{journalVersion, c.cfg.Run, c.scenario.Name, c.cfg.Policy, c.scenario.Seed}
 	if err := replay(c.cfg.Journal, header, c.apply); err != nil {
 		return err
 	}
@@ -372,7 +374,7 @@ func (c *coordinator) restart(e entry) {
 	clear(c.participants)
 	clear(c.outcomes)
 	clear(c.states)
-	c.note(runlog.Event{Type: runlog.Resume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
+	c.note(runlog.Event{Type: runlog.RunResume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
 	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
 }
 
@@ -575,7 +577,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
 	case policy.StartRound:
 		for _, id := range a.IDs {
-			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now})
+			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now, Checkpoint: id == c.keeper(a)})
 		}
 	case policy.Reduce:
 		ring := make([]peer, len(a.Participants))
@@ -609,6 +611,16 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	case policy.Finish:
 		c.done, c.complete = true, a.Complete
 	}
+}
+
+// keeper is who saves a checkpoint at the beginning of a round, or -1: each
+// time another one of those that took part in the outer step before.
+func (c *coordinator) keeper(a policy.StartRound) policy.ID {
+	every, step := c.scenario.Real.CheckpointEvery, a.Round-1
+	if every == 0 || step == 0 || step%every != 0 || a.Rule != policy.RuleNextRound {
+		return -1
+	}
+	return a.IDs[step/every%len(a.IDs)]
 }
 
 func (c *coordinator) send(id policy.ID, m message) {

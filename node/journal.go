@@ -38,6 +38,7 @@ type Resume struct {
 // journalHeader is the first line of a journal.
 type journalHeader struct {
 	Journal  int    `json:"journal"` // version of the format
+	Run      string `json:"run"`
 	Scenario string `json:"scenario"`
 	Policy   string `json:"policy"`
 	Seed     uint64 `json:"seed"`
@@ -113,7 +114,13 @@ func replay(j Journal, header journalHeader, do func(entry)) error {
 func strictly(line []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
-	return dec.Decode(v)
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
 }
 
 func describe(v any) string {

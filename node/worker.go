@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -38,6 +39,13 @@ type WorkerConfig struct {
 	// all-reduce and the state transfer. The worker closes them.
 	Control, Ring, Fetch net.PacketConn
 	TLS                  *tls.Config
+	// Run names the run in its checkpoints.
+	Run string
+	// Save, if given, keeps a checkpoint: it has write write one, and keeps it if
+	// that returns no error. It is called from one goroutine at a time.
+	Save func(write func(io.Writer) (Checkpoint, error)) error
+	// Restore is a checkpoint to begin from. Nil: the initial state of the run.
+	Restore io.Reader
 	// Commands come from whoever started the worker; OpJoin is the first thing
 	// it waits for.
 	Commands <-chan Command
@@ -63,6 +71,12 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	}
 	w.greeting = message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)}
 	w.setFactor(1)
+	defer w.saving.Wait()
+	if cfg.Restore != nil {
+		if err := w.restore(cfg.Restore); err != nil {
+			return err
+		}
+	}
 	reduce := cfg.Scenario.Real.AllReduce
 	if reduce.ErrorFeedback {
 		w.residual, w.lost = make([]float32, n), make([]float32, n)
@@ -121,6 +135,9 @@ type worker struct {
 	// outcomeEpoch; else they are nil.
 	residual, lost []float32
 	synced         bool // the model holds an outer state of the run
+
+	saves  sync.Mutex // held while a checkpoint is saved
+	saving sync.WaitGroup
 
 	task    *task
 	results chan result
@@ -258,8 +275,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 // as coordinatorPatience.
 func (w *worker) connect(ctx context.Context, transport *quic.Transport) (*line, error) {
 	config := controlQUIC()
-	if w.session.current() != nil || w.session.heard > 0 {
-		config.HandshakeIdleTimeout = firstAttempt
+	if rtt := 2 * time.Duration(w.oneWay.Load()); rtt > 0 {
+		config.HandshakeIdleTimeout = min(max(shortestAttempt, 8*rtt), config.HandshakeIdleTimeout)
 	}
 	giveUp := time.Now().Add(coordinatorPatience)
 	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
@@ -271,7 +288,6 @@ func (w *worker) connect(ctx context.Context, transport *quic.Transport) (*line,
 			return nil, fmt.Errorf("connecting to the coordinator at %s: %w", w.cfg.Coordinator, err)
 		}
 		w.cfg.Log.Info("the coordinator does not answer", "err", err)
-		config.HandshakeIdleTimeout = min(2*config.HandshakeIdleTimeout, lastAttempt)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -280,13 +296,12 @@ func (w *worker) connect(ctx context.Context, transport *quic.Transport) (*line,
 	}
 }
 
-// How a worker connects again: it waits longer before each attempt, and gives
-// each more time, because the path may be slow.
+// How a worker connects again: it soon gives an attempt up, since within one it
+// would ask ever more seldom, and waits longer before each up to longestWait.
 const (
-	shortestWait = 50 * time.Millisecond
-	longestWait  = 2 * time.Second
-	firstAttempt = 2 * time.Second
-	lastAttempt  = 15 * time.Second
+	shortestAttempt = 500 * time.Millisecond
+	shortestWait    = 50 * time.Millisecond
+	longestWait     = 250 * time.Millisecond
 )
 
 func (w *worker) dial(ctx context.Context, transport *quic.Transport, config *quic.Config) (*line, error) {
@@ -521,6 +536,9 @@ func (w *worker) start(ctx context.Context, m message) error {
 		return fmt.Errorf("asked to begin round %d from outer step %d while at %d", m.Round, m.OuterSteps, have)
 	}
 	w.outcome, w.synced = 0, true
+	if m.Checkpoint {
+		w.checkpoint()
+	}
 	if w.leaving {
 		w.leave()
 		return nil

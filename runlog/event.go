@@ -47,11 +47,13 @@ const (
 	// The coordinator's process has died, and another one has taken its place.
 	CoordinatorCrash Type = "coordinator_crash"
 	CoordinatorBack  Type = "coordinator_back"
-	// Resume says that every node had died, and that the run goes on from the
+	// RunResume says that every node had died, and that the run goes on from the
 	// checkpoint of outer step Round. Later rounds before it are undone.
-	Resume  Type = "resume"
-	Horizon Type = "horizon"
-	RunEnd  Type = "run_end"
+	RunResume Type = "run_resume"
+	// Checkpoint says that the outer state after outer step Round is kept.
+	Checkpoint Type = "checkpoint"
+	Horizon    Type = "horizon"
+	RunEnd     Type = "run_end"
 )
 
 // Event is one line of the record. Fields that a type does not use are absent.

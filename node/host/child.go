@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -34,6 +35,8 @@ const (
 	specFD    = 3 // its spec, as JSON, then end of file
 	reportsFD = 4 // its reports, as JSON lines
 	wordsFD   = 5 // commands to it, as JSON lines; services stop at its end
+	moreFD    = 6 // the coordinator's journal, or the memory for a worker's checkpoints
+	restoreFD = 7 // the checkpoint that a worker begins from
 )
 
 // spec tells a node's process what it is.
@@ -53,6 +56,9 @@ type coordinatorSpec struct {
 	Addr        netip.Addr
 	Credentials node.Credentials
 	Delays      node.RingDelays
+	Name        string // of the run
+	Reported    int
+	Resume      *node.Resume
 }
 
 type workerSpec struct {
@@ -61,16 +67,20 @@ type workerSpec struct {
 	Addr        netip.Addr
 	Coordinator netip.Addr
 	Credentials node.Credentials
+	Name        string // of the run
+	Restore     bool   // from the checkpoint at restoreFD
 }
 
 // nodeReport is a line from a node's process: a report, or what a service has
 // to tell.
 type nodeReport struct {
 	node.Report
-	Router   *userlink.Stats `json:"router,omitempty"`
-	Captured *captured       `json:"captured,omitempty"`
-	Probed   *probed         `json:"probed,omitempty"`
-	Bench    *bench.Report   `json:"bench,omitempty"`
+	// Saved says that a checkpoint lies in the worker's memory.
+	Saved    *node.Checkpoint `json:"saved,omitempty"`
+	Router   *userlink.Stats  `json:"router,omitempty"`
+	Captured *captured        `json:"captured,omitempty"`
+	Probed   *probed          `json:"probed,omitempty"`
+	Bench    *bench.Report    `json:"bench,omitempty"`
 }
 
 // RunNode is what the binary does inside a node: it is a worker, the
@@ -108,7 +118,7 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 	case s.Coordinator != nil:
 		return runCoordinator(s.Coordinator, log, plain)
 	case s.Worker != nil:
-		return runWorker(s.Worker, log, plain)
+		return runWorker(s.Worker, log, report)
 	case s.Router != nil:
 		return runRouter(s.Router, report)
 	case s.Capture != nil:
@@ -141,17 +151,18 @@ func runCoordinator(s *coordinatorSpec, log *slog.Logger, report func(node.Repor
 	return node.RunCoordinator(context.Background(), node.CoordinatorConfig{
 		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Delays: s.Delays,
 		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable, Log: log, Report: report,
+		Run: s.Name, Journal: os.NewFile(moreFD, "journal"), Reported: s.Reported, Resume: s.Resume,
 	})
 }
 
-func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error {
+func runWorker(s *workerSpec, log *slog.Logger, report func(nodeReport)) error {
 	tlsConfig, err := s.Credentials.TLS()
 	if err != nil {
 		return err
 	}
 	cfg := node.WorkerConfig{
 		Scenario: s.Scenario, ID: s.ID, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
-		TLS: tlsConfig, Log: log, Report: report,
+		TLS: tlsConfig, Log: log, Report: func(r node.Report) { report(nodeReport{Report: r}) }, Run: s.Name,
 	}
 	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {
 		udp, err := listen(s.Addr, port)
@@ -159,6 +170,28 @@ func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error 
 			return err
 		}
 		*conn = udp
+	}
+	free := make(chan struct{}, 1) // the memory is not in use
+	free <- struct{}{}
+	memory := os.NewFile(moreFD, "memory")
+	cfg.Save = func(write func(io.Writer) (node.Checkpoint, error)) error {
+		select {
+		case <-free:
+		default:
+			return errors.New("the one before has not been written yet")
+		}
+		c, err := saveIn(memory, write)
+		if err != nil {
+			free <- struct{}{}
+			return err
+		}
+		report(nodeReport{Saved: &c})
+		return nil
+	}
+	if s.Restore {
+		restore := os.NewFile(restoreFD, "checkpoint")
+		defer restore.Close()
+		cfg.Restore = restore
 	}
 	commands := make(chan node.Command, 16)
 	cfg.Commands = commands
@@ -168,6 +201,10 @@ func runWorker(s *workerSpec, log *slog.Logger, report func(node.Report)) error 
 			var c node.Command
 			if err := words.Decode(&c); err != nil {
 				return // whoever gives the commands has nothing more to say
+			}
+			if c.Op == opSaved {
+				free <- struct{}{}
+				continue
 			}
 			commands <- c
 		}
