@@ -224,3 +224,41 @@ func TestCoordinatorDies(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkJournal is what a heartbeat costs the coordinator on its way into
+// the journal, and BenchmarkReplay on its way back.
+func BenchmarkJournal(b *testing.B) {
+	f, err := os.Create(filepath.Join(b.TempDir(), "journal"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	for b.Loop() {
+		if err := record(f, entry{T: 123_456, ID: 3, Msg: &message{Type: msgHeartbeat}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkReplay(b *testing.B) {
+	header := journalHeader{Journal: journalVersion}
+	line := describe(entry{T: 123_456, ID: 3, Msg: &message{Type: msgHeartbeat}}) + "\n"
+	b.SetBytes(int64(len(line)))
+	j := &journalOf{memJournal: &memJournal{data: []byte(describe(header) + "\n" + strings.Repeat(line, b.N))}}
+	b.ResetTimer()
+	if err := replay(j, header, func(entry) {}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkCheckpoint is what a checkpoint of a million parameters costs the
+// worker that makes it, apart from the writing.
+func BenchmarkCheckpoint(b *testing.B) {
+	m := newModel(1, 0, 1_000_000)
+	b.SetBytes(8_000_000)
+	for b.Loop() {
+		if _, err := m.writeCheckpoint("run", io.Discard); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -187,8 +187,8 @@ var defaultAllReduce = AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Blo
 const (
 	DefaultTimeScale  = 100
 	DefaultParameters = 1_000_000
-	// DefaultCheckpointEvery costs a hundredth of a processor at most: see the
-	// reference of scenario files.
+	// DefaultCheckpointEvery is a few rounds, because a checkpoint is as large
+	// as the state.
 	DefaultCheckpointEvery = 5
 )
 
