@@ -60,7 +60,7 @@ func saveIn(memory *os.File, write func(io.Writer) (node.Checkpoint, error)) (no
 // keep writes a worker's checkpoint to the run directory, in the background.
 func (p *play) keep(c *child, saved node.Checkpoint) {
 	began := time.Now()
-	go func() {
+	p.keeping.Go(func() {
 		err := storeCheckpoint(p.Dir.Path(resumeDir), saved.OuterSteps, c.memory)
 		p.inbox <- func() error {
 			_ = c.words.Encode(node.Command{Op: opSaved}) // it may have died
@@ -74,7 +74,7 @@ func (p *play) keep(c *child, saved node.Checkpoint) {
 			}})
 			return nil
 		}
-	}()
+	})
 }
 
 // storeCheckpoint writes what is in memory to a file, whole or not at all, and

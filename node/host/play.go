@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"testbed/node"
@@ -32,7 +33,9 @@ type play struct {
 	since policy.Time // where it goes on after its death, else before all times
 	away  bool        // the coordinator has been killed, and the next one has yet to start
 	back  time.Time   // when it is to start
-	over  bool        // the coordinator has recorded the end of the run
+	// keeping are checkpoints on their way to the run directory.
+	keeping sync.WaitGroup
+	over    bool // the coordinator has recorded the end of the run
 }
 
 func (p *play) run() error {
@@ -287,6 +290,7 @@ func (p *play) finish() error {
 		return err
 	}
 	p.tell(note{Measured: &m})
+	p.keeping.Wait()
 	if err := os.RemoveAll(p.Dir.Path(resumeDir)); err != nil {
 		return fmt.Errorf("tidying the run directory: %w", err)
 	}
