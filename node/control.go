@@ -3,7 +3,9 @@ package node
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,18 +72,25 @@ const (
 
 // message is one line of the control protocol.
 type message struct {
-	Type     verb           `json:"type"`
-	Protocol int            `json:"protocol,omitempty"`
-	ID       policy.ID      `json:"id,omitempty"`
-	Ring     netip.AddrPort `json:"ring,omitzero"`  // where this worker's ring listens
-	Fetch    netip.AddrPort `json:"fetch,omitzero"` // where this worker serves its state
-	Round    int            `json:"round,omitempty"`
-	Epoch    int            `json:"epoch,omitempty"`
+	Type     verb      `json:"type"`
+	Protocol int       `json:"protocol,omitempty"`
+	ID       policy.ID `json:"id,omitempty"`
+	// Seq numbers the messages of one end, but hello and heartbeats; Ack is the
+	// last one that it has heeded of the other.
+	Seq   int            `json:"seq,omitempty"`
+	Ack   int            `json:"ack,omitempty"`
+	Ring  netip.AddrPort `json:"ring,omitzero"`  // where this worker's ring listens
+	Fetch netip.AddrPort `json:"fetch,omitzero"` // where this worker serves its state
+	Round int            `json:"round,omitempty"`
+	Epoch int            `json:"epoch,omitempty"`
 	// OuterSteps is the version of the outer state: in start, the one to begin
-	// from; in fetch, the least one wanted; in stepped and fetched, the one held.
-	OuterSteps int     `json:"outer_steps,omitempty"`
-	Peers      []peer  `json:"peers,omitempty"` // in ring order; in fetch: donors
-	Zero       bool    `json:"zero,omitempty"`  // contribute zeros
+	// from; in fetch, the least one wanted; in stepped and fetched, the one held;
+	// in hello, the one restored from a checkpoint.
+	OuterSteps int    `json:"outer_steps,omitempty"`
+	Peers      []peer `json:"peers,omitempty"` // in ring order; in fetch: donors
+	Zero       bool   `json:"zero,omitempty"`  // contribute zeros
+	// Checkpoint has the receiver of start save the state that it begins from.
+	Checkpoint bool    `json:"checkpoint,omitempty"`
 	Hash       string  `json:"hash,omitempty"`
 	Loss       float64 `json:"loss,omitempty"`
 	// Bytes is what a reduction sent; in a heartbeat, what came in so far.
@@ -124,7 +133,7 @@ func parseMessage(line []byte) (message, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return message{}, errors.New("control message: more than one value in a line")
 	}
-	if m.ID < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 || len(m.Peers) > maxRing {
+	if m.ID < 0 || m.Seq < 0 || m.Ack < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 || len(m.Peers) > maxRing {
 		return message{}, fmt.Errorf("control message: %s has a number out of range", m.Type)
 	}
 	return m, nil
@@ -179,7 +188,7 @@ func (l *line) write() {
 }
 
 // send queues a message. A line whose queue is full is that of a worker that
-// does not listen; what it misses makes no difference any more.
+// does not listen; it notices if it ever hears a later one.
 func (l *line) send(m message) {
 	select {
 	case l.out <- m:
@@ -204,7 +213,7 @@ func (l *line) hangUp(patience time.Duration) {
 // because the policy, and not the transport, decides who is dead.
 func controlQUIC() *quic.Config {
 	return &quic.Config{
-		MaxIdleTimeout:       time.Hour,
+		MaxIdleTimeout:       coordinatorPatience,
 		HandshakeIdleTimeout: 15 * time.Second,
 		InitialPacketSize:    initialPacket,
 		EnableDatagrams:      true,
@@ -217,6 +226,31 @@ func controlQUIC() *quic.Config {
 // whatever the packet size, and while its budget lies between the two it spins
 // until time has passed, which in virtual time never happens.
 var initialPacket uint16 = 1452
+
+// coordinatorPatience bounds how long a worker does without the coordinator,
+// whether it is silent or cannot be connected to again.
+const coordinatorPatience = time.Hour
+
+// resetKey lets a coordinator that takes the place of another tell the workers
+// that their connections are gone: whoever has the same credentials makes the
+// same stateless resets (RFC 9000, section 10.3).
+func resetKey(c *tls.Config) (*quic.StatelessResetKey, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(c.Certificates[0].PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("deriving the key of stateless resets: %w", err)
+	}
+	key := quic.StatelessResetKey(sha256.Sum256(append([]byte("stateless reset"), der...)))
+	return &key, nil
+}
+
+// isAbsence says whether a connection failed because nobody was there to answer,
+// or somebody who does not know of it.
+func isAbsence(err error) bool {
+	_, reset := errors.AsType[*quic.StatelessResetError](err)
+	_, handshake := errors.AsType[*quic.HandshakeTimeoutError](err)
+	_, idle := errors.AsType[*quic.IdleTimeoutError](err)
+	return reset || handshake || idle
+}
 
 func withALPN(c *tls.Config, name, server string) *tls.Config {
 	c = c.Clone()

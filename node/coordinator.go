@@ -41,6 +41,16 @@ type CoordinatorConfig struct {
 	Unreachable <-chan netip.AddrPort
 	// Report is called with the record of the run, from one goroutine.
 	Report func(Report)
+	// Run names the run in its journal.
+	Run string
+	// Journal is where the coordinator writes what it learns. With the journal
+	// of one that has died, and its credentials and address, it takes its
+	// place. Nil: it cannot be replaced.
+	Journal Journal
+	// Reported is the number of the last event that was reported before.
+	Reported int
+	// Resume is given if the workers have died too.
+	Resume *Resume
 }
 
 // RunCoordinator plays the coordinator of one run until the policy machine
@@ -56,6 +66,9 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 		return err
 	}
 	transport := &quic.Transport{Conn: cfg.Conn}
+	if transport.StatelessResetKey, err = resetKey(cfg.TLS); err != nil {
+		return err
+	}
 	defer func() {
 		transport.Close()
 		cfg.Conn.Close()
@@ -76,9 +89,16 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	c := &coordinator{
 		cfg: cfg, scenario: cfg.Scenario, machine: machine,
 		inbox: make(chan received, 4*outboxMessages), quit: make(chan struct{}),
-		workers:  map[policy.ID]*remote{},
-		outcomes: map[int]map[policy.ID]message{},
-		states:   map[int]map[policy.ID]message{},
+		workers:      map[policy.ID]*remote{},
+		joined:       map[policy.ID]bool{},
+		participants: map[int][]policy.ID{},
+		outcomes:     map[int]map[policy.ID]message{},
+		states:       map[int]map[policy.ID]message{},
+		t:            cfg.Scenario.FirstJoin(), timer: time.NewTimer(time.Hour),
+	}
+	defer c.timer.Stop()
+	if err := c.recover(); err != nil {
+		return err
 	}
 	defer close(c.quit)
 	go c.accept(ctx, listener)
@@ -87,17 +107,24 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 }
 
 type coordinator struct {
-	cfg      CoordinatorConfig
-	scenario *scenarios.Scenario
-	machine  *policy.Machine
-	inbox    chan received
-	quit     chan struct{}
-	workers  map[policy.ID]*remote
-	began    time.Time // scenario time starts here, at the first join
-	started  bool
-	timer    *time.Timer
-	done     bool
-	complete bool
+	cfg       CoordinatorConfig
+	scenario  *scenarios.Scenario
+	machine   *policy.Machine
+	inbox     chan received
+	quit      chan struct{}
+	workers   map[policy.ID]*remote
+	t         policy.Time // of the running input
+	began     time.Time   // scenario time starts here, at the first join
+	started   bool
+	replaying bool
+	reported  int // events so far
+	timer     *time.Timer
+	done      bool
+	complete  bool
+	joined    map[policy.ID]bool // the machine has been told
+	// back are the workers that have come back since all nodes died; nil if
+	// none is waited for.
+	back map[policy.ID]bool
 
 	participants map[int][]policy.ID           // by outer step
 	outcomes     map[int]map[policy.ID]message // of reductions, by epoch
@@ -107,15 +134,17 @@ type coordinator struct {
 
 // remote is a worker that has said hello.
 type remote struct {
-	id    policy.ID
-	line  *line
-	ring  netip.AddrPort
-	fetch netip.AddrPort
-	gone  bool // evicted: nothing more is expected from it
+	id      policy.ID
+	session *session
+	ring    netip.AddrPort
+	fetch   netip.AddrPort
+	gone    bool // evicted: nothing more is expected from it
 }
 
+// received is a message, and who it came from over which line.
 type received struct {
-	from *remote
+	id   policy.ID
+	line *line
 	msg  message
 }
 
@@ -153,15 +182,15 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 		return err
 	}
 	stream.SetReadDeadline(time.Time{})
-	r := &remote{id: m.ID, line: l, ring: m.Ring, fetch: m.Fetch}
-	go c.hear(ctx, conn, r)
-	for c.deliver(r, m) {
+	id := m.ID
+	go c.hear(ctx, conn, l, id)
+	for c.deliver(received{id, l, m}) {
 		if m, err = readMessage(l.in); err != nil {
 			lost := message{Type: msgLost, Error: err.Error()}
 			if e, ok := errors.AsType[*quic.ApplicationError](err); ok && e.Remote && e.ErrorCode == codeRattle {
 				lost.Type = msgRattle
 			}
-			c.deliver(r, lost)
+			c.deliver(received{id, l, lost})
 			return err
 		}
 	}
@@ -169,9 +198,9 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 }
 
 // deliver puts a message into the inbox, or returns false if the run is over.
-func (c *coordinator) deliver(r *remote, m message) bool {
+func (c *coordinator) deliver(r received) bool {
 	select {
-	case c.inbox <- received{r, m}:
+	case c.inbox <- r:
 		return true
 	case <-c.quit:
 		return false
@@ -179,7 +208,7 @@ func (c *coordinator) deliver(r *remote, m message) bool {
 }
 
 // hear takes the heartbeats of one worker.
-func (c *coordinator) hear(ctx context.Context, conn *quic.Conn, r *remote) {
+func (c *coordinator) hear(ctx context.Context, conn *quic.Conn, l *line, id policy.ID) {
 	for {
 		b, err := conn.ReceiveDatagram(ctx)
 		if err != nil {
@@ -190,10 +219,10 @@ func (c *coordinator) hear(ctx context.Context, conn *quic.Conn, r *remote) {
 			err = fmt.Errorf("a datagram with the message %s", m.Type)
 		}
 		if err != nil {
-			c.cfg.Log.Warn("not a heartbeat", "worker", r.id, "err", err)
+			c.cfg.Log.Warn("not a heartbeat", "worker", id, "err", err)
 			continue
 		}
-		if !c.deliver(r, m) {
+		if !c.deliver(received{id, l, m}) {
 			return
 		}
 	}
@@ -216,9 +245,14 @@ func (c *coordinator) checkHello(conn *quic.Conn, m message) error {
 	return nil
 }
 
+// now is the scenario time. It stands still until the run begins, and as long
+// as it waits for workers to come back.
 func (c *coordinator) now() policy.Time {
+	if !c.started || c.back != nil {
+		return c.t
+	}
 	elapsed := time.Since(c.began)
-	return c.scenario.FirstJoin() + policy.Time(float64(elapsed)/1e3/c.scenario.Real.TimeScale)
+	return max(c.t, c.scenario.FirstJoin()+policy.Time(float64(elapsed)/1e3/c.scenario.Real.TimeScale))
 }
 
 // realTime is when a scenario time comes.
@@ -226,46 +260,123 @@ func (c *coordinator) realTime(t policy.Time) time.Time {
 	return c.began.Add(c.scenario.RealDuration(t - c.scenario.FirstJoin()))
 }
 
+// recover takes over from the coordinator whose journal this is.
+func (c *coordinator) recover() error {
+	if c.cfg.Journal == nil {
+		return nil
+	}
+	c.replaying = true
+	header := journalHeader{journalVersion, c.cfg.Run, c.scenario.Name, c.cfg.Policy, c.scenario.Seed}
+	if err := replay(c.cfg.Journal, header, c.apply); err != nil {
+		return err
+	}
+	c.replaying = false
+	switch {
+	case c.cfg.Resume != nil:
+		if !c.started {
+			return errors.New("resuming the run: the coordinator's journal ends before its beginning")
+		}
+		return c.take(entry{T: c.t, What: halted})
+	case c.started && !c.done:
+		// Of the wall clock only the difference counts that it shows now.
+		c.began = time.Now().Add(-time.Now().Round(0).Sub(c.began))
+		return c.take(entry{T: c.now(), What: recovered})
+	}
+	return nil
+}
+
 func (c *coordinator) run(ctx context.Context) error {
-	c.participants = map[int][]policy.ID{}
-	c.timer = time.NewTimer(time.Hour)
-	defer c.timer.Stop()
 	var horizon <-chan time.Time
 	defer c.hangUp()
 	for !c.done {
 		// What has already arrived comes before a timer: a coordinator that was
 		// held up must not call a worker late whose word lies in its inbox.
+		var err error
 		select {
 		case r := <-c.inbox:
-			c.receive(r)
+			if err := c.receive(r); err != nil {
+				return err
+			}
 			continue
 		default:
 		}
-		if c.started && horizon == nil {
+		if c.started && c.back == nil && horizon == nil {
 			horizon = time.After(time.Until(c.realTime(c.scenario.Horizon)))
 		}
 		select {
 		case r := <-c.inbox:
-			c.receive(r)
+			err = c.receive(r)
 		case addr := <-c.cfg.Unreachable:
 			for _, r := range c.workers {
-				if r.line.conn.RemoteAddr().String() == addr.String() {
-					c.tell(policy.Unreachable{ID: r.id})
+				if l := r.session.current(); l != nil && l.conn.RemoteAddr().String() == addr.String() {
+					err = c.take(entry{T: c.now(), What: unreachable, ID: r.id})
 				}
 			}
 		case <-c.timer.C:
-			c.tell(policy.Timer{})
+			err = c.take(entry{T: c.now(), What: timerFired})
 		case <-horizon:
-			c.note(runlog.Event{Type: runlog.Horizon})
-			c.end(false)
+			err = c.take(entry{T: c.now(), What: horizonCame})
 		case <-ctx.Done():
-			return fmt.Errorf("coordinating the run: %w", context.Cause(ctx))
+			err = fmt.Errorf("coordinating the run: %w", context.Cause(ctx))
 		}
-		if c.started && c.machine.Members() == 0 && !c.expectJoin() && !c.done {
-			c.end(false)
+		if err != nil {
+			return err
 		}
 	}
 	return c.lastWords(ctx)
+}
+
+// take writes an input to the journal, and then acts on it.
+func (c *coordinator) take(e entry) error {
+	if c.cfg.Journal != nil {
+		if err := record(c.cfg.Journal, e); err != nil {
+			return err
+		}
+	}
+	c.apply(e)
+	return nil
+}
+
+// apply acts on an input. It depends on nothing but the inputs so far.
+func (c *coordinator) apply(e entry) {
+	before := c.t
+	c.t = e.T
+	switch {
+	case e.Msg != nil && e.Msg.Type == msgHello:
+		c.hello(e)
+	case e.Msg != nil:
+		c.heed(e.ID, *e.Msg)
+	case e.What == timerFired:
+		c.tell(policy.Timer{})
+	case e.What == unreachable:
+		c.tell(policy.Unreachable{ID: e.ID})
+	case e.What == horizonCame:
+		c.note(runlog.Event{Type: runlog.Horizon})
+		c.end(false)
+	case e.What == recovered:
+		c.note(runlog.Event{Type: runlog.CoordinatorBack, Duration: c.t - before})
+		c.tell(policy.Recovered{})
+	case e.What == halted:
+		c.back = map[policy.ID]bool{}
+		for _, r := range c.workers {
+			r.session = &session{}
+		}
+	case e.What == restarted:
+		c.restart(e)
+	}
+	if c.started && c.machine.Members() == 0 && !c.expectJoin() && !c.done {
+		c.end(false)
+	}
+}
+
+// restart goes on from a checkpoint.
+func (c *coordinator) restart(e entry) {
+	c.back, c.began, c.done = nil, *e.Began, false
+	clear(c.participants)
+	clear(c.outcomes)
+	clear(c.states)
+	c.note(runlog.Event{Type: runlog.RunResume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
+	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
 }
 
 // expectJoin says whether a worker is still to come.
@@ -273,16 +384,30 @@ func (c *coordinator) expectJoin() bool {
 	return slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool { return c.workers[w.ID] == nil })
 }
 
-func (c *coordinator) receive(r received) {
-	m := r.msg
+// receive takes a message in, unless it is of no concern any more.
+func (c *coordinator) receive(r received) error {
+	m, w := r.msg, c.workers[r.id]
 	if m.Type == msgHello {
-		c.hello(r.from)
-		return
+		return c.welcome(r)
 	}
-	if c.workers[r.from.id] != r.from {
-		return // a second connection under the same name
+	if w == nil || w.session.current() != r.line {
+		return nil // a second connection under the same name
 	}
-	id := r.from.id
+	if m.Seq > 0 && m.Seq <= w.session.heard {
+		return nil // said again after a connection was lost
+	}
+	return c.take(entry{T: c.now(), ID: r.id, Msg: &m})
+}
+
+// heed acts on a message of a worker.
+func (c *coordinator) heed(id policy.ID, m message) {
+	w := c.workers[id]
+	if w == nil {
+		return // the journal has been tampered with
+	}
+	if _, ok := w.session.heed(m); !ok {
+		m = message{Type: msgLost, Error: "a message is missing"}
+	}
 	switch m.Type {
 	case msgHeartbeat:
 		if m.Peer == nil {
@@ -321,50 +446,108 @@ func (c *coordinator) receive(r received) {
 	}
 }
 
+// welcome takes a worker in that says hello: for the first time, or because
+// this coordinator has taken the place of the one it knew.
+func (c *coordinator) welcome(r received) error {
+	w := c.workers[r.id]
+	switch {
+	case w != nil && w.session.current() != nil:
+		c.cfg.Log.Warn("worker said hello twice", "worker", r.id)
+		return nil
+	case w == nil && r.msg.Ack > 0:
+		c.cfg.Log.Warn("worker knows of orders that nobody gave", "worker", r.id)
+		r.line.conn.CloseWithError(codeProtocol, "unknown worker")
+		return nil
+	case w != nil && c.back != nil && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):
+		return fmt.Errorf("worker %d has restored the state %s after outer step %d, not %s after %d",
+			r.id, r.msg.Hash, r.msg.OuterSteps, c.cfg.Resume.Hash, c.cfg.Resume.OuterSteps)
+	}
+	e := entry{T: c.now(), ID: r.id, Msg: &r.msg}
+	if w == nil {
+		w = &remote{id: r.id, session: &session{}, ring: r.msg.Ring, fetch: r.msg.Fetch}
+		c.workers[r.id] = w
+	}
+	if !c.started && c.gathered() {
+		e.Began = new(time.Now())
+	}
+	w.session.heed(r.msg)
+	w.session.attach(r.line, nil, func(m *message) {
+		if m.Type == msgStart {
+			m.Now = e.T
+		}
+	})
+	if err := c.take(e); err != nil {
+		return err
+	}
+	if c.back == nil || slices.ContainsFunc(c.cfg.Resume.Holders, func(id policy.ID) bool { return !c.back[id] }) {
+		return nil
+	}
+	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.RealDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
+}
+
+// gathered says whether all workers of the first hour are there.
+func (c *coordinator) gathered() bool {
+	return !slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool {
+		return w.JoinAt == c.scenario.FirstJoin() && c.workers[w.ID] == nil
+	})
+}
+
 // hello registers a worker. The run starts when all workers of the first hour
 // are there; they join at the same scenario time, in order of their IDs.
-func (c *coordinator) hello(r *remote) {
-	if c.workers[r.id] != nil {
-		c.cfg.Log.Warn("worker said hello twice", "worker", r.id)
+func (c *coordinator) hello(e entry) {
+	w := c.workers[e.ID]
+	if w == nil {
+		w = &remote{id: e.ID, session: &session{}, ring: e.Msg.Ring, fetch: e.Msg.Fetch}
+		c.workers[e.ID] = w
+	}
+	w.session.heed(*e.Msg)
+	switch {
+	case c.back != nil:
+		c.back[e.ID] = true
+		return
+	case c.started && c.joined[e.ID]:
+		c.tell(policy.Heartbeat{ID: e.ID})
+		return
+	case c.started:
+		c.join(policy.Join{ID: e.ID})
+		return
+	case e.Began == nil:
 		return
 	}
-	c.workers[r.id] = r
-	first := c.scenario.FirstJoin()
-	if c.started {
-		c.tell(policy.Join{ID: r.id})
-		return
-	}
-	var initial, early []policy.ID
-	for _, w := range c.scenario.Workers {
-		switch {
-		case w.JoinAt == first && c.workers[w.ID] == nil:
-			return
-		case w.JoinAt == first:
-			initial = append(initial, w.ID)
-		case c.workers[w.ID] != nil:
-			early = append(early, w.ID)
-		}
-	}
-	c.began, c.started = time.Now(), true
+	c.began, c.started = *e.Began, true
 	c.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
 		Schema: runlog.Schema, Scenario: c.scenario.Name, Policy: c.cfg.Policy, World: runlog.Real,
 		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale,
 	}})
-	slices.Sort(initial)
-	for _, id := range initial {
-		c.step(first, policy.Join{ID: id, HasState: true})
-	}
-	for _, id := range early {
-		c.tell(policy.Join{ID: id})
+	first := c.scenario.FirstJoin()
+	ids := slices.Sorted(maps.Keys(c.workers))
+	for _, initial := range []bool{true, false} {
+		for _, id := range ids {
+			if spec, _ := c.scenario.Worker(id); (spec.JoinAt == first) == initial {
+				c.join(policy.Join{ID: id, HasState: initial})
+			}
+		}
 	}
 }
 
+func (c *coordinator) join(e policy.Join) {
+	c.joined[e.ID] = true
+	c.tell(e)
+}
+
 func (c *coordinator) note(e runlog.Event) {
-	e.T = c.scenario.FirstJoin()
-	if e.Type != runlog.RunStart {
-		e.T = c.now()
+	e.T = c.t
+	c.report(e)
+}
+
+// report numbers an event of the record, so that one is not recorded twice that
+// this coordinator and the one before both know of.
+func (c *coordinator) report(e runlog.Event) {
+	c.reported++
+	e.Seq = c.reported
+	if c.reported > c.cfg.Reported {
+		c.cfg.Report(Report{Event: &e})
 	}
-	c.cfg.Report(Report{Event: &e})
 }
 
 func (c *coordinator) end(complete bool) {
@@ -373,14 +556,11 @@ func (c *coordinator) end(complete bool) {
 }
 
 func (c *coordinator) tell(e policy.Event) {
-	if c.started {
-		c.step(c.now(), e)
+	if !c.started || c.done || c.back != nil {
+		return
 	}
-}
-
-func (c *coordinator) step(now policy.Time, e policy.Event) {
-	for _, a := range c.machine.Step(now, e) {
-		c.act(now, a)
+	for _, a := range c.machine.Step(c.t, e) {
+		c.act(c.t, a)
 	}
 }
 
@@ -391,14 +571,14 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	}
 	if e, ok := runlog.FromAction(now, a); ok {
 		c.orderRing(&e)
-		c.cfg.Report(Report{Event: &e})
+		c.report(e)
 	}
 	switch a := a.(type) {
 	case policy.Reject:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
 	case policy.StartRound:
 		for _, id := range a.IDs {
-			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now})
+			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now, Checkpoint: id == c.keeper(a)})
 		}
 	case policy.Reduce:
 		ring := make([]peer, len(a.Participants))
@@ -426,15 +606,27 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		c.workers[a.ID].gone = true
 		c.compareStates()
 	case policy.WakeAt:
-		c.timer.Reset(time.Until(c.realTime(a.At)))
+		if !c.replaying {
+			c.timer.Reset(time.Until(c.realTime(a.At)))
+		}
 	case policy.Finish:
 		c.done, c.complete = true, a.Complete
 	}
 }
 
+// keeper is who saves a checkpoint at the beginning of a round, or -1: each
+// time another one of those that took part in the outer step before.
+func (c *coordinator) keeper(a policy.StartRound) policy.ID {
+	every, step := c.scenario.Real.CheckpointEvery, a.Round-1
+	if every == 0 || step == 0 || step%every != 0 || a.Rule != policy.RuleNextRound {
+		return -1
+	}
+	return a.IDs[step/every%len(a.IDs)]
+}
+
 func (c *coordinator) send(id policy.ID, m message) {
 	if r := c.workers[id]; r != nil {
-		r.line.send(m)
+		r.session.say(m)
 	}
 }
 
@@ -450,7 +642,7 @@ func (c *coordinator) reduced(now policy.Time, a policy.OuterStep) {
 	e.Duration = policy.Time(float64(longest) / 1e3 / c.scenario.Real.TimeScale)
 	e.Hash, e.Identical = agree(c.outcomes[a.Epoch], a.Participants)
 	delete(c.outcomes, a.Epoch)
-	c.cfg.Report(Report{Event: &e})
+	c.report(e)
 }
 
 // agree returns the first participant's hash and whether all have the same.
@@ -505,17 +697,23 @@ func (c *coordinator) lastWords(ctx context.Context) error {
 		c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
 	}
 	timeout := time.After(farewell)
-	for c.complete && len(c.participants) > 0 {
+	for c.complete && len(c.participants) > 0 || c.absent() {
 		select {
 		case r := <-c.inbox:
-			if r.msg.Type == msgStepped {
-				c.stepped(r.from.id, r.msg)
+			if err := c.receive(r); err != nil {
+				return err
 			}
 		case <-timeout:
-			c.cfg.Log.Warn("a worker did not report its final state", "patience", farewell)
+			if c.absent() {
+				c.cfg.Log.Warn("a worker did not come back for the end", "patience", farewell)
+			}
+			if len(c.participants) > 0 {
+				c.cfg.Log.Warn("a worker did not report its final state", "patience", farewell)
+			}
 			for step := range maps.Clone(c.participants) {
 				c.compareState(step)
 			}
+			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("coordinating the run: %w", context.Cause(ctx))
 		}
@@ -523,18 +721,32 @@ func (c *coordinator) lastWords(ctx context.Context) error {
 	return nil
 }
 
+// absent says whether a worker has yet to come back that has not heard that the
+// run is over.
+func (c *coordinator) absent() bool {
+	for _, r := range c.workers {
+		if !r.gone && r.session.current() == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // hangUp lets every worker hear the last message before the connections close.
 func (c *coordinator) hangUp() {
 	deadline := time.Now().Add(time.Second)
 	for _, r := range c.workers {
-		r.line.hangUp(time.Until(deadline))
+		if l := r.session.current(); l != nil {
+			l.hangUp(time.Until(deadline))
+		}
 	}
 	for _, r := range c.workers {
-		if r.gone {
+		l := r.session.current()
+		if r.gone || l == nil {
 			continue
 		}
 		select {
-		case <-r.line.conn.Context().Done():
+		case <-l.conn.Context().Done():
 		case <-time.After(time.Until(deadline)):
 		}
 	}

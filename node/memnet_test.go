@@ -50,11 +50,18 @@ func newMemnet(plan *shaping.Plan) *memnet {
 // listen opens a socket of a node.
 func (n *memnet) listen(node string) *socket {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.port++
+	port := n.port
+	n.mu.Unlock()
+	return n.listenAt(node, port)
+}
+
+func (n *memnet) listenAt(node string, port uint16) *socket {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	i := n.base.Index(node)
 	s := &socket{
-		net: n, node: i, addr: netip.AddrPortFrom(n.base.Nodes[i].Addr.Addr(), n.port),
+		net: n, node: i, addr: netip.AddrPortFrom(n.base.Nodes[i].Addr.Addr(), port),
 		in: make(chan packet, 4096), unreachable: make(chan netip.AddrPort, 16), closed: make(chan struct{}), expired: make(chan struct{}),
 	}
 	n.sockets[s.addr] = s
@@ -186,7 +193,9 @@ func (s *socket) Close() error {
 	s.once.Do(func() {
 		close(s.closed)
 		s.net.mu.Lock()
-		delete(s.net.sockets, s.addr)
+		if s.net.sockets[s.addr] == s {
+			delete(s.net.sockets, s.addr)
+		}
 		s.net.mu.Unlock()
 	})
 	return nil

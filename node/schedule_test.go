@@ -91,6 +91,8 @@ func (f fault) String() string {
 	}
 	s := fmt.Sprintf("%s w%d %s", f.what, f.id, when)
 	switch f.what {
+	case "coordinator", "coordinator-torn":
+		s = fmt.Sprintf("crash of the coordinator (%s) %s", f.what, when)
 	case "cut", "cut-from", "cut-to":
 		s = fmt.Sprintf("%s w%d %s %s", f.what, f.id, nodeName(f.other), when)
 	case "slow":
@@ -138,7 +140,27 @@ func drawSchedule(seed uint64) schedule {
 	for range r.IntN(5) {
 		s.faults = append(s.faults, s.drawFault(r, late))
 	}
+	for range max(0, r.IntN(5)-2) {
+		s.faults = append(s.faults, s.drawOutage(r, late))
+	}
 	return s
+}
+
+// drawOutage draws a crash of the coordinator at any moment: at a time, after
+// an event, or while it acts on one.
+func (s *schedule) drawOutage(r *rand.Rand, workers int) fault {
+	f := s.drawFault(r, workers)
+	f.id, f.what, f.lasts = -1, "coordinator", 0
+	if r.IntN(2) == 0 {
+		f.what = "coordinator-torn"
+	}
+	if f.on != "" && r.IntN(2) == 0 {
+		f.at = 0
+	}
+	if r.IntN(3) > 0 {
+		f.lasts = policy.Time(r.IntN(20_000))
+	}
+	return f
 }
 
 func (s *schedule) drawFault(r *rand.Rand, workers int) fault {
@@ -227,6 +249,9 @@ func (s schedule) run(t *testing.T) (logs string, problem error) {
 					case f.on == "" && e.Type == runlog.RunStart:
 						w.at(f.at, func() { w.inflict(i, f) })
 						armed[i].what = ""
+					case f.on != "" && f.on == e.Type && (f.round == 0 || f.round == e.Round) && f.at == 0 && strings.HasPrefix(f.what, "coordinator"):
+						armed[i].what = ""
+						w.inflict(i, f)
 					case f.on != "" && f.on == e.Type && (f.round == 0 || f.round == e.Round):
 						time.AfterFunc(w.scenario.RealDuration(f.at), func() { w.inflict(i, f) })
 						armed[i].what = ""
@@ -260,7 +285,9 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 	}
 	window := w.scenario.HeartbeatPeriod * policy.Time(w.scenario.HeartbeatMissThreshold+1)
 	for _, d := range sum.Detected {
-		if d.After != nil && *d.After > window {
+		// A coordinator that was away begins to count when it is back, and gives
+		// the workers the time of a standstill to come back.
+		if window := window + w.away(); d.After != nil && *d.After > window {
 			bad("the crash of w%d was detected %d µs later (%s), the bound is %d", d.ID, *d.After, d.Cause, window)
 		}
 	}
@@ -275,6 +302,16 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 		bad("sidelined without a fault: %+v", sum.Sidelined)
 	}
 	return errors.Join(problems...)
+}
+
+// away bounds for how long the crashes of the coordinator put things off.
+func (w *world) away() (t policy.Time) {
+	for _, e := range w.events {
+		if e.Type == runlog.CoordinatorCrash {
+			t += w.scenario.HeartbeatPeriod*policy.Time(w.scenario.HeartbeatMissThreshold+1) + policy.Time(float64(w.scenario.StallTimeout())/1e3/w.scenario.Real.TimeScale)
+		}
+	}
+	return t + w.outages
 }
 
 // inflict lets a fault happen.
@@ -294,6 +331,8 @@ func (w *world) inflict(i int, f fault) {
 		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.net.blame(w.t, cause) })
 	}
 	switch f.what {
+	case "coordinator", "coordinator-torn":
+		w.crashCoordinator(f.lasts, f.what == "coordinator-torn")
 	case "crash":
 		w.report(Report{Event: &runlog.Event{T: w.now(), Type: runlog.Crash, Node: name}})
 		w.crash(f.id)

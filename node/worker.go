@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +39,13 @@ type WorkerConfig struct {
 	// all-reduce and the state transfer. The worker closes them.
 	Control, Ring, Fetch net.PacketConn
 	TLS                  *tls.Config
+	// Run names the run in its checkpoints.
+	Run string
+	// Save, if given, keeps a checkpoint: it has write write one, and keeps it if
+	// that returns no error. It is called from one goroutine at a time.
+	Save func(write func(io.Writer) (Checkpoint, error)) error
+	// Restore is a checkpoint to begin from. Nil: the initial state of the run.
+	Restore io.Reader
 	// Commands come from whoever started the worker; OpJoin is the first thing
 	// it waits for.
 	Commands <-chan Command
@@ -61,7 +70,14 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		grad:  make([]float32, n), mean: make([]float32, n),
 		rng: cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
 	}
+	w.greeting = message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)}
 	w.setFactor(1)
+	defer w.saving.Wait()
+	if cfg.Restore != nil {
+		if err := w.restore(cfg.Restore); err != nil {
+			return err
+		}
+	}
 	reduce := cfg.Scenario.Real.AllReduce
 	if reduce.ErrorFeedback {
 		w.residual, w.lost = make([]float32, n), make([]float32, n)
@@ -97,21 +113,22 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 }
 
 type worker struct {
-	cfg     WorkerConfig
-	spec    scenarios.Worker
-	scale   float64
-	model   *model
-	ring    *quicring.Endpoint
-	donor   *donor
-	fetcher fetcher
-	conn    *quic.Conn
-	line    *line
-	rng     *rand.Rand
-	factor  atomic.Uint64 // bits of the slowness
-	queued  []Command     // due before the first inner step has begun
+	cfg      WorkerConfig
+	spec     scenarios.Worker
+	scale    float64
+	model    *model
+	ring     *quicring.Endpoint
+	donor    *donor
+	fetcher  fetcher
+	session  session
+	greeting message // hello
+	rng      *rand.Rand
+	factor   atomic.Uint64 // bits of the slowness
+	queued   []Command     // due before the first inner step has begun
 
-	began   time.Time // estimate of the local time of scenario time 0
-	stepped bool      // an inner step has begun
+	began   time.Time    // estimate of the local time of scenario time 0
+	oneWay  atomic.Int64 // half a round trip to the coordinator, in ns
+	stepped bool         // an inner step has begun
 
 	grad      []float32 // pseudo-gradient of gradRound
 	gradRound int
@@ -123,6 +140,9 @@ type worker struct {
 	// outcomeEpoch; else they are nil.
 	residual, lost []float32
 	synced         bool // the model holds an outer state of the run
+
+	saves  sync.Mutex // held while a checkpoint is saved
+	saving sync.WaitGroup
 
 	task    *task
 	results chan result
@@ -175,37 +195,47 @@ func (w *worker) run(ctx context.Context) (err error) {
 		transport.Close()
 		w.cfg.Control.Close()
 	}()
-	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(w.cfg.Coordinator),
-		withALPN(w.cfg.TLS, controlALPN, scenarios.Coordinator), w.cfg.Tracing.add(controlQUIC(), "control"))
+	l, err := w.connect(ctx, transport)
 	if err != nil {
-		return fmt.Errorf("connecting to the coordinator at %s: %w", w.cfg.Coordinator, err)
+		return err
 	}
 	defer func() {
-		if err != nil {
-			conn.CloseWithError(codeRattle, err.Error())
+		if l == nil {
 			return
 		}
-		conn.CloseWithError(0, "")
+		if err != nil {
+			l.conn.CloseWithError(codeRattle, err.Error())
+			return
+		}
+		l.conn.CloseWithError(0, "")
 	}()
-	stream, err := conn.OpenStreamSync(ctx)
-	if err != nil {
-		return fmt.Errorf("connecting to the coordinator: %w", err)
-	}
-	w.conn, w.line = conn, newLine(conn, stream)
-	w.line.send(message{
-		Type: msgHello, Protocol: protocol, ID: w.cfg.ID,
-		Ring: addrPort(w.cfg.Ring), Fetch: addrPort(w.cfg.Fetch),
-	})
 	inbox := make(chan message)
 	lost := make(chan error, 1)
+	type connected struct {
+		line *line
+		err  error
+	}
+	back := make(chan connected, 1)
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() { lost <- w.read(ctx, inbox) }()
-	go w.beat(ctx)
+	var connecting sync.WaitGroup
+	defer func() {
+		cancel()
+		connecting.Wait()
+		select {
+		case c := <-back: // too late
+			if c.err == nil {
+				l = c.line
+			}
+		default:
+		}
+	}()
 	defer func() {
 		w.stop()
-		w.line.hangUp(partingPatience)
+		if l != nil {
+			l.hangUp(partingPatience)
+		}
 	}()
+	w.speak(ctx, l, inbox, lost)
 	for {
 		select {
 		case m := <-inbox:
@@ -224,15 +254,85 @@ func (w *worker) run(ctx context.Context) (err error) {
 			w.command(c)
 			w.leave()
 		case err := <-lost:
-			return fmt.Errorf("the connection to the coordinator was lost: %w", err)
+			if !isAbsence(err) {
+				return fmt.Errorf("the connection to the coordinator was lost: %w", err)
+			}
+			w.cfg.Log.Info("the coordinator does not know this connection any more", "err", err)
+			w.session.detach().hangUp(0)
+			l = nil
+			connecting.Go(func() {
+				l, err := w.connect(ctx, transport)
+				back <- connected{l, err}
+			})
+		case c := <-back:
+			if c.err != nil {
+				return c.err
+			}
+			l = c.line
+			w.speak(ctx, l, inbox, lost)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
+// connect dials the coordinator, if it is not there again and again, for as long
+// as coordinatorPatience.
+func (w *worker) connect(ctx context.Context, transport *quic.Transport) (*line, error) {
+	config := w.cfg.Tracing.add(controlQUIC(), "control")
+	if rtt := 2 * time.Duration(w.oneWay.Load()); rtt > 0 {
+		config.HandshakeIdleTimeout = min(max(shortestAttempt, 8*rtt), config.HandshakeIdleTimeout)
+	}
+	giveUp := time.Now().Add(coordinatorPatience)
+	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
+		l, err := w.dial(ctx, transport, config)
+		switch {
+		case err == nil:
+			return l, nil
+		case !isAbsence(err) || time.Now().After(giveUp):
+			return nil, fmt.Errorf("connecting to the coordinator at %s: %w", w.cfg.Coordinator, err)
+		}
+		w.cfg.Log.Info("the coordinator does not answer", "err", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// How a worker connects again: it soon gives an attempt up, since within one it
+// would ask ever more seldom, and waits longer before each up to longestWait.
+const (
+	shortestAttempt = 500 * time.Millisecond
+	shortestWait    = 50 * time.Millisecond
+	longestWait     = 250 * time.Millisecond
+)
+
+func (w *worker) dial(ctx context.Context, transport *quic.Transport, config *quic.Config) (*line, error) {
+	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(w.cfg.Coordinator), withALPN(w.cfg.TLS, controlALPN, scenarios.Coordinator), config)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := conn.OpenStreamSync(ctx)
+	if err != nil {
+		conn.CloseWithError(0, "")
+		return nil, err
+	}
+	return newLine(conn, stream), nil
+}
+
+// speak begins to talk over a line, with what was not heard over the one before.
+func (w *worker) speak(ctx context.Context, l *line, inbox chan<- message, lost chan<- error) {
+	hello := w.greeting
+	w.oneWay.Store(int64(l.conn.ConnectionStats().MinRTT / 2))
+	w.session.attach(l, &hello, nil)
+	go func() { lost <- w.read(ctx, l, inbox) }()
+	go w.beat(ctx, l.conn)
+}
+
 // beat sends heartbeats until ctx or the connection ends.
-func (w *worker) beat(ctx context.Context) {
+func (w *worker) beat(ctx context.Context, conn *quic.Conn) {
 	ticker := time.NewTicker(max(time.Millisecond, w.cfg.Scenario.RealDuration(w.cfg.Scenario.HeartbeatPeriod)))
 	defer ticker.Stop()
 	for {
@@ -246,9 +346,11 @@ func (w *worker) beat(ctx context.Context) {
 			if err != nil {
 				panic(err) // plain data
 			}
-			if err := w.conn.SendDatagram(b); err != nil {
+			if err := conn.SendDatagram(b); err != nil {
 				return // the reader of the connection tells
 			}
+		case <-conn.Context().Done():
+			return
 		case <-ctx.Done():
 			return
 		}
@@ -260,9 +362,9 @@ func addrPort(c net.PacketConn) netip.AddrPort {
 	return a
 }
 
-func (w *worker) read(ctx context.Context, inbox chan<- message) error {
+func (w *worker) read(ctx context.Context, l *line, inbox chan<- message) error {
 	for {
-		m, err := readMessage(w.line.in)
+		m, err := readMessage(l.in)
 		if err != nil {
 			return err
 		}
@@ -296,6 +398,12 @@ func (w *worker) part(ctx context.Context, inbox <-chan message, lost <-chan err
 // receive carries out a message; done says that the run is over for this
 // worker.
 func (w *worker) receive(ctx context.Context, m message) (done bool, err error) {
+	switch fresh, ok := w.session.heed(m); {
+	case !ok:
+		return false, fmt.Errorf("the coordinator's order %d follows %d", m.Seq, w.session.heard)
+	case !fresh:
+		return false, nil
+	}
 	switch m.Type {
 	case msgStart:
 		return false, w.start(ctx, m)
@@ -319,7 +427,7 @@ func (w *worker) receive(ctx context.Context, m message) (done bool, err error) 
 			if err := w.apply(m.OuterSteps); err != nil {
 				return false, err
 			}
-			w.line.send(w.describeState())
+			w.session.say(w.describeState())
 		}
 		return true, nil
 	default:
@@ -353,7 +461,7 @@ func (w *worker) leave() {
 	}
 	w.leaving = false
 	w.stop()
-	w.line.send(message{Type: msgLeave})
+	w.session.say(message{Type: msgLeave})
 }
 
 // spawn begins a task; it ends the one before.
@@ -393,7 +501,7 @@ func (w *worker) finished(r result) {
 	case t.kind == msgFetch:
 		w.synced = true
 	}
-	w.line.send(r.msg)
+	w.session.say(r.msg)
 	w.leave()
 }
 
@@ -416,9 +524,11 @@ func (w *worker) describeState() message {
 // start begins a round, after the outer step of the round before.
 func (w *worker) start(ctx context.Context, m message) error {
 	w.stop()
+	if l := w.session.current(); l != nil {
+		w.oneWay.Store(int64(l.conn.ConnectionStats().MinRTT / 2))
+	}
 	if w.began.IsZero() {
-		oneWay := w.conn.ConnectionStats().MinRTT / 2
-		w.began = m.received.Add(-oneWay - w.cfg.Scenario.RealDuration(m.Now))
+		w.began = m.received.Add(-time.Duration(w.oneWay.Load()) - w.cfg.Scenario.RealDuration(m.Now))
 	}
 	applied := false
 	if have, _ := w.model.version(); have < m.OuterSteps && w.outcome != 0 {
@@ -431,6 +541,9 @@ func (w *worker) start(ctx context.Context, m message) error {
 		return fmt.Errorf("asked to begin round %d from outer step %d while at %d", m.Round, m.OuterSteps, have)
 	}
 	w.outcome, w.synced = 0, true
+	if m.Checkpoint {
+		w.checkpoint()
+	}
 	if w.leaving {
 		w.leave()
 		return nil
@@ -462,7 +575,7 @@ func (w *worker) innerSteps(ctx context.Context, start message, duration time.Du
 	begin := start.received
 	for step := 1; ; step++ {
 		if applied && step == 1 {
-			w.line.send(w.describeState())
+			w.session.say(w.describeState())
 		}
 		w.model.innerStep()
 		last := step == w.cfg.Scenario.InnerSteps
@@ -484,7 +597,7 @@ func (w *worker) innerSteps(ctx context.Context, start message, duration time.Du
 		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
 			T: w.scenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
 			Round: start.Round, Step: step, Duration: w.scenarioTime(end.Sub(begin)),
-			ClockError: w.scenarioTime(w.conn.ConnectionStats().MinRTT / 2),
+			ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
 		}})
 		if last {
 			return result{msg: message{Type: msgArrive, Round: start.Round}}
@@ -516,7 +629,7 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		w.gradRound = m.Round
 	}
 	if rank < 0 || w.gradRound != m.Round {
-		w.line.send(failed(errors.New("this worker has no contribution to the round")))
+		w.session.say(failed(errors.New("this worker has no contribution to the round")))
 		return
 	}
 	op := quicring.Op{Epoch: uint64(m.Epoch), Round: m.Round, Rank: rank, Residual: w.lost}
@@ -544,7 +657,7 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		w.cfg.Report(Report{Event: &runlog.Event{
 			T: w.scenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
 			Round: m.Round, Epoch: m.Epoch, Duration: w.scenarioTime(r.Total), ReduceScatter: w.scenarioTime(r.ReduceScatter),
-			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.scenarioTime(w.conn.ConnectionStats().MinRTT / 2),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
 		}})
 		return result{quantised: r.Outcome, msg: message{
 			Type: msgReduced, Round: m.Round, Epoch: m.Epoch, Hash: hashFloats(w.mean), Bytes: r.BytesSent, Took: r.Total,
@@ -558,7 +671,7 @@ func (w *worker) fetch(ctx context.Context, m message) {
 	w.stop()
 	w.outcome = 0
 	if len(m.Peers) == 0 {
-		w.line.send(message{Type: msgFetchFailed, Error: "no donor given"})
+		w.session.say(message{Type: msgFetchFailed, Error: "no donor given"})
 		return
 	}
 	var sources []source

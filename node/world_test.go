@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +42,115 @@ type world struct {
 	ready   chan struct{}
 	began   time.Time
 	failed  []string
+
+	journal  memJournal
+	boss     *boss // the present coordinator
+	reported int   // number of the last event of a coordinator
+	over     bool  // the record has its end
+	outages  policy.Time
+}
+
+// boss is one life of the coordinator.
+type boss struct {
+	socket *socket
+	cancel context.CancelFunc
+	dead   atomic.Bool
+	down   policy.Time // how long until the next one
+}
+
+// memJournal is a journal that survives the coordinator. Whoever writes to it
+// has to be alive.
+type memJournal struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+type journalOf struct {
+	*memJournal
+	boss *boss
+	read int
+}
+
+func (j *journalOf) Read(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.read == len(j.data) {
+		return 0, io.EOF
+	}
+	n := copy(b, j.data[j.read:])
+	j.read += n
+	return n, nil
+}
+
+func (j *journalOf) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.boss.dead.Load() {
+		return 0, errors.New("this coordinator is dead")
+	}
+	j.data = append(j.data, b...)
+	return len(b), nil
+}
+
+func (j *journalOf) Truncate(size int64) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.data = j.data[:size]
+	return nil
+}
+
+// crashCoordinator ends the coordinator as SIGKILL does, at whatever it is
+// doing, and with torn tears the last line of its journal; another one follows
+// after down.
+func (w *world) crashCoordinator(down policy.Time, torn bool) {
+	w.mu.Lock()
+	b := w.boss
+	if w.over || b.dead.Load() {
+		w.mu.Unlock()
+		return
+	}
+	b.down = down
+	b.dead.Store(true)
+	w.outages += down
+	w.events = append(w.events, runlog.Event{T: w.now(), Type: runlog.CoordinatorCrash})
+	w.mu.Unlock()
+	if torn {
+		w.journal.mu.Lock()
+		w.journal.data = append(w.journal.data, `{"t_us":1,"msg":{"ty`...)
+		w.journal.mu.Unlock()
+	}
+	b.socket.Close()
+	b.cancel()
+}
+
+// coordinate plays the coordinator, life by life.
+func (w *world) coordinate(ctx context.Context, policyName string, port uint16) {
+	for {
+		ctx, cancel := context.WithCancel(ctx)
+		b := &boss{socket: w.net.listenAt(scenarios.Coordinator, port), cancel: cancel}
+		w.mu.Lock()
+		w.boss = b
+		reported := w.reported
+		w.mu.Unlock()
+		err := RunCoordinator(ctx, CoordinatorConfig{
+			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.unreachable,
+			TLS: credentials(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator),
+			Journal: &journalOf{memJournal: &w.journal, boss: b}, Reported: reported,
+			Report: func(r Report) {
+				if !b.dead.Load() {
+					w.report(r)
+				}
+			},
+		})
+		cancel()
+		if !b.dead.Load() {
+			if err != nil {
+				w.fail("coordinator: %v", err)
+			}
+			return
+		}
+		time.Sleep(w.scenario.RealDuration(b.down))
+	}
 }
 
 type worldNode struct {
@@ -133,24 +244,23 @@ func newWorld(t testing.TB, s *scenarios.Scenario) *world {
 func (w *world) play(policyName string, patience time.Duration) (runlog.Summary, []runlog.Event) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	control := w.net.listen(scenarios.Coordinator)
+	const port = 7000
+	control := netip.AddrPortFrom(w.net.base.Nodes[w.net.base.Index(scenarios.Coordinator)].Addr.Addr(), port)
 	coordinated := make(chan struct{})
 	go func() {
 		defer close(coordinated)
-		err := RunCoordinator(ctx, CoordinatorConfig{
-			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: control, Unreachable: control.unreachable,
-			TLS: credentials(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator), Report: w.report,
-		})
-		if err != nil {
-			w.fail("coordinator: %v", err)
-		}
+		w.coordinate(ctx, policyName, port)
 	}()
 	<-w.ready
 	for _, spec := range w.scenario.Workers {
-		w.start(ctx, spec, control.addr)
+		w.start(ctx, spec, control)
 	}
 	<-coordinated
 	for id, n := range w.nodes {
+		came := func(e runlog.Event) bool { return e.Type == runlog.Join && e.Node == scenarios.NodeName(id) }
+		if w.outages > 0 && !slices.ContainsFunc(w.events, came) {
+			w.excuse(id) // it came while nobody was there, and was too late
+		}
 		timeout := time.After(10 * time.Second)
 		select {
 		case <-n.ended:
@@ -220,6 +330,8 @@ func (w *world) report(r Report) {
 	e := *r.Event
 	w.mu.Lock()
 	w.events = append(w.events, e)
+	w.reported = max(w.reported, e.Seq)
+	w.over = w.over || e.Type == runlog.RunEnd
 	if e.Type == runlog.Evict {
 		for id, n := range w.nodes {
 			n.excused = n.excused || scenarios.NodeName(id) == e.Node

@@ -156,6 +156,7 @@ const (
 	RuleReduced      Rule = "reduced"       // every participant holds the outcome
 	RuleTarget       Rule = "target"        // all outer steps are done
 	RuleStateLost    Rule = "state_lost"    // nobody holds the outer state any more
+	RuleRestart      Rule = "restart"       // the run goes on from a checkpoint
 	RuleTimer        Rule = "timer"         // the next thing that is due
 )
 

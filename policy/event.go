@@ -63,6 +63,18 @@ type (
 	FetchFailed struct{ ID ID }
 	// Timer is the wake-up that a WakeAt action asked for.
 	Timer struct{}
+	// Recovered says that the coordinator was away and is back. The members
+	// have yet to give it a sign of life, and nobody is late or silent because
+	// it did not listen.
+	Recovered struct{}
+	// Restarted says that everything had ended and begins anew from a
+	// checkpoint: the outer state after OuterSteps outer steps, which the
+	// Holders hold and no other member does. Whatever came later is undone,
+	// but for the membership.
+	Restarted struct {
+		OuterSteps int
+		Holders    []ID
+	}
 )
 
 func (Join) event()         {}
@@ -77,3 +89,5 @@ func (Unreachable) event()  {}
 func (StateFetched) event() {}
 func (FetchFailed) event()  {}
 func (Timer) event()        {}
+func (Recovered) event()    {}
+func (Restarted) event()    {}

@@ -51,6 +51,7 @@ type member struct {
 	spectator  bool // a joiner whose first round is still to come
 	finishing  bool // still works on the inner steps of a round that is over
 
+	awaited     bool  // has not been heard since the coordinator was away
 	unreachable bool  // says the network, since its last heartbeat
 	blame       int   // failed reductions of this round it had a part in
 	moved       int64 // what it last said it has received
@@ -81,6 +82,9 @@ type Machine struct {
 	overdue      bool // the deadline came without a quorum
 	quorate      bool // overdue, and the quorum came at quorateAt
 	quorateAt    Time
+
+	outage    bool // the coordinator was away, and members are awaited
+	disturbed bool // it was, in the running round
 
 	// Kept by the way, because looking at every member in every event makes a
 	// round cost the square of their number.
@@ -129,6 +133,9 @@ func (m *Machine) Finished() bool { return m.phase == finished }
 // have no effect.
 func (m *Machine) Step(now Time, e Event) []Action {
 	m.out = m.out[:0]
+	if r, ok := e.(Restarted); ok {
+		m.restart(now, r)
+	}
 	if m.phase == finished {
 		return nil
 	}
@@ -181,7 +188,10 @@ func (m *Machine) Step(now Time, e Event) []Action {
 	case Timer:
 		m.hasWake = false // spent: ask again, also if it came too early
 		m.timer(now)
+	case Recovered:
+		m.recover(now)
 	}
+	m.reunite(now)
 	m.setWake(now)
 	return m.out
 }
@@ -241,6 +251,63 @@ func (m *Machine) join(now Time, e Join) {
 		m.spectators++
 	}
 	m.fetch(w, Reason{Rule: RuleJoin})
+}
+
+// recover has the members' silence, and the standstill of a reduction, count
+// from now.
+func (m *Machine) recover(now Time) {
+	m.outage, m.disturbed, m.hasWake = true, true, false
+	m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
+	for _, w := range m.members {
+		w.lastHeard, w.awaited, w.unreachable = now, true, false
+	}
+}
+
+// reunite ends an outage when every member has been heard again: from here the
+// deadline counts.
+func (m *Machine) reunite(now Time) {
+	if !m.outage || slices.ContainsFunc(m.members, func(w *member) bool { return w.awaited }) {
+		return
+	}
+	m.outage, m.movedAt = false, now
+	for _, w := range m.participants {
+		w.movedAt = now
+	}
+	if m.quorate {
+		m.quorateAt = now
+	}
+	if m.phase == collecting && m.hasDeadline && !m.overdue {
+		m.deadline.At = max(m.deadline.At, now+m.deadline.Offset)
+		d := m.deadline
+		m.emit(ArmDeadline{Round: m.round, At: d.At, Reason: Reason{Rule: RuleDeadline, Deadline: &d}})
+	}
+}
+
+// restart begins the round after the checkpoint with the present members.
+func (m *Machine) restart(now Time, e Restarted) {
+	m.phase, m.round = collecting, e.OuterSteps+1
+	m.participants, m.unreduced, m.lost, m.apart, m.lagging = nil, 0, nil, nil, nil
+	m.hasArrival, m.hasDeadline, m.overdue, m.quorate = false, false, false, false
+	m.outage, m.disturbed, m.hasWake = false, false, false
+	m.present, m.spectators, m.roundStart = 0, 0, now
+	m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
+	var begin []ID
+	for _, w := range m.members {
+		*w = member{id: w.id, misses: w.misses, lastHeard: now, work: waiting, outerSteps: -1}
+		if slices.Contains(e.Holders, w.id) {
+			w.work, w.outerSteps = working, e.OuterSteps
+			begin = append(begin, w.id)
+		}
+	}
+	if len(begin) > 0 {
+		m.emit(StartRound{Round: m.round, IDs: begin, Reason: Reason{Rule: RuleRestart, Members: len(m.members)}})
+	}
+	for _, w := range m.members {
+		if w.work == waiting && m.phase != finished {
+			w.resync = true
+			m.fetch(w, Reason{Rule: RuleRestart})
+		}
+	}
 }
 
 // actors returns the number of members that the running round counts on.
@@ -462,8 +529,10 @@ func (m *Machine) close(now Time, rule Rule) {
 	m.phase, m.quorate = reducing, false
 	m.emit(Close{Round: m.round, Participants: ids(m.participants), Late: ids(late), Reason: why})
 	if s := m.cfg.Straggler; s != nil {
-		m.history.add(offsets, s.Window)
-		m.rounds++
+		if !m.disturbed { // else they say more of the coordinator than of the workers
+			m.history.add(offsets, s.Window)
+			m.rounds++
+		}
 		for _, w := range late {
 			if !w.missed { // a round that was opened again counts once
 				w.misses++
@@ -555,7 +624,7 @@ func (m *Machine) retry(now Time, by *member, peer *ID, why Reason) {
 
 // stalled is when the running reduction has stood still for too long.
 func (m *Machine) stalled() (at Time, ok bool) {
-	if m.phase != reducing || m.cfg.StallAfter == 0 {
+	if m.phase != reducing || m.cfg.StallAfter == 0 || m.outage {
 		return 0, false
 	}
 	return m.movedAt + m.cfg.StallAfter, true
@@ -639,7 +708,7 @@ func (m *Machine) outerStep(now Time) {
 	}
 	m.phase = collecting
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
-	m.roundStart, m.present, m.lagging = now, 0, nil
+	m.roundStart, m.present, m.lagging, m.disturbed = now, 0, nil, m.outage
 	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
 		w.fetches, w.late, w.missed, w.lag, w.blame = 0, false, false, 0, 0
@@ -699,7 +768,7 @@ func (m *Machine) timer(now Time) {
 	if at, ok := m.stalled(); ok && now >= at {
 		m.unstall(now)
 	}
-	if m.phase != collecting {
+	if m.phase != collecting || m.outage {
 		return
 	}
 	rule := RuleQuorum
@@ -730,7 +799,7 @@ func (m *Machine) credit() Time {
 
 func (m *Machine) heartbeat(now Time, id ID) {
 	if w := m.find(id); w != nil {
-		w.lastHeard, w.unreachable = now, false
+		w.lastHeard, w.unreachable, w.awaited = now, false, false
 	}
 }
 
@@ -751,6 +820,9 @@ func (m *Machine) checkHeartbeats(now Time) {
 	evicted := false
 	for _, w := range slices.Clone(m.members) {
 		silent := now - w.lastHeard
+		if w.awaited {
+			silent = max(0, silent-m.cfg.StallAfter) // it has to find its way back first
+		}
 		misses := int(silent / m.cfg.HeartbeatPeriod)
 		if misses == 0 || m.phase == finished {
 			continue
@@ -776,13 +848,13 @@ func (m *Machine) setWake(now Time) {
 		return
 	}
 	at := m.nextCheck
-	if m.phase == collecting && m.hasDeadline && !m.overdue {
+	if m.phase == collecting && m.hasDeadline && !m.overdue && !m.outage {
 		at = min(at, m.deadline.At+m.credit())
 	}
 	if stalled, ok := m.stalled(); ok {
 		at = min(at, stalled)
 	}
-	if m.phase == collecting && m.quorate {
+	if m.phase == collecting && m.quorate && !m.outage {
 		at = min(at, m.quorateAt)
 	}
 	at = max(at, now) // the credit may have gone with the member that had it

@@ -133,6 +133,7 @@ func readRun(dir string) (Run, error) {
 	if run.Events, err = runlog.Read(f); err != nil {
 		return run, fmt.Errorf("%s: %w", d.Path(runlog.EventsFile), err)
 	}
+	run.Events = runlog.Lineage(run.Events)
 	if len(run.Events) > 0 && run.Events[0].Run != nil && run.Events[0].Run.Schema > runlog.Schema {
 		return run, fmt.Errorf("%s: its format has version %d, and this program knows %d; use a newer one", d.Path(runlog.EventsFile), run.Events[0].Run.Schema, runlog.Schema)
 	}

@@ -126,6 +126,16 @@ func decisions(sum runlog.Summary) []string {
 	if len(lines) == 0 {
 		lines = append(lines, "nobody was sidelined or evicted")
 	}
+	for _, o := range sum.Outages {
+		if o.Length == nil {
+			lines = append(lines, fmt.Sprintf("no coordinator from %s on", micros(o.At)))
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("no coordinator from %s on for %s", micros(o.At), micros(*o.Length)))
+	}
+	for _, steps := range sum.ResumedFrom {
+		lines = append(lines, fmt.Sprintf("everything had died; the run went on from outer step %d", steps))
+	}
 	return lines
 }
 

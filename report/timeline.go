@@ -335,6 +335,12 @@ func markText(e runlog.Event) string {
 		}
 	case runlog.Crash:
 		return e.Node + " crashes"
+	case runlog.CoordinatorCrash:
+		return "the coordinator crashes"
+	case runlog.CoordinatorBack:
+		return "the coordinator is back"
+	case runlog.RunResume:
+		return fmt.Sprintf("everything had died; the run goes on from outer step %d", e.Round)
 	case runlog.Leave:
 		return e.Node + " leaves"
 	case runlog.Slow:

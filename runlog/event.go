@@ -44,8 +44,16 @@ const (
 	FetchStart    Type = "fetch_start"
 	FetchDone     Type = "fetch_done"
 	Reject        Type = "reject"
-	Horizon       Type = "horizon"
-	RunEnd        Type = "run_end"
+	// The coordinator's process has died, and another one has taken its place.
+	CoordinatorCrash Type = "coordinator_crash"
+	CoordinatorBack  Type = "coordinator_back"
+	// RunResume says that every node had died, and that the run goes on from the
+	// checkpoint of outer step Round. Later rounds before it are undone.
+	RunResume Type = "run_resume"
+	// Checkpoint says that the outer state after outer step Round is kept.
+	Checkpoint Type = "checkpoint"
+	Horizon    Type = "horizon"
+	RunEnd     Type = "run_end"
 )
 
 // Event is one line of the record. Fields that a type does not use are absent.
@@ -53,6 +61,8 @@ type Event struct {
 	// T is scenario time since the start of the run.
 	T    policy.Time `json:"t_us"`
 	Type Type        `json:"type"`
+	// Seq numbers the events of the coordinator of a real run.
+	Seq int `json:"seq,omitempty"`
 	// Node is the worker concerned ("w3"), or absent for the run as a whole.
 	Node  string `json:"node,omitempty"`
 	Round int    `json:"round,omitempty"`

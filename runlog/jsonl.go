@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Writer writes events as JSON lines. The first error sticks and is returned
@@ -60,4 +61,19 @@ func Read(r io.Reader) ([]Event, error) {
 		}
 		events = append(events, e)
 	}
+}
+
+// Lineage drops from a record what was undone when its run went on from a
+// checkpoint: the rounds after that, but for who came and went in them.
+func Lineage(events []Event) []Event {
+	var kept []Event
+	for _, e := range events {
+		if e.Type == RunResume {
+			kept = slices.DeleteFunc(kept, func(was Event) bool {
+				return was.Round > e.Round && was.Type != Join && was.Type != Reject && was.Type != Evict
+			})
+		}
+		kept = append(kept, e)
+	}
+	return kept
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -304,5 +305,40 @@ func TestARunDirectoryIsNotOverwritten(t *testing.T) {
 	}
 	if err := d.WriteJSON("bad.json", func() {}); err == nil {
 		t.Error("a function was written as JSON")
+	}
+}
+
+// TestAResumedRunIsSummedUp: it has died in round 3, goes on from outer step 1,
+// and takes two steps again. The worker that left meanwhile stays away.
+func TestAResumedRunIsSummedUp(t *testing.T) {
+	outer := func(t policy.Time, round int) runlog.Event {
+		return runlog.Event{T: t, Type: runlog.OuterStep, Round: round, Participants: []policy.ID{0}}
+	}
+	events := []runlog.Event{
+		{T: 0, Type: runlog.Join, Node: "w0"}, {T: 0, Type: runlog.Join, Node: "w1"},
+		outer(10, 1),
+		{T: 15, Type: runlog.Sideline, Node: "w1", Round: 2}, outer(20, 2),
+		{T: 21, Type: runlog.Evict, Node: "w1", Round: 3, Reason: reason(policy.RuleLeave)},
+		{T: 30, Type: runlog.RunResume, Round: 1, Hash: "h"},
+		{T: 35, Type: runlog.CoordinatorCrash}, {T: 39, Type: runlog.CoordinatorBack},
+		outer(40, 2), outer(50, 3),
+		{T: 50, Type: runlog.RunEnd, Complete: new(true)},
+	}
+	sum := summarise(events)
+	if len(sum.Rounds) != 3 || sum.Rounds[1].Start != 30 || sum.Rounds[1].End != 40 || sum.OuterSteps != 3 || sum.WallClock != 50 || !sum.Complete {
+		t.Errorf("rounds %+v, %d outer steps in %d µs, complete %v", sum.Rounds, sum.OuterSteps, sum.WallClock, sum.Complete)
+	}
+	if len(sum.Sidelined) != 0 || len(sum.Evicted) != 1 || len(sum.ResumedFrom) != 1 || sum.ResumedFrom[0] != 1 {
+		t.Errorf("sidelined %v, evicted %v, resumed from %v", sum.Sidelined, sum.Evicted, sum.ResumedFrom)
+	}
+	if len(sum.Outages) != 1 || sum.Outages[0].At != 35 || *sum.Outages[0].Length != 4 {
+		t.Errorf("outages %+v", sum.Outages)
+	}
+	var kept []runlog.Type
+	for _, e := range runlog.Lineage(events) {
+		kept = append(kept, e.Type)
+	}
+	if got, want := fmt.Sprint(kept), "[join join outer_step evict run_resume coordinator_crash coordinator_back outer_step outer_step run_end]"; got != want {
+		t.Errorf("kept %s, want %s", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package runlog
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,6 +43,11 @@ type Summary struct {
 	Sidelined   []Membership `json:"sidelined"`
 	Evicted     []Membership `json:"evicted"`
 	Rejoined    []Membership `json:"rejoined"`
+	// Outages are when there was no coordinator.
+	Outages []Outage `json:"outages,omitempty"`
+	// ResumedFrom are the outer steps from whose checkpoints the run went on
+	// after all its nodes had died.
+	ResumedFrom []int `json:"resumed_from,omitempty"`
 	// Detected are the workers that were lost without leaving.
 	Detected []Detection `json:"detected"`
 	Rounds   []Round     `json:"rounds"`
@@ -64,6 +70,14 @@ type Membership struct {
 	Reason policy.Rule `json:"reason,omitempty"`
 	// Why has the numbers that it was decided on.
 	Why *policy.Reason `json:"why,omitempty"`
+}
+
+// Outage is a time without a coordinator: from its death until another one had
+// taken its place.
+type Outage struct {
+	At policy.Time `json:"at_us"`
+	// Length is absent if the run ended before.
+	Length *policy.Time `json:"length_us,omitempty"`
 }
 
 // Detection is how the loss of a worker was noticed.
@@ -200,9 +214,30 @@ func (s *Summarizer) Add(e Event) {
 			s.sum.JoinerStall += e.T - start
 			delete(s.fetching, e.Node)
 		}
+	case CoordinatorCrash:
+		s.sum.Outages = append(s.sum.Outages, Outage{At: e.T})
+	case CoordinatorBack:
+		if n := len(s.sum.Outages); n > 0 && s.sum.Outages[n-1].Length == nil {
+			s.sum.Outages[n-1].Length = new(max(0, e.T-s.sum.Outages[n-1].At))
+		}
+	case RunResume:
+		s.resume(e)
 	case RunEnd:
 		s.sum.Complete = e.Complete != nil && *e.Complete
 	}
+}
+
+// resume takes back what came after the outer step that the run goes on from.
+func (s *Summarizer) resume(e Event) {
+	s.sum.ResumedFrom = append(s.sum.ResumedFrom, e.Round)
+	s.sum.Rounds = slices.DeleteFunc(s.sum.Rounds, func(r Round) bool { return r.Round > e.Round })
+	undone := func(m Membership) bool { return m.Round > e.Round }
+	s.sum.Sidelined = slices.DeleteFunc(s.sum.Sidelined, undone)
+	s.sum.Rejoined = slices.DeleteFunc(s.sum.Rejoined, undone)
+	s.sum.OuterSteps, s.sum.Complete = e.Round, false
+	s.current = Round{Round: e.Round + 1, Start: e.T}
+	clear(s.arrivals)
+	clear(s.fetching)
 }
 
 // held adds what a round that closes has waited for joiners.

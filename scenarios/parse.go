@@ -51,7 +51,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	s := &Scenario{
 		Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
 		Policy: Policies{Straggler: policy.DefaultStraggler()},
-		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, MinSlack: -1, AllReduce: defaultAllReduce},
+		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
 	}
 	if err := p.shape(p.root, reflect.TypeOf(*s), ""); err != nil {
 		return nil, err

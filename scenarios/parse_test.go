@@ -72,9 +72,14 @@ func TestBadInput(t *testing.T) {
 		{"partition with id", inject, "{op: Partition, id: 1, at: 0}", "bad.yaml:6: injects[0].id: Partition takes a list: write ids: [1]"},
 		{"crash with ids", inject, "{op: Crash, ids: [1], at: 0}", "bad.yaml:6: injects[0].ids: Crash takes one worker: write id"},
 		{"crash of nobody named", inject, "{op: Crash, at: 0}", "bad.yaml:6: injects[0].id: is missing; Crash needs the id of a worker"},
+		{"crash of the coordinator with id", inject, "{op: CoordinatorCrash, id: 1, at: 0}", "bad.yaml:6: injects[0].id: CoordinatorCrash takes no worker; remove it"},
+		{"crash of the coordinator with ids", inject, "{op: CoordinatorCrash, ids: [1], at: 0}", "bad.yaml:6: injects[0].ids: CoordinatorCrash takes no worker; remove it"},
+		{"crash of the coordinator for less than no time", inject, "{op: CoordinatorCrash, at: 0, down: -1}", "bad.yaml:6: injects[0].down: is -1; it must not be negative"},
+		{"crash for a while", inject, "{op: Crash, id: 1, at: 900, down: 5}", "bad.yaml:6: injects[0].down: Crash takes no down; remove it"},
+		{"checkpoints backwards", "time_scale: 300", "checkpoint_every: -1", "bad.yaml:18: real.checkpoint_every: is -1; it must not be negative"},
 		{"crash with factor", inject, "{op: Crash, id: 1, at: 900, factor: 2}", "bad.yaml:6: injects[0].factor: Crash takes no factor; remove it"},
 		{"slow without factor", inject, "{op: Slow, id: 1, at: 0}", "bad.yaml:6: injects[0].factor: is missing; Slow needs a factor such as 10"},
-		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Partition, ClearPartition`},
+		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Partition, ClearPartition, CoordinatorCrash`},
 		{"crash before joining", inject, "{op: Crash, id: 1, at: 499}", "bad.yaml:6: injects[0].at: is 499, but worker 1 joins at 500; a Crash before that has no effect"},
 		{"leave before joining", inject, "{op: Leave, id: 1, at: 0}", "bad.yaml:6: injects[0].at: is 0, but worker 1 joins at 500; a Leave before that has no effect"},
 
@@ -107,7 +112,7 @@ func TestBadInput(t *testing.T) {
 		{"leading zero", "seed: 42", "seed: 042", `bad.yaml:1: seed: "042" begins with a zero; remove it`},
 		{"list for a number", "seed: 42", "seed: [42]", "bad.yaml:1: seed: must be a single whole number from 0"},
 		{"object for a list", "- " + inject, "slow: " + inject, "bad.yaml:6: injects: must be a list"},
-		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, stall_timeout, heed_unreachable, links, all_reduce, injects"},
+		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, stall_timeout, heed_unreachable, checkpoint_every, links, all_reduce, injects"},
 		{"list for a worker", worker1, "[1, 2]", "bad.yaml:4: workers[1]: must be an object with the fields id, join_at, inner_step_mean, inner_step_jitter"},
 		{"list for a link property", "rate_up: 100mbit", "rate_up: [1]", `bad.yaml:20: real.links.default.rate_up: must be a single value such as "10ms" or "100mbit"`},
 		{"rate without a unit", "rate_up: 100mbit", "rate_up: 100", `bad.yaml:20: real.links.default.rate_up: rate "100" is not a number with a unit: write it as tc does, for example 100mbit`},
@@ -240,7 +245,7 @@ func TestChurnsJSONLoadsUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := *want
-	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond),
+	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond), CheckpointEvery: scenarios.DefaultCheckpointEvery,
 		AllReduce: scenarios.AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}}
 	for name, text := range map[string]string{
 		"README": churnJSON, "compact": string(compact), "tabs": string(tabs), "CRLF": strings.ReplaceAll(string(tabs), "\n", "\r\n"),
@@ -303,7 +308,7 @@ func roundTrip(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has crash_mid_round, graceful_leave, homogeneous, late_join, mobile_uplink, partition_heal, persistent_straggler, transient_slow"
+	want := "homogenous: there is no such file and no such scenario in the library, which has coordinator_crash, crash_mid_round, graceful_leave, homogeneous, late_join, mobile_uplink, partition_heal, persistent_straggler, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}

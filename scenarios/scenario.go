@@ -83,10 +83,13 @@ const (
 	Restore        Op = "Restore"        // the end of Slow
 	Partition      Op = "Partition"      // ids are cut off from everybody else
 	ClearPartition Op = "ClearPartition" // the end of Partition, for ids or for all
+	// CoordinatorCrash kills the coordinator. Another one takes its place after
+	// down.
+	CoordinatorCrash Op = "CoordinatorCrash"
 )
 
 // Ops lists the injects.
-var Ops = []Op{Crash, Leave, Slow, Restore, Partition, ClearPartition}
+var Ops = []Op{Crash, Leave, Slow, Restore, Partition, ClearPartition, CoordinatorCrash}
 
 // Inject is something that happens to workers at a time.
 type Inject struct {
@@ -95,6 +98,8 @@ type Inject struct {
 	ID     *policy.ID  `yaml:"id" json:"id,omitempty"`
 	IDs    []policy.ID `yaml:"ids" json:"ids,omitempty"`
 	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
+	// Down is for how long nobody coordinates after a CoordinatorCrash.
+	Down policy.Time `yaml:"down" json:"down,omitempty"`
 }
 
 // Policies are the parameters of each policy.
@@ -125,7 +130,10 @@ type Real struct {
 	// network's word that nobody listens there any more, so that a crash is
 	// noticed in about a heartbeat period. Without it a crash is as silent as
 	// in the simulator, and as one that takes the machine along.
-	HeedUnreachable bool         `yaml:"heed_unreachable" json:"heed_unreachable,omitempty"`
+	HeedUnreachable bool `yaml:"heed_unreachable" json:"heed_unreachable,omitempty"`
+	// CheckpointEvery is the number of outer steps from one checkpoint to the
+	// next; 0 is none.
+	CheckpointEvery int          `yaml:"checkpoint_every" json:"checkpoint_every"`
 	Links           shaping.Spec `yaml:"links" json:"links"`
 	// AllReduce says how pseudo-gradients are averaged.
 	AllReduce AllReduce `yaml:"all_reduce" json:"all_reduce"`
@@ -179,6 +187,9 @@ var defaultAllReduce = AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Blo
 const (
 	DefaultTimeScale  = 100
 	DefaultParameters = 1_000_000
+	// DefaultCheckpointEvery is a few rounds, because a checkpoint is as large
+	// as the state.
+	DefaultCheckpointEvery = 5
 )
 
 // defaultMinSlack grows with the number of workers, because their bursts of

@@ -117,12 +117,22 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 		return err
 	}
 	group := in.Op == Partition || in.Op == ClearPartition
+	alone := in.Op == CoordinatorCrash
+	if err := p.between(path+".down", int64(in.Down), 0, int64(maxTime)); err != nil {
+		return err
+	}
 	switch {
+	case alone && in.ID != nil:
+		return p.fail(path+".id", fmt.Sprintf("%s takes no worker; remove it", in.Op))
+	case alone && in.IDs != nil:
+		return p.fail(path+".ids", fmt.Sprintf("%s takes no worker; remove it", in.Op))
+	case !alone && in.Down != 0:
+		return p.fail(path+".down", fmt.Sprintf("%s takes no down; remove it", in.Op))
 	case group && in.ID != nil:
 		return p.fail(path+".id", fmt.Sprintf("%s takes a list: write ids: [%d]", in.Op, *in.ID))
 	case !group && in.IDs != nil:
 		return p.fail(path+".ids", fmt.Sprintf("%s takes one worker: write id", in.Op))
-	case !group && in.ID == nil:
+	case !group && !alone && in.ID == nil:
 		return p.fail(path+".id", fmt.Sprintf("is missing; %s needs the id of a worker", in.Op))
 	case in.Op == Partition && in.IDs == nil:
 		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
@@ -185,6 +195,9 @@ func (p *parser) validateSections(s *Scenario) error {
 	}
 	if r := s.Real; !(r.TimeScale > 0 && r.TimeScale <= 1e6) || math.IsNaN(r.TimeScale) {
 		return p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale))
+	}
+	if err := p.between("real.checkpoint_every", int64(s.Real.CheckpointEvery), 0, maxCount); err != nil {
+		return err
 	}
 	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil {
 		return err

@@ -13,6 +13,8 @@ const (
 	reduced  // a reduction is over
 	fetched  // a state fetch is over
 	timers   // the machine's wake-up
+	returns  // another coordinator takes the place of the one that died
+	reunites // the workers are connected to it
 
 	// Over links only.
 	delivers    // a message arrives

@@ -53,6 +53,8 @@ func drawScenario(t *rapid.T) *scenarios.Scenario {
 		case scenarios.Slow:
 			factor := rapid.SampledFrom([]float64{0.5, 3, 20}).Draw(t, "factor")
 			in.ID, in.Factor = &id, &factor
+		case scenarios.CoordinatorCrash:
+			in.Down = draw(0, 20_000, "down")
 		default:
 			in.ID = &id
 		}

@@ -179,6 +179,8 @@ func (r *reader) read(i int, e runlog.Event) error {
 		if first && !r.reducing {
 			r.begin(id, 1, e.T)
 		}
+	case runlog.CoordinatorCrash, runlog.RunResume:
+		return errors.New("what workers had to say while nobody listened is not in the record; such a run cannot be replayed")
 	case runlog.Crash:
 		r.crashes[id] = at
 	case runlog.Leave:

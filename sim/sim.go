@@ -61,6 +61,12 @@ type simulator struct {
 	reduceStart  policy.Time
 	stalled      bool // the reduction waits for the end of a partition
 
+	// away says that there is no coordinator, and apart that the workers are not
+	// connected to it; what they have to say meanwhile waits.
+	away, apart bool
+	waiting     []policy.Event
+	outages     int
+
 	busy, barrier policy.Time // for the churn-like utilisation
 	firstArrival  policy.Time
 	arrivedAny    bool
@@ -176,9 +182,18 @@ func (s *simulator) handle(e entry) {
 		s.tell(policy.Join{ID: w.spec.ID, HasState: w.spec.JoinAt == s.scenario.FirstJoin()})
 	case injects:
 		s.inject(s.scenario.Injects[e.a])
+	case returns:
+		s.note(runlog.Event{Type: runlog.CoordinatorBack, Duration: policy.Time(e.a)})
+		s.away = false
+		s.step(policy.Recovered{})
+		s.heap.push(entry{at: s.now + 3*s.scenario.BaseLatency, kind: reunites, a: s.outages})
+	case reunites:
+		if e.a == s.outages {
+			s.reunite()
+		}
 	case ticks:
 		for i := range s.workers {
-			if w := &s.workers[i]; w.alive && w.member && !w.cut {
+			if w := &s.workers[i]; w.alive && w.member && !w.cut && !s.apart {
 				s.tell(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
@@ -198,7 +213,9 @@ func (s *simulator) handle(e entry) {
 	case timers:
 		if s.now == s.wake {
 			s.wake = -1
-			s.tell(policy.Timer{})
+			if !s.away {
+				s.step(policy.Timer{})
+			}
 		}
 	case delivers:
 		s.deliver(e.a)
@@ -281,8 +298,17 @@ func (s *simulator) fetched(i int) {
 	}
 }
 
-// tell gives the machine an event and carries its actions out.
+// tell gives the machine what a worker has to say.
 func (s *simulator) tell(e policy.Event) {
+	if s.apart {
+		s.waiting = append(s.waiting, e)
+		return
+	}
+	s.step(e)
+}
+
+// step gives the machine an event and carries its actions out.
+func (s *simulator) step(e policy.Event) {
 	if s.done {
 		return
 	}
@@ -364,7 +390,40 @@ func (s *simulator) startFetch(a policy.Fetch) {
 	s.heap.push(entry{at: at, kind: fetched, a: i, b: w.gen})
 }
 
+// crashCoordinator leaves the workers without a coordinator. They go on with
+// what they were told; what they have to say waits for the next one.
+func (s *simulator) crashCoordinator(down policy.Time) {
+	if s.away {
+		return
+	}
+	s.note(runlog.Event{Type: runlog.CoordinatorCrash})
+	s.away, s.apart = true, true
+	s.outages++
+	s.heap.push(entry{at: s.now + down, kind: returns, a: int(down)})
+}
+
+// reunite is when the workers are connected to the new coordinator: a
+// handshake, which takes a round trip, and a message after it is back. They
+// give a sign of life, and then say what they could not say before.
+func (s *simulator) reunite() {
+	s.apart = false
+	for i := range s.workers {
+		if w := &s.workers[i]; w.alive && w.member && !w.cut && s.links == nil { // over links its heartbeats have waited too
+			s.tell(policy.Heartbeat{ID: w.spec.ID})
+		}
+	}
+	waiting := s.waiting
+	s.waiting = nil
+	for _, e := range waiting {
+		s.tell(e)
+	}
+}
+
 func (s *simulator) inject(in scenarios.Inject) {
+	if in.Op == scenarios.CoordinatorCrash {
+		s.crashCoordinator(in.Down)
+		return
+	}
 	if in.ID != nil {
 		s.injectWorker(in, s.index[*in.ID])
 		return

@@ -90,6 +90,10 @@ func (p *progress) step(s host.Progress) {
 		p.line("%s evicted in round %d (%s)", e.Node, e.Round, e.Reason.Rule)
 	case runlog.Rejoin:
 		p.line("%s back in time in round %d", e.Node, e.Round)
+	case runlog.CoordinatorCrash:
+		p.line("the coordinator has crashed")
+	case runlog.CoordinatorBack:
+		p.line("the coordinator is back")
 	case runlog.Crash, runlog.Leave, runlog.Restore:
 		p.line("%s: %s", e.Node, e.Type)
 	case runlog.Slow:

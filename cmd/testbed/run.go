@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"testbed/node/host"
 	"testbed/runlog"
@@ -76,23 +77,43 @@ func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error)
 
 func runCommand() *cobra.Command {
 	var flags realFlags
-	var policyName string
+	var policyName, resume string
 	var qlog bool
 	cmd := &cobra.Command{
-		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network", Args: oneScenario,
+		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if resume == "" {
+				return oneScenario(cmd, args)
+			}
+			return noArguments(cmd, args)
+		},
 		ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario with real worker processes in network namespaces on shaped
 links. Needs root or unprivileged user namespaces; testbed doctor tells whether
 this machine has them. Nothing is left behind but the run directory. A short
 check of the links comes first; testbed verify measures them thoroughly.
 
+A run that was killed as a whole goes on with testbed run --resume DIR, DIR
+being its run directory, from its last checkpoint.
+
 Exits with 3 if the run stayed incomplete, if workers ended with different
 bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 	}
 	policyFlag(cmd, &policyName)
+	needsPolicy := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if resume != "" {
+			return nil // it goes on under the same
+		}
+		return needsPolicy(cmd, args)
+	}
 	flags.declare(cmd)
 	qlogFlag(cmd, &qlog)
+	cmd.Flags().StringVar(&resume, "resume", "", "go on with the run in this directory, which was killed; takes no scenario")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if resume != "" {
+			return resumeRun(cmd, resume, flags.json)
+		}
 		s, o, err := flags.load(args[0])
 		if err != nil {
 			return err
@@ -120,6 +141,33 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 		return validity(sum)
 	}
 	return cmd
+}
+
+func resumeRun(cmd *cobra.Command, dir string, json bool) error {
+	var other error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "resume" && f.Name != "json" {
+			other = usageError{fmt.Errorf("--%s: a run goes on as it began; --resume takes only --json beside it", f.Name)}
+		}
+	})
+	if other != nil {
+		return other
+	}
+	if err := host.Ready(); err != nil {
+		return err
+	}
+	s, sum, err := host.Resume(cmd.Context(), dir, func(p host.Progress) {
+		if p.Stage != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), p.Stage)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := printSummary(cmd, s, sum, json); err != nil {
+		return err
+	}
+	return validity(sum)
 }
 
 // validity is errInvalid for a result that must not be relied on.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -34,12 +35,13 @@ const (
 	specFD    = 3 // its spec, as JSON, then end of file
 	reportsFD = 4 // its reports, as JSON lines
 	wordsFD   = 5 // commands to it, as JSON lines; services stop at its end
-	qlogFD    = 6 // the directory for its qlog files, if its spec says so
+	moreFD    = 6 // the coordinator's journal, or the memory for a worker's checkpoints; see start
+	restoreFD = 7 // the checkpoint that a worker begins from
 )
 
 // spec tells a node's process what it is.
 type spec struct {
-	Qlog        bool             `json:",omitempty"`
+	Qlog        int              `json:",omitempty"` // descriptor of the directory for its qlog files; 0: none
 	Coordinator *coordinatorSpec `json:",omitempty"`
 	Worker      *workerSpec      `json:",omitempty"`
 	Router      *shaping.Plan    `json:",omitempty"`
@@ -55,6 +57,9 @@ type coordinatorSpec struct {
 	Addr        netip.Addr
 	Credentials node.Credentials
 	Delays      node.RingDelays
+	Name        string // of the run
+	Reported    int
+	Resume      *node.Resume
 }
 
 type workerSpec struct {
@@ -63,16 +68,20 @@ type workerSpec struct {
 	Addr        netip.Addr
 	Coordinator netip.Addr
 	Credentials node.Credentials
+	Name        string // of the run
+	Restore     bool   // from the checkpoint at restoreFD
 }
 
 // nodeReport is a line from a node's process: a report, or what a service has
 // to tell.
 type nodeReport struct {
 	node.Report
-	Router   *userlink.Stats `json:"router,omitempty"`
-	Captured *captured       `json:"captured,omitempty"`
-	Probed   *probed         `json:"probed,omitempty"`
-	Bench    *bench.Report   `json:"bench,omitempty"`
+	// Saved says that a checkpoint lies in the worker's memory.
+	Saved    *node.Checkpoint `json:"saved,omitempty"`
+	Router   *userlink.Stats  `json:"router,omitempty"`
+	Captured *captured        `json:"captured,omitempty"`
+	Probed   *probed          `json:"probed,omitempty"`
+	Bench    *bench.Report    `json:"bench,omitempty"`
 }
 
 // RunNode is what the binary does inside a node: it is a worker, the
@@ -107,8 +116,8 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 	}
 	plain := func(r node.Report) { report(nodeReport{Report: r}) }
 	var tracing node.Tracing
-	if s.Qlog {
-		q, err := openQlogs(log)
+	if s.Qlog > 0 {
+		q, err := openQlogs(s.Qlog, log)
 		if err != nil {
 			return err
 		}
@@ -119,7 +128,7 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 	case s.Coordinator != nil:
 		return runCoordinator(s.Coordinator, tracing, log, plain)
 	case s.Worker != nil:
-		return runWorker(s.Worker, tracing, log, plain)
+		return runWorker(s.Worker, tracing, log, report)
 	case s.Router != nil:
 		return runRouter(s.Router, report)
 	case s.Capture != nil:
@@ -152,17 +161,18 @@ func runCoordinator(s *coordinatorSpec, tracing node.Tracing, log *slog.Logger, 
 	return node.RunCoordinator(context.Background(), node.CoordinatorConfig{
 		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Delays: s.Delays,
 		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable, Tracing: tracing, Log: log, Report: report,
+		Run: s.Name, Journal: os.NewFile(moreFD, "journal"), Reported: s.Reported, Resume: s.Resume,
 	})
 }
 
-func runWorker(s *workerSpec, tracing node.Tracing, log *slog.Logger, report func(node.Report)) error {
+func runWorker(s *workerSpec, tracing node.Tracing, log *slog.Logger, report func(nodeReport)) error {
 	tlsConfig, err := s.Credentials.TLS()
 	if err != nil {
 		return err
 	}
 	cfg := node.WorkerConfig{
 		Scenario: s.Scenario, ID: s.ID, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
-		TLS: tlsConfig, Tracing: tracing, Log: log, Report: report,
+		TLS: tlsConfig, Tracing: tracing, Log: log, Report: func(r node.Report) { report(nodeReport{Report: r}) }, Run: s.Name,
 	}
 	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {
 		udp, err := listen(s.Addr, port)
@@ -170,6 +180,28 @@ func runWorker(s *workerSpec, tracing node.Tracing, log *slog.Logger, report fun
 			return err
 		}
 		*conn = udp
+	}
+	free := make(chan struct{}, 1) // the memory is not in use
+	free <- struct{}{}
+	memory := os.NewFile(moreFD, "memory")
+	cfg.Save = func(write func(io.Writer) (node.Checkpoint, error)) error {
+		select {
+		case <-free:
+		default:
+			return errors.New("the one before has not been written yet")
+		}
+		c, err := saveIn(memory, write)
+		if err != nil {
+			free <- struct{}{}
+			return err
+		}
+		report(nodeReport{Saved: &c})
+		return nil
+	}
+	if s.Restore {
+		restore := os.NewFile(restoreFD, "checkpoint")
+		defer restore.Close()
+		cfg.Restore = restore
 	}
 	commands := make(chan node.Command, 16)
 	cfg.Commands = commands
@@ -179,6 +211,10 @@ func runWorker(s *workerSpec, tracing node.Tracing, log *slog.Logger, report fun
 			var c node.Command
 			if err := words.Decode(&c); err != nil {
 				return // whoever gives the commands has nothing more to say
+			}
+			if c.Op == opSaved {
+				free <- struct{}{}
+				continue
 			}
 			commands <- c
 		}

@@ -36,7 +36,7 @@ func TestPortInUse(t *testing.T) {
 			return runCoordinator(&coordinatorSpec{Scenario: s, Policy: "baseline", Addr: localhost, Credentials: credentials}, nil, quiet, report)
 		},
 		ringPort: func() error {
-			return runWorker(&workerSpec{Scenario: s, Addr: localhost, Coordinator: localhost, Credentials: credentials}, nil, quiet, report)
+			return runWorker(&workerSpec{Scenario: s, Addr: localhost, Coordinator: localhost, Credentials: credentials}, nil, quiet, func(r nodeReport) { report(r.Report) })
 		},
 	} {
 		addr := netip.AddrPortFrom(localhost, port)

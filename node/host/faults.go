@@ -57,16 +57,20 @@ func (i *inside) scheduleFaults(began time.Time, zero policy.Time, then func(bef
 // time and until another.
 func (p *play) recordFaults(before, at time.Duration) {
 	due := p.began.Add(at - p.Scenario.RealDuration(p.Scenario.FirstJoin()))
-	p.monitor.injected(time.Since(due))
-	for _, e := range linkEvents(p.Scenario, before, at) {
-		e.T = p.now()
-		p.tell(note{Event: &e})
+	if at > p.Scenario.RealDuration(p.since) { // else it has been recorded before
+		p.monitor.injected(time.Since(due))
+		for _, e := range linkEvents(p.Scenario, before, at) {
+			e.T = p.now()
+			p.tell(note{Event: &e})
+		}
 	}
 	// A refusal ends a worker's connection to the coordinator, and so its part.
 	for _, w := range p.Scenario.Workers {
 		name := scenarios.NodeName(w.ID)
 		if p.laid.Paths[p.laid.Index(name)][p.laid.Index(scenarios.Coordinator)].Refused {
-			p.nodes[name].excused = true
+			if c := p.nodes[name]; c != nil {
+				c.excused = true
+			}
 		}
 	}
 }

@@ -30,19 +30,39 @@ func (p *play) schedule() {
 		if in.ID != nil {
 			at(in.At, func() error { return p.inject(in) })
 		}
+		if in.Op == scenarios.CoordinatorCrash && in.At > p.since {
+			at(in.At, func() error { return p.crashCoordinator(in) })
+		}
 	}
 	p.scheduleFaults(p.began, p.Scenario.FirstJoin(), p.recordFaults)
 }
 
 // now is the scenario time, as the sandbox's init sees it.
 func (p *play) now() policy.Time {
-	return p.Scenario.FirstJoin() + policy.Time(float64(time.Since(p.began))/1e3/p.Scenario.Real.TimeScale)
+	return p.Scenario.FirstJoin() + p.scenarioTime(time.Since(p.began))
+}
+
+func (p *play) scenarioTime(d time.Duration) policy.Time {
+	return policy.Time(float64(d) / 1e3 / p.Scenario.Real.TimeScale)
+}
+
+// crashCoordinator kills the coordinator. Another one takes its place when it
+// has ended and its time has come.
+func (p *play) crashCoordinator(in scenarios.Inject) error {
+	c := p.nodes[scenarios.Coordinator]
+	if p.away || p.over || c.ended {
+		return nil
+	}
+	p.away, p.back = true, time.Now().Add(p.Scenario.RealDuration(in.Down))
+	p.tell(note{Event: &runlog.Event{T: p.now(), Type: runlog.CoordinatorCrash}})
+	c.process.Kill()
+	return nil
 }
 
 // inject does to a worker what the scenario has in store for it.
 func (p *play) inject(in scenarios.Inject) error {
 	c := p.nodes[scenarios.NodeName(*in.ID)]
-	if c.ended || p.over {
+	if c == nil || c.ended || p.over {
 		return nil
 	}
 	e := runlog.Event{T: p.now(), Node: c.name}
@@ -62,6 +82,8 @@ func (p *play) inject(in scenarios.Inject) error {
 		p.command(c.id, node.Command{Op: node.OpRestore, At: in.At})
 		e.Type = runlog.Restore
 	}
-	p.tell(note{Event: &e})
+	if in.At > p.since { // else it has been recorded before
+		p.tell(note{Event: &e})
+	}
 	return nil
 }

@@ -4,7 +4,11 @@ package host
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"testbed/node"
@@ -24,7 +28,14 @@ type play struct {
 	delays node.RingDelays // what rings are ordered by
 
 	began time.Time // when the run started; zero before
-	over  bool      // the coordinator has recorded the end of the run
+	// boss is the spec of the coordinator; the next one gets it too.
+	boss  coordinatorSpec
+	since policy.Time // where it goes on after its death, else before all times
+	away  bool        // the coordinator has been killed, and the next one has yet to start
+	back  time.Time   // when it is to start
+	// keeping are checkpoints on their way to the run directory.
+	keeping sync.WaitGroup
+	over    bool // the coordinator has recorded the end of the run
 }
 
 func (p *play) run() error {
@@ -39,7 +50,7 @@ func (p *play) run() error {
 		return err
 	}
 	// The coordinator ends when it has recorded the end of the run.
-	for !p.nodes[scenarios.Coordinator].ended {
+	for p.away || !p.nodes[scenarios.Coordinator].ended {
 		if err := p.handle(<-p.inbox); err != nil {
 			return err
 		}
@@ -58,29 +69,31 @@ func (p *play) startNodes() error {
 		return err
 	}
 	coordinator := p.addr(scenarios.Coordinator)
-	_, err = p.start(scenarios.Coordinator, p.ns(scenarios.Coordinator), spec{Coordinator: &coordinatorSpec{
+	p.boss = coordinatorSpec{
 		Scenario: p.Scenario, Policy: p.Run.Policy, Links: string(p.backend), Addr: coordinator, Credentials: credentials,
-		Delays: p.delays,
-	}}, nil)
-	if err != nil {
+		Delays: p.delays, Name: p.Run.Name, Reported: p.Run.Reported, Resume: p.Run.Resume,
+	}
+	if err := p.startCoordinator(); err != nil {
 		return err
 	}
 	if err := p.await("the coordinator", func() bool { return p.nodes[scenarios.Coordinator].ready }); err != nil {
 		return err
 	}
 	for _, w := range p.Scenario.Workers {
+		if slices.Contains(p.Run.Gone, w.ID) {
+			continue
+		}
 		name := scenarios.NodeName(w.ID)
 		if credentials, err = issue(name); err != nil {
 			return err
 		}
-		c, err := p.start(name, p.ns(name), spec{Worker: &workerSpec{
+		if err := p.startWorker(workerSpec{
 			Scenario: p.Scenario, ID: w.ID, Credentials: credentials,
-			Addr: p.addr(name), Coordinator: coordinator,
-		}}, workerEnv(len(p.Scenario.Workers)))
-		if err != nil {
+			Addr: p.addr(name), Coordinator: coordinator, Name: p.Run.Name,
+			Restore: p.Run.Resume != nil && slices.Contains(p.Run.Resume.Holders, w.ID),
+		}); err != nil {
 			return err
 		}
-		c.id = w.ID
 	}
 	ready := func() bool {
 		for _, c := range p.nodes {
@@ -95,11 +108,53 @@ func (p *play) startNodes() error {
 	}
 	p.tell(note{Stage: fmt.Sprintf("coordinator and %d workers are up", len(p.Scenario.Workers))})
 	for _, w := range p.Scenario.Workers {
-		if w.JoinAt == p.Scenario.FirstJoin() {
+		if p.isFirst(w) {
 			p.command(w.ID, node.Command{Op: node.OpJoin})
 		}
 	}
 	return p.await("the first workers to join", func() bool { return !p.began.IsZero() })
+}
+
+// isFirst says whether the run begins, or goes on, with this worker.
+func (p *play) isFirst(w scenarios.Worker) bool {
+	if r := p.Run.Resume; r != nil {
+		return slices.Contains(r.Holders, w.ID)
+	}
+	return w.JoinAt == p.Scenario.FirstJoin()
+}
+
+// startCoordinator starts the first coordinator, or another one in its place.
+func (p *play) startCoordinator() error {
+	journal, err := os.OpenFile(p.Dir.Path(filepath.Join(resumeDir, journalFile)), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("starting the coordinator: %w", err)
+	}
+	defer journal.Close()
+	_, err = p.start(scenarios.Coordinator, p.ns(scenarios.Coordinator), spec{Coordinator: &p.boss}, nil, journal)
+	return err
+}
+
+func (p *play) startWorker(w workerSpec) error {
+	name := scenarios.NodeName(w.ID)
+	memory, err := newMemory(name)
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", name, err)
+	}
+	files := []*os.File{memory}
+	if w.Restore {
+		checkpoint, err := os.Open(p.Dir.Path(filepath.Join(resumeDir, checkpointName(p.Run.Resume.OuterSteps))))
+		if err != nil {
+			return fmt.Errorf("starting %s: %w", name, err)
+		}
+		defer checkpoint.Close()
+		files = append(files, checkpoint)
+	}
+	c, err := p.start(name, p.ns(name), spec{Worker: &w}, workerEnv(len(p.Scenario.Workers)), files...)
+	if err != nil {
+		return err
+	}
+	c.id, c.memory = w.ID, memory
+	return nil
 }
 
 // workerEnv gives each worker of a crowd a single thread to run Go code on:
@@ -113,7 +168,9 @@ func workerEnv(workers int) []string {
 
 // command sends a word to a worker. One that is dead does not hear it.
 func (p *play) command(id policy.ID, c node.Command) {
-	_ = p.nodes[scenarios.NodeName(id)].words.Encode(c)
+	if to := p.nodes[scenarios.NodeName(id)]; to != nil {
+		_ = to.words.Encode(c)
+	}
 }
 
 func (p *play) report(c *child, r nodeReport) {
@@ -123,11 +180,20 @@ func (p *play) report(c *child, r nodeReport) {
 	if r.Router != nil {
 		p.monitor.routed(r.Router)
 	}
+	if r.Saved != nil {
+		p.keep(c, *r.Saved)
+	}
 	if e := r.Event; e != nil {
+		p.boss.Reported = max(p.boss.Reported, e.Seq)
 		p.tell(note{Event: e})
 		switch e.Type {
-		case runlog.RunStart:
-			p.began = time.Now()
+		case runlog.RunStart, runlog.RunResume:
+			p.boss.Resume = nil
+			p.began = time.Now().Add(-p.Scenario.RealDuration(e.T - p.Scenario.FirstJoin()))
+			p.since = -1
+			if e.Type == runlog.RunResume {
+				p.since = e.T
+			}
 			p.monitor.begin(p.Scenario.InnerSteps, p.Scenario.Real.AllReduce.Algorithm, p.waits)
 			p.monitor.busy = watchBusyLinks(p.net)
 			p.schedule()
@@ -164,6 +230,13 @@ func (p *play) nodeEnded(c *child, reason string) error {
 		if r := c.lastErr; r != "" {
 			return fmt.Errorf("%s: %s", c.name, r)
 		}
+	case c.name == scenarios.Coordinator && p.away:
+		time.AfterFunc(time.Until(p.back), func() {
+			p.inbox <- func() error {
+				p.away = false
+				return p.startCoordinator()
+			}
+		})
 	case c.name == scenarios.Coordinator:
 		if !p.over || c.lastErr != "" {
 			return fmt.Errorf("the coordinator died during the run: %s; see %s", reason, p.log(c.name))
@@ -217,5 +290,9 @@ func (p *play) finish() error {
 		return err
 	}
 	p.tell(note{Measured: &m})
+	p.keeping.Wait()
+	if err := os.RemoveAll(p.Dir.Path(resumeDir)); err != nil {
+		return fmt.Errorf("tidying the run directory: %w", err)
+	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	"testbed/node/host/sandbox"
 	"testbed/policy"
@@ -25,6 +26,7 @@ type child struct {
 	ended    bool
 	excused  bool // it is meant to end: crashed, left or evicted
 	lastErr  string
+	memory   *os.File  // where a worker leaves a checkpoint
 	captured *captured // what a capture saw, once it has ended
 	probed   *probed   // what a prober found, once it is done
 }
@@ -39,12 +41,13 @@ type childEnd struct {
 	status sandbox.Status
 }
 
-// start starts a process in a namespace (-1 is the hub) and listens to it.
-func (i *inside) start(name string, ns int, s spec, env []string) (*child, error) {
+// start starts a process in a namespace (-1 is the hub) and listens to it. It
+// inherits files as descriptors from moreFD on.
+func (i *inside) start(name string, ns int, s spec, env []string, files ...*os.File) (*child, error) {
 	wrap := func(err error) error { return fmt.Errorf("starting %s: %w", name, err) }
 	log := os.Stderr
 	if i.Dir != "" {
-		file, err := os.Create(i.Dir.Log(name))
+		file, err := os.OpenFile(i.Dir.Log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		if err != nil {
 			return nil, wrap(err)
 		}
@@ -52,14 +55,14 @@ func (i *inside) start(name string, ns int, s spec, env []string) (*child, error
 		log = file
 	}
 	service := s.Worker == nil && s.Coordinator == nil
-	var further []*os.File
 	if i.Run != nil && i.Run.Qlog && !service {
 		dir, err := qlogDir(i.Dir, name)
 		if err != nil {
 			return nil, wrap(err)
 		}
 		defer dir.Close()
-		further, s.Qlog = []*os.File{dir}, true
+		s.Qlog = moreFD + len(files)
+		files = append(slices.Clone(files), dir)
 	}
 	var theirs, ours [3]*os.File // spec, reports, words
 	for k := range theirs {
@@ -77,7 +80,7 @@ func (i *inside) start(name string, ns int, s spec, env []string) (*child, error
 	i.nodes[name] = c
 	var err error
 	c.process, err = i.box.Start(sandbox.Command{
-		Name: name, NetNS: ns, Args: []string{VerbNode}, Env: env, Files: append(theirs[:], further...), Stdout: log, Stderr: log,
+		Name: name, NetNS: ns, Args: []string{VerbNode}, Env: env, Files: append(theirs[:], files...), Stdout: log, Stderr: log,
 	})
 	if err != nil {
 		ours[1].Close()

@@ -45,8 +45,8 @@ type qlogs struct {
 }
 
 // openQlogs takes the directory that the node inherited.
-func openQlogs(log *slog.Logger) (*qlogs, error) {
-	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", qlogFD))
+func openQlogs(fd int, log *slog.Logger) (*qlogs, error) {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return nil, fmt.Errorf("opening the directory for qlog files: %w", err)
 	}

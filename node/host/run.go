@@ -93,7 +93,13 @@ func Run(ctx context.Context, o Options) (runlog.Summary, error) {
 	if err := r.prepare(); err != nil {
 		return runlog.Summary{}, err
 	}
-	err := r.play(ctx)
+	var lock *os.File
+	var err error
+	if r.job.Name, lock, err = claim(r.dir); err != nil {
+		return runlog.Summary{}, err
+	}
+	defer lock.Close()
+	err = r.play(ctx)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return runlog.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run
 	}
@@ -104,6 +110,7 @@ func Run(ctx context.Context, o Options) (runlog.Summary, error) {
 type run struct {
 	Options
 	dir      runlog.Dir
+	job      runJob
 	sum      *runlog.Summarizer
 	measured *measured
 }
@@ -126,12 +133,13 @@ func (r *run) prepare() (err error) {
 // play has a sandbox play the scenario and writes the record as it comes.
 func (r *run) play(ctx context.Context) error {
 	r.Progress(Progress{Stage: "run directory " + r.Dir})
-	log, err := os.Create(r.dir.Log("sandbox"))
+	log, err := os.OpenFile(r.dir.Log("sandbox"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}
 	defer log.Close()
-	s, err := openSession(ctx, job{Scenario: r.Scenario, Links: r.Links, Dir: r.dir, Run: &runJob{Policy: r.Policy, Qlog: r.Qlog}}, sandbox.Config{Stderr: log})
+	r.job.Policy, r.job.Qlog = r.Policy, r.Qlog
+	s, err := openSession(ctx, job{Scenario: r.Scenario, Links: r.Links, Dir: r.dir, Run: &r.job}, sandbox.Config{Stderr: log})
 	if err != nil {
 		return err
 	}
@@ -141,7 +149,7 @@ func (r *run) play(ctx context.Context) error {
 
 // listen takes the notes of the sandbox's init until it is done.
 func (r *run) listen(s *session) error {
-	file, err := os.Create(r.dir.Path(runlog.EventsFile))
+	file, err := os.OpenFile(r.dir.Path(runlog.EventsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}

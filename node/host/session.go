@@ -12,7 +12,9 @@ import (
 	"syscall"
 
 	"testbed/bench"
+	"testbed/node"
 	"testbed/node/host/sandbox"
+	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/probe"
@@ -34,7 +36,14 @@ type job struct {
 
 type runJob struct {
 	Policy string
-	Qlog   bool `json:",omitempty"`
+	Qlog   bool   `json:",omitempty"`
+	Name   string // of the run, in its journal and checkpoints
+	// Resume is given for a run that goes on after its death. Gone are then the
+	// workers that are no part of it any more, and Reported is the number of the
+	// coordinator's last event in the record.
+	Resume   *node.Resume
+	Gone     []policy.ID
+	Reported int
 }
 
 // word is what the sandbox's init may be told after its job.

@@ -1,0 +1,141 @@
+//go:build linux
+
+package host
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/node"
+	"testbed/runlog"
+)
+
+// What a run needs to go on after its death lies in this folder of the run
+// directory until the run is over.
+const (
+	resumeDir   = "resume"
+	journalFile = "journal.jsonl"
+	// keptCheckpoints is how many checkpoints are kept: the last one, and one
+	// in case that it is damaged.
+	keptCheckpoints = 2
+)
+
+// opSaved tells a worker that its checkpoint has been written to the run
+// directory.
+const opSaved node.Op = "saved"
+
+// newMemory makes memory that a worker and the sandbox's init share, with the
+// size of what is in it. It is gone when both are.
+func newMemory(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("checkpoint of "+name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("making memory for checkpoints: %w", os.NewSyscallError("memfd_create", err))
+	}
+	return os.NewFile(uintptr(fd), "memory"), nil
+}
+
+// saveIn writes a checkpoint to memory, instead of what was there.
+func saveIn(memory *os.File, write func(io.Writer) (node.Checkpoint, error)) (node.Checkpoint, error) {
+	if err := memory.Truncate(0); err != nil {
+		return node.Checkpoint{}, err
+	}
+	if _, err := memory.Seek(0, io.SeekStart); err != nil {
+		return node.Checkpoint{}, err
+	}
+	out := bufio.NewWriterSize(memory, 1<<20)
+	c, err := write(out)
+	return c, errors.Join(err, out.Flush())
+}
+
+// keep writes a worker's checkpoint to the run directory, in the background.
+func (p *play) keep(c *child, saved node.Checkpoint) {
+	began := time.Now()
+	p.keeping.Go(func() {
+		err := storeCheckpoint(p.Dir.Path(resumeDir), saved.OuterSteps, c.memory)
+		p.inbox <- func() error {
+			_ = c.words.Encode(node.Command{Op: opSaved}) // it may have died
+			if err != nil {
+				p.tell(note{Stage: fmt.Sprintf("no checkpoint of outer step %d: %v", saved.OuterSteps, err)})
+				return nil
+			}
+			p.tell(note{Event: &runlog.Event{
+				T: p.now(), Type: runlog.Checkpoint, Node: c.name, Round: saved.OuterSteps, Hash: saved.Hash,
+				Duration: p.scenarioTime(time.Since(began)),
+			}})
+			return nil
+		}
+	})
+}
+
+// storeCheckpoint writes what is in memory to a file, whole or not at all, and
+// removes the checkpoints before the last ones.
+func storeCheckpoint(dir string, steps int, memory *os.File) error {
+	info, err := memory.Stat()
+	if err != nil {
+		return err
+	}
+	temporary := filepath.Join(dir, ".checkpoint.new")
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, io.NewSectionReader(memory, 0, info.Size()))
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close(), memory.Truncate(0)); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, filepath.Join(dir, checkpointName(steps))); err != nil {
+		return err
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	all, err := checkpoints(dir)
+	for len(all) > keptCheckpoints {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, checkpointName(all[0]))))
+		all = all[1:]
+	}
+	return err
+}
+
+// syncDir has the names in a directory survive the machine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func checkpointName(steps int) string { return fmt.Sprintf("outer-%d.checkpoint", steps) }
+
+// checkpoints returns the outer steps of the checkpoints in a directory, in
+// order.
+func checkpoints(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var steps []int
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), "outer-")
+		text, end := strings.CutSuffix(text, ".checkpoint")
+		if n, err := strconv.Atoi(text); ok && end && err == nil {
+			steps = append(steps, n)
+		}
+	}
+	slices.Sort(steps)
+	return steps, nil
+}

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"testbed/policy"
+)
+
+// Journal keeps what a coordinator has learned, so that another one can take
+// its place: a file opened for reading and appending, in a place of the
+// coordinator's own. Every input is written before it is acted on. What the
+// coordinator decided follows from its inputs, because the policy machine is
+// deterministic, and is not written.
+//
+// It is not synced: it is there for the death of a process, which loses
+// nothing that was written, and not for that of a machine.
+type Journal interface {
+	io.ReadWriter
+	Truncate(size int64) error
+}
+
+// Resume is where a run goes on whose nodes have all died.
+type Resume struct {
+	// OuterSteps is the version of the outer state in the checkpoint, and Hash
+	// its hash.
+	OuterSteps int
+	Hash       string
+	// Holders are the workers that are started again with it.
+	Holders []policy.ID
+}
+
+// journalHeader is the first line of a journal.
+type journalHeader struct {
+	Journal  int    `json:"journal"` // version of the format
+	Run      string `json:"run"`
+	Scenario string `json:"scenario"`
+	Policy   string `json:"policy"`
+	Seed     uint64 `json:"seed"`
+}
+
+const journalVersion = 1
+
+// cause is an input of the coordinator that is no message of a worker.
+type cause string
+
+const (
+	timerFired  cause = "timer"
+	unreachable cause = "unreachable"
+	horizonCame cause = "horizon"
+	recovered   cause = "recovered" // it is back
+	halted      cause = "halted"    // all nodes had died
+	restarted   cause = "restarted" // and are back
+)
+
+// entry is one input.
+type entry struct {
+	T     policy.Time `json:"t_us"` // scenario time
+	What  cause       `json:"what,omitempty"`
+	ID    policy.ID   `json:"id,omitempty"` // of the worker
+	Msg   *message    `json:"msg,omitempty"`
+	Began *time.Time  `json:"began,omitempty"` // when the run began, by the wall clock
+	// Resume is given with restarted.
+	Resume *Resume `json:"resume,omitempty"`
+}
+
+// replay gives the entries of a journal to do, in order, and leaves the journal
+// at its end. A last line that was not written to its end is removed: nobody
+// has acted on it. An empty journal gets its header.
+func replay(j Journal, header journalHeader, do func(entry)) error {
+	wrap := func(err error) error { return fmt.Errorf("reading the coordinator's journal: %w", err) }
+	in := bufio.NewReader(j)
+	var size int64
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		switch {
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			if err := j.Truncate(size); err != nil {
+				return wrap(err)
+			}
+			fallthrough
+		case errors.Is(err, io.EOF):
+			if size == 0 {
+				return record(j, header)
+			}
+			return nil
+		case err != nil:
+			return wrap(err)
+		}
+		if size == 0 {
+			var h journalHeader
+			switch err := strictly(line, &h); {
+			case err != nil:
+				return wrap(fmt.Errorf("line 1: %w", err))
+			case h != header:
+				return wrap(fmt.Errorf("it is of another run: %s, not %s", bytes.TrimSpace(line), describe(header)))
+			}
+		} else {
+			var e entry
+			if err := strictly(line, &e); err != nil {
+				return wrap(fmt.Errorf("line %d: %w", n, err))
+			}
+			do(e)
+		}
+		size += int64(len(line))
+	}
+}
+
+func strictly(line []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
+
+func describe(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return string(b)
+}
+
+// record appends a line in one write.
+func record(j Journal, v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		_, err = j.Write(append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("writing the coordinator's journal: %w", err)
+	}
+	return nil
+}
