@@ -42,8 +42,8 @@ type WorkerConfig struct {
 	// it waits for.
 	Commands <-chan Command
 	Log      *slog.Logger
-	// Report is called with what happens to the worker, from one goroutine at
-	// a time.
+	// Report is called with what happens to the worker, from several
+	// goroutines.
 	Report func(Report)
 }
 
@@ -60,6 +60,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		model: newModel(cfg.Scenario.Seed, cfg.ID, n),
 		grad:  make([]float32, n), mean: make([]float32, n),
 		rng: stepRand(cfg.Scenario.Seed, cfg.ID), results: make(chan result, 1),
+		still: newStillness(),
 	}
 	w.setFactor(1)
 	reduce := cfg.Scenario.Real.AllReduce
@@ -115,6 +116,8 @@ type worker struct {
 	rng     *rand.Rand
 	factor  atomic.Uint64 // bits of the slowness
 	queued  []Command     // due before the first inner step has begun
+
+	still *stillness
 
 	began   time.Time // estimate of the local time of scenario time 0
 	stepped bool      // an inner step has begun
@@ -341,6 +344,11 @@ func (w *worker) command(c Command) {
 	switch {
 	case c.Op == OpLeave:
 		w.leaving = true
+	case c.Op == OpPause:
+		w.still.set(true)
+		w.cfg.Report(Report{Paused: true})
+	case c.Op == OpResume:
+		w.still.set(false)
 	case c.Op != OpSlow && c.Op != OpRestore:
 	case !w.stepped && c.At <= w.spec.JoinAt:
 		w.queued = append(w.queued, c)
@@ -479,23 +487,41 @@ func (w *worker) innerSteps(ctx context.Context, start message, duration time.Du
 			}
 			w.gradRound = start.Round
 		}
-		timer.Reset(time.Until(begin.Add(duration)))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return result{err: ctx.Err()}
+		stood, err := w.pass(ctx, timer, begin, duration)
+		if err != nil {
+			return result{err: err}
 		}
 		end := time.Now()
-		late := end.Sub(begin) - duration
+		took := end.Sub(begin) - stood
+		late := took - duration
 		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
 			T: w.scenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
-			Round: start.Round, Step: step, Duration: w.scenarioTime(end.Sub(begin)),
+			Round: start.Round, Step: step, Duration: w.scenarioTime(took),
 			ClockError: w.scenarioTime(w.conn.ConnectionStats().MinRTT / 2),
 		}})
 		if last {
 			return result{msg: message{Type: msgArrive, Round: start.Round}}
 		}
 		begin, duration = end, w.stepDuration()
+	}
+}
+
+// pass waits until a time has passed since begin in which the worker was not
+// paused, and returns how long it was.
+func (w *worker) pass(ctx context.Context, timer *time.Timer, begin time.Time, d time.Duration) (time.Duration, error) {
+	for {
+		stood, paused, changed := w.still.since(begin)
+		timer.Stop()
+		if !paused {
+			timer.Reset(time.Until(begin.Add(d + stood)))
+		}
+		select {
+		case <-timer.C:
+			return stood, nil
+		case <-changed:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
 	}
 }
 

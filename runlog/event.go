@@ -37,6 +37,8 @@ const (
 	Leave         Type = "leave"
 	Slow          Type = "slow"
 	Restore       Type = "restore"
+	Pause         Type = "pause"
+	Resume        Type = "resume"
 	Partition     Type = "partition"
 	Heal          Type = "heal"
 	LinkFault     Type = "link" // a link has other properties, or carries nothing

@@ -21,18 +21,25 @@ import (
 )
 
 type worker struct {
-	spec    scenarios.Worker
-	name    string
-	factor  float64
-	alive   bool // has joined and has neither crashed nor left
-	member  bool
-	cut     bool // partitioned
-	round   int
-	step    int
-	gen     int // invalidates scheduled events of what it was doing before
-	stepFor policy.Time
-	held    []int // rounds whose arrivals wait for the end of the partition
-	fetch   struct {
+	spec   scenarios.Worker
+	name   string
+	factor float64
+	alive  bool // has joined and has neither crashed nor left
+	member bool
+	cut    bool // partitioned
+	paused bool
+	// Of the step in flight: when it ends, or how much of it was left when a
+	// pause caught it.
+	stepping      bool
+	stepEnd, left policy.Time
+	begin         bool // paused before the first step of its round
+	leaving       bool // paused before it could leave
+	round         int
+	step          int
+	gen           int // invalidates scheduled events of what it was doing before
+	stepFor       policy.Time
+	held          []int // rounds whose arrivals wait for the end of the partition
+	fetch         struct {
 		from    int
 		free    bool // costs nothing and passes through partitions
 		pending bool // over, but for a partition
@@ -150,7 +157,7 @@ func (s *simulator) handle(e entry) {
 		s.inject(s.scenario.Injects[e.a])
 	case ticks:
 		for i := range s.workers {
-			if w := &s.workers[i]; w.alive && w.member && !w.cut {
+			if w := &s.workers[i]; w.alive && w.member && !w.mute() {
 				s.tell(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
@@ -181,6 +188,7 @@ func (s *simulator) stepDone(i, gen int) {
 		return
 	}
 	w.step++
+	w.stepping = false
 	s.note(runlog.Event{Type: runlog.Step, Node: w.name, Round: w.round, Step: w.step, Duration: w.stepFor})
 	switch {
 	case w.step < s.scenario.InnerSteps:
@@ -198,7 +206,23 @@ func (s *simulator) scheduleStep(i int) {
 	w := &s.workers[i]
 	w.stepFor = w.spec.Step(s.rng, w.factor)
 	s.busy += w.stepFor
-	s.heap.push(entry{at: s.now + w.stepFor, kind: stepDone, a: i, b: w.gen})
+	s.continueStep(i, w.stepFor)
+}
+
+// continueStep has the step of a worker end when that much of it has passed.
+func (s *simulator) continueStep(i int, left policy.Time) {
+	w := &s.workers[i]
+	w.stepping, w.stepEnd = true, s.now+left
+	s.heap.push(entry{at: w.stepEnd, kind: stepDone, a: i, b: w.gen})
+}
+
+// mute says whether nobody hears of the worker.
+func (w *worker) mute() bool { return w.cut || w.paused }
+
+// drop has the worker forget what it was doing.
+func (w *worker) drop() {
+	w.gen++
+	w.stepping, w.begin = false, false
 }
 
 // transfer is how long an all-reduce or a state fetch takes.
@@ -207,15 +231,15 @@ func transfer(s *scenarios.Scenario) policy.Time {
 }
 
 func (s *simulator) reduced() {
-	cut := false
+	mute := false
 	for _, id := range s.participants {
 		w := &s.workers[s.index[id]]
 		if !w.alive {
 			return // the ring hangs until the machine notices and aborts
 		}
-		cut = cut || w.cut
+		mute = mute || w.mute()
 	}
-	if cut {
+	if mute {
 		s.stalled = true
 		return
 	}
@@ -231,11 +255,19 @@ func (s *simulator) fetched(i int) {
 	donor := &s.workers[w.fetch.from]
 	switch {
 	case !w.alive || !donor.alive: // the machine notices by their heartbeats
-	case (w.cut || donor.cut) && !w.fetch.free:
+	case s.held(w):
 		w.fetch.pending = true
 	default:
 		s.tell(policy.StateFetched{ID: w.spec.ID, OuterSteps: s.machine.OuterSteps()})
 	}
+}
+
+// held says whether the worker's fetch cannot end now.
+func (s *simulator) held(w *worker) bool {
+	if w.fetch.free {
+		return w.paused
+	}
+	return w.mute() || s.workers[w.fetch.from].mute()
 }
 
 // tell gives the machine an event and carries its actions out.
@@ -259,9 +291,12 @@ func (s *simulator) act(a policy.Action) {
 		for _, id := range a.IDs {
 			i := s.index[id]
 			w := &s.workers[i]
-			w.gen++
+			w.drop()
 			w.round, w.step = a.Round, 0
-			if w.alive {
+			switch {
+			case w.paused:
+				w.begin = true
+			case w.alive:
 				s.scheduleStep(i)
 			}
 		}
@@ -283,7 +318,7 @@ func (s *simulator) act(a policy.Action) {
 	case policy.Evict:
 		w := &s.workers[s.index[a.ID]]
 		w.member, w.alive = false, false
-		w.gen++
+		w.drop()
 	case policy.WakeAt:
 		s.wake = max(a.At, s.now)
 		s.heap.push(entry{at: s.wake, kind: timers})
@@ -305,7 +340,7 @@ func (s *simulator) act(a policy.Action) {
 func (s *simulator) startFetch(a policy.Fetch) {
 	i := s.index[a.ID]
 	w := &s.workers[i]
-	w.gen++
+	w.drop()
 	w.fetch.from, w.fetch.pending = s.index[a.From], false
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
@@ -340,16 +375,53 @@ func (s *simulator) inject(in scenarios.Inject) {
 			s.release(s.index[id])
 		}
 	}
-	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.index[id]].cut }) {
+	s.proceed()
+}
+
+// proceed has the reduction and the fetches go on that nothing holds up any
+// more.
+func (s *simulator) proceed() {
+	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.index[id]].mute() }) {
 		s.stalled = false
 		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: reduced, a: s.epoch})
 	}
 	for i := range s.workers {
-		if w := &s.workers[i]; !cut && w.fetch.pending && !w.cut && !s.workers[w.fetch.from].cut {
+		if w := &s.workers[i]; w.fetch.pending && !s.held(w) {
 			w.fetch.pending = false
 			s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: fetched, a: i, b: w.gen})
 		}
 	}
+}
+
+// pause stops a worker in the middle of its step.
+func (s *simulator) pause(w *worker) {
+	w.paused = true
+	if w.stepping {
+		w.gen++
+		w.left = w.stepEnd - s.now
+	}
+}
+
+// resume has a worker go on where it stood, with what has come in since.
+func (s *simulator) resume(i int) {
+	w := &s.workers[i]
+	w.paused = false
+	switch {
+	case w.leaving:
+		s.leave(w)
+	case w.begin:
+		w.begin = false
+		s.scheduleStep(i)
+	case w.stepping:
+		s.continueStep(i, w.left)
+	}
+	s.proceed()
+}
+
+func (s *simulator) leave(w *worker) {
+	w.alive = false
+	w.drop()
+	s.tell(policy.Leave{ID: w.spec.ID})
 }
 
 // release delivers what a partition has held back.
@@ -375,15 +447,31 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 		if !w.alive {
 			return
 		}
-		w.alive = false
-		w.gen++
 		e.Type = runlog.Crash
 		if in.Op == scenarios.Leave {
 			e.Type = runlog.Leave
 		}
+	case scenarios.Pause, scenarios.Resume:
+		if !w.alive || w.paused == (in.Op == scenarios.Pause) {
+			return
+		}
+		e.Type = runlog.Pause
+		if in.Op == scenarios.Resume {
+			e.Type = runlog.Resume
+		}
 	}
 	s.note(e)
-	if in.Op == scenarios.Leave {
-		s.tell(policy.Leave{ID: w.spec.ID})
+	switch in.Op {
+	case scenarios.Crash:
+		w.alive = false
+		w.drop()
+	case scenarios.Leave:
+		if w.leaving = w.paused; !w.leaving {
+			s.leave(w)
+		}
+	case scenarios.Pause:
+		s.pause(w)
+	case scenarios.Resume:
+		s.resume(i)
 	}
 }

@@ -90,7 +90,7 @@ func (p *progress) step(s host.Progress) {
 		p.line("%s evicted in round %d (%s)", e.Node, e.Round, e.Reason.Rule)
 	case runlog.Rejoin:
 		p.line("%s back in time in round %d", e.Node, e.Round)
-	case runlog.Crash, runlog.Leave, runlog.Restore:
+	case runlog.Crash, runlog.Leave, runlog.Restore, runlog.Pause, runlog.Resume:
 		p.line("%s: %s", e.Node, e.Type)
 	case runlog.Slow:
 		p.line("%s: slower by a factor of %g", e.Node, e.Factor)

@@ -117,6 +117,9 @@ func (p *play) report(c *child, r nodeReport) {
 	if r.Lateness != nil {
 		p.monitor.timer(*r.Lateness)
 	}
+	if r.Paused {
+		p.stop(c)
+	}
 	if r.Router != nil {
 		p.monitor.routed(r.Router)
 	}
@@ -139,6 +142,11 @@ func (p *play) report(c *child, r nodeReport) {
 			}
 		case runlog.RunEnd:
 			p.over = true
+			for _, c := range p.nodes { // to hear that it is over
+				if c.paused || c.pausing {
+					p.resume(c)
+				}
+			}
 		}
 	}
 }

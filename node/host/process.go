@@ -24,6 +24,8 @@ type child struct {
 	ready    bool
 	ended    bool
 	excused  bool // it is meant to end: crashed, left or evicted
+	pausing  bool // it has been told of its pause
+	paused   bool // it is stopped
 	lastErr  string
 	captured *captured // what a capture saw, once it has ended
 	probed   *probed   // what a prober found, once it is done
