@@ -26,6 +26,11 @@ import (
 // workers after the last outer step.
 const farewell = 10 * time.Second
 
+// gatherPatience is how long the coordinator waits for another of the workers
+// that start the run, after one has come, before it begins without the rest: a
+// handshake takes no longer, be it that of many at once on a slow machine.
+const gatherPatience = 10 * time.Second
+
 // CoordinatorConfig is what a coordinator needs to know.
 type CoordinatorConfig struct {
 	Scenario *scenarios.Scenario
@@ -91,9 +96,11 @@ type coordinator struct {
 	inbox    chan received
 	quit     chan struct{}
 	workers  map[policy.ID]*remote
-	began    time.Time // scenario time starts here, at the first join
+	absent   []policy.ID // of those that were to start the run
+	began    time.Time   // scenario time starts here, at the first join
 	started  bool
 	timer    *time.Timer
+	gather   *time.Timer // since the last worker has come, before the start
 	done     bool
 	complete bool
 
@@ -227,6 +234,9 @@ func (c *coordinator) run(ctx context.Context) error {
 	c.participants = map[int][]policy.ID{}
 	c.timer = time.NewTimer(time.Hour)
 	defer c.timer.Stop()
+	c.gather = time.NewTimer(time.Hour)
+	c.gather.Stop()
+	defer c.gather.Stop()
 	var horizon <-chan time.Time
 	defer c.hangUp()
 	for !c.done {
@@ -252,6 +262,8 @@ func (c *coordinator) run(ctx context.Context) error {
 			}
 		case <-c.timer.C:
 			c.tell(policy.Timer{})
+		case <-c.gather.C:
+			c.begin()
 		case <-horizon:
 			c.note(runlog.Event{Type: runlog.Horizon})
 			c.end(false)
@@ -265,9 +277,12 @@ func (c *coordinator) run(ctx context.Context) error {
 	return c.lastWords(ctx)
 }
 
-// expectJoin says whether a worker is still to come.
+// expectJoin says whether a worker is still to come. One that was absent when
+// the run began may come yet, but nobody waits for it.
 func (c *coordinator) expectJoin() bool {
-	return slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool { return c.workers[w.ID] == nil })
+	return slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool {
+		return c.workers[w.ID] == nil && !slices.Contains(c.absent, w.ID)
+	})
 }
 
 func (c *coordinator) receive(r received) {
@@ -326,16 +341,29 @@ func (c *coordinator) hello(r *remote) {
 		return
 	}
 	c.workers[r.id] = r
-	first := c.scenario.FirstJoin()
 	if c.started {
 		c.tell(policy.Join{ID: r.id})
 		return
 	}
+	missing := func(w scenarios.Worker) bool {
+		return w.JoinAt == c.scenario.FirstJoin() && c.workers[w.ID] == nil
+	}
+	if slices.ContainsFunc(c.scenario.Workers, missing) {
+		c.gather.Reset(gatherPatience)
+		return
+	}
+	c.begin()
+}
+
+// begin starts the run with the workers that are there.
+func (c *coordinator) begin() {
+	c.gather.Stop()
+	first := c.scenario.FirstJoin()
 	var initial, early []policy.ID
 	for _, w := range c.scenario.Workers {
 		switch {
 		case w.JoinAt == first && c.workers[w.ID] == nil:
-			return
+			c.absent = append(c.absent, w.ID)
 		case w.JoinAt == first:
 			initial = append(initial, w.ID)
 		case c.workers[w.ID] != nil:
@@ -347,6 +375,9 @@ func (c *coordinator) hello(r *remote) {
 		Schema: runlog.Schema, Scenario: c.scenario.Name, Policy: c.cfg.Policy, World: runlog.Real,
 		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale,
 	}})
+	for _, id := range c.absent {
+		c.note(runlog.Event{Type: runlog.Absent, Node: scenarios.NodeName(id)})
+	}
 	slices.Sort(initial)
 	for _, id := range initial {
 		c.step(first, policy.Join{ID: id, HasState: true})

@@ -18,6 +18,7 @@ type Type string
 // The types of events.
 const (
 	RunStart      Type = "run_start"
+	Absent        Type = "absent" // the run began without this worker
 	Join          Type = "join"
 	Step          Type = "step" // a worker has completed an inner step
 	Arrive        Type = "arrive"

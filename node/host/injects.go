@@ -64,6 +64,9 @@ func (p *play) stop(c *child) {
 	}
 	c.pausing, c.paused = false, true
 	_ = c.process.SignalGroup(syscall.SIGSTOP) // the only error is that it has ended
+	if p.began.IsZero() {
+		return
+	}
 	p.tell(note{Event: &runlog.Event{T: p.now(), Type: runlog.Pause, Node: c.name}})
 }
 

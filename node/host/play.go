@@ -5,6 +5,7 @@ package host
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"testbed/node"
@@ -33,6 +34,7 @@ func (p *play) run() error {
 	if err := p.checkLinks(); err != nil {
 		return err
 	}
+	go p.hearMeddling()
 	if err := p.startNodes(); err != nil {
 		return err
 	}
@@ -81,7 +83,7 @@ func (p *play) startNodes() error {
 	}
 	ready := func() bool {
 		for _, c := range p.nodes {
-			if !c.ready {
+			if !c.ready && !c.ended {
 				return false
 			}
 		}
@@ -138,15 +140,29 @@ func (p *play) report(c *child, r nodeReport) {
 			}
 		case runlog.Evict:
 			if gone := p.nodes[e.Node]; gone != nil {
-				gone.excused = true
+				gone.excused, gone.member = true, false
+			}
+		case runlog.Join:
+			if new := p.nodes[e.Node]; new != nil {
+				new.member = true
 			}
 		case runlog.RunEnd:
 			p.over = true
-			for _, c := range p.nodes { // to hear that it is over
-				if c.paused || c.pausing {
-					p.resume(c)
-				}
-			}
+			p.endWorkers()
+		}
+	}
+}
+
+// endWorkers has the workers that are stopped go on, to hear that the run is
+// over, and ends those that nobody will tell.
+func (p *play) endWorkers() {
+	for name, c := range p.nodes {
+		switch {
+		case c.service || name == scenarios.Coordinator || c.ended:
+		case !c.member:
+			c.process.Kill()
+		case c.paused || c.pausing:
+			p.resume(c)
 		}
 	}
 }
@@ -173,13 +189,21 @@ func (p *play) nodeEnded(c *child, reason string) error {
 		if !p.over || c.lastErr != "" {
 			return fmt.Errorf("the coordinator died during the run: %s; see %s", reason, p.log(c.name))
 		}
-	case p.began.IsZero():
-		return fmt.Errorf("worker %s died during start-up: %s; see %s", c.name, reason, p.log(c.name))
+	case p.began.IsZero() && !p.anyFirst():
+		return fmt.Errorf("worker %s died during start-up, and none is left to begin: %s; see %s", c.name, reason, p.log(c.name))
 	case !p.over && !c.excused:
 		p.monitor.failures = append(p.monitor.failures, fmt.Sprintf("worker %s died of itself: %s", c.name, reason))
 		p.tell(note{Stage: fmt.Sprintf("worker %s died of itself: %s", c.name, reason)})
 	}
 	return nil
+}
+
+// anyFirst says whether a worker is alive that the run can begin with.
+func (p *play) anyFirst() bool {
+	return slices.ContainsFunc(p.Scenario.Workers, func(w scenarios.Worker) bool {
+		c := p.nodes[scenarios.NodeName(w.ID)]
+		return w.JoinAt == p.Scenario.FirstJoin() && (c == nil || !c.ended)
+	})
 }
 
 // finish waits for the workers, stops the router and hands the measurements in.

@@ -23,6 +23,7 @@ type child struct {
 	wordsTo  *os.File
 	ready    bool
 	ended    bool
+	member   bool // of the run, as a worker
 	excused  bool // it is meant to end: crashed, left or evicted
 	pausing  bool // it has been told of its pause
 	paused   bool // it is stopped

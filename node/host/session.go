@@ -37,6 +37,7 @@ type runJob struct{ Policy string }
 // word is what the sandbox's init may be told after its job.
 type word struct {
 	Signal syscall.Signal // for the user's program
+	Meddle *Meddling      `json:",omitempty"`
 }
 
 // note is what the sandbox's init tells.
