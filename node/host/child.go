@@ -70,6 +70,7 @@ type nodeReport struct {
 	Captured *captured       `json:"captured,omitempty"`
 	Probed   *probed         `json:"probed,omitempty"`
 	Bench    *bench.Report   `json:"bench,omitempty"`
+	Usage    *Usage          `json:"usage,omitempty"`
 }
 
 // RunNode is what the binary does inside a node: it is a worker, the
@@ -103,6 +104,9 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 		return fmt.Errorf("reading the node's spec: %w", err)
 	}
 	plain := func(r node.Report) { report(nodeReport{Report: r}) }
+	if s.Coordinator != nil || s.Worker != nil || s.Router != nil {
+		go watchUsage(func(u Usage) { report(nodeReport{Usage: &u}) })
+	}
 	switch {
 	case s.Coordinator != nil:
 		return runCoordinator(s.Coordinator, log, plain)

@@ -21,6 +21,7 @@ const partPatience = 5 * time.Second
 type play struct {
 	*inside
 	monitor monitor
+	used    func(process string, u Usage)
 
 	began time.Time // when the run started; zero before
 	over  bool      // the coordinator has recorded the end of the run
@@ -28,6 +29,9 @@ type play struct {
 
 func (p *play) run() error {
 	p.onReport, p.onEnd = p.report, p.nodeEnded
+	if err := p.keepUsage(); err != nil {
+		return err
+	}
 	if err := p.bringUp(); err != nil {
 		return err
 	}
@@ -118,6 +122,9 @@ func (p *play) command(id policy.ID, c node.Command) {
 func (p *play) report(c *child, r nodeReport) {
 	if r.Lateness != nil {
 		p.monitor.timer(*r.Lateness)
+	}
+	if r.Usage != nil {
+		p.used(c.name, *r.Usage)
 	}
 	if r.Paused {
 		p.stop(c)
