@@ -121,6 +121,11 @@ func TestDecisions(t *testing.T) {
 		"graceful_leave":       {"round 2 evicts w2 (leave)", "round 2 evicts w2 (leave)"},
 		"late_join":            {"joiners wait 110 µs", "round 3 sidelines w3, round 4 takes w3 back, joiners wait 110 µs"},
 		"partition_heal":       {"", "round 2 sidelines w1, round 3 takes w1 back"},
+		"flapping_link":        {"", ""},
+		"pause_resume":         {"round 3 evicts w2 (heartbeat)", "round 2 sidelines w1, round 3 takes w1 back, round 3 evicts w2 (heartbeat)"},
+		"joiner_dies":          {"round 3 evicts w4 (heartbeat)", "round 3 sidelines w4, round 4 sidelines w4, round 5 evicts w4 (heartbeat)"},
+		"donor_dies": {"round 3 evicts w0 (heartbeat), joiners wait 5600 µs",
+			"round 3 sidelines w5, round 4 takes w5 back, round 3 evicts w0 (heartbeat), joiners wait 5600 µs"},
 	} {
 		for i, name := range scenarios.PolicyNames {
 			sum, _ := run(t, load(t, scenario), name)
