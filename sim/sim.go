@@ -421,6 +421,7 @@ func (s *simulator) resume(i int) {
 func (s *simulator) leave(w *worker) {
 	w.alive = false
 	w.drop()
+	s.note(runlog.Event{Type: runlog.Leave, Node: w.name})
 	s.tell(policy.Leave{ID: w.spec.ID})
 }
 
@@ -443,35 +444,33 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 	case scenarios.Restore:
 		w.factor = 1
 		e.Type = runlog.Restore
-	case scenarios.Crash, scenarios.Leave:
-		if !w.alive {
-			return
+	case scenarios.Crash, scenarios.Leave, scenarios.Pause, scenarios.Resume:
+		if w.alive {
+			s.befall(in.Op, i)
 		}
-		e.Type = runlog.Crash
-		if in.Op == scenarios.Leave {
-			e.Type = runlog.Leave
-		}
-	case scenarios.Pause, scenarios.Resume:
-		if !w.alive || w.paused == (in.Op == scenarios.Pause) {
-			return
-		}
-		e.Type = runlog.Pause
-		if in.Op == scenarios.Resume {
-			e.Type = runlog.Resume
-		}
+		return
 	}
 	s.note(e)
-	switch in.Op {
-	case scenarios.Crash:
+}
+
+// befall does to a worker that is alive what it cannot go on with.
+func (s *simulator) befall(op scenarios.Op, i int) {
+	w := &s.workers[i]
+	note := func(what runlog.Type) { s.note(runlog.Event{Type: what, Node: w.name}) }
+	switch {
+	case op == scenarios.Crash:
+		note(runlog.Crash)
 		w.alive = false
 		w.drop()
-	case scenarios.Leave:
-		if w.leaving = w.paused; !w.leaving {
-			s.leave(w)
-		}
-	case scenarios.Pause:
+	case op == scenarios.Leave && w.paused:
+		w.leaving = true
+	case op == scenarios.Leave:
+		s.leave(w)
+	case op == scenarios.Pause && !w.paused:
+		note(runlog.Pause)
 		s.pause(w)
-	case scenarios.Resume:
+	case op == scenarios.Resume && w.paused:
+		note(runlog.Resume)
 		s.resume(i)
 	}
 }

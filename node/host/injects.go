@@ -89,13 +89,20 @@ func (p *play) inject(in scenarios.Inject) error {
 		p.pause(c)
 		return nil // recorded when it has stopped
 	case scenarios.Resume:
+		p.tell(note{Event: &runlog.Event{T: e.T, Type: runlog.Resume, Node: c.name}})
 		p.resume(c)
-		e.Type = runlog.Resume
+		if c.leaving {
+			return p.inject(scenarios.Inject{Op: scenarios.Leave, At: in.At, ID: in.ID})
+		}
+		return nil
 	case scenarios.Crash:
 		c.excused = true
 		c.process.Kill()
 		e.Type = runlog.Crash
 	case scenarios.Leave:
+		if c.leaving = c.paused || c.pausing; c.leaving {
+			return nil
+		}
 		c.excused = true
 		p.command(c.id, node.Command{Op: node.OpLeave, At: in.At})
 		e.Type = runlog.Leave

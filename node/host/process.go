@@ -27,6 +27,7 @@ type child struct {
 	excused  bool // it is meant to end: crashed, left or evicted
 	pausing  bool // it has been told of its pause
 	paused   bool // it is stopped
+	leaving  bool // it is to leave when it goes on
 	lastErr  string
 	captured *captured // what a capture saw, once it has ended
 	probed   *probed   // what a prober found, once it is done
