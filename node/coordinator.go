@@ -23,7 +23,7 @@ import (
 )
 
 // farewell bounds how long the coordinator waits for the last words of the
-// workers after the last outer step.
+// workers after the last outer step, and of one that it has evicted.
 const farewell = 10 * time.Second
 
 // gatherPatience is how long the coordinator waits for another of the workers
@@ -104,6 +104,7 @@ type coordinator struct {
 	done     bool
 	complete bool
 
+	epoch        int                           // of the last reduction
 	participants map[int][]policy.ID           // by outer step
 	outcomes     map[int]map[policy.ID]message // of reductions, by epoch
 	states       map[int]map[policy.ID]message // after outer steps
@@ -305,6 +306,9 @@ func (c *coordinator) receive(r received) {
 	case msgArrive:
 		c.tell(policy.Arrival{ID: id, Round: m.Round})
 	case msgReduced:
+		if m.Epoch != c.epoch {
+			return // aborted meanwhile
+		}
 		if c.outcomes[m.Epoch] == nil {
 			c.outcomes[m.Epoch] = map[policy.ID]message{}
 		}
@@ -428,6 +432,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now})
 		}
 	case policy.Reduce:
+		c.epoch = a.Epoch
 		ring := make([]peer, len(a.Participants))
 		for i, id := range a.Participants {
 			ring[i] = peer{ID: id, Addr: c.workers[id].ring}
@@ -450,7 +455,10 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors})
 	case policy.Evict:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
-		c.workers[a.ID].gone = true
+		r := c.workers[a.ID]
+		r.gone = true
+		// Whoever is dead or cut off does not hang up itself.
+		time.AfterFunc(farewell, func() { r.line.conn.CloseWithError(0, "evicted") })
 		c.compareStates()
 	case policy.WakeAt:
 		c.timer.Reset(time.Until(c.realTime(a.At)))
@@ -490,6 +498,9 @@ func agree(reports map[policy.ID]message, participants []policy.ID) (string, *bo
 }
 
 func (c *coordinator) stepped(id policy.ID, m message) {
+	if c.participants[m.OuterSteps] == nil {
+		return // compared already
+	}
 	if c.states[m.OuterSteps] == nil {
 		c.states[m.OuterSteps] = map[policy.ID]message{}
 	}
