@@ -43,7 +43,7 @@ var rooms = map[string]struct {
 	"node/host/sandbox":  {nil, "a sandbox runs any program"},
 	"sim":                {[]string{"scenarios", "policy", "allreduce", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
 	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
-	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy"}, "fits parameters to records; it starts no runs"},
+	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats"}, "fits parameters to records; it starts no runs"},
 	"runlog":             {[]string{"policy"}, "a record does not import its readers"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},

@@ -15,5 +15,6 @@
 // connections, and every piece makes its own way around the ring.
 //
 // The direct algorithm has no steps: every rank sends its values of chunk c to
-// rank c, and rank c sends the mean to all.
+// rank c, and rank c sends the mean to all. The hierarchical one does so twice,
+// inside groups of ranks and between them: see Groups.
 package allreduce

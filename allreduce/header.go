@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Limits of what a frame may claim. A receiver can size its buffers by them
@@ -26,7 +27,7 @@ const HeaderLen = 52
 
 const (
 	headerMagic   = 0x54424152 // "TBAR"
-	headerVersion = 3
+	headerVersion = 4
 )
 
 // Coding is how a piece's quantised values were packed into a payload. Its
@@ -48,15 +49,15 @@ var ErrHeader = errors.New("malformed frame header")
 //
 //	offset  bytes  field
 //	     0      4  magic "TBAR"
-//	     4      1  version, 3
-//	     5      1  phase, 1 reduce-scatter or 2 all-gather
-//	     6      1  algorithm, 0 ring or 1 direct
+//	     4      1  version, 4
+//	     5      1  phase, 1 reduce-scatter, 2 all-gather or 3 end
+//	     6      1  algorithm, 0 ring, 1 direct or 2 hierarchical
 //	     7      1  coding of the payload, 0 plain or 1 huffman
 //	     8      8  epoch
 //	    16      8  length of the whole vector, values
 //	    24      4  round
 //	    28      2  ranks
-//	    30      2  step, 0 … ranks-2; 0 where the algorithm has none
+//	    30      2  step; ring: 0 … ranks-2, direct: 0, hierarchical: 0 inside or 1 between groups
 //	    32      4  chunk, 0 … ranks-1
 //	    36      4  piece within the chunk
 //	    40      4  count of values in this piece
@@ -64,6 +65,10 @@ var ErrHeader = errors.New("malformed frame header")
 //	    46      1  bits of a code, 8 or 4
 //	    47      1  none defined: zero
 //	    48      4  payload that follows, bytes; plain: ⌈count × bits/8⌉ + 4 × ⌈count/block⌉
+//
+// A header of the phase end closes every stream. All from its coding on that
+// says something about a piece is zero but for the count: in the last one that a
+// peer sends it is the number of streams that it has used, in the others zero.
 type Header struct {
 	Phase     Phase
 	Algorithm Algorithm
@@ -150,9 +155,9 @@ func ParseHeader(b []byte) (Header, error) {
 
 func (h Header) validate() error {
 	switch {
-	case h.Phase != ReduceScatter && h.Phase != AllGather:
+	case h.Phase != ReduceScatter && h.Phase != AllGather && h.Phase != End:
 		return fmt.Errorf("%w: phase %d", ErrHeader, uint8(h.Phase))
-	case h.Algorithm != Ring && h.Algorithm != Direct:
+	case !slices.Contains(Algorithms, h.Algorithm):
 		return fmt.Errorf("%w: algorithm %d", ErrHeader, uint8(h.Algorithm))
 	case h.Coding != Plain && h.Coding != Huffman:
 		return fmt.Errorf("%w: coding %d", ErrHeader, uint8(h.Coding))
@@ -160,7 +165,7 @@ func (h Header) validate() error {
 		return fmt.Errorf("%w: length %d is outside 0 to %d", ErrHeader, uint64(h.Length), int64(MaxLength))
 	case h.Ranks < 2 || h.Ranks > MaxRanks:
 		return fmt.Errorf("%w: %d ranks are outside 2 to %d", ErrHeader, h.Ranks, MaxRanks)
-	case h.Step > h.Ranks-2:
+	case h.Step > h.Algorithm.lastStep(h.Ranks):
 		return fmt.Errorf("%w: step %d of %d ranks", ErrHeader, h.Step, h.Ranks)
 	case h.Chunk >= uint32(h.Ranks):
 		return fmt.Errorf("%w: chunk %d of %d ranks", ErrHeader, h.Chunk, h.Ranks)
@@ -171,6 +176,12 @@ func (h Header) validate() error {
 		return fmt.Errorf("%w: codes of %d bits", ErrHeader, h.Bits)
 	case h.Count > MaxPieceValues:
 		return fmt.Errorf("%w: piece of %d values, at most %d", ErrHeader, h.Count, MaxPieceValues)
+	}
+	if h.Phase == End {
+		if h.Coding != Plain || h.Step != 0 || h.Chunk != 0 || h.Piece != 0 || h.Payload != 0 {
+			return fmt.Errorf("%w: an end that carries something", ErrHeader)
+		}
+		return nil
 	}
 	lo, hi := Chunk(int(h.Length), int(h.Ranks), int(h.Chunk))
 	// Every piece but a chunk's only one holds at least one value.

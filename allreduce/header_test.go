@@ -19,17 +19,21 @@ func drawHeader(t *rapid.T) Header {
 	lo, hi := Chunk(int(length), ranks, chunk)
 	h := Header{
 		Phase:     rapid.SampledFrom([]Phase{ReduceScatter, AllGather}).Draw(t, "phase"),
-		Algorithm: rapid.SampledFrom([]Algorithm{Ring, Direct}).Draw(t, "algorithm"),
+		Algorithm: rapid.SampledFrom(Algorithms).Draw(t, "algorithm"),
 		Epoch:     rapid.Uint64().Draw(t, "epoch"),
 		Length:    length,
 		Round:     rapid.Uint32().Draw(t, "round"),
 		Ranks:     uint16(ranks),
-		Step:      uint16(rapid.IntRange(0, ranks-2).Draw(t, "step")),
 		Chunk:     uint32(chunk),
 		Piece:     uint32(rapid.IntRange(0, max(0, min(hi-lo-1, math.MaxUint32))).Draw(t, "piece")),
 		Count:     uint32(rapid.IntRange(0, min(hi-lo, MaxPieceValues)).Draw(t, "count")),
 		Block:     uint32(MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")),
 		Bits:      rapid.SampledFrom([]uint8{8, 4}).Draw(t, "bits"),
+	}
+	h.Step = uint16(rapid.IntRange(0, int(h.Algorithm.lastStep(h.Ranks))).Draw(t, "step"))
+	if rapid.Bool().Draw(t, "end") {
+		h.Phase, h.Step, h.Chunk, h.Piece = End, 0, 0, 0
+		return h
 	}
 	h.Payload = uint32(h.PlainLen())
 	if least := h.scalesLen() + 1; h.Count > 0 && rapid.Bool().Draw(t, "short") && least < h.PlainLen() {
@@ -72,8 +76,11 @@ func TestHeaderRefusals(t *testing.T) {
 		{"magic", put32(0, 1)},
 		{"version 1", func(b []byte) { b[4] = 1 }},
 		{"phase 0", func(b []byte) { b[5] = 0 }},
-		{"phase 3", func(b []byte) { b[5] = 3 }},
-		{"algorithm 2", func(b []byte) { b[6] = 2 }},
+		{"phase 4", func(b []byte) { b[5] = 4 }},
+		{"an end that carries something", func(b []byte) { b[5] = 3 }},
+		{"algorithm 3", func(b []byte) { b[6] = 3 }},
+		{"step 2", func(b []byte) { b[6] = 1 }},
+		{"step 2", func(b []byte) { b[6] = 2 }},
 		{"coding 2", func(b []byte) { b[7] = 2 }},
 		{"shortened payload of 254", func(b []byte) { b[7] = 1 }},
 		{"shortened payload of 4", func(b []byte) { b[7], b[51] = 1, 4 }},

@@ -44,6 +44,21 @@ func (t Tour) Gain() float64 {
 	return t.Naive / t.Cost
 }
 
+// RingLatency is what the longest way around the ring costs: a chunk's
+// 2(ranks-1) hops, one after the other, from where that is worst.
+func RingLatency(cost [][]float64, order []int) (longest float64) {
+	n := len(order)
+	hop := func(k int) float64 { return cost[order[k%n]][order[(k+1)%n]] }
+	for first := range n {
+		sum := 0.0
+		for k := range 2 * (n - 1) {
+			sum += hop(first + k)
+		}
+		longest = math.Max(longest, sum)
+	}
+	return longest
+}
+
 // OrderRing finds a good order of the ring. cost[i][j] is what sending from
 // rank i to rank j costs, for example seconds per byte; it need not be
 // symmetric, +Inf is a pair that cannot talk, and the diagonal is not read. Up

@@ -103,3 +103,14 @@ func TestOrderRefusals(t *testing.T) {
 		}
 	}
 }
+
+func TestRingLatency(t *testing.T) {
+	cost := [][]float64{{0, 1, 9}, {9, 0, 2}, {4, 9, 0}}
+	// 0 → 1 → 2 → 0 → 1 costs 8; from 1 it is 2 + 4 + 1 + 2, from 2 it is 4 + 1 + 2 + 4.
+	if got := RingLatency(cost, []int{0, 1, 2}); got != 11 {
+		t.Errorf("latency %v", got)
+	}
+	if got := RingLatency(cost[:1], []int{0}); got != 0 {
+		t.Errorf("latency alone %v", got)
+	}
+}

@@ -87,6 +87,53 @@ func DirectMean(vectors [][]float32, bits, block int) []float32 {
 	return out
 }
 
+// HierarchicalMean models the hierarchical algorithm as RingMean does the ring.
+// groups has a number for every rank. Every group's values of a chunk are
+// summed by its leader in the order of the ranks, and the groups' sums by the
+// chunk's owner in the order of the groups. Who sums adds its own values, and
+// its own group's sum, exactly, and the others' as they came through the wire.
+func HierarchicalMean(vectors [][]float32, groups []int, bits, block int) []float32 {
+	ranks, length := len(vectors), len(vectors[0])
+	out := make([]float32, length)
+	if ranks == 1 {
+		copy(out, vectors[0])
+		return out
+	}
+	g := NewGroups(groups)
+	add := func(sum, part []float32) []float32 {
+		if sum == nil {
+			return append([]float32{}, part...)
+		}
+		for i, x := range part {
+			sum[i] += x
+		}
+		return sum
+	}
+	for c := range ranks {
+		lo, hi := Chunk(length, ranks, c)
+		var total []float32
+		for group := range g.Len() {
+			var sum []float32
+			for _, r := range g.Members(group) {
+				part := vectors[r][lo:hi]
+				if r != g.Leader(group, c) {
+					part = passThroughWire(part, bits, block)
+				}
+				sum = add(sum, part)
+			}
+			if group != g.Of(c) {
+				sum = passThroughWire(sum, bits, block)
+			}
+			total = add(total, sum)
+		}
+		for i := range total {
+			total[i] *= 1 / float32(ranks)
+		}
+		copy(out[lo:hi], passThroughWire(total, bits, block))
+	}
+	return out
+}
+
 // minScaled is the smallest absmax that gets a scale: below it, arithmetic
 // would come near the denormals, which not every machine treats alike.
 const minScaled = 0x1p-115

@@ -9,6 +9,8 @@ const (
 	ReduceScatter Phase = 1
 	// AllGather distributes the finished chunks unchanged.
 	AllGather Phase = 2
+	// End is not a phase: a frame of it ends every stream. It carries nothing.
+	End Phase = 3
 )
 
 // String returns the phase's name as it appears in errors.
@@ -18,6 +20,8 @@ func (p Phase) String() string {
 		return "reduce-scatter"
 	case AllGather:
 		return "all-gather"
+	case End:
+		return "end"
 	}
 	return "unknown phase"
 }
@@ -34,7 +38,36 @@ const (
 	// error that does not grow with the ranks, over ranks-1 connections each
 	// way.
 	Direct Algorithm = 1
+	// Hierarchical sums inside groups of ranks first and then between them, as
+	// Groups says: the same bytes from every rank as the others, if the groups
+	// are equal, but the fewest between groups, in four hops of which two are
+	// between groups.
+	Hierarchical Algorithm = 2
 )
+
+// Algorithms are all there are.
+var Algorithms = []Algorithm{Ring, Direct, Hierarchical}
+
+// ParseAlgorithm reads an algorithm's name.
+func ParseAlgorithm(name string) (a Algorithm, ok bool) {
+	for _, a := range Algorithms {
+		if a.String() == name {
+			return a, true
+		}
+	}
+	return 0, false
+}
+
+// lastStep is the highest step of a phase.
+func (a Algorithm) lastStep(ranks uint16) uint16 {
+	switch a {
+	case Direct:
+		return Inside
+	case Hierarchical:
+		return Between
+	}
+	return ranks - 2
+}
 
 // String returns the algorithm's name as users write it.
 func (a Algorithm) String() string {
@@ -43,6 +76,8 @@ func (a Algorithm) String() string {
 		return "ring"
 	case Direct:
 		return "direct"
+	case Hierarchical:
+		return "hierarchical"
 	}
 	return "unknown algorithm"
 }

@@ -172,21 +172,25 @@ func TestNewRing(t *testing.T) {
 }
 
 func TestSettingsCheckNamesTheFlag(t *testing.T) {
-	good := Settings{Workers: 4, Elements: 100, Algorithm: "direct", Block: 1024, Bits: 4, Entropy: "auto", Data: Student3, Repeat: 1}
+	good := Settings{Workers: 4, Elements: 100, Algorithm: "direct", Groups: 2, Order: "naive", Block: 1024, Bits: 4, Entropy: "auto", Data: Student3, Repeat: 1}
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}
 	for flag, spoil := range map[string]func(*Settings){
-		"--workers 1":      func(s *Settings) { s.Workers = 1 },
-		"--elements 0":     func(s *Settings) { s.Elements = 0 },
-		"--repeat 0":       func(s *Settings) { s.Repeat = 0 },
-		"--warmup -1":      func(s *Settings) { s.Warmup = -1 },
-		"--connections 65": func(s *Settings) { s.Connections = 65 },
-		"--bits 5":         func(s *Settings) { s.Bits = 5 },
-		"--entropy maybe":  func(s *Settings) { s.Entropy = "maybe" },
-		"--algorithm tree": func(s *Settings) { s.Algorithm = "tree" },
-		"--block 7":        func(s *Settings) { s.Block = 7 },
-		"--data lognormal": func(s *Settings) { s.Data = "lognormal" },
+		"--workers 1":       func(s *Settings) { s.Workers = 1 },
+		"--elements 0":      func(s *Settings) { s.Elements = 0 },
+		"--repeat 0":        func(s *Settings) { s.Repeat = 0 },
+		"--warmup -1":       func(s *Settings) { s.Warmup = -1 },
+		"--connections 65":  func(s *Settings) { s.Connections = 65 },
+		"--groups 0":        func(s *Settings) { s.Groups = 0 },
+		"--groups 5":        func(s *Settings) { s.Groups = 5 },
+		"--order best":      func(s *Settings) { s.Order = "best" },
+		"--order optimised": func(s *Settings) { s.Order = OptimisedOrder }, // direct has none
+		"--bits 5":          func(s *Settings) { s.Bits = 5 },
+		"--entropy maybe":   func(s *Settings) { s.Entropy = "maybe" },
+		"--algorithm tree":  func(s *Settings) { s.Algorithm = "tree" },
+		"--block 7":         func(s *Settings) { s.Block = 7 },
+		"--data lognormal":  func(s *Settings) { s.Data = "lognormal" },
 	} {
 		s := good
 		spoil(&s)
@@ -198,7 +202,8 @@ func TestSettingsCheckNamesTheFlag(t *testing.T) {
 
 func TestLinksSpec(t *testing.T) {
 	l := Links{Rate: 1e8, Queue: shaping.DefaultQueue, OneWayDelay: shaping.Duration(50 * time.Millisecond), Loss: 0.01}
-	plan, err := shaping.NewPlan(l.Spec(), []string{"w0", "w1"}, 0, 1)
+	nodes := []string{"w0", "w1", "w2"}
+	plan, err := shaping.NewPlan(l.Spec(nodes, []int{0, 1, 0}), nodes, 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,6 +212,36 @@ func TestLinksSpec(t *testing.T) {
 	}
 	if p := plan.Paths[0][1]; p.OneWayDelay != l.OneWayDelay || p.Loss != 0.01 || plan.Plain() {
 		t.Errorf("%+v", p)
+	}
+	l.GroupDelay = shaping.Duration(80 * time.Millisecond)
+	if plan, err = shaping.NewPlan(l.Spec(nodes, []int{0, 1, 0}), nodes, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	want := [][]float64{{0, 0.08, 0.05}, {0.08, 0, 0.08}, {0.05, 0.08, 0}}
+	if got := plan.Delays(nodes); !reflect.DeepEqual(got, want) {
+		t.Errorf("delays %v, want %v", got, want)
+	}
+	if plan.Paths[0][1].Loss != 0.01 {
+		t.Errorf("between groups: %+v", plan.Paths[0][1])
+	}
+}
+
+// TestOrdered: two regions by turns, whose ring crosses between them at every
+// hop, or twice.
+func TestOrdered(t *testing.T) {
+	delays := [][]float64{{0, 5, 1, 5}, {5, 0, 5, 1}, {1, 5, 0, 5}, {5, 1, 5, 0}}
+	o, err := OrderRing(delays)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Six hops: all far, or four of them.
+	if o.NaiveLatencySeconds != 30 || o.LatencySeconds != 18 {
+		t.Errorf("%+v", o)
+	}
+	r := Ring{BoundSeconds: new(2.0), SecondsMedian: 20}
+	r.Gained(*o, []float64{29, 30, 31})
+	if r.Ordered.PredictedGain != 1.6 || r.Ordered.MeasuredGain != 1.5 || r.Ordered.NaiveSecondsMedian != 30 {
+		t.Errorf("%+v", r.Ordered)
 	}
 }
 

@@ -1,28 +1,51 @@
 package bench
 
 import (
+	"fmt"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/shaping"
 )
 
-// Links are the links of a benchmark's network, all alike.
+// Links are the links of a benchmark's network. Those of all workers are alike,
+// but for the way to another group.
 type Links struct {
-	Rate        shaping.Rate        `json:"rate"` // up and down, of every worker
-	Queue       shaping.Queue       `json:"queue"`
-	OneWayDelay shaping.Duration    `json:"one_way_delay"`
-	Jitter      shaping.Duration    `json:"jitter"`
-	Loss        shaping.Probability `json:"loss"`
+	Rate        shaping.Rate     `json:"rate"` // up and down, of every worker
+	Queue       shaping.Queue    `json:"queue"`
+	OneWayDelay shaping.Duration `json:"one_way_delay"`
+	// GroupDelay takes the place of OneWayDelay between groups, if there are
+	// several and it is not 0.
+	GroupDelay shaping.Duration    `json:"group_one_way_delay"`
+	Jitter     shaping.Duration    `json:"jitter"`
+	Loss       shaping.Probability `json:"loss"`
 	// Backend is who carries the packets: bridge, netem or user.
 	Backend string `json:"backend"`
 }
 
-// Spec is the same as a scenario would have it.
-func (l *Links) Spec() shaping.Spec {
-	return shaping.Spec{Default: shaping.Properties{
+// Spec is the same as a scenario would have it, for nodes in these groups.
+func (l *Links) Spec(nodes []string, groups []int) shaping.Spec {
+	spec := shaping.Spec{Default: shaping.Properties{
 		Access: shaping.Access{RateUp: &l.Rate, RateDown: &l.Rate, Queue: &l.Queue},
 		Path:   shaping.Path{OneWayDelay: &l.OneWayDelay, Jitter: &l.Jitter, Loss: &l.Loss},
 	}}
+	if l.GroupDelay == 0 {
+		return spec
+	}
+	spec.Groups = make(map[string]shaping.Group)
+	name := func(group int) string { return fmt.Sprintf("group%d", group) }
+	for k, node := range nodes {
+		members := spec.Groups[name(groups[k])].Nodes
+		spec.Groups[name(groups[k])] = shaping.Group{Nodes: append(members, node)}
+	}
+	for a := range len(spec.Groups) {
+		for b := range a {
+			spec.Paths = append(spec.Paths, shaping.GroupPath{
+				Between: []string{name(a), name(b)}, Path: shaping.Path{OneWayDelay: &l.GroupDelay},
+			})
+		}
+	}
+	return spec
 }
 
 // Ring is the result of a benchmark of the all-reduce. docs/bench.md defines
@@ -40,6 +63,9 @@ type Ring struct {
 	RatioToBound *float64 `json:"ratio_to_bound,omitempty"`
 	AlgorithmGBs float64  `json:"algorithm_gb_per_s"`
 	BusGBs       float64  `json:"bus_gb_per_s"`
+
+	// Ordered is absent where the order is naive.
+	Ordered *Ordered `json:"ordered,omitempty"`
 
 	Phases           Phases  `json:"phases"`
 	FrameBytes       int64   `json:"frame_bytes"`
@@ -60,6 +86,54 @@ type Ring struct {
 	Ranks   []Rank   `json:"ranks"`
 	Notes   []string `json:"notes"`
 	Against []Rival  `json:"against,omitempty"`
+}
+
+// Ordered is an optimised order of the ring, and what it gains.
+type Ordered struct {
+	Ring []int `json:"ring"` // the ranks in order
+	// LatencySeconds is the longest way of a chunk by the planned one-way
+	// delays, and NaiveLatencySeconds the same in the naive order.
+	LatencySeconds      float64 `json:"latency_seconds"`
+	NaiveLatencySeconds float64 `json:"naive_latency_seconds"`
+	// NaiveSeconds are of reductions in the naive order, in turn with the
+	// others.
+	NaiveSeconds       []float64 `json:"naive_seconds"`
+	NaiveSecondsMedian float64   `json:"naive_seconds_median"`
+	// A gain is the naive order's time divided by this one's. The prediction is
+	// the bound of the wire and the latency.
+	PredictedGain float64 `json:"predicted_gain"`
+	MeasuredGain  float64 `json:"measured_gain"`
+}
+
+// OrderRing finds the order with the shortest ways by one-way delays in
+// seconds.
+func OrderRing(delays [][]float64) (*Ordered, error) {
+	tour, err := allreduce.OrderRing(delays, allreduce.Sum)
+	if err != nil {
+		return nil, err
+	}
+	naive := make([]int, len(delays))
+	for rank := range naive {
+		naive[rank] = rank
+	}
+	return &Ordered{
+		Ring: tour.Order, LatencySeconds: allreduce.RingLatency(delays, tour.Order),
+		NaiveLatencySeconds: allreduce.RingLatency(delays, naive),
+	}, nil
+}
+
+// Gained enters an optimised order and the times in the naive one.
+func (r *Ring) Gained(o Ordered, naive []float64) {
+	bound := 0.0
+	if r.BoundSeconds != nil {
+		bound = *r.BoundSeconds
+	}
+	o.NaiveSeconds, o.NaiveSecondsMedian = naive, Median(naive)
+	o.PredictedGain, o.MeasuredGain = 1, o.NaiveSecondsMedian/r.SecondsMedian
+	if predicted := bound + o.LatencySeconds; predicted > 0 {
+		o.PredictedGain = (bound + o.NaiveLatencySeconds) / predicted
+	}
+	r.Ordered = &o
 }
 
 // Phases are medians over the reductions, each of the rank that ended last.

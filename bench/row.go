@@ -15,6 +15,9 @@ func (r *Ring) Row() string {
 	if r.Links.OneWayDelay > 0 {
 		links += ", " + r.Links.OneWayDelay.String()
 	}
+	if r.Links.GroupDelay > 0 {
+		links += fmt.Sprintf(", %v between %d groups", r.Links.GroupDelay, r.Groups)
+	}
 	if r.Links.Loss > 0 {
 		links += ", loss " + r.Links.Loss.String()
 	}

@@ -16,6 +16,10 @@ type Settings struct {
 	Workers   int    `json:"workers"`
 	Elements  int    `json:"elements"` // values in each worker's vector
 	Algorithm string `json:"algorithm"`
+	// Groups is the number of groups that the workers are in, by turns.
+	Groups int `json:"groups"`
+	// Order is the ring's: naive, which is that of the ranks, or optimised.
+	Order string `json:"order"`
 	// Connections is the number of connections to each peer, 0 as many as the
 	// path asks for.
 	Connections int    `json:"connections"`
@@ -31,25 +35,37 @@ type Settings struct {
 	Repeat        int    `json:"repeat"`
 }
 
-// algorithms are those that can be measured.
-var algorithms = []allreduce.Algorithm{allreduce.Ring, allreduce.Direct}
-
 // AlgorithmNames lists the algorithms.
 func AlgorithmNames() (names []string) {
-	for _, a := range algorithms {
+	for _, a := range allreduce.Algorithms {
 		names = append(names, a.String())
 	}
 	return names
 }
 
 func (s *Settings) algorithm() (allreduce.Algorithm, error) {
-	for _, a := range algorithms {
-		if a.String() == s.Algorithm {
-			return a, nil
-		}
+	a, ok := allreduce.ParseAlgorithm(s.Algorithm)
+	if !ok {
+		return 0, fmt.Errorf("--algorithm %s: choose from %s", s.Algorithm, strings.Join(AlgorithmNames(), ", "))
 	}
-	return 0, fmt.Errorf("--algorithm %s: choose from %s", s.Algorithm, strings.Join(AlgorithmNames(), ", "))
+	return a, nil
 }
+
+// GroupNumbers is the group of every rank. Neighbours are in different groups:
+// for a ring the worst order.
+func (s *Settings) GroupNumbers() []int {
+	numbers := make([]int, s.Workers)
+	for rank := range numbers {
+		numbers[rank] = rank % s.Groups
+	}
+	return numbers
+}
+
+// Orders of the ring.
+const (
+	NaiveOrder     = "naive"
+	OptimisedOrder = "optimised"
+)
 
 // EntropyNames lists when codes may be shortened.
 var EntropyNames = []string{string(quicring.EntropyAuto), string(quicring.EntropyOn), string(quicring.EntropyOff)}
@@ -70,6 +86,7 @@ func (s *Settings) Check() error {
 		value, least, most int
 	}{
 		{"workers", s.Workers, 2, maxWorkers}, {"elements", s.Elements, 1, maxElements},
+		{"groups", s.Groups, 1, s.Workers},
 		{"connections", s.Connections, 0, maxConnections},
 		{"warmup", s.Warmup, 0, maxRepeat}, {"repeat", s.Repeat, 1, maxRepeat},
 	} {
@@ -77,8 +94,14 @@ func (s *Settings) Check() error {
 			return fmt.Errorf("--%s %d must lie between %d and %d", v.flag, v.value, v.least, v.most)
 		}
 	}
-	if _, err := s.algorithm(); err != nil {
+	a, err := s.algorithm()
+	switch {
+	case err != nil:
 		return err
+	case s.Order != NaiveOrder && s.Order != OptimisedOrder:
+		return fmt.Errorf("--order %s: choose %s or %s", s.Order, NaiveOrder, OptimisedOrder)
+	case s.Order == OptimisedOrder && a != allreduce.Ring:
+		return fmt.Errorf("--order %s: only the ring has an order", s.Order)
 	}
 	if err := int8.CheckBlock(s.Block); err != nil {
 		return fmt.Errorf("--block %d: %w", s.Block, err)

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ import (
 type WorkerConfig struct {
 	Settings Settings
 	Rank     int
-	Peers    []quicring.Peer // in ring order
+	Peers    []quicring.Peer // by rank
 	Conn     net.PacketConn  // the worker closes it
 	TLS      *tls.Config
 	Log      *slog.Logger
@@ -49,6 +50,8 @@ type Order struct {
 	Reduce bool          `json:"reduce,omitempty"`
 	Epoch  uint64        `json:"epoch,omitempty"`
 	Start  time.Duration `json:"start_ns,omitempty"`
+	// Ring has the ranks in the ring's order; nil is the naive one.
+	Ring []int `json:"ring,omitempty"`
 }
 
 // Report is what a worker has done.
@@ -159,9 +162,17 @@ func (w *worker) reduce(ctx context.Context, order Order) (Reduced, error) {
 		return Reduced{}, err
 	}
 	began := Monotonic() - order.Start
-	r, err := w.ring.Reduce(ctx, quicring.Op{
-		Epoch: order.Epoch, Rank: w.Rank, Peers: w.Peers, Algorithm: w.algorithm, Residual: w.residual,
-	}, w.data, w.out)
+	op := quicring.Op{
+		Epoch: order.Epoch, Rank: w.Rank, Peers: w.Peers,
+		Algorithm: w.algorithm, Groups: w.Settings.GroupNumbers(), Residual: w.residual,
+	}
+	if order.Ring != nil { // which has no groups
+		op.Rank, op.Peers = slices.Index(order.Ring, w.Rank), nil
+		for _, rank := range order.Ring {
+			op.Peers = append(op.Peers, w.Peers[rank])
+		}
+	}
+	r, err := w.ring.Reduce(ctx, op, w.data, w.out)
 	if err != nil {
 		return Reduced{}, err
 	}

@@ -36,6 +36,7 @@ type CoordinatorConfig struct {
 	Scenario *scenarios.Scenario
 	Policy   string
 	Links    string         // the link backend, for the record
+	Delays   RingDelays     // what rings are ordered by
 	Conn     net.PacketConn // where it listens; the coordinator closes it
 	TLS      *tls.Config
 	Log      *slog.Logger
@@ -108,6 +109,7 @@ type coordinator struct {
 	participants map[int][]policy.ID           // by outer step
 	outcomes     map[int]map[policy.ID]message // of reductions, by epoch
 	states       map[int]map[policy.ID]message // after outer steps
+	ring         *runlog.Ring                  // the last one ordered
 }
 
 // remote is a worker that has said hello.
@@ -422,6 +424,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		c.reduced(now, step)
 	}
 	if e, ok := runlog.FromAction(now, a); ok {
+		c.orderRing(&e)
 		c.cfg.Report(Report{Event: &e})
 	}
 	switch a := a.(type) {
@@ -434,7 +437,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	case policy.Reduce:
 		c.epoch = a.Epoch
 		ring := make([]peer, len(a.Participants))
-		for i, id := range a.Participants {
+		for i, id := range c.order(a.Participants) {
 			ring[i] = peer{ID: id, Addr: c.workers[id].ring}
 		}
 		for _, id := range a.Participants {

@@ -22,7 +22,7 @@ import (
 )
 
 // ringALPN is how a link of the ring calls itself; its end may be anything.
-const ringALPN = "testbed-ring/2/attacker/1"
+const ringALPN = "testbed-ring/3/attacker/1"
 
 // attacker does what it can to a run in progress, from a socket of its own.
 type attacker struct {

@@ -212,6 +212,7 @@ func TestSidelinedCatchesUp(t *testing.T) {
 	for name, reduce := range map[string]string{
 		"usual":      "",
 		"fewer bits": "real:\n  all_reduce: {algorithm: direct, bits: 4, entropy: on, error_feedback: true, connections: 2}\n  ",
+		"groups":     "real:\n  links: {groups: {a: {nodes: [w0, w2]}, b: {nodes: [w1]}}}\n  all_reduce: {algorithm: hierarchical, error_feedback: true}\n  ",
 	} {
 		t.Run(name, func(t *testing.T) {
 			sidelinedCatchesUp(t, strings.Replace(threeWorkers, "real: {time_scale: 50, parameters: 10007}", cmp.Or(reduce, "real:\n  ")+"time_scale: 50\n  parameters: 10007\n", 1))

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,7 +58,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		cfg: cfg, spec: spec, scale: cfg.Scenario.Real.TimeScale,
 		model: newModel(cfg.Scenario.Seed, cfg.ID, n),
 		grad:  make([]float32, n), mean: make([]float32, n),
-		rng: stepRand(cfg.Scenario.Seed, cfg.ID), results: make(chan result, 1),
+		rng: cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
 		still: newStillness(),
 	}
 	w.setFactor(1)
@@ -91,16 +90,6 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		return err
 	}
 	return w.run(ctx)
-}
-
-// stepRand is the worker's own stream of randomness. The simulator draws all
-// workers' jitter from one stream, which processes cannot share.
-func stepRand(seed uint64, id policy.ID) *rand.Rand {
-	var key [32]byte
-	binary.LittleEndian.PutUint64(key[:], seed)
-	binary.LittleEndian.PutUint64(key[8:], uint64(id))
-	copy(key[16:], "inner step")
-	return rand.New(rand.NewChaCha8(key))
 }
 
 type worker struct {
@@ -552,11 +541,14 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		return
 	}
 	op := quicring.Op{Epoch: uint64(m.Epoch), Round: m.Round, Rank: rank, Residual: w.lost}
-	if w.cfg.Scenario.Real.AllReduce.Algorithm == allreduce.Direct.String() {
-		op.Algorithm = allreduce.Direct
-	}
-	for _, p := range m.Peers {
+	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
+	ids := make([]policy.ID, len(m.Peers))
+	for k, p := range m.Peers {
+		ids[k] = p.ID
 		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
+	}
+	if op.Algorithm == allreduce.Hierarchical {
+		op.Groups = w.cfg.Scenario.Groups(ids)
 	}
 	w.outcome = 0
 	from := m.Peers[(rank+len(m.Peers)-1)%len(m.Peers)].ID

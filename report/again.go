@@ -36,6 +36,9 @@ func (p *page) Command() string {
 	verb := "run"
 	if links == "" {
 		verb = "simulate"
+		if p.Sides[0].Run.Links == "plan" {
+			flags += " --network links"
+		}
 	}
 	return fmt.Sprintf("testbed %s %s --policy %s%s", verb, source, p.Sides[0].Policy, flags)
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -17,18 +18,34 @@ import (
 type Comparison struct {
 	Scenario string `json:"scenario"`
 	Sim      Pair   `json:"sim"`
+	// SimLinks is simulated on the links of the plan, where Sim has churn's
+	// network.
+	SimLinks Pair `json:"sim_links,omitempty"`
 	// Real holds the first pair of runs, Repeats the others.
 	Real    Pair   `json:"real"`
 	Repeats []Pair `json:"repeats,omitempty"`
 	// SimRepeats holds the simulated pairs with the seeds of Repeats; where
 	// they are missing, Sim stands for them.
-	SimRepeats []Pair  `json:"sim_repeats,omitempty"`
-	Speedup    Speedup `json:"speedup"`
+	SimRepeats []Pair `json:"sim_repeats,omitempty"`
+	// SimLinksRepeats are the same on the links of the plan.
+	SimLinksRepeats []Pair  `json:"sim_links_repeats,omitempty"`
+	Speedup         Speedup `json:"speedup"`
 	// PredictionError is (simulated − measured) / measured wall-clock; of
 	// repeats, the median.
 	PredictionError map[string]float64 `json:"prediction_error"`
-	Statistics      Statistics         `json:"statistics"`
-	Dir             string             `json:"dir"`
+	// LinksPredictionError is that of SimLinks.
+	LinksPredictionError map[string]float64 `json:"links_prediction_error,omitempty"`
+	// Residuals splits, by policy, simulated − measured wall-clock of the pair
+	// whose measured one is the median.
+	Residuals  map[string]Residual `json:"residuals,omitempty"`
+	Statistics Statistics          `json:"statistics"`
+	Dir        string              `json:"dir"`
+}
+
+// Residual is a prediction's error in parts.
+type Residual struct {
+	Sim      runlog.Split `json:"sim"`
+	SimLinks runlog.Split `json:"sim_links"`
 }
 
 // Pair holds a run under each policy, by the policy's name.
@@ -36,7 +53,8 @@ type Pair map[string]runlog.Summary
 
 // Speedup is baseline's wall-clock divided by straggler's.
 type Speedup struct {
-	Sim float64 `json:"sim"`
+	Sim      float64 `json:"sim"`
+	SimLinks float64 `json:"sim_links,omitempty"`
 	// Real is a number, or a list where the comparison was repeated.
 	Real any `json:"real"`
 }
@@ -84,19 +102,55 @@ func (c *Comparison) Conclude() {
 	if len(c.Repeats) > 0 {
 		c.Speedup.Real = c.ratios()
 	}
-	c.PredictionError = map[string]float64{}
+	c.PredictionError = c.errors(c.simulated)
+	if c.SimLinks != nil {
+		c.Speedup.SimLinks = c.SimLinks.speedup()
+		c.LinksPredictionError = c.errors(c.onLinks)
+		c.Residuals = map[string]Residual{}
+		for _, name := range scenarios.PolicyNames {
+			i := c.medianPair(name)
+			measured := c.pairs()[i][name].Split
+			c.Residuals[name] = Residual{c.simulated(i)[name].Split.Minus(measured), c.onLinks(i)[name].Split.Minus(measured)}
+		}
+	}
+	c.Statistics = c.statistics()
+}
+
+// onLinks is the simulation on planned links beside a pair of real runs.
+func (c *Comparison) onLinks(i int) Pair {
+	if i > 0 && i <= len(c.SimLinksRepeats) {
+		return c.SimLinksRepeats[i-1]
+	}
+	return c.SimLinks
+}
+
+// medianPair is the pair of real runs with the median wall-clock under a policy,
+// of two in the middle the one with the shorter.
+func (c *Comparison) medianPair(name string) int {
+	pairs := c.pairs()
+	order := make([]int, len(pairs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(pairs[a][name].WallClock, pairs[b][name].WallClock) })
+	return order[(len(order)-1)/2]
+}
+
+// errors are the medians of a prediction's errors, by policy.
+func (c *Comparison) errors(predicted func(i int) Pair) map[string]float64 {
+	median := map[string]float64{}
 	for _, name := range scenarios.PolicyNames {
 		var errors []float64
 		for i, pair := range c.pairs() {
 			if measured := float64(pair[name].WallClock); measured > 0 {
-				errors = append(errors, (float64(c.simulated(i)[name].WallClock)-measured)/measured)
+				errors = append(errors, (float64(predicted(i)[name].WallClock)-measured)/measured)
 			}
 		}
 		if len(errors) > 0 {
-			c.PredictionError[name] = stats.Median(errors)
+			median[name] = stats.Median(errors)
 		}
 	}
-	c.Statistics = c.statistics()
+	return median
 }
 
 // WriteComparison writes a comparison as text.
@@ -105,19 +159,36 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 	fmt.Fprintf(out, "%d workers, %d outer steps of %d inner steps, %d parameters, %s links, seed %d; 1 ms of scenario time took %v\n\n",
 		len(s.Workers), s.TargetOuterSteps, s.InnerSteps, s.Real.Parameters, c.Real[scenarios.Baseline].Links, s.Seed, s.RealDuration(1000))
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "wall-clock\tsimulated\tmeasured\t\tsimulator's error")
+	fmt.Fprint(w, "wall-clock\tsimulated\tmeasured\t\tsimulator's error")
+	if c.SimLinks != nil {
+		fmt.Fprint(w, "\ton planned links\terror")
+	}
+	fmt.Fprintln(w)
 	for _, name := range scenarios.PolicyNames {
 		wall := policy.Median(c.walls(name))
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f s\t%+.1f %%\n", name, micros(c.Sim[name].WallClock), micros(wall), s.RealDuration(wall).Seconds(), 100*c.PredictionError[name])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f s\t%+.1f %%", name, micros(c.Sim[name].WallClock), micros(wall), s.RealDuration(wall).Seconds(), 100*c.PredictionError[name])
+		if c.SimLinks != nil {
+			fmt.Fprintf(w, "\t%s\t%+.1f %%", micros(c.SimLinks[name].WallClock), 100*c.LinksPredictionError[name])
+		}
+		fmt.Fprintln(w)
 	}
 	ratios := c.ratios()
 	measured := fmt.Sprintf("%.2f×", stats.Median(ratios))
 	if n := len(ratios); n > 1 {
 		measured += fmt.Sprintf(" (%.2f–%.2f in %d)", slices.Min(ratios), slices.Max(ratios), n)
 	}
-	fmt.Fprintf(w, "speed-up\t%.2f×\t%s\t\t\n", c.Speedup.Sim, measured)
+	fmt.Fprintf(w, "speed-up\t%.2f×\t%s\t\t", c.Speedup.Sim, measured)
+	if c.SimLinks != nil {
+		fmt.Fprintf(w, "\t%.2f×\t", c.Speedup.SimLinks)
+	}
+	fmt.Fprintln(w)
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if c.Residuals != nil {
+		if err := c.writeResiduals(out); err != nil {
+			return err
+		}
 	}
 	c.Statistics.write(out)
 	if sim := c.Sim[scenarios.Baseline]; len(sim.NotSimulated) > 0 {
@@ -149,6 +220,29 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 	}
 	fmt.Fprintf(out, "\nrecord: %s\n", c.Dir)
 	return nil
+}
+
+// writeResiduals writes where the predictions' errors lie, in % of the measured
+// wall-clock.
+func (c *Comparison) writeResiduals(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "\nwhere the errors lie\tcompute\ttransfer\tcontrol\tstate fetch\tdeadline")
+	for _, name := range scenarios.PolicyNames {
+		wall := float64(c.pairs()[c.medianPair(name)][name].WallClock)
+		if wall == 0 {
+			continue
+		}
+		line := func(what string, s runlog.Split) {
+			fmt.Fprintf(w, "%s, %s", name, what)
+			for _, part := range []policy.Time{s.Compute, s.Transfer, s.Control, s.StateFetch, s.Deadline} {
+				fmt.Fprintf(w, "\t%+.1f %%", 100*float64(part)/wall)
+			}
+			fmt.Fprintln(w)
+		}
+		line("simulated", c.Residuals[name].Sim)
+		line("on planned links", c.Residuals[name].SimLinks)
+	}
+	return w.Flush()
 }
 
 // standing says in one line who was left out, taken back and removed.

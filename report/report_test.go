@@ -107,6 +107,34 @@ func TestComparison(t *testing.T) {
 	golden(t, "comparison", b.String())
 }
 
+// TestComparisonOnPlannedLinks shows the second prediction and where both are
+// wrong.
+func TestComparisonOnPlannedLinks(t *testing.T) {
+	s, pair := simulated(t, "persistent_straggler")
+	links := report.Pair{}
+	for _, name := range scenarios.PolicyNames {
+		sum, err := sim.RunLinks(s, name, sim.Costs{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		links[name] = sum
+	}
+	c := &report.Comparison{Scenario: s.Name, Sim: pair, SimLinks: links, Real: real(links, 1), Dir: "runs/somewhere"}
+	c.Conclude()
+	for _, name := range scenarios.PolicyNames {
+		r := c.Residuals[name]
+		total := r.Sim.Compute + r.Sim.Transfer + r.Sim.Control + r.Sim.StateFetch + r.Sim.Deadline
+		if (r.SimLinks != runlog.Split{}) || total != pair[name].WallClock-links[name].WallClock || c.LinksPredictionError[name] != 0 || c.PredictionError[name] == 0 {
+			t.Errorf("%s: residuals %+v, errors %v and %v", name, r, c.PredictionError[name], c.LinksPredictionError[name])
+		}
+	}
+	var b strings.Builder
+	if err := report.WriteComparison(&b, s, c); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "comparison_links", b.String())
+}
+
 func TestConclude(t *testing.T) {
 	_, pair := simulated(t, "persistent_straggler")
 	c := &report.Comparison{Sim: pair, Real: real(pair, 2), Repeats: []report.Pair{real(pair, 4), real(pair, 4)}}

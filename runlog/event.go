@@ -94,6 +94,7 @@ type Event struct {
 	// Loss is the mean squared distance of the outer parameters from the
 	// optimum of the synthetic objective.
 	Loss   *float64       `json:"loss,omitempty"`
+	Ring   *Ring          `json:"ring,omitempty"`
 	Run    *Run           `json:"run,omitempty"`
 	Reason *policy.Reason `json:"reason,omitempty"`
 }
@@ -104,9 +105,18 @@ type Run struct {
 	Scenario  string  `json:"scenario"`
 	Policy    string  `json:"policy"`
 	World     string  `json:"world"` // sim, real or replay
-	Links     string  `json:"links"` // none, user or netem
+	Links     string  `json:"links"` // user or netem; simulated: none or plan
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
+}
+
+// Ring is an optimised order of a ring, and what it is expected to gain.
+type Ring struct {
+	Order []policy.ID `json:"order"`
+	// Latency is the longest way of a chunk by the one-way delays known before
+	// the run, NaiveLatency the same in the order of the ids.
+	Latency      policy.Time `json:"latency_us"`
+	NaiveLatency policy.Time `json:"naive_latency_us"`
 }
 
 // The worlds.

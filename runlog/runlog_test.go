@@ -169,6 +169,7 @@ func TestSummaryByHand(t *testing.T) {
 		Complete: true, WallClock: 180, OuterSteps: 2,
 		ComputeFraction:     (40.0 + 60 + 40 + 40) / member,
 		BarrierWaitFraction: (20.0 + 0 + 20 + 0) / member,
+		Split:               runlog.Split{Compute: 60 + 40, Transfer: 20 + 20, Control: 10 + 20, StateFetch: 10},
 		JoinerStall:         10,
 		JoinersHeld:         20, // w2 arrives at 160, w0 at 140
 		Sidelined:           []runlog.Membership{{Round: 2, ID: 1, Why: reason(policy.RuleLate)}},

@@ -33,6 +33,8 @@ type Summary struct {
 	// it fits the published figures but may not be their definition. Simulated
 	// runs only.
 	ChurnLikeUtilization *float64 `json:"churn_like_utilization,omitempty"`
+	// Split says what the wall-clock was spent on.
+	Split Split `json:"split"`
 	// JoinerStall is how long late joiners waited for the outer state.
 	JoinerStall policy.Time `json:"joiner_stall_us"`
 	// JoinersHeld is how long rounds stayed open for late joiners in their
@@ -111,6 +113,7 @@ type Summarizer struct {
 	wait         policy.Time
 	last         policy.Time
 	started      bool
+	split        splitter
 }
 
 // NewSummarizer returns a Summarizer that has seen no event.
@@ -125,12 +128,14 @@ func NewSummarizer() *Summarizer {
 		fetching: map[string]policy.Time{},
 		struck:   map[string]Event{},
 		joiners:  map[string]bool{},
+		split:    newSplitter(),
 	}
 }
 
 // Add takes the next event.
 func (s *Summarizer) Add(e Event) {
 	s.last = max(s.last, e.T)
+	s.split.add(e, &s.current)
 	switch e.Type {
 	case RunStart:
 		if r := e.Run; r != nil {
@@ -168,6 +173,7 @@ func (s *Summarizer) Add(e Event) {
 		if s.current.Late == nil {
 			s.current.Late = []policy.ID{}
 		}
+		s.split.end(&s.sum.Split, &s.current, s.arrivals)
 		s.sum.Rounds = append(s.sum.Rounds, s.current)
 		s.sum.OuterSteps, s.sum.WallClock = e.Round, e.T
 		s.current = Round{Round: e.Round + 1, Start: e.T}

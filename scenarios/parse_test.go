@@ -140,7 +140,10 @@ func TestBadInput(t *testing.T) {
 		{"huge time scale", "time_scale: 300", "time_scale: 1e300", "bad.yaml:18: real.time_scale: is 1e+300; it must lie in (0, 1000000]"},
 		{"time scale NaN", "time_scale: 300", "time_scale: .nan", "bad.yaml:18: real.time_scale: is NaN; it must lie in (0, 1000000]"},
 		{"time scale beyond the links", "time_scale: 300", "time_scale: 1000000", "bad.yaml:18: real.time_scale: makes the base_latency of 100 µs last 1m40s on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay"},
-		{"no such algorithm", "time_scale: 300", "all_reduce: {algorithm: tree}", "bad.yaml:18: real.all_reduce.algorithm: \"tree\" is no algorithm; choose one of ring, direct"},
+		{"no such algorithm", "time_scale: 300", "all_reduce: {algorithm: tree}", "bad.yaml:18: real.all_reduce.algorithm: \"tree\" is no algorithm; choose one of ring, direct, hierarchical"},
+		{"no such order", "time_scale: 300", "all_reduce: {order: best}", "bad.yaml:18: real.all_reduce.order: \"best\" is no order; choose one of naive, planned, measured"},
+		{"order of no ring", "time_scale: 300", "all_reduce: {algorithm: direct, order: planned}", "bad.yaml:18: real.all_reduce.order: is planned, but only the ring has an order; remove it, or the algorithm direct"},
+		{"worker in no group", "default: {rate_up: 100mbit}", "groups: {eu: {nodes: [w1]}}\n  all_reduce: {algorithm: hierarchical}", "bad.yaml:21: real.all_reduce.algorithm: is hierarchical, but w0 is in no group; put every worker into one of real.links.groups"},
 		{"odd bits", "time_scale: 300", "all_reduce: {bits: 6}", "bad.yaml:18: real.all_reduce.bits: is 6; codes have 8 or 4 bits"},
 		{"odd block", "time_scale: 300", "all_reduce: {block: 100}", "bad.yaml:18: real.all_reduce.block: is 100; it must be a multiple of 16 from 16 to 4096"},
 		{"odd entropy", "time_scale: 300", "all_reduce: {entropy: maybe}", "bad.yaml:18: real.all_reduce.entropy: is \"maybe\"; choose one of auto, on, off"},
@@ -243,7 +246,7 @@ func TestChurnsJSONLoadsUnchanged(t *testing.T) {
 	}
 	plain := *want
 	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond),
-		AllReduce: scenarios.AllReduce{Algorithm: "ring", Bits: 8, Block: 1024, Entropy: "auto"}}
+		AllReduce: scenarios.AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}}
 	for name, text := range map[string]string{
 		"README": churnJSON, "compact": string(compact), "tabs": string(tabs), "CRLF": strings.ReplaceAll(string(tabs), "\n", "\r\n"),
 	} {

@@ -7,7 +7,9 @@
 package scenarios
 
 import (
+	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -135,11 +137,16 @@ type Real struct {
 	Injects []LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
 
-// AllReduce says how pseudo-gradients are averaged on the real network. The
-// simulator, whose all-reduce has a fixed price, has no use for it.
+// AllReduce says how pseudo-gradients are averaged on the real network, and on
+// the simulator's planned links. Churn's network, where an all-reduce has a
+// fixed price, has no use for it.
 type AllReduce struct {
-	// Algorithm is ring or direct.
+	// Algorithm is ring, direct or hierarchical. The last one's groups are
+	// those of the links.
 	Algorithm string `yaml:"algorithm" json:"algorithm"`
+	// Order is that of the ring: naive, which is by the workers' ids, or the
+	// best by one-way delays, either planned or measured before the run.
+	Order string `yaml:"order" json:"order"`
 	// Connections is the number of QUIC connections to each peer; 0 is as many
 	// as the losses on the path ask for.
 	Connections int `yaml:"connections" json:"connections"`
@@ -156,11 +163,19 @@ type AllReduce struct {
 
 // Values that the fields of AllReduce can have.
 var (
-	Algorithms = []string{"ring", "direct"}
+	Algorithms = []string{"ring", "direct", Hierarchical}
+	Orders     = []string{"naive", OrderPlanned, OrderMeasured}
 	Entropies  = []string{"auto", "on", "off"}
 )
 
-var defaultAllReduce = AllReduce{Algorithm: "ring", Bits: 8, Block: 1024, Entropy: "auto"}
+// Values that others ask for.
+const (
+	Hierarchical  = "hierarchical"
+	OrderPlanned  = "planned"
+	OrderMeasured = "measured"
+)
+
+var defaultAllReduce = AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}
 
 // Defaults of the real section.
 const (
@@ -217,6 +232,16 @@ func (s *Scenario) RealMachine(name string) (policy.Config, error) {
 	return cfg, err
 }
 
+// StepRand is a worker's own stream of randomness for the jitter of its steps.
+// Processes cannot share the one stream that churn's model draws from.
+func (s *Scenario) StepRand(id policy.ID) *rand.Rand {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], s.Seed)
+	binary.LittleEndian.PutUint64(key[8:], uint64(id))
+	copy(key[16:], "inner step")
+	return rand.New(rand.NewChaCha8(key))
+}
+
 // FirstJoin returns the time at which the first workers join. They start the
 // run and hold its initial state; whoever joins later has to fetch it.
 func (s *Scenario) FirstJoin() policy.Time {
@@ -258,6 +283,19 @@ func (s *Scenario) Nodes() []string {
 		nodes = append(nodes, NodeName(w.ID))
 	}
 	return nodes
+}
+
+// Groups are the groups of the links in which workers are, by number; workers
+// in none have the number -1.
+func (s *Scenario) Groups(workers []policy.ID) []int {
+	nodes := s.Nodes()
+	of := s.Real.Links.GroupOf(nodes)
+	names := slices.Sorted(maps.Keys(s.Real.Links.Groups))
+	groups := make([]int, len(workers))
+	for k, id := range workers {
+		groups[k] = slices.Index(names, of[slices.Index(nodes, NodeName(id))])
+	}
+	return groups
 }
 
 // RealDuration converts scenario time to real time, and what is beyond the

@@ -237,6 +237,10 @@ func (p *parser) validateAllReduce(a AllReduce) error {
 	switch {
 	case !slices.Contains(Algorithms, a.Algorithm):
 		return p.fail(at+"algorithm", fmt.Sprintf("%q is no algorithm; choose one of %s", a.Algorithm, quoted(Algorithms)))
+	case !slices.Contains(Orders, a.Order):
+		return p.fail(at+"order", fmt.Sprintf("%q is no order; choose one of %s", a.Order, quoted(Orders)))
+	case a.Order != Orders[0] && a.Algorithm != Algorithms[0]:
+		return p.fail(at+"order", fmt.Sprintf("is %s, but only the ring has an order; remove it, or the algorithm %s", a.Order, a.Algorithm))
 	case !slices.Contains(Entropies, a.Entropy):
 		return p.fail(at+"entropy", fmt.Sprintf("is %q; choose one of %s", a.Entropy, quoted(Entropies)))
 	case a.Bits != 8 && a.Bits != 4:
@@ -271,6 +275,15 @@ func (p *parser) validateLinks(s *Scenario) error {
 		return p.fail(bad.Path, bad.Problem)
 	case err != nil:
 		return p.fail("real.links", err.Error())
+	}
+	if s.Real.AllReduce.Algorithm == Hierarchical {
+		ids := make([]policy.ID, len(s.Workers))
+		for k, w := range s.Workers {
+			ids[k] = w.ID
+		}
+		if k := slices.Index(s.Groups(ids), -1); k >= 0 {
+			return p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", NodeName(ids[k])))
+		}
 	}
 	// An inject may bring the rate or the jitter that a field waits for.
 	if len(s.Real.Injects) == 0 {

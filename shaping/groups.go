@@ -9,6 +9,22 @@ import (
 	"strings"
 )
 
+// GroupOf is the name of the group that each of these nodes is in, or "" for
+// none. It needs a specification that NewPlan has accepted for them.
+func (s Spec) GroupOf(nodes []string) []string {
+	r := resolver{spec: s, index: make(map[string]int, len(nodes)), names: nodes}
+	for i, name := range nodes {
+		r.index[name] = i
+	}
+	of := make([]string, len(nodes))
+	for name, members := range r.groups() {
+		for _, i := range members {
+			of[i] = name
+		}
+	}
+	return of
+}
+
 // groups finds the nodes of every group, as indexes in the plan.
 func (r *resolver) groups() map[string][]int {
 	members := make(map[string][]int, len(r.spec.Groups))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Plan is the whole network to install, with every value resolved: plain
@@ -83,6 +84,19 @@ func (p *Plan) Plain() bool {
 		}
 	}
 	return true
+}
+
+// Delays are the one-way delays between nodes, in seconds, from row to column.
+// It needs nodes of the plan.
+func (p *Plan) Delays(nodes []string) [][]float64 {
+	delays := make([][]float64, len(nodes))
+	for i, from := range nodes {
+		row := p.Paths[p.Index(from)]
+		for _, to := range nodes {
+			delays[i] = append(delays[i], time.Duration(row[p.Index(to)].OneWayDelay).Seconds())
+		}
+	}
+	return delays
 }
 
 // EqualButPace says whether two plans for the same nodes differ in nothing, or

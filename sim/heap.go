@@ -13,6 +13,12 @@ const (
 	reduced  // a reduction is over
 	fetched  // a state fetch is over
 	timers   // the machine's wake-up
+
+	// Over links only.
+	delivers    // a message arrives
+	beats       // a heartbeat of a worker
+	reducedRank // a reduction is over at a rank
+	faults      // links change
 )
 
 // entry is one scheduled event. a and b mean what the kind says: an index, a

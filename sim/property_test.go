@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping"
 	"testbed/sim"
 )
 
@@ -83,6 +85,45 @@ func TestRandomScenarios(t *testing.T) {
 	})
 }
 
+// TestRandomScenariosOverLinks do the same on random links.
+func TestRandomScenariosOverLinks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawScenario(t)
+		s.Real = scenarios.Real{
+			TimeScale: rapid.SampledFrom([]float64{1, 50, 1000}).Draw(t, "scale"), Parameters: rapid.IntRange(1, 100_000).Draw(t, "parameters"),
+			AllReduce: scenarios.AllReduce{
+				Algorithm: rapid.SampledFrom([]string{"ring", "direct"}).Draw(t, "algorithm"),
+				Order:     rapid.SampledFrom(scenarios.Orders).Draw(t, "order"), Bits: 8, Block: 1024,
+			},
+		}
+		rate := shaping.Rate(rapid.SampledFrom([]int64{0, 1e6, 100e6}).Draw(t, "rate"))
+		s.Real.Links.Default.RateUp = &rate
+		if rapid.Bool().Draw(t, "cut") {
+			until := rapid.IntRange(1, 20_000).Draw(t, "until")
+			end := policy.Time(until)
+			s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: end / 2, Until: &end, From: scenarios.Coordinator, To: "w0"}}
+		}
+		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
+		costs := sim.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}
+		play := func() (runlog.Summary, []runlog.Event) {
+			var events []runlog.Event
+			sum, err := sim.RunLinks(s, name, costs, func(e runlog.Event) { events = append(events, e) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sum, events
+		}
+		sum, events := play()
+		checkEvents(t, s, events)
+		_, again := play()
+		if text(t, events) != text(t, again) {
+			t.Fatal("two runs differ")
+		}
+		s.BaseLatency, s.StateBytes = 0, 0 // a worker alone reduces at once
+		checkSummary(t, s, sum)
+	})
+}
+
 func text(t *rapid.T, events []runlog.Event) string {
 	b, err := json.Marshal(events)
 	if err != nil {
@@ -137,6 +178,11 @@ func checkSummary(t *rapid.T, s *scenarios.Scenario, sum runlog.Summary) {
 	}
 	if len(sum.Rounds) > 0 && sum.WallClock != end {
 		t.Fatalf("wall-clock %d, but the last round ended at %d", sum.WallClock, end)
+	}
+	d := sum.Split
+	if total := d.Compute + d.Transfer + d.Control + d.StateFetch + d.Deadline; len(sum.Rounds) > 0 && total != sum.WallClock-sum.Rounds[0].Start ||
+		min(d.Compute, d.Transfer, d.Control, d.StateFetch, d.Deadline) < 0 {
+		t.Fatalf("the parts of %d µs are %+v", sum.WallClock, d)
 	}
 	gone := map[policy.ID]bool{}
 	for _, m := range sum.Evicted {

@@ -6,7 +6,8 @@
 // message takes base_latency, an all-reduce or a state fetch takes
 // base_latency + state_bytes / bandwidth_bpus, whatever else is going on.
 // Rounds begin everywhere at once, and a partition holds messages back rather
-// than dropping them.
+// than dropping them. RunLinks has another one: the links that a real run of
+// the scenario would be given.
 package sim
 
 import (
@@ -38,6 +39,7 @@ type worker struct {
 	step          int
 	gen           int // invalidates scheduled events of what it was doing before
 	stepFor       policy.Time
+	rng           *rand.Rand
 	held          []int // rounds whose arrivals wait for the end of the partition
 	fetch         struct {
 		from    int
@@ -49,8 +51,8 @@ type worker struct {
 type simulator struct {
 	scenario *scenarios.Scenario
 	machine  *policy.Machine
-	rng      *rand.Rand
 	heap     heap
+	links    *world // nil: the network is churn's
 	now      policy.Time
 	workers  []worker
 	index    map[policy.ID]int
@@ -59,6 +61,7 @@ type simulator struct {
 	joining  int // joins still to come
 	wake     policy.Time
 	done     bool
+	failed   error // why it could not go on
 
 	epoch        int // of the running reduction, 0: none
 	participants []policy.ID
@@ -77,40 +80,61 @@ func Run(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (r
 	if err != nil {
 		return runlog.Summary{}, err
 	}
+	sim, err := newSimulator(s, cfg, record)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
+	return sim.run(policyName, "none", 1)
+}
+
+// newSimulator returns a simulator of the scenario that has not begun.
+func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.Event)) (*simulator, error) {
 	machine, err := policy.New(cfg)
 	if err != nil {
-		return runlog.Summary{}, fmt.Errorf("simulating %s: %w", s.Name, err)
+		return nil, fmt.Errorf("simulating %s: %w", s.Name, err)
 	}
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], s.Seed)
+	rng := rand.New(rand.NewChaCha8(key))
 	sim := &simulator{
 		scenario: s, machine: machine,
-		rng:    rand.New(rand.NewChaCha8(key)),
 		index:  make(map[policy.ID]int, len(s.Workers)),
 		record: record, sum: runlog.NewSummarizer(),
 		wake: -1, joining: len(s.Workers),
 	}
 	for i, w := range s.Workers {
-		sim.workers = append(sim.workers, worker{spec: w, name: scenarios.NodeName(w.ID), factor: 1})
+		sim.workers = append(sim.workers, worker{spec: w, name: scenarios.NodeName(w.ID), factor: 1, rng: rng})
 		sim.index[w.ID] = i
 		sim.heap.push(entry{at: w.JoinAt, kind: joins, a: i})
 	}
 	for i, in := range s.Injects {
 		sim.heap.push(entry{at: in.At, kind: injects, a: i})
 	}
-	sim.heap.push(entry{at: s.HeartbeatPeriod, kind: ticks})
-	sim.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
-		Schema: runlog.Schema, Scenario: s.Name, Policy: policyName, World: runlog.Sim, Links: "none",
-		Seed: s.Seed, TimeScale: 1,
-	}})
-	sim.loop()
-	sum := sim.sum.Summary()
-	sum.Fidelity.Verdict = "valid" // a logical clock is never late
-	for _, in := range s.Real.Injects {
-		sum.NotSimulated = append(sum.NotSimulated, in.String())
+	return sim, nil
+}
+
+// run plays the scenario to its end.
+func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Summary, error) {
+	if s.links == nil {
+		s.heap.push(entry{at: s.scenario.HeartbeatPeriod, kind: ticks})
 	}
-	if total := sim.busy + sim.barrier; total > 0 {
-		u := float64(sim.busy) / float64(total)
+	s.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
+		Schema: runlog.Schema, Scenario: s.scenario.Name, Policy: policyName, World: runlog.Sim, Links: links,
+		Seed: s.scenario.Seed, TimeScale: timeScale,
+	}})
+	s.loop()
+	if s.failed != nil {
+		return runlog.Summary{}, s.failed
+	}
+	sum := s.sum.Summary()
+	sum.Fidelity.Verdict = "valid" // a logical clock is never late
+	if s.links == nil {
+		for _, in := range s.scenario.Real.Injects {
+			sum.NotSimulated = append(sum.NotSimulated, in.String())
+		}
+	}
+	if total := s.busy + s.barrier; total > 0 {
+		u := float64(s.busy) / float64(total)
 		sum.ChurnLikeUtilization = &u
 	}
 	return sum, nil
@@ -149,6 +173,10 @@ func (s *simulator) note(e runlog.Event) {
 func (s *simulator) handle(e entry) {
 	switch e.kind {
 	case joins:
+		if s.links != nil {
+			s.joinOverLinks(e.a)
+			return
+		}
 		w := &s.workers[e.a]
 		s.joining--
 		w.alive = true
@@ -179,6 +207,16 @@ func (s *simulator) handle(e entry) {
 			s.wake = -1
 			s.tell(policy.Timer{})
 		}
+	case delivers:
+		s.deliver(e.a)
+	case beats:
+		s.beat(e.a)
+	case reducedRank:
+		s.reducedRank(e.a, e.b)
+	case faults:
+		if s.failed = s.relay(); s.failed != nil {
+			s.done = true
+		}
 	}
 }
 
@@ -193,6 +231,8 @@ func (s *simulator) stepDone(i, gen int) {
 	switch {
 	case w.step < s.scenario.InnerSteps:
 		s.scheduleStep(i)
+	case s.links != nil:
+		s.report(i, policy.Arrival{ID: w.spec.ID, Round: w.round})
 	case w.cut:
 		w.held = append(w.held, w.round)
 	default:
@@ -204,7 +244,10 @@ func (s *simulator) stepDone(i, gen int) {
 // Restore does not change a step in flight.
 func (s *simulator) scheduleStep(i int) {
 	w := &s.workers[i]
-	w.stepFor = w.spec.Step(s.rng, w.factor)
+	w.stepFor = w.spec.Step(w.rng, w.factor)
+	if s.links != nil {
+		w.stepFor += s.links.scenario(s.links.costs.Step)
+	}
 	s.busy += w.stepFor
 	s.continueStep(i, w.stepFor)
 }
@@ -281,8 +324,14 @@ func (s *simulator) tell(e policy.Event) {
 }
 
 func (s *simulator) act(a policy.Action) {
+	if step, ok := a.(policy.OuterStep); ok && s.links != nil {
+		s.noteReduced(step)
+	}
 	if e, ok := runlog.FromAction(s.now, a); ok {
 		s.note(e)
+	}
+	if s.links != nil && s.actOverLinks(a) {
+		return
 	}
 	switch a := a.(type) {
 	case policy.Admit:
@@ -328,7 +377,7 @@ func (s *simulator) act(a policy.Action) {
 		// last one.
 		for i := range s.workers {
 			if w := &s.workers[i]; a.Complete && w.alive && w.member {
-				s.busy += w.spec.Step(s.rng, w.factor)
+				s.busy += w.spec.Step(w.rng, w.factor)
 			}
 		}
 	}
@@ -367,6 +416,9 @@ func (s *simulator) inject(in scenarios.Inject) {
 		e.Type = runlog.Partition
 	}
 	s.note(e)
+	if s.links != nil {
+		return // the paths change with the other faults of links
+	}
 	for _, id := range targets {
 		w := &s.workers[s.index[id]]
 		healed := w.cut && !cut
@@ -394,20 +446,31 @@ func (s *simulator) proceed() {
 }
 
 // pause stops a worker in the middle of its step.
-func (s *simulator) pause(w *worker) {
+func (s *simulator) pause(i int) {
+	w := &s.workers[i]
 	w.paused = true
 	if w.stepping {
 		w.gen++
 		w.left = w.stepEnd - s.now
 	}
+	if s.links != nil {
+		s.stand(i, true)
+	}
 }
 
-// resume has a worker go on where it stood, with what has come in since.
-func (s *simulator) resume(i int) {
+// unpause has a worker go on where it stood, with what has come in since.
+func (s *simulator) unpause(i int) {
 	w := &s.workers[i]
 	w.paused = false
+	if s.links != nil {
+		s.stand(i, false)
+	}
+	leaves := w.leaving
+	w.leaving = false
 	switch {
-	case w.leaving:
+	case leaves && s.links != nil:
+		s.injectOverLinks(scenarios.Inject{Op: scenarios.Leave}, i)
+	case leaves:
 		s.leave(w)
 	case w.begin:
 		w.begin = false
@@ -435,6 +498,9 @@ func (s *simulator) release(i int) {
 }
 
 func (s *simulator) injectWorker(in scenarios.Inject, i int) {
+	if s.links != nil && s.injectOverLinks(in, i) {
+		return
+	}
 	w := &s.workers[i]
 	e := runlog.Event{Node: w.name}
 	switch in.Op {
@@ -468,9 +534,9 @@ func (s *simulator) befall(op scenarios.Op, i int) {
 		s.leave(w)
 	case op == scenarios.Pause && !w.paused:
 		note(runlog.Pause)
-		s.pause(w)
+		s.pause(i)
 	case op == scenarios.Resume && w.paused:
 		note(runlog.Resume)
-		s.resume(i)
+		s.unpause(i)
 	}
 }

@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -17,6 +18,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping"
 	"testbed/sim"
 )
 
@@ -91,6 +93,110 @@ func TestFractionsOfTheHomogeneousRun(t *testing.T) {
 		if want := 2000.0 / 2210; math.Abs(sum.ComputeFraction-want) > 1e-12 || sum.BarrierWaitFraction != 0 {
 			t.Errorf("%s: compute %v and barrier wait %v, want %v and 0", name, sum.ComputeFraction, sum.BarrierWaitFraction, want)
 		}
+	}
+}
+
+// TestLinksFollowThePlan: what a link has more delay or less rate, rounds take
+// longer, and by how much is known where it is delay alone.
+func TestLinksFollowThePlan(t *testing.T) {
+	play := func(change func(s *scenarios.Scenario)) runlog.Summary {
+		t.Helper()
+		s := load(t, "homogeneous")
+		change(s)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		if err != nil || !sum.Complete {
+			t.Fatalf("complete %v: %v", sum.Complete, err)
+		}
+		return sum
+	}
+	plain := play(func(*scenarios.Scenario) {})
+	// A round is 2 inner steps, and start, arrival, order and report of 10 ms
+	// each; what is left is the reduction.
+	for _, r := range plain.Rounds {
+		if over := r.End - r.Start - r.Reduce; over < 2000+4*33 || over > 2000+4*34 {
+			t.Errorf("round %d takes %d µs beside its reduction, want 2,133", r.Round, over)
+		}
+	}
+	if first, second := plain.Rounds[0].Reduce, plain.Rounds[1].Reduce; first < second+60 {
+		t.Errorf("the first reduction, which has to connect, takes %d µs, and the second %d", first, second)
+	}
+	slower := play(func(s *scenarios.Scenario) {
+		id, until, rate := policy.ID(2), policy.Time(5000), shaping.Rate(20e6)
+		s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Link, At: 3000, Until: &until, ID: &id, Access: shaping.Access{RateUp: &rate}}}
+	})
+	for i, r := range slower.Rounds {
+		if was := plain.Rounds[i].Reduce; i == 1 && r.Reduce < 5*was || i != 1 && r.Reduce != was {
+			t.Errorf("with a slow link in round 2, the reduction of round %d takes %d µs, without %d", i+1, r.Reduce, was)
+		}
+	}
+	if same := play(func(s *scenarios.Scenario) { s.Real.TimeScale = 30_000 }); same.WallClock < 10_000 || same.WallClock > 10_030 {
+		t.Errorf("where communication is negligible the run takes %d µs, want 10,000", same.WallClock)
+	}
+}
+
+// TestLongReductionIsNotHeldForStuck: it takes longer than a standstill may,
+// but it moves.
+func TestLongReductionIsNotHeldForStuck(t *testing.T) {
+	s := load(t, "homogeneous")
+	rate := shaping.Rate(1e6)
+	s.Real.Links.Default.RateUp = &rate
+	sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := s.RealDuration(sum.Rounds[0].Reduce); took < 2*s.StallTimeout() {
+		t.Fatalf("a reduction takes %v, less than makes a test with a time-out of %v", took, s.StallTimeout())
+	}
+	if !sum.Complete || len(sum.Evicted) > 0 {
+		t.Errorf("complete %v, evicted %v", sum.Complete, sum.Evicted)
+	}
+}
+
+// TestCrashDetection: silent, a crash is noticed when the heartbeats are missed;
+// where the network's word is heeded, when the next one is.
+func TestCrashDetection(t *testing.T) {
+	for heed, want := range map[bool][2]policy.Time{false: {5000, 5001}, true: {1000, 2000}} {
+		s := load(t, "crash_mid_round") // at 3,000 µs, with heartbeats every 1,000
+		s.Real.HeedUnreachable = heed
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(sum.Detected) != 1 || sum.Detected[0].After == nil {
+			t.Fatalf("detected %+v", sum.Detected)
+		}
+		if after := *sum.Detected[0].After; after < want[0] || after > want[1] {
+			t.Errorf("heeding %v: noticed %d µs after the crash, want %d to %d", heed, after, want[0], want[1])
+		}
+	}
+}
+
+// TestHierarchicalHasNoModel, and says so instead of passing for a ring.
+func TestHierarchicalHasNoModel(t *testing.T) {
+	s := load(t, "homogeneous")
+	s.Real.AllReduce.Algorithm = scenarios.Hierarchical
+	if _, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("hierarchical: %v", err)
+	}
+}
+
+// TestCutReductionGoesOn when its path is open again, and the run takes as much
+// longer.
+func TestCutReductionGoesOn(t *testing.T) {
+	s := load(t, "homogeneous")
+	plain, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := plain.Rounds[1].Close + 100
+	until := at + 1000
+	s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: at, Until: &until, From: "w0", To: "w1"}}
+	cut, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if more := cut.WallClock - plain.WallClock; more < 1000 || more > 3500 {
+		t.Errorf("a cut of 1,000 µs in a reduction costs %d", more)
 	}
 }
 

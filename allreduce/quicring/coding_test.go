@@ -30,7 +30,7 @@ func heavy(seed uint64, n, length int) [][]float32 {
 }
 
 func TestEveryFormatEqualsTheModel(t *testing.T) {
-	for _, a := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct} {
+	for _, a := range allreduce.Algorithms {
 		for _, bits := range []int{8, 4} {
 			for _, n := range []int{2, 3, 5} {
 				t.Run(fmt.Sprintf("%v/%d bits/n=%d", a, bits, n), func(t *testing.T) { everyFormatEqualsTheModel(t, a, bits, n) })
@@ -75,9 +75,9 @@ func TestEveryRankDecidesForItself(t *testing.T) {
 	inputs := heavy(1, 4, 60_000)
 	inputs[1][7] = float32(math.NaN())
 	for epoch := range uint64(4) {
-		for _, a := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct} {
+		for _, a := range allreduce.Algorithms {
 			want := reference(a)(inputs, 8, int8.DefaultBlock)
-			for k, o := range r.mustBy(a, 2*epoch+uint64(a)+1, upTo(4), inputs) {
+			for k, o := range r.mustBy(a, uint64(len(allreduce.Algorithms))*epoch+uint64(a)+1, upTo(4), inputs) {
 				sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
 			}
 		}
@@ -89,7 +89,7 @@ func TestEveryRankDecidesForItself(t *testing.T) {
 // without it the error stays.
 func TestErrorFeedback(t *testing.T) {
 	const n, length, rounds = 3, 20_000, 16
-	for _, a := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct} {
+	for _, a := range allreduce.Algorithms {
 		for _, bits := range []int{8, 4} {
 			gradients := gaussian(3, n, length)
 			exact := allreduce.Mean(gradients)

@@ -18,7 +18,7 @@ const (
 	// protocol begins the ALPN name: other QUIC speakers are refused in the
 	// handshake. A link's name follows it, so that connections of a former link
 	// are known from those of the present one, whatever order they come in.
-	protocol = "testbed-ring/2/"
+	protocol = "testbed-ring/3/"
 	// holdTime is how long a stream may wait for its reduction to begin here,
 	// or for its first header to arrive.
 	holdTime = time.Minute

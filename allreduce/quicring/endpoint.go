@@ -141,7 +141,7 @@ func (e *Endpoint) accept() {
 
 // serve takes the streams of one peer until its connection ends.
 func (e *Endpoint) serve(conn *quic.Conn, name string, leaf *x509.Certificate) {
-	defer e.dismiss(name, conn)
+	defer e.dismiss(leaf, conn)
 	for {
 		// Not until e.ctx ends: Close must still find the connection here.
 		stream, err := conn.AcceptStream(conn.Context())
@@ -197,9 +197,10 @@ func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) bool {
 	return true
 }
 
-func (e *Endpoint) dismiss(name string, conn *quic.Conn) {
+func (e *Endpoint) dismiss(leaf *x509.Certificate, conn *quic.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	name := peerName(leaf)
 	in := e.inbound[name]
 	if in == nil || !slices.Contains(in.conns, conn) {
 		return // closed, or replaced
@@ -207,6 +208,6 @@ func (e *Endpoint) dismiss(name string, conn *quic.Conn) {
 	in.conns = slices.DeleteFunc(in.conns, func(c *quic.Conn) bool { return c == conn })
 	if len(in.conns) == 0 {
 		delete(e.inbound, name)
-		e.inbox.drop(name)
+		e.inbox.drop(leaf)
 	}
 }

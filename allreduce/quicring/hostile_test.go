@@ -102,6 +102,11 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		edit(&h)
 		return frame(h)
 	}
+	end := func(epoch uint64, streams uint32) []byte {
+		h := first(epoch, length)
+		h.Phase, h.Count, h.Payload = allreduce.End, streams, 0
+		return allreduce.AppendHeader(nil, h)
+	}
 	for _, test := range []struct {
 		says string
 		send []byte
@@ -119,6 +124,12 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		{"frame of epoch 9", append(frame(first(1, length)), frame(first(9, length))...)},
 		{"its pieces have 499 values", edited(func(h *allreduce.Header) { h.Count = 499 })},
 		{"unexpected EOF", frame(first(1, length))[:allreduce.HeaderLen+7]},
+		{"unexpected EOF", frame(first(1, length))}, // and no end
+		{"an end that carries something", append(frame(first(1, length)), edited(func(h *allreduce.Header) { h.Phase, h.Step = allreduce.End, 0 })...)},
+		{"a stream without frames", end(1, 1)},
+		{"all its streams have ended, and 1 frames are missing", append(frame(first(1, length)), end(1, 1)...)},
+		{"something follows the end", append(frame(first(1, length)), append(end(1, 0), 1)...)},
+		{"frame of epoch 3", append(frame(first(1, length)), end(3, 1)...)},
 	} {
 		t.Run(test.says, func(t *testing.T) {
 			r := newRing(t, 2, nil)
@@ -131,6 +142,72 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 				t.Errorf("want an error from w0 about %q, got %v", test.says, err)
 			}
 			r.must(2, upTo(2), gaussian(1, 2, length))
+		})
+	}
+}
+
+// TestEndOfAPeersSending: the streams of a peer begin and end in any order, over
+// connections that come while others have ended already. Only when no more can
+// come is a missing frame an error, and then at once.
+func TestEndOfAPeersSending(t *testing.T) {
+	const length = 1000
+	sum := first(1, length)
+	mean := sum
+	mean.Phase, mean.Chunk = allreduce.AllGather, 1
+	stream := func(h allreduce.Header, streams uint32) []byte {
+		b := append(allreduce.AppendHeader(nil, h), make([]byte, h.Payload)...)
+		h.Phase, h.Chunk, h.Count, h.Payload = allreduce.End, 0, streams, 0
+		return allreduce.AppendHeader(b, h)
+	}
+	for _, test := range []struct {
+		name string
+		says string // "" for a success
+		then func(r *ring, i *intruder)
+	}{
+		{"the other stream comes late", "", func(r *ring, _ *intruder) {
+			conn, err := r.endpoints[0].transport.Dial(t.Context(), net.UDPAddrFromAddrPort(r.peers[1].Addr), r.endpoints[0].cfg.clientTLS("w1", "one/1"), quicConfig(1452))
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := &intruder{t, conn}
+			// It is passed on only once this rank's own sum is on its way.
+			waitFor(t, "the victim to send", func() bool {
+				e := r.endpoints[0]
+				e.inbox.mu.Lock()
+				defer e.inbox.mu.Unlock()
+				return e.inbox.held["w1"][1] != nil
+			})
+			other.send(stream(mean, 0)).Close()
+		}},
+		{"its connections end", "its connections have ended, and 1 frames are missing", func(_ *ring, i *intruder) {
+			i.conn.CloseWithError(connClosing, "")
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRing(t, 2, nil)
+			failed := victim(t, r, 1, length)
+			waitUntilBegun(t, r.endpoints[1])
+			conn, err := r.endpoints[0].transport.Dial(t.Context(), net.UDPAddrFromAddrPort(r.peers[1].Addr), r.endpoints[0].cfg.clientTLS("w1", "one/1"), quicConfig(1452))
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := &intruder{t, conn}
+			s := i.send(stream(sum, 2))
+			s.Close()
+			s.SetReadDeadline(time.Now().Add(5 * time.Second))
+			if _, err := s.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Fatalf("the first stream is not confirmed: %v", err)
+			}
+			select {
+			case err := <-failed:
+				t.Fatalf("failed with half of the streams: %v", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			test.then(r, i)
+			err = <-failed
+			if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), "receive from w0: "+test.says)) {
+				t.Errorf("want %q, got %v", test.says, err)
+			}
 		})
 	}
 }

@@ -27,6 +27,7 @@ type expectation struct {
 	from  []Peer
 	ranks []int // of from
 	fail  func(error)
+	gone  func(rank int)
 
 	taken []int // streams taken, by the index in from
 	// arrived holds taken streams until the reduction fetches them; ready has a
@@ -59,7 +60,8 @@ func newInbox(log *slog.Logger) inbox {
 }
 
 // begin opens x's epoch to the streams of its peers. x.fail is called when one
-// of them sends something that cannot be understood.
+// of them sends something that cannot be understood, and x.gone when one's
+// connections have ended after some of its streams were taken.
 func (b *inbox) begin(x *expectation) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -228,11 +230,17 @@ func (b *inbox) expire(name string, epoch uint64, h *holding) {
 }
 
 // drop forgets what is held from a peer whose connections have ended.
-func (b *inbox) drop(name string) {
+func (b *inbox) drop(leaf *x509.Certificate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	name := peerName(leaf)
 	for epoch := range b.held[name] {
 		b.forget(name, epoch)
+	}
+	for _, x := range b.current {
+		if i := x.index(leaf); i >= 0 && x.taken[i] > 0 {
+			x.gone(x.ranks[i])
+		}
 	}
 }
 

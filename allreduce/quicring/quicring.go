@@ -17,7 +17,10 @@
 // Every reduction opens at most one stream on every connection. Whichever can
 // send takes the next frame, so that one connection's losses do not hold up
 // the frames of the others, and the receiver takes frames in any order in which
-// the schedule allows them. When the receiver has all of a stream it closes its
+// the schedule allows them. Every stream ends with a frame that says so, and the
+// last of a peer's with the number of its streams: frames that are missing then
+// fail the reduction, as do those of a peer whose connections have all ended.
+// When the receiver has all of a stream it closes its
 // own direction, and an endpoint that is being closed waits briefly for that
 // sign, so that leaving right after a reduction does not take the last frames
 // from a peer.
@@ -36,9 +39,11 @@
 // Outcome, from its arrival until it has been sent on: the mean of a piece
 // cannot return to a rank that has not yet passed its sum on. So a reduction
 // holds the Outcome, a quarter of the vector's size, and one piece for every
-// connection it sends on. The direct algorithm holds as much again, for the
-// values of a rank's own chunk. QUIC buffers at most the receive window of
-// every connection. Result.BufferBytes says what a reduction took.
+// connection it sends on. A rank that sums for others, as in the direct and the
+// hierarchical algorithm, has room besides for the codes of those pieces that
+// some have sent and others not yet: as much again at most. QUIC buffers at most
+// the receive window of every connection. Result.BufferBytes says what a
+// reduction took.
 package quicring
 
 import (
@@ -114,6 +119,9 @@ type Op struct {
 	Peers []Peer
 	// Algorithm is how to reduce. The zero value is the ring.
 	Algorithm allreduce.Algorithm
+	// Groups has a number for every rank: the hierarchical algorithm sums
+	// inside groups of ranks with the same number first. The others ignore it.
+	Groups []int
 	// Residual, if it is not nil, is as long as the data and gets what
 	// quantisation lost of it at this rank, in units of the sum. A caller that
 	// adds it to its data of the next reduction loses nothing in the long run

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,18 +70,60 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 		}
 		r.received.Add(int64(len(b) + len(payload)))
 		r.algorithm.arrived(a.rank, h, codes, payload)
+		r.sources[a.rank].due.Add(-1)
 		if r.due.Add(-1) == 0 {
 			close(r.complete)
 			a.stream.SetReadDeadline(time.Now().Add(holdTime))
 		}
-		if _, err = io.ReadFull(source, b[:]); err == io.EOF {
-			return 0, nil
-		} else if err != nil {
-			return codeAborted, err
+		if _, err = io.ReadFull(source, b[:]); err != nil {
+			return codeAborted, truncated(err)
 		}
 		if h, err = allreduce.ParseHeader(b[:]); err != nil {
 			return codeMalformed, err
 		}
+		if h.Phase == allreduce.End {
+			r.received.Add(int64(len(b)))
+			return r.ended(a, h)
+		}
+	}
+}
+
+// source is what a rank sends.
+type source struct {
+	due atomic.Int64 // frames not yet received
+
+	mu      sync.Mutex
+	ended   int // streams
+	streams int // in all; 0 until the last one's end has said so
+}
+
+// ended takes the end of a stream. Streams of one peer may begin and end in any
+// order, on connections made meanwhile, so that only their number says that no
+// more will come.
+func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error) {
+	if err := disagreement(h, r.endHeader(int(h.Count))); err != nil {
+		return codeMalformed, err
+	}
+	if _, err := io.ReadFull(a.stream, make([]byte, 1)); err != io.EOF {
+		return codeMalformed, errors.New("something follows the end of a stream")
+	}
+	s := &r.sources[a.rank]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended++
+	s.streams = max(s.streams, int(h.Count))
+	if n := s.due.Load(); s.ended == s.streams && n > 0 {
+		return codeMalformed, fmt.Errorf("all its streams have ended, and %d frames are missing", n)
+	}
+	return 0, nil
+}
+
+// gone is told that all connections of a peer have ended over which streams
+// came.
+func (r *run) gone(rank int) {
+	if n := r.sources[rank].due.Load(); n > 0 {
+		name := r.op.Peers[rank].Name
+		r.abort(&PeerError{name, fmt.Errorf("receive from %s: its connections have ended, and %d frames are missing", name, n)})
 	}
 }
 
@@ -98,6 +141,9 @@ func (c counted) Read(b []byte) (int, error) {
 
 // claim returns the place for the codes of a frame that is due.
 func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
+	if got.Phase == allreduce.End {
+		return nil, errors.New("a stream without frames")
+	}
 	want := got
 	want.Epoch, want.Round, want.Ranks = r.op.Epoch, uint32(r.op.Round), uint16(len(r.op.Peers))
 	want.Algorithm, want.Length = r.op.Algorithm, int64(len(r.data))

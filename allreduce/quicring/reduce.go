@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,10 +92,10 @@ func (op Op) check(data, out []float32) error {
 		return fmt.Errorf("rank %d in a ring of %d", op.Rank, len(op.Peers))
 	case op.Round < 0 || op.Round > math.MaxUint32:
 		return fmt.Errorf("round %d is outside 0 to %d", op.Round, uint32(math.MaxUint32))
-	case op.Algorithm != allreduce.Ring && op.Algorithm != allreduce.Direct:
-		return fmt.Errorf("algorithm %d is neither ring nor direct", op.Algorithm)
-	case op.Algorithm == allreduce.Direct && len(op.Peers) > maxInbound+1:
-		return fmt.Errorf("the direct algorithm has at most %d ranks, not %d", maxInbound+1, len(op.Peers))
+	case !slices.Contains(allreduce.Algorithms, op.Algorithm):
+		return fmt.Errorf("algorithm %d is none", op.Algorithm)
+	case op.Algorithm == allreduce.Hierarchical && len(op.Groups) != len(op.Peers):
+		return fmt.Errorf("groups of %d ranks in a ring of %d", len(op.Groups), len(op.Peers))
 	case len(data) != len(out):
 		return fmt.Errorf("%d values to reduce, room for %d", len(data), len(out))
 	case len(data) > allreduce.MaxLength:
@@ -111,7 +112,20 @@ func (op Op) check(data, out []float32) error {
 		}
 		names[p.Name] = true
 	}
+	if op.Algorithm != allreduce.Ring {
+		if n := len(op.groups().Peers(op.Rank)); n > maxInbound {
+			return fmt.Errorf("the %v algorithm has rank %d talk to %d others, more than %d", op.Algorithm, op.Rank, n, maxInbound)
+		}
+	}
 	return nil
+}
+
+// groups are those of the algorithm: one, unless it is the hierarchical.
+func (op Op) groups() allreduce.Groups {
+	if op.Algorithm == allreduce.Hierarchical {
+		return allreduce.NewGroups(op.Groups)
+	}
+	return allreduce.NewGroups(make([]int, len(op.Peers)))
 }
 
 // run is one reduction. Readers, one for every stream that arrives, do the
@@ -136,6 +150,7 @@ type run struct {
 	abort   context.CancelCauseFunc
 
 	due           atomic.Int64 // frames not yet received
+	sources       []source     // by rank
 	complete      chan struct{}
 	readers       sync.WaitGroup
 	received      atomic.Int64 // bytes
@@ -179,17 +194,18 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block)
 	}
 	r.layout = newLayout(len(data), ranks, piece, r.codec.Format)
-	r.expected = &expectation{epoch: op.Epoch, fail: r.abort}
+	r.expected = &expectation{epoch: op.Epoch, fail: r.abort, gone: r.gone}
+	r.sources = make([]source, ranks)
 	if ranks == 1 {
 		return r
 	}
 	r.outcome = &Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: e.cfg.Block, Bits: e.cfg.Bits}
 	r.outcome.Data = make([]byte, r.layout.offset[ranks])
 	switch op.Algorithm {
-	case allreduce.Direct:
-		r.algorithm = newDirectRank(r)
-	default:
+	case allreduce.Ring:
 		r.algorithm = newRingRank(r)
+	default:
+		r.algorithm = newGroupedRank(r, op.groups())
 	}
 	return r
 }
@@ -199,6 +215,7 @@ func (r *run) expect(rank, frames int) {
 	r.expected.from = append(r.expected.from, r.op.Peers[rank])
 	r.expected.ranks = append(r.expected.ranks, rank)
 	r.due.Add(int64(frames))
+	r.sources[rank].due.Store(int64(frames))
 }
 
 // flowTo adds a rank that so many frames will be sent to.
@@ -294,6 +311,14 @@ func (r *run) header(j job) allreduce.Header {
 		Bits:      uint8(r.codec.Bits),
 		Payload:   uint32(r.codec.EncodedLen(hi - lo)),
 	}
+}
+
+// endHeader is that of a stream's end. If it is the last one to its peer, it
+// says how many streams there are, else 0.
+func (r *run) endHeader(streams int) allreduce.Header {
+	h := r.header(job{phase: allreduce.End})
+	h.Count, h.Payload = uint32(streams), 0
+	return h
 }
 
 // codes are the piece's place in the outcome.

@@ -36,7 +36,7 @@ func relativeError(got []float32, exact []float64) float64 {
 
 func TestReduceEqualsTheModel(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 8} {
-		for _, a := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct} {
+		for _, a := range allreduce.Algorithms {
 			t.Run(fmt.Sprintf("%v/n=%d", a, n), func(t *testing.T) { reduceEqualsTheModel(t, a, n) })
 		}
 	}
@@ -96,7 +96,7 @@ func TestBytesOnTheWire(t *testing.T) {
 	for k, o := range r.must(1, upTo(n), gaussian(1, n, length)) {
 		piece := allreduce.DefaultPieceValues(length, n, int8.DefaultBlock)
 		frames := 2 * (n - 1) * length / n / piece
-		want := int64(frames * (allreduce.HeaderLen + int8.EncodedLen(piece, int8.DefaultBlock)))
+		want := int64(frames*(allreduce.HeaderLen+int8.EncodedLen(piece, int8.DefaultBlock)) + allreduce.HeaderLen) // and one end
 		if o.result.BytesSent != want || o.result.BytesReceived != want {
 			t.Errorf("rank %d sent %d and received %d bytes, want %d", k, o.result.BytesSent, o.result.BytesReceived, want)
 		}
@@ -276,6 +276,8 @@ func TestInvalidCalls(t *testing.T) {
 		{"rank -1", Op{Rank: -1, Peers: r.peers}, data, out},
 		{"round -1", Op{Round: -1, Peers: r.peers}, data, out},
 		{"room for 9", good, data, out[:9]},
+		{"algorithm 9", Op{Peers: r.peers, Algorithm: 9}, data, out},
+		{"groups of 1 ranks", Op{Peers: r.peers, Algorithm: allreduce.Hierarchical, Groups: []int{0}}, data, out},
 		{"same slice", good, data, data},
 		{"name", Op{Peers: []Peer{r.peers[0], r.peers[0]}}, data, out},
 		{"name", Op{Peers: []Peer{{}}}, data, out},
@@ -336,5 +338,18 @@ func BenchmarkRing4(b *testing.B) {
 				r.must(epoch, upTo(n), inputs)
 			}
 		})
+	}
+}
+
+// TestGroupsOfAnyShape: one group, groups of one, equal and unequal ones.
+func TestGroupsOfAnyShape(t *testing.T) {
+	r := newRing(t, 6, nil)
+	inputs := gaussian(10, 6, 100_001)
+	for i, groups := range [][]int{{7, 7, 7, 7, 7, 7}, {0, 1, 2, 3, 4, 5}, {0, 1, 0, 1, 0, 1}, {2, 2, 2, 9, 9, 9}, {0, 1, 1, 1, 1, 1}} {
+		r.groups = groups
+		want := allreduce.HierarchicalMean(inputs, groups, 8, int8.DefaultBlock)
+		for k, o := range r.mustBy(allreduce.Hierarchical, uint64(i+1), upTo(6), inputs) {
+			sameBits(t, fmt.Sprintf("groups %v rank %d", groups, k), o.out, want)
+		}
 	}
 }

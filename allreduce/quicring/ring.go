@@ -13,9 +13,30 @@ type ringRank struct {
 	rank, ranks int
 	next        *flow
 	unfinished  atomic.Int64 // pieces of this rank's own chunk
+	stages
+}
 
+// stages has the stage of every piece.
+type stages struct {
 	mu    sync.Mutex
-	stage []stage // of every piece, by layout.index
+	stage []stage
+	index []int // of a chunk's first piece
+}
+
+func newStages(l *layout) stages {
+	return stages{stage: make([]stage, l.index[l.ranks]), index: l.index}
+}
+
+// enter moves a piece from one stage to another, if it is there.
+func (s *stages) enter(chunk, piece int, from, to stage) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := &s.stage[s.index[chunk]+piece]
+	if *at != from {
+		return false
+	}
+	*at = to
+	return true
 }
 
 // stage is how far a piece has come at this rank. A stage may be entered only
@@ -26,13 +47,12 @@ type stage uint8
 const (
 	untouched stage = iota
 	summed          // its sum has arrived; this rank adds its own values
-	passed          // its sum has been sent on
+	passed          // what this rank knows of its sum has been sent on
 	finished        // its mean has arrived
 )
 
 func newRingRank(r *run) *ringRank {
-	a := &ringRank{run: r, rank: r.op.Rank, ranks: len(r.op.Peers)}
-	a.stage = make([]stage, r.layout.index[a.ranks])
+	a := &ringRank{run: r, rank: r.op.Rank, ranks: len(r.op.Peers), stages: newStages(&r.layout)}
 	received, sent := 0, 0
 	for _, phase := range []allreduce.Phase{allreduce.ReduceScatter, allreduce.AllGather} {
 		for step := range a.ranks - 1 {
@@ -50,18 +70,6 @@ func newRingRank(r *run) *ringRank {
 }
 
 func (a *ringRank) buffers() int { return len(a.stage) }
-
-// enter moves a piece from one stage to another, if it is there.
-func (a *ringRank) enter(chunk, piece int, from, to stage) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := &a.stage[a.layout.index[chunk]+piece]
-	if *s != from {
-		return false
-	}
-	*s = to
-	return true
-}
 
 func (a *ringRank) claim(_ int, h allreduce.Header) (codes []byte, ok bool) {
 	chunk, piece := int(h.Chunk), int(h.Piece)

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"math/big"
+	"math/bits"
 	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
@@ -83,6 +84,7 @@ type ring struct {
 	endpoints []*Endpoint
 	peers     []Peer
 	residuals [][]float32 // by rank, if the test wants them
+	groups    []int       // if the test wants others than uneven ones
 }
 
 func listenUDP(tb testing.TB) *net.UDPConn {
@@ -128,10 +130,24 @@ type outcome struct {
 
 // reference is the model of an algorithm.
 func reference(a allreduce.Algorithm) func(vectors [][]float32, bits, block int) []float32 {
-	if a == allreduce.Direct {
+	switch a {
+	case allreduce.Direct:
 		return allreduce.DirectMean
+	case allreduce.Hierarchical:
+		return func(vectors [][]float32, bits, block int) []float32 {
+			return allreduce.HierarchicalMean(vectors, unevenGroups(len(vectors)), bits, block)
+		}
 	}
 	return allreduce.RingMean
+}
+
+// unevenGroups are a half, a quarter and so on of the ranks, in any order.
+func unevenGroups(ranks int) []int {
+	groups := make([]int, ranks)
+	for r := range groups {
+		groups[r] = bits.TrailingZeros(uint(r + 1))
+	}
+	return groups
 }
 
 // reduce runs one reduction over the given members of the ring, each with its
@@ -151,7 +167,10 @@ func (r *ring) reduceBy(a allreduce.Algorithm, ctxs []context.Context, epoch uin
 		wg.Go(func() {
 			o := &outcomes[k]
 			o.out = make([]float32, len(inputs[k]))
-			op := Op{Epoch: epoch, Round: int(epoch), Rank: k, Peers: peers, Algorithm: a}
+			op := Op{Epoch: epoch, Round: int(epoch), Rank: k, Peers: peers, Algorithm: a, Groups: r.groups}
+			if a == allreduce.Hierarchical && op.Groups == nil {
+				op.Groups = unevenGroups(len(peers))
+			}
 			if r.residuals != nil {
 				op.Residual = r.residuals[k]
 			}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"testbed/allreduce"
 )
 
 // flow is what one reduction sends to one peer. Its senders, one for every
@@ -21,6 +23,7 @@ type flow struct {
 	queued atomic.Int64
 	sent   atomic.Int64 // bytes
 	used   atomic.Int64 // connections that have carried frames
+	ended  atomic.Int64 // frames on the streams that have ended
 	waited atomic.Int64 // nanoseconds in which connections took no more, of all
 
 	drained chan struct{} // closed when all jobs have been taken
@@ -134,7 +137,7 @@ func (f *flow) sendAll(stream *quic.Stream, j job) error {
 	f.r.scratch.Add(int64(cap(b)))
 	by := f.r.e.coders.get()
 	defer f.r.putBack(by)
-	for {
+	for frames := int64(1); ; frames++ {
 		frame := f.r.algorithm.frame(b, j, by)
 		start := time.Now()
 		n, err := stream.Write(frame)
@@ -148,7 +151,7 @@ func (f *flow) sendAll(stream *quic.Stream, j job) error {
 		case j, more = <-f.jobs:
 			if !more {
 				f.once.Do(func() { close(f.drained) })
-				return nil
+				return f.end(stream, b, frames)
 			}
 		case <-stream.Context().Done():
 			// The peer gave up. Heeding it also when there is nothing to
@@ -160,4 +163,17 @@ func (f *flow) sendAll(stream *quic.Stream, j job) error {
 			return context.Cause(f.r.aborted)
 		}
 	}
+}
+
+// end writes the end of a stream that has carried so many frames. The last of
+// the peer's streams to end knows how many there are: all that carry frames
+// have been counted by then.
+func (f *flow) end(stream *quic.Stream, b []byte, frames int64) error {
+	streams := 0
+	if f.ended.Add(frames) == f.frames {
+		streams = int(f.used.Load())
+	}
+	n, err := stream.Write(allreduce.AppendHeader(b, f.r.endHeader(streams)))
+	f.sent.Add(int64(n))
+	return err
 }

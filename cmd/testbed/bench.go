@@ -104,7 +104,7 @@ func benchRingCommand() *cobra.Command {
 	var asJSON, asRow bool
 	cmd := &cobra.Command{
 		Use: "ring", Short: "Measure the all-reduce on links of your choice", Args: noArguments,
-		Long: `Builds a network of nodes with equal links, starts a worker in each, and has
+		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
 them reduce vectors of float32 values with int8 codes, all from a common start.
 The time is from there to the end of the last one.
 
@@ -130,6 +130,9 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.TextVar(&o.Network.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
 	f.StringVar(&o.Links, "links", host.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
 	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(bench.AlgorithmNames(), ", "))
+	f.IntVar(&o.Groups, "groups", 1, "groups of workers, who join them by turns")
+	f.TextVar(&o.Network.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
+	f.StringVar(&o.Order, "order", bench.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
 	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as the losses on the path ask for")
 	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
 	f.IntVar(&o.Block, "block", 1024, "values per scale")
@@ -182,10 +185,16 @@ func printRing(cmd *cobra.Command, r *bench.Ring) error {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
 	line("all-reduce", "%d workers × %d values (%s), %s, int%d in blocks of %d", r.Workers, r.Elements, r.Data, r.Algorithm, r.Bits, r.Block)
 	line("links", "%v up and down, one-way delay %v ± %v, loss %v (%s)", r.Links.Rate, r.Links.OneWayDelay, r.Links.Jitter, r.Links.Loss, r.Links.Backend)
+	if r.Groups > 1 {
+		line("groups", "%d, one-way delay between them %v", r.Groups, r.Links.GroupDelay)
+	}
 	line("machine", "%s, %d cores, Linux %s, %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
 	line("time", "%.4g s, median of %d, spread %.0f %%", r.SecondsMedian, r.Repeat, 100*r.Spread)
 	if r.BoundSeconds != nil {
 		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
+	}
+	if o := r.Ordered; o != nil {
+		line("order", "%v: %.3f × as fast as the naive order (%.4g s), predicted %.3f ×", o.Ring, o.MeasuredGain, o.NaiveSecondsMedian, o.PredictedGain)
 	}
 	line("phases", "start %.4g s, reduce-scatter %.4g s, all-gather %.4g s", r.Phases.StartSeconds, r.Phases.ReduceScatterSeconds, r.Phases.AllGatherSeconds)
 	line("bandwidth", "%.3f GB/s of float32, %.3f GB/s of the bus", r.AlgorithmGBs, r.BusGBs)

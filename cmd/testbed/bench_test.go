@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -96,6 +97,25 @@ func TestBenchRing(t *testing.T) {
 			t.Errorf("%v s, over two delays of 20 ms", ring.SecondsMedian)
 		}
 	})
+	t.Run("groups", func(t *testing.T) {
+		ring, _ := benchRing(t, "--workers", "4", "--rate", "0", "--groups", "2", "--group-delay", "40ms", "--algorithm", "hierarchical")
+		// The sums cross from group to group, and the means; a third time would
+		// be 120 ms.
+		if ring.SecondsMedian < 0.08 || ring.Links.GroupDelay.String() != "40ms" || ring.Groups != 2 {
+			t.Errorf("%v s, over two delays of 40 ms", ring.SecondsMedian)
+		}
+	})
+	t.Run("order", func(t *testing.T) {
+		ring, _ := benchRing(t, "--workers", "4", "--rate", "0", "--groups", "2", "--group-delay", "40ms", "--order", "optimised")
+		o := ring.Ordered
+		if o == nil || !slices.Equal(slices.Sorted(slices.Values(o.Ring)), []int{0, 1, 2, 3}) || len(o.NaiveSeconds) != 2 {
+			t.Fatalf("%+v", o)
+		}
+		// Three crossings in a row of six hops, in place of six.
+		if math.Abs(o.PredictedGain-2) > 1e-9 || o.MeasuredGain < 1.2 {
+			t.Errorf("gain %v, predicted %v", o.MeasuredGain, o.PredictedGain)
+		}
+	})
 	expectNothing(t, t.Name(), before)
 }
 
@@ -169,30 +189,34 @@ func TestBenchUsage(t *testing.T) {
 		"bench disk":             "unknown benchmark",
 		"bench ring 4":           "no arguments",
 		"bench ring --workers 1": "--workers 1 must lie between",
-		"bench ring --workers 256 --elements 1000000000": "of memory",
-		"bench ring --elements 0":                        "--elements 0",
-		"bench ring --repeat 0":                          "--repeat 0",
-		"bench ring --rate 100":                          "--rate",
-		"bench ring --loss 2":                            "--loss",
-		"bench ring --one-way-delay 5":                   "--one-way-delay",
-		"bench ring --one-way-delay 2m":                  "above the limit",
-		"bench ring --jitter 5ms":                        "jitter",
-		"bench ring --data uniform":                      "--data uniform: choose",
-		"bench ring --algorithm tree":                    "--algorithm tree: choose from ring, direct",
-		"bench ring --connections 65":                    "--connections 65",
-		"bench ring --bits 2":                            "--bits 2",
-		"bench ring --entropy yes":                       "--entropy yes: choose",
-		"bench ring --block 7":                           "--block 7",
-		"bench ring --links carrier":                     "--links carrier",
-		"bench ring --links bridge --loss 1%":            "--links bridge neither delays",
-		"bench ring --against nccl":                      "--against nccl: choose from iperf3, gloo",
-		"bench ring --json --row":                        "choose one",
-		"bench ring --timeout 0s":                        "--timeout",
-		"bench ring --no-such":                           "--no-such",
-		"bench kernel --sizes 256kb":                     "--sizes",
-		"bench kernel --route sse":                       "--route sse: this machine has",
-		"bench kernel --cores 0":                         "--cores 0",
-		"bench kernel --rounds 0":                        "--rounds 0",
+		"bench ring --workers 256 --elements 1000000000":  "of memory",
+		"bench ring --elements 0":                         "--elements 0",
+		"bench ring --repeat 0":                           "--repeat 0",
+		"bench ring --rate 100":                           "--rate",
+		"bench ring --loss 2":                             "--loss",
+		"bench ring --one-way-delay 5":                    "--one-way-delay",
+		"bench ring --one-way-delay 2m":                   "above the limit",
+		"bench ring --jitter 5ms":                         "jitter",
+		"bench ring --data uniform":                       "--data uniform: choose",
+		"bench ring --algorithm tree":                     "--algorithm tree: choose from ring, direct, hierarchical",
+		"bench ring --groups 5":                           "--groups 5",
+		"bench ring --group-delay 5ms":                    "--groups says how many",
+		"bench ring --order best":                         "--order best: choose",
+		"bench ring --order optimised --algorithm direct": "only the ring",
+		"bench ring --connections 65":                     "--connections 65",
+		"bench ring --bits 2":                             "--bits 2",
+		"bench ring --entropy yes":                        "--entropy yes: choose",
+		"bench ring --block 7":                            "--block 7",
+		"bench ring --links carrier":                      "--links carrier",
+		"bench ring --links bridge --loss 1%":             "--links bridge neither delays",
+		"bench ring --against nccl":                       "--against nccl: choose from iperf3, gloo",
+		"bench ring --json --row":                         "choose one",
+		"bench ring --timeout 0s":                         "--timeout",
+		"bench ring --no-such":                            "--no-such",
+		"bench kernel --sizes 256kb":                      "--sizes",
+		"bench kernel --route sse":                        "--route sse: this machine has",
+		"bench kernel --cores 0":                          "--cores 0",
+		"bench kernel --rounds 0":                         "--rounds 0",
 	} {
 		r := testbed(t, strings.Fields(args)...)
 		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {

@@ -17,11 +17,13 @@ import (
 func compareCommand() *cobra.Command {
 	var flags realFlags
 	var repeat int
+	var calibrated string
 	cmd := &cobra.Command{
 		Use: "compare SCENARIO", Short: "Both policies, simulated and on a real network, side by side", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
 		Long: `Simulates the scenario under both policies, runs it under both on a real
-network, and shows the four results side by side: wall-clock, speed-up, and who
+network, and shows the results side by side (the simulations with churn's
+network and on the planned links, see testbed simulate --help): wall-clock, speed-up, and who
 was sidelined and evicted in which round and why. The speed-up is the
 baseline's wall-clock divided by the straggler policy's.
 
@@ -33,6 +35,7 @@ speed-up and the simulator's error can be trusted; if that of the speed-up holds
 Exits with 3 if a real run is not valid (see testbed run --help).`,
 	}
 	flags.declare(cmd)
+	calibrationFlag(cmd, &calibrated)
 	cmd.Flags().IntVar(&repeat, "repeat", 1, "how often to run each policy on the real network")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if repeat < 1 {
@@ -41,6 +44,15 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		s, o, err := flags.load(args[0])
 		if err != nil {
 			return err
+		}
+		players := map[string]player{}
+		for _, network := range []string{networkChurn, networkLinks} {
+			if players[network], err = simulator(network, calibrated); err != nil {
+				return err
+			}
+		}
+		if _, err := sim.NewTimes(s, sim.Costs{}); errors.Is(err, errors.ErrUnsupported) {
+			delete(players, networkLinks) // churn's network plays it all the same
 		}
 		dir := flags.out
 		if dir == "" {
@@ -51,8 +63,11 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			return err
 		}
 		c := &report.Comparison{Scenario: s.Name, Dir: string(root)}
-		if c.Sim, err = simulateBoth(o, root); err != nil {
-			return err
+		first := map[string]*report.Pair{networkChurn: &c.Sim, networkLinks: &c.SimLinks}
+		for name, play := range players {
+			if *first[name], err = simulateBoth(o, name, play, root); err != nil {
+				return err
+			}
 		}
 		var all []runlog.Summary
 		for n := range repeat {
@@ -64,11 +79,14 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 				if err := reseed(&o, s, s.Seed+uint64(n)); err != nil {
 					return err
 				}
-				sim, err := simulateBoth(o, "")
-				if err != nil {
-					return err
+				others := map[string]*[]report.Pair{networkChurn: &c.SimRepeats, networkLinks: &c.SimLinksRepeats}
+				for name, play := range players {
+					pair, err := simulateBoth(o, name, play, "")
+					if err != nil {
+						return err
+					}
+					*others[name] = append(*others[name], pair)
 				}
-				c.SimRepeats = append(c.SimRepeats, sim)
 			}
 			pair, err := runBoth(cmd, o, root, suffix)
 			if errors.Is(err, errors.ErrUnsupported) {
@@ -111,24 +129,28 @@ func reseed(o *host.Options, s *scenarios.Scenario, seed uint64) error {
 	return err
 }
 
-// simulateBoth simulates the scenario under both policies, each into a run
-// directory of its own if there is a root for them.
-func simulateBoth(o host.Options, root runlog.Dir) (report.Pair, error) {
+// simulateBoth simulates the scenario under both policies with a model of the
+// network, each into a run directory of its own if there is a root for them.
+func simulateBoth(o host.Options, network string, play player, root runlog.Dir) (report.Pair, error) {
+	prefix := "sim-"
+	if network != networkChurn {
+		prefix += network + "-"
+	}
 	pair := report.Pair{}
 	for _, name := range scenarios.PolicyNames {
 		if root == "" {
-			sum, err := sim.Run(o.Scenario, name, nil)
+			sum, err := play(o.Scenario, name, nil)
 			if err != nil {
 				return nil, err
 			}
 			pair[name] = sum
 			continue
 		}
-		dir, err := runlog.CreateDir(root.Path("sim-" + name))
+		dir, err := runlog.CreateDir(root.Path(prefix + name))
 		if err != nil {
 			return nil, err
 		}
-		sum, err := simulate(o.Scenario, name, dir.Path(runlog.EventsFile))
+		sum, err := simulate(play, o.Scenario, name, dir.Path(runlog.EventsFile))
 		if err != nil {
 			return nil, err
 		}

@@ -240,6 +240,55 @@ func TestRunMembership(t *testing.T) {
 	}
 }
 
+// TestRunAcrossRegions: the ring goes by the delays that were measured, and the
+// hierarchical algorithm by the groups of the links.
+func TestRunAcrossRegions(t *testing.T) {
+	needSandbox(t)
+	for _, reduce := range []string{"order: measured", "algorithm: hierarchical"} {
+		t.Run(reduce, func(t *testing.T) {
+			file := scenario(t, 4, "100mbit", "  all_reduce: {"+reduce+"}\n")
+			text, err := os.ReadFile(file)
+			if err == nil {
+				regions := "5ms}, groups: {a: {nodes: [w0, w2]}, b: {nodes: [w1, w3]}}, paths: [{between: [a, b], one_way_delay: 40ms}]}"
+				err = os.WriteFile(file, []byte(strings.Replace(string(text), "5ms}}", regions, 1)), 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := runScenario(t, file, "--policy", "baseline")
+			if reduce != "order: measured" {
+				return
+			}
+			record, err := os.Open(filepath.Join(sum.Dir, runlog.EventsFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer record.Close()
+			events, err := runlog.Read(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rings := 0
+			for _, e := range events {
+				if e.Type != runlog.ReduceStart {
+					continue
+				}
+				rings++
+				// Three of six hops in a row cross between the regions, or all.
+				if e.Ring == nil || len(e.Ring.Order) != 4 || (e.Ring.Order[0]^e.Ring.Order[1])&1 == (e.Ring.Order[1]^e.Ring.Order[2])&1 {
+					t.Fatalf("the ring is %+v", e.Ring)
+				}
+				if r := float64(e.Ring.NaiveLatency) / float64(e.Ring.Latency); r < 1.5 || r > 1.9 {
+					t.Errorf("latency %d µs, in naive order %d µs", e.Ring.Latency, e.Ring.NaiveLatency)
+				}
+			}
+			if rings < 3 {
+				t.Errorf("%d reductions began", rings)
+			}
+		})
+	}
+}
+
 // TestCrashDuringReduction kills a worker while it reduces: the others abort
 // and reduce again without it.
 func TestCrashDuringReduction(t *testing.T) {

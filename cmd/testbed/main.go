@@ -116,7 +116,7 @@ result is not valid; 4 not supported on this machine.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	cmd.AddCommand(listCommand(), doctorCommand(), planCommand(), simulateCommand(), runCommand(), compareCommand(), netCommand(), inCommand(), verifyCommand(), benchCommand(), reportCommand(), sweepCommand())
+	cmd.AddCommand(listCommand(), doctorCommand(), planCommand(), simulateCommand(), runCommand(), compareCommand(), netCommand(), inCommand(), verifyCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand())
 	return cmd
 }
 

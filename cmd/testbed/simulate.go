@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/calibrate"
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -17,13 +18,20 @@ import (
 )
 
 func simulateCommand() *cobra.Command {
-	var policyName, trace, replay string
+	var policyName, trace, network, calibrated, replay string
 	var set []string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario in the deterministic simulator. The same scenario and seed give
 the same trace, byte for byte. Times are in microseconds of scenario time.
+
+The network is churn's (--network churn): a message takes base_latency, a
+transfer base_latency + state_bytes / bandwidth_bpus. Or it is the links of the
+scenario's plan (--network links), as a real run would have them: every message
+takes the one-way delay of its path, and reductions and state fetches what they
+need at the planned rates. With --calibration, what this machine adds to that
+counts too, and churn's network gets the prices that go with it.
 
 With --replay DIR instead of a scenario, the durations come from the record of a
 run, real or simulated: how long the inner steps, reductions and state fetches
@@ -44,10 +52,15 @@ policy of the run decides as in the record; another one, or other parameters
 	policyFlag(cmd, &policyName)
 	cmd.Flags().StringVar(&replay, "replay", "", "run directory whose record to replay")
 	cmd.Flags().StringArrayVar(&set, "set", nil, "FIELD=VALUE: another value for a field of the scenario; may be given several times")
+	cmd.Flags().StringVar(&network, "network", networkChurn, "what messages and transfers take: churn or links")
+	calibrationFlag(cmd, &calibrated)
 	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if replay != "" {
+			if network != networkChurn || calibrated != "" {
+				return usageError{errors.New("--replay takes all times from the record; leave --network and --calibration out")}
+			}
 			return replayRecord(cmd, replay, policyName, set, trace, asJSON)
 		}
 		s, err := scenarios.Load(args[0])
@@ -60,7 +73,11 @@ policy of the run decides as in the record; another one, or other parameters
 		if _, err := s.Machine(policyName); err != nil {
 			return err
 		}
-		sum, err := simulate(s, policyName, trace)
+		play, err := simulator(network, calibrated)
+		if err != nil {
+			return err
+		}
+		sum, err := simulate(play, s, policyName, trace)
 		if err != nil {
 			return err
 		}
@@ -81,6 +98,47 @@ func policyFlag(cmd *cobra.Command, name *string) {
 	if err != nil {
 		panic(err) // the flag was declared just above
 	}
+}
+
+// The simulator's models of the network.
+const (
+	networkChurn = "churn"
+	networkLinks = "links"
+)
+
+// player simulates a scenario with one of the models.
+type player func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error)
+
+func calibrationFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "calibration", "", "what the machine adds, as testbed calibrate has measured it (its calibration.json)")
+}
+
+// simulator returns the player with the model of that name, and with a
+// calibration if its file is given.
+func simulator(network, calibrated string) (player, error) {
+	if network != networkChurn && network != networkLinks {
+		return nil, usageError{fmt.Errorf("--network %s: choose churn or links", network)}
+	}
+	c := &calibrate.Calibration{}
+	if calibrated != "" {
+		var err error
+		if c, err = calibrate.Load(calibrated); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+		switch {
+		case network == networkLinks:
+			return sim.RunLinks(s, policyName, c.SimCosts(), record)
+		case calibrated != "":
+			priced, err := c.Price(s)
+			if err != nil {
+				return runlog.Summary{}, err
+			}
+			s = priced
+		}
+		return sim.Run(s, policyName, record)
+	}, nil
 }
 
 // changed returns the scenario with settings such as inner_steps=4.
@@ -185,7 +243,7 @@ func writeTrace(name string, events []runlog.Event) error {
 }
 
 // simulate runs the simulator and writes the trace, if a file for it is named.
-func simulate(s *scenarios.Scenario, policyName, trace string) (sum runlog.Summary, err error) {
+func simulate(play player, s *scenarios.Scenario, policyName, trace string) (sum runlog.Summary, err error) {
 	var out io.Writer = io.Discard
 	if trace != "" {
 		f, err := os.Create(trace)
@@ -200,7 +258,7 @@ func simulate(s *scenarios.Scenario, policyName, trace string) (sum runlog.Summa
 	if trace == "" {
 		record = nil
 	}
-	if sum, err = sim.Run(s, policyName, record); err != nil {
+	if sum, err = play(s, policyName, record); err != nil {
 		return sum, err
 	}
 	if err := w.Flush(); err != nil {

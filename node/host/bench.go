@@ -35,6 +35,7 @@ type benchJob struct {
 	Plan     *shaping.Plan
 	Settings bench.Settings
 	Network  bench.Links
+	Ordered  *bench.Ordered // nil: the ring is in naive order
 	Against  []string
 	Timeout  time.Duration
 }
@@ -49,9 +50,15 @@ func Bench(ctx context.Context, o BenchOptions) (*bench.Ring, error) {
 	for k := range names {
 		names[k] = rankName(k)
 	}
-	plan, err := shaping.NewPlan(o.Network.Spec(), names, 0, o.Seed)
+	plan, err := shaping.NewPlan(o.Network.Spec(names, o.GroupNumbers()), names, 0, o.Seed)
 	if err != nil {
 		return nil, &UsageError{err.Error()}
+	}
+	var ordered *bench.Ordered
+	if o.Order == bench.OptimisedOrder {
+		if ordered, err = bench.OrderRing(plan.Delays(names)); err != nil {
+			return nil, err
+		}
 	}
 	if o.Links == LinksBridge && !plan.Plain() {
 		return nil, &UsageError{"--links bridge neither delays nor loses packets; choose auto, netem or user"}
@@ -60,7 +67,7 @@ func Bench(ctx context.Context, o BenchOptions) (*bench.Ring, error) {
 		o.Links = LinksBridge
 	}
 	s, err := openSession(ctx, job{Links: o.Links, Bench: &benchJob{
-		Plan: plan, Settings: o.Settings, Network: o.Network, Against: o.Against, Timeout: o.Timeout,
+		Plan: plan, Settings: o.Settings, Network: o.Network, Ordered: ordered, Against: o.Against, Timeout: o.Timeout,
 	}}, sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return nil, err
@@ -82,6 +89,9 @@ func Bench(ctx context.Context, o BenchOptions) (*bench.Ring, error) {
 func (o *BenchOptions) check() error {
 	if err := o.Settings.Check(); err != nil {
 		return &UsageError{err.Error()}
+	}
+	if o.Network.GroupDelay > 0 && o.Groups < 2 {
+		return &UsageError{fmt.Sprintf("--group-delay %v: there is one group; --groups says how many", o.Network.GroupDelay)}
 	}
 	if o.Timeout <= 0 {
 		return &UsageError{fmt.Sprintf("--timeout %v must be above 0", o.Timeout)}

@@ -27,6 +27,7 @@ type benchmark struct {
 	current bench.Reduction
 	waiting int
 	all     []bench.Reduction
+	naive   []float64 // seconds in the naive order, where that is not measured
 }
 
 // contest is a rival and what was measured of it.
@@ -117,9 +118,23 @@ func (b *benchmark) preparation() time.Duration {
 // measure has the ring and its rivals take turns.
 func (b *benchmark) measure() error {
 	s := b.Bench.Settings
+	epoch := uint64(0)
 	for k := range s.Warmup + s.Repeat {
 		warm := k < s.Warmup
-		r, err := b.reduce(uint64(k + 1))
+		var ring []int
+		if o := b.Bench.Ordered; o != nil {
+			ring = o.Ring
+			epoch++
+			r, err := b.reduce(epoch, nil)
+			if err != nil {
+				return err
+			}
+			if !warm {
+				b.naive = append(b.naive, r.Seconds())
+			}
+		}
+		epoch++
+		r, err := b.reduce(epoch, ring)
 		if err != nil {
 			return err
 		}
@@ -150,15 +165,16 @@ func (b *benchmark) measure() error {
 	return nil
 }
 
-// reduce has all workers reduce once and then check what they got.
-func (b *benchmark) reduce(epoch uint64) (bench.Reduction, error) {
+// reduce has all workers reduce once, in a ring of that order, and then check
+// what they got.
+func (b *benchmark) reduce(epoch uint64, ring []int) (bench.Reduction, error) {
 	n := len(b.workers)
 	b.current = bench.Reduction{Reduced: make([]bench.Reduced, n), Checked: make([]bench.Checked, n)}
 	cpu, err := b.routerCPU()
 	if err != nil {
 		return bench.Reduction{}, err
 	}
-	if err := b.order(bench.Order{Reduce: true, Epoch: epoch, Start: bench.Monotonic() + leadTime}, b.Bench.Timeout); err != nil {
+	if err := b.order(bench.Order{Reduce: true, Epoch: epoch, Start: bench.Monotonic() + leadTime, Ring: ring}, b.Bench.Timeout); err != nil {
 		return bench.Reduction{}, err
 	}
 	after, err := b.routerCPU()
@@ -259,6 +275,9 @@ func (b *benchmark) conclude(m fidelity.Measurements) (*bench.Ring, error) {
 	links.Backend = string(b.backend)
 	r := bench.NewRing(b.Bench.Settings, links, b.all)
 	r.Machine = bench.ThisMachine()
+	if o := b.Bench.Ordered; o != nil {
+		r.Gained(*o, b.naive)
+	}
 	counts, err := b.net.Counters()
 	if err != nil {
 		return nil, err

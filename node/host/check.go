@@ -5,8 +5,10 @@ package host
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
+	"testbed/node"
 	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
@@ -14,7 +16,8 @@ import (
 )
 
 // checkLinks measures the round trips that a run depends on before it starts:
-// each worker's to the coordinator and to its neighbour on the ring.
+// each worker's to the coordinator and to its neighbour on the ring, or to all
+// others where the ring's order shall come from them.
 func (p *play) checkLinks() error {
 	begin := time.Now()
 	pairs := p.checkedPairs()
@@ -22,6 +25,7 @@ func (p *play) checkLinks() error {
 	if err != nil {
 		return err
 	}
+	p.delays = p.ringDelays(found.Found)
 	report := probe.Judge(p.plan, string(p.backend), false, found.Found)
 	if err := p.Dir.WriteJSON(LinkCheckFile, report); err != nil {
 		return err
@@ -53,6 +57,30 @@ func (p *play) checkLinks() error {
 	return nil
 }
 
+// ringDelays are what rings are ordered by: the planned one-way delays, or half
+// of the round trips where these are wanted and there are any.
+func (p *play) ringDelays(found []probe.Found) (d node.RingDelays) {
+	order := p.Scenario.Real.AllReduce.Order
+	if order != scenarios.OrderPlanned && order != scenarios.OrderMeasured {
+		return d
+	}
+	var names []string
+	for _, w := range p.Scenario.Workers {
+		d.Workers, names = append(d.Workers, w.ID), append(names, scenarios.NodeName(w.ID))
+	}
+	d.Delays = p.plan.Delays(names)
+	if order == scenarios.OrderPlanned {
+		return d
+	}
+	for _, f := range found {
+		from, to := slices.Index(names, p.plan.Nodes[f.Pair.From].Name), slices.Index(names, p.plan.Nodes[f.Pair.To].Name)
+		if rtt := quantile(f.RTTs, 50); from >= 0 && to >= 0 && rtt > 0 {
+			d.Delays[from][to], d.Delays[to][from] = rtt.Seconds()/2, rtt.Seconds()/2
+		}
+	}
+	return d
+}
+
 // likelySilent is the chance from which silence is no surprise.
 const likelySilent = 1e-4
 
@@ -62,6 +90,12 @@ func (p *play) checkedPairs() []probe.Pair {
 	for k, w := range workers {
 		here := p.plan.Index(scenarios.NodeName(w.ID))
 		pairs = append(pairs, probe.Pair{From: here, To: coordinator})
+		if p.Scenario.Real.AllReduce.Order == scenarios.OrderMeasured {
+			for _, other := range workers[k+1:] {
+				pairs = append(pairs, probe.Pair{From: here, To: p.plan.Index(scenarios.NodeName(other.ID))})
+			}
+			continue
+		}
 		next := p.plan.Index(scenarios.NodeName(workers[(k+1)%len(workers)].ID))
 		if next != here && (len(workers) > 2 || k == 0) { // two have one link between them
 			pairs = append(pairs, probe.Pair{From: here, To: next})

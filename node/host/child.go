@@ -52,6 +52,7 @@ type coordinatorSpec struct {
 	Links       string
 	Addr        netip.Addr
 	Credentials node.Credentials
+	Delays      node.RingDelays
 }
 
 type workerSpec struct {
@@ -142,7 +143,7 @@ func runCoordinator(s *coordinatorSpec, log *slog.Logger, report func(node.Repor
 		return err
 	}
 	return node.RunCoordinator(context.Background(), node.CoordinatorConfig{
-		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links,
+		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Delays: s.Delays,
 		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable, Log: log, Report: report,
 	})
 }

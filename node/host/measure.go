@@ -45,7 +45,8 @@ type monitor struct {
 	lateness []time.Duration // of workers' timers
 	failures []string        // what went wrong that no scenario asked for
 
-	steps int // of a worker in a round
+	steps     int    // of a worker in a round
+	algorithm string // of the all-reduce
 	// waits returns how long each worker has waited for a processor so far.
 	waits  func() map[string]time.Duration
 	waited map[string]time.Duration // when the round under way began
@@ -63,8 +64,8 @@ type monitor struct {
 	inject time.Duration // the slowest inject of the round under way
 }
 
-func (m *monitor) begin(steps int, waits func() map[string]time.Duration) {
-	m.steps, m.waits, m.waited = steps, waits, waits()
+func (m *monitor) begin(steps int, algorithm string, waits func() map[string]time.Duration) {
+	m.steps, m.algorithm, m.waits, m.waited = steps, algorithm, waits, waits()
 	m.began, m.start = time.Now(), readMachineTime()
 	m.mark, m.last = m.began, m.start
 }
@@ -78,7 +79,7 @@ func (m *monitor) timer(late time.Duration) {
 func (m *monitor) endRound(round, participants int) {
 	now, machine := time.Now(), readMachineTime()
 	r := &roundFidelity{Round: round, Measured: fidelity.Measurements{
-		RoundTime: now.Sub(m.mark), Hops: hops(participants), Steps: m.steps,
+		RoundTime: now.Sub(m.mark), Hops: hops(m.algorithm, participants), Steps: m.steps,
 		TimerLatenessP50: quantile(m.open, 50), TimerLatenessP99: quantile(m.open, 99),
 	}}
 	waited := m.waits()
@@ -99,9 +100,19 @@ func (m *monitor) injected(late time.Duration) {
 	m.inject, m.whole.InjectLateness = max(m.inject, late), max(m.whole.InjectLateness, late)
 }
 
-// hops is how many paths in a row a ring all-reduce takes: reduce-scatter and
-// all-gather each go almost around.
-func hops(participants int) int { return 2 * max(participants-1, 0) }
+// hops is how many paths in a row an all-reduce takes. In a ring reduce-scatter
+// and all-gather each go almost around; otherwise there is one path to each
+// owner, or leader, and as many back.
+func hops(algorithm string, participants int) int {
+	around := 2 * max(participants-1, 0)
+	switch algorithm {
+	case "direct":
+		return min(2, around)
+	case "hierarchical":
+		return min(4, around)
+	}
+	return around
+}
 
 func quantile(d []time.Duration, percent int) time.Duration {
 	if len(d) == 0 {

@@ -55,7 +55,7 @@ func TestMonitorSplitsTheRouterByRounds(t *testing.T) {
 	const ms = time.Millisecond
 	var m monitor
 	waited := time.Duration(0)
-	m.begin(2, func() map[string]time.Duration { waited += time.Hour; return map[string]time.Duration{"w0": waited} })
+	m.begin(2, "ring", func() map[string]time.Duration { waited += time.Hour; return map[string]time.Duration{"w0": waited} })
 	m.timer(3 * ms)
 	m.injected(6 * ms)
 	m.injected(2 * ms)
@@ -142,5 +142,16 @@ func TestPcapWriterTellsOfFailure(t *testing.T) {
 	none.write(time.Now(), nil, 0)
 	if err := none.flush(); err != nil {
 		t.Errorf("a nil writer fails: %v", err)
+	}
+}
+
+func TestHops(t *testing.T) {
+	for _, test := range []struct {
+		algorithm          string
+		participants, want int
+	}{{"ring", 1, 0}, {"ring", 4, 6}, {"direct", 1, 0}, {"direct", 8, 2}, {"hierarchical", 2, 2}, {"hierarchical", 8, 4}} {
+		if got := hops(test.algorithm, test.participants); got != test.want {
+			t.Errorf("%s with %d: %d hops, want %d", test.algorithm, test.participants, got, test.want)
+		}
 	}
 }

@@ -23,6 +23,8 @@ type play struct {
 	monitor monitor
 	used    func(process string, u Usage)
 
+	delays node.RingDelays // what rings are ordered by
+
 	began time.Time // when the run started; zero before
 	over  bool      // the coordinator has recorded the end of the run
 }
@@ -64,6 +66,7 @@ func (p *play) startNodes() error {
 	coordinator := p.addr(scenarios.Coordinator)
 	_, err = p.start(scenarios.Coordinator, p.ns(scenarios.Coordinator), spec{Coordinator: &coordinatorSpec{
 		Scenario: p.Scenario, Policy: p.Run.Policy, Links: string(p.backend), Addr: coordinator, Credentials: credentials,
+		Delays: p.delays,
 	}}, nil)
 	if err != nil {
 		return err
@@ -137,7 +140,7 @@ func (p *play) report(c *child, r nodeReport) {
 		switch e.Type {
 		case runlog.RunStart:
 			p.began = time.Now()
-			p.monitor.begin(p.Scenario.InnerSteps, p.waits)
+			p.monitor.begin(p.Scenario.InnerSteps, p.Scenario.Real.AllReduce.Algorithm, p.waits)
 			p.monitor.busy = watchBusyLinks(p.net)
 			p.schedule()
 		case runlog.OuterStep:

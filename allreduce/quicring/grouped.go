@@ -1,0 +1,291 @@
+package quicring
+
+import (
+	"slices"
+	"sync"
+
+	"testbed/allreduce"
+)
+
+// groupedRank is one rank of the hierarchical algorithm, or of the direct one,
+// which has a single group. It owns the chunk of its own number, and may lead
+// others in its group.
+type groupedRank struct {
+	*run
+	stages
+	rank   int
+	groups allreduce.Groups
+	group  int     // this rank's
+	to     []*flow // by rank; nil where nothing is sent
+	led    []*led  // by chunk; nil where another leads
+	room   int     // bytes for all that comes of a piece of a led chunk, at most
+
+	mu         sync.Mutex
+	unfinished int      // pieces of this rank's own chunk
+	free       [][]byte // room for codes, each of them
+	taken      int      // how often there was need of more
+	// Of values, for the length of a piece: the sum of this rank's group, that
+	// of all, and what comes to either.
+	sum, total, part []float32
+}
+
+// led is a chunk that a rank sums.
+type led struct {
+	from   []int // the ranks whose codes come
+	pieces []gathering
+}
+
+// gathering is a piece whose codes come in.
+type gathering struct {
+	claimed uint64 // a bit for each of led.from
+	missing int
+	// codes are of all, one after the other. They have room from the first that
+	// comes until the last has.
+	codes []byte
+}
+
+func newGroupedRank(r *run, groups allreduce.Groups) *groupedRank {
+	ranks := len(r.op.Peers)
+	a := &groupedRank{
+		run: r, stages: newStages(&r.layout), rank: r.op.Rank, groups: groups, group: groups.Of(r.op.Rank),
+		to: make([]*flow, ranks), led: make([]*led, ranks), unfinished: r.layout.pieces(r.op.Rank),
+	}
+	peers := groups.Peers(a.rank)
+	most := 0
+	for c := range ranks {
+		if groups.Leader(a.group, c) != a.rank {
+			continue
+		}
+		l := &led{pieces: make([]gathering, r.layout.pieces(c))}
+		for _, p := range peers {
+			if a.sums(p, c) {
+				l.from = append(l.from, p)
+			}
+		}
+		for i := range l.pieces {
+			l.pieces[i].missing = len(l.from)
+		}
+		a.led[c] = l
+		most = max(most, len(l.from))
+	}
+	lo, hi := r.layout.values(0, 0) // the first piece is the longest
+	a.room = most * r.layout.codec.EncodedLen(hi-lo)
+	a.sum, a.total, a.part = make([]float32, hi-lo), make([]float32, hi-lo), make([]float32, hi-lo)
+	// Everybody begins with the rank after it, so that no rank is sent to by
+	// all at once.
+	after, _ := slices.BinarySearch(peers, a.rank)
+	for _, j := range slices.Concat(peers[after:], peers[:after]) {
+		r.expect(j, a.frames(j, a.rank))
+		a.to[j] = r.flowTo(j, a.frames(a.rank, j))
+	}
+	// What has to go far goes first.
+	for _, own := range []bool{false, true} {
+		for c := range ranks {
+			j := job{phase: allreduce.ReduceScatter, step: allreduce.Inside, chunk: c}
+			to := groups.Leader(a.group, c)
+			if to == a.rank { // alone in its group, it has the group's sum
+				j.step, to = allreduce.Between, c
+			}
+			if to == a.rank || (to == c) != own || a.led[c] != nil && len(a.led[c].from) > 0 {
+				continue
+			}
+			for j.piece = range r.layout.pieces(c) {
+				a.to[to].put(j)
+			}
+		}
+	}
+	return a
+}
+
+// sums reports whether a rank's codes of a chunk come to this one.
+func (a *groupedRank) sums(from, chunk int) bool {
+	return a.groups.Sends(allreduce.ReduceScatter, a.step(from), from, a.rank, chunk)
+}
+
+// step is that in which a rank and this one talk.
+func (a *groupedRank) step(other int) int {
+	if a.groups.Of(other) == a.group {
+		return allreduce.Inside
+	}
+	return allreduce.Between
+}
+
+// frames is how many go from one rank to another, one of which is this one.
+func (a *groupedRank) frames(from, to int) (n int) {
+	step := a.step(from + to - a.rank)
+	for c := range a.led {
+		for _, p := range []allreduce.Phase{allreduce.ReduceScatter, allreduce.AllGather} {
+			if a.groups.Sends(p, step, from, to, c) {
+				n += a.layout.pieces(c)
+			}
+		}
+	}
+	return n
+}
+
+func (a *groupedRank) buffers() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.taken*a.room + len(a.stage) + 4*(len(a.sum)+len(a.total)+len(a.part))
+}
+
+func (a *groupedRank) claim(from int, h allreduce.Header) (codes []byte, ok bool) {
+	chunk, piece := int(h.Chunk), int(h.Piece)
+	switch {
+	case int(h.Step) != a.step(from) || !a.groups.Sends(h.Phase, int(h.Step), from, a.rank, chunk):
+		return nil, false
+	case h.Phase == allreduce.AllGather:
+		return a.codes(chunk, piece), a.enter(chunk, piece, passed, finished)
+	}
+	l := a.led[chunk]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g, bit := &l.pieces[piece], uint64(1)<<slices.Index(l.from, from)
+	if g.claimed&bit != 0 {
+		return nil, false
+	}
+	g.claimed |= bit
+	if g.codes == nil {
+		if len(a.free) == 0 {
+			a.free = append(a.free, make([]byte, a.room))
+			a.taken++
+		}
+		last := len(a.free) - 1
+		g.codes, a.free = a.free[last], a.free[:last]
+	}
+	return a.theirs(from, chunk, piece), true
+}
+
+// theirs is the place of a rank's codes of a piece.
+func (a *groupedRank) theirs(rank, chunk, piece int) []byte {
+	_, n := a.layout.place(chunk, piece)
+	l := a.led[chunk]
+	at := slices.Index(l.from, rank) * n
+	return l.pieces[piece].codes[at : at+n : at+n]
+}
+
+func (a *groupedRank) arrived(from int, h allreduce.Header, codes, payload []byte) {
+	chunk, piece := int(h.Chunk), int(h.Piece)
+	if h.Phase == allreduce.AllGather {
+		if h.Step == allreduce.Between {
+			j := job{phase: allreduce.AllGather, step: allreduce.Inside, chunk: chunk, piece: piece}
+			if h.Coding != allreduce.Plain {
+				j.short = payload
+			}
+			a.tell(a.groups.Members(a.group), j)
+		}
+		lo, hi := a.layout.values(chunk, piece)
+		a.codec.Dequantise(a.out[lo:hi], codes)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := &a.led[chunk].pieces[piece]
+	if g.missing--; g.missing > 0 {
+		return
+	}
+	a.finish(chunk, piece)
+	a.free, g.codes = append(a.free, g.codes), nil
+}
+
+// tell puts a job for all these ranks but this one.
+func (a *groupedRank) tell(ranks []int, j job) {
+	for _, r := range ranks {
+		if r != a.rank {
+			a.to[r].put(j)
+		}
+	}
+}
+
+// finish sums a piece that all have sent, and sends what comes of it: the mean
+// to all, if the chunk is this rank's own, and else its group's sum to the
+// owner. The order of the ranks, and that of the groups, decides every bit.
+func (a *groupedRank) finish(chunk, piece int) {
+	lo, hi := a.layout.values(chunk, piece)
+	sum, total, part := a.sum[:hi-lo], a.total[:hi-lo], a.part[:hi-lo]
+	for i, r := range a.groups.Members(a.group) {
+		values := a.data[lo:hi]
+		if r != a.rank {
+			values = part
+			a.codec.Dequantise(values, a.theirs(r, chunk, piece))
+		}
+		add(sum, values, i == 0)
+	}
+	codes, lost := a.codes(chunk, piece), a.codec.lost(lo, hi)
+	if chunk != a.rank {
+		a.codec.Quantise(codes, sum, lost)
+		a.to[chunk].put(job{phase: allreduce.ReduceScatter, step: allreduce.Between, chunk: chunk, piece: piece})
+		return
+	}
+	var leaders []int
+	for group := range a.groups.Len() {
+		values := sum
+		if leader := a.groups.Leader(group, chunk); group != a.group {
+			leaders = append(leaders, leader)
+			values = part
+			a.codec.Dequantise(values, a.theirs(leader, chunk, piece))
+		}
+		add(total, values, group == 0)
+	}
+	ranks := float32(len(a.to))
+	mul := 1 / ranks
+	for i := range total {
+		total[i] *= mul
+	}
+	a.codec.Quantise(codes, total, lost)
+	for i := range lost {
+		lost[i] *= ranks // of the mean, so far
+	}
+	j := job{phase: allreduce.AllGather, step: allreduce.Between, chunk: chunk, piece: piece}
+	if a.codec.short {
+		j.short = a.shorten(j, codes)
+	}
+	a.tell(leaders, j)
+	j.step = allreduce.Inside
+	a.tell(a.groups.Members(a.group), j)
+	a.codec.Dequantise(a.out[lo:hi], codes)
+	if a.unfinished--; a.unfinished == 0 {
+		a.scattered()
+	}
+}
+
+// add adds values to the sum, or begins it with them.
+func add(sum, values []float32, first bool) {
+	if first {
+		copy(sum, values)
+		return
+	}
+	for i, x := range values {
+		sum[i] += x
+	}
+}
+
+// shorten makes the payload that goes to everybody once; nil if it is no
+// shorter than the codes.
+func (a *groupedRank) shorten(j job, codes []byte) []byte {
+	by := a.e.coders.get()
+	defer a.putBack(by)
+	frame := a.codec.appendFrame(nil, a.header(j), codes, by)
+	if payload := frame[allreduce.HeaderLen:]; len(payload) < len(codes) {
+		return payload
+	}
+	return nil
+}
+
+func (a *groupedRank) frame(b []byte, j job, by *coder) []byte {
+	if j.short != nil {
+		return appendShort(b, a.header(j), j.short)
+	}
+	codes := a.codes(j.chunk, j.piece)
+	if j.phase == allreduce.AllGather {
+		return a.codec.appendFrame(b, a.header(j), codes, by)
+	}
+	if l := a.led[j.chunk]; l == nil || len(l.from) == 0 { // this rank's own values, and no sum
+		lo, hi := a.layout.values(j.chunk, j.piece)
+		a.codec.Quantise(codes, a.data[lo:hi], a.codec.lost(lo, hi))
+	}
+	b = a.codec.appendFrame(b, a.header(j), codes, by)
+	// The place is free for the mean, which its owner has not had yet.
+	a.enter(j.chunk, j.piece, untouched, passed)
+	return b
+}

@@ -1,0 +1,112 @@
+package calibrate
+
+import (
+	"math"
+	"slices"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+)
+
+// fitChurn fits the two prices of churn's network to the rounds of runs that
+// differ in their payload only: what a round takes beside its inner steps is
+// 2·base_latency + bytes / bandwidth_bpus, where the bytes are those that a
+// participant sends.
+func (c *Calibration) fitChurn(runs []*Run) {
+	var rows []row
+	for _, r := range runs {
+		if !middleLinks(r.Scenario) {
+			continue
+		}
+		times, err := sim.NewTimes(r.Scenario, sim.Costs{})
+		if err != nil {
+			continue // Observe has refused it before
+		}
+		var busy policy.Time
+		durations := map[string]policy.Time{}
+		start := policy.Time(0)
+		for _, e := range r.Events {
+			switch e.Type {
+			case runlog.Step:
+				durations[e.Node] += e.Duration
+			case runlog.OuterStep:
+				for _, d := range durations {
+					busy = max(busy, d)
+				}
+				n := len(e.Participants)
+				if e.Round > 1 && r.valid(e.Round) { // the first one connects
+					bytes := float64(times.Sent(n)) / float64(n)
+					rows = append(rows, row{x: []float64{2, bytes}, y: r.seconds(e.T - start - busy), group: r.Name})
+				}
+				start, busy = e.T, 0
+				clear(durations)
+			}
+		}
+	}
+	e := estimates(rows, []string{"µs", "µs per byte"}, []float64{1e6, 1e6})
+	c.Churn.BaseLatency = e[0]
+	c.Churn.BandwidthBps = Estimate{Unit: "bytes per µs", Observations: e[1].Observations}
+	if e[1].Value > 0 {
+		c.Churn.BandwidthBps.Value = 1 / e[1].Value
+		c.Churn.BandwidthBps.Low, c.Churn.BandwidthBps.High = 1/e[1].High, 1/max(e[1].Low, 1e-9)
+	}
+}
+
+// middleLinks says that a run has the links, the workers and the algorithm that
+// most experiments share.
+func middleLinks(s *scenarios.Scenario) bool {
+	first := Experiments()[0]
+	m, err := scenarios.Parse(first.Name+".yaml", first.Source)
+	if err != nil || len(s.Workers) != len(m.Workers) || len(s.Injects) > 0 || s.Real.AllReduce != m.Real.AllReduce {
+		return false
+	}
+	a, b := s.Real.Links.Default, m.Real.Links.Default
+	return a.RateUp != nil && a.OneWayDelay != nil && *a.RateUp == *b.RateUp && *a.OneWayDelay == *b.OneWayDelay &&
+		len(s.Real.Links.Nodes)+len(s.Real.Links.Pairs)+len(s.Real.Links.Paths) == 0 && s.Workers[0].InnerStepJitter == 0
+}
+
+// Price returns the scenario with the prices of churn's network that this
+// calibration gives its links: base_latency is half of what an undisturbed
+// round of all its workers takes beside its inner steps when there is next to
+// nothing to send, and bandwidth_bpus and state_bytes make the rest. Steps are
+// longer by what their timers are late.
+func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, error) {
+	var ids []policy.ID
+	for _, w := range s.Workers {
+		ids = append(ids, w.ID)
+	}
+	round := func(parameters int) (real float64, bytes int64, err error) {
+		of := *s
+		of.Real.Parameters = parameters
+		times, err := sim.NewTimes(&of, c.SimCosts())
+		if err != nil {
+			return 0, 0, err
+		}
+		var control float64
+		for _, id := range ids {
+			control = max(control, times.Control(id).Seconds())
+		}
+		return 2*control + times.Reduction(ids, ids).Seconds(), times.Sent(len(ids)) / int64(len(ids)), nil
+	}
+	empty, little, err := round(1)
+	if err != nil {
+		return nil, err
+	}
+	full, bytes, err := round(s.Real.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	priced := *s
+	perMicro := 1e6 / s.Real.TimeScale
+	priced.Workers = slices.Clone(s.Workers)
+	for i := range priced.Workers {
+		priced.Workers[i].InnerStepMean += policy.Time(math.Round(c.SimCosts().Step.Seconds() * perMicro))
+	}
+	priced.BaseLatency = policy.Time(math.Round(empty / 2 * perMicro))
+	priced.StateBytes = max(1, bytes-little)
+	rest := max(1, (full-empty)*perMicro)
+	priced.BandwidthBpus = max(1, int64(math.Round(float64(priced.StateBytes)/rest)))
+	return &priced, nil
+}

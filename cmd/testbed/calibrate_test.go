@@ -1,0 +1,87 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"testbed/calibrate"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// TestCalibrate runs two of the experiments, and has the simulator use what they
+// tell.
+func TestCalibrate(t *testing.T) {
+	needSandbox(t)
+	dir := filepath.Join(t.TempDir(), "calibration")
+	r := testbed(t, "calibrate", "homogeneous", "--only", "payload-20000,workers-2", "--retries", "0", "--out", dir, "--json")
+	if r.code != 0 {
+		t.Fatalf("exit code %d: %s", r.code, r.stderr)
+	}
+	var c calibrate.Calibration
+	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Runs) != 2 || c.Costs.Step.Observations == 0 || c.Costs.Fetch.Observations != 0 || c.Links == "" || len(c.Versions) == 0 {
+		t.Errorf("calibration %+v", c)
+	}
+	for _, run := range c.Runs {
+		if e := run.Fitted/run.Measured - 1; e < -0.5 || e > 0.5 {
+			t.Errorf("%s: fitted %.2f s, measured %.2f s", run.Name, run.Fitted, run.Measured)
+		}
+	}
+	// The same runs give the same calibration again.
+	again := testbed(t, "calibrate", "--refit", dir)
+	if again.code != 0 || !strings.Contains(again.stdout, "control message") {
+		t.Errorf("exit code %d:\n%s%s", again.code, again.stdout, again.stderr)
+	}
+	if _, err := scenarios.Load(filepath.Join(dir, "homogeneous.yaml")); err != nil {
+		t.Errorf("the calibrated scenario: %v", err)
+	}
+	wall := func(args ...string) int64 {
+		t.Helper()
+		var sum runlog.Summary
+		r := testbed(t, append([]string{"simulate", "homogeneous", "--policy", "baseline", "--json"}, args...)...)
+		if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
+			t.Fatalf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+		}
+		return int64(sum.WallClock)
+	}
+	file := filepath.Join(dir, calibrationFile)
+	plain, fitted := wall("--network", "links"), wall("--network", "links", "--calibration", file)
+	if fitted <= plain {
+		t.Errorf("with what the machine adds the run takes %d µs, without %d", fitted, plain)
+	}
+	if churn := wall(); churn != 11_050 || wall("--calibration", file) == churn {
+		t.Errorf("churn's network takes %d µs, calibrated the same", churn)
+	}
+}
+
+func TestCalibrateUsage(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "c.json")
+	if err := os.WriteFile(empty, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"calibrate --only nothing", 2, "the experiments are middle"},
+		{"calibrate --repeat 0", 2, "--repeat"},
+		{"calibrate no_such_scenario", 2, "no_such_scenario"},
+		{"calibrate --refit " + t.TempDir(), 1, "no run in"},
+		{"simulate homogeneous --policy baseline --network tcp", 2, "choose churn or links"},
+		{"simulate homogeneous --policy baseline --calibration " + empty, 2, "schema 0"},
+	} {
+		r := testbed(t, strings.Fields(c.args)...)
+		if r.code != c.code || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, %s, want %d and %q", c.args, r.code, r.stderr, c.code, c.want)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package runlog
+
+import "testbed/policy"
+
+// Split says what the wall-clock of a run was spent on, along its rounds. The
+// parts add up to it.
+type Split struct {
+	// Compute is the inner steps of the participant that arrived last.
+	Compute policy.Time `json:"compute_us"`
+	// Transfer is reductions.
+	Transfer policy.Time `json:"transfer_us"`
+	// Control is messages between coordinator and workers, and whatever else
+	// comes between a decision and what it leads to.
+	Control policy.Time `json:"control_us"`
+	// StateFetch is how long that participant fetched state before it began.
+	StateFetch policy.Time `json:"state_fetch_us"`
+	// Deadline is waiting, with every participant arrived, for somebody who did
+	// not come: until the deadline, an eviction or a leave.
+	Deadline policy.Time `json:"deadline_us"`
+}
+
+// Minus returns the differences of the parts.
+func (s Split) Minus(o Split) Split {
+	return Split{s.Compute - o.Compute, s.Transfer - o.Transfer, s.Control - o.Control, s.StateFetch - o.StateFetch, s.Deadline - o.Deadline}
+}
+
+// splitter splits the running round.
+type splitter struct {
+	busy     []policy.Time          // inner steps of the round, by worker
+	fetching map[string]policy.Time // since when
+	fetched  map[string]policy.Time // how long, in the round
+	reduce   policy.Time            // when the last reduction began
+}
+
+func newSplitter() splitter {
+	return splitter{fetching: map[string]policy.Time{}, fetched: map[string]policy.Time{}}
+}
+
+func (s *splitter) add(e Event, round *Round) {
+	switch e.Type {
+	case Step:
+		if e.Round == round.Round {
+			*s.worked(e.Node) += e.Duration
+		}
+	case FetchStart:
+		if _, running := s.fetching[e.Node]; !running { // else from another donor
+			s.fetching[e.Node] = e.T
+		}
+	case FetchDone:
+		if start, ok := s.fetching[e.Node]; ok {
+			s.fetched[e.Node] += e.T - max(start, round.Start)
+			delete(s.fetching, e.Node)
+		}
+	case Evict:
+		delete(s.fetching, e.Node)
+	case RoundClose, ReduceStart:
+		s.reduce = e.T
+	}
+}
+
+// end adds the round, which is complete, to the split.
+func (s *splitter) end(to *Split, round *Round, arrivals map[string]policy.Time) {
+	last, who := round.Start, ""
+	for _, id := range round.Participants {
+		if at, ok := arrivals[node(id)]; ok && at >= last {
+			last, who = at, node(id)
+		}
+	}
+	last = min(last, s.reduce)
+	part := func(of *policy.Time, d, left policy.Time) policy.Time {
+		d = max(0, min(d, left))
+		*of += d
+		return left - d
+	}
+	left := part(&to.Compute, *s.worked(who), last-round.Start)
+	left = part(&to.StateFetch, s.fetched[who], left)
+	to.Control += left
+	to.Deadline += s.reduce - last
+	to.Control += part(&to.Transfer, round.Reduce, round.End-s.reduce)
+	clear(s.busy)
+	clear(s.fetched)
+}
+
+// worked is the inner steps of a worker. A simulator asks millions of times, so
+// this is no map; of names that are no worker's it is nobody's.
+func (s *splitter) worked(name string) *policy.Time {
+	const most = 1 << 20
+	id := 0
+	for i := 1; i < len(name) && id < most; i++ {
+		id = 10*id + int(name[i]-'0')
+	}
+	if len(name) < 2 || name[0] != 'w' || id < 0 || id >= most {
+		return new(policy.Time)
+	}
+	if id >= len(s.busy) {
+		s.busy = append(s.busy, make([]policy.Time, id+1-len(s.busy))...)
+	}
+	return &s.busy[id]
+}

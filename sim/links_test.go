@@ -1,0 +1,253 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"testbed/allreduce"
+	"testbed/shaping"
+)
+
+const ms = time.Millisecond
+
+// alike is a network of the coordinator and workers on links that are all
+// alike.
+func alike(t testing.TB, workers int, rate shaping.Rate, oneWay time.Duration) *network {
+	t.Helper()
+	names := []string{"coordinator", "w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"}[:workers+1]
+	spec := shaping.Spec{}
+	spec.Default.RateUp, spec.Default.RateDown = &rate, &rate
+	plan, err := shaping.NewPlan(spec, names, oneWay, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &network{plan: plan, scale: 1, length: 1_000_000, block: 1024, bits: 8}
+}
+
+// ranksOf are all workers.
+func ranksOf(n *network) []int {
+	ranks := make([]int, len(n.plan.Nodes)-1)
+	for i := range ranks {
+		ranks[i] = i + 1
+	}
+	return ranks
+}
+
+func warm(int, int) bool { return false }
+
+// took is how long all ranks need that begin together.
+func (n *network) took(cold func(i, j int) bool) time.Duration {
+	ranks := ranksOf(n)
+	return slices.Max(n.reduction(ranks, make([]time.Duration, len(ranks)), cold))
+}
+
+func near(got, want, within time.Duration) bool { return got >= want-within && got <= want+within }
+
+// TestRingByHand: where chunks are shorter than a hop, every step takes a hop
+// and a piece; where they are longer, links never rest and only the last hop
+// shows.
+func TestRingByHand(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		oneWay time.Duration
+	}{{"short chunks", 100 * ms}, {"long chunks", ms}, {"no delay", 0}} {
+		n := alike(t, 4, 200e6, c.oneWay)
+		chunk, piece := n.chunk(4)
+		// 250,000 codes, 245 scales, 16 headers; 16,384 codes, 16 scales, 1 header.
+		if chunk != 250_000+4*245+16*52 || piece != 16_384+4*16+52 {
+			t.Fatalf("chunk of %d bytes, piece of %d", chunk, piece)
+		}
+		rate := goodput(200e6) // 200 Mbit/s less headers: 1420 of 1494 bytes
+		if rate != 25_000_000*1420/1494 {
+			t.Fatalf("goodput %d", rate)
+		}
+		long, short := on(chunk, rate), on(piece, rate)
+		want := 5*max(long, short+c.oneWay) + long + c.oneWay
+		if got := n.took(warm); !near(got, want, time.Microsecond) {
+			t.Errorf("%s: the ring takes %v, want %v", c.name, got, want)
+		}
+	}
+}
+
+// TestColdRing waits for a handshake, and for its windows to grow.
+func TestColdRing(t *testing.T) {
+	n := alike(t, 2, 0, 10*ms) // unlimited: windows are all that holds data up
+	cold := func(int, int) bool { return true }
+	chunk, _ := n.chunk(2) // 502 kB: after windows of 46, 93, 186 kB come 371
+	if firstWindow*7 >= chunk || firstWindow*15 < chunk {
+		t.Fatalf("chunk of %d bytes, first window of %d", chunk, firstWindow)
+	}
+	if got, want := n.took(cold), n.took(warm)+20*ms+3*20*ms; got != want {
+		t.Errorf("cold ring %v, want %v", got, want)
+	}
+	if got := n.took(warm); got != 2*10*ms {
+		t.Errorf("two hops of 10 ms take %v", got)
+	}
+}
+
+// TestDirectByHand: two hops, and each access link carries three chunks twice.
+func TestDirectByHand(t *testing.T) {
+	n := alike(t, 4, 200e6, 100*ms)
+	n.algorithm = allreduce.Direct
+	chunk, piece := n.chunk(4)
+	rate := goodput(200e6)
+	// The mean of the last piece leaves when the last codes have come.
+	want := on(3*chunk, rate) + 100*ms + on(3*piece, rate) + 100*ms
+	if got := n.took(warm); !near(got, want, time.Microsecond) {
+		t.Errorf("direct takes %v, want %v", got, want)
+	}
+	near0 := alike(t, 4, 200e6, 0)
+	near0.algorithm = allreduce.Direct
+	if got, want := near0.took(warm), 2*on(3*chunk, rate); !near(got, want, time.Microsecond) {
+		t.Errorf("without delay direct takes %v, want %v", got, want)
+	}
+	if ring := alike(t, 4, 200e6, 100*ms).took(warm); ring <= n.took(warm) {
+		t.Errorf("over 100 ms hops the ring takes %v and direct %v", ring, n.took(warm))
+	}
+}
+
+// TestRingInOrder: by delays, workers of two regions are neighbours of their
+// own.
+func TestRingInOrder(t *testing.T) {
+	n := alike(t, 4, 0, ms)
+	for _, pair := range [][2]int{{1, 2}, {1, 4}, {3, 2}, {3, 4}} { // w0 and w2 here, w1 and w3 there
+		n.plan.Paths[pair[0]][pair[1]].OneWayDelay = shaping.Duration(100 * ms)
+		n.plan.Paths[pair[1]][pair[0]].OneWayDelay = shaping.Duration(100 * ms)
+	}
+	naive := n.took(warm)
+	ordered, err := n.order(ranksOf(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Max(n.reduction(ordered, make([]time.Duration, 4), warm))
+	if naive != 600*ms || got != 3*(100+1)*ms {
+		t.Errorf("in order %v the ring takes %v, naively %v", ordered, got, naive)
+	}
+}
+
+// TestFetchByHand: a handshake, a request, and what was missed; or of the whole
+// state a header, and stretches of a mebibyte, each asked for by itself.
+func TestFetchByHand(t *testing.T) {
+	n := alike(t, 4, 8e6, 5*ms) // the first window covers the path
+	rate := goodput(8e6)
+	got := n.fetchRequest(1, 2) + n.fetchOutcomes(2, 1, 2)
+	if want := 20*ms + on(2*n.outcome(), rate); got != want {
+		t.Errorf("two outcomes take %v, want %v", got, want)
+	}
+	n.length = 3 * stretch / stateValue
+	wire := int64(stretch) / 100 * compressedPercent
+	got = n.fetchRequest(1, 2) + n.fetchState([]int{2}, 1)
+	if want := 20*ms + 3*(10*ms+on(wire, rate)); !near(got, want, time.Microsecond) {
+		t.Errorf("three stretches take %v, want %v", got, want)
+	}
+	three := n.fetchRequest(1, 2) + n.fetchState([]int{2, 3, 4}, 1)
+	if want := 20*ms + 10*ms + 10*ms + on(wire, rate/3); !near(three, want, time.Microsecond) {
+		t.Errorf("with two helpers, who share the downlink, it takes %v, want %v", three, want)
+	}
+	n.costs.Fetch, n.costs.FetchByte = 7*ms, 10
+	if more := n.fetchRequest(1, 2) + n.fetchState([]int{2}, 1) - got; more != 7*ms+time.Duration(10*n.state()) {
+		t.Errorf("costs add %v", more)
+	}
+}
+
+// TestSlowestLinkCounts: one slow access link slows the whole ring.
+func TestSlowestLinkCounts(t *testing.T) {
+	n := alike(t, 4, 200e6, 0)
+	whole := n.took(warm)
+	n.plan.Nodes[2].RateUp = 20e6
+	if got := n.took(warm); got < 8*whole || got > 11*whole {
+		t.Errorf("with a link of a tenth the ring takes %v, without %v", got, whole)
+	}
+}
+
+func TestLosses(t *testing.T) {
+	n := alike(t, 2, 100e6, 50*ms)
+	n.plan.Paths[1][2].Loss = 0.01
+	// 16.8 packets a round trip.
+	if got := n.path(1, 2, 1); got < 230_000 || got > 245_000 {
+		t.Errorf("1 %% of losses leave %d bytes/s", got)
+	}
+	if got := n.path(1, 2, 4); got != 4*n.path(1, 2, 1) && got < 900_000 {
+		t.Errorf("four connections carry %d bytes/s, one %d", got, n.path(1, 2, 1))
+	}
+	if got, want := n.path(1, 2, 64), goodput(100e6); got != want {
+		t.Errorf("64 connections carry %d bytes/s, the link %d", got, want)
+	}
+}
+
+// TestRecovery finds the first probe after the path is open: 45, 135 and 315 ms
+// after the packet that was lost.
+func TestRecovery(t *testing.T) {
+	n := alike(t, 2, 0, 10*ms)
+	for open, want := range map[time.Duration]time.Duration{0: 45 * ms, 45 * ms: 45 * ms, 46 * ms: 135 * ms, 136 * ms: 315 * ms} {
+		if got := n.recovery(1, 2, 0, open); got != want+10*ms {
+			t.Errorf("open after %v: arrives after %v, want %v", open, got, want+10*ms)
+		}
+	}
+}
+
+// TestMoreTakesLonger: more bytes, more delay, a lower rate, a later start or a
+// cold connection never shorten a transfer.
+func TestMoreTakesLonger(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(2, 7).Draw(t, "ranks")
+		draw := func() *network {
+			names := []string{"coordinator", "w0", "w1", "w2", "w3", "w4", "w5", "w6"}[:size+1]
+			plan, err := shaping.NewPlan(shaping.Spec{}, names, 0, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &network{
+				plan: plan, scale: 1, block: 1024, bits: rapid.SampledFrom([]int{4, 8}).Draw(t, "bits"),
+				length:    rapid.IntRange(1, 2_000_000).Draw(t, "length"),
+				algorithm: rapid.SampledFrom([]allreduce.Algorithm{allreduce.Ring, allreduce.Direct}).Draw(t, "algorithm"),
+			}
+		}
+		n := draw()
+		for i := range n.plan.Nodes {
+			n.plan.Nodes[i].RateUp = shaping.Rate(rapid.Int64Range(1e6, 1e9).Draw(t, "up"))
+			n.plan.Nodes[i].RateDown = shaping.Rate(rapid.Int64Range(1e6, 1e9).Draw(t, "down"))
+			for j := range n.plan.Nodes {
+				n.plan.Paths[i][j].OneWayDelay = shaping.Duration(rapid.Int64Range(0, int64(100*ms)).Draw(t, "delay"))
+			}
+		}
+		ranks := make([]int, size)
+		begin := make([]time.Duration, size)
+		for i := range ranks {
+			ranks[i] = i + 1
+			begin[i] = time.Duration(rapid.Int64Range(0, int64(50*ms)).Draw(t, "begin"))
+		}
+		coldOne := rapid.IntRange(1, size).Draw(t, "cold")
+		cold := func(i, _ int) bool { return i == coldOne }
+		all := func(cold func(i, j int) bool) time.Duration { return slices.Max(n.reduction(ranks, begin, cold)) }
+		before, fetch := all(warm), n.fetchState([]int{1}, 2)
+		if got := all(cold); got < before {
+			t.Fatalf("a cold connection shortens %v to %v", before, got)
+		}
+		i, j := 1, 2
+		switch rapid.SampledFrom([]string{"length", "delay", "rate", "begin"}).Draw(t, "more") {
+		case "length":
+			// Larger pieces may not fill the links as well or as badly; a longer
+			// vector of pieces as large takes longer.
+			if n.length < 64*1024*size {
+				return
+			}
+			n.length *= 2
+		case "delay":
+			n.plan.Paths[i][j].OneWayDelay += shaping.Duration(rapid.Int64Range(0, int64(100*ms)).Draw(t, "by"))
+		case "rate":
+			n.plan.Nodes[i].RateUp = n.plan.Nodes[i].RateUp / 2
+		case "begin":
+			begin[i-1] += 10 * ms
+		}
+		if got := all(warm); got < before-time.Microsecond {
+			t.Fatalf("%v became %v", before, got)
+		}
+		if got := n.fetchState([]int{1}, 2); got < fetch-time.Microsecond {
+			t.Fatalf("the fetch of %v became %v", fetch, got)
+		}
+	})
+}

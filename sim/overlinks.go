@@ -1,0 +1,533 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"testbed/allreduce"
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/shaping"
+)
+
+// keptOutcomes is how many outer steps a worker may have missed and still catch
+// up with their outcomes alone.
+const keptOutcomes = 4
+
+// world is the scenario's link plan as the simulator plays on it. Where the
+// model of churn has one latency for everything, here every message takes the
+// one-way delay of its path, and the workers do what real ones do, in their
+// order.
+type world struct {
+	network
+	base    *shaping.Plan
+	workers []place
+	fault   time.Duration   // when the links change next
+	warm    map[[2]int]bool // ordered pairs of nodes that have a connection for reductions
+	held    []held
+	still   map[int]bool // nodes whose worker is paused
+	mail    []func()
+	empty   []int // places in mail that are free
+
+	// The running reduction.
+	ranks   []int         // workers
+	ends    []policy.Time // by rank
+	longest policy.Time
+	blocked bool
+	since   policy.Time // it is blocked
+}
+
+// place is what a worker is on the links.
+type place struct {
+	node       int // its position in the plan
+	stepped    bool
+	queued     []scenarios.Inject // due before the first inner step
+	moved      int64              // grows while its reduction does
+	reduces    bool               // from the word to reduce until the outcome is applied
+	leaving    bool
+	outerSteps int // version of its outer state
+	outcomes   int // how many it can serve
+	synced     bool
+	fetched    policy.Time // when its fetch is over
+	chunks     bool        // it fetches the whole state
+}
+
+// held is a message that a cut path holds up.
+type held struct {
+	from, to int
+	sent     policy.Time
+	deliver  func()
+}
+
+const coordinator = 0 // its position in the plan
+
+// RunLinks simulates the scenario under a policy on the links of its plan, with
+// the timing of the real run and what the machine adds to it. The time scale
+// converts the links' times.
+func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func(runlog.Event)) (runlog.Summary, error) {
+	n, err := newNetwork(s, costs)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
+	cfg, err := s.RealMachine(policyName)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
+	sim, err := newSimulator(s, cfg, record)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
+	w := &world{network: n, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{}}
+	for i := range w.workers {
+		w.workers[i].node = i + 1 // Nodes has the coordinator first
+	}
+	sim.links = w
+	for i := range sim.workers {
+		sim.workers[i].rng = s.StepRand(sim.workers[i].spec.ID) // as real workers do
+	}
+	sim.awaitFault(-1)
+	return sim.run(policyName, "plan", s.Real.TimeScale)
+}
+
+// cut says whether nothing gets from one node to another. A worker that is
+// paused neither sends nor hears.
+func (w *world) cut(from, to int) bool {
+	return w.still[from] || w.still[to] || w.network.cut(from, to)
+}
+
+// stand has a worker stand still, or no longer.
+func (s *simulator) stand(i int, still bool) {
+	s.links.still[s.links.workers[i].node] = still
+	s.letGo()
+}
+
+// real converts scenario time to real time, and scenario back.
+func (w *world) real(t policy.Time) time.Duration {
+	return time.Duration(float64(t) * w.scale * float64(time.Microsecond))
+}
+
+func (w *world) scenario(d time.Duration) policy.Time {
+	return policy.Time(float64(d) / float64(time.Microsecond) / w.scale)
+}
+
+// later has something done at a time.
+func (s *simulator) later(at policy.Time, do func()) {
+	w := s.links
+	k := len(w.mail)
+	if n := len(w.empty); n > 0 {
+		k = w.empty[n-1]
+		w.empty = w.empty[:n-1]
+		w.mail[k] = do
+	} else {
+		w.mail = append(w.mail, do)
+	}
+	s.heap.push(entry{at: at, kind: delivers, a: k})
+}
+
+func (s *simulator) deliver(k int) {
+	do := s.links.mail[k]
+	s.links.mail[k] = nil
+	s.links.empty = append(s.links.empty, k)
+	do()
+}
+
+// post sends a control message; a cut path holds it up.
+func (s *simulator) post(from, to int, deliver func()) {
+	w := s.links
+	if w.cut(from, to) {
+		w.held = append(w.held, held{from, to, s.now, deliver})
+		return
+	}
+	s.later(s.now+w.scenario(w.oneWay(from, to)), deliver)
+}
+
+// report sends an event to the coordinator's machine. What the worker has sent
+// counts even if it dies meanwhile.
+func (s *simulator) report(i int, e policy.Event) {
+	s.post(s.links.workers[i].node, coordinator, func() { s.tell(e) })
+}
+
+// order sends a worker what it is to do, if it lives to hear it.
+func (s *simulator) order(id policy.ID, do func(i int)) {
+	i := s.index[id]
+	s.post(coordinator, s.links.workers[i].node, func() {
+		switch w := &s.workers[i]; {
+		case w.alive && w.paused: // it lies in its socket
+			s.links.held = append(s.links.held, held{coordinator, s.links.workers[i].node, s.now, func() { do(i) }})
+		case w.alive:
+			do(i)
+		}
+	})
+}
+
+// joinOverLinks is the start of a worker. Those of the first hour are connected
+// when the run begins.
+func (s *simulator) joinOverLinks(i int) {
+	w, p := &s.workers[i], &s.links.workers[i]
+	w.alive = true
+	first := w.spec.JoinAt == s.scenario.FirstJoin()
+	heard := s.now
+	if !first {
+		heard += s.links.scenario(s.links.hello(p.node, coordinator))
+	}
+	// Heartbeats begin with the hello, a one-way delay before it is heard.
+	beat := heard + s.scenario.HeartbeatPeriod - s.links.scenario(s.links.oneWay(p.node, coordinator))
+	s.heap.push(entry{at: max(s.now, beat), kind: beats, a: i})
+	join := func() {
+		s.joining--
+		if w.alive {
+			p.synced = first
+			s.tell(policy.Join{ID: w.spec.ID, HasState: first})
+		}
+	}
+	if first {
+		join()
+		return
+	}
+	s.later(heard, join)
+}
+
+// beat sends a heartbeat: a datagram, which is lost if the path is cut.
+func (s *simulator) beat(i int) {
+	if !s.workers[i].alive {
+		return
+	}
+	id, p := s.workers[i].spec.ID, &s.links.workers[i]
+	switch {
+	case s.links.cut(p.node, coordinator):
+	case p.reduces && s.epoch > 0:
+		if !s.hangs() {
+			p.moved = int64(s.now)
+		}
+		s.report(i, policy.Progress{ID: id, Epoch: s.epoch, Moved: p.moved, From: id})
+	default:
+		s.report(i, policy.Heartbeat{ID: id})
+	}
+	s.heap.push(entry{at: s.now + s.scenario.HeartbeatPeriod, kind: beats, a: i})
+}
+
+// actOverLinks carries out an action where the links make a difference.
+func (s *simulator) actOverLinks(a policy.Action) (done bool) {
+	switch a := a.(type) {
+	case policy.StartRound:
+		for _, id := range a.IDs {
+			s.order(id, func(i int) { s.begin(i, a.Round) })
+		}
+	case policy.Reduce:
+		s.reduceOverLinks(a)
+	case policy.Abort:
+		s.epoch = 0
+		for _, id := range a.Participants {
+			s.order(id, func(i int) { s.links.workers[i].reduces = false })
+		}
+	case policy.OuterStep:
+		s.epoch = 0
+	case policy.Fetch:
+		s.order(a.ID, func(i int) { s.fetchOverLinks(i, a) })
+	default:
+		return false
+	}
+	return true
+}
+
+// begin is the word to start a round: the worker applies the outcome of the one
+// before within the time of its first inner step.
+func (s *simulator) begin(i, round int) {
+	w, p := &s.workers[i], &s.links.workers[i]
+	w.drop()
+	w.round, w.step = round, 0
+	if p.outerSteps < round-1 {
+		p.outerSteps = round - 1
+		p.outcomes = min(p.outcomes+1, keptOutcomes)
+	}
+	p.reduces, p.synced = false, true
+	if p.leaving {
+		s.depart(i)
+		return
+	}
+	s.scheduleStep(i)
+	p.stepped = true
+	for _, in := range p.queued {
+		s.injectWorker(in, i)
+	}
+	p.queued = nil
+}
+
+// injectOverLinks says whether an inject has been seen to, or has to wait, for
+// what the worker is doing.
+func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
+	w, p := &s.workers[i], &s.links.workers[i]
+	switch in.Op {
+	case scenarios.Slow, scenarios.Restore:
+		// As on the real network, a change at the very time of the join comes
+		// after the first step has begun.
+		if !p.stepped && in.At <= w.spec.JoinAt {
+			p.queued = append(p.queued, in)
+			return true
+		}
+	case scenarios.Crash:
+		if w.alive && s.scenario.Real.HeedUnreachable {
+			// The answer to a ping: nobody listens there.
+			s.later(s.now+s.links.scenario(s.links.rtt(p.node, coordinator)), func() { s.tell(policy.Unreachable{ID: w.spec.ID}) })
+		}
+	case scenarios.Leave:
+		if w.paused {
+			w.leaving = true
+			return true
+		}
+		if w.alive {
+			s.note(runlog.Event{Type: runlog.Leave, Node: w.name})
+			if p.leaving = true; !p.reduces {
+				s.depart(i)
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// depart ends a worker that leaves.
+func (s *simulator) depart(i int) {
+	s.report(i, policy.Leave{ID: s.workers[i].spec.ID})
+	s.workers[i].alive = false
+	s.workers[i].drop()
+}
+
+// reduceOverLinks begins a reduction: each participant when it hears of it.
+func (s *simulator) reduceOverLinks(a policy.Reduce) {
+	w := s.links
+	if w.ordered {
+		a.Participants = s.inOrder(a.Participants)
+	}
+	s.epoch, s.participants, s.reduceStart = a.Epoch, a.Participants, s.now
+	w.ranks, w.ends, w.longest = w.ranks[:0], w.ends[:0], 0
+	var nodes []int
+	var begin []time.Duration
+	for _, id := range a.Participants {
+		i := s.index[id]
+		w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
+		begin = append(begin, w.oneWay(coordinator, w.workers[i].node))
+		s.order(id, func(i int) { w.workers[i].reduces = true })
+	}
+	ends := w.reduction(nodes, begin, func(i, j int) bool { return !w.warm[[2]int{i, j}] })
+	for k := range ends {
+		w.ends = append(w.ends, s.now+w.scenario(ends[k]))
+		w.longest = max(w.longest, w.scenario(ends[k]-begin[k]))
+	}
+	w.warm = w.connected(nodes)
+	s.holdBack()
+	if w.blocked = w.interrupted(); w.blocked {
+		w.since = s.now
+		return
+	}
+	s.expectEnds()
+}
+
+// inOrder returns participants in the order of their ring. Without one, as where
+// a path is missing, it is that of the ids.
+func (s *simulator) inOrder(participants []policy.ID) []policy.ID {
+	var nodes []int
+	for _, id := range participants {
+		nodes = append(nodes, s.links.workers[s.index[id]].node)
+	}
+	nodes, err := s.links.order(nodes)
+	if err != nil {
+		return participants
+	}
+	ordered := make([]policy.ID, len(nodes))
+	for k, node := range nodes {
+		ordered[k] = s.workers[node-1].spec.ID // Nodes has the coordinator first
+	}
+	return ordered
+}
+
+// interrupted says whether a path that the running reduction needs is cut.
+func (w *world) interrupted() bool {
+	for k, i := range w.ranks {
+		node := w.workers[i].node
+		if w.cut(coordinator, node) {
+			return true
+		}
+		for l, j := range w.ranks {
+			needed := w.algorithm == allreduce.Direct || l == (k+1)%len(w.ranks)
+			if needed && w.cut(node, w.workers[j].node) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *simulator) expectEnds() {
+	for rank, at := range s.links.ends {
+		if at >= s.now {
+			s.heap.push(entry{at: at, kind: reducedRank, a: rank, b: s.epoch})
+		}
+	}
+}
+
+// reducedRank is the end of a reduction at one of its ranks.
+func (s *simulator) reducedRank(rank, epoch int) {
+	w := s.links
+	if epoch != s.epoch || w.blocked || s.now != w.ends[rank] {
+		return
+	}
+	if s.hangs() {
+		return // until the machine notices and aborts
+	}
+	w.ends[rank] = -1
+	s.report(w.ranks[rank], policy.Reduced{ID: s.participants[rank], Round: s.machine.OuterSteps() + 1, Epoch: epoch})
+}
+
+// hangs says that the running reduction moves no more.
+func (s *simulator) hangs() bool {
+	return s.links.blocked || slices.ContainsFunc(s.links.ranks, func(i int) bool { return !s.workers[i].alive })
+}
+
+// noteReduced records a reduction that every participant has reported.
+func (s *simulator) noteReduced(a policy.OuterStep) {
+	w := s.links
+	var sent int64
+	if n := len(a.Participants); n > 1 {
+		sent = int64(n) * w.sent(n)
+	}
+	s.note(runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants, Duration: w.longest, BytesSent: sent})
+}
+
+// fetchOverLinks has a worker get the outer state; it drops what it was doing.
+func (s *simulator) fetchOverLinks(i int, a policy.Fetch) {
+	w := s.links
+	s.workers[i].drop()
+	gen := s.workers[i].gen
+	donor := s.index[a.From]
+	asker, from := &w.workers[i], &w.workers[donor]
+	asker.reduces = false
+	s.later(s.now+w.scenario(w.fetchRequest(asker.node, from.node)), func() {
+		version := max(from.outerSteps, a.OuterSteps)
+		missed := version - asker.outerSteps
+		if asker.synced && missed <= from.outcomes {
+			asker.fetched = s.now + w.scenario(w.fetchOutcomes(from.node, asker.node, missed))
+		} else {
+			donors := []int{from.node}
+			for _, id := range a.Helpers {
+				donors = append(donors, w.workers[s.index[id]].node)
+			}
+			asker.chunks, asker.fetched = true, s.now+w.scenario(w.fetchState(donors, asker.node))
+			if s.epoch > 0 { // donors hold chunks back while they reduce
+				asker.fetched += s.reductionLeft()
+			}
+		}
+		s.later(asker.fetched, func() { s.fetchedOverLinks(i, donor, gen, version) })
+	})
+}
+
+// reductionLeft is how long the running reduction still takes.
+func (s *simulator) reductionLeft() policy.Time {
+	return max(0, slices.Max(append([]policy.Time{s.now}, s.links.ends...))-s.now)
+}
+
+// holdBack puts off the ends of state fetches by a reduction that begins.
+func (s *simulator) holdBack() {
+	for i := range s.links.workers {
+		if p := &s.links.workers[i]; p.chunks && p.fetched > s.now {
+			p.fetched += s.reductionLeft()
+		}
+	}
+}
+
+func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
+	w := &s.workers[i]
+	p, from := &s.links.workers[i], &s.links.workers[donor]
+	switch {
+	case !w.alive || w.gen != gen:
+	case s.now < p.fetched: // held back meanwhile
+		s.later(p.fetched, func() { s.fetchedOverLinks(i, donor, gen, version) })
+	case !s.workers[donor].alive: // the machine notices by its heartbeats
+	case s.links.cut(from.node, p.node):
+		s.links.held = append(s.links.held, held{from.node, p.node, s.now, func() { s.fetchedOverLinks(i, donor, gen, version) }})
+	default:
+		p.outerSteps, p.outcomes, p.synced, p.chunks = version, 0, true, false
+		s.report(i, policy.StateFetched{ID: w.spec.ID, OuterSteps: version})
+	}
+}
+
+// awaitFault expects the next change of the links after a real time.
+func (s *simulator) awaitFault(after time.Duration) {
+	if at, ok := s.scenario.NextLinkFault(after); ok {
+		s.links.fault = at
+		s.heap.push(entry{at: max(s.now, s.links.scenario(at)), kind: faults})
+	}
+}
+
+// relay gives the links the faults of the present time, and lets go what the
+// cut ones have held up.
+func (s *simulator) relay() error {
+	w := s.links
+	plan, err := shaping.Compose(w.base, s.scenario.LinkFaults(w.fault))
+	if err != nil {
+		return fmt.Errorf("the links at %d µs: %w", s.now, err)
+	}
+	w.plan = plan
+	s.awaitFault(w.fault)
+	s.letGo()
+	return nil
+}
+
+// letGo delivers what no cut path holds up any more, and stops or goes on with
+// the running reduction.
+func (s *simulator) letGo() {
+	w := s.links
+	var still []held
+	for _, h := range w.held {
+		if w.cut(h.from, h.to) {
+			still = append(still, h)
+			continue
+		}
+		s.later(s.recovered(h.from, h.to, h.sent), h.deliver)
+	}
+	w.held = still
+	if s.epoch == 0 {
+		return
+	}
+	switch blocked := w.interrupted(); {
+	case blocked && !w.blocked:
+		w.blocked, w.since = true, s.now
+	case !blocked && w.blocked:
+		w.blocked = false
+		s.resume()
+	}
+}
+
+// recovered is when a message that was sent at a time arrives, now that its path
+// is open again: with the next probe for it or, if heartbeats go the same way,
+// a round trip after the next of these, whose acknowledgement shows the loss.
+func (s *simulator) recovered(from, to int, sent policy.Time) policy.Time {
+	w := s.links
+	at := w.scenario(w.recovery(from, to, w.real(sent), w.real(s.now)))
+	if to == coordinator {
+		period := s.scenario.HeartbeatPeriod
+		at = min(at, s.now+period-s.now%period+w.scenario(w.rtt(from, to)+w.oneWay(from, to)))
+	}
+	return max(at, s.now)
+}
+
+// resume goes on with a reduction whose paths are open again.
+func (s *simulator) resume() {
+	w := s.links
+	var late policy.Time
+	for k, i := range w.ranks {
+		from, to := w.workers[i].node, w.workers[w.ranks[(k+1)%len(w.ranks)]].node
+		if from != to {
+			late = max(late, w.scenario(w.recovery(from, to, w.real(w.since), w.real(s.now)))-s.now)
+		}
+	}
+	for k, end := range w.ends {
+		if end >= 0 {
+			w.ends[k] = end + s.now - w.since + late
+		}
+	}
+	w.longest += s.now - w.since + late
+	s.expectEnds()
+}

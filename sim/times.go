@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"testbed/policy"
+	"testbed/scenarios"
+)
+
+// Times are what single things take on the links of a scenario's plan, in real
+// time, when nothing disturbs them: what RunLinks is made of, to be compared
+// with measurements one by one.
+type Times struct {
+	network network
+	nodes   map[policy.ID]int
+}
+
+// NewTimes computes with the links of a scenario and the costs of a machine.
+func NewTimes(s *scenarios.Scenario, costs Costs) (*Times, error) {
+	n, err := newNetwork(s, costs)
+	if err != nil {
+		return nil, err
+	}
+	t := &Times{network: n, nodes: map[policy.ID]int{}}
+	for i, w := range s.Workers {
+		t.nodes[w.ID] = i + 1
+	}
+	return t, nil
+}
+
+// With returns the same links with other costs.
+func (t *Times) With(costs Costs) *Times {
+	other := *t
+	other.network.costs = costs
+	return &other
+}
+
+// Control is the time of two control messages, to a worker and back.
+func (t *Times) Control(id policy.ID) time.Duration {
+	return t.network.oneWay(coordinator, t.nodes[id]) + t.network.oneWay(t.nodes[id], coordinator)
+}
+
+// Hello is the time from the start of a worker to its first word.
+func (t *Times) Hello(id policy.ID) time.Duration { return t.network.hello(t.nodes[id], coordinator) }
+
+// Reduction is the time of a reduction in which all begin together. before are
+// the participants of the reduction before, who are connected.
+func (t *Times) Reduction(participants, before []policy.ID) time.Duration {
+	warm := t.network.connected(t.of(before))
+	ends := t.network.reduction(t.of(participants), make([]time.Duration, len(participants)), func(i, j int) bool { return !warm[[2]int{i, j}] })
+	return slices.Max(ends)
+}
+
+func (t *Times) of(ids []policy.ID) []int {
+	nodes := make([]int, len(ids))
+	for k, id := range ids {
+		nodes[k] = t.nodes[id]
+	}
+	return nodes
+}
+
+// Hops is how many hops in a row a reduction of so many participants takes.
+func (t *Times) Hops(participants int) int {
+	if participants < 2 {
+		return 0
+	}
+	if t.network.algorithm != 0 {
+		return 2
+	}
+	return 2 * (participants - 1)
+}
+
+// Sent is the bytes that so many participants send together in a reduction.
+func (t *Times) Sent(participants int) int64 {
+	if participants < 2 {
+		return 0
+	}
+	return int64(participants) * t.network.sent(participants)
+}
+
+// Fetch is the time of a state fetch, from a worker's decision until it has the
+// outcomes of so many outer steps or, if there are none, the whole state, of
+// which the first donor has the help of the others.
+func (t *Times) Fetch(asker policy.ID, donors []policy.ID, outcomes int) time.Duration {
+	a, from := t.nodes[asker], t.of(donors)
+	request := t.network.fetchRequest(a, from[0])
+	if outcomes > 0 {
+		return request + t.network.fetchOutcomes(from[0], a, outcomes)
+	}
+	return request + t.network.fetchState(from, a)
+}
+
+// FetchBytes is what is fetched.
+func (t *Times) FetchBytes(outcomes int) int64 {
+	if outcomes > 0 {
+		return int64(outcomes) * t.network.outcome()
+	}
+	return t.network.state()
+}
