@@ -97,9 +97,18 @@ func (w *world) cut(from, to int) bool {
 	return w.still[from] || w.still[to] || w.network.cut(from, to)
 }
 
-// stand has a worker stand still, or no longer.
+// stand has a worker stand still, or no longer. What has come meanwhile waits
+// in its sockets.
 func (s *simulator) stand(i int, still bool) {
-	s.links.still[s.links.workers[i].node] = still
+	w, node := s.links, s.links.workers[i].node
+	w.still[node] = still
+	w.held = slices.DeleteFunc(w.held, func(h held) bool {
+		came := h.to == node && !w.cut(h.from, h.to)
+		if came {
+			s.later(max(s.now, h.sent+w.scenario(w.oneWay(h.from, h.to))), h.deliver)
+		}
+		return came
+	})
 	s.letGo()
 }
 

@@ -364,6 +364,19 @@ func TestAPauseHoldsUp(t *testing.T) {
 	}
 }
 
+// TestAPauseOverLinks ends as without: what came meanwhile is there at once.
+func TestAPauseOverLinks(t *testing.T) {
+	for name, want := range map[string]string{
+		scenarios.Baseline:  "round 3 evicts w2 (heartbeat)",
+		scenarios.Straggler: "round 2 sidelines w1, round 3 takes w1 back, round 3 evicts w2 (heartbeat)",
+	} {
+		sum, err := sim.RunLinks(load(t, "pause_resume"), name, sim.Costs{}, nil)
+		if err != nil || !sum.Complete || story(sum) != want {
+			t.Errorf("%s: %s, complete %v, %v", name, story(sum), sum.Complete, err)
+		}
+	}
+}
+
 // TestACrashDuringTheReduction: round 1 reduces from 2,100 to 2,210. Worker 2
 // is last heard at 2,000 and evicted at 7,000; the others reduce again.
 func TestACrashDuringTheReduction(t *testing.T) {
