@@ -23,8 +23,13 @@ import (
 )
 
 // farewell bounds how long the coordinator waits for the last words of the
-// workers after the last outer step.
+// workers after the last outer step, and of one that it has evicted.
 const farewell = 10 * time.Second
+
+// gatherPatience is how long the coordinator waits for another of the workers
+// that start the run, after one has come, before it begins without the rest: a
+// handshake takes no longer, be it that of many at once on a slow machine.
+const gatherPatience = 10 * time.Second
 
 // CoordinatorConfig is what a coordinator needs to know.
 type CoordinatorConfig struct {
@@ -113,12 +118,14 @@ type coordinator struct {
 	inbox     chan received
 	quit      chan struct{}
 	workers   map[policy.ID]*remote
+	absent    []policy.ID // of those that were to start the run
 	t         policy.Time // of the running input
 	began     time.Time   // scenario time starts here, at the first join
 	started   bool
 	replaying bool
 	reported  int // events so far
 	timer     *time.Timer
+	gather    *time.Timer // since the last worker has come, before the start
 	done      bool
 	complete  bool
 	joined    map[policy.ID]bool // the machine has been told
@@ -126,6 +133,7 @@ type coordinator struct {
 	// none is waited for.
 	back map[policy.ID]bool
 
+	epoch        int                           // of the last reduction
 	participants map[int][]policy.ID           // by outer step
 	outcomes     map[int]map[policy.ID]message // of reductions, by epoch
 	states       map[int]map[policy.ID]message // after outer steps
@@ -286,6 +294,11 @@ func (c *coordinator) recover() error {
 }
 
 func (c *coordinator) run(ctx context.Context) error {
+	c.gather = time.NewTimer(gatherPatience)
+	defer c.gather.Stop()
+	if c.started || len(c.workers) == 0 {
+		c.gather.Stop()
+	}
 	var horizon <-chan time.Time
 	defer c.hangUp()
 	for !c.done {
@@ -314,6 +327,8 @@ func (c *coordinator) run(ctx context.Context) error {
 			}
 		case <-c.timer.C:
 			err = c.take(entry{T: c.now(), What: timerFired})
+		case <-c.gather.C:
+			err = c.take(entry{T: c.now(), What: waitedOut, Began: new(time.Now())})
 		case <-horizon:
 			err = c.take(entry{T: c.now(), What: horizonCame})
 		case <-ctx.Done():
@@ -346,6 +361,8 @@ func (c *coordinator) apply(e entry) {
 		c.hello(e)
 	case e.Msg != nil:
 		c.heed(e.ID, *e.Msg)
+	case e.What == waitedOut:
+		c.begin(*e.Began)
 	case e.What == timerFired:
 		c.tell(policy.Timer{})
 	case e.What == unreachable:
@@ -379,9 +396,12 @@ func (c *coordinator) restart(e entry) {
 	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
 }
 
-// expectJoin says whether a worker is still to come.
+// expectJoin says whether a worker is still to come. One that was absent when
+// the run began may come yet, but nobody waits for it.
 func (c *coordinator) expectJoin() bool {
-	return slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool { return c.workers[w.ID] == nil })
+	return slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool {
+		return c.workers[w.ID] == nil && !slices.Contains(c.absent, w.ID)
+	})
 }
 
 // receive takes a message in, unless it is of no concern any more.
@@ -418,6 +438,9 @@ func (c *coordinator) heed(id policy.ID, m message) {
 	case msgArrive:
 		c.tell(policy.Arrival{ID: id, Round: m.Round})
 	case msgReduced:
+		if m.Epoch != c.epoch {
+			return // aborted meanwhile
+		}
 		if c.outcomes[m.Epoch] == nil {
 			c.outcomes[m.Epoch] = map[policy.ID]message{}
 		}
@@ -512,14 +535,33 @@ func (c *coordinator) hello(e entry) {
 		c.join(policy.Join{ID: e.ID})
 		return
 	case e.Began == nil:
+		if !c.replaying {
+			c.gather.Reset(gatherPatience)
+		}
 		return
 	}
-	c.began, c.started = *e.Began, true
+	c.begin(*e.Began)
+}
+
+// begin starts the run with the workers that are there.
+func (c *coordinator) begin(began time.Time) {
+	first := c.scenario.FirstJoin()
+	for _, w := range c.scenario.Workers {
+		if w.JoinAt == first && c.workers[w.ID] == nil {
+			c.absent = append(c.absent, w.ID)
+		}
+	}
+	c.began, c.started = began, true
+	if !c.replaying {
+		c.gather.Stop()
+	}
 	c.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
 		Schema: runlog.Schema, Scenario: c.scenario.Name, Policy: c.cfg.Policy, World: runlog.Real,
 		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale,
 	}})
-	first := c.scenario.FirstJoin()
+	for _, id := range c.absent {
+		c.note(runlog.Event{Type: runlog.Absent, Node: scenarios.NodeName(id)})
+	}
 	ids := slices.Sorted(maps.Keys(c.workers))
 	for _, initial := range []bool{true, false} {
 		for _, id := range ids {
@@ -581,6 +623,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now, Checkpoint: id == c.keeper(a)})
 		}
 	case policy.Reduce:
+		c.epoch = a.Epoch
 		ring := make([]peer, len(a.Participants))
 		for i, id := range c.order(a.Participants) {
 			ring[i] = peer{ID: id, Addr: c.workers[id].ring}
@@ -603,7 +646,12 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors})
 	case policy.Evict:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
-		c.workers[a.ID].gone = true
+		r := c.workers[a.ID]
+		r.gone = true
+		if l := r.session.current(); l != nil {
+			// Whoever is dead or cut off does not hang up itself.
+			time.AfterFunc(farewell, func() { l.conn.CloseWithError(0, "evicted") })
+		}
 		c.compareStates()
 	case policy.WakeAt:
 		if !c.replaying {
@@ -655,6 +703,9 @@ func agree(reports map[policy.ID]message, participants []policy.ID) (string, *bo
 }
 
 func (c *coordinator) stepped(id policy.ID, m message) {
+	if c.participants[m.OuterSteps] == nil {
+		return // compared already
+	}
 	if c.states[m.OuterSteps] == nil {
 		c.states[m.OuterSteps] = map[policy.ID]message{}
 	}
@@ -697,14 +748,14 @@ func (c *coordinator) lastWords(ctx context.Context) error {
 		c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
 	}
 	timeout := time.After(farewell)
-	for c.complete && len(c.participants) > 0 || c.absent() {
+	for c.complete && len(c.participants) > 0 || c.apart() {
 		select {
 		case r := <-c.inbox:
 			if err := c.receive(r); err != nil {
 				return err
 			}
 		case <-timeout:
-			if c.absent() {
+			if c.apart() {
 				c.cfg.Log.Warn("a worker did not come back for the end", "patience", farewell)
 			}
 			if len(c.participants) > 0 {
@@ -721,9 +772,9 @@ func (c *coordinator) lastWords(ctx context.Context) error {
 	return nil
 }
 
-// absent says whether a worker has yet to come back that has not heard that the
+// apart says whether a worker has yet to come back that has not heard that the
 // run is over.
-func (c *coordinator) absent() bool {
+func (c *coordinator) apart() bool {
 	for _, r := range c.workers {
 		if !r.gone && r.session.current() == nil {
 			return true

@@ -62,3 +62,33 @@ func TestDetection(t *testing.T) {
 		})
 	}
 }
+
+// TestPauseHoldsTheStep stops a worker in the middle of its first step for a
+// time below the heartbeats' window: nobody goes, and the step does not count
+// the pause, though it ends that much later.
+func TestPauseHoldsTheStep(t *testing.T) {
+	err := inBubble(t, func(t *testing.T) {
+		w := newWorld(t, worldScenario(t, 3))
+		pause := fault{what: "pause", id: 1, at: 500, lasts: 3000}
+		w.onEvent = func(e runlog.Event) {
+			if e.Type == runlog.RunStart {
+				w.at(pause.at, func() { w.inflict(0, pause) })
+			}
+		}
+		sum, events := w.play(scenarios.Baseline, time.Hour)
+		if !sum.Complete || len(sum.Evicted) > 0 {
+			t.Errorf("complete %v, evicted %+v", sum.Complete, sum.Evicted)
+		}
+		for _, e := range events {
+			if e.Type == runlog.Step && e.Node == "w1" {
+				if e.T < 4000 || e.T > 4100 || e.Duration < 1000 || e.Duration > 1010 {
+					t.Errorf("the first step took %d µs and ended at %d, want 1,000 and 4,000", e.Duration, e.T)
+				}
+				break
+			}
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -51,6 +51,7 @@ type cause string
 
 const (
 	timerFired  cause = "timer"
+	waitedOut   cause = "waited out"
 	unreachable cause = "unreachable"
 	horizonCame cause = "horizon"
 	recovered   cause = "recovered" // it is back

@@ -16,6 +16,8 @@ type Report struct {
 	Event *runlog.Event `json:"event,omitempty"`
 	// Lateness is how much later than due the timer of an inner step fired.
 	Lateness *time.Duration `json:"lateness_ns,omitempty"`
+	// Paused answers OpPause.
+	Paused bool `json:"paused,omitempty"`
 	// Error is why the node gave up.
 	Error string `json:"error,omitempty"`
 }
@@ -37,4 +39,6 @@ const (
 	OpSlow    Op = "slow"    // inner steps scheduled from now on take Factor times as long
 	OpRestore Op = "restore" // the end of slow
 	OpLeave   Op = "leave"   // depart in good order
+	OpPause   Op = "pause"   // about to be stopped: the inner step under way stands still
+	OpResume  Op = "resume"  // no longer stopped: it goes on with the time it had left
 )

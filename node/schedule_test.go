@@ -175,7 +175,7 @@ func (s *schedule) drawFault(r *rand.Rand, workers int) fault {
 	const window = 5000 // until the heartbeats evict
 	short := policy.Time(100 + r.IntN(window/2))
 	long := policy.Time(100 + r.IntN(5*window))
-	switch r.IntN(9) {
+	switch r.IntN(10) {
 	case 0, 1:
 		f.what = "crash"
 	case 2:
@@ -187,6 +187,8 @@ func (s *schedule) drawFault(r *rand.Rand, workers int) fault {
 	case 5:
 		f.what, f.lasts = "partition", long
 	case 6:
+		f.what, f.lasts = "pause", []policy.Time{short, long}[r.IntN(2)]
+	case 7:
 		f.what, f.lasts = "partition", short
 		f.id = policy.ID(r.IntN(workers))
 	default:
@@ -345,6 +347,10 @@ func (w *world) inflict(i int, f fault) {
 		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.command(f.id, Command{Op: OpRestore, At: 1}) })
 	case "partition":
 		lay(shaping.Partition{Nodes: []string{name}})
+	case "pause":
+		w.command(f.id, Command{Op: OpPause})
+		lay(shaping.Partition{Nodes: []string{name}})
+		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.command(f.id, Command{Op: OpResume}) })
 	case "cut":
 		lay(shaping.Cut{Paths: []shaping.Direction{{From: name, To: nodeName(f.other)}, {From: nodeName(f.other), To: name}}})
 	case "cut-from":

@@ -51,8 +51,8 @@ type WorkerConfig struct {
 	Commands <-chan Command
 	Tracing  Tracing
 	Log      *slog.Logger
-	// Report is called with what happens to the worker, from one goroutine at
-	// a time.
+	// Report is called with what happens to the worker, from several
+	// goroutines.
 	Report func(Report)
 }
 
@@ -69,6 +69,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		model: newModel(cfg.Scenario.Seed, cfg.ID, n),
 		grad:  make([]float32, n), mean: make([]float32, n),
 		rng: cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
+		still: newStillness(),
 	}
 	w.greeting = message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)}
 	w.setFactor(1)
@@ -125,6 +126,8 @@ type worker struct {
 	rng      *rand.Rand
 	factor   atomic.Uint64 // bits of the slowness
 	queued   []Command     // due before the first inner step has begun
+
+	still *stillness
 
 	began   time.Time    // estimate of the local time of scenario time 0
 	oneWay  atomic.Int64 // half a round trip to the coordinator, in ns
@@ -443,6 +446,11 @@ func (w *worker) command(c Command) {
 	switch {
 	case c.Op == OpLeave:
 		w.leaving = true
+	case c.Op == OpPause:
+		w.still.set(true)
+		w.cfg.Report(Report{Paused: true})
+	case c.Op == OpResume:
+		w.still.set(false)
 	case c.Op != OpSlow && c.Op != OpRestore:
 	case !w.stepped && c.At <= w.spec.JoinAt:
 		w.queued = append(w.queued, c)
@@ -586,23 +594,41 @@ func (w *worker) innerSteps(ctx context.Context, start message, duration time.Du
 			}
 			w.gradRound = start.Round
 		}
-		timer.Reset(time.Until(begin.Add(duration)))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return result{err: ctx.Err()}
+		stood, err := w.pass(ctx, timer, begin, duration)
+		if err != nil {
+			return result{err: err}
 		}
 		end := time.Now()
-		late := end.Sub(begin) - duration
+		took := end.Sub(begin) - stood
+		late := took - duration
 		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
 			T: w.scenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
-			Round: start.Round, Step: step, Duration: w.scenarioTime(end.Sub(begin)),
+			Round: start.Round, Step: step, Duration: w.scenarioTime(took),
 			ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
 		}})
 		if last {
 			return result{msg: message{Type: msgArrive, Round: start.Round}}
 		}
 		begin, duration = end, w.stepDuration()
+	}
+}
+
+// pass waits until a time has passed since begin in which the worker was not
+// paused, and returns how long it was.
+func (w *worker) pass(ctx context.Context, timer *time.Timer, begin time.Time, d time.Duration) (time.Duration, error) {
+	for {
+		stood, paused, changed := w.still.since(begin)
+		timer.Stop()
+		if !paused {
+			timer.Reset(time.Until(begin.Add(d + stood)))
+		}
+		select {
+		case <-timer.C:
+			return stood, nil
+		case <-changed:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
 	}
 }
 

@@ -128,8 +128,8 @@ func few(lines []string) []string {
 
 // injected are the marks that the scenario, and not the policy, has set.
 var injected = map[runlog.Type]bool{
-	runlog.Join: true, runlog.Crash: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Partition: true,
-	runlog.CoordinatorCrash: true, runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
+	runlog.Join: true, runlog.Crash: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Pause: true, runlog.Resume: true,
+	runlog.CoordinatorCrash: true, runlog.Partition: true, runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
 }
 
 func (p *page) whatWasDone() answer {

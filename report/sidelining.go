@@ -30,7 +30,7 @@ func quality(s Sidelining) string {
 		parts = append(parts, "nobody was left out as late without another cause")
 	}
 	if s.Excused > 0 {
-		parts = append(parts, fmt.Sprintf("%d times it met a worker that was not slow, but cut off, crashed, on a changed link or joining", s.Excused))
+		parts = append(parts, fmt.Sprintf("%d times it met a worker that was not slow, but cut off, crashed, paused, on a changed link or joining", s.Excused))
 	}
 	if recall, ok := s.Recall(); ok {
 		parts = append(parts, fmt.Sprintf("of %d times that a slow worker could have been left out, it was %d times (recall %.2f)", s.Slow, s.Caught, recall))
@@ -58,7 +58,7 @@ func brief(s Sidelining) string {
 type Sidelining struct {
 	Left    int `json:"left_out"` // left out as late
 	Right   int `json:"right"`    // of these, slowed down by the scenario
-	Excused int `json:"excused"`  // of these, not slow, but cut off, crashed, on a changed link, or joining
+	Excused int `json:"excused"`  // of these, not slow, but cut off, crashed, paused, on a changed link, or joining
 	// Slow counts slowed-down workers at the close of a round that had a
 	// deadline, and Caught those of them that were left out.
 	Slow   int `json:"slow"`
@@ -115,6 +115,11 @@ func sidelining(s *scenarios.Scenario, events []runlog.Event) Sidelining {
 		case runlog.Crash:
 			faults[e.Node]++
 			excused[e.Node] = true
+		case runlog.Pause:
+			faults[e.Node]++
+			excused[e.Node] = true
+		case runlog.Resume:
+			faults[e.Node]--
 		case runlog.Partition:
 			for _, id := range e.IDs {
 				cut[scenarios.NodeName(id)], excused[scenarios.NodeName(id)] = true, true

@@ -53,6 +53,8 @@ func TestSidelining(t *testing.T) {
 		{"healed a round ago", [][]runlog.Event{begin, {{T: 5, Type: runlog.Partition, IDs: []policy.ID{1}}, {T: 6, Type: runlog.Heal}}, round(1, 100, 1), round(2, 200, 1)},
 			Sidelining{Left: 2, Excused: 1}},
 		{"a link of its own changed", [][]runlog.Event{begin, {{T: 5, Type: runlog.LinkFault, Node: "w1"}}, round(1, 100, 1)}, Sidelining{Left: 1, Excused: 1}},
+		{"resumed a round ago", [][]runlog.Event{begin, {{T: 5, Type: runlog.Pause, Node: "w1"}, {T: 6, Type: runlog.Resume, Node: "w1"}}, round(1, 100, 1), round(2, 200, 1)},
+			Sidelining{Left: 2, Excused: 1}},
 		{"crashed", [][]runlog.Event{begin, {{T: 5, Type: runlog.Crash, Node: "w1"}}, round(1, 100, 1)}, Sidelining{Left: 1, Excused: 1}},
 		{"joining", [][]runlog.Event{begin[:2], {join("w2", 50)}, round(1, 100, 2)}, Sidelining{Left: 1, Excused: 1}},
 	} {

@@ -28,6 +28,7 @@ const (
 const (
 	Slowed    Kind = "slowed down"
 	CutOff    Kind = "cut off"
+	Paused    Kind = "paused"
 	Relinked  Kind = "link changed"
 	Sidelined Kind = "sidelined"
 	Dead      Kind = "dead"
@@ -250,7 +251,7 @@ func (t *timeliner) stand(e runlog.Event) {
 		t.start(is(Dead), e, "crashed")
 	case runlog.Evict:
 		t.end(e)
-		for _, kind := range []Kind{Sidelined, Dead, Slowed, CutOff} {
+		for _, kind := range []Kind{Sidelined, Dead, Slowed, CutOff, Paused} {
 			t.stop(is(kind), e.T)
 		}
 		t.start(is(Removed), e, Because(e.Reason))
@@ -259,6 +260,10 @@ func (t *timeliner) stand(e runlog.Event) {
 		t.start(is(Slowed), e, markText(e))
 	case runlog.Restore:
 		t.stop(is(Slowed), e.T)
+	case runlog.Pause:
+		t.start(is(Paused), e, "")
+	case runlog.Resume:
+		t.stop(is(Paused), e.T)
 	case runlog.Partition:
 		for _, id := range e.IDs {
 			t.start(stance{node: scenarios.NodeName(id), kind: CutOff}, e, "")
@@ -347,6 +352,10 @@ func markText(e runlog.Event) string {
 		return fmt.Sprintf("%s’s inner steps take %g times as long", e.Node, e.Factor)
 	case runlog.Restore:
 		return e.Node + " is as fast as before"
+	case runlog.Pause:
+		return e.Node + " is paused"
+	case runlog.Resume:
+		return e.Node + " goes on"
 	case runlog.Partition:
 		return Workers(e.IDs) + " cut off from everybody else"
 	case runlog.Heal:

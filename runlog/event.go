@@ -18,6 +18,7 @@ type Type string
 // The types of events.
 const (
 	RunStart      Type = "run_start"
+	Absent        Type = "absent" // the run began without this worker
 	Join          Type = "join"
 	Step          Type = "step" // a worker has completed an inner step
 	Arrive        Type = "arrive"
@@ -37,6 +38,8 @@ const (
 	Leave         Type = "leave"
 	Slow          Type = "slow"
 	Restore       Type = "restore"
+	Pause         Type = "pause"
+	Resume        Type = "resume"
 	Partition     Type = "partition"
 	Heal          Type = "heal"
 	LinkFault     Type = "link" // a link has other properties, or carries nothing

@@ -1,6 +1,7 @@
 package runlog
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,7 +89,8 @@ type Detection struct {
 	Cause policy.Rule `json:"cause"`
 	// Silent is the time since the worker's last sign of life.
 	Silent policy.Time `json:"silent_us"`
-	// After is the time since it crashed, if the record has that.
+	// After is the time since it crashed, was paused or was cut off, if the
+	// record has that.
 	After *policy.Time `json:"after_us,omitempty"`
 }
 
@@ -119,9 +121,9 @@ type Summarizer struct {
 	since        map[string]policy.Time // join time of the present members
 	arrivals     map[string]policy.Time // of the running round
 	fetching     map[string]policy.Time // start of a joiner's fetch
-	crashed      map[string]policy.Time
-	joiners      map[string]bool // have joined late and not yet arrived in time
-	member, busy policy.Time     // completed spans
+	struck       map[string]Event       // the crash, pause or partition that keeps it silent
+	joiners      map[string]bool        // have joined late and not yet arrived in time
+	member, busy policy.Time            // completed spans
 	wait         policy.Time
 	last         policy.Time
 	started      bool
@@ -138,7 +140,7 @@ func NewSummarizer() *Summarizer {
 		since:    map[string]policy.Time{},
 		arrivals: map[string]policy.Time{},
 		fetching: map[string]policy.Time{},
-		crashed:  map[string]policy.Time{},
+		struck:   map[string]Event{},
 		joiners:  map[string]bool{},
 		split:    newSplitter(),
 	}
@@ -194,8 +196,21 @@ func (s *Summarizer) Add(e Event) {
 		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
 	case Rejoin:
 		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
-	case Crash:
-		s.crashed[e.Node] = e.T
+	case Crash, Pause:
+		s.strike(e.Node, e)
+	case Resume:
+		s.relieve(e.Node, Pause)
+	case Partition:
+		for _, id := range e.IDs {
+			s.strike(node(id), e)
+		}
+	case Heal:
+		for _, id := range e.IDs {
+			s.relieve(node(id), Partition)
+		}
+		if e.IDs == nil {
+			maps.DeleteFunc(s.struck, func(_ string, by Event) bool { return by.Type == Partition })
+		}
 	case Evict:
 		s.detected(e)
 		s.sum.Evicted = append(s.sum.Evicted, membership(e, rule(e)))
@@ -260,14 +275,28 @@ func (s *Summarizer) held(e Event) {
 	}
 }
 
+// strike notes what silences a worker. The first cause counts.
+func (s *Summarizer) strike(name string, by Event) {
+	if _, already := s.struck[name]; !already {
+		s.struck[name] = by
+	}
+}
+
+// relieve forgets a cause that is over.
+func (s *Summarizer) relieve(name string, cause Type) {
+	if s.struck[name].Type == cause {
+		delete(s.struck, name)
+	}
+}
+
 func (s *Summarizer) detected(e Event) {
 	if e.Reason == nil || e.Reason.Rule == policy.RuleLeave || e.Reason.Rule == policy.RuleStraggler {
 		return
 	}
 	m := membership(e, "")
 	d := Detection{Round: m.Round, ID: m.ID, Cause: e.Reason.Rule, Silent: e.Reason.Silent}
-	if at, ok := s.crashed[e.Node]; ok {
-		d.After = new(e.T - at)
+	if by, ok := s.struck[e.Node]; ok {
+		d.After = new(e.T - by.T)
 	}
 	s.sum.Detected = append(s.sum.Detected, d)
 }

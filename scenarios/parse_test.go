@@ -79,9 +79,14 @@ func TestBadInput(t *testing.T) {
 		{"checkpoints backwards", "time_scale: 300", "checkpoint_every: -1", "bad.yaml:18: real.checkpoint_every: is -1; it must not be negative"},
 		{"crash with factor", inject, "{op: Crash, id: 1, at: 900, factor: 2}", "bad.yaml:6: injects[0].factor: Crash takes no factor; remove it"},
 		{"slow without factor", inject, "{op: Slow, id: 1, at: 0}", "bad.yaml:6: injects[0].factor: is missing; Slow needs a factor such as 10"},
-		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Partition, ClearPartition, CoordinatorCrash`},
+		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash`},
 		{"crash before joining", inject, "{op: Crash, id: 1, at: 499}", "bad.yaml:6: injects[0].at: is 499, but worker 1 joins at 500; a Crash before that has no effect"},
 		{"leave before joining", inject, "{op: Leave, id: 1, at: 0}", "bad.yaml:6: injects[0].at: is 0, but worker 1 joins at 500; a Leave before that has no effect"},
+
+		{"pause before joining", inject, "{op: Pause, id: 1, at: 499}", "bad.yaml:6: injects[0].at: is 499, but worker 1 joins at 500; a Pause before that has no effect"},
+		{"pause of a paused worker", inject, "{op: Pause, id: 1, at: 900}\n  - {op: Pause, id: 1, at: 700}", "bad.yaml:6: injects[0].at: is 900, but worker 1 is paused since 700; resume it before, or remove one"},
+		{"resume without a pause", inject, "{op: Resume, id: 1, at: 900}\n  - {op: Pause, id: 1, at: 901}", "bad.yaml:6: injects[0].at: is 900, but worker 1 is not paused then; pause it before, or remove the Resume"},
+		{"pause of a list", inject, "{op: Pause, ids: [1], at: 900}", "bad.yaml:6: injects[0].ids: Pause takes one worker: write id"},
 
 		{"negative time", "at: 0, factor", "at: -5, factor", "bad.yaml:6: injects[0].at: is -5; it must not be negative"},
 		{"negative join", "join_at: 500", "join_at: -1", "bad.yaml:4: workers[1].join_at: is -1; it must not be negative"},
@@ -308,7 +313,7 @@ func roundTrip(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has coordinator_crash, crash_mid_round, graceful_leave, homogeneous, late_join, mobile_uplink, partition_heal, persistent_straggler, transient_slow"
+	want := "homogenous: there is no such file and no such scenario in the library, which has churn_storm, coordinator_crash, crash_mid_round, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, mobile_uplink, partition_heal, pause_resume, persistent_straggler, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}

@@ -81,6 +81,8 @@ const (
 	Leave          Op = "Leave"          // the worker leaves in good order
 	Slow           Op = "Slow"           // inner steps scheduled from now on take factor times as long
 	Restore        Op = "Restore"        // the end of Slow
+	Pause          Op = "Pause"          // the worker stands still, whatever it was doing
+	Resume         Op = "Resume"         // the end of Pause; it goes on where it stood
 	Partition      Op = "Partition"      // ids are cut off from everybody else
 	ClearPartition Op = "ClearPartition" // the end of Partition, for ids or for all
 	// CoordinatorCrash kills the coordinator. Another one takes its place after
@@ -89,7 +91,7 @@ const (
 )
 
 // Ops lists the injects.
-var Ops = []Op{Crash, Leave, Slow, Restore, Partition, ClearPartition, CoordinatorCrash}
+var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash}
 
 // Inject is something that happens to workers at a time.
 type Inject struct {

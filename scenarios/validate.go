@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -40,10 +41,42 @@ func (p *parser) validate(s *Scenario) error {
 			return err
 		}
 	}
+	if err := p.validatePauses(s); err != nil {
+		return err
+	}
 	if err := p.validateSections(s); err != nil || p.linksValid {
 		return err
 	}
 	return p.validateLinks(s)
+}
+
+// validatePauses holds every Pause against what came before it: a worker that
+// stands still can only be resumed, and only such a worker.
+func (p *parser) validatePauses(s *Scenario) error {
+	inTime := make([]int, len(s.Injects))
+	for i := range inTime {
+		inTime[i] = i
+	}
+	slices.SortStableFunc(inTime, func(a, b int) int { return cmp.Compare(s.Injects[a].At, s.Injects[b].At) })
+	since := map[policy.ID]policy.Time{}
+	for _, i := range inTime {
+		in := s.Injects[i]
+		if in.Op != Pause && in.Op != Resume {
+			continue
+		}
+		at, paused := since[*in.ID]
+		switch field := fmt.Sprintf("injects[%d].at", i); {
+		case in.Op == Pause && paused:
+			return p.fail(field, fmt.Sprintf("is %d, but worker %d is paused since %d; resume it before, or remove one", in.At, *in.ID, at))
+		case in.Op == Resume && !paused:
+			return p.fail(field, fmt.Sprintf("is %d, but worker %d is not paused then; pause it before, or remove the Resume", in.At, *in.ID))
+		case in.Op == Pause:
+			since[*in.ID] = in.At
+		default:
+			delete(since, *in.ID)
+		}
+	}
+	return nil
 }
 
 func (p *parser) validateRun(s *Scenario) error {
@@ -150,7 +183,7 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 			return err
 		}
 		join := s.Workers[p.workers[*in.ID]].JoinAt
-		if (in.Op == Crash || in.Op == Leave) && in.At < join {
+		if (in.Op == Crash || in.Op == Leave || in.Op == Pause) && in.At < join {
 			return p.fail(path+".at", fmt.Sprintf("is %d, but worker %d joins at %d; a %s before that has no effect", in.At, *in.ID, join, in.Op))
 		}
 	}

@@ -27,6 +27,7 @@ type world struct {
 	fault   time.Duration   // when the links change next
 	warm    map[[2]int]bool // ordered pairs of nodes that have a connection for reductions
 	held    []held
+	still   map[int]bool // nodes whose worker is paused
 	mail    []func()
 	empty   []int // places in mail that are free
 
@@ -78,7 +79,7 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	if err != nil {
 		return runlog.Summary{}, err
 	}
-	w := &world{network: n, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}}
+	w := &world{network: n, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{}}
 	for i := range w.workers {
 		w.workers[i].node = i + 1 // Nodes has the coordinator first
 	}
@@ -88,6 +89,27 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	}
 	sim.awaitFault(-1)
 	return sim.run(policyName, "plan", s.Real.TimeScale)
+}
+
+// cut says whether nothing gets from one node to another. A worker that is
+// paused neither sends nor hears.
+func (w *world) cut(from, to int) bool {
+	return w.still[from] || w.still[to] || w.network.cut(from, to)
+}
+
+// stand has a worker stand still, or no longer. What has come meanwhile waits
+// in its sockets.
+func (s *simulator) stand(i int, still bool) {
+	w, node := s.links, s.links.workers[i].node
+	w.still[node] = still
+	w.held = slices.DeleteFunc(w.held, func(h held) bool {
+		came := h.to == node && !w.cut(h.from, h.to)
+		if came {
+			s.later(max(s.now, h.sent+w.scenario(w.oneWay(h.from, h.to))), h.deliver)
+		}
+		return came
+	})
+	s.letGo()
 }
 
 // real converts scenario time to real time, and scenario back.
@@ -140,7 +162,10 @@ func (s *simulator) report(i int, e policy.Event) {
 func (s *simulator) order(id policy.ID, do func(i int)) {
 	i := s.index[id]
 	s.post(coordinator, s.links.workers[i].node, func() {
-		if s.workers[i].alive {
+		switch w := &s.workers[i]; {
+		case w.alive && w.paused: // it lies in its socket
+			s.links.held = append(s.links.held, held{coordinator, s.links.workers[i].node, s.now, func() { do(i) }})
+		case w.alive:
 			do(i)
 		}
 	})
@@ -220,7 +245,7 @@ func (s *simulator) actOverLinks(a policy.Action) (done bool) {
 // before within the time of its first inner step.
 func (s *simulator) begin(i, round int) {
 	w, p := &s.workers[i], &s.links.workers[i]
-	w.gen++
+	w.drop()
 	w.round, w.step = round, 0
 	if p.outerSteps < round-1 {
 		p.outerSteps = round - 1
@@ -257,6 +282,10 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 			s.later(s.now+s.links.scenario(s.links.rtt(p.node, coordinator)), func() { s.tell(policy.Unreachable{ID: w.spec.ID}) })
 		}
 	case scenarios.Leave:
+		if w.paused {
+			w.leaving = true
+			return true
+		}
 		if w.alive {
 			s.note(runlog.Event{Type: runlog.Leave, Node: w.name})
 			if p.leaving = true; !p.reduces {
@@ -272,7 +301,7 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 func (s *simulator) depart(i int) {
 	s.report(i, policy.Leave{ID: s.workers[i].spec.ID})
 	s.workers[i].alive = false
-	s.workers[i].gen++
+	s.workers[i].drop()
 }
 
 // reduceOverLinks begins a reduction: each participant when it hears of it.
@@ -379,7 +408,7 @@ func (s *simulator) noteReduced(a policy.OuterStep) {
 // fetchOverLinks has a worker get the outer state; it drops what it was doing.
 func (s *simulator) fetchOverLinks(i int, a policy.Fetch) {
 	w := s.links
-	s.workers[i].gen++
+	s.workers[i].drop()
 	gen := s.workers[i].gen
 	donor := s.index[a.From]
 	asker, from := &w.workers[i], &w.workers[donor]
@@ -451,6 +480,14 @@ func (s *simulator) relay() error {
 	}
 	w.plan = plan
 	s.awaitFault(w.fault)
+	s.letGo()
+	return nil
+}
+
+// letGo delivers what no cut path holds up any more, and stops or goes on with
+// the running reduction.
+func (s *simulator) letGo() {
+	w := s.links
 	var still []held
 	for _, h := range w.held {
 		if w.cut(h.from, h.to) {
@@ -461,7 +498,7 @@ func (s *simulator) relay() error {
 	}
 	w.held = still
 	if s.epoch == 0 {
-		return nil
+		return
 	}
 	switch blocked := w.interrupted(); {
 	case blocked && !w.blocked:
@@ -470,7 +507,6 @@ func (s *simulator) relay() error {
 		w.blocked = false
 		s.resume()
 	}
-	return nil
 }
 
 // recovered is when a message that was sent at a time arrives, now that its path

@@ -194,7 +194,7 @@ func (r *reader) read(i int, e runlog.Event) error {
 		}
 		r.factors[id] = append(r.factors[id], factorChange{e.T, f})
 		r.other = append(r.other, at)
-	case runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
+	case runlog.Pause, runlog.Resume, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
 		r.other = append(r.other, at)
 	case runlog.Step:
 		w := r.at(turn{id, e.Round})

@@ -22,19 +22,26 @@ import (
 )
 
 type worker struct {
-	spec    scenarios.Worker
-	name    string
-	factor  float64
-	alive   bool // has joined and has neither crashed nor left
-	member  bool
-	cut     bool // partitioned
-	round   int
-	step    int
-	gen     int // invalidates scheduled events of what it was doing before
-	stepFor policy.Time
-	rng     *rand.Rand
-	held    []int // rounds whose arrivals wait for the end of the partition
-	fetch   struct {
+	spec   scenarios.Worker
+	name   string
+	factor float64
+	alive  bool // has joined and has neither crashed nor left
+	member bool
+	cut    bool // partitioned
+	paused bool
+	// Of the step in flight: when it ends, or how much of it was left when a
+	// pause caught it.
+	stepping      bool
+	stepEnd, left policy.Time
+	begin         bool // paused before the first step of its round
+	leaving       bool // paused before it could leave
+	round         int
+	step          int
+	gen           int // invalidates scheduled events of what it was doing before
+	stepFor       policy.Time
+	rng           *rand.Rand
+	held          []int // rounds whose arrivals wait for the end of the partition
+	fetch         struct {
 		from    int
 		free    bool // costs nothing and passes through partitions
 		pending bool // over, but for a partition
@@ -193,7 +200,7 @@ func (s *simulator) handle(e entry) {
 		}
 	case ticks:
 		for i := range s.workers {
-			if w := &s.workers[i]; w.alive && w.member && !w.cut && !s.apart {
+			if w := &s.workers[i]; w.alive && w.member && !w.mute() && !s.apart {
 				s.tell(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
@@ -236,6 +243,7 @@ func (s *simulator) stepDone(i, gen int) {
 		return
 	}
 	w.step++
+	w.stepping = false
 	s.note(runlog.Event{Type: runlog.Step, Node: w.name, Round: w.round, Step: w.step, Duration: w.stepFor})
 	switch {
 	case w.step < s.scenario.InnerSteps:
@@ -258,7 +266,23 @@ func (s *simulator) scheduleStep(i int) {
 		w.stepFor += s.links.scenario(s.links.costs.Step)
 	}
 	s.busy += w.stepFor
-	s.heap.push(entry{at: s.now + w.stepFor, kind: stepDone, a: i, b: w.gen})
+	s.continueStep(i, w.stepFor)
+}
+
+// continueStep has the step of a worker end when that much of it has passed.
+func (s *simulator) continueStep(i int, left policy.Time) {
+	w := &s.workers[i]
+	w.stepping, w.stepEnd = true, s.now+left
+	s.heap.push(entry{at: w.stepEnd, kind: stepDone, a: i, b: w.gen})
+}
+
+// mute says whether nobody hears of the worker.
+func (w *worker) mute() bool { return w.cut || w.paused }
+
+// drop has the worker forget what it was doing.
+func (w *worker) drop() {
+	w.gen++
+	w.stepping, w.begin = false, false
 }
 
 // transfer is how long an all-reduce or a state fetch takes.
@@ -267,15 +291,15 @@ func transfer(s *scenarios.Scenario) policy.Time {
 }
 
 func (s *simulator) reduced() {
-	cut := false
+	mute := false
 	for _, id := range s.participants {
 		w := &s.workers[s.index[id]]
 		if !w.alive {
 			return // the ring hangs until the machine notices and aborts
 		}
-		cut = cut || w.cut
+		mute = mute || w.mute()
 	}
-	if cut {
+	if mute {
 		s.stalled = true
 		return
 	}
@@ -291,11 +315,19 @@ func (s *simulator) fetched(i int) {
 	donor := &s.workers[w.fetch.from]
 	switch {
 	case !w.alive || !donor.alive: // the machine notices by their heartbeats
-	case (w.cut || donor.cut) && !w.fetch.free:
+	case s.held(w):
 		w.fetch.pending = true
 	default:
 		s.tell(policy.StateFetched{ID: w.spec.ID, OuterSteps: s.machine.OuterSteps()})
 	}
+}
+
+// held says whether the worker's fetch cannot end now.
+func (s *simulator) held(w *worker) bool {
+	if w.fetch.free {
+		return w.paused
+	}
+	return w.mute() || s.workers[w.fetch.from].mute()
 }
 
 // tell gives the machine what a worker has to say.
@@ -334,9 +366,12 @@ func (s *simulator) act(a policy.Action) {
 		for _, id := range a.IDs {
 			i := s.index[id]
 			w := &s.workers[i]
-			w.gen++
+			w.drop()
 			w.round, w.step = a.Round, 0
-			if w.alive {
+			switch {
+			case w.paused:
+				w.begin = true
+			case w.alive:
 				s.scheduleStep(i)
 			}
 		}
@@ -358,7 +393,7 @@ func (s *simulator) act(a policy.Action) {
 	case policy.Evict:
 		w := &s.workers[s.index[a.ID]]
 		w.member, w.alive = false, false
-		w.gen++
+		w.drop()
 	case policy.WakeAt:
 		s.wake = max(a.At, s.now)
 		s.heap.push(entry{at: s.wake, kind: timers})
@@ -380,7 +415,7 @@ func (s *simulator) act(a policy.Action) {
 func (s *simulator) startFetch(a policy.Fetch) {
 	i := s.index[a.ID]
 	w := &s.workers[i]
-	w.gen++
+	w.drop()
 	w.fetch.from, w.fetch.pending = s.index[a.From], false
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
@@ -451,16 +486,65 @@ func (s *simulator) inject(in scenarios.Inject) {
 			s.release(s.index[id])
 		}
 	}
-	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.index[id]].cut }) {
+	s.proceed()
+}
+
+// proceed has the reduction and the fetches go on that nothing holds up any
+// more.
+func (s *simulator) proceed() {
+	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.index[id]].mute() }) {
 		s.stalled = false
 		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: reduced, a: s.epoch})
 	}
 	for i := range s.workers {
-		if w := &s.workers[i]; !cut && w.fetch.pending && !w.cut && !s.workers[w.fetch.from].cut {
+		if w := &s.workers[i]; w.fetch.pending && !s.held(w) {
 			w.fetch.pending = false
 			s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: fetched, a: i, b: w.gen})
 		}
 	}
+}
+
+// pause stops a worker in the middle of its step.
+func (s *simulator) pause(i int) {
+	w := &s.workers[i]
+	w.paused = true
+	if w.stepping {
+		w.gen++
+		w.left = w.stepEnd - s.now
+	}
+	if s.links != nil {
+		s.stand(i, true)
+	}
+}
+
+// unpause has a worker go on where it stood, with what has come in since.
+func (s *simulator) unpause(i int) {
+	w := &s.workers[i]
+	w.paused = false
+	if s.links != nil {
+		s.stand(i, false)
+	}
+	leaves := w.leaving
+	w.leaving = false
+	switch {
+	case leaves && s.links != nil:
+		s.injectOverLinks(scenarios.Inject{Op: scenarios.Leave}, i)
+	case leaves:
+		s.leave(w)
+	case w.begin:
+		w.begin = false
+		s.scheduleStep(i)
+	case w.stepping:
+		s.continueStep(i, w.left)
+	}
+	s.proceed()
+}
+
+func (s *simulator) leave(w *worker) {
+	w.alive = false
+	w.drop()
+	s.note(runlog.Event{Type: runlog.Leave, Node: w.name})
+	s.tell(policy.Leave{ID: w.spec.ID})
 }
 
 // release delivers what a partition has held back.
@@ -485,19 +569,33 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 	case scenarios.Restore:
 		w.factor = 1
 		e.Type = runlog.Restore
-	case scenarios.Crash, scenarios.Leave:
-		if !w.alive {
-			return
+	case scenarios.Crash, scenarios.Leave, scenarios.Pause, scenarios.Resume:
+		if w.alive {
+			s.befall(in.Op, i)
 		}
-		w.alive = false
-		w.gen++
-		e.Type = runlog.Crash
-		if in.Op == scenarios.Leave {
-			e.Type = runlog.Leave
-		}
+		return
 	}
 	s.note(e)
-	if in.Op == scenarios.Leave {
-		s.tell(policy.Leave{ID: w.spec.ID})
+}
+
+// befall does to a worker that is alive what it cannot go on with.
+func (s *simulator) befall(op scenarios.Op, i int) {
+	w := &s.workers[i]
+	note := func(what runlog.Type) { s.note(runlog.Event{Type: what, Node: w.name}) }
+	switch {
+	case op == scenarios.Crash:
+		note(runlog.Crash)
+		w.alive = false
+		w.drop()
+	case op == scenarios.Leave && w.paused:
+		w.leaving = true
+	case op == scenarios.Leave:
+		s.leave(w)
+	case op == scenarios.Pause && !w.paused:
+		note(runlog.Pause)
+		s.pause(i)
+	case op == scenarios.Resume && w.paused:
+		note(runlog.Resume)
+		s.unpause(i)
 	}
 }

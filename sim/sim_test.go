@@ -227,6 +227,11 @@ func TestDecisions(t *testing.T) {
 		"graceful_leave":       {"round 2 evicts w2 (leave)", "round 2 evicts w2 (leave)"},
 		"late_join":            {"joiners wait 110 µs", "round 3 sidelines w3, round 4 takes w3 back, joiners wait 110 µs"},
 		"partition_heal":       {"", "round 2 sidelines w1, round 3 takes w1 back"},
+		"flapping_link":        {"", ""},
+		"pause_resume":         {"round 3 evicts w2 (heartbeat)", "round 2 sidelines w1, round 3 takes w1 back, round 3 evicts w2 (heartbeat)"},
+		"joiner_dies":          {"round 3 evicts w4 (heartbeat)", "round 3 sidelines w4, round 4 sidelines w4, round 5 evicts w4 (heartbeat)"},
+		"donor_dies": {"round 3 evicts w0 (heartbeat), joiners wait 5600 µs",
+			"round 3 sidelines w5, round 4 takes w5 back, round 3 evicts w0 (heartbeat), joiners wait 5600 µs"},
 	} {
 		for i, name := range scenarios.PolicyNames {
 			sum, _ := run(t, load(t, scenario), name)
@@ -304,6 +309,70 @@ func TestTheSeedFixesTheJitter(t *testing.T) {
 		}
 		if one == other {
 			t.Errorf("%s: another seed gives the same trace", name)
+		}
+	}
+}
+
+// TestAPauseHoldsTheStep: worker 1 stands still from 500 to 2,500. Its first
+// step has 500 µs left and ends at 3,000, its second at 4,000; the arrival
+// takes 100 µs.
+func TestAPauseHoldsTheStep(t *testing.T) {
+	s := scenario(func(s *scenarios.Scenario) {
+		s.Injects = []scenarios.Inject{on(scenarios.Pause, 1, 500), on(scenarios.Resume, 1, 2500)}
+	})
+	sum, trace := run(t, s, scenarios.Baseline)
+	if r := sum.Rounds[0]; r.Close != 4100 || story(sum) != "" || !sum.Complete {
+		t.Errorf("the first round is %+v, want it to close at 4,100; %s", r, story(sum))
+	}
+	if want := `{"t_us":3000,"type":"step","node":"w1","round":1,"step":1,"duration_us":1000}`; !strings.Contains(trace, want) {
+		t.Errorf("the trace lacks %s", want)
+	}
+}
+
+// TestAPauseBeyondTheHeartbeatsEvicts: at 2,000 nobody hears of worker 1 any
+// more. Its resumption changes nothing.
+func TestAPauseBeyondTheHeartbeatsEvicts(t *testing.T) {
+	s := scenario(func(s *scenarios.Scenario) {
+		s.Injects = []scenarios.Inject{on(scenarios.Pause, 1, 2500), on(scenarios.Resume, 1, 9500)}
+	})
+	sum, _ := run(t, s, scenarios.Baseline)
+	if story(sum) != "round 2 evicts w1 (heartbeat)" || !sum.Complete {
+		t.Errorf("%s, complete %v", story(sum), sum.Complete)
+	}
+	if d := sum.Detected; len(d) != 1 || d[0].After == nil || *d[0].After != 4500 {
+		t.Errorf("detected %+v, want worker 1 at 7,000, 4,500 µs after its pause", d)
+	}
+}
+
+// TestAPauseHoldsUp a reduction (from 2,100 to 2,210), the fetch of a joiner
+// and a goodbye until the end of the pause.
+func TestAPauseHoldsUp(t *testing.T) {
+	s := scenario(func(s *scenarios.Scenario) {
+		s.Injects = []scenarios.Inject{on(scenarios.Pause, 1, 2150), on(scenarios.Leave, 1, 2300), on(scenarios.Resume, 1, 4000)}
+	})
+	sum, _ := run(t, s, scenarios.Baseline)
+	if story(sum) != "round 1 evicts w1 (leave)" || sum.Rounds[0].End != 4110 {
+		t.Errorf("%s; the first round is %+v, want it reduced again from 4,000", story(sum), sum.Rounds[0])
+	}
+	s = scenario(func(s *scenarios.Scenario) {
+		s.Workers[3].JoinAt = 2250
+		s.Injects = []scenarios.Inject{on(scenarios.Pause, 0, 2300), on(scenarios.Resume, 0, 3000)}
+	})
+	sum, trace := run(t, s, scenarios.Baseline)
+	if want := `{"t_us":3100,"type":"fetch_done","node":"w3"`; !strings.Contains(trace, want) || story(sum) != "joiners wait 850 µs" {
+		t.Errorf("%s; the trace lacks %s", story(sum), want)
+	}
+}
+
+// TestAPauseOverLinks ends as without: what came meanwhile is there at once.
+func TestAPauseOverLinks(t *testing.T) {
+	for name, want := range map[string]string{
+		scenarios.Baseline:  "round 3 evicts w2 (heartbeat)",
+		scenarios.Straggler: "round 2 sidelines w1, round 3 takes w1 back, round 3 evicts w2 (heartbeat)",
+	} {
+		sum, err := sim.RunLinks(load(t, "pause_resume"), name, sim.Costs{}, nil)
+		if err != nil || !sum.Complete || story(sum) != want {
+			t.Errorf("%s: %s, complete %v, %v", name, story(sum), sum.Complete, err)
 		}
 	}
 }

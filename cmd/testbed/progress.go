@@ -94,7 +94,7 @@ func (p *progress) step(s host.Progress) {
 		p.line("the coordinator has crashed")
 	case runlog.CoordinatorBack:
 		p.line("the coordinator is back")
-	case runlog.Crash, runlog.Leave, runlog.Restore:
+	case runlog.Crash, runlog.Leave, runlog.Restore, runlog.Pause, runlog.Resume:
 		p.line("%s: %s", e.Node, e.Type)
 	case runlog.Slow:
 		p.line("%s: slower by a factor of %g", e.Node, e.Factor)

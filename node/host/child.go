@@ -82,6 +82,7 @@ type nodeReport struct {
 	Captured *captured        `json:"captured,omitempty"`
 	Probed   *probed          `json:"probed,omitempty"`
 	Bench    *bench.Report    `json:"bench,omitempty"`
+	Usage    *Usage           `json:"usage,omitempty"`
 }
 
 // RunNode is what the binary does inside a node: it is a worker, the
@@ -123,6 +124,9 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 		}
 		defer q.close()
 		tracing = q.tracer
+	}
+	if s.Coordinator != nil || s.Worker != nil || s.Router != nil {
+		go watchUsage(func(u Usage) { report(nodeReport{Usage: &u}) })
 	}
 	switch {
 	case s.Coordinator != nil:

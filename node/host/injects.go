@@ -3,6 +3,7 @@
 package host
 
 import (
+	"syscall"
 	"time"
 
 	"testbed/node"
@@ -59,6 +60,43 @@ func (p *play) crashCoordinator(in scenarios.Inject) error {
 	return nil
 }
 
+// pausePatience bounds how long a worker may take to say that it knows of its
+// pause. One that has other things to do is stopped all the same; its inner
+// step then ends during the pause.
+const pausePatience = 100 * time.Millisecond
+
+// pause tells a worker that it is about to be stopped, and then has it stopped.
+func (p *play) pause(c *child) {
+	c.pausing = true
+	p.command(c.id, node.Command{Op: node.OpPause})
+	time.AfterFunc(pausePatience, func() {
+		p.inbox <- func() error {
+			p.stop(c)
+			return nil
+		}
+	})
+}
+
+// stop stops the process of a worker that is to be paused.
+func (p *play) stop(c *child) {
+	if !c.pausing || c.ended || p.over {
+		return
+	}
+	c.pausing, c.paused = false, true
+	_ = c.process.SignalGroup(syscall.SIGSTOP) // the only error is that it has ended
+	if p.began.IsZero() {
+		return
+	}
+	p.tell(note{Event: &runlog.Event{T: p.now(), Type: runlog.Pause, Node: c.name}})
+}
+
+// resume has a stopped worker go on.
+func (p *play) resume(c *child) {
+	c.pausing, c.paused = false, false
+	p.command(c.id, node.Command{Op: node.OpResume})
+	_ = c.process.SignalGroup(syscall.SIGCONT)
+}
+
 // inject does to a worker what the scenario has in store for it.
 func (p *play) inject(in scenarios.Inject) error {
 	c := p.nodes[scenarios.NodeName(*in.ID)]
@@ -67,11 +105,24 @@ func (p *play) inject(in scenarios.Inject) error {
 	}
 	e := runlog.Event{T: p.now(), Node: c.name}
 	switch in.Op {
+	case scenarios.Pause:
+		p.pause(c)
+		return nil // recorded when it has stopped
+	case scenarios.Resume:
+		p.tell(note{Event: &runlog.Event{T: e.T, Type: runlog.Resume, Node: c.name}})
+		p.resume(c)
+		if c.leaving {
+			return p.inject(scenarios.Inject{Op: scenarios.Leave, At: in.At, ID: in.ID})
+		}
+		return nil
 	case scenarios.Crash:
 		c.excused = true
 		c.process.Kill()
 		e.Type = runlog.Crash
 	case scenarios.Leave:
+		if c.leaving = c.paused || c.pausing; c.leaving {
+			return nil
+		}
 		c.excused = true
 		p.command(c.id, node.Command{Op: node.OpLeave, At: in.At})
 		e.Type = runlog.Leave

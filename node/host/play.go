@@ -24,6 +24,7 @@ const partPatience = 5 * time.Second
 type play struct {
 	*inside
 	monitor monitor
+	used    func(process string, u Usage)
 
 	delays node.RingDelays // what rings are ordered by
 
@@ -40,12 +41,16 @@ type play struct {
 
 func (p *play) run() error {
 	p.onReport, p.onEnd = p.report, p.nodeEnded
+	if err := p.keepUsage(); err != nil {
+		return err
+	}
 	if err := p.bringUp(); err != nil {
 		return err
 	}
 	if err := p.checkLinks(); err != nil {
 		return err
 	}
+	go p.hearMeddling()
 	if err := p.startNodes(); err != nil {
 		return err
 	}
@@ -97,7 +102,7 @@ func (p *play) startNodes() error {
 	}
 	ready := func() bool {
 		for _, c := range p.nodes {
-			if !c.ready {
+			if !c.ready && !c.ended {
 				return false
 			}
 		}
@@ -177,6 +182,12 @@ func (p *play) report(c *child, r nodeReport) {
 	if r.Lateness != nil {
 		p.monitor.timer(*r.Lateness)
 	}
+	if r.Usage != nil {
+		p.used(c.name, *r.Usage)
+	}
+	if r.Paused {
+		p.stop(c)
+	}
 	if r.Router != nil {
 		p.monitor.routed(r.Router)
 	}
@@ -204,10 +215,29 @@ func (p *play) report(c *child, r nodeReport) {
 			}
 		case runlog.Evict:
 			if gone := p.nodes[e.Node]; gone != nil {
-				gone.excused = true
+				gone.excused, gone.member = true, false
+			}
+		case runlog.Join:
+			if new := p.nodes[e.Node]; new != nil {
+				new.member = true
 			}
 		case runlog.RunEnd:
 			p.over = true
+			p.endWorkers()
+		}
+	}
+}
+
+// endWorkers has the workers that are stopped go on, to hear that the run is
+// over, and ends those that nobody will tell.
+func (p *play) endWorkers() {
+	for name, c := range p.nodes {
+		switch {
+		case c.service || name == scenarios.Coordinator || c.ended:
+		case !c.member:
+			c.process.Kill()
+		case c.paused || c.pausing:
+			p.resume(c)
 		}
 	}
 }
@@ -241,13 +271,21 @@ func (p *play) nodeEnded(c *child, reason string) error {
 		if !p.over || c.lastErr != "" {
 			return fmt.Errorf("the coordinator died during the run: %s; see %s", reason, p.log(c.name))
 		}
-	case p.began.IsZero():
-		return fmt.Errorf("worker %s died during start-up: %s; see %s", c.name, reason, p.log(c.name))
+	case p.began.IsZero() && !p.anyFirst():
+		return fmt.Errorf("worker %s died during start-up, and none is left to begin: %s; see %s", c.name, reason, p.log(c.name))
 	case !p.over && !c.excused:
 		p.monitor.failures = append(p.monitor.failures, fmt.Sprintf("worker %s died of itself: %s", c.name, reason))
 		p.tell(note{Stage: fmt.Sprintf("worker %s died of itself: %s", c.name, reason)})
 	}
 	return nil
+}
+
+// anyFirst says whether a worker is alive that the run can begin with.
+func (p *play) anyFirst() bool {
+	return slices.ContainsFunc(p.Scenario.Workers, func(w scenarios.Worker) bool {
+		c := p.nodes[scenarios.NodeName(w.ID)]
+		return w.JoinAt == p.Scenario.FirstJoin() && (c == nil || !c.ended)
+	})
 }
 
 // finish waits for the workers, stops the router and hands the measurements in.

@@ -24,7 +24,11 @@ type child struct {
 	wordsTo  *os.File
 	ready    bool
 	ended    bool
+	member   bool // of the run, as a worker
 	excused  bool // it is meant to end: crashed, left or evicted
+	pausing  bool // it has been told of its pause
+	paused   bool // it is stopped
+	leaving  bool // it is to leave when it goes on
 	lastErr  string
 	memory   *os.File  // where a worker leaves a checkpoint
 	captured *captured // what a capture saw, once it has ended

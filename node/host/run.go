@@ -53,6 +53,17 @@ type Options struct {
 	Dir string
 	// Progress is told what happens, from one goroutine; it may be nil.
 	Progress func(Progress)
+	// Meddle is asked after each Progress what to do to the workers that the
+	// scenario does not have in store for them; it may be nil. Tests strike
+	// with it in a phase that has no time of its own.
+	Meddle func(Progress) []Meddling
+}
+
+// Meddling is an inject of no scenario. Its time is that of its coming; before
+// the run has begun it leaves no record.
+type Meddling struct {
+	Inject scenarios.Inject
+	After  time.Duration // real time to wait before it
 }
 
 // Progress is a step of a run as it happens: a stage of the set-up in words, or
@@ -144,6 +155,15 @@ func (r *run) play(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
+	tell := r.Progress
+	r.Progress = func(step Progress) {
+		tell(step)
+		if r.Meddle != nil {
+			for _, m := range r.Meddle(step) {
+				s.words <- word{Meddle: &m}
+			}
+		}
+	}
 	return r.listen(s)
 }
 

@@ -49,6 +49,7 @@ type runJob struct {
 // word is what the sandbox's init may be told after its job.
 type word struct {
 	Signal syscall.Signal // for the user's program
+	Meddle *Meddling      `json:",omitempty"`
 }
 
 // note is what the sandbox's init tells.

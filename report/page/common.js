@@ -16,14 +16,14 @@ const themes = {
     ink: '#1b1f24', soft: '#57606a', line: '#d0d7de', paper: '#ffffff',
     'inner step': '#0b6bb3', 'inner step, dropped': '#8fc1e8', waiting: '#8c959f',
     'reduce-scatter': '#d98200', 'all-gather': '#a84a00', 'all-reduce': '#a8438a', 'state fetch': '#00795a',
-    'slowed down': '#e9d8fd', 'cut off': '#ffd3cf', 'link changed': '#cdeee8', sidelined: '#ffe7a3', dead: '#c9ced4', evicted: '#dde1e6',
+    'slowed down': '#e9d8fd', 'cut off': '#ffd3cf', paused: '#d6e4f0', 'link changed': '#cdeee8', sidelined: '#ffe7a3', dead: '#c9ced4', evicted: '#dde1e6',
     fault: '#c4161c', decision: '#1b1f24', deadline: '#c4161c', median: '#57606a',
   },
   dark: {
     ink: '#e6edf3', soft: '#a3adb8', line: '#3d444d', paper: '#0f1419',
     'inner step': '#58a6e8', 'inner step, dropped': '#2f5f8a', waiting: '#7d8590',
     'reduce-scatter': '#f0a63a', 'all-gather': '#e0712c', 'all-reduce': '#d483b8', 'state fetch': '#3fbf95',
-    'slowed down': '#3f2d5c', 'cut off': '#5c2426', 'link changed': '#12433d', sidelined: '#594611', dead: '#353b43', evicted: '#272d35',
+    'slowed down': '#3f2d5c', 'cut off': '#5c2426', paused: '#24405c', 'link changed': '#12433d', sidelined: '#594611', dead: '#353b43', evicted: '#272d35',
     fault: '#ff7b72', decision: '#e6edf3', deadline: '#ff7b72', median: '#a3adb8',
   },
 };

@@ -1,0 +1,231 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"testbed/node/host"
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// A tour is a run that loses a worker in each of its phases, one after the
+// other.
+type tour struct {
+	scenario *scenarios.Scenario
+	victims  []*victim
+	reduce   time.Duration // how long the first reduction took
+}
+
+const joining = "fetch, as joiner"
+
+// A victim is lost when its trigger says so.
+type victim struct {
+	phase string
+	id    policy.ID
+	round int // in which it has to be noticed; 0: in any
+	// hit says whether this is the moment, and how long to wait from it.
+	hit  func(*tour, *victim, host.Progress) (wait time.Duration, now bool)
+	done bool
+}
+
+// on hits when an event of a round comes, of the worker itself if that is
+// somebody's.
+func on(typ runlog.Type, round int, part float64) func(*tour, *victim, host.Progress) (time.Duration, bool) {
+	return func(r *tour, v *victim, p host.Progress) (time.Duration, bool) {
+		e := p.Event
+		if e == nil || e.Type != typ || e.Round != round || e.Node != "" && e.Node != scenarios.NodeName(v.id) {
+			return 0, false
+		}
+		return time.Duration(part * float64(r.reduce)), true
+	}
+}
+
+// onFetch hits a joiner, or its donor, while the state is under way.
+func onFetch(joiner policy.ID, donor bool) func(*tour, *victim, host.Progress) (time.Duration, bool) {
+	return func(_ *tour, v *victim, p host.Progress) (time.Duration, bool) {
+		e := p.Event
+		if e == nil || e.Type != runlog.FetchStart || e.Node != scenarios.NodeName(joiner) {
+			return 0, false
+		}
+		if donor {
+			fmt.Sscanf(e.From, "w%d", &v.id)
+		}
+		return 150 * time.Millisecond, true
+	}
+}
+
+func atStart(_ *tour, _ *victim, p host.Progress) (time.Duration, bool) {
+	return 0, strings.HasSuffix(p.Stage, "workers are up")
+}
+
+// meddle strikes the victims whose moment has come.
+func (r *tour) meddle(op scenarios.Op) func(host.Progress) []host.Meddling {
+	return func(p host.Progress) (all []host.Meddling) {
+		if e := p.Event; e != nil && e.Type == runlog.ReduceDone && r.reduce == 0 {
+			r.reduce = r.scenario.RealDuration(e.Duration)
+		}
+		for _, v := range r.victims {
+			if v.done {
+				continue
+			}
+			wait, now := v.hit(r, v, p)
+			if !now {
+				continue
+			}
+			v.done = true
+			in := scenarios.Inject{Op: op}
+			if op == scenarios.Partition {
+				in.IDs = []policy.ID{v.id}
+			} else {
+				in.ID = &v.id
+			}
+			all = append(all, host.Meddling{Inject: in, After: wait})
+		}
+		return all
+	}
+}
+
+// newTour is a scenario in which a reduction and a fetch take about half a
+// second each.
+func newTour(t *testing.T, rounds int, joins []policy.Time, victims ...*victim) *tour {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, `
+seed: 3
+inner_steps: 2
+target_outer_steps: %d
+horizon: 5000000
+heartbeat_period: 2000
+heartbeat_miss_threshold: 5
+base_latency: 100
+bandwidth_bpus: 10
+state_bytes: 100
+real:
+  time_scale: 150
+  parameters: 100000
+  links: {default: {rate_up: 5mbit, rate_down: 5mbit, one_way_delay: 10ms}}
+workers:
+`, rounds)
+	for id, at := range joins {
+		mean := 1000
+		if id == 5 { // arrives before the others
+			mean = 500
+		}
+		fmt.Fprintf(&b, "  - {id: %d, join_at: %d, inner_step_mean: %d}\n", id, at, mean)
+	}
+	s, err := scenarios.Parse("tour.yaml", []byte(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tour{scenario: s, victims: victims}
+}
+
+// TestEveryPhase kills a worker, freezes one or swallows all its packets, in
+// every phase of a run on the real network. The others go on each time, with
+// the same bytes, and notice it within the heartbeats' bound.
+func TestEveryPhase(t *testing.T) {
+	needSandbox(t)
+	for name, op := range map[string]scenarios.Op{"kill": scenarios.Crash, "freeze": scenarios.Pause, "black hole": scenarios.Partition} {
+		for _, r := range []*tour{
+			newTour(t, 7, make([]policy.Time, 9),
+				&victim{phase: "start-up", id: 3, hit: atStart},
+				&victim{phase: "inner steps", id: 4, round: 2, hit: on(runlog.Step, 2, 0)},
+				&victim{phase: "arrival", id: 5, round: 3, hit: on(runlog.Arrive, 3, 0)},
+				&victim{phase: "reduce-scatter", id: 6, round: 4, hit: on(runlog.ReduceStart, 4, 0.25)},
+				&victim{phase: "all-gather", id: 7, round: 5, hit: on(runlog.ReduceStart, 5, 0.75)},
+				&victim{phase: "outer step", id: 8, round: 7, hit: on(runlog.ReduceDone, 6, 0)}),
+			newTour(t, 12, []policy.Time{0, 0, 0, 0, 5000, 25_000},
+				&victim{phase: joining, id: 4, hit: onFetch(4, false)},
+				&victim{phase: "fetch, as donor", id: -1, hit: onFetch(5, true)}),
+		} {
+			t.Run(name+" in "+r.victims[0].phase, func(t *testing.T) {
+				t.Parallel()
+				r.play(t, op)
+			})
+		}
+	}
+}
+
+func (r *tour) play(t *testing.T, op scenarios.Op) {
+	var events []runlog.Event
+	dir := filepath.Join(t.TempDir(), "run")
+	begin := time.Now()
+	sum, err := host.Run(t.Context(), host.Options{
+		Scenario: r.scenario, File: "tour.yaml", Policy: scenarios.Baseline, Links: host.LinksAuto, Dir: dir,
+		Meddle: r.meddle(op), Progress: func(p host.Progress) {
+			if p.Event != nil {
+				events = append(events, *p.Event)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !sum.Complete || sum.BitIdentical == nil || !*sum.BitIdentical {
+		t.Errorf("complete %v, bit-identical %v", sum.Complete, sum.BitIdentical)
+	}
+	window := r.scenario.HeartbeatPeriod * policy.Time(r.scenario.HeartbeatMissThreshold+1)
+	// A machine on which six networks are busy at once may be late by half
+	// of this.
+	bound := window + window/2
+	lost := map[policy.ID]bool{}
+	has := func(typ runlog.Type, id policy.ID) bool {
+		return slices.ContainsFunc(events, func(e runlog.Event) bool { return e.Type == typ && e.Node == scenarios.NodeName(id) })
+	}
+	for _, v := range r.victims {
+		if !v.done {
+			t.Errorf("%s: its moment never came", v.phase)
+			continue
+		}
+		lost[v.id] = true
+		if has(runlog.Absent, v.id) {
+			t.Logf("%s: the run began without it", v.phase)
+			continue
+		}
+		i := slices.IndexFunc(sum.Detected, func(d runlog.Detection) bool { return d.ID == v.id })
+		if i < 0 {
+			t.Errorf("%s: the loss of w%d was not noticed", v.phase, v.id)
+			continue
+		}
+		d := sum.Detected[i]
+		took := d.Silent
+		if d.After != nil {
+			took = *d.After
+		}
+		t.Logf("%s: noticed in round %d (%s) %d µs after the loss, the bound is %d", v.phase, d.Round, d.Cause, took, window)
+		if v.round != 0 && v.round != d.Round || v.phase == joining && has(runlog.FetchDone, v.id) {
+			t.Errorf("%s: w%d was lost in another phase", v.phase, v.id)
+		}
+		if took > bound {
+			t.Errorf("%s: the loss of w%d was noticed after %d µs, the bound is %d", v.phase, v.id, took, window)
+		}
+	}
+	var survivors []policy.ID
+	for _, w := range r.scenario.Workers {
+		if !lost[w.ID] {
+			survivors = append(survivors, w.ID)
+		}
+	}
+	if n := len(sum.Rounds); n > 0 && !slices.Equal(slices.Sorted(slices.Values(sum.Rounds[n-1].Participants)), survivors) {
+		t.Errorf("the last round had %v, want the survivors %v", sum.Rounds[n-1].Participants, survivors)
+	}
+	for _, reason := range sum.Fidelity.Reasons {
+		if strings.Contains(reason, "died of itself") {
+			t.Error(reason)
+		}
+	}
+	t.Logf("%v of real time, %d outer steps", time.Since(begin).Round(100*time.Millisecond), sum.OuterSteps)
+	if t.Failed() {
+		record, _ := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
+		t.Logf("%s", record)
+	}
+}

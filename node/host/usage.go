@@ -1,0 +1,85 @@
+//go:build linux
+
+package host
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// UsageFile has what the processes of a run held of the machine, over time.
+const UsageFile = "usage.jsonl"
+
+// usagePeriod is the time between two looks at a process.
+const usagePeriod = 10 * time.Second
+
+// Usage is what a process holds.
+type Usage struct {
+	Seconds     float64 `json:"seconds"` // since the sandbox came up
+	Process     string  `json:"process"` // a node, the router, or init
+	Goroutines  int     `json:"goroutines"`
+	Descriptors int     `json:"descriptors"`
+	// HeapBytes were live at the last collection; ResidentBytes is the memory
+	// that the process has of the machine.
+	HeapBytes     uint64 `json:"heap_bytes"`
+	ResidentBytes uint64 `json:"resident_bytes"`
+}
+
+// readUsage looks at this process.
+func readUsage() (Usage, error) {
+	u := Usage{Goroutines: runtime.NumGoroutine()}
+	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(heap)
+	u.HeapBytes = heap[0].Value.Uint64()
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return u, fmt.Errorf("reading the process's memory: %w", err)
+	}
+	if fields := strings.Fields(string(statm)); len(fields) > 1 {
+		pages, _ := strconv.ParseUint(fields[1], 10, 64) // written by the kernel
+		u.ResidentBytes = pages * uint64(os.Getpagesize())
+	}
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return u, fmt.Errorf("counting the process's descriptors: %w", err)
+	}
+	u.Descriptors = len(files) - 1 // one is of the directory itself
+	return u, nil
+}
+
+// watchUsage tells what this process holds, once in a while and for ever.
+func watchUsage(tell func(Usage)) {
+	for range time.Tick(usagePeriod) {
+		u, err := readUsage()
+		if err != nil {
+			return // no proc file system: nothing to tell
+		}
+		tell(u)
+	}
+}
+
+// keepUsage has init's own usage, and what the others tell, written down.
+func (p *play) keepUsage() error {
+	file, err := os.Create(p.Dir.Path(UsageFile))
+	if err != nil {
+		return fmt.Errorf("writing the run directory: %w", err)
+	}
+	out, began := json.NewEncoder(file), time.Now()
+	p.used = func(process string, u Usage) {
+		u.Process, u.Seconds = process, time.Since(began).Seconds()
+		_ = out.Encode(u) // a full disk shows in the record
+	}
+	go watchUsage(func(u Usage) {
+		p.inbox <- func() error {
+			p.used("init", u)
+			return nil
+		}
+	})
+	return nil
+}
