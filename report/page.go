@@ -115,7 +115,8 @@ func newPage(rec *Record) (*page, error) {
 		s.Rounds, s.Workers = rounds(&s.Run), workers(&s.Run, s.Timeline)
 		if world == runlog.Real {
 			s.predict(rec.of(runlog.Sim, name))
-			s.LinksError = s.against(rec.onLinks(name))
+			onLinks := rec.onLinks(name)
+			s.LinksError, s.OnLinks = s.against(onLinks), seeded(onLinks, s.Run.Seed, 0)
 		}
 		var err error
 		if s.Links, err = links(rec.Scenario, s.Run.Events); err != nil {
@@ -142,6 +143,11 @@ func newPage(rec *Record) (*page, error) {
 // Completed says that there is a completed round to show.
 func (p *page) Completed() bool {
 	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Rounds) > 0 })
+}
+
+// Missed says that it is known where predictions are off.
+func (p *page) Missed() bool {
+	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Misses()) > 0 })
 }
 
 // Lost says that a worker was lost without leaving.

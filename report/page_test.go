@@ -540,3 +540,38 @@ func TestWhatCannotBeReported(t *testing.T) {
 
 // recordedAt is the recorded comparison for a test that changes directory.
 var recordedAt, _ = filepath.Abs(recorded)
+
+// TestWhereTheErrorsLie gives recorded runs the split that later ones have.
+func TestWhereTheErrorsLie(t *testing.T) {
+	dir := copied(t)
+	const heading = "Where the simulator’s errors lie"
+	if strings.Contains(html(t, read(t, dir)), heading) {
+		t.Error("errors are split that nobody could split")
+	}
+	for run, split := range map[string]runlog.Split{
+		"sim-baseline":  {Compute: 90_000, Transfer: 1000, Control: 1050},
+		"real-baseline": {Compute: 90_940, Transfer: 2000, Control: 1085},
+	} {
+		name := filepath.Join(dir, run, "summary.json")
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum map[string]any
+		if err := json.Unmarshal(b, &sum); err != nil {
+			t.Fatal(err)
+		}
+		sum["split"] = split
+		if b, err = json.Marshal(sum); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := html(t, read(t, dir))
+	_, table, _ := strings.Cut(page, heading)
+	if !strings.Contains(table, `<td>simulated</td><td class="n">-1.0 %</td><td class="n">-1.1 %</td><td class="n">-0.0 %</td>`) {
+		t.Errorf("the table of %q:\n%s", heading, table[:min(len(table), 1500)])
+	}
+}

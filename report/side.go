@@ -29,6 +29,7 @@ type side struct {
 	Error stats.Estimate `json:"-"`
 	// LinksError is that of the simulator on the links of the plan.
 	LinksError stats.Estimate `json:"-"`
+	OnLinks    *Run           `json:"-"` // the prediction that it is about
 	Sidelining Sidelining     `json:"-"` // over all of them
 }
 
@@ -38,6 +39,33 @@ func (s *side) predict(simulated []Run) {
 		s.Simulated = rounds(s.Prediction)
 	}
 	s.Error = s.against(simulated)
+}
+
+// Misses says where the errors of the predictions for the run shown lie. There
+// are none for runs of a time when summaries did not split their wall-clock.
+func (s *side) Misses() (rows []miss) {
+	for _, p := range []struct {
+		name string
+		run  *Run
+	}{{"simulated", s.Prediction}, {"on planned links", s.OnLinks}} {
+		if p.run == nil || s.World != runlog.Real || s.Run.Split == (runlog.Split{}) || p.run.Split == (runlog.Split{}) {
+			continue
+		}
+		d := p.run.Split.Minus(s.Run.Split)
+		row := miss{Prediction: p.name}
+		for _, part := range []policy.Time{d.Compute, d.Transfer, d.Control, d.StateFetch, d.Deadline} {
+			row.Parts = append(row.Parts, fmt.Sprintf("%+.1f %%", 100*float64(part)/float64(s.Run.WallClock)))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// miss is where the error of a prediction lies: simulated − measured, as a
+// share of the measured wall-clock, of each part of a runlog.Split in order.
+type miss struct {
+	Prediction string
+	Parts      []string
 }
 
 // against is the error of simulated runs beside the measured ones.
