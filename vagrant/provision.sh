@@ -30,7 +30,7 @@ setup() {
 check() {
     cd "$project"
     go run ./cmd/testbed compare persistent_straggler
-    go test -p 1 ./...
+    go test -p 1 -timeout 20m ./...
 }
 
 case "${1:-}" in

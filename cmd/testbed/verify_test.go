@@ -153,7 +153,7 @@ func TestComfortableRunIsValid(t *testing.T) {
 // not the links.
 func TestOverloadedRunIsInvalid(t *testing.T) {
 	needSandbox(t)
-	sum, _ := run(t, scenario(t, 24, "200mbit", ""), "--policy", "baseline", "--time-scale", "30")
+	sum, _ := run(t, scenario(t, 48, "1gbit", ""), "--policy", "baseline", "--time-scale", "20")
 	if sum.Fidelity.Verdict != "invalid" || len(sum.Fidelity.Reasons) == 0 {
 		t.Errorf("fidelity is %+v", sum.Fidelity)
 	}
