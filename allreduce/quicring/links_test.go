@@ -40,7 +40,7 @@ func TestSeveralConnections(t *testing.T) {
 // TestAbortOverSeveralConnections: whatever lies on them, the next epoch is
 // not disturbed.
 func TestAbortOverSeveralConnections(t *testing.T) {
-	for _, algorithm := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct} {
+	for _, algorithm := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct, allreduce.Hierarchical} {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			const n = 4
 			r := newRing(t, n, func(c *Config) { c.Connections = 4 })
@@ -113,7 +113,7 @@ func TestTooManyReductions(t *testing.T) {
 
 func TestBufferBytes(t *testing.T) {
 	const n, length = 4, 1 << 20
-	for _, algorithm := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct} {
+	for _, algorithm := range []allreduce.Algorithm{allreduce.Ring, allreduce.Direct, allreduce.Hierarchical} {
 		r := newRing(t, n, nil)
 		for _, o := range r.mustBy(algorithm, 1, upTo(n), gaussian(1, n, length)) {
 			if got := o.result.BufferBytes; got < length || got > 4*length*3/2 {
