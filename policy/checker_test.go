@@ -38,6 +38,8 @@ type checker struct {
 	arrived   map[policy.ID]bool // counted in the running round
 	late      map[policy.ID]bool // arrived after the round had closed
 	misses    map[policy.ID]int
+	begun     map[policy.ID]bool // workers that have begun a round
+	sidelined map[policy.ID]bool
 	missed    map[policy.ID]bool // already counted in this round
 	steps     int
 	epoch     int
@@ -78,7 +80,7 @@ func newChecker(t failer, cfg policy.Config) *checker {
 		t: t, cfg: cfg, machine: m, wake: -1,
 		members: map[policy.ID]bool{}, former: map[policy.ID]bool{}, heard: map[policy.ID]policy.Time{},
 		version: map[policy.ID]int{}, fetching: map[policy.ID]policy.ID{}, arrived: map[policy.ID]bool{}, late: map[policy.ID]bool{},
-		misses: map[policy.ID]int{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
+		misses: map[policy.ID]int{}, begun: map[policy.ID]bool{}, sidelined: map[policy.ID]bool{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
 		behind: map[policy.ID]bool{}, lag: map[policy.ID]policy.Time{},
 		blame: map[policy.ID]int{}, moved: map[policy.ID]int64{}, hinted: map[policy.ID]bool{},
 		spectates: map[policy.ID]bool{}, misfetch: map[policy.ID]int{},
@@ -182,6 +184,9 @@ func (c *checker) check(a policy.Action) {
 	case policy.Reject:
 		c.require(c.former[a.ID], "worker %d rejected at its first join", a.ID)
 	case policy.StartRound:
+		for _, id := range a.IDs {
+			c.begun[id] = true
+		}
 		c.require(a.Round == c.steps+1 && len(a.IDs) > 0, "round %d started after %d outer steps", a.Round, c.steps)
 		c.require(c.running == nil, "round started during a reduction")
 		for _, id := range a.IDs {
@@ -275,10 +280,12 @@ func (c *checker) check(a policy.Action) {
 		c.require(why.Silent < c.limit() && why.Misses < why.Limit, "a miss beyond the limit does not evict")
 	case policy.Sideline:
 		c.require(why.Misses == c.misses[a.ID] && why.Misses <= why.Limit && a.Round == c.steps+1, "Sideline's numbers, want %d misses", c.misses[a.ID])
+		c.sidelined[a.ID] = true
 	case policy.Rejoin:
-		c.require(why.Misses == c.misses[a.ID] && why.Misses > 0 && c.arrived[a.ID], "Rejoin's numbers, want %d misses", c.misses[a.ID])
+		c.require(why.Misses == c.misses[a.ID] && c.sidelined[a.ID] && c.arrived[a.ID], "Rejoin's numbers, want %d misses", c.misses[a.ID])
 		delete(c.misses, a.ID)
 		delete(c.missed, a.ID)
+		delete(c.sidelined, a.ID)
 	case policy.Evict:
 		c.require(c.members[a.ID], "eviction of worker %d, no member", a.ID)
 		switch why.Rule {
@@ -401,7 +408,7 @@ func (c *checker) close(a policy.Close) {
 		c.require(len(a.Late) == 0 || c.rounds >= c.cfg.Straggler.MinHistory || c.epoch > c.steps, "closed early without a history")
 	}
 	for _, id := range a.Late {
-		if !c.missed[id] {
+		if !c.missed[id] && c.begun[id] {
 			c.misses[id]++
 			c.missed[id] = true
 		}

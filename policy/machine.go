@@ -36,8 +36,10 @@ type member struct {
 	work       work
 	outerSteps int  // version of the outer state it holds
 	late       bool // its arrival came after the round had closed
+	begun      bool // has begun a round: before that it misses none
 	misses     int  // consecutive missed rounds
 	missed     bool // the running round is counted in misses
+	sidelined  bool // since it last contributed
 	arrivedAt  Time
 	lag        Time // by which it began the round late, because it had to catch up
 	resync     bool // the fetch under way is for an outer step that it missed
@@ -293,9 +295,9 @@ func (m *Machine) restart(now Time, e Restarted) {
 	m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
 	var begin []ID
 	for _, w := range m.members {
-		*w = member{id: w.id, misses: w.misses, lastHeard: now, work: waiting, outerSteps: -1}
+		*w = member{id: w.id, begun: w.begun, misses: w.misses, sidelined: w.sidelined, lastHeard: now, work: waiting, outerSteps: -1}
 		if slices.Contains(e.Holders, w.id) {
-			w.work, w.outerSteps = working, e.OuterSteps
+			w.work, w.outerSteps, w.begun = working, e.OuterSteps, true
 			begin = append(begin, w.id)
 		}
 	}
@@ -341,7 +343,7 @@ func (m *Machine) begin(w *member, rule Rule) {
 		w.work = waiting
 		return
 	}
-	w.work = working
+	w.work, w.begun = working, true
 	m.emit(StartRound{Round: m.round, IDs: []ID{w.id}, Reason: Reason{Rule: rule}})
 }
 
@@ -451,11 +453,11 @@ func (m *Machine) arrival(now Time, e Arrival) {
 
 // rejoin forgives a member whose contribution the round has.
 func (m *Machine) rejoin(w *member) {
-	if w.misses == 0 {
+	if !w.sidelined {
 		return
 	}
 	m.emit(Rejoin{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleOnTime, Misses: w.misses, Limit: m.cfg.Straggler.SidelineLimit}})
-	w.misses, w.missed = 0, false
+	w.misses, w.missed, w.sidelined = 0, false, false
 }
 
 // needed returns the quorum, ⌈quorum × members⌉ without spectators, and at least
@@ -534,7 +536,9 @@ func (m *Machine) close(now Time, rule Rule) {
 			m.rounds++
 		}
 		for _, w := range late {
-			if !w.missed { // a round that was opened again counts once
+			// A round that was opened again counts once, and one that a joiner
+			// has spent on getting its first state does not count.
+			if !w.missed && w.begun {
 				w.misses++
 				w.missed = true
 			}
@@ -545,6 +549,7 @@ func (m *Machine) close(now Time, rule Rule) {
 				m.evict(w, miss)
 				continue
 			}
+			w.sidelined = true
 			m.emit(Sideline{ID: w.id, Round: m.round, Reason: miss})
 		}
 	}
@@ -696,7 +701,7 @@ func (m *Machine) outerStep(now Time) {
 	m.emit(OuterStep{Round: m.round, Epoch: m.epoch, Participants: took,
 		Reason: Reason{Rule: RuleReduced, Members: len(m.members), Arrived: len(took)}})
 	for _, w := range m.participants {
-		w.outerSteps, w.work = m.round, working
+		w.outerSteps, w.work, w.begun = m.round, working, true
 		m.activate(w)
 	}
 	done := m.round

@@ -306,7 +306,30 @@ func TestAJoinMayRaiseTheQuorumAgain(t *testing.T) {
 	p.at(700, policy.Join{ID: 4}, "admit 4", "4 fetches state 1 from 0: join")
 	p.at(700, policy.Timer{}) // three of five are no quorum
 	p.at(800, policy.Arrival{ID: 3, Round: 2})
-	p.at(800, policy.Timer{}, "close round 2 with [0 1 2 3] without [4]: quorum", "sideline 4 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1 2 3]")
+	p.at(800, policy.Timer{}, "close round 2 with [0 1 2 3] without [4]: quorum", "sideline 4 for miss 0 of 2", "reduce round 2 epoch 2 with [0 1 2 3]")
+}
+
+// TestAJoinerMissesNoRoundBeforeItHasBegunOne: a first state that takes four
+// rounds to come is no reason to evict.
+func TestAJoinerMissesNoRoundBeforeItHasBegunOne(t *testing.T) {
+	p := inRound2(t, 4, nil)
+	p.quietly(300, policy.Join{ID: 4})
+	for round := 2; round <= 5; round++ {
+		now := policy.Time(1000 * round)
+		for id := range policy.ID(5) {
+			p.quietly(now, policy.Heartbeat{ID: id})
+		}
+		for id := range policy.ID(4) {
+			p.quietly(now, policy.Arrival{ID: id, Round: round})
+		}
+		p.quietly(now+1, policy.Timer{}) // the deadline
+		for id := range policy.ID(4) {
+			p.quietly(now+2, policy.Reduced{ID: id, Round: round, Epoch: round})
+		}
+	}
+	if steps, members := p.m.OuterSteps(), p.m.Members(); steps < 4 || members != 5 {
+		t.Errorf("%d outer steps with %d members, want 4 or more with 5", steps, members)
+	}
 }
 
 func TestQuorumIsRoundedUp(t *testing.T) {
@@ -517,7 +540,7 @@ func TestAStateThatIsOutOfDateIsFetchedAgain(t *testing.T) {
 	p := inRound2(t, 2, func(s *policy.Straggler) { s.Quorum = 0.5 })
 	p.at(290, policy.Join{ID: 7}, "admit 7", "7 fetches state 1 from 0: join")
 	p.arrive(300, 2, 0, 1)
-	p.at(301, policy.Timer{}, "close round 2 with [0 1] without [7]: deadline", "sideline 7 for miss 1 of 2", "reduce round 2 epoch 2 with [0 1]")
+	p.at(301, policy.Timer{}, "close round 2 with [0 1] without [7]: deadline", "sideline 7 for miss 0 of 2", "reduce round 2 epoch 2 with [0 1]")
 	p.reduce(400, 2, 2, 0, 1)
 	p.at(410, policy.StateFetched{ID: 7, OuterSteps: 1}, "7 fetches state 2 from 0: stale_fetch")
 	p.at(420, policy.StateFetched{ID: 7, OuterSteps: 2}, "7 has fetched", "start round 3 with [7]")
