@@ -355,29 +355,34 @@ const helpers = 2
 // equals. A donor that has just failed is asked again only if it is the only
 // one.
 func (m *Machine) fetch(w *member, why Reason) {
-	var donors []*member
+	better := func(a, b *member) bool {
+		if why.Lost != nil && (a.id == *why.Lost) != (b.id == *why.Lost) {
+			return b.id == *why.Lost
+		}
+		return a.fetches < b.fetches
+	}
+	donors := make([]*member, 0, 2+helpers) // the best, in order
 	for _, d := range m.members {
-		if d != w && d.outerSteps == m.OuterSteps() && d.work != fetching {
-			donors = append(donors, d)
+		if d == w || d.outerSteps != m.OuterSteps() || d.work == fetching {
+			continue
+		}
+		at := len(donors)
+		for at > 0 && better(d, donors[at-1]) {
+			at--
+		}
+		if at <= helpers {
+			donors = slices.Insert(donors, at, d)
+			donors = donors[:min(len(donors), 1+helpers)]
 		}
 	}
 	if len(donors) == 0 {
 		m.finish(false, Reason{Rule: RuleStateLost, Members: len(m.members)})
 		return
 	}
-	failed := func(d *member) int {
-		if why.Lost != nil && d.id == *why.Lost {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(donors, func(a, b *member) int {
-		return cmp.Or(cmp.Compare(failed(a), failed(b)), cmp.Compare(a.fetches, b.fetches))
-	})
 	donor := donors[0]
 	donor.fetches++
 	w.work, w.donor = fetching, donor.id
-	m.emit(Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:min(len(donors), 1+helpers)]), Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
+	m.emit(Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:]), Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
 }
 
 // fetchLimit is the number of fetches in a row that a member may fail before
