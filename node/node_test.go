@@ -194,7 +194,9 @@ func checkReductions(t *testing.T, events []runlog.Event) {
 		for _, e := range events {
 			if e.Type == runlog.Reduced && e.Epoch == all.Epoch {
 				sent, received, longest = sent+e.BytesSent, received+e.BytesReceived, max(longest, e.Duration)
-				if e.ReduceScatter <= 0 || e.ReduceScatter >= e.Duration || e.Round != all.Round {
+				// Who begins late finds all waiting, and who ends last has no all-gather left:
+				// either may take no time in whole microseconds.
+				if e.ReduceScatter < 0 || e.ReduceScatter > e.Duration || e.Round != all.Round {
 					t.Errorf("%s: round %d, reduce-scatter %d of %d µs", e.Node, e.Round, e.ReduceScatter, e.Duration)
 				}
 			}

@@ -139,7 +139,8 @@ type Op struct {
 // include dialling and waiting for a later predecessor.
 type Result struct {
 	// BytesSent and BytesReceived count frames, headers included, as written
-	// to and read from streams: QUIC's own overhead is not in them.
+	// to and read from streams: QUIC's own overhead is not in them, nor are the
+	// ends of streams, which may arrive after the result is there.
 	BytesSent, BytesReceived int64
 	// ReduceScatter ends when this rank has finished its own chunk; AllGather
 	// is the rest of Total.

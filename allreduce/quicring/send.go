@@ -173,7 +173,6 @@ func (f *flow) end(stream *quic.Stream, b []byte, frames int64) error {
 	if f.ended.Add(frames) == f.frames {
 		streams = int(f.used.Load())
 	}
-	n, err := stream.Write(allreduce.AppendHeader(b, f.r.endHeader(streams)))
-	f.sent.Add(int64(n))
+	_, err := stream.Write(allreduce.AppendHeader(b, f.r.endHeader(streams)))
 	return err
 }
