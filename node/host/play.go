@@ -162,10 +162,12 @@ func (p *play) startWorker(w workerSpec) error {
 	return nil
 }
 
-// workerEnv gives each worker of a crowd a single thread to run Go code on:
-// many schedulers on few cores disturb each other.
+// workerEnv gives each worker a single thread to run Go code on where there are
+// no more CPUs than workers. With more, their schedulers take turns looking for
+// work that another process's thread is about to do: that took 40 % of the
+// processor time of four rings on two CPUs.
 func workerEnv(workers int) []string {
-	if workers > 2*runtime.NumCPU() {
+	if workers >= runtime.NumCPU() {
 		return []string{"GOMAXPROCS=1"}
 	}
 	return nil
