@@ -23,8 +23,8 @@ const (
 	// denseTime is between reads that follow closely: the time of a packet at
 	// 4 Mbit/s, where there is little to save.
 	denseTime = 3 * time.Millisecond
-	// fullRead is worth its system call, in bytes: a train of quic-go's.
-	fullRead = 20_000
+	// fullRead is worth its system call, in bytes: three trains of quic-go's.
+	fullRead = 60_000
 )
 
 // socket reads trains of datagrams, which the kernel has left together (UDP
