@@ -25,8 +25,9 @@ import (
 // How long TestSoak goes on, and from which seed its faults come. A soak:
 // go test ./cmd/testbed -run TestSoak -soak 30m -timeout 0 -v
 var (
-	soakTime = flag.Duration("soak", 20*time.Second, "how long to go on")
-	soakSeed = flag.Uint64("soak.seed", 1, "seed of the faults")
+	soakTime     = flag.Duration("soak", 20*time.Second, "how long to go on")
+	soakProfiles = flag.String("soak.profiles", "", "folder for profiles of all processes, every ten seconds")
+	soakSeed     = flag.Uint64("soak.seed", 1, "seed of the faults")
 )
 
 const (
@@ -163,6 +164,9 @@ workers:
 // states of the outer steps stay one lineage, and no process grows.
 func TestSoak(t *testing.T) {
 	needSandbox(t)
+	if *soakProfiles != "" {
+		t.Setenv(host.ProfilesEnv, *soakProfiles)
+	}
 	s := &soaker{
 		scenario: soakScenario(t, *soakTime), rng: rand.New(rand.NewPCG(*soakSeed, 0)),
 		began: time.Now(), joined: map[string]float64{}, members: map[policy.ID]bool{}, struck: map[policy.ID]time.Time{}, count: map[string]int{},

@@ -50,6 +50,19 @@ type spec struct {
 	Bench       *benchSpec       `json:",omitempty"`
 }
 
+// name is that of the node, or of the router; empty for other services.
+func (s *spec) name() string {
+	switch {
+	case s.Coordinator != nil:
+		return scenarios.Coordinator
+	case s.Worker != nil:
+		return scenarios.NodeName(s.Worker.ID)
+	case s.Router != nil:
+		return routerName
+	}
+	return ""
+}
+
 type coordinatorSpec struct {
 	Scenario    *scenarios.Scenario
 	Policy      string
@@ -125,8 +138,8 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 		defer q.close()
 		tracing = q.tracer
 	}
-	if s.Coordinator != nil || s.Worker != nil || s.Router != nil {
-		go watchUsage(func(u Usage) { report(nodeReport{Usage: &u}) })
+	if name := s.name(); name != "" {
+		go watchUsage(name, func(u Usage) { report(nodeReport{Usage: &u}) })
 	}
 	switch {
 	case s.Coordinator != nil:
