@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
+	"testbed/allreduce/quicring"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -55,6 +57,39 @@ func TestDepartedWorkersLeaveNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestBoundedMemory: what a worker holds for others does not grow with the run,
+// and slices keep nothing that they no longer show.
+func TestBoundedMemory(t *testing.T) {
+	const n, steps = 100, 30
+	m := newModel(1, 0, n)
+	d := &donor{model: m}
+	var outcomes []weak.Pointer[quicring.Outcome]
+	var states []weak.Pointer[state]
+	for i := range steps {
+		o, values := quantised(t, uint64(i), n)
+		m.outerStep(values, o)
+		outcomes = append(outcomes, weak.Make(o))
+		states = append(states, weak.Make(d.snapshot("")))
+	}
+	runtime.GC()
+	if n := held(outcomes); n != keptOutcomes {
+		t.Errorf("after %d outer steps the model holds %d outcomes, want %d", steps, n, keptOutcomes)
+	}
+	if n := held(states); n != servedStates {
+		t.Errorf("of %d states that it has served the donor holds %d, want %d", steps, n, servedStates)
+	}
+	runtime.KeepAlive(d)
+}
+
+func held[T any](all []weak.Pointer[T]) (n int) {
+	for _, p := range all {
+		if p.Value() != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // live counts what a function has allocated itself and is still there.
