@@ -137,8 +137,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 	m.out = m.out[:0]
 	if r, ok := e.(Restarted); ok {
 		m.restart(now, r)
-	}
-	if m.phase == finished {
+	} else if m.phase == finished {
 		return nil
 	}
 	switch e := e.(type) {
