@@ -629,8 +629,12 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	case policy.Reject:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
 	case policy.StartRound:
+		keeper := c.keeper(a)
 		for _, id := range a.IDs {
-			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now, Checkpoint: id == c.keeper(a)})
+			c.send(id, message{
+				Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now,
+				Checkpoint: id == keeper, Residual: keeper >= 0 && c.scenario.Real.AllReduce.ErrorFeedback,
+			})
 		}
 	case policy.Reduce:
 		c.epoch = a.Epoch

@@ -282,6 +282,8 @@ type state struct {
 	outer, momentum []float32
 	steps           int
 	digest          string // if it has been computed
+	// residual stands in the place of a state where a checkpoint has that.
+	residual []float32
 }
 
 func (s *state) hash() string { return hashFloats(s.outer, s.momentum) }

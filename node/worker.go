@@ -46,6 +46,9 @@ type WorkerConfig struct {
 	Save func(write func(io.Writer) (Checkpoint, error)) error
 	// Restore is a checkpoint to begin from. Nil: the initial state of the run.
 	Restore io.Reader
+	// Residual is the worker's own checkpoint besides, of its residual. Nil: it
+	// has none.
+	Residual io.Reader
 	// Commands come from whoever started the worker; OpJoin is the first thing
 	// it waits for.
 	Commands <-chan Command
@@ -74,17 +77,17 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.greeting = message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)}
 	w.setFactor(1)
 	defer w.saving.Wait()
-	if cfg.Restore != nil {
-		if err := w.restore(cfg.Restore); err != nil {
-			return err
-		}
-	}
 	reduce := cfg.Scenario.Real.AllReduce
 	if cfg.Scenario.Policy.StalenessWeight > 0 {
 		w.late, w.fresh = make([]float32, n), make([]float32, n)
 	}
 	if reduce.ErrorFeedback {
 		w.residual, w.lost = make([]float32, n), make([]float32, n)
+	}
+	if cfg.Restore != nil {
+		if err := w.restore(cfg.Restore); err != nil {
+			return err
+		}
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
@@ -559,8 +562,8 @@ func (w *worker) start(ctx context.Context, m message) error {
 		return fmt.Errorf("asked to begin round %d from outer step %d while at %d", m.Round, m.OuterSteps, have)
 	}
 	w.outcome, w.synced = 0, true
-	if m.Checkpoint {
-		w.checkpoint()
+	if m.Checkpoint || m.Residual {
+		w.checkpoint(!m.Checkpoint)
 	}
 	if w.leaving {
 		w.leave()

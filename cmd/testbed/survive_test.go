@@ -143,7 +143,7 @@ func killCoordinator(t *testing.T, dir string) {
 func TestKilledRunIsResumed(t *testing.T) {
 	needSandbox(t)
 	before := look(t)
-	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 100000\n")
+	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -192,15 +192,24 @@ func TestKilledRunIsResumed(t *testing.T) {
 	if !sum.Complete || len(sum.Rounds) != 8 || len(sum.ResumedFrom) != 2 || sum.ResumedFrom[1] != last-1 || !*sum.BitIdentical {
 		t.Errorf("complete %v, %d rounds, resumed from %v, want from %d", sum.Complete, len(sum.Rounds), sum.ResumedFrom, last-1)
 	}
-	// One lineage: whatever a run goes on from has been compared before.
-	hashes := map[int]string{}
+	// One lineage: whatever a run goes on from has been compared before, and with
+	// what quantisation had taken, too, it comes to the same again.
+	hashes, repeated := map[int]string{}, 0
 	for i, e := range readEvents(t, dir) {
 		switch {
 		case e.Type == runlog.State && len(e.Participants) == 3:
+			if before := hashes[e.Round]; before != "" {
+				if repeated++; before != e.Hash {
+					t.Errorf("event %d: outer step %d led to %s, and before to %s", i, e.Round, e.Hash, before)
+				}
+			}
 			hashes[e.Round] = e.Hash
 		case e.Type == runlog.RunResume && (hashes[e.Round] != e.Hash || len(e.IDs) != 3):
 			t.Errorf("event %d: went on with %v from %s; outer step %d had led to %s", i, e.IDs, e.Hash, e.Round, hashes[e.Round])
 		}
+	}
+	if repeated == 0 {
+		t.Error("no outer step was taken twice")
 	}
 	if r := testbed(t, args...); r.code != exitError || !strings.Contains(r.stderr, "nothing to resume") {
 		t.Errorf("resumed a run that is over: exit code %d, %s", r.code, r.stderr)

@@ -159,6 +159,11 @@ func (p *play) startWorker(w workerSpec) error {
 		}
 		defer checkpoint.Close()
 		files = append(files, checkpoint)
+		residual, err := os.Open(p.Dir.Path(filepath.Join(resumeDir, residualName(p.Run.Resume.OuterSteps, name))))
+		if w.Residual = err == nil; w.Residual { // else the worker says that it goes on without
+			defer residual.Close()
+			files = append(files, residual)
+		}
 	}
 	c, err := p.start(name, p.ns(name), spec{Worker: &w}, workerEnv(len(p.Scenario.Workers)), files...)
 	if err != nil {
