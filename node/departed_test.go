@@ -23,13 +23,14 @@ func TestDepartedWorkersLeaveNothing(t *testing.T) {
 	for id := stay; id < stay+come; id++ {
 		s.Workers = append(s.Workers, scenarios.Worker{ID: policy.ID(id), JoinAt: policy.Time(id) * 4000, InnerStepMean: 1000})
 	}
-	s.TargetOuterSteps = 60
+	s.TargetOuterSteps = 100
 	defer func(before int) { runtime.MemProfileRate = before }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, s)
 		arrived := map[string]int{}
 		var early int64
+		var evicted time.Time // the last one
 		w.onEvent = func(e runlog.Event) {
 			var id policy.ID
 			switch fmt.Sscanf(e.Node, "w%d", &id); {
@@ -42,9 +43,14 @@ func TestDepartedWorkersLeaveNothing(t *testing.T) {
 				} else {
 					w.crash(id)
 				}
+			case e.Type == runlog.Evict:
+				evicted = time.Now()
 			case e.Type == runlog.OuterStep && e.Round == 1:
 				early = live("node.newLine")
 			case e.Type == runlog.OuterStep && e.Round == s.TargetOuterSteps-1:
+				if time.Since(evicted) < 2*farewell {
+					t.Error("the run is too short for this test")
+				}
 				if late := live("node.newLine"); late > early {
 					t.Errorf("with %d workers control connections were made of %d parts; when %d more had come and gone they held %d", stay, early, come, late)
 				}
