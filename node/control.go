@@ -90,9 +90,11 @@ type message struct {
 	Peers      []peer `json:"peers,omitempty"` // in ring order; in fetch: donors
 	Zero       bool   `json:"zero,omitempty"`  // contribute zeros
 	// Checkpoint has the receiver of start save the state that it begins from.
-	Checkpoint bool    `json:"checkpoint,omitempty"`
-	Hash       string  `json:"hash,omitempty"`
-	Loss       float64 `json:"loss,omitempty"`
+	Checkpoint bool `json:"checkpoint,omitempty"`
+	// Residual has it save its residual, with the state or without.
+	Residual bool    `json:"residual,omitempty"`
+	Hash     string  `json:"hash,omitempty"`
+	Loss     float64 `json:"loss,omitempty"`
 	// Bytes is what a reduction sent; in a heartbeat, what came in so far.
 	Bytes int64 `json:"bytes,omitempty"`
 	// Peer is whom a reduction failed at or, in a heartbeat, receives from.

@@ -461,11 +461,21 @@ func (c *coordinator) heed(id policy.ID, m message) {
 		c.tell(policy.Leave{ID: id})
 	case msgRattle:
 		c.cfg.Log.Warn("worker is giving up", "worker", id, "err", m.Error)
-		c.tell(policy.Lost{ID: id, Rule: policy.RuleRattle})
+		c.lose(w, policy.RuleRattle)
 	case msgLost:
-		c.tell(policy.Lost{ID: id, Rule: policy.RuleConnection})
+		c.lose(w, policy.RuleConnection)
 	default:
 		c.cfg.Log.Warn("unknown message", "worker", id, "type", m.Type)
+	}
+}
+
+// lose gives up a worker whose connection has ended. Of one that is no member
+// any more only the name is kept: in a long run many come and go. One that is
+// back all the same, because it has not heard that it was evicted, is told so.
+func (c *coordinator) lose(w *remote, rule policy.Rule) {
+	c.tell(policy.Lost{ID: w.id, Rule: rule})
+	if w.gone {
+		w.session.detach()
 	}
 }
 
@@ -619,8 +629,12 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	case policy.Reject:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
 	case policy.StartRound:
+		keeper := c.keeper(a)
 		for _, id := range a.IDs {
-			c.send(id, message{Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now, Checkpoint: id == c.keeper(a)})
+			c.send(id, message{
+				Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now,
+				Checkpoint: id == keeper, Residual: keeper >= 0 && c.scenario.Real.AllReduce.ErrorFeedback,
+			})
 		}
 	case policy.Reduce:
 		c.epoch = a.Epoch

@@ -101,10 +101,10 @@ func (m *model) outerStep(gradient []float32, outcome *quicring.Outcome) {
 	s := state{outer: m.outer, momentum: m.momentum, steps: m.steps}
 	s.step(gradient)
 	copy(m.local, m.outer)
-	m.outcomes = append(m.outcomes, outcome)
-	if len(m.outcomes) > keptOutcomes {
-		m.outcomes = m.outcomes[1:]
+	if len(m.outcomes) == keptOutcomes {
+		m.outcomes = slices.Delete(m.outcomes, 0, 1) // a slice of the rest would keep it
 	}
+	m.outcomes = append(m.outcomes, outcome)
 	m.advance(s.steps)
 }
 

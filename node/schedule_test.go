@@ -38,7 +38,8 @@ type schedule struct {
 	workers int
 	joins   map[policy.ID]policy.Time // of those that come later
 	join    policy.JoinMode
-	finish  bool // sidelined workers finish their inner steps
+	finish  bool    // sidelined workers finish their inner steps
+	stale   float64 // weight of what they come to
 	delay   time.Duration
 	jitter  time.Duration
 	loss    float64
@@ -106,7 +107,7 @@ func (f fault) String() string {
 
 func (s schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s), finish steps %v", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.finish)
+	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s), finish steps %v, staleness weight %g", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.finish, s.stale)
 	for _, f := range s.faults {
 		fmt.Fprintf(&b, "\n  %v", f)
 	}
@@ -143,6 +144,7 @@ func drawSchedule(seed uint64) schedule {
 	for range max(0, r.IntN(5)-2) {
 		s.faults = append(s.faults, s.drawOutage(r, late))
 	}
+	s.stale = []float64{0, 0.5, 1}[r.IntN(3)]
 	return s
 }
 
@@ -230,6 +232,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 		last = max(last, f.at+f.lasts)
 	}
 	sc.Seed, sc.Policy.Join, sc.Policy.Straggler.FinishSteps = s.seed, s.join, s.finish
+	sc.Policy.StalenessWeight = s.stale
 	sc.Horizon = last + recovery
 	d := &sc.Real.Links.Default
 	delay, jitter, loss := shaping.Duration(s.delay), shaping.Duration(s.jitter), shaping.Probability(s.loss)

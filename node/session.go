@@ -1,6 +1,9 @@
 package node
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // session is one end of the talk between a worker and the coordinator. It
 // outlives connections: what it says is numbered and kept until the other end
@@ -51,7 +54,7 @@ func (s *session) forget(heard int) {
 	for n < len(s.kept) && s.kept[n].Seq <= heard {
 		n++
 	}
-	s.kept = s.kept[n:]
+	s.kept = slices.Delete(s.kept, 0, n)
 }
 
 // attach goes on over a new line, first with a greeting if that is given. What

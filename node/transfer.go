@@ -38,6 +38,7 @@ const (
 	breath        = time.Second
 	maxHeader     = 64 << 10
 	maxRequest    = 1 << 10
+	servedStates  = 2
 )
 
 type stateRequest struct {
@@ -85,8 +86,8 @@ type donor struct {
 	tasks sync.WaitGroup
 
 	mu sync.Mutex
-	// served are the states last asked for, at most two: whoever fetches one
-	// may need longer than it stays current.
+	// served are the states last asked for, at most servedStates: whoever fetches
+	// one may need longer than it stays current.
 	served []*state
 }
 
@@ -239,10 +240,10 @@ func (d *donor) snapshot(hash string) *state {
 	if hash != "" && s.digest != hash { // an outer step has come between
 		return nil
 	}
-	d.served = append(d.served, s)
-	if len(d.served) > 2 {
-		d.served = d.served[1:]
+	if len(d.served) == servedStates {
+		d.served = slices.Delete(d.served, 0, 1) // a slice of the rest would keep it
 	}
+	d.served = append(d.served, s)
 	return s
 }
 
@@ -281,6 +282,8 @@ type state struct {
 	outer, momentum []float32
 	steps           int
 	digest          string // if it has been computed
+	// residual stands in the place of a state where a checkpoint has that.
+	residual []float32
 }
 
 func (s *state) hash() string { return hashFloats(s.outer, s.momentum) }

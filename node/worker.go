@@ -46,6 +46,9 @@ type WorkerConfig struct {
 	Save func(write func(io.Writer) (Checkpoint, error)) error
 	// Restore is a checkpoint to begin from. Nil: the initial state of the run.
 	Restore io.Reader
+	// Residual is the worker's own checkpoint besides, of its residual. Nil: it
+	// has none.
+	Residual io.Reader
 	// Commands come from whoever started the worker; OpJoin is the first thing
 	// it waits for.
 	Commands <-chan Command
@@ -74,14 +77,17 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.greeting = message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)}
 	w.setFactor(1)
 	defer w.saving.Wait()
+	reduce := cfg.Scenario.Real.AllReduce
+	if cfg.Scenario.Policy.StalenessWeight > 0 {
+		w.late, w.fresh = make([]float32, n), make([]float32, n)
+	}
+	if reduce.ErrorFeedback {
+		w.residual, w.lost = make([]float32, n), make([]float32, n)
+	}
 	if cfg.Restore != nil {
 		if err := w.restore(cfg.Restore); err != nil {
 			return err
 		}
-	}
-	reduce := cfg.Scenario.Real.AllReduce
-	if reduce.ErrorFeedback {
-		w.residual, w.lost = make([]float32, n), make([]float32, n)
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
@@ -142,7 +148,12 @@ type worker struct {
 	// pseudo-gradients so far, and lost what it will be after the reduction
 	// outcomeEpoch; else they are nil.
 	residual, lost []float32
-	synced         bool // the model holds an outer state of the run
+	// With a staleness weight, late is the contribution to lateRound, without
+	// the residual, which no reduction has asked for; if lateRound is 0 there is
+	// none. fresh is that of the running inner steps, once it is known.
+	late, fresh []float32
+	lateRound   int
+	synced      bool // the model holds an outer state of the run
 
 	saves  sync.Mutex // held while a checkpoint is saved
 	saving sync.WaitGroup
@@ -504,6 +515,8 @@ func (w *worker) finished(r result) {
 		w.cfg.Log.Warn("reduction failed", "epoch", t.epoch, "err", r.err)
 	case r.err != nil:
 		w.cfg.Log.Warn("task failed", "task", t.kind, "err", r.err)
+	case t.kind == msgStart && w.late != nil:
+		w.late, w.fresh, w.lateRound = w.fresh, w.late, w.gradRound
 	case t.kind == msgReduce:
 		w.outcome, w.quantised = t.epoch, r.quantised
 	case t.kind == msgFetch:
@@ -549,8 +562,8 @@ func (w *worker) start(ctx context.Context, m message) error {
 		return fmt.Errorf("asked to begin round %d from outer step %d while at %d", m.Round, m.OuterSteps, have)
 	}
 	w.outcome, w.synced = 0, true
-	if m.Checkpoint {
-		w.checkpoint()
+	if m.Checkpoint || m.Residual {
+		w.checkpoint(!m.Checkpoint)
 	}
 	if w.leaving {
 		w.leave()
@@ -588,11 +601,7 @@ func (w *worker) innerSteps(ctx context.Context, start message, duration time.Du
 		w.model.innerStep()
 		last := step == w.cfg.Scenario.InnerSteps
 		if last {
-			w.model.pseudoGradient(w.grad)
-			for i, x := range w.residual {
-				w.grad[i] += x
-			}
-			w.gradRound = start.Round
+			w.contribute(start.Round)
 		}
 		stood, err := w.pass(ctx, timer, begin, duration)
 		if err != nil {
@@ -611,6 +620,24 @@ func (w *worker) innerSteps(ctx context.Context, start message, duration time.Du
 		}
 		begin, duration = end, w.stepDuration()
 	}
+}
+
+// contribute makes the contribution to a round: the pseudo-gradient, what came
+// too late for a round before, and what quantisation has taken from others.
+func (w *worker) contribute(round int) {
+	w.model.pseudoGradient(w.grad)
+	if w.lateRound > 0 {
+		weight := float32(w.cfg.Scenario.Policy.StalenessWeight)
+		for i, x := range w.late {
+			w.grad[i] += float32(weight * x)
+		}
+		w.cfg.Log.Info("a late contribution is added", "of_round", w.lateRound, "to_round", round, "weight", weight)
+	}
+	copy(w.fresh, w.grad)
+	for i, x := range w.residual {
+		w.grad[i] += x
+	}
+	w.gradRound = round
 }
 
 // pass waits until a time has passed since begin in which the worker was not
@@ -658,6 +685,9 @@ func (w *worker) reduce(ctx context.Context, m message) {
 		w.session.say(failed(errors.New("this worker has no contribution to the round")))
 		return
 	}
+	// Whatever becomes of the reduction, a state that this worker may fetch
+	// later can contain the contribution.
+	w.lateRound = 0
 	op := quicring.Op{Epoch: uint64(m.Epoch), Round: m.Round, Rank: rank, Residual: w.lost}
 	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
 	ids := make([]policy.ID, len(m.Peers))

@@ -410,13 +410,34 @@ func inBubble(t *testing.T, f func(t *testing.T)) (problem error) {
 // computing the mean over them exactly. A wrong divisor, a contribution that
 // counts twice or a state that does not follow from the one before shows as
 // another loss.
-func lossAfter(s *scenarios.Scenario, participants, zero [][]policy.ID) []float64 {
+//
+// late are those that finished the inner steps of a round too late. What they
+// came to adds to their next contribution.
+func lossAfter(s *scenarios.Scenario, participants, zero, late [][]policy.ID) []float64 {
 	n := s.Real.Parameters
 	shared := newModel(s.Seed, 0, n)
 	targets := map[policy.ID][]float32{}
 	outer, momentum := make([]float64, n), make([]float64, n)
 	for i, o := range shared.outer {
 		outer[i] = float64(o)
+	}
+	carried := map[policy.ID][]float64{}
+	contribution := func(id policy.ID) []float64 {
+		if targets[id] == nil {
+			targets[id] = newModel(s.Seed, id, n).target
+		}
+		all := make([]float64, n)
+		for i, o := range outer {
+			local := o
+			for range s.InnerSteps {
+				local += innerLearningRate * (float64(targets[id][i]) - local)
+			}
+			all[i] = o - local
+		}
+		for i, x := range carried[id] {
+			all[i] += s.Policy.StalenessWeight * x
+		}
+		return all
 	}
 	var losses []float64
 	for round, ids := range participants {
@@ -425,15 +446,14 @@ func lossAfter(s *scenarios.Scenario, participants, zero [][]policy.ID) []float6
 			if slices.Contains(zero[round], id) {
 				continue
 			}
-			if targets[id] == nil {
-				targets[id] = newModel(s.Seed, id, n).target
+			for i, x := range contribution(id) {
+				mean[i] += x / float64(len(ids))
 			}
-			for i, o := range outer {
-				local := o
-				for range s.InnerSteps {
-					local += innerLearningRate * (float64(targets[id][i]) - local)
-				}
-				mean[i] += (o - local) / float64(len(ids))
+			delete(carried, id)
+		}
+		for _, id := range late[round] {
+			if !slices.Contains(ids, id) { // the round has not been opened again
+				carried[id] = contribution(id)
 			}
 		}
 		sum := 0.0
@@ -456,6 +476,7 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	var participants, zero [][]policy.ID
 	var zeros []policy.ID // of the running reduction
+	late := map[int][]policy.ID{}
 	hashes := map[string]int{}
 	for _, e := range events {
 		switch e.Type {
@@ -464,6 +485,12 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 				bad("outer step %d follows %d", e.Round, len(participants))
 			}
 			participants, zero = append(participants, e.Participants), append(zero, zeros)
+		case runlog.Arrive:
+			if e.Late {
+				var id policy.ID
+				fmt.Sscanf(e.Node, "w%d", &id)
+				late[e.Round] = append(late[e.Round], id)
+			}
 		case runlog.ReduceStart:
 			zeros = e.Zero
 		case runlog.ReduceDone, runlog.State:
@@ -472,7 +499,11 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 			}
 		}
 	}
-	predicted := lossAfter(s, participants, zero)
+	tooLate := make([][]policy.ID, len(participants))
+	for round := range tooLate {
+		tooLate[round] = late[round+1]
+	}
+	predicted := lossAfter(s, participants, zero, tooLate)
 	for _, e := range events {
 		if e.Type != runlog.State {
 			continue
@@ -545,5 +576,50 @@ func TestWorld(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestStalenessWeight: a worker is late again and again. What it comes to is
+// added to its next contribution with the weight, once, and all ranks have the
+// same bytes.
+func TestStalenessWeight(t *testing.T) {
+	for _, weight := range []float64{0, 0.5, 1} {
+		err := inBubble(t, func(t *testing.T) {
+			s := worldScenario(t, 4)
+			s.TargetOuterSteps = 20
+			s.Policy.Straggler.FinishSteps, s.Policy.Straggler.SidelineLimit = true, 20
+			s.Policy.StalenessWeight = weight
+			w := newWorld(t, s)
+			w.onEvent = func(e runlog.Event) {
+				if e.Type == runlog.OuterStep {
+					switch e.Round % 5 { // two rounds are too short for it, and then it comes in time
+					case 2:
+						w.command(3, Command{Op: OpSlow, Factor: 1.7, At: 1})
+					case 4:
+						w.command(3, Command{Op: OpRestore, At: 1})
+					}
+				}
+			}
+			sum, events := w.play(scenarios.Straggler, time.Hour)
+			if !sum.Complete || len(sum.Evicted)+len(w.failed) > 0 {
+				t.Fatalf("complete %v, evicted %v, %q", sum.Complete, sum.Evicted, w.failed)
+			}
+			added := strings.Count(w.logs.String(), "a late contribution is added")
+			if len(sum.Sidelined) < 3 || len(sum.Rejoined) < 3 || (added >= 3) != (weight > 0) {
+				t.Errorf("weight %g: sidelined %v, rejoined %v, %d late contributions added", weight, sum.Sidelined, sum.Rejoined, added)
+			}
+			if err := checkLineage(s, events); err != nil {
+				t.Errorf("weight %g: %v", weight, err)
+			}
+			for _, other := range []float64{0, 0.5, 1} { // else the check says nothing
+				s.Policy.StalenessWeight = other
+				if other != weight && checkLineage(s, events) == nil {
+					t.Errorf("the losses with the weight %g are those with %g", weight, other)
+				}
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -64,6 +64,9 @@ type checker struct {
 	event     policy.Event
 	misfetch  map[policy.ID]int  // fetches in a row that failed
 	spectates map[policy.ID]bool // has joined and not begun a round
+	awaited   map[policy.ID]bool // not heard since the coordinator was away
+	outage    bool               // it was, and a member is awaited
+	disturbed bool               // it was, in the running round
 }
 
 // actors is the members that the running round counts on.
@@ -83,7 +86,7 @@ func newChecker(t failer, cfg policy.Config) *checker {
 		misses: map[policy.ID]int{}, begun: map[policy.ID]bool{}, sidelined: map[policy.ID]bool{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
 		behind: map[policy.ID]bool{}, lag: map[policy.ID]policy.Time{},
 		blame: map[policy.ID]int{}, moved: map[policy.ID]int64{}, hinted: map[policy.ID]bool{},
-		spectates: map[policy.ID]bool{}, misfetch: map[policy.ID]int{},
+		spectates: map[policy.ID]bool{}, misfetch: map[policy.ID]int{}, awaited: map[policy.ID]bool{},
 	}
 }
 
@@ -118,7 +121,8 @@ func (c *checker) quorum() int {
 // tell gives the machine an event now and checks what it does.
 func (c *checker) tell(e policy.Event) []policy.Action {
 	c.t.Helper()
-	ended := c.finished != nil
+	_, restart := e.(policy.Restarted)
+	ended := c.finished != nil && !restart
 	actions := slices.Clone(c.machine.Step(c.now, e))
 	if err := c.machine.Consistent(); err != nil {
 		c.t.Fatalf("after %+v: %v", e, err)
@@ -138,9 +142,21 @@ func (c *checker) tell(e policy.Event) []policy.Action {
 func (c *checker) before(e policy.Event) {
 	c.spentTime, c.event = false, e
 	switch e := e.(type) {
+	case policy.Recovered:
+		if c.finished != nil {
+			return
+		}
+		c.outage, c.disturbed = true, true
+		clear(c.hinted)
+		for id := range c.members {
+			c.heard[id], c.awaited[id] = c.now, true
+		}
+	case policy.Restarted:
+		c.restart(e)
 	case policy.Progress:
 		c.heard[e.ID] = c.now
 		delete(c.hinted, e.ID)
+		delete(c.awaited, e.ID)
 		if c.running != nil && c.running.Epoch == e.Epoch && slices.Contains(c.running.Participants, e.ID) && c.moved[e.ID] != e.Moved {
 			c.moved[e.ID], c.movedAt = e.Moved, c.now
 		}
@@ -162,6 +178,7 @@ func (c *checker) before(e policy.Event) {
 	case policy.Heartbeat:
 		c.heard[e.ID] = c.now
 		delete(c.hinted, e.ID)
+		delete(c.awaited, e.ID)
 	case policy.Reduced:
 		if c.running != nil && c.running.Epoch == e.Epoch && c.running.Round == e.Round && slices.Contains(c.running.Participants, e.ID) {
 			c.reported[e.ID] = true
@@ -170,6 +187,37 @@ func (c *checker) before(e policy.Event) {
 		c.failed = c.failed || c.stalled()
 		c.spentTime = c.wake >= 0 && c.now >= c.wake
 	}
+}
+
+// restart undoes what came after the checkpoint, but for the membership and the
+// misses of earlier rounds.
+func (c *checker) restart(e policy.Restarted) {
+	c.steps, c.began, c.finished = e.OuterSteps, c.now, nil
+	c.running, c.closed, c.closers, c.deadline, c.overdue = nil, false, nil, nil, false
+	c.outage, c.disturbed = false, false
+	for _, m := range []map[policy.ID]bool{c.arrived, c.late, c.missed, c.reported, c.hinted, c.spectates, c.awaited, c.behind} {
+		clear(m)
+	}
+	clear(c.version)
+	clear(c.fetching)
+	clear(c.misfetch)
+	clear(c.lag)
+	clear(c.blame)
+	clear(c.moved)
+	for id := range c.members {
+		c.heard[id] = c.now
+		if slices.Contains(e.Holders, id) {
+			c.version[id] = e.OuterSteps
+		} else {
+			c.behind[id] = true
+		}
+	}
+}
+
+// reunited says whether every member has been heard since the coordinator was
+// away.
+func (c *checker) reunited() bool {
+	return c.outage && !slices.ContainsFunc(sorted(c.members), func(id policy.ID) bool { return c.awaited[id] })
 }
 
 func (c *checker) check(a policy.Action) {
@@ -214,10 +262,15 @@ func (c *checker) check(a policy.Action) {
 		c.arrived[a.ID] = true
 		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.actors()) && a.Offset >= 0, "Arrived's numbers")
 	case policy.ArmDeadline:
-		c.require(c.cfg.Straggler != nil && c.deadline == nil && !c.overdue && c.rounds >= c.cfg.Straggler.MinHistory, "deadline out of place")
+		again := c.deadline != nil && c.reunited()
+		c.require(c.cfg.Straggler != nil && (c.deadline == nil || again) && !c.overdue && c.rounds >= c.cfg.Straggler.MinHistory, "deadline out of place")
 		d := why.Deadline
 		offset := max(d.MinSlack, d.Median+policy.Time(d.K*float64(d.MAD)))
-		c.require(d.Offset == offset && d.At == c.now+offset && a.At == d.At && d.Samples > 0, "the deadline's numbers")
+		at := c.now + offset
+		if again {
+			at = max(at, c.deadline.At)
+		}
+		c.require(d.Offset == offset && d.At == at && a.At == at && d.Samples > 0, "the deadline's numbers")
 		c.deadline = &a
 	case policy.Close:
 		c.close(a)
@@ -274,7 +327,7 @@ func (c *checker) check(a policy.Action) {
 		clear(c.missed)
 		clear(c.lag)
 		clear(c.blame)
-		c.began = c.now
+		c.began, c.disturbed = c.now, c.outage
 	case policy.HeartbeatMiss:
 		c.silence(a.ID, why)
 		c.require(why.Silent < c.limit() && why.Misses < why.Limit, "a miss beyond the limit does not evict")
@@ -375,7 +428,7 @@ func (c *checker) count(why policy.Reason) {
 
 // stalled says whether the running reduction stands still.
 func (c *checker) stalled() bool {
-	return c.running != nil && c.cfg.StallAfter > 0 && c.now >= c.movedAt+c.cfg.StallAfter
+	return c.running != nil && !c.outage && c.cfg.StallAfter > 0 && c.now >= c.movedAt+c.cfg.StallAfter
 }
 
 func (c *checker) limit() policy.Time {
@@ -384,6 +437,9 @@ func (c *checker) limit() policy.Time {
 
 func (c *checker) silence(id policy.ID, why policy.Reason) {
 	silent := c.now - c.heard[id]
+	if c.awaited[id] {
+		silent = max(0, silent-c.cfg.StallAfter)
+	}
 	c.require(c.members[id] && why.Silent == silent && why.Misses == int(silent/c.cfg.HeartbeatPeriod) && why.Misses > 0, "worker %d was silent for %d", id, silent)
 }
 
@@ -413,7 +469,9 @@ func (c *checker) close(a policy.Close) {
 			c.missed[id] = true
 		}
 	}
-	c.rounds++
+	if !c.disturbed {
+		c.rounds++
+	}
 	c.closed, c.closers = true, a.Participants
 }
 
@@ -422,10 +480,15 @@ func (c *checker) after(e policy.Event) {
 		return
 	}
 	c.require(c.wake >= 0, "nothing will wake the machine")
+	defer func() {
+		if c.reunited() {
+			c.outage, c.movedAt = false, c.now
+		}
+	}()
 	if _, ok := e.(policy.Timer); ok {
-		c.require(c.wake > c.now, "after a Timer the next wake-up is not later (%d)", c.wake)
-		c.overdue = c.overdue || c.deadline != nil && c.now >= c.deadline.At+c.credit()
-		c.require(c.closed || !c.overdue || len(c.arrived) < c.quorum(), "the deadline came with a quorum, and the round is still open")
+		c.require(c.wake > c.now || c.reunited(), "after a Timer the next wake-up is not later (%d)", c.wake)
+		c.overdue = c.overdue || !c.outage && c.deadline != nil && c.now >= c.deadline.At+c.credit()
+		c.require(c.closed || c.outage || !c.overdue || len(c.arrived) < c.quorum(), "the deadline came with a quorum, and the round is still open")
 	}
 	c.require(c.closed || len(c.arrived) == 0 || len(c.arrived) < len(c.actors()), "everybody has arrived, and the round is still open")
 	if c.running != nil {

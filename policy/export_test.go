@@ -1,6 +1,9 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Consistent compares what the machine keeps by the way with what it could
 // count.
@@ -21,6 +24,11 @@ func (m *Machine) Consistent() error {
 	for _, w := range m.participants {
 		if !w.reduced {
 			unreduced++
+		}
+	}
+	for i, pair := range m.apart {
+		if slices.Contains(m.apart[:i], pair) {
+			return fmt.Errorf("the pair %v is kept apart twice", pair)
 		}
 	}
 	switch {

@@ -137,8 +137,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 	m.out = m.out[:0]
 	if r, ok := e.(Restarted); ok {
 		m.restart(now, r)
-	}
-	if m.phase == finished {
+	} else if m.phase == finished {
 		return nil
 	}
 	switch e := e.(type) {
@@ -610,7 +609,9 @@ func (m *Machine) retry(now Time, by *member, peer *ID, why Reason) {
 		if w := m.participant(*peer, m.round, m.epoch); w != nil {
 			w.blame++
 		}
-		m.apart = append(m.apart, [2]ID{*peer, by.id})
+		if pair := [2]ID{*peer, by.id}; !slices.Contains(m.apart, pair) {
+			m.apart = append(m.apart, pair)
+		}
 	}
 	worst := m.participants[0]
 	for _, w := range m.participants {

@@ -97,3 +97,9 @@ func TestARunBeginsAnewAfterItsLastStep(t *testing.T) {
 	p.at(400, policy.Reduced{ID: 0, Round: 2, Epoch: 2}, "outer step 2 with [0]", "finish true: target")
 	p.at(500, policy.Restarted{OuterSteps: 1, Holders: []policy.ID{0}}, "start round 2 with [0]")
 }
+
+// TestARunBeginsAnewWithoutAState ends, and says so.
+func TestARunBeginsAnewWithoutAState(t *testing.T) {
+	p := inRound2(t, 2, nil)
+	p.at(600, policy.Restarted{OuterSteps: 1}, "finish false: state_lost")
+}

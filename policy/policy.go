@@ -88,8 +88,8 @@ type Straggler struct {
 	// next one evicts it.
 	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit"`
 	// FinishSteps lets a sidelined member finish the inner steps of the round
-	// that went on without it before it catches up. What they come to is
-	// discarded either way. Else it drops them when the next round begins.
+	// that went on without it before it catches up. Else it drops them when the
+	// next round begins. That round gets nothing of them either way.
 	FinishSteps bool `yaml:"finish_steps" json:"finish_steps,omitempty"`
 }
 

@@ -137,7 +137,7 @@ func (w *world) random(t *rapid.T) {
 		}
 		return rapid.SampledFrom(ids).Draw(t, "id"), true
 	}
-	switch n := rapid.IntRange(0, 99).Draw(t, "op"); {
+	switch n := rapid.IntRange(0, 103).Draw(t, "op"); {
 	case n < 30:
 		if id, ok := pick(sorted(w.task)); ok && w.alive[id] {
 			w.arrive(id)
@@ -195,9 +195,34 @@ func (w *world) random(t *rapid.T) {
 		if id, ok := pick(sorted(w.members)); ok {
 			w.send(policy.Unreachable{ID: id})
 		}
-	default:
+	case n < 100:
 		w.send(nonsense(t, w))
+	case n < 102:
+		// The coordinator hears nobody for a while, and no Timer.
+		w.now += policy.Time(rapid.IntRange(0, int(6*w.cfg.HeartbeatPeriod)).Draw(t, "away"))
+		w.send(policy.Recovered{})
+	default:
+		w.restart(t)
 	}
+}
+
+// restart has everything end and begin anew from a checkpoint, with some of the
+// members that are alive. The last outer step leaves no checkpoint.
+func (w *world) restart(t *rapid.T) {
+	last := min(w.steps, w.cfg.TargetOuterSteps-1)
+	if last < 1 {
+		return
+	}
+	e := policy.Restarted{OuterSteps: rapid.IntRange(1, last).Draw(t, "checkpoint")}
+	for _, id := range sorted(w.alive) {
+		if w.members[id] && rapid.IntRange(0, 3).Draw(t, "holds") > 0 {
+			e.Holders = append(e.Holders, id)
+		}
+	}
+	w.reduce = nil
+	clear(w.task)
+	w.now += policy.Time(rapid.IntRange(0, int(6*w.cfg.HeartbeatPeriod)).Draw(t, "dead"))
+	w.send(e)
 }
 
 func (w *world) arrive(id policy.ID) {

@@ -127,11 +127,14 @@ func decisions(sum runlog.Summary) []string {
 		lines = append(lines, "nobody was sidelined or evicted")
 	}
 	for _, o := range sum.Outages {
-		if o.Length == nil {
-			lines = append(lines, fmt.Sprintf("no coordinator from %s on", micros(o.At)))
-			continue
+		line := "no coordinator from " + micros(o.At) + " on"
+		if o.Length != nil {
+			line += " for " + micros(*o.Length)
 		}
-		lines = append(lines, fmt.Sprintf("no coordinator from %s on for %s", micros(o.At), micros(*o.Length)))
+		if o.Cause != "" {
+			line += ": it died of itself (" + o.Cause + ")"
+		}
+		lines = append(lines, line)
 	}
 	for _, steps := range sum.ResumedFrom {
 		lines = append(lines, fmt.Sprintf("everything had died; the run went on from outer step %d", steps))

@@ -341,6 +341,9 @@ func markText(e runlog.Event) string {
 	case runlog.Crash:
 		return e.Node + " crashes"
 	case runlog.CoordinatorCrash:
+		if e.Cause != "" {
+			return "the coordinator dies of itself (" + e.Cause + ")"
+		}
 		return "the coordinator crashes"
 	case runlog.CoordinatorBack:
 		return "the coordinator is back"

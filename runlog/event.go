@@ -87,6 +87,8 @@ type Event struct {
 	From   string  `json:"from,omitempty"`
 	To     string  `json:"to,omitempty"`
 	Factor float64 `json:"factor,omitempty"`
+	// Cause is how a process ended whose end nobody asked for.
+	Cause string `json:"cause,omitempty"`
 	// ReduceScatter is the part of a worker's Duration until it had its own
 	// chunk; the rest is the all-gather.
 	ReduceScatter policy.Time `json:"reduce_scatter_us,omitempty"`

@@ -79,6 +79,8 @@ type Outage struct {
 	At policy.Time `json:"at_us"`
 	// Length is absent if the run ended before.
 	Length *policy.Time `json:"length_us,omitempty"`
+	// Cause is how the coordinator ended; absent if an inject asked for it.
+	Cause string `json:"cause,omitempty"`
 }
 
 // Detection is how the loss of a worker was noticed.
@@ -230,7 +232,7 @@ func (s *Summarizer) Add(e Event) {
 			delete(s.fetching, e.Node)
 		}
 	case CoordinatorCrash:
-		s.sum.Outages = append(s.sum.Outages, Outage{At: e.T})
+		s.sum.Outages = append(s.sum.Outages, Outage{At: e.T, Cause: e.Cause})
 	case CoordinatorBack:
 		if n := len(s.sum.Outages); n > 0 && s.sum.Outages[n-1].Length == nil {
 			s.sum.Outages[n-1].Length = new(max(0, e.T-s.sum.Outages[n-1].At))

@@ -111,6 +111,10 @@ type Policies struct {
 	// Join says from when on a late joiner contributes, under any policy.
 	// Empty: policy.JoinRunning.
 	Join policy.JoinMode `yaml:"join" json:"join,omitempty"`
+	// StalenessWeight, 0 to 1, is the weight with which a worker adds a
+	// pseudo-gradient that came too late for its round to its next contribution.
+	// 0 discards it. No decision depends on it.
+	StalenessWeight float64 `yaml:"staleness_weight" json:"staleness_weight,omitempty"`
 }
 
 // Real says how the scenario is played on a real network.

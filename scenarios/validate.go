@@ -223,6 +223,9 @@ func (p *parser) validateSections(s *Scenario) error {
 	if join := s.Policy.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
 		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, quoted(policy.JoinModes)))
 	}
+	if w := s.Policy.StalenessWeight; !(w >= 0 && w <= 1) {
+		return p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards what comes too late", w))
+	}
 	if s.Real.StallTimeout < 0 {
 		return p.fail("real.stall_timeout", fmt.Sprintf("is %v; it must not be negative", s.Real.StallTimeout))
 	}

@@ -31,6 +31,10 @@ const (
 	// maxInbound is the number of peers whose connections are kept. In a ring
 	// an endpoint needs one, its predecessor, and the direct algorithm all.
 	maxInbound = 64
+	// maxIdle is the number of reductions in a row that may do without a link
+	// before it is closed: a worker whose ring changes often would in the end
+	// have a link to every other worker, and every other one to it.
+	maxIdle = 8
 	// maxReductions is how many reductions run at a time on one endpoint.
 	maxReductions = 8
 )

@@ -43,6 +43,7 @@ type Endpoint struct {
 
 	mu      sync.Mutex
 	made    uint64              // links, ever
+	ended   uint64              // reductions, ever
 	links   map[string]*link    // by the peer's name
 	inbound map[string]*inbound // by the peer's name, at most maxInbound
 }

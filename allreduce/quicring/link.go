@@ -35,7 +35,9 @@ type link struct {
 
 	dialling sync.Mutex // one reduction dials the first, the others wait
 
-	users int // reductions; guarded by the endpoint's mutex
+	// Guarded by the endpoint's mutex:
+	users int    // reductions
+	used  uint64 // when one last began: how many had ended
 
 	mu    sync.Mutex
 	conns []*quic.Conn
@@ -140,6 +142,7 @@ func (e *Endpoint) take(peer Peer, failed *link) *link {
 		e.links[peer.Name] = l
 	}
 	l.users++
+	l.used = e.ended
 	return l
 }
 
@@ -149,12 +152,14 @@ func (e *Endpoint) release(l *link) {
 	l.users--
 }
 
-// retire closes the unused links to all but these peers, in the background.
+// retire closes, in the background, after a reduction among these peers, the
+// unused links to others, and those that maxIdle reductions had no use for.
 func (e *Endpoint) retire(peers []Peer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.ended++
 	for name, l := range e.links {
-		if l.users == 0 && !slices.Contains(peers, l.peer) {
+		if l.users == 0 && (!slices.Contains(peers, l.peer) || e.ended-l.used > maxIdle) {
 			delete(e.links, name)
 			e.tasks.Go(l.close)
 		}

@@ -65,6 +65,37 @@ func TestAbortOverSeveralConnections(t *testing.T) {
 	}
 }
 
+// TestIdleLinksEnd: the order of the ring changes again and again, and nobody
+// ends up with a link to everybody else.
+func TestIdleLinksEnd(t *testing.T) {
+	const n, rounds = 5, 2 * maxIdle
+	r := newRing(t, n, func(c *Config) { c.Connections = 1 })
+	inputs := gaussian(13, n, 1000)
+	epoch := uint64(0)
+	for _, order := range [][]int{{0, 1, 2, 3, 4}, {0, 2, 4, 1, 3}, {0, 3, 1, 4, 2}} {
+		for range rounds {
+			epoch++
+			r.must(epoch, order, inputs)
+		}
+	}
+	links := func() (out, in int) {
+		for _, e := range r.endpoints {
+			e.mu.Lock()
+			out += len(e.links)
+			in += len(e.inbound)
+			e.mu.Unlock()
+		}
+		return out, in
+	}
+	out, in := links()
+	for deadline := time.Now().Add(time.Minute); in > n && time.Now().Before(deadline); _, in = links() {
+		time.Sleep(time.Millisecond) // they close in the background
+	}
+	if out != n || in != n {
+		t.Errorf("%d workers have %d links and know of %d", n, out, in)
+	}
+}
+
 func TestSeveralReductionsAtATime(t *testing.T) {
 	const n, buckets = 3, 6
 	r := newRing(t, n, nil)

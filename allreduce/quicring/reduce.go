@@ -231,7 +231,7 @@ func (r *run) run(ctx context.Context) (Result, error) {
 	stop := context.AfterFunc(ctx, abort)
 	stopClosed := context.AfterFunc(r.e.ctx, func() { r.abort(errClosed) })
 	defer stopClosed()
-	r.e.retire(r.op.Peers)
+	defer r.e.retire(r.op.Peers)
 	if ctx.Err() != nil {
 		return Result{}, context.Cause(ctx)
 	}

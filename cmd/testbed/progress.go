@@ -91,6 +91,10 @@ func (p *progress) step(s host.Progress) {
 	case runlog.Rejoin:
 		p.line("%s back in time in round %d", e.Node, e.Round)
 	case runlog.CoordinatorCrash:
+		if e.Cause != "" {
+			p.line("the coordinator died of itself: %s; another one takes its place", e.Cause)
+			break
+		}
 		p.line("the coordinator has crashed")
 	case runlog.CoordinatorBack:
 		p.line("the coordinator is back")

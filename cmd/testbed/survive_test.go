@@ -8,11 +8,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"testbed/node/host"
 	"testbed/runlog"
+	"testbed/scenarios"
 )
 
 func readEvents(t *testing.T, dir string) []runlog.Event {
@@ -64,12 +68,82 @@ func TestCoordinatorDiesDuringAReduction(t *testing.T) {
 	}
 }
 
+// TestCoordinatorIsKilledFromOutside again and again, without the scenario's
+// knowledge. The run bears three deaths and ends with the fourth.
+func TestCoordinatorIsKilledFromOutside(t *testing.T) {
+	needSandbox(t)
+	for _, kills := range []int{2, 4} {
+		source, err := scenarios.Find(scenario(t, 3, "100mbit", "  parameters: 10000\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := source.Parse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.TargetOuterSteps = kills + 2
+		dir := filepath.Join(t.TempDir(), "run")
+		killed := 0
+		sum, err := host.Run(t.Context(), host.Options{
+			Scenario: s, File: "made.yaml", Policy: scenarios.Straggler, Links: host.LinksAuto, Dir: dir,
+			Progress: func(p host.Progress) {
+				if e := p.Event; e != nil && e.Type == runlog.OuterStep && e.Round == killed+1 && killed < kills {
+					killed++
+					killCoordinator(t, dir)
+				}
+			},
+		})
+		if killed != kills || len(sum.Outages) != min(kills, 3) {
+			t.Errorf("killed %d times of %d: outages %+v", killed, kills, sum.Outages)
+		}
+		for _, o := range sum.Outages {
+			if o.Cause != "signal: killed" || o.Length == nil && kills < 4 {
+				t.Errorf("outage %+v", o)
+			}
+		}
+		if kills > 3 {
+			if err == nil || !strings.Contains(err.Error(), "the coordinator died during the run: signal: killed, after 3 others") {
+				t.Errorf("killed %d times: %v", kills, err)
+			}
+			continue
+		}
+		if err != nil || !sum.Complete || !*sum.BitIdentical || len(sum.Evicted)+len(sum.Sidelined) > 0 {
+			t.Errorf("%v; complete %v, bit-identical %v, evicted %v, sidelined %v", err, sum.Complete, *sum.BitIdentical, sum.Evicted, sum.Sidelined)
+		}
+		if f := sum.Fidelity; f.Verdict != "invalid" || !strings.Contains(strings.Join(f.Reasons, "; "), "the coordinator died of itself") {
+			t.Errorf("fidelity %+v", f)
+		}
+	}
+}
+
+// killCoordinator kills the process that writes the coordinator's log.
+func killCoordinator(t *testing.T, dir string) {
+	t.Helper()
+	log, err := os.Stat(filepath.Join(dir, runlog.LogsDir, scenarios.Coordinator+".log"))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/2")
+	for _, name := range files {
+		if file, err := os.Stat(name); err != nil || !os.SameFile(file, log) {
+			continue // it has ended, or is another one
+		}
+		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	t.Error("no coordinator found")
+}
+
 // TestKilledRunIsResumed kills a whole run twice. The second time, the last
 // checkpoint is damaged as well.
 func TestKilledRunIsResumed(t *testing.T) {
 	needSandbox(t)
 	before := look(t)
-	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 100000\n")
+	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -118,15 +192,24 @@ func TestKilledRunIsResumed(t *testing.T) {
 	if !sum.Complete || len(sum.Rounds) != 8 || len(sum.ResumedFrom) != 2 || sum.ResumedFrom[1] != last-1 || !*sum.BitIdentical {
 		t.Errorf("complete %v, %d rounds, resumed from %v, want from %d", sum.Complete, len(sum.Rounds), sum.ResumedFrom, last-1)
 	}
-	// One lineage: whatever a run goes on from has been compared before.
-	hashes := map[int]string{}
+	// One lineage: whatever a run goes on from has been compared before, and with
+	// what quantisation had taken, too, it comes to the same again.
+	hashes, repeated := map[int]string{}, 0
 	for i, e := range readEvents(t, dir) {
 		switch {
 		case e.Type == runlog.State && len(e.Participants) == 3:
+			if before := hashes[e.Round]; before != "" {
+				if repeated++; before != e.Hash {
+					t.Errorf("event %d: outer step %d led to %s, and before to %s", i, e.Round, e.Hash, before)
+				}
+			}
 			hashes[e.Round] = e.Hash
 		case e.Type == runlog.RunResume && (hashes[e.Round] != e.Hash || len(e.IDs) != 3):
 			t.Errorf("event %d: went on with %v from %s; outer step %d had led to %s", i, e.IDs, e.Hash, e.Round, hashes[e.Round])
 		}
+	}
+	if repeated == 0 {
+		t.Error("no outer step was taken twice")
 	}
 	if r := testbed(t, args...); r.code != exitError || !strings.Contains(r.stderr, "nothing to resume") {
 		t.Errorf("resumed a run that is over: exit code %d, %s", r.code, r.stderr)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,11 +62,18 @@ func saveIn(memory *os.File, write func(io.Writer) (node.Checkpoint, error)) (no
 func (p *play) keep(c *child, saved node.Checkpoint) {
 	began := time.Now()
 	p.keeping.Go(func() {
-		err := storeCheckpoint(p.Dir.Path(resumeDir), saved.OuterSteps, c.memory)
+		name := checkpointName(saved.OuterSteps)
+		if saved.Stateless {
+			name = residualName(saved.OuterSteps, c.name)
+		}
+		err := storeCheckpoint(p.Dir.Path(resumeDir), name, c.memory)
 		p.inbox <- func() error {
 			_ = c.words.Encode(node.Command{Op: opSaved}) // it may have died
 			if err != nil {
-				p.tell(note{Stage: fmt.Sprintf("no checkpoint of outer step %d: %v", saved.OuterSteps, err)})
+				p.tell(note{Stage: fmt.Sprintf("%s could not be kept: %v", name, err)})
+				return nil
+			}
+			if saved.Stateless {
 				return nil
 			}
 			p.tell(note{Event: &runlog.Event{
@@ -78,13 +86,13 @@ func (p *play) keep(c *child, saved node.Checkpoint) {
 }
 
 // storeCheckpoint writes what is in memory to a file, whole or not at all, and
-// removes the checkpoints before the last ones.
-func storeCheckpoint(dir string, steps int, memory *os.File) error {
+// removes what is older than the last checkpoints.
+func storeCheckpoint(dir, name string, memory *os.File) error {
 	info, err := memory.Stat()
 	if err != nil {
 		return err
 	}
-	temporary := filepath.Join(dir, ".checkpoint.new")
+	temporary := filepath.Join(dir, "."+name+".new") // others may be written at the same time
 	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
@@ -96,16 +104,30 @@ func storeCheckpoint(dir string, steps int, memory *os.File) error {
 	if err = errors.Join(err, file.Close(), memory.Truncate(0)); err != nil {
 		return err
 	}
-	if err := os.Rename(temporary, filepath.Join(dir, checkpointName(steps))); err != nil {
+	if err := os.Rename(temporary, filepath.Join(dir, name)); err != nil {
 		return err
 	}
 	if err := syncDir(dir); err != nil {
 		return err
 	}
 	all, err := checkpoints(dir)
-	for len(all) > keptCheckpoints {
-		err = errors.Join(err, os.Remove(filepath.Join(dir, checkpointName(all[0]))))
-		all = all[1:]
+	if err != nil || len(all) < keptCheckpoints {
+		return err
+	}
+	return removeBefore(dir, all[len(all)-keptCheckpoints])
+}
+
+// removeBefore removes what is of outer steps before that one.
+func removeBefore(dir string, steps int) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		var of int
+		if _, none := fmt.Sscanf(e.Name(), "outer-%d.", &of); none != nil || of >= steps {
+			continue
+		}
+		if gone := os.Remove(filepath.Join(dir, e.Name())); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
 	}
 	return err
 }
@@ -120,6 +142,12 @@ func syncDir(dir string) error {
 }
 
 func checkpointName(steps int) string { return fmt.Sprintf("outer-%d.checkpoint", steps) }
+
+// residualName is that of a worker's residual, which only fits the state of the
+// same outer step.
+func residualName(steps int, worker string) string {
+	return fmt.Sprintf("outer-%d.%s.residual", steps, worker)
+}
 
 // checkpoints returns the outer steps of the checkpoints in a directory, in
 // order.

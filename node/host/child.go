@@ -36,7 +36,7 @@ const (
 	reportsFD = 4 // its reports, as JSON lines
 	wordsFD   = 5 // commands to it, as JSON lines; services stop at its end
 	moreFD    = 6 // the coordinator's journal, or the memory for a worker's checkpoints; see start
-	restoreFD = 7 // the checkpoint that a worker begins from
+	restoreFD = 7 // the checkpoint that a worker begins from, and its residual's
 )
 
 // spec tells a node's process what it is.
@@ -48,6 +48,19 @@ type spec struct {
 	Capture     *captureSpec     `json:",omitempty"`
 	Prober      *proberSpec      `json:",omitempty"`
 	Bench       *benchSpec       `json:",omitempty"`
+}
+
+// name is that of the node, or of the router; empty for other services.
+func (s *spec) name() string {
+	switch {
+	case s.Coordinator != nil:
+		return scenarios.Coordinator
+	case s.Worker != nil:
+		return scenarios.NodeName(s.Worker.ID)
+	case s.Router != nil:
+		return routerName
+	}
+	return ""
 }
 
 type coordinatorSpec struct {
@@ -70,6 +83,7 @@ type workerSpec struct {
 	Credentials node.Credentials
 	Name        string // of the run
 	Restore     bool   // from the checkpoint at restoreFD
+	Residual    bool   // and from that of its residual after it
 }
 
 // nodeReport is a line from a node's process: a report, or what a service has
@@ -125,8 +139,8 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 		defer q.close()
 		tracing = q.tracer
 	}
-	if s.Coordinator != nil || s.Worker != nil || s.Router != nil {
-		go watchUsage(func(u Usage) { report(nodeReport{Usage: &u}) })
+	if name := s.name(); name != "" {
+		go watchUsage(name, func(u Usage) { report(nodeReport{Usage: &u}) })
 	}
 	switch {
 	case s.Coordinator != nil:
@@ -206,6 +220,11 @@ func runWorker(s *workerSpec, tracing node.Tracing, log *slog.Logger, report fun
 		restore := os.NewFile(restoreFD, "checkpoint")
 		defer restore.Close()
 		cfg.Restore = restore
+	}
+	if s.Residual {
+		residual := os.NewFile(restoreFD+1, "residual")
+		defer residual.Close()
+		cfg.Residual = residual
 	}
 	commands := make(chan node.Command, 16)
 	cfg.Commands = commands

@@ -20,6 +20,10 @@ import (
 // partPatience bounds how long workers may take to end after the run.
 const partPatience = 5 * time.Second
 
+// maxDeaths is how many deaths of the coordinator that nobody asked for a run
+// bears. What kills it so often will do so again.
+const maxDeaths = 3
+
 // play is a run of the scenario, as the sandbox's init sees it.
 type play struct {
 	*inside
@@ -32,8 +36,10 @@ type play struct {
 	// boss is the spec of the coordinator; the next one gets it too.
 	boss  coordinatorSpec
 	since policy.Time // where it goes on after its death, else before all times
-	away  bool        // the coordinator has been killed, and the next one has yet to start
+	away  bool        // the coordinator is dead, and the next one has yet to start
 	back  time.Time   // when it is to start
+	// deaths of the coordinator that nobody asked for.
+	deaths int
 	// keeping are checkpoints on their way to the run directory.
 	keeping sync.WaitGroup
 	over    bool // the coordinator has recorded the end of the run
@@ -153,6 +159,11 @@ func (p *play) startWorker(w workerSpec) error {
 		}
 		defer checkpoint.Close()
 		files = append(files, checkpoint)
+		residual, err := os.Open(p.Dir.Path(filepath.Join(resumeDir, residualName(p.Run.Resume.OuterSteps, name))))
+		if w.Residual = err == nil; w.Residual { // else the worker says that it goes on without
+			defer residual.Close()
+			files = append(files, residual)
+		}
 	}
 	c, err := p.start(name, p.ns(name), spec{Worker: &w}, workerEnv(len(p.Scenario.Workers)), files...)
 	if err != nil {
@@ -262,7 +273,7 @@ func (p *play) nodeEnded(c *child, reason string) error {
 		if r := c.lastErr; r != "" {
 			return fmt.Errorf("%s: %s", c.name, r)
 		}
-	case c.name == scenarios.Coordinator && p.away:
+	case c.name == scenarios.Coordinator && (p.away || p.outlive(c, reason)):
 		time.AfterFunc(time.Until(p.back), func() {
 			p.inbox <- func() error {
 				p.away = false
@@ -271,7 +282,11 @@ func (p *play) nodeEnded(c *child, reason string) error {
 		})
 	case c.name == scenarios.Coordinator:
 		if !p.over || c.lastErr != "" {
-			return fmt.Errorf("the coordinator died during the run: %s; see %s", reason, p.log(c.name))
+			again := ""
+			if p.deaths > 0 {
+				again = fmt.Sprintf(", after %d others that it was replaced for", p.deaths)
+			}
+			return fmt.Errorf("the coordinator died during the run: %s%s; see %s", reason, again, p.log(c.name))
 		}
 	case p.began.IsZero() && !p.anyFirst():
 		return fmt.Errorf("worker %s died during start-up, and none is left to begin: %s; see %s", c.name, reason, p.log(c.name))
@@ -280,6 +295,20 @@ func (p *play) nodeEnded(c *child, reason string) error {
 		p.tell(note{Stage: fmt.Sprintf("worker %s died of itself: %s", c.name, reason)})
 	}
 	return nil
+}
+
+// outlive says whether the run goes on with another coordinator although nobody
+// asked for the end of this one. One that gave up for a reason would do so again
+// with the same journal.
+func (p *play) outlive(c *child, reason string) bool {
+	if p.over || p.began.IsZero() || c.lastErr != "" || p.deaths == maxDeaths {
+		return false
+	}
+	p.deaths++
+	p.away, p.back = true, time.Now()
+	p.tell(note{Event: &runlog.Event{T: p.now(), Type: runlog.CoordinatorCrash, Cause: reason}})
+	p.monitor.failures = append(p.monitor.failures, "the coordinator died of itself: "+reason)
+	return true
 }
 
 // anyFirst says whether a worker is alive that the run can begin with.

@@ -234,6 +234,8 @@ func (r *run) readCheckpoint(steps int) (node.Checkpoint, error) {
 		return c, err
 	case c.Run != r.job.Name:
 		return c, errors.New("it is of another run")
+	case c.Stateless:
+		return c, errors.New("it holds no state")
 	case c.OuterSteps != steps || c.Parameters != r.Scenario.Real.Parameters:
 		return c, fmt.Errorf("it is of outer step %d and %d parameters, not %d and %d", c.OuterSteps, c.Parameters, steps, r.Scenario.Real.Parameters)
 	}

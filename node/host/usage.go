@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/metrics"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"time"
@@ -53,9 +55,35 @@ func readUsage() (Usage, error) {
 	return u, nil
 }
 
-// watchUsage tells what this process holds, once in a while and for ever.
-func watchUsage(tell func(Usage)) {
+// ProfilesEnv names the environment variable with the folder, if any, into which
+// each process of a run writes its profiles: those of the heap and of the
+// goroutines, after a collection, at every look at its usage. They tell what it
+// is that grows.
+const ProfilesEnv = "TESTBED_PROFILES"
+
+func init() {
+	if os.Getenv(ProfilesEnv) != "" {
+		runtime.MemProfileRate = 4 << 10 // the heaps are small
+	}
+}
+
+// watchUsage tells what the process of this name holds, once in a while and for
+// ever.
+func watchUsage(process string, tell func(Usage)) {
+	profiles := os.Getenv(ProfilesEnv)
+	looks := 0
 	for range time.Tick(usagePeriod) {
+		if looks++; profiles != "" {
+			runtime.GC()
+			for _, kind := range []string{"heap", "goroutine"} {
+				file, err := os.Create(filepath.Join(profiles, fmt.Sprintf("%s-%04d.%s", process, looks, kind)))
+				if err != nil {
+					break
+				}
+				_ = pprof.Lookup(kind).WriteTo(file, 0) // an aid, and no part of the record
+				file.Close()
+			}
+		}
 		u, err := readUsage()
 		if err != nil {
 			return // no proc file system: nothing to tell
@@ -75,7 +103,7 @@ func (p *play) keepUsage() error {
 		u.Process, u.Seconds = process, time.Since(began).Seconds()
 		_ = out.Encode(u) // a full disk shows in the record
 	}
-	go watchUsage(func(u Usage) {
+	go watchUsage("init", func(u Usage) {
 		p.inbox <- func() error {
 			p.used("init", u)
 			return nil
