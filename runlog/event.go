@@ -158,8 +158,11 @@ func node(id policy.ID) string {
 // FromAction returns the record of an action of the policy machine, or false
 // for an action that leaves none.
 func FromAction(now policy.Time, a policy.Action) (Event, bool) {
-	why := a.Why()
-	e := Event{T: now, Reason: &why}
+	kept := &struct { // one allocation for both
+		why    policy.Reason
+		offset policy.Time
+	}{why: a.Why()}
+	e := Event{T: now, Reason: &kept.why}
 	switch a := a.(type) {
 	case policy.Admit:
 		e.Type, e.Node, e.Round = Join, node(a.ID), a.Round
@@ -167,8 +170,9 @@ func FromAction(now policy.Time, a policy.Action) (Event, bool) {
 		e.Type, e.Node = Reject, node(a.ID)
 	case policy.Arrived:
 		e.Type, e.Node, e.Round, e.Late = Arrive, node(a.ID), a.Round, a.Late
-		if offset := a.Offset; !a.Late || offset > 0 { // that of an earlier round is not known
-			e.Offset = &offset
+		if !a.Late || a.Offset > 0 { // that of an earlier round is not known
+			kept.offset = a.Offset
+			e.Offset = &kept.offset
 		}
 	case policy.ArmDeadline:
 		e.Type, e.Round, e.At = DeadlineSet, a.Round, a.At

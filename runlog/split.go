@@ -36,7 +36,7 @@ func newSplitter() splitter {
 	return splitter{fetching: map[string]policy.Time{}, fetched: map[string]policy.Time{}}
 }
 
-func (s *splitter) add(e Event, round *Round) {
+func (s *splitter) add(e *Event, round *Round) {
 	switch e.Type {
 	case Step:
 		if e.Round == round.Round {

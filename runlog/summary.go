@@ -149,7 +149,9 @@ func NewSummarizer() *Summarizer {
 }
 
 // Add takes the next event.
-func (s *Summarizer) Add(e Event) {
+func (s *Summarizer) Add(e Event) { s.add(&e) }
+
+func (s *Summarizer) add(e *Event) {
 	s.last = max(s.last, e.T)
 	s.split.add(e, &s.current)
 	switch e.Type {
@@ -245,7 +247,7 @@ func (s *Summarizer) Add(e Event) {
 }
 
 // resume takes back what came after the outer step that the run goes on from.
-func (s *Summarizer) resume(e Event) {
+func (s *Summarizer) resume(e *Event) {
 	s.sum.ResumedFrom = append(s.sum.ResumedFrom, e.Round)
 	s.sum.Rounds = slices.DeleteFunc(s.sum.Rounds, func(r Round) bool { return r.Round > e.Round })
 	undone := func(m Membership) bool { return m.Round > e.Round }
@@ -258,7 +260,10 @@ func (s *Summarizer) resume(e Event) {
 }
 
 // held adds what a round that closes has waited for joiners.
-func (s *Summarizer) held(e Event) {
+func (s *Summarizer) held(e *Event) {
+	if len(s.joiners) == 0 {
+		return
+	}
 	var joiner, other policy.Time
 	others := false
 	for _, id := range e.Participants {
@@ -278,9 +283,9 @@ func (s *Summarizer) held(e Event) {
 }
 
 // strike notes what silences a worker. The first cause counts.
-func (s *Summarizer) strike(name string, by Event) {
+func (s *Summarizer) strike(name string, by *Event) {
 	if _, already := s.struck[name]; !already {
-		s.struck[name] = by
+		s.struck[name] = *by
 	}
 }
 
@@ -291,7 +296,7 @@ func (s *Summarizer) relieve(name string, cause Type) {
 	}
 }
 
-func (s *Summarizer) detected(e Event) {
+func (s *Summarizer) detected(e *Event) {
 	if e.Reason == nil || e.Reason.Rule == policy.RuleLeave || e.Reason.Rule == policy.RuleStraggler {
 		return
 	}
@@ -303,7 +308,7 @@ func (s *Summarizer) detected(e Event) {
 	s.sum.Detected = append(s.sum.Detected, d)
 }
 
-func (s *Summarizer) identical(e Event) {
+func (s *Summarizer) identical(e *Event) {
 	if e.Identical != nil {
 		same := *e.Identical && (s.sum.BitIdentical == nil || *s.sum.BitIdentical)
 		s.sum.BitIdentical = &same
@@ -329,14 +334,14 @@ func (s *Summarizer) Summary() Summary {
 }
 
 // rule returns the rule of an event's reason, if it has one.
-func rule(e Event) policy.Rule {
+func rule(e *Event) policy.Rule {
 	if e.Reason == nil {
 		return ""
 	}
 	return e.Reason.Rule
 }
 
-func membership(e Event, why policy.Rule) Membership {
+func membership(e *Event, why policy.Rule) Membership {
 	id, _ := strconv.Atoi(strings.TrimPrefix(e.Node, "w")) // written by node
 	return Membership{Round: e.Round, ID: policy.ID(id), Reason: why, Why: e.Reason}
 }

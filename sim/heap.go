@@ -63,12 +63,13 @@ func (h *heap) insert(e entry) {
 	i := len(h.entries) - 1
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !h.entries[i].before(&h.entries[parent]) {
+		if !e.before(&h.entries[parent]) {
 			break
 		}
-		h.entries[i], h.entries[parent] = h.entries[parent], h.entries[i]
+		h.entries[i] = h.entries[parent]
 		i = parent
 	}
+	h.entries[i] = e
 }
 
 func (h *heap) pop() (entry, bool) {
@@ -76,20 +77,26 @@ func (h *heap) pop() (entry, bool) {
 		return entry{}, false
 	}
 	top := h.entries[0]
-	last := len(h.entries) - 1
-	h.entries[0] = h.entries[last]
-	h.entries = h.entries[:last]
-	for i := 0; ; {
-		least := i
-		for c := 2*i + 1; c <= 2*i+2 && c < last; c++ {
-			if h.entries[c].before(&h.entries[least]) {
-				least = c
-			}
+	n := len(h.entries) - 1
+	last := h.entries[n]
+	h.entries = h.entries[:n]
+	i := 0
+	for {
+		c := 2*i + 1
+		if c >= n {
+			break
 		}
-		if least == i {
-			return top, true
+		if c+1 < n && h.entries[c+1].before(&h.entries[c]) {
+			c++
 		}
-		h.entries[i], h.entries[least] = h.entries[least], h.entries[i]
-		i = least
+		if !h.entries[c].before(&last) {
+			break
+		}
+		h.entries[i] = h.entries[c]
+		i = c
 	}
+	if n > 0 {
+		h.entries[i] = last
+	}
+	return top, true
 }
