@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/policy"
 	"testbed/scenarios"
 )
@@ -65,8 +66,11 @@ func (t *Times) Hops(participants int) int {
 	if participants < 2 {
 		return 0
 	}
-	if t.network.algorithm != 0 {
+	switch t.network.algorithm {
+	case allreduce.Direct:
 		return 2
+	case allreduce.Hierarchical:
+		return 4
 	}
 	return 2 * (participants - 1)
 }
