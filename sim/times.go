@@ -18,6 +18,8 @@ type Times struct {
 }
 
 // NewTimes computes with the links of a scenario and the costs of a machine.
+// Where the all-reduce chooses by itself whether to shorten codes, they are not
+// shortened.
 func NewTimes(s *scenarios.Scenario, costs Costs) (*Times, error) {
 	n, err := newNetwork(s, costs)
 	if err != nil {
