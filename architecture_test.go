@@ -41,7 +41,7 @@ var rooms = map[string]struct {
 	"node":               {[]string{"scenarios", "policy", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
 	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
 	"node/host/sandbox":  {nil, "a sandbox runs any program"},
-	"sim":                {[]string{"scenarios", "policy", "allreduce", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
+	"sim":                {[]string{"scenarios", "policy", "allreduce", "allreduce/entropy", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
 	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
 	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats"}, "fits parameters to records; it starts no runs"},
 	"runlog":             {[]string{"policy"}, "a record does not import its readers"},

@@ -167,6 +167,9 @@ func (p *page) whatWasGained() answer {
 		for _, s := range p.Sides {
 			a.Text = append(a.Text, fmt.Sprintf("%s: %s.", s.Policy, wallText(p.Record.Scenario, &s)))
 		}
+		if len(p.Sides) == 1 {
+			a.Text = append(a.Text, "testbed compare plays the scenario under both, and lays them side by side.")
+		}
 		if len(p.Sides) == 2 {
 			a.Short = "not known"
 			a.Text = append(a.Text, "A run that stayed incomplete has no speed-up, and neither has one without a partner of the same seed.")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"testbed/policy"
 	"testbed/runlog"
@@ -65,6 +66,7 @@ func WriteHTML(out io.Writer, rec *Record) error {
 		"find":      func(list []Round, n int) *Round { return findRound(list, n) },
 		"thousands": thousands[policy.Time], "count": thousands[int64], "base": filepath.Base,
 		"node": scenarios.NodeName, "noticed": noticed,
+		"lines": lines, "share": percentText,
 		"doubtful": doubtful, "arrivals": arrivals,
 	}).Parse(pageHTML)
 	if err != nil {
@@ -148,6 +150,20 @@ func (p *page) Completed() bool {
 // Missed says that it is known where predictions are off.
 func (p *page) Missed() bool {
 	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Misses()) > 0 })
+}
+
+// OnLinks says that there are predictions on planned links.
+func (p *page) OnLinks() bool {
+	return slices.ContainsFunc(p.Sides, func(s side) bool { return s.LinksError.N > 0 })
+}
+
+// lines breaks a text of a table before its first bracket.
+func lines(text string) template.HTML {
+	first, rest, found := strings.Cut(text, " (")
+	if !found {
+		return template.HTML(template.HTMLEscapeString(text))
+	}
+	return template.HTML(template.HTMLEscapeString(first) + `<br><span class="soft">(` + template.HTMLEscapeString(rest) + "</span>")
 }
 
 // Lost says that a worker was lost without leaving.

@@ -315,7 +315,7 @@ func TestIntervals(t *testing.T) {
 			"Over 5 pairs of runs the straggler policy was 4.68× as fast as the baseline (4.59× to 4.77×)", "<strong>4.68× (4.59× to 4.77×)</strong>",
 			"The range is a 93.8 % interval of the median of 5 pairs of runs, each with one seed: straggler is faster.",
 			"The simulator had predicted 4.59× (4.59× to 4.59×) with the same seeds.", "under baseline is off by -2.0 % (-3.8 % to +0.0 %)",
-			"93,891 µs (92,050 to 95,732)", " (median of 5, 93.8 % interval)", "--repeat 5"}},
+			"93,891 µs (92,050 to 95,732)", "measured (median of 5, 93.8 % interval)", "--repeat 5"}},
 		{"nothing", "homogeneous", map[string][5]float64{"baseline": {-.01, .01, .02, -.02}}, []string{
 			"No difference shown: over 5 pairs of runs the straggler policy was 1.00× as fast as the baseline (0.98× to 1.02×).",
 			"<strong>no difference shown: 1.00× (0.98× to 1.02×)</strong>"}},
@@ -327,7 +327,7 @@ func TestIntervals(t *testing.T) {
 				c.shares[name] = [5]float64{}
 			}
 		}
-		page := strings.ReplaceAll(html(t, repeated(t, c.scenario, c.shares)), "\u00a0", " ")
+		page := strings.NewReplacer("\u00a0", " ", `<br><span class="soft">`, " ").Replace(html(t, repeated(t, c.scenario, c.shares)))
 		for _, want := range c.want {
 			if !strings.Contains(page, strings.ReplaceAll(want, "+", "&#43;")) {
 				t.Errorf("%s: the page does not say %q", c.name, want)

@@ -24,6 +24,8 @@ type Run struct {
 	Events []runlog.Event
 	// Rounds are the fidelity verdicts of rounds, where the record has them.
 	Rounds []RoundVerdict
+	// Queues are what waited at links, where the record has it.
+	Queues []runlog.Queue
 	// Environment is nil where the record has none.
 	Environment *runlog.Environment
 }
@@ -146,6 +148,9 @@ func readRun(dir string) (Run, error) {
 		return run, err
 	}
 	run.Rounds = fidelity.Rounds
+	if run.Queues, err = readQueues(d); err != nil {
+		return run, err
+	}
 	var env runlog.Environment
 	switch err := readJSON(d, runlog.EnvironmentFile, &env); {
 	case err == nil:
@@ -154,6 +159,22 @@ func readRun(dir string) (Run, error) {
 		return run, err
 	}
 	return run, nil
+}
+
+func readQueues(d runlog.Dir) ([]runlog.Queue, error) {
+	f, err := os.Open(d.Path(runlog.QueuesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the record: %w", err)
+	}
+	defer f.Close()
+	queues, err := runlog.ReadQueues(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Path(runlog.QueuesFile), err)
+	}
+	return queues, nil
 }
 
 func readJSON(d runlog.Dir, name string, v any) error {

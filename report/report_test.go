@@ -14,6 +14,7 @@ import (
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
+	"testbed/stats"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -148,6 +149,32 @@ func TestConclude(t *testing.T) {
 		if got := c.PredictionError[name]; got != -0.75 {
 			t.Errorf("%s: prediction error %v, want -0.75", name, got)
 		}
+	}
+}
+
+// TestEverySeedHasItsPredictions: a pair counts against what was simulated with
+// its own seed, on either network, and the text shows medians.
+func TestEverySeedHasItsPredictions(t *testing.T) {
+	s, pair := simulated(t, "persistent_straggler")
+	c := &report.Comparison{Scenario: s.Name, Sim: pair, SimLinks: pair, Real: real(pair, 1), Dir: "runs/somewhere"}
+	for _, factor := range []policy.Time{2, 2} {
+		c.Repeats = append(c.Repeats, real(pair, factor))
+		c.SimRepeats, c.SimLinksRepeats = append(c.SimRepeats, real(pair, factor)), append(c.SimLinksRepeats, real(pair, factor))
+	}
+	c.Conclude()
+	for _, name := range scenarios.PolicyNames {
+		for _, e := range []stats.Estimate{c.Statistics.PredictionError[name], c.Statistics.LinksPredictionError[name]} {
+			if e.N != 3 || e.Median != 0 || e.Interval == nil || e.Interval.Low != 0 || e.Interval.High != 0 {
+				t.Errorf("%s: errors %+v, want none", name, e)
+			}
+		}
+	}
+	var b strings.Builder
+	if err := report.WriteComparison(&b, s, c); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(b.String(), "184,100 µs"); n != 3 { // measured, and on both networks
+		t.Errorf("the baseline's median stands there %d times:\n%s", n, b.String())
 	}
 }
 

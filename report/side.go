@@ -93,6 +93,9 @@ func (s *side) ErrorText() string {
 
 // percentText is an estimated share with its sign, and its interval.
 func percentText(e stats.Estimate) string {
+	if e.N == 0 {
+		return "–"
+	}
 	text := fmt.Sprintf("%+.1f %%", 100*e.Median)
 	if i := e.Interval; i != nil {
 		text += fmt.Sprintf(" (%+.1f %% to %+.1f %%)", 100*i.Low, 100*i.High)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/stats"
 )
@@ -15,6 +16,8 @@ type Statistics struct {
 	Speedup map[string]stats.Estimate `json:"speedup"`
 	// PredictionError has the errors of the pairs, by policy.
 	PredictionError map[string]stats.Estimate `json:"prediction_error"`
+	// LinksPredictionError has those of the simulator on the links of the plan.
+	LinksPredictionError map[string]stats.Estimate `json:"links_prediction_error,omitempty"`
 	// Finding is what the speed-up shows, by world: one policy is faster, or
 	// "no difference shown"; empty without an interval.
 	Finding map[string]string `json:"finding"`
@@ -28,16 +31,16 @@ func (pair Pair) complete() bool {
 }
 
 // paired is a pair of measured runs with the simulated pair that has the same
-// seed. Either may be empty.
+// seed, on churn's network and on the links of the plan. Each may be empty.
 type paired struct {
-	real, sim Pair
-	again     bool // the simulated pair stands beside another measured one, too
+	real, sim, links Pair
+	again            bool // the simulated pair stands beside another measured one, too
 }
 
 // statistics compares pair by pair.
 func statistics(pairs []paired) Statistics {
 	s := Statistics{PredictionError: map[string]stats.Estimate{}, Finding: map[string]string{}}
-	ratios, errors := map[string][]float64{}, map[string][]float64{}
+	ratios, errors, onLinks := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 	for _, pair := range pairs {
 		real, sim := pair.real, pair.sim
 		if sim.complete() && !pair.again {
@@ -52,8 +55,11 @@ func statistics(pairs []paired) Statistics {
 		}
 		ratios["real"] = append(ratios["real"], real.speedup())
 		for _, name := range scenarios.PolicyNames {
-			if measured := float64(real[name].WallClock); measured > 0 && sim[name].Complete {
-				errors[name] = append(errors[name], (float64(sim[name].WallClock)-measured)/measured)
+			if e, ok := predictionError(sim[name], real[name]); ok {
+				errors[name] = append(errors[name], e)
+			}
+			if e, ok := predictionError(pair.links[name], real[name]); ok {
+				onLinks[name] = append(onLinks[name], e)
 			}
 		}
 	}
@@ -63,8 +69,23 @@ func statistics(pairs []paired) Statistics {
 	}
 	for _, name := range scenarios.PolicyNames {
 		s.PredictionError[name] = stats.Estimated(errors[name])
+		if len(onLinks[name]) > 0 {
+			if s.LinksPredictionError == nil {
+				s.LinksPredictionError = map[string]stats.Estimate{}
+			}
+			s.LinksPredictionError[name] = stats.Estimated(onLinks[name])
+		}
 	}
 	return s
+}
+
+// predictionError is (simulated − measured) / measured wall-clock, of complete
+// runs.
+func predictionError(sim, real runlog.Summary) (e float64, ok bool) {
+	if !sim.Complete || real.WallClock <= 0 {
+		return 0, false
+	}
+	return float64(sim.WallClock-real.WallClock) / float64(real.WallClock), true
 }
 
 // write says what the repeats show.
@@ -87,7 +108,10 @@ func (s Statistics) write(out io.Writer) {
 	}
 	for _, name := range scenarios.PolicyNames {
 		if e := s.PredictionError[name]; e.Interval != nil {
-			fmt.Fprintf(out, "simulator's error, %s: %+.1f %% (%+.1f %% to %+.1f %%)\n", name, 100*e.Median, 100*e.Interval.Low, 100*e.Interval.High)
+			fmt.Fprintf(out, "simulator's error, %s: %s\n", name, percentText(e))
+		}
+		if e := s.LinksPredictionError[name]; e.Interval != nil {
+			fmt.Fprintf(out, "on planned links, %s: %s\n", name, percentText(e))
 		}
 	}
 }

@@ -3,8 +3,12 @@ package report_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -207,6 +211,7 @@ func TestTraceFormat(t *testing.T) {
 		if err := json.Unmarshal(b.Bytes(), &trace); err != nil {
 			t.Fatal(err)
 		}
+		strictTrace(t, b.Bytes())
 		type thread struct{ pid, tid int }
 		processes, threads := map[int]string{}, map[thread]string{}
 		free := map[thread]int64{} // from when on, in ns
@@ -286,6 +291,109 @@ func TestTraceFormat(t *testing.T) {
 			t.Errorf("the trace ends at %d ns, the run at %.0f µs of real time", last, end)
 		}
 	})
+}
+
+// strictTrace holds a trace to the letter of the format: no event has a field that
+// its phase does not know, or lacks one that it needs, or has one of another
+// type; numbers are finite and whole where they count things; nothing is named
+// twice, and every thread that has a name is used.
+func strictTrace(t *testing.T, text []byte) {
+	t.Helper()
+	strict := func(text []byte, into any) {
+		t.Helper()
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(into); err != nil {
+			t.Fatalf("%.200s: %v", text, err)
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			t.Fatalf("there is something behind it: %v", err)
+		}
+	}
+	var trace struct {
+		DisplayTimeUnit string            `json:"displayTimeUnit"`
+		OtherData       map[string]any    `json:"otherData"`
+		TraceEvents     []json.RawMessage `json:"traceEvents"`
+	}
+	strict(text, &trace)
+	if trace.DisplayTimeUnit != "ms" || trace.TraceEvents == nil {
+		t.Errorf("unit %q, %d events", trace.DisplayTimeUnit, len(trace.TraceEvents))
+	}
+	fields := map[string]string{ // needed; those in brackets may be missing
+		"M": "args name ph pid tid ts", "X": "dur name ph pid tid ts [args]",
+		"i": "args cat name ph pid s tid ts", "C": "args name ph pid tid ts",
+	}
+	type thread struct{ pid, tid int }
+	named, used := map[thread]string{}, map[thread]bool{}
+	for k, raw := range trace.TraceEvents {
+		var keys map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &keys); err != nil {
+			t.Fatalf("event %d: %v", k, err)
+		}
+		var e struct {
+			Name, Ph, Cat, S string
+			Ts, Dur          float64 // NaN and infinity are no JSON
+			Pid, Tid         int     // a fraction is an error
+			Args             map[string]any
+		}
+		strict(raw, &e)
+		need, may, _ := strings.Cut(fields[e.Ph], " [")
+		have := slices.DeleteFunc(slices.Sorted(maps.Keys(keys)), func(key string) bool { return key+"]" == may })
+		if got := strings.Join(have, " "); got != need {
+			t.Fatalf("event %d of phase %q has the fields %s, want %s", k, e.Ph, got, need)
+		}
+		on := thread{e.Pid, e.Tid}
+		if e.Ts < 0 || e.Pid <= 0 || e.Tid < 0 {
+			t.Errorf("event %d: ts %v, pid %d, tid %d", k, e.Ts, e.Pid, e.Tid)
+		}
+		switch e.Ph {
+		case "M":
+			if e.Name != "process_name" && e.Name != "thread_name" || (e.Name == "process_name") != (e.Tid == 0) || named[on] != "" {
+				t.Errorf("event %d: %s of %+v, which is named %q", k, e.Name, on, named[on])
+			}
+			named[on], _ = e.Args["name"].(string)
+		case "C":
+			for name, value := range e.Args {
+				if v, ok := value.(float64); !ok || v < 0 {
+					t.Errorf("event %d: counter %s, %s is %v", k, e.Name, name, value)
+				}
+			}
+			if len(e.Args) != 1 {
+				t.Errorf("event %d: counter %s has %d values", k, e.Name, len(e.Args))
+			}
+		default:
+			used[on] = true
+		}
+	}
+	for on, name := range named {
+		if on.tid != 0 && !used[on] && name != "doing" && name != "faults and decisions" && name != "rounds" {
+			t.Errorf("thread %q of process %d is empty", name, on.pid)
+		}
+	}
+}
+
+// TestTraceOfQueues: what waits at links is there for each node, in kB.
+func TestTraceOfQueues(t *testing.T) {
+	rec := read(t, filepath.Join(recorded, "real-straggler"))
+	rec.Runs[0].Queues = []runlog.Queue{{T: 10, Node: "w0", Up: 3000}, {T: 20, Node: "coordinator", Down: 42}, {T: 30, Node: "w0"}, {T: 40, Node: "w77", Up: 1}}
+	var b bytes.Buffer
+	if err := report.WriteTrace(&b, rec); err != nil {
+		t.Fatal(err)
+	}
+	strictTrace(t, b.Bytes())
+	scale := rec.Runs[0].TimeScale
+	for _, want := range []string{
+		fmt.Sprintf(`{"name":"waiting for rate_up, kB","ph":"C","ts":%v,"pid":2,"tid":0,"args":{"value":3}}`, 10*scale),
+		fmt.Sprintf(`{"name":"waiting for rate_up, kB","ph":"C","ts":%v,"pid":2,"tid":0,"args":{"value":0}}`, 30*scale),
+		fmt.Sprintf(`{"name":"waiting for rate_down, kB","ph":"C","ts":%v,"pid":1,"tid":0,"args":{"value":0.042}}`, 20*scale),
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the trace lacks %s", want)
+		}
+	}
+	if n := strings.Count(b.String(), "waiting for rate_up"); n != 3 {
+		t.Errorf("%d counts, want 3: none of who never joined", n)
+	}
 }
 
 func TestATraceIsOfOneRun(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/scenarios"
 )
 
 // traceEvent is an event of the Trace Event Format, the JSON that Chrome's
@@ -96,6 +97,7 @@ func WriteTrace(out io.Writer, rec *Record) error {
 	t.rounds(run)
 	t.marks(line, process)
 	t.counters(run, process)
+	t.queues(run, process)
 	// Metadata first, then in order of time.
 	slices.SortStableFunc(t.events, func(a, b traceEvent) int {
 		meta := func(e traceEvent) int {
@@ -210,5 +212,20 @@ func (t *tracer) counters(run Run, process map[string]int) {
 			t.count(process[e.Node], "sending, Mbit/s", e.T-e.Duration, 8*float64(e.BytesSent)/1e6/seconds)
 			t.count(process[e.Node], "sending, Mbit/s", e.T, 0)
 		}
+	}
+}
+
+// queues writes how much waited for the links of each node.
+func (t *tracer) queues(run Run, process map[string]int) {
+	for _, q := range run.Queues {
+		of := process[q.Node]
+		if q.Node == scenarios.Coordinator {
+			of = coordinatorProcess
+		}
+		if of == 0 { // it has never joined
+			continue
+		}
+		t.count(of, "waiting for rate_up, kB", q.T, float64(q.Up)/1e3)
+		t.count(of, "waiting for rate_down, kB", q.T, float64(q.Down)/1e3)
 	}
 }

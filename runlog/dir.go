@@ -18,6 +18,8 @@ const (
 	// EnvironmentFile has an Environment.
 	EnvironmentFile = "environment.json"
 	LogsDir         = "logs"
+	// QueuesFile has Queues of a real run, one on a line.
+	QueuesFile = "queues.jsonl"
 	// QlogDir has a directory for each node, with a file for each of its QUIC
 	// connections, if they were asked for.
 	QlogDir = "qlog"

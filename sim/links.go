@@ -1,12 +1,13 @@
 package sim
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"math"
 	"time"
 
 	"testbed/allreduce"
+	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -63,9 +64,8 @@ const (
 // perSecond is the unit that rates count in.
 const perSecond = int64(time.Second)
 
-// network computes how long things take on a plan's links. Jitter counts as
-// its mean, which is none; what several transfers take from each other does not
-// count, but for those of one reduction.
+// network computes how long things take on a plan's links. What several
+// transfers take from each other does not count, but for those of one reduction.
 type network struct {
 	plan  *shaping.Plan
 	costs Costs
@@ -74,7 +74,12 @@ type network struct {
 	algorithm           allreduce.Algorithm
 	ordered             bool // the ring is in the best order, not that of the ids
 	length, block, bits int
-	connections         int
+	connections         int   // 0 is what the ring finds out
+	groupOf             []int // by node; hierarchical only
+	entropy             string
+	coded               bool // codes are shortened
+
+	swells map[swelling]time.Duration // known ones
 }
 
 func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
@@ -83,16 +88,20 @@ func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
 		return network{}, err
 	}
 	a := s.Real.AllReduce
-	if a.Algorithm == scenarios.Hierarchical {
-		return network{}, fmt.Errorf("simulating %s on its links: the %s all-reduce has no model yet: %w", s.Name, a.Algorithm, errors.ErrUnsupported)
-	}
 	n := network{
 		plan: plan, costs: costs, scale: s.Real.TimeScale,
 		length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
 		ordered: a.Order == scenarios.OrderPlanned || a.Order == scenarios.OrderMeasured,
+		entropy: a.Entropy, coded: a.Entropy == entropyOn,
+		swells: map[swelling]time.Duration{},
 	}
-	if a.Algorithm == allreduce.Direct.String() {
-		n.algorithm = allreduce.Direct
+	n.algorithm, _ = allreduce.ParseAlgorithm(a.Algorithm) // the scenario is valid
+	if n.algorithm == allreduce.Hierarchical {
+		ids := make([]policy.ID, len(s.Workers))
+		for i, w := range s.Workers {
+			ids[i] = w.ID
+		}
+		n.groupOf = append([]int{-1}, s.Groups(ids)...) // Nodes has the coordinator first
 	}
 	return n, nil
 }
@@ -106,8 +115,11 @@ func (n *network) delay(from, to int) time.Duration {
 	return time.Duration(n.plan.Paths[from][to].OneWayDelay)
 }
 
-// hop is the delay between two participants.
-func (n *network) hop(from, to int) time.Duration { return n.delay(from, to) + n.costs.Hop }
+// hop is the delay between two participants, for the last packet of so many
+// bytes.
+func (n *network) hop(from, to int, bytes int64) time.Duration {
+	return n.delay(from, to) + n.swell(from, to, bytes) + n.costs.Hop
+}
 
 func (n *network) rtt(a, b int) time.Duration { return n.delay(a, b) + n.delay(b, a) }
 
@@ -144,15 +156,21 @@ const windowPackets = 1.68
 // most is the number of connections that a link grows to by itself.
 const most = 64
 
+// access is what the access links leave to a path, in bytes per second.
+func (n *network) access(from, to int) int64 {
+	return slower(goodput(n.plan.Nodes[from].RateUp), goodput(n.plan.Nodes[to].RateDown))
+}
+
 // path is what a bulk transfer gets of a path: its rate in bytes per second (0:
-// unlimited), as losses leave it to so many connections.
+// unlimited), as losses leave it to so many connections; 0 are as many as they
+// ask for.
 func (n *network) path(from, to, connections int) int64 {
-	rate := slower(goodput(n.plan.Nodes[from].RateUp), goodput(n.plan.Nodes[to].RateDown))
+	rate := n.access(from, to)
 	loss, rtt := float64(n.plan.Paths[from][to].MeanLoss()), n.rtt(from, to)
 	if loss <= 0 || loss >= 1 || rtt <= 0 {
 		return rate
 	}
-	window := windowPackets / math.Sqrt(loss) * quicData * float64(connections)
+	window := windowPackets / math.Sqrt(loss) * quicData * float64(cmp.Or(connections, most))
 	return slower(rate, max(1, int64(window/rtt.Seconds())))
 }
 
@@ -178,9 +196,20 @@ func warmUp(bytes, rate int64, rtt time.Duration) time.Duration {
 func (n *network) chunk(ranks int) (chunk, piece int64) {
 	_, values := allreduce.Chunk(n.length, ranks, 0)
 	most := allreduce.DefaultPieceValues(n.length, ranks, n.block)
-	pieces := allreduce.Pieces(values, most)
-	chunk = int64(pieces)*allreduce.HeaderLen + n.encoded(values)
-	return chunk, allreduce.HeaderLen + n.encoded(min(values, most))
+	for p := range allreduce.Pieces(values, most) {
+		lo, hi := allreduce.Piece(values, most, p)
+		chunk += n.piece(hi - lo)
+	}
+	return chunk, n.piece(min(values, most))
+}
+
+// piece is the bytes of a piece of so many values, with its header.
+func (n *network) piece(values int) int64 {
+	bytes := allreduce.HeaderLen + n.encoded(values)
+	if n.coded {
+		bytes -= n.saved(values)
+	}
+	return bytes
 }
 
 // encoded is the bytes of so many values in the all-reduce's codes.
@@ -209,9 +238,12 @@ func (n *network) reduction(ranks []int, begin []time.Duration, cold func(i, j i
 		copy(end, begin)
 		return end
 	}
-	if n.algorithm == allreduce.Direct {
+	switch n.algorithm {
+	case allreduce.Direct:
 		n.direct(ranks, begin, cold, end)
-	} else {
+	case allreduce.Hierarchical:
+		n.grouped(ranks, begin, cold, end)
+	default:
 		n.ring(ranks, begin, cold, end)
 	}
 	extra := n.costs.Reduce + time.Duration(n.costs.ReduceByte*float64(int64(len(ranks))*n.sent(len(ranks))))
@@ -221,13 +253,15 @@ func (n *network) reduction(ranks []int, begin []time.Duration, cold func(i, j i
 	return end
 }
 
+// carry is how long a path takes for so many bytes of a reduction.
+func (n *network) carry(from, to int, bytes int64) time.Duration {
+	rate := n.reducePath(from, to)
+	return on(bytes, rate) + n.stalls(from, to, bytes, rate, n.connections)
+}
+
 // reducePath is the rate of a path in a reduction.
 func (n *network) reducePath(from, to int) int64 {
-	connections := n.connections
-	if connections == 0 {
-		connections = most
-	}
-	return n.share(n.path(from, to, connections))
+	return n.share(n.path(from, to, n.connections))
 }
 
 func (n *network) share(rate int64) int64 {
@@ -263,6 +297,9 @@ func (n *network) setUp(i, j int, bytes, rate int64, cold bool) time.Duration {
 	if !cold {
 		return 0
 	}
+	if n.sways(i, j) {
+		bytes = min(bytes, jitterWindow) // further waits come with every transfer
+	}
 	return n.rtt(i, j) + n.costs.Dial + warmUp(bytes, rate, n.rtt(i, j))
 }
 
@@ -274,19 +311,19 @@ func (n *network) ring(ranks []int, begin []time.Duration, cold func(i, j int) b
 	chunk, piece := n.chunk(size)
 	have, next := make([]span, size), make([]span, size)
 	chunks, pieces, free := make([]time.Duration, size), make([]time.Duration, size), make([]time.Duration, size)
+	hops := make([]time.Duration, size)
 	for i, from := range ranks {
 		to := ranks[(i+1)%size]
 		rate := n.reducePath(from, to)
-		chunks[i], pieces[i] = on(chunk, rate), on(piece, rate)
+		chunks[i], pieces[i], hops[i] = n.carry(from, to, chunk), on(piece, rate), n.hop(from, to, chunk)
 		ready := begin[i] + n.setUp(from, to, chunk, rate, cold(from, to))
 		have[i] = span{ready, ready}
 	}
 	for range 2 * (size - 1) {
-		for i, from := range ranks {
+		for i, d := range hops {
 			j := (i + 1) % size
 			out := max(have[i].first, free[i])
 			free[i] = max(out+chunks[i], have[i].last+pieces[i])
-			d := n.hop(from, ranks[j])
 			// Frames wait for a receiver that has not begun.
 			next[j] = span{max(out+pieces[i]+d, begin[j]), max(free[i]+d, begin[j])}
 		}
@@ -307,8 +344,7 @@ func (n *network) direct(ranks []int, begin []time.Duration, cold func(i, j int)
 	busy := func(i, j int, bytes int64) time.Duration {
 		// A path is shared by all others at the sender and at the receiver, and
 		// has the losses of this pair.
-		access := slower(goodput(n.plan.Nodes[i].RateUp), goodput(n.plan.Nodes[j].RateDown))
-		return max(on(others*bytes, n.share(access)), on(bytes, n.reducePath(i, j)))
+		return max(on(others*bytes, n.share(n.access(i, j))), n.carry(i, j, bytes))
 	}
 	owned, out := make([]time.Duration, size), make([]time.Duration, size)
 	for i, from := range ranks {
@@ -318,14 +354,14 @@ func (n *network) direct(ranks []int, begin []time.Duration, cold func(i, j int)
 			}
 			took := n.setUp(from, to, chunk, n.reducePath(from, to), cold(from, to)) + busy(from, to, chunk)
 			out[i] = max(out[i], begin[i]+took)
-			owned[j] = max(owned[j], begin[j], begin[i]+took+n.hop(from, to))
+			owned[j] = max(owned[j], begin[j], begin[i]+took+n.hop(from, to, chunk))
 		}
 	}
 	for i, to := range ranks {
 		for j, from := range ranks {
 			if i != j {
 				last := max(owned[j]+busy(from, to, piece), out[j]+busy(from, to, chunk))
-				end[i] = max(end[i], last+n.hop(from, to))
+				end[i] = max(end[i], last+n.hop(from, to, chunk))
 			}
 		}
 	}
@@ -335,13 +371,19 @@ func (n *network) direct(ranks []int, begin []time.Duration, cold func(i, j int)
 // these: connections to others close.
 func (n *network) connected(nodes []int) map[[2]int]bool {
 	pairs := map[[2]int]bool{}
+	groups := n.groups(nodes)
 	for k, from := range nodes {
-		if n.algorithm == allreduce.Ring {
+		switch n.algorithm {
+		case allreduce.Ring:
 			pairs[[2]int{from, nodes[(k+1)%len(nodes)]}] = true
-			continue
-		}
-		for _, to := range nodes {
-			pairs[[2]int{from, to}] = true
+		case allreduce.Hierarchical:
+			for _, p := range groups.Peers(k) {
+				pairs[[2]int{from, nodes[p]}] = true
+			}
+		default:
+			for _, to := range nodes {
+				pairs[[2]int{from, to}] = true
+			}
 		}
 	}
 	return pairs
@@ -358,7 +400,8 @@ func (n *network) fetchRequest(asker, donor int) time.Duration {
 func (n *network) fetchOutcomes(donor, asker, steps int) time.Duration {
 	bytes := int64(steps) * n.outcome()
 	rate := n.path(donor, asker, 1)
-	return warmUp(bytes, rate, n.rtt(donor, asker)) + on(bytes, rate) + n.delay(donor, asker) + n.fetchCost(bytes)
+	return warmUp(bytes, rate, n.rtt(donor, asker)) + on(bytes, rate) + n.stalls(donor, asker, bytes, rate, 1) +
+		n.delay(donor, asker) + n.swell(donor, asker, bytes) + n.fetchCost(bytes)
 }
 
 func (n *network) fetchCost(bytes int64) time.Duration {
@@ -397,7 +440,8 @@ func (n *network) fetchState(donors []int, asker int) time.Duration {
 			}
 		}
 		d := donors[k]
-		free[k] += n.rtt(d, asker) + on(wire(min(left, stretch)), slower(n.path(d, asker, 1), share))
+		bytes, rate := wire(min(left, stretch)), slower(n.path(d, asker, 1), share)
+		free[k] += n.rtt(d, asker) + on(bytes, rate) + n.stalls(d, asker, bytes, rate, 1) + n.swell(d, asker, bytes)
 		done = max(done, free[k])
 	}
 	return done + n.fetchCost(bytes)

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/allreduce"
+	"testbed/allreduce/entropy"
+	"testbed/allreduce/int8"
 	"testbed/shaping"
 )
 
@@ -250,4 +254,105 @@ func TestMoreTakesLonger(t *testing.T) {
 			t.Fatalf("the fetch of %v became %v", fetch, got)
 		}
 	})
+}
+
+// regions is alike with workers in groups, and paths of 100 ms between these.
+func regions(t *testing.T, rate shaping.Rate, groupOf ...int) *network {
+	n := alike(t, len(groupOf), rate, 0)
+	n.algorithm, n.groupOf = allreduce.Hierarchical, append([]int{-1}, groupOf...)
+	for i, a := range groupOf {
+		for j, b := range groupOf {
+			if a != b {
+				n.plan.Paths[i+1][j+1].OneWayDelay = shaping.Duration(100 * ms)
+			}
+		}
+	}
+	return n
+}
+
+// TestHierarchicalByHand: every rank sends a chunk to the other in its group,
+// its group's sum of a chunk to the other group, and each on the way back. The
+// way between groups is long, so that the link rests while the sums are on it.
+func TestHierarchicalByHand(t *testing.T) {
+	n := regions(t, 200e6, 0, 0, 1, 1)
+	chunk, piece := n.chunk(4)
+	rate := goodput(200e6)
+	// The far chunk and its group's sums take turns on the link. The last sum goes
+	// 100 ms, comes back as the mean in 100 ms, and is told to the other.
+	want := on(2*chunk, rate) + 200*ms + on(3*piece, rate)
+	if got := n.took(warm); !near(got, want, 4*on(piece, rate)) {
+		t.Errorf("two groups of two take %v, want %v", got, want)
+	}
+	if one := regions(t, 200e6, 0, 1, 2, 3); !near(one.took(warm), on(3*chunk, rate)+200*ms+on(3*piece, rate), 4*on(piece, rate)) {
+		t.Errorf("groups of one take %v", one.took(warm))
+	}
+}
+
+// TestOneGroupIsDirect, but for the order in which pieces take turns.
+func TestOneGroupIsDirect(t *testing.T) {
+	for _, rate := range []shaping.Rate{20e6, 200e6} {
+		for _, oneWay := range []time.Duration{0, 5 * ms, 100 * ms} {
+			n := alike(t, 5, rate, oneWay)
+			n.algorithm = allreduce.Direct
+			direct := n.took(warm)
+			n.algorithm, n.groupOf = allreduce.Hierarchical, make([]int, 6)
+			if got := n.took(warm); !near(got, direct, direct/50) {
+				t.Errorf("at %v and %v one group takes %v, direct %v", rate, oneWay, got, direct)
+			}
+		}
+	}
+}
+
+// TestSwell compares with bursts that are drawn, and with what is known of two
+// packets.
+func TestSwell(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, s := range []swelling{
+		{10_000_000, shaping.Uniform, 1, 0},
+		{10_000_000, shaping.Uniform, 36, 120 * time.Microsecond},
+		{10_000_000, shaping.Normal, 200, 60 * time.Microsecond},
+		{10_000_000, shaping.Pareto, 12, time.Millisecond},
+	} {
+		table, sum := s.distribution.Table(), 0.0
+		const bursts = 20_000
+		for range bursts {
+			last := math.Inf(-1)
+			for k := range s.packets {
+				drawn := float64(table[rng.IntN(len(table))]) / shaping.JitterScale * float64(s.jitter)
+				last = max(last, drawn-float64(k)*float64(s.spacing))
+			}
+			sum += last
+		}
+		if got, want := s.mean(), time.Duration(sum/bursts); !near(got, want, 300*time.Microsecond) {
+			t.Errorf("%+v: %v, drawn %v", s, got, want)
+		}
+	}
+	if got := (swelling{10_000_000, shaping.Uniform, 2, 0}).mean(); !near(got, 10*ms/3, 50*time.Microsecond) {
+		t.Errorf("the later of two packets of ±10 ms is %v late, want a third", got)
+	}
+}
+
+// TestCodedBytes compares the shares that entropy coding saves with what it
+// saves of normal values.
+func TestCodedBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var coder entropy.Coder
+	for _, c := range []struct{ values, bits, block int }{
+		{16_384, 8, 1024}, {4096, 8, 1024}, {16_384, 8, 64}, {16_384, 8, 4096}, {16_384, 4, 1024}, {16_384, 4, 64}, {16_384, 4, 4096},
+	} {
+		n := &network{bits: c.bits, block: c.block, coded: true}
+		values := make([]float32, c.values)
+		for i := range values {
+			values[i] = float32(rng.NormFloat64())
+		}
+		format := int8.Format{Bits: c.bits, Block: c.block}
+		codes := make([]byte, format.EncodedLen(c.values))
+		format.Quantise(codes, values, nil)
+		codes = codes[format.ScalesLen(c.values):]
+		short, _ := coder.Encode(nil, codes)
+		plain, want := float64(len(codes)), float64(len(short))
+		if got := plain - float64(n.saved(c.values)); math.Abs(got-want) > 0.02*plain {
+			t.Errorf("%+v: %.3f of the codes are left, predicted %.3f", c, want/plain, got/plain)
+		}
+	}
 }

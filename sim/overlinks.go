@@ -2,10 +2,11 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
-	"testbed/allreduce"
+	"testbed/allreduce/entropy"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -30,6 +31,9 @@ type world struct {
 	still   map[int]bool // nodes whose worker is paused
 	mail    []func()
 	empty   []int // places in mail that are free
+	jitter  *rand.Rand
+	latest  map[[2]int]policy.Time // messages of a path do not overtake
+	chooser entropy.Chooser        // one for all ranks, which measure alike
 
 	// The running reduction.
 	ranks   []int         // workers
@@ -79,7 +83,8 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	if err != nil {
 		return runlog.Summary{}, err
 	}
-	w := &world{network: n, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{}}
+	w := &world{network: n, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{},
+		jitter: rand.New(rand.NewPCG(s.Seed, 0)), latest: map[[2]int]policy.Time{}}
 	for i := range w.workers {
 		w.workers[i].node = i + 1 // Nodes has the coordinator first
 	}
@@ -142,14 +147,21 @@ func (s *simulator) deliver(k int) {
 	do()
 }
 
-// post sends a control message; a cut path holds it up.
-func (s *simulator) post(from, to int, deliver func()) {
+// post sends a control message, and returns how long it is on its way if no
+// cut path holds it up.
+func (s *simulator) post(from, to int, deliver func()) time.Duration {
 	w := s.links
+	took := w.oneWay(from, to)
 	if w.cut(from, to) {
 		w.held = append(w.held, held{from, to, s.now, deliver})
-		return
+		return took
 	}
-	s.later(s.now+w.scenario(w.oneWay(from, to)), deliver)
+	took += w.sway(from, to, w.jitter)
+	path := [2]int{from, to}
+	at := max(s.now+w.scenario(took), w.latest[path])
+	w.latest[path] = at
+	s.later(at, deliver)
+	return took
 }
 
 // report sends an event to the coordinator's machine. What the worker has sent
@@ -158,10 +170,11 @@ func (s *simulator) report(i int, e policy.Event) {
 	s.post(s.links.workers[i].node, coordinator, func() { s.tell(e) })
 }
 
-// order sends a worker what it is to do, if it lives to hear it.
-func (s *simulator) order(id policy.ID, do func(i int)) {
+// order sends a worker what it is to do, if it lives to hear it, and returns how
+// long the word is on its way.
+func (s *simulator) order(id policy.ID, do func(i int)) time.Duration {
 	i := s.index[id]
-	s.post(coordinator, s.links.workers[i].node, func() {
+	return s.post(coordinator, s.links.workers[i].node, func() {
 		switch w := &s.workers[i]; {
 		case w.alive && w.paused: // it lies in its socket
 			s.links.held = append(s.links.held, held{coordinator, s.links.workers[i].node, s.now, func() { do(i) }})
@@ -317,8 +330,10 @@ func (s *simulator) reduceOverLinks(a policy.Reduce) {
 	for _, id := range a.Participants {
 		i := s.index[id]
 		w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
-		begin = append(begin, w.oneWay(coordinator, w.workers[i].node))
-		s.order(id, func(i int) { w.workers[i].reduces = true })
+		begin = append(begin, s.order(id, func(i int) { w.workers[i].reduces = true }))
+	}
+	if w.entropy == entropyAuto {
+		w.coded = w.chooser.Choose(a.Epoch)
 	}
 	ends := w.reduction(nodes, begin, func(i, j int) bool { return !w.warm[[2]int{i, j}] })
 	for k := range ends {
@@ -354,16 +369,14 @@ func (s *simulator) inOrder(participants []policy.ID) []policy.ID {
 
 // interrupted says whether a path that the running reduction needs is cut.
 func (w *world) interrupted() bool {
-	for k, i := range w.ranks {
-		node := w.workers[i].node
-		if w.cut(coordinator, node) {
+	for _, i := range w.ranks {
+		if w.cut(coordinator, w.workers[i].node) {
 			return true
 		}
-		for l, j := range w.ranks {
-			needed := w.algorithm == allreduce.Direct || l == (k+1)%len(w.ranks)
-			if needed && w.cut(node, w.workers[j].node) {
-				return true
-			}
+	}
+	for pair := range w.warm { // those of this reduction
+		if w.cut(pair[0], pair[1]) {
+			return true
 		}
 	}
 	return false
@@ -401,6 +414,10 @@ func (s *simulator) noteReduced(a policy.OuterStep) {
 	var sent int64
 	if n := len(a.Participants); n > 1 {
 		sent = int64(n) * w.sent(n)
+		// Coding takes processors, which take no time here; the sender waits for
+		// its link all the while.
+		took := w.real(w.longest)
+		w.chooser.Note(entropy.Reduction{Coded: w.coded, Values: w.length, Total: took, Wait: took})
 	}
 	s.note(runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants, Duration: w.longest, BytesSent: sent})
 }

@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -12,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -102,6 +102,7 @@ func TestLinksFollowThePlan(t *testing.T) {
 	play := func(change func(s *scenarios.Scenario)) runlog.Summary {
 		t.Helper()
 		s := load(t, "homogeneous")
+		s.Real.AllReduce.Entropy = "off" // it would choose by what reductions took
 		change(s)
 		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil || !sum.Complete {
@@ -171,12 +172,41 @@ func TestCrashDetection(t *testing.T) {
 	}
 }
 
-// TestHierarchicalHasNoModel, and says so instead of passing for a ring.
-func TestHierarchicalHasNoModel(t *testing.T) {
-	s := load(t, "homogeneous")
-	s.Real.AllReduce.Algorithm = scenarios.Hierarchical
-	if _, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("hierarchical: %v", err)
+// TestEntropyOnLinks: the second reduction tries coding, as real ones do, and
+// where bytes take the time it stays.
+func TestEntropyOnLinks(t *testing.T) {
+	sent := func(entropy string) (bytes []int64) {
+		s := load(t, "homogeneous")
+		s.Real.AllReduce.Entropy = entropy
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range sum.Rounds {
+			bytes = append(bytes, r.BytesSent)
+		}
+		return bytes
+	}
+	off, on, auto := sent("off"), sent("on"), sent("auto")
+	if auto[0] != off[0] || !slices.Equal(auto[1:], on[1:]) || 100*on[1] > 94*off[1] || 100*on[1] < 91*off[1] {
+		t.Errorf("bytes off %v, on %v, auto %v", off, on, auto)
+	}
+}
+
+// TestJitterOnLinks: it takes longer, and the same seed gives the same run.
+func TestJitterOnLinks(t *testing.T) {
+	run := func(jitter time.Duration) policy.Time {
+		s := load(t, "homogeneous")
+		s.Real.Links.Default.Jitter = new(shaping.Duration(jitter))
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum.WallClock
+	}
+	none, some := run(0), run(3*time.Millisecond)
+	if some <= none || some != run(3*time.Millisecond) {
+		t.Errorf("without jitter %d µs, with some %d and %d µs", none, some, run(3*time.Millisecond))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/policy"
 	"testbed/scenarios"
 )
@@ -17,6 +18,8 @@ type Times struct {
 }
 
 // NewTimes computes with the links of a scenario and the costs of a machine.
+// Where the all-reduce chooses by itself whether to shorten codes, they are not
+// shortened.
 func NewTimes(s *scenarios.Scenario, costs Costs) (*Times, error) {
 	n, err := newNetwork(s, costs)
 	if err != nil {
@@ -65,8 +68,11 @@ func (t *Times) Hops(participants int) int {
 	if participants < 2 {
 		return 0
 	}
-	if t.network.algorithm != 0 {
+	switch t.network.algorithm {
+	case allreduce.Direct:
 		return 2
+	case allreduce.Hierarchical:
+		return 4
 	}
 	return 2 * (participants - 1)
 }

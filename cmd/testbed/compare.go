@@ -11,7 +11,6 @@ import (
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/sim"
 )
 
 func compareCommand() *cobra.Command {
@@ -53,9 +52,6 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 				return err
 			}
 		}
-		if _, err := sim.NewTimes(s, sim.Costs{}); errors.Is(err, errors.ErrUnsupported) {
-			delete(players, networkLinks) // churn's network plays it all the same
-		}
 		o.Qlog = qlog
 		dir := flags.out
 		if dir == "" {
@@ -68,7 +64,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		c := &report.Comparison{Scenario: s.Name, Dir: string(root)}
 		first := map[string]*report.Pair{networkChurn: &c.Sim, networkLinks: &c.SimLinks}
 		for name, play := range players {
-			if *first[name], err = simulateBoth(o, name, play, root); err != nil {
+			if *first[name], err = simulateBoth(o, name, play, root, ""); err != nil {
 				return err
 			}
 		}
@@ -84,7 +80,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 				}
 				others := map[string]*[]report.Pair{networkChurn: &c.SimRepeats, networkLinks: &c.SimLinksRepeats}
 				for name, play := range players {
-					pair, err := simulateBoth(o, name, play, "")
+					pair, err := simulateBoth(o, name, play, root, suffix)
 					if err != nil {
 						return err
 					}
@@ -133,23 +129,15 @@ func reseed(o *host.Options, s *scenarios.Scenario, seed uint64) error {
 }
 
 // simulateBoth simulates the scenario under both policies with a model of the
-// network, each into a run directory of its own if there is a root for them.
-func simulateBoth(o host.Options, network string, play player, root runlog.Dir) (report.Pair, error) {
+// network, each into a run directory of its own.
+func simulateBoth(o host.Options, network string, play player, root runlog.Dir, suffix string) (report.Pair, error) {
 	prefix := "sim-"
 	if network != networkChurn {
 		prefix += network + "-"
 	}
 	pair := report.Pair{}
 	for _, name := range scenarios.PolicyNames {
-		if root == "" {
-			sum, err := play(o.Scenario, name, nil)
-			if err != nil {
-				return nil, err
-			}
-			pair[name] = sum
-			continue
-		}
-		dir, err := runlog.CreateDir(root.Path(prefix + name))
+		dir, err := runlog.CreateDir(root.Path(prefix + name + suffix))
 		if err != nil {
 			return nil, err
 		}

@@ -166,7 +166,7 @@ func reportOf(t *testing.T, dir string) {
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	r = testbed(t, "report", filepath.Join(dir, "real-straggler"), "--trace", trace, "--out", filepath.Join(t.TempDir(), "one.html"))
 	text, err := os.ReadFile(trace)
-	if err != nil || r.code != 0 || !json.Valid(text) || !bytes.Contains(text, []byte("reduce-scatter")) {
+	if err != nil || r.code != 0 || !json.Valid(text) || !bytes.Contains(text, []byte("reduce-scatter")) || !bytes.Contains(text, []byte("waiting for rate_up")) {
 		t.Errorf("exit code %d, %v\n%s\n%s\n%.500s", r.code, err, r.stdout, r.stderr, text)
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"testbed/report"
 	"testbed/runlog"
-	"testbed/sim"
 	"testbed/sweep"
 )
 
@@ -56,12 +55,18 @@ ui.perfetto.dev and in chrome://tracing.`,
 		for _, m := range rec.Unsimulated() {
 			s := *rec.Scenario
 			s.Seed = m.Seed
-			run := report.Run{}
-			run.Summary, err = sim.Run(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) })
-			if err != nil {
-				return err
+			for _, network := range []string{networkChurn, networkLinks} {
+				play, err := simulator(network, "")
+				if err != nil {
+					return err
+				}
+				run := report.Run{}
+				run.Summary, err = play(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) })
+				if err != nil {
+					return err
+				}
+				rec.Runs = append(rec.Runs, run)
 			}
-			rec.Runs = append(rec.Runs, run)
 		}
 		if out == "" {
 			out = filepath.Join(args[0], "report.html")

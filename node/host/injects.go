@@ -40,7 +40,11 @@ func (p *play) schedule() {
 
 // now is the scenario time, as the sandbox's init sees it.
 func (p *play) now() policy.Time {
-	return p.Scenario.FirstJoin() + p.scenarioTime(time.Since(p.began))
+	return p.scenarioTimeAt(time.Now())
+}
+
+func (p *play) scenarioTimeAt(t time.Time) policy.Time {
+	return p.Scenario.FirstJoin() + p.scenarioTime(t.Sub(p.began))
 }
 
 func (p *play) scenarioTime(d time.Duration) policy.Time {

@@ -219,7 +219,12 @@ func (p *play) report(c *child, r nodeReport) {
 				p.since = e.T
 			}
 			p.monitor.begin(p.Scenario.InnerSteps, p.Scenario.Real.AllReduce.Algorithm, p.waits)
-			p.monitor.busy = watchBusyLinks(p.net)
+			queues, err := newQueueLog(p.Dir, p.net.Nodes(), p.scenarioTimeAt)
+			if err != nil {
+				p.tell(note{Stage: err.Error()}) // the record lacks it, and that is all
+				queues = nil
+			}
+			p.monitor.busy = watchBusyLinks(p.net, queues)
 			p.schedule()
 		case runlog.OuterStep:
 			p.monitor.endRound(e.Round, len(e.Participants))
@@ -355,6 +360,13 @@ func (p *play) finish() error {
 		excess = netemExcess(p.plan, counts)
 	}
 	m := p.monitor.conclude(p.routed, excess)
+	lost, err := p.monitor.busy.endQueues()
+	if err != nil {
+		return err
+	}
+	if lost > 0 {
+		p.tell(note{Stage: fmt.Sprintf("%s is full: %d later changes of queues are not in it", runlog.QueuesFile, lost)})
+	}
 	if err := p.Dir.WriteJSON(FidelityFile, p.monitor.record(m)); err != nil {
 		return err
 	}

@@ -330,3 +330,19 @@ func (n *Network) UpLoad(i int) (Load, error) {
 	}
 	return Load{Rate: rate, Bytes: q.bytes, Waiting: uint64(q.backlog)}, nil
 }
+
+// DownWaiting is the bytes that wait for rate_down of the node at that place of
+// the plan. It is 0 with netem, whose queues hold what is under way, too. It is
+// as cheap as UpLoad.
+func (n *Network) DownWaiting(i int) (uint64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.plan.Nodes[i].Down() == 0 || n.backend == BackendNetem {
+		return 0, nil
+	}
+	q, err := n.hub.qdisc(n.nodes[i].outside, netlink.HANDLE_ROOT)
+	if err != nil {
+		return 0, fmt.Errorf("looking at rate_down of node %s: %w", n.plan.Nodes[i].Name, err)
+	}
+	return uint64(q.backlog), nil
+}
