@@ -292,6 +292,23 @@ func TestNetAgreesWithIperf3(t *testing.T) {
 	needSandbox(t)
 	needTool(t, "iperf3")
 	file := links(t, asymmetric)
+	// A busy machine makes TCP slower, and never faster.
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		slow := askIperf3(t, file)
+		if slow == "" {
+			return
+		}
+		if attempt == attempts {
+			t.Fatal(slow)
+		}
+		t.Logf("attempt %d: %s", attempt, slow)
+	}
+}
+
+// askIperf3 returns which direction iperf3 found too slow, if any.
+func askIperf3(t *testing.T, file string) (slow string) {
+	t.Helper()
 	r := testbed(t, "net", file, "--", "sh", "-c", `
 		testbed in w1 iperf3 -s -D; sleep 0.5
 		testbed in w0 iperf3 -J -c $TESTBED_ADDR_W1 -t 3 -O 1
@@ -309,10 +326,15 @@ func TestNetAgreesWithIperf3(t *testing.T) {
 			t.Fatalf("%v\nexit code %d\n%s%s", err, r.code, r.stdout, r.stderr)
 		}
 		want *= 1448. / 1514
-		if got := result.End.Received.BitsPerSecond; got < 0.95*want || got > 1.02*want {
-			t.Errorf("iperf3 saw %.2f Mbit/s, want %.2f", got/1e6, want/1e6)
+		said := fmt.Sprintf("iperf3 saw %.2f Mbit/s, want %.2f", result.End.Received.BitsPerSecond/1e6, want/1e6)
+		switch got := result.End.Received.BitsPerSecond; {
+		case got > 1.02*want:
+			t.Fatal(said)
+		case got < 0.95*want:
+			slow = said
 		}
 	}
+	return slow
 }
 
 var echo = regexp.MustCompile(`icmp_seq=(\d+) `)
