@@ -214,14 +214,9 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() {
-		if l == nil {
-			return
+		if l != nil {
+			l.conn.CloseWithError(0, "")
 		}
-		if err != nil {
-			l.conn.CloseWithError(codeRattle, err.Error())
-			return
-		}
-		l.conn.CloseWithError(0, "")
 	}()
 	inbox := make(chan message)
 	lost := make(chan error, 1)
@@ -245,9 +240,14 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}()
 	defer func() {
 		w.stop()
-		if l != nil {
-			l.hangUp(partingPatience)
+		if l == nil {
+			return
 		}
+		if err != nil {
+			// Before the stream ends: its end alone reads as a lost connection.
+			l.conn.CloseWithError(codeRattle, err.Error())
+		}
+		l.hangUp(partingPatience)
 	}()
 	w.speak(ctx, l, inbox, lost)
 	for {

@@ -256,9 +256,12 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 		w.start(ctx, spec, control)
 	}
 	<-coordinated
+	w.mu.Lock()
+	recorded := slices.Clone(w.events) // a fault due after the end may still add its own
+	w.mu.Unlock()
 	for id, n := range w.nodes {
 		came := func(e runlog.Event) bool { return e.Type == runlog.Join && e.Node == scenarios.NodeName(id) }
-		if w.outages > 0 && !slices.ContainsFunc(w.events, came) {
+		if w.outages > 0 && !slices.ContainsFunc(recorded, came) {
 			w.excuse(id) // it came while nobody was there, and was too late
 		}
 		timeout := time.After(10 * time.Second)
@@ -275,11 +278,14 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 			w.fail("worker %d: %v", id, n.err)
 		}
 	}
+	w.mu.Lock()
+	recorded = slices.Clone(w.events)
+	w.mu.Unlock()
 	sum := runlog.NewSummarizer()
-	for _, e := range w.events {
+	for _, e := range recorded {
 		sum.Add(e)
 	}
-	return sum.Summary(), w.events
+	return sum.Summary(), recorded
 }
 
 func (w *world) excused(id policy.ID) bool {
