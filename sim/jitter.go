@@ -72,11 +72,18 @@ func (s swelling) mean() time.Duration {
 // has ended its slow start.
 const jitterWindow = 2 * firstWindow
 
+// firstChoice is how many connections the ring chooses where one is stuck. Only
+// where that helps much it goes on.
+const firstChoice = 4
+
 // stalls is how long so many bytes wait for windows that jitter keeps small.
-// Where connections are the ring's choice (0), it stays with one: what jitter
-// adds to round trips looks like a queue, for which none are opened.
+// That the ring has to find out how many connections it needs, where that is its
+// own choice (0), takes no time here.
 func (n *network) stalls(from, to int, bytes, rate int64, connections int) time.Duration {
-	window := jitterWindow * int64(max(1, connections))
+	if connections == 0 {
+		connections = firstChoice
+	}
+	window := jitterWindow * int64(connections)
 	if bytes <= window || !n.sways(from, to) {
 		return 0
 	}

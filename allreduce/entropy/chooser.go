@@ -8,10 +8,13 @@ import "time"
 // values, and no rank knows the first two of its peers. Its zero value is
 // ready; it is not safe for concurrent use.
 //
-// It tries coding in the second reduction, keeps to what was faster, and looks
-// again at the other every retryEvery reductions, by the reduction's number, so
-// that all ranks of a ring look at the same time.
+// The first reduction does not count: it dials, and its connections have to get
+// going. The next ones go without and with coding by turns, trials of each, since
+// connections may still be getting faster. Then it keeps to what was faster, and
+// looks again at the other every retryEvery reductions, by the reduction's number,
+// so that all ranks of a ring look at the same time.
 type Chooser struct {
+	warm bool    // the first reduction is over
 	pace [2]pace // without and with coding
 	cost float64 // of coding and decoding, ns for a value; 0 if not known
 	wait float64 // of the sender for the link, ns for a value, without coding
@@ -22,6 +25,9 @@ type pace struct {
 	known  int
 	recent [3]float64 // ns for a value
 }
+
+// trials is how often each way is tried before the first judgement.
+const trials = 2
 
 // retryEvery reductions the slower way gets another chance.
 const retryEvery = 16
@@ -34,14 +40,11 @@ const gain = 0.01
 // and is the same on all ranks.
 func (c *Chooser) Choose(n int) bool {
 	plain, coded := &c.pace[0], &c.pace[1]
-	if plain.known == 0 {
+	switch {
+	case plain.known == 0, !c.plausible():
 		return false
-	}
-	if !c.plausible() {
-		return false
-	}
-	if coded.known == 0 {
-		return true
+	case plain.known < trials, coded.known < trials:
+		return plain.known > coded.known
 	}
 	better := coded.best() < (1-gain)*plain.best()
 	if n%retryEvery == retryEvery-1 {
@@ -66,6 +69,10 @@ type Reduction struct {
 // Note takes the measurements of a finished reduction in.
 func (c *Chooser) Note(r Reduction) {
 	if r.Values == 0 {
+		return
+	}
+	if !c.warm {
+		c.warm = true
 		return
 	}
 	per := func(d time.Duration) float64 { return float64(d) / float64(r.Values) }

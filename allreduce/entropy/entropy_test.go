@@ -181,18 +181,50 @@ func TestChooser(t *testing.T) {
 			r := rand.New(rand.NewPCG(9, 9))
 			wrong := 0
 			const n = 320
+			start := []float64{5, 1.5, 1.2} // connections get going
 			for i := range n {
 				coded := c.Choose(i)
 				if coded != test.wanted {
 					wrong++
 				}
-				c.Note(test.world.reduce(coded, 1+0.02*r.Float64()))
+				noise := 1 + 0.02*r.Float64()
+				if i < len(start) {
+					noise *= start[i]
+				}
+				c.Note(test.world.reduce(coded, noise))
 			}
 			// The first ones, and one look at the other in every 16.
 			if limit := 3 + n/retryEvery; wrong > limit {
 				t.Errorf("%d of %d reductions went the slower way, at most %d expected", wrong, n, limit)
 			}
 		})
+	}
+}
+
+// TestChooserAtTheStart: what the first reductions took, and which of them are
+// coded then.
+func TestChooserAtTheStart(t *testing.T) {
+	const no, yes = false, true
+	for name, test := range map[string]struct {
+		took []int // ms
+		want []bool
+	}{
+		"cold first, no gain":  {[]int{500, 100, 100, 100, 100, 100, 100}, []bool{no, no, yes, no, yes, no, no}},
+		"cold first, a gain":   {[]int{500, 100, 90, 100, 90, 90, 90}, []bool{no, no, yes, no, yes, yes, yes}},
+		"ever faster, no gain": {[]int{500, 140, 120, 100, 100, 100, 100}, []bool{no, no, yes, no, yes, no, no}},
+		"ever faster, a gain":  {[]int{500, 140, 110, 100, 90, 90, 90}, []bool{no, no, yes, no, yes, yes, yes}},
+		"warm from the start":  {[]int{90, 100, 90, 100, 90, 90, 90}, []bool{no, no, yes, no, yes, yes, yes}},
+		"coding makes it slow": {[]int{500, 100, 130, 100, 130, 100, 100}, []bool{no, no, yes, no, yes, no, no}},
+	} {
+		var c Chooser
+		for i, ms := range test.took {
+			coded := c.Choose(i)
+			if coded != test.want[i] {
+				t.Errorf("%s: reduction %d is coded: %t", name, i, coded)
+			}
+			took := time.Duration(ms) * time.Millisecond
+			c.Note(Reduction{Coded: coded, Values: 1e6, Total: took, Wait: took, Coding: took / 100})
+		}
 	}
 }
 

@@ -15,10 +15,12 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Bounds of the time between two looks at a link, which is a round trip.
 const (
+	// Bounds of the time between two samples of a link, which is a round trip.
 	minInterval = 20 * time.Millisecond
 	maxInterval = 500 * time.Millisecond
+	// looks is how often round trips are looked at meanwhile.
+	looks = 8
 )
 
 // link is the connections to a peer. It lives and dies with the first of them.
@@ -213,17 +215,17 @@ func (l *link) grow(f *flow) (stop func()) {
 
 // tune asks the tuner again and again, until end is closed.
 func (l *link) tune(f *flow, end <-chan struct{}) {
-	wanted, last := 0, time.Now()
-	for s := l.sample(); ; {
-		timer := time.NewTimer(min(max(s.rtt, minInterval), maxInterval))
-		select {
-		case <-timer.C:
-		case <-end:
-			timer.Stop()
+	trips := roundTrips{received: make(map[*quic.Conn]uint64)}
+	wanted, last, s := 0, time.Now(), l.sample()
+	l.mu.Lock()
+	l.tuner.resume(s)
+	l.mu.Unlock()
+	for {
+		if !l.watch(&trips, s, end) {
 			return
 		}
 		s = l.sample()
-		s.waiting = len(f.jobs) > 0
+		s.waiting, s.lowest = len(f.jobs) > 0, trips.take()
 		now := time.Now()
 		s.elapsed, last = now.Sub(last), now
 		l.mu.Lock()
@@ -237,6 +239,26 @@ func (l *link) tune(f *flow, end <-chan struct{}) {
 			l.extend(f)
 		}
 	}
+}
+
+// watch notes round trips for about as long as one takes, by the last sample.
+// It reports whether that was before end was closed.
+func (l *link) watch(trips *roundTrips, last sample, end <-chan struct{}) bool {
+	interval, times := min(max(last.rtt, minInterval), maxInterval), looks
+	if last.shortest < nearRTT {
+		times = 1 // the tuner has no use for more
+	}
+	ticker := time.NewTicker(interval / time.Duration(times))
+	defer ticker.Stop()
+	for range times {
+		select {
+		case <-ticker.C:
+			trips.look(l.connections())
+		case <-end:
+			return false
+		}
+	}
+	return true
 }
 
 // extend dials a further connection in the background, for f to use at once and

@@ -9,16 +9,23 @@ import "time"
 // trip or a loss seems to say that the path is full, later by a packet in every
 // round trip. Over a long path that takes minutes, or for ever: a window that
 // loses one packet in 1/p settles at about 1.7/√p packets, 53 for a loss of
-// 0.1 %, a sixteenth of 100 Mbit/s × 100 ms. So where frames wait, the windows
-// are used up and no longer double, and yet packets do not queue on the path,
-// which would lengthen the round trip, more connections are tried, each with a
-// window of its own. A full path shows a queue. If no packet gets lost and the
-// rate does not rise either, something else is full, such as a processor.
+// 0.1 %, a sixteenth of 100 Mbit/s × 100 ms. Jitter ends the doubling wherever
+// it happens to be. So where frames wait, the windows are used up and no longer
+// double, and yet packets do not queue on the path, more connections are tried,
+// each with a window of its own.
+//
+// A full path shows a queue, which lengthens every round trip; jitter lengthens
+// most of them, but every now and then one is short. So the shortest of the
+// recent ones tells a queue from jitter. Both may be there, however, and a busy
+// machine looks like jitter too: where the mean is long, and where no packet gets
+// lost, it goes on only if the rate has risen. If it has not, something else is
+// full, such as the path or a processor.
 type tuner struct {
-	bytes, window uint64  // of the last sample
-	seen          int     // samples in a row that asked for more
-	rate          float64 // bytes per second, when there were last made more
-	lost          uint64  // packets, by then
+	last sample
+	seen int     // samples in a row that asked for more
+	peak float64 // bytes per second, the most there has been
+	best float64 // the same, until there were last made more
+	lost uint64  // packets, by then
 }
 
 // sample is what a link's connections have measured together.
@@ -30,8 +37,8 @@ type sample struct {
 	lost        uint64        // packets, from the beginning
 	window      uint64        // bytes, all congestion windows
 	// rtt is smoothed, the mean over the connections; shortest is the shortest
-	// ever.
-	rtt, shortest time.Duration
+	// ever, and lowest the shortest seen since the last sample, or 0.
+	rtt, shortest, lowest time.Duration
 }
 
 const (
@@ -39,38 +46,57 @@ const (
 	nearRTT = 2 * time.Millisecond
 	// minSamples is how many samples in a row are no accident.
 	minSamples = 2
+	// minUse is the least share of the windows that has to be under way. Jitter
+	// of a quarter of the delay, ± 5 ms of 20 ms, leaves about 0.65.
+	minUse = 0.6
 	// minLosses is how many packets lost since the last decision are none.
 	minLosses = 2
-	// minGain is by how much the rate has to rise with more connections, of
-	// which there are at least twice as many.
+	// minGain is by how much the rate has to rise above all before with more
+	// connections, of which there are at least twice as many.
 	minGain = 1.15
 	// maxTuned is where it ends: each connection has a timer for every
 	// millisecond, so that more of them cost processor time before they win any.
 	maxTuned = 32
 )
 
+// resume takes in a first sample after a pause, in which nobody looked.
+func (t *tuner) resume(s sample) {
+	if s.bytes < t.last.bytes { // a connection has ended
+		t.peak, t.best, t.lost = 0, 0, s.lost
+	}
+	t.last.bytes, t.last.window = s.bytes, s.window
+}
+
 // next returns how many connections there should be, at least those there are.
 // Samples follow each other in about a round trip.
 func (t *tuner) next(s sample) int {
-	last := *t
-	t.bytes, t.window, t.seen = s.bytes, s.window, 0
-	if s.bytes < last.bytes { // a connection has ended
-		t.rate, t.lost = 0, s.lost
+	last, seen := t.last, t.seen
+	t.resume(s)
+	t.last, t.seen = s, 0
+	if s.bytes < last.bytes {
 		return s.connections
 	}
 	rate := float64(s.bytes-last.bytes) / s.elapsed.Seconds()
+	t.peak = max(t.peak, rate)
 	switch {
-	case !s.waiting, s.shortest < nearRTT,
-		s.rtt > s.shortest+s.shortest/8+time.Millisecond, // a queue
-		rate*s.rtt.Seconds() < 0.7*float64(s.window),     // something else is slow
-		s.window > last.window+last.window/10:            // still growing
+	case !s.waiting, s.shortest < nearRTT, s.lowest == 0,
+		// A window's worth in the shortest round trip, or nearly so, is all that
+		// one can expect. Much less: something else is slow, or most of it queues.
+		rate*s.shortest.Seconds() < minUse*float64(s.window),
+		s.window > last.window+last.window/10: // still growing
 		return s.connections
 	}
-	t.seen = last.seen + 1
-	if t.seen < minSamples || rate < minGain*t.rate && s.lost < t.lost+minLosses {
+	t.seen = seen + 1
+	if t.seen < minSamples {
 		return s.connections
 	}
-	t.seen, t.rate, t.lost = 0, rate, s.lost
+	empty := s.shortest + s.shortest/8 + time.Millisecond // nothing queues up to here
+	risen := rate >= minGain*t.best
+	lossy := s.lost >= t.lost+minLosses && max(last.rtt, s.rtt) <= empty
+	if min(last.lowest, s.lowest) > empty || !risen && !lossy {
+		return s.connections
+	}
+	t.seen, t.best, t.lost = 0, t.peak, s.lost
 	if s.connections == 1 {
 		return 4
 	}

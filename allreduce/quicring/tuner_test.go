@@ -1,0 +1,151 @@
+package quicring
+
+import (
+	"testing"
+	"time"
+)
+
+// path is a path that a link could find itself on, as the tuner sees it: all
+// connections have ended their slow starts and their windows stay.
+type path struct {
+	rate   float64       // bytes per second
+	rtt    time.Duration // of a packet alone, at the least
+	jitter time.Duration // most of that comes to most round trips
+	window uint64        // bytes, of each connection
+	loss   float64       // share of packets
+	busy   time.Duration // round trips lengthened by a busy machine, some of them
+	idle   bool
+}
+
+// connections plays n round trips and returns how many there are then.
+func (p path) connections(n int) int {
+	const packet = 1452
+	var t tuner
+	var bytes, lost float64
+	connections := 1
+	for i := range n {
+		window := float64(p.window) * float64(connections)
+		queue := max(0, time.Duration(window/p.rate*1e9)-p.rtt)
+		rtt := p.rtt + queue + p.jitter*3/4 + p.busy*time.Duration(i%2)
+		sent := min(window/rtt.Seconds(), p.rate) * rtt.Seconds()
+		bytes += sent
+		lost += sent / packet * p.loss
+		// One in four times a short round trip is among those looked at.
+		lowest := p.rtt + queue + p.jitter/2
+		if i%4 == 0 {
+			lowest = p.rtt + queue + p.jitter/8
+		}
+		connections = t.next(sample{
+			connections: connections, waiting: !p.idle, elapsed: rtt,
+			bytes: uint64(bytes), lost: uint64(lost), window: uint64(window),
+			rtt: rtt, shortest: p.rtt, lowest: lowest,
+		})
+	}
+	return connections
+}
+
+func TestTunerOnPaths(t *testing.T) {
+	const ms = time.Millisecond
+	const mbit100 = 100e6 / 8
+	for _, test := range []struct {
+		name     string
+		path     path
+		min, max int
+	}{
+		{"stuck", path{rate: mbit100, rtt: 100 * ms, window: 100_000}, 16, 16},
+		{"stuck by jitter of 5 ms", path{rate: mbit100, rtt: 30 * ms, jitter: 20 * ms, window: 60_000}, 4, 16},
+		{"stuck by jitter of 10 ms", path{rate: mbit100, rtt: 80 * ms, jitter: 40 * ms, window: 100_000}, 8, 16},
+		{"nearly full, with jitter", path{rate: mbit100, rtt: 80 * ms, jitter: 40 * ms, window: 1_000_000}, 1, 4},
+		{"full", path{rate: mbit100, rtt: 100 * ms, window: 1_450_000}, 1, 1},
+		{"full and near", path{rate: mbit100, rtt: ms, window: 300_000}, 1, 1},
+		{"full, with jitter", path{rate: mbit100, rtt: 80 * ms, jitter: 20 * ms, window: 1_400_000}, 1, 1},
+		{"full, on a busy machine", path{rate: mbit100, rtt: 40 * ms, busy: 20 * ms, window: 500_000}, 1, 4},
+		{"lossy", path{rate: mbit100, rtt: 100 * ms, window: 77_000, loss: 0.001}, 16, 32},
+		{"very lossy", path{rate: mbit100, rtt: 100 * ms, window: 24_000, loss: 0.01}, 32, 32},
+		{"lossy, with jitter", path{rate: mbit100, rtt: 80 * ms, jitter: 40 * ms, window: 77_000, loss: 0.001}, 16, 32},
+		{"idle", path{rate: mbit100, rtt: 100 * ms, window: 100_000, idle: true}, 1, 1},
+	} {
+		if got := test.path.connections(100); got < test.min || got > test.max {
+			t.Errorf("%s: %d connections, want %d to %d", test.name, got, test.min, test.max)
+		}
+	}
+}
+
+// TestTunerAfterAPause: what was sent while nobody looked is no rate.
+func TestTunerAfterAPause(t *testing.T) {
+	const rtt = 50 * time.Millisecond
+	s := sample{connections: 1, waiting: true, elapsed: rtt, window: 80_000, rtt: rtt, shortest: rtt, lowest: rtt}
+	var tuner tuner
+	for range 10 {
+		s.bytes += 1_000_000 // between two reductions
+		tuner.resume(s)
+		s.bytes += 10_000 // the source is slow
+		if n := tuner.next(s); n != 1 {
+			t.Fatalf("%d connections", n)
+		}
+	}
+}
+
+func TestTuner(t *testing.T) {
+	const far = 100 * time.Millisecond
+	stuck := sample{connections: 1, waiting: true, elapsed: far, window: 77_000, rtt: far + far/20, shortest: far, lowest: far + far/50}
+	for name, test := range map[string]struct {
+		edit func(s *sample, i uint64)
+		want int
+	}{
+		"stuck":        {func(s *sample, i uint64) {}, 4},
+		"many already": {func(s *sample, i uint64) { s.connections = maxTuned - 1 }, maxTuned},
+		"enough":       {func(s *sample, i uint64) { s.connections = maxTuned + 1 }, maxTuned + 1},
+		"nobody waits": {func(s *sample, i uint64) { s.waiting = false }, 1},
+		"no news":      {func(s *sample, i uint64) { s.lowest = 0 }, 1},
+		"a queue":      {func(s *sample, i uint64) { s.rtt, s.lowest = far*5/4, far*6/5 }, 1},
+		"jitter":       {func(s *sample, i uint64) { s.rtt = far * 5 / 4 }, 4},
+		"rare dips":    {func(s *sample, i uint64) { s.rtt, s.lowest = far*5/4, far+far/4*time.Duration((i+1)%2) }, 4},
+		"mostly queue": {func(s *sample, i uint64) { s.rtt, s.bytes = far*2, s.bytes*3/5 }, 1},
+		"near": {func(s *sample, i uint64) {
+			s.rtt, s.shortest, s.lowest, s.elapsed = far/100, far/100, far/100, far/100
+		}, 1},
+		"doubling":    {func(s *sample, i uint64) { s.window, s.bytes = 50_000<<i, 50_000<<i }, 1},
+		"slow source": {func(s *sample, i uint64) { s.bytes /= 2 }, 1},
+	} {
+		var tuner tuner
+		got := 0
+		for i := range uint64(minSamples + 1) {
+			s := stuck
+			s.bytes = 75_000 * (i + 1)
+			test.edit(&s, i)
+			got = tuner.next(s)
+		}
+		if got != test.want {
+			t.Errorf("%s: %d connections, want %d", name, got, test.want)
+		}
+	}
+}
+
+// TestTunerEndsWhereNothingIsGained: more connections, the same rate, and no
+// losses that would explain it, or losses and round trips of a full path.
+func TestTunerEndsWhereNothingIsGained(t *testing.T) {
+	const rtt = 50 * time.Millisecond
+	for _, test := range []struct {
+		gain, loss uint64
+		mean       time.Duration
+		want       int
+	}{{1, 0, rtt, 4}, {1, 1, rtt, maxTuned}, {2, 0, rtt, maxTuned}, {1, 1, rtt * 5 / 4, 4}, {2, 1, rtt * 5 / 4, maxTuned}} {
+		var tuner tuner
+		bytes, rate, n := uint64(0), uint64(40_000), 1
+		for i := range uint64(40) {
+			bytes += rate
+			was := n
+			n = tuner.next(sample{
+				connections: n, waiting: true, elapsed: rtt, bytes: bytes, lost: test.loss * i, window: rate,
+				rtt: test.mean, shortest: rtt, lowest: rtt,
+			})
+			if n > was {
+				rate *= test.gain
+			}
+		}
+		if n != test.want {
+			t.Errorf("%+v: %d connections", test, n)
+		}
+	}
+}
