@@ -160,7 +160,7 @@ type AllReduce struct {
 	// best by one-way delays, either planned or measured before the run.
 	Order string `yaml:"order" json:"order"`
 	// Connections is the number of QUIC connections to each peer; 0 is as many
-	// as the losses on the path ask for.
+	// as the losses and the jitter on the path ask for.
 	Connections int `yaml:"connections" json:"connections"`
 	// Bits is the size of a code: 8 or 4. Block is the number of values that
 	// share a scale.

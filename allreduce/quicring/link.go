@@ -225,7 +225,8 @@ func (l *link) tune(f *flow, end <-chan struct{}) {
 			return
 		}
 		s = l.sample()
-		s.waiting, s.lowest = len(f.jobs) > 0, trips.take()
+		s.waiting = len(f.jobs) > 0
+		s.lowest, s.highest = trips.take()
 		now := time.Now()
 		s.elapsed, last = now.Sub(last), now
 		l.mu.Lock()

@@ -85,7 +85,7 @@ type Config struct {
 	// of 1500-byte packets.
 	PacketSize uint16
 	// Connections is the number of connections to every peer that this worker
-	// sends to, 1 to 64. Zero: as many as the losses on the path ask for.
+	// sends to, 1 to 64. Zero: as many as losses and jitter on the path ask for.
 	Connections int
 	// Bits is the size of a code, 8 or 4, the same on all workers. Zero: 8.
 	// With 4 there are half the bytes and 18 times the error.

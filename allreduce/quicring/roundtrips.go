@@ -6,13 +6,14 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// roundTrips finds the shortest of the recent round trips over a link, which
-// QUIC itself keeps only since the beginning.
+// roundTrips finds the shortest and the longest of the recent round trips over a
+// link. QUIC itself knows only the shortest since the beginning.
 type roundTrips struct {
 	// received is how many packets each connection had received: without new
 	// ones its latest round trip is an old one.
 	received map[*quic.Conn]uint64
-	lowest   time.Duration // 0: there was none
+	// 0: there was none.
+	lowest, highest time.Duration
 }
 
 // look takes in the latest round trip of every connection.
@@ -21,16 +22,20 @@ func (r *roundTrips) look(conns []*quic.Conn) {
 		stats := c.ConnectionStats()
 		before, known := r.received[c]
 		r.received[c] = stats.PacketsReceived
-		if known && stats.PacketsReceived > before && (r.lowest == 0 || stats.LatestRTT < r.lowest) {
+		if !known || stats.PacketsReceived == before {
+			continue
+		}
+		if r.lowest == 0 || stats.LatestRTT < r.lowest {
 			r.lowest = stats.LatestRTT
 		}
+		r.highest = max(r.highest, stats.LatestRTT)
 	}
 }
 
-// take returns the shortest round trip since it was taken last, 0 if there was
-// none.
-func (r *roundTrips) take() time.Duration {
-	lowest := r.lowest
-	r.lowest = 0
-	return lowest
+// take returns the shortest and the longest round trip since the last time, 0 if
+// there was none.
+func (r *roundTrips) take() (lowest, highest time.Duration) {
+	lowest, highest = r.lowest, r.highest
+	r.lowest, r.highest = 0, 0
+	return lowest, highest
 }

@@ -15,8 +15,8 @@ import "time"
 // each with a window of its own.
 //
 // A full path shows a queue, which lengthens every round trip; jitter lengthens
-// most of them, but every now and then one is short. So the shortest of the
-// recent ones tells a queue from jitter. Both may be there, however, and a busy
+// most of them, but every now and then one is short, or at least they differ by
+// more than the shortest is late. Both may be there, however, and a busy
 // machine looks like jitter too: where the mean is long, and where no packet gets
 // lost, it goes on only if the rate has risen. If it has not, something else is
 // full, such as the path or a processor.
@@ -37,8 +37,8 @@ type sample struct {
 	lost        uint64        // packets, from the beginning
 	window      uint64        // bytes, all congestion windows
 	// rtt is smoothed, the mean over the connections; shortest is the shortest
-	// ever, and lowest the shortest seen since the last sample, or 0.
-	rtt, shortest, lowest time.Duration
+	// ever; lowest and highest are those seen since the last sample, or 0.
+	rtt, shortest, lowest, highest time.Duration
 }
 
 const (
@@ -93,7 +93,7 @@ func (t *tuner) next(s sample) int {
 	empty := s.shortest + s.shortest/8 + time.Millisecond // nothing queues up to here
 	risen := rate >= minGain*t.best
 	lossy := s.lost >= t.lost+minLosses && max(last.rtt, s.rtt) <= empty
-	if min(last.lowest, s.lowest) > empty || !risen && !lossy {
+	if queues(last, s, empty) || !risen && !lossy {
 		return s.connections
 	}
 	t.seen, t.best, t.lost = 0, t.peak, s.lost
@@ -101,4 +101,12 @@ func (t *tuner) next(s sample) int {
 		return 4
 	}
 	return max(s.connections, min(2*s.connections, maxTuned))
+}
+
+// queues reports whether the round trips of two samples are those of a queue:
+// none is as short as on an empty path, and they differ less than that. The
+// shortest ever may have been a lucky one, which does not come again.
+func queues(a, b sample, empty time.Duration) bool {
+	lowest, highest := min(a.lowest, b.lowest), max(a.highest, b.highest)
+	return lowest > empty && lowest-b.shortest > highest-lowest
 }

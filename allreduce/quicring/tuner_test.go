@@ -11,6 +11,7 @@ type path struct {
 	rate   float64       // bytes per second
 	rtt    time.Duration // of a packet alone, at the least
 	jitter time.Duration // most of that comes to most round trips
+	luck   time.Duration // by which the shortest ever was shorter
 	window uint64        // bytes, of each connection
 	loss   float64       // share of packets
 	busy   time.Duration // round trips lengthened by a busy machine, some of them
@@ -38,7 +39,7 @@ func (p path) connections(n int) int {
 		connections = t.next(sample{
 			connections: connections, waiting: !p.idle, elapsed: rtt,
 			bytes: uint64(bytes), lost: uint64(lost), window: uint64(window),
-			rtt: rtt, shortest: p.rtt, lowest: lowest,
+			rtt: rtt, shortest: p.rtt - p.luck, lowest: lowest, highest: p.rtt + queue + p.jitter + p.busy*time.Duration(i%2),
 		})
 	}
 	return connections
@@ -55,6 +56,7 @@ func TestTunerOnPaths(t *testing.T) {
 		{"stuck", path{rate: mbit100, rtt: 100 * ms, window: 100_000}, 16, 16},
 		{"stuck by jitter of 5 ms", path{rate: mbit100, rtt: 30 * ms, jitter: 20 * ms, window: 60_000}, 4, 16},
 		{"stuck by jitter of 10 ms", path{rate: mbit100, rtt: 80 * ms, jitter: 40 * ms, window: 100_000}, 8, 16},
+		{"stuck by jitter, with an early lucky packet", path{rate: mbit100, rtt: 40 * ms, jitter: 12 * ms, luck: 8 * ms, window: 200_000}, 4, 8},
 		{"nearly full, with jitter", path{rate: mbit100, rtt: 80 * ms, jitter: 40 * ms, window: 1_000_000}, 1, 4},
 		{"full", path{rate: mbit100, rtt: 100 * ms, window: 1_450_000}, 1, 1},
 		{"full and near", path{rate: mbit100, rtt: ms, window: 300_000}, 1, 1},
@@ -74,7 +76,7 @@ func TestTunerOnPaths(t *testing.T) {
 // TestTunerAfterAPause: what was sent while nobody looked is no rate.
 func TestTunerAfterAPause(t *testing.T) {
 	const rtt = 50 * time.Millisecond
-	s := sample{connections: 1, waiting: true, elapsed: rtt, window: 80_000, rtt: rtt, shortest: rtt, lowest: rtt}
+	s := sample{connections: 1, waiting: true, elapsed: rtt, window: 80_000, rtt: rtt, shortest: rtt, lowest: rtt, highest: rtt}
 	var tuner tuner
 	for range 10 {
 		s.bytes += 1_000_000 // between two reductions
@@ -88,7 +90,7 @@ func TestTunerAfterAPause(t *testing.T) {
 
 func TestTuner(t *testing.T) {
 	const far = 100 * time.Millisecond
-	stuck := sample{connections: 1, waiting: true, elapsed: far, window: 77_000, rtt: far + far/20, shortest: far, lowest: far + far/50}
+	stuck := sample{connections: 1, waiting: true, elapsed: far, window: 77_000, rtt: far + far/20, shortest: far, lowest: far + far/50, highest: far + far*3/100}
 	for name, test := range map[string]struct {
 		edit func(s *sample, i uint64)
 		want int
@@ -98,9 +100,11 @@ func TestTuner(t *testing.T) {
 		"enough":       {func(s *sample, i uint64) { s.connections = maxTuned + 1 }, maxTuned + 1},
 		"nobody waits": {func(s *sample, i uint64) { s.waiting = false }, 1},
 		"no news":      {func(s *sample, i uint64) { s.lowest = 0 }, 1},
-		"a queue":      {func(s *sample, i uint64) { s.rtt, s.lowest = far*5/4, far*6/5 }, 1},
+		"a queue":      {func(s *sample, i uint64) { s.rtt, s.lowest, s.highest = far*5/4, far*6/5, far*13/10 }, 1},
 		"jitter":       {func(s *sample, i uint64) { s.rtt = far * 5 / 4 }, 4},
-		"rare dips":    {func(s *sample, i uint64) { s.rtt, s.lowest = far*5/4, far+far/4*time.Duration((i+1)%2) }, 4},
+		"rare dips": {func(s *sample, i uint64) {
+			s.rtt, s.lowest, s.highest = far*5/4, far+far/4*time.Duration((i+1)%2), far*13/10
+		}, 4},
 		"mostly queue": {func(s *sample, i uint64) { s.rtt, s.bytes = far*2, s.bytes*3/5 }, 1},
 		"near": {func(s *sample, i uint64) {
 			s.rtt, s.shortest, s.lowest, s.elapsed = far/100, far/100, far/100, far/100
@@ -138,7 +142,7 @@ func TestTunerEndsWhereNothingIsGained(t *testing.T) {
 			was := n
 			n = tuner.next(sample{
 				connections: n, waiting: true, elapsed: rtt, bytes: bytes, lost: test.loss * i, window: rate,
-				rtt: test.mean, shortest: rtt, lowest: rtt,
+				rtt: test.mean, shortest: rtt, lowest: rtt, highest: rtt,
 			})
 			if n > was {
 				rate *= test.gain

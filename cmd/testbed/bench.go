@@ -133,7 +133,7 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.IntVar(&o.Groups, "groups", 1, "groups of workers, who join them by turns")
 	f.TextVar(&o.Network.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
 	f.StringVar(&o.Order, "order", bench.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
-	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as the losses on the path ask for")
+	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
 	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
 	f.IntVar(&o.Block, "block", 1024, "values per scale")
 	f.IntVar(&o.Bits, "bits", 8, "of a code: 8 or 4")
