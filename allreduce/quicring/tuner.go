@@ -46,9 +46,12 @@ const (
 	nearRTT = 2 * time.Millisecond
 	// minSamples is how many samples in a row are no accident.
 	minSamples = 2
-	// minUse is the least share of the windows that has to be under way. Jitter
-	// of a quarter of the delay, ± 5 ms of 20 ms, leaves about 0.65.
-	minUse = 0.6
+	// moreSamples is the same where round trips are longer than on an empty path.
+	moreSamples = 4
+	// minUse is the least share of the windows that has to be under way, and
+	// minEmptyUse the same by the shortest round trip: jitter of a quarter of the
+	// delay, ± 5 ms of 20 ms, leaves about 0.65.
+	minUse, minEmptyUse = 0.7, 0.6
 	// minLosses is how many packets lost since the last decision are none.
 	minLosses = 2
 	// minGain is by how much the rate has to rise above all before with more
@@ -80,19 +83,19 @@ func (t *tuner) next(s sample) int {
 	t.peak = max(t.peak, rate)
 	switch {
 	case !s.waiting, s.shortest < nearRTT, s.lowest == 0,
-		// A window's worth in the shortest round trip, or nearly so, is all that
-		// one can expect. Much less: something else is slow, or most of it queues.
-		rate*s.shortest.Seconds() < minUse*float64(s.window),
-		s.window > last.window+last.window/10: // still growing
+		rate*s.rtt.Seconds() < minUse*float64(s.window),           // something else is slow
+		rate*s.shortest.Seconds() < minEmptyUse*float64(s.window), // or most of it queues
+		s.window > last.window+last.window/10:                     // still growing
 		return s.connections
 	}
 	t.seen = seen + 1
-	if t.seen < minSamples {
+	empty := s.shortest + s.shortest/8 + time.Millisecond // nothing queues up to here
+	short := max(last.rtt, s.rtt) <= empty
+	if t.seen < minSamples || !short && t.seen < moreSamples {
 		return s.connections
 	}
-	empty := s.shortest + s.shortest/8 + time.Millisecond // nothing queues up to here
 	risen := rate >= minGain*t.best
-	lossy := s.lost >= t.lost+minLosses && max(last.rtt, s.rtt) <= empty
+	lossy := short && s.lost >= t.lost+minLosses
 	if queues(last, s, empty) || !risen && !lossy {
 		return s.connections
 	}
