@@ -104,10 +104,37 @@ func (i *inside) awaitFor(most time.Duration, what string, done func() bool) err
 				return err
 			}
 		case <-patience.C:
-			return fmt.Errorf("waited %v for %s in vain; see %s", most, what, i.logs())
+			return fmt.Errorf("waited %v for %s in vain%s; see %s", most, what, i.traffic(), i.logs())
 		}
 	}
 	return nil
+}
+
+// traffic is what the router has done so far, for the error of a wait in vain:
+// it tells links that carry nothing from nodes that say nothing.
+func (i *inside) traffic() string {
+	router := i.nodes[routerName]
+	if router == nil || router.ended {
+		return ""
+	}
+	i.routed = nil
+	if router.words.Encode(routerWord{}) != nil {
+		return ""
+	}
+	patience := time.After(time.Second)
+	for i.routed == nil {
+		select {
+		case m := <-i.inbox:
+			if i.handle(m) != nil {
+				return ""
+			}
+		case <-patience:
+			return ", while the router did not answer"
+		}
+	}
+	s := i.routed
+	return fmt.Sprintf(", while the router carried %d packets, lost %d by intention, and dropped %d for lack of room and %d that it could not read",
+		s.Packets, s.Lost, unplanned(s)+s.QueueFull, s.Unknown+s.Oversize)
 }
 
 func (i *inside) handle(m any) error {
