@@ -82,7 +82,20 @@ func (t *tool) awaitText(text string) error {
 	return nil
 }
 
+// errNothing is what iperf3 now and then makes of a transfer of a few
+// milliseconds.
+var errNothing = errors.New("iperf3 received nothing")
+
 func (p *iperf3) once(b *benchmark) (seconds, cpu float64, err error) {
+	for range 3 {
+		if seconds, cpu, err = p.transfer(b); !errors.Is(err, errNothing) {
+			break
+		}
+	}
+	return seconds, cpu, err
+}
+
+func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
 	n := len(b.workers)
 	bytes := max(2*(n-1)*b.Bench.Settings.Elements/n, 1)
 	var clients []*tool
@@ -111,7 +124,7 @@ func (p *iperf3) once(b *benchmark) (seconds, cpu float64, err error) {
 			return 0, 0, errors.New(r.Error)
 		}
 		if failed != nil || r.End.Received.Rate == 0 {
-			return 0, 0, errors.Join(failed, errors.New("iperf3 received nothing"))
+			return 0, 0, errors.Join(failed, errNothing)
 		}
 		// Not its seconds: it stops when the last byte is handed to the
 		// kernel, and what has been received until then may be less.
