@@ -618,7 +618,7 @@ func (c *coordinator) tell(e policy.Event) {
 
 // act carries out one action of the policy machine.
 func (c *coordinator) act(now policy.Time, a policy.Action) {
-	if step, ok := a.(policy.OuterStep); ok {
+	if step, ok := a.(*policy.OuterStep); ok {
 		c.reduced(now, step)
 	}
 	if e, ok := runlog.FromAction(now, a); ok {
@@ -626,9 +626,9 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		c.report(e)
 	}
 	switch a := a.(type) {
-	case policy.Reject:
+	case *policy.Reject:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
-	case policy.StartRound:
+	case *policy.StartRound:
 		keeper := c.keeper(a)
 		for _, id := range a.IDs {
 			c.send(id, message{
@@ -636,7 +636,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 				Checkpoint: id == keeper, Residual: keeper >= 0 && c.scenario.Real.AllReduce.ErrorFeedback,
 			})
 		}
-	case policy.Reduce:
+	case *policy.Reduce:
 		c.epoch = a.Epoch
 		ring := make([]peer, len(a.Participants))
 		for i, id := range c.order(a.Participants) {
@@ -645,20 +645,20 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		for _, id := range a.Participants {
 			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
 		}
-	case policy.Abort:
+	case *policy.Abort:
 		delete(c.outcomes, a.Epoch)
 		for _, id := range a.Participants {
 			c.send(id, message{Type: msgAbort, Round: a.Round, Epoch: a.Epoch})
 		}
-	case policy.OuterStep:
+	case *policy.OuterStep:
 		c.participants[a.Round] = a.Participants
-	case policy.Fetch:
+	case *policy.Fetch:
 		var donors []peer
 		for _, id := range append([]policy.ID{a.From}, a.Helpers...) {
 			donors = append(donors, peer{ID: id, Addr: c.workers[id].fetch})
 		}
 		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors})
-	case policy.Evict:
+	case *policy.Evict:
 		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
 		r := c.workers[a.ID]
 		r.gone = true
@@ -667,18 +667,18 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			time.AfterFunc(farewell, func() { l.conn.CloseWithError(0, "evicted") })
 		}
 		c.compareStates()
-	case policy.WakeAt:
+	case *policy.WakeAt:
 		if !c.replaying {
 			c.timer.Reset(time.Until(c.realTime(a.At)))
 		}
-	case policy.Finish:
+	case *policy.Finish:
 		c.done, c.complete = true, a.Complete
 	}
 }
 
 // keeper is who saves a checkpoint at the beginning of a round, or -1: each
 // time another one of those that took part in the outer step before.
-func (c *coordinator) keeper(a policy.StartRound) policy.ID {
+func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
 	every, step := c.scenario.Real.CheckpointEvery, a.Round-1
 	if every == 0 || step == 0 || step%every != 0 || a.Rule != policy.RuleNextRound {
 		return -1
@@ -693,7 +693,7 @@ func (c *coordinator) send(id policy.ID, m message) {
 }
 
 // reduced records what the participants of a reduction reported.
-func (c *coordinator) reduced(now policy.Time, a policy.OuterStep) {
+func (c *coordinator) reduced(now policy.Time, a *policy.OuterStep) {
 	e := runlog.Event{T: now, Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants}
 	var longest time.Duration
 	for _, id := range a.Participants {

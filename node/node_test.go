@@ -134,7 +134,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 	c.wg.Wait()
 	sum := runlog.NewSummarizer()
 	for _, e := range c.events {
-		sum.Add(e)
+		sum.Add(&e)
 	}
 	return sum.Summary(), c.events
 }

@@ -283,7 +283,7 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 	w.mu.Unlock()
 	sum := runlog.NewSummarizer()
 	for _, e := range recorded {
-		sum.Add(e)
+		sum.Add(&e)
 	}
 	return sum.Summary(), recorded
 }

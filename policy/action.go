@@ -1,10 +1,12 @@
 package policy
 
 // Action is something the driver of a Machine has to do or to record. Every
-// action carries the reason for it: the numbers it was decided on.
+// action carries the reason for it: the numbers it was decided on. The actions
+// are pointers to the types below; the Machine does not touch one again that it
+// has given, and so it may be kept, but not changed.
 type Action interface {
 	// Why returns the reason of the action.
-	Why() Reason
+	Why() *Reason
 }
 
 type (
@@ -185,8 +187,8 @@ type Reason struct {
 	Deadline *Deadline `json:"deadline,omitempty"`
 }
 
-// Why returns the reason itself, for the actions that embed it.
-func (r Reason) Why() Reason { return r }
+// Why returns the reason itself, for pointers to the actions that embed it.
+func (r *Reason) Why() *Reason { return r }
 
 // Deadline is a deadline with the numbers behind it:
 // Offset = max(MinSlack, Median + K·MAD), At = first arrival + Offset. The

@@ -223,15 +223,15 @@ func (c *checker) reunited() bool {
 func (c *checker) check(a policy.Action) {
 	why := a.Why()
 	switch a := a.(type) {
-	case policy.Admit:
+	case *policy.Admit:
 		c.require(!c.former[a.ID], "worker %d admitted twice", a.ID)
 		c.members[a.ID], c.former[a.ID] = true, true
 		c.require(a.Round == c.steps+1 && a.Members == len(c.members), "Admit's numbers")
 		_, holds := c.version[a.ID]
 		c.spectates[a.ID] = !holds && (c.cfg.Join == policy.JoinNext || c.cfg.Join == policy.JoinZeros)
-	case policy.Reject:
+	case *policy.Reject:
 		c.require(c.former[a.ID], "worker %d rejected at its first join", a.ID)
-	case policy.StartRound:
+	case *policy.StartRound:
 		for _, id := range a.IDs {
 			c.begun[id] = true
 		}
@@ -249,7 +249,7 @@ func (c *checker) check(a policy.Action) {
 				c.lag[id] = c.now - c.began
 			}
 		}
-	case policy.Arrived:
+	case *policy.Arrived:
 		c.require(c.members[a.ID], "arrival of worker %d, no member", a.ID)
 		if a.Late {
 			if a.Round == c.steps+1 {
@@ -261,7 +261,7 @@ func (c *checker) check(a policy.Action) {
 		c.require(a.Round == c.steps+1 && !c.closed && !c.arrived[a.ID], "arrival counted wrongly")
 		c.arrived[a.ID] = true
 		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.actors()) && a.Offset >= 0, "Arrived's numbers")
-	case policy.ArmDeadline:
+	case *policy.ArmDeadline:
 		again := c.deadline != nil && c.reunited()
 		c.require(c.cfg.Straggler != nil && (c.deadline == nil || again) && !c.overdue && c.rounds >= c.cfg.Straggler.MinHistory, "deadline out of place")
 		d := why.Deadline
@@ -271,10 +271,10 @@ func (c *checker) check(a policy.Action) {
 			at = max(at, c.deadline.At)
 		}
 		c.require(d.Offset == offset && d.At == at && a.At == at && d.Samples > 0, "the deadline's numbers")
-		c.deadline = &a
-	case policy.Close:
+		c.deadline = a
+	case *policy.Close:
 		c.close(a)
-	case policy.Reduce:
+	case *policy.Reduce:
 		c.require(c.running == nil && c.closed && a.Round == c.steps+1, "reduction out of place")
 		c.require(a.Epoch > c.epoch, "epoch %d used after %d", a.Epoch, c.epoch)
 		c.require(len(a.Participants) > 0, "participants %v", a.Participants)
@@ -286,9 +286,9 @@ func (c *checker) check(a policy.Action) {
 			c.require(slices.Contains(a.Zero, id) == c.spectates[id], "worker %d contributes zeros, or should", id)
 		}
 		c.require(len(a.Zero) < len(a.Participants), "nobody contributes anything")
-		c.epoch, c.running, c.movedAt = a.Epoch, &a, c.now
+		c.epoch, c.running, c.movedAt = a.Epoch, a, c.now
 		clear(c.reported)
-	case policy.Abort:
+	case *policy.Abort:
 		if why.Rule == policy.RuleReduceFailed || why.Rule == policy.RuleProgress {
 			if why.Misses >= why.Limit {
 				clear(c.blame) // somebody has gone for it
@@ -312,7 +312,7 @@ func (c *checker) check(a policy.Action) {
 				clear(c.spectates)
 			}
 		}
-	case policy.OuterStep:
+	case *policy.OuterStep:
 		c.require(c.running != nil && c.running.Epoch == a.Epoch, "outer step without its reduction")
 		c.require(a.Round == c.steps+1, "round %d ends after %d outer steps", a.Round, c.steps)
 		c.require(slices.Equal(a.Participants, slices.Sorted(slices.Values(c.running.Participants))), "participants changed from %v to %v", c.running.Participants, a.Participants)
@@ -328,18 +328,18 @@ func (c *checker) check(a policy.Action) {
 		clear(c.lag)
 		clear(c.blame)
 		c.began, c.disturbed = c.now, c.outage
-	case policy.HeartbeatMiss:
+	case *policy.HeartbeatMiss:
 		c.silence(a.ID, why)
 		c.require(why.Silent < c.limit() && why.Misses < why.Limit, "a miss beyond the limit does not evict")
-	case policy.Sideline:
+	case *policy.Sideline:
 		c.require(why.Misses == c.misses[a.ID] && why.Misses <= why.Limit && a.Round == c.steps+1, "Sideline's numbers, want %d misses", c.misses[a.ID])
 		c.sidelined[a.ID] = true
-	case policy.Rejoin:
+	case *policy.Rejoin:
 		c.require(why.Misses == c.misses[a.ID] && c.sidelined[a.ID] && c.arrived[a.ID], "Rejoin's numbers, want %d misses", c.misses[a.ID])
 		delete(c.misses, a.ID)
 		delete(c.missed, a.ID)
 		delete(c.sidelined, a.ID)
-	case policy.Evict:
+	case *policy.Evict:
 		c.require(c.members[a.ID], "eviction of worker %d, no member", a.ID)
 		switch why.Rule {
 		case policy.RuleHeartbeat:
@@ -375,7 +375,7 @@ func (c *checker) check(a policy.Action) {
 		delete(c.arrived, a.ID)
 		delete(c.version, a.ID)
 		delete(c.fetching, a.ID)
-	case policy.Fetch:
+	case *policy.Fetch:
 		v, ok := c.version[a.From]
 		_, busy := c.fetching[a.From]
 		c.require(a.From != a.ID && c.members[a.From] && c.members[a.ID] && !busy, "worker %d cannot fetch from %d", a.ID, a.From)
@@ -389,18 +389,18 @@ func (c *checker) check(a policy.Action) {
 			delete(c.spectates, a.ID)
 		}
 		c.behind[a.ID] = c.behind[a.ID] || why.Rule == policy.RuleResync
-	case policy.Fetched:
+	case *policy.Fetched:
 		_, ok := c.fetching[a.ID]
 		c.require(ok, "worker %d did not fetch", a.ID)
 		delete(c.fetching, a.ID)
 		delete(c.misfetch, a.ID)
 		c.version[a.ID] = c.steps
-	case policy.WakeAt:
+	case *policy.WakeAt:
 		c.require(a.At >= c.now, "wake-up in the past")
 		c.wake = a.At
-	case policy.Finish:
+	case *policy.Finish:
 		c.require(a.Complete == (c.steps == c.cfg.TargetOuterSteps), "complete %v after %d outer steps", a.Complete, c.steps)
-		c.finished = &a
+		c.finished = a
 	default:
 		c.require(false, "unknown action")
 	}
@@ -419,7 +419,7 @@ func (c *checker) credit() policy.Time {
 }
 
 // count blames both ends of a failure.
-func (c *checker) count(why policy.Reason) {
+func (c *checker) count(why *policy.Reason) {
 	c.blame[*why.Lost]++
 	if why.Peer != nil && *why.Peer != *why.Lost && slices.Contains(c.running.Participants, *why.Peer) {
 		c.blame[*why.Peer]++
@@ -435,7 +435,7 @@ func (c *checker) limit() policy.Time {
 	return c.cfg.HeartbeatPeriod * policy.Time(c.cfg.HeartbeatMissThreshold)
 }
 
-func (c *checker) silence(id policy.ID, why policy.Reason) {
+func (c *checker) silence(id policy.ID, why *policy.Reason) {
 	silent := c.now - c.heard[id]
 	if c.awaited[id] {
 		silent = max(0, silent-c.cfg.StallAfter)
@@ -443,7 +443,7 @@ func (c *checker) silence(id policy.ID, why policy.Reason) {
 	c.require(c.members[id] && why.Silent == silent && why.Misses == int(silent/c.cfg.HeartbeatPeriod) && why.Misses > 0, "worker %d was silent for %d", id, silent)
 }
 
-func (c *checker) close(a policy.Close) {
+func (c *checker) close(a *policy.Close) {
 	why := a.Why()
 	c.require(c.running == nil && !c.closed && a.Round == c.steps+1, "round %d closed out of place", a.Round)
 	working := slices.DeleteFunc(slices.Clone(a.Participants), func(id policy.ID) bool { return c.spectates[id] })

@@ -226,7 +226,7 @@ func (m *Machine) participant(id ID, round, epoch int) *member {
 
 func (m *Machine) join(now Time, e Join) {
 	if m.former[e.ID] {
-		m.emit(Reject{ID: e.ID, Reason: Reason{Rule: RuleRejoinDenied}})
+		m.emit(&Reject{ID: e.ID, Reason: Reason{Rule: RuleRejoinDenied}})
 		return
 	}
 	m.former[e.ID] = true
@@ -242,7 +242,7 @@ func (m *Machine) join(now Time, e Join) {
 	if m.phase == collecting && m.round == 1 && len(m.members) == 1 {
 		m.roundStart = now
 	}
-	m.emit(Admit{ID: e.ID, Round: m.round, Reason: Reason{Rule: RuleJoin, Members: len(m.members)}})
+	m.emit(&Admit{ID: e.ID, Round: m.round, Reason: Reason{Rule: RuleJoin, Members: len(m.members)}})
 	if e.HasState && m.OuterSteps() == 0 {
 		m.begin(w, RuleJoin)
 		return
@@ -280,7 +280,7 @@ func (m *Machine) reunite(now Time) {
 	if m.phase == collecting && m.hasDeadline && !m.overdue {
 		m.deadline.At = max(m.deadline.At, now+m.deadline.Offset)
 		d := m.deadline
-		m.emit(ArmDeadline{Round: m.round, At: d.At, Reason: Reason{Rule: RuleDeadline, Deadline: &d}})
+		m.emit(&ArmDeadline{Round: m.round, At: d.At, Reason: Reason{Rule: RuleDeadline, Deadline: &d}})
 	}
 }
 
@@ -301,7 +301,7 @@ func (m *Machine) restart(now Time, e Restarted) {
 		}
 	}
 	if len(begin) > 0 {
-		m.emit(StartRound{Round: m.round, IDs: begin, Reason: Reason{Rule: RuleRestart, Members: len(m.members)}})
+		m.emit(&StartRound{Round: m.round, IDs: begin, Reason: Reason{Rule: RuleRestart, Members: len(m.members)}})
 	}
 	for _, w := range m.members {
 		if w.work == waiting && m.phase != finished {
@@ -343,7 +343,7 @@ func (m *Machine) begin(w *member, rule Rule) {
 		return
 	}
 	w.work, w.begun = working, true
-	m.emit(StartRound{Round: m.round, IDs: []ID{w.id}, Reason: Reason{Rule: rule}})
+	m.emit(&StartRound{Round: m.round, IDs: []ID{w.id}, Reason: Reason{Rule: rule}})
 }
 
 // helpers is how many donors may help the one that a member fetches from.
@@ -381,7 +381,7 @@ func (m *Machine) fetch(w *member, why Reason) {
 	donor := donors[0]
 	donor.fetches++
 	w.work, w.donor = fetching, donor.id
-	m.emit(Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:]), Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
+	m.emit(&Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:]), Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
 }
 
 // fetchLimit is the number of fetches in a row that a member may fail before
@@ -410,7 +410,7 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 		return
 	}
 	w.outerSteps, w.failures = m.OuterSteps(), 0
-	m.emit(Fetched{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleState}})
+	m.emit(&Fetched{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleState}})
 	if w.resync {
 		w.lag = now - m.roundStart
 		m.lagging = append(m.lagging, w)
@@ -424,7 +424,7 @@ func (m *Machine) arrival(now Time, e Arrival) {
 	case w == nil || e.Round < 1 || e.Round > m.round:
 		return
 	case e.Round < m.round:
-		m.emit(Arrived{ID: e.ID, Round: e.Round, Late: true, Reason: Reason{Rule: RuleLate}})
+		m.emit(&Arrived{ID: e.ID, Round: e.Round, Late: true, Reason: Reason{Rule: RuleLate}})
 		if w.finishing && m.phase != finished {
 			m.resync(w)
 		}
@@ -434,7 +434,7 @@ func (m *Machine) arrival(now Time, e Arrival) {
 	}
 	w.work, w.arrivedAt = arrived, now
 	if w.late = m.phase != collecting; w.late {
-		m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival, Late: true, Reason: Reason{Rule: RuleLate}})
+		m.emit(&Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival, Late: true, Reason: Reason{Rule: RuleLate}})
 		return
 	}
 	m.present++
@@ -442,7 +442,7 @@ func (m *Machine) arrival(now Time, e Arrival) {
 	if first {
 		m.firstArrival, m.hasArrival = now, true
 	}
-	m.emit(Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival,
+	m.emit(&Arrived{ID: e.ID, Round: e.Round, Offset: now - m.firstArrival,
 		Reason: Reason{Rule: RuleOnTime, Members: m.actors(), Arrived: m.present}})
 	m.rejoin(w)
 	if s := m.cfg.Straggler; first && s != nil && m.rounds >= s.MinHistory && !m.overdue {
@@ -450,7 +450,7 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		m.deadline.At = now + m.deadline.Offset
 		m.hasDeadline = true
 		d := m.deadline
-		m.emit(ArmDeadline{Round: m.round, At: d.At, Reason: Reason{Rule: RuleDeadline, Deadline: &d}})
+		m.emit(&ArmDeadline{Round: m.round, At: d.At, Reason: Reason{Rule: RuleDeadline, Deadline: &d}})
 	}
 	m.settle(now)
 }
@@ -460,7 +460,7 @@ func (m *Machine) rejoin(w *member) {
 	if !w.sidelined {
 		return
 	}
-	m.emit(Rejoin{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleOnTime, Misses: w.misses, Limit: m.cfg.Straggler.SidelineLimit}})
+	m.emit(&Rejoin{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleOnTime, Misses: w.misses, Limit: m.cfg.Straggler.SidelineLimit}})
 	w.misses, w.missed, w.sidelined = 0, false, false
 }
 
@@ -533,7 +533,7 @@ func (m *Machine) close(now Time, rule Rule) {
 		offsets = append(offsets, w.arrivedAt-m.firstArrival)
 	}
 	m.phase, m.quorate = reducing, false
-	m.emit(Close{Round: m.round, Participants: ids(m.participants), Late: ids(late), Reason: why})
+	m.emit(&Close{Round: m.round, Participants: ids(m.participants), Late: ids(late), Reason: why})
 	if s := m.cfg.Straggler; s != nil {
 		if !m.disturbed { // else they say more of the coordinator than of the workers
 			m.history.add(offsets, s.Window)
@@ -554,7 +554,7 @@ func (m *Machine) close(now Time, rule Rule) {
 				continue
 			}
 			w.sidelined = true
-			m.emit(Sideline{ID: w.id, Round: m.round, Reason: miss})
+			m.emit(&Sideline{ID: w.id, Round: m.round, Reason: miss})
 		}
 	}
 	m.reduce(now, Reason{Rule: rule, Members: m.actors(), Arrived: why.Arrived})
@@ -567,14 +567,14 @@ func (m *Machine) reduce(now Time, why Reason) {
 		w.epoch, w.reduced, w.movedAt, w.from = m.epoch, false, now, nil
 	}
 	zero := slices.DeleteFunc(slices.Clone(m.participants), func(w *member) bool { return !w.spectator })
-	m.emit(Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Zero: ids(zero), Reason: why})
+	m.emit(&Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Zero: ids(zero), Reason: why})
 }
 
 // reform aborts the running reduction and begins it anew with the participants
 // that are left. If none is left, the round is open again for those that were
 // late, and closes as soon as it has a quorum of them.
 func (m *Machine) reform(now Time, why Reason) {
-	m.emit(Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
+	m.emit(&Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
 	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return w.gone })
 	if slices.ContainsFunc(m.participants, func(w *member) bool { return !w.spectator }) {
 		m.reduce(now, why)
@@ -704,7 +704,7 @@ func (m *Machine) ring() []ID {
 // outerStep makes the outcome of the round final and begins the next one.
 func (m *Machine) outerStep(now Time) {
 	took := ids(m.participants)
-	m.emit(OuterStep{Round: m.round, Epoch: m.epoch, Participants: took,
+	m.emit(&OuterStep{Round: m.round, Epoch: m.epoch, Participants: took,
 		Reason: Reason{Rule: RuleReduced, Members: len(m.members), Arrived: len(took)}})
 	for _, w := range m.participants {
 		w.outerSteps, w.work, w.begun = m.round, working, true
@@ -720,7 +720,7 @@ func (m *Machine) outerStep(now Time) {
 	m.phase = collecting
 	m.hasArrival, m.hasDeadline, m.overdue = false, false, false
 	m.roundStart, m.present, m.lagging, m.disturbed = now, 0, nil, m.outage
-	m.emit(StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
+	m.emit(&StartRound{Round: m.round, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
 		w.fetches, w.late, w.missed, w.lag, w.blame = 0, false, false, 0, 0
 	}
@@ -744,7 +744,7 @@ func (m *Machine) resync(w *member) {
 
 func (m *Machine) finish(complete bool, why Reason) {
 	m.phase = finished
-	m.emit(Finish{Complete: complete, Reason: why})
+	m.emit(&Finish{Complete: complete, Reason: why})
 }
 
 // evict removes a member. The caller settles the consequences.
@@ -759,7 +759,7 @@ func (m *Machine) evict(w *member, why Reason) {
 	if m.phase == reducing && w.epoch == m.epoch {
 		m.lost = append(m.lost, w)
 	}
-	m.emit(Evict{ID: w.id, Round: m.round, Reason: why})
+	m.emit(&Evict{ID: w.id, Round: m.round, Reason: why})
 	m.apart = slices.DeleteFunc(m.apart, func(p [2]ID) bool { return p[0] == w.id || p[1] == w.id })
 	// Whoever fetches from it needs another donor.
 	for _, f := range slices.Clone(m.members) {
@@ -840,7 +840,7 @@ func (m *Machine) checkHeartbeats(now Time) {
 		}
 		why := Reason{Rule: RuleHeartbeat, Misses: misses, Limit: m.cfg.HeartbeatMissThreshold, Silent: silent}
 		if silent < limit {
-			m.emit(HeartbeatMiss{ID: w.id, Round: m.round, Reason: why})
+			m.emit(&HeartbeatMiss{ID: w.id, Round: m.round, Reason: why})
 			continue
 		}
 		m.evict(w, why)
@@ -873,7 +873,7 @@ func (m *Machine) setWake(now Time) {
 		return
 	}
 	m.wake, m.hasWake = at, true
-	m.emit(WakeAt{At: at, Reason: Reason{Rule: RuleTimer}})
+	m.emit(&WakeAt{At: at, Reason: Reason{Rule: RuleTimer}})
 }
 
 func ids(members []*member) []ID {

@@ -37,7 +37,7 @@ func (p *play) at(now policy.Time, e policy.Event, want ...string) {
 	p.last = slices.Clone(p.m.Step(now, e))
 	got := []string{}
 	for _, a := range p.last {
-		if w, ok := a.(policy.WakeAt); ok {
+		if w, ok := a.(*policy.WakeAt); ok {
 			p.wake = w.At
 		}
 		if s := say(a); s != "" {
@@ -54,9 +54,9 @@ func (p *play) at(now policy.Time, e policy.Event, want ...string) {
 func (p *play) quietly(now policy.Time, e policy.Event) (closed bool) {
 	for _, a := range p.m.Step(now, e) {
 		switch a := a.(type) {
-		case policy.WakeAt:
+		case *policy.WakeAt:
 			p.wake = a.At
-		case policy.Close:
+		case *policy.Close:
 			closed = true
 		}
 	}
@@ -66,33 +66,33 @@ func (p *play) quietly(now policy.Time, e policy.Event) (closed bool) {
 func say(a policy.Action) string {
 	why := a.Why()
 	switch a := a.(type) {
-	case policy.Admit:
+	case *policy.Admit:
 		return fmt.Sprintf("admit %d", a.ID)
-	case policy.Reject:
+	case *policy.Reject:
 		return fmt.Sprintf("reject %d", a.ID)
-	case policy.StartRound:
+	case *policy.StartRound:
 		return fmt.Sprintf("start round %d with %v", a.Round, a.IDs)
-	case policy.ArmDeadline:
+	case *policy.ArmDeadline:
 		return fmt.Sprintf("deadline at %d", a.At)
-	case policy.Close:
+	case *policy.Close:
 		return fmt.Sprintf("close round %d with %v without %v: %s", a.Round, a.Participants, a.Late, why.Rule)
-	case policy.Reduce:
+	case *policy.Reduce:
 		return fmt.Sprintf("reduce round %d epoch %d with %v", a.Round, a.Epoch, a.Participants)
-	case policy.Abort:
+	case *policy.Abort:
 		return fmt.Sprintf("abort epoch %d: %s %d", a.Epoch, why.Rule, *why.Lost)
-	case policy.OuterStep:
+	case *policy.OuterStep:
 		return fmt.Sprintf("outer step %d with %v", a.Round, a.Participants)
-	case policy.Sideline:
+	case *policy.Sideline:
 		return fmt.Sprintf("sideline %d for miss %d of %d", a.ID, why.Misses, why.Limit)
-	case policy.Rejoin:
+	case *policy.Rejoin:
 		return fmt.Sprintf("rejoin %d", a.ID)
-	case policy.Evict:
+	case *policy.Evict:
 		return fmt.Sprintf("evict %d: %s", a.ID, why.Rule)
-	case policy.Fetch:
+	case *policy.Fetch:
 		return fmt.Sprintf("%d fetches state %d from %d: %s", a.ID, a.OuterSteps, a.From, why.Rule)
-	case policy.Fetched:
+	case *policy.Fetched:
 		return fmt.Sprintf("%d has fetched", a.ID)
-	case policy.Finish:
+	case *policy.Finish:
 		return fmt.Sprintf("finish %v: %s", a.Complete, why.Rule)
 	}
 	return ""
@@ -438,14 +438,14 @@ func (p *play) progress(now policy.Time, epoch int, moved ...int64) {
 }
 
 // why returns the reason of the first of the last actions by that rule.
-func (p *play) why(rule policy.Rule) policy.Reason {
+func (p *play) why(rule policy.Rule) *policy.Reason {
 	for _, a := range p.last {
 		if a.Why().Rule == rule {
 			return a.Why()
 		}
 	}
 	p.t.Fatalf("nothing was done by rule %s", rule)
-	return policy.Reason{}
+	return nil
 }
 
 // TestABrokenLinkIsGoneAround: nothing arrives at 2 from 1, though both live.
@@ -724,7 +724,7 @@ func TestJoinZeros(t *testing.T) {
 	p.quietly(700, policy.Arrival{ID: 0, Round: 1})
 	p.at(700, policy.Arrival{ID: 1, Round: 1}, "close round 1 with [0 1 2] without []: all_arrived", "reduce round 1 epoch 1 with [0 1 2]")
 	for _, a := range p.last {
-		if r, ok := a.(policy.Reduce); ok && !slices.Equal(r.Zero, []policy.ID{2}) {
+		if r, ok := a.(*policy.Reduce); ok && !slices.Equal(r.Zero, []policy.ID{2}) {
 			t.Errorf("zeros from %v, want worker 2", r.Zero)
 		}
 	}

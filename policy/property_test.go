@@ -56,17 +56,17 @@ func (w *world) send(e policy.Event) {
 	w.t.Helper()
 	for _, a := range w.tell(e) {
 		switch a := a.(type) {
-		case policy.StartRound:
+		case *policy.StartRound:
 			for _, id := range a.IDs {
 				w.task[id] = a.Round
 			}
-		case policy.Fetch:
+		case *policy.Fetch:
 			delete(w.task, a.ID)
-		case policy.Reduce:
-			w.reduce = &a
-		case policy.Abort, policy.OuterStep:
+		case *policy.Reduce:
+			w.reduce = a
+		case *policy.Abort, *policy.OuterStep:
 			w.reduce = nil
-		case policy.Evict:
+		case *policy.Evict:
 			delete(w.alive, a.ID)
 			delete(w.task, a.ID)
 		}
@@ -382,7 +382,7 @@ func decisions(script []told) []string {
 	for _, s := range script {
 		for _, a := range s.actions {
 			switch a.(type) {
-			case policy.Arrived, policy.WakeAt:
+			case *policy.Arrived, *policy.WakeAt:
 				continue
 			}
 			text, err := json.Marshal(a)

@@ -111,7 +111,7 @@ func NewReplay(record string, recorded, replayed []runlog.Event) Replay {
 	sum := func(events []runlog.Event) runlog.Summary {
 		s := runlog.NewSummarizer()
 		for _, e := range events {
-			s.Add(e)
+			s.Add(&e)
 		}
 		return s.Summary()
 	}

@@ -156,49 +156,43 @@ func node(id policy.ID) string {
 }
 
 // FromAction returns the record of an action of the policy machine, or false
-// for an action that leaves none.
-func FromAction(now policy.Time, a policy.Action) (Event, bool) {
-	kept := &struct { // one allocation for both
-		why    policy.Reason
-		offset policy.Time
-	}{why: a.Why()}
-	e := Event{T: now, Reason: &kept.why}
+// for an action that leaves none. The record points into the action.
+func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
+	e.T, e.Reason = now, a.Why()
 	switch a := a.(type) {
-	case policy.Admit:
+	case *policy.Admit:
 		e.Type, e.Node, e.Round = Join, node(a.ID), a.Round
-	case policy.Reject:
+	case *policy.Reject:
 		e.Type, e.Node = Reject, node(a.ID)
-	case policy.Arrived:
+	case *policy.Arrived:
 		e.Type, e.Node, e.Round, e.Late = Arrive, node(a.ID), a.Round, a.Late
 		if !a.Late || a.Offset > 0 { // that of an earlier round is not known
-			kept.offset = a.Offset
-			e.Offset = &kept.offset
+			e.Offset = &a.Offset
 		}
-	case policy.ArmDeadline:
+	case *policy.ArmDeadline:
 		e.Type, e.Round, e.At = DeadlineSet, a.Round, a.At
-	case policy.Close:
+	case *policy.Close:
 		e.Type, e.Round, e.Participants, e.Missing = RoundClose, a.Round, a.Participants, a.Late
-	case policy.Reduce:
+	case *policy.Reduce:
 		e.Type, e.Round, e.Epoch, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Participants, a.Zero
-	case policy.Abort:
+	case *policy.Abort:
 		e.Type, e.Round, e.Epoch, e.Participants = ReduceAbort, a.Round, a.Epoch, a.Participants
-	case policy.OuterStep:
+	case *policy.OuterStep:
 		e.Type, e.Round, e.Epoch, e.Participants = OuterStep, a.Round, a.Epoch, a.Participants
-	case policy.HeartbeatMiss:
+	case *policy.HeartbeatMiss:
 		e.Type, e.Node, e.Round = HeartbeatMiss, node(a.ID), a.Round
-	case policy.Sideline:
+	case *policy.Sideline:
 		e.Type, e.Node, e.Round = Sideline, node(a.ID), a.Round
-	case policy.Rejoin:
+	case *policy.Rejoin:
 		e.Type, e.Node, e.Round = Rejoin, node(a.ID), a.Round
-	case policy.Evict:
+	case *policy.Evict:
 		e.Type, e.Node, e.Round = Evict, node(a.ID), a.Round
-	case policy.Fetch:
+	case *policy.Fetch:
 		e.Type, e.Node, e.Round, e.From = FetchStart, node(a.ID), a.Round, node(a.From)
-	case policy.Fetched:
+	case *policy.Fetched:
 		e.Type, e.Node, e.Round = FetchDone, node(a.ID), a.Round
-	case policy.Finish:
-		complete := a.Complete
-		e.Type, e.Complete = RunEnd, &complete
+	case *policy.Finish:
+		e.Type, e.Complete = RunEnd, &a.Complete
 	default: // StartRound shows as the steps that follow; WakeAt is internal
 		return Event{}, false
 	}

@@ -157,7 +157,7 @@ func byHand() []runlog.Event {
 func summarise(events []runlog.Event) runlog.Summary {
 	s := runlog.NewSummarizer()
 	for _, e := range events {
-		s.Add(e)
+		s.Add(&e)
 	}
 	return s.Summary()
 }
@@ -263,18 +263,18 @@ func TestAnEmptySummaryHasListsNotNulls(t *testing.T) {
 func TestEveryActionButTwoIsRecorded(t *testing.T) {
 	why := policy.Reason{Rule: policy.RuleTimer}
 	for _, a := range []policy.Action{
-		policy.Admit{ID: 3, Round: 2, Reason: why}, policy.Reject{ID: 3, Reason: why}, policy.Arrived{ID: 3, Reason: why},
-		policy.ArmDeadline{At: 4, Reason: why}, policy.Close{Reason: why}, policy.Reduce{Reason: why}, policy.Abort{Reason: why},
-		policy.OuterStep{Reason: why}, policy.HeartbeatMiss{ID: 3, Reason: why}, policy.Sideline{ID: 3, Reason: why},
-		policy.Rejoin{ID: 3, Reason: why}, policy.Evict{ID: 3, Reason: why}, policy.Fetch{ID: 3, From: 1, Reason: why},
-		policy.Fetched{ID: 3, Reason: why}, policy.Finish{Reason: why},
+		&policy.Admit{ID: 3, Round: 2, Reason: why}, &policy.Reject{ID: 3, Reason: why}, &policy.Arrived{ID: 3, Reason: why},
+		&policy.ArmDeadline{At: 4, Reason: why}, &policy.Close{Reason: why}, &policy.Reduce{Reason: why}, &policy.Abort{Reason: why},
+		&policy.OuterStep{Reason: why}, &policy.HeartbeatMiss{ID: 3, Reason: why}, &policy.Sideline{ID: 3, Reason: why},
+		&policy.Rejoin{ID: 3, Reason: why}, &policy.Evict{ID: 3, Reason: why}, &policy.Fetch{ID: 3, From: 1, Reason: why},
+		&policy.Fetched{ID: 3, Reason: why}, &policy.Finish{Reason: why},
 	} {
 		e, ok := runlog.FromAction(9, a)
 		if !ok || e.Type == "" || e.T != 9 || e.Reason == nil || e.Reason.Rule != policy.RuleTimer {
 			t.Errorf("%T is recorded as %+v, %v", a, e, ok)
 		}
 	}
-	for _, a := range []policy.Action{policy.StartRound{}, policy.WakeAt{}} {
+	for _, a := range []policy.Action{&policy.StartRound{}, &policy.WakeAt{}} {
 		if e, ok := runlog.FromAction(9, a); ok {
 			t.Errorf("%T is recorded as %+v", a, e)
 		}

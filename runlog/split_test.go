@@ -26,7 +26,7 @@ func TestSplit(t *testing.T) {
 		{T: 3010, Type: ReduceAbort, Round: 2}, {T: 3030, Type: ReduceStart, Round: 2},
 		{T: 3200, Type: ReduceDone, Round: 2, Duration: 150}, {T: 3200, Type: OuterStep, Round: 2, Participants: both},
 	} {
-		s.Add(e)
+		s.Add(&e)
 	}
 	sum := s.Summary()
 	want := Split{Compute: 1500 + 1000, Transfer: 160 + 150, Control: 20 + 20 + 20 + 20, StateFetch: 100, Deadline: 210}

@@ -148,10 +148,8 @@ func NewSummarizer() *Summarizer {
 	}
 }
 
-// Add takes the next event.
-func (s *Summarizer) Add(e Event) { s.add(&e) }
-
-func (s *Summarizer) add(e *Event) {
+// Add takes the next event. It does not keep it.
+func (s *Summarizer) Add(e *Event) {
 	s.last = max(s.last, e.T)
 	s.split.add(e, &s.current)
 	switch e.Type {

@@ -233,20 +233,20 @@ func (s *simulator) beat(i int) {
 // actOverLinks carries out an action where the links make a difference.
 func (s *simulator) actOverLinks(a policy.Action) (done bool) {
 	switch a := a.(type) {
-	case policy.StartRound:
+	case *policy.StartRound:
 		for _, id := range a.IDs {
 			s.order(id, func(i int) { s.begin(i, a.Round) })
 		}
-	case policy.Reduce:
+	case *policy.Reduce:
 		s.reduceOverLinks(a)
-	case policy.Abort:
+	case *policy.Abort:
 		s.epoch = 0
 		for _, id := range a.Participants {
 			s.order(id, func(i int) { s.links.workers[i].reduces = false })
 		}
-	case policy.OuterStep:
+	case *policy.OuterStep:
 		s.epoch = 0
-	case policy.Fetch:
+	case *policy.Fetch:
 		s.order(a.ID, func(i int) { s.fetchOverLinks(i, a) })
 	default:
 		return false
@@ -300,7 +300,7 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 			return true
 		}
 		if w.alive {
-			s.note(runlog.Event{Type: runlog.Leave, Node: w.name})
+			s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
 			if p.leaving = true; !p.reduces {
 				s.depart(i)
 			}
@@ -318,16 +318,16 @@ func (s *simulator) depart(i int) {
 }
 
 // reduceOverLinks begins a reduction: each participant when it hears of it.
-func (s *simulator) reduceOverLinks(a policy.Reduce) {
+func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 	w := s.links
-	if w.ordered {
-		a.Participants = s.inOrder(a.Participants)
-	}
 	s.epoch, s.participants, s.reduceStart = a.Epoch, a.Participants, s.now
+	if w.ordered {
+		s.participants = s.inOrder(a.Participants)
+	}
 	w.ranks, w.ends, w.longest = w.ranks[:0], w.ends[:0], 0
 	var nodes []int
 	var begin []time.Duration
-	for _, id := range a.Participants {
+	for _, id := range s.participants {
 		i := s.index[id]
 		w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
 		begin = append(begin, s.order(id, func(i int) { w.workers[i].reduces = true }))
@@ -409,7 +409,7 @@ func (s *simulator) hangs() bool {
 }
 
 // noteReduced records a reduction that every participant has reported.
-func (s *simulator) noteReduced(a policy.OuterStep) {
+func (s *simulator) noteReduced(a *policy.OuterStep) {
 	w := s.links
 	var sent int64
 	if n := len(a.Participants); n > 1 {
@@ -419,11 +419,11 @@ func (s *simulator) noteReduced(a policy.OuterStep) {
 		took := w.real(w.longest)
 		w.chooser.Note(entropy.Reduction{Coded: w.coded, Values: w.length, Total: took, Wait: took})
 	}
-	s.note(runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants, Duration: w.longest, BytesSent: sent})
+	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants, Duration: w.longest, BytesSent: sent})
 }
 
 // fetchOverLinks has a worker get the outer state; it drops what it was doing.
-func (s *simulator) fetchOverLinks(i int, a policy.Fetch) {
+func (s *simulator) fetchOverLinks(i int, a *policy.Fetch) {
 	w := s.links
 	s.workers[i].drop()
 	gen := s.workers[i].gen

@@ -123,7 +123,7 @@ func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog
 	for _, o := range r.other {
 		p.push(o.at, o.order, replayNote{o.event})
 	}
-	p.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
+	p.note(&runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
 		Schema: runlog.Schema, Scenario: r.scenario.Name, Policy: policyName, World: runlog.Replayed, Links: r.run.Links,
 		Seed: r.run.Seed, TimeScale: r.run.TimeScale,
 	}})
@@ -165,7 +165,7 @@ func (p *replay) loop() {
 		e, ok := p.heap.pop()
 		if !ok || e.at > p.scenario.Horizon {
 			p.now = p.scenario.Horizon
-			p.note(runlog.Event{Type: runlog.Horizon})
+			p.note(&runlog.Event{Type: runlog.Horizon})
 			p.finish()
 			return
 		}
@@ -182,14 +182,14 @@ func (p *replay) loop() {
 func (p *replay) finish() {
 	complete := false
 	p.done = true
-	p.note(runlog.Event{Type: runlog.RunEnd, Complete: &complete})
+	p.note(&runlog.Event{Type: runlog.RunEnd, Complete: &complete})
 }
 
-func (p *replay) note(e runlog.Event) {
+func (p *replay) note(e *runlog.Event) {
 	e.T = p.now
 	p.sum.Add(e)
 	if p.record != nil {
-		p.record(e)
+		p.record(*e)
 	}
 }
 
@@ -202,18 +202,18 @@ func (p *replay) handle(what any) {
 		p.workers[id].joined = true
 		p.tell(policy.Join{ID: id, HasState: w.JoinAt == p.scenario.FirstJoin()})
 	case replayNote:
-		p.note(what.Event)
+		p.note(&what.Event)
 	case replayCrash:
 		for _, w := range p.workers {
 			if w.name == what.Node && !w.dead {
 				w.dead, w.diedAt = true, p.now
-				p.note(what.Event)
+				p.note(&what.Event)
 			}
 		}
 	case replayLeave:
 		if w := p.workers[what.id]; !w.dead {
 			w.dead, w.diedAt = true, p.now
-			p.note(runlog.Event{Type: runlog.Leave, Node: w.name})
+			p.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
 			p.tell(policy.Leave{ID: what.id})
 		}
 	case replayLoss:
@@ -222,7 +222,7 @@ func (p *replay) handle(what any) {
 		p.tell(policy.Heartbeat{ID: policy.ID(what)})
 	case replayStep:
 		if w := p.workers[what.id]; w.gen == what.gen && !w.dead {
-			p.note(runlog.Event{Type: runlog.Step, Node: w.name, Round: what.round, Step: what.step, Duration: what.took})
+			p.note(&runlog.Event{Type: runlog.Step, Node: w.name, Round: what.round, Step: what.step, Duration: what.took})
 		}
 	case replayArrival:
 		p.arrive(what)
@@ -270,7 +270,7 @@ func (p *replay) reduced() {
 	if p.running.done && p.running.slowest > 0 {
 		took = p.running.slowest
 	}
-	p.note(runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: p.ring, Duration: took})
+	p.note(&runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: p.ring, Duration: took})
 	for _, id := range slices.Clone(p.ring) {
 		p.tell(policy.Reduced{ID: id, Round: round, Epoch: epoch})
 	}
@@ -350,24 +350,24 @@ func (p *replay) tell(e policy.Event) {
 
 func (p *replay) act(a policy.Action) {
 	if e, ok := runlog.FromAction(p.now, a); ok {
-		p.note(e)
+		p.note(&e)
 	}
 	switch a := a.(type) {
-	case policy.StartRound:
+	case *policy.StartRound:
 		for _, id := range a.IDs {
 			p.begin(id, a.Round)
 		}
-	case policy.Reduce:
+	case *policy.Reduce:
 		p.reduce(a)
-	case policy.Abort, policy.OuterStep:
+	case *policy.Abort, *policy.OuterStep:
 		p.epoch = 0
-	case policy.Fetch:
+	case *policy.Fetch:
 		p.fetch(a)
-	case policy.Evict:
+	case *policy.Evict:
 		p.workers[a.ID].gen++
-	case policy.WakeAt:
+	case *policy.WakeAt:
 		p.wakeAt(a.At)
-	case policy.Finish:
+	case *policy.Finish:
 		p.done = true
 	}
 }
@@ -391,7 +391,7 @@ func (p *replay) begin(id policy.ID, round int) {
 
 // reduce begins the next attempt of a round. One that the record saw aborted
 // because a participant was lost does not end by itself.
-func (p *replay) reduce(a policy.Reduce) {
+func (p *replay) reduce(a *policy.Reduce) {
 	attempts, k := p.reduces[a.Round], p.attempts[a.Round]
 	p.attempts[a.Round]++
 	p.epoch, p.ring, p.began = a.Epoch, a.Participants, p.now
@@ -417,7 +417,7 @@ func (p *replay) gathers(attempts []recordedReduce, k int, id policy.ID) bool {
 	return k+1 < len(attempts) && slices.Contains(attempts[k+1].participants, id)
 }
 
-func (p *replay) fetch(a policy.Fetch) {
+func (p *replay) fetch(a *policy.Fetch) {
 	w := p.workers[a.ID]
 	w.gen++
 	f := recordedFetch{took: p.fetching, order: later}

@@ -124,7 +124,7 @@ func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Sum
 	if s.links == nil {
 		s.heap.push(entry{at: s.scenario.HeartbeatPeriod, kind: ticks})
 	}
-	s.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
+	s.note(&runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
 		Schema: runlog.Schema, Scenario: s.scenario.Name, Policy: policyName, World: runlog.Sim, Links: links,
 		Seed: s.scenario.Seed, TimeScale: timeScale,
 	}})
@@ -151,7 +151,7 @@ func (s *simulator) loop() {
 		e, ok := s.heap.pop()
 		if !ok || e.at > s.scenario.Horizon {
 			s.now = s.scenario.Horizon
-			s.note(runlog.Event{Type: runlog.Horizon})
+			s.note(&runlog.Event{Type: runlog.Horizon})
 			s.end(false)
 			return
 		}
@@ -165,14 +165,14 @@ func (s *simulator) loop() {
 
 func (s *simulator) end(complete bool) {
 	s.done = true
-	s.note(runlog.Event{Type: runlog.RunEnd, Complete: &complete})
+	s.note(&runlog.Event{Type: runlog.RunEnd, Complete: &complete})
 }
 
-func (s *simulator) note(e runlog.Event) {
+func (s *simulator) note(e *runlog.Event) {
 	e.T = s.now
 	s.sum.Add(e)
 	if s.record != nil {
-		s.record(e)
+		s.record(*e)
 	}
 }
 
@@ -190,7 +190,7 @@ func (s *simulator) handle(e entry) {
 	case injects:
 		s.inject(s.scenario.Injects[e.a])
 	case returns:
-		s.note(runlog.Event{Type: runlog.CoordinatorBack, Duration: policy.Time(e.a)})
+		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: policy.Time(e.a)})
 		s.away = false
 		s.step(policy.Recovered{})
 		s.heap.push(entry{at: s.now + 3*s.scenario.BaseLatency, kind: reunites, a: s.outages})
@@ -244,7 +244,7 @@ func (s *simulator) stepDone(i, gen int) {
 	}
 	w.step++
 	w.stepping = false
-	s.note(runlog.Event{Type: runlog.Step, Node: w.name, Round: w.round, Step: w.step, Duration: w.stepFor})
+	s.note(&runlog.Event{Type: runlog.Step, Node: w.name, Round: w.round, Step: w.step, Duration: w.stepFor})
 	switch {
 	case w.step < s.scenario.InnerSteps:
 		s.scheduleStep(i)
@@ -304,7 +304,7 @@ func (s *simulator) reduced() {
 		return
 	}
 	epoch, round := s.epoch, s.machine.OuterSteps()+1
-	s.note(runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: s.participants, Duration: s.now - s.reduceStart})
+	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: s.participants, Duration: s.now - s.reduceStart})
 	for _, id := range s.participants {
 		s.tell(policy.Reduced{ID: id, Round: round, Epoch: epoch})
 	}
@@ -350,19 +350,19 @@ func (s *simulator) step(e policy.Event) {
 }
 
 func (s *simulator) act(a policy.Action) {
-	if step, ok := a.(policy.OuterStep); ok && s.links != nil {
+	if step, ok := a.(*policy.OuterStep); ok && s.links != nil {
 		s.noteReduced(step)
 	}
 	if e, ok := runlog.FromAction(s.now, a); ok {
-		s.note(e)
+		s.note(&e)
 	}
 	if s.links != nil && s.actOverLinks(a) {
 		return
 	}
 	switch a := a.(type) {
-	case policy.Admit:
+	case *policy.Admit:
 		s.workers[s.index[a.ID]].member = true
-	case policy.StartRound:
+	case *policy.StartRound:
 		for _, id := range a.IDs {
 			i := s.index[id]
 			w := &s.workers[i]
@@ -375,29 +375,29 @@ func (s *simulator) act(a policy.Action) {
 				s.scheduleStep(i)
 			}
 		}
-	case policy.Arrived:
+	case *policy.Arrived:
 		if !a.Late && !s.arrivedAny {
 			s.arrivedAny, s.firstArrival = true, s.now
 		}
-	case policy.Close:
+	case *policy.Close:
 		s.barrier += s.now - s.firstArrival
 		s.arrivedAny = false
-	case policy.Reduce:
+	case *policy.Reduce:
 		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
 		s.reduceStart = s.now
 		s.heap.push(entry{at: s.now + transfer(s.scenario), kind: reduced, a: a.Epoch})
-	case policy.Abort, policy.OuterStep:
+	case *policy.Abort, *policy.OuterStep:
 		s.epoch, s.stalled = 0, false
-	case policy.Fetch:
+	case *policy.Fetch:
 		s.startFetch(a)
-	case policy.Evict:
+	case *policy.Evict:
 		w := &s.workers[s.index[a.ID]]
 		w.member, w.alive = false, false
 		w.drop()
-	case policy.WakeAt:
+	case *policy.WakeAt:
 		s.wake = max(a.At, s.now)
 		s.heap.push(entry{at: s.wake, kind: timers})
-	case policy.Finish:
+	case *policy.Finish:
 		s.done = true
 		// churn's utilisation charges the first steps of the round after the
 		// last one.
@@ -412,7 +412,7 @@ func (s *simulator) act(a policy.Action) {
 // startFetch takes the time of a transfer for a joiner. A sidelined worker gets
 // the state at once: in churn's model it restarts with the round at no cost,
 // even from behind a partition.
-func (s *simulator) startFetch(a policy.Fetch) {
+func (s *simulator) startFetch(a *policy.Fetch) {
 	i := s.index[a.ID]
 	w := &s.workers[i]
 	w.drop()
@@ -431,7 +431,7 @@ func (s *simulator) crashCoordinator(down policy.Time) {
 	if s.away {
 		return
 	}
-	s.note(runlog.Event{Type: runlog.CoordinatorCrash})
+	s.note(&runlog.Event{Type: runlog.CoordinatorCrash})
 	s.away, s.apart = true, true
 	s.outages++
 	s.heap.push(entry{at: s.now + down, kind: returns, a: int(down)})
@@ -474,7 +474,7 @@ func (s *simulator) inject(in scenarios.Inject) {
 	if cut {
 		e.Type = runlog.Partition
 	}
-	s.note(e)
+	s.note(&e)
 	if s.links != nil {
 		return // the paths change with the other faults of links
 	}
@@ -543,7 +543,7 @@ func (s *simulator) unpause(i int) {
 func (s *simulator) leave(w *worker) {
 	w.alive = false
 	w.drop()
-	s.note(runlog.Event{Type: runlog.Leave, Node: w.name})
+	s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
 	s.tell(policy.Leave{ID: w.spec.ID})
 }
 
@@ -575,13 +575,13 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 		}
 		return
 	}
-	s.note(e)
+	s.note(&e)
 }
 
 // befall does to a worker that is alive what it cannot go on with.
 func (s *simulator) befall(op scenarios.Op, i int) {
 	w := &s.workers[i]
-	note := func(what runlog.Type) { s.note(runlog.Event{Type: what, Node: w.name}) }
+	note := func(what runlog.Type) { s.note(&runlog.Event{Type: what, Node: w.name}) }
 	switch {
 	case op == scenarios.Crash:
 		note(runlog.Crash)

@@ -142,7 +142,7 @@ func (r *run) recall(events []runlog.Event) error {
 	r.Policy, r.Links = was.Policy, was.Links
 	present, gone, hashes := map[string]bool{}, map[string]bool{}, map[int]string{}
 	for _, e := range events {
-		r.sum.Add(e)
+		r.sum.Add(&e)
 		r.job.Reported = max(r.job.Reported, e.Seq)
 		switch e.Type {
 		case runlog.Join:

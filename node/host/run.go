@@ -185,7 +185,7 @@ func (r *run) listen(s *session) error {
 		case n.Stage != "":
 			r.Progress(Progress{Stage: n.Stage})
 		case n.Event != nil:
-			r.sum.Add(*n.Event)
+			r.sum.Add(n.Event)
 			record.Write(*n.Event)
 			if err := record.Flush(); err != nil {
 				return fmt.Errorf("writing the record: %w", err)
