@@ -26,7 +26,6 @@ func (s Split) Minus(o Split) Split {
 
 // splitter splits the running round.
 type splitter struct {
-	busy     []policy.Time          // inner steps of the round, by worker
 	fetching map[string]policy.Time // since when
 	fetched  map[string]policy.Time // how long, in the round
 	reduce   policy.Time            // when the last reduction began
@@ -38,10 +37,6 @@ func newSplitter() splitter {
 
 func (s *splitter) add(e *Event, round *Round) {
 	switch e.Type {
-	case Step:
-		if e.Round == round.Round {
-			*s.worked(e.Node) += e.Duration
-		}
 	case FetchStart:
 		if _, running := s.fetching[e.Node]; !running { // else from another donor
 			s.fetching[e.Node] = e.T
@@ -59,11 +54,11 @@ func (s *splitter) add(e *Event, round *Round) {
 }
 
 // end adds the round, which is complete, to the split.
-func (s *splitter) end(to *Split, round *Round, arrivals map[string]policy.Time) {
-	last, who := round.Start, ""
+func (s *splitter) end(to *Split, round *Round, turns *turns) {
+	last, who := round.Start, policy.ID(-1)
 	for _, id := range round.Participants {
-		if at, ok := arrivals[node(id)]; ok && at >= last {
-			last, who = at, node(id)
+		if w := turns.of(id); w.arrived && w.arrival >= last {
+			last, who = w.arrival, id
 		}
 	}
 	last = min(last, s.reduce)
@@ -72,28 +67,10 @@ func (s *splitter) end(to *Split, round *Round, arrivals map[string]policy.Time)
 		*of += d
 		return left - d
 	}
-	left := part(&to.Compute, *s.worked(who), last-round.Start)
-	left = part(&to.StateFetch, s.fetched[who], left)
+	left := part(&to.Compute, turns.of(who).busy, last-round.Start)
+	left = part(&to.StateFetch, s.fetched[node(who)], left)
 	to.Control += left
 	to.Deadline += s.reduce - last
 	to.Control += part(&to.Transfer, round.Reduce, round.End-s.reduce)
-	clear(s.busy)
 	clear(s.fetched)
-}
-
-// worked is the inner steps of a worker. A simulator asks millions of times, so
-// this is no map; of names that are no worker's it is nobody's.
-func (s *splitter) worked(name string) *policy.Time {
-	const most = 1 << 20
-	id := 0
-	for i := 1; i < len(name) && id < most; i++ {
-		id = 10*id + int(name[i]-'0')
-	}
-	if len(name) < 2 || name[0] != 'w' || id < 0 || id >= most {
-		return new(policy.Time)
-	}
-	if id >= len(s.busy) {
-		s.busy = append(s.busy, make([]policy.Time, id+1-len(s.busy))...)
-	}
-	return &s.busy[id]
 }

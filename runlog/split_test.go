@@ -41,3 +41,22 @@ func TestSplit(t *testing.T) {
 		t.Error("no difference is one")
 	}
 }
+
+// TestStepsThatWereUndoneAreNoCompute: the round is played again after a
+// restart, within 1,200 µs.
+func TestStepsThatWereUndoneAreNoCompute(t *testing.T) {
+	s := NewSummarizer()
+	for _, e := range []Event{
+		{T: 0, Type: Join, Node: "w0"},
+		{T: 1000, Type: Step, Node: "w0", Round: 1, Duration: 1000},
+		{T: 5000, Type: RunResume, Round: 0},
+		{T: 6100, Type: Step, Node: "w0", Round: 1, Duration: 1000}, {T: 6200, Type: Arrive, Node: "w0", Round: 1},
+		{T: 6200, Type: RoundClose, Round: 1, Participants: []policy.ID{0}}, {T: 6200, Type: ReduceStart, Round: 1},
+		{T: 6200, Type: OuterStep, Round: 1, Participants: []policy.ID{0}},
+	} {
+		s.Add(&e)
+	}
+	if want := (Split{Compute: 1000, Control: 200}); s.Summary().Split != want {
+		t.Errorf("split %+v, want %+v", s.Summary().Split, want)
+	}
+}

@@ -3,8 +3,6 @@ package runlog
 import (
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"testbed/policy"
 )
@@ -121,7 +119,7 @@ type Summarizer struct {
 	sum          Summary
 	current      Round
 	since        map[string]policy.Time // join time of the present members
-	arrivals     map[string]policy.Time // of the running round
+	turns        turns                  // in the running round
 	fetching     map[string]policy.Time // start of a joiner's fetch
 	struck       map[string]Event       // the crash, pause or partition that keeps it silent
 	joiners      map[string]bool        // have joined late and not yet arrived in time
@@ -140,7 +138,6 @@ func NewSummarizer() *Summarizer {
 			Fidelity: Fidelity{Reasons: []string{}},
 		},
 		since:    map[string]policy.Time{},
-		arrivals: map[string]policy.Time{},
 		fetching: map[string]policy.Time{},
 		struck:   map[string]Event{},
 		joiners:  map[string]bool{},
@@ -165,16 +162,20 @@ func (s *Summarizer) Add(e *Event) {
 		s.since[e.Node] = e.T
 	case Step:
 		s.busy += e.Duration
+		if e.Round == s.current.Round {
+			s.turns.named(e.Node).busy += e.Duration
+		}
 	case Arrive:
 		// A late one counts too: its round may open again and take it in.
 		if e.Round == s.current.Round {
-			s.arrivals[e.Node] = e.T
+			w := s.turns.named(e.Node)
+			w.arrived, w.arrival = true, e.T
 		}
 	case RoundClose:
 		s.current.Close, s.current.Participants, s.current.Late = e.T, e.Participants, e.Missing
 		for _, id := range e.Participants {
-			if arrival, ok := s.arrivals[node(id)]; ok {
-				s.wait += e.T - arrival
+			if w := s.turns.of(id); w.arrived {
+				s.wait += e.T - w.arrival
 			}
 		}
 		s.held(e)
@@ -189,11 +190,11 @@ func (s *Summarizer) Add(e *Event) {
 		if s.current.Late == nil {
 			s.current.Late = []policy.ID{}
 		}
-		s.split.end(&s.sum.Split, &s.current, s.arrivals)
+		s.split.end(&s.sum.Split, &s.current, &s.turns)
 		s.sum.Rounds = append(s.sum.Rounds, s.current)
 		s.sum.OuterSteps, s.sum.WallClock = e.Round, e.T
 		s.current = Round{Round: e.Round + 1, Start: e.T}
-		clear(s.arrivals)
+		s.turns.next()
 	case Sideline:
 		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
 	case Rejoin:
@@ -253,7 +254,7 @@ func (s *Summarizer) resume(e *Event) {
 	s.sum.Rejoined = slices.DeleteFunc(s.sum.Rejoined, undone)
 	s.sum.OuterSteps, s.sum.Complete = e.Round, false
 	s.current = Round{Round: e.Round + 1, Start: e.T}
-	clear(s.arrivals)
+	s.turns.next()
 	clear(s.fetching)
 }
 
@@ -265,13 +266,13 @@ func (s *Summarizer) held(e *Event) {
 	var joiner, other policy.Time
 	others := false
 	for _, id := range e.Participants {
-		arrival, ok := s.arrivals[node(id)]
+		w := s.turns.of(id)
 		switch {
-		case !ok: // contributes zeros
+		case !w.arrived: // contributes zeros
 		case s.joiners[node(id)]:
-			joiner = max(joiner, arrival)
+			joiner = max(joiner, w.arrival)
 		default:
-			other, others = max(other, arrival), true
+			other, others = max(other, w.arrival), true
 		}
 		delete(s.joiners, node(id))
 	}
@@ -340,6 +341,6 @@ func rule(e *Event) policy.Rule {
 }
 
 func membership(e *Event, why policy.Rule) Membership {
-	id, _ := strconv.Atoi(strings.TrimPrefix(e.Node, "w")) // written by node
-	return Membership{Round: e.Round, ID: policy.ID(id), Reason: why, Why: e.Reason}
+	id, _ := workerID(e.Node) // written by node
+	return Membership{Round: e.Round, ID: id, Reason: why, Why: e.Reason}
 }
