@@ -173,7 +173,7 @@ func (s *simulator) report(i int, e policy.Event) {
 // order sends a worker what it is to do, if it lives to hear it, and returns how
 // long the word is on its way.
 func (s *simulator) order(id policy.ID, do func(i int)) time.Duration {
-	i := s.index[id]
+	i := s.find(id)
 	return s.post(coordinator, s.links.workers[i].node, func() {
 		switch w := &s.workers[i]; {
 		case w.alive && w.paused: // it lies in its socket
@@ -328,7 +328,7 @@ func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 	var nodes []int
 	var begin []time.Duration
 	for _, id := range s.participants {
-		i := s.index[id]
+		i := s.find(id)
 		w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
 		begin = append(begin, s.order(id, func(i int) { w.workers[i].reduces = true }))
 	}
@@ -354,7 +354,7 @@ func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 func (s *simulator) inOrder(participants []policy.ID) []policy.ID {
 	var nodes []int
 	for _, id := range participants {
-		nodes = append(nodes, s.links.workers[s.index[id]].node)
+		nodes = append(nodes, s.links.workers[s.find(id)].node)
 	}
 	nodes, err := s.links.order(nodes)
 	if err != nil {
@@ -427,7 +427,7 @@ func (s *simulator) fetchOverLinks(i int, a *policy.Fetch) {
 	w := s.links
 	s.workers[i].drop()
 	gen := s.workers[i].gen
-	donor := s.index[a.From]
+	donor := s.find(a.From)
 	asker, from := &w.workers[i], &w.workers[donor]
 	asker.reduces = false
 	s.later(s.now+w.scenario(w.fetchRequest(asker.node, from.node)), func() {
@@ -438,7 +438,7 @@ func (s *simulator) fetchOverLinks(i int, a *policy.Fetch) {
 		} else {
 			donors := []int{from.node}
 			for _, id := range a.Helpers {
-				donors = append(donors, w.workers[s.index[id]].node)
+				donors = append(donors, w.workers[s.find(id)].node)
 			}
 			asker.chunks, asker.fetched = true, s.now+w.scenario(w.fetchState(donors, asker.node))
 			if s.epoch > 0 { // donors hold chunks back while they reduce

@@ -285,6 +285,14 @@ func (w *worker) drop() {
 	w.stepping, w.begin = false, false
 }
 
+// find returns the place of a worker in workers.
+func (s *simulator) find(id policy.ID) int {
+	if i := int(id); i >= 0 && i < len(s.workers) && s.workers[i].spec.ID == id {
+		return i // IDs mostly count from 0
+	}
+	return s.index[id]
+}
+
 // transfer is how long an all-reduce or a state fetch takes.
 func transfer(s *scenarios.Scenario) policy.Time {
 	return s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus)
@@ -293,7 +301,7 @@ func transfer(s *scenarios.Scenario) policy.Time {
 func (s *simulator) reduced() {
 	mute := false
 	for _, id := range s.participants {
-		w := &s.workers[s.index[id]]
+		w := &s.workers[s.find(id)]
 		if !w.alive {
 			return // the ring hangs until the machine notices and aborts
 		}
@@ -361,10 +369,10 @@ func (s *simulator) act(a policy.Action) {
 	}
 	switch a := a.(type) {
 	case *policy.Admit:
-		s.workers[s.index[a.ID]].member = true
+		s.workers[s.find(a.ID)].member = true
 	case *policy.StartRound:
 		for _, id := range a.IDs {
-			i := s.index[id]
+			i := s.find(id)
 			w := &s.workers[i]
 			w.drop()
 			w.round, w.step = a.Round, 0
@@ -391,7 +399,7 @@ func (s *simulator) act(a policy.Action) {
 	case *policy.Fetch:
 		s.startFetch(a)
 	case *policy.Evict:
-		w := &s.workers[s.index[a.ID]]
+		w := &s.workers[s.find(a.ID)]
 		w.member, w.alive = false, false
 		w.drop()
 	case *policy.WakeAt:
@@ -413,10 +421,10 @@ func (s *simulator) act(a policy.Action) {
 // the state at once: in churn's model it restarts with the round at no cost,
 // even from behind a partition.
 func (s *simulator) startFetch(a *policy.Fetch) {
-	i := s.index[a.ID]
+	i := s.find(a.ID)
 	w := &s.workers[i]
 	w.drop()
-	w.fetch.from, w.fetch.pending = s.index[a.From], false
+	w.fetch.from, w.fetch.pending = s.find(a.From), false
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
 	if !w.fetch.free {
@@ -460,7 +468,7 @@ func (s *simulator) inject(in scenarios.Inject) {
 		return
 	}
 	if in.ID != nil {
-		s.injectWorker(in, s.index[*in.ID])
+		s.injectWorker(in, s.find(*in.ID))
 		return
 	}
 	targets := in.IDs
@@ -479,11 +487,11 @@ func (s *simulator) inject(in scenarios.Inject) {
 		return // the paths change with the other faults of links
 	}
 	for _, id := range targets {
-		w := &s.workers[s.index[id]]
+		w := &s.workers[s.find(id)]
 		healed := w.cut && !cut
 		w.cut = cut
 		if healed {
-			s.release(s.index[id])
+			s.release(s.find(id))
 		}
 	}
 	s.proceed()
@@ -492,7 +500,7 @@ func (s *simulator) inject(in scenarios.Inject) {
 // proceed has the reduction and the fetches go on that nothing holds up any
 // more.
 func (s *simulator) proceed() {
-	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.index[id]].mute() }) {
+	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.find(id)].mute() }) {
 		s.stalled = false
 		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: reduced, a: s.epoch})
 	}
