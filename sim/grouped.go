@@ -112,9 +112,9 @@ func (n *network) grouped(ranks []int, begin []time.Duration, cold func(i, j int
 		}
 		switch at := time.Duration(e.at); e.kind {
 		case mayReduceSend:
-			g.send(e.a, at)
+			g.send(int(e.a), at)
 		case reducePieceComes:
-			g.receive(e.a, at)
+			g.receive(int(e.a), at)
 		case reducePieceThere:
 			g.arrive(g.mail[e.a], at)
 		}
@@ -122,7 +122,7 @@ func (n *network) grouped(ranks []int, begin []time.Duration, cold func(i, j int
 }
 
 func (g *grouping) at(t time.Duration, k kind, a int) {
-	g.heap.push(entry{at: policy.Time(t), kind: k, a: a})
+	g.heap.push(policy.Time(t), k, a, 0)
 }
 
 // start queues a rank's own values: what has to go far goes first.

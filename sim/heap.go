@@ -23,13 +23,14 @@ const (
 	faults      // links change
 )
 
-// entry is one scheduled event. a and b mean what the kind says: an index, a
-// generation, a round, an epoch.
+// entry is one scheduled event. a and b mean what the kind says: an index, an
+// ID, a generation, a round, an epoch. It is kept small: entries are what the
+// simulator moves most.
 type entry struct {
 	at   policy.Time
 	seq  uint64
 	kind kind
-	a, b int
+	a, b int32
 }
 
 // timerSeq puts the machine's wake-ups behind everything else of the same
@@ -48,10 +49,11 @@ func (e *entry) before(o *entry) bool {
 	return e.at < o.at || e.at == o.at && e.seq < o.seq
 }
 
-func (h *heap) push(e entry) {
-	e.seq = h.next
+// push adds an entry behind all others of its time but timers.
+func (h *heap) push(at policy.Time, k kind, a, b int) {
+	e := entry{at: at, seq: h.next, kind: k, a: int32(a), b: int32(b)}
 	h.next++
-	if e.kind == timers {
+	if k == timers {
 		e.seq |= timerSeq
 	}
 	h.insert(e)

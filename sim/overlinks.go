@@ -137,7 +137,7 @@ func (s *simulator) later(at policy.Time, do func()) {
 	} else {
 		w.mail = append(w.mail, do)
 	}
-	s.heap.push(entry{at: at, kind: delivers, a: k})
+	s.heap.push(at, delivers, k, 0)
 }
 
 func (s *simulator) deliver(k int) {
@@ -196,7 +196,7 @@ func (s *simulator) joinOverLinks(i int) {
 	}
 	// Heartbeats begin with the hello, a one-way delay before it is heard.
 	beat := heard + s.scenario.HeartbeatPeriod - s.links.scenario(s.links.oneWay(p.node, coordinator))
-	s.heap.push(entry{at: max(s.now, beat), kind: beats, a: i})
+	s.heap.push(max(s.now, beat), beats, i, 0)
 	join := func() {
 		s.joining--
 		if w.alive {
@@ -227,7 +227,7 @@ func (s *simulator) beat(i int) {
 	default:
 		s.report(i, policy.Heartbeat{ID: id})
 	}
-	s.heap.push(entry{at: s.now + s.scenario.HeartbeatPeriod, kind: beats, a: i})
+	s.heap.push(s.now+s.scenario.HeartbeatPeriod, beats, i, 0)
 }
 
 // actOverLinks carries out an action where the links make a difference.
@@ -385,7 +385,7 @@ func (w *world) interrupted() bool {
 func (s *simulator) expectEnds() {
 	for rank, at := range s.links.ends {
 		if at >= s.now {
-			s.heap.push(entry{at: at, kind: reducedRank, a: rank, b: s.epoch})
+			s.heap.push(at, reducedRank, rank, s.epoch)
 		}
 	}
 }
@@ -483,7 +483,7 @@ func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
 func (s *simulator) awaitFault(after time.Duration) {
 	if at, ok := s.scenario.NextLinkFault(after); ok {
 		s.links.fault = at
-		s.heap.push(entry{at: max(s.now, s.links.scenario(at)), kind: faults})
+		s.heap.push(max(s.now, s.links.scenario(at)), faults, 0, 0)
 	}
 }
 

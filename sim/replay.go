@@ -145,7 +145,7 @@ func sorted[V any](m map[int]V) []int {
 // push schedules what the record has at the place order, or what it does not
 // have, behind everything that it has at the same time.
 func (p *replay) push(at policy.Time, order int, what any) {
-	e := entry{at: at, a: len(p.waiting)}
+	e := entry{at: at, a: int32(len(p.waiting))}
 	switch {
 	case order < later:
 		e.seq = uint64(order)

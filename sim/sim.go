@@ -73,6 +73,7 @@ type simulator struct {
 	away, apart bool
 	waiting     []policy.Event
 	outages     int
+	down        policy.Time // how long it is away
 
 	busy, barrier policy.Time // for the churn-like utilisation
 	firstArrival  policy.Time
@@ -111,10 +112,10 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 	for i, w := range s.Workers {
 		sim.workers = append(sim.workers, worker{spec: w, name: scenarios.NodeName(w.ID), factor: 1, rng: rng})
 		sim.index[w.ID] = i
-		sim.heap.push(entry{at: w.JoinAt, kind: joins, a: i})
+		sim.heap.push(w.JoinAt, joins, i, 0)
 	}
 	for i, in := range s.Injects {
-		sim.heap.push(entry{at: in.At, kind: injects, a: i})
+		sim.heap.push(in.At, injects, i, 0)
 	}
 	return sim, nil
 }
@@ -122,7 +123,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 // run plays the scenario to its end.
 func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Summary, error) {
 	if s.links == nil {
-		s.heap.push(entry{at: s.scenario.HeartbeatPeriod, kind: ticks})
+		s.heap.push(s.scenario.HeartbeatPeriod, ticks, 0, 0)
 	}
 	s.note(&runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
 		Schema: runlog.Schema, Scenario: s.scenario.Name, Policy: policyName, World: runlog.Sim, Links: links,
@@ -177,25 +178,26 @@ func (s *simulator) note(e *runlog.Event) {
 }
 
 func (s *simulator) handle(e entry) {
+	a, b := int(e.a), int(e.b)
 	switch e.kind {
 	case joins:
 		if s.links != nil {
-			s.joinOverLinks(e.a)
+			s.joinOverLinks(a)
 			return
 		}
-		w := &s.workers[e.a]
+		w := &s.workers[a]
 		s.joining--
 		w.alive = true
 		s.tell(policy.Join{ID: w.spec.ID, HasState: w.spec.JoinAt == s.scenario.FirstJoin()})
 	case injects:
-		s.inject(s.scenario.Injects[e.a])
+		s.inject(s.scenario.Injects[a])
 	case returns:
-		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: policy.Time(e.a)})
+		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: s.down})
 		s.away = false
 		s.step(policy.Recovered{})
-		s.heap.push(entry{at: s.now + 3*s.scenario.BaseLatency, kind: reunites, a: s.outages})
+		s.heap.push(s.now+3*s.scenario.BaseLatency, reunites, s.outages, 0)
 	case reunites:
-		if e.a == s.outages {
+		if a == s.outages {
 			s.reunite()
 		}
 	case ticks:
@@ -204,18 +206,18 @@ func (s *simulator) handle(e entry) {
 				s.tell(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
-		s.heap.push(entry{at: s.now + s.scenario.HeartbeatPeriod, kind: ticks})
+		s.heap.push(s.now+s.scenario.HeartbeatPeriod, ticks, 0, 0)
 	case stepDone:
-		s.stepDone(e.a, e.b)
+		s.stepDone(a, b)
 	case arrives:
-		s.tell(policy.Arrival{ID: s.workers[e.a].spec.ID, Round: e.b})
+		s.tell(policy.Arrival{ID: policy.ID(a), Round: b})
 	case reduced:
-		if e.a == s.epoch {
+		if a == s.epoch {
 			s.reduced()
 		}
 	case fetched:
-		if s.workers[e.a].gen == e.b {
-			s.fetched(e.a)
+		if s.workers[a].gen == b {
+			s.fetched(a)
 		}
 	case timers:
 		if s.now == s.wake {
@@ -225,11 +227,11 @@ func (s *simulator) handle(e entry) {
 			}
 		}
 	case delivers:
-		s.deliver(e.a)
+		s.deliver(a)
 	case beats:
-		s.beat(e.a)
+		s.beat(a)
 	case reducedRank:
-		s.reducedRank(e.a, e.b)
+		s.reducedRank(a, b)
 	case faults:
 		if s.failed = s.relay(); s.failed != nil {
 			s.done = true
@@ -253,7 +255,7 @@ func (s *simulator) stepDone(i, gen int) {
 	case w.cut:
 		w.held = append(w.held, w.round)
 	default:
-		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: arrives, a: i, b: w.round})
+		s.heap.push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), w.round)
 	}
 }
 
@@ -273,7 +275,7 @@ func (s *simulator) scheduleStep(i int) {
 func (s *simulator) continueStep(i int, left policy.Time) {
 	w := &s.workers[i]
 	w.stepping, w.stepEnd = true, s.now+left
-	s.heap.push(entry{at: w.stepEnd, kind: stepDone, a: i, b: w.gen})
+	s.heap.push(w.stepEnd, stepDone, i, w.gen)
 }
 
 // mute says whether nobody hears of the worker.
@@ -393,7 +395,7 @@ func (s *simulator) act(a policy.Action) {
 	case *policy.Reduce:
 		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
 		s.reduceStart = s.now
-		s.heap.push(entry{at: s.now + transfer(s.scenario), kind: reduced, a: a.Epoch})
+		s.heap.push(s.now+transfer(s.scenario), reduced, a.Epoch, 0)
 	case *policy.Abort, *policy.OuterStep:
 		s.epoch, s.stalled = 0, false
 	case *policy.Fetch:
@@ -404,7 +406,7 @@ func (s *simulator) act(a policy.Action) {
 		w.drop()
 	case *policy.WakeAt:
 		s.wake = max(a.At, s.now)
-		s.heap.push(entry{at: s.wake, kind: timers})
+		s.heap.push(s.wake, timers, 0, 0)
 	case *policy.Finish:
 		s.done = true
 		// churn's utilisation charges the first steps of the round after the
@@ -430,7 +432,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	if !w.fetch.free {
 		at += transfer(s.scenario)
 	}
-	s.heap.push(entry{at: at, kind: fetched, a: i, b: w.gen})
+	s.heap.push(at, fetched, i, w.gen)
 }
 
 // crashCoordinator leaves the workers without a coordinator. They go on with
@@ -440,9 +442,9 @@ func (s *simulator) crashCoordinator(down policy.Time) {
 		return
 	}
 	s.note(&runlog.Event{Type: runlog.CoordinatorCrash})
-	s.away, s.apart = true, true
+	s.away, s.apart, s.down = true, true, down
 	s.outages++
-	s.heap.push(entry{at: s.now + down, kind: returns, a: int(down)})
+	s.heap.push(s.now+down, returns, 0, 0)
 }
 
 // reunite is when the workers are connected to the new coordinator: a
@@ -502,12 +504,12 @@ func (s *simulator) inject(in scenarios.Inject) {
 func (s *simulator) proceed() {
 	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.find(id)].mute() }) {
 		s.stalled = false
-		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: reduced, a: s.epoch})
+		s.heap.push(s.now+s.scenario.BaseLatency, reduced, s.epoch, 0)
 	}
 	for i := range s.workers {
 		if w := &s.workers[i]; w.fetch.pending && !s.held(w) {
 			w.fetch.pending = false
-			s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: fetched, a: i, b: w.gen})
+			s.heap.push(s.now+s.scenario.BaseLatency, fetched, i, w.gen)
 		}
 	}
 }
@@ -559,7 +561,7 @@ func (s *simulator) leave(w *worker) {
 func (s *simulator) release(i int) {
 	w := &s.workers[i]
 	for _, round := range w.held {
-		s.heap.push(entry{at: s.now + s.scenario.BaseLatency, kind: arrives, a: i, b: round})
+		s.heap.push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), round)
 	}
 	w.held = nil
 }
