@@ -516,8 +516,8 @@ func (m *Machine) close(now Time, rule Rule) {
 		why.Deadline = &d
 	}
 	var late []*member
-	var offsets []Time
-	m.participants = nil
+	offsets := make([]Time, 0, m.present)
+	m.participants = make([]*member, 0, len(m.members))
 	for _, w := range m.members {
 		if w.spectator {
 			if m.cfg.Join == JoinZeros && w.work == waiting && w.outerSteps == m.OuterSteps() {
@@ -563,11 +563,14 @@ func (m *Machine) close(now Time, rule Rule) {
 func (m *Machine) reduce(now Time, why Reason) {
 	m.epoch++
 	m.unreduced, m.lost, m.movedAt = len(m.participants), nil, now
+	var zero []ID
 	for _, w := range m.participants {
 		w.epoch, w.reduced, w.movedAt, w.from = m.epoch, false, now, nil
+		if w.spectator {
+			zero = append(zero, w.id)
+		}
 	}
-	zero := slices.DeleteFunc(slices.Clone(m.participants), func(w *member) bool { return !w.spectator })
-	m.emit(&Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Zero: ids(zero), Reason: why})
+	m.emit(&Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Zero: zero, Reason: why})
 }
 
 // reform aborts the running reduction and begins it anew with the participants
@@ -814,11 +817,22 @@ func (m *Machine) heartbeat(now Time, id ID) {
 	}
 }
 
+// silent returns the members that have not been heard for a heartbeat period.
+func (m *Machine) silent(now Time) []*member {
+	var silent []*member
+	for _, w := range m.members {
+		if now-w.lastHeard >= m.cfg.HeartbeatPeriod {
+			silent = append(silent, w)
+		}
+	}
+	return silent
+}
+
 // checkUnreachable evicts whoever is unreachable and has missed a heartbeat.
 func (m *Machine) checkUnreachable(now Time) {
-	for _, w := range slices.Clone(m.members) {
-		if silent := now - w.lastHeard; w.unreachable && silent >= m.cfg.HeartbeatPeriod && m.phase != finished {
-			m.evict(w, Reason{Rule: RuleConnection, Silent: silent})
+	for _, w := range m.silent(now) {
+		if w.unreachable && m.phase != finished {
+			m.evict(w, Reason{Rule: RuleConnection, Silent: now - w.lastHeard})
 		}
 	}
 	if m.phase != finished {
@@ -829,7 +843,7 @@ func (m *Machine) checkUnreachable(now Time) {
 func (m *Machine) checkHeartbeats(now Time) {
 	limit := m.cfg.HeartbeatPeriod * Time(m.cfg.HeartbeatMissThreshold)
 	evicted := false
-	for _, w := range slices.Clone(m.members) {
+	for _, w := range m.silent(now) {
 		silent := now - w.lastHeard
 		if w.awaited {
 			silent = max(0, silent-m.cfg.StallAfter) // it has to find its way back first
