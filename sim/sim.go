@@ -203,14 +203,18 @@ func (s *simulator) handle(e entry) {
 	case ticks:
 		for i := range s.workers {
 			if w := &s.workers[i]; w.alive && w.member && !w.mute() && !s.apart {
-				s.tell(policy.Heartbeat{ID: w.spec.ID})
+				s.step(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
 		s.heap.push(s.now+s.scenario.HeartbeatPeriod, ticks, 0, 0)
 	case stepDone:
 		s.stepDone(a, b)
 	case arrives:
-		s.tell(policy.Arrival{ID: policy.ID(a), Round: b})
+		if arrival := (policy.Arrival{ID: policy.ID(a), Round: b}); s.apart {
+			s.wait(arrival)
+		} else {
+			s.step(arrival)
+		}
 	case reduced:
 		if a == s.epoch {
 			s.reduced()
@@ -316,7 +320,11 @@ func (s *simulator) reduced() {
 	epoch, round := s.epoch, s.machine.OuterSteps()+1
 	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: s.participants, Duration: s.now - s.reduceStart})
 	for _, id := range s.participants {
-		s.tell(policy.Reduced{ID: id, Round: round, Epoch: epoch})
+		if outcome := (policy.Reduced{ID: id, Round: round, Epoch: epoch}); s.apart {
+			s.wait(outcome)
+		} else {
+			s.step(outcome)
+		}
 	}
 }
 
@@ -340,14 +348,17 @@ func (s *simulator) held(w *worker) bool {
 	return w.mute() || s.workers[w.fetch.from].mute()
 }
 
-// tell gives the machine what a worker has to say.
+// tell gives the machine what a worker has to say, once they are connected.
+// What is said most does without it: a call of step alone does not allocate.
 func (s *simulator) tell(e policy.Event) {
 	if s.apart {
-		s.waiting = append(s.waiting, e)
+		s.wait(e)
 		return
 	}
 	s.step(e)
 }
+
+func (s *simulator) wait(e policy.Event) { s.waiting = append(s.waiting, e) }
 
 // step gives the machine an event and carries its actions out.
 func (s *simulator) step(e policy.Event) {
