@@ -93,7 +93,9 @@ type Machine struct {
 	present int // members that are counted
 	// spectators counts the members whose first round is still to come.
 	spectators int
-	lagging    []*member // that began the round late, having caught up
+	// lagging are those that began the round late, having caught up, in the
+	// order in which they began it.
+	lagging []*member
 
 	participants []*member // of the running reduction
 	unreduced    int       // of them, those whose reduction is not over
@@ -361,8 +363,9 @@ func (m *Machine) fetch(w *member, why Reason) {
 		return a.fetches < b.fetches
 	}
 	donors := make([]*member, 0, 2+helpers) // the best, in order
+	current := m.OuterSteps()
 	for _, d := range m.members {
-		if d == w || d.outerSteps != m.OuterSteps() || d.work == fetching {
+		if d == w || d.outerSteps != current || d.work == fetching {
 			continue
 		}
 		at := len(donors)
@@ -372,6 +375,11 @@ func (m *Machine) fetch(w *member, why Reason) {
 		if at <= helpers {
 			donors = slices.Insert(donors, at, d)
 			donors = donors[:min(len(donors), 1+helpers)]
+		}
+		if len(donors) > helpers {
+			if least := donors[helpers]; least.fetches == 0 && (why.Lost == nil || least.id != *why.Lost) {
+				break // nobody is better than that
+			}
 		}
 	}
 	if len(donors) == 0 {
@@ -800,15 +808,23 @@ func (m *Machine) timer(now Time) {
 // credit is by how much the deadline is put off for those that are catching
 // up: a member that was sidelined begins the next round late by the time that
 // its fetch took. Without credit for it, one missed deadline would always lead
-// to the next, and every sidelined member to its eviction.
+// to the next, and every sidelined member to its eviction. Who has caught up
+// later lags more, and so the last one counts that is still at work. It is
+// asked for at every event: those at the end that are done with the round are
+// forgotten.
 func (m *Machine) credit() Time {
-	var most Time
-	for _, w := range m.lagging {
+	for n := len(m.lagging); n > 0; n-- {
+		if w := m.lagging[n-1]; !w.gone && w.work != arrived {
+			break
+		}
+		m.lagging = m.lagging[:n-1]
+	}
+	for _, w := range slices.Backward(m.lagging) {
 		if w.work == working && !w.gone {
-			most = max(most, w.lag)
+			return w.lag
 		}
 	}
-	return most
+	return 0
 }
 
 func (m *Machine) heartbeat(now Time, id ID) {

@@ -189,7 +189,7 @@ func (s *simulator) order(id policy.ID, do func(i int)) time.Duration {
 func (s *simulator) joinOverLinks(i int) {
 	w, p := &s.workers[i], &s.links.workers[i]
 	w.alive = true
-	first := w.spec.JoinAt == s.scenario.FirstJoin()
+	first := w.spec.JoinAt == s.first
 	heard := s.now
 	if !first {
 		heard += s.links.scenario(s.links.hello(p.node, coordinator))

@@ -58,7 +58,8 @@ type simulator struct {
 	index    map[policy.ID]int
 	record   func(runlog.Event)
 	sum      *runlog.Summarizer
-	joining  int // joins still to come
+	joining  int         // joins still to come
+	first    policy.Time // of the joins
 	wake     policy.Time
 	done     bool
 	failed   error // why it could not go on
@@ -107,7 +108,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 		scenario: s, machine: machine,
 		index:  make(map[policy.ID]int, len(s.Workers)),
 		record: record, sum: runlog.NewSummarizer(),
-		wake: -1, joining: len(s.Workers),
+		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
 	}
 	for i, w := range s.Workers {
 		sim.workers = append(sim.workers, worker{spec: w, name: scenarios.NodeName(w.ID), factor: 1, rng: rng})
@@ -188,7 +189,7 @@ func (s *simulator) handle(e entry) {
 		w := &s.workers[a]
 		s.joining--
 		w.alive = true
-		s.tell(policy.Join{ID: w.spec.ID, HasState: w.spec.JoinAt == s.scenario.FirstJoin()})
+		s.tell(policy.Join{ID: w.spec.ID, HasState: w.spec.JoinAt == s.first})
 	case injects:
 		s.inject(s.scenario.Injects[a])
 	case returns:
