@@ -593,8 +593,7 @@ func TestAnUnknownPolicyIsAnError(t *testing.T) {
 	}
 }
 
-// BenchmarkRun measures the events per second of 64 jittery workers in 100
-// rounds.
+// crowd is a scenario of jittery workers.
 func crowd(workers, rounds int) *scenarios.Scenario {
 	return scenario(func(s *scenarios.Scenario) {
 		s.Workers, s.TargetOuterSteps = nil, rounds
@@ -607,7 +606,7 @@ func crowd(workers, rounds int) *scenarios.Scenario {
 // BenchmarkRun plays crowds. An event is a line of the record; the time and
 // the memory for one must not depend on the number of workers.
 func BenchmarkRun(b *testing.B) {
-	for _, workers := range []int{64, 10_000} {
+	for _, workers := range []int{64, 1_000, 10_000} {
 		s := crowd(workers, 100)
 		for _, name := range scenarios.PolicyNames {
 			b.Run(fmt.Sprintf("%d workers/%s", workers, name), func(b *testing.B) {
