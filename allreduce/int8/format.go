@@ -131,13 +131,15 @@ func (f Format) encode(scale, codes []byte, values, input []float32, absmax uint
 		to = wide[:n]
 	}
 	inverse, ok := f.putScale(scale, absmax)
-	if ok {
-		quantiseBlock(to, values, input, inverse)
-		if narrow {
-			pack(codes, to)
-		}
-	} else {
+	if ok && !quantiseBlock(to, values, input, inverse, false) {
+		absmax = canonical
+		_, ok = f.putScale(scale, absmax)
+	}
+	switch {
+	case !ok:
 		clear(codes)
+	case narrow:
+		pack(codes, to)
 	}
 	switch {
 	case residual == nil:

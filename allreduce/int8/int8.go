@@ -36,6 +36,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"unsafe"
 )
 
 const (
@@ -77,14 +78,18 @@ func blocks(n, block int) int { return (n + block - 1) / block }
 // dst is shorter.
 func Quantise(dst []byte, src []float32, block int) {
 	scales, codes := split(dst, len(src), block)
+	stream := streams(codes, block)
 	for len(src) > 0 {
 		n := min(block, len(src))
 		if inverse, ok := putScale(scales, absmaxBits(src[:n])); ok {
-			quantiseBlock(codes[:n], src[:n], src[:n], inverse)
+			encodeBlock(scales, codes[:n], src[:n], src[:n], inverse, stream)
 		} else {
 			clear(codes[:n])
 		}
 		scales, codes, src = scales[scaleBytes:], codes[n:], src[n:]
+	}
+	if stream {
+		endStream()
 	}
 }
 
@@ -105,20 +110,90 @@ func Dequantise(dst []float32, src []byte, block int) {
 // EncodedLen(len(add), block) bytes and may be the same slice; it panics when
 // either is shorter. The sum is rounded to float32 before it is multiplied.
 func AddRequantise(dst, src []byte, add []float32, block int, mul float32) {
+	// Go clears its variables, which takes time: no more than are needed.
+	if block <= DefaultBlock {
+		var room [2*DefaultBlock + lineValues]float32
+		addRequantise(dst, src, add, block, mul, onLine(room[:]))
+	} else {
+		var room [2*MaxBlock + lineValues]float32
+		addRequantise(dst, src, add, block, mul, onLine(room[:]))
+	}
+}
+
+// lineValues is how many values a cache line holds.
+const lineValues = 16
+
+// onLine cuts off what precedes the first cache line: vectors that straddle two
+// lines take twice as long.
+func onLine(room []float32) []float32 {
+	skip := -uintptr(unsafe.Pointer(&room[0])) / 4 % lineValues
+	return room[skip:][:len(room)-lineValues]
+}
+
+// addRequantise has room for the sums of two blocks. While one is added up, the
+// codes of the one before it are written.
+func addRequantise(dst, src []byte, add []float32, block int, mul float32, room []float32) {
 	inScales, inCodes := split(src, len(add), block)
 	scales, codes := split(dst, len(add), block)
-	var scratch [MaxBlock]float32
-	for len(add) > 0 {
-		n := min(block, len(add))
-		absmax := addBlock(scratch[:n], inCodes[:n], add[:n], scaleAt(inScales), mul)
-		if inverse, ok := putScale(scales, absmax); ok {
-			quantiseBlock(codes[:n], scratch[:n], add[:n], inverse)
-		} else {
-			clear(codes[:n])
-		}
-		inScales, inCodes, add = inScales[scaleBytes:], inCodes[n:], add[n:]
-		scales, codes = scales[scaleBytes:], codes[n:]
+	stream := streams(codes, block)
+	sums, lateSums := room[:len(room)/2], room[len(room)/2:]
+	var inverse float32
+	late := false // whether lateSums are those of block b-1, and its codes to be written
+	encode := func(b int) {
+		lo, hi := b*block, min((b+1)*block, len(add))
+		encodeBlock(scales[scaleBytes*b:], codes[lo:hi], lateSums[:hi-lo], add[lo:hi], inverse, stream)
 	}
+	n := blocks(len(add), block)
+	for b := 0; b < n; b++ {
+		lo, hi := b*block, min((b+1)*block, len(add))
+		var absmax uint32
+		if late && !stream && hi-lo == block && together(block) && finite(scaleAt(inScales[scaleBytes*b:])) {
+			done, top, ok := addQuantiseVector(sums, lateSums, inScales[scaleBytes*b:], inCodes[lo:], add[lo:],
+				scales[scaleBytes*b:], codes[lo-block:], block, inverse, mul)
+			absmax, b = top, b+done-1
+			lo, hi = b*block, (b+1)*block
+			if done%2 == 0 {
+				sums, lateSums = lateSums, sums
+			}
+			if !ok {
+				spoil(scales[scaleBytes*(b-1):], codes[lo-block:lo])
+			}
+		} else {
+			if late {
+				encode(b - 1)
+			}
+			absmax = addBlock(sums[:hi-lo], inCodes[lo:hi], add[lo:hi], scaleAt(inScales[scaleBytes*b:]), mul)
+		}
+		if inverse, late = putScale(scales[scaleBytes*b:], absmax); late {
+			sums, lateSums = lateSums, sums
+		} else {
+			clear(codes[lo:hi])
+		}
+	}
+	if late {
+		encode(n - 1)
+	}
+	if stream {
+		endStream()
+	}
+}
+
+// encodeBlock is quantiseBlock for a block that may have a NaN yet, which it
+// then spoils.
+func encodeBlock(scale, codes []byte, values, input []float32, inverse float32, stream bool) {
+	if quantiseBlock(codes, values, input, inverse, stream) {
+		return
+	}
+	if stream {
+		endStream() // before the same bytes are written again
+	}
+	spoil(scale, codes)
+}
+
+// spoil makes a block one with a NaN.
+func spoil(scale, codes []byte) {
+	putScale(scale, canonical)
+	clear(codes)
 }
 
 // split cuts an encoding of n values into its scales and its codes.
@@ -127,10 +202,16 @@ func split(b []byte, n, block int) (scales, codes []byte) {
 	return b[:s:s], b[s : s+n]
 }
 
+// finite reports whether a scale is a finite number.
+func finite(scale float32) bool { return math.Float32bits(scale)&signless < infinity }
+
 func scaleAt(scales []byte) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(scales))
 }
 
+// absmaxBits returns the absmax of a block. Where it is neither below minScaled
+// nor above the finite numbers, there may yet be a NaN, which quantiseBlock
+// finds: that costs less than to look for it here.
 func absmaxBits(src []float32) uint32 {
 	var top uint32
 	if n := vectors(len(src)); n > 0 {
@@ -165,17 +246,19 @@ func putScale(scale []byte, absmax uint32) (inverse float32, ok bool) {
 	return 127 / top, true
 }
 
-// quantiseBlock writes the codes of src. input is what the caller reads as a
-// stream; while the arithmetic goes on, its next block comes into the cache.
-func quantiseBlock(codes []byte, src, input []float32, inverse float32) {
-	codes = codes[:len(src)]
+// quantiseBlock writes the codes of src, and reports whether no value is NaN.
+// input is what the caller reads as a stream; while the arithmetic goes on, its
+// next block comes into the cache. stream is as streams says.
+func quantiseBlock(codes []byte, src, input []float32, inverse float32, stream bool) (ok bool) {
+	codes, ok = codes[:len(src)], true
 	if n := vectors(len(src)); n > 0 {
-		quantiseVector(codes[:n], src[:n], input[:n], inverse)
+		ok = quantiseVector(codes[:n], src[:n], input[:n], inverse, stream)
 		codes, src = codes[n:], src[n:]
 	}
 	for i, x := range src {
 		codes[i] = roundToCode(float32(x * inverse))
 	}
+	return ok
 }
 
 // roundToCode rounds half to even by adding 1.5 × 2^23: numbers of that size
@@ -186,7 +269,7 @@ func roundToCode(x float32) byte {
 }
 
 func dequantiseBlock(dst []float32, codes []byte, scale float32) {
-	if math.Float32bits(scale)&signless >= infinity {
+	if !finite(scale) {
 		nan := math.Float32frombits(canonical)
 		for i := range dst {
 			dst[i] = nan
@@ -203,9 +286,10 @@ func dequantiseBlock(dst []float32, codes []byte, scale float32) {
 	}
 }
 
-// addBlock writes (decoded + own) × mul to sums and returns their absmax.
+// addBlock writes (decoded + own) × mul to sums and returns their absmax, with
+// the reserve that absmaxBits has.
 func addBlock(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
-	if math.Float32bits(scale)&signless >= infinity {
+	if !finite(scale) {
 		return canonical // the whole block is spoiled, sums are not read
 	}
 	codes, sums = codes[:len(own)], sums[:len(own)]

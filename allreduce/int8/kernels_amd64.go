@@ -9,47 +9,80 @@ package int8
 //go:noescape
 func absmaxAVX2(src *float32, n int) uint32
 
-// quantiseAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. n is a positive multiple of 16.
+// quantiseAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseAVX2(codes *byte, src *float32, input *float32, n int, inverse float32)
+func quantiseAVX2(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+
+// quantiseStreamAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
+//
+//go:noescape
+func quantiseStreamAVX2(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
 
 // dequantiseAVX2 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
 //go:noescape
 func dequantiseAVX2(dst *float32, codes *byte, n int, scale float32)
 
-// addAVX2 writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
+// addAVX2 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
 //
 //go:noescape
 func addAVX2(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 
-// addMulAVX2 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
+// addQuantiseAVX2 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. n is a positive multiple of 64.
+//
+//go:noescape
+func addQuantiseAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+
+// addMulAVX2 writes (float32(code) × scale + own) × mul to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
 //
 //go:noescape
 func addMulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
 
-// absmaxAVX512 returns the largest bit pattern of n values without their signs. n is a positive multiple of 16.
+// addQuantiseMulAVX2 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. n is a positive multiple of 64.
+//
+//go:noescape
+func addQuantiseMulAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+
+// absmaxAVX512 returns the largest bit pattern of n values without their signs. It does not see NaN. n is a positive multiple of 16.
 //
 //go:noescape
 func absmaxAVX512(src *float32, n int) uint32
 
-// quantiseAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. n is a positive multiple of 16.
+// quantiseAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseAVX512(codes *byte, src *float32, input *float32, n int, inverse float32)
+func quantiseAVX512(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+
+// quantiseStreamAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
+//
+//go:noescape
+func quantiseStreamAVX512(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
 
 // dequantiseAVX512 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
 //go:noescape
 func dequantiseAVX512(dst *float32, codes *byte, n int, scale float32)
 
-// addAVX512 writes float32(code) × scale + own to sums, each operation rounded, returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
+// addAVX512 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. It does not see NaN. n is a positive multiple of 16.
 //
 //go:noescape
 func addAVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 
-// addMulAVX512 writes (float32(code) × scale + own) × mul to sums, each operation rounded, returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
+// addQuantiseAVX512 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. It does not see NaN. n is a positive multiple of 64.
+//
+//go:noescape
+func addQuantiseAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+
+// addMulAVX512 writes (float32(code) × scale + own) × mul to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. It does not see NaN. n is a positive multiple of 16.
 //
 //go:noescape
 func addMulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+
+// addQuantiseMulAVX512 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. It does not see NaN. n is a positive multiple of 64.
+//
+//go:noescape
+func addQuantiseMulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+
+// fence orders what quantiseStream has written before all that is written later.
+func fence()

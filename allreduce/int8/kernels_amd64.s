@@ -4,6 +4,16 @@
 
 #include "textflag.h"
 
+DATA orderAVX2<>+0(SB)/4, $0x00000000
+DATA orderAVX2<>+4(SB)/4, $0x00000004
+DATA orderAVX2<>+8(SB)/4, $0x00000001
+DATA orderAVX2<>+12(SB)/4, $0x00000005
+DATA orderAVX2<>+16(SB)/4, $0x00000002
+DATA orderAVX2<>+20(SB)/4, $0x00000006
+DATA orderAVX2<>+24(SB)/4, $0x00000003
+DATA orderAVX2<>+28(SB)/4, $0x00000007
+GLOBL orderAVX2<>(SB), RODATA|NOPTR, $32
+
 // func absmaxAVX2(src *float32, n int) uint32
 // Requires: AVX, AVX2
 TEXT ·absmaxAVX2(SB), NOSPLIT, $0-20
@@ -11,142 +21,222 @@ TEXT ·absmaxAVX2(SB), NOSPLIT, $0-20
 	MOVQ         n+8(FP), CX
 	MOVL         $0x7fffffff, DX
 	VMOVD        DX, X0
-	VPBROADCASTD X0, Y0
+	VPBROADCASTD X0, Y4
+	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
 	XORQ         DX, DX
 	MOVQ         CX, BX
 	ANDQ         $-64, BX
-	JZ           single
+	JZ           steps
 
-several:
-	VPAND   (AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y1, Y1
-	VPAND   32(AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y2, Y2
-	ADDQ    $0x10, DX
-	VPAND   (AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y1, Y1
-	VPAND   32(AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y2, Y2
-	ADDQ    $0x10, DX
-	VPAND   (AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y1, Y1
-	VPAND   32(AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y2, Y2
-	ADDQ    $0x10, DX
-	VPAND   (AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y1, Y1
-	VPAND   32(AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y2, Y2
-	ADDQ    $0x10, DX
+turns:
+	VPAND   (AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y0, Y0
+	VPAND   32(AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y1, Y1
+	VPAND   64(AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y2, Y2
+	VPAND   96(AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y3, Y3
+	VPAND   128(AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y0, Y0
+	VPAND   160(AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y1, Y1
+	VPAND   192(AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y2, Y2
+	VPAND   224(AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y3, Y3
+	ADDQ    $0x40, DX
 	CMPQ    DX, BX
-	JL      several
+	JL      turns
 	CMPQ    DX, CX
 	JGE     done
 
-single:
-	VPAND   (AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y1, Y1
-	VPAND   32(AX)(DX*4), Y0, Y3
-	VPMAXUD Y3, Y2, Y2
+steps:
+	VPAND   (AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y0, Y0
+	VPAND   32(AX)(DX*4), Y4, Y5
+	VPMAXUD Y5, Y1, Y1
 	ADDQ    $0x10, DX
 	CMPQ    DX, CX
-	JL      single
+	JL      steps
 
 done:
-	VPMAXUD      Y2, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X0
-	VPMAXUD      X0, X1, X1
-	VPSHUFD      $0x4e, X1, X0
-	VPMAXUD      X0, X1, X1
-	VPSHUFD      $0xb1, X1, X0
-	VPMAXUD      X0, X1, X1
-	VMOVD        X1, AX
+	VPMAXUD      Y1, Y0, Y0
+	VPMAXUD      Y2, Y0, Y0
+	VPMAXUD      Y3, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPMAXUD      X1, X0, X0
+	VPSHUFD      $0x4e, X0, X1
+	VPMAXUD      X1, X0, X0
+	VPSHUFD      $0xb1, X0, X1
+	VPMAXUD      X1, X0, X0
+	VMOVD        X0, AX
 	MOVL         AX, ret+16(FP)
 	VZEROUPPER
 	RET
 
-// func quantiseAVX2(codes *byte, src *float32, input *float32, n int, inverse float32)
+// func quantiseAVX2(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·quantiseAVX2(SB), NOSPLIT, $0-36
+TEXT ·quantiseAVX2(SB), NOSPLIT, $0-44
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
 	MOVQ         input+16(FP), DX
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS inverse+32(FP), Y0
+	VMOVDQU      orderAVX2<>+0(SB), Y1
+	VPXOR        Y2, Y2, Y2
 	LEAQ         (DX)(BX*4), DX
+	PREFETCHT1   (DX)(BX*4)
 	XORQ         SI, SI
 	MOVQ         BX, DI
 	ANDQ         $-64, DI
-	JZ           single
+	JZ           steps
 
-several:
-	PREFETCHT1   (DX)(SI*4)
-	VMULPS       (CX)(SI*4), Y0, Y1
-	VCVTPS2DQ    Y1, Y1
-	VMULPS       32(CX)(SI*4), Y0, Y2
-	VCVTPS2DQ    Y2, Y2
-	VPACKSSDW    Y2, Y1, Y1
-	VPERMQ       $0xd8, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKSSWB    X2, X1, X1
-	VMOVDQU      X1, (AX)(SI*1)
-	ADDQ         $0x10, SI
-	PREFETCHT1   (DX)(SI*4)
-	VMULPS       (CX)(SI*4), Y0, Y1
-	VCVTPS2DQ    Y1, Y1
-	VMULPS       32(CX)(SI*4), Y0, Y2
-	VCVTPS2DQ    Y2, Y2
-	VPACKSSDW    Y2, Y1, Y1
-	VPERMQ       $0xd8, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKSSWB    X2, X1, X1
-	VMOVDQU      X1, (AX)(SI*1)
-	ADDQ         $0x10, SI
-	PREFETCHT1   (DX)(SI*4)
-	VMULPS       (CX)(SI*4), Y0, Y1
-	VCVTPS2DQ    Y1, Y1
-	VMULPS       32(CX)(SI*4), Y0, Y2
-	VCVTPS2DQ    Y2, Y2
-	VPACKSSDW    Y2, Y1, Y1
-	VPERMQ       $0xd8, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKSSWB    X2, X1, X1
-	VMOVDQU      X1, (AX)(SI*1)
-	ADDQ         $0x10, SI
-	PREFETCHT1   (DX)(SI*4)
-	VMULPS       (CX)(SI*4), Y0, Y1
-	VCVTPS2DQ    Y1, Y1
-	VMULPS       32(CX)(SI*4), Y0, Y2
-	VCVTPS2DQ    Y2, Y2
-	VPACKSSDW    Y2, Y1, Y1
-	VPERMQ       $0xd8, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKSSWB    X2, X1, X1
-	VMOVDQU      X1, (AX)(SI*1)
-	ADDQ         $0x10, SI
-	CMPQ         SI, DI
-	JL           several
-	CMPQ         SI, BX
-	JGE          done
+turns:
+	PREFETCHNTA (DX)(SI*4)
+	PREFETCHNTA 64(DX)(SI*4)
+	PREFETCHNTA 128(DX)(SI*4)
+	PREFETCHNTA 192(DX)(SI*4)
+	VMULPS      (CX)(SI*4), Y0, Y3
+	VCVTPS2DQ   Y3, Y3
+	VMULPS      32(CX)(SI*4), Y0, Y4
+	VCVTPS2DQ   Y4, Y4
+	VMULPS      64(CX)(SI*4), Y0, Y5
+	VCVTPS2DQ   Y5, Y5
+	VMULPS      96(CX)(SI*4), Y0, Y6
+	VCVTPS2DQ   Y6, Y6
+	VPACKSSDW   Y4, Y3, Y3
+	VPACKSSDW   Y6, Y5, Y5
+	VPACKSSWB   Y5, Y3, Y3
+	VPERMD      Y3, Y1, Y3
+	VPMINSB     Y3, Y2, Y2
+	VMOVDQU     Y3, (AX)(SI*1)
+	VMULPS      128(CX)(SI*4), Y0, Y3
+	VCVTPS2DQ   Y3, Y3
+	VMULPS      160(CX)(SI*4), Y0, Y4
+	VCVTPS2DQ   Y4, Y4
+	VMULPS      192(CX)(SI*4), Y0, Y5
+	VCVTPS2DQ   Y5, Y5
+	VMULPS      224(CX)(SI*4), Y0, Y6
+	VCVTPS2DQ   Y6, Y6
+	VPACKSSDW   Y4, Y3, Y3
+	VPACKSSDW   Y6, Y5, Y5
+	VPACKSSWB   Y5, Y3, Y3
+	VPERMD      Y3, Y1, Y3
+	VPMINSB     Y3, Y2, Y2
+	VMOVDQU     Y3, 32(AX)(SI*1)
+	ADDQ        $0x40, SI
+	CMPQ        SI, DI
+	JL          turns
+	CMPQ        SI, BX
+	JGE         done
 
-single:
-	PREFETCHT1   (DX)(SI*4)
-	VMULPS       (CX)(SI*4), Y0, Y1
-	VCVTPS2DQ    Y1, Y1
-	VMULPS       32(CX)(SI*4), Y0, Y2
-	VCVTPS2DQ    Y2, Y2
-	VPACKSSDW    Y2, Y1, Y1
-	VPERMQ       $0xd8, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKSSWB    X2, X1, X1
-	VMOVDQU      X1, (AX)(SI*1)
+steps:
+	PREFETCHNTA  (DX)(SI*4)
+	VMULPS       (CX)(SI*4), Y0, Y3
+	VCVTPS2DQ    Y3, Y3
+	VMULPS       32(CX)(SI*4), Y0, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPACKSSDW    Y4, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKSSWB    X4, X3, X3
+	VMOVDQU      X3, (AX)(SI*1)
+	VPMINSB      Y3, Y2, Y2
 	ADDQ         $0x10, SI
 	CMPQ         SI, BX
-	JL           single
+	JL           steps
 
 done:
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMINSB      X0, X2, X2
+	VPABSB       X2, X2
+	VPMOVMSKB    X2, AX
+	MOVL         AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func quantiseStreamAVX2(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·quantiseStreamAVX2(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         input+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS inverse+32(FP), Y0
+	VMOVDQU      orderAVX2<>+0(SB), Y1
+	VPXOR        Y2, Y2, Y2
+	LEAQ         (DX)(BX*4), DX
+	PREFETCHT1   (DX)(BX*4)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-64, DI
+	JZ           steps
+
+turns:
+	PREFETCHNTA (DX)(SI*4)
+	PREFETCHNTA 64(DX)(SI*4)
+	PREFETCHNTA 128(DX)(SI*4)
+	PREFETCHNTA 192(DX)(SI*4)
+	VMULPS      (CX)(SI*4), Y0, Y3
+	VCVTPS2DQ   Y3, Y3
+	VMULPS      32(CX)(SI*4), Y0, Y4
+	VCVTPS2DQ   Y4, Y4
+	VMULPS      64(CX)(SI*4), Y0, Y5
+	VCVTPS2DQ   Y5, Y5
+	VMULPS      96(CX)(SI*4), Y0, Y6
+	VCVTPS2DQ   Y6, Y6
+	VPACKSSDW   Y4, Y3, Y3
+	VPACKSSDW   Y6, Y5, Y5
+	VPACKSSWB   Y5, Y3, Y3
+	VPERMD      Y3, Y1, Y3
+	VPMINSB     Y3, Y2, Y2
+	VMOVNTDQ    Y3, (AX)(SI*1)
+	VMULPS      128(CX)(SI*4), Y0, Y3
+	VCVTPS2DQ   Y3, Y3
+	VMULPS      160(CX)(SI*4), Y0, Y4
+	VCVTPS2DQ   Y4, Y4
+	VMULPS      192(CX)(SI*4), Y0, Y5
+	VCVTPS2DQ   Y5, Y5
+	VMULPS      224(CX)(SI*4), Y0, Y6
+	VCVTPS2DQ   Y6, Y6
+	VPACKSSDW   Y4, Y3, Y3
+	VPACKSSDW   Y6, Y5, Y5
+	VPACKSSWB   Y5, Y3, Y3
+	VPERMD      Y3, Y1, Y3
+	VPMINSB     Y3, Y2, Y2
+	VMOVNTDQ    Y3, 32(AX)(SI*1)
+	ADDQ        $0x40, SI
+	CMPQ        SI, DI
+	JL          turns
+	CMPQ        SI, BX
+	JGE         done
+
+steps:
+	PREFETCHNTA  (DX)(SI*4)
+	VMULPS       (CX)(SI*4), Y0, Y3
+	VCVTPS2DQ    Y3, Y3
+	VMULPS       32(CX)(SI*4), Y0, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPACKSSDW    Y4, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKSSWB    X4, X3, X3
+	VMOVDQU      X3, (AX)(SI*1)
+	VPMINSB      Y3, Y2, Y2
+	ADDQ         $0x10, SI
+	CMPQ         SI, BX
+	JL           steps
+
+done:
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMINSB      X0, X2, X2
+	VPABSB       X2, X2
+	VPMOVMSKB    X2, AX
+	MOVL         AX, nan+40(FP)
 	VZEROUPPER
 	RET
 
@@ -160,9 +250,9 @@ TEXT ·dequantiseAVX2(SB), NOSPLIT, $0-28
 	XORQ         BX, BX
 	MOVQ         DX, SI
 	ANDQ         $-64, SI
-	JZ           single
+	JZ           steps
 
-several:
+turns:
 	VPMOVSXBD (CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
@@ -171,40 +261,37 @@ several:
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
 	VMOVUPS   Y1, 32(AX)(BX*4)
-	ADDQ      $0x10, BX
-	VPMOVSXBD (CX)(BX*1), Y1
+	VPMOVSXBD 16(CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, (AX)(BX*4)
-	VPMOVSXBD 8(CX)(BX*1), Y1
+	VMOVUPS   Y1, 64(AX)(BX*4)
+	VPMOVSXBD 24(CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, 32(AX)(BX*4)
-	ADDQ      $0x10, BX
-	VPMOVSXBD (CX)(BX*1), Y1
+	VMOVUPS   Y1, 96(AX)(BX*4)
+	VPMOVSXBD 32(CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, (AX)(BX*4)
-	VPMOVSXBD 8(CX)(BX*1), Y1
+	VMOVUPS   Y1, 128(AX)(BX*4)
+	VPMOVSXBD 40(CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, 32(AX)(BX*4)
-	ADDQ      $0x10, BX
-	VPMOVSXBD (CX)(BX*1), Y1
+	VMOVUPS   Y1, 160(AX)(BX*4)
+	VPMOVSXBD 48(CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, (AX)(BX*4)
-	VPMOVSXBD 8(CX)(BX*1), Y1
+	VMOVUPS   Y1, 192(AX)(BX*4)
+	VPMOVSXBD 56(CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, 32(AX)(BX*4)
-	ADDQ      $0x10, BX
+	VMOVUPS   Y1, 224(AX)(BX*4)
+	ADDQ      $0x40, BX
 	CMPQ      BX, SI
-	JL        several
+	JL        turns
 	CMPQ      BX, DX
 	JGE       done
 
-single:
+steps:
 	VPMOVSXBD (CX)(BX*1), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
@@ -215,122 +302,248 @@ single:
 	VMOVUPS   Y1, 32(AX)(BX*4)
 	ADDQ      $0x10, BX
 	CMPQ      BX, DX
-	JL        single
+	JL        steps
 
 done:
 	VZEROUPPER
 	RET
 
 // func addAVX2(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2
 TEXT ·addAVX2(SB), NOSPLIT, $0-44
-	MOVQ         sums+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         own+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSS scale+32(FP), Y0
+	MOVQ         n+24(FP), AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
 	MOVL         $0x7fffffff, SI
-	VMOVD        SI, X1
-	VPBROADCASTD X1, Y1
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y3
+	VBROADCASTSS scale+32(FP), Y4
+	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
-	VPXOR        Y3, Y3, Y3
-	LEAQ         (DX)(BX*4), SI
-	XORQ         DI, DI
-	MOVQ         BX, R8
-	ANDQ         $-64, R8
-	JZ           single
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-64, DI
+	JZ           steps
 
-several:
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     (DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, (AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y2, Y2
-	VPMOVSXBD  8(CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     32(DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, 32(AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y3, Y3
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     (DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, (AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y2, Y2
-	VPMOVSXBD  8(CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     32(DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, 32(AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y3, Y3
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     (DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, (AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y2, Y2
-	VPMOVSXBD  8(CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     32(DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, 32(AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y3, Y3
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     (DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, (AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y2, Y2
-	VPMOVSXBD  8(CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     32(DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, 32(AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y3, Y3
-	ADDQ       $0x10, DI
-	CMPQ       DI, R8
-	JL         several
-	CMPQ       DI, BX
-	JGE        done
+turns:
+	VPMOVSXBD (DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    (BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, (CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 8(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    32(BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, 32(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD 16(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    64(BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, 64(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 24(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    96(BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, 96(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD 32(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    128(BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, 128(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 40(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    160(BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, 160(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD 48(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    192(BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, 192(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 56(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    224(BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, 224(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	ADDQ      $0x40, SI
+	CMPQ      SI, DI
+	JL        turns
+	CMPQ      SI, AX
+	JGE       done
 
-single:
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     (DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, (AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y2, Y2
-	VPMOVSXBD  8(CX)(DI*1), Y4
-	VCVTDQ2PS  Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VADDPS     32(DX)(DI*4), Y4, Y4
-	VMOVUPS    Y4, 32(AX)(DI*4)
-	VPAND      Y4, Y1, Y4
-	VPMAXUD    Y4, Y3, Y3
-	ADDQ       $0x10, DI
-	CMPQ       DI, BX
-	JL         single
+steps:
+	VPMOVSXBD (DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    (BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, (CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 8(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VADDPS    32(BX)(SI*4), Y0, Y0
+	VMOVUPS   Y0, 32(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	ADDQ      $0x10, SI
+	CMPQ      SI, AX
+	JL        steps
 
 done:
+	VPMAXUD      Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPMAXUD      X0, X1, X1
+	VPSHUFD      $0x4e, X1, X0
+	VPMAXUD      X0, X1, X1
+	VPSHUFD      $0xb1, X1, X0
+	VPMAXUD      X0, X1, X1
+	VMOVD        X1, AX
+	MOVL         AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantiseAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, CMOV, MMX+
+TEXT ·addQuantiseAVX2(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	MOVL         $0x7fffffff, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y4
+	VBROADCASTSS inverse+72(FP), Y5
+	VMOVDQU      orderAVX2<>+0(SB), Y6
+	VPXOR        Y7, Y7, Y7
+	MOVL         $0x42fe0000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y8
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Y0
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT1   8192(R11)(R12*4)
+	PREFETCHT1   8256(R11)(R12*4)
+	PREFETCHT1   8320(R11)(R12*4)
+	PREFETCHT1   8384(R11)(R12*4)
+	VPMOVSXBD    (R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       (R11)(R12*4), Y1, Y1
+	VMOVUPS      Y1, (R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPMOVSXBD    8(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       32(R11)(R12*4), Y1, Y1
+	VMOVUPS      Y1, 32(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPMOVSXBD    16(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       64(R11)(R12*4), Y1, Y1
+	VMOVUPS      Y1, 64(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPMOVSXBD    24(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       96(R11)(R12*4), Y1, Y1
+	VMOVUPS      Y1, 96(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPMOVSXBD    32(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       128(R11)(R12*4), Y1, Y1
+	VMOVUPS      Y1, 128(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPMOVSXBD    40(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       160(R11)(R12*4), Y1, Y1
+	VMOVUPS      Y1, 160(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPMOVSXBD    48(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       192(R11)(R12*4), Y1, Y1
+	VMOVUPS      Y1, 192(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPMOVSXBD    56(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       224(R11)(R12*4), Y1, Y1
+	VMOVUPS      Y1, 224(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VMULPS       (BX)(R12*4), Y5, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       32(BX)(R12*4), Y5, Y9
+	VCVTPS2DQ    Y9, Y9
+	VMULPS       64(BX)(R12*4), Y5, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       96(BX)(R12*4), Y5, Y11
+	VCVTPS2DQ    Y11, Y11
+	VPACKSSDW    Y9, Y1, Y1
+	VPACKSSDW    Y11, Y10, Y10
+	VPACKSSWB    Y10, Y1, Y1
+	VPERMD       Y1, Y6, Y1
+	VPMINSB      Y1, Y7, Y7
+	VMOVDQU      Y1, (SI)(R12*1)
+	VMULPS       128(BX)(R12*4), Y5, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       160(BX)(R12*4), Y5, Y9
+	VCVTPS2DQ    Y9, Y9
+	VMULPS       192(BX)(R12*4), Y5, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       224(BX)(R12*4), Y5, Y11
+	VCVTPS2DQ    Y11, Y11
+	VPACKSSDW    Y9, Y1, Y1
+	VPACKSSDW    Y11, Y10, Y10
+	VPACKSSWB    Y10, Y1, Y1
+	VPERMD       Y1, Y6, Y1
+	VPMINSB      Y1, Y7, Y7
+	VMOVDQU      Y1, 32(SI)(R12*1)
+	ADDQ         $0x40, R12
+	CMPQ         R12, AX
+	JL           turns
+	INCQ         DX
 	VPMAXUD      Y3, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X0
 	VPMAXUD      X0, X2, X2
@@ -338,247 +551,534 @@ done:
 	VPMAXUD      X0, X2, X2
 	VPSHUFD      $0xb1, X2, X0
 	VPMAXUD      X0, X2, X2
-	VMOVD        X2, AX
-	MOVL         AX, ret+40(FP)
+	VMOVD        X2, R12
+	VEXTRACTI128 $0x01, Y7, X0
+	VPMINSB      X0, X7, X7
+	VPABSB       X7, X7
+	VPMOVMSKB    X7, R13
+	CMPQ         DX, CX
+	JGE          end
+	TESTL        R13, R13
+	JNZ          end
+	LEAL         -100663296(R12), R14
+	CMPL         R14, $0x79800000
+	JAE          end
+	MOVL         (DI)(DX*4), R14
+	ANDL         $0x7fffffff, R14
+	CMPL         R14, $0x7f800000
+	JAE          end
+	VDIVSS       X8, X2, X0
+	VMOVD        X0, R14
+	MOVL         $0x7c010203, R12
+	CMPL         R14, R12
+	CMOVLHI      R12, R14
+	MOVL         R14, -4(R8)(DX*4)
+	VDIVSS       X2, X8, X0
+	VBROADCASTSS X0, Y5
+	XCHGQ        BX, R9
+	ADDQ         AX, R10
+	ADDQ         AX, SI
+	LEAQ         (R11)(AX*4), R11
+	JMP          block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
 	VZEROUPPER
 	RET
 
 // func addMulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2
 TEXT ·addMulAVX2(SB), NOSPLIT, $0-44
-	MOVQ         sums+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         own+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSS scale+32(FP), Y0
-	VBROADCASTSS mul+36(FP), Y1
+	MOVQ         n+24(FP), AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
 	MOVL         $0x7fffffff, SI
-	VMOVD        SI, X2
-	VPBROADCASTD X2, Y2
-	VPXOR        Y3, Y3, Y3
-	VPXOR        Y4, Y4, Y4
-	LEAQ         (DX)(BX*4), SI
-	XORQ         DI, DI
-	MOVQ         BX, R8
-	ANDQ         $-64, R8
-	JZ           single
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y3
+	VBROADCASTSS mul+36(FP), Y4
+	VBROADCASTSS scale+32(FP), Y5
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-64, DI
+	JZ           steps
 
-several:
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     (DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, (AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y3, Y3
-	VPMOVSXBD  8(CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     32(DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, 32(AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y4, Y4
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     (DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, (AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y3, Y3
-	VPMOVSXBD  8(CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     32(DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, 32(AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y4, Y4
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     (DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, (AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y3, Y3
-	VPMOVSXBD  8(CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     32(DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, 32(AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y4, Y4
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     (DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, (AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y3, Y3
-	VPMOVSXBD  8(CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     32(DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, 32(AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y4, Y4
-	ADDQ       $0x10, DI
-	CMPQ       DI, R8
-	JL         several
-	CMPQ       DI, BX
-	JGE        done
+turns:
+	VPMOVSXBD (DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    (BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, (CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 8(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    32(BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, 32(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD 16(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    64(BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, 64(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 24(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    96(BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, 96(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD 32(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    128(BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, 128(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 40(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    160(BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, 160(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD 48(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    192(BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, 192(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 56(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    224(BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, 224(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	ADDQ      $0x40, SI
+	CMPQ      SI, DI
+	JL        turns
+	CMPQ      SI, AX
+	JGE       done
 
-single:
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     (DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, (AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y3, Y3
-	VPMOVSXBD  8(CX)(DI*1), Y5
-	VCVTDQ2PS  Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VADDPS     32(DX)(DI*4), Y5, Y5
-	VMULPS     Y1, Y5, Y5
-	VMOVUPS    Y5, 32(AX)(DI*4)
-	VPAND      Y5, Y2, Y5
-	VPMAXUD    Y5, Y4, Y4
-	ADDQ       $0x10, DI
-	CMPQ       DI, BX
-	JL         single
+steps:
+	VPMOVSXBD (DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    (BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, (CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y1, Y1
+	VPMOVSXBD 8(DX)(SI*1), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y5, Y0, Y0
+	VADDPS    32(BX)(SI*4), Y0, Y0
+	VMULPS    Y4, Y0, Y0
+	VMOVUPS   Y0, 32(CX)(SI*4)
+	VPAND     Y0, Y3, Y0
+	VPMAXUD   Y0, Y2, Y2
+	ADDQ      $0x10, SI
+	CMPQ      SI, AX
+	JL        steps
 
 done:
-	VPMAXUD      Y4, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X0
-	VPMAXUD      X0, X3, X3
-	VPSHUFD      $0x4e, X3, X0
-	VPMAXUD      X0, X3, X3
-	VPSHUFD      $0xb1, X3, X0
-	VPMAXUD      X0, X3, X3
-	VMOVD        X3, AX
+	VPMAXUD      Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPMAXUD      X0, X1, X1
+	VPSHUFD      $0x4e, X1, X0
+	VPMAXUD      X0, X1, X1
+	VPSHUFD      $0xb1, X1, X0
+	VPMAXUD      X0, X1, X1
+	VMOVD        X1, AX
 	MOVL         AX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-// func absmaxAVX512(src *float32, n int) uint32
-// Requires: AVX, AVX2, AVX512F
-TEXT ·absmaxAVX512(SB), NOSPLIT, $0-20
-	MOVQ         src+0(FP), AX
-	MOVQ         n+8(FP), CX
+// func addQuantiseMulAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, CMOV, MMX+
+TEXT ·addQuantiseMulAVX2(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
 	MOVL         $0x7fffffff, DX
 	VMOVD        DX, X0
-	VPBROADCASTD X0, Z0
-	VPXORD       Z1, Z1, Z1
+	VPBROADCASTD X0, Y4
+	VBROADCASTSS mul+76(FP), Y5
+	VBROADCASTSS inverse+72(FP), Y6
+	VMOVDQU      orderAVX2<>+0(SB), Y7
+	VPXOR        Y8, Y8, Y8
+	MOVL         $0x42fe0000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y9
 	XORQ         DX, DX
-	MOVQ         CX, BX
-	ANDQ         $-64, BX
-	JZ           single
 
-several:
-	VPANDD  (AX)(DX*4), Z0, Z2
-	VPMAXUD Z2, Z1, Z1
-	ADDQ    $0x10, DX
-	VPANDD  (AX)(DX*4), Z0, Z2
-	VPMAXUD Z2, Z1, Z1
-	ADDQ    $0x10, DX
-	VPANDD  (AX)(DX*4), Z0, Z2
-	VPMAXUD Z2, Z1, Z1
-	ADDQ    $0x10, DX
-	VPANDD  (AX)(DX*4), Z0, Z2
-	VPMAXUD Z2, Z1, Z1
-	ADDQ    $0x10, DX
-	CMPQ    DX, BX
-	JL      several
-	CMPQ    DX, CX
-	JGE     done
+block:
+	VBROADCASTSS (DI)(DX*4), Y0
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
 
-single:
-	VPANDD  (AX)(DX*4), Z0, Z2
-	VPMAXUD Z2, Z1, Z1
-	ADDQ    $0x10, DX
-	CMPQ    DX, CX
-	JL      single
+turns:
+	PREFETCHT1   8192(R11)(R12*4)
+	PREFETCHT1   8256(R11)(R12*4)
+	PREFETCHT1   8320(R11)(R12*4)
+	PREFETCHT1   8384(R11)(R12*4)
+	VPMOVSXBD    (R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       (R11)(R12*4), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, (R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPMOVSXBD    8(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       32(R11)(R12*4), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 32(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPMOVSXBD    16(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       64(R11)(R12*4), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 64(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPMOVSXBD    24(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       96(R11)(R12*4), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 96(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPMOVSXBD    32(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       128(R11)(R12*4), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 128(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPMOVSXBD    40(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       160(R11)(R12*4), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 160(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPMOVSXBD    48(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       192(R11)(R12*4), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 192(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPMOVSXBD    56(R10)(R12*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       224(R11)(R12*4), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 224(R9)(R12*4)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VMULPS       (BX)(R12*4), Y6, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       32(BX)(R12*4), Y6, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       64(BX)(R12*4), Y6, Y11
+	VCVTPS2DQ    Y11, Y11
+	VMULPS       96(BX)(R12*4), Y6, Y12
+	VCVTPS2DQ    Y12, Y12
+	VPACKSSDW    Y10, Y1, Y1
+	VPACKSSDW    Y12, Y11, Y11
+	VPACKSSWB    Y11, Y1, Y1
+	VPERMD       Y1, Y7, Y1
+	VPMINSB      Y1, Y8, Y8
+	VMOVDQU      Y1, (SI)(R12*1)
+	VMULPS       128(BX)(R12*4), Y6, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       160(BX)(R12*4), Y6, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       192(BX)(R12*4), Y6, Y11
+	VCVTPS2DQ    Y11, Y11
+	VMULPS       224(BX)(R12*4), Y6, Y12
+	VCVTPS2DQ    Y12, Y12
+	VPACKSSDW    Y10, Y1, Y1
+	VPACKSSDW    Y12, Y11, Y11
+	VPACKSSWB    Y11, Y1, Y1
+	VPERMD       Y1, Y7, Y1
+	VPMINSB      Y1, Y8, Y8
+	VMOVDQU      Y1, 32(SI)(R12*1)
+	ADDQ         $0x40, R12
+	CMPQ         R12, AX
+	JL           turns
+	INCQ         DX
+	VPMAXUD      Y3, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	VMOVD        X2, R12
+	VEXTRACTI128 $0x01, Y8, X0
+	VPMINSB      X0, X8, X8
+	VPABSB       X8, X8
+	VPMOVMSKB    X8, R13
+	CMPQ         DX, CX
+	JGE          end
+	TESTL        R13, R13
+	JNZ          end
+	LEAL         -100663296(R12), R14
+	CMPL         R14, $0x79800000
+	JAE          end
+	MOVL         (DI)(DX*4), R14
+	ANDL         $0x7fffffff, R14
+	CMPL         R14, $0x7f800000
+	JAE          end
+	VDIVSS       X9, X2, X0
+	VMOVD        X0, R14
+	MOVL         $0x7c010203, R12
+	CMPL         R14, R12
+	CMOVLHI      R12, R14
+	MOVL         R14, -4(R8)(DX*4)
+	VDIVSS       X2, X9, X0
+	VBROADCASTSS X0, Y6
+	XCHGQ        BX, R9
+	ADDQ         AX, R10
+	ADDQ         AX, SI
+	LEAQ         (R11)(AX*4), R11
+	JMP          block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
+DATA orderAVX512<>+0(SB)/4, $0x00000000
+DATA orderAVX512<>+4(SB)/4, $0x00000004
+DATA orderAVX512<>+8(SB)/4, $0x00000008
+DATA orderAVX512<>+12(SB)/4, $0x0000000c
+DATA orderAVX512<>+16(SB)/4, $0x00000001
+DATA orderAVX512<>+20(SB)/4, $0x00000005
+DATA orderAVX512<>+24(SB)/4, $0x00000009
+DATA orderAVX512<>+28(SB)/4, $0x0000000d
+DATA orderAVX512<>+32(SB)/4, $0x00000002
+DATA orderAVX512<>+36(SB)/4, $0x00000006
+DATA orderAVX512<>+40(SB)/4, $0x0000000a
+DATA orderAVX512<>+44(SB)/4, $0x0000000e
+DATA orderAVX512<>+48(SB)/4, $0x00000003
+DATA orderAVX512<>+52(SB)/4, $0x00000007
+DATA orderAVX512<>+56(SB)/4, $0x0000000b
+DATA orderAVX512<>+60(SB)/4, $0x0000000f
+GLOBL orderAVX512<>(SB), RODATA|NOPTR, $64
+
+// func absmaxAVX512(src *float32, n int) uint32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F
+TEXT ·absmaxAVX512(SB), NOSPLIT, $0-20
+	MOVQ   src+0(FP), AX
+	MOVQ   n+8(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	XORQ   DX, DX
+	MOVQ   CX, BX
+	ANDQ   $-64, BX
+	JZ     steps
+
+turns:
+	VRANGEPS $0x0b, (AX)(DX*4), Z0, Z0
+	VRANGEPS $0x0b, 64(AX)(DX*4), Z1, Z1
+	VRANGEPS $0x0b, 128(AX)(DX*4), Z2, Z2
+	VRANGEPS $0x0b, 192(AX)(DX*4), Z3, Z3
+	ADDQ     $0x40, DX
+	CMPQ     DX, BX
+	JL       turns
+	CMPQ     DX, CX
+	JGE      done
+
+steps:
+	VRANGEPS $0x0b, (AX)(DX*4), Z0, Z0
+	ADDQ     $0x10, DX
+	CMPQ     DX, CX
+	JL       steps
 
 done:
-	VEXTRACTI64X4 $0x01, Z1, Y0
-	VPMAXUD       Y0, Y1, Y1
-	VEXTRACTI128  $0x01, Y1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0x4e, X1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0xb1, X1, X0
-	VPMAXUD       X0, X1, X1
-	VMOVD         X1, AX
+	VPMAXUD       Z1, Z0, Z0
+	VPMAXUD       Z2, Z0, Z0
+	VPMAXUD       Z3, Z0, Z0
+	VEXTRACTI64X4 $0x01, Z0, Y1
+	VPMAXUD       Y1, Y0, Y0
+	VEXTRACTI128  $0x01, Y0, X1
+	VPMAXUD       X1, X0, X0
+	VPSHUFD       $0x4e, X0, X1
+	VPMAXUD       X1, X0, X0
+	VPSHUFD       $0xb1, X0, X1
+	VPMAXUD       X1, X0, X0
+	VMOVD         X0, AX
 	MOVL          AX, ret+16(FP)
 	VZEROUPPER
 	RET
 
-// func quantiseAVX512(codes *byte, src *float32, input *float32, n int, inverse float32)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·quantiseAVX512(SB), NOSPLIT, $0-36
+// func quantiseAVX512(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
+TEXT ·quantiseAVX512(SB), NOSPLIT, $0-44
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
 	MOVQ         input+16(FP), DX
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS inverse+32(FP), Z0
+	VMOVDQU32    orderAVX512<>+0(SB), Z1
+	VPXORD       Z2, Z2, Z2
 	LEAQ         (DX)(BX*4), DX
+	PREFETCHT1   (DX)(BX*4)
 	XORQ         SI, SI
 	MOVQ         BX, DI
 	ANDQ         $-64, DI
-	JZ           single
+	JZ           steps
 
-several:
-	PREFETCHT1 (DX)(SI*4)
-	VMULPS     (CX)(SI*4), Z0, Z1
-	VCVTPS2DQ  Z1, Z1
-	VPMOVDB    Z1, (AX)(SI*1)
-	ADDQ       $0x10, SI
-	PREFETCHT1 (DX)(SI*4)
-	VMULPS     (CX)(SI*4), Z0, Z1
-	VCVTPS2DQ  Z1, Z1
-	VPMOVDB    Z1, (AX)(SI*1)
-	ADDQ       $0x10, SI
-	PREFETCHT1 (DX)(SI*4)
-	VMULPS     (CX)(SI*4), Z0, Z1
-	VCVTPS2DQ  Z1, Z1
-	VPMOVDB    Z1, (AX)(SI*1)
-	ADDQ       $0x10, SI
-	PREFETCHT1 (DX)(SI*4)
-	VMULPS     (CX)(SI*4), Z0, Z1
-	VCVTPS2DQ  Z1, Z1
-	VPMOVDB    Z1, (AX)(SI*1)
-	ADDQ       $0x10, SI
-	CMPQ       SI, DI
-	JL         several
-	CMPQ       SI, BX
-	JGE        done
+turns:
+	PREFETCHNTA (DX)(SI*4)
+	PREFETCHNTA 64(DX)(SI*4)
+	PREFETCHNTA 128(DX)(SI*4)
+	PREFETCHNTA 192(DX)(SI*4)
+	VMULPS      (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ   Z3, Z3
+	VMULPS      64(CX)(SI*4), Z0, Z4
+	VCVTPS2DQ   Z4, Z4
+	VMULPS      128(CX)(SI*4), Z0, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMULPS      192(CX)(SI*4), Z0, Z6
+	VCVTPS2DQ   Z6, Z6
+	VPACKSSDW   Z4, Z3, Z3
+	VPACKSSDW   Z6, Z5, Z5
+	VPACKSSWB   Z5, Z3, Z3
+	VPERMD      Z3, Z1, Z3
+	VPMINSB     Z3, Z2, Z2
+	VMOVDQU32   Z3, (AX)(SI*1)
+	ADDQ        $0x40, SI
+	CMPQ        SI, DI
+	JL          turns
+	CMPQ        SI, BX
+	JGE         done
 
-single:
-	PREFETCHT1 (DX)(SI*4)
-	VMULPS     (CX)(SI*4), Z0, Z1
-	VCVTPS2DQ  Z1, Z1
-	VPMOVDB    Z1, (AX)(SI*1)
-	ADDQ       $0x10, SI
-	CMPQ       SI, BX
-	JL         single
+steps:
+	PREFETCHNTA (DX)(SI*4)
+	VMULPS      (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ   Z3, Z3
+	VPMOVSDB    Z3, X3
+	VMOVDQU     X3, (AX)(SI*1)
+	VPMINSB     Z3, Z2, Z2
+	ADDQ        $0x10, SI
+	CMPQ        SI, BX
+	JL          steps
 
 done:
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMINSB       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMINSB       X0, X2, X2
+	VPABSB        X2, X2
+	VPMOVMSKB     X2, AX
+	MOVL          AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func quantiseStreamAVX512(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
+TEXT ·quantiseStreamAVX512(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         input+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS inverse+32(FP), Z0
+	VMOVDQU32    orderAVX512<>+0(SB), Z1
+	VPXORD       Z2, Z2, Z2
+	LEAQ         (DX)(BX*4), DX
+	PREFETCHT1   (DX)(BX*4)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-64, DI
+	JZ           steps
+
+turns:
+	PREFETCHNTA (DX)(SI*4)
+	PREFETCHNTA 64(DX)(SI*4)
+	PREFETCHNTA 128(DX)(SI*4)
+	PREFETCHNTA 192(DX)(SI*4)
+	VMULPS      (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ   Z3, Z3
+	VMULPS      64(CX)(SI*4), Z0, Z4
+	VCVTPS2DQ   Z4, Z4
+	VMULPS      128(CX)(SI*4), Z0, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMULPS      192(CX)(SI*4), Z0, Z6
+	VCVTPS2DQ   Z6, Z6
+	VPACKSSDW   Z4, Z3, Z3
+	VPACKSSDW   Z6, Z5, Z5
+	VPACKSSWB   Z5, Z3, Z3
+	VPERMD      Z3, Z1, Z3
+	VPMINSB     Z3, Z2, Z2
+	VMOVNTDQ    Z3, (AX)(SI*1)
+	ADDQ        $0x40, SI
+	CMPQ        SI, DI
+	JL          turns
+	CMPQ        SI, BX
+	JGE         done
+
+steps:
+	PREFETCHNTA (DX)(SI*4)
+	VMULPS      (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ   Z3, Z3
+	VPMOVSDB    Z3, X3
+	VMOVDQU     X3, (AX)(SI*1)
+	VPMINSB     Z3, Z2, Z2
+	ADDQ        $0x10, SI
+	CMPQ        SI, BX
+	JL          steps
+
+done:
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMINSB       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMINSB       X0, X2, X2
+	VPABSB        X2, X2
+	VPMOVMSKB     X2, AX
+	MOVL          AX, nan+40(FP)
 	VZEROUPPER
 	RET
 
@@ -592,121 +1092,191 @@ TEXT ·dequantiseAVX512(SB), NOSPLIT, $0-28
 	XORQ         BX, BX
 	MOVQ         DX, SI
 	ANDQ         $-64, SI
-	JZ           single
+	JZ           steps
 
-several:
+turns:
 	VPMOVSXBD (CX)(BX*1), Z1
 	VCVTDQ2PS Z1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, (AX)(BX*4)
-	ADDQ      $0x10, BX
-	VPMOVSXBD (CX)(BX*1), Z1
+	VPMOVSXBD 16(CX)(BX*1), Z1
 	VCVTDQ2PS Z1, Z1
 	VMULPS    Z0, Z1, Z1
-	VMOVUPS   Z1, (AX)(BX*4)
-	ADDQ      $0x10, BX
-	VPMOVSXBD (CX)(BX*1), Z1
+	VMOVUPS   Z1, 64(AX)(BX*4)
+	VPMOVSXBD 32(CX)(BX*1), Z1
 	VCVTDQ2PS Z1, Z1
 	VMULPS    Z0, Z1, Z1
-	VMOVUPS   Z1, (AX)(BX*4)
-	ADDQ      $0x10, BX
-	VPMOVSXBD (CX)(BX*1), Z1
+	VMOVUPS   Z1, 128(AX)(BX*4)
+	VPMOVSXBD 48(CX)(BX*1), Z1
 	VCVTDQ2PS Z1, Z1
 	VMULPS    Z0, Z1, Z1
-	VMOVUPS   Z1, (AX)(BX*4)
-	ADDQ      $0x10, BX
+	VMOVUPS   Z1, 192(AX)(BX*4)
+	ADDQ      $0x40, BX
 	CMPQ      BX, SI
-	JL        several
+	JL        turns
 	CMPQ      BX, DX
 	JGE       done
 
-single:
+steps:
 	VPMOVSXBD (CX)(BX*1), Z1
 	VCVTDQ2PS Z1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, (AX)(BX*4)
 	ADDQ      $0x10, BX
 	CMPQ      BX, DX
-	JL        single
+	JL        steps
 
 done:
 	VZEROUPPER
 	RET
 
 // func addAVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
-// Requires: AVX, AVX2, AVX512F, MMX+
+// Requires: AVX, AVX2, AVX512DQ, AVX512F
 TEXT ·addAVX512(SB), NOSPLIT, $0-44
-	MOVQ         sums+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         own+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSS scale+32(FP), Z0
-	MOVL         $0x7fffffff, SI
-	VMOVD        SI, X1
-	VPBROADCASTD X1, Z1
+	MOVQ         n+24(FP), AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	VBROADCASTSS scale+32(FP), Z3
+	VPXORD       Z1, Z1, Z1
 	VPXORD       Z2, Z2, Z2
-	LEAQ         (DX)(BX*4), SI
-	XORQ         DI, DI
-	MOVQ         BX, R8
-	ANDQ         $-64, R8
-	JZ           single
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-64, DI
+	JZ           steps
 
-several:
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z3
-	VCVTDQ2PS  Z3, Z3
-	VMULPS     Z0, Z3, Z3
-	VADDPS     (DX)(DI*4), Z3, Z3
-	VMOVUPS    Z3, (AX)(DI*4)
-	VPANDD     Z3, Z1, Z3
-	VPMAXUD    Z3, Z2, Z2
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z3
-	VCVTDQ2PS  Z3, Z3
-	VMULPS     Z0, Z3, Z3
-	VADDPS     (DX)(DI*4), Z3, Z3
-	VMOVUPS    Z3, (AX)(DI*4)
-	VPANDD     Z3, Z1, Z3
-	VPMAXUD    Z3, Z2, Z2
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z3
-	VCVTDQ2PS  Z3, Z3
-	VMULPS     Z0, Z3, Z3
-	VADDPS     (DX)(DI*4), Z3, Z3
-	VMOVUPS    Z3, (AX)(DI*4)
-	VPANDD     Z3, Z1, Z3
-	VPMAXUD    Z3, Z2, Z2
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z3
-	VCVTDQ2PS  Z3, Z3
-	VMULPS     Z0, Z3, Z3
-	VADDPS     (DX)(DI*4), Z3, Z3
-	VMOVUPS    Z3, (AX)(DI*4)
-	VPANDD     Z3, Z1, Z3
-	VPMAXUD    Z3, Z2, Z2
-	ADDQ       $0x10, DI
-	CMPQ       DI, R8
-	JL         several
-	CMPQ       DI, BX
-	JGE        done
+turns:
+	VPMOVSXBD (DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VADDPS    (BX)(SI*4), Z0, Z0
+	VMOVUPS   Z0, (CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z1, Z1
+	VPMOVSXBD 16(DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VADDPS    64(BX)(SI*4), Z0, Z0
+	VMOVUPS   Z0, 64(CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z2, Z2
+	VPMOVSXBD 32(DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VADDPS    128(BX)(SI*4), Z0, Z0
+	VMOVUPS   Z0, 128(CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z1, Z1
+	VPMOVSXBD 48(DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VADDPS    192(BX)(SI*4), Z0, Z0
+	VMOVUPS   Z0, 192(CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z2, Z2
+	ADDQ      $0x40, SI
+	CMPQ      SI, DI
+	JL        turns
+	CMPQ      SI, AX
+	JGE       done
 
-single:
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z3
-	VCVTDQ2PS  Z3, Z3
-	VMULPS     Z0, Z3, Z3
-	VADDPS     (DX)(DI*4), Z3, Z3
-	VMOVUPS    Z3, (AX)(DI*4)
-	VPANDD     Z3, Z1, Z3
-	VPMAXUD    Z3, Z2, Z2
-	ADDQ       $0x10, DI
-	CMPQ       DI, BX
-	JL         single
+steps:
+	VPMOVSXBD (DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VADDPS    (BX)(SI*4), Z0, Z0
+	VMOVUPS   Z0, (CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z1, Z1
+	ADDQ      $0x10, SI
+	CMPQ      SI, AX
+	JL        steps
 
 done:
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantiseAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·addQuantiseAVX512(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	VBROADCASTSS inverse+72(FP), Z4
+	VMOVDQU32    orderAVX512<>+0(SB), Z5
+	VPXORD       Z6, Z6, Z6
+	MOVL         $0x42fe0000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Z7
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Z0
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT1    8192(R11)(R12*4)
+	PREFETCHT1    8256(R11)(R12*4)
+	PREFETCHT1    8320(R11)(R12*4)
+	PREFETCHT1    8384(R11)(R12*4)
+	VPMOVSXBD     (R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        (R11)(R12*4), Z1, Z1
+	VMOVUPS       Z1, (R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z2, Z2
+	VPMOVSXBD     16(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        64(R11)(R12*4), Z1, Z1
+	VMOVUPS       Z1, 64(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z3, Z3
+	VPMOVSXBD     32(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        128(R11)(R12*4), Z1, Z1
+	VMOVUPS       Z1, 128(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z2, Z2
+	VPMOVSXBD     48(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        192(R11)(R12*4), Z1, Z1
+	VMOVUPS       Z1, 192(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z3, Z3
+	VMULPS        (BX)(R12*4), Z4, Z1
+	VCVTPS2DQ     Z1, Z1
+	VMULPS        64(BX)(R12*4), Z4, Z8
+	VCVTPS2DQ     Z8, Z8
+	VMULPS        128(BX)(R12*4), Z4, Z9
+	VCVTPS2DQ     Z9, Z9
+	VMULPS        192(BX)(R12*4), Z4, Z10
+	VCVTPS2DQ     Z10, Z10
+	VPACKSSDW     Z8, Z1, Z1
+	VPACKSSDW     Z10, Z9, Z9
+	VPACKSSWB     Z9, Z1, Z1
+	VPERMD        Z1, Z5, Z1
+	VPMINSB       Z1, Z6, Z6
+	VMOVDQU32     Z1, (SI)(R12*1)
+	ADDQ          $0x40, R12
+	CMPQ          R12, AX
+	JL            turns
+	INCQ          DX
+	VPMAXUD       Z3, Z2, Z2
 	VEXTRACTI64X4 $0x01, Z2, Y0
 	VPMAXUD       Y0, Y2, Y2
 	VEXTRACTI128  $0x01, Y2, X0
@@ -715,100 +1285,252 @@ done:
 	VPMAXUD       X0, X2, X2
 	VPSHUFD       $0xb1, X2, X0
 	VPMAXUD       X0, X2, X2
-	VMOVD         X2, AX
-	MOVL          AX, ret+40(FP)
+	VMOVD         X2, R12
+	VEXTRACTI64X4 $0x01, Z6, Y0
+	VPMINSB       Y0, Y6, Y6
+	VEXTRACTI128  $0x01, Y6, X0
+	VPMINSB       X0, X6, X6
+	VPABSB        X6, X6
+	VPMOVMSKB     X6, R13
+	CMPQ          DX, CX
+	JGE           end
+	TESTL         R13, R13
+	JNZ           end
+	LEAL          -100663296(R12), R14
+	CMPL          R14, $0x79800000
+	JAE           end
+	MOVL          (DI)(DX*4), R14
+	ANDL          $0x7fffffff, R14
+	CMPL          R14, $0x7f800000
+	JAE           end
+	VDIVSS        X7, X2, X0
+	VMOVD         X0, R14
+	MOVL          $0x7c010203, R12
+	CMPL          R14, R12
+	CMOVLHI       R12, R14
+	MOVL          R14, -4(R8)(DX*4)
+	VDIVSS        X2, X7, X0
+	VBROADCASTSS  X0, Z4
+	XCHGQ         BX, R9
+	ADDQ          AX, R10
+	ADDQ          AX, SI
+	LEAQ          (R11)(AX*4), R11
+	JMP           block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
 	VZEROUPPER
 	RET
 
 // func addMulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
-// Requires: AVX, AVX2, AVX512F, MMX+
+// Requires: AVX, AVX2, AVX512DQ, AVX512F
 TEXT ·addMulAVX512(SB), NOSPLIT, $0-44
-	MOVQ         sums+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         own+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSS scale+32(FP), Z0
-	VBROADCASTSS mul+36(FP), Z1
-	MOVL         $0x7fffffff, SI
-	VMOVD        SI, X2
-	VPBROADCASTD X2, Z2
-	VPXORD       Z3, Z3, Z3
-	LEAQ         (DX)(BX*4), SI
-	XORQ         DI, DI
-	MOVQ         BX, R8
-	ANDQ         $-64, R8
-	JZ           single
+	MOVQ         n+24(FP), AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	VBROADCASTSS mul+36(FP), Z3
+	VBROADCASTSS scale+32(FP), Z4
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-64, DI
+	JZ           steps
 
-several:
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z4
-	VCVTDQ2PS  Z4, Z4
-	VMULPS     Z0, Z4, Z4
-	VADDPS     (DX)(DI*4), Z4, Z4
-	VMULPS     Z1, Z4, Z4
-	VMOVUPS    Z4, (AX)(DI*4)
-	VPANDD     Z4, Z2, Z4
-	VPMAXUD    Z4, Z3, Z3
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z4
-	VCVTDQ2PS  Z4, Z4
-	VMULPS     Z0, Z4, Z4
-	VADDPS     (DX)(DI*4), Z4, Z4
-	VMULPS     Z1, Z4, Z4
-	VMOVUPS    Z4, (AX)(DI*4)
-	VPANDD     Z4, Z2, Z4
-	VPMAXUD    Z4, Z3, Z3
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z4
-	VCVTDQ2PS  Z4, Z4
-	VMULPS     Z0, Z4, Z4
-	VADDPS     (DX)(DI*4), Z4, Z4
-	VMULPS     Z1, Z4, Z4
-	VMOVUPS    Z4, (AX)(DI*4)
-	VPANDD     Z4, Z2, Z4
-	VPMAXUD    Z4, Z3, Z3
-	ADDQ       $0x10, DI
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z4
-	VCVTDQ2PS  Z4, Z4
-	VMULPS     Z0, Z4, Z4
-	VADDPS     (DX)(DI*4), Z4, Z4
-	VMULPS     Z1, Z4, Z4
-	VMOVUPS    Z4, (AX)(DI*4)
-	VPANDD     Z4, Z2, Z4
-	VPMAXUD    Z4, Z3, Z3
-	ADDQ       $0x10, DI
-	CMPQ       DI, R8
-	JL         several
-	CMPQ       DI, BX
-	JGE        done
+turns:
+	VPMOVSXBD (DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z4, Z0, Z0
+	VADDPS    (BX)(SI*4), Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VMOVUPS   Z0, (CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z1, Z1
+	VPMOVSXBD 16(DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z4, Z0, Z0
+	VADDPS    64(BX)(SI*4), Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VMOVUPS   Z0, 64(CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z2, Z2
+	VPMOVSXBD 32(DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z4, Z0, Z0
+	VADDPS    128(BX)(SI*4), Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VMOVUPS   Z0, 128(CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z1, Z1
+	VPMOVSXBD 48(DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z4, Z0, Z0
+	VADDPS    192(BX)(SI*4), Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VMOVUPS   Z0, 192(CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z2, Z2
+	ADDQ      $0x40, SI
+	CMPQ      SI, DI
+	JL        turns
+	CMPQ      SI, AX
+	JGE       done
 
-single:
-	PREFETCHT0 (SI)(DI*4)
-	VPMOVSXBD  (CX)(DI*1), Z4
-	VCVTDQ2PS  Z4, Z4
-	VMULPS     Z0, Z4, Z4
-	VADDPS     (DX)(DI*4), Z4, Z4
-	VMULPS     Z1, Z4, Z4
-	VMOVUPS    Z4, (AX)(DI*4)
-	VPANDD     Z4, Z2, Z4
-	VPMAXUD    Z4, Z3, Z3
-	ADDQ       $0x10, DI
-	CMPQ       DI, BX
-	JL         single
+steps:
+	VPMOVSXBD (DX)(SI*1), Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS    Z4, Z0, Z0
+	VADDPS    (BX)(SI*4), Z0, Z0
+	VMULPS    Z3, Z0, Z0
+	VMOVUPS   Z0, (CX)(SI*4)
+	VRANGEPS  $0x0b, Z0, Z1, Z1
+	ADDQ      $0x10, SI
+	CMPQ      SI, AX
+	JL        steps
 
 done:
-	VEXTRACTI64X4 $0x01, Z3, Y0
-	VPMAXUD       Y0, Y3, Y3
-	VEXTRACTI128  $0x01, Y3, X0
-	VPMAXUD       X0, X3, X3
-	VPSHUFD       $0x4e, X3, X0
-	VPMAXUD       X0, X3, X3
-	VPSHUFD       $0xb1, X3, X0
-	VPMAXUD       X0, X3, X3
-	VMOVD         X3, AX
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, AX
 	MOVL          AX, ret+40(FP)
 	VZEROUPPER
+	RET
+
+// func addQuantiseMulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·addQuantiseMulAVX512(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	VBROADCASTSS mul+76(FP), Z4
+	VBROADCASTSS inverse+72(FP), Z5
+	VMOVDQU32    orderAVX512<>+0(SB), Z6
+	VPXORD       Z7, Z7, Z7
+	MOVL         $0x42fe0000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Z8
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Z0
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT1    8192(R11)(R12*4)
+	PREFETCHT1    8256(R11)(R12*4)
+	PREFETCHT1    8320(R11)(R12*4)
+	PREFETCHT1    8384(R11)(R12*4)
+	VPMOVSXBD     (R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        (R11)(R12*4), Z1, Z1
+	VMULPS        Z4, Z1, Z1
+	VMOVUPS       Z1, (R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z2, Z2
+	VPMOVSXBD     16(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        64(R11)(R12*4), Z1, Z1
+	VMULPS        Z4, Z1, Z1
+	VMOVUPS       Z1, 64(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z3, Z3
+	VPMOVSXBD     32(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        128(R11)(R12*4), Z1, Z1
+	VMULPS        Z4, Z1, Z1
+	VMOVUPS       Z1, 128(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z2, Z2
+	VPMOVSXBD     48(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        192(R11)(R12*4), Z1, Z1
+	VMULPS        Z4, Z1, Z1
+	VMOVUPS       Z1, 192(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z3, Z3
+	VMULPS        (BX)(R12*4), Z5, Z1
+	VCVTPS2DQ     Z1, Z1
+	VMULPS        64(BX)(R12*4), Z5, Z9
+	VCVTPS2DQ     Z9, Z9
+	VMULPS        128(BX)(R12*4), Z5, Z10
+	VCVTPS2DQ     Z10, Z10
+	VMULPS        192(BX)(R12*4), Z5, Z11
+	VCVTPS2DQ     Z11, Z11
+	VPACKSSDW     Z9, Z1, Z1
+	VPACKSSDW     Z11, Z10, Z10
+	VPACKSSWB     Z10, Z1, Z1
+	VPERMD        Z1, Z6, Z1
+	VPMINSB       Z1, Z7, Z7
+	VMOVDQU32     Z1, (SI)(R12*1)
+	ADDQ          $0x40, R12
+	CMPQ          R12, AX
+	JL            turns
+	INCQ          DX
+	VPMAXUD       Z3, Z2, Z2
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0x4e, X2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0xb1, X2, X0
+	VPMAXUD       X0, X2, X2
+	VMOVD         X2, R12
+	VEXTRACTI64X4 $0x01, Z7, Y0
+	VPMINSB       Y0, Y7, Y7
+	VEXTRACTI128  $0x01, Y7, X0
+	VPMINSB       X0, X7, X7
+	VPABSB        X7, X7
+	VPMOVMSKB     X7, R13
+	CMPQ          DX, CX
+	JGE           end
+	TESTL         R13, R13
+	JNZ           end
+	LEAL          -100663296(R12), R14
+	CMPL          R14, $0x79800000
+	JAE           end
+	MOVL          (DI)(DX*4), R14
+	ANDL          $0x7fffffff, R14
+	CMPL          R14, $0x7f800000
+	JAE           end
+	VDIVSS        X8, X2, X0
+	VMOVD         X0, R14
+	MOVL          $0x7c010203, R12
+	CMPL          R14, R12
+	CMOVLHI       R12, R14
+	MOVL          R14, -4(R8)(DX*4)
+	VDIVSS        X2, X8, X0
+	VBROADCASTSS  X0, Z5
+	XCHGQ         BX, R9
+	ADDQ          AX, R10
+	ADDQ          AX, SI
+	LEAQ          (R11)(AX*4), R11
+	JMP           block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
+// func fence()
+// Requires: MMX+
+TEXT ·fence(SB), NOSPLIT, $0
+	SFENCE
 	RET

@@ -2,7 +2,11 @@
 
 package int8
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // routes are those that this machine has, the fastest last.
 func routes() []route {
@@ -10,7 +14,7 @@ func routes() []route {
 	if cpu.X86.HasAVX2 {
 		all = append(all, avx2)
 	}
-	if cpu.X86.HasAVX2 && cpu.X86.HasAVX512F {
+	if cpu.X86.HasAVX2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512DQ {
 		all = append(all, avx512)
 	}
 	return all
@@ -19,19 +23,45 @@ func routes() []route {
 // active is the route in use.
 var active = routes()[len(routes())-1]
 
+// streamBytes is the length of codes from which they go past the caches. A
+// processor's caches hold less than those and the values they stand for, so
+// the next to read them would find them in memory anyway, and lines that are
+// written whole need not be read first.
+const streamBytes = 16 << 20
+
+// streams reports whether the codes of a vector go past the caches. The caller
+// ends with endStream.
+func streams(codes []byte, block int) bool {
+	const line = 64
+	return active != portable && len(codes) >= streamBytes &&
+		block%line == 0 && uintptr(unsafe.Pointer(&codes[0]))%line == 0
+}
+
+// endStream makes other processors see the codes before what is written later.
+func endStream() { fence() }
+
+// together reports whether addQuantiseVector takes blocks of n values.
+func together(n int) bool { return active != portable && n%64 == 0 }
+
+// absmaxVector may pass over NaN where it returns minScaled or more.
 func absmaxVector(src []float32) uint32 {
 	if active == avx512 {
-		return absmaxAVX512(&src[0], len(src))
+		return notBlind(absmaxAVX512(&src[0], len(src)), src)
 	}
 	return absmaxAVX2(&src[0], len(src))
 }
 
-func quantiseVector(codes []byte, src, input []float32, inverse float32) {
-	if active == avx512 {
-		quantiseAVX512(&codes[0], &src[0], &input[0], len(src), inverse)
-		return
+// quantiseVector reports whether no value is NaN.
+func quantiseVector(codes []byte, src, input []float32, inverse float32, stream bool) bool {
+	switch {
+	case active == avx512 && stream:
+		return quantiseStreamAVX512(&codes[0], &src[0], &input[0], len(src), inverse) == 0
+	case active == avx512:
+		return quantiseAVX512(&codes[0], &src[0], &input[0], len(src), inverse) == 0
+	case stream:
+		return quantiseStreamAVX2(&codes[0], &src[0], &input[0], len(src), inverse) == 0
 	}
-	quantiseAVX2(&codes[0], &src[0], &input[0], len(src), inverse)
+	return quantiseAVX2(&codes[0], &src[0], &input[0], len(src), inverse) == 0
 }
 
 func dequantiseVector(dst []float32, codes []byte, scale float32) {
@@ -42,14 +72,54 @@ func dequantiseVector(dst []float32, codes []byte, scale float32) {
 	dequantiseAVX2(&dst[0], &codes[0], len(dst), scale)
 }
 
+// addVector passes over NaN as absmaxVector does.
 func addVector(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
+	var top uint32
 	switch {
 	case active == avx512 && mul == 1:
-		return addAVX512(&sums[0], &codes[0], &own[0], len(own), scale)
+		top = addAVX512(&sums[0], &codes[0], &own[0], len(own), scale)
 	case active == avx512:
-		return addMulAVX512(&sums[0], &codes[0], &own[0], len(own), scale, mul)
+		top = addMulAVX512(&sums[0], &codes[0], &own[0], len(own), scale, mul)
 	case mul == 1:
-		return addAVX2(&sums[0], &codes[0], &own[0], len(own), scale)
+		top = addAVX2(&sums[0], &codes[0], &own[0], len(own), scale)
+	default:
+		top = addMulAVX2(&sums[0], &codes[0], &own[0], len(own), scale, mul)
 	}
-	return addMulAVX2(&sums[0], &codes[0], &own[0], len(own), scale, mul)
+	return notBlind(top, sums)
+}
+
+// addQuantiseVector adds up the blocks of own that are whole, to sums and
+// lateSums by turns, and writes the codes of each block that precedes one,
+// beginning with those of lateSums. It ends early at a block that needs special
+// care, and returns how many it has added up and the last one's absmax; ok is
+// what quantiseVector reports of the block before the last one.
+func addQuantiseVector(sums, lateSums []float32, inScales, inCodes []byte, own []float32,
+	scales, lateCodes []byte, block int, inverse, mul float32,
+) (done int, absmax uint32, ok bool) {
+	var nan uint32
+	sum, late, n := &sums[0], &lateSums[0], len(own)/block
+	switch {
+	case active == avx512 && mul == 1:
+		done, absmax, nan = addQuantiseAVX512(sum, late, &inScales[0], &inCodes[0], &own[0], &scales[0], &lateCodes[0], block, n, inverse)
+	case active == avx512:
+		done, absmax, nan = addQuantiseMulAVX512(sum, late, &inScales[0], &inCodes[0], &own[0], &scales[0], &lateCodes[0], block, n, inverse, mul)
+	case mul == 1:
+		done, absmax, nan = addQuantiseAVX2(sum, late, &inScales[0], &inCodes[0], &own[0], &scales[0], &lateCodes[0], block, n, inverse)
+	default:
+		done, absmax, nan = addQuantiseMulAVX2(sum, late, &inScales[0], &inCodes[0], &own[0], &scales[0], &lateCodes[0], block, n, inverse, mul)
+	}
+	if done%2 == 0 {
+		sums = lateSums
+	}
+	return done, notBlind(absmax, sums[:block]), nan == 0
+}
+
+// notBlind returns top, the maximum that a kernel has found of values, unless
+// it may have passed over a NaN that quantising will not find because nothing
+// is quantised.
+func notBlind(top uint32, values []float32) uint32 {
+	if active == avx512 && top < minScaled {
+		return absmaxAVX2(&values[0], len(values))
+	}
+	return top
 }

@@ -8,10 +8,20 @@ var active = portable
 
 // With the portable route alone there is never a vector part.
 
+func streams([]byte, int) bool { return false }
+
+func endStream() {}
+
+func together(int) bool { return false }
+
 func absmaxVector([]float32) uint32 { return 0 }
 
-func quantiseVector([]byte, []float32, []float32, float32) {}
+func quantiseVector([]byte, []float32, []float32, float32, bool) bool { return true }
 
 func dequantiseVector([]float32, []byte, float32) {}
 
 func addVector([]float32, []byte, []float32, float32, float32) uint32 { return 0 }
+
+func addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, int, float32, float32) (int, uint32, bool) {
+	return 1, 0, true
+}
