@@ -36,7 +36,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"unsafe"
 )
 
 const (
@@ -118,16 +117,6 @@ func AddRequantise(dst, src []byte, add []float32, block int, mul float32) {
 		var room [2*MaxBlock + lineValues]float32
 		addRequantise(dst, src, add, block, mul, onLine(room[:]))
 	}
-}
-
-// lineValues is how many values a cache line holds.
-const lineValues = 16
-
-// onLine cuts off what precedes the first cache line: vectors that straddle two
-// lines take twice as long.
-func onLine(room []float32) []float32 {
-	skip := -uintptr(unsafe.Pointer(&room[0])) / 4 % lineValues
-	return room[skip:][:len(room)-lineValues]
 }
 
 // addRequantise has room for the sums of two blocks. While one is added up, the

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -68,17 +69,32 @@ func slowAddRequantise(src []byte, add []float32, block int, mul float32) []byte
 	return slowQuantise(sums, block)
 }
 
-// value draws numbers that matter: ordinary ones, ties, extremes, specials.
-// onEveryRoute runs a test with each way to compute that this machine has.
+// onEveryRoute runs a test with each way to compute that this machine has, and
+// with each that writes past the caches.
 func onEveryRoute(t *testing.T, test func(*testing.T)) {
-	was := active
-	defer func() { active = was }()
+	wasActive, wasFrom := active, streamFrom
+	defer func() { active, streamFrom = wasActive, wasFrom }()
 	for _, r := range routes() {
 		active = r
 		t.Run(string(r), test)
+		if r != portable {
+			streamFrom = 0
+			t.Run(string(r)+" streaming", test)
+			streamFrom = wasFrom
+		}
 	}
 }
 
+// roomFor returns room for an encoding whose codes begin on a cache line, which
+// is what streaming needs.
+func roomFor(n, block int) []byte {
+	length := EncodedLen(n, block)
+	room := make([]byte, length+lineBytes)
+	codes := uintptr(unsafe.Pointer(&room[0])) + uintptr(length-n)
+	return room[-codes%lineBytes:][:length]
+}
+
+// value draws numbers that matter: ordinary ones, ties, extremes, specials.
 func value() *rapid.Generator[float32] {
 	return rapid.OneOf(
 		rapid.Float32Range(-4, 4),
@@ -92,17 +108,28 @@ func value() *rapid.Generator[float32] {
 	)
 }
 
+// vector draws numbers that matter throughout, or ordinary ones, or ordinary
+// ones with few of the others and some zeros: then most blocks are ordinary.
 func vector(t *rapid.T, label string, n int) []float32 {
-	tame := rapid.Bool().Draw(t, label+" tame")
-	g := value()
-	if tame {
-		g = rapid.Float32Range(-4, 4)
+	kind := rapid.IntRange(0, 2).Draw(t, label+" kind")
+	if kind == 0 {
+		return rapid.SliceOfN(value(), n, n).Draw(t, label)
 	}
-	return rapid.SliceOfN(g, n, n).Draw(t, label)
+	v := rapid.SliceOfN(rapid.Float32Range(-4, 4), n, n).Draw(t, label)
+	if kind == 2 && n > 0 {
+		for range rapid.IntRange(1, 6).Draw(t, label+" others") {
+			at := rapid.IntRange(0, n-1).Draw(t, label+" place")
+			if rapid.Bool().Draw(t, label+" zeros") {
+				clear(v[at:min(n, at+200)])
+			}
+			v[at] = value().Draw(t, label+" other")
+		}
+	}
+	return v
 }
 
 func drawBlock(t *rapid.T) int {
-	return rapid.SampledFrom([]int{16, 32, 48, 1024}).Draw(t, "block")
+	return rapid.SampledFrom([]int{16, 48, 64, 128, 1024}).Draw(t, "block")
 }
 
 func TestKernelsEqualSlowOnes(t *testing.T) { onEveryRoute(t, testKernelsEqualSlowOnes) }
@@ -114,7 +141,7 @@ func testKernelsEqualSlowOnes(t *testing.T) {
 		src, add := vector(t, "src", n), vector(t, "add", n)
 		mul := rapid.SampledFrom([]float32{1, 0.5, 1.0 / 3, 0.2}).Draw(t, "mul")
 
-		encoded := make([]byte, EncodedLen(n, block))
+		encoded := roomFor(n, block)
 		Quantise(encoded, src, block)
 		if want := slowQuantise(src, block); !bytes.Equal(encoded, want) {
 			t.Fatalf("quantise:\n got %x\nwant %x", encoded, want)
@@ -126,7 +153,7 @@ func testKernelsEqualSlowOnes(t *testing.T) {
 				t.Fatalf("dequantise[%d] = %v, want %v", i, decoded[i], want)
 			}
 		}
-		stepped := make([]byte, len(encoded))
+		stepped := roomFor(n, block)
 		AddRequantise(stepped, encoded, add, block, mul)
 		if want := slowAddRequantise(encoded, add, block, mul); !bytes.Equal(stepped, want) {
 			t.Fatalf("add and requantise:\n got %x\nwant %x", stepped, want)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 //go:generate go run -C gen . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg int8
@@ -48,3 +49,35 @@ func vectors(n int) int {
 	}
 	return n &^ (step - 1)
 }
+
+// together reports whether the codes of a block may be written while the next
+// one is added up.
+func together(block int) bool { return active != portable && block%lineBytes == 0 }
+
+// lineBytes is the length of a cache line.
+const lineBytes = 64
+
+// streamFrom is from how many bytes of codes on they go past the caches. Most
+// processors' caches hold less than these and the values that they stand for:
+// who reads the codes next would find them in memory anyway, and a line that is
+// written whole past the caches need not be read first. A variable, for tests.
+var streamFrom = 16 << 20
+
+// streams reports whether the codes of a vector go past the caches. If so, the
+// caller ends with endStream.
+func streams(codes []byte, block int) bool {
+	return active != portable && len(codes) > 0 && len(codes) >= streamFrom &&
+		block%lineBytes == 0 && uintptr(unsafe.Pointer(&codes[0]))%lineBytes == 0
+}
+
+// onLine cuts off what precedes the first cache line, and as much in all as a
+// line holds: vectors that straddle two lines take twice as long.
+func onLine(room []float32) []float32 {
+	skip := -uintptr(unsafe.Pointer(&room[0])) % lineBytes / floatBytes
+	return room[skip:][:len(room)-lineValues]
+}
+
+const (
+	floatBytes = 4
+	lineValues = lineBytes / floatBytes
+)

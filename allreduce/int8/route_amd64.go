@@ -2,11 +2,7 @@
 
 package int8
 
-import (
-	"unsafe"
-
-	"golang.org/x/sys/cpu"
-)
+import "golang.org/x/sys/cpu"
 
 // routes are those that this machine has, the fastest last.
 func routes() []route {
@@ -23,25 +19,9 @@ func routes() []route {
 // active is the route in use.
 var active = routes()[len(routes())-1]
 
-// streamBytes is the length of codes from which they go past the caches. A
-// processor's caches hold less than those and the values they stand for, so
-// the next to read them would find them in memory anyway, and lines that are
-// written whole need not be read first.
-const streamBytes = 16 << 20
-
-// streams reports whether the codes of a vector go past the caches. The caller
-// ends with endStream.
-func streams(codes []byte, block int) bool {
-	const line = 64
-	return active != portable && len(codes) >= streamBytes &&
-		block%line == 0 && uintptr(unsafe.Pointer(&codes[0]))%line == 0
-}
-
-// endStream makes other processors see the codes before what is written later.
+// endStream makes other processors see what has gone past the caches before
+// what is written later.
 func endStream() { fence() }
-
-// together reports whether addQuantiseVector takes blocks of n values.
-func together(n int) bool { return active != portable && n%64 == 0 }
 
 // absmaxVector may pass over NaN where it returns minScaled or more.
 func absmaxVector(src []float32) uint32 {

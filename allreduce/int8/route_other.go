@@ -8,11 +8,7 @@ var active = portable
 
 // With the portable route alone there is never a vector part.
 
-func streams([]byte, int) bool { return false }
-
 func endStream() {}
-
-func together(int) bool { return false }
 
 func absmaxVector([]float32) uint32 { return 0 }
 
