@@ -136,7 +136,7 @@ func addRequantise(dst, src []byte, add []float32, block int, mul float32, room 
 	for b := 0; b < n; b++ {
 		lo, hi := b*block, min((b+1)*block, len(add))
 		var absmax uint32
-		if late && !stream && hi-lo == block && together(block) && finite(scaleAt(inScales[scaleBytes*b:])) {
+		if late && !stream && hi-lo == block && together(block) {
 			done, top, ok := addQuantiseVector(sums, lateSums, inScales[scaleBytes*b:], inCodes[lo:], add[lo:],
 				scales[scaleBytes*b:], codes[lo-block:], block, inverse, mul)
 			absmax, b = top, b+done-1

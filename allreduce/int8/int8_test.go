@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -161,6 +163,55 @@ func testKernelsEqualSlowOnes(t *testing.T) {
 		AddRequantise(encoded, encoded, add, block, mul)
 		if !bytes.Equal(stepped, encoded) {
 			t.Fatal("add and requantise differs in place")
+		}
+	})
+}
+
+func TestRowsOfSpecialBlocks(t *testing.T) { onEveryRoute(t, testRowsOfSpecialBlocks) }
+
+// Where few blocks are ordinary, the others come in every order: what is
+// special about one may not touch its neighbours, nor be missed.
+func testRowsOfSpecialBlocks(t *testing.T) {
+	const block = 64
+	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
+	kinds := map[string][]float32{
+		"ordinary": {1, -0.5, 3}, "zeros": {0}, "tiny": {0x1p-120, 0}, "NaN": {nan},
+		"NaN among ordinary ones": {nan, 1, -2, 3, 1}, "NaN among zeros": {0, 0, 0, 0, nan}, "NaN among tiny ones": {0x1p-120, nan},
+		"infinite": {1, inf}, "largest": {math.MaxFloat32, 1},
+	}
+	names := slices.Sorted(maps.Keys(kinds))
+	rapid.Check(t, func(t *rapid.T) {
+		row := rapid.SliceOfN(rapid.OneOf(rapid.Just("ordinary"), rapid.SampledFrom(names)), 1, 20)
+		draw := func(blocks []string, n int) []float32 {
+			v := make([]float32, n)
+			for b, name := range blocks {
+				values := kinds[name]
+				shift := rapid.IntRange(0, block).Draw(t, name)
+				for i := b * block; i < min((b+1)*block, n); i++ {
+					v[i] = values[(i+shift)%len(values)]
+				}
+			}
+			return v
+		}
+		blocks := row.Draw(t, "blocks")
+		n := len(blocks)*block - rapid.IntRange(0, block-1).Draw(t, "missing")
+		src, add := draw(rapid.Permutation(blocks).Draw(t, "others"), n), draw(blocks, n)
+		encoded := roomFor(n, block)
+		Quantise(encoded, src, block)
+		if want := slowQuantise(src, block); !bytes.Equal(encoded, want) {
+			t.Fatalf("quantise:\n got %x\nwant %x", encoded, want)
+		}
+		for b := range blocks {
+			if rapid.IntRange(0, 9).Draw(t, "scale") == 0 {
+				bits := rapid.SampledFrom([]uint32{0x7f800000, 0xff800000, 0xffc00001}).Draw(t, "bits")
+				binary.LittleEndian.PutUint32(encoded[4*b:], bits)
+			}
+		}
+		mul := rapid.SampledFrom([]float32{1, 0.5}).Draw(t, "mul")
+		want := slowAddRequantise(encoded, add, block, mul)
+		AddRequantise(encoded, encoded, add, block, mul)
+		if !bytes.Equal(encoded, want) {
+			t.Fatalf("add and requantise:\n got %x\nwant %x", encoded, want)
 		}
 	})
 }

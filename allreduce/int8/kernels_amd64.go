@@ -29,7 +29,7 @@ func dequantiseAVX2(dst *float32, codes *byte, n int, scale float32)
 //go:noescape
 func addAVX2(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 
-// addQuantiseAVX2 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. n is a positive multiple of 64.
+// addQuantiseAVX2 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. n is a positive multiple of 64.
 //
 //go:noescape
 func addQuantiseAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
@@ -39,7 +39,7 @@ func addQuantiseAVX2(sums *float32, late *float32, inScales *byte, codes *byte, 
 //go:noescape
 func addMulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
 
-// addQuantiseMulAVX2 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. n is a positive multiple of 64.
+// addQuantiseMulAVX2 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. n is a positive multiple of 64.
 //
 //go:noescape
 func addQuantiseMulAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
@@ -69,7 +69,7 @@ func dequantiseAVX512(dst *float32, codes *byte, n int, scale float32)
 //go:noescape
 func addAVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 
-// addQuantiseAVX512 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. It does not see NaN. n is a positive multiple of 64.
+// addQuantiseAVX512 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. It does not see NaN. n is a positive multiple of 64.
 //
 //go:noescape
 func addQuantiseAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
@@ -79,7 +79,7 @@ func addQuantiseAVX512(sums *float32, late *float32, inScales *byte, codes *byte
 //go:noescape
 func addMulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
 
-// addQuantiseMulAVX512 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. It does not see NaN. n is a positive multiple of 64.
+// addQuantiseMulAVX512 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. It does not see NaN. n is a positive multiple of 64.
 //
 //go:noescape
 func addQuantiseMulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)

@@ -563,10 +563,6 @@ turns:
 	LEAL         -100663296(R12), R14
 	CMPL         R14, $0x79800000
 	JAE          end
-	MOVL         (DI)(DX*4), R14
-	ANDL         $0x7fffffff, R14
-	CMPL         R14, $0x7f800000
-	JAE          end
 	VDIVSS       X8, X2, X0
 	VMOVD        X0, R14
 	MOVL         $0x7c010203, R12
@@ -862,10 +858,6 @@ turns:
 	JNZ          end
 	LEAL         -100663296(R12), R14
 	CMPL         R14, $0x79800000
-	JAE          end
-	MOVL         (DI)(DX*4), R14
-	ANDL         $0x7fffffff, R14
-	CMPL         R14, $0x7f800000
 	JAE          end
 	VDIVSS       X9, X2, X0
 	VMOVD        X0, R14
@@ -1299,10 +1291,6 @@ turns:
 	LEAL          -100663296(R12), R14
 	CMPL          R14, $0x79800000
 	JAE           end
-	MOVL          (DI)(DX*4), R14
-	ANDL          $0x7fffffff, R14
-	CMPL          R14, $0x7f800000
-	JAE           end
 	VDIVSS        X7, X2, X0
 	VMOVD         X0, R14
 	MOVL          $0x7c010203, R12
@@ -1503,10 +1491,6 @@ turns:
 	JNZ           end
 	LEAL          -100663296(R12), R14
 	CMPL          R14, $0x79800000
-	JAE           end
-	MOVL          (DI)(DX*4), R14
-	ANDL          $0x7fffffff, R14
-	CMPL          R14, $0x7f800000
 	JAE           end
 	VDIVSS        X8, X2, X0
 	VMOVD         X0, R14

@@ -431,12 +431,13 @@ func (l lanes) add(multiply bool) {
 // addQuantise adds up one block and writes the codes of the block before it, by
 // turns, block after block: encoding begins with a maximum and two divisions
 // that take long to come by, and adding fills the time. What is out of the
-// ordinary it leaves to its caller.
+// ordinary it leaves to its caller. A scale that is no finite number needs no
+// care: it makes no sum finite.
 func (l lanes) addQuantise(multiply bool) {
 	name, mul, formula := sum("addQuantise", multiply)
 	l.function(name, "func(sums, late *float32, inScales, codes *byte, own *float32, scales, lateCodes *byte, n, blocks int, inverse float32"+mul+") (done int, absmax, nan uint32)",
 		"does with the first of so many blocks of n values what add does with "+formula+
-			", and with late, the sums of the block before, what quantise does. If late has no NaN, the first block's absmax leads to codes, and the scale of the next is finite, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one."+l.blindness(), perTurn)
+			", and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one."+l.blindness(), perTurn)
 	n, blocks, done := Load(Param("n"), GP64()), Load(Param("blocks"), GP64()), GP64()
 	late, lateCodes := Load(Param("late"), GP64()), Load(Param("lateCodes"), GP64())
 	inScales, scales := Load(Param("inScales"), GP64()), Load(Param("scales"), GP64())
@@ -468,10 +469,6 @@ func (l lanes) addQuantise(multiply bool) {
 	bits := GP32()
 	LEAL(Mem{Base: absmax.As64(), Disp: -minScaled}, bits)
 	CMPL(bits, U32(infinity-minScaled))
-	JAE(LabelRef("end"))
-	MOVL(Mem{Base: inScales, Index: done, Scale: 4}, bits)
-	ANDL(U32(signless), bits)
-	CMPL(bits, U32(infinity))
 	JAE(LabelRef("end"))
 
 	x, most := XMM(), GP32()
