@@ -51,7 +51,7 @@ func (f Format) Quantise(dst []byte, src, residual []float32) {
 	scales, codes := f.split(dst, len(src))
 	for len(src) > 0 {
 		n := min(f.Block, len(src))
-		f.encode(scales, codes, src[:n], src[:n], absmaxBits(src[:n]), head(residual, n), 1)
+		f.encode(scales, codes, src[:n], absmaxBits(src[:n]), head(residual, n), 1)
 		scales, codes = scales[scaleBytes:], codes[f.codesLen(n):]
 		src, residual = src[n:], tail(residual, n)
 	}
@@ -89,7 +89,7 @@ func (f Format) AddRequantise(dst, src []byte, add []float32, mul float32, resid
 	for len(add) > 0 {
 		n := min(f.Block, len(add))
 		absmax := addBlock(sums[:n], f.widen(&wide, inCodes, n), add[:n], scaleAt(inScales), mul)
-		f.encode(scales, codes, sums[:n], add[:n], absmax, head(residual, n), mul)
+		f.encode(scales, codes, sums[:n], absmax, head(residual, n), mul)
 		b := f.codesLen(n)
 		inScales, inCodes, scales, codes = inScales[scaleBytes:], inCodes[b:], scales[scaleBytes:], codes[b:]
 		add, residual = add[n:], tail(residual, n)
@@ -119,9 +119,8 @@ func tail(s []float32, n int) []float32 {
 
 // encode writes one block: its scale to scale[:4], its codes to the front of
 // codes, and what they lose, divided by mul, to residual if there is one.
-// values that lead to a spoiled block need not be there. input is as in
-// quantiseBlock.
-func (f Format) encode(scale, codes []byte, values, input []float32, absmax uint32, residual []float32, mul float32) {
+// values that lead to a spoiled block need not be there.
+func (f Format) encode(scale, codes []byte, values []float32, absmax uint32, residual []float32, mul float32) {
 	n := len(values)
 	codes = codes[:f.codesLen(n)]
 	var wide [MaxBlock]byte
@@ -131,7 +130,9 @@ func (f Format) encode(scale, codes []byte, values, input []float32, absmax uint
 		to = wide[:n]
 	}
 	inverse, ok := f.putScale(scale, absmax)
-	if ok && !quantiseBlock(to, values, input, inverse, false) {
+	// Nothing is fetched meanwhile: too much comes before the next block, and
+	// what is on its way from memory keeps that waiting.
+	if ok && !quantiseBlock(to, values, nil, inverse, false) {
 		absmax = canonical
 		_, ok = f.putScale(scale, absmax)
 	}

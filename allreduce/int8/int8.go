@@ -80,8 +80,12 @@ func Quantise(dst []byte, src []float32, block int) {
 	stream := streams(codes, block)
 	for len(src) > 0 {
 		n := min(block, len(src))
+		next := src[n:]
+		if stream {
+			next = nil // the processor's own prefetching does better by 5 %
+		}
 		if inverse, ok := putScale(scales, absmaxBits(src[:n])); ok {
-			encodeBlock(scales, codes[:n], src[:n], src[:n], inverse, stream)
+			encodeBlock(scales, codes[:n], src[:n], next, inverse, stream)
 		} else {
 			clear(codes[:n])
 		}
@@ -130,7 +134,7 @@ func addRequantise(dst, src []byte, add []float32, block int, mul float32, room 
 	late := false // whether lateSums are those of block b-1, and its codes to be written
 	encode := func(b int) {
 		lo, hi := b*block, min((b+1)*block, len(add))
-		encodeBlock(scales[scaleBytes*b:], codes[lo:hi], lateSums[:hi-lo], add[lo:hi], inverse, stream)
+		encodeBlock(scales[scaleBytes*b:], codes[lo:hi], lateSums[:hi-lo], add[hi:], inverse, stream)
 	}
 	n := blocks(len(add), block)
 	for b := 0; b < n; b++ {
@@ -169,8 +173,8 @@ func addRequantise(dst, src []byte, add []float32, block int, mul float32, room 
 
 // encodeBlock is quantiseBlock for a block that may have a NaN yet, which it
 // then spoils.
-func encodeBlock(scale, codes []byte, values, input []float32, inverse float32, stream bool) {
-	if quantiseBlock(codes, values, input, inverse, stream) {
+func encodeBlock(scale, codes []byte, values, next []float32, inverse float32, stream bool) {
+	if quantiseBlock(codes, values, next, inverse, stream) {
 		return
 	}
 	if stream {
@@ -236,12 +240,12 @@ func putScale(scale []byte, absmax uint32) (inverse float32, ok bool) {
 }
 
 // quantiseBlock writes the codes of src, and reports whether no value is NaN.
-// input is what the caller reads as a stream; while the arithmetic goes on, its
-// next block comes into the cache. stream is as streams says.
-func quantiseBlock(codes []byte, src, input []float32, inverse float32, stream bool) (ok bool) {
+// While the arithmetic goes on, as many values of next come into the cache: what
+// the caller is going to read, which may be nothing. stream is as streams says.
+func quantiseBlock(codes []byte, src, next []float32, inverse float32, stream bool) (ok bool) {
 	codes, ok = codes[:len(src)], true
 	if n := vectors(len(src)); n > 0 {
-		ok = quantiseVector(codes[:n], src[:n], input[:n], inverse, stream)
+		ok = quantiseVector(codes[:n], src[:n], next, inverse, stream)
 		codes, src = codes[n:], src[n:]
 	}
 	for i, x := range src {

@@ -9,15 +9,15 @@ package int8
 //go:noescape
 func absmaxAVX2(src *float32, n int) uint32
 
-// quantiseAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
+// quantiseAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseAVX2(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+func quantiseAVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
-// quantiseStreamAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
+// quantiseStreamAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseStreamAVX2(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+func quantiseStreamAVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
 // dequantiseAVX2 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
@@ -49,15 +49,15 @@ func addQuantiseMulAVX2(sums *float32, late *float32, inScales *byte, codes *byt
 //go:noescape
 func absmaxAVX512(src *float32, n int) uint32
 
-// quantiseAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
+// quantiseAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseAVX512(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+func quantiseAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
-// quantiseStreamAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
+// quantiseStreamAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseStreamAVX512(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+func quantiseStreamAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
 // dequantiseAVX512 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //

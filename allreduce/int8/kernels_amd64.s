@@ -78,17 +78,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func quantiseAVX2(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+// func quantiseAVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 // Requires: AVX, AVX2, MMX+
 TEXT ·quantiseAVX2(SB), NOSPLIT, $0-44
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         input+16(FP), DX
+	MOVQ         next+16(FP), DX
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS inverse+32(FP), Y0
 	VMOVDQU      orderAVX2<>+0(SB), Y1
 	VPXOR        Y2, Y2, Y2
-	LEAQ         (DX)(BX*4), DX
 	PREFETCHT1   (DX)(BX*4)
 	XORQ         SI, SI
 	MOVQ         BX, DI
@@ -159,17 +158,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func quantiseStreamAVX2(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+// func quantiseStreamAVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 // Requires: AVX, AVX2, MMX+
 TEXT ·quantiseStreamAVX2(SB), NOSPLIT, $0-44
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         input+16(FP), DX
+	MOVQ         next+16(FP), DX
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS inverse+32(FP), Y0
 	VMOVDQU      orderAVX2<>+0(SB), Y1
 	VPXOR        Y2, Y2, Y2
-	LEAQ         (DX)(BX*4), DX
 	PREFETCHT1   (DX)(BX*4)
 	XORQ         SI, SI
 	MOVQ         BX, DI
@@ -946,17 +944,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func quantiseAVX512(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+// func quantiseAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
 TEXT ·quantiseAVX512(SB), NOSPLIT, $0-44
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         input+16(FP), DX
+	MOVQ         next+16(FP), DX
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS inverse+32(FP), Z0
 	VMOVDQU32    orderAVX512<>+0(SB), Z1
 	VPXORD       Z2, Z2, Z2
-	LEAQ         (DX)(BX*4), DX
 	PREFETCHT1   (DX)(BX*4)
 	XORQ         SI, SI
 	MOVQ         BX, DI
@@ -1010,17 +1007,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func quantiseStreamAVX512(codes *byte, src *float32, input *float32, n int, inverse float32) (nan uint32)
+// func quantiseStreamAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
 TEXT ·quantiseStreamAVX512(SB), NOSPLIT, $0-44
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
-	MOVQ         input+16(FP), DX
+	MOVQ         next+16(FP), DX
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS inverse+32(FP), Z0
 	VMOVDQU32    orderAVX512<>+0(SB), Z1
 	VPXORD       Z2, Z2, Z2
-	LEAQ         (DX)(BX*4), DX
 	PREFETCHT1   (DX)(BX*4)
 	XORQ         SI, SI
 	MOVQ         BX, DI

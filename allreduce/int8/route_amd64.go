@@ -31,17 +31,20 @@ func absmaxVector(src []float32) uint32 {
 	return absmaxAVX2(&src[0], len(src))
 }
 
-// quantiseVector reports whether no value is NaN.
-func quantiseVector(codes []byte, src, input []float32, inverse float32, stream bool) bool {
+// quantiseVector reports whether no value is NaN. next is as in quantiseBlock.
+func quantiseVector(codes []byte, src, next []float32, inverse float32, stream bool) bool {
+	if len(next) == 0 {
+		next = src // which is there already
+	}
 	switch {
 	case active == avx512 && stream:
-		return quantiseStreamAVX512(&codes[0], &src[0], &input[0], len(src), inverse) == 0
+		return quantiseStreamAVX512(&codes[0], &src[0], &next[0], len(src), inverse) == 0
 	case active == avx512:
-		return quantiseAVX512(&codes[0], &src[0], &input[0], len(src), inverse) == 0
+		return quantiseAVX512(&codes[0], &src[0], &next[0], len(src), inverse) == 0
 	case stream:
-		return quantiseStreamAVX2(&codes[0], &src[0], &input[0], len(src), inverse) == 0
+		return quantiseStreamAVX2(&codes[0], &src[0], &next[0], len(src), inverse) == 0
 	}
-	return quantiseAVX2(&codes[0], &src[0], &input[0], len(src), inverse) == 0
+	return quantiseAVX2(&codes[0], &src[0], &next[0], len(src), inverse) == 0
 }
 
 func dequantiseVector(dst []float32, codes []byte, scale float32) {

@@ -324,7 +324,7 @@ func (l lanes) findAbsmax() {
 // quantise writes two functions: the usual one, and the one for vectors far
 // larger than the caches, whose codes go past them to memory.
 func (l lanes) quantise(stream bool) {
-	const signature = "func(codes *byte, src, input *float32, n int, inverse float32) (nan uint32)"
+	const signature = "func(codes *byte, src, next *float32, n int, inverse float32) (nan uint32)"
 	name, doc := "quantise", ""
 	store := func(v, dst Op) { l.load(v, dst) }
 	if stream {
@@ -332,11 +332,10 @@ func (l lanes) quantise(stream bool) {
 		doc = " Codes begin on a cache line, and go past the caches."
 	}
 	l.function(name, signature,
-		"writes the codes of n values, round-half-even(value × inverse), and fetches the n values behind the first n of input into the cache. Where a value is NaN it returns other than 0."+doc, perStep)
+		"writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0."+doc, perStep)
 	codes, src := Load(Param("codes"), GP64()), Load(Param("src"), GP64())
-	next, n := Load(Param("input"), GP64()), Load(Param("n"), GP64())
+	next, n := Load(Param("next"), GP64()), Load(Param("n"), GP64())
 	e := l.encoder()
-	LEAQ(Mem{Base: next, Index: n, Scale: 4}, next)
 	PREFETCHT1(Mem{Base: next, Index: n, Scale: 4})
 	loop(n, func(i reg.GPVirtual, values int) {
 		// What comes is read twice at once, and then not for long.
