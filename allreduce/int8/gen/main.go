@@ -55,8 +55,8 @@ var avx512 = lanes{
 	zero: func(v reg.VecVirtual) { VPXORD(v, v, v) },
 	load: func(src, v Op) { VMOVDQU32(src, v) },
 	// The limit of the kernels on vectors in the cache is how many vector
-	// operations a processor begins in a cycle, so one less shows: 5 % in a
-	// step of the ring, 12 % in quantising.
+	// operations a processor begins in a cycle, so one less shows: 7 % in a
+	// step of the ring (Zen 4).
 	absmax: func(_, src, _, top Op) { VRANGEPS(Imm(0b10_11), src, top, top) },
 	blind:  true,
 	narrow: func(vs []reg.VecVirtual) { VPMOVSDB(vs[0], vs[0].AsX()) },
