@@ -71,6 +71,7 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 		r.received.Add(int64(len(b) + len(payload)))
 		r.algorithm.arrived(a.rank, h, codes, payload)
 		r.sources[a.rank].due.Add(-1)
+		r.e.due.Add(-1)
 		if r.due.Add(-1) == 0 {
 			close(r.complete)
 			a.stream.SetReadDeadline(time.Now().Add(holdTime))

@@ -242,6 +242,8 @@ func (r *run) run(ctx context.Context) (Result, error) {
 		return Result{Total: time.Since(r.start)}, nil
 	}
 
+	r.e.due.Add(r.due.Load())
+	defer func() { r.e.due.Add(-r.due.Load()) }() // of what has failed
 	var senders sync.WaitGroup
 	for _, f := range r.flows {
 		senders.Go(f.run)

@@ -1,8 +1,10 @@
 package quicring
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net"
+	"sync"
 	"time"
 
 	"golang.org/x/net/ipv4"
@@ -25,13 +27,19 @@ const (
 	denseTime = 3 * time.Millisecond
 	// fullRead is worth its system call, in bytes: three trains of quic-go's.
 	fullRead = 60_000
+	// maxSegments is how many datagrams the kernel takes as one train (64
+	// before Linux 6.9), maxPayload how many bytes IPv4 does.
+	maxSegments, maxPayload = 64, 65_507
 )
 
 // socket reads trains of datagrams, which the kernel has left together (UDP
-// GRO), and hands the datagrams out one by one. quic-go sends trains, so that
-// both sides pay the price of the kernel's network once for a dozen packets.
+// GRO), and hands the datagrams out one by one. quic-go sends trains (GSO), so
+// that both sides pay the price of the kernel's network once for a dozen packets.
+// They have 20 kB at most; the socket couples those that it is given one after
+// the other, up to what the kernel takes.
 type socket struct {
 	*net.UDPConn
+	hurry  func() bool      // whether somebody waits for the little that is still to come
 	reader *ipv4.PacketConn // reads IPv6 as well
 	trains []ipv4.Message
 	// next is the first train in trains[:n] not yet handed out whole, rest what
@@ -42,10 +50,23 @@ type socket struct {
 	// sparse is set when reads find little, though they follow closely.
 	sparse bool
 	last   time.Time
+
+	sending sync.Mutex
+	out     convoy
+	filled  chan struct{} // tells depart that out waits; nil when closed
+	ended   chan struct{} // closed when depart has returned
 }
 
-// newSocket returns conn as quic-go reads it best.
-func newSocket(conn net.PacketConn) net.PacketConn {
+// convoy is trains of one connection that leave together.
+type convoy struct {
+	to      *net.UDPAddr
+	control []byte
+	bytes   []byte
+	err     error // of the last that left, not yet returned
+}
+
+// newSocket returns conn as quic-go reads and writes it best.
+func newSocket(conn net.PacketConn, hurry func() bool) net.PacketConn {
 	udp, ok := conn.(*net.UDPConn)
 	if !ok {
 		return conn
@@ -61,12 +82,87 @@ func newSocket(conn net.PacketConn) net.PacketConn {
 	if err != nil || unsupported != nil {
 		return conn // before Linux 5.0
 	}
-	s := &socket{UDPConn: udp, reader: ipv4.NewPacketConn(udp), trains: make([]ipv4.Message, batchLen)}
+	s := &socket{
+		UDPConn: udp, hurry: hurry,
+		reader: ipv4.NewPacketConn(udp), trains: make([]ipv4.Message, batchLen),
+		filled: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
 	for i := range s.trains {
 		s.trains[i].Buffers = [][]byte{make([]byte, trainLen)}
 		s.trains[i].OOB = make([]byte, controlLen)
 	}
+	go s.depart(s.filled)
 	return s
+}
+
+// WriteMsgUDP sends datagrams. It is what quic-go writes with, from a goroutine
+// for each connection. The error may be that of datagrams written before; those
+// of a connection with nothing more to write are lost ones to it.
+func (s *socket) WriteMsgUDP(b, control []byte, to *net.UDPAddr) (n, controlLen int, err error) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	o := &s.out
+	length := segmentLen(control)
+	follows := o.to == to && len(o.bytes) > 0 && bytes.Equal(control, o.control) &&
+		len(o.bytes)+len(b) <= min(maxPayload, maxSegments*length)
+	if o.to == to {
+		if !follows {
+			s.leave() // a connection's datagrams keep their order
+		}
+		if err, o.err = o.err, nil; err != nil {
+			return 0, 0, err
+		}
+	}
+	last := length == 0 || len(b)%length != 0 // nothing may follow a shorter one
+	switch {
+	case !follows && (last || s.filled == nil):
+		return s.UDPConn.WriteMsgUDP(b, control, to)
+	case !follows:
+		s.leave()
+		o.to, o.err = to, nil
+		o.control = append(o.control[:0], control...)
+		select {
+		case s.filled <- struct{}{}:
+		default:
+		}
+	}
+	o.bytes = append(o.bytes, b...)
+	if last {
+		s.leave()
+	}
+	return len(b), len(control), nil
+}
+
+// leave sends the convoy, if there is one.
+func (s *socket) leave() {
+	if o := &s.out; len(o.bytes) > 0 {
+		_, _, o.err = s.UDPConn.WriteMsgUDP(o.bytes, o.control, o.to)
+		o.bytes = o.bytes[:0]
+	}
+}
+
+// depart sends convoys that nothing more has joined by the time it runs: after
+// the writer, which woke it, has nothing left to write.
+func (s *socket) depart(filled <-chan struct{}) {
+	defer close(s.ended)
+	for range filled {
+		s.sending.Lock()
+		s.leave()
+		s.sending.Unlock()
+	}
+}
+
+// Close sends what waits and closes the socket.
+func (s *socket) Close() error {
+	s.sending.Lock()
+	s.leave()
+	if s.filled != nil {
+		close(s.filled)
+		s.filled = nil
+	}
+	s.sending.Unlock()
+	<-s.ended
+	return s.UDPConn.Close()
 }
 
 // ReadBatch fills datagrams. It is what quic-go reads with, from one goroutine.
@@ -102,7 +198,7 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 // and the stream's, and every second be acknowledged: that is where most of the
 // processor time of such links goes.
 func (s *socket) wait() {
-	if s.sparse {
+	if s.sparse && !s.hurry() {
 		time.Sleep(gatherTime)
 	}
 }
@@ -131,15 +227,31 @@ func (s *socket) couple() {
 // datagramLen is the length of a train's datagrams but for the last, which may
 // be shorter: all of it where the kernel says nothing else.
 func datagramLen(control []byte, all int) int {
+	if data := udpControl(control, unix.UDP_GRO); len(data) >= 4 {
+		return int(binary.NativeEndian.Uint32(data))
+	}
+	return all
+}
+
+// segmentLen is the same of a train to be sent: 0 if it is none.
+func segmentLen(control []byte) int {
+	if data := udpControl(control, unix.UDP_SEGMENT); len(data) >= 2 {
+		return int(binary.NativeEndian.Uint16(data))
+	}
+	return 0
+}
+
+// udpControl returns the data of UDP's control message of a type, or nil.
+func udpControl(control []byte, of int32) []byte {
 	for len(control) > 0 {
 		header, data, rest, err := unix.ParseOneSocketControlMessage(control)
 		if err != nil {
 			break
 		}
-		if header.Level == unix.IPPROTO_UDP && header.Type == unix.UDP_GRO && len(data) >= 4 {
-			return int(binary.NativeEndian.Uint32(data))
+		if header.Level == unix.IPPROTO_UDP && header.Type == of {
+			return data
 		}
 		control = rest
 	}
-	return all
+	return nil
 }

@@ -16,7 +16,7 @@ import (
 // TestSocketTakesTrainsApart: datagrams sent as one train arrive one by one,
 // however many the reader asks for.
 func TestSocketTakesTrainsApart(t *testing.T) {
-	receiver := newSocket(listenUDP(t))
+	receiver := newSocket(listenUDP(t), func() bool { return false })
 	defer receiver.Close()
 	s, ok := receiver.(*socket)
 	if !ok {

@@ -4,5 +4,5 @@ package quicring
 
 import "net"
 
-// newSocket returns conn as quic-go reads it best.
-func newSocket(conn net.PacketConn) net.PacketConn { return conn }
+// newSocket returns conn as quic-go reads and writes it best.
+func newSocket(conn net.PacketConn, _ func() bool) net.PacketConn { return conn }
