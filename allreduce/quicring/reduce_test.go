@@ -171,6 +171,9 @@ func TestAbortThenReduceAgain(t *testing.T) {
 	want := allreduce.RingMean(inputs, 8, int8.DefaultBlock)
 	for k, o := range r.must(6, upTo(n), inputs) {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
+		if n := r.endpoints[k].due.Load(); n != 0 {
+			t.Errorf("rank %d still counts %d frames as due", k, n)
+		}
 	}
 }
 

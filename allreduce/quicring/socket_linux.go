@@ -27,6 +27,11 @@ const (
 	denseTime = 3 * time.Millisecond
 	// fullRead is worth its system call, in bytes: three trains of quic-go's.
 	fullRead = 60_000
+	// fastRead is more than a link of 1 Gbit/s brings while datagrams gather, in
+	// bytes. Waiting then costs more than it saves: it lengthens round trips,
+	// which windows of congestion control do not make up for. The fastReads
+	// after it do not wait.
+	fastRead, fastReads = 1 << 18, 32
 	// maxSegments is how many datagrams the kernel takes as one train (64
 	// before Linux 6.9), maxPayload how many bytes IPv4 does.
 	maxSegments, maxPayload = 64, 65_507
@@ -44,12 +49,10 @@ type socket struct {
 	trains []ipv4.Message
 	// next is the first train in trains[:n] not yet handed out whole, rest what
 	// is left of it, in datagrams of length each.
-	next, n int
-	rest    []byte
-	length  int
-	// sparse is set when reads find little, though they follow closely.
-	sparse bool
-	last   time.Time
+	next, n  int
+	rest     []byte
+	length   int
+	patience patience
 
 	sending sync.Mutex
 	out     convoy
@@ -152,10 +155,9 @@ func (s *socket) depart(filled <-chan struct{}) {
 	}
 }
 
-// Close sends what waits and closes the socket.
+// Close closes the socket, once depart has sent what waits.
 func (s *socket) Close() error {
 	s.sending.Lock()
-	s.leave()
 	if s.filled != nil {
 		close(s.filled)
 		s.filled = nil
@@ -168,14 +170,20 @@ func (s *socket) Close() error {
 // ReadBatch fills datagrams. It is what quic-go reads with, from one goroutine.
 func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 	if s.next == s.n {
-		s.wait()
+		if s.patience.worthwhile() && !s.hurry() {
+			time.Sleep(gatherTime)
+		}
 		n, err := s.reader.ReadBatch(s.trains, flags)
 		if err != nil {
 			return 0, err
 		}
 		s.n, s.next = n, 0
 		s.couple()
-		s.note()
+		read := 0
+		for _, t := range s.trains[:n] {
+			read += t.N
+		}
+		s.patience.found(read, time.Now())
 	}
 	filled := 0
 	for filled < len(datagrams) && s.next < s.n {
@@ -193,25 +201,29 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 	return filled, nil
 }
 
-// wait lets datagrams gather where they come one by one but closely, as from a
-// link of some hundred Mbit/s. Each would wake this goroutine, the connection's
-// and the stream's, and every second be acknowledged: that is where most of the
-// processor time of such links goes.
-func (s *socket) wait() {
-	if s.sparse && !s.hurry() {
-		time.Sleep(gatherTime)
-	}
+// patience decides when to let datagrams gather: where they come one by one but
+// closely, as from a link of some hundred Mbit/s. Each would wake the reader, the
+// connection's goroutine and the stream's, and every second be acknowledged: that
+// is where most of the processor time of such links goes.
+type patience struct {
+	sparse bool // reads find little, though they follow closely
+	fast   int  // reads that are not to wait
+	last   time.Time
 }
 
-// note remembers what the last read has found.
-func (s *socket) note() {
-	bytes := 0
-	for _, t := range s.trains[:s.n] {
-		bytes += t.N
+// worthwhile says whether to wait for gatherTime before the next read.
+func (p *patience) worthwhile() bool { return p.sparse && p.fast == 0 }
+
+// found notes how many bytes a read has found, and when.
+func (p *patience) found(bytes int, now time.Time) {
+	switch {
+	case bytes > fastRead:
+		p.fast = fastReads
+	case p.fast > 0:
+		p.fast--
 	}
-	now := time.Now()
-	s.sparse = bytes < fullRead && now.Sub(s.last) < denseTime
-	s.last = now
+	p.sparse = bytes < fullRead && now.Sub(p.last) < denseTime
+	p.last = now
 }
 
 // couple makes the next train the one to be handed out.

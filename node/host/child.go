@@ -142,6 +142,9 @@ func runNode(log *slog.Logger, report func(nodeReport)) error {
 	if name := s.name(); name != "" {
 		go watchUsage(name, func(u Usage) { report(nodeReport{Usage: &u}) })
 	}
+	if err := slowMonitor(); err != nil {
+		log.Warn("this takes more processor time", "err", err)
+	}
 	switch {
 	case s.Coordinator != nil:
 		return runCoordinator(s.Coordinator, tracing, log, plain)

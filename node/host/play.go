@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -170,17 +169,6 @@ func (p *play) startWorker(w workerSpec) error {
 		return err
 	}
 	c.id, c.memory = w.ID, memory
-	return nil
-}
-
-// workerEnv gives each worker a single thread to run Go code on where there are
-// no more CPUs than workers. With more, their schedulers take turns looking for
-// work that another process's thread is about to do: that took 40 % of the
-// processor time of four rings on two CPUs.
-func workerEnv(workers int) []string {
-	if workers >= runtime.NumCPU() {
-		return []string{"GOMAXPROCS=1"}
-	}
 	return nil
 }
 
