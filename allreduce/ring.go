@@ -130,23 +130,34 @@ func Piece(chunkValues, pieceValues, index int) (lo, hi int) {
 	return lo, min(lo+pieceValues, chunkValues)
 }
 
-// Bounds of DefaultPieceValues, in values. 32 Ki values keep the overhead of
-// frame headers below 0.2 %; below 4 Ki the cost per frame outweighs what
-// finer pipelining wins.
+// Bounds of DefaultPieceValues, in values, and the number of pieces that it aims
+// at in a chunk. Below 4 Ki values the cost per frame outweighs what finer
+// pipelining wins; 128 Ki are what entropy coding takes as one, and 32 Ki keep
+// the overhead of frame headers below 0.2 %.
 const (
-	minDefaultPiece    = 4 << 10
-	maxDefaultPiece    = 32 << 10
-	piecesPerChunkGoal = 16
+	minDefaultPiece = 4 << 10
+	maxFarPiece     = 32 << 10
+	maxNearPiece    = 128 << 10
+
+	farPieces  = 16
+	nearPieces = 4
 )
 
 // DefaultPieceValues returns the piece size, in values, for a vector of length
-// values: a chunk makes about 16 pieces, within 4 Ki to 32 Ki values, rounded
-// up to a multiple of block. A step of the ring cannot start before its first
-// piece has arrived whole, so a chunk of one piece leaves the link idle for a
-// piece's transmission time in every step.
-func DefaultPieceValues(length, ranks, block int) int {
+// values, rounded up to a multiple of block. Between near ranks, whose round
+// trips are short and lose nothing, a chunk makes about 4 pieces, within 4 Ki to
+// 128 Ki values: each costs processor time. Else it makes about 16, within 4 Ki
+// to 32 Ki values: they travel over several connections, and a lost packet
+// detains only its own. A step of the ring cannot start before its first piece
+// has arrived whole, so a chunk of one piece leaves the link idle for a piece's
+// transmission time in every step.
+func DefaultPieceValues(length, ranks, block int, near bool) int {
+	pieces, most := farPieces, maxFarPiece
+	if near {
+		pieces, most = nearPieces, maxNearPiece
+	}
 	chunk := (length + ranks - 1) / ranks
-	piece := min(max(chunk/piecesPerChunkGoal, minDefaultPiece), maxDefaultPiece)
+	piece := min(max(chunk/pieces, minDefaultPiece), most)
 	return (piece + block - 1) / block * block
 }
 

@@ -130,9 +130,13 @@ func TestDefaultPieceValues(t *testing.T) {
 		length := rapid.IntRange(0, 1<<30).Draw(t, "length")
 		ranks := rapid.IntRange(2, MaxRanks).Draw(t, "ranks")
 		block := MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")
-		got := DefaultPieceValues(length, ranks, block)
-		if got%block != 0 || got < minDefaultPiece || got >= maxDefaultPiece+block || got > MaxPieceValues {
-			t.Fatalf("piece of %d values", got)
+		near := DefaultPieceValues(length, ranks, block, true)
+		far := DefaultPieceValues(length, ranks, block, false)
+		if near%block != 0 || near < minDefaultPiece || near >= maxNearPiece+block || near > MaxPieceValues {
+			t.Fatalf("piece of %d values between near ranks", near)
+		}
+		if far%block != 0 || far < minDefaultPiece || far >= maxFarPiece+block || far > near {
+			t.Fatalf("piece of %d values, between near ranks %d", far, near)
 		}
 	})
 }

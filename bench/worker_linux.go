@@ -32,6 +32,7 @@ type WorkerConfig struct {
 	Settings Settings
 	Rank     int
 	Peers    []quicring.Peer // by rank
+	Near     bool            // as in quicring.Config
 	Conn     net.PacketConn  // the worker closes it
 	TLS      *tls.Config
 	Log      *slog.Logger
@@ -113,7 +114,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.resident, _ = statusBytes("VmRSS")
 	ring, err := quicring.Listen(quicring.Config{
 		Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Block: s.Block, Connections: s.Connections,
-		Bits: s.Bits, Entropy: quicring.Entropy(s.Entropy),
+		Bits: s.Bits, Entropy: quicring.Entropy(s.Entropy), Near: cfg.Near,
 	})
 	if err != nil {
 		return err

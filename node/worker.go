@@ -39,6 +39,8 @@ type WorkerConfig struct {
 	// all-reduce and the state transfer. The worker closes them.
 	Control, Ring, Fetch net.PacketConn
 	TLS                  *tls.Config
+	// Near is as in quicring.Config.
+	Near bool
 	// Run names the run in its checkpoints.
 	Run string
 	// Save, if given, keeps a checkpoint: it has write write one, and keeps it if
@@ -91,7 +93,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
-		Bits: reduce.Bits, Block: reduce.Block, Entropy: quicring.Entropy(reduce.Entropy),
+		Bits: reduce.Bits, Block: reduce.Block, Entropy: quicring.Entropy(reduce.Entropy), Near: cfg.Near,
 		PacketSize: initialPacket,
 	}
 	if cfg.Tracing != nil {

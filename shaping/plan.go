@@ -86,6 +86,30 @@ func (p *Plan) Plain() bool {
 	return true
 }
 
+// nearRTT is the round trip below which distance does not matter to a transfer.
+const nearRTT = 2 * time.Millisecond
+
+// Near says that between the nodes there are only paths that delay all packets
+// alike, lose none, and make round trips of less than 2 ms. It needs nodes of
+// the plan.
+func (p *Plan) Near(nodes []string) bool {
+	index := make([]int, len(nodes))
+	for k, name := range nodes {
+		index[k] = p.Index(name)
+	}
+	for k, i := range index {
+		for _, j := range index[:k] {
+			there, back := p.Paths[i][j], p.Paths[j][i]
+			rtt := time.Duration(there.OneWayDelay + back.OneWayDelay)
+			there.OneWayDelay, back.OneWayDelay = 0, 0
+			if rtt >= nearRTT || there != (PathPlan{}) || back != (PathPlan{}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // Delays are the one-way delays between nodes, in seconds, from row to column.
 // It needs nodes of the plan.
 func (p *Plan) Delays(nodes []string) [][]float64 {

@@ -148,3 +148,34 @@ func TestQueueBytes(t *testing.T) {
 		}
 	}
 }
+
+func TestNear(t *testing.T) {
+	us := func(n int) *shaping.Duration { return new(shaping.Duration(n) * shaping.Duration(time.Microsecond)) }
+	loss := new(shaping.Probability(0.01))
+	workers := []string{"w0", "w1", "w2"}
+	for _, c := range []struct {
+		name  string
+		delay int // one way, of all, in microseconds
+		pair  shaping.Path
+		to    string
+		want  bool
+	}{
+		{"no delay", 0, shaping.Path{}, "w2", true},
+		{"0.9 ms", 900, shaping.Path{}, "w2", true},
+		{"1 ms", 1000, shaping.Path{}, "w2", false},
+		{"one way longer, the round trip still short", 500, shaping.Path{OneWayDelay: us(1400)}, "w2", true},
+		{"one way much longer", 500, shaping.Path{OneWayDelay: us(1600)}, "w2", false},
+		{"a lossy way", 0, shaping.Path{Loss: loss}, "w2", false},
+		{"jitter", 500, shaping.Path{Jitter: us(100)}, "w2", false},
+		{"a long way to another node", 0, shaping.Path{OneWayDelay: us(50_000), Loss: loss}, "coordinator", true},
+	} {
+		spec := shaping.Spec{Default: shaping.Properties{Path: shaping.Path{OneWayDelay: us(c.delay)}}, Pairs: []shaping.Pair{{From: "w0", To: c.to, Path: c.pair}}}
+		plan, err := shaping.NewPlan(spec, append([]string{"coordinator"}, workers...), 0, 1)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		if got := plan.Near(workers); got != c.want {
+			t.Errorf("%s: near %v, want %v", c.name, got, c.want)
+		}
+	}
+}

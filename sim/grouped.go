@@ -70,7 +70,7 @@ func (n *network) grouped(ranks []int, begin []time.Duration, cold func(i, j int
 		peers: make([][]peering, size), turn: make([]int, size), up: make([]time.Duration, size), down: make([]time.Duration, size),
 	}
 	_, values := allreduce.Chunk(n.length, size, 0)
-	most := allreduce.DefaultPieceValues(n.length, size, n.block)
+	most := allreduce.DefaultPieceValues(n.length, size, n.block, n.near)
 	for p := range allreduce.Pieces(values, most) {
 		lo, hi := allreduce.Piece(values, most, p)
 		g.values = append(g.values, hi-lo)

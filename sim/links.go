@@ -74,6 +74,7 @@ type network struct {
 	algorithm           allreduce.Algorithm
 	ordered             bool // the ring is in the best order, not that of the ids
 	length, block, bits int
+	near                bool  // as in quicring.Config
 	connections         int   // 0 is what the ring finds out
 	groupOf             []int // by node; hierarchical only
 	entropy             string
@@ -89,6 +90,7 @@ func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
 	}
 	a := s.Real.AllReduce
 	n := network{
+		near: plan.Near(s.Nodes()[1:]), // without the coordinator
 		plan: plan, costs: costs, scale: s.Real.TimeScale,
 		length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
 		ordered: a.Order == scenarios.OrderPlanned || a.Order == scenarios.OrderMeasured,
@@ -195,7 +197,7 @@ func warmUp(bytes, rate int64, rtt time.Duration) time.Duration {
 // their headers, when so many ranks reduce.
 func (n *network) chunk(ranks int) (chunk, piece int64) {
 	_, values := allreduce.Chunk(n.length, ranks, 0)
-	most := allreduce.DefaultPieceValues(n.length, ranks, n.block)
+	most := allreduce.DefaultPieceValues(n.length, ranks, n.block, n.near)
 	for p := range allreduce.Pieces(values, most) {
 		lo, hi := allreduce.Piece(values, most, p)
 		chunk += n.piece(hi - lo)

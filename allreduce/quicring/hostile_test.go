@@ -67,7 +67,7 @@ func (i *intruder) wantReset(s *quic.Stream, code quic.StreamErrorCode) {
 // first is the first header that rank 0 sends in a ring of two.
 func first(epoch uint64, length int) allreduce.Header {
 	_, hi := allreduce.Chunk(length, 2, 0)
-	piece := allreduce.DefaultPieceValues(length, 2, int8.DefaultBlock)
+	piece := allreduce.DefaultPieceValues(length, 2, int8.DefaultBlock, false)
 	h := allreduce.Header{
 		Phase: allreduce.ReduceScatter, Epoch: epoch, Length: int64(length), Round: 1, Ranks: 2,
 		Count: uint32(min(hi, piece)), Block: int8.DefaultBlock, Bits: 8,

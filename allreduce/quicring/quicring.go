@@ -78,6 +78,10 @@ type Config struct {
 	// PieceValues is the number of values per frame, a multiple of Block. All
 	// workers of a ring need the same. Zero: allreduce.DefaultPieceValues.
 	PieceValues int
+	// Near says, on all workers or on none, that all round trips between them
+	// take less than 2 ms, and that no packets get lost: it makes for longer
+	// pieces.
+	Near bool
 	// Block is the number of values per scale, the same on all workers. Zero:
 	// 1024. Smaller blocks are more exact and cost 4 bytes each.
 	Block int

@@ -191,7 +191,7 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	r.aborted, r.abort = context.WithCancelCause(context.Background())
 	piece := e.cfg.PieceValues
 	if piece == 0 {
-		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block)
+		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block, e.cfg.Near)
 	}
 	r.layout = newLayout(len(data), ranks, piece, r.codec.Format)
 	r.expected = &expectation{epoch: op.Epoch, fail: r.abort, gone: r.gone}

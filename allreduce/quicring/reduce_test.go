@@ -94,7 +94,7 @@ func TestBytesOnTheWire(t *testing.T) {
 	const n, length = 4, 1 << 18
 	r := newRing(t, n, nil)
 	for k, o := range r.must(1, upTo(n), gaussian(1, n, length)) {
-		piece := allreduce.DefaultPieceValues(length, n, int8.DefaultBlock)
+		piece := allreduce.DefaultPieceValues(length, n, int8.DefaultBlock, false)
 		frames := 2 * (n - 1) * length / n / piece
 		want := int64(frames * (allreduce.HeaderLen + int8.EncodedLen(piece, int8.DefaultBlock)))
 		if o.result.BytesSent != want || o.result.BytesReceived != want {

@@ -82,17 +82,20 @@ func (b *benchmark) startWorkers() error {
 	}
 	s := b.Bench.Settings
 	var peers []quicring.Peer
+	var names []string
 	for rank := range s.Workers {
 		name := rankName(rank)
+		names = append(names, name)
 		peers = append(peers, quicring.Peer{Name: name, Addr: netip.AddrPortFrom(b.addr(name), ringPort)})
 	}
+	near := b.plan.Near(names)
 	for rank, peer := range peers {
 		credentials, err := authority.Issue(peer.Name)
 		if err != nil {
 			return err
 		}
 		c, err := b.start(peer.Name, b.ns(peer.Name), spec{Bench: &benchSpec{
-			Settings: s, Rank: rank, Peers: peers, Credentials: credentials, Timeout: b.Bench.Timeout,
+			Settings: s, Rank: rank, Peers: peers, Near: near, Credentials: credentials, Timeout: b.Bench.Timeout,
 		}}, workerEnv(s.Workers))
 		if err != nil {
 			return err
@@ -302,6 +305,7 @@ type benchSpec struct {
 	Settings    bench.Settings
 	Rank        int
 	Peers       []quicring.Peer
+	Near        bool
 	Credentials node.Credentials
 	Timeout     time.Duration
 }
@@ -329,7 +333,7 @@ func runBenchWorker(s *benchSpec, log *slog.Logger, report func(nodeReport)) err
 		}
 	}()
 	return bench.RunWorker(context.Background(), bench.WorkerConfig{
-		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, Timeout: s.Timeout,
+		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, Near: s.Near, Timeout: s.Timeout,
 		Conn: conn, TLS: tlsConfig, Log: log, Interface: nodeInterface, Orders: orders,
 		Report: func(r bench.Report) { report(nodeReport{Bench: &r}) },
 	})

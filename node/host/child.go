@@ -81,6 +81,7 @@ type workerSpec struct {
 	Addr        netip.Addr
 	Coordinator netip.Addr
 	Credentials node.Credentials
+	Near        bool   // as in quicring.Config
 	Name        string // of the run
 	Restore     bool   // from the checkpoint at restoreFD
 	Residual    bool   // and from that of its residual after it
@@ -193,7 +194,7 @@ func runWorker(s *workerSpec, tracing node.Tracing, log *slog.Logger, report fun
 	}
 	cfg := node.WorkerConfig{
 		Scenario: s.Scenario, ID: s.ID, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
-		TLS: tlsConfig, Tracing: tracing, Log: log, Report: func(r node.Report) { report(nodeReport{Report: r}) }, Run: s.Name,
+		TLS: tlsConfig, Tracing: tracing, Log: log, Report: func(r node.Report) { report(nodeReport{Report: r}) }, Run: s.Name, Near: s.Near,
 	}
 	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {
 		udp, err := listen(s.Addr, port)

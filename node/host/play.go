@@ -89,6 +89,7 @@ func (p *play) startNodes() error {
 	if err := p.await("the coordinator", func() bool { return p.nodes[scenarios.Coordinator].ready }); err != nil {
 		return err
 	}
+	near := p.plan.Near(p.Scenario.Nodes()[1:]) // without the coordinator
 	for _, w := range p.Scenario.Workers {
 		if slices.Contains(p.Run.Gone, w.ID) {
 			continue
@@ -99,7 +100,7 @@ func (p *play) startNodes() error {
 		}
 		if err := p.startWorker(workerSpec{
 			Scenario: p.Scenario, ID: w.ID, Credentials: credentials,
-			Addr: p.addr(name), Coordinator: coordinator, Name: p.Run.Name,
+			Addr: p.addr(name), Coordinator: coordinator, Near: near, Name: p.Run.Name,
 			Restore: p.Run.Resume != nil && slices.Contains(p.Run.Resume.Holders, w.ID),
 		}); err != nil {
 			return err
