@@ -22,6 +22,8 @@ const MaxCodes = huff0.BlockSizeMax
 // Its zero value is ready.
 type Coder struct {
 	encode, decode huff0.Scratch
+	keys           []uint64 // sorts the stretches
+	part           []byte   // the codes of one class
 }
 
 // Encode appends the short form of codes to dst. It returns dst unchanged and
@@ -30,10 +32,28 @@ type Coder struct {
 // The short form of codes that are all the same is that byte. Any other is a
 // Huffman table and four bit streams as RFC 8878, sections 4.2.1 and 4.2.2,
 // defines them, with up to 2^18-1 codes.
+//
+// 64 KiB of codes or more make a class for each 32 KiB, at most 4. First come
+// two bits for each 1 KiB of codes, from the lowest bits of a byte on, that say
+// which class, 0 to 3, it is of. Then come the classes, each with the number of
+// bytes of its form as four bytes, big-endian, and the form of its codes, which
+// is as above or, when it is as long as they are, the codes as they are.
 func (c *Coder) Encode(dst, codes []byte) ([]byte, bool) {
 	if len(codes) < 2 || len(codes) > MaxCodes {
 		return dst, false
 	}
+	k := classes(len(codes))
+	if k == 1 {
+		return c.encodeOne(dst, codes)
+	}
+	if short := c.encodeClasses(dst, codes, k); len(short)-len(dst) < len(codes) {
+		return short, true
+	}
+	return dst, false
+}
+
+// encodeOne is Encode with one table.
+func (c *Coder) encodeOne(dst, codes []byte) ([]byte, bool) {
 	// Each piece finds its own receiver's tables empty: it may have come over
 	// another connection than the piece before it.
 	c.encode.Reuse = huff0.ReusePolicyNone
@@ -51,10 +71,21 @@ func (c *Coder) Encode(dst, codes []byte) ([]byte, bool) {
 // says that short is not the form of exactly len(codes) codes; codes are then
 // undefined. Any bytes are safe to give.
 func (c *Coder) Decode(codes, short []byte) error {
-	switch {
-	case len(short) == 0 || len(short) >= len(codes) || len(codes) > MaxCodes:
+	if len(short) >= len(codes) || len(codes) > MaxCodes {
 		return fmt.Errorf("short form of %d codes has %d bytes", len(codes), len(short))
-	case len(short) == 1:
+	}
+	if k := classes(len(codes)); k > 1 {
+		return c.decodeClasses(codes, short, k)
+	}
+	return c.decodeOne(codes, short)
+}
+
+// decodeOne is Decode with one table.
+func (c *Coder) decodeOne(codes, short []byte) error {
+	switch len(short) {
+	case 0:
+		return fmt.Errorf("short form of %d codes has no bytes", len(codes))
+	case 1:
 		for i := range codes {
 			codes[i] = short[0]
 		}

@@ -1,6 +1,7 @@
 package quicring
 
 import (
+	"slices"
 	"time"
 
 	"testbed/allreduce"
@@ -30,7 +31,14 @@ func (c *codec) lost(lo, hi int) []float32 {
 // coder is what a reader or a sender needs to shorten and restore codes.
 type coder struct {
 	entropy.Coder
-	spent time.Duration
+	spent   time.Duration
+	payload []byte
+}
+
+// room returns n bytes for a shortened payload, until the next call.
+func (c *coder) room(n int) []byte {
+	c.payload = slices.Grow(c.payload[:0], n)[:n]
+	return c.payload
 }
 
 // appendFrame appends the header and the payload that carries codes.

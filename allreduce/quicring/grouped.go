@@ -170,7 +170,7 @@ func (a *groupedRank) arrived(from int, h allreduce.Header, codes, payload []byt
 		if h.Step == allreduce.Between {
 			j := job{phase: allreduce.AllGather, step: allreduce.Inside, chunk: chunk, piece: piece}
 			if h.Coding != allreduce.Plain {
-				j.short = payload
+				j.short = slices.Clone(payload)
 			}
 			a.tell(a.groups.Members(a.group), j)
 		}

@@ -58,7 +58,7 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 		}
 		payload := codes
 		if h.Coding != allreduce.Plain {
-			payload = make([]byte, h.Payload) // it may travel on
+			payload = by.room(int(h.Payload))
 		}
 		if _, err := io.ReadFull(source, payload); err != nil {
 			return codeAborted, truncated(err)

@@ -166,7 +166,8 @@ type algorithm interface {
 	// false if no such frame is due now. Every frame can be claimed once.
 	claim(from int, h allreduce.Header) (codes []byte, ok bool)
 	// arrived is called with every claimed frame, once its codes are there.
-	// payload is what the frame carried of them.
+	// payload is what the frame carried of them; it is the caller's again
+	// afterwards.
 	arrived(from int, h allreduce.Header, codes, payload []byte)
 	// frame appends the frame of a job to b, which has room for it.
 	frame(b []byte, j job, by *coder) []byte

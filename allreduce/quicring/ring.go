@@ -1,6 +1,7 @@
 package quicring
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -93,7 +94,7 @@ func (a *ringRank) arrived(_ int, h allreduce.Header, codes, payload []byte) {
 		if !last {
 			j := job{phase: allreduce.AllGather, step: step + 1, chunk: chunk, piece: piece}
 			if h.Coding != allreduce.Plain {
-				j.short = payload
+				j.short = slices.Clone(payload)
 			}
 			a.next.put(j)
 		}
