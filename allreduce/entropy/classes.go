@@ -10,10 +10,14 @@ import (
 // One scale serves a block, so that an outlier makes all other codes of its
 // block small: blocks of heavy-tailed values differ, and one table fits none of
 // them well. Stretches, as long as the usual block, are sorted by the magnitude
-// of their codes and split into classes of equal size, with a table each.
+// of their codes and split into classes of equal size, with a table each. That
+// makes the codes of Student's t with 3 degrees of freedom 1.5 % to 2 % shorter.
+// It pays from where the magnitudes at seven eighths and at one eighth of the
+// stretches differ 1.45-fold: those of normal values by 1.2 to 1.35, of Laplace's
+// by 1.3 to 1.6, of Student's by 2.1 to 3.5, in blocks of 1024.
 const (
-	// classCodes is how many codes there are at least for each class: a table
-	// takes about 66 bytes, 0.2 % of that.
+	// classCodes is how many codes there are at least for each of several
+	// classes: a table takes about 66 bytes, 0.2 % of that.
 	classCodes = 32 << 10
 	// maxClasses is what two bits can tell apart. More gain nothing.
 	maxClasses = 4
@@ -22,9 +26,6 @@ const (
 	// classHeader is the length of the number that precedes a class's form.
 	classHeader = 4
 )
-
-// classes is how many classes so many codes have.
-func classes(codes int) int { return min(max(1, codes/classCodes), maxClasses) }
 
 // mapLen is how many bytes say which classes the stretches of so many codes
 // are of.
@@ -43,9 +44,9 @@ func members(codes, classMap []byte, class int) iter.Seq[[]byte] {
 	}
 }
 
-// encodeClasses appends the form of codes in k classes, however long it is.
+// encodeClasses appends the form of codes in k classes, however long it is. The
+// stretches have been ranked.
 func (c *Coder) encodeClasses(dst, codes []byte, k int) []byte {
-	c.rank(codes)
 	n := mapLen(len(codes))
 	dst = append(dst, make([]byte, n)...)
 	classMap := dst[len(dst)-n:]
@@ -70,14 +71,21 @@ func (c *Coder) encodeClasses(dst, codes []byte, k int) []byte {
 	return dst
 }
 
-// rank sorts the stretches by the magnitude of their codes. The lower half of a
-// key is the stretch's number, so that no two are equal.
-func (c *Coder) rank(codes []byte) {
+// classes returns how many classes shall serve codes, and ranks the stretches
+// if there are to be several: it sorts them by the magnitude of their codes.
+func (c *Coder) classes(codes []byte) int {
 	c.keys = c.keys[:0]
 	for stretch := range slices.Chunk(codes, stretchCodes) {
+		// The number in the lower half makes all keys differ.
 		c.keys = append(c.keys, uint64(magnitude(stretch))<<32|uint64(len(c.keys)))
 	}
 	slices.Sort(c.keys)
+	n := len(c.keys)
+	small, large := c.keys[n/8]>>32, c.keys[n*7/8]>>32
+	if 2*large < 3*small {
+		return 1
+	}
+	return min(len(codes)/classCodes, maxClasses)
 }
 
 // magnitude grows with the mean magnitude of the codes of a stretch, of which it
@@ -103,7 +111,7 @@ func magnitude(stretch []byte) uint32 {
 	return uint32(sum * (stretchCodes / step) / n)
 }
 
-// decodeClasses is Decode for the form in k classes.
+// decodeClasses is Decode for the form in k classes, 2 to 4.
 func (c *Coder) decodeClasses(codes, short []byte, k int) error {
 	n := mapLen(len(codes))
 	if len(short) < n {

@@ -33,23 +33,30 @@ type Coder struct {
 // Huffman table and four bit streams as RFC 8878, sections 4.2.1 and 4.2.2,
 // defines them, with up to 2^18-1 codes.
 //
-// 64 KiB of codes or more make a class for each 32 KiB, at most 4. First come
-// two bits for each 1 KiB of codes, from the lowest bits of a byte on, that say
-// which class, 0 to 3, it is of. Then come the classes, each with the number of
-// bytes of its form as four bytes, big-endian, and the form of its codes, which
-// is as above or, when it is as long as they are, the codes as they are.
+// 64 KiB of codes or more may be in classes: a byte says in how many, 1 to 4.
+// The form of one is as above. Of several come first two bits for each 1 KiB of
+// codes, from the lowest bits of a byte on, that say which class it is of, from 0
+// on. Then come the classes, each with the number of bytes of its form as four
+// bytes, big-endian, and the form of its codes, which is as above or, when it is
+// as long as they are, the codes as they are.
 func (c *Coder) Encode(dst, codes []byte) ([]byte, bool) {
 	if len(codes) < 2 || len(codes) > MaxCodes {
 		return dst, false
 	}
-	k := classes(len(codes))
-	if k == 1 {
+	if len(codes) < 2*classCodes {
 		return c.encodeOne(dst, codes)
 	}
-	if short := c.encodeClasses(dst, codes, k); len(short)-len(dst) < len(codes) {
-		return short, true
+	k := c.classes(codes)
+	short, ok := append(dst, byte(k)), true
+	if k == 1 {
+		short, ok = c.encodeOne(short, codes)
+	} else {
+		short = c.encodeClasses(short, codes, k)
 	}
-	return dst, false
+	if !ok || len(short)-len(dst) >= len(codes) {
+		return dst, false
+	}
+	return short, true
 }
 
 // encodeOne is Encode with one table.
@@ -74,10 +81,20 @@ func (c *Coder) Decode(codes, short []byte) error {
 	if len(short) >= len(codes) || len(codes) > MaxCodes {
 		return fmt.Errorf("short form of %d codes has %d bytes", len(codes), len(short))
 	}
-	if k := classes(len(codes)); k > 1 {
-		return c.decodeClasses(codes, short, k)
+	if len(codes) < 2*classCodes {
+		return c.decodeOne(codes, short)
 	}
-	return c.decodeOne(codes, short)
+	if len(short) == 0 {
+		return fmt.Errorf("short form of %d codes has no bytes", len(codes))
+	}
+	switch k, short := int(short[0]), short[1:]; {
+	case k == 1:
+		return c.decodeOne(codes, short)
+	case k >= 2 && k <= maxClasses:
+		return c.decodeClasses(codes, short, k)
+	default:
+		return fmt.Errorf("short form has %d classes", k)
+	}
 }
 
 // decodeOne is Decode with one table.
