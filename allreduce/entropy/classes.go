@@ -3,7 +3,6 @@ package entropy
 import (
 	"encoding/binary"
 	"fmt"
-	"iter"
 	"slices"
 )
 
@@ -31,17 +30,21 @@ const (
 // are of.
 func mapLen(codes int) int { return (codes + 4*stretchCodes - 1) / (4 * stretchCodes) }
 
-// members yields the stretches of a class.
-func members(codes, classMap []byte, class int) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		i := 0
-		for stretch := range slices.Chunk(codes, stretchCodes) {
-			if int(classMap[i/4]>>(i%4*2)&3) == class && !yield(stretch) {
-				return
-			}
-			i++
-		}
+// classMap says which class, 0 to 3, each stretch is of.
+type classMap []byte
+
+func (m classMap) class(stretch int) int { return int(m[stretch/4] >> (stretch % 4 * 2) & 3) }
+
+// places returns where the codes of each class begin if all codes lie sorted by
+// class, and where those of the last end.
+func (m classMap) places(codes int) (at [maxClasses + 1]int) {
+	for i := range (codes + stretchCodes - 1) / stretchCodes {
+		at[m.class(i)+1] += min(stretchCodes, codes-i*stretchCodes)
 	}
+	for class := range maxClasses {
+		at[class+1] += at[class]
+	}
+	return at
 }
 
 // encodeClasses appends the form of codes in k classes, however long it is. The
@@ -49,26 +52,35 @@ func members(codes, classMap []byte, class int) iter.Seq[[]byte] {
 func (c *Coder) encodeClasses(dst, codes []byte, k int) []byte {
 	n := mapLen(len(codes))
 	dst = append(dst, make([]byte, n)...)
-	classMap := dst[len(dst)-n:]
+	m := classMap(dst[len(dst)-n:])
 	for place, key := range c.keys {
 		i := uint32(key)
-		classMap[i/4] |= byte(place*k/len(c.keys)) << (i % 4 * 2)
+		m[i/4] |= byte(place*k/len(c.keys)) << (i % 4 * 2)
+	}
+	at := m.places(len(codes))
+	sorted, next := c.room(len(codes)), at
+	for i := range c.keys {
+		class := m.class(i)
+		next[class] += copy(sorted[next[class]:], codes[i*stretchCodes:min((i+1)*stretchCodes, len(codes))])
 	}
 	for class := range k {
-		c.part = c.part[:0]
-		for stretch := range members(codes, classMap, class) {
-			c.part = append(c.part, stretch...)
-		}
-		at := len(dst)
+		part := sorted[at[class]:at[class+1]]
+		start := len(dst)
 		dst = append(dst, make([]byte, classHeader)...)
-		short, ok := c.encodeOne(dst, c.part)
+		short, ok := c.encodeOne(dst, part)
 		if !ok {
-			short = append(dst, c.part...)
+			short = append(dst, part...)
 		}
 		dst = short
-		binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-classHeader))
+		binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-classHeader))
 	}
 	return dst
+}
+
+// room returns the place for n codes sorted by class.
+func (c *Coder) room(n int) []byte {
+	c.sorted = slices.Grow(c.sorted[:0], n)[:n]
+	return c.sorted
 }
 
 // classes returns how many classes shall serve codes, and ranks the stretches
@@ -117,40 +129,36 @@ func (c *Coder) decodeClasses(codes, short []byte, k int) error {
 	if len(short) < n {
 		return fmt.Errorf("short form of %d codes has %d bytes", len(codes), len(short))
 	}
-	classMap, short := short[:n], short[n:]
-	missing := len(codes)
+	m, short := classMap(short[:n]), short[n:]
+	at := m.places(len(codes))
+	if at[k] < len(codes) {
+		return fmt.Errorf("%d codes are of no class", len(codes)-at[k])
+	}
+	sorted := c.room(len(codes))
 	for class := range k {
-		size := 0
-		for stretch := range members(codes, classMap, class) {
-			size += len(stretch)
-		}
-		missing -= size
+		part := sorted[at[class]:at[class+1]]
 		if len(short) < classHeader {
 			return fmt.Errorf("short form ends before class %d", class)
 		}
 		length := int64(binary.BigEndian.Uint32(short))
 		short = short[classHeader:]
-		if length > int64(min(size, len(short))) {
-			return fmt.Errorf("class %d of %d codes has %d bytes, %d are left", class, size, length, len(short))
+		if length > int64(min(len(part), len(short))) {
+			return fmt.Errorf("class %d of %d codes has %d bytes, %d are left", class, len(part), length, len(short))
 		}
-		part := short[:length]
+		form := short[:length]
 		short = short[length:]
-		if len(part) < size {
-			c.part = slices.Grow(c.part[:0], size)[:size]
-			if err := c.decodeOne(c.part, part); err != nil {
-				return fmt.Errorf("class %d: %w", class, err)
-			}
-			part = c.part
-		}
-		for stretch := range members(codes, classMap, class) {
-			part = part[copy(stretch, part):]
+		if len(form) == len(part) {
+			copy(part, form)
+		} else if err := c.decodeOne(part, form); err != nil {
+			return fmt.Errorf("class %d: %w", class, err)
 		}
 	}
-	switch {
-	case missing > 0:
-		return fmt.Errorf("%d codes are of no class", missing)
-	case len(short) > 0:
+	if len(short) > 0 {
 		return fmt.Errorf("%d bytes follow the last class", len(short))
+	}
+	for i := 0; i*stretchCodes < len(codes); i++ {
+		class := m.class(i)
+		at[class] += copy(codes[i*stretchCodes:min((i+1)*stretchCodes, len(codes))], sorted[at[class]:])
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ const MaxCodes = huff0.BlockSizeMax
 type Coder struct {
 	encode, decode huff0.Scratch
 	keys           []uint64 // sorts the stretches
-	part           []byte   // the codes of one class
+	sorted         []byte   // codes, by class
 }
 
 // Encode appends the short form of codes to dst. It returns dst unchanged and
@@ -64,12 +64,16 @@ func (c *Coder) encodeOne(dst, codes []byte) ([]byte, bool) {
 	// Each piece finds its own receiver's tables empty: it may have come over
 	// another connection than the piece before it.
 	c.encode.Reuse = huff0.ReusePolicyNone
+	c.encode.Out = dst[len(dst):]
 	out, _, err := huff0.Compress4X(codes, &c.encode)
 	switch {
 	case errors.Is(err, huff0.ErrUseRLE):
 		return append(dst, codes[0]), true
 	case err != nil || len(out) >= len(codes):
 		return dst, false // incompressible: that is all huff0 can complain of here
+	}
+	if room := dst[len(dst):cap(dst)]; len(room) > 0 && &room[0] == &out[0] {
+		return dst[:len(dst)+len(out)], true // it is there
 	}
 	return append(dst, out...), true
 }
