@@ -11,7 +11,8 @@ const (
 // What entropy coding leaves of the codes, measured against allreduce/entropy
 // by TestCodedBytes.
 const (
-	// codeTable is the Huffman table of a piece, in bytes.
+	// codeTable is the Huffman table of a piece, in bytes. Normal values have
+	// one in pieces of any length.
 	codeTable = 66
 	// codeLoss is what whole numbers of bits cost.
 	codeLoss = 1.01

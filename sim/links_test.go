@@ -339,6 +339,7 @@ func TestCodedBytes(t *testing.T) {
 	var coder entropy.Coder
 	for _, c := range []struct{ values, bits, block int }{
 		{16_384, 8, 1024}, {4096, 8, 1024}, {16_384, 8, 64}, {16_384, 8, 4096}, {16_384, 4, 1024}, {16_384, 4, 64}, {16_384, 4, 4096},
+		{131_072, 8, 1024}, {131_072, 8, 4096}, {131_072, 4, 1024},
 	} {
 		n := &network{bits: c.bits, block: c.block, coded: true}
 		values := make([]float32, c.values)

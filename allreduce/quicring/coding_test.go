@@ -65,6 +65,26 @@ func everyFormatEqualsTheModel(t *testing.T, a allreduce.Algorithm, bits, n int)
 	}
 }
 
+// TestLongPieces have classes of codes, and travel on as they came.
+func TestLongPieces(t *testing.T) {
+	const n, length = 4, 4 * 100_000
+	inputs := heavy(5, n, length)
+	for _, a := range allreduce.Algorithms {
+		var sent [2]int64
+		for i, e := range []Entropy{EntropyOff, EntropyOn} {
+			r := newRing(t, n, func(c *Config) { c.PieceValues, c.Entropy = 80<<10, e })
+			want := reference(a)(inputs, 8, int8.DefaultBlock)
+			for k, o := range r.mustBy(a, 1, upTo(n), inputs) {
+				sameBits(t, fmt.Sprintf("%v entropy %s rank %d", a, e, k), o.out, want)
+				sent[i] = o.result.BytesSent
+			}
+		}
+		if sent[1] > sent[0]*8/10 {
+			t.Errorf("%v: %d bytes with entropy coding, %d without", a, sent[1], sent[0])
+		}
+	}
+}
+
 // TestEveryRankDecidesForItself: who shortens its codes need not tell.
 func TestEveryRankDecidesForItself(t *testing.T) {
 	next := 0

@@ -146,6 +146,24 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 	}
 }
 
+// TestBadClassesFailTheReduction: long pieces say first how many classes of codes
+// they have.
+func TestBadClassesFailTheReduction(t *testing.T) {
+	const length, piece = 1 << 17, 1 << 16
+	r := newRing(t, 2, func(c *Config) { c.PieceValues = piece })
+	failed := victim(t, r, 1, length)
+	waitUntilBegun(t, r.endpoints[1])
+	h := first(1, length)
+	h.Count, h.Coding, h.Payload = piece, allreduce.Huffman, 4*piece/int8.DefaultBlock+40
+	payload := make([]byte, h.Payload)
+	payload[4*piece/int8.DefaultBlock] = 5
+	newIntruder(t, r, "w0", 1).send(append(allreduce.AppendHeader(nil, h), payload...)).Close()
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "receive from w0: shortened codes: short form has 5 classes") {
+		t.Errorf("want an error about 5 classes, got %v", err)
+	}
+	r.must(2, upTo(2), gaussian(1, 2, length))
+}
+
 // TestEndOfAPeersSending: the streams of a peer begin and end in any order, over
 // connections that come while others have ended already. Only when no more can
 // come is a missing frame an error, and then at once.
