@@ -183,7 +183,7 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 		for _, t := range s.trains[:n] {
 			read += t.N
 		}
-		s.patience.found(read, time.Now())
+		s.patience.found(read, n == len(s.trains), time.Now())
 	}
 	filled := 0
 	for filled < len(datagrams) && s.next < s.n {
@@ -214,15 +214,16 @@ type patience struct {
 // worthwhile says whether to wait for gatherTime before the next read.
 func (p *patience) worthwhile() bool { return p.sparse && p.fast == 0 }
 
-// found notes how many bytes a read has found, and when.
-func (p *patience) found(bytes int, now time.Time) {
+// found notes how many bytes a read has found, whether it may have left some, and
+// when it was.
+func (p *patience) found(bytes int, more bool, now time.Time) {
 	switch {
 	case bytes > fastRead:
 		p.fast = fastReads
 	case p.fast > 0:
 		p.fast--
 	}
-	p.sparse = bytes < fullRead && now.Sub(p.last) < denseTime
+	p.sparse = bytes < fullRead && !more && now.Sub(p.last) < denseTime
 	p.last = now
 }
 

@@ -179,20 +179,22 @@ func TestPatience(t *testing.T) {
 		name  string
 		reads []int
 		every time.Duration
+		more  bool // reads leave some
 		want  bool
 	}{
-		{"a link of 100 Mbit/s", []int{slow, slow, slow}, time.Millisecond, true},
-		{"the first read", []int{slow}, time.Millisecond, false},
-		{"few datagrams", []int{100, 100, 100}, 10 * time.Millisecond, false},
-		{"full reads", []int{80_000, 80_000}, time.Millisecond, false},
-		{"no limit to the rate", []int{slow, fast, slow, slow}, time.Millisecond, false},
-		{"no longer without limit", slices.Concat([]int{fast}, slices.Repeat([]int{slow}, fastReads)), time.Millisecond, true},
+		{"a link of 100 Mbit/s", []int{slow, slow, slow}, time.Millisecond, false, true},
+		{"the first read", []int{slow}, time.Millisecond, false, false},
+		{"few datagrams", []int{100, 100, 100}, 10 * time.Millisecond, false, false},
+		{"full reads", []int{80_000, 80_000}, time.Millisecond, false, false},
+		{"as many datagrams as a read takes", []int{23_000, 23_000}, time.Millisecond, true, false},
+		{"no limit to the rate", []int{slow, fast, slow, slow}, time.Millisecond, false, false},
+		{"no longer without limit", slices.Concat([]int{fast}, slices.Repeat([]int{slow}, fastReads)), time.Millisecond, false, true},
 	} {
 		var p patience
 		now := time.Unix(1000, 0)
 		for _, n := range c.reads {
 			now = now.Add(c.every)
-			p.found(n, now)
+			p.found(n, c.more, now)
 		}
 		if got := p.worthwhile(); got != c.want {
 			t.Errorf("%s: gather: %v, want %v", c.name, got, c.want)
