@@ -177,7 +177,6 @@ func TestSocketCouplesTrains(t *testing.T) {
 	t.Error("four trains written at a stretch never left as three and one")
 }
 
-
 // TestPatience feeds reads of so many bytes, so long after each other, and
 // looks at what is decided before the next one.
 func TestPatience(t *testing.T) {
