@@ -156,12 +156,12 @@ func readFloats(r io.Reader, n int) ([]float32, error) {
 
 // checkpoint saves the outer state, or with stateless only the residual, in the
 // background, unless that is still being done for an earlier one.
-func (w *worker) checkpoint(stateless bool) {
-	if w.cfg.Save == nil || stateless && w.residual == nil || !w.saves.TryLock() {
+func (w *workerDriver) checkpoint(stateless bool) {
+	if w.cfg.Save == nil || stateless && w.buffers.residual == nil || !w.saves.TryLock() {
 		return
 	}
 	// The buffer of the residual is soon another one's.
-	s := snapshotter{run: w.cfg.Run, model: w.model, of: w.cfg.ID, residual: slices.Clone(w.residual), stateless: stateless}
+	s := snapshotter{run: w.cfg.Run, model: w.model, of: w.cfg.ID, residual: slices.Clone(w.buffers.residual), stateless: stateless}
 	s.steps, _ = w.model.version()
 	w.saving.Go(func() {
 		defer w.saves.Unlock()
@@ -172,7 +172,7 @@ func (w *worker) checkpoint(stateless bool) {
 }
 
 // restore begins from a checkpoint.
-func (w *worker) restore(r io.Reader) error {
+func (w *workerDriver) restore(r io.Reader) error {
 	c, s, err := readCheckpoint(r)
 	switch {
 	case err != nil:
@@ -184,20 +184,20 @@ func (w *worker) restore(r io.Reader) error {
 	case c.Parameters != len(w.model.local):
 		return fmt.Errorf("reading a checkpoint: it has %d parameters, this run %d", c.Parameters, len(w.model.local))
 	}
-	if w.residual != nil {
+	if w.buffers.residual != nil {
 		if err := w.restoreResidual(c, s); err != nil {
 			w.cfg.Log.Warn("going on without what quantisation had taken", "err", err)
 		}
 	}
 	w.model.replace(s)
-	w.synced = true
+	w.machine.Restored(c.OuterSteps)
 	w.greeting.OuterSteps, w.greeting.Hash = c.OuterSteps, c.Hash
 	return nil
 }
 
 // restoreResidual takes over what this worker had set aside when it held the
 // state in the checkpoint, which has it if this worker wrote it.
-func (w *worker) restoreResidual(c Checkpoint, s *state) error {
+func (w *workerDriver) restoreResidual(c Checkpoint, s *state) error {
 	hash := c.Hash
 	if c.Of == nil || *c.Of != w.cfg.ID {
 		if w.cfg.Residual == nil {
@@ -208,9 +208,9 @@ func (w *worker) restoreResidual(c Checkpoint, s *state) error {
 			return err
 		}
 	}
-	if c.Of == nil || *c.Of != w.cfg.ID || c.Run != w.cfg.Run || c.Hash != hash || len(s.residual) != len(w.residual) {
+	if c.Of == nil || *c.Of != w.cfg.ID || c.Run != w.cfg.Run || c.Hash != hash || len(s.residual) != len(w.buffers.residual) {
 		return errors.New("reading a checkpoint: it is no residual of this worker with this state")
 	}
-	w.residual = s.residual
+	w.buffers.residual = s.residual
 	return nil
 }

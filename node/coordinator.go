@@ -360,7 +360,7 @@ func (c *coordinator) apply(e entry) {
 	case e.Msg != nil && e.Msg.Type == msgHello:
 		c.hello(e)
 	case e.Msg != nil:
-		c.heed(e.ID, *e.Msg)
+		c.handle(e.ID, *e.Msg)
 	case e.What == waitedOut:
 		c.begin(*e.Began)
 	case e.What == timerFired:
@@ -419,13 +419,13 @@ func (c *coordinator) receive(r received) error {
 	return c.take(entry{T: c.now(), ID: r.id, Msg: &m})
 }
 
-// heed acts on a message of a worker.
-func (c *coordinator) heed(id policy.ID, m message) {
+// handle acts on a message of a worker.
+func (c *coordinator) handle(id policy.ID, m message) {
 	w := c.workers[id]
 	if w == nil {
 		return // the journal has been tampered with
 	}
-	if _, ok := w.session.heed(m); !ok {
+	if _, ok := w.session.accept(m); !ok {
 		m = message{Type: msgLost, Error: "a message is missing"}
 	}
 	switch m.Type {
@@ -503,7 +503,7 @@ func (c *coordinator) welcome(r received) error {
 	if !c.started && c.gathered() {
 		e.Began = new(time.Now())
 	}
-	w.session.heed(r.msg)
+	w.session.accept(r.msg)
 	w.session.attach(r.line, nil, func(m *message) {
 		if m.Type == msgStart {
 			m.Now = e.T
@@ -533,7 +533,7 @@ func (c *coordinator) hello(e entry) {
 		w = &remote{id: e.ID, session: &session{}, ring: e.Msg.Ring, fetch: e.Msg.Fetch}
 		c.workers[e.ID] = w
 	}
-	w.session.heed(*e.Msg)
+	w.session.accept(*e.Msg)
 	switch {
 	case c.back != nil:
 		c.back[e.ID] = true

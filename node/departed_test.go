@@ -13,6 +13,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/worker"
 )
 
 // TestDepartedWorkersLeaveNothing: of workers that have left, died or come back
@@ -81,8 +82,8 @@ func TestBoundedMemory(t *testing.T) {
 		states = append(states, weak.Make(d.snapshot("")))
 	}
 	runtime.GC()
-	if n := held(outcomes); n != keptOutcomes {
-		t.Errorf("after %d outer steps the model holds %d outcomes, want %d", steps, n, keptOutcomes)
+	if n := held(outcomes); n != worker.KeptOutcomes {
+		t.Errorf("after %d outer steps the model holds %d outcomes, want %d", steps, n, worker.KeptOutcomes)
 	}
 	if n := held(states); n != servedStates {
 		t.Errorf("of %d states that it has served the donor holds %d, want %d", steps, n, servedStates)

@@ -58,8 +58,8 @@ func newLab(t *testing.T, parameters int, busy func() bool, donors int) *lab {
 
 func (l *lab) fetch(sources ...source) error {
 	l.t.Helper()
-	_, err := l.fetcher.fetch(context.Background(), sources, 6, false)
-	if err == nil && l.model.stateHash() != l.donors[0].model.stateHash() {
+	s, _, err := l.fetcher.fetch(context.Background(), sources, 6, false)
+	if err == nil && s.hash() != l.donors[0].model.stateHash() {
 		l.t.Error("the fetched state is another one")
 	}
 	return err

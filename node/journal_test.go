@@ -16,6 +16,7 @@ import (
 
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/worker"
 )
 
 func journalOnDisk(t *testing.T, text string) *os.File {
@@ -145,18 +146,21 @@ func TestResidualFitsItsState(t *testing.T) {
 		"none":              {write(1, m, false), nil, false},
 		"damaged":           {write(1, m, false), write(0, m, true)[:300], false},
 	} {
-		w := &worker{cfg: WorkerConfig{Run: "run", Log: slog.New(slog.DiscardHandler)}, model: newModel(1, 0, n), residual: make([]float32, n)}
+		w := &workerDriver{
+			cfg:   WorkerConfig{Run: "run", Log: slog.New(slog.DiscardHandler)},
+			model: newModel(1, 0, n), machine: worker.New(0, 1), buffers: &buffers{residual: make([]float32, n)},
+		}
 		if c.residual != nil {
 			w.cfg.Residual = bytes.NewReader(c.residual)
 		}
 		if err := w.restore(bytes.NewReader(c.state)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got := slices.Equal(w.residual, m.target); got != c.want {
+		if got := slices.Equal(w.buffers.residual, m.target); got != c.want {
 			t.Errorf("%s: taken over: %v, want %v", name, got, c.want)
 		}
 	}
-	w := &worker{cfg: WorkerConfig{Run: "run"}, model: newModel(1, 0, n)}
+	w := &workerDriver{cfg: WorkerConfig{Run: "run"}, model: newModel(1, 0, n), machine: worker.New(0, 1), buffers: &buffers{}}
 	if err := w.restore(bytes.NewReader(write(0, m, true))); err == nil {
 		t.Error("a worker began from a residual alone")
 	}
@@ -199,7 +203,7 @@ func TestSessionSaysEverythingOnce(t *testing.T) {
 		var rounds []int
 		hear := func(all []message) {
 			for _, m := range all {
-				if fresh, ok := heard.heed(m); !ok {
+				if fresh, ok := heard.accept(m); !ok {
 					t.Fatalf("message %d is missing", m.Seq-1)
 				} else if fresh {
 					rounds = append(rounds, m.Round)
@@ -211,13 +215,13 @@ func TestSessionSaysEverythingOnce(t *testing.T) {
 		if fmt.Sprint(rounds) != "[1 2 3 4 5]" {
 			t.Errorf("broken after %d: heard %v", lost, rounds)
 		}
-		said.heed(message{Ack: heard.heard})
+		said.accept(message{Ack: heard.heard})
 		if len(said.kept) != 0 {
 			t.Errorf("still keeps %v", said.kept)
 		}
 	}
 	var s session
-	if _, ok := s.heed(message{Seq: 2}); ok {
+	if _, ok := s.accept(message{Seq: 2}); ok {
 		t.Error("a gap was not noticed")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"testbed/allreduce/quicring"
 	"testbed/policy"
+	"testbed/worker"
 )
 
 // The optimisers of DiLoCo (Douillard et al. 2023): the outer step is SGD with
@@ -39,11 +40,6 @@ type model struct {
 	steps    int                 // outer steps taken
 	outcomes []*quicring.Outcome // of the last outer steps, the newest last
 }
-
-// keptOutcomes is how many outer steps a peer may have missed and still be
-// brought up to date with their outcomes alone. An outcome takes an eighth of
-// the outer state's bytes.
-const keptOutcomes = 4
 
 // newModel makes the state that every worker of a run starts from.
 func newModel(seed uint64, id policy.ID, parameters int) *model {
@@ -101,7 +97,7 @@ func (m *model) outerStep(gradient []float32, outcome *quicring.Outcome) {
 	s := state{outer: m.outer, momentum: m.momentum, steps: m.steps}
 	s.step(gradient)
 	copy(m.local, m.outer)
-	if len(m.outcomes) == keptOutcomes {
+	if len(m.outcomes) == worker.KeptOutcomes {
 		m.outcomes = slices.Delete(m.outcomes, 0, 1) // a slice of the rest would keep it
 	}
 	m.outcomes = append(m.outcomes, outcome)
@@ -158,8 +154,8 @@ func (m *model) snapshot() *state {
 func (m *model) since(steps int) (outcomes []*quicring.Outcome, hash string, ok bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	missed := m.steps - steps
-	if missed < 0 || missed > len(m.outcomes) {
+	missed, ok := worker.Missed(steps, m.steps, len(m.outcomes))
+	if !ok {
 		return nil, "", false
 	}
 	outcomes = append([]*quicring.Outcome{}, m.outcomes[len(m.outcomes)-missed:]...)

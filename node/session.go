@@ -1,26 +1,20 @@
 package node
 
-import (
-	"slices"
-	"sync"
-)
+import "slices"
 
 // session is one end of the talk between a worker and the coordinator. It
 // outlives connections: what it says is numbered and kept until the other end
 // has acknowledged it, and said again over the next connection. What it hears
-// twice it heeds once.
+// twice it accepts once. It is not safe for concurrent use.
 type session struct {
-	mu    sync.Mutex
 	line  *line     // nil while there is no connection
 	said  int       // number of the last message said
-	heard int       // number of the last message heeded
+	heard int       // number of the last message accepted
 	kept  []message // said, and not known to be heard
 }
 
 // say numbers a message and sends it, now or when there is a line.
 func (s *session) say(m message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.said++
 	m.Seq = s.said
 	s.kept = append(s.kept, m)
@@ -30,11 +24,9 @@ func (s *session) say(m message) {
 	}
 }
 
-// heed notes that a message has come; fresh is false if it has come before,
+// accept notes that a message has come; fresh is false if it has come before,
 // and ok if one is missing before it.
-func (s *session) heed(m message) (fresh, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *session) accept(m message) (fresh, ok bool) {
 	s.forget(m.Ack)
 	switch {
 	case m.Seq == 0: // a hello or a heartbeat
@@ -60,8 +52,6 @@ func (s *session) forget(heard int) {
 // attach goes on over a new line, first with a greeting if that is given. What
 // has been kept is said again, after adjust has looked at it.
 func (s *session) attach(l *line, greeting *message, adjust func(*message)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.line = l
 	if greeting != nil {
 		greeting.Ack = s.heard
@@ -78,8 +68,6 @@ func (s *session) attach(l *line, greeting *message, adjust func(*message)) {
 
 // detach returns the line that is no longer used, if there was one.
 func (s *session) detach() *line {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	l := s.line
 	s.line = nil
 	return l
@@ -87,7 +75,5 @@ func (s *session) detach() *line {
 
 // current returns the line in use, or nil.
 func (s *session) current() *line {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return s.line
 }

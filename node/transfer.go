@@ -19,6 +19,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce/quicring"
+	"testbed/worker"
 )
 
 // The state transfer: whoever needs the outer state opens a stream to a donor
@@ -354,7 +355,8 @@ func (p *partial) settle(from, to int, bytes int64) {
 	}
 }
 
-// fetcher brings a worker's model up to date from its peers.
+// fetcher gets the outer state from a worker's peers. It reads the worker's
+// model and leaves it to the caller to replace that.
 type fetcher struct {
 	transport *quic.Transport
 	tls       *tls.Config
@@ -364,16 +366,18 @@ type fetcher struct {
 	kept      *partial // what an earlier fetch has got
 }
 
-// fetch brings the model to outerSteps or beyond, or to the older state that it
-// already has a part of. The first source is asked what there is, the others
-// help with a large state. current says that the model holds an outer state of
-// the run, if an old one. It returns the bytes of the state received.
-func (f *fetcher) fetch(ctx context.Context, sources []source, outerSteps int, current bool) (int64, error) {
+// fetch returns the outer state after outerSteps outer steps or more, or the
+// older one that it already has a part of, and the bytes received of its chunks.
+// The first source is asked what there is, the others help with a large state.
+// current says that the model holds an outer state of the run, if an old one.
+func (f *fetcher) fetch(ctx context.Context, sources []source, outerSteps int, current bool) (*state, int64, error) {
 	first := sources[0]
-	wrap := func(err error) error { return fmt.Errorf("fetching the outer state from %s: %w", first.name, err) }
+	fail := func(err error) (*state, int64, error) {
+		return nil, 0, fmt.Errorf("fetching the outer state from %s: %w", first.name, err)
+	}
 	conn, err := f.dial(ctx, first)
 	if err != nil {
-		return 0, wrap(err)
+		return fail(err)
 	}
 	defer conn.CloseWithError(0, "")
 	defer context.AfterFunc(ctx, func() { conn.CloseWithError(0, "aborted") })()
@@ -387,40 +391,46 @@ func (f *fetcher) fetch(ctx context.Context, sources []source, outerSteps int, c
 	}
 	in, h, err := ask(ctx, conn, req, donorPatience)
 	if err != nil {
-		return 0, wrap(err)
+		return fail(err)
 	}
 	resumes := f.kept != nil && h.Hash == f.kept.digest
 	switch {
 	case h.Parameters != len(f.model.local):
-		return 0, wrap(fmt.Errorf("it has %d parameters, this worker %d", h.Parameters, len(f.model.local)))
+		return fail(fmt.Errorf("it has %d parameters, this worker %d", h.Parameters, len(f.model.local)))
 	case h.OuterSteps < outerSteps && !resumes:
-		return 0, wrap(fmt.Errorf("it is at outer step %d, not yet at %d", h.OuterSteps, outerSteps))
+		return fail(fmt.Errorf("it is at outer step %d, not yet at %d", h.OuterSteps, outerSteps))
 	case h.Outcomes != nil && (req.Have == nil || h.OuterSteps != *req.Have+len(h.Outcomes)):
-		return 0, wrap(errors.New("it sent outer steps that do not follow this worker's"))
+		return fail(errors.New("it sent outer steps that do not follow this worker's"))
 	}
 	if h.Outcomes != nil {
 		s, err := receiveOutcomes(ctx, in, h, f.model)
 		if err != nil {
-			return 0, wrap(err)
+			return fail(err)
 		}
-		return 0, f.install(s, h.Hash, wrap)
+		if err := s.check(h.Hash); err != nil {
+			return fail(err)
+		}
+		return s, 0, nil
 	}
 	if !resumes {
 		f.kept = newPartial(h)
 	}
 	if err := f.collect(ctx, conn, sources); err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	p := f.kept
 	f.kept = nil
-	return p.bytes, f.install(&p.state, p.digest, wrap)
+	if err := p.check(p.digest); err != nil {
+		return fail(err)
+	}
+	return &p.state, p.bytes, nil
 }
 
-func (f *fetcher) install(s *state, hash string, wrap func(error) error) error {
+// check compares a state with the hash that was announced.
+func (s *state) check(hash string) error {
 	if got := s.hash(); got != hash {
-		return wrap(fmt.Errorf("its hash is %s, not %s as announced", got, hash))
+		return fmt.Errorf("its hash is %s, not %s as announced", got, hash)
 	}
-	f.model.replace(s)
 	return nil
 }
 
@@ -543,7 +553,7 @@ func (p *partial) receive(ctx context.Context, complete func(), conn *quic.Conn,
 // receiveOutcomes reads what the header announces and returns the state that it
 // leads to. The model itself stays as it is.
 func receiveOutcomes(ctx context.Context, in io.Reader, h stateHeader, m *model) (*state, error) {
-	if len(h.Outcomes) > keptOutcomes || slices.Contains(h.Outcomes, nil) {
+	if len(h.Outcomes) > worker.KeptOutcomes || slices.Contains(h.Outcomes, nil) {
 		return nil, errors.New("its list of outcomes is malformed")
 	}
 	s := m.snapshot()

@@ -79,7 +79,10 @@ func transfer(t *testing.T, from *model, to *model, outerSteps int, current bool
 	client := &quic.Transport{Conn: loopback(t)}
 	defer client.Close()
 	f := fetcher{transport: client, tls: clientTLS, model: to, log: log}
-	_, err = f.fetch(ctx, []source{{"w0", netip.MustParseAddrPort(server.LocalAddr().String())}}, outerSteps, current)
+	s, _, err := f.fetch(ctx, []source{{"w0", netip.MustParseAddrPort(server.LocalAddr().String())}}, outerSteps, current)
+	if err == nil {
+		to.replace(s)
+	}
 	return err
 }
 

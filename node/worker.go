@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -8,22 +9,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
 
-	"testbed/allreduce"
 	"testbed/allreduce/quicring"
 	"testbed/policy"
-	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/worker"
 )
 
 // partingPatience bounds how long a worker waits for the coordinator to
@@ -68,24 +66,17 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	if !ok {
 		return fmt.Errorf("worker %d is not in the scenario", cfg.ID)
 	}
-	n := cfg.Scenario.Real.Parameters
-	w := &worker{
-		cfg: cfg, spec: spec, scale: cfg.Scenario.Real.TimeScale,
-		model: newModel(cfg.Scenario.Seed, cfg.ID, n),
-		grad:  make([]float32, n), mean: make([]float32, n),
-		rng: cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
-		still: newStillness(),
+	w := &workerDriver{
+		cfg: cfg, spec: spec,
+		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps),
+		model:   newModel(cfg.Scenario.Seed, cfg.ID, cfg.Scenario.Real.Parameters),
+		buffers: newBuffers(cfg.Scenario),
+		rng:     cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
+		pauses: newPauses(),
 	}
 	w.greeting = message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)}
-	w.setFactor(1)
 	defer w.saving.Wait()
 	reduce := cfg.Scenario.Real.AllReduce
-	if cfg.Scenario.Policy.StalenessWeight > 0 {
-		w.late, w.fresh = make([]float32, n), make([]float32, n)
-	}
-	if reduce.ErrorFeedback {
-		w.residual, w.lost = make([]float32, n), make([]float32, n)
-	}
 	if cfg.Restore != nil {
 		if err := w.restore(cfg.Restore); err != nil {
 			return err
@@ -121,50 +112,38 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	return w.run(ctx)
 }
 
-type worker struct {
-	cfg      WorkerConfig
-	spec     scenarios.Worker
-	scale    float64
-	model    *model
-	ring     *quicring.Endpoint
-	donor    *donor
-	fetcher  fetcher
+// workerDriver drives a worker's machine: it hears the coordinator and whoever
+// started the worker, and carries out what the machine decides. All of it
+// belongs to the goroutine of run, but for what is said to be shared; tasks get
+// what they need handed over.
+type workerDriver struct {
+	cfg     WorkerConfig
+	spec    scenarios.Worker
+	machine *worker.Machine
+	rng     *rand.Rand // draws the durations of inner steps
+	results chan result
+	task    *task // under way, or nil
+
 	session  session
-	greeting message // hello
-	rng      *rand.Rand
-	factor   atomic.Uint64 // bits of the slowness
-	queued   []Command     // due before the first inner step has begun
+	greeting message   // hello
+	peers    []peer    // of the reduction or fetch that was last asked for
+	details  message   // what else is to be said of the end of a task
+	began    time.Time // estimate of the local time of scenario time 0
+	stepFrom time.Time // when the inner step under way began
 
-	still *stillness
+	buffers *buffers // nil while a task has them
 
-	began   time.Time    // estimate of the local time of scenario time 0
-	oneWay  atomic.Int64 // half a round trip to the coordinator, in ns
-	stepped bool         // an inner step has begun
+	model   *model // shared: it locks itself
+	ring    *quicring.Endpoint
+	donor   *donor
+	fetcher fetcher // of the task that fetches, else of run
+	pauses  *pauses // shared: it locks itself
 
-	grad      []float32 // pseudo-gradient of gradRound
-	gradRound int
-	mean      []float32 // outcome of the reduction outcomeEpoch, if that is not 0
-	outcome   int
-	quantised *quicring.Outcome // the same, as it went over the wire
-	// With error feedback, residual is what quantisation has taken from the
-	// pseudo-gradients so far, and lost what it will be after the reduction
-	// outcomeEpoch; else they are nil.
-	residual, lost []float32
-	// With a staleness weight, late is the contribution to lateRound, without
-	// the residual, which no reduction has asked for; if lateRound is 0 there is
-	// none. fresh is that of the running inner steps, once it is known.
-	late, fresh []float32
-	lateRound   int
-	synced      bool // the model holds an outer state of the run
+	oneWay   atomic.Int64             // shared: half a round trip to the coordinator, in ns
+	reducing atomic.Pointer[reducing] // shared: the reduction under way, for heartbeats and the donor
 
 	saves  sync.Mutex // held while a checkpoint is saved
 	saving sync.WaitGroup
-
-	task    *task
-	results chan result
-	leaving bool
-
-	reducing atomic.Pointer[reducing] // the running reduction, for the heartbeats
 }
 
 // reducing is a running reduction, as heartbeats tell of it.
@@ -173,39 +152,24 @@ type reducing struct {
 	from  policy.ID // the predecessor in the ring, or this worker itself
 }
 
-// task is what the worker does in the background: inner steps, a reduction or
-// a fetch. There is one at a time.
-type task struct {
-	kind   verb
-	epoch  int
-	cancel context.CancelFunc
-}
-
-// result is what a task has come to: the message to send about it.
-type result struct {
-	task      *task
-	msg       message
-	quantised *quicring.Outcome
-	err       error
-}
-
-func (w *worker) setFactor(f float64) { w.factor.Store(math.Float64bits(f)) }
-
-func (w *worker) awaitJoin(ctx context.Context) error {
+// awaitJoin waits for the command to join. Changes of speed may come before.
+func (w *workerDriver) awaitJoin(ctx context.Context) error {
 	for {
 		select {
 		case c := <-w.cfg.Commands:
 			if c.Op == OpJoin {
 				return nil
 			}
-			w.command(c)
+			if _, err := w.command(ctx, c); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-func (w *worker) run(ctx context.Context) (err error) {
+func (w *workerDriver) run(ctx context.Context) (err error) {
 	transport := &quic.Transport{Conn: w.cfg.Control}
 	defer func() {
 		transport.Close()
@@ -255,20 +219,23 @@ func (w *worker) run(ctx context.Context) (err error) {
 	for {
 		select {
 		case m := <-inbox:
-			done, err := w.receive(ctx, m)
+			end, err := w.receive(ctx, m)
 			switch {
 			case err != nil:
 				return err
-			case done && m.Type == msgFinish:
+			case end != nil && !end.Evicted:
 				return w.part(ctx, inbox, lost)
-			case done:
-				return nil // evicted: nobody waits for its last words
+			case end != nil:
+				return nil // nobody waits for its last message
 			}
 		case r := <-w.results:
-			w.finished(r)
+			if err := w.finished(ctx, r); err != nil {
+				return err
+			}
 		case c := <-w.cfg.Commands:
-			w.command(c)
-			w.leave()
+			if _, err := w.command(ctx, c); err != nil {
+				return err
+			}
 		case err := <-lost:
 			if !isAbsence(err) {
 				return fmt.Errorf("the connection to the coordinator was lost: %w", err)
@@ -294,7 +261,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 
 // connect dials the coordinator, if it is not there again and again, for as long
 // as coordinatorPatience.
-func (w *worker) connect(ctx context.Context, transport *quic.Transport) (*line, error) {
+func (w *workerDriver) connect(ctx context.Context, transport *quic.Transport) (*line, error) {
 	config := w.cfg.Tracing.add(controlQUIC(), "control")
 	if rtt := 2 * time.Duration(w.oneWay.Load()); rtt > 0 {
 		config.HandshakeIdleTimeout = min(max(shortestAttempt, 8*rtt), config.HandshakeIdleTimeout)
@@ -325,7 +292,7 @@ const (
 	longestWait     = 250 * time.Millisecond
 )
 
-func (w *worker) dial(ctx context.Context, transport *quic.Transport, config *quic.Config) (*line, error) {
+func (w *workerDriver) dial(ctx context.Context, transport *quic.Transport, config *quic.Config) (*line, error) {
 	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(w.cfg.Coordinator), withALPN(w.cfg.TLS, controlALPN, scenarios.Coordinator), config)
 	if err != nil {
 		return nil, err
@@ -339,7 +306,7 @@ func (w *worker) dial(ctx context.Context, transport *quic.Transport, config *qu
 }
 
 // speak begins to talk over a line, with what was not heard over the one before.
-func (w *worker) speak(ctx context.Context, l *line, inbox chan<- message, lost chan<- error) {
+func (w *workerDriver) speak(ctx context.Context, l *line, inbox chan<- message, lost chan<- error) {
 	hello := w.greeting
 	w.oneWay.Store(int64(l.conn.ConnectionStats().MinRTT / 2))
 	w.session.attach(l, &hello, nil)
@@ -348,7 +315,7 @@ func (w *worker) speak(ctx context.Context, l *line, inbox chan<- message, lost 
 }
 
 // beat sends heartbeats until ctx or the connection ends.
-func (w *worker) beat(ctx context.Context, conn *quic.Conn) {
+func (w *workerDriver) beat(ctx context.Context, conn *quic.Conn) {
 	ticker := time.NewTicker(max(time.Millisecond, w.cfg.Scenario.RealDuration(w.cfg.Scenario.HeartbeatPeriod)))
 	defer ticker.Stop()
 	for {
@@ -378,7 +345,7 @@ func addrPort(c net.PacketConn) netip.AddrPort {
 	return a
 }
 
-func (w *worker) read(ctx context.Context, l *line, inbox chan<- message) error {
+func (w *workerDriver) read(ctx context.Context, l *line, inbox chan<- message) error {
 	for {
 		m, err := readMessage(l.in)
 		if err != nil {
@@ -395,7 +362,7 @@ func (w *worker) read(ctx context.Context, l *line, inbox chan<- message) error 
 
 // part waits until the coordinator has closed its side: then it has read this
 // worker's last words.
-func (w *worker) part(ctx context.Context, inbox <-chan message, lost <-chan error) error {
+func (w *workerDriver) part(ctx context.Context, inbox <-chan message, lost <-chan error) error {
 	w.stop()
 	timeout := time.After(partingPatience)
 	for {
@@ -411,338 +378,134 @@ func (w *worker) part(ctx context.Context, inbox <-chan message, lost <-chan err
 	}
 }
 
-// receive carries out a message; done says that the run is over for this
-// worker.
-func (w *worker) receive(ctx context.Context, m message) (done bool, err error) {
-	switch fresh, ok := w.session.heed(m); {
+// receive carries out a message of the coordinator. It returns the end, if the
+// run is over for this worker.
+func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, error) {
+	switch fresh, ok := w.session.accept(m); {
 	case !ok:
-		return false, fmt.Errorf("the coordinator's order %d follows %d", m.Seq, w.session.heard)
+		return nil, fmt.Errorf("the coordinator's message %d follows %d", m.Seq, w.session.heard)
 	case !fresh:
-		return false, nil
+		return nil, nil
 	}
 	switch m.Type {
 	case msgStart:
-		return false, w.start(ctx, m)
+		w.started(m)
+		return w.step(ctx, worker.Start{Round: m.Round, OuterSteps: m.OuterSteps, Checkpoint: m.Checkpoint, Residual: m.Residual})
 	case msgReduce:
-		w.reduce(ctx, m)
+		w.peers = m.Peers
+		return w.step(ctx, worker.Reduce{Round: m.Round, Epoch: m.Epoch, Ring: peerIDs(m.Peers), Zero: m.Zero})
 	case msgAbort:
-		if w.outcome == m.Epoch {
-			w.outcome = 0
-		}
-		if w.task != nil && w.task.kind == msgReduce && w.task.epoch == m.Epoch {
-			w.stop()
-		}
+		return w.step(ctx, worker.Abort{Epoch: m.Epoch})
 	case msgFetch:
-		w.fetch(ctx, m)
+		w.peers = m.Peers
+		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers)})
 	case msgEvict:
 		w.cfg.Log.Info("evicted", "reason", m.Error)
-		return true, nil
+		return w.step(ctx, worker.Evict{})
 	case msgFinish:
-		w.stop()
-		if w.outcome != 0 && m.OuterSteps > 0 {
-			if err := w.apply(m.OuterSteps); err != nil {
-				return false, err
-			}
-			w.session.say(w.describeState())
-		}
-		return true, nil
-	default:
-		w.cfg.Log.Warn("unknown message", "type", m.Type)
+		return w.step(ctx, worker.Finish{OuterSteps: m.OuterSteps})
 	}
-	return false, nil
+	w.cfg.Log.Warn("unknown message", "type", m.Type)
+	return nil, nil
 }
 
-// command carries out a word from whoever started the worker. A change of
-// speed at the very time of the join comes after the first step has begun, as
-// in the simulator.
-func (w *worker) command(c Command) {
-	switch {
-	case c.Op == OpLeave:
-		w.leaving = true
-	case c.Op == OpPause:
-		w.still.set(true)
-		w.cfg.Report(Report{Paused: true})
-	case c.Op == OpResume:
-		w.still.set(false)
-	case c.Op != OpSlow && c.Op != OpRestore:
-	case !w.stepped && c.At <= w.spec.JoinAt:
-		w.queued = append(w.queued, c)
-	case c.Op == OpSlow:
-		w.setFactor(c.Factor)
-	default:
-		w.setFactor(1)
-	}
-}
-
-// leave says goodbye, but for a worker that takes part in a reduction: it
-// departs when that is over. The coordinator answers with an eviction.
-func (w *worker) leave() {
-	if !w.leaving || w.outcome != 0 || w.task != nil && w.task.kind == msgReduce {
-		return
-	}
-	w.leaving = false
-	w.stop()
-	w.session.say(message{Type: msgLeave})
-}
-
-// spawn begins a task; it ends the one before.
-func (w *worker) spawn(ctx context.Context, kind verb, epoch int, do func(context.Context) result) {
-	w.stop()
-	ctx, cancel := context.WithCancel(ctx)
-	t := &task{kind: kind, epoch: epoch, cancel: cancel}
-	w.task = t
-	go func() {
-		r := do(ctx)
-		r.task = t
-		w.results <- r
-	}()
-}
-
-// stop ends the running task and waits for it; its result is dropped.
-func (w *worker) stop() {
-	if w.task != nil {
-		w.task.cancel()
-		<-w.results
-		w.task = nil
-	}
-}
-
-// finished takes over the result of a task that came to its end by itself.
-func (w *worker) finished(r result) {
-	t := w.task
-	t.cancel()
-	w.task = nil
-	switch {
-	case r.err != nil && t.kind == msgReduce:
-		w.cfg.Log.Warn("reduction failed", "epoch", t.epoch, "err", r.err)
-	case r.err != nil:
-		w.cfg.Log.Warn("task failed", "task", t.kind, "err", r.err)
-	case t.kind == msgStart && w.late != nil:
-		w.late, w.fresh, w.lateRound = w.fresh, w.late, w.gradRound
-	case t.kind == msgReduce:
-		w.outcome, w.quantised = t.epoch, r.quantised
-	case t.kind == msgFetch:
-		w.synced = true
-	}
-	w.session.say(r.msg)
-	w.leave()
-}
-
-// apply takes the outer step to the given version with the pending outcome.
-func (w *worker) apply(outerSteps int) error {
-	if have, _ := w.model.version(); have != outerSteps-1 {
-		return fmt.Errorf("asked to take outer step %d while at %d", outerSteps, have)
-	}
-	w.model.outerStep(w.mean, w.quantised)
-	w.residual, w.lost = w.lost, w.residual
-	w.outcome = 0
-	return nil
-}
-
-func (w *worker) describeState() message {
-	steps, _ := w.model.version()
-	return message{Type: msgStepped, OuterSteps: steps, Hash: w.model.stateHash(), Loss: w.model.loss()}
-}
-
-// start begins a round, after the outer step of the round before.
-func (w *worker) start(ctx context.Context, m message) error {
-	w.stop()
+// started takes the time from the message that starts a round.
+func (w *workerDriver) started(m message) {
 	if l := w.session.current(); l != nil {
 		w.oneWay.Store(int64(l.conn.ConnectionStats().MinRTT / 2))
 	}
 	if w.began.IsZero() {
 		w.began = m.received.Add(-time.Duration(w.oneWay.Load()) - w.cfg.Scenario.RealDuration(m.Now))
 	}
-	applied := false
-	if have, _ := w.model.version(); have < m.OuterSteps && w.outcome != 0 {
-		if err := w.apply(m.OuterSteps); err != nil {
-			return err
-		}
-		applied = true
-	}
-	if have, _ := w.model.version(); have != m.OuterSteps {
-		return fmt.Errorf("asked to begin round %d from outer step %d while at %d", m.Round, m.OuterSteps, have)
-	}
-	w.outcome, w.synced = 0, true
-	if m.Checkpoint || m.Residual {
-		w.checkpoint(!m.Checkpoint)
-	}
-	if w.leaving {
-		w.leave()
-		return nil
-	}
-	first := w.stepDuration()
-	w.stepped = true
-	for _, c := range w.queued {
-		w.command(c)
-	}
-	w.queued = nil
-	w.spawn(ctx, msgStart, 0, func(ctx context.Context) result {
-		return w.innerSteps(ctx, m, first, applied)
-	})
-	return nil
+	w.stepFrom = m.received
 }
 
-func (w *worker) stepDuration() time.Duration {
-	return w.cfg.Scenario.RealDuration(w.spec.Step(w.rng, math.Float64frombits(w.factor.Load())))
+// command carries out a command of whoever started the worker.
+func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, error) {
+	atJoin := c.At <= w.spec.JoinAt
+	switch c.Op {
+	case OpLeave:
+		return w.step(ctx, worker.Leave{})
+	case OpSlow:
+		return w.step(ctx, worker.Slow{Factor: c.Factor, AtJoin: atJoin})
+	case OpRestore:
+		return w.step(ctx, worker.Restore{AtJoin: atJoin})
+	case OpPause:
+		w.pauses.set(true)
+		w.cfg.Report(Report{Paused: true})
+	case OpResume:
+		w.pauses.set(false)
+	}
+	return nil, nil
 }
 
-// innerSteps runs the inner steps of a round. The arithmetic is real but
-// short; the rest of each step's time passes as the scenario says. The first
-// step's time counts from the word to start, so that applying the outer step
-// and computing the pseudo-gradient lie within the time of the steps, and
-// workers that share few processors still arrive together.
-func (w *worker) innerSteps(ctx context.Context, start message, duration time.Duration, applied bool) result {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	begin := start.received
-	for step := 1; ; step++ {
-		if applied && step == 1 {
-			w.session.say(w.describeState())
-		}
-		w.model.innerStep()
-		last := step == w.cfg.Scenario.InnerSteps
-		if last {
-			w.contribute(start.Round)
-		}
-		stood, err := w.pass(ctx, timer, begin, duration)
-		if err != nil {
-			return result{err: err}
-		}
-		end := time.Now()
-		took := end.Sub(begin) - stood
-		late := took - duration
-		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
-			T: w.scenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
-			Round: start.Round, Step: step, Duration: w.scenarioTime(took),
-			ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
-		}})
-		if last {
-			return result{msg: message{Type: msgArrive, Round: start.Round}}
-		}
-		begin, duration = end, w.stepDuration()
+// finished takes over the result of a task that came to its end by itself.
+func (w *workerDriver) finished(ctx context.Context, r result) error {
+	w.task.cancel()
+	w.task, w.buffers, w.details = nil, r.buffers, r.details
+	if r.fetched != nil {
+		w.model.replace(r.fetched)
 	}
+	w.stepFrom = r.ended
+	_, err := w.step(ctx, r.event)
+	return err
 }
 
-// contribute makes the contribution to a round: the pseudo-gradient, what came
-// too late for a round before, and what quantisation has taken from others.
-func (w *worker) contribute(round int) {
-	w.model.pseudoGradient(w.grad)
-	if w.lateRound > 0 {
-		weight := float32(w.cfg.Scenario.Policy.StalenessWeight)
-		for i, x := range w.late {
-			w.grad[i] += float32(weight * x)
+// step gives the machine an event and carries out what it decides.
+func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.End, err error) {
+	for _, a := range w.machine.Step(e) {
+		switch a := a.(type) {
+		case *worker.Stop:
+			w.stop()
+		case *worker.Apply:
+			w.apply()
+		case *worker.Save:
+			w.checkpoint(a.Stateless)
+		case *worker.BeginStep:
+			w.beginStep(ctx, a)
+		case *worker.BeginReduce:
+			w.beginReduce(ctx, a)
+		case *worker.BeginFetch:
+			w.beginFetch(ctx, a)
+		case *worker.Say:
+			w.say(a)
+		case *worker.End:
+			end = a
+		case *worker.GiveUp:
+			err = errors.New(a.Problem)
 		}
-		w.cfg.Log.Info("a late contribution is added", "of_round", w.lateRound, "to_round", round, "weight", weight)
 	}
-	copy(w.fresh, w.grad)
-	for i, x := range w.residual {
-		w.grad[i] += x
-	}
-	w.gradRound = round
+	return end, err
 }
 
-// pass waits until a time has passed since begin in which the worker was not
-// paused, and returns how long it was.
-func (w *worker) pass(ctx context.Context, timer *time.Timer, begin time.Time, d time.Duration) (time.Duration, error) {
-	for {
-		stood, paused, changed := w.still.since(begin)
-		timer.Stop()
-		if !paused {
-			timer.Reset(time.Until(begin.Add(d + stood)))
-		}
-		select {
-		case <-timer.C:
-			return stood, nil
-		case <-changed:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
+// say tells the coordinator. What else there is to tell of the end of a task is
+// in details.
+func (w *workerDriver) say(a *worker.Say) {
+	m := w.details
+	m.Error = cmp.Or(a.Problem, m.Error)
+	switch e := a.Event.(type) {
+	case policy.Arrival:
+		m.Type, m.Round = msgArrive, e.Round
+		w.buffers.late, w.buffers.fresh = w.buffers.fresh, w.buffers.late
+	case policy.Reduced:
+		m.Type, m.Round, m.Epoch = msgReduced, e.Round, e.Epoch
+	case policy.ReduceFailed:
+		m.Type, m.Round, m.Epoch, m.Peer = msgReduceFailed, e.Round, e.Epoch, e.Peer
+	case policy.StateFetched:
+		m.Type, m.OuterSteps = msgFetched, e.OuterSteps
+	case policy.FetchFailed:
+		m.Type = msgFetchFailed
+	case policy.Leave:
+		m.Type = msgLeave
 	}
+	w.session.say(m)
+	w.details = message{}
 }
 
-func (w *worker) scenarioTime(d time.Duration) policy.Time {
-	return policy.Time(float64(d) / 1e3 / w.scale)
-}
-
-func (w *worker) reduce(ctx context.Context, m message) {
-	failed := func(err error) message {
-		failure := message{Type: msgReduceFailed, Round: m.Round, Epoch: m.Epoch, Error: err.Error()}
-		if at, ok := errors.AsType[*quicring.PeerError](err); ok {
-			for _, p := range m.Peers {
-				if scenarios.NodeName(p.ID) == at.Peer {
-					failure.Peer = &p.ID
-				}
-			}
-		}
-		return failure
+func peerIDs(peers []peer) []policy.ID {
+	ids := make([]policy.ID, len(peers))
+	for i, p := range peers {
+		ids[i] = p.ID
 	}
-	rank := slices.IndexFunc(m.Peers, func(p peer) bool { return p.ID == w.cfg.ID })
-	w.stop()
-	if m.Zero && rank >= 0 { // it has just joined
-		clear(w.grad)
-		w.gradRound = m.Round
-	}
-	if rank < 0 || w.gradRound != m.Round {
-		w.session.say(failed(errors.New("this worker has no contribution to the round")))
-		return
-	}
-	// Whatever becomes of the reduction, a state that this worker may fetch
-	// later can contain the contribution.
-	w.lateRound = 0
-	op := quicring.Op{Epoch: uint64(m.Epoch), Round: m.Round, Rank: rank, Residual: w.lost}
-	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
-	ids := make([]policy.ID, len(m.Peers))
-	for k, p := range m.Peers {
-		ids[k] = p.ID
-		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
-	}
-	if op.Algorithm == allreduce.Hierarchical {
-		op.Groups = w.cfg.Scenario.Groups(ids)
-	}
-	w.outcome = 0
-	from := m.Peers[(rank+len(m.Peers)-1)%len(m.Peers)].ID
-	if op.Algorithm == allreduce.Direct {
-		from = w.cfg.ID // from everybody: no one to name
-	}
-	w.reducing.Store(&reducing{m.Epoch, from})
-	w.spawn(ctx, msgReduce, m.Epoch, func(ctx context.Context) result {
-		defer w.reducing.Store(nil)
-		r, err := w.ring.Reduce(ctx, op, w.grad, w.mean)
-		if err != nil {
-			return result{err: err, msg: failed(err)}
-		}
-		w.cfg.Report(Report{Event: &runlog.Event{
-			T: w.scenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
-			Round: m.Round, Epoch: m.Epoch, Duration: w.scenarioTime(r.Total), ReduceScatter: w.scenarioTime(r.ReduceScatter),
-			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
-		}})
-		return result{quantised: r.Outcome, msg: message{
-			Type: msgReduced, Round: m.Round, Epoch: m.Epoch, Hash: hashFloats(w.mean), Bytes: r.BytesSent, Took: r.Total,
-		}}
-	})
-}
-
-// fetch gets the outer state from peers; whatever the worker was doing is
-// dropped.
-func (w *worker) fetch(ctx context.Context, m message) {
-	w.stop()
-	w.outcome = 0
-	if len(m.Peers) == 0 {
-		w.session.say(message{Type: msgFetchFailed, Error: "no donor given"})
-		return
-	}
-	var sources []source
-	for _, p := range m.Peers {
-		sources = append(sources, source{scenarios.NodeName(p.ID), p.Addr})
-	}
-	w.spawn(ctx, msgFetch, 0, func(ctx context.Context) result {
-		begin := time.Now()
-		bytes, err := w.fetcher.fetch(ctx, sources, m.OuterSteps, w.synced)
-		if err != nil {
-			return result{err: err, msg: message{Type: msgFetchFailed, Error: err.Error()}}
-		}
-		steps, _ := w.model.version()
-		return result{msg: message{Type: msgFetched, OuterSteps: steps, Bytes: bytes, Took: time.Since(begin)}}
-	})
+	return ids
 }

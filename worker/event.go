@@ -1,0 +1,150 @@
+package worker
+
+import "testbed/policy"
+
+// Event is something that happens to a worker.
+type Event interface{ event() }
+
+// What the coordinator has it do.
+type (
+	// Start has it begin the inner steps of a round from the outer state after
+	// OuterSteps outer steps, and take the outer step to it first if it holds the
+	// outcome.
+	Start struct {
+		Round      int
+		OuterSteps int
+		// Checkpoint has it save the state that it begins from, and Residual what
+		// quantisation has taken from its pseudo-gradients.
+		Checkpoint, Residual bool
+	}
+	// Reduce has it all-reduce its pseudo-gradient of the round with the workers
+	// of the ring, in that order. With Zero it contributes zeros.
+	Reduce struct {
+		Round, Epoch int
+		Ring         []policy.ID
+		Zero         bool
+	}
+	// Abort has it drop a reduction, or its outcome, and keep its contribution.
+	Abort struct{ Epoch int }
+	// Fetch has it get the outer state after OuterSteps outer steps, or a newer
+	// one, from the first of the donors with the help of the others.
+	Fetch struct {
+		OuterSteps int
+		Donors     []policy.ID
+	}
+	// Evict ends its part in the run.
+	Evict struct{}
+	// Finish ends the run. If it ends after an outer step, that is OuterSteps.
+	Finish struct{ OuterSteps int }
+)
+
+// What the scenario has in store for it.
+type (
+	// Leave has it depart in good order.
+	Leave struct{}
+	// Slow has inner steps that begin from now on take Factor times as long.
+	// AtJoin says that the scenario has it no later than the worker's joining.
+	Slow struct {
+		Factor float64
+		AtJoin bool
+	}
+	// Restore ends Slow.
+	Restore struct{ AtJoin bool }
+)
+
+// What has become of its task.
+type (
+	// StepDone is the end of an inner step.
+	StepDone struct{}
+	// Reduced says that it holds the outcome of the reduction.
+	Reduced struct{}
+	// ReduceFailed says that the reduction has failed at a peer, if that is
+	// known.
+	ReduceFailed struct{ Peer *policy.ID }
+	// Fetched says that it holds the outer state after OuterSteps outer steps.
+	Fetched struct{ OuterSteps int }
+	// FetchFailed says that it did not get the outer state.
+	FetchFailed struct{}
+)
+
+func (Start) event()        {}
+func (Reduce) event()       {}
+func (Abort) event()        {}
+func (Fetch) event()        {}
+func (Evict) event()        {}
+func (Finish) event()       {}
+func (Leave) event()        {}
+func (Slow) event()         {}
+func (Restore) event()      {}
+func (StepDone) event()     {}
+func (Reduced) event()      {}
+func (ReduceFailed) event() {}
+func (Fetched) event()      {}
+func (FetchFailed) event()  {}
+
+// Action is something that the driver of a Machine has to do. The actions are
+// pointers to the types below.
+type Action interface{ action() }
+
+type (
+	// Stop ends the task under way; its end is not to be told any more. It comes
+	// before whatever the worker does next.
+	Stop struct{}
+	// Apply takes the outer step to this version with the outcome of the last
+	// reduction.
+	Apply struct{ OuterSteps int }
+	// Save writes a checkpoint of the outer state and of the residual; if
+	// Stateless, of the residual alone.
+	Save struct{ Stateless bool }
+	// BeginStep begins an inner step, from 1, that takes Factor times as long as
+	// it would. The Last one of a round ends with the contribution to it, to
+	// which that of the round Late is added, if that is not 0: it came too late
+	// for its own.
+	BeginStep struct {
+		Round, Step int
+		Factor      float64
+		Last        bool
+		Late        int
+	}
+	// BeginReduce begins an all-reduce of the contribution, or of zeros.
+	BeginReduce struct {
+		Round, Epoch int
+		Ring         []policy.ID
+		Zero         bool
+	}
+	// BeginFetch begins to get the outer state after OuterSteps outer steps or a
+	// newer one. Current says that the worker holds one of the run, if an old one:
+	// then the outcomes of the outer steps since may do.
+	BeginFetch struct {
+		OuterSteps int
+		Donors     []policy.ID
+		Current    bool
+	}
+	// Say tells the coordinator what is an event to its machine. Problem explains
+	// a failure that the end of a task does not explain.
+	Say struct {
+		policy.Event
+		Problem string
+	}
+	// SpeedChanged records that Factor holds for the inner steps to come: by a
+	// Slow, or by a Restore.
+	SpeedChanged struct {
+		Factor float64
+		Slow   bool
+	}
+	// End ends the worker.
+	End struct{ Evicted bool }
+	// GiveUp ends a worker that was asked for what cannot be.
+	GiveUp struct{ Problem string }
+)
+
+func (*Stop) action()         {}
+func (*Apply) action()        {}
+func (*Save) action()         {}
+func (*BeginStep) action()    {}
+func (*BeginReduce) action()  {}
+func (*BeginFetch) action()   {}
+func (*Say) action()          {}
+func (*SpeedChanged) action() {}
+func (*End) action()          {}
+func (*GiveUp) action()       {}

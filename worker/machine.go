@@ -1,0 +1,301 @@
+// Package worker decides what a worker of distributed training does: when it
+// begins a round, which steps it keeps and which it drops, whether it can take
+// part in a reduction, what it fetches, when it may leave, and what it tells the
+// coordinator.
+//
+// The package is pure: it reads no clock, does no I/O, starts no goroutine and
+// uses no randomness. The real worker and the simulator of planned links drive
+// the same Machine, as both drive the coordinator's (package policy), so that
+// they differ in what things take and never in what workers do.
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	"testbed/policy"
+)
+
+// KeptOutcomes is how many outer steps a peer may have missed and still be
+// brought up to date with their quantised outcomes alone. An outcome takes an
+// eighth of the outer state's bytes.
+const KeptOutcomes = 4
+
+// task is what a worker is busy with. There is one at a time.
+type task int
+
+const (
+	waiting  task = iota // for the coordinator
+	stepping             // an inner step
+	reducing
+	fetching // the outer state
+)
+
+// Machine is the state machine of one worker. It is not safe for concurrent
+// use.
+type Machine struct {
+	id         policy.ID
+	innerSteps int
+
+	task  task
+	round int // of the inner steps or the reduction under way
+	step  int // the inner step under way, from 1
+	epoch int // of the reduction under way
+
+	// The outer state it holds.
+	outerSteps int  // its version
+	current    bool // it is one of the run, if an old one, and no initial state
+	kept       int  // the last outer steps whose outcomes it can serve
+
+	contribution int // the round that it has a pseudo-gradient for, or 0
+	late         int // the same, while no reduction has asked for it
+	outcome      int // epoch of the reduction whose outcome is to be applied, or 0
+
+	factor  float64 // by which inner steps take longer
+	stepped bool    // an inner step has begun
+	queued  []Event // changes of speed until then
+
+	leaving bool // it is to leave as soon as it may
+	out     []Action
+}
+
+// New returns the machine of a worker that has yet to hear from the
+// coordinator. A round has innerSteps inner steps.
+func New(id policy.ID, innerSteps int) *Machine {
+	return &Machine{id: id, innerSteps: innerSteps, factor: 1}
+}
+
+// Restored has a machine that has not begun hold an outer state of the run.
+func (m *Machine) Restored(outerSteps int) { m.outerSteps, m.current = outerSteps, true }
+
+// OuterSteps returns the version of the outer state that the worker holds.
+func (m *Machine) OuterSteps() int { return m.outerSteps }
+
+// Reducing reports whether the worker takes part in a reduction whose outcome
+// it has yet to apply.
+func (m *Machine) Reducing() bool { return m.task == reducing || m.outcome != 0 }
+
+// KeptOutcomes returns the number of the last outer steps whose outcomes the
+// worker has, and can serve to peers.
+func (m *Machine) KeptOutcomes() int { return m.kept }
+
+// Missed returns how many outer steps a peer with the outer state after have of
+// them lacks where a donor holds the one after held, and whether the outcomes
+// that the donor has kept bring it up to date. Else it needs the whole state.
+func Missed(have, held, kept int) (outerSteps int, ok bool) {
+	missed := held - have
+	return missed, missed >= 0 && missed <= kept
+}
+
+// Step takes one event and returns what is to be done about it, in order. The
+// slice is valid until the next call. The end of a task that a Stop has ended
+// must not be told; the end of one that the machine knows nothing of has no
+// effect.
+func (m *Machine) Step(e Event) []Action {
+	m.out = m.out[:0]
+	switch e := e.(type) {
+	case Start:
+		m.start(e)
+	case Reduce:
+		m.reduce(e)
+	case Abort:
+		m.abort(e)
+	case Fetch:
+		m.fetch(e)
+	case Finish:
+		m.stop()
+		if m.outcome != 0 && e.OuterSteps > 0 && !m.apply(e.OuterSteps) {
+			break
+		}
+		m.emit(&End{})
+	case Evict:
+		m.stop()
+		m.emit(&End{Evicted: true})
+	case Leave:
+		m.leaving = true
+		m.depart()
+	case Slow:
+		m.changeSpeed(e, e.AtJoin)
+	case Restore:
+		m.changeSpeed(e, e.AtJoin)
+	case StepDone:
+		m.stepDone()
+	case Reduced:
+		if m.end(reducing) {
+			m.outcome = m.epoch
+			m.say(policy.Reduced{ID: m.id, Round: m.round, Epoch: m.epoch})
+			m.depart()
+		}
+	case ReduceFailed:
+		if m.end(reducing) {
+			m.say(policy.ReduceFailed{ID: m.id, Round: m.round, Epoch: m.epoch, Peer: e.Peer})
+			m.depart()
+		}
+	case Fetched:
+		if m.end(fetching) {
+			m.outerSteps, m.current, m.kept = e.OuterSteps, true, 0
+			m.say(policy.StateFetched{ID: m.id, OuterSteps: e.OuterSteps})
+			m.depart()
+		}
+	case FetchFailed:
+		if m.end(fetching) {
+			m.say(policy.FetchFailed{ID: m.id})
+			m.depart()
+		}
+	}
+	return m.out
+}
+
+func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
+
+func (m *Machine) say(e policy.Event) { m.emit(&Say{Event: e}) }
+
+// stop ends the task under way, if there is one.
+func (m *Machine) stop() {
+	if m.task != waiting {
+		m.task = waiting
+		m.emit(&Stop{})
+	}
+}
+
+// end takes note that a task of this kind has come to its end, and reports
+// whether there was one.
+func (m *Machine) end(kind task) bool {
+	if m.task != kind {
+		return false
+	}
+	m.task = waiting
+	return true
+}
+
+// start begins a round, after the outer step of the round before.
+func (m *Machine) start(e Start) {
+	m.stop()
+	if m.outerSteps < e.OuterSteps && m.outcome != 0 && !m.apply(e.OuterSteps) {
+		return
+	}
+	if m.outerSteps != e.OuterSteps {
+		m.emit(&GiveUp{fmt.Sprintf("asked to begin round %d from outer step %d while at %d", e.Round, e.OuterSteps, m.outerSteps)})
+		return
+	}
+	m.outcome, m.contribution, m.current = 0, 0, true
+	if e.Checkpoint || e.Residual {
+		m.emit(&Save{Stateless: !e.Checkpoint})
+	}
+	if m.leaving {
+		m.depart()
+		return
+	}
+	m.round, m.step = e.Round, 0
+	m.beginStep()
+	m.stepped = true
+	for _, q := range m.queued {
+		m.changeSpeed(q, false)
+	}
+	m.queued = nil
+}
+
+// apply takes the outer step to the given version with the outcome that waits
+// for it. It returns false if they do not fit.
+func (m *Machine) apply(outerSteps int) bool {
+	if m.outerSteps != outerSteps-1 {
+		m.emit(&GiveUp{fmt.Sprintf("asked to take outer step %d while at %d", outerSteps, m.outerSteps)})
+		return false
+	}
+	m.outerSteps, m.outcome, m.kept = outerSteps, 0, min(m.kept+1, KeptOutcomes)
+	m.emit(&Apply{OuterSteps: outerSteps})
+	return true
+}
+
+// beginStep begins the next inner step of the round.
+func (m *Machine) beginStep() {
+	m.step++
+	m.task = stepping
+	b := &BeginStep{Round: m.round, Step: m.step, Factor: m.factor, Last: m.step == m.innerSteps}
+	if b.Last {
+		b.Late = m.late
+	}
+	m.emit(b)
+}
+
+func (m *Machine) stepDone() {
+	switch {
+	case !m.end(stepping):
+	case m.step < m.innerSteps:
+		m.beginStep()
+	default:
+		m.contribution, m.late = m.round, m.round
+		m.say(policy.Arrival{ID: m.id, Round: m.round})
+		m.depart()
+	}
+}
+
+// reduce begins a reduction, if the worker has something to contribute to it.
+func (m *Machine) reduce(e Reduce) {
+	m.stop()
+	in := slices.Contains(e.Ring, m.id)
+	if e.Zero && in { // it has just joined
+		m.contribution = e.Round
+	}
+	if !in || m.contribution != e.Round {
+		m.emit(&Say{
+			Event:   policy.ReduceFailed{ID: m.id, Round: e.Round, Epoch: e.Epoch},
+			Problem: "this worker has no contribution to the round",
+		})
+		return
+	}
+	// Whatever becomes of the reduction, a state that this worker may fetch
+	// later can contain the contribution.
+	m.late = 0
+	m.task, m.round, m.epoch, m.outcome = reducing, e.Round, e.Epoch, 0
+	m.emit(&BeginReduce{Round: e.Round, Epoch: e.Epoch, Ring: e.Ring, Zero: e.Zero})
+}
+
+func (m *Machine) abort(e Abort) {
+	if m.outcome == e.Epoch {
+		m.outcome = 0
+	}
+	if m.task == reducing && m.epoch == e.Epoch {
+		m.stop()
+	}
+}
+
+// fetch gets the outer state; whatever the worker was doing is dropped.
+func (m *Machine) fetch(e Fetch) {
+	m.stop()
+	m.outcome = 0
+	if len(e.Donors) == 0 {
+		m.emit(&Say{Event: policy.FetchFailed{ID: m.id}, Problem: "no donor given"})
+		return
+	}
+	m.task = fetching
+	m.emit(&BeginFetch{OuterSteps: e.OuterSteps, Donors: e.Donors, Current: m.current})
+}
+
+// depart says goodbye, but for a worker that takes part in a reduction: it
+// leaves when that is over. The coordinator answers with an eviction.
+func (m *Machine) depart() {
+	if !m.leaving || m.Reducing() {
+		return
+	}
+	m.leaving = false
+	m.stop()
+	m.say(policy.Leave{ID: m.id})
+}
+
+// changeSpeed carries out a Slow or a Restore. One at the very time of the join
+// comes after the first inner step has begun.
+func (m *Machine) changeSpeed(e Event, atJoin bool) {
+	if atJoin && !m.stepped {
+		m.queued = append(m.queued, e)
+		return
+	}
+	change := &SpeedChanged{}
+	if s, ok := e.(Slow); ok {
+		m.factor, change.Slow = s.Factor, true
+	} else {
+		m.factor = 1
+	}
+	change.Factor = m.factor
+	m.emit(change)
+}
