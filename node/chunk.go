@@ -14,7 +14,7 @@ import (
 // wire a chunk is a length and as many bytes: the values' first bytes, then
 // their second ones and so on, because only the signs and exponents compress,
 // and those by zstd if that shortens them. A length of zero is no chunk but a
-// sign of life.
+// keep-alive.
 const (
 	// stretch is the number of chunks asked for at a time: 1 MiB of values.
 	stretch    = 4
@@ -78,8 +78,8 @@ func (c *chunkWriter) write(v []float32) error {
 	return err
 }
 
-// breathe says that the next chunk takes a while.
-func (c *chunkWriter) breathe() error {
+// keepAlive says that the next chunk takes a while.
+func (c *chunkWriter) keepAlive() error {
 	_, err := c.w.Write([]byte{0, 0, 0, 0})
 	return err
 }

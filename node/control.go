@@ -49,15 +49,17 @@ const (
 // What the coordinator tells itself when a connection has ended.
 const (
 	msgLost   verb = "lost"
-	msgRattle verb = "rattle" // the worker has said that it is giving up
+	msgGaveUp verb = "gave_up" // the worker has said that it gives up
+	// msgRattle is what gave_up is called in journals of earlier versions.
+	msgRattle verb = "rattle"
 )
 
 // Codes with which control connections are closed.
 const (
 	codeProtocol quic.ApplicationErrorCode = 1
-	// codeRattle closes the connection of a worker that gives up: one packet,
+	// codeGaveUp closes the connection of a worker that gives up: one packet,
 	// so that nobody waits for it.
-	codeRattle quic.ApplicationErrorCode = 2
+	codeGaveUp quic.ApplicationErrorCode = 2
 )
 
 // Messages to a worker.
@@ -76,7 +78,7 @@ type message struct {
 	Protocol int       `json:"protocol,omitempty"`
 	ID       policy.ID `json:"id,omitempty"`
 	// Seq numbers the messages of one end, but hello and heartbeats; Ack is the
-	// last one that it has heeded of the other.
+	// last one that it has accepted of the other.
 	Seq   int            `json:"seq,omitempty"`
 	Ack   int            `json:"ack,omitempty"`
 	Ring  netip.AddrPort `json:"ring,omitzero"`  // where this worker's ring listens

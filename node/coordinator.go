@@ -22,9 +22,9 @@ import (
 	"testbed/scenarios"
 )
 
-// farewell bounds how long the coordinator waits for the last words of the
+// endPatience bounds how long the coordinator waits for the last messages of the
 // workers after the last outer step, and of one that it has evicted.
-const farewell = 10 * time.Second
+const endPatience = 10 * time.Second
 
 // gatherPatience is how long the coordinator waits for another of the workers
 // that start the run, after one has come, before it begins without the rest: a
@@ -191,12 +191,12 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 	}
 	stream.SetReadDeadline(time.Time{})
 	id := m.ID
-	go c.hear(ctx, conn, l, id)
+	go c.receiveHeartbeats(ctx, conn, l, id)
 	for c.deliver(received{id, l, m}) {
 		if m, err = readMessage(l.in); err != nil {
 			lost := message{Type: msgLost, Error: err.Error()}
-			if e, ok := errors.AsType[*quic.ApplicationError](err); ok && e.Remote && e.ErrorCode == codeRattle {
-				lost.Type = msgRattle
+			if e, ok := errors.AsType[*quic.ApplicationError](err); ok && e.Remote && e.ErrorCode == codeGaveUp {
+				lost.Type = msgGaveUp
 			}
 			c.deliver(received{id, l, lost})
 			return err
@@ -215,8 +215,8 @@ func (c *coordinator) deliver(r received) bool {
 	}
 }
 
-// hear takes the heartbeats of one worker.
-func (c *coordinator) hear(ctx context.Context, conn *quic.Conn, l *line, id policy.ID) {
+// receiveHeartbeats takes the heartbeats of one worker.
+func (c *coordinator) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *line, id policy.ID) {
 	for {
 		b, err := conn.ReceiveDatagram(ctx)
 		if err != nil {
@@ -338,7 +338,7 @@ func (c *coordinator) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.lastWords(ctx)
+	return c.awaitFinalStates(ctx)
 }
 
 // take writes an input to the journal, and then acts on it.
@@ -459,7 +459,7 @@ func (c *coordinator) handle(id policy.ID, m message) {
 		c.tell(policy.FetchFailed{ID: id})
 	case msgLeave:
 		c.tell(policy.Leave{ID: id})
-	case msgRattle:
+	case msgGaveUp, msgRattle:
 		c.cfg.Log.Warn("worker is giving up", "worker", id, "err", m.Error)
 		c.lose(w, policy.RuleRattle)
 	case msgLost:
@@ -664,7 +664,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		r.gone = true
 		if l := r.session.current(); l != nil {
 			// Whoever is dead or cut off does not hang up itself.
-			time.AfterFunc(farewell, func() { l.conn.CloseWithError(0, "evicted") })
+			time.AfterFunc(endPatience, func() { l.conn.CloseWithError(0, "evicted") })
 		}
 		c.compareStates()
 	case *policy.WakeAt:
@@ -755,13 +755,13 @@ func (c *coordinator) compareState(step int) {
 	delete(c.participants, step)
 }
 
-// lastWords ends the run for the workers and waits, for a while, for the hashes
+// awaitFinalStates ends the run for the workers and waits, for a while, for the hashes
 // of their final states.
-func (c *coordinator) lastWords(ctx context.Context) error {
+func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
 		c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
 	}
-	timeout := time.After(farewell)
+	timeout := time.After(endPatience)
 	for c.complete && len(c.participants) > 0 || c.apart() {
 		select {
 		case r := <-c.inbox:
@@ -770,10 +770,10 @@ func (c *coordinator) lastWords(ctx context.Context) error {
 			}
 		case <-timeout:
 			if c.apart() {
-				c.cfg.Log.Warn("a worker did not come back for the end", "patience", farewell)
+				c.cfg.Log.Warn("a worker did not come back for the end", "patience", endPatience)
 			}
 			if len(c.participants) > 0 {
-				c.cfg.Log.Warn("a worker did not report its final state", "patience", farewell)
+				c.cfg.Log.Warn("a worker did not report its final state", "patience", endPatience)
 			}
 			for step := range maps.Clone(c.participants) {
 				c.compareState(step)

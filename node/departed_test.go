@@ -49,7 +49,7 @@ func TestDepartedWorkersLeaveNothing(t *testing.T) {
 			case e.Type == runlog.OuterStep && e.Round == 1:
 				early = live("node.newLine")
 			case e.Type == runlog.OuterStep && e.Round == s.TargetOuterSteps-1:
-				if time.Since(evicted) < 2*farewell {
+				if time.Since(evicted) < 2*endPatience {
 					t.Error("the run is too short for this test")
 				}
 				if late := live("node.newLine"); late > early {

@@ -34,12 +34,12 @@ const (
 	donorPatience = 30 * time.Second // for an outer step that is on its way
 	transferIdle  = 30 * time.Second
 	// chunkPatience bounds how long a stream of chunks may stand still. A donor
-	// that is busy says so every breath.
-	chunkPatience = 4 * time.Second
-	breath        = time.Second
-	maxHeader     = 64 << 10
-	maxRequest    = 1 << 10
-	servedStates  = 2
+	// that is busy says so once in a keepAlivePeriod.
+	chunkPatience   = 4 * time.Second
+	keepAlivePeriod = time.Second
+	maxHeader       = 64 << 10
+	maxRequest      = 1 << 10
+	servedStates    = 2
 )
 
 type stateRequest struct {
@@ -209,8 +209,8 @@ func (d *donor) waitIdle(ctx context.Context, w *chunkWriter) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if waited%breath == 0 {
-			if err := w.breathe(); err != nil {
+		if waited%keepAlivePeriod == 0 {
+			if err := w.keepAlive(); err != nil {
 				return err
 			}
 		}

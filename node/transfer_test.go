@@ -209,7 +209,7 @@ func FuzzChunk(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := errors.Join(w.breathe(), w.write(values)); err != nil {
+	if err := errors.Join(w.keepAlive(), w.write(values)); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())

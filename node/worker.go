@@ -25,7 +25,7 @@ import (
 )
 
 // partingPatience bounds how long a worker waits for the coordinator to
-// acknowledge its last words.
+// acknowledge its last message.
 const partingPatience = 2 * time.Second
 
 // WorkerConfig is what a worker needs to know.
@@ -211,7 +211,7 @@ func (w *workerDriver) run(ctx context.Context) (err error) {
 		}
 		if err != nil {
 			// Before the stream ends: its end alone reads as a lost connection.
-			l.conn.CloseWithError(codeRattle, err.Error())
+			l.conn.CloseWithError(codeGaveUp, err.Error())
 		}
 		l.hangUp(partingPatience)
 	}()
@@ -361,7 +361,7 @@ func (w *workerDriver) read(ctx context.Context, l *line, inbox chan<- message) 
 }
 
 // part waits until the coordinator has closed its side: then it has read this
-// worker's last words.
+// worker's last message.
 func (w *workerDriver) part(ctx context.Context, inbox <-chan message, lost <-chan error) error {
 	w.stop()
 	timeout := time.After(partingPatience)

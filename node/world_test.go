@@ -44,14 +44,14 @@ type world struct {
 	failed  []string
 
 	journal  memJournal
-	boss     *boss // the present coordinator
+	life     *life // the present coordinator
 	reported int   // number of the last event of a coordinator
 	over     bool  // the record has its end
 	outages  policy.Time
 }
 
-// boss is one life of the coordinator.
-type boss struct {
+// life is one life of the coordinator.
+type life struct {
 	socket *socket
 	cancel context.CancelFunc
 	dead   atomic.Bool
@@ -67,7 +67,7 @@ type memJournal struct {
 
 type journalOf struct {
 	*memJournal
-	boss *boss
+	life *life
 	read int
 }
 
@@ -85,7 +85,7 @@ func (j *journalOf) Read(b []byte) (int, error) {
 func (j *journalOf) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.boss.dead.Load() {
+	if j.life.dead.Load() {
 		return 0, errors.New("this coordinator is dead")
 	}
 	j.data = append(j.data, b...)
@@ -104,7 +104,7 @@ func (j *journalOf) Truncate(size int64) error {
 // after down.
 func (w *world) crashCoordinator(down policy.Time, torn bool) {
 	w.mu.Lock()
-	b := w.boss
+	b := w.life
 	if w.over || b.dead.Load() {
 		w.mu.Unlock()
 		return
@@ -127,15 +127,15 @@ func (w *world) crashCoordinator(down policy.Time, torn bool) {
 func (w *world) coordinate(ctx context.Context, policyName string, port uint16) {
 	for {
 		ctx, cancel := context.WithCancel(ctx)
-		b := &boss{socket: w.net.listenAt(scenarios.Coordinator, port), cancel: cancel}
+		b := &life{socket: w.net.listenAt(scenarios.Coordinator, port), cancel: cancel}
 		w.mu.Lock()
-		w.boss = b
+		w.life = b
 		reported := w.reported
 		w.mu.Unlock()
 		err := RunCoordinator(ctx, CoordinatorConfig{
 			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.unreachable,
 			TLS: credentials(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator),
-			Journal: &journalOf{memJournal: &w.journal, boss: b}, Reported: reported,
+			Journal: &journalOf{memJournal: &w.journal, life: b}, Reported: reported,
 			Report: func(r Report) {
 				if !b.dead.Load() {
 					w.report(r)

@@ -11,11 +11,8 @@ import (
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping"
+	"testbed/worker"
 )
-
-// keptOutcomes is how many outer steps a worker may have missed and still catch
-// up with their outcomes alone.
-const keptOutcomes = 4
 
 // world is the scenario's link plan as the simulator plays on it. Where the
 // model of churn has one latency for everything, here every message takes the
@@ -25,7 +22,8 @@ type world struct {
 	network
 	base    *shaping.Plan
 	workers []place
-	fault   time.Duration   // when the links change next
+	before  time.Duration   // when the links changed last
+	fault   time.Duration   // when they change next
 	warm    map[[2]int]bool // ordered pairs of nodes that have a connection for reductions
 	held    []held
 	still   map[int]bool // nodes whose worker is paused
@@ -43,19 +41,14 @@ type world struct {
 	since   policy.Time // it is blocked
 }
 
-// place is what a worker is on the links.
+// place is a worker on the links: the machine that decides as a real one's does,
+// and what the links make of its decisions.
 type place struct {
-	node       int // its position in the plan
-	stepped    bool
-	queued     []scenarios.Inject // due before the first inner step
-	moved      int64              // grows while its reduction does
-	reduces    bool               // from the word to reduce until the outcome is applied
-	leaving    bool
-	outerSteps int // version of its outer state
-	outcomes   int // how many it can serve
-	synced     bool
-	fetched    policy.Time // when its fetch is over
-	chunks     bool        // it fetches the whole state
+	node    int // its position in the plan
+	machine *worker.Machine
+	moved   int64       // grows while its reduction does
+	fetched policy.Time // when its fetch is over
+	chunks  bool        // it fetches the whole state
 }
 
 // held is a message that a cut path holds up.
@@ -86,7 +79,7 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	w := &world{network: n, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{},
 		jitter: rand.New(rand.NewPCG(s.Seed, 0)), latest: map[[2]int]policy.Time{}}
 	for i := range w.workers {
-		w.workers[i].node = i + 1 // Nodes has the coordinator first
+		w.workers[i] = place{node: i + 1, machine: worker.New(s.Workers[i].ID, s.InnerSteps)} // Nodes has the coordinator first
 	}
 	sim.links = w
 	for i := range sim.workers {
@@ -170,18 +163,46 @@ func (s *simulator) report(i int, e policy.Event) {
 	s.post(s.links.workers[i].node, coordinator, func() { s.tell(e) })
 }
 
-// order sends a worker what it is to do, if it lives to hear it, and returns how
-// long the word is on its way.
-func (s *simulator) order(id policy.ID, do func(i int)) time.Duration {
+// order sends a worker what it is to do, if it lives to receive it, and returns
+// how long the message is on its way.
+func (s *simulator) order(id policy.ID, e worker.Event) time.Duration {
 	i := s.find(id)
 	return s.post(coordinator, s.links.workers[i].node, func() {
 		switch w := &s.workers[i]; {
 		case w.alive && w.paused: // it lies in its socket
-			s.links.held = append(s.links.held, held{coordinator, s.links.workers[i].node, s.now, func() { do(i) }})
+			s.links.held = append(s.links.held, held{coordinator, s.links.workers[i].node, s.now, func() { s.drive(i, e) }})
 		case w.alive:
-			do(i)
+			s.drive(i, e)
 		}
 	})
+}
+
+// drive gives a worker's machine an event and carries out what it decides.
+func (s *simulator) drive(i int, e worker.Event) {
+	w := &s.workers[i]
+	for _, a := range s.links.workers[i].machine.Step(e) {
+		switch a := a.(type) {
+		case *worker.Stop:
+			w.drop()
+		case *worker.BeginStep:
+			w.round, w.step, w.factor = a.Round, a.Step-1, a.Factor
+			s.scheduleStep(i)
+		case *worker.BeginReduce:
+			s.begun(i, a.Epoch)
+		case *worker.BeginFetch:
+			s.fetchOverLinks(i, a)
+		case *worker.Say:
+			s.report(i, a.Event)
+			if _, leaves := a.Event.(policy.Leave); leaves {
+				w.alive = false
+				w.drop()
+			}
+		case *worker.SpeedChanged:
+			s.noteSpeed(w, a.Factor, a.Slow)
+		case *worker.GiveUp:
+			s.failed, s.done = fmt.Errorf("worker %d at %d µs: %s", w.spec.ID, s.now, a.Problem), true
+		}
+	}
 }
 
 // joinOverLinks is the start of a worker. Those of the first hour are connected
@@ -200,7 +221,6 @@ func (s *simulator) joinOverLinks(i int) {
 	join := func() {
 		s.joining--
 		if w.alive {
-			p.synced = first
 			s.tell(policy.Join{ID: w.spec.ID, HasState: first})
 		}
 	}
@@ -219,7 +239,7 @@ func (s *simulator) beat(i int) {
 	id, p := s.workers[i].spec.ID, &s.links.workers[i]
 	switch {
 	case s.links.cut(p.node, coordinator):
-	case p.reduces && s.epoch > 0:
+	case p.machine.Reduces(s.epoch):
 		if !s.hangs() {
 			p.moved = int64(s.now)
 		}
@@ -235,46 +255,23 @@ func (s *simulator) actOverLinks(a policy.Action) (done bool) {
 	switch a := a.(type) {
 	case *policy.StartRound:
 		for _, id := range a.IDs {
-			s.order(id, func(i int) { s.begin(i, a.Round) })
+			s.order(id, worker.Start{Round: a.Round, OuterSteps: a.Round - 1})
 		}
 	case *policy.Reduce:
 		s.reduceOverLinks(a)
 	case *policy.Abort:
 		s.epoch = 0
 		for _, id := range a.Participants {
-			s.order(id, func(i int) { s.links.workers[i].reduces = false })
+			s.order(id, worker.Abort{Epoch: a.Epoch})
 		}
 	case *policy.OuterStep:
 		s.epoch = 0
 	case *policy.Fetch:
-		s.order(a.ID, func(i int) { s.fetchOverLinks(i, a) })
+		s.order(a.ID, worker.Fetch{OuterSteps: a.OuterSteps, Donors: append([]policy.ID{a.From}, a.Helpers...)})
 	default:
 		return false
 	}
 	return true
-}
-
-// begin is the word to start a round: the worker applies the outcome of the one
-// before within the time of its first inner step.
-func (s *simulator) begin(i, round int) {
-	w, p := &s.workers[i], &s.links.workers[i]
-	w.drop()
-	w.round, w.step = round, 0
-	if p.outerSteps < round-1 {
-		p.outerSteps = round - 1
-		p.outcomes = min(p.outcomes+1, keptOutcomes)
-	}
-	p.reduces, p.synced = false, true
-	if p.leaving {
-		s.depart(i)
-		return
-	}
-	s.scheduleStep(i)
-	p.stepped = true
-	for _, in := range p.queued {
-		s.injectWorker(in, i)
-	}
-	p.queued = nil
 }
 
 // injectOverLinks says whether an inject has been seen to, or has to wait, for
@@ -282,39 +279,28 @@ func (s *simulator) begin(i, round int) {
 func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 	w, p := &s.workers[i], &s.links.workers[i]
 	switch in.Op {
-	case scenarios.Slow, scenarios.Restore:
-		// As on the real network, a change at the very time of the join comes
-		// after the first step has begun.
-		if !p.stepped && in.At <= w.spec.JoinAt {
-			p.queued = append(p.queued, in)
-			return true
-		}
+	case scenarios.Slow:
+		s.drive(i, worker.Slow{Factor: *in.Factor, AtJoin: in.At <= w.spec.JoinAt})
+		return true
+	case scenarios.Restore:
+		s.drive(i, worker.Restore{AtJoin: in.At <= w.spec.JoinAt})
+		return true
 	case scenarios.Crash:
 		if w.alive && s.scenario.Real.HeedUnreachable {
 			// The answer to a ping: nobody listens there.
 			s.later(s.now+s.links.scenario(s.links.rtt(p.node, coordinator)), func() { s.tell(policy.Unreachable{ID: w.spec.ID}) })
 		}
 	case scenarios.Leave:
-		if w.paused {
+		switch {
+		case w.paused:
 			w.leaving = true
-			return true
-		}
-		if w.alive {
+		case w.alive:
 			s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
-			if p.leaving = true; !p.reduces {
-				s.depart(i)
-			}
+			s.drive(i, worker.Leave{})
 		}
 		return true
 	}
 	return false
-}
-
-// depart ends a worker that leaves.
-func (s *simulator) depart(i int) {
-	s.report(i, policy.Leave{ID: s.workers[i].spec.ID})
-	s.workers[i].alive = false
-	s.workers[i].drop()
 }
 
 // reduceOverLinks begins a reduction: each participant when it hears of it.
@@ -330,7 +316,7 @@ func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 	for _, id := range s.participants {
 		i := s.find(id)
 		w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
-		begin = append(begin, s.order(id, func(i int) { w.workers[i].reduces = true }))
+		begin = append(begin, s.order(id, worker.Reduce{Round: a.Round, Epoch: a.Epoch, Ring: s.participants, Zero: slices.Contains(a.Zero, id)}))
 	}
 	if w.entropy == entropyAuto {
 		w.coded = w.chooser.Choose(a.Epoch)
@@ -399,8 +385,22 @@ func (s *simulator) reducedRank(rank, epoch int) {
 	if s.hangs() {
 		return // until the machine notices and aborts
 	}
+	if !w.workers[w.ranks[rank]].machine.Reduces(epoch) {
+		return // it has yet to receive the order; see begun
+	}
 	w.ends[rank] = -1
-	s.report(w.ranks[rank], policy.Reduced{ID: s.participants[rank], Round: s.machine.OuterSteps() + 1, Epoch: epoch})
+	s.drive(w.ranks[rank], worker.Reduced{})
+}
+
+// begun is when a worker receives the order to reduce. One that receives it so
+// late that the others' part of the reduction is over ends it at once.
+func (s *simulator) begun(i, epoch int) {
+	w := s.links
+	rank := slices.Index(w.ranks, i)
+	if epoch == s.epoch && rank >= 0 && w.ends[rank] >= 0 && w.ends[rank] < s.now {
+		w.ends[rank] = s.now
+		s.heap.push(s.now, reducedRank, rank, epoch)
+	}
 }
 
 // hangs says that the running reduction moves no more.
@@ -422,22 +422,20 @@ func (s *simulator) noteReduced(a *policy.OuterStep) {
 	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants, Duration: w.longest, BytesSent: sent})
 }
 
-// fetchOverLinks has a worker get the outer state; it drops what it was doing.
-func (s *simulator) fetchOverLinks(i int, a *policy.Fetch) {
+// fetchOverLinks has a worker get the outer state.
+func (s *simulator) fetchOverLinks(i int, a *worker.BeginFetch) {
 	w := s.links
-	s.workers[i].drop()
 	gen := s.workers[i].gen
-	donor := s.find(a.From)
+	donor := s.find(a.Donors[0])
 	asker, from := &w.workers[i], &w.workers[donor]
-	asker.reduces = false
 	s.later(s.now+w.scenario(w.fetchRequest(asker.node, from.node)), func() {
-		version := max(from.outerSteps, a.OuterSteps)
-		missed := version - asker.outerSteps
-		if asker.synced && missed <= from.outcomes {
+		version := max(from.machine.OuterSteps(), a.OuterSteps)
+		missed, ok := worker.Missed(asker.machine.OuterSteps(), version, from.machine.KeptOutcomes())
+		if a.Current && ok {
 			asker.fetched = s.now + w.scenario(w.fetchOutcomes(from.node, asker.node, missed))
 		} else {
-			donors := []int{from.node}
-			for _, id := range a.Helpers {
+			var donors []int
+			for _, id := range a.Donors {
 				donors = append(donors, w.workers[s.find(id)].node)
 			}
 			asker.chunks, asker.fetched = true, s.now+w.scenario(w.fetchState(donors, asker.node))
@@ -474,15 +472,15 @@ func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
 	case s.links.cut(from.node, p.node):
 		s.links.held = append(s.links.held, held{from.node, p.node, s.now, func() { s.fetchedOverLinks(i, donor, gen, version) }})
 	default:
-		p.outerSteps, p.outcomes, p.synced, p.chunks = version, 0, true, false
-		s.report(i, policy.StateFetched{ID: w.spec.ID, OuterSteps: version})
+		p.chunks = false
+		s.drive(i, worker.Fetched{OuterSteps: version})
 	}
 }
 
 // awaitFault expects the next change of the links after a real time.
 func (s *simulator) awaitFault(after time.Duration) {
 	if at, ok := s.scenario.NextLinkFault(after); ok {
-		s.links.fault = at
+		s.links.before, s.links.fault = after, at
 		s.heap.push(max(s.now, s.links.scenario(at)), faults, 0, 0)
 	}
 }
@@ -496,6 +494,9 @@ func (s *simulator) relay() error {
 		return fmt.Errorf("the links at %d µs: %w", s.now, err)
 	}
 	w.plan = plan
+	for _, e := range runlog.LinkChanges(s.scenario, w.before, w.fault) {
+		s.note(&e)
+	}
 	s.awaitFault(w.fault)
 	s.letGo()
 	return nil

@@ -19,9 +19,11 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/worker"
 )
 
-type worker struct {
+// workerState is a worker as the simulator plays it.
+type workerState struct {
 	spec   scenarios.Worker
 	name   string
 	factor float64
@@ -54,7 +56,7 @@ type simulator struct {
 	heap     heap
 	links    *world // nil: the network is churn's
 	now      policy.Time
-	workers  []worker
+	workers  []workerState
 	index    map[policy.ID]int
 	record   func(runlog.Event)
 	sum      *runlog.Summarizer
@@ -111,7 +113,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
 	}
 	for i, w := range s.Workers {
-		sim.workers = append(sim.workers, worker{spec: w, name: scenarios.NodeName(w.ID), factor: 1, rng: rng})
+		sim.workers = append(sim.workers, workerState{spec: w, name: scenarios.NodeName(w.ID), factor: 1, rng: rng})
 		sim.index[w.ID] = i
 		sim.heap.push(w.JoinAt, joins, i, 0)
 	}
@@ -253,10 +255,10 @@ func (s *simulator) stepDone(i, gen int) {
 	w.stepping = false
 	s.note(&runlog.Event{Type: runlog.Step, Node: w.name, Round: w.round, Step: w.step, Duration: w.stepFor})
 	switch {
+	case s.links != nil:
+		s.drive(i, worker.StepDone{})
 	case w.step < s.scenario.InnerSteps:
 		s.scheduleStep(i)
-	case s.links != nil:
-		s.report(i, policy.Arrival{ID: w.spec.ID, Round: w.round})
 	case w.cut:
 		w.held = append(w.held, w.round)
 	default:
@@ -284,10 +286,10 @@ func (s *simulator) continueStep(i int, left policy.Time) {
 }
 
 // mute says whether nobody hears of the worker.
-func (w *worker) mute() bool { return w.cut || w.paused }
+func (w *workerState) mute() bool { return w.cut || w.paused }
 
 // drop has the worker forget what it was doing.
-func (w *worker) drop() {
+func (w *workerState) drop() {
 	w.gen++
 	w.stepping, w.begin = false, false
 }
@@ -342,7 +344,7 @@ func (s *simulator) fetched(i int) {
 }
 
 // held says whether the worker's fetch cannot end now.
-func (s *simulator) held(w *worker) bool {
+func (s *simulator) held(w *workerState) bool {
 	if w.fetch.free {
 		return w.paused
 	}
@@ -562,7 +564,7 @@ func (s *simulator) unpause(i int) {
 	s.proceed()
 }
 
-func (s *simulator) leave(w *worker) {
+func (s *simulator) leave(w *workerState) {
 	w.alive = false
 	w.drop()
 	s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
@@ -583,25 +585,31 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 		return
 	}
 	w := &s.workers[i]
-	e := runlog.Event{Node: w.name}
 	switch in.Op {
 	case scenarios.Slow:
-		w.factor = *in.Factor
-		e.Type, e.Factor = runlog.Slow, w.factor
+		s.noteSpeed(w, *in.Factor, true)
 	case scenarios.Restore:
-		w.factor = 1
-		e.Type = runlog.Restore
+		s.noteSpeed(w, 1, false)
 	case scenarios.Crash, scenarios.Leave, scenarios.Pause, scenarios.Resume:
 		if w.alive {
-			s.befall(in.Op, i)
+			s.disrupt(in.Op, i)
 		}
-		return
 	}
-	s.note(&e)
 }
 
-// befall does to a worker that is alive what it cannot go on with.
-func (s *simulator) befall(op scenarios.Op, i int) {
+// noteSpeed has a worker's inner steps that begin from now on take factor times
+// as long.
+func (s *simulator) noteSpeed(w *workerState, factor float64, slow bool) {
+	w.factor = factor
+	if slow {
+		s.note(&runlog.Event{Type: runlog.Slow, Node: w.name, Factor: factor})
+		return
+	}
+	s.note(&runlog.Event{Type: runlog.Restore, Node: w.name})
+}
+
+// disrupt ends or interrupts a worker that is alive.
+func (s *simulator) disrupt(op scenarios.Op, i int) {
 	w := &s.workers[i]
 	note := func(what runlog.Type) { s.note(&runlog.Event{Type: what, Node: w.name}) }
 	switch {

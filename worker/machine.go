@@ -71,9 +71,12 @@ func (m *Machine) Restored(outerSteps int) { m.outerSteps, m.current = outerStep
 // OuterSteps returns the version of the outer state that the worker holds.
 func (m *Machine) OuterSteps() int { return m.outerSteps }
 
-// Reducing reports whether the worker takes part in a reduction whose outcome
-// it has yet to apply.
-func (m *Machine) Reducing() bool { return m.task == reducing || m.outcome != 0 }
+// bound reports whether the worker takes part in a reduction whose outcome it
+// has yet to apply.
+func (m *Machine) bound() bool { return m.task == reducing || m.outcome != 0 }
+
+// Reduces reports whether the reduction of this epoch is under way.
+func (m *Machine) Reduces(epoch int) bool { return m.task == reducing && m.epoch == epoch }
 
 // KeptOutcomes returns the number of the last outer steps whose outcomes the
 // worker has, and can serve to peers.
@@ -275,7 +278,7 @@ func (m *Machine) fetch(e Fetch) {
 // depart says goodbye, but for a worker that takes part in a reduction: it
 // leaves when that is over. The coordinator answers with an eviction.
 func (m *Machine) depart() {
-	if !m.leaving || m.Reducing() {
+	if !m.leaving || m.bound() {
 		return
 	}
 	m.leaving = false

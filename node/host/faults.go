@@ -85,22 +85,5 @@ func linkEvents(s *scenarios.Scenario, before, at time.Duration) (events []runlo
 			events = append(events, runlog.Event{Type: runlog.Heal, IDs: in.IDs})
 		}
 	}
-	for k, in := range s.Real.Injects {
-		was, is := s.LinkActive(k, before), s.LinkActive(k, at)
-		if was == is {
-			continue
-		}
-		e := runlog.Event{Type: runlog.LinkFault, Op: string(in.Op), From: in.From, To: in.To}
-		if was {
-			e.Type = runlog.LinkRestored
-		}
-		if in.Between != nil {
-			e.From, e.To = in.Between[0], in.Between[1]
-		}
-		if in.ID != nil {
-			e.Node = scenarios.NodeName(*in.ID)
-		}
-		events = append(events, e)
-	}
-	return events
+	return append(events, runlog.LinkChanges(s, before, at)...)
 }
