@@ -461,7 +461,7 @@ func (c *coordinator) handle(id policy.ID, m message) {
 		c.tell(policy.Leave{ID: id})
 	case msgGaveUp, msgRattle:
 		c.cfg.Log.Warn("worker is giving up", "worker", id, "err", m.Error)
-		c.lose(w, policy.RuleRattle)
+		c.lose(w, policy.RuleGaveUp)
 	case msgLost:
 		c.lose(w, policy.RuleConnection)
 	default:

@@ -25,7 +25,7 @@ func TestDetection(t *testing.T) {
 		{"crash in a reduction", runlog.ReduceStart, func(w *world) { w.crash(2) }, policy.RuleConnection, 2 * period},
 		{"freeze in inner steps", runlog.OuterStep, func(w *world) { w.freeze(2) }, policy.RuleHeartbeat, 6 * period},
 		{"freeze in a reduction", runlog.ReduceStart, func(w *world) { w.freeze(2) }, policy.RuleProgress, 6 * period},
-		{"ended by whoever started it", runlog.Arrive, func(w *world) { w.excuse(2); w.nodes[2].cancel() }, policy.RuleRattle, period / 2},
+		{"ended by whoever started it", runlog.Arrive, func(w *world) { w.excuse(2); w.nodes[2].cancel() }, policy.RuleGaveUp, period / 2},
 		{"black hole between two workers", runlog.ReduceStart, func(w *world) {
 			w.excuse(2)
 			w.net.blame(w.t, "hole", shaping.Cut{Paths: []shaping.Direction{{From: "w1", To: "w2"}, {From: "w0", To: "w2"}}})

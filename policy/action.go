@@ -149,7 +149,7 @@ const (
 	RuleOnTime       Rule = "on_time"       // there before the round closed
 	RuleHeartbeat    Rule = "heartbeat"     // silent for too long
 	RuleStraggler    Rule = "straggler"     // missed too many rounds in a row
-	RuleRattle       Rule = "rattle"        // said that it is dying
+	RuleGaveUp       Rule = "gave_up"       // said that it gives up
 	RuleConnection   Rule = "connection"    // its end of the control connection is gone
 	RuleProgress     Rule = "progress"      // a reduction stood still
 	RuleLeave        Rule = "leave"         // left of its own accord
@@ -161,6 +161,15 @@ const (
 	RuleRestart      Rule = "restart"       // the run goes on from a checkpoint
 	RuleTimer        Rule = "timer"         // the next thing that is due
 )
+
+// UnmarshalText accepts the name that RuleGaveUp had in older records.
+func (r *Rule) UnmarshalText(text []byte) error {
+	*r = Rule(text)
+	if *r == "rattle" {
+		*r = RuleGaveUp
+	}
+	return nil
+}
 
 // Reason is the rule behind an action and the numbers it was decided on.
 // Numbers that the rule does not look at are zero.

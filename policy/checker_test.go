@@ -348,8 +348,8 @@ func (c *checker) check(a policy.Action) {
 		case policy.RuleStraggler:
 			c.require(why.Misses == c.misses[a.ID] && why.Misses == why.Limit+1, "straggler's numbers, want %d misses", c.misses[a.ID])
 		case policy.RuleLeave:
-		case policy.RuleRattle:
-			c.require(c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule}), "a death rattle that nobody gave")
+		case policy.RuleGaveUp:
+			c.require(c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule}), "evicted for a message that nobody sent")
 		case policy.RuleConnection:
 			lost := c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule})
 			c.require(lost || c.hinted[a.ID] && c.now-c.heard[a.ID] >= c.cfg.HeartbeatPeriod, "evicted on the network's word alone")

@@ -43,7 +43,7 @@ type (
 		From  ID
 	}
 	// Lost says that a worker has gone without leaving, and how that is known:
-	// RuleRattle if it said so itself, RuleConnection if its control
+	// RuleGaveUp if it said so itself, RuleConnection if its control
 	// connection was closed.
 	Lost struct {
 		ID   ID

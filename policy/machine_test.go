@@ -489,7 +489,7 @@ func TestWhoStandsStillAndIsSilentIsEvicted(t *testing.T) {
 }
 
 func TestTheLostAreEvictedAtOnce(t *testing.T) {
-	for _, rule := range []policy.Rule{policy.RuleRattle, policy.RuleConnection} {
+	for _, rule := range []policy.Rule{policy.RuleGaveUp, policy.RuleConnection} {
 		p := newPlay(t, baseline())
 		p.start(3)
 		p.arrive(100, 1, 0, 1)

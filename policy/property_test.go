@@ -189,7 +189,7 @@ func (w *world) random(t *rapid.T) {
 		}
 	case n < 97:
 		if id, ok := pick(sorted(w.alive)); ok {
-			w.send(policy.Lost{ID: id, Rule: rapid.SampledFrom([]policy.Rule{policy.RuleRattle, policy.RuleConnection}).Draw(t, "cause")})
+			w.send(policy.Lost{ID: id, Rule: rapid.SampledFrom([]policy.Rule{policy.RuleGaveUp, policy.RuleConnection}).Draw(t, "cause")})
 		}
 	case n < 98:
 		if id, ok := pick(sorted(w.members)); ok {

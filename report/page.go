@@ -178,8 +178,8 @@ func noticed(cause policy.Rule) string {
 		return "heartbeat: it was silent for too long"
 	case policy.RuleConnection:
 		return "connection: its end of the control connection was gone"
-	case policy.RuleRattle:
-		return "rattle: it said that it gives up"
+	case policy.RuleGaveUp:
+		return "gave_up: it said that it gives up"
 	case policy.RuleProgress:
 		return "progress: a reduction stood still at it"
 	case policy.RuleReduceFailed:

@@ -38,7 +38,7 @@ func simulated(t *testing.T, name string) (*scenarios.Scenario, report.Pair) {
 func TestBecause(t *testing.T) {
 	for want, r := range map[string]policy.Reason{
 		"its end of the control connection is gone, 1,200 µs after its last heartbeat":    {Rule: policy.RuleConnection, Silent: 1200},
-		"it said that it gives up, 300 µs after its last heartbeat":                       {Rule: policy.RuleRattle, Silent: 300},
+		"it said that it gives up, 300 µs after its last heartbeat":                       {Rule: policy.RuleGaveUp, Silent: 300},
 		"it failed 5 fetches of the outer state in a row":                                 {Rule: policy.RuleFetchFailed, Misses: 5, Limit: 5},
 		"it had a part in 3 failed reductions of the round":                               {Rule: policy.RuleReduceFailed, Misses: 3, Limit: 3},
 		"the reduction had stood still for 5,000 µs, the last of 3 that failed with it":   {Rule: policy.RuleProgress, Stalled: 5000, Misses: 3, Limit: 3},

@@ -152,7 +152,7 @@ func Because(r *policy.Reason) string {
 		return "it left in good order"
 	case policy.RuleHeartbeat:
 		return fmt.Sprintf("silent for %s, %d heartbeats of %d tolerated", micros(r.Silent), r.Misses, r.Limit)
-	case policy.RuleRattle:
+	case policy.RuleGaveUp:
 		return fmt.Sprintf("it said that it gives up, %s after its last heartbeat", micros(r.Silent))
 	case policy.RuleConnection:
 		return fmt.Sprintf("its end of the control connection is gone, %s after its last heartbeat", micros(r.Silent))

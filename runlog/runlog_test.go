@@ -71,6 +71,28 @@ func TestZeroAndFalseAreWritten(t *testing.T) {
 	}
 }
 
+// TestOldNamesOfRules: what gave_up was called in older records, in an event and
+// in a summary.
+func TestOldNamesOfRules(t *testing.T) {
+	events, err := runlog.Read(strings.NewReader(`{"t_us":7,"type":"evict","node":"w2","round":3,"reason":{"rule":"rattle","silent_us":5}}` + "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := events[0].Reason.Rule; got != policy.RuleGaveUp {
+		t.Errorf("the event's rule is read as %q", got)
+	}
+	var sum runlog.Summary
+	if err := json.Unmarshal([]byte(`{"evicted":[{"id":2,"reason":"rattle"}],"detected":[{"id":2,"cause":"rattle"}]}`), &sum); err != nil {
+		t.Fatal(err)
+	}
+	if e, d := sum.Evicted[0].Reason, sum.Detected[0].Cause; e != policy.RuleGaveUp || d != policy.RuleGaveUp {
+		t.Errorf("the summary's rules are read as %q and %q", e, d)
+	}
+	if text := write(t, events...); !strings.Contains(text, `"rule":"gave_up"`) {
+		t.Errorf("written as %s", text)
+	}
+}
+
 func TestALastLineCutOffIsDropped(t *testing.T) {
 	text := write(t, runlog.Event{T: 1, Type: runlog.Join}, runlog.Event{T: 2, Type: runlog.Step})
 	for cut := len(text) - 1; cut > strings.Index(text, "\n"); cut-- {

@@ -85,7 +85,7 @@ type Outage struct {
 type Detection struct {
 	Round int       `json:"round"`
 	ID    policy.ID `json:"id"`
-	// Cause is heartbeat, connection, progress, rattle or reduce_failed.
+	// Cause is heartbeat, connection, progress, gave_up or reduce_failed.
 	Cause policy.Rule `json:"cause"`
 	// Silent is the time since the worker's last sign of life.
 	Silent policy.Time `json:"silent_us"`

@@ -280,7 +280,7 @@ func (r *reader) read(i int, e runlog.Event) error {
 			r.gone[id] = e.T - e.Reason.Silent
 		case policy.RuleLeave:
 			r.leaves[id] = at
-		case policy.RuleRattle, policy.RuleConnection, policy.RuleProgress:
+		case policy.RuleGaveUp, policy.RuleConnection, policy.RuleProgress:
 			r.losses[id] = loss{at, rule}
 		}
 	}
