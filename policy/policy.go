@@ -66,65 +66,6 @@ const (
 // JoinModes lists the join modes.
 var JoinModes = []JoinMode{JoinRunning, JoinNext, JoinZeros}
 
-// Straggler holds the parameters of the straggler strategy.
-//
-// The deadline of a round lies max(MinSlack, median + K·MAD) after its first
-// arrival; median and MAD are taken over the arrival offsets in the window.
-type Straggler struct {
-	// Quorum is the fraction of the members, in (0, 1], that must have arrived
-	// before a round may close without the others: ⌈Quorum × members⌉.
-	Quorum float64 `yaml:"quorum" json:"quorum"`
-	// K is the number of median absolute deviations of tolerance. Raising it
-	// waits longer for workers whose times vary.
-	K float64 `yaml:"k" json:"k"`
-	// Window is the number of arrival offsets to look back on. Rounds are kept
-	// or forgotten whole, because the last offsets of a round are its slowest.
-	Window int `yaml:"window" json:"window"`
-	// MinHistory is the number of closed rounds before the first deadline.
-	MinHistory int `yaml:"min_history" json:"min_history"`
-	// MinSlack is the least time between the first arrival and the deadline.
-	MinSlack Time `yaml:"min_slack" json:"min_slack"`
-	// SidelineLimit is the number of consecutive rounds a member may miss; the
-	// next one evicts it.
-	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit"`
-	// FinishSteps lets a sidelined member finish the inner steps of the round
-	// that went on without it before it catches up. Else it drops them when the
-	// next round begins. That round gets nothing of them either way.
-	FinishSteps bool `yaml:"finish_steps" json:"finish_steps,omitempty"`
-}
-
-// DefaultStraggler returns the parameters under which the published scenario
-// comes out exactly as published.
-func DefaultStraggler() Straggler {
-	return Straggler{Quorum: 0.75, K: 3, Window: 32, MinHistory: 1, MinSlack: 1, SidelineLimit: 2}
-}
-
-// Limits keep the history in memory and every deadline inside 64 bits.
-const (
-	maxWindow = 1_000_000
-	maxSlack  = Time(1e15)
-)
-
-// Validate reports the first parameter out of range as a *FieldError.
-func (s Straggler) Validate() error {
-	bad := func(field, mend string) error { return &FieldError{Field: field, Mend: mend} }
-	switch {
-	case !(s.Quorum > 0 && s.Quorum <= 1):
-		return bad("quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", s.Quorum))
-	case !(s.K >= 0 && s.K <= 1000):
-		return bad("k", fmt.Sprintf("is %v; it must lie in [0, 1000]", s.K))
-	case s.Window < 1 || s.Window > maxWindow:
-		return bad("window", fmt.Sprintf("is %d; it must lie between 1 and %d", s.Window, maxWindow))
-	case s.MinHistory < 1:
-		return bad("min_history", fmt.Sprintf("is %d; it must be at least 1", s.MinHistory))
-	case s.MinSlack < 0 || s.MinSlack > maxSlack:
-		return bad("min_slack", fmt.Sprintf("is %d; it must lie between 0 and %d", s.MinSlack, maxSlack))
-	case s.SidelineLimit < 0:
-		return bad("sideline_limit", fmt.Sprintf("is %d; it must not be negative", s.SidelineLimit))
-	}
-	return nil
-}
-
 // FieldError says which parameter is wrong and how to mend it.
 type FieldError struct{ Field, Mend string }
 

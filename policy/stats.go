@@ -24,34 +24,3 @@ func MAD(values []Time, centre Time) Time {
 	}
 	return Median(values)
 }
-
-// history is the arrival offsets of the last rounds.
-type history struct {
-	rounds  [][]Time
-	total   int
-	scratch []Time
-}
-
-// add appends a round's offsets and forgets the oldest rounds that the window
-// does not need.
-func (h *history) add(offsets []Time, window int) {
-	h.rounds = append(h.rounds, offsets)
-	h.total += len(offsets)
-	for len(h.rounds) > 1 && h.total-len(h.rounds[0]) >= window {
-		h.total -= len(h.rounds[0])
-		h.rounds = h.rounds[1:]
-	}
-}
-
-// deadline computes the offset of a deadline after the first arrival.
-func (h *history) deadline(s *Straggler) Deadline {
-	h.scratch = h.scratch[:0]
-	for _, r := range h.rounds {
-		h.scratch = append(h.scratch, r...)
-	}
-	d := Deadline{K: s.K, MinSlack: s.MinSlack, Samples: len(h.scratch)}
-	d.Median = Median(h.scratch)
-	d.MAD = MAD(h.scratch, d.Median)
-	d.Offset = max(s.MinSlack, d.Median+Time(s.K*float64(d.MAD)))
-	return d
-}
