@@ -5,6 +5,13 @@ import "slices"
 // helpers is how many donors may help the one that a member fetches from.
 const helpers = 2
 
+// memberFetch is the fetch that a member is at.
+type memberFetch struct {
+	donor    ID
+	failures int  // of it in a row, one donor after the other
+	resync   bool // it is for an outer step that the member missed
+}
+
 // fetch sends a member to a donor: of the members that hold the current state,
 // the one that has served least since the last round, and the lowest ID among
 // equals. A donor that has just failed is asked again only if it is the only
@@ -14,7 +21,7 @@ func (m *Machine) fetch(w *member, why Reason) {
 		if why.Lost != nil && (a.id == *why.Lost) != (b.id == *why.Lost) {
 			return b.id == *why.Lost
 		}
-		return a.fetches < b.fetches
+		return a.round.served < b.round.served
 	}
 	donors := make([]*member, 0, 2+helpers) // the best, in order
 	current := m.OuterSteps()
@@ -31,19 +38,19 @@ func (m *Machine) fetch(w *member, why Reason) {
 			donors = donors[:min(len(donors), 1+helpers)]
 		}
 		if len(donors) > helpers {
-			if least := donors[helpers]; least.fetches == 0 && (why.Lost == nil || least.id != *why.Lost) {
+			if least := donors[helpers]; least.round.served == 0 && (why.Lost == nil || least.id != *why.Lost) {
 				break // nobody is better than that
 			}
 		}
 	}
 	if len(donors) == 0 {
-		m.finish(false, Reason{Rule: RuleStateLost, Members: len(m.members)})
+		m.becomeFinished(false, Reason{Rule: RuleStateLost, Members: len(m.members)})
 		return
 	}
 	donor := donors[0]
-	donor.fetches++
-	w.work, w.donor = fetching, donor.id
-	m.emit(&Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:]), Round: m.round, OuterSteps: m.OuterSteps(), Reason: why})
+	donor.round.served++
+	w.work, w.fetch.donor = fetching, donor.id
+	m.emit(&Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:]), Round: m.round.number, OuterSteps: m.OuterSteps(), Reason: why})
 }
 
 // fetchLimit is the number of fetches in a row that a member may fail before
@@ -51,10 +58,10 @@ func (m *Machine) fetch(w *member, why Reason) {
 const fetchLimit = 5
 
 func (m *Machine) fetchFailed(now Time, w *member) {
-	failed := w.donor
+	failed := w.fetch.donor
 	why := Reason{Rule: RuleFetchFailed, Lost: &failed}
-	if w.failures++; w.failures == fetchLimit {
-		why.Misses, why.Limit = w.failures, fetchLimit
+	if w.fetch.failures++; w.fetch.failures == fetchLimit {
+		why.Misses, why.Limit = fetchLimit, fetchLimit
 		m.evict(w, why)
 		m.settle(now)
 		return
@@ -71,18 +78,17 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 		m.fetch(w, Reason{Rule: RuleStaleFetch})
 		return
 	}
-	w.outerSteps, w.failures = m.OuterSteps(), 0
-	m.emit(&Fetched{ID: w.id, Round: m.round, Reason: Reason{Rule: RuleState}})
-	if w.resync {
-		w.lag = now - m.roundStart
-		m.lagging = append(m.lagging, w)
+	w.outerSteps = m.OuterSteps()
+	m.emit(&Fetched{ID: w.id, Round: m.round.number, Reason: Reason{Rule: RuleState}})
+	if w.fetch.resync {
+		m.giveCredit(now, w)
 	}
 	m.begin(w, RuleState)
 }
 
 // resync has a member get what it has missed.
 func (m *Machine) resync(w *member) {
-	m.activate(w)
-	w.resync, w.finishing = true, false
+	m.promote(w)
+	w.fetch = memberFetch{resync: true}
 	m.fetch(w, Reason{Rule: RuleResync, Misses: w.misses})
 }

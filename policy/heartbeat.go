@@ -1,16 +1,28 @@
 package policy
 
+// liveness is what is known of a member's being alive.
+type liveness struct {
+	lastHeartbeat Time // or when it joined, or when the coordinator came back
+	unreachable   bool // says the network, since its last heartbeat
+	awaited       bool // no heartbeat since the coordinator was away
+}
+
+// scheduleCheck puts the next check for silent members on the grid.
+func (m *Machine) scheduleCheck(now Time) {
+	m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
+}
+
 func (m *Machine) heartbeat(now Time, id ID) {
 	if w := m.find(id); w != nil {
-		w.lastHeard, w.unreachable, w.awaited = now, false, false
+		w.liveness = liveness{lastHeartbeat: now}
 	}
 }
 
-// silent returns the members that have not been heard for a heartbeat period.
+// silent returns the members without a heartbeat for a heartbeat period.
 func (m *Machine) silent(now Time) []*member {
 	var silent []*member
 	for _, w := range m.members {
-		if now-w.lastHeard >= m.cfg.HeartbeatPeriod {
+		if now-w.liveness.lastHeartbeat >= m.cfg.HeartbeatPeriod {
 			silent = append(silent, w)
 		}
 	}
@@ -20,8 +32,8 @@ func (m *Machine) silent(now Time) []*member {
 // checkUnreachable evicts whoever is unreachable and has missed a heartbeat.
 func (m *Machine) checkUnreachable(now Time) {
 	for _, w := range m.silent(now) {
-		if w.unreachable && m.phase != finished {
-			m.evict(w, Reason{Rule: RuleConnection, Silent: now - w.lastHeard})
+		if w.liveness.unreachable && m.phase != finished {
+			m.evict(w, Reason{Rule: RuleConnection, Silent: now - w.liveness.lastHeartbeat})
 		}
 	}
 	if m.phase != finished {
@@ -33,8 +45,8 @@ func (m *Machine) checkHeartbeats(now Time) {
 	limit := m.cfg.HeartbeatPeriod * Time(m.cfg.HeartbeatMissThreshold)
 	evicted := false
 	for _, w := range m.silent(now) {
-		silent := now - w.lastHeard
-		if w.awaited {
+		silent := now - w.liveness.lastHeartbeat
+		if w.liveness.awaited {
 			silent = max(0, silent-m.cfg.StallAfter) // it has to find its way back first
 		}
 		misses := int(silent / m.cfg.HeartbeatPeriod)
@@ -43,7 +55,7 @@ func (m *Machine) checkHeartbeats(now Time) {
 		}
 		why := Reason{Rule: RuleHeartbeat, Misses: misses, Limit: m.cfg.HeartbeatMissThreshold, Silent: silent}
 		if silent < limit {
-			m.emit(&HeartbeatMiss{ID: w.id, Round: m.round, Reason: why})
+			m.emit(&HeartbeatMiss{ID: w.id, Round: m.round.number, Reason: why})
 			continue
 		}
 		m.evict(w, why)

@@ -1,56 +1,45 @@
 package policy
 
+import (
+	"fmt"
+	"slices"
+)
+
+// phase is what the machine waits for.
+//
+//	collecting ── the round closes ─────────► reducing
+//	     ◄── outer step, or nobody is left ──
+//	collecting, reducing ── the last outer step, or the state is lost ──► finished
+//	any ── restart from a checkpoint ──► collecting
 type phase int
 
 const (
-	idle       phase = iota // nobody has joined yet
-	collecting              // members work on inner steps and arrive
-	reducing                // the participants reduce
-	finished
+	collecting phase = iota // for arrivals, and at first for members
+	reducing                // for the participants of a reduction
+	finished                // for nothing
 )
+
+func (p phase) String() string { return [...]string{"collecting", "reducing", "finished"}[p] }
 
 // Machine is the coordinator's state machine. It is not safe for concurrent
 // use.
 type Machine struct {
-	cfg     Config
-	phase   phase
-	round   int       // the running round, from 1
-	epoch   int       // number of the last reduction begun
-	apart   [][2]ID   // pairs that may not be neighbours, sender first
-	members []*member // by ID
-	former  map[ID]bool
-	history history
-
-	roundStart   Time
-	firstArrival Time
-	hasArrival   bool
-	deadline     Deadline
-	hasDeadline  bool // the running round has a deadline
-	overdue      bool // the deadline came without a quorum
-	quorate      bool // overdue, and the quorum came at quorateAt
-	quorateAt    Time
-
+	cfg       Config
+	phase     phase
+	round     round
+	reduction reduction // while reducing
+	epoch     int       // number of the last reduction begun
+	apart     [][2]ID   // pairs that may not be neighbours in a ring, sender first
+	members   []*member // by ID
+	learners  int       // of the members
+	former    map[ID]bool
+	history   history
 	outage    bool // the coordinator was away, and members are awaited
-	disturbed bool // it was, in the running round
 
-	// Kept by the way, because looking at every member in every event makes a
-	// round cost the square of their number.
-	present int // members that are counted
-	// spectators counts the members whose first round is still to come.
-	spectators int
-	// lagging are those that began the round late, having caught up, in the
-	// order in which they began it.
-	lagging []*member
-
-	participants []*member // of the running reduction
-	unreduced    int       // of them, those whose reduction is not over
-	movedAt      Time      // when one of them last received something
-	lost         []*member // of them, those that are no longer members
-	nextCheck    Time      // next heartbeat check
-	wake         Time      // what the driver was last told
-	hasWake      bool
-	rounds       int // rounds in the history
-	out          []Action
+	nextCheck Time // for silent members
+	wake      Time // the time of the last WakeAt
+	hasWake   bool // its Timer is still to come
+	out       []Action
 }
 
 // New returns a machine in which nobody has joined yet.
@@ -62,13 +51,11 @@ func New(cfg Config) (*Machine, error) {
 		s := *cfg.Straggler
 		cfg.Straggler = &s
 	}
-	return &Machine{cfg: cfg, former: map[ID]bool{}}, nil
+	return &Machine{cfg: cfg, round: round{number: 1}, former: map[ID]bool{}}, nil
 }
 
 // OuterSteps returns the number of outer steps that are final.
-func (m *Machine) OuterSteps() int {
-	return max(m.round-1, 0)
-}
+func (m *Machine) OuterSteps() int { return m.round.number - 1 }
 
 // Members returns the number of members.
 func (m *Machine) Members() int { return len(m.members) }
@@ -99,28 +86,23 @@ func (m *Machine) Step(now Time, e Event) []Action {
 		m.heartbeat(now, e.ID)
 	case Progress:
 		m.heartbeat(now, e.ID)
-		if w := m.participant(e.ID, m.round, e.Epoch); w != nil {
-			if e.Moved != w.moved {
-				w.moved, w.movedAt, m.movedAt = e.Moved, now, now
-			}
-			w.from = &e.From
-		}
+		m.progress(now, e)
 	case Lost:
 		if w := m.find(e.ID); w != nil {
-			m.evict(w, Reason{Rule: e.Rule, Silent: now - w.lastHeard})
+			m.evict(w, Reason{Rule: e.Rule, Silent: now - w.liveness.lastHeartbeat})
 			m.settle(now)
 		}
 	case Unreachable:
 		if w := m.find(e.ID); w != nil {
-			w.unreachable = true
+			w.liveness.unreachable = true
 			m.checkUnreachable(now)
 		}
 	case Arrival:
 		m.arrival(now, e)
 	case Reduced:
-		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil && !w.reduced {
-			w.reduced = true
-			m.unreduced--
+		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil && !w.reduction.done {
+			w.reduction.done = true
+			m.reduction.pending--
 			m.settle(now)
 		}
 	case ReduceFailed:
@@ -139,81 +121,127 @@ func (m *Machine) Step(now Time, e Event) []Action {
 	case Recovered:
 		m.recover(now)
 	}
-	m.reunite(now)
+	m.endOutage(now)
 	m.setWake(now)
 	return m.out
 }
 
 func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
+// enter sets the phase. Only the transitions below call it; to come from a
+// phase that a transition does not name is a fault of this package.
+func (m *Machine) enter(to phase, from ...phase) {
+	if !slices.Contains(from, m.phase) {
+		panic(fmt.Sprintf("policy: %v after %v in round %d", to, m.phase, m.round.number))
+	}
+	m.phase = to
+}
+
+// becomeCollecting begins the next round: from reducing, when every participant
+// holds the outcome.
+func (m *Machine) becomeCollecting(now Time) {
+	m.enter(collecting, reducing)
+	m.reduction = reduction{}
+	m.round = round{number: m.round.number + 1, start: now, interrupted: m.outage}
+	for _, w := range m.members {
+		w.round = memberRound{}
+	}
+}
+
+// becomeCollectingAgain opens the running round once more: from reducing, when
+// nobody is left who contributes to it. What the members have done in it stays.
+func (m *Machine) becomeCollectingAgain() {
+	m.enter(collecting, reducing)
+	m.reduction = reduction{}
+	r := m.round
+	m.round = round{number: r.number, start: r.start, interrupted: r.interrupted, cutoff: m.cutoffAgain()}
+}
+
+// becomeReducing begins a reduction: from collecting, when the round closes;
+// from reducing, when an attempt was aborted and participants are left.
+func (m *Machine) becomeReducing(now Time, participants []*member) {
+	m.enter(reducing, collecting, reducing)
+	m.epoch++
+	m.reduction = reduction{participants: participants, pending: len(participants), progressAt: now}
+	for _, w := range participants {
+		w.reduction = memberReduction{epoch: m.epoch, received: w.reduction.received, progressAt: now}
+	}
+}
+
+// becomeFinished ends the run: from collecting, when the round before was the
+// last; from collecting or reducing, when nobody holds the outer state any
+// more.
+func (m *Machine) becomeFinished(complete bool, why Reason) {
+	m.enter(finished, collecting, reducing)
+	m.reduction = reduction{}
+	m.emit(&Finish{Complete: complete, Reason: why})
+}
+
+// becomeRestarted begins the round after a checkpoint: from every phase. Of a
+// member only its misses are kept, whether it is sidelined, and that it has
+// begun a round before.
+func (m *Machine) becomeRestarted(now Time, outerSteps int) {
+	m.enter(collecting, collecting, reducing, finished)
+	m.reduction = reduction{}
+	m.round = round{number: outerSteps + 1, start: now}
+	m.apart, m.learners, m.outage, m.hasWake = nil, 0, false, false
+	m.scheduleCheck(now)
+	for _, w := range m.members {
+		*w = member{id: w.id, work: waiting, outerSteps: -1, begun: w.begun, misses: w.misses, sidelined: w.sidelined,
+			liveness: liveness{lastHeartbeat: now}}
+	}
+}
+
 // settle draws the consequences of a change in arrivals, membership or
 // progress of the reduction.
 func (m *Machine) settle(now Time) {
-	m.promote()
+	m.promoteLearners()
 	if m.phase == collecting && len(m.members) > 0 {
-		if m.present > 0 && m.present == m.actors() {
+		if m.round.arrived > 0 && m.round.arrived == m.voters() {
 			m.close(now, RuleAllArrived)
 		} else {
-			m.awaitEqual(now)
+			m.checkQuorum(now)
 		}
 	}
 	for m.phase == reducing {
-		if len(m.lost) > 0 {
-			m.reform(now, Reason{Rule: RuleLost, Lost: &m.lost[0].id})
+		if lost := m.reduction.lost; len(lost) > 0 {
+			m.reform(now, Reason{Rule: RuleLost, Lost: &lost[0].id})
 			continue
 		}
-		if m.unreduced == 0 {
+		if m.reduction.pending == 0 {
 			m.outerStep(now)
 		}
 		return
 	}
 }
 
-func (m *Machine) finish(complete bool, why Reason) {
-	m.phase = finished
-	m.emit(&Finish{Complete: complete, Reason: why})
-}
-
 func (m *Machine) timer(now Time) {
 	if len(m.members) > 0 && now >= m.nextCheck {
 		m.checkUnreachable(now)
 		m.checkHeartbeats(now)
-		m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
+		m.scheduleCheck(now)
 	}
-	if at, ok := m.stalled(); ok && now >= at {
-		m.unstall(now)
+	if at, ok := m.stallAt(); ok && now >= at {
+		m.stalled(now)
 	}
-	if m.phase != collecting || m.outage {
-		return
+	if m.phase == collecting && !m.outage {
+		m.cutOff(now)
 	}
-	rule := RuleQuorum
-	if m.hasDeadline && !m.overdue && now >= m.deadline.At+m.credit() {
-		m.overdue, rule = true, RuleDeadline
-	}
-	if m.overdue && m.present >= m.needed() {
-		m.close(now, rule)
-		m.settle(now)
-		return
-	}
-	m.quorate = false // a join may have raised the quorum since
 }
 
-// setWake tells the driver when the next thing is due, if that has changed or
-// the last wake-up is spent.
+// setWake asks for a Timer when the next thing is due, if that has changed or
+// the last Timer is spent.
 func (m *Machine) setWake(now Time) {
 	if m.phase == finished || len(m.members) == 0 {
 		m.hasWake = false
 		return
 	}
 	at := m.nextCheck
-	if m.phase == collecting && m.hasDeadline && !m.overdue && !m.outage {
-		at = min(at, m.deadline.At+m.credit())
+	if cutoff, ok := m.cutoffAt(); ok {
+		at = min(at, cutoff)
 	}
-	if stalled, ok := m.stalled(); ok {
-		at = min(at, stalled)
-	}
-	if m.phase == collecting && m.quorate && !m.outage {
-		at = min(at, m.quorateAt)
+	if stall, ok := m.stallAt(); ok {
+		at = min(at, stall)
 	}
 	at = max(at, now) // the credit may have gone with the member that had it
 	if m.hasWake && at == m.wake {

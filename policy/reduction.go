@@ -2,58 +2,81 @@ package policy
 
 import "slices"
 
-// blameLimit is the number of failed reductions of one round after which the
+// failureLimit is the number of failed reductions of one round after which the
 // member that had a part in most of them is evicted. After each, the ring is
 // ordered so that the two that failed at each other are no longer neighbours:
 // whoever is at fault keeps failing, and the others do not. So a round always
 // ends, with a worker alone at the latest, and there is no limit to attempts.
-const blameLimit = 3
+const failureLimit = 3
 
-// participant returns the worker if it takes part in the running reduction.
+// reduction is one attempt to reduce what the round has collected.
+type reduction struct {
+	participants []*member
+	pending      int       // of them, those that do not hold the outcome yet
+	lost         []*member // of them, those that are no longer members
+	progressAt   Time      // when one of them last received something, or the begin
+}
+
+// memberReduction is a member's part in the last reduction that it took part in.
+type memberReduction struct {
+	epoch      int
+	done       bool  // holds the outcome
+	received   int64 // in this and all reductions before, as of its last Progress
+	progressAt Time  // when that last grew, or the begin
+	from       *ID   // whom it receives from
+}
+
+// participant returns the member if it takes part in the running reduction.
 func (m *Machine) participant(id ID, round, epoch int) *member {
-	if m.phase != reducing || round != m.round || epoch != m.epoch {
+	if m.phase != reducing || round != m.round.number || epoch != m.epoch {
 		return nil
 	}
-	if w := m.find(id); w != nil && w.epoch == epoch {
+	if w := m.find(id); w != nil && w.reduction.epoch == epoch {
 		return w
 	}
 	return nil
 }
 
-func (m *Machine) reduce(now Time, why Reason) {
-	m.epoch++
-	m.unreduced, m.lost, m.movedAt = len(m.participants), nil, now
+// reduce begins a reduction.
+func (m *Machine) reduce(now Time, participants []*member, why Reason) {
+	m.becomeReducing(now, participants)
 	var zero []ID
-	for _, w := range m.participants {
-		w.epoch, w.reduced, w.movedAt, w.from = m.epoch, false, now, nil
-		if w.spectator {
+	for _, w := range participants {
+		if w.learner {
 			zero = append(zero, w.id)
 		}
 	}
-	m.emit(&Reduce{Round: m.round, Epoch: m.epoch, Participants: m.ring(), Zero: zero, Reason: why})
+	m.emit(&Reduce{Round: m.round.number, Epoch: m.epoch, Participants: m.ring(), Zero: zero, Reason: why})
 }
 
-// reform aborts the running reduction and begins it anew with the participants
-// that are left. If none is left, the round is open again for those that were
-// late, and closes as soon as it has a quorum of them.
-func (m *Machine) reform(now Time, why Reason) {
-	m.emit(&Abort{Round: m.round, Epoch: m.epoch, Participants: ids(m.participants), Reason: why})
-	m.participants = slices.DeleteFunc(m.participants, func(w *member) bool { return w.gone })
-	if slices.ContainsFunc(m.participants, func(w *member) bool { return !w.spectator }) {
-		m.reduce(now, why)
+func (m *Machine) progress(now Time, e Progress) {
+	w := m.participant(e.ID, m.round.number, e.Epoch)
+	if w == nil {
 		return
 	}
-	m.phase, m.participants, m.lost = collecting, nil, nil // zeros alone are no contribution
-	m.overdue = m.cfg.Straggler != nil
-	m.hasDeadline, m.hasArrival = false, false
+	if r := &w.reduction; e.Moved != r.received {
+		r.received, r.progressAt, m.reduction.progressAt = e.Moved, now, now
+	}
+	w.reduction.from = &e.From
+}
+
+// reform aborts the running reduction and begins another one with the
+// participants that are left. If none is left that did inner steps, the round is
+// open again for those that were late, and closes as soon as it has a quorum of
+// them: zeros alone are no contribution.
+func (m *Machine) reform(now Time, why Reason) {
+	m.emit(&Abort{Round: m.round.number, Epoch: m.epoch, Participants: ids(m.reduction.participants), Reason: why})
+	left := slices.DeleteFunc(m.reduction.participants, func(w *member) bool { return w.gone })
+	if slices.ContainsFunc(left, func(w *member) bool { return !w.learner }) {
+		m.reduce(now, left, why)
+		return
+	}
+	m.becomeCollectingAgain()
 	for _, w := range m.members {
-		if w.work == arrived && w.late {
-			w.late = false
-			m.present++
+		if w.work == arrived && w.round.late {
+			w.round.late = false
+			m.round.count(w.round.arrivedAt)
 			m.rejoin(w)
-			if !m.hasArrival || w.arrivedAt < m.firstArrival {
-				m.firstArrival, m.hasArrival = w.arrivedAt, true
-			}
 		}
 		if w.work == waiting {
 			m.begin(w, RuleState)
@@ -62,77 +85,76 @@ func (m *Machine) reform(now Time, why Reason) {
 	m.settle(now)
 }
 
-// retry begins the reduction anew after it has failed between two workers, of
-// which one may not be known. If one of them has had a part in too many
+// retry begins another reduction after one has failed between two workers, of
+// which one may not be known. If a participant has had a part in too many
 // failures it goes: of those with most the one with the highest ID.
 func (m *Machine) retry(now Time, by *member, peer *ID, why Reason) {
-	why.Lost, why.Peer, why.Limit = &by.id, peer, blameLimit
-	by.blame++
+	why.Lost, why.Peer, why.Limit = &by.id, peer, failureLimit
+	by.round.failures++
 	if peer != nil && *peer != by.id {
-		if w := m.participant(*peer, m.round, m.epoch); w != nil {
-			w.blame++
+		if w := m.participant(*peer, m.round.number, m.epoch); w != nil {
+			w.round.failures++
 		}
 		if pair := [2]ID{*peer, by.id}; !slices.Contains(m.apart, pair) {
 			m.apart = append(m.apart, pair)
 		}
 	}
-	worst := m.participants[0]
-	for _, w := range m.participants {
-		if w.blame > worst.blame || w.blame == worst.blame && w.id > worst.id {
-			worst = w
+	most := m.reduction.participants[0]
+	for _, w := range m.reduction.participants {
+		if w.round.failures > most.round.failures || w.round.failures == most.round.failures && w.id > most.id {
+			most = w
 		}
 	}
-	why.Misses = worst.blame
-	if worst.blame >= blameLimit {
-		m.evict(worst, why)
+	why.Misses = most.round.failures
+	if why.Misses >= failureLimit {
+		m.evict(most, why)
 		if m.phase == finished {
 			return
 		}
-		for _, w := range m.participants {
-			w.blame = 0
+		for _, w := range m.reduction.participants {
+			w.round.failures = 0
 		}
 	}
 	m.reform(now, why)
 	m.settle(now)
 }
 
-// stalled is when the running reduction has stood still for too long.
-func (m *Machine) stalled() (at Time, ok bool) {
+// stallAt is when the running reduction will have stood still for too long.
+func (m *Machine) stallAt() (at Time, ok bool) {
 	if m.phase != reducing || m.cfg.StallAfter == 0 || m.outage {
 		return 0, false
 	}
-	return m.movedAt + m.cfg.StallAfter, true
+	return m.reduction.progressAt + m.cfg.StallAfter, true
 }
 
-// unstall names who holds up a reduction that stands still. A participant that
-// has missed two heartbeats is the one. If all are alive a link is at fault,
-// one end of which is the participant that was the first to receive nothing
-// more: there the standstill began.
-func (m *Machine) unstall(now Time) {
-	at, _ := m.stalled()
-	why := Reason{Rule: RuleProgress, Stalled: now - at + m.cfg.StallAfter}
+// stalled finds who holds up a reduction that stands still. A participant that
+// has missed two heartbeats is evicted for it. If all are alive a link is at
+// fault, one end of which is the participant that was the first to receive
+// nothing more: there the standstill began.
+func (m *Machine) stalled(now Time) {
+	why := Reason{Rule: RuleProgress, Stalled: now - m.reduction.progressAt}
 	var silent, first *member
-	for _, w := range m.participants {
-		if now-w.lastHeard >= 2*m.cfg.HeartbeatPeriod && (silent == nil || w.lastHeard < silent.lastHeard) {
+	for _, w := range m.reduction.participants {
+		if now-w.liveness.lastHeartbeat >= 2*m.cfg.HeartbeatPeriod && (silent == nil || w.liveness.lastHeartbeat < silent.liveness.lastHeartbeat) {
 			silent = w
 		}
-		if !w.reduced && (first == nil || w.movedAt < first.movedAt) {
+		if !w.reduction.done && (first == nil || w.reduction.progressAt < first.reduction.progressAt) {
 			first = w
 		}
 	}
 	if silent != nil {
-		why.Silent = now - silent.lastHeard
+		why.Silent = now - silent.liveness.lastHeartbeat
 		m.evict(silent, why)
 		m.settle(now)
 		return
 	}
-	m.retry(now, first, first.from, why)
+	m.retry(now, first, first.reduction.from, why)
 }
 
 // ring orders the participants by ID, but so that nobody receives from a worker
 // at which it has failed, if there is such an order.
 func (m *Machine) ring() []ID {
-	sorted := ids(m.participants)
+	sorted := ids(m.reduction.participants)
 	if len(m.apart) == 0 || len(sorted) < 3 {
 		return sorted
 	}
