@@ -15,7 +15,7 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-type told struct {
+type step struct {
 	now     policy.Time
 	event   policy.Event
 	actions []policy.Action
@@ -27,51 +27,51 @@ type checker struct {
 	t       failer
 	cfg     policy.Config
 	machine *policy.Machine
-	script  []told
+	script  []step
 
-	now       policy.Time
-	members   map[policy.ID]bool
-	former    map[policy.ID]bool
-	heard     map[policy.ID]policy.Time
-	version   map[policy.ID]int // outer steps in the state it holds; absent: none
-	fetching  map[policy.ID]policy.ID
-	arrived   map[policy.ID]bool // counted in the running round
-	late      map[policy.ID]bool // arrived after the round had closed
-	misses    map[policy.ID]int
-	begun     map[policy.ID]bool // workers that have begun a round
-	sidelined map[policy.ID]bool
-	missed    map[policy.ID]bool // already counted in this round
-	steps     int
-	epoch     int
-	closed    bool // the running round has closed
-	closers   []policy.ID
-	running   *policy.Reduce
-	reported  map[policy.ID]bool
-	deadline  *policy.ArmDeadline
-	overdue   bool        // the quorum is enough
-	wake      policy.Time // -1: none
-	rounds    int         // closed rounds
-	finished  *policy.Finish
-	spentTime bool // the last Timer came at its time
-	began     policy.Time
-	behind    map[policy.ID]bool        // has missed an outer step at least once
-	lag       map[policy.ID]policy.Time // began the running round late by this
-	failed    bool                      // a reduction has failed by itself
-	blame     map[policy.ID]int         // failed reductions of the round with a part of it
-	movedAt   policy.Time               // when a participant last received something
-	moved     map[policy.ID]int64
-	hinted    map[policy.ID]bool // unreachable since its last heartbeat
-	event     policy.Event
-	misfetch  map[policy.ID]int  // fetches in a row that failed
-	spectates map[policy.ID]bool // has joined and not begun a round
-	awaited   map[policy.ID]bool // not heard since the coordinator was away
-	outage    bool               // it was, and a member is awaited
-	disturbed bool               // it was, in the running round
+	now        policy.Time
+	members    map[policy.ID]bool
+	former     map[policy.ID]bool
+	heartbeat  map[policy.ID]policy.Time
+	version    map[policy.ID]int // outer steps in the state it holds; absent: none
+	fetching   map[policy.ID]policy.ID
+	arrived    map[policy.ID]bool // counted in the running round
+	late       map[policy.ID]bool // arrived after the round had closed
+	misses     map[policy.ID]int
+	begun      map[policy.ID]bool // workers that have begun a round
+	sidelined  map[policy.ID]bool
+	missed     map[policy.ID]bool // already counted in this round
+	steps      int
+	epoch      int
+	closed     bool // the running round has closed
+	closers    []policy.ID
+	running    *policy.Reduce
+	reported   map[policy.ID]bool
+	deadline   *policy.ArmDeadline
+	overdue    bool        // the quorum is enough
+	wake       policy.Time // -1: none
+	rounds     int         // closed rounds
+	finished   *policy.Finish
+	spentTime  bool // the last Timer came at its time
+	began      policy.Time
+	behind     map[policy.ID]bool        // has missed an outer step at least once
+	lag        map[policy.ID]policy.Time // began the running round late by this
+	failed     bool                      // a reduction has failed by itself
+	failures   map[policy.ID]int         // failed reductions of the round with a part of it
+	progressAt policy.Time               // when a participant last received something
+	received   map[policy.ID]int64
+	hinted     map[policy.ID]bool // unreachable since its last heartbeat
+	event      policy.Event
+	misfetch   map[policy.ID]int  // fetches in a row that failed
+	learner    map[policy.ID]bool // has joined and not begun a round
+	awaited    map[policy.ID]bool // no heartbeat since the coordinator was away
+	outage     bool               // it was, and a member is awaited
+	disturbed  bool               // it was, in the running round
 }
 
-// actors is the members that the running round counts on.
-func (c *checker) actors() []policy.ID {
-	return slices.DeleteFunc(sorted(c.members), func(id policy.ID) bool { return c.spectates[id] })
+// voters is the members that the running round counts on.
+func (c *checker) voters() []policy.ID {
+	return slices.DeleteFunc(sorted(c.members), func(id policy.ID) bool { return c.learner[id] })
 }
 
 func newChecker(t failer, cfg policy.Config) *checker {
@@ -81,12 +81,12 @@ func newChecker(t failer, cfg policy.Config) *checker {
 	}
 	return &checker{
 		t: t, cfg: cfg, machine: m, wake: -1,
-		members: map[policy.ID]bool{}, former: map[policy.ID]bool{}, heard: map[policy.ID]policy.Time{},
+		members: map[policy.ID]bool{}, former: map[policy.ID]bool{}, heartbeat: map[policy.ID]policy.Time{},
 		version: map[policy.ID]int{}, fetching: map[policy.ID]policy.ID{}, arrived: map[policy.ID]bool{}, late: map[policy.ID]bool{},
 		misses: map[policy.ID]int{}, begun: map[policy.ID]bool{}, sidelined: map[policy.ID]bool{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
 		behind: map[policy.ID]bool{}, lag: map[policy.ID]policy.Time{},
-		blame: map[policy.ID]int{}, moved: map[policy.ID]int64{}, hinted: map[policy.ID]bool{},
-		spectates: map[policy.ID]bool{}, misfetch: map[policy.ID]int{}, awaited: map[policy.ID]bool{},
+		failures: map[policy.ID]int{}, received: map[policy.ID]int64{}, hinted: map[policy.ID]bool{},
+		learner: map[policy.ID]bool{}, misfetch: map[policy.ID]int{}, awaited: map[policy.ID]bool{},
 	}
 }
 
@@ -112,14 +112,14 @@ func describe(actions []policy.Action) string {
 // quorum is the least number of workers whose share reaches the quorum.
 func (c *checker) quorum() int {
 	for n := 1; ; n++ {
-		if float64(n) >= c.cfg.Straggler.Quorum*float64(len(c.actors()))-1e-9 {
+		if float64(n) >= c.cfg.Straggler.Quorum*float64(len(c.voters()))-1e-9 {
 			return n
 		}
 	}
 }
 
-// tell gives the machine an event now and checks what it does.
-func (c *checker) tell(e policy.Event) []policy.Action {
+// step gives the machine an event now and checks what it does.
+func (c *checker) step(e policy.Event) []policy.Action {
 	c.t.Helper()
 	_, restart := e.(policy.Restarted)
 	ended := c.finished != nil && !restart
@@ -127,7 +127,7 @@ func (c *checker) tell(e policy.Event) []policy.Action {
 	if err := c.machine.Consistent(); err != nil {
 		c.t.Fatalf("after %+v: %v", e, err)
 	}
-	c.script = append(c.script, told{c.now, e, actions})
+	c.script = append(c.script, step{c.now, e, actions})
 	c.before(e)
 	c.require(!ended || len(actions) == 0, "actions after Finish")
 	for _, a := range actions {
@@ -149,16 +149,16 @@ func (c *checker) before(e policy.Event) {
 		c.outage, c.disturbed = true, true
 		clear(c.hinted)
 		for id := range c.members {
-			c.heard[id], c.awaited[id] = c.now, true
+			c.heartbeat[id], c.awaited[id] = c.now, true
 		}
 	case policy.Restarted:
 		c.restart(e)
 	case policy.Progress:
-		c.heard[e.ID] = c.now
+		c.heartbeat[e.ID] = c.now
 		delete(c.hinted, e.ID)
 		delete(c.awaited, e.ID)
-		if c.running != nil && c.running.Epoch == e.Epoch && slices.Contains(c.running.Participants, e.ID) && c.moved[e.ID] != e.Moved {
-			c.moved[e.ID], c.movedAt = e.Moved, c.now
+		if c.running != nil && c.running.Epoch == e.Epoch && slices.Contains(c.running.Participants, e.ID) && c.received[e.ID] != e.Moved {
+			c.received[e.ID], c.progressAt = e.Moved, c.now
 		}
 	case policy.FetchFailed:
 		if _, ok := c.fetching[e.ID]; ok {
@@ -170,13 +170,13 @@ func (c *checker) before(e policy.Event) {
 		c.failed = c.failed || c.running != nil
 	case policy.Join:
 		if !c.former[e.ID] {
-			c.heard[e.ID] = c.now
+			c.heartbeat[e.ID] = c.now
 			if e.HasState && c.steps == 0 {
 				c.version[e.ID] = 0
 			}
 		}
 	case policy.Heartbeat:
-		c.heard[e.ID] = c.now
+		c.heartbeat[e.ID] = c.now
 		delete(c.hinted, e.ID)
 		delete(c.awaited, e.ID)
 	case policy.Reduced:
@@ -195,17 +195,17 @@ func (c *checker) restart(e policy.Restarted) {
 	c.steps, c.began, c.finished = e.OuterSteps, c.now, nil
 	c.running, c.closed, c.closers, c.deadline, c.overdue = nil, false, nil, nil, false
 	c.outage, c.disturbed = false, false
-	for _, m := range []map[policy.ID]bool{c.arrived, c.late, c.missed, c.reported, c.hinted, c.spectates, c.awaited, c.behind} {
+	for _, m := range []map[policy.ID]bool{c.arrived, c.late, c.missed, c.reported, c.hinted, c.learner, c.awaited, c.behind} {
 		clear(m)
 	}
 	clear(c.version)
 	clear(c.fetching)
 	clear(c.misfetch)
 	clear(c.lag)
-	clear(c.blame)
-	clear(c.moved)
+	clear(c.failures)
+	clear(c.received)
 	for id := range c.members {
-		c.heard[id] = c.now
+		c.heartbeat[id] = c.now
 		if slices.Contains(e.Holders, id) {
 			c.version[id] = e.OuterSteps
 		} else {
@@ -214,8 +214,8 @@ func (c *checker) restart(e policy.Restarted) {
 	}
 }
 
-// reunited says whether every member has been heard since the coordinator was
-// away.
+// reunited says whether every member has given a heartbeat since the coordinator
+// was away.
 func (c *checker) reunited() bool {
 	return c.outage && !slices.ContainsFunc(sorted(c.members), func(id policy.ID) bool { return c.awaited[id] })
 }
@@ -228,7 +228,7 @@ func (c *checker) check(a policy.Action) {
 		c.members[a.ID], c.former[a.ID] = true, true
 		c.require(a.Round == c.steps+1 && a.Members == len(c.members), "Admit's numbers")
 		_, holds := c.version[a.ID]
-		c.spectates[a.ID] = !holds && (c.cfg.Join == policy.JoinNext || c.cfg.Join == policy.JoinZeros)
+		c.learner[a.ID] = !holds && (c.cfg.Join == policy.JoinNext || c.cfg.Join == policy.JoinZeros)
 	case *policy.Reject:
 		c.require(c.former[a.ID], "worker %d rejected at its first join", a.ID)
 	case *policy.StartRound:
@@ -241,9 +241,9 @@ func (c *checker) check(a policy.Action) {
 			v, ok := c.version[id]
 			c.require(c.members[id] && ok && v == c.steps, "worker %d starts round %d with state %d (holds one: %v)", id, a.Round, v, ok)
 			c.require(!c.arrived[id], "worker %d starts round %d again", id, a.Round)
-			if c.spectates[id] {
-				c.require(len(c.actors()) == 0, "worker %d begins a round that goes on without it", id)
-				clear(c.spectates)
+			if c.learner[id] {
+				c.require(len(c.voters()) == 0, "worker %d begins a round that goes on without it", id)
+				clear(c.learner)
 			}
 			if why.Rule == policy.RuleState && c.behind[id] {
 				c.lag[id] = c.now - c.began
@@ -260,7 +260,7 @@ func (c *checker) check(a policy.Action) {
 		}
 		c.require(a.Round == c.steps+1 && !c.closed && !c.arrived[a.ID], "arrival counted wrongly")
 		c.arrived[a.ID] = true
-		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.actors()) && a.Offset >= 0, "Arrived's numbers")
+		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.voters()) && a.Offset >= 0, "Arrived's numbers")
 	case *policy.ArmDeadline:
 		again := c.deadline != nil && c.reunited()
 		c.require(c.cfg.Straggler != nil && (c.deadline == nil || again) && !c.overdue && c.rounds >= c.cfg.Straggler.MinHistory, "deadline out of place")
@@ -283,21 +283,21 @@ func (c *checker) check(a policy.Action) {
 		}
 		for _, id := range a.Participants {
 			c.require(c.members[id] && slices.Contains(c.closers, id), "worker %d cannot take part", id)
-			c.require(slices.Contains(a.Zero, id) == c.spectates[id], "worker %d contributes zeros, or should", id)
+			c.require(slices.Contains(a.Zero, id) == c.learner[id], "worker %d contributes zeros, or should", id)
 		}
 		c.require(len(a.Zero) < len(a.Participants), "nobody contributes anything")
-		c.epoch, c.running, c.movedAt = a.Epoch, a, c.now
+		c.epoch, c.running, c.progressAt = a.Epoch, a, c.now
 		clear(c.reported)
 	case *policy.Abort:
 		if why.Rule == policy.RuleReduceFailed || why.Rule == policy.RuleProgress {
 			if why.Misses >= why.Limit {
-				clear(c.blame) // somebody has gone for it
+				clear(c.failures) // somebody has gone for it
 			} else {
 				c.count(why)
 			}
 		}
 		c.require(c.running != nil && c.running.Epoch == a.Epoch && c.running.Round == a.Round, "abort of what does not run")
-		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] && !c.spectates[id] })
+		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] && !c.learner[id] })
 		c.running = nil
 		if gone { // the round is open again
 			c.closed, c.closers, c.deadline, c.overdue = false, nil, nil, c.cfg.Straggler != nil
@@ -308,8 +308,8 @@ func (c *checker) check(a policy.Action) {
 				}
 			}
 			clear(c.late)
-			if len(c.actors()) == 0 {
-				clear(c.spectates)
+			if len(c.voters()) == 0 {
+				clear(c.learner)
 			}
 		}
 	case *policy.OuterStep:
@@ -319,14 +319,14 @@ func (c *checker) check(a policy.Action) {
 		for _, id := range a.Participants {
 			c.require(c.members[id] && c.reported[id], "worker %d is in the outcome of round %d without having reported it", id, a.Round)
 			c.version[id] = a.Round
-			delete(c.spectates, id)
+			delete(c.learner, id)
 		}
 		c.steps, c.running, c.deadline, c.overdue, c.closed, c.closers = a.Round, nil, nil, false, false, nil
 		clear(c.arrived)
 		clear(c.late)
 		clear(c.missed)
 		clear(c.lag)
-		clear(c.blame)
+		clear(c.failures)
 		c.began, c.disturbed = c.now, c.outage
 	case *policy.HeartbeatMiss:
 		c.silence(a.ID, why)
@@ -352,22 +352,22 @@ func (c *checker) check(a policy.Action) {
 			c.require(c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule}), "evicted for a message that nobody sent")
 		case policy.RuleConnection:
 			lost := c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule})
-			c.require(lost || c.hinted[a.ID] && c.now-c.heard[a.ID] >= c.cfg.HeartbeatPeriod, "evicted on the network's word alone")
+			c.require(lost || c.hinted[a.ID] && c.now-c.heartbeat[a.ID] >= c.cfg.HeartbeatPeriod, "evicted for what the network says alone")
 		case policy.RuleFetchFailed:
 			c.require(c.event == policy.Event(policy.FetchFailed{ID: a.ID}) && why.Misses == why.Limit && c.misfetch[a.ID] == why.Limit, "evicted after %d failed fetches", c.misfetch[a.ID])
 		case policy.RuleReduceFailed, policy.RuleProgress:
 			if why.Rule == policy.RuleProgress {
-				c.require(c.stalled() && why.Stalled == c.now-c.movedAt, "evicted for a standstill since %d", c.movedAt)
+				c.require(c.stalled() && why.Stalled == c.now-c.progressAt, "evicted for a standstill since %d", c.progressAt)
 			}
 			if why.Limit == 0 {
-				c.require(why.Silent == c.now-c.heard[a.ID] && why.Silent >= 2*c.cfg.HeartbeatPeriod, "a live worker blamed")
+				c.require(why.Silent == c.now-c.heartbeat[a.ID] && why.Silent >= 2*c.cfg.HeartbeatPeriod, "a live worker evicted")
 				break
 			}
 			c.count(why)
-			for id, n := range c.blame {
-				c.require(n < c.blame[a.ID] || n == c.blame[a.ID] && id <= a.ID || !slices.Contains(c.running.Participants, id), "worker %d evicted for %d failures, %d had %d", a.ID, c.blame[a.ID], id, n)
+			for id, n := range c.failures {
+				c.require(n < c.failures[a.ID] || n == c.failures[a.ID] && id <= a.ID || !slices.Contains(c.running.Participants, id), "worker %d evicted for %d failures, %d had %d", a.ID, c.failures[a.ID], id, n)
 			}
-			c.require(why.Misses == c.blame[a.ID] && why.Misses == why.Limit, "the blame of worker %d is %d", a.ID, c.blame[a.ID])
+			c.require(why.Misses == c.failures[a.ID] && why.Misses == why.Limit, "worker %d had a part in %d failures", a.ID, c.failures[a.ID])
 		default:
 			c.require(false, "eviction by rule %s", why.Rule)
 		}
@@ -386,7 +386,7 @@ func (c *checker) check(a policy.Action) {
 			c.require(c.members[h] && !busy && h != a.From && h != a.ID && c.version[h] == c.steps, "worker %d cannot help %d", h, a.ID)
 		}
 		if why.Rule == policy.RuleResync {
-			delete(c.spectates, a.ID)
+			delete(c.learner, a.ID)
 		}
 		c.behind[a.ID] = c.behind[a.ID] || why.Rule == policy.RuleResync
 	case *policy.Fetched:
@@ -418,17 +418,17 @@ func (c *checker) credit() policy.Time {
 	return most
 }
 
-// count blames both ends of a failure.
+// count counts a failure at both its ends.
 func (c *checker) count(why *policy.Reason) {
-	c.blame[*why.Lost]++
+	c.failures[*why.Lost]++
 	if why.Peer != nil && *why.Peer != *why.Lost && slices.Contains(c.running.Participants, *why.Peer) {
-		c.blame[*why.Peer]++
+		c.failures[*why.Peer]++
 	}
 }
 
 // stalled says whether the running reduction stands still.
 func (c *checker) stalled() bool {
-	return c.running != nil && !c.outage && c.cfg.StallAfter > 0 && c.now >= c.movedAt+c.cfg.StallAfter
+	return c.running != nil && !c.outage && c.cfg.StallAfter > 0 && c.now >= c.progressAt+c.cfg.StallAfter
 }
 
 func (c *checker) limit() policy.Time {
@@ -436,7 +436,7 @@ func (c *checker) limit() policy.Time {
 }
 
 func (c *checker) silence(id policy.ID, why *policy.Reason) {
-	silent := c.now - c.heard[id]
+	silent := c.now - c.heartbeat[id]
 	if c.awaited[id] {
 		silent = max(0, silent-c.cfg.StallAfter)
 	}
@@ -446,17 +446,17 @@ func (c *checker) silence(id policy.ID, why *policy.Reason) {
 func (c *checker) close(a *policy.Close) {
 	why := a.Why()
 	c.require(c.running == nil && !c.closed && a.Round == c.steps+1, "round %d closed out of place", a.Round)
-	working := slices.DeleteFunc(slices.Clone(a.Participants), func(id policy.ID) bool { return c.spectates[id] })
+	working := slices.DeleteFunc(slices.Clone(a.Participants), func(id policy.ID) bool { return c.learner[id] })
 	c.require(slices.Equal(working, sorted(c.arrived)), "participants %v, but %v have arrived", working, sorted(c.arrived))
 	for _, id := range a.Participants {
 		v, ok := c.version[id]
 		_, busy := c.fetching[id]
-		c.require(!c.spectates[id] || c.cfg.Join == policy.JoinZeros && ok && v == c.steps && !busy, "worker %d cannot contribute zeros", id)
+		c.require(!c.learner[id] || c.cfg.Join == policy.JoinZeros && ok && v == c.steps && !busy, "worker %d cannot contribute zeros", id)
 	}
 	both := append(slices.Clone(working), a.Late...)
 	slices.Sort(both)
-	c.require(slices.Equal(both, c.actors()), "participants and late are not the members")
-	c.require(why.Members == len(c.actors()) && why.Arrived == len(working), "Close's numbers")
+	c.require(slices.Equal(both, c.voters()), "participants and late are not the members")
+	c.require(why.Members == len(c.voters()) && why.Arrived == len(working), "Close's numbers")
 	if c.cfg.Straggler == nil {
 		c.require(len(a.Late) == 0, "the baseline closed without %v", a.Late)
 	} else {
@@ -482,7 +482,7 @@ func (c *checker) after(e policy.Event) {
 	c.require(c.wake >= 0, "nothing will wake the machine")
 	defer func() {
 		if c.reunited() {
-			c.outage, c.movedAt = false, c.now
+			c.outage, c.progressAt = false, c.now
 		}
 	}()
 	if _, ok := e.(policy.Timer); ok {
@@ -490,7 +490,7 @@ func (c *checker) after(e policy.Event) {
 		c.overdue = c.overdue || !c.outage && c.deadline != nil && c.now >= c.deadline.At+c.credit()
 		c.require(c.closed || c.outage || !c.overdue || len(c.arrived) < c.quorum(), "the deadline came with a quorum, and the round is still open")
 	}
-	c.require(c.closed || len(c.arrived) == 0 || len(c.arrived) < len(c.actors()), "everybody has arrived, and the round is still open")
+	c.require(c.closed || len(c.arrived) == 0 || len(c.arrived) < len(c.voters()), "everybody has arrived, and the round is still open")
 	if c.running != nil {
 		waits := slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return !c.reported[id] })
 		c.require(waits, "everybody has reported the reduction, and the round is still open")

@@ -51,7 +51,7 @@ type (
 	}
 	// Unreachable says that, according to the network, nobody listens at the
 	// worker's address. Anybody can forge such a message, and so only a worker
-	// that has missed a heartbeat too is held for dead.
+	// that has missed a heartbeat too is evicted.
 	Unreachable struct{ ID ID }
 	// StateFetched says that a worker now holds the outer state after the
 	// given number of outer steps.
@@ -63,9 +63,9 @@ type (
 	FetchFailed struct{ ID ID }
 	// Timer is the wake-up that a WakeAt action asked for.
 	Timer struct{}
-	// Recovered says that the coordinator was away and is back. The members
-	// have yet to give it a sign of life, and nobody is late or silent because
-	// it did not listen.
+	// Recovered says that the coordinator was away and is back. It has missed
+	// heartbeats and arrivals meanwhile, and so nobody is late or silent until
+	// every member has given a heartbeat again.
 	Recovered struct{}
 	// Restarted says that everything had ended and begins anew from a
 	// checkpoint: the outer state after OuterSteps outer steps, which the

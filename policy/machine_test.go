@@ -10,7 +10,7 @@ import (
 	"testbed/policy"
 )
 
-// play is a run told by hand.
+// play is a run whose events are written by hand.
 type play struct {
 	t    *testing.T
 	m    *policy.Machine
@@ -27,7 +27,7 @@ func newPlay(t *testing.T, cfg policy.Config) *play {
 	return &play{t: t, m: m}
 }
 
-// at tells one event and compares the actions, but for arrivals, wake-ups and
+// at sends one event and compares the actions, but for arrivals, wake-ups and
 // heartbeat misses, with what is wanted. A Timer has to have been asked for.
 func (p *play) at(now policy.Time, e policy.Event, want ...string) {
 	p.t.Helper()
@@ -40,7 +40,7 @@ func (p *play) at(now policy.Time, e policy.Event, want ...string) {
 		if w, ok := a.(*policy.WakeAt); ok {
 			p.wake = w.At
 		}
-		if s := say(a); s != "" {
+		if s := format(a); s != "" {
 			got = append(got, s)
 		}
 	}
@@ -49,7 +49,7 @@ func (p *play) at(now policy.Time, e policy.Event, want ...string) {
 	}
 }
 
-// quietly tells an event whatever comes of it, and says whether the round has
+// quietly sends an event whatever comes of it, and reports whether the round has
 // closed on it.
 func (p *play) quietly(now policy.Time, e policy.Event) (closed bool) {
 	for _, a := range p.m.Step(now, e) {
@@ -63,7 +63,7 @@ func (p *play) quietly(now policy.Time, e policy.Event) (closed bool) {
 	return closed
 }
 
-func say(a policy.Action) string {
+func format(a policy.Action) string {
 	why := a.Why()
 	switch a := a.(type) {
 	case *policy.Admit:
@@ -119,7 +119,7 @@ func (p *play) start(n int) {
 	}
 }
 
-// arrive tells arrivals of these workers.
+// arrive sends arrivals of these workers.
 func (p *play) arrive(now policy.Time, round int, ids ...policy.ID) {
 	for _, id := range ids {
 		p.quietly(now, policy.Arrival{ID: id, Round: round})
@@ -364,7 +364,7 @@ func TestACrashDuringTheReductionStartsItAgainWithTheSurvivors(t *testing.T) {
 			p := newPlay(t, cfg)
 			p.start(3)
 			p.arrive(100, 1, 0, 1, 2)
-			p.reduce(200, 1, 1, 0, 1) // worker 2 is dead
+			p.reduce(200, 1, 1, 0, 1) // worker 2 has crashed
 			for now := policy.Time(1000); now < 5000; now += 1000 {
 				p.quietly(now, policy.Heartbeat{ID: 0})
 				p.quietly(now, policy.Heartbeat{ID: 1})
@@ -425,14 +425,14 @@ func reducing(t *testing.T, n int) *play {
 	return p
 }
 
-// progress tells what the participants of a ring have received, and lets the
+// progress sends what the participants of a ring have received, and lets the
 // Timers pass that come before.
-func (p *play) progress(now policy.Time, epoch int, moved ...int64) {
+func (p *play) progress(now policy.Time, epoch int, received ...int64) {
 	for p.wake < now {
 		p.quietly(p.wake, policy.Timer{})
 	}
-	for id, m := range moved {
-		from := policy.ID((id + len(moved) - 1) % len(moved))
+	for id, m := range received {
+		from := policy.ID((id + len(received) - 1) % len(received))
 		p.quietly(now, policy.Progress{ID: policy.ID(id), Epoch: epoch, Moved: m, From: from})
 	}
 }
@@ -463,7 +463,7 @@ func TestABrokenLinkIsGoneAround(t *testing.T) {
 }
 
 // TestSlowIsNotStalled: as long as one participant receives something, nobody
-// is blamed, however long it takes.
+// is evicted, however long it takes.
 func TestSlowIsNotStalled(t *testing.T) {
 	p := reducing(t, 3)
 	for i := range 100 {
@@ -558,7 +558,7 @@ func TestAFetchGoesToAnotherDonor(t *testing.T) {
 	p.at(99, policy.Leave{ID: 0}, "evict 0: leave", "finish false: state_lost")
 }
 
-func TestADeadDonorIsReplacedWhenItIsEvicted(t *testing.T) {
+func TestADonorThatCrashedIsReplacedWhenItIsEvicted(t *testing.T) {
 	p := newPlay(t, baseline())
 	p.start(2)
 	p.at(600, policy.Join{ID: 7}, "admit 7", "7 fetches state 0 from 0: join")
@@ -594,12 +594,12 @@ func TestATimerThatCameTooEarlyIsAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestAnArrivalToldTwiceCountsOnce(t *testing.T) {
+func TestADuplicateArrivalCountsOnce(t *testing.T) {
 	p := newPlay(t, baseline())
 	p.start(2)
 	p.quietly(100, policy.Arrival{ID: 0, Round: 1})
 	if actions := p.m.Step(110, policy.Arrival{ID: 0, Round: 1}); len(actions) > 0 {
-		t.Errorf("the second telling did %+v", actions)
+		t.Errorf("the duplicate did %+v", actions)
 	}
 	if actions := p.m.Step(120, policy.Arrival{ID: 1, Round: 2}); len(actions) > 0 {
 		t.Errorf("the arrival of a round to come did %+v", actions)
@@ -732,8 +732,8 @@ func TestJoinZeros(t *testing.T) {
 	p.at(800, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "outer step 1 with [0 1 2]", "start round 2 with [0 1 2]")
 }
 
-// TestSpectatorsTakeOver when everybody else is gone.
-func TestSpectatorsTakeOver(t *testing.T) {
+// TestLearnersTakeOver when everybody else is gone.
+func TestLearnersTakeOver(t *testing.T) {
 	for _, mode := range []policy.JoinMode{policy.JoinNext, policy.JoinZeros} {
 		p := joining(t, mode)
 		p.at(600, policy.StateFetched{ID: 2}, "2 has fetched")

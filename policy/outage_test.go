@@ -24,7 +24,7 @@ func TestNobodyIsSilentWhileTheCoordinatorIsAway(t *testing.T) {
 }
 
 // TestNobodyIsLateBecauseTheCoordinatorWasAway: a deadline that has come
-// meanwhile waits until every member has been heard, and then for as long as
+// meanwhile waits for a heartbeat of every member, and then for as long as
 // from a first arrival. What the round says of offsets is forgotten.
 func TestNobodyIsLateBecauseTheCoordinatorWasAway(t *testing.T) {
 	p := inRound2(t, 4, nil)
@@ -41,7 +41,8 @@ func TestNobodyIsLateBecauseTheCoordinatorWasAway(t *testing.T) {
 	p.at(2500, policy.Arrival{ID: 0, Round: 3}, "deadline at 2501")
 }
 
-// TestTheLateAreStillLateAfterAnOutage.
+// TestTheLateAreStillLateAfterAnOutage: a deadline that is set when the outage
+// is over counts as always.
 func TestTheLateAreStillLateAfterAnOutage(t *testing.T) {
 	p := inRound2(t, 4, nil)
 	p.quietly(2300, policy.Recovered{})
@@ -68,7 +69,7 @@ func TestAReductionOutlivesTheCoordinator(t *testing.T) {
 
 // TestARunBeginsAnewFromACheckpoint of an earlier round, with the members that
 // it had last; the one that has not come back fetches what it can and is
-// evicted if it never speaks.
+// evicted if it gives no heartbeat.
 func TestARunBeginsAnewFromACheckpoint(t *testing.T) {
 	p := inRound2(t, 4, nil)
 	p.arrive(300, 2, 0, 1, 2, 3)

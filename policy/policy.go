@@ -33,8 +33,9 @@ type Config struct {
 	// evictions rarer and the detection of a crash slower.
 	HeartbeatMissThreshold int
 	// StallAfter is how long no participant of a reduction may receive anything
-	// before somebody is blamed; 0 waits for ever, as does a simulator without
-	// bytes. It bounds standstill and not duration: a slow link is no fault.
+	// before the reduction is aborted; 0 waits for ever, as does a simulator
+	// without bytes. It bounds standstill and not duration: a slow link is no
+	// fault.
 	StallAfter Time
 	// TargetOuterSteps is the number of rounds after which the run is done.
 	TargetOuterSteps int

@@ -39,7 +39,7 @@ func drawStraggler(t *rapid.T) *policy.Straggler {
 	}
 }
 
-// world is the workers of a run: what each has been told to do and not done.
+// world is the workers of a run: what each was asked to do and has not done.
 type world struct {
 	*checker
 	alive  map[policy.ID]bool
@@ -54,7 +54,7 @@ func newWorld(t failer, cfg policy.Config) *world {
 
 func (w *world) send(e policy.Event) {
 	w.t.Helper()
-	for _, a := range w.tell(e) {
+	for _, a := range w.step(e) {
 		switch a := a.(type) {
 		case *policy.StartRound:
 			for _, id := range a.IDs {
@@ -184,7 +184,7 @@ func (w *world) random(t *rapid.T) {
 			id, _ := pick(w.reduce.Participants)
 			from, _ := pick(w.reduce.Participants)
 			if w.alive[id] {
-				w.send(policy.Progress{ID: id, Epoch: w.reduce.Epoch, Moved: int64(rapid.IntRange(0, 3).Draw(t, "moved")), From: from})
+				w.send(policy.Progress{ID: id, Epoch: w.reduce.Epoch, Moved: int64(rapid.IntRange(0, 3).Draw(t, "received")), From: from})
 			}
 		}
 	case n < 97:
@@ -198,7 +198,7 @@ func (w *world) random(t *rapid.T) {
 	case n < 100:
 		w.send(nonsense(t, w))
 	case n < 102:
-		// The coordinator hears nobody for a while, and no Timer.
+		// The coordinator is away for a while, and gets no event and no Timer.
 		w.now += policy.Time(rapid.IntRange(0, int(6*w.cfg.HeartbeatPeriod)).Draw(t, "away"))
 		w.send(policy.Recovered{})
 	default:
@@ -221,7 +221,7 @@ func (w *world) restart(t *rapid.T) {
 	}
 	w.reduce = nil
 	clear(w.task)
-	w.now += policy.Time(rapid.IntRange(0, int(6*w.cfg.HeartbeatPeriod)).Draw(t, "dead"))
+	w.now += policy.Time(rapid.IntRange(0, int(6*w.cfg.HeartbeatPeriod)).Draw(t, "down"))
 	w.send(e)
 }
 
@@ -262,7 +262,7 @@ func nonsense(t *rapid.T, w *world) policy.Event {
 }
 
 // conclude has everybody who lives do everything that is asked of them. The
-// run has to end: nobody may wait for the dead.
+// run has to end: nobody may wait for who has crashed.
 func (w *world) conclude() {
 	w.t.Helper()
 	bound := 20 * (w.cfg.TargetOuterSteps + 2) * (w.cfg.HeartbeatMissThreshold + 2)
@@ -301,8 +301,8 @@ func (w *world) conclude() {
 }
 
 // TestSameTimeArrivalsInAnyOrder plays two runs with the same arrivals, those
-// of one instant told in different orders and always before a Timer of the
-// same time, as after it by the two drivers. Every decision has to be the same.
+// of one instant in different orders and always before a Timer of that instant.
+// Every decision has to be the same.
 func TestSameTimeArrivalsInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := drawConfig(t)
@@ -339,7 +339,7 @@ func TestSameTimeArrivalsInAnyOrder(t *testing.T) {
 	})
 }
 
-// instant lets time pass to at, tells the arrivals and then the Timer if it is
+// instant lets time pass to at, sends the arrivals and then the Timer if it is
 // due, and returns the decisions since.
 func (w *world) instant(at policy.Time, arrivals []policy.ID) []string {
 	from := len(w.script)
@@ -375,9 +375,9 @@ func (w *world) settleRound() {
 	}
 }
 
-// decisions renders what was decided, without what only follows the telling:
-// the arrivals themselves and the wake-ups.
-func decisions(script []told) []string {
+// decisions renders what was decided, without what the order of the events
+// shows in: the arrivals themselves and the wake-ups.
+func decisions(script []step) []string {
 	var out []string
 	for _, s := range script {
 		for _, a := range s.actions {

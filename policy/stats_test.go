@@ -49,7 +49,7 @@ func TestMedianAndMAD(t *testing.T) {
 	}
 }
 
-// TestMADIsTheMedianDeviation takes the definition at its word.
+// TestMADIsTheMedianDeviation compares with the definition.
 func TestMADIsTheMedianDeviation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := times.Draw(t, "values")
