@@ -157,8 +157,8 @@ func (c *checker) before(e policy.Event) {
 		c.heartbeat[e.ID] = c.now
 		delete(c.hinted, e.ID)
 		delete(c.awaited, e.ID)
-		if c.running != nil && c.running.Epoch == e.Epoch && slices.Contains(c.running.Participants, e.ID) && c.received[e.ID] != e.Moved {
-			c.received[e.ID], c.progressAt = e.Moved, c.now
+		if c.running != nil && c.running.Epoch == e.Epoch && slices.Contains(c.running.Participants, e.ID) && c.received[e.ID] != e.Received {
+			c.received[e.ID], c.progressAt = e.Received, c.now
 		}
 	case policy.FetchFailed:
 		if _, ok := c.fetching[e.ID]; ok {

@@ -33,14 +33,15 @@ type (
 		Epoch int
 		Peer  *ID
 	}
-	// Progress is a Heartbeat of a worker that reduces. Moved grows with what
-	// it has received, in a unit of its own; From is the worker that it
+	// Progress is a Heartbeat of a worker that reduces. Received is what it has
+	// got from its peers so far, in this and earlier reductions, in a unit of
+	// its own; From is the worker that it
 	// receives from, or itself if there is no one to name.
 	Progress struct {
-		ID    ID
-		Epoch int
-		Moved int64
-		From  ID
+		ID       ID
+		Epoch    int
+		Received int64
+		From     ID
 	}
 	// Lost says that a worker has gone without leaving, and how that is known:
 	// RuleGaveUp if it said so itself, RuleConnection if its control

@@ -433,7 +433,7 @@ func (p *play) progress(now policy.Time, epoch int, received ...int64) {
 	}
 	for id, m := range received {
 		from := policy.ID((id + len(received) - 1) % len(received))
-		p.quietly(now, policy.Progress{ID: policy.ID(id), Epoch: epoch, Moved: m, From: from})
+		p.quietly(now, policy.Progress{ID: policy.ID(id), Epoch: epoch, Received: m, From: from})
 	}
 }
 

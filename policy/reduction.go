@@ -54,8 +54,8 @@ func (m *Machine) progress(now Time, e Progress) {
 	if w == nil {
 		return
 	}
-	if r := &w.reduction; e.Moved != r.received {
-		r.received, r.progressAt, m.reduction.progressAt = e.Moved, now, now
+	if r := &w.reduction; e.Received != r.received {
+		r.received, r.progressAt, m.reduction.progressAt = e.Received, now, now
 	}
 	w.reduction.from = &e.From
 }

@@ -243,7 +243,7 @@ func (s *simulator) beat(i int) {
 		if !s.hangs() {
 			p.moved = int64(s.now)
 		}
-		s.report(i, policy.Progress{ID: id, Epoch: s.epoch, Moved: p.moved, From: id})
+		s.report(i, policy.Progress{ID: id, Epoch: s.epoch, Received: p.moved, From: id})
 	default:
 		s.report(i, policy.Heartbeat{ID: id})
 	}
