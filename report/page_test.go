@@ -223,7 +223,7 @@ func TestOldRecords(t *testing.T) {
 	}
 	page := html(t, read(t, dir))
 	if !strings.Contains(page, `"kind":"all-reduce"`) || strings.Contains(page, `"kind":"all-gather"`) || strings.Contains(page, "Bytes and throughput") {
-		t.Error("the page tells more of the reductions than the record")
+		t.Error("the page says more of the reductions than the record")
 	}
 }
 

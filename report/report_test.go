@@ -178,7 +178,7 @@ func TestEverySeedHasItsPredictions(t *testing.T) {
 	}
 }
 
-// TestStatistics: five pairs, of which one has bad luck and one is incomplete.
+// TestStatistics: five pairs, of which one is an outlier and one is incomplete.
 func TestStatistics(t *testing.T) {
 	s, pair := simulated(t, "persistent_straggler")
 	c := &report.Comparison{Scenario: s.Name, Sim: pair, Real: real(pair, 2), Dir: "runs/somewhere"}

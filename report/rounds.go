@@ -8,7 +8,7 @@ import (
 	"testbed/scenarios"
 )
 
-// Round is a completed round as a report tells it.
+// Round is a completed round as a report shows it.
 type Round struct {
 	Round        int              `json:"round"`
 	Start        policy.Time      `json:"start_us"`
@@ -35,14 +35,14 @@ func (r Round) Reduce() policy.Time { return r.End - r.Close }
 // Took is how long the round took.
 func (r Round) Took() policy.Time { return r.End - r.Start }
 
-// Arrival is when a worker's word came in that its inner steps are done.
+// Arrival is when the coordinator learned that a worker's inner steps are done.
 type Arrival struct {
 	Node   string      `json:"node"`
 	Offset policy.Time `json:"offset_us"` // from the first arrival of the round
 	Late   bool        `json:"late"`
 }
 
-// rounds gathers what the record tells of each completed round.
+// rounds gathers what the record has on each completed round.
 func rounds(run *Run) []Round {
 	list := []Round{}
 	at := map[int]int{}

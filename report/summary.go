@@ -111,7 +111,7 @@ func reasons(f runlog.Fidelity) string {
 	return " (" + strings.Join(f.Reasons, "; ") + ")"
 }
 
-// decisions tells who was left out, removed or taken back, and why.
+// decisions says who was left out, removed or taken back, and why.
 func decisions(sum runlog.Summary) []string {
 	var lines []string
 	for _, m := range sum.Sidelined {

@@ -389,7 +389,7 @@ func (p *sweepPage) everLost() answer {
 		}
 	}
 	if with < faster+slower+open {
-		a.Text = append(a.Text, fmt.Sprintf("Where there are fewer than %d pairs of runs there is no interval, and the median alone decides: it may be luck. Use --seeds or --repeat.", stats.LeastRepeats))
+		a.Text = append(a.Text, fmt.Sprintf("Where there are fewer than %d pairs of runs there is no interval, and the median alone decides: it may be chance. Use --seeds or --repeat.", stats.LeastRepeats))
 	}
 	return a
 }

@@ -17,7 +17,7 @@ type Kind string
 const (
 	InnerStep     Kind = "inner step"
 	Dropped       Kind = "inner step, dropped" // begun, and never finished
-	Waiting       Kind = "waiting"             // for the others, or for a word under way
+	Waiting       Kind = "waiting"             // for the others, or for a message under way
 	ReduceScatter Kind = "reduce-scatter"
 	AllGather     Kind = "all-gather"
 	AllReduce     Kind = "all-reduce" // aborted, or of a record that knows no more
@@ -91,7 +91,7 @@ type timeliner struct {
 	first    policy.Time
 	begun    bool
 	reducing bool            // between the close of a round and its outer step
-	watching map[string]bool // joiners that do not work on the running round
+	learners map[string]bool // joiners that do not work on the running round
 	workers  map[string]*doing
 	standing map[stance]Span
 	reduced  map[int]map[string]runlog.Event // by epoch and node
@@ -105,7 +105,7 @@ func NewTimeline(s *scenarios.Scenario, events []runlog.Event) Timeline {
 	slices.SortStableFunc(events, func(a, b runlog.Event) int { return cmp.Compare(a.T, b.T) })
 	t := timeliner{
 		out:      Timeline{Doing: []Span{}, Standing: []Span{}, Marks: []Mark{}},
-		scenario: s, workers: map[string]*doing{}, watching: map[string]bool{}, standing: map[stance]Span{},
+		scenario: s, workers: map[string]*doing{}, learners: map[string]bool{}, standing: map[stance]Span{},
 		reduced: map[int]map[string]runlog.Event{},
 	}
 	for _, w := range s.Workers {
@@ -144,7 +144,7 @@ func NewTimeline(s *scenarios.Scenario, events []runlog.Event) Timeline {
 func (t *timeliner) enter(name string, at policy.Time, what Kind, round int) {
 	w := t.workers[name]
 	if w == nil || w.gone {
-		return // what the coordinator asks of the dead comes to nothing
+		return // what the coordinator asks of a crashed worker comes to nothing
 	}
 	kind := w.what
 	if kind == innerSteps {
@@ -194,7 +194,7 @@ func (t *timeliner) add(e runlog.Event) {
 		} else {
 			t.enter(e.Node, e.T, Waiting, e.Round)
 			join := t.scenario.Policy.Join
-			t.watching[e.Node] = join == policy.JoinNext || join == policy.JoinZeros
+			t.learners[e.Node] = join == policy.JoinNext || join == policy.JoinZeros
 		}
 	case runlog.Step:
 		t.step(e)
@@ -215,7 +215,7 @@ func (t *timeliner) add(e runlog.Event) {
 		}
 	case runlog.OuterStep:
 		t.reducing = false
-		clear(t.watching)
+		clear(t.learners)
 		for _, id := range e.Participants {
 			t.enter(scenarios.NodeName(id), e.T, innerSteps, e.Round+1)
 		}
@@ -226,7 +226,7 @@ func (t *timeliner) add(e runlog.Event) {
 		}
 	case runlog.FetchDone:
 		next := innerSteps
-		if t.reducing || t.watching[e.Node] {
+		if t.reducing || t.learners[e.Node] {
 			next = Waiting
 		}
 		t.enter(e.Node, e.T, next, e.Round)
@@ -286,7 +286,7 @@ func (t *timeliner) step(e runlog.Event) {
 	if w == nil || w.what == "" {
 		return
 	}
-	w.what = Waiting // for the word to begin
+	w.what = Waiting // for the message to begin
 	t.enter(e.Node, e.T-e.Duration, innerSteps, e.Round)
 	if start := w.since; e.T > start {
 		t.out.Doing = append(t.out.Doing, Span{Node: e.Node, Kind: InnerStep, Start: start, End: e.T, Round: e.Round,

@@ -126,7 +126,7 @@ type Run struct {
 type Ring struct {
 	Order []policy.ID `json:"order"`
 	// Latency is the longest way of a chunk by the one-way delays known before
-	// the run, NaiveLatency the same in the order of the ids.
+	// the run, NaiveLatency the longest one in a ring ordered by ID.
 	Latency      policy.Time `json:"latency_us"`
 	NaiveLatency policy.Time `json:"naive_latency_us"`
 }

@@ -12,7 +12,8 @@ type Split struct {
 	// Control is messages between coordinator and workers, and whatever else
 	// comes between a decision and what it leads to.
 	Control policy.Time `json:"control_us"`
-	// StateFetch is how long that participant fetched state before it began.
+	// StateFetch is how long the participant that arrived last fetched state
+	// before it began.
 	StateFetch policy.Time `json:"state_fetch_us"`
 	// Deadline is waiting, with every participant arrived, for somebody who did
 	// not come: until the deadline, an eviction or a leave.

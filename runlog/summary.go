@@ -121,7 +121,7 @@ type Summarizer struct {
 	since        map[string]policy.Time // join time of the present members
 	turns        turns                  // in the running round
 	fetching     map[string]policy.Time // start of a joiner's fetch
-	struck       map[string]Event       // the crash, pause or partition that keeps it silent
+	silenced     map[string]Event       // by which crash, pause or partition
 	joiners      map[string]bool        // have joined late and not yet arrived in time
 	member, busy policy.Time            // completed spans
 	wait         policy.Time
@@ -139,7 +139,7 @@ func NewSummarizer() *Summarizer {
 		},
 		since:    map[string]policy.Time{},
 		fetching: map[string]policy.Time{},
-		struck:   map[string]Event{},
+		silenced: map[string]Event{},
 		joiners:  map[string]bool{},
 		split:    newSplitter(),
 	}
@@ -200,19 +200,19 @@ func (s *Summarizer) Add(e *Event) {
 	case Rejoin:
 		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
 	case Crash, Pause:
-		s.strike(e.Node, e)
+		s.silence(e.Node, e)
 	case Resume:
-		s.relieve(e.Node, Pause)
+		s.endSilence(e.Node, Pause)
 	case Partition:
 		for _, id := range e.IDs {
-			s.strike(node(id), e)
+			s.silence(node(id), e)
 		}
 	case Heal:
 		for _, id := range e.IDs {
-			s.relieve(node(id), Partition)
+			s.endSilence(node(id), Partition)
 		}
 		if e.IDs == nil {
-			maps.DeleteFunc(s.struck, func(_ string, by Event) bool { return by.Type == Partition })
+			maps.DeleteFunc(s.silenced, func(_ string, by Event) bool { return by.Type == Partition })
 		}
 	case Evict:
 		s.detected(e)
@@ -281,17 +281,17 @@ func (s *Summarizer) held(e *Event) {
 	}
 }
 
-// strike notes what silences a worker. The first cause counts.
-func (s *Summarizer) strike(name string, by *Event) {
-	if _, already := s.struck[name]; !already {
-		s.struck[name] = *by
+// silence notes what silences a worker. The first cause counts.
+func (s *Summarizer) silence(name string, by *Event) {
+	if _, already := s.silenced[name]; !already {
+		s.silenced[name] = *by
 	}
 }
 
-// relieve forgets a cause that is over.
-func (s *Summarizer) relieve(name string, cause Type) {
-	if s.struck[name].Type == cause {
-		delete(s.struck, name)
+// endSilence forgets a cause that is over.
+func (s *Summarizer) endSilence(name string, cause Type) {
+	if s.silenced[name].Type == cause {
+		delete(s.silenced, name)
 	}
 }
 
@@ -301,7 +301,7 @@ func (s *Summarizer) detected(e *Event) {
 	}
 	m := membership(e, "")
 	d := Detection{Round: m.Round, ID: m.ID, Cause: e.Reason.Rule, Silent: e.Reason.Silent}
-	if by, ok := s.struck[e.Node]; ok {
+	if by, ok := s.silenced[e.Node]; ok {
 		d.After = new(e.T - by.T)
 	}
 	s.sum.Detected = append(s.sum.Detected, d)

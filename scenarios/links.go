@@ -22,7 +22,7 @@ const (
 	Link      Op = "Link"      // the access link of a worker, or a path, has other properties
 	LinkTrace Op = "LinkTrace" // one direction of an access link has the rate of a trace
 	Cut       Op = "Cut"       // a path carries nothing
-	Refuse    Op = "Refuse"    // nodes cannot send to each other, and are told at once
+	Refuse    Op = "Refuse"    // nodes cannot send to each other, and get an error at once
 	Flap      Op = "Flap"      // a cut that comes and goes
 )
 

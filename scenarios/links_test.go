@@ -202,7 +202,7 @@ func TestLinkFaultsRepeat(t *testing.T) {
 			}
 		}
 	}
-	// What is told a process as JSON has all that the file had.
+	// What is passed to a process as JSON has all that the file had.
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)

@@ -306,7 +306,7 @@ func roundTrip(t *testing.T, s *scenarios.Scenario) {
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
-	// The files of traces are not told: their paces are.
+	// The files of traces are not passed on: their paces are.
 	if diff := cmp.Diff(s, &back, cmpopts.IgnoreFields(scenarios.Scenario{}, "Traces")); diff != "" {
 		t.Errorf("%s comes back from JSON changed:\n%s", s.Name, diff)
 	}

@@ -77,7 +77,7 @@ type Op string
 
 // The injects.
 const (
-	Crash          Op = "Crash"          // the worker dies without a word
+	Crash          Op = "Crash"          // the worker dies and sends nothing more
 	Leave          Op = "Leave"          // the worker leaves in good order
 	Slow           Op = "Slow"           // inner steps scheduled from now on take factor times as long
 	Restore        Op = "Restore"        // the end of Slow
@@ -129,11 +129,11 @@ type Real struct {
 	// 10 ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
 	// StallTimeout is the real time after which a reduction in which nobody
-	// receives anything is held for stuck. Zero: HeartbeatPeriod ×
+	// receives anything has stalled. Zero: HeartbeatPeriod ×
 	// HeartbeatMissThreshold, and at least two seconds.
 	StallTimeout shaping.Duration `yaml:"stall_timeout" json:"stall_timeout,omitzero"`
-	// HeedUnreachable has the coordinator ping who is silent and heed the
-	// network's word that nobody listens there any more, so that a crash is
+	// HeedUnreachable has the coordinator ping who is silent and act on the
+	// ICMP error that nobody listens there any more, so that a crash is
 	// noticed in about a heartbeat period. Without it a crash is as silent as
 	// in the simulator, and as one that takes the machine along.
 	HeedUnreachable bool `yaml:"heed_unreachable" json:"heed_unreachable,omitempty"`

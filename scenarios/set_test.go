@@ -134,8 +134,8 @@ func TestBadSettings(t *testing.T) {
 	}
 }
 
-// TestFieldsAreWhatNewSettingTakes: what a mistake is told it may have meant
-// is itself no mistake.
+// TestFieldsAreWhatNewSettingTakes: what is suggested for a mistake is itself
+// no mistake.
 func TestFieldsAreWhatNewSettingTakes(t *testing.T) {
 	for _, f := range scenarios.Fields() {
 		var e *scenarios.Error
