@@ -185,35 +185,13 @@ func (s *Summarizer) Add(e *Event) {
 	case State:
 		s.identical(e)
 	case OuterStep:
-		// A member evicted during the reduction is not among them any more.
-		s.current.Participants, s.current.End = e.Participants, e.T
-		if s.current.Late == nil {
-			s.current.Late = []policy.ID{}
-		}
-		s.split.end(&s.sum.Split, &s.current, &s.turns)
-		s.sum.Rounds = append(s.sum.Rounds, s.current)
-		s.sum.OuterSteps, s.sum.WallClock = e.Round, e.T
-		s.current = Round{Round: e.Round + 1, Start: e.T}
-		s.turns.next()
+		s.outerStep(e)
 	case Sideline:
 		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
 	case Rejoin:
 		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
-	case Crash, Pause:
-		s.silence(e.Node, e)
-	case Resume:
-		s.endSilence(e.Node, Pause)
-	case Partition:
-		for _, id := range e.IDs {
-			s.silence(node(id), e)
-		}
-	case Heal:
-		for _, id := range e.IDs {
-			s.endSilence(node(id), Partition)
-		}
-		if e.IDs == nil {
-			maps.DeleteFunc(s.silenced, func(_ string, by Event) bool { return by.Type == Partition })
-		}
+	case Crash, Pause, Resume, Partition, Heal:
+		s.fault(e)
 	case Evict:
 		s.detected(e)
 		s.sum.Evicted = append(s.sum.Evicted, membership(e, rule(e)))
@@ -242,6 +220,41 @@ func (s *Summarizer) Add(e *Event) {
 		s.resume(e)
 	case RunEnd:
 		s.sum.Complete = e.Complete != nil && *e.Complete
+	}
+}
+
+// outerStep completes the running round.
+func (s *Summarizer) outerStep(e *Event) {
+	// A member evicted during the reduction is not among them any more.
+	s.current.Participants, s.current.End = e.Participants, e.T
+	if s.current.Late == nil {
+		s.current.Late = []policy.ID{}
+	}
+	s.split.end(&s.sum.Split, &s.current, &s.turns)
+	s.sum.Rounds = append(s.sum.Rounds, s.current)
+	s.sum.OuterSteps, s.sum.WallClock = e.Round, e.T
+	s.current = Round{Round: e.Round + 1, Start: e.T}
+	s.turns.next()
+}
+
+// fault keeps what silences a worker, for its detection.
+func (s *Summarizer) fault(e *Event) {
+	switch e.Type {
+	case Crash, Pause:
+		s.silence(e.Node, e)
+	case Resume:
+		s.endSilence(e.Node, Pause)
+	case Partition:
+		for _, id := range e.IDs {
+			s.silence(node(id), e)
+		}
+	case Heal:
+		for _, id := range e.IDs {
+			s.endSilence(node(id), Partition)
+		}
+		if e.IDs == nil {
+			maps.DeleteFunc(s.silenced, func(_ string, by Event) bool { return by.Type == Partition })
+		}
 	}
 }
 
