@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"time"
 
+	"testbed/allreduce"
+	"testbed/allreduce/entropy"
 	"testbed/policy"
 	"testbed/shaping"
 )
@@ -167,27 +169,22 @@ type AllReduce struct {
 	Bits  int `yaml:"bits" json:"bits"`
 	Block int `yaml:"block" json:"block"`
 	// Entropy says when codes are shortened by entropy coding: auto, on or off.
-	Entropy string `yaml:"entropy" json:"entropy"`
+	Entropy entropy.Mode `yaml:"entropy" json:"entropy"`
 	// ErrorFeedback has each worker add to its pseudo-gradient what
 	// quantisation took from the one before.
 	ErrorFeedback bool `yaml:"error_feedback" json:"error_feedback"`
 }
 
-// Values that the fields of AllReduce can have.
-var (
-	Algorithms = []string{"ring", "direct", Hierarchical}
-	Orders     = []string{"naive", OrderPlanned, OrderMeasured}
-	Entropies  = []string{"auto", "on", "off"}
-)
-
-// Values that others ask for.
+// Orders of the ring that are the best by one-way delays.
 const (
-	Hierarchical  = "hierarchical"
 	OrderPlanned  = "planned"
 	OrderMeasured = "measured"
 )
 
-var defaultAllReduce = AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}
+// Orders are those of the ring.
+var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured}
+
+var defaultAllReduce = AllReduce{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Bits: 8, Block: 1024, Entropy: entropy.Auto}
 
 // Defaults of the real section.
 const (

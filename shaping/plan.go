@@ -86,13 +86,10 @@ func (p *Plan) Plain() bool {
 	return true
 }
 
-// nearRTT is the round trip below which distance does not matter to a transfer.
-const nearRTT = 2 * time.Millisecond
-
-// Near says that between the nodes there are only paths that delay all packets
-// alike, lose none, and make round trips of less than 2 ms. It needs nodes of
-// the plan.
-func (p *Plan) Near(nodes []string) bool {
+// ShortPaths says that between the nodes there are only paths that delay all
+// packets alike, lose none, and make round trips shorter than the given one. It
+// needs nodes of the plan.
+func (p *Plan) ShortPaths(nodes []string, rtt time.Duration) bool {
 	index := make([]int, len(nodes))
 	for k, name := range nodes {
 		index[k] = p.Index(name)
@@ -100,9 +97,9 @@ func (p *Plan) Near(nodes []string) bool {
 	for k, i := range index {
 		for _, j := range index[:k] {
 			there, back := p.Paths[i][j], p.Paths[j][i]
-			rtt := time.Duration(there.OneWayDelay + back.OneWayDelay)
+			both := time.Duration(there.OneWayDelay + back.OneWayDelay)
 			there.OneWayDelay, back.OneWayDelay = 0, 0
-			if rtt >= nearRTT || there != (PathPlan{}) || back != (PathPlan{}) {
+			if both >= rtt || there != (PathPlan{}) || back != (PathPlan{}) {
 				return false
 			}
 		}

@@ -196,7 +196,7 @@ func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) bool {
 	case e.inbound == nil, old == nil && len(e.inbound) >= maxInbound:
 		return false
 	case old != nil && old.name == name:
-		if len(old.conns) >= maxConnections {
+		if len(old.conns) >= allreduce.MaxConnections {
 			return false
 		}
 		old.conns = append(old.conns, conn)

@@ -125,7 +125,7 @@ func (b *inbox) offer(a *arrival) {
 			return
 		}
 	}
-	if len(h.arrivals) >= maxConnections {
+	if len(h.arrivals) >= allreduce.MaxConnections {
 		b.refuse(a, codeStranger)
 		return
 	}
@@ -177,7 +177,7 @@ func (b *inbox) match(a *arrival) {
 		return
 	}
 	i := x.index(a.leaf)
-	if i < 0 || x.taken[i] >= maxConnections {
+	if i < 0 || x.taken[i] >= allreduce.MaxConnections {
 		b.refuse(a, codeStranger)
 		return
 	}

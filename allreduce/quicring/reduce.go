@@ -192,7 +192,7 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	r.aborted, r.abort = context.WithCancelCause(context.Background())
 	piece := e.cfg.PieceValues
 	if piece == 0 {
-		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block, e.cfg.Near)
+		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block, e.cfg.ShortPaths)
 	}
 	r.layout = newLayout(len(data), ranks, piece, r.codec.Format)
 	r.expected = &expectation{epoch: op.Epoch, fail: r.abort, gone: r.gone}
@@ -268,7 +268,7 @@ func (r *run) run(ctx context.Context) (Result, error) {
 	if err := context.Cause(r.aborted); err != nil {
 		r.readers.Wait()
 		for _, f := range r.flows {
-			f.doubt()
+			f.suspect()
 		}
 		return Result{}, err
 	}

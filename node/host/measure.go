@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/runlog"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
@@ -100,18 +101,10 @@ func (m *monitor) injected(late time.Duration) {
 	m.inject, m.whole.InjectLateness = max(m.inject, late), max(m.whole.InjectLateness, late)
 }
 
-// hops is how many paths in a row an all-reduce takes. In a ring reduce-scatter
-// and all-gather each go almost around; otherwise there is one path to each
-// owner, or leader, and as many back.
+// hops is allreduce.Algorithm.Hops by the algorithm's name.
 func hops(algorithm string, participants int) int {
-	around := 2 * max(participants-1, 0)
-	switch algorithm {
-	case "direct":
-		return min(2, around)
-	case "hierarchical":
-		return min(4, around)
-	}
-	return around
+	a, _ := allreduce.ParseAlgorithm(algorithm) // the scenario is valid
+	return a.Hops(participants)
 }
 
 func quantile(d []time.Duration, percent int) time.Duration {
