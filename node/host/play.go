@@ -357,7 +357,7 @@ func (p *play) finish() error {
 	if lost > 0 {
 		p.tell(note{Stage: fmt.Sprintf("%s is full: %d later changes of queues are not in it", runlog.QueuesFile, lost)})
 	}
-	if err := p.Dir.WriteJSON(FidelityFile, p.monitor.record(m)); err != nil {
+	if err := p.Dir.WriteJSON(runlog.FidelityFile, p.monitor.record(m)); err != nil {
 		return err
 	}
 	p.tell(note{Measured: &m})
