@@ -238,9 +238,9 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 func (s *Scenario) RealMachine(name string) (policy.Config, error) {
 	cfg, err := s.Machine(name)
 	if p := cfg.Straggler; p != nil {
-		p.MinSlack = max(p.MinSlack, policy.Time(float64(s.Real.MinSlack)/1e3/s.Real.TimeScale))
+		p.MinSlack = max(p.MinSlack, s.ScenarioTime(time.Duration(s.Real.MinSlack)))
 	}
-	cfg.StallAfter = policy.Time(float64(s.StallTimeout()) / 1e3 / s.Real.TimeScale)
+	cfg.StallAfter = s.ScenarioTime(s.StallTimeout())
 	return cfg, err
 }
 
@@ -318,6 +318,12 @@ func (s *Scenario) RealDuration(t policy.Time) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(d)
+}
+
+// ScenarioTime converts real time to scenario time: whole microseconds that have
+// passed.
+func (s *Scenario) ScenarioTime(d time.Duration) policy.Time {
+	return policy.Time(float64(d) / float64(time.Microsecond) / s.Real.TimeScale)
 }
 
 // Plan resolves the links of the scenario.
