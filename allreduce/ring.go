@@ -174,12 +174,12 @@ const (
 // has arrived whole, so a chunk of one piece leaves the link idle for a piece's
 // transmission time in every step.
 func DefaultPieceValues(length, ranks, block int, shortPaths bool) int {
-	pieces, most := longPieces, maxLongPiece
+	pieces, longest := longPieces, maxLongPiece
 	if shortPaths {
-		pieces, most = shortPieces, maxShortPiece
+		pieces, longest = shortPieces, maxShortPiece
 	}
 	chunk := (length + ranks - 1) / ranks
-	piece := min(max(chunk/pieces, minDefaultPiece), most)
+	piece := min(max(chunk/pieces, minDefaultPiece), longest)
 	return (piece + block - 1) / block * block
 }
 

@@ -60,6 +60,8 @@ const (
 	MTU = 1500
 	// FrameSize is the largest Ethernet frame of a node, as rates count it.
 	FrameSize = MTU + 14
+	// UDPHeaders are the bytes of the headers of Ethernet, IP and UDP in a frame.
+	UDPHeaders = 14 + 20 + 8
 	// MinQueueBytes is the least a queue holds: one UDP segmentation batch
 	// (65,507 bytes of payload in 48 frames, headers counted) fits whole,
 	// because a queue smaller than a batch drops all of it, every time.

@@ -113,5 +113,5 @@ func (n *network) drawJitter(from, to int, rng *rand.Rand) time.Duration {
 		return 0
 	}
 	table := p.JitterDistribution.Table()
-	return time.Duration(int64(p.Jitter) * int64(table[rng.IntN(len(table))]) / shaping.JitterScale)
+	return time.Duration(p.Jitter.Deviation(table[rng.IntN(len(table))]))
 }

@@ -47,9 +47,8 @@ const (
 	// streamData is what a full packet carries of a stream: less the short
 	// header, the STREAM frame's header and the AEAD's tag.
 	streamData = allreduce.PacketSize - 32
-	// ethernetFrame is a full packet as links count it, with the headers of UDP,
-	// IP and Ethernet.
-	ethernetFrame = allreduce.PacketSize + 8 + 20 + 14
+	// ethernetFrame is a full packet as links count it.
+	ethernetFrame = allreduce.PacketSize + shaping.UDPHeaders
 	// compressedPercent of the state is left of it on the wire: signs and
 	// exponents compress, mantissas do not.
 	compressedPercent = 85

@@ -140,7 +140,7 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 		if f.Busy != nil {
 			// Where packets follow closely, each waits for a slower one before
 			// it: none overtakes, and the jitter becomes delay.
-			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.most+queueing(plan, f.Pair))
+			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.longest+queueing(plan, f.Pair))
 		}
 		_, all := p.Properties()
 		for _, q := range all {
@@ -178,23 +178,23 @@ func delays(d []time.Duration, planned time.Duration, there, back variation, wai
 
 // variation is what the jitter of a path does to its delays.
 type variation struct {
-	median time.Duration // above the one-way delay
-	width  time.Duration // as HalfWidth estimates it
-	most   time.Duration // the farthest above the one-way delay
-	uneven bool          // not uniform: a few samples say nothing of the tail
+	median  time.Duration // above the one-way delay
+	width   time.Duration // as HalfWidth estimates it
+	longest time.Duration // the farthest above the one-way delay
+	uneven  bool          // not uniform: a few samples say nothing of the tail
 }
 
 func vary(p shaping.PathPlan) variation {
 	if p.JitterDistribution == shaping.Uniform {
-		return variation{width: time.Duration(p.Jitter), most: time.Duration(p.Jitter)}
+		return variation{width: time.Duration(p.Jitter), longest: time.Duration(p.Jitter)}
 	}
 	table := p.JitterDistribution.Table()
 	deviations := make([]time.Duration, len(table))
 	for i, v := range table {
-		deviations[i] = time.Duration(int64(p.Jitter) * int64(v) / shaping.JitterScale)
+		deviations[i] = time.Duration(p.Jitter.Deviation(v))
 	}
 	slices.Sort(deviations)
-	return variation{median: stats.Quantile(deviations, 0.5), width: HalfWidth(deviations), most: time.Duration(p.Slowest() - p.OneWayDelay), uneven: p.Jitter > 0}
+	return variation{median: stats.Quantile(deviations, 0.5), width: HalfWidth(deviations), longest: time.Duration(p.Slowest() - p.OneWayDelay), uneven: p.Jitter > 0}
 }
 
 // jitterP99 is the 99th percentile of the sum of two uniform variations of these
