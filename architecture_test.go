@@ -45,11 +45,11 @@ var rooms = map[string]struct {
 	"node/host/sandbox":  {nil, "a sandbox runs any program"},
 	"sim":                {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/entropy", "allreduce/tuner", "shaping", "shaping/fidelity", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
 	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/entropy", "allreduce/quicring", "shaping", "stats"}, "measures what others built; it builds no network and starts no process"},
-	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats", "shaping/fidelity"}, "fits parameters to records; it starts no runs"},
+	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats", "shaping/fidelity", "allreduce", "allreduce/entropy"}, "fits parameters to records; it starts no runs"},
 	"runlog":             {[]string{"policy", "scenarios", "shaping/fidelity"}, "a record knows what was played and how it was judged, and not its readers"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats", "shaping/fidelity"}, "what varies and what comes of it; who plays the points is the caller's business"},
-	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep", "shaping/fidelity"}, "reads directories of runs and sweeps only, without root and off Linux"},
+	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep", "shaping/fidelity", "allreduce"}, "reads directories of runs and sweeps only, without root and off Linux"},
 	"internal/testenv":   {[]string{"shaping/kernel", "shaping"}, "says what tests need of the machine"},
 }
 

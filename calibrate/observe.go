@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"testbed/allreduce/entropy"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -116,7 +117,7 @@ type Observations struct {
 // Observe takes the observations from a run. Rounds that the verdict found not
 // valid are left out.
 func (o *Observations) Observe(r *Run) error {
-	if r.Scenario.Real.AllReduce.Entropy != "off" {
+	if r.Scenario.Real.AllReduce.Entropy != entropy.Off {
 		return fmt.Errorf("the run %s has entropy coding, whose bytes depend on the values; fit runs with all_reduce.entropy off", r.Name)
 	}
 	times, err := sim.NewTimes(r.Scenario, sim.Costs{})
