@@ -27,28 +27,29 @@ var rooms = map[string]struct {
 	why string
 }{
 	"cmd/testbed":        {[]string{"*"}, "the verbs may call everything, so that nothing has to call them"},
-	"scenarios":          {[]string{"policy", "shaping"}, "a scenario does not know who plays it"},
+	"scenarios":          {[]string{"policy", "shaping", "allreduce", "allreduce/entropy"}, "a scenario does not know who plays it; what a field may hold is known where it is acted on"},
 	"worker":             {[]string{"policy"}, "what a worker decides, in every world; it tells the coordinator in the events of its machine"},
 	"policy":             {nil, "the same decisions in every world: nothing of a world may reach them"},
 	"allreduce":          {nil, "schedule and codec are judged without a transport"},
 	"allreduce/int8":     {nil, "kernels see bytes and floats only"},
 	"allreduce/entropy":  {nil, "codes are bytes to it; it moves none and reads no clock"},
-	"allreduce/quicring": {[]string{"allreduce", "allreduce/int8", "allreduce/entropy"}, "the ring does not judge who takes part"},
+	"allreduce/tuner":    {[]string{"allreduce"}, "decides by samples, whether a connection measured them or a model"},
+	"allreduce/quicring": {[]string{"allreduce", "allreduce/int8", "allreduce/entropy", "allreduce/tuner"}, "the ring does not judge who takes part"},
 	"shaping":            {nil, "what a link is, apart from how it is made"},
 	"shaping/kernel":     {[]string{"shaping"}, "the kernel's side installs plans and does not know scenarios"},
 	"shaping/userlink":   {[]string{"shaping"}, "the user-space side installs the same plans"},
 	"shaping/fidelity":   {[]string{"shaping"}, "a verdict on measurements, wherever they come from"},
-	"shaping/probe":      {[]string{"shaping"}, "measures paths against a plan, however they were installed"},
+	"shaping/probe":      {[]string{"shaping", "stats"}, "measures paths against a plan, however they were installed"},
 	"node":               {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
-	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
+	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "stats", "allreduce", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
 	"node/host/sandbox":  {nil, "a sandbox runs any program"},
-	"sim":                {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/entropy", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
-	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
-	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats"}, "fits parameters to records; it starts no runs"},
-	"runlog":             {[]string{"policy", "scenarios"}, "a record knows what was played, and not its readers"},
+	"sim":                {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/entropy", "allreduce/tuner", "shaping", "shaping/fidelity", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
+	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/entropy", "allreduce/quicring", "shaping", "stats"}, "measures what others built; it builds no network and starts no process"},
+	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats", "shaping/fidelity", "allreduce", "allreduce/entropy"}, "fits parameters to records; it starts no runs"},
+	"runlog":             {[]string{"policy", "scenarios", "shaping/fidelity"}, "a record knows what was played and how it was judged, and not its readers"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
-	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
-	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
+	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats", "shaping/fidelity"}, "what varies and what comes of it; who plays the points is the caller's business"},
+	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep", "shaping/fidelity", "allreduce"}, "reads directories of runs and sweeps only, without root and off Linux"},
 	"internal/testenv":   {[]string{"shaping/kernel", "shaping"}, "says what tests need of the machine"},
 }
 
@@ -63,7 +64,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "worker", "allreduce", "allreduce/int8", "shaping", "shaping/fidelity", "sim", "stats"}
+	pure   = []string{"policy", "worker", "allreduce", "allreduce/int8", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "stats"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 
@@ -75,7 +76,7 @@ var bans = []ban{
 	{in: pure, imports: "net", except: map[string][]string{"shaping": {"ParseMAC", "HardwareAddr"}}, why: "pure: no sockets; names and addresses as data are fine"},
 	{in: pure, imports: "net/http", why: "pure: no sockets"},
 	{in: pure, imports: "syscall", why: "pure: no system calls"},
-	{in: []string{"policy", "worker", "allreduce", "shaping", "shaping/fidelity", "sim", "scenarios"}, imports: "sync", except: map[string][]string{"shaping": {"OnceValue"}}, why: "single-threaded by design, so that the order of events is the only order"},
+	{in: []string{"policy", "worker", "allreduce", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "scenarios"}, imports: "sync", except: map[string][]string{"shaping": {"OnceValue"}}, why: "single-threaded by design, so that the order of events is the only order"},
 	{in: []string{"policy", "worker"}, imports: "math/rand/v2", why: "decisions are never random"},
 	{in: []string{"policy", "worker"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},

@@ -11,8 +11,8 @@ const (
 	Between = 1
 )
 
-// Groups says who is near whom, and who sums what, in the hierarchical
-// algorithm. In every group each chunk has a leader, so that all ranks'
+// Groups says which ranks are connected well, and who sums what, in the
+// hierarchical algorithm. In every group each chunk has a leader, so that all ranks'
 // connections to other groups are used alike: in the group of rank c it is rank
 // c, who owns chunk c, and in the others their members in turn. The values of a
 // chunk go to the leader inside the group, the leaders' sums to the owner, and
@@ -70,17 +70,17 @@ func (g Groups) Leader(group, chunk int) int { return g.leader[group][chunk] }
 // Sends reports whether a rank sends its frames of a chunk to another in the
 // given step of a phase, Inside or Between.
 func (g Groups) Sends(p Phase, step, from, to, chunk int) bool {
-	near := g.of[from] == g.of[to]
-	if from == to || near != (step == Inside) {
+	inside := g.of[from] == g.of[to]
+	if from == to || inside != (step == Inside) {
 		return false
 	}
 	leads := func(rank int) bool { return g.leader[g.of[rank]][chunk] == rank }
 	switch {
-	case p == ReduceScatter && near:
+	case p == ReduceScatter && inside:
 		return leads(to)
 	case p == ReduceScatter:
 		return leads(from) && to == chunk
-	case near:
+	case inside:
 		return leads(from)
 	default:
 		return from == chunk && leads(to)

@@ -6,6 +6,10 @@ import (
 	"math/bits"
 )
 
+// NaiveOrder names the order of the ring that is nobody's choice: that of the
+// ranks, which is by the workers' ids.
+const NaiveOrder = "naive"
+
 // Objective is what an order of the ring is judged by.
 type Objective uint8
 
@@ -178,13 +182,13 @@ func heuristicOrder(cost [][]float64, o Objective, naive []int) []int {
 	order := make([]int, n)
 	copy(order, naive)
 	for k := 1; k < n; k++ {
-		near := k
+		nearest := k
 		for m := k + 1; m < n; m++ {
-			if cost[order[k-1]][order[m]] < cost[order[k-1]][order[near]] {
-				near = m
+			if cost[order[k-1]][order[m]] < cost[order[k-1]][order[nearest]] {
+				nearest = m
 			}
 		}
-		order[k], order[near] = order[near], order[k]
+		order[k], order[nearest] = order[nearest], order[k]
 	}
 	if tourScore(cost, naive).better(tourScore(cost, order), o) {
 		copy(order, naive)

@@ -58,6 +58,28 @@ func ParseAlgorithm(name string) (a Algorithm, ok bool) {
 	return 0, false
 }
 
+// AlgorithmNames lists the names of all algorithms, the ring's first.
+func AlgorithmNames() (names []string) {
+	for _, a := range Algorithms {
+		names = append(names, a.String())
+	}
+	return names
+}
+
+// Hops is how many paths in a row a reduction takes. In a ring reduce-scatter
+// and all-gather each go almost around; otherwise there is one path to each
+// owner, or two by way of a leader, and as many back.
+func (a Algorithm) Hops(ranks int) int {
+	around := 2 * max(ranks-1, 0)
+	switch a {
+	case Direct:
+		return min(2, around)
+	case Hierarchical:
+		return min(4, around)
+	}
+	return around
+}
+
 // lastStep is the highest step of a phase.
 func (a Algorithm) lastStep(ranks uint16) uint16 {
 	switch a {
@@ -136,28 +158,28 @@ func Piece(chunkValues, pieceValues, index int) (lo, hi int) {
 // the overhead of frame headers below 0.2 %.
 const (
 	minDefaultPiece = 4 << 10
-	maxFarPiece     = 32 << 10
-	maxNearPiece    = 128 << 10
+	maxLongPiece    = 32 << 10
+	maxShortPiece   = 128 << 10
 
-	farPieces  = 16
-	nearPieces = 4
+	longPieces  = 16
+	shortPieces = 4
 )
 
 // DefaultPieceValues returns the piece size, in values, for a vector of length
-// values, rounded up to a multiple of block. Between near ranks, whose round
-// trips are short and lose nothing, a chunk makes about 4 pieces, within 4 Ki to
+// values, rounded up to a multiple of block. Where all paths are short (see
+// ShortRTT) and lose nothing, a chunk makes about 4 pieces, within 4 Ki to
 // 128 Ki values: each costs processor time. Else it makes about 16, within 4 Ki
 // to 32 Ki values: they travel over several connections, and a lost packet
 // detains only its own. A step of the ring cannot start before its first piece
 // has arrived whole, so a chunk of one piece leaves the link idle for a piece's
 // transmission time in every step.
-func DefaultPieceValues(length, ranks, block int, near bool) int {
-	pieces, most := farPieces, maxFarPiece
-	if near {
-		pieces, most = nearPieces, maxNearPiece
+func DefaultPieceValues(length, ranks, block int, shortPaths bool) int {
+	pieces, longest := longPieces, maxLongPiece
+	if shortPaths {
+		pieces, longest = shortPieces, maxShortPiece
 	}
 	chunk := (length + ranks - 1) / ranks
-	piece := min(max(chunk/pieces, minDefaultPiece), most)
+	piece := min(max(chunk/pieces, minDefaultPiece), longest)
 	return (piece + block - 1) / block * block
 }
 

@@ -130,13 +130,13 @@ func TestDefaultPieceValues(t *testing.T) {
 		length := rapid.IntRange(0, 1<<30).Draw(t, "length")
 		ranks := rapid.IntRange(2, MaxRanks).Draw(t, "ranks")
 		block := MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")
-		near := DefaultPieceValues(length, ranks, block, true)
-		far := DefaultPieceValues(length, ranks, block, false)
-		if near%block != 0 || near < minDefaultPiece || near >= maxNearPiece+block || near > MaxPieceValues {
-			t.Fatalf("piece of %d values between near ranks", near)
+		short := DefaultPieceValues(length, ranks, block, true)
+		long := DefaultPieceValues(length, ranks, block, false)
+		if short%block != 0 || short < minDefaultPiece || short >= maxShortPiece+block || short > MaxPieceValues {
+			t.Fatalf("piece of %d values between short ranks", short)
 		}
-		if far%block != 0 || far < minDefaultPiece || far >= maxFarPiece+block || far > near {
-			t.Fatalf("piece of %d values, between near ranks %d", far, near)
+		if long%block != 0 || long < minDefaultPiece || long >= maxLongPiece+block || long > short {
+			t.Fatalf("piece of %d values, between short ranks %d", long, short)
 		}
 	})
 }
@@ -190,6 +190,17 @@ func TestDirectMeanErrorIsFlat(t *testing.T) {
 		t.Logf("%d ranks: relative L2 error %.4f", ranks, rel)
 		if rel > 0.013 {
 			t.Errorf("%d ranks: relative L2 error %.4f, limit 0.013", ranks, rel)
+		}
+	}
+}
+
+func TestHops(t *testing.T) {
+	for _, test := range []struct {
+		a           Algorithm
+		ranks, want int
+	}{{Ring, 1, 0}, {Ring, 4, 6}, {Direct, 1, 0}, {Direct, 2, 2}, {Direct, 8, 2}, {Hierarchical, 1, 0}, {Hierarchical, 2, 2}, {Hierarchical, 8, 4}} {
+		if got := test.a.Hops(test.ranks); got != test.want {
+			t.Errorf("%v with %d ranks: %d hops, want %d", test.a, test.ranks, got, test.want)
 		}
 	}
 }

@@ -257,12 +257,12 @@ func (o *KernelOptions) results(size Size, subjects []*subject) []Kernel {
 		memcpy, read := find("memcpy", "", s.cores), find("read", "", s.cores)
 		k := Kernel{
 			Kernel: name, Route: s.route, Bytes: int(size), Block: o.Block, Cores: s.cores,
-			GBs: Median(s.rates), Spread: Spread(s.rates),
-			MemcpyGBs: Median(memcpy.rates), Ratio: Median(quotients(s.rates, memcpy.rates)),
-			ReadGBs: Median(read.rates), ReadRatio: Median(quotients(s.rates, read.rates)),
+			GBs: medianOrZero(s.rates), Spread: Spread(s.rates),
+			MemcpyGBs: medianOrZero(memcpy.rates), Ratio: medianOrZero(quotients(s.rates, memcpy.rates)),
+			ReadGBs: medianOrZero(read.rates), ReadRatio: medianOrZero(quotients(s.rates, read.rates)),
 		}
 		if one := find(name, s.route, 1); one != nil {
-			k.Scaling = Median(quotients(s.rates, one.rates))
+			k.Scaling = medianOrZero(quotients(s.rates, one.rates))
 		}
 		all = append(all, k)
 	}

@@ -128,7 +128,7 @@ func (r *Ring) Gained(o Ordered, naive []float64) {
 	if r.BoundSeconds != nil {
 		bound = *r.BoundSeconds
 	}
-	o.NaiveSeconds, o.NaiveSecondsMedian = naive, Median(naive)
+	o.NaiveSeconds, o.NaiveSecondsMedian = naive, medianOrZero(naive)
 	o.PredictedGain, o.MeasuredGain = 1, o.NaiveSecondsMedian/r.SecondsMedian
 	if predicted := bound + o.LatencySeconds; predicted > 0 {
 		o.PredictedGain = (bound + o.NaiveLatencySeconds) / predicted
@@ -169,8 +169,8 @@ type Rival struct {
 
 // Measured enters a rival's samples.
 func (r *Rival) Measured(seconds, cpu []float64, ring float64) {
-	r.Seconds, r.SecondsMedian, r.Spread = seconds, Median(seconds), Spread(seconds)
-	r.CPUSeconds = Median(cpu)
+	r.Seconds, r.SecondsMedian, r.Spread = seconds, medianOrZero(seconds), Spread(seconds)
+	r.CPUSeconds = medianOrZero(cpu)
 	if r.SecondsMedian > 0 {
 		r.Ratio = ring / r.SecondsMedian
 	}
@@ -209,7 +209,7 @@ func NewRing(s Settings, l Links, all []Reduction) *Ring {
 		}
 		return values
 	}
-	median := func(f func(*Reduction) float64) float64 { return Median(figures(f)) }
+	median := func(f func(*Reduction) float64) float64 { return medianOrZero(figures(f)) }
 	sum := func(f func(*Reduction, int) float64) float64 {
 		return median(func(x *Reduction) (total float64) {
 			for rank := range s.Workers {
@@ -224,7 +224,7 @@ func NewRing(s Settings, l Links, all []Reduction) *Ring {
 	cpu := func(x *Reduction, rank int) float64 { return x.Checked[rank].CPU.Seconds() }
 
 	r.Seconds = figures((*Reduction).Seconds)
-	r.SecondsMedian, r.Spread = Median(r.Seconds), Spread(r.Seconds)
+	r.SecondsMedian, r.Spread = medianOrZero(r.Seconds), Spread(r.Seconds)
 	if bound := BoundSeconds(s.Workers, s.Elements, int64(l.Rate)); bound > 0 {
 		r.BoundSeconds, r.RatioToBound = &bound, new(r.SecondsMedian/bound)
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"testbed/allreduce"
+	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
-	"testbed/allreduce/quicring"
 )
 
 // Settings say which all-reduce is measured. All workers of a benchmark have
@@ -22,10 +22,10 @@ type Settings struct {
 	Order string `json:"order"`
 	// Connections is the number of connections to each peer, 0 as many as the
 	// path asks for.
-	Connections int    `json:"connections"`
-	Block       int    `json:"block"` // values per scale
-	Bits        int    `json:"bits"`  // of a code
-	Entropy     string `json:"entropy"`
+	Connections int          `json:"connections"`
+	Block       int          `json:"block"` // values per scale
+	Bits        int          `json:"bits"`  // of a code
+	Entropy     entropy.Mode `json:"entropy"`
 	// ErrorFeedback has every worker add to its vector what the reduction
 	// before lost of it.
 	ErrorFeedback bool   `json:"error_feedback"`
@@ -35,18 +35,10 @@ type Settings struct {
 	Repeat        int    `json:"repeat"`
 }
 
-// AlgorithmNames lists the algorithms.
-func AlgorithmNames() (names []string) {
-	for _, a := range allreduce.Algorithms {
-		names = append(names, a.String())
-	}
-	return names
-}
-
 func (s *Settings) algorithm() (allreduce.Algorithm, error) {
 	a, ok := allreduce.ParseAlgorithm(s.Algorithm)
 	if !ok {
-		return 0, fmt.Errorf("--algorithm %s: choose from %s", s.Algorithm, strings.Join(AlgorithmNames(), ", "))
+		return 0, fmt.Errorf("--algorithm %s: choose from %s", s.Algorithm, strings.Join(allreduce.AlgorithmNames(), ", "))
 	}
 	return a, nil
 }
@@ -61,22 +53,15 @@ func (s *Settings) GroupNumbers() []int {
 	return numbers
 }
 
-// Orders of the ring.
-const (
-	NaiveOrder     = "naive"
-	OptimisedOrder = "optimised"
-)
-
-// EntropyNames lists when codes may be shortened.
-var EntropyNames = []string{string(quicring.EntropyAuto), string(quicring.EntropyOn), string(quicring.EntropyOff)}
+// OptimisedOrder is the other order of the ring beside allreduce.NaiveOrder: the
+// best by one-way delays.
+const OptimisedOrder = "optimised"
 
 // Bounds of the settings.
 const (
 	maxWorkers  = 256
 	maxElements = 1 << 30
 	maxRepeat   = 1000
-	// maxConnections is package quicring's bound.
-	maxConnections = 64
 )
 
 // Check says what is wrong with the settings, by the name of their flag.
@@ -87,7 +72,7 @@ func (s *Settings) Check() error {
 	}{
 		{"workers", s.Workers, 2, maxWorkers}, {"elements", s.Elements, 1, maxElements},
 		{"groups", s.Groups, 1, s.Workers},
-		{"connections", s.Connections, 0, maxConnections},
+		{"connections", s.Connections, 0, allreduce.MaxConnections},
 		{"warmup", s.Warmup, 0, maxRepeat}, {"repeat", s.Repeat, 1, maxRepeat},
 	} {
 		if v.value < v.least || v.value > v.most {
@@ -98,8 +83,8 @@ func (s *Settings) Check() error {
 	switch {
 	case err != nil:
 		return err
-	case s.Order != NaiveOrder && s.Order != OptimisedOrder:
-		return fmt.Errorf("--order %s: choose %s or %s", s.Order, NaiveOrder, OptimisedOrder)
+	case s.Order != allreduce.NaiveOrder && s.Order != OptimisedOrder:
+		return fmt.Errorf("--order %s: choose %s or %s", s.Order, allreduce.NaiveOrder, OptimisedOrder)
 	case s.Order == OptimisedOrder && a != allreduce.Ring:
 		return fmt.Errorf("--order %s: only the ring has an order", s.Order)
 	}
@@ -109,8 +94,8 @@ func (s *Settings) Check() error {
 	if err := (int8.Format{Bits: s.Bits, Block: s.Block}).Check(); err != nil {
 		return fmt.Errorf("--bits %d: %w", s.Bits, err)
 	}
-	if !slices.Contains(EntropyNames, s.Entropy) {
-		return fmt.Errorf("--entropy %s: choose one of %v", s.Entropy, EntropyNames)
+	if !slices.Contains(entropy.Modes, s.Entropy) {
+		return fmt.Errorf("--entropy %s: choose one of %v", s.Entropy, entropy.Modes)
 	}
 	if !slices.Contains(DataNames, s.Data) {
 		return fmt.Errorf("--data %s: choose one of %v", s.Data, DataNames)

@@ -3,23 +3,23 @@ package bench
 import (
 	"math"
 	"slices"
+
+	"testbed/stats"
 )
 
-// Median returns the median of values, the mean of the middle two if their
-// number is even, and 0 if there are none.
-func Median(values []float64) float64 {
-	n := len(values)
-	if n == 0 {
+// medianOrZero is the median of values, and 0 if there are none: JSON has no
+// NaN.
+func medianOrZero(values []float64) float64 {
+	if len(values) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+	return stats.Median(values)
 }
 
 // Spread returns the range of values as a share of their median, or 0 where
 // that is 0.
 func Spread(values []float64) float64 {
-	middle := Median(values)
+	middle := medianOrZero(values)
 	if middle == 0 {
 		return 0
 	}

@@ -32,10 +32,11 @@ type WorkerConfig struct {
 	Settings Settings
 	Rank     int
 	Peers    []quicring.Peer // by rank
-	Near     bool            // as in quicring.Config
-	Conn     net.PacketConn  // the worker closes it
-	TLS      *tls.Config
-	Log      *slog.Logger
+	// ShortPaths is that of quicring.Config.
+	ShortPaths bool
+	Conn       net.PacketConn // the worker closes it
+	TLS        *tls.Config
+	Log        *slog.Logger
 	// Interface is the network interface whose bytes are counted.
 	Interface string
 	// Timeout bounds a reduction.
@@ -114,7 +115,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.resident, _ = statusBytes("VmRSS")
 	ring, err := quicring.Listen(quicring.Config{
 		Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Block: s.Block, Connections: s.Connections,
-		Bits: s.Bits, Entropy: quicring.Entropy(s.Entropy), Near: cfg.Near,
+		Bits: s.Bits, Entropy: s.Entropy, ShortPaths: cfg.ShortPaths,
 	})
 	if err != nil {
 		return err

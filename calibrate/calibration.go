@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"testbed/shaping/fidelity"
 	"testbed/sim"
 	"testbed/stats"
 )
@@ -96,10 +97,10 @@ type Residuals struct {
 
 // RunResult is a run that the fit rests on.
 type RunResult struct {
-	Name     string `json:"name"`
-	Dir      string `json:"dir"`
-	Policy   string `json:"policy"`
-	Fidelity string `json:"fidelity"`
+	Name     string         `json:"name"`
+	Dir      string         `json:"dir"`
+	Policy   string         `json:"policy"`
+	Fidelity fidelity.Level `json:"fidelity"`
 	// Wall-clocks in seconds of real time: measured, and by the simulator on
 	// the links, without and with the calibration.
 	Measured float64 `json:"measured_s"`
@@ -209,7 +210,7 @@ func (c *Calibration) residuals(what string, all []Observation, explained func(O
 		relative = append(relative, r/o.Measured)
 	}
 	slices.Sort(after)
-	c.Fits = append(c.Fits, Residuals{What: what, Observations: len(all), Median: stats.Median(after), P90: after[(len(after)-1)*9/10],
+	c.Fits = append(c.Fits, Residuals{What: what, Observations: len(all), Median: stats.Median(after), P90: stats.Quantile(after, 0.9),
 		Relative: stats.Median(relative), Before: stats.Median(before)})
 }
 

@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"testbed/allreduce/entropy"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 	"testbed/sim"
 )
 
@@ -51,13 +53,13 @@ func ReadRun(dir string) (*Run, error) {
 	if r.Events, err = runlog.Read(f); err != nil {
 		return fail(err)
 	}
-	var fidelity struct {
+	var verdicts struct {
 		Rounds []struct {
 			Round   int
-			Verdict string
+			Verdict fidelity.Level
 		}
 	}
-	for name, to := range map[string]any{runlog.SummaryFile: &r.Summary, "fidelity.json": &fidelity} {
+	for name, to := range map[string]any{runlog.SummaryFile: &r.Summary, runlog.FidelityFile: &verdicts} {
 		text, err := os.ReadFile(d.Path(name))
 		if err == nil {
 			err = json.Unmarshal(text, to)
@@ -66,8 +68,8 @@ func ReadRun(dir string) (*Run, error) {
 			return fail(err)
 		}
 	}
-	for _, round := range fidelity.Rounds {
-		r.Valid[round.Round] = round.Verdict == "valid"
+	for _, round := range verdicts.Rounds {
+		r.Valid[round.Round] = round.Verdict == fidelity.Valid
 	}
 	r.Scenario.Name, r.Policy, r.Scenario.Real.TimeScale = r.Summary.Scenario, r.Summary.Policy, r.Summary.TimeScale
 	return r, nil
@@ -115,7 +117,7 @@ type Observations struct {
 // Observe takes the observations from a run. Rounds that the verdict found not
 // valid are left out.
 func (o *Observations) Observe(r *Run) error {
-	if r.Scenario.Real.AllReduce.Entropy != "off" {
+	if r.Scenario.Real.AllReduce.Entropy != entropy.Off {
 		return fmt.Errorf("the run %s has entropy coding, whose bytes depend on the values; fit runs with all_reduce.entropy off", r.Name)
 	}
 	times, err := sim.NewTimes(r.Scenario, sim.Costs{})

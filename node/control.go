@@ -16,6 +16,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"testbed/allreduce"
 	"testbed/policy"
 )
 
@@ -224,12 +225,12 @@ func controlQUIC() *quic.Config {
 	}
 }
 
-// initialPacket is the largest UDP payload that fits a 1500-byte link: path
+// initialPacket is that of the all-reduce: path
 // MTU discovery would add probes to links whose traffic is being measured. Tests
 // in virtual time lower it to 1280: quic-go 0.65 runs its pacer with 1280 bytes
 // whatever the packet size, and while its budget lies between the two it spins
 // until time has passed, which in virtual time never happens.
-var initialPacket uint16 = 1452
+var initialPacket uint16 = allreduce.PacketSize
 
 // coordinatorPatience bounds how long a worker does without the coordinator,
 // whether it is silent or cannot be connected to again.

@@ -37,7 +37,7 @@ type WorkerConfig struct {
 	// all-reduce and the state transfer. The worker closes them.
 	Control, Ring, Fetch net.PacketConn
 	TLS                  *tls.Config
-	// Near is as in quicring.Config.
+	// Near is quicring.Config.ShortPaths.
 	Near bool
 	// Run names the run in its checkpoints.
 	Run string
@@ -84,7 +84,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
-		Bits: reduce.Bits, Block: reduce.Block, Entropy: quicring.Entropy(reduce.Entropy), Near: cfg.Near,
+		Bits: reduce.Bits, Block: reduce.Block, Entropy: reduce.Entropy, ShortPaths: cfg.Near,
 		PacketSize: initialPacket,
 	}
 	if cfg.Tracing != nil {

@@ -9,6 +9,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 	"testbed/stats"
 )
 
@@ -20,7 +21,7 @@ type answer struct {
 	Question string
 	Short    string
 	Text     []string
-	Level    string // of trust, for its colour
+	Level    fidelity.Level // of trust, for its colour
 }
 
 // speedup is what the pairs of the runs shown say of it.
@@ -210,7 +211,7 @@ func (p *page) trust() answer {
 		a.Short = "simulated only"
 		return a
 	}
-	rank := map[string]int{"valid": 0, "suspect": 1, "invalid": 2}
+	levels := []fidelity.Level{fidelity.Valid, fidelity.Suspect, fidelity.Invalid}
 	meaning := []string{
 		"yes: the emulation was what it claimed to be",
 		"with care: the figures may be off by what the reasons say",
@@ -220,8 +221,8 @@ func (p *page) trust() answer {
 	var reasons []string
 	for _, s := range p.Sides {
 		for _, run := range s.Runs {
-			r, known := rank[run.Fidelity.Verdict]
-			if !known {
+			r := slices.Index(levels, run.Fidelity.Verdict)
+			if r < 0 {
 				r = 2
 			}
 			worst = max(worst, r)
@@ -238,7 +239,7 @@ func (p *page) trust() answer {
 			}
 		}
 	}
-	a.Level = []string{"valid", "suspect", "invalid"}[worst]
+	a.Level = levels[worst]
 	a.Short = meaning[worst]
 	a.Text = append(a.Text, reasons...)
 	if worst < 2 {

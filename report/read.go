@@ -16,6 +16,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 )
 
 // Run is one run, as its directory keeps it.
@@ -32,9 +33,9 @@ type Run struct {
 
 // RoundVerdict is the fidelity of one round.
 type RoundVerdict struct {
-	Round   int      `json:"round"`
-	Verdict string   `json:"verdict"`
-	Reasons []string `json:"reasons"`
+	Round   int            `json:"round"`
+	Verdict fidelity.Level `json:"verdict"`
+	Reasons []string       `json:"reasons"`
 }
 
 // Record is what a report is about: runs of one scenario.
@@ -143,11 +144,11 @@ func readRun(dir string) (Run, error) {
 		return run, nil
 	}
 	// Runs that were cut short, and those of earlier versions, lack these.
-	var fidelity struct{ Rounds []RoundVerdict }
-	if err := readJSON(d, "fidelity.json", &fidelity); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	var record struct{ Rounds []RoundVerdict }
+	if err := readJSON(d, runlog.FidelityFile, &record); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return run, err
 	}
-	run.Rounds = fidelity.Rounds
+	run.Rounds = record.Rounds
 	if run.Queues, err = readQueues(d); err != nil {
 		return run, err
 	}

@@ -13,6 +13,7 @@ import (
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 	"testbed/sim"
 	"testbed/stats"
 )
@@ -98,7 +99,7 @@ func TestComparison(t *testing.T) {
 	c := &report.Comparison{Scenario: s.Name, Sim: pair, Real: real(pair, 1), Dir: "runs/somewhere"}
 	incomplete := c.Real[scenarios.Baseline]
 	incomplete.Complete, incomplete.OuterSteps = false, 3
-	incomplete.Fidelity = runlog.Fidelity{Verdict: "invalid", Reasons: []string{"one", "two"}}
+	incomplete.Fidelity = fidelity.Verdict{Verdict: "invalid", Reasons: []string{"one", "two"}}
 	c.Real[scenarios.Baseline] = incomplete
 	c.Conclude()
 	var b strings.Builder

@@ -6,6 +6,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 )
 
 // Round is a completed round as a report shows it.
@@ -23,7 +24,7 @@ type Round struct {
 	Why          string           `json:"why"`
 	Decisions    []string         `json:"decisions"`
 	BytesSent    int64            `json:"-"`
-	Verdict      string           `json:"-"`
+	Verdict      fidelity.Level   `json:"-"`
 }
 
 // Collect is the time until the round closed, Reduce the rest.

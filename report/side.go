@@ -7,6 +7,7 @@ import (
 
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/shaping/fidelity"
 	"testbed/stats"
 )
 
@@ -203,7 +204,7 @@ func signedMicros(t policy.Time) string {
 // doubtful lists the rounds of a run whose verdict is not the best one.
 func doubtful(run Run) (lines []string) {
 	for _, r := range run.Rounds {
-		if r.Verdict != "valid" {
+		if r.Verdict != fidelity.Valid {
 			lines = append(lines, fmt.Sprintf("round %d %s: %s", r.Round, r.Verdict, strings.Join(r.Reasons, "; ")))
 		}
 	}

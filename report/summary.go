@@ -10,6 +10,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 )
 
 // micros writes scenario time with separated thousands.
@@ -104,7 +105,7 @@ func leftOut(sum runlog.Summary) string {
 	return "the simulator has no links and leaves out: " + strings.Join(sum.NotSimulated, ", ")
 }
 
-func reasons(f runlog.Fidelity) string {
+func reasons(f fidelity.Verdict) string {
 	if len(f.Reasons) == 0 {
 		return ""
 	}

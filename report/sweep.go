@@ -12,6 +12,7 @@ import (
 
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 	"testbed/stats"
 	"testbed/sweep"
 )
@@ -415,7 +416,7 @@ func (p *sweepPage) whatWasPlayed() answer {
 func (p *sweepPage) trust() answer {
 	a := answer{Question: "Can it be trusted?", Short: "simulated only"}
 	incomplete := map[string]int{}
-	verdicts := map[string]int{}
+	verdicts := map[fidelity.Level]int{}
 	for _, rows := range p.Results.Rows {
 		for _, row := range rows {
 			verdicts[row.Fidelity]++
@@ -425,11 +426,11 @@ func (p *sweepPage) trust() answer {
 		}
 	}
 	if p.World == runlog.Real {
-		a.Level, a.Short = "valid", "yes: every emulation was what it claimed to be"
-		for _, level := range []string{"suspect", "invalid"} {
+		a.Level, a.Short = fidelity.Valid, "yes: every emulation was what it claimed to be"
+		for _, level := range []fidelity.Level{fidelity.Suspect, fidelity.Invalid} {
 			if n := verdicts[level]; n > 0 {
 				a.Level, a.Short = level, fmt.Sprintf("%s %s", counted(n, "run"), level)
-				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs; their directories say why.", capital(level), n, p.Results.Done))
+				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs; their directories say why.", capital(string(level)), n, p.Results.Done))
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"testbed/allreduce"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -325,7 +326,7 @@ const everybody = "the others"
 
 // receiver is whom the k-th of the participants of a reduction sends to.
 func receiver(s *scenarios.Scenario, participants []policy.ID, k int) string {
-	if s.Real.AllReduce.Algorithm == "direct" {
+	if s.Real.AllReduce.Algorithm == allreduce.Direct.String() {
 		return everybody
 	}
 	return scenarios.NodeName(participants[(k+1)%len(participants)])

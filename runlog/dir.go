@@ -17,7 +17,10 @@ const (
 	PlanFile    = "plan.json"
 	// EnvironmentFile has an Environment.
 	EnvironmentFile = "environment.json"
-	LogsDir         = "logs"
+	// FidelityFile has the measurements and verdicts of the emulation, of the run
+	// and of every round.
+	FidelityFile = "fidelity.json"
+	LogsDir      = "logs"
 	// QueuesFile has Queues of a real run, one on a line.
 	QueuesFile = "queues.jsonl"
 	// QlogDir has a directory for each node, with a file for each of its QUIC

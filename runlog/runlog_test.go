@@ -13,6 +13,7 @@ import (
 
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/shaping/fidelity"
 )
 
 func reason(r policy.Rule) *policy.Reason { return &policy.Reason{Rule: r} }
@@ -203,7 +204,7 @@ func TestSummaryByHand(t *testing.T) {
 			{Round: 2, Start: 90, Close: 160, End: 180, Participants: []policy.ID{0, 2}, Late: []policy.ID{1}, Reduce: 20, BytesSent: 900, Hash: "bb"},
 		},
 		BitIdentical: new(true),
-		Fidelity:     runlog.Fidelity{Reasons: []string{}},
+		Fidelity:     fidelity.Verdict{Reasons: []string{}},
 	}
 	if diff := cmp.Diff(want, summarise(byHand())); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"testbed/policy"
+	"testbed/shaping/fidelity"
 )
 
 // Summary is the result of a run, simulated or real. Times are scenario time
@@ -52,8 +53,9 @@ type Summary struct {
 	Rounds   []Round     `json:"rounds"`
 	// BitIdentical says that in every round every participant ended with the
 	// same bytes. It is absent where no bytes moved.
-	BitIdentical *bool    `json:"bit_identical"`
-	Fidelity     Fidelity `json:"fidelity"`
+	BitIdentical *bool `json:"bit_identical"`
+	// Fidelity says whether the emulation was what it claimed to be.
+	Fidelity fidelity.Verdict `json:"fidelity"`
 	// NotSimulated are the injects of links in the scenario, which a simulator
 	// without links leaves out. Simulated runs only.
 	NotSimulated []string `json:"not_simulated,omitempty"`
@@ -108,12 +110,6 @@ type Round struct {
 	Hash      string      `json:"hash,omitempty"`
 }
 
-// Fidelity says whether the emulation was what it claimed to be.
-type Fidelity struct {
-	Verdict string   `json:"verdict"`
-	Reasons []string `json:"reasons"`
-}
-
 // Summarizer computes a Summary from the events of a run, one by one.
 type Summarizer struct {
 	sum          Summary
@@ -135,7 +131,7 @@ func NewSummarizer() *Summarizer {
 	return &Summarizer{
 		sum: Summary{
 			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Detected: []Detection{}, Rounds: []Round{},
-			Fidelity: Fidelity{Reasons: []string{}},
+			Fidelity: fidelity.Verdict{Reasons: []string{}},
 		},
 		since:    map[string]policy.Time{},
 		fetching: map[string]policy.Time{},

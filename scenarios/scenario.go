@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"time"
 
+	"testbed/allreduce"
+	"testbed/allreduce/entropy"
 	"testbed/policy"
 	"testbed/shaping"
 )
@@ -167,27 +169,22 @@ type AllReduce struct {
 	Bits  int `yaml:"bits" json:"bits"`
 	Block int `yaml:"block" json:"block"`
 	// Entropy says when codes are shortened by entropy coding: auto, on or off.
-	Entropy string `yaml:"entropy" json:"entropy"`
+	Entropy entropy.Mode `yaml:"entropy" json:"entropy"`
 	// ErrorFeedback has each worker add to its pseudo-gradient what
 	// quantisation took from the one before.
 	ErrorFeedback bool `yaml:"error_feedback" json:"error_feedback"`
 }
 
-// Values that the fields of AllReduce can have.
-var (
-	Algorithms = []string{"ring", "direct", Hierarchical}
-	Orders     = []string{"naive", OrderPlanned, OrderMeasured}
-	Entropies  = []string{"auto", "on", "off"}
-)
-
-// Values that others ask for.
+// Orders of the ring that are the best by one-way delays.
 const (
-	Hierarchical  = "hierarchical"
 	OrderPlanned  = "planned"
 	OrderMeasured = "measured"
 )
 
-var defaultAllReduce = AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}
+// Orders are those of the ring.
+var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured}
+
+var defaultAllReduce = AllReduce{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Bits: 8, Block: 1024, Entropy: entropy.Auto}
 
 // Defaults of the real section.
 const (
@@ -241,9 +238,9 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 func (s *Scenario) RealMachine(name string) (policy.Config, error) {
 	cfg, err := s.Machine(name)
 	if p := cfg.Straggler; p != nil {
-		p.MinSlack = max(p.MinSlack, policy.Time(float64(s.Real.MinSlack)/1e3/s.Real.TimeScale))
+		p.MinSlack = max(p.MinSlack, s.ScenarioTime(time.Duration(s.Real.MinSlack)))
 	}
-	cfg.StallAfter = policy.Time(float64(s.StallTimeout()) / 1e3 / s.Real.TimeScale)
+	cfg.StallAfter = s.ScenarioTime(s.StallTimeout())
 	return cfg, err
 }
 
@@ -321,6 +318,12 @@ func (s *Scenario) RealDuration(t policy.Time) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(d)
+}
+
+// ScenarioTime converts real time to scenario time: whole microseconds that have
+// passed.
+func (s *Scenario) ScenarioTime(d time.Duration) policy.Time {
+	return policy.Time(float64(d) / float64(time.Microsecond) / s.Real.TimeScale)
 }
 
 // Plan resolves the links of the scenario.

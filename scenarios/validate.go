@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"testbed/allreduce"
+	"testbed/allreduce/entropy"
 	"testbed/policy"
 	"testbed/shaping"
 )
@@ -243,28 +245,26 @@ func (p *parser) validateSections(s *Scenario) error {
 
 // maxConnections and the multiple of a block are those of the packages that
 // do the work.
-const (
-	maxConnections     = 64
-	minBlock, maxBlock = 16, 4096
-)
+const ()
 
 func (p *parser) validateAllReduce(a AllReduce) error {
 	const at = "real.all_reduce."
+	algorithm, known := allreduce.ParseAlgorithm(a.Algorithm)
 	switch {
-	case !slices.Contains(Algorithms, a.Algorithm):
-		return p.fail(at+"algorithm", fmt.Sprintf("%q is no algorithm; choose one of %s", a.Algorithm, quoted(Algorithms)))
+	case !known:
+		return p.fail(at+"algorithm", fmt.Sprintf("%q is no algorithm; choose one of %s", a.Algorithm, quoted(allreduce.AlgorithmNames())))
 	case !slices.Contains(Orders, a.Order):
 		return p.fail(at+"order", fmt.Sprintf("%q is no order; choose one of %s", a.Order, quoted(Orders)))
-	case a.Order != Orders[0] && a.Algorithm != Algorithms[0]:
+	case a.Order != allreduce.NaiveOrder && algorithm != allreduce.Ring:
 		return p.fail(at+"order", fmt.Sprintf("is %s, but only the ring has an order; remove it, or the algorithm %s", a.Order, a.Algorithm))
-	case !slices.Contains(Entropies, a.Entropy):
-		return p.fail(at+"entropy", fmt.Sprintf("is %q; choose one of %s", a.Entropy, quoted(Entropies)))
+	case !slices.Contains(entropy.Modes, a.Entropy):
+		return p.fail(at+"entropy", fmt.Sprintf("is %q; choose one of %s", a.Entropy, quoted(entropy.Modes)))
 	case a.Bits != 8 && a.Bits != 4:
 		return p.fail(at+"bits", fmt.Sprintf("is %d; codes have 8 or 4 bits", a.Bits))
-	case a.Block < minBlock || a.Block > maxBlock || a.Block%minBlock != 0:
-		return p.fail(at+"block", fmt.Sprintf("is %d; it must be a multiple of %d from %d to %d", a.Block, minBlock, minBlock, maxBlock))
+	case a.Block < allreduce.MinBlock || a.Block > allreduce.MaxBlock || a.Block%allreduce.MinBlock != 0:
+		return p.fail(at+"block", fmt.Sprintf("is %d; it must be a multiple of %d from %d to %d", a.Block, allreduce.MinBlock, allreduce.MinBlock, allreduce.MaxBlock))
 	}
-	return p.between(at+"connections", int64(a.Connections), 0, maxConnections)
+	return p.between(at+"connections", int64(a.Connections), 0, allreduce.MaxConnections)
 }
 
 // maxPlanned bounds the networks whose links are checked by planning them: a
@@ -292,7 +292,7 @@ func (p *parser) validateLinks(s *Scenario) error {
 	case err != nil:
 		return p.fail("real.links", err.Error())
 	}
-	if s.Real.AllReduce.Algorithm == Hierarchical {
+	if s.Real.AllReduce.Algorithm == allreduce.Hierarchical.String() {
 		ids := make([]policy.ID, len(s.Workers))
 		for k, w := range s.Workers {
 			ids[k] = w.ID

@@ -153,7 +153,7 @@ func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 				for _, j := range members[e[1]] {
 					if i != j {
 						p.apply(&plan.Paths[i][j])
-						r.sources[i][j] = source
+						r.setBy[i][j] = source
 					}
 				}
 			}

@@ -75,15 +75,16 @@ func jitterTable(quantile func(p float64) float64) []int16 {
 	return table
 }
 
-// sway is the jitter that value v of a table stands for.
-func (d Duration) sway(v int16) Duration { return Duration(int64(d) * int64(v) / JitterScale) }
+// Deviation is the delay, above or below the one-way delay, that value v of a
+// table stands for where the jitter is d.
+func (d Duration) Deviation(v int16) Duration { return Duration(int64(d) * int64(v) / JitterScale) }
 
 // Fastest and Slowest bound the one-way delay of packets that do not overtake.
 func (p PathPlan) Fastest() Duration {
-	return p.OneWayDelay + p.Jitter.sway(p.JitterDistribution.Table()[0])
+	return p.OneWayDelay + p.Jitter.Deviation(p.JitterDistribution.Table()[0])
 }
 
 // Slowest is the longest one-way delay; see Fastest.
 func (p PathPlan) Slowest() Duration {
-	return p.OneWayDelay + p.Jitter.sway(p.JitterDistribution.Table()[jitterSteps-1])
+	return p.OneWayDelay + p.Jitter.Deviation(p.JitterDistribution.Table()[jitterSteps-1])
 }

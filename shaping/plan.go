@@ -60,6 +60,8 @@ const (
 	MTU = 1500
 	// FrameSize is the largest Ethernet frame of a node, as rates count it.
 	FrameSize = MTU + 14
+	// UDPHeaders are the bytes of the headers of Ethernet, IP and UDP in a frame.
+	UDPHeaders = 14 + 20 + 8
 	// MinQueueBytes is the least a queue holds: one UDP segmentation batch
 	// (65,507 bytes of payload in 48 frames, headers counted) fits whole,
 	// because a queue smaller than a batch drops all of it, every time.
@@ -86,13 +88,10 @@ func (p *Plan) Plain() bool {
 	return true
 }
 
-// nearRTT is the round trip below which distance does not matter to a transfer.
-const nearRTT = 2 * time.Millisecond
-
-// Near says that between the nodes there are only paths that delay all packets
-// alike, lose none, and make round trips of less than 2 ms. It needs nodes of
-// the plan.
-func (p *Plan) Near(nodes []string) bool {
+// ShortPaths says that between the nodes there are only paths that delay all
+// packets alike, lose none, and make round trips shorter than the given one. It
+// needs nodes of the plan.
+func (p *Plan) ShortPaths(nodes []string, rtt time.Duration) bool {
 	index := make([]int, len(nodes))
 	for k, name := range nodes {
 		index[k] = p.Index(name)
@@ -100,9 +99,9 @@ func (p *Plan) Near(nodes []string) bool {
 	for k, i := range index {
 		for _, j := range index[:k] {
 			there, back := p.Paths[i][j], p.Paths[j][i]
-			rtt := time.Duration(there.OneWayDelay + back.OneWayDelay)
+			both := time.Duration(there.OneWayDelay + back.OneWayDelay)
 			there.OneWayDelay, back.OneWayDelay = 0, 0
-			if rtt >= nearRTT || there != (PathPlan{}) || back != (PathPlan{}) {
+			if both >= rtt || there != (PathPlan{}) || back != (PathPlan{}) {
 				return false
 			}
 		}

@@ -74,10 +74,10 @@ type resolver struct {
 	names    []string
 	index    map[string]int
 	problems []error
-	// sources[i][j] is the position in fields of the field that the path
-	// from i to j comes from, to blame it if the whole makes no sense.
-	sources [][]int32
-	fields  []string
+	// setBy[i][j] is the position in fields of the field that the path from i
+	// to j was set by, to blame it if the whole makes no sense.
+	setBy  [][]int32
+	fields []string
 }
 
 func (r *resolver) reject(field, format string, args ...any) {
@@ -98,13 +98,13 @@ func (r *resolver) defaults(plan *Plan, oneWayDelay Duration) {
 	r.spec.Default.Path.apply(&path)
 	r.spec.Default.Access.apply(&access)
 	source := r.source("default")
-	r.sources = make([][]int32, len(r.names))
+	r.setBy = make([][]int32, len(r.names))
 	for i, name := range r.names {
 		plan.Nodes[i] = access
 		plan.Nodes[i].Name, plan.Nodes[i].Addr, plan.Nodes[i].MAC = name, nodeAddr(i), nodeMAC(i)
 		plan.Paths[i] = slices.Repeat([]PathPlan{path}, len(r.names))
 		plan.Paths[i][i] = PathPlan{}
-		r.sources[i] = slices.Repeat([]int32{source}, len(r.names))
+		r.setBy[i] = slices.Repeat([]int32{source}, len(r.names))
 	}
 }
 
@@ -123,7 +123,7 @@ func (r *resolver) join(plan *Plan) {
 			p := &plan.Paths[i][j]
 			p.OneWayDelay += plan.Nodes[i].AccessOneWayDelay + plan.Nodes[j].AccessOneWayDelay
 			if name, problem := p.problem(); problem != "" {
-				if field := r.fields[r.sources[i][j]] + "." + name; !blamed[field] {
+				if field := r.fields[r.setBy[i][j]] + "." + name; !blamed[field] {
 					blamed[field] = true
 					r.reject(field, "%s", problem)
 				}
@@ -185,7 +185,7 @@ func (r *resolver) pairs(plan *Plan) {
 		seen[[2]string{pair.From, pair.To}] = k
 		r.checkPath(field, pair.Path)
 		pair.apply(&plan.Paths[from][to])
-		r.sources[from][to] = r.source(field)
+		r.setBy[from][to] = r.source(field)
 	}
 }
 

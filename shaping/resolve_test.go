@@ -174,8 +174,8 @@ func TestNear(t *testing.T) {
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
-		if got := plan.Near(workers); got != c.want {
-			t.Errorf("%s: near %v, want %v", c.name, got, c.want)
+		if got := plan.ShortPaths(workers, 2*time.Millisecond); got != c.want {
+			t.Errorf("%s: short %v, want %v", c.name, got, c.want)
 		}
 	}
 }

@@ -2,12 +2,6 @@ package sim
 
 import "math"
 
-// Values of real.all_reduce.entropy.
-const (
-	entropyAuto = "auto"
-	entropyOn   = "on"
-)
-
 // What entropy coding leaves of the codes, measured against allreduce/entropy
 // by TestCodedBytes.
 const (
@@ -18,11 +12,11 @@ const (
 	codeLoss = 1.01
 )
 
-// saved is by how many bytes entropy coding shortens a piece of so many values,
-// as they are in the model that workers train: normal ones.
-func (n *network) saved(values int) int64 {
-	plain := int64(values) * int64(n.bits) / 8
-	short := int64(float64(plain)*n.codeBits()/float64(n.bits)) + codeTable
+// saved is by how many bytes entropy coding shortens a piece of so many normal
+// values, as are those of the model that workers train.
+func (n *network) saved(values int) byteCount {
+	plain := byteCount(values) * byteCount(n.bits) / 8
+	short := byteCount(float64(plain)*n.codeBits()/float64(n.bits)) + codeTable
 	return max(0, plain-short)
 }
 

@@ -7,10 +7,10 @@ import (
 	"testbed/policy"
 )
 
-// grouping is a hierarchical reduction as it is played: every piece finds its
-// way from link to link. A rank's uplink takes turns among its peers, and each
-// downlink carries what comes in the order in which it comes.
-type grouping struct {
+// hierarchy is a hierarchical reduction as it is played: every piece is followed
+// from link to link. A rank's uplink serves its peers round-robin, and each
+// downlink serves pieces in the order in which they come.
+type hierarchy struct {
 	n      *network
 	ranks  []int // nodes
 	groups allreduce.Groups
@@ -18,37 +18,37 @@ type grouping struct {
 	begin  []time.Duration
 	end    []time.Duration
 
-	heap  heap
-	mail  []parcel
-	peers [][]peering // by rank
-	turn  []int       // of a rank's peers
-	up    []time.Duration
-	down  []time.Duration
+	heap     heap
+	flight   []pieceSent
+	flows    [][]pieceFlow   // by sender
+	next     []int           // by sender, of its flows
+	upFree   []time.Duration // when a rank's uplink is free
+	downFree []time.Duration
 	// missing counts, by group, chunk and piece, what its leader still needs.
 	missing [][][]int
 }
 
-// peering is what a rank sends to another.
-type peering struct {
+// pieceFlow is what a rank sends to another.
+type pieceFlow struct {
 	to     int
-	free   time.Duration // when the path carries the next piece
-	rate   int64         // of the path
-	queued []parcel
+	free   time.Duration // when the path can take the next piece
+	rate   byteRate      // of the path
+	queued []pieceSent
 }
 
-// parcel is a piece on its way.
-type parcel struct {
+// pieceSent is a piece on its way.
+type pieceSent struct {
 	phase        allreduce.Phase
 	from, to     int
 	chunk, piece int
-	sent         time.Duration // the sender's link has carried it
+	sent         time.Duration // when its last byte has left the sender
 }
 
 // Kinds of events; times are nanoseconds.
 const (
-	mayReduceSend kind = iota
-	reducePieceComes
-	reducePieceThere
+	uplinkFree kind = iota
+	pieceComes      // its first bytes
+	pieceWhole
 )
 
 func (n *network) groups(nodes []int) allreduce.Groups {
@@ -65,14 +65,14 @@ func (n *network) groups(nodes []int) allreduce.Groups {
 // grouped sums inside groups and between them, as allreduce.Groups says.
 func (n *network) grouped(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
 	size := len(ranks)
-	g := &grouping{
+	g := &hierarchy{
 		n: n, ranks: ranks, groups: n.groups(ranks), begin: begin, end: end,
-		peers: make([][]peering, size), turn: make([]int, size), up: make([]time.Duration, size), down: make([]time.Duration, size),
+		flows: make([][]pieceFlow, size), next: make([]int, size), upFree: make([]time.Duration, size), downFree: make([]time.Duration, size),
 	}
 	_, values := allreduce.Chunk(n.length, size, 0)
-	most := allreduce.DefaultPieceValues(n.length, size, n.block, n.near)
-	for p := range allreduce.Pieces(values, most) {
-		lo, hi := allreduce.Piece(values, most, p)
+	longest := allreduce.DefaultPieceValues(n.length, size, n.block, n.shortPaths)
+	for p := range allreduce.Pieces(values, longest) {
+		lo, hi := allreduce.Piece(values, longest, p)
 		g.values = append(g.values, hi-lo)
 	}
 	g.missing = make([][][]int, g.groups.Len())
@@ -94,13 +94,13 @@ func (n *network) grouped(ranks []int, begin []time.Duration, cold func(i, j int
 		for _, j := range g.groups.Peers(i) {
 			to := ranks[j]
 			rate := n.reducePath(from, to)
-			p := peering{to: j, free: begin[i] + n.setUp(from, to, chunk, rate, cold(from, to)), rate: rate}
-			if took := n.carry(from, to, chunk); took > on(chunk, rate) { // it stalls, now and then
-				p.rate = int64(float64(chunk) / took.Seconds())
+			f := pieceFlow{to: j, free: begin[i] + n.setUp(from, to, chunk, rate, cold(from, to)), rate: rate}
+			if took := n.transfer(from, to, chunk); took > rate.serialisation(chunk) { // it stalls, now and then
+				f.rate = byteRate(float64(chunk) / took.Seconds())
 			}
-			g.peers[i] = append(g.peers[i], p)
+			g.flows[i] = append(g.flows[i], f)
 			if j < i {
-				g.turn[i]++ // each begins with the rank after it
+				g.next[i]++ // each begins with the rank after it
 			}
 		}
 		g.start(i)
@@ -111,22 +111,22 @@ func (n *network) grouped(ranks []int, begin []time.Duration, cold func(i, j int
 			return
 		}
 		switch at := time.Duration(e.at); e.kind {
-		case mayReduceSend:
+		case uplinkFree:
 			g.send(int(e.a), at)
-		case reducePieceComes:
+		case pieceComes:
 			g.receive(int(e.a), at)
-		case reducePieceThere:
-			g.arrive(g.mail[e.a], at)
+		case pieceWhole:
+			g.arrive(g.flight[e.a], at)
 		}
 	}
 }
 
-func (g *grouping) at(t time.Duration, k kind, a int) {
+func (g *hierarchy) at(t time.Duration, k kind, a int) {
 	g.heap.push(policy.Time(t), k, a, 0)
 }
 
-// start queues a rank's own values: what has to go far goes first.
-func (g *grouping) start(i int) {
+// start queues a rank's own values: what leaves its group goes first.
+func (g *hierarchy) start(i int) {
 	group := g.groups.Of(i)
 	for _, own := range []bool{false, true} {
 		for c := range g.ranks {
@@ -141,77 +141,76 @@ func (g *grouping) start(i int) {
 				continue
 			}
 			for piece := range g.values {
-				g.put(parcel{phase: allreduce.ReduceScatter, from: i, to: to, chunk: c, piece: piece}, g.begin[i])
+				g.put(pieceSent{phase: allreduce.ReduceScatter, from: i, to: to, chunk: c, piece: piece}, g.begin[i])
 			}
 		}
 	}
 }
 
 // put queues a piece at its sender.
-func (g *grouping) put(p parcel, at time.Duration) {
-	for k := range g.peers[p.from] {
-		if q := &g.peers[p.from][k]; q.to == p.to {
-			q.queued = append(q.queued, p)
+func (g *hierarchy) put(p pieceSent, at time.Duration) {
+	for k := range g.flows[p.from] {
+		if f := &g.flows[p.from][k]; f.to == p.to {
+			f.queued = append(f.queued, p)
 		}
 	}
-	g.at(max(at, g.up[p.from]), mayReduceSend, p.from)
+	g.at(max(at, g.upFree[p.from]), uplinkFree, p.from)
 }
 
 // send has a rank send the next piece, if its link is free.
-func (g *grouping) send(i int, at time.Duration) {
-	if g.up[i] > at {
+func (g *hierarchy) send(i int, at time.Duration) {
+	if g.upFree[i] > at {
 		return // it tries again when it is
 	}
-	next := time.Duration(-1)
-	for k := range g.peers[i] {
-		turn := (g.turn[i] + k) % len(g.peers[i])
-		q := &g.peers[i][turn]
+	retry := time.Duration(-1)
+	for k := range g.flows[i] {
+		next := (g.next[i] + k) % len(g.flows[i])
+		f := &g.flows[i][next]
 		switch {
-		case len(q.queued) == 0:
-		case q.free > at:
-			if next < 0 || q.free < next {
-				next = q.free
+		case len(f.queued) == 0:
+		case f.free > at:
+			if retry < 0 || f.free < retry {
+				retry = f.free
 			}
 		default:
-			p := q.queued[0]
-			q.queued = q.queued[1:]
-			g.turn[i] = turn + 1
-			from, to := g.ranks[i], g.ranks[q.to]
+			p := f.queued[0]
+			f.queued = f.queued[1:]
+			g.next[i] = next + 1
+			from, to := g.ranks[i], g.ranks[f.to]
 			bytes := g.n.piece(g.values[p.piece])
-			g.up[i] = at + on(bytes, g.n.share(goodput(g.n.plan.Nodes[from].RateUp)))
-			q.free = max(g.up[i], at+on(bytes, q.rate))
-			p.sent = q.free
-			g.mail = append(g.mail, p)
-			g.at(at+g.n.hop(from, to, bytes), reducePieceComes, len(g.mail)-1)
-			g.end[i] = max(g.end[i], q.free)
-			g.at(g.up[i], mayReduceSend, i)
+			g.upFree[i] = at + g.n.used(goodput(g.n.plan.Nodes[from].RateUp)).serialisation(bytes)
+			f.free = max(g.upFree[i], at+f.rate.serialisation(bytes))
+			p.sent = f.free
+			g.flight = append(g.flight, p)
+			g.at(at+g.n.hop(from, to, bytes), pieceComes, len(g.flight)-1)
+			g.end[i] = max(g.end[i], f.free)
+			g.at(g.upFree[i], uplinkFree, i)
 			return
 		}
 	}
-	if next >= 0 {
-		g.at(next, mayReduceSend, i)
+	if retry >= 0 {
+		g.at(retry, uplinkFree, i)
 	}
 }
 
-// receive has the receiver's link carry a piece of which the first bytes come.
-func (g *grouping) receive(k int, at time.Duration) {
-	p := g.mail[k]
+// receive has the receiver's downlink carry a piece whose first bytes come.
+func (g *hierarchy) receive(k int, at time.Duration) {
+	p := g.flight[k]
 	from, to := g.ranks[p.from], g.ranks[p.to]
 	bytes := g.n.piece(g.values[p.piece])
-	g.down[p.to] = max(g.down[p.to], at) + on(bytes, g.n.share(goodput(g.n.plan.Nodes[to].RateDown)))
-	whole := max(g.down[p.to], p.sent+g.n.hop(from, to, bytes), g.begin[p.to])
-	g.at(whole, reducePieceThere, k)
+	g.downFree[p.to] = max(g.downFree[p.to], at) + g.n.used(goodput(g.n.plan.Nodes[to].RateDown)).serialisation(bytes)
+	whole := max(g.downFree[p.to], p.sent+g.n.hop(from, to, bytes), g.begin[p.to])
+	g.at(whole, pieceWhole, k)
 }
 
 // arrive goes on with a piece that is there whole.
-func (g *grouping) arrive(p parcel, at time.Duration) {
+func (g *hierarchy) arrive(p pieceSent, at time.Duration) {
 	i := p.to
 	g.end[i] = max(g.end[i], at)
 	group := g.groups.Of(i)
-	near := g.groups.Of(p.from) == group
 	if p.phase == allreduce.AllGather {
-		if !near {
-			g.tell(g.groups.Members(group), parcel{phase: p.phase, from: i, chunk: p.chunk, piece: p.piece}, at)
+		if g.groups.Of(p.from) != group {
+			g.putAll(g.groups.Members(group), pieceSent{phase: p.phase, from: i, chunk: p.chunk, piece: p.piece}, at)
 		}
 		return
 	}
@@ -220,20 +219,20 @@ func (g *grouping) arrive(p parcel, at time.Duration) {
 		return
 	}
 	if p.chunk != i { // the group's sum
-		g.put(parcel{phase: p.phase, from: i, to: p.chunk, chunk: p.chunk, piece: p.piece}, at)
+		g.put(pieceSent{phase: p.phase, from: i, to: p.chunk, chunk: p.chunk, piece: p.piece}, at)
 		return
 	}
-	mean := parcel{phase: allreduce.AllGather, from: i, chunk: p.chunk, piece: p.piece}
+	mean := pieceSent{phase: allreduce.AllGather, from: i, chunk: p.chunk, piece: p.piece}
 	for other := range g.groups.Len() {
 		if other != group {
-			g.tell([]int{g.groups.Leader(other, p.chunk)}, mean, at)
+			g.putAll([]int{g.groups.Leader(other, p.chunk)}, mean, at)
 		}
 	}
-	g.tell(g.groups.Members(group), mean, at)
+	g.putAll(g.groups.Members(group), mean, at)
 }
 
-// tell queues a piece for all these ranks but its sender.
-func (g *grouping) tell(ranks []int, p parcel, at time.Duration) {
+// putAll queues a piece for all these ranks but its sender.
+func (g *hierarchy) putAll(ranks []int, p pieceSent, at time.Duration) {
 	for _, r := range ranks {
 		if r != p.from {
 			p.to = r

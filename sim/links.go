@@ -1,12 +1,13 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"time"
 
 	"testbed/allreduce"
+	"testbed/allreduce/entropy"
+	"testbed/allreduce/tuner"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -43,26 +44,49 @@ type Costs struct {
 
 // Sizes and shares of the transport, in bytes.
 const (
-	// datagram is the payload of a full UDP datagram, quicData what is left of
-	// it for a stream: 1452 less the short header, the frame's header and the
-	// AEAD's tag.
-	datagram = 1452
-	quicData = datagram - 32
-	// frame is a full datagram as links count it, with headers down to
-	// Ethernet's.
-	frame = datagram + 8 + 20 + 14
+	// streamData is what a full packet carries of a stream: less the short
+	// header, the STREAM frame's header and the AEAD's tag.
+	streamData = allreduce.PacketSize - 32
+	// ethernetFrame is a full packet as links count it.
+	ethernetFrame = allreduce.PacketSize + shaping.UDPHeaders
 	// compressedPercent of the state is left of it on the wire: signs and
 	// exponents compress, mantissas do not.
 	compressedPercent = 85
-	// firstWindow is what a new connection may have in flight.
-	firstWindow = 32 * datagram
+	// initialWindow is what a new connection may have in flight (quic-go's
+	// initial congestion window).
+	initialWindow = 32 * allreduce.PacketSize
 	// stateValue is what a value of the outer state takes: parameter and
 	// momentum.
 	stateValue = 8
 )
 
-// perSecond is the unit that rates count in.
-const perSecond = int64(time.Second)
+// byteCount is a number of bytes.
+type byteCount int64
+
+// byteRate is in bytes per second; 0 is unlimited.
+type byteRate int64
+
+// goodput is what a rate, which counts Ethernet frames, leaves for the data of
+// streams.
+func goodput(r shaping.Rate) byteRate { return byteRate(int64(r) / 8 * streamData / ethernetFrame) }
+
+// limited is the lower of two rates.
+func (r byteRate) limited(by byteRate) byteRate {
+	if r == 0 || by != 0 && by < r {
+		return by
+	}
+	return r
+}
+
+// serialisation is how long so many bytes take at the rate.
+func (r byteRate) serialisation(bytes byteCount) time.Duration {
+	if r == 0 {
+		return 0
+	}
+	// Split, so that no product leaves 64 bits.
+	n, rate, second := int64(bytes), int64(r), int64(time.Second)
+	return time.Duration(n/rate*second + int64(float64(n%rate)/float64(rate)*float64(second)))
+}
 
 // network computes how long things take on a plan's links. What several
 // transfers take from each other does not count, but for those of one reduction.
@@ -74,13 +98,15 @@ type network struct {
 	algorithm           allreduce.Algorithm
 	ordered             bool // the ring is in the best order, not that of the ids
 	length, block, bits int
-	near                bool  // as in quicring.Config
-	connections         int   // 0 is what the ring finds out
+	shortPaths          bool  // as in quicring.Config
+	connections         int   // to every peer; 0: as many as the tuner says
 	groupOf             []int // by node; hierarchical only
-	entropy             string
+	entropy             entropy.Mode
 	coded               bool // codes are shortened
 
-	swells map[swelling]time.Duration // known ones
+	// Computed before.
+	burstDelays map[burst]time.Duration
+	tunedCounts map[steadyPath]int
 }
 
 func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
@@ -90,12 +116,12 @@ func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
 	}
 	a := s.Real.AllReduce
 	n := network{
-		near: plan.Near(s.Nodes()[1:]), // without the coordinator
-		plan: plan, costs: costs, scale: s.Real.TimeScale,
+		shortPaths: plan.ShortPaths(s.Nodes()[1:], allreduce.ShortRTT), // without the coordinator
+		plan:       plan, costs: costs, scale: s.Real.TimeScale,
 		length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
 		ordered: a.Order == scenarios.OrderPlanned || a.Order == scenarios.OrderMeasured,
-		entropy: a.Entropy, coded: a.Entropy == entropyOn,
-		swells: map[swelling]time.Duration{},
+		entropy: a.Entropy, coded: a.Entropy == entropy.On,
+		burstDelays: map[burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
 	}
 	n.algorithm, _ = allreduce.ParseAlgorithm(a.Algorithm) // the scenario is valid
 	if n.algorithm == allreduce.Hierarchical {
@@ -119,8 +145,8 @@ func (n *network) delay(from, to int) time.Duration {
 
 // hop is the delay between two participants, for the last packet of so many
 // bytes.
-func (n *network) hop(from, to int, bytes int64) time.Duration {
-	return n.delay(from, to) + n.swell(from, to, bytes) + n.costs.Hop
+func (n *network) hop(from, to int, bytes byteCount) time.Duration {
+	return n.delay(from, to) + n.burstDelay(from, to, bytes) + n.costs.Hop
 }
 
 func (n *network) rtt(a, b int) time.Duration { return n.delay(a, b) + n.delay(b, a) }
@@ -129,61 +155,39 @@ func (n *network) cut(from, to int) bool {
 	return n.plan.Paths[from][to].Cut || n.plan.Paths[from][to].Refused
 }
 
-// goodput is what is left for data of a rate in bits per second, in bytes per
-// second; 0 is unlimited.
-func goodput(r shaping.Rate) int64 { return int64(r) / 8 * quicData / frame }
-
-// slower is the lower of two rates, of which 0 is unlimited.
-func slower(a, b int64) int64 {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
-// on is how long bytes take at a rate in bytes per second.
-func on(bytes, rate int64) time.Duration {
-	if rate == 0 {
-		return 0
-	}
-	// Split, so that no product leaves 64 bits.
-	return time.Duration(bytes/rate*perSecond + int64(float64(bytes%rate)/float64(rate)*float64(perSecond)))
-}
-
 // windowPackets is about what Reno keeps in flight where one packet in 1/p is
 // lost at random, times √p: √(3/2) (Mathis et al. 1997) for Reno's halving, and
 // more for quic-go's gentler backoff by 0.7, √((1+0.7)/(2·(1-0.7))).
 const windowPackets = 1.68
 
-// most is the number of connections that a link grows to by itself.
-const most = 64
-
-// access is what the access links leave to a path, in bytes per second.
-func (n *network) access(from, to int) int64 {
-	return slower(goodput(n.plan.Nodes[from].RateUp), goodput(n.plan.Nodes[to].RateDown))
+// access is the rate that the access links leave to a path.
+func (n *network) access(from, to int) byteRate {
+	return goodput(n.plan.Nodes[from].RateUp).limited(goodput(n.plan.Nodes[to].RateDown))
 }
 
-// path is what a bulk transfer gets of a path: its rate in bytes per second (0:
-// unlimited), as losses leave it to so many connections; 0 are as many as they
-// ask for.
-func (n *network) path(from, to, connections int) int64 {
+// path is the rate that a bulk transfer gets of a path, as losses leave it to so
+// many connections; 0: as many as the tuner says.
+func (n *network) path(from, to, connections int) byteRate {
 	rate := n.access(from, to)
 	loss, rtt := float64(n.plan.Paths[from][to].MeanLoss()), n.rtt(from, to)
 	if loss <= 0 || loss >= 1 || rtt <= 0 {
 		return rate
 	}
-	window := windowPackets / math.Sqrt(loss) * quicData * float64(cmp.Or(connections, most))
-	return slower(rate, max(1, int64(window/rtt.Seconds())))
+	window := windowPackets / math.Sqrt(loss) * streamData
+	if connections == 0 {
+		connections = n.tuned(n.steady(from, to, window, tuner.MaxTuned))
+	}
+	return rate.limited(max(1, byteRate(window*float64(connections)/rtt.Seconds())))
 }
 
-// warmUp is by how much longer than its rate a new connection takes for so
-// many bytes: its window doubles with every round trip, and until it holds what
-// the path does, every window is followed by a wait.
-func warmUp(bytes, rate int64, rtt time.Duration) time.Duration {
+// slowStart is by how much longer than its rate a new connection takes for so
+// many bytes: its window doubles with every round trip, and until it holds the
+// path's bandwidth-delay product, every window is followed by a wait.
+func slowStart(bytes byteCount, rate byteRate, rtt time.Duration) time.Duration {
 	var wait time.Duration
-	window := int64(firstWindow)
+	window := byteCount(initialWindow)
 	for sent := window; sent < bytes; sent += window {
-		busy := on(window, rate)
+		busy := rate.serialisation(window)
 		if rate != 0 && busy >= rtt {
 			break
 		}
@@ -195,18 +199,18 @@ func warmUp(bytes, rate int64, rtt time.Duration) time.Duration {
 
 // chunk returns the bytes of a chunk of the vector and of a piece of it, with
 // their headers, when so many ranks reduce.
-func (n *network) chunk(ranks int) (chunk, piece int64) {
+func (n *network) chunk(ranks int) (chunk, piece byteCount) {
 	_, values := allreduce.Chunk(n.length, ranks, 0)
-	most := allreduce.DefaultPieceValues(n.length, ranks, n.block, n.near)
-	for p := range allreduce.Pieces(values, most) {
-		lo, hi := allreduce.Piece(values, most, p)
+	longest := allreduce.DefaultPieceValues(n.length, ranks, n.block, n.shortPaths)
+	for p := range allreduce.Pieces(values, longest) {
+		lo, hi := allreduce.Piece(values, longest, p)
 		chunk += n.piece(hi - lo)
 	}
-	return chunk, n.piece(min(values, most))
+	return chunk, n.piece(min(values, longest))
 }
 
 // piece is the bytes of a piece of so many values, with its header.
-func (n *network) piece(values int) int64 {
+func (n *network) piece(values int) byteCount {
 	bytes := allreduce.HeaderLen + n.encoded(values)
 	if n.coded {
 		bytes -= n.saved(values)
@@ -215,20 +219,20 @@ func (n *network) piece(values int) int64 {
 }
 
 // encoded is the bytes of so many values in the all-reduce's codes.
-func (n *network) encoded(values int) int64 {
-	return int64(allreduce.Header{Count: uint32(values), Block: uint32(n.block), Bits: uint8(n.bits)}.PlainLen())
+func (n *network) encoded(values int) byteCount {
+	return byteCount(allreduce.Header{Count: uint32(values), Block: uint32(n.block), Bits: uint8(n.bits)}.PlainLen())
 }
 
 // outcome is the bytes of the outcome of a reduction.
-func (n *network) outcome() int64 { return n.encoded(n.length) }
+func (n *network) outcome() byteCount { return n.encoded(n.length) }
 
 // state is the bytes of the outer state.
-func (n *network) state() int64 { return stateValue * int64(n.length) }
+func (n *network) state() byteCount { return stateValue * byteCount(n.length) }
 
 // sent is what every rank sends in a reduction.
-func (n *network) sent(ranks int) int64 {
+func (n *network) sent(ranks int) byteCount {
 	chunk, _ := n.chunk(ranks)
-	return 2 * int64(ranks-1) * chunk
+	return 2 * byteCount(ranks-1) * chunk
 }
 
 // reduction returns when each of the ranks holds the outcome. ranks are the
@@ -248,27 +252,29 @@ func (n *network) reduction(ranks []int, begin []time.Duration, cold func(i, j i
 	default:
 		n.ring(ranks, begin, cold, end)
 	}
-	extra := n.costs.Reduce + time.Duration(n.costs.ReduceByte*float64(int64(len(ranks))*n.sent(len(ranks))))
+	extra := n.costs.Reduce + time.Duration(n.costs.ReduceByte*float64(byteCount(len(ranks))*n.sent(len(ranks))))
 	for i := range ranks {
 		end[i] += extra
 	}
 	return end
 }
 
-// carry is how long a path takes for so many bytes of a reduction.
-func (n *network) carry(from, to int, bytes int64) time.Duration {
+// transfer is how long a path takes for so many bytes of a reduction, from the
+// first to the last of them.
+func (n *network) transfer(from, to int, bytes byteCount) time.Duration {
 	rate := n.reducePath(from, to)
-	return on(bytes, rate) + n.stalls(from, to, bytes, rate, n.connections)
+	return rate.serialisation(bytes) + n.stalls(from, to, bytes, rate, n.connections)
 }
 
 // reducePath is the rate of a path in a reduction.
-func (n *network) reducePath(from, to int) int64 {
-	return n.share(n.path(from, to, n.connections))
+func (n *network) reducePath(from, to int) byteRate {
+	return n.used(n.path(from, to, n.connections))
 }
 
-func (n *network) share(rate int64) int64 {
+// used is what a reduction makes of a rate.
+func (n *network) used(rate byteRate) byteRate {
 	if e := n.costs.Efficiency; e > 0 && rate > 0 {
-		rate = max(1, int64(float64(rate)*e))
+		rate = max(1, byteRate(float64(rate)*e))
 	}
 	return rate
 }
@@ -293,16 +299,16 @@ func (n *network) order(nodes []int) ([]int, error) {
 	return ordered, nil
 }
 
-// setUp is how long rank i needs, from the word to reduce, before its first
-// bytes to rank j get on their way as fast as later ones.
-func (n *network) setUp(i, j int, bytes, rate int64, cold bool) time.Duration {
+// setUp is how long rank i needs, from the order to reduce, before its first
+// bytes to rank j are sent as fast as later ones.
+func (n *network) setUp(i, j int, bytes byteCount, rate byteRate, cold bool) time.Duration {
 	if !cold {
 		return 0
 	}
-	if n.sways(i, j) {
+	if n.endsSlowStart(i, j) {
 		bytes = min(bytes, jitterWindow) // further waits come with every transfer
 	}
-	return n.rtt(i, j) + n.costs.Dial + warmUp(bytes, rate, n.rtt(i, j))
+	return n.rtt(i, j) + n.costs.Dial + slowStart(bytes, rate, n.rtt(i, j))
 }
 
 // ring follows the first and the last piece of every chunk around the ring. A
@@ -317,7 +323,7 @@ func (n *network) ring(ranks []int, begin []time.Duration, cold func(i, j int) b
 	for i, from := range ranks {
 		to := ranks[(i+1)%size]
 		rate := n.reducePath(from, to)
-		chunks[i], pieces[i], hops[i] = n.carry(from, to, chunk), on(piece, rate), n.hop(from, to, chunk)
+		chunks[i], pieces[i], hops[i] = n.transfer(from, to, chunk), rate.serialisation(piece), n.hop(from, to, chunk)
 		ready := begin[i] + n.setUp(from, to, chunk, rate, cold(from, to))
 		have[i] = span{ready, ready}
 	}
@@ -342,11 +348,11 @@ func (n *network) ring(ranks []int, begin []time.Duration, cold func(i, j int) b
 func (n *network) direct(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
 	size := len(ranks)
 	chunk, piece := n.chunk(size)
-	others := int64(size - 1)
-	busy := func(i, j int, bytes int64) time.Duration {
+	others := byteCount(size - 1)
+	busy := func(i, j int, bytes byteCount) time.Duration {
 		// A path is shared by all others at the sender and at the receiver, and
 		// has the losses of this pair.
-		return max(on(others*bytes, n.share(n.access(i, j))), n.carry(i, j, bytes))
+		return max(n.used(n.access(i, j)).serialisation(others*bytes), n.transfer(i, j, bytes))
 	}
 	owned, out := make([]time.Duration, size), make([]time.Duration, size)
 	for i, from := range ranks {
@@ -400,41 +406,41 @@ func (n *network) fetchRequest(asker, donor int) time.Duration {
 // fetchOutcomes is the time from the donor's being asked until the asker has
 // the outcomes of so many outer steps.
 func (n *network) fetchOutcomes(donor, asker, steps int) time.Duration {
-	bytes := int64(steps) * n.outcome()
+	bytes := byteCount(steps) * n.outcome()
 	rate := n.path(donor, asker, 1)
-	return warmUp(bytes, rate, n.rtt(donor, asker)) + on(bytes, rate) + n.stalls(donor, asker, bytes, rate, 1) +
-		n.delay(donor, asker) + n.swell(donor, asker, bytes) + n.fetchCost(bytes)
+	return slowStart(bytes, rate, n.rtt(donor, asker)) + rate.serialisation(bytes) + n.stalls(donor, asker, bytes, rate, 1) +
+		n.delay(donor, asker) + n.burstDelay(donor, asker, bytes) + n.fetchCost(bytes)
 }
 
-func (n *network) fetchCost(bytes int64) time.Duration {
+func (n *network) fetchCost(bytes byteCount) time.Duration {
 	return n.costs.Fetch + time.Duration(n.costs.FetchByte*float64(bytes))
 }
 
-// A state is fetched in stretches of this many bytes, before compression, one
-// after the other from each donor. A state of one stretch has one donor.
-const stretch = 1 << 20
+// A fetch asks for so many bytes of a state, before compression, at a time, one
+// after the other from each donor. A state of one request has one donor.
+const requestBytes = 1 << 20
 
 // fetchState is the time from the first donor's being asked until the asker has
-// the whole state, of all donors: first a header, then stretches, each asked
-// for when the one before is there. The others are connected to first.
+// the whole state, of all donors: first a header, then what requests ask for,
+// each when the one before has been answered. The other donors are connected to
+// first.
 func (n *network) fetchState(donors []int, asker int) time.Duration {
 	bytes := n.state()
-	stretches := (bytes + stretch - 1) / stretch
-	if stretches == 1 {
+	if bytes <= requestBytes {
 		donors = donors[:1]
 	}
-	wire := func(b int64) int64 { return b / 100 * compressedPercent }
-	share := goodput(n.plan.Nodes[asker].RateDown) / int64(len(donors))
-	// Whoever is free takes the next stretch.
+	wire := func(b byteCount) byteCount { return b / 100 * compressedPercent }
+	share := goodput(n.plan.Nodes[asker].RateDown) / byteRate(len(donors))
+	// Whoever is free takes the next request.
 	free, done := make([]time.Duration, len(donors)), time.Duration(0)
 	for k, d := range donors {
 		free[k] = n.delay(donors[0], asker)
 		if k > 0 {
 			free[k] += n.rtt(asker, d)
 		}
-		free[k] += warmUp(wire(min(bytes, stretch)), slower(n.path(d, asker, 1), share), n.rtt(d, asker))
+		free[k] += slowStart(wire(min(bytes, requestBytes)), n.path(d, asker, 1).limited(share), n.rtt(d, asker))
 	}
-	for left := bytes; left > 0; left -= stretch {
+	for left := bytes; left > 0; left -= requestBytes {
 		k := 0
 		for j := range free {
 			if free[j] < free[k] {
@@ -442,8 +448,8 @@ func (n *network) fetchState(donors []int, asker int) time.Duration {
 			}
 		}
 		d := donors[k]
-		bytes, rate := wire(min(left, stretch)), slower(n.path(d, asker, 1), share)
-		free[k] += n.rtt(d, asker) + on(bytes, rate) + n.stalls(d, asker, bytes, rate, 1) + n.swell(d, asker, bytes)
+		bytes, rate := wire(min(left, requestBytes)), n.path(d, asker, 1).limited(share)
+		free[k] += n.rtt(d, asker) + rate.serialisation(bytes) + n.stalls(d, asker, bytes, rate, 1) + n.burstDelay(d, asker, bytes)
 		done = max(done, free[k])
 	}
 	return done + n.fetchCost(bytes)

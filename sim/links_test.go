@@ -28,7 +28,7 @@ func alike(t testing.TB, workers int, rate shaping.Rate, oneWay time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &network{plan: plan, scale: 1, length: 1_000_000, block: 1024, bits: 8}
+	return &network{plan: plan, scale: 1, length: 1_000_000, block: 1024, bits: 8, tunedCounts: map[steadyPath]int{}}
 }
 
 // ranksOf are all workers.
@@ -68,7 +68,7 @@ func TestRingByHand(t *testing.T) {
 		if rate != 25_000_000*1420/1494 {
 			t.Fatalf("goodput %d", rate)
 		}
-		long, short := on(chunk, rate), on(piece, rate)
+		long, short := rate.serialisation(chunk), rate.serialisation(piece)
 		want := 5*max(long, short+c.oneWay) + long + c.oneWay
 		if got := n.took(warm); !near(got, want, time.Microsecond) {
 			t.Errorf("%s: the ring takes %v, want %v", c.name, got, want)
@@ -81,8 +81,8 @@ func TestColdRing(t *testing.T) {
 	n := alike(t, 2, 0, 10*ms) // unlimited: windows are all that holds data up
 	cold := func(int, int) bool { return true }
 	chunk, _ := n.chunk(2) // 502 kB: after windows of 46, 93, 186 kB come 371
-	if firstWindow*7 >= chunk || firstWindow*15 < chunk {
-		t.Fatalf("chunk of %d bytes, first window of %d", chunk, firstWindow)
+	if initialWindow*7 >= chunk || initialWindow*15 < chunk {
+		t.Fatalf("chunk of %d bytes, first window of %d", chunk, initialWindow)
 	}
 	if got, want := n.took(cold), n.took(warm)+20*ms+3*20*ms; got != want {
 		t.Errorf("cold ring %v, want %v", got, want)
@@ -99,13 +99,13 @@ func TestDirectByHand(t *testing.T) {
 	chunk, piece := n.chunk(4)
 	rate := goodput(200e6)
 	// The mean of the last piece leaves when the last codes have come.
-	want := on(3*chunk, rate) + 100*ms + on(3*piece, rate) + 100*ms
+	want := rate.serialisation(3*chunk) + 100*ms + rate.serialisation(3*piece) + 100*ms
 	if got := n.took(warm); !near(got, want, time.Microsecond) {
 		t.Errorf("direct takes %v, want %v", got, want)
 	}
 	near0 := alike(t, 4, 200e6, 0)
 	near0.algorithm = allreduce.Direct
-	if got, want := near0.took(warm), 2*on(3*chunk, rate); !near(got, want, time.Microsecond) {
+	if got, want := near0.took(warm), 2*rate.serialisation(3*chunk); !near(got, want, time.Microsecond) {
 		t.Errorf("without delay direct takes %v, want %v", got, want)
 	}
 	if ring := alike(t, 4, 200e6, 100*ms).took(warm); ring <= n.took(warm) {
@@ -133,22 +133,22 @@ func TestRingInOrder(t *testing.T) {
 }
 
 // TestFetchByHand: a handshake, a request, and what was missed; or of the whole
-// state a header, and stretches of a mebibyte, each asked for by itself.
+// state a header, and what requests of a mebibyte ask for by itself.
 func TestFetchByHand(t *testing.T) {
 	n := alike(t, 4, 8e6, 5*ms) // the first window covers the path
 	rate := goodput(8e6)
 	got := n.fetchRequest(1, 2) + n.fetchOutcomes(2, 1, 2)
-	if want := 20*ms + on(2*n.outcome(), rate); got != want {
+	if want := 20*ms + rate.serialisation(2*n.outcome()); got != want {
 		t.Errorf("two outcomes take %v, want %v", got, want)
 	}
-	n.length = 3 * stretch / stateValue
-	wire := int64(stretch) / 100 * compressedPercent
+	n.length = 3 * requestBytes / stateValue
+	wire := byteCount(requestBytes) / 100 * compressedPercent
 	got = n.fetchRequest(1, 2) + n.fetchState([]int{2}, 1)
-	if want := 20*ms + 3*(10*ms+on(wire, rate)); !near(got, want, time.Microsecond) {
-		t.Errorf("three stretches take %v, want %v", got, want)
+	if want := 20*ms + 3*(10*ms+rate.serialisation(wire)); !near(got, want, time.Microsecond) {
+		t.Errorf("three requests take %v, want %v", got, want)
 	}
 	three := n.fetchRequest(1, 2) + n.fetchState([]int{2, 3, 4}, 1)
-	if want := 20*ms + 10*ms + 10*ms + on(wire, rate/3); !near(three, want, time.Microsecond) {
+	if want := 20*ms + 10*ms + 10*ms + (rate / 3).serialisation(wire); !near(three, want, time.Microsecond) {
 		t.Errorf("with two helpers, who share the downlink, it takes %v, want %v", three, want)
 	}
 	n.costs.Fetch, n.costs.FetchByte = 7*ms, 10
@@ -279,11 +279,11 @@ func TestHierarchicalByHand(t *testing.T) {
 	rate := goodput(200e6)
 	// The far chunk and its group's sums take turns on the link. The last sum goes
 	// 100 ms, comes back as the mean in 100 ms, and is told to the other.
-	want := on(2*chunk, rate) + 200*ms + on(3*piece, rate)
-	if got := n.took(warm); !near(got, want, 4*on(piece, rate)) {
+	want := rate.serialisation(2*chunk) + 200*ms + rate.serialisation(3*piece)
+	if got := n.took(warm); !near(got, want, 4*rate.serialisation(piece)) {
 		t.Errorf("two groups of two take %v, want %v", got, want)
 	}
-	if one := regions(t, 200e6, 0, 1, 2, 3); !near(one.took(warm), on(3*chunk, rate)+200*ms+on(3*piece, rate), 4*on(piece, rate)) {
+	if one := regions(t, 200e6, 0, 1, 2, 3); !near(one.took(warm), rate.serialisation(3*chunk)+200*ms+rate.serialisation(3*piece), 4*rate.serialisation(piece)) {
 		t.Errorf("groups of one take %v", one.took(warm))
 	}
 }
@@ -303,11 +303,11 @@ func TestOneGroupIsDirect(t *testing.T) {
 	}
 }
 
-// TestSwell compares with bursts that are drawn, and with what is known of two
+// TestBurstDelay compares with bursts that are drawn, and with what is known of two
 // packets.
-func TestSwell(t *testing.T) {
+func TestBurstDelay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, s := range []swelling{
+	for _, s := range []burst{
 		{10_000_000, shaping.Uniform, 1, 0},
 		{10_000_000, shaping.Uniform, 36, 120 * time.Microsecond},
 		{10_000_000, shaping.Normal, 200, 60 * time.Microsecond},
@@ -323,11 +323,11 @@ func TestSwell(t *testing.T) {
 			}
 			sum += last
 		}
-		if got, want := s.mean(), time.Duration(sum/bursts); !near(got, want, 300*time.Microsecond) {
+		if got, want := s.meanDelay(), time.Duration(sum/bursts); !near(got, want, 300*time.Microsecond) {
 			t.Errorf("%+v: %v, drawn %v", s, got, want)
 		}
 	}
-	if got := (swelling{10_000_000, shaping.Uniform, 2, 0}).mean(); !near(got, 10*ms/3, 50*time.Microsecond) {
+	if got := (burst{10_000_000, shaping.Uniform, 2, 0}).meanDelay(); !near(got, 10*ms/3, 50*time.Microsecond) {
 		t.Errorf("the later of two packets of ±10 ms is %v late, want a third", got)
 	}
 }

@@ -149,7 +149,7 @@ func (s *simulator) post(from, to int, deliver func()) time.Duration {
 		w.held = append(w.held, held{from, to, s.now, deliver})
 		return took
 	}
-	took += w.sway(from, to, w.jitter)
+	took += w.drawJitter(from, to, w.jitter)
 	path := [2]int{from, to}
 	at := max(s.now+w.scenario(took), w.latest[path])
 	w.latest[path] = at
@@ -318,7 +318,7 @@ func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 		w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
 		begin = append(begin, s.order(id, worker.Reduce{Round: a.Round, Epoch: a.Epoch, Ring: s.participants, Zero: slices.Contains(a.Zero, id)}))
 	}
-	if w.entropy == entropyAuto {
+	if w.entropy == entropy.Auto {
 		w.coded = w.chooser.Choose(a.Epoch)
 	}
 	ends := w.reduction(nodes, begin, func(i, j int) bool { return !w.warm[[2]int{i, j}] })
@@ -413,7 +413,7 @@ func (s *simulator) noteReduced(a *policy.OuterStep) {
 	w := s.links
 	var sent int64
 	if n := len(a.Participants); n > 1 {
-		sent = int64(n) * w.sent(n)
+		sent = int64(n) * int64(w.sent(n))
 		// Coding takes processors, which take no time here; the sender waits for
 		// its link all the while.
 		took := w.real(w.longest)

@@ -7,6 +7,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 )
 
 // replay plays a recording: a simulation in which every duration that the
@@ -129,7 +130,7 @@ func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog
 	}})
 	p.loop()
 	sum := p.sum.Summary()
-	sum.Fidelity.Verdict = "valid" // of a logical clock; that of the record is the record's
+	sum.Fidelity.Verdict = fidelity.Valid // of a logical clock; that of the record is the record's
 	return sum, nil
 }
 

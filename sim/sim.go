@@ -19,6 +19,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 	"testbed/worker"
 )
 
@@ -137,7 +138,7 @@ func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Sum
 		return runlog.Summary{}, s.failed
 	}
 	sum := s.sum.Summary()
-	sum.Fidelity.Verdict = "valid" // a logical clock is never late
+	sum.Fidelity.Verdict = fidelity.Valid // a logical clock is never late
 	if s.links == nil {
 		for _, in := range s.scenario.Real.Injects {
 			sum.NotSimulated = append(sum.NotSimulated, in.String())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"testbed/allreduce/entropy"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -175,10 +176,10 @@ func TestCrashDetection(t *testing.T) {
 // TestEntropyOnLinks: the third reduction tries coding, and the fifth, as real
 // ones do, and where bytes take the time it stays.
 func TestEntropyOnLinks(t *testing.T) {
-	sent := func(entropy string) (bytes []int64) {
+	sent := func(mode entropy.Mode) (bytes []int64) {
 		s := load(t, "homogeneous")
 		s.TargetOuterSteps = 8
-		s.Real.AllReduce.Entropy = entropy
+		s.Real.AllReduce.Entropy = mode
 		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)

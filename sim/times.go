@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"testbed/allreduce"
 	"testbed/policy"
 	"testbed/scenarios"
 )
@@ -44,7 +43,8 @@ func (t *Times) Control(id policy.ID) time.Duration {
 	return t.network.oneWay(coordinator, t.nodes[id]) + t.network.oneWay(t.nodes[id], coordinator)
 }
 
-// Hello is the time from the start of a worker to its first word.
+// Hello is the time from the start of a worker until the coordinator has its
+// first message.
 func (t *Times) Hello(id policy.ID) time.Duration { return t.network.hello(t.nodes[id], coordinator) }
 
 // Reduction is the time of a reduction in which all begin together. before are
@@ -64,25 +64,14 @@ func (t *Times) of(ids []policy.ID) []int {
 }
 
 // Hops is how many hops in a row a reduction of so many participants takes.
-func (t *Times) Hops(participants int) int {
-	if participants < 2 {
-		return 0
-	}
-	switch t.network.algorithm {
-	case allreduce.Direct:
-		return 2
-	case allreduce.Hierarchical:
-		return 4
-	}
-	return 2 * (participants - 1)
-}
+func (t *Times) Hops(participants int) int { return t.network.algorithm.Hops(participants) }
 
 // Sent is the bytes that so many participants send together in a reduction.
 func (t *Times) Sent(participants int) int64 {
 	if participants < 2 {
 		return 0
 	}
-	return int64(participants) * t.network.sent(participants)
+	return int64(participants) * int64(t.network.sent(participants))
 }
 
 // Fetch is the time of a state fetch, from a worker's decision until it has the
@@ -97,10 +86,11 @@ func (t *Times) Fetch(asker policy.ID, donors []policy.ID, outcomes int) time.Du
 	return request + t.network.fetchState(from, a)
 }
 
-// FetchBytes is what is fetched.
+// FetchBytes is how many bytes Fetch gets: so many outcomes or, if there are
+// none, the whole state, before compression.
 func (t *Times) FetchBytes(outcomes int) int64 {
 	if outcomes > 0 {
-		return int64(outcomes) * t.network.outcome()
+		return int64(outcomes) * int64(t.network.outcome())
 	}
-	return t.network.state()
+	return int64(t.network.state())
 }

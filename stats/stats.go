@@ -66,6 +66,17 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
+// Quantile returns the value at or just below the share p of the way through the
+// sorted values, from the least (0) to the largest (1), which is none but one of
+// them; NumPy calls this the method "lower". Of no values it is zero.
+func Quantile[T any](sorted []T, p float64) T {
+	if len(sorted) == 0 {
+		var none T
+		return none
+	}
+	return sorted[int(p*float64(len(sorted)-1)+1e-9)] // 0.29 × 100 is 28.999…
+}
+
 // Estimated returns the median of the values with its percentile bootstrap
 // interval (Efron & Tibshirani, An Introduction to the Bootstrap, chapter 13).
 // The median, because one lucky run must not move it. The same values give the

@@ -100,3 +100,49 @@ func TestFinding(t *testing.T) {
 		t.Errorf("equal times: %q", got)
 	}
 }
+
+// TestQuantileOfWholeRanks: of a hundred and one values each percentile is a
+// value of its own.
+func TestQuantileOfWholeRanks(t *testing.T) {
+	values := make([]int, 101)
+	for i := range values {
+		values[i] = i
+	}
+	for percent := range values {
+		if got := stats.Quantile(values, float64(percent)/100); got != percent {
+			t.Errorf("the quantile %d %% is %d", percent, got)
+		}
+	}
+	for _, c := range []struct {
+		sorted []float64
+		p      float64
+		want   float64
+	}{{nil, 0.5, 0}, {[]float64{3}, 0.99, 3}, {[]float64{1, 2}, 0.5, 1}, {[]float64{1, 2}, 1, 2}, {[]float64{1, 2, 3}, 0.99, 2}} {
+		if got := stats.Quantile(c.sorted, c.p); got != c.want {
+			t.Errorf("%v: the quantile %v is %v, want %v", c.sorted, c.p, got, c.want)
+		}
+	}
+}
+
+func TestMedianHasHalfOnEachSide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.Float64Range(1, 1e6), 1, 30).Draw(t, "values")
+		before := slices.Clone(values)
+		m := stats.Median(values)
+		below, above := 0, 0
+		for _, v := range values {
+			if v <= m {
+				below++
+			}
+			if v >= m {
+				above++
+			}
+		}
+		if 2*below < len(values) || 2*above < len(values) {
+			t.Fatalf("%v is no median", m)
+		}
+		if !slices.Equal(values, before) {
+			t.Fatal("the values are in another order")
+		}
+	})
+}

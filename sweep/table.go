@@ -13,6 +13,7 @@ import (
 
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/shaping/fidelity"
 )
 
 // Row is the result of one point.
@@ -28,19 +29,19 @@ type Row struct {
 
 // Figures are those of a run's summary, lists as their lengths.
 type Figures struct {
-	Complete            bool        `json:"complete"`
-	WallClock           policy.Time `json:"wall_clock_us"`
-	OuterSteps          int         `json:"outer_steps"`
-	ComputeFraction     float64     `json:"compute_fraction"`
-	BarrierWaitFraction float64     `json:"barrier_wait_fraction"`
-	JoinerStall         policy.Time `json:"joiner_stall_us"`
-	Sidelined           int         `json:"sidelined"`
-	Evicted             int         `json:"evicted"`
-	Rejoined            int         `json:"rejoined"`
-	BytesSent           int64       `json:"bytes_sent"`
-	BitIdentical        *bool       `json:"bit_identical"`
-	Fidelity            string      `json:"fidelity"`
-	Dir                 string      `json:"dir,omitempty"`
+	Complete            bool           `json:"complete"`
+	WallClock           policy.Time    `json:"wall_clock_us"`
+	OuterSteps          int            `json:"outer_steps"`
+	ComputeFraction     float64        `json:"compute_fraction"`
+	BarrierWaitFraction float64        `json:"barrier_wait_fraction"`
+	JoinerStall         policy.Time    `json:"joiner_stall_us"`
+	Sidelined           int            `json:"sidelined"`
+	Evicted             int            `json:"evicted"`
+	Rejoined            int            `json:"rejoined"`
+	BytesSent           int64          `json:"bytes_sent"`
+	BitIdentical        *bool          `json:"bit_identical"`
+	Fidelity            fidelity.Level `json:"fidelity"`
+	Dir                 string         `json:"dir,omitempty"`
 }
 
 // NewRow makes the row of a point.
@@ -218,7 +219,7 @@ func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error 
 		record = append(record, strconv.FormatUint(r.Seed, 10), strconv.Itoa(r.Repeat), r.Policy, r.World, strconv.FormatBool(r.Complete),
 			strconv.FormatInt(int64(r.WallClock), 10), strconv.Itoa(r.OuterSteps), fraction(r.ComputeFraction), fraction(r.BarrierWaitFraction),
 			strconv.FormatInt(int64(r.JoinerStall), 10), strconv.Itoa(r.Sidelined), strconv.Itoa(r.Evicted), strconv.Itoa(r.Rejoined),
-			strconv.FormatInt(r.BytesSent, 10), identical, r.Fidelity, r.Dir, key)
+			strconv.FormatInt(r.BytesSent, 10), identical, string(r.Fidelity), r.Dir, key)
 		if err := w.Write(record); err != nil {
 			return err
 		}

@@ -2,6 +2,18 @@ package entropy
 
 import "time"
 
+// Mode says when codes are shortened.
+type Mode string
+
+const (
+	Auto Mode = "auto" // while a Chooser finds that it shortens reductions
+	On   Mode = "on"
+	Off  Mode = "off"
+)
+
+// Modes are all there are.
+var Modes = []Mode{Auto, On, Off}
+
 // Chooser decides before each reduction whether this rank's codes are
 // shortened. It goes by what reductions with and without took, because whether
 // coding pays depends on the link, on how busy the processors are, and on the

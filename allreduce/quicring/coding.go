@@ -33,9 +33,9 @@ type chooser struct {
 // shorten reports whether the reduction of this epoch shall shorten its codes.
 func (e *Endpoint) shorten(epoch uint64) bool {
 	switch e.cfg.Entropy {
-	case EntropyOn:
+	case entropy.On:
 		return true
-	case EntropyOff:
+	case entropy.Off:
 		return false
 	}
 	e.chooser.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"testbed/allreduce"
+	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
 )
 
@@ -41,7 +42,7 @@ func TestEveryFormatEqualsTheModel(t *testing.T) {
 
 func everyFormatEqualsTheModel(t *testing.T, a allreduce.Algorithm, bits, n int) {
 	var sent [2]int64
-	for i, e := range []Entropy{EntropyOff, EntropyOn} {
+	for i, e := range []entropy.Mode{entropy.Off, entropy.On} {
 		r := newRing(t, n, func(c *Config) { c.Bits, c.Entropy = bits, e })
 		for epoch, length := range []int{1, n, 1000, 100_003} {
 			inputs := heavy(uint64(length), n, length)
@@ -53,7 +54,7 @@ func everyFormatEqualsTheModel(t *testing.T, a allreduce.Algorithm, bits, n int)
 					t.Fatal(err)
 				}
 				sameBits(t, "decoded outcome", decoded, want)
-				if o.result.Coded != (e == EntropyOn) {
+				if o.result.Coded != (e == entropy.On) {
 					t.Errorf("entropy %s: coded %t", e, o.result.Coded)
 				}
 				sent[i] = o.result.BytesSent
@@ -71,7 +72,7 @@ func TestLongPieces(t *testing.T) {
 	inputs := heavy(5, n, length)
 	for _, a := range allreduce.Algorithms {
 		var sent [2]int64
-		for i, e := range []Entropy{EntropyOff, EntropyOn} {
+		for i, e := range []entropy.Mode{entropy.Off, entropy.On} {
 			r := newRing(t, n, func(c *Config) { c.PieceValues, c.Entropy = 80<<10, e })
 			want := reference(a)(inputs, 8, int8.DefaultBlock)
 			for k, o := range r.mustBy(a, 1, upTo(n), inputs) {
@@ -89,7 +90,7 @@ func TestLongPieces(t *testing.T) {
 func TestEveryRankDecidesForItself(t *testing.T) {
 	next := 0
 	r := newRing(t, 4, func(c *Config) {
-		c.Entropy = []Entropy{EntropyOn, EntropyOff, EntropyAuto, EntropyOn}[next]
+		c.Entropy = []entropy.Mode{entropy.On, entropy.Off, entropy.Auto, entropy.On}[next]
 		next++
 	})
 	inputs := heavy(1, 4, 60_000)

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce"
+	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
 )
 
@@ -25,9 +27,6 @@ const (
 	// closeTime is how long Close waits for the peers to confirm that they
 	// have everything.
 	closeTime = 5 * time.Second
-	// maxConnections is the number of connections in a link. Of every peer an
-	// endpoint keeps as many.
-	maxConnections = 64
 	// maxInbound is the number of peers whose connections are kept. In a ring
 	// an endpoint needs one, its predecessor, and the direct algorithm all.
 	maxInbound = 64
@@ -65,10 +64,9 @@ func quicConfig(packetSize uint16) *quic.Config {
 		// One stream per reduction, plus those of aborted ones on their way out.
 		MaxIncomingStreams:    2 * maxReductions,
 		MaxIncomingUniStreams: -1,
-		// 1452 bytes is quic-go's cap and 1480 or 1500 bytes with IPv4 or IPv6
-		// headers: it fits Ethernet. Starting there leaves path MTU discovery
-		// nothing to find, and its probes would only blur measurements. On a
-		// path with a smaller MTU the handshake fails instead of limping.
+		// Starting with the largest packets leaves path MTU discovery nothing to
+		// find, and its probes would only blur measurements. On a path with a
+		// smaller MTU the handshake fails instead of limping.
 		InitialPacketSize:       packetSize,
 		DisablePathMTUDiscovery: true,
 	}
@@ -93,7 +91,7 @@ func (c *Config) check() error {
 			c.PieceValues, c.Block, allreduce.MaxPieceValues)
 	}
 	if c.PacketSize == 0 {
-		c.PacketSize = 1452
+		c.PacketSize = allreduce.PacketSize
 	}
 	if c.Bits == 0 {
 		c.Bits = 8
@@ -101,15 +99,14 @@ func (c *Config) check() error {
 	if err := c.format().Check(); err != nil {
 		return err
 	}
-	switch c.Entropy {
-	case "":
-		c.Entropy = EntropyAuto
-	case EntropyAuto, EntropyOn, EntropyOff:
-	default:
-		return fmt.Errorf("entropy coding is %q; choose auto, on or off", c.Entropy)
+	if c.Entropy == "" {
+		c.Entropy = entropy.Auto
 	}
-	if c.Connections < 0 || c.Connections > maxConnections {
-		return fmt.Errorf("%d connections to a peer are outside 1 to %d", c.Connections, maxConnections)
+	if !slices.Contains(entropy.Modes, c.Entropy) {
+		return fmt.Errorf("entropy coding is %q; choose one of %v", c.Entropy, entropy.Modes)
+	}
+	if c.Connections < 0 || c.Connections > allreduce.MaxConnections {
+		return fmt.Errorf("%d connections to a peer are outside 1 to %d", c.Connections, allreduce.MaxConnections)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

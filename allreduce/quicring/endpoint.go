@@ -73,7 +73,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 		links:   make(map[string]*link),
 		inbound: make(map[string]*inbound),
 	}
-	e.socket = newSocket(cfg.Conn, e.hurry)
+	e.socket = newSocket(cfg.Conn, e.waitsForLast)
 	e.transport = &quic.Transport{Conn: e.socket}
 	var err error
 	if e.listener, err = e.transport.Listen(cfg.serverTLS(), cfg.quic()); err != nil {
@@ -94,8 +94,8 @@ func (e *Endpoint) Received() int64 { return e.received.Load() }
 // what a link of 400 Mbit/s carries in the time that its datagrams may gather.
 const lastFrames = 4
 
-// hurry says whether a reduction waits for its last frames.
-func (e *Endpoint) hurry() bool {
+// waitsForLast says whether a reduction waits for nothing but its last frames.
+func (e *Endpoint) waitsForLast() bool {
 	n := e.due.Load()
 	return 0 < n && n <= lastFrames
 }
@@ -196,7 +196,7 @@ func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) bool {
 	case e.inbound == nil, old == nil && len(e.inbound) >= maxInbound:
 		return false
 	case old != nil && old.name == name:
-		if len(old.conns) >= maxConnections {
+		if len(old.conns) >= allreduce.MaxConnections {
 			return false
 		}
 		old.conns = append(old.conns, conn)

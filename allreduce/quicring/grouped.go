@@ -17,7 +17,7 @@ type groupedRank struct {
 	groups allreduce.Groups
 	group  int     // this rank's
 	to     []*flow // by rank; nil where nothing is sent
-	led    []*led  // by chunk; nil where another leads
+	led    []*led  // by chunk; nil where another rank leads
 	room   int     // bytes for all that comes of a piece of a led chunk, at most
 
 	mu         sync.Mutex
@@ -51,7 +51,7 @@ func newGroupedRank(r *run, groups allreduce.Groups) *groupedRank {
 		to: make([]*flow, ranks), led: make([]*led, ranks), unfinished: r.layout.pieces(r.op.Rank),
 	}
 	peers := groups.Peers(a.rank)
-	most := 0
+	inputs := 0 // of a piece, at most
 	for c := range ranks {
 		if groups.Leader(a.group, c) != a.rank {
 			continue
@@ -66,10 +66,10 @@ func newGroupedRank(r *run, groups allreduce.Groups) *groupedRank {
 			l.pieces[i].missing = len(l.from)
 		}
 		a.led[c] = l
-		most = max(most, len(l.from))
+		inputs = max(inputs, len(l.from))
 	}
 	lo, hi := r.layout.values(0, 0) // the first piece is the longest
-	a.room = most * r.layout.codec.EncodedLen(hi-lo)
+	a.room = inputs * r.layout.codec.EncodedLen(hi-lo)
 	a.sum, a.total, a.part = make([]float32, hi-lo), make([]float32, hi-lo), make([]float32, hi-lo)
 	// Everybody begins with the rank after it, so that no rank is sent to by
 	// all at once.
@@ -172,7 +172,7 @@ func (a *groupedRank) arrived(from int, h allreduce.Header, codes, payload []byt
 			if h.Coding != allreduce.Plain {
 				j.short = slices.Clone(payload)
 			}
-			a.tell(a.groups.Members(a.group), j)
+			a.putAll(a.groups.Members(a.group), j)
 		}
 		lo, hi := a.layout.values(chunk, piece)
 		a.codec.Dequantise(a.out[lo:hi], codes)
@@ -188,8 +188,8 @@ func (a *groupedRank) arrived(from int, h allreduce.Header, codes, payload []byt
 	a.free, g.codes = append(a.free, g.codes), nil
 }
 
-// tell puts a job for all these ranks but this one.
-func (a *groupedRank) tell(ranks []int, j job) {
+// putAll puts a job for all these ranks but this one.
+func (a *groupedRank) putAll(ranks []int, j job) {
 	for _, r := range ranks {
 		if r != a.rank {
 			a.to[r].put(j)
@@ -240,9 +240,9 @@ func (a *groupedRank) finish(chunk, piece int) {
 	if a.codec.short {
 		j.short = a.shorten(j, codes)
 	}
-	a.tell(leaders, j)
+	a.putAll(leaders, j)
 	j.step = allreduce.Inside
-	a.tell(a.groups.Members(a.group), j)
+	a.putAll(a.groups.Members(a.group), j)
 	a.codec.Dequantise(a.out[lo:hi], codes)
 	if a.unfinished--; a.unfinished == 0 {
 		a.scattered()

@@ -193,7 +193,7 @@ func TestEndOfAPeersSending(t *testing.T) {
 				e := r.endpoints[0]
 				e.inbox.mu.Lock()
 				defer e.inbox.mu.Unlock()
-				return e.inbox.held["w1"][1] != nil
+				return e.inbox.early["w1"][1] != nil
 			})
 			other.send(stream(mean, 0)).Close()
 		}},
@@ -343,7 +343,7 @@ func TestOnlyTheLatestEarlyStreamsAreHeld(t *testing.T) {
 		waitFor(t, "a held stream", func() bool {
 			r.endpoints[1].inbox.mu.Lock()
 			defer r.endpoints[1].inbox.mu.Unlock()
-			return r.endpoints[1].inbox.held["w0"][epoch] != nil
+			return r.endpoints[1].inbox.early["w0"][epoch] != nil
 		})
 		if streams = append(streams, s); len(streams) > maxReductions {
 			i.wantReset(streams[0], codeStale)
@@ -352,7 +352,7 @@ func TestOnlyTheLatestEarlyStreamsAreHeld(t *testing.T) {
 		last = s
 	}
 	i.wantReset(i.send(allreduce.AppendHeader(nil, first(3, 1000))), codeStale)
-	if n := len(r.endpoints[1].inbox.held["w0"]); n != maxReductions {
+	if n := len(r.endpoints[1].inbox.early["w0"]); n != maxReductions {
 		t.Errorf("streams of %d epochs are held", n)
 	}
 	// Epoch 60 makes it stale.

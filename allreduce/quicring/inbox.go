@@ -36,14 +36,14 @@ type expectation struct {
 	ready   chan struct{}
 }
 
-// holding is what is kept of one peer's streams of one epoch.
-type holding struct {
+// earlyStreams are what is kept of one peer's streams of one epoch.
+type earlyStreams struct {
 	arrivals []*arrival
 	expiry   *time.Timer
 }
 
 // inbox matches streams with reductions. Streams of past epochs are refused;
-// of future ones the latest of every peer are held until their reduction
+// of future ones the latest of every peer are kept until their reduction
 // begins here, for at most holdTime.
 type inbox struct {
 	log *slog.Logger
@@ -51,12 +51,12 @@ type inbox struct {
 	mu      sync.Mutex
 	current map[uint64]*expectation // by epoch, at most maxReductions
 	begun   bool
-	last    uint64                         // highest epoch begun
-	held    map[string]map[uint64]*holding // by the peer's name and epoch
+	last    uint64                              // highest epoch begun
+	early   map[string]map[uint64]*earlyStreams // by the peer's name and epoch
 }
 
 func newInbox(log *slog.Logger) inbox {
-	return inbox{log: log, current: make(map[uint64]*expectation), held: make(map[string]map[uint64]*holding)}
+	return inbox{log: log, current: make(map[uint64]*expectation), early: make(map[string]map[uint64]*earlyStreams)}
 }
 
 // begin opens x's epoch to the streams of its peers. x.fail is called when one
@@ -75,7 +75,7 @@ func (b *inbox) begin(x *expectation) error {
 	x.taken = make([]int, len(x.from))
 	x.ready = make(chan struct{}, 1)
 	b.current[x.epoch] = x
-	for name, epochs := range b.held {
+	for name, epochs := range b.early {
 		for epoch, h := range epochs {
 			if epoch <= x.epoch {
 				b.forget(name, epoch)
@@ -118,27 +118,27 @@ func (b *inbox) offer(a *arrival) {
 		return
 	}
 	name := peerName(a.leaf)
-	h := b.held[name][epoch]
+	h := b.early[name][epoch]
 	if h == nil {
-		if h = b.hold(name, epoch); h == nil {
+		if h = b.makeRoom(name, epoch); h == nil {
 			b.refuse(a, codeStale)
 			return
 		}
 	}
-	if len(h.arrivals) >= maxConnections {
+	if len(h.arrivals) >= allreduce.MaxConnections {
 		b.refuse(a, codeStranger)
 		return
 	}
 	h.arrivals = append(h.arrivals, a)
 }
 
-// hold makes room for a peer's streams of an epoch to come, at the cost of an
-// earlier one; nil when all that are held are later.
-func (b *inbox) hold(name string, epoch uint64) *holding {
-	epochs := b.held[name]
+// makeRoom makes room for a peer's streams of an epoch to come, at the cost of an
+// earlier one; nil when all that are kept are later.
+func (b *inbox) makeRoom(name string, epoch uint64) *earlyStreams {
+	epochs := b.early[name]
 	if epochs == nil {
-		epochs = make(map[uint64]*holding)
-		b.held[name] = epochs
+		epochs = make(map[uint64]*earlyStreams)
+		b.early[name] = epochs
 	}
 	if len(epochs) >= maxReductions {
 		earliest := epoch
@@ -152,20 +152,20 @@ func (b *inbox) hold(name string, epoch uint64) *holding {
 			b.refuse(a, codeStale)
 		}
 		b.forget(name, earliest)
-		epochs = b.held[name]
+		epochs = b.early[name]
 	}
-	h := &holding{}
+	h := &earlyStreams{}
 	h.expiry = time.AfterFunc(holdTime, func() { b.expire(name, epoch, h) })
 	epochs[epoch] = h
 	return h
 }
 
-// forget drops what is held of a peer's epoch.
+// forget drops what is kept of a peer's epoch.
 func (b *inbox) forget(name string, epoch uint64) {
-	b.held[name][epoch].expiry.Stop()
-	delete(b.held[name], epoch)
-	if len(b.held[name]) == 0 {
-		delete(b.held, name)
+	b.early[name][epoch].expiry.Stop()
+	delete(b.early[name], epoch)
+	if len(b.early[name]) == 0 {
+		delete(b.early, name)
 	}
 }
 
@@ -177,7 +177,7 @@ func (b *inbox) match(a *arrival) {
 		return
 	}
 	i := x.index(a.leaf)
-	if i < 0 || x.taken[i] >= maxConnections {
+	if i < 0 || x.taken[i] >= allreduce.MaxConnections {
 		b.refuse(a, codeStranger)
 		return
 	}
@@ -218,10 +218,10 @@ func (b *inbox) unreadable(leaf *x509.Certificate, err error) {
 	}
 }
 
-func (b *inbox) expire(name string, epoch uint64, h *holding) {
+func (b *inbox) expire(name string, epoch uint64, h *earlyStreams) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.held[name][epoch] == h {
+	if b.early[name][epoch] == h {
 		for _, a := range h.arrivals {
 			b.refuse(a, codeExpired)
 		}
@@ -229,12 +229,12 @@ func (b *inbox) expire(name string, epoch uint64, h *holding) {
 	}
 }
 
-// drop forgets what is held from a peer whose connections have ended.
+// drop forgets what is kept from a peer whose connections have ended.
 func (b *inbox) drop(leaf *x509.Certificate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	name := peerName(leaf)
-	for epoch := range b.held[name] {
+	for epoch := range b.early[name] {
 		b.forget(name, epoch)
 	}
 	for _, x := range b.current {

@@ -13,14 +13,17 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"testbed/allreduce"
+	"testbed/allreduce/tuner"
 )
 
 const (
 	// Bounds of the time between two samples of a link, which is a round trip.
 	minInterval = 20 * time.Millisecond
 	maxInterval = 500 * time.Millisecond
-	// looks is how often round trips are looked at meanwhile.
-	looks = 8
+	// rttSamples is how often the latest round trips are read meanwhile.
+	rttSamples = 8
 )
 
 // link is the connections to a peer. It lives and dies with the first of them.
@@ -43,22 +46,22 @@ type link struct {
 
 	mu    sync.Mutex
 	conns []*quic.Conn
-	tuner tuner
+	tuner tuner.Tuner
 	tuned bool // a reduction is tuning
-	// doubted is set when a reduction has failed, with the number of packets
+	// suspected is set when a reduction has failed, with the number of packets
 	// received until then.
-	doubted bool
-	heard   uint64
+	suspected       bool
+	packetsReceived uint64
 }
 
-// doubt marks the link after a failed reduction. A live peer acknowledges the
+// suspect marks the link after a failed reduction. A live peer acknowledges the
 // reset of the stream. One that has restarted does not know this connection
 // any more and would leave the next reduction waiting too.
-func (l *link) doubt() {
+func (l *link) suspect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.conns) > 0 {
-		l.doubted, l.heard = true, l.conns[0].ConnectionStats().PacketsReceived
+		l.suspected, l.packetsReceived = true, l.conns[0].ConnectionStats().PacketsReceived
 	}
 }
 
@@ -71,11 +74,11 @@ func (l *link) alive() bool {
 		return false
 	}
 	first := l.conns[0]
-	if l.doubted {
-		l.doubted = first.ConnectionStats().PacketsReceived == l.heard
+	if l.suspected {
+		l.suspected = first.ConnectionStats().PacketsReceived == l.packetsReceived
 	}
 	l.conns = slices.DeleteFunc(l.conns, func(c *quic.Conn) bool { return c != first && c.Context().Err() != nil })
-	return !l.doubted && first.Context().Err() == nil
+	return !l.suspected && first.Context().Err() == nil
 }
 
 // connections returns the connections that the link has.
@@ -218,25 +221,25 @@ func (l *link) tune(f *flow, end <-chan struct{}) {
 	trips := roundTrips{received: make(map[*quic.Conn]uint64)}
 	wanted, last, s := 0, time.Now(), l.sample()
 	l.mu.Lock()
-	l.tuner.resume(s)
+	l.tuner.Resume(s)
 	l.mu.Unlock()
 	for {
 		if !l.watch(&trips, s, end) {
 			return
 		}
 		s = l.sample()
-		s.waiting = len(f.jobs) > 0
-		s.lowest, s.highest = trips.take()
+		s.AppLimited = len(f.jobs) == 0
+		s.LowestRTT, s.HighestRTT = trips.take()
 		now := time.Now()
-		s.elapsed, last = now.Sub(last), now
+		s.Elapsed, last = now.Sub(last), now
 		l.mu.Lock()
-		n := l.tuner.next(s)
+		n := l.tuner.Next(s)
 		l.mu.Unlock()
-		if s.connections < wanted {
+		if s.Connections < wanted {
 			continue // they are being dialled
 		}
 		wanted = n
-		for range wanted - s.connections {
+		for range wanted - s.Connections {
 			l.extend(f)
 		}
 	}
@@ -244,9 +247,9 @@ func (l *link) tune(f *flow, end <-chan struct{}) {
 
 // watch notes round trips for about as long as one takes, by the last sample.
 // It reports whether that was before end was closed.
-func (l *link) watch(trips *roundTrips, last sample, end <-chan struct{}) bool {
-	interval, times := min(max(last.rtt, minInterval), maxInterval), looks
-	if last.shortest < nearRTT {
+func (l *link) watch(trips *roundTrips, last tuner.Sample, end <-chan struct{}) bool {
+	interval, times := min(max(last.SmoothedRTT, minInterval), maxInterval), rttSamples
+	if last.MinRTT < allreduce.ShortRTT {
 		times = 1 // the tuner has no use for more
 	}
 	ticker := time.NewTicker(interval / time.Duration(times))
@@ -254,7 +257,7 @@ func (l *link) watch(trips *roundTrips, last sample, end <-chan struct{}) bool {
 	for range times {
 		select {
 		case <-ticker.C:
-			trips.look(l.connections())
+			trips.read(l.connections())
 		case <-end:
 			return false
 		}
@@ -275,17 +278,17 @@ func (l *link) extend(f *flow) {
 	})
 }
 
-func (l *link) sample() sample {
+func (l *link) sample() tuner.Sample {
 	conns := l.connections()
-	s := sample{connections: len(conns)}
+	s := tuner.Sample{Connections: len(conns)}
 	for _, c := range conns {
 		stats := c.ConnectionStats()
-		s.bytes += stats.BytesSent
-		s.lost += stats.PacketsLost
-		s.window += stats.CongestionWindow
-		s.rtt += stats.SmoothedRTT / time.Duration(len(conns))
-		if s.shortest == 0 || stats.MinRTT > 0 && stats.MinRTT < s.shortest {
-			s.shortest = stats.MinRTT
+		s.BytesSent += stats.BytesSent
+		s.PacketsLost += stats.PacketsLost
+		s.CongestionWindow += stats.CongestionWindow
+		s.SmoothedRTT += stats.SmoothedRTT / time.Duration(len(conns))
+		if s.MinRTT == 0 || stats.MinRTT > 0 && stats.MinRTT < s.MinRTT {
+			s.MinRTT = stats.MinRTT
 		}
 	}
 	return s

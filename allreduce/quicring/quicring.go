@@ -59,6 +59,7 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 
 	"testbed/allreduce"
+	"testbed/allreduce/entropy"
 )
 
 // Config is what an Endpoint is made of.
@@ -78,36 +79,27 @@ type Config struct {
 	// PieceValues is the number of values per frame, a multiple of Block. All
 	// workers of a ring need the same. Zero: allreduce.DefaultPieceValues.
 	PieceValues int
-	// Near says, on all workers or on none, that all round trips between them
-	// take less than 2 ms, and that no packets get lost: it makes for longer
-	// pieces.
-	Near bool
+	// ShortPaths says, on all workers or on none, that all round trips between
+	// them are shorter than allreduce.ShortRTT, and that no packets get lost: it
+	// makes for longer pieces.
+	ShortPaths bool
 	// Block is the number of values per scale, the same on all workers. Zero:
 	// 1024. Smaller blocks are more exact and cost 4 bytes each.
 	Block int
-	// PacketSize is the largest UDP payload in bytes. Zero: 1452, for a path
-	// of 1500-byte packets.
+	// PacketSize is the largest UDP payload in bytes. Zero:
+	// allreduce.PacketSize.
 	PacketSize uint16
 	// Connections is the number of connections to every peer that this worker
-	// sends to, 1 to 64. Zero: as many as losses and jitter on the path ask for.
+	// sends to, 1 to allreduce.MaxConnections. Zero: as many as package tuner
+	// says.
 	Connections int
 	// Bits is the size of a code, 8 or 4, the same on all workers. Zero: 8.
 	// With 4 there are half the bytes and 18 times the error.
 	Bits int
 	// Entropy says whether this worker shortens its codes by entropy coding.
-	Entropy Entropy
+	// Empty: entropy.Auto.
+	Entropy entropy.Mode
 }
-
-// Entropy says when codes are shortened.
-type Entropy string
-
-const (
-	// EntropyAuto shortens codes while that shortens reductions. The empty
-	// string means the same.
-	EntropyAuto Entropy = "auto"
-	EntropyOn   Entropy = "on"
-	EntropyOff  Entropy = "off"
-)
 
 // Peer is one worker of a ring.
 type Peer struct {

@@ -48,7 +48,7 @@ func (r *run) read(a *arrival) {
 func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 	h := a.first
 	var b [allreduce.HeaderLen]byte
-	source := counted{a.stream, &r.e.received}
+	in := counted{a.stream, &r.e.received}
 	by := r.e.coders.get()
 	defer r.putBack(by)
 	for {
@@ -60,7 +60,7 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 		if h.Coding != allreduce.Plain {
 			payload = by.room(int(h.Payload))
 		}
-		if _, err := io.ReadFull(source, payload); err != nil {
+		if _, err := io.ReadFull(in, payload); err != nil {
 			return codeAborted, truncated(err)
 		}
 		if h.Coding != allreduce.Plain {
@@ -70,13 +70,13 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 		}
 		r.received.Add(int64(len(b) + len(payload)))
 		r.algorithm.arrived(a.rank, h, codes, payload)
-		r.sources[a.rank].due.Add(-1)
+		r.inputs[a.rank].due.Add(-1)
 		r.e.due.Add(-1)
 		if r.due.Add(-1) == 0 {
 			close(r.complete)
 			a.stream.SetReadDeadline(time.Now().Add(holdTime))
 		}
-		if _, err = io.ReadFull(source, b[:]); err != nil {
+		if _, err = io.ReadFull(in, b[:]); err != nil {
 			return codeAborted, truncated(err)
 		}
 		if h, err = allreduce.ParseHeader(b[:]); err != nil {
@@ -88,8 +88,8 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 	}
 }
 
-// source is what a rank sends.
-type source struct {
+// input is what is still to come from a rank.
+type input struct {
 	due atomic.Int64 // frames not yet received
 
 	mu      sync.Mutex
@@ -107,7 +107,7 @@ func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error
 	if _, err := io.ReadFull(a.stream, make([]byte, 1)); err != io.EOF {
 		return codeMalformed, errors.New("something follows the end of a stream")
 	}
-	s := &r.sources[a.rank]
+	s := &r.inputs[a.rank]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended++
@@ -121,7 +121,7 @@ func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error
 // gone is told that all connections of a peer have ended over which streams
 // came.
 func (r *run) gone(rank int) {
-	if n := r.sources[rank].due.Load(); n > 0 {
+	if n := r.inputs[rank].due.Load(); n > 0 {
 		name := r.op.Peers[rank].Name
 		r.abort(&PeerError{name, fmt.Errorf("receive from %s: its connections have ended, and %d frames are missing", name, n)})
 	}

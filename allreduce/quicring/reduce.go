@@ -150,7 +150,7 @@ type run struct {
 	abort   context.CancelCauseFunc
 
 	due           atomic.Int64 // frames not yet received
-	sources       []source     // by rank
+	inputs        []input      // by rank
 	complete      chan struct{}
 	readers       sync.WaitGroup
 	received      atomic.Int64 // bytes
@@ -192,11 +192,11 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	r.aborted, r.abort = context.WithCancelCause(context.Background())
 	piece := e.cfg.PieceValues
 	if piece == 0 {
-		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block, e.cfg.Near)
+		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block, e.cfg.ShortPaths)
 	}
 	r.layout = newLayout(len(data), ranks, piece, r.codec.Format)
 	r.expected = &expectation{epoch: op.Epoch, fail: r.abort, gone: r.gone}
-	r.sources = make([]source, ranks)
+	r.inputs = make([]input, ranks)
 	if ranks == 1 {
 		return r
 	}
@@ -216,7 +216,7 @@ func (r *run) expect(rank, frames int) {
 	r.expected.from = append(r.expected.from, r.op.Peers[rank])
 	r.expected.ranks = append(r.expected.ranks, rank)
 	r.due.Add(int64(frames))
-	r.sources[rank].due.Store(int64(frames))
+	r.inputs[rank].due.Store(int64(frames))
 }
 
 // flowTo adds a rank that so many frames will be sent to.
@@ -245,9 +245,9 @@ func (r *run) run(ctx context.Context) (Result, error) {
 
 	r.e.due.Add(r.due.Load())
 	defer func() { r.e.due.Add(-r.due.Load()) }() // of what has failed
-	var senders sync.WaitGroup
+	var flows sync.WaitGroup
 	for _, f := range r.flows {
-		senders.Go(f.run)
+		flows.Go(f.run)
 	}
 	for receiving := true; receiving; {
 		select {
@@ -261,14 +261,14 @@ func (r *run) run(ctx context.Context) (Result, error) {
 			receiving = false
 		}
 	}
-	senders.Wait()
+	flows.Wait()
 	if !stop() {
 		abort() // it may only be on its way
 	}
 	if err := context.Cause(r.aborted); err != nil {
 		r.readers.Wait()
 		for _, f := range r.flows {
-			f.doubt()
+			f.suspect()
 		}
 		return Result{}, err
 	}

@@ -16,8 +16,8 @@ type roundTrips struct {
 	lowest, highest time.Duration
 }
 
-// look takes in the latest round trip of every connection.
-func (r *roundTrips) look(conns []*quic.Conn) {
+// read takes in the latest round trip of every connection.
+func (r *roundTrips) read(conns []*quic.Conn) {
 	for _, c := range conns {
 		stats := c.ConnectionStats()
 		before, known := r.received[c]

@@ -89,10 +89,10 @@ func (f *flow) fail(err error) {
 	f.r.abort(&PeerError{f.to.Name, fmt.Errorf("send to %s: %w", f.to.Name, explain(err))})
 }
 
-// doubt marks the link after a failure, if there is one.
-func (f *flow) doubt() {
+// suspect marks the link after a failure, if there is one.
+func (f *flow) suspect() {
 	if f.link != nil {
-		f.link.doubt()
+		f.link.suspect()
 	}
 }
 

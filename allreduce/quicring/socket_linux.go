@@ -40,36 +40,38 @@ const (
 // socket reads trains of datagrams, which the kernel has left together (UDP
 // GRO), and hands the datagrams out one by one. quic-go sends trains (GSO), so
 // that both sides pay the price of the kernel's network once for a dozen packets.
-// They have 20 kB at most; the socket couples those that it is given one after
+// They have 20 kB at most; the socket joins those that it is given one after
 // the other, up to what the kernel takes.
 type socket struct {
 	*net.UDPConn
-	hurry  func() bool      // whether somebody waits for the little that is still to come
-	reader *ipv4.PacketConn // reads IPv6 as well
-	trains []ipv4.Message
+	// waitsForLast says whether a reduction waits for the little that is still to
+	// come.
+	waitsForLast func() bool
+	reader       *ipv4.PacketConn // reads IPv6 as well
+	trains       []ipv4.Message
 	// next is the first train in trains[:n] not yet handed out whole, rest what
 	// is left of it, in datagrams of length each.
-	next, n  int
-	rest     []byte
-	length   int
-	patience patience
+	next, n    int
+	rest       []byte
+	length     int
+	coalescing coalescing
 
 	sending sync.Mutex
-	out     convoy
-	filled  chan struct{} // tells depart that out waits; nil when closed
-	ended   chan struct{} // closed when depart has returned
+	out     batch
+	filled  chan struct{} // tells flusher that out waits; nil when closed
+	ended   chan struct{} // closed when flusher has returned
 }
 
-// convoy is trains of one connection that leave together.
-type convoy struct {
+// batch is trains of one connection that are sent together.
+type batch struct {
 	to      *net.UDPAddr
 	control []byte
 	bytes   []byte
-	err     error // of the last that left, not yet returned
+	err     error // of the last that was sent, not yet returned
 }
 
 // newSocket returns conn as quic-go reads and writes it best.
-func newSocket(conn net.PacketConn, hurry func() bool) net.PacketConn {
+func newSocket(conn net.PacketConn, waitsForLast func() bool) net.PacketConn {
 	udp, ok := conn.(*net.UDPConn)
 	if !ok {
 		return conn
@@ -86,7 +88,7 @@ func newSocket(conn net.PacketConn, hurry func() bool) net.PacketConn {
 		return conn // before Linux 5.0
 	}
 	s := &socket{
-		UDPConn: udp, hurry: hurry,
+		UDPConn: udp, waitsForLast: waitsForLast,
 		reader: ipv4.NewPacketConn(udp), trains: make([]ipv4.Message, batchLen),
 		filled: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
@@ -94,7 +96,7 @@ func newSocket(conn net.PacketConn, hurry func() bool) net.PacketConn {
 		s.trains[i].Buffers = [][]byte{make([]byte, trainLen)}
 		s.trains[i].OOB = make([]byte, controlLen)
 	}
-	go s.depart(s.filled)
+	go s.flusher(s.filled)
 	return s
 }
 
@@ -110,7 +112,7 @@ func (s *socket) WriteMsgUDP(b, control []byte, to *net.UDPAddr) (n, controlLen 
 		len(o.bytes)+len(b) <= min(maxPayload, maxSegments*length)
 	if o.to == to {
 		if !follows {
-			s.leave() // a connection's datagrams keep their order
+			s.flush() // a connection's datagrams keep their order
 		}
 		if err, o.err = o.err, nil; err != nil {
 			return 0, 0, err
@@ -121,7 +123,7 @@ func (s *socket) WriteMsgUDP(b, control []byte, to *net.UDPAddr) (n, controlLen 
 	case !follows && (last || s.filled == nil):
 		return s.UDPConn.WriteMsgUDP(b, control, to)
 	case !follows:
-		s.leave()
+		s.flush()
 		o.to, o.err = to, nil
 		o.control = append(o.control[:0], control...)
 		select {
@@ -131,31 +133,31 @@ func (s *socket) WriteMsgUDP(b, control []byte, to *net.UDPAddr) (n, controlLen 
 	}
 	o.bytes = append(o.bytes, b...)
 	if last {
-		s.leave()
+		s.flush()
 	}
 	return len(b), len(control), nil
 }
 
-// leave sends the convoy, if there is one.
-func (s *socket) leave() {
+// flush sends the batch, if there is one.
+func (s *socket) flush() {
 	if o := &s.out; len(o.bytes) > 0 {
 		_, _, o.err = s.UDPConn.WriteMsgUDP(o.bytes, o.control, o.to)
 		o.bytes = o.bytes[:0]
 	}
 }
 
-// depart sends convoys that nothing more has joined by the time it runs: after
+// flusher sends batches that nothing more was added to by the time it runs: after
 // the writer, which woke it, has nothing left to write.
-func (s *socket) depart(filled <-chan struct{}) {
+func (s *socket) flusher(filled <-chan struct{}) {
 	defer close(s.ended)
 	for range filled {
 		s.sending.Lock()
-		s.leave()
+		s.flush()
 		s.sending.Unlock()
 	}
 }
 
-// Close closes the socket, once depart has sent what waits.
+// Close closes the socket, once flusher has sent what waits.
 func (s *socket) Close() error {
 	s.sending.Lock()
 	if s.filled != nil {
@@ -170,7 +172,7 @@ func (s *socket) Close() error {
 // ReadBatch fills datagrams. It is what quic-go reads with, from one goroutine.
 func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 	if s.next == s.n {
-		if s.patience.worthwhile() && !s.hurry() {
+		if s.coalescing.worthwhile() && !s.waitsForLast() {
 			time.Sleep(gatherTime)
 		}
 		n, err := s.reader.ReadBatch(s.trains, flags)
@@ -178,12 +180,12 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 			return 0, err
 		}
 		s.n, s.next = n, 0
-		s.couple()
+		s.nextTrain()
 		read := 0
 		for _, t := range s.trains[:n] {
 			read += t.N
 		}
-		s.patience.found(read, n == len(s.trains), time.Now())
+		s.coalescing.found(read, n == len(s.trains), time.Now())
 	}
 	filled := 0
 	for filled < len(datagrams) && s.next < s.n {
@@ -195,40 +197,40 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 		filled++
 		if s.rest = s.rest[length:]; len(s.rest) == 0 {
 			s.next++
-			s.couple()
+			s.nextTrain()
 		}
 	}
 	return filled, nil
 }
 
-// patience decides when to let datagrams gather: where they come one by one but
+// coalescing decides when to let datagrams gather before they are read: where they come one by one but
 // closely, as from a link of some hundred Mbit/s. Each would wake the reader, the
 // connection's goroutine and the stream's, and every second be acknowledged: that
 // is where most of the processor time of such links goes.
-type patience struct {
+type coalescing struct {
 	sparse bool // reads find little, though they follow closely
 	fast   int  // reads that are not to wait
 	last   time.Time
 }
 
 // worthwhile says whether to wait for gatherTime before the next read.
-func (p *patience) worthwhile() bool { return p.sparse && p.fast == 0 }
+func (c *coalescing) worthwhile() bool { return c.sparse && c.fast == 0 }
 
 // found notes how many bytes a read has found, whether it may have left some, and
 // when it was.
-func (p *patience) found(bytes int, more bool, now time.Time) {
+func (c *coalescing) found(bytes int, more bool, now time.Time) {
 	switch {
 	case bytes > fastRead:
-		p.fast = fastReads
-	case p.fast > 0:
-		p.fast--
+		c.fast = fastReads
+	case c.fast > 0:
+		c.fast--
 	}
-	p.sparse = bytes < fullRead && !more && now.Sub(p.last) < denseTime
-	p.last = now
+	c.sparse = bytes < fullRead && !more && now.Sub(c.last) < denseTime
+	c.last = now
 }
 
-// couple makes the next train the one to be handed out.
-func (s *socket) couple() {
+// nextTrain makes the next train the one to be handed out.
+func (s *socket) nextTrain() {
 	if s.next == s.n {
 		return
 	}
@@ -246,7 +248,8 @@ func datagramLen(control []byte, all int) int {
 	return all
 }
 
-// segmentLen is the same of a train to be sent: 0 if it is none.
+// segmentLen is the length of the datagrams of a train to be sent, but for the
+// last: 0 if it is a single datagram.
 func segmentLen(control []byte) int {
 	if data := udpControl(control, unix.UDP_SEGMENT); len(data) >= 2 {
 		return int(binary.NativeEndian.Uint16(data))

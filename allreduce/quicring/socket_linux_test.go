@@ -177,9 +177,9 @@ func TestSocketCouplesTrains(t *testing.T) {
 	t.Error("four trains written at a stretch never left as three and one")
 }
 
-// TestPatience feeds reads of so many bytes, so long after each other, and
+// TestCoalescing feeds reads of so many bytes, so long after each other, and
 // looks at what is decided before the next one.
-func TestPatience(t *testing.T) {
+func TestCoalescing(t *testing.T) {
 	const slow, fast = 12_000, 1 << 20
 	for _, c := range []struct {
 		name  string
@@ -196,7 +196,7 @@ func TestPatience(t *testing.T) {
 		{"no limit to the rate", []int{slow, fast, slow, slow}, time.Millisecond, false, false},
 		{"no longer without limit", slices.Concat([]int{fast}, slices.Repeat([]int{slow}, fastReads)), time.Millisecond, false, true},
 	} {
-		var p patience
+		var p coalescing
 		now := time.Unix(1000, 0)
 		for _, n := range c.reads {
 			now = now.Add(c.every)

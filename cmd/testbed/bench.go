@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/allreduce"
-	"testbed/allreduce/quicring"
+	"testbed/allreduce/entropy"
 	"testbed/bench"
 	"testbed/node/host"
 	"testbed/shaping"
@@ -129,15 +129,15 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.TextVar(&o.Network.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
 	f.TextVar(&o.Network.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
 	f.StringVar(&o.Links, "links", host.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
-	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(bench.AlgorithmNames(), ", "))
+	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
 	f.IntVar(&o.Groups, "groups", 1, "groups of workers, who join them by turns")
 	f.TextVar(&o.Network.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
-	f.StringVar(&o.Order, "order", bench.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
+	f.StringVar(&o.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
 	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
 	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
 	f.IntVar(&o.Block, "block", 1024, "values per scale")
 	f.IntVar(&o.Bits, "bits", 8, "of a code: 8 or 4")
-	f.StringVar(&o.Entropy, "entropy", string(quicring.EntropyAuto), "shorten codes by entropy coding: auto (while it is faster), on or off")
+	f.StringVar((*string)(&o.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
 	f.BoolVar(&o.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
 	f.Uint64Var(&o.Seed, "seed", 42, "of the values, and of what is random on the links")
 	f.IntVar(&o.Warmup, "warmup", 1, "reductions before those that are measured")

@@ -11,6 +11,7 @@ import (
 	"testbed/node/host"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 )
 
 // realFlags are the flags of commands that run on a real network.
@@ -174,7 +175,7 @@ func resumeRun(cmd *cobra.Command, dir string, json bool) error {
 func validity(sums ...runlog.Summary) error {
 	for _, s := range sums {
 		diverged := s.BitIdentical != nil && !*s.BitIdentical
-		if !s.Complete || diverged || s.Fidelity.Verdict == "invalid" {
+		if !s.Complete || diverged || s.Fidelity.Verdict == fidelity.Invalid {
 			return errInvalid
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"testbed/node/host"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 	"testbed/sim"
 	"testbed/sweep"
 )
@@ -173,7 +174,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) (err error) {
 		if err := table.Add(r); err != nil {
 			return err
 		}
-		if f.real && (!r.Complete || r.Fidelity == "invalid" || r.BitIdentical != nil && !*r.BitIdentical) {
+		if f.real && (!r.Complete || r.Fidelity == fidelity.Invalid || r.BitIdentical != nil && !*r.BitIdentical) {
 			invalid = errInvalid
 		}
 		if f.real || show.due() {

@@ -114,9 +114,9 @@ func TestComfortableRunIsValid(t *testing.T) {
 	for try := 1; ; try++ {
 		sum, dir := run(t, file, "--policy", "straggler")
 		var f fidelityFile
-		readJSON(t, dir.Path(host.FidelityFile), &f)
-		if string(f.Verdict.Verdict) != sum.Fidelity.Verdict || len(f.Rounds) != 3 {
-			t.Errorf("%s has verdict %v and %d rounds, the summary %v", host.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity)
+		readJSON(t, dir.Path(runlog.FidelityFile), &f)
+		if f.Verdict.Verdict != sum.Fidelity.Verdict || len(f.Rounds) != 3 {
+			t.Errorf("%s has verdict %v and %d rounds, the summary %v", runlog.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity)
 		}
 		for _, r := range f.Rounds {
 			router := r.Measured.RouterPackets > 0 && r.Measured.RouterLatenessP99 > 0

@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/allreduce/quicring"
 	"testbed/bench"
 	"testbed/node"
@@ -88,7 +89,7 @@ func (b *benchmark) startWorkers() error {
 		names = append(names, name)
 		peers = append(peers, quicring.Peer{Name: name, Addr: netip.AddrPortFrom(b.addr(name), ringPort)})
 	}
-	near := b.plan.Near(names)
+	near := b.plan.ShortPaths(names, allreduce.ShortRTT)
 	for rank, peer := range peers {
 		credentials, err := authority.Issue(peer.Name)
 		if err != nil {
@@ -333,7 +334,7 @@ func runBenchWorker(s *benchSpec, log *slog.Logger, report func(nodeReport)) err
 		}
 	}()
 	return bench.RunWorker(context.Background(), bench.WorkerConfig{
-		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, Near: s.Near, Timeout: s.Timeout,
+		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, ShortPaths: s.Near, Timeout: s.Timeout,
 		Conn: conn, TLS: tlsConfig, Log: log, Interface: nodeInterface, Orders: orders,
 		Report: func(r bench.Report) { report(nodeReport{Bench: &r}) },
 	})

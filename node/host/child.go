@@ -81,7 +81,7 @@ type workerSpec struct {
 	Addr        netip.Addr
 	Coordinator netip.Addr
 	Credentials node.Credentials
-	Near        bool   // as in quicring.Config
+	Near        bool   // quicring.Config.ShortPaths
 	Name        string // of the run
 	Restore     bool   // from the checkpoint at restoreFD
 	Residual    bool   // and from that of its residual after it

@@ -48,7 +48,7 @@ func (p *play) scenarioTimeAt(t time.Time) policy.Time {
 }
 
 func (p *play) scenarioTime(d time.Duration) policy.Time {
-	return policy.Time(float64(d) / 1e3 / p.Scenario.Real.TimeScale)
+	return p.Scenario.ScenarioTime(d)
 }
 
 // crashCoordinator kills the coordinator. Another one takes its place when it

@@ -7,23 +7,21 @@ import (
 	"slices"
 	"time"
 
-	"testbed/runlog"
+	"testbed/allreduce"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/kernel"
 	"testbed/shaping/userlink"
+	"testbed/stats"
 )
 
 // Files of the run directory about the emulation's fidelity.
 const (
 	// LinkCheckFile has what the links were found to be before the run.
 	LinkCheckFile = "linkcheck.json"
-	// FidelityFile has the measurements and verdicts of the run and of every
-	// round.
-	FidelityFile = "fidelity.json"
 )
 
-// fidelityRecord is the content of FidelityFile.
+// fidelityRecord is the content of runlog.FidelityFile.
 type fidelityRecord struct {
 	fidelity.Verdict
 	Measured fidelity.Measurements `json:"measured"`
@@ -100,26 +98,14 @@ func (m *monitor) injected(late time.Duration) {
 	m.inject, m.whole.InjectLateness = max(m.inject, late), max(m.whole.InjectLateness, late)
 }
 
-// hops is how many paths in a row an all-reduce takes. In a ring reduce-scatter
-// and all-gather each go almost around; otherwise there is one path to each
-// owner, or leader, and as many back.
+// hops is allreduce.Algorithm.Hops by the algorithm's name.
 func hops(algorithm string, participants int) int {
-	around := 2 * max(participants-1, 0)
-	switch algorithm {
-	case "direct":
-		return min(2, around)
-	case "hierarchical":
-		return min(4, around)
-	}
-	return around
+	a, _ := allreduce.ParseAlgorithm(algorithm) // the scenario is valid
+	return a.Hops(participants)
 }
 
 func quantile(d []time.Duration, percent int) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	d = slices.Sorted(slices.Values(d))
-	return d[(len(d)-1)*percent/100]
+	return stats.Quantile(slices.Sorted(slices.Values(d)), float64(percent)/100)
 }
 
 // routed takes the router's count since its start, as of the end of the
@@ -194,7 +180,7 @@ func (m *monitor) conclude(router *userlink.Stats, excess uint64) measured {
 func (m *monitor) record(all measured) fidelityRecord {
 	f := all.judge()
 	r := fidelityRecord{Measured: all.Measurements, Rounds: m.rounds}
-	r.Verdict.Verdict, r.Reasons = fidelity.Level(f.Verdict), f.Reasons
+	r.Verdict = f
 	return r
 }
 
@@ -207,11 +193,10 @@ type measured struct {
 
 // judge gives the verdict. A process that failed of itself makes the run
 // another one than the scenario's.
-func (m measured) judge() runlog.Fidelity {
-	v := fidelity.Run(m.Measurements, m.Rounds)
-	f := runlog.Fidelity{Verdict: string(v.Verdict), Reasons: v.Reasons}
+func (m measured) judge() fidelity.Verdict {
+	f := fidelity.Run(m.Measurements, m.Rounds)
 	if len(m.Failures) > 0 {
-		f.Verdict = string(fidelity.Invalid)
+		f.Verdict = fidelity.Invalid
 		f.Reasons = append(f.Reasons, m.Failures...)
 	}
 	return f

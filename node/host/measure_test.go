@@ -76,7 +76,7 @@ func TestMonitorSplitsTheRouterByRounds(t *testing.T) {
 	if all.UnplannedDrops != 7 || all.RouterPackets != 160 || all.Hops != 6 || all.InjectLateness != 6*ms || len(all.Rounds) != 2 {
 		t.Errorf("run: %+v", all)
 	}
-	if f := all.judge(); f.Verdict != string(fidelity.Invalid) { // an hour of waiting
+	if f := all.judge(); f.Verdict != fidelity.Invalid { // an hour of waiting
 		t.Errorf("verdict %+v", f)
 	}
 }

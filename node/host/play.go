@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/node"
 	"testbed/policy"
 	"testbed/runlog"
@@ -89,7 +90,7 @@ func (p *play) startNodes() error {
 	if err := p.await("the coordinator", func() bool { return p.nodes[scenarios.Coordinator].ready }); err != nil {
 		return err
 	}
-	near := p.plan.Near(p.Scenario.Nodes()[1:]) // without the coordinator
+	near := p.plan.ShortPaths(p.Scenario.Nodes()[1:], allreduce.ShortRTT) // without the coordinator
 	for _, w := range p.Scenario.Workers {
 		if slices.Contains(p.Run.Gone, w.ID) {
 			continue
@@ -356,7 +357,7 @@ func (p *play) finish() error {
 	if lost > 0 {
 		p.tell(note{Stage: fmt.Sprintf("%s is full: %d later changes of queues are not in it", runlog.QueuesFile, lost)})
 	}
-	if err := p.Dir.WriteJSON(FidelityFile, p.monitor.record(m)); err != nil {
+	if err := p.Dir.WriteJSON(runlog.FidelityFile, p.monitor.record(m)); err != nil {
 		return err
 	}
 	p.tell(note{Measured: &m})

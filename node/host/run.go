@@ -21,6 +21,7 @@ import (
 	"testbed/node/host/sandbox"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 )
 
 // Verbs under which the binary is started again, by itself.
@@ -207,7 +208,7 @@ func (r *run) conclude(failed error) (runlog.Summary, error) {
 		sum.Scenario, sum.Policy, sum.World, sum.Links = r.Scenario.Name, r.Policy, runlog.Real, r.Links
 		sum.Seed, sum.TimeScale = r.Scenario.Seed, r.Scenario.Real.TimeScale
 	}
-	sum.Fidelity = runlog.Fidelity{Verdict: "invalid", Reasons: []string{"the run was cut short"}}
+	sum.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{"the run was cut short"}}
 	if failed == nil && r.measured != nil {
 		sum.Fidelity = r.measured.judge()
 	}

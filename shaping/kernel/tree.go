@@ -38,7 +38,7 @@ const (
 	limitRate shaping.Rate = 10e9
 	// smallestFrame is an empty UDP datagram with its headers. netem counts
 	// packets, and no other mix of them is more for the same bytes.
-	smallestFrame = 14 + 20 + 8
+	smallestFrame = shaping.UDPHeaders
 	// maxNetemLimit bounds the memory of a netem queue: so many full frames
 	// take 2.4 GB in the kernel. Packets are lost to it that the plan does not
 	// ask for where more are under way: at 1 Gbit/s that is 13 s of full

@@ -83,12 +83,9 @@ func rounds(pairs []Pair, rate func(Pair) float64, budget float64) [][]Pair {
 	return all
 }
 
-// headers are the bytes of Ethernet, IP and UDP in a frame.
-const headers = 14 + 20 + 8
-
 // Ceiling is the share of a rate, which counts Ethernet frames, that is left
 // for the payload of full UDP datagrams.
-const Ceiling = float64(shaping.FrameSize-headers) / shaping.FrameSize
+const Ceiling = float64(shaping.FrameSize-shaping.UDPHeaders) / shaping.FrameSize
 
 // alone is the rate in frames at which the path can carry, or +Inf.
 func alone(plan *shaping.Plan, p Pair) float64 {
@@ -109,9 +106,9 @@ const over = 1.1
 // offers are the rates at which all pairs send at once; 0 where no rate is
 // planned. A sender without a rate of its own leaves the others room.
 func offers(plan *shaping.Plan, pairs []Pair) []float64 {
-	sources := map[int]int{}
+	senders := map[int]int{}
 	for _, p := range pairs {
-		sources[p.To]++
+		senders[p.To]++
 	}
 	all := make([]float64, len(pairs))
 	for k, p := range pairs {
@@ -119,7 +116,7 @@ func offers(plan *shaping.Plan, pairs []Pair) []float64 {
 		switch {
 		case math.IsInf(r, 1):
 		case plan.Nodes[p.From].RateUp == 0:
-			all[k] = over * r / float64(sources[p.To])
+			all[k] = over * r / float64(senders[p.To])
 		default:
 			all[k] = over * r
 		}
@@ -129,7 +126,7 @@ func offers(plan *shaping.Plan, pairs []Pair) []float64 {
 
 // together returns the rates that arrive when all pairs send at once at the
 // offered rates: each sender's rate is shared by its destinations, as HTB
-// does, and then each receiver's by its sources.
+// does, and then each receiver's by its senders.
 func together(plan *shaping.Plan, pairs []Pair, offered []float64) []float64 {
 	rates := slices.Clone(offered)
 	stage := func(of func(Pair) int, limit func(shaping.NodePlan) shaping.Rate) {

@@ -30,7 +30,7 @@ const (
 	mostProbes = 4000  // a second, in all, where delays are measured
 	mostLosses = 15000 // a second, in all, where losses are
 	probeShare = 0.1   // of a link's rate, at most
-	probeFrame = messageSize + headers
+	probeFrame = messageSize + shaping.UDPHeaders
 
 	// flowBudget is the sum of the rates of pairs that are measured side by
 	// side, each as if alone: a quarter of what two processors carry.

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/shaping"
+	"testbed/stats"
 )
 
 const milli = time.Millisecond
@@ -31,21 +32,6 @@ func network(t interface{ Fatal(...any) }, n int, spec shaping.Spec) *shaping.Pl
 
 func access(up, down shaping.Rate) shaping.Access {
 	return shaping.Access{RateUp: &up, RateDown: &down}
-}
-
-func TestQuantile(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(i + 1)
-	}
-	for p, want := range map[float64]time.Duration{0: 1, 0.01: 1, 0.5: 50, 0.99: 99, 1: 100} {
-		if got := Quantile(hundred, p); got != want {
-			t.Errorf("Quantile(1…100, %v) = %d, want %d", p, got, want)
-		}
-	}
-	if Quantile(nil, 0.5) != 0 {
-		t.Error("the quantile of nothing is not 0")
-	}
 }
 
 func TestHalfWidthFindsAUniformJitterBehindStragglers(t *testing.T) {
@@ -106,7 +92,7 @@ func TestSwayP99(t *testing.T) {
 		for range 100_000 {
 			sums = append(sums, time.Duration((2*random.Float64()-1)*float64(c[0])+(2*random.Float64()-1)*float64(c[1])))
 		}
-		if got, want := swayP99(c[0], c[1]), Quantile(sorted(sums), 0.99); (got - want).Abs() > 100*time.Microsecond {
+		if got, want := jitterP99(c[0], c[1]), stats.Quantile(sorted(sums), 0.99); (got - want).Abs() > 100*time.Microsecond {
 			t.Errorf("%v: %v, but %v of 100,000", c, got, want)
 		}
 	}

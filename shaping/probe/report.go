@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"testbed/shaping"
+	"testbed/stats"
 )
 
 // Report compares a network with its plan.
@@ -139,7 +140,7 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 		if f.Busy != nil {
 			// Where packets follow closely, each waits for a slower one before
 			// it: none overtakes, and the jitter becomes delay.
-			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.most+queueing(plan, f.Pair))
+			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.longest+queueing(plan, f.Pair))
 		}
 		_, all := p.Properties()
 		for _, q := range all {
@@ -166,40 +167,40 @@ func delays(d []time.Duration, planned time.Duration, there, back variation, wai
 	slack := func(fixed time.Duration, share float64) time.Duration {
 		return fixed + time.Duration(share*float64(planned)) + noise + wait
 	}
-	median = within(ms(planned), ms(Quantile(d, 0.5)), ms(max(planned-early-noise, 0)), ms(planned+slack(medianSlack, medianShare)), n)
-	late := planned + swayP99(there.width, back.width)
+	median = within(ms(planned), ms(stats.Quantile(d, 0.5)), ms(max(planned-early-noise, 0)), ms(planned+slack(medianSlack, medianShare)), n)
+	late := planned + jitterP99(there.width, back.width)
 	if skewed := there.uneven || back.uneven; n > 0 && n < enough || skewed {
 		return median, nil
 	}
-	tail = within(ms(late), ms(Quantile(d, 0.99)), ms(max(late-early-noise-jitter/4, 0)), ms(late+slack(tailSlack, tailShare)), n)
+	tail = within(ms(late), ms(stats.Quantile(d, 0.99)), ms(max(late-early-noise-jitter/4, 0)), ms(late+slack(tailSlack, tailShare)), n)
 	return median, tail
 }
 
 // variation is what the jitter of a path does to its delays.
 type variation struct {
-	median time.Duration // above the one-way delay
-	width  time.Duration // as HalfWidth estimates it
-	most   time.Duration // the farthest above the one-way delay
-	uneven bool          // not uniform: a few samples say nothing of the tail
+	median  time.Duration // above the one-way delay
+	width   time.Duration // as HalfWidth estimates it
+	longest time.Duration // the farthest above the one-way delay
+	uneven  bool          // not uniform: a few samples say nothing of the tail
 }
 
 func vary(p shaping.PathPlan) variation {
 	if p.JitterDistribution == shaping.Uniform {
-		return variation{width: time.Duration(p.Jitter), most: time.Duration(p.Jitter)}
+		return variation{width: time.Duration(p.Jitter), longest: time.Duration(p.Jitter)}
 	}
 	table := p.JitterDistribution.Table()
-	sway := make([]time.Duration, len(table))
+	deviations := make([]time.Duration, len(table))
 	for i, v := range table {
-		sway[i] = time.Duration(int64(p.Jitter) * int64(v) / shaping.JitterScale)
+		deviations[i] = time.Duration(p.Jitter.Deviation(v))
 	}
-	slices.Sort(sway)
-	return variation{median: Quantile(sway, 0.5), width: HalfWidth(sway), most: time.Duration(p.Slowest() - p.OneWayDelay), uneven: p.Jitter > 0}
+	slices.Sort(deviations)
+	return variation{median: stats.Quantile(deviations, 0.5), width: HalfWidth(deviations), longest: time.Duration(p.Slowest() - p.OneWayDelay), uneven: p.Jitter > 0}
 }
 
-// swayP99 is the 99th percentile of the sum of two uniform variations of these
+// jitterP99 is the 99th percentile of the sum of two uniform variations of these
 // half-widths. It lies x below the largest sum, where the chance of more is
 // x²/8ab, or, beyond the narrower of the two, a straight line.
-func swayP99(a, b time.Duration) time.Duration {
+func jitterP99(a, b time.Duration) time.Duration {
 	const beyond = 0.01
 	narrow, wide := float64(min(a, b)), float64(max(a, b))
 	x := math.Sqrt(8 * beyond * narrow * wide)

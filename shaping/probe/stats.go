@@ -4,23 +4,15 @@ import (
 	"math"
 	"slices"
 	"time"
-)
 
-// Quantile returns the value below which the share p of the sorted values
-// lies, or 0 if there are none.
-func Quantile(sorted []time.Duration, p float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	k := int(math.Ceil(p*float64(len(sorted)))) - 1
-	return sorted[min(max(k, 0), len(sorted)-1)]
-}
+	"testbed/stats"
+)
 
 // HalfWidth estimates the half-width of a uniform variation from the range
 // between the 5th and the 95th percentile, nine tenths of it. Stragglers of a
 // busy machine hardly move it, where they would move a standard deviation.
 func HalfWidth(sorted []time.Duration) time.Duration {
-	return time.Duration(float64(Quantile(sorted, 0.95)-Quantile(sorted, 0.05)) / 1.8)
+	return time.Duration(float64(stats.Quantile(sorted, 0.95)-stats.Quantile(sorted, 0.05)) / 1.8)
 }
 
 func sorted(d []time.Duration) []time.Duration {

@@ -68,17 +68,17 @@ func NewQueue[T any](plan *shaping.Plan, limit int) *Queue[T] {
 	return &Queue[T]{plan: plan, limit: limit, paths: paths}
 }
 
-// luck is what chance decides about a packet. All of it is drawn for every
+// chances are the random numbers that decide about a packet. All of it is drawn for every
 // packet, so that a change of one property does not shift another's pattern.
-type luck struct {
+type chances struct {
 	duplicate, lost, turn, corrupt, reorder float64
 	bit                                     uint64
-	sway                                    uint64
+	jitter                                  uint64
 }
 
-func draw(r *rand.Rand) luck {
-	return luck{
-		lost: r.Float64(), sway: r.Uint64(), duplicate: r.Float64(), turn: r.Float64(),
+func draw(r *rand.Rand) chances {
+	return chances{
+		lost: r.Float64(), jitter: r.Uint64(), duplicate: r.Float64(), turn: r.Float64(),
 		corrupt: r.Float64(), reorder: r.Float64(), bit: r.Uint64(),
 	}
 }
@@ -98,7 +98,7 @@ func (q *Queue[T]) Push(at time.Duration, from, to int, item T) Fate {
 	}
 	// As in netem a duplicate makes up for a loss, and a second packet may
 	// be lost or corrupted in its turn.
-	var second luck
+	var second chances
 	if copies == 2 {
 		if second = draw(p.copies); p.lose(plan, second) {
 			copies--
@@ -122,7 +122,7 @@ func (q *Queue[T]) Push(at time.Duration, from, to int, item T) Fate {
 }
 
 // lose moves the path's state on and says whether the packet is lost.
-func (p *path) lose(plan *shaping.PathPlan, chance luck) bool {
+func (p *path) lose(plan *shaping.PathPlan, chance chances) bool {
 	b := &plan.LossBurst
 	if *b == (shaping.LossBurst{}) {
 		p.burst = false
@@ -137,7 +137,7 @@ func (p *path) lose(plan *shaping.PathPlan, chance luck) bool {
 }
 
 // enter queues a packet that is not lost.
-func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance luck) {
+func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance chances) {
 	p, plan := q.path(from, to), &q.plan.Paths[from][to]
 	if q.Corrupt != nil && chance.corrupt < float64(plan.Corrupt) {
 		q.Corrupt(item, chance.bit)
@@ -145,8 +145,7 @@ func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance luck) {
 	due := at
 	if chance.reorder >= float64(plan.Reorder) {
 		table := plan.JitterDistribution.Table()
-		sway := int64(table[chance.sway%uint64(len(table))]) * int64(plan.Jitter) / shaping.JitterScale
-		due += time.Duration(int64(plan.OneWayDelay) + sway)
+		due += time.Duration(plan.OneWayDelay + plan.Jitter.Deviation(table[chance.jitter%uint64(len(table))]))
 		p.last = max(p.last, due) // a packet overtakes by Reorder only
 		due = p.last
 	}

@@ -200,7 +200,7 @@ func (s *sender) reserve(plan *shaping.Plan) error {
 
 // send sends a frame that begins with its virtio_net_hdr. ENOBUFS means that
 // the queue of the interface was full, EAGAIN that every socket was. It never
-// waits, so the Go scheduler need not hear of it.
+// waits, so the Go scheduler need not know of it.
 func (s *sender) send(ifindex int, data []byte) unix.Errno {
 	s.addr.Ifindex = int32(ifindex)
 	for range s.fds {
