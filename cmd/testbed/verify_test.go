@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/node/host"
+	"testbed/node/host/emulation"
+	"testbed/node/host/monitor"
+	"testbed/node/host/realrun"
 	"testbed/runlog"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
@@ -114,13 +116,13 @@ func TestComfortableRunIsValid(t *testing.T) {
 	for try := 1; ; try++ {
 		sum, dir := run(t, file, "--policy", "straggler")
 		var f fidelityFile
-		readJSON(t, dir.Path(host.FidelityFile), &f)
+		readJSON(t, dir.Path(monitor.FidelityFile), &f)
 		if string(f.Verdict.Verdict) != sum.Fidelity.Verdict || len(f.Rounds) != 3 {
-			t.Errorf("%s has verdict %v and %d rounds, the summary %v", host.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity)
+			t.Errorf("%s has verdict %v and %d rounds, the summary %v", monitor.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity)
 		}
 		for _, r := range f.Rounds {
 			router := r.Measured.RouterPackets > 0 && r.Measured.RouterLatenessP99 > 0
-			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || router != (sum.Links == host.LinksUser) {
+			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || router != (sum.Links == emulation.LinksUser) {
 				t.Errorf("round %d knows nothing: %+v", r.Round, r.Measured)
 			}
 		}
@@ -130,7 +132,7 @@ func TestComfortableRunIsValid(t *testing.T) {
 		}
 		// Three workers: each with the coordinator, and around the ring.
 		var check probe.Report
-		readJSON(t, dir.Path(host.LinkCheckFile), &check)
+		readJSON(t, dir.Path(realrun.LinkCheckFile), &check)
 		if len(check.Pairs) != 6 || len(f.Measured.Pairs) != 6 {
 			t.Fatalf("%d pairs checked, %d judged, want 6", len(check.Pairs), len(f.Measured.Pairs))
 		}
