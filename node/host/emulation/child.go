@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 
 	"testbed/node/host/sandbox"
@@ -71,6 +72,12 @@ type childReport struct {
 	Error string          `json:"error,omitempty"` // why it gives up
 	Usage *Usage          `json:"usage,omitempty"`
 	Data  json.RawMessage `json:"data,omitempty"` // of a type of the kind's own
+}
+
+// NewChild returns a child without a process, whose commands go to a writer: for
+// tests of those who command it.
+func NewChild(name string, commands io.Writer) *Child {
+	return &Child{Name: name, out: json.NewEncoder(commands)}
 }
 
 // StartChild starts a process and listens to it.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"time"
@@ -35,6 +36,15 @@ type Supervisor struct {
 	network  *Network // nil before BringUp
 }
 
+// NewSupervisor returns a supervisor that takes commands from one place and
+// tells its notes to another. It can start processes when it has a Box.
+func NewSupervisor(commands io.Reader, notes io.Writer) *Supervisor {
+	return &Supervisor{
+		inbox:    make(chan func() error, 1024),
+		commands: json.NewDecoder(bufio.NewReader(commands)), notes: json.NewEncoder(notes),
+	}
+}
+
 // RunInit is what the binary does as the init of a sandbox: the job of its
 // kind. It returns when that is over; the kernel then removes all that is left.
 // A job that failed has been told of, and is no error here.
@@ -45,11 +55,8 @@ func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) er
 	if err != nil {
 		return err
 	}
-	s := &Supervisor{
-		Box: box, inbox: make(chan func() error, 1024),
-		notes:    json.NewEncoder(os.NewFile(sandbox.FirstFile+1, "notes")),
-		commands: json.NewDecoder(bufio.NewReader(os.NewFile(sandbox.FirstFile, "commands"))),
-	}
+	s := NewSupervisor(os.NewFile(sandbox.FirstFile, "commands"), os.NewFile(sandbox.FirstFile+1, "notes"))
+	s.Box = box
 	if err := s.work(jobs); err != nil {
 		s.note(failure(err))
 		return nil
