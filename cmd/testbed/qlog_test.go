@@ -53,7 +53,7 @@ func TestQlog(t *testing.T) {
 			t.Errorf("%s begins with %s, %v", path, records[1], err)
 		}
 		killed := filepath.Base(filepath.Dir(path)) == "w2"
-		if !killed && !bytes.Contains(records[len(records)-1], []byte(`"new":"closed"`)) {
+		if !killed && !bytes.Contains(text, []byte(`"new":"closed"`)) {
 			t.Errorf("%s has no end: %s", path, records[len(records)-1])
 		}
 		if !bytes.Contains(text, []byte(`"packet_sent"`)) && !bytes.Contains(text, []byte(`:packet_sent"`)) {
