@@ -27,30 +27,46 @@ var rooms = map[string]struct {
 	why string
 }{
 	"cmd/testbed":        {[]string{"*"}, "the verbs may call everything, so that nothing has to call them"},
-	"scenarios":          {[]string{"policy", "shaping", "allreduce", "allreduce/entropy"}, "a scenario does not know who plays it; what a field may hold is known where it is acted on"},
+	"scenarios":          {[]string{"allreduce", "allreduce/entropy", "policy", "shaping"}, "a scenario does not know who plays it; what a field may hold is known where it is acted on"},
 	"worker":             {[]string{"policy"}, "what a worker decides, in every world; it tells the coordinator in the events of its machine"},
 	"policy":             {nil, "the same decisions in every world: nothing of a world may reach them"},
 	"allreduce":          {nil, "schedule and codec are judged without a transport"},
 	"allreduce/int8":     {nil, "kernels see bytes and floats only"},
 	"allreduce/entropy":  {nil, "codes are bytes to it; it moves none and reads no clock"},
 	"allreduce/tuner":    {[]string{"allreduce"}, "decides by samples, whether a connection measured them or a model"},
-	"allreduce/quicring": {[]string{"allreduce", "allreduce/int8", "allreduce/entropy", "allreduce/tuner"}, "the ring does not judge who takes part"},
+	"allreduce/quicring": {[]string{"allreduce", "allreduce/entropy", "allreduce/int8", "allreduce/tuner"}, "the ring does not judge who takes part"},
 	"shaping":            {nil, "what a link is, apart from how it is made"},
 	"shaping/kernel":     {[]string{"shaping"}, "the kernel's side installs plans and does not know scenarios"},
 	"shaping/userlink":   {[]string{"shaping"}, "the user-space side installs the same plans"},
 	"shaping/fidelity":   {[]string{"shaping"}, "a verdict on measurements, wherever they come from"},
 	"shaping/probe":      {[]string{"shaping", "stats"}, "measures paths against a plan, however they were installed"},
-	"node":               {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
-	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "stats", "allreduce", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
-	"node/host/sandbox":  {nil, "a sandbox runs any program"},
-	"sim":                {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/entropy", "allreduce/tuner", "shaping", "shaping/fidelity", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
-	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/entropy", "allreduce/quicring", "shaping", "stats"}, "measures what others built; it builds no network and starts no process"},
-	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats", "shaping/fidelity", "allreduce", "allreduce/entropy"}, "fits parameters to records; it starts no runs"},
+	"node":               {[]string{"allreduce", "allreduce/quicring", "policy", "runlog", "scenarios", "worker"}, "a node does not know which world it is in"},
+	"sim":                {[]string{"allreduce", "allreduce/entropy", "allreduce/tuner", "policy", "runlog", "scenarios", "shaping", "shaping/fidelity", "worker"}, "the simulator shares the rules with the real run and nothing of its network"},
+	"bench":              {[]string{"allreduce", "allreduce/entropy", "allreduce/int8", "allreduce/quicring", "shaping", "stats"}, "measures what others built; it builds no network and starts no process"},
+	"calibrate":          {[]string{"allreduce", "allreduce/entropy", "policy", "runlog", "scenarios", "shaping/fidelity", "sim", "stats"}, "fits parameters to records; it starts no runs"},
 	"runlog":             {[]string{"policy", "scenarios", "shaping/fidelity"}, "a record knows what was played and how it was judged, and not its readers"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
-	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats", "shaping/fidelity"}, "what varies and what comes of it; who plays the points is the caller's business"},
-	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep", "shaping/fidelity", "allreduce"}, "reads directories of runs and sweeps only, without root and off Linux"},
-	"internal/testenv":   {[]string{"shaping/kernel", "shaping"}, "says what tests need of the machine"},
+	"sweep":              {[]string{"policy", "runlog", "scenarios", "shaping/fidelity", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
+	"report":             {[]string{"allreduce", "policy", "runlog", "scenarios", "shaping/fidelity", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
+	"internal/testenv":   {[]string{"shaping/kernel"}, "says what tests need of the machine"},
+
+	"node/host": {[]string{"node/host/benchmark", "node/host/emulation", "node/host/linkcheck", "node/host/process", "node/host/realrun", "node/host/sandbox", "node/host/shell", "shaping/kernel"},
+		"the door: which jobs and programs there are, and what the machine can do; no job of its own"},
+	"node/host/emulation": {[]string{"node/host/sandbox", "policy", "runlog", "scenarios", "shaping", "shaping/kernel", "shaping/userlink"},
+		"network, processes and wires, whatever runs on them: no node, no job"},
+	"node/host/process": {[]string{"node", "node/host/emulation", "policy", "scenarios"},
+		"one node's process: it knows neither the network it is on nor the other nodes"},
+	"node/host/monitor": {[]string{"allreduce", "policy", "runlog", "shaping", "shaping/fidelity", "shaping/kernel", "shaping/userlink", "stats"},
+		"judges what it is given; it starts nothing, so that whole runs are judged in a table test"},
+	"node/host/linkcheck": {[]string{"node/host/emulation", "node/host/monitor", "node/host/sandbox", "scenarios", "shaping", "shaping/fidelity", "shaping/probe", "shaping/userlink"},
+		"measures links that are up; no node runs on them yet"},
+	"node/host/realrun": {[]string{"allreduce", "node", "node/host/emulation", "node/host/linkcheck", "node/host/monitor", "node/host/process", "node/host/sandbox", "policy", "runlog", "scenarios", "shaping/fidelity", "shaping/probe"},
+		"starts nodes, carries injects out and keeps the record; it neither trains nor simulates"},
+	"node/host/benchmark": {[]string{"allreduce", "allreduce/quicring", "bench", "node", "node/host/emulation", "node/host/monitor", "node/host/sandbox", "shaping", "shaping/fidelity", "shaping/userlink"},
+		"the ring and its rivals on one network; there is no scenario in it"},
+	"node/host/shell": {[]string{"node/host/emulation", "node/host/sandbox", "scenarios"},
+		"programs of the user's: it knows no node of ours"},
+	"node/host/sandbox": {nil, "a sandbox runs any program"},
 }
 
 // ban forbids packages an import, or the use of some of its names.
@@ -173,12 +189,19 @@ func TestEveryPackageImportsWhatItsRowAllows(t *testing.T) {
 			t.Errorf("%s has no row in the table of rooms; say what it is for and what it may import", folder)
 			continue
 		}
+		used := map[string]bool{}
 		for _, s := range files {
 			for p, spec := range s.imported() {
 				inner, ours := strings.CutPrefix(p, module+"/")
 				if ours && !slices.Contains(room.may, inner) && !slices.Contains(room.may, "*") {
 					t.Errorf("%s: %s may not import %s: %s", s.at(spec.Pos()), folder, inner, room.why)
 				}
+				used[inner] = true
+			}
+		}
+		for _, door := range room.may {
+			if door != "*" && !used[door] {
+				t.Errorf("%s may import %s and does not: close that door", folder, door)
 			}
 		}
 	}

@@ -260,7 +260,7 @@ func (c *coordinator) now() policy.Time {
 		return c.t
 	}
 	elapsed := time.Since(c.began)
-	return max(c.t, c.scenario.FirstJoin()+policy.Time(float64(elapsed)/1e3/c.scenario.Real.TimeScale))
+	return max(c.t, c.scenario.FirstJoin()+c.scenario.ScenarioTime(elapsed))
 }
 
 // realTime is when a scenario time comes.
@@ -701,7 +701,7 @@ func (c *coordinator) reduced(now policy.Time, a *policy.OuterStep) {
 		longest = max(longest, m.Took)
 		e.BytesSent += m.Bytes
 	}
-	e.Duration = policy.Time(float64(longest) / 1e3 / c.scenario.Real.TimeScale)
+	e.Duration = c.scenario.ScenarioTime(longest)
 	e.Hash, e.Identical = agree(c.outcomes[a.Epoch], a.Participants)
 	delete(c.outcomes, a.Epoch)
 	c.report(e)

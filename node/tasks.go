@@ -111,9 +111,9 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		took := end.Sub(begin) - stood
 		late := took - duration
 		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
-			T: w.scenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
-			Round: a.Round, Step: a.Step, Duration: w.scenarioTime(took),
-			ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
+			T: w.cfg.Scenario.ScenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
+			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ScenarioTime(took),
+			ClockError: w.cfg.Scenario.ScenarioTime(time.Duration(w.oneWay.Load())),
 		}})
 		return result{event: worker.StepDone{}, ended: end}
 	})
@@ -159,10 +159,6 @@ func (w *workerDriver) pass(ctx context.Context, begin time.Time, d time.Duratio
 	}
 }
 
-func (w *workerDriver) scenarioTime(d time.Duration) policy.Time {
-	return policy.Time(float64(d) / 1e3 / w.cfg.Scenario.Real.TimeScale)
-}
-
 func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 	rank := slices.Index(a.Ring, w.cfg.ID)
 	if a.Zero {
@@ -190,9 +186,9 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		}
 		b.outcome = r.Outcome
 		w.cfg.Report(Report{Event: &runlog.Event{
-			T: w.scenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
-			Round: a.Round, Epoch: a.Epoch, Duration: w.scenarioTime(r.Total), ReduceScatter: w.scenarioTime(r.ReduceScatter),
-			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
+			T: w.cfg.Scenario.ScenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
+			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.ScenarioTime(r.Total), ReduceScatter: w.cfg.Scenario.ScenarioTime(r.ReduceScatter),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ScenarioTime(time.Duration(w.oneWay.Load())),
 		}})
 		return result{event: worker.Reduced{}, details: message{Hash: hashFloats(b.mean), Bytes: r.BytesSent, Took: r.Total}}
 	})

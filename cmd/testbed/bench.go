@@ -14,7 +14,8 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
 	"testbed/bench"
-	"testbed/node/host"
+	"testbed/node/host/benchmark"
+	"testbed/node/host/emulation"
 	"testbed/shaping"
 )
 
@@ -96,9 +97,9 @@ func printKernels(cmd *cobra.Command, results []bench.Kernel) error {
 }
 
 func benchRingCommand() *cobra.Command {
-	o := host.BenchOptions{
+	o := benchmark.Options{
 		Settings: bench.Settings{Data: bench.Gaussian},
-		Network:  bench.Links{Queue: shaping.DefaultQueue},
+		Links:    bench.Links{Queue: shaping.DefaultQueue},
 	}
 	var rate, data string
 	var asJSON, asRow bool
@@ -124,14 +125,14 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.IntVar(&o.Workers, "workers", 4, "number of workers")
 	f.IntVar(&o.Elements, "elements", 4_000_000, "values in each vector")
 	f.StringVar(&rate, "rate", "100mbit", "of every link, up and down, as tc writes it; 0 or unlimited: not limited")
-	f.TextVar(&o.Network.Queue, "queue", shaping.DefaultQueue, "what may wait for the rate, a time or a size")
-	f.TextVar(&o.Network.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
-	f.TextVar(&o.Network.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
-	f.TextVar(&o.Network.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
-	f.StringVar(&o.Links, "links", host.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
+	f.TextVar(&o.Links.Queue, "queue", shaping.DefaultQueue, "what may wait for the rate, a time or a size")
+	f.TextVar(&o.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
+	f.TextVar(&o.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
+	f.TextVar(&o.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
+	f.StringVar(&o.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
 	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
 	f.IntVar(&o.Groups, "groups", 1, "groups of workers, who join them by turns")
-	f.TextVar(&o.Network.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
+	f.TextVar(&o.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
 	f.StringVar(&o.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
 	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
 	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
@@ -143,24 +144,24 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.IntVar(&o.Warmup, "warmup", 1, "reductions before those that are measured")
 	f.IntVar(&o.Repeat, "repeat", 5, "reductions that are measured")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
-	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(host.RivalNames, ", "))
+	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/bench.md")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser, host.LinksBridge}, o.Links) {
-			return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", o.Links)}
+		if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksBridge}, o.Backend) {
+			return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", o.Backend)}
 		}
 		if asJSON && asRow {
 			return usageError{errors.New("--json and --row: choose one")}
 		}
 		if rate != "0" {
-			if o.Network.Rate, err = shaping.ParseRate(rate); err != nil {
+			if o.Links.Rate, err = shaping.ParseRate(rate); err != nil {
 				return usageError{fmt.Errorf("--rate: %w", err)}
 			}
 		}
 		o.Data = bench.Data(data)
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
-		result, err := host.Bench(cmd.Context(), o)
+		result, err := benchmark.Run(cmd.Context(), o)
 		if err != nil {
 			return err
 		}

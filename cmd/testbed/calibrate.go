@@ -16,6 +16,7 @@ import (
 	"testbed/bench"
 	"testbed/calibrate"
 	"testbed/node/host"
+	"testbed/node/host/realrun"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -140,7 +141,7 @@ func calibration(cmd *cobra.Command, all []calibrate.Experiment, links, out, ref
 			return nil, "", err
 		}
 		if out == "" {
-			out = host.DefaultDir("calibrate", "machine")
+			out = realrun.DefaultDir("calibrate", "machine")
 		}
 		var err error
 		if dir, err = runlog.CreateDir(out); err != nil {
@@ -196,7 +197,7 @@ func experiment(cmd *cobra.Command, e calibrate.Experiment, dir, links string, r
 		return err
 	}
 	for try := 0; ; try++ {
-		sum, err := host.Run(cmd.Context(), host.Options{Scenario: s, File: e.Name + ".yaml", Source: e.Source, Policy: e.Policy, Links: links, Dir: dir, Command: os.Args})
+		sum, err := realrun.Play(cmd.Context(), realrun.Options{Scenario: s, File: e.Name + ".yaml", Text: e.Source, Policy: e.Policy, Links: links, Dir: dir, Command: os.Args})
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/node/host"
+	"testbed/node/host/realrun"
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -55,7 +55,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		o.Qlog = qlog
 		dir := flags.out
 		if dir == "" {
-			dir = host.DefaultDir(s.Name, "compare")
+			dir = realrun.DefaultDir(s.Name, "compare")
 		}
 		root, err := runlog.CreateDir(dir)
 		if err != nil {
@@ -120,17 +120,17 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 }
 
 // reseed has the next runs play the scenario with another seed.
-func reseed(o *host.Options, s *scenarios.Scenario, seed uint64) error {
+func reseed(o *realrun.Options, s *scenarios.Scenario, seed uint64) error {
 	changed := *s
 	changed.Seed = seed
 	text, err := changed.Text()
-	o.Scenario, o.File, o.Source = &changed, s.Name+".json", text
+	o.Scenario, o.File, o.Text = &changed, s.Name+".json", text
 	return err
 }
 
 // simulateBoth simulates the scenario under both policies with a model of the
 // network, each into a run directory of its own.
-func simulateBoth(o host.Options, network string, play player, root runlog.Dir, suffix string) (report.Pair, error) {
+func simulateBoth(o realrun.Options, network string, play player, root runlog.Dir, suffix string) (report.Pair, error) {
 	prefix := "sim-"
 	if network != networkChurn {
 		prefix += network + "-"
@@ -146,7 +146,7 @@ func simulateBoth(o host.Options, network string, play player, root runlog.Dir, 
 			return nil, err
 		}
 		sum.Dir = string(dir)
-		if err := errors.Join(dir.WriteScenario(o.File, o.Source, o.Scenario.Traces), dir.WriteJSON(runlog.SummaryFile, sum)); err != nil {
+		if err := errors.Join(dir.WriteScenario(o.File, o.Text, o.Scenario.Traces), dir.WriteJSON(runlog.SummaryFile, sum)); err != nil {
 			return nil, err
 		}
 		pair[name] = sum
@@ -155,13 +155,13 @@ func simulateBoth(o host.Options, network string, play player, root runlog.Dir, 
 }
 
 // runBoth runs the scenario for real under both policies.
-func runBoth(cmd *cobra.Command, o host.Options, root runlog.Dir, suffix string) (report.Pair, error) {
+func runBoth(cmd *cobra.Command, o realrun.Options, root runlog.Dir, suffix string) (report.Pair, error) {
 	pair := report.Pair{}
 	for _, name := range scenarios.PolicyNames {
 		o.Policy, o.Dir = name, root.Path("real-"+name+suffix)
 		show := newProgress(cmd.ErrOrStderr(), o.Scenario, name)
 		o.Progress = show.step
-		sum, err := host.Run(cmd.Context(), o)
+		sum, err := realrun.Play(cmd.Context(), o)
 		show.end()
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/node/host"
+	"testbed/node/host/emulation"
 )
 
 func doctorCommand() *cobra.Command {
@@ -47,7 +48,7 @@ how to mend it. Exits with 4 if no real run is possible here.`,
 		}
 		for _, c := range checks {
 			if c.Needed && !c.OK {
-				return &host.UnsupportedError{Missing: c.Name + ": " + c.Detail, Mend: c.Mend}
+				return &emulation.UnsupportedError{Missing: c.Name + ": " + c.Detail, Mend: c.Mend}
 			}
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/node/host"
+	"testbed/node/host/emulation"
 	"testbed/scenarios"
 )
 
@@ -76,7 +77,7 @@ func quiet(err error) int {
 func exitCode(err error) int {
 	var usage usageError
 	var scenario *scenarios.Error
-	var asked *host.UsageError
+	var asked *emulation.UsageError
 	switch {
 	case err == nil:
 		return 0

@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/node/host"
+	"testbed/node/host/shell"
 	"testbed/scenarios"
 )
 
 func netCommand() *cobra.Command {
-	var o host.NetOptions
+	var o shell.Options
 	var limitMB int64
 	cmd := &cobra.Command{
 		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
@@ -64,7 +64,7 @@ the nodes are virtual.`,
 		}
 		o.Command, o.PcapDir, o.PcapLimit = args[1:], ".", limitMB*1e6
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
-		code, err := host.Net(o)
+		code, err := shell.Run(o)
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ be started. $TESTBED_NODE holds the node's name.`,
 			if len(command) == 0 {
 				return usageError{errors.New("name a program after --")}
 			}
-			code, err := host.RunIn(args[0], command)
+			code, err := shell.Enter(args[0], command)
 			if code != 0 {
 				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
 				return programExit{code}

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"testbed/node/host"
+	"testbed/node/host/emulation"
+	"testbed/node/host/realrun"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -33,14 +34,14 @@ type victim struct {
 	id    policy.ID
 	round int // in which it has to be noticed; 0: in any
 	// hit says whether this is the moment, and how long to wait from it.
-	hit  func(*tour, *victim, host.Progress) (wait time.Duration, now bool)
+	hit  func(*tour, *victim, realrun.Progress) (wait time.Duration, now bool)
 	done bool
 }
 
 // on hits when an event of a round comes, of the worker itself if that is
 // somebody's.
-func on(typ runlog.Type, round int, part float64) func(*tour, *victim, host.Progress) (time.Duration, bool) {
-	return func(r *tour, v *victim, p host.Progress) (time.Duration, bool) {
+func on(typ runlog.Type, round int, part float64) func(*tour, *victim, realrun.Progress) (time.Duration, bool) {
+	return func(r *tour, v *victim, p realrun.Progress) (time.Duration, bool) {
 		e := p.Event
 		if e == nil || e.Type != typ || e.Round != round || e.Node != "" && e.Node != scenarios.NodeName(v.id) {
 			return 0, false
@@ -50,8 +51,8 @@ func on(typ runlog.Type, round int, part float64) func(*tour, *victim, host.Prog
 }
 
 // onFetch hits a joiner, or its donor, while the state is under way.
-func onFetch(joiner policy.ID, donor bool) func(*tour, *victim, host.Progress) (time.Duration, bool) {
-	return func(_ *tour, v *victim, p host.Progress) (time.Duration, bool) {
+func onFetch(joiner policy.ID, donor bool) func(*tour, *victim, realrun.Progress) (time.Duration, bool) {
+	return func(_ *tour, v *victim, p realrun.Progress) (time.Duration, bool) {
 		e := p.Event
 		if e == nil || e.Type != runlog.FetchStart || e.Node != scenarios.NodeName(joiner) {
 			return 0, false
@@ -63,13 +64,13 @@ func onFetch(joiner policy.ID, donor bool) func(*tour, *victim, host.Progress) (
 	}
 }
 
-func atStart(_ *tour, _ *victim, p host.Progress) (time.Duration, bool) {
+func atStart(_ *tour, _ *victim, p realrun.Progress) (time.Duration, bool) {
 	return 0, strings.HasSuffix(p.Stage, "workers are up")
 }
 
-// meddle strikes the victims whose moment has come.
-func (r *tour) meddle(op scenarios.Op) func(host.Progress) []host.Meddling {
-	return func(p host.Progress) (all []host.Meddling) {
+// nemesis strikes the victims whose moment has come.
+func (r *tour) nemesis(op scenarios.Op) func(realrun.Progress) []realrun.Fault {
+	return func(p realrun.Progress) (all []realrun.Fault) {
 		if e := p.Event; e != nil && e.Type == runlog.ReduceDone {
 			// The least: the first one, and those of a new ring, connect as well.
 			if d := r.scenario.RealDuration(e.Duration); r.reduce == 0 || d < r.reduce {
@@ -91,7 +92,7 @@ func (r *tour) meddle(op scenarios.Op) func(host.Progress) []host.Meddling {
 			} else {
 				in.ID = &v.id
 			}
-			all = append(all, host.Meddling{Inject: in, After: wait})
+			all = append(all, realrun.Fault{Inject: in, After: wait})
 		}
 		return all
 	}
@@ -162,9 +163,9 @@ func (r *tour) play(t *testing.T, op scenarios.Op) {
 	var events []runlog.Event
 	dir := filepath.Join(t.TempDir(), "run")
 	begin := time.Now()
-	sum, err := host.Run(t.Context(), host.Options{
-		Scenario: r.scenario, File: "tour.yaml", Policy: scenarios.Baseline, Links: host.LinksAuto, Dir: dir,
-		Meddle: r.meddle(op), Progress: func(p host.Progress) {
+	sum, err := realrun.Play(t.Context(), realrun.Options{
+		Scenario: r.scenario, File: "tour.yaml", Policy: scenarios.Baseline, Links: emulation.LinksAuto, Dir: dir,
+		Nemesis: r.nemesis(op), Progress: func(p realrun.Progress) {
 			if p.Event != nil {
 				events = append(events, *p.Event)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"testbed/node/host"
+	"testbed/node/host/realrun"
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -56,7 +56,7 @@ func (p *progress) describe(format string, args ...any) {
 }
 
 // step takes one step of the run.
-func (p *progress) step(s host.Progress) {
+func (p *progress) step(s realrun.Progress) {
 	if s.Stage != "" {
 		p.line("%s", s.Stage)
 		return

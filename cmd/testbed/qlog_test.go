@@ -14,7 +14,8 @@ import (
 )
 
 // TestQlog: with --qlog every node leaves a file for each end of each of its
-// connections, whole also where the node was killed.
+// connections, with its end, and of whole records also where the node was
+// killed.
 func TestQlog(t *testing.T) {
 	needSandbox(t)
 	sum := runScenario(t, "crash_mid_round", "--policy", "straggler", "--qlog")
@@ -50,6 +51,10 @@ func TestQlog(t *testing.T) {
 		}
 		if err := json.Unmarshal(records[1], &head); err != nil || head.Format != "JSON-SEQ" || head.Trace.Vantage.Type != end {
 			t.Errorf("%s begins with %s, %v", path, records[1], err)
+		}
+		killed := filepath.Base(filepath.Dir(path)) == "w2"
+		if !killed && !bytes.Contains(text, []byte(`"new":"closed"`)) {
+			t.Errorf("%s has no end: %s", path, records[len(records)-1])
 		}
 		if !bytes.Contains(text, []byte(`"packet_sent"`)) && !bytes.Contains(text, []byte(`:packet_sent"`)) {
 			t.Errorf("%s records no packet", path)

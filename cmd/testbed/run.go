@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"testbed/node/host"
+	"testbed/node/host/emulation"
+	"testbed/node/host/realrun"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -30,7 +32,7 @@ func (f *realFlags) declare(cmd *cobra.Command) {
 }
 
 func linksFlag(cmd *cobra.Command, links *string) {
-	cmd.Flags().StringVar(links, "links", host.LinksAuto, "who delays packets: netem (the kernel), user (a router process), or auto")
+	cmd.Flags().StringVar(links, "links", emulation.LinksAuto, "who delays packets: netem (the kernel), user (a router process), or auto")
 }
 
 func qlogFlag(cmd *cobra.Command, qlog *bool) {
@@ -38,42 +40,42 @@ func qlogFlag(cmd *cobra.Command, qlog *bool) {
 }
 
 func checkLinks(links string) error {
-	if !slices.Contains([]string{host.LinksAuto, host.LinksNetem, host.LinksUser}, links) {
+	if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser}, links) {
 		return usageError{fmt.Errorf("--links %s: choose auto, netem or user", links)}
 	}
 	return nil
 }
 
 // load reads the scenario and applies the flags to it.
-func (f *realFlags) load(name string) (*scenarios.Scenario, host.Options, error) {
+func (f *realFlags) load(name string) (*scenarios.Scenario, realrun.Options, error) {
 	if err := checkLinks(f.links); err != nil {
-		return nil, host.Options{}, err
+		return nil, realrun.Options{}, err
 	}
 	source, err := scenarios.Find(name)
 	if err != nil {
-		return nil, host.Options{}, err
+		return nil, realrun.Options{}, err
 	}
 	s, err := source.Parse()
 	if err != nil {
-		return nil, host.Options{}, err
+		return nil, realrun.Options{}, err
 	}
 	switch {
 	case f.timeScale < 0 || f.timeScale > 1e6:
-		return nil, host.Options{}, usageError{fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)}
+		return nil, realrun.Options{}, usageError{fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)}
 	case f.timeScale > 0:
 		if err := s.Rescale(f.timeScale); err != nil {
-			return nil, host.Options{}, err
+			return nil, realrun.Options{}, err
 		}
 		// The record keeps what was played.
 		if source.Text, err = s.Text(); err != nil {
-			return nil, host.Options{}, err
+			return nil, realrun.Options{}, err
 		}
 		source.File = s.Name + ".json"
 	}
 	if err := host.Ready(); err != nil {
-		return nil, host.Options{}, err
+		return nil, realrun.Options{}, err
 	}
-	return s, host.Options{Scenario: s, File: source.File, Source: source.Text, Links: f.links, Command: os.Args}, nil
+	return s, realrun.Options{Scenario: s, File: source.File, Text: source.Text, Links: f.links, Command: os.Args}, nil
 }
 
 func runCommand() *cobra.Command {
@@ -124,11 +126,11 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 		}
 		o.Policy, o.Dir, o.Qlog = policyName, flags.out, qlog
 		if o.Dir == "" {
-			o.Dir = host.DefaultDir(s.Name, policyName)
+			o.Dir = realrun.DefaultDir(s.Name, policyName)
 		}
 		show := newProgress(cmd.ErrOrStderr(), s, policyName)
 		o.Progress = show.step
-		sum, err := host.Run(cmd.Context(), o)
+		sum, err := realrun.Play(cmd.Context(), o)
 		show.end()
 		if err != nil {
 			if sum.Dir != "" {
@@ -157,7 +159,7 @@ func resumeRun(cmd *cobra.Command, dir string, json bool) error {
 	if err := host.Ready(); err != nil {
 		return err
 	}
-	s, sum, err := host.Resume(cmd.Context(), dir, func(p host.Progress) {
+	s, sum, err := realrun.Resume(cmd.Context(), dir, func(p realrun.Progress) {
 		if p.Stage != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), p.Stage)
 		}

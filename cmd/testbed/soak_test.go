@@ -16,7 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"testbed/node/host"
+	"testbed/node/host/emulation"
+	"testbed/node/host/realrun"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -52,7 +53,7 @@ type soaker struct {
 	count    map[string]int
 }
 
-func (s *soaker) meddle(p host.Progress) []host.Meddling {
+func (s *soaker) nemesis(p realrun.Progress) []realrun.Fault {
 	e := p.Event
 	if e == nil {
 		return nil
@@ -75,7 +76,7 @@ func (s *soaker) meddle(p host.Progress) []host.Meddling {
 }
 
 // fault is the next one. Workers that suffer from one already are spared.
-func (s *soaker) fault() []host.Meddling {
+func (s *soaker) fault() []realrun.Fault {
 	var well []policy.ID
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		if time.Now().After(s.struck[id]) {
@@ -92,12 +93,12 @@ func (s *soaker) fault() []host.Meddling {
 	if lossy && s.rng.IntN(4) == 0 {
 		lasts += window
 	}
-	do := func(what string, begin, end scenarios.Inject) []host.Meddling {
+	do := func(what string, begin, end scenarios.Inject) []realrun.Fault {
 		s.count[what]++
 		s.struck[id] = time.Now().Add(lasts + window)
-		all := []host.Meddling{{Inject: begin}}
+		all := []realrun.Fault{{Inject: begin}}
 		if end.Op != "" {
-			all = append(all, host.Meddling{Inject: end, After: lasts})
+			all = append(all, realrun.Fault{Inject: end, After: lasts})
 		}
 		return all
 	}
@@ -165,7 +166,7 @@ workers:
 func TestSoak(t *testing.T) {
 	needSandbox(t)
 	if *soakProfiles != "" {
-		t.Setenv(host.ProfilesEnv, *soakProfiles)
+		t.Setenv(emulation.ProfilesEnv, *soakProfiles)
 	}
 	s := &soaker{
 		scenario: soakScenario(t, *soakTime), rng: rand.New(rand.NewPCG(*soakSeed, 0)),
@@ -173,9 +174,9 @@ func TestSoak(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "run")
 	lineage := lineage{hashes: map[string]int{}}
-	sum, err := host.Run(t.Context(), host.Options{
-		Scenario: s.scenario, File: "soak.yaml", Policy: scenarios.Straggler, Links: host.LinksAuto, Dir: dir,
-		Meddle: s.meddle, Progress: func(p host.Progress) {
+	sum, err := realrun.Play(t.Context(), realrun.Options{
+		Scenario: s.scenario, File: "soak.yaml", Policy: scenarios.Straggler, Links: emulation.LinksAuto, Dir: dir,
+		Nemesis: s.nemesis, Progress: func(p realrun.Progress) {
 			if p.Event != nil {
 				lineage.add(t, *p.Event)
 			}
@@ -203,7 +204,7 @@ func TestSoak(t *testing.T) {
 			t.Error(reason)
 		}
 	}
-	checkUsage(t, filepath.Join(dir, host.UsageFile), s.joined, s.scenario.Real.Parameters)
+	checkUsage(t, filepath.Join(dir, realrun.UsageFile), s.joined, s.scenario.Real.Parameters)
 }
 
 // lineage follows the outer states of a run.
@@ -248,9 +249,9 @@ func checkUsage(t *testing.T, file string, joined map[string]float64, parameters
 	if err != nil {
 		t.Fatal(err)
 	}
-	lives := map[string][]host.Usage{}
+	lives := map[string][]emulation.Usage{}
 	for in := json.NewDecoder(bytes.NewReader(data)); in.More(); {
-		var u host.Usage
+		var u emulation.Usage
 		if err := in.Decode(&u); err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +264,7 @@ func checkUsage(t *testing.T, file string, joined map[string]float64, parameters
 	// Looks, five minutes: a connection to a peer that has died lives on for
 	// one, and a state that is fetched is held twice.
 	const least = 30
-	median := func(us []host.Usage, of func(host.Usage) float64) float64 {
+	median := func(us []emulation.Usage, of func(emulation.Usage) float64) float64 {
 		var all []float64
 		for _, u := range us {
 			all = append(all, of(u))
@@ -279,13 +280,13 @@ func checkUsage(t *testing.T, file string, joined map[string]float64, parameters
 		}
 		for _, c := range []struct {
 			what  string
-			of    func(host.Usage) float64
+			of    func(emulation.Usage) float64
 			bound float64 // of growth
 		}{
-			{"goroutines", func(u host.Usage) float64 { return float64(u.Goroutines) }, connections * goroutines},
-			{"descriptors", func(u host.Usage) float64 { return float64(u.Descriptors) }, 5},
-			{"MB of heap", func(u host.Usage) float64 { return float64(u.HeapBytes) / 1e6 }, heap},
-			{"MB of memory", func(u host.Usage) float64 { return float64(u.ResidentBytes) / 1e6 }, 2 * heap},
+			{"goroutines", func(u emulation.Usage) float64 { return float64(u.Goroutines) }, connections * goroutines},
+			{"descriptors", func(u emulation.Usage) float64 { return float64(u.Descriptors) }, 5},
+			{"MB of heap", func(u emulation.Usage) float64 { return float64(u.HeapBytes) / 1e6 }, heap},
+			{"MB of memory", func(u emulation.Usage) float64 { return float64(u.ResidentBytes) / 1e6 }, 2 * heap},
 		} {
 			early, late := median(life[n/4:n/2], c.of), median(life[n-n/4:], c.of)
 			t.Logf("%-12s %5.0f s  %-13s %6.1f → %6.1f", process, life[n-1].Seconds-life[0].Seconds, c.what, early, late)

@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"testbed/node/host"
+	"testbed/node/host/emulation"
+	"testbed/node/host/realrun"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -84,9 +85,9 @@ func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 		s.TargetOuterSteps = kills + 2
 		dir := filepath.Join(t.TempDir(), "run")
 		killed := 0
-		sum, err := host.Run(t.Context(), host.Options{
-			Scenario: s, File: "made.yaml", Policy: scenarios.Straggler, Links: host.LinksAuto, Dir: dir,
-			Progress: func(p host.Progress) {
+		sum, err := realrun.Play(t.Context(), realrun.Options{
+			Scenario: s, File: "made.yaml", Policy: scenarios.Straggler, Links: emulation.LinksAuto, Dir: dir,
+			Progress: func(p realrun.Progress) {
 				if e := p.Event; e != nil && e.Type == runlog.OuterStep && e.Round == killed+1 && killed < kills {
 					killed++
 					killCoordinator(t, dir)

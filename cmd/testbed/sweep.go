@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"testbed/node/host"
+	"testbed/node/host/realrun"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -205,7 +205,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) (err error) {
 func (f *sweepFlags) directory(p *sweep.Plan) (runlog.Dir, error) {
 	out := f.out
 	if out == "" {
-		out = host.DefaultDir(p.Scenario.Name, "sweep")
+		out = realrun.DefaultDir(p.Scenario.Name, "sweep")
 	}
 	if f.resume {
 		if _, err := os.Stat(filepath.Join(out, sweep.TableFile)); err == nil {
@@ -255,8 +255,8 @@ func (f *sweepFlags) realPlayer(cmd *cobra.Command, dir runlog.Dir) sweep.Player
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s seed %d repeat %d\n", strings.TrimSpace(pt.Set.String()), pt.Seed, pt.Repeat)
 		show := newProgress(cmd.ErrOrStderr(), s, pt.Policy)
-		sum, err := host.Run(ctx, host.Options{
-			Scenario: s, File: s.Name + ".json", Source: text, Policy: pt.Policy, Links: f.links,
+		sum, err := realrun.Play(ctx, realrun.Options{
+			Scenario: s, File: s.Name + ".json", Text: text, Policy: pt.Policy, Links: f.links,
 			Dir: dir.Path(record), Progress: show.step,
 		})
 		show.end()

@@ -6,13 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/node/host"
+	"testbed/node/host/linkcheck"
 	"testbed/scenarios"
 	"testbed/shaping/probe"
 )
 
 func verifyCommand() *cobra.Command {
-	var o host.VerifyOptions
+	var o linkcheck.Options
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: oneScenario,
@@ -39,7 +39,7 @@ or a machine that is too busy or too small for these rates.`,
 			return err
 		}
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
-		report, err := host.Verify(cmd.Context(), o)
+		report, err := linkcheck.Verify(cmd.Context(), o)
 		if err != nil {
 			return err
 		}

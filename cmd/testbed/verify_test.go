@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/node/host"
+	"testbed/node/host/emulation"
+	"testbed/node/host/realrun"
 	"testbed/runlog"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
@@ -120,7 +121,7 @@ func TestComfortableRunIsValid(t *testing.T) {
 		}
 		for _, r := range f.Rounds {
 			router := r.Measured.RouterPackets > 0 && r.Measured.RouterLatenessP99 > 0
-			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || router != (sum.Links == host.LinksUser) {
+			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || router != (sum.Links == emulation.LinksUser) {
 				t.Errorf("round %d knows nothing: %+v", r.Round, r.Measured)
 			}
 		}
@@ -130,7 +131,7 @@ func TestComfortableRunIsValid(t *testing.T) {
 		}
 		// Three workers: each with the coordinator, and around the ring.
 		var check probe.Report
-		readJSON(t, dir.Path(host.LinkCheckFile), &check)
+		readJSON(t, dir.Path(realrun.LinkCheckFile), &check)
 		if len(check.Pairs) != 6 || len(f.Measured.Pairs) != 6 {
 			t.Fatalf("%d pairs checked, %d judged, want 6", len(check.Pairs), len(f.Measured.Pairs))
 		}

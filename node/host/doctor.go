@@ -4,6 +4,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/node/host/emulation"
 	"testbed/node/host/sandbox"
 	"testbed/shaping/kernel"
 )
@@ -58,21 +60,20 @@ func machineCheck() Check {
 
 // probeInside has a sandbox tell what the kernel can do: an ordinary user may
 // try nothing outside.
-func probeInside() ([]Check, error) {
-	s, err := openSession(context.Background(), job{}, sandbox.Config{Stderr: os.Stderr})
+func probeInside() (checks []Check, err error) {
+	job, err := emulation.Start(context.Background(), emulation.JobSpec{Kind: kindProbe}, sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	n, err := s.next()
-	if err != nil {
+	defer job.Close()
+	if err := job.Result(&checks, nil); err != nil {
 		return nil, fmt.Errorf("probing the kernel: %w", err)
 	}
-	return n.Checks, nil
+	return checks, nil
 }
 
-// probe is the inner half of probeInside.
-func (i *inside) probe() {
+// runProbe is probeInside in the sandbox.
+func runProbe(s *emulation.Supervisor, _ json.RawMessage) error {
 	can := kernel.Probe()
 	var checks []Check
 	for _, f := range can {
@@ -83,7 +84,11 @@ func (i *inside) probe() {
 		}
 		checks = append(checks, c)
 	}
-	user, netem := can.Supports(kernel.BackendUser), can.Supports(kernel.BackendNetem)
+	return s.Hand(append(checks, linksCheck(can.Supports(kernel.BackendNetem), can.Supports(kernel.BackendUser))))
+}
+
+// linksCheck says which links auto takes, given why not for each backend.
+func linksCheck(netem, user error) Check {
 	c := Check{Name: "links", OK: true, Needed: true}
 	switch {
 	case netem == nil:
@@ -93,5 +98,5 @@ func (i *inside) probe() {
 	default:
 		c.OK, c.Detail = false, user.Error()
 	}
-	i.tell(note{Checks: append(checks, c)})
+	return c
 }

@@ -34,6 +34,9 @@ type Stats struct {
 	CPU       time.Duration `json:"cpu_time_ns"` // of the router's thread
 }
 
+// Unplanned counts the packets that were lost against the plan.
+func (s *Stats) Unplanned() uint64 { return s.Overflow + s.SocketDrops + s.SendDrops }
+
 // Lateness is the median, the 99th percentile and the worst of many packets.
 type Lateness struct {
 	LatenessP50 time.Duration `json:"lateness_p50_ns"`

@@ -1,0 +1,124 @@
+//go:build linux
+
+// Package benchmark measures the all-reduce between worker processes on a
+// network of their own, and other programs beside it on the same links.
+package benchmark
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"testbed/bench"
+	"testbed/node/host/emulation"
+	"testbed/node/host/monitor"
+	"testbed/node/host/sandbox"
+	"testbed/shaping"
+)
+
+// Kinds of the job of Run, RunRing, and of its workers, RunRank.
+const (
+	KindRing = "benchmark"
+	KindRank = "rank"
+)
+
+// Options say which all-reduce to measure, on which links, and what beside it.
+type Options struct {
+	bench.Settings
+	Links bench.Links
+	// Backend carries packets; emulation.LinksAuto takes a bridge alone where
+	// the links neither delay nor lose, and else what a run takes.
+	Backend string
+	Against []string
+	// Timeout bounds every single reduction.
+	Timeout time.Duration
+	// Progress is told what happens in words; it may be nil.
+	Progress func(string)
+}
+
+// ringSpec is the job of Run.
+type ringSpec struct {
+	Plan     *shaping.Plan
+	Settings bench.Settings
+	Links    bench.Links
+	Backend  string
+	Ordered  *bench.Ordered // nil: the ring is in naive order
+	Against  []string
+	Timeout  time.Duration
+}
+
+// Run measures the all-reduce.
+func Run(ctx context.Context, o Options) (*bench.Ring, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	spec, err := o.spec()
+	if err != nil {
+		return nil, err
+	}
+	job, err := emulation.Start(ctx, emulation.JobSpec{Kind: KindRing, Spec: spec}, sandbox.Config{Stderr: os.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	defer job.Close()
+	var r bench.Ring
+	if err := job.Result(&r, o.Progress); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+func (o *Options) spec() (*ringSpec, error) {
+	names := make([]string, o.Workers)
+	for k := range names {
+		names[k] = rankName(k)
+	}
+	plan, err := shaping.NewPlan(o.Links.Spec(names, o.GroupNumbers()), names, 0, o.Seed)
+	if err != nil {
+		return nil, &emulation.UsageError{Problem: err.Error()}
+	}
+	var ordered *bench.Ordered
+	if o.Order == bench.OptimisedOrder {
+		if ordered, err = bench.OrderRing(plan.Delays(names)); err != nil {
+			return nil, err
+		}
+	}
+	backend := o.Backend
+	if backend == emulation.LinksBridge && !plan.Plain() {
+		return nil, &emulation.UsageError{Problem: "--links bridge neither delays nor loses packets; choose auto, netem or user"}
+	}
+	if backend == emulation.LinksAuto && plan.Plain() {
+		backend = emulation.LinksBridge
+	}
+	return &ringSpec{
+		Plan: plan, Settings: o.Settings, Links: o.Links, Backend: backend, Ordered: ordered, Against: o.Against, Timeout: o.Timeout,
+	}, nil
+}
+
+func (o *Options) check() error {
+	if err := o.Settings.Check(); err != nil {
+		return &emulation.UsageError{Problem: err.Error()}
+	}
+	if o.Links.GroupDelay > 0 && o.Groups < 2 {
+		return &emulation.UsageError{Problem: fmt.Sprintf("--group-delay %v: there is one group; --groups says how many", o.Links.GroupDelay)}
+	}
+	if o.Timeout <= 0 {
+		return &emulation.UsageError{Problem: fmt.Sprintf("--timeout %v must be above 0", o.Timeout)}
+	}
+	// Input, output and as much again for what the reduction needs; the exact
+	// mean is spread over all.
+	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
+	if free := monitor.AvailableMemory(); free > 0 && n > free {
+		return &emulation.UsageError{Problem: fmt.Sprintf("--elements %d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)}
+	}
+	for _, name := range o.Against {
+		if _, err := newRival(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rankName is the name of a rank's node, and of its certificate.
+func rankName(rank int) string { return fmt.Sprintf("w%d", rank) }

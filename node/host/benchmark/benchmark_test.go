@@ -1,0 +1,94 @@
+//go:build linux
+
+package benchmark
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"testbed/allreduce"
+	"testbed/bench"
+	"testbed/node/host/emulation"
+	"testbed/shaping"
+)
+
+func options() Options {
+	return Options{
+		Settings: bench.Settings{Workers: 3, Elements: 1000, Repeat: 1, Bits: 8, Block: 128, Connections: 1, Groups: 1, Algorithm: "ring", Order: allreduce.NaiveOrder, Data: bench.Gaussian, Entropy: "auto"},
+		Links:    bench.Links{Queue: shaping.DefaultQueue}, Backend: emulation.LinksAuto, Timeout: time.Second,
+	}
+}
+
+// TestBackend: a benchmark without delays or losses takes a bridge by itself,
+// and no other does.
+func TestBackend(t *testing.T) {
+	plain, delayed := options(), options()
+	delayed.Links.OneWayDelay = shaping.Duration(time.Millisecond)
+	for _, test := range []struct {
+		o       Options
+		backend string
+		want    string // empty: a usage error
+	}{
+		{plain, emulation.LinksAuto, emulation.LinksBridge},
+		{plain, emulation.LinksBridge, emulation.LinksBridge},
+		{plain, emulation.LinksUser, emulation.LinksUser},
+		{delayed, emulation.LinksAuto, emulation.LinksAuto},
+		{delayed, emulation.LinksNetem, emulation.LinksNetem},
+		{delayed, emulation.LinksBridge, ""},
+	} {
+		test.o.Backend = test.backend
+		spec, err := test.o.spec()
+		if _, usage := errors.AsType[*emulation.UsageError](err); usage != (test.want == "") || err == nil && spec.Backend != test.want {
+			t.Errorf("%s: %+v, %v; want %q", test.backend, spec, err, test.want)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"--timeout":     func(o *Options) { o.Timeout = 0 },
+		"--group-delay": func(o *Options) { o.Links.GroupDelay = shaping.Duration(time.Millisecond) },
+		"--elements":    func(o *Options) { o.Elements, o.Workers = 1<<30, 256 },
+		"--against":     func(o *Options) { o.Against = []string{"iperf3", "nccl"} },
+	} {
+		o := options()
+		if err := o.check(); err != nil {
+			t.Fatalf("it may be asked for: %v", err)
+		}
+		change(&o)
+		_, err := Run(context.Background(), o)
+		if _, usage := errors.AsType[*emulation.UsageError](err); !usage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want a usage error about %s", err, want)
+		}
+	}
+}
+
+// TestAnswers: every rank's answer finds its place, and is counted once.
+func TestAnswers(t *testing.T) {
+	b := &benchmark{waiting: 2, current: bench.Reduction{Reduced: make([]bench.Reduced, 2), Checked: make([]bench.Checked, 2)}}
+	answer := func(rank int, r bench.Report) {
+		t.Helper()
+		data, err := json.Marshal(r)
+		if err == nil {
+			err = b.answered(rank, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer(1, bench.Report{Reduced: &bench.Reduced{}})
+	if b.waiting != 1 {
+		t.Errorf("waiting for %d", b.waiting)
+	}
+	answer(0, bench.Report{Checked: &bench.Checked{}})
+	if b.waiting != 0 {
+		t.Errorf("waiting for %d", b.waiting)
+	}
+	if err := b.answered(0, []byte("{")); err == nil || !strings.Contains(err.Error(), "w0") {
+		t.Errorf("%v", err)
+	}
+}

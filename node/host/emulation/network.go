@@ -1,0 +1,197 @@
+//go:build linux
+
+package emulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"testbed/shaping"
+	"testbed/shaping/kernel"
+	"testbed/shaping/userlink"
+)
+
+// Network is the network of a plan that is up: built, read back and, where the
+// kernel has no netem, carried by a router.
+type Network struct {
+	Plan    *shaping.Plan // as it began
+	Backend kernel.Backend
+	Kernel  *kernel.Network
+
+	s        *Supervisor
+	router   *Child        // nil where the kernel delays packets
+	carried  *shaping.Plan // the router's; rates are not its business
+	onCount  func(*userlink.Stats)
+	count    *userlink.Stats // the router's last answer
+	takeDown bool            // the router is meant to end
+}
+
+// BringUp makes the network of the plan and waits until it carries packets.
+// onCount hears each count of the router, the last of which is that at its end;
+// it may be nil.
+func (s *Supervisor) BringUp(plan *shaping.Plan, links string, onCount func(*userlink.Stats)) (*Network, error) {
+	n := &Network{Plan: plan, s: s, carried: plan, onCount: onCount}
+	if err := n.build(links); err != nil {
+		return nil, err
+	}
+	s.network = n
+	if n.Backend != kernel.BackendUser {
+		return n, nil
+	}
+	var err error
+	n.router, err = s.StartChild(ChildSpec{
+		Name: routerName, NetNS: Hub, Kind: KindRouter, Spec: plan, Watched: true, OnData: n.counted, OnEnd: n.routerEnded,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return n, s.Await(StartupPatience, "the router", func() bool { return n.router.Ready })
+}
+
+// build makes the network and has it read back.
+func (n *Network) build(links string) error {
+	backend, why, err := chooseBackend(links)
+	if err != nil {
+		return err
+	}
+	n.Backend = backend
+	begin := time.Now()
+	if n.Kernel, err = kernel.Build(n.Plan, backend); err != nil {
+		return fmt.Errorf("building the network: %w", err)
+	}
+	for _, name := range n.Kernel.Nodes() {
+		if err := n.s.Box.BindNetNS(name, n.NS(name)); err != nil {
+			return err
+		}
+	}
+	differences, err := n.Kernel.ReadBack()
+	if err != nil {
+		return fmt.Errorf("reading the network back: %w", err)
+	}
+	if len(differences) > 0 {
+		return fmt.Errorf("the kernel holds something else than planned, %d differences, the first: %s", len(differences), differences[0])
+	}
+	n.s.note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms",
+		backend, why, len(n.Plan.Nodes), time.Since(begin).Milliseconds())})
+	return nil
+}
+
+// chooseBackend resolves the user's choice of links and says why.
+func chooseBackend(links string) (kernel.Backend, string, error) {
+	can := kernel.Probe()
+	switch links {
+	case LinksBridge:
+		return kernel.BackendBridge, "nothing is delayed or lost", can.Supports(kernel.BackendBridge)
+	case LinksNetem:
+		return kernel.BackendNetem, "as asked", can.Supports(kernel.BackendNetem)
+	case LinksUser:
+		return kernel.BackendUser, "as asked", can.Supports(kernel.BackendUser)
+	}
+	if can.Supports(kernel.BackendNetem) == nil {
+		return kernel.BackendNetem, "the kernel has netem", nil
+	}
+	return kernel.BackendUser, "the kernel has no netem", can.Supports(kernel.BackendUser)
+}
+
+// NS returns the descriptor of a node's network namespace.
+func (n *Network) NS(name string) int { return int(n.Kernel.NS(name)) }
+
+// Addr returns the address of a node.
+func (n *Network) Addr(name string) netip.Addr {
+	return n.Plan.Nodes[n.Plan.Index(name)].Addr.Addr()
+}
+
+// change makes the network that of another plan for the same nodes, in place.
+func (n *Network) change(plan *shaping.Plan) error {
+	if n.router != nil && !plan.EqualButPace(n.carried) {
+		if err := n.router.Send(routerCommand{Plan: plan}); err != nil {
+			return fmt.Errorf("changing the network: telling the router: %w", err)
+		}
+		n.carried = plan
+	}
+	if err := n.Kernel.Change(plan); err != nil {
+		return fmt.Errorf("changing the network: %w", err)
+	}
+	return nil
+}
+
+// TakeDown stops the router and returns its count, nil where there is none.
+func (n *Network) TakeDown() (*userlink.Stats, error) {
+	n.takeDown = true
+	if n.router == nil {
+		return nil, nil
+	}
+	n.router.CloseCommands()
+	err := n.s.Await(StartupPatience, "the router to end", func() bool { return n.router.Ended })
+	return n.count, err
+}
+
+// AskCount has the router tell its count. One that has died is noticed by its
+// end.
+func (n *Network) AskCount() {
+	if n.router != nil {
+		_ = n.router.Send(routerCommand{})
+	}
+}
+
+// Count asks the router for its count and waits for it; it is nil where there
+// is no router.
+func (n *Network) Count() (*userlink.Stats, error) {
+	if n.router == nil {
+		return nil, nil
+	}
+	n.count = nil
+	n.AskCount()
+	err := n.s.Await(StartupPatience, "the router's count", func() bool { return n.count != nil })
+	return n.count, err
+}
+
+func (n *Network) counted(data json.RawMessage) error {
+	n.count = new(userlink.Stats)
+	if err := json.Unmarshal(data, n.count); err != nil {
+		return fmt.Errorf("reading the router's count: %w", err)
+	}
+	if n.onCount != nil {
+		n.onCount(n.count)
+	}
+	return nil
+}
+
+// routerEnded judges the end of the router.
+func (n *Network) routerEnded(c *Child, reason string) error {
+	switch {
+	case !n.takeDown:
+		return fmt.Errorf("the router died: %s; see %s", reason, n.s.Log(c.Name))
+	case c.Failure != "":
+		return c.Err()
+	}
+	return nil
+}
+
+// traffic is what the router has done so far, for the error of a wait in vain:
+// it tells links that carry nothing from nodes that say nothing.
+func (n *Network) traffic() string {
+	if n == nil || n.router == nil || n.router.Ended {
+		return ""
+	}
+	n.count = nil
+	if n.router.Send(routerCommand{}) != nil {
+		return ""
+	}
+	patience := time.After(time.Second)
+	for n.count == nil {
+		select {
+		case do := <-n.s.inbox:
+			if do() != nil {
+				return ""
+			}
+		case <-patience:
+			return ", while the router did not answer"
+		}
+	}
+	c := n.count
+	return fmt.Sprintf(", while the router carried %d packets, lost %d by intention, and dropped %d for lack of room and %d that it could not read",
+		c.Packets, c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
+}

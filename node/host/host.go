@@ -1,0 +1,68 @@
+//go:build linux
+
+// Package host is the door to what happens on the real network of one machine:
+// it says what the machine can do (Ready, Doctor), and which jobs there are in a
+// sandbox and which programs on its network.
+//
+// Three generations of processes are involved, all of this same binary. The
+// user's process calls realrun.Play, shell.Run and the like; it only listens and
+// writes files. Its child is the init of the sandbox (RunInside); it builds the
+// network and starts processes on it. Theirs is the third generation (RunNode).
+package host
+
+import (
+	"encoding/json"
+	"errors"
+
+	"testbed/node/host/benchmark"
+	"testbed/node/host/emulation"
+	"testbed/node/host/linkcheck"
+	"testbed/node/host/process"
+	"testbed/node/host/realrun"
+	"testbed/node/host/sandbox"
+	"testbed/node/host/shell"
+)
+
+// Verbs under which the binary is started again, by itself.
+const (
+	VerbInside = emulation.VerbInside
+	VerbNode   = emulation.VerbNode
+)
+
+// kindProbe is the kind of the job of Doctor.
+const kindProbe = "probe"
+
+// jobs are what the init of a sandbox can do, by kind.
+var jobs = map[string]func(s *emulation.Supervisor, spec json.RawMessage) error{
+	realrun.KindScenario: realrun.RunScenario,
+	shell.KindProgram:    shell.RunProgram,
+	linkcheck.KindVerify: linkcheck.RunVerify,
+	benchmark.KindRing:   benchmark.RunRing,
+	kindProbe:            runProbe,
+}
+
+// programs are what a process on the network can be, by kind.
+var programs = map[string]func(*emulation.Self) error{
+	emulation.KindRouter:    emulation.RunRouter,
+	process.KindCoordinator: process.RunCoordinator,
+	process.KindWorker:      process.RunWorker,
+	linkcheck.KindProber:    linkcheck.RunProber,
+	shell.KindCapture:       shell.RunCapture,
+	benchmark.KindRank:      benchmark.RunRank,
+}
+
+// RunInside is what the binary does as the init of a sandbox.
+func RunInside() error { return emulation.RunInit(jobs) }
+
+// RunNode is what the binary does as a process on the network of a sandbox.
+func RunNode() error { return emulation.RunChild(programs) }
+
+// Ready says whether a real run is possible on this machine; if not, the error
+// is an *emulation.UnsupportedError.
+func Ready() error {
+	err := sandbox.Check()
+	if unsupported, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
+		return &emulation.UnsupportedError{Missing: unsupported.Missing, Mend: unsupported.Mend}
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+//go:build linux
+
+package linkcheck
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"testbed/node/host/emulation"
+	"testbed/scenarios"
+	"testbed/shaping"
+	"testbed/shaping/fidelity"
+	"testbed/shaping/probe"
+)
+
+// Checked is what Check found.
+type Checked struct {
+	Report probe.Report
+	Found  []probe.Found
+	// Pairs are the round trips for the verdict on the run, without those of
+	// which it is the plan that nothing comes back. Wrong of them are not as
+	// planned.
+	Pairs []fidelity.PairRTT
+	Wrong int
+}
+
+// Check measures the round trips that a run of the scenario depends on before
+// it starts: each worker's to the coordinator and to its neighbour on the ring,
+// or to all others where the ring's order shall come from them.
+func Check(s *emulation.Supervisor, network *emulation.Network, of *scenarios.Scenario) (*Checked, error) {
+	found, err := probePairs(s, network.Plan, pairs(network.Plan, of), true)
+	if err != nil {
+		return nil, err
+	}
+	return judge(network.Plan, string(network.Backend), found.Found), nil
+}
+
+func judge(plan *shaping.Plan, backend string, found []probe.Found) *Checked {
+	c := &Checked{Report: probe.Judge(plan, backend, false, found), Found: found}
+	for k, f := range found {
+		there, back := plan.Paths[f.Pair.From][f.Pair.To], plan.Paths[f.Pair.To][f.Pair.From]
+		report := c.Report.Pairs[k]
+		pair := fidelity.PairRTT{
+			From: report.From, To: report.To,
+			Planned: time.Duration(there.OneWayDelay + back.OneWayDelay), Jitter: spread(there) + spread(back),
+		}
+		if q := report.RTT; q != nil {
+			pair.Measured = time.Duration(q.Measured * 1e6)
+		}
+		silent := 1 - (1-float64(there.MeanLoss()))*(1-float64(back.MeanLoss()))
+		if pair.Measured == 0 && math.Pow(silent, float64(f.Asked)) > likelySilent {
+			continue // that nothing came back is the plan
+		}
+		c.Pairs = append(c.Pairs, pair)
+		if v := fidelity.Judge(fidelity.Measurements{Pairs: []fidelity.PairRTT{pair}}); v.Verdict != fidelity.Valid {
+			c.Wrong++
+		}
+	}
+	return c
+}
+
+// Median returns the median round trip of a pair, 0 where it is not known.
+func Median(f probe.Found) time.Duration {
+	if len(f.RTTs) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(f.RTTs))[(len(f.RTTs)-1)/2]
+}
+
+// likelySilent is the chance from which silence is no surprise.
+const likelySilent = 1e-4
+
+// pairs are those that a run depends on.
+func pairs(plan *shaping.Plan, of *scenarios.Scenario) []probe.Pair {
+	var pairs []probe.Pair
+	coordinator, workers := plan.Index(scenarios.Coordinator), of.Workers
+	for k, w := range workers {
+		here := plan.Index(scenarios.NodeName(w.ID))
+		pairs = append(pairs, probe.Pair{From: here, To: coordinator})
+		if of.Real.AllReduce.Order == scenarios.OrderMeasured {
+			for _, other := range workers[k+1:] {
+				pairs = append(pairs, probe.Pair{From: here, To: plan.Index(scenarios.NodeName(other.ID))})
+			}
+			continue
+		}
+		next := plan.Index(scenarios.NodeName(workers[(k+1)%len(workers)].ID))
+		if next != here && (len(workers) > 2 || k == 0) { // two have one link between them
+			pairs = append(pairs, probe.Pair{From: here, To: next})
+		}
+	}
+	return pairs
+}
+
+// spread is how far jitter takes delays from the planned one at the most.
+func spread(p shaping.PathPlan) time.Duration {
+	return time.Duration(max(p.Slowest()-p.OneWayDelay, p.OneWayDelay-p.Fastest()))
+}

@@ -1,0 +1,104 @@
+//go:build linux
+
+// Package linkcheck measures the links of a network that is up: all of them
+// thoroughly (Verify), or in a moment those that a run depends on (Check).
+package linkcheck
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"testbed/node/host/emulation"
+	"testbed/node/host/monitor"
+	"testbed/node/host/sandbox"
+	"testbed/scenarios"
+	"testbed/shaping/probe"
+	"testbed/shaping/userlink"
+)
+
+// KindVerify is the kind of the job of Verify: RunVerify.
+const KindVerify = "verify"
+
+// Options say which network to build and measure.
+type Options struct {
+	Scenario *scenarios.Scenario
+	Links    string // the backend, as in package emulation
+	// Progress is told what happens in words; it may be nil.
+	Progress func(string)
+}
+
+// verifySpec is the job of Verify.
+type verifySpec struct {
+	Scenario *scenarios.Scenario
+	Links    string
+}
+
+// Verify builds the scenario's network, measures its pairs and compares them
+// with the plan.
+func Verify(ctx context.Context, o Options) (r probe.Report, err error) {
+	job, err := emulation.Start(ctx, emulation.JobSpec{Kind: KindVerify, Spec: verifySpec{o.Scenario, o.Links}}, sandbox.Config{Stderr: os.Stderr})
+	if err != nil {
+		return r, err
+	}
+	defer job.Close()
+	return r, job.Result(&r, o.Progress)
+}
+
+// RunVerify is Verify in the sandbox.
+func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
+	var v verifySpec
+	if err := json.Unmarshal(spec, &v); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	plan, err := v.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	network, err := s.BringUp(plan, v.Links, nil)
+	if err != nil {
+		return err
+	}
+	pairs, whole := probe.AllPairs(plan)
+	n := len(plan.Nodes)
+	what := fmt.Sprintf("all %d pairs", len(pairs))
+	if !whole {
+		what = fmt.Sprintf("%d of %d pairs: neighbours on the ring and a sample of the others", len(pairs), n*(n-1))
+	}
+	s.Tell("measuring %s takes about %v, and some seconds more if rates have to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
+	pressure, began := monitor.CPUPressure(), time.Now()
+	p, err := probePairs(s, plan, pairs, false)
+	if err != nil {
+		return err
+	}
+	waited := float64(monitor.CPUPressure()-pressure) / float64(time.Since(began))
+	router, err := network.TakeDown()
+	if err != nil {
+		return err
+	}
+	r := probe.Judge(plan, string(network.Backend), whole, p.Found)
+	r.Notes = append(r.Notes, p.Notes...)
+	judgeMachine(&r, router, waited)
+	return s.Hand(r)
+}
+
+// busyMachine is the share of time with waiting tasks from which a failure
+// may be the machine's and not the links'.
+const busyMachine = 0.5
+
+// judgeMachine adds what the router has to say, nil where there is none, and
+// whether tasks waited for a processor for a large share of the time.
+func judgeMachine(r *probe.Report, router *userlink.Stats, waited float64) {
+	if router != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("packets left the router late by %v (median), %v (99th percentile)", router.LatenessP50.Round(time.Microsecond), router.LatenessP99.Round(time.Microsecond)))
+		if d := router.Unplanned(); d > 0 {
+			r.OK = false
+			r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped for lack of room, which no plan asks for", d))
+		}
+	}
+	if !r.OK && waited > busyMachine {
+		r.Notes = append(r.Notes, fmt.Sprintf("tasks waited for a processor in %.0f %% of the time: this machine was busy, or is too small for these rates", 100*waited))
+	}
+}

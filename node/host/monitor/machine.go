@@ -1,0 +1,123 @@
+//go:build linux
+
+package monitor
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"testbed/shaping/fidelity"
+)
+
+// Machine is how the whole machine has spent its time since boot.
+type Machine struct {
+	pressure time.Duration // some runnable task waited for a processor
+	// In clock ticks of all processors.
+	total, steal, softirq uint64
+}
+
+// ReadMachine looks at this machine. What its kernel does not tell is 0.
+func ReadMachine() Machine {
+	m := Machine{pressure: CPUPressure()}
+	f, err := os.Open("/proc/stat")
+	if err != nil {
+		return m
+	}
+	defer f.Close()
+	m.total, m.steal, m.softirq = parseStat(f)
+	return m
+}
+
+// parseStat reads the first line of /proc/stat (proc_stat(5)).
+func parseStat(r io.Reader) (total, steal, softirq uint64) {
+	in := bufio.NewScanner(r)
+	if !in.Scan() {
+		return 0, 0, 0
+	}
+	const softirqField, stealField, fields = 6, 7, 8 // guest time is in user time already
+	for k, text := range strings.Fields(strings.TrimPrefix(in.Text(), "cpu ")) {
+		v, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || k >= fields {
+			break
+		}
+		total += v
+		switch k {
+		case softirqField:
+			softirq = v
+		case stealField:
+			steal = v
+		}
+	}
+	return total, steal, softirq
+}
+
+// Since enters the shares of the time from then to m, which took that long.
+func (m Machine) Since(then Machine, took time.Duration, to *fidelity.Measurements) {
+	if took > 0 {
+		to.CPUPressure = min(float64(m.pressure-then.pressure)/float64(took), 1)
+	}
+	if ticks := float64(m.total - then.total); m.total > then.total {
+		to.Steal, to.SoftIRQ = float64(m.steal-then.steal)/ticks, float64(m.softirq-then.softirq)/ticks
+	}
+}
+
+// CPUPressure returns for how long, since boot, some runnable task of this
+// machine has waited for a processor (Documentation/accounting/psi.rst), or 0
+// where the kernel does not say.
+func CPUPressure() time.Duration {
+	f, err := os.Open("/proc/pressure/cpu")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	for in.Scan() {
+		rest, found := strings.CutPrefix(in.Text(), "some ")
+		_, total, ok := strings.Cut(rest, "total=")
+		if us, err := strconv.ParseInt(total, 10, 64); found && ok && err == nil {
+			return time.Duration(us) * time.Microsecond
+		}
+	}
+	return 0
+}
+
+// AvailableMemory is how many bytes programs may take before the machine has
+// to swap (proc_meminfo(5)), or 0 where the kernel does not say.
+func AvailableMemory() int64 {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(data), "MemAvailable:")
+	line, _, _ := strings.Cut(rest, "\n")
+	kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(line, "kB")), 10, 64)
+	return kib << 10
+}
+
+// RunnableWait returns for how long the threads of a process have stood in
+// line for a processor (Documentation/scheduler/sched-stats.rst), or 0 where
+// the kernel does not say.
+func RunnableWait(pid int) time.Duration {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is right
+	var sum time.Duration
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		fields := strings.Fields(string(data))
+		if len(fields) < 2 {
+			continue
+		}
+		if ns, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
+			sum += time.Duration(ns)
+		}
+	}
+	return sum
+}

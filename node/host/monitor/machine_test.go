@@ -1,0 +1,34 @@
+//go:build linux
+
+package monitor
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestParseStat(t *testing.T) {
+	total, steal, softirq := parseStat(strings.NewReader("cpu  100 20 30 400 5 0 7 11 99 99\ncpu0 1 2 3\n"))
+	if total != 573 || steal != 11 || softirq != 7 {
+		t.Errorf("total %d, steal %d, softirq %d; want 573, 11, 7 (guest time is in user time)", total, steal, softirq)
+	}
+	if total, _, _ := parseStat(strings.NewReader("")); total != 0 {
+		t.Errorf("nothing sums up to %d", total)
+	}
+}
+
+func TestRunnableWaitOfThisProcess(t *testing.T) {
+	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("in CI this test may not be skipped: %v", err)
+		}
+		t.Skipf("the kernel does not count how long processes wait for a processor: %v", err)
+	}
+	if RunnableWait(os.Getpid()) <= 0 {
+		t.Error("no thread of this test ever waited for a processor")
+	}
+	if d := RunnableWait(-1); d != 0 {
+		t.Errorf("a process that does not exist waited %v", d)
+	}
+}

@@ -1,0 +1,29 @@
+//go:build linux
+
+package monitor
+
+import (
+	"math"
+
+	"testbed/shaping"
+	"testbed/shaping/kernel"
+)
+
+// NetemExcess counts the packets that netem queues dropped beyond what the
+// planned losses explain: their limit was too small, or the machine too slow.
+// Losses are random, so five standard errors are allowed.
+func NetemExcess(plan *shaping.Plan, counts []kernel.QueueCount) uint64 {
+	excess := 0.0
+	for _, c := range counts {
+		from, to := plan.Index(c.Peer), plan.Index(c.Node)
+		if c.Kind != "netem" || to < 0 {
+			continue
+		}
+		if from < 0 { // shared, because the paths to this node are all alike
+			from = (to + 1) % len(plan.Nodes)
+		}
+		n, p := float64(c.Packets+c.Lost), float64(plan.Paths[from][to].MeanLoss())
+		excess += max(float64(c.Lost)-n*p-5*math.Sqrt(n*p*(1-p)*plan.Paths[from][to].Clumping()), 0)
+	}
+	return uint64(excess)
+}

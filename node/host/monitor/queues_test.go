@@ -1,0 +1,46 @@
+//go:build linux
+
+package monitor
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+// TestQueueLog keeps the most of every 20 ms, where that changes.
+func TestQueueLog(t *testing.T) {
+	dir := runlog.Dir(t.TempDir())
+	begin := time.Now()
+	l, err := NewQueueLog(dir, []string{"coordinator", "w0"}, func(t time.Time) policy.Time { return policy.Time(t.Sub(begin).Milliseconds()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, up := range []uint64{0, 0, 0, 0, 0, 5, 9, 2, 0, 0, 9, 9, 1, 3, 4, 0, 0, 0, 0, 0} {
+		at := begin.Add(time.Duration(k) * 5 * time.Millisecond)
+		l.saw(0, at, 0, 0)
+		l.saw(1, at, up, 2*up)
+	}
+	var none *QueueLog
+	none.saw(0, begin, 1, 1)
+	if lost, err := l.Close(); err != nil || lost != 0 {
+		t.Fatalf("%d lost, %v", lost, err)
+	}
+	if lost, err := none.Close(); err != nil || lost != 0 {
+		t.Errorf("a nil log: %d lost, %v", lost, err)
+	}
+	f, err := os.Open(dir.Path(runlog.QueuesFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := runlog.ReadQueues(f)
+	want := []runlog.Queue{{T: 25, Node: "w0", Up: 9, Down: 18}, {T: 75, Node: "w0"}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}

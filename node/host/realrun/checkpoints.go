@@ -1,0 +1,151 @@
+//go:build linux
+
+package realrun
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/node"
+	"testbed/node/host/process"
+	"testbed/runlog"
+)
+
+// What a run needs to go on after its death lies in this folder of the run
+// directory until the run is over.
+const (
+	resumeDir   = "resume"
+	journalFile = "journal.jsonl"
+	// keptCheckpoints is how many checkpoints are kept: the last one, and one
+	// in case that it is damaged.
+	keptCheckpoints = 2
+)
+
+// newMemory makes memory that a worker and the sandbox's init share, with the
+// size of what is in it. It is gone when both are.
+func newMemory(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("checkpoint of "+name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("making memory for checkpoints: %w", os.NewSyscallError("memfd_create", err))
+	}
+	return os.NewFile(uintptr(fd), "memory"), nil
+}
+
+// keep writes a worker's checkpoint to the run directory, in the background.
+func (p *player) keep(w *worker, saved node.Checkpoint) {
+	began := time.Now()
+	p.keeping.Go(func() {
+		name := checkpointName(saved.OuterSteps)
+		if saved.Stateless {
+			name = residualName(saved.OuterSteps, w.name)
+		}
+		err := storeCheckpoint(p.s.Dir.Path(resumeDir), name, w.memory)
+		p.s.Post(func() error {
+			w.command(node.Command{Op: process.OpSaved})
+			if err != nil {
+				p.s.Tell("%s could not be kept: %v", name, err)
+				return nil
+			}
+			if saved.Stateless {
+				return nil
+			}
+			return p.record(runlog.Event{
+				T: p.clock.now(), Type: runlog.Checkpoint, Node: w.name, Round: saved.OuterSteps, Hash: saved.Hash,
+				Duration: p.spec.Scenario.ScenarioTime(time.Since(began)),
+			})
+		})
+	})
+}
+
+// storeCheckpoint writes what is in memory to a file, whole or not at all, and
+// removes what is older than the last checkpoints.
+func storeCheckpoint(dir, name string, memory *os.File) error {
+	info, err := memory.Stat()
+	if err != nil {
+		return err
+	}
+	temporary := filepath.Join(dir, "."+name+".new") // others may be written at the same time
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, io.NewSectionReader(memory, 0, info.Size()))
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close(), memory.Truncate(0)); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	all, err := checkpoints(dir)
+	if err != nil || len(all) < keptCheckpoints {
+		return err
+	}
+	return removeBefore(dir, all[len(all)-keptCheckpoints])
+}
+
+// removeBefore removes what is of outer steps before that one.
+func removeBefore(dir string, steps int) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		var of int
+		if _, none := fmt.Sscanf(e.Name(), "outer-%d.", &of); none != nil || of >= steps {
+			continue
+		}
+		if gone := os.Remove(filepath.Join(dir, e.Name())); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
+}
+
+// syncDir has the names in a directory survive the machine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func checkpointName(steps int) string { return fmt.Sprintf("outer-%d.checkpoint", steps) }
+
+// residualName is that of a worker's residual, which only fits the state of the
+// same outer step.
+func residualName(steps int, worker string) string {
+	return fmt.Sprintf("outer-%d.%s.residual", steps, worker)
+}
+
+// checkpoints returns the outer steps of the checkpoints in a directory, in
+// order.
+func checkpoints(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var steps []int
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), "outer-")
+		text, end := strings.CutSuffix(text, ".checkpoint")
+		if n, err := strconv.Atoi(text); ok && end && err == nil {
+			steps = append(steps, n)
+		}
+	}
+	slices.Sort(steps)
+	return steps, nil
+}

@@ -1,0 +1,117 @@
+//go:build linux
+
+package realrun
+
+import (
+	"time"
+
+	"testbed/node"
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// schedule has the joins and injects of the scenario carried out on the run's
+// clock.
+func (p *player) schedule() {
+	at := func(t policy.Time, do func() error) {
+		time.AfterFunc(time.Until(p.clock.due(t)), func() { p.s.Post(do) })
+	}
+	first := p.spec.Scenario.FirstJoin()
+	for _, w := range p.spec.Scenario.Workers {
+		if w.JoinAt > first {
+			at(w.JoinAt, func() error {
+				p.command(w.ID, node.Command{Op: node.OpJoin})
+				return nil
+			})
+		}
+	}
+	for _, in := range p.spec.Scenario.Injects {
+		if in.ID != nil {
+			at(in.At, func() error { return p.inject(in) })
+		}
+		if in.Op == scenarios.CoordinatorCrash && in.At > p.clock.resumed {
+			at(in.At, func() error { return p.crashCoordinator(in) })
+		}
+	}
+	p.faults.Schedule(p.clock.began, first, p.linksChanged)
+}
+
+// inject does to a worker what the scenario has in store for it.
+func (p *player) inject(in scenarios.Inject) error {
+	w := p.worker(*in.ID)
+	if w == nil || w.child.Ended || p.over {
+		return nil
+	}
+	e := runlog.Event{T: p.clock.now(), Node: w.name}
+	switch in.Op {
+	case scenarios.Pause:
+		p.pause(w)
+		return nil // recorded when it has stopped
+	case scenarios.Resume:
+		e.Type = runlog.Resume
+		err := p.record(e)
+		p.resume(w)
+		if err == nil && w.leaving {
+			err = p.inject(scenarios.Inject{Op: scenarios.Leave, At: in.At, ID: in.ID})
+		}
+		return err
+	case scenarios.Crash:
+		w.excused = true
+		w.child.Process.Kill()
+		e.Type = runlog.Crash
+	case scenarios.Leave:
+		if w.leaving = w.paused || w.pausing; w.leaving {
+			return nil
+		}
+		w.excused, w.left = true, true
+		w.command(node.Command{Op: node.OpLeave, At: in.At})
+		e.Type = runlog.Leave
+	case scenarios.Slow:
+		w.command(node.Command{Op: node.OpSlow, At: in.At, Factor: *in.Factor})
+		e.Type, e.Factor = runlog.Slow, *in.Factor
+	case scenarios.Restore:
+		w.command(node.Command{Op: node.OpRestore, At: in.At})
+		e.Type = runlog.Restore
+	}
+	if in.At <= p.clock.resumed {
+		return nil // it has been recorded before
+	}
+	return p.record(e)
+}
+
+// linksChanged records which faults of links have begun and ended after one
+// real time of the scenario and until another.
+func (p *player) linksChanged(before, at time.Duration) error {
+	s := p.spec.Scenario
+	if at > s.RealDuration(p.clock.resumed) { // else it has been recorded before
+		p.monitor.Injected(time.Since(p.clock.began.Add(at - s.RealDuration(s.FirstJoin()))))
+		for _, e := range linkEvents(s, before, at) {
+			e.T = p.clock.now()
+			if err := p.record(e); err != nil {
+				return err
+			}
+		}
+	}
+	// A refusal ends a worker's connection to the coordinator, and so its part.
+	plan := p.faults.Current
+	for name, w := range p.workers {
+		if plan.Paths[plan.Index(name)][plan.Index(scenarios.Coordinator)].Refused {
+			w.excused = true
+		}
+	}
+	return nil
+}
+
+func linkEvents(s *scenarios.Scenario, before, at time.Duration) (events []runlog.Event) {
+	for _, in := range s.Injects {
+		switch t := s.RealDuration(in.At); {
+		case t <= before || t > at:
+		case in.Op == scenarios.Partition:
+			events = append(events, runlog.Event{Type: runlog.Partition, IDs: in.IDs})
+		case in.Op == scenarios.ClearPartition:
+			events = append(events, runlog.Event{Type: runlog.Heal, IDs: in.IDs})
+		}
+	}
+	return append(events, runlog.LinkChanges(s, before, at)...)
+}

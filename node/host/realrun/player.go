@@ -1,0 +1,335 @@
+//go:build linux
+
+package realrun
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"testbed/allreduce"
+	"testbed/node"
+	"testbed/node/host/emulation"
+	"testbed/node/host/linkcheck"
+	"testbed/node/host/monitor"
+	"testbed/node/host/process"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/shaping/probe"
+)
+
+// Files of the run directory.
+const (
+	// LinkCheckFile has what the links were found to be before the run.
+	LinkCheckFile = "linkcheck.json"
+	// UsageFile has what the processes held of the machine, over time: lines of
+	// emulation.Usage.
+	UsageFile = "usage.jsonl"
+)
+
+const (
+	// endPatience bounds how long workers may take to end after the run.
+	endPatience = 5 * time.Second
+	// qlogEndPatience does where they have qlog files to end: first they hang up
+	// (2 s) and close the ring, where a dead peer's streams are waited for (5 s).
+	qlogEndPatience = 10*time.Second + process.QlogPatience
+)
+
+// player is a run of the scenario as the sandbox's init sees it.
+type player struct {
+	spec    scenarioSpec
+	s       *emulation.Supervisor
+	network *emulation.Network
+	faults  *emulation.LinkFaults
+	clock   clock
+
+	monitor *monitor.Monitor
+	links   *monitor.Links    // nil before the run has begun
+	queues  *monitor.QueueLog // nil likewise
+
+	coordinator coordinator
+	workers     map[string]*worker // by name
+	keeping     sync.WaitGroup     // checkpoints on their way to the run directory
+	over        bool               // the coordinator has recorded the end of the run
+}
+
+// RunScenario is Play and Resume in the sandbox.
+func RunScenario(s *emulation.Supervisor, raw json.RawMessage) (err error) {
+	p := &player{s: s, workers: map[string]*worker{}}
+	if err := json.Unmarshal(raw, &p.spec); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	p.clock.scenario = p.spec.Scenario
+	algorithm, _ := allreduce.ParseAlgorithm(p.spec.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
+	p.monitor = monitor.New(p.spec.Scenario.InnerSteps, algorithm)
+	if err := p.keepUsage(); err != nil {
+		return err
+	}
+	plan, err := p.spec.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	if p.network, err = s.BringUp(plan, p.spec.Links, p.monitor.Routed); err != nil {
+		return err
+	}
+	p.faults = p.network.LinkFaults(p.spec.Scenario)
+	if err := p.checkLinks(); err != nil {
+		return err
+	}
+	go p.takeFaults()
+	if err := p.startNodes(); err != nil {
+		return err
+	}
+	// The coordinator ends when it has recorded the end of the run.
+	if err := s.HandleUntil(p.coordinator.gone); err != nil {
+		return err
+	}
+	return p.finish()
+}
+
+// keepUsage has what all processes tell of their usage written down.
+func (p *player) keepUsage() error {
+	file, err := os.Create(p.s.Dir.Path(UsageFile))
+	if err != nil {
+		return fmt.Errorf("writing the run directory: %w", err)
+	}
+	out, began := json.NewEncoder(file), time.Now()
+	p.s.OnUsage = func(u emulation.Usage) {
+		u.Seconds = time.Since(began).Seconds()
+		_ = out.Encode(u) // a full disk shows in the record
+	}
+	p.s.WatchUsage()
+	return nil
+}
+
+// checkLinks measures the round trips that the run depends on.
+func (p *player) checkLinks() error {
+	begin := time.Now()
+	checked, err := linkcheck.Check(p.s, p.network, p.spec.Scenario)
+	if err != nil {
+		return err
+	}
+	p.coordinator.spec.Delays = ringDelays(p.spec.Scenario, p.network, checked.Found)
+	if err := p.s.Dir.WriteJSON(LinkCheckFile, checked.Report); err != nil {
+		return err
+	}
+	for _, pair := range checked.Pairs {
+		p.monitor.Pair(pair)
+	}
+	if checked.Wrong > 0 {
+		p.s.Tell("%d round trips measured, %d NOT AS PLANNED; see %s", len(checked.Found), checked.Wrong, LinkCheckFile)
+	} else {
+		p.s.Tell("%d round trips measured in %.1f s, all as planned", len(checked.Found), time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+// ringDelays are what rings are ordered by: the planned one-way delays, or half
+// of the round trips where these are wanted and there are any.
+func ringDelays(of *scenarios.Scenario, network *emulation.Network, found []probe.Found) (d node.RingDelays) {
+	order := of.Real.AllReduce.Order
+	if order != scenarios.OrderPlanned && order != scenarios.OrderMeasured {
+		return d
+	}
+	index := map[int]int{} // of a worker, by its node's index in the plan
+	var names []string
+	for k, w := range of.Workers {
+		name := scenarios.NodeName(w.ID)
+		index[network.Plan.Index(name)] = k
+		d.Workers, names = append(d.Workers, w.ID), append(names, name)
+	}
+	d.Delays = network.Plan.Delays(names)
+	if order == scenarios.OrderPlanned {
+		return d
+	}
+	for _, f := range found {
+		from, isWorker := index[f.Pair.From]
+		to, areWorkers := index[f.Pair.To]
+		if rtt := linkcheck.Median(f); isWorker && areWorkers && rtt > 0 {
+			d.Delays[from][to], d.Delays[to][from] = rtt.Seconds()/2, rtt.Seconds()/2
+		}
+	}
+	return d
+}
+
+func (p *player) startNodes() error {
+	authority, err := node.NewAuthority()
+	if err != nil {
+		return err
+	}
+	credentials, err := authority.Issue(scenarios.Coordinator)
+	if err != nil {
+		return err
+	}
+	addr := p.network.Addr(scenarios.Coordinator)
+	p.coordinator.spec = process.CoordinatorSpec{
+		Scenario: p.spec.Scenario, Policy: p.spec.Policy, Links: string(p.network.Backend), Addr: addr, Credentials: credentials,
+		Delays: p.coordinator.spec.Delays, Name: p.spec.Name, Reported: p.spec.Reported, Resume: p.spec.Resume,
+	}
+	if err := p.startCoordinator(); err != nil {
+		return err
+	}
+	if err := p.s.Await(emulation.StartupPatience, "the coordinator", func() bool { return p.coordinator.child.Ready }); err != nil {
+		return err
+	}
+	near := p.network.Plan.ShortPaths(p.spec.Scenario.Nodes()[1:], allreduce.ShortRTT) // without the coordinator
+	for _, w := range p.spec.Scenario.Workers {
+		if p.isGone(w.ID) {
+			continue
+		}
+		name := scenarios.NodeName(w.ID)
+		if credentials, err = authority.Issue(name); err != nil {
+			return err
+		}
+		if err := p.startWorker(process.WorkerSpec{
+			Scenario: p.spec.Scenario, ID: w.ID, Credentials: credentials,
+			Addr: p.network.Addr(name), Coordinator: addr, Near: near, Name: p.spec.Name,
+		}); err != nil {
+			return err
+		}
+	}
+	if err := p.s.Await(emulation.StartupPatience, "the workers", func() bool {
+		return p.all(func(w *worker) bool { return w.child.Ready || w.child.Ended }) && (p.coordinator.child.Ready || p.coordinator.child.Ended)
+	}); err != nil {
+		return err
+	}
+	p.s.Tell("coordinator and %d workers are up", len(p.spec.Scenario.Workers))
+	for _, w := range p.spec.Scenario.Workers {
+		if p.isFirst(w) {
+			p.command(w.ID, node.Command{Op: node.OpJoin})
+		}
+	}
+	return p.s.Await(emulation.StartupPatience, "the first workers to join", p.clock.running)
+}
+
+// startChild starts a node. It leaves qlog files if that is wanted.
+func (p *player) startChild(c emulation.ChildSpec) (*emulation.Child, error) {
+	c.NetNS, c.Watched = p.network.NS(c.Name), true
+	if p.spec.Qlog {
+		dir, err := process.OpenQlog(p.qlogDir(c.Name))
+		if err != nil {
+			return nil, fmt.Errorf("starting %s: %w", c.Name, err)
+		}
+		defer dir.Close()
+		c.Files, c.FileNames = append(c.Files, dir), append(c.FileNames, process.Qlog)
+	}
+	ended := c.OnEnd
+	c.OnEnd = func(child *emulation.Child, reason string) error {
+		if p.spec.Qlog {
+			if err := process.TrimQlog(p.qlogDir(c.Name)); err != nil {
+				p.s.Tell("the qlog files of %s may be cut off: %v", c.Name, err)
+			}
+		}
+		return ended(child, reason)
+	}
+	return p.s.StartChild(c)
+}
+
+func (p *player) qlogDir(name string) string {
+	return p.s.Dir.Path(filepath.Join(runlog.QlogDir, name))
+}
+
+// record hands an event out for the record.
+func (p *player) record(e runlog.Event) error { return p.s.Hand(playerNote{Event: &e}) }
+
+// happened takes an event of a node.
+func (p *player) happened(e *runlog.Event) error {
+	p.coordinator.spec.Reported = max(p.coordinator.spec.Reported, e.Seq)
+	if err := p.record(*e); err != nil {
+		return err
+	}
+	switch e.Type {
+	case runlog.RunStart, runlog.RunResume:
+		p.begin(e)
+	case runlog.OuterStep:
+		p.monitor.EndRound(e.Round, len(e.Participants), p.sample(p.links.Round()))
+		p.network.AskCount()
+	case runlog.Evict:
+		if gone := p.workers[e.Node]; gone != nil {
+			gone.excused, gone.member = true, false
+		}
+	case runlog.Join:
+		if w := p.workers[e.Node]; w != nil {
+			w.member = true
+		}
+	case runlog.RunEnd:
+		p.over = true
+		p.endWorkers()
+	}
+	return nil
+}
+
+// begin begins the run, or goes on with it, at the event that says so.
+func (p *player) begin(e *runlog.Event) {
+	p.coordinator.spec.Resume = nil
+	p.clock.begin(e.T, e.Type == runlog.RunResume)
+	p.monitor.Begin(p.sample(nil))
+	var err error
+	if p.queues, err = monitor.NewQueueLog(p.s.Dir, p.network.Kernel.Nodes(), p.clock.at); err != nil {
+		p.s.Tell("%v", err) // the record lacks it, and that is all
+		p.queues = nil
+	}
+	p.links = monitor.WatchLinks(p.network.Kernel, p.queues)
+	p.schedule()
+}
+
+// sample is what the monitor wants to know at this moment.
+func (p *player) sample(busy []monitor.BusyLink) monitor.Sample {
+	waits := map[string]time.Duration{}
+	for name, w := range p.workers {
+		if !w.child.Ended {
+			waits[name] = monitor.RunnableWait(w.child.Process.Pid())
+		}
+	}
+	return monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits, Busy: busy}
+}
+
+// finish waits for the workers, stops the router and hands the verdict in.
+func (p *player) finish() error {
+	if err := p.awaitWorkers(); err != nil {
+		return err
+	}
+	router, err := p.network.TakeDown()
+	if err != nil {
+		return err
+	}
+	excess, err := p.netemExcess()
+	if err != nil {
+		return err
+	}
+	record := p.monitor.Conclude(p.sample(p.links.Stop()), router, excess)
+	lost, err := p.queues.Close()
+	if err != nil {
+		return err
+	}
+	if lost > 0 {
+		p.s.Tell("%s is full: %d later changes of queues are not in it", runlog.QueuesFile, lost)
+	}
+	if err := p.s.Dir.WriteJSON(runlog.FidelityFile, record); err != nil {
+		return err
+	}
+	verdict := record.Verdict
+	if err := p.s.Hand(playerNote{Fidelity: &verdict}); err != nil {
+		return err
+	}
+	p.keeping.Wait()
+	if err := os.RemoveAll(p.s.Dir.Path(resumeDir)); err != nil {
+		return fmt.Errorf("tidying the run directory: %w", err)
+	}
+	return nil
+}
+
+// netemExcess counts the packets that the kernel lost against the plan.
+func (p *player) netemExcess() (uint64, error) {
+	counts, err := p.network.Kernel.Counters()
+	if err != nil {
+		return 0, err
+	}
+	if _, faults := p.spec.Scenario.NextLinkFault(-1); faults { // a cut loses packets by plan, and netem counts all losses alike
+		return 0, nil
+	}
+	return monitor.NetemExcess(p.network.Plan, counts), nil
+}

@@ -1,0 +1,240 @@
+//go:build linux
+
+package realrun
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/node"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// runFile, in resumeDir, holds the name of the run. It is locked for as long
+// as the run goes on.
+const runFile = "run"
+
+// claim makes the folder that a run leaves for its resumption, or takes it
+// over, and returns the name of the run. The file is the claim.
+func claim(dir runlog.Dir) (name string, lock *os.File, err error) {
+	wrap := func(err error) error { return fmt.Errorf("claiming the run in %s: %w", dir, err) }
+	if err := os.MkdirAll(dir.Path(resumeDir), 0o755); err != nil {
+		return "", nil, wrap(err)
+	}
+	lock, err = os.OpenFile(dir.Path(filepath.Join(resumeDir, runFile)), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return "", nil, wrap(err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return "", nil, wrap(errors.New("it is still going on; wait for its end, or kill it first"))
+	}
+	text, err := os.ReadFile(lock.Name())
+	if err == nil && len(text) == 0 {
+		text = []byte(rand.Text())
+		_, err = lock.Write(text)
+	}
+	if err != nil {
+		lock.Close()
+		return "", nil, wrap(err)
+	}
+	return string(text), lock, nil
+}
+
+var errOver = errors.New("the run came to its end; there is nothing to resume")
+
+// Resume goes on with the run in a directory, all of whose processes have been
+// killed, from the last checkpoint that is whole. Its record goes on where it
+// was cut off, and the summary covers the whole run.
+func Resume(ctx context.Context, dir string, progress func(Progress)) (*scenarios.Scenario, runlog.Summary, error) {
+	r := newRecorder(Options{Dir: dir, Progress: progress})
+	lock, err := r.reopen()
+	if err != nil {
+		return nil, runlog.Summary{}, fmt.Errorf("resuming the run in %s: %w", dir, err)
+	}
+	defer lock.Close()
+	err = r.play(ctx)
+	sum, werr := r.conclude(err)
+	return r.spec.Scenario, sum, errors.Join(err, werr)
+}
+
+// reopen takes over a run directory.
+func (r *recorder) reopen() (lock *os.File, err error) {
+	abs, err := filepath.Abs(r.options.Dir)
+	if err != nil {
+		return nil, err
+	}
+	r.dir = runlog.Dir(abs)
+	if _, err := os.Stat(r.dir.Path(resumeDir)); err != nil {
+		return nil, r.whyGone(err)
+	}
+	if r.spec.Name, lock, err = claim(r.dir); err != nil {
+		return nil, err
+	}
+	events, err := r.reopenRecord()
+	if err == nil {
+		err = r.recall(events)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return lock, nil
+}
+
+// whyGone is why there is no state to go on from.
+func (r *recorder) whyGone(err error) error {
+	text, rerr := os.ReadFile(r.dir.Path(runlog.EventsFile))
+	if rerr != nil {
+		return fmt.Errorf("this is no run directory: %w", rerr)
+	}
+	events, _ := runlog.Read(bytes.NewReader(text)) // up to the line that is none
+	if slices.ContainsFunc(events, func(e runlog.Event) bool { return e.Type == runlog.RunEnd }) {
+		return errOver
+	}
+	return fmt.Errorf("it left no state: %w", err)
+}
+
+// reopenRecord reads the record and removes a last line that was cut off.
+func (r *recorder) reopenRecord() ([]runlog.Event, error) {
+	text, err := os.ReadFile(r.dir.Path(runlog.EventsFile))
+	if err != nil {
+		return nil, err
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	events, err := runlog.Read(bytes.NewReader(text[:whole]))
+	if err != nil {
+		return nil, err
+	}
+	if len(events) == 0 || events[0].Run == nil {
+		return nil, errors.New("it was killed before it began; run the scenario again")
+	}
+	if whole < len(text) {
+		return events, os.Truncate(r.dir.Path(runlog.EventsFile), int64(whole))
+	}
+	return events, nil
+}
+
+// recall finds out from the record what was run, who is alive, and where to go
+// on.
+func (r *recorder) recall(events []runlog.Event) error {
+	was := events[0].Run
+	if was.Schema != runlog.Schema {
+		return fmt.Errorf("its record has schema %d; this program writes %d", was.Schema, runlog.Schema)
+	}
+	var err error
+	if r.spec.Scenario, err = r.readScenario(was); err != nil {
+		return err
+	}
+	r.spec.Policy, r.spec.Links = was.Policy, was.Links
+	present, gone, hashes := map[string]bool{}, map[string]bool{}, map[int]string{}
+	for _, e := range events {
+		r.sum.Add(&e)
+		r.spec.Reported = max(r.spec.Reported, e.Seq)
+		switch e.Type {
+		case runlog.Join:
+			present[e.Node] = true
+		case runlog.Evict, runlog.Crash:
+			gone[e.Node] = true
+		case runlog.State:
+			hashes[e.Round] = e.Hash
+		case runlog.RunEnd:
+			return errOver
+		}
+	}
+	steps, hash, err := r.lastCheckpoint(hashes)
+	if err != nil {
+		return err
+	}
+	r.spec.Resume = &node.Resume{OuterSteps: steps, Hash: hash}
+	for _, w := range r.spec.Scenario.Workers {
+		switch name := scenarios.NodeName(w.ID); {
+		case gone[name]:
+			r.spec.Gone = append(r.spec.Gone, w.ID)
+		case present[name]:
+			r.spec.Resume.Holders = append(r.spec.Resume.Holders, w.ID)
+		}
+	}
+	if len(r.spec.Resume.Holders) == 0 {
+		return errors.New("no worker was alive any more")
+	}
+	return nil
+}
+
+// readScenario reads the copy of the scenario in the run directory.
+func (r *recorder) readScenario(was *runlog.Run) (*scenarios.Scenario, error) {
+	file := r.dir.Path("scenario.yaml")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		file = r.dir.Path("scenario.json")
+	}
+	source, err := scenarios.Find(file)
+	if err != nil {
+		return nil, err
+	}
+	s, err := source.Parse()
+	if err != nil {
+		return nil, err
+	}
+	s.Name = was.Scenario
+	if was.TimeScale != s.Real.TimeScale {
+		err = s.Rescale(was.TimeScale)
+	}
+	return s, err
+}
+
+// lastCheckpoint finds the last one that is whole and of this run, and removes
+// later ones: the run will have other outer states after those steps.
+func (r *recorder) lastCheckpoint(hashes map[int]string) (steps int, hash string, err error) {
+	dir := r.dir.Path(resumeDir)
+	all, err := checkpoints(dir)
+	if err != nil {
+		return 0, "", err
+	}
+	var problems []error
+	for _, steps := range slices.Backward(all) {
+		c, err := r.readCheckpoint(steps)
+		if err == nil && hashes[steps] != "" && hashes[steps] != c.Hash {
+			err = fmt.Errorf("it has the hash %s; the record says %s", c.Hash, hashes[steps])
+		}
+		if err == nil {
+			return steps, c.Hash, nil
+		}
+		err = fmt.Errorf("%s: %w", checkpointName(steps), err)
+		r.stage("not usable: " + err.Error())
+		problems = append(problems, err, os.Rename(filepath.Join(dir, checkpointName(steps)), filepath.Join(dir, checkpointName(steps)+".unusable")))
+	}
+	if len(problems) == 0 {
+		return 0, "", fmt.Errorf("it left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.Real.CheckpointEvery)
+	}
+	return 0, "", fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
+}
+
+func (r *recorder) readCheckpoint(steps int) (node.Checkpoint, error) {
+	file, err := os.Open(filepath.Join(r.dir.Path(resumeDir), checkpointName(steps)))
+	if err != nil {
+		return node.Checkpoint{}, err
+	}
+	defer file.Close()
+	c, err := node.ReadCheckpoint(file)
+	switch {
+	case err != nil:
+		return c, err
+	case c.Run != r.spec.Name:
+		return c, errors.New("it is of another run")
+	case c.Stateless:
+		return c, errors.New("it holds no state")
+	case c.OuterSteps != steps || c.Parameters != r.spec.Scenario.Real.Parameters:
+		return c, fmt.Errorf("it is of outer step %d and %d parameters, not %d and %d", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Real.Parameters)
+	}
+	return c, nil
+}

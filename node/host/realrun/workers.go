@@ -1,0 +1,215 @@
+//go:build linux
+
+package realrun
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"testbed/node"
+	"testbed/node/host/emulation"
+	"testbed/node/host/process"
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// worker is one of the run, as the sandbox's init sees it.
+type worker struct {
+	name   string
+	child  *emulation.Child
+	memory *os.File // where it leaves a checkpoint
+
+	member  bool // of the run
+	excused bool // it is meant to end: crashed, left or evicted
+	pausing bool // it has been told of its pause
+	paused  bool // it is stopped
+	leaving bool // it is to leave when it goes on
+	left    bool // it has been told to leave
+}
+
+// command gives a worker a command. One that is dead does not hear it.
+func (w *worker) command(c node.Command) { _ = w.child.Send(c) }
+
+// command gives the worker of an id a command, if there is one.
+func (p *player) command(id policy.ID, c node.Command) {
+	if w := p.worker(id); w != nil {
+		w.command(c)
+	}
+}
+
+func (p *player) worker(id policy.ID) *worker { return p.workers[scenarios.NodeName(id)] }
+
+// all says whether something is so of all workers.
+func (p *player) all(so func(*worker) bool) bool {
+	for _, w := range p.workers {
+		if !so(w) {
+			return false
+		}
+	}
+	return true
+}
+
+// isGone says whether the worker is no part of a run that goes on.
+func (p *player) isGone(id policy.ID) bool { return slices.Contains(p.spec.Gone, id) }
+
+// isFirst says whether the run begins, or goes on, with this worker.
+func (p *player) isFirst(w scenarios.Worker) bool {
+	if r := p.spec.Resume; r != nil {
+		return slices.Contains(r.Holders, w.ID)
+	}
+	return w.JoinAt == p.spec.Scenario.FirstJoin()
+}
+
+// anyFirst says whether a worker is alive that the run can begin with.
+func (p *player) anyFirst() bool {
+	return slices.ContainsFunc(p.spec.Scenario.Workers, func(of scenarios.Worker) bool {
+		w := p.worker(of.ID)
+		return of.JoinAt == p.spec.Scenario.FirstJoin() && (w == nil || !w.child.Ended)
+	})
+}
+
+func (p *player) startWorker(spec process.WorkerSpec) error {
+	w := &worker{name: scenarios.NodeName(spec.ID)}
+	var err error
+	if w.memory, err = newMemory(w.name); err != nil {
+		return fmt.Errorf("starting %s: %w", w.name, err)
+	}
+	files, names := []*os.File{w.memory}, []string{process.Memory}
+	if r := p.spec.Resume; r != nil && slices.Contains(r.Holders, spec.ID) {
+		for name, file := range map[string]string{process.Restore: checkpointName(r.OuterSteps), process.Residual: residualName(r.OuterSteps, w.name)} {
+			f, err := os.Open(p.s.Dir.Path(filepath.Join(resumeDir, file)))
+			if name == process.Residual && errors.Is(err, fs.ErrNotExist) {
+				continue // the worker says that it goes on without
+			}
+			if err != nil {
+				return fmt.Errorf("starting %s: %w", w.name, err)
+			}
+			defer f.Close()
+			files, names = append(files, f), append(names, name)
+		}
+	}
+	w.child, err = p.startChild(emulation.ChildSpec{
+		Name: w.name, Kind: process.KindWorker, Spec: spec, Env: emulation.WorkerEnv(len(p.spec.Scenario.Workers)),
+		Files: files, FileNames: names,
+		OnData: func(data json.RawMessage) error { return p.reported(w, data) },
+		OnEnd:  func(_ *emulation.Child, reason string) error { return p.workerEnded(w, reason) },
+	})
+	if err == nil {
+		p.workers[w.name] = w
+	}
+	return err
+}
+
+// reported takes a report of a worker.
+func (p *player) reported(w *worker, data json.RawMessage) error {
+	var r process.Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("reading a report of %s: %w", w.name, err)
+	}
+	if r.Lateness != nil {
+		p.monitor.Timer(*r.Lateness)
+	}
+	if r.Saved != nil {
+		p.keep(w, *r.Saved)
+	}
+	if r.Paused {
+		if err := p.stop(w); err != nil {
+			return err
+		}
+	}
+	if r.Event != nil {
+		return p.happened(r.Event)
+	}
+	return nil
+}
+
+// workerEnded judges the end of a worker's process.
+func (p *player) workerEnded(w *worker, reason string) error {
+	switch {
+	case !p.clock.running() && !p.anyFirst():
+		return fmt.Errorf("worker %s died during start-up, and none is left to begin: %s; see %s", w.name, reason, p.s.Log(w.name))
+	case !p.over && !w.excused:
+		line := fmt.Sprintf("worker %s died of itself: %s", w.name, reason)
+		p.monitor.Failed(line)
+		p.s.Tell("%s", line)
+	}
+	return nil
+}
+
+// endWorkers has the workers that are stopped go on, to hear that the run is
+// over, and ends those that nobody will tell. One that is leaving has qlog
+// files to end.
+func (p *player) endWorkers() {
+	for _, w := range p.workers {
+		switch {
+		case w.child.Ended || w.left && p.spec.Qlog:
+		case !w.member:
+			w.child.Process.Kill()
+		case w.paused || w.pausing:
+			p.resume(w)
+		}
+	}
+}
+
+// awaitWorkers waits until all have ended, and ends them when they have had
+// their time.
+func (p *player) awaitWorkers() error {
+	patience := endPatience
+	if p.spec.Qlog {
+		patience = qlogEndPatience
+	}
+	timeout := time.AfterFunc(patience, func() {
+		p.s.Post(func() error {
+			for _, w := range p.workers {
+				if !w.child.Ended {
+					w.child.Process.Kill()
+				}
+			}
+			return nil
+		})
+	})
+	defer timeout.Stop()
+	return p.s.Await(emulation.StartupPatience, "the workers to end", func() bool {
+		return p.all(func(w *worker) bool { return w.child.Ended })
+	})
+}
+
+// pausePatience bounds how long a worker may take to say that it knows of its
+// pause. One that has other things to do is stopped all the same; its inner
+// step then ends during the pause.
+const pausePatience = 100 * time.Millisecond
+
+// pause tells a worker that it is about to be stopped, and then has it stopped.
+func (p *player) pause(w *worker) {
+	w.pausing = true
+	w.command(node.Command{Op: node.OpPause})
+	time.AfterFunc(pausePatience, func() { p.s.Post(func() error { return p.stop(w) }) })
+}
+
+// stop stops the process of a worker that is to be paused.
+func (p *player) stop(w *worker) error {
+	if !w.pausing || w.child.Ended || p.over {
+		return nil
+	}
+	w.pausing, w.paused = false, true
+	_ = w.child.Process.SignalGroup(syscall.SIGSTOP) // the only error is that it has ended
+	if !p.clock.running() {
+		return nil
+	}
+	return p.record(runlog.Event{T: p.clock.now(), Type: runlog.Pause, Node: w.name})
+}
+
+// resume has a stopped worker go on.
+func (p *player) resume(w *worker) {
+	w.pausing, w.paused = false, false
+	w.command(node.Command{Op: node.OpResume})
+	_ = w.child.Process.SignalGroup(syscall.SIGCONT)
+}

@@ -1,0 +1,189 @@
+//go:build linux
+
+package shell
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"testbed/node/host/emulation"
+	"testbed/node/host/sandbox"
+	"testbed/scenarios"
+)
+
+const (
+	// ownBin is a directory in the sandbox's private /run with a link to this
+	// binary, so that `testbed in` works however the binary was started.
+	ownBin = "/run/testbed-bin"
+	// ownExe is this binary: the sandbox's init runs it.
+	ownExe = "/proc/1/exe"
+)
+
+// RunProgram is Run in the sandbox.
+func RunProgram(s *emulation.Supervisor, raw json.RawMessage) error {
+	var spec programSpec
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	plan, err := spec.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	var sent signals
+	go sent.pass(s)
+	network, err := s.BringUp(plan, spec.Links, nil)
+	if err != nil {
+		return err
+	}
+	if n := workerInjects(spec.Scenario); n > 0 {
+		s.Tell("%d injects of %s are for workers, and there are none here: only those of links are carried out", n, spec.Scenario.Name)
+	}
+	var captures []*capture
+	for _, name := range spec.Pcap {
+		c, err := startCapture(s, network, name, captureSpec{File: filepath.Join(spec.PcapDir, name+".pcap"), Limit: spec.PcapLimit})
+		if err != nil {
+			return err
+		}
+		captures = append(captures, c)
+	}
+	exit, err := runProgram(s, network, &spec, &sent)
+	if err != nil {
+		return err
+	}
+	if err := endCaptures(s, captures); err != nil {
+		return err
+	}
+	router, err := network.TakeDown()
+	if err != nil {
+		return err
+	}
+	if router != nil && router.Unplanned() > 0 {
+		s.Tell("the network dropped %d packets for lack of room, which no plan asks for: this machine was too slow", router.Unplanned())
+	}
+	return s.Hand(programNote{Exit: &exit})
+}
+
+// workerInjects counts the injects that happen to a worker.
+func workerInjects(s *scenarios.Scenario) int {
+	n := 0
+	for _, in := range s.Injects {
+		if in.ID != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// runProgram starts the program and waits for it. It returns an error where
+// the network fails, and the program's exit code otherwise.
+func runProgram(s *emulation.Supervisor, network *emulation.Network, spec *programSpec, sent *signals) (exit int, err error) {
+	env, err := programEnv(network)
+	if err != nil {
+		return 0, err
+	}
+	path, err := exec.LookPath(spec.Command[0])
+	if err != nil {
+		code, err := notStarted(err)
+		fmt.Fprintf(os.Stderr, "testbed: %v\n", err)
+		return code, nil
+	}
+	program, early, err := sent.start(s.Box, sandbox.Command{
+		Name: spec.Command[0], NetNS: emulation.Hub, Path: path, Args: spec.Command[1:], Env: env, Terminal: spec.Terminal,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	})
+	if err != nil {
+		code, err := notStarted(err)
+		fmt.Fprintf(os.Stderr, "testbed: %v\n", err)
+		return code, nil
+	}
+	if early != 0 {
+		return 128 + int(early), nil
+	}
+	if err := s.Hand(programNote{Started: true}); err != nil {
+		return 0, err
+	}
+	network.LinkFaults(spec.Scenario).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
+	ended := false
+	go func() {
+		<-program.Done()
+		s.Post(func() error {
+			ended = true
+			return nil
+		})
+	}()
+	if err := s.HandleUntil(func() bool { return ended }); err != nil {
+		return 0, err
+	}
+	return exitOf(program.Wait()), nil
+}
+
+// exitOf is a program's exit code as a shell gives it.
+func exitOf(s sandbox.Status) int {
+	if s.Signal != 0 {
+		return 128 + int(s.Signal)
+	}
+	return s.Code
+}
+
+// signals hands the signals that the outer process was sent to all that the
+// program has started, as a terminal does. One that comes before the program
+// has started keeps it from starting.
+type signals struct {
+	mu      sync.Mutex
+	program *sandbox.Process
+	early   syscall.Signal
+}
+
+func (s *signals) pass(from *emulation.Supervisor) {
+	for {
+		var c signalCommand
+		if from.NextCommand(&c) != nil {
+			return
+		}
+		s.mu.Lock()
+		if s.program == nil {
+			s.early = c.Signal
+		} else {
+			_ = s.program.SignalGroup(c.Signal) // the only error is that it has ended
+		}
+		s.mu.Unlock()
+	}
+}
+
+// start starts the program unless a signal came first.
+func (s *signals) start(box *sandbox.Inside, c sandbox.Command) (program *sandbox.Process, early syscall.Signal, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.early == 0 {
+		s.program, err = box.Start(c)
+	}
+	return s.program, s.early, err
+}
+
+// programEnv is the environment of the program, in which it finds the nodes and
+// this binary.
+func programEnv(network *emulation.Network) ([]string, error) {
+	if err := os.MkdirAll(ownBin, 0o755); err != nil {
+		return nil, fmt.Errorf("making %s: %w", ownBin, err)
+	}
+	if err := os.Symlink(ownExe, filepath.Join(ownBin, "testbed")); err != nil {
+		return nil, fmt.Errorf("making %s: %w", ownBin, err)
+	}
+	// In this process too, so that the program itself may be testbed.
+	if err := os.Setenv("PATH", ownBin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		return nil, err
+	}
+	names := network.Kernel.Nodes()
+	env := []string{envNodes + "=" + strings.Join(names, " ")}
+	for _, name := range names {
+		env = append(env, addrVariable(name)+"="+network.Addr(name).String())
+	}
+	return env, nil
+}
