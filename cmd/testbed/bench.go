@@ -36,6 +36,14 @@ what every figure means. Leave the machine alone meanwhile.`,
 	return cmd
 }
 
+// byFlag names the flag where an error names the field that it sets.
+func byFlag(err error) error {
+	if e, ok := errors.AsType[*bench.FieldError](err); ok {
+		return usageError{fmt.Errorf("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem)}
+	}
+	return err
+}
+
 func benchKernelCommand() *cobra.Command {
 	var o bench.KernelOptions
 	var sizes []string
@@ -66,7 +74,7 @@ quantise may well be faster than memcpy: it writes a quarter as much.`,
 			o.Sizes = append(o.Sizes, size)
 		}
 		if err := o.Check(); err != nil {
-			return usageError{err}
+			return byFlag(err)
 		}
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 		results, err := bench.Kernels(o)
@@ -162,7 +170,7 @@ Exits with 3 if the ranks end with different bytes.`,
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 		result, err := host.Bench(cmd.Context(), o)
 		if err != nil {
-			return err
+			return byFlag(err)
 		}
 		switch {
 		case asJSON:

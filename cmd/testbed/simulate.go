@@ -151,7 +151,7 @@ func changed(s *scenarios.Scenario, set []string) (*scenarios.Scenario, error) {
 		}
 		one, err := scenarios.NewSetting(field, value)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--set %w", err)
 		}
 		settings = append(settings, one)
 	}

@@ -135,7 +135,7 @@ func (f *sweepFlags) cells() ([]sweep.Assignment, error) {
 	for _, text := range f.set {
 		axis, err := sweep.ParseAxis(text)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--set %w", err)
 		}
 		axes = append(axes, axis)
 	}

@@ -61,7 +61,7 @@ func Bench(ctx context.Context, o BenchOptions) (*bench.Ring, error) {
 		}
 	}
 	if o.Links == LinksBridge && !plan.Plain() {
-		return nil, &UsageError{"--links bridge neither delays nor loses packets; choose auto, netem or user"}
+		return nil, bench.Wrong("links", "bridge neither delays nor loses packets; choose auto, netem or user")
 	}
 	if o.Links == LinksAuto && plan.Plain() {
 		o.Links = LinksBridge
@@ -88,19 +88,19 @@ func Bench(ctx context.Context, o BenchOptions) (*bench.Ring, error) {
 
 func (o *BenchOptions) check() error {
 	if err := o.Settings.Check(); err != nil {
-		return &UsageError{err.Error()}
+		return err
 	}
 	if o.Network.GroupDelay > 0 && o.Groups < 2 {
-		return &UsageError{fmt.Sprintf("--group-delay %v: there is one group; --groups says how many", o.Network.GroupDelay)}
+		return bench.Wrong("group_delay", "%v: there is one group; groups says how many", o.Network.GroupDelay)
 	}
 	if o.Timeout <= 0 {
-		return &UsageError{fmt.Sprintf("--timeout %v must be above 0", o.Timeout)}
+		return bench.Wrong("timeout", "%v must be above 0", o.Timeout)
 	}
 	// Input, output and as much again for what the reduction needs; the exact
 	// mean is spread over all.
 	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
 	if free := availableMemory(); free > 0 && n > free {
-		return &UsageError{fmt.Sprintf("--elements %d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)}
+		return bench.Wrong("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)
 	}
 	for _, name := range o.Against {
 		if _, err := newRival(name); err != nil {

@@ -36,7 +36,7 @@ func newRival(name string) (rival, error) {
 	case "gloo":
 		return &gloo{}, nil
 	}
-	return nil, &UsageError{fmt.Sprintf("--against %s: choose from %s", name, strings.Join(RivalNames, ", "))}
+	return nil, bench.Wrong("against", "%s: choose from %s", name, strings.Join(RivalNames, ", "))
 }
 
 // startRivals starts those that are there. One that is not has a problem, and
