@@ -45,6 +45,7 @@ var rooms = map[string]struct {
 	"sim":                {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/entropy", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
 	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
 	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats"}, "fits parameters to records; it starts no runs"},
+	"experiment":         {[]string{"scenarios", "policy", "runlog", "sim", "bench", "calibrate", "sweep", "report"}, "plays runs and reads what they leave; how one is played on a real network is given to it, so that it needs none"},
 	"runlog":             {[]string{"policy", "scenarios"}, "a record knows what was played, and not its readers"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
@@ -79,7 +80,7 @@ var bans = []ban{
 	{in: []string{"policy", "worker"}, imports: "math/rand/v2", why: "decisions are never random"},
 	{in: []string{"policy", "worker"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
-	{in: []string{"node", "allreduce/quicring", "report", "bench"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
+	{in: []string{"node", "allreduce/quicring", "report", "bench", "experiment"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
 // pureDecisions are the only packages that policy imports.

@@ -216,8 +216,3 @@ func (r *run) conclude(failed error) (runlog.Summary, error) {
 	}
 	return sum, r.dir.WriteJSON(runlog.SummaryFile, sum)
 }
-
-// DefaultDir names a run directory after what is run and when.
-func DefaultDir(scenario, what string) string {
-	return fmt.Sprintf("runs/%s-%s-%s", scenario, what, time.Now().Format("20060102-150405"))
-}
