@@ -354,6 +354,10 @@ func TestSweep(t *testing.T) {
 	if err != nil || s.Done != 4 || len(f.runs) != 5 { // of an earlier invalid result its row tells
 		t.Errorf("resumed: %v, %d points after %d runs", err, s.Done, len(f.runs))
 	}
+	results, err := sweep.Read(r.Dir)
+	if err != nil || len(results.Rows) != 2 || results.Rows[1][0].Dir != "points/"+results.Rows[1][0].Key {
+		t.Errorf("the table: %v, %+v", err, results)
+	}
 	if want := "0/4 1/4 2/4 3/4 3/4 4/4"; strings.Join(told, " ") != want {
 		t.Errorf("told %q, want %q", told, want)
 	}
