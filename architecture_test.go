@@ -45,6 +45,7 @@ var rooms = map[string]struct {
 	"bench":              {[]string{"allreduce", "allreduce/entropy", "allreduce/int8", "allreduce/quicring", "shaping", "stats"}, "measures what others built; it builds no network and starts no process"},
 	"calibrate":          {[]string{"allreduce", "allreduce/entropy", "policy", "runlog", "scenarios", "shaping/fidelity", "sim", "stats"}, "fits parameters to records; it starts no runs"},
 	"runlog":             {[]string{"policy", "scenarios", "shaping/fidelity"}, "a record knows what was played and how it was judged, and not its readers"},
+	"experiment":         {[]string{"bench", "calibrate", "report", "runlog", "scenarios", "shaping/fidelity", "sim", "sweep"}, "plays runs and reads what they leave; how one is played on a real network is given to it, so that it needs none"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"policy", "runlog", "scenarios", "shaping/fidelity", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
 	"report":             {[]string{"allreduce", "policy", "runlog", "scenarios", "shaping/fidelity", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
@@ -96,7 +97,7 @@ var bans = []ban{
 	{in: []string{"policy", "worker"}, imports: "math/rand/v2", why: "decisions are never random"},
 	{in: []string{"policy", "worker"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
-	{in: []string{"node", "allreduce/quicring", "report", "bench"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
+	{in: []string{"node", "allreduce/quicring", "report", "bench", "experiment"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
 // pureDecisions are the only packages that policy imports.

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -112,21 +111,24 @@ func fourBits(block int) int8.Format { return int8.Format{Bits: 4, Block: block}
 // found keeps the compiler from leaving the reading out.
 var found atomic.Bool
 
-// Check says what is wrong with the options, by the name of their flag, and
-// fills in what is not given.
+// Check says what is wrong with the options, as a *FieldError, and fills in
+// what is not given.
 func (o *KernelOptions) Check() error {
 	if err := int8.CheckBlock(o.Block); err != nil {
-		return fmt.Errorf("--block %d: %w", o.Block, err)
+		return Wrong("block", "%d: %v", o.Block, err)
 	}
 	if o.Rounds < 1 || o.Rounds > maxRepeat {
-		return fmt.Errorf("--rounds %d must lie between 1 and %d", o.Rounds, maxRepeat)
+		return Wrong("rounds", "%d must lie between 1 and %d", o.Rounds, maxRepeat)
 	}
-	if len(o.Sizes) == 0 || len(o.Cores) == 0 {
-		return errors.New("--sizes and --cores need at least one value each")
+	if len(o.Sizes) == 0 {
+		return Wrong("sizes", "is empty; it needs at least one")
+	}
+	if len(o.Cores) == 0 {
+		return Wrong("cores", "is empty; it needs at least one")
 	}
 	for _, n := range o.Cores {
 		if n < 1 || n > runtime.NumCPU() {
-			return fmt.Errorf("--cores %d: this machine has 1 to %d", n, runtime.NumCPU())
+			return Wrong("cores", "%d: this machine has 1 to %d", n, runtime.NumCPU())
 		}
 	}
 	if len(o.Routes) == 0 {
@@ -134,7 +136,7 @@ func (o *KernelOptions) Check() error {
 	}
 	for _, r := range o.Routes {
 		if !slices.Contains(int8.Routes(), r) {
-			return fmt.Errorf("--route %s: this machine has %s", r, strings.Join(int8.Routes(), ", "))
+			return Wrong("route", "%s: this machine has %s", r, strings.Join(int8.Routes(), ", "))
 		}
 	}
 	return nil

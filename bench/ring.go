@@ -176,6 +176,30 @@ func (r *Rival) Measured(seconds, cpu []float64, ring float64) {
 	}
 }
 
+// Reduced is a worker's part of a reduction as it ended. Times count from the
+// common start.
+type Reduced struct {
+	Began         time.Duration `json:"began_ns"` // by how much the worker was late
+	ReduceScatter time.Duration `json:"reduce_scatter_ns"`
+	Total         time.Duration `json:"total_ns"`
+	FrameBytes    int64         `json:"frame_bytes"` // sent, as quicring counts them
+	Coded         bool          `json:"coded"`       // codes were shortened
+	Connections   int           `json:"connections"` // that they went over
+}
+
+// Checked is what is known once all workers have ended.
+type Checked struct {
+	Hash    string  `json:"hash"`    // of the whole result
+	Squares Squares `json:"squares"` // of the rank's shard
+	// Averaged is that of the mean of all results so far.
+	Averaged  Squares       `json:"averaged"`
+	CPU       time.Duration `json:"cpu_ns"` // of the process, from the order to reduce on
+	WireBytes int64         `json:"wire_bytes"`
+	// Memory is by how many bytes the process was larger at its largest than
+	// with its input and output alone; negative where the kernel does not say.
+	Memory int64 `json:"memory"`
+}
+
 // Reduction is one measured reduction, by rank.
 type Reduction struct {
 	Reduced []Reduced

@@ -38,10 +38,21 @@ type Settings struct {
 func (s *Settings) algorithm() (allreduce.Algorithm, error) {
 	a, ok := allreduce.ParseAlgorithm(s.Algorithm)
 	if !ok {
-		return 0, fmt.Errorf("--algorithm %s: choose from %s", s.Algorithm, strings.Join(allreduce.AlgorithmNames(), ", "))
+		return 0, Wrong("algorithm", "%s: choose from %s", s.Algorithm, strings.Join(allreduce.AlgorithmNames(), ", "))
 	}
 	return a, nil
 }
+
+// FieldError says what is wrong with a setting, by the name of its field as
+// JSON has it.
+type FieldError struct{ Field, Problem string }
+
+// Wrong returns a *FieldError with this problem.
+func Wrong(field, problem string, args ...any) error {
+	return &FieldError{field, fmt.Sprintf(problem, args...)}
+}
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
 // GroupNumbers is the group of every rank. Neighbours are in different groups:
 // for a ring the worst order.
@@ -64,10 +75,10 @@ const (
 	maxRepeat   = 1000
 )
 
-// Check says what is wrong with the settings, by the name of their flag.
+// Check says what is wrong with the settings, as a *FieldError.
 func (s *Settings) Check() error {
 	for _, v := range []struct {
-		flag               string
+		field              string
 		value, least, most int
 	}{
 		{"workers", s.Workers, 2, maxWorkers}, {"elements", s.Elements, 1, maxElements},
@@ -76,7 +87,7 @@ func (s *Settings) Check() error {
 		{"warmup", s.Warmup, 0, maxRepeat}, {"repeat", s.Repeat, 1, maxRepeat},
 	} {
 		if v.value < v.least || v.value > v.most {
-			return fmt.Errorf("--%s %d must lie between %d and %d", v.flag, v.value, v.least, v.most)
+			return Wrong(v.field, "%d must lie between %d and %d", v.value, v.least, v.most)
 		}
 	}
 	a, err := s.algorithm()
@@ -84,21 +95,21 @@ func (s *Settings) Check() error {
 	case err != nil:
 		return err
 	case s.Order != allreduce.NaiveOrder && s.Order != OptimisedOrder:
-		return fmt.Errorf("--order %s: choose %s or %s", s.Order, allreduce.NaiveOrder, OptimisedOrder)
+		return Wrong("order", "%s: choose %s or %s", s.Order, allreduce.NaiveOrder, OptimisedOrder)
 	case s.Order == OptimisedOrder && a != allreduce.Ring:
-		return fmt.Errorf("--order %s: only the ring has an order", s.Order)
+		return Wrong("order", "%s: only the ring has an order", s.Order)
 	}
 	if err := int8.CheckBlock(s.Block); err != nil {
-		return fmt.Errorf("--block %d: %w", s.Block, err)
+		return Wrong("block", "%d: %v", s.Block, err)
 	}
 	if err := (int8.Format{Bits: s.Bits, Block: s.Block}).Check(); err != nil {
-		return fmt.Errorf("--bits %d: %w", s.Bits, err)
+		return Wrong("bits", "%d: %v", s.Bits, err)
 	}
 	if !slices.Contains(entropy.Modes, s.Entropy) {
-		return fmt.Errorf("--entropy %s: choose one of %v", s.Entropy, entropy.Modes)
+		return Wrong("entropy", "%s: choose one of %v", s.Entropy, entropy.Modes)
 	}
 	if !slices.Contains(DataNames, s.Data) {
-		return fmt.Errorf("--data %s: choose one of %v", s.Data, DataNames)
+		return Wrong("data", "%s: choose one of %v", s.Data, DataNames)
 	}
 	return nil
 }

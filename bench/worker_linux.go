@@ -64,30 +64,6 @@ type Report struct {
 	Checked *Checked `json:"checked,omitempty"` // the answer to an order to check
 }
 
-// Reduced is a worker's part of a reduction as it ended. Times count from the
-// common start.
-type Reduced struct {
-	Began         time.Duration `json:"began_ns"` // by how much the worker was late
-	ReduceScatter time.Duration `json:"reduce_scatter_ns"`
-	Total         time.Duration `json:"total_ns"`
-	FrameBytes    int64         `json:"frame_bytes"` // sent, as quicring counts them
-	Coded         bool          `json:"coded"`       // codes were shortened
-	Connections   int           `json:"connections"` // that they went over
-}
-
-// Checked is what is known once all workers have ended.
-type Checked struct {
-	Hash    string  `json:"hash"`    // of the whole result
-	Squares Squares `json:"squares"` // of the rank's shard
-	// Averaged is that of the mean of all results so far.
-	Averaged  Squares       `json:"averaged"`
-	CPU       time.Duration `json:"cpu_ns"` // of the process, from the order to reduce on
-	WireBytes int64         `json:"wire_bytes"`
-	// Memory is by how many bytes the process was larger at its largest than
-	// with its input and output alone; negative where the kernel does not say.
-	Memory int64 `json:"memory"`
-}
-
 // RunWorker is one rank of the benchmark until its orders end.
 func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	// Input and output count as live, so that by default as much garbage would
@@ -159,7 +135,7 @@ type worker struct {
 }
 
 func (w *worker) reduce(ctx context.Context, order Order) (Reduced, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.Timeout, fmt.Errorf("not done within %v; --timeout gives it longer", w.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, w.Timeout, fmt.Errorf("not done within the timeout of %v", w.Timeout))
 	defer cancel()
 	w.measured = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil // the peak starts anew (proc(5))
 	w.cpu, w.wire = processCPU(), sentBytes(w.Interface)

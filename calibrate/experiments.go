@@ -3,6 +3,8 @@ package calibrate
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 	"text/template"
 	"time"
 
@@ -74,6 +76,28 @@ func Experiments() []Experiment {
 		add(fmt.Sprintf("crash-%d", at/1000), func(s *setting) { s.Parameters, s.Crash, s.Rounds = 20_000, at, 5 })
 	}
 	return all
+}
+
+// Named returns the experiments of these names in their order, or all if there
+// are no names.
+func Named(names []string) ([]Experiment, error) {
+	all := Experiments()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var some []Experiment
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(e Experiment) bool { return e.Name == name })
+		if i < 0 {
+			var there []string
+			for _, e := range all {
+				there = append(there, e.Name)
+			}
+			return nil, fmt.Errorf("no experiment %q: the experiments are %s", name, strings.Join(there, ", "))
+		}
+		some = append(some, all[i])
+	}
+	return some, nil
 }
 
 func (s setting) policy() string {

@@ -29,6 +29,30 @@ type Run struct {
 	Valid map[int]bool
 }
 
+// ReadRuns reads the run directories in a directory, in the order of their names.
+func ReadRuns(dir string) ([]*Run, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the runs of a calibration: %w", err)
+	}
+	var runs []*Run
+	for _, e := range entries {
+		inner := filepath.Join(dir, e.Name())
+		if _, err := os.Stat(filepath.Join(inner, runlog.SummaryFile)); err != nil {
+			continue
+		}
+		r, err := ReadRun(inner)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, r)
+	}
+	if len(runs) == 0 {
+		return nil, fmt.Errorf("no run in %s; name a directory that testbed calibrate has left", dir)
+	}
+	return runs, nil
+}
+
 // ReadRun reads a run directory.
 func ReadRun(dir string) (*Run, error) {
 	d := runlog.Dir(dir)

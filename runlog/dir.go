@@ -43,10 +43,10 @@ func CreateDir(path string) (Dir, error) {
 		return "", fmt.Errorf("making the run directory: %w", err)
 	}
 	if len(entries) > 0 {
-		return "", fmt.Errorf("the run directory %s is not empty; choose another with --out", path)
+		return "", fmt.Errorf("the run directory %s is not empty; choose another", path)
 	}
 	if err := os.MkdirAll(abs, 0o755); err != nil {
-		return "", fmt.Errorf("making the run directory (choose another place with --out): %w", err)
+		return "", fmt.Errorf("making the run directory (choose another place): %w", err)
 	}
 	return Dir(abs), nil
 }

@@ -320,7 +320,7 @@ func TestARunDirectoryIsNotOverwritten(t *testing.T) {
 	if !strings.HasSuffix(d.Log("w0"), "/run/logs/w0.log") {
 		t.Errorf("the logs lie at %s", d.Log("w0"))
 	}
-	if _, err := runlog.CreateDir("run"); err == nil || err.Error() != "the run directory run is not empty; choose another with --out" {
+	if _, err := runlog.CreateDir("run"); err == nil || err.Error() != "the run directory run is not empty; choose another" {
 		t.Errorf("making it again: %v", err)
 	}
 	if _, err := runlog.CreateDir("run/summary.json/x"); err == nil {

@@ -7,23 +7,24 @@ import (
 
 // Error says what is wrong with a scenario: where, which field, and the mend.
 type Error struct {
-	File    string
+	File    string // empty: what was asked for is in no file
 	Line    int    // 0: the file as a whole
 	Field   string // path such as workers[2].id; empty: the file as a whole
 	Problem string // what is wrong and how to mend it
 }
 
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(e.File)
+	where := e.File
 	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
+		where += fmt.Sprintf(":%d", e.Line)
 	}
-	if e.Field != "" {
-		b.WriteString(": " + e.Field)
+	var parts []string
+	for _, part := range []string{where, e.Field, e.Problem} {
+		if part != "" {
+			parts = append(parts, part)
+		}
 	}
-	b.WriteString(": " + e.Problem)
-	return b.String()
+	return strings.Join(parts, ": ")
 }
 
 func quoted[S ~string](names []S) string {

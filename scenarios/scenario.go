@@ -227,7 +227,7 @@ func (s *Scenario) Machine(name string) (policy.Config, error) {
 		p := s.Policy.Straggler
 		cfg.Straggler = &p
 	default:
-		return policy.Config{}, &Error{File: "--policy", Problem: fmt.Sprintf("%q is no policy; choose one of %s", name, quoted(PolicyNames))}
+		return policy.Config{}, &Error{Field: "policy", Problem: fmt.Sprintf("%q is no policy; choose one of %s", name, quoted(PolicyNames))}
 	}
 	return cfg, nil
 }

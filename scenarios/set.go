@@ -52,7 +52,7 @@ const maxSteps = 16
 // when the setting is made. Every error is an *Error.
 func NewSetting(field, value string) (Setting, error) {
 	s := Setting{Field: field, Value: value}
-	p := parser{file: "--set"}
+	var p parser
 	var kind reflect.Type
 	if field == workersCount {
 		kind = reflect.TypeFor[int]()

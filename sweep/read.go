@@ -41,7 +41,7 @@ func Read(dir string) (*Results, error) {
 	name := filepath.Join(dir, runlog.SummaryFile)
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: it holds no %s, as a sweep leaves it at its end; go on with --resume --out %s", dir, runlog.SummaryFile, dir)
+		return nil, fmt.Errorf("%s: it holds no %s, as a sweep leaves it at its end; resume the sweep", dir, runlog.SummaryFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the sweep: %w", err)

@@ -35,13 +35,13 @@ type Axis struct {
 func ParseAxis(text string) (Axis, error) {
 	field, values, ok := strings.Cut(text, "=")
 	if !ok {
-		return Axis{}, invalid("--set "+text, "", "has no values; write for example policy.straggler.k=1,2,3")
+		return Axis{}, invalid(text, "has no values; write for example policy.straggler.k=1,2,3")
 	}
 	a := Axis{Field: field}
 	for value := range strings.SplitSeq(values, ",") {
 		value = strings.TrimSpace(value)
 		if slices.Contains(a.Values, value) {
-			return Axis{}, invalid("--set", field, fmt.Sprintf("takes the value %s twice; keep one", value))
+			return Axis{}, invalid(field, fmt.Sprintf("takes the value %s twice; keep one", value))
 		}
 		if _, err := newSetting(field, value); err != nil {
 			return Axis{}, err
@@ -54,13 +54,13 @@ func ParseAxis(text string) (Axis, error) {
 // newSetting makes a setting of a field that a sweep may vary.
 func newSetting(field, value string) (scenarios.Setting, error) {
 	if field == "seed" {
-		return scenarios.Setting{}, invalid("--set", field, "is varied with --seeds, so that repeats can be told from points")
+		return scenarios.Setting{}, invalid(field, "is no field to vary; seeds are given apart, so that repeats can be told from points")
 	}
 	return scenarios.NewSetting(field, value)
 }
 
-func invalid(file, field, problem string) error {
-	return &scenarios.Error{File: file, Field: field, Problem: problem}
+func invalid(field, problem string) error {
+	return &scenarios.Error{Field: field, Problem: problem}
 }
 
 // Assignment is what one cell of a sweep sets.
@@ -129,7 +129,7 @@ func ParseList(file string, data []byte) ([]Assignment, error) {
 		list = append(list, a)
 	}
 	if len(list) == 0 {
-		return nil, invalid(file, "", "holds no assignment; write one JSON object a line")
+		return nil, &scenarios.Error{File: file, Problem: "holds no assignment; write one JSON object a line"}
 	}
 	return list, nil
 }
@@ -188,15 +188,15 @@ func Grid(list []Assignment, axes []Axis) ([]Assignment, error) {
 	}
 	for i, axis := range axes {
 		if i >= maxFields {
-			return nil, invalid("--set", axis.Field, fmt.Sprintf("is one field too many; at most %d are varied", maxFields))
+			return nil, invalid(axis.Field, fmt.Sprintf("is one field too many; at most %d are varied", maxFields))
 		}
 		if len(cells)*len(axis.Values) > maxPoints {
-			return nil, invalid("--set", axis.Field, fmt.Sprintf("makes more than %d points", maxPoints))
+			return nil, invalid(axis.Field, fmt.Sprintf("makes more than %d points", maxPoints))
 		}
 		var next []Assignment
 		for _, cell := range cells {
 			if cell.Value(axis.Field) != "" {
-				return nil, invalid("--set", axis.Field, "is already given by another --set or by --list; keep one")
+				return nil, invalid(axis.Field, "is given twice; keep one")
 			}
 			for _, value := range axis.Values {
 				s, err := newSetting(axis.Field, value)
@@ -211,7 +211,7 @@ func Grid(list []Assignment, axes []Axis) ([]Assignment, error) {
 	seen := make(map[string]bool, len(cells))
 	for _, c := range cells {
 		if seen[c.String()] {
-			return nil, invalid("--list", "", "has twice: "+c.String())
+			return nil, invalid("list", "has twice: "+c.String())
 		}
 		seen[c.String()] = true
 	}
@@ -228,9 +228,9 @@ func ParseSeeds(text string) ([]uint64, error) {
 	b, err2 := strconv.ParseUint(last, 10, 64)
 	switch {
 	case err != nil || err2 != nil || b < a:
-		return nil, invalid("--seeds", "", fmt.Sprintf("%q is no range of whole numbers; write for example 1..10", text))
+		return nil, invalid("seeds", fmt.Sprintf("%q is no range of whole numbers; write for example 1..10", text))
 	case b-a >= maxPoints:
-		return nil, invalid("--seeds", "", fmt.Sprintf("%q are more than %d seeds", text, maxPoints))
+		return nil, invalid("seeds", fmt.Sprintf("%q are more than %d seeds", text, maxPoints))
 	}
 	seeds := make([]uint64, b-a+1)
 	for i := range seeds {
@@ -256,7 +256,7 @@ type Plan struct {
 // Check validates the scenario of every cell and returns the first error.
 func (p *Plan) Check() error {
 	if n := float64(len(p.Cells)) * float64(len(p.Seeds)) * float64(p.Repeats) * float64(len(p.Policies)); n > maxPoints {
-		return invalid("--set", "", fmt.Sprintf("makes %.0f points with seeds, repeats and policies; at most %d are played", n, maxPoints))
+		return invalid("", fmt.Sprintf("the fields make %.0f points with seeds, repeats and policies; at most %d are played", n, maxPoints))
 	}
 	for _, cell := range p.Cells {
 		if _, err := p.Scenario.With(cell...); err != nil {

@@ -138,22 +138,22 @@ func TestBadAxesAndSeeds(t *testing.T) {
 	seeds := func(text string) error { _, err := sweep.ParseSeeds(text); return err }
 	list := func(text string) error { _, err := sweep.ParseList("list", []byte(text)); return err }
 	for want, err := range map[string]error{
-		"--set inner_steps: has no values; write for example policy.straggler.k=1,2,3":      axis("inner_steps"),
-		"--set: inner_steps: takes the value 3 twice; keep one":                             axis("inner_steps=3,4,3"),
-		"--set: seed: is varied with --seeds, so that repeats can be told from points":      axis("seed=1,2"),
-		"--set: inner_steps: is already given by another --set or by --list; keep one":      axis("inner_steps=1", "inner_steps=2"),
-		"--set: inner_stepz: is no field; did you mean inner_steps?":                        axis("inner_stepz=1"),
-		`--seeds: "2..1" is no range of whole numbers; write for example 1..10`:             seeds("2..1"),
-		`--seeds: "x" is no range of whole numbers; write for example 1..10`:                seeds("x"),
-		`--seeds: "0..18446744073709551615" are more than 1000000 seeds`:                    seeds("0..18446744073709551615"),
-		"list: holds no assignment; write one JSON object a line":                           list("\n\n"),
-		`list:2: is no JSON object; write for example {"inner_steps": 4}`:                   list("{}\n[]"),
-		"list:1: inner_steps: given twice; keep one":                                        list(`{"inner_steps":1,"inner_steps":2}`),
-		"list:1: inner_steps: must be a single number or text":                              list(`{"inner_steps":[1]}`),
-		"list:1: has something behind the object; write one object a line":                  list(`{"inner_steps":1}{}`),
-		"list:1: is no JSON object: it does not end":                                        list(`{"inner_steps":1`),
-		"list:3: --set: inner_stepz: is no field; did you mean inner_steps?":                list("{}\n\n" + `{"inner_stepz":1}`),
-		`list:1: --set: inner_steps: "1.5" is not a whole number; write it in digits alone`: list(`{"inner_steps":1.5}`),
+		"inner_steps: has no values; write for example policy.straggler.k=1,2,3":                    axis("inner_steps"),
+		"inner_steps: takes the value 3 twice; keep one":                                            axis("inner_steps=3,4,3"),
+		"seed: is no field to vary; seeds are given apart, so that repeats can be told from points": axis("seed=1,2"),
+		"inner_steps: is given twice; keep one":                                                     axis("inner_steps=1", "inner_steps=2"),
+		"inner_stepz: is no field; did you mean inner_steps?":                                       axis("inner_stepz=1"),
+		`seeds: "2..1" is no range of whole numbers; write for example 1..10`:                       seeds("2..1"),
+		`seeds: "x" is no range of whole numbers; write for example 1..10`:                          seeds("x"),
+		`seeds: "0..18446744073709551615" are more than 1000000 seeds`:                              seeds("0..18446744073709551615"),
+		"list: holds no assignment; write one JSON object a line":                                   list("\n\n"),
+		`list:2: is no JSON object; write for example {"inner_steps": 4}`:                           list("{}\n[]"),
+		"list:1: inner_steps: given twice; keep one":                                                list(`{"inner_steps":1,"inner_steps":2}`),
+		"list:1: inner_steps: must be a single number or text":                                      list(`{"inner_steps":[1]}`),
+		"list:1: has something behind the object; write one object a line":                          list(`{"inner_steps":1}{}`),
+		"list:1: is no JSON object: it does not end":                                                list(`{"inner_steps":1`),
+		"list:3: inner_stepz: is no field; did you mean inner_steps?":                               list("{}\n\n" + `{"inner_stepz":1}`),
+		`list:1: inner_steps: "1.5" is not a whole number; write it in digits alone`:                list(`{"inner_steps":1.5}`),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("error\n  %v\nwant\n  %s", err, want)

@@ -151,11 +151,11 @@ func readRows(text []byte, p *Plan) (map[string]Row, error) {
 			var h header
 			switch err := json.Unmarshal(l, &h); {
 			case err != nil || h.Sweep == 0:
-				return nil, errors.New("is no table of a sweep; choose another --out")
+				return nil, errors.New("is no table of a sweep; choose another directory")
 			case h.Sweep != Schema:
-				return nil, fmt.Errorf("has version %d of the format, this program writes %d; choose another --out", h.Sweep, Schema)
+				return nil, fmt.Errorf("has version %d of the format, this program writes %d; choose another directory", h.Sweep, Schema)
 			case h.Digest != p.Digest():
-				return nil, fmt.Errorf("holds points of another text of scenario %s; choose another --out", h.Scenario)
+				return nil, fmt.Errorf("holds points of another text of scenario %s; choose another directory", h.Scenario)
 			}
 			continue
 		}

@@ -4,19 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"testbed/allreduce"
-	"testbed/allreduce/entropy"
 	"testbed/bench"
-	"testbed/node/host/benchmark"
-	"testbed/node/host/emulation"
-	"testbed/shaping"
 )
 
 func benchCommand() *cobra.Command {
@@ -35,6 +28,14 @@ what every figure means. Leave the machine alone meanwhile.`,
 	}
 	cmd.AddCommand(benchKernelCommand(), benchRingCommand())
 	return cmd
+}
+
+// byFlag names the flag where an error names the field that it sets.
+func byFlag(err error) error {
+	if e, ok := errors.AsType[*bench.FieldError](err); ok {
+		return usageError{fmt.Errorf("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem)}
+	}
+	return err
 }
 
 func benchKernelCommand() *cobra.Command {
@@ -67,7 +68,7 @@ quantise may well be faster than memcpy: it writes a quarter as much.`,
 			o.Sizes = append(o.Sizes, size)
 		}
 		if err := o.Check(); err != nil {
-			return usageError{err}
+			return byFlag(err)
 		}
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 		results, err := bench.Kernels(o)
@@ -94,136 +95,4 @@ func printKernels(cmd *cobra.Command, results []bench.Kernel) error {
 			k.Kernel, k.Route, bench.Size(k.Bytes), k.Cores, k.GBs, 100*k.Spread, k.Ratio, k.ReadRatio, scaling)
 	}
 	return w.Flush()
-}
-
-func benchRingCommand() *cobra.Command {
-	o := benchmark.Options{
-		Settings: bench.Settings{Data: bench.Gaussian},
-		Links:    bench.Links{Queue: shaping.DefaultQueue},
-	}
-	var rate, data string
-	var asJSON, asRow bool
-	cmd := &cobra.Command{
-		Use: "ring", Short: "Measure the all-reduce on links of your choice", Args: noArguments,
-		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
-them reduce vectors of float32 values with int8 codes, all from a common start.
-The time is from there to the end of the last one.
-
-The bound is what the wire needs for 8 bit per value at the rate given:
-2 (N-1)/N × elements bytes. Below it is what fewer bits would save.
-
---against measures other programs on the same links, in turn with the ring:
-gloo, PyTorch's all-reduce of the float32 values themselves, and iperf3, TCP
-from each node to the next with as many bytes as the bound has.
-
-Where nothing is delayed and nothing lost, --links auto takes a bridge of the
-kernel's, and no router costs processor time.
-
-Exits with 3 if the ranks end with different bytes.`,
-	}
-	f := cmd.Flags()
-	f.IntVar(&o.Workers, "workers", 4, "number of workers")
-	f.IntVar(&o.Elements, "elements", 4_000_000, "values in each vector")
-	f.StringVar(&rate, "rate", "100mbit", "of every link, up and down, as tc writes it; 0 or unlimited: not limited")
-	f.TextVar(&o.Links.Queue, "queue", shaping.DefaultQueue, "what may wait for the rate, a time or a size")
-	f.TextVar(&o.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
-	f.TextVar(&o.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
-	f.TextVar(&o.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
-	f.StringVar(&o.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
-	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
-	f.IntVar(&o.Groups, "groups", 1, "groups of workers, who join them by turns")
-	f.TextVar(&o.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
-	f.StringVar(&o.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
-	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
-	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
-	f.IntVar(&o.Block, "block", 1024, "values per scale")
-	f.IntVar(&o.Bits, "bits", 8, "of a code: 8 or 4")
-	f.StringVar((*string)(&o.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
-	f.BoolVar(&o.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
-	f.Uint64Var(&o.Seed, "seed", 42, "of the values, and of what is random on the links")
-	f.IntVar(&o.Warmup, "warmup", 1, "reductions before those that are measured")
-	f.IntVar(&o.Repeat, "repeat", 5, "reductions that are measured")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
-	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
-	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
-	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/bench.md")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksBridge}, o.Backend) {
-			return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", o.Backend)}
-		}
-		if asJSON && asRow {
-			return usageError{errors.New("--json and --row: choose one")}
-		}
-		if rate != "0" {
-			if o.Links.Rate, err = shaping.ParseRate(rate); err != nil {
-				return usageError{fmt.Errorf("--rate: %w", err)}
-			}
-		}
-		o.Data = bench.Data(data)
-		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
-		result, err := benchmark.Run(cmd.Context(), o)
-		if err != nil {
-			return err
-		}
-		switch {
-		case asJSON:
-			err = printJSON(cmd, result)
-		case asRow:
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), result.Row())
-		default:
-			err = printRing(cmd, result)
-		}
-		if err == nil && !result.BitIdentical {
-			err = errInvalid
-		}
-		return err
-	}
-	return cmd
-}
-
-func printRing(cmd *cobra.Command, r *bench.Ring) error {
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
-	line("all-reduce", "%d workers × %d values (%s), %s, int%d in blocks of %d", r.Workers, r.Elements, r.Data, r.Algorithm, r.Bits, r.Block)
-	line("links", "%v up and down, one-way delay %v ± %v, loss %v (%s)", r.Links.Rate, r.Links.OneWayDelay, r.Links.Jitter, r.Links.Loss, r.Links.Backend)
-	if r.Groups > 1 {
-		line("groups", "%d, one-way delay between them %v", r.Groups, r.Links.GroupDelay)
-	}
-	line("machine", "%s, %d cores, Linux %s, %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
-	line("time", "%.4g s, median of %d, spread %.0f %%", r.SecondsMedian, r.Repeat, 100*r.Spread)
-	if r.BoundSeconds != nil {
-		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
-	}
-	if o := r.Ordered; o != nil {
-		line("order", "%v: %.3f × as fast as the naive order (%.4g s), predicted %.3f ×", o.Ring, o.MeasuredGain, o.NaiveSecondsMedian, o.PredictedGain)
-	}
-	line("phases", "start %.4g s, reduce-scatter %.4g s, all-gather %.4g s", r.Phases.StartSeconds, r.Phases.ReduceScatterSeconds, r.Phases.AllGatherSeconds)
-	line("bandwidth", "%.3f GB/s of float32, %.3f GB/s of the bus", r.AlgorithmGBs, r.BusGBs)
-	line("bytes", "%.2f MB of frames, %.2f MB on the wire, %d connections, all workers", float64(r.FrameBytes)/1e6, float64(r.BytesOnWire)/1e6, r.ConnectionsUsed)
-	line("coding", "entropy %s: codes shortened in %.0f %% of the reductions", r.Entropy, 100*r.CodedShare)
-	line("processor", "%.3g s of the workers, %.3g s of the router", r.CPUSeconds, r.RouterCPUSeconds)
-	if r.MemoryBytes != nil {
-		line("memory", "%.1f MB beyond input and output, %.2f × the vector", float64(*r.MemoryBytes)/1e6, r.MemoryRatio)
-	}
-	line("error", "%.3f %% (relative L2)", 100*r.RelativeError)
-	if r.ErrorFeedback {
-		line("", "%.3f %% of the mean over all reductions, with error feedback", 100*r.AveragedError)
-	}
-	for _, a := range r.Against {
-		if a.Problem != "" {
-			line(a.Name, "%s", a.Problem)
-			continue
-		}
-		line(a.Name, "%.4g s, spread %.0f %%, processor %.3g s: the ring takes %.3f × its time (%s)", a.SecondsMedian, 100*a.Spread, a.CPUSeconds, a.Ratio, a.Version)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintln(cmd.OutOrStdout(), "note: "+n)
-	}
-	if !r.BitIdentical {
-		fmt.Fprintln(cmd.OutOrStdout(), "NOT VALID: the ranks ended with different bytes")
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"testbed/calibrate"
+	"testbed/experiment"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -52,7 +53,7 @@ func TestCalibrate(t *testing.T) {
 		}
 		return int64(sum.WallClock)
 	}
-	file := filepath.Join(dir, calibrationFile)
+	file := filepath.Join(dir, experiment.CalibrationFile)
 	plain, fitted := wall("--network", "links"), wall("--network", "links", "--calibration", file)
 	if fitted <= plain {
 		t.Errorf("with what the machine adds the run takes %d µs, without %d", fitted, plain)

@@ -635,7 +635,7 @@ func TestUsage(t *testing.T) {
 		{"simulate late_join --policy baseline --set inner_steps", exitUsage, "has no value"},
 		{"sweep late_join --set inner_stepz=1", exitUsage, "did you mean inner_steps?"},
 		{"sweep late_join --set inner_steps=1,0", exitUsage, "late_join with inner_steps=0: inner_steps: is 0"},
-		{"sweep late_join --set seed=1", exitUsage, "--seeds"},
+		{"sweep late_join --set seed=1", exitUsage, "seeds are given apart"},
 		{"sweep late_join --seeds 3..1", exitUsage, "no range"},
 		{"sweep late_join --repeat 2", exitUsage, "--real"},
 		{"sweep late_join --resume", exitUsage, "--out"},

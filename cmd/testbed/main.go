@@ -12,8 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/node/host"
-	"testbed/node/host/emulation"
+	"testbed/experiment"
 	"testbed/scenarios"
 )
 
@@ -25,9 +24,15 @@ const (
 	exitUnsupported = 4
 )
 
-// errInvalid says that something ran, but that its result is not valid. What
-// is wrong has been printed with the result.
+// errInvalid says that something was measured, but that its result is not
+// valid. What is wrong has been printed with the result.
 var errInvalid = errors.New("the result is not valid")
+
+// invalid says that there is a result, which may not be used.
+func invalid(err error) bool {
+	_, is := errors.AsType[*experiment.InvalidError](err)
+	return is
+}
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }
@@ -40,13 +45,8 @@ func (e programExit) Error() string {
 }
 
 func main() {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case host.VerbInside:
-			os.Exit(quiet(host.RunInside()))
-		case host.VerbNode:
-			os.Exit(quiet(host.RunNode()))
-		}
+	if code, is := startedAgain(os.Args); is {
+		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -64,26 +64,15 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// quiet is the exit code of the verbs that report to the process that started
-// them.
-func quiet(err error) int {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return exitError
-	}
-	return 0
-}
-
 func exitCode(err error) int {
 	var usage usageError
 	var scenario *scenarios.Error
-	var asked *emulation.UsageError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage), errors.As(err, &scenario), errors.As(err, &asked):
+	case errors.As(err, &usage), errors.As(err, &scenario), wrongUse(err):
 		return exitUsage
-	case errors.Is(err, errInvalid):
+	case errors.Is(err, errInvalid), invalid(err):
 		return exitInvalid
 	case errors.Is(err, errors.ErrUnsupported):
 		return exitUnsupported
@@ -117,7 +106,8 @@ result is not valid; 4 not supported on this machine.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	cmd.AddCommand(listCommand(), doctorCommand(), planCommand(), simulateCommand(), runCommand(), compareCommand(), netCommand(), inCommand(), verifyCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand())
+	cmd.AddCommand(listCommand(), planCommand(), simulateCommand(), runCommand(), compareCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand())
+	cmd.AddCommand(hostCommands()...)
 	return cmd
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"testbed/node/host/realrun"
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -55,13 +54,12 @@ func (p *progress) describe(format string, args ...any) {
 	}
 }
 
-// step takes one step of the run.
-func (p *progress) step(s realrun.Progress) {
-	if s.Stage != "" {
-		p.line("%s", s.Stage)
+// step takes one step of the run: a stage of the set-up, or an event.
+func (p *progress) step(stage string, e *runlog.Event) {
+	if stage != "" {
+		p.line("%s", stage)
 		return
 	}
-	e := s.Event
 	switch e.Type {
 	case runlog.Join:
 		p.members++

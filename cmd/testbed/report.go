@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/experiment"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/sweep"
 )
 
@@ -52,21 +52,8 @@ ui.perfetto.dev and in chrome://tracing.`,
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), trace)
 		}
-		for _, m := range rec.Unsimulated() {
-			s := *rec.Scenario
-			s.Seed = m.Seed
-			for _, network := range []string{networkChurn, networkLinks} {
-				play, err := simulator(network, "")
-				if err != nil {
-					return err
-				}
-				run := report.Run{}
-				run.Summary, err = play(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) })
-				if err != nil {
-					return err
-				}
-				rec.Runs = append(rec.Runs, run)
-			}
+		if err := experiment.Predict(rec); err != nil {
+			return err
 		}
 		if out == "" {
 			out = filepath.Join(args[0], "report.html")

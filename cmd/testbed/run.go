@@ -1,19 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"testbed/node/host"
-	"testbed/node/host/emulation"
-	"testbed/node/host/realrun"
+	"testbed/experiment"
 	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/shaping/fidelity"
 )
 
 // realFlags are the flags of commands that run on a real network.
@@ -22,6 +20,7 @@ type realFlags struct {
 	timeScale float64
 	out       string
 	json      bool
+	qlog      bool
 }
 
 func (f *realFlags) declare(cmd *cobra.Command) {
@@ -31,57 +30,77 @@ func (f *realFlags) declare(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
 }
 
-func linksFlag(cmd *cobra.Command, links *string) {
-	cmd.Flags().StringVar(links, "links", emulation.LinksAuto, "who delays packets: netem (the kernel), user (a router process), or auto")
+func (f *realFlags) declareQlog(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.qlog, "qlog", false, "record every QUIC connection in the run directory, for qvis; costs time and space")
 }
 
-func qlogFlag(cmd *cobra.Command, qlog *bool) {
-	cmd.Flags().BoolVar(qlog, "qlog", false, "record every QUIC connection in the run directory, for qvis; costs time and space")
+// linkNames are the link backends, the default first.
+var linkNames = []string{"auto", "netem", "user"}
+
+func linksFlag(cmd *cobra.Command, links *string) {
+	cmd.Flags().StringVar(links, "links", linkNames[0], "who delays packets: netem (the kernel), user (a router process), or auto")
 }
 
 func checkLinks(links string) error {
-	if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser}, links) {
+	if !slices.Contains(linkNames, links) {
 		return usageError{fmt.Errorf("--links %s: choose auto, netem or user", links)}
 	}
 	return nil
 }
 
+// dir is the directory for the record of what is run.
+func (f *realFlags) dir(scenario, what string) string {
+	if f.out != "" {
+		return f.out
+	}
+	return experiment.DefaultDir(scenario, what)
+}
+
 // load reads the scenario and applies the flags to it.
-func (f *realFlags) load(name string) (*scenarios.Scenario, realrun.Options, error) {
+func (f *realFlags) load(name string) (experiment.Run, error) {
+	fail := func(err error) (experiment.Run, error) { return experiment.Run{}, err }
 	if err := checkLinks(f.links); err != nil {
-		return nil, realrun.Options{}, err
+		return fail(err)
 	}
 	source, err := scenarios.Find(name)
 	if err != nil {
-		return nil, realrun.Options{}, err
+		return fail(err)
 	}
-	s, err := source.Parse()
-	if err != nil {
-		return nil, realrun.Options{}, err
+	r := experiment.Run{File: source.File, Source: source.Text}
+	if r.Scenario, err = source.Parse(); err != nil {
+		return fail(err)
 	}
 	switch {
 	case f.timeScale < 0 || f.timeScale > 1e6:
-		return nil, realrun.Options{}, usageError{fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)}
+		return fail(usageError{fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)})
 	case f.timeScale > 0:
-		if err := s.Rescale(f.timeScale); err != nil {
-			return nil, realrun.Options{}, err
+		if r, err = r.Rescaled(f.timeScale); err != nil {
+			return fail(err)
 		}
-		// The record keeps what was played.
-		if source.Text, err = s.Text(); err != nil {
-			return nil, realrun.Options{}, err
+	}
+	return r, ready()
+}
+
+// player plays runs on a real network, and shows them as they go if it is told
+// to.
+func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
+	return func(ctx context.Context, r experiment.Run) (runlog.Summary, error) {
+		if r.Title != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), r.Title)
 		}
-		source.File = s.Name + ".json"
+		step := func(string, *runlog.Event) {}
+		if show {
+			p := newProgress(cmd.ErrOrStderr(), r.Scenario, r.Policy)
+			defer p.end()
+			step = p.step
+		}
+		return playReal(ctx, r, f.links, f.qlog, step)
 	}
-	if err := host.Ready(); err != nil {
-		return nil, realrun.Options{}, err
-	}
-	return s, realrun.Options{Scenario: s, File: source.File, Text: source.Text, Links: f.links, Command: os.Args}, nil
 }
 
 func runCommand() *cobra.Command {
 	var flags realFlags
 	var policyName, resume string
-	var qlog bool
 	cmd := &cobra.Command{
 		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -111,37 +130,28 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 		return needsPolicy(cmd, args)
 	}
 	flags.declare(cmd)
-	qlogFlag(cmd, &qlog)
+	flags.declareQlog(cmd)
 	cmd.Flags().StringVar(&resume, "resume", "", "go on with the run in this directory, which was killed; takes no scenario")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if resume != "" {
 			return resumeRun(cmd, resume, flags.json)
 		}
-		s, o, err := flags.load(args[0])
+		r, err := flags.load(args[0])
 		if err != nil {
 			return err
 		}
-		if _, err := s.Machine(policyName); err != nil {
+		if _, err := r.Scenario.Machine(policyName); err != nil {
 			return err
 		}
-		o.Policy, o.Dir, o.Qlog = policyName, flags.out, qlog
-		if o.Dir == "" {
-			o.Dir = realrun.DefaultDir(s.Name, policyName)
-		}
-		show := newProgress(cmd.ErrOrStderr(), s, policyName)
-		o.Progress = show.step
-		sum, err := realrun.Play(cmd.Context(), o)
-		show.end()
+		r.Policy, r.Dir = policyName, flags.dir(r.Scenario.Name, policyName)
+		sum, err := flags.player(cmd, true)(cmd.Context(), r)
 		if err != nil {
 			if sum.Dir != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", sum.Dir)
 			}
 			return err
 		}
-		if err := printSummary(cmd, s, sum, flags.json); err != nil {
-			return err
-		}
-		return validity(sum)
+		return errors.Join(printSummary(cmd, r.Scenario, sum, flags.json), experiment.Usable(sum))
 	}
 	return cmd
 }
@@ -156,30 +166,16 @@ func resumeRun(cmd *cobra.Command, dir string, json bool) error {
 	if other != nil {
 		return other
 	}
-	if err := host.Ready(); err != nil {
+	if err := ready(); err != nil {
 		return err
 	}
-	s, sum, err := realrun.Resume(cmd.Context(), dir, func(p realrun.Progress) {
-		if p.Stage != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), p.Stage)
+	s, sum, err := resumeReal(cmd.Context(), dir, func(stage string, _ *runlog.Event) {
+		if stage != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), stage)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if err := printSummary(cmd, s, sum, json); err != nil {
-		return err
-	}
-	return validity(sum)
-}
-
-// validity is errInvalid for a result that must not be relied on.
-func validity(sums ...runlog.Summary) error {
-	for _, s := range sums {
-		diverged := s.BitIdentical != nil && !*s.BitIdentical
-		if !s.Complete || diverged || s.Fidelity.Verdict == fidelity.Invalid {
-			return errInvalid
-		}
-	}
-	return nil
+	return errors.Join(printSummary(cmd, s, sum, json), experiment.Usable(sum))
 }

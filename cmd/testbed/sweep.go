@@ -1,27 +1,20 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"testbed/node/host/realrun"
+	"testbed/experiment"
 	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/shaping/fidelity"
-	"testbed/sim"
 	"testbed/sweep"
 )
 
@@ -94,11 +87,11 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 	}
 	p.Text = source.Text
 	if f.real {
-		_, o, err := f.realFlags.load(name)
+		r, err := f.realFlags.load(name)
 		if err != nil {
 			return nil, err
 		}
-		p.Scenario, p.World, p.How = o.Scenario, runlog.Real, fmt.Sprintf("links %s, time scale %v", f.links, f.timeScale)
+		p.Scenario, p.World, p.How = r.Scenario, runlog.Real, fmt.Sprintf("links %s, time scale %v", f.links, f.timeScale)
 	}
 	for i, policyName := range f.policies {
 		if _, err := p.Scenario.Machine(policyName); err != nil {
@@ -136,180 +129,66 @@ func (f *sweepFlags) cells() ([]sweep.Assignment, error) {
 	for _, text := range f.set {
 		axis, err := sweep.ParseAxis(text)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--set %w", err)
 		}
 		axes = append(axes, axis)
 	}
 	return sweep.Grid(list, axes)
 }
 
-func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) (err error) {
-	dir, err := f.directory(p)
-	if err != nil {
-		return err
-	}
-	keys := p.Keys()
-	table, done, err := sweep.OpenTable(dir.Path(sweep.TableFile), p)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, table.Close()) }()
-	left := 0
-	for _, key := range keys {
-		if _, ok := done[key]; !ok {
-			left++
-		}
-	}
-	show := newSweepProgress(cmd.ErrOrStderr(), len(keys), left)
-	// The simulator makes much garbage that is small beside any machine.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	workers, play := runtime.GOMAXPROCS(0), sweep.Player(simulatePoint)
+func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
+	show := &sweepProgress{out: cmd.ErrOrStderr()}
+	o := experiment.SweepOptions{Dir: f.dir(p.Scenario.Name, "sweep"), Resume: f.resume, Progress: show.step}
 	if f.real {
-		workers, play = 1, f.realPlayer(cmd, dir)
+		o.Real = f.player(cmd, true)
 	}
-	var invalid error
-	failed := p.Play(cmd.Context(), workers, keys, done, play, func(r sweep.Row) error {
-		done[r.Key] = r
-		show.step()
-		if err := table.Add(r); err != nil {
-			return err
-		}
-		if f.real && (!r.Complete || r.Fidelity == fidelity.Invalid || r.BitIdentical != nil && !*r.BitIdentical) {
-			invalid = errInvalid
-		}
-		if f.real || show.due() {
-			return table.Flush()
-		}
-		return nil
-	})
+	s, failed := experiment.Sweep(cmd.Context(), p, o)
 	show.end()
-	s := p.Summarize(keys, done)
-	s.Dir = string(dir)
-	if err := errors.Join(table.Flush(), writeCSV(dir, p, keys, done), dir.WriteJSON(runlog.SummaryFile, s)); err != nil {
-		return errors.Join(failed, err)
-	}
-	if failed != nil || cmd.Context().Err() != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d points are done; go on with --resume --out %s\n", s.Done, s.Points, dir)
-		return errors.Join(failed, cmd.Context().Err())
+	if failed != nil && !invalid(failed) {
+		if s.Dir != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d points are done; go on with --resume --out %s\n", s.Done, s.Points, s.Dir)
+		}
+		return failed
 	}
 	if f.json {
-		err = printJSON(cmd, s)
-	} else {
-		err = sweep.WriteText(cmd.OutOrStdout(), s)
+		return errors.Join(printJSON(cmd, s), failed)
 	}
-	return errors.Join(err, invalid)
-}
-
-// directory makes the directory of results, or opens that of an interrupted
-// sweep.
-func (f *sweepFlags) directory(p *sweep.Plan) (runlog.Dir, error) {
-	out := f.out
-	if out == "" {
-		out = realrun.DefaultDir(p.Scenario.Name, "sweep")
-	}
-	if f.resume {
-		if _, err := os.Stat(filepath.Join(out, sweep.TableFile)); err == nil {
-			abs, err := filepath.Abs(out)
-			return runlog.Dir(abs), err
-		}
-	}
-	dir, err := runlog.CreateDir(out)
-	if err != nil {
-		return "", err
-	}
-	text, err := p.Scenario.Text()
-	if err != nil {
-		return "", err
-	}
-	return dir, dir.WriteScenario("scenario.json", text, p.Scenario.Traces)
-}
-
-func writeCSV(dir runlog.Dir, p *sweep.Plan, keys []string, done map[string]sweep.Row) error {
-	file, err := os.Create(dir.Path(sweep.CSVFile))
-	if err != nil {
-		return fmt.Errorf("writing the table of results: %w", err)
-	}
-	return errors.Join(sweep.WriteCSV(file, p, keys, done), file.Close())
-}
-
-func simulatePoint(ctx context.Context, s *scenarios.Scenario, _ string, pt sweep.Point) (runlog.Summary, error) {
-	if err := ctx.Err(); err != nil {
-		return runlog.Summary{}, err
-	}
-	return sim.Run(s, pt.Policy, nil)
-}
-
-// realPlayer plays points on a real network, each with a run directory in dir.
-func (f *sweepFlags) realPlayer(cmd *cobra.Command, dir runlog.Dir) sweep.Player {
-	return func(ctx context.Context, s *scenarios.Scenario, key string, pt sweep.Point) (runlog.Summary, error) {
-		if err := ctx.Err(); err != nil {
-			return runlog.Summary{}, err
-		}
-		text, err := s.Text()
-		if err != nil {
-			return runlog.Summary{}, err
-		}
-		record := filepath.Join("points", key)
-		if err := os.RemoveAll(dir.Path(record)); err != nil { // of a run that was cut short
-			return runlog.Summary{}, fmt.Errorf("removing an old record: %w", err)
-		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s seed %d repeat %d\n", strings.TrimSpace(pt.Set.String()), pt.Seed, pt.Repeat)
-		show := newProgress(cmd.ErrOrStderr(), s, pt.Policy)
-		sum, err := realrun.Play(ctx, realrun.Options{
-			Scenario: s, File: s.Name + ".json", Text: text, Policy: pt.Policy, Links: f.links,
-			Dir: dir.Path(record), Progress: show.step,
-		})
-		show.end()
-		sum.Dir = record
-		return sum, err
-	}
+	return errors.Join(sweep.WriteText(cmd.OutOrStdout(), s), failed)
 }
 
 // sweepProgress says how many points are done and how long the others will
 // take: a bar on a terminal, lines elsewhere.
 type sweepProgress struct {
-	out               io.Writer
-	bar               *progressbar.ProgressBar // nil where there is no terminal
-	all, left, played int
-	begin, told       time.Time
-	flushed           time.Time
+	out         io.Writer
+	bar         *progressbar.ProgressBar // nil where there is no terminal
+	before      int                      // points that were done at the beginning
+	begin, told time.Time                // zero until then
 }
 
-func newSweepProgress(out io.Writer, all, left int) *sweepProgress {
-	p := &sweepProgress{out: out, all: all, left: left, begin: time.Now(), told: time.Now(), flushed: time.Now()}
-	if left < all {
-		fmt.Fprintf(out, "%d of %d points are done already\n", all-left, all)
+// step is told, first of all and after each point, how many are done.
+func (p *sweepProgress) step(done, points int) {
+	switch {
+	case p.begin.IsZero():
+		p.start(done, points)
+	case p.bar != nil:
+		_ = p.bar.Add(1) // cosmetic
+	case time.Since(p.told) >= 5*time.Second:
+		p.told = time.Now()
+		rest := time.Since(p.begin) / time.Duration(done-p.before) * time.Duration(points-done)
+		fmt.Fprintf(p.out, "%d of %d points, about %v left\n", done, points, rest.Round(time.Second))
 	}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.bar = progressbar.NewOptions(left, progressbar.OptionSetWriter(f), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
+}
+
+func (p *sweepProgress) start(done, points int) {
+	p.before, p.begin, p.told = done, time.Now(), time.Now()
+	if done > 0 {
+		fmt.Fprintf(p.out, "%d of %d points are done already\n", done, points)
+	}
+	if f, ok := p.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.bar = progressbar.NewOptions(points-done, progressbar.OptionSetWriter(f), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
 			progressbar.OptionSetPredictTime(true), progressbar.OptionSetWidth(20), progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionSetDescription("points"))
 	}
-	return p
-}
-
-// step counts a point.
-func (p *sweepProgress) step() {
-	p.played++
-	if p.bar != nil {
-		_ = p.bar.Add(1) // cosmetic
-		return
-	}
-	if time.Since(p.told) < 5*time.Second {
-		return
-	}
-	p.told = time.Now()
-	rest := time.Since(p.begin) / time.Duration(p.played) * time.Duration(p.left-p.played)
-	fmt.Fprintf(p.out, "%d of %d points, about %v left\n", p.all-p.left+p.played, p.all, rest.Round(time.Second))
-}
-
-// due says, once a second, that results should be written to disk.
-func (p *sweepProgress) due() bool {
-	if time.Since(p.flushed) < time.Second {
-		return false
-	}
-	p.flushed = time.Now()
-	return true
 }
 
 func (p *sweepProgress) end() {

@@ -86,7 +86,7 @@ func (o *Options) spec() (*ringSpec, error) {
 	}
 	backend := o.Backend
 	if backend == emulation.LinksBridge && !plan.Plain() {
-		return nil, &emulation.UsageError{Problem: "--links bridge neither delays nor loses packets; choose auto, netem or user"}
+		return nil, bench.Wrong("links", "bridge neither delays nor loses packets; choose auto, netem or user")
 	}
 	if backend == emulation.LinksAuto && plan.Plain() {
 		backend = emulation.LinksBridge
@@ -98,19 +98,19 @@ func (o *Options) spec() (*ringSpec, error) {
 
 func (o *Options) check() error {
 	if err := o.Settings.Check(); err != nil {
-		return &emulation.UsageError{Problem: err.Error()}
+		return err
 	}
 	if o.Links.GroupDelay > 0 && o.Groups < 2 {
-		return &emulation.UsageError{Problem: fmt.Sprintf("--group-delay %v: there is one group; --groups says how many", o.Links.GroupDelay)}
+		return bench.Wrong("group_delay", "%v: there is one group; groups says how many", o.Links.GroupDelay)
 	}
 	if o.Timeout <= 0 {
-		return &emulation.UsageError{Problem: fmt.Sprintf("--timeout %v must be above 0", o.Timeout)}
+		return bench.Wrong("timeout", "%v must be above 0", o.Timeout)
 	}
 	// Input, output and as much again for what the reduction needs; the exact
 	// mean is spread over all.
 	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
 	if free := monitor.AvailableMemory(); free > 0 && n > free {
-		return &emulation.UsageError{Problem: fmt.Sprintf("--elements %d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)}
+		return bench.Wrong("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)
 	}
 	for _, name := range o.Against {
 		if _, err := newRival(name); err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"testbed/bench"
-	"testbed/node/host/emulation"
 	"testbed/node/host/sandbox"
 )
 
@@ -37,7 +36,7 @@ func newRival(name string) (rival, error) {
 	case "gloo":
 		return &gloo{}, nil
 	}
-	return nil, &emulation.UsageError{Problem: fmt.Sprintf("--against %s: choose from %s", name, strings.Join(RivalNames, ", "))}
+	return nil, bench.Wrong("against", "%s: choose from %s", name, strings.Join(RivalNames, ", "))
 }
 
 // startRivals starts those that are there. One that is not has a problem, and

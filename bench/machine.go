@@ -2,11 +2,10 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"os"
 	"runtime"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Machine is where a benchmark ran.
@@ -17,12 +16,12 @@ type Machine struct {
 	Go        string `json:"go"`
 }
 
-// ThisMachine describes this one.
+// ThisMachine describes this one. What only Linux tells is elsewhere the
+// architecture for the processor, and an unknown kernel.
 func ThisMachine() Machine {
 	m := Machine{Processor: runtime.GOARCH, Cores: runtime.NumCPU(), Kernel: "unknown", Go: runtime.Version()}
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		m.Kernel = unix.ByteSliceToString(u.Release[:])
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = string(bytes.TrimSpace(release))
 	}
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -1,0 +1,55 @@
+package calibrate
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// WriteText writes the calibration as tables.
+func (c *Calibration) WriteText(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	line := func(what string, e Estimate) {
+		if e.Observations > 0 {
+			fmt.Fprintf(w, "%s\t%.4g %s\t%.4g – %.4g\t%d\n", what, e.Value, e.Unit, e.Low, e.High, e.Observations)
+		}
+	}
+	fmt.Fprintln(w, "what the machine adds\t\t95 % interval\tobservations")
+	k := c.Costs
+	line("inner step", k.Step)
+	line("control message", k.Message)
+	line("reduction", k.Reduce)
+	line("  each hop", k.Hop)
+	line("  each byte of all", k.ReduceByte)
+	line("  if it has to connect", k.Dial)
+	line("  efficiency of links", k.Efficiency)
+	line("state fetch", k.Fetch)
+	line("  each byte", k.FetchByte)
+	line("joining", k.Join)
+	fmt.Fprintln(w, "measured\t\t\t")
+	m := c.Measured
+	line("inner step of 100 ms", m.StepTime)
+	line("  its standard deviation", m.StepJitter)
+	line("coordinator, per round", m.CoordinatorPerRound)
+	line("joiner's stall", m.JoinerStall)
+	line("detection of a crash", m.Detection)
+	line("  simulated", m.DetectionPredicted)
+	fmt.Fprintln(w, "churn's network, middle links\t\t\t")
+	line("base_latency", c.Churn.BaseLatency)
+	line("bandwidth_bpus", c.Churn.BandwidthBps)
+	fmt.Fprintln(w, "the analytic model\t\t\t")
+	line("factor of volume / bandwidth (2)", c.Document.Volume)
+	line("factor of latency (1)", c.Document.Latency)
+	for _, s := range c.Document.Straggler {
+		line(fmt.Sprintf("straggler coefficient (0.05) at σ %v", s.Sigma), s.Coefficient)
+	}
+	fmt.Fprintln(w, "residuals\tmedian (uncalibrated)\t90 %\t")
+	for _, f := range c.Fits {
+		fmt.Fprintf(w, "%s\t%.3g ms (%.3g ms)\t%.3g ms\t%d\n", f.What, f.Median, f.Before, f.P90, f.Observations)
+	}
+	fmt.Fprintln(w, "runs\tmeasured\tcalibrated, error\tuncalibrated")
+	for _, r := range c.Runs {
+		fmt.Fprintf(w, "%s\t%.3f s\t%.3f s, %+.1f %%\t%+.1f %%\n", r.Name, r.Measured, r.Fitted, 100*(r.Fitted/r.Measured-1), 100*(r.Links/r.Measured-1))
+	}
+	return w.Flush()
+}

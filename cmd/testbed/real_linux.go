@@ -1,0 +1,73 @@
+//go:build !nohost
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"testbed/experiment"
+	"testbed/node/host"
+	"testbed/node/host/emulation"
+	"testbed/node/host/realrun"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// startedAgain does the part of a process that a real run has started, if this
+// is one, and returns its exit code.
+func startedAgain(args []string) (code int, is bool) {
+	var err error
+	switch {
+	case len(args) < 2:
+		return 0, false
+	case args[1] == host.VerbInside:
+		err = host.RunInside()
+	case args[1] == host.VerbNode:
+		err = host.RunNode()
+	default:
+		return 0, false
+	}
+	return quiet(err), true
+}
+
+// quiet is the exit code of the verbs that report to the process that started
+// them.
+func quiet(err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitError
+	}
+	return 0
+}
+
+// ready says whether a real run is possible on this machine.
+func ready() error { return host.Ready() }
+
+// playReal plays a run on a real network.
+func playReal(ctx context.Context, r experiment.Run, links string, qlog bool, step func(stage string, e *runlog.Event)) (runlog.Summary, error) {
+	return realrun.Play(ctx, realrun.Options{
+		Scenario: r.Scenario, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: qlog,
+		Command: os.Args, Progress: func(p realrun.Progress) { step(p.Stage, p.Event) },
+	})
+}
+
+// resumeReal goes on with a run that was killed.
+func resumeReal(ctx context.Context, dir string, step func(stage string, e *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
+	return realrun.Resume(ctx, dir, func(p realrun.Progress) { step(p.Stage, p.Event) })
+}
+
+// wrongUse says whether the host was asked for what makes no sense.
+func wrongUse(err error) bool {
+	_, is := errors.AsType[*emulation.UsageError](err)
+	return is
+}
+
+// hostCommands need Linux whatever their flags are.
+func hostCommands() []*cobra.Command {
+	return []*cobra.Command{doctorCommand(), netCommand(), inCommand(), verifyCommand()}
+}

@@ -1,0 +1,62 @@
+//go:build !linux || nohost
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"testbed/experiment"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// The tag nohost makes on Linux what other systems get, for tests.
+
+// needsLinux is the error of all that plays on a real network.
+type needsLinux struct{}
+
+func (needsLinux) Error() string {
+	return "a real network needs Linux, whose network namespaces it is made of; take a Linux machine, or the virtual one of vagrant/README.md"
+}
+
+// Is makes errors.Is(err, errors.ErrUnsupported) true.
+func (needsLinux) Is(target error) bool { return target == errors.ErrUnsupported }
+
+func startedAgain([]string) (int, bool) { return 0, false }
+
+func ready() error { return needsLinux{} }
+
+func playReal(context.Context, experiment.Run, string, bool, func(string, *runlog.Event)) (runlog.Summary, error) {
+	return runlog.Summary{}, needsLinux{}
+}
+
+func resumeReal(context.Context, string, func(string, *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
+	return nil, runlog.Summary{}, needsLinux{}
+}
+
+func wrongUse(error) bool { return false }
+
+func hostCommands() []*cobra.Command {
+	return []*cobra.Command{
+		linuxCommand("doctor", "What this machine can do, and what is missing"),
+		linuxCommand("net", "Run programs of your own on a scenario's network"),
+		linuxCommand("in", "Run a program in a node, inside of testbed net"),
+		linuxCommand("verify", "Measure a scenario's network against its plan"),
+	}
+}
+
+func benchRingCommand() *cobra.Command {
+	return linuxCommand("ring", "Measure the all-reduce on links of your choice")
+}
+
+// linuxCommand stands for a verb that does nothing without a real network.
+func linuxCommand(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short + " (needs Linux)", Args: cobra.ArbitraryArgs,
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+		RunE:               func(*cobra.Command, []string) error { return needsLinux{} },
+	}
+}

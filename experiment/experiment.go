@@ -1,0 +1,100 @@
+// Package experiment plays scenarios several times and lays the results side by
+// side: comparisons of policies, repeats, sweeps, and the runs that a
+// calibration is fitted to. It is what verbs call. How a run is played on a real
+// network is given to it, so its loops can be tested without one.
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/shaping/fidelity"
+)
+
+// Run is a run to be played on a real network.
+type Run struct {
+	Scenario *scenarios.Scenario
+	// File and Source are the scenario's file name and text, for the copy in
+	// the run directory.
+	File   string
+	Source []byte
+	Policy string
+	Dir    string // the run directory to make
+	// Title tells a person which of many runs this is; it may be empty.
+	Title string
+}
+
+// Real plays a run on a real network. Where the machine does not support that,
+// errors.ErrUnsupported is in the error's tree and there is no run directory;
+// after other errors it holds a partial record.
+type Real func(context.Context, Run) (runlog.Summary, error)
+
+// InvalidError says why a result may not be used. Whatever returns it returns
+// the result too.
+type InvalidError struct {
+	Policy string
+	Seed   uint64
+	Reason string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("the result under %s with seed %d is not valid: %s", e.Policy, e.Seed, e.Reason)
+}
+
+// Usable says whether the results of real runs may be used. If not, the error
+// is an *InvalidError about the first that may not.
+func Usable(results ...runlog.Summary) error {
+	for _, s := range results {
+		reason := ""
+		switch {
+		case !s.Complete:
+			reason = fmt.Sprintf("incomplete after %d outer steps", s.OuterSteps)
+		case s.BitIdentical != nil && !*s.BitIdentical:
+			reason = "workers ended a round with different bytes"
+		case s.Fidelity.Verdict == fidelity.Invalid:
+			reason = "fidelity invalid"
+			if len(s.Fidelity.Reasons) > 0 {
+				reason += ", " + s.Fidelity.Reasons[0]
+			}
+		default:
+			continue
+		}
+		return &InvalidError{s.Policy, s.Seed, reason}
+	}
+	return nil
+}
+
+// DefaultDir names a run directory after what is run and when.
+func DefaultDir(scenario, what string) string {
+	return filepath.Join("runs", fmt.Sprintf("%s-%s-%s", scenario, what, time.Now().Format("20060102-150405")))
+}
+
+// reseeded returns a run of the scenario with another seed.
+func reseeded(r Run, seed uint64) (Run, error) {
+	s := *r.Scenario
+	s.Seed = seed
+	r.Scenario = &s
+	return r.rewritten()
+}
+
+// rewritten gives the run the text of its scenario, which differs from the one
+// that was read.
+func (r Run) rewritten() (Run, error) {
+	var err error
+	r.File = r.Scenario.Name + ".json"
+	r.Source, err = r.Scenario.Text()
+	return r, err
+}
+
+// Rescaled returns the run with another time scale: real time divided by
+// scenario time. It changes the scenario.
+func (r Run) Rescaled(scale float64) (Run, error) {
+	if err := r.Scenario.Rescale(scale); err != nil {
+		return Run{}, err
+	}
+	return r.rewritten()
+}

@@ -1,0 +1,431 @@
+package experiment_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"testbed/calibrate"
+	"testbed/experiment"
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/shaping/fidelity"
+	"testbed/sim"
+	"testbed/sweep"
+)
+
+var errBroken = errors.New("broken")
+
+// fake plays runs by simulating them, and keeps what it was asked for.
+type fake struct {
+	runs      []experiment.Run
+	simulator experiment.Simulator // sim.Run if nil
+	// spoil changes the result of a run, by its number from 0.
+	spoil func(n int, r experiment.Run, s *runlog.Summary) error
+}
+
+func (f *fake) play(_ context.Context, r experiment.Run) (runlog.Summary, error) {
+	n := len(f.runs)
+	f.runs = append(f.runs, r)
+	dir, err := runlog.CreateDir(r.Dir)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
+	if f.simulator == nil {
+		f.simulator = sim.Run
+	}
+	sum, err := f.simulator.Record(r.Scenario, r.Policy, dir.Path(runlog.EventsFile))
+	if err != nil {
+		return sum, err
+	}
+	sum.World, sum.Links, sum.TimeScale, sum.Fidelity.Verdict = runlog.Real, "user", r.Scenario.Real.TimeScale, fidelity.Valid
+	if f.spoil != nil {
+		if err := f.spoil(n, r, &sum); err != nil {
+			return sum, err
+		}
+	}
+	var fidelity struct {
+		Rounds []report.RoundVerdict `json:"rounds"`
+	}
+	for _, round := range sum.Rounds {
+		fidelity.Rounds = append(fidelity.Rounds, report.RoundVerdict{Round: round.Round, Verdict: sum.Fidelity.Verdict})
+	}
+	return sum, errors.Join(dir.WriteScenario(r.File, r.Source, nil), dir.WriteJSON(runlog.SummaryFile, sum), dir.WriteJSON("fidelity.json", fidelity))
+}
+
+func spoiled(s *runlog.Summary, reason string) {
+	s.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{reason, "another reason"}}
+}
+
+func load(t *testing.T, name string) experiment.Run {
+	t.Helper()
+	source, err := scenarios.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := source.Parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return experiment.Run{Scenario: s, File: source.File, Source: source.Text, Dir: filepath.Join(t.TempDir(), "runs")}
+}
+
+func comparison(t *testing.T, repeat int, f *fake) experiment.Comparison {
+	t.Helper()
+	return experiment.Comparison{Run: load(t, "persistent_straggler"), Repeat: repeat, Real: f.play, Churn: sim.Run, Links: links(t)}
+}
+
+func links(t *testing.T) experiment.Simulator {
+	t.Helper()
+	play, err := experiment.NewSimulator(experiment.NetworkLinks, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return play
+}
+
+// wantInvalid expects the error about a result that may not be used.
+func wantInvalid(t *testing.T, err error, policyName string, seed uint64, reason string) {
+	t.Helper()
+	invalid, ok := errors.AsType[*experiment.InvalidError](err)
+	if !ok || *invalid != (experiment.InvalidError{Policy: policyName, Seed: seed, Reason: reason}) {
+		t.Errorf("got %v, want the result under %s with seed %d: %s", err, policyName, seed, reason)
+	}
+}
+
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+func TestUsable(t *testing.T) {
+	good := runlog.Summary{Policy: "baseline", Seed: 3, Complete: true, OuterSteps: 5, BitIdentical: new(true), Fidelity: fidelity.Verdict{Verdict: fidelity.Suspect}}
+	if err := experiment.Usable(good, good); err != nil {
+		t.Error(err)
+	}
+	incomplete, diverged, busy, unfounded := good, good, good, good
+	incomplete.Complete = false
+	diverged.BitIdentical = new(false)
+	spoiled(&busy, "timers late")
+	unfounded.Fidelity.Verdict = fidelity.Invalid
+	for reason, bad := range map[string]runlog.Summary{
+		"incomplete after 5 outer steps":             incomplete,
+		"workers ended a round with different bytes": diverged,
+		"fidelity invalid, timers late":              busy,
+		"fidelity invalid":                           unfounded,
+	} {
+		wantInvalid(t, experiment.Usable(good, bad, incomplete), "baseline", 3, reason)
+	}
+}
+
+// TestCompareRepeats: the pairs have consecutive seeds, the same in both
+// worlds, and what is kept in the directory can be read as a comparison.
+func TestCompareRepeats(t *testing.T) {
+	var f fake
+	o := comparison(t, 3, &f)
+	c, err := experiment.Compare(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	for _, r := range f.runs {
+		asked = append(asked, fmt.Sprintf("%s %d %s", r.Policy, r.Scenario.Seed, filepath.Base(r.Dir)))
+	}
+	want := []string{"baseline 42 real-baseline-1", "straggler 42 real-straggler-1", "baseline 43 real-baseline-2",
+		"straggler 43 real-straggler-2", "baseline 44 real-baseline-3", "straggler 44 real-straggler-3"}
+	if !slices.Equal(asked, want) {
+		t.Errorf("played %q, want %q", asked, want)
+	}
+	real := append([]report.Pair{c.Real}, c.Repeats...)
+	churn, links := append([]report.Pair{c.Sim}, c.SimRepeats...), append([]report.Pair{c.SimLinks}, c.SimLinksRepeats...)
+	if len(real) != 3 || len(churn) != 3 || len(links) != 3 {
+		t.Fatalf("%d real pairs, %d and %d simulated", len(real), len(churn), len(links))
+	}
+	for n := range real {
+		for _, pair := range []report.Pair{real[n], churn[n], links[n]} {
+			for _, name := range scenarios.PolicyNames {
+				if s := pair[name]; s.Seed != 42+uint64(n) || s.Policy != name {
+					t.Errorf("pair %d has under %s a result of %s with seed %d", n, name, s.Policy, s.Seed)
+				}
+			}
+		}
+	}
+	if o.Run.Scenario.Seed != 42 {
+		t.Errorf("the caller's scenario has seed %d", o.Run.Scenario.Seed)
+	}
+	rec, err := report.Read(o.Run.Dir)
+	if err != nil || len(rec.Runs) != 18 {
+		t.Fatalf("the record: %v", err)
+	}
+	if rec.Unsimulated() != nil {
+		t.Errorf("the record lacks simulated %v", rec.Unsimulated())
+	}
+}
+
+// TestCompareReportsTheFirstInvalidResult, and has the result nevertheless.
+func TestCompareReportsTheFirstInvalidResult(t *testing.T) {
+	f := fake{spoil: func(n int, _ experiment.Run, s *runlog.Summary) error {
+		if n >= 3 { // straggler with the second seed, and all after it
+			spoiled(s, fmt.Sprintf("reason %d", n))
+		}
+		return nil
+	}}
+	o := comparison(t, 3, &f)
+	c, err := experiment.Compare(t.Context(), o)
+	wantInvalid(t, err, "straggler", 43, "fidelity invalid, reason 3")
+	if c == nil || len(c.Repeats) != 2 || !slices.Contains(names(t, o.Run.Dir), "comparison.json") {
+		t.Errorf("result %+v, directory %q", c, names(t, o.Run.Dir))
+	}
+}
+
+// TestCompareFails: a partial record is kept and named, but where nothing can
+// run nothing is left.
+func TestCompareFails(t *testing.T) {
+	for want, failure := range map[string]error{"kept": errBroken, "removed": fmt.Errorf("no namespaces: %w", errors.ErrUnsupported)} {
+		f := fake{spoil: func(n int, _ experiment.Run, _ *runlog.Summary) error {
+			if n == 1 {
+				return failure
+			}
+			return nil
+		}}
+		o := comparison(t, 2, &f)
+		c, err := experiment.Compare(t.Context(), o)
+		kept := names(t, o.Run.Dir)
+		if !errors.Is(err, failure) || len(f.runs) != 2 || (c != nil) != (want == "kept") || (c != nil) != slices.Contains(kept, "real-baseline-1") {
+			t.Errorf("want the record %s: %v after %d runs, result %v, %q", want, err, len(f.runs), c, kept)
+		}
+		if c != nil && c.Dir != o.Run.Dir {
+			t.Errorf("the record is said to be in %s, and is in %s", c.Dir, o.Run.Dir)
+		}
+	}
+}
+
+// TestOnlyAnEmptyDirectoryIsPlayedInto: no result overwrites another.
+func TestOnlyAnEmptyDirectoryIsPlayedInto(t *testing.T) {
+	var f fake
+	o := comparison(t, 1, &f)
+	dir := filepath.Dir(o.Run.Dir)
+	if err := os.WriteFile(filepath.Join(dir, "mine"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o.Run.Dir = dir
+	if c, err := experiment.Compare(t.Context(), o); err == nil || c != nil {
+		t.Errorf("compared into a directory that is not empty: %v", err)
+	}
+	if _, _, err := experiment.Calibrate(t.Context(), experiment.Calibration{Dir: dir, Real: f.play, Repeat: 1}); err == nil {
+		t.Error("calibrated into a directory that is not empty")
+	}
+	if len(f.runs) != 0 || !slices.Equal(names(t, dir), []string{"mine"}) {
+		t.Errorf("%d runs, %q", len(f.runs), names(t, dir))
+	}
+}
+
+func chosen(t *testing.T, names ...string) []calibrate.Experiment {
+	t.Helper()
+	some, err := calibrate.Named(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return some
+}
+
+// TestCalibrateRetries: a run that may not be used is removed and made again,
+// so many times; what the last one left stays.
+func TestCalibrateRetries(t *testing.T) {
+	f := fake{spoil: func(n int, r experiment.Run, s *runlog.Summary) error {
+		if strings.Contains(r.Dir, "workers-2") || n == 0 {
+			spoiled(s, fmt.Sprintf("reason %d", n))
+		}
+		return nil
+	}}
+	o := experiment.Calibration{Dir: filepath.Join(t.TempDir(), "c"), Experiments: chosen(t, "payload-20000", "workers-2"), Repeat: 2, Retries: 1, Real: f.play}
+	if _, _, err := experiment.Calibrate(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	var titles []string
+	for _, r := range f.runs {
+		titles = append(titles, r.Title)
+	}
+	want := []string{"1 of 4: payload-20000", "  again: fidelity invalid, reason 0", "2 of 4: workers-2", "  again: fidelity invalid, reason 2",
+		"3 of 4: payload-20000-2", "4 of 4: workers-2-2", "  again: fidelity invalid, reason 5"}
+	if !slices.Equal(titles, want) {
+		t.Errorf("played %q\nwant %q", titles, want)
+	}
+	if kept := names(t, o.Dir); !slices.Equal(kept, []string{"calibration.json", "payload-20000", "payload-20000-2", "workers-2", "workers-2-2"}) {
+		t.Errorf("kept %q", kept)
+	}
+	for name, want := range map[string]fidelity.Level{"payload-20000": fidelity.Valid, "workers-2": fidelity.Invalid} {
+		r, err := calibrate.ReadRun(filepath.Join(o.Dir, name))
+		if err != nil || r.Summary.Fidelity.Verdict != want {
+			t.Errorf("%s: %v, verdict %s, want %s", name, err, r.Summary.Fidelity.Verdict, want)
+		}
+	}
+}
+
+// TestCalibrate finds the cost that the fake's runs have, and finds it again in
+// the records that it has left.
+func TestCalibrate(t *testing.T) {
+	late := &calibrate.Calibration{Costs: calibrate.CostEstimates{Step: calibrate.Estimate{Value: 3}, Efficiency: calibrate.Estimate{Value: 1}}}
+	play, err := experiment.NewSimulator(experiment.NetworkLinks, late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fake{simulator: play}
+	r := load(t, "homogeneous")
+	o := experiment.Calibration{Dir: r.Dir, Experiments: chosen(t, "payload-20000", "workers-2"), Repeat: 1, Real: f.play,
+		Rewrite: []experiment.Source{{Scenario: r.Scenario, Text: r.Source}}}
+	c, files, err := experiment.Calibrate(t.Context(), o)
+	if err != nil || math.Abs(c.Costs.Step.Value-3) > 1e-9 || len(c.Runs) != 2 {
+		t.Fatalf("%v: %+v", err, c)
+	}
+	if want := []string{filepath.Join(r.Dir, "calibration.json"), filepath.Join(r.Dir, "homogeneous.yaml")}; !slices.Equal(files, want) {
+		t.Errorf("wrote %q, want %q", files, want)
+	}
+	if _, err := scenarios.Load(files[1]); err != nil {
+		t.Errorf("the calibrated scenario: %v", err)
+	}
+	c.Machine = "another one"
+	if err := runlog.Dir(r.Dir).WriteJSON(experiment.CalibrationFile, c); err != nil {
+		t.Fatal(err)
+	}
+	o.Real = nil
+	again, _, err := experiment.Calibrate(t.Context(), o)
+	if err != nil || again.Costs != c.Costs || again.Machine != "another one" || len(f.runs) != 2 {
+		t.Errorf("fitted again: %v, %+v after %d runs", err, again, len(f.runs))
+	}
+}
+
+func TestCalibrateFails(t *testing.T) {
+	for want, failure := range map[string]error{"kept": errBroken, "removed": errors.ErrUnsupported} {
+		f := fake{spoil: func(n int, _ experiment.Run, _ *runlog.Summary) error { return []error{nil, failure}[n] }}
+		o := experiment.Calibration{Dir: filepath.Join(t.TempDir(), "c"), Experiments: chosen(t, "payload-20000", "workers-2"), Repeat: 1, Real: f.play}
+		_, _, err := experiment.Calibrate(t.Context(), o)
+		if kept := names(t, o.Dir); !errors.Is(err, failure) || (want == "kept") != (len(kept) == 2) {
+			t.Errorf("want the runs %s: %v, %q", want, err, kept)
+		}
+	}
+}
+
+func TestSweep(t *testing.T) {
+	r := load(t, "late_join")
+	axis, err := sweep.ParseAxis("inner_steps=1,2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells, err := sweep.Grid(nil, []sweep.Axis{axis})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &sweep.Plan{Scenario: r.Scenario, Text: r.Source, World: runlog.Real, Cells: cells, Seeds: []uint64{7}, Repeats: 1, Policies: scenarios.PolicyNames}
+	broken := true
+	f := fake{spoil: func(n int, _ experiment.Run, s *runlog.Summary) error {
+		switch {
+		case n == 1:
+			spoiled(s, "busy")
+		case n == 3 && broken:
+			return errBroken
+		}
+		return nil
+	}}
+	var told []string
+	o := experiment.SweepOptions{Dir: r.Dir, Real: f.play, Progress: func(done, points int) { told = append(told, fmt.Sprintf("%d/%d", done, points)) }}
+	s, err := experiment.Sweep(t.Context(), p, o)
+	if !errors.Is(err, errBroken) || s.Done != 3 || s.Points != 4 || s.Dir != r.Dir {
+		t.Fatalf("%v, %d of %d points in %s", err, s.Done, s.Points, s.Dir)
+	}
+	if r := f.runs[1]; r.Title != "inner_steps=1 seed 7 repeat 1" || r.Policy != scenarios.Straggler || r.Scenario.InnerSteps != 1 || r.Scenario.Seed != 7 || len(r.Source) == 0 {
+		t.Errorf("the second run was %+v", r)
+	}
+	o.Resume, broken = true, false
+	s, err = experiment.Sweep(t.Context(), p, o)
+	if err != nil || s.Done != 4 || len(f.runs) != 5 { // of an earlier invalid result its row tells
+		t.Errorf("resumed: %v, %d points after %d runs", err, s.Done, len(f.runs))
+	}
+	results, err := sweep.Read(r.Dir)
+	if err != nil || len(results.Rows) != 2 || results.Rows[1][0].Dir != "points/"+results.Rows[1][0].Key {
+		t.Errorf("the table: %v, %+v", err, results)
+	}
+	if want := "0/4 1/4 2/4 3/4 3/4 4/4"; strings.Join(told, " ") != want {
+		t.Errorf("told %q, want %q", told, want)
+	}
+
+	f = fake{spoil: func(n int, _ experiment.Run, s *runlog.Summary) error {
+		spoiled(s, fmt.Sprint("reason ", n))
+		return nil
+	}}
+	o = experiment.SweepOptions{Dir: filepath.Join(t.TempDir(), "again"), Real: f.play, Progress: func(int, int) {}}
+	s, err = experiment.Sweep(t.Context(), p, o)
+	wantInvalid(t, err, "baseline", 7, "fidelity invalid, reason 0")
+	if s.Done != 4 || !slices.Contains(names(t, s.Dir), sweep.CSVFile) {
+		t.Errorf("%d points are done, in %q", s.Done, names(t, s.Dir))
+	}
+}
+
+// TestReplay: the policy of a run decides as in the record.
+func TestReplay(t *testing.T) {
+	var f fake
+	r := load(t, "persistent_straggler")
+	r.Policy = scenarios.Straggler
+	if _, err := f.play(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	again, err := experiment.Replay(r.Dir, r.Policy, nil, trace)
+	if err != nil || !again.Same {
+		t.Errorf("%v, differences %+v", err, again.Differences)
+	}
+	if text, err := os.ReadFile(trace); err != nil || len(text) == 0 {
+		t.Errorf("the trace: %v", err)
+	}
+	k, err := scenarios.NewSetting("policy.straggler.sideline_limit", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := experiment.Replay(r.Dir, r.Policy, []scenarios.Setting{k}, ""); err != nil || other.Same {
+		t.Errorf("with another limit: %v, the same %v", err, other.Same)
+	}
+	_, err = experiment.Replay(t.TempDir(), r.Policy, nil, "")
+	if _, ok := errors.AsType[*scenarios.Error](err); !ok {
+		t.Errorf("of no run: %v", err)
+	}
+}
+
+// TestSimulators: a calibration changes both models, and no calibration the
+// results of neither.
+func TestSimulators(t *testing.T) {
+	s := load(t, "homogeneous").Scenario
+	slow := &calibrate.Calibration{Costs: calibrate.CostEstimates{Message: calibrate.Estimate{Value: 50}, Efficiency: calibrate.Estimate{Value: 0.5}}}
+	for _, network := range []string{experiment.NetworkChurn, experiment.NetworkLinks} {
+		wall := func(c *calibrate.Calibration) int64 {
+			play, err := experiment.NewSimulator(network, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum, err := play(s, scenarios.Baseline, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int64(sum.WallClock)
+		}
+		if plain, calibrated := wall(nil), wall(slow); plain >= calibrated || network == experiment.NetworkChurn && plain != 11_050 {
+			t.Errorf("on %s: %d µs, calibrated %d", network, plain, calibrated)
+		}
+	}
+	if _, err := experiment.NewSimulator("tcp", nil); err == nil {
+		t.Error("there is no network tcp")
+	}
+}

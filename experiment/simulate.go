@@ -1,0 +1,162 @@
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"testbed/calibrate"
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+)
+
+// Simulator plays a scenario in the simulator. record is told every event; it
+// may be nil.
+type Simulator func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error)
+
+// The simulator's models of the network.
+const (
+	NetworkChurn = "churn"
+	NetworkLinks = "links"
+)
+
+// NewSimulator returns the simulator with the model of that name, and with a
+// calibration unless c is nil. An unknown name is a *scenarios.Error.
+func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
+	switch {
+	case network == NetworkLinks:
+		costs := (&calibrate.Calibration{}).SimCosts()
+		if c != nil {
+			costs = c.SimCosts()
+		}
+		return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+			return sim.RunLinks(s, policyName, costs, record)
+		}, nil
+	case network != NetworkChurn:
+		return nil, &scenarios.Error{Field: "network", Problem: fmt.Sprintf("there is no %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
+	case c == nil:
+		return sim.Run, nil
+	}
+	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+		priced, err := c.Price(s)
+		if err != nil {
+			return runlog.Summary{}, err
+		}
+		return sim.Run(priced, policyName, record)
+	}, nil
+}
+
+// Record simulates and writes the events to a file, if one is named.
+func (play Simulator) Record(s *scenarios.Scenario, policyName, file string) (sum runlog.Summary, err error) {
+	if file == "" {
+		return play(s, policyName, nil)
+	}
+	err = writeEvents(file, func(record func(runlog.Event)) error {
+		sum, err = play(s, policyName, record)
+		return err
+	})
+	return sum, err
+}
+
+func writeEvents(file string, fill func(record func(runlog.Event)) error) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return fmt.Errorf("writing the trace: %w", err)
+	}
+	w := runlog.NewWriter(f)
+	if err := fill(w.Write); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(w.Flush(), f.Close()); err != nil {
+		return fmt.Errorf("writing the trace: %w", err)
+	}
+	return nil
+}
+
+// Predict adds to a record the simulated runs that it lacks.
+func Predict(rec *report.Record) error {
+	for _, m := range rec.Unsimulated() {
+		s := *rec.Scenario
+		s.Seed = m.Seed
+		for _, network := range []string{NetworkChurn, NetworkLinks} {
+			play, err := NewSimulator(network, nil)
+			if err != nil {
+				return err
+			}
+			run := report.Run{}
+			if run.Summary, err = play(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) }); err != nil {
+				return err
+			}
+			rec.Runs = append(rec.Runs, run)
+		}
+	}
+	return nil
+}
+
+// Replay has a policy decide anew over the record of a run, with settings
+// changed, and writes what happens to the file trace, if it is named. A
+// directory without a record is a *scenarios.Error.
+func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (report.Replay, error) {
+	fail := func(err error) (report.Replay, error) { return report.Replay{}, err }
+	s, record, err := readRecord(dir)
+	if err != nil {
+		return fail(err)
+	}
+	if s, err = s.With(changed...); err != nil {
+		return fail(err)
+	}
+	if _, err := s.Machine(policyName); err != nil {
+		return fail(err)
+	}
+	recording, err := sim.NewRecording(s, record)
+	if err != nil {
+		return fail(err)
+	}
+	var replayed []runlog.Event
+	if _, err := recording.Replay(policyName, func(e runlog.Event) { replayed = append(replayed, e) }); err != nil {
+		return fail(err)
+	}
+	if trace != "" {
+		err = writeEvents(trace, func(write func(runlog.Event)) error {
+			for _, e := range replayed {
+				write(e)
+			}
+			return nil
+		})
+	}
+	return report.NewReplay(dir, record, replayed), err
+}
+
+// readRecord reads the scenario and the events of a run directory.
+func readRecord(dir string) (*scenarios.Scenario, []runlog.Event, error) {
+	var s *scenarios.Scenario
+	var err error
+	for _, name := range []string{"scenario.yaml", "scenario.json"} {
+		file := filepath.Join(dir, name)
+		if _, err := os.Stat(file); err != nil {
+			continue
+		}
+		if s, err = scenarios.Load(file); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s == nil {
+		return nil, nil, &scenarios.Error{File: dir, Problem: "it has no scenario.yaml; name the directory of a run"}
+	}
+	f, err := os.Open(filepath.Join(dir, runlog.EventsFile))
+	if err != nil {
+		return nil, nil, &scenarios.Error{File: dir, Problem: "the record cannot be read: " + err.Error()}
+	}
+	defer f.Close()
+	events, err := runlog.Read(f)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the record in %s: %w", dir, err)
+	}
+	if len(events) > 0 && events[0].Run != nil { // the file's own name was lost
+		s.Name = events[0].Run.Scenario
+	}
+	return s, events, nil
+}
