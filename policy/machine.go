@@ -237,8 +237,10 @@ func (m *Machine) setWake(now Time) {
 		return
 	}
 	at := m.nextCheck
-	if cutoff, ok := m.cutoffAt(); ok {
-		at = min(at, cutoff)
+	if m.phase == collecting && !m.outage {
+		if cutoff, ok := m.cutoffAt(); ok {
+			at = min(at, cutoff)
+		}
 	}
 	if stall, ok := m.stallAt(); ok {
 		at = min(at, stall)

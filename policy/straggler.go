@@ -109,13 +109,10 @@ func (m *Machine) cutoffAgain() cutoff {
 	return cutoff{overdue: m.cfg.Straggler != nil, lagging: m.round.cutoff.lagging}
 }
 
-// cutoffAt is when a Timer may close the running round.
+// cutoffAt is when a Timer may close a round that is collecting.
 func (m *Machine) cutoffAt() (at Time, ok bool) {
 	c := &m.round.cutoff
-	switch {
-	case m.phase != collecting || m.outage:
-		return 0, false
-	case c.hasDeadline && !c.overdue:
+	if c.hasDeadline && !c.overdue {
 		return c.deadline.At + m.credit(), true
 	}
 	return c.quorateAt, c.quorate
