@@ -49,6 +49,7 @@ var rooms = map[string]struct {
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
 	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
+	"internal/noise":     {nil, "takes processor time away from whoever measures, and knows nobody"},
 	"internal/testenv":   {[]string{"shaping/kernel", "shaping"}, "says what tests need of the machine"},
 }
 
