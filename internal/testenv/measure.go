@@ -33,8 +33,12 @@ func (m Machine) String() string {
 // withhold show by the timer alone.
 func (m Machine) quiet() bool { return m.Taken < 0.02 && m.Late < 10*time.Millisecond }
 
-// patience bounds how long a measurement is repeated for.
-const patience = 30 * time.Second
+// patience bounds how long a measurement is repeated for, but for the first
+// attempts: one that takes longer is given as many, too.
+const (
+	patience = 30 * time.Second
+	attempts = 3
+)
 
 // Measure takes a measurement and judges it. judge says what is wrong with it,
 // if anything, given what others took meanwhile: given the zero Machine it has
@@ -43,13 +47,13 @@ const patience = 30 * time.Second
 //
 // On a quiet machine the first judgement stands. On a disturbed one a
 // measurement that seems wrong is repeated until one is right, or was
-// undisturbed, or half a minute is over: then it is enough if one of them was
-// right for what others took. It is never skipped, so that a broken product
+// undisturbed, or half a minute is over with three of them: then it is enough if
+// one was right for what others took. It is never skipped, so that a broken product
 // fails on every machine. Measure ends neither the test nor the goroutine.
 func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
 	t.Helper()
 	explained := false
-	for begin := time.Now(); ; {
+	for begin, attempt := time.Now(), 1; ; attempt++ {
 		stop := watch()
 		judge := measure()
 		m := stop()
@@ -63,7 +67,7 @@ func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
 		case m.quiet():
 			t.Errorf("%v (on a quiet machine: %v)", err, m)
 			return
-		case time.Since(begin) < patience:
+		case attempt < attempts || time.Since(begin) < patience:
 			t.Logf("measured again, because %v: %v", m, err)
 		case !explained:
 			t.Errorf("%v, even for a machine of which %v", wide, m)
