@@ -641,17 +641,16 @@ func waitFor(t *testing.T, done func() bool) {
 func TestWorkerDiesDuringStartUp(t *testing.T) {
 	needSandbox(t)
 	before := look(t)
-	// 2³⁰ parameters need five vectors of 4 GiB: under a limit on its address
-	// space the worker's start-up fails.
+	// 2³⁰ parameters need vectors of 4 GiB: under a limit on its address space the
+	// worker's start-up fails at the first of them.
 	file := scenario(t, 1, "100mbit", "  parameters: 1073741824\n")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v 8000000; exec "$0" "$@"`, "/proc/self/exe")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Args = []string{"sh", "-c", `ulimit -v 8000000; exec "$0" "$@"`, self, "run", file, "--policy", "baseline", "--out", filepath.Join(t.TempDir(), "run")}
+	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v 4000000; exec "$0" "$@"`, self, "run", file, "--policy", "baseline", "--out", filepath.Join(t.TempDir(), "run"))
 	cmd.Env = append(os.Environ(), mark+"="+t.Name())
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != exitError {
@@ -735,11 +734,11 @@ func TestSimulateJSON(t *testing.T) {
 // TestSweepResumes interrupts a sweep, tears the last line of its table, and
 // goes on: what comes of it is what an undisturbed sweep makes.
 func TestSweepResumes(t *testing.T) {
-	args := []string{"sweep", "homogeneous", "--set", "target_outer_steps=100", "--set", "workers[*].inner_step_jitter=0,100,200", "--seeds", "1..500", "--json"}
+	args := []string{"sweep", "homogeneous", "--set", "target_outer_steps=100", "--set", "workers[*].inner_step_jitter=0,100,200", "--seeds", "1..200", "--json"}
 	whole, torn := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "torn")
 	r := testbed(t, append(args, "--out", whole)...)
 	var want sweep.Summary
-	if err := json.Unmarshal([]byte(r.stdout), &want); err != nil || want.Done != 3000 || want.Cells[0].Finding != "no difference shown" {
+	if err := json.Unmarshal([]byte(r.stdout), &want); err != nil || want.Done != 1200 || want.Cells[0].Finding != "no difference shown" {
 		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
 
@@ -761,7 +760,7 @@ func TestSweepResumes(t *testing.T) {
 	if err := os.WriteFile(table, text[:len(text)-20], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("interrupted after %d of 3000 points", bytes.Count(text, []byte("\n"))-1)
+	t.Logf("interrupted after %d of 1200 points", bytes.Count(text, []byte("\n"))-1)
 	if r := testbed(t, append(args, "--out", torn)...); r.code != exitError || !strings.Contains(r.stderr, "not empty") {
 		t.Errorf("without --resume: exit code %d, %s", r.code, r.stderr)
 	}
