@@ -63,9 +63,9 @@ func disturb(cpu int, random *rand.Rand, taken *atomic.Int64) {
 		lengths[i] = [2]int64{int64(idle/2) + random.Int64N(int64(idle)), int64(busy/2) + random.Int64N(int64(busy))}
 	}
 	runtime.LockOSThread()
-	var own unix.CPUSet
+	own := new(unix.CPUSet)
 	own.Set(cpu)
-	check(unix.SchedSetaffinity(0, &own))
+	check(unix.SchedSetaffinity(0, own))
 	check(unix.PthreadSigmask(unix.SIG_BLOCK, &unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGURG - 1)}}, nil))
 	check(unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 50}, 0))
 	var now unix.Timespec // of this thread's processor time

@@ -52,6 +52,11 @@ const (
 // fails on every machine. Measure ends neither the test nor the goroutine.
 func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
 	t.Helper()
+	repeat(t, watch, measure)
+}
+
+func repeat(t testing.TB, watch func() (stop func() Machine), measure func() (judge func(Machine) error)) {
+	t.Helper()
 	explained := false
 	for begin, attempt := time.Now(), 1; ; attempt++ {
 		stop := watch()
