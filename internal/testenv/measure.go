@@ -55,6 +55,11 @@ func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
 	repeat(t, watch, measure)
 }
 
+// mostExcused is the share that a scheduler which is fair to both may leave to
+// another program where the test needs the processors itself. A program that
+// merely fills what is idle takes more, and excuses nothing by that.
+const mostExcused = 0.5
+
 func repeat(t testing.TB, watch func() (stop func() Machine), measure func() (judge func(Machine) error)) {
 	t.Helper()
 	explained := false
@@ -66,7 +71,7 @@ func repeat(t testing.TB, watch func() (stop func() Machine), measure func() (ju
 		if err == nil || t.Failed() {
 			return
 		}
-		wide := judge(m)
+		wide := judge(Machine{min(m.Taken, mostExcused), m.Late})
 		explained = explained || wide == nil
 		switch {
 		case m.quiet():
