@@ -377,19 +377,28 @@ func TestPartitionHeals(t *testing.T) {
 	play(t, func(sum runlog.Summary) error {
 		return errors.Join(evicts("")(sum), together(4)(sum))
 	}, "partition_heal", "--policy", "baseline")
-	play(t, func(sum runlog.Summary) error {
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		sum := runScenario(t, "partition_heal", "--policy", "straggler")
 		cut := func(m runlog.Membership) bool { return m.ID == 1 }
-		if len(sum.Evicted) > 0 || !slices.ContainsFunc(sum.Sidelined, cut) || !slices.ContainsFunc(sum.Rejoined, cut) {
-			return fmt.Errorf("straggler: sidelined %q, rejoined %q, evicted %q, want w1 sidelined, rejoined and not evicted",
-				who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted))
+		// w1 is cut off from 3,000 to 6,000 µs. A slow machine may have nobody wait
+		// for it just then.
+		waited := slices.ContainsFunc(readEvents(t, sum.Dir), func(e runlog.Event) bool {
+			return e.Type == runlog.Arrive && e.Node != "w1" && e.T > 3000 && e.T < 5000
+		})
+		return func(m testenv.Machine) error {
+			switch {
+			case m != (testenv.Machine{}) && !waited:
+			case len(sum.Evicted) > 0 || !slices.ContainsFunc(sum.Sidelined, cut) || !slices.ContainsFunc(sum.Rejoined, cut):
+				return fmt.Errorf("straggler: sidelined %q, rejoined %q, evicted %q, want w1 sidelined, rejoined and not evicted; somebody waited for it: %v",
+					who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted), waited)
+			// A machine that is too busy for the run makes others late as well, and
+			// the verdict says so.
+			case sum.Fidelity.Verdict == "valid" && !cut(sum.Sidelined[0]):
+				return fmt.Errorf("straggler: sidelined %q, and the run is valid", who(sum.Sidelined))
+			}
+			return nil
 		}
-		// A machine that is too busy for the run makes others late as well, and
-		// the verdict says so.
-		if sum.Fidelity.Verdict == "valid" && !cut(sum.Sidelined[0]) {
-			return fmt.Errorf("straggler: sidelined %q, and the run is valid", who(sum.Sidelined))
-		}
-		return nil
-	}, "partition_heal", "--policy", "straggler")
+	})
 }
 
 // TestLinkInjects slows an access link down during one reduction and cuts a
