@@ -68,6 +68,7 @@ var rooms = map[string]struct {
 	"node/host/shell": {[]string{"node/host/emulation", "node/host/sandbox", "scenarios"},
 		"programs of the user's: it knows no node of ours"},
 	"node/host/sandbox": {nil, "a sandbox runs any program"},
+	"internal/noise":    {nil, "takes processor time away from whoever measures, and knows nobody"},
 }
 
 // ban forbids packages an import, or the use of some of its names.

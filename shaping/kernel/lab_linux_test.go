@@ -132,7 +132,7 @@ func (l *lab) udp(node string) *net.UDPConn {
 		return nil
 	}
 	_ = conn.SetReadBuffer(4 << 20)
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second)) // no test waits for ever
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute)) // no test waits for ever
 	return conn
 }
 

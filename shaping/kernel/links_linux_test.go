@@ -143,18 +143,23 @@ func TestRoundTripIsTheSumOfBothOneWayDelays(t *testing.T) {
 				from, to string
 				planned  time.Duration
 			}{{"w0", "w1", 11 * time.Millisecond}, {"w2", "w0", 60 * time.Millisecond}, {"w1", "w2", 4 * time.Millisecond}} {
-				all := l.rtts(c.from, c.to, 15, time.Millisecond)
-				if len(all) == 0 {
-					return
-				}
-				slices.Sort(all)
-				median := all[len(all)/2]
-				t.Logf("%s–%s: planned %v, min %v, median %v, max %v", c.from, c.to, c.planned, all[0], median, all[len(all)-1])
-				// The kernel may send by up to a tick of netem early, but
-				// never early enough to matter.
-				if all[0] < c.planned-100*time.Microsecond || median > c.planned+5*time.Millisecond {
-					t.Errorf("%s–%s: round trips of %v to %v, median %v; planned %v", c.from, c.to, all[0], all[len(all)-1], median, c.planned)
-				}
+				testenv.Measure(l, func() func(testenv.Machine) error {
+					all := l.rtts(c.from, c.to, 15, time.Millisecond)
+					slices.Sort(all)
+					return func(m testenv.Machine) error {
+						if len(all) == 0 {
+							return fmt.Errorf("%s–%s: no round trip", c.from, c.to)
+						}
+						median := all[len(all)/2]
+						l.Logf("%s–%s: planned %v, min %v, median %v, max %v", c.from, c.to, c.planned, all[0], median, all[len(all)-1])
+						// The kernel may send by up to a tick of netem early, but
+						// never early enough to matter.
+						if all[0] < c.planned-100*time.Microsecond || median > c.planned+5*time.Millisecond+m.Late {
+							return fmt.Errorf("%s–%s: round trips of %v to %v, median %v; planned %v", c.from, c.to, all[0], all[len(all)-1], median, c.planned)
+						}
+						return nil
+					}
+				})
 			}
 		})
 	})
@@ -173,16 +178,17 @@ func TestRateLimitsGoodput(t *testing.T) {
 				from, to string
 				rate     float64
 			}{{"w0", "w1", 20e6}, {"w1", "w0", 5e6}} {
-				bits, err := l.goodput(c.from, c.to, 1200*time.Millisecond)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				share := bits / c.rate
-				t.Logf("%s–%s: %.1f of %.0f Mbit/s (%.1f %%)", c.from, c.to, bits/1e6, c.rate/1e6, 100*share)
-				if share < 0.85 || share > 1.0 {
-					t.Errorf("%s–%s: %.1f %% of the rate", c.from, c.to, 100*share)
-				}
+				testenv.Measure(l, func() func(testenv.Machine) error {
+					bits, err := l.goodput(c.from, c.to, 1200*time.Millisecond)
+					share := bits / c.rate
+					l.Logf("%s–%s: %.1f of %.0f Mbit/s (%.1f %%)", c.from, c.to, bits/1e6, c.rate/1e6, 100*share)
+					return func(m testenv.Machine) error {
+						if err == nil && (share < 0.85*(1-m.Taken) || share > 1.0) {
+							err = fmt.Errorf("%s–%s: %.1f %% of the rate", c.from, c.to, 100*share)
+						}
+						return err
+					}
+				})
 			}
 			counts, err := l.net.Counters()
 			if err != nil || len(counts) != 2*4*3 {

@@ -1,0 +1,149 @@
+//go:build linux
+
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine is what others took of the machine while something was measured. The
+// zero Machine is one that the measurement had to itself.
+type Machine struct {
+	// Taken is the share of all processor time that went to programs that are
+	// not of this test, or to other machines of the same host.
+	Taken float64
+	// Late is by how much a bare timer of a millisecond fired too late, at worst.
+	Late time.Duration
+}
+
+func (m Machine) String() string {
+	return fmt.Sprintf("others took %.0f %% of the processors, and a timer was %v late at worst", 100*m.Taken, m.Late.Round(10*time.Microsecond))
+}
+
+// quiet says whether a measurement had the machine to itself. Services take some
+// of an idle machine too, and its account has a grain of a hundredth of a second;
+// a timer waits for programs of the test itself. Hosts that do not say what they
+// withhold show by the timer alone.
+func (m Machine) quiet() bool { return m.Taken < 0.02 && m.Late < 10*time.Millisecond }
+
+// patience bounds how long a measurement is repeated for, but for the first
+// attempts: one that takes longer is given as many, too.
+const (
+	patience = 30 * time.Second
+	attempts = 3
+)
+
+// Measure takes a measurement and judges it. judge says what is wrong with it,
+// if anything, given what others took meanwhile: given the zero Machine it has
+// the tolerance of a quiet one, otherwise that much more as the taken time
+// explains.
+//
+// On a quiet machine the first judgement stands. On a disturbed one a
+// measurement that seems wrong is repeated until one is right, or was
+// undisturbed, or half a minute is over with three of them: then it is enough if
+// one was right for what others took. It is never skipped, so that a broken product
+// fails on every machine. Measure ends neither the test nor the goroutine.
+func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
+	t.Helper()
+	repeat(t, watch, measure)
+}
+
+// mostExcused is the share that a scheduler which is fair to both may leave to
+// another program where the test needs the processors itself. A program that
+// merely fills what is idle takes more, and excuses nothing by that.
+const mostExcused = 0.5
+
+func repeat(t testing.TB, watch func() (stop func() Machine), measure func() (judge func(Machine) error)) {
+	t.Helper()
+	explained := false
+	for begin, attempt := time.Now(), 1; ; attempt++ {
+		stop := watch()
+		judge := measure()
+		m := stop()
+		err := judge(Machine{})
+		if err == nil || t.Failed() {
+			return
+		}
+		wide := judge(Machine{min(m.Taken, mostExcused), m.Late})
+		explained = explained || wide == nil
+		switch {
+		case m.quiet():
+			t.Errorf("%v (on a quiet machine: %v)", err, m)
+			return
+		case attempt < attempts || time.Since(begin) < patience:
+			t.Logf("measured again, because %v: %v", m, err)
+		case !explained:
+			t.Errorf("%v, even for a machine of which %v", wide, m)
+			return
+		default:
+			t.Logf("the machine was never quiet, %v; what others took explains this: %v", m, err)
+			return
+		}
+	}
+}
+
+// watch begins to watch the machine.
+func watch() (stop func() Machine) {
+	busy, all := processorTime()
+	own := ownTime()
+	ended, late := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var worst time.Duration
+		for {
+			before := time.Now()
+			select {
+			case <-ended:
+				late <- worst
+				return
+			case <-time.After(time.Millisecond):
+				worst = max(worst, time.Since(before)-time.Millisecond)
+			}
+		}
+	}()
+	return func() Machine {
+		close(ended)
+		m := Machine{Late: <-late}
+		nowBusy, nowAll := processorTime()
+		if others := nowBusy - busy - (ownTime() - own); others > 0 {
+			m.Taken = min(float64(others)/float64(nowAll-all), 1)
+		}
+		return m
+	}
+}
+
+// processorTime is how long the processors were busy with programs or withheld
+// by the host, of all the time since the machine started (proc_stat(5)).
+// Interrupts do not count as busy: most of them carry the packets of the test.
+func processorTime() (busy, all time.Duration) {
+	stat, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(stat), "\n")
+	// cpu user nice system idle iowait irq softirq steal, and guests, who are users
+	for k, field := range strings.Fields(line)[1:9] {
+		ticks, _ := strconv.ParseInt(field, 10, 64)
+		spent := time.Duration(ticks) * (time.Second / 100)
+		all += spent
+		if k < 3 || k == 7 {
+			busy += spent
+		}
+	}
+	return busy, all
+}
+
+// ownTime is the processor time of this process and of the children that it has
+// waited for.
+func ownTime() (sum time.Duration) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var r unix.Rusage
+		if unix.Getrusage(who, &r) == nil {
+			sum += time.Duration(r.Utime.Nano() + r.Stime.Nano())
+		}
+	}
+	return sum
+}

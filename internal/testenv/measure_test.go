@@ -1,0 +1,79 @@
+//go:build linux
+
+package testenv
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// outcome takes what Measure says to a test.
+type outcome struct {
+	testing.TB
+	failed bool
+}
+
+func (*outcome) Helper()                 {}
+func (*outcome) Logf(string, ...any)     {}
+func (o *outcome) Errorf(string, ...any) { o.failed = true }
+func (o *outcome) Failed() bool          { return o.failed }
+
+func TestMeasure(t *testing.T) {
+	quiet, stolen, held := Machine{Taken: 0.01, Late: time.Millisecond}, Machine{Taken: 0.3}, Machine{Late: 20 * time.Millisecond}
+	for _, c := range []struct {
+		name     string
+		takes    time.Duration // each measurement
+		machines []Machine     // during each, the last for ever
+		right    int           // the first that is right; 0: none
+		excuse   bool          // what others took explains a wrong one
+		failed   bool
+		measured int
+	}{
+		{"right", time.Second, []Machine{stolen}, 1, false, false, 1},
+		{"wrong on a quiet machine", time.Second, []Machine{quiet}, 2, true, true, 1},
+		{"right at the third attempt", time.Second, []Machine{stolen, held}, 3, false, false, 3},
+		{"wrong when it is quiet at last", time.Second, []Machine{stolen, held, quiet}, 0, true, true, 3},
+		{"never quiet, explained", time.Second, []Machine{stolen}, 0, true, false, 30},
+		{"never quiet, not explained", time.Second, []Machine{stolen}, 0, false, true, 30},
+		{"long, never quiet", time.Minute, []Machine{held}, 0, true, false, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var o outcome
+				measured := 0
+				watch := func() func() Machine {
+					return func() Machine { return c.machines[min(measured, len(c.machines))-1] }
+				}
+				repeat(&o, watch, func() func(Machine) error {
+					measured++
+					time.Sleep(c.takes)
+					return func(m Machine) error {
+						if measured == c.right || c.excuse && m != (Machine{}) {
+							return nil
+						}
+						return errors.New("wrong")
+					}
+				})
+				if o.failed != c.failed || measured != c.measured {
+					t.Errorf("failed %v after %d measurements, want %v after %d", o.failed, measured, c.failed, c.measured)
+				}
+			})
+		})
+	}
+}
+
+// TestAccountsOfTime: what this process does is found in the account of the
+// machine, and in its own, so that it is not what others take.
+func TestAccountsOfTime(t *testing.T) {
+	const work = 500 * time.Millisecond
+	busy, all := processorTime()
+	for own := ownTime(); ownTime()-own < work; {
+	}
+	nowBusy, nowAll := processorTime()
+	// The kernel looks who is busy every few milliseconds.
+	if b, a := nowBusy-busy, nowAll-all; b < work/2 || b > a {
+		t.Errorf("%v of processor time show as %v of %v", work, b, a)
+	}
+}
