@@ -15,6 +15,7 @@ import (
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
+	"testbed/sim/replay"
 )
 
 func simulateCommand() *cobra.Command {
@@ -175,7 +176,7 @@ func replayRecord(cmd *cobra.Command, dir, policyName string, set []string, trac
 	if _, err := s.Machine(policyName); err != nil {
 		return err
 	}
-	recording, err := sim.NewRecording(s, record)
+	recording, err := replay.NewRecording(s, record)
 	if err != nil {
 		return err
 	}
