@@ -34,7 +34,7 @@ var rooms = map[string]struct {
 	"allreduce/int8":     {nil, "kernels see bytes and floats only"},
 	"allreduce/entropy":  {nil, "codes are bytes to it; it moves none and reads no clock"},
 	"allreduce/tuner":    {[]string{"allreduce"}, "decides by samples, whether a connection measured them or a model"},
-	"allreduce/quicring": {[]string{"allreduce", "allreduce/entropy", "allreduce/int8", "allreduce/tuner"}, "the ring does not judge who takes part"},
+	"allreduce/quicring": {[]string{"allreduce", "allreduce/entropy", "allreduce/int8", "allreduce/quicring/udp", "allreduce/tuner"}, "the ring does not judge who takes part"},
 	"shaping":            {nil, "what a link is, apart from how it is made"},
 	"shaping/kernel":     {[]string{"shaping"}, "the kernel's side installs plans and does not know scenarios"},
 	"shaping/userlink":   {[]string{"shaping"}, "the user-space side installs the same plans"},
@@ -45,7 +45,7 @@ var rooms = map[string]struct {
 	"bench":              {[]string{"allreduce", "allreduce/entropy", "allreduce/int8", "allreduce/quicring", "shaping", "stats"}, "measures what others built; it builds no network and starts no process"},
 	"calibrate":          {[]string{"allreduce", "allreduce/entropy", "policy", "runlog", "scenarios", "shaping/fidelity", "sim", "stats"}, "fits parameters to records; it starts no runs"},
 	"runlog":             {[]string{"policy", "scenarios", "shaping/fidelity"}, "a record knows what was played and how it was judged, and not its readers"},
-	"experiment":         {[]string{"bench", "calibrate", "report", "runlog", "scenarios", "shaping/fidelity", "sim", "sweep"}, "plays runs and reads what they leave; how one is played on a real network is given to it, so that it needs none"},
+	"experiment":         {[]string{"bench", "calibrate", "report", "runlog", "scenarios", "shaping/fidelity", "sim", "sim/replay", "sweep"}, "plays runs and reads what they leave; how one is played on a real network is given to it, so that it needs none"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"policy", "runlog", "scenarios", "shaping/fidelity", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
 	"report":             {[]string{"allreduce", "policy", "runlog", "scenarios", "shaping/fidelity", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
@@ -67,8 +67,11 @@ var rooms = map[string]struct {
 		"the ring and its rivals on one network; there is no scenario in it"},
 	"node/host/shell": {[]string{"node/host/emulation", "node/host/sandbox", "scenarios"},
 		"programs of the user's: it knows no node of ours"},
-	"node/host/sandbox": {nil, "a sandbox runs any program"},
-	"internal/noise":    {nil, "takes processor time away from whoever measures, and knows nobody"},
+	"node/host/sandbox":      {nil, "a sandbox runs any program"},
+	"internal/noise":         {nil, "takes processor time away from whoever measures, and knows nobody"},
+	"sim/replay":             {[]string{"policy", "runlog", "scenarios", "shaping/fidelity"}, "a recorded run decided anew; it needs no network of the simulator's"},
+	"allreduce/quicring/udp": {nil, "datagrams, whatever they carry"},
+	"internal/randscenario":  {[]string{"policy", "scenarios"}, "scenarios for property tests"},
 }
 
 // ban forbids packages an import, or the use of some of its names.

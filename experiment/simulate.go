@@ -11,6 +11,7 @@ import (
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
+	"testbed/sim/replay"
 )
 
 // Simulator plays a scenario in the simulator. record is told every event; it
@@ -111,7 +112,7 @@ func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (
 	if _, err := s.Machine(policyName); err != nil {
 		return fail(err)
 	}
-	recording, err := sim.NewRecording(s, record)
+	recording, err := replay.NewRecording(s, record)
 	if err != nil {
 		return fail(err)
 	}

@@ -37,8 +37,8 @@ type WorkerConfig struct {
 	// all-reduce and the state transfer. The worker closes them.
 	Control, Ring, Fetch net.PacketConn
 	TLS                  *tls.Config
-	// Near is quicring.Config.ShortPaths.
-	Near bool
+	// ShortPaths is as in quicring.Config.
+	ShortPaths bool
 	// Run names the run in its checkpoints.
 	Run string
 	// Save, if given, keeps a checkpoint: it has write write one, and keeps it if
@@ -84,7 +84,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
-		Bits: reduce.Bits, Block: reduce.Block, Entropy: reduce.Entropy, ShortPaths: cfg.Near,
+		Bits: reduce.Bits, Block: reduce.Block, Entropy: reduce.Entropy, ShortPaths: cfg.ShortPaths,
 		PacketSize: initialPacket,
 	}
 	if cfg.Tracing != nil {

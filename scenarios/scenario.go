@@ -326,6 +326,11 @@ func (s *Scenario) ScenarioTime(d time.Duration) policy.Time {
 	return policy.Time(float64(d) / float64(time.Microsecond) / s.Real.TimeScale)
 }
 
+// Transfer is what an all-reduce or a state fetch takes on the network of churn.
+func (s *Scenario) Transfer() policy.Time {
+	return s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus)
+}
+
 // Plan resolves the links of the scenario.
 func (s *Scenario) Plan() (*shaping.Plan, error) {
 	return shaping.NewPlan(s.Real.Links, s.Nodes(), s.RealDuration(s.BaseLatency), s.Seed)

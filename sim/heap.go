@@ -56,11 +56,6 @@ func (h *heap) push(at policy.Time, k kind, a, b int) {
 	if k == timers {
 		e.seq |= timerSeq
 	}
-	h.insert(e)
-}
-
-// insert adds an entry whose sequence is given.
-func (h *heap) insert(e entry) {
 	h.entries = append(h.entries, e)
 	i := len(h.entries) - 1
 	for i > 0 {

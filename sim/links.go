@@ -93,7 +93,6 @@ func (r byteRate) serialisation(bytes byteCount) time.Duration {
 type network struct {
 	plan  *shaping.Plan
 	costs Costs
-	scale float64
 	// The all-reduce.
 	algorithm           allreduce.Algorithm
 	ordered             bool // the ring is in the best order, not that of the ids
@@ -117,7 +116,7 @@ func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
 	a := s.Real.AllReduce
 	n := network{
 		shortPaths: plan.ShortPaths(s.Nodes()[1:], allreduce.ShortRTT), // without the coordinator
-		plan:       plan, costs: costs, scale: s.Real.TimeScale,
+		plan:       plan, costs: costs,
 		length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
 		ordered: a.Order == scenarios.OrderPlanned || a.Order == scenarios.OrderMeasured,
 		entropy: a.Entropy, coded: a.Entropy == entropy.On,

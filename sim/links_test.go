@@ -28,7 +28,7 @@ func alike(t testing.TB, workers int, rate shaping.Rate, oneWay time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &network{plan: plan, scale: 1, length: 1_000_000, block: 1024, bits: 8, tunedCounts: map[steadyPath]int{}}
+	return &network{plan: plan, length: 1_000_000, block: 1024, bits: 8, tunedCounts: map[steadyPath]int{}}
 }
 
 // ranksOf are all workers.
@@ -205,7 +205,7 @@ func TestMoreTakesLonger(t *testing.T) {
 				t.Fatal(err)
 			}
 			return &network{
-				plan: plan, scale: 1, block: 1024, bits: rapid.SampledFrom([]int{4, 8}).Draw(t, "bits"),
+				plan: plan, block: 1024, bits: rapid.SampledFrom([]int{4, 8}).Draw(t, "bits"),
 				length:    rapid.IntRange(1, 2_000_000).Draw(t, "length"),
 				algorithm: rapid.SampledFrom([]allreduce.Algorithm{allreduce.Ring, allreduce.Direct}).Draw(t, "algorithm"),
 			}

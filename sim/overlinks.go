@@ -20,6 +20,7 @@ import (
 // order.
 type world struct {
 	network
+	played  *scenarios.Scenario
 	base    *shaping.Plan
 	workers []place
 	before  time.Duration   // when the links changed last
@@ -76,7 +77,7 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	if err != nil {
 		return runlog.Summary{}, err
 	}
-	w := &world{network: n, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{},
+	w := &world{network: n, played: s, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{},
 		jitter: rand.New(rand.NewPCG(s.Seed, 0)), latest: map[[2]int]policy.Time{}}
 	for i := range w.workers {
 		w.workers[i] = place{node: i + 1, machine: worker.New(s.Workers[i].ID, s.InnerSteps)} // Nodes has the coordinator first
@@ -112,11 +113,11 @@ func (s *simulator) stand(i int, still bool) {
 
 // real converts scenario time to real time, and scenario back.
 func (w *world) real(t policy.Time) time.Duration {
-	return time.Duration(float64(t) * w.scale * float64(time.Microsecond))
+	return w.played.RealDuration(t)
 }
 
 func (w *world) scenario(d time.Duration) policy.Time {
-	return policy.Time(float64(d) / float64(time.Microsecond) / w.scale)
+	return w.played.ScenarioTime(d)
 }
 
 // later has something done at a time.

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/randscenario"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -16,58 +17,11 @@ import (
 	"testbed/sim"
 )
 
-func drawScenario(t *rapid.T) *scenarios.Scenario {
-	draw := func(low, high int, what string) policy.Time {
-		return policy.Time(rapid.IntRange(low, high).Draw(t, what))
-	}
-	s := &scenarios.Scenario{
-		Name: "random", Seed: rapid.Uint64().Draw(t, "seed"), InnerSteps: int(draw(1, 3, "inner")), TargetOuterSteps: int(draw(1, 6, "target")),
-		Horizon: draw(1, 60_000, "horizon"), HeartbeatPeriod: draw(50, 2000, "period"), HeartbeatMissThreshold: int(draw(1, 5, "threshold")),
-		BaseLatency: draw(0, 300, "latency"), BandwidthBpus: 10, StateBytes: int64(draw(0, 20_000, "state")),
-		Policy: scenarios.Policies{Straggler: policy.DefaultStraggler()},
-	}
-	s.Policy.Join = rapid.SampledFrom(policy.JoinModes).Draw(t, "join mode")
-	s.Policy.Straggler.Quorum = rapid.SampledFrom([]float64{0.1, 0.5, 0.75, 1}).Draw(t, "quorum")
-	s.Policy.Straggler.MinSlack = draw(0, 200, "slack")
-	s.Policy.Straggler.SidelineLimit = int(draw(0, 3, "limit"))
-	for id := range int(draw(1, 6, "workers")) {
-		w := scenarios.Worker{ID: policy.ID(id), InnerStepMean: draw(1, 2000, "mean")}
-		if rapid.Bool().Draw(t, "late") {
-			w.JoinAt = draw(0, 10_000, "join")
-		}
-		if rapid.Bool().Draw(t, "jittery") {
-			w.InnerStepJitter = draw(0, int(w.InnerStepMean), "jitter")
-		}
-		s.Workers = append(s.Workers, w)
-	}
-	for range rapid.IntRange(0, 8).Draw(t, "injects") {
-		id := rapid.SampledFrom(s.Workers).Draw(t, "whom").ID
-		in := scenarios.Inject{Op: rapid.SampledFrom(scenarios.Ops).Draw(t, "op"), At: draw(0, 20_000, "at")}
-		switch in.Op {
-		case scenarios.Partition:
-			in.IDs = []policy.ID{id}
-		case scenarios.ClearPartition:
-			if rapid.Bool().Draw(t, "one") {
-				in.IDs = []policy.ID{id}
-			}
-		case scenarios.Slow:
-			factor := rapid.SampledFrom([]float64{0.5, 3, 20}).Draw(t, "factor")
-			in.ID, in.Factor = &id, &factor
-		case scenarios.CoordinatorCrash:
-			in.Down = draw(0, 20_000, "down")
-		default:
-			in.ID = &id
-		}
-		s.Injects = append(s.Injects, in)
-	}
-	return s
-}
-
 // TestRandomScenarios end, are deterministic, tell their events in order of
 // time, and sum up to something that makes sense.
 func TestRandomScenarios(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawScenario(t)
+		s := randscenario.Draw(t)
 		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
 		play := func() (runlog.Summary, []runlog.Event) {
 			var events []runlog.Event
@@ -90,7 +44,7 @@ func TestRandomScenarios(t *testing.T) {
 // TestRandomScenariosOverLinks do the same on random links.
 func TestRandomScenariosOverLinks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawScenario(t)
+		s := randscenario.Draw(t)
 		s.Real = scenarios.Real{
 			TimeScale: rapid.SampledFrom([]float64{1, 50, 1000}).Draw(t, "scale"), Parameters: rapid.IntRange(1, 100_000).Draw(t, "parameters"),
 			AllReduce: scenarios.AllReduce{

@@ -303,11 +303,6 @@ func (s *simulator) find(id policy.ID) int {
 	return s.index[id]
 }
 
-// transfer is how long an all-reduce or a state fetch takes.
-func transfer(s *scenarios.Scenario) policy.Time {
-	return s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus)
-}
-
 func (s *simulator) reduced() {
 	mute := false
 	for _, id := range s.participants {
@@ -410,7 +405,7 @@ func (s *simulator) act(a policy.Action) {
 	case *policy.Reduce:
 		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
 		s.reduceStart = s.now
-		s.heap.push(s.now+transfer(s.scenario), reduced, a.Epoch, 0)
+		s.heap.push(s.now+s.scenario.Transfer(), reduced, a.Epoch, 0)
 	case *policy.Abort, *policy.OuterStep:
 		s.epoch, s.stalled = 0, false
 	case *policy.Fetch:
@@ -445,7 +440,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
 	if !w.fetch.free {
-		at += transfer(s.scenario)
+		at += s.scenario.Transfer()
 	}
 	s.heap.push(at, fetched, i, w.gen)
 }

@@ -90,7 +90,7 @@ func (b *benchmark) startWorkers() error {
 		names = append(names, name)
 		peers = append(peers, quicring.Peer{Name: name, Addr: netip.AddrPortFrom(b.network.Addr(name), ringPort)})
 	}
-	near := b.network.Plan.ShortPaths(names, allreduce.ShortRTT)
+	shortPaths := b.network.Plan.ShortPaths(names, allreduce.ShortRTT)
 	for rank, peer := range peers {
 		credentials, err := authority.Issue(peer.Name)
 		if err != nil {
@@ -99,7 +99,7 @@ func (b *benchmark) startWorkers() error {
 		c, err := b.s.StartChild(emulation.ChildSpec{
 			Name: peer.Name, NetNS: b.network.NS(peer.Name), Kind: KindRank, Env: emulation.WorkerEnv(s.Workers),
 			Spec: rankSpec{
-				Settings: s, Rank: rank, Peers: peers, Near: near, Credentials: credentials, Timeout: b.spec.Timeout,
+				Settings: s, Rank: rank, Peers: peers, ShortPaths: shortPaths, Credentials: credentials, Timeout: b.spec.Timeout,
 			},
 			OnData: func(data json.RawMessage) error { return b.answered(rank, data) },
 			OnEnd: func(c *emulation.Child, _ string) error {

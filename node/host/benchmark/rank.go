@@ -24,7 +24,7 @@ type rankSpec struct {
 	Settings    bench.Settings
 	Rank        int
 	Peers       []quicring.Peer
-	Near        bool
+	ShortPaths  bool
 	Credentials node.Credentials
 	Timeout     time.Duration
 }
@@ -56,7 +56,7 @@ func RunRank(self *emulation.Self) error {
 		}
 	}()
 	return bench.RunWorker(context.Background(), bench.WorkerConfig{
-		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, ShortPaths: s.Near, Timeout: s.Timeout,
+		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, ShortPaths: s.ShortPaths, Timeout: s.Timeout,
 		Conn: conn, TLS: tlsConfig, Log: self.Log, Interface: nodeInterface, Orders: orders,
 		Report: func(r bench.Report) {
 			if r.Ready {

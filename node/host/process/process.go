@@ -72,7 +72,7 @@ type WorkerSpec struct {
 	Addr        netip.Addr
 	Coordinator netip.Addr
 	Credentials node.Credentials
-	Near        bool
+	ShortPaths  bool
 	Name        string // of the run
 }
 
@@ -171,7 +171,7 @@ func (s *WorkerSpec) config() (cfg node.WorkerConfig, err error) {
 	}
 	cfg = node.WorkerConfig{
 		Scenario: s.Scenario, ID: s.ID, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
-		TLS: tlsConfig, Run: s.Name, Near: s.Near,
+		TLS: tlsConfig, Run: s.Name, ShortPaths: s.ShortPaths,
 	}
 	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {
 		udp, err := listen(s.Addr, port)

@@ -175,7 +175,7 @@ func (p *player) startNodes() error {
 	if err := p.s.Await(emulation.StartupPatience, "the coordinator", func() bool { return p.coordinator.child.Ready }); err != nil {
 		return err
 	}
-	near := p.network.Plan.ShortPaths(p.spec.Scenario.Nodes()[1:], allreduce.ShortRTT) // without the coordinator
+	shortPaths := p.network.Plan.ShortPaths(p.spec.Scenario.Nodes()[1:], allreduce.ShortRTT) // without the coordinator
 	for _, w := range p.spec.Scenario.Workers {
 		if p.isGone(w.ID) {
 			continue
@@ -186,7 +186,7 @@ func (p *player) startNodes() error {
 		}
 		if err := p.startWorker(process.WorkerSpec{
 			Scenario: p.spec.Scenario, ID: w.ID, Credentials: credentials,
-			Addr: p.network.Addr(name), Coordinator: addr, Near: near, Name: p.spec.Name,
+			Addr: p.network.Addr(name), Coordinator: addr, ShortPaths: shortPaths, Name: p.spec.Name,
 		}); err != nil {
 			return err
 		}

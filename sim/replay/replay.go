@@ -1,6 +1,7 @@
-package sim
+package replay
 
 import (
+	"container/heap"
 	"fmt"
 	"slices"
 
@@ -20,8 +21,8 @@ import (
 type replay struct {
 	*Recording
 	machine *policy.Machine
-	heap    heap
-	next    uint64 // order of what the record does not have
+	queue   queue
+	next    int // order of what the record does not have
 	now     policy.Time
 	workers map[policy.ID]*replayed
 	order   []policy.ID
@@ -36,7 +37,6 @@ type replay struct {
 	running  recordedReduce // the attempt under way, as recorded
 	ring     []policy.ID    // its participants now
 	began    policy.Time
-	waiting  []any // the payloads of entries
 }
 
 type replayed struct {
@@ -48,7 +48,7 @@ type replayed struct {
 	fetches map[int]int // begun so far, by round
 }
 
-// payloads of the heap's entries.
+// What the queue holds.
 type (
 	replayJoin   policy.ID
 	replayCrash  struct{ runlog.Event }
@@ -146,34 +146,26 @@ func sorted[V any](m map[int]V) []int {
 // push schedules what the record has at the place order, or what it does not
 // have, behind everything that it has at the same time.
 func (p *replay) push(at policy.Time, order int, what any) {
-	e := entry{at: at, a: int32(len(p.waiting))}
-	switch {
-	case order < later:
-		e.seq = uint64(order)
-	default:
-		e.seq = later + p.next
+	e := scheduled{at: at, order: order, what: what}
+	if order >= later {
+		e.order = later + p.next
 		p.next++
-		if _, timer := what.(replayTimer); timer {
-			e.seq |= timerSeq
-		}
+		_, e.last = what.(replayTimer)
 	}
-	p.waiting = append(p.waiting, what)
-	p.heap.insert(e)
+	heap.Push(&p.queue, e)
 }
 
 func (p *replay) loop() {
 	for !p.done {
-		e, ok := p.heap.pop()
-		if !ok || e.at > p.scenario.Horizon {
+		if len(p.queue) == 0 || p.queue[0].at > p.scenario.Horizon {
 			p.now = p.scenario.Horizon
 			p.note(&runlog.Event{Type: runlog.Horizon})
 			p.finish()
 			return
 		}
+		e := heap.Pop(&p.queue).(scheduled)
 		p.now = max(p.now, e.at)
-		what := p.waiting[e.a]
-		p.waiting[e.a] = nil
-		p.handle(what)
+		p.handle(e.what)
 		if p.joining == 0 && p.machine.Members() == 0 && !p.done {
 			p.finish() // nobody is left and nobody will come
 		}

@@ -1,4 +1,6 @@
-package quicring
+// Package udp makes a UDP socket cheap for quic-go: datagrams cross the kernel's
+// network in trains (UDP GSO and GRO), and reads gather what is about to come.
+package udp
 
 import (
 	"bytes"
@@ -70,8 +72,10 @@ type batch struct {
 	err     error // of the last that was sent, not yet returned
 }
 
-// newSocket returns conn as quic-go reads and writes it best.
-func newSocket(conn net.PacketConn, waitsForLast func() bool) net.PacketConn {
+// New returns conn as quic-go reads and writes it best, where the kernel can.
+// waitsForLast says, at any time and from any goroutine, whether somebody waits
+// for the little that is still to come, so that nothing gathers.
+func New(conn net.PacketConn, waitsForLast func() bool) net.PacketConn {
 	udp, ok := conn.(*net.UDPConn)
 	if !ok {
 		return conn

@@ -1,4 +1,4 @@
-package sim_test
+package replay_test
 
 import (
 	"bytes"
@@ -10,10 +10,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/randscenario"
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
+	"testbed/sim/replay"
 )
 
 type failer interface {
@@ -25,7 +27,7 @@ type failer interface {
 // replayed runs a policy over a record.
 func replayed(t failer, s *scenarios.Scenario, record []runlog.Event, policyName string) []runlog.Event {
 	t.Helper()
-	r, err := sim.NewRecording(s, record)
+	r, err := replay.NewRecording(s, record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,7 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 	}
 	for _, s := range all {
 		if crashesCoordinator(s) {
-			if _, err := sim.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+			if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 				t.Errorf("%s: error %v, want one that it cannot be replayed", s.Name, err)
 			}
 			continue
@@ -85,7 +87,7 @@ func crashesCoordinator(s *scenarios.Scenario) bool {
 
 func TestReplayOfRandomRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawScenario(t)
+		s := randscenario.Draw(t)
 		s.Injects = slices.DeleteFunc(s.Injects, func(in scenarios.Inject) bool { return in.Op == scenarios.CoordinatorCrash })
 		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
 		record := recorded(t, s, name)
@@ -119,7 +121,10 @@ func TestReplayUnderTheOtherPolicy(t *testing.T) {
 		{"graceful_leave", scenarios.Baseline, scenarios.Straggler},
 		{"homogeneous", scenarios.Straggler, scenarios.Baseline},
 	} {
-		s := load(t, c.scenario)
+		s, err := scenarios.Load(c.scenario)
+		if err != nil {
+			t.Fatal(err)
+		}
 		want, got := recorded(t, s, c.policy), replayed(t, s, recorded(t, s, c.record), c.policy)
 		for _, d := range report.Differences(report.Decisions(want), report.Decisions(got)) {
 			t.Errorf("%s of %s under %s: simulated %+v, replayed %+v", c.record, c.scenario, c.policy, d.Recorded, d.Replayed)
@@ -130,10 +135,10 @@ func TestReplayUnderTheOtherPolicy(t *testing.T) {
 	}
 }
 
-// TestReplayOfRealRuns replays the records in testdata/real, of runs on a real
+// TestReplayOfRealRuns replays the records in ../testdata, of runs on a real
 // network, under the policy that they were made under.
 func TestReplayOfRealRuns(t *testing.T) {
-	dirs, err := filepath.Glob("testdata/real/*")
+	dirs, err := filepath.Glob("testdata/*")
 	if err != nil || len(dirs) < 3 {
 		t.Fatalf("records %v: %v", dirs, err)
 	}
@@ -166,7 +171,7 @@ func readReal(t *testing.T, dir string) (*scenarios.Scenario, []runlog.Event) {
 // TestReplayUnderOtherParameters: with a deadline that nobody misses, the
 // straggler policy decides as the baseline does.
 func TestReplayUnderOtherParameters(t *testing.T) {
-	s, events := readReal(t, "testdata/real/transient_slow")
+	s, events := readReal(t, "testdata/transient_slow")
 	patient, err := set(s, "policy.straggler.min_slack", "1000000")
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +202,10 @@ func set(s *scenarios.Scenario, field, value string) (*scenarios.Scenario, error
 }
 
 func TestBadRecords(t *testing.T) {
-	s := load(t, "homogeneous")
+	s, err := scenarios.Load("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
 	good := recorded(t, s, scenarios.Baseline)
 	other := *good[0].Run
 	other.Schema = 99
@@ -209,7 +217,7 @@ func TestBadRecords(t *testing.T) {
 		"w99 is not in the scenario":       stranger,
 		"record does not begin with run_s": nil,
 	} {
-		if _, err := sim.NewRecording(s, events); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := replay.NewRecording(s, events); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -219,7 +227,7 @@ func TestBadRecords(t *testing.T) {
 // nothing else.
 func FuzzRecording(f *testing.F) {
 	for _, name := range []string{"transient_slow", "crash_mid_round", "late_join"} {
-		text, err := os.ReadFile(filepath.Join("testdata/real", name, runlog.EventsFile))
+		text, err := os.ReadFile(filepath.Join("testdata", name, runlog.EventsFile))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -235,7 +243,7 @@ func FuzzRecording(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r, err := sim.NewRecording(s, events)
+		r, err := replay.NewRecording(s, events)
 		if err != nil {
 			return
 		}

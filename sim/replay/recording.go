@@ -1,4 +1,6 @@
-package sim
+// Package replay plays a recorded run again: the durations are those of the
+// record, and the policy decides anew.
+package replay
 
 import (
 	"cmp"
@@ -170,15 +172,7 @@ func (r *reader) read(i int, e runlog.Event) error {
 	}
 	switch e.Type {
 	case runlog.Join:
-		r.joins[id] = at
-		w, _ := r.scenario.Worker(id)
-		first := w.JoinAt == r.scenario.FirstJoin() && e.Round == 1
-		if mode := r.scenario.Policy.Join; !first && (mode == policy.JoinNext || mode == policy.JoinZeros) {
-			r.watching[id] = true
-		}
-		if first && !r.reducing {
-			r.begin(id, 1, e.T)
-		}
+		r.join(id, at)
 	case runlog.CoordinatorCrash, runlog.RunResume:
 		return errors.New("what workers had to say while nobody listened is not in the record; such a run cannot be replayed")
 	case runlog.Crash:
@@ -187,12 +181,11 @@ func (r *reader) read(i int, e runlog.Event) error {
 		if _, told := r.leaves[id]; !told {
 			r.leaves[id] = at
 		}
-	case runlog.Slow, runlog.Restore:
-		f := 1.0
-		if e.Type == runlog.Slow {
-			f = e.Factor
-		}
-		r.factors[id] = append(r.factors[id], factorChange{e.T, f})
+	case runlog.Slow:
+		r.factors[id] = append(r.factors[id], factorChange{e.T, e.Factor})
+		r.other = append(r.other, at)
+	case runlog.Restore:
+		r.factors[id] = append(r.factors[id], factorChange{e.T, 1})
 		r.other = append(r.other, at)
 	case runlog.Pause, runlog.Resume, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
 		r.other = append(r.other, at)
@@ -203,56 +196,13 @@ func (r *reader) read(i int, e runlog.Event) error {
 			r.steps[id] = append(r.steps[id], e)
 		}
 	case runlog.Arrive:
-		w := r.at(turn{id, e.Round})
-		if r.working[id] == e.Round {
-			delete(r.working, id)
-		}
-		w.arrived, w.took, w.at, w.order = true, e.T-w.begun, e.T, i
-		if !e.Late {
-			r.arrivals[turn{id, e.Round}] = e.T
-		}
+		r.arrive(id, at)
 	case runlog.RoundClose:
 		r.closed(i, e, rule)
-	case runlog.ReduceStart:
-		r.reducing = true
-		r.reduces[e.Round] = append(r.reduces[e.Round], recordedReduce{begun: e.T, participants: e.Participants})
-	case runlog.ReduceAbort:
-		r.reducing = false
-		if k := len(r.reduces[e.Round]) - 1; k >= 0 {
-			last := &r.reduces[e.Round][k]
-			last.took, last.order = e.T-last.begun, i
-			if rule == policy.RuleReduceFailed || rule == policy.RuleProgress {
-				last.failed, last.peer = e.Reason.Lost, e.Reason.Peer
-			}
-		}
-	case runlog.ReduceDone:
-		if k := len(r.reduces[e.Round]) - 1; k >= 0 {
-			last := &r.reduces[e.Round][k]
-			last.slowest, last.order = e.Duration, i
-		}
-	case runlog.OuterStep:
-		r.reducing = false
-		if k := len(r.reduces[e.Round]) - 1; k >= 0 {
-			last := &r.reduces[e.Round][k]
-			last.done, last.took = true, e.T-last.begun
-		}
-		if e.Round < r.scenario.TargetOuterSteps {
-			for _, id := range e.Participants {
-				delete(r.watching, id)
-				r.begin(id, e.Round+1, e.T)
-			}
-		}
+	case runlog.ReduceStart, runlog.ReduceAbort, runlog.ReduceDone, runlog.OuterStep:
+		r.reduction(at, rule)
 	case runlog.FetchStart:
-		if rule == policy.RuleResync {
-			delete(r.watching, id)
-		}
-		r.drop(id, e.T)
-		r.endFetch(id, i, e.T, func(f *recordedFetch) {
-			f.stale, f.failed = rule == policy.RuleStaleFetch, rule == policy.RuleFetchFailed
-		})
-		t := turn{id, e.Round}
-		r.fetchOf[id] = t
-		r.fetches[t] = append(r.fetches[t], recordedFetch{begun: e.T})
+		r.startFetch(id, at, rule)
 	case runlog.FetchDone:
 		r.endFetch(id, i, e.T, func(f *recordedFetch) { f.done = true })
 		switch {
@@ -267,24 +217,97 @@ func (r *reader) read(i int, e runlog.Event) error {
 		}
 		r.missed(id, at)
 	case runlog.Evict:
-		r.drop(id, e.T)
-		order := later
-		if rule == policy.RuleFetchFailed {
-			order = i
-		}
-		r.endFetch(id, order, e.T, func(f *recordedFetch) { f.failed = rule == policy.RuleFetchFailed })
-		r.evicted[id], r.removed = e.T, e.T
-		switch rule {
-		case policy.RuleHeartbeat:
-			r.missed(id, at)
-			r.gone[id] = e.T - e.Reason.Silent
-		case policy.RuleLeave:
-			r.leaves[id] = at
-		case policy.RuleGaveUp, policy.RuleConnection, policy.RuleProgress:
-			r.losses[id] = loss{at, rule}
-		}
+		r.evict(id, at, rule)
 	}
 	return nil
+}
+
+func (r *reader) join(id policy.ID, at happened) {
+	r.joins[id] = at
+	w, _ := r.scenario.Worker(id)
+	first := w.JoinAt == r.scenario.FirstJoin() && at.event.Round == 1
+	if mode := r.scenario.Policy.Join; !first && (mode == policy.JoinNext || mode == policy.JoinZeros) {
+		r.watching[id] = true
+	}
+	if first && !r.reducing {
+		r.begin(id, 1, at.at)
+	}
+}
+
+func (r *reader) arrive(id policy.ID, at happened) {
+	e := at.event
+	w := r.at(turn{id, e.Round})
+	if r.working[id] == e.Round {
+		delete(r.working, id)
+	}
+	w.arrived, w.took, w.at, w.order = true, e.T-w.begun, e.T, at.order
+	if !e.Late {
+		r.arrivals[turn{id, e.Round}] = e.T
+	}
+}
+
+// reduction takes in an event of the reduction under way.
+func (r *reader) reduction(at happened, rule policy.Rule) {
+	e := at.event
+	r.reducing = e.Type == runlog.ReduceStart || r.reducing && e.Type == runlog.ReduceDone
+	if e.Type == runlog.ReduceStart {
+		r.reduces[e.Round] = append(r.reduces[e.Round], recordedReduce{begun: e.T, participants: e.Participants})
+		return
+	}
+	if k := len(r.reduces[e.Round]) - 1; k >= 0 {
+		last := &r.reduces[e.Round][k]
+		switch e.Type {
+		case runlog.ReduceAbort:
+			last.took, last.order = e.T-last.begun, at.order
+			if rule == policy.RuleReduceFailed || rule == policy.RuleProgress {
+				last.failed, last.peer = e.Reason.Lost, e.Reason.Peer
+			}
+		case runlog.ReduceDone:
+			last.slowest, last.order = e.Duration, at.order
+		case runlog.OuterStep:
+			last.done, last.took = true, e.T-last.begun
+		}
+	}
+	if e.Type == runlog.OuterStep && e.Round < r.scenario.TargetOuterSteps {
+		for _, id := range e.Participants {
+			delete(r.watching, id)
+			r.begin(id, e.Round+1, e.T)
+		}
+	}
+}
+
+func (r *reader) startFetch(id policy.ID, at happened, rule policy.Rule) {
+	e := at.event
+	if rule == policy.RuleResync {
+		delete(r.watching, id)
+	}
+	r.drop(id, e.T)
+	r.endFetch(id, at.order, e.T, func(f *recordedFetch) {
+		f.stale, f.failed = rule == policy.RuleStaleFetch, rule == policy.RuleFetchFailed
+	})
+	t := turn{id, e.Round}
+	r.fetchOf[id] = t
+	r.fetches[t] = append(r.fetches[t], recordedFetch{begun: e.T})
+}
+
+func (r *reader) evict(id policy.ID, at happened, rule policy.Rule) {
+	e := at.event
+	r.drop(id, e.T)
+	order := later
+	if rule == policy.RuleFetchFailed {
+		order = at.order
+	}
+	r.endFetch(id, order, e.T, func(f *recordedFetch) { f.failed = rule == policy.RuleFetchFailed })
+	r.evicted[id], r.removed = e.T, e.T
+	switch rule {
+	case policy.RuleHeartbeat:
+		r.missed(id, at)
+		r.gone[id] = e.T - e.Reason.Silent
+	case policy.RuleLeave:
+		r.leaves[id] = at
+	case policy.RuleGaveUp, policy.RuleConnection, policy.RuleProgress:
+		r.losses[id] = loss{at, rule}
+	}
 }
 
 func (r *reader) at(t turn) *recordedWork {
@@ -377,7 +400,7 @@ func (r *Recording) conclude() {
 			r.overhead[w.ID] = policy.Median(all)
 		}
 	}
-	model := transfer(r.scenario)
+	model := r.scenario.Transfer()
 	var reductions, fetches []policy.Time
 	for _, attempts := range r.reduces {
 		for _, a := range attempts {
