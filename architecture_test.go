@@ -19,37 +19,77 @@ import (
 // module is this module's path; a package is named below by its folder.
 const module = "testbed"
 
-// rooms is the table of DESIGN.md: what each package may import of this
+// doors is the page with the import table: what each package may import of this
 // module, and why no more. A package that needs another row's door is two
 // packages, or the row is wrong: change the table with the code.
-var rooms = map[string]struct {
-	may []string // folders; "*" is all of them
-	why string
-}{
-	"cmd/testbed":        {[]string{"*"}, "the verbs may call everything, so that nothing has to call them"},
-	"scenarios":          {[]string{"policy", "shaping"}, "a scenario does not know who plays it"},
-	"worker":             {[]string{"policy"}, "what a worker decides, in every world; it tells the coordinator in the events of its machine"},
-	"policy":             {nil, "the same decisions in every world: nothing of a world may reach them"},
-	"allreduce":          {nil, "schedule and codec are judged without a transport"},
-	"allreduce/int8":     {nil, "kernels see bytes and floats only"},
-	"allreduce/entropy":  {nil, "codes are bytes to it; it moves none and reads no clock"},
-	"allreduce/quicring": {[]string{"allreduce", "allreduce/int8", "allreduce/entropy"}, "the ring does not judge who takes part"},
-	"shaping":            {nil, "what a link is, apart from how it is made"},
-	"shaping/kernel":     {[]string{"shaping"}, "the kernel's side installs plans and does not know scenarios"},
-	"shaping/userlink":   {[]string{"shaping"}, "the user-space side installs the same plans"},
-	"shaping/fidelity":   {[]string{"shaping"}, "a verdict on measurements, wherever they come from"},
-	"shaping/probe":      {[]string{"shaping"}, "measures paths against a plan, however they were installed"},
-	"node":               {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
-	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
-	"node/host/sandbox":  {nil, "a sandbox runs any program"},
-	"sim":                {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/entropy", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
-	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
-	"calibrate":          {[]string{"sim", "runlog", "scenarios", "policy", "stats"}, "fits parameters to records; it starts no runs"},
-	"runlog":             {[]string{"policy", "scenarios"}, "a record knows what was played, and not its readers"},
-	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
-	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
-	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
-	"internal/testenv":   {[]string{"shaping/kernel", "shaping"}, "says what tests need of the machine"},
+const doors = "docs/architecture.md"
+
+// room is a row of the import table.
+type room struct {
+	line int
+	may  []string // folders
+	all  bool     // every folder
+	why  string
+}
+
+// tableHead begins the import table.
+const tableHead = "| folder | may import | why |"
+
+// parseDoors reads the import table of a page. Every problem names the line and
+// the mend.
+func parseDoors(page string) (rooms map[string]room, problems []string) {
+	rooms = map[string]room{}
+	lines := strings.Split(page, "\n")
+	at := slices.Index(lines, tableHead)
+	if at < 0 {
+		return nil, []string{fmt.Sprintf("%s:1: there is no import table; begin it with a line %q", doors, tableHead)}
+	}
+	for i := at + 2; i < len(lines) && strings.HasPrefix(lines[i], "|"); i++ {
+		bad := func(format string, args ...any) {
+			problems = append(problems, fmt.Sprintf("%s:%d: ", doors, i+1)+fmt.Sprintf(format, args...))
+		}
+		cells := strings.Split(strings.Trim(lines[i], "|"), "|")
+		if len(cells) != 3 || strings.TrimSpace(cells[2]) == "" {
+			bad("a row has three cells, | `folder` | `folder`, `folder` | why |; write it so")
+			continue
+		}
+		folders, ok := folderList(cells[0])
+		if !ok || len(folders) != 1 {
+			bad("the first cell is %q; write one folder there, in backticks", strings.TrimSpace(cells[0]))
+			continue
+		}
+		r := room{line: i + 1, why: strings.TrimSpace(cells[2])}
+		switch may := strings.TrimSpace(cells[1]); may {
+		case "everything":
+			r.all = true
+		case "nothing":
+		default:
+			if r.may, ok = folderList(may); !ok {
+				bad("the second cell is %q; write folders in backticks with commas between, or nothing, or everything", may)
+				continue
+			}
+		}
+		if old, twice := rooms[folders[0]]; twice {
+			bad("%s has a row already, on line %d; make one of the two", folders[0], old.line)
+		}
+		rooms[folders[0]] = r
+	}
+	if len(rooms) == 0 && len(problems) == 0 {
+		problems = []string{fmt.Sprintf("%s:%d: the import table has no rows; add one for each package", doors, at+1)}
+	}
+	return rooms, problems
+}
+
+// folderList reads names in backticks with commas between.
+func folderList(cell string) (folders []string, ok bool) {
+	for name := range strings.SplitSeq(cell, ",") {
+		inner := strings.Trim(strings.TrimSpace(name), "`")
+		if strings.TrimSpace(name) != "`"+inner+"`" || inner == "" || strings.Contains(inner, "`") {
+			return nil, false
+		}
+		folders = append(folders, inner)
+	}
+	return folders, true
 }
 
 // ban forbids packages an import, or the use of some of its names.
@@ -165,20 +205,70 @@ func (s source) uses(p string, spec *ast.ImportSpec) map[string]token.Pos {
 	return out
 }
 
+// TestEveryPackageImportsWhatItsRowAllows, and nothing stands open that nobody
+// goes through: a row without a package, or a door that no file of the row's
+// folder uses, is out of date.
 func TestEveryPackageImportsWhatItsRowAllows(t *testing.T) {
-	for folder, files := range packages(t) {
+	page, err := os.ReadFile(doors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rooms, problems := parseDoors(string(page))
+	for _, p := range problems {
+		t.Error(p)
+	}
+	all, used := packages(t), map[[2]string]bool{}
+	for _, folder := range slices.Sorted(maps.Keys(all)) {
 		room, ok := rooms[folder]
 		if !ok {
-			t.Errorf("%s has no row in the table of rooms; say what it is for and what it may import", folder)
+			t.Errorf("%s: %s has no row in the import table; say what it may import, and why no more", doors, folder)
 			continue
 		}
-		for _, s := range files {
+		for _, s := range all[folder] {
 			for p, spec := range s.imported() {
 				inner, ours := strings.CutPrefix(p, module+"/")
-				if ours && !slices.Contains(room.may, inner) && !slices.Contains(room.may, "*") {
-					t.Errorf("%s: %s may not import %s: %s", s.at(spec.Pos()), folder, inner, room.why)
+				if !ours {
+					continue
+				}
+				used[[2]string{folder, inner}] = true
+				if !room.all && !slices.Contains(room.may, inner) {
+					t.Errorf("%s: %s may not import %s: %s (%s:%d)", s.at(spec.Pos()), folder, inner, room.why, doors, room.line)
 				}
 			}
+		}
+	}
+	for folder, room := range rooms {
+		if all[folder] == nil {
+			t.Errorf("%s:%d: there is no package %s; remove the row, or mend its name", doors, room.line, folder)
+			continue
+		}
+		for _, inner := range room.may {
+			switch {
+			case all[inner] == nil:
+				t.Errorf("%s:%d: there is no package %s for %s to import; mend its name", doors, room.line, inner, folder)
+			case !used[[2]string{folder, inner}]:
+				t.Errorf("%s:%d: no file of %s imports %s; take it out of the row", doors, room.line, folder, inner)
+			}
+		}
+	}
+}
+
+func TestMalformedImportTables(t *testing.T) {
+	head := tableHead + "\n|---|---|---|\n"
+	for page, want := range map[string]string{
+		"no table":                                        ":1: there is no import table",
+		head:                                              ":1: the import table has no rows",
+		"text\n\n" + head + "| `a` | nothing |":           ":5: a row has three cells",
+		head + "| `a` | nothing | |":                      ":3: a row has three cells",
+		head + "| a | nothing | pure |":                   ":3: the first cell is \"a\"",
+		head + "| `a`, `b` | nothing | pure |":            ":3: the first cell is",
+		head + "| `a` | `b` `c` | pure |":                 ":3: the second cell is",
+		head + "| `a` | | pure |":                         ":3: the second cell is \"\"",
+		head + "| `a` | nothing | x |\n| `a` | `b` | y |": ":4: a has a row already, on line 3",
+	} {
+		_, problems := parseDoors(page)
+		if len(problems) != 1 || !strings.HasPrefix(problems[0], doors+want) {
+			t.Errorf("problems of %q are %q, want one that begins with %q", page, problems, doors+want)
 		}
 	}
 }
