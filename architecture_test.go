@@ -135,12 +135,10 @@ func (s source) at(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", s.name, s.fset.Position(pos).Line)
 }
 
-// packages parses every file of the module that is no test, for whatever
-// system it is meant, by folder. It does not compile: the test holds for
-// packages that are still being written, and for other systems.
-func packages(t *testing.T) map[string][]source {
+// files returns the files of the module whose names end so, and leaves out
+// inner modules, test data and what begins with a dot.
+func files(t *testing.T, suffix string) (names []string) {
 	t.Helper()
-	found := map[string][]source{}
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -153,20 +151,34 @@ func packages(t *testing.T) map[string][]source {
 			}
 			return nil
 		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return nil
+		if strings.HasSuffix(name, suffix) {
+			names = append(names, filepath.ToSlash(name))
 		}
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		folder := filepath.ToSlash(filepath.Dir(name))
-		found[folder] = append(found[folder], source{filepath.ToSlash(name), fset, file})
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	return names
+}
+
+// packages parses every file of the module that is no test, for whatever
+// system it is meant, by folder. It does not compile: the test holds for
+// packages that are still being written, and for other systems.
+func packages(t *testing.T) map[string][]source {
+	t.Helper()
+	found := map[string][]source{}
+	for _, name := range files(t, ".go") {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder := path.Dir(name)
+		found[folder] = append(found[folder], source{name, fset, file})
 	}
 	if len(found) < 4 {
 		t.Fatalf("only %d packages found; does the test run at the root of the module?", len(found))
