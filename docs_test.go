@@ -140,6 +140,18 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestNotesSayWhenAndWhere figures were measured, and by which command.
+func TestNotesSayWhenAndWhere(t *testing.T) {
+	for _, p := range pages(t) {
+		text := strings.ToLower(strings.Join(p.lines, "\n"))
+		for _, word := range []string{"when:", "machine", "command"} {
+			if strings.HasPrefix(p.name, "docs/notes/") && !strings.Contains(text, word) {
+				t.Errorf("%s does not say %q; a note begins with the date, the machine and the commands of its figures", p.name, word)
+			}
+		}
+	}
+}
+
 // TestPathsInBackticks: what looks like a file or folder of the repository
 // exists, and what is said to be declared there is.
 func TestPathsInBackticks(t *testing.T) {
