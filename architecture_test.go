@@ -19,59 +19,77 @@ import (
 // module is this module's path; a package is named below by its folder.
 const module = "testbed"
 
-// rooms is the table of DESIGN.md: what each package may import of this
+// doors is the page with the import table: what each package may import of this
 // module, and why no more. A package that needs another row's door is two
 // packages, or the row is wrong: change the table with the code.
-var rooms = map[string]struct {
-	may []string // folders; "*" is all of them
-	why string
-}{
-	"cmd/testbed":        {[]string{"*"}, "the verbs may call everything, so that nothing has to call them"},
-	"scenarios":          {[]string{"allreduce", "allreduce/entropy", "policy", "shaping"}, "a scenario does not know who plays it; what a field may hold is known where it is acted on"},
-	"worker":             {[]string{"policy"}, "what a worker decides, in every world; it tells the coordinator in the events of its machine"},
-	"policy":             {nil, "the same decisions in every world: nothing of a world may reach them"},
-	"allreduce":          {nil, "schedule and codec are judged without a transport"},
-	"allreduce/int8":     {nil, "kernels see bytes and floats only"},
-	"allreduce/entropy":  {nil, "codes are bytes to it; it moves none and reads no clock"},
-	"allreduce/tuner":    {[]string{"allreduce"}, "decides by samples, whether a connection measured them or a model"},
-	"allreduce/quicring": {[]string{"allreduce", "allreduce/entropy", "allreduce/int8", "allreduce/quicring/udp", "allreduce/tuner"}, "the ring does not judge who takes part"},
-	"shaping":            {nil, "what a link is, apart from how it is made"},
-	"shaping/kernel":     {[]string{"shaping"}, "the kernel's side installs plans and does not know scenarios"},
-	"shaping/userlink":   {[]string{"shaping"}, "the user-space side installs the same plans"},
-	"shaping/fidelity":   {[]string{"shaping"}, "a verdict on measurements, wherever they come from"},
-	"shaping/probe":      {[]string{"shaping", "stats"}, "measures paths against a plan, however they were installed"},
-	"node":               {[]string{"allreduce", "allreduce/quicring", "policy", "runlog", "scenarios", "worker"}, "a node does not know which world it is in"},
-	"sim":                {[]string{"allreduce", "allreduce/entropy", "allreduce/tuner", "policy", "runlog", "scenarios", "shaping", "shaping/fidelity", "worker"}, "the simulator shares the rules with the real run and nothing of its network"},
-	"bench":              {[]string{"allreduce", "allreduce/entropy", "allreduce/int8", "allreduce/quicring", "shaping", "stats"}, "measures what others built; it builds no network and starts no process"},
-	"calibrate":          {[]string{"allreduce", "allreduce/entropy", "policy", "runlog", "scenarios", "shaping/fidelity", "sim", "stats"}, "fits parameters to records; it starts no runs"},
-	"runlog":             {[]string{"policy", "scenarios", "shaping/fidelity"}, "a record knows what was played and how it was judged, and not its readers"},
-	"experiment":         {[]string{"bench", "calibrate", "report", "runlog", "scenarios", "shaping/fidelity", "sim", "sim/replay", "sweep"}, "plays runs and reads what they leave; how one is played on a real network is given to it, so that it needs none"},
-	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
-	"sweep":              {[]string{"policy", "runlog", "scenarios", "shaping/fidelity", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
-	"report":             {[]string{"allreduce", "policy", "runlog", "scenarios", "shaping/fidelity", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
-	"internal/testenv":   {[]string{"shaping/kernel"}, "says what tests need of the machine"},
+const doors = "docs/architecture.md"
 
-	"node/host": {[]string{"node/host/benchmark", "node/host/emulation", "node/host/linkcheck", "node/host/process", "node/host/realrun", "node/host/sandbox", "node/host/shell", "shaping/kernel"},
-		"the door: which jobs and programs there are, and what the machine can do; no job of its own"},
-	"node/host/emulation": {[]string{"node/host/sandbox", "policy", "runlog", "scenarios", "shaping", "shaping/kernel", "shaping/userlink"},
-		"network, processes and wires, whatever runs on them: no node, no job"},
-	"node/host/process": {[]string{"node", "node/host/emulation", "policy", "scenarios"},
-		"one node's process: it knows neither the network it is on nor the other nodes"},
-	"node/host/monitor": {[]string{"allreduce", "policy", "runlog", "shaping", "shaping/fidelity", "shaping/kernel", "shaping/userlink", "stats"},
-		"judges what it is given; it starts nothing, so that whole runs are judged in a table test"},
-	"node/host/linkcheck": {[]string{"node/host/emulation", "node/host/monitor", "node/host/sandbox", "scenarios", "shaping", "shaping/fidelity", "shaping/probe", "shaping/userlink"},
-		"measures links that are up; no node runs on them yet"},
-	"node/host/realrun": {[]string{"allreduce", "node", "node/host/emulation", "node/host/linkcheck", "node/host/monitor", "node/host/process", "node/host/sandbox", "policy", "runlog", "scenarios", "shaping/fidelity", "shaping/probe"},
-		"starts nodes, carries injects out and keeps the record; it neither trains nor simulates"},
-	"node/host/benchmark": {[]string{"allreduce", "allreduce/quicring", "bench", "node", "node/host/emulation", "node/host/monitor", "node/host/sandbox", "shaping", "shaping/fidelity", "shaping/userlink"},
-		"the ring and its rivals on one network; there is no scenario in it"},
-	"node/host/shell": {[]string{"node/host/emulation", "node/host/sandbox", "scenarios"},
-		"programs of the user's: it knows no node of ours"},
-	"node/host/sandbox":      {nil, "a sandbox runs any program"},
-	"internal/noise":         {nil, "takes processor time away from whoever measures, and knows nobody"},
-	"sim/replay":             {[]string{"policy", "runlog", "scenarios", "shaping/fidelity"}, "a recorded run decided anew; it needs no network of the simulator's"},
-	"allreduce/quicring/udp": {nil, "datagrams, whatever they carry"},
-	"internal/randscenario":  {[]string{"policy", "scenarios"}, "scenarios for property tests"},
+// room is a row of the import table.
+type room struct {
+	line int
+	may  []string // folders
+	all  bool     // every folder
+	why  string
+}
+
+// tableHead begins the import table.
+const tableHead = "| folder | may import | why |"
+
+// parseDoors reads the import table of a page. Every problem names the line and
+// the mend.
+func parseDoors(page string) (rooms map[string]room, problems []string) {
+	rooms = map[string]room{}
+	lines := strings.Split(page, "\n")
+	at := slices.Index(lines, tableHead)
+	if at < 0 {
+		return nil, []string{fmt.Sprintf("%s:1: there is no import table; begin it with a line %q", doors, tableHead)}
+	}
+	for i := at + 2; i < len(lines) && strings.HasPrefix(lines[i], "|"); i++ {
+		bad := func(format string, args ...any) {
+			problems = append(problems, fmt.Sprintf("%s:%d: ", doors, i+1)+fmt.Sprintf(format, args...))
+		}
+		cells := strings.Split(strings.Trim(lines[i], "|"), "|")
+		if len(cells) != 3 || strings.TrimSpace(cells[2]) == "" {
+			bad("a row has three cells, | `folder` | `folder`, `folder` | why |; write it so")
+			continue
+		}
+		folders, ok := folderList(cells[0])
+		if !ok || len(folders) != 1 {
+			bad("the first cell is %q; write one folder there, in backticks", strings.TrimSpace(cells[0]))
+			continue
+		}
+		r := room{line: i + 1, why: strings.TrimSpace(cells[2])}
+		switch may := strings.TrimSpace(cells[1]); may {
+		case "everything":
+			r.all = true
+		case "nothing":
+		default:
+			if r.may, ok = folderList(may); !ok {
+				bad("the second cell is %q; write folders in backticks with commas between, or nothing, or everything", may)
+				continue
+			}
+		}
+		if old, twice := rooms[folders[0]]; twice {
+			bad("%s has a row already, on line %d; make one of the two", folders[0], old.line)
+		}
+		rooms[folders[0]] = r
+	}
+	if len(rooms) == 0 && len(problems) == 0 {
+		problems = []string{fmt.Sprintf("%s:%d: the import table has no rows; add one for each package", doors, at+1)}
+	}
+	return rooms, problems
+}
+
+// folderList reads names in backticks with commas between.
+func folderList(cell string) (folders []string, ok bool) {
+	for name := range strings.SplitSeq(cell, ",") {
+		inner := strings.Trim(strings.TrimSpace(name), "`")
+		if strings.TrimSpace(name) != "`"+inner+"`" || inner == "" || strings.Contains(inner, "`") {
+			return nil, false
+		}
+		folders = append(folders, inner)
+	}
+	return folders, true
 }
 
 // ban forbids packages an import, or the use of some of its names.
@@ -85,7 +103,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "worker", "allreduce", "allreduce/int8", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "stats"}
+	pure   = []string{"policy", "worker", "allreduce", "allreduce/int8", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/replay", "stats"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 
@@ -117,12 +135,10 @@ func (s source) at(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", s.name, s.fset.Position(pos).Line)
 }
 
-// packages parses every file of the module that is no test, for whatever
-// system it is meant, by folder. It does not compile: the test holds for
-// packages that are still being written, and for other systems.
-func packages(t *testing.T) map[string][]source {
+// files returns the files of the module whose names end so, and leaves out
+// inner modules, test data and what begins with a dot.
+func files(t *testing.T, suffix string) (names []string) {
 	t.Helper()
-	found := map[string][]source{}
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -135,20 +151,34 @@ func packages(t *testing.T) map[string][]source {
 			}
 			return nil
 		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return nil
+		if strings.HasSuffix(name, suffix) {
+			names = append(names, filepath.ToSlash(name))
 		}
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		folder := filepath.ToSlash(filepath.Dir(name))
-		found[folder] = append(found[folder], source{filepath.ToSlash(name), fset, file})
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	return names
+}
+
+// packages parses every file of the module that is no test, for whatever
+// system it is meant, by folder. It does not compile: the test holds for
+// packages that are still being written, and for other systems.
+func packages(t *testing.T) map[string][]source {
+	t.Helper()
+	found := map[string][]source{}
+	for _, name := range files(t, ".go") {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder := path.Dir(name)
+		found[folder] = append(found[folder], source{name, fset, file})
 	}
 	if len(found) < 4 {
 		t.Fatalf("only %d packages found; does the test run at the root of the module?", len(found))
@@ -187,27 +217,70 @@ func (s source) uses(p string, spec *ast.ImportSpec) map[string]token.Pos {
 	return out
 }
 
+// TestEveryPackageImportsWhatItsRowAllows, and nothing stands open that nobody
+// goes through: a row without a package, or a door that no file of the row's
+// folder uses, is out of date.
 func TestEveryPackageImportsWhatItsRowAllows(t *testing.T) {
-	for folder, files := range packages(t) {
+	page, err := os.ReadFile(doors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rooms, problems := parseDoors(string(page))
+	for _, p := range problems {
+		t.Error(p)
+	}
+	all, used := packages(t), map[[2]string]bool{}
+	for _, folder := range slices.Sorted(maps.Keys(all)) {
 		room, ok := rooms[folder]
 		if !ok {
-			t.Errorf("%s has no row in the table of rooms; say what it is for and what it may import", folder)
+			t.Errorf("%s: %s has no row in the import table; say what it may import, and why no more", doors, folder)
 			continue
 		}
-		used := map[string]bool{}
-		for _, s := range files {
+		for _, s := range all[folder] {
 			for p, spec := range s.imported() {
 				inner, ours := strings.CutPrefix(p, module+"/")
-				if ours && !slices.Contains(room.may, inner) && !slices.Contains(room.may, "*") {
-					t.Errorf("%s: %s may not import %s: %s", s.at(spec.Pos()), folder, inner, room.why)
+				if !ours {
+					continue
 				}
-				used[inner] = true
+				used[[2]string{folder, inner}] = true
+				if !room.all && !slices.Contains(room.may, inner) {
+					t.Errorf("%s: %s may not import %s: %s (%s:%d)", s.at(spec.Pos()), folder, inner, room.why, doors, room.line)
+				}
 			}
 		}
-		for _, door := range room.may {
-			if door != "*" && !used[door] {
-				t.Errorf("%s may import %s and does not: close that door", folder, door)
+	}
+	for folder, room := range rooms {
+		if all[folder] == nil {
+			t.Errorf("%s:%d: there is no package %s; remove the row, or mend its name", doors, room.line, folder)
+			continue
+		}
+		for _, inner := range room.may {
+			switch {
+			case all[inner] == nil:
+				t.Errorf("%s:%d: there is no package %s for %s to import; mend its name", doors, room.line, inner, folder)
+			case !used[[2]string{folder, inner}]:
+				t.Errorf("%s:%d: no file of %s imports %s; take it out of the row", doors, room.line, folder, inner)
 			}
+		}
+	}
+}
+
+func TestMalformedImportTables(t *testing.T) {
+	head := tableHead + "\n|---|---|---|\n"
+	for page, want := range map[string]string{
+		"no table":                                        ":1: there is no import table",
+		head:                                              ":1: the import table has no rows",
+		"text\n\n" + head + "| `a` | nothing |":           ":5: a row has three cells",
+		head + "| `a` | nothing | |":                      ":3: a row has three cells",
+		head + "| a | nothing | pure |":                   ":3: the first cell is \"a\"",
+		head + "| `a`, `b` | nothing | pure |":            ":3: the first cell is",
+		head + "| `a` | `b` `c` | pure |":                 ":3: the second cell is",
+		head + "| `a` | | pure |":                         ":3: the second cell is \"\"",
+		head + "| `a` | nothing | x |\n| `a` | `b` | y |": ":4: a has a row already, on line 3",
+	} {
+		_, problems := parseDoors(page)
+		if len(problems) != 1 || !strings.HasPrefix(problems[0], doors+want) {
+			t.Errorf("problems of %q are %q, want one that begins with %q", page, problems, doors+want)
 		}
 	}
 }

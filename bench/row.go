@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Row writes the result as a row of the table in docs/bench.md:
+// Row writes the result as a row of the table in docs/notes/bench.md:
 //
 //	links | workers × values | ring | × bound | gloo | ring ÷ gloo | iperf3 | ring ÷ iperf3 | processor: ring, router, gloo | memory | error
 func (r *Ring) Row() string {

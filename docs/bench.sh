@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the tables of docs/bench.md for this machine. It takes a quarter
+# Prints the tables of docs/notes/bench.md for this machine. It takes a quarter
 # of an hour; leave the machine alone meanwhile. Arguments are passed on to every
 # bench ring. TESTBED is the program, testbed by default.
 set -eu

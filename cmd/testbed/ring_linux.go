@@ -70,7 +70,7 @@ Exits with 3 if the ranks end with different bytes.`,
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
 	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
-	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/bench.md")
+	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/notes/bench.md")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksBridge}, o.Backend) {
 			return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", o.Backend)}

@@ -78,7 +78,7 @@ type PairRTT struct {
 }
 
 // Thresholds. Each is a pair: above the first a run is suspect, above the
-// second invalid. docs/fidelity.md has the experiments.
+// second invalid. docs/notes/fidelity.md has the experiments.
 const (
 	// An echo costs about 0.3 ms of wake-ups and system calls where CPUs are
 	// free, and the machine's timers are good for half a millisecond: 1 ms

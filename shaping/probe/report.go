@@ -76,7 +76,7 @@ func (p PairReport) Properties() (names []string, all []*Property) {
 // half-width, says something.
 const enough = 100
 
-// Tolerances. docs/verify.md has the measurements behind them.
+// Tolerances. docs/notes/links.md has the measurements behind them.
 const (
 	early        = 100 * time.Microsecond // nothing arrives before its time; clocks have a grain
 	medianSlack  = 500 * time.Microsecond // waking up, and the machine's timers
