@@ -39,8 +39,9 @@ var rooms = map[string]struct {
 	"shaping/userlink":   {[]string{"shaping"}, "the user-space side installs the same plans"},
 	"shaping/fidelity":   {[]string{"shaping"}, "a verdict on measurements, wherever they come from"},
 	"shaping/probe":      {[]string{"shaping"}, "measures paths against a plan, however they were installed"},
-	"node":               {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
-	"node/host":          {[]string{"node", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
+	"node/identity":      {nil, "who a node is does not depend on what it does"},
+	"node":               {[]string{"node/identity", "scenarios", "policy", "worker", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
+	"node/host":          {[]string{"node", "node/identity", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
 	"node/host/sandbox":  {nil, "a sandbox runs any program"},
 	"sim":                {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/entropy", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
 	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
@@ -49,6 +50,7 @@ var rooms = map[string]struct {
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
 	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
+	"internal/memnet":    {[]string{"shaping", "shaping/userlink", "node/identity"}, "the network of the test world; it knows no protocol of the nodes"},
 	"internal/testenv":   {[]string{"shaping/kernel", "shaping"}, "says what tests need of the machine"},
 }
 

@@ -226,9 +226,7 @@ func controlQUIC() *quic.Config {
 
 // initialPacket is the largest UDP payload that fits a 1500-byte link: path
 // MTU discovery would add probes to links whose traffic is being measured. Tests
-// in virtual time lower it to 1280: quic-go 0.65 runs its pacer with 1280 bytes
-// whatever the packet size, and while its budget lies between the two it spins
-// until time has passed, which in virtual time never happens.
+// in virtual time lower it.
 var initialPacket uint16 = 1452
 
 // coordinatorPatience bounds how long a worker does without the coordinator,
@@ -254,19 +252,4 @@ func isAbsence(err error) bool {
 	_, handshake := errors.AsType[*quic.HandshakeTimeoutError](err)
 	_, idle := errors.AsType[*quic.IdleTimeoutError](err)
 	return reset || handshake || idle
-}
-
-func withALPN(c *tls.Config, name, server string) *tls.Config {
-	c = c.Clone()
-	c.NextProtos, c.ServerName = []string{name}, server
-	return c
-}
-
-// peerName returns the name that the other end has proved.
-func peerName(conn *quic.Conn) string {
-	certs := conn.ConnectionState().TLS.PeerCertificates
-	if len(certs) == 0 || len(certs[0].DNSNames) == 0 {
-		return ""
-	}
-	return certs[0].DNSNames[0]
 }

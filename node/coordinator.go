@@ -17,6 +17,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -86,7 +87,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	} else {
 		cfg.Unreachable = nil
 	}
-	listener, err := transport.Listen(withALPN(cfg.TLS, controlALPN, ""), quicConfig)
+	listener, err := transport.Listen(identity.For(cfg.TLS, controlALPN, ""), quicConfig)
 	if err != nil {
 		return fmt.Errorf("listening for workers on %s: %w", cfg.Conn.LocalAddr(), err)
 	}
@@ -164,7 +165,7 @@ func (c *coordinator) accept(ctx context.Context, l *quic.Listener) {
 		}
 		go func() {
 			if err := c.serve(ctx, conn); err != nil {
-				c.cfg.Log.Info("control connection ended", "peer", peerName(conn), "err", err)
+				c.cfg.Log.Info("control connection ended", "peer", identity.Peer(conn), "err", err)
 				conn.CloseWithError(codeProtocol, "protocol error")
 			}
 		}()
@@ -242,8 +243,8 @@ func (c *coordinator) checkHello(conn *quic.Conn, m message) error {
 	switch {
 	case m.Type != msgHello || m.Protocol != protocol:
 		return fmt.Errorf("expected hello of protocol %d, got %s of %d", protocol, m.Type, m.Protocol)
-	case scenarios.NodeName(m.ID) != peerName(conn):
-		return fmt.Errorf("worker %d presents the certificate of %q", m.ID, peerName(conn))
+	case scenarios.NodeName(m.ID) != identity.Peer(conn):
+		return fmt.Errorf("worker %d presents the certificate of %q", m.ID, identity.Peer(conn))
 	case !m.Ring.IsValid() || !m.Fetch.IsValid():
 		return fmt.Errorf("worker %d gives no address", m.ID)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -18,7 +19,7 @@ import (
 // in-process network.
 type lab struct {
 	t *testing.T
-	*memnet
+	*memnet.Net
 	fetcher
 	donors  []*donor
 	sources []source
@@ -30,21 +31,21 @@ func newLab(t *testing.T, parameters int, busy func() bool, donors int) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, memnet: newMemnet(plan)}
+	l := &lab{t: t, Net: memnet.New(plan)}
 	ctx, cancel := context.WithCancel(context.Background())
 	log := slog.New(slog.DiscardHandler)
 	for i := range donors {
 		name := scenarios.NodeName(policy.ID(i + 1))
-		conn := l.listen(name)
-		d, err := newDonor(conn, credentials(t, name), trained(t, parameters, 6), busy, nil, log)
+		conn := l.Listen(name)
+		d, err := newDonor(conn, memnet.TLS(t, name), trained(t, parameters, 6), busy, nil, log)
 		if err != nil {
 			t.Fatal(err)
 		}
 		go d.serve(ctx)
-		l.donors, l.sources = append(l.donors, d), append(l.sources, source{name, conn.addr})
+		l.donors, l.sources = append(l.donors, d), append(l.sources, source{name, conn.Addr})
 	}
-	conn := l.listen("w0")
-	l.fetcher = fetcher{transport: &quic.Transport{Conn: conn}, tls: credentials(t, "w0"), model: newModel(1, 0, parameters), log: log}
+	conn := l.Listen("w0")
+	l.fetcher = fetcher{transport: &quic.Transport{Conn: conn}, tls: memnet.TLS(t, "w0"), model: newModel(1, 0, parameters), log: log}
 	t.Cleanup(func() {
 		cancel()
 		l.transport.Close()
@@ -67,7 +68,7 @@ func (l *lab) fetch(sources ...source) error {
 
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	if err := inBubble(t, f); err != nil {
+	if err := memnet.Bubble(t, f); err != nil {
 		t.Error(err)
 	}
 }
@@ -77,7 +78,7 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 func TestFetchResumes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLab(t, 20_000, nil, 2)
-		time.AfterFunc(300*time.Millisecond, func() { l.blame(t, "freeze", shaping.Partition{Nodes: []string{"w1"}}) })
+		time.AfterFunc(300*time.Millisecond, func() { l.Fault(t, "freeze", shaping.Partition{Nodes: []string{"w1"}}) })
 		if err := l.fetch(l.sources[0]); err == nil {
 			t.Fatal("the frozen donor has delivered everything")
 		}
@@ -103,7 +104,7 @@ func TestFetchFromSeveral(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			l := newLab(t, 20_000, nil, 3)
 			if dead {
-				l.blame(t, "dead", shaping.Partition{Nodes: []string{"w2"}})
+				l.Fault(t, "dead", shaping.Partition{Nodes: []string{"w2"}})
 			}
 			begin := time.Now()
 			if err := l.fetch(l.sources[:use]...); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/worker"
@@ -233,7 +234,7 @@ func TestCoordinatorDies(t *testing.T) {
 	for i, policyName := range []string{"baseline", "baseline", "straggler", "straggler"} {
 		leaves := i%2 == 0
 		t.Run(fmt.Sprintf("%s, leaves %v", policyName, leaves), func(t *testing.T) {
-			err := inBubble(t, func(t *testing.T) {
+			err := memnet.Bubble(t, func(t *testing.T) {
 				s := worldScenario(t, 5)
 				s.Workers[4].JoinAt = 9000
 				w := newWorld(t, s)

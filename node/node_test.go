@@ -14,13 +14,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"testbed/internal/memnet"
+	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
 
 func TestMain(m *testing.M) {
-	initialPacket = 1280 // see there
+	initialPacket = memnet.PacketSize // see there
 	chunkValues = 256
 	goleak.VerifyTestMain(m)
 }
@@ -81,7 +83,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 			onEvent(c, e)
 		}
 	}
-	authority, err := NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,15 +309,15 @@ func TestFirstJoinersShareOneState(t *testing.T) {
 // TestStrangersAreRefused dials the coordinator with a certificate of another
 // run, and with that of another worker.
 func TestStrangersAreRefused(t *testing.T) {
-	ours, err := NewAuthority()
+	ours, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := NewAuthority()
+	theirs, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	issue := func(a *Authority, name string) Credentials {
+	issue := func(a *identity.Authority, name string) identity.Credentials {
 		c, err := a.Issue(name)
 		if err != nil {
 			t.Fatal(err)
@@ -325,7 +327,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	coordinator := issue(ours, scenarios.Coordinator)
 	stranger := issue(theirs, "w0")
 	stranger.CA = coordinator.CA // it trusts us; we must not trust it
-	for name, credentials := range map[string]Credentials{"of another run": stranger, "of another worker": issue(ours, "w1")} {
+	for name, credentials := range map[string]identity.Credentials{"of another run": stranger, "of another worker": issue(ours, "w1")} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			control := loopback(t)

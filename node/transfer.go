@@ -19,6 +19,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce/quicring"
+	"testbed/node/identity"
 	"testbed/worker"
 )
 
@@ -94,7 +95,7 @@ type donor struct {
 
 func newDonor(conn net.PacketConn, tlsConfig *tls.Config, m *model, busy func() bool, tracing Tracing, log *slog.Logger) (*donor, error) {
 	t := &quic.Transport{Conn: conn}
-	l, err := t.Listen(withALPN(tlsConfig, transferALPN, ""), tracing.add(transferQUIC(), "state"))
+	l, err := t.Listen(identity.For(tlsConfig, transferALPN, ""), tracing.add(transferQUIC(), "state"))
 	if err != nil {
 		return nil, fmt.Errorf("listening for state fetches on %s: %w", conn.LocalAddr(), err)
 	}
@@ -115,7 +116,7 @@ func (d *donor) serve(ctx context.Context) {
 					return // the peer has what it wanted, or is gone
 				}
 				if err := d.answer(ctx, conn, stream); err != nil {
-					d.log.Warn("state transfer failed", "peer", peerName(conn), "err", err)
+					d.log.Warn("state transfer failed", "peer", identity.Peer(conn), "err", err)
 					conn.CloseWithError(1, "bad request")
 					return
 				}
@@ -435,7 +436,7 @@ func (s *state) check(hash string) error {
 }
 
 func (f *fetcher) dial(ctx context.Context, from source) (*quic.Conn, error) {
-	return f.transport.Dial(ctx, net.UDPAddrFromAddrPort(from.addr), withALPN(f.tls, transferALPN, from.name), f.tracing.add(transferQUIC(), "state"))
+	return f.transport.Dial(ctx, net.UDPAddrFromAddrPort(from.addr), identity.For(f.tls, transferALPN, from.name), f.tracing.add(transferQUIC(), "state"))
 }
 
 // ask sends a request and reads the header of the answer, for which the donor

@@ -16,6 +16,7 @@ import (
 
 	"testbed/allreduce/int8"
 	"testbed/allreduce/quicring"
+	"testbed/node/identity"
 )
 
 // quantised makes an outcome of a ring of two, and the values that it decodes
@@ -48,11 +49,11 @@ func trained(t *testing.T, n, steps int) *model {
 // transfer has a fresh worker fetch from the donor's model.
 func transfer(t *testing.T, from *model, to *model, outerSteps int, current bool) error {
 	t.Helper()
-	authority, err := NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var configs [2]Credentials
+	var configs [2]identity.Credentials
 	for i, name := range []string{"w0", "w1"} {
 		if configs[i], err = authority.Issue(name); err != nil {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce/quicring"
+	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/worker"
@@ -293,7 +294,7 @@ const (
 )
 
 func (w *workerDriver) dial(ctx context.Context, transport *quic.Transport, config *quic.Config) (*line, error) {
-	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(w.cfg.Coordinator), withALPN(w.cfg.TLS, controlALPN, scenarios.Coordinator), config)
+	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(w.cfg.Coordinator), identity.For(w.cfg.TLS, controlALPN, scenarios.Coordinator), config)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"testbed/allreduce/quicring"
 	"testbed/bench"
-	"testbed/node"
+	"testbed/node/identity"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/userlink"
 )
@@ -76,7 +76,7 @@ func (i *inside) runBench() error {
 }
 
 func (b *benchmark) startWorkers() error {
-	authority, err := node.NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ type benchSpec struct {
 	Rank        int
 	Peers       []quicring.Peer
 	Near        bool
-	Credentials node.Credentials
+	Credentials identity.Credentials
 	Timeout     time.Duration
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"testbed/bench"
 	"testbed/node"
+	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -68,7 +69,7 @@ type coordinatorSpec struct {
 	Policy      string
 	Links       string
 	Addr        netip.Addr
-	Credentials node.Credentials
+	Credentials identity.Credentials
 	Delays      node.RingDelays
 	Name        string // of the run
 	Reported    int
@@ -80,7 +81,7 @@ type workerSpec struct {
 	ID          policy.ID
 	Addr        netip.Addr
 	Coordinator netip.Addr
-	Credentials node.Credentials
+	Credentials identity.Credentials
 	Near        bool   // as in quicring.Config
 	Name        string // of the run
 	Restore     bool   // from the checkpoint at restoreFD

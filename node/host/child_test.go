@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"testbed/node"
+	"testbed/node/identity"
 	"testbed/scenarios"
 )
 
@@ -17,7 +18,7 @@ import (
 // the address.
 func TestPortInUse(t *testing.T) {
 	localhost := netip.MustParseAddr("127.0.0.1")
-	authority, err := node.NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}

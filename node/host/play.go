@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"testbed/node"
+	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -69,11 +70,11 @@ func (p *play) run() error {
 }
 
 func (p *play) startNodes() error {
-	authority, err := node.NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		return err
 	}
-	issue := func(name string) (node.Credentials, error) { return authority.Issue(name) }
+	issue := func(name string) (identity.Credentials, error) { return authority.Issue(name) }
 	credentials, err := issue(scenarios.Coordinator)
 	if err != nil {
 		return err
