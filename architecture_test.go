@@ -40,8 +40,9 @@ var rooms = map[string]struct {
 	"shaping/fidelity":   {[]string{"shaping"}, "a verdict on measurements, wherever they come from"},
 	"shaping/probe":      {[]string{"shaping"}, "measures paths against a plan, however they were installed"},
 	"node/identity":      {nil, "who a node is does not depend on what it does"},
-	"node":               {[]string{"node/identity", "scenarios", "policy", "worker", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
-	"node/host":          {[]string{"node", "node/identity", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
+	"node/state":         {[]string{"policy", "worker", "allreduce/quicring", "node/identity"}, "keeps and moves the outer state; when that is wanted, the worker's driver says"},
+	"node":               {[]string{"node/identity", "node/state", "scenarios", "policy", "worker", "allreduce", "allreduce/int8", "allreduce/quicring", "runlog"}, "a node does not know which world it is in"},
+	"node/host":          {[]string{"node", "node/identity", "node/state", "node/host/sandbox", "scenarios", "policy", "shaping", "shaping/kernel", "shaping/userlink", "shaping/fidelity", "shaping/probe", "runlog", "bench", "allreduce/quicring"}, "the host starts nodes and carries injects out; it neither trains nor simulates"},
 	"node/host/sandbox":  {nil, "a sandbox runs any program"},
 	"sim":                {[]string{"scenarios", "policy", "worker", "allreduce", "allreduce/entropy", "shaping", "runlog"}, "the simulator shares the rules with the real run and nothing of its network"},
 	"bench":              {[]string{"allreduce", "allreduce/int8", "allreduce/quicring", "shaping"}, "measures what others built; it builds no network and starts no process"},
@@ -81,7 +82,7 @@ var bans = []ban{
 	{in: []string{"policy", "worker"}, imports: "math/rand/v2", why: "decisions are never random"},
 	{in: []string{"policy", "worker"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
-	{in: []string{"node", "allreduce/quicring", "report", "bench"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
+	{in: []string{"node", "node/state", "allreduce/quicring", "report", "bench"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
 // pureDecisions are the only packages that policy imports.

@@ -215,12 +215,13 @@ func (l *line) hangUp(patience time.Duration) {
 
 // controlQUIC: the idle timeout is far beyond every heartbeat threshold,
 // because the policy, and not the transport, decides who is dead.
-func controlQUIC() *quic.Config {
+func controlQUIC(tracing Tracing) *quic.Config {
 	return &quic.Config{
 		MaxIdleTimeout:       coordinatorPatience,
 		HandshakeIdleTimeout: 15 * time.Second,
 		InitialPacketSize:    initialPacket,
 		EnableDatagrams:      true,
+		Tracer:               tracing.of("control"),
 	}
 }
 

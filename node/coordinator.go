@@ -79,7 +79,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 		transport.Close()
 		cfg.Conn.Close()
 	}()
-	quicConfig := cfg.Tracing.add(controlQUIC(), "control")
+	quicConfig := controlQUIC(cfg.Tracing)
 	if cfg.Scenario.Real.HeedUnreachable {
 		// Whoever is silent for a period is pinged: where nobody listens any
 		// more, the network says so.

@@ -33,7 +33,7 @@ func TestDetection(t *testing.T) {
 		}, policy.RuleProgress, 20 * period},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := memnet.Bubble(t, func(t *testing.T) {
+			err := memnet.TryBubble(t, func(t *testing.T) {
 				s := worldScenario(t, 3)
 				s.Real.StallTimeout = shaping.Duration(s.RealDuration(2.5 * period))
 				w := newWorld(t, s)
@@ -68,7 +68,7 @@ func TestDetection(t *testing.T) {
 // time below the heartbeats' window: nobody goes, and the step does not count
 // the pause, though it ends that much later.
 func TestPauseHoldsTheStep(t *testing.T) {
-	err := memnet.Bubble(t, func(t *testing.T) {
+	err := memnet.TryBubble(t, func(t *testing.T) {
 		w := newWorld(t, worldScenario(t, 3))
 		pause := fault{what: "pause", id: 1, at: 500, lasts: 3000}
 		w.onEvent = func(e runlog.Event) {

@@ -23,8 +23,11 @@ import (
 	"testbed/scenarios"
 )
 
-// ringALPN is how a link of the ring calls itself; its end may be anything.
-const ringALPN = "testbed-ring/3/attacker/1"
+// What the protocols are called; the end of a link's name may be anything.
+const (
+	ringALPN  = "testbed-ring/3/attacker/1"
+	stateALPN = "testbed-state/2"
+)
 
 // attacker does what it can to a run in progress, from a socket of its own.
 type attacker struct {
@@ -59,7 +62,7 @@ func (a *attacker) ports() map[netip.AddrPort]string {
 			case n.sockets[1]:
 				ports[addr] = ringALPN
 			case n.sockets[2]:
-				ports[addr] = transferALPN
+				ports[addr] = stateALPN
 			}
 		}
 	}
@@ -107,7 +110,7 @@ func (a *attacker) dial(transport *quic.Transport, config *tls.Config, do func(c
 				config.InsecureSkipVerify = true
 				ctx, cancel := context.WithTimeout(a.ctx, 300*time.Millisecond)
 				defer cancel()
-				conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(addr), config, transferQUIC())
+				conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(addr), config, &quic.Config{InitialPacketSize: initialPacket})
 				if err != nil {
 					return
 				}
@@ -136,7 +139,7 @@ func words(alpn string, i int) string {
 			`{"type":"hello","protocol":1,"id":1,"ring":"10.0.0.9:1","fetch":"10.0.0.9:2"}` + "\n",
 			`{"type":"reduced","round":1,"epoch":1}` + "\n", `{"type":"leave"}` + "\n", `{"type":"hello","protocol":`,
 		}[i%7]
-	case transferALPN:
+	case stateALPN:
 		return []string{
 			"nonsense\n", long, `{"outer_steps":1,"from":-1,"to":5}`, `{"hash":"feed","from":0,"to":3}`,
 			`{"outer_steps":1000000}`, `{"outer_steps":0,"to":1000000}`, `{"outer_`,
@@ -156,7 +159,7 @@ func TestHostilePeers(t *testing.T) {
 	for _, name := range scenarios.PolicyNames {
 		t.Run(name, func(t *testing.T) {
 			run := func(attack bool) (sum runlog.Summary) {
-				bubble(t, func(t *testing.T) {
+				memnet.Bubble(t, func(t *testing.T) {
 					s := worldScenario(t, 4)
 					s.Policy.Straggler.MinSlack = 200
 					s.Workers[3].JoinAt = 2800 // there is a fetch to disturb
@@ -265,8 +268,8 @@ func (w *world) attack(t *testing.T) (stop func()) {
 		}
 		for _, what := range []string{
 			"noise", "replayed packets", "stranger's connections",
-			"insider's streams to " + controlALPN, "insider's streams to " + transferALPN, "insider's streams to " + ringALPN,
-			"slow streams to " + controlALPN, "slow streams to " + transferALPN, "slow streams to " + ringALPN,
+			"insider's streams to " + controlALPN, "insider's streams to " + stateALPN, "insider's streams to " + ringALPN,
+			"slow streams to " + controlALPN, "slow streams to " + stateALPN, "slow streams to " + ringALPN,
 		} {
 			if a.done[what] == 0 {
 				t.Errorf("the attack had no %s", what)

@@ -16,6 +16,7 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/node/identity"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -23,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	initialPacket = memnet.PacketSize // see there
-	chunkValues = 256
+	state.ChunkValues = 256
 	goleak.VerifyTestMain(m)
 }
 
@@ -262,47 +263,6 @@ func TestLeave(t *testing.T) {
 	})
 	if !sum.Complete || len(sum.Evicted) != 1 || sum.Evicted[0].Reason != policy.RuleLeave {
 		t.Errorf("complete %v, evicted %v", sum.Complete, sum.Evicted)
-	}
-}
-
-// TestOuterStep compares the outer step with SGD's definition in PyTorch
-// (torch.optim.SGD, nesterov=True), in float64.
-func TestOuterStep(t *testing.T) {
-	m := newModel(3, 0, 1000)
-	params, buffer := make([]float64, 1000), make([]float64, 1000)
-	for i, o := range m.outer {
-		params[i] = float64(o)
-	}
-	for step := range 3 {
-		gradient := gaussian(9, uint64(step), 1000)
-		m.outerStep(gradient, nil)
-		for i, g := range gradient {
-			buffer[i] = 0.9*buffer[i] + float64(g)
-			params[i] -= 0.7 * (float64(g) + 0.9*buffer[i])
-		}
-	}
-	for i, want := range params {
-		if got := float64(m.outer[i]); got-want > 1e-5 || want-got > 1e-5 {
-			t.Fatalf("parameter %d is %v, want %v", i, got, want)
-		}
-	}
-	if steps, _ := m.version(); steps != 3 {
-		t.Errorf("at outer step %d, want 3", steps)
-	}
-}
-
-func TestFirstJoinersShareOneState(t *testing.T) {
-	a, b := newModel(5, 0, 1000), newModel(5, 1, 1000)
-	if a.stateHash() != b.stateHash() {
-		t.Error("two workers of a run start from different states")
-	}
-	a.innerStep()
-	b.innerStep()
-	if slices.Equal(a.local, b.local) {
-		t.Error("two workers with different data made the same step")
-	}
-	if c := newModel(6, 0, 1000); c.stateHash() == a.stateHash() {
-		t.Error("two seeds give the same state")
 	}
 }
 

@@ -244,7 +244,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 // run plays the schedule and returns what is wrong with the outcome, and what
 // the nodes had to say.
 func (s schedule) run(t *testing.T) (logs string, problem error) {
-	escaped := memnet.Bubble(t, func(t *testing.T) {
+	escaped := memnet.TryBubble(t, func(t *testing.T) {
 		w := newWorld(t, s.scenario(t))
 		w.onEvent = func() func(runlog.Event) {
 			armed := slices.Clone(s.faults)

@@ -20,6 +20,7 @@ import (
 
 	"testbed/allreduce/quicring"
 	"testbed/node/identity"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/worker"
@@ -44,7 +45,7 @@ type WorkerConfig struct {
 	Run string
 	// Save, if given, keeps a checkpoint: it has write write one, and keeps it if
 	// that returns no error. It is called from one goroutine at a time.
-	Save func(write func(io.Writer) (Checkpoint, error)) error
+	Save func(write func(io.Writer) (state.Checkpoint, error)) error
 	// Restore is a checkpoint to begin from. Nil: the initial state of the run.
 	Restore io.Reader
 	// Residual is the worker's own checkpoint besides, of its residual. Nil: it
@@ -70,7 +71,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w := &workerDriver{
 		cfg: cfg, spec: spec,
 		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps),
-		model:   newModel(cfg.Scenario.Seed, cfg.ID, cfg.Scenario.Real.Parameters),
+		model:   state.NewModel(cfg.Scenario.Seed, cfg.ID, cfg.Scenario.Real.Parameters),
 		buffers: newBuffers(cfg.Scenario),
 		rng:     cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
 		pauses: newPauses(),
@@ -86,10 +87,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
 		Bits: reduce.Bits, Block: reduce.Block, Entropy: quicring.Entropy(reduce.Entropy), Near: cfg.Near,
-		PacketSize: initialPacket,
-	}
-	if cfg.Tracing != nil {
-		ringConfig.Tracer = cfg.Tracing("ring")
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"),
 	}
 	ring, err := quicring.Listen(ringConfig)
 	if err != nil {
@@ -97,15 +95,17 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	}
 	defer ring.Close()
 	w.ring = ring
-	busy := func() bool { return w.reducing.Load() != nil }
-	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, busy, cfg.Tracing, cfg.Log); err != nil {
+	w.states, err = state.Listen(state.Config{
+		Conn: cfg.Fetch, TLS: cfg.TLS, Log: cfg.Log, Outer: w.model.Outer, Busy: func() bool { return w.reducing.Load() != nil },
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"),
+	})
+	if err != nil {
 		return err
 	}
-	w.fetcher = fetcher{transport: w.donor.transport, tls: cfg.TLS, model: w.model, tracing: cfg.Tracing, log: cfg.Log}
-	defer w.donor.close()
+	defer w.states.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go w.donor.serve(ctx)
+	go w.states.Serve(ctx)
 	w.cfg.Report(Report{Ready: true})
 	if err := w.awaitJoin(ctx); err != nil {
 		return err
@@ -134,11 +134,10 @@ type workerDriver struct {
 
 	buffers *buffers // nil while a task has them
 
-	model   *model // shared: it locks itself
-	ring    *quicring.Endpoint
-	donor   *donor
-	fetcher fetcher // of the task that fetches, else of run
-	pauses  *pauses // shared: it locks itself
+	model  *state.Model // its Outer is shared, and locks itself
+	ring   *quicring.Endpoint
+	states *state.Endpoint // shared, but for Fetch, which only tasks call
+	pauses *pauses         // shared: it locks itself
 
 	oneWay   atomic.Int64             // shared: half a round trip to the coordinator, in ns
 	reducing atomic.Pointer[reducing] // shared: the reduction under way, for heartbeats and the donor
@@ -263,7 +262,7 @@ func (w *workerDriver) run(ctx context.Context) (err error) {
 // connect dials the coordinator, if it is not there again and again, for as long
 // as coordinatorPatience.
 func (w *workerDriver) connect(ctx context.Context, transport *quic.Transport) (*line, error) {
-	config := w.cfg.Tracing.add(controlQUIC(), "control")
+	config := controlQUIC(w.cfg.Tracing)
 	if rtt := 2 * time.Duration(w.oneWay.Load()); rtt > 0 {
 		config.HandshakeIdleTimeout = min(max(shortestAttempt, 8*rtt), config.HandshakeIdleTimeout)
 	}
@@ -445,7 +444,7 @@ func (w *workerDriver) finished(ctx context.Context, r result) error {
 	w.task.cancel()
 	w.task, w.buffers, w.details = nil, r.buffers, r.details
 	if r.fetched != nil {
-		w.model.replace(r.fetched)
+		w.model.Replace(r.fetched)
 	}
 	w.stepFrom = r.ended
 	_, err := w.step(ctx, r.event)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"testbed/internal/memnet"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -373,22 +374,22 @@ func (w *world) crash(id policy.ID) {
 // came to adds to their next contribution.
 func lossAfter(s *scenarios.Scenario, participants, zero, late [][]policy.ID) []float64 {
 	n := s.Real.Parameters
-	shared := newModel(s.Seed, 0, n)
+	shared := state.NewQuadratic(s.Seed, 0, n)
 	targets := map[policy.ID][]float32{}
 	outer, momentum := make([]float64, n), make([]float64, n)
-	for i, o := range shared.outer {
+	for i, o := range shared.Start {
 		outer[i] = float64(o)
 	}
 	carried := map[policy.ID][]float64{}
 	contribution := func(id policy.ID) []float64 {
 		if targets[id] == nil {
-			targets[id] = newModel(s.Seed, id, n).target
+			targets[id] = state.NewQuadratic(s.Seed, id, n).Target
 		}
 		all := make([]float64, n)
 		for i, o := range outer {
 			local := o
 			for range s.InnerSteps {
-				local += innerLearningRate * (float64(targets[id][i]) - local)
+				local += state.InnerLearningRate * (float64(targets[id][i]) - local)
 			}
 			all[i] = o - local
 		}
@@ -416,9 +417,9 @@ func lossAfter(s *scenarios.Scenario, participants, zero, late [][]policy.ID) []
 		}
 		sum := 0.0
 		for i, g := range mean {
-			momentum[i] = outerMomentum*momentum[i] + g
-			outer[i] -= outerLearningRate * (g + outerMomentum*momentum[i])
-			d := outer[i] - float64(shared.optimum[i])
+			momentum[i] = state.OuterMomentum*momentum[i] + g
+			outer[i] -= state.OuterLearningRate * (g + state.OuterMomentum*momentum[i])
+			d := outer[i] - float64(shared.Optimum[i])
 			sum += d * d
 		}
 		losses = append(losses, sum/float64(n))
@@ -511,7 +512,7 @@ workers:
 func TestWorld(t *testing.T) {
 	for _, name := range scenarios.PolicyNames {
 		t.Run(name, func(t *testing.T) {
-			err := memnet.Bubble(t, func(t *testing.T) {
+			err := memnet.TryBubble(t, func(t *testing.T) {
 				w := newWorld(t, worldScenario(t, 4))
 				sum, events := w.play(name, time.Hour)
 				if !sum.Complete || len(sum.Evicted)+len(sum.Sidelined) > 0 || len(w.failed) > 0 {
@@ -542,7 +543,7 @@ func TestWorld(t *testing.T) {
 // same bytes.
 func TestStalenessWeight(t *testing.T) {
 	for _, weight := range []float64{0, 0.5, 1} {
-		err := memnet.Bubble(t, func(t *testing.T) {
+		err := memnet.TryBubble(t, func(t *testing.T) {
 			s := worldScenario(t, 4)
 			s.TargetOuterSteps = 20
 			s.Policy.Straggler.FinishSteps, s.Policy.Straggler.SidelineLimit = true, 20

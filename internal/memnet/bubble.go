@@ -17,9 +17,18 @@ import (
 // virtual time never happens.
 const PacketSize = 1280
 
-// Bubble runs f in a synctest bubble of its own and returns what is wrong with
-// it: a deadlock or leaked goroutine too. What f fails on t counts as well.
-func Bubble(t *testing.T, f func(t *testing.T)) (problem error) {
+// Bubble runs f in a synctest bubble of its own. Deadlocks and leaked goroutines
+// fail the test too.
+func Bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	if err := TryBubble(t, f); err != nil {
+		t.Error(err)
+	}
+}
+
+// TryBubble is Bubble for tests that judge deadlocks and leaked goroutines
+// themselves. What f fails on t counts as well.
+func TryBubble(t *testing.T, f func(t *testing.T)) (problem error) {
 	defer func() {
 		if r := recover(); r != nil {
 			all := make([]byte, 1<<20)

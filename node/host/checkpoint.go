@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/node"
+	"testbed/node/state"
 	"testbed/runlog"
 )
 
@@ -46,12 +47,12 @@ func newMemory(name string) (*os.File, error) {
 }
 
 // saveIn writes a checkpoint to memory, instead of what was there.
-func saveIn(memory *os.File, write func(io.Writer) (node.Checkpoint, error)) (node.Checkpoint, error) {
+func saveIn(memory *os.File, write func(io.Writer) (state.Checkpoint, error)) (state.Checkpoint, error) {
 	if err := memory.Truncate(0); err != nil {
-		return node.Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
 	if _, err := memory.Seek(0, io.SeekStart); err != nil {
-		return node.Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
 	out := bufio.NewWriterSize(memory, 1<<20)
 	c, err := write(out)
@@ -59,7 +60,7 @@ func saveIn(memory *os.File, write func(io.Writer) (node.Checkpoint, error)) (no
 }
 
 // keep writes a worker's checkpoint to the run directory, in the background.
-func (p *play) keep(c *child, saved node.Checkpoint) {
+func (p *play) keep(c *child, saved state.Checkpoint) {
 	began := time.Now()
 	p.keeping.Go(func() {
 		name := checkpointName(saved.OuterSteps)

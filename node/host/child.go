@@ -18,6 +18,7 @@ import (
 	"testbed/bench"
 	"testbed/node"
 	"testbed/node/identity"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -93,12 +94,12 @@ type workerSpec struct {
 type nodeReport struct {
 	node.Report
 	// Saved says that a checkpoint lies in the worker's memory.
-	Saved    *node.Checkpoint `json:"saved,omitempty"`
-	Router   *userlink.Stats  `json:"router,omitempty"`
-	Captured *captured        `json:"captured,omitempty"`
-	Probed   *probed          `json:"probed,omitempty"`
-	Bench    *bench.Report    `json:"bench,omitempty"`
-	Usage    *Usage           `json:"usage,omitempty"`
+	Saved    *state.Checkpoint `json:"saved,omitempty"`
+	Router   *userlink.Stats   `json:"router,omitempty"`
+	Captured *captured         `json:"captured,omitempty"`
+	Probed   *probed           `json:"probed,omitempty"`
+	Bench    *bench.Report     `json:"bench,omitempty"`
+	Usage    *Usage            `json:"usage,omitempty"`
 }
 
 // RunNode is what the binary does inside a node: it is a worker, the
@@ -207,7 +208,7 @@ func runWorker(s *workerSpec, tracing node.Tracing, log *slog.Logger, report fun
 	free := make(chan struct{}, 1) // the memory is not in use
 	free <- struct{}{}
 	memory := os.NewFile(moreFD, "memory")
-	cfg.Save = func(write func(io.Writer) (node.Checkpoint, error)) error {
+	cfg.Save = func(write func(io.Writer) (state.Checkpoint, error)) error {
 		select {
 		case <-free:
 		default:
