@@ -39,6 +39,6 @@ func (w *workerDriver) restore(r io.Reader) error {
 	}
 	w.model.Replace(s.State)
 	w.machine.Restored(s.OuterSteps)
-	w.greeting.OuterSteps, w.greeting.Hash = s.OuterSteps, s.Hash
+	w.coordinator.greeting.OuterSteps, w.coordinator.greeting.Hash = s.OuterSteps, s.Hash
 	return nil
 }

@@ -88,7 +88,7 @@ func (w *workerDriver) apply() {
 	w.model.OuterStep(b.mean, b.outcome)
 	b.residual, b.nextResidual = b.nextResidual, b.residual
 	steps, _ := w.model.Outer.Version()
-	w.session.say(message{Type: msgStepped, OuterSteps: steps, Hash: w.model.Outer.Hash(), Loss: w.model.Loss()})
+	w.coordinator.session.say(message{Type: msgStepped, OuterSteps: steps, Hash: w.model.Outer.Hash(), Loss: w.model.Loss()})
 }
 
 // beginStep begins an inner step. The arithmetic is real but short; the rest of
@@ -114,7 +114,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
 			T: w.scenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
 			Round: a.Round, Step: a.Step, Duration: w.scenarioTime(took),
-			ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
+			ClockError: w.scenarioTime(w.coordinator.oneWayDelay()),
 		}})
 		return result{event: worker.StepDone{}, ended: end}
 	})
@@ -193,7 +193,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		w.cfg.Report(Report{Event: &runlog.Event{
 			T: w.scenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
 			Round: a.Round, Epoch: a.Epoch, Duration: w.scenarioTime(r.Total), ReduceScatter: w.scenarioTime(r.ReduceScatter),
-			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.scenarioTime(time.Duration(w.oneWay.Load())),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.scenarioTime(w.coordinator.oneWayDelay()),
 		}})
 		return result{event: worker.Reduced{}, details: message{Hash: state.Hash(b.mean), Bytes: r.BytesSent, Took: r.Total}}
 	})
