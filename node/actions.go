@@ -8,8 +8,9 @@ import (
 	"testbed/runlog"
 )
 
+// tell gives the policy machine an event and carries out what it decides.
 func (c *coordinator) tell(e policy.Event) {
-	if !c.started || c.done || c.back != nil {
+	if !c.started || c.done || c.halted {
 		return
 	}
 	for _, a := range c.machine.Step(c.t, e) {
@@ -20,7 +21,7 @@ func (c *coordinator) tell(e policy.Event) {
 // act carries out one action of the policy machine.
 func (c *coordinator) act(now policy.Time, a policy.Action) {
 	if step, ok := a.(*policy.OuterStep); ok {
-		c.reduced(now, step)
+		c.report(c.results.reduced(now, step, c.scenario.Real.TimeScale))
 	}
 	if e, ok := runlog.FromAction(now, a); ok {
 		c.orderRing(&e)
@@ -38,7 +39,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			})
 		}
 	case *policy.Reduce:
-		c.epoch = a.Epoch
+		c.results.epoch = a.Epoch
 		ring := make([]peer, len(a.Participants))
 		for i, id := range c.order(a.Participants) {
 			ring[i] = peer{ID: id, Addr: c.workers[id].ring}
@@ -47,12 +48,12 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
 		}
 	case *policy.Abort:
-		delete(c.outcomes, a.Epoch)
+		delete(c.results.outcomes, a.Epoch)
 		for _, id := range a.Participants {
 			c.send(id, message{Type: msgAbort, Round: a.Round, Epoch: a.Epoch})
 		}
 	case *policy.OuterStep:
-		c.participants[a.Round] = a.Participants
+		c.results.participants[a.Round] = a.Participants
 	case *policy.Fetch:
 		var donors []peer
 		for _, id := range append([]policy.ID{a.From}, a.Helpers...) {
@@ -93,6 +94,7 @@ func (c *coordinator) send(id policy.ID, m message) {
 	}
 }
 
+// note records an event of now.
 func (c *coordinator) note(e runlog.Event) {
 	e.T = c.t
 	c.report(e)

@@ -1,6 +1,6 @@
 // Package node is what runs inside a node of the network: the worker, the
-// coordinator, the control protocol between them and the transfer of the outer
-// state. It does not know which world it is in and starts no process.
+// coordinator and the control protocol between them. It does not know which world
+// it is in and starts no process.
 package node
 
 import (
@@ -93,51 +93,42 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	defer listener.Close()
 	c := &coordinator{
 		cfg: cfg, scenario: cfg.Scenario, machine: machine,
-		inbox: make(chan received, 4*outboxMessages), quit: make(chan struct{}),
-		workers:      map[policy.ID]*remote{},
-		joined:       map[policy.ID]bool{},
-		participants: map[int][]policy.ID{},
-		outcomes:     map[int]map[policy.ID]message{},
-		states:       map[int]map[policy.ID]message{},
-		t:            cfg.Scenario.FirstJoin(), timer: time.NewTimer(time.Hour),
+		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, results: newResults(),
+		t: cfg.Scenario.FirstJoin(), timer: time.NewTimer(time.Hour),
 	}
 	defer c.timer.Stop()
 	if err := c.recover(); err != nil {
 		return err
 	}
-	defer close(c.quit)
-	go c.accept(ctx, listener)
+	defer close(c.reception.quit)
+	go c.reception.accept(ctx, listener)
 	cfg.Report(Report{Ready: true})
 	return c.run(ctx)
 }
 
+// coordinator carries out what the policy machine decides. All of it belongs to
+// one goroutine, but for the reception's.
 type coordinator struct {
 	cfg       CoordinatorConfig
 	scenario  *scenarios.Scenario
 	machine   *policy.Machine
-	inbox     chan received
-	quit      chan struct{}
+	reception reception
 	workers   map[policy.ID]*remote
-	absent    []policy.ID // of those that were to start the run
-	t         policy.Time // of the running input
-	began     time.Time   // scenario time starts here, at the first join
-	started   bool
-	replaying bool
-	reported  int // events so far
-	timer     *time.Timer
-	gather    *time.Timer // since the last worker has come, before the start
-	done      bool
-	complete  bool
-	joined    map[policy.ID]bool // the machine has been told
-	// back are the workers that have come back since all nodes died; nil if
-	// none is waited for.
-	back map[policy.ID]bool
+	results   results
 
-	epoch        int                           // of the last reduction
-	participants map[int][]policy.ID           // by outer step
-	outcomes     map[int]map[policy.ID]message // of reductions, by epoch
-	states       map[int]map[policy.ID]message // after outer steps
-	ring         *runlog.Ring                  // the last one ordered
+	t     policy.Time // of the running input
+	began time.Time   // scenario time starts here, at the first join
+	timer *time.Timer // for the machine
+	// gather runs since the last worker has come, before the start.
+	gather *time.Timer
+	absent []policy.ID // of those that were to start the run
+
+	replaying      bool // the inputs come from the journal
+	started        bool
+	halted         bool // all nodes had died, and their workers are waited for
+	done, complete bool
+	reported       int          // events so far
+	ring           *runlog.Ring // the last one ordered
 }
 
 // remote is a worker that has said hello.
@@ -146,13 +137,15 @@ type remote struct {
 	session *session
 	ring    netip.AddrPort
 	fetch   netip.AddrPort
+	joined  bool // the machine has been told
+	back    bool // has come back since all nodes died
 	gone    bool // evicted: nothing more is expected from it
 }
 
 // now is the scenario time. It stands still until the run begins, and as long
 // as it waits for workers to come back.
 func (c *coordinator) now() policy.Time {
-	if !c.started || c.back != nil {
+	if !c.started || c.halted {
 		return c.t
 	}
 	elapsed := time.Since(c.began)
@@ -177,18 +170,18 @@ func (c *coordinator) run(ctx context.Context) error {
 		// held up must not call a worker late whose word lies in its inbox.
 		var err error
 		select {
-		case r := <-c.inbox:
+		case r := <-c.reception.inbox:
 			if err := c.receive(r); err != nil {
 				return err
 			}
 			continue
 		default:
 		}
-		if c.started && c.back == nil && horizon == nil {
+		if c.started && !c.halted && horizon == nil {
 			horizon = time.After(time.Until(c.realTime(c.scenario.Horizon)))
 		}
 		select {
-		case r := <-c.inbox:
+		case r := <-c.reception.inbox:
 			err = c.receive(r)
 		case addr := <-c.cfg.Unreachable:
 			for _, r := range c.workers {
@@ -219,9 +212,9 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 		c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
 	}
 	timeout := time.After(endPatience)
-	for c.complete && len(c.participants) > 0 || c.apart() {
+	for c.complete && len(c.results.participants) > 0 || c.apart() {
 		select {
-		case r := <-c.inbox:
+		case r := <-c.reception.inbox:
 			if err := c.receive(r); err != nil {
 				return err
 			}
@@ -229,10 +222,10 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 			if c.apart() {
 				c.cfg.Log.Warn("a worker did not come back for the end", "patience", endPatience)
 			}
-			if len(c.participants) > 0 {
+			if len(c.results.participants) > 0 {
 				c.cfg.Log.Warn("a worker did not report its final state", "patience", endPatience)
 			}
-			for step := range maps.Clone(c.participants) {
+			for step := range maps.Clone(c.results.participants) {
 				c.compareState(step)
 			}
 			return nil

@@ -70,9 +70,9 @@ func (c *coordinator) apply(e entry) {
 		c.note(runlog.Event{Type: runlog.CoordinatorBack, Duration: c.t - before})
 		c.tell(policy.Recovered{})
 	case e.What == halted:
-		c.back = map[policy.ID]bool{}
+		c.halted = true
 		for _, r := range c.workers {
-			r.session = &session{}
+			r.session, r.back = &session{}, false
 		}
 	case e.What == restarted:
 		c.restart(e)
@@ -84,10 +84,8 @@ func (c *coordinator) apply(e entry) {
 
 // restart goes on from a checkpoint.
 func (c *coordinator) restart(e entry) {
-	c.back, c.began, c.done = nil, *e.Began, false
-	clear(c.participants)
-	clear(c.outcomes)
-	clear(c.states)
+	c.halted, c.began, c.done = false, *e.Began, false
+	c.results.clear()
 	c.note(runlog.Event{Type: runlog.RunResume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
 	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
 }
@@ -134,19 +132,16 @@ func (c *coordinator) handle(id policy.ID, m message) {
 	case msgArrive:
 		c.tell(policy.Arrival{ID: id, Round: m.Round})
 	case msgReduced:
-		if m.Epoch != c.epoch {
-			return // aborted meanwhile
+		if c.results.addOutcome(id, m) {
+			c.tell(policy.Reduced{ID: id, Round: m.Round, Epoch: m.Epoch})
 		}
-		if c.outcomes[m.Epoch] == nil {
-			c.outcomes[m.Epoch] = map[policy.ID]message{}
-		}
-		c.outcomes[m.Epoch][id] = m
-		c.tell(policy.Reduced{ID: id, Round: m.Round, Epoch: m.Epoch})
 	case msgReduceFailed:
 		c.cfg.Log.Warn("reduction failed", "worker", id, "round", m.Round, "epoch", m.Epoch, "err", m.Error)
 		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer})
 	case msgStepped:
-		c.stepped(id, m)
+		if c.results.addState(id, m) {
+			c.compareStates()
+		}
 	case msgFetched:
 		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
 		c.tell(policy.StateFetched{ID: id, OuterSteps: m.OuterSteps})
@@ -187,7 +182,7 @@ func (c *coordinator) welcome(r received) error {
 		c.cfg.Log.Warn("worker knows of orders that nobody gave", "worker", r.id)
 		r.line.conn.CloseWithError(codeProtocol, "unknown worker")
 		return nil
-	case w != nil && c.back != nil && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):
+	case w != nil && c.halted && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):
 		return fmt.Errorf("worker %d has restored the state %s after outer step %d, not %s after %d",
 			r.id, r.msg.Hash, r.msg.OuterSteps, c.cfg.Resume.Hash, c.cfg.Resume.OuterSteps)
 	}
@@ -208,10 +203,15 @@ func (c *coordinator) welcome(r received) error {
 	if err := c.take(e); err != nil {
 		return err
 	}
-	if c.back == nil || slices.ContainsFunc(c.cfg.Resume.Holders, func(id policy.ID) bool { return !c.back[id] }) {
+	if !c.halted || slices.ContainsFunc(c.cfg.Resume.Holders, func(id policy.ID) bool { return !c.cameBack(id) }) {
 		return nil
 	}
 	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.RealDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
+}
+
+func (c *coordinator) cameBack(id policy.ID) bool {
+	w := c.workers[id]
+	return w != nil && w.back
 }
 
 // gathered says whether all workers of the first hour are there.
@@ -231,10 +231,10 @@ func (c *coordinator) hello(e entry) {
 	}
 	w.session.accept(*e.Msg)
 	switch {
-	case c.back != nil:
-		c.back[e.ID] = true
+	case c.halted:
+		w.back = true
 		return
-	case c.started && c.joined[e.ID]:
+	case c.started && w.joined:
 		c.tell(policy.Heartbeat{ID: e.ID})
 		return
 	case c.started:
@@ -279,6 +279,6 @@ func (c *coordinator) begin(began time.Time) {
 }
 
 func (c *coordinator) join(e policy.Join) {
-	c.joined[e.ID] = true
+	c.workers[e.ID].joined = true
 	c.tell(e)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -20,15 +21,28 @@ type received struct {
 	msg  message
 }
 
-func (c *coordinator) accept(ctx context.Context, l *quic.Listener) {
+// reception hears the workers, each in goroutines of its own, and passes on what
+// they say in the order in which it comes.
+type reception struct {
+	scenario *scenarios.Scenario
+	log      *slog.Logger
+	inbox    chan received
+	quit     chan struct{} // closed when the run is over
+}
+
+func newReception(s *scenarios.Scenario, log *slog.Logger) reception {
+	return reception{s, log, make(chan received, 4*outboxMessages), make(chan struct{})}
+}
+
+func (r *reception) accept(ctx context.Context, l *quic.Listener) {
 	for {
 		conn, err := l.Accept(ctx)
 		if err != nil {
 			return
 		}
 		go func() {
-			if err := c.serve(ctx, conn); err != nil {
-				c.cfg.Log.Info("control connection ended", "peer", identity.Peer(conn), "err", err)
+			if err := r.serve(ctx, conn); err != nil {
+				r.log.Info("control connection ended", "peer", identity.Peer(conn), "err", err)
 				conn.CloseWithError(codeProtocol, "protocol error")
 			}
 		}()
@@ -36,7 +50,7 @@ func (c *coordinator) accept(ctx context.Context, l *quic.Listener) {
 }
 
 // serve reads the messages of one worker.
-func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
+func (r *reception) serve(ctx context.Context, conn *quic.Conn) error {
 	hello, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	stream, err := conn.AcceptStream(hello)
@@ -48,21 +62,21 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 	defer l.hangUp(0)
 	m, err := readMessage(l.in)
 	if err == nil {
-		err = c.checkHello(conn, m)
+		err = r.checkHello(conn, m)
 	}
 	if err != nil {
 		return err
 	}
 	stream.SetReadDeadline(time.Time{})
 	id := m.ID
-	go c.receiveHeartbeats(ctx, conn, l, id)
-	for c.deliver(received{id, l, m}) {
+	go r.receiveHeartbeats(ctx, conn, l, id)
+	for r.deliver(received{id, l, m}) {
 		if m, err = readMessage(l.in); err != nil {
 			lost := message{Type: msgLost, Error: err.Error()}
 			if e, ok := errors.AsType[*quic.ApplicationError](err); ok && e.Remote && e.ErrorCode == codeGaveUp {
 				lost.Type = msgGaveUp
 			}
-			c.deliver(received{id, l, lost})
+			r.deliver(received{id, l, lost})
 			return err
 		}
 	}
@@ -70,17 +84,17 @@ func (c *coordinator) serve(ctx context.Context, conn *quic.Conn) error {
 }
 
 // deliver puts a message into the inbox, or returns false if the run is over.
-func (c *coordinator) deliver(r received) bool {
+func (r *reception) deliver(m received) bool {
 	select {
-	case c.inbox <- r:
+	case r.inbox <- m:
 		return true
-	case <-c.quit:
+	case <-r.quit:
 		return false
 	}
 }
 
 // receiveHeartbeats takes the heartbeats of one worker.
-func (c *coordinator) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *line, id policy.ID) {
+func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *line, id policy.ID) {
 	for {
 		b, err := conn.ReceiveDatagram(ctx)
 		if err != nil {
@@ -91,10 +105,10 @@ func (c *coordinator) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l 
 			err = fmt.Errorf("a datagram with the message %s", m.Type)
 		}
 		if err != nil {
-			c.cfg.Log.Warn("not a heartbeat", "worker", id, "err", err)
+			r.log.Warn("not a heartbeat", "worker", id, "err", err)
 			continue
 		}
-		if !c.deliver(received{id, l, m}) {
+		if !r.deliver(received{id, l, m}) {
 			return
 		}
 	}
@@ -102,7 +116,7 @@ func (c *coordinator) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l 
 
 // checkHello holds a worker to the name in its certificate and the address it
 // speaks from.
-func (c *coordinator) checkHello(conn *quic.Conn, m message) error {
+func (r *reception) checkHello(conn *quic.Conn, m message) error {
 	switch {
 	case m.Type != msgHello || m.Protocol != protocol:
 		return fmt.Errorf("expected hello of protocol %d, got %s of %d", protocol, m.Type, m.Protocol)
@@ -111,7 +125,7 @@ func (c *coordinator) checkHello(conn *quic.Conn, m message) error {
 	case !m.Ring.IsValid() || !m.Fetch.IsValid():
 		return fmt.Errorf("worker %d gives no address", m.ID)
 	}
-	if _, ok := c.scenario.Worker(m.ID); !ok {
+	if _, ok := r.scenario.Worker(m.ID); !ok {
 		return fmt.Errorf("worker %d is not in the scenario", m.ID)
 	}
 	return nil
