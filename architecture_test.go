@@ -50,8 +50,14 @@ var rooms = map[string]struct {
 	"runlog":             {[]string{"policy", "scenarios"}, "a record knows what was played, and not its readers"},
 	"stats":              {nil, "what numbers allow to be said, whatever they measure"},
 	"sweep":              {[]string{"scenarios", "policy", "runlog", "stats"}, "what varies and what comes of it; who plays the points is the caller's business"},
-	"report":             {[]string{"runlog", "scenarios", "policy", "stats", "sweep"}, "reads directories of runs and sweeps only, without root and off Linux"},
+	"report/words":       {[]string{"policy", "scenarios"}, "wording does not know what it is read in"},
+	"report/record":      {[]string{"runlog", "scenarios", "policy"}, "reads directories of runs only; what follows from them is others' business"},
+	"report/timeline":    {[]string{"report/record", "report/words", "runlog", "scenarios", "policy"}, "follows from one run; it compares none"},
+	"report/document":    {nil, "the frame of a page does not know what is on it"},
+	"report/sweeps":      {[]string{"report/words", "report/document", "runlog", "scenarios", "stats", "sweep"}, "a sweep's page is about its table, and reads no run"},
+	"report":             {[]string{"report/words", "report/record", "report/timeline", "report/document", "runlog", "scenarios", "policy", "stats"}, "shows runs and comparisons, without root and off Linux"},
 	"internal/memnet":    {[]string{"shaping", "shaping/userlink", "node/identity"}, "the network of the test world; it knows no protocol of the nodes"},
+	"internal/browser":   {nil, "shows tests what a page does, whatever is on it"},
 	"internal/testenv":   {[]string{"shaping/kernel", "shaping"}, "says what tests need of the machine"},
 }
 
@@ -82,7 +88,7 @@ var bans = []ban{
 	{in: []string{"policy", "worker"}, imports: "math/rand/v2", why: "decisions are never random"},
 	{in: []string{"policy", "worker"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
-	{in: []string{"node", "node/state", "allreduce/quicring", "report", "bench"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
+	{in: []string{"node", "node/state", "allreduce/quicring", "report", "report/sweeps", "report/timeline", "report/record", "report/words", "report/document", "bench"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
 // pureDecisions are the only packages that policy imports.

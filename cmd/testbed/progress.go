@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"testbed/node/host"
-	"testbed/report"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -82,9 +82,9 @@ func (p *progress) step(s host.Progress) {
 			p.describe("round %d, inner steps", e.Round+1)
 			return
 		}
-		p.line("round %d of %d done with %s", e.Round, p.scenario.TargetOuterSteps, report.Workers(e.Participants))
+		p.line("round %d of %d done with %s", e.Round, p.scenario.TargetOuterSteps, words.Workers(e.Participants))
 	case runlog.Sideline:
-		p.line("%s sidelined in round %d: %s", e.Node, e.Round, report.Because(e.Reason))
+		p.line("%s sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
 	case runlog.Evict:
 		p.members--
 		p.line("%s evicted in round %d (%s)", e.Node, e.Round, e.Reason.Rule)

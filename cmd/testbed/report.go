@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/report"
+	"testbed/report/record"
+	"testbed/report/sweeps"
+	"testbed/report/timeline"
 	"testbed/runlog"
 	"testbed/sweep"
 )
@@ -42,12 +45,12 @@ ui.perfetto.dev and in chrome://tracing.`,
 		if slices.ContainsFunc(args, sweep.Is) {
 			return reportSweep(cmd, args, out, trace)
 		}
-		rec, err := report.Read(args...)
+		rec, err := record.Read(args...)
 		if err != nil {
 			return err
 		}
 		if trace != "" {
-			if err := writeFile(trace, func(w io.Writer) error { return report.WriteTrace(w, rec) }); err != nil {
+			if err := writeFile(trace, func(w io.Writer) error { return timeline.WriteTrace(w, rec) }); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), trace)
@@ -60,7 +63,7 @@ ui.perfetto.dev and in chrome://tracing.`,
 				if err != nil {
 					return err
 				}
-				run := report.Run{}
+				run := record.Run{}
 				run.Summary, err = play(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) })
 				if err != nil {
 					return err
@@ -95,7 +98,7 @@ func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	if out == "" {
 		out = filepath.Join(args[0], "report.html")
 	}
-	if err := writeFile(out, func(w io.Writer) error { return report.WriteSweep(w, r) }); err != nil {
+	if err := writeFile(out, func(w io.Writer) error { return sweeps.WriteHTML(w, r) }); err != nil {
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), out)
