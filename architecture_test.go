@@ -279,3 +279,40 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 		}
 	}
 }
+
+// What a reader can hold in mind, in lines.
+const (
+	maxPackage  = 2500
+	maxFunction = 80
+)
+
+// larger are packages that are still to be cut.
+var larger = []string{"allreduce/quicring", "cmd/testbed", "node/host", "sim"}
+
+// TestPackagesAndFunctionsAreShort: tests and generated code do not count.
+func TestPackagesAndFunctionsAreShort(t *testing.T) {
+	for folder, files := range packages(t) {
+		if slices.Contains(larger, folder) {
+			continue
+		}
+		total := 0
+		for _, s := range files {
+			if ast.IsGenerated(s.ast) {
+				continue
+			}
+			total += s.fset.File(s.ast.Pos()).LineCount()
+			for _, d := range s.ast.Decls {
+				f, ok := d.(*ast.FuncDecl)
+				if !ok {
+					continue
+				}
+				if n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1; n > maxFunction {
+					t.Errorf("%s: function %s has %d lines, more than %d: cut it where a reader would", s.at(f.Pos()), f.Name.Name, n, maxFunction)
+				}
+			}
+		}
+		if total > maxPackage {
+			t.Errorf("%s has %d lines, more than %d: it is two packages", folder, total, maxPackage)
+		}
+	}
+}
