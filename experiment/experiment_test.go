@@ -14,6 +14,7 @@ import (
 	"testbed/calibrate"
 	"testbed/experiment"
 	"testbed/report"
+	"testbed/report/record"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -52,10 +53,10 @@ func (f *fake) play(_ context.Context, r experiment.Run) (runlog.Summary, error)
 		}
 	}
 	var fidelity struct {
-		Rounds []report.RoundVerdict `json:"rounds"`
+		Rounds []record.RoundVerdict `json:"rounds"`
 	}
 	for _, round := range sum.Rounds {
-		fidelity.Rounds = append(fidelity.Rounds, report.RoundVerdict{Round: round.Round, Verdict: sum.Fidelity.Verdict})
+		fidelity.Rounds = append(fidelity.Rounds, record.RoundVerdict{Round: round.Round, Verdict: sum.Fidelity.Verdict})
 	}
 	return sum, errors.Join(dir.WriteScenario(r.File, r.Source, nil), dir.WriteJSON(runlog.SummaryFile, sum), dir.WriteJSON("fidelity.json", fidelity))
 }
@@ -167,7 +168,7 @@ func TestCompareRepeats(t *testing.T) {
 	if o.Run.Scenario.Seed != 42 {
 		t.Errorf("the caller's scenario has seed %d", o.Run.Scenario.Seed)
 	}
-	rec, err := report.Read(o.Run.Dir)
+	rec, err := record.Read(o.Run.Dir)
 	if err != nil || len(rec.Runs) != 18 {
 		t.Fatalf("the record: %v", err)
 	}

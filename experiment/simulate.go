@@ -8,6 +8,7 @@ import (
 
 	"testbed/calibrate"
 	"testbed/report"
+	"testbed/report/record"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
@@ -78,7 +79,7 @@ func writeEvents(file string, fill func(record func(runlog.Event)) error) error 
 }
 
 // Predict adds to a record the simulated runs that it lacks.
-func Predict(rec *report.Record) error {
+func Predict(rec *record.Record) error {
 	for _, m := range rec.Unsimulated() {
 		s := *rec.Scenario
 		s.Seed = m.Seed
@@ -87,7 +88,7 @@ func Predict(rec *report.Record) error {
 			if err != nil {
 				return err
 			}
-			run := report.Run{}
+			run := record.Run{}
 			if run.Summary, err = play(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) }); err != nil {
 				return err
 			}

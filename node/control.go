@@ -216,20 +216,19 @@ func (l *line) hangUp(patience time.Duration) {
 
 // controlQUIC: the idle timeout is far beyond every heartbeat threshold,
 // because the policy, and not the transport, decides who is dead.
-func controlQUIC() *quic.Config {
+func controlQUIC(tracing Tracing) *quic.Config {
 	return &quic.Config{
 		MaxIdleTimeout:       coordinatorPatience,
 		HandshakeIdleTimeout: 15 * time.Second,
 		InitialPacketSize:    initialPacket,
 		EnableDatagrams:      true,
+		Tracer:               tracing.of("control"),
 	}
 }
 
 // initialPacket is that of the all-reduce: path
 // MTU discovery would add probes to links whose traffic is being measured. Tests
-// in virtual time lower it to 1280: quic-go 0.65 runs its pacer with 1280 bytes
-// whatever the packet size, and while its budget lies between the two it spins
-// until time has passed, which in virtual time never happens.
+// in virtual time lower it.
 var initialPacket uint16 = allreduce.PacketSize
 
 // coordinatorPatience bounds how long a worker does without the coordinator,
@@ -255,19 +254,4 @@ func isAbsence(err error) bool {
 	_, handshake := errors.AsType[*quic.HandshakeTimeoutError](err)
 	_, idle := errors.AsType[*quic.IdleTimeoutError](err)
 	return reset || handshake || idle
-}
-
-func withALPN(c *tls.Config, name, server string) *tls.Config {
-	c = c.Clone()
-	c.NextProtos, c.ServerName = []string{name}, server
-	return c
-}
-
-// peerName returns the name that the other end has proved.
-func peerName(conn *quic.Conn) string {
-	certs := conn.ConnectionState().TLS.PeerCertificates
-	if len(certs) == 0 || len(certs[0].DNSNames) == 0 {
-		return ""
-	}
-	return certs[0].DNSNames[0]
 }

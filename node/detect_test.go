@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -28,11 +29,11 @@ func TestDetection(t *testing.T) {
 		{"ended by whoever started it", runlog.Arrive, func(w *world) { w.excuse(2); w.nodes[2].cancel() }, policy.RuleGaveUp, period / 2},
 		{"black hole between two workers", runlog.ReduceStart, func(w *world) {
 			w.excuse(2)
-			w.net.blame(w.t, "hole", shaping.Cut{Paths: []shaping.Direction{{From: "w1", To: "w2"}, {From: "w0", To: "w2"}}})
+			w.net.Fault(w.t, "hole", shaping.Cut{Paths: []shaping.Direction{{From: "w1", To: "w2"}, {From: "w0", To: "w2"}}})
 		}, policy.RuleProgress, 20 * period},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := inBubble(t, func(t *testing.T) {
+			err := memnet.TryBubble(t, func(t *testing.T) {
 				s := worldScenario(t, 3)
 				s.Real.StallTimeout = shaping.Duration(s.RealDuration(2.5 * period))
 				w := newWorld(t, s)
@@ -67,7 +68,7 @@ func TestDetection(t *testing.T) {
 // time below the heartbeats' window: nobody goes, and the step does not count
 // the pause, though it ends that much later.
 func TestPauseHoldsTheStep(t *testing.T) {
-	err := inBubble(t, func(t *testing.T) {
+	err := memnet.TryBubble(t, func(t *testing.T) {
 		w := newWorld(t, worldScenario(t, 3))
 		pause := fault{what: "pause", id: 1, at: 500, lasts: 3000}
 		w.onEvent = func(e runlog.Event) {

@@ -16,19 +16,24 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce"
+	"testbed/internal/memnet"
+	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
 
-// ringALPN is how a link of the ring calls itself; its end may be anything.
-const ringALPN = "testbed-ring/3/attacker/1"
+// What the protocols are called; the end of a link's name may be anything.
+const (
+	ringALPN  = "testbed-ring/3/attacker/1"
+	stateALPN = "testbed-state/2"
+)
 
 // attacker does what it can to a run in progress, from a socket of its own.
 type attacker struct {
 	*world
 	ctx      context.Context
-	conn     *socket
+	conn     *memnet.Socket
 	wg       sync.WaitGroup
 	stranger *tls.Config // of another run, but trusting this one
 	insider  *tls.Config // of this run, for a worker that the scenario lacks
@@ -46,10 +51,8 @@ func (a *attacker) count(what string) {
 func (a *attacker) ports() map[netip.AddrPort]string {
 	a.world.mu.Lock()
 	defer a.world.mu.Unlock()
-	a.net.mu.Lock()
-	defer a.net.mu.Unlock()
 	ports := map[netip.AddrPort]string{}
-	for addr, s := range a.net.sockets {
+	for addr, s := range a.net.Sockets() {
 		if s == a.conn {
 			continue
 		}
@@ -59,7 +62,7 @@ func (a *attacker) ports() map[netip.AddrPort]string {
 			case n.sockets[1]:
 				ports[addr] = ringALPN
 			case n.sockets[2]:
-				ports[addr] = transferALPN
+				ports[addr] = stateALPN
 			}
 		}
 	}
@@ -68,18 +71,18 @@ func (a *attacker) ports() map[netip.AddrPort]string {
 
 // garbage sends noise, and packets of the run again: late, with bits flipped,
 // cut short, and from another address.
-func (a *attacker) garbage(seen <-chan packet) {
+func (a *attacker) garbage(seen <-chan memnet.Packet) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for {
 		select {
 		case p := <-seen:
 			a.count("replayed packets")
 			time.Sleep(time.Millisecond)
-			a.net.inject(p)
-			forged := append([]byte{}, p.data[:1+r.IntN(len(p.data))]...)
+			a.net.Inject(p)
+			forged := append([]byte{}, p.Data[:1+r.IntN(len(p.Data))]...)
 			forged[r.IntN(len(forged))] ^= 1 << r.IntN(8)
-			a.net.inject(packet{p.from, p.to, forged})
-			a.conn.WriteTo(p.data, net.UDPAddrFromAddrPort(p.to))
+			a.net.Inject(memnet.Packet{From: p.From, To: p.To, Data: forged})
+			a.conn.WriteTo(p.Data, net.UDPAddrFromAddrPort(p.To))
 		case <-time.After(10 * time.Millisecond):
 			for addr := range a.ports() {
 				noise := make([]byte, 1+r.IntN(1400))
@@ -103,11 +106,11 @@ func (a *attacker) dial(transport *quic.Transport, config *tls.Config, do func(c
 		var wg sync.WaitGroup
 		for addr, alpn := range a.ports() {
 			wg.Go(func() {
-				config := withALPN(config, alpn, "")
+				config := identity.For(config, alpn, "")
 				config.InsecureSkipVerify = true
 				ctx, cancel := context.WithTimeout(a.ctx, 300*time.Millisecond)
 				defer cancel()
-				conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(addr), config, transferQUIC())
+				conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(addr), config, &quic.Config{InitialPacketSize: initialPacket})
 				if err != nil {
 					return
 				}
@@ -136,7 +139,7 @@ func words(alpn string, i int) string {
 			`{"type":"hello","protocol":1,"id":1,"ring":"10.0.0.9:1","fetch":"10.0.0.9:2"}` + "\n",
 			`{"type":"reduced","round":1,"epoch":1}` + "\n", `{"type":"leave"}` + "\n", `{"type":"hello","protocol":`,
 		}[i%7]
-	case transferALPN:
+	case stateALPN:
 		return []string{
 			"nonsense\n", long, `{"outer_steps":1,"from":-1,"to":5}`, `{"hash":"feed","from":0,"to":3}`,
 			`{"outer_steps":1000000}`, `{"outer_steps":0,"to":1000000}`, `{"outer_`,
@@ -156,7 +159,7 @@ func TestHostilePeers(t *testing.T) {
 	for _, name := range scenarios.PolicyNames {
 		t.Run(name, func(t *testing.T) {
 			run := func(attack bool) (sum runlog.Summary) {
-				bubble(t, func(t *testing.T) {
+				memnet.Bubble(t, func(t *testing.T) {
 					s := worldScenario(t, 4)
 					s.Policy.Straggler.MinSlack = 200
 					s.Workers[3].JoinAt = 2800 // there is a fetch to disturb
@@ -189,8 +192,8 @@ func TestHostilePeers(t *testing.T) {
 // attack begins all attacks and returns what ends them.
 func (w *world) attack(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &attacker{world: w, ctx: ctx, conn: w.net.listen("w0"), done: map[string]int{}, insider: credentials(t, "w9")}
-	theirs, err := NewAuthority()
+	a := &attacker{world: w, ctx: ctx, conn: w.net.Listen("w0"), done: map[string]int{}, insider: memnet.TLS(t, "w9")}
+	theirs, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,10 +204,10 @@ func (w *world) attack(t *testing.T) (stop func()) {
 	if a.stranger, err = c.TLS(); err != nil {
 		t.Fatal(err)
 	}
-	seen := make(chan packet, 64)
+	seen := make(chan memnet.Packet, 64)
 	n := 0
-	w.net.tap = func(p packet) {
-		if n++; n%7 == 0 && p.from != a.conn.addr {
+	w.net.Tap = func(p memnet.Packet) {
+		if n++; n%7 == 0 && p.From != a.conn.Addr {
 			select {
 			case seen <- p:
 			default:
@@ -236,7 +239,7 @@ func (w *world) attack(t *testing.T) (stop func()) {
 		})
 	})
 	// Slow loris: connections that stay open and say a byte at a time.
-	slow := &quic.Transport{Conn: w.net.listen("w0")}
+	slow := &quic.Transport{Conn: w.net.Listen("w0")}
 	for range 3 {
 		a.wg.Go(func() {
 			a.dial(slow, a.insider, func(conn *quic.Conn, stream *quic.Stream, alpn string) {
@@ -265,8 +268,8 @@ func (w *world) attack(t *testing.T) (stop func()) {
 		}
 		for _, what := range []string{
 			"noise", "replayed packets", "stranger's connections",
-			"insider's streams to " + controlALPN, "insider's streams to " + transferALPN, "insider's streams to " + ringALPN,
-			"slow streams to " + controlALPN, "slow streams to " + transferALPN, "slow streams to " + ringALPN,
+			"insider's streams to " + controlALPN, "insider's streams to " + stateALPN, "insider's streams to " + ringALPN,
+			"slow streams to " + controlALPN, "slow streams to " + stateALPN, "slow streams to " + ringALPN,
 		} {
 			if a.done[what] == 0 {
 				t.Errorf("the attack had no %s", what)

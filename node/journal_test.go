@@ -1,10 +1,7 @@
 package node
 
 import (
-	"bytes"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/runlog"
-	"testbed/worker"
 )
 
 func journalOnDisk(t *testing.T, text string) *os.File {
@@ -70,129 +65,6 @@ func TestJournalIsReadAndMended(t *testing.T) {
 	}
 }
 
-// checkpointOf is of a model alone.
-func checkpointOf(m *model) *snapshotter {
-	return &snapshotter{run: "run", model: m, steps: m.steps}
-}
-
-func TestCheckpointIsWholeOrNone(t *testing.T) {
-	m := newModel(1, 0, 40_000)
-	m.outerStep(m.optimum, nil)
-	state, both, residual := checkpointOf(m), checkpointOf(m), checkpointOf(m)
-	both.of, both.residual = 3, m.target
-	residual.of, residual.residual, residual.stateless = 4, m.target, true
-	for kind, writer := range map[string]*snapshotter{"state": state, "state and residual": both, "residual": residual} {
-		var b bytes.Buffer
-		c, err := writer.write(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, s, err := readCheckpoint(bytes.NewReader(b.Bytes()))
-		if diff := cmp.Diff(c, got); err != nil || diff != "" || s.steps != 1 || c.Run != "run" || c.Hash != m.stateHash() {
-			t.Fatalf("%s: %v\n%s", kind, err, diff)
-		}
-		if !writer.stateless && s.hash() != m.stateHash() || !slices.Equal(s.residual, writer.residual) {
-			t.Errorf("%s: read something else than was written", kind)
-		}
-		for name, damage := range map[string]func([]byte) []byte{
-			"empty":     func(b []byte) []byte { return nil },
-			"cut off":   func(b []byte) []byte { return b[:len(b)-1] },
-			"longer":    func(b []byte) []byte { return append(b, 0) },
-			"a bit":     func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
-			"last bit":  func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
-			"header":    func(b []byte) []byte { return b[bytes.IndexByte(b, '\n')+1:] },
-			"other":     func(b []byte) []byte { return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":2`), 1) },
-			"too large": func(b []byte) []byte { return bytes.Replace(b, []byte(":40000,"), []byte(":1073741824,"), 1) },
-		} {
-			if _, err := ReadCheckpoint(bytes.NewReader(damage(bytes.Clone(b.Bytes())))); err == nil {
-				t.Errorf("%s, %s: no error", kind, name)
-			}
-		}
-		if _, err := writer.write(&limited{1000}); err == nil {
-			t.Errorf("%s: a checkpoint that could not be written brought no error", kind)
-		}
-		m.steps++
-		if _, err := writer.write(io.Discard); err == nil {
-			t.Errorf("%s: written of another state than at its beginning", kind)
-		}
-		m.steps--
-	}
-}
-
-// TestResidualFitsItsState: a worker goes on with what it had set aside only if
-// that is its own, and of the state that it restores.
-func TestResidualFitsItsState(t *testing.T) {
-	const n = 100
-	m := newModel(1, 0, n)
-	m.outerStep(m.optimum, nil)
-	write := func(id policy.ID, m *model, stateless bool) []byte {
-		var b bytes.Buffer
-		s := snapshotter{run: "run", model: m, steps: m.steps, of: id, residual: m.target, stateless: stateless}
-		if _, err := s.write(&b); err != nil {
-			t.Fatal(err)
-		}
-		return b.Bytes()
-	}
-	other := newModel(2, 0, n)
-	other.outerStep(other.optimum, nil)
-	for name, c := range map[string]struct {
-		state, residual []byte
-		want            bool
-	}{
-		"its own":           {write(1, m, false), write(0, m, true), true},
-		"in its checkpoint": {write(0, m, false), nil, true},
-		"another worker's":  {write(1, m, false), write(2, m, true), false},
-		"of another state":  {write(1, m, false), write(0, other, true), false},
-		"none":              {write(1, m, false), nil, false},
-		"damaged":           {write(1, m, false), write(0, m, true)[:300], false},
-	} {
-		w := &workerDriver{
-			cfg:   WorkerConfig{Run: "run", Log: slog.New(slog.DiscardHandler)},
-			model: newModel(1, 0, n), machine: worker.New(0, 1), buffers: &buffers{residual: make([]float32, n)},
-		}
-		if c.residual != nil {
-			w.cfg.Residual = bytes.NewReader(c.residual)
-		}
-		if err := w.restore(bytes.NewReader(c.state)); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if got := slices.Equal(w.buffers.residual, m.target); got != c.want {
-			t.Errorf("%s: taken over: %v, want %v", name, got, c.want)
-		}
-	}
-	w := &workerDriver{cfg: WorkerConfig{Run: "run"}, model: newModel(1, 0, n), machine: worker.New(0, 1), buffers: &buffers{}}
-	if err := w.restore(bytes.NewReader(write(0, m, true))); err == nil {
-		t.Error("a worker began from a residual alone")
-	}
-}
-
-type limited struct{ left int }
-
-func (l *limited) Write(b []byte) (int, error) {
-	if l.left -= len(b); l.left < 0 {
-		return 0, io.ErrShortWrite
-	}
-	return len(b), nil
-}
-
-func FuzzReadCheckpoint(f *testing.F) {
-	m := newModel(1, 0, 8)
-	m.outerStep(m.optimum, nil)
-	var b bytes.Buffer
-	if _, err := checkpointOf(m).write(&b); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b.Bytes())
-	f.Add(b.Bytes()[:40])
-	f.Add([]byte(`{"format":1,"outer_steps":1,"parameters":1073741824}` + "\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c, s, err := readCheckpoint(bytes.NewReader(b))
-		if err == nil && !c.Stateless && (s.hash() != c.Hash || len(s.outer) != c.Parameters || len(s.momentum) != c.Parameters) {
-			t.Errorf("accepted %+v", c)
-		}
-	})
-}
-
 // TestSessionSaysEverythingOnce over lines that break at any moment.
 func TestSessionSaysEverythingOnce(t *testing.T) {
 	for lost := range 6 {
@@ -233,7 +105,7 @@ func TestCoordinatorDies(t *testing.T) {
 	for i, policyName := range []string{"baseline", "baseline", "straggler", "straggler"} {
 		leaves := i%2 == 0
 		t.Run(fmt.Sprintf("%s, leaves %v", policyName, leaves), func(t *testing.T) {
-			err := inBubble(t, func(t *testing.T) {
+			err := memnet.TryBubble(t, func(t *testing.T) {
 				s := worldScenario(t, 5)
 				s.Workers[4].JoinAt = 9000
 				w := newWorld(t, s)
@@ -318,17 +190,5 @@ func BenchmarkReplay(b *testing.B) {
 	b.ResetTimer()
 	if err := replay(j, header, func(entry) {}); err != nil {
 		b.Fatal(err)
-	}
-}
-
-// BenchmarkCheckpoint is what a checkpoint of a million parameters costs the
-// worker that makes it, apart from the writing.
-func BenchmarkCheckpoint(b *testing.B) {
-	m := newModel(1, 0, 1_000_000)
-	b.SetBytes(8_000_000)
-	for b.Loop() {
-		if _, err := checkpointOf(m).write(io.Discard); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -14,14 +14,17 @@ import (
 
 	"go.uber.org/goleak"
 
+	"testbed/internal/memnet"
+	"testbed/node/identity"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
 
 func TestMain(m *testing.M) {
-	initialPacket = 1280 // see there
-	chunkValues = 256
+	initialPacket = memnet.PacketSize // see there
+	state.ChunkValues = 256
 	goleak.VerifyTestMain(m)
 }
 
@@ -81,7 +84,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 			onEvent(c, e)
 		}
 	}
-	authority, err := NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,59 +266,18 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestOuterStep compares the outer step with SGD's definition in PyTorch
-// (torch.optim.SGD, nesterov=True), in float64.
-func TestOuterStep(t *testing.T) {
-	m := newModel(3, 0, 1000)
-	params, buffer := make([]float64, 1000), make([]float64, 1000)
-	for i, o := range m.outer {
-		params[i] = float64(o)
-	}
-	for step := range 3 {
-		gradient := gaussian(9, uint64(step), 1000)
-		m.outerStep(gradient, nil)
-		for i, g := range gradient {
-			buffer[i] = 0.9*buffer[i] + float64(g)
-			params[i] -= 0.7 * (float64(g) + 0.9*buffer[i])
-		}
-	}
-	for i, want := range params {
-		if got := float64(m.outer[i]); got-want > 1e-5 || want-got > 1e-5 {
-			t.Fatalf("parameter %d is %v, want %v", i, got, want)
-		}
-	}
-	if steps, _ := m.version(); steps != 3 {
-		t.Errorf("at outer step %d, want 3", steps)
-	}
-}
-
-func TestFirstJoinersShareOneState(t *testing.T) {
-	a, b := newModel(5, 0, 1000), newModel(5, 1, 1000)
-	if a.stateHash() != b.stateHash() {
-		t.Error("two workers of a run start from different states")
-	}
-	a.innerStep()
-	b.innerStep()
-	if slices.Equal(a.local, b.local) {
-		t.Error("two workers with different data made the same step")
-	}
-	if c := newModel(6, 0, 1000); c.stateHash() == a.stateHash() {
-		t.Error("two seeds give the same state")
-	}
-}
-
 // TestStrangersAreRefused dials the coordinator with a certificate of another
 // run, and with that of another worker.
 func TestStrangersAreRefused(t *testing.T) {
-	ours, err := NewAuthority()
+	ours, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := NewAuthority()
+	theirs, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	issue := func(a *Authority, name string) Credentials {
+	issue := func(a *identity.Authority, name string) identity.Credentials {
 		c, err := a.Issue(name)
 		if err != nil {
 			t.Fatal(err)
@@ -325,7 +287,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	coordinator := issue(ours, scenarios.Coordinator)
 	stranger := issue(theirs, "w0")
 	stranger.CA = coordinator.CA // it trusts us; we must not trust it
-	for name, credentials := range map[string]Credentials{"of another run": stranger, "of another worker": issue(ours, "w1")} {
+	for name, credentials := range map[string]identity.Credentials{"of another run": stranger, "of another worker": issue(ours, "w1")} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			control := loopback(t)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -243,7 +244,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 // run plays the schedule and returns what is wrong with the outcome, and what
 // the nodes had to say.
 func (s schedule) run(t *testing.T) (logs string, problem error) {
-	escaped := inBubble(t, func(t *testing.T) {
+	escaped := memnet.TryBubble(t, func(t *testing.T) {
 		w := newWorld(t, s.scenario(t))
 		w.onEvent = func() func(runlog.Event) {
 			armed := slices.Clone(s.faults)
@@ -332,8 +333,8 @@ func (w *world) inflict(i int, f fault) {
 	name := scenarios.NodeName(f.id)
 	cause := fmt.Sprint("fault ", i)
 	lay := func(faults ...shaping.Fault) {
-		w.net.blame(w.t, cause, faults...)
-		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.net.blame(w.t, cause) })
+		w.net.Fault(w.t, cause, faults...)
+		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.net.Fault(w.t, cause) })
 	}
 	switch f.what {
 	case "coordinator", "coordinator-torn":

@@ -8,6 +8,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/quicring"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -53,7 +54,7 @@ type result struct {
 	event   worker.Event
 	details message
 	ended   time.Time // of an inner step
-	fetched *state
+	fetched *state.Snapshot
 	buffers *buffers
 }
 
@@ -84,10 +85,10 @@ func (w *workerDriver) stop() {
 // coordinator compare the state that it leads to.
 func (w *workerDriver) apply() {
 	b := w.buffers
-	w.model.outerStep(b.mean, b.outcome)
+	w.model.OuterStep(b.mean, b.outcome)
 	b.residual, b.nextResidual = b.nextResidual, b.residual
-	steps, _ := w.model.version()
-	w.session.say(message{Type: msgStepped, OuterSteps: steps, Hash: w.model.stateHash(), Loss: w.model.loss()})
+	steps, _ := w.model.Outer.Version()
+	w.coordinator.session.say(message{Type: msgStepped, OuterSteps: steps, Hash: w.model.Outer.Hash(), Loss: w.model.Loss()})
 }
 
 // beginStep begins an inner step. The arithmetic is real but short; the rest of
@@ -99,7 +100,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	duration := w.cfg.Scenario.RealDuration(w.spec.Step(w.rng, a.Factor))
 	begin := w.stepFrom
 	w.spawn(ctx, func(ctx context.Context, b *buffers) result {
-		w.model.innerStep()
+		w.model.InnerStep()
 		if a.Last {
 			w.contribute(b, a)
 		}
@@ -113,7 +114,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
 			T: w.cfg.Scenario.ScenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
 			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ScenarioTime(took),
-			ClockError: w.cfg.Scenario.ScenarioTime(time.Duration(w.oneWay.Load())),
+			ClockError: w.cfg.Scenario.ScenarioTime(w.coordinator.oneWayDelay()),
 		}})
 		return result{event: worker.StepDone{}, ended: end}
 	})
@@ -122,7 +123,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 // contribute makes the contribution to a round: the pseudo-gradient, what came
 // too late for a round before, and what quantisation has taken from others.
 func (w *workerDriver) contribute(b *buffers, a *worker.BeginStep) {
-	w.model.pseudoGradient(b.gradient)
+	w.model.PseudoGradient(b.gradient)
 	if b.late != nil {
 		if a.Late > 0 {
 			weight := float32(w.cfg.Scenario.Policy.StalenessWeight)
@@ -188,9 +189,9 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		w.cfg.Report(Report{Event: &runlog.Event{
 			T: w.cfg.Scenario.ScenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
 			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.ScenarioTime(r.Total), ReduceScatter: w.cfg.Scenario.ScenarioTime(r.ReduceScatter),
-			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ScenarioTime(time.Duration(w.oneWay.Load())),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ScenarioTime(w.coordinator.oneWayDelay()),
 		}})
-		return result{event: worker.Reduced{}, details: message{Hash: hashFloats(b.mean), Bytes: r.BytesSent, Took: r.Total}}
+		return result{event: worker.Reduced{}, details: message{Hash: state.Hash(b.mean), Bytes: r.BytesSent, Took: r.Total}}
 	})
 }
 
@@ -209,17 +210,17 @@ func failedAt(err error, ring []policy.ID) *policy.ID {
 
 // beginFetch gets the outer state from peers.
 func (w *workerDriver) beginFetch(ctx context.Context, a *worker.BeginFetch) {
-	var donors []source
+	var donors []state.Peer
 	for _, p := range w.peers {
-		donors = append(donors, source{scenarios.NodeName(p.ID), p.Addr})
+		donors = append(donors, state.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
 	}
 	w.spawn(ctx, func(ctx context.Context, _ *buffers) result {
 		begin := time.Now()
-		s, bytes, err := w.fetcher.fetch(ctx, donors, a.OuterSteps, a.Current)
+		s, bytes, err := w.states.Fetch(ctx, donors, a.OuterSteps, a.Current)
 		if err != nil {
 			w.cfg.Log.Warn("state fetch failed", "err", err)
 			return result{event: worker.FetchFailed{}, details: message{Error: err.Error()}}
 		}
-		return result{event: worker.Fetched{OuterSteps: s.steps}, fetched: s, details: message{Bytes: bytes, Took: time.Since(begin)}}
+		return result{event: worker.Fetched{OuterSteps: s.Steps}, fetched: s, details: message{Bytes: bytes, Took: time.Since(begin)}}
 	})
 }

@@ -11,10 +11,10 @@ import (
 // "ring" or "state". Nil records nothing.
 type Tracing func(kind string) func(ctx context.Context, isClient bool, id quic.ConnectionID) qlogwriter.Trace
 
-// add has the connections of a configuration recorded.
-func (t Tracing) add(c *quic.Config, kind string) *quic.Config {
-	if t != nil {
-		c.Tracer = t(kind)
+// of is the tracer of a kind of connections, or nil.
+func (t Tracing) of(kind string) func(ctx context.Context, isClient bool, id quic.ConnectionID) qlogwriter.Trace {
+	if t == nil {
+		return nil
 	}
-	return c
+	return t(kind)
 }

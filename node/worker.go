@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,17 +15,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"testbed/allreduce/quicring"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/worker"
 )
-
-// partingPatience bounds how long a worker waits for the coordinator to
-// acknowledge its last message.
-const partingPatience = 2 * time.Second
 
 // WorkerConfig is what a worker needs to know.
 type WorkerConfig struct {
@@ -43,7 +37,7 @@ type WorkerConfig struct {
 	Run string
 	// Save, if given, keeps a checkpoint: it has write write one, and keeps it if
 	// that returns no error. It is called from one goroutine at a time.
-	Save func(write func(io.Writer) (Checkpoint, error)) error
+	Save func(write func(io.Writer) (state.Checkpoint, error)) error
 	// Restore is a checkpoint to begin from. Nil: the initial state of the run.
 	Restore io.Reader
 	// Residual is the worker's own checkpoint besides, of its residual. Nil: it
@@ -69,12 +63,12 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w := &workerDriver{
 		cfg: cfg, spec: spec,
 		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps),
-		model:   newModel(cfg.Scenario.Seed, cfg.ID, cfg.Scenario.Real.Parameters),
+		model:   state.NewModel(cfg.Scenario.Seed, cfg.ID, cfg.Scenario.Real.Parameters),
 		buffers: newBuffers(cfg.Scenario),
 		rng:     cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
 		pauses: newPauses(),
 	}
-	w.greeting = message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)}
+	w.coordinator = newConnection(&w.cfg, w.heartbeat)
 	defer w.saving.Wait()
 	reduce := cfg.Scenario.Real.AllReduce
 	if cfg.Restore != nil {
@@ -85,10 +79,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
 		Bits: reduce.Bits, Block: reduce.Block, Entropy: reduce.Entropy, ShortPaths: cfg.ShortPaths,
-		PacketSize: initialPacket,
-	}
-	if cfg.Tracing != nil {
-		ringConfig.Tracer = cfg.Tracing("ring")
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"),
 	}
 	ring, err := quicring.Listen(ringConfig)
 	if err != nil {
@@ -96,15 +87,17 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	}
 	defer ring.Close()
 	w.ring = ring
-	busy := func() bool { return w.reducing.Load() != nil }
-	if w.donor, err = newDonor(cfg.Fetch, cfg.TLS, w.model, busy, cfg.Tracing, cfg.Log); err != nil {
+	w.states, err = state.Listen(state.Config{
+		Conn: cfg.Fetch, TLS: cfg.TLS, Log: cfg.Log, Outer: w.model.Outer, Busy: func() bool { return w.reducing.Load() != nil },
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"),
+	})
+	if err != nil {
 		return err
 	}
-	w.fetcher = fetcher{transport: w.donor.transport, tls: cfg.TLS, model: w.model, tracing: cfg.Tracing, log: cfg.Log}
-	defer w.donor.close()
+	defer w.states.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go w.donor.serve(ctx)
+	go w.states.Serve(ctx)
 	w.cfg.Report(Report{Ready: true})
 	if err := w.awaitJoin(ctx); err != nil {
 		return err
@@ -124,22 +117,19 @@ type workerDriver struct {
 	results chan result
 	task    *task // under way, or nil
 
-	session  session
-	greeting message   // hello
-	peers    []peer    // of the reduction or fetch that was last asked for
-	details  message   // what else is to be said of the end of a task
-	began    time.Time // estimate of the local time of scenario time 0
-	stepFrom time.Time // when the inner step under way began
+	coordinator *connection
+	peers       []peer    // of the reduction or fetch that was last asked for
+	details     message   // what else is to be said of the end of a task
+	began       time.Time // estimate of the local time of scenario time 0
+	stepFrom    time.Time // when the inner step under way began
 
 	buffers *buffers // nil while a task has them
 
-	model   *model // shared: it locks itself
-	ring    *quicring.Endpoint
-	donor   *donor
-	fetcher fetcher // of the task that fetches, else of run
-	pauses  *pauses // shared: it locks itself
+	model  *state.Model // its Outer is shared, and locks itself
+	ring   *quicring.Endpoint
+	states *state.Endpoint // shared, but for Fetch, which only tasks call
+	pauses *pauses         // shared: it locks itself
 
-	oneWay   atomic.Int64             // shared: half a round trip to the coordinator, in ns
 	reducing atomic.Pointer[reducing] // shared: the reduction under way, for heartbeats and the donor
 
 	saves  sync.Mutex // held while a checkpoint is saved
@@ -170,61 +160,28 @@ func (w *workerDriver) awaitJoin(ctx context.Context) error {
 }
 
 func (w *workerDriver) run(ctx context.Context) (err error) {
-	transport := &quic.Transport{Conn: w.cfg.Control}
-	defer func() {
-		transport.Close()
-		w.cfg.Control.Close()
-	}()
-	l, err := w.connect(ctx, transport)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if l != nil {
-			l.conn.CloseWithError(0, "")
-		}
-	}()
-	inbox := make(chan message)
-	lost := make(chan error, 1)
-	type connected struct {
-		line *line
-		err  error
-	}
-	back := make(chan connected, 1)
+	c := w.coordinator
+	defer c.close()
 	ctx, cancel := context.WithCancel(ctx)
-	var connecting sync.WaitGroup
-	defer func() {
-		cancel()
-		connecting.Wait()
-		select {
-		case c := <-back: // too late
-			if c.err == nil {
-				l = c.line
-			}
-		default:
-		}
-	}()
+	defer cancel()
 	defer func() {
 		w.stop()
-		if l == nil {
-			return
-		}
-		if err != nil {
-			// Before the stream ends: its end alone reads as a lost connection.
-			l.conn.CloseWithError(codeGaveUp, err.Error())
-		}
-		l.hangUp(partingPatience)
+		c.hangUp(err)
 	}()
-	w.speak(ctx, l, inbox, lost)
+	if err := c.open(ctx); err != nil {
+		return err
+	}
 	for {
 		select {
-		case m := <-inbox:
+		case m := <-c.inbox:
 			end, err := w.receive(ctx, m)
 			switch {
 			case err != nil:
 				return err
 			case end != nil && !end.Evicted:
-				return w.part(ctx, inbox, lost)
+				w.stop()
+				c.awaitEnd(ctx)
+				return nil
 			case end != nil:
 				return nil // nobody waits for its last message
 			}
@@ -232,158 +189,40 @@ func (w *workerDriver) run(ctx context.Context) (err error) {
 			if err := w.finished(ctx, r); err != nil {
 				return err
 			}
-		case c := <-w.cfg.Commands:
-			if _, err := w.command(ctx, c); err != nil {
+		case command := <-w.cfg.Commands:
+			if _, err := w.command(ctx, command); err != nil {
 				return err
 			}
-		case err := <-lost:
-			if !isAbsence(err) {
-				return fmt.Errorf("the connection to the coordinator was lost: %w", err)
+		case err := <-c.lost:
+			if err := c.reopen(ctx, err); err != nil {
+				return err
 			}
-			w.cfg.Log.Info("the coordinator does not know this connection any more", "err", err)
-			w.session.detach().hangUp(0)
-			l = nil
-			connecting.Go(func() {
-				l, err := w.connect(ctx, transport)
-				back <- connected{l, err}
-			})
-		case c := <-back:
-			if c.err != nil {
-				return c.err
+		case again := <-c.again:
+			if again.err != nil {
+				return again.err
 			}
-			l = c.line
-			w.speak(ctx, l, inbox, lost)
+			c.talk(ctx, again.line)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// connect dials the coordinator, if it is not there again and again, for as long
-// as coordinatorPatience.
-func (w *workerDriver) connect(ctx context.Context, transport *quic.Transport) (*line, error) {
-	config := w.cfg.Tracing.add(controlQUIC(), "control")
-	if rtt := 2 * time.Duration(w.oneWay.Load()); rtt > 0 {
-		config.HandshakeIdleTimeout = min(max(shortestAttempt, 8*rtt), config.HandshakeIdleTimeout)
+// heartbeat is what the worker tells once in a period, from any goroutine.
+func (w *workerDriver) heartbeat() message {
+	m := message{Type: msgHeartbeat}
+	if r := w.reducing.Load(); r != nil {
+		m.Epoch, m.Peer, m.Bytes = r.epoch, &r.from, w.ring.Received()
 	}
-	giveUp := time.Now().Add(coordinatorPatience)
-	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
-		l, err := w.dial(ctx, transport, config)
-		switch {
-		case err == nil:
-			return l, nil
-		case !isAbsence(err) || time.Now().After(giveUp):
-			return nil, fmt.Errorf("connecting to the coordinator at %s: %w", w.cfg.Coordinator, err)
-		}
-		w.cfg.Log.Info("the coordinator does not answer", "err", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// How a worker connects again: it soon gives an attempt up, since within one it
-// would ask ever more seldom, and waits longer before each up to longestWait.
-const (
-	shortestAttempt = 500 * time.Millisecond
-	shortestWait    = 50 * time.Millisecond
-	longestWait     = 250 * time.Millisecond
-)
-
-func (w *workerDriver) dial(ctx context.Context, transport *quic.Transport, config *quic.Config) (*line, error) {
-	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(w.cfg.Coordinator), withALPN(w.cfg.TLS, controlALPN, scenarios.Coordinator), config)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := conn.OpenStreamSync(ctx)
-	if err != nil {
-		conn.CloseWithError(0, "")
-		return nil, err
-	}
-	return newLine(conn, stream), nil
-}
-
-// speak begins to talk over a line, with what was not heard over the one before.
-func (w *workerDriver) speak(ctx context.Context, l *line, inbox chan<- message, lost chan<- error) {
-	hello := w.greeting
-	w.oneWay.Store(int64(l.conn.ConnectionStats().MinRTT / 2))
-	w.session.attach(l, &hello, nil)
-	go func() { lost <- w.read(ctx, l, inbox) }()
-	go w.beat(ctx, l.conn)
-}
-
-// beat sends heartbeats until ctx or the connection ends.
-func (w *workerDriver) beat(ctx context.Context, conn *quic.Conn) {
-	ticker := time.NewTicker(max(time.Millisecond, w.cfg.Scenario.RealDuration(w.cfg.Scenario.HeartbeatPeriod)))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			m := message{Type: msgHeartbeat}
-			if r := w.reducing.Load(); r != nil {
-				m.Epoch, m.Peer, m.Bytes = r.epoch, &r.from, w.ring.Received()
-			}
-			b, err := json.Marshal(m)
-			if err != nil {
-				panic(err) // plain data
-			}
-			if err := conn.SendDatagram(b); err != nil {
-				return // the reader of the connection tells
-			}
-		case <-conn.Context().Done():
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func addrPort(c net.PacketConn) netip.AddrPort {
-	a, _ := netip.ParseAddrPort(c.LocalAddr().String())
-	return a
-}
-
-func (w *workerDriver) read(ctx context.Context, l *line, inbox chan<- message) error {
-	for {
-		m, err := readMessage(l.in)
-		if err != nil {
-			return err
-		}
-		m.received = time.Now()
-		select {
-		case inbox <- m:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// part waits until the coordinator has closed its side: then it has read this
-// worker's last message.
-func (w *workerDriver) part(ctx context.Context, inbox <-chan message, lost <-chan error) error {
-	w.stop()
-	timeout := time.After(partingPatience)
-	for {
-		select {
-		case <-inbox:
-		case <-lost:
-			return nil
-		case <-timeout:
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return m
 }
 
 // receive carries out a message of the coordinator. It returns the end, if the
 // run is over for this worker.
 func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, error) {
-	switch fresh, ok := w.session.accept(m); {
+	switch fresh, ok := w.coordinator.session.accept(m); {
 	case !ok:
-		return nil, fmt.Errorf("the coordinator's message %d follows %d", m.Seq, w.session.heard)
+		return nil, fmt.Errorf("the coordinator's message %d follows %d", m.Seq, w.coordinator.session.heard)
 	case !fresh:
 		return nil, nil
 	}
@@ -411,11 +250,9 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 
 // started takes the time from the message that starts a round.
 func (w *workerDriver) started(m message) {
-	if l := w.session.current(); l != nil {
-		w.oneWay.Store(int64(l.conn.ConnectionStats().MinRTT / 2))
-	}
+	w.coordinator.measure()
 	if w.began.IsZero() {
-		w.began = m.received.Add(-time.Duration(w.oneWay.Load()) - w.cfg.Scenario.RealDuration(m.Now))
+		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.Scenario.RealDuration(m.Now))
 	}
 	w.stepFrom = m.received
 }
@@ -444,7 +281,7 @@ func (w *workerDriver) finished(ctx context.Context, r result) error {
 	w.task.cancel()
 	w.task, w.buffers, w.details = nil, r.buffers, r.details
 	if r.fetched != nil {
-		w.model.replace(r.fetched)
+		w.model.Replace(r.fetched)
 	}
 	w.stepFrom = r.ended
 	_, err := w.step(ctx, r.event)
@@ -498,7 +335,7 @@ func (w *workerDriver) say(a *worker.Say) {
 	case policy.Leave:
 		m.Type = msgLeave
 	}
-	w.session.say(m)
+	w.coordinator.session.say(m)
 	w.details = message{}
 }
 

@@ -3,7 +3,6 @@ package node
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,15 +10,15 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"testbed/internal/memnet"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -31,7 +30,7 @@ import (
 type world struct {
 	t        testing.TB
 	scenario *scenarios.Scenario
-	net      *memnet
+	net      *memnet.Net
 	logs     lockedBuffer
 
 	mu      sync.Mutex
@@ -52,7 +51,7 @@ type world struct {
 
 // life is one life of the coordinator.
 type life struct {
-	socket *socket
+	socket *memnet.Socket
 	cancel context.CancelFunc
 	dead   atomic.Bool
 	down   policy.Time // how long until the next one
@@ -127,14 +126,14 @@ func (w *world) crashCoordinator(down policy.Time, torn bool) {
 func (w *world) coordinate(ctx context.Context, policyName string, port uint16) {
 	for {
 		ctx, cancel := context.WithCancel(ctx)
-		b := &life{socket: w.net.listenAt(scenarios.Coordinator, port), cancel: cancel}
+		b := &life{socket: w.net.ListenAt(scenarios.Coordinator, port), cancel: cancel}
 		w.mu.Lock()
 		w.life = b
 		reported := w.reported
 		w.mu.Unlock()
 		err := RunCoordinator(ctx, CoordinatorConfig{
-			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.unreachable,
-			TLS: credentials(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator),
+			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.Unreachable,
+			TLS: memnet.TLS(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator),
 			Journal: &journalOf{memJournal: &w.journal, life: b}, Reported: reported,
 			Report: func(r Report) {
 				if !b.dead.Load() {
@@ -155,7 +154,7 @@ func (w *world) coordinate(ctx context.Context, policyName string, port uint16) 
 
 type worldNode struct {
 	commands chan Command
-	sockets  []*socket
+	sockets  []*memnet.Socket
 	cancel   context.CancelFunc
 	excused  bool // what becomes of it is no news
 	ended    chan struct{}
@@ -179,39 +178,6 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// secrets are credentials made inside a bubble, where every run begins at the
-// same time, so that one set serves them all.
-var secrets struct {
-	sync.Mutex
-	authority *Authority
-	made      map[string]Credentials
-}
-
-func credentials(t testing.TB, name string) *tls.Config {
-	secrets.Lock()
-	defer secrets.Unlock()
-	if secrets.authority == nil {
-		a, err := NewAuthority()
-		if err != nil {
-			t.Fatal(err)
-		}
-		secrets.authority, secrets.made = a, map[string]Credentials{}
-	}
-	c, ok := secrets.made[name]
-	if !ok {
-		var err error
-		if c, err = secrets.authority.Issue(name); err != nil {
-			t.Fatal(err)
-		}
-		secrets.made[name] = c
-	}
-	tlsConfig, err := c.TLS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tlsConfig
-}
-
 func (w *world) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,7 +189,7 @@ func (w *world) log(name string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(&w.logs, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
-				return slog.Duration("t", time.Since(w.net.began))
+				return slog.Duration("t", time.Since(w.net.Began))
 			}
 			return a
 		},
@@ -236,7 +202,7 @@ func newWorld(t testing.TB, s *scenarios.Scenario) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, scenario: s, net: newMemnet(plan), nodes: map[policy.ID]*worldNode{}, ready: make(chan struct{})}
+	return &world{t: t, scenario: s, net: memnet.New(plan), nodes: map[policy.ID]*worldNode{}, ready: make(chan struct{})}
 }
 
 // play runs the scenario. It returns when every node has ended, which it sees
@@ -245,7 +211,7 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	const port = 7000
-	control := netip.AddrPortFrom(w.net.base.Nodes[w.net.base.Index(scenarios.Coordinator)].Addr.Addr(), port)
+	control := netip.AddrPortFrom(w.net.Base.Nodes[w.net.Base.Index(scenarios.Coordinator)].Addr.Addr(), port)
 	coordinated := make(chan struct{})
 	go func() {
 		defer close(coordinated)
@@ -300,7 +266,7 @@ func (w *world) start(ctx context.Context, spec scenarios.Worker, coordinator ne
 	n := &worldNode{commands: make(chan Command, 16), cancel: cancel, ended: make(chan struct{})}
 	conns := make([]net.PacketConn, 3)
 	for i := range conns {
-		s := w.net.listen(name)
+		s := w.net.Listen(name)
 		n.sockets, conns[i] = append(n.sockets, s), s
 	}
 	w.mu.Lock()
@@ -315,7 +281,7 @@ func (w *world) start(ctx context.Context, spec scenarios.Worker, coordinator ne
 		n.err = RunWorker(ctx, WorkerConfig{
 			Scenario: w.scenario, ID: spec.ID, Coordinator: coordinator,
 			Control: conns[0], Ring: conns[1], Fetch: conns[2],
-			TLS: credentials(w.t, name), Commands: n.commands, Log: w.log(name), Report: w.report,
+			TLS: memnet.TLS(w.t, name), Commands: n.commands, Log: w.log(name), Report: w.report,
 		})
 	}()
 }
@@ -385,7 +351,7 @@ func (w *world) excuse(id policy.ID) {
 // freeze makes a node mute and deaf, as a stopped process is.
 func (w *world) freeze(id policy.ID) {
 	w.excuse(id)
-	w.net.blame(w.t, fmt.Sprintf("freeze %d", id), shaping.Partition{Nodes: []string{scenarios.NodeName(id)}})
+	w.net.Fault(w.t, fmt.Sprintf("freeze %d", id), shaping.Partition{Nodes: []string{scenarios.NodeName(id)}})
 }
 
 // crash ends a worker as SIGKILL does: nothing that it says on its way out
@@ -399,19 +365,6 @@ func (w *world) crash(id policy.ID) {
 	n.cancel()
 }
 
-// inBubble runs f in a bubble of its own and returns what is wrong with it: a
-// deadlock or leaked goroutine too. What f fails on t counts as well.
-func inBubble(t *testing.T, f func(t *testing.T)) (problem error) {
-	defer func() {
-		if r := recover(); r != nil {
-			all := make([]byte, 1<<20)
-			problem = fmt.Errorf("%v\n%s", r, all[:runtime.Stack(all, true)])
-		}
-	}()
-	synctest.Test(t, f)
-	return nil
-}
-
 // lossAfter predicts the loss after every outer step from who took part,
 // computing the mean over them exactly. A wrong divisor, a contribution that
 // counts twice or a state that does not follow from the one before shows as
@@ -421,22 +374,22 @@ func inBubble(t *testing.T, f func(t *testing.T)) (problem error) {
 // came to adds to their next contribution.
 func lossAfter(s *scenarios.Scenario, participants, zero, late [][]policy.ID) []float64 {
 	n := s.Real.Parameters
-	shared := newModel(s.Seed, 0, n)
+	shared := state.NewQuadratic(s.Seed, 0, n)
 	targets := map[policy.ID][]float32{}
 	outer, momentum := make([]float64, n), make([]float64, n)
-	for i, o := range shared.outer {
+	for i, o := range shared.Start {
 		outer[i] = float64(o)
 	}
 	carried := map[policy.ID][]float64{}
 	contribution := func(id policy.ID) []float64 {
 		if targets[id] == nil {
-			targets[id] = newModel(s.Seed, id, n).target
+			targets[id] = state.NewQuadratic(s.Seed, id, n).Target
 		}
 		all := make([]float64, n)
 		for i, o := range outer {
 			local := o
 			for range s.InnerSteps {
-				local += innerLearningRate * (float64(targets[id][i]) - local)
+				local += state.InnerLearningRate * (float64(targets[id][i]) - local)
 			}
 			all[i] = o - local
 		}
@@ -464,9 +417,9 @@ func lossAfter(s *scenarios.Scenario, participants, zero, late [][]policy.ID) []
 		}
 		sum := 0.0
 		for i, g := range mean {
-			momentum[i] = outerMomentum*momentum[i] + g
-			outer[i] -= outerLearningRate * (g + outerMomentum*momentum[i])
-			d := outer[i] - float64(shared.optimum[i])
+			momentum[i] = state.OuterMomentum*momentum[i] + g
+			outer[i] -= state.OuterLearningRate * (g + state.OuterMomentum*momentum[i])
+			d := outer[i] - float64(shared.Optimum[i])
 			sum += d * d
 		}
 		losses = append(losses, sum/float64(n))
@@ -559,7 +512,7 @@ workers:
 func TestWorld(t *testing.T) {
 	for _, name := range scenarios.PolicyNames {
 		t.Run(name, func(t *testing.T) {
-			err := inBubble(t, func(t *testing.T) {
+			err := memnet.TryBubble(t, func(t *testing.T) {
 				w := newWorld(t, worldScenario(t, 4))
 				sum, events := w.play(name, time.Hour)
 				if !sum.Complete || len(sum.Evicted)+len(sum.Sidelined) > 0 || len(w.failed) > 0 {
@@ -590,7 +543,7 @@ func TestWorld(t *testing.T) {
 // same bytes.
 func TestStalenessWeight(t *testing.T) {
 	for _, weight := range []float64{0, 0.5, 1} {
-		err := inBubble(t, func(t *testing.T) {
+		err := memnet.TryBubble(t, func(t *testing.T) {
 			s := worldScenario(t, 4)
 			s.TargetOuterSteps = 20
 			s.Policy.Straggler.FinishSteps, s.Policy.Straggler.SidelineLimit = true, 20

@@ -2,8 +2,9 @@ package report
 
 import (
 	"fmt"
-	"strings"
 
+	"testbed/report/record"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -13,7 +14,7 @@ func (p *page) Command() string {
 	rec := p.Record
 	source := rec.Scenario.Name
 	if !rec.Library {
-		source = quote(rec.source.File)
+		source = words.Quote(rec.Source.File)
 	}
 	var links string
 	most := 0
@@ -24,7 +25,7 @@ func (p *page) Command() string {
 		}
 	}
 	flags := links
-	if scale := rec.Scenario.Real.TimeScale; scale != rec.ownScale {
+	if scale := rec.Scenario.Real.TimeScale; scale != rec.OwnScale {
 		flags += fmt.Sprintf(" --time-scale %g", scale)
 	}
 	if len(p.Sides) == 2 {
@@ -36,7 +37,7 @@ func (p *page) Command() string {
 	verb := "run"
 	if links == "" {
 		verb = "simulate"
-		if p.Sides[0].Run.Links == planned {
+		if p.Sides[0].Run.Links == record.Planned {
 			flags += " --network links"
 		}
 	}
@@ -53,27 +54,8 @@ func (p *page) Environment() *runlog.Environment {
 	return nil
 }
 
-func typed(command []string) string {
-	words := make([]string, len(command))
-	for k, word := range command {
-		words[k] = quote(word)
-	}
-	return strings.Join(words, " ")
-}
-
-// quote writes a word as a shell takes it.
-func quote(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r)
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
 func policyParameters(s *scenarios.Scenario) string {
 	p := s.Policy.Straggler
 	return fmt.Sprintf("quorum %g, k %g, window %d, min_history %d, min_slack %s (real runs: at least %s of real time), sideline_limit %d",
-		p.Quorum, p.K, p.Window, p.MinHistory, micros(p.MinSlack), s.Real.MinSlack, p.SidelineLimit)
+		p.Quorum, p.K, p.Window, p.MinHistory, words.Micros(p.MinSlack), s.Real.MinSlack, p.SidelineLimit)
 }

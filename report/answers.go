@@ -7,28 +7,19 @@ import (
 	"strings"
 
 	"testbed/policy"
+	"testbed/report/document"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 	"testbed/stats"
 )
 
-// together keeps numbers and their units in one line.
-var together = strings.NewReplacer(" µs", "\u00a0µs", " s ", "\u00a0s ", " %", "\u00a0%", " × ", "\u00a0×\u00a0")
-
-// answer is one of the questions that a reader has.
-type answer struct {
-	Question string
-	Short    string
-	Text     []string
-	Level    fidelity.Level // of trust, for its colour
-}
-
 // speedup is what the pairs of the runs shown say of it.
 func (p *page) speedup() stats.Estimate { return p.statistics.Speedup[p.world] }
 
 // interval is that of a speed-up in words.
-func interval(i *stats.Interval) string { return times(i.Low) + " to " + times(i.High) }
+func interval(i *stats.Interval) string { return words.Times(i.Low) + " to " + words.Times(i.High) }
 
 func (p *page) headline() string {
 	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
@@ -36,16 +27,16 @@ func (p *page) headline() string {
 	case e.N == 0:
 	case e.Interval == nil:
 		return fmt.Sprintf("The straggler policy was %s as fast as the baseline: %s instead of %s for %d rounds.",
-			times(e.Median), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+			words.Times(e.Median), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
 	case e.Interval.Contains(1):
 		return fmt.Sprintf("No difference shown: over %d pairs of runs the straggler policy was %s as fast as the baseline (%s).",
-			e.N, times(e.Median), interval(e.Interval))
+			e.N, words.Times(e.Median), interval(e.Interval))
 	case e.Interval.High < 1:
 		return fmt.Sprintf("The baseline is faster: over %d pairs of runs the straggler policy was %s as fast (%s), %s instead of %s for %d rounds.",
-			e.N, times(e.Median), interval(e.Interval), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+			e.N, words.Times(e.Median), interval(e.Interval), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
 	default:
 		return fmt.Sprintf("Over %d pairs of runs the straggler policy was %s as fast as the baseline (%s): %s instead of %s for %d rounds.",
-			e.N, times(e.Median), interval(e.Interval), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+			e.N, words.Times(e.Median), interval(e.Interval), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
 	}
 	var parts []string
 	for _, s := range p.Sides {
@@ -61,17 +52,17 @@ func (p *page) headline() string {
 // wallText is a typical wall-clock in words.
 func wallText(s *scenarios.Scenario, of *side) string {
 	if of.World == runlog.Sim {
-		return micros(of.Run.WallClock)
+		return words.Micros(of.Run.WallClock)
 	}
-	return fmt.Sprintf("%s (%s)", seconds(s, of.Run.WallClock), micros(of.Run.WallClock))
+	return fmt.Sprintf("%s (%s)", seconds(s, of.Run.WallClock), words.Micros(of.Run.WallClock))
 }
 
 // slowShare is how many times the median a worker's inner steps take if the
 // report calls it slow.
 const slowShare = 1.5
 
-func (p *page) whoWasSlow() answer {
-	a := answer{Question: "Who was slow?", Short: "nobody"}
+func (p *page) whoWasSlow() document.Answer {
+	a := document.Answer{Question: "Who was slow?", Short: "nobody"}
 	if len(p.Sides) == 0 {
 		return a
 	}
@@ -91,18 +82,18 @@ func (p *page) whoWasSlow() answer {
 		for _, w := range s.Workers {
 			if share := float64(w.MeanStep) / float64(max(middle, 1)); share >= slowShare {
 				names = append(names, w.Node)
-				a.Text = append(a.Text, fmt.Sprintf("%s: an inner step took it %s on average under %s; the median of all workers is %s.", w.Node, micros(w.MeanStep), s.Policy, micros(middle)))
+				a.Text = append(a.Text, fmt.Sprintf("%s: an inner step took it %s on average under %s; the median of all workers is %s.", w.Node, words.Micros(w.MeanStep), s.Policy, words.Micros(middle)))
 			}
 		}
 		if len(names) == 0 {
-			a.Text = append(a.Text, fmt.Sprintf("An inner step took the slowest worker %s on average under %s, the median one %s.", micros(slices.Max(means)), s.Policy, micros(middle)))
+			a.Text = append(a.Text, fmt.Sprintf("An inner step took the slowest worker %s on average under %s, the median one %s.", words.Micros(slices.Max(means)), s.Policy, words.Micros(middle)))
 		}
 	}
 	var acts []string
 	var slowed []string // for a while: not on the average of the run
 	for _, m := range s.Timeline.Marks {
-		if injected[m.Type] {
-			acts = append(acts, fmt.Sprintf("Scenario, %s after the start: %s.", micros(m.T), m.Text))
+		if m.Injected() {
+			acts = append(acts, fmt.Sprintf("Scenario, %s after the start: %s.", words.Micros(m.T), m.Text))
 		}
 		if m.Type == runlog.Slow && !slices.Contains(slowed, m.Node) {
 			slowed = append(slowed, m.Node)
@@ -110,9 +101,9 @@ func (p *page) whoWasSlow() answer {
 	}
 	switch {
 	case len(names) > 0:
-		a.Short = list(names)
+		a.Short = words.List(names)
 	case len(slowed) > 0:
-		a.Short = list(slowed) + ", for a while"
+		a.Short = words.List(slowed) + ", for a while"
 	}
 	a.Text = append(few(a.Text), few(acts)...)
 	return a
@@ -127,14 +118,8 @@ func few(lines []string) []string {
 	return append(slices.Clone(lines[:most]), fmt.Sprintf("… and %d more, in the tables.", len(lines)-most))
 }
 
-// injected are the marks that the scenario, and not the policy, has set.
-var injected = map[runlog.Type]bool{
-	runlog.Join: true, runlog.Crash: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Pause: true, runlog.Resume: true,
-	runlog.CoordinatorCrash: true, runlog.Partition: true, runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
-}
-
-func (p *page) whatWasDone() answer {
-	a := answer{Question: "What did it do, and why?", Short: "nothing out of the ordinary"}
+func (p *page) whatWasDone() document.Answer {
+	a := document.Answer{Question: "What did it do, and why?", Short: "nothing out of the ordinary"}
 	for _, s := range p.Sides {
 		text := s.Policy + ": " + crowd(s.Run.Summary) + "."
 		acted := len(s.Run.Sidelined)+len(s.Run.Evicted) > 0
@@ -146,12 +131,12 @@ func (p *page) whatWasDone() answer {
 					who = append(who, name)
 				}
 			}
-			a.Short = fmt.Sprintf("%s left %s out", s.Policy, list(who))
+			a.Short = fmt.Sprintf("%s left %s out", s.Policy, words.List(who))
 			if len(s.Run.Sidelined) == 0 {
-				a.Short = fmt.Sprintf("%s removed %s", s.Policy, list(who))
+				a.Short = fmt.Sprintf("%s removed %s", s.Policy, words.List(who))
 			}
 			first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]
-			text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, Because(first.Why))
+			text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, words.Because(first.Why))
 		} else if s.Policy == scenarios.Baseline {
 			text += " It waits for every member."
 		}
@@ -160,8 +145,8 @@ func (p *page) whatWasDone() answer {
 	return a
 }
 
-func (p *page) whatWasGained() answer {
-	a := answer{Question: "What did it gain?"}
+func (p *page) whatWasGained() document.Answer {
+	a := document.Answer{Question: "What did it gain?"}
 	e := p.speedup()
 	if e.N == 0 {
 		a.Short = "one policy only"
@@ -177,7 +162,7 @@ func (p *page) whatWasGained() answer {
 		}
 		return a
 	}
-	a.Short = times(e.Median)
+	a.Short = words.Times(e.Median)
 	if i := e.Interval; i != nil {
 		a.Short += " (" + interval(i) + ")"
 		if i.Contains(1) {
@@ -196,7 +181,7 @@ func (p *page) whatWasGained() answer {
 		a.Text = append(a.Text, fmt.Sprintf("Pairs with an incomplete run, which do not count: %d.", p.statistics.LeftOut))
 	}
 	if predicted := p.statistics.Speedup[runlog.Sim]; p.world == runlog.Real && predicted.N > 0 {
-		text := times(predicted.Median)
+		text := words.Times(predicted.Median)
 		if i := predicted.Interval; i != nil {
 			text += " (" + interval(i) + ") with the same seeds"
 		}
@@ -205,8 +190,8 @@ func (p *page) whatWasGained() answer {
 	return a
 }
 
-func (p *page) trust() answer {
-	a := answer{Question: "Can it be trusted?"}
+func (p *page) trust() document.Answer {
+	a := document.Answer{Question: "Can it be trusted?"}
 	if len(p.Sides) == 0 || p.Sides[0].World == runlog.Sim {
 		a.Short = "simulated only"
 		return a
@@ -251,7 +236,7 @@ func (p *page) trust() answer {
 		}
 	}
 	if s := p.Sides[0]; s.Prediction != nil && len(s.Prediction.NotSimulated) > 0 {
-		a.Text = append(a.Text, capital(leftOut(s.Prediction.Summary))+".")
+		a.Text = append(a.Text, words.Capital(leftOut(s.Prediction.Summary))+".")
 	}
 	for _, s := range p.Sides {
 		if s.Error.N > 0 {
@@ -259,19 +244,4 @@ func (p *page) trust() answer {
 		}
 	}
 	return a
-}
-
-func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
-
-func times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
-
-func list(names []string) string {
-	n := len(names)
-	if n > maxListed {
-		return fmt.Sprintf("%d workers", n)
-	}
-	if n > 1 {
-		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
-	}
-	return strings.Join(names, "")
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"testbed/policy"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/stats"
@@ -179,9 +180,9 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 	simulated, onLinks := c.predictions(c.simulated), c.predictions(c.onLinks) // each with its seed
 	for _, name := range scenarios.PolicyNames {
 		wall := median(c.pairs(), name)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f s\t%+.1f %%", name, micros(median(simulated, name)), micros(wall), s.RealDuration(wall).Seconds(), 100*c.PredictionError[name])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f s\t%+.1f %%", name, words.Micros(median(simulated, name)), words.Micros(wall), s.RealDuration(wall).Seconds(), 100*c.PredictionError[name])
 		if c.SimLinks != nil {
-			fmt.Fprintf(w, "\t%s\t%+.1f %%", micros(median(onLinks, name)), 100*c.LinksPredictionError[name])
+			fmt.Fprintf(w, "\t%s\t%+.1f %%", words.Micros(median(onLinks, name)), 100*c.LinksPredictionError[name])
 		}
 		fmt.Fprintln(w)
 	}

@@ -1,10 +1,7 @@
 package report
 
 import (
-	"bytes"
-	"crypto/sha256"
 	_ "embed" // the page's parts
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
@@ -13,24 +10,19 @@ import (
 	"strings"
 
 	"testbed/policy"
+	"testbed/report/document"
+	"testbed/report/record"
+	"testbed/report/timeline"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
 
-//go:generate sh page/echarts/refresh.sh
-
-// The page is one file: its style, its script and the chart library are inside.
 var (
 	//go:embed page/page.html
 	pageHTML string
-	//go:embed page/page.css
-	pageCSS string
-	//go:embed page/common.js
-	commonJS string
 	//go:embed page/page.js
 	pageJS string
-	//go:embed page/echarts/echarts.min.js
-	chartLibrary string
 )
 
 // page is what the template is filled with.
@@ -43,28 +35,28 @@ type page struct {
 	world      string // whose runs are shown
 	statistics Statistics
 
-	Record   *Record  `json:"-"`
-	Headline string   `json:"-"`
-	Answers  []answer `json:"-"`
+	Record   *record.Record    `json:"-"`
+	Headline string            `json:"-"`
+	Answers  []document.Answer `json:"-"`
 }
 
 // WriteHTML writes a report as one HTML file that needs nothing else.
-func WriteHTML(out io.Writer, rec *Record) error {
+func WriteHTML(out io.Writer, rec *record.Record) error {
 	p, err := newPage(rec)
 	if err != nil {
 		return err
 	}
 	t, err := template.New("report").Funcs(template.FuncMap{
-		"micros": micros, "real": func(t policy.Time) string { return seconds(rec.Scenario, t) },
+		"micros": words.Micros, "real": func(t policy.Time) string { return seconds(rec.Scenario, t) },
 		"megabits": func(bps float64) string { return fmt.Sprintf("%.1f Mbit/s", bps/1e6) },
 		"percent":  func(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) },
 		"yesno":    yesNo, "quality": quality, "minus": func(a, b policy.Time) policy.Time { return a - b },
 		"signed":    signedMicros,
 		"policy":    policyParameters,
-		"typed":     typed,
+		"typed":     words.Typed,
 		"gib":       func(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) },
-		"find":      func(list []Round, n int) *Round { return findRound(list, n) },
-		"thousands": thousands[policy.Time], "count": thousands[int64], "base": filepath.Base,
+		"find":      func(list []timeline.Round, n int) *timeline.Round { return findRound(list, n) },
+		"thousands": words.Thousands[policy.Time], "count": words.Thousands[int64], "base": filepath.Base,
 		"node": scenarios.NodeName, "noticed": noticed,
 		"lines": lines, "share": percentText,
 		"doubtful": doubtful, "arrivals": arrivals,
@@ -72,34 +64,10 @@ func WriteHTML(out io.Writer, rec *Record) error {
 	if err != nil {
 		return fmt.Errorf("parsing the page: %w", err)
 	}
-	return writePage(out, t, p, pageJS)
+	return document.Write(out, t, p, pageJS)
 }
 
-// writePage fills a template in with a page, the style and the scripts.
-func writePage(out io.Writer, t *template.Template, p any, own string) error {
-	script := "(() => {\n'use strict';\n" + commonJS + own + "})();\n"
-	// Only these two scripts may run, and nothing may be fetched: were text of
-	// a scenario to get into the page as markup, it could do nothing.
-	security := fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src '%s' '%s'",
-		scriptHash(chartLibrary), scriptHash(script))
-	var b bytes.Buffer
-	err := t.Execute(&b, map[string]any{
-		"Page": p, "Security": security,
-		"Style": template.CSS(pageCSS), "Library": template.JS(chartLibrary), "Script": template.JS(script),
-	})
-	if err != nil {
-		return fmt.Errorf("filling in the page: %w", err)
-	}
-	_, err = out.Write(b.Bytes())
-	return err
-}
-
-func scriptHash(source string) string {
-	sum := sha256.Sum256([]byte(source))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
-}
-
-func newPage(rec *Record) (*page, error) {
+func newPage(rec *record.Record) (*page, error) {
 	p := &page{Scenario: rec.Scenario.Name, Description: rec.Scenario.Description, TimeScale: rec.Scenario.Real.TimeScale, Record: rec}
 	world := runlog.Sim
 	for _, run := range rec.Runs {
@@ -108,20 +76,20 @@ func newPage(rec *Record) (*page, error) {
 		}
 	}
 	for _, name := range scenarios.PolicyNames {
-		runs := rec.of(world, name)
+		runs := rec.Of(world, name)
 		if len(runs) == 0 {
 			continue
 		}
-		s := side{Policy: name, World: world, Runs: runs, Run: *typical(runs), Simulated: []Round{}}
-		s.Timeline = NewTimeline(rec.Scenario, s.Run.Events)
-		s.Rounds, s.Workers = rounds(&s.Run), workers(&s.Run, s.Timeline)
+		s := side{Policy: name, World: world, Runs: runs, Run: *record.Typical(runs), Simulated: []timeline.Round{}}
+		s.Timeline = timeline.New(rec.Scenario, s.Run.Events)
+		s.Rounds, s.Workers = timeline.Rounds(&s.Run), timeline.Workers(&s.Run, s.Timeline)
 		if world == runlog.Real {
-			s.predict(rec.of(runlog.Sim, name))
-			onLinks := rec.onLinks(name)
-			s.LinksError, s.OnLinks = s.against(onLinks), seeded(onLinks, s.Run.Seed, 0)
+			s.predict(rec.Of(runlog.Sim, name))
+			onLinks := rec.OnLinks(name)
+			s.LinksError, s.OnLinks = s.against(onLinks), record.Seeded(onLinks, s.Run.Seed, 0)
 		}
 		var err error
-		if s.Links, err = links(rec.Scenario, s.Run.Events); err != nil {
+		if s.Links, err = timeline.Links(rec.Scenario, s.Run.Events); err != nil {
 			return nil, err
 		}
 		for _, run := range runs {
@@ -129,14 +97,14 @@ func newPage(rec *Record) (*page, error) {
 		}
 		p.Sides = append(p.Sides, s)
 	}
-	p.statistics = statistics(rec.pairs(world))
+	p.statistics = statistics(pairs(rec, world))
 	p.world = world
 	p.Headline = p.headline()
-	p.Answers = []answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
-	p.Headline = together.Replace(p.Headline)
+	p.Answers = []document.Answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
+	p.Headline = document.Together.Replace(p.Headline)
 	for _, a := range p.Answers {
 		for k := range a.Text {
-			a.Text[k] = together.Replace(a.Text[k])
+			a.Text[k] = document.Together.Replace(a.Text[k])
 		}
 	}
 	return p, nil

@@ -14,6 +14,8 @@ import (
 
 	"testbed/policy"
 	"testbed/report"
+	"testbed/report/record"
+	"testbed/report/timeline"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
@@ -23,16 +25,16 @@ import (
 // processors measured it.
 const recorded = "testdata/compare"
 
-func read(t *testing.T, dirs ...string) *report.Record {
+func read(t *testing.T, dirs ...string) *record.Record {
 	t.Helper()
-	rec, err := report.Read(dirs...)
+	rec, err := record.Read(dirs...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rec
 }
 
-func html(t *testing.T, rec *report.Record) string {
+func html(t *testing.T, rec *record.Record) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := report.WriteHTML(&b, rec); err != nil {
@@ -69,9 +71,9 @@ func write(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// TestChartLibrary: the file is the published one; see page/echarts.
+// TestChartLibrary: the file is the published one; see document/echarts.
 func TestChartLibrary(t *testing.T) {
-	library, err := os.ReadFile("page/echarts/echarts.min.js")
+	library, err := os.ReadFile("document/echarts/echarts.min.js")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func TestChartLibrary(t *testing.T) {
 		t.Error("the library would end the script that it is inlined in")
 	}
 	for _, file := range []string{"LICENSE", "NOTICE", "LICENSE-d3", "LICENSE-zrender"} {
-		if text, err := os.ReadFile(filepath.Join("page/echarts", file)); err != nil || len(text) == 0 {
+		if text, err := os.ReadFile(filepath.Join("document/echarts", file)); err != nil || len(text) == 0 {
 			t.Errorf("the licence's file %s is missing: %v", file, err)
 		}
 	}
@@ -147,7 +149,7 @@ func TestPageOfAHostileScenario(t *testing.T) {
 		write(t, string(text), summary)
 	}
 	page := html(t, read(t, dir))
-	library, err := os.ReadFile("page/echarts/echarts.min.js")
+	library, err := os.ReadFile("document/echarts/echarts.min.js")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func TestPagesOfTheLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		rec := &report.Record{Scenario: s, Library: true}
+		rec := &record.Record{Scenario: s, Library: true}
 		for _, name := range scenarios.PolicyNames {
 			rec.Runs = append(rec.Runs, simulatedRun(t, s, name))
 			if page := html(t, rec); !strings.Contains(page, "simulated only") || !json.Valid([]byte(dataBlock(t, page))) {
@@ -187,9 +189,9 @@ func TestPagesOfTheLibrary(t *testing.T) {
 	}
 }
 
-func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) report.Run {
+func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) record.Run {
 	t.Helper()
-	var run report.Run
+	var run record.Run
 	var err error
 	run.Summary, err = sim.Run(s, name, func(e runlog.Event) { run.Events = append(run.Events, e) })
 	if err != nil {
@@ -242,7 +244,7 @@ func TestASimulatedRunByItself(t *testing.T) {
 		t.Error("the page of a simulated run is not one")
 	}
 	var trace bytes.Buffer
-	if err := report.WriteTrace(&trace, rec); err != nil || !strings.Contains(trace.String(), `"time_scale":1`) {
+	if err := timeline.WriteTrace(&trace, rec); err != nil || !strings.Contains(trace.String(), `"time_scale":1`) {
 		t.Errorf("its trace: %v", err)
 	}
 	if all := read(t, sim, filepath.Join(dir, "real-straggler")); len(all.Runs) != 2 || all.Scenario.Real.TimeScale != 300 {
@@ -279,7 +281,7 @@ func TestRepeats(t *testing.T) {
 
 // repeated is a record of five pairs of runs as a real network might have left
 // it: each took the shares more than the simulator has it, by policy and seed.
-func repeated(t *testing.T, name string, shares map[string][5]float64) *report.Record {
+func repeated(t *testing.T, name string, shares map[string][5]float64) *record.Record {
 	t.Helper()
 	source, err := scenarios.Find(name)
 	if err != nil {
@@ -289,7 +291,7 @@ func repeated(t *testing.T, name string, shares map[string][5]float64) *report.R
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := &report.Record{Scenario: s, Library: true}
+	rec := &record.Record{Scenario: s, Library: true}
 	for _, policyName := range scenarios.PolicyNames {
 		for k, share := range shares[policyName] {
 			seeded := *s
@@ -379,7 +381,7 @@ func TestSeeds(t *testing.T) {
 	}
 	write(t, strings.Replace(string(summary), `"seed": 42`, `"seed": 43`, 1), other, "summary.json")
 	missing := read(t, dir).Unsimulated()
-	if want := []report.Missing{{Policy: "baseline", Seed: 43}}; !slices.Equal(missing, want) {
+	if want := []record.Missing{{Policy: "baseline", Seed: 43}}; !slices.Equal(missing, want) {
 		t.Errorf("to simulate: %v, want %v", missing, want)
 	}
 }
@@ -399,7 +401,7 @@ func TestPageSaysWhoWasLost(t *testing.T) {
 		t.Fatalf("%d losses were noticed", len(run.Detected))
 	}
 	d := run.Detected[0]
-	page := strings.ReplaceAll(html(t, &report.Record{Scenario: scenario, Library: true, Runs: []report.Run{run}}), "\u00a0", " ")
+	page := strings.ReplaceAll(html(t, &record.Record{Scenario: scenario, Library: true, Runs: []record.Run{run}}), "\u00a0", " ")
 	want := fmt.Sprintf(`<th scope="row">baseline</th><td>%s</td><td class="n">%d</td><td class="words">heartbeat: it was silent for too long</td>`, scenarios.NodeName(d.ID), d.Round)
 	if !strings.Contains(page, want) {
 		t.Errorf("the page does not say %q", want)
@@ -451,7 +453,7 @@ func TestACutShortRun(t *testing.T) {
 			t.Errorf("the page does not say %q", want)
 		}
 	}
-	if err := report.WriteTrace(new(bytes.Buffer), rec); err != nil {
+	if err := timeline.WriteTrace(new(bytes.Buffer), rec); err != nil {
 		t.Error(err)
 	}
 }
@@ -531,7 +533,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			return []string{recordedAt, dir}
 		}, "x was run with a time scale of 30, and others with 300; make a report for each"},
 	} {
-		_, err := report.Read(c.dirs()...)
+		_, err := record.Read(c.dirs()...)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s:\ngot  %v\nwant %s", c.name, err, c.want)
 		}

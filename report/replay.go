@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"testbed/policy"
+	"testbed/report/words"
 	"testbed/runlog"
 )
 
@@ -136,8 +137,8 @@ func WriteReplay(out io.Writer, r Replay) error {
 			}
 			fmt.Fprint(w, "\t")
 		}
-		closed := func(r runlog.Round) string { return micros(r.Close) }
-		who := func(r runlog.Round) string { return Workers(r.Participants) }
+		closed := func(r runlog.Round) string { return words.Micros(r.Close) }
+		who := func(r runlog.Round) string { return words.Workers(r.Participants) }
 		cell(r.Recorded, closed)
 		cell(r.Replayed, closed)
 		cell(r.Recorded, who)
@@ -161,9 +162,9 @@ func WriteReplay(out io.Writer, r Replay) error {
 
 func wall(s runlog.Summary) string {
 	if !s.Complete {
-		return fmt.Sprintf("%s (incomplete, %d outer steps)", micros(s.WallClock), s.OuterSteps)
+		return fmt.Sprintf("%s (incomplete, %d outer steps)", words.Micros(s.WallClock), s.OuterSteps)
 	}
-	return micros(s.WallClock)
+	return words.Micros(s.WallClock)
 }
 
 // text puts a decision and its reason in words.
@@ -171,12 +172,12 @@ func (d *Decision) text() string {
 	if d == nil {
 		return "no such decision"
 	}
-	at := " at " + micros(policy.Time(d.T))
+	at := " at " + words.Micros(policy.Time(d.T))
 	switch runlog.Type(d.What) {
 	case runlog.RoundClose:
-		text := "closed" + at + " with " + Workers(d.Participants)
+		text := "closed" + at + " with " + words.Workers(d.Participants)
 		if len(d.Late) > 0 {
-			text += " without " + Workers(d.Late)
+			text += " without " + words.Workers(d.Late)
 		}
 		switch r := d.Reason; {
 		case r == nil:
@@ -187,12 +188,12 @@ func (d *Decision) text() string {
 			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed", r.Rule, r.Arrived, r.Members, r.Needed)
 		default:
 			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed; deadline %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
-				micros(r.Deadline.Offset+r.Deadline.Credit))
+				words.Micros(r.Deadline.Offset+r.Deadline.Credit))
 		}
 	case runlog.Rejoin:
 		return d.Node + " back in time" + at
 	case runlog.Evict:
-		return fmt.Sprintf("%s evicted%s (%s): %s", d.Node, at, d.Reason.Rule, Because(d.Reason))
+		return fmt.Sprintf("%s evicted%s (%s): %s", d.Node, at, d.Reason.Rule, words.Because(d.Reason))
 	}
-	return d.Node + " sidelined" + at + ": " + Because(d.Reason)
+	return d.Node + " sidelined" + at + ": " + words.Because(d.Reason)
 }

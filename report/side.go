@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"testbed/policy"
+	"testbed/report/record"
+	"testbed/report/timeline"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/shaping/fidelity"
 	"testbed/stats"
@@ -14,30 +17,30 @@ import (
 // side is what the page shows of one policy. Where a policy was run several
 // times the pictures are those of the run with the median wall-clock.
 type side struct {
-	Policy    string   `json:"policy"`
-	World     string   `json:"world"`
-	Timeline  Timeline `json:"timeline"`
-	Rounds    []Round  `json:"rounds"`
-	Simulated []Round  `json:"simulated"` // the prediction for a real run
-	Links     []Link   `json:"links"`
+	Policy    string            `json:"policy"`
+	World     string            `json:"world"`
+	Timeline  timeline.Timeline `json:"timeline"`
+	Rounds    []timeline.Round  `json:"rounds"`
+	Simulated []timeline.Round  `json:"simulated"` // the prediction for a real run
+	Links     []timeline.Link   `json:"links"`
 
-	Workers    []Worker `json:"-"`
-	Run        Run      `json:"-"` // the one shown
-	Runs       []Run    `json:"-"` // all of them
-	Prediction *Run     `json:"-"` // of the run shown
+	Workers    []timeline.Worker `json:"-"`
+	Run        record.Run        `json:"-"` // the one shown
+	Runs       []record.Run      `json:"-"` // all of them
+	Prediction *record.Run       `json:"-"` // of the run shown
 	// Error is the simulator's, (simulated − measured) / measured, over the
 	// complete runs.
 	Error stats.Estimate `json:"-"`
 	// LinksError is that of the simulator on the links of the plan.
 	LinksError stats.Estimate `json:"-"`
-	OnLinks    *Run           `json:"-"` // the prediction that it is about
+	OnLinks    *record.Run    `json:"-"` // the prediction that it is about
 	Sidelining Sidelining     `json:"-"` // over all of them
 }
 
 // predict lays the simulated runs beside the measured ones with their seeds.
-func (s *side) predict(simulated []Run) {
-	if s.Prediction = seeded(simulated, s.Run.Seed, 0); s.Prediction != nil {
-		s.Simulated = rounds(s.Prediction)
+func (s *side) predict(simulated []record.Run) {
+	if s.Prediction = record.Seeded(simulated, s.Run.Seed, 0); s.Prediction != nil {
+		s.Simulated = timeline.Rounds(s.Prediction)
 	}
 	s.Error = s.against(simulated)
 }
@@ -47,7 +50,7 @@ func (s *side) predict(simulated []Run) {
 func (s *side) Misses() (rows []miss) {
 	for _, p := range []struct {
 		name string
-		run  *Run
+		run  *record.Run
 	}{{"simulated", s.Prediction}, {"on planned links", s.OnLinks}} {
 		if p.run == nil || s.World != runlog.Real || s.Run.Split == (runlog.Split{}) || p.run.Split == (runlog.Split{}) {
 			continue
@@ -70,10 +73,10 @@ type miss struct {
 }
 
 // against is the error of simulated runs beside the measured ones.
-func (s *side) against(simulated []Run) stats.Estimate {
+func (s *side) against(simulated []record.Run) stats.Estimate {
 	var errors []float64
 	for _, run := range s.Runs {
-		if sim := seeded(simulated, run.Seed, 0); sim != nil && sim.Complete && run.Complete && run.WallClock > 0 {
+		if sim := record.Seeded(simulated, run.Seed, 0); sim != nil && sim.Complete && run.Complete && run.WallClock > 0 {
 			errors = append(errors, float64(sim.WallClock-run.WallClock)/float64(run.WallClock))
 		}
 	}
@@ -137,17 +140,17 @@ func (s *side) WallText() string {
 	all := walls(s.Runs)
 	middle := policy.Median(all) // sorts
 	if len(all) == 1 {
-		return micros(middle)
+		return words.Micros(middle)
 	}
 	if i := s.wall().Interval; i != nil {
-		return fmt.Sprintf("%s (%s to %s)", micros(middle), thousands(policy.Time(i.Low)), thousands(policy.Time(i.High)))
+		return fmt.Sprintf("%s (%s to %s)", words.Micros(middle), words.Thousands(policy.Time(i.Low)), words.Thousands(policy.Time(i.High)))
 	}
-	return fmt.Sprintf("%s – %s – %s", thousands(all[0]), thousands(middle), micros(all[len(all)-1]))
+	return fmt.Sprintf("%s – %s – %s", words.Thousands(all[0]), words.Thousands(middle), words.Micros(all[len(all)-1]))
 }
 
 // crowd says who was sidelined and evicted, or how many where it is many.
 func crowd(sum runlog.Summary) string {
-	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= 2*maxListed {
+	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= 2*words.MaxListed {
 		return standing(sum)
 	}
 	count := func(members []runlog.Membership) string {
@@ -173,19 +176,21 @@ func (s *side) Stands() string {
 }
 
 // doingKinds are the columns of the table of workers' time.
-var doingKinds = []Kind{InnerStep, Dropped, Waiting, ReduceScatter, AllGather, AllReduce, Fetch}
+var doingKinds = []timeline.Kind{
+	timeline.InnerStep, timeline.Dropped, timeline.Waiting, timeline.ReduceScatter, timeline.AllGather, timeline.AllReduce, timeline.Fetch,
+}
 
 // Kinds lists what any worker of the side did.
-func (s *side) Kinds() (kinds []Kind) {
+func (s *side) Kinds() (kinds []timeline.Kind) {
 	for _, kind := range doingKinds {
-		if slices.ContainsFunc(s.Timeline.Doing, func(span Span) bool { return span.Kind == kind }) {
+		if slices.ContainsFunc(s.Timeline.Doing, func(span timeline.Span) bool { return span.Kind == kind }) {
 			kinds = append(kinds, kind)
 		}
 	}
 	return kinds
 }
 
-func findRound(list []Round, n int) *Round {
+func findRound(list []timeline.Round, n int) *timeline.Round {
 	for k := range list {
 		if list[k].Round == n {
 			return &list[k]
@@ -196,13 +201,13 @@ func findRound(list []Round, n int) *Round {
 
 func signedMicros(t policy.Time) string {
 	if t < 0 {
-		return "−" + micros(-t)
+		return "−" + words.Micros(-t)
 	}
-	return "+" + micros(t)
+	return "+" + words.Micros(t)
 }
 
 // doubtful lists the rounds of a run whose verdict is not the best one.
-func doubtful(run Run) (lines []string) {
+func doubtful(run record.Run) (lines []string) {
 	for _, r := range run.Rounds {
 		if r.Verdict != fidelity.Valid {
 			lines = append(lines, fmt.Sprintf("round %d %s: %s", r.Round, r.Verdict, strings.Join(r.Reasons, "; ")))
@@ -212,17 +217,25 @@ func doubtful(run Run) (lines []string) {
 }
 
 // arrivals lists when workers arrived, of many only the last.
-func arrivals(r Round) string {
+func arrivals(r timeline.Round) string {
 	var parts []string
 	for _, a := range r.Arrivals {
-		text := a.Node + "\u00a0" + thousands(a.Offset)
+		text := a.Node + "\u00a0" + words.Thousands(a.Offset)
 		if a.Late {
 			text += "\u00a0(late)"
 		}
 		parts = append(parts, text)
 	}
-	if n := len(parts); n > maxListed {
+	if n := len(parts); n > words.MaxListed {
 		return fmt.Sprintf("%d arrivals, the last %s", n, strings.Join(parts[n-3:], ", "))
 	}
 	return strings.Join(parts, ", ")
+}
+
+func walls(runs []record.Run) []policy.Time {
+	var all []policy.Time
+	for _, run := range runs {
+		all = append(all, run.WallClock)
+	}
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"testbed/report/record"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/stats"
@@ -35,6 +36,34 @@ func (pair Pair) complete() bool {
 type paired struct {
 	real, sim, links Pair
 	again            bool // the simulated pair stands beside another measured one, too
+}
+
+// pairs are the runs under both policies that have their seed in common, with
+// the simulated ones beside them.
+func pairs(rec *record.Record, world string) (all []paired) {
+	simBase, simOther := rec.Of(runlog.Sim, scenarios.Baseline), rec.Of(runlog.Sim, scenarios.Straggler)
+	others := rec.Of(world, scenarios.Straggler)
+	seen := map[uint64]int{}
+	for _, base := range rec.Of(world, scenarios.Baseline) {
+		n := seen[base.Seed]
+		seen[base.Seed]++
+		other := record.Seeded(others, base.Seed, n)
+		if other == nil {
+			continue
+		}
+		var p paired
+		if world == runlog.Real {
+			p.again = n > 0
+			p.real = Pair{scenarios.Baseline: base.Summary, scenarios.Straggler: other.Summary}
+			n = 0
+		}
+		a, b := record.Seeded(simBase, base.Seed, n), record.Seeded(simOther, base.Seed, n)
+		if a != nil && b != nil {
+			p.sim = Pair{scenarios.Baseline: a.Summary, scenarios.Straggler: b.Summary}
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 // statistics compares pair by pair.

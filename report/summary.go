@@ -7,46 +7,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"testbed/policy"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
-
-// micros writes scenario time with separated thousands.
-func micros(t policy.Time) string { return thousands(t) + " µs" }
-
-func thousands[T ~int64](n T) string {
-	digits := fmt.Sprint(int64(n))
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
-// maxListed is the number of workers up to which each is named.
-const maxListed = 8
-
-// Workers lists workers by the names of their nodes, many of them as ranges:
-// "w0–w11 w13–w63". The IDs have to be sorted.
-func Workers(ids []policy.ID) string {
-	if len(ids) == 0 {
-		return "–"
-	}
-	var parts []string
-	for i := 0; i < len(ids); i++ {
-		first := i
-		for len(ids) > maxListed && i+1 < len(ids) && ids[i+1] == ids[i]+1 {
-			i++
-		}
-		name := scenarios.NodeName(ids[first])
-		if i > first {
-			name += "–" + scenarios.NodeName(ids[i])
-		}
-		parts = append(parts, name)
-	}
-	return strings.Join(parts, " ")
-}
 
 func yesNo(b *bool) string {
 	switch {
@@ -61,7 +26,7 @@ func yesNo(b *bool) string {
 // WriteSummary writes the result of a run as text.
 func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) error {
 	real := sum.World == runlog.Real
-	wall := micros(sum.WallClock)
+	wall := words.Micros(sum.WallClock)
 	if real {
 		wall += fmt.Sprintf(" of scenario time, %.1f s of real time", s.RealDuration(sum.WallClock).Seconds())
 	}
@@ -73,8 +38,8 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 		if r.BytesSent > 0 {
 			sent = fmt.Sprint(r.BytesSent)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Round, micros(r.Start), micros(r.Close), micros(r.End), micros(r.Reduce),
-			sent, Workers(r.Participants), Workers(r.Late))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Round, words.Micros(r.Start), words.Micros(r.Close), words.Micros(r.End), words.Micros(r.Reduce),
+			sent, words.Workers(r.Participants), words.Workers(r.Late))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -85,7 +50,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 	}
 	fmt.Fprintf(out, "%.0f %% of the membership time was inner steps, %.0f %% waiting for others\n", 100*sum.ComputeFraction, 100*sum.BarrierWaitFraction)
 	if sum.JoinerStall > 0 {
-		fmt.Fprintf(out, "joiners waited %s for the outer state\n", micros(sum.JoinerStall))
+		fmt.Fprintf(out, "joiners waited %s for the outer state\n", words.Micros(sum.JoinerStall))
 	}
 	if !sum.Complete {
 		fmt.Fprintln(out, "INCOMPLETE: the run ended before its last outer step")
@@ -116,21 +81,21 @@ func reasons(f fidelity.Verdict) string {
 func decisions(sum runlog.Summary) []string {
 	var lines []string
 	for _, m := range sum.Sidelined {
-		lines = append(lines, fmt.Sprintf("round %d: %s sidelined: %s", m.Round, scenarios.NodeName(m.ID), Because(m.Why)))
+		lines = append(lines, fmt.Sprintf("round %d: %s sidelined: %s", m.Round, scenarios.NodeName(m.ID), words.Because(m.Why)))
 	}
 	for _, m := range sum.Rejoined {
 		lines = append(lines, fmt.Sprintf("round %d: %s back in time", m.Round, scenarios.NodeName(m.ID)))
 	}
 	for _, m := range sum.Evicted {
-		lines = append(lines, fmt.Sprintf("round %d: %s evicted (%s): %s", m.Round, scenarios.NodeName(m.ID), m.Reason, Because(m.Why)))
+		lines = append(lines, fmt.Sprintf("round %d: %s evicted (%s): %s", m.Round, scenarios.NodeName(m.ID), m.Reason, words.Because(m.Why)))
 	}
 	if len(lines) == 0 {
 		lines = append(lines, "nobody was sidelined or evicted")
 	}
 	for _, o := range sum.Outages {
-		line := "no coordinator from " + micros(o.At) + " on"
+		line := "no coordinator from " + words.Micros(o.At) + " on"
 		if o.Length != nil {
-			line += " for " + micros(*o.Length)
+			line += " for " + words.Micros(*o.Length)
 		}
 		if o.Cause != "" {
 			line += ": it died of itself (" + o.Cause + ")"
@@ -141,66 +106,4 @@ func decisions(sum runlog.Summary) []string {
 		lines = append(lines, fmt.Sprintf("everything had died; the run went on from outer step %d", steps))
 	}
 	return lines
-}
-
-// Because puts the numbers of a decision in words.
-func Because(r *policy.Reason) string {
-	if r == nil {
-		return "no reason recorded"
-	}
-	switch r.Rule {
-	case policy.RuleLeave:
-		return "it left in good order"
-	case policy.RuleHeartbeat:
-		return fmt.Sprintf("silent for %s, %d heartbeats of %d tolerated", micros(r.Silent), r.Misses, r.Limit)
-	case policy.RuleGaveUp:
-		return fmt.Sprintf("it said that it gives up, %s after its last heartbeat", micros(r.Silent))
-	case policy.RuleConnection:
-		return fmt.Sprintf("its end of the control connection is gone, %s after its last heartbeat", micros(r.Silent))
-	case policy.RuleFetchFailed:
-		return fmt.Sprintf("it failed %d fetches of the outer state in a row", r.Misses)
-	case policy.RuleReduceFailed:
-		return fmt.Sprintf("it had a part in %d failed reductions of the round", r.Misses)
-	case policy.RuleProgress:
-		text := fmt.Sprintf("the reduction had stood still for %s", micros(r.Stalled))
-		if r.Limit == 0 {
-			return text + fmt.Sprintf(", and it had been silent for %s", micros(r.Silent))
-		}
-		return text + fmt.Sprintf(", the last of %d that failed with it", r.Misses)
-	}
-	return gathered(r) + fmt.Sprintf("; miss %d, %d tolerated", r.Misses, r.Limit)
-}
-
-// gathered says how many had arrived when a round closed, and what its
-// deadline came from.
-func gathered(r *policy.Reason) string {
-	text := fmt.Sprintf("%d of %d had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
-	if d := r.Deadline; d != nil {
-		text += " at the deadline, " + deadlineText(d)
-	}
-	return text
-}
-
-func deadlineText(d *policy.Deadline) string {
-	text := fmt.Sprintf("%s after the first (median %s + %g × MAD %s, at least %s)",
-		micros(d.Offset), micros(d.Median), d.K, micros(d.MAD), micros(d.MinSlack))
-	if d.Credit > 0 {
-		text += fmt.Sprintf(" and %s of credit for catching up", micros(d.Credit))
-	}
-	return text
-}
-
-// closing says why a round closed when it did.
-func closing(r *policy.Reason) string {
-	switch {
-	case r == nil:
-		return "no reason recorded"
-	case r.Rule == policy.RuleAllArrived && r.Deadline == nil:
-		return fmt.Sprintf("all %d had arrived; there was no deadline", r.Members)
-	case r.Rule == policy.RuleAllArrived:
-		return fmt.Sprintf("all %d had arrived; the deadline was %s", r.Members, deadlineText(r.Deadline))
-	case r.Rule == policy.RuleQuorum:
-		return "the quorum came after the deadline: " + gathered(r)
-	}
-	return gathered(r)
 }

@@ -122,66 +122,34 @@ var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 // the first unknown, repeated or missing field and the first value of the
 // wrong kind.
 func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
-	at := func(n *yaml.Node, path, problem string) error {
-		return &Error{File: p.file, Line: n.Line, Field: path, Problem: problem}
-	}
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		return at(n, path, "anchors and aliases are not read; write the value out")
+		return p.at(n, path, "anchors and aliases are not read; write the value out")
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		return at(n, path, "tags such as "+n.Tag+" are not read; write the plain value")
+		return p.at(n, path, "tags such as "+n.Tag+" are not read; write the plain value")
 	}
 	if n.Tag == "!!null" && t.Kind() != reflect.Struct {
-		return at(n, path, "has no value; give one or remove the field")
+		return p.at(n, path, "has no value; give one or remove the field")
 	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if reflect.PointerTo(t).Implements(textUnmarshaler) {
 		if n.Kind != yaml.ScalarNode {
-			return at(n, path, "must be a single value such as \"10ms\" or \"100mbit\"")
+			return p.at(n, path, "must be a single value such as \"10ms\" or \"100mbit\"")
 		}
 		v := reflect.New(t).Interface().(encoding.TextUnmarshaler)
 		if err := v.UnmarshalText([]byte(n.Value)); err != nil {
-			return at(n, path, err.Error())
+			return p.at(n, path, err.Error())
 		}
 		return nil
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		if n.Tag == "!!null" && path != "" {
-			return nil // an empty section is all defaults
-		}
-		if n.Kind != yaml.MappingNode {
-			return at(n, path, "must be an object with the fields "+strings.Join(fieldNames(t), ", "))
-		}
-		seen := map[string]bool{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key, value := n.Content[i], n.Content[i+1]
-			if !plainKey(key) {
-				return at(key, path, "has a key that is no plain word; write the name of a field")
-			}
-			field := join(path, key.Value)
-			ft, ok := fieldType(t, key.Value)
-			if !ok {
-				return at(key, field, "unknown field; "+known(t, key.Value))
-			}
-			if seen[key.Value] {
-				return at(key, field, "given twice; keep one")
-			}
-			seen[key.Value] = true
-			if err := p.shape(value, ft, field); err != nil {
-				return err
-			}
-		}
-		for f := range t.Fields() {
-			if name := yamlName(f); f.Tag.Get("need") != "" && !seen[name] {
-				return at(n, join(path, name), "is missing; add it")
-			}
-		}
+		return p.object(n, t, path)
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return at(n, path, "must be a list")
+			return p.at(n, path, "must be a list")
 		}
 		for i, c := range n.Content {
 			if err := p.shape(c, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
@@ -189,32 +157,77 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
 			}
 		}
 	case reflect.Map:
-		if n.Kind != yaml.MappingNode {
-			return at(n, path, "must be an object")
-		}
-		seen := map[string]bool{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i].Value
-			if !plainKey(n.Content[i]) {
-				return at(n.Content[i], path, "has a key that is no plain word; write a name")
-			}
-			if seen[key] {
-				return at(n.Content[i], join(path, key), "given twice; keep one")
-			}
-			seen[key] = true
-			if err := p.shape(n.Content[i+1], t.Elem(), join(path, key)); err != nil {
-				return err
-			}
-		}
+		return p.table(n, t, path)
 	default:
 		if n.Kind != yaml.ScalarNode {
-			return at(n, path, "must be a single "+kindName(t))
+			return p.at(n, path, "must be a single "+kindName(t))
 		}
 		if problem := scalar(n, t); problem != "" {
-			return at(n, path, problem)
+			return p.at(n, path, problem)
 		}
 	}
 	return nil
+}
+
+// object is shape for a struct.
+func (p *parser) object(n *yaml.Node, t reflect.Type, path string) error {
+	if n.Tag == "!!null" && path != "" {
+		return nil // an empty section is all defaults
+	}
+	if n.Kind != yaml.MappingNode {
+		return p.at(n, path, "must be an object with the fields "+strings.Join(fieldNames(t), ", "))
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if !plainKey(key) {
+			return p.at(key, path, "has a key that is no plain word; write the name of a field")
+		}
+		field := join(path, key.Value)
+		ft, ok := fieldType(t, key.Value)
+		if !ok {
+			return p.at(key, field, "unknown field; "+known(t, key.Value))
+		}
+		if seen[key.Value] {
+			return p.at(key, field, "given twice; keep one")
+		}
+		seen[key.Value] = true
+		if err := p.shape(value, ft, field); err != nil {
+			return err
+		}
+	}
+	for f := range t.Fields() {
+		if name := yamlName(f); f.Tag.Get("need") != "" && !seen[name] {
+			return p.at(n, join(path, name), "is missing; add it")
+		}
+	}
+	return nil
+}
+
+// table is shape for a map, whose keys are names.
+func (p *parser) table(n *yaml.Node, t reflect.Type, path string) error {
+	if n.Kind != yaml.MappingNode {
+		return p.at(n, path, "must be an object")
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i].Value
+		if !plainKey(n.Content[i]) {
+			return p.at(n.Content[i], path, "has a key that is no plain word; write a name")
+		}
+		if seen[key] {
+			return p.at(n.Content[i], join(path, key), "given twice; keep one")
+		}
+		seen[key] = true
+		if err := p.shape(n.Content[i+1], t.Elem(), join(path, key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) at(n *yaml.Node, path, problem string) error {
+	return &Error{File: p.file, Line: n.Line, Field: path, Problem: problem}
 }
 
 // plainKey says whether a key of an object is what it looks like.

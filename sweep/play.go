@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"testbed/runlog"
@@ -42,13 +44,41 @@ func (p *Plan) Play(ctx context.Context, workers int, keys []string, done map[st
 			todo = append(todo, i)
 		}
 	}
-	type played struct {
-		n   int // position in todo
-		row Row
-		err error
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	o := &inOrder{accept: accept, stop: cancel, waiting: map[int]Row{}, skipped: map[int]bool{}}
+	var failed []error
+	inRow := 0 // failures
+	for r := range p.playAll(ctx, workers, todo, keys, play) {
+		if r.err == nil {
+			inRow = 0
+			o.add(r.n, r.row)
+			continue
+		}
+		cutShort := ctx.Err() != nil && errors.Is(r.err, context.Cause(ctx)) // it was not its own fault
+		if !cutShort {
+			inRow++
+			failed = append(failed, r.err)
+		}
+		if !cutShort && (inRow >= maxFailures || errors.Is(r.err, errors.ErrUnsupported)) {
+			cancel()
+		}
+		o.skip(r.n)
+	}
+	o.rest()
+	return errors.Join(append(failed, o.refused)...)
+}
+
+// played is what a point has come to.
+type played struct {
+	n   int // position among the points to do
+	row Row
+	err error
+}
+
+// playAll plays the points at these positions in keys until ctx ends. The channel
+// is closed when nothing is played any more.
+func (p *Plan) playAll(ctx context.Context, workers int, todo []int, keys []string, play Player) <-chan played {
 	next, results := make(chan int), make(chan played, workers)
 	go func() {
 		defer close(next)
@@ -93,52 +123,57 @@ func (p *Plan) Play(ctx context.Context, workers int, keys []string, done map[st
 		group.Wait()
 		close(results)
 	}()
+	return results
+}
 
-	waiting := map[int]Row{} // played before their turn
-	var failed []error
-	var refused error
-	turn, inRow := 0, 0 // the next in order; failures in a row
-	hand := func(r Row) {
-		if refused == nil {
-			if refused = accept(r); refused != nil {
-				cancel()
-			}
+// inOrder hands rows over in the order of their points, until one is refused.
+type inOrder struct {
+	accept  func(Row) error
+	stop    func() // is called when a row is refused
+	refused error
+
+	turn    int          // the next in order
+	waiting map[int]Row  // played before their turn
+	skipped map[int]bool // there is no row
+}
+
+func (o *inOrder) hand(r Row) {
+	if o.refused == nil {
+		if o.refused = o.accept(r); o.refused != nil {
+			o.stop()
 		}
 	}
-	skipped := map[int]bool{}
-	for r := range results {
-		if r.err != nil {
-			skipped[r.n] = true
-			if ctx.Err() != nil && errors.Is(r.err, context.Cause(ctx)) {
-				continue // it was not its own fault
-			}
-			inRow++
-			failed = append(failed, r.err)
-			if inRow >= maxFailures || errors.Is(r.err, errors.ErrUnsupported) {
-				cancel()
-			}
-		} else {
-			inRow = 0
-			waiting[r.n] = r.row
+}
+
+func (o *inOrder) add(n int, r Row) {
+	o.waiting[n] = r
+	o.advance()
+}
+
+func (o *inOrder) skip(n int) {
+	o.skipped[n] = true
+	o.advance()
+}
+
+// advance hands over all whose turn has come.
+func (o *inOrder) advance() {
+	for {
+		r, ok := o.waiting[o.turn]
+		if !ok && !o.skipped[o.turn] {
+			return
 		}
-		for {
-			w, ok := waiting[turn]
-			if !ok && !skipped[turn] {
-				break
-			}
-			if ok {
-				hand(w)
-			}
-			delete(waiting, turn)
-			delete(skipped, turn)
-			turn++
+		if ok {
+			o.hand(r)
 		}
+		delete(o.waiting, o.turn)
+		delete(o.skipped, o.turn)
+		o.turn++
 	}
-	for n := turn; len(waiting) > 0; n++ { // cut short: there are gaps
-		if w, ok := waiting[n]; ok {
-			hand(w)
-			delete(waiting, n)
-		}
+}
+
+// rest hands over what waits for points that will not come.
+func (o *inOrder) rest() {
+	for _, n := range slices.Sorted(maps.Keys(o.waiting)) {
+		o.hand(o.waiting[n])
 	}
-	return errors.Join(append(failed, refused)...)
 }

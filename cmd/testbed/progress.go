@@ -9,7 +9,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"testbed/report"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -80,9 +80,9 @@ func (p *progress) step(stage string, e *runlog.Event) {
 			p.describe("round %d, inner steps", e.Round+1)
 			return
 		}
-		p.line("round %d of %d done with %s", e.Round, p.scenario.TargetOuterSteps, report.Workers(e.Participants))
+		p.line("round %d of %d done with %s", e.Round, p.scenario.TargetOuterSteps, words.Workers(e.Participants))
 	case runlog.Sideline:
-		p.line("%s sidelined in round %d: %s", e.Node, e.Round, report.Because(e.Reason))
+		p.line("%s sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
 	case runlog.Evict:
 		p.members--
 		p.line("%s evicted in round %d (%s)", e.Node, e.Round, e.Reason.Rule)

@@ -12,6 +12,9 @@ import (
 
 	"testbed/experiment"
 	"testbed/report"
+	"testbed/report/record"
+	"testbed/report/sweeps"
+	"testbed/report/timeline"
 	"testbed/sweep"
 )
 
@@ -42,12 +45,12 @@ ui.perfetto.dev and in chrome://tracing.`,
 		if slices.ContainsFunc(args, sweep.Is) {
 			return reportSweep(cmd, args, out, trace)
 		}
-		rec, err := report.Read(args...)
+		rec, err := record.Read(args...)
 		if err != nil {
 			return err
 		}
 		if trace != "" {
-			if err := writeFile(trace, func(w io.Writer) error { return report.WriteTrace(w, rec) }); err != nil {
+			if err := writeFile(trace, func(w io.Writer) error { return timeline.WriteTrace(w, rec) }); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), trace)
@@ -82,7 +85,7 @@ func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	if out == "" {
 		out = filepath.Join(args[0], "report.html")
 	}
-	if err := writeFile(out, func(w io.Writer) error { return report.WriteSweep(w, r) }); err != nil {
+	if err := writeFile(out, func(w io.Writer) error { return sweeps.WriteHTML(w, r) }); err != nil {
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), out)

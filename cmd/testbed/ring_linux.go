@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
@@ -46,29 +47,9 @@ kernel's, and no router costs processor time.
 Exits with 3 if the ranks end with different bytes.`,
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Workers, "workers", 4, "number of workers")
-	f.IntVar(&o.Elements, "elements", 4_000_000, "values in each vector")
+	ringFlags(f, &o)
 	f.StringVar(&rate, "rate", "100mbit", "of every link, up and down, as tc writes it; 0 or unlimited: not limited")
-	f.TextVar(&o.Links.Queue, "queue", shaping.DefaultQueue, "what may wait for the rate, a time or a size")
-	f.TextVar(&o.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
-	f.TextVar(&o.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
-	f.TextVar(&o.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
-	f.StringVar(&o.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
-	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
-	f.IntVar(&o.Groups, "groups", 1, "groups of workers, who join them by turns")
-	f.TextVar(&o.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
-	f.StringVar(&o.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
-	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
 	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
-	f.IntVar(&o.Block, "block", 1024, "values per scale")
-	f.IntVar(&o.Bits, "bits", 8, "of a code: 8 or 4")
-	f.StringVar((*string)(&o.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
-	f.BoolVar(&o.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
-	f.Uint64Var(&o.Seed, "seed", 42, "of the values, and of what is random on the links")
-	f.IntVar(&o.Warmup, "warmup", 1, "reductions before those that are measured")
-	f.IntVar(&o.Repeat, "repeat", 5, "reductions that are measured")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
-	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/notes/bench.md")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -103,6 +84,31 @@ Exits with 3 if the ranks end with different bytes.`,
 		return err
 	}
 	return cmd
+}
+
+// ringFlags declares the flags that are fields of the options.
+func ringFlags(f *pflag.FlagSet, o *benchmark.Options) {
+	f.IntVar(&o.Workers, "workers", 4, "number of workers")
+	f.IntVar(&o.Elements, "elements", 4_000_000, "values in each vector")
+	f.TextVar(&o.Links.Queue, "queue", shaping.DefaultQueue, "what may wait for the rate, a time or a size")
+	f.TextVar(&o.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
+	f.TextVar(&o.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
+	f.TextVar(&o.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
+	f.StringVar(&o.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
+	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
+	f.IntVar(&o.Groups, "groups", 1, "groups of workers, who join them by turns")
+	f.TextVar(&o.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
+	f.StringVar(&o.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
+	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
+	f.IntVar(&o.Block, "block", 1024, "values per scale")
+	f.IntVar(&o.Bits, "bits", 8, "of a code: 8 or 4")
+	f.StringVar((*string)(&o.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
+	f.BoolVar(&o.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
+	f.Uint64Var(&o.Seed, "seed", 42, "of the values, and of what is random on the links")
+	f.IntVar(&o.Warmup, "warmup", 1, "reductions before those that are measured")
+	f.IntVar(&o.Repeat, "repeat", 5, "reductions that are measured")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
+	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
 }
 
 func printRing(cmd *cobra.Command, r *bench.Ring) error {

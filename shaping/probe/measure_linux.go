@@ -115,14 +115,25 @@ func (p *Prober) Verify(tell func(string)) ([]Found, []string) {
 	}
 
 	pairs := make([]Pair, len(p.pairs))
-	index := map[Pair]int{}
 	for k, q := range p.pairs {
-		pairs[k], index[q.Pair] = q.Pair, k
+		pairs[k] = q.Pair
 	}
 	all := flowRounds(p.plan, pairs)
 	if len(all) == 0 {
 		tell("no rates are planned")
 		return found, p.conclude(began)
+	}
+	p.verifyAlone(found, all, tell)
+	shares := p.verifyTogether(found, pairs, tell)
+	p.verifyBusy(found, shares, tell)
+	return found, p.conclude(began)
+}
+
+// verifyAlone measures the goodput of each pair while all others are quiet.
+func (p *Prober) verifyAlone(found []Found, all [][]Pair, tell func(string)) {
+	index := map[Pair]int{}
+	for k, q := range p.pairs {
+		index[q.Pair] = k
 	}
 	tell("goodput of each pair alone")
 	var again []Pair
@@ -144,10 +155,14 @@ func (p *Prober) Verify(tell func(string)) ([]Found, []string) {
 			}
 		}
 	}
+}
 
+// verifyTogether measures the goodput of all pairs at once, and returns what each
+// should get of it.
+func (p *Prober) verifyTogether(found []Found, pairs []Pair, tell func(string)) (shares []float64) {
 	tell("goodput of all pairs at once")
 	offered := offers(p.plan, pairs)
-	shares := together(p.plan, pairs, offered)
+	shares = together(p.plan, pairs, offered)
 	flows := p.flows(p.pairs, offered, shares, sharedTime, true)
 	if slowest(flows) < 1-sharedBelow {
 		tell("goodput of all pairs at once, once more")
@@ -158,7 +173,11 @@ func (p *Prober) Verify(tell func(string)) ([]Found, []string) {
 	for k, f := range flows {
 		found[k].Together = f
 	}
+	return shares
+}
 
+// verifyBusy measures delays while every pair sends half of what it can.
+func (p *Prober) verifyBusy(found []Found, shares []float64, tell func(string)) {
 	tell("one-way delays with all links half busy")
 	half := make([]float64, len(shares))
 	for k := range shares {
@@ -178,7 +197,6 @@ func (p *Prober) Verify(tell func(string)) ([]Found, []string) {
 	for k, f := range p.found() {
 		found[k].Busy = f.Delays
 	}
-	return found, p.conclude(began)
 }
 
 // reading is both clocks at once.

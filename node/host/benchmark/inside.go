@@ -11,9 +11,9 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/quicring"
 	"testbed/bench"
-	"testbed/node"
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
+	"testbed/node/identity"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/userlink"
 )
@@ -78,7 +78,7 @@ func RunRing(s *emulation.Supervisor, spec json.RawMessage) (err error) {
 }
 
 func (b *benchmark) startWorkers() error {
-	authority, err := node.NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		return err
 	}

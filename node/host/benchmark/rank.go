@@ -9,8 +9,8 @@ import (
 
 	"testbed/allreduce/quicring"
 	"testbed/bench"
-	"testbed/node"
 	"testbed/node/host/emulation"
+	"testbed/node/identity"
 )
 
 // ringPort is every rank's. Each has a network of its own, so they never clash.
@@ -25,7 +25,7 @@ type rankSpec struct {
 	Rank        int
 	Peers       []quicring.Peer
 	ShortPaths  bool
-	Credentials node.Credentials
+	Credentials identity.Credentials
 	Timeout     time.Duration
 }
 

@@ -16,6 +16,8 @@ import (
 
 	"testbed/node"
 	"testbed/node/host/emulation"
+	"testbed/node/identity"
+	"testbed/node/state"
 	"testbed/policy"
 	"testbed/scenarios"
 )
@@ -58,7 +60,7 @@ type CoordinatorSpec struct {
 	Policy      string
 	Links       string
 	Addr        netip.Addr
-	Credentials node.Credentials
+	Credentials identity.Credentials
 	Delays      node.RingDelays
 	Name        string // of the run
 	Reported    int
@@ -71,7 +73,7 @@ type WorkerSpec struct {
 	ID          policy.ID
 	Addr        netip.Addr
 	Coordinator netip.Addr
-	Credentials node.Credentials
+	Credentials identity.Credentials
 	ShortPaths  bool
 	Name        string // of the run
 }
@@ -81,7 +83,7 @@ type WorkerSpec struct {
 type Report struct {
 	node.Report
 	// Saved says that a checkpoint lies in the worker's memory.
-	Saved *node.Checkpoint `json:"saved,omitempty"`
+	Saved *state.Checkpoint `json:"saved,omitempty"`
 }
 
 // tell passes a node's report on.
@@ -155,7 +157,7 @@ func RunWorker(self *emulation.Self) error {
 			}
 		}
 		saved := make(chan struct{}, 1)
-		cfg.Save = saver(self.File(Memory), saved, func(c node.Checkpoint) { self.Tell(Report{Saved: &c}) })
+		cfg.Save = saver(self.File(Memory), saved, func(c state.Checkpoint) { self.Tell(Report{Saved: &c}) })
 		commands := make(chan node.Command, 16)
 		cfg.Commands = commands
 		go takeCommands(self, saved, commands)
@@ -185,9 +187,9 @@ func (s *WorkerSpec) config() (cfg node.WorkerConfig, err error) {
 
 // saver writes checkpoints to memory, one at a time: the next when saved says
 // that the one before has been taken.
-func saver(memory *os.File, saved chan struct{}, tell func(node.Checkpoint)) func(func(io.Writer) (node.Checkpoint, error)) error {
+func saver(memory *os.File, saved chan struct{}, tell func(state.Checkpoint)) func(func(io.Writer) (state.Checkpoint, error)) error {
 	saved <- struct{}{}
-	return func(write func(io.Writer) (node.Checkpoint, error)) error {
+	return func(write func(io.Writer) (state.Checkpoint, error)) error {
 		select {
 		case <-saved:
 		default:
@@ -204,12 +206,12 @@ func saver(memory *os.File, saved chan struct{}, tell func(node.Checkpoint)) fun
 }
 
 // saveIn writes a checkpoint to memory, instead of what was there.
-func saveIn(memory *os.File, write func(io.Writer) (node.Checkpoint, error)) (node.Checkpoint, error) {
+func saveIn(memory *os.File, write func(io.Writer) (state.Checkpoint, error)) (state.Checkpoint, error) {
 	if err := memory.Truncate(0); err != nil {
-		return node.Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
 	if _, err := memory.Seek(0, io.SeekStart); err != nil {
-		return node.Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
 	out := bufio.NewWriterSize(memory, 1<<20)
 	c, err := write(out)

@@ -11,7 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/node"
+	"testbed/node/identity"
+	"testbed/node/state"
 	"testbed/scenarios"
 )
 
@@ -19,7 +20,7 @@ import (
 // the address.
 func TestPortInUse(t *testing.T) {
 	localhost := netip.MustParseAddr("127.0.0.1")
-	authority, err := node.NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +63,11 @@ func TestSaver(t *testing.T) {
 	}
 	defer memory.Close()
 	taken, told := make(chan struct{}, 1), 0
-	save := saver(memory, taken, func(node.Checkpoint) { told++ })
-	write := func(text string, fails error) func(io.Writer) (node.Checkpoint, error) {
-		return func(w io.Writer) (node.Checkpoint, error) {
+	save := saver(memory, taken, func(state.Checkpoint) { told++ })
+	write := func(text string, fails error) func(io.Writer) (state.Checkpoint, error) {
+		return func(w io.Writer) (state.Checkpoint, error) {
 			_, err := io.WriteString(w, text)
-			return node.Checkpoint{}, errors.Join(err, fails)
+			return state.Checkpoint{}, errors.Join(err, fails)
 		}
 	}
 	failed := errors.New("no")

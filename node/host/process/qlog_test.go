@@ -21,6 +21,7 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 
 	"testbed/node"
+	"testbed/node/identity"
 )
 
 func newQlogs(t *testing.T) (q *qlogs, dir string) {
@@ -54,7 +55,7 @@ func records(t *testing.T, name string) [][]byte {
 // its connections still leaves whole files, with the end of each connection.
 func TestQlogHasTheEndOfOpenConnections(t *testing.T) {
 	q, dir := newQlogs(t)
-	authority, err := node.NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"testbed/node"
 	"testbed/node/host/process"
+	"testbed/node/state"
 	"testbed/runlog"
 )
 
@@ -42,7 +43,7 @@ func newMemory(name string) (*os.File, error) {
 }
 
 // keep writes a worker's checkpoint to the run directory, in the background.
-func (p *player) keep(w *worker, saved node.Checkpoint) {
+func (p *player) keep(w *worker, saved state.Checkpoint) {
 	began := time.Now()
 	p.keeping.Go(func() {
 		name := checkpointName(saved.OuterSteps)

@@ -16,6 +16,7 @@ import (
 	"testbed/node/host/linkcheck"
 	"testbed/node/host/monitor"
 	"testbed/node/host/process"
+	"testbed/node/identity"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/probe"
@@ -156,7 +157,7 @@ func ringDelays(of *scenarios.Scenario, network *emulation.Network, found []prob
 }
 
 func (p *player) startNodes() error {
-	authority, err := node.NewAuthority()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		return err
 	}

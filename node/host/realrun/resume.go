@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/node"
+	"testbed/node/state"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -219,13 +220,13 @@ func (r *recorder) lastCheckpoint(hashes map[int]string) (steps int, hash string
 	return 0, "", fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
 }
 
-func (r *recorder) readCheckpoint(steps int) (node.Checkpoint, error) {
+func (r *recorder) readCheckpoint(steps int) (state.Checkpoint, error) {
 	file, err := os.Open(filepath.Join(r.dir.Path(resumeDir), checkpointName(steps)))
 	if err != nil {
-		return node.Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
 	defer file.Close()
-	c, err := node.ReadCheckpoint(file)
+	c, err := state.ReadCheckpoint(file)
 	switch {
 	case err != nil:
 		return c, err

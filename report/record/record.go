@@ -1,4 +1,5 @@
-package report
+// Package record reads the directories of runs and comparisons.
+package record
 
 import (
 	"bytes"
@@ -13,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -47,9 +47,10 @@ type Record struct {
 	Library bool
 	Runs    []Run
 
-	source   scenarios.Source
-	ownScale float64 // time scale in the file; a flag may have changed it
-	scaled   bool    // Scenario has the time scale of a real run
+	Source   scenarios.Source
+	OwnScale float64 // time scale in the file; a flag may have changed it
+
+	scaled bool // Scenario has the time scale of a real run
 }
 
 // Read reads the run directories and the directories of comparisons that are
@@ -209,7 +210,7 @@ func (rec *Record) readScenario(dir string, sum runlog.Summary) error {
 	}
 	s.Name = sum.Scenario
 	if rec.Scenario == nil {
-		rec.Scenario, rec.source, rec.ownScale = s, source, s.Real.TimeScale
+		rec.Scenario, rec.Source, rec.OwnScale = s, source, s.Real.TimeScale
 		known, err := scenarios.Find(s.Name)
 		rec.Library = err == nil && bytes.Equal(known.Text, source.Text)
 	}
@@ -228,7 +229,7 @@ func (rec *Record) readScenario(dir string, sum runlog.Summary) error {
 // same says whether a scenario is that of the record. The seed may differ: runs
 // with several are repeats, and compare writes their scenarios as JSON.
 func (rec *Record) same(source scenarios.Source, s *scenarios.Scenario) bool {
-	if s.Name != rec.Scenario.Name || bytes.Equal(source.Text, rec.source.Text) {
+	if s.Name != rec.Scenario.Name || bytes.Equal(source.Text, rec.Source.Text) {
 		return s.Name == rec.Scenario.Name
 	}
 	mine, theirs := *rec.Scenario, *s
@@ -238,15 +239,15 @@ func (rec *Record) same(source scenarios.Source, s *scenarios.Scenario) bool {
 	return err == nil && err2 == nil && bytes.Equal(a, b)
 }
 
-// planned is what a run says of its links if it was simulated on those of the
+// Planned is what a run says of its links if it was simulated on those of the
 // plan.
-const planned = "plan"
+const Planned = "plan"
 
-// of returns the runs of a world under a policy. Those that were simulated on
+// Of returns the runs of a world under a policy. Those that were simulated on
 // planned links count as the simulator's only where there is nothing else.
-func (rec *Record) of(world, name string) (runs []Run) {
+func (rec *Record) Of(world, name string) (runs []Run) {
 	for _, run := range rec.Runs {
-		if run.World == world && run.Policy == name && run.Links != planned {
+		if run.World == world && run.Policy == name && run.Links != Planned {
 			runs = append(runs, run)
 		}
 	}
@@ -254,13 +255,13 @@ func (rec *Record) of(world, name string) (runs []Run) {
 	if len(runs) > 0 || world != runlog.Sim || slices.ContainsFunc(rec.Runs, measured) {
 		return runs
 	}
-	return rec.onLinks(name)
+	return rec.OnLinks(name)
 }
 
-// onLinks returns the runs that were simulated on the links of the plan.
-func (rec *Record) onLinks(name string) (runs []Run) {
+// OnLinks returns the runs that were simulated on the links of the plan.
+func (rec *Record) OnLinks(name string) (runs []Run) {
 	for _, run := range rec.Runs {
-		if run.World == runlog.Sim && run.Policy == name && run.Links == planned {
+		if run.World == runlog.Sim && run.Policy == name && run.Links == Planned {
 			runs = append(runs, run)
 		}
 	}
@@ -278,15 +279,15 @@ type Missing struct {
 func (rec *Record) Unsimulated() (missing []Missing) {
 	for _, run := range rec.Runs {
 		m := Missing{run.Policy, run.Seed}
-		if run.World == runlog.Real && !slices.Contains(missing, m) && seeded(rec.of(runlog.Sim, m.Policy), m.Seed, 0) == nil {
+		if run.World == runlog.Real && !slices.Contains(missing, m) && Seeded(rec.Of(runlog.Sim, m.Policy), m.Seed, 0) == nil {
 			missing = append(missing, m)
 		}
 	}
 	return missing
 }
 
-// seeded returns the n-th of the runs with a seed, counted from 0, or nil.
-func seeded(runs []Run, seed uint64, n int) *Run {
+// Seeded returns the n-th of the runs with a seed, counted from 0, or nil.
+func Seeded(runs []Run, seed uint64, n int) *Run {
 	for k := range runs {
 		if runs[k].Seed != seed {
 			continue
@@ -299,49 +300,13 @@ func seeded(runs []Run, seed uint64, n int) *Run {
 	return nil
 }
 
-// pairs are the runs under both policies that have their seed in common, with
-// the simulated ones beside them.
-func (rec *Record) pairs(world string) (all []paired) {
-	simBase, simOther := rec.of(runlog.Sim, scenarios.Baseline), rec.of(runlog.Sim, scenarios.Straggler)
-	others := rec.of(world, scenarios.Straggler)
-	seen := map[uint64]int{}
-	for _, base := range rec.of(world, scenarios.Baseline) {
-		n := seen[base.Seed]
-		seen[base.Seed]++
-		other := seeded(others, base.Seed, n)
-		if other == nil {
-			continue
-		}
-		var p paired
-		if world == runlog.Real {
-			p.again = n > 0
-			p.real = Pair{scenarios.Baseline: base.Summary, scenarios.Straggler: other.Summary}
-			n = 0
-		}
-		a, b := seeded(simBase, base.Seed, n), seeded(simOther, base.Seed, n)
-		if a != nil && b != nil {
-			p.sim = Pair{scenarios.Baseline: a.Summary, scenarios.Straggler: b.Summary}
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
-// typical returns the run whose wall-clock is the median, the faster one of
+// Typical returns the run whose wall-clock is the median, the faster one of
 // two in the middle.
-func typical(runs []Run) *Run {
+func Typical(runs []Run) *Run {
 	if len(runs) == 0 {
 		return nil
 	}
 	sorted := slices.Clone(runs)
 	slices.SortStableFunc(sorted, func(a, b Run) int { return cmp.Compare(a.WallClock, b.WallClock) })
 	return &sorted[(len(sorted)-1)/2]
-}
-
-func walls(runs []Run) []policy.Time {
-	var all []policy.Time
-	for _, run := range runs {
-		all = append(all, run.WallClock)
-	}
-	return all
 }

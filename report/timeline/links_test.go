@@ -1,4 +1,4 @@
-package report
+package timeline
 
 import (
 	"slices"
@@ -36,7 +36,7 @@ real: {time_scale: 1000, links: {default: {rate_up: 8mbit}, nodes: {w1: {rate_do
 		if s.Real.AllReduce.Algorithm = algorithm; algorithm == "direct" {
 			want[0].To, want[0].Rate, want[1].To = everybody, 8e6, everybody
 		}
-		if got, err := links(s, events); err != nil || !slices.Equal(got, want) {
+		if got, err := Links(s, events); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %+v, %v\nwant %+v", algorithm, got, err, want)
 		}
 	}

@@ -1,4 +1,5 @@
-package report
+// Package sweeps writes the report of a sweep.
+package sweeps
 
 import (
 	"cmp"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"testbed/report/document"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -18,9 +21,9 @@ import (
 )
 
 var (
-	//go:embed page/sweep.html
+	//go:embed sweep.html
 	sweepHTML string
-	//go:embed page/sweep.js
+	//go:embed sweep.js
 	sweepJS string
 )
 
@@ -37,9 +40,9 @@ type sweepPage struct {
 	Cells   [][]int  `json:"cells"`
 	Figures []figure `json:"figures"`
 
-	Results  *sweep.Results `json:"-"`
-	Headline string         `json:"-"`
-	Answers  []answer       `json:"-"`
+	Results  *sweep.Results    `json:"-"`
+	Headline string            `json:"-"`
+	Answers  []document.Answer `json:"-"`
 }
 
 // figure is what a sweep has measured in every cell.
@@ -60,9 +63,9 @@ type line struct {
 	Points [][]float64 `json:"points"`
 }
 
-// WriteSweep writes the report of a sweep as one HTML file that needs nothing
+// WriteHTML writes the report of a sweep as one HTML file that needs nothing
 // else.
-func WriteSweep(out io.Writer, r *sweep.Results) error {
+func WriteHTML(out io.Writer, r *sweep.Results) error {
 	p := newSweepPage(r)
 	t, err := template.New("sweep").Funcs(template.FuncMap{
 		"text":  func(f figure, l line, cell int) string { return f.text(l.Points[cell]) },
@@ -71,7 +74,7 @@ func WriteSweep(out io.Writer, r *sweep.Results) error {
 	if err != nil {
 		return fmt.Errorf("parsing the page: %w", err)
 	}
-	return writePage(out, t, p, sweepJS)
+	return document.Write(out, t, p, sweepJS)
 }
 
 func newSweepPage(r *sweep.Results) *sweepPage {
@@ -87,11 +90,11 @@ func newSweepPage(r *sweep.Results) *sweepPage {
 		p.Cells = append(p.Cells, at)
 	}
 	p.Figures = figures(r)
-	p.Headline = together.Replace(p.headline())
-	p.Answers = []answer{p.whereMost(), p.everLost(), p.whatWasPlayed(), p.trust()}
+	p.Headline = document.Together.Replace(p.headline())
+	p.Answers = []document.Answer{p.whereMost(), p.everLost(), p.whatWasPlayed(), p.trust()}
 	for _, a := range p.Answers {
 		for k := range a.Text {
-			a.Text[k] = together.Replace(a.Text[k])
+			a.Text[k] = document.Together.Replace(a.Text[k])
 		}
 	}
 	return p
@@ -194,7 +197,7 @@ func (f figure) text(p []float64) string {
 // number writes a figure with at most two decimals, large ones with none.
 func number(x float64) string {
 	if x >= 1000 {
-		return thousands(int64(x + .5))
+		return words.Thousands(int64(x + .5))
 	}
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", x), "0"), ".")
 }
@@ -320,10 +323,10 @@ func (p *sweepPage) headline() string {
 		return fmt.Sprintf("In none of the %s both policies completed a run.", cells)
 	}
 	_, slower, open, _ := p.verdicts()
-	text := fmt.Sprintf("The straggler policy was %s as fast as the baseline in each of %s", times(most.Speedup.Median), cells)
+	text := fmt.Sprintf("The straggler policy was %s as fast as the baseline in each of %s", words.Times(most.Speedup.Median), cells)
 	if least.Speedup.Median != most.Speedup.Median {
 		text = fmt.Sprintf("Over %s the straggler policy was %s to %s as fast as the baseline, most with %s", cells,
-			times(least.Speedup.Median), times(most.Speedup.Median), p.set(most, speedupOf))
+			words.Times(least.Speedup.Median), words.Times(most.Speedup.Median), p.set(most, speedupOf))
 	}
 	switch {
 	case slower > 0:
@@ -338,19 +341,19 @@ func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return fmt.Sprintf("%s %ss", thousands(int64(n)), noun)
+	return fmt.Sprintf("%s %ss", words.Thousands(int64(n)), noun)
 }
 
-func (p *sweepPage) whereMost() answer {
+func (p *sweepPage) whereMost() document.Answer {
 	if len(p.Results.Policies) < 2 {
-		a := answer{Question: "What is fastest?", Short: "not known"}
+		a := document.Answer{Question: "What is fastest?", Short: "not known"}
 		if least, most := extremes(p.Results.Cells, p.wallOf); least != nil {
 			a.Short = number(p.wallOf(*least).Median) + " µs"
 			a.Text = []string{"With " + p.set(least, p.wallOf) + ".", fmt.Sprintf("Slowest: %s µs with %s.", number(p.wallOf(*most).Median), p.set(most, p.wallOf))}
 		}
 		return a
 	}
-	a := answer{Question: "Where is the gain largest?", Short: "not known"}
+	a := document.Answer{Question: "Where is the gain largest?", Short: "not known"}
 	least, most := extremes(p.Results.Cells, speedupOf)
 	if least == nil {
 		return a
@@ -365,8 +368,8 @@ func (p *sweepPage) whereMost() answer {
 	return a
 }
 
-func (p *sweepPage) everLost() answer {
-	a := answer{Question: "Does the policy ever lose?"}
+func (p *sweepPage) everLost() document.Answer {
+	a := document.Answer{Question: "Does the policy ever lose?"}
 	if len(p.Results.Policies) < 2 {
 		a.Short = "not known"
 		a.Text = []string{"Only one policy was swept."}
@@ -395,9 +398,9 @@ func (p *sweepPage) everLost() answer {
 	return a
 }
 
-func (p *sweepPage) whatWasPlayed() answer {
+func (p *sweepPage) whatWasPlayed() document.Answer {
 	r := p.Results
-	a := answer{Question: "What was played?", Short: fmt.Sprintf("%s of %s", thousands(int64(r.Done)), counted(r.Points, "point"))}
+	a := document.Answer{Question: "What was played?", Short: fmt.Sprintf("%s of %s", words.Thousands(int64(r.Done)), counted(r.Points, "point"))}
 	var fields []string
 	for _, f := range r.Fields {
 		fields = append(fields, fmt.Sprintf("%s (%s)", f.Field, counted(len(f.Values), "value")))
@@ -413,8 +416,8 @@ func (p *sweepPage) whatWasPlayed() answer {
 	return a
 }
 
-func (p *sweepPage) trust() answer {
-	a := answer{Question: "Can it be trusted?", Short: "simulated only"}
+func (p *sweepPage) trust() document.Answer {
+	a := document.Answer{Question: "Can it be trusted?", Short: "simulated only"}
 	incomplete := map[string]int{}
 	verdicts := map[fidelity.Level]int{}
 	for _, rows := range p.Results.Rows {
@@ -430,7 +433,7 @@ func (p *sweepPage) trust() answer {
 		for _, level := range []fidelity.Level{fidelity.Suspect, fidelity.Invalid} {
 			if n := verdicts[level]; n > 0 {
 				a.Level, a.Short = level, fmt.Sprintf("%s %s", counted(n, "run"), level)
-				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs; their directories say why.", capital(string(level)), n, p.Results.Done))
+				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs; their directories say why.", words.Capital(string(level)), n, p.Results.Done))
 			}
 		}
 	}
@@ -465,22 +468,22 @@ func (p *sweepPage) Intervals() string {
 func (p *sweepPage) Command() string {
 	r := p.Results
 	cells := 1
-	words := []string{"testbed", "sweep", filepath.Join(r.Dir, "scenario.json")}
+	command := []string{"testbed", "sweep", filepath.Join(r.Dir, "scenario.json")}
 	for _, f := range r.Fields {
 		cells *= len(f.Values)
-		words = append(words, "--set", f.Field+"="+strings.Join(f.Values, ","))
+		command = append(command, "--set", f.Field+"="+strings.Join(f.Values, ","))
 	}
 	if cells != len(r.Cells) {
 		return ""
 	}
-	words = append(words, "--seeds", fmt.Sprintf("%d..%d", r.Seeds[0], r.Seeds[len(r.Seeds)-1]))
+	command = append(command, "--seeds", fmt.Sprintf("%d..%d", r.Seeds[0], r.Seeds[len(r.Seeds)-1]))
 	if len(r.Policies) < 2 {
-		words = append(words, "--policy", r.Policies[0])
+		command = append(command, "--policy", r.Policies[0])
 	}
 	if r.World == runlog.Real {
-		words = append(words, "--real", "--repeat", fmt.Sprint(r.Repeats))
+		command = append(command, "--real", "--repeat", fmt.Sprint(r.Repeats))
 	}
-	return typed(words)
+	return words.Typed(command)
 }
 
 // How says how the points were played.

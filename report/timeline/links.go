@@ -1,4 +1,4 @@
-package report
+package timeline
 
 import (
 	"slices"
@@ -30,8 +30,8 @@ func (l Link) Share() float64 {
 	return l.Goodput / l.Rate
 }
 
-// links sums up the traffic of the ring, for records that have it.
-func links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
+// Links sums up the traffic of the ring, for records that have it.
+func Links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
 	plan, err := s.Plan()
 	if err != nil {
 		return nil, err

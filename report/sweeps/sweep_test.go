@@ -1,4 +1,4 @@
-package report_test
+package sweeps_test
 
 import (
 	"bytes"
@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/report"
+	"testbed/internal/browser"
+	"testbed/report/sweeps"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
@@ -80,7 +81,7 @@ func sweepHTML(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := report.WriteSweep(&b, r); err != nil {
+	if err := sweeps.WriteHTML(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -121,7 +122,9 @@ func TestSweepPage(t *testing.T) {
 				Lines []struct{ Points [][]float64 }
 			}
 		}
-		if err := json.Unmarshal([]byte(dataBlock(t, html)), &data); err != nil {
+		_, rest, _ := strings.Cut(html, `id="data">`)
+		block, _, _ := strings.Cut(rest, "</script>")
+		if err := json.Unmarshal([]byte(block), &data); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range data.Figures {
@@ -145,10 +148,10 @@ func TestSweepPageOfAHostileField(t *testing.T) {
 	r.Scenario, r.Dir = hostile, hostile
 	r.Fields[0] = sweep.Axis{Field: hostile, Values: []string{hostile, "2"}}
 	var b bytes.Buffer
-	if err := report.WriteSweep(&b, r); err != nil {
+	if err := sweeps.WriteHTML(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	library, err := os.ReadFile("page/echarts/echarts.min.js")
+	library, err := os.ReadFile("../document/echarts/echarts.min.js")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +162,7 @@ func TestSweepPageOfAHostileField(t *testing.T) {
 
 // TestSweepInABrowser: pictures of one field and of three, in every figure.
 func TestSweepInABrowser(t *testing.T) {
-	browser(t)
+	browser.Find(t)
 	for _, c := range []struct {
 		name   string
 		width  int
@@ -171,20 +174,23 @@ func TestSweepInABrowser(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "report.html")
-			write(t, sweepHTML(t, swept(t, 3, scenarios.PolicyNames, c.fields...)), file)
-			v := show(t, file, c.width, "--dump-dom")
-			v.isQuiet(t)
+			page := sweepHTML(t, swept(t, 3, scenarios.PolicyNames, c.fields...))
+			if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			v := browser.Show(t, file, c.width, "--dump-dom")
+			v.IsQuiet(t)
 			var drawn, width int
-			if _, err := fmt.Sscanf(v.title(t), "%d %d", &drawn, &width); err != nil || drawn != 1 || width > c.width {
-				t.Errorf("%q: want a picture, at most %d wide: %v", v.title(t), c.width, err)
+			if _, err := fmt.Sscanf(v.Title(t), "%d %d", &drawn, &width); err != nil || drawn != 1 || width > c.width {
+				t.Errorf("%q: want a picture, at most %d wide: %v", v.Title(t), c.width, err)
 			}
 			for _, word := range c.words {
-				if !strings.Contains(v.dom, word) {
+				if !strings.Contains(v.DOM, word) {
 					t.Errorf("the picture does not say %q", word)
 				}
 			}
-			if !strings.Contains(v.dom, `"figures":"speed-up wall-clock`) {
-				t.Errorf("the figures that were chosen one after the other: %.3000s", v.dom)
+			if !strings.Contains(v.DOM, `"figures":"speed-up wall-clock`) {
+				t.Errorf("the figures that were chosen one after the other: %.3000s", v.DOM)
 			}
 		})
 	}

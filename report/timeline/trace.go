@@ -1,4 +1,4 @@
-package report
+package timeline
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"testbed/policy"
+	"testbed/report/record"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -73,7 +74,7 @@ func (t *tracer) count(process int, name string, time policy.Time, value float64
 
 // WriteTrace writes the record's only run in the Trace Event Format: each node
 // is a process, and all are on the coordinator's clock in real time.
-func WriteTrace(out io.Writer, rec *Record) error {
+func WriteTrace(out io.Writer, rec *record.Record) error {
 	if len(rec.Runs) != 1 {
 		var dirs []string
 		for _, run := range rec.Runs {
@@ -83,7 +84,7 @@ func WriteTrace(out io.Writer, rec *Record) error {
 	}
 	run := rec.Runs[0]
 	t := &tracer{scale: run.TimeScale}
-	line := NewTimeline(rec.Scenario, run.Events)
+	line := New(rec.Scenario, run.Events)
 	process := map[string]int{}
 	t.name(coordinatorProcess, 0, "process_name", "coordinator")
 	t.name(coordinatorProcess, roundsThread, "thread_name", "rounds")
@@ -133,7 +134,7 @@ func WriteTrace(out io.Writer, rec *Record) error {
 
 // spans writes what workers do, and how they stand: one thread for each way,
 // because ways of standing overlap.
-func (t *tracer) spans(rec *Record, line Timeline, process map[string]int) {
+func (t *tracer) spans(rec *record.Record, line Timeline, process map[string]int) {
 	for _, s := range line.Doing {
 		args := map[string]any{"round": s.Round}
 		if s.Note != "" {
@@ -168,8 +169,8 @@ func (t *tracer) spans(rec *Record, line Timeline, process map[string]int) {
 	}
 }
 
-func (t *tracer) rounds(run Run) {
-	for _, r := range rounds(&run) {
+func (t *tracer) rounds(run record.Run) {
+	for _, r := range Rounds(&run) {
 		args := map[string]any{"round": r.Round, "participants": r.Participants, "left out": r.Left, "why": r.Why}
 		t.span(coordinatorProcess, roundsThread, fmt.Sprintf("round %d: collecting", r.Round), r.Start, r.Close, args)
 		t.span(coordinatorProcess, roundsThread, fmt.Sprintf("round %d: all-reduce", r.Round), r.Close, r.End, args)
@@ -179,7 +180,7 @@ func (t *tracer) rounds(run Run) {
 func (t *tracer) marks(line Timeline, process map[string]int) {
 	for _, m := range line.Marks {
 		e := traceEvent{Name: string(m.Type), Phase: traceInstant, Time: t.at(m.T), Process: process[m.Node], Thread: doingThread, Scope: "p", Category: "decision", Args: map[string]any{"text": m.Text}}
-		if injected[m.Type] {
+		if m.Injected() {
 			e.Category = "injected"
 		}
 		if e.Process == 0 { // it is about the run as a whole
@@ -191,7 +192,7 @@ func (t *tracer) marks(line Timeline, process map[string]int) {
 
 // counters writes how many members there are, how many have arrived, and how
 // fast each worker sends in a reduction, on the average of it.
-func (t *tracer) counters(run Run, process map[string]int) {
+func (t *tracer) counters(run record.Run, process map[string]int) {
 	members, arrived := 0, 0
 	for _, e := range run.Events {
 		switch {
@@ -216,7 +217,7 @@ func (t *tracer) counters(run Run, process map[string]int) {
 }
 
 // queues writes how much waited for the links of each node.
-func (t *tracer) queues(run Run, process map[string]int) {
+func (t *tracer) queues(run record.Run, process map[string]int) {
 	for _, q := range run.Queues {
 		of := process[q.Node]
 		if q.Node == scenarios.Coordinator {

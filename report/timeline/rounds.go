@@ -1,9 +1,11 @@
-package report
+package timeline
 
 import (
 	"fmt"
 
 	"testbed/policy"
+	"testbed/report/record"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -43,8 +45,8 @@ type Arrival struct {
 	Late   bool        `json:"late"`
 }
 
-// rounds gathers what the record has on each completed round.
-func rounds(run *Run) []Round {
+// Rounds gathers what the record has on each completed round.
+func Rounds(run *record.Run) []Round {
 	list := []Round{}
 	at := map[int]int{}
 	type fetcher struct {
@@ -55,7 +57,7 @@ func rounds(run *Run) []Round {
 	for _, r := range run.Summary.Rounds {
 		at[r.Round] = len(list)
 		list = append(list, Round{Round: r.Round, Start: r.Start, Close: r.Close, End: r.End, BytesSent: r.BytesSent,
-			Participants: Workers(r.Participants), Left: Workers(r.Late), Absent: names(r.Late), Arrivals: []Arrival{}, Decisions: []string{}})
+			Participants: words.Workers(r.Participants), Left: words.Workers(r.Late), Absent: names(r.Late), Arrivals: []Arrival{}, Decisions: []string{}})
 	}
 	for _, e := range run.Events {
 		k, completed := at[e.Round]
@@ -69,7 +71,7 @@ func rounds(run *Run) []Round {
 				r.Arrivals = append(r.Arrivals, Arrival{e.Node, *e.Offset, e.Late})
 			}
 		case runlog.RoundClose: // a round that opened again closes twice; the last time counts
-			r.Why = closing(e.Reason)
+			r.Why = words.Closing(e.Reason)
 			if e.Reason != nil && e.Reason.Deadline != nil {
 				r.Deadline = e.Reason.Deadline
 			}
@@ -125,7 +127,8 @@ type Worker struct {
 	Evicted   string               `json:"evicted,omitempty"`
 }
 
-func workers(run *Run, t Timeline) []Worker {
+// Workers sums up what each worker did, in order of t.Nodes.
+func Workers(run *record.Run, t Timeline) []Worker {
 	list := make([]Worker, len(t.Nodes))
 	at := map[string]int{}
 	for k, name := range t.Nodes {

@@ -1,4 +1,4 @@
-package report_test
+package timeline_test
 
 import (
 	"bytes"
@@ -16,14 +16,41 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"testbed/policy"
-	"testbed/report"
+	"testbed/report/record"
+	"testbed/report/timeline"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/sim"
 )
+
+// recorded is a comparison of persistent_straggler as a machine with two
+// processors measured it.
+const recorded = "../testdata/compare"
+
+func read(t *testing.T, dirs ...string) *record.Record {
+	t.Helper()
+	rec, err := record.Read(dirs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) record.Run {
+	t.Helper()
+	var run record.Run
+	var err error
+	run.Summary, err = sim.Run(s, name, func(e runlog.Event) { run.Events = append(run.Events, e) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
 
 // everyRun calls f with runs of the whole library, simulated, and with
 // measured ones.
-func everyRun(t *testing.T, f func(t *testing.T, s *scenarios.Scenario, run report.Run)) {
+func everyRun(t *testing.T, f func(t *testing.T, s *scenarios.Scenario, run record.Run)) {
 	t.Helper()
 	all, err := scenarios.Library()
 	if err != nil {
@@ -43,8 +70,8 @@ func everyRun(t *testing.T, f func(t *testing.T, s *scenarios.Scenario, run repo
 // TestTimelineLeavesNoGap: from its join to its end a worker does one thing at
 // a time, and always something; and no completed inner step is lost.
 func TestTimelineLeavesNoGap(t *testing.T) {
-	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run report.Run) {
-		line := report.NewTimeline(s, run.Events)
+	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run record.Run) {
+		line := timeline.New(s, run.Events)
 		joined, ended, stepped := map[string]policy.Time{}, map[string]policy.Time{}, map[string]policy.Time{}
 		last := run.Events[len(run.Events)-1].T
 		for _, e := range run.Events {
@@ -61,12 +88,12 @@ func TestTimelineLeavesNoGap(t *testing.T) {
 				stepped[e.Node] += e.Duration
 			}
 		}
-		byNode := map[string][]report.Span{}
+		byNode := map[string][]timeline.Span{}
 		for _, span := range line.Doing {
 			byNode[span.Node] = append(byNode[span.Node], span)
 		}
 		for node, spans := range byNode {
-			slices.SortFunc(spans, func(a, b report.Span) int { return int(a.Start - b.Start) })
+			slices.SortFunc(spans, func(a, b timeline.Span) int { return int(a.Start - b.Start) })
 			at := joined[node]
 			var steps policy.Time
 			for _, span := range spans {
@@ -74,7 +101,7 @@ func TestTimelineLeavesNoGap(t *testing.T) {
 					t.Errorf("%s: %s from %d to %d follows what ended at %d", node, span.Kind, span.Start, span.End, at)
 				}
 				at = span.End
-				if span.Kind == report.InnerStep {
+				if span.Kind == timeline.InnerStep {
 					steps += span.End - span.Start
 				}
 			}
@@ -102,16 +129,16 @@ func TestTimelineOfJoiners(t *testing.T) {
 	for _, join := range []policy.JoinMode{policy.JoinRunning, policy.JoinNext, policy.JoinZeros} {
 		s.Policy.Join = join
 		var did []string
-		for _, span := range report.NewTimeline(s, simulatedRun(t, s, scenarios.Baseline).Events).Doing {
+		for _, span := range timeline.New(s, simulatedRun(t, s, scenarios.Baseline).Events).Doing {
 			if span.Node == "w3" && len(did) < 3 {
 				did = append(did, string(span.Kind))
 			}
 		}
-		then := report.InnerStep
+		then := timeline.InnerStep
 		if join != policy.JoinRunning {
-			then = report.Waiting
+			then = timeline.Waiting
 		}
-		if want := []string{string(report.Fetch), string(then)}; !slices.Equal(did[:2], want) || slices.Contains(did, string(report.Dropped)) {
+		if want := []string{string(timeline.Fetch), string(then)}; !slices.Equal(did[:2], want) || slices.Contains(did, string(timeline.Dropped)) {
 			t.Errorf("join %q: w3 did %q, want %q first", join, did, want)
 		}
 	}
@@ -123,7 +150,7 @@ func TestTimelineByHand(t *testing.T) {
 	s := &scenarios.Scenario{InnerSteps: 1, Workers: []scenarios.Worker{{ID: 0}, {ID: 1}, {ID: 2}}}
 	why := &policy.Reason{Rule: policy.RuleLate}
 	all, two := []policy.ID{0, 2}, []policy.ID{0}
-	line := report.NewTimeline(s, []runlog.Event{
+	line := timeline.New(s, []runlog.Event{
 		{T: 0, Type: runlog.Join, Node: "w0", Round: 1},
 		{T: 0, Type: runlog.Join, Node: "w1", Round: 1},
 		{T: 0, Type: runlog.Join, Node: "w2", Round: 1},
@@ -146,33 +173,33 @@ func TestTimelineByHand(t *testing.T) {
 		{T: 110, Type: runlog.RunEnd},
 		{T: 200, Type: runlog.State, Round: 1},
 	})
-	type spans = []report.Span
-	want := report.Timeline{
+	type spans = []timeline.Span
+	want := timeline.Timeline{
 		Nodes: []string{"w0", "w1", "w2"}, End: 110,
 		Doing: spans{
-			{Node: "w0", Kind: report.Waiting, Start: 0, End: 2, Round: 1},
-			{Node: "w0", Kind: report.InnerStep, Start: 2, End: 40, Round: 1, Note: "step 1 of 1"},
-			{Node: "w2", Kind: report.Waiting, Start: 0, End: 2, Round: 1},
-			{Node: "w2", Kind: report.InnerStep, Start: 2, End: 42, Round: 1, Note: "step 1 of 1"},
-			{Node: "w0", Kind: report.Waiting, Start: 40, End: 50, Round: 1},
-			{Node: "w2", Kind: report.Waiting, Start: 42, End: 50, Round: 1},
-			{Node: "w2", Kind: report.AllReduce, Start: 50, End: 60, Round: 1},
-			{Node: "w0", Kind: report.AllReduce, Start: 50, End: 70, Round: 1, Note: "aborted"},
-			{Node: "w0", Kind: report.Waiting, Start: 70, End: 73, Round: 1},
-			{Node: "w0", Kind: report.ReduceScatter, Start: 73, End: 82, Round: 1, Note: "to w0"},
-			{Node: "w0", Kind: report.AllGather, Start: 82, End: 88, Round: 1, Note: "to w0"},
-			{Node: "w0", Kind: report.Waiting, Start: 88, End: 90, Round: 1},
-			{Node: "w1", Kind: report.Dropped, Start: 0, End: 90, Round: 1},
-			{Node: "w1", Kind: report.Fetch, Start: 90, End: 95, Round: 2, Note: "from w0"},
-			{Node: "w0", Kind: report.Dropped, Start: 90, End: 110, Round: 2},
-			{Node: "w1", Kind: report.Dropped, Start: 95, End: 110, Round: 2},
+			{Node: "w0", Kind: timeline.Waiting, Start: 0, End: 2, Round: 1},
+			{Node: "w0", Kind: timeline.InnerStep, Start: 2, End: 40, Round: 1, Note: "step 1 of 1"},
+			{Node: "w2", Kind: timeline.Waiting, Start: 0, End: 2, Round: 1},
+			{Node: "w2", Kind: timeline.InnerStep, Start: 2, End: 42, Round: 1, Note: "step 1 of 1"},
+			{Node: "w0", Kind: timeline.Waiting, Start: 40, End: 50, Round: 1},
+			{Node: "w2", Kind: timeline.Waiting, Start: 42, End: 50, Round: 1},
+			{Node: "w2", Kind: timeline.AllReduce, Start: 50, End: 60, Round: 1},
+			{Node: "w0", Kind: timeline.AllReduce, Start: 50, End: 70, Round: 1, Note: "aborted"},
+			{Node: "w0", Kind: timeline.Waiting, Start: 70, End: 73, Round: 1},
+			{Node: "w0", Kind: timeline.ReduceScatter, Start: 73, End: 82, Round: 1, Note: "to w0"},
+			{Node: "w0", Kind: timeline.AllGather, Start: 82, End: 88, Round: 1, Note: "to w0"},
+			{Node: "w0", Kind: timeline.Waiting, Start: 88, End: 90, Round: 1},
+			{Node: "w1", Kind: timeline.Dropped, Start: 0, End: 90, Round: 1},
+			{Node: "w1", Kind: timeline.Fetch, Start: 90, End: 95, Round: 2, Note: "from w0"},
+			{Node: "w0", Kind: timeline.Dropped, Start: 90, End: 110, Round: 2},
+			{Node: "w1", Kind: timeline.Dropped, Start: 95, End: 110, Round: 2},
 		},
 		Standing: spans{
-			{Node: "w1", Kind: report.Slowed, Start: 5, End: 110, Note: "w1’s inner steps take 3 times as long"},
-			{Node: "w1", Kind: report.Sidelined, Start: 50, End: 95, Round: 1, Note: report.Because(why)},
-			{Node: "w2", Kind: report.Dead, Start: 60, End: 70, Note: "crashed"},
-			{Node: "w2", Kind: report.Removed, Start: 70, End: 110, Round: 1, Note: report.Because(&policy.Reason{Rule: policy.RuleHeartbeat})},
-			{Node: "w1", Kind: report.CutOff, Start: 99, End: 110},
+			{Node: "w1", Kind: timeline.Slowed, Start: 5, End: 110, Note: "w1’s inner steps take 3 times as long"},
+			{Node: "w1", Kind: timeline.Sidelined, Start: 50, End: 95, Round: 1, Note: words.Because(why)},
+			{Node: "w2", Kind: timeline.Dead, Start: 60, End: 70, Note: "crashed"},
+			{Node: "w2", Kind: timeline.Removed, Start: 70, End: 110, Round: 1, Note: words.Because(&policy.Reason{Rule: policy.RuleHeartbeat})},
+			{Node: "w1", Kind: timeline.CutOff, Start: 99, End: 110},
 		},
 	}
 	marks := line.Marks
@@ -193,9 +220,9 @@ func TestTimelineByHand(t *testing.T) {
 // Event Format; metadata first and then in order of time; a name for every
 // process and thread; on one thread no spans that overlap; counters that end.
 func TestTraceFormat(t *testing.T) {
-	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run report.Run) {
+	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run record.Run) {
 		var b bytes.Buffer
-		if err := report.WriteTrace(&b, &report.Record{Scenario: s, Runs: []report.Run{run}}); err != nil {
+		if err := timeline.WriteTrace(&b, &record.Record{Scenario: s, Runs: []record.Run{run}}); err != nil {
 			t.Fatal(err)
 		}
 		var trace struct {
@@ -377,7 +404,7 @@ func TestTraceOfQueues(t *testing.T) {
 	rec := read(t, filepath.Join(recorded, "real-straggler"))
 	rec.Runs[0].Queues = []runlog.Queue{{T: 10, Node: "w0", Up: 3000}, {T: 20, Node: "coordinator", Down: 42}, {T: 30, Node: "w0"}, {T: 40, Node: "w77", Up: 1}}
 	var b bytes.Buffer
-	if err := report.WriteTrace(&b, rec); err != nil {
+	if err := timeline.WriteTrace(&b, rec); err != nil {
 		t.Fatal(err)
 	}
 	strictTrace(t, b.Bytes())
@@ -397,8 +424,8 @@ func TestTraceOfQueues(t *testing.T) {
 }
 
 func TestATraceIsOfOneRun(t *testing.T) {
-	err := report.WriteTrace(new(bytes.Buffer), read(t, recorded))
-	if err == nil || !strings.Contains(err.Error(), "a trace is of one run, and here are 4; name one of testdata/compare/real-baseline,") {
+	err := timeline.WriteTrace(new(bytes.Buffer), read(t, recorded))
+	if err == nil || !strings.Contains(err.Error(), "a trace is of one run, and here are 4; name one of ../testdata/compare/real-baseline,") {
 		t.Errorf("a trace of a comparison: %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Gets the chart library anew: the published file of the version below, as it
 # is, with its licences. npm checks the packages against the registry's hashes.
-# `go generate ./report` runs this. Afterwards put the hash that it prints into
-# page_test.go, and look at a report.
+# `go generate ./report/document` runs this. Afterwards put the hash that it prints into
+# report/page_test.go, and look at a report.
 set -eu
 version=6.1.0
 cd "$(dirname "$0")"

@@ -1,22 +1,31 @@
-package node
+package state
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/quic-go/quic-go"
+	"go.uber.org/goleak"
 
 	"testbed/allreduce/int8"
 	"testbed/allreduce/quicring"
+	"testbed/internal/memnet"
+	"testbed/node/identity"
 )
+
+func TestMain(m *testing.M) {
+	ChunkValues = 256
+	goleak.VerifyTestMain(m)
+}
 
 // quantised makes an outcome of a ring of two, and the values that it decodes
 // to.
@@ -35,53 +44,58 @@ func quantised(t *testing.T, seed uint64, n int) (*quicring.Outcome, []float32) 
 }
 
 // trained is a model some outer steps ahead.
-func trained(t *testing.T, n, steps int) *model {
+func trained(t *testing.T, n, steps int) *Model {
 	t.Helper()
-	m := newModel(1, 0, n)
+	m := NewModel(1, 0, n)
 	for i := range steps {
 		o, values := quantised(t, uint64(i), n)
-		m.outerStep(values, o)
+		m.OuterStep(values, o)
 	}
 	return m
 }
 
-// transfer has a fresh worker fetch from the donor's model.
-func transfer(t *testing.T, from *model, to *model, outerSteps int, current bool) error {
+func loopback(t *testing.T) net.PacketConn {
 	t.Helper()
-	authority, err := NewAuthority()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var configs [2]Credentials
-	for i, name := range []string{"w0", "w1"} {
-		if configs[i], err = authority.Issue(name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	serverTLS, err := configs[0].TLS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	clientTLS, err := configs[1].TLS()
+	return conn
+}
+
+// transfer has a worker fetch from another one over loopback.
+func transfer(t *testing.T, from, to *Model, outerSteps int, current bool) error {
+	t.Helper()
+	authority, err := identity.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	server := loopback(t)
-	log := slog.New(slog.DiscardHandler)
-	d, err := newDonor(server, serverTLS, from, nil, nil, log)
-	if err != nil {
-		t.Fatal(err)
+	var ends []*Endpoint
+	var donor Peer
+	for i, m := range []*Model{from, to} {
+		c, err := authority.Issue(fmt.Sprintf("w%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := Config{Conn: loopback(t), Outer: m.Outer, PacketSize: memnet.PacketSize, Log: slog.New(slog.DiscardHandler)}
+		if config.TLS, err = c.TLS(); err != nil {
+			t.Fatal(err)
+		}
+		e, err := Listen(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		if ends = append(ends, e); i == 0 {
+			donor = Peer{"w0", netip.MustParseAddrPort(config.Conn.LocalAddr().String())}
+		}
 	}
-	defer d.close()
-	go d.serve(ctx)
-	client := &quic.Transport{Conn: loopback(t)}
-	defer client.Close()
-	f := fetcher{transport: client, tls: clientTLS, model: to, log: log}
-	s, _, err := f.fetch(ctx, []source{{"w0", netip.MustParseAddrPort(server.LocalAddr().String())}}, outerSteps, current)
+	go ends[0].Serve(ctx)
+	s, _, err := ends[1].Fetch(ctx, []Peer{donor}, outerSteps, current)
 	if err == nil {
-		to.replace(s)
+		to.Replace(s)
 	}
 	return err
 }
@@ -104,8 +118,8 @@ func TestTransfer(t *testing.T) {
 			if err := transfer(t, from, to, 6, c.current); err != nil {
 				t.Fatal(err)
 			}
-			if have, _ := to.version(); have != 6 || to.stateHash() != from.stateHash() {
-				t.Errorf("at outer step %d with hash %s, the donor at 6 with %s", have, to.stateHash(), from.stateHash())
+			if have, _ := to.Outer.Version(); have != 6 || to.Outer.Hash() != from.Outer.Hash() {
+				t.Errorf("at outer step %d with hash %s, the donor at 6 with %s", have, to.Outer.Hash(), from.Outer.Hash())
 			}
 		})
 	}
@@ -117,24 +131,24 @@ func TestTransferWaits(t *testing.T) {
 	go func() {
 		time.Sleep(50 * time.Millisecond)
 		o, values := quantised(t, 2, 1000)
-		from.outerStep(values, o)
+		from.OuterStep(values, o)
 	}()
 	if err := transfer(t, from, to, 3, true); err != nil {
 		t.Fatal(err)
 	}
-	if have, _ := to.version(); have != 3 {
+	if have, _ := to.Outer.Version(); have != 3 {
 		t.Errorf("at outer step %d, want 3", have)
 	}
 }
 
 func TestTransferRefusesAnotherModel(t *testing.T) {
-	to := newModel(1, 1, 999)
-	before := to.stateHash()
+	to := NewModel(1, 1, 999)
+	before := to.Outer.Hash()
 	err := transfer(t, trained(t, 1000, 2), to, 2, false)
 	if err == nil || !strings.Contains(err.Error(), "1000 parameters, this worker 999") {
 		t.Errorf("got %v", err)
 	}
-	if to.stateHash() != before {
+	if to.Outer.Hash() != before {
 		t.Error("the failed transfer changed the model")
 	}
 }
@@ -143,8 +157,8 @@ func TestTransferRefusesAnotherModel(t *testing.T) {
 // what the ring moves, and not to what the state weighs.
 func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 	const n = 100_000
-	d := &donor{model: trained(t, n, 3)}
-	size := func(req stateRequest) int {
+	d := &donor{Config: Config{Outer: trained(t, n, 3).Outer}}
+	size := func(req request) int {
 		var b bytes.Buffer
 		if err := d.deliver(t.Context(), &b, req); err != nil {
 			t.Fatal(err)
@@ -152,10 +166,10 @@ func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 		return b.Len()
 	}
 	have := 2
-	if got := size(stateRequest{OuterSteps: 3, Have: &have}); got > n+n/100 {
+	if got := size(request{OuterSteps: 3, Have: &have}); got > n+n/100 {
 		t.Errorf("one outer step took %d bytes for %d parameters", got, n)
 	}
-	if got := size(stateRequest{OuterSteps: 3, To: chunks(n)}); got > 8*n*95/100 || got < 2*n {
+	if got := size(request{OuterSteps: 3, To: chunks(n)}); got > 8*n*95/100 || got < 2*n {
 		t.Errorf("the whole state took %d bytes for %d parameters", got, n)
 	}
 }
@@ -165,13 +179,13 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"outer_steps":1,"have":0}`))
 	f.Add([]byte(`{"hash":"feed","from":0,"to":8}`))
 	f.Add([]byte(`{"outer_steps":0,"from":-1,"to":1000000}`))
-	m := newModel(1, 0, 1000)
+	m := NewModel(1, 0, 1000)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var req stateRequest
+		var req request
 		if json.Unmarshal(text, &req) != nil {
 			return
 		}
-		d, out := &donor{model: m}, bytes.Buffer{}
+		d, out := &donor{Config: Config{Outer: m.Outer}}, bytes.Buffer{}
 		if err := d.deliver(t.Context(), &out, req); err == nil && (out.Len() == 0 || out.Len() > 9*1000+1000) {
 			t.Errorf("%s was answered with %d bytes", text, out.Len())
 		}
@@ -182,21 +196,21 @@ func FuzzRequest(f *testing.F) {
 }
 
 func FuzzReceiveOutcomes(f *testing.F) {
-	header, err := json.Marshal(stateHeader{OuterSteps: 1, Parameters: 100, Outcomes: []*quicring.Outcome{{Length: 100, Ranks: 2, Piece: 1024, Block: 1024, Bits: 8}}})
+	announced, err := json.Marshal(header{OuterSteps: 1, Parameters: 100, Outcomes: []*quicring.Outcome{{Length: 100, Ranks: 2, Piece: 1024, Block: 1024, Bits: 8}}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(header, []byte("data"))
+	f.Add(announced, []byte("data"))
 	f.Add([]byte(`{"outcomes":[null]}`), []byte{})
-	m := newModel(1, 0, 100)
-	before := m.stateHash()
-	f.Fuzz(func(t *testing.T, header, data []byte) {
-		var h stateHeader
-		if json.Unmarshal(header, &h) != nil {
+	m := NewModel(1, 0, 100)
+	before := m.Outer.Hash()
+	f.Fuzz(func(t *testing.T, announced, data []byte) {
+		var h header
+		if json.Unmarshal(announced, &h) != nil {
 			return
 		}
-		_, _ = receiveOutcomes(t.Context(), bytes.NewReader(data), h, m)
-		if m.stateHash() != before {
+		_, _ = receiveOutcomes(t.Context(), bytes.NewReader(data), h, m.Outer)
+		if m.Outer.Hash() != before {
 			t.Fatal("what came in changed the model")
 		}
 	})

@@ -1,4 +1,6 @@
-package node
+// Package identity makes the certificates by which the nodes of a run know each
+// other, and the TLS configurations that hold a peer to its name.
+package identity
 
 import (
 	"crypto/ecdsa"
@@ -12,6 +14,8 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"github.com/quic-go/quic-go"
 )
 
 // validity bounds a run's certificates. They are made for one run and never
@@ -96,7 +100,7 @@ func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*ecd
 }
 
 // TLS returns a configuration for both ends of a connection: each end has to
-// present a certificate of the run. Whoever dials sets ServerName.
+// present a certificate of the run. For gives it a protocol and a server.
 func (c Credentials) TLS() (*tls.Config, error) {
 	cert, err := tls.X509KeyPair(c.Cert, c.Key)
 	if err != nil {
@@ -113,4 +117,21 @@ func (c Credentials) TLS() (*tls.Config, error) {
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		MinVersion:   tls.VersionTLS13,
 	}, nil
+}
+
+// For returns a copy of a configuration for one application protocol (ALPN,
+// RFC 7301). Whoever dials gives the name of the server, whoever listens "".
+func For(c *tls.Config, protocol, server string) *tls.Config {
+	c = c.Clone()
+	c.NextProtos, c.ServerName = []string{protocol}, server
+	return c
+}
+
+// Peer returns the name that the other end of a connection has proved, or "".
+func Peer(conn *quic.Conn) string {
+	certs := conn.ConnectionState().TLS.PeerCertificates
+	if len(certs) == 0 || len(certs[0].DNSNames) == 0 {
+		return ""
+	}
+	return certs[0].DNSNames[0]
 }

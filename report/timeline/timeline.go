@@ -1,4 +1,6 @@
-package report
+// Package timeline derives from the record of a run what every worker did when,
+// what its rounds came to and how its links fared, and writes it as a trace.
+package timeline
 
 import (
 	"cmp"
@@ -7,6 +9,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/policy"
+	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -55,6 +58,14 @@ type Mark struct {
 	Text  string      `json:"text"`
 }
 
+// Injected says that the scenario, and not the policy, has set the mark.
+func (m Mark) Injected() bool { return injected[m.Type] }
+
+var injected = map[runlog.Type]bool{
+	runlog.Join: true, runlog.Crash: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Pause: true, runlog.Resume: true,
+	runlog.CoordinatorCrash: true, runlog.Partition: true, runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
+}
+
 // Timeline is a run as a picture of it shows it.
 type Timeline struct {
 	Nodes    []string    `json:"nodes"`
@@ -98,10 +109,10 @@ type timeliner struct {
 	reduced  map[int]map[string]runlog.Event // by epoch and node
 }
 
-// NewTimeline derives from the events of a run what every worker did when.
+// New derives from the events of a run what every worker did when.
 // Events of workers bear the workers' clocks, so a span may be cut to where
 // the one before it ended.
-func NewTimeline(s *scenarios.Scenario, events []runlog.Event) Timeline {
+func New(s *scenarios.Scenario, events []runlog.Event) Timeline {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b runlog.Event) int { return cmp.Compare(a.T, b.T) })
 	t := timeliner{
@@ -243,7 +254,7 @@ func (t *timeliner) stand(e runlog.Event) {
 	link := stance{node: cmp.Or(e.Node, e.From), kind: Relinked, link: e.To}
 	switch e.Type {
 	case runlog.Sideline:
-		t.start(is(Sidelined), e, Because(e.Reason))
+		t.start(is(Sidelined), e, words.Because(e.Reason))
 	case runlog.Rejoin:
 		t.stop(is(Sidelined), e.T)
 	case runlog.Crash:
@@ -255,7 +266,7 @@ func (t *timeliner) stand(e runlog.Event) {
 		for _, kind := range []Kind{Sidelined, Dead, Slowed, CutOff, Paused} {
 			t.stop(is(kind), e.T)
 		}
-		t.start(is(Removed), e, Because(e.Reason))
+		t.start(is(Removed), e, words.Because(e.Reason))
 	case runlog.Slow:
 		t.stop(is(Slowed), e.T)
 		t.start(is(Slowed), e, markText(e))
@@ -361,12 +372,12 @@ func markText(e runlog.Event) string {
 	case runlog.Resume:
 		return e.Node + " goes on"
 	case runlog.Partition:
-		return Workers(e.IDs) + " cut off from everybody else"
+		return words.Workers(e.IDs) + " cut off from everybody else"
 	case runlog.Heal:
 		if len(e.IDs) == 0 {
 			return "all partitions end"
 		}
-		return Workers(e.IDs) + " connected again"
+		return words.Workers(e.IDs) + " connected again"
 	case runlog.LinkFault:
 		if e.Op == "" { // in older records
 			return linkText(e) + " changes"
@@ -375,11 +386,11 @@ func markText(e runlog.Event) string {
 	case runlog.LinkRestored:
 		return linkText(e) + " is as before"
 	case runlog.Sideline:
-		return fmt.Sprintf("%s sidelined in round %d: %s", e.Node, e.Round, Because(e.Reason))
+		return fmt.Sprintf("%s sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
 	case runlog.Rejoin:
 		return fmt.Sprintf("%s back in time in round %d", e.Node, e.Round)
 	case runlog.Evict:
-		return fmt.Sprintf("%s evicted in round %d (%s): %s", e.Node, e.Round, ruleOf(e.Reason), Because(e.Reason))
+		return fmt.Sprintf("%s evicted in round %d (%s): %s", e.Node, e.Round, ruleOf(e.Reason), words.Because(e.Reason))
 	case runlog.Reject:
 		return e.Node + " refused"
 	case runlog.ReduceAbort:

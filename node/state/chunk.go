@@ -1,4 +1,4 @@
-package node
+package state
 
 import (
 	"encoding/binary"
@@ -21,21 +21,22 @@ const (
 	compressed = 1 << 31 // flag in a length
 )
 
-// chunkValues is the number of values in a chunk. Tests lower it.
-var chunkValues = 64 << 10
+// ChunkValues is the number of values in a chunk, the same on all workers of a
+// run. Tests, whose states are small, lower it before anything else.
+var ChunkValues = 64 << 10
 
 // chunks returns the number of chunks of a state with n parameters.
 func chunks(n int) int { return 2 * vectorChunks(n) }
 
-func vectorChunks(n int) int { return (n + chunkValues - 1) / chunkValues }
+func vectorChunks(n int) int { return (n + ChunkValues - 1) / ChunkValues }
 
 // chunk returns the values of chunk i.
-func (s *state) chunk(i int) []float32 {
-	v := s.outer
+func (s *Snapshot) chunk(i int) []float32 {
+	v := s.parameters
 	if n := vectorChunks(len(v)); i >= n {
 		v, i = s.momentum, i-n
 	}
-	return v[i*chunkValues : min(len(v), (i+1)*chunkValues)]
+	return v[i*ChunkValues : min(len(v), (i+1)*ChunkValues)]
 }
 
 type chunkWriter struct {

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"slices"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+// tell gives the policy machine an event and carries out what it decides.
+func (c *coordinator) tell(e policy.Event) {
+	if !c.started || c.done || c.halted {
+		return
+	}
+	for _, a := range c.machine.Step(c.t, e) {
+		c.act(c.t, a)
+	}
+}
+
+// act carries out one action of the policy machine.
+func (c *coordinator) act(now policy.Time, a policy.Action) {
+	if step, ok := a.(*policy.OuterStep); ok {
+		c.report(c.results.reduced(now, step, c.scenario.ScenarioTime))
+	}
+	if e, ok := runlog.FromAction(now, a); ok {
+		c.orderRing(&e)
+		c.report(e)
+	}
+	switch a := a.(type) {
+	case *policy.Reject:
+		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
+	case *policy.StartRound:
+		keeper := c.keeper(a)
+		for _, id := range a.IDs {
+			c.send(id, message{
+				Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now,
+				Checkpoint: id == keeper, Residual: keeper >= 0 && c.scenario.Real.AllReduce.ErrorFeedback,
+			})
+		}
+	case *policy.Reduce:
+		c.results.epoch = a.Epoch
+		ring := make([]peer, len(a.Participants))
+		for i, id := range c.order(a.Participants) {
+			ring[i] = peer{ID: id, Addr: c.workers[id].ring}
+		}
+		for _, id := range a.Participants {
+			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
+		}
+	case *policy.Abort:
+		delete(c.results.outcomes, a.Epoch)
+		for _, id := range a.Participants {
+			c.send(id, message{Type: msgAbort, Round: a.Round, Epoch: a.Epoch})
+		}
+	case *policy.OuterStep:
+		c.results.participants[a.Round] = a.Participants
+	case *policy.Fetch:
+		var donors []peer
+		for _, id := range append([]policy.ID{a.From}, a.Helpers...) {
+			donors = append(donors, peer{ID: id, Addr: c.workers[id].fetch})
+		}
+		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors})
+	case *policy.Evict:
+		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
+		r := c.workers[a.ID]
+		r.gone = true
+		if l := r.session.current(); l != nil {
+			// Whoever is dead or cut off does not hang up itself.
+			time.AfterFunc(endPatience, func() { l.conn.CloseWithError(0, "evicted") })
+		}
+		c.compareStates()
+	case *policy.WakeAt:
+		if !c.replaying {
+			c.timer.Reset(time.Until(c.realTime(a.At)))
+		}
+	case *policy.Finish:
+		c.done, c.complete = true, a.Complete
+	}
+}
+
+// keeper is who saves a checkpoint at the beginning of a round, or -1: each
+// time another one of those that took part in the outer step before.
+func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
+	every, step := c.scenario.Real.CheckpointEvery, a.Round-1
+	if every == 0 || step == 0 || step%every != 0 || a.Rule != policy.RuleNextRound {
+		return -1
+	}
+	return a.IDs[step/every%len(a.IDs)]
+}
+
+func (c *coordinator) send(id policy.ID, m message) {
+	if r := c.workers[id]; r != nil {
+		r.session.say(m)
+	}
+}
+
+// note records an event of now.
+func (c *coordinator) note(e runlog.Event) {
+	e.T = c.t
+	c.report(e)
+}
+
+// report numbers an event of the record, so that one is not recorded twice that
+// this coordinator and the one before both know of.
+func (c *coordinator) report(e runlog.Event) {
+	c.reported++
+	e.Seq = c.reported
+	if c.reported > c.cfg.Reported {
+		c.cfg.Report(Report{Event: &e})
+	}
+}
+
+func (c *coordinator) end(complete bool) {
+	c.done, c.complete = true, complete
+	c.note(runlog.Event{Type: runlog.RunEnd, Complete: &complete})
+}

@@ -1,0 +1,230 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"testbed/node/identity"
+	"testbed/scenarios"
+)
+
+// partingPatience bounds how long a worker waits for the coordinator to
+// acknowledge its last message.
+const partingPatience = 2 * time.Second
+
+// How a worker connects again: it soon gives an attempt up, since within one it
+// would ask ever more seldom, and waits longer before each up to longestWait.
+const (
+	shortestAttempt = 500 * time.Millisecond
+	shortestWait    = 50 * time.Millisecond
+	longestWait     = 250 * time.Millisecond
+)
+
+// connection is a worker's connection to the coordinator. When a coordinator has
+// taken the place of the one before, there is a new line to it, over which the
+// session goes on. One goroutine uses it, but for oneWayDelay.
+type connection struct {
+	cfg       *WorkerConfig
+	heartbeat func() message // is called by another goroutine
+	greeting  message        // hello
+	transport *quic.Transport
+	session   session
+
+	inbox    chan message      // what the coordinator says
+	lost     chan error        // how a line has ended
+	again    chan reconnection // what has come of reopen
+	attempts sync.WaitGroup
+	oneWay   atomic.Int64 // half a round trip to the coordinator, in ns
+}
+
+type reconnection struct {
+	line *line
+	err  error
+}
+
+func newConnection(cfg *WorkerConfig, heartbeat func() message) *connection {
+	return &connection{
+		cfg: cfg, heartbeat: heartbeat, transport: &quic.Transport{Conn: cfg.Control},
+		greeting: message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)},
+		inbox:    make(chan message), lost: make(chan error, 1), again: make(chan reconnection, 1),
+	}
+}
+
+func addrPort(c net.PacketConn) netip.AddrPort {
+	a, _ := netip.ParseAddrPort(c.LocalAddr().String())
+	return a
+}
+
+// open connects and begins to talk, until ctx ends.
+func (c *connection) open(ctx context.Context) error {
+	l, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	c.talk(ctx, l)
+	return nil
+}
+
+// reopen begins to connect again after a line was lost, if that may help. Its
+// outcome comes by again.
+func (c *connection) reopen(ctx context.Context, lost error) error {
+	if !isAbsence(lost) {
+		return fmt.Errorf("the connection to the coordinator was lost: %w", lost)
+	}
+	c.cfg.Log.Info("the coordinator does not know this connection any more", "err", lost)
+	c.session.detach().hangUp(0)
+	c.attempts.Go(func() {
+		l, err := c.connect(ctx)
+		c.again <- reconnection{l, err}
+	})
+	return nil
+}
+
+// connect dials the coordinator, if it is not there again and again, for as long
+// as coordinatorPatience.
+func (c *connection) connect(ctx context.Context) (*line, error) {
+	config := controlQUIC(c.cfg.Tracing)
+	if rtt := 2 * c.oneWayDelay(); rtt > 0 {
+		config.HandshakeIdleTimeout = min(max(shortestAttempt, 8*rtt), config.HandshakeIdleTimeout)
+	}
+	giveUp := time.Now().Add(coordinatorPatience)
+	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
+		l, err := c.dial(ctx, config)
+		switch {
+		case err == nil:
+			return l, nil
+		case !isAbsence(err) || time.Now().After(giveUp):
+			return nil, fmt.Errorf("connecting to the coordinator at %s: %w", c.cfg.Coordinator, err)
+		}
+		c.cfg.Log.Info("the coordinator does not answer", "err", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (c *connection) dial(ctx context.Context, config *quic.Config) (*line, error) {
+	conn, err := c.transport.Dial(ctx, net.UDPAddrFromAddrPort(c.cfg.Coordinator), identity.For(c.cfg.TLS, controlALPN, scenarios.Coordinator), config)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := conn.OpenStreamSync(ctx)
+	if err != nil {
+		conn.CloseWithError(0, "")
+		return nil, err
+	}
+	return newLine(conn, stream), nil
+}
+
+// talk begins to talk over a line, with what was not heard over the one before.
+func (c *connection) talk(ctx context.Context, l *line) {
+	hello := c.greeting
+	c.session.attach(l, &hello, nil)
+	c.measure()
+	go func() { c.lost <- c.read(ctx, l) }()
+	go c.beat(ctx, l.conn)
+}
+
+// measure takes the delay to the coordinator from what the line has seen of it.
+func (c *connection) measure() {
+	if l := c.session.current(); l != nil {
+		c.oneWay.Store(int64(l.conn.ConnectionStats().MinRTT / 2))
+	}
+}
+
+// oneWayDelay is half the shortest round trip to the coordinator, 0 before there
+// is any.
+func (c *connection) oneWayDelay() time.Duration { return time.Duration(c.oneWay.Load()) }
+
+func (c *connection) read(ctx context.Context, l *line) error {
+	for {
+		m, err := readMessage(l.in)
+		if err != nil {
+			return err
+		}
+		m.received = time.Now()
+		select {
+		case c.inbox <- m:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// beat sends heartbeats until ctx or the connection ends.
+func (c *connection) beat(ctx context.Context, conn *quic.Conn) {
+	ticker := time.NewTicker(max(time.Millisecond, c.cfg.Scenario.RealDuration(c.cfg.Scenario.HeartbeatPeriod)))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			b, err := json.Marshal(c.heartbeat())
+			if err != nil {
+				panic(err) // plain data
+			}
+			if err := conn.SendDatagram(b); err != nil {
+				return // the reader of the connection tells
+			}
+		case <-conn.Context().Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitEnd waits until the coordinator has closed its side: then it has read this
+// worker's last message.
+func (c *connection) awaitEnd(ctx context.Context) {
+	timeout := time.After(partingPatience)
+	for {
+		select {
+		case <-c.inbox:
+		case <-c.lost:
+			return
+		case <-timeout:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hangUp says what is queued and, if the worker gives up, why.
+func (c *connection) hangUp(problem error) {
+	l := c.session.current()
+	if l == nil {
+		return
+	}
+	if problem != nil {
+		// Before the stream ends: its end alone reads as a lost connection.
+		l.conn.CloseWithError(codeGaveUp, problem.Error())
+	}
+	l.hangUp(partingPatience)
+}
+
+// close ends what open and reopen have begun, whose ctx has ended.
+func (c *connection) close() {
+	c.attempts.Wait()
+	l := c.session.current()
+	select {
+	case again := <-c.again: // too late
+		l = again.line
+	default:
+	}
+	if l != nil {
+		l.conn.CloseWithError(0, "")
+	}
+	c.transport.Close()
+	c.cfg.Control.Close()
+}

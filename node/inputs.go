@@ -1,0 +1,284 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// recover takes over from the coordinator whose journal this is.
+func (c *coordinator) recover() error {
+	if c.cfg.Journal == nil {
+		return nil
+	}
+	c.replaying = true
+	header := journalHeader{journalVersion, c.cfg.Run, c.scenario.Name, c.cfg.Policy, c.scenario.Seed}
+	if err := replay(c.cfg.Journal, header, c.apply); err != nil {
+		return err
+	}
+	c.replaying = false
+	switch {
+	case c.cfg.Resume != nil:
+		if !c.started {
+			return errors.New("resuming the run: the coordinator's journal ends before its beginning")
+		}
+		return c.take(entry{T: c.t, What: halted})
+	case c.started && !c.done:
+		// Of the wall clock only the difference counts that it shows now.
+		c.began = time.Now().Add(-time.Now().Round(0).Sub(c.began))
+		return c.take(entry{T: c.now(), What: recovered})
+	}
+	return nil
+}
+
+// take writes an input to the journal, and then acts on it.
+func (c *coordinator) take(e entry) error {
+	if c.cfg.Journal != nil {
+		if err := record(c.cfg.Journal, e); err != nil {
+			return err
+		}
+	}
+	c.apply(e)
+	return nil
+}
+
+// apply acts on an input. It depends on nothing but the inputs so far.
+func (c *coordinator) apply(e entry) {
+	before := c.t
+	c.t = e.T
+	switch {
+	case e.Msg != nil && e.Msg.Type == msgHello:
+		c.hello(e)
+	case e.Msg != nil:
+		c.handle(e.ID, *e.Msg)
+	case e.What == waitedOut:
+		c.begin(*e.Began)
+	case e.What == timerFired:
+		c.tell(policy.Timer{})
+	case e.What == unreachable:
+		c.tell(policy.Unreachable{ID: e.ID})
+	case e.What == horizonCame:
+		c.note(runlog.Event{Type: runlog.Horizon})
+		c.end(false)
+	case e.What == recovered:
+		c.note(runlog.Event{Type: runlog.CoordinatorBack, Duration: c.t - before})
+		c.tell(policy.Recovered{})
+	case e.What == halted:
+		c.halted = true
+		for _, r := range c.workers {
+			r.session, r.back = &session{}, false
+		}
+	case e.What == restarted:
+		c.restart(e)
+	}
+	if c.started && c.machine.Members() == 0 && !c.expectJoin() && !c.done {
+		c.end(false)
+	}
+}
+
+// restart goes on from a checkpoint.
+func (c *coordinator) restart(e entry) {
+	c.halted, c.began, c.done = false, *e.Began, false
+	c.results.clear()
+	c.note(runlog.Event{Type: runlog.RunResume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
+	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
+}
+
+// expectJoin says whether a worker is still to come. One that was absent when
+// the run began may come yet, but nobody waits for it.
+func (c *coordinator) expectJoin() bool {
+	return slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool {
+		return c.workers[w.ID] == nil && !slices.Contains(c.absent, w.ID)
+	})
+}
+
+// receive takes a message in, unless it is of no concern any more.
+func (c *coordinator) receive(r received) error {
+	m, w := r.msg, c.workers[r.id]
+	if m.Type == msgHello {
+		return c.welcome(r)
+	}
+	if w == nil || w.session.current() != r.line {
+		return nil // a second connection under the same name
+	}
+	if m.Seq > 0 && m.Seq <= w.session.heard {
+		return nil // said again after a connection was lost
+	}
+	return c.take(entry{T: c.now(), ID: r.id, Msg: &m})
+}
+
+// handle acts on a message of a worker.
+func (c *coordinator) handle(id policy.ID, m message) {
+	w := c.workers[id]
+	if w == nil {
+		return // the journal has been tampered with
+	}
+	if _, ok := w.session.accept(m); !ok {
+		m = message{Type: msgLost, Error: "a message is missing"}
+	}
+	switch m.Type {
+	case msgHeartbeat:
+		if m.Peer == nil {
+			c.tell(policy.Heartbeat{ID: id})
+		} else {
+			c.tell(policy.Progress{ID: id, Epoch: m.Epoch, Received: m.Bytes, From: *m.Peer})
+		}
+	case msgArrive:
+		c.tell(policy.Arrival{ID: id, Round: m.Round})
+	case msgReduced:
+		if c.results.addOutcome(id, m) {
+			c.tell(policy.Reduced{ID: id, Round: m.Round, Epoch: m.Epoch})
+		}
+	case msgReduceFailed:
+		c.cfg.Log.Warn("reduction failed", "worker", id, "round", m.Round, "epoch", m.Epoch, "err", m.Error)
+		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer})
+	case msgStepped:
+		if c.results.addState(id, m) {
+			c.compareStates()
+		}
+	case msgFetched:
+		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
+		c.tell(policy.StateFetched{ID: id, OuterSteps: m.OuterSteps})
+	case msgFetchFailed:
+		c.cfg.Log.Warn("state fetch failed", "worker", id, "err", m.Error)
+		c.tell(policy.FetchFailed{ID: id})
+	case msgLeave:
+		c.tell(policy.Leave{ID: id})
+	case msgGaveUp, msgRattle:
+		c.cfg.Log.Warn("worker is giving up", "worker", id, "err", m.Error)
+		c.lose(w, policy.RuleGaveUp)
+	case msgLost:
+		c.lose(w, policy.RuleConnection)
+	default:
+		c.cfg.Log.Warn("unknown message", "worker", id, "type", m.Type)
+	}
+}
+
+// lose gives up a worker whose connection has ended. Of one that is no member
+// any more only the name is kept: in a long run many come and go. One that is
+// back all the same, because it has not heard that it was evicted, is told so.
+func (c *coordinator) lose(w *remote, rule policy.Rule) {
+	c.tell(policy.Lost{ID: w.id, Rule: rule})
+	if w.gone {
+		w.session.detach()
+	}
+}
+
+// welcome takes a worker in that says hello: for the first time, or because
+// this coordinator has taken the place of the one it knew.
+func (c *coordinator) welcome(r received) error {
+	w := c.workers[r.id]
+	switch {
+	case w != nil && w.session.current() != nil:
+		c.cfg.Log.Warn("worker said hello twice", "worker", r.id)
+		return nil
+	case w == nil && r.msg.Ack > 0:
+		c.cfg.Log.Warn("worker knows of orders that nobody gave", "worker", r.id)
+		r.line.conn.CloseWithError(codeProtocol, "unknown worker")
+		return nil
+	case w != nil && c.halted && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):
+		return fmt.Errorf("worker %d has restored the state %s after outer step %d, not %s after %d",
+			r.id, r.msg.Hash, r.msg.OuterSteps, c.cfg.Resume.Hash, c.cfg.Resume.OuterSteps)
+	}
+	e := entry{T: c.now(), ID: r.id, Msg: &r.msg}
+	if w == nil {
+		w = &remote{id: r.id, session: &session{}, ring: r.msg.Ring, fetch: r.msg.Fetch}
+		c.workers[r.id] = w
+	}
+	if !c.started && c.gathered() {
+		e.Began = new(time.Now())
+	}
+	w.session.accept(r.msg)
+	w.session.attach(r.line, nil, func(m *message) {
+		if m.Type == msgStart {
+			m.Now = e.T
+		}
+	})
+	if err := c.take(e); err != nil {
+		return err
+	}
+	if !c.halted || slices.ContainsFunc(c.cfg.Resume.Holders, func(id policy.ID) bool { return !c.cameBack(id) }) {
+		return nil
+	}
+	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.RealDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
+}
+
+func (c *coordinator) cameBack(id policy.ID) bool {
+	w := c.workers[id]
+	return w != nil && w.back
+}
+
+// gathered says whether all workers of the first hour are there.
+func (c *coordinator) gathered() bool {
+	return !slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool {
+		return w.JoinAt == c.scenario.FirstJoin() && c.workers[w.ID] == nil
+	})
+}
+
+// hello registers a worker. The run starts when all workers of the first hour
+// are there; they join at the same scenario time, in order of their IDs.
+func (c *coordinator) hello(e entry) {
+	w := c.workers[e.ID]
+	if w == nil {
+		w = &remote{id: e.ID, session: &session{}, ring: e.Msg.Ring, fetch: e.Msg.Fetch}
+		c.workers[e.ID] = w
+	}
+	w.session.accept(*e.Msg)
+	switch {
+	case c.halted:
+		w.back = true
+		return
+	case c.started && w.joined:
+		c.tell(policy.Heartbeat{ID: e.ID})
+		return
+	case c.started:
+		c.join(policy.Join{ID: e.ID})
+		return
+	case e.Began == nil:
+		if !c.replaying {
+			c.gather.Reset(gatherPatience)
+		}
+		return
+	}
+	c.begin(*e.Began)
+}
+
+// begin starts the run with the workers that are there.
+func (c *coordinator) begin(began time.Time) {
+	first := c.scenario.FirstJoin()
+	for _, w := range c.scenario.Workers {
+		if w.JoinAt == first && c.workers[w.ID] == nil {
+			c.absent = append(c.absent, w.ID)
+		}
+	}
+	c.began, c.started = began, true
+	if !c.replaying {
+		c.gather.Stop()
+	}
+	c.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
+		Schema: runlog.Schema, Scenario: c.scenario.Name, Policy: c.cfg.Policy, World: runlog.Real,
+		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale,
+	}})
+	for _, id := range c.absent {
+		c.note(runlog.Event{Type: runlog.Absent, Node: scenarios.NodeName(id)})
+	}
+	ids := slices.Sorted(maps.Keys(c.workers))
+	for _, initial := range []bool{true, false} {
+		for _, id := range ids {
+			if spec, _ := c.scenario.Worker(id); (spec.JoinAt == first) == initial {
+				c.join(policy.Join{ID: id, HasState: initial})
+			}
+		}
+	}
+}
+
+func (c *coordinator) join(e policy.Join) {
+	c.workers[e.ID].joined = true
+	c.tell(e)
+}

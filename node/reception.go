@@ -1,0 +1,132 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"testbed/node/identity"
+	"testbed/policy"
+	"testbed/scenarios"
+)
+
+// received is a message, and who it came from over which line.
+type received struct {
+	id   policy.ID
+	line *line
+	msg  message
+}
+
+// reception hears the workers, each in goroutines of its own, and passes on what
+// they say in the order in which it comes.
+type reception struct {
+	scenario *scenarios.Scenario
+	log      *slog.Logger
+	inbox    chan received
+	quit     chan struct{} // closed when the run is over
+}
+
+func newReception(s *scenarios.Scenario, log *slog.Logger) reception {
+	return reception{s, log, make(chan received, 4*outboxMessages), make(chan struct{})}
+}
+
+func (r *reception) accept(ctx context.Context, l *quic.Listener) {
+	for {
+		conn, err := l.Accept(ctx)
+		if err != nil {
+			return
+		}
+		go func() {
+			if err := r.serve(ctx, conn); err != nil {
+				r.log.Info("control connection ended", "peer", identity.Peer(conn), "err", err)
+				conn.CloseWithError(codeProtocol, "protocol error")
+			}
+		}()
+	}
+}
+
+// serve reads the messages of one worker.
+func (r *reception) serve(ctx context.Context, conn *quic.Conn) error {
+	hello, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	stream, err := conn.AcceptStream(hello)
+	if err != nil {
+		return err
+	}
+	stream.SetReadDeadline(time.Now().Add(15 * time.Second))
+	l := newLine(conn, stream)
+	defer l.hangUp(0)
+	m, err := readMessage(l.in)
+	if err == nil {
+		err = r.checkHello(conn, m)
+	}
+	if err != nil {
+		return err
+	}
+	stream.SetReadDeadline(time.Time{})
+	id := m.ID
+	go r.receiveHeartbeats(ctx, conn, l, id)
+	for r.deliver(received{id, l, m}) {
+		if m, err = readMessage(l.in); err != nil {
+			lost := message{Type: msgLost, Error: err.Error()}
+			if e, ok := errors.AsType[*quic.ApplicationError](err); ok && e.Remote && e.ErrorCode == codeGaveUp {
+				lost.Type = msgGaveUp
+			}
+			r.deliver(received{id, l, lost})
+			return err
+		}
+	}
+	return nil
+}
+
+// deliver puts a message into the inbox, or returns false if the run is over.
+func (r *reception) deliver(m received) bool {
+	select {
+	case r.inbox <- m:
+		return true
+	case <-r.quit:
+		return false
+	}
+}
+
+// receiveHeartbeats takes the heartbeats of one worker.
+func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *line, id policy.ID) {
+	for {
+		b, err := conn.ReceiveDatagram(ctx)
+		if err != nil {
+			return
+		}
+		m, err := parseMessage(b)
+		if err == nil && m.Type != msgHeartbeat {
+			err = fmt.Errorf("a datagram with the message %s", m.Type)
+		}
+		if err != nil {
+			r.log.Warn("not a heartbeat", "worker", id, "err", err)
+			continue
+		}
+		if !r.deliver(received{id, l, m}) {
+			return
+		}
+	}
+}
+
+// checkHello holds a worker to the name in its certificate and the address it
+// speaks from.
+func (r *reception) checkHello(conn *quic.Conn, m message) error {
+	switch {
+	case m.Type != msgHello || m.Protocol != protocol:
+		return fmt.Errorf("expected hello of protocol %d, got %s of %d", protocol, m.Type, m.Protocol)
+	case scenarios.NodeName(m.ID) != identity.Peer(conn):
+		return fmt.Errorf("worker %d presents the certificate of %q", m.ID, identity.Peer(conn))
+	case !m.Ring.IsValid() || !m.Fetch.IsValid():
+		return fmt.Errorf("worker %d gives no address", m.ID)
+	}
+	if _, ok := r.scenario.Worker(m.ID); !ok {
+		return fmt.Errorf("worker %d is not in the scenario", m.ID)
+	}
+	return nil
+}

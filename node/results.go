@@ -1,0 +1,110 @@
+package node
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+// results are what workers report of reductions and of the states that they lead
+// to, until those of all participants are there to be compared.
+type results struct {
+	epoch        int                           // of the last reduction
+	outcomes     map[int]map[policy.ID]message // of reductions, by epoch
+	participants map[int][]policy.ID           // by outer step
+	states       map[int]map[policy.ID]message // after outer steps
+}
+
+func newResults() results {
+	return results{
+		outcomes: map[int]map[policy.ID]message{}, participants: map[int][]policy.ID{}, states: map[int]map[policy.ID]message{},
+	}
+}
+
+// clear forgets all but the epoch.
+func (r *results) clear() {
+	clear(r.outcomes)
+	clear(r.participants)
+	clear(r.states)
+}
+
+// addOutcome takes what a reduction came to at a worker, unless it was aborted
+// meanwhile.
+func (r *results) addOutcome(id policy.ID, m message) (ok bool) {
+	if m.Epoch != r.epoch {
+		return false
+	}
+	if r.outcomes[m.Epoch] == nil {
+		r.outcomes[m.Epoch] = map[policy.ID]message{}
+	}
+	r.outcomes[m.Epoch][id] = m
+	return true
+}
+
+// reduced sums up what the participants of a reduction reported.
+func (r *results) reduced(now policy.Time, a *policy.OuterStep, took func(time.Duration) policy.Time) runlog.Event {
+	e := runlog.Event{T: now, Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants}
+	var longest time.Duration
+	for _, id := range a.Participants {
+		m := r.outcomes[a.Epoch][id]
+		longest = max(longest, m.Took)
+		e.BytesSent += m.Bytes
+	}
+	e.Duration = took(longest)
+	e.Hash, e.Identical = agree(r.outcomes[a.Epoch], a.Participants)
+	delete(r.outcomes, a.Epoch)
+	return e
+}
+
+// agree returns the first participant's hash and whether all have the same.
+func agree(reports map[policy.ID]message, participants []policy.ID) (string, *bool) {
+	hash, same := reports[participants[0]].Hash, true
+	for _, id := range participants {
+		same = same && hash != "" && reports[id].Hash == hash
+	}
+	return hash, &same
+}
+
+// addState takes the state that an outer step led to at a worker, unless those of
+// that step have been compared already.
+func (r *results) addState(id policy.ID, m message) (ok bool) {
+	if r.participants[m.OuterSteps] == nil {
+		return false
+	}
+	if r.states[m.OuterSteps] == nil {
+		r.states[m.OuterSteps] = map[policy.ID]message{}
+	}
+	r.states[m.OuterSteps][id] = m
+	return true
+}
+
+// compareStates compares the outer states of the participants of a round once
+// all that are still members have applied the outer step.
+func (c *coordinator) compareStates() {
+	for _, step := range slices.Sorted(maps.Keys(c.results.participants)) {
+		missing := func(id policy.ID) bool {
+			_, ok := c.results.states[step][id]
+			return !ok && !c.workers[id].gone
+		}
+		if !slices.ContainsFunc(c.results.participants[step], missing) {
+			c.compareState(step)
+		}
+	}
+}
+
+// compareState records what the participants of a round reported.
+func (c *coordinator) compareState(step int) {
+	reports := c.results.states[step]
+	reported := slices.Sorted(maps.Keys(reports))
+	if len(reported) > 0 {
+		loss := reports[reported[0]].Loss
+		e := runlog.Event{Type: runlog.State, Round: step, Participants: reported, Loss: &loss}
+		e.Hash, e.Identical = agree(reports, reported)
+		c.note(e)
+	}
+	delete(c.results.states, step)
+	delete(c.results.participants, step)
+}

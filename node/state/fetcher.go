@@ -1,0 +1,201 @@
+package state
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"testbed/node/identity"
+	"testbed/worker"
+)
+
+// Peer is a worker to fetch from: the name in its certificate, and where its
+// Endpoint listens.
+type Peer struct {
+	Name string
+	Addr netip.AddrPort
+}
+
+// fetcher gets the outer state from a worker's peers. It reads the worker's own
+// and leaves it to the caller to replace that.
+type fetcher struct {
+	Config
+	transport *quic.Transport
+	kept      *partial // what an earlier fetch has got
+}
+
+// Fetch returns the outer state after outerSteps outer steps or more, or the
+// older one that it already has a part of, and the bytes received of its chunks.
+// The first donor is asked what there is, the others help with a large state.
+// current says that Outer is a state of the run, if an old one. What a failed
+// Fetch has got is kept for the next. There may be one Fetch at a time.
+func (e *Endpoint) Fetch(ctx context.Context, donors []Peer, outerSteps int, current bool) (*Snapshot, int64, error) {
+	return e.fetcher.fetch(ctx, donors, outerSteps, current)
+}
+
+func (f *fetcher) fetch(ctx context.Context, donors []Peer, outerSteps int, current bool) (*Snapshot, int64, error) {
+	first := donors[0]
+	fail := func(err error) (*Snapshot, int64, error) {
+		return nil, 0, fmt.Errorf("fetching the outer state from %s: %w", first.Name, err)
+	}
+	conn, err := f.dial(ctx, first)
+	if err != nil {
+		return fail(err)
+	}
+	defer conn.CloseWithError(0, "")
+	defer context.AfterFunc(ctx, func() { conn.CloseWithError(0, "aborted") })()
+	req := request{OuterSteps: outerSteps}
+	if current {
+		have, _ := f.Outer.Version()
+		req.Have = &have
+	}
+	if f.kept != nil {
+		req.Hash = f.kept.digest
+	}
+	in, h, err := ask(ctx, conn, req, donorPatience)
+	if err != nil {
+		return fail(err)
+	}
+	resumes := f.kept != nil && h.Hash == f.kept.digest
+	switch {
+	case h.Parameters != f.Outer.parameters:
+		return fail(fmt.Errorf("it has %d parameters, this worker %d", h.Parameters, f.Outer.parameters))
+	case h.OuterSteps < outerSteps && !resumes:
+		return fail(fmt.Errorf("it is at outer step %d, not yet at %d", h.OuterSteps, outerSteps))
+	case h.Outcomes != nil && (req.Have == nil || h.OuterSteps != *req.Have+len(h.Outcomes)):
+		return fail(errors.New("it sent outer steps that do not follow this worker's"))
+	}
+	if h.Outcomes != nil {
+		s, err := receiveOutcomes(ctx, in, h, f.Outer)
+		if err != nil {
+			return fail(err)
+		}
+		if err := s.check(h.Hash); err != nil {
+			return fail(err)
+		}
+		return s, 0, nil
+	}
+	if !resumes {
+		f.kept = newPartial(h)
+	}
+	if err := f.collect(ctx, conn, donors); err != nil {
+		return nil, 0, err
+	}
+	p := f.kept
+	f.kept = nil
+	if err := p.check(p.digest); err != nil {
+		return fail(err)
+	}
+	return &p.Snapshot, p.bytes, nil
+}
+
+func (f *fetcher) dial(ctx context.Context, from Peer) (*quic.Conn, error) {
+	return f.transport.Dial(ctx, net.UDPAddrFromAddrPort(from.Addr), identity.For(f.TLS, alpn, from.Name), f.quic())
+}
+
+// ask sends a request and reads the header of the answer, for which the donor
+// may have to wait for longer than for the rest.
+func ask(ctx context.Context, conn *quic.Conn, req request, longer time.Duration) (*answer, header, error) {
+	var h header
+	stream, err := conn.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, h, err
+	}
+	if err := json.NewEncoder(stream).Encode(req); err != nil {
+		return nil, h, err
+	}
+	stream.Close()
+	defer context.AfterFunc(ctx, func() { stream.CancelRead(0) })()
+	p := &patient{stream, longer + chunkPatience}
+	in := bufio.NewReaderSize(p, maxHeader)
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return nil, h, err
+	}
+	p.patience = chunkPatience
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, h, err
+	}
+	if h.Error != "" {
+		return nil, h, errors.New(h.Error)
+	}
+	return &answer{in, stream}, h, nil
+}
+
+// answer is what follows a header.
+type answer struct {
+	*bufio.Reader
+	stream *quic.Stream
+}
+
+// collect gets the missing chunks from whoever has them.
+func (f *fetcher) collect(ctx context.Context, first *quic.Conn, donors []Peer) error {
+	if f.kept.left <= stretch {
+		donors = donors[:1] // a second connection is not worth it
+	}
+	// Whoever brings the last chunk ends the waiting for others.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	problems := make([]error, len(donors))
+	var wg sync.WaitGroup
+	for i, from := range donors {
+		wg.Go(func() {
+			conn, err := first, error(nil)
+			if i > 0 {
+				if conn, err = f.dial(ctx, from); err == nil {
+					defer conn.CloseWithError(0, "")
+				}
+			}
+			if err == nil {
+				err = f.kept.collect(ctx, cancel, conn)
+			}
+			if err != nil && ctx.Err() == nil {
+				problems[i] = fmt.Errorf("fetching chunks of the outer state from %s: %w", from.Name, err)
+				f.Log.Warn("a donor failed", "err", problems[i])
+			}
+		})
+	}
+	wg.Wait()
+	if f.kept.left > 0 {
+		return cmp.Or(errors.Join(problems...), context.Cause(ctx))
+	}
+	return nil
+}
+
+// receiveOutcomes reads what the header announces and returns the state that it
+// leads to. The worker's own stays as it is.
+func receiveOutcomes(ctx context.Context, in io.Reader, h header, own *Outer) (*Snapshot, error) {
+	if len(h.Outcomes) > worker.KeptOutcomes || slices.Contains(h.Outcomes, nil) {
+		return nil, errors.New("its list of outcomes is malformed")
+	}
+	s := own.snapshot()
+	gradient := make([]float32, own.parameters)
+	for _, o := range h.Outcomes {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err := o.Check(len(gradient)); err != nil {
+			return nil, err
+		}
+		o.Data = make([]byte, o.EncodedLen())
+		if _, err := io.ReadFull(in, o.Data); err != nil {
+			return nil, fmt.Errorf("reading an outcome: %w", err)
+		}
+		if err := o.Decode(gradient); err != nil {
+			return nil, err
+		}
+		s.step(gradient)
+	}
+	return &s, nil
+}

@@ -1,0 +1,112 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/quic-go/quic-go"
+)
+
+// partial is a state of which some chunks are still missing. It outlives a
+// fetch that fails.
+type partial struct {
+	hashed
+
+	mu    sync.Mutex
+	have  []bool // by chunk
+	asked []int  // by chunk: donors that have been asked for it and may still answer
+	left  int    // chunks still missing
+	bytes int64  // received, as compressed
+}
+
+func newPartial(h header) *partial {
+	n := h.Parameters
+	return &partial{
+		hashed: hashed{Snapshot{Steps: h.OuterSteps, parameters: make([]float32, n), momentum: make([]float32, n)}, h.Hash},
+		have:   make([]bool, chunks(n)), asked: make([]int, chunks(n)), left: chunks(n),
+	}
+}
+
+// take returns the beginning and end of a stretch to ask for: of chunks that
+// nobody has been asked for, or else of some for which another donor has.
+func (p *partial) take() (from, to int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for others := range 2 {
+		for from = range p.have {
+			for to = from; to < len(p.have) && to < from+stretch && !p.have[to] && p.asked[to] <= others; to++ {
+				p.asked[to]++
+			}
+			if to > from {
+				return from, to, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// put takes chunk i over, once, and reports whether the state is complete.
+func (p *partial) put(i int, values []float32) (complete bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.have[i] {
+		copy(p.chunk(i), values)
+		p.have[i] = true
+		p.left--
+	}
+	return p.left == 0
+}
+
+// settle ends the asking for a stretch.
+func (p *partial) settle(from, to int, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bytes += bytes
+	for i := from; i < to; i++ {
+		p.asked[i]--
+	}
+}
+
+// collect asks one donor for one stretch after the other until none is missing.
+func (p *partial) collect(ctx context.Context, complete func(), conn *quic.Conn) error {
+	for {
+		from, to, ok := p.take()
+		if !ok {
+			return nil
+		}
+		bytes, err := p.receive(ctx, complete, conn, from, to)
+		p.settle(from, to, bytes)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (p *partial) receive(ctx context.Context, complete func(), conn *quic.Conn, from, to int) (bytes int64, err error) {
+	in, h, err := ask(ctx, conn, request{Hash: p.digest, From: from, To: to}, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer in.stream.CancelRead(0)
+	defer context.AfterFunc(ctx, func() { in.stream.CancelRead(0) })()
+	if h.Hash != p.digest {
+		return 0, fmt.Errorf("asked for the state %s, got %s", p.digest, h.Hash)
+	}
+	r, err := newChunkReader(in)
+	if err != nil {
+		return 0, err
+	}
+	defer r.close()
+	values := make([]float32, ChunkValues)
+	for i := from; i < to; i++ {
+		v := values[:len(p.chunk(i))]
+		if err := r.read(v); err != nil {
+			return r.bytes, err
+		}
+		if p.put(i, v) {
+			complete()
+		}
+	}
+	return r.bytes, nil
+}

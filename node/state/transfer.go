@@ -1,0 +1,150 @@
+package state
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/qlogwriter"
+
+	"testbed/allreduce/quicring"
+	"testbed/node/identity"
+)
+
+// The state transfer: whoever needs the outer state opens a stream to a donor
+// and asks in one line of JSON. The donor answers with a line that describes
+// what follows: the quantised outcomes of the outer steps that the asker has
+// missed, where those are few. Otherwise nothing follows yet: the asker then
+// asks for the chunks of the state with the hash that the line names, a stretch
+// at a time, of that donor and of others that hold the same. What it has got
+// when a donor fails it keeps, and goes on from there with the next.
+const (
+	alpn          = "testbed-state/2"
+	donorPatience = 30 * time.Second // for an outer step that is on its way
+	transferIdle  = 30 * time.Second
+	// chunkPatience bounds how long a stream of chunks may stand still. A donor
+	// that is busy says so once in a keepAlivePeriod.
+	chunkPatience   = 4 * time.Second
+	keepAlivePeriod = time.Second
+	maxHeader       = 64 << 10
+	maxRequest      = 1 << 10
+	servedStates    = 2
+)
+
+type request struct {
+	OuterSteps int `json:"outer_steps"` // the least version wanted
+	// Have is the version that the asker holds; absent, it holds none.
+	Have *int `json:"have,omitempty"`
+	// Hash names a state of which the asker has a part already, or wants
+	// chunks From, From+1, … To-1.
+	Hash string `json:"hash,omitempty"`
+	From int    `json:"from,omitempty"`
+	To   int    `json:"to,omitempty"`
+}
+
+type header struct {
+	OuterSteps int                 `json:"outer_steps"`
+	Parameters int                 `json:"parameters"`
+	Hash       string              `json:"hash"`     // of the state, in the end
+	Outcomes   []*quicring.Outcome `json:"outcomes"` // null: the whole state is needed
+	Error      string              `json:"error,omitempty"`
+}
+
+// Config is what an Endpoint is made of.
+type Config struct {
+	// Conn is the UDP socket. The Endpoint owns it from Listen on and closes it.
+	Conn net.PacketConn
+	// TLS is an identity of the run.
+	TLS *tls.Config
+	// Outer is the state that is served, and that fetched outer steps follow on.
+	Outer *Outer
+	// Busy says whether the network is needed for something else: chunks wait
+	// until then, so that a joiner does not hold a reduction up. Nil: never.
+	Busy func() bool
+	// PacketSize is the largest UDP payload in bytes.
+	PacketSize uint16
+	// Tracer records connections, see quic.Config; nil records nothing.
+	Tracer func(ctx context.Context, isClient bool, id quic.ConnectionID) qlogwriter.Trace
+	Log    *slog.Logger
+}
+
+func (c *Config) quic() *quic.Config {
+	return &quic.Config{
+		MaxIdleTimeout:                 transferIdle,
+		KeepAlivePeriod:                transferIdle / 3,
+		InitialPacketSize:              c.PacketSize,
+		InitialStreamReceiveWindow:     4 << 20,
+		MaxStreamReceiveWindow:         16 << 20,
+		InitialConnectionReceiveWindow: 4 << 20,
+		MaxConnectionReceiveWindow:     16 << 20,
+		MaxIncomingStreams:             1,
+		MaxIncomingUniStreams:          -1,
+		Tracer:                         c.Tracer,
+	}
+}
+
+// Endpoint exchanges outer states with the peers of a run: it serves its own and
+// fetches theirs.
+type Endpoint struct {
+	transport *quic.Transport
+	listener  *quic.Listener
+	donor     donor
+	fetcher   fetcher
+}
+
+// Listen makes an Endpoint. Peers are answered while Serve runs.
+func Listen(c Config) (*Endpoint, error) {
+	t := &quic.Transport{Conn: c.Conn}
+	l, err := t.Listen(identity.For(c.TLS, alpn, ""), c.quic())
+	if err != nil {
+		return nil, fmt.Errorf("listening for state fetches on %s: %w", c.Conn.LocalAddr(), err)
+	}
+	return &Endpoint{transport: t, listener: l, donor: donor{Config: c}, fetcher: fetcher{Config: c, transport: t}}, nil
+}
+
+// Serve answers peers until ctx ends or the Endpoint is closed.
+func (e *Endpoint) Serve(ctx context.Context) {
+	for {
+		conn, err := e.listener.Accept(ctx)
+		if err != nil {
+			return
+		}
+		e.donor.tasks.Go(func() { e.donor.serve(ctx, conn) })
+	}
+}
+
+// Close ends all connections and waits for what they have begun.
+func (e *Endpoint) Close() error {
+	err := errors.Join(e.listener.Close(), e.transport.Close(), e.transport.Conn.Close())
+	e.donor.tasks.Wait()
+	return err
+}
+
+// patient is a stream on which nothing may stand still for long.
+type patient struct {
+	*quic.Stream
+	patience time.Duration
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	p.SetReadDeadline(time.Now().Add(p.patience))
+	return p.Stream.Read(b)
+}
+
+// Write writes little by little: on a slow link a chunk may take longer than
+// it may stand still.
+func (p *patient) Write(b []byte) (n int, err error) {
+	const piece = 8 << 10
+	for err == nil && n < len(b) {
+		p.SetWriteDeadline(time.Now().Add(p.patience))
+		var m int
+		m, err = p.Stream.Write(b[n:min(len(b), n+piece)])
+		n += m
+	}
+	return n, err
+}

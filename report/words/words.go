@@ -1,0 +1,147 @@
+// Package words puts numbers, workers and decisions into words, the same in every
+// report.
+package words
+
+import (
+	"fmt"
+	"strings"
+
+	"testbed/policy"
+	"testbed/scenarios"
+)
+
+// Micros writes scenario time with separated thousands.
+func Micros(t policy.Time) string { return Thousands(t) + " µs" }
+
+// Thousands writes a number with separated thousands.
+func Thousands[T ~int64](n T) string {
+	digits := fmt.Sprint(int64(n))
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// MaxListed is the number of workers up to which each is named.
+const MaxListed = 8
+
+// Workers lists workers by the names of their nodes, many of them as ranges:
+// "w0–w11 w13–w63". The IDs have to be sorted.
+func Workers(ids []policy.ID) string {
+	if len(ids) == 0 {
+		return "–"
+	}
+	var parts []string
+	for i := 0; i < len(ids); i++ {
+		first := i
+		for len(ids) > MaxListed && i+1 < len(ids) && ids[i+1] == ids[i]+1 {
+			i++
+		}
+		name := scenarios.NodeName(ids[first])
+		if i > first {
+			name += "–" + scenarios.NodeName(ids[i])
+		}
+		parts = append(parts, name)
+	}
+	return strings.Join(parts, " ")
+}
+
+// Because puts the numbers of a decision in words.
+func Because(r *policy.Reason) string {
+	if r == nil {
+		return "no reason recorded"
+	}
+	switch r.Rule {
+	case policy.RuleLeave:
+		return "it left in good order"
+	case policy.RuleHeartbeat:
+		return fmt.Sprintf("silent for %s, %d heartbeats of %d tolerated", Micros(r.Silent), r.Misses, r.Limit)
+	case policy.RuleGaveUp:
+		return fmt.Sprintf("it said that it gives up, %s after its last heartbeat", Micros(r.Silent))
+	case policy.RuleConnection:
+		return fmt.Sprintf("its end of the control connection is gone, %s after its last heartbeat", Micros(r.Silent))
+	case policy.RuleFetchFailed:
+		return fmt.Sprintf("it failed %d fetches of the outer state in a row", r.Misses)
+	case policy.RuleReduceFailed:
+		return fmt.Sprintf("it had a part in %d failed reductions of the round", r.Misses)
+	case policy.RuleProgress:
+		text := fmt.Sprintf("the reduction had stood still for %s", Micros(r.Stalled))
+		if r.Limit == 0 {
+			return text + fmt.Sprintf(", and it had been silent for %s", Micros(r.Silent))
+		}
+		return text + fmt.Sprintf(", the last of %d that failed with it", r.Misses)
+	}
+	return gathered(r) + fmt.Sprintf("; miss %d, %d tolerated", r.Misses, r.Limit)
+}
+
+// gathered says how many had arrived when a round closed, and what its
+// deadline came from.
+func gathered(r *policy.Reason) string {
+	text := fmt.Sprintf("%d of %d had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
+	if d := r.Deadline; d != nil {
+		text += " at the deadline, " + deadlineText(d)
+	}
+	return text
+}
+
+func deadlineText(d *policy.Deadline) string {
+	text := fmt.Sprintf("%s after the first (median %s + %g × MAD %s, at least %s)",
+		Micros(d.Offset), Micros(d.Median), d.K, Micros(d.MAD), Micros(d.MinSlack))
+	if d.Credit > 0 {
+		text += fmt.Sprintf(" and %s of credit for catching up", Micros(d.Credit))
+	}
+	return text
+}
+
+// Closing says why a round closed when it did.
+func Closing(r *policy.Reason) string {
+	switch {
+	case r == nil:
+		return "no reason recorded"
+	case r.Rule == policy.RuleAllArrived && r.Deadline == nil:
+		return fmt.Sprintf("all %d had arrived; there was no deadline", r.Members)
+	case r.Rule == policy.RuleAllArrived:
+		return fmt.Sprintf("all %d had arrived; the deadline was %s", r.Members, deadlineText(r.Deadline))
+	case r.Rule == policy.RuleQuorum:
+		return "the quorum came after the deadline: " + gathered(r)
+	}
+	return gathered(r)
+}
+
+// Capital begins a sentence.
+func Capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// Times writes a ratio.
+func Times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
+
+// List names nodes, or says how many there are.
+func List(names []string) string {
+	n := len(names)
+	if n > MaxListed {
+		return fmt.Sprintf("%d workers", n)
+	}
+	if n > 1 {
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
+	return strings.Join(names, "")
+}
+
+// Typed writes a command as a shell takes it.
+func Typed(command []string) string {
+	words := make([]string, len(command))
+	for k, word := range command {
+		words[k] = Quote(word)
+	}
+	return strings.Join(words, " ")
+}
+
+// Quote writes a word as a shell takes it.
+func Quote(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
