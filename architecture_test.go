@@ -379,15 +379,9 @@ const (
 	maxFunction = 80
 )
 
-// larger are packages that are still to be cut.
-var larger = []string{"allreduce/quicring"}
-
 // TestPackagesAndFunctionsAreShort: tests and generated code do not count.
 func TestPackagesAndFunctionsAreShort(t *testing.T) {
 	for folder, files := range packages(t) {
-		if slices.Contains(larger, folder) {
-			continue
-		}
 		total := 0
 		for _, s := range files {
 			if ast.IsGenerated(s.ast) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"testbed/allreduce"
+	"testbed/allreduce/codec"
 	"testbed/allreduce/quicring"
 	"testbed/node/state"
 	"testbed/policy"
@@ -19,9 +20,9 @@ import (
 // time: the goroutine of run or, while there is one, the task, which gets them
 // handed over and gives them back with its result.
 type buffers struct {
-	gradient []float32         // the contribution: a pseudo-gradient
-	mean     []float32         // outcome of the last reduction
-	outcome  *quicring.Outcome // the same, as it went over the wire
+	gradient []float32      // the contribution: a pseudo-gradient
+	mean     []float32      // outcome of the last reduction
+	outcome  *codec.Outcome // the same, as it went over the wire
 	// With error feedback, residual is what quantisation has taken from the
 	// pseudo-gradients so far, and nextResidual what it will be once the outcome
 	// is applied; else they are nil.

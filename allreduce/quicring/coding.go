@@ -4,23 +4,24 @@ import (
 	"sync"
 	"time"
 
+	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
 )
 
 // coderPool keeps coders between reductions: their tables are large.
 type coderPool struct{ pool sync.Pool }
 
-func (p *coderPool) get() *coder {
-	if c, ok := p.pool.Get().(*coder); ok {
+func (p *coderPool) get() *codec.Coder {
+	if c, ok := p.pool.Get().(*codec.Coder); ok {
 		return c
 	}
-	return new(coder)
+	return new(codec.Coder)
 }
 
 // putBack returns a coder to the pool and accounts for the time it spent.
-func (r *run) putBack(c *coder) {
-	r.coding.Add(int64(c.spent))
-	c.spent = 0
+func (r *run) putBack(c *codec.Coder) {
+	r.coding.Add(int64(c.Spent))
+	c.Spent = 0
 	r.e.coders.pool.Put(c)
 }
 
@@ -53,7 +54,7 @@ func (e *Endpoint) note(r *run, total time.Duration) {
 	e.chooser.mu.Lock()
 	defer e.chooser.mu.Unlock()
 	e.chooser.Note(entropy.Reduction{
-		Coded: r.codec.short, Values: len(r.data),
+		Coded: r.codec.Short, Values: len(r.data),
 		Total: total, Wait: wait, Coding: time.Duration(r.coding.Load()),
 	})
 }

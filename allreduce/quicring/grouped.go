@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"testbed/allreduce"
+	"testbed/allreduce/codec"
 )
 
 // groupedRank is one rank of the hierarchical algorithm, or of the direct one,
@@ -211,7 +212,7 @@ func (a *groupedRank) finish(chunk, piece int) {
 		}
 		add(sum, values, i == 0)
 	}
-	codes, lost := a.codes(chunk, piece), a.codec.lost(lo, hi)
+	codes, lost := a.codes(chunk, piece), a.codec.Lost(lo, hi)
 	if chunk != a.rank {
 		a.codec.Quantise(codes, sum, lost)
 		a.to[chunk].put(job{phase: allreduce.ReduceScatter, step: allreduce.Between, chunk: chunk, piece: piece})
@@ -237,7 +238,7 @@ func (a *groupedRank) finish(chunk, piece int) {
 		lost[i] *= ranks // of the mean, so far
 	}
 	j := job{phase: allreduce.AllGather, step: allreduce.Between, chunk: chunk, piece: piece}
-	if a.codec.short {
+	if a.codec.Short {
 		j.short = a.shorten(j, codes)
 	}
 	a.putAll(leaders, j)
@@ -265,26 +266,26 @@ func add(sum, values []float32, first bool) {
 func (a *groupedRank) shorten(j job, codes []byte) []byte {
 	by := a.e.coders.get()
 	defer a.putBack(by)
-	frame := a.codec.appendFrame(nil, a.header(j), codes, by)
+	frame := a.codec.AppendFrame(nil, a.header(j), codes, by)
 	if payload := frame[allreduce.HeaderLen:]; len(payload) < len(codes) {
 		return payload
 	}
 	return nil
 }
 
-func (a *groupedRank) frame(b []byte, j job, by *coder) []byte {
+func (a *groupedRank) frame(b []byte, j job, by *codec.Coder) []byte {
 	if j.short != nil {
-		return appendShort(b, a.header(j), j.short)
+		return codec.AppendShort(b, a.header(j), j.short)
 	}
 	codes := a.codes(j.chunk, j.piece)
 	if j.phase == allreduce.AllGather {
-		return a.codec.appendFrame(b, a.header(j), codes, by)
+		return a.codec.AppendFrame(b, a.header(j), codes, by)
 	}
 	if l := a.led[j.chunk]; l == nil || len(l.from) == 0 { // this rank's own values, and no sum
 		lo, hi := a.layout.values(j.chunk, j.piece)
-		a.codec.Quantise(codes, a.data[lo:hi], a.codec.lost(lo, hi))
+		a.codec.Quantise(codes, a.data[lo:hi], a.codec.Lost(lo, hi))
 	}
-	b = a.codec.appendFrame(b, a.header(j), codes, by)
+	b = a.codec.AppendFrame(b, a.header(j), codes, by)
 	// The place is free for the mean, which its owner has not had yet.
 	a.enter(j.chunk, j.piece, untouched, passed)
 	return b

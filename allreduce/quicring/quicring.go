@@ -59,6 +59,7 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 
 	"testbed/allreduce"
+	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
 )
 
@@ -152,5 +153,5 @@ type Result struct {
 	BufferBytes int64
 	// Outcome is the mean in its quantised form. A worker alone has none: its
 	// mean is exact.
-	Outcome *Outcome
+	Outcome *codec.Outcome
 }

@@ -58,13 +58,13 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 		}
 		payload := codes
 		if h.Coding != allreduce.Plain {
-			payload = by.room(int(h.Payload))
+			payload = by.Room(int(h.Payload))
 		}
 		if _, err := io.ReadFull(in, payload); err != nil {
 			return codeAborted, truncated(err)
 		}
 		if h.Coding != allreduce.Plain {
-			if err := r.codec.restore(codes, payload, h, by); err != nil {
+			if err := r.codec.Restore(codes, payload, h, by); err != nil {
 				return codeMalformed, fmt.Errorf("shortened codes: %w", err)
 			}
 		}

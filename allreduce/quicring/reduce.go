@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"testbed/allreduce"
+	"testbed/allreduce/codec"
 	"testbed/allreduce/int8"
 )
 
@@ -138,8 +139,8 @@ type run struct {
 	start     time.Time
 	data, out []float32
 	layout    layout
-	codec     codec
-	outcome   *Outcome
+	codec     codec.Codec
+	outcome   *codec.Outcome
 	algorithm algorithm
 	flows     []*flow // one for every peer that is sent to
 	expected  *expectation
@@ -170,7 +171,7 @@ type algorithm interface {
 	// afterwards.
 	arrived(from int, h allreduce.Header, codes, payload []byte)
 	// frame appends the frame of a job to b, which has room for it.
-	frame(b []byte, j job, by *coder) []byte
+	frame(b []byte, j job, by *codec.Coder) []byte
 	// buffers is the number of bytes held beside the outcome.
 	buffers() int
 }
@@ -186,7 +187,7 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	ranks := len(op.Peers)
 	r := &run{
 		e: e, op: op, start: start, data: data, out: out,
-		codec:    codec{Format: e.cfg.format(), residual: op.Residual, short: e.shorten(op.Epoch)},
+		codec:    codec.Codec{Format: e.cfg.format(), Residual: op.Residual, Short: e.shorten(op.Epoch)},
 		complete: make(chan struct{}),
 	}
 	r.aborted, r.abort = context.WithCancelCause(context.Background())
@@ -200,7 +201,7 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	if ranks == 1 {
 		return r
 	}
-	r.outcome = &Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: e.cfg.Block, Bits: e.cfg.Bits}
+	r.outcome = &codec.Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: e.cfg.Block, Bits: e.cfg.Bits}
 	r.outcome.Data = make([]byte, r.layout.offset[ranks])
 	switch op.Algorithm {
 	case allreduce.Ring:
@@ -282,7 +283,7 @@ func (r *run) result() Result {
 		BytesReceived: r.received.Load(),
 		ReduceScatter: scattered, AllGather: total - scattered, Total: total,
 		BufferBytes: int64(len(r.outcome.Data)+r.algorithm.buffers()) + r.scratch.Load(),
-		Coded:       r.codec.short,
+		Coded:       r.codec.Short,
 		Outcome:     r.outcome,
 	}
 	for _, f := range r.flows {

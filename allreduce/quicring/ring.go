@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"testbed/allreduce"
+	"testbed/allreduce/codec"
 )
 
 // ringRank is one rank of the ring.
@@ -101,33 +102,33 @@ func (a *ringRank) arrived(_ int, h allreduce.Header, codes, payload []byte) {
 		a.codec.Dequantise(a.out[lo:hi], codes)
 	case last:
 		// The owner finishes the chunk, and decodes what all others will.
-		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1/float32(a.ranks), a.codec.lost(lo, hi))
+		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1/float32(a.ranks), a.codec.Lost(lo, hi))
 		a.next.put(job{phase: allreduce.AllGather, chunk: chunk, piece: piece})
 		a.codec.Dequantise(a.out[lo:hi], codes)
 		if a.unfinished.Add(-1) == 0 {
 			a.scattered()
 		}
 	default:
-		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1, a.codec.lost(lo, hi))
+		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1, a.codec.Lost(lo, hi))
 		a.next.put(job{phase: allreduce.ReduceScatter, step: step + 1, chunk: chunk, piece: piece})
 	}
 }
 
-func (a *ringRank) frame(b []byte, j job, by *coder) []byte {
+func (a *ringRank) frame(b []byte, j job, by *codec.Coder) []byte {
 	h := a.header(j)
 	if j.short != nil {
-		return appendShort(b, h, j.short)
+		return codec.AppendShort(b, h, j.short)
 	}
 	if j.phase == allreduce.AllGather {
-		return a.codec.appendFrame(b, h, a.codes(j.chunk, j.piece), by)
+		return a.codec.AppendFrame(b, h, a.codes(j.chunk, j.piece), by)
 	}
 	from := summed
 	if j.step == 0 {
 		from = untouched
 		lo, hi := a.layout.values(j.chunk, j.piece)
-		a.codec.Quantise(a.codes(j.chunk, j.piece), a.data[lo:hi], a.codec.lost(lo, hi))
+		a.codec.Quantise(a.codes(j.chunk, j.piece), a.data[lo:hi], a.codec.Lost(lo, hi))
 	}
-	b = a.codec.appendFrame(b, h, a.codes(j.chunk, j.piece), by)
+	b = a.codec.AppendFrame(b, h, a.codes(j.chunk, j.piece), by)
 	a.enter(j.chunk, j.piece, from, passed)
 	return b
 }

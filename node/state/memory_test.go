@@ -6,7 +6,7 @@ import (
 	"testing"
 	"weak"
 
-	"testbed/allreduce/quicring"
+	"testbed/allreduce/codec"
 	"testbed/worker"
 )
 
@@ -16,7 +16,7 @@ func TestBoundedMemory(t *testing.T) {
 	const n, steps = 100, 30
 	m := NewModel(1, 0, n)
 	d := &donor{Config: Config{Outer: m.Outer}}
-	var outcomes []weak.Pointer[quicring.Outcome]
+	var outcomes []weak.Pointer[codec.Outcome]
 	var states []weak.Pointer[hashed]
 	for i := range steps {
 		o, values := quantised(t, uint64(i), n)

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 
-	"testbed/allreduce/quicring"
+	"testbed/allreduce/codec"
 	"testbed/policy"
 )
 
@@ -92,7 +92,7 @@ func (m *Model) PseudoGradient(out []float32) {
 
 // OuterStep applies the mean pseudo-gradient. outcome is the gradient in
 // quantised form, for peers that miss the step, or nil if there is none.
-func (m *Model) OuterStep(gradient []float32, outcome *quicring.Outcome) {
+func (m *Model) OuterStep(gradient []float32, outcome *codec.Outcome) {
 	m.Outer.step(gradient, outcome)
 	m.restart()
 }

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"sync"
 
-	"testbed/allreduce/quicring"
+	"testbed/allreduce/codec"
 	"testbed/worker"
 )
 
@@ -66,7 +66,7 @@ type Outer struct {
 	mu       sync.RWMutex
 	now      Snapshot // its vectors are written in place
 	changed  chan struct{}
-	outcomes []*quicring.Outcome // of the last outer steps, the newest last
+	outcomes []*codec.Outcome // of the last outer steps, the newest last
 }
 
 func newOuter(parameters []float32) *Outer {
@@ -76,7 +76,7 @@ func newOuter(parameters []float32) *Outer {
 
 // step takes an outer step. outcome is the gradient in quantised form, or nil if
 // there is none.
-func (o *Outer) step(gradient []float32, outcome *quicring.Outcome) {
+func (o *Outer) step(gradient []float32, outcome *codec.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.now.step(gradient)
@@ -131,14 +131,14 @@ func (o *Outer) snapshot() (c Snapshot) {
 
 // since returns the outcomes of the outer steps after the given one, and the
 // hash of the state that they lead to, if all of them are kept.
-func (o *Outer) since(steps int) (outcomes []*quicring.Outcome, hash string, ok bool) {
+func (o *Outer) since(steps int) (outcomes []*codec.Outcome, hash string, ok bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	missed, ok := worker.Missed(steps, o.now.Steps, len(o.outcomes))
 	if !ok {
 		return nil, "", false
 	}
-	outcomes = append([]*quicring.Outcome{}, o.outcomes[len(o.outcomes)-missed:]...)
+	outcomes = append([]*codec.Outcome{}, o.outcomes[len(o.outcomes)-missed:]...)
 	return outcomes, o.now.hash(), !slices.Contains(outcomes, nil)
 }
 

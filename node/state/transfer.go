@@ -12,7 +12,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/qlogwriter"
 
-	"testbed/allreduce/quicring"
+	"testbed/allreduce/codec"
 	"testbed/node/identity"
 )
 
@@ -48,11 +48,11 @@ type request struct {
 }
 
 type header struct {
-	OuterSteps int                 `json:"outer_steps"`
-	Parameters int                 `json:"parameters"`
-	Hash       string              `json:"hash"`     // of the state, in the end
-	Outcomes   []*quicring.Outcome `json:"outcomes"` // null: the whole state is needed
-	Error      string              `json:"error,omitempty"`
+	OuterSteps int              `json:"outer_steps"`
+	Parameters int              `json:"parameters"`
+	Hash       string           `json:"hash"`     // of the state, in the end
+	Outcomes   []*codec.Outcome `json:"outcomes"` // null: the whole state is needed
+	Error      string           `json:"error,omitempty"`
 }
 
 // Config is what an Endpoint is made of.

@@ -16,8 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"testbed/allreduce/codec"
 	"testbed/allreduce/int8"
-	"testbed/allreduce/quicring"
 	"testbed/internal/memnet"
 	"testbed/node/identity"
 )
@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 
 // quantised makes an outcome of a ring of two, and the values that it decodes
 // to.
-func quantised(t *testing.T, seed uint64, n int) (*quicring.Outcome, []float32) {
+func quantised(t *testing.T, seed uint64, n int) (*codec.Outcome, []float32) {
 	t.Helper()
-	o := &quicring.Outcome{Length: n, Ranks: 2, Piece: int8.DefaultBlock, Block: int8.DefaultBlock, Bits: 8}
+	o := &codec.Outcome{Length: n, Ranks: 2, Piece: int8.DefaultBlock, Block: int8.DefaultBlock, Bits: 8}
 	o.Data = make([]byte, o.EncodedLen())
 	for i := range o.Data { // any bytes are codes; small scales keep values finite
 		o.Data[i] = byte(i*7+int(seed)) & 0x3f
@@ -196,7 +196,7 @@ func FuzzRequest(f *testing.F) {
 }
 
 func FuzzReceiveOutcomes(f *testing.F) {
-	announced, err := json.Marshal(header{OuterSteps: 1, Parameters: 100, Outcomes: []*quicring.Outcome{{Length: 100, Ranks: 2, Piece: 1024, Block: 1024, Bits: 8}}})
+	announced, err := json.Marshal(header{OuterSteps: 1, Parameters: 100, Outcomes: []*codec.Outcome{{Length: 100, Ranks: 2, Piece: 1024, Block: 1024, Bits: 8}}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestBackend(t *testing.T) {
 	for _, test := range []struct {
 		o       Options
 		backend string
-		want    string // empty: a usage error
+		want    string // empty: a *bench.FieldError
 	}{
 		{plain, emulation.LinksAuto, emulation.LinksBridge},
 		{plain, emulation.LinksBridge, emulation.LinksBridge},
@@ -42,7 +42,7 @@ func TestBackend(t *testing.T) {
 	} {
 		test.o.Backend = test.backend
 		spec, err := test.o.spec()
-		if _, usage := errors.AsType[*emulation.UsageError](err); usage != (test.want == "") || err == nil && spec.Backend != test.want {
+		if _, usage := errors.AsType[*bench.FieldError](err); usage != (test.want == "") || err == nil && spec.Backend != test.want {
 			t.Errorf("%s: %+v, %v; want %q", test.backend, spec, err, test.want)
 		}
 	}
@@ -50,10 +50,10 @@ func TestBackend(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"--timeout":     func(o *Options) { o.Timeout = 0 },
-		"--group-delay": func(o *Options) { o.Links.GroupDelay = shaping.Duration(time.Millisecond) },
-		"--elements":    func(o *Options) { o.Elements, o.Workers = 1<<30, 256 },
-		"--against":     func(o *Options) { o.Against = []string{"iperf3", "nccl"} },
+		"timeout":     func(o *Options) { o.Timeout = 0 },
+		"group_delay": func(o *Options) { o.Links.GroupDelay = shaping.Duration(time.Millisecond) },
+		"elements":    func(o *Options) { o.Elements, o.Workers = 1<<30, 256 },
+		"against":     func(o *Options) { o.Against = []string{"iperf3", "nccl"} },
 	} {
 		o := options()
 		if err := o.check(); err != nil {
@@ -61,8 +61,8 @@ func TestUsage(t *testing.T) {
 		}
 		change(&o)
 		_, err := Run(context.Background(), o)
-		if _, usage := errors.AsType[*emulation.UsageError](err); !usage || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want a usage error about %s", err, want)
+		if wrong, ok := errors.AsType[*bench.FieldError](err); !ok || wrong.Field != want {
+			t.Errorf("%v; want what is wrong with the field %s", err, want)
 		}
 	}
 }

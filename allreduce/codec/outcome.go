@@ -1,4 +1,4 @@
-package quicring
+package codec
 
 import (
 	"errors"

@@ -1,0 +1,82 @@
+// Package codec turns pieces of vectors into the payloads of frames and back:
+// int8 or int4 codes with a scale for each block, shortened by entropy coding
+// where that makes them shorter.
+package codec
+
+import (
+	"slices"
+	"time"
+
+	"testbed/allreduce"
+	"testbed/allreduce/entropy"
+	"testbed/allreduce/int8"
+)
+
+// Codec turns pieces of values into codes and back. Codes lie in the Outcome;
+// what a frame carries of them is AppendFrame's and Restore's to say.
+type Codec struct {
+	int8.Format
+	// Residual gets what encoding loses of this rank's values, or is nil.
+	Residual []float32
+	// Short says that frames carry codes shortened, where that makes them
+	// shorter.
+	Short bool
+}
+
+// Lost is the place in the residual for values [lo, hi).
+func (c *Codec) Lost(lo, hi int) []float32 {
+	if c.Residual == nil {
+		return nil
+	}
+	return c.Residual[lo:hi]
+}
+
+// Coder is what a reader or a sender needs to shorten and restore codes. It is
+// not safe for concurrent use.
+type Coder struct {
+	entropy.Coder
+	Spent   time.Duration // on that so far
+	payload []byte
+}
+
+// Room returns n bytes for a shortened payload, until the next call.
+func (c *Coder) Room(n int) []byte {
+	c.payload = slices.Grow(c.payload[:0], n)[:n]
+	return c.payload
+}
+
+// AppendFrame appends the header and the payload that carries codes.
+func (c *Codec) AppendFrame(dst []byte, h allreduce.Header, codes []byte, by *Coder) []byte {
+	at := len(dst)
+	dst = allreduce.AppendHeader(dst, h)
+	if !c.Short {
+		return append(dst, codes...)
+	}
+	start := time.Now()
+	scales := c.ScalesLen(int(h.Count))
+	dst = append(dst, codes[:scales]...)
+	short, ok := by.Encode(dst, codes[scales:])
+	by.Spent += time.Since(start)
+	if !ok {
+		return append(dst, codes[scales:]...)
+	}
+	h.Coding, h.Payload = allreduce.Huffman, uint32(len(short)-at-allreduce.HeaderLen)
+	allreduce.AppendHeader(short[:at], h)
+	return short
+}
+
+// AppendShort appends the header and a payload that came shortened.
+func AppendShort(dst []byte, h allreduce.Header, payload []byte) []byte {
+	h.Coding, h.Payload = allreduce.Huffman, uint32(len(payload))
+	return append(allreduce.AppendHeader(dst, h), payload...)
+}
+
+// Restore writes the codes that a shortened payload carries.
+func (c *Codec) Restore(codes, payload []byte, h allreduce.Header, by *Coder) error {
+	start := time.Now()
+	scales := c.ScalesLen(int(h.Count))
+	copy(codes, payload[:scales])
+	err := by.Decode(codes[scales:], payload[scales:])
+	by.Spent += time.Since(start)
+	return err
+}
