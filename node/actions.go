@@ -90,7 +90,7 @@ func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
 
 func (c *coordinator) send(id policy.ID, m message) {
 	if r := c.workers[id]; r != nil {
-		r.session.say(m)
+		r.session.send(m)
 	}
 }
 

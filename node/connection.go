@@ -126,7 +126,7 @@ func (c *connection) dial(ctx context.Context, config *quic.Config) (*line, erro
 	return newLine(conn, stream), nil
 }
 
-// talk begins to talk over a line, with what was not heard over the one before.
+// talk begins to talk over a line, with what was not acknowledged over the one before.
 func (c *connection) talk(ctx context.Context, l *line) {
 	hello := c.greeting
 	c.session.attach(l, &hello, nil)

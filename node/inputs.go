@@ -107,8 +107,8 @@ func (c *coordinator) receive(r received) error {
 	if w == nil || w.session.current() != r.line {
 		return nil // a second connection under the same name
 	}
-	if m.Seq > 0 && m.Seq <= w.session.heard {
-		return nil // said again after a connection was lost
+	if m.Seq > 0 && m.Seq <= w.session.received {
+		return nil // sent again after a connection was lost
 	}
 	return c.take(entry{T: c.now(), ID: r.id, Msg: &m})
 }

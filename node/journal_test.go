@@ -68,28 +68,28 @@ func TestJournalIsReadAndMended(t *testing.T) {
 // TestSessionSaysEverythingOnce over lines that break at any moment.
 func TestSessionSaysEverythingOnce(t *testing.T) {
 	for lost := range 6 {
-		var said, heard session
+		var sender, receiver session
 		for i := range 5 {
-			said.say(message{Type: msgArrive, Round: i + 1})
+			sender.send(message{Type: msgArrive, Round: i + 1})
 		}
 		var rounds []int
-		hear := func(all []message) {
+		deliver := func(all []message) {
 			for _, m := range all {
-				if fresh, ok := heard.accept(m); !ok {
+				if fresh, ok := receiver.accept(m); !ok {
 					t.Fatalf("message %d is missing", m.Seq-1)
 				} else if fresh {
 					rounds = append(rounds, m.Round)
 				}
 			}
 		}
-		hear(said.kept[:lost]) // the line breaks
-		hear(said.kept)        // the other end did not know how far it had got
+		deliver(sender.unacked[:lost]) // the line breaks
+		deliver(sender.unacked)        // the other end did not know how far it had got
 		if fmt.Sprint(rounds) != "[1 2 3 4 5]" {
 			t.Errorf("broken after %d: heard %v", lost, rounds)
 		}
-		said.accept(message{Ack: heard.heard})
-		if len(said.kept) != 0 {
-			t.Errorf("still keeps %v", said.kept)
+		sender.accept(message{Ack: receiver.received})
+		if len(sender.unacked) != 0 {
+			t.Errorf("still keeps %v", sender.unacked)
 		}
 	}
 	var s session

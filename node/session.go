@@ -3,62 +3,62 @@ package node
 import "slices"
 
 // session is one end of the talk between a worker and the coordinator. It
-// outlives connections: what it says is numbered and kept until the other end
-// has acknowledged it, and said again over the next connection. What it hears
-// twice it accepts once. It is not safe for concurrent use.
+// outlives connections: messages are numbered, kept until the other end has
+// acknowledged them, and sent again over the next connection; a duplicate is
+// accepted once. It is not safe for concurrent use.
 type session struct {
-	line  *line     // nil while there is no connection
-	said  int       // number of the last message said
-	heard int       // number of the last message accepted
-	kept  []message // said, and not known to be heard
+	line     *line     // nil while there is no connection
+	sent     int       // number of the last message sent
+	received int       // number of the last message accepted
+	unacked  []message // sent, and not acknowledged
 }
 
-// say numbers a message and sends it, now or when there is a line.
-func (s *session) say(m message) {
-	s.said++
-	m.Seq = s.said
-	s.kept = append(s.kept, m)
+// send numbers a message and sends it, now or when there is a line.
+func (s *session) send(m message) {
+	s.sent++
+	m.Seq = s.sent
+	s.unacked = append(s.unacked, m)
 	if s.line != nil {
-		m.Ack = s.heard
+		m.Ack = s.received
 		s.line.send(m)
 	}
 }
 
-// accept notes that a message has come; fresh is false if it has come before,
-// and ok if one is missing before it.
+// accept notes that a message has come; fresh is false for a duplicate, and ok
+// if one is missing before it.
 func (s *session) accept(m message) (fresh, ok bool) {
-	s.forget(m.Ack)
+	s.acknowledged(m.Ack)
 	switch {
 	case m.Seq == 0: // a hello or a heartbeat
 		return true, true
-	case m.Seq <= s.heard:
+	case m.Seq <= s.received:
 		return false, true
-	case m.Seq != s.heard+1:
+	case m.Seq != s.received+1:
 		return false, false
 	}
-	s.heard = m.Seq
+	s.received = m.Seq
 	return true, true
 }
 
-// forget drops what the other end has heard.
-func (s *session) forget(heard int) {
+// acknowledged drops the messages up to one that the other end has accepted.
+func (s *session) acknowledged(upTo int) {
 	n := 0
-	for n < len(s.kept) && s.kept[n].Seq <= heard {
+	for n < len(s.unacked) && s.unacked[n].Seq <= upTo {
 		n++
 	}
-	s.kept = slices.Delete(s.kept, 0, n)
+	s.unacked = slices.Delete(s.unacked, 0, n)
 }
 
-// attach goes on over a new line, first with a greeting if that is given. What
-// has been kept is said again, after adjust has looked at it.
-func (s *session) attach(l *line, greeting *message, adjust func(*message)) {
+// attach goes on over a new line, first with a hello if that is given. What has
+// not been acknowledged is sent again, after adjust has looked at it.
+func (s *session) attach(l *line, hello *message, adjust func(*message)) {
 	s.line = l
-	if greeting != nil {
-		greeting.Ack = s.heard
-		l.send(*greeting)
+	if hello != nil {
+		hello.Ack = s.received
+		l.send(*hello)
 	}
-	for _, m := range s.kept {
-		m.Ack = s.heard
+	for _, m := range s.unacked {
+		m.Ack = s.received
 		if adjust != nil {
 			adjust(&m)
 		}

@@ -89,7 +89,7 @@ func (w *workerDriver) apply() {
 	w.model.OuterStep(b.mean, b.outcome)
 	b.residual, b.nextResidual = b.nextResidual, b.residual
 	steps, _ := w.model.Outer.Version()
-	w.coordinator.session.say(message{Type: msgStepped, OuterSteps: steps, Hash: w.model.Outer.Hash(), Loss: w.model.Loss()})
+	w.coordinator.session.send(message{Type: msgStepped, OuterSteps: steps, Hash: w.model.Outer.Hash(), Loss: w.model.Loss()})
 }
 
 // beginStep begins an inner step. The arithmetic is real but short; the rest of

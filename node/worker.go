@@ -222,7 +222,7 @@ func (w *workerDriver) heartbeat() message {
 func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, error) {
 	switch fresh, ok := w.coordinator.session.accept(m); {
 	case !ok:
-		return nil, fmt.Errorf("the coordinator's message %d follows %d", m.Seq, w.coordinator.session.heard)
+		return nil, fmt.Errorf("the coordinator's message %d follows %d", m.Seq, w.coordinator.session.received)
 	case !fresh:
 		return nil, nil
 	}
@@ -335,7 +335,7 @@ func (w *workerDriver) say(a *worker.Say) {
 	case policy.Leave:
 		m.Type = msgLeave
 	}
-	w.coordinator.session.say(m)
+	w.coordinator.session.send(m)
 	w.details = message{}
 }
 
