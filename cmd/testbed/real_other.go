@@ -19,7 +19,7 @@ import (
 type needsLinux struct{}
 
 func (needsLinux) Error() string {
-	return "a real network needs Linux, whose network namespaces it is made of; take a Linux machine, or the virtual one of vagrant/README.md"
+	return "a real network is made of network namespaces and needs Linux; use a Linux machine, or the virtual one of vagrant/README.md"
 }
 
 // Is makes errors.Is(err, errors.ErrUnsupported) true.

@@ -21,13 +21,15 @@ import (
 	"testbed/shaping"
 )
 
+// ringFlags are the flags of bench ring.
+type ringFlags struct {
+	benchmark.Options
+	rate, data string
+	json, row  bool
+}
+
 func benchRingCommand() *cobra.Command {
-	o := benchmark.Options{
-		Settings: bench.Settings{Data: bench.Gaussian},
-		Links:    bench.Links{Queue: shaping.DefaultQueue},
-	}
-	var rate, data string
-	var asJSON, asRow bool
+	var r ringFlags
 	cmd := &cobra.Command{
 		Use: "ring", Short: "Measure the all-reduce on links of your choice", Args: noArguments,
 		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
@@ -46,69 +48,69 @@ kernel's, and no router costs processor time.
 
 Exits with 3 if the ranks end with different bytes.`,
 	}
-	f := cmd.Flags()
-	ringFlags(f, &o)
-	f.StringVar(&rate, "rate", "100mbit", "of every link, up and down, as tc writes it; 0 or unlimited: not limited")
-	f.StringVar(&data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
-	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
-	f.BoolVar(&asRow, "row", false, "print the result as a row of the table in docs/notes/bench.md")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksBridge}, o.Backend) {
-			return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", o.Backend)}
-		}
-		if asJSON && asRow {
-			return usageError{errors.New("--json and --row: choose one")}
-		}
-		if rate != "0" {
-			if o.Links.Rate, err = shaping.ParseRate(rate); err != nil {
-				return usageError{fmt.Errorf("--rate: %w", err)}
-			}
-		}
-		o.Data = bench.Data(data)
-		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
-		result, err := benchmark.Run(cmd.Context(), o)
-		if err != nil {
-			return byFlag(err)
-		}
-		switch {
-		case asJSON:
-			err = printJSON(cmd, result)
-		case asRow:
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), result.Row())
-		default:
-			err = printRing(cmd, result)
-		}
-		if err == nil && !result.BitIdentical {
-			err = errInvalid
-		}
-		return err
-	}
+	r.declare(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.run(cmd) }
 	return cmd
 }
 
-// ringFlags declares the flags that are fields of the options.
-func ringFlags(f *pflag.FlagSet, o *benchmark.Options) {
-	f.IntVar(&o.Workers, "workers", 4, "number of workers")
-	f.IntVar(&o.Elements, "elements", 4_000_000, "values in each vector")
-	f.TextVar(&o.Links.Queue, "queue", shaping.DefaultQueue, "what may wait for the rate, a time or a size")
-	f.TextVar(&o.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
-	f.TextVar(&o.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
-	f.TextVar(&o.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
-	f.StringVar(&o.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
-	f.StringVar(&o.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
-	f.IntVar(&o.Groups, "groups", 1, "groups of workers, who join them by turns")
-	f.TextVar(&o.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
-	f.StringVar(&o.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
-	f.IntVar(&o.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
-	f.IntVar(&o.Block, "block", 1024, "values per scale")
-	f.IntVar(&o.Bits, "bits", 8, "of a code: 8 or 4")
-	f.StringVar((*string)(&o.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
-	f.BoolVar(&o.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
-	f.Uint64Var(&o.Seed, "seed", 42, "of the values, and of what is random on the links")
-	f.IntVar(&o.Warmup, "warmup", 1, "reductions before those that are measured")
-	f.IntVar(&o.Repeat, "repeat", 5, "reductions that are measured")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
-	f.StringSliceVar(&o.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
+func (r *ringFlags) declare(f *pflag.FlagSet) {
+	f.IntVar(&r.Workers, "workers", 4, "number of workers")
+	f.IntVar(&r.Elements, "elements", 4_000_000, "values in each vector")
+	f.StringVar(&r.rate, "rate", "100mbit", "of every link, up and down, as tc writes it; 0 or unlimited: not limited")
+	f.TextVar(&r.Links.Queue, "queue", shaping.DefaultQueue, "what may wait for the rate, a time or a size")
+	f.TextVar(&r.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
+	f.TextVar(&r.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
+	f.TextVar(&r.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
+	f.StringVar(&r.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
+	f.StringVar(&r.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
+	f.IntVar(&r.Groups, "groups", 1, "groups of workers, who join them by turns")
+	f.TextVar(&r.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
+	f.StringVar(&r.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
+	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
+	f.StringVar(&r.data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
+	f.IntVar(&r.Block, "block", 1024, "values per scale")
+	f.IntVar(&r.Bits, "bits", 8, "of a code: 8 or 4")
+	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
+	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
+	f.Uint64Var(&r.Seed, "seed", 42, "of the values, and of what is random on the links")
+	f.IntVar(&r.Warmup, "warmup", 1, "reductions before those that are measured")
+	f.IntVar(&r.Repeat, "repeat", 5, "reductions that are measured")
+	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
+	f.StringSliceVar(&r.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
+	f.BoolVar(&r.json, "json", false, "print the result as JSON")
+	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md")
+}
+
+func (r *ringFlags) run(cmd *cobra.Command) (err error) {
+	if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksBridge}, r.Backend) {
+		return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", r.Backend)}
+	}
+	if r.json && r.row {
+		return usageError{errors.New("--json and --row: choose one")}
+	}
+	if r.rate != "0" {
+		if r.Links.Rate, err = shaping.ParseRate(r.rate); err != nil {
+			return usageError{fmt.Errorf("--rate: %w", err)}
+		}
+	}
+	r.Data = bench.Data(r.data)
+	r.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
+	result, err := benchmark.Run(cmd.Context(), r.Options)
+	if err != nil {
+		return byFlag(err)
+	}
+	switch {
+	case r.json:
+		err = printJSON(cmd, result)
+	case r.row:
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), result.Row())
+	default:
+		err = printRing(cmd, result)
+	}
+	if err == nil && !result.BitIdentical {
+		err = errInvalid
+	}
+	return err
 }
 
 func printRing(cmd *cobra.Command, r *bench.Ring) error {
