@@ -18,6 +18,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
+	"testbed/allreduce/int8"
 	"testbed/policy"
 	"testbed/shaping"
 )
@@ -184,7 +185,7 @@ const (
 // Orders are those of the ring.
 var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured}
 
-var defaultAllReduce = AllReduce{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Bits: 8, Block: 1024, Entropy: entropy.Auto}
+var defaultAllReduce = AllReduce{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Bits: 8, Block: int8.DefaultBlock, Entropy: entropy.Auto}
 
 // Defaults of the real section.
 const (

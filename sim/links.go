@@ -11,6 +11,7 @@ import (
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
+	"testbed/worker"
 )
 
 // Costs are what processors and protocols add to the times of the network on a
@@ -415,17 +416,13 @@ func (n *network) fetchCost(bytes byteCount) time.Duration {
 	return n.costs.Fetch + time.Duration(n.costs.FetchByte*float64(bytes))
 }
 
-// A fetch asks for so many bytes of a state, before compression, at a time, one
-// after the other from each donor. A state of one request has one donor.
-const requestBytes = 1 << 20
-
 // fetchState is the time from the first donor's being asked until the asker has
 // the whole state, of all donors: first a header, then what requests ask for,
 // each when the one before has been answered. The other donors are connected to
 // first.
 func (n *network) fetchState(donors []int, asker int) time.Duration {
 	bytes := n.state()
-	if bytes <= requestBytes {
+	if bytes <= worker.RequestBytes {
 		donors = donors[:1]
 	}
 	wire := func(b byteCount) byteCount { return b / 100 * compressedPercent }
@@ -437,9 +434,9 @@ func (n *network) fetchState(donors []int, asker int) time.Duration {
 		if k > 0 {
 			free[k] += n.rtt(asker, d)
 		}
-		free[k] += slowStart(wire(min(bytes, requestBytes)), n.path(d, asker, 1).limited(share), n.rtt(d, asker))
+		free[k] += slowStart(wire(min(bytes, worker.RequestBytes)), n.path(d, asker, 1).limited(share), n.rtt(d, asker))
 	}
-	for left := bytes; left > 0; left -= requestBytes {
+	for left := bytes; left > 0; left -= worker.RequestBytes {
 		k := 0
 		for j := range free {
 			if free[j] < free[k] {
@@ -447,7 +444,7 @@ func (n *network) fetchState(donors []int, asker int) time.Duration {
 			}
 		}
 		d := donors[k]
-		bytes, rate := wire(min(left, requestBytes)), n.path(d, asker, 1).limited(share)
+		bytes, rate := wire(min(left, worker.RequestBytes)), n.path(d, asker, 1).limited(share)
 		free[k] += n.rtt(d, asker) + rate.serialisation(bytes) + n.stalls(d, asker, bytes, rate, 1) + n.burstDelay(d, asker, bytes)
 		done = max(done, free[k])
 	}

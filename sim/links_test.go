@@ -13,6 +13,7 @@ import (
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
 	"testbed/shaping"
+	"testbed/worker"
 )
 
 const ms = time.Millisecond
@@ -141,8 +142,8 @@ func TestFetchByHand(t *testing.T) {
 	if want := 20*ms + rate.serialisation(2*n.outcome()); got != want {
 		t.Errorf("two outcomes take %v, want %v", got, want)
 	}
-	n.length = 3 * requestBytes / stateValue
-	wire := byteCount(requestBytes) / 100 * compressedPercent
+	n.length = 3 * worker.RequestBytes / stateValue
+	wire := byteCount(worker.RequestBytes) / 100 * compressedPercent
 	got = n.fetchRequest(1, 2) + n.fetchState([]int{2}, 1)
 	if want := 20*ms + 3*(10*ms+rate.serialisation(wire)); !near(got, want, time.Microsecond) {
 		t.Errorf("three requests take %v, want %v", got, want)

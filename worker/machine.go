@@ -21,6 +21,11 @@ import (
 // eighth of the outer state's bytes.
 const KeptOutcomes = 4
 
+// RequestBytes is how many bytes of the outer state, before compression, a fetch
+// asks for at a time, one request after the other from each donor. A state of
+// one request has one donor.
+const RequestBytes = 1 << 20
+
 // task is what a worker is busy with. There is one at a time.
 type task int
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/allreduce/int8"
 	"testbed/bench"
 )
 
@@ -53,7 +54,7 @@ to, per second; of memcpy the bytes copied and of read the bytes read. So
 quantise may well be faster than memcpy: it writes a quarter as much.`,
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Block, "block", 1024, "values per scale")
+	f.IntVar(&o.Block, "block", int8.DefaultBlock, "values per scale")
 	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "of the float32 values; each core has its own")
 	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, avx2, avx512 (default all that this processor has)")
 	f.IntSliceVar(&o.Cores, "cores", []int{1, min(2, runtime.NumCPU())}, "how many cores at once")

@@ -15,6 +15,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
+	"testbed/allreduce/int8"
 	"testbed/bench"
 	"testbed/node/host/benchmark"
 	"testbed/node/host/emulation"
@@ -68,7 +69,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.StringVar(&r.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
 	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
 	f.StringVar(&r.data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
-	f.IntVar(&r.Block, "block", 1024, "values per scale")
+	f.IntVar(&r.Block, "block", int8.DefaultBlock, "values per scale")
 	f.IntVar(&r.Bits, "bits", 8, "of a code: 8 or 4")
 	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
 	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 
+	"testbed/worker"
+
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -16,14 +18,16 @@ import (
 // and those by zstd if that shortens them. A length of zero is no chunk but a
 // keep-alive.
 const (
-	// stretch is the number of chunks asked for at a time: 1 MiB of values.
-	stretch    = 4
+	// chunkValues is the number of values in a chunk.
+	chunkValues = 64 << 10
+	// stretch is the number of chunks asked for at a time.
+	stretch    = worker.RequestBytes / (4 * chunkValues)
 	compressed = 1 << 31 // flag in a length
 )
 
 // ChunkValues is the number of values in a chunk, the same on all workers of a
 // run. Tests, whose states are small, lower it before anything else.
-var ChunkValues = 64 << 10
+var ChunkValues = chunkValues
 
 // chunks returns the number of chunks of a state with n parameters.
 func chunks(n int) int { return 2 * vectorChunks(n) }
