@@ -226,9 +226,8 @@ func controlQUIC(tracing Tracing) *quic.Config {
 	}
 }
 
-// initialPacket is that of the all-reduce: path
-// MTU discovery would add probes to links whose traffic is being measured. Tests
-// in virtual time lower it.
+// initialPacket is that of the all-reduce: path MTU discovery would add probes to
+// links whose traffic is being measured. Tests in virtual time lower it.
 var initialPacket uint16 = allreduce.PacketSize
 
 // coordinatorPatience bounds how long a worker does without the coordinator,
