@@ -75,13 +75,15 @@ const jitterWindow = 2 * initialWindow
 
 // stalls is how long so many bytes wait for windows that jitter keeps small.
 // Where the number of connections is the tuner's choice (0), it is that of its
-// first step: finding out that more would do takes it several rounds.
+// first step: finding out that more would do takes it several rounds. The tuner
+// is not asked here, as it is about losses (tuned): it takes this step by single
+// round trips, of which steady's samples know the mean and the bounds only.
 func (n *network) stalls(from, to int, bytes byteCount, rate byteRate, connections int) time.Duration {
 	if bytes <= jitterWindow || !n.endsSlowStart(from, to) {
 		return 0
 	}
 	if connections == 0 {
-		connections = n.tuned(n.steady(from, to, jitterWindow, tuner.FirstStep))
+		connections = tuner.FirstStep
 	}
 	window := jitterWindow * byteCount(connections)
 	if bytes <= window {
