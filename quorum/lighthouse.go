@@ -126,8 +126,8 @@ func New(cfg Config) (*Lighthouse, error) {
 func (l *Lighthouse) Last() (Quorum, bool) { return l.last, l.issued }
 
 // Step takes one event and returns what follows from it, in order. The slice is
-// valid until the next call. A time before that of the last event counts as
-// that one.
+// valid until the next call. A time before 0, or that of the last event, counts
+// as that.
 func (l *Lighthouse) Step(now policy.Time, e Event) []Action {
 	l.out = l.out[:0]
 	l.now = max(l.now, now)
@@ -148,6 +148,28 @@ func (l *Lighthouse) Step(now policy.Time, e Event) []Action {
 		l.decide()
 	}
 	return l.out
+}
+
+// Next returns the earliest time at which a Tick can find that something has
+// changed, and false if only another event can change it. With Compat empty
+// quorums make it return the present for ever.
+func (l *Lighthouse) Next() (at policy.Time, ok bool) {
+	why, _ := l.judge()
+	if why.quorum() {
+		return l.now, true
+	}
+	if why.Ready == 0 {
+		return 0, false
+	}
+	for _, r := range l.replicas {
+		if expires := r.heartbeat + l.cfg.HeartbeatTimeout; l.healthy(r) && (!ok || expires < at) {
+			at, ok = expires, true
+		}
+	}
+	if why.Rule == RuleJoinTimeout {
+		at = min(at, why.Until)
+	}
+	return at, ok
 }
 
 func (l *Lighthouse) find(id string) (int, bool) {
@@ -247,7 +269,6 @@ func (l *Lighthouse) judge() (why Reason, candidates int) {
 	if l.issued && why.ShrinkOnly {
 		candidates = back
 	}
-	until := first + l.cfg.JoinTimeout
 	switch {
 	case l.issued && back == len(l.last.Participants):
 		why.Rule = RuleFastQuorum
@@ -255,8 +276,8 @@ func (l *Lighthouse) judge() (why Reason, candidates int) {
 		why.Rule = RuleMinReplicas
 	case why.Ready <= why.Healthy/2:
 		why.Rule = RuleMajority
-	case why.Ready < why.Healthy && l.now < until:
-		why.Rule, why.Until = RuleJoinTimeout, until
+	case why.Ready < why.Healthy && l.now-first < l.cfg.JoinTimeout:
+		why.Rule, why.Until = RuleJoinTimeout, first+l.cfg.JoinTimeout
 	default:
 		why.Rule = RuleValidQuorum
 	}
