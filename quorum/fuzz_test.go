@@ -161,6 +161,33 @@ func TestMemoryIsBounded(t *testing.T) {
 		if refused != quorum.MaxReplicas || l.Known() != quorum.MaxReplicas {
 			t.Fatalf("%d refused, %d known", refused, l.Known())
 		}
+		if out := l.Step(0, quorum.Tick{}); len(out) != 1 || out[0].Why().Asking != 1 {
+			t.Fatalf("%+v: early2 waits and is forgotten", out)
+		}
+	}
+}
+
+// TestForgottenReplicasComeBack to the quorum that they were in.
+func TestForgottenReplicasComeBack(t *testing.T) {
+	l := newLife(t, quorum.Config{MinReplicas: 2, JoinTimeout: 100 * ms, HeartbeatTimeout: 1000 * ms})
+	l.joined(0, 0, "a", "b")
+	for i := range quorum.MaxReplicas {
+		l.at(1000, beat(fmt.Sprint("flood", i))...)
+	}
+	l.at(2000, ask("b", "a")...)
+	if l.reason.Rule != quorum.RuleFastQuorum || len(l.issued) != 2 || l.issued[1].ID != 1 {
+		t.Errorf("%+v because of %v", l.issued, l.reason)
+	}
+}
+
+// TestTimeDoesNotGoBack: b's heartbeat counts as of 100 ms, and so b lives still.
+func TestTimeDoesNotGoBack(t *testing.T) {
+	l := newLife(t, quorum.Config{MinReplicas: 1, JoinTimeout: 100 * ms, HeartbeatTimeout: 50 * ms})
+	l.at(100, beat("a")...)
+	l.at(20, beat("b")...)
+	l.at(110, ask("a")...)
+	if l.reason.Healthy != 2 {
+		t.Error(l.reason)
 	}
 }
 

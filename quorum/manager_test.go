@@ -84,6 +84,24 @@ Issued: 0:rank 1 of 4 heal=true from "addr-a" 1:rank 1 of 4 heal=true from "addr
 			events: []quorum.ManagerEvent{request(1, 5), quorum.RankCancel{GroupRank: 1}, request(0, 5)},
 			want:   "RankRequest:\nRankCancel:\nRankRequest: ask 1.0 at 2 step 5 failures 1",
 		},
+		"an answer is for whoever waits, and takes a new request with it": {
+			events: []quorum.ManagerEvent{request(1, 5), request(0, 5), request(0, 5), quorum.Issued{Call: 1}, request(1, 5), request(0, 5)},
+			want: `RankRequest:
+RankRequest: ask 1.0 at 1 step 5 failures 1
+RankRequest:
+Issued: 0:results of quorum 0: replica "b" does not take part 1:results of quorum 0: replica "b" does not take part
+RankRequest:
+RankRequest: ask 2.0 at 5 step 5 failures 1`,
+		},
+		"in torchft a new request stays when an old one is answered": {
+			compat: true,
+			events: []quorum.ManagerEvent{request(1, 5), request(0, 5), request(0, 5), quorum.Issued{Call: 1}, request(1, 5)},
+			want: `RankRequest:
+RankRequest: ask 1.0 at 1 step 5 failures 1
+RankRequest:
+Issued: 0:results of quorum 0: replica "b" does not take part 1:results of quorum 0: replica "b" does not take part
+RankRequest: ask 2.0 at 4 step 5 failures 1`,
+		},
 		"a quorum without the group": {
 			events: []quorum.ManagerEvent{request(1, 5), request(0, 5), quorum.Issued{Call: 1, Quorum: quorum.Quorum{ID: 9}}},
 			want: `RankRequest:

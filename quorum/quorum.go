@@ -73,8 +73,9 @@ func (q *Quorum) Results(replicaID string, groupRank int, initSync bool) (*Resul
 		return nil, fmt.Errorf("results of quorum %d: group rank %d is negative", q.ID, groupRank)
 	}
 	me := -1
-	r := &Results{QuorumID: q.ID, ReplicaWorldSize: len(q.Participants)}
-	for i, p := range q.Participants {
+	r := &Results{QuorumID: q.ID, ReplicaWorldSize: len(q.Participants), ReplicaIDs: make([]string, 0, len(q.Participants))}
+	for i := range q.Participants {
+		p := &q.Participants[i]
 		if p.ReplicaID == replicaID {
 			me = i
 		}
@@ -90,8 +91,8 @@ func (q *Quorum) Results(replicaID string, groupRank int, initSync bool) (*Resul
 	r.ReplicaRank = me
 
 	var atMax []int // replica ranks
-	for i, p := range q.Participants {
-		if p.Step == r.MaxStep {
+	for i := range q.Participants {
+		if q.Participants[i].Step == r.MaxStep {
 			if i == me {
 				r.MaxReplicaRank = ref(len(atMax))
 			}
