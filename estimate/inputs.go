@@ -64,9 +64,9 @@ type number struct {
 	whole       bool
 }
 
-// A hundred times what anybody has built or planned. The least number of
-// parameters keeps the learning efficiency's α, whose denominator is zero at
-// 10⁴, positive.
+// More than anybody has built or planned. The least number of parameters keeps
+// the learning efficiency's α positive, whose denominator is zero at 10⁴; the
+// largest group keeps the straggler factor of less than one group positive.
 var numbers = []number{
 	{"parameters", func(i *Inputs) *float64 { return &i.Parameters }, 1e6, 1e16, false},
 	{"tokens", func(i *Inputs) *float64 { return &i.Tokens }, 1, 1e18, false},
@@ -78,7 +78,7 @@ var numbers = []number{
 	{"bandwidthMbps", func(i *Inputs) *float64 { return &i.BandwidthMbps }, 1e-3, 1e9, false},
 	{"latencyMs", func(i *Inputs) *float64 { return &i.LatencyMs }, 0, 1e6, false},
 	{"mfu", func(i *Inputs) *float64 { return &i.MFU }, 1e-4, 1, false},
-	{"nodesPerGroup", func(i *Inputs) *float64 { return &i.NodesPerGroup }, 1, 1e8, true},
+	{"nodesPerGroup", func(i *Inputs) *float64 { return &i.NodesPerGroup }, 1, 1e5, true},
 	{"regionalBandwidth", func(i *Inputs) *float64 { return &i.RegionalBandwidth }, 1e-3, 1e9, false},
 	{"regionalLatency", func(i *Inputs) *float64 { return &i.RegionalLatency }, 0, 1e6, false},
 	{"regionalSteps", func(i *Inputs) *float64 { return &i.RegionalSteps }, 1, 1e6, true},

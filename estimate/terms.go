@@ -1,0 +1,132 @@
+package estimate
+
+// Term is an intermediate quantity of an estimate: Name = Formula = Value.
+type Term struct {
+	Name    string  `json:"name"`
+	Value   float64 `json:"value"`
+	Unit    string  `json:"unit"`
+	Formula string  `json:"formula"`
+	Place   string  `json:"place"` // section of the document, or page: where the page differs from it
+}
+
+// Estimate is a result with all that led to it.
+type Estimate struct {
+	Variant     Variant      `json:"variant"`
+	Inputs      Inputs       `json:"inputs"`
+	Results     Results      `json:"results"`
+	Warnings    []Warning    `json:"warnings"`
+	Terms       []Term       `json:"terms"`
+	Derivatives []Derivative `json:"derivatives"`
+}
+
+// Explain estimates a run and says why. The inputs have to be such that Check
+// says nothing.
+func Explain(in Inputs, v Variant) Estimate {
+	q := quantify(&in, v)
+	return Estimate{v, in, q.results(&in), warn(&in, &q, v), terms(&in, &q, v), derivatives(in, v)}
+}
+
+// pick returns what the page or what the document says.
+func (v Variant) pick(page, document string) string {
+	if v == Page {
+		return page
+	}
+	return document
+}
+
+func terms(in *Inputs, q *quantities, v Variant) []Term {
+	all := []Term{{"P_active", q.activeParams, "parameters", "activeParams of a mixture of experts, else parameters", "1.2"}}
+	add := func(name string, value float64, unit, formula, place string) {
+		all = append(all, Term{name, value, unit, formula, place})
+	}
+	add("C", 6*q.activeParams*in.Tokens, "FLOP", "6 · P_active · tokens", "1.1")
+	add("beta", q.bytesPerParam, "bytes/parameter", "16 (FP16), 14 (FP8), 13 (FP4)", "2.1")
+	if in.IsMoE {
+		add("N_EP", q.epDegree, "nodes", "1 without expert parallelism, nodesPerGroup (regional), numNodes (global)", "2.4")
+		add("P_node", q.perNodeParams, "parameters", v.pick("P_active + (parameters − P_active) ÷ N_EP", "parameters if they fit; else P_active + (parameters − P_active) ÷ N_EP"), v.pick("2.4 (page)", "2.4, A"))
+		add("T_EP", q.epLatency, "s", v.pick("2 · moeLayers · latency of the region (0 without useHierarchy) or of all (ms ÷ 1000)", "2 · moeLayers · latency of the region or of all (ms ÷ 1000)"), v.pick("1.5 (page)", "1.5"))
+	} else {
+		add("P_node", q.perNodeParams, "parameters", "parameters", "2.1")
+	}
+	add("M_req", q.memory, "bytes", "P_node · beta", "2.1")
+	add("S", q.stages, "stages", "1 if M_req ≤ vramPerNode, else ⌈M_req ÷ vramPerNode⌉", "2.2")
+	add("N_eff", q.effectiveNodes, "nodes", "numNodes, ÷ 1.1 with redundancy", "5.2")
+	add("T_comp", q.step, "s", "6 · P_active · localBatch ÷ (pflopsPerNode · 10¹⁵ · mfu) + T_EP", "1.2")
+	if q.mode == onePipeline {
+		add("H_eff", q.effectiveSteps, "steps", v.pick("innerSteps, · √regionalSteps with useHierarchy", "innerSteps"), v.pick("4.4 (page)", "4.4"))
+	} else {
+		add("H_eff", q.effectiveSteps, "steps", v.pick("innerSteps, · √regionalSteps with useHierarchy", "innerSteps, · √regionalSteps in hierarchical mode"), v.pick("4.4 (page)", "4.4"))
+	}
+	add("alpha", q.alpha, "", "0.08 ÷ (1 + log10(parameters ÷ 10⁹) ÷ 5)", "4.3")
+	add("eta", q.eta, "", "max(0.4, (1 − alpha · log10 H_eff) ÷ (1.15 with threshold, else 1))", "4.1")
+	syncTerms(in, q, v, add)
+	add("outer_steps", q.outerSteps, "", map[mode]string{
+		dataParallel:   "tokens ÷ (localBatch · N_eff · innerSteps)",
+		hierarchical:   "tokens ÷ (localBatch · N_eff · innerSteps · regionalSteps)",
+		onePipeline:    "tokens ÷ (localBatch · pipelines)",
+		pipelineGroups: "tokens ÷ (localBatch · G · innerSteps)",
+	}[q.mode], map[mode]string{dataParallel: "3.1", hierarchical: "3.2", onePipeline: "3.3", pipelineGroups: "3.4"}[q.mode])
+	add("raw_days", q.rawDays, "days", "outer_steps · T_outer ÷ 86400", "3")
+	add("days", q.days, "days", "raw_days ÷ eta", "4.1")
+	add("global_MFU", q.globalMFU, "", "C ÷ (numNodes · pflopsPerNode · 10¹⁵ · days · 86400)", "6.1")
+	add("global_HFU", q.globalHFU, "", "global_MFU ÷ 0.8", "6.2")
+	add("max_days", q.maxDay, "days", "365 ÷ ((hwGrowth + swGrowth + investGrowth) · ln 10)", "7.1")
+	return all
+}
+
+// syncTerms adds what a mode computes between an inner step and an outer one.
+func syncTerms(in *Inputs, q *quantities, v Variant, add func(name string, value float64, unit, formula, place string)) {
+	const factor = "1 + 0.05 · log2 n; 1 with threshold; 1 + 0.3 · 0.05 · log2 n with redundancy; n = "
+	together := "max("
+	if !in.StreamingEnabled {
+		together = "sum("
+	}
+	both := func(what string) string { return together + what + ")" }
+	if q.sharded() {
+		pipelineTerms(in, q, v, factor, add)
+	}
+	if q.mode == onePipeline {
+		add("block", q.block, "s", "slots · T_micro_comp", "3.3")
+		add("T_outer", q.outer, "s", "block + T_transfer + T_latency", "3.3")
+		return
+	}
+	place := map[mode]string{dataParallel: "3.1", hierarchical: "3.2", pipelineGroups: "3.4"}[q.mode]
+	add("V", q.volumeBits, "bit", "16 · parameters ÷ compression", "3.1")
+	if q.mode == hierarchical {
+		add("f_regional", q.fRegional, "", factor+"nodesPerGroup", "5.1, 5.2")
+		add("T_regional", q.regionalSync, "s", "(2 · V ÷ regionalBandwidth + regionalLatency) · f_regional", "3.2")
+		add("T_regional_cycle", q.regionalCycle, "s", both("innerSteps · T_comp, T_regional"), "3.2")
+	}
+	groups, block, before := "N_eff", "innerSteps · T_comp", "block"
+	switch q.mode {
+	case hierarchical:
+		groups, block, before = "N_eff ÷ nodesPerGroup", "innerSteps · regionalSteps · T_comp", "regionalSteps · T_regional_cycle"
+	case pipelineGroups:
+		groups, block = "⌊N_eff ÷ S⌋", "innerSteps · (slots · T_micro_comp + T_transfer + T_latency)"
+	}
+	add("G", q.groups, "", groups, place)
+	add("f_global", q.fGlobal, "", factor+"G", "5.1, 5.2")
+	add("T_sync", q.globalSync, "s", "(2 · V ÷ bandwidthMbps + latencyMs) · f_global", place)
+	add("block", q.block, "s", block, place)
+	add("T_outer", q.outer, "s", both(before+", T_sync"), place)
+}
+
+func pipelineTerms(in *Inputs, q *quantities, v Variant, factor string, add func(name string, value float64, unit, formula, place string)) {
+	link := "bandwidthMbps and latencyMs"
+	if in.UseHierarchy {
+		link = "regionalBandwidth and regionalLatency"
+	}
+	add("h", q.hidden, "", "0.03 · √parameters", "3.3")
+	add("A", q.activationBits, "bit", v.pick("2 · 16 · localBatch · h ÷ ppCompression", "16 · localBatch · h"), v.pick("3.3 (page)", "3.3"))
+	add("BW_PP", q.handoffMbps, "10⁶ bit/s", "of "+link, "3.4")
+	add("Lat_PP", q.handoffLatency, "s", "of "+link, "3.4")
+	add("T_micro_comp", q.microCompute, "s", "T_comp ÷ microBatches", "3.3")
+	add("T_micro_comm", q.microTransfer, "s", "A ÷ microBatches ÷ BW_PP", "3.3")
+	add("slots", q.slots, "", "microBatches + S − 1", "3.3")
+	add("f_stages", q.fStages, "", factor+"S", "5.1, 5.2")
+	add("T_transfer", q.transfer, "s", "slots · T_micro_comm · f_stages", "3.3")
+	add("T_latency", q.latency, "s", "slots · Lat_PP · f_stages", "3.3")
+	if q.mode == onePipeline {
+		add("pipelines", q.pipelines, "", v.pick("max(1, N_eff ÷ S)", "1"), v.pick("3.3 (page)", "3.3"))
+	}
+}
