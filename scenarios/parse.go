@@ -28,36 +28,16 @@ func Parse(file string, data []byte) (*Scenario, error) { return parse(file, dat
 // parse reads a scenario, and the files that it names from dir.
 func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	p := parser{file: file, dir: dir}
-	if len(data) > maxFileBytes {
-		return nil, p.fail("", fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), maxFileBytes))
+	if err := p.document(data, "scenario", "`testbed list` names scenarios to start from"); err != nil {
+		return nil, err
 	}
-	dec := yaml.NewDecoder(strings.NewReader(string(data)))
-	var doc yaml.Node
-	switch err := dec.Decode(&doc); {
-	case errors.Is(err, io.EOF):
-		return nil, p.fail("", "the file is empty; `testbed list` names scenarios to start from")
-	case err != nil:
-		return nil, p.yamlError(err)
-	}
-	var second yaml.Node
-	switch err := dec.Decode(&second); {
-	case errors.Is(err, io.EOF):
-	case err != nil:
-		return nil, p.yamlError(err)
-	default:
-		return nil, &Error{File: file, Line: second.Line, Problem: "the file holds more than one document; keep one scenario per file"}
-	}
-	p.root = doc.Content[0]
 	s := &Scenario{
 		Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
 		Policy: Policies{Straggler: policy.DefaultStraggler()},
 		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
 	}
-	if err := p.shape(p.root, reflect.TypeOf(*s), ""); err != nil {
+	if err := p.fill(s); err != nil {
 		return nil, err
-	}
-	if err := p.root.Decode(s); err != nil {
-		return nil, p.yamlError(err)
 	}
 	if s.Real.MinSlack < 0 { // not given
 		s.Real.MinSlack = defaultMinSlack(len(s.Workers))
@@ -84,6 +64,43 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// document reads the one document that a file of this kind holds. The hint says
+// what to do if it is empty.
+func (p *parser) document(data []byte, kind, hint string) error {
+	if len(data) > maxFileBytes {
+		return p.fail("", fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), maxFileBytes))
+	}
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	var doc, second yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return p.fail("", "the file is empty; "+hint)
+	case err != nil:
+		return p.yamlError(err)
+	}
+	switch err := dec.Decode(&second); {
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		return p.yamlError(err)
+	default:
+		return &Error{File: p.file, Line: second.Line, Problem: "the file holds more than one document; keep one " + kind + " per file"}
+	}
+	p.root = doc.Content[0]
+	return nil
+}
+
+// fill decodes the document into the struct that v points to. What it lacks
+// keeps its value.
+func (p *parser) fill(v any) error {
+	if err := p.shape(p.root, reflect.TypeOf(v).Elem(), ""); err != nil {
+		return err
+	}
+	if err := p.root.Decode(v); err != nil {
+		return p.yamlError(err)
+	}
+	return nil
 }
 
 type parser struct {
@@ -239,14 +256,14 @@ var digits = regexp.MustCompile(`^[-+]?[0-9]+$`)
 
 // scalar says what is wrong with a single value of a basic type, if anything.
 // It is stricter than the YAML library, which would cut 1.5 down to 1 and read
-// 010 as eight.
+// 010 as eight, whole number or not.
 func scalar(n *yaml.Node, t reflect.Type) string {
-	whole := t.Kind() != reflect.Float64 && t.Kind() != reflect.String
+	whole := t.Kind() != reflect.Float64 && t.Kind() != reflect.String && t.Kind() != reflect.Bool
 	switch {
 	case t.Kind() == reflect.String:
 	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
 		return fmt.Sprintf("%q is text; write the %s without quotes", n.Value, kindName(t))
-	case whole && digits.MatchString(n.Value) && len(strings.TrimLeft(n.Value, "+-")) > 1 && strings.TrimLeft(n.Value, "+-")[0] == '0':
+	case digits.MatchString(n.Value) && len(strings.TrimLeft(n.Value, "+-")) > 1 && strings.TrimLeft(n.Value, "+-")[0] == '0':
 		return fmt.Sprintf("%q begins with a zero; remove it", n.Value)
 	case whole && n.Tag == "!!float" && !digits.MatchString(n.Value):
 		return fmt.Sprintf("%q is not a %s; write it in digits alone", n.Value, kindName(t))
@@ -279,6 +296,8 @@ func kindName(t reflect.Type) string {
 		return "whole number from 0"
 	case reflect.String:
 		return "text"
+	case reflect.Bool:
+		return "truth value (true or false)"
 	}
 	return "whole number"
 }
@@ -325,7 +344,7 @@ func known(t reflect.Type, name string) string {
 	}
 	best, distance := "", 3
 	for _, n := range names {
-		if d := editDistance(n, strings.ToLower(name)); d < distance {
+		if d := editDistance(strings.ToLower(n), strings.ToLower(name)); d < distance {
 			best, distance = n, d
 		}
 	}

@@ -65,15 +65,9 @@ func NewSetting(field, value string) (Setting, error) {
 			return Setting{}, err
 		}
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(value), &doc); err != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.ScalarNode {
-		return Setting{}, p.fail(field, fmt.Sprintf("%q is no single value", value))
-	}
-	n := doc.Content[0]
-	if err := p.shape(n, kind, field); err != nil {
-		e := err.(*Error) // shape gives no other
-		e.Line = 0
-		return Setting{}, e
+	n, err := p.single(field, value, kind)
+	if err != nil {
+		return Setting{}, err
 	}
 	v := reflect.New(kind)
 	if err := n.Decode(v.Interface()); err != nil {
@@ -81,6 +75,21 @@ func NewSetting(field, value string) (Setting, error) {
 	}
 	s.value = v.Elem()
 	return s, nil
+}
+
+// single reads a value that stands alone and is of this kind.
+func (p *parser) single(field, value string, kind reflect.Type) (*yaml.Node, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(value), &doc); err != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.ScalarNode {
+		return nil, p.fail(field, fmt.Sprintf("%q is no single value", value))
+	}
+	n := doc.Content[0]
+	if err := p.shape(n, kind, field); err != nil {
+		e := err.(*Error) // shape gives no other
+		e.Line = 0
+		return nil, e
+	}
+	return n, nil
 }
 
 // splitPath splits a path into names, indices such as "[3]" and "[*]".

@@ -1,0 +1,37 @@
+package scenarios
+
+import "reflect"
+
+// Decode reads a YAML or JSON file that is no scenario as strictly as one: v
+// points to a struct whose yaml tags name the fields, and what the file lacks
+// keeps its value, unless the field has a tag need. Every error is an *Error.
+// With at, the caller makes one of its own about a field that was read.
+func Decode(file string, data []byte, v any) (at func(field, problem string) error, err error) {
+	p := parser{file: file}
+	if err := p.document(data, "set of inputs", "write {} for all defaults"); err != nil {
+		return nil, err
+	}
+	if err := p.fill(v); err != nil {
+		return nil, err
+	}
+	return p.fail, nil
+}
+
+// Assign gives a field of the struct that v points to a value, written as in a
+// file that Decode reads. Every error is an *Error.
+func Assign(v any, field, value string) error {
+	var p parser
+	t := reflect.TypeOf(v).Elem()
+	index, kind := fieldIndex(t, field)
+	if index == nil {
+		return p.fail(field, "unknown field; "+known(t, field))
+	}
+	n, err := p.single(field, value, kind)
+	if err != nil {
+		return err
+	}
+	if err := n.Decode(reflect.ValueOf(v).Elem().FieldByIndex(index).Addr().Interface()); err != nil {
+		return p.yamlError(err)
+	}
+	return nil
+}
