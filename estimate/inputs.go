@@ -1,6 +1,7 @@
 // Package estimate computes how many days a training run takes on nodes that
 // are joined by the internet, from closed formulas: those of the Decentralized
-// Training Simulator. It plays nothing and measures nothing.
+// Training Simulator. It plays nothing and measures nothing; docs/estimate.md has the
+// formulas, and how wrong they are.
 package estimate
 
 import (

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"testbed/estimate"
+	"testbed/scenarios"
+)
+
+type estimateFlags struct {
+	set         []string
+	variant     string
+	preset      string
+	reliability string
+	list, json  bool
+}
+
+func estimateCommand() *cobra.Command {
+	var f estimateFlags
+	cmd := &cobra.Command{
+		Use: "estimate [FILE]", Short: "How many days a training run takes, from formulas",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError{fmt.Errorf("name at most one file, for example: %s run.yaml", cmd.CommandPath())}
+			}
+			return nil
+		},
+		Long: `Estimates how many days a training run takes on nodes that are joined by the
+internet, with the formulas of the Decentralized Training Simulator: no
+simulation, no measurement. docs/estimate.md has the formulas, and how wrong
+they are.
+
+FILE is JSON or YAML with the names and units of the published page; what it
+lacks has the page's default:
+
+  testbed estimate run.yaml --set bandwidthMbps=500
+  testbed estimate --preset intellect-1-global
+  testbed estimate --list                   # published runs, and what was reported
+
+"days" are those until the loss that synchronous training has on these tokens.
+"What to change first" is the derivative of the days by each input: what is not
+named there changes nothing. Believe the answer no further than what is said
+below it.
+
+--variant page computes what the page computes, document what the text beside
+it says: they differ by a factor of four where the model needs pipelines.
+
+--reliability FILE computes the reliability model, which is a part of its own:
+the share of the time that counts when nodes fail and some are slow.`,
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.set, "set", nil, "NAME=VALUE: give an input another value; may be given several times")
+	flags.StringVar(&f.variant, "variant", string(estimate.Page), "whose formulas: page or document")
+	flags.StringVar(&f.preset, "preset", "", "begin with a published run (--list names them)")
+	flags.StringVar(&f.reliability, "reliability", "", "compute the reliability model from this file")
+	flags.BoolVar(&f.list, "list", false, "list the published runs, and the estimates beside what was reported")
+	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		file := ""
+		if len(args) == 1 {
+			file = args[0]
+		}
+		return f.run(cmd, file)
+	}
+	return cmd
+}
+
+func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
+	v := estimate.Variant(f.variant)
+	chosen := 0
+	for _, given := range []bool{file != "", f.preset != "", f.reliability != "", f.list} {
+		if given {
+			chosen++
+		}
+	}
+	switch {
+	case v != estimate.Page && v != estimate.Document:
+		return usageError{fmt.Errorf("--variant %q must be page or document", f.variant)}
+	case chosen > 1:
+		return usageError{errors.New("give one of FILE, --preset, --reliability and --list")}
+	case f.list && len(f.set) > 0:
+		return usageError{errors.New("--set needs a run to change: a file, --preset, or the defaults without --list")}
+	case f.reliability != "":
+		return f.printReliability(cmd)
+	case f.list && f.json:
+		return printJSON(cmd, estimate.Presets(v))
+	case f.list:
+		return estimate.WritePresets(cmd.OutOrStdout(), estimate.Presets(v))
+	}
+	in, err := f.inputs(v)
+	if err != nil {
+		return err
+	}
+	if err := readInputs(file, &in, f.set); err != nil {
+		return err
+	}
+	e := estimate.Explain(in, v)
+	if f.json {
+		return printJSON(cmd, e)
+	}
+	return estimate.WriteText(cmd.OutOrStdout(), e)
+}
+
+// inputs are what a run begins with.
+func (f *estimateFlags) inputs(v estimate.Variant) (estimate.Inputs, error) {
+	if f.preset == "" {
+		return estimate.Defaults(), nil
+	}
+	var names []string
+	for _, p := range estimate.Presets(v) {
+		if p.Name == f.preset {
+			return p.Inputs, nil
+		}
+		names = append(names, p.Name)
+	}
+	return estimate.Inputs{}, usageError{fmt.Errorf("--preset %s is not known; there are %s", f.preset, strings.Join(names, ", "))}
+}
+
+func (f *estimateFlags) printReliability(cmd *cobra.Command) error {
+	in := estimate.DefaultReliability()
+	if err := readInputs(f.reliability, &in, f.set); err != nil {
+		return err
+	}
+	out := estimate.Reliability(in)
+	if f.json {
+		return printJSON(cmd, struct {
+			Inputs  estimate.ReliabilityInputs  `json:"inputs"`
+			Outputs estimate.ReliabilityOutputs `json:"outputs"`
+		}{in, out})
+	}
+	return estimate.WriteReliability(cmd.OutOrStdout(), in, out)
+}
+
+// readInputs fills the struct that v points to from a file, if there is one,
+// and from settings. An impossible value is reported with the line of the file
+// unless a setting gave it.
+func readInputs(file string, v interface{ Check() error }, settings []string) error {
+	at := func(field, problem string) error { return &scenarios.Error{Field: field, Problem: problem} }
+	inSetting := map[string]bool{}
+	if file != "" {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return &scenarios.Error{File: file, Problem: "cannot be read: " + err.Error()}
+		}
+		if at, err = scenarios.Decode(file, data, v); err != nil {
+			return err
+		}
+	}
+	for _, s := range settings {
+		field, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return usageError{fmt.Errorf("--set %q must be NAME=VALUE, such as numNodes=16", s)}
+		}
+		if err := scenarios.Assign(v, field, value); err != nil {
+			return fmt.Errorf("--set %w", err)
+		}
+		inSetting[field] = true
+	}
+	var wrong *estimate.FieldError
+	switch err := v.Check(); {
+	case !errors.As(err, &wrong):
+		return err
+	case inSetting[wrong.Field]:
+		return fmt.Errorf("--set %w", &scenarios.Error{Field: wrong.Field, Problem: wrong.Problem})
+	default:
+		return at(wrong.Field, wrong.Problem)
+	}
+}

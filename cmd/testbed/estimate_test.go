@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"testbed/estimate"
+)
+
+// estimated runs the verb and returns what it printed and its error.
+func estimated(args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := root()
+	cmd.SetOut(&out)
+	cmd.SetArgs(append([]string{"estimate"}, args...))
+	err := cmd.Execute()
+	return out.String(), err
+}
+
+// written writes a file and returns its name.
+func written(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestEstimateOfAFile(t *testing.T) {
+	file := written(t, "run.yaml", "parameters: 300e9\nuseHierarchy: true\n")
+	out, err := estimated(file, "--set", "numNodes=36", "--variant", "document", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got estimate.Estimate
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := estimate.Defaults()
+	want.Parameters, want.UseHierarchy, want.NumNodes = 300e9, true, 36
+	if got.Inputs != want || got.Variant != estimate.Document || got.Results != estimate.Compute(want, estimate.Document) {
+		t.Errorf("%+v", got)
+	}
+	if len(got.Warnings) == 0 || len(got.Terms) == 0 || len(got.Derivatives) == 0 {
+		t.Error("warnings, terms or derivatives are missing")
+	}
+}
+
+func TestEstimateSaysWhatIsWrong(t *testing.T) {
+	yaml := written(t, "run.yaml", "numNodes: 80\nlatencyms: 3\n")
+	impossible := written(t, "run.json", "{\"numNodes\": 80,\n\"mfu\": 3}")
+	failing := written(t, "f.yaml", "n_nodes: 4\ngpus_per_node: 8\n")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{yaml + ":2: latencyms: unknown field; did you mean latencyMs?", []string{yaml}},
+		{impossible + ":2: mfu: is 3; it must be from 0.0001 to 1", []string{impossible}},
+		{"--set mfu: is 2; it must be from 0.0001 to 1", []string{impossible, "--set", "mfu=2"}},
+		{"--set innerSteps: is 1.5; it must be a whole number", []string{"--set", "innerSteps=1.5"}},
+		{`--set "mfu" must be NAME=VALUE, such as numNodes=16`, []string{"--set", "mfu"}},
+		{`--variant "both" must be page or document`, []string{"--variant", "both"}},
+		{"give one of FILE, --preset, --reliability and --list", []string{yaml, "--list"}},
+		{"--preset gpt-5 is not known; there are page-defaults", []string{"--preset", "gpt-5"}},
+		{failing + ":1: time_s: is missing; add it", []string{"--reliability", failing}},
+		{"name at most one file", []string{yaml, yaml}},
+	} {
+		_, err := estimated(c.args...)
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || exitCode(err) != exitUsage {
+			t.Errorf("%q: error %v (exit code %d), want %s", c.args, err, exitCode(err), c.want)
+		}
+	}
+}
+
+func TestEstimateOfPresetsAndReliability(t *testing.T) {
+	out, err := estimated("--list")
+	if err != nil || !strings.Contains(out, "100 inner steps: reported 38 min, estimated 31.21 (× 0.82)") {
+		t.Errorf("--list: %v\n%s", err, out)
+	}
+	out, err = estimated("--preset", "page-as-opened")
+	if err != nil || !strings.HasPrefix(out, "7,858 days (21.53 years), beyond the 136.9 that a run may take") {
+		t.Errorf("--preset: %v\n%s", err, out)
+	}
+	file := written(t, "failures.json", `{"n_nodes": 625, "gpus_per_node": 50, "time_s": 47336400, "params": 250e9, "bytes_per_param": 16, "vram_gb": 4000, "mode": "synchronous", "checkpoint_mode": "async"}`)
+	out, err = estimated("--reliability", file, "--json")
+	var got struct {
+		Inputs  estimate.ReliabilityInputs
+		Outputs estimate.ReliabilityOutputs
+	}
+	if err != nil || json.Unmarshal([]byte(out), &got) != nil || got.Inputs.Nodes != 625 || got.Outputs.Goodput != estimate.Reliability(got.Inputs).Goodput {
+		t.Errorf("--reliability: %v\n%s", err, out)
+	}
+	if out, err = estimated("--reliability", file); err != nil || !strings.Contains(out, "goodput") {
+		t.Errorf("--reliability: %v\n%s", err, out)
+	}
+}
