@@ -21,7 +21,7 @@ func derivatives(in Inputs, v Variant) []Derivative {
 	base, all := quantify(&in, v), []Derivative{}
 	for _, n := range numbers {
 		x := *n.value(&in)
-		step := 1e-4 * x
+		step := 1e-6 * x
 		if n.name == "numNodes" && base.mode == pipelineGroups {
 			step = math.Ceil(base.stages * in.NumNodes / base.effectiveNodes) // a pipeline more or less
 		}

@@ -72,6 +72,7 @@ type quantities struct {
 	handoffMbps, handoffLatency  float64 // 10⁶ bit/s, s
 	slots, pipelines             float64
 	transfer, latency            float64 // of a pipeline's step, s
+	pipelineStep                 float64 // s
 	regionalCycle, block, outer  float64 // s
 	outerSteps, rawDays, days    float64
 	globalMFU, globalHFU, maxDay float64
@@ -242,10 +243,10 @@ func (q *quantities) pipeline(in *Inputs, v Variant) {
 	q.fStages = in.stragglerFactor(q.stages)
 	q.transfer = q.slots * q.microTransfer * q.fStages
 	q.latency = q.slots * q.handoffLatency * q.fStages
-	step := q.slots*q.microCompute + q.transfer + q.latency
+	q.pipelineStep = q.slots*q.microCompute + q.transfer + q.latency
 	if q.mode == pipelineGroups {
 		q.groups, q.pipelines = q.wholeGroups, q.wholeGroups
-		q.block = in.InnerSteps * step
+		q.block = in.InnerSteps * q.pipelineStep
 		q.sync(in)
 		q.outerSteps = in.Tokens / (in.LocalBatch * q.groups * in.InnerSteps)
 		return
@@ -255,7 +256,7 @@ func (q *quantities) pipeline(in *Inputs, v Variant) {
 		q.pipelines = max(1, q.effectiveNodes/q.stages) // not whole ones
 	}
 	q.block = q.slots * q.microCompute
-	q.outer = step
+	q.outer = q.pipelineStep
 	q.outerSteps = in.Tokens / (in.LocalBatch * q.pipelines)
 }
 

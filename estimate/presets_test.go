@@ -106,3 +106,20 @@ func BenchmarkCompute(b *testing.B) {
 	}
 	b.ReportMetric(60*float64(b.N)/b.Elapsed().Seconds()/1e6, "10⁶points/min")
 }
+
+// TestTheRateThatIsEnough: where the network bounds a run, the text names the
+// rate at which it no longer does.
+func TestTheRateThatIsEnough(t *testing.T) {
+	var b bytes.Buffer
+	if err := estimate.WriteText(&b, estimate.Explain(estimate.Defaults(), estimate.Page)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "332.8 Mbit/s"; !strings.Contains(b.String(), want) {
+		t.Errorf("the text does not name %s:\n%s", want, b.String())
+	}
+	in := estimate.Defaults()
+	in.BandwidthMbps = 332.9
+	if got := estimate.Compute(in, estimate.Page).Bottleneck; got != "Compute" {
+		t.Errorf("with more than that the bottleneck is %s", got)
+	}
+}

@@ -49,7 +49,7 @@ func terms(in *Inputs, q *quantities, v Variant) []Term {
 		add("P_node", q.perNodeParams, "parameters", "parameters", "2.1")
 	}
 	add("M_req", q.memory, "bytes", "P_node · beta", "2.1")
-	add("S", q.stages, "stages", "1 if M_req ≤ vramPerNode, else ⌈M_req ÷ vramPerNode⌉", "2.2")
+	add("S", q.stages, "stages", "⌈M_req ÷ (vramPerNode · 10⁹)⌉; not sharded if it is 1", "2.2")
 	add("N_eff", q.effectiveNodes, "nodes", "numNodes, ÷ 1.1 with redundancy", "5.2")
 	add("T_comp", q.step, "s", "6 · P_active · localBatch ÷ (pflopsPerNode · 10¹⁵ · mfu) + T_EP", "1.2")
 	if q.mode == onePipeline {
@@ -87,14 +87,14 @@ func syncTerms(in *Inputs, q *quantities, v Variant, add func(name string, value
 	}
 	if q.mode == onePipeline {
 		add("block", q.block, "s", "slots · T_micro_comp", "3.3")
-		add("T_outer", q.outer, "s", "block + T_transfer + T_latency", "3.3")
+		add("T_outer", q.outer, "s", "T_step", "3.3")
 		return
 	}
 	place := map[mode]string{dataParallel: "3.1", hierarchical: "3.2", pipelineGroups: "3.4"}[q.mode]
 	add("V", q.volumeBits, "bit", "16 · parameters ÷ compression", "3.1")
 	if q.mode == hierarchical {
 		add("f_regional", q.fRegional, "", factor+"nodesPerGroup", "5.1, 5.2")
-		add("T_regional", q.regionalSync, "s", "(2 · V ÷ regionalBandwidth + regionalLatency) · f_regional", "3.2")
+		add("T_regional", q.regionalSync, "s", "(2 · V ÷ (regionalBandwidth · 10⁶) + regionalLatency ÷ 1000) · f_regional", "3.2")
 		add("T_regional_cycle", q.regionalCycle, "s", both("innerSteps · T_comp, T_regional"), "3.2")
 	}
 	groups, block, before := "N_eff", "innerSteps · T_comp", "block"
@@ -102,30 +102,31 @@ func syncTerms(in *Inputs, q *quantities, v Variant, add func(name string, value
 	case hierarchical:
 		groups, block, before = "N_eff ÷ nodesPerGroup", "innerSteps · regionalSteps · T_comp", "regionalSteps · T_regional_cycle"
 	case pipelineGroups:
-		groups, block = "⌊N_eff ÷ S⌋", "innerSteps · (slots · T_micro_comp + T_transfer + T_latency)"
+		groups, block = "⌊N_eff ÷ S⌋", "innerSteps · T_step"
 	}
 	add("G", q.groups, "", groups, place)
 	add("f_global", q.fGlobal, "", factor+"G", "5.1, 5.2")
-	add("T_sync", q.globalSync, "s", "(2 · V ÷ bandwidthMbps + latencyMs) · f_global", place)
+	add("T_sync", q.globalSync, "s", "(2 · V ÷ (bandwidthMbps · 10⁶) + latencyMs ÷ 1000) · f_global", place)
 	add("block", q.block, "s", block, place)
 	add("T_outer", q.outer, "s", both(before+", T_sync"), place)
 }
 
 func pipelineTerms(in *Inputs, q *quantities, v Variant, factor string, add func(name string, value float64, unit, formula, place string)) {
-	link := "bandwidthMbps and latencyMs"
+	bandwidth, latency := "bandwidthMbps", "latencyMs"
 	if in.UseHierarchy {
-		link = "regionalBandwidth and regionalLatency"
+		bandwidth, latency = "regionalBandwidth", "regionalLatency"
 	}
 	add("h", q.hidden, "", "0.03 · √parameters", "3.3")
 	add("A", q.activationBits, "bit", v.pick("2 · 16 · localBatch · h ÷ ppCompression", "16 · localBatch · h"), v.pick("3.3 (page)", "3.3"))
-	add("BW_PP", q.handoffMbps, "10⁶ bit/s", "of "+link, "3.4")
-	add("Lat_PP", q.handoffLatency, "s", "of "+link, "3.4")
+	add("BW_PP", q.handoffMbps, "10⁶ bit/s", bandwidth, "3.4")
+	add("Lat_PP", q.handoffLatency, "s", latency+" ÷ 1000", "3.4")
 	add("T_micro_comp", q.microCompute, "s", "T_comp ÷ microBatches", "3.3")
-	add("T_micro_comm", q.microTransfer, "s", "A ÷ microBatches ÷ BW_PP", "3.3")
+	add("T_micro_comm", q.microTransfer, "s", "A ÷ microBatches ÷ (BW_PP · 10⁶)", "3.3")
 	add("slots", q.slots, "", "microBatches + S − 1", "3.3")
 	add("f_stages", q.fStages, "", factor+"S", "5.1, 5.2")
 	add("T_transfer", q.transfer, "s", "slots · T_micro_comm · f_stages", "3.3")
 	add("T_latency", q.latency, "s", "slots · Lat_PP · f_stages", "3.3")
+	add("T_step", q.pipelineStep, "s", "slots · T_micro_comp + T_transfer + T_latency", "3.3")
 	if q.mode == onePipeline {
 		add("pipelines", q.pipelines, "", v.pick("max(1, N_eff ÷ S)", "1"), v.pick("3.3 (page)", "3.3"))
 	}

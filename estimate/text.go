@@ -94,10 +94,28 @@ func writeBounds(w io.Writer, e Estimate) error {
 			how = "while computing goes on"
 		}
 		fmt.Fprintf(t, "  a sync\t%s s\t%s\n", trim(sync), how)
+		if rate := hidingRate(e); r.Bottleneck == "Network" && rate > 0 {
+			fmt.Fprintf(t, "  rate for a sync as short\t%s Mbit/s\tinstead of %s\n", trim(rate), trim(in.BandwidthMbps))
+		}
 	}
 	fmt.Fprintf(t, "  learning\t%s %%\tof synchronous training's, for each token: %s days without that\n", trim(r.Efficiency), trim(r.RawDays))
 	fmt.Fprintf(t, "  use of the nodes\t%s %%\tMFU over the whole run\n", trim(r.GlobalMFU))
 	return t.Flush()
+}
+
+// hidingRate is the rate, in Mbit/s, at which a sync takes as long as what is
+// done between two of them; 0 if its latency alone takes longer, or if that
+// depends on the rate as well.
+func hidingRate(e Estimate) float64 {
+	q := quantify(&e.Inputs, e.Variant)
+	if q.sharded() && !e.Inputs.UseHierarchy {
+		return 0
+	}
+	left := q.block/q.fGlobal - e.Inputs.LatencyMs/1000
+	if left <= 0 {
+		return 0
+	}
+	return 2 * q.volumeBits / left / 1e6
 }
 
 // shownChanges is how many slopes and how many choices are shown, leastShown

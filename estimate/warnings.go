@@ -82,6 +82,11 @@ var rules = []rule{
 		func(_ *Inputs, q *quantities) string {
 			return fmt.Sprintf("the run as a whole uses %.3g %% of what its nodes could compute", 100*q.globalMFU)
 		}},
+	{"regional_sync_hidden", func(in *Inputs, q *quantities, _ Variant) bool {
+		return q.mode == hierarchical && q.regionalSync > in.InnerSteps*q.step && !(q.globalSync > q.block)
+	}, func(in *Inputs, q *quantities) string {
+		return fmt.Sprintf("the regional sync (%s s) takes longer than the computing before it (%s s), but does not count when the bottleneck is named", trim(q.regionalSync), trim(in.InnerSteps*q.step))
+	}},
 	{"efficiency_floor", func(_ *Inputs, q *quantities, _ Variant) bool { return q.eta == leastEta },
 		always("the learning efficiency is at its floor of 40 %, below which the formula does not go (4.1)")},
 	{"inner_steps_untested", func(in *Inputs, q *quantities, _ Variant) bool { return q.mode != onePipeline && in.InnerSteps > 500 },

@@ -60,6 +60,7 @@ var warned = map[string]struct {
 	"mfu_high":              {yes: []change{func(in *estimate.Inputs) { in.MFU = 0.61 }}, no: []change{func(in *estimate.Inputs) { in.MFU = 0.6 }}},
 	"mfu_low":               {yes: []change{func(in *estimate.Inputs) { in.MFU = 0.29 }}, no: []change{func(in *estimate.Inputs) { in.MFU = 0.3 }}},
 	"global_mfu_low":        {yes: nil, no: []change{regions}},
+	"regional_sync_hidden":  {yes: []change{regions, func(in *estimate.Inputs) { in.RegionalBandwidth = 100 }}, no: []change{regions}},
 	"efficiency_floor":      {yes: []change{func(in *estimate.Inputs) { in.Parameters, in.InnerSteps = 2e6, 1e5 }}, no: nil},
 	"inner_steps_untested":  {yes: []change{func(in *estimate.Inputs) { in.InnerSteps = 501 }}, no: []change{func(in *estimate.Inputs) { in.InnerSteps = 500 }}},
 	"small_model":           {yes: []change{func(in *estimate.Inputs) { in.Parameters = 12.9e9 }}, no: []change{func(in *estimate.Inputs) { in.Parameters = 13e9 }}},

@@ -1,6 +1,7 @@
 package scenarios_test
 
 import (
+	"errors"
 	"testing"
 
 	"testbed/scenarios"
@@ -37,6 +38,26 @@ func TestDecodeIsStrict(t *testing.T) {
 	if got, want := at("name", "is short").Error(), "f.yaml:2: name: is short"; got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
+}
+
+// FuzzDecode: whatever is in a file, there is a struct or an *Error.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{"name: a", "{\"on\": 3}", "- 1", "name: &a b", "manyThings: !!int 3", "1: 2", "null"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var v things
+		if _, err := scenarios.Decode("f.yaml", []byte(text), &v); err != nil {
+			if _, ok := errors.AsType[*scenarios.Error](err); !ok {
+				t.Errorf("%q: error %T", text, err)
+			}
+		}
+		if err := scenarios.Assign(&v, "manyThings", text); err != nil {
+			if _, ok := errors.AsType[*scenarios.Error](err); !ok {
+				t.Errorf("%q: error %T", text, err)
+			}
+		}
+	})
 }
 
 func TestAssign(t *testing.T) {
