@@ -144,7 +144,7 @@ const (
 	RuleNextRound    Rule = "next_round"    // the round before is done
 	RuleAllArrived   Rule = "all_arrived"   // nobody is missing
 	RuleDeadline     Rule = "deadline"      // the deadline came, with a quorum
-	RuleQuorum       Rule = "quorum"        // the quorum came, after the deadline
+	RuleQuorum       Rule = "quorum"        // enough had arrived, after the deadline or without one
 	RuleLate         Rule = "late"          // not there when the round closed
 	RuleOnTime       Rule = "on_time"       // there before the round closed
 	RuleHeartbeat    Rule = "heartbeat"     // silent for too long
@@ -199,18 +199,28 @@ type Reason struct {
 // Why returns the reason itself, for pointers to the actions that embed it.
 func (r *Reason) Why() *Reason { return r }
 
-// Deadline is a deadline with the numbers behind it:
-// Offset = max(MinSlack, Median + K·MAD), At = first arrival + Offset. The
-// round closes at At + Credit.
+// Deadline is when a round may close without those that are late, with the
+// numbers behind it. The round closes at At + Credit at the earliest.
 type Deadline struct {
+	*Spread // of a policy that goes by it
+	// Numbers are those of any other policy, by their names; times are in
+	// microseconds.
+	Numbers map[string]float64 `json:"numbers,omitempty"`
+	// Offset is the time to At from the first arrival, or from the beginning of
+	// the round if nobody had arrived yet.
+	Offset Time `json:"offset_us"`
+	At     Time `json:"at_us"`
+	// Credit is the time by which a member that had to fetch an outer step it
+	// had missed began the round late.
+	Credit Time `json:"credit_us,omitempty"`
+}
+
+// Spread is what the straggler policy computes its deadline from:
+// Offset = max(MinSlack, Median + K·MAD).
+type Spread struct {
 	Median   Time    `json:"median_us"`
 	MAD      Time    `json:"mad_us"`
 	K        float64 `json:"k"`
 	MinSlack Time    `json:"min_slack_us"`
 	Samples  int     `json:"samples"`
-	Offset   Time    `json:"offset_us"`
-	At       Time    `json:"at_us"`
-	// Credit is the time by which a member that had to fetch an outer step it
-	// had missed began the round late.
-	Credit Time `json:"credit_us,omitempty"`
 }

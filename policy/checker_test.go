@@ -67,6 +67,15 @@ type checker struct {
 	awaited    map[policy.ID]bool // no heartbeat since the coordinator was away
 	outage     bool               // it was, and a member is awaited
 	disturbed  bool               // it was, in the running round
+	first      policy.Time        // arrival of the round, if hasFirst
+	hasFirst   bool
+	tookPart   []policy.ID // in the round before
+}
+
+// evicts says whether the policy evicts for slowness.
+func (c *checker) evicts() bool {
+	_, is := c.cfg.Policy.(*policy.Straggler)
+	return is
 }
 
 // voters is the members that the running round counts on.
@@ -109,13 +118,82 @@ func describe(actions []policy.Action) string {
 	return s
 }
 
-// quorum is the least number of workers whose share reaches the quorum.
-func (c *checker) quorum() int {
+// share is the least number of workers that reaches the fraction of the voters.
+func (c *checker) share(fraction float64) int {
 	for n := 1; ; n++ {
-		if float64(n) >= c.cfg.Straggler.Quorum*float64(len(c.voters()))-1e-9 {
+		if float64(n) >= fraction*float64(len(c.voters()))-1e-9 {
 			return n
 		}
 	}
+}
+
+// mayClose says whether the running round may close without the late, and how
+// many had to arrive for it; known is false for a policy of which the checker
+// has no account of its own.
+func (c *checker) mayClose() (needed int, may, known bool) {
+	arrived := len(c.arrived)
+	switch p := c.cfg.Policy.(type) {
+	case *policy.Baseline:
+		return 0, false, true
+	case *policy.Straggler:
+		needed = c.share(p.Quorum)
+		return needed, c.overdue && arrived >= needed, true
+	case *policy.FixedDeadline:
+		needed = c.share(p.Quorum)
+		return needed, c.overdue && arrived >= needed, true
+	case *policy.Backup:
+		needed = max(1, len(c.voters())-p.B)
+		return needed, arrived >= needed, true
+	case *policy.Quorum:
+		back := 0
+		for _, id := range c.tookPart {
+			if c.arrived[id] {
+				back++
+			}
+		}
+		if back > 0 && back == len(c.tookPart) {
+			return back, true, true
+		}
+		needed = max(p.MinReplicas, len(c.voters())/2+1)
+		return needed, c.overdue && arrived >= needed, true
+	}
+	return 0, false, false
+}
+
+// due says whether the deadline has come.
+func (c *checker) due() bool {
+	return !c.outage && c.deadline != nil && c.now >= c.deadline.At+c.credit()
+}
+
+// armed checks the numbers of a deadline against the policy.
+func (c *checker) armed(a *policy.ArmDeadline) {
+	d := a.Why().Deadline
+	since := c.first
+	if len(c.arrived) == 0 && !c.hasFirst {
+		since = c.began
+	}
+	again := c.deadline != nil && c.reunited()
+	at := a.At
+	if again {
+		at = max(c.now+d.Offset, c.deadline.At)
+	}
+	c.require(!c.overdue && !c.closed && a.At == at && d.At == a.At && (again || d.Offset == d.At-since), "the deadline's numbers: %+v, since %d", d, since)
+	switch p := c.cfg.Policy.(type) {
+	case *policy.Straggler:
+		slack := max(p.MinSlack, c.cfg.MinSlack)
+		c.require((c.deadline == nil || again) && c.rounds >= p.MinHistory && d.Samples > 0 && d.K == p.K && d.Spread.MinSlack == slack, "deadline out of place")
+		c.require(d.Offset == max(slack, d.Median+policy.Time(d.K*float64(d.MAD))), "the deadline's numbers: %+v", d)
+	case *policy.FixedDeadline:
+		c.require((c.deadline == nil || again) && (p.After == 0 && c.rounds > 0 || p.After > 0), "deadline out of place")
+		if !again && p.After > 0 {
+			c.require(a.At == max(c.now, c.began+p.After), "the deadline's numbers: %+v", d)
+		}
+	case *policy.Quorum:
+		c.require(again || c.deadline == nil && a.At == c.first+p.JoinTimeout, "the deadline's numbers: %+v", d)
+	case *policy.Baseline, *policy.Backup, *policy.Sample:
+		c.require(false, "%T has no deadline", p)
+	}
+	c.deadline = a
 }
 
 // step gives the machine an event now and checks what it does.
@@ -193,7 +271,7 @@ func (c *checker) before(e policy.Event) {
 // misses of earlier rounds.
 func (c *checker) restart(e policy.Restarted) {
 	c.steps, c.began, c.finished = e.OuterSteps, c.now, nil
-	c.running, c.closed, c.closers, c.deadline, c.overdue = nil, false, nil, nil, false
+	c.running, c.closed, c.closers, c.deadline, c.overdue, c.hasFirst = nil, false, nil, nil, false, false
 	c.outage, c.disturbed = false, false
 	for _, m := range []map[policy.ID]bool{c.arrived, c.late, c.missed, c.reported, c.hinted, c.learner, c.awaited, c.behind} {
 		clear(m)
@@ -260,18 +338,12 @@ func (c *checker) check(a policy.Action) {
 		}
 		c.require(a.Round == c.steps+1 && !c.closed && !c.arrived[a.ID], "arrival counted wrongly")
 		c.arrived[a.ID] = true
+		if !c.hasFirst {
+			c.hasFirst, c.first = true, c.now
+		}
 		c.require(why.Arrived == len(c.arrived) && why.Members == len(c.voters()) && a.Offset >= 0, "Arrived's numbers")
 	case *policy.ArmDeadline:
-		again := c.deadline != nil && c.reunited()
-		c.require(c.cfg.Straggler != nil && (c.deadline == nil || again) && !c.overdue && c.rounds >= c.cfg.Straggler.MinHistory, "deadline out of place")
-		d := why.Deadline
-		offset := max(d.MinSlack, d.Median+policy.Time(d.K*float64(d.MAD)))
-		at := c.now + offset
-		if again {
-			at = max(at, c.deadline.At)
-		}
-		c.require(d.Offset == offset && d.At == at && a.At == at && d.Samples > 0, "the deadline's numbers")
-		c.deadline = a
+		c.armed(a)
 	case *policy.Close:
 		c.close(a)
 	case *policy.Reduce:
@@ -300,7 +372,7 @@ func (c *checker) check(a policy.Action) {
 		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] && !c.learner[id] })
 		c.running = nil
 		if gone { // the round is open again
-			c.closed, c.closers, c.deadline, c.overdue = false, nil, nil, c.cfg.Straggler != nil
+			c.closed, c.closers, c.deadline, c.overdue, c.hasFirst = false, nil, nil, true, false
 			clear(c.arrived)
 			for id := range c.late {
 				if c.members[id] {
@@ -327,12 +399,12 @@ func (c *checker) check(a policy.Action) {
 		clear(c.missed)
 		clear(c.lag)
 		clear(c.failures)
-		c.began, c.disturbed = c.now, c.outage
+		c.began, c.disturbed, c.hasFirst = c.now, c.outage, false
 	case *policy.HeartbeatMiss:
 		c.silence(a.ID, why)
 		c.require(why.Silent < c.limit() && why.Misses < why.Limit, "a miss beyond the limit does not evict")
 	case *policy.Sideline:
-		c.require(why.Misses == c.misses[a.ID] && why.Misses <= why.Limit && a.Round == c.steps+1, "Sideline's numbers, want %d misses", c.misses[a.ID])
+		c.require(why.Misses == c.misses[a.ID] && (why.Misses <= why.Limit || !c.evicts()) && a.Round == c.steps+1, "Sideline's numbers, want %d misses", c.misses[a.ID])
 		c.sidelined[a.ID] = true
 	case *policy.Rejoin:
 		c.require(why.Misses == c.misses[a.ID] && c.sidelined[a.ID] && c.arrived[a.ID], "Rejoin's numbers, want %d misses", c.misses[a.ID])
@@ -346,7 +418,7 @@ func (c *checker) check(a policy.Action) {
 			c.silence(a.ID, why)
 			c.require(why.Silent >= c.limit() && why.Misses >= why.Limit && c.spentTime, "evicted too early")
 		case policy.RuleStraggler:
-			c.require(why.Misses == c.misses[a.ID] && why.Misses == why.Limit+1, "straggler's numbers, want %d misses", c.misses[a.ID])
+			c.require(c.evicts() && why.Misses == c.misses[a.ID] && why.Misses == why.Limit+1, "straggler's numbers, want %d misses", c.misses[a.ID])
 		case policy.RuleLeave:
 		case policy.RuleGaveUp:
 			c.require(c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule}), "evicted for a message that nobody sent")
@@ -457,11 +529,13 @@ func (c *checker) close(a *policy.Close) {
 	slices.Sort(both)
 	c.require(slices.Equal(both, c.voters()), "participants and late are not the members")
 	c.require(why.Members == len(c.voters()) && why.Arrived == len(working), "Close's numbers")
-	if c.cfg.Straggler == nil {
-		c.require(len(a.Late) == 0, "the baseline closed without %v", a.Late)
-	} else {
-		c.require(why.Needed == c.quorum() && why.Arrived >= why.Needed, "closed below the quorum of %d", c.quorum())
-		c.require(len(a.Late) == 0 || c.rounds >= c.cfg.Straggler.MinHistory || c.epoch > c.steps, "closed early without a history")
+	c.overdue = c.overdue || c.due()
+	needed, may, known := c.mayClose()
+	c.require(!known || why.Needed == needed, "needed %d, not %d", needed, why.Needed)
+	c.require(len(a.Late) == 0 || why.Arrived >= why.Needed && (may || !known), "closed without %v, %d needed", a.Late, needed)
+	c.require(len(why.Rule) > 0 && (why.Rule != policy.RuleDeadline || c.overdue), "closed at a deadline that has not come")
+	if !c.disturbed {
+		c.tookPart = working
 	}
 	for _, id := range a.Late {
 		if !c.missed[id] && c.begun[id] {
@@ -487,8 +561,9 @@ func (c *checker) after(e policy.Event) {
 	}()
 	if _, ok := e.(policy.Timer); ok {
 		c.require(c.wake > c.now || c.reunited(), "after a Timer the next wake-up is not later (%d)", c.wake)
-		c.overdue = c.overdue || !c.outage && c.deadline != nil && c.now >= c.deadline.At+c.credit()
-		c.require(c.closed || c.outage || !c.overdue || len(c.arrived) < c.quorum(), "the deadline came with a quorum, and the round is still open")
+		c.overdue = c.overdue || c.due()
+		_, may, _ := c.mayClose()
+		c.require(c.closed || c.outage || !may || len(c.arrived) == 0, "the round may close, and is still open")
 	}
 	c.require(c.closed || len(c.arrived) == 0 || len(c.arrived) < len(c.voters()), "everybody has arrived, and the round is still open")
 	if c.running != nil {

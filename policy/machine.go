@@ -25,6 +25,8 @@ func (p phase) String() string { return [...]string{"collecting", "reducing", "f
 // use.
 type Machine struct {
 	cfg       Config
+	policy    Policy
+	asked     Round // what the policy was last shown
 	phase     phase
 	round     round
 	reduction reduction // while reducing
@@ -33,7 +35,6 @@ type Machine struct {
 	members   []*member // by ID
 	learners  int       // of the members
 	former    map[ID]bool
-	history   history
 	outage    bool // the coordinator was away, and members are awaited
 
 	nextCheck Time // for silent members
@@ -47,11 +48,10 @@ func New(cfg Config) (*Machine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Straggler != nil {
-		s := *cfg.Straggler
-		cfg.Straggler = &s
+	if cfg.Policy == nil {
+		cfg.Policy = &Baseline{}
 	}
-	return &Machine{cfg: cfg, round: round{number: 1}, former: map[ID]bool{}}, nil
+	return &Machine{cfg: cfg, policy: fresh(cfg.Policy), round: round{number: 1}, former: map[ID]bool{}}, nil
 }
 
 // OuterSteps returns the number of outer steps that are final.
@@ -154,7 +154,7 @@ func (m *Machine) becomeCollectingAgain() {
 	m.enter(collecting, reducing)
 	m.reduction = reduction{}
 	r := m.round
-	m.round = round{number: r.number, start: r.start, interrupted: r.interrupted, cutoff: m.cutoffAgain()}
+	m.round = round{number: r.number, start: r.start, interrupted: r.interrupted, cutoff: cutoff{overdue: true, lagging: m.round.cutoff.lagging}}
 }
 
 // becomeReducing begins a reduction: from collecting, when the round closes;
@@ -197,10 +197,11 @@ func (m *Machine) becomeRestarted(now Time, outerSteps int) {
 func (m *Machine) settle(now Time) {
 	m.promoteLearners()
 	if m.phase == collecting && len(m.members) > 0 {
+		m.armDeadline(now)
 		if m.round.arrived > 0 && m.round.arrived == m.voters() {
 			m.close(now, RuleAllArrived)
 		} else {
-			m.checkQuorum(now)
+			m.checkEnough(now)
 		}
 	}
 	for m.phase == reducing {

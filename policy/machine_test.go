@@ -106,11 +106,13 @@ func straggler(change func(*policy.Straggler)) policy.Config {
 	cfg := baseline()
 	s := policy.DefaultStraggler()
 	if change != nil {
-		change(&s)
+		change(s)
 	}
-	cfg.Straggler = &s
+	cfg.Policy = s
 	return cfg
 }
+
+func strategy(c *policy.Config) *policy.Straggler { return c.Policy.(*policy.Straggler) }
 
 // start has n workers join at 0.
 func (p *play) start(n int) {
@@ -611,12 +613,12 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"policy: the heartbeat period must be at least 1 µs":                             func(c *policy.Config) { c.HeartbeatPeriod = 0 },
 		"policy: the heartbeat miss threshold must be at least 1":                        func(c *policy.Config) { c.HeartbeatMissThreshold = 0 },
 		"policy: the number of outer steps must be at least 1":                           func(c *policy.Config) { c.TargetOuterSteps = 0 },
-		"policy: straggler: quorum is 1.5; it must lie in (0, 1]":                        func(c *policy.Config) { c.Straggler.Quorum = 1.5 },
-		"policy: straggler: k is -1; it must lie in [0, 1000]":                           func(c *policy.Config) { c.Straggler.K = -1 },
-		"policy: straggler: window is 0; it must lie between 1 and 1000000":              func(c *policy.Config) { c.Straggler.Window = 0 },
-		"policy: straggler: min_history is 0; it must be at least 1":                     func(c *policy.Config) { c.Straggler.MinHistory = 0 },
-		"policy: straggler: min_slack is -1; it must lie between 0 and 1000000000000000": func(c *policy.Config) { c.Straggler.MinSlack = -1 },
-		"policy: straggler: sideline_limit is -1; it must not be negative":               func(c *policy.Config) { c.Straggler.SidelineLimit = -1 },
+		"policy: quorum is 1.5; it must lie in (0, 1]":                        func(c *policy.Config) { strategy(c).Quorum = 1.5 },
+		"policy: k is -1; it must lie in [0, 1000]":                           func(c *policy.Config) { strategy(c).K = -1 },
+		"policy: window is 0; it must lie between 1 and 1000000":              func(c *policy.Config) { strategy(c).Window = 0 },
+		"policy: min_history is 0; it must be at least 1":                     func(c *policy.Config) { strategy(c).MinHistory = 0 },
+		"policy: min_slack is -1; it must lie between 0 and 1000000000000000": func(c *policy.Config) { strategy(c).MinSlack = -1 },
+		"policy: sideline_limit is -1; it must not be negative":               func(c *policy.Config) { strategy(c).SidelineLimit = -1 },
 	} {
 		cfg := straggler(nil)
 		change(&cfg)
@@ -633,7 +635,7 @@ func TestTheMachineKeepsItsOwnParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Straggler.Quorum = -1
+	strategy(&cfg).Quorum = -1
 	p := &play{t: t, m: m}
 	p.start(2)
 	p.arrive(100, 1, 0, 1)

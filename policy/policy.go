@@ -1,94 +1,145 @@
-// Package policy decides who takes part in a round of distributed training.
-//
-// It holds the coordinator's state machine (membership, heartbeats, rounds)
-// and the two strategies in it: the baseline, which waits for every member,
-// and the straggler strategy, which closes a round at an adaptive deadline.
-//
-// The package is pure: it reads no clock, does no I/O, starts no goroutine and
-// uses no randomness. The simulator and the real coordinator drive the same
-// Machine, so a difference between their runs is a statement about networks
-// and never about two versions of the rules. The same events at the same times
-// always give the same actions.
 package policy
 
 import (
-	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 )
 
-// Time is scenario time in microseconds since the start of the run.
-type Time int64
-
-// ID names a worker.
-type ID int
-
-// Config is what a Machine needs to know. The zero value is not valid.
-type Config struct {
-	// HeartbeatPeriod is the time between two checks for silent members. The
-	// checks lie on the global grid of its multiples.
-	HeartbeatPeriod Time
-	// HeartbeatMissThreshold evicts a member that has been silent for
-	// HeartbeatPeriod × HeartbeatMissThreshold. Raising it makes false
-	// evictions rarer and the detection of a crash slower.
-	HeartbeatMissThreshold int
-	// StallAfter is how long no participant of a reduction may receive anything
-	// before the reduction is aborted; 0 waits for ever, as does a simulator
-	// without bytes. It bounds standstill and not duration: a slow link is no
-	// fault.
-	StallAfter Time
-	// TargetOuterSteps is the number of rounds after which the run is done.
-	TargetOuterSteps int
-	// Straggler selects the straggler strategy; nil is the baseline.
-	Straggler *Straggler
-	// Join says from when on a late joiner contributes. Empty: JoinRunning.
-	Join JoinMode
+// Policy decides when a round closes, and what becomes of the members that it
+// closes without. All else (who is a member, heartbeats, joins, reductions that
+// fail) is the Machine's, which asks the policy of the run at every change.
+//
+// A policy is a pointer to a struct. Its exported fields are its parameters:
+// scenario files, sweeps and the command line set them by their yaml names. Its
+// other fields are its memory, empty when a run begins. It is as pure as the
+// Machine: no clock, no randomness but from Round.Seed, no order of a map.
+//
+// Whatever it says, a round closes when every member has arrived, and never
+// before one has.
+type Policy interface {
+	// Validate reports the first parameter out of range as a *FieldError.
+	Validate() error
+	// Deadline is asked when a round begins and when anything has changed in
+	// it, until the deadline has come. It returns a deadline that is to hold
+	// from now on, with At and the numbers behind it, or nil to leave things as
+	// they are. At first there is none.
+	Deadline(r *Round) *Deadline
+	// Enough reports whether the round, in which somebody has arrived, may close
+	// without those that have not, and how many had to arrive for that, which
+	// goes on record. It closes at the end of the instant, if Enough then still
+	// holds.
+	Enough(r *Round) (needed int, enough bool)
+	// Late is asked about each member without which a round has closed: whether
+	// it is evicted, and not only sidelined. The limit goes on record: how many
+	// misses in a row are tolerated, or 0 if any number is.
+	Late(r *Round, w Member) (limit int, evict bool)
+	// Closed is told of every round that has closed, so that the policy can
+	// learn from its arrivals; but not of rounds in which the coordinator was
+	// away, because those say little about the workers.
+	Closed(r *Round)
 }
 
-// JoinMode says from when on a worker contributes that has joined late and
-// holds the outer state.
-type JoinMode string
+// Finisher is a Policy that can have a sidelined member finish the inner steps
+// of a round that went on without it before it catches up.
+type Finisher interface{ FinishesSteps() bool }
 
-// The join modes.
-const (
-	// JoinRunning has it begin the running round at once. The round counts on
-	// it, and may have to wait for its fetch and all its inner steps.
-	JoinRunning JoinMode = "running"
-	// JoinNext has it begin with the next round. The running one goes on as if
-	// it were not there.
-	JoinNext JoinMode = "next"
-	// JoinZeros has it take part in the reduction of the running round with a
-	// contribution of zeros, if it holds the state by then, and so begin the
-	// next round together with the others. The mean of that round is over it
-	// too, and shorter for it.
-	JoinZeros JoinMode = "zeros"
-)
+// Round is what a Policy is shown of the running round. It is valid during the
+// call only.
+type Round struct {
+	Number  int  // from 1
+	Now     Time // of the event that the policy is asked for
+	Start   Time // when the round began
+	Members int  // that it counts on: all but joiners that begin with the next one
+	Arrived int  // of them, in time
+	First   Time // when the first of them did; of no meaning while Arrived is 0
+	// Deadline is the one that holds, and Overdue says that it has come. A round
+	// that is opened again, because nobody of its reduction was left, is
+	// overdue, too.
+	Deadline *Deadline
+	Overdue  bool
+	// MinSlack is the least time from First to a deadline in this world, 0 in a
+	// simulator without noise.
+	MinSlack Time
+	Seed     uint64
 
-// JoinModes lists the join modes.
-var JoinModes = []JoinMode{JoinRunning, JoinNext, JoinZeros}
+	machine *Machine
+}
 
-// FieldError says which parameter is wrong and how to mend it.
-type FieldError struct{ Field, Mend string }
+// Member is a member that the running round counts on.
+type Member struct {
+	ID      ID
+	Arrived bool // in time
+	At      Time // when it arrived; if Arrived
+	// Lag is by how much it began the round late, because it had to catch up.
+	Lag Time
+	// Misses counts the rounds in a row that went on without it.
+	Misses int
+}
 
-func (e *FieldError) Error() string { return e.Field + " " + e.Mend }
-
-func (c Config) validate() error {
-	switch {
-	case c.HeartbeatPeriod < 1:
-		return errors.New("policy: the heartbeat period must be at least 1 µs")
-	case c.HeartbeatMissThreshold < 1:
-		return errors.New("policy: the heartbeat miss threshold must be at least 1")
-	case c.Join != "" && !slices.Contains(JoinModes, c.Join):
-		return fmt.Errorf("policy: no join mode %q", c.Join)
-	case c.StallAfter < 0:
-		return errors.New("policy: the time after which a reduction stands still must not be negative")
-	case c.TargetOuterSteps < 1:
-		return errors.New("policy: the number of outer steps must be at least 1")
-	}
-	if c.Straggler != nil {
-		if err := c.Straggler.Validate(); err != nil {
-			return fmt.Errorf("policy: straggler: %w", err)
+// All yields the members that the round counts on, in order of their IDs.
+func (r *Round) All(yield func(Member) bool) {
+	for _, w := range r.machine.members {
+		if !w.learner && !yield(w.shown()) {
+			return
 		}
 	}
-	return nil
+}
+
+func (w *member) shown() Member {
+	return Member{ID: w.id, Arrived: w.counted(), At: w.round.arrivedAt, Lag: w.round.lag, Misses: w.misses}
+}
+
+type registration struct {
+	name, summary string
+	prototype     Policy
+}
+
+var registered []registration
+
+// Register makes a policy known by a name, with the parameters that the
+// prototype has as their defaults. It is called by init functions, and panics
+// if the name is taken or the prototype is not valid. The summary says in one
+// line what the policy does.
+func Register(name, summary string, prototype Policy) {
+	if _, ok := Named(name); ok || prototype.Validate() != nil {
+		panic(fmt.Sprintf("policy: %s is registered twice, or its defaults are not valid", name))
+	}
+	registered = append(registered, registration{name, summary, prototype})
+}
+
+// Names lists the registered policies: the baseline, then by name.
+func Names() []string {
+	var names []string
+	for _, r := range registered {
+		if r.name != "baseline" {
+			names = append(names, r.name)
+		}
+	}
+	slices.Sort(names)
+	return append([]string{"baseline"}, names...)
+}
+
+// Named returns a policy with its default parameters, as a copy of its own.
+func Named(name string) (Policy, bool) {
+	for _, r := range registered {
+		if r.name == name {
+			return fresh(r.prototype), true
+		}
+	}
+	return nil, false
+}
+
+// Summary says in one line what a registered policy does.
+func Summary(name string) string {
+	i := slices.IndexFunc(registered, func(r registration) bool { return r.name == name })
+	return registered[i].summary
+}
+
+// fresh copies a policy that no Machine has asked yet.
+func fresh(p Policy) Policy {
+	of := reflect.ValueOf(p).Elem()
+	n := reflect.New(of.Type())
+	n.Elem().Set(of)
+	return n.Interface().(Policy)
 }

@@ -21,10 +21,30 @@ func drawConfig(t *rapid.T) policy.Config {
 		Join:                   rapid.SampledFrom(policy.JoinModes).Draw(t, "join"),
 		StallAfter:             policy.Time(rapid.SampledFrom([]int{0, 30, 200}).Draw(t, "stall")),
 	}
-	if rapid.Bool().Draw(t, "straggler") {
-		cfg.Straggler = drawStraggler(t)
-	}
+	cfg.Policy = drawPolicy(t, rapid.SampledFrom(policy.Names()).Draw(t, "policy"))
+	cfg.Seed, cfg.MinSlack = rapid.Uint64().Draw(t, "seed"), policy.Time(rapid.SampledFrom([]int{0, 0, 10}).Draw(t, "floor"))
 	return cfg
+}
+
+// drawPolicy draws parameters that matter in short runs; of a policy that it
+// does not know it takes the defaults.
+func drawPolicy(t *rapid.T, name string) policy.Policy {
+	fraction := rapid.SampledFrom([]float64{1e-12, 0.3, 0.5, 0.7, 0.75, 1})
+	span := rapid.Map(rapid.IntRange(0, 60), func(n int) policy.Time { return policy.Time(n) })
+	switch name {
+	case "straggler":
+		return drawStraggler(t)
+	case "backup":
+		return &policy.Backup{B: rapid.IntRange(0, 4).Draw(t, "b")}
+	case "deadline":
+		return &policy.FixedDeadline{After: span.Draw(t, "after"), Factor: rapid.SampledFrom([]float64{1, 1.5}).Draw(t, "factor"), Quorum: fraction.Draw(t, "quorum")}
+	case "quorum":
+		return &policy.Quorum{MinReplicas: rapid.IntRange(1, 4).Draw(t, "replicas"), JoinTimeout: span.Draw(t, "timeout")}
+	case "sample":
+		return &policy.Sample{Fraction: fraction.Draw(t, "fraction")}
+	}
+	p, _ := policy.Named(name)
+	return p
 }
 
 func drawStraggler(t *rapid.T) *policy.Straggler {

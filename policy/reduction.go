@@ -76,7 +76,7 @@ func (m *Machine) reform(now Time, why Reason) {
 		if w.work == arrived && w.round.late {
 			w.round.late = false
 			m.round.count(w.round.arrivedAt)
-			m.rejoin(w)
+			m.rejoin(now, w)
 		}
 		if w.work == waiting {
 			m.begin(w, RuleState)

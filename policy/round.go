@@ -11,14 +11,12 @@ type round struct {
 	cutoff       cutoff
 }
 
-// count takes an arrival into the round and reports whether it is the first.
-func (r *round) count(at Time) (first bool) {
+// count takes an arrival into the round.
+func (r *round) count(at Time) {
 	r.arrived++
-	first = !r.hasArrival
-	if first || at < r.firstArrival {
+	if !r.hasArrival || at < r.firstArrival {
 		r.firstArrival, r.hasArrival = at, true
 	}
-	return first
 }
 
 // memberRound is what a member has done in the running round, and what was
@@ -61,20 +59,17 @@ func (m *Machine) arrival(now Time, e Arrival) {
 		m.emit(&Arrived{ID: e.ID, Round: e.Round, Offset: now - m.round.firstArrival, Late: true, Reason: Reason{Rule: RuleLate}})
 		return
 	}
-	first := m.round.count(now)
+	m.round.count(now)
 	m.emit(&Arrived{ID: e.ID, Round: e.Round, Offset: now - m.round.firstArrival,
 		Reason: Reason{Rule: RuleOnTime, Members: m.voters(), Arrived: m.round.arrived}})
-	m.rejoin(w)
-	if first {
-		m.armDeadline(now)
-	}
+	m.rejoin(now, w)
 	m.settle(now)
 }
 
 // close ends the collection of arrivals and has those that are counted reduce.
 func (m *Machine) close(now Time, rule Rule) {
 	why := Reason{Rule: rule, Members: m.voters(), Arrived: m.round.arrived}
-	why.Needed, why.Deadline = m.cutoffReason()
+	why.Needed, why.Deadline = m.cutoffReason(now)
 	var late []*member
 	participants := make([]*member, 0, len(m.members))
 	for _, w := range m.members {
@@ -86,8 +81,10 @@ func (m *Machine) close(now Time, rule Rule) {
 		}
 	}
 	m.emit(&Close{Round: m.round.number, Participants: ids(participants), Late: ids(late), Reason: why})
-	m.recordOffsets(participants)
-	m.sideline(late, why)
+	if !m.round.interrupted { // else arrivals say more of the coordinator than of the workers
+		m.policy.Closed(m.ask(now))
+	}
+	m.sideline(now, late, why)
 	m.reduce(now, participants, Reason{Rule: rule, Members: m.voters(), Arrived: why.Arrived})
 }
 
@@ -114,5 +111,8 @@ func (m *Machine) outerStep(now Time) {
 		default:
 			m.resync(w)
 		}
+	}
+	if m.phase == collecting {
+		m.armDeadline(now)
 	}
 }

@@ -92,9 +92,9 @@ func TestHistoryKeepsWholeRoundsThatCoverTheWindow(t *testing.T) {
 			for _, r := range all[len(all)-kept:] {
 				flat = append(flat, r...)
 			}
-			d := h.deadline(&Straggler{K: 2, MinSlack: 5})
+			d := (&Straggler{K: 2, MinSlack: 5, history: h}).Deadline(&Round{Arrived: 1})
 			median := Median(slices.Clone(flat))
-			if want := max(5, median+2*MAD(slices.Clone(flat), median)); d.Samples != samples || d.Median != median || d.Offset != want {
+			if want := max(5, median+2*MAD(slices.Clone(flat), median)); d.Samples != samples || d.Median != median || d.At != want {
 				t.Fatalf("deadline %+v of %v, want median %d and offset %d", d, flat, median, want)
 			}
 		}

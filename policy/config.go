@@ -1,0 +1,102 @@
+// Package policy decides who takes part in a round of distributed training.
+//
+// It holds the coordinator's state machine (membership, heartbeats, rounds),
+// and the policies that it asks when to close a round and what becomes of
+// those that are late: see Policy.
+//
+// The package is pure: it reads no clock, does no I/O, starts no goroutine and
+// uses no randomness. The simulator and the real coordinator drive the same
+// Machine, so a difference between their runs is a statement about networks
+// and never about two versions of the rules. The same events at the same times
+// always give the same actions.
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Time is scenario time in microseconds since the start of the run.
+type Time int64
+
+// ID names a worker.
+type ID int
+
+// Config is what a Machine needs to know. The zero value is not valid.
+type Config struct {
+	// HeartbeatPeriod is the time between two checks for silent members. The
+	// checks lie on the global grid of its multiples.
+	HeartbeatPeriod Time
+	// HeartbeatMissThreshold evicts a member that has been silent for
+	// HeartbeatPeriod × HeartbeatMissThreshold. Raising it makes false
+	// evictions rarer and the detection of a crash slower.
+	HeartbeatMissThreshold int
+	// StallAfter is how long no participant of a reduction may receive anything
+	// before the reduction is aborted; 0 waits for ever, as does a simulator
+	// without bytes. It bounds standstill and not duration: a slow link is no
+	// fault.
+	StallAfter Time
+	// TargetOuterSteps is the number of rounds after which the run is done.
+	TargetOuterSteps int
+	// Policy decides when a round closes. The machine works with a copy of its
+	// own. Nil: Baseline.
+	Policy Policy
+	// MinSlack is the least time between the first arrival of a round and a
+	// deadline that a policy derives from arrivals: in a real run, those that are
+	// closer together say more about the machine that all workers share than
+	// about a worker.
+	MinSlack Time
+	// Seed is what a policy that draws by lot draws from.
+	Seed uint64
+	// Join says from when on a late joiner contributes. Empty: JoinRunning.
+	Join JoinMode
+}
+
+// JoinMode says from when on a worker contributes that has joined late and
+// holds the outer state.
+type JoinMode string
+
+// The join modes.
+const (
+	// JoinRunning has it begin the running round at once. The round counts on
+	// it, and may have to wait for its fetch and all its inner steps.
+	JoinRunning JoinMode = "running"
+	// JoinNext has it begin with the next round. The running one goes on as if
+	// it were not there.
+	JoinNext JoinMode = "next"
+	// JoinZeros has it take part in the reduction of the running round with a
+	// contribution of zeros, if it holds the state by then, and so begin the
+	// next round together with the others. The mean of that round is over it
+	// too, and shorter for it.
+	JoinZeros JoinMode = "zeros"
+)
+
+// JoinModes lists the join modes.
+var JoinModes = []JoinMode{JoinRunning, JoinNext, JoinZeros}
+
+// FieldError says which parameter is wrong and how to mend it.
+type FieldError struct{ Field, Mend string }
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Mend }
+
+func (c Config) validate() error {
+	switch {
+	case c.HeartbeatPeriod < 1:
+		return errors.New("policy: the heartbeat period must be at least 1 µs")
+	case c.HeartbeatMissThreshold < 1:
+		return errors.New("policy: the heartbeat miss threshold must be at least 1")
+	case c.Join != "" && !slices.Contains(JoinModes, c.Join):
+		return fmt.Errorf("policy: no join mode %q", c.Join)
+	case c.StallAfter < 0:
+		return errors.New("policy: the time after which a reduction stands still must not be negative")
+	case c.TargetOuterSteps < 1:
+		return errors.New("policy: the number of outer steps must be at least 1")
+	}
+	if c.Policy != nil {
+		if err := c.Policy.Validate(); err != nil {
+			return fmt.Errorf("policy: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+)
+
+func init() {
+	Register("deadline", "close a fixed time after the round began", &FixedDeadline{Factor: 1.5, Quorum: 0.5})
+}
+
+// FixedDeadline closes every round the same time after it began, with a quorum.
+// It evicts nobody.
+type FixedDeadline struct {
+	// After is the time from the beginning of a round to its deadline. 0 takes
+	// Factor times as long as the median member needed for the first round,
+	// which has no deadline then.
+	After  Time    `yaml:"after" json:"after"`
+	Factor float64 `yaml:"factor" json:"factor"`
+	// Quorum is the fraction of the members, in (0, 1], that must have arrived
+	// before a round may close without the others: ⌈Quorum × members⌉.
+	Quorum float64 `yaml:"quorum" json:"quorum"`
+
+	first Time // what the median member needed for the first round; 0: not known
+}
+
+// Validate reports a parameter out of range.
+func (p *FixedDeadline) Validate() error {
+	switch {
+	case p.After < 0 || p.After > maxSlack:
+		return &FieldError{"after", fmt.Sprintf("is %d; it must lie between 0 and %d", p.After, maxSlack)}
+	case !(p.Factor >= 1 && p.Factor <= 1000):
+		return &FieldError{"factor", fmt.Sprintf("is %v; it must lie in [1, 1000]", p.Factor)}
+	case !(p.Quorum > 0 && p.Quorum <= 1):
+		return &FieldError{"quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", p.Quorum)}
+	}
+	return nil
+}
+
+// Deadline is set when the round begins.
+func (p *FixedDeadline) Deadline(r *Round) *Deadline {
+	after := p.After
+	if after == 0 {
+		after = Time(math.Ceil(p.Factor * float64(p.first)))
+	}
+	if r.Deadline != nil || after == 0 {
+		return nil
+	}
+	return &Deadline{At: max(r.Now, r.Start+after), Numbers: map[string]float64{"after_us": float64(after)}}
+}
+
+// Enough is a quorum, from the deadline on.
+func (p *FixedDeadline) Enough(r *Round) (needed int, enough bool) {
+	needed = share(p.Quorum, r.Members)
+	return needed, r.Overdue && r.Arrived >= needed
+}
+
+// Late evicts nobody.
+func (*FixedDeadline) Late(*Round, Member) (limit int, evict bool) { return 0, false }
+
+// Closed takes the measure of the first round.
+func (p *FixedDeadline) Closed(r *Round) {
+	if p.first > 0 {
+		return
+	}
+	var took []Time
+	for w := range r.All {
+		if w.Arrived {
+			took = append(took, w.At-r.Start)
+		}
+	}
+	p.first = max(1, Median(took))
+}

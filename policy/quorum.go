@@ -1,0 +1,76 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+)
+
+func init() {
+	Register("quorum", "wait join_timeout for others, but not for those that missed the last round", &Quorum{MinReplicas: 1, JoinTimeout: 100_000})
+}
+
+// Quorum closes a round as torchft's lighthouse closes a quorum
+// (https://github.com/pytorch/torchft, src/lighthouse.rs): at once, when all
+// that took part in the round before have arrived; else JoinTimeout after the
+// first arrival, if more than half of the members and at least MinReplicas have
+// arrived. It evicts nobody.
+type Quorum struct {
+	MinReplicas int  `yaml:"min_replicas" json:"min_replicas"`
+	JoinTimeout Time `yaml:"join_timeout" json:"join_timeout"`
+
+	last []ID // took part in the round before, in order
+}
+
+// Validate reports a parameter out of range.
+func (p *Quorum) Validate() error {
+	switch {
+	case p.MinReplicas < 1:
+		return &FieldError{"min_replicas", fmt.Sprintf("is %d; it must be at least 1", p.MinReplicas)}
+	case p.JoinTimeout < 0 || p.JoinTimeout > maxSlack:
+		return &FieldError{"join_timeout", fmt.Sprintf("is %d; it must lie between 0 and %d", p.JoinTimeout, maxSlack)}
+	}
+	return nil
+}
+
+// Deadline is set at the first arrival.
+func (p *Quorum) Deadline(r *Round) *Deadline {
+	if r.Arrived == 0 || r.Deadline != nil {
+		return nil
+	}
+	return &Deadline{At: r.First + p.JoinTimeout, Numbers: map[string]float64{"join_timeout_us": float64(p.JoinTimeout)}}
+}
+
+// Enough is everybody who took part in the round before, or a majority once the
+// deadline has come. As in torchft, who took part before and is no member any
+// more prevents the first.
+func (p *Quorum) Enough(r *Round) (needed int, enough bool) {
+	back := 0
+	for w := range r.All {
+		if w.Arrived && contains(p.last, w.ID) {
+			back++
+		}
+	}
+	if len(p.last) > 0 && back == len(p.last) {
+		return back, true
+	}
+	needed = max(p.MinReplicas, r.Members/2+1)
+	return needed, r.Overdue && r.Arrived >= needed
+}
+
+func contains(sorted []ID, id ID) bool {
+	_, found := slices.BinarySearch(sorted, id)
+	return found
+}
+
+// Late evicts nobody.
+func (*Quorum) Late(*Round, Member) (limit int, evict bool) { return 0, false }
+
+// Closed keeps who took part.
+func (p *Quorum) Closed(r *Round) {
+	p.last = p.last[:0]
+	for w := range r.All {
+		if w.Arrived {
+			p.last = append(p.last, w.ID)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+func init() {
+	Register("sample", "wait for a fraction of the members, drawn anew each round", &Sample{Fraction: 0.5})
+}
+
+// Sample waits in each round for a fraction of the members, drawn anew, as
+// federated averaging samples its clients (B. McMahan et al.,
+// Communication-Efficient Learning of Deep Networks from Decentralized Data,
+// 2017, https://arxiv.org/abs/1602.05629, where the fraction is C). There only
+// those that are drawn compute; here everybody does, and who arrives in time
+// without having been drawn takes part, too. It evicts nobody.
+type Sample struct {
+	// Fraction is that of the members, in (0, 1], that a round waits for:
+	// ⌈Fraction × members⌉.
+	Fraction float64 `yaml:"fraction" json:"fraction"`
+
+	round int // for which drawn holds
+	drawn []ID // in order
+}
+
+// Validate reports a parameter out of range.
+func (p *Sample) Validate() error {
+	if !(p.Fraction > 0 && p.Fraction <= 1) {
+		return &FieldError{"fraction", fmt.Sprintf("is %v; it must lie in (0, 1]", p.Fraction)}
+	}
+	return nil
+}
+
+// Deadline is none.
+func (*Sample) Deadline(*Round) *Deadline { return nil }
+
+// Enough is everybody who was drawn and is still a member. The draw is made at
+// the first arrival.
+func (p *Sample) Enough(r *Round) (needed int, enough bool) {
+	if p.round != r.Number {
+		p.draw(r)
+	}
+	back := 0
+	for w := range r.All {
+		if contains(p.drawn, w.ID) {
+			needed++
+			if w.Arrived {
+				back++
+			}
+		}
+	}
+	return needed, needed == back
+}
+
+func (p *Sample) draw(r *Round) {
+	p.round, p.drawn = r.Number, p.drawn[:0]
+	for w := range r.All {
+		p.drawn = append(p.drawn, w.ID)
+	}
+	lot := func(id ID) uint64 { return mix(mix(r.Seed^uint64(r.Number)) ^ uint64(id)) }
+	slices.SortFunc(p.drawn, func(a, b ID) int {
+		return cmp.Or(cmp.Compare(lot(a), lot(b)), cmp.Compare(a, b))
+	})
+	p.drawn = p.drawn[:share(p.Fraction, len(p.drawn))]
+	slices.Sort(p.drawn)
+}
+
+// mix is one step of SplitMix64 (G. Steele et al., Fast Splittable Pseudorandom
+// Number Generators, 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Late evicts nobody.
+func (*Sample) Late(*Round, Member) (limit int, evict bool) { return 0, false }
+
+// Closed is of no use to it.
+func (*Sample) Closed(*Round) {}
