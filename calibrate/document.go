@@ -80,7 +80,7 @@ func slowest(workers int, sigma float64, costs sim.Costs, rng *rand.Rand) (float
 	const mean = 1_000_000 // µs
 	s := &scenarios.Scenario{
 		Name: "stragglers", InnerSteps: 1, TargetOuterSteps: 1, Horizon: 1e12, HeartbeatPeriod: 1e9, HeartbeatMissThreshold: 100,
-		BandwidthBpus: 1, Policy: scenarios.Policies{Straggler: policy.DefaultStraggler()},
+		BandwidthBpus: 1, Policy: scenarios.DefaultPolicies(),
 		Real: scenarios.Real{TimeScale: 1, Parameters: 1, AllReduce: scenarios.AllReduce{Algorithm: allreduce.Ring.String(), Bits: 8, Block: int8.DefaultBlock}},
 	}
 	for id := range workers {

@@ -161,7 +161,7 @@ func TestHostilePeers(t *testing.T) {
 			run := func(attack bool) (sum runlog.Summary) {
 				memnet.Bubble(t, func(t *testing.T) {
 					s := worldScenario(t, 4)
-					s.Policy.Straggler.MinSlack = 200
+					straggler(s).MinSlack = 200
 					s.Workers[3].JoinAt = 2800 // there is a fetch to disturb
 					s.Policy.Join = policy.JoinNext
 					w := newWorld(t, s)

@@ -229,7 +229,7 @@ func sidelinedCatchesUp(t *testing.T, text string) {
 	s := parse(t, text)
 	s.Workers[2].JoinAt = 0
 	s.TargetOuterSteps = 5
-	s.Policy.Straggler.Quorum = 0.5
+	straggler(s).Quorum = 0.5
 	sum, events := play(t, s, scenarios.Straggler, func(c *cluster, e runlog.Event) {
 		switch {
 		case e.Type == runlog.OuterStep && e.Round == 1:
@@ -341,4 +341,9 @@ func FuzzParseMessage(f *testing.F) {
 			t.Errorf("%q was accepted as %+v", line, m)
 		}
 	})
+}
+
+// straggler is the parameters of the straggler policy, to be changed in place.
+func straggler(s *scenarios.Scenario) *policy.Straggler {
+	return s.Policy.Parameters[scenarios.Straggler].(*policy.Straggler)
 }

@@ -232,7 +232,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 	for _, f := range s.faults {
 		last = max(last, f.at+f.lasts)
 	}
-	sc.Seed, sc.Policy.Join, sc.Policy.Straggler.FinishSteps = s.seed, s.join, s.finish
+	sc.Seed, sc.Policy.Join, straggler(sc).FinishSteps = s.seed, s.join, s.finish
 	sc.Policy.StalenessWeight = s.stale
 	sc.Horizon = last + recovery
 	d := &sc.Real.Links.Default

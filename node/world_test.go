@@ -546,7 +546,7 @@ func TestStalenessWeight(t *testing.T) {
 		err := memnet.TryBubble(t, func(t *testing.T) {
 			s := worldScenario(t, 4)
 			s.TargetOuterSteps = 20
-			s.Policy.Straggler.FinishSteps, s.Policy.Straggler.SidelineLimit = true, 20
+			straggler(s).FinishSteps, straggler(s).SidelineLimit = true, 20
 			s.Policy.StalenessWeight = weight
 			w := newWorld(t, s)
 			w.onEvent = func(e runlog.Event) {

@@ -304,6 +304,9 @@ func (c *checker) check(a policy.Action) {
 	case *policy.Admit:
 		c.require(!c.former[a.ID], "worker %d admitted twice", a.ID)
 		c.members[a.ID], c.former[a.ID] = true, true
+		if len(c.members) == 1 && c.steps == 0 {
+			c.began = c.now
+		}
 		c.require(a.Round == c.steps+1 && a.Members == len(c.members), "Admit's numbers")
 		_, holds := c.version[a.ID]
 		c.learner[a.ID] = !holds && (c.cfg.Join == policy.JoinNext || c.cfg.Join == policy.JoinZeros)

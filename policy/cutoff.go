@@ -183,4 +183,3 @@ func (m *Machine) credit() Time {
 	}
 	return 0
 }
-

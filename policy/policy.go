@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Policy decides when a round closes, and what becomes of the members that it
@@ -134,6 +135,26 @@ func Named(name string) (Policy, bool) {
 func Summary(name string) string {
 	i := slices.IndexFunc(registered, func(r registration) bool { return r.name == name })
 	return registered[i].summary
+}
+
+// Parameter is a parameter of a policy, by its name in a file, with the value
+// that it has; its default, in a policy of that name alone.
+type Parameter struct {
+	Name    string `json:"name"`
+	Default any    `json:"default"`
+}
+
+// Parameters returns the parameters of a policy in the order in which it has
+// them.
+func Parameters(p Policy) []Parameter {
+	all := []Parameter{}
+	of := reflect.ValueOf(p).Elem()
+	for f, v := range of.Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); f.IsExported() && name != "-" {
+			all = append(all, Parameter{name, v.Interface()})
+		}
+	}
+	return all
 }
 
 // fresh copies a policy that no Machine has asked yet.

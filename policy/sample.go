@@ -21,7 +21,7 @@ type Sample struct {
 	// ⌈Fraction × members⌉.
 	Fraction float64 `yaml:"fraction" json:"fraction"`
 
-	round int // for which drawn holds
+	round int  // for which drawn holds
 	drawn []ID // in order
 }
 

@@ -2,11 +2,13 @@ package report
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
+	"testbed/policy"
 	"testbed/report/record"
 	"testbed/report/words"
 	"testbed/runlog"
-	"testbed/scenarios"
 )
 
 // Command is the command line that makes the same runs again.
@@ -54,8 +56,29 @@ func (p *page) Environment() *runlog.Environment {
 	return nil
 }
 
-func policyParameters(s *scenarios.Scenario) string {
-	p := s.Policy.Straggler
-	return fmt.Sprintf("quorum %g, k %g, window %d, min_history %d, min_slack %s (real runs: at least %s of real time), sideline_limit %d",
-		p.Quorum, p.K, p.Window, p.MinHistory, words.Micros(p.MinSlack), s.Real.MinSlack, p.SidelineLimit)
+// PolicyParameters are those of the policies shown.
+func (p *page) PolicyParameters() string {
+	s := p.Record.Scenario
+	var all []string
+	for _, side := range p.Sides {
+		params, err := s.Policy.Named(side.Policy)
+		if err != nil {
+			continue // of a policy that this program does not have
+		}
+		var parts []string
+		for _, param := range policy.Parameters(params) {
+			value := fmt.Sprint(param.Default)
+			if t, ok := param.Default.(policy.Time); ok {
+				value = words.Micros(t)
+			}
+			parts = append(parts, param.Name+" "+value)
+		}
+		if text := side.Policy + ": " + strings.Join(parts, ", "); len(parts) > 0 && !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, "; ") + fmt.Sprintf(" (real runs: deadlines that follow from arrivals at least %s of real time after the first)", s.Real.MinSlack)
 }

@@ -52,7 +52,6 @@ func WriteHTML(out io.Writer, rec *record.Record) error {
 		"percent":  func(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) },
 		"yesno":    yesNo, "quality": quality, "minus": func(a, b policy.Time) policy.Time { return a - b },
 		"signed":    signedMicros,
-		"policy":    policyParameters,
 		"typed":     words.Typed,
 		"gib":       func(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) },
 		"find":      func(list []timeline.Round, n int) *timeline.Round { return findRound(list, n) },

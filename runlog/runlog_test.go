@@ -27,7 +27,7 @@ func everything() runlog.Event {
 		Hash: "ab", Identical: new(false), Complete: new(false), ClockError: 11, Loss: new(0.0),
 		Run: &runlog.Run{Schema: runlog.Schema, Scenario: "s", Policy: "baseline", World: runlog.Sim, Links: "none", Seed: 1<<64 - 1, TimeScale: 0.5},
 		Reason: &policy.Reason{Rule: policy.RuleDeadline, Members: 4, Arrived: 3, Needed: 3, Misses: 1, Limit: 2, Silent: 12, Lost: &lost,
-			Deadline: &policy.Deadline{Median: 1, MAD: 2, K: 3, MinSlack: 4, Samples: 5, Offset: 7, At: 8}},
+			Deadline: &policy.Deadline{Spread: &policy.Spread{Median: 1, MAD: 2, K: 3, MinSlack: 4, Samples: 5}, Numbers: map[string]float64{"n": 6}, Offset: 7, At: 8}},
 	}
 }
 

@@ -33,7 +33,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	}
 	s := &Scenario{
 		Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
-		Policy: Policies{Straggler: policy.DefaultStraggler()},
+		Policy: DefaultPolicies(),
 		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
 	}
 	if err := p.fill(s); err != nil {
@@ -309,6 +309,9 @@ func yamlName(f reflect.StructField) string {
 
 // fieldType finds a field by its name in the file, also in inlined structs.
 func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
+	if params, ok := parametersType(t, name); ok {
+		return params, true
+	}
 	for f := range t.Fields() {
 		if f.Anonymous && strings.HasSuffix(f.Tag.Get("yaml"), ",inline") {
 			if ft, ok := fieldType(f.Type, name); ok {
@@ -316,7 +319,7 @@ func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 			}
 			continue
 		}
-		if n := yamlName(f); n == name && n != "-" {
+		if n := yamlName(f); n == name && n != "-" && f.IsExported() {
 			return f.Type, true
 		}
 	}
@@ -325,8 +328,12 @@ func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 
 func fieldNames(t reflect.Type) []string {
 	var names []string
+	if t == policiesType {
+		names = policy.Names()
+	}
 	for f := range t.Fields() {
 		switch n := yamlName(f); {
+		case !f.IsExported():
 		case f.Anonymous:
 			names = append(names, fieldNames(f.Type)...)
 		case n != "-":

@@ -8,7 +8,6 @@ package scenarios
 
 import (
 	"encoding/binary"
-	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -107,27 +106,14 @@ type Inject struct {
 	Down policy.Time `yaml:"down" json:"down,omitempty"`
 }
 
-// Policies are the parameters of each policy.
-type Policies struct {
-	Baseline  struct{}         `yaml:"baseline" json:"baseline"`
-	Straggler policy.Straggler `yaml:"straggler" json:"straggler"`
-	// Join says from when on a late joiner contributes, under any policy.
-	// Empty: policy.JoinRunning.
-	Join policy.JoinMode `yaml:"join" json:"join,omitempty"`
-	// StalenessWeight, 0 to 1, is the weight with which a worker adds a
-	// pseudo-gradient that came too late for its round to its next contribution.
-	// 0 discards it. No decision depends on it.
-	StalenessWeight float64 `yaml:"staleness_weight" json:"staleness_weight,omitempty"`
-}
-
 // Real says how the scenario is played on a real network.
 type Real struct {
 	// TimeScale is real time divided by scenario time.
 	TimeScale float64 `yaml:"time_scale" json:"time_scale"`
 	// Parameters is the length of the model's float32 vector.
 	Parameters int `yaml:"parameters" json:"parameters"`
-	// MinSlack is a floor, in real time, under the straggler policy's
-	// min_slack: arrivals closer together than this say more about the machine
+	// MinSlack is a floor, in real time, under the deadlines that policies
+	// derive from arrivals: arrivals closer together than this say more about the machine
 	// that all workers share than about a worker. If not given it is 50 ms and
 	// 10 ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
@@ -204,46 +190,6 @@ func defaultMinSlack(workers int) shaping.Duration {
 
 // minStallTimeout is longer than QUIC pauses for several losses in a row.
 const minStallTimeout = 2 * time.Second
-
-// Names of the policies.
-const (
-	Baseline  = "baseline"
-	Straggler = "straggler"
-)
-
-// PolicyNames lists the policies in the order in which they are shown.
-var PolicyNames = []string{Baseline, Straggler}
-
-// Machine returns the configuration of the policy machine.
-func (s *Scenario) Machine(name string) (policy.Config, error) {
-	cfg := policy.Config{
-		HeartbeatPeriod:        s.HeartbeatPeriod,
-		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
-		TargetOuterSteps:       s.TargetOuterSteps,
-		Join:                   s.Policy.Join,
-	}
-	switch name {
-	case Baseline:
-	case Straggler:
-		p := s.Policy.Straggler
-		cfg.Straggler = &p
-	default:
-		return policy.Config{}, &Error{Field: "policy", Problem: fmt.Sprintf("%q is no policy; choose one of %s", name, quoted(PolicyNames))}
-	}
-	return cfg, nil
-}
-
-// RealMachine returns the configuration of the policy machine in a real run,
-// where MinSlack is a floor under the straggler policy's min_slack, and a
-// reduction can stand still.
-func (s *Scenario) RealMachine(name string) (policy.Config, error) {
-	cfg, err := s.Machine(name)
-	if p := cfg.Straggler; p != nil {
-		p.MinSlack = max(p.MinSlack, s.ScenarioTime(time.Duration(s.Real.MinSlack)))
-	}
-	cfg.StallAfter = s.ScenarioTime(s.StallTimeout())
-	return cfg, err
-}
 
 // StepRand is a worker's own stream of randomness for the jitter of its steps.
 // Processes cannot share the one stream that churn's model draws from.

@@ -168,6 +168,10 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 		case t.Kind() == reflect.Map:
 			steps, t = append(steps, step{key: part}), t.Elem()
 		case t.Kind() == reflect.Struct:
+			if params, ok := parametersType(t, part); ok {
+				steps, t = append(steps, step{field: parametersField}, step{key: part}), params
+				break
+			}
 			index, ft := fieldIndex(t, part)
 			if index == nil {
 				return nil, nil, unknown("is no field")
@@ -232,8 +236,15 @@ func fieldPaths(t reflect.Type, path string) []string {
 		return fieldPaths(t.Elem(), join(path, "NAME"))
 	}
 	var all []string
+	if t == policiesType {
+		for _, name := range policy.Names() {
+			params, _ := parametersType(t, name)
+			all = append(all, fieldPaths(params, join(path, name))...)
+		}
+	}
 	for f := range t.Fields() {
 		switch name := yamlName(f); {
+		case !f.IsExported():
 		case f.Anonymous:
 			all = append(all, fieldPaths(f.Type, path)...)
 		case name != "-":
@@ -337,6 +348,13 @@ func assign(v reflect.Value, steps []step, value reflect.Value) (problem string)
 		v.Set(n)
 		return assign(n.Elem(), steps, value)
 	}
+	if v.Kind() == reflect.Interface { // the parameters of a policy
+		n := reflect.New(v.Elem().Type()).Elem()
+		n.Set(v.Elem())
+		problem := assign(n, steps, value)
+		v.Set(n)
+		return problem
+	}
 	if len(steps) == 0 {
 		v.Set(value)
 		return ""
@@ -369,6 +387,8 @@ func assign(v reflect.Value, steps []step, value reflect.Value) (problem string)
 		key := reflect.ValueOf(first.key)
 		if old := n.MapIndex(key); old.IsValid() {
 			entry.Set(old)
+		} else if p, ok := policy.Named(first.key); ok && entry.Kind() == reflect.Interface {
+			entry.Set(reflect.ValueOf(p))
 		}
 		problem := assign(entry, rest, value)
 		n.SetMapIndex(key, entry)

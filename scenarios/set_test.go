@@ -64,10 +64,10 @@ func TestASettingIsAChangeOfTheFile(t *testing.T) {
 			continue
 		}
 		want := parse(t, strings.ReplaceAll(valid, c.old, c.new))
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got, memories); diff != "" {
 			t.Errorf("%s (-file +set):\n%s", c.set, diff)
 		}
-		if diff := cmp.Diff(parse(t, valid), base); diff != "" || before != fmt.Sprintf("%+v", base) {
+		if diff := cmp.Diff(parse(t, valid), base, memories); diff != "" || before != fmt.Sprintf("%+v", base) {
 			t.Errorf("%s changed the scenario that it was made on:\n%s", c.set, diff)
 		}
 	}
@@ -82,7 +82,7 @@ func TestTheNumberOfWorkers(t *testing.T) {
 		{ID: 0, InnerStepMean: 1000}, {ID: 1, JoinAt: 500, InnerStepMean: 1000},
 		{ID: 2, InnerStepMean: 1000}, {ID: 3, JoinAt: 500, InnerStepMean: 1000}, {ID: 4, InnerStepMean: 1},
 	}
-	if diff := cmp.Diff(want, s.Workers); diff != "" {
+	if diff := cmp.Diff(want, s.Workers, memories); diff != "" {
 		t.Error(diff)
 	}
 	if again := parse(t, strings.ReplaceAll(valid, worker1, worker1+"\n  - {id: 2, inner_step_mean: 1}")); again.Real.MinSlack >= s.Real.MinSlack {
@@ -166,7 +166,7 @@ func TestSettingsByProperty(t *testing.T) {
 		if !good {
 			return
 		}
-		if len(got.Workers) != n || got.InnerSteps != steps || got.Policy.Straggler.K != k || got.Workers[at].InnerStepMean != policy.Time(mean) {
+		if len(got.Workers) != n || got.InnerSteps != steps || straggler(got).K != k || got.Workers[at].InnerStepMean != policy.Time(mean) {
 			t.Fatalf("%+v", got)
 		}
 		text, err := got.Text()
@@ -177,7 +177,7 @@ func TestSettingsByProperty(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(got, back); diff != "" {
+		if diff := cmp.Diff(got, back, memories); diff != "" {
 			t.Fatalf("its text reads differently:\n%s", diff)
 		}
 	})

@@ -218,15 +218,8 @@ func (p *parser) worker(s *Scenario, field string, id policy.ID) error {
 }
 
 func (p *parser) validateSections(s *Scenario) error {
-	var bad *policy.FieldError
-	if err := s.Policy.Straggler.Validate(); errors.As(err, &bad) {
-		return p.fail("policy.straggler."+bad.Field, bad.Mend)
-	}
-	if join := s.Policy.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
-		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, quoted(policy.JoinModes)))
-	}
-	if w := s.Policy.StalenessWeight; !(w >= 0 && w <= 1) {
-		return p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards what comes too late", w))
+	if err := p.validatePolicies(s.Policy); err != nil {
+		return err
 	}
 	if s.Real.StallTimeout < 0 {
 		return p.fail("real.stall_timeout", fmt.Sprintf("is %v; it must not be negative", s.Real.StallTimeout))

@@ -310,7 +310,7 @@ func scenario(change func(*scenarios.Scenario)) *scenarios.Scenario {
 	s := &scenarios.Scenario{
 		Name: "test", Seed: 1, InnerSteps: 2, TargetOuterSteps: 5, Horizon: 5_000_000,
 		HeartbeatPeriod: 1000, HeartbeatMissThreshold: 5, BaseLatency: 100, BandwidthBpus: 10, StateBytes: 100,
-		Policy: scenarios.Policies{Straggler: policy.DefaultStraggler()},
+		Policy: scenarios.DefaultPolicies(),
 	}
 	for id := range 4 {
 		s.Workers = append(s.Workers, scenarios.Worker{ID: policy.ID(id), InnerStepMean: 1000})
@@ -516,7 +516,7 @@ func TestAPartitionLongerThanTheHeartbeatWindow(t *testing.T) {
 	}
 	// With a quorum of a half even the loss of two is no reason to wait.
 	s.Injects[0].IDs = []policy.ID{1, 2}
-	s.Policy.Straggler.Quorum = 0.5
+	straggler(s).Quorum = 0.5
 	s.TargetOuterSteps = 10
 	sum, _ = run(t, s, scenarios.Straggler)
 	if want := "round 2 sidelines w1, round 2 sidelines w2, round 3 sidelines w1, round 3 sidelines w2, round 4 evicts w1 (heartbeat), round 4 evicts w2 (heartbeat)"; story(sum) != want || !sum.Complete {
@@ -587,9 +587,9 @@ func TestAnUnknownPolicyIsAnError(t *testing.T) {
 	if _, err := sim.Run(load(t, "homogeneous"), "strict", nil); err == nil {
 		t.Error("a run under an unknown policy succeeded")
 	}
-	s := scenario(func(s *scenarios.Scenario) { s.Policy.Straggler.Quorum = 2 })
+	s := scenario(func(s *scenarios.Scenario) { straggler(s).Quorum = 2 })
 	_, err := sim.Run(s, scenarios.Straggler, nil)
-	if want := "simulating test: policy: straggler: quorum is 2; it must lie in (0, 1]"; err == nil || err.Error() != want {
+	if want := "policy.straggler.quorum: is 2; it must lie in (0, 1]"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
@@ -634,12 +634,12 @@ func TestAnArrivalAtTheDeadlineIsOnTime(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
 		s.BaseLatency = 0
 		s.Workers[3].InnerStepMean = 1025
-		s.Policy.Straggler.MinSlack = 50
+		straggler(s).MinSlack = 50
 	})
 	if sum, _ := run(t, s, scenarios.Straggler); story(sum) != "" {
 		t.Errorf("%s, want nobody late", story(sum))
 	}
-	s.Policy.Straggler.MinSlack = 49
+	straggler(s).MinSlack = 49
 	if sum, _ := run(t, s, scenarios.Straggler); len(sum.Sidelined) == 0 {
 		t.Error("nobody is late with a deadline of 49 µs")
 	}
@@ -654,4 +654,9 @@ func TestWhatAPartitionHeldBackIsDeliveredOnce(t *testing.T) {
 	if n := strings.Count(trace, `"late":true`); n != 1 {
 		t.Errorf("%d late arrivals, want 1", n)
 	}
+}
+
+// straggler is the parameters of the straggler policy, to be changed in place.
+func straggler(s *scenarios.Scenario) *policy.Straggler {
+	return s.Policy.Parameters[scenarios.Straggler].(*policy.Straggler)
 }

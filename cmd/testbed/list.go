@@ -6,16 +6,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/policy"
 	"testbed/scenarios"
 )
 
 func listCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, policies bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "The scenarios of the library", Args: noArguments,
+		Use: "list", Short: "The scenarios of the library, or the policies", Args: noArguments,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&policies, "policies", false, "list the policies, with their parameters and defaults")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if policies {
+			return listPolicies(cmd, asJSON)
+		}
 		all, err := scenarios.Library()
 		if err != nil {
 			return err
@@ -30,4 +35,28 @@ func listCommand() *cobra.Command {
 		return w.Flush()
 	}
 	return cmd
+}
+
+// listPolicies prints the policies as --policy takes them.
+func listPolicies(cmd *cobra.Command, asJSON bool) error {
+	type listed struct {
+		Name       string             `json:"name"`
+		Summary    string             `json:"summary"`
+		Parameters []policy.Parameter `json:"parameters"`
+	}
+	var all []listed
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
+	for _, name := range policy.Names() {
+		p, _ := policy.Named(name)
+		one := listed{name, policy.Summary(name), policy.Parameters(p)}
+		all = append(all, one)
+		for _, param := range one.Parameters {
+			name += fmt.Sprintf(":%s=%v", param.Name, param.Default)
+		}
+		fmt.Fprintf(w, "%s\t%s\n", name, one.Summary)
+	}
+	if asJSON {
+		return printJSON(cmd, all)
+	}
+	return w.Flush()
 }

@@ -9,6 +9,7 @@ import (
 
 	"testbed/calibrate"
 	"testbed/experiment"
+	"testbed/policy"
 	"testbed/report"
 	"testbed/scenarios"
 )
@@ -87,14 +88,14 @@ policy of the run decides as in the record; another one, or other parameters
 }
 
 func policyFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "policy", "", "baseline or straggler")
+	cmd.Flags().StringVar(name, "policy", "", "NAME[:parameter=value]…, such as straggler:k=5 (testbed list --policies names them)")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *name == "" {
-			return usageError{fmt.Errorf("name the policy: --policy %s or --policy %s", scenarios.Baseline, scenarios.Straggler)}
+			return usageError{fmt.Errorf("name the policy, such as --policy %s or --policy %s:k=5; the policies are %s", scenarios.Baseline, scenarios.Straggler, strings.Join(policy.Names(), ", "))}
 		}
 		return nil
 	}
-	err := cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(scenarios.PolicyNames, cobra.ShellCompDirectiveNoFileComp))
+	err := cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(policy.Names(), cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
 		panic(err) // the flag was declared just above
 	}

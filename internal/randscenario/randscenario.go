@@ -18,12 +18,13 @@ func Draw(t *rapid.T) *scenarios.Scenario {
 		Name: "random", Seed: rapid.Uint64().Draw(t, "seed"), InnerSteps: int(draw(1, 3, "inner")), TargetOuterSteps: int(draw(1, 6, "target")),
 		Horizon: draw(1, 60_000, "horizon"), HeartbeatPeriod: draw(50, 2000, "period"), HeartbeatMissThreshold: int(draw(1, 5, "threshold")),
 		BaseLatency: draw(0, 300, "latency"), BandwidthBpus: 10, StateBytes: int64(draw(0, 20_000, "state")),
-		Policy: scenarios.Policies{Straggler: policy.DefaultStraggler()},
+		Policy: scenarios.DefaultPolicies(),
 	}
 	s.Policy.Join = rapid.SampledFrom(policy.JoinModes).Draw(t, "join mode")
-	s.Policy.Straggler.Quorum = rapid.SampledFrom([]float64{0.1, 0.5, 0.75, 1}).Draw(t, "quorum")
-	s.Policy.Straggler.MinSlack = draw(0, 200, "slack")
-	s.Policy.Straggler.SidelineLimit = int(draw(0, 3, "limit"))
+	straggler := s.Policy.Parameters[scenarios.Straggler].(*policy.Straggler)
+	straggler.Quorum = rapid.SampledFrom([]float64{0.1, 0.5, 0.75, 1}).Draw(t, "quorum")
+	straggler.MinSlack = draw(0, 200, "slack")
+	straggler.SidelineLimit = int(draw(0, 3, "limit"))
 	for id := range int(draw(1, 6, "workers")) {
 		w := scenarios.Worker{ID: policy.ID(id), InnerStepMean: draw(1, 2000, "mean")}
 		if rapid.Bool().Draw(t, "late") {

@@ -4,6 +4,8 @@ package words
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"testbed/policy"
@@ -71,7 +73,11 @@ func Because(r *policy.Reason) string {
 		}
 		return text + fmt.Sprintf(", the last of %d that failed with it", r.Misses)
 	}
-	return gathered(r) + fmt.Sprintf("; miss %d, %d tolerated", r.Misses, r.Limit)
+	text := gathered(r) + fmt.Sprintf("; miss %d", r.Misses)
+	if r.Limit > 0 || r.Rule == policy.RuleStraggler { // else any number is tolerated
+		text += fmt.Sprintf(", %d tolerated", r.Limit)
+	}
+	return text
 }
 
 // gathered says how many had arrived when a round closed, and what its
@@ -85,8 +91,17 @@ func gathered(r *policy.Reason) string {
 }
 
 func deadlineText(d *policy.Deadline) string {
-	text := fmt.Sprintf("%s after the first (median %s + %g × MAD %s, at least %s)",
-		Micros(d.Offset), Micros(d.Median), d.K, Micros(d.MAD), Micros(d.MinSlack))
+	text := Micros(d.Offset) + " after the first"
+	if s := d.Spread; s != nil {
+		text += fmt.Sprintf(" (median %s + %g × MAD %s, at least %s)", Micros(s.Median), s.K, Micros(s.MAD), Micros(s.MinSlack))
+	}
+	var numbers []string
+	for _, name := range slices.Sorted(maps.Keys(d.Numbers)) {
+		numbers = append(numbers, fmt.Sprintf("%s %g", name, d.Numbers[name]))
+	}
+	if len(numbers) > 0 {
+		text += " (" + strings.Join(numbers, ", ") + ")"
+	}
 	if d.Credit > 0 {
 		text += fmt.Sprintf(" and %s of credit for catching up", Micros(d.Credit))
 	}
@@ -102,6 +117,8 @@ func Closing(r *policy.Reason) string {
 		return fmt.Sprintf("all %d had arrived; there was no deadline", r.Members)
 	case r.Rule == policy.RuleAllArrived:
 		return fmt.Sprintf("all %d had arrived; the deadline was %s", r.Members, deadlineText(r.Deadline))
+	case r.Rule == policy.RuleQuorum && r.Deadline == nil:
+		return fmt.Sprintf("%d of %d had arrived, which was enough (%d needed)", r.Arrived, r.Members, r.Needed)
 	case r.Rule == policy.RuleQuorum:
 		return "the quorum came after the deadline: " + gathered(r)
 	}

@@ -1,0 +1,214 @@
+package scenarios
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"testbed/policy"
+)
+
+// Policies are the parameters of the policies, and what holds under any of them.
+type Policies struct {
+	// Parameters are those of the policies by name: of the two that are compared
+	// if nothing else is said, and of those that the file has a section for. Any
+	// other has its defaults. They are shared between copies of a scenario, and
+	// not changed.
+	Parameters map[string]policy.Policy `yaml:"-" json:"-"`
+	// Join says from when on a late joiner contributes, under any policy.
+	// Empty: policy.JoinRunning.
+	Join policy.JoinMode `yaml:"join" json:"join,omitempty"`
+	// StalenessWeight, 0 to 1, is the weight with which a worker adds a
+	// pseudo-gradient that came too late for its round to its next contribution.
+	// 0 discards it. No decision depends on it.
+	StalenessWeight float64 `yaml:"staleness_weight" json:"staleness_weight,omitempty"`
+}
+
+// Names of the policies that are compared if nothing else is said.
+const (
+	Baseline  = "baseline"
+	Straggler = "straggler"
+)
+
+// PolicyNames lists these two in the order in which they are shown.
+var PolicyNames = []string{Baseline, Straggler}
+
+// DefaultPolicies returns the policies of a scenario that says nothing of them.
+func DefaultPolicies() Policies {
+	p := Policies{Parameters: map[string]policy.Policy{}}
+	for _, name := range PolicyNames {
+		p.Parameters[name], _ = policy.Named(name)
+	}
+	return p
+}
+
+var (
+	policiesType    = reflect.TypeFor[Policies]()
+	parametersField = func() []int { f, _ := policiesType.FieldByName("Parameters"); return f.Index }()
+)
+
+// parametersType returns the type of the section of a policy, which is a field
+// of Policies as far as a file is concerned.
+func parametersType(t reflect.Type, name string) (reflect.Type, bool) {
+	if t != policiesType {
+		return nil, false
+	}
+	p, ok := policy.Named(name)
+	if !ok {
+		return nil, false
+	}
+	return reflect.TypeOf(p).Elem(), true
+}
+
+// UnmarshalYAML reads a section that has been checked.
+func (p *Policies) UnmarshalYAML(n *yaml.Node) error {
+	type plain Policies
+	if err := n.Decode((*plain)(p)); err != nil {
+		return err
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if params, ok := policy.Named(n.Content[i].Value); ok {
+			if err := n.Content[i+1].Decode(params); err != nil {
+				return err
+			}
+			p.Parameters[n.Content[i].Value] = params
+		}
+	}
+	return nil
+}
+
+// MarshalJSON writes the section as it is read.
+func (p Policies) MarshalJSON() ([]byte, error) {
+	type plain Policies
+	rest, err := json.Marshal(plain(p))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	out.WriteByte('{')
+	for _, name := range policy.Names() {
+		params, ok := p.Parameters[name]
+		if !ok {
+			continue
+		}
+		text, err := json.Marshal(params)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&out, "%q:%s,", name, text)
+	}
+	out.Write(rest[1:])
+	return bytes.Replace(out.Bytes(), []byte(",}"), []byte("}"), 1), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON has written.
+func (p *Policies) UnmarshalJSON(text []byte) error {
+	type plain Policies
+	var sections map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(text, (*plain)(p)), json.Unmarshal(text, &sections)); err != nil {
+		return err
+	}
+	p.Parameters = map[string]policy.Policy{}
+	for name, section := range sections {
+		if params, ok := policy.Named(name); ok {
+			if err := json.Unmarshal(section, params); err != nil {
+				return err
+			}
+			p.Parameters[name] = params
+		}
+	}
+	return nil
+}
+
+func (p *parser) validatePolicies(all Policies) error {
+	for _, name := range slices.Sorted(maps.Keys(all.Parameters)) {
+		var bad *policy.FieldError
+		if err := all.Parameters[name].Validate(); errors.As(err, &bad) {
+			return p.fail("policy."+name+"."+bad.Field, bad.Mend)
+		} else if err != nil {
+			return p.fail("policy."+name, err.Error())
+		}
+	}
+	if join := all.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
+		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, quoted(policy.JoinModes)))
+	}
+	if w := all.StalenessWeight; !(w >= 0 && w <= 1) {
+		return p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards what comes too late", w))
+	}
+	return nil
+}
+
+// Named returns the policy that a specification names, with the parameters of
+// the scenario and those that the specification has itself:
+// NAME[:parameter=value]…, such as straggler:k=5:quorum=0.5. Every error is an
+// *Error.
+func (p Policies) Named(spec string) (policy.Policy, error) {
+	var of parser
+	name, settings, given := strings.Cut(spec, ":")
+	params, ok := policy.Named(name)
+	if !ok {
+		return nil, of.fail("policy", fmt.Sprintf("%q is no policy; choose one of %s", name, quoted(policy.Names())))
+	}
+	if own, ok := p.Parameters[name]; ok {
+		params = own
+	}
+	fields := reflect.New(reflect.TypeOf(params).Elem())
+	fields.Elem().Set(reflect.ValueOf(params).Elem())
+	params = fields.Interface().(policy.Policy)
+	seen := map[string]bool{}
+	for setting := range strings.SplitSeq(settings, ":") {
+		field, value, found := strings.Cut(setting, "=")
+		switch {
+		case !given:
+			continue
+		case !found:
+			return nil, of.fail("policy", fmt.Sprintf("%q has no value in %q; write NAME:parameter=value", setting, spec))
+		case seen[field]:
+			return nil, of.fail("policy", fmt.Sprintf("%s is given twice in %q; keep one", field, spec))
+		}
+		seen[field] = true
+		s, err := NewSetting("policy."+name+"."+field, value)
+		if err != nil {
+			return nil, err
+		}
+		if problem := assign(fields.Elem(), s.steps[len(s.steps)-1:], s.value); problem != "" {
+			return nil, of.fail(s.Field, problem)
+		}
+	}
+	return params, of.validatePolicies(Policies{Parameters: map[string]policy.Policy{name: params}})
+}
+
+// Machine returns the configuration of the policy machine under a policy, which
+// is named as in Policies.Named.
+func (s *Scenario) Machine(spec string) (policy.Config, error) {
+	p, err := s.Policy.Named(spec)
+	if err != nil {
+		return policy.Config{}, err
+	}
+	return policy.Config{
+		HeartbeatPeriod:        s.HeartbeatPeriod,
+		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
+		TargetOuterSteps:       s.TargetOuterSteps,
+		Join:                   s.Policy.Join,
+		Policy:                 p,
+		Seed:                   s.Seed,
+	}, nil
+}
+
+// RealMachine returns the configuration of the policy machine in a real run,
+// where Real.MinSlack is a floor under deadlines that follow from arrivals, and
+// a reduction can stand still.
+func (s *Scenario) RealMachine(spec string) (policy.Config, error) {
+	cfg, err := s.Machine(spec)
+	cfg.MinSlack = s.ScenarioTime(time.Duration(s.Real.MinSlack))
+	cfg.StallAfter = s.ScenarioTime(s.StallTimeout())
+	return cfg, err
+}
