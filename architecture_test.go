@@ -122,8 +122,9 @@ var bans = []ban{
 	{in: []string{"node", "node/state", "allreduce/quicring", "report", "report/sweeps", "report/timeline", "report/record", "report/words", "report/document", "bench", "experiment"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
-// pureDecisions are the only packages that policy imports.
-var pureDecisions = []string{"cmp", "errors", "fmt", "maps", "math", "slices", "sort", "strconv", "strings"}
+// pureDecisions are the only packages that policy imports; reflect, because the
+// fields of a policy are its parameters.
+var pureDecisions = []string{"cmp", "errors", "fmt", "maps", "math", "reflect", "slices", "sort", "strconv", "strings"}
 
 type source struct {
 	name string // of the file

@@ -51,7 +51,7 @@ func (p *FixedDeadline) Deadline(r *Round) *Deadline {
 
 // Enough is a quorum, from the deadline on.
 func (p *FixedDeadline) Enough(r *Round) (needed int, enough bool) {
-	needed = share(p.Quorum, r.Members)
+	needed = Share(p.Quorum, r.Members)
 	return needed, r.Overdue && r.Arrived >= needed
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -89,6 +90,12 @@ func (r *Round) All(yield func(Member) bool) {
 
 func (w *member) shown() Member {
 	return Member{ID: w.id, Arrived: w.counted(), At: w.round.arrivedAt, Lag: w.round.lag, Misses: w.misses}
+}
+
+// Share returns ⌈fraction × members⌉, and at least one. The small term keeps a
+// product such as 0.7 × 10 from being rounded up by its binary representation.
+func Share(fraction float64, members int) int {
+	return max(1, int(math.Ceil(float64(fraction*float64(members))-1e-9)))
 }
 
 type registration struct {

@@ -63,7 +63,7 @@ func (p *Sample) draw(r *Round) {
 	slices.SortFunc(p.drawn, func(a, b ID) int {
 		return cmp.Or(cmp.Compare(lot(a), lot(b)), cmp.Compare(a, b))
 	})
-	p.drawn = p.drawn[:share(p.Fraction, len(p.drawn))]
+	p.drawn = p.drawn[:Share(p.Fraction, len(p.drawn))]
 	slices.Sort(p.drawn)
 }
 

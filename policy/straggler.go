@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 func init() {
 	Register("straggler", "close at median + k·MAD of recent arrivals, with a quorum; evict who misses too often", DefaultStraggler())
@@ -82,7 +79,7 @@ func (s *Straggler) Deadline(r *Round) *Deadline {
 
 // Enough is a quorum, from the deadline on.
 func (s *Straggler) Enough(r *Round) (needed int, enough bool) {
-	needed = share(s.Quorum, r.Members)
+	needed = Share(s.Quorum, r.Members)
 	return needed, r.Overdue && r.Arrived >= needed
 }
 
@@ -104,12 +101,6 @@ func (s *Straggler) Closed(r *Round) {
 
 // FinishesSteps implements Finisher.
 func (s *Straggler) FinishesSteps() bool { return s.FinishSteps }
-
-// share returns ⌈fraction × members⌉, and at least one. The small term keeps a
-// product such as 0.7 × 10 from being rounded up by its binary representation.
-func share(fraction float64, members int) int {
-	return max(1, int(math.Ceil(float64(fraction*float64(members))-1e-9)))
-}
 
 // history is the arrival offsets of the last rounds.
 type history struct {

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/sweep"
+)
+
+// TestAPolicyOfOnesOwn: the policy that docs/policies.md shows is played by the
+// simulator, on a real network, and in a sweep, and is reported on.
+func TestAPolicyOfOnesOwn(t *testing.T) {
+	page, err := os.ReadFile("../../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("patience_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := strings.SplitN(string(code), "\n\n", 2)[1] // but for the package
+	if !strings.Contains(string(page), "```go\n"+shown+"```") || strings.Count(string(code), "\n") >= 60 {
+		t.Error("docs/policies.md does not show patience_test.go as it is, in less than 60 lines")
+	}
+
+	var sum runlog.Summary
+	r := testbed(t, "simulate", "persistent_straggler", "--policy", "patience:share=0.75:longer=0.5", "--json")
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || !sum.Complete || sum.Policy != "patience:share=0.75:longer=0.5" || len(sum.Sidelined) == 0 {
+		t.Errorf("simulated: exit code %d, %v, %+v\n%s", r.code, err, sum, r.stderr)
+	}
+	if r := testbed(t, "simulate", "persistent_straggler", "--policy", "patience:share=2"); r.code != exitUsage || !strings.Contains(r.stderr, "policy.patience.share: is 2; it must lie in (0, 1]") {
+		t.Errorf("a parameter out of range: exit code %d, %s", r.code, r.stderr)
+	}
+
+	r = testbed(t, "sweep", "persistent_straggler", "--policy", "patience", "--set", "policy.patience.longer=0,20", "--out", filepath.Join(t.TempDir(), "sweep"), "--json")
+	var s sweep.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || s.Done != 2 || s.Cells[0].WallClock["patience"].Median >= s.Cells[1].WallClock["patience"].Median {
+		t.Errorf("swept: exit code %d, %v, %+v\n%s", r.code, err, s, r.stderr)
+	}
+
+	needSandbox(t)
+	slow := "injects:\n  - {op: Slow, at: 0, id: 3, factor: 10}\n"
+	sum = play(t, func(sum runlog.Summary) error {
+		if len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 3 || len(sum.Evicted) > 0 {
+			return fmt.Errorf("sidelined %v, evicted %v", sum.Sidelined, sum.Evicted)
+		}
+		return nil
+	}, scenario(t, 4, "100mbit", slow), "--policy", "patience:longer=0.5")
+}
+
+// TestPoliciesAreDocumented: the page has every policy with all its parameters
+// and their defaults, as `list --policies` has them.
+func TestPoliciesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := testbed(t, "list", "--policies", "--json")
+	var listed []struct {
+		Name       string
+		Parameters []struct {
+			Name    string
+			Default any
+		}
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &listed); err != nil || len(listed) != len(policy.Names()) {
+		t.Fatalf("exit code %d, %v\n%s", r.code, err, r.stdout)
+	}
+	for _, p := range listed {
+		if p.Name == "patience" {
+			continue
+		}
+		if !strings.Contains(string(page), "\n### `"+p.Name+"`\n") {
+			t.Errorf("docs/policies.md has no section on %s", p.Name)
+		}
+		for _, param := range p.Parameters {
+			if row := fmt.Sprintf("\n| `%s.%s` | %v |", p.Name, param.Name, param.Default); !strings.Contains(string(page), row) {
+				t.Errorf("docs/policies.md lacks the row %q", row)
+			}
+		}
+	}
+}
