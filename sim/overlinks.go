@@ -104,7 +104,7 @@ func (s *simulator) stand(i int, still bool) {
 	w.held = slices.DeleteFunc(w.held, func(h held) bool {
 		came := h.to == node && !w.cut(h.from, h.to)
 		if came {
-			s.later(max(s.now, h.sent+w.scenario(w.oneWay(h.from, h.to))), h.deliver)
+			s.arrive(h.from, h.to, max(s.now, h.sent+w.scenario(w.oneWay(h.from, h.to))), h.deliver)
 		}
 		return came
 	})
@@ -151,11 +151,17 @@ func (s *simulator) post(from, to int, deliver func()) time.Duration {
 		return took
 	}
 	took += w.drawJitter(from, to, w.jitter)
-	path := [2]int{from, to}
-	at := max(s.now+w.scenario(took), w.latest[path])
-	w.latest[path] = at
-	s.later(at, deliver)
+	s.arrive(from, to, s.now+w.scenario(took), deliver)
 	return took
+}
+
+// arrive has a message arrive at a time, but not before one that was sent
+// earlier: a path's messages are on one stream.
+func (s *simulator) arrive(from, to int, at policy.Time, deliver func()) {
+	path := [2]int{from, to}
+	at = max(at, s.links.latest[path])
+	s.links.latest[path] = at
+	s.later(at, deliver)
 }
 
 // report sends an event to the coordinator's machine. What the worker has sent
@@ -513,7 +519,7 @@ func (s *simulator) letGo() {
 			still = append(still, h)
 			continue
 		}
-		s.later(s.recovered(h.from, h.to, h.sent), h.deliver)
+		s.arrive(h.from, h.to, s.recovered(h.from, h.to, h.sent), h.deliver)
 	}
 	w.held = still
 	if s.epoch == 0 {
