@@ -536,6 +536,9 @@ func (c *checker) close(a *policy.Close) {
 	needed, may, known := c.mayClose()
 	c.require(!known || why.Needed == needed, "needed %d, not %d", needed, why.Needed)
 	c.require(len(a.Late) == 0 || why.Arrived >= why.Needed && (may || !known), "closed without %v, %d needed", a.Late, needed)
+	if p, is := c.cfg.Policy.(*policy.Adaptive); is {
+		c.require(why.Needed == c.share(p.Quorum) && why.Arrived >= min(why.Needed, len(c.voters())), "closed with %d of %d needed", why.Arrived, c.share(p.Quorum))
+	}
 	c.require(len(why.Rule) > 0 && (why.Rule != policy.RuleDeadline || c.overdue), "closed at a deadline that has not come")
 	if !c.disturbed {
 		c.tookPart = working

@@ -83,7 +83,7 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 	if w.fetch.resync {
 		m.giveCredit(now, w)
 	}
-	m.begin(w, RuleState)
+	m.begin(now, w, RuleState)
 }
 
 // resync has a member get what it has missed.

@@ -195,7 +195,7 @@ func (m *Machine) becomeRestarted(now Time, outerSteps int) {
 // settle draws the consequences of a change in arrivals, membership or
 // progress of the reduction.
 func (m *Machine) settle(now Time) {
-	m.promoteLearners()
+	m.promoteLearners(now)
 	if m.phase == collecting && len(m.members) > 0 {
 		m.armDeadline(now)
 		if m.round.arrived > 0 && m.round.arrived == m.voters() {

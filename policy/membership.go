@@ -80,7 +80,7 @@ func (m *Machine) join(now Time, e Join) {
 	}
 	m.emit(&Admit{ID: e.ID, Round: m.round.number, Reason: Reason{Rule: RuleJoin, Members: len(m.members)}})
 	if e.HasState && m.OuterSteps() == 0 {
-		m.begin(w, RuleJoin)
+		m.begin(now, w, RuleJoin)
 		return
 	}
 	if m.cfg.Join == JoinNext || m.cfg.Join == JoinZeros {
@@ -127,14 +127,14 @@ func (m *Machine) promote(w *member) {
 
 // promoteLearners has the learners begin the running round, those that hold the
 // state by now, if no voter is left to work on it.
-func (m *Machine) promoteLearners() {
+func (m *Machine) promoteLearners(now Time) {
 	if m.phase != collecting || m.voters() > 0 {
 		return
 	}
 	for _, w := range m.members {
 		m.promote(w)
 		if w.work == waiting {
-			m.begin(w, RuleState)
+			m.begin(now, w, RuleState)
 		}
 	}
 }

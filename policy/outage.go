@@ -31,7 +31,7 @@ func (m *Machine) restart(now Time, e Restarted) {
 	var begin []ID
 	for _, w := range m.members {
 		if slices.Contains(e.Holders, w.id) {
-			w.work, w.outerSteps, w.begun = working, e.OuterSteps, true
+			w.work, w.outerSteps, w.begun, w.round.hasBegun, w.round.began = working, e.OuterSteps, true, true, now
 			begin = append(begin, w.id)
 		}
 	}

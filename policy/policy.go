@@ -73,7 +73,11 @@ type Member struct {
 	ID      ID
 	Arrived bool // in time
 	At      Time // when it arrived; if Arrived
-	// Lag is by how much it began the round late, because it had to catch up.
+	// Began is when it began the inner steps of the round, if Begun.
+	Begun bool
+	Began Time
+	// Lag is by how much it began the round late, because it had to catch up: the
+	// deadline is put off by it.
 	Lag Time
 	// Misses counts the rounds in a row that went on without it.
 	Misses int
@@ -89,7 +93,7 @@ func (r *Round) All(yield func(Member) bool) {
 }
 
 func (w *member) shown() Member {
-	return Member{ID: w.id, Arrived: w.counted(), At: w.round.arrivedAt, Lag: w.round.lag, Misses: w.misses}
+	return Member{ID: w.id, Arrived: w.counted(), At: w.round.arrivedAt, Begun: w.round.hasBegun, Began: w.round.began, Lag: w.round.lag, Misses: w.misses}
 }
 
 // Share returns ⌈fraction × members⌉, and at least one. The small term keeps a

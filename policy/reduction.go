@@ -79,7 +79,7 @@ func (m *Machine) reform(now Time, why Reason) {
 			m.rejoin(now, w)
 		}
 		if w.work == waiting {
-			m.begin(w, RuleState)
+			m.begin(now, w, RuleState)
 		}
 	}
 	m.settle(now)

@@ -22,6 +22,8 @@ func (r *round) count(at Time) {
 // memberRound is what a member has done in the running round, and what was
 // counted of it.
 type memberRound struct {
+	hasBegun  bool
+	began     Time // if it hasBegun
 	arrivedAt Time
 	late      bool // it arrived after the round had closed
 	missed    bool // the round is counted in its misses
@@ -31,12 +33,12 @@ type memberRound struct {
 }
 
 // begin starts a single member on the running round.
-func (m *Machine) begin(w *member, rule Rule) {
+func (m *Machine) begin(now Time, w *member, rule Rule) {
 	if m.phase != collecting || w.learner {
 		w.work = waiting
 		return
 	}
-	w.work, w.begun = working, true
+	w.work, w.begun, w.round.hasBegun, w.round.began = working, true, true, now
 	m.emit(&StartRound{Round: m.round.number, IDs: []ID{w.id}, Reason: Reason{Rule: rule}})
 }
 
@@ -104,6 +106,7 @@ func (m *Machine) outerStep(now Time) {
 	}
 	m.emit(&StartRound{Round: m.round.number, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
+		w.round.hasBegun, w.round.began = w.outerSteps == done, now
 		switch {
 		case w.outerSteps == done || w.work == fetching || m.phase == finished:
 		case m.mayFinishSteps(w):

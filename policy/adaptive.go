@@ -1,0 +1,302 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+func init() {
+	Register("adaptive", "wait for whom it pays to wait, as long as each is likely still to come", &Adaptive{Quorum: 0.5, Z: 3, Window: 8, Gain: 0.05, Prior: 0.3})
+}
+
+// Adaptive waits for each member as long as a healthy one with its history may
+// take, and not at all for those whose contribution costs the others more than
+// it is worth. It evicts nobody.
+//
+// Durations are compared by their logarithms, because step times are positive
+// and skewed. A member's typical duration is the median of its last Window ones;
+// the spread is 1.4826 times the median absolute deviation from it over all
+// members, a consistent estimate of a normal's standard deviation (P. Rousseeuw
+// and C. Croux, Alternatives to the Median Absolute Deviation, 1993). A member
+// is waited for until its typical duration × e^(Z × spread), and longer by the
+// factor by which the quorum came later than its own spread allows for: what makes
+// everybody late is nobody's fault.
+//
+// Whom it pays to wait for is the k members that are expected first, with k the
+// one that makes the most contributions in a time, k ÷ (duration of a round of
+// k): see C. Xu et al., Dynamic Backup Workers for Parallel Machine Learning
+// (2020). The others, and who has missed several rounds in a row, are given a
+// chance again after 2, 4, 8, … rounds.
+type Adaptive struct {
+	// Quorum is the fraction of the members, in (0, 1], that must have arrived
+	// before a round may close without the others: ⌈Quorum × members⌉.
+	Quorum float64 `yaml:"quorum" json:"quorum"`
+	// Z is how many spreads beyond its typical duration a member is waited for. Of
+	// healthy members whose logarithms are normal, 0.13 % take longer than 3.
+	Z float64 `yaml:"z" json:"z"`
+	// Window is the number of durations that are kept of a member.
+	Window int `yaml:"window" json:"window"`
+	// Gain is by what share there must be more contributions in a time for
+	// members to be left out for being slow.
+	Gain float64 `yaml:"gain" json:"gain"`
+	// Prior is the spread that is assumed while there is no history.
+	Prior float64 `yaml:"prior" json:"prior"`
+
+	past     map[ID]*record
+	closedAt Time   // of the last round
+	between  []Time // from the close of a round to the beginning of the next
+	centre   float64
+	spread   float64
+	rounds   int // learned from
+	least    int // durations known of any member
+
+	round   int     // for which the rest holds
+	stretch float64 // the quorum came later than is typical, by this factor
+	awaited []ID    // in order
+
+	values []float64 // scratch
+	order  []expected
+}
+
+// record is what is known of a member.
+type record struct {
+	took    []float64 // logarithms of its last durations
+	typical float64   // median of them
+	misses  int       // in a row
+	skipped int       // rounds since it was last waited for
+	pause   int       // rounds to skip before that
+}
+
+// expected is when a member may come, after the beginning of the round.
+type expected struct {
+	id  ID
+	end float64
+}
+
+// patience is how many misses in a row a member is waited for nevertheless, and
+// longestPause how many rounds it is not waited for at most.
+const (
+	patience     = 3
+	longestPause = 16
+)
+
+// Validate reports a parameter out of range.
+func (p *Adaptive) Validate() error {
+	switch {
+	case !(p.Quorum > 0 && p.Quorum <= 1):
+		return &FieldError{"quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", p.Quorum)}
+	case !(p.Z >= 0 && p.Z <= 100):
+		return &FieldError{"z", fmt.Sprintf("is %v; it must lie in [0, 100]", p.Z)}
+	case p.Window < 1 || p.Window > 1000:
+		return &FieldError{"window", fmt.Sprintf("is %d; it must lie between 1 and 1000", p.Window)}
+	case !(p.Gain >= 0 && p.Gain <= 1000):
+		return &FieldError{"gain", fmt.Sprintf("is %v; it must lie in [0, 1000]", p.Gain)}
+	case !(p.Prior >= 0 && p.Prior <= 10):
+		return &FieldError{"prior", fmt.Sprintf("is %v; it must lie in [0, 10]", p.Prior)}
+	}
+	return nil
+}
+
+// typical is the logarithm of what a member typically takes.
+func (p *Adaptive) typical(id ID) float64 {
+	if r := p.past[id]; r != nil && len(r.took) > 0 {
+		return r.typical
+	}
+	return p.centre
+}
+
+// begin takes note of the quorum's arrival.
+func (p *Adaptive) begin(r *Round) {
+	took := float64(max(1, r.Now-r.Start))
+	p.round, p.stretch = r.Number, 1
+	if p.rounds == 0 {
+		p.centre, p.spread = math.Log(took), p.Prior
+		return
+	}
+	p.values = p.values[:0]
+	for w := range r.All {
+		p.values = append(p.values, p.typical(w.ID))
+	}
+	slices.Sort(p.values)
+	p.stretch = max(1, took/math.Exp(p.values[Share(p.Quorum, r.Members)-1]+p.spread))
+}
+
+// await decides whom it pays to wait for. It does not depend on who has arrived,
+// so that the order of the arrivals of one instant does not matter.
+func (p *Adaptive) await(r *Round) {
+	p.order = p.order[:0]
+	for w := range r.All {
+		if !w.Begun {
+			continue // it would be a round late
+		}
+		begun := w.Began - w.Lag - r.Start // it is to catch up once, and then contributes again and again
+		p.order = append(p.order, expected{w.ID, float64(begun) + p.stretch*math.Exp(p.typical(w.ID))})
+	}
+	slices.SortFunc(p.order, func(a, b expected) int { return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) })
+	overhead := 0.0
+	if len(p.between) > 0 {
+		p.values = p.values[:0]
+		for _, t := range p.between {
+			p.values = append(p.values, float64(t))
+		}
+		overhead = middle(p.values)
+	}
+	tail := math.Exp(p.spread)
+	rate := func(k int) float64 { return float64(k) / (p.order[k-1].end*tail + overhead) }
+	all := len(p.order)
+	best := all
+	// Members that do not differ by more than chance are not told apart.
+	apart := math.Exp(p.Z * p.spread * math.Sqrt(2*math.Pi/2/float64(max(1, min(p.least, p.Window)))))
+	for k := Share(p.Quorum, r.Members); k < all; k++ {
+		if p.order[k].end > apart*p.order[k-1].end && rate(k) > rate(best) && rate(k) > (1+p.Gain)*rate(all) {
+			best = k
+		}
+	}
+	p.awaited = p.awaited[:0]
+	for i, e := range p.order {
+		m := p.past[e.id]
+		if m == nil && i < best || m != nil && (i < best && m.misses < patience || m.skipped >= m.pause) {
+			p.awaited = append(p.awaited, e.id)
+		}
+	}
+	slices.Sort(p.awaited)
+}
+
+// Deadline is when the last of those that are waited for is no longer likely to
+// come. It is set when the quorum has come.
+func (p *Adaptive) Deadline(r *Round) *Deadline {
+	if r.Arrived < Share(p.Quorum, r.Members) {
+		return nil
+	}
+	if p.round != r.Number {
+		p.begin(r)
+	}
+	p.await(r)
+	at := r.First + r.MinSlack
+	for w := range r.All {
+		if !contains(p.awaited, w.ID) {
+			continue
+		}
+		typical := min(p.typical(w.ID), p.slowest(r))
+		at = max(at, w.Began-w.Lag+Time(math.Ceil(p.stretch*math.Exp(min(typical+float64(p.Z*p.spread), 30))))+1)
+	}
+	at = max(at, r.Now)
+	if r.Deadline != nil && r.Deadline.At == at {
+		return nil
+	}
+	return &Deadline{At: at, Numbers: map[string]float64{"awaited": float64(len(p.awaited)), "typical_us": math.Round(math.Exp(p.centre)),
+		"spread": math.Round(p.spread*1000) / 1000, "stretch": math.Round(p.stretch*1000) / 1000, "z": p.Z}}
+}
+
+// slowest is the most that a member typically takes for which it pays to wait:
+// others get their chance as if they were no slower by now.
+func (p *Adaptive) slowest(r *Round) float64 {
+	most := p.centre
+	for _, id := range p.awaited {
+		if m := p.past[id]; m != nil && m.skipped == 0 && m.misses < patience {
+			most = max(most, p.typical(id))
+		}
+	}
+	return most
+}
+
+// Enough is everybody who is waited for, or a quorum from the deadline on.
+func (p *Adaptive) Enough(r *Round) (needed int, enough bool) {
+	needed = Share(p.Quorum, r.Members)
+	if r.Arrived < needed {
+		return needed, false
+	}
+	if r.Overdue {
+		return needed, true
+	}
+	for w := range r.All {
+		if !w.Arrived && contains(p.awaited, w.ID) {
+			return needed, false
+		}
+	}
+	return needed, p.round == r.Number
+}
+
+// Late evicts nobody.
+func (*Adaptive) Late(*Round, Member) (limit int, evict bool) { return 0, false }
+
+// Closed learns what each member took, and who was not there.
+func (p *Adaptive) Closed(r *Round) {
+	if p.past == nil {
+		p.past = map[ID]*record{}
+	} else {
+		p.between = append(p.between, max(0, r.Start-p.closedAt))
+		p.between = p.between[max(0, len(p.between)-p.Window):]
+	}
+	p.closedAt = r.Now
+	p.rounds++
+	for w := range r.All {
+		m := p.past[w.ID]
+		if m == nil {
+			m = &record{pause: 2}
+			p.past[w.ID] = m
+		}
+		switch {
+		case w.Arrived:
+			if m.misses >= patience {
+				m.took = m.took[:0] // it is not what it was
+			}
+			m.took = append(m.took, math.Log(float64(max(1, w.At-w.Began))))
+			m.took = m.took[max(0, len(m.took)-p.Window):]
+			m.misses, m.skipped, m.pause = 0, 0, 2
+		case contains(p.awaited, w.ID):
+			if m.skipped > 0 {
+				m.pause = min(2*m.pause, longestPause)
+			}
+			m.misses++
+			m.skipped = 0
+		default:
+			m.misses++
+			m.skipped++
+		}
+	}
+	p.learn(r)
+}
+
+// learn takes the centre and the spread of all durations.
+func (p *Adaptive) learn(r *Round) {
+	var typical []float64
+	p.least = math.MaxInt
+	for w := range r.All {
+		if m := p.past[w.ID]; len(m.took) > 0 {
+			m.typical = middle(append(p.values[:0], m.took...))
+			typical = append(typical, m.typical)
+			p.least = min(p.least, len(m.took))
+		}
+	}
+	p.centre = middle(typical)
+	p.values = p.values[:0]
+	for w := range r.All {
+		m := p.past[w.ID]
+		around, n := p.centre, float64(len(m.took))
+		correction := 1.0
+		if n >= 3 { // of itself
+			around, correction = m.typical, math.Sqrt(n/(n-1))
+		} else if p.rounds > 3 {
+			continue
+		}
+		for _, y := range m.took {
+			p.values = append(p.values, correction*math.Abs(y-around))
+		}
+	}
+	if n := float64(len(p.values)); n > 0 {
+		p.spread = 1.4826 * middle(p.values) * (1 + 1/math.Sqrt(n))
+	}
+}
+
+// middle returns the median, and sorts its argument.
+func middle(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	if n%2 == 1 {
+		return values[n/2]
+	}
+	return (values[n/2-1] + values[n/2]) / 2
+}
