@@ -32,17 +32,17 @@ func init() {
 type Adaptive struct {
 	// Quorum is the fraction of the members, in (0, 1], that must have arrived
 	// before a round may close without the others: ⌈Quorum × members⌉.
-	Quorum float64 `yaml:"quorum" json:"quorum"`
+	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.3 0.9"`
 	// Z is how many spreads beyond its typical duration a member is waited for. Of
 	// healthy members whose logarithms are normal, 0.13 % take longer than 3.
-	Z float64 `yaml:"z" json:"z"`
+	Z float64 `yaml:"z" json:"z" tune:"1 6"`
 	// Window is the number of durations that are kept of a member.
-	Window int `yaml:"window" json:"window"`
+	Window int `yaml:"window" json:"window" tune:"2 32 log"`
 	// Gain is by what share there must be more contributions in a time for
 	// members to be left out for being slow.
-	Gain float64 `yaml:"gain" json:"gain"`
+	Gain float64 `yaml:"gain" json:"gain" tune:"0 0.5"`
 	// Prior is the spread that is assumed while there is no history.
-	Prior float64 `yaml:"prior" json:"prior"`
+	Prior float64 `yaml:"prior" json:"prior" tune:"0.05 1 log"`
 
 	past     map[ID]*record
 	closedAt Time   // of the last round

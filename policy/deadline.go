@@ -16,10 +16,10 @@ type FixedDeadline struct {
 	// Factor times as long as the median member needed for the first round,
 	// which has no deadline then.
 	After  Time    `yaml:"after" json:"after"`
-	Factor float64 `yaml:"factor" json:"factor"`
+	Factor float64 `yaml:"factor" json:"factor" tune:"1 4 log"`
 	// Quorum is the fraction of the members, in (0, 1], that must have arrived
 	// before a round may close without the others: ⌈Quorum × members⌉.
-	Quorum float64 `yaml:"quorum" json:"quorum"`
+	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.2 1"`
 
 	first Time // what the median member needed for the first round; 0: not known
 }

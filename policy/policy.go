@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -114,6 +115,7 @@ var registered []registration
 // if the name is taken or the prototype is not valid. The summary says in one
 // line what the policy does.
 func Register(name, summary string, prototype Policy) {
+	Parameters(prototype) // panics if a range is wrong
 	if _, ok := Named(name); ok || prototype.Validate() != nil {
 		panic(fmt.Sprintf("policy: %s is registered twice, or its defaults are not valid", name))
 	}
@@ -153,6 +155,42 @@ func Summary(name string) string {
 type Parameter struct {
 	Name    string `json:"name"`
 	Default any    `json:"default"`
+	// Range is where it is worth to search for its best value, or nil.
+	Range *Range `json:"range,omitempty"`
+}
+
+// Range is from Low to High, each times what it is of. It stands in the tag
+// `tune` of a field, such as `tune:"0.1 4 log of round"`.
+type Range struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	Log  bool    `json:"log,omitempty"` // rather by its logarithm
+	Of   string  `json:"of,omitempty"`  // OfRound, OfMembers or empty
+}
+
+// What a Range may be of: what the inner steps of a round typically take, or the
+// number of workers.
+const (
+	OfRound   = "round"
+	OfMembers = "members"
+)
+
+// newRange reads a tag, and panics if it is wrong.
+func newRange(tag string) *Range {
+	if tag == "" {
+		return nil
+	}
+	tag, of, _ := strings.Cut(tag, " of ")
+	tag, log := strings.CutSuffix(tag, " log")
+	low, high, _ := strings.Cut(tag, " ")
+	r := &Range{Log: log, Of: of}
+	var err, err2 error
+	r.Low, err = strconv.ParseFloat(low, 64)
+	r.High, err2 = strconv.ParseFloat(high, 64)
+	if err != nil || err2 != nil || r.High < r.Low || log && r.Low <= 0 || of != "" && of != OfRound && of != OfMembers {
+		panic(fmt.Sprintf("policy: the tag tune:%q is no range", tag))
+	}
+	return r
 }
 
 // Parameters returns the parameters of a policy in the order in which it has
@@ -162,7 +200,7 @@ func Parameters(p Policy) []Parameter {
 	of := reflect.ValueOf(p).Elem()
 	for f, v := range of.Fields() {
 		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); f.IsExported() && name != "-" {
-			all = append(all, Parameter{name, v.Interface()})
+			all = append(all, Parameter{name, v.Interface(), newRange(f.Tag.Get("tune"))})
 		}
 	}
 	return all

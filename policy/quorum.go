@@ -16,7 +16,7 @@ func init() {
 // arrived. It evicts nobody.
 type Quorum struct {
 	MinReplicas int  `yaml:"min_replicas" json:"min_replicas"`
-	JoinTimeout Time `yaml:"join_timeout" json:"join_timeout"`
+	JoinTimeout Time `yaml:"join_timeout" json:"join_timeout" tune:"0.01 4 log of round"`
 
 	last []ID // took part in the round before, in order
 }

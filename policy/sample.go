@@ -19,7 +19,7 @@ func init() {
 type Sample struct {
 	// Fraction is that of the members, in (0, 1], that a round waits for:
 	// ⌈Fraction × members⌉.
-	Fraction float64 `yaml:"fraction" json:"fraction"`
+	Fraction float64 `yaml:"fraction" json:"fraction" tune:"0.2 1"`
 
 	round int  // for which drawn holds
 	drawn []ID // in order

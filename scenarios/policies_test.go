@@ -25,7 +25,13 @@ func TestSpecifications(t *testing.T) {
 		p, err := s.Policy.Named(spec)
 		if err != nil {
 			t.Errorf("%s: %v", spec, err)
-		} else if got := fmt.Sprint(policy.Parameters(p)); got != want {
+			continue
+		}
+		got := []string{}
+		for _, param := range policy.Parameters(p) {
+			got = append(got, fmt.Sprintf("{%s %v}", param.Name, param.Default))
+		}
+		if fmt.Sprint(got) != want {
 			t.Errorf("%s has the parameters %s, want %s", spec, got, want)
 		}
 	}

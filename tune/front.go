@@ -1,0 +1,70 @@
+package tune
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Point is a policy with its parameters, and what came of it, as the mean over
+// seeds.
+type Point struct {
+	// Policy is as --policy takes it.
+	Policy string `json:"policy"`
+	// Complete says that every run came to its end; what follows holds only then.
+	Complete bool `json:"complete"`
+	// WallClock is in µs of scenario time, Lost the share of the inner steps done
+	// that no outer step has.
+	WallClock float64 `json:"wall_clock_us"`
+	Lost      float64 `json:"lost"`
+}
+
+// Front returns the points that no other one beats (V. Pareto), the fastest
+// first. Of points that came to the same it has the one that is named first.
+func Front(points []Point) []Point {
+	sorted := slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return !p.Complete })
+	slices.SortStableFunc(sorted, func(a, b Point) int {
+		return cmp.Or(cmp.Compare(a.WallClock, b.WallClock), cmp.Compare(a.Lost, b.Lost))
+	})
+	var front []Point
+	for _, p := range sorted {
+		if len(front) == 0 || p.Lost < front[len(front)-1].Lost {
+			front = append(front, p)
+		}
+	}
+	return front
+}
+
+// Choose returns at most n points of a front, the fastest first: the fastest,
+// the one that loses least, and in between those that leave the least room
+// between each other, measured by the area that the chosen ones dominate.
+func Choose(front []Point, n int) []Point {
+	if len(front) <= n || n < 1 {
+		return front[:min(n, len(front))]
+	}
+	first, last := front[0], front[len(front)-1]
+	chosen := []Point{first}
+	if n > 1 {
+		chosen = append(chosen, last)
+	}
+	area := func(points []Point) (sum float64) {
+		for i := 1; i < len(points); i++ {
+			sum += (last.WallClock - points[i].WallClock) * (points[i-1].Lost - points[i].Lost)
+		}
+		return sum
+	}
+	for len(chosen) < n {
+		var best []Point
+		for _, p := range front {
+			if slices.ContainsFunc(chosen, func(c Point) bool { return c.Policy == p.Policy }) {
+				continue
+			}
+			with := append(slices.Clone(chosen), p)
+			slices.SortStableFunc(with, func(a, b Point) int { return cmp.Compare(a.WallClock, b.WallClock) })
+			if best == nil || area(with) > area(best) {
+				best = with
+			}
+		}
+		chosen = best
+	}
+	return chosen
+}
