@@ -64,7 +64,7 @@ func middleLinks(s *scenarios.Scenario) bool {
 	}
 	a, b := s.Real.Links.Default, m.Real.Links.Default
 	return a.RateUp != nil && a.OneWayDelay != nil && *a.RateUp == *b.RateUp && *a.OneWayDelay == *b.OneWayDelay &&
-		len(s.Real.Links.Nodes)+len(s.Real.Links.Pairs)+len(s.Real.Links.Paths) == 0 && s.Workers[0].InnerStepJitter == 0
+		len(s.Real.Links.Nodes)+len(s.Real.Links.Pairs)+len(s.Real.Links.Paths) == 0 && s.Workers[0].InnerStepJitter == 0 && s.Work == nil
 }
 
 // Price returns the scenario with the prices of churn's network that this

@@ -223,12 +223,12 @@ func (w *observer) event(e runlog.Event) error {
 	return nil
 }
 
-// step compares with the mean, and so is told of runs without jitter and
-// without slow workers only.
+// step compares with the mean, and so takes runs in which steps do not vary and
+// nobody is slow.
 func (w *observer) step(e runlog.Event) {
 	w.busy[e.Node] += e.Duration
 	spec, ok := w.run.Scenario.Worker(number(e.Node))
-	if !ok || w.slow || spec.InnerStepJitter != 0 || !w.run.valid(e.Round) {
+	if !ok || w.slow || spec.InnerStepJitter != 0 || w.run.Scenario.Work != nil || !w.run.valid(e.Round) {
 		return
 	}
 	w.o.Steps = append(w.o.Steps, Observation{Run: w.run.Name, Round: e.Round,

@@ -98,8 +98,9 @@ func (w *workerDriver) apply() {
 // the outer step and computing the pseudo-gradient lie within the time of the
 // steps, and workers that share few processors still arrive together.
 func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
-	duration := w.cfg.Scenario.RealDuration(w.spec.Step(w.rng, a.Factor))
 	begin := w.stepFrom
+	at := w.cfg.Scenario.ScenarioTime(begin.Sub(w.began))
+	duration := w.cfg.Scenario.RealDuration(w.steps.Step(at, a.Factor))
 	w.spawn(ctx, func(ctx context.Context, b *buffers) result {
 		w.model.InnerStep()
 		if a.Last {

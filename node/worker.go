@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"testbed/node/state"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/work"
 	"testbed/worker"
 )
 
@@ -65,7 +65,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps),
 		model:   state.NewModel(cfg.Scenario.Seed, cfg.ID, cfg.Scenario.Real.Parameters),
 		buffers: newBuffers(cfg.Scenario),
-		rng:     cfg.Scenario.StepRand(cfg.ID), results: make(chan result, 1),
+		steps:   cfg.Scenario.Sampler(spec, nil), results: make(chan result, 1),
 		pauses: newPauses(),
 	}
 	w.coordinator = newConnection(&w.cfg, w.heartbeat)
@@ -113,7 +113,7 @@ type workerDriver struct {
 	cfg     WorkerConfig
 	spec    scenarios.Worker
 	machine *worker.Machine
-	rng     *rand.Rand // draws the durations of inner steps
+	steps   work.Sampler // draws the durations of inner steps
 	results chan result
 	task    *task // under way, or nil
 

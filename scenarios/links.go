@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"path"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -399,43 +396,15 @@ func (p *parser) validateTarget(s *Scenario, path string, in LinkInject) error {
 	return nil
 }
 
-// maxTraceBytes bounds the file of a trace.
-const maxTraceBytes = 32 << 20
-
-// trace reads the trace of an inject, and keeps its text with the scenario.
+// trace reads the trace of an inject.
 func (p *parser) trace(s *Scenario, field, name string) (*shaping.Pace, error) {
-	if !fs.ValidPath(name) || name == "." {
-		return nil, p.fail(field, fmt.Sprintf("%q does not lie beside the scenario's file or below it; move the trace there, and write its path from there, with slashes", name))
-	}
-	if ext := path.Ext(name); slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".log"}, ext) {
-		return nil, p.fail(field, fmt.Sprintf("a trace is not called …%s, because other files of a run's record are; rename it, for example to ….trace", ext))
-	}
-	text, ok := s.Traces[name]
-	if !ok && p.dir == nil {
-		return nil, p.fail(field, "a trace is read only for a scenario that is a file itself")
-	}
-	if !ok {
-		info, err := fs.Stat(p.dir, name)
-		if err == nil && (!info.Mode().IsRegular() || info.Size() > maxTraceBytes) {
-			return nil, p.fail(field, fmt.Sprintf("%s is no file of at most %d MiB", name, maxTraceBytes>>20))
-		}
-		if err == nil {
-			text, err = fs.ReadFile(p.dir, name)
-		}
-		if err != nil {
-			return nil, p.fail(field, "cannot be read: "+err.Error())
-		}
-	}
-	pace, err := shaping.ParseTrace(text)
-	if bad, ok := errors.AsType[*shaping.TraceError](err); ok {
-		return nil, &Error{File: path.Join(path.Dir(filepath.ToSlash(p.file)), name), Line: bad.Line, Problem: bad.Problem}
-	}
+	text, err := p.named(s, field, name)
 	if err != nil {
 		return nil, err
 	}
-	if s.Traces == nil {
-		s.Traces = make(map[string][]byte)
+	pace, err := shaping.ParseTrace(text)
+	if bad, ok := errors.AsType[*shaping.TraceError](err); ok {
+		return nil, p.inNamed(name, bad.Line, bad.Problem)
 	}
-	s.Traces[name] = text
-	return pace, nil
+	return pace, err
 }

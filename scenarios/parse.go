@@ -60,6 +60,9 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	if len(s.Real.Injects) == 0 {
 		s.Real.Injects = nil
 	}
+	if s.Work != nil && len(s.Work.Classes) == 0 {
+		s.Work.Classes = nil
+	}
 	if err := p.validate(s); err != nil {
 		return nil, err
 	}

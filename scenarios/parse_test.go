@@ -61,7 +61,7 @@ func TestBadInput(t *testing.T) {
 		{"field of a section without any", "straggler: {quorum: 0.75}", "baseline: {quorum: 1}", "bad.yaml:16: policy.baseline.quorum: unknown field; there are no fields here"},
 		{"unknown policy", "straggler: {quorum: 0.75}", "stragler: {quorum: 1}", "bad.yaml:16: policy.stragler: unknown field; did you mean straggler?"},
 		{"unknown link property", "rate_up:", "rateup:", "bad.yaml:20: real.links.default.rateup: unknown field; did you mean rate_up?"},
-		{"name is no field", "seed: 42", "seed: 42\nname: x", "bad.yaml:2: name: unknown field; the fields here are description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real"},
+		{"name is no field", "seed: 42", "seed: 42\nname: x", "bad.yaml:2: name: unknown field; the fields here are description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work"},
 
 		{"duplicate id", "id: 1, join", "id: 0, join", "bad.yaml:4: workers[1].id: worker 0 is already workers[0]; give each worker an id of its own"},
 		{"inject for nobody", "op: Slow, id: 1", "op: Slow, id: 7", "bad.yaml:6: injects[0].id: there is no worker 7; the workers are 0, 1"},
@@ -175,7 +175,7 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	t.Run("no object", func(t *testing.T) {
-		check(t, "- 1\n", "bad.yaml:1: must be an object with the fields description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real")
+		check(t, "- 1\n", "bad.yaml:1: must be an object with the fields description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work")
 	})
 	t.Run("too long", func(t *testing.T) {
 		check(t, strings.Repeat("#", 4<<20+1), "bad.yaml: the file has 4194305 bytes; at most 4194304 are read")
@@ -316,7 +316,7 @@ func roundTrip(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has churn_storm, coordinator_crash, crash_mid_round, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, mobile_uplink, partition_heal, pause_resume, persistent_straggler, transient_slow"
+	want := "homogenous: there is no such file and no such scenario in the library, which has churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, three_regions, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}
@@ -385,6 +385,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(strings.Replace(valid, "default:", "pairs: [{from: w0, to: w1, loss: 0.1%}]\n    nodes: {w1: {queue: 5ms}}\n    default:", 1)))
 	f.Add([]byte(strings.Replace(valid, "links:", "injects: [{op: Flap, at: 1, id: 0, period: 9000, down: 400}, {op: Refuse, at: 2, until: 3, between: [w0, w1]}, {op: Cut, at: 5, between: [w1, w0]}]\n  links:", 1)))
 	f.Add([]byte(strings.Replace(valid, "links:", "injects: [{op: LinkTrace, at: 1, id: 0, direction: up, file: x.trace}]\n  links:", 1)))
+	f.Add([]byte(valid + section))
 	f.Add([]byte("a: &a [*a, *a]\n"))
 	f.Add([]byte("? [x]\n: |\n  y\n...\n--- !!seq\n- ~"))
 	f.Fuzz(func(t *testing.T, text []byte) {

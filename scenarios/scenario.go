@@ -2,15 +2,13 @@
 // from a file, and the embedded library. It does not know who plays a scenario.
 //
 // A scenario is JSON or YAML. The top level has exactly the shape of churn's
-// scenario files; what this project adds lives in the sections `policy` and
-// `real`, and in `description`.
+// scenario files; what this project adds lives in the sections `policy`, `real`
+// and `work`, and in `description`.
 package scenarios
 
 import (
-	"encoding/binary"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
 	"testbed/policy"
+	"testbed/scenarios/work"
 	"testbed/shaping"
 )
 
@@ -46,9 +45,12 @@ type Scenario struct {
 
 	Policy Policies `yaml:"policy" json:"policy"`
 	Real   Real     `yaml:"real" json:"real"`
+	// Work says how long inner steps take beyond what Workers say. If it is nil
+	// they vary by InnerStepJitter alone.
+	Work *work.Spec `yaml:"work" json:"work,omitempty"`
 
-	// Traces are the texts of the files that Real.Injects name, so that a
-	// record can keep them.
+	// Traces are the texts of the files that Real.Injects and Work name, so that
+	// a record can keep them.
 	Traces map[string][]byte `yaml:"-" json:"-"`
 }
 
@@ -56,22 +58,10 @@ type Scenario struct {
 type Worker struct {
 	ID     policy.ID   `yaml:"id" json:"id" need:"yes"`
 	JoinAt policy.Time `yaml:"join_at" json:"join_at"`
-	// An inner step takes InnerStepMean ± InnerStepJitter, uniformly.
+	// An inner step takes InnerStepMean ± InnerStepJitter, uniformly, if Work
+	// says nothing else.
 	InnerStepMean   policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
 	InnerStepJitter policy.Time `yaml:"inner_step_jitter" json:"inner_step_jitter"`
-}
-
-// Step draws the duration of one inner step at the given slowness. It draws
-// from rng only if the worker has jitter.
-func (w Worker) Step(rng *rand.Rand, factor float64) policy.Time {
-	d := w.InnerStepMean
-	if j := int64(w.InnerStepJitter); j > 0 {
-		d += policy.Time(rng.Int64N(2*j+1) - j)
-	}
-	if factor != 1 {
-		d = policy.Time(float64(d) * factor)
-	}
-	return max(d, 0)
 }
 
 // Op is the kind of an inject, in the words of churn's scenario files.
@@ -190,16 +180,6 @@ func defaultMinSlack(workers int) shaping.Duration {
 
 // minStallTimeout is longer than QUIC pauses for several losses in a row.
 const minStallTimeout = 2 * time.Second
-
-// StepRand is a worker's own stream of randomness for the jitter of its steps.
-// Processes cannot share the one stream that churn's model draws from.
-func (s *Scenario) StepRand(id policy.ID) *rand.Rand {
-	var key [32]byte
-	binary.LittleEndian.PutUint64(key[:], s.Seed)
-	binary.LittleEndian.PutUint64(key[8:], uint64(id))
-	copy(key[16:], "inner step")
-	return rand.New(rand.NewChaCha8(key))
-}
 
 // FirstJoin returns the time at which the first workers join. They start the
 // run and hold its initial state; whoever joins later has to fetch it.

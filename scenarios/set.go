@@ -295,6 +295,7 @@ func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
 			return nil, err
 		}
 		c.Workers = crowd(s.Workers, int(set.value.Int()))
+		c.Work = crowdClasses(s.Work, s.Workers, c.Workers)
 		if s.Real.MinSlack == defaultMinSlack(len(s.Workers)) {
 			c.Real.MinSlack = defaultMinSlack(len(c.Workers))
 		}
@@ -310,6 +311,10 @@ func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
 	// A network takes long to check, and is mostly the one that was checked.
 	p.linksValid = c.BaseLatency == s.BaseLatency && reflect.DeepEqual(c.Real, s.Real) &&
 		slices.EqualFunc(c.Workers, s.Workers, func(a, b Worker) bool { return a.ID == b.ID })
+	if c.Work != nil { // to check it is to fill it in
+		own := *c.Work
+		c.Work = &own
+	}
 	if !p.linksValid { // to check traces is to fill them in
 		c.Real.Injects, c.Traces = slices.Clone(c.Real.Injects), maps.Clone(c.Traces)
 	}
@@ -404,6 +409,11 @@ func (s *Scenario) Text() ([]byte, error) {
 	plain.Real.Injects = slices.Clone(s.Real.Injects)
 	for i := range plain.Real.Injects {
 		plain.Real.Injects[i].Pace = nil // its file stays beside the scenario's
+	}
+	if s.Work != nil {
+		own := *s.Work
+		own.Steps.Ratios = nil // as above
+		plain.Work = &own
 	}
 	text, err := json.Marshal(plain)
 	if err != nil {

@@ -46,6 +46,9 @@ func (p *parser) validate(s *Scenario) error {
 	if err := p.validatePauses(s); err != nil {
 		return err
 	}
+	if err := p.validateWork(s); err != nil {
+		return err
+	}
 	if err := p.validateSections(s); err != nil || p.linksValid {
 		return err
 	}

@@ -84,7 +84,7 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	}
 	sim.links = w
 	for i := range sim.workers {
-		sim.workers[i].rng = s.StepRand(sim.workers[i].spec.ID) // as real workers do
+		sim.workers[i].draw = s.Sampler(sim.workers[i].spec, nil) // as real workers do
 	}
 	sim.awaitFault(-1)
 	return sim.run(policyName, "plan", s.Real.TimeScale)

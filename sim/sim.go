@@ -19,6 +19,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/work"
 	"testbed/shaping/fidelity"
 	"testbed/worker"
 )
@@ -42,8 +43,8 @@ type workerState struct {
 	step          int
 	gen           int // invalidates scheduled events of what it was doing before
 	stepFor       policy.Time
-	rng           *rand.Rand
-	held          []int // rounds whose arrivals wait for the end of the partition
+	draw          work.Sampler // the durations of its inner steps
+	held          []int        // rounds whose arrivals wait for the end of the partition
 	fetch         struct {
 		from    int
 		free    bool // costs nothing and passes through partitions
@@ -114,7 +115,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
 	}
 	for i, w := range s.Workers {
-		sim.workers = append(sim.workers, workerState{spec: w, name: scenarios.NodeName(w.ID), factor: 1, rng: rng})
+		sim.workers = append(sim.workers, workerState{spec: w, name: scenarios.NodeName(w.ID), factor: 1, draw: s.Sampler(w, rng)})
 		sim.index[w.ID] = i
 		sim.heap.push(w.JoinAt, joins, i, 0)
 	}
@@ -271,7 +272,7 @@ func (s *simulator) stepDone(i, gen int) {
 // Restore does not change a step in flight.
 func (s *simulator) scheduleStep(i int) {
 	w := &s.workers[i]
-	w.stepFor = w.spec.Step(w.rng, w.factor)
+	w.stepFor = w.draw.Step(s.now, w.factor)
 	if s.links != nil {
 		w.stepFor += s.links.scenario(s.links.costs.Step)
 	}
@@ -423,7 +424,7 @@ func (s *simulator) act(a policy.Action) {
 		// last one.
 		for i := range s.workers {
 			if w := &s.workers[i]; a.Complete && w.alive && w.member {
-				s.busy += w.spec.Step(w.rng, w.factor)
+				s.busy += w.draw.Step(s.now, w.factor)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/scenarios"
+	"testbed/scenarios/work"
 	"testbed/shaping"
 )
 
@@ -39,7 +40,8 @@ func planCommand() *cobra.Command {
 			return printJSON(cmd, struct {
 				*shaping.Plan
 				Injects []scenarios.LinkInject `json:"injects,omitempty"`
-			}{plan, s.Real.Injects})
+				Work    *work.Spec             `json:"work,omitempty"`
+			}{plan, s.Real.Injects, s.Work})
 		}
 		return printPlan(cmd, s, plan)
 	}
@@ -49,6 +51,9 @@ func planCommand() *cobra.Command {
 func printPlan(cmd *cobra.Command, s *scenarios.Scenario, plan *shaping.Plan) error {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v\n\n", s.Name, len(plan.Nodes), s.RealDuration(1000))
+	if s.Work != nil {
+		fmt.Fprintf(out, "inner steps, in scenario time\n  %s\n\n", strings.Join(s.Work.Describe(), "\n  "))
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "node\taddress\trate up\trate down\tqueue")
 	for _, n := range plan.Nodes {

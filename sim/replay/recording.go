@@ -478,9 +478,13 @@ func (r *Recording) factor(id policy.ID, at policy.Time) float64 {
 }
 
 // step estimates an inner step that the record does not have: the last one
-// that the worker began with the same slowness, or else the scenario's mean.
+// that the worker began with the same slowness, or else the mean that the
+// scenario gives it.
 func (r *Recording) step(id policy.ID, factor float64) policy.Time {
 	w, _ := r.scenario.Worker(id)
+	if c := r.scenario.Work.Of(id); c != nil {
+		w.InnerStepMean = policy.Time(float64(w.InnerStepMean) * c.Factor)
+	}
 	best, found := policy.Time(float64(w.InnerStepMean)*factor), policy.Time(-1)
 	for _, e := range r.steps[id] {
 		if e.T > found && r.factor(id, e.T-e.Duration) == factor {

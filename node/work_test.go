@@ -1,0 +1,72 @@
+package node
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"testbed/internal/memnet"
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/scenarios/work"
+	"testbed/sim"
+)
+
+// TestWorkersDrawWhatTheSimulatorDraws: with a section `work` the same inner
+// step takes the same time in both simulators and in the real worker, but for
+// the time of day at which it begins.
+func TestWorkersDrawWhatTheSimulatorDraws(t *testing.T) {
+	s := worldScenario(t, 4)
+	s.Work = &work.Spec{
+		Steps:   work.Steps{Distribution: work.LogNormal, Sigma: new(0.4)},
+		Classes: []work.Class{{Name: "old", IDs: []policy.ID{1, 3}, Factor: 1.7}},
+		Diurnal: &work.Diurnal{Amplitude: 0.5, Period: 30_000},
+	}
+	type step struct {
+		node        string
+		round, step int
+	}
+	// undo takes the time of day out of a duration.
+	undo := func(e runlog.Event) float64 {
+		w := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return scenarios.NodeName(w.ID) == e.Node })
+		return float64(e.Duration) / work.NewSpeed(s.Work, s.Seed, s.Workers[w].ID).At(e.T-e.Duration)
+	}
+	took := map[step]float64{}
+	note := func(e runlog.Event) {
+		if e.Type == runlog.Step {
+			took[step{e.Node, e.Round, e.Step}] = undo(e)
+		}
+	}
+	compare := func(what string, events []runlog.Event) {
+		n := 0
+		for _, e := range events {
+			if e.Type != runlog.Step {
+				continue
+			}
+			n++
+			if want := took[step{e.Node, e.Round, e.Step}]; math.Abs(undo(e)-want) > 0.01*want {
+				t.Errorf("%s: step %d of round %d of %s would take %.0f µs at an average hour, in the simulator %.0f", what, e.Step, e.Round, e.Node, undo(e), want)
+			}
+		}
+		if want := len(s.Workers) * s.InnerSteps * s.TargetOuterSteps; n != want || len(took) != want {
+			t.Errorf("%s: %d steps, %d in the simulator, want %d", what, n, len(took), want)
+		}
+	}
+	if _, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, note); err != nil {
+		t.Fatal(err)
+	}
+	var churns []runlog.Event
+	if _, err := sim.Run(s, scenarios.Baseline, func(e runlog.Event) { churns = append(churns, e) }); err != nil {
+		t.Fatal(err)
+	}
+	compare("on churn's network", churns)
+	err := memnet.TryBubble(t, func(t *testing.T) {
+		_, events := newWorld(t, s).play(scenarios.Baseline, time.Hour)
+		compare("real workers", events)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

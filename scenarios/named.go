@@ -1,0 +1,50 @@
+package scenarios
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+)
+
+// maxTraceBytes bounds the file of a trace.
+const maxTraceBytes = 32 << 20
+
+// named reads a file that a field of the scenario names, and keeps its text with
+// the scenario.
+func (p *parser) named(s *Scenario, field, name string) ([]byte, error) {
+	if !fs.ValidPath(name) || name == "." {
+		return nil, p.fail(field, fmt.Sprintf("%q does not lie beside the scenario's file or below it; move the trace there, and write its path from there, with slashes", name))
+	}
+	if ext := path.Ext(name); slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".log"}, ext) {
+		return nil, p.fail(field, fmt.Sprintf("a trace is not called …%s, because other files of a run's record are; rename it, for example to ….trace", ext))
+	}
+	if text, ok := s.Traces[name]; ok {
+		return text, nil
+	}
+	if p.dir == nil {
+		return nil, p.fail(field, "a trace is read only for a scenario that is a file itself")
+	}
+	var text []byte
+	info, err := fs.Stat(p.dir, name)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxTraceBytes) {
+		return nil, p.fail(field, fmt.Sprintf("%s is no file of at most %d MiB", name, maxTraceBytes>>20))
+	}
+	if err == nil {
+		text, err = fs.ReadFile(p.dir, name)
+	}
+	if err != nil {
+		return nil, p.fail(field, "cannot be read: "+err.Error())
+	}
+	if s.Traces == nil {
+		s.Traces = make(map[string][]byte)
+	}
+	s.Traces[name] = text
+	return text, nil
+}
+
+// inNamed makes an error about a line of a file that the scenario names.
+func (p *parser) inNamed(name string, line int, problem string) error {
+	return &Error{File: path.Join(path.Dir(filepath.ToSlash(p.file)), name), Line: line, Problem: problem}
+}

@@ -1,0 +1,86 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"testbed/policy"
+	"testbed/scenarios/work"
+)
+
+// Sampler draws the durations of a worker's inner steps. A worker has a stream
+// of randomness of its own; shared, if it is not nil, is drawn from in its place
+// where the scenario has no section `work`, as churn's model does.
+func (s *Scenario) Sampler(w Worker, shared *rand.Rand) work.Sampler {
+	rng := shared
+	if rng == nil || s.Work != nil {
+		rng = work.Stream(s.Seed, w.ID, "inner step")
+	}
+	return work.NewSampler(s.Work, s.Seed, w.ID, w.InnerStepMean, w.InnerStepJitter, rng)
+}
+
+// validateWork looks at the section `work`, and reads the file it names.
+func (p *parser) validateWork(s *Scenario) error {
+	if s.Work == nil {
+		return nil
+	}
+	var bad *policy.FieldError
+	if err := s.Work.Validate(); errors.As(err, &bad) {
+		return p.fail("work."+bad.Field, bad.Mend)
+	}
+	for i, c := range s.Work.Classes {
+		if len(c.IDs) == 0 {
+			return p.fail(fmt.Sprintf("work.classes[%d].ids", i), "is empty; name the workers of the class, or remove it")
+		}
+		for k, id := range c.IDs {
+			if err := p.worker(s, fmt.Sprintf("work.classes[%d].ids[%d]", i, k), id); err != nil {
+				return err
+			}
+		}
+	}
+	steps := &s.Work.Steps
+	for i, w := range s.Workers {
+		if w.InnerStepJitter > 0 && !steps.TakesJitter() {
+			return p.fail(fmt.Sprintf("workers[%d].inner_step_jitter", i), fmt.Sprintf("is %d, but work.steps says how steps vary (%s); remove one of the two", w.InnerStepJitter, steps))
+		}
+	}
+	steps.Ratios = nil
+	if steps.File == "" {
+		return nil
+	}
+	text, err := p.named(s, "work.steps.file", steps.File)
+	if err != nil {
+		return err
+	}
+	steps.Ratios, err = work.ParseDurations(text)
+	if bad, ok := errors.AsType[*work.TraceError](err); ok {
+		return p.inNamed(steps.File, bad.Line, bad.Problem)
+	}
+	return err
+}
+
+// crowdClasses returns the section with its classes for the first n workers and
+// for copies of the workers in turn, as crowd makes them. A class of which
+// nobody is left is left out.
+func crowdClasses(spec *work.Spec, before, after []Worker) *work.Spec {
+	if spec == nil {
+		return nil
+	}
+	c := *spec
+	c.Classes = nil
+	for _, class := range spec.Classes {
+		ids := class.IDs
+		class.IDs = nil
+		for i, w := range after {
+			if slices.Contains(ids, before[i%len(before)].ID) {
+				class.IDs = append(class.IDs, w.ID)
+			}
+		}
+		if len(class.IDs) > 0 {
+			c.Classes = append(c.Classes, class)
+		}
+	}
+	return &c
+}

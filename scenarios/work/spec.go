@@ -1,0 +1,297 @@
+// Package work says how long the inner steps of a worker take: by what
+// distribution they vary, and what makes them longer for a while or for good
+// (speed classes, noisy neighbours, heat, the time of day).
+//
+// The package is pure: a worker's times follow from the section `work` of a
+// scenario, its seed, the worker's id, and the scenario times that are asked
+// for. The simulator and the real workers ask the same Sampler.
+package work
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"testbed/policy"
+)
+
+// Spec is the section `work` of a scenario. Times are scenario time in
+// microseconds.
+type Spec struct {
+	Steps Steps `yaml:"steps" json:"steps,omitzero"`
+	// Classes are kinds of workers. A worker in none has the factor 1.
+	Classes []Class  `yaml:"classes" json:"classes,omitempty"`
+	Noise   *Noise   `yaml:"noise" json:"noise,omitempty"`
+	Thermal *Thermal `yaml:"thermal" json:"thermal,omitempty"`
+	Diurnal *Diurnal `yaml:"diurnal" json:"diurnal,omitempty"`
+}
+
+// Distribution is how the durations of inner steps vary around their mean.
+type Distribution string
+
+// The distributions. Each keeps the mean where it is.
+const (
+	// Uniform is ± inner_step_jitter, or ± √3·sigma of the mean.
+	Uniform Distribution = "uniform"
+	// Normal has the deviation sigma, and is cut off at 0 and at twice the mean.
+	Normal Distribution = "normal"
+	// LogNormal is exp(sigma·Z − sigma²/2) times the mean, Z standard normal.
+	LogNormal Distribution = "lognormal"
+	// Pareto is bounded at paretoBound times its minimum.
+	Pareto Distribution = "pareto"
+	// Trace draws measured durations, with replacement.
+	Trace Distribution = "trace"
+)
+
+// Distributions lists them.
+var Distributions = []Distribution{Uniform, Normal, LogNormal, Pareto, Trace}
+
+// Steps says by what distribution the durations of inner steps vary. The mean
+// is the worker's inner_step_mean.
+type Steps struct {
+	Distribution Distribution `yaml:"distribution" json:"distribution,omitempty"` // empty: Uniform
+	// Sigma is the standard deviation over the mean; of LogNormal, that of the
+	// logarithm.
+	Sigma *float64 `yaml:"sigma" json:"sigma,omitempty"`
+	// Shape is Pareto's exponent, in place of Sigma.
+	Shape *float64 `yaml:"shape" json:"shape,omitempty"`
+	// File is that of a Trace, relative to the scenario's. Ratios is what it
+	// holds, over the mean of it.
+	File   string    `yaml:"file" json:"file,omitempty"`
+	Ratios []float64 `yaml:"-" json:"ratios,omitempty"`
+}
+
+// Class is a kind of workers.
+type Class struct {
+	Name string      `yaml:"name" json:"name" need:"yes"`
+	IDs  []policy.ID `yaml:"ids" json:"ids" need:"yes"`
+	// Factor is by how much their inner steps take longer.
+	Factor float64 `yaml:"factor" json:"factor" need:"yes"`
+	// Phase is added to that of Diurnal: a class can be a region.
+	Phase float64 `yaml:"phase" json:"phase,omitempty"`
+}
+
+// Noise is slowness that comes and goes, as neighbours on the same machine do:
+// a Markov chain of two states with exponential sojourns, for each worker by
+// itself.
+type Noise struct {
+	SlowFactor float64     `yaml:"slow_factor" json:"slow_factor" need:"yes"`
+	MeanOK     policy.Time `yaml:"mean_ok" json:"mean_ok" need:"yes"`
+	MeanSlow   policy.Time `yaml:"mean_slow" json:"mean_slow" need:"yes"`
+}
+
+// Thermal is throttling: a worker's temperature rises for the time Heat, then
+// its steps take SlowFactor as long for the time Cool. This is what the lumped
+// thermal resistance and capacitance of Skadron et al., "Temperature-aware
+// microarchitecture" (ISCA 2003), does under constant load between two
+// thresholds. Time at a barrier counts as load. Workers begin anywhere in the
+// cycle.
+type Thermal struct {
+	SlowFactor float64     `yaml:"slow_factor" json:"slow_factor" need:"yes"`
+	Heat       policy.Time `yaml:"heat" json:"heat" need:"yes"`
+	Cool       policy.Time `yaml:"cool" json:"cool" need:"yes"`
+}
+
+// Diurnal is load that follows the time of day: steps take 1 +
+// Amplitude·sin(2π(t/Period + Phase)) as long.
+type Diurnal struct {
+	Amplitude float64     `yaml:"amplitude" json:"amplitude" need:"yes"`
+	Period    policy.Time `yaml:"period" json:"period" need:"yes"`
+	// Phase is a share of the period.
+	Phase float64 `yaml:"phase" json:"phase,omitempty"`
+}
+
+// Limits keep every duration inside what a scenario may have.
+const (
+	maxTime   = policy.Time(1e12) // µs
+	maxFactor = 1e6
+)
+
+// paretoBound is the largest of a Pareto's values over the least: a tail
+// without an end has, below the exponent 1, no mean to keep, and above it draws
+// that no run lasts for.
+const paretoBound = 1000
+
+// Validate looks at everything but the file of a trace. The error is a
+// *policy.FieldError with the path of the field in the section.
+func (s *Spec) Validate() error {
+	if err := s.Steps.validate(); err != nil {
+		return err
+	}
+	in := map[policy.ID]string{} // which class
+	for i, c := range s.Classes {
+		if err := s.validateClass(i, c, in); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct {
+		given bool
+		field string
+		value func() float64
+		low   float64
+		high  float64
+	}{
+		{s.Noise != nil, "noise.slow_factor", func() float64 { return s.Noise.SlowFactor }, 1, maxFactor},
+		{s.Noise != nil, "noise.mean_ok", func() float64 { return float64(s.Noise.MeanOK) }, 1, float64(maxTime)},
+		{s.Noise != nil, "noise.mean_slow", func() float64 { return float64(s.Noise.MeanSlow) }, 1, float64(maxTime)},
+		{s.Thermal != nil, "thermal.slow_factor", func() float64 { return s.Thermal.SlowFactor }, 1, maxFactor},
+		{s.Thermal != nil, "thermal.heat", func() float64 { return float64(s.Thermal.Heat) }, 1, float64(maxTime)},
+		{s.Thermal != nil, "thermal.cool", func() float64 { return float64(s.Thermal.Cool) }, 1, float64(maxTime)},
+		{s.Diurnal != nil, "diurnal.amplitude", func() float64 { return s.Diurnal.Amplitude }, 0, 0.99},
+		{s.Diurnal != nil, "diurnal.period", func() float64 { return float64(s.Diurnal.Period) }, 1, float64(maxTime)},
+		{s.Diurnal != nil, "diurnal.phase", func() float64 { return s.Diurnal.Phase }, 0, 1},
+	} {
+		if f.given {
+			if err := within(f.field, f.value(), f.low, f.high); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func within(field string, value, low, high float64) error {
+	if value >= low && value <= high {
+		return nil
+	}
+	return bad(field, "is %v; it must lie between %v and %v", number(value), number(low), number(high))
+}
+
+// number has no exponent where a whole number can be written.
+func number(x float64) any {
+	if x == math.Trunc(x) && math.Abs(x) < 1e15 {
+		return int64(x)
+	}
+	return x
+}
+
+func bad(field, format string, args ...any) error {
+	return &policy.FieldError{Field: field, Mend: fmt.Sprintf(format, args...)}
+}
+
+func (s *Spec) validateClass(i int, c Class, in map[policy.ID]string) error {
+	at := func(field string) string { return fmt.Sprintf("classes[%d].%s", i, field) }
+	for j, other := range s.Classes[:i] {
+		if other.Name == c.Name {
+			return bad(at("name"), "%q is already the name of classes[%d]; give each class a name of its own", c.Name, j)
+		}
+	}
+	switch {
+	case c.Name == "":
+		return bad(at("name"), "is empty; give the class a name such as a100")
+	case !(c.Factor > 0 && c.Factor <= maxFactor):
+		return bad(at("factor"), "is %v; it must lie in (0, %v]", number(c.Factor), number(maxFactor))
+	case c.Phase != 0 && s.Diurnal == nil:
+		return bad(at("phase"), "is %v, but there is no work.diurnal for it to shift; add that, or remove the phase", c.Phase)
+	}
+	for k, id := range c.IDs {
+		if other, twice := in[id]; twice {
+			return bad(at(fmt.Sprintf("ids[%d]", k)), "worker %d is already in class %s; name each worker once", id, other)
+		}
+		in[id] = c.Name
+	}
+	return within(at("phase"), c.Phase, 0, 1)
+}
+
+// widest is the largest Sigma of a Uniform: beyond it durations would be
+// negative.
+var widest = 1 / math.Sqrt(3)
+
+func (s Steps) validate() error {
+	d := s.kind()
+	needs := func(field, example string) error {
+		return bad("steps."+field, "is missing; %s needs it, for example %s", d, example)
+	}
+	switch {
+	case !slices.Contains(Distributions, d):
+		names := make([]string, len(Distributions))
+		for i, n := range Distributions {
+			names[i] = string(n)
+		}
+		return bad("steps.distribution", "%q is no distribution; choose one of %s", d, strings.Join(names, ", "))
+	case s.Sigma != nil && d == Trace:
+		return bad("steps.sigma", "a trace varies as it was measured; remove it")
+	case s.Shape != nil && d != Pareto:
+		return bad("steps.shape", "%s has no shape, pareto has; remove it", d)
+	case s.File != "" && d != Trace:
+		return bad("steps.file", "%s takes no file, trace does; remove it", d)
+	case s.File == "" && d == Trace:
+		return needs("file", "traces/steps.csv")
+	case s.Sigma == nil && (d == Normal || d == LogNormal):
+		return needs("sigma", "0.3")
+	case d == Pareto && s.Sigma == nil && s.Shape == nil:
+		return needs("sigma", "0.3, or shape in its place")
+	case s.Sigma != nil && s.Shape != nil:
+		return bad("steps.shape", "sigma says the same; remove one of the two")
+	case s.Shape != nil && !(*s.Shape > 1 && *s.Shape <= 1000):
+		return bad("steps.shape", "is %v; it must lie in (1, 1000]", *s.Shape)
+	case s.Sigma == nil:
+		return nil
+	}
+	most := map[Distribution]float64{Uniform: widest, Normal: 1, LogNormal: 3, Pareto: 10}[d]
+	if !(*s.Sigma >= 0 && *s.Sigma <= most) {
+		return bad("steps.sigma", "is %v; of %s it must lie between 0 and %.3g", *s.Sigma, d, most)
+	}
+	return nil
+}
+
+// kind is the distribution, also where it is not given.
+func (s Steps) kind() Distribution {
+	if s.Distribution == "" {
+		return Uniform
+	}
+	return s.Distribution
+}
+
+// TakesJitter reports whether the jitter of workers has a meaning beside the
+// section.
+func (s Steps) TakesJitter() bool { return s.kind() == Uniform && s.Sigma == nil }
+
+// String says how inner steps vary, in a few words.
+func (s Steps) String() string {
+	switch {
+	case s.TakesJitter():
+		return "uniform, by inner_step_jitter"
+	case s.File != "":
+		return fmt.Sprintf("as measured (%s, %d durations)", s.File, len(s.Ratios))
+	case s.Shape != nil:
+		return fmt.Sprintf("%s, shape %v", s.kind(), *s.Shape)
+	}
+	return fmt.Sprintf("%s, sigma %v", s.kind(), *s.Sigma)
+}
+
+// Describe says what the section makes of inner steps, a line for each part.
+func (s *Spec) Describe() []string {
+	lines := []string{"steps: " + s.Steps.String()}
+	for _, c := range s.Classes {
+		line := fmt.Sprintf("class %s: %d workers, steps %v times as long", c.Name, len(c.IDs), c.Factor)
+		if c.Phase != 0 {
+			line += fmt.Sprintf(", %v of a day ahead", c.Phase)
+		}
+		lines = append(lines, line)
+	}
+	if n := s.Noise; n != nil {
+		lines = append(lines, fmt.Sprintf("noise: %v times as long for %d µs on average, after %d µs on average", n.SlowFactor, n.MeanSlow, n.MeanOK))
+	}
+	if h := s.Thermal; h != nil {
+		lines = append(lines, fmt.Sprintf("thermal: %v times as long for %d µs, after %d µs", h.SlowFactor, h.Cool, h.Heat))
+	}
+	if d := s.Diurnal; d != nil {
+		lines = append(lines, fmt.Sprintf("diurnal: ± %v of the time, a day has %d µs", d.Amplitude, d.Period))
+	}
+	return lines
+}
+
+// Of returns the class of a worker, or nil if it is in none.
+func (s *Spec) Of(id policy.ID) *Class {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Classes {
+		if slices.Contains(s.Classes[i].IDs, id) {
+			return &s.Classes[i]
+		}
+	}
+	return nil
+}

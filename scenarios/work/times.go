@@ -1,0 +1,59 @@
+package work
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// maxDurations bounds what is read of a file of durations. Every worker is
+// given all of them.
+const maxDurations = 100_000
+
+// TraceError is a line of a file of durations that cannot be used.
+type TraceError struct {
+	Line    int // 0: the file as a whole
+	Problem string
+}
+
+func (e *TraceError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Problem) }
+
+// ParseDurations reads measured durations of inner steps and returns them over
+// their mean. Each line has one, a positive number in any unit, or several
+// columns of CSV of which the last is it. The first line may be a header; empty
+// lines and those that begin with # are skipped. Every error is a *TraceError.
+func ParseDurations(text []byte) ([]float64, error) {
+	var all []float64
+	sum, line, first := 0.0, 0, true
+	for raw := range bytes.Lines(text) {
+		line++
+		s := strings.TrimSpace(string(raw))
+		if s == "" || s[0] == '#' {
+			continue
+		}
+		last := strings.TrimSpace(s[strings.LastIndexByte(s, ',')+1:])
+		header := first
+		first = false
+		d, err := strconv.ParseFloat(last, 64)
+		switch {
+		case err != nil && header:
+			continue
+		case err != nil:
+			return nil, &TraceError{line, fmt.Sprintf("%.40q is not a number; write one duration per line", last)}
+		case !(d > 0 && d <= 1e15):
+			return nil, &TraceError{line, fmt.Sprintf("is %v; a duration must lie in (0, 1e15]", d)}
+		case len(all) == maxDurations:
+			return nil, &TraceError{line, fmt.Sprintf("there are more than %d durations; leave some out", maxDurations)}
+		}
+		all, sum = append(all, d), sum+d
+	}
+	if len(all) == 0 {
+		return nil, &TraceError{0, "there is no duration in it; write one per line"}
+	}
+	mean := sum / float64(len(all))
+	for i := range all {
+		all[i] /= mean
+	}
+	return all, nil
+}
