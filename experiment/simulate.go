@@ -129,7 +129,7 @@ func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (
 			return nil
 		})
 	}
-	return report.NewReplay(dir, record, replayed), err
+	return report.NewReplay(s, dir, record, replayed), err
 }
 
 // readRecord reads the scenario and the events of a run directory.

@@ -135,7 +135,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 		}
 	}
 	c.wg.Wait()
-	sum := runlog.NewSummarizer()
+	sum := runlog.NewSummarizer(s)
 	for _, e := range c.events {
 		sum.Add(&e)
 	}

@@ -247,7 +247,7 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 	w.mu.Lock()
 	recorded = slices.Clone(w.events)
 	w.mu.Unlock()
-	sum := runlog.NewSummarizer()
+	sum := runlog.NewSummarizer(w.scenario)
 	for _, e := range recorded {
 		sum.Add(&e)
 	}

@@ -91,9 +91,7 @@ func newPage(rec *record.Record) (*page, error) {
 		if s.Links, err = timeline.Links(rec.Scenario, s.Run.Events); err != nil {
 			return nil, err
 		}
-		for _, run := range runs {
-			s.Sidelining.add(sidelining(rec.Scenario, run.Events))
-		}
+		s.Sidelining = judged(rec.Scenario, runs)
 		p.Sides = append(p.Sides, s)
 	}
 	p.statistics = statistics(pairs(rec, world))

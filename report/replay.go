@@ -9,6 +9,7 @@ import (
 	"testbed/policy"
 	"testbed/report/words"
 	"testbed/runlog"
+	"testbed/scenarios"
 )
 
 // Decision is one decision of a policy, as the record has it.
@@ -107,10 +108,10 @@ func Differences(recorded, replayed []Decision) []Difference {
 	return all
 }
 
-// NewReplay compares a recorded run with its replay.
-func NewReplay(record string, recorded, replayed []runlog.Event) Replay {
+// NewReplay compares a recorded run of a scenario with its replay.
+func NewReplay(played *scenarios.Scenario, record string, recorded, replayed []runlog.Event) Replay {
 	sum := func(events []runlog.Event) runlog.Summary {
-		s := runlog.NewSummarizer()
+		s := runlog.NewSummarizer(played)
 		for _, e := range events {
 			s.Add(&e)
 		}

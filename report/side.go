@@ -34,7 +34,7 @@ type side struct {
 	// LinksError is that of the simulator on the links of the plan.
 	LinksError stats.Estimate `json:"-"`
 	OnLinks    *record.Run    `json:"-"` // the prediction that it is about
-	Sidelining Sidelining     `json:"-"` // over all of them
+	Sidelining runlog.Work    `json:"-"` // over all of them
 }
 
 // predict lays the simulated runs beside the measured ones with their seeds.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"testbed/policy"
+	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
 
@@ -50,7 +51,10 @@ type Summary struct {
 	ResumedFrom []int `json:"resumed_from,omitempty"`
 	// Detected are the workers that were lost without leaving.
 	Detected []Detection `json:"detected"`
-	Rounds   []Round     `json:"rounds"`
+	// Work says what became of inner steps. Records of a time when summaries did
+	// not have it lack it.
+	Work   *Work   `json:"work,omitempty"`
+	Rounds []Round `json:"rounds"`
 	// BitIdentical says that in every round every participant ended with the
 	// same bytes. It is absent where no bytes moved.
 	BitIdentical *bool `json:"bit_identical"`
@@ -124,10 +128,12 @@ type Summarizer struct {
 	last         policy.Time
 	started      bool
 	split        splitter
+	work         account
 }
 
-// NewSummarizer returns a Summarizer that has seen no event.
-func NewSummarizer() *Summarizer {
+// NewSummarizer returns a Summarizer that has seen no event of a run of the
+// scenario.
+func NewSummarizer(s *scenarios.Scenario) *Summarizer {
 	return &Summarizer{
 		sum: Summary{
 			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Detected: []Detection{}, Rounds: []Round{},
@@ -138,6 +144,7 @@ func NewSummarizer() *Summarizer {
 		silenced: map[string]Event{},
 		joiners:  map[string]bool{},
 		split:    newSplitter(),
+		work:     newAccount(s),
 	}
 }
 
@@ -145,6 +152,7 @@ func NewSummarizer() *Summarizer {
 func (s *Summarizer) Add(e *Event) {
 	s.last = max(s.last, e.T)
 	s.split.add(e, &s.current)
+	s.work.add(e)
 	switch e.Type {
 	case RunStart:
 		if r := e.Run; r != nil {
@@ -158,8 +166,11 @@ func (s *Summarizer) Add(e *Event) {
 		s.since[e.Node] = e.T
 	case Step:
 		s.busy += e.Duration
-		if e.Round == s.current.Round {
-			s.turns.named(e.Node).busy += e.Duration
+		if id, ok := workerID(e.Node); ok {
+			s.work.step(id, e)
+			if e.Round == s.current.Round {
+				s.turns.of(id).busy += e.Duration
+			}
 		}
 	case Arrive:
 		// A late one counts too: its round may open again and take it in.
@@ -326,6 +337,7 @@ func (s *Summarizer) identical(e *Event) {
 // Summary returns the result as of the last event.
 func (s *Summarizer) Summary() Summary {
 	sum := s.sum
+	sum.Work = s.work.work()
 	end := s.last
 	if sum.Complete {
 		end = sum.WallClock

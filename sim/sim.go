@@ -111,7 +111,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 	sim := &simulator{
 		scenario: s, machine: machine,
 		index:  make(map[policy.ID]int, len(s.Workers)),
-		record: record, sum: runlog.NewSummarizer(),
+		record: record, sum: runlog.NewSummarizer(s),
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
 	}
 	for i, w := range s.Workers {

@@ -96,7 +96,7 @@ func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog
 	}
 	p := &replay{
 		Recording: r, machine: machine, workers: map[policy.ID]*replayed{},
-		record: record, sum: runlog.NewSummarizer(), attempts: map[int]int{},
+		record: record, sum: runlog.NewSummarizer(r.scenario), attempts: map[int]int{},
 	}
 	for _, w := range r.scenario.Workers {
 		p.workers[w.ID] = &replayed{name: scenarios.NodeName(w.ID), fetches: map[int]int{}}

@@ -120,7 +120,7 @@ type recorder struct {
 }
 
 func newRecorder(o Options) *recorder {
-	return &recorder{options: o, sum: runlog.NewSummarizer()}
+	return &recorder{options: o, sum: runlog.NewSummarizer(o.Scenario)}
 }
 
 func (r *recorder) prepare() error {
