@@ -49,6 +49,9 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 		fmt.Fprintln(out, line)
 	}
 	fmt.Fprintf(out, "%.0f %% of the membership time was inner steps, %.0f %% waiting for others\n", 100*sum.ComputeFraction, 100*sum.BarrierWaitFraction)
+	for _, line := range workLines(sum.Work) {
+		fmt.Fprintln(out, line)
+	}
 	if sum.JoinerStall > 0 {
 		fmt.Fprintf(out, "joiners waited %s for the outer state\n", words.Micros(sum.JoinerStall))
 	}
@@ -63,6 +66,31 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 		fmt.Fprintf(out, "record: %s\n", sum.Dir)
 	}
 	return nil
+}
+
+// workLines says what became of inner steps, and whether the right ones were
+// left out, as far as there is something to say.
+func workLines(w *runlog.Work) (lines []string) {
+	if w == nil {
+		return nil
+	}
+	if w.StepsLost > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %d inner steps were lost: their result is in no outer step", w.StepsLost, w.StepsDone))
+	}
+	if w.Precision != nil || w.Recall != nil {
+		lines = append(lines, brief(*w))
+	}
+	if w.FalseEvicted > 0 {
+		lines = append(lines, fmt.Sprintf("healthy workers evicted: %d", w.FalseEvicted))
+	}
+	if len(w.Classes) > 0 {
+		parts := make([]string, len(w.Classes))
+		for i, c := range w.Classes {
+			parts[i] = fmt.Sprintf("%s %.0f %%", c.Name, 100*c.Share)
+		}
+		lines = append(lines, "rounds that have a worker's contribution, by class: "+strings.Join(parts, ", "))
+	}
+	return lines
 }
 
 // leftOut says what the simulator has not played.

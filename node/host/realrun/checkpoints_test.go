@@ -88,7 +88,7 @@ func TestReopenRecord(t *testing.T) {
 		if err := os.WriteFile(dir.Path(runlog.EventsFile), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r := newRecorder(Options{})
+		r := &recorder{}
 		r.dir = dir
 		events, err := r.reopenRecord()
 		if err != nil {

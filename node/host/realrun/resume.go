@@ -58,7 +58,7 @@ var errOver = errors.New("the run came to its end; there is nothing to resume")
 // killed, from the last checkpoint that is whole. Its record goes on where it
 // was cut off, and the summary covers the whole run.
 func Resume(ctx context.Context, dir string, progress func(Progress)) (*scenarios.Scenario, runlog.Summary, error) {
-	r := newRecorder(Options{Dir: dir, Progress: progress})
+	r := &recorder{options: Options{Dir: dir, Progress: progress}}
 	lock, err := r.reopen()
 	if err != nil {
 		return nil, runlog.Summary{}, fmt.Errorf("resuming the run in %s: %w", dir, err)
@@ -137,6 +137,7 @@ func (r *recorder) recall(events []runlog.Event) error {
 	if r.spec.Scenario, err = r.readScenario(was); err != nil {
 		return err
 	}
+	r.sum = runlog.NewSummarizer(r.spec.Scenario)
 	r.spec.Policy, r.spec.Links = was.Policy, was.Links
 	present, gone, hashes := map[string]bool{}, map[string]bool{}, map[int]string{}
 	for _, e := range events {

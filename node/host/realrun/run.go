@@ -91,7 +91,7 @@ type playerNote struct {
 // short, nothing of it stays behind, and the summary of the partial record is
 // returned with the context's error.
 func Play(ctx context.Context, o Options) (runlog.Summary, error) {
-	r := newRecorder(o)
+	r := &recorder{options: o, sum: runlog.NewSummarizer(o.Scenario)}
 	if err := r.prepare(); err != nil {
 		return runlog.Summary{}, err
 	}
@@ -117,10 +117,6 @@ type recorder struct {
 	spec     scenarioSpec
 	sum      *runlog.Summarizer
 	fidelity *fidelity.Verdict // nil before the end
-}
-
-func newRecorder(o Options) *recorder {
-	return &recorder{options: o, sum: runlog.NewSummarizer(o.Scenario)}
 }
 
 func (r *recorder) prepare() error {
