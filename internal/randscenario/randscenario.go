@@ -6,6 +6,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/work"
 )
 
 // Draw makes up a valid scenario of up to six workers and eight injects, small
@@ -34,6 +35,12 @@ func Draw(t *rapid.T) *scenarios.Scenario {
 			w.InnerStepJitter = draw(0, int(w.InnerStepMean), "jitter")
 		}
 		s.Workers = append(s.Workers, w)
+	}
+	if rapid.Bool().Draw(t, "work") {
+		s.Work = &work.Spec{
+			Classes: []work.Class{{Name: "old", IDs: []policy.ID{0}, Factor: 2}},
+			Noise:   &work.Noise{SlowFactor: 3, MeanOK: draw(1, 5000, "ok"), MeanSlow: draw(1, 5000, "slow")},
+		}
 	}
 	for range rapid.IntRange(0, 8).Draw(t, "injects") {
 		id := rapid.SampledFrom(s.Workers).Draw(t, "whom").ID
