@@ -51,6 +51,8 @@ type Summary struct {
 	// Detected are the workers that were lost without leaving.
 	Detected []Detection `json:"detected"`
 	Rounds   []Round     `json:"rounds"`
+	// Work is absent in records of before it was counted.
+	Work *Work `json:"work,omitempty"`
 	// BitIdentical says that in every round every participant ended with the
 	// same bytes. It is absent where no bytes moved.
 	BitIdentical *bool `json:"bit_identical"`
