@@ -80,7 +80,7 @@ func load(t *testing.T, name string) experiment.Run {
 
 func comparison(t *testing.T, repeat int, f *fake) experiment.Comparison {
 	t.Helper()
-	return experiment.Comparison{Run: load(t, "persistent_straggler"), Repeat: repeat, Real: f.play, Churn: sim.Run, Links: links(t)}
+	return experiment.Comparison{Run: load(t, "persistent_straggler"), Policies: scenarios.PolicyNames, Repeat: repeat, Real: f.play, Churn: sim.Run, Links: links(t)}
 }
 
 func links(t *testing.T) experiment.Simulator {
@@ -151,13 +151,13 @@ func TestCompareRepeats(t *testing.T) {
 	if !slices.Equal(asked, want) {
 		t.Errorf("played %q, want %q", asked, want)
 	}
-	real := append([]report.Pair{c.Real}, c.Repeats...)
-	churn, links := append([]report.Pair{c.Sim}, c.SimRepeats...), append([]report.Pair{c.SimLinks}, c.SimLinksRepeats...)
+	real := append([]report.Set{c.Real}, c.Repeats...)
+	churn, links := append([]report.Set{c.Sim}, c.SimRepeats...), append([]report.Set{c.SimLinks}, c.SimLinksRepeats...)
 	if len(real) != 3 || len(churn) != 3 || len(links) != 3 {
 		t.Fatalf("%d real pairs, %d and %d simulated", len(real), len(churn), len(links))
 	}
 	for n := range real {
-		for _, pair := range []report.Pair{real[n], churn[n], links[n]} {
+		for _, pair := range []report.Set{real[n], churn[n], links[n]} {
 			for _, name := range scenarios.PolicyNames {
 				if s := pair[name]; s.Seed != 42+uint64(n) || s.Policy != name {
 					t.Errorf("pair %d has under %s a result of %s with seed %d", n, name, s.Policy, s.Seed)

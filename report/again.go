@@ -30,7 +30,13 @@ func (p *page) Command() string {
 	if scale := rec.Scenario.Real.TimeScale; scale != rec.OwnScale {
 		flags += fmt.Sprintf(" --time-scale %g", scale)
 	}
-	if len(p.Sides) == 2 {
+	if len(p.Sides) > 1 {
+		if policies := p.policies(); !slices.Equal(policies, scenarios.PolicyNames) {
+			flags = " --policy " + words.Quote(strings.Join(policies, ",")) + flags
+		}
+		if links == "" {
+			flags += " --world sim"
+		}
 		if most > 1 {
 			flags += fmt.Sprintf(" --repeat %d", most)
 		}
@@ -43,7 +49,7 @@ func (p *page) Command() string {
 			flags += " --network links"
 		}
 	}
-	return fmt.Sprintf("testbed %s %s --policy %s%s", verb, source, p.Sides[0].Policy, flags)
+	return fmt.Sprintf("testbed %s %s --policy %s%s", verb, source, words.Quote(p.Sides[0].Policy), flags)
 }
 
 // Environment is that of the first run which has one.

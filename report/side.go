@@ -10,6 +10,7 @@ import (
 	"testbed/report/timeline"
 	"testbed/report/words"
 	"testbed/runlog"
+	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 	"testbed/stats"
 )
@@ -36,6 +37,9 @@ type side struct {
 	OnLinks    *record.Run    `json:"-"` // the prediction that it is about
 	Sidelining Sidelining     `json:"-"` // over all of them
 }
+
+// LeavesOut says that the policy may close a round without a live member.
+func (s *side) LeavesOut() bool { return s.Policy != scenarios.Baseline }
 
 // predict lays the simulated runs beside the measured ones with their seeds.
 func (s *side) predict(simulated []record.Run) {

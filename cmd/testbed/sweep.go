@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -93,13 +92,8 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 		}
 		p.Scenario, p.World, p.How = r.Scenario, runlog.Real, fmt.Sprintf("links %s, time scale %v", f.links, f.timeScale)
 	}
-	for i, policyName := range f.policies {
-		if _, err := p.Scenario.Machine(policyName); err != nil {
-			return nil, err
-		}
-		if slices.Contains(f.policies[:i], policyName) {
-			return nil, usageError{fmt.Errorf("--policy names %s twice", policyName)}
-		}
+	if err := experiment.CheckPolicies(p.Scenario, f.policies); err != nil {
+		return nil, err
 	}
 	p.Policies = f.policies
 	p.Seeds = []uint64{p.Scenario.Seed}
