@@ -60,8 +60,8 @@ func (p *page) headlineOfTwo(e stats.Estimate) string {
 		e.N, name, words.Times(e.Median), reference, interval(e.Interval), instead)
 }
 
-// best is the policy with the largest speed-up in the world shown, nil if there
-// is none.
+// best is the policy with the largest speed-up over the reference in the world
+// shown, nil if there is none.
 func (p *page) best() (best *score) {
 	for k, s := range p.scores {
 		if s.World == p.world && s.Speedup.N > 0 && (best == nil || s.Speedup.Median > best.Speedup.Median) {
@@ -74,8 +74,8 @@ func (p *page) best() (best *score) {
 // headlineOfMany says which of several policies was the fastest.
 func (p *page) headlineOfMany(best *score) string {
 	reference, e := p.Sides[0].Policy, best.Speedup
-	if best.Policy == reference {
-		return fmt.Sprintf("None of %d policies was faster than %s.", len(p.Sides), words.Policy(reference))
+	if e.Median <= 1 && (e.Interval == nil || !e.Interval.Contains(1)) {
+		return fmt.Sprintf("None of the other %d policies was faster than %s.", len(p.Sides)-1, words.Policy(reference))
 	}
 	gain := words.Times(e.Median) + " as fast as " + words.Policy(reference)
 	if e.Interval == nil {

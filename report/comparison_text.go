@@ -186,7 +186,7 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 	var lines []string
 	if len(c.Policies) > 1 {
 		text := fmt.Sprintf("speed-up: the wall-clock of %s divided by the policy's, seed by seed", c.Policies[0])
-		if k := slices.IndexFunc(all, func(sc score) bool { return sc.Policy != c.Policies[0] && sc.Speedup.Interval != nil }); k >= 0 {
+		if k := slices.IndexFunc(all, func(sc score) bool { return sc.Speedup.Interval != nil }); k >= 0 {
 			text += fmt.Sprintf("; in brackets a %.3g %% interval of the median of %d seeds, = where no difference is shown", 100*all[k].Speedup.Interval.Level, all[k].Speedup.N)
 		}
 		lines = append(lines, text)

@@ -19,7 +19,7 @@ type score struct {
 	// Wall is the wall-clock of the complete runs, in µs of scenario time.
 	Wall stats.Estimate `json:"wall_clock_us"`
 	// Speedup is the reference's wall-clock divided by the policy's, seed by
-	// seed, and Finding what it shows.
+	// seed, and Finding what it shows. The reference has none.
 	Speedup stats.Estimate `json:"-"`
 	Finding string         `json:"-"`
 	// Runs counts the runs, Complete those of them that were complete.
@@ -61,7 +61,9 @@ func scores(policies []string, all []matched) (scores []score) {
 				continue
 			}
 			sc.Wall = stats.Estimated(walls)
-			sc.Speedup, sc.Finding = compared(policies[0], name, world, all)
+			if name != policies[0] {
+				sc.Speedup, sc.Finding = compared(policies[0], name, world, all)
+			}
 			if done > 0 {
 				sc.Lost = new(float64(lost) / float64(done))
 			}

@@ -315,7 +315,7 @@ function trade() {
   const last = worlds[worlds.length - 1]; // filled: measured, if anything was
   const at = s => [s.wall_clock_us.median, 100 * s.lost];
   const series = worlds.map(w => ({
-    type: 'line', name: w, silent: true, symbol: 'none', z: 2, lineStyle: {color: colour.median, width: 1.5, type: worldDashes[w]},
+    type: 'line', name: w, silent: true, symbol: 'none', step: 'end', z: 2, lineStyle: {color: colour.median, width: 1.5, type: worldDashes[w]},
     data: known.filter(s => s.world === w && s.front).map(at).sort((a, b) => a[0] - b[0]),
   }));
   series.push({
@@ -323,7 +323,7 @@ function trade() {
     data: known.map(s => {
       const k = policies.indexOf(s.policy), fill = policyColour(k);
       return {
-        value: at(s), score: s, symbol: policySymbol(k),
+        value: at(s), score: s, symbol: policySymbol(k), symbolRotate: 180,
         itemStyle: {color: s.world === last ? fill : colour.paper, borderColor: fill, borderWidth: 2},
         label: {show: s.world === last, formatter: s.policy, position: 'right', color: colour.ink, fontSize: 11},
       };
