@@ -128,14 +128,13 @@ func Closing(r *policy.Reason) string {
 // Capital begins a sentence.
 func Capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// Policy names a policy in a sentence: its name with the article, or a name with
-// parameters as it was given.
+// Policy names a policy in a sentence, with parameters as they were given.
 func Policy(spec string) string {
 	switch {
 	case spec == scenarios.Baseline:
 		return "the baseline"
 	case strings.Contains(spec, ":"):
-		return spec
+		return "policy " + spec
 	}
 	return "the " + spec + " policy"
 }
