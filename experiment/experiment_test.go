@@ -235,6 +235,51 @@ func TestOnlyAnEmptyDirectoryIsPlayedInto(t *testing.T) {
 	}
 }
 
+// TestCompareInOneWorld: a world that is not wanted is not played.
+func TestCompareInOneWorld(t *testing.T) {
+	var f fake
+	o := comparison(t, 2, &f)
+	o.Real = nil
+	c, err := experiment.Compare(t.Context(), o)
+	if err != nil || len(f.runs) != 0 || c.Real != nil || len(c.SimRepeats) != 1 || len(c.SimLinksRepeats) != 1 || c.SimRepeats[0]["baseline"].Seed != 43 {
+		t.Errorf("simulated only: %v, %d real runs, %+v", err, len(f.runs), c)
+	}
+	for _, name := range names(t, o.Run.Dir) {
+		if strings.HasPrefix(name, "real") {
+			t.Errorf("simulated only, and there is %s", name)
+		}
+	}
+	rec, err := record.Read(o.Run.Dir)
+	if err != nil || !slices.Equal(rec.Policies(), scenarios.PolicyNames) || len(rec.Runs) != 8 {
+		t.Errorf("read again: %v, %+v", err, rec)
+	}
+
+	o = comparison(t, 1, &f)
+	o.Churn, o.Links, o.Policies = nil, nil, []string{"straggler", "baseline"}
+	if c, err = experiment.Compare(t.Context(), o); err != nil || len(f.runs) != 2 || c.Sim != nil || c.SimLinks != nil || c.Speedup.Real.(float64) >= 1 {
+		t.Errorf("real only: %v, %d real runs, %+v", err, len(f.runs), c)
+	}
+	if rec, err = record.Read(o.Run.Dir); err != nil || !slices.Equal(rec.Policies(), o.Policies) {
+		t.Errorf("read again: %v, the policies are %v and not in the order given", err, rec.Policies())
+	}
+}
+
+// TestPoliciesThatCannotBeCompared: nothing is played and nothing left.
+func TestPoliciesThatCannotBeCompared(t *testing.T) {
+	for want, policies := range map[string][]string{"none in the list": {}, "in the list twice": {"baseline", "straggler", "baseline"}, "nobody": {"baseline", "nobody"}} {
+		var f fake
+		o := comparison(t, 1, &f)
+		o.Policies = policies
+		_, err := experiment.Compare(t.Context(), o)
+		if bad, ok := errors.AsType[*scenarios.Error](err); !ok || !strings.Contains(bad.Error(), want) {
+			t.Errorf("%q: %v, want %q", policies, err, want)
+		}
+		if len(f.runs) != 0 || len(names(t, o.Run.Dir)) != 0 {
+			t.Errorf("%q: %d runs, %q", policies, len(f.runs), names(t, o.Run.Dir))
+		}
+	}
+}
+
 func chosen(t *testing.T, names ...string) []calibrate.Experiment {
 	t.Helper()
 	some, err := calibrate.Named(names)
