@@ -9,6 +9,7 @@ import (
 	"testbed/report/record"
 	"testbed/report/words"
 	"testbed/runlog"
+	"testbed/scenarios"
 )
 
 // Command is the command line that makes the same runs again.

@@ -61,7 +61,7 @@ func WriteHTML(out io.Writer, rec *record.Record) error {
 		"gib":       func(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) },
 		"find":      func(list []timeline.Round, n int) *timeline.Round { return findRound(list, n) },
 		"thousands": words.Thousands[policy.Time], "count": words.Thousands[int64], "base": filepath.Base,
-		"node": scenarios.NodeName, "noticed": noticed, "world": worldText,
+		"node": scenarios.NodeName, "noticed": noticed, "world": worldText, "summary": policy.Summary,
 		"lines": lines, "share": percentText,
 		"doubtful": doubtful, "arrivals": arrivals,
 	}).Parse(pageHTML)
@@ -130,6 +130,18 @@ func (p *page) compare() {
 func (p *page) policies() (names []string) {
 	for _, s := range p.Sides {
 		names = append(names, s.Policy)
+	}
+	return names
+}
+
+// OtherPolicies are the names of those shown that the page does not explain
+// anyway, without parameters.
+func (p *page) OtherPolicies() (names []string) {
+	for _, s := range p.Sides {
+		name, _, _ := strings.Cut(s.Policy, ":")
+		if slices.Contains(policy.Names(), name) && !slices.Contains(scenarios.PolicyNames, name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	return names
 }

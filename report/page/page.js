@@ -233,9 +233,10 @@ function arrivals() {
       if (r.median_us != null) lines.push([r.round, drawn(r.median_us), 'median', `median of the arrivals of round ${r.round}: ${micros(r.median_us)}`]);
       if (r.deadline) {
         seen.deadline = true;
-        const credit = r.deadline.credit_us || 0;
-        lines.push([r.round, drawn(r.deadline.offset_us), 'deadline',
-          `deadline of round ${r.round}: ${micros(r.deadline.offset_us)} after the first = the larger of ${micros(r.deadline.min_slack_us)} and median ${micros(r.deadline.median_us)} + ${r.deadline.k} × MAD ${micros(r.deadline.mad_us)}`
+        const d = r.deadline, credit = d.credit_us || 0;
+        const why = d.k != null ? ` = the larger of ${micros(d.min_slack_us)} and median ${micros(d.median_us)} + ${d.k} × MAD ${micros(d.mad_us)}`
+          : Object.entries(d.numbers || {}).map(([name, n]) => `; ${name} ${n}`).join('');
+        lines.push([r.round, drawn(d.offset_us), 'deadline', `deadline of round ${r.round}: ${micros(d.offset_us)} after the first${why}`
           + (credit ? `; and ${micros(credit)} of credit for catching up` : '')]);
       }
     }
