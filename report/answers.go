@@ -165,9 +165,12 @@ func few(lines []string) []string {
 
 func (p *page) whatWasDone() document.Answer {
 	a := document.Answer{Question: "What did it do, and why?", Short: "nothing out of the ordinary"}
-	acted := 0
+	acted, many := 0, len(p.Sides) > 2
 	for _, s := range p.Sides {
 		text := s.Policy + ": " + crowd(s.Run.Summary) + "."
+		if many {
+			text = s.Policy + ": " + standingOf(s.Run.Summary, fewStandings) + "."
+		}
 		if len(s.Run.Sidelined)+len(s.Run.Evicted) > 0 {
 			acted++
 			var who []string
@@ -180,14 +183,15 @@ func (p *page) whatWasDone() document.Answer {
 			if len(s.Run.Sidelined) == 0 {
 				a.Short = fmt.Sprintf("%s removed %s", s.Policy, words.List(who))
 			}
-			first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]
-			text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, words.Because(first.Why))
+			if first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]; !many { // else the tables say why
+				text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, words.Because(first.Why))
+			}
 		} else if !s.LeavesOut() {
 			text += " It waits for every member."
 		}
 		a.Text = append(a.Text, text)
 	}
-	if len(p.Sides) > 2 && acted > 1 {
+	if many && acted > 1 {
 		a.Short = fmt.Sprintf("%d of %d policies left workers out", acted, len(p.Sides))
 	}
 	return a

@@ -94,6 +94,10 @@ func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
 	return nil
 }
 
+// fewStandings is how many entries of who was left out are listed where policies
+// stand side by side.
+const fewStandings = 4
+
 // writeMany writes any number of policies: who was fastest and at what cost. A
 // report has the reasons of all that they decided.
 func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario) error {
@@ -109,7 +113,7 @@ func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario) error {
 		fmt.Fprintf(out, "\n%s\n", name)
 		for _, world := range worlds {
 			if sets := c.sets(world); sets != nil {
-				fmt.Fprintf(w, "  %s\t%s\n", worldText(world), crowd(sets[0][name]))
+				fmt.Fprintf(w, "  %s\t%s\n", worldText(world), standingOf(sets[0][name], fewStandings))
 			}
 		}
 		if c.Real != nil {

@@ -153,8 +153,12 @@ func (s *side) WallText() string {
 }
 
 // crowd says who was sidelined and evicted, or how many where it is many.
-func crowd(sum runlog.Summary) string {
-	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= 2*words.MaxListed {
+func crowd(sum runlog.Summary) string { return standingOf(sum, 2*words.MaxListed) }
+
+// standingOf says who was sidelined and evicted, or how many if there are more
+// entries than the most.
+func standingOf(sum runlog.Summary, most int) string {
+	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= most {
 		return standing(sum)
 	}
 	count := func(members []runlog.Membership) string {

@@ -29,7 +29,7 @@ const themes = {
 };
 
 // Colours and symbols of policies, in the order in which they are shown.
-const policyColours = ['reduce-scatter', 'inner step', 'state fetch', 'all-reduce', 'all-gather', 'waiting', 'fault'];
+const policyColours = ['reduce-scatter', 'inner step', 'state fetch', 'all-reduce', 'all-gather', 'waiting', 'fault', 'inner step, dropped'];
 const policySymbols = ['rect', 'circle', 'triangle', 'diamond', 'roundRect', 'pin', 'arrow'];
 const policyColour = k => colour[policyColours[k % policyColours.length]];
 const policySymbol = k => policySymbols[k % policySymbols.length];

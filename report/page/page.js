@@ -326,7 +326,7 @@ function trade() {
       return {
         value: at(s), score: s, symbol: policySymbol(k), symbolRotate: 180,
         itemStyle: {color: s.world === last ? fill : colour.paper, borderColor: fill, borderWidth: 2},
-        label: {show: s.world === last, formatter: s.policy, position: 'right', color: colour.ink, fontSize: 11},
+        label: {show: s.world === last, formatter: s.policy, position: 'top', color: colour.ink, fontSize: 11},
       };
     }),
     tooltip: {formatter: p => {
