@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"slices"
 
 	"testbed/report"
 	"testbed/runlog"
@@ -13,24 +15,49 @@ import (
 
 // Comparison says what to compare.
 type Comparison struct {
-	Run    Run // of the first pair; its Policy is not used, its Dir is for all
-	Repeat int // pairs on the real network, at least 1
-	Real   Real
-	Churn  Simulator // with churn's network
-	Links  Simulator // on the links of the plan
+	Run Run // with the first seed; its Policy is not used, its Dir is for all
+	// Policies are at least one; the first is the reference that the others are
+	// held against.
+	Policies []string
+	Repeat   int // how many seeds, at least 1
+	// Real plays on a real network, Churn simulates with churn's network, Links
+	// on the links of the plan. What is nil is not played.
+	Real  Real
+	Churn Simulator
+	Links Simulator
+}
+
+// CheckPolicies says whether a list of policies can be played on a scenario. The
+// error is a *scenarios.Error.
+func CheckPolicies(s *scenarios.Scenario, policies []string) error {
+	if len(policies) == 0 {
+		return &scenarios.Error{Field: "policy", Problem: "there is none in the list; name at least one"}
+	}
+	for i, name := range policies {
+		if _, err := s.Machine(name); err != nil {
+			return err
+		}
+		if slices.Contains(policies[:i], name) {
+			return &scenarios.Error{Field: "policy", Problem: fmt.Sprintf("%s is in the list twice; keep one, or give one of the two other parameters", name)}
+		}
+	}
+	return nil
 }
 
 // Compare plays the run under each policy, simulated and on the real network.
-// The pairs have the scenario's seed, the next one, and so on, each the same in
-// both worlds. If the error is no *InvalidError the result is nil, or has only
+// The runs have the scenario's seed, then the next one, and so on, each the same
+// in every world. If the error is no *InvalidError the result is nil, or has only
 // the Dir in which the partial record is.
 func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
+	if err := CheckPolicies(o.Run.Scenario, o.Policies); err != nil {
+		return nil, err
+	}
 	dir, err := runlog.CreateDir(o.Run.Dir)
 	if err != nil {
 		return nil, err
 	}
 	partial := &report.Comparison{Dir: string(dir)}
-	var churn, links, real []report.Pair
+	var churn, links, real []report.Set // one for each seed
 	for n := range o.Repeat {
 		run, simulated, measured := o.Run, "", ""
 		if o.Repeat > 1 {
@@ -45,45 +72,65 @@ func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 		for _, s := range []struct {
 			play   Simulator
 			prefix string
-			to     *[]report.Pair
+			to     *[]report.Set
 		}{{o.Churn, "sim-", &churn}, {o.Links, "sim-links-", &links}} {
-			pair, err := s.play.pair(run, dir, s.prefix, simulated)
+			if s.play == nil {
+				continue
+			}
+			set, err := s.play.set(run, o.Policies, dir, s.prefix, simulated)
 			if err != nil {
 				return partial, err
 			}
-			*s.to = append(*s.to, pair)
+			*s.to = append(*s.to, set)
 		}
-		pair, err := o.Real.pair(ctx, run, dir, measured)
+		if o.Real == nil {
+			continue
+		}
+		set, err := o.Real.set(ctx, run, o.Policies, dir, measured)
 		if errors.Is(err, errors.ErrUnsupported) { // nothing has run
 			return nil, errors.Join(err, os.RemoveAll(string(dir)))
 		}
 		if err != nil {
 			return partial, err
 		}
-		real = append(real, pair)
+		real = append(real, set)
 	}
-	c := &report.Comparison{
-		Scenario: o.Run.Scenario.Name, Dir: string(dir),
-		Sim: churn[0], SimRepeats: churn[1:], SimLinks: links[0], SimLinksRepeats: links[1:], Real: real[0], Repeats: real[1:],
-	}
+	c := &report.Comparison{Scenario: o.Run.Scenario.Name, Policies: o.Policies, Dir: string(dir)}
+	c.Sim, c.SimRepeats = split(churn)
+	c.SimLinks, c.SimLinksRepeats = split(links)
+	c.Real, c.Repeats = split(real)
 	c.Conclude()
-	if err := dir.WriteJSON("comparison.json", c); err != nil {
+	if err := dir.WriteJSON(runlog.ComparisonFile, c); err != nil {
 		return partial, err
 	}
 	var all []runlog.Summary
-	for _, pair := range real {
-		for _, name := range scenarios.PolicyNames {
-			all = append(all, pair[name])
+	for _, set := range real {
+		for _, name := range o.Policies {
+			all = append(all, set[name])
 		}
 	}
 	return c, Usable(all...)
 }
 
-// pair simulates a run under each policy, into run directories of its own.
-func (play Simulator) pair(r Run, root runlog.Dir, prefix, suffix string) (report.Pair, error) {
-	pair := report.Pair{}
-	for _, name := range scenarios.PolicyNames {
-		dir, err := runlog.CreateDir(root.Path(prefix + name + suffix))
+// split parts the first of the sets, if there is any, from the others.
+func split(sets []report.Set) (first report.Set, others []report.Set) {
+	if len(sets) == 0 {
+		return nil, nil
+	}
+	return sets[0], sets[1:]
+}
+
+// folder names a run directory after a policy. Parameters may hold what a file
+// name may not.
+func folder(prefix, policyName, suffix string) string {
+	return prefix + url.PathEscape(policyName) + suffix
+}
+
+// set simulates a run under each policy, into run directories of its own.
+func (play Simulator) set(r Run, policies []string, root runlog.Dir, prefix, suffix string) (report.Set, error) {
+	set := report.Set{}
+	for _, name := range policies {
+		dir, err := runlog.CreateDir(root.Path(folder(prefix, name, suffix)))
 		if err != nil {
 			return nil, err
 		}
@@ -95,21 +142,21 @@ func (play Simulator) pair(r Run, root runlog.Dir, prefix, suffix string) (repor
 		if err := errors.Join(dir.WriteScenario(r.File, r.Source, r.Scenario.Traces), dir.WriteJSON(runlog.SummaryFile, sum)); err != nil {
 			return nil, err
 		}
-		pair[name] = sum
+		set[name] = sum
 	}
-	return pair, nil
+	return set, nil
 }
 
-// pair plays a run for real under each policy.
-func (play Real) pair(ctx context.Context, r Run, root runlog.Dir, suffix string) (report.Pair, error) {
-	pair := report.Pair{}
-	for _, name := range scenarios.PolicyNames {
-		r.Policy, r.Dir = name, root.Path("real-"+name+suffix)
+// set plays a run for real under each policy.
+func (play Real) set(ctx context.Context, r Run, policies []string, root runlog.Dir, suffix string) (report.Set, error) {
+	set := report.Set{}
+	for _, name := range policies {
+		r.Policy, r.Dir = name, root.Path(folder("real-", name, suffix))
 		sum, err := play(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		pair[name] = sum
+		set[name] = sum
 	}
-	return pair, nil
+	return set, nil
 }

@@ -80,7 +80,7 @@ func load(t *testing.T, name string) experiment.Run {
 
 func comparison(t *testing.T, repeat int, f *fake) experiment.Comparison {
 	t.Helper()
-	return experiment.Comparison{Run: load(t, "persistent_straggler"), Repeat: repeat, Real: f.play, Churn: sim.Run, Links: links(t)}
+	return experiment.Comparison{Run: load(t, "persistent_straggler"), Policies: scenarios.PolicyNames, Repeat: repeat, Real: f.play, Churn: sim.Run, Links: links(t)}
 }
 
 func links(t *testing.T) experiment.Simulator {
@@ -151,13 +151,13 @@ func TestCompareRepeats(t *testing.T) {
 	if !slices.Equal(asked, want) {
 		t.Errorf("played %q, want %q", asked, want)
 	}
-	real := append([]report.Pair{c.Real}, c.Repeats...)
-	churn, links := append([]report.Pair{c.Sim}, c.SimRepeats...), append([]report.Pair{c.SimLinks}, c.SimLinksRepeats...)
+	real := append([]report.Set{c.Real}, c.Repeats...)
+	churn, links := append([]report.Set{c.Sim}, c.SimRepeats...), append([]report.Set{c.SimLinks}, c.SimLinksRepeats...)
 	if len(real) != 3 || len(churn) != 3 || len(links) != 3 {
 		t.Fatalf("%d real pairs, %d and %d simulated", len(real), len(churn), len(links))
 	}
 	for n := range real {
-		for _, pair := range []report.Pair{real[n], churn[n], links[n]} {
+		for _, pair := range []report.Set{real[n], churn[n], links[n]} {
 			for _, name := range scenarios.PolicyNames {
 				if s := pair[name]; s.Seed != 42+uint64(n) || s.Policy != name {
 					t.Errorf("pair %d has under %s a result of %s with seed %d", n, name, s.Policy, s.Seed)
@@ -232,6 +232,51 @@ func TestOnlyAnEmptyDirectoryIsPlayedInto(t *testing.T) {
 	}
 	if len(f.runs) != 0 || !slices.Equal(names(t, dir), []string{"mine"}) {
 		t.Errorf("%d runs, %q", len(f.runs), names(t, dir))
+	}
+}
+
+// TestCompareInOneWorld: a world that is not wanted is not played.
+func TestCompareInOneWorld(t *testing.T) {
+	var f fake
+	o := comparison(t, 2, &f)
+	o.Real = nil
+	c, err := experiment.Compare(t.Context(), o)
+	if err != nil || len(f.runs) != 0 || c.Real != nil || len(c.SimRepeats) != 1 || len(c.SimLinksRepeats) != 1 || c.SimRepeats[0]["baseline"].Seed != 43 {
+		t.Errorf("simulated only: %v, %d real runs, %+v", err, len(f.runs), c)
+	}
+	for _, name := range names(t, o.Run.Dir) {
+		if strings.HasPrefix(name, "real") {
+			t.Errorf("simulated only, and there is %s", name)
+		}
+	}
+	rec, err := record.Read(o.Run.Dir)
+	if err != nil || !slices.Equal(rec.Policies(), scenarios.PolicyNames) || len(rec.Runs) != 8 {
+		t.Errorf("read again: %v, %+v", err, rec)
+	}
+
+	o = comparison(t, 1, &f)
+	o.Churn, o.Links, o.Policies = nil, nil, []string{"straggler", "baseline"}
+	if c, err = experiment.Compare(t.Context(), o); err != nil || len(f.runs) != 2 || c.Sim != nil || c.SimLinks != nil || c.Speedup.Real.(float64) >= 1 {
+		t.Errorf("real only: %v, %d real runs, %+v", err, len(f.runs), c)
+	}
+	if rec, err = record.Read(o.Run.Dir); err != nil || !slices.Equal(rec.Policies(), o.Policies) {
+		t.Errorf("read again: %v, the policies are %v and not in the order given", err, rec.Policies())
+	}
+}
+
+// TestPoliciesThatCannotBeCompared: nothing is played and nothing left.
+func TestPoliciesThatCannotBeCompared(t *testing.T) {
+	for want, policies := range map[string][]string{"none in the list": {}, "in the list twice": {"baseline", "straggler", "baseline"}, "nobody": {"baseline", "nobody"}} {
+		var f fake
+		o := comparison(t, 1, &f)
+		o.Policies = policies
+		_, err := experiment.Compare(t.Context(), o)
+		if bad, ok := errors.AsType[*scenarios.Error](err); !ok || !strings.Contains(bad.Error(), want) {
+			t.Errorf("%q: %v, want %q", policies, err, want)
+		}
+		if len(f.runs) != 0 || len(names(t, o.Run.Dir)) != 0 {
+			t.Errorf("%q: %d runs, %q", policies, len(f.runs), names(t, o.Run.Dir))
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testbed/report/record"
 	"testbed/report/words"
 	"testbed/runlog"
+	"testbed/scenarios"
 )
 
 // Command is the command line that makes the same runs again.
@@ -30,7 +31,13 @@ func (p *page) Command() string {
 	if scale := rec.Scenario.Real.TimeScale; scale != rec.OwnScale {
 		flags += fmt.Sprintf(" --time-scale %g", scale)
 	}
-	if len(p.Sides) == 2 {
+	if len(p.Sides) > 1 {
+		if policies := p.policies(); !slices.Equal(policies, scenarios.PolicyNames) {
+			flags = " --policy " + words.Quote(strings.Join(policies, ",")) + flags
+		}
+		if links == "" {
+			flags += " --world sim"
+		}
 		if most > 1 {
 			flags += fmt.Sprintf(" --repeat %d", most)
 		}
@@ -43,7 +50,7 @@ func (p *page) Command() string {
 			flags += " --network links"
 		}
 	}
-	return fmt.Sprintf("testbed %s %s --policy %s%s", verb, source, p.Sides[0].Policy, flags)
+	return fmt.Sprintf("testbed %s %s --policy %s%s", verb, source, words.Quote(p.Sides[0].Policy), flags)
 }
 
 // Environment is that of the first run which has one.

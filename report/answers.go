@@ -22,21 +22,13 @@ func (p *page) speedup() stats.Estimate { return p.statistics.Speedup[p.world] }
 func interval(i *stats.Interval) string { return words.Times(i.Low) + " to " + words.Times(i.High) }
 
 func (p *page) headline() string {
-	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
 	switch e := p.speedup(); {
-	case e.N == 0:
-	case e.Interval == nil:
-		return fmt.Sprintf("The straggler policy was %s as fast as the baseline: %s instead of %s for %d rounds.",
-			words.Times(e.Median), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
-	case e.Interval.Contains(1):
-		return fmt.Sprintf("No difference shown: over %d pairs of runs the straggler policy was %s as fast as the baseline (%s).",
-			e.N, words.Times(e.Median), interval(e.Interval))
-	case e.Interval.High < 1:
-		return fmt.Sprintf("The baseline is faster: over %d pairs of runs the straggler policy was %s as fast (%s), %s instead of %s for %d rounds.",
-			e.N, words.Times(e.Median), interval(e.Interval), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
-	default:
-		return fmt.Sprintf("Over %d pairs of runs the straggler policy was %s as fast as the baseline (%s): %s instead of %s for %d rounds.",
-			e.N, words.Times(e.Median), interval(e.Interval), wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+	case len(p.Sides) > 2:
+		if best := p.best(); best != nil {
+			return p.headlineOfMany(best)
+		}
+	case e.N > 0:
+		return p.headlineOfTwo(e)
 	}
 	var parts []string
 	for _, s := range p.Sides {
@@ -47,6 +39,59 @@ func (p *page) headline() string {
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, " ")
+}
+
+// headlineOfTwo says what the second policy gained over the first.
+func (p *page) headlineOfTwo(e stats.Estimate) string {
+	base, other := &p.Sides[0], &p.Sides[1]
+	reference, name := words.Policy(base.Policy), words.Policy(other.Policy)
+	instead := fmt.Sprintf("%s instead of %s for %d rounds", wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+	switch {
+	case e.Interval == nil:
+		return fmt.Sprintf("%s was %s as fast as %s: %s.", words.Capital(name), words.Times(e.Median), reference, instead)
+	case e.Interval.Contains(1):
+		return fmt.Sprintf("No difference shown: over %d pairs of runs %s was %s as fast as %s (%s).",
+			e.N, name, words.Times(e.Median), reference, interval(e.Interval))
+	case e.Interval.High < 1:
+		return fmt.Sprintf("%s is faster: over %d pairs of runs %s was %s as fast (%s), %s.",
+			words.Capital(reference), e.N, name, words.Times(e.Median), interval(e.Interval), instead)
+	}
+	return fmt.Sprintf("Over %d pairs of runs %s was %s as fast as %s (%s): %s.",
+		e.N, name, words.Times(e.Median), reference, interval(e.Interval), instead)
+}
+
+// best is the policy with the largest speed-up over the reference in the world
+// shown, nil if there is none.
+func (p *page) best() (best *score) {
+	for k, s := range p.scores {
+		if s.World == p.world && s.Speedup.N > 0 && (best == nil || s.Speedup.Median > best.Speedup.Median) {
+			best = &p.scores[k]
+		}
+	}
+	return best
+}
+
+// headlineOfMany says which of several policies was the fastest.
+func (p *page) headlineOfMany(best *score) string {
+	reference, e := p.Sides[0].Policy, best.Speedup
+	if e.Median <= 1 && (e.Interval == nil || !e.Interval.Contains(1)) {
+		return fmt.Sprintf("None of the other %d policies was faster than %s.", len(p.Sides)-1, words.Policy(reference))
+	}
+	gain := words.Times(e.Median) + " as fast as " + words.Policy(reference)
+	if e.Interval == nil {
+		return fmt.Sprintf("Of %d policies %s was the fastest: %s, %s instead of %s.", len(p.Sides), best.Policy, gain,
+			wallText(p.Record.Scenario, p.side(best.Policy)), wallText(p.Record.Scenario, &p.Sides[0]))
+	}
+	gain += " (" + interval(e.Interval) + ")"
+	if e.Interval.Contains(1) {
+		return fmt.Sprintf("No difference shown: of %d policies %s did best, over %d seeds %s.", len(p.Sides), best.Policy, e.N, gain)
+	}
+	return fmt.Sprintf("Of %d policies %s was the fastest, over %d seeds %s.", len(p.Sides), best.Policy, e.N, gain)
+}
+
+// side returns what is shown of a policy.
+func (p *page) side(name string) *side {
+	return &p.Sides[slices.IndexFunc(p.Sides, func(s side) bool { return s.Policy == name })]
 }
 
 // wallText is a typical wall-clock in words.
@@ -120,11 +165,14 @@ func few(lines []string) []string {
 
 func (p *page) whatWasDone() document.Answer {
 	a := document.Answer{Question: "What did it do, and why?", Short: "nothing out of the ordinary"}
+	acted, many := 0, len(p.Sides) > 2
 	for _, s := range p.Sides {
 		text := s.Policy + ": " + crowd(s.Run.Summary) + "."
-		acted := len(s.Run.Sidelined)+len(s.Run.Evicted) > 0
-		if acted {
-			a.Short = s.Policy + " acted"
+		if many {
+			text = s.Policy + ": " + standingOf(s.Run.Summary, fewStandings) + "."
+		}
+		if len(s.Run.Sidelined)+len(s.Run.Evicted) > 0 {
+			acted++
 			var who []string
 			for _, m := range append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...) {
 				if name := scenarios.NodeName(m.ID); !slices.Contains(who, name) {
@@ -135,20 +183,28 @@ func (p *page) whatWasDone() document.Answer {
 			if len(s.Run.Sidelined) == 0 {
 				a.Short = fmt.Sprintf("%s removed %s", s.Policy, words.List(who))
 			}
-			first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]
-			text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, words.Because(first.Why))
-		} else if s.Policy == scenarios.Baseline {
+			if first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]; !many { // else the tables say why
+				text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, words.Because(first.Why))
+			}
+		} else if !s.LeavesOut() {
 			text += " It waits for every member."
 		}
 		a.Text = append(a.Text, text)
+	}
+	if many && acted > 1 {
+		a.Short = fmt.Sprintf("%d of %d policies left workers out", acted, len(p.Sides))
 	}
 	return a
 }
 
 func (p *page) whatWasGained() document.Answer {
 	a := document.Answer{Question: "What did it gain?"}
-	e := p.speedup()
-	if e.N == 0 {
+	switch e := p.speedup(); {
+	case len(p.Sides) > 2:
+		p.gainsOfMany(&a)
+	case e.N > 0:
+		p.gainOfTwo(&a, e)
+	default:
 		a.Short = "one policy only"
 		for _, s := range p.Sides {
 			a.Text = append(a.Text, fmt.Sprintf("%s: %s.", s.Policy, wallText(p.Record.Scenario, &s)))
@@ -160,8 +216,12 @@ func (p *page) whatWasGained() document.Answer {
 			a.Short = "not known"
 			a.Text = append(a.Text, "A run that stayed incomplete has no speed-up, and neither has one without a partner of the same seed.")
 		}
-		return a
 	}
+	return a
+}
+
+// gainOfTwo says what the second policy gained over the first.
+func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 	a.Short = words.Times(e.Median)
 	if i := e.Interval; i != nil {
 		a.Short += " (" + interval(i) + ")"
@@ -169,8 +229,8 @@ func (p *page) whatWasGained() document.Answer {
 			a.Short = "no difference shown: " + a.Short
 		}
 	}
-	base, other := p.side(scenarios.Baseline), p.side(scenarios.Straggler)
-	a.Text = append(a.Text, fmt.Sprintf("%s under straggler, %s under baseline.", wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base)))
+	base, other := &p.Sides[0], &p.Sides[1]
+	a.Text = append(a.Text, fmt.Sprintf("%s under %s, %s under %s.", wallText(p.Record.Scenario, other), other.Policy, wallText(p.Record.Scenario, base), base.Policy))
 	switch i := e.Interval; {
 	case i != nil:
 		a.Text = append(a.Text, fmt.Sprintf("The range is a %.3g %% interval of the median of %d pairs of runs, each with one seed: %s.", 100*i.Level, e.N, p.statistics.Finding[p.world]))
@@ -187,7 +247,33 @@ func (p *page) whatWasGained() document.Answer {
 		}
 		a.Text = append(a.Text, fmt.Sprintf("The simulator had predicted %s.", text))
 	}
-	return a
+}
+
+// gainsOfMany says what each policy gained over the first, and whether the
+// simulator has them in the same order.
+func (p *page) gainsOfMany(a *document.Answer) {
+	a.Short = "not known"
+	if best := p.best(); best != nil {
+		a.Short = best.Policy + ": " + best.SpeedupText()
+	}
+	var each []string
+	for _, s := range p.scores {
+		if s.World != p.world || s.Policy == p.Sides[0].Policy {
+			continue
+		}
+		text := fmt.Sprintf("%s: %s", s.Policy, s.SpeedupText())
+		if s.Finding != "" {
+			text += ", " + s.Finding
+		}
+		each = append(each, text+".")
+	}
+	a.Text = few(each)
+	if p.statistics.LeftOut > 0 {
+		a.Text = append(a.Text, fmt.Sprintf("Seeds with an incomplete run, which does not count: %d.", p.statistics.LeftOut))
+	}
+	for _, line := range p.Ranks() {
+		a.Text = append(a.Text, words.Capital(line)+".")
+	}
 }
 
 func (p *page) trust() document.Answer {
@@ -230,18 +316,25 @@ func (p *page) trust() document.Answer {
 	if worst < 2 {
 		a.Text = append(a.Text, "Every worker ended every round with the same bytes.")
 	}
+	var sidelined []string
 	for _, s := range p.Sides {
-		if s.Policy == scenarios.Straggler {
-			a.Text = append(a.Text, brief(s.Sidelining))
+		switch {
+		case s.LeavesOut() && len(p.Sides) > 2:
+			sidelined = append(sidelined, s.Policy+": "+brief(s.Sidelining))
+		case s.LeavesOut():
+			sidelined = append(sidelined, brief(s.Sidelining))
 		}
 	}
+	a.Text = append(a.Text, few(sidelined)...)
 	if s := p.Sides[0]; s.Prediction != nil && len(s.Prediction.NotSimulated) > 0 {
 		a.Text = append(a.Text, words.Capital(leftOut(s.Prediction.Summary))+".")
 	}
+	var off []string
 	for _, s := range p.Sides {
 		if s.Error.N > 0 {
-			a.Text = append(a.Text, fmt.Sprintf("The simulator’s wall-clock under %s is off by %s.", s.Policy, s.ErrorText()))
+			off = append(off, fmt.Sprintf("The simulator’s wall-clock under %s is off by %s.", s.Policy, s.ErrorText()))
 		}
 	}
+	a.Text = append(a.Text, few(off)...)
 	return a
 }

@@ -16,6 +16,7 @@ import (
 	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/stats"
 )
 
 var (
@@ -31,9 +32,13 @@ type page struct {
 	Description string  `json:"description"`
 	TimeScale   float64 `json:"time_scale"`
 	Sides       []side  `json:"sides"`
+	// Trade is empty where there is nothing to compare or no work was counted.
+	Trade []score `json:"trade,omitempty"`
 
 	world      string // whose runs are shown
 	statistics Statistics
+	scores     []score
+	ranks      map[string]stats.Correlation
 
 	Record   *record.Record    `json:"-"`
 	Headline string            `json:"-"`
@@ -56,7 +61,7 @@ func WriteHTML(out io.Writer, rec *record.Record) error {
 		"gib":       func(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) },
 		"find":      func(list []timeline.Round, n int) *timeline.Round { return findRound(list, n) },
 		"thousands": words.Thousands[policy.Time], "count": words.Thousands[int64], "base": filepath.Base,
-		"node": scenarios.NodeName, "noticed": noticed,
+		"node": scenarios.NodeName, "noticed": noticed, "world": worldText, "summary": policy.Summary,
 		"lines": lines, "share": percentText,
 		"doubtful": doubtful, "arrivals": arrivals,
 	}).Parse(pageHTML)
@@ -74,7 +79,7 @@ func newPage(rec *record.Record) (*page, error) {
 			world = runlog.Real
 		}
 	}
-	for _, name := range scenarios.PolicyNames {
+	for _, name := range rec.Policies() {
 		runs := rec.Of(world, name)
 		if len(runs) == 0 {
 			continue
@@ -94,8 +99,10 @@ func newPage(rec *record.Record) (*page, error) {
 		s.Sidelining = judged(rec.Scenario, runs)
 		p.Sides = append(p.Sides, s)
 	}
-	p.statistics = statistics(pairs(rec, world))
 	p.world = world
+	if len(p.Sides) > 0 {
+		p.compare()
+	}
 	p.Headline = p.headline()
 	p.Answers = []document.Answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
 	p.Headline = document.Together.Replace(p.Headline)
@@ -106,6 +113,48 @@ func newPage(rec *record.Record) (*page, error) {
 	}
 	return p, nil
 }
+
+// compare lays the policies beside each other.
+func (p *page) compare() {
+	policies := p.policies()
+	all := matchRuns(p.Record, policies, p.world)
+	p.statistics, p.scores, p.ranks = statistics(policies, all), scores(policies, all), rankCorrelations(policies, all)
+	if len(policies) > 1 && slices.ContainsFunc(p.scores, func(s score) bool { return s.Lost != nil }) {
+		p.Trade = p.scores
+	}
+}
+
+// policies are those shown, the reference first.
+func (p *page) policies() (names []string) {
+	for _, s := range p.Sides {
+		names = append(names, s.Policy)
+	}
+	return names
+}
+
+// OtherPolicies are the names of those shown that the page does not explain
+// anyway, without parameters.
+func (p *page) OtherPolicies() (names []string) {
+	for _, s := range p.Sides {
+		name, _, _ := strings.Cut(s.Policy, ":")
+		if slices.Contains(policy.Names(), name) && !slices.Contains(scenarios.PolicyNames, name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Scores is the table of every policy in every world, where there are more than
+// two policies or the picture of the trade needs it.
+func (p *page) Scores() []score {
+	if len(p.Sides) > 2 || p.Trade != nil {
+		return p.scores
+	}
+	return nil
+}
+
+// Ranks says whether the simulated orders are the measured one.
+func (p *page) Ranks() []string { return rankText(p.ranks) }
 
 // Completed says that there is a completed round to show.
 func (p *page) Completed() bool {
@@ -151,16 +200,6 @@ func noticed(cause policy.Rule) string {
 		return "reduce_failed: it had a part in several failed reductions of a round"
 	}
 	return string(cause)
-}
-
-// side returns the side of a policy, or nil.
-func (p *page) side(name string) *side {
-	for k := range p.Sides {
-		if p.Sides[k].Policy == name {
-			return &p.Sides[k]
-		}
-	}
-	return nil
 }
 
 func seconds(s *scenarios.Scenario, t policy.Time) string {

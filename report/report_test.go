@@ -20,13 +20,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func simulated(t *testing.T, name string) (*scenarios.Scenario, report.Pair) {
+func simulated(t *testing.T, name string) (*scenarios.Scenario, report.Set) {
 	t.Helper()
 	s, err := scenarios.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair := report.Pair{}
+	pair := report.Set{}
 	for _, p := range scenarios.PolicyNames {
 		if pair[p], err = sim.Run(s, p, nil); err != nil {
 			t.Fatal(err)
@@ -67,9 +67,9 @@ func TestSummary(t *testing.T) {
 }
 
 // real makes a measured pair of a simulated one, slower by a factor.
-func real(simulated report.Pair, factor policy.Time) report.Pair {
+func real(simulated report.Set, factor policy.Time) report.Set {
 	yes := true
-	pair := report.Pair{}
+	pair := report.Set{}
 	for name, sum := range simulated {
 		sum.World, sum.Links, sum.BitIdentical = runlog.Real, "user", &yes
 		sum.WallClock *= factor
@@ -80,7 +80,7 @@ func real(simulated report.Pair, factor policy.Time) report.Pair {
 
 func TestComparison(t *testing.T) {
 	s, pair := simulated(t, "persistent_straggler")
-	c := &report.Comparison{Scenario: s.Name, Sim: pair, Real: real(pair, 1), Dir: "runs/somewhere"}
+	c := &report.Comparison{Policies: scenarios.PolicyNames, Scenario: s.Name, Sim: pair, Real: real(pair, 1), Dir: "runs/somewhere"}
 	incomplete := c.Real[scenarios.Baseline]
 	incomplete.Complete, incomplete.OuterSteps = false, 3
 	incomplete.Fidelity = fidelity.Verdict{Verdict: "invalid", Reasons: []string{"one", "two"}}
@@ -97,7 +97,7 @@ func TestComparison(t *testing.T) {
 // wrong.
 func TestComparisonOnPlannedLinks(t *testing.T) {
 	s, pair := simulated(t, "persistent_straggler")
-	links := report.Pair{}
+	links := report.Set{}
 	for _, name := range scenarios.PolicyNames {
 		sum, err := sim.RunLinks(s, name, sim.Costs{}, nil)
 		if err != nil {
@@ -105,7 +105,7 @@ func TestComparisonOnPlannedLinks(t *testing.T) {
 		}
 		links[name] = sum
 	}
-	c := &report.Comparison{Scenario: s.Name, Sim: pair, SimLinks: links, Real: real(links, 1), Dir: "runs/somewhere"}
+	c := &report.Comparison{Policies: scenarios.PolicyNames, Scenario: s.Name, Sim: pair, SimLinks: links, Real: real(links, 1), Dir: "runs/somewhere"}
 	c.Conclude()
 	for _, name := range scenarios.PolicyNames {
 		r := c.Residuals[name]
@@ -123,7 +123,7 @@ func TestComparisonOnPlannedLinks(t *testing.T) {
 
 func TestConclude(t *testing.T) {
 	_, pair := simulated(t, "persistent_straggler")
-	c := &report.Comparison{Sim: pair, Real: real(pair, 2), Repeats: []report.Pair{real(pair, 4), real(pair, 4)}}
+	c := &report.Comparison{Policies: scenarios.PolicyNames, Sim: pair, Real: real(pair, 2), Repeats: []report.Set{real(pair, 4), real(pair, 4)}}
 	c.Conclude()
 	speedups, ok := c.Speedup.Real.([]float64)
 	if !ok || len(speedups) != 3 || speedups[0] != c.Speedup.Sim {
@@ -141,7 +141,7 @@ func TestConclude(t *testing.T) {
 // its own seed, on either network, and the text shows medians.
 func TestEverySeedHasItsPredictions(t *testing.T) {
 	s, pair := simulated(t, "persistent_straggler")
-	c := &report.Comparison{Scenario: s.Name, Sim: pair, SimLinks: pair, Real: real(pair, 1), Dir: "runs/somewhere"}
+	c := &report.Comparison{Policies: scenarios.PolicyNames, Scenario: s.Name, Sim: pair, SimLinks: pair, Real: real(pair, 1), Dir: "runs/somewhere"}
 	for _, factor := range []policy.Time{2, 2} {
 		c.Repeats = append(c.Repeats, real(pair, factor))
 		c.SimRepeats, c.SimLinksRepeats = append(c.SimRepeats, real(pair, factor)), append(c.SimLinksRepeats, real(pair, factor))
@@ -166,7 +166,7 @@ func TestEverySeedHasItsPredictions(t *testing.T) {
 // TestStatistics: five pairs, of which one is an outlier and one is incomplete.
 func TestStatistics(t *testing.T) {
 	s, pair := simulated(t, "persistent_straggler")
-	c := &report.Comparison{Scenario: s.Name, Sim: pair, Real: real(pair, 2), Dir: "runs/somewhere"}
+	c := &report.Comparison{Policies: scenarios.PolicyNames, Scenario: s.Name, Sim: pair, Real: real(pair, 2), Dir: "runs/somewhere"}
 	for i := range 4 {
 		again := real(pair, 2)
 		sum := again[scenarios.Baseline]
@@ -187,7 +187,7 @@ func TestStatistics(t *testing.T) {
 
 func TestNoDifferenceShown(t *testing.T) {
 	_, pair := simulated(t, "homogeneous")
-	c := &report.Comparison{Sim: pair, Real: real(pair, 1), Repeats: []report.Pair{real(pair, 1), real(pair, 1)}}
+	c := &report.Comparison{Policies: scenarios.PolicyNames, Sim: pair, Real: real(pair, 1), Repeats: []report.Set{real(pair, 1), real(pair, 1)}}
 	c.Conclude()
 	for world, finding := range c.Statistics.Finding {
 		if finding != "no difference shown" {

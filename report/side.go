@@ -10,6 +10,7 @@ import (
 	"testbed/report/timeline"
 	"testbed/report/words"
 	"testbed/runlog"
+	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 	"testbed/stats"
 )
@@ -36,6 +37,9 @@ type side struct {
 	OnLinks    *record.Run    `json:"-"` // the prediction that it is about
 	Sidelining runlog.Work    `json:"-"` // over all of them
 }
+
+// LeavesOut says that the policy may close a round without a live member.
+func (s *side) LeavesOut() bool { return s.Policy != scenarios.Baseline }
 
 // predict lays the simulated runs beside the measured ones with their seeds.
 func (s *side) predict(simulated []record.Run) {
@@ -149,8 +153,12 @@ func (s *side) WallText() string {
 }
 
 // crowd says who was sidelined and evicted, or how many where it is many.
-func crowd(sum runlog.Summary) string {
-	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= 2*words.MaxListed {
+func crowd(sum runlog.Summary) string { return standingOf(sum, 2*words.MaxListed) }
+
+// standingOf says who was sidelined and evicted, or how many if there are more
+// entries than the most.
+func standingOf(sum runlog.Summary, most int) string {
+	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= most {
 		return standing(sum)
 	}
 	count := func(members []runlog.Membership) string {

@@ -3,101 +3,130 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"testbed/report/record"
 	"testbed/runlog"
-	"testbed/scenarios"
 	"testbed/stats"
 )
 
-// Statistics is what the repeats of a comparison allow to be said. Only pairs
-// in which every run was complete count.
+// Statistics is what the repeats of a comparison allow to be said. Only complete
+// runs count, beside complete ones with the same seed.
 type Statistics struct {
-	// Speedup has the ratios of the pairs, by world ("sim", "real").
-	Speedup map[string]stats.Estimate `json:"speedup"`
-	// PredictionError has the errors of the pairs, by policy.
-	PredictionError map[string]stats.Estimate `json:"prediction_error"`
+	// Speedup has the ratios of two policies' wall-clocks, by world ("sim",
+	// "real"); of more policies Speedups has them, by policy and world.
+	Speedup  map[string]stats.Estimate            `json:"speedup,omitzero"`
+	Speedups map[string]map[string]stats.Estimate `json:"speedups,omitempty"`
+	// PredictionError has the errors of the runs, by policy.
+	PredictionError map[string]stats.Estimate `json:"prediction_error,omitzero"`
 	// LinksPredictionError has those of the simulator on the links of the plan.
 	LinksPredictionError map[string]stats.Estimate `json:"links_prediction_error,omitempty"`
 	// Finding is what the speed-up shows, by world: one policy is faster, or
 	// "no difference shown"; empty without an interval.
-	Finding map[string]string `json:"finding"`
-	// LeftOut counts the pairs with an incomplete run.
+	Finding  map[string]string            `json:"finding,omitzero"`
+	Findings map[string]map[string]string `json:"findings,omitempty"`
+	// LeftOut counts the seeds with an incomplete run.
 	LeftOut int `json:"left_out,omitempty"`
 }
 
-// complete says whether both runs of the pair did all their outer steps.
-func (pair Pair) complete() bool {
-	return pair[scenarios.Baseline].Complete && pair[scenarios.Straggler].Complete
+// matched are the runs with one seed, by world and policy. A world or a policy
+// may be missing.
+type matched struct {
+	runs  map[string]Set
+	again bool // the simulated runs stand beside other measured ones, too
 }
 
-// paired is a pair of measured runs with the simulated pair that has the same
-// seed, on churn's network and on the links of the plan. Each may be empty.
-type paired struct {
-	real, sim, links Pair
-	again            bool // the simulated pair stands beside another measured one, too
+// count says whether a run counts: it is complete, and so is one that it is
+// compared with.
+func (set Set) count(policies []string, name string) bool {
+	if name != policies[0] || len(policies) == 1 {
+		return set[policies[0]].Complete && set[name].Complete
+	}
+	return set[name].Complete && slices.ContainsFunc(policies[1:], func(other string) bool { return set[other].Complete })
 }
 
-// pairs are the runs under both policies that have their seed in common, with
-// the simulated ones beside them.
-func pairs(rec *record.Record, world string) (all []paired) {
-	simBase, simOther := rec.Of(runlog.Sim, scenarios.Baseline), rec.Of(runlog.Sim, scenarios.Straggler)
-	others := rec.Of(world, scenarios.Straggler)
+// incomplete says that a run of the set did not do all its outer steps.
+func (set Set) incomplete() bool {
+	for _, sum := range set {
+		if !sum.Complete {
+			return true
+		}
+	}
+	return false
+}
+
+// matchRuns lays the runs of a record beside each other that have their seed in
+// common. The first policy has to have one in the world.
+func matchRuns(rec *record.Record, policies []string, world string) (all []matched) {
+	runs := map[string]map[string][]record.Run{}
+	for _, w := range worlds {
+		runs[w] = map[string][]record.Run{}
+		for _, name := range policies {
+			runs[w][name] = rec.Of(w, name)
+			if w == simLinks {
+				runs[w][name] = rec.OnLinks(name)
+			}
+		}
+	}
 	seen := map[uint64]int{}
-	for _, base := range rec.Of(world, scenarios.Baseline) {
-		n := seen[base.Seed]
-		seen[base.Seed]++
-		other := record.Seeded(others, base.Seed, n)
-		if other == nil {
-			continue
+	for _, first := range runs[world][policies[0]] {
+		n := seen[first.Seed]
+		seen[first.Seed]++
+		m := matched{runs: map[string]Set{}, again: world == runlog.Real && n > 0}
+		for _, w := range worlds {
+			if w == simLinks && world == runlog.Sim && first.Links == record.Planned {
+				continue // they stand for what there is no other simulation of
+			}
+			k := n
+			if w != world && world == runlog.Real {
+				k = 0 // the simulator gives the same each time
+			}
+			for _, name := range policies {
+				if run := record.Seeded(runs[w][name], first.Seed, k); run != nil {
+					if m.runs[w] == nil {
+						m.runs[w] = Set{}
+					}
+					m.runs[w][name] = run.Summary
+				}
+			}
 		}
-		var p paired
-		if world == runlog.Real {
-			p.again = n > 0
-			p.real = Pair{scenarios.Baseline: base.Summary, scenarios.Straggler: other.Summary}
-			n = 0
+		if len(m.runs[world]) > 1 || len(policies) == 1 {
+			all = append(all, m)
 		}
-		a, b := record.Seeded(simBase, base.Seed, n), record.Seeded(simOther, base.Seed, n)
-		if a != nil && b != nil {
-			p.sim = Pair{scenarios.Baseline: a.Summary, scenarios.Straggler: b.Summary}
-		}
-		all = append(all, p)
 	}
 	return all
 }
 
-// statistics compares pair by pair.
-func statistics(pairs []paired) Statistics {
-	s := Statistics{PredictionError: map[string]stats.Estimate{}, Finding: map[string]string{}}
-	ratios, errors, onLinks := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
-	for _, pair := range pairs {
-		real, sim := pair.real, pair.sim
-		if sim.complete() && !pair.again {
-			ratios["sim"] = append(ratios["sim"], sim.speedup())
-		}
-		if len(real) == 0 {
-			continue
-		}
-		if !real.complete() {
+// statistics compares the policies seed by seed with the first of them.
+func statistics(policies []string, all []matched) Statistics {
+	var s Statistics
+	real, simulated := false, false
+	errors, onLinks := map[string][]float64{}, map[string][]float64{}
+	for _, m := range all {
+		measured, sim := m.runs[runlog.Real], m.runs[runlog.Sim]
+		real, simulated = real || len(measured) > 0, simulated || len(sim) > 0
+		if measured.incomplete() || len(measured) == 0 && sim.incomplete() {
 			s.LeftOut++
-			continue
 		}
-		ratios["real"] = append(ratios["real"], real.speedup())
-		for _, name := range scenarios.PolicyNames {
-			if e, ok := predictionError(sim[name], real[name]); ok {
+		for _, name := range policies {
+			if !measured.count(policies, name) {
+				continue
+			}
+			if e, ok := predictionError(sim[name], measured[name]); ok {
 				errors[name] = append(errors[name], e)
 			}
-			if e, ok := predictionError(pair.links[name], real[name]); ok {
+			if e, ok := predictionError(m.runs[simLinks][name], measured[name]); ok {
 				onLinks[name] = append(onLinks[name], e)
 			}
 		}
 	}
-	s.Speedup = map[string]stats.Estimate{"sim": stats.Estimated(ratios["sim"]), "real": stats.Estimated(ratios["real"])}
-	for world, e := range s.Speedup {
-		s.Finding[world] = e.Finding(scenarios.Straggler+" is faster", scenarios.Baseline+" is faster")
-	}
-	for _, name := range scenarios.PolicyNames {
-		s.PredictionError[name] = stats.Estimated(errors[name])
+	for _, name := range policies {
+		if real && simulated {
+			if s.PredictionError == nil {
+				s.PredictionError = map[string]stats.Estimate{}
+			}
+			s.PredictionError[name] = stats.Estimated(errors[name])
+		}
 		if len(onLinks[name]) > 0 {
 			if s.LinksPredictionError == nil {
 				s.LinksPredictionError = map[string]stats.Estimate{}
@@ -105,7 +134,41 @@ func statistics(pairs []paired) Statistics {
 			s.LinksPredictionError[name] = stats.Estimated(onLinks[name])
 		}
 	}
+	if len(policies) == 2 {
+		s.Speedup, s.Finding = map[string]stats.Estimate{}, map[string]string{}
+		for world, played := range map[string]bool{runlog.Sim: simulated, runlog.Real: real} {
+			if played {
+				s.Speedup[world], s.Finding[world] = compared(policies[0], policies[1], world, all)
+			}
+		}
+		return s
+	}
+	s.Speedups, s.Findings = map[string]map[string]stats.Estimate{}, map[string]map[string]string{}
+	for _, sc := range scores(policies, all) {
+		if sc.Policy == policies[0] {
+			continue
+		}
+		if s.Speedups[sc.Policy] == nil {
+			s.Speedups[sc.Policy], s.Findings[sc.Policy] = map[string]stats.Estimate{}, map[string]string{}
+		}
+		s.Speedups[sc.Policy][sc.World], s.Findings[sc.Policy][sc.World] = sc.Speedup, sc.Finding
+	}
 	return s
+}
+
+// compared is what a world's runs say about how many times as fast a policy is
+// as the reference, and what that shows.
+func compared(reference, name, world string, all []matched) (stats.Estimate, string) {
+	var ratios []float64
+	for _, m := range all {
+		set := m.runs[world]
+		if m.again && world != runlog.Real || !set[reference].Complete || !set[name].Complete {
+			continue
+		}
+		ratios = append(ratios, set.speedup(reference, name))
+	}
+	e := stats.Estimated(ratios)
+	return e, e.Finding(name+" is faster", reference+" is faster")
 }
 
 // predictionError is (simulated − measured) / measured wall-clock, of complete
@@ -117,8 +180,8 @@ func predictionError(sim, real runlog.Summary) (e float64, ok bool) {
 	return float64(sim.WallClock-real.WallClock) / float64(real.WallClock), true
 }
 
-// write says what the repeats show.
-func (s Statistics) write(out io.Writer) {
+// write says what the repeats of two policies show.
+func (s Statistics) write(out io.Writer, policies []string) {
 	e := s.Speedup["real"]
 	if s.LeftOut > 0 {
 		fmt.Fprintf(out, "left out of the statistics: %d with an incomplete run\n", s.LeftOut)
@@ -135,7 +198,7 @@ func (s Statistics) write(out io.Writer) {
 	if sim := s.Speedup["sim"]; sim.Interval != nil {
 		fmt.Fprintf(out, "simulated with the same seeds: %s; speed-up %.3f× (%.3f× to %.3f×)\n", s.Finding["sim"], sim.Median, sim.Interval.Low, sim.Interval.High)
 	}
-	for _, name := range scenarios.PolicyNames {
+	for _, name := range policies {
 		if e := s.PredictionError[name]; e.Interval != nil {
 			fmt.Fprintf(out, "simulator's error, %s: %s\n", name, percentText(e))
 		}

@@ -15,6 +15,8 @@ const (
 	EventsFile  = "events.jsonl"
 	SummaryFile = "summary.json"
 	PlanFile    = "plan.json"
+	// ComparisonFile is the result of a comparison, in the directory of its runs.
+	ComparisonFile = "comparison.json"
 	// EnvironmentFile has an Environment.
 	EnvironmentFile = "environment.json"
 	// FidelityFile has the measurements and verdicts of the emulation, of the run

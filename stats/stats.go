@@ -28,12 +28,13 @@ type Estimate struct {
 	Why      string    `json:"why,omitempty"`
 }
 
-// Interval is where the median of the population is believed to lie.
+// Interval is where the median of the population is believed to lie, or
+// whatever else was estimated.
 type Interval struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// Level is the probability with which such an interval holds the median:
-	// 0.95, or what as few measurements allow at most.
+	// Level is the probability with which such an interval holds it: 0.95, or
+	// what as few measurements allow at most.
 	Level float64 `json:"level"`
 }
 
@@ -96,23 +97,32 @@ func Estimated(values []float64) Estimate {
 		return e
 	}
 	sorted := slices.Sorted(slices.Values(values))
+	e.Interval = bootstrap(n, func(picks []int) float64 {
+		slices.Sort(picks) // of sorted values, so that the middle is the median
+		return (sorted[picks[(n-1)/2]] + sorted[picks[n/2]]) / 2
+	})
+	return e
+}
+
+// bootstrap returns the percentile interval of a statistic of n measurements.
+// The statistic is given the positions of a sample with replacement, and may
+// reorder them. The samples are the same for the same n.
+func bootstrap(n int, statistic func(picks []int) float64) *Interval {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], uint64(n))
 	rng := rand.New(rand.NewChaCha8(key))
-	medians := make([]float64, resamples)
+	results := make([]float64, resamples)
 	picks := make([]int, n)
-	for i := range medians {
+	for i := range results {
 		for j := range picks {
 			picks[j] = rng.IntN(n)
 		}
-		slices.Sort(picks) // of sorted values, so that the middle is the median
-		medians[i] = (sorted[picks[(n-1)/2]] + sorted[picks[n/2]]) / 2
+		results[i] = statistic(picks)
 	}
-	slices.Sort(medians)
+	slices.Sort(results)
 	tail := int(math.Floor((1 - nominal) / 2 * resamples))
-	e.Interval = &Interval{
-		Low: medians[tail], High: medians[resamples-1-tail],
+	return &Interval{
+		Low: results[tail], High: results[resamples-1-tail],
 		Level: min(nominal, 1-2*math.Pow(0.5, float64(n))),
 	}
-	return e
 }

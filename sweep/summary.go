@@ -1,9 +1,6 @@
 package sweep
 
-import (
-	"testbed/scenarios"
-	"testbed/stats"
-)
+import "testbed/stats"
 
 // Summary is what a sweep shows.
 type Summary struct {
@@ -27,13 +24,32 @@ type Cell struct {
 	WallClock map[string]stats.Estimate `json:"wall_clock_us"`
 	// Incomplete counts the runs that the horizon cut short, by policy.
 	Incomplete map[string]int `json:"incomplete"`
-	// Speedup has the ratios baseline / straggler of the runs with the same
-	// seed and repeat, where both policies are swept.
+	// Speedup has the ratios of the first policy's wall-clock and the second's,
+	// of runs with the same seed and repeat, where two policies are swept.
 	Speedup *stats.Estimate `json:"speedup,omitempty"`
 	// Finding is what the speed-up shows: one policy is faster, or "no
 	// difference shown"; empty without an interval.
 	Finding string `json:"finding,omitempty"`
+	// Speedups and Findings are the same of more than two policies, for each
+	// but the first.
+	Speedups map[string]stats.Estimate `json:"speedups,omitempty"`
+	Findings map[string]string         `json:"findings,omitempty"`
 }
+
+// SpeedupOf is how many times as fast a policy was as the first one, nil if that
+// is not known.
+func (c Cell) SpeedupOf(policyName string) *stats.Estimate {
+	if c.Speedup != nil {
+		return c.Speedup
+	}
+	if e, ok := c.Speedups[policyName]; ok {
+		return &e
+	}
+	return nil
+}
+
+// Compared are the policies that have a speed-up over the first.
+func (s Summary) Compared() []string { return s.Policies[min(1, len(s.Policies)):] }
 
 // Summarize sums up the rows that are done.
 func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
@@ -52,12 +68,12 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 	perCell := len(keys) / len(p.Cells)
 	for i, set := range p.Cells {
 		c := Cell{Set: set, WallClock: map[string]stats.Estimate{}, Incomplete: map[string]int{}}
-		walls := map[string][]float64{}
-		var ratios []float64
-		pair := map[string]float64{} // wall-clocks of the same seed and repeat
+		walls, ratios := map[string][]float64{}, map[string][]float64{}
+		var reference float64 // wall-clock of the first policy with the same seed and repeat
 		for k := i * perCell; k < (i+1)*perCell; k++ {
-			if k%len(p.Policies) == 0 {
-				clear(pair)
+			first := k%len(p.Policies) == 0
+			if first {
+				reference = 0
 			}
 			r, ok := done[keys[k]]
 			switch {
@@ -68,9 +84,10 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 			default:
 				wall := float64(r.WallClock)
 				walls[r.Policy] = append(walls[r.Policy], wall)
-				pair[r.Policy] = wall
-				if len(pair) == 2 && pair[scenarios.Straggler] > 0 {
-					ratios = append(ratios, pair[scenarios.Baseline]/pair[scenarios.Straggler])
+				if first {
+					reference = wall
+				} else if reference > 0 && wall > 0 {
+					ratios[r.Policy] = append(ratios[r.Policy], reference/wall)
 				}
 			}
 			s.Done++
@@ -78,11 +95,27 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 		for _, name := range p.Policies {
 			c.WallClock[name] = stats.Estimated(walls[name])
 		}
-		if len(p.Policies) == 2 {
-			e := stats.Estimated(ratios)
-			c.Speedup, c.Finding = &e, e.Finding(scenarios.Straggler+" is faster", scenarios.Baseline+" is faster")
-		}
+		c.compare(p.Policies, ratios)
 		s.Cells = append(s.Cells, c)
 	}
 	return s
+}
+
+// compare says how many times as fast each policy was as the first.
+func (c *Cell) compare(policies []string, ratios map[string][]float64) {
+	if len(policies) > 2 {
+		c.Speedups, c.Findings = map[string]stats.Estimate{}, map[string]string{}
+	}
+	for _, name := range policies[1:] {
+		e := stats.Estimated(ratios[name])
+		finding := e.Finding(name+" is faster", policies[0]+" is faster")
+		if len(policies) == 2 {
+			c.Speedup, c.Finding = &e, finding
+			return
+		}
+		c.Speedups[name] = e
+		if finding != "" {
+			c.Findings[name] = finding
+		}
+	}
 }

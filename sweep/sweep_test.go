@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sweep"
@@ -407,5 +408,29 @@ func TestReadRefuses(t *testing.T) {
 		if err != nil || len(r.Rows[0]) != 1 || r.Rows[0][0].Key != "a" || r.Cells[0].Set.Value("inner_steps") != "1" {
 			t.Errorf("%s: %+v, %v", c.name, r, err)
 		}
+	}
+}
+
+// TestManyPolicies: each but the first has its speed-up over the first, of runs
+// with the same seed that were both complete.
+func TestManyPolicies(t *testing.T) {
+	p := plan(t, "homogeneous", "inner_steps=1,2")
+	p.Policies, p.Seeds = []string{"b", "a", "a:k=5"}, []uint64{1, 2, 3}
+	keys := keysOf(t, p)
+	done := map[string]sweep.Row{}
+	for i, key := range keys {
+		pt := p.Point(i)
+		sum := runlog.Summary{Complete: pt.Seed != 3 || pt.Policy != "b", WallClock: map[string]policy.Time{"b": 600, "a": 300, "a:k=5": 1200}[pt.Policy]}
+		done[key] = p.NewRow(key, pt, sum)
+	}
+	s := p.Summarize(keys, done)
+	for _, c := range s.Cells {
+		if a, k := c.SpeedupOf("a"), c.SpeedupOf("a:k=5"); c.Speedup != nil || a.N != 2 || a.Median != 2 || k.N != 2 || k.Median != .5 || c.SpeedupOf("b") != nil {
+			t.Errorf("%v: %+v", c.Set, c.Speedups)
+		}
+	}
+	var b strings.Builder
+	if err := sweep.WriteText(&b, s); err != nil || !strings.Contains(b.String(), "speed-up of a   speed-up of a:k=5") {
+		t.Errorf("%v:\n%s", err, b.String())
 	}
 }

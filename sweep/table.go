@@ -77,7 +77,7 @@ var columns = map[string]string{
 	"set":                   "the fields set, by their paths in the scenario file",
 	"seed":                  "of the run",
 	"repeat":                "counts real runs of the same point from 1",
-	"policy":                "baseline or straggler",
+	"policy":                "the policy as it was given, with its parameters",
 	"world":                 "sim or real",
 	"complete":              "all outer steps were done before the horizon",
 	"wall_clock_us":         "time of the last outer step, µs of scenario time",

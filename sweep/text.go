@@ -49,8 +49,8 @@ func writeList(out io.Writer, s Summary) error {
 	for _, name := range s.Policies {
 		fmt.Fprintf(w, "%s µs\t", name)
 	}
-	if len(s.Policies) == 2 {
-		fmt.Fprint(w, "speed-up\t")
+	for _, name := range s.Compared() {
+		fmt.Fprintf(w, "%s\t", s.speedupTitle(name))
 	}
 	fmt.Fprintln(w)
 	for i, c := range s.Cells {
@@ -67,8 +67,8 @@ func writeList(out io.Writer, s Summary) error {
 		for _, name := range s.Policies {
 			fmt.Fprint(w, c.wall(name), "\t")
 		}
-		if c.Speedup != nil {
-			fmt.Fprint(w, c.speedup(), "\t")
+		for _, name := range s.Compared() {
+			fmt.Fprint(w, c.speedup(name), "\t")
 		}
 		fmt.Fprintln(w)
 	}
@@ -100,8 +100,8 @@ func writeMatrices(out io.Writer, s Summary) error {
 		}
 		return w.Flush()
 	}
-	if len(s.Policies) == 2 {
-		if err := matrix("speed-up", Cell.speedup); err != nil {
+	for _, name := range s.Compared() {
+		if err := matrix(s.speedupTitle(name), func(c Cell) string { return c.speedup(name) }); err != nil {
 			return err
 		}
 	}
@@ -113,9 +113,17 @@ func writeMatrices(out io.Writer, s Summary) error {
 	return nil
 }
 
-func (c Cell) speedup() string {
-	e := c.Speedup
-	if e.N == 0 {
+// speedupTitle names the speed-up of a policy, over the first.
+func (s Summary) speedupTitle(name string) string {
+	if len(s.Policies) == 2 {
+		return "speed-up"
+	}
+	return "speed-up of " + name
+}
+
+func (c Cell) speedup(name string) string {
+	e := c.SpeedupOf(name)
+	if e == nil || e.N == 0 {
 		return "–"
 	}
 	text := fmt.Sprintf("%.3f×", e.Median)

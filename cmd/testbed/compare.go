@@ -3,52 +3,68 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"testbed/experiment"
 	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
 )
 
-func compareCommand() *cobra.Command {
-	var flags realFlags
-	var repeat int
-	var calibrated string
-	cmd := &cobra.Command{
-		Use: "compare SCENARIO", Short: "Both policies, simulated and on a real network, side by side", Args: oneScenario,
-		ValidArgsFunction: completeScenario,
-		Long: `Simulates the scenario under both policies, runs it under both on a real
-network, and shows the results side by side (the simulations with churn's
-network and on the planned links, see testbed simulate --help): wall-clock, speed-up, and who
-was sidelined and evicted in which round and why. The speed-up is the
-baseline's wall-clock divided by the straggler policy's.
+type compareFlags struct {
+	realFlags
+	policies   []string
+	world      string
+	repeat     int
+	calibrated string
+}
 
-With --repeat, both policies are simulated and run with the scenario's seed, the
-next one, and so on. From three pairs on, a bootstrap interval says how far the
-speed-up and the simulator's error can be trusted; if that of the speed-up holds
-1, no difference has been shown.
+// worldNames are the worlds to compare in, the default first.
+var worldNames = []string{"both", runlog.Sim, runlog.Real}
+
+func compareCommand() *cobra.Command {
+	var flags compareFlags
+	cmd := &cobra.Command{
+		Use: "compare SCENARIO", Short: "Policies side by side, simulated and on a real network", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
+		Long: `Simulates the scenario under each policy, runs it under each on a real network,
+and shows the results side by side (the simulations with churn's network and on
+the planned links, see testbed simulate --help): wall-clock, speed-up, and who
+was sidelined and evicted. The speed-up is the wall-clock of the first policy of
+the list divided by another one's: the first is the reference.
+
+  testbed compare persistent_straggler --policy baseline,straggler:k=1,straggler:k=5
+  testbed compare persistent_straggler --world sim --repeat 20
+
+A policy may be given with parameters, NAME:param=value:param=value, and several
+times with different ones. With --world sim nothing is run on a real network, so
+that no sandbox and no Linux is needed.
+
+With --repeat, every policy is simulated and run with the scenario's seed, the
+next one, and so on. From three seeds on, a bootstrap interval says how far the
+speed-ups and the simulator's error can be trusted; if that of a speed-up holds
+1, no difference has been shown. Of three policies or more in both worlds,
+Kendall's tau says how far the simulated order of the policies is the measured
+one: 1 is the same, -1 the reverse.
+
+Work lost is the share of the inner steps done that no outer step took in. A
+policy is on the Pareto front if no other is as fast and loses as little.
 
 Exits with 3 if a real run is not valid (see testbed run --help).`,
 	}
 	flags.declare(cmd)
-	calibrationFlag(cmd, &calibrated)
+	calibrationFlag(cmd, &flags.calibrated)
 	flags.declareQlog(cmd)
-	cmd.Flags().IntVar(&repeat, "repeat", 1, "how often to run each policy on the real network")
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if repeat < 1 {
-			return usageError{fmt.Errorf("--repeat %d must be at least 1", repeat)}
-		}
-		o := experiment.Comparison{Repeat: repeat, Real: flags.player(cmd, true)}
-		if o.Run, err = flags.load(args[0]); err != nil {
+	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to compare, the reference first")
+	cmd.Flags().StringVar(&flags.world, "world", worldNames[0], "where to play: sim, real or both")
+	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "with how many seeds to play each policy")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o, err := flags.comparison(cmd, args[0])
+		if err != nil {
 			return err
 		}
-		if o.Churn, err = simulator(experiment.NetworkChurn, calibrated); err != nil {
-			return err
-		}
-		if o.Links, err = simulator(experiment.NetworkLinks, calibrated); err != nil {
-			return err
-		}
-		o.Run.Dir = flags.dir(o.Run.Scenario.Name, "compare")
 		c, failed := experiment.Compare(cmd.Context(), o)
 		if failed != nil && !invalid(failed) {
 			if c != nil {
@@ -64,4 +80,35 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		return errors.Join(err, failed)
 	}
 	return cmd
+}
+
+// comparison says what is to be played.
+func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment.Comparison, err error) {
+	switch {
+	case f.repeat < 1:
+		return o, usageError{fmt.Errorf("--repeat %d must be at least 1", f.repeat)}
+	case !slices.Contains(worldNames, f.world):
+		return o, usageError{fmt.Errorf("--world %s: choose sim, real or both", f.world)}
+	case f.world == runlog.Sim && (cmd.Flags().Changed("links") || f.qlog):
+		return o, usageError{errors.New("--links and --qlog are of real runs; leave them out, or --world sim")}
+	case f.world == runlog.Real && f.calibrated != "":
+		return o, usageError{errors.New("--calibration is of the simulator; leave it out, or --world real")}
+	}
+	o = experiment.Comparison{Policies: f.policies, Repeat: f.repeat}
+	if f.world == runlog.Sim {
+		o.Run, err = f.read(name)
+	} else {
+		o.Run, err = f.load(name)
+		o.Real = f.player(cmd, true)
+	}
+	if err == nil && f.world != runlog.Real {
+		if o.Churn, err = simulator(experiment.NetworkChurn, f.calibrated); err == nil {
+			o.Links, err = simulator(experiment.NetworkLinks, f.calibrated)
+		}
+	}
+	if err != nil {
+		return o, err
+	}
+	o.Run.Dir = f.dir(o.Run.Scenario.Name, "compare")
+	return o, nil
 }

@@ -718,6 +718,11 @@ func TestUsage(t *testing.T) {
 		{"run persistent_straggler --policy baseline --links carrier-pigeon", exitUsage, "auto, netem or user"},
 		{"run persistent_straggler --policy baseline --time-scale -1", exitUsage, "--time-scale"},
 		{"compare persistent_straggler --repeat 0", exitUsage, "--repeat"},
+		{"compare persistent_straggler --world moon", exitUsage, "sim, real or both"},
+		{"compare persistent_straggler --world sim --links user", exitUsage, "of real runs"},
+		{"compare persistent_straggler --world sim --policy baseline,nice", exitUsage, "is no policy"},
+		{"compare persistent_straggler --world sim --policy baseline,baseline", exitUsage, "in the list twice"},
+		{"sweep late_join --policy straggler,straggler", exitUsage, "in the list twice"},
 		{"list --frob", exitUsage, "unknown flag"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
@@ -750,6 +755,30 @@ func TestSimulateJSON(t *testing.T) {
 	events, err := runlog.Read(f)
 	if err != nil || len(events) == 0 || events[0].Type != runlog.RunStart || events[len(events)-1].Type != runlog.RunEnd {
 		t.Errorf("trace of %d events: %v", len(events), err)
+	}
+}
+
+// TestCompareSimulated: policies in the order given, without a sandbox, and the
+// report of what that leaves.
+func TestCompareSimulated(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "compare")
+	r := testbed(t, "compare", "persistent_straggler", "--world", "sim", "--policy", "straggler,baseline", "--repeat", "3", "--json", "--out", dir)
+	var c struct {
+		Policies []string
+		Sim      map[string]runlog.Summary
+		Real     any
+		Speedup  struct{ Sim float64 }
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil || r.code != 0 {
+		t.Fatalf("exit code %d, %v: %s", r.code, err, r.stderr)
+	}
+	if !slices.Equal(c.Policies, []string{"straggler", "baseline"}) || c.Sim["straggler"].WallClock != 20_053 || c.Real != nil || c.Speedup.Sim > 0.22 {
+		t.Errorf("%+v", c)
+	}
+	r = testbed(t, "report", dir)
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if want := "testbed compare persistent_straggler --policy straggler,baseline --world sim --repeat 3<"; err != nil || r.code != 0 || !bytes.Contains(page, []byte(want)) {
+		t.Errorf("the report, exit code %d, %v, does not say %q: %s", r.code, err, want, r.stderr)
 	}
 }
 

@@ -16,6 +16,7 @@ func TestRealVerbsNeedLinux(t *testing.T) {
 		"run persistent_straggler --policy baseline":       exitUnsupported,
 		"run --resume somewhere":                           exitUnsupported,
 		"compare persistent_straggler":                     exitUnsupported,
+		"compare persistent_straggler --world sim":         0,
 		"sweep persistent_straggler --real":                exitUnsupported,
 		"calibrate":                                        exitUnsupported,
 		"verify persistent_straggler --json":               exitUnsupported,

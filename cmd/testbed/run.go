@@ -56,8 +56,18 @@ func (f *realFlags) dir(scenario, what string) string {
 	return experiment.DefaultDir(scenario, what)
 }
 
-// load reads the scenario and applies the flags to it.
+// load reads the scenario, applies the flags to it, and says whether it can be
+// played here.
 func (f *realFlags) load(name string) (experiment.Run, error) {
+	r, err := f.read(name)
+	if err != nil {
+		return r, err
+	}
+	return r, ready()
+}
+
+// read reads the scenario and applies the flags to it.
+func (f *realFlags) read(name string) (experiment.Run, error) {
 	fail := func(err error) (experiment.Run, error) { return experiment.Run{}, err }
 	if err := checkLinks(f.links); err != nil {
 		return fail(err)
@@ -78,7 +88,7 @@ func (f *realFlags) load(name string) (experiment.Run, error) {
 			return fail(err)
 		}
 	}
-	return r, ready()
+	return r, nil
 }
 
 // player plays runs on a real network, and shows them as they go if it is told

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -43,6 +42,9 @@ A field is named by its path in the scenario file, a value is written as there:
   testbed sweep persistent_straggler --set policy.straggler.k=1,2,3,5 --seeds 1..10
   testbed sweep homogeneous --set workers.count=4,16,64 --set 'workers[*].inner_step_jitter=0,100,300'
 
+A policy may be given with parameters, and several times with different ones:
+--policy baseline,straggler:k=1,straggler:k=5. Speed-ups are over the first.
+
 workers.count is the number of workers; beyond those in the file, copies of them
 in turn. --list reads assignments from a file, one JSON object a line.
 
@@ -53,7 +55,7 @@ summary.json. A sweep that was interrupted goes on with --resume --out DIR.`,
 	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "FIELD=V1,V2,…: vary this field; may be given several times")
 	cmd.Flags().StringVar(&flags.list, "list", "", "file with assignments, one JSON object a line")
 	cmd.Flags().StringVar(&flags.seeds, "seeds", "", "A..B: play each point with each of these seeds (default: the scenario's)")
-	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to play")
+	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to play, the reference first")
 	cmd.Flags().BoolVar(&flags.real, "real", false, "play on a real network")
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "how often to play each point on the real network")
 	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip what the directory of --out has already")
@@ -93,13 +95,8 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 		}
 		p.Scenario, p.World, p.How = r.Scenario, runlog.Real, fmt.Sprintf("links %s, time scale %v", f.links, f.timeScale)
 	}
-	for i, policyName := range f.policies {
-		if _, err := p.Scenario.Machine(policyName); err != nil {
-			return nil, err
-		}
-		if slices.Contains(f.policies[:i], policyName) {
-			return nil, usageError{fmt.Errorf("--policy names %s twice", policyName)}
-		}
+	if err := experiment.CheckPolicies(p.Scenario, f.policies); err != nil {
+		return nil, err
 	}
 	p.Policies = f.policies
 	p.Seeds = []uint64{p.Scenario.Seed}

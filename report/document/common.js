@@ -28,6 +28,12 @@ const themes = {
   },
 };
 
+// Colours and symbols of policies, in the order in which they are shown.
+const policyColours = ['reduce-scatter', 'inner step', 'state fetch', 'all-reduce', 'all-gather', 'waiting', 'fault', 'inner step, dropped'];
+const policySymbols = ['rect', 'circle', 'triangle', 'diamond', 'roundRect', 'pin', 'arrow'];
+const policyColour = k => colour[policyColours[k % policyColours.length]];
+const policySymbol = k => policySymbols[k % policySymbols.length];
+
 // The width of a picture on A4 and Letter, in px of 1/96 inch; the layout of
 // paper is not known yet when a page is asked to get ready for it.
 const paper = 680;

@@ -143,17 +143,18 @@ function ground(span, params, api) {
   }]};
 }
 
-// stack gives each side a picture of its own, beside one another where there
+// stack gives each side a picture of its own, two beside one another where there
 // is room.
 function stack(sides, height) {
-  const beside = sides.length > 1 && !narrow();
+  const columns = sides.length > 1 && !narrow() ? 2 : 1;
   const width = get('timeline').clientWidth;
+  const top = k => Math.floor(k / columns) * height;
   return {
-    total: beside ? height : height * sides.length,
-    at: k => beside
-      ? {left: k === 0 ? 56 : width / 2 + 56, width: width / 2 - 76, top: 30, height: height - 62}
-      : {left: 56, right: 14, top: k * height + 30, height: height - 62},
-    title: (k, text) => ({...title(text, beside ? 0 : k * height), left: beside && k ? width / 2 : 0}),
+    total: height * Math.ceil(sides.length / columns),
+    at: k => columns > 1
+      ? {left: k % 2 * width / 2 + 56, width: width / 2 - 76, top: top(k) + 30, height: height - 62}
+      : {left: 56, right: 14, top: top(k) + 30, height: height - 62},
+    title: (k, text) => ({...title(text, top(k)), left: columns > 1 ? k % 2 * width / 2 : 0}),
   };
 }
 
@@ -232,9 +233,10 @@ function arrivals() {
       if (r.median_us != null) lines.push([r.round, drawn(r.median_us), 'median', `median of the arrivals of round ${r.round}: ${micros(r.median_us)}`]);
       if (r.deadline) {
         seen.deadline = true;
-        const credit = r.deadline.credit_us || 0;
-        lines.push([r.round, drawn(r.deadline.offset_us), 'deadline',
-          `deadline of round ${r.round}: ${micros(r.deadline.offset_us)} after the first = the larger of ${micros(r.deadline.min_slack_us)} and median ${micros(r.deadline.median_us)} + ${r.deadline.k} × MAD ${micros(r.deadline.mad_us)}`
+        const d = r.deadline, credit = d.credit_us || 0;
+        const why = d.k != null ? ` = the larger of ${micros(d.min_slack_us)} and median ${micros(d.median_us)} + ${d.k} × MAD ${micros(d.mad_us)}`
+          : Object.entries(d.numbers || {}).map(([name, n]) => `; ${name} ${n}`).join('');
+        lines.push([r.round, drawn(d.offset_us), 'deadline', `deadline of round ${r.round}: ${micros(d.offset_us)} after the first${why}`
           + (credit ? `; and ${micros(credit)} of credit for catching up` : '')]);
       }
     }
@@ -274,7 +276,8 @@ function arrivals() {
 
 function links() {
   const sides = data.sides.filter(s => s.links.length);
-  const fills = [colour['inner step'], colour['reduce-scatter']];
+  // Of two policies the first is blue, as it has been; more have their own.
+  const fills = sides.length > 2 ? sides.map((_, k) => policyColour(k)) : [colour['inner step'], colour['reduce-scatter']];
   const names = [...new Set(sides.flatMap(s => s.links.map(l => `${l.from} → ${l.to}`)))];
   const series = sides.map((side, k) => ({
     type: 'bar', name: side.policy, barMaxWidth: 14, itemStyle: {color: fills[k]},
@@ -301,10 +304,56 @@ function links() {
   ]);
 }
 
+const worldNames = {sim: 'simulated', sim_links: 'on planned links', real: 'measured'};
+const worldDashes = {sim: [2, 4], sim_links: [8, 4], real: 'solid'};
+
+// trade draws wall-clock against work lost, a point for each policy and world,
+// and the Pareto front of each world. Measured points are filled.
+function trade() {
+  const known = data.trade.filter(s => s.lost != null && s.wall_clock_us.n);
+  const policies = [...new Set(data.trade.map(s => s.policy))];
+  const worlds = Object.keys(worldNames).filter(w => known.some(s => s.world === w));
+  const last = worlds[worlds.length - 1]; // filled: measured, if anything was
+  const at = s => [s.wall_clock_us.median, 100 * s.lost];
+  const series = worlds.map(w => ({
+    type: 'line', name: w, silent: true, symbol: 'none', step: 'end', z: 2, lineStyle: {color: colour.median, width: 1.5, type: worldDashes[w]},
+    data: known.filter(s => s.world === w && s.front).map(at).sort((a, b) => a[0] - b[0]),
+  }));
+  series.push({
+    type: 'scatter', z: 3, symbolSize: 13, labelLayout: {hideOverlap: true},
+    data: known.map(s => {
+      const k = policies.indexOf(s.policy), fill = policyColour(k);
+      return {
+        value: at(s), score: s, symbol: policySymbol(k), symbolRotate: 180,
+        itemStyle: {color: s.world === last ? fill : colour.paper, borderColor: fill, borderWidth: 2},
+        label: {show: s.world === last, formatter: s.policy, position: 'top', color: colour.ink, fontSize: 11},
+      };
+    }),
+    tooltip: {formatter: p => {
+      const s = p.data.score, i = s.wall_clock_us.interval;
+      return `<b>${escape(s.policy)}, ${worldNames[s.world]}</b><br>${micros(s.wall_clock_us.median)}${i ? ` (${micros(i.low)} to ${micros(i.high)})` : ''}`
+        + `<br>${(100 * s.lost).toFixed(1)} % of the work lost${s.front ? '<br>on the Pareto front' : ''}`;
+    }},
+  });
+  const room = v => (v.max - v.min || v.max || 1) * .08;
+  draw('trade', 340, known.length, {
+    grid: {left: 60, right: narrow() ? 60 : 150, top: 14, bottom: 46},
+    xAxis: axis({type: 'value', scale: true, min: v => Math.max(0, v.min - room(v)), max: v => v.max + room(v), name: 'wall-clock', nameLocation: 'middle', nameGap: 26,
+      nameTextStyle: {color: colour.soft, fontSize: 12}, axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: short}}),
+    yAxis: axis({type: 'value', min: 0, max: v => Math.max(v.max * 1.1, .1), axisLabel: {color: colour.soft, fontSize: 11, showMaxLabel: false, formatter: v => +v.toFixed(2) + ' %'}}),
+    series,
+  });
+  const shapes = {rect: 'bar', circle: 'dot', triangle: 'triangle', diamond: 'diamond'};
+  legend('legend-trade', [
+    ...policies.map((p, k) => [shapes[policySymbol(k)] || 'bar', policyColour(k), p]),
+    ...worlds.map(w => [worldDashes[w] === 'solid' ? 'line' : 'dashes', colour.median, `front, ${worldNames[w]} (${w === last ? 'filled' : 'outlined'})`]),
+  ]);
+}
+
 function render() {
   colour = dark.matches && !printing ? themes.dark : themes.light;
   timeline();
-  for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links]]) {
+  for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links], ['trade', trade]]) {
     if (get(id)) picture(); // a part of which there is nothing to show is not in the page
   }
   document.body.dataset.drawn = charts.size;

@@ -50,7 +50,27 @@ type Record struct {
 	Source   scenarios.Source
 	OwnScale float64 // time scale in the file; a flag may have changed it
 
-	scaled bool // Scenario has the time scale of a real run
+	scaled bool     // Scenario has the time scale of a real run
+	given  []string // the policies as compare was given them
+}
+
+// Policies are those of the runs in the order in which they are shown, the first
+// being the reference of the others: as compare was given them, then as the
+// library has them, then as they come.
+func (rec *Record) Policies() (names []string) {
+	played := func(name string) bool {
+		return slices.ContainsFunc(rec.Runs, func(run Run) bool { return run.Policy == name })
+	}
+	order := slices.Concat(rec.given, scenarios.PolicyNames)
+	for _, run := range rec.Runs {
+		order = append(order, run.Policy)
+	}
+	for _, name := range order {
+		if played(name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Read reads the run directories and the directories of comparisons that are
@@ -62,6 +82,11 @@ func Read(dirs ...string) (*Record, error) {
 		if err != nil {
 			return nil, err
 		}
+		var compared struct{ Policies []string }
+		if err := readJSON(runlog.Dir(dir), runlog.ComparisonFile, &compared); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		rec.given = append(rec.given, compared.Policies...)
 		for _, d := range inner {
 			run, err := readRun(d)
 			if err != nil {

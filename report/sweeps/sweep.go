@@ -34,6 +34,7 @@ const maxRows = 1000
 type sweepPage struct {
 	Scenario string       `json:"scenario"`
 	World    string       `json:"world"`
+	Policies []string     `json:"policies"`
 	Fields   []sweep.Axis `json:"fields"`
 	// Cells has for each cell the positions of its fields' values, -1 for a
 	// field that it leaves as it is.
@@ -55,9 +56,11 @@ type figure struct {
 	Lines []line `json:"lines"`
 }
 
-// line has a figure by cell, under one policy or as a comparison of both.
+// line has a figure by cell, under one policy or as a comparison of two.
 type line struct {
 	Policy string `json:"policy"`
+	// Over is the policy that Policy is held against, in a speed-up.
+	Over string `json:"over,omitempty"`
 	// Points are the value and, where there is an interval, its ends; null
 	// where nothing is known.
 	Points [][]float64 `json:"points"`
@@ -78,7 +81,7 @@ func WriteHTML(out io.Writer, r *sweep.Results) error {
 }
 
 func newSweepPage(r *sweep.Results) *sweepPage {
-	p := &sweepPage{Scenario: r.Scenario, World: r.World, Fields: r.Fields, Results: r}
+	p := &sweepPage{Scenario: r.Scenario, World: r.World, Policies: r.Policies, Fields: r.Fields, Results: r}
 	if p.Fields == nil {
 		p.Fields = []sweep.Axis{}
 	}
@@ -103,11 +106,14 @@ func newSweepPage(r *sweep.Results) *sweepPage {
 // figures are all that a sweep has measured, without those that are 0
 // everywhere.
 func figures(r *sweep.Results) (all []figure) {
-	compared := len(r.Policies) == 2
-	if compared {
-		f := figure{Name: "speed-up", Unit: "×", What: "median", Even: true, Lines: []line{{Points: [][]float64{}}}}
-		for _, c := range r.Cells {
-			f.Lines[0].Points = append(f.Lines[0].Points, point(c.Speedup))
+	if len(r.Compared()) > 0 {
+		f := figure{Name: "speed-up", Unit: "×", What: "median", Even: true}
+		for _, name := range r.Compared() {
+			l := line{Policy: name, Over: r.Policies[0], Points: [][]float64{}}
+			for _, c := range r.Cells {
+				l.Points = append(l.Points, point(c.SpeedupOf(name)))
+			}
+			f.Lines = append(f.Lines, l)
 		}
 		all = append(all, f)
 	}
@@ -218,7 +224,12 @@ func (p *sweepPage) Table(first bool) sweepTable {
 }
 
 // Other are the figures beside speed-up and wall-clock.
-func (p *sweepPage) Other() []figure { return p.Figures[min(len(p.Figures), len(p.Results.Policies)):] }
+func (p *sweepPage) Other() []figure {
+	return p.Figures[min(len(p.Figures), 1+min(1, len(p.Results.Compared()))):]
+}
+
+// Reference is the policy that the others are held against.
+func (p *sweepPage) Reference() string { return p.Results.Policies[0] }
 
 // Shown are the cells of the tables, Hidden counts the rest.
 func (p *sweepPage) Shown() []sweep.Cell { return p.Results.Cells[:min(maxRows, len(p.Results.Cells))] }
@@ -245,7 +256,23 @@ func extremes(cells []sweep.Cell, of func(sweep.Cell) *stats.Estimate) (least, m
 	return least, most
 }
 
-func speedupOf(c sweep.Cell) *stats.Estimate { return c.Speedup }
+// speedupOf gives the speed-up of a policy over the first.
+func speedupOf(name string) func(sweep.Cell) *stats.Estimate {
+	return func(c sweep.Cell) *stats.Estimate { return c.SpeedupOf(name) }
+}
+
+// best is the policy with the largest speed-up in any cell; of two it is the
+// second.
+func (p *sweepPage) best() (name string) {
+	var most *stats.Estimate
+	for _, other := range p.Results.Compared() {
+		_, cell := extremes(p.Results.Cells, speedupOf(other))
+		if cell != nil && (most == nil || cell.SpeedupOf(other).Median > most.Median) {
+			name, most = other, cell.SpeedupOf(other)
+		}
+	}
+	return cmp.Or(name, p.Results.Compared()[0])
+}
 
 // wallOf gives the wall-clock under the first policy of a sweep.
 func (p *sweepPage) wallOf(c sweep.Cell) *stats.Estimate {
@@ -289,11 +316,11 @@ func (p *sweepPage) brief(field string) string {
 	return end(field)
 }
 
-// verdicts counts the cells by what their speed-up shows. Without intervals
-// the medians decide.
-func (p *sweepPage) verdicts() (faster, slower, open, unknown int) {
+// verdicts counts the cells by what the speed-up of a policy shows. Without
+// intervals the medians decide.
+func (p *sweepPage) verdicts(name string) (faster, slower, open, unknown int) {
 	for _, c := range p.Results.Cells {
-		switch e := c.Speedup; {
+		switch e := c.SpeedupOf(name); {
 		case e == nil || e.N == 0:
 			unknown++
 		case e.Interval == nil && e.Median > 1 || e.Interval != nil && e.Interval.Low > 1:
@@ -318,15 +345,24 @@ func (p *sweepPage) headline() string {
 		return fmt.Sprintf("Under %s the wall-clock of %s lies between %s and %s µs; it is least with %s.", p.Results.Policies[0], cells,
 			number(p.wallOf(*least).Median), number(p.wallOf(*most).Median), p.set(least, p.wallOf))
 	}
-	least, most := extremes(p.Results.Cells, speedupOf)
+	name, reference := p.best(), words.Policy(p.Reference())
+	speedup := speedupOf(name)
+	least, most := extremes(p.Results.Cells, speedup)
 	if least == nil {
-		return fmt.Sprintf("In none of the %s both policies completed a run.", cells)
+		both := "both"
+		if len(p.Results.Policies) > 2 {
+			both = "two"
+		}
+		return fmt.Sprintf("In none of the %s %s policies completed a run.", cells, both)
 	}
-	_, slower, open, _ := p.verdicts()
-	text := fmt.Sprintf("The straggler policy was %s as fast as the baseline in each of %s", words.Times(most.Speedup.Median), cells)
-	if least.Speedup.Median != most.Speedup.Median {
-		text = fmt.Sprintf("Over %s the straggler policy was %s to %s as fast as the baseline, most with %s", cells,
-			words.Times(least.Speedup.Median), words.Times(most.Speedup.Median), p.set(most, speedupOf))
+	_, slower, open, _ := p.verdicts(name)
+	low, high := words.Times(speedup(*least).Median), words.Times(speedup(*most).Median)
+	text := fmt.Sprintf("%s was %s as fast as %s in each of %s", words.Capital(words.Policy(name)), high, reference, cells)
+	if speedup(*least).Median != speedup(*most).Median {
+		text = fmt.Sprintf("Over %s %s was %s to %s as fast as %s, most with %s", cells, words.Policy(name), low, high, reference, p.set(most, speedup))
+	}
+	if n := len(p.Results.Policies); n > 2 {
+		text = fmt.Sprintf("Of %d policies %s gained most. ", n, name) + text
 	}
 	switch {
 	case slower > 0:
@@ -354,45 +390,63 @@ func (p *sweepPage) whereMost() document.Answer {
 		return a
 	}
 	a := document.Answer{Question: "Where is the gain largest?", Short: "not known"}
-	least, most := extremes(p.Results.Cells, speedupOf)
+	name, reference := p.best(), p.Reference()
+	speedup := speedupOf(name)
+	least, most := extremes(p.Results.Cells, speedup)
 	if least == nil {
 		return a
 	}
 	f := p.Figures[0]
-	a.Short = f.text(point(most.Speedup))
+	a.Short = f.text(point(speedup(*most)))
 	a.Text = []string{
-		fmt.Sprintf("With %s: %s µs under straggler, %s under baseline.", p.set(most, speedupOf),
-			number(most.WallClock[scenarios.Straggler].Median), number(most.WallClock[scenarios.Baseline].Median)),
-		fmt.Sprintf("Smallest: %s with %s.", f.text(point(least.Speedup)), p.set(least, speedupOf)),
+		fmt.Sprintf("With %s: %s µs under %s, %s under %s.", p.set(most, speedup),
+			number(most.WallClock[name].Median), name, number(most.WallClock[reference].Median), reference),
+		fmt.Sprintf("Smallest: %s with %s.", f.text(point(speedup(*least))), p.set(least, speedup)),
 	}
 	return a
 }
 
 func (p *sweepPage) everLost() document.Answer {
 	a := document.Answer{Question: "Does the policy ever lose?"}
+	if len(p.Results.Policies) > 2 {
+		a.Question = fmt.Sprintf("Does a policy ever lose to %s?", words.Policy(p.Reference()))
+	}
 	if len(p.Results.Policies) < 2 {
 		a.Short = "not known"
 		a.Text = []string{"Only one policy was swept."}
 		return a
 	}
-	faster, slower, open, unknown := p.verdicts()
-	a.Short = "no"
-	if slower > 0 {
-		a.Short = "yes, in " + counted(slower, "cell")
-	} else if faster+open == 0 {
-		a.Short = "not known"
+	var lost, won, decided int
+	for _, name := range p.Results.Compared() {
+		faster, slower, open, unknown := p.verdicts(name)
+		lost, won, decided = lost+slower, won+faster+open, decided+faster+slower+open
+		who := "Faster"
+		if len(p.Results.Policies) > 2 {
+			who = name + ": faster"
+		}
+		a.Text = append(a.Text, fmt.Sprintf("%s in %d, slower in %d, no difference shown in %d of %s.", who, faster, slower, open, counted(len(p.Cells), "cell")))
+		if unknown > 0 {
+			a.Text = append(a.Text, fmt.Sprintf("In %d there is no pair of complete runs.", unknown))
+		}
 	}
-	a.Text = []string{fmt.Sprintf("Faster in %d, slower in %d, no difference shown in %d of %s.", faster, slower, open, counted(len(p.Cells), "cell"))}
-	if unknown > 0 {
-		a.Text = append(a.Text, fmt.Sprintf("In %d there is no pair of complete runs.", unknown))
+	a.Short = "no"
+	if lost > 0 {
+		a.Short = "yes, in " + counted(lost, "cell")
+		if len(p.Results.Policies) > 2 {
+			a.Short = fmt.Sprintf("yes, in %d of %d comparisons", lost, decided)
+		}
+	} else if won == 0 {
+		a.Short = "not known"
 	}
 	with := 0
 	for _, c := range p.Results.Cells {
-		if c.Speedup != nil && c.Speedup.Interval != nil {
-			with++
+		for _, name := range p.Results.Compared() {
+			if e := c.SpeedupOf(name); e != nil && e.Interval != nil {
+				with++
+			}
 		}
 	}
-	if with < faster+slower+open {
+	if with < decided {
 		a.Text = append(a.Text, fmt.Sprintf("Where there are fewer than %d pairs of runs there is no interval, and the median alone decides: it may be chance. Use --seeds or --repeat.", stats.LeastRepeats))
 	}
 	return a
@@ -412,7 +466,11 @@ func (p *sweepPage) whatWasPlayed() document.Answer {
 	if r.Repeats > 1 {
 		text += fmt.Sprintf(", %d repeats", r.Repeats)
 	}
-	a.Text = append(a.Text, fmt.Sprintf("In each cell: %s, under %s.", text, strings.Join(r.Policies, " and ")))
+	and := " and "
+	if len(r.Policies) > 2 {
+		and = ", "
+	}
+	a.Text = append(a.Text, fmt.Sprintf("In each cell: %s, under %s.", text, strings.Join(r.Policies, and)))
 	return a
 }
 
@@ -477,8 +535,8 @@ func (p *sweepPage) Command() string {
 		return ""
 	}
 	command = append(command, "--seeds", fmt.Sprintf("%d..%d", r.Seeds[0], r.Seeds[len(r.Seeds)-1]))
-	if len(r.Policies) < 2 {
-		command = append(command, "--policy", r.Policies[0])
+	if !slices.Equal(r.Policies, scenarios.PolicyNames) {
+		command = append(command, "--policy", strings.Join(r.Policies, ","))
 	}
 	if r.World == runlog.Real {
 		command = append(command, "--real", "--repeat", fmt.Sprint(r.Repeats))

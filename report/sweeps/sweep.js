@@ -11,7 +11,10 @@ if (fields.length > 1) { // the last field was varied first, and is read first
   choice.across = fields.length - 1;
   choice.down = fields.length - 2;
 }
-const lineColour = policy => policy === 'baseline' ? colour['reduce-scatter'] : colour['inner step'];
+// A comparison of two policies alone has the colour of the second.
+const place = l => data.policies.indexOf(l.policy);
+const lineColour = l => policyColour(place(l));
+const lineName = l => l.over ? `${l.over} by ${l.policy}` : l.policy;
 const scale = f => f.unit === 'µs' ? short : f.even ? n => n.toFixed(2) + '×' : n => String(+n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0));
 const full = f => f.unit === 'µs' ? micros : f.even ? n => n.toFixed(3) + '×' : n => `${+n.toFixed(3)} ${f.unit}`;
 const pointText = (f, p) => p ? full(f)(p[0]) + (p.length === 3 ? ` (${full(f)(p[1])} to ${full(f)(p[2])})` : '') : '–';
@@ -59,7 +62,7 @@ function curves(f) {
   const x = k => numeric ? Number(field.values[order[k][0]]) : k;
   const series = [];
   f.lines.forEach(l => {
-    const fill = lineColour(l.policy), points = order.map(([, k]) => l.points[k]);
+    const fill = lineColour(l), points = order.map(([, k]) => l.points[k]);
     const band = points.some(p => p && p.length === 3);
     if (band) {
       const edge = (stackName, value, area) => series.push({
@@ -70,7 +73,7 @@ function curves(f) {
       edge('band ' + l.policy, p => p.length === 3 ? p[2] - p[1] : 0, {color: fill, opacity: .22});
     }
     series.push({
-      type: 'line', name: l.policy || f.name, symbol: l.policy === 'baseline' ? 'rect' : 'circle', symbolSize: 7, z: 3,
+      type: 'line', name: lineName(l), symbol: policySymbol(place(l)), symbolSize: 7, z: 3,
       lineStyle: {color: fill, width: 2}, itemStyle: {color: fill}, data: points.map((p, k) => [x(k), p ? p[0] : null]),
       ...(f.even ? {markLine: {silent: true, symbol: 'none', animation: false, data: [{yAxis: 1}], lineStyle: {color: colour.median, type: 'dashed'}, label: {show: false}}} : {}),
     });
@@ -89,13 +92,13 @@ function curves(f) {
       trigger: 'axis', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
       formatter: ps => {
         const [i, k] = order[ps[0].dataIndex];
-        return `<b>${escape(field.name)}=${escape(valueText(field, i))}</b>` + f.lines.map(l => `<br>${escape(l.policy || f.name)}: ${escape(pointText(f, l.points[k]))}`).join('');
+        return `<b>${escape(field.name)}=${escape(valueText(field, i))}</b>` + f.lines.map(l => `<br>${escape(lineName(l))}: ${escape(pointText(f, l.points[k]))}`).join('');
       },
     },
   });
   const bands = f.lines.some(l => l.points.some(p => p && p.length === 3));
   legend('legend-sweep', [
-    ...f.lines.map(l => ['line', lineColour(l.policy), l.policy || 'speed-up, baseline by straggler']),
+    ...f.lines.map(l => ['line', lineColour(l), (l.over ? 'speed-up, ' : '') + lineName(l)]),
     ...(bands ? [['ground', colour['inner step'] + '38', 'interval of the median']] : []),
     ...(f.even ? [['dashes', colour.median, 'neither is faster']] : []),
   ]);
@@ -107,16 +110,17 @@ const ramps = {
   dark: {low: '#7a4a12', even: '#1a212a', high: '#1d5f96'},
 };
 
-// heat draws a figure by two fields, a map for each policy.
+// heat draws a figure by two fields, a map for each policy, two beside one
+// another where there is room.
 function heat(f) {
   const ramp = colour === themes.dark ? ramps.dark : ramps.light;
   const [fx, fy] = [fields[choice.across], fields[choice.down]];
   const visible = data.cells.map((c, k) => [c, k]).filter(([c]) => c.every((i, d) => d === choice.across || d === choice.down || i === choice.at[d]));
-  const beside = f.lines.length > 1 && !narrow();
+  const columns = f.lines.length > 1 && !narrow() ? 2 : 1;
   const width = printing ? paper : get('sweep').clientWidth;
   const row = fy.shown.length > 30 ? 18 : 34, height = fy.shown.length * row;
   const labels = Math.min(14 + 7 * Math.max(...fy.shown.map(i => valueText(fy, i).length), 3), 120);
-  const each = (beside ? width / f.lines.length : width) - labels - 22;
+  const each = width / columns - labels - 22;
   const room = each / fx.shown.length;
   // Ratios lie around 1 by their logarithm, so that half is as far as double.
   const shade = v => f.even ? Math.log2(v) : v;
@@ -126,10 +130,10 @@ function heat(f) {
   if (both) { most = Math.max(most, -least, .1); least = -most; }
   if (!all.length) { least = 0; most = 1; }
   if (least === most) least = most - 1;
-  const step = height + 92;
-  draw('sweep', beside || f.lines.length === 1 ? step : step * f.lines.length, visible.length * f.lines.length, {
-    title: f.lines.map((l, k) => ({...title(l.policy || 'baseline by straggler', beside ? 0 : k * step), left: beside ? k * width / f.lines.length : 0})),
-    grid: f.lines.map((_, k) => ({left: (beside ? k * width / f.lines.length : 0) + labels + 10, width: each, top: (beside ? 0 : k * step) + 42, height})),
+  const step = height + 92, top = k => Math.floor(k / columns) * step, left = k => k % columns * width / columns;
+  draw('sweep', step * Math.ceil(f.lines.length / columns), visible.length * f.lines.length, {
+    title: f.lines.map((l, k) => ({...title(lineName(l), top(k)), left: left(k)})),
+    grid: f.lines.map((_, k) => ({left: left(k) + labels + 10, width: each, top: top(k) + 42, height})),
     xAxis: f.lines.map((_, k) => axis({gridIndex: k, type: 'category', data: fx.shown.map(i => valueText(fx, i)), name: fx.name, nameLocation: 'middle', nameGap: 26, nameTextStyle: {color: colour.soft, fontSize: 12}, axisTick: {show: false}})),
     yAxis: f.lines.map((_, k) => axis({gridIndex: k, type: 'category', inverse: true, data: fy.shown.map(i => valueText(fy, i)), name: fy.name, nameLocation: 'start', nameGap: 8,
       nameTextStyle: {color: colour.soft, fontSize: 12, align: 'left', padding: [0, 0, 0, -labels]}, axisTick: {show: false}})),
@@ -147,7 +151,7 @@ function heat(f) {
     tooltip: {
       trigger: 'item', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
       formatter: p => fields.map((d, i) => `${escape(d.name)}=${escape(valueText(d, data.cells[p.data.cell][i]))}`).join('<br>')
-        + f.lines.map(l => `<br><b>${escape(l.policy || f.name)}: ${escape(pointText(f, l.points[p.data.cell]))}</b>`).join(''),
+        + f.lines.map(l => `<br><b>${escape(lineName(l))}: ${escape(pointText(f, l.points[p.data.cell]))}</b>`).join(''),
     },
   });
   const text = v => scale(f)(f.even ? 2 ** v : v);

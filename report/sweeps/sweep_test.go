@@ -56,9 +56,13 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 			t.Fatal(err)
 		}
 		s.Seed = pt.Seed
-		sum, err := sim.Run(s, pt.Policy, nil)
+		name, parameters, _ := strings.Cut(pt.Policy, ":")
+		sum, err := sim.Run(s, name, nil)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if sum.Policy = pt.Policy; parameters != "" { // as if they halved the speed
+			sum.WallClock *= 2
 		}
 		done[key] = p.NewRow(key, pt, sum)
 		if err := table.Add(done[key]); err != nil {
@@ -105,6 +109,12 @@ func TestSweepPage(t *testing.T) {
 			"Where there are fewer than 3 pairs of runs there is no interval"}},
 		{"one policy", swept(t, 1, []string{"baseline"}, "inner_steps=1,2"), []string{
 			"Under baseline the wall-clock of 2 cells lies between 42,050 and 92,050 µs; it is least with inner_steps=1.", "Only one policy was swept.", "--policy baseline"}},
+		{"three policies", swept(t, 3, []string{"baseline", "straggler:k=5", "straggler"}, "workers[3].inner_step_mean=100,1000,2000"), []string{
+			"Of 3 policies straggler gained most. Over 3 cells the straggler policy was 1.00× to 5.89× as fast as the baseline, most with inner_step_mean=2000; it never lost, and in 1 no difference was shown.",
+			"Does a policy ever lose to the baseline?", "yes, in 1 of 6 comparisons", "straggler:k=5: faster in 2, slower in 1, no difference shown in 0 of 3 cells.",
+			"under baseline, straggler:k=5, straggler.", "--policy baseline,straggler:k=5,straggler", ">baseline / straggler:k=5</th>"}},
+		{"other parameters of one policy", swept(t, 1, []string{"straggler", "straggler:k=5"}, "inner_steps=1,2"), []string{
+			"Policy straggler:k=5 was 0.50× as fast as the straggler policy in each of 2 cells; it lost in 2."}},
 		{"seeds alone", swept(t, 3, scenarios.PolicyNames), []string{
 			"The straggler policy was 4.59× as fast as the baseline in each of 1 cell; it never lost.", "the scenario as it is"}},
 	} {
@@ -164,17 +174,19 @@ func TestSweepPageOfAHostileField(t *testing.T) {
 func TestSweepInABrowser(t *testing.T) {
 	browser.Find(t)
 	for _, c := range []struct {
-		name   string
-		width  int
-		fields []string
-		words  []string
+		name     string
+		width    int
+		policies []string
+		fields   []string
+		words    []string
 	}{
-		{"curves", 1200, []string{"workers[*].inner_step_jitter=0,300,900"}, []string{"workers[*].inner_step_jitter", "900", "4.00×"}},
-		{"maps on a phone", 390, []string{"inner_steps=1,2", "policy.straggler.k=1,2", "policy.straggler.quorum=0.5,0.75"}, []string{"policy.straggler.quorum", "6.95×"}},
+		{"curves", 1200, scenarios.PolicyNames, []string{"workers[*].inner_step_jitter=0,300,900"}, []string{"workers[*].inner_step_jitter", "900", "4.00×"}},
+		{"maps of four policies", 1200, []string{"baseline", "straggler", "straggler:k=5", "baseline:a=1"}, []string{"inner_steps=1,2", "policy.straggler.k=1,2"}, []string{"baseline by straggler:k=5", "baseline by baseline:a=1"}},
+		{"maps on a phone", 390, scenarios.PolicyNames, []string{"inner_steps=1,2", "policy.straggler.k=1,2", "policy.straggler.quorum=0.5,0.75"}, []string{"policy.straggler.quorum", "6.95×"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "report.html")
-			page := sweepHTML(t, swept(t, 3, scenarios.PolicyNames, c.fields...))
+			page := sweepHTML(t, swept(t, 3, c.policies, c.fields...))
 			if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
 				t.Fatal(err)
 			}

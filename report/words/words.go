@@ -128,6 +128,17 @@ func Closing(r *policy.Reason) string {
 // Capital begins a sentence.
 func Capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
+// Policy names a policy in a sentence, with parameters as they were given.
+func Policy(spec string) string {
+	switch {
+	case spec == scenarios.Baseline:
+		return "the baseline"
+	case strings.Contains(spec, ":"):
+		return "policy " + spec
+	}
+	return "the " + spec + " policy"
+}
+
 // Times writes a ratio.
 func Times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
 

@@ -51,3 +51,11 @@ func TestWorkers(t *testing.T) {
 		}
 	}
 }
+
+func TestPolicy(t *testing.T) {
+	for spec, want := range map[string]string{"baseline": "the baseline", "straggler": "the straggler policy", "straggler:k=5": "policy straggler:k=5"} {
+		if got := Policy(spec); got != want {
+			t.Errorf("%s: %q, want %q", spec, got, want)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"testbed/policy"
+	"testbed/report/words"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/stats"
+)
+
+// WriteComparison writes a comparison as text: of two policies in both worlds
+// with every decision, of more side by side.
+func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error {
+	fmt.Fprintf(out, "%s: %s\n", s.Name, s.Description)
+	fmt.Fprintf(out, "%d workers, %d outer steps of %d inner steps, %d parameters, ", len(s.Workers), s.TargetOuterSteps, s.InnerSteps, s.Real.Parameters)
+	if c.Real == nil {
+		fmt.Fprintf(out, "seed %d; simulated only\n\n", s.Seed)
+	} else {
+		fmt.Fprintf(out, "%s links, seed %d; 1 ms of scenario time took %v\n\n", c.Real[c.Policies[0]].Links, s.Seed, s.RealDuration(1000))
+	}
+	write := c.writeMany
+	if len(c.Policies) == 2 && c.Sim != nil && c.Real != nil {
+		write = c.writePair
+	}
+	if err := write(out, s); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nrecord: %s\n", c.Dir)
+	return nil
+}
+
+// writePair writes two policies in both worlds.
+func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
+	reference, other := c.Policies[0], c.Policies[1]
+	simulated, onLinks, real := c.sets(runlog.Sim), c.sets(simLinks), c.sets(runlog.Real) // each with its seed
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprint(w, "wall-clock\tsimulated\tmeasured\t\tsimulator's error")
+	if c.SimLinks != nil {
+		fmt.Fprint(w, "\ton planned links\terror")
+	}
+	fmt.Fprintln(w)
+	for _, name := range c.Policies {
+		wall := median(real, name)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f s\t%+.1f %%", name, words.Micros(median(simulated, name)), words.Micros(wall), s.RealDuration(wall).Seconds(), 100*c.PredictionError[name])
+		if c.SimLinks != nil {
+			fmt.Fprintf(w, "\t%s\t%+.1f %%", words.Micros(median(onLinks, name)), 100*c.LinksPredictionError[name])
+		}
+		fmt.Fprintln(w)
+	}
+	gains := ratios(real, reference, other)
+	measured := fmt.Sprintf("%.2f×", stats.Median(gains))
+	if n := len(gains); n > 1 {
+		measured += fmt.Sprintf(" (%.2f–%.2f in %d)", slices.Min(gains), slices.Max(gains), n)
+	}
+	fmt.Fprintf(w, "speed-up\t%.2f×\t%s\t\t", stats.Median(ratios(simulated, reference, other)), measured)
+	if c.SimLinks != nil {
+		fmt.Fprintf(w, "\t%.2f×\t", stats.Median(ratios(onLinks, reference, other)))
+	}
+	fmt.Fprintln(w)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := c.writeResiduals(out); err != nil {
+		return err
+	}
+	c.Statistics.write(out, c.Policies)
+	c.writeLeftOut(out)
+	for _, name := range c.Policies {
+		sim, real := c.Sim[name], c.Real[name]
+		fmt.Fprintf(out, "\n%s\n", name)
+		fmt.Fprintf(w, "  simulated\t%s\n", standing(sim))
+		same := ""
+		if standing(sim) == standing(real) {
+			same = " (the same)"
+		}
+		fmt.Fprintf(w, "  measured\t%s%s\n", standing(real), same)
+		writeVerdict(w, s, real)
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		if len(real.Sidelined)+len(real.Evicted) > 0 {
+			fmt.Fprintln(out, "  why, as measured:")
+			for _, line := range decisions(real) {
+				fmt.Fprintln(out, "    "+line)
+			}
+		}
+	}
+	return nil
+}
+
+// fewStandings is how many entries of who was left out are listed where policies
+// stand side by side.
+const fewStandings = 4
+
+// writeMany writes any number of policies: who was fastest and at what cost. A
+// report has the reasons of all that they decided.
+func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario) error {
+	if err := c.writeScores(out, s); err != nil {
+		return err
+	}
+	if err := c.writeResiduals(out); err != nil {
+		return err
+	}
+	c.writeLeftOut(out)
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, name := range c.Policies {
+		fmt.Fprintf(out, "\n%s\n", name)
+		for _, world := range worlds {
+			if sets := c.sets(world); sets != nil {
+				fmt.Fprintf(w, "  %s\t%s\n", worldText(world), standingOf(sets[0][name], fewStandings))
+			}
+		}
+		if c.Real != nil {
+			writeVerdict(w, s, c.Real[name])
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeScores writes a column for each world with wall-clocks and speed-ups, the
+// work lost, and how far the simulated order is the measured one.
+func (c *Comparison) writeScores(out io.Writer, s *scenarios.Scenario) error {
+	all := scores(c.Policies, c.matched())
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	row := func(head string, cell func(score) string) {
+		fmt.Fprint(w, head)
+		for _, world := range worlds {
+			for _, sc := range all {
+				if sc.World == world && (cell == nil || sc.Policy == head) {
+					if cell == nil {
+						fmt.Fprint(w, "\t", worldText(world))
+						break
+					}
+					fmt.Fprint(w, "\t", cell(sc))
+				}
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	table := func(title string, policies []string, cell func(score) string) {
+		row(title, nil)
+		for _, name := range policies {
+			row(name, cell)
+		}
+	}
+	table("wall-clock", c.Policies, func(sc score) string {
+		text := sc.WallText()
+		if sc.World == runlog.Real && sc.Wall.N > 0 {
+			text += fmt.Sprintf(", %.1f s", s.RealDuration(policy.Time(sc.Wall.Median)).Seconds())
+		}
+		return text
+	})
+	if len(c.Policies) > 1 {
+		fmt.Fprintln(w)
+		table("speed-up", c.Policies[1:], score.SpeedupText)
+	}
+	if slices.ContainsFunc(all, func(sc score) bool { return sc.Lost != nil }) {
+		fmt.Fprintln(w)
+		table("work lost", c.Policies, func(sc score) string {
+			if sc.Front {
+				return sc.LostText() + " *"
+			}
+			return sc.LostText()
+		})
+	}
+	if c.PredictionError != nil {
+		fmt.Fprintln(w, "\nsimulator's error\tsimulated\ton planned links")
+		for _, name := range c.Policies {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", name, c.errorText(c.PredictionError, c.Statistics.PredictionError, name), c.errorText(c.LinksPredictionError, c.Statistics.LinksPredictionError, name))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	c.writeLegend(out, all)
+	return nil
+}
+
+// writeLegend says what the marks of the scores mean.
+func (c *Comparison) writeLegend(out io.Writer, all []score) {
+	var lines []string
+	if len(c.Policies) > 1 {
+		text := fmt.Sprintf("speed-up: the wall-clock of %s divided by the policy's, seed by seed", c.Policies[0])
+		if k := slices.IndexFunc(all, func(sc score) bool { return sc.Speedup.Interval != nil }); k >= 0 {
+			text += fmt.Sprintf("; in brackets a %.3g %% interval of the median of %d seeds, = where no difference is shown", 100*all[k].Speedup.Interval.Level, all[k].Speedup.N)
+		}
+		lines = append(lines, text)
+	}
+	if slices.ContainsFunc(all, func(sc score) bool { return sc.Front }) {
+		lines = append(lines, "work lost: inner steps that no outer step took in, of those done; * on the Pareto front: no other policy is as fast and loses as little")
+	}
+	lines = append(lines, rankText(c.RankCorrelation)...)
+	if n := c.Statistics.LeftOut; n > 0 {
+		lines = append(lines, fmt.Sprintf("seeds with an incomplete run, which does not count: %d", n))
+	}
+	if len(lines) > 0 {
+		fmt.Fprintln(out, "\n"+strings.Join(lines, "\n"))
+	}
+}
+
+// errorText is a prediction's error under a policy.
+func (c *Comparison) errorText(one map[string]float64, repeated map[string]stats.Estimate, name string) string {
+	if e := repeated[name]; e.Interval != nil {
+		return percentText(e)
+	}
+	if e, ok := one[name]; ok {
+		return fmt.Sprintf("%+.1f %%", 100*e)
+	}
+	return "–"
+}
+
+// writeLeftOut says what the simulator has not played, if anything.
+func (c *Comparison) writeLeftOut(out io.Writer) {
+	if sim := c.Sim[c.Policies[0]]; len(sim.NotSimulated) > 0 {
+		fmt.Fprintf(out, "\n%s\n", leftOut(sim))
+	}
+}
+
+// writeVerdict says whether a real run may be used.
+func writeVerdict(w io.Writer, s *scenarios.Scenario, real runlog.Summary) {
+	fmt.Fprintf(w, "  same bytes\t%s\n", yesNo(real.BitIdentical))
+	fmt.Fprintf(w, "  fidelity\t%s%s\n", real.Fidelity.Verdict, reasons(real.Fidelity))
+	if !real.Complete {
+		fmt.Fprintf(w, "  INCOMPLETE\t%d of %d outer steps\n", real.OuterSteps, s.TargetOuterSteps)
+	}
+}
+
+// writeResiduals writes where the predictions' errors lie, in % of the measured
+// wall-clock.
+func (c *Comparison) writeResiduals(out io.Writer) error {
+	if c.Residuals == nil {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "\nwhere the errors lie\tcompute\ttransfer\tcontrol\tstate fetch\tdeadline")
+	for _, name := range c.Policies {
+		wall := float64(c.sets(runlog.Real)[c.medianRun(name)][name].WallClock)
+		if wall == 0 {
+			continue
+		}
+		line := func(what string, s runlog.Split) {
+			fmt.Fprintf(w, "%s, %s", name, what)
+			for _, part := range []policy.Time{s.Compute, s.Transfer, s.Control, s.StateFetch, s.Deadline} {
+				fmt.Fprintf(w, "\t%+.1f %%", 100*float64(part)/wall)
+			}
+			fmt.Fprintln(w)
+		}
+		line("simulated", c.Residuals[name].Sim)
+		line("on planned links", c.Residuals[name].SimLinks)
+	}
+	return w.Flush()
+}
+
+// standing says in one line who was left out, taken back and removed.
+func standing(sum runlog.Summary) string {
+	var parts []string
+	list := func(what string, members []runlog.Membership) {
+		rounds := map[policy.ID][]string{}
+		var order []policy.ID
+		for _, m := range members {
+			if rounds[m.ID] == nil {
+				order = append(order, m.ID)
+			}
+			round := fmt.Sprint(m.Round)
+			if m.Reason != "" {
+				round += " (" + string(m.Reason) + ")"
+			}
+			rounds[m.ID] = append(rounds[m.ID], round)
+		}
+		for _, id := range order {
+			noun := "round"
+			if len(rounds[id]) > 1 {
+				noun = "rounds"
+			}
+			parts = append(parts, fmt.Sprintf("%s %s in %s %s", scenarios.NodeName(id), what, noun, strings.Join(rounds[id], ", ")))
+		}
+	}
+	list("sidelined", sum.Sidelined)
+	list("back in time", sum.Rejoined)
+	list("evicted", sum.Evicted)
+	if len(parts) == 0 {
+		return "nobody sidelined or evicted"
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,96 @@
+package stats
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+)
+
+// LeastRanked is the number of things below which no order of them is compared:
+// two are in the same order or not, and that is what their ratio says.
+const LeastRanked = 3
+
+// Correlation is how far two orders of the same things agree.
+type Correlation struct {
+	// Things is how many are ordered, N how many measurements the order is
+	// taken from.
+	Things int `json:"things"`
+	N      int `json:"n"`
+	// Tau is Kendall's rank correlation: 1 for the same order, 0 for no
+	// relation, -1 for the reverse. It is nil where there is none; Why says why.
+	Tau *float64 `json:"tau"`
+	// Interval is nil where there is none; Why says why.
+	Interval *Interval `json:"interval"`
+	Why      string    `json:"why,omitempty"`
+}
+
+// KendallTau returns the rank correlation of two lists of values of the same
+// things, with ties as in tau-b (Kendall, The treatment of ties in ranking
+// problems, Biometrika 33, 1945). Infinite values are in order, NaN is not. ok is
+// false where a list has no order: all of its values are equal.
+func KendallTau(x, y []float64) (tau float64, ok bool) {
+	var agree, inX, inY int // pairs of things: in the same order less reversed, and not tied
+	for i := range x {
+		for j := range i {
+			a, b := cmp.Compare(x[i], x[j]), cmp.Compare(y[i], y[j])
+			agree += a * b
+			inX += a * a
+			inY += b * b
+		}
+	}
+	if inX == 0 || inY == 0 {
+		return 0, false
+	}
+	return float64(agree) / math.Sqrt(float64(inX)*float64(inY)), true
+}
+
+// RankCorrelation compares the orders in which two worlds have the same things,
+// by the medians of their measurements: x[i][k] and y[i][k] are the i-th of thing
+// k, and belong together. The interval is a bootstrap over i, that is over
+// measurements and not over things: it says how far noise may have moved the
+// order, not what other things would do. A sample without an order counts as 0.
+func RankCorrelation(x, y [][]float64) Correlation {
+	c := Correlation{N: len(x)}
+	if c.N > 0 {
+		c.Things = len(x[0])
+	}
+	if c.N == 0 || c.Things < LeastRanked {
+		c.Why = fmt.Sprintf("an order needs at least %d things that were measured, there are %d", LeastRanked, c.Things)
+		return c
+	}
+	of := func(picks []int) (float64, bool) {
+		return KendallTau(medians(x, picks), medians(y, picks))
+	}
+	all := make([]int, c.N)
+	for i := range all {
+		all[i] = i
+	}
+	tau, ok := of(all)
+	if !ok {
+		c.Why = "all are equal in one of the two, so that there is no order"
+		return c
+	}
+	c.Tau = &tau
+	if c.N < LeastRepeats {
+		c.Why = fmt.Sprintf("an interval needs at least %d measurements, there are %d", LeastRepeats, c.N)
+		return c
+	}
+	c.Interval = bootstrap(c.N, func(picks []int) float64 {
+		tau, _ := of(picks)
+		return tau
+	})
+	return c
+}
+
+// medians are those of each thing over the measurements picked.
+func medians(x [][]float64, picks []int) []float64 {
+	of := make([]float64, len(x[0]))
+	values := make([]float64, len(picks))
+	for k := range of {
+		for i, pick := range picks {
+			values[i] = x[pick][k]
+		}
+		of[k] = Median(values)
+	}
+	return of
+}
