@@ -15,6 +15,10 @@ const (
 	timers   // the machine's wake-up
 	returns  // another coordinator takes the place of the one that died
 	reunites // the workers are connected to it
+	restarts // a new process of a worker begins
+	asks     // a worker that was evicted asks to join again
+	heeds    // a preempted worker acts on its notice
+	kills    // the notice of a preempted worker is over
 
 	// Over links only.
 	delivers    // a message arrives

@@ -36,15 +36,16 @@ type workerState struct {
 	// pause caught it.
 	stepping      bool
 	stepEnd, left policy.Time
-	begin         bool // paused before the first step of its round
-	leaving       bool // paused before it could leave
+	begin         bool     // paused before the first step of its round
+	awaits        []func() // what it is to do once it is paused no more
 	round         int
-	step          int
-	gen           int // invalidates scheduled events of what it was doing before
-	stepFor       policy.Time
-	rng           *rand.Rand
-	held          []int // rounds whose arrivals wait for the end of the partition
-	fetch         struct {
+	comeback
+	step    int
+	gen     int // invalidates scheduled events of what it was doing before
+	stepFor policy.Time
+	rng     *rand.Rand
+	held    []int // rounds whose arrivals wait for the end of the partition
+	fetch   struct {
 		from    int
 		free    bool // costs nothing and passes through partitions
 		pending bool // over, but for a partition
@@ -75,7 +76,7 @@ type simulator struct {
 	// away says that there is no coordinator, and apart that the workers are not
 	// connected to it; what they have to say meanwhile waits.
 	away, apart bool
-	waiting     []policy.Event
+	waiting     []unheard
 	outages     int
 	down        policy.Time // how long it is away
 
@@ -185,6 +186,7 @@ func (s *simulator) handle(e entry) {
 	a, b := int(e.a), int(e.b)
 	switch e.kind {
 	case joins:
+		s.workers[a].begun = true
 		if s.links != nil {
 			s.joinOverLinks(a)
 			return
@@ -206,7 +208,7 @@ func (s *simulator) handle(e entry) {
 		}
 	case ticks:
 		for i := range s.workers {
-			if w := &s.workers[i]; w.alive && w.member && !w.mute() && !s.apart {
+			if w := &s.workers[i]; w.alive && (w.member || w.life > 0) && !w.mute() && !s.apart {
 				s.step(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
@@ -214,7 +216,9 @@ func (s *simulator) handle(e entry) {
 	case stepDone:
 		s.stepDone(a, b)
 	case arrives:
-		if arrival := (policy.Arrival{ID: policy.ID(a), Round: b}); s.apart {
+		if arrival := (policy.Arrival{ID: policy.ID(a), Round: b}); s.stale(arrival.ID) {
+			return
+		} else if s.apart {
 			s.wait(arrival)
 		} else {
 			s.step(arrival)
@@ -236,8 +240,16 @@ func (s *simulator) handle(e entry) {
 		}
 	case delivers:
 		s.deliver(a)
+	case restarts:
+		s.restart(a)
+	case asks:
+		s.askAgain(a, b)
+	case heeds:
+		s.heed(a)
+	case kills:
+		s.kill(a, b)
 	case beats:
-		s.beat(a)
+		s.beat(a, b)
 	case reducedRank:
 		s.reducedRank(a, b)
 	case faults:
@@ -307,7 +319,7 @@ func (s *simulator) reduced() {
 	mute := false
 	for _, id := range s.participants {
 		w := &s.workers[s.find(id)]
-		if !w.alive {
+		if !w.alive || !w.member {
 			return // the ring hangs until the machine notices and aborts
 		}
 		mute = mute || w.mute()
@@ -331,7 +343,7 @@ func (s *simulator) fetched(i int) {
 	w := &s.workers[i]
 	donor := &s.workers[w.fetch.from]
 	switch {
-	case !w.alive || !donor.alive: // the machine notices by their heartbeats
+	case !w.alive || !donor.alive || !donor.member: // the machine notices by their heartbeats
 	case s.held(w):
 		w.fetch.pending = true
 	default:
@@ -357,7 +369,7 @@ func (s *simulator) tell(e policy.Event) {
 	s.step(e)
 }
 
-func (s *simulator) wait(e policy.Event) { s.waiting = append(s.waiting, e) }
+func (s *simulator) wait(e policy.Event) { s.waiting = append(s.waiting, unheard{event: e}) }
 
 // step gives the machine an event and carries its actions out.
 func (s *simulator) step(e policy.Event) {
@@ -389,6 +401,8 @@ func (s *simulator) act(a policy.Action) {
 			w.drop()
 			w.round, w.step = a.Round, 0
 			switch {
+			case w.preempted:
+				s.heap.push(s.now, heeds, i, 0)
 			case w.paused:
 				w.begin = true
 			case w.alive:
@@ -411,9 +425,9 @@ func (s *simulator) act(a policy.Action) {
 	case *policy.Fetch:
 		s.startFetch(a)
 	case *policy.Evict:
-		w := &s.workers[s.find(a.ID)]
-		w.member, w.alive = false, false
-		w.drop()
+		s.evict(a)
+	case *policy.Reject:
+		s.ended(s.find(a.ID)) // a process that is no member
 	case *policy.WakeAt:
 		s.wake = max(a.At, s.now)
 		s.heap.push(s.wake, timers, 0, 0)
@@ -436,6 +450,10 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	i := s.find(a.ID)
 	w := &s.workers[i]
 	w.drop()
+	if w.preempted {
+		s.heap.push(s.now, heeds, i, 0)
+		return
+	}
 	w.fetch.from, w.fetch.pending = s.find(a.From), false
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
@@ -469,8 +487,8 @@ func (s *simulator) reunite() {
 	}
 	waiting := s.waiting
 	s.waiting = nil
-	for _, e := range waiting {
-		s.tell(e)
+	for _, u := range waiting {
+		s.hear(u)
 	}
 }
 
@@ -517,9 +535,14 @@ func (s *simulator) proceed() {
 		s.heap.push(s.now+s.scenario.BaseLatency, reduced, s.epoch, 0)
 	}
 	for i := range s.workers {
-		if w := &s.workers[i]; w.fetch.pending && !s.held(w) {
+		w := &s.workers[i]
+		if w.fetch.pending && !s.held(w) {
 			w.fetch.pending = false
 			s.heap.push(s.now+s.scenario.BaseLatency, fetched, i, w.gen)
+		}
+		if w.asking && !w.mute() {
+			w.asking = false
+			s.heap.push(s.now+s.scenario.BaseLatency, asks, i, w.life)
 		}
 	}
 }
@@ -544,13 +567,13 @@ func (s *simulator) unpause(i int) {
 	if s.links != nil {
 		s.stand(i, false)
 	}
-	leaves := w.leaving
-	w.leaving = false
+	awaits := w.awaits
+	w.awaits = nil
+	for _, do := range awaits {
+		do()
+	}
 	switch {
-	case leaves && s.links != nil:
-		s.injectOverLinks(scenarios.Inject{Op: scenarios.Leave}, i)
-	case leaves:
-		s.leave(w)
+	case !w.alive:
 	case w.begin:
 		w.begin = false
 		s.scheduleStep(i)
@@ -561,9 +584,13 @@ func (s *simulator) unpause(i int) {
 }
 
 func (s *simulator) leave(w *workerState) {
+	s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
+	s.goodbye(w)
+}
+
+func (s *simulator) goodbye(w *workerState) {
 	w.alive = false
 	w.drop()
-	s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
 	s.tell(policy.Leave{ID: w.spec.ID})
 }
 
@@ -586,9 +613,12 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 		s.noteSpeed(w, *in.Factor, true)
 	case scenarios.Restore:
 		s.noteSpeed(w, 1, false)
-	case scenarios.Crash, scenarios.Leave, scenarios.Pause, scenarios.Resume:
+	case scenarios.Restart:
+		s.injectWorker(scenarios.Inject{Op: scenarios.Crash}, i)
+		s.heap.push(s.now+in.After, restarts, i, 0)
+	default:
 		if w.alive {
-			s.disrupt(in.Op, i)
+			s.disrupt(in, i)
 		}
 	}
 }
@@ -605,18 +635,23 @@ func (s *simulator) noteSpeed(w *workerState, factor float64, slow bool) {
 }
 
 // disrupt ends or interrupts a worker that is alive.
-func (s *simulator) disrupt(op scenarios.Op, i int) {
-	w := &s.workers[i]
+func (s *simulator) disrupt(in scenarios.Inject, i int) {
+	w, op := &s.workers[i], in.Op
 	note := func(what runlog.Type) { s.note(&runlog.Event{Type: what, Node: w.name}) }
 	switch {
 	case op == scenarios.Crash:
 		note(runlog.Crash)
 		w.alive = false
 		w.drop()
-	case op == scenarios.Leave && w.paused:
-		w.leaving = true
+	case op == scenarios.Preempt:
+		s.preempt(in.Notice, i)
+	case (op == scenarios.Leave || op == scenarios.Fail) && w.paused:
+		w.awaits = append(w.awaits, func() { s.injectWorker(in, i) })
 	case op == scenarios.Leave:
 		s.leave(w)
+	case op == scenarios.Fail:
+		note(runlog.Fail)
+		s.fail(i)
 	case op == scenarios.Pause && !w.paused:
 		note(runlog.Pause)
 		s.pause(i)
