@@ -97,24 +97,6 @@ func (s *simulator) hear(u unheard) {
 	s.step(u.event)
 }
 
-// hello has a worker ask to join over the links: when its path is open.
-func (s *simulator) hello(i int) {
-	w, p := &s.workers[i], &s.links.workers[i]
-	heard := s.now + s.links.scenario(s.links.hello(p.node, coordinator))
-	s.heap.push(max(s.now, heard+s.scenario.HeartbeatPeriod-s.links.scenario(s.links.oneWay(p.node, coordinator))), beats, i, w.life)
-	u := unheard{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life}
-	join := func() {
-		if w.alive && w.life == u.life {
-			s.hear(u)
-		}
-	}
-	if s.links.cut(p.node, coordinator) {
-		s.links.held = append(s.links.held, held{p.node, coordinator, s.now, join})
-		return
-	}
-	s.later(heard, join)
-}
-
 // evict ends the part of a worker in the run. If it lives and may come back it
 // learns of it, and asks again. One whose process has ended before is no member
 // here any more.
@@ -134,7 +116,7 @@ func (s *simulator) evict(a *policy.Evict) {
 		w.drop()
 		w.fetch.pending = false
 		w.life++
-		s.heap.push(s.now+2*s.scenario.BaseLatency, asks, i, w.life) // it is told, and answers
+		s.heap.Push(s.now+2*s.scenario.BaseLatency, asks, i, w.life) // it is told, and answers
 	}
 }
 
@@ -164,7 +146,7 @@ func (s *simulator) fail(i int) {
 func (s *simulator) preempt(notice policy.Time, i int) {
 	w := &s.workers[i]
 	s.note(&runlog.Event{Type: runlog.Preempt, Node: w.name, Duration: notice})
-	s.heap.push(s.now+notice, kills, i, w.incarnation)
+	s.heap.Push(s.now+notice, kills, i, w.incarnation)
 	if notice > 0 {
 		s.heed(i)
 	}

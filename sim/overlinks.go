@@ -132,7 +132,7 @@ func (s *simulator) later(at policy.Time, do func()) {
 	} else {
 		w.mail = append(w.mail, do)
 	}
-	s.heap.push(at, delivers, k, 0)
+	s.heap.Push(at, delivers, k, 0)
 }
 
 func (s *simulator) deliver(k int) {
@@ -232,27 +232,44 @@ func (s *simulator) drive(i int, e worker.Event) {
 // joinOverLinks is the start of a worker. Those of the first hour are connected
 // when the run begins.
 func (s *simulator) joinOverLinks(i int) {
-	w, p := &s.workers[i], &s.links.workers[i]
+	w := &s.workers[i]
 	w.alive = true
-	first := w.spec.JoinAt == s.first
-	heard := s.now
-	if !first {
-		heard += s.links.scenario(s.links.hello(p.node, coordinator))
+	if w.spec.JoinAt > s.first {
+		s.hello(i)
+		return
 	}
-	// Heartbeats begin with the hello, a one-way delay before it is heard.
-	beat := heard + s.scenario.HeartbeatPeriod - s.links.scenario(s.links.oneWay(p.node, coordinator))
-	s.heap.push(max(s.now, beat), beats, i, w.life)
+	s.joining--
+	s.expectBeats(i, s.now)
+	s.tell(policy.Join{ID: w.spec.ID, HasState: true})
+}
+
+// hello has a worker ask to join: when its path is open, if it has been a member
+// before.
+func (s *simulator) hello(i int) {
+	w, p := &s.workers[i], &s.links.workers[i]
+	heard := s.now + s.links.scenario(s.links.hello(p.node, coordinator))
+	s.expectBeats(i, heard)
+	u := unheard{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life}
 	join := func() {
-		s.joining--
-		if w.alive {
-			s.tell(policy.Join{ID: w.spec.ID, HasState: first})
+		if u.life == 0 {
+			s.joining--
+		}
+		if w.alive && w.life == u.life {
+			s.hear(u)
 		}
 	}
-	if first {
-		join()
+	if u.life > 0 && s.links.cut(p.node, coordinator) {
+		s.links.held = append(s.links.held, held{p.node, coordinator, s.now, join})
 		return
 	}
 	s.later(heard, join)
+}
+
+// expectBeats has heartbeats begin with a hello, a one-way delay before it is
+// heard.
+func (s *simulator) expectBeats(i int, heard policy.Time) {
+	beat := heard + s.scenario.HeartbeatPeriod - s.links.scenario(s.links.oneWay(s.links.workers[i].node, coordinator))
+	s.heap.Push(max(s.now, beat), beats, i, s.workers[i].life)
 }
 
 // beat sends a heartbeat: a datagram, which is lost if the path is cut.
@@ -271,7 +288,7 @@ func (s *simulator) beat(i, life int) {
 	default:
 		s.report(i, policy.Heartbeat{ID: id})
 	}
-	s.heap.push(s.now+s.scenario.HeartbeatPeriod, beats, i, life)
+	s.heap.Push(s.now+s.scenario.HeartbeatPeriod, beats, i, life)
 }
 
 // actOverLinks carries out an action where the links make a difference.
@@ -402,7 +419,7 @@ func (w *world) interrupted() bool {
 func (s *simulator) expectEnds() {
 	for rank, at := range s.links.ends {
 		if at >= s.now {
-			s.heap.push(at, reducedRank, rank, s.epoch)
+			s.heap.Push(at, reducedRank, rank, s.epoch)
 		}
 	}
 }
@@ -430,7 +447,7 @@ func (s *simulator) begun(i, epoch int) {
 	rank := slices.Index(w.ranks, i)
 	if epoch == s.epoch && rank >= 0 && w.ends[rank] >= 0 && w.ends[rank] < s.now {
 		w.ends[rank] = s.now
-		s.heap.push(s.now, reducedRank, rank, epoch)
+		s.heap.Push(s.now, reducedRank, rank, epoch)
 	}
 }
 
@@ -513,7 +530,7 @@ func (s *simulator) fetchedOverLinks(i, donor, gen, life, version int) {
 func (s *simulator) awaitFault(after time.Duration) {
 	if at, ok := s.scenario.NextLinkFault(after); ok {
 		s.links.before, s.links.fault = after, at
-		s.heap.push(max(s.now, s.links.scenario(at)), faults, 0, 0)
+		s.heap.Push(max(s.now, s.links.scenario(at)), faults, 0, 0)
 	}
 }
 

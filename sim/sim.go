@@ -20,6 +20,7 @@ import (
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
+	"testbed/sim/agenda"
 	"testbed/worker"
 )
 
@@ -55,7 +56,7 @@ type workerState struct {
 type simulator struct {
 	scenario *scenarios.Scenario
 	machine  *policy.Machine
-	heap     heap
+	heap     agenda.Heap
 	links    *world // nil: the network is churn's
 	now      policy.Time
 	workers  []workerState
@@ -117,10 +118,10 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 	for i, w := range s.Workers {
 		sim.workers = append(sim.workers, workerState{spec: w, name: scenarios.NodeName(w.ID), factor: 1, rng: rng})
 		sim.index[w.ID] = i
-		sim.heap.push(w.JoinAt, joins, i, 0)
+		sim.heap.Push(w.JoinAt, joins, i, 0)
 	}
 	for i, in := range s.Injects {
-		sim.heap.push(in.At, injects, i, 0)
+		sim.heap.Push(in.At, injects, i, 0)
 	}
 	return sim, nil
 }
@@ -128,7 +129,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 // run plays the scenario to its end.
 func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Summary, error) {
 	if s.links == nil {
-		s.heap.push(s.scenario.HeartbeatPeriod, ticks, 0, 0)
+		s.heap.Push(s.scenario.HeartbeatPeriod, ticks, 0, 0)
 	}
 	s.note(&runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
 		Schema: runlog.Schema, Scenario: s.scenario.Name, Policy: policyName, World: runlog.Sim, Links: links,
@@ -154,14 +155,14 @@ func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Sum
 
 func (s *simulator) loop() {
 	for !s.done {
-		e, ok := s.heap.pop()
-		if !ok || e.at > s.scenario.Horizon {
+		e, ok := s.heap.Pop()
+		if !ok || e.At > s.scenario.Horizon {
 			s.now = s.scenario.Horizon
 			s.note(&runlog.Event{Type: runlog.Horizon})
 			s.end(false)
 			return
 		}
-		s.now = e.at
+		s.now = e.At
 		s.handle(e)
 		if s.joining == 0 && s.machine.Members() == 0 && !s.done {
 			s.end(false) // nobody is left and nobody will come
@@ -182,9 +183,9 @@ func (s *simulator) note(e *runlog.Event) {
 	}
 }
 
-func (s *simulator) handle(e entry) {
-	a, b := int(e.a), int(e.b)
-	switch e.kind {
+func (s *simulator) handle(e agenda.Entry) {
+	a, b := int(e.A), int(e.B)
+	switch e.Kind {
 	case joins:
 		s.workers[a].begun = true
 		if s.links != nil {
@@ -201,7 +202,7 @@ func (s *simulator) handle(e entry) {
 		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: s.down})
 		s.away = false
 		s.step(policy.Recovered{})
-		s.heap.push(s.now+3*s.scenario.BaseLatency, reunites, s.outages, 0)
+		s.heap.Push(s.now+3*s.scenario.BaseLatency, reunites, s.outages, 0)
 	case reunites:
 		if a == s.outages {
 			s.reunite()
@@ -212,7 +213,7 @@ func (s *simulator) handle(e entry) {
 				s.step(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
-		s.heap.push(s.now+s.scenario.HeartbeatPeriod, ticks, 0, 0)
+		s.heap.Push(s.now+s.scenario.HeartbeatPeriod, ticks, 0, 0)
 	case stepDone:
 		s.stepDone(a, b)
 	case arrives:
@@ -275,7 +276,7 @@ func (s *simulator) stepDone(i, gen int) {
 	case w.cut:
 		w.held = append(w.held, w.round)
 	default:
-		s.heap.push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), w.round)
+		s.heap.Push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), w.round)
 	}
 }
 
@@ -295,7 +296,7 @@ func (s *simulator) scheduleStep(i int) {
 func (s *simulator) continueStep(i int, left policy.Time) {
 	w := &s.workers[i]
 	w.stepping, w.stepEnd = true, s.now+left
-	s.heap.push(w.stepEnd, stepDone, i, w.gen)
+	s.heap.Push(w.stepEnd, stepDone, i, w.gen)
 }
 
 // mute says whether nobody hears of the worker.
@@ -402,7 +403,7 @@ func (s *simulator) act(a policy.Action) {
 			w.round, w.step = a.Round, 0
 			switch {
 			case w.preempted:
-				s.heap.push(s.now, heeds, i, 0)
+				s.heap.Push(s.now, heeds, i, 0)
 			case w.paused:
 				w.begin = true
 			case w.alive:
@@ -419,7 +420,7 @@ func (s *simulator) act(a policy.Action) {
 	case *policy.Reduce:
 		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
 		s.reduceStart = s.now
-		s.heap.push(s.now+s.scenario.Transfer(), reduced, a.Epoch, 0)
+		s.heap.Push(s.now+s.scenario.Transfer(), reduced, a.Epoch, 0)
 	case *policy.Abort, *policy.OuterStep:
 		s.epoch, s.stalled = 0, false
 	case *policy.Fetch:
@@ -430,7 +431,7 @@ func (s *simulator) act(a policy.Action) {
 		s.ended(s.find(a.ID)) // a process that is no member
 	case *policy.WakeAt:
 		s.wake = max(a.At, s.now)
-		s.heap.push(s.wake, timers, 0, 0)
+		s.heap.PushLast(s.wake, timers, 0, 0) // an arrival exactly at the deadline is on time
 	case *policy.Finish:
 		s.done = true
 		// churn's utilisation charges the first steps of the round after the
@@ -451,7 +452,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	w := &s.workers[i]
 	w.drop()
 	if w.preempted {
-		s.heap.push(s.now, heeds, i, 0)
+		s.heap.Push(s.now, heeds, i, 0)
 		return
 	}
 	w.fetch.from, w.fetch.pending = s.find(a.From), false
@@ -460,7 +461,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	if !w.fetch.free {
 		at += s.scenario.Transfer()
 	}
-	s.heap.push(at, fetched, i, w.gen)
+	s.heap.Push(at, fetched, i, w.gen)
 }
 
 // crashCoordinator leaves the workers without a coordinator. They go on with
@@ -472,7 +473,7 @@ func (s *simulator) crashCoordinator(down policy.Time) {
 	s.note(&runlog.Event{Type: runlog.CoordinatorCrash})
 	s.away, s.apart, s.down = true, true, down
 	s.outages++
-	s.heap.push(s.now+down, returns, 0, 0)
+	s.heap.Push(s.now+down, returns, 0, 0)
 }
 
 // reunite is when the workers are connected to the new coordinator: a
@@ -532,17 +533,17 @@ func (s *simulator) inject(in scenarios.Inject) {
 func (s *simulator) proceed() {
 	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.find(id)].mute() }) {
 		s.stalled = false
-		s.heap.push(s.now+s.scenario.BaseLatency, reduced, s.epoch, 0)
+		s.heap.Push(s.now+s.scenario.BaseLatency, reduced, s.epoch, 0)
 	}
 	for i := range s.workers {
 		w := &s.workers[i]
 		if w.fetch.pending && !s.held(w) {
 			w.fetch.pending = false
-			s.heap.push(s.now+s.scenario.BaseLatency, fetched, i, w.gen)
+			s.heap.Push(s.now+s.scenario.BaseLatency, fetched, i, w.gen)
 		}
 		if w.asking && !w.mute() {
 			w.asking = false
-			s.heap.push(s.now+s.scenario.BaseLatency, asks, i, w.life)
+			s.heap.Push(s.now+s.scenario.BaseLatency, asks, i, w.life)
 		}
 	}
 }
@@ -598,7 +599,7 @@ func (s *simulator) goodbye(w *workerState) {
 func (s *simulator) release(i int) {
 	w := &s.workers[i]
 	for _, round := range w.held {
-		s.heap.push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), round)
+		s.heap.Push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), round)
 	}
 	w.held = nil
 }
@@ -615,7 +616,7 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 		s.noteSpeed(w, 1, false)
 	case scenarios.Restart:
 		s.injectWorker(scenarios.Inject{Op: scenarios.Crash}, i)
-		s.heap.push(s.now+in.After, restarts, i, 0)
+		s.heap.Push(s.now+in.After, restarts, i, 0)
 	default:
 		if w.alive {
 			s.disrupt(in, i)
@@ -660,3 +661,27 @@ func (s *simulator) disrupt(in scenarios.Inject, i int) {
 		s.unpause(i)
 	}
 }
+
+// What is scheduled.
+const (
+	joins agenda.Kind = iota
+	injects
+	ticks    // heartbeats of everybody
+	stepDone // a worker has completed an inner step
+	arrives  // an arrival reaches the coordinator
+	reduced  // a reduction is over
+	fetched  // a state fetch is over
+	timers   // the machine's wake-up
+	returns  // another coordinator takes the place of the one that died
+	reunites // the workers are connected to it
+	restarts // a new process of a worker begins
+	asks     // a worker that was evicted asks to join again
+	heeds    // a preempted worker acts on its notice
+	kills    // the notice of a preempted worker is over
+
+	// Over links only.
+	delivers    // a message arrives
+	beats       // a heartbeat of a worker
+	reducedRank // a reduction is over at a rank
+	faults      // links change
+)
