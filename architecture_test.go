@@ -103,7 +103,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/replay", "stats", "estimate"}
+	pure   = []string{"policy", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/burst", "sim/replay", "stats", "estimate"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 

@@ -174,10 +174,7 @@ func (r *reader) read(i int, e runlog.Event) error {
 	case runlog.Restart:
 		return errors.New("what lay between two processes of a worker is not in the record; such a run cannot be replayed")
 	case runlog.Join:
-		if _, again := r.evicted[id]; again {
-			return errors.New("how long a worker was out that came back is not in the record; such a run cannot be replayed")
-		}
-		r.join(id, at)
+		return r.join(id, at)
 	case runlog.CoordinatorCrash, runlog.RunResume:
 		return errors.New("what workers had to say while nobody listened is not in the record; such a run cannot be replayed")
 	case runlog.Crash, runlog.Fail:
@@ -229,7 +226,10 @@ func (r *reader) read(i int, e runlog.Event) error {
 	return nil
 }
 
-func (r *reader) join(id policy.ID, at happened) {
+func (r *reader) join(id policy.ID, at happened) error {
+	if _, again := r.evicted[id]; again {
+		return errors.New("how long a worker was out that came back is not in the record; such a run cannot be replayed")
+	}
 	r.joins[id] = at
 	w, _ := r.scenario.Worker(id)
 	first := w.JoinAt == r.scenario.FirstJoin() && at.event.Round == 1
@@ -239,6 +239,7 @@ func (r *reader) join(id policy.ID, at happened) {
 	if first && !r.reducing {
 		r.begin(id, 1, at.at)
 	}
+	return nil
 }
 
 func (r *reader) arrive(id policy.ID, at happened) {
