@@ -260,12 +260,14 @@ func (s *Summarizer) isMember(name string) bool {
 // returns takes a worker in that was evicted before. What has ended the process
 // before this one silences it no more.
 func (s *Summarizer) returns(e *Event) {
-	at, ok := s.evicted[e.Node]
-	if !ok {
+	at, evicted := s.evicted[e.Node]
+	if evicted {
+		id, _ := workerID(e.Node) // written by node
+		s.sum.Returned = append(s.sum.Returned, Return{e.Round, id, e.Incarnation, e.T - at})
+	}
+	if !evicted && e.Incarnation == 0 {
 		return
 	}
-	id, _ := workerID(e.Node) // written by node
-	s.sum.Returned = append(s.sum.Returned, Return{e.Round, id, e.Incarnation, e.T - at})
 	if by := s.silenced[e.Node].Type; by == Crash || by == Fail {
 		delete(s.silenced, e.Node)
 	}
