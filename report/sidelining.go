@@ -90,6 +90,7 @@ func sidelining(s *scenarios.Scenario, events []runlog.Event) Sidelining {
 	faults := map[string]int{}   // upon it now, other than cuts
 	excused := map[string]bool{} // in the round under way
 	joining := map[string]bool{} // has not taken part yet
+	dead := map[string]bool{}    // its process has ended
 	var first *policy.Time       // time of the first join
 	begin := func(name string) { // a step
 		slow[name] = slow[name] || slowed[name]
@@ -112,8 +113,8 @@ func sidelining(s *scenarios.Scenario, events []runlog.Event) Sidelining {
 			}
 		case runlog.FetchDone:
 			begin(e.Node)
-		case runlog.Crash:
-			faults[e.Node]++
+		case runlog.Crash, runlog.Fail, runlog.Restart:
+			faults[e.Node] += deaths(dead, e)
 			excused[e.Node] = true
 		case runlog.Pause:
 			faults[e.Node]++
@@ -158,6 +159,19 @@ func sidelining(s *scenarios.Scenario, events []runlog.Event) Sidelining {
 		}
 	}
 	return sum
+}
+
+// deaths is by how many workers more are dead after an event than before.
+func deaths(dead map[string]bool, e runlog.Event) (more int) {
+	is := e.Type != runlog.Restart
+	switch {
+	case is && !dead[e.Node]:
+		more = 1
+	case !is && dead[e.Node]:
+		more = -1
+	}
+	dead[e.Node] = is
+	return more
 }
 
 func (s *Sidelining) close(e runlog.Event, slow, excused, joining map[string]bool) {
