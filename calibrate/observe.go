@@ -190,8 +190,10 @@ func (w *observer) event(e runlog.Event) error {
 			w.o.Detections = append(w.o.Detections, Observation{Run: r.Name, Round: e.Round, Measured: r.seconds(e.T - at), Links: predicted})
 		}
 	case runlog.Join:
+		_, again := w.joined[e.Node]
 		w.joined[e.Node] = e.T
-		if spec, ok := r.Scenario.Worker(number(e.Node)); ok && spec.JoinAt > r.Scenario.FirstJoin() && r.valid(e.Round) {
+		delete(w.crashed, e.Node)
+		if spec, ok := r.Scenario.Worker(number(e.Node)); ok && !again && spec.JoinAt > r.Scenario.FirstJoin() && r.valid(e.Round) {
 			w.o.Hellos = append(w.o.Hellos, Observation{Run: r.Name, Round: e.Round,
 				Measured: r.seconds(e.T - spec.JoinAt), Links: w.times.Hello(spec.ID).Seconds()})
 		}

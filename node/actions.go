@@ -29,7 +29,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	}
 	switch a := a.(type) {
 	case *policy.Reject:
-		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
+		c.dismiss(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
 	case *policy.StartRound:
 		keeper := c.keeper(a)
 		for _, id := range a.IDs {
@@ -42,7 +42,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		c.results.epoch = a.Epoch
 		ring := make([]peer, len(a.Participants))
 		for i, id := range c.order(a.Participants) {
-			ring[i] = peer{ID: id, Addr: c.workers[id].ring}
+			ring[i] = peer{ID: id, Incarnation: c.workers[id].incarnation, Addr: c.workers[id].ring}
 		}
 		for _, id := range a.Participants {
 			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
@@ -61,12 +61,9 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		}
 		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors})
 	case *policy.Evict:
-		c.send(a.ID, message{Type: msgEvict, Error: string(a.Rule)})
-		r := c.workers[a.ID]
-		r.gone = true
-		if l := r.session.current(); l != nil {
-			// Whoever is dead or cut off does not hang up itself.
-			time.AfterFunc(endPatience, func() { l.conn.CloseWithError(0, "evicted") })
+		if a.Rule != policy.RuleReplaced { // else its successor has its place
+			again := c.scenario.Policy.Rejoin == policy.RejoinAfterRounds && a.Rule != policy.RuleLeave
+			c.dismiss(a.ID, message{Type: msgEvict, Error: string(a.Rule), Rejoin: again})
 		}
 		c.compareStates()
 	case *policy.WakeAt:
@@ -86,6 +83,17 @@ func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
 		return -1
 	}
 	return a.IDs[step/every%len(a.IDs)]
+}
+
+// dismiss says its last word to a worker.
+func (c *coordinator) dismiss(id policy.ID, m message) {
+	c.send(id, m)
+	r := c.workers[id]
+	r.gone = true
+	if l := r.session.current(); l != nil {
+		// Whoever is dead or cut off does not hang up itself.
+		time.AfterFunc(endPatience, func() { l.conn.CloseWithError(0, "evicted") })
+	}
 }
 
 func (c *coordinator) send(id policy.ID, m message) {

@@ -53,9 +53,17 @@ type reconnection struct {
 func newConnection(cfg *WorkerConfig, heartbeat func() message) *connection {
 	return &connection{
 		cfg: cfg, heartbeat: heartbeat, transport: &quic.Transport{Conn: cfg.Control},
-		greeting: message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)},
+		greeting: message{Type: msgHello, Protocol: protocol, ID: cfg.ID, Incarnation: cfg.Incarnation, Ring: addrPort(cfg.Ring), Fetch: addrPort(cfg.Fetch)},
 		inbox:    make(chan message), lost: make(chan error, 1), again: make(chan reconnection, 1),
 	}
+}
+
+// anew returns a connection over which the worker asks to join again.
+func (c *connection) anew() *connection {
+	again := newConnection(c.cfg, c.heartbeat)
+	again.transport, again.greeting = c.transport, c.greeting
+	again.greeting.Rejoins++
+	return again
 }
 
 func addrPort(c net.PacketConn) netip.AddrPort {
@@ -213,8 +221,8 @@ func (c *connection) hangUp(problem error) {
 	l.hangUp(partingPatience)
 }
 
-// close ends what open and reopen have begun, whose ctx has ended.
-func (c *connection) close() {
+// disconnect ends what open and reopen have begun, whose ctx has ended.
+func (c *connection) disconnect() {
 	c.attempts.Wait()
 	l := c.session.current()
 	select {
@@ -225,6 +233,10 @@ func (c *connection) close() {
 	if l != nil {
 		l.conn.CloseWithError(0, "")
 	}
+}
+
+// close ends the worker's part in the control protocol.
+func (c *connection) close() {
 	c.transport.Close()
 	c.cfg.Control.Close()
 }

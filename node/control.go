@@ -78,6 +78,11 @@ type message struct {
 	Type     verb      `json:"type"`
 	Protocol int       `json:"protocol,omitempty"`
 	ID       policy.ID `json:"id,omitempty"`
+	// Incarnation numbers the processes of a worker, and Rejoins how often this
+	// one has asked to join again: a hello that is newer by them begins a session
+	// of its own.
+	Incarnation int `json:"incarnation,omitempty"`
+	Rejoins     int `json:"rejoins,omitempty"`
 	// Seq numbers the messages of one end, but hello and heartbeats; Ack is the
 	// last one that it has accepted of the other.
 	Seq   int            `json:"seq,omitempty"`
@@ -92,6 +97,8 @@ type message struct {
 	OuterSteps int    `json:"outer_steps,omitempty"`
 	Peers      []peer `json:"peers,omitempty"` // in ring order; in fetch: donors
 	Zero       bool   `json:"zero,omitempty"`  // contribute zeros
+	// Rejoin tells a worker that is evicted that it may ask to join again.
+	Rejoin bool `json:"rejoin,omitempty"`
 	// Checkpoint has the receiver of start save the state that it begins from.
 	Checkpoint bool `json:"checkpoint,omitempty"`
 	// Residual has it save its residual, with the state or without.
@@ -112,8 +119,9 @@ type message struct {
 }
 
 type peer struct {
-	ID   policy.ID      `json:"id"`
-	Addr netip.AddrPort `json:"addr"`
+	ID          policy.ID      `json:"id"`
+	Incarnation int            `json:"incarnation,omitempty"`
+	Addr        netip.AddrPort `json:"addr"`
 }
 
 // readMessage reads one line. It never buffers more than maxMessage bytes.
@@ -138,7 +146,7 @@ func parseMessage(line []byte) (message, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return message{}, errors.New("control message: more than one value in a line")
 	}
-	if m.ID < 0 || m.Seq < 0 || m.Ack < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 || len(m.Peers) > maxRing {
+	if m.ID < 0 || m.Incarnation < 0 || m.Rejoins < 0 || m.Seq < 0 || m.Ack < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 || len(m.Peers) > maxRing {
 		return message{}, fmt.Errorf("control message: %s has a number out of range", m.Type)
 	}
 	return m, nil

@@ -133,7 +133,10 @@ type coordinator struct {
 
 // remote is a worker that has said hello.
 type remote struct {
-	id      policy.ID
+	id policy.ID
+	// incarnation and rejoins are those of its hello.
+	incarnation, rejoins int
+
 	session *session
 	ring    netip.AddrPort
 	fetch   netip.AddrPort

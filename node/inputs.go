@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -174,7 +175,20 @@ func (c *coordinator) lose(w *remote, rule policy.Rule) {
 // this coordinator has taken the place of the one it knew.
 func (c *coordinator) welcome(r received) error {
 	w := c.workers[r.id]
+	newer := 0 // than what is known
+	if w != nil && !c.halted {
+		newer = w.compare(r.msg)
+	}
 	switch {
+	case newer > 0:
+		if l := w.session.detach(); l != nil {
+			l.conn.CloseWithError(0, "another one has come")
+		}
+		w = nil
+	case newer < 0:
+		c.cfg.Log.Warn("a worker that has a successor says hello", "worker", r.id)
+		r.line.conn.CloseWithError(codeProtocol, "replaced")
+		return nil
 	case w != nil && w.session.current() != nil:
 		c.cfg.Log.Warn("worker said hello twice", "worker", r.id)
 		return nil
@@ -188,8 +202,7 @@ func (c *coordinator) welcome(r received) error {
 	}
 	e := entry{T: c.now(), ID: r.id, Msg: &r.msg}
 	if w == nil {
-		w = &remote{id: r.id, session: &session{}, ring: r.msg.Ring, fetch: r.msg.Fetch}
-		c.workers[r.id] = w
+		w = c.register(r.id, r.msg)
 	}
 	if !c.started && c.gathered() {
 		e.Began = new(time.Now())
@@ -209,6 +222,23 @@ func (c *coordinator) welcome(r received) error {
 	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.RealDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
 }
 
+// compare says by its sign whether a hello is of a later life of the worker than
+// the known one, of that one, or of an earlier one.
+func (w *remote) compare(hello message) int {
+	return cmp.Or(cmp.Compare(hello.Incarnation, w.incarnation), cmp.Compare(hello.Rejoins, w.rejoins))
+}
+
+// register takes down a worker that says hello, in the place of its earlier life
+// if there was one.
+func (c *coordinator) register(id policy.ID, hello message) *remote {
+	c.results.forget(id)
+	c.workers[id] = &remote{
+		id: id, incarnation: hello.Incarnation, rejoins: hello.Rejoins,
+		session: &session{}, ring: hello.Ring, fetch: hello.Fetch,
+	}
+	return c.workers[id]
+}
+
 func (c *coordinator) cameBack(id policy.ID) bool {
 	w := c.workers[id]
 	return w != nil && w.back
@@ -225,20 +255,20 @@ func (c *coordinator) gathered() bool {
 // are there; they join at the same scenario time, in order of their IDs.
 func (c *coordinator) hello(e entry) {
 	w := c.workers[e.ID]
-	if w == nil {
-		w = &remote{id: e.ID, session: &session{}, ring: e.Msg.Ring, fetch: e.Msg.Fetch}
-		c.workers[e.ID] = w
+	if w == nil || !c.halted && w.compare(*e.Msg) > 0 {
+		w = c.register(e.ID, *e.Msg)
 	}
 	w.session.accept(*e.Msg)
 	switch {
 	case c.halted:
 		w.back = true
+		w.incarnation, w.rejoins = e.Msg.Incarnation, e.Msg.Rejoins
 		return
 	case c.started && w.joined:
 		c.tell(policy.Heartbeat{ID: e.ID})
 		return
 	case c.started:
-		c.join(policy.Join{ID: e.ID})
+		c.join(policy.Join{ID: e.ID, Incarnation: w.incarnation})
 		return
 	case e.Began == nil:
 		if !c.replaying {
@@ -272,7 +302,7 @@ func (c *coordinator) begin(began time.Time) {
 	for _, initial := range []bool{true, false} {
 		for _, id := range ids {
 			if spec, _ := c.scenario.Worker(id); (spec.JoinAt == first) == initial {
-				c.join(policy.Join{ID: id, HasState: initial})
+				c.join(policy.Join{ID: id, HasState: initial, Incarnation: c.workers[id].incarnation})
 			}
 		}
 	}

@@ -39,6 +39,8 @@ const (
 	OpSlow    Op = "slow"    // inner steps scheduled from now on take Factor times as long
 	OpRestore Op = "restore" // the end of slow
 	OpLeave   Op = "leave"   // depart in good order
+	OpFail    Op = "fail"    // give up
+	OpPreempt Op = "preempt" // depart after the round
 	OpPause   Op = "pause"   // about to be stopped: the inner step under way stands still
 	OpResume  Op = "resume"  // no longer stopped: it goes on with the time it had left
 )

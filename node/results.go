@@ -81,6 +81,15 @@ func (r *results) addState(id policy.ID, m message) (ok bool) {
 	return true
 }
 
+// forget expects no state of a worker any more.
+func (r *results) forget(id policy.ID) {
+	for step, participants := range r.participants {
+		if _, reported := r.states[step][id]; !reported {
+			r.participants[step] = slices.DeleteFunc(slices.Clone(participants), func(p policy.ID) bool { return p == id })
+		}
+	}
+}
+
 // compareStates compares the outer states of the participants of a round once
 // all that are still members have applied the outer step.
 func (c *coordinator) compareStates() {

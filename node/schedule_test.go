@@ -39,6 +39,7 @@ type schedule struct {
 	workers int
 	joins   map[policy.ID]policy.Time // of those that come later
 	join    policy.JoinMode
+	rejoin  policy.RejoinMode
 	finish  bool    // sidelined workers finish their inner steps
 	stale   float64 // weight of what they come to
 	delay   time.Duration
@@ -108,7 +109,7 @@ func (f fault) String() string {
 
 func (s schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s), finish steps %v, staleness weight %g", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.finish, s.stale)
+	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s, rejoin %s), finish steps %v, staleness weight %g", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.rejoin, s.finish, s.stale)
 	for _, f := range s.faults {
 		fmt.Fprintf(&b, "\n  %v", f)
 	}
@@ -146,6 +147,7 @@ func drawSchedule(seed uint64) schedule {
 		s.faults = append(s.faults, s.drawOutage(r, late))
 	}
 	s.stale = []float64{0, 0.5, 1}[r.IntN(3)]
+	s.rejoin = policy.RejoinModes[r.IntN(len(policy.RejoinModes))]
 	return s
 }
 
@@ -178,7 +180,7 @@ func (s *schedule) drawFault(r *rand.Rand, workers int) fault {
 	const window = 5000 // until the heartbeats evict
 	short := policy.Time(100 + r.IntN(window/2))
 	long := policy.Time(100 + r.IntN(5*window))
-	switch r.IntN(10) {
+	switch r.IntN(14) {
 	case 0, 1:
 		f.what = "crash"
 	case 2:
@@ -191,6 +193,12 @@ func (s *schedule) drawFault(r *rand.Rand, workers int) fault {
 		f.what, f.lasts = "partition", long
 	case 6:
 		f.what, f.lasts = "pause", []policy.Time{short, long}[r.IntN(2)]
+	case 8, 9:
+		f.what, f.lasts = "restart", []policy.Time{0, short, long}[r.IntN(3)]
+	case 10:
+		f.what = "fail"
+	case 11:
+		f.what, f.lasts = "preempt", short
 	case 7:
 		f.what, f.lasts = "partition", short
 		f.id = policy.ID(r.IntN(workers))
@@ -233,7 +241,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 		last = max(last, f.at+f.lasts)
 	}
 	sc.Seed, sc.Policy.Join, straggler(sc).FinishSteps = s.seed, s.join, s.finish
-	sc.Policy.StalenessWeight = s.stale
+	sc.Policy.StalenessWeight, sc.Policy.Rejoin = s.stale, s.rejoin
 	sc.Horizon = last + recovery
 	d := &sc.Real.Links.Default
 	delay, jitter, loss := shaping.Duration(s.delay), shaping.Duration(s.jitter), shaping.Probability(s.loss)
@@ -322,7 +330,7 @@ func (w *world) away() (t policy.Time) {
 
 // inflict lets a fault happen.
 func (w *world) inflict(i int, f fault) {
-	if f.id >= 0 && w.nodes[f.id] == nil {
+	if f.id >= 0 && w.node(f.id) == nil {
 		return
 	}
 	for _, id := range []policy.ID{f.id, f.other} {
@@ -342,6 +350,22 @@ func (w *world) inflict(i int, f fault) {
 	case "crash":
 		w.report(Report{Event: &runlog.Event{T: w.now(), Type: runlog.Crash, Node: name}})
 		w.crash(f.id)
+	case "restart":
+		w.report(Report{Event: &runlog.Event{T: w.now(), Type: runlog.Crash, Node: name}})
+		w.crash(f.id)
+		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.restart(f.id) })
+	case "fail":
+		w.command(f.id, Command{Op: OpFail})
+	case "preempt":
+		w.command(f.id, Command{Op: OpPreempt})
+		n := w.node(f.id)
+		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() {
+			select {
+			case <-n.ended:
+			default:
+				n.crash()
+			}
+		})
 	case "freeze":
 		w.freeze(f.id)
 	case "leave":

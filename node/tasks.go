@@ -106,7 +106,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		if a.Last {
 			w.contribute(b, a)
 		}
-		stood, err := w.pass(ctx, begin, duration)
+		stood, err := w.clock.Pass(ctx, begin, duration)
 		if err != nil {
 			return result{} // stopped
 		}
@@ -141,27 +141,6 @@ func (w *workerDriver) contribute(b *buffers, a *worker.BeginStep) {
 	}
 }
 
-// pass waits until a time has passed since begin in which the worker was not
-// paused, and returns for how long it was.
-func (w *workerDriver) pass(ctx context.Context, begin time.Time, d time.Duration) (time.Duration, error) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		stood, paused, changed := w.pauses.since(begin)
-		timer.Stop()
-		if !paused {
-			timer.Reset(time.Until(begin.Add(d + stood)))
-		}
-		select {
-		case <-timer.C:
-			return stood, nil
-		case <-changed:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-}
-
 func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 	rank := slices.Index(a.Ring, w.cfg.ID)
 	if a.Zero {
@@ -170,7 +149,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 	op := quicring.Op{Epoch: uint64(a.Epoch), Round: a.Round, Rank: rank, Residual: w.buffers.nextResidual}
 	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
 	for _, p := range w.peers {
-		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
+		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr, Incarnation: p.Incarnation})
 	}
 	if op.Algorithm == allreduce.Hierarchical {
 		op.Groups = w.cfg.Scenario.Groups(a.Ring)

@@ -16,6 +16,7 @@ import (
 
 	"testbed/allreduce/quicring"
 	"testbed/node/state"
+	"testbed/node/stepclock"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/work"
@@ -26,6 +27,7 @@ import (
 type WorkerConfig struct {
 	Scenario    *scenarios.Scenario
 	ID          policy.ID
+	Incarnation int // of its processes, from 0
 	Coordinator netip.AddrPort
 	// Control, Ring and Fetch are the sockets of the control connection, the
 	// all-reduce and the state transfer. The worker closes them.
@@ -53,8 +55,8 @@ type WorkerConfig struct {
 	Report func(Report)
 }
 
-// RunWorker plays one worker until the run ends for it: finished, evicted or
-// left. It returns an error if it could not do its work.
+// RunWorker plays one worker until the run ends for it: finished, evicted for
+// good or left. It returns an error if it could not do its work.
 func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	spec, ok := cfg.Scenario.Worker(cfg.ID)
 	if !ok {
@@ -65,8 +67,8 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps),
 		model:   state.NewModel(cfg.Scenario.Seed, cfg.ID, cfg.Scenario.Real.Parameters),
 		buffers: newBuffers(cfg.Scenario),
-		steps:   cfg.Scenario.Sampler(spec, nil), results: make(chan result, 1),
-		pauses: newPauses(),
+		steps:   cfg.Scenario.Sampler(spec, cfg.Incarnation, nil), results: make(chan result, 1),
+		clock: stepclock.New(),
 	}
 	w.coordinator = newConnection(&w.cfg, w.heartbeat)
 	defer w.saving.Wait()
@@ -118,6 +120,7 @@ type workerDriver struct {
 	task    *task // under way, or nil
 
 	coordinator *connection
+	rejoins     bool      // it has been evicted, and joins again
 	peers       []peer    // of the reduction or fetch that was last asked for
 	details     message   // what else is to be said of the end of a task
 	began       time.Time // estimate of the local time of scenario time 0
@@ -127,8 +130,8 @@ type workerDriver struct {
 
 	model  *state.Model // its Outer is shared, and locks itself
 	ring   *quicring.Endpoint
-	states *state.Endpoint // shared, but for Fetch, which only tasks call
-	pauses *pauses         // shared: it locks itself
+	states *state.Endpoint  // shared, but for Fetch, which only tasks call
+	clock  *stepclock.Clock // shared: it locks itself
 
 	reducing atomic.Pointer[reducing] // shared: the reduction under way, for heartbeats and the donor
 
@@ -159,9 +162,23 @@ func (w *workerDriver) awaitJoin(ctx context.Context) error {
 	}
 }
 
-func (w *workerDriver) run(ctx context.Context) (err error) {
+func (w *workerDriver) run(ctx context.Context) error {
+	defer w.coordinator.close()
+	for {
+		again, err := w.takePart(ctx)
+		if err != nil || !again {
+			return err
+		}
+		w.cfg.Log.Info("joining anew")
+		w.coordinator = w.coordinator.anew()
+	}
+}
+
+// takePart joins the run, and returns when it is over for the worker: for good, or
+// until it joins again.
+func (w *workerDriver) takePart(ctx context.Context) (again bool, err error) {
 	c := w.coordinator
-	defer c.close()
+	defer c.disconnect()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer func() {
@@ -169,7 +186,7 @@ func (w *workerDriver) run(ctx context.Context) (err error) {
 		c.hangUp(err)
 	}()
 	if err := c.open(ctx); err != nil {
-		return err
+		return false, err
 	}
 	for {
 		select {
@@ -177,33 +194,36 @@ func (w *workerDriver) run(ctx context.Context) (err error) {
 			end, err := w.receive(ctx, m)
 			switch {
 			case err != nil:
-				return err
+				return false, err
+			case w.rejoins:
+				w.rejoins = false
+				return true, nil
 			case end != nil && !end.Evicted:
 				w.stop()
 				c.awaitEnd(ctx)
-				return nil
+				return false, nil
 			case end != nil:
-				return nil // nobody waits for its last message
+				return false, nil // nobody waits for its last message
 			}
 		case r := <-w.results:
 			if err := w.finished(ctx, r); err != nil {
-				return err
+				return false, err
 			}
 		case command := <-w.cfg.Commands:
 			if _, err := w.command(ctx, command); err != nil {
-				return err
+				return false, err
 			}
 		case err := <-c.lost:
 			if err := c.reopen(ctx, err); err != nil {
-				return err
+				return false, err
 			}
 		case again := <-c.again:
 			if again.err != nil {
-				return again.err
+				return false, again.err
 			}
 			c.talk(ctx, again.line)
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
 	}
 }
@@ -240,7 +260,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers)})
 	case msgEvict:
 		w.cfg.Log.Info("evicted", "reason", m.Error)
-		return w.step(ctx, worker.Evict{})
+		return w.step(ctx, worker.Evict{Rejoin: m.Rejoin})
 	case msgFinish:
 		return w.step(ctx, worker.Finish{OuterSteps: m.OuterSteps})
 	}
@@ -263,15 +283,19 @@ func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, err
 	switch c.Op {
 	case OpLeave:
 		return w.step(ctx, worker.Leave{})
+	case OpFail:
+		return nil, errors.New("the scenario has it give up")
+	case OpPreempt:
+		return w.step(ctx, worker.Preempt{})
 	case OpSlow:
 		return w.step(ctx, worker.Slow{Factor: c.Factor, AtJoin: atJoin})
 	case OpRestore:
 		return w.step(ctx, worker.Restore{AtJoin: atJoin})
 	case OpPause:
-		w.pauses.set(true)
+		w.clock.Set(true)
 		w.cfg.Report(Report{Paused: true})
 	case OpResume:
-		w.pauses.set(false)
+		w.clock.Set(false)
 	}
 	return nil, nil
 }
@@ -306,6 +330,8 @@ func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.En
 			w.beginFetch(ctx, a)
 		case *worker.Say:
 			w.say(a)
+		case *worker.Rejoin:
+			w.rejoins = true
 		case *worker.End:
 			end = a
 		case *worker.GiveUp:

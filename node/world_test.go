@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
@@ -41,6 +42,8 @@ type world struct {
 	ready   chan struct{}
 	began   time.Time
 	failed  []string
+
+	begin func(scenarios.Worker, int) // another process of a worker
 
 	journal  memJournal
 	life     *life // the present coordinator
@@ -154,6 +157,7 @@ func (w *world) coordinate(ctx context.Context, policyName string, port uint16) 
 
 type worldNode struct {
 	commands chan Command
+	process  int // its incarnation
 	sockets  []*memnet.Socket
 	cancel   context.CancelFunc
 	excused  bool // what becomes of it is no news
@@ -218,14 +222,17 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 		w.coordinate(ctx, policyName, port)
 	}()
 	<-w.ready
+	w.begin = func(spec scenarios.Worker, incarnation int) { w.start(ctx, spec, incarnation, control) }
 	for _, spec := range w.scenario.Workers {
-		w.start(ctx, spec, control)
+		w.begin(spec, 0)
 	}
 	<-coordinated
 	w.mu.Lock()
 	recorded := slices.Clone(w.events) // a fault due after the end may still add its own
+	w.over = true
+	nodes := maps.Clone(w.nodes)
 	w.mu.Unlock()
-	for id, n := range w.nodes {
+	for id, n := range nodes {
 		came := func(e runlog.Event) bool { return e.Type == runlog.Join && e.Node == scenarios.NodeName(id) }
 		if w.outages > 0 && !slices.ContainsFunc(recorded, came) {
 			w.excuse(id) // it came while nobody was there, and was too late
@@ -260,10 +267,10 @@ func (w *world) excused(id policy.ID) bool {
 	return w.nodes[id].excused
 }
 
-func (w *world) start(ctx context.Context, spec scenarios.Worker, coordinator netip.AddrPort) {
+func (w *world) start(ctx context.Context, spec scenarios.Worker, incarnation int, coordinator netip.AddrPort) {
 	name := scenarios.NodeName(spec.ID)
 	ctx, cancel := context.WithCancel(ctx)
-	n := &worldNode{commands: make(chan Command, 16), cancel: cancel, ended: make(chan struct{})}
+	n := &worldNode{commands: make(chan Command, 16), process: incarnation, excused: incarnation > 0, cancel: cancel, ended: make(chan struct{})}
 	conns := make([]net.PacketConn, 3)
 	for i := range conns {
 		s := w.net.Listen(name)
@@ -272,14 +279,14 @@ func (w *world) start(ctx context.Context, spec scenarios.Worker, coordinator ne
 	w.mu.Lock()
 	w.nodes[spec.ID] = n
 	w.mu.Unlock()
-	if spec.JoinAt == w.scenario.FirstJoin() {
+	if spec.JoinAt == w.scenario.FirstJoin() || incarnation > 0 {
 		n.commands <- Command{Op: OpJoin}
 	}
 	go func() {
 		defer close(n.ended)
 		defer cancel()
 		n.err = RunWorker(ctx, WorkerConfig{
-			Scenario: w.scenario, ID: spec.ID, Coordinator: coordinator,
+			Scenario: w.scenario, ID: spec.ID, Incarnation: incarnation, Coordinator: coordinator,
 			Control: conns[0], Ring: conns[1], Fetch: conns[2],
 			TLS: memnet.TLS(w.t, name), Commands: n.commands, Log: w.log(name), Report: w.report,
 		})
@@ -337,7 +344,7 @@ func (w *world) now() policy.Time {
 
 func (w *world) command(id policy.ID, c Command) {
 	select {
-	case w.nodes[id].commands <- c:
+	case w.node(id).commands <- c:
 	default: // nobody reads them any more
 	}
 }
@@ -358,11 +365,35 @@ func (w *world) freeze(id policy.ID) {
 // reaches anybody.
 func (w *world) crash(id policy.ID) {
 	w.excuse(id)
-	n := w.nodes[id]
+	w.node(id).crash()
+}
+
+func (n *worldNode) crash() {
 	for _, s := range n.sockets {
 		s.Close()
 	}
 	n.cancel()
+}
+
+// node is the last process of a worker.
+func (w *world) node(id policy.ID) *worldNode {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nodes[id]
+}
+
+// restart begins another process of a worker whose last one has ended, unless the
+// run is over.
+func (w *world) restart(id policy.ID) {
+	n := w.node(id)
+	<-n.ended
+	w.mu.Lock()
+	over := w.over || w.nodes[id] != n // another one was faster
+	w.mu.Unlock()
+	if !over {
+		spec, _ := w.scenario.Worker(id)
+		w.begin(spec, n.process+1)
+	}
 }
 
 // lossAfter predicts the loss after every outer step from who took part,
@@ -371,8 +402,8 @@ func (w *world) crash(id policy.ID) {
 // another loss.
 //
 // late are those that finished the inner steps of a round too late. What they
-// came to adds to their next contribution.
-func lossAfter(s *scenarios.Scenario, participants, zero, late [][]policy.ID) []float64 {
+// came to adds to their next contribution, unless they are evicted before.
+func lossAfter(s *scenarios.Scenario, participants, zero, late, evicted [][]policy.ID) []float64 {
 	n := s.Real.Parameters
 	shared := state.NewQuadratic(s.Seed, 0, n)
 	targets := map[policy.ID][]float32{}
@@ -400,6 +431,9 @@ func lossAfter(s *scenarios.Scenario, participants, zero, late [][]policy.ID) []
 	}
 	var losses []float64
 	for round, ids := range participants {
+		for _, id := range evicted[round] {
+			delete(carried, id)
+		}
 		mean := make([]float64, n)
 		for _, id := range ids {
 			if slices.Contains(zero[round], id) {
@@ -435,7 +469,7 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	var participants, zero [][]policy.ID
 	var zeros []policy.ID // of the running reduction
-	late := map[int][]policy.ID{}
+	late, gone := map[int][]policy.ID{}, map[int][]policy.ID{}
 	hashes := map[string]int{}
 	for _, e := range events {
 		switch e.Type {
@@ -450,6 +484,11 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 				fmt.Sscanf(e.Node, "w%d", &id)
 				late[e.Round] = append(late[e.Round], id)
 			}
+		case runlog.Evict: // what it came to too late goes with it
+			var id policy.ID
+			fmt.Sscanf(e.Node, "w%d", &id)
+			late[e.Round] = slices.DeleteFunc(late[e.Round], func(l policy.ID) bool { return l == id })
+			gone[e.Round] = append(gone[e.Round], id)
 		case runlog.ReduceStart:
 			zeros = e.Zero
 		case runlog.ReduceDone, runlog.State:
@@ -458,11 +497,11 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 			}
 		}
 	}
-	tooLate := make([][]policy.ID, len(participants))
+	tooLate, evicted := make([][]policy.ID, len(participants)), make([][]policy.ID, len(participants))
 	for round := range tooLate {
-		tooLate[round] = late[round+1]
+		tooLate[round], evicted[round] = late[round+1], gone[round+1]
 	}
-	predicted := lossAfter(s, participants, zero, tooLate)
+	predicted := lossAfter(s, participants, zero, tooLate, evicted)
 	for _, e := range events {
 		if e.Type != runlog.State {
 			continue

@@ -12,8 +12,9 @@ type Action interface {
 type (
 	// Admit makes a worker a member.
 	Admit struct {
-		ID    ID
-		Round int
+		ID          ID
+		Incarnation int
+		Round       int
 		Reason
 	}
 	// Reject refuses a worker that asked to join.
@@ -93,7 +94,7 @@ type (
 		Round int
 		Reason
 	}
-	// Evict removes a member for the rest of the run.
+	// Evict removes a member. It may come back; see RejoinMode.
 	Evict struct {
 		ID    ID
 		Round int
@@ -137,6 +138,8 @@ const (
 	RuleStart        Rule = "start"         // the run begins
 	RuleJoin         Rule = "join"          // a worker asked to join
 	RuleRejoinDenied Rule = "was_member"    // it is, or was once, a member
+	RuleRejoin       Rule = "rejoin"        // its rounds without it are over
+	RuleReplaced     Rule = "replaced"      // a newer incarnation of it has asked to join
 	RuleState        Rule = "state_fetched" // it holds the current state
 	RuleResync       Rule = "resync"        // it missed an outer step
 	RuleStaleFetch   Rule = "stale_fetch"   // what it fetched is out of date by now
@@ -181,7 +184,8 @@ type Reason struct {
 	Needed  int `json:"needed,omitempty"`
 	// Misses counts consecutive missed rounds or heartbeats, or the failed
 	// reductions of a round that a worker had a part in. Limit is how many are
-	// tolerated, or the one that is not.
+	// tolerated, or the one that is not. Of a RuleRejoin, they count the outer
+	// steps since the eviction, and those that it had to wait for.
 	Misses int `json:"misses,omitempty"`
 	Limit  int `json:"limit,omitempty"`
 	// Silent is the time since the last heartbeat.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"testbed/policy"
+	"testbed/policy/adaptive"
 )
 
 // failer is what the checker needs of *testing.T and *rapid.T.
@@ -31,7 +32,10 @@ type checker struct {
 
 	now        policy.Time
 	members    map[policy.ID]bool
-	former     map[policy.ID]bool
+	admitted   map[policy.ID]int // the last incarnation of whoever was a member
+	evicted    map[policy.ID]eviction
+	applicants map[policy.ID]int // their incarnations
+	verdict    verdict           // on the Join that was given
 	heartbeat  map[policy.ID]policy.Time
 	version    map[policy.ID]int // outer steps in the state it holds; absent: none
 	fetching   map[policy.ID]policy.ID
@@ -90,7 +94,7 @@ func newChecker(t failer, cfg policy.Config) *checker {
 	}
 	return &checker{
 		t: t, cfg: cfg, machine: m, wake: -1,
-		members: map[policy.ID]bool{}, former: map[policy.ID]bool{}, heartbeat: map[policy.ID]policy.Time{},
+		members: map[policy.ID]bool{}, admitted: map[policy.ID]int{}, evicted: map[policy.ID]eviction{}, applicants: map[policy.ID]int{}, heartbeat: map[policy.ID]policy.Time{},
 		version: map[policy.ID]int{}, fetching: map[policy.ID]policy.ID{}, arrived: map[policy.ID]bool{}, late: map[policy.ID]bool{},
 		misses: map[policy.ID]int{}, begun: map[policy.ID]bool{}, sidelined: map[policy.ID]bool{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
 		behind: map[policy.ID]bool{}, lag: map[policy.ID]policy.Time{},
@@ -218,7 +222,7 @@ func (c *checker) step(e policy.Event) []policy.Action {
 }
 
 func (c *checker) before(e policy.Event) {
-	c.spentTime, c.event = false, e
+	c.spentTime, c.event, c.verdict = false, e, none
 	switch e := e.(type) {
 	case policy.Recovered:
 		if c.finished != nil {
@@ -228,6 +232,9 @@ func (c *checker) before(e policy.Event) {
 		clear(c.hinted)
 		for id := range c.members {
 			c.heartbeat[id], c.awaited[id] = c.now, true
+		}
+		for id := range c.applicants {
+			c.heartbeat[id] = c.now
 		}
 	case policy.Restarted:
 		c.restart(e)
@@ -247,12 +254,11 @@ func (c *checker) before(e policy.Event) {
 	case policy.ReduceFailed:
 		c.failed = c.failed || c.running != nil
 	case policy.Join:
-		if !c.former[e.ID] {
-			c.heartbeat[e.ID] = c.now
-			if e.HasState && c.steps == 0 {
-				c.version[e.ID] = 0
-			}
+		if c.finished == nil {
+			c.asked(e)
 		}
+	case policy.Lost:
+		delete(c.applicants, e.ID)
 	case policy.Heartbeat:
 		c.heartbeat[e.ID] = c.now
 		delete(c.hinted, e.ID)
@@ -279,6 +285,7 @@ func (c *checker) restart(e policy.Restarted) {
 	clear(c.version)
 	clear(c.fetching)
 	clear(c.misfetch)
+	clear(c.applicants)
 	clear(c.lag)
 	clear(c.failures)
 	clear(c.received)
@@ -302,16 +309,15 @@ func (c *checker) check(a policy.Action) {
 	why := a.Why()
 	switch a := a.(type) {
 	case *policy.Admit:
-		c.require(!c.former[a.ID], "worker %d admitted twice", a.ID)
-		c.members[a.ID], c.former[a.ID] = true, true
-		if len(c.members) == 1 && c.steps == 0 {
-			c.began = c.now
-		}
+		c.admit(a)
 		c.require(a.Round == c.steps+1 && a.Members == len(c.members), "Admit's numbers")
 		_, holds := c.version[a.ID]
 		c.learner[a.ID] = !holds && (c.cfg.Join == policy.JoinNext || c.cfg.Join == policy.JoinZeros)
 	case *policy.Reject:
-		c.require(c.former[a.ID], "worker %d rejected at its first join", a.ID)
+		left := c.event == policy.Event(policy.Leave{ID: a.ID})
+		_, applies := c.applicants[a.ID]
+		c.require(c.verdict == reject || left && applies, "worker %d rejected", a.ID)
+		delete(c.applicants, a.ID)
 	case *policy.StartRound:
 		for _, id := range a.IDs {
 			c.begun[id] = true
@@ -423,6 +429,9 @@ func (c *checker) check(a policy.Action) {
 		case policy.RuleStraggler:
 			c.require(c.evicts() && why.Misses == c.misses[a.ID] && why.Misses == why.Limit+1, "straggler's numbers, want %d misses", c.misses[a.ID])
 		case policy.RuleLeave:
+		case policy.RuleReplaced:
+			e, ok := c.event.(policy.Join)
+			c.require(ok && e.ID == a.ID && e.Incarnation > c.admitted[a.ID], "replaced by nobody")
 		case policy.RuleGaveUp:
 			c.require(c.event == policy.Event(policy.Lost{ID: a.ID, Rule: why.Rule}), "evicted for a message that nobody sent")
 		case policy.RuleConnection:
@@ -446,6 +455,7 @@ func (c *checker) check(a policy.Action) {
 		default:
 			c.require(false, "eviction by rule %s", why.Rule)
 		}
+		c.evicted[a.ID] = eviction{why.Rule, c.steps}
 		delete(c.members, a.ID)
 		delete(c.arrived, a.ID)
 		delete(c.version, a.ID)
@@ -536,7 +546,7 @@ func (c *checker) close(a *policy.Close) {
 	needed, may, known := c.mayClose()
 	c.require(!known || why.Needed == needed, "needed %d, not %d", needed, why.Needed)
 	c.require(len(a.Late) == 0 || why.Arrived >= why.Needed && (may || !known), "closed without %v, %d needed", a.Late, needed)
-	if p, is := c.cfg.Policy.(*policy.Adaptive); is {
+	if p, is := c.cfg.Policy.(*adaptive.Policy); is {
 		c.require(why.Needed == c.share(p.Quorum) && why.Arrived >= min(why.Needed, len(c.voters())), "closed with %d of %d needed", why.Arrived, c.share(p.Quorum))
 	}
 	c.require(len(why.Rule) > 0 && (why.Rule != policy.RuleDeadline || c.overdue), "closed at a deadline that has not come")
@@ -556,6 +566,7 @@ func (c *checker) close(a *policy.Close) {
 }
 
 func (c *checker) after(e policy.Event) {
+	c.admissions(e)
 	if c.finished != nil || len(c.members) == 0 {
 		return
 	}
@@ -596,5 +607,83 @@ func (c *checker) replay() {
 		if len(again) != len(s.actions) || len(again) > 0 && !reflect.DeepEqual(slices.Clone(again), s.actions) {
 			c.t.Fatalf("event %d, %T%+v at %d, replayed gave\n  %s\nbut first\n  %s", i, s.event, s.event, s.now, describe(again), describe(s.actions))
 		}
+	}
+}
+
+// eviction is the last one of a worker.
+type eviction struct {
+	rule  policy.Rule
+	steps int // that were final
+}
+
+// verdict is what has to become of a Join.
+type verdict int
+
+const (
+	none verdict = iota
+	admit
+	wait
+	reject
+)
+
+// asked judges a request to join.
+func (c *checker) asked(e policy.Join) {
+	last, known := c.admitted[e.ID]
+	delete(c.applicants, e.ID)
+	switch {
+	case !known, e.Incarnation > last && (c.members[e.ID] || c.evicted[e.ID].rule != policy.RuleStraggler):
+		c.verdict = admit
+	case c.cfg.Rejoin == policy.RejoinAfterRounds && !c.members[e.ID] && e.Incarnation >= last:
+		c.verdict, c.applicants[e.ID], c.heartbeat[e.ID] = wait, e.Incarnation, c.now
+		c.admitted[e.ID] = e.Incarnation
+	default:
+		c.verdict = reject
+	}
+}
+
+// waited says whether an applicant has waited long enough.
+func (c *checker) waited(id policy.ID) bool {
+	return c.steps-c.evicted[id].steps >= max(1, c.cfg.RejoinRounds)
+}
+
+func (c *checker) admit(a *policy.Admit) {
+	c.require(!c.members[a.ID], "worker %d admitted twice", a.ID)
+	e, joins := c.event.(policy.Join)
+	if incarnation, applies := c.applicants[a.ID]; applies {
+		c.require(c.waited(a.ID) && c.now-c.heartbeat[a.ID] < c.limit(), "worker %d comes back too early", a.ID)
+		c.require(a.Rule == policy.RuleRejoin && a.Misses == c.steps-c.evicted[a.ID].steps && a.Incarnation == incarnation, "the numbers of a rejoin")
+	} else {
+		c.require(joins && e.ID == a.ID && c.verdict == admit && a.Incarnation == e.Incarnation && a.Rule == policy.RuleJoin, "worker %d admitted", a.ID)
+		if e.HasState && c.steps == 0 {
+			c.version[a.ID] = 0
+		}
+	}
+	delete(c.applicants, a.ID)
+	for _, m := range []map[policy.ID]bool{c.late, c.begun, c.sidelined, c.missed, c.behind, c.hinted, c.awaited, c.reported} {
+		delete(m, a.ID)
+	}
+	delete(c.misses, a.ID)
+	delete(c.misfetch, a.ID)
+	delete(c.lag, a.ID)
+	delete(c.failures, a.ID)
+	delete(c.received, a.ID)
+	c.members[a.ID], c.admitted[a.ID], c.heartbeat[a.ID] = true, a.Incarnation, c.now
+	if len(c.members) == 1 && c.steps == 0 {
+		c.began = c.now
+	}
+}
+
+// admissions requires that nobody is kept out who may come in.
+func (c *checker) admissions(e policy.Event) {
+	if c.finished != nil {
+		return
+	}
+	if j, ok := e.(policy.Join); ok && c.verdict == admit {
+		c.require(c.members[j.ID], "worker %d may join, and is no member", j.ID)
+	}
+	last := c.script[len(c.script)-1].actions
+	stepped := slices.ContainsFunc(last, func(a policy.Action) bool { _, ok := a.(*policy.OuterStep); return ok })
+	for id := range c.applicants {
+		c.require(!stepped || !c.waited(id) || c.now-c.heartbeat[id] >= c.limit(), "worker %d still waits, %d outer steps after %+v", id, c.steps, c.evicted[id])
 	}
 }

@@ -51,6 +51,12 @@ type Config struct {
 	Seed uint64
 	// Join says from when on a late joiner contributes. Empty: JoinRunning.
 	Join JoinMode
+	// Rejoin says whether a worker may come back that was evicted alive or for its
+	// slowness. Empty: RejoinNever.
+	Rejoin RejoinMode
+	// RejoinRounds is the number of outer steps after which it may, with
+	// RejoinAfterRounds. 0 is 1.
+	RejoinRounds int
 }
 
 // JoinMode says from when on a worker contributes that has joined late and
@@ -88,6 +94,10 @@ func (c Config) validate() error {
 		return errors.New("policy: the heartbeat miss threshold must be at least 1")
 	case c.Join != "" && !slices.Contains(JoinModes, c.Join):
 		return fmt.Errorf("policy: no join mode %q", c.Join)
+	case c.Rejoin != "" && !slices.Contains(RejoinModes, c.Rejoin):
+		return fmt.Errorf("policy: no rejoin mode %q", c.Rejoin)
+	case c.RejoinRounds < 0:
+		return errors.New("policy: the number of rounds before a rejoin must not be negative")
 	case c.StallAfter < 0:
 		return errors.New("policy: the time after which a reduction stands still must not be negative")
 	case c.TargetOuterSteps < 1:

@@ -6,9 +6,13 @@ type Event interface{ event() }
 type (
 	// Join is a worker that asks to become a member. HasState says that it
 	// already holds the outer state, as the workers that start a run do.
+	// Incarnation numbers the processes of the worker: 0 is the first. All other
+	// events are of the last one that has asked; whoever tells them drops what is
+	// still under way from one before it.
 	Join struct {
-		ID       ID
-		HasState bool
+		ID          ID
+		HasState    bool
+		Incarnation int
 	}
 	// Leave is an orderly departure.
 	Leave struct{ ID ID }

@@ -16,6 +16,11 @@ func (m *Machine) heartbeat(now Time, id ID) {
 	if w := m.find(id); w != nil {
 		w.liveness = liveness{lastHeartbeat: now}
 	}
+	for _, a := range m.applicants {
+		if a.id == id {
+			a.liveness.lastHeartbeat = now
+		}
+	}
 }
 
 // silent returns the members without a heartbeat for a heartbeat period.

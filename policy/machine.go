@@ -24,18 +24,19 @@ func (p phase) String() string { return [...]string{"collecting", "reducing", "f
 // Machine is the coordinator's state machine. It is not safe for concurrent
 // use.
 type Machine struct {
-	cfg       Config
-	policy    Policy
-	asked     Round // what the policy was last shown
-	phase     phase
-	round     round
-	reduction reduction // while reducing
-	epoch     int       // number of the last reduction begun
-	apart     [][2]ID   // pairs that may not be neighbours in a ring, sender first
-	members   []*member // by ID
-	learners  int       // of the members
-	former    map[ID]bool
-	outage    bool // the coordinator was away, and members are awaited
+	cfg        Config
+	policy     Policy
+	asked      Round // what the policy was last shown
+	phase      phase
+	round      round
+	reduction  reduction         // while reducing
+	epoch      int               // number of the last reduction begun
+	apart      [][2]ID           // pairs that may not be neighbours in a ring, sender first
+	members    []*member         // by ID
+	learners   int               // of the members
+	admissions map[ID]*admission // the last one of each worker
+	applicants []*member         // evicted, and waiting to be admitted again
+	outage     bool              // the coordinator was away, and members are awaited
 
 	nextCheck Time // for silent members
 	wake      Time // the time of the last WakeAt
@@ -51,7 +52,7 @@ func New(cfg Config) (*Machine, error) {
 	if cfg.Policy == nil {
 		cfg.Policy = &Baseline{}
 	}
-	return &Machine{cfg: cfg, policy: fresh(cfg.Policy), round: round{number: 1}, former: map[ID]bool{}}, nil
+	return &Machine{cfg: cfg, policy: fresh(cfg.Policy), round: round{number: 1}, admissions: map[ID]*admission{}}, nil
 }
 
 // OuterSteps returns the number of outer steps that are final.
@@ -81,6 +82,8 @@ func (m *Machine) Step(now Time, e Event) []Action {
 		if w := m.find(e.ID); w != nil {
 			m.evict(w, Reason{Rule: RuleLeave})
 			m.settle(now)
+		} else if m.withdraw(e.ID) {
+			m.emit(&Reject{ID: e.ID, Reason: Reason{Rule: RuleLeave}})
 		}
 	case Heartbeat:
 		m.heartbeat(now, e.ID)
@@ -88,6 +91,7 @@ func (m *Machine) Step(now Time, e Event) []Action {
 		m.heartbeat(now, e.ID)
 		m.progress(now, e)
 	case Lost:
+		m.withdraw(e.ID)
 		if w := m.find(e.ID); w != nil {
 			m.evict(w, Reason{Rule: e.Rule, Silent: now - w.liveness.lastHeartbeat})
 			m.settle(now)
@@ -184,7 +188,7 @@ func (m *Machine) becomeRestarted(now Time, outerSteps int) {
 	m.enter(collecting, collecting, reducing, finished)
 	m.reduction = reduction{}
 	m.round = round{number: outerSteps + 1, start: now}
-	m.apart, m.learners, m.outage, m.hasWake = nil, 0, false, false
+	m.apart, m.applicants, m.learners, m.outage, m.hasWake = nil, nil, 0, false, false
 	m.scheduleCheck(now)
 	for _, w := range m.members {
 		*w = member{id: w.id, work: waiting, outerSteps: -1, begun: w.begun, misses: w.misses, sidelined: w.sidelined,

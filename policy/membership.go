@@ -15,7 +15,7 @@ const (
 	waiting               // holds a state, and waits for a round to begin
 )
 
-// member is a worker that has joined and was not evicted.
+// member is a worker that was admitted and not evicted since.
 type member struct {
 	id         ID
 	work       work
@@ -63,12 +63,9 @@ func ids(members []*member) []ID {
 	return out
 }
 
-func (m *Machine) join(now Time, e Join) {
-	if m.former[e.ID] {
-		m.emit(&Reject{ID: e.ID, Reason: Reason{Rule: RuleRejoinDenied}})
-		return
-	}
-	m.former[e.ID] = true
+// admit makes a worker a member.
+func (m *Machine) admit(now Time, e Join, why Reason) {
+	m.admissions[e.ID] = &admission{incarnation: e.Incarnation}
 	w := &member{id: e.ID, liveness: liveness{lastHeartbeat: now}}
 	i, _ := m.search(e.ID)
 	m.members = slices.Insert(m.members, i, w)
@@ -78,7 +75,8 @@ func (m *Machine) join(now Time, e Join) {
 			m.round.start = now
 		}
 	}
-	m.emit(&Admit{ID: e.ID, Round: m.round.number, Reason: Reason{Rule: RuleJoin, Members: len(m.members)}})
+	why.Members = len(m.members)
+	m.emit(&Admit{ID: e.ID, Incarnation: e.Incarnation, Round: m.round.number, Reason: why})
 	if e.HasState && m.OuterSteps() == 0 {
 		m.begin(now, w, RuleJoin)
 		return
@@ -102,6 +100,7 @@ func (m *Machine) evict(w *member, why Reason) {
 	if m.phase == reducing && w.reduction.epoch == m.epoch {
 		m.reduction.lost = append(m.reduction.lost, w)
 	}
+	m.admissions[w.id].evicted, m.admissions[w.id].outerSteps = why.Rule, m.OuterSteps()
 	m.emit(&Evict{ID: w.id, Round: m.round.number, Reason: why})
 	m.apart = slices.DeleteFunc(m.apart, func(p [2]ID) bool { return p[0] == w.id || p[1] == w.id })
 	// Whoever fetches from it needs another donor.

@@ -10,6 +10,9 @@ func (m *Machine) recover(now Time) {
 	for _, w := range m.members {
 		w.liveness = liveness{lastHeartbeat: now, awaited: true}
 	}
+	for _, a := range m.applicants {
+		a.liveness.lastHeartbeat = now
+	}
 }
 
 // endOutage ends an outage when every member has given a heartbeat again: from

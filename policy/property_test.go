@@ -21,6 +21,9 @@ func drawConfig(t *rapid.T) policy.Config {
 		Join:                   rapid.SampledFrom(policy.JoinModes).Draw(t, "join"),
 		StallAfter:             policy.Time(rapid.SampledFrom([]int{0, 30, 200}).Draw(t, "stall")),
 	}
+	if rapid.Bool().Draw(t, "rejoin") {
+		cfg.Rejoin, cfg.RejoinRounds = policy.RejoinAfterRounds, rapid.IntRange(0, 2).Draw(t, "rounds")
+	}
 	cfg.Policy = drawPolicy(t, rapid.SampledFrom(policy.Names()).Draw(t, "policy"))
 	cfg.Seed, cfg.MinSlack = rapid.Uint64().Draw(t, "seed"), policy.Time(rapid.SampledFrom([]int{0, 0, 10}).Draw(t, "floor"))
 	return cfg
@@ -66,10 +69,11 @@ type world struct {
 	task   map[policy.ID]int // the round it works on
 	next   policy.ID
 	reduce *policy.Reduce
+	out    map[policy.ID]bool // evicted alive
 }
 
 func newWorld(t failer, cfg policy.Config) *world {
-	return &world{checker: newChecker(t, cfg), alive: map[policy.ID]bool{}, task: map[policy.ID]int{}}
+	return &world{checker: newChecker(t, cfg), alive: map[policy.ID]bool{}, task: map[policy.ID]int{}, out: map[policy.ID]bool{}}
 }
 
 func (w *world) send(e policy.Event) {
@@ -87,8 +91,15 @@ func (w *world) send(e policy.Event) {
 		case *policy.Abort, *policy.OuterStep:
 			w.reduce = nil
 		case *policy.Evict:
-			delete(w.alive, a.ID)
+			if a.Rule != policy.RuleReplaced {
+				w.out[a.ID] = w.alive[a.ID]
+				delete(w.alive, a.ID)
+			}
 			delete(w.task, a.ID)
+		case *policy.Reject:
+			if !w.members[a.ID] {
+				delete(w.alive, a.ID)
+			}
 		}
 	}
 }
@@ -98,6 +109,14 @@ func (w *world) join(state bool) {
 	w.next++
 	w.alive[id] = true
 	w.send(policy.Join{ID: id, HasState: state})
+}
+
+// comeBack has a worker ask to join again: a new process, or the one that was
+// evicted.
+func (w *world) comeBack(id policy.ID, incarnation int) {
+	delete(w.out, id)
+	w.alive[id] = true
+	w.send(policy.Join{ID: id, Incarnation: incarnation})
 }
 
 // advance lets time pass: at every multiple of the heartbeat period the living
@@ -157,7 +176,7 @@ func (w *world) random(t *rapid.T) {
 		}
 		return rapid.SampledFrom(ids).Draw(t, "id"), true
 	}
-	switch n := rapid.IntRange(0, 103).Draw(t, "op"); {
+	switch n := rapid.IntRange(0, 110).Draw(t, "op"); {
 	case n < 30:
 		if id, ok := pick(sorted(w.task)); ok && w.alive[id] {
 			w.arrive(id)
@@ -221,8 +240,16 @@ func (w *world) random(t *rapid.T) {
 		// The coordinator is away for a while, and gets no event and no Timer.
 		w.now += policy.Time(rapid.IntRange(0, int(6*w.cfg.HeartbeatPeriod)).Draw(t, "away"))
 		w.send(policy.Recovered{})
-	default:
+	case n < 104:
 		w.restart(t)
+	case n < 108:
+		if id, ok := pick(sorted(w.admitted)); ok {
+			w.comeBack(id, w.admitted[id]+rapid.IntRange(-1, 2).Draw(t, "newer"))
+		}
+	default:
+		if id, ok := pick(sorted(w.out)); ok && w.out[id] {
+			w.comeBack(id, w.admitted[id])
+		}
 	}
 }
 
@@ -268,7 +295,7 @@ func nonsense(t *rapid.T, w *world) policy.Event {
 	}
 	return rapid.SampledFrom([]policy.Event{
 		policy.Arrival{ID: twice, Round: w.steps + 1},
-		policy.Join{ID: rapid.SampledFrom(sorted(w.former)).Draw(t, "former")},
+		policy.Join{ID: rapid.SampledFrom(sorted(w.admitted)).Draw(t, "former")},
 		policy.Leave{ID: -7},
 		policy.Heartbeat{ID: -7},
 		policy.Arrival{ID: id, Round: round},

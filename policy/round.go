@@ -115,6 +115,7 @@ func (m *Machine) outerStep(now Time) {
 			m.resync(w)
 		}
 	}
+	m.admitApplicants(now)
 	if m.phase == collecting {
 		m.armDeadline(now)
 	}

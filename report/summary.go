@@ -117,6 +117,13 @@ func decisions(sum runlog.Summary) []string {
 	for _, m := range sum.Evicted {
 		lines = append(lines, fmt.Sprintf("round %d: %s evicted (%s): %s", m.Round, scenarios.NodeName(m.ID), m.Reason, words.Because(m.Why)))
 	}
+	for _, r := range sum.Returned {
+		line := fmt.Sprintf("round %d: %s a member again, %s after its eviction", r.Round, scenarios.NodeName(r.ID), words.Micros(r.Out))
+		if r.Incarnation > 0 {
+			line += fmt.Sprintf(", as its process %d", r.Incarnation)
+		}
+		lines = append(lines, line)
+	}
 	if len(lines) == 0 {
 		lines = append(lines, "nobody was sidelined or evicted")
 	}

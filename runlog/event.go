@@ -35,6 +35,9 @@ const (
 	Rejoin        Type = "rejoin"
 	Evict         Type = "evict"
 	Crash         Type = "crash"
+	Restart       Type = "restart" // a new process of a worker has begun
+	Fail          Type = "fail"    // a worker gives up, and says so
+	Preempt       Type = "preempt" // a worker is told that it will be dead after Duration
 	Leave         Type = "leave"
 	Slow          Type = "slow"
 	Restore       Type = "restore"
@@ -70,9 +73,12 @@ type Event struct {
 	Node  string `json:"node,omitempty"`
 	Round int    `json:"round,omitempty"`
 	Epoch int    `json:"epoch,omitempty"`
+	// Incarnation numbers the processes of a worker; the first one is 0.
+	Incarnation int `json:"incarnation,omitempty"`
 	// Step counts the inner steps of a round from 1.
 	Step int `json:"step,omitempty"`
-	// Duration is how long the step, reduction or fetch that ended took.
+	// Duration is how long the step, reduction or fetch that ended took, or the
+	// notice of a preemption.
 	Duration policy.Time `json:"duration_us,omitempty"`
 	// Offset counts from the first arrival of the round.
 	Offset       *policy.Time `json:"offset_us,omitempty"`
@@ -161,7 +167,7 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	e.T, e.Reason = now, a.Why()
 	switch a := a.(type) {
 	case *policy.Admit:
-		e.Type, e.Node, e.Round = Join, node(a.ID), a.Round
+		e.Type, e.Node, e.Round, e.Incarnation = Join, node(a.ID), a.Round, a.Incarnation
 	case *policy.Reject:
 		e.Type, e.Node = Reject, node(a.ID)
 	case *policy.Arrived:

@@ -44,6 +44,8 @@ type Summary struct {
 	Sidelined   []Membership `json:"sidelined"`
 	Evicted     []Membership `json:"evicted"`
 	Rejoined    []Membership `json:"rejoined"`
+	// Returned are those that were admitted again after an eviction.
+	Returned []Return `json:"returned,omitempty"`
 	// Outages are when there was no coordinator.
 	Outages []Outage `json:"outages,omitempty"`
 	// ResumedFrom are the outer steps from whose checkpoints the run went on
@@ -77,6 +79,16 @@ type Membership struct {
 	Why *policy.Reason `json:"why,omitempty"`
 }
 
+// Return is a worker's return after an eviction.
+type Return struct {
+	Round int       `json:"round"`
+	ID    policy.ID `json:"id"`
+	// Incarnation is the number of its process; the first one of a worker is 0.
+	Incarnation int `json:"incarnation"`
+	// Out is how long it was no member.
+	Out policy.Time `json:"out_us"`
+}
+
 // Outage is a time without a coordinator: from its death until another one had
 // taken its place.
 type Outage struct {
@@ -91,11 +103,12 @@ type Outage struct {
 type Detection struct {
 	Round int       `json:"round"`
 	ID    policy.ID `json:"id"`
-	// Cause is heartbeat, connection, progress, gave_up or reduce_failed.
+	// Cause is heartbeat, connection, progress, gave_up, reduce_failed or
+	// replaced.
 	Cause policy.Rule `json:"cause"`
 	// Silent is the time since the worker's last sign of life.
 	Silent policy.Time `json:"silent_us"`
-	// After is the time since it crashed, was paused or was cut off, if the
+	// After is the time since it crashed, failed, was paused or was cut off, if the
 	// record has that.
 	After *policy.Time `json:"after_us,omitempty"`
 }
@@ -121,7 +134,8 @@ type Summarizer struct {
 	since        map[string]policy.Time // join time of the present members
 	turns        turns                  // in the running round
 	fetching     map[string]policy.Time // start of a joiner's fetch
-	silenced     map[string]Event       // by which crash, pause or partition
+	silenced     map[string]Event       // by which crash, failure, pause or partition
+	evicted      map[string]policy.Time // last
 	joiners      map[string]bool        // have joined late and not yet arrived in time
 	member, busy policy.Time            // completed spans
 	wait         policy.Time
@@ -142,6 +156,7 @@ func NewSummarizer(s *scenarios.Scenario) *Summarizer {
 		since:    map[string]policy.Time{},
 		fetching: map[string]policy.Time{},
 		silenced: map[string]Event{},
+		evicted:  map[string]policy.Time{},
 		joiners:  map[string]bool{},
 		split:    newSplitter(),
 		work:     newAccount(s),
@@ -164,8 +179,11 @@ func (s *Summarizer) Add(e *Event) {
 			s.started, s.current = true, Round{Round: 1, Start: e.T}
 		}
 		s.since[e.Node] = e.T
+		s.returns(e)
 	case Step:
-		s.busy += e.Duration
+		if at, evicted := s.evicted[e.Node]; !evicted || e.T <= at || s.isMember(e.Node) {
+			s.busy += e.Duration
+		} // else it has yet to learn that it is no member
 		if id, ok := workerID(e.Node); ok {
 			s.work.step(id, e)
 			if e.Round == s.current.Round {
@@ -197,7 +215,7 @@ func (s *Summarizer) Add(e *Event) {
 		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
 	case Rejoin:
 		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
-	case Crash, Pause, Resume, Partition, Heal:
+	case Crash, Fail, Pause, Resume, Partition, Heal:
 		s.fault(e)
 	case Evict:
 		s.detected(e)
@@ -207,6 +225,7 @@ func (s *Summarizer) Add(e *Event) {
 		}
 		delete(s.since, e.Node)
 		delete(s.fetching, e.Node)
+		s.evicted[e.Node] = e.T
 	case FetchStart:
 		if _, running := s.fetching[e.Node]; !running && rule(e) == policy.RuleJoin {
 			s.fetching[e.Node] = e.T
@@ -244,10 +263,31 @@ func (s *Summarizer) outerStep(e *Event) {
 	s.turns.next()
 }
 
+func (s *Summarizer) isMember(name string) bool {
+	_, ok := s.since[name]
+	return ok
+}
+
+// returns takes a worker in that was evicted before. What has ended the process
+// before this one silences it no more.
+func (s *Summarizer) returns(e *Event) {
+	at, evicted := s.evicted[e.Node]
+	if evicted {
+		id, _ := workerID(e.Node) // written by node
+		s.sum.Returned = append(s.sum.Returned, Return{e.Round, id, e.Incarnation, e.T - at})
+	}
+	if !evicted && e.Incarnation == 0 {
+		return
+	}
+	if by := s.silenced[e.Node].Type; by == Crash || by == Fail {
+		delete(s.silenced, e.Node)
+	}
+}
+
 // fault keeps what silences a worker, for its detection.
 func (s *Summarizer) fault(e *Event) {
 	switch e.Type {
-	case Crash, Pause:
+	case Crash, Fail, Pause:
 		s.silence(e.Node, e)
 	case Resume:
 		s.endSilence(e.Node, Pause)

@@ -97,7 +97,7 @@ type books struct {
 	begun                 int // the last round in which it began a step
 	slowly                bool
 	cause                 bool // was slow or excused when it was left out since its last contribution
-	cut                   bool
+	cut, dead             bool
 	faults                int
 }
 
@@ -153,7 +153,7 @@ func (a *account) add(e *Event) {
 		a.evict(e)
 	case RunResume:
 		a.resume(e)
-	case Crash, Leave, Pause, Resume, Partition, Heal, LinkFault, LinkRestored:
+	case Crash, Fail, Restart, Leave, Pause, Resume, Partition, Heal, LinkFault, LinkRestored:
 		a.fault(e)
 	}
 }
@@ -341,9 +341,17 @@ func (a *account) fault(e *Event) {
 	excuse := func(b *books, faults int) { b.excused, b.faults = a.round, b.faults+faults }
 	b, place := a.named(e.Node)
 	switch e.Type {
-	case Crash:
+	case Crash, Fail:
 		a.stay(b, false)
-		excuse(b, 1)
+		if !b.dead {
+			b.dead = true
+			excuse(b, 1)
+		}
+	case Restart:
+		if b.dead {
+			b.dead = false
+			excuse(b, -1)
+		}
 	case Leave:
 		a.stay(b, false)
 	case Pause, Resume:

@@ -80,7 +80,16 @@ func TestBadInput(t *testing.T) {
 		{"checkpoints backwards", "time_scale: 300", "checkpoint_every: -1", "bad.yaml:18: real.checkpoint_every: is -1; it must not be negative"},
 		{"crash with factor", inject, "{op: Crash, id: 1, at: 900, factor: 2}", "bad.yaml:6: injects[0].factor: Crash takes no factor; remove it"},
 		{"slow without factor", inject, "{op: Slow, id: 1, at: 0}", "bad.yaml:6: injects[0].factor: is missing; Slow needs a factor such as 10"},
-		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash`},
+		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt`},
+		{"crash that comes back", inject, "{op: Crash, id: 1, at: 900, after: 5}", "bad.yaml:6: injects[0].after: Crash takes no after; remove it"},
+		{"restart with notice", inject, "{op: Restart, id: 1, at: 900, notice: 5}", "bad.yaml:6: injects[0].notice: Restart takes no notice; remove it"},
+		{"restart into the past", inject, "{op: Restart, id: 1, at: 900, after: -5}", "bad.yaml:6: injects[0].after: is -5; it must not be negative"},
+		{"restart of nobody", inject, "{op: Restart, at: 900}", "bad.yaml:6: injects[0].id: is missing; Restart needs the id of a worker"},
+		{"restart before joining", inject, "{op: Restart, id: 1, at: 499, after: 5}", "bad.yaml:6: injects[0].at: is 499, but worker 1 joins at 500; a Restart before that has no effect"},
+		{"restart of one that is not back", inject, "{op: Restart, id: 1, at: 900, after: 10}\n  - {op: Restart, id: 1, at: 700, after: 200}", "bad.yaml:6: injects[0].at: is 900, but the new process of worker 1 begins at 900; restart it after that, or remove one"},
+		{"resume of a restarted worker", inject, "{op: Pause, id: 1, at: 900}\n  - {op: Restart, id: 1, at: 910}\n  - {op: Resume, id: 1, at: 920}", "bad.yaml:8: injects[2].at: is 920, but worker 1 is not paused then; pause it before, or remove the Resume"},
+		{"last words before joining", inject, "{op: Fail, id: 1, at: 499}", "bad.yaml:6: injects[0].at: is 499, but worker 1 joins at 500; a Fail before that has no effect"},
+		{"preemption with negative notice", inject, "{op: Preempt, id: 1, at: 900, notice: -1}", "bad.yaml:6: injects[0].notice: is -1; it must not be negative"},
 		{"crash before joining", inject, "{op: Crash, id: 1, at: 499}", "bad.yaml:6: injects[0].at: is 499, but worker 1 joins at 500; a Crash before that has no effect"},
 		{"leave before joining", inject, "{op: Leave, id: 1, at: 0}", "bad.yaml:6: injects[0].at: is 0, but worker 1 joins at 500; a Leave before that has no effect"},
 
@@ -101,6 +110,8 @@ func TestBadInput(t *testing.T) {
 		{"quorum 0", "quorum: 0.75", "quorum: 0", "bad.yaml:16: policy.straggler.quorum: is 0; it must lie in (0, 1]"},
 		{"quorum above 1", "quorum: 0.75", "quorum: 1.01", "bad.yaml:16: policy.straggler.quorum: is 1.01; it must lie in (0, 1]"},
 		{"quorum NaN", "quorum: 0.75", "quorum: .nan", "bad.yaml:16: policy.straggler.quorum: is NaN; it must lie in (0, 1]"},
+		{"rejoin mode", "policy:\n  straggler:", "policy:\n  rejoin: always\n  straggler:", "bad.yaml:16: policy.rejoin: \"always\" is no way to come back; choose one of never, after_rounds"},
+		{"rejoin in the past", "policy:\n  straggler:", "policy:\n  rejoin_rounds: -1\n  straggler:", "bad.yaml:16: policy.rejoin_rounds: is -1; it must not be negative"},
 		{"join mode", "policy:\n  straggler:", "policy:\n  join: never\n  straggler:", "bad.yaml:16: policy.join: \"never\" is no way to join; choose one of running, next, zeros"},
 		{"staleness above 1", "policy:\n  straggler:", "policy:\n  staleness_weight: 1.5\n  straggler:", "bad.yaml:16: policy.staleness_weight: is 1.5; it must lie in [0, 1], where 0 discards what comes too late"},
 		{"staleness NaN", "policy:\n  straggler:", "policy:\n  staleness_weight: .nan\n  straggler:", "bad.yaml:16: policy.staleness_weight: is NaN; it must lie in [0, 1], where 0 discards what comes too late"},
@@ -316,7 +327,7 @@ func roundTrip(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, three_regions, transient_slow"
+	want := "homogenous: there is no such file and no such scenario in the library, which has churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, spot_fleet, three_regions, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}

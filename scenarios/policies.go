@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"testbed/policy"
+	_ "testbed/policy/adaptive" // registers it
 )
 
 // Policies are the parameters of the policies, and what holds under any of them.
@@ -26,6 +27,11 @@ type Policies struct {
 	// Join says from when on a late joiner contributes, under any policy.
 	// Empty: policy.JoinRunning.
 	Join policy.JoinMode `yaml:"join" json:"join,omitempty"`
+	// Rejoin says whether a worker may come back that was evicted alive or for
+	// its slowness, under any policy, and RejoinRounds after how many outer
+	// steps. Empty: policy.RejoinNever; 0: 1.
+	Rejoin       policy.RejoinMode `yaml:"rejoin" json:"rejoin,omitempty"`
+	RejoinRounds int               `yaml:"rejoin_rounds" json:"rejoin_rounds,omitempty"`
 	// StalenessWeight, 0 to 1, is the weight with which a worker adds a
 	// pseudo-gradient that came too late for its round to its next contribution.
 	// 0 discards it. No decision depends on it.
@@ -140,6 +146,12 @@ func (p *parser) validatePolicies(all Policies) error {
 	if join := all.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
 		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, quoted(policy.JoinModes)))
 	}
+	if rejoin := all.Rejoin; rejoin != "" && !slices.Contains(policy.RejoinModes, rejoin) {
+		return p.fail("policy.rejoin", fmt.Sprintf("%q is no way to come back; choose one of %s", rejoin, quoted(policy.RejoinModes)))
+	}
+	if err := p.between("policy.rejoin_rounds", int64(all.RejoinRounds), 0, maxCount); err != nil {
+		return err
+	}
 	if w := all.StalenessWeight; !(w >= 0 && w <= 1) {
 		return p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards what comes too late", w))
 	}
@@ -198,6 +210,8 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
 		TargetOuterSteps:       s.TargetOuterSteps,
 		Join:                   s.Policy.Join,
+		Rejoin:                 s.Policy.Rejoin,
+		RejoinRounds:           s.Policy.RejoinRounds,
 		Policy:                 p,
 		Seed:                   s.Seed,
 	}, nil

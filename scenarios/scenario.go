@@ -80,10 +80,16 @@ const (
 	// CoordinatorCrash kills the coordinator. Another one takes its place after
 	// down.
 	CoordinatorCrash Op = "CoordinatorCrash"
+	// Restart is a Crash, after which a new process of the worker begins.
+	Restart Op = "Restart"
+	Fail    Op = "Fail" // the worker gives up, and says so
+	// Preempt gives the worker notice: it takes part until the outcome of the
+	// running round, and leaves. When the notice is over it is dead.
+	Preempt Op = "Preempt"
 )
 
 // Ops lists the injects.
-var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash}
+var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt}
 
 // Inject is something that happens to workers at a time.
 type Inject struct {
@@ -94,6 +100,10 @@ type Inject struct {
 	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
 	// Down is for how long nobody coordinates after a CoordinatorCrash.
 	Down policy.Time `yaml:"down" json:"down,omitempty"`
+	// After is how long after a Restart the new process begins.
+	After policy.Time `yaml:"after" json:"after,omitempty"`
+	// Notice is how long before its end a Preempt tells the worker.
+	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
 }
 
 // Real says how the scenario is played on a real network.

@@ -46,6 +46,9 @@ func (p *parser) validate(s *Scenario) error {
 	if err := p.validatePauses(s); err != nil {
 		return err
 	}
+	if err := p.validateRestarts(s); err != nil {
+		return err
+	}
 	if err := p.validateWork(s); err != nil {
 		return err
 	}
@@ -55,17 +58,43 @@ func (p *parser) validate(s *Scenario) error {
 	return p.validateLinks(s)
 }
 
-// validatePauses holds every Pause against what came before it: a worker that
-// stands still can only be resumed, and only such a worker.
-func (p *parser) validatePauses(s *Scenario) error {
-	inTime := make([]int, len(s.Injects))
-	for i := range inTime {
-		inTime[i] = i
+// inTime returns the places of the injects in the order of their times.
+func inTime(injects []Inject) []int {
+	order := make([]int, len(injects))
+	for i := range order {
+		order[i] = i
 	}
-	slices.SortStableFunc(inTime, func(a, b int) int { return cmp.Compare(s.Injects[a].At, s.Injects[b].At) })
-	since := map[policy.ID]policy.Time{}
-	for _, i := range inTime {
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(injects[a].At, injects[b].At) })
+	return order
+}
+
+// validateRestarts holds every Restart against the one before it: there is one
+// process of a worker at a time.
+func (p *parser) validateRestarts(s *Scenario) error {
+	back := map[policy.ID]policy.Time{}
+	for _, i := range inTime(s.Injects) {
 		in := s.Injects[i]
+		if in.Op != Restart {
+			continue
+		}
+		if at, restarts := back[*in.ID]; restarts && in.At <= at {
+			return p.fail(fmt.Sprintf("injects[%d].at", i), fmt.Sprintf("is %d, but the new process of worker %d begins at %d; restart it after that, or remove one", in.At, *in.ID, at))
+		}
+		back[*in.ID] = in.At + in.After
+	}
+	return nil
+}
+
+// validatePauses holds every Pause against what came before it: a worker that
+// stands still can only be resumed, and only such a worker. A new process of it
+// does not stand still.
+func (p *parser) validatePauses(s *Scenario) error {
+	since := map[policy.ID]policy.Time{}
+	for _, i := range inTime(s.Injects) {
+		in := s.Injects[i]
+		if in.Op == Restart {
+			delete(since, *in.ID)
+		}
 		if in.Op != Pause && in.Op != Resume {
 			continue
 		}
@@ -156,16 +185,23 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 	}
 	group := in.Op == Partition || in.Op == ClearPartition
 	alone := in.Op == CoordinatorCrash
-	if err := p.between(path+".down", int64(in.Down), 0, int64(maxTime)); err != nil {
-		return err
+	for _, of := range []struct {
+		op    Op
+		field string
+		value policy.Time
+	}{{CoordinatorCrash, "down", in.Down}, {Restart, "after", in.After}, {Preempt, "notice", in.Notice}} {
+		if err := p.between(path+"."+of.field, int64(of.value), 0, int64(maxTime)); err != nil {
+			return err
+		}
+		if in.Op != of.op && of.value != 0 {
+			return p.fail(path+"."+of.field, fmt.Sprintf("%s takes no %s; remove it", in.Op, of.field))
+		}
 	}
 	switch {
 	case alone && in.ID != nil:
 		return p.fail(path+".id", fmt.Sprintf("%s takes no worker; remove it", in.Op))
 	case alone && in.IDs != nil:
 		return p.fail(path+".ids", fmt.Sprintf("%s takes no worker; remove it", in.Op))
-	case !alone && in.Down != 0:
-		return p.fail(path+".down", fmt.Sprintf("%s takes no down; remove it", in.Op))
 	case group && in.ID != nil:
 		return p.fail(path+".id", fmt.Sprintf("%s takes a list: write ids: [%d]", in.Op, *in.ID))
 	case !group && in.IDs != nil:
@@ -188,7 +224,7 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 			return err
 		}
 		join := s.Workers[p.workers[*in.ID]].JoinAt
-		if (in.Op == Crash || in.Op == Leave || in.Op == Pause) && in.At < join {
+		if in.Op != Slow && in.Op != Restore && in.Op != Resume && in.At < join {
 			return p.fail(path+".at", fmt.Sprintf("is %d, but worker %d joins at %d; a %s before that has no effect", in.At, *in.ID, join, in.Op))
 		}
 	}

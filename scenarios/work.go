@@ -5,18 +5,24 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 
 	"testbed/policy"
 	"testbed/scenarios/work"
 )
 
-// Sampler draws the durations of a worker's inner steps. A worker has a stream
-// of randomness of its own; shared, if it is not nil, is drawn from in its place
-// where the scenario has no section `work`, as churn's model does.
-func (s *Scenario) Sampler(w Worker, shared *rand.Rand) work.Sampler {
+// Sampler draws the durations of a worker's inner steps. Each process of a
+// worker, of which the incarnation is the number, has a stream of randomness of
+// its own; shared, if it is not nil, is drawn from in its place where the
+// scenario has no section `work`, as churn's model does.
+func (s *Scenario) Sampler(w Worker, incarnation int, shared *rand.Rand) work.Sampler {
 	rng := shared
 	if rng == nil || s.Work != nil {
-		rng = work.Stream(s.Seed, w.ID, "inner step")
+		purpose := "inner step"
+		if incarnation > 0 {
+			purpose += strconv.Itoa(incarnation)
+		}
+		rng = work.Stream(s.Seed, w.ID, purpose)
 	}
 	return work.NewSampler(s.Work, s.Seed, w.ID, w.InnerStepMean, w.InnerStepJitter, rng)
 }

@@ -5,6 +5,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/policy"
+	"testbed/sim/agenda"
 )
 
 // hierarchy is a hierarchical reduction as it is played: every piece is followed
@@ -18,7 +19,7 @@ type hierarchy struct {
 	begin  []time.Duration
 	end    []time.Duration
 
-	heap     heap
+	heap     agenda.Heap
 	flight   []pieceSent
 	flows    [][]pieceFlow   // by sender
 	next     []int           // by sender, of its flows
@@ -46,8 +47,8 @@ type pieceSent struct {
 
 // Kinds of events; times are nanoseconds.
 const (
-	uplinkFree kind = iota
-	pieceComes      // its first bytes
+	uplinkFree agenda.Kind = iota
+	pieceComes             // its first bytes
 	pieceWhole
 )
 
@@ -106,23 +107,23 @@ func (n *network) grouped(ranks []int, begin []time.Duration, cold func(i, j int
 		g.start(i)
 	}
 	for {
-		e, ok := g.heap.pop()
+		e, ok := g.heap.Pop()
 		if !ok {
 			return
 		}
-		switch at := time.Duration(e.at); e.kind {
+		switch at := time.Duration(e.At); e.Kind {
 		case uplinkFree:
-			g.send(int(e.a), at)
+			g.send(int(e.A), at)
 		case pieceComes:
-			g.receive(int(e.a), at)
+			g.receive(int(e.A), at)
 		case pieceWhole:
-			g.arrive(g.flight[e.a], at)
+			g.arrive(g.flight[e.A], at)
 		}
 	}
 }
 
-func (g *hierarchy) at(t time.Duration, k kind, a int) {
-	g.heap.push(policy.Time(t), k, a, 0)
+func (g *hierarchy) at(t time.Duration, k agenda.Kind, a int) {
+	g.heap.Push(policy.Time(t), k, a, 0)
 }
 
 // start queues a rank's own values: what leaves its group goes first.

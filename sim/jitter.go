@@ -2,24 +2,11 @@ package sim
 
 import (
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"testbed/allreduce/tuner"
-	"testbed/shaping"
+	"testbed/sim/burst"
 )
-
-// Packets of a path do not overtake each other, so that what comes behind a slow
-// one waits for it: on the average nothing happens to a message of one packet,
-// and a burst takes about as long as its slowest packet.
-
-// burst is packets that are sent one after the other on a path with jitter.
-type burst struct {
-	jitter       shaping.Duration
-	distribution shaping.JitterDistribution
-	packets      int
-	spacing      time.Duration
-}
 
 // burstDelay is by how much jitter delays, on the average, the last packet of so
 // many bytes that are sent at the rate of the access links.
@@ -28,45 +15,14 @@ func (n *network) burstDelay(from, to int, bytes byteCount) time.Duration {
 	if p.Jitter == 0 {
 		return 0
 	}
-	b := burst{p.Jitter, p.JitterDistribution, int((bytes + streamData - 1) / streamData), n.access(from, to).serialisation(streamData)}
+	b := burst.Burst{Jitter: p.Jitter, Distribution: p.JitterDistribution,
+		Packets: int((bytes + streamData - 1) / streamData), Spacing: n.access(from, to).serialisation(streamData)}
 	known, ok := n.burstDelays[b]
 	if !ok {
-		known = b.meanDelay()
+		known = b.MeanDelay()
 		n.burstDelays[b] = known
 	}
 	return known
-}
-
-// meanDelay is the mean of the largest of as many draws of the jitter as the
-// burst has packets, of which each earlier one counts spacing less than the
-// next: that of a variable whose distribution is the product of theirs.
-func (b burst) meanDelay() time.Duration {
-	const step = 4 // of the table; finer ones change nothing
-	table := b.distribution.Table()
-	unit := float64(b.jitter) / shaping.JitterScale
-	spacing := float64(b.spacing) / unit
-	mean := float64(table[len(table)-1])
-	for i := 0; i < len(table)-1; i += step {
-		next := min(i+step, len(table)-1)
-		below := 1.0 // the share of bursts whose last packet is not later
-		for k := range b.packets {
-			at := float64(table[(i+next)/2]) + float64(float64(k)*spacing)
-			higher, _ := slices.BinarySearchFunc(table, at, func(v int16, x float64) int {
-				if float64(v) <= x {
-					return -1
-				}
-				return 1
-			})
-			if higher == len(table) {
-				break
-			}
-			if below *= float64(higher) / float64(len(table)); below < 1e-6 {
-				break
-			}
-		}
-		mean -= float64(below * float64(int(table[next])-int(table[i])))
-	}
-	return time.Duration(mean * unit)
 }
 
 // jitterWindow is about what a connection has in flight on a path whose jitter

@@ -11,6 +11,7 @@ import (
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
+	"testbed/sim/burst"
 	"testbed/worker"
 )
 
@@ -105,7 +106,7 @@ type network struct {
 	coded               bool // codes are shortened
 
 	// Computed before.
-	burstDelays map[burst]time.Duration
+	burstDelays map[burst.Burst]time.Duration
 	tunedCounts map[steadyPath]int
 }
 
@@ -121,7 +122,7 @@ func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
 		length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
 		ordered: a.Order == scenarios.OrderPlanned || a.Order == scenarios.OrderMeasured,
 		entropy: a.Entropy, coded: a.Entropy == entropy.On,
-		burstDelays: map[burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
+		burstDelays: map[burst.Burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
 	}
 	n.algorithm, _ = allreduce.ParseAlgorithm(a.Algorithm) // the scenario is valid
 	if n.algorithm == allreduce.Hierarchical {

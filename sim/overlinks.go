@@ -50,6 +50,7 @@ type place struct {
 	moved   int64       // grows while its reduction does
 	fetched policy.Time // when its fetch is over
 	chunks  bool        // it fetches the whole state
+	heard   int         // the life that the coordinator has heard of last
 }
 
 // held is a message that a cut path holds up.
@@ -84,7 +85,7 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	}
 	sim.links = w
 	for i := range sim.workers {
-		sim.workers[i].draw = s.Sampler(sim.workers[i].spec, nil) // as real workers do
+		sim.workers[i].draw = s.Sampler(sim.workers[i].spec, 0, nil) // as real workers do
 	}
 	sim.awaitFault(-1)
 	return sim.run(policyName, "plan", s.Real.TimeScale)
@@ -131,7 +132,7 @@ func (s *simulator) later(at policy.Time, do func()) {
 	} else {
 		w.mail = append(w.mail, do)
 	}
-	s.heap.push(at, delivers, k, 0)
+	s.heap.Push(at, delivers, k, 0)
 }
 
 func (s *simulator) deliver(k int) {
@@ -165,22 +166,32 @@ func (s *simulator) arrive(from, to int, at policy.Time, deliver func()) {
 }
 
 // report sends an event to the coordinator's machine. What the worker has sent
-// counts even if it dies meanwhile.
+// counts even if it dies meanwhile, but not once it has asked to join again.
 func (s *simulator) report(i int, e policy.Event) {
-	s.post(s.links.workers[i].node, coordinator, func() { s.tell(e) })
+	p, life := &s.links.workers[i], s.workers[i].life
+	s.post(p.node, coordinator, func() {
+		if p.heard == life {
+			s.tell(e)
+		}
+	})
 }
 
 // order sends a worker what it is to do, if it lives to receive it, and returns
 // how long the message is on its way.
 func (s *simulator) order(id policy.ID, e worker.Event) time.Duration {
 	i := s.find(id)
-	return s.post(coordinator, s.links.workers[i].node, func() {
-		switch w := &s.workers[i]; {
-		case w.alive && w.paused: // it lies in its socket
-			s.links.held = append(s.links.held, held{coordinator, s.links.workers[i].node, s.now, func() { s.drive(i, e) }})
-		case w.alive:
+	to := s.links.workers[i].heard
+	receive := func() {
+		if w := &s.workers[i]; w.alive && w.life == to {
 			s.drive(i, e)
 		}
+	}
+	return s.post(coordinator, s.links.workers[i].node, func() {
+		if w := &s.workers[i]; w.alive && w.paused { // it lies in its socket
+			s.links.held = append(s.links.held, held{coordinator, s.links.workers[i].node, s.now, receive})
+			return
+		}
+		receive()
 	})
 }
 
@@ -206,6 +217,12 @@ func (s *simulator) drive(i int, e worker.Event) {
 			}
 		case *worker.SpeedChanged:
 			s.noteSpeed(w, a.Factor, a.Slow)
+		case *worker.Rejoin:
+			w.life++
+			w.drop()
+			s.hello(i)
+		case *worker.End:
+			s.ended(i)
 		case *worker.GiveUp:
 			s.failed, s.done = fmt.Errorf("worker %d at %d µs: %s", w.spec.ID, s.now, a.Problem), true
 		}
@@ -215,32 +232,49 @@ func (s *simulator) drive(i int, e worker.Event) {
 // joinOverLinks is the start of a worker. Those of the first hour are connected
 // when the run begins.
 func (s *simulator) joinOverLinks(i int) {
-	w, p := &s.workers[i], &s.links.workers[i]
+	w := &s.workers[i]
 	w.alive = true
-	first := w.spec.JoinAt == s.first
-	heard := s.now
-	if !first {
-		heard += s.links.scenario(s.links.hello(p.node, coordinator))
+	if w.spec.JoinAt > s.first {
+		s.hello(i)
+		return
 	}
-	// Heartbeats begin with the hello, a one-way delay before it is heard.
-	beat := heard + s.scenario.HeartbeatPeriod - s.links.scenario(s.links.oneWay(p.node, coordinator))
-	s.heap.push(max(s.now, beat), beats, i, 0)
+	s.joining--
+	s.expectBeats(i, s.now)
+	s.tell(policy.Join{ID: w.spec.ID, HasState: true})
+}
+
+// hello has a worker ask to join: when its path is open, if it has been a member
+// before.
+func (s *simulator) hello(i int) {
+	w, p := &s.workers[i], &s.links.workers[i]
+	heard := s.now + s.links.scenario(s.links.hello(p.node, coordinator))
+	s.expectBeats(i, heard)
+	u := unheard{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life}
 	join := func() {
-		s.joining--
-		if w.alive {
-			s.tell(policy.Join{ID: w.spec.ID, HasState: first})
+		if u.life == 0 {
+			s.joining--
+		}
+		if w.alive && w.life == u.life {
+			s.hear(u)
 		}
 	}
-	if first {
-		join()
+	if u.life > 0 && s.links.cut(p.node, coordinator) {
+		s.links.held = append(s.links.held, held{p.node, coordinator, s.now, join})
 		return
 	}
 	s.later(heard, join)
 }
 
+// expectBeats has heartbeats begin with a hello, a one-way delay before it is
+// heard.
+func (s *simulator) expectBeats(i int, heard policy.Time) {
+	beat := heard + s.scenario.HeartbeatPeriod - s.links.scenario(s.links.oneWay(s.links.workers[i].node, coordinator))
+	s.heap.Push(max(s.now, beat), beats, i, s.workers[i].life)
+}
+
 // beat sends a heartbeat: a datagram, which is lost if the path is cut.
-func (s *simulator) beat(i int) {
-	if !s.workers[i].alive {
+func (s *simulator) beat(i, life int) {
+	if w := &s.workers[i]; !w.alive || w.life != life {
 		return
 	}
 	id, p := s.workers[i].spec.ID, &s.links.workers[i]
@@ -254,7 +288,7 @@ func (s *simulator) beat(i int) {
 	default:
 		s.report(i, policy.Heartbeat{ID: id})
 	}
-	s.heap.push(s.now+s.scenario.HeartbeatPeriod, beats, i, 0)
+	s.heap.Push(s.now+s.scenario.HeartbeatPeriod, beats, i, life)
 }
 
 // actOverLinks carries out an action where the links make a difference.
@@ -287,20 +321,27 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 	w, p := &s.workers[i], &s.links.workers[i]
 	switch in.Op {
 	case scenarios.Slow:
+		w.slowed = *in.Factor
 		s.drive(i, worker.Slow{Factor: *in.Factor, AtJoin: in.At <= w.spec.JoinAt})
 		return true
 	case scenarios.Restore:
+		w.slowed = 1
 		s.drive(i, worker.Restore{AtJoin: in.At <= w.spec.JoinAt})
 		return true
 	case scenarios.Crash:
 		if w.alive && s.scenario.Real.HeedUnreachable {
 			// The answer to a ping: nobody listens there.
-			s.later(s.now+s.links.scenario(s.links.rtt(p.node, coordinator)), func() { s.tell(policy.Unreachable{ID: w.spec.ID}) })
+			life := w.life
+			s.later(s.now+s.links.scenario(s.links.rtt(p.node, coordinator)), func() {
+				if w.life == life {
+					s.tell(policy.Unreachable{ID: w.spec.ID})
+				}
+			})
 		}
 	case scenarios.Leave:
 		switch {
 		case w.paused:
-			w.leaving = true
+			w.awaits = append(w.awaits, func() { s.injectWorker(in, i) })
 		case w.alive:
 			s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
 			s.drive(i, worker.Leave{})
@@ -378,7 +419,7 @@ func (w *world) interrupted() bool {
 func (s *simulator) expectEnds() {
 	for rank, at := range s.links.ends {
 		if at >= s.now {
-			s.heap.push(at, reducedRank, rank, s.epoch)
+			s.heap.Push(at, reducedRank, rank, s.epoch)
 		}
 	}
 }
@@ -406,13 +447,13 @@ func (s *simulator) begun(i, epoch int) {
 	rank := slices.Index(w.ranks, i)
 	if epoch == s.epoch && rank >= 0 && w.ends[rank] >= 0 && w.ends[rank] < s.now {
 		w.ends[rank] = s.now
-		s.heap.push(s.now, reducedRank, rank, epoch)
+		s.heap.Push(s.now, reducedRank, rank, epoch)
 	}
 }
 
 // hangs says that the running reduction moves no more.
 func (s *simulator) hangs() bool {
-	return s.links.blocked || slices.ContainsFunc(s.links.ranks, func(i int) bool { return !s.workers[i].alive })
+	return s.links.blocked || slices.ContainsFunc(s.links.ranks, func(i int) bool { return !s.workers[i].alive || !s.workers[i].member })
 }
 
 // noteReduced records a reduction that every participant has reported.
@@ -434,6 +475,7 @@ func (s *simulator) fetchOverLinks(i int, a *worker.BeginFetch) {
 	w := s.links
 	gen := s.workers[i].gen
 	donor := s.find(a.Donors[0])
+	life := s.workers[donor].life
 	asker, from := &w.workers[i], &w.workers[donor]
 	s.later(s.now+w.scenario(w.fetchRequest(asker.node, from.node)), func() {
 		version := max(from.machine.OuterSteps(), a.OuterSteps)
@@ -450,7 +492,7 @@ func (s *simulator) fetchOverLinks(i int, a *worker.BeginFetch) {
 				asker.fetched += s.reductionLeft()
 			}
 		}
-		s.later(asker.fetched, func() { s.fetchedOverLinks(i, donor, gen, version) })
+		s.later(asker.fetched, func() { s.fetchedOverLinks(i, donor, gen, life, version) })
 	})
 }
 
@@ -468,16 +510,16 @@ func (s *simulator) holdBack() {
 	}
 }
 
-func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
+func (s *simulator) fetchedOverLinks(i, donor, gen, life, version int) {
 	w := &s.workers[i]
 	p, from := &s.links.workers[i], &s.links.workers[donor]
 	switch {
 	case !w.alive || w.gen != gen:
 	case s.now < p.fetched: // held back meanwhile
-		s.later(p.fetched, func() { s.fetchedOverLinks(i, donor, gen, version) })
-	case !s.workers[donor].alive: // the machine notices by its heartbeats
+		s.later(p.fetched, func() { s.fetchedOverLinks(i, donor, gen, life, version) })
+	case !s.workers[donor].alive || s.workers[donor].life != life: // the machine notices by its heartbeats
 	case s.links.cut(from.node, p.node):
-		s.links.held = append(s.links.held, held{from.node, p.node, s.now, func() { s.fetchedOverLinks(i, donor, gen, version) }})
+		s.links.held = append(s.links.held, held{from.node, p.node, s.now, func() { s.fetchedOverLinks(i, donor, gen, life, version) }})
 	default:
 		p.chunks = false
 		s.drive(i, worker.Fetched{OuterSteps: version})
@@ -488,7 +530,7 @@ func (s *simulator) fetchedOverLinks(i, donor, gen, version int) {
 func (s *simulator) awaitFault(after time.Duration) {
 	if at, ok := s.scenario.NextLinkFault(after); ok {
 		s.links.before, s.links.fault = after, at
-		s.heap.push(max(s.now, s.links.scenario(at)), faults, 0, 0)
+		s.heap.Push(max(s.now, s.links.scenario(at)), faults, 0, 0)
 	}
 }
 

@@ -140,12 +140,19 @@ func checkSummary(t *rapid.T, s *scenarios.Scenario, sum runlog.Summary) {
 		min(d.Compute, d.Transfer, d.Control, d.StateFetch, d.Deadline) < 0 {
 		t.Fatalf("the parts of %d µs are %+v", sum.WallClock, d)
 	}
-	gone := map[policy.ID]bool{}
+	out := map[policy.ID]int{}
 	for _, m := range sum.Evicted {
-		if gone[m.ID] {
-			t.Fatalf("worker %d evicted twice", m.ID)
+		out[m.ID]++
+	}
+	for _, m := range sum.Returned {
+		if out[m.ID]--; m.Out < 0 || m.Incarnation < 0 {
+			t.Fatalf("worker %d came back like this: %+v", m.ID, m)
 		}
-		gone[m.ID] = true
+	}
+	for id, n := range out {
+		if n != 0 && n != 1 {
+			t.Fatalf("worker %d came back %d times less than it was evicted", id, n)
+		}
 	}
 }
 

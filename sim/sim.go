@@ -21,6 +21,7 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/work"
 	"testbed/shaping/fidelity"
+	"testbed/sim/agenda"
 	"testbed/worker"
 )
 
@@ -37,15 +38,16 @@ type workerState struct {
 	// pause caught it.
 	stepping      bool
 	stepEnd, left policy.Time
-	begin         bool // paused before the first step of its round
-	leaving       bool // paused before it could leave
+	begin         bool     // paused before the first step of its round
+	awaits        []func() // what it is to do once it is paused no more
 	round         int
-	step          int
-	gen           int // invalidates scheduled events of what it was doing before
-	stepFor       policy.Time
-	draw          work.Sampler // the durations of its inner steps
-	held          []int        // rounds whose arrivals wait for the end of the partition
-	fetch         struct {
+	comeback
+	step    int
+	gen     int // invalidates scheduled events of what it was doing before
+	stepFor policy.Time
+	draw    work.Sampler // the durations of its inner steps
+	held    []int        // rounds whose arrivals wait for the end of the partition
+	fetch   struct {
 		from    int
 		free    bool // costs nothing and passes through partitions
 		pending bool // over, but for a partition
@@ -55,7 +57,7 @@ type workerState struct {
 type simulator struct {
 	scenario *scenarios.Scenario
 	machine  *policy.Machine
-	heap     heap
+	heap     agenda.Heap
 	links    *world // nil: the network is churn's
 	now      policy.Time
 	workers  []workerState
@@ -76,7 +78,7 @@ type simulator struct {
 	// away says that there is no coordinator, and apart that the workers are not
 	// connected to it; what they have to say meanwhile waits.
 	away, apart bool
-	waiting     []policy.Event
+	waiting     []unheard
 	outages     int
 	down        policy.Time // how long it is away
 
@@ -115,12 +117,12 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
 	}
 	for i, w := range s.Workers {
-		sim.workers = append(sim.workers, workerState{spec: w, name: scenarios.NodeName(w.ID), factor: 1, draw: s.Sampler(w, rng)})
+		sim.workers = append(sim.workers, workerState{spec: w, name: scenarios.NodeName(w.ID), factor: 1, draw: s.Sampler(w, 0, rng)})
 		sim.index[w.ID] = i
-		sim.heap.push(w.JoinAt, joins, i, 0)
+		sim.heap.Push(w.JoinAt, joins, i, 0)
 	}
 	for i, in := range s.Injects {
-		sim.heap.push(in.At, injects, i, 0)
+		sim.heap.Push(in.At, injects, i, 0)
 	}
 	return sim, nil
 }
@@ -128,7 +130,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 // run plays the scenario to its end.
 func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Summary, error) {
 	if s.links == nil {
-		s.heap.push(s.scenario.HeartbeatPeriod, ticks, 0, 0)
+		s.heap.Push(s.scenario.HeartbeatPeriod, ticks, 0, 0)
 	}
 	s.note(&runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
 		Schema: runlog.Schema, Scenario: s.scenario.Name, Policy: policyName, World: runlog.Sim, Links: links,
@@ -154,14 +156,14 @@ func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Sum
 
 func (s *simulator) loop() {
 	for !s.done {
-		e, ok := s.heap.pop()
-		if !ok || e.at > s.scenario.Horizon {
+		e, ok := s.heap.Pop()
+		if !ok || e.At > s.scenario.Horizon {
 			s.now = s.scenario.Horizon
 			s.note(&runlog.Event{Type: runlog.Horizon})
 			s.end(false)
 			return
 		}
-		s.now = e.at
+		s.now = e.At
 		s.handle(e)
 		if s.joining == 0 && s.machine.Members() == 0 && !s.done {
 			s.end(false) // nobody is left and nobody will come
@@ -182,10 +184,11 @@ func (s *simulator) note(e *runlog.Event) {
 	}
 }
 
-func (s *simulator) handle(e entry) {
-	a, b := int(e.a), int(e.b)
-	switch e.kind {
+func (s *simulator) handle(e agenda.Entry) {
+	a, b := int(e.A), int(e.B)
+	switch e.Kind {
 	case joins:
+		s.workers[a].begun = true
 		if s.links != nil {
 			s.joinOverLinks(a)
 			return
@@ -200,22 +203,24 @@ func (s *simulator) handle(e entry) {
 		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: s.down})
 		s.away = false
 		s.step(policy.Recovered{})
-		s.heap.push(s.now+3*s.scenario.BaseLatency, reunites, s.outages, 0)
+		s.heap.Push(s.now+3*s.scenario.BaseLatency, reunites, s.outages, 0)
 	case reunites:
 		if a == s.outages {
 			s.reunite()
 		}
 	case ticks:
 		for i := range s.workers {
-			if w := &s.workers[i]; w.alive && w.member && !w.mute() && !s.apart {
+			if w := &s.workers[i]; w.alive && (w.member || w.life > 0) && !w.mute() && !s.apart {
 				s.step(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
-		s.heap.push(s.now+s.scenario.HeartbeatPeriod, ticks, 0, 0)
+		s.heap.Push(s.now+s.scenario.HeartbeatPeriod, ticks, 0, 0)
 	case stepDone:
 		s.stepDone(a, b)
 	case arrives:
-		if arrival := (policy.Arrival{ID: policy.ID(a), Round: b}); s.apart {
+		if arrival := (policy.Arrival{ID: policy.ID(a), Round: b}); s.stale(arrival.ID) {
+			return
+		} else if s.apart {
 			s.wait(arrival)
 		} else {
 			s.step(arrival)
@@ -237,8 +242,16 @@ func (s *simulator) handle(e entry) {
 		}
 	case delivers:
 		s.deliver(a)
+	case restarts:
+		s.restart(a)
+	case asks:
+		s.askAgain(a, b)
+	case heeds:
+		s.heed(a)
+	case kills:
+		s.kill(a, b)
 	case beats:
-		s.beat(a)
+		s.beat(a, b)
 	case reducedRank:
 		s.reducedRank(a, b)
 	case faults:
@@ -264,7 +277,7 @@ func (s *simulator) stepDone(i, gen int) {
 	case w.cut:
 		w.held = append(w.held, w.round)
 	default:
-		s.heap.push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), w.round)
+		s.heap.Push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), w.round)
 	}
 }
 
@@ -284,7 +297,7 @@ func (s *simulator) scheduleStep(i int) {
 func (s *simulator) continueStep(i int, left policy.Time) {
 	w := &s.workers[i]
 	w.stepping, w.stepEnd = true, s.now+left
-	s.heap.push(w.stepEnd, stepDone, i, w.gen)
+	s.heap.Push(w.stepEnd, stepDone, i, w.gen)
 }
 
 // mute says whether nobody hears of the worker.
@@ -308,7 +321,7 @@ func (s *simulator) reduced() {
 	mute := false
 	for _, id := range s.participants {
 		w := &s.workers[s.find(id)]
-		if !w.alive {
+		if !w.alive || !w.member {
 			return // the ring hangs until the machine notices and aborts
 		}
 		mute = mute || w.mute()
@@ -332,7 +345,7 @@ func (s *simulator) fetched(i int) {
 	w := &s.workers[i]
 	donor := &s.workers[w.fetch.from]
 	switch {
-	case !w.alive || !donor.alive: // the machine notices by their heartbeats
+	case !w.alive || !donor.alive || !donor.member: // the machine notices by their heartbeats
 	case s.held(w):
 		w.fetch.pending = true
 	default:
@@ -358,7 +371,7 @@ func (s *simulator) tell(e policy.Event) {
 	s.step(e)
 }
 
-func (s *simulator) wait(e policy.Event) { s.waiting = append(s.waiting, e) }
+func (s *simulator) wait(e policy.Event) { s.waiting = append(s.waiting, unheard{event: e}) }
 
 // step gives the machine an event and carries its actions out.
 func (s *simulator) step(e policy.Event) {
@@ -390,6 +403,8 @@ func (s *simulator) act(a policy.Action) {
 			w.drop()
 			w.round, w.step = a.Round, 0
 			switch {
+			case w.preempted:
+				s.heap.Push(s.now, heeds, i, 0)
 			case w.paused:
 				w.begin = true
 			case w.alive:
@@ -406,18 +421,18 @@ func (s *simulator) act(a policy.Action) {
 	case *policy.Reduce:
 		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
 		s.reduceStart = s.now
-		s.heap.push(s.now+s.scenario.Transfer(), reduced, a.Epoch, 0)
+		s.heap.Push(s.now+s.scenario.Transfer(), reduced, a.Epoch, 0)
 	case *policy.Abort, *policy.OuterStep:
 		s.epoch, s.stalled = 0, false
 	case *policy.Fetch:
 		s.startFetch(a)
 	case *policy.Evict:
-		w := &s.workers[s.find(a.ID)]
-		w.member, w.alive = false, false
-		w.drop()
+		s.evict(a)
+	case *policy.Reject:
+		s.ended(s.find(a.ID)) // a process that is no member
 	case *policy.WakeAt:
 		s.wake = max(a.At, s.now)
-		s.heap.push(s.wake, timers, 0, 0)
+		s.heap.PushLast(s.wake, timers, 0, 0) // an arrival exactly at the deadline is on time
 	case *policy.Finish:
 		s.done = true
 		// churn's utilisation charges the first steps of the round after the
@@ -437,13 +452,17 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	i := s.find(a.ID)
 	w := &s.workers[i]
 	w.drop()
+	if w.preempted {
+		s.heap.Push(s.now, heeds, i, 0)
+		return
+	}
 	w.fetch.from, w.fetch.pending = s.find(a.From), false
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
 	if !w.fetch.free {
 		at += s.scenario.Transfer()
 	}
-	s.heap.push(at, fetched, i, w.gen)
+	s.heap.Push(at, fetched, i, w.gen)
 }
 
 // crashCoordinator leaves the workers without a coordinator. They go on with
@@ -455,7 +474,7 @@ func (s *simulator) crashCoordinator(down policy.Time) {
 	s.note(&runlog.Event{Type: runlog.CoordinatorCrash})
 	s.away, s.apart, s.down = true, true, down
 	s.outages++
-	s.heap.push(s.now+down, returns, 0, 0)
+	s.heap.Push(s.now+down, returns, 0, 0)
 }
 
 // reunite is when the workers are connected to the new coordinator: a
@@ -470,8 +489,8 @@ func (s *simulator) reunite() {
 	}
 	waiting := s.waiting
 	s.waiting = nil
-	for _, e := range waiting {
-		s.tell(e)
+	for _, u := range waiting {
+		s.hear(u)
 	}
 }
 
@@ -515,12 +534,17 @@ func (s *simulator) inject(in scenarios.Inject) {
 func (s *simulator) proceed() {
 	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.find(id)].mute() }) {
 		s.stalled = false
-		s.heap.push(s.now+s.scenario.BaseLatency, reduced, s.epoch, 0)
+		s.heap.Push(s.now+s.scenario.BaseLatency, reduced, s.epoch, 0)
 	}
 	for i := range s.workers {
-		if w := &s.workers[i]; w.fetch.pending && !s.held(w) {
+		w := &s.workers[i]
+		if w.fetch.pending && !s.held(w) {
 			w.fetch.pending = false
-			s.heap.push(s.now+s.scenario.BaseLatency, fetched, i, w.gen)
+			s.heap.Push(s.now+s.scenario.BaseLatency, fetched, i, w.gen)
+		}
+		if w.asking && !w.mute() {
+			w.asking = false
+			s.heap.Push(s.now+s.scenario.BaseLatency, asks, i, w.life)
 		}
 	}
 }
@@ -545,13 +569,13 @@ func (s *simulator) unpause(i int) {
 	if s.links != nil {
 		s.stand(i, false)
 	}
-	leaves := w.leaving
-	w.leaving = false
+	awaits := w.awaits
+	w.awaits = nil
+	for _, do := range awaits {
+		do()
+	}
 	switch {
-	case leaves && s.links != nil:
-		s.injectOverLinks(scenarios.Inject{Op: scenarios.Leave}, i)
-	case leaves:
-		s.leave(w)
+	case !w.alive:
 	case w.begin:
 		w.begin = false
 		s.scheduleStep(i)
@@ -562,9 +586,13 @@ func (s *simulator) unpause(i int) {
 }
 
 func (s *simulator) leave(w *workerState) {
+	s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
+	s.goodbye(w)
+}
+
+func (s *simulator) goodbye(w *workerState) {
 	w.alive = false
 	w.drop()
-	s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
 	s.tell(policy.Leave{ID: w.spec.ID})
 }
 
@@ -572,7 +600,7 @@ func (s *simulator) leave(w *workerState) {
 func (s *simulator) release(i int) {
 	w := &s.workers[i]
 	for _, round := range w.held {
-		s.heap.push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), round)
+		s.heap.Push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), round)
 	}
 	w.held = nil
 }
@@ -587,9 +615,12 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 		s.noteSpeed(w, *in.Factor, true)
 	case scenarios.Restore:
 		s.noteSpeed(w, 1, false)
-	case scenarios.Crash, scenarios.Leave, scenarios.Pause, scenarios.Resume:
+	case scenarios.Restart:
+		s.injectWorker(scenarios.Inject{Op: scenarios.Crash}, i)
+		s.heap.Push(s.now+in.After, restarts, i, 0)
+	default:
 		if w.alive {
-			s.disrupt(in.Op, i)
+			s.disrupt(in, i)
 		}
 	}
 }
@@ -606,18 +637,23 @@ func (s *simulator) noteSpeed(w *workerState, factor float64, slow bool) {
 }
 
 // disrupt ends or interrupts a worker that is alive.
-func (s *simulator) disrupt(op scenarios.Op, i int) {
-	w := &s.workers[i]
+func (s *simulator) disrupt(in scenarios.Inject, i int) {
+	w, op := &s.workers[i], in.Op
 	note := func(what runlog.Type) { s.note(&runlog.Event{Type: what, Node: w.name}) }
 	switch {
 	case op == scenarios.Crash:
 		note(runlog.Crash)
 		w.alive = false
 		w.drop()
-	case op == scenarios.Leave && w.paused:
-		w.leaving = true
+	case op == scenarios.Preempt:
+		s.preempt(in.Notice, i)
+	case (op == scenarios.Leave || op == scenarios.Fail) && w.paused:
+		w.awaits = append(w.awaits, func() { s.injectWorker(in, i) })
 	case op == scenarios.Leave:
 		s.leave(w)
+	case op == scenarios.Fail:
+		note(runlog.Fail)
+		s.fail(i)
 	case op == scenarios.Pause && !w.paused:
 		note(runlog.Pause)
 		s.pause(i)
@@ -626,3 +662,27 @@ func (s *simulator) disrupt(op scenarios.Op, i int) {
 		s.unpause(i)
 	}
 }
+
+// What is scheduled.
+const (
+	joins agenda.Kind = iota
+	injects
+	ticks    // heartbeats of everybody
+	stepDone // a worker has completed an inner step
+	arrives  // an arrival reaches the coordinator
+	reduced  // a reduction is over
+	fetched  // a state fetch is over
+	timers   // the machine's wake-up
+	returns  // another coordinator takes the place of the one that died
+	reunites // the workers are connected to it
+	restarts // a new process of a worker begins
+	asks     // a worker that was evicted asks to join again
+	heeds    // a preempted worker acts on its notice
+	kills    // the notice of a preempted worker is over
+
+	// Over links only.
+	delivers    // a message arrives
+	beats       // a heartbeat of a worker
+	reducedRank // a reduction is over at a rank
+	faults      // links change
+)

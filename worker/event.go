@@ -32,8 +32,8 @@ type (
 		OuterSteps int
 		Donors     []policy.ID
 	}
-	// Evict ends its part in the run.
-	Evict struct{}
+	// Evict ends its part in the run. With Rejoin it may join anew.
+	Evict struct{ Rejoin bool }
 	// Finish ends the run. If it ends after an outer step, that is OuterSteps.
 	Finish struct{ OuterSteps int }
 )
@@ -42,6 +42,9 @@ type (
 type (
 	// Leave has it depart in good order.
 	Leave struct{}
+	// Preempt tells it that it will soon be dead: it departs as soon as the outcome
+	// of the round that it works on is there, and at once if it works on none.
+	Preempt struct{}
 	// Slow has inner steps that begin from now on take Factor times as long.
 	// AtJoin says that the scenario has it no later than the worker's joining.
 	Slow struct {
@@ -74,6 +77,7 @@ func (Fetch) event()        {}
 func (Evict) event()        {}
 func (Finish) event()       {}
 func (Leave) event()        {}
+func (Preempt) event()      {}
 func (Slow) event()         {}
 func (Restore) event()      {}
 func (StepDone) event()     {}
@@ -132,6 +136,9 @@ type (
 		Factor float64
 		Slow   bool
 	}
+	// Rejoin has it join anew: it is as it was at first, but for the outer state and
+	// the speed that it has.
+	Rejoin struct{}
 	// End ends the worker.
 	End struct{ Evicted bool }
 	// GiveUp ends a worker that was asked for what cannot be.
@@ -146,5 +153,6 @@ func (*BeginReduce) action()  {}
 func (*BeginFetch) action()   {}
 func (*Say) action()          {}
 func (*SpeedChanged) action() {}
+func (*Rejoin) action()       {}
 func (*End) action()          {}
 func (*GiveUp) action()       {}

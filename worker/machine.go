@@ -60,8 +60,10 @@ type Machine struct {
 	stepped bool    // an inner step has begun
 	queued  []Event // changes of speed until then
 
-	leaving bool // it is to leave as soon as it may
-	out     []Action
+	leaving   bool // it is to leave as soon as it may
+	preempted bool // it is to leave after the round
+	left      bool // it has said goodbye
+	out       []Action
 }
 
 // New returns the machine of a worker that has yet to hear from the
@@ -117,11 +119,16 @@ func (m *Machine) Step(e Event) []Action {
 		}
 		m.emit(&End{})
 	case Evict:
-		m.stop()
-		m.emit(&End{Evicted: true})
+		m.evict(e)
 	case Leave:
 		m.leaving = true
 		m.depart()
+	case Preempt:
+		m.preempted = true
+		if m.task == fetching || m.task == waiting && m.contribution == 0 {
+			m.leaving = true
+			m.depart()
+		}
 	case Slow:
 		m.changeSpeed(e, e.AtJoin)
 	case Restore:
@@ -190,7 +197,7 @@ func (m *Machine) start(e Start) {
 	if e.Checkpoint || e.Residual {
 		m.emit(&Save{Stateless: !e.Checkpoint})
 	}
-	if m.leaving {
+	if m.leaving = m.leaving || m.preempted; m.leaving {
 		m.depart()
 		return
 	}
@@ -272,6 +279,11 @@ func (m *Machine) abort(e Abort) {
 func (m *Machine) fetch(e Fetch) {
 	m.stop()
 	m.outcome = 0
+	if m.preempted {
+		m.leaving = true
+		m.depart()
+		return
+	}
 	if len(e.Donors) == 0 {
 		m.emit(&Say{Event: policy.FetchFailed{ID: m.id}, Problem: "no donor given"})
 		return
@@ -280,13 +292,27 @@ func (m *Machine) fetch(e Fetch) {
 	m.emit(&BeginFetch{OuterSteps: e.OuterSteps, Donors: e.Donors, Current: m.current})
 }
 
+// evict ends the worker, unless it may join anew and has not had to go anyway.
+func (m *Machine) evict(e Evict) {
+	m.stop()
+	if !e.Rejoin || m.leaving || m.left || m.preempted {
+		m.emit(&End{Evicted: true})
+		return
+	}
+	*m = Machine{
+		id: m.id, innerSteps: m.innerSteps, outerSteps: m.outerSteps, current: m.current, kept: m.kept,
+		factor: m.factor, stepped: m.stepped, queued: m.queued, out: m.out,
+	}
+	m.emit(&Rejoin{})
+}
+
 // depart says goodbye, but for a worker that takes part in a reduction: it
 // leaves when that is over. The coordinator answers with an eviction.
 func (m *Machine) depart() {
 	if !m.leaving || m.bound() {
 		return
 	}
-	m.leaving = false
+	m.leaving, m.left = false, true
 	m.stop()
 	m.say(policy.Leave{ID: m.id})
 }

@@ -95,6 +95,31 @@ func TestTranscripts(t *testing.T) {
 		"leaves when its reduction has failed": append(slices.Clone(reduce),
 			line{worker.Leave{}, ""},
 			line{worker.ReduceFailed{}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil>} } " + leave}),
+		"preempted in its inner steps: it stays for the outcome": append([]line{begin[0], {worker.Preempt{}, ""}}, append(slices.Clone(reduced[1:]),
+			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} " + leave},
+			line{worker.Evict{Rejoin: true}, "End{Evicted:true}"})...),
+		"preempted, and the round goes on without it": {
+			begin[0],
+			{worker.Preempt{}, ""},
+			{worker.Fetch{OuterSteps: 1, Donors: ring}, "Stop{} " + leave},
+		},
+		"preempted while it works on no round": {
+			{worker.Fetch{OuterSteps: 1, Donors: ring}, "BeginFetch{OuterSteps:1 Donors:[0 1] Current:false}"},
+			{worker.Preempt{}, "Stop{} " + leave},
+		},
+		"joins anew with the state and the speed that it has": append(slices.Clone(reduced),
+			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"},
+			line{worker.Slow{Factor: 3}, "SpeedChanged{Factor:3 Slow:true}"},
+			line{worker.Evict{Rejoin: true}, "Stop{} Rejoin{}"},
+			line{worker.Fetch{OuterSteps: 4, Donors: ring}, "BeginFetch{OuterSteps:4 Donors:[0 1] Current:true}"},
+			line{worker.Fetched{OuterSteps: 4}, "Say{{ID:1 OuterSteps:4} }"},
+			line{worker.Start{Round: 5, OuterSteps: 4}, "BeginStep{Round:5 Step:1 Factor:3 Last:false Late:0}"}),
+		"leaves before it is admitted again": {
+			begin[0],
+			{worker.Evict{Rejoin: true}, "Stop{} Rejoin{}"},
+			{worker.Leave{}, leave},
+			{worker.Evict{}, "End{Evicted:true}"},
+		},
 	} {
 		m := worker.New(1, 2)
 		for i, l := range c {
@@ -124,7 +149,7 @@ func (d *driven) draw() worker.Event {
 	small := func(what string) int { return rapid.IntRange(0, 3).Draw(d.T, what) }
 	ids := rapid.SampledFrom([][]policy.ID{{0}, {0, 1}, {1, 0, 2}, {1}, nil})
 	ok := rapid.Bool().Draw(d.T, "ok")
-	switch kind := rapid.IntRange(0, 9).Draw(d.T, "kind"); {
+	switch kind := rapid.IntRange(0, 11).Draw(d.T, "kind"); {
 	case kind == 0:
 		return worker.Start{Round: small("round") + 1, OuterSteps: small("outer steps"), Residual: ok}
 	case kind == 1:
@@ -138,6 +163,10 @@ func (d *driven) draw() worker.Event {
 		return worker.Leave{}
 	case kind == 5:
 		return worker.Slow{Factor: 2, AtJoin: ok}
+	case kind == 6 && rapid.IntRange(0, 3).Draw(d.T, "again") == 0:
+		return worker.Evict{Rejoin: true}
+	case kind == 7 && rapid.IntRange(0, 3).Draw(d.T, "notice") == 0:
+		return worker.Preempt{}
 	case d.running == "step":
 		return worker.StepDone{}
 	case d.running == "reduce" && ok:
@@ -166,7 +195,7 @@ func (d *driven) happens(e worker.Event) {
 		if e.Epoch == d.outcome {
 			d.outcome = 0
 		}
-	case worker.Fetch:
+	case worker.Fetch, worker.Evict:
 		d.outcome = 0
 	}
 }
@@ -226,6 +255,9 @@ func TestAnyEvents(t *testing.T) {
 			e := d.draw()
 			d.happens(e)
 			for _, a := range d.machine.Step(e) {
+				if _, ends := a.(*worker.End); ends {
+					return
+				}
 				d.carryOut(a)
 			}
 			if _, leaves := e.(worker.Leave); leaves && d.running != "" && d.running != "reduce" {

@@ -108,6 +108,9 @@ type Peer struct {
 	Name string
 	// Addr is where its endpoint listens.
 	Addr netip.AddrPort
+	// Incarnation tells its endpoint from earlier ones at the same address, which
+	// connections may still lead to.
+	Incarnation int
 }
 
 // Op is one attempt to reduce, the same on all its workers but for Rank.

@@ -96,7 +96,7 @@ func (p *progress) step(stage string, e *runlog.Event) {
 		p.line("the coordinator has crashed")
 	case runlog.CoordinatorBack:
 		p.line("the coordinator is back")
-	case runlog.Crash, runlog.Leave, runlog.Restore, runlog.Pause, runlog.Resume:
+	case runlog.Crash, runlog.Restart, runlog.Fail, runlog.Preempt, runlog.Leave, runlog.Restore, runlog.Pause, runlog.Resume:
 		p.line("%s: %s", e.Node, e.Type)
 	case runlog.Slow:
 		p.line("%s: slower by a factor of %g", e.Node, e.Factor)

@@ -22,6 +22,9 @@ func Draw(t *rapid.T) *scenarios.Scenario {
 		Policy: scenarios.DefaultPolicies(),
 	}
 	s.Policy.Join = rapid.SampledFrom(policy.JoinModes).Draw(t, "join mode")
+	if s.Policy.Rejoin = rapid.SampledFrom(policy.RejoinModes).Draw(t, "rejoin"); s.Policy.Rejoin == policy.RejoinAfterRounds {
+		s.Policy.RejoinRounds = rapid.IntRange(0, 2).Draw(t, "rejoin rounds")
+	}
 	straggler := s.Policy.Parameters[scenarios.Straggler].(*policy.Straggler)
 	straggler.Quorum = rapid.SampledFrom([]float64{0.1, 0.5, 0.75, 1}).Draw(t, "quorum")
 	straggler.MinSlack = draw(0, 200, "slack")
@@ -57,6 +60,10 @@ func Draw(t *rapid.T) *scenarios.Scenario {
 			in.ID, in.Factor = &id, &factor
 		case scenarios.CoordinatorCrash:
 			in.Down = draw(0, 20_000, "down")
+		case scenarios.Restart:
+			in.ID, in.After = &id, draw(0, 5000, "after")
+		case scenarios.Preempt:
+			in.ID, in.Notice = &id, draw(0, 5000, "notice")
 		default:
 			in.ID = &id
 		}

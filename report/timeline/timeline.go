@@ -62,7 +62,7 @@ type Mark struct {
 func (m Mark) Injected() bool { return injected[m.Type] }
 
 var injected = map[runlog.Type]bool{
-	runlog.Join: true, runlog.Crash: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Pause: true, runlog.Resume: true,
+	runlog.Join: true, runlog.Crash: true, runlog.Restart: true, runlog.Fail: true, runlog.Preempt: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Pause: true, runlog.Resume: true,
 	runlog.CoordinatorCrash: true, runlog.Partition: true, runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
 }
 
@@ -176,6 +176,18 @@ func (t *timeliner) end(e runlog.Event) {
 	}
 }
 
+// back is when a worker that was gone is there again: as a new process, or as a
+// member.
+func (t *timeliner) back(e runlog.Event) {
+	if w := t.workers[e.Node]; w != nil && w.gone {
+		*w = doing{since: e.T}
+	}
+	t.stop(stance{node: e.Node, kind: Dead}, e.T)
+	if e.Type == runlog.Join {
+		t.stop(stance{node: e.Node, kind: Removed}, e.T)
+	}
+}
+
 // start begins a way of standing, unless it holds already.
 func (t *timeliner) start(s stance, e runlog.Event, note string) {
 	if _, holds := t.standing[s]; !holds && t.workers[s.node] != nil {
@@ -201,6 +213,7 @@ func (t *timeliner) add(e runlog.Event) {
 		if !t.begun {
 			t.begun, t.first = true, e.T
 		}
+		t.back(e)
 		if e.T == t.first {
 			t.enter(e.Node, e.T, innerSteps, e.Round)
 		} else {
@@ -257,10 +270,18 @@ func (t *timeliner) stand(e runlog.Event) {
 		t.start(is(Sidelined), e, words.Because(e.Reason))
 	case runlog.Rejoin:
 		t.stop(is(Sidelined), e.T)
-	case runlog.Crash:
+	case runlog.Crash, runlog.Fail:
+		note := "crashed"
+		if e.Type == runlog.Fail {
+			note = "gave up"
+		}
 		t.end(e)
 		t.stop(is(Sidelined), e.T)
-		t.start(is(Dead), e, "crashed")
+		t.start(is(Dead), e, note)
+	case runlog.Restart:
+		t.back(e)
+		t.stop(is(Paused), e.T)
+		t.enter(e.Node, e.T, Waiting, e.Round)
 	case runlog.Evict:
 		t.end(e)
 		for _, kind := range []Kind{Sidelined, Dead, Slowed, CutOff, Paused} {
@@ -347,11 +368,24 @@ func receiver(s *scenarios.Scenario, participants []policy.ID, k int) string {
 func markText(e runlog.Event) string {
 	switch e.Type {
 	case runlog.Join:
-		if e.T > 0 && e.Reason != nil && e.Reason.Rule == policy.RuleJoin {
+		switch {
+		case e.T == 0 || e.Reason == nil:
+		case e.Reason.Rule == policy.RuleRejoin:
+			return e.Node + " is admitted again: " + words.Because(e.Reason)
+		case e.Reason.Rule == policy.RuleJoin:
 			return e.Node + " joins"
 		}
 	case runlog.Crash:
 		return e.Node + " crashes"
+	case runlog.Restart:
+		return fmt.Sprintf("process %d of %s begins", e.Incarnation, e.Node)
+	case runlog.Fail:
+		return e.Node + " gives up, and says so"
+	case runlog.Preempt:
+		if e.Duration == 0 {
+			return e.Node + " is preempted without notice"
+		}
+		return fmt.Sprintf("%s is preempted in %s", e.Node, words.Micros(e.Duration))
 	case runlog.CoordinatorCrash:
 		if e.Cause != "" {
 			return "the coordinator dies of itself (" + e.Cause + ")"

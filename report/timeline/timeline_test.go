@@ -67,22 +67,32 @@ func everyRun(t *testing.T, f func(t *testing.T, s *scenarios.Scenario, run reco
 	}
 }
 
+// life is from when a worker is there until it is not.
+type life struct{ from, until policy.Time }
+
 // TestTimelineLeavesNoGap: from its join to its end a worker does one thing at
 // a time, and always something; and no completed inner step is lost.
 func TestTimelineLeavesNoGap(t *testing.T) {
 	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run record.Run) {
 		line := timeline.New(s, run.Events)
-		joined, ended, stepped := map[string]policy.Time{}, map[string]policy.Time{}, map[string]policy.Time{}
+		lives, stepped := map[string][]life{}, map[string]policy.Time{}
+		end := func(node string, at policy.Time) {
+			if n := len(lives[node]); n > 0 {
+				lives[node][n-1].until = min(lives[node][n-1].until, at)
+			}
+		}
 		last := run.Events[len(run.Events)-1].T
 		for _, e := range run.Events {
 			switch e.Type {
-			case runlog.Join:
-				joined[e.Node], ended[e.Node] = e.T, last
-			case runlog.Crash, runlog.Evict:
-				ended[e.Node] = min(ended[e.Node], e.T)
+			case runlog.Join, runlog.Restart:
+				if n := len(lives[e.Node]); n == 0 || lives[e.Node][n-1].until < last {
+					lives[e.Node] = append(lives[e.Node], life{e.T, last})
+				}
+			case runlog.Crash, runlog.Fail, runlog.Evict:
+				end(e.Node, e.T)
 			case runlog.RunEnd:
-				for node, end := range ended {
-					ended[node] = min(end, e.T)
+				for node := range lives {
+					end(node, e.T)
 				}
 			case runlog.Step:
 				stepped[e.Node] += e.Duration
@@ -94,9 +104,13 @@ func TestTimelineLeavesNoGap(t *testing.T) {
 		}
 		for node, spans := range byNode {
 			slices.SortFunc(spans, func(a, b timeline.Span) int { return int(a.Start - b.Start) })
-			at := joined[node]
+			at, left := lives[node][0].from, lives[node]
 			var steps policy.Time
 			for _, span := range spans {
+				for at == left[0].until && len(left) > 1 { // the next life
+					left = left[1:]
+					at = left[0].from
+				}
 				if span.Start != at || span.End <= span.Start {
 					t.Errorf("%s: %s from %d to %d follows what ended at %d", node, span.Kind, span.Start, span.End, at)
 				}
@@ -105,15 +119,15 @@ func TestTimelineLeavesNoGap(t *testing.T) {
 					steps += span.End - span.Start
 				}
 			}
-			if at != ended[node] {
-				t.Errorf("%s: what it does ends at %d, and it does at %d", node, at, ended[node])
+			if ended := left[len(left)-1].until; at != ended {
+				t.Errorf("%s: what it does ends at %d, and it does at %d", node, at, ended)
 			}
 			// Clocks of two processes cut a measured step short by their error.
 			if off := stepped[node] - steps; off < 0 || off > stepped[node]/50 || run.World == runlog.Sim && off != 0 {
 				t.Errorf("%s: steps of %d µs are shown as %d", node, stepped[node], steps)
 			}
 		}
-		if got, want := slices.Sorted(maps.Keys(byNode)), slices.Sorted(maps.Keys(joined)); !slices.Equal(got, want) {
+		if got, want := slices.Sorted(maps.Keys(byNode)), slices.Sorted(maps.Keys(lives)); !slices.Equal(got, want) {
 			t.Errorf("the timeline has %v, the run %v", got, want)
 		}
 	})

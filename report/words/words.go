@@ -62,6 +62,10 @@ func Because(r *policy.Reason) string {
 		return fmt.Sprintf("it said that it gives up, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleConnection:
 		return fmt.Sprintf("its end of the control connection is gone, %s after its last heartbeat", Micros(r.Silent))
+	case policy.RuleReplaced:
+		return fmt.Sprintf("a new process of it has asked to join, %s after its last heartbeat", Micros(r.Silent))
+	case policy.RuleRejoin:
+		return fmt.Sprintf("%d outer steps after its eviction, %d to wait for", r.Misses, r.Limit)
 	case policy.RuleFetchFailed:
 		return fmt.Sprintf("it failed %d fetches of the outer state in a row", r.Misses)
 	case policy.RuleReduceFailed:

@@ -171,12 +171,16 @@ func (r *reader) read(i int, e runlog.Event) error {
 		rule = e.Reason.Rule
 	}
 	switch e.Type {
+	case runlog.Restart:
+		return errors.New("what lay between two processes of a worker is not in the record; such a run cannot be replayed")
 	case runlog.Join:
-		r.join(id, at)
+		return r.join(id, at)
 	case runlog.CoordinatorCrash, runlog.RunResume:
 		return errors.New("what workers had to say while nobody listened is not in the record; such a run cannot be replayed")
-	case runlog.Crash:
-		r.crashes[id] = at
+	case runlog.Crash, runlog.Fail:
+		if _, dead := r.crashes[id]; !dead {
+			r.crashes[id] = at
+		}
 	case runlog.Leave:
 		if _, told := r.leaves[id]; !told {
 			r.leaves[id] = at
@@ -187,7 +191,7 @@ func (r *reader) read(i int, e runlog.Event) error {
 	case runlog.Restore:
 		r.factors[id] = append(r.factors[id], factorChange{e.T, 1})
 		r.other = append(r.other, at)
-	case runlog.Pause, runlog.Resume, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
+	case runlog.Pause, runlog.Resume, runlog.Preempt, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
 		r.other = append(r.other, at)
 	case runlog.Step:
 		w := r.at(turn{id, e.Round})
@@ -222,7 +226,10 @@ func (r *reader) read(i int, e runlog.Event) error {
 	return nil
 }
 
-func (r *reader) join(id policy.ID, at happened) {
+func (r *reader) join(id policy.ID, at happened) error {
+	if _, again := r.evicted[id]; again {
+		return errors.New("how long a worker was out that came back is not in the record; such a run cannot be replayed")
+	}
 	r.joins[id] = at
 	w, _ := r.scenario.Worker(id)
 	first := w.JoinAt == r.scenario.FirstJoin() && at.event.Round == 1
@@ -232,6 +239,7 @@ func (r *reader) join(id policy.ID, at happened) {
 	if first && !r.reducing {
 		r.begin(id, 1, at.at)
 	}
+	return nil
 }
 
 func (r *reader) arrive(id policy.ID, at happened) {
@@ -435,6 +443,7 @@ func (r *Recording) conclude() {
 		switch {
 		case !unseen:
 		case in.Op == scenarios.Crash && !crashed && !left:
+			at.event.Type = runlog.Crash
 			r.crashes[id] = at
 		case in.Op == scenarios.Leave && !crashed && !left:
 			r.leaves[id] = at

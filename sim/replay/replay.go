@@ -106,7 +106,6 @@ func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog
 			p.push(j.at, j.order, replayJoin(w.ID))
 		}
 		if c, ok := r.crashes[w.ID]; ok {
-			c.event.Type, c.event.Node = runlog.Crash, scenarios.NodeName(w.ID)
 			p.push(c.at, c.order, replayCrash{c.event})
 		}
 		if l, ok := r.leaves[w.ID]; ok {

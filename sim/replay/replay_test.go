@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/internal/randscenario"
+	"testbed/policy"
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -69,7 +70,7 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		if crashesCoordinator(s) {
+		if slices.ContainsFunc(s.Injects, unplayable) {
 			if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 				t.Errorf("%s: error %v, want one that it cannot be replayed", s.Name, err)
 			}
@@ -81,14 +82,28 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 	}
 }
 
-func crashesCoordinator(s *scenarios.Scenario) bool {
-	return slices.ContainsFunc(s.Injects, func(in scenarios.Inject) bool { return in.Op == scenarios.CoordinatorCrash })
+// unplayable says whether a run with such an inject cannot be replayed.
+func unplayable(in scenarios.Inject) bool {
+	return in.Op == scenarios.CoordinatorCrash || in.Op == scenarios.Restart
+}
+
+// TestARunWithAReturnCannotBeReplayed also without a restart.
+func TestARunWithAReturnCannotBeReplayed(t *testing.T) {
+	s, err := scenarios.Load("persistent_straggler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Policy.Rejoin = policy.RejoinAfterRounds
+	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Straggler)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+		t.Errorf("error %v, want one that it cannot be replayed", err)
+	}
 }
 
 func TestReplayOfRandomRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
-		s.Injects = slices.DeleteFunc(s.Injects, func(in scenarios.Inject) bool { return in.Op == scenarios.CoordinatorCrash })
+		s.Injects = slices.DeleteFunc(s.Injects, unplayable)
+		s.Policy.Rejoin = policy.RejoinNever
 		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
 		record := recorded(t, s, name)
 		sameDecisions(t, s, record, name)

@@ -71,6 +71,7 @@ type CoordinatorSpec struct {
 type WorkerSpec struct {
 	Scenario    *scenarios.Scenario
 	ID          policy.ID
+	Incarnation int
 	Addr        netip.Addr
 	Coordinator netip.Addr
 	Credentials identity.Credentials
@@ -172,7 +173,7 @@ func (s *WorkerSpec) config() (cfg node.WorkerConfig, err error) {
 		return cfg, err
 	}
 	cfg = node.WorkerConfig{
-		Scenario: s.Scenario, ID: s.ID, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
+		Scenario: s.Scenario, ID: s.ID, Incarnation: s.Incarnation, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
 		TLS: tlsConfig, Run: s.Name, ShortPaths: s.ShortPaths,
 	}
 	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {

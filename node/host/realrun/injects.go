@@ -3,6 +3,7 @@
 package realrun
 
 import (
+	"errors"
 	"time"
 
 	"testbed/node"
@@ -11,16 +12,18 @@ import (
 	"testbed/scenarios"
 )
 
+// at has something done at a scenario time.
+func (p *player) at(t policy.Time, do func() error) {
+	time.AfterFunc(time.Until(p.clock.due(t)), func() { p.s.Post(do) })
+}
+
 // schedule has the joins and injects of the scenario carried out on the run's
 // clock.
 func (p *player) schedule() {
-	at := func(t policy.Time, do func() error) {
-		time.AfterFunc(time.Until(p.clock.due(t)), func() { p.s.Post(do) })
-	}
 	first := p.spec.Scenario.FirstJoin()
 	for _, w := range p.spec.Scenario.Workers {
 		if w.JoinAt > first {
-			at(w.JoinAt, func() error {
+			p.at(w.JoinAt, func() error {
 				p.command(w.ID, node.Command{Op: node.OpJoin})
 				return nil
 			})
@@ -28,10 +31,10 @@ func (p *player) schedule() {
 	}
 	for _, in := range p.spec.Scenario.Injects {
 		if in.ID != nil {
-			at(in.At, func() error { return p.inject(in) })
+			p.at(in.At, func() error { return p.inject(in) })
 		}
 		if in.Op == scenarios.CoordinatorCrash && in.At > p.clock.resumed {
-			at(in.At, func() error { return p.crashCoordinator(in) })
+			p.at(in.At, func() error { return p.crashCoordinator(in) })
 		}
 	}
 	p.faults.Schedule(p.clock.began, first, p.linksChanged)
@@ -40,7 +43,18 @@ func (p *player) schedule() {
 // inject does to a worker what the scenario has in store for it.
 func (p *player) inject(in scenarios.Inject) error {
 	w := p.worker(*in.ID)
-	if w == nil || w.child.Ended || p.over {
+	if p.over {
+		return nil
+	}
+	switch back := in.At + in.After; {
+	case in.Op == scenarios.Slow:
+		p.slowed[*in.ID] = *in.Factor
+	case in.Op == scenarios.Restore:
+		delete(p.slowed, *in.ID)
+	case in.Op == scenarios.Restart && back > p.clock.resumed:
+		p.at(back, func() error { return p.restart(*in.ID) })
+	}
+	if w == nil || w.child.Ended {
 		return nil
 	}
 	e := runlog.Event{T: p.clock.now(), Node: w.name}
@@ -52,19 +66,36 @@ func (p *player) inject(in scenarios.Inject) error {
 		e.Type = runlog.Resume
 		err := p.record(e)
 		p.resume(w)
-		if err == nil && w.leaving {
-			err = p.inject(scenarios.Inject{Op: scenarios.Leave, At: in.At, ID: in.ID})
+		awaits := w.awaits
+		w.awaits = nil
+		for _, in := range awaits {
+			err = errors.Join(err, p.inject(in))
 		}
 		return err
-	case scenarios.Crash:
+	case scenarios.Crash, scenarios.Restart:
 		w.excused = true
 		w.child.Process.Kill()
 		e.Type = runlog.Crash
-	case scenarios.Leave:
-		if w.leaving = w.paused || w.pausing; w.leaving {
+	case scenarios.Preempt:
+		w.excused = true
+		if in.Notice > 0 {
+			w.command(node.Command{Op: node.OpPreempt, At: in.At})
+		}
+		end := in.At + in.Notice
+		p.at(end, func() error { return p.endNotice(w, end) })
+		e.Type, e.Duration = runlog.Preempt, in.Notice
+	case scenarios.Leave, scenarios.Fail:
+		if w.paused || w.pausing {
+			w.awaits = append(w.awaits, in)
 			return nil
 		}
-		w.excused, w.left = true, true
+		w.excused = true
+		if in.Op == scenarios.Fail {
+			w.command(node.Command{Op: node.OpFail, At: in.At})
+			e.Type = runlog.Fail
+			break
+		}
+		w.left = true
 		w.command(node.Command{Op: node.OpLeave, At: in.At})
 		e.Type = runlog.Leave
 	case scenarios.Slow:
@@ -78,6 +109,18 @@ func (p *player) inject(in scenarios.Inject) error {
 		return nil // it has been recorded before
 	}
 	return p.record(e)
+}
+
+// endNotice ends the process of a preempted worker, if that is still its last one.
+func (p *player) endNotice(w *worker, at policy.Time) error {
+	switch {
+	case p.worker(w.id) != w || w.child.Ended:
+		return nil
+	case w.left:
+		w.child.Process.Kill() // the record has its departure
+		return nil
+	}
+	return p.inject(scenarios.Inject{Op: scenarios.Crash, At: at, ID: &w.id})
 }
 
 // linksChanged records which faults of links have begun and ended after one

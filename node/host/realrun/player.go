@@ -17,6 +17,7 @@ import (
 	"testbed/node/host/monitor"
 	"testbed/node/host/process"
 	"testbed/node/identity"
+	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/probe"
@@ -52,14 +53,16 @@ type player struct {
 	queues  *monitor.QueueLog // nil likewise
 
 	coordinator coordinator
-	workers     map[string]*worker // by name
-	keeping     sync.WaitGroup     // checkpoints on their way to the run directory
-	over        bool               // the coordinator has recorded the end of the run
+	workers     map[string]*worker               // by name, the last process of each
+	specs       map[policy.ID]process.WorkerSpec // of the next process of each
+	slowed      map[policy.ID]float64            // factors of Slow that hold
+	keeping     sync.WaitGroup                   // checkpoints on their way to the run directory
+	over        bool                             // the coordinator has recorded the end of the run
 }
 
 // RunScenario is Play and Resume in the sandbox.
 func RunScenario(s *emulation.Supervisor, raw json.RawMessage) (err error) {
-	p := &player{s: s, workers: map[string]*worker{}}
+	p := &player{s: s, workers: map[string]*worker{}, specs: map[policy.ID]process.WorkerSpec{}, slowed: map[policy.ID]float64{}}
 	if err := json.Unmarshal(raw, &p.spec); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
@@ -178,17 +181,18 @@ func (p *player) startNodes() error {
 	}
 	shortPaths := p.network.Plan.ShortPaths(p.spec.Scenario.Nodes()[1:], allreduce.ShortRTT) // without the coordinator
 	for _, w := range p.spec.Scenario.Workers {
-		if p.isGone(w.ID) {
-			continue
-		}
 		name := scenarios.NodeName(w.ID)
 		if credentials, err = authority.Issue(name); err != nil {
 			return err
 		}
-		if err := p.startWorker(process.WorkerSpec{
-			Scenario: p.spec.Scenario, ID: w.ID, Credentials: credentials,
+		p.specs[w.ID] = process.WorkerSpec{
+			Scenario: p.spec.Scenario, ID: w.ID, Incarnation: p.spec.Incarnations[w.ID], Credentials: credentials,
 			Addr: p.network.Addr(name), Coordinator: addr, ShortPaths: shortPaths, Name: p.spec.Name,
-		}); err != nil {
+		}
+		if p.isGone(w.ID) {
+			continue
+		}
+		if err := p.startWorker(w.ID); err != nil {
 			return err
 		}
 	}
@@ -249,11 +253,11 @@ func (p *player) happened(e *runlog.Event) error {
 		p.monitor.EndRound(e.Round, len(e.Participants), p.sample(p.links.Round()))
 		p.network.AskCount()
 	case runlog.Evict:
-		if gone := p.workers[e.Node]; gone != nil {
-			gone.excused, gone.member = true, false
+		if gone := p.workers[e.Node]; gone != nil && e.Reason.Rule != policy.RuleReplaced { // else it was the process before
+			gone.excused, gone.member, gone.left = true, false, gone.left || e.Reason.Rule == policy.RuleLeave
 		}
 	case runlog.Join:
-		if w := p.workers[e.Node]; w != nil {
+		if w := p.workers[e.Node]; w != nil && w.incarnation == e.Incarnation {
 			w.member = true
 		}
 	case runlog.RunEnd:

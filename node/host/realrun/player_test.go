@@ -30,7 +30,7 @@ func newPlayer(t *testing.T, scenario string) (*player, *bytes.Buffer) {
 	var notes bytes.Buffer
 	p := &player{
 		spec: scenarioSpec{Scenario: s}, s: emulation.NewSupervisor(strings.NewReader(""), &notes),
-		monitor: monitor.New(s.InnerSteps, allreduce.Ring), clock: clock{scenario: s}, workers: map[string]*worker{},
+		monitor: monitor.New(s.InnerSteps, allreduce.Ring), clock: clock{scenario: s}, workers: map[string]*worker{}, slowed: map[policy.ID]float64{},
 	}
 	for _, w := range s.Workers {
 		name := scenarios.NodeName(w.ID)
@@ -188,11 +188,11 @@ func TestLeaveOfAPausedWorker(t *testing.T) {
 	w := p.workers["w1"]
 	w.child, w.paused = sink(t), true
 	id := policy.ID(1)
-	if err := p.inject(scenarios.Inject{Op: scenarios.Leave, At: 10, ID: &id}); err != nil || !w.leaving || w.left || w.excused {
+	if err := p.inject(scenarios.Inject{Op: scenarios.Leave, At: 10, ID: &id}); err != nil || len(w.awaits) != 1 || w.left || w.excused {
 		t.Errorf("%+v, %v", w, err)
 	}
-	w.paused, w.leaving = false, false
-	if err := p.inject(scenarios.Inject{Op: scenarios.Leave, At: 10, ID: &id}); err != nil || w.leaving || !w.left || !w.excused {
+	w.paused, w.awaits = false, nil
+	if err := p.inject(scenarios.Inject{Op: scenarios.Leave, At: 10, ID: &id}); err != nil || len(w.awaits) > 0 || !w.left || !w.excused {
 		t.Errorf("%+v, %v", w, err)
 	}
 	if got := strings.Join(told(t, notes), ", "); got != "leave w1" {

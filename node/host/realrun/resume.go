@@ -17,6 +17,7 @@ import (
 
 	"testbed/node"
 	"testbed/node/state"
+	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -140,13 +141,14 @@ func (r *recorder) recall(events []runlog.Event) error {
 	r.sum = runlog.NewSummarizer(r.spec.Scenario)
 	r.spec.Policy, r.spec.Links = was.Policy, was.Links
 	present, gone, hashes := map[string]bool{}, map[string]bool{}, map[int]string{}
+	incarnations := map[string]int{}
 	for _, e := range events {
 		r.sum.Add(&e)
 		r.spec.Reported = max(r.spec.Reported, e.Seq)
 		switch e.Type {
 		case runlog.Join:
-			present[e.Node] = true
-		case runlog.Evict, runlog.Crash:
+			present[e.Node], gone[e.Node], incarnations[e.Node] = true, false, e.Incarnation
+		case runlog.Evict, runlog.Crash, runlog.Fail:
 			gone[e.Node] = true
 		case runlog.State:
 			hashes[e.Round] = e.Hash
@@ -159,10 +161,14 @@ func (r *recorder) recall(events []runlog.Event) error {
 		return err
 	}
 	r.spec.Resume = &node.Resume{OuterSteps: steps, Hash: hash}
+	r.spec.Incarnations = map[policy.ID]int{}
 	for _, w := range r.spec.Scenario.Workers {
-		switch name := scenarios.NodeName(w.ID); {
+		name := scenarios.NodeName(w.ID)
+		r.spec.Incarnations[w.ID] = incarnations[name]
+		switch {
 		case gone[name]:
 			r.spec.Gone = append(r.spec.Gone, w.ID)
+			r.spec.Incarnations[w.ID]++ // of the next one
 		case present[name]:
 			r.spec.Resume.Holders = append(r.spec.Resume.Holders, w.ID)
 		}

@@ -79,6 +79,8 @@ type scenarioSpec struct {
 	Resume   *node.Resume
 	Gone     []policy.ID
 	Reported int
+	// Incarnations are then those of the processes to start.
+	Incarnations map[policy.ID]int `json:",omitempty"`
 }
 
 // playerNote is what the job tells.

@@ -23,16 +23,19 @@ import (
 
 // worker is one of the run, as the sandbox's init sees it.
 type worker struct {
-	name   string
-	child  *emulation.Child
-	memory *os.File // where it leaves a checkpoint
+	name        string
+	id          policy.ID
+	incarnation int
+	child       *emulation.Child
+	memory      *os.File // where it leaves a checkpoint
 
-	member  bool // of the run
-	excused bool // it is meant to end: crashed, left or evicted
-	pausing bool // it has been told of its pause
-	paused  bool // it is stopped
-	leaving bool // it is to leave when it goes on
-	left    bool // it has been told to leave
+	member  bool               // of the run
+	excused bool               // it is meant to end: crashed, left or evicted
+	pausing bool               // it has been told of its pause
+	paused  bool               // it is stopped
+	awaits  []scenarios.Inject // what it is to do when it goes on
+	left    bool               // it has been told to leave, or has left
+	returns bool               // another process is to begin when this one has ended
 }
 
 // command gives a worker a command. One that is dead does not hear it.
@@ -76,14 +79,17 @@ func (p *player) anyFirst() bool {
 	})
 }
 
-func (p *player) startWorker(spec process.WorkerSpec) error {
-	w := &worker{name: scenarios.NodeName(spec.ID)}
+// startWorker starts a process of a worker. A first one begins from a checkpoint if
+// the run goes on from it.
+func (p *player) startWorker(id policy.ID) error {
+	spec := p.specs[id]
+	w := &worker{name: scenarios.NodeName(id), id: id, incarnation: spec.Incarnation}
 	var err error
 	if w.memory, err = newMemory(w.name); err != nil {
 		return fmt.Errorf("starting %s: %w", w.name, err)
 	}
 	files, names := []*os.File{w.memory}, []string{process.Memory}
-	if r := p.spec.Resume; r != nil && slices.Contains(r.Holders, spec.ID) {
+	if r := p.spec.Resume; r != nil && !p.clock.running() && slices.Contains(r.Holders, id) {
 		for name, file := range map[string]string{process.Restore: checkpointName(r.OuterSteps), process.Residual: residualName(r.OuterSteps, w.name)} {
 			f, err := os.Open(p.s.Dir.Path(filepath.Join(resumeDir, file)))
 			if name == process.Residual && errors.Is(err, fs.ErrNotExist) {
@@ -104,8 +110,33 @@ func (p *player) startWorker(spec process.WorkerSpec) error {
 	})
 	if err == nil {
 		p.workers[w.name] = w
+		spec.Incarnation++
+		p.specs[id] = spec
 	}
 	return err
+}
+
+// restart begins a new process of a worker, once the one before has ended. It is
+// as slow as that was.
+func (p *player) restart(id policy.ID) error {
+	w := p.worker(id)
+	switch {
+	case p.over:
+		return nil
+	case w != nil && !w.child.Ended:
+		w.returns = true
+		return nil
+	}
+	if err := p.startWorker(id); err != nil {
+		return err
+	}
+	now := p.clock.now()
+	if factor, slowed := p.slowed[id]; slowed {
+		p.command(id, node.Command{Op: node.OpSlow, At: now, Factor: factor})
+	}
+	p.command(id, node.Command{Op: node.OpJoin, At: now})
+	w = p.worker(id)
+	return p.record(runlog.Event{T: now, Type: runlog.Restart, Node: w.name, Incarnation: w.incarnation})
 }
 
 // reported takes a report of a worker.
@@ -140,6 +171,9 @@ func (p *player) workerEnded(w *worker, reason string) error {
 		line := fmt.Sprintf("worker %s died of itself: %s", w.name, reason)
 		p.monitor.Failed(line)
 		p.s.Tell("%s", line)
+	}
+	if w.returns {
+		return p.restart(w.id)
 	}
 	return nil
 }

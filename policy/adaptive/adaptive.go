@@ -1,17 +1,21 @@
-package policy
+// Package adaptive is a membership policy that waits for whom it pays to wait,
+// as long as each is likely still to come. To import it is to register it.
+package adaptive
 
 import (
 	"cmp"
 	"fmt"
 	"math"
 	"slices"
+
+	"testbed/policy"
 )
 
 func init() {
-	Register("adaptive", "wait for whom it pays to wait, as long as each is likely still to come", &Adaptive{Quorum: 0.5, Z: 3, Window: 8, Gain: 0.05, Prior: 0.3})
+	policy.Register("adaptive", "wait for whom it pays to wait, as long as each is likely still to come", &Policy{Quorum: 0.5, Z: 3, Window: 8, Gain: 0.05, Prior: 0.3})
 }
 
-// Adaptive waits for each member as long as a healthy one with its history may
+// Policy waits for each member as long as a healthy one with its history may
 // take, and not at all for those whose contribution costs the others more than
 // it is worth. It evicts nobody.
 //
@@ -29,7 +33,7 @@ func init() {
 // k): see C. Xu et al., Dynamic Backup Workers for Parallel Machine Learning
 // (2020). The others, and who has missed several rounds in a row, are given a
 // chance again after 2, 4, 8, … rounds.
-type Adaptive struct {
+type Policy struct {
 	// Quorum is the fraction of the members, in (0, 1], that must have arrived
 	// before a round may close without the others: ⌈Quorum × members⌉.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.3 0.9"`
@@ -44,17 +48,17 @@ type Adaptive struct {
 	// Prior is the spread that is assumed while there is no history.
 	Prior float64 `yaml:"prior" json:"prior" tune:"0.05 1 log"`
 
-	past     map[ID]*record
-	closedAt Time   // of the last round
-	between  []Time // from the close of a round to the beginning of the next
+	past     map[policy.ID]*record
+	closedAt policy.Time   // of the last round
+	between  []policy.Time // from the close of a round to the beginning of the next
 	centre   float64
 	spread   float64
 	rounds   int // learned from
 	least    int // durations known of any member
 
-	round   int     // for which the rest holds
-	stretch float64 // the quorum came later than is typical, by this factor
-	awaited []ID    // in order
+	round   int         // for which the rest holds
+	stretch float64     // the quorum came later than is typical, by this factor
+	awaited []policy.ID // in order
 
 	values []float64 // scratch
 	order  []expected
@@ -71,7 +75,7 @@ type record struct {
 
 // expected is when a member may come, after the beginning of the round.
 type expected struct {
-	id  ID
+	id  policy.ID
 	end float64
 }
 
@@ -83,24 +87,24 @@ const (
 )
 
 // Validate reports a parameter out of range.
-func (p *Adaptive) Validate() error {
+func (p *Policy) Validate() error {
 	switch {
 	case !(p.Quorum > 0 && p.Quorum <= 1):
-		return &FieldError{"quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", p.Quorum)}
+		return &policy.FieldError{Field: "quorum", Mend: fmt.Sprintf("is %v; it must lie in (0, 1]", p.Quorum)}
 	case !(p.Z >= 0 && p.Z <= 100):
-		return &FieldError{"z", fmt.Sprintf("is %v; it must lie in [0, 100]", p.Z)}
+		return &policy.FieldError{Field: "z", Mend: fmt.Sprintf("is %v; it must lie in [0, 100]", p.Z)}
 	case p.Window < 1 || p.Window > 1000:
-		return &FieldError{"window", fmt.Sprintf("is %d; it must lie between 1 and 1000", p.Window)}
+		return &policy.FieldError{Field: "window", Mend: fmt.Sprintf("is %d; it must lie between 1 and 1000", p.Window)}
 	case !(p.Gain >= 0 && p.Gain <= 1000):
-		return &FieldError{"gain", fmt.Sprintf("is %v; it must lie in [0, 1000]", p.Gain)}
+		return &policy.FieldError{Field: "gain", Mend: fmt.Sprintf("is %v; it must lie in [0, 1000]", p.Gain)}
 	case !(p.Prior >= 0 && p.Prior <= 10):
-		return &FieldError{"prior", fmt.Sprintf("is %v; it must lie in [0, 10]", p.Prior)}
+		return &policy.FieldError{Field: "prior", Mend: fmt.Sprintf("is %v; it must lie in [0, 10]", p.Prior)}
 	}
 	return nil
 }
 
 // typical is the logarithm of what a member typically takes.
-func (p *Adaptive) typical(id ID) float64 {
+func (p *Policy) typical(id policy.ID) float64 {
 	if r := p.past[id]; r != nil && len(r.took) > 0 {
 		return r.typical
 	}
@@ -108,7 +112,7 @@ func (p *Adaptive) typical(id ID) float64 {
 }
 
 // begin takes note of the quorum's arrival.
-func (p *Adaptive) begin(r *Round) {
+func (p *Policy) begin(r *policy.Round) {
 	took := float64(max(1, r.Now-r.Start))
 	p.round, p.stretch = r.Number, 1
 	if p.rounds == 0 {
@@ -120,12 +124,12 @@ func (p *Adaptive) begin(r *Round) {
 		p.values = append(p.values, p.typical(w.ID))
 	}
 	slices.Sort(p.values)
-	p.stretch = max(1, took/math.Exp(p.values[Share(p.Quorum, r.Members)-1]+p.spread))
+	p.stretch = max(1, took/math.Exp(p.values[policy.Share(p.Quorum, r.Members)-1]+p.spread))
 }
 
 // await decides whom it pays to wait for. It does not depend on who has arrived,
 // so that the order of the arrivals of one instant does not matter.
-func (p *Adaptive) await(r *Round) {
+func (p *Policy) await(r *policy.Round) {
 	p.order = p.order[:0]
 	for w := range r.All {
 		if !w.Begun {
@@ -149,7 +153,7 @@ func (p *Adaptive) await(r *Round) {
 	best := all
 	// Members that do not differ by more than chance are not told apart.
 	apart := math.Exp(p.Z * p.spread * math.Sqrt(2*math.Pi/2/float64(max(1, min(p.least, p.Window)))))
-	for k := Share(p.Quorum, r.Members); k < all; k++ {
+	for k := policy.Share(p.Quorum, r.Members); k < all; k++ {
 		if p.order[k].end > apart*p.order[k-1].end && rate(k) > rate(best) && rate(k) > (1+p.Gain)*rate(all) {
 			best = k
 		}
@@ -166,8 +170,8 @@ func (p *Adaptive) await(r *Round) {
 
 // Deadline is when the last of those that are waited for is no longer likely to
 // come. It is set when the quorum has come.
-func (p *Adaptive) Deadline(r *Round) *Deadline {
-	if r.Arrived < Share(p.Quorum, r.Members) {
+func (p *Policy) Deadline(r *policy.Round) *policy.Deadline {
+	if r.Arrived < policy.Share(p.Quorum, r.Members) {
 		return nil
 	}
 	if p.round != r.Number {
@@ -176,23 +180,23 @@ func (p *Adaptive) Deadline(r *Round) *Deadline {
 	p.await(r)
 	at := r.First + r.MinSlack
 	for w := range r.All {
-		if !contains(p.awaited, w.ID) {
+		if !p.waits(w.ID) {
 			continue
 		}
 		typical := min(p.typical(w.ID), p.slowest(r))
-		at = max(at, w.Began-w.Lag+Time(math.Ceil(p.stretch*math.Exp(min(typical+float64(p.Z*p.spread), 30))))+1)
+		at = max(at, w.Began-w.Lag+policy.Time(math.Ceil(p.stretch*math.Exp(min(typical+float64(p.Z*p.spread), 30))))+1)
 	}
 	at = max(at, r.Now)
 	if r.Deadline != nil && r.Deadline.At == at {
 		return nil
 	}
-	return &Deadline{At: at, Numbers: map[string]float64{"awaited": float64(len(p.awaited)), "typical_us": math.Round(math.Exp(p.centre)),
+	return &policy.Deadline{At: at, Numbers: map[string]float64{"awaited": float64(len(p.awaited)), "typical_us": math.Round(math.Exp(p.centre)),
 		"spread": math.Round(p.spread*1000) / 1000, "stretch": math.Round(p.stretch*1000) / 1000, "z": p.Z}}
 }
 
 // slowest is the most that a member typically takes for which it pays to wait:
 // others get their chance as if they were no slower by now.
-func (p *Adaptive) slowest(r *Round) float64 {
+func (p *Policy) slowest(r *policy.Round) float64 {
 	most := p.centre
 	for _, id := range p.awaited {
 		if m := p.past[id]; m != nil && m.skipped == 0 && m.misses < patience {
@@ -203,8 +207,8 @@ func (p *Adaptive) slowest(r *Round) float64 {
 }
 
 // Enough is everybody who is waited for, or a quorum from the deadline on.
-func (p *Adaptive) Enough(r *Round) (needed int, enough bool) {
-	needed = Share(p.Quorum, r.Members)
+func (p *Policy) Enough(r *policy.Round) (needed int, enough bool) {
+	needed = policy.Share(p.Quorum, r.Members)
 	if r.Arrived < needed {
 		return needed, false
 	}
@@ -212,20 +216,26 @@ func (p *Adaptive) Enough(r *Round) (needed int, enough bool) {
 		return needed, true
 	}
 	for w := range r.All {
-		if !w.Arrived && contains(p.awaited, w.ID) {
+		if !w.Arrived && p.waits(w.ID) {
 			return needed, false
 		}
 	}
 	return needed, p.round == r.Number
 }
 
+// waits says whether the round waits for a member.
+func (p *Policy) waits(id policy.ID) bool {
+	_, found := slices.BinarySearch(p.awaited, id)
+	return found
+}
+
 // Late evicts nobody.
-func (*Adaptive) Late(*Round, Member) (limit int, evict bool) { return 0, false }
+func (*Policy) Late(*policy.Round, policy.Member) (limit int, evict bool) { return 0, false }
 
 // Closed learns what each member took, and who was not there.
-func (p *Adaptive) Closed(r *Round) {
+func (p *Policy) Closed(r *policy.Round) {
 	if p.past == nil {
-		p.past = map[ID]*record{}
+		p.past = map[policy.ID]*record{}
 	} else {
 		p.between = append(p.between, max(0, r.Start-p.closedAt))
 		p.between = p.between[max(0, len(p.between)-p.Window):]
@@ -246,7 +256,7 @@ func (p *Adaptive) Closed(r *Round) {
 			m.took = append(m.took, math.Log(float64(max(1, w.At-w.Began))))
 			m.took = m.took[max(0, len(m.took)-p.Window):]
 			m.misses, m.skipped, m.pause = 0, 0, 2
-		case contains(p.awaited, w.ID):
+		case p.waits(w.ID):
 			if m.skipped > 0 {
 				m.pause = min(2*m.pause, longestPause)
 			}
@@ -261,7 +271,7 @@ func (p *Adaptive) Closed(r *Round) {
 }
 
 // learn takes the centre and the spread of all durations.
-func (p *Adaptive) learn(r *Round) {
+func (p *Policy) learn(r *policy.Round) {
 	var typical []float64
 	p.least = math.MaxInt
 	for w := range r.All {

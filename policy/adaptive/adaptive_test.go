@@ -1,4 +1,4 @@
-package policy_test
+package adaptive_test
 
 import (
 	"math"
@@ -6,15 +6,14 @@ import (
 	"testing"
 
 	"testbed/policy"
+	_ "testbed/policy/adaptive"
 )
 
 // rounds plays rounds in which every member takes what took says, an outer step
 // takes a tenth of that, and fetching state lag, and tells about each close.
 func rounds(t *testing.T, p policy.Policy, members, n int, lag policy.Time, took func(round int, id policy.ID) policy.Time, closed func(c *policy.Close, at policy.Time)) {
 	t.Helper()
-	cfg := baseline()
-	cfg.Policy, cfg.TargetOuterSteps, cfg.HeartbeatPeriod = p, n, 1e9
-	m, err := policy.New(cfg)
+	m, err := policy.New(policy.Config{Policy: p, TargetOuterSteps: n, HeartbeatPeriod: 1e9, HeartbeatMissThreshold: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

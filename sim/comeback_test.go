@@ -1,0 +1,126 @@
+package sim_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+)
+
+// TestComingBack: what becomes of workers that end and come back, on both
+// networks. Their stories are the same; when things happen is not.
+func TestComingBack(t *testing.T) {
+	restart := func(id policy.ID, at, after policy.Time) scenarios.Inject {
+		in := on(scenarios.Restart, id, at)
+		in.After = after
+		return in
+	}
+	preempt := func(id policy.ID, at, notice policy.Time) scenarios.Inject {
+		in := on(scenarios.Preempt, id, at)
+		in.Notice = notice
+		return in
+	}
+	cut := func(id policy.ID, at, until policy.Time) []scenarios.Inject {
+		ids := []policy.ID{id}
+		return []scenarios.Inject{{Op: scenarios.Partition, At: at, IDs: ids}, {Op: scenarios.ClearPartition, At: until, IDs: ids}}
+	}
+	for _, c := range []struct {
+		name    string
+		injects []scenarios.Inject
+		rejoin  policy.RejoinMode
+		want    string
+	}{
+		{"a fast restart", []scenarios.Inject{restart(2, 3000, 400)}, "",
+			"crash w2, restart w2, evict w2 replaced, join w2 join"},
+		{"a restart long after the loss", []scenarios.Inject{restart(2, 3000, 9000)}, "",
+			"crash w2, evict w2 heartbeat, restart w2, join w2 join"},
+		{"two restarts, and a crash", []scenarios.Inject{restart(2, 3000, 400), restart(2, 6000, 0), on(scenarios.Crash, 2, 9000)}, "",
+			"crash w2, restart w2, evict w2 replaced, join w2 join, crash w2, restart w2, evict w2 replaced, join w2 join, crash w2, evict w2 heartbeat"},
+		{"a restart of the dead", []scenarios.Inject{on(scenarios.Crash, 2, 3000), restart(2, 4000, 100)}, "",
+			"crash w2, restart w2, evict w2 replaced, join w2 join"},
+		{"a restart in a reduction", []scenarios.Inject{restart(2, 2150, 10)}, "",
+			"crash w2, restart w2, evict w2 replaced, join w2 join"},
+		{"a restart of one that is paused", []scenarios.Inject{on(scenarios.Pause, 2, 2500), restart(2, 3000, 400)}, "",
+			"pause w2, crash w2, restart w2, evict w2 replaced, join w2 join"},
+		{"a restart behind a partition", append(cut(2, 2900, 4500), restart(2, 3000, 400)), "",
+			"partition, crash w2, restart w2, heal, evict w2 replaced, join w2 join"},
+		{"a restart without a coordinator", []scenarios.Inject{{Op: scenarios.CoordinatorCrash, At: 2900, Down: 1500}, restart(2, 3000, 400)}, "",
+			"crash w2, restart w2, evict w2 replaced, join w2 join"},
+		{"last words", []scenarios.Inject{on(scenarios.Fail, 2, 3000)}, "", "fail w2, evict w2 gave_up"},
+		{"last words of one that is paused", []scenarios.Inject{on(scenarios.Pause, 2, 2500), on(scenarios.Fail, 2, 3000), on(scenarios.Resume, 2, 4000)}, "",
+			"pause w2, resume w2, fail w2, evict w2 gave_up"},
+		{"last words behind a partition", append(cut(2, 2900, 20000), on(scenarios.Fail, 2, 3000)), "",
+			"partition, fail w2, evict w2 heartbeat, heal"},
+		{"notice enough", []scenarios.Inject{preempt(2, 3000, 4000)}, "", "preempt w2, evict w2 leave"},
+		{"too little notice", []scenarios.Inject{preempt(2, 3600, 500)}, "", "preempt w2, crash w2, evict w2 heartbeat"},
+		{"no notice", []scenarios.Inject{preempt(2, 3000, 0)}, "", "preempt w2, crash w2, evict w2 heartbeat"},
+		{"notice, and a new process before it is over", []scenarios.Inject{preempt(2, 3000, 5000), restart(2, 3200, 100)}, "",
+			"preempt w2, crash w2, restart w2, evict w2 replaced, join w2 join"},
+		{"cut off for long, and out", cut(2, 3000, 12000), policy.RejoinNever, "partition, evict w2 heartbeat, heal"},
+		{"cut off for long, and back", cut(2, 3000, 12000), policy.RejoinAfterRounds, "partition, evict w2 heartbeat, heal, join w2 rejoin"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := scenario(func(s *scenarios.Scenario) {
+				s.TargetOuterSteps, s.Injects, s.Policy.Rejoin, s.Policy.Join = 12, c.injects, c.rejoin, policy.JoinNext
+			})
+			s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 100, 1000, scenarios.AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024}
+			for name, play := range map[string]func(func(runlog.Event)) (runlog.Summary, error){
+				"churn": func(do func(runlog.Event)) (runlog.Summary, error) { return sim.Run(s, scenarios.Baseline, do) },
+				"links": func(do func(runlog.Event)) (runlog.Summary, error) {
+					return sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, do)
+				},
+			} {
+				var got []string
+				sum, err := play(func(e runlog.Event) {
+					switch e.Type {
+					case runlog.Crash, runlog.Restart, runlog.Fail, runlog.Preempt, runlog.Pause, runlog.Resume:
+						got = append(got, fmt.Sprintf("%s %s", e.Type, e.Node))
+					case runlog.Partition, runlog.Heal:
+						got = append(got, string(e.Type))
+					case runlog.Join, runlog.Evict, runlog.Reject:
+						if e.T > 0 {
+							got = append(got, fmt.Sprintf("%s %s %s", e.Type, e.Node, e.Reason.Rule))
+						}
+					}
+				})
+				if text := strings.Join(got, ", "); err != nil || !sum.Complete || text != c.want {
+					t.Errorf("%s: complete %v, %v\n%s, want\n%s", name, sum.Complete, err, text, c.want)
+				}
+				if n := strings.Count(c.want, "join"); n > 0 && len(sum.Rounds[11].Participants) < 4 && !strings.HasSuffix(c.want, "heartbeat") {
+					t.Errorf("%s: the last round is %v's", name, sum.Rounds[11].Participants)
+				}
+			}
+		})
+	}
+}
+
+// TestTheOnlyWorkerRestarts: nobody holds the state any more.
+func TestTheOnlyWorkerRestarts(t *testing.T) {
+	in := on(scenarios.Restart, 0, 3000)
+	in.After = 100
+	s := scenario(func(s *scenarios.Scenario) { s.Workers, s.Injects = s.Workers[:1], []scenarios.Inject{in} })
+	sum, trace := run(t, s, scenarios.Baseline)
+	if want := `"reason":{"rule":"state_lost","members":1}}`; sum.Complete || !strings.HasSuffix(lastLine(trace), want) {
+		t.Errorf("complete %v, last event %s", sum.Complete, lastLine(trace))
+	}
+}
+
+// TestWhatIsUnderWayFromAnEarlierLifeIsDropped: the arrival that the dead process
+// sent at 2,000 comes at 2,100, when the new one has joined at 2,050; the round
+// waits for its own.
+func TestWhatIsUnderWayFromAnEarlierLifeIsDropped(t *testing.T) {
+	in := on(scenarios.Restart, 2, 2020)
+	in.After = 30
+	s := scenario(func(s *scenarios.Scenario) { s.Injects = []scenarios.Inject{in} })
+	_, trace := run(t, s, scenarios.Baseline)
+	if strings.Contains(trace, `{"t_us":2100,"type":"arrive","node":"w2"`) {
+		t.Errorf("an arrival of the process before:\n%s", trace)
+	}
+	if want := `{"t_us":4260,"type":"arrive","node":"w2","round":1`; !strings.Contains(trace, want) {
+		t.Errorf("the trace lacks %s: joined at 2,050, fetched until 2,160, two steps, one message", want)
+	}
+}
