@@ -181,15 +181,7 @@ func (s *Summarizer) Add(e *Event) {
 		s.since[e.Node] = e.T
 		s.returns(e)
 	case Step:
-		if at, evicted := s.evicted[e.Node]; !evicted || e.T <= at || s.isMember(e.Node) {
-			s.busy += e.Duration
-		} // else it has yet to learn that it is no member
-		if id, ok := workerID(e.Node); ok {
-			s.work.step(id, e)
-			if e.Round == s.current.Round {
-				s.turns.of(id).busy += e.Duration
-			}
-		}
+		s.step(e)
 	case Arrive:
 		// A late one counts too: its round may open again and take it in.
 		if e.Round == s.current.Round {
@@ -246,6 +238,18 @@ func (s *Summarizer) Add(e *Event) {
 		s.resume(e)
 	case RunEnd:
 		s.sum.Complete = e.Complete != nil && *e.Complete
+	}
+}
+
+func (s *Summarizer) step(e *Event) {
+	if at, evicted := s.evicted[e.Node]; !evicted || e.T <= at || s.isMember(e.Node) {
+		s.busy += e.Duration
+	} // else it has yet to learn that it is no member
+	if id, ok := workerID(e.Node); ok {
+		s.work.step(id, e)
+		if e.Round == s.current.Round {
+			s.turns.of(id).busy += e.Duration
+		}
 	}
 }
 

@@ -5,11 +5,12 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/truth"
 )
 
 // Work is what became of the inner steps of a run, and how well those who were
 // left out or evicted had been chosen. Who was slow is what the scenario made so
-// (scenarios.Truth); who was cut off, dead, joining or on a changed link is
+// (package truth); who was cut off, dead, joining or on a changed link is
 // excused.
 type Work struct {
 	// StepsDone are the inner steps that workers completed. The result of StepsLost
@@ -68,7 +69,7 @@ func (w *Work) Judge() {
 // account keeps the books of a run's inner steps, event by event.
 type account struct {
 	scenario *scenarios.Scenario
-	truth    *scenarios.Truth
+	truth    *truth.Truth
 	workers  []books // by their place in the scenario
 	round    int     // that is running
 	began    bool
@@ -111,7 +112,7 @@ type heard struct {
 type verdict struct{ round, left, wrong, excused, slow, missed int }
 
 func newAccount(s *scenarios.Scenario) account {
-	return account{scenario: s, truth: s.Truth(), workers: make([]books, len(s.Workers)), round: 1}
+	return account{scenario: s, truth: truth.New(s), workers: make([]books, len(s.Workers)), round: 1}
 }
 
 // of returns the books of a worker; those of one that the scenario does not have

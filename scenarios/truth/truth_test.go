@@ -1,4 +1,4 @@
-package scenarios_test
+package truth_test
 
 import (
 	"slices"
@@ -9,6 +9,7 @@ import (
 	"testbed/internal/randscenario"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/truth"
 	"testbed/scenarios/work"
 )
 
@@ -60,12 +61,12 @@ func TestWhomTheScenarioMadeSlow(t *testing.T) {
 			s.Work = &work.Spec{Diurnal: &work.Diurnal{Amplitude: 0.5, Period: 1000}, Classes: []work.Class{{Name: "east", IDs: []policy.ID{2}, Factor: 1, Phase: 0.5}}}
 		}), 750, []policy.ID{2}},
 	} {
-		truth := c.s.Truth()
+		known := truth.New(c.s)
 		var got []policy.ID
 		for _, w := range c.s.Workers {
-			if place, ok := truth.Place(w.ID); !ok {
+			if place, ok := known.Place(w.ID); !ok {
 				t.Fatalf("%s: there is no worker %d", c.name, w.ID)
-			} else if truth.Slow(place, c.at) {
+			} else if known.Slow(place, c.at) {
 				got = append(got, w.ID)
 			}
 		}
@@ -87,10 +88,10 @@ func TestTheTruthDoesNotDependOnTheQuestions(t *testing.T) {
 				Diurnal: &work.Diurnal{Amplitude: 0.4, Period: 9000},
 			}
 		}
-		asked := s.Truth()
+		asked := truth.New(s)
 		for range 40 {
 			place, at := rapid.IntRange(0, len(s.Workers)-1).Draw(t, "place"), policy.Time(rapid.IntRange(0, 25_000).Draw(t, "at"))
-			if got, want := asked.Slow(place, at), s.Truth().Slow(place, at); got != want {
+			if got, want := asked.Slow(place, at), truth.New(s).Slow(place, at); got != want {
 				t.Fatalf("worker at place %d slow at %d: %v, asked for the first time %v", place, at, got, want)
 			}
 		}

@@ -1,4 +1,6 @@
-package scenarios
+// Package truth says whom a scenario has made slow, as the ground truth that
+// policies are judged by.
+package truth
 
 import (
 	"cmp"
@@ -6,6 +8,7 @@ import (
 	"slices"
 
 	"testbed/policy"
+	"testbed/scenarios"
 	"testbed/scenarios/work"
 )
 
@@ -20,7 +23,7 @@ const SlowShare = 1.5
 // time of day, Slow. Workers that are not there any more, or not yet, count. The
 // answers depend on the scenario alone, and not on the order of the questions.
 type Truth struct {
-	workers []Worker
+	workers []scenarios.Worker
 	places  map[policy.ID]int
 	speeds  []*work.Speed
 	changes []change // in time
@@ -39,12 +42,12 @@ type Truth struct {
 type change struct {
 	at     policy.Time
 	place  int
-	op     Op
+	op     scenarios.Op
 	factor float64
 }
 
-// Truth returns the truth of the scenario.
-func (s *Scenario) Truth() *Truth {
+// New returns the truth of a scenario.
+func New(s *scenarios.Scenario) *Truth {
 	n := len(s.Workers)
 	t := &Truth{workers: s.Workers, places: make(map[policy.ID]int, n), slow: make([]bool, n),
 		plain: make([]float64, n), untils: make([]policy.Time, n), expected: make([]float64, n)}
@@ -55,14 +58,14 @@ func (s *Scenario) Truth() *Truth {
 		}
 	}
 	for _, in := range s.Injects {
-		if in.Op != Slow && in.Op != Restore && in.Op != Pause && in.Op != Resume {
+		if in.Op != scenarios.Slow && in.Op != scenarios.Restore && in.Op != scenarios.Pause && in.Op != scenarios.Resume {
 			continue
 		}
 		c := change{at: in.At, place: t.places[*in.ID], op: in.Op, factor: 1}
 		if join := s.Workers[c.place].JoinAt; in.At <= join {
 			c.at = join + 1 // after the first step has begun
 		}
-		if in.Op == Slow {
+		if in.Op == scenarios.Slow {
 			c.factor = *in.Factor
 		}
 		t.changes = append(t.changes, c)
@@ -110,8 +113,8 @@ func (t *Truth) look(at policy.Time) {
 			break
 		}
 		switch c.op {
-		case Pause, Resume:
-			t.slow[c.place] = c.op == Pause
+		case scenarios.Pause, scenarios.Resume:
+			t.slow[c.place] = c.op == scenarios.Pause
 		default:
 			t.expected[c.place] = t.plain[c.place] * c.factor
 		}
