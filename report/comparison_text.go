@@ -196,7 +196,7 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 		lines = append(lines, text)
 	}
 	if slices.ContainsFunc(all, func(sc score) bool { return sc.Front }) {
-		lines = append(lines, "work lost: inner steps that no outer step took in, of those done; * on the Pareto front: no other policy is as fast and loses as little")
+		lines = append(lines, "work lost: contributions that no outer step has, of all that the workers could have made; * on the Pareto front: no other policy is as fast and loses as little")
 	}
 	lines = append(lines, rankText(c.RankCorrelation)...)
 	if n := c.Statistics.LeftOut; n > 0 {

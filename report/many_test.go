@@ -47,7 +47,7 @@ func madeSet(t *testing.T, s *scenarios.Scenario, world string, n int) report.Se
 	for k, m := range made {
 		sum := simulatedRun(t, s, m.like).Summary
 		share := m.share * (1 + .001*float64(n*(k+1)))
-		sum.Policy, sum.Seed, sum.Work = m.spec, s.Seed+uint64(n), &runlog.Work{StepsDone: 60, StepsLost: m.lost}
+		sum.Policy, sum.Seed, sum.Work = m.spec, s.Seed+uint64(n), &runlog.Work{Lost: float64(m.lost) / 60}
 		switch world {
 		case "sim_links":
 			sum.Links = record.Planned

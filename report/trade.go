@@ -25,8 +25,8 @@ type score struct {
 	// Runs counts the runs, Complete those of them that were complete.
 	Runs     int `json:"-"`
 	Complete int `json:"-"`
-	// Lost is the share of the inner steps done by the complete runs that no
-	// outer step took in; nil where a record does not count them.
+	// Lost is the mean of runlog.Work.Lost over the complete runs; nil where a
+	// record does not have it.
 	Lost *float64 `json:"lost"`
 	// Front says that the policy is on the Pareto front of its world: no other
 	// one is as fast and loses as little, and is better in one of the two.
@@ -41,7 +41,7 @@ func scores(policies []string, all []matched) (scores []score) {
 		for _, name := range policies {
 			sc := score{Policy: name, World: world}
 			var walls []float64
-			var done, lost int
+			counted, lost := 0, 0.0
 			for _, m := range all {
 				sum, ok := m.runs[world][name]
 				if !ok || m.again && world != runlog.Real {
@@ -54,7 +54,8 @@ func scores(policies []string, all []matched) (scores []score) {
 				sc.Complete++
 				walls = append(walls, float64(sum.WallClock))
 				if sum.Work != nil {
-					done, lost = done+sum.Work.StepsDone, lost+sum.Work.StepsLost
+					counted++
+					lost += sum.Work.Lost
 				}
 			}
 			if sc.Runs == 0 {
@@ -64,8 +65,8 @@ func scores(policies []string, all []matched) (scores []score) {
 			if name != policies[0] {
 				sc.Speedup, sc.Finding = compared(policies[0], name, world, all)
 			}
-			if done > 0 {
-				sc.Lost = new(float64(lost) / float64(done))
+			if counted > 0 {
+				sc.Lost = new(lost / float64(counted))
 			}
 			scores = append(scores, sc)
 		}

@@ -19,6 +19,10 @@ type Work struct {
 	StepsDone int `json:"steps_done"`
 	StepsLost int `json:"steps_lost"`
 	StepsOpen int `json:"steps_open"`
+	// Lost is the share of the contributions that all workers of the scenario could
+	// have made to the outer steps, and no outer step has: whether their steps were
+	// thrown away, cut short, or never done because the worker had been evicted.
+	Lost float64 `json:"lost"`
 	// Contributions are the rounds that each worker contributed to, and Classes
 	// what share that is of those of its class.
 	Contributions map[policy.ID]int `json:"contributions"`
@@ -399,6 +403,13 @@ func (a *account) work() *Work {
 		if rounds[i] = b.past; b.there {
 			rounds[i] += max(0, a.round-b.since)
 		}
+	}
+	if could := (a.round - 1) * len(a.workers); could > 0 {
+		heard := 0
+		for _, n := range w.Contributions {
+			heard += n
+		}
+		w.Lost = 1 - float64(heard)/float64(could)
 	}
 	if a.scenario.Work != nil {
 		for _, c := range a.scenario.Work.Classes {

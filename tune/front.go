@@ -12,8 +12,8 @@ type Point struct {
 	Policy string `json:"policy"`
 	// Complete says that every run came to its end; what follows holds only then.
 	Complete bool `json:"complete"`
-	// WallClock is in µs of scenario time, Lost the share of the inner steps done
-	// that no outer step has.
+	// WallClock is in µs of scenario time, Lost the share of the contributions that
+	// the workers could have made and no outer step has.
 	WallClock float64 `json:"wall_clock_us"`
 	Lost      float64 `json:"lost"`
 }

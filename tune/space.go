@@ -17,7 +17,7 @@ import (
 
 // Space is the parameters of a policy that are searched, each with its range.
 type Space struct {
-	Policy string
+	Policy string // with the parameters that are not
 	Axes   []Axis
 }
 
@@ -30,8 +30,9 @@ type Axis struct {
 	Bool      bool // true above the middle
 }
 
-// NewSpace returns the space of a policy in a scenario. Ranges of times and of
-// numbers of members are given by the policy relative to it.
+// NewSpace returns the space of a policy in a scenario: the parameters that have
+// a range and are not given in the specification. Ranges of times and of numbers
+// of members are relative to the scenario.
 func NewSpace(s *scenarios.Scenario, name string) (Space, error) {
 	p, err := s.Policy.Named(name)
 	if err != nil {
@@ -40,7 +41,7 @@ func NewSpace(s *scenarios.Scenario, name string) (Space, error) {
 	space := Space{Policy: name}
 	for _, param := range policy.Parameters(p) {
 		r := param.Range
-		if r == nil {
+		if r == nil || strings.Contains(name+":", ":"+param.Name+"=") { // or given
 			continue
 		}
 		of := 1.0
@@ -141,4 +142,10 @@ func (s Space) Near(places [][]float64, n int, rng *rand.Rand) [][]float64 {
 		}
 	}
 	return near
+}
+
+// PolicyOf returns the name of the policy in a specification.
+func PolicyOf(spec string) string {
+	name, _, _ := strings.Cut(spec, ":")
+	return name
 }

@@ -131,3 +131,19 @@ func TestChooseBend(t *testing.T) {
 		t.Errorf("chosen %+v", got)
 	}
 }
+
+// TestGivenParametersAreNotSearched.
+func TestGivenParametersAreNotSearched(t *testing.T) {
+	source, err := scenarios.Find("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := source.Parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	space, err := tune.NewSpace(s, "deadline:factor=2")
+	if err != nil || space.Spec([]float64{1}) != "deadline:factor=2:quorum=1" {
+		t.Errorf("%+v, %v", space, err)
+	}
+}

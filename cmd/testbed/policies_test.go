@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/experiment"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/sweep"
@@ -52,6 +53,11 @@ func TestAPolicyOfOnesOwn(t *testing.T) {
 		}
 		return nil
 	}, scenario(t, 4, "100mbit", slow), "--policy", "patience:longer=0.5")
+	r = testbed(t, "report", sum.Dir)
+	text, err := os.ReadFile(filepath.Join(sum.Dir, "report.html"))
+	if err != nil || r.code != 0 || !strings.Contains(string(text), "--policy patience:longer=0.5") || !strings.Contains(string(text), "took_us") {
+		t.Errorf("reported: exit code %d, %v\n%s", r.code, err, r.stderr)
+	}
 }
 
 // TestPoliciesAreDocumented: the page has every policy with all its parameters
@@ -84,5 +90,26 @@ func TestPoliciesAreDocumented(t *testing.T) {
 				t.Errorf("docs/policies.md lacks the row %q", row)
 			}
 		}
+	}
+}
+
+// TestTune searches a little, and plays what it finds.
+func TestTune(t *testing.T) {
+	var got experiment.Tuned
+	args := []string{"tune", scenario(t, 2, "100mbit", ""), "--policy", "baseline,deadline", "--points", "20", "--seeds", "2", "--held-out", "2", "--best", "1", "--repeat", "1", "--json", "--out"}
+	r := testbed(t, append(args, filepath.Join(t.TempDir(), "tune"), "--world", "sim")...)
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 || got.Points < 10 || len(got.Chosen) != 1 || got.Comparison == nil || got.Comparison.Real != nil {
+		t.Errorf("exit code %d, %v, %+v\n%s", r.code, err, got, r.stderr)
+	}
+	if r := testbed(t, append(args, filepath.Join(t.TempDir(), "tune"), "--repeat", "3")...); r.code != exitUsage || !strings.Contains(r.stderr, "--repeat 3 is more than the 2 seeds that are held out") {
+		t.Errorf("exit code %d, %s", r.code, r.stderr)
+	}
+	needSandbox(t)
+	r = testbed(t, append(args, filepath.Join(t.TempDir(), "tune"))...)
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 && r.code != exitInvalid || got.Comparison.Real["baseline"].WallClock == 0 {
+		t.Errorf("exit code %d, %v\n%s", r.code, err, r.stderr)
+	}
+	if r := testbed(t, "report", filepath.Join(got.Dir, "chosen")); r.code != 0 {
+		t.Errorf("reported: exit code %d, %s", r.code, r.stderr)
 	}
 }

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"testbed/experiment"
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+type tuneFlags struct {
+	realFlags
+	policies                     []string
+	world, calibrated            string
+	points, seeds, heldOut, best int
+	repeat                       int
+}
+
+func tuneCommand() *cobra.Command {
+	var flags tuneFlags
+	cmd := &cobra.Command{
+		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best on a real network", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
+		Long: `Simulates policies with thousands of parameters on the planned links, on all
+processors, and keeps what nothing else beats: the Pareto front of wall-clock
+against work lost. It is simulated again with seeds that the search has not
+seen. The best few of it, the first policy of the list, and the chosen policies
+as the scenario has them are then played on a real network, which says whether
+the simulator's order holds: Kendall's tau is 1 for the same order and -1 for
+the reverse.
+
+  testbed tune lognormal_16
+  testbed tune mixed_gpus --policy baseline,straggler,adaptive --points 5000 --world sim
+
+Which parameters are searched, and where, testbed list --policies --json says;
+others have the value that the scenario gives them, or a policy of the list
+itself: straggler:sideline_limit=100 is the beginning of every point.
+
+Exits with 3 if a real run is not valid (see testbed run --help).`,
+	}
+	flags.declare(cmd)
+	calibrationFlag(cmd, &flags.calibrated)
+	f := cmd.Flags()
+	f.StringSliceVar(&flags.policies, "policy", policy.Names(), "policies to search, the reference first")
+	f.StringVar(&flags.world, "world", worldNames[0], "where to play the best: sim or both")
+	f.IntVar(&flags.points, "points", 2000, "points to simulate, over all policies")
+	f.IntVar(&flags.seeds, "seeds", 5, "seeds to simulate each point with")
+	f.IntVar(&flags.heldOut, "held-out", 10, "other seeds to judge the best by")
+	f.IntVar(&flags.best, "best", 3, "points to choose and play")
+	f.IntVar(&flags.repeat, "repeat", 3, "with how many seeds to play each of these on the real network")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o, err := flags.tuning(cmd, args[0])
+		if err != nil {
+			return err
+		}
+		show := &sweepProgress{out: cmd.ErrOrStderr()}
+		o.Progress = func(done, all int) {
+			show.step(done, all)
+			if done == all {
+				show.end()
+			}
+		}
+		t, failed := experiment.Tune(cmd.Context(), o)
+		if failed != nil && !invalid(failed) {
+			if t != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "what there is of the record is in %s\n", t.Dir)
+			}
+			return failed
+		}
+		if flags.json {
+			return errors.Join(printJSON(cmd, t), failed)
+		}
+		return errors.Join(experiment.WriteTuned(cmd.OutOrStdout(), o.Run.Scenario, t), failed)
+	}
+	return cmd
+}
+
+// tuning says what is to be searched.
+func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning, err error) {
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{{"points", f.points}, {"seeds", f.seeds}, {"held-out", f.heldOut}, {"best", f.best}, {"repeat", f.repeat}} {
+		if n.value < 1 || n.value > 1_000_000 {
+			return o, usageError{fmt.Errorf("--%s %d must lie between 1 and 1000000", n.flag, n.value)}
+		}
+	}
+	switch {
+	case !slices.Contains([]string{runlog.Sim, worldNames[0]}, f.world):
+		return o, usageError{fmt.Errorf("--world %s: choose sim or both", f.world)}
+	case f.world == runlog.Sim && cmd.Flags().Changed("links"):
+		return o, usageError{errors.New("--links is of real runs; leave it out, or --world both")}
+	case f.repeat > f.heldOut:
+		return o, usageError{fmt.Errorf("--repeat %d is more than the %d seeds that are held out; raise --held-out", f.repeat, f.heldOut)}
+	}
+	o = experiment.Tuning{Policies: f.policies, Points: f.points, Seeds: f.seeds, HeldOut: f.heldOut, Best: f.best, Repeat: f.repeat}
+	if f.world == runlog.Sim {
+		o.Run, err = f.read(name)
+	} else {
+		o.Run, err = f.load(name)
+		o.Real = f.player(cmd, true)
+	}
+	if err != nil {
+		return o, err
+	}
+	o.Simulate, err = simulator(experiment.NetworkLinks, f.calibrated)
+	o.Run.Dir = f.dir(o.Run.Scenario.Name, "tune")
+	return o, err
+}

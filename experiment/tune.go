@@ -1,0 +1,299 @@
+package experiment
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/tune"
+)
+
+// Files of a tuning in its directory.
+const (
+	TuningFile = "tuning.json" // the result
+	PointsFile = "points.csv"  // every point that was tried
+)
+
+// Tuning says what to search for and how to check what was found.
+type Tuning struct {
+	Run      Run // its Policy is not used, its Dir is for all
+	Policies []string
+	// Points is how many points are simulated, over all policies.
+	Points int
+	// Seeds is how many seeds each point is simulated with, beginning with that
+	// of the scenario. The best are simulated again with HeldOut others, which
+	// follow them: what was best by chance is not best again.
+	Seeds, HeldOut int
+	// Best is how many points are chosen, and played beside the first policy and
+	// the chosen policies with the parameters of the scenario, with Repeat of the
+	// seeds held out.
+	Best, Repeat int
+	// Simulate plays points; Real, on a real network, what was chosen, unless it is
+	// nil.
+	Simulate Simulator
+	Real     Real
+	// Progress is told how many simulations are done and how many there are, and at
+	// the end of the search that all are done.
+	Progress func(done, all int)
+}
+
+// Tuned is what came of a Tuning.
+type Tuned struct {
+	Scenario string   `json:"scenario"`
+	Policies []string `json:"policies"`
+	Seeds    []uint64 `json:"seeds"`
+	HeldOut  []uint64 `json:"held_out"`
+	// Points is how many were simulated.
+	Points int `json:"points"`
+	// Front is what nothing else beats, Defaults what the policies are with the
+	// parameters of the scenario, both over the seeds held out.
+	Front    []tune.Point `json:"front"`
+	Defaults []tune.Point `json:"defaults"`
+	// Chosen are those of the front that are worth a closer look.
+	Chosen []string `json:"chosen"`
+	// Comparison has the chosen ones beside the defaults, with the seeds held out,
+	// simulated and, if it was asked for, on a real network.
+	Comparison *report.Comparison `json:"comparison"`
+	Dir        string             `json:"dir"`
+}
+
+// Tune searches the parameters of policies in the simulator, and plays the best
+// on a real network. If the error is no *InvalidError the result is nil, or has
+// only the Dir in which the partial record is.
+func Tune(ctx context.Context, o Tuning) (*Tuned, error) {
+	if err := CheckPolicies(o.Run.Scenario, o.Policies); err != nil {
+		return nil, err
+	}
+	spaces := make([]tune.Space, len(o.Policies))
+	for i, name := range o.Policies {
+		var err error
+		if spaces[i], err = tune.NewSpace(o.Run.Scenario, name); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := runlog.CreateDir(o.Run.Dir)
+	if err != nil {
+		return nil, err
+	}
+	result := &Tuned{Scenario: o.Run.Scenario.Name, Policies: o.Policies, Dir: string(dir)}
+	for k := range uint64(o.Seeds + o.HeldOut) {
+		seed := o.Run.Scenario.Seed + k
+		if k < uint64(o.Seeds) {
+			result.Seeds = append(result.Seeds, seed)
+		} else {
+			result.HeldOut = append(result.HeldOut, seed)
+		}
+	}
+	search := &search{Tuning: &o, ctx: ctx, of: o.Points * o.Seeds}
+	// The simulator makes much garbage that is small beside any machine.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	o.Progress(0, search.of)
+	tried, err := search.all(spaces, result.Seeds)
+	if err != nil {
+		return result, err
+	}
+	result.Points = len(tried)
+	if err := result.check(search, tried); err != nil {
+		return result, err
+	}
+	if err := errors.Join(writePoints(dir, tried), dir.WriteJSON(TuningFile, result)); err != nil {
+		return result, err
+	}
+	return result, result.play(ctx, &o, dir)
+}
+
+// check simulates the front again with the seeds held out, and chooses.
+func (t *Tuned) check(s *search, tried []tune.Point) error {
+	front := tune.Front(tried)
+	s.of += (len(front) + len(t.Policies)) * len(t.HeldOut)
+	again, err := s.points(specs(front), t.HeldOut)
+	if err != nil {
+		return err
+	}
+	if t.Defaults, err = s.points(t.Policies, t.HeldOut); err != nil {
+		return err
+	}
+	s.Progress(s.of, s.of) // points that came up twice were simulated once
+	t.Front = tune.Front(slices.Concat(t.Defaults, again))
+	t.Chosen = specs(tune.Choose(t.Front, s.Best))
+	if len(t.Chosen) == 0 {
+		return fmt.Errorf("tuning %s: no run came to its end within the horizon", t.Scenario)
+	}
+	return nil
+}
+
+// play compares what was chosen with the first policy, and with the chosen
+// policies as the scenario has them.
+func (t *Tuned) play(ctx context.Context, o *Tuning, dir runlog.Dir) error {
+	list := append([]string{t.Policies[0]}, t.Chosen...)
+	for _, name := range t.Policies {
+		if slices.ContainsFunc(t.Chosen, func(c string) bool { return tune.PolicyOf(c) == tune.PolicyOf(name) }) {
+			list = append(list, name)
+		}
+	}
+	run, err := reseeded(o.Run, t.HeldOut[0])
+	if err != nil {
+		return err
+	}
+	run.Dir = dir.Path("chosen")
+	var failed error
+	t.Comparison, failed = Compare(ctx, Comparison{Run: run, Policies: unique(list), Repeat: o.Repeat, Real: o.Real, Links: o.Simulate})
+	if failed != nil && (t.Comparison == nil || !isInvalid(failed)) {
+		return failed
+	}
+	return errors.Join(failed, dir.WriteJSON(TuningFile, t))
+}
+
+// unique leaves out what is in a list a second time.
+func unique(list []string) (once []string) {
+	seen := map[string]bool{}
+	for _, name := range list {
+		if !seen[name] {
+			seen[name] = true
+			once = append(once, name)
+		}
+	}
+	return once
+}
+
+func isInvalid(err error) bool {
+	_, is := errors.AsType[*InvalidError](err)
+	return is
+}
+
+func specs(points []tune.Point) []string {
+	var all []string
+	for _, p := range points {
+		all = append(all, p.Policy)
+	}
+	return all
+}
+
+// search simulates points on all processors.
+type search struct {
+	*Tuning
+	ctx      context.Context
+	done, of int // simulations
+}
+
+// all tries the points of each space: the policy as it is, half of the others
+// spread over the space, and half near the best of these. Each space has as many
+// as its parameters make up of all.
+func (s *search) all(spaces []tune.Space, seeds []uint64) ([]tune.Point, error) {
+	axes := 0
+	for _, space := range spaces {
+		axes += len(space.Axes)
+	}
+	var tried []tune.Point
+	for _, space := range spaces {
+		list := []string{space.Policy}
+		n := 0
+		if len(space.Axes) > 0 {
+			n = max(0, (s.Points-len(spaces))*len(space.Axes)/axes)
+		}
+		rng := rand.New(rand.NewPCG(s.Run.Scenario.Seed, 1))
+		places := space.Spread((n+1)/2, rng)
+		at := map[string][]float64{}
+		for _, place := range places {
+			at[space.Spec(place)] = place
+			list = append(list, space.Spec(place))
+		}
+		points, err := s.points(list, seeds)
+		if err != nil {
+			return nil, err
+		}
+		tried = append(tried, points...)
+		var best [][]float64
+		for _, p := range tune.Front(points) {
+			if place, ok := at[p.Policy]; ok {
+				best = append(best, place)
+			}
+		}
+		if len(best) == 0 {
+			continue
+		}
+		list = nil
+		for _, place := range space.Near(best, n/2, rng) {
+			list = append(list, space.Spec(place))
+		}
+		if points, err = s.points(list, seeds); err != nil {
+			return nil, err
+		}
+		tried = append(tried, points...)
+	}
+	return tried, nil
+}
+
+// points simulates policies with each of the seeds. What is in the list twice is
+// simulated once.
+func (s *search) points(list []string, seeds []uint64) ([]tune.Point, error) {
+	list = unique(list)
+	sums := make([]runlog.Summary, len(list)*len(seeds))
+	next := make(chan int)
+	var group sync.WaitGroup
+	var mutex sync.Mutex
+	var failed error
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for i := range next {
+				scenario := *s.Run.Scenario
+				scenario.Seed = seeds[i%len(seeds)]
+				sum, err := s.Simulate(&scenario, list[i/len(seeds)], nil)
+				mutex.Lock()
+				sums[i], failed = sum, errors.Join(failed, err)
+				s.done++
+				s.Progress(s.done, max(s.done, s.of))
+				mutex.Unlock()
+			}
+		})
+	}
+	for i := range sums {
+		if s.ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	group.Wait()
+	if err := errors.Join(s.ctx.Err(), failed); err != nil {
+		return nil, err
+	}
+	points := make([]tune.Point, len(list))
+	for k, name := range list {
+		points[k] = mean(name, sums[k*len(seeds):(k+1)*len(seeds)])
+	}
+	return points, nil
+}
+
+// mean is what came of a policy over several runs.
+func mean(name string, sums []runlog.Summary) tune.Point {
+	p := tune.Point{Policy: name, Complete: true}
+	for _, sum := range sums {
+		p.Complete = p.Complete && sum.Complete
+		p.WallClock += float64(sum.WallClock) / float64(len(sums))
+		p.Lost += sum.Work.Lost / float64(len(sums))
+	}
+	return p
+}
+
+func writePoints(dir runlog.Dir, points []tune.Point) error {
+	file, err := os.Create(dir.Path(PointsFile))
+	if err != nil {
+		return fmt.Errorf("writing the points: %w", err)
+	}
+	rows := [][]string{{"policy", "complete", "wall_clock_us", "lost"}}
+	for _, p := range points {
+		rows = append(rows, []string{p.Policy, strconv.FormatBool(p.Complete), strconv.FormatFloat(p.WallClock, 'f', 1, 64), strconv.FormatFloat(p.Lost, 'f', 6, 64)})
+	}
+	return errors.Join(csv.NewWriter(file).WriteAll(rows), file.Close())
+}

@@ -1,0 +1,65 @@
+package experiment
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"testbed/policy"
+	"testbed/report"
+	"testbed/report/words"
+	"testbed/scenarios"
+	"testbed/tune"
+)
+
+// fewPoints is how many points of a front a person wants to read.
+const fewPoints = 10
+
+// WriteTuned writes what a tuning came to for a person: the front, what the
+// policies are without tuning, and the comparison of what was chosen.
+func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
+	fmt.Fprintf(out, "%s: %s points of %d policies simulated with %d seeds each; what nothing else beats, over %d other seeds:\n\n",
+		t.Scenario, words.Thousands(int64(t.Points)), len(t.Policies), len(t.Seeds), len(t.HeldOut))
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(w, "policy\twall-clock\tof %s\twork lost\t\n", t.Policies[0])
+	reference := 0.0
+	for _, p := range t.Defaults {
+		if p.Policy == t.Policies[0] && p.Complete {
+			reference = p.WallClock
+		}
+	}
+	row := func(p tune.Point, note string) {
+		switch {
+		case !p.Complete:
+			fmt.Fprintf(w, "%s\tincomplete\t\t\t%s\n", p.Policy, note)
+		case reference == 0:
+			fmt.Fprintf(w, "%s\t%s\t\t%.1f %%\t%s\n", p.Policy, words.Micros(policy.Time(p.WallClock)), 100*p.Lost, note)
+		default:
+			fmt.Fprintf(w, "%s\t%s\t%.3f\t%.1f %%\t%s\n", p.Policy, words.Micros(policy.Time(p.WallClock)), p.WallClock/reference, 100*p.Lost, note)
+		}
+	}
+	shown := tune.Choose(t.Front, fewPoints)
+	for _, p := range t.Front {
+		if !slices.Contains(shown, p) && !slices.Contains(t.Chosen, p.Policy) {
+			continue
+		}
+		note := ""
+		if slices.Contains(t.Chosen, p.Policy) {
+			note = "chosen"
+		}
+		row(p, note)
+	}
+	if more := len(t.Front) - len(shown); more > 0 {
+		fmt.Fprintf(w, "and %d between them, see %s\t\t\t\t\n", more, TuningFile)
+	}
+	fmt.Fprintln(w, "\nas the scenario has them\t\t\t\t")
+	for _, p := range t.Defaults {
+		row(p, "")
+	}
+	if err := w.Flush(); err != nil || t.Comparison == nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	return report.WriteComparison(out, s, t.Comparison)
+}
