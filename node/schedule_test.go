@@ -128,7 +128,7 @@ func nodeName(id policy.ID) string {
 func drawSchedule(seed uint64) schedule {
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := schedule{
-		seed: seed, policy: scenarios.PolicyNames[r.IntN(len(scenarios.PolicyNames))], workers: 2 + r.IntN(4),
+		seed: seed, policy: policy.Names()[r.IntN(len(policy.Names()))], workers: 2 + r.IntN(4),
 		joins: map[policy.ID]policy.Time{}, delay: time.Duration(1+r.IntN(20)) * time.Millisecond,
 	}
 	if r.IntN(3) == 0 {

@@ -196,6 +196,9 @@ type Reason struct {
 	// Peer the one at which it failed.
 	Lost *ID `json:"worker,omitempty"`
 	Peer *ID `json:"peer,omitempty"`
+	// Overslept is by how much the Timer came late that closed a round without a
+	// deadline of its own: the time since enough had arrived.
+	Overslept Time `json:"overslept_us,omitempty"`
 	// Deadline is how the deadline of the round was computed.
 	Deadline *Deadline `json:"deadline,omitempty"`
 }

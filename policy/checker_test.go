@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -148,6 +149,8 @@ func (c *checker) mayClose() (needed int, may, known bool) {
 	case *policy.Backup:
 		needed = max(1, len(c.voters())-p.B)
 		return needed, arrived >= needed, true
+	case *policy.Sample:
+		return c.share(p.Fraction), c.drawnHaveArrived(p), true
 	case *policy.Quorum:
 		back := 0
 		for _, id := range c.tookPart {
@@ -162,6 +165,23 @@ func (c *checker) mayClose() (needed int, may, known bool) {
 		return needed, c.overdue && arrived >= needed, true
 	}
 	return 0, false, false
+}
+
+// drawnHaveArrived says whether everybody has arrived whose lot is among the
+// lowest.
+func (c *checker) drawnHaveArrived(p *policy.Sample) bool {
+	lot := func(id policy.ID) uint64 {
+		mix := func(x uint64) uint64 { // SplitMix64
+			x += 0x9e3779b97f4a7c15
+			x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+			x = (x ^ x>>27) * 0x94d049bb133111eb
+			return x ^ x>>31
+		}
+		return mix(mix(c.cfg.Seed^uint64(c.steps+1)) ^ uint64(id))
+	}
+	all := c.voters()
+	slices.SortStableFunc(all, func(a, b policy.ID) int { return cmp.Compare(lot(a), lot(b)) })
+	return !slices.ContainsFunc(all[:c.share(p.Fraction)], func(id policy.ID) bool { return !c.arrived[id] })
 }
 
 // due says whether the deadline has come.

@@ -72,6 +72,9 @@ func (m *Machine) arrival(now Time, e Arrival) {
 func (m *Machine) close(now Time, rule Rule) {
 	why := Reason{Rule: rule, Members: m.voters(), Arrived: m.round.arrived}
 	why.Needed, why.Deadline = m.cutoffReason(now)
+	if rule == RuleQuorum && m.round.cutoff.enough {
+		why.Overslept = now - m.round.cutoff.enoughAt
+	}
 	var late []*member
 	participants := make([]*member, 0, len(m.members))
 	for _, w := range m.members {

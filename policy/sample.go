@@ -21,8 +21,7 @@ type Sample struct {
 	// ⌈Fraction × members⌉.
 	Fraction float64 `yaml:"fraction" json:"fraction" tune:"0.2 1"`
 
-	round int  // for which drawn holds
-	drawn []ID // in order
+	drawn []ID // scratch
 }
 
 // Validate reports a parameter out of range.
@@ -36,26 +35,11 @@ func (p *Sample) Validate() error {
 // Deadline is none.
 func (*Sample) Deadline(*Round) *Deadline { return nil }
 
-// Enough is everybody who was drawn and is still a member. The draw is made at
-// the first arrival.
+// Enough is everybody who is drawn. Each member has a lot for the round, and
+// those with the lowest are drawn, so that who else is a member, and since when,
+// changes as little as possible.
 func (p *Sample) Enough(r *Round) (needed int, enough bool) {
-	if p.round != r.Number {
-		p.draw(r)
-	}
-	back := 0
-	for w := range r.All {
-		if contains(p.drawn, w.ID) {
-			needed++
-			if w.Arrived {
-				back++
-			}
-		}
-	}
-	return needed, needed == back
-}
-
-func (p *Sample) draw(r *Round) {
-	p.round, p.drawn = r.Number, p.drawn[:0]
+	p.drawn = p.drawn[:0]
 	for w := range r.All {
 		p.drawn = append(p.drawn, w.ID)
 	}
@@ -63,8 +47,13 @@ func (p *Sample) draw(r *Round) {
 	slices.SortFunc(p.drawn, func(a, b ID) int {
 		return cmp.Or(cmp.Compare(lot(a), lot(b)), cmp.Compare(a, b))
 	})
-	p.drawn = p.drawn[:Share(p.Fraction, len(p.drawn))]
-	slices.Sort(p.drawn)
+	needed = Share(p.Fraction, len(p.drawn))
+	for w := range r.All {
+		if !w.Arrived && slices.Contains(p.drawn[:needed], w.ID) {
+			return needed, false
+		}
+	}
+	return needed, true
 }
 
 // mix is one step of SplitMix64 (G. Steele et al., Fast Splittable Pseudorandom

@@ -22,7 +22,7 @@ import (
 func TestRandomScenarios(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
-		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
+		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		play := func() (runlog.Summary, []runlog.Event) {
 			var events []runlog.Event
 			sum, err := sim.Run(s, name, func(e runlog.Event) { events = append(events, e) })
@@ -59,7 +59,7 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 			end := policy.Time(until)
 			s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: end / 2, Until: &end, From: scenarios.Coordinator, To: "w0"}}
 		}
-		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
+		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		costs := sim.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}
 		play := func() (runlog.Summary, []runlog.Event) {
 			var events []runlog.Event

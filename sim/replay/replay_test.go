@@ -104,7 +104,7 @@ func TestReplayOfRandomRuns(t *testing.T) {
 		s := randscenario.Draw(t)
 		s.Injects = slices.DeleteFunc(s.Injects, unplayable)
 		s.Policy.Rejoin = policy.RejoinNever
-		name := rapid.SampledFrom(scenarios.PolicyNames).Draw(t, "policy")
+		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		record := recorded(t, s, name)
 		sameDecisions(t, s, record, name)
 		// Under the other policy it is a run like any other.
