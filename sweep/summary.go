@@ -22,6 +22,11 @@ type Cell struct {
 	// WallClock has the wall-clocks of the complete runs in µs of scenario
 	// time, by policy.
 	WallClock map[string]stats.Estimate `json:"wall_clock_us"`
+	// Lost has the work lost, as a share, and Effective the wall-clocks divided by
+	// the share that was not: what a run takes for as many contributions as its
+	// workers could have made to it.
+	Lost      map[string]stats.Estimate `json:"lost,omitempty"`
+	Effective map[string]stats.Estimate `json:"effective_us,omitempty"`
 	// Incomplete counts the runs that the horizon cut short, by policy.
 	Incomplete map[string]int `json:"incomplete"`
 	// Speedup has the ratios of the first policy's wall-clock and the second's,
@@ -69,6 +74,7 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 	for i, set := range p.Cells {
 		c := Cell{Set: set, WallClock: map[string]stats.Estimate{}, Incomplete: map[string]int{}}
 		walls, ratios := map[string][]float64{}, map[string][]float64{}
+		lost, effective := map[string][]float64{}, map[string][]float64{}
 		var reference float64 // wall-clock of the first policy with the same seed and repeat
 		for k := i * perCell; k < (i+1)*perCell; k++ {
 			first := k%len(p.Policies) == 0
@@ -84,6 +90,10 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 			default:
 				wall := float64(r.WallClock)
 				walls[r.Policy] = append(walls[r.Policy], wall)
+				if r.Lost != nil && *r.Lost < 1 {
+					lost[r.Policy] = append(lost[r.Policy], *r.Lost)
+					effective[r.Policy] = append(effective[r.Policy], wall/(1-*r.Lost))
+				}
 				if first {
 					reference = wall
 				} else if reference > 0 && wall > 0 {
@@ -94,11 +104,23 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 		}
 		for _, name := range p.Policies {
 			c.WallClock[name] = stats.Estimated(walls[name])
+			c.work(name, lost[name], effective[name])
 		}
 		c.compare(p.Policies, ratios)
 		s.Cells = append(s.Cells, c)
 	}
 	return s
+}
+
+// work sums up the work of the runs that have counted it.
+func (c *Cell) work(name string, lost, effective []float64) {
+	if len(lost) == 0 {
+		return
+	}
+	if c.Lost == nil {
+		c.Lost, c.Effective = map[string]stats.Estimate{}, map[string]stats.Estimate{}
+	}
+	c.Lost[name], c.Effective[name] = stats.Estimated(lost), stats.Estimated(effective)
 }
 
 // compare says how many times as fast each policy was as the first.

@@ -29,19 +29,21 @@ type Row struct {
 
 // Figures are those of a run's summary, lists as their lengths.
 type Figures struct {
-	Complete            bool           `json:"complete"`
-	WallClock           policy.Time    `json:"wall_clock_us"`
-	OuterSteps          int            `json:"outer_steps"`
-	ComputeFraction     float64        `json:"compute_fraction"`
-	BarrierWaitFraction float64        `json:"barrier_wait_fraction"`
-	JoinerStall         policy.Time    `json:"joiner_stall_us"`
-	Sidelined           int            `json:"sidelined"`
-	Evicted             int            `json:"evicted"`
-	Rejoined            int            `json:"rejoined"`
-	BytesSent           int64          `json:"bytes_sent"`
-	BitIdentical        *bool          `json:"bit_identical"`
-	Fidelity            fidelity.Level `json:"fidelity"`
-	Dir                 string         `json:"dir,omitempty"`
+	Complete            bool        `json:"complete"`
+	WallClock           policy.Time `json:"wall_clock_us"`
+	OuterSteps          int         `json:"outer_steps"`
+	ComputeFraction     float64     `json:"compute_fraction"`
+	BarrierWaitFraction float64     `json:"barrier_wait_fraction"`
+	JoinerStall         policy.Time `json:"joiner_stall_us"`
+	Sidelined           int         `json:"sidelined"`
+	Evicted             int         `json:"evicted"`
+	Rejoined            int         `json:"rejoined"`
+	BytesSent           int64       `json:"bytes_sent"`
+	// Lost is that of runlog.Work; nil in tables of before it was counted.
+	Lost         *float64       `json:"lost,omitempty"`
+	BitIdentical *bool          `json:"bit_identical"`
+	Fidelity     fidelity.Level `json:"fidelity"`
+	Dir          string         `json:"dir,omitempty"`
 }
 
 // NewRow makes the row of a point.
@@ -52,6 +54,9 @@ func (p *Plan) NewRow(key string, pt Point, sum runlog.Summary) Row {
 		Sidelined: len(sum.Sidelined), Evicted: len(sum.Evicted), Rejoined: len(sum.Rejoined),
 		BitIdentical: sum.BitIdentical, Fidelity: sum.Fidelity.Verdict, Dir: sum.Dir,
 	}}
+	if sum.Work != nil {
+		r.Lost = &sum.Work.Lost
+	}
 	for _, round := range sum.Rounds {
 		r.BytesSent += round.BytesSent
 	}
@@ -89,6 +94,7 @@ var columns = map[string]string{
 	"evicted":               "how many workers were evicted",
 	"rejoined":              "how often a sidelined worker was back in time",
 	"bytes_sent":            "by all workers to the ring's streams; 0 in the simulator",
+	"lost":                  "share of the contributions that the workers could have made and no outer step has",
 	"bit_identical":         "all workers ended with the same bytes; null where none moved",
 	"fidelity":              "verdict on the emulation",
 	"dir":                   "record of a real run",
@@ -197,7 +203,7 @@ func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error 
 	w := csv.NewWriter(out)
 	record := append([]string{}, fields...)
 	record = append(record, "seed", "repeat", "policy", "world", "complete", "wall_clock_us", "outer_steps", "compute_fraction",
-		"barrier_wait_fraction", "joiner_stall_us", "sidelined", "evicted", "rejoined", "bytes_sent", "bit_identical", "fidelity", "dir", "key")
+		"barrier_wait_fraction", "joiner_stall_us", "sidelined", "evicted", "rejoined", "bytes_sent", "lost", "bit_identical", "fidelity", "dir", "key")
 	if err := w.Write(record); err != nil {
 		return err
 	}
@@ -212,14 +218,17 @@ func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error 
 		for _, f := range fields {
 			record = append(record, pt.Set.Value(f))
 		}
-		identical := ""
+		identical, lost := "", ""
+		if r.Lost != nil {
+			lost = fraction(*r.Lost)
+		}
 		if r.BitIdentical != nil {
 			identical = strconv.FormatBool(*r.BitIdentical)
 		}
 		record = append(record, strconv.FormatUint(r.Seed, 10), strconv.Itoa(r.Repeat), r.Policy, r.World, strconv.FormatBool(r.Complete),
 			strconv.FormatInt(int64(r.WallClock), 10), strconv.Itoa(r.OuterSteps), fraction(r.ComputeFraction), fraction(r.BarrierWaitFraction),
 			strconv.FormatInt(int64(r.JoinerStall), 10), strconv.Itoa(r.Sidelined), strconv.Itoa(r.Evicted), strconv.Itoa(r.Rejoined),
-			strconv.FormatInt(r.BytesSent, 10), identical, string(r.Fidelity), r.Dir, key)
+			strconv.FormatInt(r.BytesSent, 10), lost, identical, string(r.Fidelity), r.Dir, key)
 		if err := w.Write(record); err != nil {
 			return err
 		}

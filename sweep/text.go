@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -48,6 +49,9 @@ func writeList(out io.Writer, s Summary) error {
 	}
 	for _, name := range s.Policies {
 		fmt.Fprintf(w, "%s µs\t", name)
+		if s.loses(name) {
+			fmt.Fprint(w, "effective\tlost\t")
+		}
 	}
 	for _, name := range s.Compared() {
 		fmt.Fprintf(w, "%s\t", s.speedupTitle(name))
@@ -66,6 +70,9 @@ func writeList(out io.Writer, s Summary) error {
 		}
 		for _, name := range s.Policies {
 			fmt.Fprint(w, c.wall(name), "\t")
+			if s.loses(name) {
+				fmt.Fprint(w, interval(c.Effective[name]), "\t", percent(c.Lost[name]), "\t")
+			}
 		}
 		for _, name := range s.Compared() {
 			fmt.Fprint(w, c.speedup(name), "\t")
@@ -109,6 +116,12 @@ func writeMatrices(out io.Writer, s Summary) error {
 		if err := matrix(name+", wall-clock in µs", func(c Cell) string { return c.wall(name) }); err != nil {
 			return err
 		}
+		if !s.loses(name) {
+			continue
+		}
+		if err := matrix(name+", effective wall-clock in µs", func(c Cell) string { return interval(c.Effective[name]) }); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -137,18 +150,36 @@ func (c Cell) speedup(name string) string {
 }
 
 func (c Cell) wall(name string) string {
-	e := c.WallClock[name]
-	text := "–"
-	if e.N > 0 {
-		text = thousands(e.Median)
-		if i := e.Interval; i != nil {
-			text += " (" + thousands(i.Low) + "–" + thousands(i.High) + ")"
-		}
-	}
+	text := interval(c.WallClock[name])
 	if n := c.Incomplete[name]; n > 0 {
 		text += fmt.Sprintf(" !%d", n)
 	}
 	return text
+}
+
+// interval is an estimate of times in µs.
+func interval(e stats.Estimate) string {
+	if e.N == 0 {
+		return "–"
+	}
+	text := thousands(e.Median)
+	if i := e.Interval; i != nil {
+		text += " (" + thousands(i.Low) + "–" + thousands(i.High) + ")"
+	}
+	return text
+}
+
+// percent is an estimate of a share.
+func percent(e stats.Estimate) string {
+	if e.N == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f %%", 100*e.Median)
+}
+
+// loses says whether a policy lost any work: else its wall-clock says it all.
+func (s Summary) loses(name string) bool {
+	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Lost[name].Median > 0 })
 }
 
 func thousands(f float64) string {

@@ -131,6 +131,18 @@ func figures(r *sweep.Results) (all []figure) {
 		name, unit string
 		of         func(sweep.Row) float64
 	}{
+		{"effective wall-clock", "µs", func(r sweep.Row) float64 {
+			if r.Lost == nil || *r.Lost == 0 || *r.Lost == 1 || !r.Complete {
+				return 0
+			}
+			return float64(r.WallClock) / (1 - *r.Lost)
+		}},
+		{"work lost", "% of the contributions", func(r sweep.Row) float64 {
+			if r.Lost == nil {
+				return 0
+			}
+			return 100 * *r.Lost
+		}},
 		{"sidelined", "times a run", func(r sweep.Row) float64 { return float64(r.Sidelined) }},
 		{"back in time", "times a run", func(r sweep.Row) float64 { return float64(r.Rejoined) }},
 		{"evicted", "workers a run", func(r sweep.Row) float64 { return float64(r.Evicted) }},
