@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -24,6 +25,9 @@ const (
 
 // HeaderLen is the length of an encoded Header in bytes.
 const HeaderLen = 52
+
+// scaleLen is the length of a block's scale in bytes.
+const scaleLen = 4
 
 const (
 	headerMagic   = 0x54424152 // "TBAR"
@@ -92,7 +96,18 @@ func (h Header) PlainLen() int {
 	return h.scalesLen() + (int(h.Count)*int(h.Bits)+7)/8
 }
 
-func (h Header) scalesLen() int { return 4 * int((uint64(h.Count)+uint64(h.Block)-1)/uint64(h.Block)) }
+func (h Header) scalesLen() int {
+	return scaleLen * int((uint64(h.Count)+uint64(h.Block)-1)/uint64(h.Block))
+}
+
+// FramesLen returns the bytes of the frames that so many values make, in plain
+// pieces of at most pieceValues, a multiple of block. It is for estimates, which
+// know no limits: values may be more than a vector holds, and the bits of a code
+// a fraction.
+func FramesLen(values float64, pieceValues, block int, bits float64) float64 {
+	pieces := max(1, math.Ceil(values/float64(pieceValues)))
+	return HeaderLen*pieces + scaleLen*math.Ceil(values/float64(block)) + math.Ceil(values*bits/8)
+}
 
 // AppendHeader appends the HeaderLen bytes of h to dst. It does not validate:
 // the fields are the sender's own.

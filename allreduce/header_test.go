@@ -130,3 +130,21 @@ func FuzzParseHeader(f *testing.F) {
 		}
 	})
 }
+
+// TestFramesLenIsWhatAChunksFramesHave.
+func TestFramesLenIsWhatAChunksFramesHave(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.IntRange(0, 300_000).Draw(t, "values")
+		block := MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "blocks")
+		piece := block * rapid.IntRange(1, 64).Draw(t, "blocks of a piece")
+		bits := rapid.SampledFrom([]int{4, 8}).Draw(t, "bits")
+		want := 0
+		for p := range Pieces(values, piece) {
+			lo, hi := Piece(values, piece, p)
+			want += HeaderLen + Header{Count: uint32(hi - lo), Block: uint32(block), Bits: uint8(bits)}.PlainLen()
+		}
+		if got := FramesLen(float64(values), piece, block, float64(bits)); got != float64(want) {
+			t.Fatalf("%v bytes, the frames have %d", got, want)
+		}
+	})
+}

@@ -46,9 +46,7 @@ type Costs struct {
 
 // Sizes and shares of the transport, in bytes.
 const (
-	// streamData is what a full packet carries of a stream: less the short
-	// header, the STREAM frame's header and the AEAD's tag.
-	streamData = allreduce.PacketSize - 32
+	streamData = allreduce.StreamData
 	// ethernetFrame is a full packet as links count it.
 	ethernetFrame = allreduce.PacketSize + shaping.UDPHeaders
 	// compressedPercent of the state is left of it on the wire: signs and
