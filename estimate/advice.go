@@ -17,8 +17,8 @@ type Derivative struct {
 
 // derivatives returns those that are not zero, the strongest first, the task's
 // own at the end.
-func derivatives(in Inputs, v Variant) []Derivative {
-	base, all := quantify(&in, v), []Derivative{}
+func derivatives(in Inputs, f formulas) []Derivative {
+	base, all := quantify(&in, f), []Derivative{}
 	for _, n := range numbers {
 		x := *n.value(&in)
 		step := 1e-6 * x
@@ -32,7 +32,7 @@ func derivatives(in Inputs, v Variant) []Derivative {
 			}
 			moved := in
 			*n.value(&moved) += dx
-			q := quantify(&moved, v)
+			q := quantify(&moved, f)
 			if q.mode != base.mode || q.stages != base.stages {
 				continue // a jump, not a slope
 			}

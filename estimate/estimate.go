@@ -6,14 +6,16 @@ import (
 	"strconv"
 )
 
-// Variant says whose formulas are computed. They differ in pipelines, in what
-// a sync between pipelines costs in learning, and in expert parallelism.
+// Variant says whose formulas are computed. Page and document differ in
+// pipelines, in what a sync between pipelines costs in learning, and in expert
+// parallelism.
 type Variant string
 
 // Variants.
 const (
 	Page     Variant = "page"     // what the published page computes
 	Document Variant = "document" // the text beside it, strictly
+	Measured Variant = "measured" // the page's, with the terms that Corrections replace
 )
 
 // Results are named as on the published page.
@@ -64,9 +66,11 @@ type quantities struct {
 	epLatency, step              float64 // s
 	effectiveSteps, alpha, eta   float64
 	volumeBits, groups           float64 // groups: those that sync globally
+	fCompute                     float64 // by how much computing waits; 1 on the page
 	wholeGroups                  float64 // pipelines that the nodes make
 	fGlobal, fRegional, fStages  float64
 	regionalSync, globalSync     float64 // s
+	overlap                      float64 // share of the computing that hides a sync; 0 without streaming
 	hidden, activationBits       float64
 	microCompute, microTransfer  float64 // s
 	handoffMbps, handoffLatency  float64 // 10⁶ bit/s, s
@@ -88,6 +92,8 @@ const (
 	leastEta      = 0.4
 	gradientBits  = 16
 	hfuShare      = 0.8 // MFU for each HFU
+
+	feasible = "Feasible"
 )
 
 func bytesPerParam(precision string) float64 {
@@ -100,30 +106,10 @@ func bytesPerParam(precision string) float64 {
 	return 16
 }
 
-// stragglerFactor is by how much n participants that wait for each other take
-// longer than one. It is below 1 for fewer than one, as they are published.
-func (in *Inputs) stragglerFactor(n float64) float64 {
-	switch in.StragglerStrategy {
-	case "threshold":
-		return 1
-	case "redundancy":
-		return 1 + spareDelay*straggler*math.Log2(n)
-	}
-	return 1 + straggler*math.Log2(n)
-}
-
-// together is how long computing and a sync take.
-func (in *Inputs) together(compute, sync float64) float64 {
-	if in.StreamingEnabled {
-		return max(compute, sync)
-	}
-	return compute + sync
-}
-
 // quantify computes what an estimate needs. The inputs have been checked.
-func quantify(in *Inputs, v Variant) quantities {
+func quantify(in *Inputs, f formulas) quantities {
 	var q quantities
-	q.hold(in, v)
+	q.hold(in, f.variant)
 	q.effectiveNodes = in.NumNodes
 	if in.StragglerStrategy == "redundancy" {
 		q.effectiveNodes /= spares
@@ -139,26 +125,27 @@ func quantify(in *Inputs, v Variant) quantities {
 	case in.UseHierarchy:
 		q.mode = hierarchical
 	}
-	q.innerStep(in, v)
-	q.learn(in, v)
+	q.innerStep(in, f.variant)
+	q.learn(in, f.variant)
 	q.volumeBits = gradientBits * in.Parameters / in.Compression
 	switch q.mode {
 	case dataParallel:
 		q.groups = q.effectiveNodes
-		q.block = in.InnerSteps * q.step
-		q.sync(in)
+		q.fCompute = f.computing(in, q.waiting())
+		q.block = in.InnerSteps * q.step * q.fCompute
+		q.sync(in, f, q.block, in.InnerSteps)
 		q.outerSteps = in.Tokens / (in.LocalBatch * q.effectiveNodes * in.InnerSteps)
 	case hierarchical:
 		q.groups = q.effectiveNodes / in.NodesPerGroup
-		q.fRegional = in.stragglerFactor(in.NodesPerGroup)
-		q.regionalSync = (2*q.volumeBits/(in.RegionalBandwidth*1e6) + in.RegionalLatency/1000) * q.fRegional
-		q.regionalCycle = in.together(in.InnerSteps*q.step, q.regionalSync)
-		q.sync(in)
-		q.outer = in.together(in.RegionalSteps*q.regionalCycle, q.globalSync)
-		q.block = in.InnerSteps * in.RegionalSteps * q.step
+		q.fCompute = f.computing(in, q.waiting())
+		q.fRegional = f.syncing(in, in.NodesPerGroup)
+		q.regionalSync = f.sync(in, in.NodesPerGroup, in.RegionalBandwidth, in.RegionalLatency/1000) * q.fRegional
+		q.regionalCycle = f.together(in, in.InnerSteps*q.step*q.fCompute, q.regionalSync, in.InnerSteps)
+		q.sync(in, f, in.RegionalSteps*q.regionalCycle, in.InnerSteps*in.RegionalSteps)
+		q.block = in.InnerSteps * in.RegionalSteps * q.step * q.fCompute
 		q.outerSteps = in.Tokens / (in.LocalBatch * q.effectiveNodes * in.InnerSteps * in.RegionalSteps)
 	default:
-		q.pipeline(in, v)
+		q.pipeline(in, f)
 	}
 	q.rawDays = q.outerSteps * q.outer / secondsPerDay
 	q.days = q.rawDays / q.eta
@@ -182,7 +169,7 @@ func (q *quantities) hold(in *Inputs, v Variant) {
 			q.epDegree = in.NodesPerGroup
 		}
 		// The document's appendix turns to experts when the model does not fit.
-		if q.epDegree > 1 && (v == Page || whole > q.vram) {
+		if q.epDegree > 1 && (v != Document || whole > q.vram) {
 			q.perNodeParams = in.ActiveParams + (in.Parameters-in.ActiveParams)/q.epDegree
 		}
 	}
@@ -208,7 +195,7 @@ func (q *quantities) innerStep(in *Inputs, v Variant) {
 func (q *quantities) learn(in *Inputs, v Variant) {
 	q.effectiveSteps = in.InnerSteps
 	// A pipeline has no regional syncs, but the page counts them.
-	if in.UseHierarchy && (v == Page || q.mode == hierarchical) {
+	if in.UseHierarchy && (v != Document || q.mode == hierarchical) {
 		q.effectiveSteps *= math.Sqrt(in.RegionalSteps)
 	}
 	q.alpha = 0.08 / (1 + math.Log10(in.Parameters/1e9)/5)
@@ -219,40 +206,46 @@ func (q *quantities) learn(in *Inputs, v Variant) {
 	q.eta = max(leastEta, (1-q.alpha*math.Log10(q.effectiveSteps))/penalty)
 }
 
-// sync says how long a global sync takes, and with the block before it.
-func (q *quantities) sync(in *Inputs) {
-	q.fGlobal = in.stragglerFactor(q.groups)
-	q.globalSync = (2*q.volumeBits/(in.BandwidthMbps*1e6) + in.LatencyMs/1000) * q.fGlobal
-	q.outer = in.together(q.block, q.globalSync)
+// sync says how long a global sync takes, and with the steps before it, which
+// take so long.
+func (q *quantities) sync(in *Inputs, f formulas, before, steps float64) {
+	q.fGlobal = f.syncing(in, q.groups)
+	q.globalSync = f.sync(in, q.groups, in.BandwidthMbps, in.LatencyMs/1000) * q.fGlobal
+	q.overlap = f.overlap(in, steps)
+	q.outer = f.together(in, before, q.globalSync, steps)
 }
 
 // pipeline computes modes B and C.
-func (q *quantities) pipeline(in *Inputs, v Variant) {
+func (q *quantities) pipeline(in *Inputs, f formulas) {
 	q.hidden = 0.03 * math.Sqrt(in.Parameters)
 	q.activationBits = gradientBits * in.LocalBatch * q.hidden
-	if v == Page {
+	if f.variant != Document {
 		q.activationBits *= 2 / in.PPCompression // there and back, compressed
 	}
 	q.handoffMbps, q.handoffLatency = in.BandwidthMbps, in.LatencyMs/1000
 	if in.UseHierarchy {
 		q.handoffMbps, q.handoffLatency = in.RegionalBandwidth, in.RegionalLatency/1000
 	}
-	q.microCompute = q.step / in.MicroBatches
+	q.fCompute = f.computing(in, q.waiting())
+	q.microCompute = q.step / in.MicroBatches * q.fCompute
+	if f.uses(stageShare) {
+		q.microCompute /= q.stages
+	}
 	q.microTransfer = q.activationBits / in.MicroBatches / (q.handoffMbps * 1e6)
 	q.slots = in.MicroBatches + q.stages - 1
-	q.fStages = in.stragglerFactor(q.stages)
+	q.fStages = f.syncing(in, q.stages)
 	q.transfer = q.slots * q.microTransfer * q.fStages
 	q.latency = q.slots * q.handoffLatency * q.fStages
 	q.pipelineStep = q.slots*q.microCompute + q.transfer + q.latency
 	if q.mode == pipelineGroups {
 		q.groups, q.pipelines = q.wholeGroups, q.wholeGroups
 		q.block = in.InnerSteps * q.pipelineStep
-		q.sync(in)
+		q.sync(in, f, q.block, in.InnerSteps)
 		q.outerSteps = in.Tokens / (in.LocalBatch * q.groups * in.InnerSteps)
 		return
 	}
 	q.pipelines = 1
-	if v == Page {
+	if f.variant != Document {
 		q.pipelines = max(1, q.effectiveNodes/q.stages) // not whole ones
 	}
 	q.block = q.slots * q.microCompute
@@ -260,9 +253,10 @@ func (q *quantities) pipeline(in *Inputs, v Variant) {
 	q.outerSteps = in.Tokens / (in.LocalBatch * q.pipelines)
 }
 
-// Compute estimates a run. The inputs have to be such that Check says nothing.
+// Compute estimates a run, as the page or the document does. The inputs have to
+// be such that Check says nothing.
 func Compute(in Inputs, v Variant) Results {
-	q := quantify(&in, v)
+	q := quantify(&in, published(v))
 	return q.results(&in)
 }
 
@@ -275,7 +269,7 @@ func (q *quantities) results(in *Inputs) Results {
 		PerNodeParams: q.perNodeParams / 1e9, EPReducedMemory: q.epSaved,
 		MaxParamsFP16: in.VRAMPerNode / bytesPerParam("FP16"), MaxParamsFP8: in.VRAMPerNode / bytesPerParam("FP8"),
 		MaxParamsFP4: in.VRAMPerNode / bytesPerParam("FP4"),
-		MaxDays:      q.maxDay, Bottleneck: "Compute", Feasibility: "Feasible",
+		MaxDays:      q.maxDay, Bottleneck: "Compute", Feasibility: feasible,
 	}
 	if q.mode == onePipeline {
 		r.GlobalCommSec, r.LatencySec = q.transfer, q.latency

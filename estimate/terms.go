@@ -19,22 +19,25 @@ type Estimate struct {
 	Derivatives []Derivative `json:"derivatives"`
 }
 
-// Explain estimates a run and says why. The inputs have to be such that Check
-// says nothing.
-func Explain(in Inputs, v Variant) Estimate {
-	q := quantify(&in, v)
-	return Estimate{v, in, q.results(&in), warn(&in, &q, v), terms(&in, &q, v), derivatives(in, v)}
+// Explain estimates a run, as the page or the document does, and says why. The
+// inputs have to be such that Check says nothing.
+func Explain(in Inputs, v Variant) Estimate { return explain(in, published(v)) }
+
+func explain(in Inputs, f formulas) Estimate {
+	q := quantify(&in, f)
+	return Estimate{f.variant, in, q.results(&in), warn(&in, &q, f.variant), terms(&in, &q, f), derivatives(in, f)}
 }
 
 // pick returns what the page or what the document says.
 func (v Variant) pick(page, document string) string {
-	if v == Page {
-		return page
+	if v == Document {
+		return document
 	}
-	return document
+	return page
 }
 
-func terms(in *Inputs, q *quantities, v Variant) []Term {
+func terms(in *Inputs, q *quantities, f formulas) []Term {
+	v := f.variant
 	all := []Term{{"P_active", q.activeParams, "parameters", "activeParams of a mixture of experts, else parameters", "1.2"}}
 	add := func(name string, value float64, unit, formula, place string) {
 		all = append(all, Term{name, value, unit, formula, place})
@@ -59,7 +62,7 @@ func terms(in *Inputs, q *quantities, v Variant) []Term {
 	}
 	add("alpha", q.alpha, "", "0.08 ÷ (1 + log10(parameters ÷ 10⁹) ÷ 5)", "4.3")
 	add("eta", q.eta, "", "max(0.4, (1 − alpha · log10 H_eff) ÷ (1.15 with threshold, else 1))", "4.1")
-	syncTerms(in, q, v, add)
+	syncTerms(in, q, f, add)
 	add("outer_steps", q.outerSteps, "", map[mode]string{
 		dataParallel:   "tokens ÷ (localBatch · N_eff · innerSteps)",
 		hierarchical:   "tokens ÷ (localBatch · N_eff · innerSteps · regionalSteps)",
@@ -74,44 +77,79 @@ func terms(in *Inputs, q *quantities, v Variant) []Term {
 	return all
 }
 
-// syncTerms adds what a mode computes between an inner step and an outer one.
-func syncTerms(in *Inputs, q *quantities, v Variant, add func(name string, value float64, unit, formula, place string)) {
-	const factor = "1 + 0.05 · log2 n; 1 with threshold; 1 + 0.3 · 0.05 · log2 n with redundancy; n = "
-	together := "max("
-	if !in.StreamingEnabled {
-		together = "sum("
+// says returns the published formula and its place, or in the measured variant
+// the one that replaces it.
+func (f formulas) says(published, place, measured string) (formula, where string) {
+	if f.variant == Measured {
+		return measured, "measured"
 	}
-	both := func(what string) string { return together + what + ")" }
+	return published, place
+}
+
+// syncTerms adds what a mode computes between an inner step and an outer one.
+func syncTerms(in *Inputs, q *quantities, f formulas, add func(name string, value float64, unit, formula, place string)) {
+	changed := func(name string, value float64, unit, published, place, measured string) {
+		formula, where := f.says(published, place, measured)
+		add(name, value, unit, formula, where)
+	}
+	const factor = "1 + 0.05 · log2 n; 1 with threshold; 1 + 0.3 · 0.05 · log2 n with redundancy; n = "
+	const notSyncs = "1: slow nodes delay computing, f_compute"
+	if f.variant == Measured {
+		const waits = "1 + c · log2 n; 1 with threshold; 1 + 0.3 · c · log2 n with redundancy; n = "
+		add("c", f.coefficient(in), "", "calibrated, for √(nodeSpread² + stepSpread² ÷ innerSteps)", "measured")
+		add("f_compute", q.fCompute, "", waits+map[bool]string{false: "N_eff", true: "S · ⌊N_eff ÷ S⌋, at least S"}[q.sharded()], "measured")
+	}
 	if q.sharded() {
-		pipelineTerms(in, q, v, factor, add)
+		pipelineTerms(in, q, f, changed, add)
+		changed("f_stages", q.fStages, "", factor+"S", "5.1, 5.2", notSyncs)
+		add("T_transfer", q.transfer, "s", "slots · T_micro_comm · f_stages", "3.3")
+		add("T_latency", q.latency, "s", "slots · Lat_PP · f_stages", "3.3")
+		add("T_step", q.pipelineStep, "s", "slots · T_micro_comp + T_transfer + T_latency", "3.3")
 	}
 	if q.mode == onePipeline {
+		add("pipelines", q.pipelines, "", f.variant.pick("max(1, N_eff ÷ S)", "1"), f.variant.pick("3.3 (page)", "3.3"))
 		add("block", q.block, "s", "slots · T_micro_comp", "3.3")
 		add("T_outer", q.outer, "s", "T_step", "3.3")
 		return
 	}
+	both := func(compute, sync string) (published, measured string) {
+		if !in.StreamingEnabled {
+			return "sum(" + compute + ", " + sync + ")", compute + " + " + sync
+		}
+		return "max(" + compute + ", " + sync + ")", compute + " + max(0, " + sync + " − min(1, fragments · overlapSteps ÷ inner steps since the last one) · " + compute + ")"
+	}
 	place := map[mode]string{dataParallel: "3.1", hierarchical: "3.2", pipelineGroups: "3.4"}[q.mode]
+	ring := func(rate, latency string) string {
+		return "2(n − 1) pieces' ways round a ring of n, each a chunk ÷ (" + rate + " · 10⁶ · efficiency) or a piece of it and " + latency + " ÷ 2000 + hop, whichever is longer; once for each fragment; 0 if n ≤ 1; n = "
+	}
 	add("V", q.volumeBits, "bit", "16 · parameters ÷ compression", "3.1")
 	if q.mode == hierarchical {
-		add("f_regional", q.fRegional, "", factor+"nodesPerGroup", "5.1, 5.2")
-		add("T_regional", q.regionalSync, "s", "(2 · V ÷ (regionalBandwidth · 10⁶) + regionalLatency ÷ 1000) · f_regional", "3.2")
-		add("T_regional_cycle", q.regionalCycle, "s", both("innerSteps · T_comp, T_regional"), "3.2")
+		changed("f_regional", q.fRegional, "", factor+"nodesPerGroup", "5.1, 5.2", notSyncs)
+		changed("T_regional", q.regionalSync, "s", "(2 · V ÷ (regionalBandwidth · 10⁶) + regionalLatency ÷ 1000) · f_regional", "3.2", ring("regionalBandwidth", "regionalLatency")+"nodesPerGroup")
+		cycle, _ := both("innerSteps · T_comp", "T_regional")
+		_, measured := both("innerSteps · T_comp · f_compute", "T_regional")
+		changed("T_regional_cycle", q.regionalCycle, "s", cycle, "3.2", measured)
 	}
 	groups, block, before := "N_eff", "innerSteps · T_comp", "block"
+	waiting := block + " · f_compute"
 	switch q.mode {
 	case hierarchical:
 		groups, block, before = "N_eff ÷ nodesPerGroup", "innerSteps · regionalSteps · T_comp", "regionalSteps · T_regional_cycle"
+		waiting = block + " · f_compute"
 	case pipelineGroups:
-		groups, block = "⌊N_eff ÷ S⌋", "innerSteps · T_step"
+		groups, block, waiting = "⌊N_eff ÷ S⌋", "innerSteps · T_step", "innerSteps · T_step"
 	}
 	add("G", q.groups, "", groups, place)
-	add("f_global", q.fGlobal, "", factor+"G", "5.1, 5.2")
-	add("T_sync", q.globalSync, "s", "(2 · V ÷ (bandwidthMbps · 10⁶) + latencyMs ÷ 1000) · f_global", place)
-	add("block", q.block, "s", block, place)
-	add("T_outer", q.outer, "s", both(before+", T_sync"), place)
+	changed("f_global", q.fGlobal, "", factor+"G", "5.1, 5.2", notSyncs)
+	changed("T_sync", q.globalSync, "s", "(2 · V ÷ (bandwidthMbps · 10⁶) + latencyMs ÷ 1000) · f_global", place, ring("bandwidthMbps", "latencyMs")+"G")
+	changed("block", q.block, "s", block, place, waiting)
+	outer, measured := both(before, "T_sync")
+	changed("T_outer", q.outer, "s", outer, place, measured)
 }
 
-func pipelineTerms(in *Inputs, q *quantities, v Variant, factor string, add func(name string, value float64, unit, formula, place string)) {
+// pipelineTerms adds what a slot of a pipeline takes.
+func pipelineTerms(in *Inputs, q *quantities, f formulas, changed func(name string, value float64, unit, published, place, measured string), add func(name string, value float64, unit, formula, place string)) {
+	v := f.variant
 	bandwidth, latency := "bandwidthMbps", "latencyMs"
 	if in.UseHierarchy {
 		bandwidth, latency = "regionalBandwidth", "regionalLatency"
@@ -120,14 +158,7 @@ func pipelineTerms(in *Inputs, q *quantities, v Variant, factor string, add func
 	add("A", q.activationBits, "bit", v.pick("2 · 16 · localBatch · h ÷ ppCompression", "16 · localBatch · h"), v.pick("3.3 (page)", "3.3"))
 	add("BW_PP", q.handoffMbps, "10⁶ bit/s", bandwidth, "3.4")
 	add("Lat_PP", q.handoffLatency, "s", latency+" ÷ 1000", "3.4")
-	add("T_micro_comp", q.microCompute, "s", "T_comp ÷ microBatches", "3.3")
+	changed("T_micro_comp", q.microCompute, "s", "T_comp ÷ microBatches", "3.3", "T_comp ÷ microBatches ÷ S · f_compute")
 	add("T_micro_comm", q.microTransfer, "s", "A ÷ microBatches ÷ (BW_PP · 10⁶)", "3.3")
 	add("slots", q.slots, "", "microBatches + S − 1", "3.3")
-	add("f_stages", q.fStages, "", factor+"S", "5.1, 5.2")
-	add("T_transfer", q.transfer, "s", "slots · T_micro_comm · f_stages", "3.3")
-	add("T_latency", q.latency, "s", "slots · Lat_PP · f_stages", "3.3")
-	add("T_step", q.pipelineStep, "s", "slots · T_micro_comp + T_transfer + T_latency", "3.3")
-	if q.mode == onePipeline {
-		add("pipelines", q.pipelines, "", v.pick("max(1, N_eff ÷ S)", "1"), v.pick("3.3 (page)", "3.3"))
-	}
 }

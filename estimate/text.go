@@ -47,7 +47,7 @@ func wrapped(w io.Writer, first, rest, text string) {
 func WriteText(w io.Writer, e Estimate) error {
 	r := e.Results
 	verdict := "within"
-	if r.Feasibility != "Feasible" {
+	if !r.feasible() {
 		verdict = "beyond"
 	}
 	years := ""
@@ -62,13 +62,18 @@ func WriteText(w io.Writer, e Estimate) error {
 	if err := writeChanges(w, e); err != nil {
 		return err
 	}
-	if len(e.Warnings) > 0 {
-		fmt.Fprintln(w, "\nTo know before it is believed (in brackets: section of the document)")
-		for _, x := range e.Warnings {
-			wrapped(w, "  - ", "    ", x.Text)
-		}
-	}
+	writeWarnings(w, e.Warnings)
 	return nil
+}
+
+func writeWarnings(w io.Writer, all []Warning) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nTo know before it is believed (in brackets: section of the document)")
+	for _, x := range all {
+		wrapped(w, "  - ", "    ", x.Text)
+	}
 }
 
 func writeBounds(w io.Writer, e Estimate) error {
@@ -107,7 +112,7 @@ func writeBounds(w io.Writer, e Estimate) error {
 // done between two of them; 0 if its latency alone takes longer, or if that
 // depends on the rate as well.
 func hidingRate(e Estimate) float64 {
-	q := quantify(&e.Inputs, e.Variant)
+	q := quantify(&e.Inputs, published(e.Variant))
 	if q.sharded() && !e.Inputs.UseHierarchy {
 		return 0
 	}

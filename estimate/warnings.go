@@ -29,6 +29,17 @@ func gb(bytes float64) string { return trim(bytes/1e9) + " GB" }
 // whole says what the whole model would take on a node.
 func (q *quantities) whole(in *Inputs) float64 { return in.Parameters * q.bytesPerParam }
 
+// mostFitted is the most nodes that calibrate fits a straggler coefficient to.
+const mostFitted = 64
+
+// waiting is how many nodes wait for each other.
+func (q *quantities) waiting() float64 {
+	if q.sharded() {
+		return q.stages * max(1, q.wholeGroups)
+	}
+	return q.effectiveNodes
+}
+
 func expertParallel(in *Inputs) bool { return in.IsMoE && in.ExpertParallelism != "none" }
 
 // rules in the order in which they are shown: first what changes the answer.
@@ -100,7 +111,7 @@ var rules = []rule{
 	}, func(_ *Inputs, q *quantities) string {
 		return fmt.Sprintf("the hidden dimension is guessed as 0.03·√P = %.0f, which was held against models of 70·10⁹ to 405·10⁹ parameters only (3.3)", q.hidden)
 	}},
-	{"pipeline_compute", func(_ *Inputs, q *quantities, _ Variant) bool { return q.sharded() },
+	{"pipeline_compute", func(_ *Inputs, q *quantities, v Variant) bool { return q.sharded() && v != Measured },
 		func(_ *Inputs, q *quantities) string {
 			return fmt.Sprintf("a slot of the pipeline is given the computing of the whole model, though a stage holds 1/%v of it: the computing comes out %v times too long (a fault of the formula)", q.stages, q.stages)
 		}},
@@ -117,7 +128,7 @@ var rules = []rule{
 		}
 		return fmt.Sprintf("the formula counts %.4g %s, which no network has", n, what)
 	}},
-	{"one_node", func(in *Inputs, q *quantities, _ Variant) bool { return in.NumNodes == 1 },
+	{"one_node", func(in *Inputs, q *quantities, v Variant) bool { return in.NumNodes == 1 && v != Measured },
 		always("a single node has nobody to sync with, but the formula has it sync (a fault of the formula)")},
 	{"ep_latency_only", func(in *Inputs, _ *quantities, _ Variant) bool { return expertParallel(in) },
 		func(in *Inputs, q *quantities) string {
@@ -130,7 +141,7 @@ var rules = []rule{
 				q.epLatency, gb(bits/8), 2*in.MoELayers*bits/(mbps*1e6), mbps)
 		}},
 	{"ep_free", func(in *Inputs, _ *quantities, v Variant) bool {
-		return in.IsMoE && in.ExpertParallelism == "regional" && !in.UseHierarchy && v == Page
+		return in.IsMoE && in.ExpertParallelism == "regional" && !in.UseHierarchy && v != Document
 	}, always("regional expert parallelism without useHierarchy saves memory and costs no time on the page (a fault of the page)")},
 	{"ep_memory_simple", func(in *Inputs, _ *quantities, _ Variant) bool { return expertParallel(in) },
 		always("memory is split cleanly into shared and expert parameters; routing and token buffers come on top (10.7)")},
@@ -139,17 +150,31 @@ var rules = []rule{
 	}, func(_ *Inputs, q *quantities) string {
 		return fmt.Sprintf("with what streaming keeps, 66 %% more, the model takes %s and no longer fits in %s, unless that is kept elsewhere (10.2)", gb(1.66*q.memory), gb(q.vram))
 	}},
-	{"streaming_overheads", func(in *Inputs, q *quantities, _ Variant) bool { return in.StreamingEnabled && q.mode != onePipeline },
+	{"streaming_overheads", func(in *Inputs, q *quantities, v Variant) bool {
+		return in.StreamingEnabled && q.mode != onePipeline && v != Measured
+	},
 		always("streaming is taken to overlap everything; receiving blocks computing for 2 to 5 % of the time (3.1)")},
 	{"regional_compression", func(in *Inputs, q *quantities, _ Variant) bool { return q.mode == hierarchical && in.Compression > 1 },
 		always("regional syncs are compressed like global ones, though they need not be (10.3)")},
 	{"hierarchy_heuristic", func(in *Inputs, q *quantities, v Variant) bool {
-		return in.UseHierarchy && (v == Page || q.mode == hierarchical)
+		return in.UseHierarchy && (v != Document || q.mode == hierarchical)
 	}, always("that regional syncs count by their square root is a guess without measurements (4.4)")},
 	{"threshold_penalty", func(in *Inputs, _ *quantities, _ Variant) bool { return in.StragglerStrategy == "threshold" },
 		always("that leaving the slowest tenth out costs a factor of 1.15 in tokens, and that nobody is then waited for, are guesses (4.5)")},
-	{"nodes_equal", func(in *Inputs, _ *quantities, _ Variant) bool { return in.NumNodes > 1 },
+	{"nodes_equal", func(in *Inputs, _ *quantities, v Variant) bool { return in.NumNodes > 1 && v != Measured },
 		always("nodes are taken to be alike; slow ones delay syncs, by 5 % for each doubling, but never computing (5.1, 10.4)")},
+	{"codes_not_measured", func(in *Inputs, q *quantities, v Variant) bool {
+		return v == Measured && q.mode != onePipeline && in.Compression != gradientBits/8 && in.Compression != gradientBits/4
+	}, func(in *Inputs, _ *quantities) string {
+		return fmt.Sprintf("a compression of %v makes codes of %.3g bits; the all-reduce that was measured has 8 or 4, compression %v or %v", in.Compression, gradientBits/in.Compression, gradientBits/8, gradientBits/4)
+	}},
+	{"beyond_measured", func(_ *Inputs, q *quantities, v Variant) bool { return v == Measured && q.waiting() > mostFitted },
+		func(_ *Inputs, q *quantities) string {
+			return fmt.Sprintf("%.4g nodes wait for each other; the straggler coefficient was fitted to at most %d", q.waiting(), mostFitted)
+		}},
+	{"strategy_not_measured", func(in *Inputs, _ *quantities, v Variant) bool {
+		return v == Measured && in.StragglerStrategy != "none"
+	}, always("what the straggler strategy saves is as published, not measured")},
 	{"precision_memory_only", func(in *Inputs, _ *quantities, _ Variant) bool { return in.Precision != "FP16" },
 		always("the precision changes memory alone: neither computing nor what is sent, which compression says (8.1)")},
 }

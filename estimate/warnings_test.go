@@ -79,6 +79,9 @@ var warned = map[string]struct {
 	"hierarchy_heuristic":   {yes: []change{regions}, no: nil},
 	"threshold_penalty":     {yes: []change{func(in *estimate.Inputs) { in.StragglerStrategy = "threshold" }}, no: nil},
 	"nodes_equal":           {yes: nil, no: []change{func(in *estimate.Inputs) { in.NumNodes = 1 }}},
+	"codes_not_measured":    {yes: nil, no: []change{func(in *estimate.Inputs) { in.Compression = 2 }}, variant: estimate.Measured},
+	"beyond_measured":       {yes: nil, no: []change{func(in *estimate.Inputs) { in.NumNodes = 64 }}, variant: estimate.Measured},
+	"strategy_not_measured": {yes: []change{func(in *estimate.Inputs) { in.StragglerStrategy = "redundancy" }}, no: nil, variant: estimate.Measured},
 	"precision_memory_only": {yes: []change{func(in *estimate.Inputs) { in.Precision = "FP8" }}, no: nil},
 }
 
@@ -99,7 +102,11 @@ func TestEveryWarningIsShownAndIsNot(t *testing.T) {
 			if err := in.Check(); err != nil {
 				t.Fatal(err)
 			}
-			if got := codes(estimate.Explain(in, v)); slices.Contains(got, code) != (i == 0) {
+			e := estimate.Explain(in, v)
+			if v == estimate.Measured {
+				e = estimate.ExplainMeasured(estimate.Run{Inputs: in, Further: estimate.DefaultFurther()}, calibrated())
+			}
+			if got := codes(e); slices.Contains(got, code) != (i == 0) {
 				t.Errorf("%s, case %d: warnings are %v", code, i, got)
 			}
 		}
@@ -116,5 +123,20 @@ func TestTheDocumentsForwardPassIsNotThePages(t *testing.T) {
 	big(&in)
 	if slices.Contains(codes(estimate.Explain(in, estimate.Page)), "pipeline_forward_only") {
 		t.Error("the page counts both directions, and is said not to")
+	}
+}
+
+// TestFaultsThatAreMendedAreNotWarnedOf with measured terms.
+func TestFaultsThatAreMendedAreNotWarnedOf(t *testing.T) {
+	for code, changes := range map[string][]change{
+		"pipeline_compute": {big}, "one_node": {func(in *estimate.Inputs) { in.NumNodes = 1 }}, "streaming_overheads": nil, "nodes_equal": nil,
+	} {
+		r := defaultRun()
+		for _, change := range changes {
+			change(&r.Inputs)
+		}
+		if c := estimate.Compare(r, calibrated()); !slices.Contains(codes(c.Page), code) || slices.Contains(codes(c.Measured), code) {
+			t.Errorf("%s: the page warns of %v, measured terms of %v", code, codes(c.Page), codes(c.Measured))
+		}
 	}
 }

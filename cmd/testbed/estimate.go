@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/calibrate"
 	"testbed/estimate"
 	"testbed/scenarios"
 )
@@ -17,7 +18,10 @@ type estimateFlags struct {
 	variant     string
 	preset      string
 	reliability string
+	calibration string
+	sweep       []string
 	list, json  bool
+	csv         bool
 }
 
 func estimateCommand() *cobra.Command {
@@ -50,6 +54,16 @@ below it.
 --variant page computes what the page computes, document what the text beside
 it says: they differ by a factor of four where the model needs pipelines.
 
+--calibration FILE (from testbed calibrate) computes the run three times: as the
+page, as the document, and with measured terms, and says what each of these
+changes. It adds the inputs nodeSpread, stepSpread, fragments and overlapSteps.
+
+--sweep NAME=V1,V2,… computes the days for each value, and for each combination
+if it is given several times:
+
+  testbed estimate --sweep numNodes=16,32,64 --sweep bandwidthMbps=100,1000
+  testbed estimate --sweep innerSteps=32,128,512 --calibration calibration.json --csv
+
 --reliability FILE computes the reliability model, which is a part of its own:
 the share of the time that counts when nodes fail and some are slow.`,
 	}
@@ -57,6 +71,9 @@ the share of the time that counts when nodes fail and some are slow.`,
 	flags.StringArrayVar(&f.set, "set", nil, "NAME=VALUE: give an input another value; may be given several times")
 	flags.StringVar(&f.variant, "variant", string(estimate.Page), "whose formulas: page or document")
 	flags.StringVar(&f.preset, "preset", "", "begin with a published run (--list names them)")
+	flags.StringVar(&f.calibration, "calibration", "", "calibration.json of testbed calibrate: a third column, with measured terms")
+	flags.StringArrayVar(&f.sweep, "sweep", nil, "NAME=V1,V2,…: vary an input; may be given several times")
+	flags.BoolVar(&f.csv, "csv", false, "print a sweep as CSV")
 	flags.StringVar(&f.reliability, "reliability", "", "compute the reliability model from this file")
 	flags.BoolVar(&f.list, "list", false, "list the published runs, and the estimates beside what was reported")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
@@ -81,6 +98,12 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	switch {
 	case v != estimate.Page && v != estimate.Document:
 		return usageError{fmt.Errorf("--variant %q must be page or document", f.variant)}
+	case f.calibration != "" && cmd.Flags().Changed("variant"):
+		return usageError{errors.New("--calibration shows all variants; leave --variant out")}
+	case (f.calibration != "" || len(f.sweep) > 0) && (f.reliability != "" || f.list):
+		return usageError{errors.New("--calibration and --sweep need a run: a file, --preset, or the defaults; leave --reliability and --list out")}
+	case f.csv && (len(f.sweep) == 0 || f.json):
+		return usageError{errors.New("--csv is for --sweep, and --json is another form of it")}
 	case chosen > 1:
 		return usageError{errors.New("give one of FILE, --preset, --reliability and --list")}
 	case f.list && len(f.set) > 0:
@@ -92,18 +115,101 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case f.list:
 		return estimate.WritePresets(cmd.OutOrStdout(), estimate.Presets(v))
 	}
-	in, err := f.inputs(v)
-	if err != nil {
+	r, measured, err := f.read(v, file)
+	switch {
+	case err != nil:
 		return err
+	case len(f.sweep) > 0:
+		return f.printSweep(cmd, r, measured)
+	case measured != nil && f.json:
+		return printJSON(cmd, estimate.Compare(r, *measured))
+	case measured != nil:
+		return estimate.WriteComparison(cmd.OutOrStdout(), estimate.Compare(r, *measured))
 	}
-	if err := readInputs(file, &in, f.set); err != nil {
-		return err
-	}
-	e := estimate.Explain(in, v)
+	e := estimate.Explain(r.Inputs, v)
 	if f.json {
 		return printJSON(cmd, e)
 	}
 	return estimate.WriteText(cmd.OutOrStdout(), e)
+}
+
+// read returns the run, and with --calibration what was measured. Without one a
+// run has no further inputs.
+func (f *estimateFlags) read(v estimate.Variant, file string) (r estimate.Run, measured *estimate.Measurements, err error) {
+	r.Further = estimate.DefaultFurther()
+	if r.Inputs, err = f.inputs(v); err != nil {
+		return r, nil, err
+	}
+	if f.calibration == "" {
+		return r, nil, readInputs(file, &r.Inputs, f.set)
+	}
+	c, err := calibrate.Load(f.calibration)
+	if err != nil {
+		return r, nil, usageError{fmt.Errorf("--calibration: %w", err)}
+	}
+	measured = measurements(c)
+	if err := measured.Check(); err != nil {
+		return r, nil, usageError{fmt.Errorf("--calibration %s: %w", f.calibration, err)}
+	}
+	return r, measured, readInputs(file, &r, f.set)
+}
+
+// measurements are what a calibration holds for an estimate.
+func measurements(c *calibrate.Calibration) *estimate.Measurements {
+	costs := c.SimCosts()
+	m := &estimate.Measurements{Efficiency: costs.Efficiency, Hop: costs.Hop.Seconds(), Reduce: costs.Reduce.Seconds()}
+	for _, s := range c.Document.Straggler {
+		m.Stragglers = append(m.Stragglers, estimate.Straggler{Sigma: s.Sigma, Coefficient: s.Coefficient.Value})
+	}
+	return m
+}
+
+func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured *estimate.Measurements) error {
+	s := &estimate.Sweep{Run: r, Variants: []estimate.Variant{estimate.Variant(f.variant)}, Measured: measured}
+	if measured != nil {
+		s.Variants = []estimate.Variant{estimate.Page, estimate.Document, estimate.Measured}
+	}
+	for _, text := range f.sweep {
+		axis, err := estimate.ParseAxis(text, func(r *estimate.Run, name, value string) error {
+			if measured == nil {
+				return scenarios.Assign(&r.Inputs, name, value)
+			}
+			return scenarios.Assign(r, name, value)
+		})
+		if err != nil {
+			return usageError{fmt.Errorf("--sweep %w", err)}
+		}
+		s.Axes = append(s.Axes, axis)
+	}
+	err := s.Check()
+	switch {
+	case err != nil:
+	case f.csv:
+		err = s.WriteCSV(cmd.OutOrStdout())
+	case f.json:
+		var points []estimate.Point
+		if points, err = s.Points(); err == nil {
+			return printJSON(cmd, struct {
+				Inputs any              `json:"inputs"`
+				Axes   []estimate.Axis  `json:"axes"`
+				Points []estimate.Point `json:"points"`
+			}{f.given(r), s.Axes, points})
+		}
+	default:
+		err = s.WriteText(cmd.OutOrStdout())
+	}
+	if wrong := (*estimate.FieldError)(nil); errors.As(err, &wrong) {
+		return usageError{fmt.Errorf("--sweep %w", err)}
+	}
+	return err
+}
+
+// given are the inputs that a run has: further ones with --calibration only.
+func (f *estimateFlags) given(r estimate.Run) any {
+	if f.calibration == "" {
+		return r.Inputs
+	}
+	return r
 }
 
 // inputs are what a run begins with.

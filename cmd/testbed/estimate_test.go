@@ -54,6 +54,7 @@ func TestEstimateOfAFile(t *testing.T) {
 func TestEstimateSaysWhatIsWrong(t *testing.T) {
 	yaml := written(t, "run.yaml", "numNodes: 80\nlatencyms: 3\n")
 	impossible := written(t, "run.json", "{\"numNodes\": 80,\n\"mfu\": 3}")
+	bare, full := written(t, "bare.json", `{"schema": 1, "costs": {"efficiency": {"value": 1}}}`), written(t, "full.json", calibration)
 	failing := written(t, "f.yaml", "n_nodes: 4\ngpus_per_node: 8\n")
 	for _, c := range []struct {
 		want string
@@ -69,6 +70,16 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		{"--preset gpt-5 is not known; there are page-defaults", []string{"--preset", "gpt-5"}},
 		{failing + ":1: time_s: is missing; add it", []string{"--reliability", failing}},
 		{"name at most one file", []string{yaml, yaml}},
+		{"--calibration: reading the calibration: open nowhere.json", []string{"--calibration", "nowhere.json"}},
+		{"--calibration " + bare + ": straggler: holds no coefficient; calibrate anew", []string{"--calibration", bare}},
+		{"--calibration shows all variants; leave --variant out", []string{"--calibration", bare, "--variant", "page"}},
+		{"--calibration and --sweep need a run", []string{"--list", "--sweep", "mfu=0.3"}},
+		{"--csv is for --sweep", []string{"--csv"}},
+		{"--set nodeSpread: unknown field", []string{"--set", "nodeSpread=0.2"}},
+		{"--set nodeSpread: is 2; it must be from 0 to 0.4", []string{"--calibration", full, "--set", "nodeSpread=2"}},
+		{"--sweep mfu: is 3; it must be from 0.0001 to 1 (with mfu=3)", []string{"--sweep", "mfu=0.3,3"}},
+		{"--sweep mfus: unknown field; did you mean mfu?", []string{"--sweep", "mfus=3"}},
+		{`--sweep "mfu" must be NAME=V1,V2,…`, []string{"--sweep", "mfu"}},
 	} {
 		_, err := estimated(c.args...)
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) || exitCode(err) != exitUsage {
@@ -97,5 +108,49 @@ func TestEstimateOfPresetsAndReliability(t *testing.T) {
 	}
 	if out, err = estimated("--reliability", file); err != nil || !strings.Contains(out, "goodput") {
 		t.Errorf("--reliability: %v\n%s", err, out)
+	}
+}
+
+// calibration is a calibration.json, as far as an estimate reads it.
+const calibration = `{"schema": 1, "costs": {"efficiency": {"value": 0.9}, "hop": {"value": -0.5, "unit": "ms"}, "reduce": {"value": 2, "unit": "ms"}},
+"document": {"straggler": [{"sigma": 0.1, "coefficient": {"value": 0.045}}, {"sigma": 0.2, "coefficient": {"value": 0.098}}]}}`
+
+func TestEstimateWithACalibration(t *testing.T) {
+	file, run := written(t, "calibration.json", calibration), written(t, "run.yaml", "numNodes: 16\nnodeSpread: 0.2\n")
+	out, err := estimated(run, "--calibration", file, "--set", "fragments=4", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got estimate.Comparison
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := estimate.Run{Inputs: estimate.Defaults(), Further: estimate.DefaultFurther()}
+	want.NumNodes, want.NodeSpread, want.Fragments = 16, 0.2, 4
+	m := estimate.Measurements{Efficiency: 0.9, Reduce: 0.002, Stragglers: []estimate.Straggler{{Sigma: 0.1, Coefficient: 0.045}, {Sigma: 0.2, Coefficient: 0.098}}}
+	if got.Measured.Inputs != want.Inputs || got.Further != want.Further || got.Measured.Results != estimate.ComputeMeasured(want, &m) || got.Page.Results != estimate.Compute(want.Inputs, estimate.Page) || len(got.Changes) == 0 || len(got.Ratios) == 0 {
+		t.Errorf("%s", out)
+	}
+	if out, err = estimated(run, "--calibration", file); err != nil || !strings.Contains(out, "nodeSpread 0.2") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestEstimateSweeps(t *testing.T) {
+	out, err := estimated("--sweep", "numNodes=16,72", "--sweep", "bandwidthMbps=100,400", "--csv")
+	if lines := strings.Split(out, "\n"); err != nil || len(lines) != 6 || !strings.HasPrefix(lines[3], "72,100,page,Data Parallel (DiLoCo),491.13") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = estimated("--calibration", written(t, "calibration.json", calibration), "--sweep", "nodeSpread=0,0.2", "--json")
+	var got struct {
+		Inputs estimate.Run
+		Axes   []estimate.Axis
+		Points []estimate.Point
+	}
+	if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Points) != 6 || got.Inputs.Fragments != 8 || got.Points[5].Set["nodeSpread"] != 0.2 || got.Points[5].Variant != estimate.Measured {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err = estimated("--sweep", "numNodes=16,72"); err != nil || !strings.Contains(out, "491.1 !") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
