@@ -57,8 +57,7 @@ func Compare(r Run, m Measurements) Comparison {
 	return c
 }
 
-// value finds a term. A mode that only some variants have hides none: all three
-// choose the same one but where experts are spread.
+// value finds a term by its name.
 func value(terms []Term, name string) (float64, bool) {
 	for _, t := range terms {
 		if t.Name == name {

@@ -119,13 +119,13 @@ func syncTerms(in *Inputs, q *quantities, f formulas, add func(name string, valu
 		return "max(" + compute + ", " + sync + ")", compute + " + max(0, " + sync + " − min(1, fragments · overlapSteps ÷ inner steps since the last one) · " + compute + ")"
 	}
 	place := map[mode]string{dataParallel: "3.1", hierarchical: "3.2", pipelineGroups: "3.4"}[q.mode]
-	ring := func(rate, latency string) string {
-		return "2(n − 1) pieces' ways round a ring of n, each a chunk ÷ (" + rate + " · 10⁶ · efficiency) or a piece of it and " + latency + " ÷ 2000 + hop, whichever is longer; once for each fragment; 0 if n ≤ 1; n = "
+	ring := func(rate, latency, n string) string {
+		return "for each fragment c + d + (2(n − 1) − 1) · max(c, p + d) + reduce, 0 if n ≤ 1; a chunk c and its first piece p on a link of " + rate + " · 10⁶ · efficiency, a hop d = " + latency + " ÷ 2000 + hop; n = " + n
 	}
 	add("V", q.volumeBits, "bit", "16 · parameters ÷ compression", "3.1")
 	if q.mode == hierarchical {
 		changed("f_regional", q.fRegional, "", factor+"nodesPerGroup", "5.1, 5.2", notSyncs)
-		changed("T_regional", q.regionalSync, "s", "(2 · V ÷ (regionalBandwidth · 10⁶) + regionalLatency ÷ 1000) · f_regional", "3.2", ring("regionalBandwidth", "regionalLatency")+"nodesPerGroup")
+		changed("T_regional", q.regionalSync, "s", "(2 · V ÷ (regionalBandwidth · 10⁶) + regionalLatency ÷ 1000) · f_regional", "3.2", ring("regionalBandwidth", "regionalLatency", "nodesPerGroup"))
 		cycle, _ := both("innerSteps · T_comp", "T_regional")
 		_, measured := both("innerSteps · T_comp · f_compute", "T_regional")
 		changed("T_regional_cycle", q.regionalCycle, "s", cycle, "3.2", measured)
@@ -141,7 +141,7 @@ func syncTerms(in *Inputs, q *quantities, f formulas, add func(name string, valu
 	}
 	add("G", q.groups, "", groups, place)
 	changed("f_global", q.fGlobal, "", factor+"G", "5.1, 5.2", notSyncs)
-	changed("T_sync", q.globalSync, "s", "(2 · V ÷ (bandwidthMbps · 10⁶) + latencyMs ÷ 1000) · f_global", place, ring("bandwidthMbps", "latencyMs")+"G")
+	changed("T_sync", q.globalSync, "s", "(2 · V ÷ (bandwidthMbps · 10⁶) + latencyMs ÷ 1000) · f_global", place, ring("bandwidthMbps", "latencyMs", "G"))
 	changed("block", q.block, "s", block, place, waiting)
 	outer, measured := both(before, "T_sync")
 	changed("T_outer", q.outer, "s", outer, place, measured)
