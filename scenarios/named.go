@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -27,12 +28,20 @@ func (p *parser) named(s *Scenario, field, name string) ([]byte, error) {
 		return nil, p.fail(field, "a trace is read only for a scenario that is a file itself")
 	}
 	var text []byte
-	info, err := fs.Stat(p.dir, name)
+	dir := p.dir
+	info, err := fs.Stat(dir, name)
+	if errors.Is(err, fs.ErrNotExist) { // the library's are there for every scenario
+		if _, other := fs.Stat(files, "library/"+name); other == nil {
+			if dir, err = fs.Sub(files, "library"); err == nil {
+				info, err = fs.Stat(dir, name)
+			}
+		}
+	}
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxTraceBytes) {
 		return nil, p.fail(field, fmt.Sprintf("%s is no file of at most %d MiB", name, maxTraceBytes>>20))
 	}
 	if err == nil {
-		text, err = fs.ReadFile(p.dir, name)
+		text, err = fs.ReadFile(dir, name)
 	}
 	if err != nil {
 		return nil, p.fail(field, "cannot be read: "+err.Error())

@@ -32,12 +32,14 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 		return nil, err
 	}
 	s := &Scenario{
-		Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
 		Policy: DefaultPolicies(),
 		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
 	}
 	if err := p.fill(s); err != nil {
 		return nil, err
+	}
+	if s.Name == "" {
+		s.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	}
 	if s.Real.MinSlack < 0 { // not given
 		s.Real.MinSlack = defaultMinSlack(len(s.Workers))

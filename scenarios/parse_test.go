@@ -61,7 +61,8 @@ func TestBadInput(t *testing.T) {
 		{"field of a section without any", "straggler: {quorum: 0.75}", "baseline: {quorum: 1}", "bad.yaml:16: policy.baseline.quorum: unknown field; there are no fields here"},
 		{"unknown policy", "straggler: {quorum: 0.75}", "stragler: {quorum: 1}", "bad.yaml:16: policy.stragler: unknown field; did you mean straggler?"},
 		{"unknown link property", "rate_up:", "rateup:", "bad.yaml:20: real.links.default.rateup: unknown field; did you mean rate_up?"},
-		{"name is no field", "seed: 42", "seed: 42\nname: x", "bad.yaml:2: name: unknown field; the fields here are description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work"},
+		{"name with a slash", "seed: 42", "seed: 42\nname: a/x", `bad.yaml:2: name: "a/x" has a slash in it, and files are named after it; write a plain name`},
+		{"unlike any field", "seed: 42", "seed: 42\ncolour: x", "bad.yaml:2: colour: unknown field; the fields here are name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work"},
 
 		{"duplicate id", "id: 1, join", "id: 0, join", "bad.yaml:4: workers[1].id: worker 0 is already workers[0]; give each worker an id of its own"},
 		{"inject for nobody", "op: Slow, id: 1", "op: Slow, id: 7", "bad.yaml:6: injects[0].id: there is no worker 7; the workers are 0, 1"},
@@ -186,7 +187,7 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	t.Run("no object", func(t *testing.T) {
-		check(t, "- 1\n", "bad.yaml:1: must be an object with the fields description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work")
+		check(t, "- 1\n", "bad.yaml:1: must be an object with the fields name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work")
 	})
 	t.Run("too long", func(t *testing.T) {
 		check(t, strings.Repeat("#", 4<<20+1), "bad.yaml: the file has 4194305 bytes; at most 4194304 are read")
@@ -302,6 +303,7 @@ func TestLibrary(t *testing.T) {
 			t.Errorf("%s has no description", s.Name)
 		}
 		roundTrip(t, s)
+		loadBack(t, s)
 	}
 	if !slices.Contains(names, "persistent_straggler") || !slices.IsSorted(names) {
 		t.Errorf("the library has %v", names)
@@ -321,6 +323,27 @@ func roundTrip(t *testing.T, s *scenarios.Scenario) {
 	// The files of traces are not passed on: their paces are.
 	if diff := cmp.Diff(s, &back, cmpopts.IgnoreFields(scenarios.Scenario{}, "Traces"), memories); diff != "" {
 		t.Errorf("%s comes back from JSON changed:\n%s", s.Name, diff)
+	}
+}
+
+// loadBack reads a scenario of the library from a file of the user's that holds
+// what `testbed list --json` prints of it. A trace is found in the library.
+func loadBack(t *testing.T, s *scenarios.Scenario) {
+	t.Helper()
+	text, err := json.Marshal(s.Plain())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "mine.json")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	back, err := scenarios.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(s, back, memories); diff != "" {
+		t.Errorf("%s reads back from its JSON changed:\n%s", s.Name, diff)
 	}
 }
 

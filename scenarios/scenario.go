@@ -24,8 +24,8 @@ import (
 // Scenario is one run: the workers, what happens to them, and the rules. Times
 // are scenario time in microseconds.
 type Scenario struct {
-	// Name is the file's base name without its ending.
-	Name        string `yaml:"-" json:"name"`
+	// Name is, where the file has none, the file's base name without its ending.
+	Name        string `yaml:"name" json:"name,omitempty"`
 	Description string `yaml:"description" json:"description,omitempty"`
 
 	Seed             uint64      `yaml:"seed" json:"seed" need:"yes"`

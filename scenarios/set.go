@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -403,8 +402,20 @@ func assign(v reflect.Value, steps []step, value reflect.Value) (problem string)
 }
 
 // Text returns the scenario as a file that reads back as it is, if Traces lie
-// beside it.
+// beside it. The name is that of the file, and not in it.
 func (s *Scenario) Text() ([]byte, error) {
+	plain := s.Plain()
+	plain.Name = ""
+	text, err := json.MarshalIndent(plain, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
+	}
+	return append(text, '\n'), nil
+}
+
+// Plain returns a copy whose JSON is a scenario's file: without what Traces
+// hold.
+func (s *Scenario) Plain() *Scenario {
 	plain := *s
 	plain.Real.Injects = slices.Clone(s.Real.Injects)
 	for i := range plain.Real.Injects {
@@ -415,20 +426,5 @@ func (s *Scenario) Text() ([]byte, error) {
 		own.Steps.Ratios = nil // as above
 		plain.Work = &own
 	}
-	text, err := json.Marshal(plain)
-	if err != nil {
-		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
-	}
-	name, err := json.Marshal(s.Name)
-	if err != nil {
-		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
-	}
-	// The name is that of the file, and not in it.
-	text = bytes.Replace(text, []byte(`"name":`+string(name)+`,`), nil, 1)
-	var out bytes.Buffer
-	if err := json.Indent(&out, text, "", "  "); err != nil {
-		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
-	}
-	out.WriteByte('\n')
-	return out.Bytes(), nil
+	return &plain
 }

@@ -133,6 +133,8 @@ func (p *parser) validateRun(s *Scenario) error {
 		}
 	}
 	switch n := len(s.Workers); {
+	case strings.Contains(s.Name, "/"):
+		return p.fail("name", fmt.Sprintf("%q has a slash in it, and files are named after it; write a plain name", s.Name))
 	case n == 0:
 		return p.fail("workers", "is empty; a run needs at least one worker")
 	case n > maxWorkers:

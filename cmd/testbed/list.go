@@ -14,6 +14,8 @@ func listCommand() *cobra.Command {
 	var asJSON, policies bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "The scenarios of the library, or the policies", Args: noArguments,
+		Long: `Lists the scenarios of the library by the names that other commands take. With
+--json each is printed whole, as the file of a scenario.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&policies, "policies", false, "list the policies, with their parameters and defaults")
@@ -26,6 +28,9 @@ func listCommand() *cobra.Command {
 			return err
 		}
 		if asJSON {
+			for i, s := range all { // each is a scenario's file
+				all[i] = s.Plain()
+			}
 			return printJSON(cmd, all)
 		}
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
