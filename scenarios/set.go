@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -410,7 +412,21 @@ func (s *Scenario) Text() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing scenario %s: %w", s.Name, err)
 	}
-	return append(text, '\n'), nil
+	return append(escaped(text), '\n'), nil
+}
+
+// escaped writes the control characters that JSON allows in its strings, and
+// YAML refuses, by their numbers.
+func escaped(text []byte) []byte {
+	var out []byte
+	for _, r := range string(text) {
+		if r == '\n' || r > 0xffff || unicode.IsPrint(r) {
+			out = utf8.AppendRune(out, r)
+		} else {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
 }
 
 // Plain returns a copy whose JSON is a scenario's file: without what Traces

@@ -1,0 +1,215 @@
+// Package convert writes scenarios: as JSON or YAML that reads back as the same
+// scenario, and as files of churn's, which have fewer fields.
+package convert
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"testbed/policy"
+	"testbed/scenarios"
+)
+
+// Format is what a scenario is written as.
+type Format string
+
+// The formats.
+const (
+	Churn Format = "churn" // JSON of the fields that churn's README names
+	JSON  Format = "json"
+	YAML  Format = "yaml"
+)
+
+// Formats lists them.
+var Formats = []Format{Churn, JSON, YAML}
+
+// Named returns the format of that name.
+func Named(name string) (Format, error) {
+	if f := Format(name); slices.Contains(Formats, f) {
+		return f, nil
+	}
+	return "", fmt.Errorf("there is no format %q; choose %s, %s or %s", name, Churn, JSON, YAML)
+}
+
+// FormatOf returns the format of a scenario's file: JSON if it is an object in
+// braces, else YAML.
+func FormatOf(source []byte) Format {
+	if bytes.HasPrefix(bytes.TrimSpace(source), []byte("{")) {
+		return JSON
+	}
+	return YAML
+}
+
+// Extension is how the name of a file in this format ends.
+func (f Format) Extension() string {
+	if f == YAML {
+		return ".yaml"
+	}
+	return ".json"
+}
+
+// Text returns the scenario as a file. JSON and YAML have every field, and read
+// back as the same scenario if its traces lie beside them; its name is that of
+// the file. Of churn's format, lost says what it cannot hold of the scenario, a
+// line each; what it would be another scenario without is a *scenarios.Error.
+func Text(s *scenarios.Scenario, to Format) (text []byte, lost []string, err error) {
+	switch to {
+	case Churn:
+		return churn(s)
+	case YAML:
+		text, err = toYAML(s)
+	default:
+		text, err = s.Text()
+	}
+	return text, nil, err
+}
+
+// File writes what Text returns, and reads it back: the files that it names may
+// not lie beside it. What is wrong with it is a *scenarios.Error.
+func File(s *scenarios.Scenario, to Format, name string) (lost []string, err error) {
+	text, lost, err := Text(s, to)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(name, text, 0o644); err != nil {
+		return nil, fmt.Errorf("writing the converted %s: %w", s.Name, err)
+	}
+	_, err = scenarios.Load(name)
+	return lost, err
+}
+
+// ofChurn is a scenario of churn's.
+type ofChurn struct {
+	Seed                   uint64             `json:"seed"`
+	Workers                []scenarios.Worker `json:"workers"`
+	Injects                []scenarios.Inject `json:"injects"`
+	InnerSteps             int                `json:"inner_steps"`
+	TargetOuterSteps       int                `json:"target_outer_steps"`
+	Horizon                policy.Time        `json:"horizon"`
+	HeartbeatPeriod        policy.Time        `json:"heartbeat_period"`
+	HeartbeatMissThreshold int                `json:"heartbeat_miss_threshold"`
+	BaseLatency            policy.Time        `json:"base_latency"`
+	BandwidthBpus          int64              `json:"bandwidth_bpus"`
+	StateBytes             int64              `json:"state_bytes"`
+}
+
+// churnOps are the injects that churn has.
+var churnOps = []scenarios.Op{scenarios.Crash, scenarios.Leave, scenarios.Slow, scenarios.Restore, scenarios.Partition, scenarios.ClearPartition}
+
+func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
+	refuse := func(field, problem string) ([]byte, []string, error) {
+		return nil, nil, &scenarios.Error{File: s.Name, Field: field, Problem: problem}
+	}
+	for i, in := range s.Injects {
+		if !slices.Contains(churnOps, in.Op) {
+			return refuse(fmt.Sprintf("injects[%d].op", i), fmt.Sprintf("churn has no %s; remove it, or choose one of %s", in.Op, list(churnOps)))
+		}
+	}
+	if s.Work != nil {
+		return refuse("work", "churn's steps vary by inner_step_jitter alone; remove the section, and write what it makes of inner_step_mean and inner_step_jitter to the workers")
+	}
+	text, err = json.MarshalIndent(ofChurn{
+		s.Seed, s.Workers, s.Injects, s.InnerSteps, s.TargetOuterSteps, s.Horizon, s.HeartbeatPeriod, s.HeartbeatMissThreshold,
+		s.BaseLatency, s.BandwidthBpus, s.StateBytes,
+	}, "", "  ")
+	if err != nil {
+		return nil, nil, fmt.Errorf("writing scenario %s for churn: %w", s.Name, err)
+	}
+	text = append(text, '\n')
+	back, err := scenarios.Parse(s.Name+".json", text) // with defaults, which are not lost
+	if err != nil {
+		return nil, nil, err
+	}
+	if !reflect.DeepEqual(s.Policy, back.Policy) {
+		lost = append(lost, "policy is left out: churn takes parameters with the policy, not with the scenario")
+	}
+	if ops := linkOps(s); ops != "" {
+		lost = append(lost, "real.injects is left out, and with it what happens to links ("+ops+"), as in the simulator without links")
+	}
+	back.Real.Injects = s.Real.Injects
+	if !reflect.DeepEqual(s.Real, back.Real) {
+		lost = append(lost, "real is left out: churn plays no real network and no links")
+	}
+	if slices.ContainsFunc(s.Injects, func(in scenarios.Inject) bool {
+		return in.Op == scenarios.Partition || in.Op == scenarios.ClearPartition
+	}) {
+		lost = append(lost, "injects has a partition, whose fields churn's README does not show; they are written as here, with ids")
+	}
+	return text, lost, nil
+}
+
+// linkOps names the injects of links.
+func linkOps(s *scenarios.Scenario) string {
+	var ops []scenarios.Op
+	for _, in := range s.Real.Injects {
+		if !slices.Contains(ops, in.Op) {
+			ops = append(ops, in.Op)
+		}
+	}
+	return list(ops)
+}
+
+func list(ops []scenarios.Op) string {
+	parts := make([]string, len(ops))
+	for i, op := range ops {
+		parts[i] = string(op)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// toYAML lays the fields of the scenario's JSON out as a person would: blocks,
+// and on one line what is short.
+func toYAML(s *scenarios.Scenario) ([]byte, error) {
+	fail := func(err error) ([]byte, error) {
+		return nil, fmt.Errorf("writing scenario %s as YAML: %w", s.Name, err)
+	}
+	text, err := s.Text()
+	if err != nil {
+		return nil, err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return fail(err)
+	}
+	if err := restyle(&doc); err != nil {
+		return fail(err)
+	}
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return fail(err)
+	}
+	return out.Bytes(), nil
+}
+
+// restyle takes the quotes and braces of JSON from a node. Scalars are quoted
+// that a reader, also one of YAML 1.1, would take for something else than text.
+func restyle(n *yaml.Node) error {
+	n.Style = 0
+	short := n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode
+	for _, c := range n.Content {
+		if err := restyle(c); err != nil {
+			return err
+		}
+		short = short && (c.Kind == yaml.ScalarNode || n.Kind == yaml.MappingNode && c.Kind == yaml.SequenceNode && c.Style == yaml.FlowStyle)
+	}
+	switch {
+	case short:
+		n.Style = yaml.FlowStyle
+	case n.Kind != yaml.ScalarNode || n.Tag != "!!str":
+	case strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsPrint(r) }):
+		n.Style = yaml.DoubleQuotedStyle // escapes them
+	default:
+		return n.Encode(n.Value)
+	}
+	return nil
+}
