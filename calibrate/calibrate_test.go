@@ -12,6 +12,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/convert"
 	"testbed/sim"
 )
 
@@ -133,16 +134,13 @@ func TestStragglerCoefficient(t *testing.T) {
 // TestPricedScenario: with the prices of its calibration, churn's network takes
 // for an undisturbed run what the calibrated links do.
 func TestPricedScenario(t *testing.T) {
-	c := &Calibration{Schema: Schema}
-	for to, v := range map[*Estimate]float64{&c.Costs.Step: 0.7, &c.Costs.Message: 0.9, &c.Costs.Hop: 1.5, &c.Costs.ReduceByte: 4, &c.Costs.Efficiency: 0.94} {
-		to.Value = v
-	}
+	c := fitted()
 	found, err := scenarios.Find("homogeneous")
 	if err != nil {
 		t.Fatal(err)
 	}
 	file, source := found.File, found.Text
-	text, err := c.Rewrite(parse(t, file, source), source)
+	text, _, err := c.Rewrite(parse(t, file, source), source, convert.YAML)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +176,7 @@ func TestRewriteKeepsTheLinks(t *testing.T) {
 	before := parse(t, file, source)
 	c := &Calibration{}
 	c.Costs.Efficiency.Value = 1
-	text, err := c.Rewrite(before, source)
+	text, _, err := c.Rewrite(before, source, convert.YAML)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,8 @@ type Calibration struct {
 	Document DocumentEstimates `json:"document"`
 	Fits     []Residuals       `json:"fits"`
 	Runs     []RunResult       `json:"runs"`
+	// Scenarios are the prices of the calibrated scenarios, if there are any.
+	Scenarios []Prices `json:"scenarios,omitempty"`
 }
 
 // CostEstimates are the fields of sim.Costs.

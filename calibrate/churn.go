@@ -67,17 +67,50 @@ func middleLinks(s *scenarios.Scenario) bool {
 		len(s.Real.Links.Nodes)+len(s.Real.Links.Pairs)+len(s.Real.Links.Paths) == 0 && s.Workers[0].InnerStepJitter == 0 && s.Work == nil
 }
 
+// Prices are what churn's network has to have on the links of a scenario. Times
+// are scenario time.
+type Prices struct {
+	Scenario      string      `json:"scenario"`
+	BaseLatency   policy.Time `json:"base_latency"`   // µs
+	BandwidthBpus int64       `json:"bandwidth_bpus"` // bytes per µs
+	StateBytes    int64       `json:"state_bytes"`
+	// Error is what whole numbers leave: by how much more an undisturbed round
+	// takes with them beside its inner steps, over what it should take.
+	Error float64 `json:"error"`
+}
+
+// Tolerance is the Error above which prices are not to be used without a word.
+const Tolerance = 0.01
+
+// round returns the prices as the whole numbers that churn has. A round takes
+// 2·base_latency + state_bytes / bandwidth_bpus beside its inner steps, of
+// which empty is what it takes if nothing is sent, and full if bytes are; both
+// in µs. A small rate is far from a whole number, so state_bytes is not the
+// bytes but the multiple of the rounded rate with which the time is right: half
+// a microsecond of the round is left.
+func round(empty, full, bytes float64) Prices {
+	total := math.Round(full)
+	latency := min(math.Round(empty/2), math.Floor(total/2))
+	rest := total - 2*latency
+	rate := min(max(1, math.Round(bytes/max(1, rest))), scenarios.MaxBandwidthBpus)
+	p := Prices{BaseLatency: policy.Time(latency), BandwidthBpus: int64(rate), StateBytes: int64(rest * rate)}
+	if full > 0 {
+		p.Error = (total - full) / full
+	}
+	return p
+}
+
 // Price returns the scenario with the prices of churn's network that this
 // calibration gives its links: base_latency is half of what an undisturbed
 // round of all its workers takes beside its inner steps when there is next to
 // nothing to send, and bandwidth_bpus and state_bytes make the rest. Steps are
 // longer by what their timers are late.
-func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, error) {
+func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, Prices, error) {
 	var ids []policy.ID
 	for _, w := range s.Workers {
 		ids = append(ids, w.ID)
 	}
-	round := func(parameters int) (real float64, bytes int64, err error) {
+	undisturbed := func(parameters int) (real float64, bytes int64, err error) {
 		of := *s
 		of.Real.Parameters = parameters
 		times, err := sim.NewTimes(&of, c.SimCosts())
@@ -90,13 +123,13 @@ func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, error) 
 		}
 		return 2*control + times.Reduction(ids, ids).Seconds(), times.Sent(len(ids)) / int64(len(ids)), nil
 	}
-	empty, little, err := round(1)
+	empty, little, err := undisturbed(1)
 	if err != nil {
-		return nil, err
+		return nil, Prices{}, err
 	}
-	full, bytes, err := round(s.Real.Parameters)
+	full, bytes, err := undisturbed(s.Real.Parameters)
 	if err != nil {
-		return nil, err
+		return nil, Prices{}, err
 	}
 	priced := *s
 	perMicro := 1e6 / s.Real.TimeScale
@@ -104,9 +137,8 @@ func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, error) 
 	for i := range priced.Workers {
 		priced.Workers[i].InnerStepMean += policy.Time(math.Round(c.SimCosts().Step.Seconds() * perMicro))
 	}
-	priced.BaseLatency = policy.Time(math.Round(empty / 2 * perMicro))
-	priced.StateBytes = max(1, bytes-little)
-	rest := max(1, (full-empty)*perMicro)
-	priced.BandwidthBpus = max(1, int64(math.Round(float64(priced.StateBytes)/rest)))
-	return &priced, nil
+	p := round(empty*perMicro, full*perMicro, float64(bytes-little))
+	p.Scenario = s.Name
+	priced.BaseLatency, priced.BandwidthBpus, priced.StateBytes = p.BaseLatency, p.BandwidthBpus, p.StateBytes
+	return &priced, p, nil
 }

@@ -51,5 +51,11 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	for _, r := range c.Runs {
 		fmt.Fprintf(w, "%s\t%.3f s\t%.3f s, %+.1f %%\t%+.1f %%\n", r.Name, r.Measured, r.Fitted, 100*(r.Fitted/r.Measured-1), 100*(r.Links/r.Measured-1))
 	}
+	if len(c.Scenarios) > 0 {
+		fmt.Fprintln(w, "calibrated scenarios\tbase_latency\tbandwidth_bpus, state_bytes\tleft by rounding")
+	}
+	for _, p := range c.Scenarios {
+		fmt.Fprintf(w, "%s\t%d µs\t%d, %d\t%+.2g %%\n", p.Scenario, p.BaseLatency, p.BandwidthBpus, p.StateBytes, 100*p.Error)
+	}
 	return w.Flush()
 }

@@ -9,22 +9,42 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"testbed/scenarios"
+	"testbed/scenarios/convert"
+	"testbed/shaping"
 )
 
-// Rewrite returns the text of a scenario with the prices of Price in it; what
-// else there is, comments too, stays. The one-way delay that base_latency gave
-// to links that name none is written out, because base_latency changes.
-func (c *Calibration) Rewrite(s *scenarios.Scenario, source []byte) ([]byte, error) {
-	priced, err := c.Price(s)
+// Rewrite returns the text of a scenario with the prices of Price in it. The
+// one-way delay that base_latency gave to links that name none is written out,
+// because base_latency changes. What else there is stays as far as the format
+// can hold it, in YAML made of YAML also the comments.
+func (c *Calibration) Rewrite(s *scenarios.Scenario, source []byte, to convert.Format) (text []byte, p Prices, err error) {
+	priced, p, err := c.Price(s)
 	if err != nil {
-		return nil, err
+		return nil, p, err
 	}
-	fail := func(err error) ([]byte, error) {
-		return nil, fmt.Errorf("writing the calibrated %s: %w", s.Name, err)
+	delay := s.Real.Links.Default.OneWayDelay
+	if delay == nil {
+		delay = new(shaping.Duration(s.RealDuration(s.BaseLatency).Round(time.Microsecond)))
 	}
+	if to == convert.YAML && convert.FormatOf(source) == convert.YAML {
+		text, err = edit(source, priced, *delay)
+	} else {
+		if to != convert.Churn { // which has no links
+			priced.Real.Links.Default.OneWayDelay = delay
+		}
+		text, _, err = convert.Text(priced, to)
+	}
+	if err != nil {
+		err = fmt.Errorf("writing the calibrated %s: %w", s.Name, err)
+	}
+	return text, p, err
+}
+
+// edit gives the fields that Price changes their values, and links a delay.
+func edit(source []byte, priced *scenarios.Scenario, delay shaping.Duration) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(source, &doc); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	root := doc.Content[0]
 	for key, value := range map[string]int64{
@@ -37,15 +57,14 @@ func (c *Calibration) Rewrite(s *scenarios.Scenario, source []byte) ([]byte, err
 			set(w, "inner_step_mean", strconv.FormatInt(int64(priced.Workers[i].InnerStepMean), 10))
 		}
 	}
-	if s.Real.Links.Default.OneWayDelay == nil {
-		links := section(section(section(root, "real"), "links"), "default")
-		set(links, "one_way_delay", s.RealDuration(s.BaseLatency).Round(time.Microsecond).String())
+	if priced.Real.Links.Default.OneWayDelay == nil {
+		set(section(section(section(root, "real"), "links"), "default"), "one_way_delay", delay.String())
 	}
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
 	if err := enc.Encode(&doc); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	return out.Bytes(), nil
 }

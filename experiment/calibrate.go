@@ -12,6 +12,7 @@ import (
 	"testbed/calibrate"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/convert"
 )
 
 // CalibrationFile is the calibration's name in the directory of its runs.
@@ -31,10 +32,11 @@ type Calibration struct {
 	Rewrite []Source
 }
 
-// Source is a scenario with its text.
+// Source is a scenario with its text, and the format of its copy.
 type Source struct {
 	Scenario *scenarios.Scenario
 	Text     []byte
+	To       convert.Format
 }
 
 // Calibrate measures and fits, and writes the result and the calibrated
@@ -65,22 +67,19 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 			c.Machine, c.Versions = before.Machine, before.Versions
 		}
 	}
-	if err := dir.WriteJSON(CalibrationFile, c); err != nil {
-		return nil, nil, err
-	}
 	files = []string{dir.Path(CalibrationFile)}
 	for _, s := range o.Rewrite {
-		name := s.Scenario.Name + ".yaml"
-		text, err := c.Rewrite(s.Scenario, s.Text)
+		name := s.Scenario.Name + s.To.Extension()
+		text, prices, err := c.Rewrite(s.Scenario, s.Text, s.To)
 		if err == nil {
-			err = dir.WriteFile(name, text)
+			err = errors.Join(dir.WriteNamed(s.Scenario.Traces), dir.WriteFile(name, text))
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		files = append(files, dir.Path(name))
+		c.Scenarios, files = append(c.Scenarios, prices), append(files, dir.Path(name))
 	}
-	return c, files, nil
+	return c, files, dir.WriteJSON(CalibrationFile, c)
 }
 
 // measure makes the runs, each into a directory of its own.

@@ -17,6 +17,7 @@ import (
 	"testbed/report/record"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/convert"
 	"testbed/shaping/fidelity"
 	"testbed/sim"
 	"testbed/sweep"
@@ -333,7 +334,7 @@ func TestCalibrate(t *testing.T) {
 	f := fake{simulator: play}
 	r := load(t, "homogeneous")
 	o := experiment.Calibration{Dir: r.Dir, Experiments: chosen(t, "payload-20000", "workers-2"), Repeat: 1, Real: f.play,
-		Rewrite: []experiment.Source{{Scenario: r.Scenario, Text: r.Source}}}
+		Rewrite: []experiment.Source{{Scenario: r.Scenario, Text: r.Source, To: convert.YAML}}}
 	c, files, err := experiment.Calibrate(t.Context(), o)
 	if err != nil || math.Abs(c.Costs.Step.Value-3) > 1e-9 || len(c.Runs) != 2 {
 		t.Fatalf("%v: %+v", err, c)

@@ -43,7 +43,7 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 		return sim.Run, nil
 	}
 	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
-		priced, err := c.Price(s)
+		priced, _, err := c.Price(s)
 		if err != nil {
 			return runlog.Summary{}, err
 		}

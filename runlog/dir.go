@@ -75,15 +75,20 @@ func (d Dir) WriteScenario(file string, source []byte, named map[string][]byte) 
 	if strings.HasSuffix(file, ".json") {
 		name = "scenario.json"
 	}
-	for other, text := range named {
-		if err := os.MkdirAll(filepath.Dir(d.Path(other)), 0o755); err != nil {
+	return errors.Join(d.WriteNamed(named), d.WriteFile(name, source))
+}
+
+// WriteNamed keeps the files that a scenario names, by their paths from it.
+func (d Dir) WriteNamed(named map[string][]byte) error {
+	for name, text := range named {
+		if err := os.MkdirAll(filepath.Dir(d.Path(name)), 0o755); err != nil {
 			return fmt.Errorf("writing the run directory: %w", err)
 		}
-		if err := d.WriteFile(other, text); err != nil {
+		if err := d.WriteFile(name, text); err != nil {
 			return err
 		}
 	}
-	return d.WriteFile(name, source)
+	return nil
 }
 
 // WriteJSON writes a file of the directory as indented JSON. A reader sees the

@@ -25,6 +25,9 @@ const (
 	maxParameters = 1 << 30
 )
 
+// MaxBandwidthBpus is the largest bandwidth_bpus.
+const MaxBandwidthBpus = 1e9
+
 func (p *parser) validate(s *Scenario) error {
 	if err := p.validateRun(s); err != nil {
 		return err
@@ -125,7 +128,7 @@ func (p *parser) validateRun(s *Scenario) error {
 		{"heartbeat_period", int64(s.HeartbeatPeriod), 1, int64(maxTime)},
 		{"heartbeat_miss_threshold", int64(s.HeartbeatMissThreshold), 1, maxCount},
 		{"base_latency", int64(s.BaseLatency), 0, int64(maxTime)},
-		{"bandwidth_bpus", s.BandwidthBpus, 1, 1e9},
+		{"bandwidth_bpus", s.BandwidthBpus, 1, MaxBandwidthBpus},
 		{"state_bytes", s.StateBytes, 0, 1e15},
 	} {
 		if err := p.between(c.field, c.value, c.least, c.max); err != nil {
