@@ -51,6 +51,9 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 	}, nil
 }
 
+// Stdout is the name of a trace's file that is none.
+const Stdout = "-"
+
 // Record simulates and writes the events to a file, if one is named.
 func (play Simulator) Record(s *scenarios.Scenario, policyName, file string) (sum runlog.Summary, err error) {
 	if file == "" {
@@ -64,6 +67,10 @@ func (play Simulator) Record(s *scenarios.Scenario, policyName, file string) (su
 }
 
 func writeEvents(file string, fill func(record func(runlog.Event)) error) error {
+	if file == Stdout {
+		w := runlog.NewWriter(os.Stdout)
+		return errors.Join(fill(w.Write), w.Flush())
+	}
 	f, err := os.Create(file)
 	if err != nil {
 		return fmt.Errorf("writing the trace: %w", err)

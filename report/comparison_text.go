@@ -70,6 +70,9 @@ func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
 		return err
 	}
 	c.Statistics.write(out, c.Policies)
+	if err := c.writeUtilization(out); err != nil {
+		return err
+	}
 	c.writeLeftOut(out)
 	for _, name := range c.Policies {
 		sim, real := c.Sim[name], c.Real[name]
@@ -102,6 +105,9 @@ const fewStandings = 4
 // report has the reasons of all that they decided.
 func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario) error {
 	if err := c.writeScores(out, s); err != nil {
+		return err
+	}
+	if err := c.writeUtilization(out); err != nil {
 		return err
 	}
 	if err := c.writeResiduals(out); err != nil {

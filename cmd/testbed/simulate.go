@@ -35,7 +35,10 @@ run, real or simulated: how long the inner steps, reductions and state fetches
 took, who joined, crashed and left, who was silent. The policy decides anew, and
 its decisions are laid beside those of the record, with their reasons. The
 policy of the run decides as in the record; another one, or other parameters
-(--set policy.straggler.k=5), shows what it would have done.`,
+(--set policy.straggler.k=5), shows what it would have done.
+
+With --trace - the trace goes to stdout and the result as text to stderr, as
+churn's own program has it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if record == "" {
 				return oneScenario(cmd, args)
@@ -51,9 +54,15 @@ policy of the run decides as in the record; another one, or other parameters
 	cmd.Flags().StringArrayVar(&set, "set", nil, "FIELD=VALUE: another value for a field of the scenario; may be given several times")
 	cmd.Flags().StringVar(&network, "network", experiment.NetworkChurn, "what messages and transfers take: churn or links")
 	calibrationFlag(cmd, &calibrated)
-	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines")
+	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines; - is stdout")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if trace == experiment.Stdout {
+			if asJSON {
+				return usageError{errors.New("--trace - and --json both write to stdout; name a file for the trace, or leave --json out")}
+			}
+			cmd.SetOut(cmd.ErrOrStderr())
+		}
 		if record != "" {
 			if network != experiment.NetworkChurn || calibrated != "" {
 				return usageError{errors.New("--replay takes all times from the record; leave --network and --calibration out")}
