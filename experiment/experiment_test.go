@@ -334,16 +334,30 @@ func TestCalibrate(t *testing.T) {
 	f := fake{simulator: play}
 	r := load(t, "homogeneous")
 	o := experiment.Calibration{Dir: r.Dir, Experiments: chosen(t, "payload-20000", "workers-2"), Repeat: 1, Real: f.play,
-		Rewrite: []experiment.Source{{Scenario: r.Scenario, Text: r.Source, To: convert.YAML}}}
+		Rewrite: []experiment.Source{{Scenario: r.Scenario, Text: r.Source, To: convert.YAML}, {Scenario: r.Scenario, Text: r.Source, To: convert.Churn}}}
 	c, files, err := experiment.Calibrate(t.Context(), o)
 	if err != nil || math.Abs(c.Costs.Step.Value-3) > 1e-9 || len(c.Runs) != 2 {
 		t.Fatalf("%v: %+v", err, c)
 	}
-	if want := []string{filepath.Join(r.Dir, "calibration.json"), filepath.Join(r.Dir, "homogeneous.yaml")}; !slices.Equal(files, want) {
+	if want := []string{filepath.Join(r.Dir, "calibration.json"), filepath.Join(r.Dir, "homogeneous.yaml"), filepath.Join(r.Dir, "homogeneous.json")}; !slices.Equal(files, want) {
 		t.Errorf("wrote %q, want %q", files, want)
 	}
-	if _, err := scenarios.Load(files[1]); err != nil {
-		t.Errorf("the calibrated scenario: %v", err)
+	var text strings.Builder
+	if err := c.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for i, file := range files[1:] {
+		s, err := scenarios.Load(file)
+		if err != nil {
+			t.Fatalf("the calibrated scenario: %v", err)
+		}
+		p := c.Scenarios[i]
+		if p.Scenario != s.Name || p.BaseLatency != s.BaseLatency || p.BandwidthBpus != s.BandwidthBpus || p.StateBytes != s.StateBytes || math.Abs(p.Error) > calibrate.Tolerance {
+			t.Errorf("%s is %+v, and the calibration has %+v", file, s, p)
+		}
+		if line := fmt.Sprintf(" %d, %d ", p.BandwidthBpus, p.StateBytes); !strings.Contains(text.String(), line) {
+			t.Errorf("there is no %q in\n%s", line, text.String())
+		}
 	}
 	c.Machine = "another one"
 	if err := runlog.Dir(r.Dir).WriteJSON(experiment.CalibrationFile, c); err != nil {

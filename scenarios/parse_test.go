@@ -419,6 +419,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(strings.Replace(valid, "default:", "pairs: [{from: w0, to: w1, loss: 0.1%}]\n    nodes: {w1: {queue: 5ms}}\n    default:", 1)))
 	f.Add([]byte(strings.Replace(valid, "links:", "injects: [{op: Flap, at: 1, id: 0, period: 9000, down: 400}, {op: Refuse, at: 2, until: 3, between: [w0, w1]}, {op: Cut, at: 5, between: [w1, w0]}]\n  links:", 1)))
 	f.Add([]byte(strings.Replace(valid, "links:", "injects: [{op: LinkTrace, at: 1, id: 0, direction: up, file: x.trace}]\n  links:", 1)))
+	f.Add([]byte("name: \"a\\x83b\"\n" + valid))
 	f.Add([]byte(valid + section))
 	f.Add([]byte("a: &a [*a, *a]\n"))
 	f.Add([]byte("? [x]\n: |\n  y\n...\n--- !!seq\n- ~"))

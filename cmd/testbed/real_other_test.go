@@ -28,6 +28,7 @@ func TestRealVerbsNeedLinux(t *testing.T) {
 		"run persistent_straggler":                         exitUsage,
 		"list":                                             0,
 		"plan persistent_straggler":                        0,
+		"convert persistent_straggler --to churn":          0,
 		"simulate persistent_straggler --policy baseline":  0,
 		"sweep persistent_straggler --set inner_steps=1,2": 0,
 	} {

@@ -57,11 +57,8 @@ churn's own program has it.`,
 	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines; - is stdout")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if trace == experiment.Stdout {
-			if asJSON {
-				return usageError{errors.New("--trace - and --json both write to stdout; name a file for the trace, or leave --json out")}
-			}
-			cmd.SetOut(cmd.ErrOrStderr())
+		if err := leaveStdout(cmd, trace, asJSON); err != nil {
+			return err
 		}
 		if record != "" {
 			if network != experiment.NetworkChurn || calibrated != "" {
@@ -94,6 +91,18 @@ churn's own program has it.`,
 		return printSummary(cmd, s, sum, asJSON)
 	}
 	return cmd
+}
+
+// leaveStdout has the result printed on stderr where the trace goes to stdout.
+func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
+	if trace != experiment.Stdout {
+		return nil
+	}
+	if asJSON {
+		return usageError{errors.New("--trace - and --json both write to stdout; name a file for the trace, or leave --json out")}
+	}
+	cmd.SetOut(cmd.ErrOrStderr())
+	return nil
 }
 
 func policyFlag(cmd *cobra.Command, name *string) {
