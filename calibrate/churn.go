@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -79,8 +80,16 @@ type Prices struct {
 	Error float64 `json:"error"`
 }
 
-// Tolerance is the Error above which prices are not to be used without a word.
-const Tolerance = 0.01
+// tolerance is the Error above which prices are not to be used without a word.
+const tolerance = 0.01
+
+// Warnings say, a line each, what one should know before using the prices.
+func (p Prices) Warnings() []string {
+	if math.Abs(p.Error) <= tolerance {
+		return nil
+	}
+	return []string{fmt.Sprintf("whole microseconds of scenario time make a round's messages and transfer %+.1f %% wrong; lower real.time_scale", 100*p.Error)}
+}
 
 // round returns the prices as the whole numbers that churn has. A round takes
 // 2·base_latency + state_bytes / bandwidth_bpus beside its inner steps, of

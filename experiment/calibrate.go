@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,29 @@ type Source struct {
 	Scenario *scenarios.Scenario
 	Text     []byte
 	To       convert.Format
+	// Lost is what the copy does not hold, as convert.Text has it.
+	Lost []string
+}
+
+// ReadSources reads scenarios, by the names of their files or in the library, of
+// which there are to be copies in a format; empty: each in that of its own file.
+// What it refuses is a *scenarios.Error.
+func ReadSources(names []string, to convert.Format) (all []Source, err error) {
+	for _, name := range names {
+		found, err := scenarios.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		one := Source{Text: found.Text, To: cmp.Or(to, convert.FormatOf(found.Text))}
+		if one.Scenario, err = found.Parse(); err != nil {
+			return nil, err
+		}
+		if _, one.Lost, err = convert.Text(one.Scenario, one.To); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
 }
 
 // Calibrate measures and fits, and writes the result and the calibrated

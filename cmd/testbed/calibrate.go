@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/spf13/cobra"
 
 	"testbed/calibrate"
 	"testbed/experiment"
-	"testbed/scenarios"
 	"testbed/scenarios/convert"
 )
 
@@ -17,7 +15,7 @@ func calibrateCommand() *cobra.Command {
 	var flags realFlags
 	var o experiment.Calibration
 	var only []string
-	var format string
+	var format convert.Format
 	cmd := &cobra.Command{
 		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds to the network, for the simulator",
 		ValidArgsFunction: completeScenario,
@@ -41,7 +39,7 @@ round's time is printed beside them, and said on stderr above 1 %.
 	cmd.Flags().StringVar(&flags.out, "out", "", "directory for the result and the records (default runs/calibrate-…)")
 	cmd.Flags().StringVar(&o.Dir, "refit", "", "make no runs; fit those in this directory")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "run these experiments only; what they do not tell stays 0")
-	cmd.Flags().StringVar(&format, "format", "", "format of calibrated scenarios: churn, json or yaml (default: that of the scenario's file)")
+	cmd.Flags().Var(&format, "format", "format of calibrated scenarios: churn, json or yaml (default: that of the scenario's file)")
 	cmd.Flags().IntVar(&o.Repeat, "repeat", 1, "how often to run each experiment")
 	cmd.Flags().IntVar(&o.Retries, "retries", 2, "how often to run an experiment again whose emulation was invalid")
 	cmd.Flags().BoolVar(&flags.json, "json", false, "print the calibration as JSON")
@@ -52,8 +50,11 @@ round's time is printed beside them, and said on stderr above 1 %.
 		if err := checkLinks(flags.links); err != nil {
 			return err
 		}
-		if o.Rewrite, err = sources(cmd, args, format); err != nil {
+		if o.Rewrite, err = experiment.ReadSources(args, format); err != nil {
 			return err
+		}
+		for _, s := range o.Rewrite {
+			warn(cmd, s.Scenario.Name, s.Lost)
 		}
 		if o.Experiments, err = calibrate.Named(only); err != nil {
 			return usageError{fmt.Errorf("--only: %w", err)}
@@ -69,9 +70,7 @@ round's time is printed beside them, and said on stderr above 1 %.
 			return err
 		}
 		for _, p := range c.Scenarios {
-			if math.Abs(p.Error) > calibrate.Tolerance {
-				warn(cmd, p.Scenario, []string{fmt.Sprintf("whole microseconds of scenario time make a round's messages and transfer %+.1f %% wrong; lower real.time_scale", 100*p.Error)})
-			}
+			warn(cmd, p.Scenario, p.Warnings())
 		}
 		if flags.json {
 			return printJSON(cmd, c)
@@ -84,36 +83,4 @@ round's time is printed beside them, and said on stderr above 1 %.
 		return err
 	}
 	return cmd
-}
-
-// sources reads scenarios of which there are to be copies in a format; empty:
-// each in that of its own file. What a copy lacks is said.
-func sources(cmd *cobra.Command, names []string, format string) (all []experiment.Source, err error) {
-	var to convert.Format
-	if format != "" {
-		if to, err = convert.Named(format); err != nil {
-			return nil, usageError{fmt.Errorf("--format: %w", err)}
-		}
-	}
-	for _, name := range names {
-		found, err := scenarios.Find(name)
-		if err != nil {
-			return nil, err
-		}
-		s, err := found.Parse()
-		if err != nil {
-			return nil, err
-		}
-		one := experiment.Source{Scenario: s, Text: found.Text, To: to}
-		if to == "" {
-			one.To = convert.FormatOf(found.Text)
-		}
-		_, lost, err := convert.Text(s, one.To) // before anything is measured
-		if err != nil {
-			return nil, err
-		}
-		warn(cmd, s.Name, lost)
-		all = append(all, one)
-	}
-	return all, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,7 +11,8 @@ import (
 )
 
 func convertCommand() *cobra.Command {
-	var to, out string
+	var to convert.Format
+	var out string
 	cmd := &cobra.Command{
 		Use: "convert SCENARIO --to FORMAT", Short: "Write a scenario as JSON or YAML, or for churn", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
@@ -24,12 +26,11 @@ func convertCommand() *cobra.Command {
                and the section work are an error, because without them it would
                be another scenario.`,
 	}
-	cmd.Flags().StringVar(&to, "to", "", "format: churn, json or yaml")
+	cmd.Flags().Var(&to, "to", "churn, json or yaml")
 	cmd.Flags().StringVar(&out, "out", "", "file to write (default: stdout)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := convert.Named(to)
-		if err != nil {
-			return usageError{fmt.Errorf("--to: %w", err)}
+		if to == "" {
+			return usageError{errors.New("name the format: --to churn, json or yaml")}
 		}
 		s, err := scenarios.Load(args[0])
 		if err != nil {
@@ -38,9 +39,9 @@ func convertCommand() *cobra.Command {
 		var text []byte
 		var lost []string
 		if out != "" {
-			lost, err = convert.File(s, format, out)
+			lost, err = convert.File(s, to, out)
 		} else {
-			text, lost, err = convert.Text(s, format)
+			text, lost, err = convert.Text(s, to)
 		}
 		warn(cmd, s.Name, lost)
 		if err != nil {
@@ -48,9 +49,6 @@ func convertCommand() *cobra.Command {
 		}
 		_, err = cmd.OutOrStdout().Write(text)
 		return err
-	}
-	if err := cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions([]string{string(convert.Churn), string(convert.JSON), string(convert.YAML)}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag was declared just above
 	}
 	return cmd
 }

@@ -31,13 +31,20 @@ const (
 // Formats lists them.
 var Formats = []Format{Churn, JSON, YAML}
 
-// Named returns the format of that name.
-func Named(name string) (Format, error) {
-	if f := Format(name); slices.Contains(Formats, f) {
-		return f, nil
+// Set takes the format of that name. With String and Type, a Format is the value
+// of a flag.
+func (f *Format) Set(name string) error {
+	if !slices.Contains(Formats, Format(name)) {
+		return fmt.Errorf("there is no format %q; choose %s, %s or %s", name, Churn, JSON, YAML)
 	}
-	return "", fmt.Errorf("there is no format %q; choose %s, %s or %s", name, Churn, JSON, YAML)
+	*f = Format(name)
+	return nil
 }
+
+func (f Format) String() string { return string(f) }
+
+// Type is what stands for the value in a flag's help.
+func (f Format) Type() string { return "format" }
 
 // FormatOf returns the format of a scenario's file: JSON if it is an object in
 // braces, else YAML.
