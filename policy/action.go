@@ -213,8 +213,8 @@ type Deadline struct {
 	// Numbers are those of any other policy, by their names; times are in
 	// microseconds.
 	Numbers map[string]float64 `json:"numbers,omitempty"`
-	// Offset is the time to At from the first arrival, or from the beginning of
-	// the round if nobody had arrived yet.
+	// Offset is the time to At from the first arrival; where the deadline is set
+	// before anyone has arrived, from the beginning of the round.
 	Offset Time `json:"offset_us"`
 	At     Time `json:"at_us"`
 	// Credit is the time by which a member that had to fetch an outer step it

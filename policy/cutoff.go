@@ -6,6 +6,7 @@ import "slices"
 type cutoff struct {
 	deadline    Deadline
 	hasDeadline bool
+	early       bool // it was set before anyone had arrived
 	overdue     bool // the deadline has come
 	enough      bool // have arrived, says the policy, since enoughAt
 	enoughAt    Time
@@ -33,7 +34,7 @@ func (m *Machine) armDeadline(now Time) {
 	if d := m.policy.Deadline(m.ask(now)); d != nil {
 		c.deadline, c.hasDeadline = *d, true
 		since := m.round.start
-		if m.round.hasArrival {
+		if c.early = !m.round.hasArrival; !c.early {
 			since = m.round.firstArrival
 		}
 		c.deadline.Offset = c.deadline.At - since
@@ -111,6 +112,9 @@ func (m *Machine) cutoffReason(now Time) (needed int, deadline *Deadline) {
 	if c := &m.round.cutoff; c.hasDeadline {
 		d := c.deadline
 		d.Credit = m.credit()
+		if c.early {
+			d.Offset = d.At - m.round.firstArrival
+		}
 		deadline = &d
 	}
 	return needed, deadline

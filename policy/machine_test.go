@@ -768,3 +768,22 @@ func TestFinishSteps(t *testing.T) {
 	p.at(450, policy.Arrival{ID: 2, Round: 2}, "2 fetches state 2 from 0: resync")
 	p.at(460, policy.StateFetched{ID: 2, OuterSteps: 2}, "2 has fetched", "start round 3 with [2]")
 }
+
+// TestADeadlineSetBeforeAnyArrival counts from the first arrival when the round
+// closes, as every other one does.
+func TestADeadlineSetBeforeAnyArrival(t *testing.T) {
+	cfg := baseline()
+	cfg.Policy = &policy.FixedDeadline{After: 500, Factor: 1, Quorum: 0.5}
+	p := newPlay(t, cfg)
+	p.start(3)
+	p.at(100, policy.Arrival{ID: 0, Round: 1}, "deadline at 500")
+	p.at(110, policy.Arrival{ID: 1, Round: 1})
+	p.at(120, policy.Arrival{ID: 2, Round: 1}, "close round 1 with [0 1 2] without []: all_arrived", "reduce round 1 epoch 1 with [0 1 2]")
+	p.reduced(200, 1, 1, 0, 1)
+	p.at(200, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "outer step 1 with [0 1 2]", "start round 2 with [0 1 2]", "deadline at 700")
+	p.arrive(300, 2, 0, 1)
+	p.at(700, policy.Timer{}, "close round 2 with [0 1] without [2]: deadline", "sideline 2 for miss 1 of 0", "reduce round 2 epoch 2 with [0 1]")
+	if d := p.last[0].Why().Deadline; d.Offset != 400 || d.At != 700 {
+		t.Errorf("closed with the deadline %+v, want one 400 after the first arrival", d)
+	}
+}
