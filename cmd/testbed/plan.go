@@ -1,23 +1,13 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"slices"
-	"strings"
-	"text/tabwriter"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"testbed/scenarios"
+	"testbed/scenarios/planned"
 	"testbed/scenarios/work"
 	"testbed/shaping"
 )
-
-// maxMatrix is the number of nodes up to which plan prints the matrix of paths.
-const maxMatrix = 12
 
 func planCommand() *cobra.Command {
 	var asJSON bool
@@ -43,110 +33,7 @@ func planCommand() *cobra.Command {
 				Work    *work.Spec             `json:"work,omitempty"`
 			}{plan, s.Real.Injects, s.Work})
 		}
-		return printPlan(cmd, s, plan)
+		return planned.Write(cmd.OutOrStdout(), s, plan)
 	}
 	return cmd
-}
-
-func printPlan(cmd *cobra.Command, s *scenarios.Scenario, plan *shaping.Plan) error {
-	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v\n\n", s.Name, len(plan.Nodes), s.RealDuration(1000))
-	if s.Work != nil {
-		fmt.Fprintf(out, "inner steps, in scenario time\n  %s\n\n", strings.Join(s.Work.Describe(), "\n  "))
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "node\taddress\trate up\trate down\tqueue")
-	for _, n := range plan.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.Addr.Addr(), n.RateUp, n.RateDown, n.Queue)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if len(plan.Nodes) > maxMatrix {
-		fmt.Fprintf(out, "\n%d paths; see --json\n", len(plan.Nodes)*(len(plan.Nodes)-1))
-		return printLinkInjects(out, s)
-	}
-	fmt.Fprintln(out, "\none-way delay ± jitter, loss; from the row's node to the column's")
-	fmt.Fprint(w, "\t")
-	for _, n := range plan.Nodes {
-		fmt.Fprintf(w, "%s\t", n.Name)
-	}
-	fmt.Fprintln(w)
-	for i, n := range plan.Nodes {
-		fmt.Fprintf(w, "%s\t", n.Name)
-		for j := range plan.Nodes {
-			fmt.Fprintf(w, "%s\t", describePath(plan.Paths[i][j], i == j))
-		}
-		fmt.Fprintln(w)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return printLinkInjects(out, s)
-}
-
-// printLinkInjects shows what happens to links, in real time.
-func printLinkInjects(out io.Writer, s *scenarios.Scenario) error {
-	if len(s.Real.Injects) == 0 {
-		return nil
-	}
-	fmt.Fprintln(out, "\nwhat happens to links, in real time; the simulator leaves it out")
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	for _, in := range s.Real.Injects {
-		until := "for good"
-		if in.Until != nil {
-			until = "until " + s.RealDuration(*in.Until).String()
-		}
-		what := ""
-		switch in.Op {
-		case scenarios.LinkTrace:
-			what = fmt.Sprintf("%s: %v over and over, %.2f Mbit/s on average, from %.2f to %.2f", in.File, in.Pace.Period,
-				float64(in.Pace.Mean())/1e6, float64(slices.Min(in.Pace.Rates))/1e6, float64(in.Pace.Peak())/1e6)
-		case scenarios.Flap:
-			what = fmt.Sprintf("down for %v of every %v", s.RealDuration(*in.Down), s.RealDuration(*in.Period))
-		case scenarios.Link:
-			what = properties(in)
-		}
-		fmt.Fprintf(w, "%s\tfrom %v\t%s\t%s\n", in, s.RealDuration(in.At), until, what)
-	}
-	return w.Flush()
-}
-
-// properties writes what a Link gives as it may stand in a scenario.
-func properties(in scenarios.LinkInject) string {
-	text, err := json.Marshal(struct {
-		shaping.Access
-		shaping.Path
-	}{in.Access, in.Path})
-	if err != nil {
-		return err.Error() // never: they were read from text
-	}
-	return strings.NewReplacer(`"`, "", ":", ": ", ",", ", ").Replace(strings.Trim(string(text), "{}"))
-}
-
-func describePath(p shaping.PathPlan, self bool) string {
-	if self {
-		return "·"
-	}
-	parts := []string{time.Duration(p.OneWayDelay).String()}
-	if p.Jitter > 0 {
-		parts[0] += " ± " + time.Duration(p.Jitter).String()
-		if p.JitterDistribution != 0 {
-			parts[0] += " " + p.JitterDistribution.String()
-		}
-	}
-	if loss := p.MeanLoss(); p.LossBurst != (shaping.LossBurst{}) {
-		parts = append(parts, loss.String()+" in bursts")
-	} else if loss > 0 {
-		parts = append(parts, loss.String())
-	}
-	for _, share := range []struct {
-		of   shaping.Probability
-		what string
-	}{{p.Duplicate, "duplicated"}, {p.Reorder, "overtaking"}, {p.Corrupt, "corrupt"}} {
-		if share.of > 0 {
-			parts = append(parts, share.of.String()+" "+share.what)
-		}
-	}
-	return strings.Join(parts, ", ")
 }
