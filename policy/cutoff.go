@@ -16,10 +16,12 @@ type cutoff struct {
 // ask fills in what the policy is shown of the running round.
 func (m *Machine) ask(now Time) *Round {
 	r, c := &m.asked, &m.round.cutoff
-	*r = Round{Number: m.round.number, Now: now, Start: m.round.start, Members: m.voters(), Arrived: m.round.arrived,
-		First: m.round.firstArrival, Overdue: c.overdue, MinSlack: m.cfg.MinSlack, Seed: m.cfg.Seed, machine: m}
-	if c.hasDeadline {
-		r.Deadline = &c.deadline
+	r.Number, r.Now, r.Start, r.Members = m.round.number, now, m.round.start, m.voters()
+	r.Arrived, r.First, r.Overdue = m.round.arrived, m.round.firstArrival, c.overdue
+	if c.hasDeadline != (r.Deadline != nil) {
+		if r.Deadline = nil; c.hasDeadline {
+			r.Deadline = &c.deadline
+		}
 	}
 	return r
 }

@@ -52,7 +52,9 @@ func New(cfg Config) (*Machine, error) {
 	if cfg.Policy == nil {
 		cfg.Policy = &Baseline{}
 	}
-	return &Machine{cfg: cfg, policy: fresh(cfg.Policy), round: round{number: 1}, admissions: map[ID]*admission{}}, nil
+	m := &Machine{cfg: cfg, policy: fresh(cfg.Policy), round: round{number: 1}, admissions: map[ID]*admission{}}
+	m.asked = Round{MinSlack: cfg.MinSlack, Seed: cfg.Seed, machine: m}
+	return m, nil
 }
 
 // OuterSteps returns the number of outer steps that are final.

@@ -166,8 +166,10 @@ func NewSummarizer(s *scenarios.Scenario) *Summarizer {
 // Add takes the next event. It does not keep it.
 func (s *Summarizer) Add(e *Event) {
 	s.last = max(s.last, e.T)
-	s.split.add(e, &s.current)
-	s.work.add(e)
+	if e.Type != Step { // which most events are, and of which s.step takes care
+		s.split.add(e, &s.current)
+		s.work.add(e)
+	}
 	switch e.Type {
 	case RunStart:
 		if r := e.Run; r != nil {
@@ -242,15 +244,22 @@ func (s *Summarizer) Add(e *Event) {
 }
 
 func (s *Summarizer) step(e *Event) {
-	if at, evicted := s.evicted[e.Node]; !evicted || e.T <= at || s.isMember(e.Node) {
+	if len(s.evicted) == 0 || s.mayWork(e) {
 		s.busy += e.Duration
-	} // else it has yet to learn that it is no member
+	}
 	if id, ok := workerID(e.Node); ok {
 		s.work.step(id, e)
 		if e.Round == s.current.Round {
 			s.turns.of(id).busy += e.Duration
 		}
 	}
+}
+
+// mayWork says whether the worker of an inner step was a member. One that was
+// evicted may have yet to learn it.
+func (s *Summarizer) mayWork(e *Event) bool {
+	at, evicted := s.evicted[e.Node]
+	return !evicted || e.T <= at || s.isMember(e.Node)
 }
 
 // outerStep completes the running round.

@@ -1,9 +1,6 @@
 package runlog
 
 import (
-	"strconv"
-	"strings"
-
 	"testbed/policy"
 )
 
@@ -52,7 +49,16 @@ func (t *turns) next() { t.round++ }
 
 // workerID is the reverse of node.
 func workerID(name string) (policy.ID, bool) {
-	digits, ok := strings.CutPrefix(name, "w")
-	id, err := strconv.Atoi(digits)
-	return policy.ID(id), ok && err == nil
+	if len(name) < 2 || len(name) > 10 || name[0] != 'w' {
+		return 0, false
+	}
+	id := 0
+	for i := 1; i < len(name); i++ { // strconv.Atoi takes three times as long, at every event
+		c := name[i] - '0'
+		if c > 9 {
+			return 0, false
+		}
+		id = 10*id + int(c)
+	}
+	return policy.ID(id), true
 }
