@@ -44,11 +44,13 @@ type (
 		At    Time
 		Reason
 	}
-	// Close ends the collection of arrivals.
+	// Close ends the collection of arrivals. Of one by RuleQuorum, Overslept is by
+	// how much the Timer came late for it: the time since enough had arrived.
 	Close struct {
 		Round        int
 		Participants []ID
 		Late         []ID
+		Overslept    Time
 		Reason
 	}
 	// Reduce has the participants all-reduce in this ring order: by ID, unless
@@ -196,9 +198,6 @@ type Reason struct {
 	// Peer the one at which it failed.
 	Lost *ID `json:"worker,omitempty"`
 	Peer *ID `json:"peer,omitempty"`
-	// Overslept is by how much the Timer came late that closed a round without a
-	// deadline of its own: the time since enough had arrived.
-	Overslept Time `json:"overslept_us,omitempty"`
 	// Deadline is how the deadline of the round was computed.
 	Deadline *Deadline `json:"deadline,omitempty"`
 }

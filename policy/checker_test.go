@@ -196,12 +196,9 @@ func (c *checker) armed(a *policy.ArmDeadline) {
 	if len(c.arrived) == 0 && !c.hasFirst {
 		since = c.began
 	}
-	again := c.deadline != nil && c.reunited()
-	at := a.At
-	if again {
-		at = max(c.now+d.Offset, c.deadline.At)
-	}
-	c.require(!c.overdue && !c.closed && a.At == at && d.At == a.At && (again || d.Offset == d.At-since), "the deadline's numbers: %+v, since %d", d, since)
+	// Set again at the end of an outage, or by the policy in the same instant.
+	again := c.deadline != nil && c.reunited() && a.At == max(c.now+d.Offset, c.deadline.At)
+	c.require(!c.overdue && !c.closed && d.At == a.At && (again || d.Offset == d.At-since), "the deadline's numbers: %+v, since %d", d, since)
 	switch p := c.cfg.Policy.(type) {
 	case *policy.Straggler:
 		slack := max(p.MinSlack, c.cfg.MinSlack)

@@ -72,8 +72,9 @@ func (m *Machine) arrival(now Time, e Arrival) {
 func (m *Machine) close(now Time, rule Rule) {
 	why := Reason{Rule: rule, Members: m.voters(), Arrived: m.round.arrived}
 	why.Needed, why.Deadline = m.cutoffReason(now)
+	var overslept Time
 	if rule == RuleQuorum && m.round.cutoff.enough {
-		why.Overslept = now - m.round.cutoff.enoughAt
+		overslept = now - m.round.cutoff.enoughAt
 	}
 	var late []*member
 	participants := make([]*member, 0, len(m.members))
@@ -85,7 +86,7 @@ func (m *Machine) close(now Time, rule Rule) {
 			late = append(late, w)
 		}
 	}
-	m.emit(&Close{Round: m.round.number, Participants: ids(participants), Late: ids(late), Reason: why})
+	m.emit(&Close{Round: m.round.number, Participants: ids(participants), Late: ids(late), Overslept: overslept, Reason: why})
 	if !m.round.interrupted { // else arrivals say more of the coordinator than of the workers
 		m.policy.Closed(m.ask(now))
 	}

@@ -77,8 +77,8 @@ type Event struct {
 	Incarnation int `json:"incarnation,omitempty"`
 	// Step counts the inner steps of a round from 1.
 	Step int `json:"step,omitempty"`
-	// Duration is how long the step, reduction or fetch that ended took, or the
-	// notice of a preemption.
+	// Duration is how long the step, reduction or fetch that ended took, the notice
+	// of a preemption, or the time since enough had arrived for a round to close.
 	Duration policy.Time `json:"duration_us,omitempty"`
 	// Offset counts from the first arrival of the round.
 	Offset       *policy.Time `json:"offset_us,omitempty"`
@@ -178,7 +178,7 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	case *policy.ArmDeadline:
 		e.Type, e.Round, e.At = DeadlineSet, a.Round, a.At
 	case *policy.Close:
-		e.Type, e.Round, e.Participants, e.Missing = RoundClose, a.Round, a.Participants, a.Late
+		e.Type, e.Round, e.Participants, e.Missing, e.Duration = RoundClose, a.Round, a.Participants, a.Late, a.Overslept
 	case *policy.Reduce:
 		e.Type, e.Round, e.Epoch, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Participants, a.Zero
 	case *policy.Abort:

@@ -92,6 +92,9 @@ func (a Axis) value(at float64) string {
 	if a.Whole {
 		v = math.Round(v)
 	}
+	if math.Abs(v) < 1e-6 {
+		v = 0
+	}
 	if v != 0 {
 		digits := math.Pow(10, 2-math.Floor(math.Log10(math.Abs(v))))
 		v = min(max(math.Round(v*digits)/digits, a.Low), a.High)

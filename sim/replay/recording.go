@@ -361,8 +361,8 @@ func (r *reader) closed(order int, e runlog.Event, rule policy.Rule) {
 	switch {
 	case rule == policy.RuleDeadline && e.Reason.Deadline != nil:
 		c.late = max(0, e.T-e.Reason.Deadline.At-e.Reason.Deadline.Credit)
-	case rule == policy.RuleQuorum && e.Reason.Overslept > 0:
-		c.late = e.Reason.Overslept
+	case rule == policy.RuleQuorum && e.Duration > 0:
+		c.late = e.Duration
 	case rule == policy.RuleQuorum && strings.HasPrefix(r.run.Policy, scenarios.Straggler): // older records do not say
 		var arrivals []policy.Time
 		for _, id := range e.Participants {
