@@ -128,7 +128,9 @@ func (p *Policy) begin(r *policy.Round) {
 }
 
 // await decides whom it pays to wait for. It does not depend on who has arrived,
-// so that the order of the arrivals of one instant does not matter.
+// so that the order of the arrivals of one instant does not matter. Conversions
+// keep compilers from fusing multiplications with additions, which would make
+// other decisions on other processors.
 func (p *Policy) await(r *policy.Round) {
 	p.order = p.order[:0]
 	for w := range r.All {
@@ -136,7 +138,7 @@ func (p *Policy) await(r *policy.Round) {
 			continue // it would be a round late
 		}
 		begun := w.Began - w.Lag - r.Start // it is to catch up once, and then contributes again and again
-		p.order = append(p.order, expected{w.ID, float64(begun) + p.stretch*math.Exp(p.typical(w.ID))})
+		p.order = append(p.order, expected{w.ID, float64(begun) + float64(p.stretch*math.Exp(p.typical(w.ID)))})
 	}
 	slices.SortFunc(p.order, func(a, b expected) int { return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) })
 	overhead := 0.0
@@ -148,7 +150,7 @@ func (p *Policy) await(r *policy.Round) {
 		overhead = middle(p.values)
 	}
 	tail := math.Exp(p.spread)
-	rate := func(k int) float64 { return float64(k) / (p.order[k-1].end*tail + overhead) }
+	rate := func(k int) float64 { return float64(k) / (float64(p.order[k-1].end*tail) + overhead) }
 	all := len(p.order)
 	best := all
 	// Members that do not differ by more than chance are not told apart.
@@ -178,12 +180,12 @@ func (p *Policy) Deadline(r *policy.Round) *policy.Deadline {
 		p.begin(r)
 	}
 	p.await(r)
-	at := r.First + r.MinSlack
+	at, slowest := r.First+r.MinSlack, p.slowest()
 	for w := range r.All {
 		if !p.waits(w.ID) {
 			continue
 		}
-		typical := min(p.typical(w.ID), p.slowest(r))
+		typical := min(p.typical(w.ID), slowest)
 		at = max(at, w.Began-w.Lag+policy.Time(math.Ceil(p.stretch*math.Exp(min(typical+float64(p.Z*p.spread), 30))))+1)
 	}
 	at = max(at, r.Now)
@@ -196,7 +198,7 @@ func (p *Policy) Deadline(r *policy.Round) *policy.Deadline {
 
 // slowest is the most that a member typically takes for which it pays to wait:
 // others get their chance as if they were no slower by now.
-func (p *Policy) slowest(r *policy.Round) float64 {
+func (p *Policy) slowest() float64 {
 	most := p.centre
 	for _, id := range p.awaited {
 		if m := p.past[id]; m != nil && m.skipped == 0 && m.misses < patience {
