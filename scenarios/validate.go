@@ -280,10 +280,6 @@ func (p *parser) validateSections(s *Scenario) error {
 	return p.validateAllReduce(s.Real.AllReduce)
 }
 
-// maxConnections and the multiple of a block are those of the packages that
-// do the work.
-const ()
-
 func (p *parser) validateAllReduce(a AllReduce) error {
 	const at = "real.all_reduce."
 	algorithm, known := allreduce.ParseAlgorithm(a.Algorithm)
