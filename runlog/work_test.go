@@ -209,14 +209,20 @@ func TestTheBooksBalance(t *testing.T) {
 			node  string
 			round int
 		}
-		done, steps := 0, map[turn]int{}
+		done, steps, gone := 0, map[turn]int{}, map[string]bool{}
 		contributed, contributions := 0, map[policy.ID]int{}
 		var zero []policy.ID
 		for _, e := range events {
 			switch e.Type {
 			case runlog.Step:
-				done++
-				steps[turn{e.Node, e.Round}]++
+				if done++; !gone[e.Node] {
+					steps[turn{e.Node, e.Round}]++
+				}
+			case runlog.Join:
+				gone[e.Node] = false
+			case runlog.Evict: // another incarnation may come back in the same round
+				gone[e.Node] = true
+				maps.DeleteFunc(steps, func(k turn, _ int) bool { return k.node == e.Node })
 			case runlog.ReduceStart:
 				zero = e.Zero
 			case runlog.OuterStep:
