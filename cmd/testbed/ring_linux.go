@@ -62,7 +62,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.TextVar(&r.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
 	f.TextVar(&r.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
 	f.TextVar(&r.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
-	f.StringVar(&r.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), or auto")
+	f.StringVar(&r.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
 	f.StringVar(&r.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
 	f.IntVar(&r.Groups, "groups", 1, "groups of workers, who join them by turns")
 	f.TextVar(&r.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
@@ -83,8 +83,8 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 }
 
 func (r *ringFlags) run(cmd *cobra.Command) (err error) {
-	if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksBridge}, r.Backend) {
-		return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem or user", r.Backend)}
+	if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksHTB, emulation.LinksBridge}, r.Backend) {
+		return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem, user or htb", r.Backend)}
 	}
 	if r.json && r.row {
 		return usageError{errors.New("--json and --row: choose one")}

@@ -35,15 +35,15 @@ func (f *realFlags) declareQlog(cmd *cobra.Command) {
 }
 
 // linkNames are the link backends, the default first.
-var linkNames = []string{"auto", "netem", "user"}
+var linkNames = []string{"auto", "netem", "user", "htb"}
 
 func linksFlag(cmd *cobra.Command, links *string) {
-	cmd.Flags().StringVar(links, "links", linkNames[0], "who delays packets: netem (the kernel), user (a router process), or auto")
+	cmd.Flags().StringVar(links, "links", linkNames[0], "who carries packets: netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
 }
 
 func checkLinks(links string) error {
 	if !slices.Contains(linkNames, links) {
-		return usageError{fmt.Errorf("--links %s: choose auto, netem or user", links)}
+		return usageError{fmt.Errorf("--links %s: choose auto, netem, user or htb", links)}
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ const (
 
 // Build installs the plan around the network namespace of the calling
 // thread, the hub, which must be the caller's own: interfaces named like the
-// nodes, and a bridge unless it is BackendUser, appear in it. The caller holds the
+// nodes, and a bridge unless it is Routed, appear in it. The caller holds the
 // thread locked. Where the kernel lacks something the error is an
 // *UnsupportedError; after any error nothing is left behind.
 func Build(plan *shaping.Plan, backend Backend) (*Network, error) {
@@ -106,7 +106,7 @@ func (n *Network) createNamespace() error {
 }
 
 func (n *Network) createBridge() (*netlink.Bridge, error) {
-	if n.backend == BackendUser {
+	if n.backend.Routed() {
 		return nil, nil
 	}
 	attrs := netlink.NewLinkAttrs()
@@ -232,7 +232,7 @@ func (c *conn) address(plan *shaping.Plan, i int, eth0 netlink.Link) error {
 func (n *Network) shape(i int) error {
 	node := &n.nodes[i]
 	node.up = device{conn: node.conn, index: node.inside, name: "rate_up"}
-	if err := node.up.install(upTree(n.plan, i)); err != nil {
+	if err := node.up.install(upTree(n.plan, i, n.backend)); err != nil {
 		return fmt.Errorf("shaping rate_up: %w", err)
 	}
 	down := downTree(n.plan, i, n.backend)

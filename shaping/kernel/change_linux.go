@@ -41,7 +41,7 @@ func (n *Network) Change(plan *shaping.Plan) error {
 		for _, step := range []struct {
 			d    *device
 			want tree
-		}{{&n.nodes[i].up, upTree(plan, i)}, {&n.nodes[i].down, downTree(plan, i, n.backend)}} {
+		}{{&n.nodes[i].up, upTree(plan, i, n.backend)}, {&n.nodes[i].down, downTree(plan, i, n.backend)}} {
 			if step.d.known && step.d.tree.equal(step.want) {
 				continue
 			}

@@ -54,7 +54,7 @@ func randomFault(r *rand.Rand) shaping.Fault {
 }
 
 func TestAThousandFaultsLeaveTheBasePlan(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
 		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
 			r := rand.New(rand.NewPCG(7, 7))
 			var active []shaping.Fault
@@ -83,7 +83,7 @@ func TestAThousandFaultsLeaveTheBasePlan(t *testing.T) {
 // TestARefusedPairIsToldAtOnce: both ends get an error where a cut would be
 // silent, others go on, and afterwards all is as before.
 func TestARefusedPairIsToldAtOnce(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
 		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
 			conns := map[string]*net.UDPConn{}
 			for _, name := range fourNodes[:3] {
@@ -121,7 +121,7 @@ func TestARefusedPairIsToldAtOnce(t *testing.T) {
 // TestAChangeTearsNothingDown: the queues keep their handles, and all
 // packets of a running stream arrive, in order.
 func TestAChangeTearsNothingDown(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
 		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
 			handles := func() (all []uint32) {
 				links, err := netlink.LinkList()
@@ -168,7 +168,7 @@ func TestAChangeTearsNothingDown(t *testing.T) {
 }
 
 func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
 		spec := shaping.Spec{Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(200)}}}
 		newLab(t, backend, spec, fourNodes, func(l *lab) {
 			here, there := l.udp("w0"), l.udp("w1")
@@ -238,7 +238,7 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 // TestThroughputFollowsATrace plays a trace while a sender is always too fast,
 // and compares what arrives in each stretch of it: fast, an outage, slow.
 func TestThroughputFollowsATrace(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
+	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
 		for _, down := range []bool{false, true} {
 			t.Run(map[bool]string{false: "up", true: "down"}[down], func(t *testing.T) {
 				testenv.Measure(t, func() func(testenv.Machine) error { return followTrace(t, backend, down) })

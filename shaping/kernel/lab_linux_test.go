@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -24,6 +25,7 @@ type lab struct {
 	plan   *shaping.Plan
 	net    *kernel.Network
 	router *userlink.Router // nil with netem
+	board  *userlink.Board  // the router's
 }
 
 // newLab is called inside a fresh namespace; f ends before the network does.
@@ -40,20 +42,26 @@ func newLab(t *testing.T, backend kernel.Backend, spec shaping.Spec, nodes []str
 			return
 		}
 		defer l.net.Close()
-		if backend == kernel.BackendUser {
-			defer l.startRouter()()
+		if backend.Routed() {
+			defer l.startRouter(backend)()
 		}
 		f(l)
 	})
 }
 
-func (l *lab) startRouter() (stop func()) {
-	router, err := userlink.Open(l.plan)
+func (l *lab) startRouter(backend kernel.Backend) (stop func()) {
+	board, file, err := userlink.NewBoard(len(l.plan.Nodes))
 	if err != nil {
 		l.Error(err)
 		return func() {}
 	}
-	l.router = router
+	file.Close()
+	router, err := userlink.Open(l.plan, userlink.Options{HTB: backend == kernel.BackendHTB, Board: board})
+	if err != nil {
+		l.Error(errors.Join(err, board.Close()))
+		return func() {}
+	}
+	l.router, l.board = router, board
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -67,6 +75,9 @@ func (l *lab) startRouter() (stop func()) {
 		<-done
 		l.checkStats(router.Stats())
 		router.Close()
+		if err := board.Close(); err != nil {
+			l.Error(err)
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ func (n *Network) Close() error {
 	if n.hub == nil {
 		return errors.Join(errs...)
 	}
-	if n.backend != BackendUser {
+	if !n.backend.Routed() {
 		bridge, err := n.hub.LinkByName(bridgeName)
 		if err == nil {
 			err = n.hub.LinkDel(bridge)
@@ -145,7 +145,7 @@ func compare(where string, planned, found []string) []Difference {
 
 func nodeLines(plan *shaping.Plan, i int, backend Backend) []string {
 	p := plan.Nodes[i]
-	all := append(upTree(plan, i).lines(false),
+	all := append(upTree(plan, i, backend).lines(false),
 		linkLine(nodeInterface, p.MAC[:], true, backend.segments()), "address "+p.Addr.String())
 	for j, peer := range plan.Nodes {
 		if j != i {
@@ -315,13 +315,20 @@ type Load struct {
 	Waiting uint64       // bytes
 }
 
-// UpLoad looks at rate_up of the node at that place of the plan. It is cheap
-// enough to be called a thousand times a second.
+// UpRate is rate_up, of the moment, of the node at that place of the plan.
+func (n *Network) UpRate(i int) shaping.Rate {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.plan.Nodes[i].Up()
+}
+
+// UpLoad looks at rate_up of the node at that place of the plan, where that is
+// HTB's. It is cheap enough to be called a thousand times a second.
 func (n *Network) UpLoad(i int) (Load, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	rate := n.plan.Nodes[i].Up()
-	if rate == 0 {
+	if rate == 0 || n.backend == BackendUser {
 		return Load{}, nil
 	}
 	q, err := n.nodes[i].conn.qdisc(n.nodes[i].inside, netlink.HANDLE_ROOT)
@@ -332,12 +339,12 @@ func (n *Network) UpLoad(i int) (Load, error) {
 }
 
 // DownWaiting is the bytes that wait for rate_down of the node at that place of
-// the plan. It is 0 with netem, whose queues hold what is under way, too. It is
-// as cheap as UpLoad.
+// the plan, where that is HTB's. It is 0 with netem, whose queues hold what is
+// under way, too. It is as cheap as UpLoad.
 func (n *Network) DownWaiting(i int) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.plan.Nodes[i].Down() == 0 || n.backend == BackendNetem {
+	if n.plan.Nodes[i].Down() == 0 || n.backend == BackendNetem || n.backend == BackendUser {
 		return 0, nil
 	}
 	q, err := n.hub.qdisc(n.nodes[i].outside, netlink.HANDLE_ROOT)

@@ -13,15 +13,20 @@ import (
 // Backend says who delays and loses packets.
 type Backend string
 
-// The backends. Rates are the kernel's in both.
+// The backends.
 const (
-	// BackendNetem uses the kernel's netem queues on a bridge.
+	// BackendNetem uses the kernel's HTB and its netem queues on a bridge.
 	BackendNetem Backend = "netem"
 	// BackendUser leaves packets to a router process on packet sockets.
 	BackendUser Backend = "user"
-	// BackendBridge has nobody do that: it is for plans whose paths are Plain.
+	// BackendHTB does the same, but for rates and queues: these are HTB's.
+	BackendHTB Backend = "htb"
+	// BackendBridge has HTB and no paths: it is for plans whose paths are Plain.
 	BackendBridge Backend = "bridge"
 )
+
+// Routed says that a router process carries packets.
+func (b Backend) Routed() bool { return b == BackendUser || b == BackendHTB }
 
 const (
 	// maxOwnClasses is the number of peers up to which each has a class of
@@ -105,9 +110,9 @@ func (t tree) equal(o tree) bool {
 }
 
 // upTree is what leaves eth0 of node i: its rate_up, shared by destinations.
-func upTree(plan *shaping.Plan, i int) tree {
+func upTree(plan *shaping.Plan, i int, backend Backend) tree {
 	node := plan.Nodes[i]
-	if node.RateUp == 0 || len(plan.Nodes) < 2 {
+	if node.RateUp == 0 || len(plan.Nodes) < 2 || backend == BackendUser {
 		return tree{}
 	}
 	fifo := leaf{limit: uint32(node.QueueBytes(node.RateUp))}
@@ -122,7 +127,7 @@ func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 		return tree{}
 	}
 	if backend != BackendNetem {
-		if node.RateDown == 0 {
+		if node.RateDown == 0 || backend == BackendUser {
 			return tree{}
 		}
 		fifo := leaf{limit: uint32(node.QueueBytes(node.RateDown))}
@@ -232,8 +237,8 @@ func htbBurst(rate shaping.Rate) uint32 {
 }
 
 func (b Backend) check() error {
-	if b != BackendNetem && b != BackendUser && b != BackendBridge {
-		return fmt.Errorf("no link backend %q; the backends are %s, %s and %s", b, BackendNetem, BackendUser, BackendBridge)
+	if b != BackendNetem && !b.Routed() && b != BackendBridge {
+		return fmt.Errorf("no link backend %q; the backends are %s, %s, %s and %s", b, BackendNetem, BackendUser, BackendHTB, BackendBridge)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestTrees(t *testing.T) {
 		tree tree
 		want string
 	}{
-		{"up", upTree(plan, 0), `
+		{"up", upTree(plan, 0, BackendHTB), `
 root htb default 1:2
 class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:2 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
@@ -66,7 +66,7 @@ class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:3 netem limit 9226 packets one_way_delay 10ms jitter 0s loss 00000000
 filter at 12 match 0a000003/ffffffff to 1:3
 class 1:3 netem, behind it bfifo limit 250000 B`},
-		{"down with the router", downTree(plan, 1, BackendUser), `
+		{"down with the router", downTree(plan, 1, BackendHTB), `
 root htb default 1:2
 class 1:1 rate 12500000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:2 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
@@ -75,7 +75,7 @@ filter at 12 match 0a000001/ffffffff to 1:2
 class 1:3 rate 6250000 B/s ceil 12500000 B/s quantum 1514 B
 class 1:3 bfifo limit 250000 B
 filter at 12 match 0a000003/ffffffff to 1:3`},
-		{"down unlimited with the router", downTree(plan, 2, BackendUser), ""},
+		{"down unlimited with the router", downTree(plan, 2, BackendHTB), ""},
 		// Unlimited, but in classes: a path of its own may come at any time.
 		// No queue is behind netem, because nothing waits.
 		{"down unlimited with netem", downTree(plan, 2, BackendNetem), `
@@ -106,8 +106,8 @@ func TestManyPeersShareClassesUnlessTheirPathsDiffer(t *testing.T) {
 		tree tree
 		want int
 	}{
-		{"up", upTree(differ, 0), sharedClasses},
-		{"down with the router", downTree(differ, 0, BackendUser), sharedClasses},
+		{"up", upTree(differ, 0, BackendHTB), sharedClasses},
+		{"down with the router", downTree(differ, 0, BackendHTB), sharedClasses},
 		{"down with netem, equal paths", downTree(equal, 0, BackendNetem), sharedClasses},
 		{"down with netem, one path differs", downTree(differ, 0, BackendNetem), 199},
 		{"down with netem, the other nodes", downTree(differ, 1, BackendNetem), sharedClasses},
@@ -119,7 +119,7 @@ func TestManyPeersShareClassesUnlessTheirPathsDiffer(t *testing.T) {
 	// Every peer falls into exactly one class, neighbours into different ones.
 	classOf := func(peer int) (found int) {
 		found = -1
-		for k, c := range upTree(equal, 0).classes {
+		for k, c := range upTree(equal, 0, BackendHTB).classes {
 			if word(equal.Nodes[peer].Addr.Addr())&c.mask == c.addr {
 				if found >= 0 {
 					t.Errorf("peer %d is in the classes %d and %d", peer, found, k)
@@ -145,7 +145,7 @@ func TestManyPeersOnUnlimitedLinksShareOneNetem(t *testing.T) {
 
 func TestOneNodeHasNoOneToTalkTo(t *testing.T) {
 	plan := planOf(t, 1, shaping.Spec{Default: shaping.Properties{Access: access(1)}})
-	for _, tree := range []tree{upTree(plan, 0), downTree(plan, 0, BackendNetem), downTree(plan, 0, BackendUser)} {
+	for _, tree := range []tree{upTree(plan, 0, BackendHTB), downTree(plan, 0, BackendNetem), downTree(plan, 0, BackendHTB)} {
 		if lines := tree.lines(true); lines != nil {
 			t.Errorf("a single node gets %v", lines)
 		}

@@ -33,8 +33,8 @@ func (c Capabilities) Supports(b Backend) error {
 	}
 	for _, f := range c {
 		unneeded := b != BackendNetem && f.Feature == featureNetem ||
-			b == BackendUser && f.Feature == featureBridge ||
-			b != BackendUser && f.Feature == featurePacket
+			b == BackendUser && (f.Feature == featureHTB || f.Feature == featureU32) ||
+			b.Routed() && f.Feature == featureBridge || !b.Routed() && f.Feature == featurePacket
 		if f.Err != nil && !unneeded {
 			return f.Err
 		}

@@ -1,9 +1,9 @@
-// Package userlink makes the paths of a shaping.Plan in user space: one-way
-// delay, jitter, loss, duplicates, overtaking, corruption and cuts of every
-// ordered pair of nodes. Queue is the link itself,
-// pure, with time as an argument; Router drives it with packet sockets
-// between the hub's ends of the nodes' links. Rates are not its business:
-// those are the kernel's (package shaping/kernel) with every backend.
+// Package userlink makes the links of a shaping.Plan in user space: rates and
+// queues of every access link, and one-way delay, jitter, loss, duplicates,
+// overtaking, corruption and cuts of every ordered pair of nodes. Links are the
+// links themselves, pure, with time as an argument, and Queue is their paths;
+// Router drives them with packet sockets between the hub's ends of the nodes'
+// interfaces.
 package userlink
 
 import (
@@ -20,9 +20,10 @@ type Fate int
 
 // The fates of a packet.
 const (
-	Queued   Fate = iota // it comes out at its due time
-	Lost                 // lost by plan
-	Overflow             // the queue was full; never part of a plan
+	Queued    Fate = iota // it comes out at its due time
+	Lost                  // lost by plan
+	Overflow              // the queue was full; never part of a plan
+	QueueFull             // more waited for an access link than its queue holds
 )
 
 // Queue holds packets of type T on their way between the nodes of a plan.
@@ -41,7 +42,7 @@ type Queue[T any] struct {
 	plan  *shaping.Plan
 	limit int
 	paths [][]*path
-	heap  []entry[T]
+	heap  heap[entry[T]]
 	seq   uint64
 }
 
@@ -149,7 +150,7 @@ func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance chances)
 		p.last = max(p.last, due) // a packet overtakes by Reorder only
 		due = p.last
 	}
-	q.push(entry[T]{due: due, seq: q.seq, from: from, to: to, item: item})
+	q.heap.push(entry[T]{due: due, seq: q.seq, from: from, to: to, item: item})
 	q.seq++
 }
 
@@ -159,12 +160,12 @@ func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance chances)
 func (q *Queue[T]) Change(plan *shaping.Plan, limit int) (lost []T) {
 	q.plan, q.limit = plan, limit
 	old := q.heap
-	q.heap = make([]entry[T], 0, len(old))
+	q.heap = make(heap[entry[T]], 0, len(old))
 	for _, e := range old {
 		if plan.Paths[e.from][e.to].Cut {
 			lost = append(lost, e.item)
 		} else {
-			q.push(e)
+			q.heap.push(e)
 		}
 	}
 	return lost
@@ -184,7 +185,7 @@ func (q *Queue[T]) Pop(now time.Duration) (item T, to int, due time.Duration, ok
 	if len(q.heap) == 0 || q.heap[0].due > now {
 		return item, 0, 0, false
 	}
-	e := q.pop()
+	e := q.heap.pop()
 	return e.item, e.to, e.due, true
 }
 
@@ -215,40 +216,6 @@ func pathSeed(seed uint64, from, to string) (key [32]byte) {
 	return key
 }
 
-// A binary heap by due time; container/heap would allocate for every packet.
-
 func (e entry[T]) before(o entry[T]) bool {
 	return e.due < o.due || e.due == o.due && e.seq < o.seq
-}
-
-func (q *Queue[T]) push(e entry[T]) {
-	q.heap = append(q.heap, e)
-	for i := len(q.heap) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !q.heap[i].before(q.heap[parent]) {
-			break
-		}
-		q.heap[i], q.heap[parent] = q.heap[parent], q.heap[i]
-		i = parent
-	}
-}
-
-func (q *Queue[T]) pop() entry[T] {
-	top, end := q.heap[0], len(q.heap)-1
-	q.heap[0] = q.heap[end]
-	q.heap[end] = entry[T]{} // lets go of the item
-	q.heap = q.heap[:end]
-	for i := 0; ; {
-		least := i
-		for _, child := range [2]int{2*i + 1, 2*i + 2} {
-			if child < end && q.heap[child].before(q.heap[least]) {
-				least = child
-			}
-		}
-		if least == i {
-			return top
-		}
-		q.heap[i], q.heap[least] = q.heap[least], q.heap[i]
-		i = least
-	}
 }

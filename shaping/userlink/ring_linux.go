@@ -115,9 +115,9 @@ func (r *ring) close() {
 }
 
 // sender sends frames through a pool of packet sockets. A frame counts
-// against its socket until the receiver's HTB lets it go, and an ordinary
-// user's send buffer ends at 200 frames: so there are as many sockets as
-// hold the queues of all nodes.
+// against its socket until the receiver's HTB, if there is one, lets it go, and
+// an ordinary user's send buffer ends at 200 frames: so there are as many
+// sockets as hold the queues of all nodes.
 type sender struct {
 	fds  []int
 	next int
@@ -130,16 +130,19 @@ const frameMemory = 2304
 const maxSockets, maxBuffer = 256, 1 << 28
 
 // sendMemory is what the queues of all nodes take when they are full.
-func sendMemory(plan *shaping.Plan) int {
+func sendMemory(plan *shaping.Plan, htb bool) int {
 	need := 1 << 20
+	if !htb {
+		return need
+	}
 	for _, n := range plan.Nodes {
 		need += n.QueueBytes(n.RateDown) / shaping.FrameSize * frameMemory
 	}
 	return need
 }
 
-func openSender(plan *shaping.Plan) (*sender, error) {
-	need := sendMemory(plan)
+func openSender(plan *shaping.Plan, htb bool) (*sender, error) {
+	need := sendMemory(plan, htb)
 	s := &sender{addr: unix.RawSockaddrLinklayer{Family: unix.AF_PACKET, Halen: 6}}
 	for have := 0; have < need && len(s.fds) < maxSockets; {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -172,10 +175,10 @@ func growBuffer(fd, bytes int) (got int, err error) {
 	return got, os.NewSyscallError("getsockopt", err)
 }
 
-// reserve makes room for the queues of another plan, in the sockets that
+// reserve makes room for HTB's queues of another plan, in the sockets that
 // there are: further ones would have to be opened in the router's namespace.
 func (s *sender) reserve(plan *shaping.Plan) error {
-	need, have, first := sendMemory(plan), 0, 0
+	need, have, first := sendMemory(plan, true), 0, 0
 	for k, fd := range s.fds {
 		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 		if err != nil {

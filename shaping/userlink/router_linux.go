@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -16,9 +17,9 @@ import (
 	"testbed/shaping"
 )
 
-// Router carries frames between the hub's ends of the nodes' links, each
-// after the delay of its pair and by its destination MAC alone. It belongs
-// in a process of its own: its thread must not wait for a busy Go scheduler.
+// Router carries frames between the hub's ends of the nodes' interfaces, over
+// the links of a plan and by their destination MAC alone. It belongs in a
+// process of its own: its thread must not wait for a busy Go scheduler.
 type Router struct {
 	ring    *ring
 	sender  *sender
@@ -31,11 +32,14 @@ type Router struct {
 	ends    []int
 	byMAC   map[shaping.MAC]int
 	byIndex map[int]int
+	htb     bool   // rates are the kernel's
+	board   *Board // nil for none
 
 	mu    sync.Mutex // held while packets are handled, never while waiting; guards ahead too
-	queue *Queue[*buffer]
+	links *Links[*buffer]
 	free  []*buffer
 	armed time.Duration
+	shown time.Duration // when the board was written last
 	stats Stats
 	late  histogram // of all packets
 	since histogram // of those since Stats was called
@@ -58,25 +62,36 @@ const (
 	minGap = 100 * time.Microsecond
 	// maxAhead bounds lookAhead, so that the ring never fills unseen.
 	maxAhead = 500 * time.Microsecond
+	// boardGap is the least time between two looks of the board at all links.
+	boardGap = 500 * time.Microsecond
 )
+
+// Options are what the plan does not say.
+type Options struct {
+	// HTB says that rates and queues are the kernel's: the router's links
+	// have none.
+	HTB bool
+	// Board, if set, is shown the loads of the links.
+	Board *Board
+}
 
 // Open readies a router in the network namespace of the calling thread,
 // which must hold an interface named like each node of the plan. Frames are
 // taken in from now on, and carried once Run is called.
-func Open(plan *shaping.Plan) (r *Router, err error) {
+func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	r = &Router{
 		timer: -1, stop: -1, all: -1, blind: -1, ahead: lookAhead(plan), clock: newClock(),
-		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int),
-		queue: NewQueue[*buffer](plan, capacity(plan)),
+		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int), htb: o.HTB, board: o.Board,
 	}
-	r.queue.Corrupt, r.queue.Clone = (*buffer).corrupt, r.clone
+	r.links = NewLinks[*buffer](r.shaped(plan), capacity(plan))
+	r.links.Drop, r.links.Corrupt, r.links.Clone = r.drop, (*buffer).corrupt, r.clone
 	defer func() {
 		if err != nil {
 			r.Close()
 			r, err = nil, fmt.Errorf("opening the link router: %w", err)
 		}
 	}()
-	if r.sender, err = openSender(plan); err != nil {
+	if r.sender, err = openSender(plan, o.HTB); err != nil {
 		return r, err
 	}
 	for i, node := range plan.Nodes {
@@ -177,9 +192,9 @@ func capacity(plan *shaping.Plan) int {
 // Change gives the router another plan for the same nodes. It may be called
 // at any time, also while Run runs, and takes effect for the next packet.
 // Packets under way keep their due times, but for those of a path that is
-// cut: they count as Lost. What has already reached the queue of the
-// receiver's rate_down has crossed the path and arrives. The plan must not be
-// changed afterwards.
+// cut: they count as Lost. What waits for a rate stays in its queue; in that of
+// the receiver's rate_down it has crossed the path and arrives. The plan must
+// not be changed afterwards.
 func (r *Router) Change(plan *shaping.Plan) error {
 	if len(plan.Nodes) != len(r.ends) {
 		return fmt.Errorf("changing the router's paths: the plan has %d nodes, the router %d", len(plan.Nodes), len(r.ends))
@@ -189,17 +204,42 @@ func (r *Router) Change(plan *shaping.Plan) error {
 			return fmt.Errorf("changing the router's paths: node %d of the plan, %s %v, is not that of the router", i, node.Name, node.MAC)
 		}
 	}
-	if err := r.sender.reserve(plan); err != nil {
-		return fmt.Errorf("changing the router's paths: %w", err)
+	if r.htb {
+		if err := r.sender.reserve(plan); err != nil {
+			return fmt.Errorf("changing the router's paths: %w", err)
+		}
 	}
 	ahead, limit := lookAhead(plan), capacity(plan) // before the lock: both look at every pair
+	shaped := r.shaped(plan)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ahead = ahead
-	lost := r.queue.Change(plan, limit)
-	r.stats.Lost += uint64(len(lost))
-	r.free = append(r.free, lost...)
+	r.links.Change(shaped, limit)
 	return nil
+}
+
+// Pace gives a node of the plan other rates, zero for unlimited ones, from the
+// next packet. It may be called at any time, also while Run runs.
+func (r *Router) Pace(node int, up, down shaping.Rate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.htb {
+		r.links.Pace(node, up, down)
+	}
+}
+
+// shaped is what the router's own links make of a plan.
+func (r *Router) shaped(plan *shaping.Plan) *shaping.Plan {
+	if !r.htb {
+		return plan
+	}
+	p := *plan
+	p.Nodes = slices.Clone(plan.Nodes)
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		n.RateUp, n.RateDown, n.PaceUp, n.PaceDown = 0, 0, 0, 0
+	}
+	return &p
 }
 
 // Close releases the router's sockets. Run must have returned.
@@ -289,7 +329,8 @@ func (r *Router) work() (poll int, err error) {
 		if taken == batch || sent == batch {
 			continue
 		}
-		due, ok := r.queue.Next()
+		due, ok := r.links.Next(r.ahead)
+		r.show(now, ok && due < now+boardGap)
 		if busy && r.ahead > 0 {
 			// More frames will come soon: let them gather.
 			if !ok || due > now+r.ahead {
@@ -306,7 +347,7 @@ func (r *Router) work() (poll int, err error) {
 
 func (r *Router) sendDue(now time.Duration) (sent int) {
 	for ; sent < batch; sent++ {
-		b, to, due, ok := r.queue.Pop(now)
+		b, to, due, ok := r.links.Pop(now)
 		if !ok {
 			break
 		}
@@ -350,16 +391,34 @@ func (r *Router) push(at time.Duration, f frame) {
 	}
 	b := r.newBuffer()
 	b.n = copy(b.data[:], f.data)
-	switch r.queue.Push(at, from, to, b) {
-	case Queued:
-		r.stats.MaxQueued = max(r.stats.MaxQueued, r.queue.Len())
-		return
+	r.links.Push(at, from, to, f.length, b)
+	r.stats.MaxQueued = max(r.stats.MaxQueued, r.links.Len())
+}
+
+// drop counts a packet that the links let go of.
+func (r *Router) drop(b *buffer, fate Fate) {
+	switch fate {
 	case Lost:
 		r.stats.Lost++
 	case Overflow:
 		r.stats.Overflow++
+	case QueueFull:
+		r.stats.QueueFull++
 	}
 	r.free = append(r.free, b)
+}
+
+// show writes the loads on the board, unless it was written a moment ago and
+// will be again soon.
+func (r *Router) show(now time.Duration, soon bool) {
+	if r.board == nil || soon && now < r.shown+boardGap {
+		return
+	}
+	r.shown = now
+	for i := range r.ends {
+		up, down := r.links.Load(i)
+		r.board.show(i, up, down)
+	}
 }
 
 func (r *Router) newBuffer() *buffer {

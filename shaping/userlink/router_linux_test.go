@@ -49,7 +49,7 @@ func TestARouterOutlivesATimerThatFiresEarly(t *testing.T) {
 			return
 		}
 		defer network.Close()
-		router, err := Open(plan)
+		router, err := Open(plan, Options{})
 		if err != nil {
 			t.Error(err)
 			return

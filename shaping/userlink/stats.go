@@ -10,7 +10,7 @@ type Stats struct {
 	Packets uint64 `json:"packets"` // passed on
 	Bytes   uint64 `json:"bytes"`   // of their Ethernet frames
 
-	// Drops by plan: Lost on the path, QueueFull at the receiver's rate.
+	// Drops by plan: Lost on the path, QueueFull at a rate.
 	Lost      uint64 `json:"lost"`
 	QueueFull uint64 `json:"queue_full"`
 

@@ -31,6 +31,8 @@ const (
 	LinksAuto  = "auto"
 	LinksNetem = "netem"
 	LinksUser  = "user"
+	// LinksHTB is LinksUser with rates that are HTB's: see kernel.BackendHTB.
+	LinksHTB = "htb"
 	// LinksBridge is for benchmarks alone: see kernel.BackendBridge.
 	LinksBridge = "bridge"
 )

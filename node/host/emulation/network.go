@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"testbed/shaping"
@@ -13,16 +14,17 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// Network is the network of a plan that is up: built, read back and, where the
-// kernel has no netem, carried by a router.
+// Network is the network of a plan that is up: built, read back and, unless
+// the kernel does it all, carried by a router.
 type Network struct {
 	Plan    *shaping.Plan // as it began
 	Backend kernel.Backend
 	Kernel  *kernel.Network
 
 	s        *Supervisor
-	router   *Child        // nil where the kernel delays packets
-	carried  *shaping.Plan // the router's; rates are not its business
+	router   *Child          // nil where the kernel delays packets
+	board    *userlink.Board // where the router keeps rates; otherwise nil
+	carried  *shaping.Plan   // the router's
 	onCount  func(*userlink.Stats)
 	count    *userlink.Stats // the router's last answer
 	takeDown bool            // the router is meant to end
@@ -37,17 +39,52 @@ func (s *Supervisor) BringUp(plan *shaping.Plan, links string, onCount func(*use
 		return nil, err
 	}
 	s.network = n
-	if n.Backend != kernel.BackendUser {
+	if !n.Backend.Routed() {
 		return n, nil
 	}
-	var err error
-	n.router, err = s.StartChild(ChildSpec{
-		Name: routerName, NetNS: Hub, Kind: KindRouter, Spec: plan, Watched: true, OnData: n.counted, OnEnd: n.routerEnded,
-	})
-	if err != nil {
+	if err := n.startRouter(); err != nil {
 		return nil, err
 	}
 	return n, s.Await(StartupPatience, "the router", func() bool { return n.router.Ready })
+}
+
+func (n *Network) startRouter() error {
+	spec := ChildSpec{
+		Name: routerName, NetNS: Hub, Kind: KindRouter, Spec: routerSpec{n.Plan, n.Backend == kernel.BackendHTB},
+		Watched: true, OnData: n.counted, OnEnd: n.routerEnded,
+	}
+	if n.Backend == kernel.BackendUser {
+		board, file, err := userlink.NewBoard(len(n.Plan.Nodes))
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		n.board, spec.Files, spec.FileNames = board, []*os.File{file}, []string{boardFile}
+	}
+	var err error
+	n.router, err = n.s.StartChild(spec)
+	return err
+}
+
+// UpLoad looks at rate_up of the node at that place of the plan. It is cheap
+// enough to be called a thousand times a second.
+func (n *Network) UpLoad(i int) (kernel.Load, error) {
+	if n.board == nil {
+		return n.Kernel.UpLoad(i)
+	}
+	up, _ := n.board.Load(i)
+	return kernel.Load{Rate: n.Kernel.UpRate(i), Bytes: up.Bytes, Waiting: up.Waiting}, nil
+}
+
+// DownWaiting is the bytes that wait for rate_down of the node at that place of
+// the plan. It is 0 with netem, whose queues hold what is under way, too. It is
+// as cheap as UpLoad.
+func (n *Network) DownWaiting(i int) (uint64, error) {
+	if n.board == nil {
+		return n.Kernel.DownWaiting(i)
+	}
+	_, down := n.board.Load(i)
+	return down.Waiting, nil
 }
 
 // build makes the network and has it read back.
@@ -88,6 +125,8 @@ func chooseBackend(links string) (kernel.Backend, string, error) {
 		return kernel.BackendNetem, "as asked", can.Supports(kernel.BackendNetem)
 	case LinksUser:
 		return kernel.BackendUser, "as asked", can.Supports(kernel.BackendUser)
+	case LinksHTB:
+		return kernel.BackendHTB, "as asked", can.Supports(kernel.BackendHTB)
 	}
 	if can.Supports(kernel.BackendNetem) == nil {
 		return kernel.BackendNetem, "the kernel has netem", nil
@@ -105,16 +144,31 @@ func (n *Network) Addr(name string) netip.Addr {
 
 // change makes the network that of another plan for the same nodes, in place.
 func (n *Network) change(plan *shaping.Plan) error {
-	if n.router != nil && !plan.EqualButPace(n.carried) {
-		if err := n.router.Send(routerCommand{Plan: plan}); err != nil {
+	if c := n.toRouter(plan); n.router != nil && (c.Plan != nil || c.Paces != nil) {
+		if err := n.router.Send(c); err != nil {
 			return fmt.Errorf("changing the network: telling the router: %w", err)
 		}
-		n.carried = plan
 	}
+	n.carried = plan
 	if err := n.Kernel.Change(plan); err != nil {
 		return fmt.Errorf("changing the network: %w", err)
 	}
 	return nil
+}
+
+// toRouter is the command that makes the router's links those of a plan. A trace
+// changes rates every 100 ms, and plans are long.
+func (n *Network) toRouter(plan *shaping.Plan) (c routerCommand) {
+	if !plan.EqualButPace(n.carried) {
+		c.Plan = plan
+		return c
+	}
+	for i, to := range plan.Nodes {
+		if was := n.carried.Nodes[i]; to.Up() != was.Up() || to.Down() != was.Down() {
+			c.Paces = append(c.Paces, pace{i, to.Up(), to.Down()})
+		}
+	}
+	return c
 }
 
 // TakeDown stops the router and returns its count, nil where there is none.

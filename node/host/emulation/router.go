@@ -16,19 +16,44 @@ const KindRouter = "router"
 // routerName is the router's among the processes. No node is called so.
 const routerName = "router"
 
-// routerCommand has the router take another plan for the same nodes, or, without
-// one, tell its count so far.
+// boardFile is the file of a router's board, where it has one.
+const boardFile = "board"
+
+type routerSpec struct {
+	Plan *shaping.Plan `json:"plan"`
+	HTB  bool          `json:"htb,omitempty"` // keeps the rates
+}
+
+// routerCommand has the router take another plan for the same nodes, or other
+// rates of some; without either, tell its count so far.
 type routerCommand struct {
-	Plan *shaping.Plan `json:"plan,omitempty"`
+	Plan  *shaping.Plan `json:"plan,omitempty"`
+	Paces []pace        `json:"paces,omitempty"`
+}
+
+// pace is what a node may send and receive at the moment.
+type pace struct {
+	Node int          `json:"node"`
+	Up   shaping.Rate `json:"up"`
+	Down shaping.Rate `json:"down"`
 }
 
 // RunRouter carries packets between the nodes until its commands end.
 func RunRouter(self *Self) error {
-	var plan shaping.Plan
-	if err := self.Spec(&plan); err != nil {
+	var spec routerSpec
+	if err := self.Spec(&spec); err != nil {
 		return err
 	}
-	router, err := userlink.Open(&plan)
+	o := userlink.Options{HTB: spec.HTB}
+	if file := self.File(boardFile); file != nil {
+		board, err := userlink.OpenBoard(file, len(spec.Plan.Nodes))
+		if err != nil {
+			return err
+		}
+		file.Close()
+		o.Board = board
+	}
+	router, err := userlink.Open(spec.Plan, o)
 	if err != nil {
 		return err
 	}
@@ -43,13 +68,18 @@ func RunRouter(self *Self) error {
 			if commands.Decode(&c) != nil {
 				return // the end of the file
 			}
-			if c.Plan == nil {
+			switch {
+			case c.Plan != nil:
+				if err := router.Change(c.Plan); err != nil {
+					changed <- err
+					return
+				}
+			case c.Paces != nil:
+				for _, p := range c.Paces {
+					router.Pace(p.Node, p.Up, p.Down)
+				}
+			default:
 				self.Tell(router.Stats())
-				continue
-			}
-			if err := router.Change(c.Plan); err != nil {
-				changed <- err
-				return
 			}
 		}
 	}()

@@ -21,6 +21,14 @@ const (
 	busyPatience = 500 * time.Microsecond
 )
 
+// Network is what Links looks at.
+type Network interface {
+	// UpLoad and DownWaiting are as those of kernel.Network, whoever keeps the
+	// rates.
+	UpLoad(node int) (kernel.Load, error)
+	DownWaiting(node int) (uint64, error)
+}
+
 // Links looks at the links of a network while they are busy. Nil looks at none.
 type Links struct {
 	stop, stopped chan struct{}
@@ -32,10 +40,9 @@ type Links struct {
 	whole []fidelity.BusyLink
 }
 
-// WatchLinks begins to look at the links of a network, until Stop, and has what
-// waits at them written down; queues may be nil.
-func WatchLinks(net *kernel.Network, queues *QueueLog) *Links {
-	names := net.Nodes()
+// WatchLinks begins to look at the links of a network with nodes of those names,
+// until Stop, and has what waits at them written down; queues may be nil.
+func WatchLinks(net Network, names []string, queues *QueueLog) *Links {
 	l := &Links{
 		stop: make(chan struct{}), stopped: make(chan struct{}), names: names, queues: queues,
 		round: make([]fidelity.BusyLink, len(names)), whole: make([]fidelity.BusyLink, len(names)),
@@ -44,7 +51,7 @@ func WatchLinks(net *kernel.Network, queues *QueueLog) *Links {
 	return l
 }
 
-func (l *Links) watch(net *kernel.Network) {
+func (l *Links) watch(net Network) {
 	defer close(l.stopped)
 	ticker := time.NewTicker(busyTick)
 	defer ticker.Stop()
@@ -63,7 +70,7 @@ func (l *Links) watch(net *kernel.Network) {
 }
 
 // look reads one link; the first time of a turn nothing is known of before.
-func (l *Links) look(net *kernel.Network, i int, epoch time.Time, first bool) {
+func (l *Links) look(net Network, i int, epoch time.Time, first bool) {
 	before := time.Now()
 	load, err := net.UpLoad(i)
 	took := time.Since(before)

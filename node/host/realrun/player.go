@@ -277,7 +277,7 @@ func (p *player) begin(e *runlog.Event) {
 		p.s.Tell("%v", err) // the record lacks it, and that is all
 		p.queues = nil
 	}
-	p.links = monitor.WatchLinks(p.network.Kernel, p.queues)
+	p.links = monitor.WatchLinks(p.network, p.network.Kernel.Nodes(), p.queues)
 	p.schedule()
 }
 
