@@ -123,7 +123,7 @@ type Run struct {
 	Scenario  string  `json:"scenario"`
 	Policy    string  `json:"policy"`
 	World     string  `json:"world"` // sim, real or replay
-	Links     string  `json:"links"` // user or netem; simulated: none or plan
+	Links     string  `json:"links"` // user, htb or netem; simulated: none or plan
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
 }

@@ -135,6 +135,17 @@ func (p *Plan) EqualButPace(o *Plan) bool {
 		})
 }
 
+// Sending is the time that a frame of that many bytes takes at the rates of both
+// access links between two nodes, where these are schedules.
+func (p *Plan) Sending(from, to, bytes int) (d time.Duration) {
+	for _, r := range []Rate{p.Nodes[from].RateUp, p.Nodes[to].RateDown} {
+		if r > 0 {
+			d += time.Duration(float64(bytes) * 8 / float64(r) * float64(time.Second))
+		}
+	}
+	return d
+}
+
 // Up is the rate at which the node sends at the moment.
 func (n NodePlan) Up() Rate { return cmp.Or(n.PaceUp, n.RateUp) }
 

@@ -70,11 +70,13 @@ type Measurements struct {
 
 // PairRTT is the round trip of one pair of nodes without load.
 type PairRTT struct {
-	From     string        `json:"from"`
-	To       string        `json:"to"`
-	Planned  time.Duration `json:"planned_rtt_ns"`
-	Jitter   time.Duration `json:"planned_jitter_ns"` // of both ways
-	Measured time.Duration `json:"measured_rtt_ns"`   // the median
+	From    string        `json:"from"`
+	To      string        `json:"to"`
+	Planned time.Duration `json:"planned_rtt_ns"`
+	Jitter  time.Duration `json:"planned_jitter_ns"` // of both ways
+	// Sending is what rates may add: the time that its frames take at them.
+	Sending  time.Duration `json:"planned_sending_ns,omitempty"`
+	Measured time.Duration `json:"measured_rtt_ns"` // the median
 }
 
 // Thresholds. Each is a pair: above the first a run is suspect, above the
@@ -173,7 +175,7 @@ func Run(m Measurements, rounds []Level) Verdict {
 
 func (v *Verdict) judgePair(p PairRTT) {
 	limit := func(slack time.Duration, share float64) time.Duration {
-		return p.Planned + p.Jitter + slack + time.Duration(share*float64(p.Planned))
+		return p.Planned + p.Jitter + p.Sending + slack + time.Duration(share*float64(p.Planned))
 	}
 	const late = "the round trip %s–%s took %v, planned %v (limit %v)"
 	suspect, invalid := limit(rttSlackSuspect, rttShareSuspect), limit(rttSlackInvalid, rttShareInvalid)

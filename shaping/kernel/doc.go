@@ -10,13 +10,14 @@
 //	│ HTB up ─▶ eth0 ├───▶│ w0 ─▶ carrier ─▶ HTB down ─▶ w1 ├───▶│ eth0 │
 //	└────────────────┘    └────────────────────────────────┘    └──────┘
 //
-//	HTB      rate_up or rate_down, a class per peer
-//	carrier  BackendUser:  the router, which delays and loses packets
+//	HTB      rate_up or rate_down, a class per peer; none with BackendUser
+//	carrier  BackendUser:  the router, which is the whole link
+//	         BackendHTB:   the router, which delays and loses packets
 //	         BackendNetem: a bridge; the HTB's leaves are netem, each with a
 //	         bfifo behind it where rate_down is limited
 //	         BackendBridge: a bridge alone
 //
-// Rates are HTB's in both backends, and alike: they count Ethernet frames, a
+// Rates mean the same with HTB and the router: they count Ethernet frames, a
 // class per peer shares the rate fairly when several compete, and one alone
 // takes all of it. So acknowledgements to one peer never wait behind data to
 // another. The queue limit holds for each peer by itself. Above 64 peers

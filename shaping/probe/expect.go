@@ -8,6 +8,9 @@ import (
 	"testbed/shaping"
 )
 
+// Frame is the bytes of a probe's frame.
+const Frame = shaping.UDPHeaders + 40
+
 // Pair is an ordered pair of nodes, by their positions in the plan.
 type Pair struct{ From, To int }
 

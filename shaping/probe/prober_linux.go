@@ -75,6 +75,8 @@ const (
 	payload     = shaping.MTU - 28
 )
 
+var _ = [1]struct{}{}[Frame-shaping.UDPHeaders-messageSize] // they agree
+
 func (m *message) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(m)), messageSize) }
 
 // New opens sockets for the pairs.

@@ -119,9 +119,10 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 		p := PairReport{From: plan.Nodes[f.Pair.From].Name, To: plan.Nodes[f.Pair.To].Name}
 		to, fro := vary(there), vary(back)
 		delay, jitter := time.Duration(there.OneWayDelay)+to.median, to.width
+		sending := plan.Sending(f.Pair.From, f.Pair.To, Frame) // none where rates are buckets
 		if n := len(f.Delays); n > 0 || f.Sent > 0 {
 			d := sorted(f.Delays)
-			p.OneWayDelay, p.OneWayDelayP99 = delays(d, delay, to, variation{}, 0)
+			p.OneWayDelay, p.OneWayDelayP99 = delays(d, delay, to, variation{}, sending)
 			width := HalfWidth(d)
 			// Of n samples the half-width is known to 2.5 standard errors of 0.2/√n.
 			slack := jitterSlack + time.Duration(0.5/math.Sqrt(float64(max(n, 1)))*float64(jitter))
@@ -130,7 +131,7 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 			}
 		}
 		if f.RTTs != nil {
-			p.RTT, p.RTTP99 = delays(sorted(f.RTTs), delay+time.Duration(back.OneWayDelay)+fro.median, to, fro, 0)
+			p.RTT, p.RTTP99 = delays(sorted(f.RTTs), delay+time.Duration(back.OneWayDelay)+fro.median, to, fro, sending+plan.Sending(f.Pair.To, f.Pair.From, Frame))
 		}
 		if f.Sent > 0 {
 			p.Loss = loss(there, f.Lost, f.Sent, familyErrors/float64(len(found)))
@@ -140,7 +141,7 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 		if f.Busy != nil {
 			// Where packets follow closely, each waits for a slower one before
 			// it: none overtakes, and the jitter becomes delay.
-			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.longest+queueing(plan, f.Pair))
+			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.longest+sending+queueing(plan, f.Pair))
 		}
 		_, all := p.Properties()
 		for _, q := range all {
@@ -160,7 +161,7 @@ func within(planned, measured, low, high float64, samples int) *Property {
 
 // delays judges the median and the 99th percentile of delays with the jitter
 // of one or two ways. It does not move the median, but few samples do; wait is
-// what a queue may add.
+// what rates and queues may add.
 func delays(d []time.Duration, planned time.Duration, there, back variation, wait time.Duration) (median, tail *Property) {
 	n, jitter := len(d), there.width+back.width
 	noise := time.Duration(float64(jitter) * 3 / math.Sqrt(float64(max(n, 1)))) // 3 standard errors: 2J × ½/√n each
@@ -213,14 +214,7 @@ func jitterP99(a, b time.Duration) time.Duration {
 // queueing is what a probe may wait for behind full frames of the same links:
 // two in each queue.
 func queueing(plan *shaping.Plan, p Pair) time.Duration {
-	const frames = 2
-	wait := 0.0
-	for _, r := range []shaping.Rate{plan.Nodes[p.From].RateUp, plan.Nodes[p.To].RateDown} {
-		if r > 0 {
-			wait += frames * shaping.FrameSize * 8 / float64(r)
-		}
-	}
-	return time.Duration(wait * 1e9)
+	return plan.Sending(p.From, p.To, 2*shaping.FrameSize)
 }
 
 func loss(there shaping.PathPlan, lost, sent int, alpha float64) *Property {

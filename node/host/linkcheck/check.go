@@ -44,6 +44,7 @@ func judge(plan *shaping.Plan, backend string, found []probe.Found) *Checked {
 		pair := fidelity.PairRTT{
 			From: report.From, To: report.To,
 			Planned: time.Duration(there.OneWayDelay + back.OneWayDelay), Jitter: spread(there) + spread(back),
+			Sending: plan.Sending(f.Pair.From, f.Pair.To, probe.Frame) + plan.Sending(f.Pair.To, f.Pair.From, probe.Frame),
 		}
 		if q := report.RTT; q != nil {
 			pair.Measured = time.Duration(q.Measured * 1e6)
