@@ -113,7 +113,7 @@ func watchSources(t *testing.T) {
 
 // writeInitramfs builds the guest's programs and packs them, with the
 // modules, into the file system that the kernel starts with.
-func writeInitramfs(t *testing.T, file string, im image) error {
+func writeInitramfs(t testing.TB, file string, im image) error {
 	var a archive
 	for _, d := range []string{"proc", "sys", "tmp", "run"} {
 		a.dir(d)
@@ -180,7 +180,7 @@ func packFile(a *archive, file, as string) error {
 }
 
 // build compiles a program that needs no libraries and returns it.
-func build(t *testing.T, name string, args []string) ([]byte, error) {
+func build(t testing.TB, name string, args []string) ([]byte, error) {
 	file := filepath.Join(t.TempDir(), name)
 	last := len(args) - 1
 	args = append(args[:last:last], "-ldflags=-s -w", "-o", file, args[last])

@@ -1,0 +1,221 @@
+//go:build linux
+
+package guest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"testbed/internal/testenv"
+	"testbed/shaping"
+	"testbed/shaping/kernel"
+	"testbed/shaping/userlink"
+)
+
+// standstill is how the machine stands still again and again, as one does whose
+// host runs others in its place.
+type standstill struct {
+	name string
+	next func(*rand.Rand) (run, stop time.Duration)
+}
+
+var standstills = []standstill{
+	{"none", nil},
+	{"10 of 30 ms", func(*rand.Rand) (run, stop time.Duration) { return 20 * time.Millisecond, 10 * time.Millisecond }},
+	{"30 of 100 ms", func(*rand.Rand) (run, stop time.Duration) { return 70 * time.Millisecond, 30 * time.Millisecond }},
+	{"random, 25 %", func(r *rand.Rand) (run, stop time.Duration) {
+		return time.Duration(r.ExpFloat64() * 30e6), time.Duration(r.ExpFloat64() * 10e6)
+	}},
+}
+
+// The lines by which the guest asks for a standstill, and tells what came of it.
+const (
+	stopMark   = "noise: "
+	goMark     = "noise: over"
+	resultMark = "result: "
+)
+
+// noiseLength is how long each link is measured.
+const noiseLength = 10 * time.Second
+
+// BenchmarkNoise stops and continues the emulator while links in it are busy,
+// and tells which share of their rate they carried by the guest's clock, which
+// goes on meanwhile, and how far from the schedule frames were apart.
+func BenchmarkNoise(b *testing.B) {
+	qemu, err := exec.LookPath(emulator)
+	if err != nil {
+		b.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), bootTimeout)
+	defer cancel()
+	im, err := debianKernel(ctx)
+	if err != nil {
+		b.Skip(err)
+	}
+	archive := filepath.Join(b.TempDir(), "initramfs")
+	if err := writeInitramfs(b, archive, im); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := stopAndGo(ctx, b, qemu, im.vmlinuz, archive); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// stopAndGo boots a guest that measures, with this machine's clock, and stops it
+// when and as it asks.
+func stopAndGo(ctx context.Context, b *testing.B, qemu, vmlinuz, initramfs string) error {
+	console, theirs, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("making a console: %w", err)
+	}
+	defer console.Close()
+	runtime.LockOSThread() // the kernel takes the end of the thread for the parent's death
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, qemu,
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none",
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
+		"-kernel", vmlinuz, "-initrd", initramfs,
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on "+inGuest+"="+noiseGuest,
+		"-serial", "stdio")
+	cmd.Stdout, cmd.Stderr = theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return err
+	}
+	quiet := func() {}
+	for in := bufio.NewScanner(console); in.Scan(); {
+		line := strings.TrimSpace(in.Text())
+		switch {
+		case strings.HasPrefix(line, resultMark):
+			b.Log(strings.TrimPrefix(line, resultMark))
+		case line == goMark:
+			quiet()
+		case strings.HasPrefix(line, stopMark):
+			quiet = disturb(cmd.Process, strings.TrimPrefix(line, stopMark))
+		default:
+			b.Log("guest: ", line)
+		}
+	}
+	quiet()
+	return cmd.Wait()
+}
+
+// disturb stops and continues the process until end is called.
+func disturb(p *os.Process, name string) (end func()) {
+	for _, s := range standstills {
+		if s.name == name && s.next != nil {
+			over, ended := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				random := rand.New(rand.NewPCG(1, 2))
+				for {
+					run, stop := s.next(random)
+					select {
+					case <-over:
+						return
+					case <-time.After(run):
+					}
+					_ = p.Signal(syscall.SIGSTOP)
+					time.Sleep(stop)
+					_ = p.Signal(syscall.SIGCONT)
+				}
+			}()
+			return func() { close(over); <-ended }
+		}
+	}
+	return func() {}
+}
+
+// TestUnderNoise is the guest's part of BenchmarkNoise.
+func TestUnderNoise(t *testing.T) {
+	if os.Getenv(inGuest) != noiseGuest {
+		t.Skip("BenchmarkNoise runs this in the guest")
+	}
+	for _, backend := range []kernel.Backend{kernel.BackendUser, kernel.BackendHTB, kernel.BackendNetem} {
+		for _, rate := range []float64{20, 100} {
+			for _, s := range standstills {
+				underNoise(t, backend, rate, s.name)
+			}
+		}
+	}
+}
+
+func underNoise(t *testing.T, backend kernel.Backend, rate float64, name string) {
+	// The queue has to outlast a standstill, or the link had nothing to send.
+	spec := shaping.Spec{Default: shaping.Properties{
+		Access: shaping.Access{RateUp: mbit(rate), Queue: &shaping.Queue{Time: shaping.Duration(200 * time.Millisecond)}},
+		Path:   shaping.Path{OneWayDelay: ms(5)},
+	}}
+	plan, err := shaping.NewPlan(spec, []string{"w0", "w1"}, 0, 42)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.InNewNamespace(t, func() {
+		network, err := kernel.Build(plan, backend)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer network.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		stats := func() userlink.Stats { return userlink.Stats{} }
+		if backend.Routed() {
+			router, err := userlink.Open(plan, userlink.Options{HTB: backend == kernel.BackendHTB})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			done := make(chan error)
+			go func() { done <- router.Run(ctx) }()
+			defer router.Close()
+			defer func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}()
+			stats = router.Stats
+		}
+		defer cancel()
+		l := &lab{t, plan, network}
+		f := overload("w0", "w1", rate)
+		f.packets = int(noiseLength / f.gap)
+		fmt.Println(stopMark + name)
+		all := l.send(f)[0]
+		fmt.Println(goMark)
+		s := stats()
+		carried, apart := spacing(all, rate)
+		fmt.Printf("%s%-5s %4.0f Mbit/s  %-12s  carried %.3f of the rate; distances off by %v (median), %v (90 %%); %d drops against the plan, router late by %v (median), %v (99 %%)\n",
+			resultMark, backend, rate, name, carried, quantile(apart, 0.5), quantile(apart, 0.9), s.Unplanned(), s.LatenessP50, s.LatenessP99)
+	})
+}
+
+// spacing is the share of the rate that arrived, and by how much the distance of
+// each frame from the one before was off, sorted. Mbit is 10⁶ bit/s.
+func spacing(all []arrival, mbit float64) (carried float64, off []time.Duration) {
+	if len(all) < 2 {
+		return 0, []time.Duration{0}
+	}
+	slot := time.Duration(shaping.FrameSize * 8 / mbit * 1e3)
+	for k := range all[1:] {
+		off = append(off, (all[k+1].at.Sub(all[k].at) - slot).Abs())
+	}
+	slices.Sort(off)
+	took := all[len(all)-1].at.Sub(all[0].at)
+	return float64(len(all)-1) * slot.Seconds() / took.Seconds(), off
+}
