@@ -173,6 +173,7 @@ func underNoise(t *testing.T, backend kernel.Backend, rate float64, name string)
 		}
 		defer network.Close()
 		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		stats := func() userlink.Stats { return userlink.Stats{} }
 		if backend.Routed() {
 			router, err := userlink.Open(plan, userlink.Options{HTB: backend == kernel.BackendHTB})
@@ -191,7 +192,6 @@ func underNoise(t *testing.T, backend kernel.Backend, rate float64, name string)
 			}()
 			stats = router.Stats
 		}
-		defer cancel()
 		l := &lab{t, plan, network}
 		f := overload("w0", "w1", rate)
 		f.packets = int(noiseLength / f.gap)
