@@ -1,7 +1,9 @@
 package userlink
 
 // heap is a binary heap; container/heap would allocate for every packet.
-type heap[E interface{ before(E) bool }] []E
+type heap[E ordered[E]] []E
+
+type ordered[E any] interface{ before(E) bool }
 
 func (h *heap[E]) push(e E) {
 	*h = append(*h, e)
