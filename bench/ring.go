@@ -61,7 +61,12 @@ type Ring struct {
 	// BoundSeconds and RatioToBound are absent where the rate is unlimited.
 	BoundSeconds *float64 `json:"bound_seconds,omitempty"`
 	RatioToBound *float64 `json:"ratio_to_bound,omitempty"`
-	AlgorithmGBs float64  `json:"algorithm_gb_per_s"`
+	// BusyLink is the link that was farthest from its rate while packets waited,
+	// and BusyShare what it carried of it. Both are absent where no link was busy
+	// for long enough to tell.
+	BusyLink     string  `json:"busy_link,omitempty"`
+	BusyShare    float64 `json:"busy_share,omitempty"`
+	AlgorithmGBs float64 `json:"algorithm_gb_per_s"`
 	BusGBs       float64  `json:"bus_gb_per_s"`
 
 	// Ordered is absent where the order is naive.

@@ -715,7 +715,7 @@ func TestUsage(t *testing.T) {
 		{"sweep late_join --repeat 2", exitUsage, "--real"},
 		{"sweep late_join --resume", exitUsage, "--out"},
 		{"sweep late_join --policy nice", exitUsage, "is no policy"},
-		{"run persistent_straggler --policy baseline --links carrier-pigeon", exitUsage, "auto, netem or user"},
+		{"run persistent_straggler --policy baseline --links carrier-pigeon", exitUsage, "auto, netem, user or htb"},
 		{"run persistent_straggler --policy baseline --time-scale -1", exitUsage, "--time-scale"},
 		{"compare persistent_straggler --repeat 0", exitUsage, "--repeat"},
 		{"compare persistent_straggler --world moon", exitUsage, "sim, real or both"},

@@ -3,19 +3,26 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"testbed/node/host/monitor"
 	"testbed/node/host/shell"
+	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 )
 
 func netCommand() *cobra.Command {
 	var o shell.Options
 	var limitMB int64
+	var out string
+	var strict bool
 	cmd := &cobra.Command{
 		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
 		ValidArgsFunction: completeScenario,
@@ -37,13 +44,20 @@ started. When CMD ends, all that it has started ends, and the network is gone.
 The scenario's workers do not run: of its injects those of links (Partition,
 Link, Cut) are carried out, on a clock that starts with the program.
 
+When CMD has ended, a line on standard error says whether the network was what
+it claimed to be meanwhile. With --out all that was measured of it goes to
+fidelity.json. With --strict an invalid network makes the exit code 3, if that
+of CMD is 0.
+
 --pcap writes the frames of a node, as they leave and reach it, to NODE.pcap in
-the current directory. Their checksums are not computed: the network cards of
-the nodes are virtual.`,
+the directory of --out, or the current one. Their checksums are not computed:
+the network cards of the nodes are virtual.`,
 	}
 	linksFlag(cmd, &o.Links)
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
+	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 3 if the network was not what it claimed to be")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		names := args
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
@@ -64,15 +78,37 @@ the nodes are virtual.`,
 		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
 			return err
 		}
-		o.Command, o.PcapDir, o.PcapLimit = args[1:], ".", limitMB*1e6
-		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
-		code, err := shell.Run(o)
-		if err != nil {
-			return err
-		}
-		return programExit{code}
+		o.Command, o.PcapLimit = args[1:], limitMB*1e6
+		return runNet(cmd, o, out, strict)
 	}
 	return cmd
+}
+
+// runNet runs a program on a network, and tells what that was worth.
+func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error {
+	if out != "" {
+		if err := os.MkdirAll(out, 0o755); err != nil {
+			return fmt.Errorf("making the directory of --out: %w", err)
+		}
+	}
+	var record *monitor.Record
+	o.Verdict = func(r monitor.Record) { record = &r }
+	o.PcapDir = cmp.Or(out, ".")
+	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
+	code, err := shell.Run(o)
+	if err != nil || record == nil {
+		return cmp.Or(err, error(programExit{code}))
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(record.Verdict))
+	if out != "" {
+		if err := runlog.Dir(out).WriteJSON(runlog.FidelityFile, record); err != nil {
+			return err
+		}
+	}
+	if strict && code == 0 && record.Verdict.Verdict == fidelity.Invalid {
+		code = exitInvalid
+	}
+	return programExit{code}
 }
 
 func inCommand() *cobra.Command {
@@ -105,4 +141,12 @@ be started. $TESTBED_NODE holds the node's name.`,
 	}
 	cmd.Flags().SetInterspersed(false) // flags behind NODE are the program's
 	return cmd
+}
+
+// worth says in a line what a network was worth.
+func worth(v fidelity.Verdict) string {
+	if len(v.Reasons) == 0 {
+		return string(v.Verdict)
+	}
+	return fmt.Sprintf("%s: %s", v.Verdict, strings.Join(v.Reasons, "; "))
 }

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/internal/testenv"
+	"testbed/runlog"
 )
 
 // asymmetric is a network on which no two directions are alike.
@@ -92,8 +93,29 @@ func TestNetPassesFilesAndEnvironment(t *testing.T) {
 		t.Fatal(err, stderr.String())
 	}
 	want := "from outside\ncoordinator w0 w1 w2 w3 10.0.0.1 10.0.0.5\nw3\neth0\nlo\ncoordinator\nw0\nw1\nw2\nw3\n"
-	if string(out) != want || stderr.String() != "bad\n" {
+	if string(out) != want || !strings.HasPrefix(stderr.String(), "bad\ntestbed: the network was ") {
 		t.Errorf("stdout %q, want %q; stderr %q", out, want, stderr.String())
+	}
+}
+
+// TestNetTellsWhatTheNetworkWasWorth: a rate that somebody has changed behind our
+// back is found out, and with --strict it makes the exit code.
+func TestNetTellsWhatTheNetworkWasWorth(t *testing.T) {
+	needSandbox(t)
+	for _, tool := range []string{"tc", "ping"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	dir := t.TempDir()
+	r := testbed(t, "net", "homogeneous", "--links", "htb", "--strict", "--out", dir, "--", "sh", "-c",
+		"for c in 1:1 1:2 1:3 1:4 1:5; do tc -n w0 class change dev eth0 classid $c htb rate 1mbit ceil 1mbit; done; testbed in w0 ping -q -l 300 -S 4000000 -c 400 -i 0.002 -s 1400 $TESTBED_ADDR_W1; true")
+	if r.code != exitInvalid || !strings.Contains(r.stderr, "testbed: the network was invalid: w0 sent at ") {
+		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, runlog.FidelityFile))
+	if err != nil || !strings.Contains(string(text), `"busy_link": "w0"`) {
+		t.Errorf("the record: %v\n%s", err, text)
 	}
 }
 

@@ -127,6 +127,9 @@ func printRing(cmd *cobra.Command, r *bench.Ring) error {
 	if r.BoundSeconds != nil {
 		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
 	}
+	if r.BusyLink != "" {
+		line("", "that of the planned rate; links gave %.1f %% of it while packets waited, or were nearer to it (%s)", 100*r.BusyShare, r.BusyLink)
+	}
 	if o := r.Ordered; o != nil {
 		line("order", "%v: %.3f × as fast as the naive order (%.4g s), predicted %.3f ×", o.Ring, o.MeasuredGain, o.NaiveSecondsMedian, o.PredictedGain)
 	}

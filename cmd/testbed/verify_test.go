@@ -61,7 +61,7 @@ func TestVerify(t *testing.T) {
 
 func TestVerifyUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"verify": "name one scenario", "verify no_such": "no such scenario", "verify homogeneous --links x": "auto, netem or user",
+		"verify": "name one scenario", "verify no_such": "no such scenario", "verify homogeneous --links x": "auto, netem, user or htb",
 		"net": "name one scenario", "net homogeneous ping": "write --", "net homogeneous --pcap w9 -- true": "no node", "net homogeneous --pcap-limit 0": "--pcap-limit",
 		"in": "name a node", "in w0": "name a node", "in w0 true": "inside of testbed net",
 	} {

@@ -116,12 +116,19 @@ const (
 	// they do no harm. It is judged only where the kernel does not say how
 	// long a thread waits.
 	pressureSuspect, pressureInvalid = 0.6, 0.9
-	// A host that takes a twentieth of the CPU takes all of it for a while.
-	stealSuspect, stealInvalid = 0.05, 0.25
+	// A host that takes a twentieth of the CPU takes all of it for a while. That
+	// may have had no effect; where there is one it is the likely cause.
+	stealNamed = 0.05
 )
 
 // Judge weighs every measurement; the verdict is the worst of them.
 func Judge(m Measurements) Verdict {
+	v := judge(m)
+	v.cause(m)
+	return v
+}
+
+func judge(m Measurements) Verdict {
 	v := Verdict{Verdict: Valid, Reasons: []string{}}
 	for _, p := range m.Pairs {
 		v.judgePair(p)
@@ -149,14 +156,28 @@ func Judge(m Measurements) Verdict {
 	if m.CPUWait == 0 {
 		v.share("tasks waited for a CPU in %.0f %% of the time (limit %.0f %%)", m.CPUPressure, pressureSuspect, pressureInvalid)
 	}
-	v.share("the host took %.0f %% of the CPU time away (limit %.0f %%)", m.Steal, stealSuspect, stealInvalid)
 	return v
+}
+
+// cause names who is likely to have made what is wrong.
+func (v *Verdict) cause(m Measurements) {
+	if v.Verdict != Valid {
+		v.Reasons = append(v.Reasons, Likely(m)...)
+	}
+}
+
+// Likely says what is the likely cause if something is wrong.
+func Likely(m Measurements) []string {
+	if m.Steal <= stealNamed {
+		return nil
+	}
+	return []string{fmt.Sprintf("the likely cause: the host took %.0f %% of the CPU time away", 100*m.Steal)}
 }
 
 // Run weighs a run's measurements and the levels of its rounds: a bad round
 // makes a run suspect, and more than half of them invalid.
 func Run(m Measurements, rounds []Level) Verdict {
-	v := Judge(m)
+	v := judge(m)
 	bad := 0
 	for _, l := range rounds {
 		if l == Invalid {
@@ -170,6 +191,7 @@ func Run(m Measurements, rounds []Level) Verdict {
 	if bad > 0 {
 		v.add(level, "%d of %d rounds are invalid", bad, len(rounds))
 	}
+	v.cause(m)
 	return v
 }
 

@@ -49,7 +49,9 @@ func TestJudge(t *testing.T) {
 		{"a busy link that is too fast", fidelity.Measurements{BusyLink: "w1", BusyTime: time.Second, BusyShare: 1.5}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"w1 sent at 150 % of its rate while packets waited (1s in all): 50 % off (limit 20 %)"}}},
 		{"an inject that is late for its round", fidelity.Measurements{RoundTime: 500 * ms, InjectLateness: 150 * ms}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"an inject of links was in place 150ms after its time: 30 % of a round (limit 20 %)"}}},
 		{"an inject outside of any round", fidelity.Measurements{InjectLateness: 25 * ms}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"an inject of links was in place 25ms after its time (limit 20ms)"}}},
-		{"a greedy host", fidelity.Measurements{Steal: 0.1}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"the host took 10 % of the CPU time away (limit 5 %)"}}},
+		{"a greedy host without an effect", fidelity.Measurements{Steal: 0.4, BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.99}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
+		{"a greedy host with one", fidelity.Measurements{Steal: 0.4, BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.9}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{
+			"w1 sent at 90 % of its rate while packets waited (1s in all): 10 % off (limit 5 %)", "the likely cause: the host took 40 % of the CPU time away"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, fidelity.Judge(c.m)); diff != "" {

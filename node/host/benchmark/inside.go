@@ -56,13 +56,12 @@ func RunRing(s *emulation.Supervisor, spec json.RawMessage) (err error) {
 		return err
 	}
 	b.startRivals()
-	began, machine, waited := time.Now(), monitor.ReadMachine(), b.waits()
+	began, waited := time.Now(), b.waits()
+	watch := monitor.NewWatch(b.network, b.network.Kernel.Nodes())
 	if err := b.measure(); err != nil {
 		return err
 	}
-	var m fidelity.Measurements
-	took := time.Since(began)
-	monitor.ReadMachine().Since(machine, took, &m)
+	took, m := time.Since(began), watch.Stop()
 	for k, d := range b.waits() {
 		m.CPUWait = max(m.CPUWait, float64(d-waited[k])/float64(took))
 	}
@@ -276,6 +275,7 @@ func (b *benchmark) conclude(m fidelity.Measurements, router *userlink.Stats) (*
 		return nil, err
 	}
 	m.UnplannedDrops = monitor.NetemExcess(b.spec.Plan, counts)
+	r.BusyLink, r.BusyShare = m.BusyLink, m.BusyShare
 	monitor.EnterRouter(router, &m)
 	r.Notes = append(r.Notes, fidelity.Judge(m).Reasons...)
 	for _, c := range b.rivals {

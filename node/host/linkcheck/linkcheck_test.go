@@ -10,6 +10,7 @@ import (
 
 	"testbed/scenarios"
 	"testbed/shaping"
+	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
 	"testbed/shaping/userlink"
 )
@@ -105,18 +106,21 @@ func TestJudgeMachine(t *testing.T) {
 	for name, test := range map[string]struct {
 		ok     bool
 		router *userlink.Stats
-		waited float64
+		seen   fidelity.Measurements
 		wantOK bool
 		notes  string
 	}{
-		"all is well":            {true, nil, 0.9, true, "[]"},
-		"a router":               {true, &userlink.Stats{Lateness: userlink.Lateness{LatenessP50: ms, LatenessP99: 2 * ms}}, 0, true, "[packets left the router late by 1ms (median), 2ms (99th percentile)]"},
-		"drops":                  {true, &userlink.Stats{SendDrops: 3}, 0, false, "[packets left the router late by 0s (median), 0s (99th percentile) 3 packets were dropped for lack of room, which no plan asks for]"},
-		"wrong, machine idle":    {false, nil, 0.4, false, "[]"},
-		"wrong, machine is busy": {false, nil, 0.6, false, "[tasks waited for a processor in 60 % of the time: this machine was busy, or is too small for these rates]"},
+		"all is well":             {true, nil, fidelity.Measurements{CPUPressure: 0.9, Steal: 0.3}, true, "[]"},
+		"a router":                {true, &userlink.Stats{Lateness: userlink.Lateness{LatenessP50: ms, LatenessP99: 2 * ms}}, fidelity.Measurements{}, true, "[packets left the router late by 1ms (median), 2ms (99th percentile)]"},
+		"drops":                   {true, &userlink.Stats{SendDrops: 3}, fidelity.Measurements{}, false, "[packets left the router late by 0s (median), 0s (99th percentile) 3 packets were dropped for lack of room, which no plan asks for]"},
+		"wrong, machine idle":     {false, nil, fidelity.Measurements{CPUPressure: 0.4}, false, "[]"},
+		"wrong, machine is busy":  {false, nil, fidelity.Measurements{CPUPressure: 0.6}, false, "[tasks waited for a processor in 60 % of the time: this machine was busy, or is too small for these rates]"},
+		"wrong, on a greedy host": {false, nil, fidelity.Measurements{Steal: 0.3}, false, "[the likely cause: the host took 30 % of the CPU time away]"},
+		"a link below its rate": {true, nil, fidelity.Measurements{BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.7}, false,
+			"[w1 sent at 70 % of its rate while packets waited (1s in all): 30 % off (limit 20 %)]"},
 	} {
 		r := probe.Report{OK: test.ok}
-		judgeMachine(&r, test.router, test.waited)
+		judgeMachine(&r, test.router, test.seen)
 		if r.OK != test.wantOK || fmt.Sprint(r.Notes) != test.notes {
 			t.Errorf("%s: %v, %v", name, r.OK, r.Notes)
 		}

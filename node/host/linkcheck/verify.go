@@ -15,6 +15,7 @@ import (
 	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
 	"testbed/shaping/userlink"
 )
@@ -68,19 +69,19 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 		what = fmt.Sprintf("%d of %d pairs: neighbours on the ring and a sample of the others", len(pairs), n*(n-1))
 	}
 	s.Tell("measuring %s takes about %v, and some seconds more if rates have to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
-	pressure, began := monitor.CPUPressure(), time.Now()
+	watch := monitor.NewWatch(network, network.Kernel.Nodes())
 	p, err := probePairs(s, plan, pairs, false)
 	if err != nil {
 		return err
 	}
-	waited := float64(monitor.CPUPressure()-pressure) / float64(time.Since(began))
+	m := watch.Stop()
 	router, err := network.TakeDown()
 	if err != nil {
 		return err
 	}
 	r := probe.Judge(plan, string(network.Backend), whole, p.Found)
 	r.Notes = append(r.Notes, p.Notes...)
-	judgeMachine(&r, router, waited)
+	judgeMachine(&r, router, m)
 	return s.Hand(r)
 }
 
@@ -88,9 +89,10 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 // may be the machine's and not the links'.
 const busyMachine = 0.5
 
-// judgeMachine adds what the router has to say, nil where there is none, and
-// whether tasks waited for a processor for a large share of the time.
-func judgeMachine(r *probe.Report, router *userlink.Stats, waited float64) {
+// judgeMachine adds what the router has to say, nil where there is none, links
+// below their rate while packets waited, and what the machine may have to do
+// with all that.
+func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measurements) {
 	if router != nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("packets left the router late by %v (median), %v (99th percentile)", router.LatenessP50.Round(time.Microsecond), router.LatenessP99.Round(time.Microsecond)))
 		if d := router.Unplanned(); d > 0 {
@@ -98,7 +100,14 @@ func judgeMachine(r *probe.Report, router *userlink.Stats, waited float64) {
 			r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped for lack of room, which no plan asks for", d))
 		}
 	}
-	if !r.OK && waited > busyMachine {
-		r.Notes = append(r.Notes, fmt.Sprintf("tasks waited for a processor in %.0f %% of the time: this machine was busy, or is too small for these rates", 100*waited))
+	links := fidelity.Measurements{BusyLink: m.BusyLink, BusyTime: m.BusyTime, BusyShare: m.BusyShare, Steal: m.Steal}
+	if v := fidelity.Judge(links); v.Verdict != fidelity.Valid {
+		r.OK = false
+		r.Notes = append(r.Notes, v.Reasons...)
+	} else if !r.OK {
+		r.Notes = append(r.Notes, fidelity.Likely(m)...)
+	}
+	if !r.OK && m.CPUPressure > busyMachine {
+		r.Notes = append(r.Notes, fmt.Sprintf("tasks waited for a processor in %.0f %% of the time: this machine was busy, or is too small for these rates", 100*m.CPUPressure))
 	}
 }

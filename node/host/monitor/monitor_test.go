@@ -114,9 +114,12 @@ func TestVerdicts(t *testing.T) {
 		"drops of the kernel's queues are of no round": {
 			history{excess: 7}, [3]fidelity.Level{valid, valid, valid}, invalid, "7 packets were dropped",
 		},
-		"the host takes the processor away": {
-			history{steal: map[int]uint64{1: 10, 2: 30}},
-			[3]fidelity.Level{suspect, invalid, valid}, suspect, "the host took 13 % of the CPU time away",
+		"the host takes the processor away, and timers are late": {
+			history{steal: map[int]uint64{1: 10, 2: 30}, timers: map[int]time.Duration{1: 20 * ms, 2: 100 * ms, 3: 100 * ms}},
+			[3]fidelity.Level{suspect, invalid, invalid}, invalid, "the host took 13 % of the CPU time away",
+		},
+		"the host takes the processor away, and all is right": {
+			history{steal: map[int]uint64{1: 10, 2: 30}}, [3]fidelity.Level{valid, valid, valid}, valid, "",
 		},
 		"a worker waits for a processor": {
 			history{wait: map[int]time.Duration{2: 650 * ms, 3: 900 * ms}},

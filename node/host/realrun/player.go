@@ -297,6 +297,7 @@ func (p *player) finish() error {
 	if err := p.awaitWorkers(); err != nil {
 		return err
 	}
+	busy := p.links.Stop()
 	router, err := p.network.TakeDown()
 	if err != nil {
 		return err
@@ -305,7 +306,7 @@ func (p *player) finish() error {
 	if err != nil {
 		return err
 	}
-	record := p.monitor.Conclude(p.sample(p.links.Stop()), router, excess)
+	record := p.monitor.Conclude(p.sample(busy), router, excess)
 	lost, err := p.queues.Close()
 	if err != nil {
 		return err

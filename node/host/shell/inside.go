@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"testbed/node/host/emulation"
+	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
 	"testbed/scenarios"
+	"testbed/shaping/fidelity"
 )
 
 const (
@@ -53,7 +55,7 @@ func RunProgram(s *emulation.Supervisor, raw json.RawMessage) error {
 		}
 		captures = append(captures, c)
 	}
-	exit, err := runProgram(s, network, &spec, &sent)
+	note, seen, err := runProgram(s, network, &spec, &sent)
 	if err != nil {
 		return err
 	}
@@ -64,10 +66,18 @@ func RunProgram(s *emulation.Supervisor, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if router != nil && router.Unplanned() > 0 {
-		s.Tell("the network dropped %d packets for lack of room, which no plan asks for: this machine was too slow", router.Unplanned())
+	if seen != nil {
+		counts, err := network.Kernel.Counters()
+		if err != nil {
+			return err
+		}
+		if _, faults := spec.Scenario.NextLinkFault(-1); !faults { // a cut loses packets by plan, and netem counts all losses alike
+			seen.UnplannedDrops = monitor.NetemExcess(plan, counts)
+		}
+		monitor.EnterRouter(router, seen)
+		note.Fidelity = &monitor.Record{Verdict: fidelity.Judge(*seen), Measured: *seen, Rounds: []*monitor.Round{}}
 	}
-	return s.Hand(programNote{Exit: &exit})
+	return s.Hand(note)
 }
 
 // workerInjects counts the injects that happen to a worker.
@@ -82,33 +92,36 @@ func workerInjects(s *scenarios.Scenario) int {
 }
 
 // runProgram starts the program and waits for it. It returns an error where
-// the network fails, and the program's exit code otherwise.
-func runProgram(s *emulation.Supervisor, network *emulation.Network, spec *programSpec, sent *signals) (exit int, err error) {
+// the network fails, and otherwise the program's exit code and what was seen of
+// the network meanwhile, nil if it could not be started.
+func runProgram(s *emulation.Supervisor, network *emulation.Network, spec *programSpec, sent *signals) (n programNote, seen *fidelity.Measurements, err error) {
 	env, err := programEnv(network)
 	if err != nil {
-		return 0, err
+		return n, nil, err
+	}
+	failed := func(err error) (programNote, *fidelity.Measurements, error) {
+		code, err := notStarted(err)
+		fmt.Fprintf(os.Stderr, "testbed: %v\n", err)
+		return programNote{Exit: &code}, nil, nil
 	}
 	path, err := exec.LookPath(spec.Command[0])
 	if err != nil {
-		code, err := notStarted(err)
-		fmt.Fprintf(os.Stderr, "testbed: %v\n", err)
-		return code, nil
+		return failed(err)
 	}
 	program, early, err := sent.start(s.Box, sandbox.Command{
 		Name: spec.Command[0], NetNS: emulation.Hub, Path: path, Args: spec.Command[1:], Env: env, Terminal: spec.Terminal,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {
-		code, err := notStarted(err)
-		fmt.Fprintf(os.Stderr, "testbed: %v\n", err)
-		return code, nil
+		return failed(err)
 	}
 	if early != 0 {
-		return 128 + int(early), nil
+		return programNote{Exit: new(128 + int(early))}, nil, nil
 	}
 	if err := s.Hand(programNote{Started: true}); err != nil {
-		return 0, err
+		return n, nil, err
 	}
+	watch := monitor.NewWatch(network, network.Kernel.Nodes())
 	network.LinkFaults(spec.Scenario).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
 	ended := false
 	go func() {
@@ -119,9 +132,9 @@ func runProgram(s *emulation.Supervisor, network *emulation.Network, spec *progr
 		})
 	}()
 	if err := s.HandleUntil(func() bool { return ended }); err != nil {
-		return 0, err
+		return n, nil, err
 	}
-	return exitOf(program.Wait()), nil
+	return programNote{Exit: new(exitOf(program.Wait()))}, new(watch.Stop()), nil
 }
 
 // exitOf is a program's exit code as a shell gives it.

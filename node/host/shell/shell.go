@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/node/host/emulation"
+	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
 	"testbed/scenarios"
 )
@@ -57,6 +58,9 @@ type Options struct {
 	Pcap      []string
 	PcapDir   string
 	PcapLimit int64
+	// Verdict is told what the network was worth while the program ran, unless
+	// it could not be started; it may be nil.
+	Verdict func(monitor.Record)
 	// Progress is told what happens in words; it may be nil.
 	Progress func(string)
 }
@@ -75,8 +79,9 @@ type programSpec struct {
 
 // programNote is what the job tells of the program.
 type programNote struct {
-	Started bool `json:"started,omitempty"`
-	Exit    *int `json:"exit,omitempty"`
+	Started  bool            `json:"started,omitempty"`
+	Exit     *int            `json:"exit,omitempty"`
+	Fidelity *monitor.Record `json:"fidelity,omitempty"`
 }
 
 // signalCommand passes a signal on to the program.
@@ -152,6 +157,9 @@ func (o *Options) listen(job *emulation.Job, interactive bool) (exit int, err er
 			return 0, fmt.Errorf("reading what the sandbox tells: %w", err)
 		}
 		if p.Exit != nil {
+			if p.Fidelity != nil && o.Verdict != nil {
+				o.Verdict(*p.Fidelity)
+			}
 			return *p.Exit, nil
 		}
 		if p.Started && interactive {
