@@ -46,6 +46,15 @@ func ParseAxis(text string, assign func(r *Run, name, value string) error) (Axis
 	return a, nil
 }
 
+// Text is what ParseAxis reads, with numbers written alike.
+func (a Axis) Text() string {
+	var values []string
+	for _, f := range a.fields {
+		values = append(values, fmt.Sprint(f))
+	}
+	return a.Input + "=" + strings.Join(values, ",")
+}
+
 // fieldIndex finds an input by its name; assign knows it.
 func fieldIndex(t reflect.Type, name string) []int {
 	for _, f := range reflect.VisibleFields(t) {
@@ -144,11 +153,15 @@ func (s *Sweep) where(err error, at []int) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	var set []string
+	return &FieldError{wrong.Field, wrong.Problem + " (with " + strings.Join(s.set(at), ", ") + ")"}
+}
+
+// set names the values of a point.
+func (s *Sweep) set(at []int) (all []string) {
 	for k, a := range s.Axes {
-		set = append(set, a.Input+"="+a.Values[at[k]])
+		all = append(all, a.Input+"="+a.Values[at[k]])
 	}
-	return &FieldError{wrong.Field, wrong.Problem + " (with " + strings.Join(set, ", ") + ")"}
+	return all
 }
 
 // Points computes all points.
@@ -212,18 +225,12 @@ func (s *Sweep) WriteText(w io.Writer) error {
 			return nil
 		}
 	} else {
-		for _, a := range s.Axes {
-			fmt.Fprint(t, a.Input, "\t")
-		}
-		fmt.Fprintln(t, "variant\tdays\tlearning %\tMFU %\tbottleneck\tmode\t")
+		fmt.Fprintln(t, strings.Join(s.columns(), "\t")+"\t")
 		line = func(at []int, v Variant, r *Results) error {
 			if points++; points > maxShown {
 				return nil
 			}
-			for k, a := range s.Axes {
-				fmt.Fprint(t, a.Values[at[k]], "\t")
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", v, marked(r), trim(r.Efficiency), trim(r.GlobalMFU), strings.ToLower(r.Bottleneck), r.Mode)
+			fmt.Fprintln(t, strings.Join(s.cells(at, v, r), "\t")+"\t")
 			return nil
 		}
 	}
@@ -246,6 +253,22 @@ func (s *Sweep) WriteText(w io.Writer) error {
 	}
 	_, err := fmt.Fprintln(w, "! is beyond what a run may take")
 	return err
+}
+
+// columns name what cells has.
+func (s *Sweep) columns() (names []string) {
+	for _, a := range s.Axes {
+		names = append(names, a.Input)
+	}
+	return append(names, "variant", "days", "learning %", "MFU %", "bottleneck", "mode")
+}
+
+// cells are a point in words.
+func (s *Sweep) cells(at []int, v Variant, r *Results) (cells []string) {
+	for k, a := range s.Axes {
+		cells = append(cells, a.Values[at[k]])
+	}
+	return append(cells, string(v), marked(r), trim(r.Efficiency), trim(r.GlobalMFU), strings.ToLower(r.Bottleneck), r.Mode)
 }
 
 // marked writes days, and whether they are too many.

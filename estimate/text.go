@@ -45,25 +45,25 @@ func wrapped(w io.Writer, first, rest, text string) {
 // WriteText writes an estimate as an answer: how long, what bounds it, what to
 // change first, and what to know before it is believed.
 func WriteText(w io.Writer, e Estimate) error {
-	r := e.Results
-	verdict := "within"
-	if !r.feasible() {
-		verdict = "beyond"
-	}
-	years := ""
-	if r.Days > 2*365 {
-		years = " (" + trim(r.Days/365) + " years)"
-	}
-	fmt.Fprintf(w, "%s days%s, %s the %s that a run may take\n", trim(r.Days), years, verdict, trim(r.MaxDays))
-	fmt.Fprintf(w, "%s · %s nodes · %s·10⁹ parameters · %s·10¹² tokens · as the %s computes it\n\n", r.Mode, trim(e.Inputs.NumNodes), trim(e.Inputs.Parameters/1e9), trim(e.Inputs.Tokens/1e12), e.Variant)
-	if err := writeBounds(w, e); err != nil {
+	a := e.Answer()
+	fmt.Fprintf(w, "%s\n%s\n\nWhat bounds it: %s\n", a.Headline, a.About, a.Bottleneck)
+	if err := writeRows(w, a.Bounds); err != nil {
 		return err
 	}
-	if err := writeChanges(w, e); err != nil {
+	fmt.Fprintln(w, "\nWhat to change first (days for 1 % of an input)")
+	if err := writeRows(w, a.Changes); err != nil {
 		return err
 	}
 	writeWarnings(w, e.Warnings)
 	return nil
+}
+
+func writeRows(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintf(t, "  %s\t%s\t%s\n", r.What, r.Value, r.Remark)
+	}
+	return t.Flush()
 }
 
 func writeWarnings(w io.Writer, all []Warning) {
@@ -74,82 +74,6 @@ func writeWarnings(w io.Writer, all []Warning) {
 	for _, x := range all {
 		wrapped(w, "  - ", "    ", x.Text)
 	}
-}
-
-func writeBounds(w io.Writer, e Estimate) error {
-	r, in := e.Results, e.Inputs
-	sync := r.GlobalCommSec + r.LatencySec
-	fmt.Fprintf(w, "What bounds it: %s\n", strings.ToLower(r.Bottleneck))
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	switch {
-	case r.IsSharded && !r.PPGroupMode:
-		fmt.Fprintf(t, "  computing, a step\t%s s\t%s stages one after the other\n", trim(r.ComputeBlockSec), trim(r.PPStages))
-		fmt.Fprintf(t, "  handing on, a step\t%s s\ttransfer %s s, latency %s s\n", trim(sync), trim(r.GlobalCommSec), trim(r.LatencySec))
-	default:
-		what := "computing between syncs"
-		if r.PPGroupMode {
-			what = "steps between syncs, handoffs included"
-		}
-		fmt.Fprintf(t, "  %s\t%s s\t%s inner steps of the model %s s\n", what, trim(r.ComputeBlockSec), trim(in.InnerSteps), trim(r.ComputeStepSec))
-		if r.RegionalCommSec > 0 {
-			fmt.Fprintf(t, "  a regional sync\t%s s\t%s for each global one\n", trim(r.RegionalCommSec), trim(in.RegionalSteps))
-		}
-		how := "computing waits for it"
-		if in.StreamingEnabled {
-			how = "while computing goes on"
-		}
-		fmt.Fprintf(t, "  a sync\t%s s\t%s\n", trim(sync), how)
-		if rate := hidingRate(e); r.Bottleneck == "Network" && rate > 0 {
-			fmt.Fprintf(t, "  rate for a sync as short\t%s Mbit/s\tinstead of %s\n", trim(rate), trim(in.BandwidthMbps))
-		}
-	}
-	fmt.Fprintf(t, "  learning\t%s %%\tof synchronous training's, for each token: %s days without that\n", trim(r.Efficiency), trim(r.RawDays))
-	fmt.Fprintf(t, "  use of the nodes\t%s %%\tMFU over the whole run\n", trim(r.GlobalMFU))
-	return t.Flush()
-}
-
-// hidingRate is the rate, in Mbit/s, at which a sync takes as long as what is
-// done between two of them; 0 if its latency alone takes longer, or if that
-// depends on the rate as well.
-func hidingRate(e Estimate) float64 {
-	q := quantify(&e.Inputs, published(e.Variant))
-	if q.sharded() && !e.Inputs.UseHierarchy {
-		return 0
-	}
-	left := q.block/q.fGlobal - e.Inputs.LatencyMs/1000
-	if left <= 0 {
-		return 0
-	}
-	return 2 * q.volumeBits / left / 1e6
-}
-
-// shownChanges is how many slopes and how many choices are shown, leastShown
-// the weakest slope, in percent for a percent.
-const (
-	shownChanges = 6
-	leastShown   = 1e-3
-)
-
-func writeChanges(w io.Writer, e Estimate) error {
-	fmt.Fprintln(w, "\nWhat to change first (days for 1 % of an input)")
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for i, d := range e.Derivatives {
-		if i == shownChanges || d.Task || math.Abs(d.Elasticity) < leastShown {
-			break
-		}
-		direction := "more"
-		if d.Elasticity > 0 {
-			direction = "less"
-		}
-		fmt.Fprintf(t, "  1 %% %s %s\t−%s days\t−%s %%\n", direction, d.Input, trim(math.Abs(d.Elasticity)*e.Results.Days/100), trim(math.Abs(d.Elasticity)))
-	}
-	for i, a := range Alternatives(e.Inputs, e.Variant) {
-		if i == shownChanges {
-			break
-		}
-		fmt.Fprintf(t, "  %s: %s\t%s days\t%s\n", a.Field, a.Value, trim(a.Days), a.Mode)
-	}
-	return t.Flush()
 }
 
 // WritePresets lists the published runs and what is estimated beside what was

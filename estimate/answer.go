@@ -1,0 +1,148 @@
+package estimate
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Answer is an estimate in words.
+type Answer struct {
+	Variant    Variant  `json:"variant"`
+	Days       float64  `json:"days"`
+	Feasible   bool     `json:"feasible"`
+	Headline   string   `json:"headline"` // how long, and whether a run may take as long
+	About      string   `json:"about"`    // mode, and what is trained on what
+	Bottleneck string   `json:"bottleneck"`
+	Bounds     []Row    `json:"bounds"`  // what the days are made of
+	Changes    []Row    `json:"changes"` // what gives fewer days, the most first
+	Warnings   []string `json:"warnings"`
+}
+
+// Row is a figure with what it is and what to know about it.
+type Row struct {
+	What   string `json:"what"`
+	Value  string `json:"value"`
+	Remark string `json:"remark"`
+}
+
+// Answer puts an estimate in words.
+func (e Estimate) Answer() Answer {
+	r := e.Results
+	verdict := "within"
+	if !r.feasible() {
+		verdict = "beyond"
+	}
+	years := ""
+	if r.Days > 2*365 {
+		years = " (" + trim(r.Days/365) + " years)"
+	}
+	a := Answer{
+		Variant: e.Variant, Days: r.Days, Feasible: r.feasible(), Bottleneck: strings.ToLower(r.Bottleneck),
+		Headline: fmt.Sprintf("%s days%s, %s the %s that a run may take", trim(r.Days), years, verdict, trim(r.MaxDays)),
+		About:    fmt.Sprintf("%s · %s nodes · %s·10⁹ parameters · %s·10¹² tokens · %s", r.Mode, trim(e.Inputs.NumNodes), trim(e.Inputs.Parameters/1e9), trim(e.Inputs.Tokens/1e12), e.Variant.how()),
+		Bounds:   e.bounds(), Changes: e.changes(), Warnings: []string{},
+	}
+	for _, x := range e.Warnings {
+		a.Warnings = append(a.Warnings, x.Text)
+	}
+	return a
+}
+
+func (v Variant) how() string {
+	if v == Measured {
+		return "with measured terms"
+	}
+	return "as the " + string(v) + " computes it"
+}
+
+func (e Estimate) bounds() (rows []Row) {
+	add := func(what, value, remark string) { rows = append(rows, Row{what, value, remark}) }
+	r, in := e.Results, e.Inputs
+	sync := r.GlobalCommSec + r.LatencySec
+	if r.IsSharded && !r.PPGroupMode {
+		add("computing, a step", trim(r.ComputeBlockSec)+" s", trim(r.PPStages)+" stages one after the other")
+		add("handing on, a step", trim(sync)+" s", fmt.Sprintf("transfer %s s, latency %s s", trim(r.GlobalCommSec), trim(r.LatencySec)))
+	} else {
+		what := "computing between syncs"
+		if r.PPGroupMode {
+			what = "steps between syncs, handoffs included"
+		}
+		add(what, trim(r.ComputeBlockSec)+" s", fmt.Sprintf("%s inner steps of the model %s s", trim(in.InnerSteps), trim(r.ComputeStepSec)))
+		if r.RegionalCommSec > 0 {
+			add("a regional sync", trim(r.RegionalCommSec)+" s", trim(in.RegionalSteps)+" for each global one")
+		}
+		how := "computing waits for it"
+		if in.StreamingEnabled {
+			how = "while computing goes on"
+		}
+		add("a sync", trim(sync)+" s", how)
+		if rate := hidingRate(e); r.Bottleneck == "Network" && rate > 0 {
+			add("rate for a sync as short", trim(rate)+" Mbit/s", "instead of "+trim(in.BandwidthMbps))
+		}
+	}
+	add("learning", trim(r.Efficiency)+" %", fmt.Sprintf("of synchronous training's, for each token: %s days without that", trim(r.RawDays)))
+	add("use of the nodes", trim(r.GlobalMFU)+" %", "MFU over the whole run")
+	return rows
+}
+
+// hidingRate is the rate, in Mbit/s, at which a sync takes as long as what is
+// done between two of them; 0 if its latency alone takes longer, or if that
+// depends on the rate as well, or with measured terms, in which a sync is no
+// longer proportional to it.
+func hidingRate(e Estimate) float64 {
+	if e.Variant == Measured {
+		return 0
+	}
+	q := quantify(&e.Inputs, published(e.Variant))
+	if q.sharded() && !e.Inputs.UseHierarchy {
+		return 0
+	}
+	left := q.block/q.fGlobal - e.Inputs.LatencyMs/1000
+	if left <= 0 {
+		return 0
+	}
+	return 2 * q.volumeBits / left / 1e6
+}
+
+// shownChanges is how many slopes and how many choices are named, leastShown
+// the weakest slope, in percent for a percent.
+const (
+	shownChanges = 6
+	leastShown   = 1e-3
+)
+
+func (e Estimate) changes() []Row {
+	rows := []Row{}
+	for i, d := range e.Derivatives {
+		if i == shownChanges || d.Task || math.Abs(d.Elasticity) < leastShown {
+			break
+		}
+		direction := "more"
+		if d.Elasticity > 0 {
+			direction = "less"
+		}
+		rows = append(rows, Row{
+			fmt.Sprintf("1 %% %s %s", direction, d.Input),
+			"−" + trim(math.Abs(d.Elasticity)*e.Results.Days/100) + " days", "−" + trim(math.Abs(d.Elasticity)) + " %",
+		})
+	}
+	if e.Variant == Measured {
+		return rows // other choices are computed as published
+	}
+	for i, a := range Alternatives(e.Inputs, e.Variant) {
+		if i == shownChanges {
+			break
+		}
+		rows = append(rows, Row{a.Field + ": " + a.Value, trim(a.Days) + " days", a.Mode})
+	}
+	return rows
+}
+
+// Replaced says what each measured term makes of the page's days.
+func (c Comparison) Replaced() (rows []Row) {
+	for _, x := range c.Changes {
+		rows = append(rows, Row{x.Term + ": " + x.What, signed(x.DaysChange) + " days", trim(x.Page) + " → " + trim(x.Measured)})
+	}
+	return rows
+}

@@ -1,0 +1,105 @@
+package estimate
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+)
+
+// Sheet is a sweep, and the run that it varies, in words and figures.
+type Sheet struct {
+	Headline string     `json:"headline"` // what the last variant shows
+	Answers  []Answer   `json:"answers"`  // of the run itself, by variant
+	Replaced []Row      `json:"replaced"` // what measured terms make of the run itself
+	Settings []string   `json:"settings"` // NAME=VALUE of what has not its default
+	MaxDays  float64    `json:"maxDays"`  // that a run may take; 0 if points differ in that
+	Columns  []string   `json:"columns"`  // of Rows
+	Rows     [][]string `json:"rows"`     // the first points in words, at most MaxRows
+	Table    string     `json:"table"`    // all points, as WriteCSV writes them
+}
+
+// MaxRows is how many points a Sheet has in words.
+const MaxRows = 1000
+
+// Sheet computes all points, and the run itself.
+func (s *Sweep) Sheet() (Sheet, error) {
+	x := Sheet{Answers: []Answer{}, Replaced: []Row{}, Settings: s.settings(), Columns: s.columns()}
+	if err := s.Run.Check(); err != nil {
+		return x, err
+	}
+	for _, v := range s.Variants {
+		if v != Measured {
+			x.Answers = append(x.Answers, Explain(s.Run.Inputs, v).Answer())
+			continue
+		}
+		c := Compare(s.Run, *s.Measured)
+		x.Answers, x.Replaced = append(x.Answers, c.Measured.Answer()), c.Replaced()
+	}
+	var table strings.Builder
+	if err := s.WriteCSV(&table); err != nil {
+		return x, err
+	}
+	x.Table = table.String()
+	return x, s.summarize(&x)
+}
+
+// summarize fills in the rows, and says what the last of the variants shows.
+func (s *Sweep) summarize(x *Sheet) error {
+	last := s.Variants[len(s.Variants)-1]
+	points, within, fewest, limit := 0, 0, math.Inf(1), math.NaN()
+	var best []string
+	err := s.each(func(at []int, v Variant, r *Results) error {
+		if len(x.Rows) < MaxRows {
+			x.Rows = append(x.Rows, s.cells(at, v, r))
+		}
+		if v != last {
+			return nil
+		}
+		if points++; points == 1 {
+			limit = r.MaxDays
+		}
+		if r.MaxDays != limit {
+			limit = 0
+		}
+		if r.feasible() {
+			within++
+		}
+		if r.Days < fewest {
+			fewest, best = r.Days, s.set(at)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	count := fmt.Sprintf("%d of %d points are", within, points)
+	switch {
+	case within == 0:
+		count = fmt.Sprintf("None of %d points is", points)
+	case within == points && points > 1:
+		count = fmt.Sprintf("All %d points are", points)
+	}
+	what := "what a run may take"
+	if x.MaxDays = limit; limit > 0 {
+		what = "the " + trim(limit) + " days that a run may take"
+	}
+	x.Headline = fmt.Sprintf("%s within %s, %s; the fewest days are %s, with %s.", count, what, last.how(), trim(fewest), strings.Join(best, ", "))
+	return nil
+}
+
+// settings are the inputs that have not their default value, as --set takes
+// them.
+func (s *Sweep) settings() []string {
+	all, run, defaults := []string{}, reflect.ValueOf(s.Run), reflect.ValueOf(Run{Defaults(), DefaultFurther()})
+	if s.Measured == nil {
+		run, defaults = reflect.ValueOf(s.Run.Inputs), reflect.ValueOf(Defaults())
+	}
+	for _, f := range reflect.VisibleFields(run.Type()) {
+		name, v := f.Tag.Get("json"), run.FieldByIndex(f.Index)
+		if name != "" && !v.Equal(defaults.FieldByIndex(f.Index)) {
+			all = append(all, fmt.Sprintf("%s=%v", name, v))
+		}
+	}
+	return all
+}
