@@ -5,8 +5,10 @@ package browser
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +53,13 @@ var (
 // page's: its requests name no page as their initiator.
 func Open(t *testing.T, file string, flags ...string) Visit {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	return open(t, file, append(flags, "--virtual-time-budget=5000"))
+}
+
+func open(t *testing.T, file string, flags []string) Visit {
+	t.Helper()
+	// So long that only a browser that hangs runs out of it, on a busy machine too.
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
 	netLog := filepath.Join(dir, "net.json")
@@ -59,7 +67,7 @@ func Open(t *testing.T, file string, flags ...string) Visit {
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage",
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 		"--user-data-dir=" + filepath.Join(dir, "profile"), "--host-resolver-rules=MAP * ~NOTFOUND",
-		"--enable-logging=stderr", "--log-net-log=" + netLog, "--hide-scrollbars", "--virtual-time-budget=5000",
+		"--enable-logging=stderr", "--log-net-log=" + netLog, "--hide-scrollbars",
 		"--allow-file-access-from-files",
 	}, append(flags, "file://"+file)...)
 	cmd := exec.CommandContext(ctx, Find(t), args...)
@@ -149,4 +157,53 @@ addEventListener('load', () => {
 		t.Fatal(err)
 	}
 	return Open(t, frame, append(flags, fmt.Sprintf("--window-size=%d,4000", max(width, 500)))...)
+}
+
+var answer = regexp.MustCompile(`(?s)<pre id="answer">(.*)</pre>`)
+
+// Drive shows the page in a frame of a width and has a script do something with
+// it: the body of an async function, for which inner is the page's document, and
+// until waits for what a function says. What the script returns is put into v.
+// Time is real here, since what a browser compiles in the background stands
+// still for no virtual one.
+func Drive(t *testing.T, file string, width int, script string, v any, flags ...string) Visit {
+	t.Helper()
+	frame := filepath.Join(filepath.Dir(file), "frame.html")
+	// A browser is done with a page that has loaded; a frame that is being
+	// written to puts that off.
+	page := `<!DOCTYPE html><title>driven</title><meta name="color-scheme" content="light dark"><style>body { margin: 0 } iframe { border: 0; display: block }</style>
+<pre id="answer"></pre><iframe id="page" width="` + strconv.Itoa(width) + `" height="4000"></iframe><iframe id="holding" height="1"></iframe>
+<script>
+const holding = document.getElementById('holding').contentDocument, page = document.getElementById('page');
+holding.open();
+holding.write('busy');
+const until = holds => new Promise(done => {
+  const look = () => { if (holds()) done(); else setTimeout(look, 10); };
+  look();
+});
+page.addEventListener('load', async () => {
+  let answer;
+  try {
+    const inner = page.contentDocument;
+    answer = await (async () => {` + script + `})();
+  } catch (e) {
+    console.error(String(e));
+  }
+  document.getElementById('answer').textContent = JSON.stringify(answer);
+  holding.close();
+});
+page.src = ` + strconv.Quote(filepath.Base(file)) + `;
+</script>`
+	if err := os.WriteFile(frame, []byte(page), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	visit := open(t, frame, append(flags, "--dump-dom", fmt.Sprintf("--window-size=%d,4000", max(width, 500))))
+	m := answer.FindStringSubmatch(visit.DOM)
+	if m == nil {
+		t.Fatalf("the script gave no answer; console %q\n%.2000s", visit.Console, visit.DOM)
+	}
+	if err := json.Unmarshal([]byte(html.UnescapeString(m[1])), v); err != nil {
+		t.Fatalf("the script's answer %.200q: %v; console %q", m[1], err, visit.Console)
+	}
+	return visit
 }

@@ -40,11 +40,20 @@ type Answer struct {
 // Write fills a template in with a page, the style and the scripts, of which own
 // is the page's.
 func Write(out io.Writer, t *template.Template, p any, own string) error {
+	return write(out, t, p, own, "")
+}
+
+// WriteComputing writes a page whose script may start a WebAssembly program.
+func WriteComputing(out io.Writer, t *template.Template, p any, own string) error {
+	return write(out, t, p, own, " 'wasm-unsafe-eval'")
+}
+
+func write(out io.Writer, t *template.Template, p any, own, further string) error {
 	script := "(() => {\n'use strict';\n" + common + own + "})();\n"
 	// Only these two scripts may run, and nothing may be fetched: were text of
 	// a scenario to get into the page as markup, it could do nothing.
-	security := fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src '%s' '%s'",
-		scriptHash(chartLibrary), scriptHash(script))
+	security := fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src '%s' '%s'%s",
+		scriptHash(chartLibrary), scriptHash(script), further)
 	var b bytes.Buffer
 	err := t.Execute(&b, map[string]any{
 		"Page": p, "Security": security,
