@@ -1,0 +1,6 @@
+package estimates
+
+var (
+	Parse  = parse
+	Groups = groups
+)
