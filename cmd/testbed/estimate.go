@@ -22,6 +22,7 @@ type estimateFlags struct {
 	sweep       []string
 	list, json  bool
 	csv         bool
+	html        string
 }
 
 func estimateCommand() *cobra.Command {
@@ -64,6 +65,9 @@ if it is given several times:
   testbed estimate --sweep numNodes=16,32,64 --sweep bandwidthMbps=100,1000
   testbed estimate --sweep innerSteps=32,128,512 --calibration calibration.json --csv
 
+--html FILE writes a page with pictures of the sweep (of nodes and bandwidth if
+none is given), which computes it anew when an input is moved.
+
 --reliability FILE computes the reliability model, which is a part of its own:
 the share of the time that counts when nodes fail and some are slow.`,
 	}
@@ -74,6 +78,7 @@ the share of the time that counts when nodes fail and some are slow.`,
 	flags.StringVar(&f.calibration, "calibration", "", "calibration.json of testbed calibrate: a third column, with measured terms")
 	flags.StringArrayVar(&f.sweep, "sweep", nil, "NAME=V1,V2,…: vary an input; may be given several times")
 	flags.BoolVar(&f.csv, "csv", false, "print a sweep as CSV")
+	flags.StringVar(&f.html, "html", "", "write a page of the sweep to this file")
 	flags.StringVar(&f.reliability, "reliability", "", "compute the reliability model from this file")
 	flags.BoolVar(&f.list, "list", false, "list the published runs, and the estimates beside what was reported")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
@@ -100,8 +105,10 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 		return usageError{fmt.Errorf("--variant %q must be page or document", f.variant)}
 	case f.calibration != "" && cmd.Flags().Changed("variant"):
 		return usageError{errors.New("--calibration shows all variants; leave --variant out")}
-	case (f.calibration != "" || len(f.sweep) > 0) && (f.reliability != "" || f.list):
-		return usageError{errors.New("--calibration and --sweep need a run: a file, --preset, or the defaults; leave --reliability and --list out")}
+	case (f.calibration != "" || len(f.sweep) > 0 || f.html != "") && (f.reliability != "" || f.list):
+		return usageError{errors.New("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out")}
+	case f.html != "" && (f.csv || f.json):
+		return usageError{errors.New("--html writes a page; leave --csv and --json out")}
 	case f.csv && (len(f.sweep) == 0 || f.json):
 		return usageError{errors.New("--csv is for --sweep, and --json is another form of it")}
 	case chosen > 1:
@@ -119,7 +126,7 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	switch {
 	case err != nil:
 		return err
-	case len(f.sweep) > 0:
+	case len(f.sweep) > 0 || f.html != "":
 		return f.printSweep(cmd, r, measured)
 	case measured != nil && f.json:
 		return printJSON(cmd, estimate.Compare(r, *measured))
@@ -184,16 +191,19 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 	err := s.Check()
 	switch {
 	case err != nil:
+	case f.html != "":
+		err = writeEstimate(cmd, f.html, s)
 	case f.csv:
 		err = s.WriteCSV(cmd.OutOrStdout())
 	case f.json:
 		var points []estimate.Point
 		if points, err = s.Points(); err == nil {
 			return printJSON(cmd, struct {
-				Inputs any              `json:"inputs"`
-				Axes   []estimate.Axis  `json:"axes"`
-				Points []estimate.Point `json:"points"`
-			}{f.given(r), s.Axes, points})
+				Inputs       any                    `json:"inputs"`
+				Axes         []estimate.Axis        `json:"axes"`
+				Points       []estimate.Point       `json:"points"`
+				Measurements *estimate.Measurements `json:"measurements,omitempty"`
+			}{f.given(r), s.Axes, points, measured})
 		}
 	default:
 		err = s.WriteText(cmd.OutOrStdout())

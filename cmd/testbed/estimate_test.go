@@ -73,8 +73,9 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		{"--calibration: reading the calibration: open nowhere.json", []string{"--calibration", "nowhere.json"}},
 		{"--calibration " + bare + ": straggler: holds no coefficient; calibrate anew", []string{"--calibration", bare}},
 		{"--calibration shows all variants; leave --variant out", []string{"--calibration", bare, "--variant", "page"}},
-		{"--calibration and --sweep need a run", []string{"--list", "--sweep", "mfu=0.3"}},
+		{"--calibration, --sweep and --html need a run", []string{"--list", "--sweep", "mfu=0.3"}},
 		{"--csv is for --sweep", []string{"--csv"}},
+		{"--html writes a page; leave --csv and --json out", []string{"--html", "x.html", "--json"}},
 		{"--set nodeSpread: unknown field", []string{"--set", "nodeSpread=0.2"}},
 		{"--set nodeSpread: is 2; it must be from 0 to 0.4", []string{"--calibration", full, "--set", "nodeSpread=2"}},
 		{"--sweep mfu: is 3; it must be from 0.0001 to 1 (with mfu=3)", []string{"--sweep", "mfu=0.3,3"}},
@@ -152,5 +153,61 @@ func TestEstimateSweeps(t *testing.T) {
 	}
 	if out, err = estimated("--sweep", "numNodes=16,72"); err != nil || !strings.Contains(out, "491.1 !") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestEstimatesAsPages: --html, and report of what --json printed, make one
+// page.
+func TestEstimatesAsPages(t *testing.T) {
+	dir := t.TempDir()
+	calibrated := written(t, "calibration.json", calibration)
+	for name, args := range map[string][]string{
+		"sweep":    {"--calibration", calibrated, "--set", "nodeSpread=0.2", "--sweep", "bandwidthMbps=100,400"},
+		"document": {"--variant", "document", "--sweep", "numNodes=8,16", "--sweep", "precision=FP16,FP8"},
+		"run":      {"--set", "latencyMs=30"},
+		"three":    {"--calibration", calibrated},
+	} {
+		direct, read := filepath.Join(dir, name+"-direct.html"), filepath.Join(dir, name+".html")
+		if out, err := estimated(append(args, "--html", direct)...); err != nil || out != direct+"\n" {
+			t.Fatalf("%s: %v, %q", name, err, out)
+		}
+		text, err := estimated(append(args, "--json")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, name+".json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		cmd := root()
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{"report", file})
+		if err := cmd.Execute(); err != nil || out.String() != read+"\n" {
+			t.Fatalf("%s: %v, %q", name, err, out.String())
+		}
+		a, err := os.ReadFile(direct)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(read)
+		if err != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s: %v, or the pages differ", name, err)
+		}
+	}
+}
+
+func TestReportsOfEstimatesSayWhatIsWrong(t *testing.T) {
+	file := written(t, "run.json", "{}")
+	for want, args := range map[string][]string{
+		file + ": inputs: are missing; give what testbed estimate --json has printed": {file},
+		"name one file of testbed estimate --json, and no other":                      {file, file},
+		"--trace is of a run; an estimate has none":                                   {file, "--trace", "t.json"},
+	} {
+		cmd := root()
+		cmd.SetArgs(append([]string{"report"}, args...))
+		if err := cmd.Execute(); err == nil || !strings.HasPrefix(err.Error(), want) || exitCode(err) != exitUsage {
+			t.Errorf("%q: error %v, want %s", args, err, want)
+		}
 	}
 }

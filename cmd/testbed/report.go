@@ -7,11 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"testbed/estimate"
 	"testbed/experiment"
 	"testbed/report"
+	"testbed/report/estimates"
 	"testbed/report/record"
 	"testbed/report/sweeps"
 	"testbed/report/timeline"
@@ -28,7 +31,8 @@ was slow, what the policy did and why, what it gained, and whether to trust it.
 What is missing of the simulator's predictions is simulated now.
 
 Of the directory of a sweep it shows what the fields do: curves of one field,
-heat maps of more, and which policy is faster where.
+heat maps of more, and which policy is faster where. Of a file that testbed
+estimate --json has printed it makes the page of testbed estimate --html.
 
 With --trace it also writes a trace of a single run, which opens in
 ui.perfetto.dev and in chrome://tracing.`,
@@ -44,6 +48,9 @@ ui.perfetto.dev and in chrome://tracing.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if slices.ContainsFunc(args, sweep.Is) {
 			return reportSweep(cmd, args, out, trace)
+		}
+		if slices.ContainsFunc(args, isFile) {
+			return reportEstimate(cmd, args, out, trace)
 		}
 		rec, err := record.Read(args...)
 		if err != nil {
@@ -86,6 +93,39 @@ func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 		out = filepath.Join(args[0], "report.html")
 	}
 	if err := writeFile(out, func(w io.Writer) error { return sweeps.WriteHTML(w, r) }); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), out)
+	return nil
+}
+
+// isFile says whether an argument names a file: runs and sweeps are directories.
+func isFile(name string) bool {
+	about, err := os.Stat(name)
+	return err == nil && about.Mode().IsRegular()
+}
+
+// reportEstimate writes the page of an estimate.
+func reportEstimate(cmd *cobra.Command, args []string, out, trace string) error {
+	switch {
+	case len(args) > 1:
+		return usageError{errors.New("name one file of testbed estimate --json, and no other; make a report for each")}
+	case trace != "":
+		return usageError{errors.New("--trace is of a run; an estimate has none")}
+	}
+	s, err := estimates.Read(args[0])
+	if err != nil {
+		return usageError{err}
+	}
+	if out == "" {
+		out = strings.TrimSuffix(args[0], filepath.Ext(args[0])) + ".html"
+	}
+	return writeEstimate(cmd, out, s)
+}
+
+// writeEstimate writes the page of a sweep of estimates, and names it.
+func writeEstimate(cmd *cobra.Command, out string, s *estimate.Sweep) error {
+	if err := writeFile(out, func(w io.Writer) error { return estimates.WriteHTML(w, s) }); err != nil {
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), out)
