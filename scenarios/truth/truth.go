@@ -25,6 +25,7 @@ const SlowShare = 1.5
 type Truth struct {
 	workers []scenarios.Worker
 	places  map[policy.ID]int
+	counted int // workers at the start whose IDs are their places
 	speeds  []*work.Speed
 	changes []change // in time
 
@@ -53,6 +54,9 @@ func New(s *scenarios.Scenario) *Truth {
 		plain: make([]float64, n), untils: make([]policy.Time, n), expected: make([]float64, n)}
 	for i, w := range s.Workers {
 		t.places[w.ID] = i
+		if t.counted == i && int(w.ID) == i {
+			t.counted++
+		}
 		if s.Work != nil {
 			t.speeds = append(t.speeds, work.NewSpeed(s.Work, s.Seed, w.ID))
 		}
@@ -76,8 +80,8 @@ func New(s *scenarios.Scenario) *Truth {
 
 // Place returns the position of a worker in the scenario.
 func (t *Truth) Place(id policy.ID) (place int, ok bool) {
-	if i := int(id); i >= 0 && i < len(t.workers) && t.workers[i].ID == id {
-		return i, true // IDs mostly count from 0
+	if i := int(id); i >= 0 && i < t.counted {
+		return i, true
 	}
 	place, ok = t.places[id]
 	return place, ok

@@ -24,6 +24,9 @@ const lastSeq = 1 << 63
 type Heap struct {
 	entries []Entry
 	next    uint64
+	// hole says that the first entry is gone. Mostly one comes for another that
+	// was taken out, and takes its place.
+	hole bool
 }
 
 func (e *Entry) before(o *Entry) bool {
@@ -42,6 +45,11 @@ func (h *Heap) PushLast(at policy.Time, k Kind, a, b int) {
 
 func (h *Heap) push(e Entry) {
 	h.next++
+	if h.hole {
+		h.hole = false
+		h.sink(e)
+		return
+	}
 	h.entries = append(h.entries, e)
 	i := len(h.entries) - 1
 	for i > 0 {
@@ -55,32 +63,35 @@ func (h *Heap) push(e Entry) {
 	h.entries[i] = e
 }
 
-// Pop removes the first entry; ok is false if there is none.
-func (h *Heap) Pop() (first Entry, ok bool) {
-	if len(h.entries) == 0 {
-		return Entry{}, false
-	}
-	top := h.entries[0]
-	n := len(h.entries) - 1
-	last := h.entries[n]
-	h.entries = h.entries[:n]
-	i := 0
-	for {
-		c := 2*i + 1
-		if c >= n {
-			break
-		}
+// sink puts an entry in the place of the first, or below it.
+func (h *Heap) sink(e Entry) {
+	i, n := 0, len(h.entries)
+	for c := 1; c < n; c = 2*i + 1 {
 		if c+1 < n && h.entries[c+1].before(&h.entries[c]) {
 			c++
 		}
-		if !h.entries[c].before(&last) {
+		if !h.entries[c].before(&e) {
 			break
 		}
 		h.entries[i] = h.entries[c]
 		i = c
 	}
-	if n > 0 {
-		h.entries[i] = last
+	h.entries[i] = e
+}
+
+// Pop removes the first entry; ok is false if there is none.
+func (h *Heap) Pop() (first Entry, ok bool) {
+	if h.hole {
+		h.hole = false
+		n := len(h.entries) - 1
+		last := h.entries[n]
+		if h.entries = h.entries[:n]; n > 0 {
+			h.sink(last)
+		}
 	}
-	return top, true
+	if len(h.entries) == 0 {
+		return Entry{}, false
+	}
+	h.hole = true
+	return h.entries[0], true
 }
