@@ -60,6 +60,9 @@ const (
 	MTU = 1500
 	// FrameSize is the largest Ethernet frame of a node, as rates count it.
 	FrameSize = MTU + 14
+	// Quantum is what a peer may send on an access link before the next has its
+	// turn: one frame, so that acknowledgements wait for one frame at most.
+	Quantum = FrameSize
 	// UDPHeaders are the bytes of the headers of Ethernet, IP and UDP in a frame.
 	UDPHeaders = 14 + 20 + 8
 	// MinQueueBytes is the least a queue holds: one UDP segmentation batch

@@ -113,7 +113,7 @@ func htbClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) *
 		netlink.ClassAttrs{LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(1, minor)},
 		netlink.HtbClassAttrs{
 			Rate: uint64(rate), Ceil: uint64(ceil),
-			Buffer: htbBurst(rate), Cbuffer: htbBurst(ceil), Quantum: quantum,
+			Buffer: htbBurst(rate), Cbuffer: htbBurst(ceil), Quantum: shaping.Quantum,
 		})
 }
 

@@ -52,9 +52,6 @@ const (
 	// burstTime is how late the kernel may serve a class without losing
 	// rate. Its price: after a pause that many bytes pass at once.
 	burstTime = time.Millisecond
-	// quantum is what a class may send before the next has its turn: one
-	// frame, so that acknowledgements wait for one frame at most.
-	quantum = shaping.FrameSize
 	// minRate is the least that HTB guarantees: one byte per second.
 	minRate shaping.Rate = 8
 )
@@ -264,10 +261,10 @@ func (t tree) lines(seeds bool) []string {
 	if len(t.classes) == 0 {
 		return nil
 	}
-	all := []string{htbLine(minorOf(0)), classLine(1, uint64(t.rate/8), uint64(t.rate/8), quantum)}
+	all := []string{htbLine(minorOf(0)), classLine(1, uint64(t.rate/8), uint64(t.rate/8), shaping.Quantum)}
 	for k, c := range t.classes {
 		all = append(all,
-			classLine(minorOf(k), uint64(max(c.rate, minRate)/8), uint64(t.rate/8), quantum),
+			classLine(minorOf(k), uint64(max(c.rate, minRate)/8), uint64(t.rate/8), shaping.Quantum),
 			fmt.Sprintf("class 1:%x %s", minorOf(k), c.leaf.text(seeds)),
 			filterLine(t.offset, c.addr, c.mask, minorOf(k)))
 		if c.leaf.queue != 0 {
@@ -283,7 +280,7 @@ func minorOf(k int) uint16 { return uint16(k + 2) }
 func htbLine(defaultMinor uint16) string { return fmt.Sprintf("root htb default 1:%x", defaultMinor) }
 
 func classLine(minor uint16, rate, ceil uint64, quantum uint32) string {
-	return fmt.Sprintf("class 1:%x rate %d B/s ceil %d B/s quantum %d B", minor, rate, ceil, quantum)
+	return fmt.Sprintf("class 1:%x rate %d B/s ceil %d B/s quantum %d B", minor, rate, ceil, shaping.Quantum)
 }
 
 func filterLine(offset int32, addr, mask uint32, minor uint16) string {

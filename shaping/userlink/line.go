@@ -45,10 +45,6 @@ type flow[T any] struct {
 	deficit int // bytes that it may send in this turn
 }
 
-// quantum is what a peer may send before the next has its turn: one frame, so
-// that acknowledgements wait for one frame at most.
-const quantum = shaping.FrameSize
-
 // offer takes a packet in at a time, of or for a peer among that many nodes. It
 // is refused if too much waits already.
 func (l *line[T]) offer(at time.Duration, peer, nodes int, p packet[T]) bool {
@@ -64,7 +60,7 @@ func (l *line[T]) offer(at time.Duration, peer, nodes int, p packet[T]) bool {
 		return false
 	}
 	if f.bytes == 0 {
-		f.deficit = quantum
+		f.deficit = shaping.Quantum
 		l.turns = append(l.turns, peer)
 	}
 	f.push(p)
@@ -104,7 +100,7 @@ func (l *line[T]) next() packet[T] {
 			}
 			return p
 		}
-		f.deficit += quantum
+		f.deficit += shaping.Quantum
 		turn := l.turns[0]
 		copy(l.turns, l.turns[1:])
 		l.turns[len(l.turns)-1] = turn
