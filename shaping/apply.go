@@ -30,6 +30,7 @@ func (p Path) apply(to *PathPlan) {
 		to.OneWayDelay, _ = p.PathPreset.oneWayDelay() // check reports the error
 	}
 	set(&to.OneWayDelay, p.OneWayDelay)
+	set(&to.Rate, p.Rate)
 	set(&to.Jitter, p.Jitter)
 	set(&to.JitterDistribution, p.JitterDistribution)
 	if p.Loss != nil {
@@ -56,14 +57,8 @@ func (a Access) check(bad reject) {
 			bad("access_preset", "%s", problem)
 		}
 	}
-	for _, f := range []struct {
-		name string
-		rate *Rate
-	}{{"rate_up", a.RateUp}, {"rate_down", a.RateDown}} {
-		if f.rate != nil && *f.rate < 0 {
-			bad(f.name, "%d bit/s is negative; leave it out for an unlimited rate", int64(*f.rate))
-		}
-	}
+	checkRate(bad, "rate_up", a.RateUp)
+	checkRate(bad, "rate_down", a.RateDown)
 	if a.Queue != nil {
 		if problem := a.Queue.problem(); problem != "" {
 			bad("queue", "%s", problem)
@@ -80,6 +75,7 @@ func (p Path) check(bad reject) {
 		}
 	}
 	checkTime(bad, "one_way_delay", p.OneWayDelay)
+	checkRate(bad, "rate", p.Rate)
 	checkTime(bad, "jitter", p.Jitter)
 	if p.Jitter != nil && *p.Jitter > maxJitter && *p.Jitter <= maxTime {
 		bad("jitter", "%v is above the limit of %v", *p.Jitter, maxJitter)
@@ -102,6 +98,12 @@ func (p Path) check(bad reject) {
 				bad(f.name, "%s", problem)
 			}
 		}
+	}
+}
+
+func checkRate(bad reject, name string, r *Rate) {
+	if r != nil && *r < 0 {
+		bad(name, "%d bit/s is negative; leave it out for an unlimited rate", int64(*r))
 	}
 }
 

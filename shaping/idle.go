@@ -18,7 +18,10 @@ func (s Spec) Idle(plan *Plan) error {
 		r.names, r.index[n.Name] = append(r.names, n.Name), i
 	}
 	members := r.groups()
-	limited := func(i int) bool { return plan.Nodes[i].RateUp > 0 || plan.Nodes[i].RateDown > 0 }
+	limited := func(i int) bool {
+		ofPath := func(p PathPlan) bool { return p.Rate > 0 }
+		return plan.Nodes[i].RateUp > 0 || plan.Nodes[i].RateDown > 0 || slices.ContainsFunc(plan.Paths[i], ofPath)
+	}
 	jittery := func(i, j int) bool { return plan.Paths[i][j].Jitter > 0 }
 	all := make([]int, len(plan.Nodes))
 	for i := range all {
@@ -26,7 +29,7 @@ func (s Spec) Idle(plan *Plan) error {
 	}
 	queue := func(field string, a Access, nodes []int) {
 		if a.Queue != nil && !slices.ContainsFunc(nodes, limited) {
-			r.reject(field+".queue", "has nothing to wait for, because no rate is limited there; give rate_up or rate_down, or remove it")
+			r.reject(field+".queue", "has nothing to wait for, because no rate is limited there; give rate_up, rate_down or rate, or remove it")
 		}
 	}
 	distribution := func(field string, p Path, from, to []int) {

@@ -42,7 +42,7 @@ paths:
   - {between: [america, asia], path_preset: dallas-tokyo, loss_burst: {enter: 0.1%, leave: 25%, loss_inside: 80%}}
   - {from: europe, to: asia, path_preset: frankfurt-tokyo}
   - {from: asia, to: europe, one_way_delay: 120ms, jitter: 5ms, jitter_distribution: pareto, loss: 1%}
-pairs: [{from: w42, to: w21, one_way_delay: 100ms, reorder: 1%, duplicate: 2%, corrupt: 3%}]
+pairs: [{from: w42, to: w21, one_way_delay: 100ms, rate: 3mbit, reorder: 1%, duplicate: 2%, corrupt: 3%}]
 nodes: {w1: {rate_up: 24mbit, queue: 256kb}}
 `
 
@@ -64,7 +64,7 @@ func TestThreeContinents(t *testing.T) {
 		{"w21", "w42", shaping.PathPlan{OneWayDelay: shaping.Duration(116500*time.Microsecond + cable + fibre)}},
 		// The pair keeps what it does not give from its groups' path.
 		{"w42", "w21", shaping.PathPlan{
-			OneWayDelay: shaping.Duration(100*time.Millisecond + cable + fibre), Jitter: *ms(5), JitterDistribution: shaping.Pareto,
+			OneWayDelay: shaping.Duration(100*time.Millisecond + cable + fibre), Rate: 3e6, Jitter: *ms(5), JitterDistribution: shaping.Pareto,
 			Loss: 0.01, Reorder: 0.01, Duplicate: 0.02, Corrupt: 0.03,
 		}},
 	} {

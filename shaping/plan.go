@@ -38,7 +38,9 @@ type NodePlan struct {
 // PathPlan is the path of one ordered pair of nodes.
 type PathPlan struct {
 	// OneWayDelay counts the access links at both ends in.
-	OneWayDelay        Duration           `json:"one_way_delay"`
+	OneWayDelay Duration `json:"one_way_delay"`
+	// Rate is zero where the access links alone limit what goes this way.
+	Rate               Rate               `json:"rate,omitzero"`
 	Jitter             Duration           `json:"jitter"`
 	JitterDistribution JitterDistribution `json:"jitter_distribution,omitzero"`
 	// Cut means that nothing arrives.
@@ -138,13 +140,27 @@ func (p *Plan) EqualButPace(o *Plan) bool {
 		})
 }
 
-// Sending is the time that a frame of that many bytes takes at the rates of both
-// access links between two nodes, where these are schedules.
-func (p *Plan) Sending(from, to, bytes int) (d time.Duration) {
-	for _, r := range []Rate{p.Nodes[from].RateUp, p.Nodes[to].RateDown} {
-		if r > 0 {
-			d += time.Duration(float64(bytes) * 8 / float64(r) * float64(time.Second))
+// rates are those that a packet meets on its way from one node to another.
+func (p *Plan) rates(from, to int) [3]Rate {
+	return [3]Rate{p.Nodes[from].RateUp, p.Paths[from][to].Rate, p.Nodes[to].RateDown}
+}
+
+// Rate is the lowest rate on the way from one node to another, zero where none
+// is limited.
+func (p *Plan) Rate(from, to int) (lowest Rate) {
+	for _, r := range p.rates(from, to) {
+		if r > 0 && (lowest == 0 || r < lowest) {
+			lowest = r
 		}
+	}
+	return lowest
+}
+
+// Sending is the time that a frame of that many bytes takes at the rates on its
+// way from one node to another, where these are schedules.
+func (p *Plan) Sending(from, to, bytes int) (d time.Duration) {
+	for _, r := range p.rates(from, to) {
+		d += r.Sending(bytes)
 	}
 	return d
 }

@@ -45,6 +45,8 @@ type Path struct {
 	// PathPreset gives what the fields below do not.
 	PathPreset  *PathPreset `yaml:"path_preset" json:"path_preset,omitempty"`
 	OneWayDelay *Duration   `yaml:"one_way_delay" json:"one_way_delay,omitempty"`
+	// Rate is what the path carries, beside the rates of the access links.
+	Rate *Rate `yaml:"rate" json:"rate,omitempty"`
 	// Jitter is the variation of OneWayDelay. What it measures depends on
 	// the distribution. It does not reorder packets.
 	Jitter             *Duration           `yaml:"jitter" json:"jitter,omitempty"`

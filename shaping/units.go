@@ -13,6 +13,15 @@ import (
 // means unlimited.
 type Rate int64
 
+// Sending is the time that so many bytes take at the rate, none if it is
+// unlimited.
+func (r Rate) Sending(bytes int) time.Duration {
+	if r <= 0 {
+		return 0
+	}
+	return time.Duration(float64(bytes) * 8 / float64(r) * float64(time.Second))
+}
+
 // rateUnits are tc's suffixes (tc(8), "UNITS"), longest first so that
 // "mbit" is not read as "bit".
 var rateUnits = []struct {

@@ -159,9 +159,9 @@ func (n *network) cut(from, to int) bool {
 // more for quic-go's gentler backoff by 0.7, √((1+0.7)/(2·(1-0.7))).
 const windowPackets = 1.68
 
-// access is the rate that the access links leave to a path.
+// access is what the rates on the way leave to a path.
 func (n *network) access(from, to int) byteRate {
-	return goodput(n.plan.Nodes[from].RateUp).limited(goodput(n.plan.Nodes[to].RateDown))
+	return goodput(n.plan.Rate(from, to))
 }
 
 // path is the rate that a bulk transfer gets of a path, as losses leave it to so

@@ -168,6 +168,18 @@ func TestSlowestLinkCounts(t *testing.T) {
 	}
 }
 
+// TestAPathsRateCounts as that of an access link would, for the path alone.
+func TestAPathsRateCounts(t *testing.T) {
+	n, slow := alike(t, 4, 200e6, 0), alike(t, 4, 200e6, 0)
+	n.plan.Paths[2][3].Rate, slow.plan.Nodes[2].RateUp = 20e6, 20e6
+	if got, want := n.took(warm), slow.took(warm); got != want {
+		t.Errorf("with a path of a tenth the ring takes %v, with such a link %v", got, want)
+	}
+	if got, want := n.path(3, 2, 1), goodput(200e6); got != want {
+		t.Errorf("the way back carries %d bytes/s, want %d", got, want)
+	}
+}
+
 func TestLosses(t *testing.T) {
 	n := alike(t, 2, 100e6, 50*ms)
 	n.plan.Paths[1][2].Loss = 0.01

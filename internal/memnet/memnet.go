@@ -107,7 +107,7 @@ func (n *Net) send(s *Socket, to netip.AddrPort, data []byte) {
 		if n.Tap != nil {
 			n.Tap(p)
 		}
-		n.queue.Push(time.Since(n.Began), s.node, i, p)
+		n.queue.Push(time.Since(n.Began), s.node, i, shaping.UDPHeaders+len(data), p)
 		n.schedule()
 	}
 }

@@ -37,15 +37,10 @@ func Links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
 		return nil, err
 	}
 	rate := func(from, to string) float64 {
-		up := plan.Nodes[plan.Index(from)].RateUp
 		if to == everybody {
-			return float64(up)
+			return float64(plan.Nodes[plan.Index(from)].RateUp)
 		}
-		down := plan.Nodes[plan.Index(to)].RateDown
-		if up == 0 || down > 0 && down < up {
-			return float64(down)
-		}
-		return float64(up)
+		return float64(plan.Rate(plan.Index(from), plan.Index(to)))
 	}
 	type direction struct{ from, to string }
 	sums := map[direction]*Link{}

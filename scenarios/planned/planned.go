@@ -105,6 +105,9 @@ func describePath(p shaping.PathPlan, self bool) string {
 			parts[0] += " " + p.JitterDistribution.String()
 		}
 	}
+	if p.Rate > 0 {
+		parts = append(parts, "rate "+p.Rate.String())
+	}
 	if loss := p.MeanLoss(); p.LossBurst != (shaping.LossBurst{}) {
 		parts = append(parts, loss.String()+" in bursts")
 	} else if loss > 0 {

@@ -177,12 +177,13 @@ func TestRateLimitsGoodput(t *testing.T) {
 		spec := shaping.Spec{
 			Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(2)}},
 			Nodes:   map[string]shaping.Access{"w1": {RateUp: new(shaping.Rate(5e6))}},
+			Pairs:   []shaping.Pair{{From: "w2", To: "w3", Path: shaping.Path{Rate: new(shaping.Rate(8e6))}}},
 		}
 		newLab(t, backend, spec, fourNodes, func(l *lab) {
 			for _, c := range []struct {
 				from, to string
 				rate     float64
-			}{{"w0", "w1", 20e6}, {"w1", "w0", 5e6}} {
+			}{{"w0", "w1", 20e6}, {"w1", "w0", 5e6}, {"w2", "w3", 8e6}} {
 				testenv.Measure(l, func() func(testenv.Machine) error {
 					bits, err := l.goodput(c.from, c.to, 1200*time.Millisecond)
 					share := bits / c.rate

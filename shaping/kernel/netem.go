@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -14,7 +15,7 @@ type netem struct {
 	// Probabilities as netem counts them: 2³²−1 is certain.
 	loss, duplicate, reorder, corrupt uint32
 	burst                             burst  // the zero value: loss counts
-	rate                              uint64 // keepOrderRate
+	rate                              uint64 // bytes per second: the path's, or keepOrderRate
 	seed                              uint64 // read back since Linux 6.7
 	// distribution cannot be read back at all.
 	distribution shaping.JitterDistribution
@@ -35,7 +36,7 @@ func netemOf(plan *shaping.Plan, i, j int) *netem {
 	n := &netem{
 		oneWayDelay: time.Duration(p.OneWayDelay), jitter: time.Duration(p.Jitter),
 		loss: chance(p.Loss), duplicate: chance(p.Duplicate), reorder: chance(p.Reorder), corrupt: chance(p.Corrupt),
-		rate: keepOrderRate, seed: pathSeed(plan, i, j), distribution: p.JitterDistribution,
+		rate: cmp.Or(uint64(p.Rate/8), keepOrderRate), seed: pathSeed(plan, i, j), distribution: p.JitterDistribution,
 	}
 	if b := p.LossBurst; b != (shaping.LossBurst{}) {
 		n.burst = burst{chance(b.Enter), chance(b.Leave), ^chance(b.LossInside), chance(b.LossOutside)}
@@ -72,7 +73,7 @@ func (n *netem) text(limit uint32, withSeed bool) string {
 		}
 	}
 	if n.rate != keepOrderRate {
-		line += fmt.Sprintf(" but rate %d B/s", n.rate)
+		line += fmt.Sprintf(" rate %d B/s", n.rate)
 	}
 	if withSeed {
 		line += fmt.Sprintf(" seed %016x", n.seed)

@@ -164,6 +164,9 @@ func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 // uniform says whether the paths to node j differ in nothing.
 func uniform(plan *shaping.Plan, j int) bool {
 	first := (j + 1) % len(plan.Nodes)
+	if plan.Paths[first][j].Rate > 0 {
+		return false // each has it for itself
+	}
 	carried := func(i int) shaping.PathPlan {
 		p := plan.Paths[i][j]
 		p.Refused = false // the sender's affair
@@ -213,9 +216,15 @@ func word(a netip.Addr) uint32 {
 //
 // The queue is part of it because netem counts what waits behind it (kernels
 // since 2026), and keeps what is due until HTB has room (all kernels). So
-// whatever netem drops would have been too much for the queue as well.
+// whatever netem drops would have been too much for the queue as well. Where the
+// path has a rate, what waits for that is in the netem, which counts packets: the
+// queue is as many full frames then.
 func netemLimit(plan *shaping.Plan, i, j, senders int) uint32 {
 	path, up, down := plan.Paths[i][j], plan.Nodes[i].RateUp, plan.Nodes[j].RateDown
+	if path.Rate > 0 {
+		underWay := float64(path.Rate) / 8 * time.Duration(path.Slowest()).Seconds()
+		return uint32(min((underWay+float64(plan.Nodes[i].QueueBytes(path.Rate)))/shaping.FrameSize, maxNetemLimit))
+	}
 	if up == 0 {
 		up = limitRate
 	}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,20 @@ func planOf(t *testing.T, n int, spec shaping.Spec) *shaping.Plan {
 
 func access(mbit int64) shaping.Access {
 	return shaping.Access{RateUp: new(shaping.Rate(mbit * 1e6)), RateDown: new(shaping.Rate(mbit * 1e6))}
+}
+
+// TestAPathWithARate has a netem of its own, whose limit is the queue.
+func TestAPathWithARate(t *testing.T) {
+	spec := shaping.Spec{Default: shaping.Properties{Access: access(100)}, Pairs: []shaping.Pair{{From: "w1", To: "w0", Path: shaping.Path{Rate: new(shaping.Rate(8e6))}}}}
+	// 8 Mbit/s × 10 ms and 68 kB are 79,632 bytes.
+	const want = "class 1:2 netem limit 52 packets one_way_delay 10ms jitter 0s loss 00000000 rate 1000000 B/s"
+	if lines := downTree(planOf(t, 3, spec), 0, BackendNetem).lines(false); !slices.Contains(lines, want) {
+		t.Errorf("no %q in\n%s", want, strings.Join(lines, "\n"))
+	}
+	spec.Default.Rate = new(shaping.Rate(8e6))
+	if got := len(downTree(planOf(t, 200, spec), 0, BackendNetem).classes); got != 199 {
+		t.Errorf("199 paths with a rate have %d classes", got)
+	}
 }
 
 func TestTrees(t *testing.T) {

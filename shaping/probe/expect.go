@@ -92,7 +92,7 @@ const Ceiling = float64(shaping.FrameSize-shaping.UDPHeaders) / shaping.FrameSiz
 
 // alone is the rate in frames at which the path can carry, or +Inf.
 func alone(plan *shaping.Plan, p Pair) float64 {
-	return min(orInf(plan.Nodes[p.From].RateUp), orInf(plan.Nodes[p.To].RateDown))
+	return orInf(plan.Rate(p.From, p.To))
 }
 
 func orInf(r shaping.Rate) float64 {
@@ -144,6 +144,9 @@ func together(plan *shaping.Plan, pairs []Pair, offered []float64) []float64 {
 		}
 	}
 	stage(func(p Pair) int { return p.From }, func(n shaping.NodePlan) shaping.Rate { return n.RateUp })
+	for k, p := range pairs {
+		rates[k] = min(rates[k], orInf(plan.Paths[p.From][p.To].Rate))
+	}
 	lossy := func(k int) float64 { return 1 - float64(plan.Paths[pairs[k].From][pairs[k].To].MeanLoss()) }
 	for k := range rates {
 		rates[k] *= lossy(k)

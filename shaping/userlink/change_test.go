@@ -12,8 +12,8 @@ import (
 func TestAChangeKeepsWhatIsUnderWay(t *testing.T) {
 	base := plan(1, shaping.PathPlan{OneWayDelay: shaping.Duration(10 * ms)}, "a", "b", "c")
 	q := userlink.NewQueue[string](base, 2)
-	q.Push(0, 0, 1, "a→b")
-	q.Push(0, 1, 0, "b→a")
+	q.Push(0, 0, 1, 100, "a→b")
+	q.Push(0, 1, 0, 100, "b→a")
 	slow, err := shaping.Compose(base, []shaping.Fault{
 		shaping.PathChange{From: "a", To: "b", Path: shaping.Path{OneWayDelay: new(shaping.Duration(50 * ms))}},
 		shaping.Cut{Paths: []shaping.Direction{{From: "b", To: "a"}}},
@@ -24,12 +24,12 @@ func TestAChangeKeepsWhatIsUnderWay(t *testing.T) {
 	if lost := q.Change(slow, 3); !slices.Equal(lost, []string{"b→a"}) {
 		t.Errorf("a cut from b to a lost %v", lost)
 	}
-	if fate := q.Push(2*ms, 1, 0, "b→a again"); fate != userlink.Lost {
+	if fate := q.Push(2*ms, 1, 0, 100, "b→a again"); fate != userlink.Lost {
 		t.Errorf("a cut path gives the fate %d", fate)
 	}
-	q.Push(1*ms, 0, 1, "a→b again")
-	q.Push(2*ms, 0, 2, "a→c")
-	if fate := q.Push(2*ms, 0, 2, "a→c again"); fate != userlink.Overflow {
+	q.Push(1*ms, 0, 1, 100, "a→b again")
+	q.Push(2*ms, 0, 2, 100, "a→c")
+	if fate := q.Push(2*ms, 0, 2, 100, "a→c again"); fate != userlink.Overflow {
 		t.Errorf("a fourth packet in a queue for three: fate %d", fate)
 	}
 	want := []struct {
@@ -61,7 +61,7 @@ func TestACutDoesNotShiftThePattern(t *testing.T) {
 		case 200:
 			q.Change(base, n)
 		}
-		fate := q.Push(0, 0, 1, i)
+		fate := q.Push(0, 0, 1, 100, i)
 		if lost := want[i] < 0 || i >= 100 && i < 200; lost != (fate == userlink.Lost) {
 			t.Fatalf("packet %d has the fate %d", i, fate)
 		}

@@ -61,7 +61,7 @@ func TestDuplicatesAndCorruption(t *testing.T) {
 	q.Corrupt = func(p *packet, _ uint64) { p.flips++ }
 	q.Clone = func(p *packet) *packet { return new(*p) }
 	for i := range n {
-		if fate := q.Push(time.Duration(i)*ms, 0, 1, &packet{n: i}); fate != userlink.Queued {
+		if fate := q.Push(time.Duration(i)*ms, 0, 1, 100, &packet{n: i}); fate != userlink.Queued {
 			t.Fatalf("packet %d: fate %d", i, fate)
 		}
 	}
@@ -84,7 +84,7 @@ func TestADuplicateMakesUpForALoss(t *testing.T) {
 	q := userlink.NewQueue[int](plan(5, shaping.PathPlan{Duplicate: 0.5, Loss: 0.5}, "a", "b"), 2*n)
 	fates := map[userlink.Fate]int{}
 	for range n {
-		fates[q.Push(0, 0, 1, 0)]++
+		fates[q.Push(0, 0, 1, 100, 0)]++
 	}
 	near(t, "lost with netem's rule", fates[userlink.Lost], n, 0.25)
 	// Of the quarter that has a second packet, half keep it.
@@ -136,6 +136,49 @@ func TestPropertiesDoNotDisturbEachOther(t *testing.T) {
 	for i := range got {
 		if got[i] >= 0 && got[i] != want[i] {
 			t.Fatalf("packet %d took %v, and %v without loss", i, got[i], want[i])
+		}
+	}
+}
+
+// TestAPathHasARateOfItsOwn: packets leave it by the schedule from when their
+// delay is over, as many wait as its queue holds, and other paths of the same
+// nodes know nothing of it.
+func TestAPathHasARateOfItsOwn(t *testing.T) {
+	const size = 1000
+	p := plan(1, shaping.PathPlan{OneWayDelay: shaping.Duration(10 * ms)}, "a", "b", "c")
+	p.Paths[0][1].Rate = 8e6 // a packet in 1 ms
+	p.Nodes[0].Queue = shaping.Queue{Bytes: shaping.MinQueueBytes}
+	q := userlink.NewQueue[int](p, 1000)
+	full := 0
+	for n := range 100 {
+		if fate := q.Push(0, 0, 1, size, n); fate == userlink.QueueFull {
+			full++
+		} else if fate != userlink.Queued {
+			t.Fatalf("packet %d: fate %d", n, fate)
+		}
+	}
+	q.Push(0, 0, 2, size, 1000)
+	q.Push(500*ms, 0, 1, size, 1001)
+	if most := shaping.MinQueueBytes/size + 1; 100-full != most {
+		t.Errorf("%d of 100 packets fit into a queue for %d", 100-full, most)
+	}
+	next := 1
+	for {
+		n, _, due, ok := q.Pop(math.MaxInt64)
+		if !ok {
+			break
+		}
+		want := time.Duration(10+next) * ms
+		switch n {
+		case 1000:
+			want = 10 * ms
+		case 1001:
+			want = 511 * ms
+		default:
+			next++
+		}
+		if due != want {
+			t.Errorf("packet %d came out at %v, want %v", n, due, want)
 		}
 	}
 }

@@ -69,10 +69,7 @@ func (l *line[T]) offer(at time.Duration, peer, nodes int, p packet[T]) bool {
 }
 
 func (l *line[T]) begin(at time.Duration, p packet[T]) {
-	l.busy, l.sending, l.due = true, p, max(at, l.due)
-	if l.rate > 0 {
-		l.due += time.Duration(float64(p.size) * 8 / float64(l.rate) * float64(time.Second))
-	}
+	l.busy, l.sending, l.due = true, p, max(at, l.due)+l.rate.Sending(p.size)
 }
 
 // depart takes out the packet that has been sent, and begins with the next.

@@ -90,7 +90,7 @@ func (l *Links[T]) offer(line *line[T], to *departures, node int, at time.Durati
 
 // cross sends a packet on its path.
 func (l *Links[T]) cross(at time.Duration, p packet[T]) {
-	if fate := l.paths.Push(at, p.from, p.to, p); fate != Queued {
+	if fate := l.paths.Push(at, p.from, p.to, p.size, p); fate != Queued {
 		l.drop(p, fate)
 	}
 }

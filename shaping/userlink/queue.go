@@ -85,9 +85,9 @@ func draw(r *rand.Rand) chances {
 }
 
 // Push takes in a packet that node from sent to node to (indexes in the
-// plan) and that reached the link at the given time. A duplicate, if there is
-// one, shares the packet's fate.
-func (q *Queue[T]) Push(at time.Duration, from, to int, item T) Fate {
+// plan) and that reached the path at the given time, in a frame of size bytes. A
+// duplicate, if there is one, shares the packet's fate.
+func (q *Queue[T]) Push(at time.Duration, from, to, size int, item T) Fate {
 	p, plan := q.path(from, to), &q.plan.Paths[from][to]
 	chance := draw(p.random)
 	copies := 1
@@ -110,15 +110,17 @@ func (q *Queue[T]) Push(at time.Duration, from, to int, item T) Fate {
 		return Lost
 	case len(q.heap)+copies > q.limit:
 		return Overflow
+	case p.waiting(plan, at) > q.plan.Nodes[from].QueueBytes(plan.Rate):
+		return QueueFull
 	}
 	if copies == 2 {
 		twin := item
 		if q.Clone != nil {
 			twin = q.Clone(item)
 		}
-		q.enter(at, from, to, twin, second)
+		q.enter(at, from, to, size, twin, second)
 	}
-	q.enter(at, from, to, item, chance)
+	q.enter(at, from, to, size, item, chance)
 	return Queued
 }
 
@@ -137,8 +139,15 @@ func (p *path) lose(plan *shaping.PathPlan, chance chances) bool {
 	return chance.lost < float64(b.LossOutside)
 }
 
+// waiting is how many bytes a packet that comes now finds waiting for the path's
+// rate when its delay is over.
+func (p *path) waiting(plan *shaping.PathPlan, at time.Duration) int {
+	behind := p.last - at - time.Duration(plan.OneWayDelay)
+	return int(behind.Seconds() * float64(plan.Rate) / 8)
+}
+
 // enter queues a packet that is not lost.
-func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance chances) {
+func (q *Queue[T]) enter(at time.Duration, from, to, size int, item T, chance chances) {
 	p, plan := q.path(from, to), &q.plan.Paths[from][to]
 	if q.Corrupt != nil && chance.corrupt < float64(plan.Corrupt) {
 		q.Corrupt(item, chance.bit)
@@ -147,7 +156,9 @@ func (q *Queue[T]) enter(at time.Duration, from, to int, item T, chance chances)
 	if chance.reorder >= float64(plan.Reorder) {
 		table := plan.JitterDistribution.Table()
 		due += time.Duration(plan.OneWayDelay + plan.Jitter.Deviation(table[chance.jitter%uint64(len(table))]))
-		p.last = max(p.last, due) // a packet overtakes by Reorder only
+		// A packet overtakes by Reorder only. As in netem, a rate counts from when
+		// the delay is over.
+		p.last = max(p.last, due) + plan.Rate.Sending(size)
 		due = p.last
 	}
 	q.heap.push(entry[T]{due: due, seq: q.seq, from: from, to: to, item: item})

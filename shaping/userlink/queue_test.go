@@ -36,7 +36,7 @@ func pattern(p *shaping.Plan, from, to, n int) []time.Duration {
 	out := make([]time.Duration, n)
 	for i := range n {
 		out[i] = -1
-		q.Push(time.Duration(i)*ms, from, to, i)
+		q.Push(time.Duration(i)*ms, from, to, 100, i)
 	}
 	for {
 		i, _, due, ok := q.Pop(math.MaxInt64)
@@ -103,7 +103,7 @@ func TestJitterIsUniformAndLossIsAsPlanned(t *testing.T) {
 
 func TestAFullQueueSaysSo(t *testing.T) {
 	q := userlink.NewQueue[int](plan(1, shaping.PathPlan{}, "a", "b"), 2)
-	fates := []userlink.Fate{q.Push(0, 0, 1, 1), q.Push(0, 0, 1, 2), q.Push(0, 0, 1, 3)}
+	fates := []userlink.Fate{q.Push(0, 0, 1, 100, 1), q.Push(0, 0, 1, 100, 2), q.Push(0, 0, 1, 100, 3)}
 	if fates[0] != userlink.Queued || fates[1] != userlink.Queued || fates[2] != userlink.Overflow {
 		t.Errorf("three packets into a queue for two: %v", fates)
 	}
@@ -127,7 +127,7 @@ func TestQueueAgainstAnObviousOne(t *testing.T) {
 			if rapid.Bool().Draw(t, "push") {
 				from := rapid.IntRange(0, 2).Draw(t, "from")
 				to := (from + rapid.IntRange(1, 2).Draw(t, "to")) % 3
-				if q.Push(now, from, to, sent{from, to, n + 1, now}) == userlink.Queued {
+				if q.Push(now, from, to, 100, sent{from, to, n + 1, now}) == userlink.Queued {
 					inside++
 				}
 			}
@@ -161,7 +161,7 @@ func BenchmarkQueue(b *testing.B) {
 	var now time.Duration
 	for i := range b.N {
 		now += 200 * time.Microsecond
-		q.Push(now, i%4, (i+1+i%3)%4, i)
+		q.Push(now, i%4, (i+1+i%3)%4, 100, i)
 		for {
 			if _, _, _, ok := q.Pop(now); !ok {
 				break

@@ -22,6 +22,9 @@ func NetemExcess(plan *shaping.Plan, counts []kernel.QueueCount) uint64 {
 		if from < 0 { // shared, because the paths to this node are all alike
 			from = (to + 1) % len(plan.Nodes)
 		}
+		if plan.Paths[from][to].Rate > 0 {
+			continue // beyond the queue of the path's rate, as the plan has it
+		}
 		n, p := float64(c.Packets+c.Lost), float64(plan.Paths[from][to].MeanLoss())
 		excess += max(float64(c.Lost)-n*p-5*math.Sqrt(n*p*(1-p)*plan.Paths[from][to].Clumping()), 0)
 	}
