@@ -72,11 +72,14 @@ func testFourBitsEqualSlowOnes(t *testing.T) {
 		src, add := vector(t, "src", n), vector(t, "add", n)
 		mul := rapid.SampledFrom([]float32{1, 0.5, 1.0 / 3, 0.2}).Draw(t, "mul")
 
-		encoded, residual := make([]byte, f.EncodedLen(n)), make([]float32, n)
-		f.Quantise(encoded, src, residual)
+		encoded, residual := f.roomFor(n), make([]float32, n)
 		want, values := slow4(src, f.Block)
-		if !bytes.Equal(encoded, want) {
-			t.Fatalf("quantise:\n got %x\nwant %x", encoded, want)
+		for _, r := range [][]float32{residual, nil} {
+			clear(encoded)
+			f.Quantise(encoded, src, r)
+			if !bytes.Equal(encoded, want) {
+				t.Fatalf("quantise, residual %v:\n got %x\nwant %x", r != nil, encoded, want)
+			}
 		}
 		decoded := make([]float32, n)
 		f.Dequantise(decoded, encoded)
@@ -94,7 +97,7 @@ func testFourBitsEqualSlowOnes(t *testing.T) {
 			}
 			sums[i] = (want + add[i]) * mul
 		}
-		stepped := make([]byte, len(encoded))
+		stepped := f.roomFor(n)
 		f.AddRequantise(stepped, encoded, add, mul, nil)
 		want, _ = slow4(sums, f.Block)
 		if !bytes.Equal(stepped, want) {
@@ -144,21 +147,21 @@ func testResidualChangesNoByte(t *testing.T) {
 	})
 }
 
-func TestPackIsReversible(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for n := range 70 {
-		codes, packed, back := make([]byte, n), make([]byte, (n+1)/2), make([]byte, n)
-		for i := range codes {
-			codes[i] = byte(r.IntN(16) - 8)
+// TestWhereHalvesLie: the earlier code lies in the lower half.
+func TestWhereHalvesLie(t *testing.T) { onEveryRoute(t, testWhereHalvesLie) }
+
+func testWhereHalvesLie(t *testing.T) {
+	for n := range 200 {
+		src, want := make([]float32, n), make([]byte, (n+1)/2)
+		for i := range src {
+			src[i] = float32(i%15 - 7)
+			want[i/2] |= byte(i%15-7) & 0xf << (4 * (i & 1))
 		}
-		pack(packed, codes)
-		unpack(back, packed)
-		if !bytes.Equal(back, codes) {
-			t.Fatalf("%d codes: %v came back as %v", n, codes, back)
-		}
-		for i := range codes { // and where each one lies
-			if half := packed[i/2] >> (4 * (i & 1)) & 0xf; half != codes[i]&0xf {
-				t.Fatalf("%d codes: code %d is stored as %x", n, i, half)
+		if n > 14 {
+			b := make([]byte, Format{Bits: 4, Block: 1024}.EncodedLen(n))
+			Format{Bits: 4, Block: 1024}.Quantise(b, src, nil)
+			if !bytes.Equal(b[4:], want) {
+				t.Fatalf("%d values: %x, want %x", n, b[4:], want)
 			}
 		}
 	}
@@ -244,14 +247,20 @@ func FuzzDecodeFourBits(f *testing.F) {
 	f.Add([]byte{0, 0, 0x80, 0x7f, 0x8f, 2, 3}, uint16(5))
 	f.Add(bytes.Repeat([]byte{0x88}, 40), uint16(33))
 	f.Fuzz(func(t *testing.T, b []byte, n uint16) {
-		format := Format{Bits: 4, Block: 16}
+		onEveryRoute(t, func(t *testing.T) { decodeFourBits(t, bytes.Clone(b), n) })
+	})
+}
+
+func decodeFourBits(t *testing.T, b []byte, n uint16) {
+	for _, block := range []int{16, 64} {
+		format := Format{Bits: 4, Block: block}
 		if format.EncodedLen(int(n)) > len(b) {
 			t.Skip("the input is too short for its number of values")
 		}
 		out := make([]float32, n)
 		format.Dequantise(out, b)
 		for i, x := range out {
-			scale := scaleAt(b[4*(i/16):])
+			scale := scaleAt(b[4*(i/block):])
 			half := b[format.ScalesLen(int(n))+i/2] >> (4 * (i & 1)) & 0xf
 			want := float32(int8(half<<4)>>4) * scale
 			if math.Float32bits(scale)&signless >= infinity {
@@ -261,8 +270,17 @@ func FuzzDecodeFourBits(f *testing.F) {
 				t.Fatalf("value %d is %v, want %v", i, x, want)
 			}
 		}
-		format.AddRequantise(b, b, out, 1, nil) // whatever it is, no panic
-	})
+		sums := make([]float32, n)
+		for i := range sums {
+			sums[i] = (out[i] + out[i]) * 0.5
+		}
+		want, _ := slow4(sums, block)
+		stepped := make([]byte, format.EncodedLen(int(n)))
+		format.AddRequantise(stepped, b, out, 0.5, nil)
+		if !bytes.Equal(stepped, want) {
+			t.Fatalf("got %x, want %x", stepped, want)
+		}
+	}
 }
 
 func BenchmarkFormats(b *testing.B) {

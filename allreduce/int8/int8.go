@@ -67,29 +67,33 @@ func CheckBlock(block int) error {
 
 // EncodedLen returns the number of bytes that n values take in blocks of block
 // values.
-func EncodedLen(n, block int) int {
-	return n + scaleBytes*blocks(n, block)
-}
+func EncodedLen(n, block int) int { return eight(block).EncodedLen(n) }
 
 func blocks(n, block int) int { return (n + block - 1) / block }
 
+// eight is the format that the functions of the package are for.
+func eight(block int) Format { return Format{Bits: 8, Block: block} }
+
 // Quantise encodes src into dst[:EncodedLen(len(src), block)]. It panics when
 // dst is shorter.
-func Quantise(dst []byte, src []float32, block int) {
-	scales, codes := split(dst, len(src), block)
-	stream := streams(codes, block)
+func Quantise(dst []byte, src []float32, block int) { eight(block).quantise(dst, src) }
+
+func (f Format) quantise(dst []byte, src []float32) {
+	scales, codes := f.split(dst, len(src))
+	stream := f.streams(codes)
 	for len(src) > 0 {
-		n := min(block, len(src))
+		n := min(f.Block, len(src))
+		size := f.codesLen(n)
 		next := src[n:]
 		if stream {
 			next = nil // the processor's own prefetching does better by 5 %
 		}
-		if inverse, ok := putScale(scales, absmaxBits(src[:n])); ok {
-			encodeBlock(scales, codes[:n], src[:n], next, inverse, stream)
+		if inverse, ok := f.putScale(scales, absmaxBits(src[:n])); ok {
+			f.encodeBlock(scales, codes[:size], src[:n], next, inverse, stream)
 		} else {
-			clear(codes[:n])
+			clear(codes[:size])
 		}
-		scales, codes, src = scales[scaleBytes:], codes[n:], src[n:]
+		scales, codes, src = scales[scaleBytes:], codes[size:], src[n:]
 	}
 	if stream {
 		endStream()
@@ -98,14 +102,7 @@ func Quantise(dst []byte, src []float32, block int) {
 
 // Dequantise decodes src[:EncodedLen(len(dst), block)] into dst. It panics
 // when src is shorter. Any bytes are valid input.
-func Dequantise(dst []float32, src []byte, block int) {
-	scales, codes := split(src, len(dst), block)
-	for len(dst) > 0 {
-		n := min(block, len(dst))
-		dequantiseBlock(dst[:n], codes[:n], scaleAt(scales))
-		scales, codes, dst = scales[scaleBytes:], codes[n:], dst[n:]
-	}
-}
+func Dequantise(dst []float32, src []byte, block int) { eight(block).Dequantise(dst, src) }
 
 // AddRequantise is one step of the ring, fused: it decodes src, adds the
 // values of add, multiplies each sum by mul and encodes the result into dst.
@@ -113,54 +110,59 @@ func Dequantise(dst []float32, src []byte, block int) {
 // EncodedLen(len(add), block) bytes and may be the same slice; it panics when
 // either is shorter. The sum is rounded to float32 before it is multiplied.
 func AddRequantise(dst, src []byte, add []float32, block int, mul float32) {
+	eight(block).fused(dst, src, add, mul)
+}
+
+func (f Format) fused(dst, src []byte, add []float32, mul float32) {
 	// Go clears its variables, which takes time: no more than are needed.
-	if block <= DefaultBlock {
+	if f.Block <= DefaultBlock {
 		var room [2*DefaultBlock + lineValues]float32
-		addRequantise(dst, src, add, block, mul, onLine(room[:]))
+		f.addRequantise(dst, src, add, mul, onLine(room[:]))
 	} else {
 		var room [2*MaxBlock + lineValues]float32
-		addRequantise(dst, src, add, block, mul, onLine(room[:]))
+		f.addRequantise(dst, src, add, mul, onLine(room[:]))
 	}
 }
 
 // addRequantise has room for the sums of two blocks. While one is added up, the
 // codes of the one before it are written.
-func addRequantise(dst, src []byte, add []float32, block int, mul float32, room []float32) {
-	inScales, inCodes := split(src, len(add), block)
-	scales, codes := split(dst, len(add), block)
-	stream := streams(codes, block)
+func (f Format) addRequantise(dst, src []byte, add []float32, mul float32, room []float32) {
+	inScales, inCodes := f.split(src, len(add))
+	scales, codes := f.split(dst, len(add))
+	block, size := f.Block, f.codesLen(f.Block)
+	stream := f.streams(codes)
 	sums, lateSums := room[:len(room)/2], room[len(room)/2:]
 	var inverse float32
 	late := false // whether lateSums are those of block b-1, and its codes to be written
 	encode := func(b int) {
 		lo, hi := b*block, min((b+1)*block, len(add))
-		encodeBlock(scales[scaleBytes*b:], codes[lo:hi], lateSums[:hi-lo], add[hi:], inverse, stream)
+		f.encodeBlock(scales[scaleBytes*b:], codes[b*size:][:f.codesLen(hi-lo)], lateSums[:hi-lo], add[hi:], inverse, stream)
 	}
 	n := blocks(len(add), block)
 	for b := 0; b < n; b++ {
 		lo, hi := b*block, min((b+1)*block, len(add))
 		var absmax uint32
 		if late && !stream && hi-lo == block && together(block) {
-			done, top, ok := addQuantiseVector(sums, lateSums, inScales[scaleBytes*b:], inCodes[lo:], add[lo:],
-				scales[scaleBytes*b:], codes[lo-block:], block, inverse, mul)
+			done, top, ok := f.addQuantiseVector(sums, lateSums, inScales[scaleBytes*b:], inCodes[b*size:], add[lo:],
+				scales[scaleBytes*b:], codes[(b-1)*size:], inverse, mul)
 			absmax, b = top, b+done-1
 			lo, hi = b*block, (b+1)*block
 			if done%2 == 0 {
 				sums, lateSums = lateSums, sums
 			}
 			if !ok {
-				spoil(scales[scaleBytes*(b-1):], codes[lo-block:lo])
+				spoil(scales[scaleBytes*(b-1):], codes[(b-1)*size:b*size])
 			}
 		} else {
 			if late {
 				encode(b - 1)
 			}
-			absmax = addBlock(sums[:hi-lo], inCodes[lo:hi], add[lo:hi], scaleAt(inScales[scaleBytes*b:]), mul)
+			absmax = f.addBlock(sums[:hi-lo], inCodes[b*size:], add[lo:hi], scaleAt(inScales[scaleBytes*b:]), mul)
 		}
-		if inverse, late = putScale(scales[scaleBytes*b:], absmax); late {
+		if inverse, late = f.putScale(scales[scaleBytes*b:], absmax); late {
 			sums, lateSums = lateSums, sums
 		} else {
-			clear(codes[lo:hi])
+			clear(codes[b*size:][:f.codesLen(hi-lo)])
 		}
 	}
 	if late {
@@ -173,8 +175,8 @@ func addRequantise(dst, src []byte, add []float32, block int, mul float32, room 
 
 // encodeBlock is quantiseBlock for a block that may have a NaN yet, which it
 // then spoils.
-func encodeBlock(scale, codes []byte, values, next []float32, inverse float32, stream bool) {
-	if quantiseBlock(codes, values, next, inverse, stream) {
+func (f Format) encodeBlock(scale, codes []byte, values, next []float32, inverse float32, stream bool) {
+	if f.quantiseBlock(codes, values, next, inverse, stream) {
 		return
 	}
 	if stream {
@@ -185,14 +187,8 @@ func encodeBlock(scale, codes []byte, values, next []float32, inverse float32, s
 
 // spoil makes a block one with a NaN.
 func spoil(scale, codes []byte) {
-	putScale(scale, canonical)
+	binary.LittleEndian.PutUint32(scale, canonical)
 	clear(codes)
-}
-
-// split cuts an encoding of n values into its scales and its codes.
-func split(b []byte, n, block int) (scales, codes []byte) {
-	s := scaleBytes * blocks(n, block)
-	return b[:s:s], b[s : s+n]
 }
 
 // finite reports whether a scale is a finite number.
@@ -225,7 +221,7 @@ func absmaxBits(src []float32) uint32 {
 
 // putScale writes a block's scale to scale[:4] and returns what to multiply its
 // values by, or false for a block whose codes are all 0.
-func putScale(scale []byte, absmax uint32) (inverse float32, ok bool) {
+func (f Format) putScale(scale []byte, absmax uint32) (inverse float32, ok bool) {
 	if absmax < minScaled || absmax >= infinity {
 		var bits uint32
 		if absmax >= infinity {
@@ -234,20 +230,30 @@ func putScale(scale []byte, absmax uint32) (inverse float32, ok bool) {
 		binary.LittleEndian.PutUint32(scale, bits)
 		return 0, false
 	}
+	largest, most := float32(127), uint32(maxScale)
+	if f.Bits == 4 {
+		largest, most = 7, maxScale4
+	}
 	top := math.Float32frombits(absmax)
-	binary.LittleEndian.PutUint32(scale, min(math.Float32bits(top/127), maxScale))
-	return 127 / top, true
+	binary.LittleEndian.PutUint32(scale, min(math.Float32bits(top/largest), most))
+	return largest / top, true
 }
 
 // quantiseBlock writes the codes of src, and reports whether no value is NaN.
 // While the arithmetic goes on, as many values of next come into the cache: what
 // the caller is going to read, which may be nothing. stream is as streams says.
-func quantiseBlock(codes []byte, src, next []float32, inverse float32, stream bool) (ok bool) {
-	codes, ok = codes[:len(src)], true
+func (f Format) quantiseBlock(codes []byte, src, next []float32, inverse float32, stream bool) (ok bool) {
+	ok = true
 	if n := vectors(len(src)); n > 0 {
-		ok = quantiseVector(codes[:n], src[:n], next, inverse, stream)
-		codes, src = codes[n:], src[n:]
+		size := f.codesLen(n)
+		ok = f.quantiseVector(codes[:size], src[:n], next, inverse, stream)
+		codes, src = codes[size:], src[n:]
 	}
+	if f.Bits == 4 {
+		quantiseHalves(codes, src, inverse)
+		return ok
+	}
+	codes = codes[:len(src)]
 	for i, x := range src {
 		codes[i] = roundToCode(float32(x * inverse))
 	}
@@ -261,7 +267,7 @@ func roundToCode(x float32) byte {
 	return byte(math.Float32bits(x + 0x1.8p23))
 }
 
-func dequantiseBlock(dst []float32, codes []byte, scale float32) {
+func (f Format) dequantiseBlock(dst []float32, codes []byte, scale float32) {
 	if !finite(scale) {
 		nan := math.Float32frombits(canonical)
 		for i := range dst {
@@ -269,11 +275,16 @@ func dequantiseBlock(dst []float32, codes []byte, scale float32) {
 		}
 		return
 	}
-	codes = codes[:len(dst)]
 	if n := vectors(len(dst)); n > 0 {
-		dequantiseVector(dst[:n], codes[:n], scale)
-		dst, codes = dst[n:], codes[n:]
+		size := f.codesLen(n)
+		f.dequantiseVector(dst[:n], codes[:size], scale)
+		dst, codes = dst[n:], codes[size:]
 	}
+	if f.Bits == 4 {
+		dequantiseHalves(dst, codes, scale)
+		return
+	}
+	codes = codes[:len(dst)]
 	for i := range dst {
 		dst[i] = float32(float32(int8(codes[i])) * scale)
 	}
@@ -281,16 +292,21 @@ func dequantiseBlock(dst []float32, codes []byte, scale float32) {
 
 // addBlock writes (decoded + own) × mul to sums and returns their absmax, with
 // the reserve that absmaxBits has.
-func addBlock(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
+func (f Format) addBlock(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
 	if !finite(scale) {
 		return canonical // the whole block is spoiled, sums are not read
 	}
-	codes, sums = codes[:len(own)], sums[:len(own)]
+	sums = sums[:len(own)]
 	var absmax uint32
 	if n := vectors(len(own)); n > 0 {
-		absmax = addVector(sums[:n], codes[:n], own[:n], scale, mul)
-		sums, codes, own = sums[n:], codes[n:], own[n:]
+		size := f.codesLen(n)
+		absmax = f.addVector(sums[:n], codes[:size], own[:n], scale, mul)
+		sums, codes, own = sums[n:], codes[size:], own[n:]
 	}
+	if f.Bits == 4 {
+		return max(absmax, addHalves(sums, codes, own, scale, mul))
+	}
+	codes = codes[:len(own)]
 	for i, x := range own {
 		sum := float32(float32(float32(int8(codes[i]))*scale)+x) * mul
 		sums[i] = sum

@@ -89,10 +89,12 @@ func onEveryRoute(t *testing.T, test func(*testing.T)) {
 
 // roomFor returns room for an encoding whose codes begin on a cache line, which
 // is what streaming needs.
-func roomFor(n, block int) []byte {
-	length := EncodedLen(n, block)
+func roomFor(n, block int) []byte { return eight(block).roomFor(n) }
+
+func (f Format) roomFor(n int) []byte {
+	length := f.EncodedLen(n)
 	room := make([]byte, length+lineBytes)
-	codes := uintptr(unsafe.Pointer(&room[0])) + uintptr(length-n)
+	codes := uintptr(unsafe.Pointer(&room[0])) + uintptr(f.ScalesLen(n))
 	return room[-codes%lineBytes:][:length]
 }
 
@@ -196,6 +198,25 @@ func testRowsOfSpecialBlocks(t *testing.T) {
 		blocks := row.Draw(t, "blocks")
 		n := len(blocks)*block - rapid.IntRange(0, block-1).Draw(t, "missing")
 		src, add := draw(rapid.Permutation(blocks).Draw(t, "others"), n), draw(blocks, n)
+		mul := rapid.SampledFrom([]float32{1, 0.5}).Draw(t, "mul")
+		if rapid.Bool().Draw(t, "four bits") {
+			f := Format{Bits: 4, Block: block}
+			encoded := f.roomFor(n)
+			f.Quantise(encoded, src, nil)
+			want, sums := slow4(src, block)
+			if !bytes.Equal(encoded, want) {
+				t.Fatalf("quantise:\n got %x\nwant %x", encoded, want)
+			}
+			for i, x := range add {
+				sums[i] = (sums[i] + x) * mul
+			}
+			want, _ = slow4(sums, block)
+			f.AddRequantise(encoded, encoded, add, mul, nil)
+			if !bytes.Equal(encoded, want) {
+				t.Fatalf("add and requantise:\n got %x\nwant %x", encoded, want)
+			}
+			return
+		}
 		encoded := roomFor(n, block)
 		Quantise(encoded, src, block)
 		if want := slowQuantise(src, block); !bytes.Equal(encoded, want) {
@@ -207,7 +228,6 @@ func testRowsOfSpecialBlocks(t *testing.T) {
 				binary.LittleEndian.PutUint32(encoded[4*b:], bits)
 			}
 		}
-		mul := rapid.SampledFrom([]float32{1, 0.5}).Draw(t, "mul")
 		want := slowAddRequantise(encoded, add, block, mul)
 		AddRequantise(encoded, encoded, add, block, mul)
 		if !bytes.Equal(encoded, want) {

@@ -44,6 +44,41 @@ func addMulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, 
 //go:noescape
 func addQuantiseMulAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
 
+// quantise4AVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
+//
+//go:noescape
+func quantise4AVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+
+// quantiseStream4AVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
+//
+//go:noescape
+func quantiseStream4AVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+
+// dequantise4AVX2 writes float32(code) × scale for n codes. n is a positive multiple of 16.
+//
+//go:noescape
+func dequantise4AVX2(dst *float32, codes *byte, n int, scale float32)
+
+// add4AVX2 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
+//
+//go:noescape
+func add4AVX2(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+
+// addQuantise4AVX2 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. n is a positive multiple of 64.
+//
+//go:noescape
+func addQuantise4AVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+
+// add4MulAVX2 writes (float32(code) × scale + own) × mul to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
+//
+//go:noescape
+func add4MulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+
+// addQuantise4MulAVX2 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. n is a positive multiple of 64.
+//
+//go:noescape
+func addQuantise4MulAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+
 // absmaxAVX512 returns the largest bit pattern of n values without their signs. It does not see NaN. n is a positive multiple of 16.
 //
 //go:noescape
@@ -83,6 +118,41 @@ func addMulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32
 //
 //go:noescape
 func addQuantiseMulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+
+// quantise4AVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
+//
+//go:noescape
+func quantise4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+
+// quantiseStream4AVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
+//
+//go:noescape
+func quantiseStream4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+
+// dequantise4AVX512 writes float32(code) × scale for n codes. n is a positive multiple of 16.
+//
+//go:noescape
+func dequantise4AVX512(dst *float32, codes *byte, n int, scale float32)
+
+// add4AVX512 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. It does not see NaN. n is a positive multiple of 16.
+//
+//go:noescape
+func add4AVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+
+// addQuantise4AVX512 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. It does not see NaN. n is a positive multiple of 64.
+//
+//go:noescape
+func addQuantise4AVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+
+// add4MulAVX512 writes (float32(code) × scale + own) × mul to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. It does not see NaN. n is a positive multiple of 16.
+//
+//go:noescape
+func add4MulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+
+// addQuantise4MulAVX512 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. It does not see NaN. n is a positive multiple of 64.
+//
+//go:noescape
+func addQuantise4MulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
 
 // fence orders what quantiseStream has written before all that is written later.
 func fence()

@@ -4,6 +4,88 @@
 
 #include "textflag.h"
 
+DATA halves<>+0(SB)/4, $0x00000000
+DATA halves<>+4(SB)/4, $0x3f800000
+DATA halves<>+8(SB)/4, $0x40000000
+DATA halves<>+12(SB)/4, $0x40400000
+DATA halves<>+16(SB)/4, $0x40800000
+DATA halves<>+20(SB)/4, $0x40a00000
+DATA halves<>+24(SB)/4, $0x40c00000
+DATA halves<>+28(SB)/4, $0x40e00000
+DATA halves<>+32(SB)/4, $0xc1000000
+DATA halves<>+36(SB)/4, $0xc0e00000
+DATA halves<>+40(SB)/4, $0xc0c00000
+DATA halves<>+44(SB)/4, $0xc0a00000
+DATA halves<>+48(SB)/4, $0xc0800000
+DATA halves<>+52(SB)/4, $0xc0400000
+DATA halves<>+56(SB)/4, $0xc0000000
+DATA halves<>+60(SB)/4, $0xbf800000
+GLOBL halves<>(SB), RODATA|NOPTR, $64
+
+DATA downwards<>+0(SB)/4, $0x00000000
+DATA downwards<>+4(SB)/4, $0x00000004
+DATA downwards<>+8(SB)/4, $0x00000008
+DATA downwards<>+12(SB)/4, $0x0000000c
+DATA downwards<>+16(SB)/4, $0x00000010
+DATA downwards<>+20(SB)/4, $0x00000014
+DATA downwards<>+24(SB)/4, $0x00000018
+DATA downwards<>+28(SB)/4, $0x0000001c
+DATA downwards<>+32(SB)/4, $0x00000000
+DATA downwards<>+36(SB)/4, $0x00000004
+DATA downwards<>+40(SB)/4, $0x00000008
+DATA downwards<>+44(SB)/4, $0x0000000c
+DATA downwards<>+48(SB)/4, $0x00000010
+DATA downwards<>+52(SB)/4, $0x00000014
+DATA downwards<>+56(SB)/4, $0x00000018
+DATA downwards<>+60(SB)/4, $0x0000001c
+GLOBL downwards<>(SB), RODATA|NOPTR, $64
+
+DATA upwards<>+0(SB)/4, $0x0000001c
+DATA upwards<>+4(SB)/4, $0x00000018
+DATA upwards<>+8(SB)/4, $0x00000014
+DATA upwards<>+12(SB)/4, $0x00000010
+DATA upwards<>+16(SB)/4, $0x0000000c
+DATA upwards<>+20(SB)/4, $0x00000008
+DATA upwards<>+24(SB)/4, $0x00000004
+DATA upwards<>+28(SB)/4, $0x00000000
+GLOBL upwards<>(SB), RODATA|NOPTR, $32
+
+DATA lowHalves<>+0(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+4(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+8(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+12(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+16(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+20(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+24(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+28(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+32(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+36(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+40(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+44(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+48(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+52(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+56(SB)/4, $0x0f0f0f0f
+DATA lowHalves<>+60(SB)/4, $0x0f0f0f0f
+GLOBL lowHalves<>(SB), RODATA|NOPTR, $64
+
+DATA joined<>+0(SB)/4, $0x10011001
+DATA joined<>+4(SB)/4, $0x10011001
+DATA joined<>+8(SB)/4, $0x10011001
+DATA joined<>+12(SB)/4, $0x10011001
+DATA joined<>+16(SB)/4, $0x10011001
+DATA joined<>+20(SB)/4, $0x10011001
+DATA joined<>+24(SB)/4, $0x10011001
+DATA joined<>+28(SB)/4, $0x10011001
+DATA joined<>+32(SB)/4, $0x10011001
+DATA joined<>+36(SB)/4, $0x10011001
+DATA joined<>+40(SB)/4, $0x10011001
+DATA joined<>+44(SB)/4, $0x10011001
+DATA joined<>+48(SB)/4, $0x10011001
+DATA joined<>+52(SB)/4, $0x10011001
+DATA joined<>+56(SB)/4, $0x10011001
+DATA joined<>+60(SB)/4, $0x10011001
+GLOBL joined<>(SB), RODATA|NOPTR, $64
+
 DATA orderAVX2<>+0(SB)/4, $0x00000000
 DATA orderAVX2<>+4(SB)/4, $0x00000004
 DATA orderAVX2<>+8(SB)/4, $0x00000001
@@ -143,8 +225,8 @@ steps:
 	VPERMQ       $0xd8, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPACKSSWB    X4, X3, X3
-	VMOVDQU      X3, (AX)(SI*1)
 	VPMINSB      Y3, Y2, Y2
+	VMOVDQU      X3, (AX)(SI*1)
 	ADDQ         $0x10, SI
 	CMPQ         SI, BX
 	JL           steps
@@ -223,8 +305,8 @@ steps:
 	VPERMQ       $0xd8, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPACKSSWB    X4, X3, X3
-	VMOVDQU      X3, (AX)(SI*1)
 	VPMINSB      Y3, Y2, Y2
+	VMOVDQU      X3, (AX)(SI*1)
 	ADDQ         $0x10, SI
 	CMPQ         SI, BX
 	JL           steps
@@ -315,72 +397,72 @@ TEXT ·addAVX2(SB), NOSPLIT, $0-44
 	MOVQ         own+16(FP), BX
 	MOVL         $0x7fffffff, SI
 	VMOVD        SI, X0
-	VPBROADCASTD X0, Y3
-	VBROADCASTSS scale+32(FP), Y4
-	VPXOR        Y1, Y1, Y1
+	VPBROADCASTD X0, Y4
+	VBROADCASTSS scale+32(FP), Y0
 	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
 	XORQ         SI, SI
 	MOVQ         AX, DI
 	ANDQ         $-64, DI
 	JZ           steps
 
 turns:
-	VPMOVSXBD (DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    (BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, (CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 8(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    32(BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, 32(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
-	VPMOVSXBD 16(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    64(BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, 64(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 24(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    96(BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, 96(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
-	VPMOVSXBD 32(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    128(BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, 128(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 40(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    160(BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, 160(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
-	VPMOVSXBD 48(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    192(BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, 192(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 56(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    224(BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, 224(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD (DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    (BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 8(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    32(BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, 32(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
+	VPMOVSXBD 16(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    64(BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, 64(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 24(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    96(BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, 96(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
+	VPMOVSXBD 32(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    128(BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, 128(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 40(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    160(BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, 160(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
+	VPMOVSXBD 48(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    192(BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, 192(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 56(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    224(BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, 224(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
 	ADDQ      $0x40, SI
 	CMPQ      SI, DI
 	JL        turns
@@ -388,33 +470,33 @@ turns:
 	JGE       done
 
 steps:
-	VPMOVSXBD (DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    (BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, (CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 8(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VADDPS    32(BX)(SI*4), Y0, Y0
-	VMOVUPS   Y0, 32(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD (DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    (BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 8(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    32(BX)(SI*4), Y1, Y1
+	VMOVUPS   Y1, 32(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
 	ADDQ      $0x10, SI
 	CMPQ      SI, AX
 	JL        steps
 
 done:
-	VPMAXUD      Y2, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X0
-	VPMAXUD      X0, X1, X1
-	VPSHUFD      $0x4e, X1, X0
-	VPMAXUD      X0, X1, X1
-	VPSHUFD      $0xb1, X1, X0
-	VPMAXUD      X0, X1, X1
-	VMOVD        X1, AX
+	VPMAXUD      Y3, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	VMOVD        X2, AX
 	MOVL         AX, ret+40(FP)
 	VZEROUPPER
 	RET
@@ -591,81 +673,81 @@ TEXT ·addMulAVX2(SB), NOSPLIT, $0-44
 	MOVQ         own+16(FP), BX
 	MOVL         $0x7fffffff, SI
 	VMOVD        SI, X0
-	VPBROADCASTD X0, Y3
-	VBROADCASTSS mul+36(FP), Y4
-	VBROADCASTSS scale+32(FP), Y5
-	VPXOR        Y1, Y1, Y1
+	VPBROADCASTD X0, Y4
+	VBROADCASTSS mul+36(FP), Y5
+	VBROADCASTSS scale+32(FP), Y0
 	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
 	XORQ         SI, SI
 	MOVQ         AX, DI
 	ANDQ         $-64, DI
 	JZ           steps
 
 turns:
-	VPMOVSXBD (DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    (BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, (CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 8(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    32(BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, 32(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
-	VPMOVSXBD 16(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    64(BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, 64(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 24(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    96(BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, 96(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
-	VPMOVSXBD 32(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    128(BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, 128(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 40(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    160(BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, 160(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
-	VPMOVSXBD 48(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    192(BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, 192(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 56(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    224(BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, 224(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD (DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    (BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 8(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    32(BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, 32(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
+	VPMOVSXBD 16(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    64(BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, 64(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 24(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    96(BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, 96(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
+	VPMOVSXBD 32(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    128(BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, 128(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 40(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    160(BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, 160(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
+	VPMOVSXBD 48(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    192(BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, 192(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 56(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    224(BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, 224(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
 	ADDQ      $0x40, SI
 	CMPQ      SI, DI
 	JL        turns
@@ -673,35 +755,35 @@ turns:
 	JGE       done
 
 steps:
-	VPMOVSXBD (DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    (BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, (CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y1, Y1
-	VPMOVSXBD 8(DX)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y5, Y0, Y0
-	VADDPS    32(BX)(SI*4), Y0, Y0
-	VMULPS    Y4, Y0, Y0
-	VMOVUPS   Y0, 32(CX)(SI*4)
-	VPAND     Y0, Y3, Y0
-	VPMAXUD   Y0, Y2, Y2
+	VPMOVSXBD (DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    (BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y2, Y2
+	VPMOVSXBD 8(DX)(SI*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VADDPS    32(BX)(SI*4), Y1, Y1
+	VMULPS    Y5, Y1, Y1
+	VMOVUPS   Y1, 32(CX)(SI*4)
+	VPAND     Y1, Y4, Y1
+	VPMAXUD   Y1, Y3, Y3
 	ADDQ      $0x10, SI
 	CMPQ      SI, AX
 	JL        steps
 
 done:
-	VPMAXUD      Y2, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X0
-	VPMAXUD      X0, X1, X1
-	VPSHUFD      $0x4e, X1, X0
-	VPMAXUD      X0, X1, X1
-	VPSHUFD      $0xb1, X1, X0
-	VPMAXUD      X0, X1, X1
-	VMOVD        X1, AX
+	VPMAXUD      Y3, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	VMOVD        X2, AX
 	MOVL         AX, ret+40(FP)
 	VZEROUPPER
 	RET
@@ -878,6 +960,931 @@ end:
 	VZEROUPPER
 	RET
 
+// func quantise4AVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·quantise4AVX2(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         next+16(FP), DX
+	MOVQ         n+24(FP), BX
+	SHRQ         $0x01, BX
+	VBROADCASTSS inverse+32(FP), Y0
+	VMOVDQU      orderAVX2<>+0(SB), Y1
+	VPXOR        Y2, Y2, Y2
+	PREFETCHT1   (DX)(BX*8)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	PREFETCHNTA (DX)(SI*8)
+	PREFETCHNTA 64(DX)(SI*8)
+	PREFETCHNTA 128(DX)(SI*8)
+	PREFETCHNTA 192(DX)(SI*8)
+	VMULPS      (CX)(SI*8), Y0, Y3
+	VCVTPS2DQ   Y3, Y3
+	VMULPS      32(CX)(SI*8), Y0, Y4
+	VCVTPS2DQ   Y4, Y4
+	VMULPS      64(CX)(SI*8), Y0, Y5
+	VCVTPS2DQ   Y5, Y5
+	VMULPS      96(CX)(SI*8), Y0, Y6
+	VCVTPS2DQ   Y6, Y6
+	VPACKSSDW   Y4, Y3, Y3
+	VPACKSSDW   Y6, Y5, Y5
+	VPACKSSWB   Y5, Y3, Y3
+	VPERMD      Y3, Y1, Y3
+	VPMINSB     Y3, Y2, Y2
+	VPAND       lowHalves<>+0(SB), Y3, Y3
+	VPMADDUBSW  joined<>+0(SB), Y3, Y3
+	VMULPS      128(CX)(SI*8), Y0, Y4
+	VCVTPS2DQ   Y4, Y4
+	VMULPS      160(CX)(SI*8), Y0, Y5
+	VCVTPS2DQ   Y5, Y5
+	VMULPS      192(CX)(SI*8), Y0, Y6
+	VCVTPS2DQ   Y6, Y6
+	VMULPS      224(CX)(SI*8), Y0, Y7
+	VCVTPS2DQ   Y7, Y7
+	VPACKSSDW   Y5, Y4, Y4
+	VPACKSSDW   Y7, Y6, Y6
+	VPACKSSWB   Y6, Y4, Y4
+	VPERMD      Y4, Y1, Y4
+	VPMINSB     Y4, Y2, Y2
+	VPAND       lowHalves<>+0(SB), Y4, Y4
+	VPMADDUBSW  joined<>+0(SB), Y4, Y4
+	VPACKUSWB   Y4, Y3, Y3
+	VPERMQ      $0xd8, Y3, Y3
+	VMOVDQU     Y3, (AX)(SI*1)
+	ADDQ        $0x20, SI
+	CMPQ        SI, DI
+	JL          turns
+	CMPQ        SI, BX
+	JGE         done
+
+steps:
+	PREFETCHNTA  (DX)(SI*8)
+	VMULPS       (CX)(SI*8), Y0, Y3
+	VCVTPS2DQ    Y3, Y3
+	VMULPS       32(CX)(SI*8), Y0, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPACKSSDW    Y4, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKSSWB    X4, X3, X3
+	VPMINSB      Y3, Y2, Y2
+	VPAND        lowHalves<>+0(SB), X3, X3
+	VPMADDUBSW   joined<>+0(SB), X3, X3
+	VPACKUSWB    X3, X3, X3
+	VMOVQ        X3, (AX)(SI*1)
+	ADDQ         $0x08, SI
+	CMPQ         SI, BX
+	JL           steps
+
+done:
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMINSB      X0, X2, X2
+	VPABSB       X2, X2
+	VPMOVMSKB    X2, AX
+	MOVL         AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func quantiseStream4AVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·quantiseStream4AVX2(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         next+16(FP), DX
+	MOVQ         n+24(FP), BX
+	SHRQ         $0x01, BX
+	VBROADCASTSS inverse+32(FP), Y0
+	VMOVDQU      orderAVX2<>+0(SB), Y1
+	VPXOR        Y2, Y2, Y2
+	PREFETCHT1   (DX)(BX*8)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	PREFETCHNTA (DX)(SI*8)
+	PREFETCHNTA 64(DX)(SI*8)
+	PREFETCHNTA 128(DX)(SI*8)
+	PREFETCHNTA 192(DX)(SI*8)
+	VMULPS      (CX)(SI*8), Y0, Y3
+	VCVTPS2DQ   Y3, Y3
+	VMULPS      32(CX)(SI*8), Y0, Y4
+	VCVTPS2DQ   Y4, Y4
+	VMULPS      64(CX)(SI*8), Y0, Y5
+	VCVTPS2DQ   Y5, Y5
+	VMULPS      96(CX)(SI*8), Y0, Y6
+	VCVTPS2DQ   Y6, Y6
+	VPACKSSDW   Y4, Y3, Y3
+	VPACKSSDW   Y6, Y5, Y5
+	VPACKSSWB   Y5, Y3, Y3
+	VPERMD      Y3, Y1, Y3
+	VPMINSB     Y3, Y2, Y2
+	VPAND       lowHalves<>+0(SB), Y3, Y3
+	VPMADDUBSW  joined<>+0(SB), Y3, Y3
+	VMULPS      128(CX)(SI*8), Y0, Y4
+	VCVTPS2DQ   Y4, Y4
+	VMULPS      160(CX)(SI*8), Y0, Y5
+	VCVTPS2DQ   Y5, Y5
+	VMULPS      192(CX)(SI*8), Y0, Y6
+	VCVTPS2DQ   Y6, Y6
+	VMULPS      224(CX)(SI*8), Y0, Y7
+	VCVTPS2DQ   Y7, Y7
+	VPACKSSDW   Y5, Y4, Y4
+	VPACKSSDW   Y7, Y6, Y6
+	VPACKSSWB   Y6, Y4, Y4
+	VPERMD      Y4, Y1, Y4
+	VPMINSB     Y4, Y2, Y2
+	VPAND       lowHalves<>+0(SB), Y4, Y4
+	VPMADDUBSW  joined<>+0(SB), Y4, Y4
+	VPACKUSWB   Y4, Y3, Y3
+	VPERMQ      $0xd8, Y3, Y3
+	VMOVNTDQ    Y3, (AX)(SI*1)
+	ADDQ        $0x20, SI
+	CMPQ        SI, DI
+	JL          turns
+	CMPQ        SI, BX
+	JGE         done
+
+steps:
+	PREFETCHNTA  (DX)(SI*8)
+	VMULPS       (CX)(SI*8), Y0, Y3
+	VCVTPS2DQ    Y3, Y3
+	VMULPS       32(CX)(SI*8), Y0, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPACKSSDW    Y4, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKSSWB    X4, X3, X3
+	VPMINSB      Y3, Y2, Y2
+	VPAND        lowHalves<>+0(SB), X3, X3
+	VPMADDUBSW   joined<>+0(SB), X3, X3
+	VPACKUSWB    X3, X3, X3
+	VMOVQ        X3, (AX)(SI*1)
+	ADDQ         $0x08, SI
+	CMPQ         SI, BX
+	JL           steps
+
+done:
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMINSB      X0, X2, X2
+	VPABSB       X2, X2
+	VPMOVMSKB    X2, AX
+	MOVL         AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func dequantise4AVX2(dst *float32, codes *byte, n int, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dequantise4AVX2(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	SHRQ         $0x01, DX
+	VBROADCASTSS scale+24(FP), Y0
+	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-32, SI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)(BX*8)
+	VPBROADCASTD 4(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)(BX*8)
+	VPBROADCASTD 8(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 64(AX)(BX*8)
+	VPBROADCASTD 12(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 96(AX)(BX*8)
+	VPBROADCASTD 16(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 128(AX)(BX*8)
+	VPBROADCASTD 20(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 160(AX)(BX*8)
+	VPBROADCASTD 24(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 192(AX)(BX*8)
+	VPBROADCASTD 28(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 224(AX)(BX*8)
+	ADDQ         $0x20, BX
+	CMPQ         BX, SI
+	JL           turns
+	CMPQ         BX, DX
+	JGE          done
+
+steps:
+	VPBROADCASTD (CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)(BX*8)
+	VPBROADCASTD 4(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)(BX*8)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JL           steps
+
+done:
+	VZEROUPPER
+	RET
+
+// func add4AVX2(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+// Requires: AVX, AVX2
+TEXT ·add4AVX2(SB), NOSPLIT, $0-44
+	MOVQ         n+24(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y4
+	VBROADCASTSS scale+32(FP), Y0
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       (BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, (CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 4(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       32(BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, 32(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 8(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       64(BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, 64(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 12(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       96(BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, 96(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 16(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       128(BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, 128(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 20(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       160(BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, 160(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 24(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       192(BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, 192(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 28(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       224(BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, 224(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	ADDQ         $0x20, SI
+	CMPQ         SI, DI
+	JL           turns
+	CMPQ         SI, AX
+	JGE          done
+
+steps:
+	VPBROADCASTD (DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       (BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, (CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 4(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       32(BX)(SI*8), Y1, Y1
+	VMOVUPS      Y1, 32(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	ADDQ         $0x08, SI
+	CMPQ         SI, AX
+	JL           steps
+
+done:
+	VPMAXUD      Y3, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	VMOVD        X2, AX
+	MOVL         AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantise4AVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, CMOV, MMX+
+TEXT ·addQuantise4AVX2(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	MOVL         $0x7fffffff, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y4
+	VBROADCASTSS inverse+72(FP), Y5
+	VMOVDQU      orderAVX2<>+0(SB), Y6
+	VPXOR        Y7, Y7, Y7
+	MOVL         $0x40e00000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y8
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Y0
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT1   8192(R11)(R12*8)
+	PREFETCHT1   8256(R11)(R12*8)
+	PREFETCHT1   8320(R11)(R12*8)
+	PREFETCHT1   8384(R11)(R12*8)
+	VPBROADCASTD (R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       (R11)(R12*8), Y1, Y1
+	VMOVUPS      Y1, (R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 4(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       32(R11)(R12*8), Y1, Y1
+	VMOVUPS      Y1, 32(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 8(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       64(R11)(R12*8), Y1, Y1
+	VMOVUPS      Y1, 64(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 12(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       96(R11)(R12*8), Y1, Y1
+	VMOVUPS      Y1, 96(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 16(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       128(R11)(R12*8), Y1, Y1
+	VMOVUPS      Y1, 128(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 20(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       160(R11)(R12*8), Y1, Y1
+	VMOVUPS      Y1, 160(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 24(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       192(R11)(R12*8), Y1, Y1
+	VMOVUPS      Y1, 192(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 28(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       224(R11)(R12*8), Y1, Y1
+	VMOVUPS      Y1, 224(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VMULPS       (BX)(R12*8), Y5, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       32(BX)(R12*8), Y5, Y9
+	VCVTPS2DQ    Y9, Y9
+	VMULPS       64(BX)(R12*8), Y5, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       96(BX)(R12*8), Y5, Y11
+	VCVTPS2DQ    Y11, Y11
+	VPACKSSDW    Y9, Y1, Y1
+	VPACKSSDW    Y11, Y10, Y10
+	VPACKSSWB    Y10, Y1, Y1
+	VPERMD       Y1, Y6, Y1
+	VPMINSB      Y1, Y7, Y7
+	VPAND        lowHalves<>+0(SB), Y1, Y1
+	VPMADDUBSW   joined<>+0(SB), Y1, Y1
+	VMULPS       128(BX)(R12*8), Y5, Y9
+	VCVTPS2DQ    Y9, Y9
+	VMULPS       160(BX)(R12*8), Y5, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       192(BX)(R12*8), Y5, Y11
+	VCVTPS2DQ    Y11, Y11
+	VMULPS       224(BX)(R12*8), Y5, Y12
+	VCVTPS2DQ    Y12, Y12
+	VPACKSSDW    Y10, Y9, Y9
+	VPACKSSDW    Y12, Y11, Y11
+	VPACKSSWB    Y11, Y9, Y9
+	VPERMD       Y9, Y6, Y9
+	VPMINSB      Y9, Y7, Y7
+	VPAND        lowHalves<>+0(SB), Y9, Y9
+	VPMADDUBSW   joined<>+0(SB), Y9, Y9
+	VPACKUSWB    Y9, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VMOVDQU      Y1, (SI)(R12*1)
+	ADDQ         $0x20, R12
+	CMPQ         R12, AX
+	JL           turns
+	INCQ         DX
+	VPMAXUD      Y3, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	VMOVD        X2, R12
+	VEXTRACTI128 $0x01, Y7, X0
+	VPMINSB      X0, X7, X7
+	VPABSB       X7, X7
+	VPMOVMSKB    X7, R13
+	CMPQ         DX, CX
+	JGE          end
+	TESTL        R13, R13
+	JNZ          end
+	LEAL         -100663296(R12), R14
+	CMPL         R14, $0x79800000
+	JAE          end
+	VDIVSS       X8, X2, X0
+	VMOVD        X0, R14
+	MOVL         $0x7e124924, R12
+	CMPL         R14, R12
+	CMOVLHI      R12, R14
+	MOVL         R14, -4(R8)(DX*4)
+	VDIVSS       X2, X8, X0
+	VBROADCASTSS X0, Y5
+	XCHGQ        BX, R9
+	ADDQ         AX, R10
+	ADDQ         AX, SI
+	LEAQ         (R11)(AX*8), R11
+	JMP          block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
+// func add4MulAVX2(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+// Requires: AVX, AVX2
+TEXT ·add4MulAVX2(SB), NOSPLIT, $0-44
+	MOVQ         n+24(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y4
+	VBROADCASTSS mul+36(FP), Y5
+	VBROADCASTSS scale+32(FP), Y0
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       (BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, (CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 4(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       32(BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 32(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 8(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       64(BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 64(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 12(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       96(BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 96(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 16(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       128(BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 128(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 20(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       160(BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 160(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 24(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       192(BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 192(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 28(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       224(BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 224(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	ADDQ         $0x20, SI
+	CMPQ         SI, DI
+	JL           turns
+	CMPQ         SI, AX
+	JGE          done
+
+steps:
+	VPBROADCASTD (DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       (BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, (CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 4(DX)(SI*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       32(BX)(SI*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 32(CX)(SI*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	ADDQ         $0x08, SI
+	CMPQ         SI, AX
+	JL           steps
+
+done:
+	VPMAXUD      Y3, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	VMOVD        X2, AX
+	MOVL         AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantise4MulAVX2(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, CMOV, MMX+
+TEXT ·addQuantise4MulAVX2(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	MOVL         $0x7fffffff, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y4
+	VBROADCASTSS mul+76(FP), Y5
+	VBROADCASTSS inverse+72(FP), Y6
+	VMOVDQU      orderAVX2<>+0(SB), Y7
+	VPXOR        Y8, Y8, Y8
+	MOVL         $0x40e00000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y9
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Y0
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT1   8192(R11)(R12*8)
+	PREFETCHT1   8256(R11)(R12*8)
+	PREFETCHT1   8320(R11)(R12*8)
+	PREFETCHT1   8384(R11)(R12*8)
+	VPBROADCASTD (R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       (R11)(R12*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, (R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 4(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       32(R11)(R12*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 32(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 8(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       64(R11)(R12*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 64(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 12(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       96(R11)(R12*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 96(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 16(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       128(R11)(R12*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 128(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 20(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       160(R11)(R12*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 160(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VPBROADCASTD 24(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       192(R11)(R12*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 192(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y2, Y2
+	VPBROADCASTD 28(R10)(R12*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VADDPS       224(R11)(R12*8), Y1, Y1
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 224(R9)(R12*8)
+	VPAND        Y1, Y4, Y1
+	VPMAXUD      Y1, Y3, Y3
+	VMULPS       (BX)(R12*8), Y6, Y1
+	VCVTPS2DQ    Y1, Y1
+	VMULPS       32(BX)(R12*8), Y6, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       64(BX)(R12*8), Y6, Y11
+	VCVTPS2DQ    Y11, Y11
+	VMULPS       96(BX)(R12*8), Y6, Y12
+	VCVTPS2DQ    Y12, Y12
+	VPACKSSDW    Y10, Y1, Y1
+	VPACKSSDW    Y12, Y11, Y11
+	VPACKSSWB    Y11, Y1, Y1
+	VPERMD       Y1, Y7, Y1
+	VPMINSB      Y1, Y8, Y8
+	VPAND        lowHalves<>+0(SB), Y1, Y1
+	VPMADDUBSW   joined<>+0(SB), Y1, Y1
+	VMULPS       128(BX)(R12*8), Y6, Y10
+	VCVTPS2DQ    Y10, Y10
+	VMULPS       160(BX)(R12*8), Y6, Y11
+	VCVTPS2DQ    Y11, Y11
+	VMULPS       192(BX)(R12*8), Y6, Y12
+	VCVTPS2DQ    Y12, Y12
+	VMULPS       224(BX)(R12*8), Y6, Y13
+	VCVTPS2DQ    Y13, Y13
+	VPACKSSDW    Y11, Y10, Y10
+	VPACKSSDW    Y13, Y12, Y12
+	VPACKSSWB    Y12, Y10, Y10
+	VPERMD       Y10, Y7, Y10
+	VPMINSB      Y10, Y8, Y8
+	VPAND        lowHalves<>+0(SB), Y10, Y10
+	VPMADDUBSW   joined<>+0(SB), Y10, Y10
+	VPACKUSWB    Y10, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VMOVDQU      Y1, (SI)(R12*1)
+	ADDQ         $0x20, R12
+	CMPQ         R12, AX
+	JL           turns
+	INCQ         DX
+	VPMAXUD      Y3, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	VMOVD        X2, R12
+	VEXTRACTI128 $0x01, Y8, X0
+	VPMINSB      X0, X8, X8
+	VPABSB       X8, X8
+	VPMOVMSKB    X8, R13
+	CMPQ         DX, CX
+	JGE          end
+	TESTL        R13, R13
+	JNZ          end
+	LEAL         -100663296(R12), R14
+	CMPL         R14, $0x79800000
+	JAE          end
+	VDIVSS       X9, X2, X0
+	VMOVD        X0, R14
+	MOVL         $0x7e124924, R12
+	CMPL         R14, R12
+	CMOVLHI      R12, R14
+	MOVL         R14, -4(R8)(DX*4)
+	VDIVSS       X2, X9, X0
+	VBROADCASTSS X0, Y6
+	XCHGQ        BX, R9
+	ADDQ         AX, R10
+	ADDQ         AX, SI
+	LEAQ         (R11)(AX*8), R11
+	JMP          block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
 DATA orderAVX512<>+0(SB)/4, $0x00000000
 DATA orderAVX512<>+4(SB)/4, $0x00000004
 DATA orderAVX512<>+8(SB)/4, $0x00000008
@@ -990,8 +1997,8 @@ steps:
 	VMULPS      (CX)(SI*4), Z0, Z3
 	VCVTPS2DQ   Z3, Z3
 	VPMOVSDB    Z3, X3
-	VMOVDQU     X3, (AX)(SI*1)
 	VPMINSB     Z3, Z2, Z2
+	VMOVDQU     X3, (AX)(SI*1)
 	ADDQ        $0x10, SI
 	CMPQ        SI, BX
 	JL          steps
@@ -1053,8 +2060,8 @@ steps:
 	VMULPS      (CX)(SI*4), Z0, Z3
 	VCVTPS2DQ   Z3, Z3
 	VPMOVSDB    Z3, X3
-	VMOVDQU     X3, (AX)(SI*1)
 	VPMINSB     Z3, Z2, Z2
+	VMOVDQU     X3, (AX)(SI*1)
 	ADDQ        $0x10, SI
 	CMPQ        SI, BX
 	JL          steps
@@ -1125,39 +2132,39 @@ TEXT ·addAVX512(SB), NOSPLIT, $0-44
 	MOVQ         sums+0(FP), CX
 	MOVQ         codes+8(FP), DX
 	MOVQ         own+16(FP), BX
-	VBROADCASTSS scale+32(FP), Z3
-	VPXORD       Z1, Z1, Z1
+	VBROADCASTSS scale+32(FP), Z0
 	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 	MOVQ         AX, DI
 	ANDQ         $-64, DI
 	JZ           steps
 
 turns:
-	VPMOVSXBD (DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VADDPS    (BX)(SI*4), Z0, Z0
-	VMOVUPS   Z0, (CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z1, Z1
-	VPMOVSXBD 16(DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VADDPS    64(BX)(SI*4), Z0, Z0
-	VMOVUPS   Z0, 64(CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z2, Z2
-	VPMOVSXBD 32(DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VADDPS    128(BX)(SI*4), Z0, Z0
-	VMOVUPS   Z0, 128(CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z1, Z1
-	VPMOVSXBD 48(DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VADDPS    192(BX)(SI*4), Z0, Z0
-	VMOVUPS   Z0, 192(CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z2, Z2
+	VPMOVSXBD (DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    (BX)(SI*4), Z1, Z1
+	VMOVUPS   Z1, (CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z2, Z2
+	VPMOVSXBD 16(DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    64(BX)(SI*4), Z1, Z1
+	VMOVUPS   Z1, 64(CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z3, Z3
+	VPMOVSXBD 32(DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    128(BX)(SI*4), Z1, Z1
+	VMOVUPS   Z1, 128(CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z2, Z2
+	VPMOVSXBD 48(DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    192(BX)(SI*4), Z1, Z1
+	VMOVUPS   Z1, 192(CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z3, Z3
 	ADDQ      $0x40, SI
 	CMPQ      SI, DI
 	JL        turns
@@ -1165,27 +2172,27 @@ turns:
 	JGE       done
 
 steps:
-	VPMOVSXBD (DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VADDPS    (BX)(SI*4), Z0, Z0
-	VMOVUPS   Z0, (CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z1, Z1
+	VPMOVSXBD (DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    (BX)(SI*4), Z1, Z1
+	VMOVUPS   Z1, (CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z2, Z2
 	ADDQ      $0x10, SI
 	CMPQ      SI, AX
 	JL        steps
 
 done:
-	VPMAXUD       Z2, Z1, Z1
-	VEXTRACTI64X4 $0x01, Z1, Y0
-	VPMAXUD       Y0, Y1, Y1
-	VEXTRACTI128  $0x01, Y1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0x4e, X1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0xb1, X1, X0
-	VPMAXUD       X0, X1, X1
-	VMOVD         X1, AX
+	VPMAXUD       Z3, Z2, Z2
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0x4e, X2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0xb1, X2, X0
+	VPMAXUD       X0, X2, X2
+	VMOVD         X2, AX
 	MOVL          AX, ret+40(FP)
 	VZEROUPPER
 	RET
@@ -1315,44 +2322,44 @@ TEXT ·addMulAVX512(SB), NOSPLIT, $0-44
 	MOVQ         sums+0(FP), CX
 	MOVQ         codes+8(FP), DX
 	MOVQ         own+16(FP), BX
-	VBROADCASTSS mul+36(FP), Z3
-	VBROADCASTSS scale+32(FP), Z4
-	VPXORD       Z1, Z1, Z1
+	VBROADCASTSS mul+36(FP), Z4
+	VBROADCASTSS scale+32(FP), Z0
 	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 	MOVQ         AX, DI
 	ANDQ         $-64, DI
 	JZ           steps
 
 turns:
-	VPMOVSXBD (DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z4, Z0, Z0
-	VADDPS    (BX)(SI*4), Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VMOVUPS   Z0, (CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z1, Z1
-	VPMOVSXBD 16(DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z4, Z0, Z0
-	VADDPS    64(BX)(SI*4), Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VMOVUPS   Z0, 64(CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z2, Z2
-	VPMOVSXBD 32(DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z4, Z0, Z0
-	VADDPS    128(BX)(SI*4), Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VMOVUPS   Z0, 128(CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z1, Z1
-	VPMOVSXBD 48(DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z4, Z0, Z0
-	VADDPS    192(BX)(SI*4), Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VMOVUPS   Z0, 192(CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z2, Z2
+	VPMOVSXBD (DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    (BX)(SI*4), Z1, Z1
+	VMULPS    Z4, Z1, Z1
+	VMOVUPS   Z1, (CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z2, Z2
+	VPMOVSXBD 16(DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    64(BX)(SI*4), Z1, Z1
+	VMULPS    Z4, Z1, Z1
+	VMOVUPS   Z1, 64(CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z3, Z3
+	VPMOVSXBD 32(DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    128(BX)(SI*4), Z1, Z1
+	VMULPS    Z4, Z1, Z1
+	VMOVUPS   Z1, 128(CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z2, Z2
+	VPMOVSXBD 48(DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    192(BX)(SI*4), Z1, Z1
+	VMULPS    Z4, Z1, Z1
+	VMOVUPS   Z1, 192(CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z3, Z3
 	ADDQ      $0x40, SI
 	CMPQ      SI, DI
 	JL        turns
@@ -1360,28 +2367,28 @@ turns:
 	JGE       done
 
 steps:
-	VPMOVSXBD (DX)(SI*1), Z0
-	VCVTDQ2PS Z0, Z0
-	VMULPS    Z4, Z0, Z0
-	VADDPS    (BX)(SI*4), Z0, Z0
-	VMULPS    Z3, Z0, Z0
-	VMOVUPS   Z0, (CX)(SI*4)
-	VRANGEPS  $0x0b, Z0, Z1, Z1
+	VPMOVSXBD (DX)(SI*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VADDPS    (BX)(SI*4), Z1, Z1
+	VMULPS    Z4, Z1, Z1
+	VMOVUPS   Z1, (CX)(SI*4)
+	VRANGEPS  $0x0b, Z1, Z2, Z2
 	ADDQ      $0x10, SI
 	CMPQ      SI, AX
 	JL        steps
 
 done:
-	VPMAXUD       Z2, Z1, Z1
-	VEXTRACTI64X4 $0x01, Z1, Y0
-	VPMAXUD       Y0, Y1, Y1
-	VEXTRACTI128  $0x01, Y1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0x4e, X1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0xb1, X1, X0
-	VPMAXUD       X0, X1, X1
-	VMOVD         X1, AX
+	VPMAXUD       Z3, Z2, Z2
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0x4e, X2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0xb1, X2, X0
+	VPMAXUD       X0, X2, X2
+	VMOVD         X2, AX
 	MOVL          AX, ret+40(FP)
 	VZEROUPPER
 	RET
@@ -1500,6 +2507,639 @@ turns:
 	ADDQ          AX, R10
 	ADDQ          AX, SI
 	LEAQ          (R11)(AX*4), R11
+	JMP           block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
+// func quantise4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, MMX+
+TEXT ·quantise4AVX512(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         next+16(FP), DX
+	MOVQ         n+24(FP), BX
+	SHRQ         $0x01, BX
+	VBROADCASTSS inverse+32(FP), Z0
+	VMOVDQU32    orderAVX512<>+0(SB), Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   (DX)(BX*8)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	PREFETCHNTA (DX)(SI*8)
+	PREFETCHNTA 64(DX)(SI*8)
+	PREFETCHNTA 128(DX)(SI*8)
+	PREFETCHNTA 192(DX)(SI*8)
+	VMULPS      (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ   Z3, Z3
+	VMULPS      64(CX)(SI*8), Z0, Z4
+	VCVTPS2DQ   Z4, Z4
+	VMULPS      128(CX)(SI*8), Z0, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMULPS      192(CX)(SI*8), Z0, Z6
+	VCVTPS2DQ   Z6, Z6
+	VPACKSSDW   Z4, Z3, Z3
+	VPACKSSDW   Z6, Z5, Z5
+	VPACKSSWB   Z5, Z3, Z3
+	VPERMD      Z3, Z1, Z3
+	VPMINSB     Z3, Z2, Z2
+	VPANDD      lowHalves<>+0(SB), Z3, Z3
+	VPMADDUBSW  joined<>+0(SB), Z3, Z3
+	VPMOVWB     Z3, Y3
+	VMOVDQU32   Y3, (AX)(SI*1)
+	ADDQ        $0x20, SI
+	CMPQ        SI, DI
+	JL          turns
+	CMPQ        SI, BX
+	JGE         done
+
+steps:
+	PREFETCHNTA (DX)(SI*8)
+	VMULPS      (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ   Z3, Z3
+	VPMOVSDB    Z3, X3
+	VPMINSB     Z3, Z2, Z2
+	VPAND       lowHalves<>+0(SB), X3, X3
+	VPMADDUBSW  joined<>+0(SB), X3, X3
+	VPACKUSWB   X3, X3, X3
+	VMOVQ       X3, (AX)(SI*1)
+	ADDQ        $0x08, SI
+	CMPQ        SI, BX
+	JL          steps
+
+done:
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMINSB       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMINSB       X0, X2, X2
+	VPABSB        X2, X2
+	VPMOVMSKB     X2, AX
+	MOVL          AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func quantiseStream4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
+TEXT ·quantiseStream4AVX512(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         next+16(FP), DX
+	MOVQ         n+24(FP), BX
+	SHRQ         $0x01, BX
+	VBROADCASTSS inverse+32(FP), Z0
+	VMOVDQU32    orderAVX512<>+0(SB), Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   (DX)(BX*8)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	PREFETCHNTA (DX)(SI*8)
+	PREFETCHNTA 64(DX)(SI*8)
+	PREFETCHNTA 128(DX)(SI*8)
+	PREFETCHNTA 192(DX)(SI*8)
+	VMULPS      (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ   Z3, Z3
+	VMULPS      64(CX)(SI*8), Z0, Z4
+	VCVTPS2DQ   Z4, Z4
+	VMULPS      128(CX)(SI*8), Z0, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMULPS      192(CX)(SI*8), Z0, Z6
+	VCVTPS2DQ   Z6, Z6
+	VPACKSSDW   Z4, Z3, Z3
+	VPACKSSDW   Z6, Z5, Z5
+	VPACKSSWB   Z5, Z3, Z3
+	VPERMD      Z3, Z1, Z3
+	VPMINSB     Z3, Z2, Z2
+	VPANDD      lowHalves<>+0(SB), Z3, Z3
+	VPMADDUBSW  joined<>+0(SB), Z3, Z3
+	VPMOVWB     Z3, Y3
+	VMOVNTDQ    Y3, (AX)(SI*1)
+	ADDQ        $0x20, SI
+	CMPQ        SI, DI
+	JL          turns
+	CMPQ        SI, BX
+	JGE         done
+
+steps:
+	PREFETCHNTA (DX)(SI*8)
+	VMULPS      (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ   Z3, Z3
+	VPMOVSDB    Z3, X3
+	VPMINSB     Z3, Z2, Z2
+	VPAND       lowHalves<>+0(SB), X3, X3
+	VPMADDUBSW  joined<>+0(SB), X3, X3
+	VPACKUSWB   X3, X3, X3
+	VMOVQ       X3, (AX)(SI*1)
+	ADDQ        $0x08, SI
+	CMPQ        SI, BX
+	JL          steps
+
+done:
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMINSB       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMINSB       X0, X2, X2
+	VPABSB        X2, X2
+	VPMOVMSKB     X2, AX
+	MOVL          AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func dequantise4AVX512(dst *float32, codes *byte, n int, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·dequantise4AVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	SHRQ         $0x01, DX
+	VBROADCASTSS scale+24(FP), Z0
+	VMOVDQU32    downwards<>+0(SB), Z1
+	MOVL         $0x0000ff00, BX
+	KMOVW        BX, K1
+	VMULPS       halves<>+0(SB), Z0, Z2
+	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-32, SI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (CX)(BX*1), Z0
+	VPBROADCASTD 4(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVUPS      Z0, (AX)(BX*8)
+	VPBROADCASTD 8(CX)(BX*1), Z0
+	VPBROADCASTD 12(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVUPS      Z0, 64(AX)(BX*8)
+	VPBROADCASTD 16(CX)(BX*1), Z0
+	VPBROADCASTD 20(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVUPS      Z0, 128(AX)(BX*8)
+	VPBROADCASTD 24(CX)(BX*1), Z0
+	VPBROADCASTD 28(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVUPS      Z0, 192(AX)(BX*8)
+	ADDQ         $0x20, BX
+	CMPQ         BX, SI
+	JL           turns
+	CMPQ         BX, DX
+	JGE          done
+
+steps:
+	VPBROADCASTD (CX)(BX*1), Z0
+	VPBROADCASTD 4(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVUPS      Z0, (AX)(BX*8)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JL           steps
+
+done:
+	VZEROUPPER
+	RET
+
+// func add4AVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F
+TEXT ·add4AVX512(SB), NOSPLIT, $0-44
+	MOVQ         n+24(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	VMOVDQU32    downwards<>+0(SB), Z3
+	MOVL         $0x0000ff00, SI
+	KMOVW        SI, K1
+	VBROADCASTSS scale+32(FP), Z0
+	VMULPS       halves<>+0(SB), Z0, Z4
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (DX)(SI*1), Z0
+	VPBROADCASTD 4(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       (BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, (CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	VPBROADCASTD 8(DX)(SI*1), Z0
+	VPBROADCASTD 12(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       64(BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, 64(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z2, Z2
+	VPBROADCASTD 16(DX)(SI*1), Z0
+	VPBROADCASTD 20(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       128(BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, 128(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	VPBROADCASTD 24(DX)(SI*1), Z0
+	VPBROADCASTD 28(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       192(BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, 192(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z2, Z2
+	ADDQ         $0x20, SI
+	CMPQ         SI, DI
+	JL           turns
+	CMPQ         SI, AX
+	JGE          done
+
+steps:
+	VPBROADCASTD (DX)(SI*1), Z0
+	VPBROADCASTD 4(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       (BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, (CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	ADDQ         $0x08, SI
+	CMPQ         SI, AX
+	JL           steps
+
+done:
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantise4AVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, CMOV, MMX+
+TEXT ·addQuantise4AVX512(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	VMOVDQU32    downwards<>+0(SB), Z3
+	MOVL         $0x0000ff00, DX
+	KMOVW        DX, K1
+	VBROADCASTSS inverse+72(FP), Z4
+	VMOVDQU32    orderAVX512<>+0(SB), Z5
+	VPXORD       Z6, Z6, Z6
+	MOVL         $0x40e00000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Z7
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Z0
+	VMULPS       halves<>+0(SB), Z0, Z8
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT1    8192(R11)(R12*8)
+	PREFETCHT1    8256(R11)(R12*8)
+	PREFETCHT1    8320(R11)(R12*8)
+	PREFETCHT1    8384(R11)(R12*8)
+	VPBROADCASTD  (R10)(R12*1), Z0
+	VPBROADCASTD  4(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z8, Z0, Z0
+	VADDPS        (R11)(R12*8), Z0, Z0
+	VMOVUPS       Z0, (R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z1, Z1
+	VPBROADCASTD  8(R10)(R12*1), Z0
+	VPBROADCASTD  12(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z8, Z0, Z0
+	VADDPS        64(R11)(R12*8), Z0, Z0
+	VMOVUPS       Z0, 64(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z2, Z2
+	VPBROADCASTD  16(R10)(R12*1), Z0
+	VPBROADCASTD  20(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z8, Z0, Z0
+	VADDPS        128(R11)(R12*8), Z0, Z0
+	VMOVUPS       Z0, 128(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z1, Z1
+	VPBROADCASTD  24(R10)(R12*1), Z0
+	VPBROADCASTD  28(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z8, Z0, Z0
+	VADDPS        192(R11)(R12*8), Z0, Z0
+	VMOVUPS       Z0, 192(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z2, Z2
+	VMULPS        (BX)(R12*8), Z4, Z0
+	VCVTPS2DQ     Z0, Z0
+	VMULPS        64(BX)(R12*8), Z4, Z9
+	VCVTPS2DQ     Z9, Z9
+	VMULPS        128(BX)(R12*8), Z4, Z10
+	VCVTPS2DQ     Z10, Z10
+	VMULPS        192(BX)(R12*8), Z4, Z11
+	VCVTPS2DQ     Z11, Z11
+	VPACKSSDW     Z9, Z0, Z0
+	VPACKSSDW     Z11, Z10, Z10
+	VPACKSSWB     Z10, Z0, Z0
+	VPERMD        Z0, Z5, Z0
+	VPMINSB       Z0, Z6, Z6
+	VPANDD        lowHalves<>+0(SB), Z0, Z0
+	VPMADDUBSW    joined<>+0(SB), Z0, Z0
+	VPMOVWB       Z0, Y0
+	VMOVDQU32     Y0, (SI)(R12*1)
+	ADDQ          $0x20, R12
+	CMPQ          R12, AX
+	JL            turns
+	INCQ          DX
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, R12
+	VEXTRACTI64X4 $0x01, Z6, Y0
+	VPMINSB       Y0, Y6, Y6
+	VEXTRACTI128  $0x01, Y6, X0
+	VPMINSB       X0, X6, X6
+	VPABSB        X6, X6
+	VPMOVMSKB     X6, R13
+	CMPQ          DX, CX
+	JGE           end
+	TESTL         R13, R13
+	JNZ           end
+	LEAL          -100663296(R12), R14
+	CMPL          R14, $0x79800000
+	JAE           end
+	VDIVSS        X7, X1, X0
+	VMOVD         X0, R14
+	MOVL          $0x7e124924, R12
+	CMPL          R14, R12
+	CMOVLHI       R12, R14
+	MOVL          R14, -4(R8)(DX*4)
+	VDIVSS        X1, X7, X0
+	VBROADCASTSS  X0, Z4
+	XCHGQ         BX, R9
+	ADDQ          AX, R10
+	ADDQ          AX, SI
+	LEAQ          (R11)(AX*8), R11
+	JMP           block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
+// func add4MulAVX512(sums *float32, codes *byte, own *float32, n int, scale float32, mul float32) uint32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F
+TEXT ·add4MulAVX512(SB), NOSPLIT, $0-44
+	MOVQ         n+24(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	VMOVDQU32    downwards<>+0(SB), Z3
+	MOVL         $0x0000ff00, SI
+	KMOVW        SI, K1
+	VBROADCASTSS mul+36(FP), Z4
+	VBROADCASTSS scale+32(FP), Z0
+	VMULPS       halves<>+0(SB), Z0, Z5
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (DX)(SI*1), Z0
+	VPBROADCASTD 4(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z5, Z0, Z0
+	VADDPS       (BX)(SI*8), Z0, Z0
+	VMULPS       Z4, Z0, Z0
+	VMOVUPS      Z0, (CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	VPBROADCASTD 8(DX)(SI*1), Z0
+	VPBROADCASTD 12(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z5, Z0, Z0
+	VADDPS       64(BX)(SI*8), Z0, Z0
+	VMULPS       Z4, Z0, Z0
+	VMOVUPS      Z0, 64(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z2, Z2
+	VPBROADCASTD 16(DX)(SI*1), Z0
+	VPBROADCASTD 20(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z5, Z0, Z0
+	VADDPS       128(BX)(SI*8), Z0, Z0
+	VMULPS       Z4, Z0, Z0
+	VMOVUPS      Z0, 128(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	VPBROADCASTD 24(DX)(SI*1), Z0
+	VPBROADCASTD 28(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z5, Z0, Z0
+	VADDPS       192(BX)(SI*8), Z0, Z0
+	VMULPS       Z4, Z0, Z0
+	VMOVUPS      Z0, 192(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z2, Z2
+	ADDQ         $0x20, SI
+	CMPQ         SI, DI
+	JL           turns
+	CMPQ         SI, AX
+	JGE          done
+
+steps:
+	VPBROADCASTD (DX)(SI*1), Z0
+	VPBROADCASTD 4(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z5, Z0, Z0
+	VADDPS       (BX)(SI*8), Z0, Z0
+	VMULPS       Z4, Z0, Z0
+	VMOVUPS      Z0, (CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	ADDQ         $0x08, SI
+	CMPQ         SI, AX
+	JL           steps
+
+done:
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantise4MulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, CMOV, MMX+
+TEXT ·addQuantise4MulAVX512(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	VMOVDQU32    downwards<>+0(SB), Z3
+	MOVL         $0x0000ff00, DX
+	KMOVW        DX, K1
+	VBROADCASTSS mul+76(FP), Z4
+	VBROADCASTSS inverse+72(FP), Z5
+	VMOVDQU32    orderAVX512<>+0(SB), Z6
+	VPXORD       Z7, Z7, Z7
+	MOVL         $0x40e00000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Z8
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Z0
+	VMULPS       halves<>+0(SB), Z0, Z9
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT1    8192(R11)(R12*8)
+	PREFETCHT1    8256(R11)(R12*8)
+	PREFETCHT1    8320(R11)(R12*8)
+	PREFETCHT1    8384(R11)(R12*8)
+	VPBROADCASTD  (R10)(R12*1), Z0
+	VPBROADCASTD  4(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z9, Z0, Z0
+	VADDPS        (R11)(R12*8), Z0, Z0
+	VMULPS        Z4, Z0, Z0
+	VMOVUPS       Z0, (R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z1, Z1
+	VPBROADCASTD  8(R10)(R12*1), Z0
+	VPBROADCASTD  12(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z9, Z0, Z0
+	VADDPS        64(R11)(R12*8), Z0, Z0
+	VMULPS        Z4, Z0, Z0
+	VMOVUPS       Z0, 64(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z2, Z2
+	VPBROADCASTD  16(R10)(R12*1), Z0
+	VPBROADCASTD  20(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z9, Z0, Z0
+	VADDPS        128(R11)(R12*8), Z0, Z0
+	VMULPS        Z4, Z0, Z0
+	VMOVUPS       Z0, 128(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z1, Z1
+	VPBROADCASTD  24(R10)(R12*1), Z0
+	VPBROADCASTD  28(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z9, Z0, Z0
+	VADDPS        192(R11)(R12*8), Z0, Z0
+	VMULPS        Z4, Z0, Z0
+	VMOVUPS       Z0, 192(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z2, Z2
+	VMULPS        (BX)(R12*8), Z5, Z0
+	VCVTPS2DQ     Z0, Z0
+	VMULPS        64(BX)(R12*8), Z5, Z10
+	VCVTPS2DQ     Z10, Z10
+	VMULPS        128(BX)(R12*8), Z5, Z11
+	VCVTPS2DQ     Z11, Z11
+	VMULPS        192(BX)(R12*8), Z5, Z12
+	VCVTPS2DQ     Z12, Z12
+	VPACKSSDW     Z10, Z0, Z0
+	VPACKSSDW     Z12, Z11, Z11
+	VPACKSSWB     Z11, Z0, Z0
+	VPERMD        Z0, Z6, Z0
+	VPMINSB       Z0, Z7, Z7
+	VPANDD        lowHalves<>+0(SB), Z0, Z0
+	VPMADDUBSW    joined<>+0(SB), Z0, Z0
+	VPMOVWB       Z0, Y0
+	VMOVDQU32     Y0, (SI)(R12*1)
+	ADDQ          $0x20, R12
+	CMPQ          R12, AX
+	JL            turns
+	INCQ          DX
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, R12
+	VEXTRACTI64X4 $0x01, Z7, Y0
+	VPMINSB       Y0, Y7, Y7
+	VEXTRACTI128  $0x01, Y7, X0
+	VPMINSB       X0, X7, X7
+	VPABSB        X7, X7
+	VPMOVMSKB     X7, R13
+	CMPQ          DX, CX
+	JGE           end
+	TESTL         R13, R13
+	JNZ           end
+	LEAL          -100663296(R12), R14
+	CMPL          R14, $0x79800000
+	JAE           end
+	VDIVSS        X8, X1, X0
+	VMOVD         X0, R14
+	MOVL          $0x7e124924, R12
+	CMPL          R14, R12
+	CMOVLHI       R12, R14
+	MOVL          R14, -4(R8)(DX*4)
+	VDIVSS        X1, X8, X0
+	VBROADCASTSS  X0, Z5
+	XCHGQ         BX, R9
+	ADDQ          AX, R10
+	ADDQ          AX, SI
+	LEAQ          (R11)(AX*8), R11
 	JMP           block
 
 end:

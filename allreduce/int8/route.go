@@ -50,9 +50,12 @@ func vectors(n int) int {
 	return n &^ (step - 1)
 }
 
+// perTurn is the number of values that a turn of a kernel's main loop handles.
+const perTurn = 64
+
 // together reports whether the codes of a block may be written while the next
 // one is added up.
-func together(block int) bool { return active != portable && block%lineBytes == 0 }
+func together(block int) bool { return active != portable && block%perTurn == 0 }
 
 // lineBytes is the length of a cache line.
 const lineBytes = 64
@@ -65,9 +68,9 @@ var streamFrom = 16 << 20
 
 // streams reports whether the codes of a vector go past the caches. If so, the
 // caller ends with endStream.
-func streams(codes []byte, block int) bool {
+func (f Format) streams(codes []byte) bool {
 	return active != portable && len(codes) > 0 && len(codes) >= streamFrom &&
-		block%lineBytes == 0 && uintptr(unsafe.Pointer(&codes[0]))%lineBytes == 0
+		f.codesLen(f.Block)%lineBytes == 0 && uintptr(unsafe.Pointer(&codes[0]))%lineBytes == 0
 }
 
 // onLine cuts off what precedes the first cache line, and as much in all as a

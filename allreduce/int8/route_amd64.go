@@ -32,41 +32,70 @@ func absmaxVector(src []float32) uint32 {
 }
 
 // quantiseVector reports whether no value is NaN. next is as in quantiseBlock.
-func quantiseVector(codes []byte, src, next []float32, inverse float32, stream bool) bool {
+func (f Format) quantiseVector(codes []byte, src, next []float32, inverse float32, stream bool) bool {
 	if len(next) == 0 {
 		next = src // which is there already
 	}
+	to, from, ahead, n := &codes[0], &src[0], &next[0], len(src)
+	wide, half := active == avx512, f.Bits == 4
+	var nan uint32
 	switch {
-	case active == avx512 && stream:
-		return quantiseStreamAVX512(&codes[0], &src[0], &next[0], len(src), inverse) == 0
-	case active == avx512:
-		return quantiseAVX512(&codes[0], &src[0], &next[0], len(src), inverse) == 0
+	case half && wide && stream:
+		nan = quantiseStream4AVX512(to, from, ahead, n, inverse)
+	case half && wide:
+		nan = quantise4AVX512(to, from, ahead, n, inverse)
+	case half && stream:
+		nan = quantiseStream4AVX2(to, from, ahead, n, inverse)
+	case half:
+		nan = quantise4AVX2(to, from, ahead, n, inverse)
+	case wide && stream:
+		nan = quantiseStreamAVX512(to, from, ahead, n, inverse)
+	case wide:
+		nan = quantiseAVX512(to, from, ahead, n, inverse)
 	case stream:
-		return quantiseStreamAVX2(&codes[0], &src[0], &next[0], len(src), inverse) == 0
+		nan = quantiseStreamAVX2(to, from, ahead, n, inverse)
+	default:
+		nan = quantiseAVX2(to, from, ahead, n, inverse)
 	}
-	return quantiseAVX2(&codes[0], &src[0], &next[0], len(src), inverse) == 0
+	return nan == 0
 }
 
-func dequantiseVector(dst []float32, codes []byte, scale float32) {
-	if active == avx512 {
-		dequantiseAVX512(&dst[0], &codes[0], len(dst), scale)
-		return
+func (f Format) dequantiseVector(dst []float32, codes []byte, scale float32) {
+	to, from, n := &dst[0], &codes[0], len(dst)
+	switch wide, half := active == avx512, f.Bits == 4; {
+	case half && wide:
+		dequantise4AVX512(to, from, n, scale)
+	case half:
+		dequantise4AVX2(to, from, n, scale)
+	case wide:
+		dequantiseAVX512(to, from, n, scale)
+	default:
+		dequantiseAVX2(to, from, n, scale)
 	}
-	dequantiseAVX2(&dst[0], &codes[0], len(dst), scale)
 }
 
 // addVector passes over NaN as absmaxVector does.
-func addVector(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
+func (f Format) addVector(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
+	to, from, add, n := &sums[0], &codes[0], &own[0], len(own)
+	wide, half, plain := active == avx512, f.Bits == 4, mul == 1
 	var top uint32
 	switch {
-	case active == avx512 && mul == 1:
-		top = addAVX512(&sums[0], &codes[0], &own[0], len(own), scale)
-	case active == avx512:
-		top = addMulAVX512(&sums[0], &codes[0], &own[0], len(own), scale, mul)
-	case mul == 1:
-		top = addAVX2(&sums[0], &codes[0], &own[0], len(own), scale)
+	case half && wide && plain:
+		top = add4AVX512(to, from, add, n, scale)
+	case half && wide:
+		top = add4MulAVX512(to, from, add, n, scale, mul)
+	case half && plain:
+		top = add4AVX2(to, from, add, n, scale)
+	case half:
+		top = add4MulAVX2(to, from, add, n, scale, mul)
+	case wide && plain:
+		top = addAVX512(to, from, add, n, scale)
+	case wide:
+		top = addMulAVX512(to, from, add, n, scale, mul)
+	case plain:
+		top = addAVX2(to, from, add, n, scale)
 	default:
-		top = addMulAVX2(&sums[0], &codes[0], &own[0], len(own), scale, mul)
+		top = addMulAVX2(to, from, add, n, scale, mul)
 	}
 	return notBlind(top, sums)
 }
@@ -76,25 +105,36 @@ func addVector(sums []float32, codes []byte, own []float32, scale, mul float32) 
 // beginning with those of lateSums. It ends early at a block that needs special
 // care, and returns how many it has added up and the last one's absmax; ok is
 // what quantiseVector reports of the block before the last one.
-func addQuantiseVector(sums, lateSums []float32, inScales, inCodes []byte, own []float32,
-	scales, lateCodes []byte, block int, inverse, mul float32,
+func (f Format) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []byte, own []float32,
+	scales, lateCodes []byte, inverse, mul float32,
 ) (done int, absmax uint32, ok bool) {
 	var nan uint32
-	sum, late, n := &sums[0], &lateSums[0], len(own)/block
+	to, late, from, add := &sums[0], &lateSums[0], &inCodes[0], &own[0]
+	scalesIn, scalesOut, codes := &inScales[0], &scales[0], &lateCodes[0]
+	n, blocks := f.Block, len(own)/f.Block
+	wide, half, plain := active == avx512, f.Bits == 4, mul == 1
 	switch {
-	case active == avx512 && mul == 1:
-		done, absmax, nan = addQuantiseAVX512(sum, late, &inScales[0], &inCodes[0], &own[0], &scales[0], &lateCodes[0], block, n, inverse)
-	case active == avx512:
-		done, absmax, nan = addQuantiseMulAVX512(sum, late, &inScales[0], &inCodes[0], &own[0], &scales[0], &lateCodes[0], block, n, inverse, mul)
-	case mul == 1:
-		done, absmax, nan = addQuantiseAVX2(sum, late, &inScales[0], &inCodes[0], &own[0], &scales[0], &lateCodes[0], block, n, inverse)
+	case half && wide && plain:
+		done, absmax, nan = addQuantise4AVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
+	case half && wide:
+		done, absmax, nan = addQuantise4MulAVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
+	case half && plain:
+		done, absmax, nan = addQuantise4AVX2(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
+	case half:
+		done, absmax, nan = addQuantise4MulAVX2(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
+	case wide && plain:
+		done, absmax, nan = addQuantiseAVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
+	case wide:
+		done, absmax, nan = addQuantiseMulAVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
+	case plain:
+		done, absmax, nan = addQuantiseAVX2(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
 	default:
-		done, absmax, nan = addQuantiseMulAVX2(sum, late, &inScales[0], &inCodes[0], &own[0], &scales[0], &lateCodes[0], block, n, inverse, mul)
+		done, absmax, nan = addQuantiseMulAVX2(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
 	}
 	if done%2 == 0 {
 		sums = lateSums
 	}
-	return done, notBlind(absmax, sums[:block]), nan == 0
+	return done, notBlind(absmax, sums[:n]), nan == 0
 }
 
 // notBlind returns top, the maximum that a kernel has found of values, unless

@@ -12,12 +12,12 @@ func endStream() {}
 
 func absmaxVector([]float32) uint32 { return 0 }
 
-func quantiseVector([]byte, []float32, []float32, float32, bool) bool { return true }
+func (Format) quantiseVector([]byte, []float32, []float32, float32, bool) bool { return true }
 
-func dequantiseVector([]float32, []byte, float32) {}
+func (Format) dequantiseVector([]float32, []byte, float32) {}
 
-func addVector([]float32, []byte, []float32, float32, float32) uint32 { return 0 }
+func (Format) addVector([]float32, []byte, []float32, float32, float32) uint32 { return 0 }
 
-func addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, int, float32, float32) (int, uint32, bool) {
+func (Format) addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, float32, float32) (int, uint32, bool) {
 	return 1, 0, true
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -17,6 +18,7 @@ type lanes struct {
 	name   string
 	values int
 	vector func() reg.VecVirtual
+	and    func(a, b, and Op)
 	zero   func(v reg.VecVirtual)
 	load   func(src, v Op)
 	// absmax takes the magnitudes of src, a vector or memory, into the running
@@ -27,12 +29,20 @@ type lanes struct {
 	// narrow writes the integers in vs, 16 values in all, to the low 16 bytes
 	// of the first, saturated.
 	narrow func(vs []reg.VecVirtual)
+	// halves returns how to make the codes in the halves of so many bytes
+	// float32 values, multiplied by scale, and what to do when scale changes.
+	halves func(scale reg.VecVirtual) (decode func(src Mem, v reg.VecVirtual), scaled func())
+	// pair puts the 16-bit integers from 0 to 255 in vs, all that is in both,
+	// into bytes of one vector, which it returns, in order.
+	pair func(vs []reg.VecVirtual) reg.Register
 	// stream is a store past the caches.
 	stream func(v, dst Op)
+	// perByte is how many codes a byte holds.
+	perByte int
 }
 
 var avx2 = lanes{
-	name: "AVX2", values: 8, vector: YMM,
+	name: "AVX2", values: 8, perByte: 1, vector: YMM, and: VPAND,
 	zero: func(v reg.VecVirtual) { VPXOR(v, v, v) },
 	load: func(src, v Op) { VMOVDQU(src, v) },
 	absmax: func(mask, src, spare, top Op) {
@@ -47,11 +57,25 @@ var avx2 = lanes{
 		VEXTRACTI128(Imm(1), vs[0], vs[1].AsX())
 		VPACKSSWB(vs[1].AsX(), vs[0].AsX(), vs[0].AsX())
 	},
+	halves: func(scale reg.VecVirtual) (func(Mem, reg.VecVirtual), func()) {
+		return func(src Mem, v reg.VecVirtual) {
+			VPBROADCASTD(src, v) // all eight halves to every value
+			VPSLLVD(constant("upwards"), v, v)
+			VPSRAD(Imm(28), v, v)
+			VCVTDQ2PS(v, v)
+			VMULPS(scale, v, v)
+		}, func() {}
+	},
+	pair: func(vs []reg.VecVirtual) reg.Register {
+		VPACKUSWB(vs[1], vs[0], vs[0])
+		VPERMQ(Imm(0b11_01_10_00), vs[0], vs[0])
+		return vs[0]
+	},
 	stream: func(v, dst Op) { VMOVNTDQ(v, dst) },
 }
 
 var avx512 = lanes{
-	name: "AVX512", values: 16, vector: ZMM,
+	name: "AVX512", values: 16, perByte: 1, vector: ZMM, and: func(a, b, and Op) { VPANDD(a, b, and) },
 	zero: func(v reg.VecVirtual) { VPXORD(v, v, v) },
 	load: func(src, v Op) { VMOVDQU32(src, v) },
 	// The limit of the kernels on vectors in the cache is how many vector
@@ -60,6 +84,27 @@ var avx512 = lanes{
 	absmax: func(_, src, _, top Op) { VRANGEPS(Imm(0b10_11), src, top, top) },
 	blind:  true,
 	narrow: func(vs []reg.VecVirtual) { VPMOVSDB(vs[0], vs[0].AsX()) },
+	halves: func(scale reg.VecVirtual) (func(Mem, reg.VecVirtual), func()) {
+		// There are 16 codes, and as many values in a vector: one permutation
+		// looks them up, by the lowest four bits of each double word.
+		table, downwards, upper, mask := ZMM(), ZMM(), K(), GP32()
+		VMOVDQU32(constant("downwards"), downwards)
+		MOVL(U32(0xff00), mask)
+		KMOVW(mask, upper)
+		return func(src Mem, v reg.VecVirtual) {
+				VPBROADCASTD(src, v)
+				src.Disp += 4
+				VPBROADCASTD(src, upper, v)
+				VPSRLVD(downwards, v, v)
+				VPERMPS(table, v, v)
+			}, func() {
+				VMULPS(constant("halves"), scale, table)
+			}
+	},
+	pair: func(vs []reg.VecVirtual) reg.Register {
+		VPMOVWB(vs[0], vs[0].AsY())
+		return vs[0].AsY()
+	},
 	stream: func(v, dst Op) { VMOVNTDQ(v, dst) },
 }
 
@@ -76,11 +121,13 @@ const (
 
 // Bit patterns, as in package int8.
 const (
-	signless    = 0x7fffffff
-	infinity    = 0x7f800000
-	minScaled   = 0x06000000
-	maxScale    = 0x7c010203
-	largestCode = 0x42fe0000 // 127
+	signless     = 0x7fffffff
+	infinity     = 0x7f800000
+	minScaled    = 0x06000000
+	largestCode  = 0x42fe0000 // 127
+	maxScale     = 0x7c010203
+	largestCode4 = 0x40e00000 // 7
+	maxScale4    = 0x7e124924
 )
 
 // How far ahead of the values in work the caller's stream is fetched, in bytes.
@@ -94,15 +141,18 @@ const (
 
 func main() {
 	ConstraintExpr("!purego")
+	halfConstants()
 	for _, l := range []lanes{avx2, avx512} {
 		l.order()
 		l.findAbsmax()
-		l.quantise(false)
-		l.quantise(true)
-		l.dequantise()
-		for _, multiply := range []bool{false, true} {
-			l.add(multiply)
-			l.addQuantise(multiply)
+		for _, l.perByte = range []int{1, 2} {
+			l.quantise(false)
+			l.quantise(true)
+			l.dequantise()
+			for _, multiply := range []bool{false, true} {
+				l.add(multiply)
+				l.addQuantise(multiply)
+			}
 		}
 	}
 	fence()
@@ -117,9 +167,43 @@ func (l lanes) several(n int) []reg.VecVirtual {
 	return vs
 }
 
-// at addresses vector k behind index, elements of the given size in bytes.
-func (l lanes) at(base, index reg.Register, size uint8, k int) Mem {
-	return Mem{Base: base, Index: index, Scale: size, Disp: k * l.values * int(size)}
+// Indices and lengths count bytes of codes.
+
+// value addresses float32 value k behind index.
+func (l lanes) value(base, index reg.Register, k int) Mem {
+	return Mem{Base: base, Index: index, Scale: uint8(4 * l.perByte), Disp: 4 * k}
+}
+
+// code addresses the code of value k behind index.
+func (l lanes) code(base, index reg.Register, k int) Mem {
+	return Mem{Base: base, Index: index, Scale: 1, Disp: k / l.perByte}
+}
+
+// length loads the parameter n, a number of values.
+func (l lanes) length() reg.Register {
+	n := Load(Param("n"), GP64())
+	if l.perByte == 2 {
+		SHRQ(Imm(1), n)
+	}
+	return n
+}
+
+// constant addresses one of halfConstants.
+func constant(name string) Mem { return NewDataAddr(Symbol{Name: name, Static: true}, 0) }
+
+// halfConstants are those that codes of 4 bits need.
+func halfConstants() {
+	table := func(name string, n int, word func(i int) uint32) {
+		GLOBL(name, RODATA|NOPTR)
+		for i := range n {
+			DATA(4*i, U32(word(i)))
+		}
+	}
+	table("halves", 16, func(i int) uint32 { return math.Float32bits(float32(int8(i<<4) >> 4)) })
+	table("downwards", 16, func(i int) uint32 { return uint32(4 * (i % 8)) })
+	table("upwards", 8, func(i int) uint32 { return uint32(28 - 4*i) })
+	table("lowHalves", 16, func(int) uint32 { return 0x0f0f0f0f })
+	table("joined", 16, func(int) uint32 { return 0x10011001 }) // by turns × 1 and × 16
 }
 
 // broadcastBits fills a vector with a 32-bit pattern.
@@ -135,39 +219,44 @@ func (l lanes) broadcastBits(bits uint32) reg.VecVirtual {
 // a legacy SSE instruction: those cost hundreds of cycles while the upper
 // halves of registers are in use.
 func (l lanes) broadcastParam(name string) reg.VecVirtual {
+	v := l.vector()
+	l.broadcastTo(v, name)
+	return v
+}
+
+func (l lanes) broadcastTo(v reg.VecVirtual, name string) {
 	p, err := Param(name).Resolve()
 	if err != nil {
 		panic(err) // the signature above has no such parameter
 	}
-	v := l.vector()
 	VBROADCASTSS(p.Addr, v)
-	return v
 }
 
-// loop runs body for i = 0, 64, … and then in steps of 16 up to n, which is
-// positive. body is told how many values it is to handle, and runs twice.
-func loop(n reg.Register, body func(i reg.GPVirtual, values int)) {
+// loop runs body for the values from 0, 64, … and then in steps of 16 up to n,
+// which is positive. body is told how many values it is to handle, and runs
+// twice.
+func (l lanes) loop(n reg.Register, body func(i reg.GPVirtual, values int)) {
 	i, most := GP64(), GP64()
 	XORQ(i, i)
 	MOVQ(n, most)
-	ANDQ(I32(-perTurn), most)
+	ANDQ(I32(int32(-perTurn/l.perByte)), most)
 	JZ(LabelRef("steps"))
-	turns(i, most, func() { body(i, perTurn) })
+	l.turns(i, most, func() { body(i, perTurn) })
 	CMPQ(i, n)
 	JGE(LabelRef("done"))
 	Label("steps")
 	body(i, perStep)
-	ADDQ(Imm(perStep), i)
+	ADDQ(Imm(uint64(perStep/l.perByte)), i)
 	CMPQ(i, n)
 	JL(LabelRef("steps"))
 	Label("done")
 }
 
-// turns runs body for i, i+64, … up to n.
-func turns(i, n reg.Register, body func()) {
+// turns runs body for the 64 values from i, the next 64, … up to n.
+func (l lanes) turns(i, n reg.Register, body func()) {
 	Label("turns")
 	body()
-	ADDQ(Imm(perTurn), i)
+	ADDQ(Imm(uint64(perTurn/l.perByte)), i)
 	CMPQ(i, n)
 	JL(LabelRef("turns"))
 }
@@ -244,6 +333,9 @@ type encoder struct {
 
 func (l lanes) encoder() encoder {
 	e := encoder{lanes: l, inverse: l.broadcastParam("inverse"), order: l.vector(), least: l.vector(), vs: l.several(4)}
+	if l.perByte == 2 && l.values < 16 {
+		e.vs = l.several(5) // of 64 values one vector waits for the other
+	}
 	l.load(NewDataAddr(Symbol{Name: "order" + l.name, Static: true}, 0), e.order)
 	l.zero(e.least)
 	return e
@@ -253,7 +345,7 @@ func (l lanes) encoder() encoder {
 func (e encoder) codes(src, i reg.Register, first, vectors int) []reg.VecVirtual {
 	vs := e.vs[:vectors]
 	for k, v := range vs {
-		VMULPS(e.at(src, i, 4, first+k), e.inverse, v)
+		VMULPS(e.value(src, i, (first+k)*e.lanes.values), e.inverse, v)
 		VCVTPS2DQ(v, v) // rounds half to even, as MXCSR says by default
 	}
 	return vs
@@ -266,10 +358,17 @@ func (e encoder) encode(codes, src, i reg.Register, values int, store func(v, ds
 	if values < 4*e.lanes.values {
 		vs := e.codes(src, i, 0, values/e.lanes.values)
 		e.narrow(vs)
-		VMOVDQU(vs[0].AsX(), Mem{Base: codes, Index: i, Scale: 1})
 		VPMINSB(vs[0], e.least, e.least) // above 16 bytes there are zeros
+		if e.perByte == 2 {
+			join(VPAND, vs[0].AsX())
+			VPACKUSWB(vs[0].AsX(), vs[0].AsX(), vs[0].AsX())
+			VMOVQ(vs[0].AsX(), e.code(codes, i, 0))
+			return
+		}
+		VMOVDQU(vs[0].AsX(), e.code(codes, i, 0))
 		return
 	}
+	var joined []reg.VecVirtual // pairs of codes, for a vector of bytes or all values
 	for k := 0; k < values/e.lanes.values; k += 4 {
 		vs := e.codes(src, i, k, 4)
 		VPACKSSDW(vs[1], vs[0], vs[0])
@@ -277,8 +376,23 @@ func (e encoder) encode(codes, src, i reg.Register, values int, store func(v, ds
 		VPACKSSWB(vs[2], vs[0], vs[0])
 		VPERMD(vs[0], e.order, vs[0])
 		VPMINSB(vs[0], e.least, e.least)
-		store(vs[0], e.at(codes, i, 1, k))
+		if e.perByte == 1 {
+			store(vs[0], e.code(codes, i, k*e.lanes.values))
+			continue
+		}
+		join(e.and, vs[0])
+		joined = append(joined, vs[0])
+		e.vs = e.vs[1:]
 	}
+	if e.perByte == 2 {
+		store(e.pair(joined), e.code(codes, i, 0))
+	}
+}
+
+// join puts the lower halves of each two bytes together, in 16 bits.
+func join(and func(a, b, and Op), v reg.Register) {
+	and(constant("lowHalves"), v, v)
+	VPMADDUBSW(constant("joined"), v, v)
 }
 
 // result returns whether there was a code of -128, other than 0 if so: its
@@ -307,12 +421,12 @@ func (l lanes) blindness() string {
 func (l lanes) findAbsmax() {
 	l.function("absmax", "func(src *float32, n int) uint32",
 		"returns the largest bit pattern of n values without their signs."+l.blindness(), perStep)
-	src, n := Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	src, n := Load(Param("src"), GP64()), l.length()
 	m := l.maximum(4)
 	m.begin()
-	loop(n, func(i reg.GPVirtual, values int) {
+	l.loop(n, func(i reg.GPVirtual, values int) {
 		for k := range values / l.values {
-			m.take(k, l.at(src, i, 4, k))
+			m.take(k, l.value(src, i, k*l.values))
 		}
 	})
 	_, absmax := m.result()
@@ -325,22 +439,22 @@ func (l lanes) findAbsmax() {
 // larger than the caches, whose codes go past them to memory.
 func (l lanes) quantise(stream bool) {
 	const signature = "func(codes *byte, src, next *float32, n int, inverse float32) (nan uint32)"
-	name, doc := "quantise", ""
+	name, doc := l.named("quantise"), ""
 	store := func(v, dst Op) { l.load(v, dst) }
 	if stream {
-		name, store = "quantiseStream", l.stream
+		name, store = l.named("quantiseStream"), l.stream
 		doc = " Codes begin on a cache line, and go past the caches."
 	}
 	l.function(name, signature,
 		"writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0."+doc, perStep)
 	codes, src := Load(Param("codes"), GP64()), Load(Param("src"), GP64())
-	next, n := Load(Param("next"), GP64()), Load(Param("n"), GP64())
+	next, n := Load(Param("next"), GP64()), l.length()
 	e := l.encoder()
-	PREFETCHT1(Mem{Base: next, Index: n, Scale: 4})
-	loop(n, func(i reg.GPVirtual, values int) {
+	PREFETCHT1(l.value(next, n, 0))
+	l.loop(n, func(i reg.GPVirtual, values int) {
 		// What comes is read twice at once, and then not for long.
 		for k := 0; k < values; k += lineValues {
-			PREFETCHNTA(Mem{Base: next, Index: i, Scale: 4, Disp: 4 * k})
+			PREFETCHNTA(l.value(next, i, k))
 		}
 		e.encode(codes, src, i, values, store)
 	})
@@ -350,26 +464,33 @@ func (l lanes) quantise(stream bool) {
 }
 
 func (l lanes) dequantise() {
-	l.function("dequantise", "func(dst *float32, codes *byte, n int, scale float32)",
+	l.function(l.named("dequantise"), "func(dst *float32, codes *byte, n int, scale float32)",
 		"writes float32(code) × scale for n codes.", perStep)
 	dst, codes := Load(Param("dst"), GP64()), Load(Param("codes"), GP64())
-	n := Load(Param("n"), GP64())
+	n := l.length()
 	scale, v := l.broadcastParam("scale"), l.vector()
-	loop(n, func(i reg.GPVirtual, values int) {
-		for k := range values / l.values {
-			l.decode(codes, i, k, scale, v)
-			VMOVUPS(v, l.at(dst, i, 4, k))
+	decode, scaled := l.decoder(scale)
+	scaled()
+	l.loop(n, func(i reg.GPVirtual, values int) {
+		for k := 0; k < values; k += l.values {
+			decode(l.code(codes, i, k), v)
+			VMOVUPS(v, l.value(dst, i, k))
 		}
 	})
 	VZEROUPPER()
 	RET()
 }
 
-// decode writes float32(code) × scale of vector k behind i to v.
-func (l lanes) decode(codes, i reg.Register, k int, scale, v reg.VecVirtual) {
-	VPMOVSXBD(l.at(codes, i, 1, k), v)
-	VCVTDQ2PS(v, v)
-	VMULPS(scale, v, v)
+// decoder returns what halves does, for codes of either width.
+func (l lanes) decoder(scale reg.VecVirtual) (decode func(src Mem, v reg.VecVirtual), scaled func()) {
+	if l.perByte == 2 {
+		return l.halves(scale)
+	}
+	return func(src Mem, v reg.VecVirtual) {
+		VPMOVSXBD(src, v)
+		VCVTDQ2PS(v, v)
+		VMULPS(scale, v, v)
+	}, func() {}
 }
 
 // adder adds decoded values and the caller's own.
@@ -377,6 +498,8 @@ type adder struct {
 	lanes
 	sums, codes, own   reg.Register
 	scale, multiple, v reg.VecVirtual
+	decode             func(src Mem, v reg.VecVirtual)
+	scaled             func()
 	top                maximum
 }
 
@@ -385,6 +508,7 @@ func (l lanes) adder(multiply bool) adder {
 		lanes: l, sums: Load(Param("sums"), GP64()), codes: Load(Param("codes"), GP64()), own: Load(Param("own"), GP64()),
 		scale: l.vector(), v: l.vector(), top: l.maximum(2),
 	}
+	a.decode, a.scaled = l.decoder(a.scale)
 	if multiply {
 		a.multiple = l.broadcastParam("mul")
 	}
@@ -392,15 +516,23 @@ func (l lanes) adder(multiply bool) adder {
 }
 
 func (a adder) add(i reg.Register, values int) {
-	for k := range values / a.values {
-		a.decode(a.codes, i, k, a.scale, a.v)
-		VADDPS(a.at(a.own, i, 4, k), a.v, a.v)
+	for k := 0; k < values; k += a.values {
+		a.decode(a.code(a.codes, i, k), a.v)
+		VADDPS(a.value(a.own, i, k), a.v, a.v)
 		if a.multiple != nil {
 			VMULPS(a.multiple, a.v, a.v)
 		}
-		VMOVUPS(a.v, a.at(a.sums, i, 4, k))
-		a.top.take(k, a.v)
+		VMOVUPS(a.v, a.value(a.sums, i, k))
+		a.top.take(k/a.values, a.v)
 	}
+}
+
+// named names a kernel by the width of its codes: those of 8 bits go without.
+func (l lanes) named(name string) string {
+	if l.perByte == 2 {
+		return name + "4"
+	}
+	return name
 }
 
 // sum names what add and its kin compute: there are two of each, the usual one
@@ -413,14 +545,15 @@ func sum(name string, multiply bool) (fullName, parameter, formula string) {
 }
 
 func (l lanes) add(multiply bool) {
-	name, mul, formula := sum("add", multiply)
+	name, mul, formula := sum(l.named("add"), multiply)
 	l.function(name, "func(sums *float32, codes *byte, own *float32, n int, scale float32"+mul+") uint32",
 		"writes "+formula+" to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs."+l.blindness(), perStep)
-	n := Load(Param("n"), GP64())
+	n := l.length()
 	a := l.adder(multiply)
-	a.scale = l.broadcastParam("scale")
+	l.broadcastTo(a.scale, "scale")
+	a.scaled()
 	a.top.begin()
-	loop(n, func(i reg.GPVirtual, values int) { a.add(i, values) })
+	l.loop(n, func(i reg.GPVirtual, values int) { a.add(i, values) })
 	_, absmax := a.top.result()
 	Store(absmax, ReturnIndex(0))
 	VZEROUPPER()
@@ -433,27 +566,32 @@ func (l lanes) add(multiply bool) {
 // ordinary it leaves to its caller. A scale that is no finite number needs no
 // care: it makes no sum finite.
 func (l lanes) addQuantise(multiply bool) {
-	name, mul, formula := sum("addQuantise", multiply)
+	name, mul, formula := sum(l.named("addQuantise"), multiply)
 	l.function(name, "func(sums, late *float32, inScales, codes *byte, own *float32, scales, lateCodes *byte, n, blocks int, inverse float32"+mul+") (done int, absmax, nan uint32)",
 		"does with the first of so many blocks of n values what add does with "+formula+
 			", and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one."+l.blindness(), perTurn)
-	n, blocks, done := Load(Param("n"), GP64()), Load(Param("blocks"), GP64()), GP64()
+	n, blocks, done := l.length(), Load(Param("blocks"), GP64()), GP64()
 	late, lateCodes := Load(Param("late"), GP64()), Load(Param("lateCodes"), GP64())
 	inScales, scales := Load(Param("inScales"), GP64()), Load(Param("scales"), GP64())
 	a := l.adder(multiply)
 	e := l.encoder()
-	largest := l.broadcastBits(largestCode).AsX()
+	largestBits, maxScaleBits := uint32(largestCode), uint32(maxScale)
+	if l.perByte == 2 {
+		largestBits, maxScaleBits = largestCode4, maxScale4
+	}
+	largest := l.broadcastBits(largestBits).AsX()
 	XORQ(done, done)
 
 	Label("block")
 	VBROADCASTSS(Mem{Base: inScales, Index: done, Scale: 4}, a.scale)
+	a.scaled()
 	a.top.begin()
 	PREFETCHT1(Mem{Base: a.own, Disp: touchAhead})
 	i := GP64()
 	XORQ(i, i)
-	turns(i, n, func() {
+	l.turns(i, n, func() {
 		for k := 0; k < perTurn; k += lineValues {
-			PREFETCHT1(Mem{Base: a.own, Index: i, Scale: 4, Disp: fetchAhead + 4*k})
+			PREFETCHT1(l.value(a.own, i, fetchAhead/4+k))
 		}
 		a.add(i, perTurn)
 		e.encode(lateCodes, late, i, perTurn, func(v, dst Op) { l.load(v, dst) })
@@ -473,7 +611,7 @@ func (l lanes) addQuantise(multiply bool) {
 	x, most := XMM(), GP32()
 	VDIVSS(largest, top, x)
 	VMOVD(x, bits)
-	MOVL(U32(maxScale), most)
+	MOVL(U32(maxScaleBits), most)
 	CMPL(bits, most)
 	CMOVLHI(most, bits)
 	MOVL(bits, Mem{Base: scales, Index: done, Scale: 4, Disp: -4})
@@ -482,7 +620,7 @@ func (l lanes) addQuantise(multiply bool) {
 	XCHGQ(late, a.sums)
 	ADDQ(n, a.codes)
 	ADDQ(n, lateCodes)
-	LEAQ(Mem{Base: a.own, Index: n, Scale: 4}, a.own)
+	LEAQ(l.value(a.own, n, 0), a.own)
 	JMP(LabelRef("block"))
 
 	Label("end")
