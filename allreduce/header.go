@@ -29,6 +29,15 @@ const HeaderLen = 52
 // scaleLen is the length of a block's scale in bytes.
 const scaleLen = 4
 
+// Bits are the sizes of a value on the wire: codes of 8 and of 4 bits, bfloat16
+// with 16, and float32 with 32.
+var Bits = []int{8, 4, 16, 32}
+
+// HasCodes reports whether values of so many bits are codes, which have a scale
+// for each block and can be shortened by entropy coding, and not floating-point
+// numbers, which have neither.
+func HasCodes(bits int) bool { return bits <= 8 }
+
 const (
 	headerMagic   = 0x54424152 // "TBAR"
 	headerVersion = 4
@@ -66,9 +75,9 @@ var ErrHeader = errors.New("malformed frame header")
 //	    36      4  piece within the chunk
 //	    40      4  count of values in this piece
 //	    44      2  block, values per scale
-//	    46      1  bits of a code, 8 or 4
+//	    46      1  bits of a value, one of Bits
 //	    47      1  none defined: zero
-//	    48      4  payload that follows, bytes; plain: ⌈count × bits/8⌉ + 4 × ⌈count/block⌉
+//	    48      4  payload that follows, bytes; plain: ⌈count × bits/8⌉, and for codes 4 × ⌈count/block⌉
 //
 // A header of the phase end closes every stream. All from its coding on that
 // says something about a piece is zero but for the count: in the last one that a
@@ -90,13 +99,16 @@ type Header struct {
 	Payload   uint32
 }
 
-// PlainLen returns the number of bytes of a plain payload: a code for every
-// value and four bytes of scale for every block.
+// PlainLen returns the number of bytes of a plain payload: every value's bits
+// and, for codes, four bytes of scale for every block.
 func (h Header) PlainLen() int {
 	return h.scalesLen() + (int(h.Count)*int(h.Bits)+7)/8
 }
 
 func (h Header) scalesLen() int {
+	if !HasCodes(int(h.Bits)) {
+		return 0
+	}
 	return scaleLen * int((uint64(h.Count)+uint64(h.Block)-1)/uint64(h.Block))
 }
 
@@ -187,8 +199,8 @@ func (h Header) validate() error {
 	case h.Block < MinBlock || h.Block > MaxBlock || h.Block%MinBlock != 0:
 		return fmt.Errorf("%w: block of %d values is no multiple of %d within %d to %d",
 			ErrHeader, h.Block, MinBlock, MinBlock, MaxBlock)
-	case h.Bits != 8 && h.Bits != 4:
-		return fmt.Errorf("%w: codes of %d bits", ErrHeader, h.Bits)
+	case !slices.Contains(Bits, int(h.Bits)):
+		return fmt.Errorf("%w: values of %d bits", ErrHeader, h.Bits)
 	case h.Count > MaxPieceValues:
 		return fmt.Errorf("%w: piece of %d values, at most %d", ErrHeader, h.Count, MaxPieceValues)
 	}
@@ -208,6 +220,8 @@ func (h Header) validate() error {
 	switch {
 	case h.Coding == Plain && payload != plain:
 		return fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d", ErrHeader, payload, h.Count, h.Block, plain)
+	case h.Coding == Huffman && !HasCodes(int(h.Bits)):
+		return fmt.Errorf("%w: values of %d bits, shortened; they have no codes", ErrHeader, h.Bits)
 	case h.Coding == Huffman && (payload <= uint32(h.scalesLen()) || payload >= plain):
 		return fmt.Errorf("%w: shortened payload of %d bytes, plain ones have %d", ErrHeader, payload, plain)
 	}

@@ -28,7 +28,7 @@ func drawHeader(t *rapid.T) Header {
 		Piece:     uint32(rapid.IntRange(0, max(0, min(hi-lo-1, math.MaxUint32))).Draw(t, "piece")),
 		Count:     uint32(rapid.IntRange(0, min(hi-lo, MaxPieceValues)).Draw(t, "count")),
 		Block:     uint32(MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")),
-		Bits:      rapid.SampledFrom([]uint8{8, 4}).Draw(t, "bits"),
+		Bits:      uint8(rapid.SampledFrom(Bits).Draw(t, "bits")),
 	}
 	h.Step = uint16(rapid.IntRange(0, int(h.Algorithm.lastStep(h.Ranks))).Draw(t, "step"))
 	if rapid.Bool().Draw(t, "end") {
@@ -36,7 +36,7 @@ func drawHeader(t *rapid.T) Header {
 		return h
 	}
 	h.Payload = uint32(h.PlainLen())
-	if least := h.scalesLen() + 1; h.Count > 0 && rapid.Bool().Draw(t, "short") && least < h.PlainLen() {
+	if least := h.scalesLen() + 1; h.Count > 0 && HasCodes(int(h.Bits)) && rapid.Bool().Draw(t, "short") && least < h.PlainLen() {
 		h.Coding = Huffman
 		h.Payload = uint32(rapid.IntRange(least, h.PlainLen()-1).Draw(t, "payload"))
 	}
@@ -87,6 +87,9 @@ func TestHeaderRefusals(t *testing.T) {
 		{"bits", func(b []byte) { b[46] = 2 }},
 		{"flags", func(b []byte) { b[47] = 1 }},
 		{"payload of 254", func(b []byte) { b[46] = 4 }},
+		{"250 values in blocks of 1024 take 500", func(b []byte) { b[46] = 16 }},
+		{"250 values in blocks of 1024 take 1000", func(b []byte) { b[46] = 32 }},
+		{"they have no codes", func(b []byte) { b[7], b[46] = 1, 16 }},
 		{"length", put64(16, MaxLength+1)},
 		{"length", put64(16, 1<<63)},
 		{"ranks", put16(28, 1)},
@@ -117,12 +120,13 @@ func TestHeaderRefusals(t *testing.T) {
 func FuzzParseHeader(f *testing.F) {
 	f.Add(AppendHeader(nil, Header{Phase: AllGather, Ranks: 2, Block: 1024, Bits: 8}))
 	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Epoch: 9, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Block: 16, Bits: 4, Payload: 1024 + 4*128}))
+	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Block: 16, Bits: 32, Payload: 8192}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := ParseHeader(b)
 		if err != nil {
 			return
 		}
-		if h.Count > MaxPieceValues || h.Payload > 2*MaxPieceValues {
+		if h.Count > MaxPieceValues || h.Payload > 4*MaxPieceValues {
 			t.Fatalf("accepted %+v", h)
 		}
 		if again := AppendHeader(nil, h); !bytes.Equal(again, b[:HeaderLen]) {

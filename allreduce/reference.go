@@ -21,8 +21,8 @@ func Mean(vectors [][]float32) []float64 {
 // RingMean models the quantised ring in memory, one chunk after the other and
 // with the plainest arithmetic that is still exact to the bit: every
 // implementation must return exactly these values on every rank. vectors are
-// the ranks' inputs in ring order; bits is the size of a code, 8 or 4, and block
-// the number of values per scale.
+// the ranks' inputs in ring order; bits is the size of a value, one of Bits, and
+// block the number of values per scale.
 // A single vector is returned as a copy, unquantised.
 func RingMean(vectors [][]float32, bits, block int) []float32 {
 	ranks, length := len(vectors), len(vectors[0])
@@ -139,9 +139,16 @@ func HierarchicalMean(vectors [][]float32, groups []int, bits, block int) []floa
 const minScaled = 0x1p-115
 
 // passThroughWire returns what a receiver sees of values: quantised to codes of
-// so many bits with one absmax scale per block, and back.
+// so many bits with one absmax scale per block, and back; or as floating-point
+// numbers of so many bits.
 func passThroughWire(values []float32, bits, block int) []float32 {
 	seen := make([]float32, len(values))
+	if !HasCodes(bits) {
+		for i, x := range values {
+			seen[i] = float(x, bits)
+		}
+		return seen
+	}
 	for lo := 0; lo < len(values); lo += block {
 		hi := min(lo+block, len(values))
 		var absmax float64
@@ -168,4 +175,30 @@ func passThroughWire(values []float32, bits, block int) []float32 {
 		}
 	}
 	return seen
+}
+
+// float returns x as a floating-point number of so many bits: itself, or the
+// nearest bfloat16, of two at the same distance the one whose last bit is 0.
+// Any NaN is the canonical one.
+func float(x float32, bits int) float32 {
+	switch {
+	case math.IsNaN(float64(x)):
+		return math.Float32frombits(0x7fc00000)
+	case bits == 32 || math.IsInf(float64(x), 0):
+		return x
+	}
+	const places = 1 << 16 // that a bfloat16 lacks
+	below := math.Float32bits(x) / places * places
+	above := below + places // further from 0
+	distance := func(bits uint32) float64 {
+		y := float64(math.Float32frombits(bits))
+		if math.IsInf(y, 0) { // where the next one would be
+			y = math.Copysign(0x1p128, y)
+		}
+		return math.Abs(y - float64(x))
+	}
+	if d, e := distance(below), distance(above); e < d || e == d && below/places%2 == 1 {
+		return math.Float32frombits(above)
+	}
+	return math.Float32frombits(below)
 }

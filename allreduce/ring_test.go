@@ -204,3 +204,27 @@ func TestHops(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorByBits holds the errors of the ring of four that the documentation
+// gives for Gaussian values.
+func TestErrorByBits(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	vectors := make([][]float32, 4)
+	for k := range vectors {
+		vectors[k] = make([]float32, 1<<17)
+		for i := range vectors[k] {
+			vectors[k][i] = float32(r.NormFloat64())
+		}
+	}
+	exact := Mean(vectors)
+	for bits, want := range map[int]float64{32: 4.1e-8, 16: 0.0026, 8: 0.0124, 4: 0.225} {
+		var e, s float64
+		for i, x := range RingMean(vectors, bits, 1024) {
+			d := float64(x) - exact[i]
+			e, s = e+d*d, s+exact[i]*exact[i]
+		}
+		if got := math.Sqrt(e / s); got < want*0.9 || got > want*1.1 {
+			t.Errorf("%d bits: relative error %.3g, documented %.3g", bits, got, want)
+		}
+	}
+}

@@ -24,7 +24,7 @@ type Settings struct {
 	// path asks for.
 	Connections int          `json:"connections"`
 	Block       int          `json:"block"` // values per scale
-	Bits        int          `json:"bits"`  // of a code
+	Bits        int          `json:"bits"`  // of a value
 	Entropy     entropy.Mode `json:"entropy"`
 	// ErrorFeedback has every worker add to its vector what the reduction
 	// before lost of it.
@@ -102,8 +102,11 @@ func (s *Settings) Check() error {
 	if err := int8.CheckBlock(s.Block); err != nil {
 		return Wrong("block", "%d: %v", s.Block, err)
 	}
-	if err := (int8.Format{Bits: s.Bits, Block: s.Block}).Check(); err != nil {
-		return Wrong("bits", "%d: %v", s.Bits, err)
+	if !slices.Contains(allreduce.Bits, s.Bits) {
+		return Wrong("bits", "%d: choose one of %v", s.Bits, allreduce.Bits)
+	}
+	if s.Entropy == entropy.On && !allreduce.HasCodes(s.Bits) {
+		return Wrong("entropy", "on: values of %d bits have no codes to shorten", s.Bits)
 	}
 	if !slices.Contains(entropy.Modes, s.Entropy) {
 		return Wrong("entropy", "%s: choose one of %v", s.Entropy, entropy.Modes)

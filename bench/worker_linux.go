@@ -79,7 +79,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.spoil()
 	w.exact, w.shard = s.exactShard(cfg.Rank)
 	w.sum, w.mean = make([]float64, len(w.exact)), make([]float32, len(w.exact))
-	if s.ErrorFeedback {
+	if s.ErrorFeedback && s.Bits < 32 {
 		w.residual = make([]float32, s.Elements)
 	}
 	// The kernel gives memory when it is written: else these would count as

@@ -39,7 +39,7 @@ func newBuffers(s *scenarios.Scenario) *buffers {
 	if s.Policy.StalenessWeight > 0 {
 		b.late, b.fresh = make([]float32, n), make([]float32, n)
 	}
-	if s.Real.AllReduce.ErrorFeedback {
+	if s.Real.AllReduce.Feedback() {
 		b.residual, b.nextResidual = make([]float32, n), make([]float32, n)
 	}
 	return b

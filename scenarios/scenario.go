@@ -151,16 +151,21 @@ type AllReduce struct {
 	// Connections is the number of QUIC connections to each peer; 0 is as many
 	// as the losses and the jitter on the path ask for.
 	Connections int `yaml:"connections" json:"connections"`
-	// Bits is the size of a code: 8 or 4. Block is the number of values that
-	// share a scale.
+	// Bits is the size of a value on the wire, one of allreduce.Bits: a code of 8
+	// or 4, or a floating-point number of 16 or 32. Block is the number of values
+	// that share a code's scale.
 	Bits  int `yaml:"bits" json:"bits"`
 	Block int `yaml:"block" json:"block"`
 	// Entropy says when codes are shortened by entropy coding: auto, on or off.
 	Entropy entropy.Mode `yaml:"entropy" json:"entropy"`
 	// ErrorFeedback has each worker add to its pseudo-gradient what
-	// quantisation took from the one before.
+	// quantisation took from the one before; Feedback says whether there is any.
 	ErrorFeedback bool `yaml:"error_feedback" json:"error_feedback"`
 }
+
+// Feedback reports whether workers keep what quantisation takes: float32 loses
+// nothing.
+func (a AllReduce) Feedback() bool { return a.ErrorFeedback && a.Bits < 32 }
 
 // Orders of the ring that are the best by one-way delays.
 const (

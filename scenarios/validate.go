@@ -292,8 +292,10 @@ func (p *parser) validateAllReduce(a AllReduce) error {
 		return p.fail(at+"order", fmt.Sprintf("is %s, but only the ring has an order; remove it, or the algorithm %s", a.Order, a.Algorithm))
 	case !slices.Contains(entropy.Modes, a.Entropy):
 		return p.fail(at+"entropy", fmt.Sprintf("is %q; choose one of %s", a.Entropy, quoted(entropy.Modes)))
-	case a.Bits != 8 && a.Bits != 4:
-		return p.fail(at+"bits", fmt.Sprintf("is %d; codes have 8 or 4 bits", a.Bits))
+	case !slices.Contains(allreduce.Bits, a.Bits):
+		return p.fail(at+"bits", fmt.Sprintf("is %d; codes have 8 or 4 bits, bfloat16 has 16, and float32 has 32", a.Bits))
+	case a.Entropy == entropy.On && !allreduce.HasCodes(a.Bits):
+		return p.fail(at+"entropy", fmt.Sprintf("is on, but values of %d bits have no codes to shorten; remove it, or set bits to 8 or 4", a.Bits))
 	case a.Block < allreduce.MinBlock || a.Block > allreduce.MaxBlock || a.Block%allreduce.MinBlock != 0:
 		return p.fail(at+"block", fmt.Sprintf("is %d; it must be a multiple of %d from %d to %d", a.Block, allreduce.MinBlock, allreduce.MinBlock, allreduce.MaxBlock))
 	}

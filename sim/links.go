@@ -123,6 +123,9 @@ func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
 		burstDelays: map[burst.Burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
 	}
 	n.algorithm, _ = allreduce.ParseAlgorithm(a.Algorithm) // the scenario is valid
+	if !allreduce.HasCodes(n.bits) {
+		n.entropy = entropy.Off // there is nothing to shorten
+	}
 	if n.algorithm == allreduce.Hierarchical {
 		ids := make([]policy.ID, len(s.Workers))
 		for i, w := range s.Workers {
@@ -217,7 +220,7 @@ func (n *network) piece(values int) byteCount {
 	return bytes
 }
 
-// encoded is the bytes of so many values in the all-reduce's codes.
+// encoded is the bytes of so many values as the all-reduce sends them.
 func (n *network) encoded(values int) byteCount {
 	return byteCount(allreduce.Header{Count: uint32(values), Block: uint32(n.block), Bits: uint8(n.bits)}.PlainLen())
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/allreduce"
+	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
 	"testbed/shaping"
@@ -311,6 +312,19 @@ func TestOneGroupIsDirect(t *testing.T) {
 			n.algorithm, n.groupOf = allreduce.Hierarchical, make([]int, 6)
 			if got := n.took(warm); !near(got, direct, direct/50) {
 				t.Errorf("at %v and %v one group takes %v, direct %v", rate, oneWay, got, direct)
+			}
+		}
+	}
+}
+
+// TestEncodedIsWhatTheRingSends, with every size of a value.
+func TestEncodedIsWhatTheRingSends(t *testing.T) {
+	for _, bits := range allreduce.Bits {
+		n := &network{bits: bits, block: 1024}
+		for _, values := range []int{1, 1023, 100_003} {
+			want := codec.Format{Bits: bits, Block: n.block}.EncodedLen(values)
+			if got := n.encoded(values); got != byteCount(want) {
+				t.Errorf("%d values of %d bits take %v bytes, the ring sends %d", values, bits, got, want)
 			}
 		}
 	}

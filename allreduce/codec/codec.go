@@ -1,6 +1,6 @@
 // Package codec turns pieces of vectors into the payloads of frames and back:
 // int8 or int4 codes with a scale for each block, shortened by entropy coding
-// where that makes them shorter.
+// where that makes them shorter, or floating-point numbers.
 package codec
 
 import (
@@ -9,17 +9,16 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 )
 
 // Codec turns pieces of values into codes and back. Codes lie in the Outcome;
 // what a frame carries of them is AppendFrame's and Restore's to say.
 type Codec struct {
-	int8.Format
+	Format
 	// Residual gets what encoding loses of this rank's values, or is nil.
 	Residual []float32
 	// Short says that frames carry codes shortened, where that makes them
-	// shorter.
+	// shorter. Only a format of codes may have it.
 	Short bool
 }
 
@@ -53,7 +52,7 @@ func (c *Codec) AppendFrame(dst []byte, h allreduce.Header, codes []byte, by *Co
 		return append(dst, codes...)
 	}
 	start := time.Now()
-	scales := c.ScalesLen(int(h.Count))
+	scales := c.codes().ScalesLen(int(h.Count))
 	dst = append(dst, codes[:scales]...)
 	short, ok := by.Encode(dst, codes[scales:])
 	by.Spent += time.Since(start)
@@ -74,7 +73,7 @@ func AppendShort(dst []byte, h allreduce.Header, payload []byte) []byte {
 // Restore writes the codes that a shortened payload carries.
 func (c *Codec) Restore(codes, payload []byte, h allreduce.Header, by *Coder) error {
 	start := time.Now()
-	scales := c.ScalesLen(int(h.Count))
+	scales := c.codes().ScalesLen(int(h.Count))
 	copy(codes, payload[:scales])
 	err := by.Decode(codes[scales:], payload[scales:])
 	by.Spent += time.Since(start)

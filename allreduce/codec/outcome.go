@@ -3,20 +3,20 @@ package codec
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"testbed/allreduce"
-	"testbed/allreduce/int8"
 )
 
-// Outcome is the result of a reduction as it went over the wire: quantised,
-// a quarter of the size of the values. Whoever missed the reduction can decode
+// Outcome is the result of a reduction as it went over the wire: with codes of 8
+// bits a quarter of the size of the values. Whoever missed the reduction can decode
 // it to the very bytes that the participants hold.
 type Outcome struct {
 	Length int    `json:"length"` // values
 	Ranks  int    `json:"ranks"`  // they are cut into as many chunks
 	Piece  int    `json:"piece"`  // values in a piece
 	Block  int    `json:"block"`  // values that share a scale
-	Bits   int    `json:"bits"`   // of a code
+	Bits   int    `json:"bits"`   // of a value
 	Data   []byte `json:"-"`      // the pieces' codes, in order of the values
 }
 
@@ -30,7 +30,7 @@ func (o *Outcome) EncodedLen() int {
 	return sum
 }
 
-func (o *Outcome) format() int8.Format { return int8.Format{Bits: o.Bits, Block: o.Block} }
+func (o *Outcome) format() Format { return Format{Bits: o.Bits, Block: o.Block} }
 
 // Check reports whether the sizes make sense, before Data is filled from a
 // peer. length is the number of values expected.
@@ -42,8 +42,8 @@ func (o *Outcome) Check(length int) error {
 		return fmt.Errorf("outcome of %d ranks is outside 2 to %d", o.Ranks, allreduce.MaxRanks)
 	case o.Block < 1 || o.Block > allreduce.MaxBlock:
 		return fmt.Errorf("outcome with blocks of %d values is outside 1 to %d", o.Block, allreduce.MaxBlock)
-	case o.Bits != 8 && o.Bits != 4:
-		return fmt.Errorf("outcome with codes of %d bits; there are 8 and 4", o.Bits)
+	case !slices.Contains(allreduce.Bits, o.Bits):
+		return fmt.Errorf("outcome with values of %d bits; there are %v", o.Bits, allreduce.Bits)
 	case o.Piece < 1 || o.Piece%o.Block != 0:
 		return fmt.Errorf("outcome with pieces of %d values, which are not whole blocks of %d", o.Piece, o.Block)
 	}

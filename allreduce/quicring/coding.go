@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
 )
@@ -33,10 +34,10 @@ type chooser struct {
 
 // shorten reports whether the reduction of this epoch shall shorten its codes.
 func (e *Endpoint) shorten(epoch uint64) bool {
-	switch e.cfg.Entropy {
-	case entropy.On:
+	switch {
+	case e.cfg.Entropy == entropy.On:
 		return true
-	case entropy.Off:
+	case e.cfg.Entropy == entropy.Off || !allreduce.HasCodes(e.cfg.Bits):
 		return false
 	}
 	e.chooser.mu.Lock()

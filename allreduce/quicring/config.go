@@ -12,6 +12,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce"
+	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
 )
@@ -105,6 +106,9 @@ func (c *Config) check() error {
 	if !slices.Contains(entropy.Modes, c.Entropy) {
 		return fmt.Errorf("entropy coding is %q; choose one of %v", c.Entropy, entropy.Modes)
 	}
+	if c.Entropy == entropy.On && !allreduce.HasCodes(c.Bits) {
+		return fmt.Errorf("entropy coding is on, but values of %d bits have no codes", c.Bits)
+	}
 	if c.Connections < 0 || c.Connections > allreduce.MaxConnections {
 		return fmt.Errorf("%d connections to a peer are outside 1 to %d", c.Connections, allreduce.MaxConnections)
 	}
@@ -114,7 +118,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-func (c *Config) format() int8.Format { return int8.Format{Bits: c.Bits, Block: c.Block} }
+func (c *Config) format() codec.Format { return codec.Format{Bits: c.Bits, Block: c.Block} }
 
 func (c *Config) serverTLS() *tls.Config {
 	t := c.TLS.Clone()

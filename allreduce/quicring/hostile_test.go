@@ -116,7 +116,7 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		{"reduces round 2, this worker round 1", edited(func(h *allreduce.Header) { h.Round = 2 })},
 		{"its ring has 3 ranks", edited(func(h *allreduce.Header) { h.Ranks = 3; h.Count = 300 })},
 		{"it reduces 2000 values", edited(func(h *allreduce.Header) { h.Length = 2000 })},
-		{"its codes have 4 bits", edited(func(h *allreduce.Header) { h.Bits = 4 })},
+		{"its values have 4 bits", edited(func(h *allreduce.Header) { h.Bits = 4 })},
 		{"shortened codes: huffman table", edited(func(h *allreduce.Header) { h.Coding, h.Payload = allreduce.Huffman, 40 })},
 		{"its blocks have 256 values", edited(func(h *allreduce.Header) { h.Block = 256 })},
 		{"frame out of order", edited(func(h *allreduce.Header) { h.Chunk = 1 })},

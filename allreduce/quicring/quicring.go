@@ -94,7 +94,8 @@ type Config struct {
 	// sends to, 1 to allreduce.MaxConnections. Zero: as many as package tuner
 	// says.
 	Connections int
-	// Bits is the size of a code, 8 or 4, the same on all workers. Zero: 8.
+	// Bits is the size of a value, one of allreduce.Bits, the same on all
+	// workers. Zero: 8. Above 8, Entropy is of no effect, and may not be On.
 	// With 4 there are half the bytes and 18 times the error.
 	Bits int
 	// Entropy says whether this worker shortens its codes by entropy coding.

@@ -190,7 +190,7 @@ func disagreement(got, want allreduce.Header) error {
 	case got.Block != want.Block:
 		return fmt.Errorf("its blocks have %d values, this worker's %d", got.Block, want.Block)
 	case got.Bits != want.Bits:
-		return fmt.Errorf("its codes have %d bits, this worker's %d", got.Bits, want.Bits)
+		return fmt.Errorf("its values have %d bits, this worker's %d", got.Bits, want.Bits)
 	}
 	return fmt.Errorf("its pieces have %d values, this worker's %d", got.Count, want.Count)
 }

@@ -12,14 +12,13 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/codec"
-	"testbed/allreduce/int8"
 )
 
 // Reduce writes the mean over all ranks of data into out, the same bytes on
-// every rank, quantised as package int8 says. data is never modified; out has
+// every rank, quantised as codec.Format says. data is never modified; out has
 // its length, does not overlap it, and is undefined after an error. A worker
-// alone gets its data back exactly. A block with a value that is not finite on
-// any rank is NaN on all.
+// alone gets its data back exactly. A block of codes with a value that is not
+// finite on any rank is NaN on all.
 //
 // Cancelling ctx aborts at once; the error then wraps its cause, and the
 // endpoint is ready for the next epoch. The neighbours' reductions fail too,
@@ -334,12 +333,12 @@ func (r *run) codes(chunk, piece int) []byte {
 // layout is where pieces lie, among the values and among the codes.
 type layout struct {
 	length, ranks, piece int
-	codec                int8.Format
+	codec                codec.Format
 	offset               []int // of every chunk's codes, and the end
 	index                []int // of every chunk's first piece, and the end
 }
 
-func newLayout(length, ranks, piece int, c int8.Format) layout {
+func newLayout(length, ranks, piece int, c codec.Format) layout {
 	l := layout{length: length, ranks: ranks, piece: piece, codec: c, offset: make([]int, ranks+1), index: make([]int, ranks+1)}
 	for i := range ranks {
 		lo, hi := allreduce.Chunk(length, ranks, i)

@@ -34,7 +34,7 @@ func benchRingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ring", Short: "Measure the all-reduce on links of your choice", Args: noArguments,
 		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
-them reduce vectors of float32 values with int8 codes, all from a common start.
+them reduce vectors of float32 values, by default with int8 codes, all from a common start.
 The time is from there to the end of the last one.
 
 The bound is what the wire needs for 8 bit per value at the rate given:
@@ -70,7 +70,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
 	f.StringVar(&r.data, "data", string(bench.Gaussian), "distribution of the values: gaussian, or student3 for heavy tails")
 	f.IntVar(&r.Block, "block", int8.DefaultBlock, "values per scale")
-	f.IntVar(&r.Bits, "bits", 8, "of a code: 8 or 4")
+	f.IntVar(&r.Bits, "bits", 8, "of a value: codes of 8 or 4, bfloat16 with 16, float32 with 32")
 	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
 	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
 	f.Uint64Var(&r.Seed, "seed", 42, "of the values, and of what is random on the links")
@@ -117,7 +117,14 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 func printRing(cmd *cobra.Command, r *bench.Ring) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
-	line("all-reduce", "%d workers × %d values (%s), %s, int%d in blocks of %d", r.Workers, r.Elements, r.Data, r.Algorithm, r.Bits, r.Block)
+	format := fmt.Sprintf("int%d in blocks of %d", r.Bits, r.Block)
+	switch r.Bits {
+	case 16:
+		format = "bfloat16"
+	case 32:
+		format = "float32"
+	}
+	line("all-reduce", "%d workers × %d values (%s), %s, %s", r.Workers, r.Elements, r.Data, r.Algorithm, format)
 	line("links", "%v up and down, one-way delay %v ± %v, loss %v (%s)", r.Links.Rate, r.Links.OneWayDelay, r.Links.Jitter, r.Links.Loss, r.Links.Backend)
 	if r.Groups > 1 {
 		line("groups", "%d, one-way delay between them %v", r.Groups, r.Links.GroupDelay)
