@@ -80,6 +80,23 @@ func (f Format) Dequantise(dst []float32, src []byte) {
 	}
 }
 
+// DequantiseAdd decodes src, adds the values of add, and writes the sums, to add
+// if that is sums.
+func (f Format) DequantiseAdd(sums []float32, src []byte, add []float32) {
+	switch f.Bits {
+	case 16:
+		for i, x := range add {
+			sums[i] = at16(src, i) + x
+		}
+	case 32:
+		for i, x := range add {
+			sums[i] = at32(src, i) + x
+		}
+	default:
+		f.codes().DequantiseAdd(sums, src, add)
+	}
+}
+
 // AddRequantise is one step of the ring, as int8.Format has it: dst may be src,
 // and residual may be add.
 func (f Format) AddRequantise(dst, src []byte, add []float32, mul float32, residual []float32) {

@@ -68,6 +68,23 @@ func (f Format) Dequantise(dst []float32, src []byte) {
 	}
 }
 
+// DequantiseAdd decodes src[:EncodedLen(len(add))] and adds the values of add to
+// it, into sums, which has their length and may be add. It panics when src is
+// shorter.
+func (f Format) DequantiseAdd(sums []float32, src []byte, add []float32) {
+	scales, codes := f.split(src, len(add))
+	for len(add) > 0 {
+		n := min(f.Block, len(add))
+		size := f.codesLen(n)
+		if scale := scaleAt(scales); finite(scale) {
+			f.addBlock(sums[:n], codes[:size], add[:n], scale, 1)
+		} else {
+			f.dequantiseBlock(sums[:n], codes[:size], scale) // no number, whatever is added
+		}
+		scales, codes, sums, add = scales[scaleBytes:], codes[size:], sums[n:], add[n:]
+	}
+}
+
 // AddRequantise is the function of that name, in this format. If residual is
 // not nil, residual[i] becomes what value i lost when it was encoded, as in
 // Quantise, divided by mul: with mul = 1/ranks it is a loss of the sum, not of

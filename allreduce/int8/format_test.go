@@ -97,6 +97,14 @@ func testFourBitsEqualSlowOnes(t *testing.T) {
 			}
 			sums[i] = (want + add[i]) * mul
 		}
+		plain := make([]float32, n)
+		f.DequantiseAdd(plain, encoded, add)
+		for i, want := range values {
+			want += add[i]
+			if plain[i] != want && (!math.IsNaN(float64(plain[i])) || !math.IsNaN(float64(want))) {
+				t.Fatalf("dequantise and add[%d] = %v, want %v", i, plain[i], want)
+			}
+		}
 		stepped := f.roomFor(n)
 		f.AddRequantise(stepped, encoded, add, mul, nil)
 		want, _ = slow4(sums, f.Block)

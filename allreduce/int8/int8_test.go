@@ -157,6 +157,14 @@ func testKernelsEqualSlowOnes(t *testing.T) {
 				t.Fatalf("dequantise[%d] = %v, want %v", i, decoded[i], want)
 			}
 		}
+		sums := slices.Clone(add)
+		eight(block).DequantiseAdd(sums, encoded, sums)
+		for i, want := range decoded {
+			want += add[i]
+			if sums[i] != want && (!math.IsNaN(float64(sums[i])) || !math.IsNaN(float64(want))) {
+				t.Fatalf("dequantise and add[%d] = %v, want %v", i, sums[i], want)
+			}
+		}
 		stepped := roomFor(n, block)
 		AddRequantise(stepped, encoded, add, block, mul)
 		if want := slowAddRequantise(encoded, add, block, mul); !bytes.Equal(stepped, want) {

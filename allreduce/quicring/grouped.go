@@ -25,9 +25,9 @@ type groupedRank struct {
 	unfinished int      // pieces of this rank's own chunk
 	free       [][]byte // room for codes, each of them
 	taken      int      // how often there was need of more
-	// Of values, for the length of a piece: the sum of this rank's group, that
-	// of all, and what comes to either.
-	sum, total, part []float32
+	// Of values, for the length of a piece: the sum of this rank's group, and
+	// that of all.
+	sum, total []float32
 }
 
 // led is a chunk that a rank sums.
@@ -71,7 +71,7 @@ func newGroupedRank(r *run, groups allreduce.Groups) *groupedRank {
 	}
 	lo, hi := r.layout.values(0, 0) // the first piece is the longest
 	a.room = inputs * r.layout.codec.EncodedLen(hi-lo)
-	a.sum, a.total, a.part = make([]float32, hi-lo), make([]float32, hi-lo), make([]float32, hi-lo)
+	a.sum, a.total = make([]float32, hi-lo), make([]float32, hi-lo)
 	// Everybody begins with the rank after it, so that no rank is sent to by
 	// all at once.
 	after, _ := slices.BinarySearch(peers, a.rank)
@@ -127,7 +127,7 @@ func (a *groupedRank) frames(from, to int) (n int) {
 func (a *groupedRank) buffers() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.taken*a.room + len(a.stage) + 4*(len(a.sum)+len(a.total)+len(a.part))
+	return a.taken*a.room + len(a.stage) + 4*(len(a.sum)+len(a.total))
 }
 
 func (a *groupedRank) claim(from int, h allreduce.Header) (codes []byte, ok bool) {
@@ -203,14 +203,13 @@ func (a *groupedRank) putAll(ranks []int, j job) {
 // owner. The order of the ranks, and that of the groups, decides every bit.
 func (a *groupedRank) finish(chunk, piece int) {
 	lo, hi := a.layout.values(chunk, piece)
-	sum, total, part := a.sum[:hi-lo], a.total[:hi-lo], a.part[:hi-lo]
+	sum, total := a.sum[:hi-lo], a.total[:hi-lo]
 	for i, r := range a.groups.Members(a.group) {
-		values := a.data[lo:hi]
-		if r != a.rank {
-			values = part
-			a.codec.Dequantise(values, a.theirs(r, chunk, piece))
+		if r == a.rank {
+			add(sum, a.data[lo:hi], i == 0)
+		} else {
+			a.addTheirs(sum, r, chunk, piece, i == 0)
 		}
-		add(sum, values, i == 0)
 	}
 	codes, lost := a.codes(chunk, piece), a.codec.Lost(lo, hi)
 	if chunk != a.rank {
@@ -220,13 +219,13 @@ func (a *groupedRank) finish(chunk, piece int) {
 	}
 	var leaders []int
 	for group := range a.groups.Len() {
-		values := sum
-		if leader := a.groups.Leader(group, chunk); group != a.group {
-			leaders = append(leaders, leader)
-			values = part
-			a.codec.Dequantise(values, a.theirs(leader, chunk, piece))
+		if group == a.group {
+			add(total, sum, group == 0)
+			continue
 		}
-		add(total, values, group == 0)
+		leader := a.groups.Leader(group, chunk)
+		leaders = append(leaders, leader)
+		a.addTheirs(total, leader, chunk, piece, group == 0)
 	}
 	ranks := float32(len(a.to))
 	mul := 1 / ranks
@@ -247,6 +246,15 @@ func (a *groupedRank) finish(chunk, piece int) {
 	a.codec.Dequantise(a.out[lo:hi], codes)
 	if a.unfinished--; a.unfinished == 0 {
 		a.scattered()
+	}
+}
+
+// addTheirs adds to the sum what a rank has sent of a piece, or begins it so.
+func (a *groupedRank) addTheirs(sum []float32, rank, chunk, piece int, first bool) {
+	if codes := a.theirs(rank, chunk, piece); first {
+		a.codec.Dequantise(sum, codes)
+	} else {
+		a.codec.DequantiseAdd(sum, codes, sum)
 	}
 }
 
