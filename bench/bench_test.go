@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -243,24 +245,189 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestKernels(t *testing.T) {
-	results, err := Kernels(KernelOptions{Block: 64, Sizes: []Size{4 << 10}, Cores: []int{1}, Rounds: 2})
+	o := KernelOptions{Block: 64, Sizes: []Size{4 << 10}, Cores: []int{1}, Rounds: 2, Against: []string{"prime"}}
+	results, err := Kernels(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []string
 	for _, k := range results {
-		if k.GBs <= 0 || k.Ratio <= 0 || k.ReadRatio <= 0 || k.MemcpyGBs <= 0 || k.Bytes != 4<<10 || k.Cores != 1 {
+		if k.GBs <= 0 || k.Ratio <= 0 || k.ReadRatio <= 0 || k.MemcpyGBs <= 0 || k.Bytes != 4<<10 || k.Cores != 1 || len(k.Rates) != 2 || k.Data != Gaussian {
+			t.Errorf("%+v", k)
+		}
+		if reference := k.Format == ""; reference != (k.Route == "") || reference != (k.BytesPerValue == 0) {
+			t.Errorf("%+v", k)
+		}
+		if quantises := strings.HasPrefix(k.Kernel, "quantise"); quantises != (len(k.Accuracy) == len(DataNames)) {
 			t.Errorf("%+v", k)
 		}
 		if !slices.Contains(found, k.Kernel) {
 			found = append(found, k.Kernel)
 		}
 	}
-	if want := []string{"memcpy", "read", "quantise", "dequantise", "ring_step", "quantise_4bit", "dequantise_4bit", "ring_step_4bit"}; !reflect.DeepEqual(found, want) {
+	if want := []string{
+		"memcpy", "read", "quantise", "dequantise", "dequantise_add", "ring_step",
+		"quantise_4bit", "dequantise_4bit", "dequantise_add_4bit", "ring_step_4bit",
+		"quantise_prime", "dequantise_prime", "dequantise_add_prime", "ring_step_prime",
+	}; !reflect.DeepEqual(found, want) {
 		t.Errorf("kernels %v", found)
 	}
-	if want := 2 + 6*len(int8.Routes()); len(results) != want {
+	if want := 2 + 8*len(int8.Routes()) + 4; len(results) != want {
 		t.Errorf("%d results, want %d", len(results), want)
+	}
+	rows := Formats(results)
+	if len(rows) != 3 || rows[0].Name != "int8" || rows[0].Route != int8.Routes()[len(int8.Routes())-1] || rows[0].BytesPerValue != 1+4.0/64 || rows[2].BytesPerValue != 2 {
+		t.Errorf("%+v", rows)
+	}
+	for _, row := range rows {
+		if row.Quantise <= 0 || row.DequantiseAdd <= 0 || row.RingStep <= 0 || len(row.Accuracy) != len(DataNames) {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
+// TestKernelsOnOnesOwnValues: they fill the vectors, and their errors come last.
+func TestKernelsOnOnesOwnValues(t *testing.T) {
+	o := KernelOptions{
+		Block: 64, Sizes: []Size{4 << 10}, Cores: []int{1}, Rounds: 1, Routes: []string{"go"},
+		Data: "mine.npy", Values: []float32{1, -1, 0.25},
+	}
+	results, err := Kernels(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range results {
+		if k.Kernel == "quantise" {
+			if a := k.Accuracy[len(k.Accuracy)-1]; a.Data != "mine.npy" || k.Data != "mine.npy" || a.RelativeError <= 0 || a.RelativeError > 0.01 {
+				t.Errorf("%+v", k)
+			}
+		}
+	}
+	if v := o.newVectors(5, 0); !slices.Equal(v.src, []float32{1, -1, 0.25, 1, -1}) {
+		t.Errorf("%v", v.src)
+	}
+}
+
+// TestAccuracyIsWhatWasMeasured compares errors with those that other programs'
+// own quantisers, and prototypes of ours, were measured to have, in percent. With
+// heavy tails the largest value decides, and layers depend on the scales chosen:
+// there the bounds are wide.
+func TestAccuracyIsWhatWasMeasured(t *testing.T) {
+	o := KernelOptions{Block: int8.DefaultBlock, Against: AgainstNames()}
+	accuracy := o.accuracy()
+	for _, want := range []struct {
+		format        string
+		data          Data
+		percent, give float64
+	}{
+		{"int8", Gaussian, 0.79, 0.02}, {"int8", Student3, 2.86, 0.2}, {"int8", Layers, 0.79, 0.02},
+		{"prime", Gaussian, 1.60, 0.08}, {"prime", Student3, 33.8, 0.25}, {"prime", Layers, 25.9, 0.15},
+		{"pccl_minmax", Gaussian, 2.16, 0.2}, {"pccl_minmax", Student3, 46.5, 0.6}, {"pccl_minmax", Layers, 211, 0.6},
+		{"pccl_zeropoint", Gaussian, 1.36, 0.01}, {"pccl_zeropoint", Student3, 28.4, 0.25}, {"pccl_zeropoint", Layers, 34.8, 0.1},
+		// Four and eight binary places: half of the last one's unit, evenly spread.
+		{"torchft_fp8", Gaussian, 2.64, 0.05}, {"bf16", Gaussian, 0.17, 0.05},
+		{"float32", Student3, 0, 0},
+	} {
+		for _, a := range accuracy[want.format] {
+			if got := 100 * a.RelativeError; a.Data == want.data && math.Abs(got-want.percent) > want.give*want.percent {
+				t.Errorf("%s, %s: relative error %.3g %%, measured %.3g %%", want.format, want.data, got, want.percent)
+			}
+		}
+	}
+	// Truncating takes half a step from every value; rounding is fair.
+	for name, all := range accuracy {
+		for _, a := range all {
+			if name == "pccl_minmax" {
+				if want := -math.Sqrt(3) / 2 * a.RelativeError; a.Data != Sparse && math.Abs(a.Bias/want-1) > 0.15 {
+					t.Errorf("%s, %s: bias %.4f, relative error %.4f", name, a.Data, a.Bias, a.RelativeError)
+				}
+			} else if a.Data == Gaussian && math.Abs(a.Bias) > 0.01*a.RelativeError+1e-9 {
+				t.Errorf("%s, %s: bias %.6f, relative error %.6f", name, a.Data, a.Bias, a.RelativeError)
+			}
+		}
+	}
+	if again := o.accuracy(); !reflect.DeepEqual(again, accuracy) {
+		t.Error("other errors the second time")
+	}
+}
+
+func TestSparseAndLayers(t *testing.T) {
+	values := make([]float32, accuracyValues)
+	Sparse.Fill(values, 1, 0, 0)
+	nonzero := 0
+	for _, x := range values {
+		if x != 0 {
+			nonzero++
+		}
+	}
+	if share := float64(nonzero) / float64(len(values)); share < 0.0095 || share > 0.0105 {
+		t.Errorf("%.4f of sparse values are not zero", share)
+	}
+	Layers.Fill(values, 1, 0, 0)
+	least, most := math.Inf(1), 0.0
+	for lo := 0; lo < len(values); lo += layerValues {
+		var squares float64
+		for _, x := range values[lo:][:layerValues] {
+			squares += float64(x) * float64(x)
+		}
+		deviation := math.Sqrt(squares / layerValues)
+		least, most = min(least, deviation), max(most, deviation)
+	}
+	if math.Abs(most-1) > 0.03 || math.Abs(least-1e-3) > 3e-5 {
+		t.Errorf("layers' standard deviations from %v to %v", least, most)
+	}
+}
+
+func TestGoFormat(t *testing.T) {
+	var b strings.Builder
+	m := Machine{Processor: "a processor", Cores: 2}
+	kernels := []Kernel{{Kernel: "memcpy", Bytes: 256 << 10, Cores: 2, Rates: []float64{50}}, {Kernel: "quantise_4bit", Route: "avx2", Bytes: 1 << 20, Cores: 1, Rates: []float64{40, 20}}}
+	if err := WriteGoKernels(&b, m, kernels); err != nil {
+		t.Fatal(err)
+	}
+	head := "goos: " + runtime.GOOS + "\ngoarch: " + runtime.GOARCH + "\npkg: testbed/bench\ncpu: a processor\n"
+	want := head +
+		"BenchmarkKernel/kernel=memcpy/size=256KiB/cores=2-2\t1\t10485.8 ns/op\t50000.00 MB/s\n" +
+		"BenchmarkKernel/kernel=quantise_4bit/route=avx2/size=1MiB/cores=1-2\t1\t26214.4 ns/op\t40000.00 MB/s\n" +
+		"BenchmarkKernel/kernel=quantise_4bit/route=avx2/size=1MiB/cores=1-2\t1\t52428.8 ns/op\t20000.00 MB/s\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+	b.Reset()
+	r := Ring{
+		Settings: Settings{Workers: 4, Elements: 1_000_000, Algorithm: "ring", Order: "optimised", Bits: 8},
+		Links:    Links{Rate: 1e8}, Machine: m, Seconds: []float64{0.5},
+		Ordered: &Ordered{NaiveSeconds: []float64{1}}, Against: []Rival{{Name: "gloo", Seconds: []float64{2}}},
+	}
+	if err := r.WriteGo(&b); err != nil {
+		t.Fatal(err)
+	}
+	line := "BenchmarkAllReduce/program=%s/algorithm=ring/order=%s/bits=8/workers=4/elements=1000000/rate=100mbit-2\t1\t%s MB/s\n"
+	want = head + fmt.Sprintf(line, "testbed", "naive", "1000000000.0 ns/op\t4.00") +
+		fmt.Sprintf(line, "testbed", "optimised", "500000000.0 ns/op\t8.00") + fmt.Sprintf(line, "gloo", "optimised", "2000000000.0 ns/op\t2.00")
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+	b.Reset()
+	r.Links, r.Ordered, r.Against = Links{Scenario: "uneven"}, nil, nil
+	if err := r.WriteGo(&b); err != nil || !strings.Contains(b.String(), "/scenario=uneven-2\t") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// TestSlowestRate: of the ranks' nodes alone, and of a scenario the bound.
+func TestSlowestRate(t *testing.T) {
+	plan := &shaping.Plan{Nodes: []shaping.NodePlan{{Name: "coordinator", RateUp: 1}, {Name: "w0", RateUp: 3e6, RateDown: 2e6}, {Name: "w1"}}}
+	if got := SlowestRate(plan, []string{"w0", "w1"}); got != 2e6 {
+		t.Errorf("%v", got)
+	}
+	if got := SlowestRate(plan, []string{"w1"}); got != 0 {
+		t.Errorf("%v", got)
+	}
+	all := []Reduction{{Reduced: make([]Reduced, 2), Checked: make([]Checked, 2)}}
+	r := NewRing(Settings{Workers: 2, Elements: 1000}, Links{Scenario: "s", SlowestRate: 1e6}, all)
+	if *r.BoundSeconds != 0.008 {
+		t.Errorf("bound %v", *r.BoundSeconds)
 	}
 }
 

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
 
 	"testbed/allreduce"
@@ -14,19 +15,42 @@ type Data string
 const (
 	Gaussian Data = "gaussian" // normal, variance 1
 	Student3 Data = "student3" // Student's t with 3 degrees of freedom: heavy tails
+	Sparse   Data = "sparse"   // normal, 99 of 100 values zero
+	Layers   Data = "layers"   // normal, in layers of very different scale
 )
 
 // DataNames lists the distributions.
-var DataNames = []Data{Gaussian, Student3}
+var DataNames = []Data{Gaussian, Student3, Sparse, Layers}
 
 // draw returns the next value.
 func (d Data) draw(r *rand.Rand) float32 {
 	z := r.NormFloat64()
-	if d == Student3 {
+	switch d {
+	case Student3:
 		a, b, c := r.NormFloat64(), r.NormFloat64(), r.NormFloat64()
 		z /= math.Sqrt((a*a + b*b + c*c) / 3)
+	case Sparse:
+		if r.Float64() >= nonzeroShare {
+			z = 0
+		}
 	}
 	return float32(z)
+}
+
+const (
+	nonzeroShare = 0.01 // of sparse values
+	// layerValues is the length of a layer, and after layerScales of them the
+	// scales come again: from 1 down to 10^-layerDecades, in steps of equal
+	// ratio, far ones side by side.
+	layerValues  = 1 << 14
+	layerScales  = 64
+	layerDecades = 3
+)
+
+// layerScale is the standard deviation in a layer.
+func layerScale(layer int) float32 {
+	k := bits.Reverse8(uint8(layer%layerScales)) >> 2
+	return float32(math.Pow(10, -layerDecades*float64(k)/(layerScales-1)))
 }
 
 // stretch is the number of values that are drawn from one stream, so that any
@@ -43,6 +67,12 @@ func (d Data) Fill(dst []float32, seed uint64, rank, from int) {
 		n := min(stretch-from%stretch, len(dst))
 		for i := range dst[:n] {
 			dst[i] = d.draw(r)
+		}
+		if d == Layers { // of which a stretch is a part
+			scale := layerScale(from / layerValues)
+			for i := range dst[:n] {
+				dst[i] *= scale
+			}
 		}
 		dst, from = dst[n:], from+n
 	}

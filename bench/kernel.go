@@ -16,11 +16,14 @@ import (
 
 // KernelOptions say which kernels to measure.
 type KernelOptions struct {
-	Block  int      // values per scale
-	Sizes  []Size   // of the float32 values
-	Routes []string // of package int8; empty: all that the machine has
-	Cores  []int    // how many at once
-	Rounds int
+	Block   int      // values per scale
+	Sizes   []Size   // of the float32 values
+	Routes  []string // of package int8; empty: all that the machine has
+	Cores   []int    // how many at once
+	Rounds  int
+	Against []string // formats beside int8 and int4, of AgainstNames
+	Data    Data     // a distribution, or what Values are called
+	Values  []float32
 	// Progress is told what happens in words; it may be nil.
 	Progress func(string)
 }
@@ -41,6 +44,14 @@ type Kernel struct {
 	ReadRatio float64 `json:"read_ratio"`
 	// Scaling is GBs divided by that of one core, where one was measured.
 	Scaling float64 `json:"scaling,omitempty"`
+	// Format is what values are encoded as, at BytesPerValue of Bytes; the
+	// references have none. Accuracy is in the rows that quantise.
+	Format        string     `json:"format,omitempty"`
+	BytesPerValue float64    `json:"bytes_per_value,omitempty"`
+	Data          Data       `json:"data"`
+	Accuracy      []Accuracy `json:"accuracy,omitempty"`
+	// Rates are GB/s by round.
+	Rates []float64 `json:"-"`
 }
 
 // Size is a number of bytes.
@@ -59,6 +70,18 @@ func ParseSize(text string) (Size, error) {
 		return 0, fmt.Errorf("size %q must be a multiple of 4 bytes up to 4GiB: write for example 256KiB or 256MiB", text)
 	}
 	return Size(n * unit), nil
+}
+
+// ParseSizes reads several.
+func ParseSizes(texts []string) (sizes []Size, err error) {
+	for _, text := range texts {
+		s, err := ParseSize(text)
+		if err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, s)
+	}
+	return sizes, nil
 }
 
 func (s Size) String() string {
@@ -83,30 +106,17 @@ const (
 // vectors are what the kernels of one core work on.
 type vectors struct {
 	src, dst []float32
-	in, out  []byte // encoded with 8 bits
-	in4      []byte // encoded with 4 bits; out has room for it
+	in, out  []byte // encoded; in by the format in work
 	plain    []byte // without a byte that is zero
 }
 
-// kernels are all that there are; the references come first.
-var kernels = []struct {
-	name      string
-	reference bool
-	run       func(v *vectors, block int)
-}{
-	{"memcpy", true, func(v *vectors, _ int) { copy(v.dst, v.src) }},
+// references are what all formats' kernels are measured beside.
+var references = []kernel{
+	{"memcpy", func(v *vectors, _ int) { copy(v.dst, v.src) }},
 	// The standard library looks for a byte that is not there with the widest
 	// loads that it knows.
-	{"read", true, func(v *vectors, _ int) { found.Store(bytes.IndexByte(v.plain, 0) >= 0) }},
-	{"quantise", false, func(v *vectors, block int) { int8.Quantise(v.out, v.src, block) }},
-	{"dequantise", false, func(v *vectors, block int) { int8.Dequantise(v.dst, v.in, block) }},
-	{"ring_step", false, func(v *vectors, block int) { int8.AddRequantise(v.out, v.in, v.src, block, 1) }},
-	{"quantise_4bit", false, func(v *vectors, block int) { fourBits(block).Quantise(v.out, v.src, nil) }},
-	{"dequantise_4bit", false, func(v *vectors, block int) { fourBits(block).Dequantise(v.dst, v.in4) }},
-	{"ring_step_4bit", false, func(v *vectors, block int) { fourBits(block).AddRequantise(v.out, v.in4, v.src, 1, nil) }},
+	{"read", func(v *vectors, _ int) { found.Store(bytes.IndexByte(v.plain, 0) >= 0) }},
 }
-
-func fourBits(block int) int8.Format { return int8.Format{Bits: 4, Block: block} }
 
 // found keeps the compiler from leaving the reading out.
 var found atomic.Bool
@@ -131,6 +141,17 @@ func (o *KernelOptions) Check() error {
 			return Wrong("cores", "%d: this machine has 1 to %d", n, runtime.NumCPU())
 		}
 	}
+	for _, name := range o.Against {
+		if !slices.Contains(AgainstNames(), name) {
+			return Wrong("against", "%s: choose from %s", name, strings.Join(AgainstNames(), ", "))
+		}
+	}
+	if o.Data == "" {
+		o.Data = Gaussian
+	}
+	if o.Values == nil && !slices.Contains(DataNames, o.Data) {
+		return Wrong("data", "%s: choose one of %v, or a file that ends in .npy or .raw", o.Data, DataNames)
+	}
 	if len(o.Routes) == 0 {
 		o.Routes = int8.Routes()
 	}
@@ -142,12 +163,21 @@ func (o *KernelOptions) Check() error {
 	return nil
 }
 
-// subject is a kernel on a route, or a reference, on so many cores.
+// subject is a format's kernel on a route, or a reference, on so many cores.
 type subject struct {
-	kernel int
+	kernel
+	format *format // nil: a reference
 	route  string
 	cores  int
 	rates  []float64 // by round, in GB/s
+}
+
+// name is that of the kernel in the results.
+func (s *subject) name() string {
+	if s.format == nil {
+		return s.operation
+	}
+	return s.operation + s.format.suffix
 }
 
 // Kernels measures the kernels beside copying and reading memory. They take
@@ -159,40 +189,79 @@ func Kernels(o KernelOptions) ([]Kernel, error) {
 	}
 	all := int8.Routes()
 	defer func() { _ = int8.Use(all[len(all)-1]) }() // it was among them
+	tell := func(format string, args ...any) {
+		if o.Progress != nil {
+			o.Progress(fmt.Sprintf(format, args...))
+		}
+	}
+	tell("errors of %d values", accuracyValues)
+	accuracy := o.accuracy()
 	var results []Kernel
 	for _, size := range o.Sizes {
-		if o.Progress != nil {
-			o.Progress(fmt.Sprintf("%v, %d rounds", size, o.Rounds))
-		}
+		tell("%v, %d rounds", size, o.Rounds)
 		r, err := o.measure(size)
 		if err != nil {
 			return nil, err
+		}
+		for i, k := range r {
+			if strings.HasPrefix(k.Kernel, quantise) {
+				r[i].Accuracy = accuracy[k.Format]
+			}
 		}
 		results = append(results, r...)
 	}
 	return results, nil
 }
 
+// formats are those that are measured.
+func (o *KernelOptions) formats() (chosen []*format) {
+	for i, f := range formats {
+		if i < own || slices.Contains(o.Against, f.name) {
+			chosen = append(chosen, f)
+		}
+	}
+	return chosen
+}
+
+// accuracy measures how exact each format is, of every distribution and of the
+// values given. It depends on no clock and on no machine.
+func (o *KernelOptions) accuracy() map[string][]Accuracy {
+	of := map[string][]Accuracy{}
+	measure := func(data Data, values []float32) {
+		for _, f := range o.formats() {
+			of[f.name] = append(of[f.name], f.accuracy(data, values, o.Block))
+		}
+	}
+	values := make([]float32, accuracyValues)
+	for _, data := range DataNames {
+		data.Fill(values, accuracySeed, 0, 0)
+		measure(data, values)
+	}
+	if o.Values != nil {
+		measure(o.Data, o.Values)
+	}
+	return of
+}
+
+// accuracySeed makes the values that errors are measured on.
+const accuracySeed = 1
+
 func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
 	sets := make([]*vectors, slices.Max(o.Cores))
 	for k := range sets {
-		sets[k] = newVectors(int(size)/floatBytes, o.Block, k)
+		sets[k] = o.newVectors(int(size)/floatBytes, k)
 	}
-	var subjects []*subject
-	for _, cores := range o.Cores {
-		for k, kernel := range kernels {
-			routes := o.Routes
-			if kernel.reference {
-				routes = []string{""}
-			}
-			for _, r := range routes {
-				subjects = append(subjects, &subject{kernel: k, route: r, cores: cores})
-			}
-		}
-	}
+	subjects := o.subjects()
+	var encoded *format // what in holds
 	for round := range o.Rounds + 1 {
 		for _, s := range subjects {
-			if s.route != "" {
+			if f := s.format; f != nil && f != encoded {
+				for _, v := range sets {
+					f.do(quantise, &vectors{src: v.src, out: v.in}, o.Block)
+				}
+				encoded = f
+			}
+			if s.format != nil && s.format.routed {
 				if err := int8.Use(s.route); err != nil {
 					return nil, err
 				}
@@ -206,22 +275,50 @@ func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
 	return o.results(size, subjects), nil
 }
 
-func newVectors(n, block, rank int) *vectors {
+// subjects are all that is measured; the references come first.
+func (o *KernelOptions) subjects() (subjects []*subject) {
+	for _, cores := range o.Cores {
+		for _, k := range references {
+			subjects = append(subjects, &subject{kernel: k, cores: cores})
+		}
+		for _, f := range o.formats() {
+			routes := int8.Routes()[:1] // plain Go
+			if f.routed {
+				routes = o.Routes
+			}
+			for _, k := range f.kernels {
+				for _, r := range routes {
+					subjects = append(subjects, &subject{kernel: k, format: f, route: r, cores: cores})
+				}
+			}
+		}
+	}
+	return subjects
+}
+
+func (o *KernelOptions) newVectors(n, rank int) *vectors {
+	longest := 0
+	for _, f := range o.formats() {
+		longest = max(longest, f.encodedLen(n, o.Block))
+	}
 	v := &vectors{
 		src: make([]float32, n), dst: make([]float32, n), plain: bytes.Repeat([]byte{1}, floatBytes*n),
-		in: make([]byte, int8.EncodedLen(n, block)), out: make([]byte, int8.EncodedLen(n, block)),
+		in: make([]byte, longest), out: make([]byte, longest),
 	}
-	Gaussian.Fill(v.src, 1, rank, 0)
-	int8.Quantise(v.in, v.src, block)
-	v.in4 = make([]byte, fourBits(block).EncodedLen(n))
-	fourBits(block).Quantise(v.in4, v.src, nil)
+	if o.Values == nil {
+		o.Data.Fill(v.src, 1, rank, 0)
+		return v
+	}
+	for filled := 0; filled < n; {
+		filled += copy(v.src[filled:], o.Values)
+	}
 	return v
 }
 
 // once runs the kernel on as many cores as there are sets, from a common
 // start to the end of the last, and returns the rate in GB/s.
 func (s *subject) once(sets []*vectors, block int) float64 {
-	run, size := kernels[s.kernel].run, floatBytes*len(sets[0].src)
+	size := floatBytes * len(sets[0].src)
 	times := max(1, batchBytes/size)
 	var ready atomic.Int32
 	var group sync.WaitGroup
@@ -234,7 +331,7 @@ func (s *subject) once(sets []*vectors, block int) float64 {
 			}
 			began[k] = time.Now()
 			for range times {
-				run(v, block)
+				s.run(v, block)
 			}
 			ended[k] = time.Now()
 		})
@@ -247,7 +344,7 @@ func (s *subject) once(sets []*vectors, block int) float64 {
 func (o *KernelOptions) results(size Size, subjects []*subject) []Kernel {
 	find := func(name, route string, cores int) *subject {
 		for _, s := range subjects {
-			if kernels[s.kernel].name == name && s.route == route && s.cores == cores {
+			if s.name() == name && s.route == route && s.cores == cores {
 				return s
 			}
 		}
@@ -255,13 +352,18 @@ func (o *KernelOptions) results(size Size, subjects []*subject) []Kernel {
 	}
 	var all []Kernel
 	for _, s := range subjects {
-		name := kernels[s.kernel].name
+		name := s.name()
 		memcpy, read := find("memcpy", "", s.cores), find("read", "", s.cores)
 		k := Kernel{
 			Kernel: name, Route: s.route, Bytes: int(size), Block: o.Block, Cores: s.cores,
 			GBs: medianOrZero(s.rates), Spread: Spread(s.rates),
 			MemcpyGBs: medianOrZero(memcpy.rates), Ratio: medianOrZero(quotients(s.rates, memcpy.rates)),
 			ReadGBs: medianOrZero(read.rates), ReadRatio: medianOrZero(quotients(s.rates, read.rates)),
+			Data: o.Data, Rates: s.rates,
+		}
+		if f := s.format; f != nil {
+			n := int(size) / floatBytes
+			k.Format, k.BytesPerValue = f.name, float64(f.encodedLen(n, o.Block))/float64(n)
 		}
 		if one := find(name, s.route, 1); one != nil {
 			k.Scaling = medianOrZero(quotients(s.rates, one.rates))

@@ -9,7 +9,7 @@ import (
 )
 
 // Links are the links of a benchmark's network. Those of all workers are alike,
-// but for the way to another group.
+// but for the way to another group, unless they are a scenario's.
 type Links struct {
 	Rate        shaping.Rate     `json:"rate"` // up and down, of every worker
 	Queue       shaping.Queue    `json:"queue"`
@@ -21,6 +21,33 @@ type Links struct {
 	Loss       shaping.Probability `json:"loss"`
 	// Backend is who carries the packets: bridge, netem or user.
 	Backend string `json:"backend"`
+	// Scenario is the one whose links these are, if any. Then the rest but
+	// Backend is empty, and SlowestRate is the least of its workers' rates, up
+	// and down, 0 if all are unlimited.
+	Scenario    string       `json:"scenario,omitempty"`
+	SlowestRate shaping.Rate `json:"slowest_rate,omitzero"`
+}
+
+// boundRate is that of the slowest link.
+func (l *Links) boundRate() int64 {
+	if l.Scenario != "" {
+		return int64(l.SlowestRate)
+	}
+	return int64(l.Rate)
+}
+
+// SlowestRate is the least rate of the nodes' access links, up and down, 0 if
+// all are unlimited. They are nodes of the plan.
+func SlowestRate(plan *shaping.Plan, nodes []string) (slowest shaping.Rate) {
+	for _, name := range nodes {
+		n := plan.Nodes[plan.Index(name)]
+		for _, rate := range []shaping.Rate{n.RateUp, n.RateDown} {
+			if rate > 0 && (slowest == 0 || rate < slowest) {
+				slowest = rate
+			}
+		}
+	}
+	return slowest
 }
 
 // Spec is the same as a scenario would have it, for nodes in these groups.
@@ -67,7 +94,7 @@ type Ring struct {
 	BusyLink     string  `json:"busy_link,omitempty"`
 	BusyShare    float64 `json:"busy_share,omitempty"`
 	AlgorithmGBs float64 `json:"algorithm_gb_per_s"`
-	BusGBs       float64  `json:"bus_gb_per_s"`
+	BusGBs       float64 `json:"bus_gb_per_s"`
 
 	// Ordered is absent where the order is naive.
 	Ordered *Ordered `json:"ordered,omitempty"`
@@ -254,7 +281,7 @@ func NewRing(s Settings, l Links, all []Reduction) *Ring {
 
 	r.Seconds = figures((*Reduction).Seconds)
 	r.SecondsMedian, r.Spread = medianOrZero(r.Seconds), Spread(r.Seconds)
-	if bound := BoundSeconds(s.Workers, s.Elements, int64(l.Rate)); bound > 0 {
+	if bound := BoundSeconds(s.Workers, s.Elements, l.boundRate()); bound > 0 {
 		r.BoundSeconds, r.RatioToBound = &bound, new(r.SecondsMedian/bound)
 	}
 	r.AlgorithmGBs, r.BusGBs = Bandwidths(s.Workers, s.Elements, r.SecondsMedian)

@@ -12,6 +12,9 @@ import (
 func (r *Ring) Row() string {
 	dash := "–"
 	links := r.Links.Rate.String()
+	if r.Links.Scenario != "" {
+		links = r.Links.Scenario
+	}
 	if r.Links.OneWayDelay > 0 {
 		links += ", " + r.Links.OneWayDelay.String()
 	}

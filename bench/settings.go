@@ -16,8 +16,10 @@ type Settings struct {
 	Workers   int    `json:"workers"`
 	Elements  int    `json:"elements"` // values in each worker's vector
 	Algorithm string `json:"algorithm"`
-	// Groups is the number of groups that the workers are in, by turns.
-	Groups int `json:"groups"`
+	// Groups is the number of groups that the workers are in, by turns unless
+	// GroupOf has the group of each.
+	Groups  int   `json:"groups"`
+	GroupOf []int `json:"group_of,omitempty"`
 	// Order is the ring's: naive, which is that of the ranks, or optimised.
 	Order string `json:"order"`
 	// Connections is the number of connections to each peer, 0 as many as the
@@ -54,9 +56,12 @@ func Wrong(field, problem string, args ...any) error {
 
 func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
-// GroupNumbers is the group of every rank. Neighbours are in different groups:
-// for a ring the worst order.
+// GroupNumbers is the group of every rank. By turns, neighbours are in different
+// groups: for a ring the worst order.
 func (s *Settings) GroupNumbers() []int {
+	if s.GroupOf != nil {
+		return s.GroupOf
+	}
 	numbers := make([]int, s.Workers)
 	for rank := range numbers {
 		numbers[rank] = rank % s.Groups

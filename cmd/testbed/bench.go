@@ -3,11 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"testbed/allreduce/int8"
 	"testbed/bench"
@@ -42,16 +43,25 @@ func byFlag(err error) error {
 func benchKernelCommand() *cobra.Command {
 	var o bench.KernelOptions
 	var sizes []string
-	var asJSON bool
+	var format outputFormat
+	var data string
 	cmd := &cobra.Command{
-		Use: "kernel", Short: "Measure the int8 kernels beside copying and reading memory", Args: noArguments,
+		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: noArguments,
 		Long: `Measures every kernel on every route that this processor has, in turn with
-copying memory (memcpy) and reading it (read), so that what disturbs the machine
-disturbs all of them.
+copying memory (memcpy) and reading it (read), and with the formats of others
+(--against), so that what disturbs the machine disturbs all of them. What others
+have is written anew in plain Go: their errors and sizes are their own, their
+speeds are to be compared with the route go.
 
 GB/s are bytes of float32 values, of those that are encoded, decoded or added
 to, per second; of memcpy the bytes copied and of read the bytes read. So
-quantise may well be faster than memcpy: it writes a quarter as much.`,
+quantise may well be faster than memcpy: it writes a quarter as much.
+
+The second table has, for each format, the error of encoding and decoding once
+(relative L2 norm) and the bias (mean error ÷ root mean square of the values),
+of vectors of 1 Mi values: normal ones, heavy tails, 1 % that are not zero,
+layers of very different scale (the mean over the layers); and of --data, if it
+is a file.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Block, "block", int8.DefaultBlock, "values per scale")
@@ -59,14 +69,21 @@ quantise may well be faster than memcpy: it writes a quarter as much.`,
 	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, avx2, avx512 (default all that this processor has)")
 	f.IntSliceVar(&o.Cores, "cores", []int{1, min(2, runtime.NumCPU())}, "how many cores at once")
 	f.IntVar(&o.Rounds, "rounds", 9, "how often each is measured")
-	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	f.StringSliceVar(&o.Against, "against", bench.AgainstNames(), "formats to measure beside int8 and int4; empty: none")
+	f.StringVar(&data, "data", string(bench.Gaussian), fmt.Sprintf("the values, of %v, or a file: .npy (float32 or float64) or .raw (float32)", bench.DataNames))
+	format.declare(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for _, text := range sizes {
-			size, err := bench.ParseSize(text)
-			if err != nil {
-				return usageError{fmt.Errorf("--sizes: %w", err)}
+		var err error
+		if o.Sizes, err = bench.ParseSizes(sizes); err != nil {
+			return usageError{fmt.Errorf("--sizes: %w", err)}
+		}
+		if err := format.check(); err != nil {
+			return err
+		}
+		if o.Data = bench.Data(data); filepath.Ext(data) != "" {
+			if o.Values, err = bench.ReadVector(data); err != nil {
+				return usageError{fmt.Errorf("--data: %w", err)}
 			}
-			o.Sizes = append(o.Sizes, size)
 		}
 		if err := o.Check(); err != nil {
 			return byFlag(err)
@@ -76,24 +93,36 @@ quantise may well be faster than memcpy: it writes a quarter as much.`,
 		if err != nil {
 			return err
 		}
-		if asJSON {
+		switch {
+		case format.json:
 			return printJSON(cmd, results)
+		case format.name == formatGo:
+			return bench.WriteGoKernels(cmd.OutOrStdout(), bench.ThisMachine(), results)
 		}
-		return printKernels(cmd, results)
+		return bench.WriteKernels(cmd.OutOrStdout(), results)
 	}
 	return cmd
 }
 
-func printKernels(cmd *cobra.Command, results []bench.Kernel) error {
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "kernel\troute\tsize\tcores\tGB/s\tspread\t× memcpy\t× read\t× one core\t")
-	for _, k := range results {
-		scaling := ""
-		if k.Cores > 1 && k.Scaling > 0 {
-			scaling = fmt.Sprintf("%.2f", k.Scaling)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%.2f\t%.0f %%\t%.2f\t%.2f\t%s\t\n",
-			k.Kernel, k.Route, bench.Size(k.Bytes), k.Cores, k.GBs, 100*k.Spread, k.Ratio, k.ReadRatio, scaling)
+// outputFormat is how a benchmark's result is printed.
+type outputFormat struct {
+	name string
+	json bool
+}
+
+const formatText, formatGo = "text", "go"
+
+func (o *outputFormat) declare(f *pflag.FlagSet) {
+	f.BoolVar(&o.json, "json", false, "print the result as JSON")
+	f.StringVar(&o.name, "format", formatText, "how to print the result: text, or go, which benchstat reads")
+}
+
+func (o *outputFormat) check() error {
+	switch {
+	case o.name != formatText && o.name != formatGo:
+		return usageError{fmt.Errorf("--format %s: choose text or go", o.name)}
+	case o.json && o.name == formatGo:
+		return usageError{errors.New("--json and --format go: choose one")}
 	}
-	return w.Flush()
+	return nil
 }

@@ -4,8 +4,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -119,6 +121,61 @@ func TestBenchRing(t *testing.T) {
 	expectNothing(t, t.Name(), before)
 }
 
+// TestBenchRingOfAScenario takes a scenario's links, whose nodes are no row of
+// numbers and whose slowest rate is the bound.
+func TestBenchRingOfAScenario(t *testing.T) {
+	needSandbox(t)
+	before := look(t)
+	file := filepath.Join(t.TempDir(), "uneven.yaml")
+	if err := os.WriteFile(file, []byte(unevenScenario), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"bench", "ring", file, "--elements", "100000", "--repeat", "2", "--warmup", "0", "--algorithm", "hierarchical", "--bits", "32", "--json"}
+	r := testbed(t, args...)
+	var ring bench.Ring
+	if err := json.Unmarshal([]byte(r.stdout), &ring); err != nil || r.code != 0 {
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	if l := ring.Links; l.Scenario != "uneven" || l.SlowestRate != 40e6 || ring.Workers != 3 || !slices.Equal(ring.GroupOf, []int{0, 0, 1}) {
+		t.Errorf("%+v, %+v", l, ring.Settings)
+	}
+	if bound := 4.0 / 3 * 100_000 * 8 / 40e6; math.Abs(*ring.BoundSeconds-bound) > 1e-9 || *ring.RatioToBound < 1 {
+		t.Errorf("bound %v, ratio %v", *ring.BoundSeconds, *ring.RatioToBound)
+	}
+	// The sums cross from group to group and the means back, as float32.
+	if ring.SecondsMedian < 0.03 || !ring.BitIdentical || ring.RelativeError > 1e-6 || ring.FrameBytes < 4*4*100_000 {
+		t.Errorf("%v s, error %v, %d bytes", ring.SecondsMedian, ring.RelativeError, ring.FrameBytes)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+const unevenScenario = `
+name: uneven
+inner_steps: 1
+target_outer_steps: 1
+horizon: 1000000
+base_latency: 0
+bandwidth_bpus: 10
+state_bytes: 100
+heartbeat_period: 1000
+heartbeat_miss_threshold: 5
+seed: 1
+workers:
+  - {id: 2, join_at: 0, inner_step_mean: 1000}
+  - {id: 5, join_at: 0, inner_step_mean: 1000}
+  - {id: 7, join_at: 0, inner_step_mean: 1000}
+real:
+  links:
+    default: {rate_up: 80mbit, rate_down: 80mbit, one_way_delay: 1ms}
+    nodes:
+      w5: {rate_up: 40mbit}
+    groups:
+      here: {nodes: [w2, w5]}
+      there: {nodes: [w7]}
+    paths:
+      - {between: [here, there], one_way_delay: 15ms, loss_burst: {enter: 0.1%, leave: 50%, loss_inside: 50%}}
+`
+
 // TestBenchRingBesideOthers measures the rivals that this machine has.
 func TestBenchRingBesideOthers(t *testing.T) {
 	needSandbox(t)
@@ -172,7 +229,7 @@ func TestInterruptedBenchLeavesNothing(t *testing.T) {
 }
 
 func TestBenchKernel(t *testing.T) {
-	r := testbed(t, "bench", "kernel", "--json", "--sizes", "64KiB", "--rounds", "2", "--cores", "1", "--route", "go")
+	r := testbed(t, "bench", "kernel", "--json", "--sizes", "64KiB", "--rounds", "2", "--cores", "1", "--route", "go", "--against", "torchft_fp8")
 	var kernels []bench.Kernel
 	if err := json.Unmarshal([]byte(r.stdout), &kernels); err != nil || r.code != 0 || len(kernels) < 5 {
 		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
@@ -184,39 +241,78 @@ func TestBenchKernel(t *testing.T) {
 	}
 }
 
+// TestBenchKernelOnAFile takes one's own values, and refuses those of a type
+// that it does not read.
+func TestBenchKernelOnAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mine.npy")
+	write := func(dtype string) {
+		header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (4,), }", dtype)
+		header += strings.Repeat(" ", 117-len(header)) + "\n" // a whole number of 64 bytes
+		b := append([]byte("\x93NUMPY\x01\x00\x76\x00"), header...)
+		if err := os.WriteFile(file, append(b, 0, 0, 128, 63, 0, 0, 0, 64, 0, 0, 64, 64, 0, 0, 0, 0), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"bench", "kernel", "--sizes", "4KiB", "--rounds", "1", "--cores", "1", "--route", "go", "--against", "prime", "--data", file}
+	write("<f4")
+	r := testbed(t, args...)
+	if r.code != 0 || !strings.Contains(r.stdout, "mine.npy") || !strings.Contains(r.stdout, "ring_step_prime") {
+		t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+	r = testbed(t, append(args, "--format", "go")...)
+	if r.code != 0 || !strings.Contains(r.stdout, "BenchmarkKernel/kernel=quantise/route=go/size=4KiB/cores=1-") {
+		t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+	write("<i4")
+	r = testbed(t, args...)
+	want := fmt.Sprintf("testbed: --data: %s: its dtype is \"<i4\"; <f4 and <f8 are read: save it with numpy.save(file, a.astype('<f4'))\n", file)
+	if r.code != exitUsage || r.stderr != want {
+		t.Errorf("exit code %d, stderr %q, want %q", r.code, r.stderr, want)
+	}
+}
+
 func TestBenchUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"bench disk":             "unknown benchmark",
-		"bench ring 4":           "no arguments",
-		"bench ring --workers 1": "--workers 1 must lie between",
-		"bench ring --workers 256 --elements 1000000000":  "of memory",
-		"bench ring --elements 0":                         "--elements 0",
-		"bench ring --repeat 0":                           "--repeat 0",
-		"bench ring --rate 100":                           "--rate",
-		"bench ring --loss 2":                             "--loss",
-		"bench ring --one-way-delay 5":                    "--one-way-delay",
-		"bench ring --one-way-delay 2m":                   "above the limit",
-		"bench ring --jitter 5ms":                         "jitter",
-		"bench ring --data uniform":                       "--data uniform: choose",
-		"bench ring --algorithm tree":                     "--algorithm tree: choose from ring, direct, hierarchical",
-		"bench ring --groups 5":                           "--groups 5",
-		"bench ring --group-delay 5ms":                    "groups says how many",
-		"bench ring --order best":                         "--order best: choose",
-		"bench ring --order optimised --algorithm direct": "only the ring",
-		"bench ring --connections 65":                     "--connections 65",
-		"bench ring --bits 2":                             "--bits 2",
-		"bench ring --entropy yes":                        "--entropy yes: choose",
-		"bench ring --block 7":                            "--block 7",
-		"bench ring --links carrier":                      "--links carrier",
-		"bench ring --links bridge --loss 1%":             "--links bridge neither delays",
-		"bench ring --against nccl":                       "--against nccl: choose from iperf3, gloo",
-		"bench ring --json --row":                         "choose one",
-		"bench ring --timeout 0s":                         "--timeout",
-		"bench ring --no-such":                            "--no-such",
-		"bench kernel --sizes 256kb":                      "--sizes",
-		"bench kernel --route sse":                        "--route sse: this machine has",
-		"bench kernel --cores 0":                          "--cores 0",
-		"bench kernel --rounds 0":                         "--rounds 0",
+		"bench disk":                       "unknown benchmark",
+		"bench ring 4 5":                   "one scenario at most",
+		"bench ring headline --rate 5mbit": "--rate: the scenario says",
+		"bench ring persistent_straggler --algorithm hierarchical": "must be in a group",
+		"bench ring --workers 1":                                   "--workers 1 must lie between",
+		"bench ring --workers 256 --elements 1000000000":           "of memory",
+		"bench ring --elements 0":                                  "--elements 0",
+		"bench ring --repeat 0":                                    "--repeat 0",
+		"bench ring --rate 100":                                    "--rate",
+		"bench ring --loss 2":                                      "--loss",
+		"bench ring --one-way-delay 5":                             "--one-way-delay",
+		"bench ring --one-way-delay 2m":                            "above the limit",
+		"bench ring --jitter 5ms":                                  "jitter",
+		"bench ring --data uniform":                                "--data uniform: choose",
+		"bench ring --algorithm tree":                              "--algorithm tree: choose from ring, direct, hierarchical",
+		"bench ring --groups 5":                                    "--groups 5",
+		"bench ring --group-delay 5ms":                             "groups says how many",
+		"bench ring --order best":                                  "--order best: choose",
+		"bench ring --order optimised --algorithm direct":          "only the ring",
+		"bench ring --connections 65":                              "--connections 65",
+		"bench ring --bits 2":                                      "--bits 2: choose one of [8 4 16 32]",
+		"bench ring --bits 32 --entropy on":                        "--entropy on: values of 32 bits have no codes",
+		"bench ring --entropy yes":                                 "--entropy yes: choose",
+		"bench ring --block 7":                                     "--block 7",
+		"bench ring --links carrier":                               "--links carrier",
+		"bench ring --links bridge --loss 1%":                      "--links bridge neither delays",
+		"bench ring --against nccl":                                "--against nccl: choose from iperf3, gloo",
+		"bench ring --json --row":                                  "choose one",
+		"bench ring --format go --row":                             "choose one",
+		"bench ring --format csv":                                  "--format csv: choose text or go",
+		"bench ring --timeout 0s":                                  "--timeout",
+		"bench ring --no-such":                                     "--no-such",
+		"bench kernel --sizes 256kb":                               "--sizes",
+		"bench kernel --route sse":                                 "--route sse: this machine has",
+		"bench kernel --cores 0":                                   "--cores 0",
+		"bench kernel --rounds 0":                                  "--rounds 0",
+		"bench kernel --json --format go":                          "choose one",
+		"bench kernel --against nccl":                              "--against nccl: choose from float32, bf16, prime",
+		"bench kernel --data uniform":                              "--data uniform: choose one of",
+		"bench kernel --data none.npy":                             "--data: open none.npy: no such file",
 	} {
 		r := testbed(t, strings.Fields(args)...)
 		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {

@@ -119,6 +119,13 @@ func oneScenario(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+func atMostOneScenario(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usageError{fmt.Errorf("%s takes one scenario at most", cmd.CommandPath())}
+	}
+	return nil
+}
+
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Errorf("%s takes no arguments", cmd.CommandPath())}

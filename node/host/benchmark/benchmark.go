@@ -8,12 +8,16 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/bench"
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
+	"testbed/policy"
+	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -27,6 +31,9 @@ const (
 type Options struct {
 	bench.Settings
 	Links bench.Links
+	// Scenario is the one whose workers are the ranks, on its links in the place
+	// of Links; nil: none.
+	Scenario *scenarios.Scenario
 	// Backend carries packets; emulation.LinksAuto takes a bridge alone where
 	// the links neither delay nor lose, and else what a run takes.
 	Backend string
@@ -40,6 +47,7 @@ type Options struct {
 // ringSpec is the job of Run.
 type ringSpec struct {
 	Plan     *shaping.Plan
+	Nodes    []string // by rank
 	Settings bench.Settings
 	Links    bench.Links
 	Backend  string
@@ -70,13 +78,13 @@ func Run(ctx context.Context, o Options) (*bench.Ring, error) {
 }
 
 func (o *Options) spec() (*ringSpec, error) {
-	names := make([]string, o.Workers)
-	for k := range names {
-		names[k] = rankName(k)
-	}
-	plan, err := shaping.NewPlan(o.Links.Spec(names, o.GroupNumbers()), names, 0, o.Seed)
+	plan, names, err := o.network()
 	if err != nil {
 		return nil, &emulation.UsageError{Problem: err.Error()}
+	}
+	links := o.Links
+	if s := o.Scenario; s != nil {
+		links = bench.Links{Scenario: s.Name, SlowestRate: bench.SlowestRate(plan, names)}
 	}
 	var ordered *bench.Ordered
 	if o.Order == bench.OptimisedOrder {
@@ -92,11 +100,47 @@ func (o *Options) spec() (*ringSpec, error) {
 		backend = emulation.LinksBridge
 	}
 	return &ringSpec{
-		Plan: plan, Settings: o.Settings, Links: o.Links, Backend: backend, Ordered: ordered, Against: o.Against, Timeout: o.Timeout,
+		Plan: plan, Nodes: names, Settings: o.Settings, Links: links, Backend: backend, Ordered: ordered, Against: o.Against, Timeout: o.Timeout,
 	}, nil
 }
 
+// network returns the plan, and the ranks' nodes in it.
+func (o *Options) network() (*shaping.Plan, []string, error) {
+	if s := o.Scenario; s != nil {
+		plan, err := s.Plan()
+		return plan, s.Nodes()[1:], err // without the coordinator
+	}
+	names := make([]string, o.Workers)
+	for k := range names {
+		names[k] = fmt.Sprintf("w%d", k)
+	}
+	plan, err := shaping.NewPlan(o.Links.Spec(names, o.GroupNumbers()), names, 0, o.Seed)
+	return plan, names, err
+}
+
+// adopt takes from the scenario who the ranks are.
+func (o *Options) adopt() error {
+	s := o.Scenario
+	ids := make([]policy.ID, len(s.Workers))
+	for i, w := range s.Workers {
+		ids[i] = w.ID
+	}
+	o.Workers = len(ids)
+	if n := len(s.Real.Links.Groups); n > 0 {
+		o.GroupOf, o.Groups = s.Groups(ids), n
+	}
+	if o.Algorithm == allreduce.Hierarchical.String() && (o.GroupOf == nil || slices.Contains(o.GroupOf, -1)) {
+		return bench.Wrong("algorithm", "%s: every worker must be in a group of %s's links", o.Algorithm, s.Name)
+	}
+	return nil
+}
+
 func (o *Options) check() error {
+	if o.Scenario != nil {
+		if err := o.adopt(); err != nil {
+			return err
+		}
+	}
 	if err := o.Settings.Check(); err != nil {
 		return err
 	}
@@ -119,6 +163,3 @@ func (o *Options) check() error {
 	}
 	return nil
 }
-
-// rankName is the name of a rank's node, and of its certificate.
-func rankName(rank int) string { return fmt.Sprintf("w%d", rank) }

@@ -13,6 +13,7 @@ import (
 	"testbed/allreduce"
 	"testbed/bench"
 	"testbed/node/host/emulation"
+	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -48,6 +49,37 @@ func TestBackend(t *testing.T) {
 	}
 }
 
+// TestScenario takes the place of the links, and says who the ranks are.
+func TestScenario(t *testing.T) {
+	o := options()
+	var err error
+	if o.Scenario, err = scenarios.Load("three_regions"); err != nil {
+		t.Fatal(err)
+	}
+	o.Order = bench.OptimisedOrder
+	if err := o.check(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := o.spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(o.Scenario.Workers)
+	if got.Links != (bench.Links{Scenario: "three_regions", SlowestRate: 100e6}) || got.Settings.Workers != n || len(got.Settings.GroupOf) != n || got.Settings.Groups != 3 {
+		t.Errorf("%+v", got)
+	}
+	if len(got.Plan.Nodes) != n+1 || len(got.Nodes) != n || got.Nodes[0] != scenarios.NodeName(o.Scenario.Workers[0].ID) || len(got.Ordered.Ring) != n {
+		t.Errorf("%+v", got)
+	}
+	if o.Scenario, err = scenarios.Load("homogeneous"); err != nil { // it has no groups
+		t.Fatal(err)
+	}
+	o.GroupOf, o.Algorithm, o.Order = nil, "hierarchical", allreduce.NaiveOrder
+	if e, ok := errors.AsType[*bench.FieldError](o.check()); !ok || e.Field != "algorithm" {
+		t.Errorf("%v", e)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"timeout":     func(o *Options) { o.Timeout = 0 },
@@ -69,7 +101,7 @@ func TestUsage(t *testing.T) {
 
 // TestAnswers: every rank's answer finds its place, and is counted once.
 func TestAnswers(t *testing.T) {
-	b := &benchmark{waiting: 2, current: bench.Reduction{Reduced: make([]bench.Reduced, 2), Checked: make([]bench.Checked, 2)}}
+	b := &benchmark{spec: ringSpec{Nodes: []string{"w0", "w1"}}, waiting: 2, current: bench.Reduction{Reduced: make([]bench.Reduced, 2), Checked: make([]bench.Checked, 2)}}
 	answer := func(rank int, r bench.Report) {
 		t.Helper()
 		data, err := json.Marshal(r)

@@ -51,10 +51,9 @@ func (g *gloo) start(b *benchmark) (string, error) {
 		return "", err
 	}
 	s := b.spec.Settings
-	for rank := range s.Workers {
-		name := rankName(rank)
+	for rank, name := range b.spec.Nodes {
 		t, err := b.startTool(b.network.NS(name), []string{"GLOO_SOCKET_IFNAME=" + nodeInterface, "OMP_NUM_THREADS=1"},
-			g.python, "-c", glooScript, b.network.Addr(rankName(0)).String(), glooPort,
+			g.python, "-c", glooScript, b.network.Addr(b.spec.Nodes[0]).String(), glooPort,
 			strconv.Itoa(rank), strconv.Itoa(s.Workers), strconv.Itoa(s.Elements), strconv.FormatFloat(b.spec.Timeout.Seconds(), 'f', 3, 64))
 		if err != nil {
 			return "", err

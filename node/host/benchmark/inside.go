@@ -83,13 +83,10 @@ func (b *benchmark) startWorkers() error {
 	}
 	s := b.spec.Settings
 	var peers []quicring.Peer
-	var names []string
-	for rank := range s.Workers {
-		name := rankName(rank)
-		names = append(names, name)
+	for _, name := range b.spec.Nodes {
 		peers = append(peers, quicring.Peer{Name: name, Addr: netip.AddrPortFrom(b.network.Addr(name), ringPort)})
 	}
-	shortPaths := b.network.Plan.ShortPaths(names, allreduce.ShortRTT)
+	shortPaths := b.network.Plan.ShortPaths(b.spec.Nodes, allreduce.ShortRTT)
 	for rank, peer := range peers {
 		credentials, err := authority.Issue(peer.Name)
 		if err != nil {
@@ -215,7 +212,7 @@ func (b *benchmark) order(o bench.Order, patience time.Duration) error {
 func (b *benchmark) answered(rank int, data json.RawMessage) error {
 	var r bench.Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", rankName(rank), err)
+		return fmt.Errorf("reading the answer of %s: %w", b.spec.Nodes[rank], err)
 	}
 	switch {
 	case r.Reduced != nil:

@@ -48,8 +48,8 @@ func (p *iperf3) start(b *benchmark) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for rank := range b.workers {
-		server, err := b.startTool(b.network.NS(rankName(rank)), nil, "iperf3", "--server", "--port", iperf3Port, "--forceflush")
+	for _, name := range b.spec.Nodes {
+		server, err := b.startTool(b.network.NS(name), nil, "iperf3", "--server", "--port", iperf3Port, "--forceflush")
 		if err != nil {
 			return "", err
 		}
@@ -106,8 +106,8 @@ func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
 			c.end()
 		}
 	}()
-	for rank := range n {
-		c, err := b.startTool(b.network.NS(rankName(rank)), nil, "iperf3", "--client", b.network.Addr(rankName((rank+1)%n)).String(),
+	for rank, name := range b.spec.Nodes {
+		c, err := b.startTool(b.network.NS(name), nil, "iperf3", "--client", b.network.Addr(b.spec.Nodes[(rank+1)%n]).String(),
 			"--port", iperf3Port, "--bytes", strconv.Itoa(bytes), "--json")
 		if err != nil {
 			return 0, 0, err

@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"text/tabwriter"
+)
+
+// formatName says what values are on the wire.
+func (r *Ring) formatName() string {
+	switch r.Bits {
+	case 32:
+		return "float32"
+	case 16:
+		return "bfloat16"
+	}
+	return fmt.Sprintf("int%d in blocks of %d", r.Bits, r.Block)
+}
+
+// WriteText writes the result to be read.
+func (r *Ring) WriteText(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	line("all-reduce", "%d workers × %d values (%s), %s, %s", r.Workers, r.Elements, r.Data, r.Algorithm, r.formatName())
+	if l := r.Links; l.Scenario != "" {
+		line("links", "those of %s, the slowest %v (%s)", l.Scenario, l.SlowestRate, l.Backend)
+	} else {
+		line("links", "%v up and down, one-way delay %v ± %v, loss %v (%s)", l.Rate, l.OneWayDelay, l.Jitter, l.Loss, l.Backend)
+		if r.Groups > 1 {
+			line("groups", "%d, one-way delay between them %v", r.Groups, l.GroupDelay)
+		}
+	}
+	line("machine", "%s, %d cores, Linux %s, %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
+	line("time", "%.4g s, median of %d, spread %.0f %%", r.SecondsMedian, r.Repeat, 100*r.Spread)
+	if r.BoundSeconds != nil {
+		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
+	}
+	if r.BusyLink != "" {
+		line("", "that of the planned rate; links gave %.1f %% of it while packets waited, or were nearer to it (%s)", 100*r.BusyShare, r.BusyLink)
+	}
+	if o := r.Ordered; o != nil {
+		line("order", "%v: %.3f × as fast as the naive order (%.4g s), predicted %.3f ×", o.Ring, o.MeasuredGain, o.NaiveSecondsMedian, o.PredictedGain)
+	}
+	line("phases", "start %.4g s, reduce-scatter %.4g s, all-gather %.4g s", r.Phases.StartSeconds, r.Phases.ReduceScatterSeconds, r.Phases.AllGatherSeconds)
+	line("bandwidth", "%.3f GB/s of float32, %.3f GB/s of the bus", r.AlgorithmGBs, r.BusGBs)
+	line("bytes", "%.2f MB of frames, %.2f MB on the wire, %d connections, all workers", float64(r.FrameBytes)/1e6, float64(r.BytesOnWire)/1e6, r.ConnectionsUsed)
+	line("coding", "entropy %s: codes shortened in %.0f %% of the reductions", r.Entropy, 100*r.CodedShare)
+	line("processor", "%.3g s of the workers, %.3g s of the router", r.CPUSeconds, r.RouterCPUSeconds)
+	if r.MemoryBytes != nil {
+		line("memory", "%.1f MB beyond input and output, %.2f × the vector", float64(*r.MemoryBytes)/1e6, r.MemoryRatio)
+	}
+	line("error", "%.3f %% (relative L2)", 100*r.RelativeError)
+	if r.ErrorFeedback {
+		line("", "%.3f %% of the mean over all reductions, with error feedback", 100*r.AveragedError)
+	}
+	for _, a := range r.Against {
+		if a.Problem != "" {
+			line(a.Name, "%s", a.Problem)
+			continue
+		}
+		line(a.Name, "%.4g s, spread %.0f %%, processor %.3g s: the ring takes %.3f × its time (%s)", a.SecondsMedian, 100*a.Spread, a.CPUSeconds, a.Ratio, a.Version)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(out, "note: "+n)
+	}
+	if !r.BitIdentical {
+		fmt.Fprintln(out, "NOT VALID: the ranks ended with different bytes")
+	}
+	return nil
+}
+
+// WriteKernels writes the kernels and then the formats, to be read.
+func WriteKernels(out io.Writer, results []Kernel) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "kernel\troute\tsize\tcores\tGB/s\tspread\t× memcpy\t× read\t× one core\t")
+	for _, k := range results {
+		scaling := ""
+		if k.Cores > 1 && k.Scaling > 0 {
+			scaling = fmt.Sprintf("%.2f", k.Scaling)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%.2f\t%.0f %%\t%.2f\t%.2f\t%s\t\n",
+			k.Kernel, k.Route, Size(k.Bytes), k.Cores, k.GBs, 100*k.Spread, k.Ratio, k.ReadRatio, scaling)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return writeFormats(out, Formats(results))
+}
+
+// writeFormats writes what each format costs and how exact it is.
+func writeFormats(out io.Writer, rows []Format) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\nGB/s at %v, cores: %d; relative error (bias), %%\n", Size(rows[0].Bytes), rows[0].Cores)
+	fmt.Fprint(w, "format\troute\tbytes/value\tquantise\tdequantise+add\tring step\t")
+	for _, a := range rows[0].Accuracy {
+		fmt.Fprintf(w, "%s\t", filepath.Base(string(a.Data)))
+	}
+	fmt.Fprintln(w)
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%.3f\t%.2f\t%.2f\t%.2f\t", r.Name, r.Route, r.BytesPerValue, r.Quantise, r.DequantiseAdd, r.RingStep)
+		for _, a := range r.Accuracy {
+			fmt.Fprintf(w, "%.3g (%+.2f)\t", 100*a.RelativeError, 100*a.Bias)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
