@@ -183,10 +183,17 @@ func dequantiseHalves(dst []float32, codes []byte, scale float32) {
 }
 
 func addHalves(sums []float32, codes []byte, own []float32, scale, mul float32) (absmax uint32) {
-	for i, x := range own {
-		sum := float32(float32(half(codes, i)*scale)+x) * mul
+	codes = codes[:(len(own)+1)/2]
+	add := func(i int, code int8) {
+		sum := float32(float32(float32(code)*scale)+own[i]) * mul
 		sums[i] = sum
 		absmax = max(absmax, math.Float32bits(sum)&signless)
+	}
+	for i, b := range codes {
+		add(2*i, int8(b<<4)>>4)
+		if 2*i+1 < len(own) {
+			add(2*i+1, int8(b)>>4)
+		}
 	}
 	return absmax
 }
