@@ -166,10 +166,20 @@ func NewSummarizer(s *scenarios.Scenario) *Summarizer {
 // Add takes the next event. It does not keep it.
 func (s *Summarizer) Add(e *Event) {
 	s.last = max(s.last, e.T)
-	if e.Type != Step { // which most events are, and of which s.step takes care
-		s.split.add(e, &s.current)
-		s.work.add(e)
+	switch e.Type { // most events are these
+	case Step:
+		s.step(e)
+		return
+	case Arrive:
+		// A late one counts too: its round may open again and take it in.
+		if e.Round == s.current.Round {
+			w := s.turns.named(e.Node)
+			w.arrived, w.arrival = true, e.T
+		}
+		return
 	}
+	s.split.add(e, &s.current)
+	s.work.add(e)
 	switch e.Type {
 	case RunStart:
 		if r := e.Run; r != nil {
@@ -182,14 +192,6 @@ func (s *Summarizer) Add(e *Event) {
 		}
 		s.since[e.Node] = e.T
 		s.returns(e)
-	case Step:
-		s.step(e)
-	case Arrive:
-		// A late one counts too: its round may open again and take it in.
-		if e.Round == s.current.Round {
-			w := s.turns.named(e.Node)
-			w.arrived, w.arrival = true, e.T
-		}
 	case RoundClose:
 		s.current.Close, s.current.Participants, s.current.Late = e.T, e.Participants, e.Missing
 		for _, id := range e.Participants {
