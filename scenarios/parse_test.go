@@ -350,7 +350,7 @@ func loadBack(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, heavy_tail, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, spot_fleet, three_regions, transient_slow"
+	want := "homogenous: there is no such file and no such scenario in the library, which has churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, short_stalls, spot_fleet, three_regions, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}
