@@ -15,6 +15,9 @@ type Measurements struct {
 	Hop        float64     `json:"hop_s"`      // that every hop of a reduction takes besides its delay, s
 	Reduce     float64     `json:"reduce_s"`   // that every reduction takes besides, s
 	Stragglers []Straggler `json:"stragglers"` // by rising Sigma
+	// ReduceByte is what every byte takes that all nodes of a reduction send
+	// together, s; 0 where they have processors of their own.
+	ReduceByte float64 `json:"reduce_byte_s,omitempty"`
 }
 
 // Straggler is the coefficient c of 1 + c · log2(nodes) for nodes whose step
@@ -226,8 +229,10 @@ func (f formulas) reduction(in *Inputs, n, values, mbps, rtt float64) reduction 
 	turns := max(1, r.hops)
 	chunk := values * r.volume / turns
 	piece := pieceValues(chunk, rtt)
+	data := r.bits / 8 // bytes
 	if f.uses(wireBytes) {
-		r.bits = turns * 8 * allreduce.FramesLen(chunk, piece, int8.DefaultBlock, gradientBits/in.Compression) * framesPerData
+		data = turns * allreduce.FramesLen(chunk, piece, int8.DefaultBlock, gradientBits/in.Compression)
+		r.bits = 8 * data * FramesPerData
 	}
 	transfer, hop := r.bits/(mbps*1e6), rtt/2
 	if f.uses(machineCosts) {
@@ -249,13 +254,13 @@ func (f formulas) reduction(in *Inputs, n, values, mbps, rtt float64) reduction 
 		r.seconds = transfer + r.hops*hop
 	}
 	if f.uses(machineCosts) {
-		r.seconds += f.measured.Reduce
+		r.seconds += f.measured.Reduce + f.measured.ReduceByte*n*data
 	}
 	return r
 }
 
-// framesPerData is what a link carries for a byte of the all-reduce's.
-const framesPerData = float64(allreduce.PacketSize+shaping.UDPHeaders) / allreduce.StreamData
+// FramesPerData is what a link carries for a byte of the all-reduce's.
+const FramesPerData = float64(allreduce.PacketSize+shaping.UDPHeaders) / allreduce.StreamData
 
 // pieceValues is how many values of a chunk the all-reduce sends on at a time.
 func pieceValues(chunk, rtt float64) int {

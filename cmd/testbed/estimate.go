@@ -10,6 +10,7 @@ import (
 
 	"testbed/calibrate"
 	"testbed/estimate"
+	"testbed/experiment"
 	"testbed/scenarios"
 )
 
@@ -23,6 +24,7 @@ type estimateFlags struct {
 	list, json  bool
 	csv         bool
 	html        string
+	emulation   emulateFlags
 }
 
 func estimateCommand() *cobra.Command {
@@ -68,6 +70,15 @@ if it is given several times:
 --html FILE writes a page with pictures of the sweep (of nodes and bandwidth if
 none is given), which computes it anew when an input is moved.
 
+--emulate makes a scenario that is the same run in small (as much transfer and
+latency for each second of computing), plays it as testbed run does, and shows
+what each variant says of it beside what it took, and which assumptions held:
+
+  testbed estimate run.yaml --emulate --calibration calibration.json
+  testbed estimate run.yaml --emulate --world sim   # simulated, on any system
+
+Exits with 3 if what was played is not valid (see testbed run --help).
+
 --reliability FILE computes the reliability model, which is a part of its own:
 the share of the time that counts when nodes fail and some are slow.`,
 	}
@@ -82,6 +93,7 @@ the share of the time that counts when nodes fail and some are slow.`,
 	flags.StringVar(&f.reliability, "reliability", "", "compute the reliability model from this file")
 	flags.BoolVar(&f.list, "list", false, "list the published runs, and the estimates beside what was reported")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
+	f.emulation.declare(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file := ""
 		if len(args) == 1 {
@@ -109,6 +121,8 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 		return usageError{errors.New("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out")}
 	case f.html != "" && (f.csv || f.json):
 		return usageError{errors.New("--html writes a page; leave --csv and --json out")}
+	case f.emulation.wanted && (f.reliability != "" || f.list || len(f.sweep) > 0 || f.html != "" || cmd.Flags().Changed("variant")):
+		return usageError{errors.New("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out")}
 	case f.csv && (len(f.sweep) == 0 || f.json):
 		return usageError{errors.New("--csv is for --sweep, and --json is another form of it")}
 	case chosen > 1:
@@ -122,10 +136,21 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case f.list:
 		return estimate.WritePresets(cmd.OutOrStdout(), estimate.Presets(v))
 	}
-	r, measured, err := f.read(v, file)
+	if err := f.emulation.check(cmd); err != nil {
+		return err
+	}
+	r, c, err := f.read(v, file)
 	switch {
 	case err != nil:
 		return err
+	case f.emulation.wanted:
+		return f.emulation.run(cmd, r, c, f.json)
+	}
+	var measured *estimate.Measurements
+	if c != nil {
+		measured = experiment.Measurements(c)
+	}
+	switch {
 	case len(f.sweep) > 0 || f.html != "":
 		return f.printSweep(cmd, r, measured)
 	case measured != nil && f.json:
@@ -140,35 +165,26 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	return estimate.WriteText(cmd.OutOrStdout(), e)
 }
 
-// read returns the run, and with --calibration what was measured. Without one a
-// run has no further inputs.
-func (f *estimateFlags) read(v estimate.Variant, file string) (r estimate.Run, measured *estimate.Measurements, err error) {
+// read returns the run, and the calibration if there is one. Without either that
+// or --emulate a run has no further inputs.
+func (f *estimateFlags) read(v estimate.Variant, file string) (r estimate.Run, c *calibrate.Calibration, err error) {
 	r.Further = estimate.DefaultFurther()
 	if r.Inputs, err = f.inputs(v); err != nil {
 		return r, nil, err
 	}
 	if f.calibration == "" {
+		if f.emulation.wanted {
+			return r, nil, readInputs(file, &r, f.set)
+		}
 		return r, nil, readInputs(file, &r.Inputs, f.set)
 	}
-	c, err := calibrate.Load(f.calibration)
-	if err != nil {
+	if c, err = calibrate.Load(f.calibration); err != nil {
 		return r, nil, usageError{fmt.Errorf("--calibration: %w", err)}
 	}
-	measured = measurements(c)
-	if err := measured.Check(); err != nil {
+	if err := experiment.Measurements(c).Check(); err != nil {
 		return r, nil, usageError{fmt.Errorf("--calibration %s: %w", f.calibration, err)}
 	}
-	return r, measured, readInputs(file, &r, f.set)
-}
-
-// measurements are what a calibration holds for an estimate.
-func measurements(c *calibrate.Calibration) *estimate.Measurements {
-	costs := c.SimCosts()
-	m := &estimate.Measurements{Efficiency: costs.Efficiency, Hop: costs.Hop.Seconds(), Reduce: costs.Reduce.Seconds()}
-	for _, s := range c.Document.Straggler {
-		m.Stragglers = append(m.Stragglers, estimate.Straggler{Sigma: s.Sigma, Coefficient: s.Coefficient.Value})
-	}
-	return m
+	return r, c, readInputs(file, &r, f.set)
 }
 
 func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured *estimate.Measurements) error {

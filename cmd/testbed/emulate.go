@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"testbed/calibrate"
+	"testbed/emulate"
+	"testbed/estimate"
+	"testbed/experiment"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// emulateFlags are those of estimate --emulate.
+type emulateFlags struct {
+	realFlags
+	wanted bool
+	world  string
+	repeat int
+	seed   uint64
+}
+
+func (f *emulateFlags) declare(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&f.wanted, "emulate", false, "play the same run in small, and hold the estimates against it")
+	linksFlag(cmd, &f.links)
+	flags.StringVar(&f.world, "world", worldNames[0], "where to emulate: both (simulated, and on a real network) or sim")
+	flags.IntVar(&f.repeat, "repeat", 1, "with how many seeds to emulate")
+	flags.Uint64Var(&f.seed, "seed", 1, "the first of these seeds")
+	flags.StringVar(&f.out, "out", "", "directory for the record of an emulation (default runs/emulated-…)")
+}
+
+// check says whether the flags go together.
+func (f *emulateFlags) check(cmd *cobra.Command) error {
+	if !f.wanted {
+		for _, name := range []string{"links", "world", "repeat", "seed", "out"} {
+			if cmd.Flags().Changed(name) {
+				return usageError{fmt.Errorf("--%s is for --emulate; add that, or leave it out", name)}
+			}
+		}
+		return nil
+	}
+	switch {
+	case f.repeat < 1:
+		return usageError{fmt.Errorf("--repeat %d must be at least 1", f.repeat)}
+	case !slices.Contains([]string{runlog.Sim, worldNames[0]}, f.world):
+		return usageError{fmt.Errorf("--world %s: choose sim or both", f.world)}
+	case f.world == runlog.Sim && cmd.Flags().Changed("links"):
+		return usageError{errors.New("--links is of real runs; leave it out, or --world sim")}
+	}
+	return checkLinks(f.links)
+}
+
+// run emulates a run and prints what that came to. Where the machine has no real
+// network it is simulated.
+func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Calibration, asJSON bool) error {
+	o := experiment.Emulation{Run: r, Calibration: c, Seed: f.seed, Repeat: f.repeat, Dir: f.dir(emulate.Name, "estimate")}
+	if f.world != runlog.Sim {
+		switch err := ready(); {
+		case err == nil:
+			o.Real = f.player(cmd, true)
+		case errors.Is(err, errors.ErrUnsupported) && !cmd.Flags().Changed("world"):
+			fmt.Fprintf(cmd.ErrOrStderr(), "simulated only: %v\n", err)
+		default:
+			return err
+		}
+	}
+	result, failed := experiment.Emulate(cmd.Context(), o)
+	if wrong, ok := errors.AsType[*estimate.FieldError](failed); ok {
+		return fmt.Errorf("--emulate: %w", &scenarios.Error{Field: wrong.Field, Problem: wrong.Problem})
+	}
+	if result == nil {
+		return failed
+	}
+	if asJSON {
+		return errors.Join(printJSON(cmd, result), failed)
+	}
+	err := result.Write(cmd.OutOrStdout())
+	fmt.Fprintf(cmd.OutOrStdout(), "\nscenario and records: %s\n", result.Dir)
+	return errors.Join(err, failed)
+}

@@ -1,0 +1,89 @@
+package experiment
+
+import (
+	"context"
+	"slices"
+
+	"testbed/calibrate"
+	"testbed/emulate"
+	"testbed/estimate"
+	"testbed/report"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// EmulationFile is the result's name in the directory of an emulation.
+const EmulationFile = "emulation.json"
+
+// Emulation says what estimated run to play in small.
+type Emulation struct {
+	Run         estimate.Run
+	Calibration *calibrate.Calibration // of this machine; nil: there is none
+	Seed        uint64                 // the first one
+	Repeat      int                    // how many seeds, at least 1
+	Dir         string
+	Real        Real // nil: it is only simulated
+}
+
+// Emulate makes an estimated run small, plays that, and holds the estimates
+// against it. A run that cannot be made small is refused with an
+// *estimate.FieldError. If another error is no *InvalidError there is no result.
+func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
+	small, err := emulate.Shrink(o.Run)
+	if err != nil {
+		return nil, err
+	}
+	s, text, err := small.Scenario(o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	links, err := NewSimulator(NetworkLinks, o.Calibration)
+	if err != nil {
+		return nil, err
+	}
+	c, failed := Compare(ctx, Comparison{
+		Run:      Run{Scenario: s, File: emulate.Name + ".yaml", Source: text, Dir: o.Dir},
+		Policies: []string{scenarios.Baseline}, Repeat: o.Repeat, Real: o.Real, Links: links,
+	})
+	if failed != nil && !isInvalid(failed) {
+		return nil, failed
+	}
+	var m *estimate.Measurements
+	if o.Calibration != nil {
+		m = Measurements(o.Calibration)
+		// Here all nodes share the processors that were calibrated.
+		m.ReduceByte = o.Calibration.SimCosts().ReduceByte / 1e9
+	}
+	r := emulate.Judge(small, m, baselines(c.SimLinks, c.SimLinksRepeats), baselines(c.Real, c.Repeats))
+	r.Dir = c.Dir
+	dir := runlog.Dir(c.Dir)
+	if err := dir.WriteFile(emulate.Name+".yaml", text); err != nil {
+		return nil, err
+	}
+	if err := dir.WriteJSON(EmulationFile, r); err != nil {
+		return nil, err
+	}
+	return &r, failed
+}
+
+// baselines are the runs of sets, if there are any.
+func baselines(first report.Set, others []report.Set) (all []runlog.Summary) {
+	if first == nil {
+		return nil
+	}
+	for _, set := range slices.Concat([]report.Set{first}, others) {
+		all = append(all, set[scenarios.Baseline])
+	}
+	return all
+}
+
+// Measurements are what a calibration holds for an estimate of nodes that have
+// processors of their own.
+func Measurements(c *calibrate.Calibration) *estimate.Measurements {
+	costs := c.SimCosts()
+	m := &estimate.Measurements{Efficiency: costs.Efficiency, Hop: costs.Hop.Seconds(), Reduce: costs.Reduce.Seconds()}
+	for _, s := range c.Document.Straggler {
+		m.Stragglers = append(m.Stragglers, estimate.Straggler{Sigma: s.Sigma, Coefficient: s.Coefficient.Value})
+	}
+	return m
+}
