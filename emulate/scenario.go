@@ -94,7 +94,7 @@ func (s *Small) Scenario(seed uint64) (*scenarios.Scenario, []byte, error) {
 	f := map[string]any{
 		"Description": fmt.Sprintf("a run of %v nodes in small, 1 s of it in %.3g s", s.Of.NumNodes, s.Scale), "Seed": seed,
 		"Step": int64(step), "InnerSteps": in.InnerSteps, "Rounds": Rounds, "Heartbeat": heartbeat, "Missed": missed,
-		"Horizon": int64(60e6 + 10*Rounds*longestRound*1e6), "OneWay": oneWay(in.LatencyMs), "Inside": oneWay(in.LatencyMs),
+		"Horizon": int64(3600e6), "OneWay": oneWay(in.LatencyMs), "Inside": oneWay(in.LatencyMs),
 		"Bpus": max(1, int64(in.BandwidthMbps/8)), "Bytes": int64(2 * in.Parameters / in.Compression),
 		"Sigma": s.Run.StepSpread, "Spread": s.Run.NodeSpread > 0, "Parameters": int64(in.Parameters), "Bits": 16 / in.Compression,
 		"Algorithm": "ring", "Rate": int64(math.Round(in.BandwidthMbps * 1e6)), "Groups": []group{{"workers", 0, nodes - 1}},
@@ -126,7 +126,7 @@ func (s *Small) Scenario(seed uint64) (*scenarios.Scenario, []byte, error) {
 func orderMeans(n int, sigma float64) []float64 {
 	const (
 		end  = 8.0 // standard deviations
-		each = 1e-3
+		each = 1e-2
 	)
 	means := make([]float64, n)
 	for k := range int(2 * end / each) {

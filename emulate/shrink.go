@@ -54,8 +54,10 @@ func Shrink(r estimate.Run) (Small, error) {
 	case in.UseHierarchy && (in.NodesPerGroup < 2 || nodes < 2*group):
 		return refuse("nodesPerGroup", "is %v of %v nodes; a hierarchy needs two groups of two or more; change one of the two, or leave useHierarchy out", in.NodesPerGroup, in.NumNodes)
 	}
+	transfer := 16 * in.Parameters / in.Compression / (in.BandwidthMbps * 1e6) // of a vector, s
+	ring := 2 * (nodes - 1) * (transfer/nodes + in.LatencyMs/2000)
 	scale := 1.0
-	if round := page.ComputeBlockSec + page.RegionalCommSec + page.GlobalCommSec; round < shortestRound || round > longestRound {
+	if round := page.ComputeBlockSec + max(page.RegionalCommSec+page.GlobalCommSec, ring); round < shortestRound || round > longestRound {
 		scale = chosenRound / round
 	}
 	inner := in.InnerSteps
@@ -77,7 +79,7 @@ func Shrink(r estimate.Run) (Small, error) {
 		small.Compression = 4
 	}
 	bits := 16 / small.Compression // of a code
-	transfer := scale * 16 * in.Parameters / in.Compression / (in.BandwidthMbps * 1e6)
+	transfer *= scale
 	rate := min(max(min(in.BandwidthMbps, allMbps/nodes), leastMbps), mostMbps)
 	small.Parameters = max(leastValues, math.Round(transfer*rate*1e6/bits))
 	small.BandwidthMbps = math.Round(small.Parameters*bits/transfer) / 1e6

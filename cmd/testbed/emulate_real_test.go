@@ -1,0 +1,30 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"testbed/emulate"
+	"testbed/runlog"
+)
+
+// TestEmulateForReal: what the verb plays is the scenario that it leaves.
+func TestEmulateForReal(t *testing.T) {
+	needSandbox(t)
+	if testing.Short() {
+		t.Skip("it plays eleven rounds of a second")
+	}
+	r := testbed(t, "estimate", "--emulate", "--json", "--set", "numNodes=3", "--set", "bandwidthMbps=2000", "--out", filepath.Join(t.TempDir(), "small"))
+	var got emulate.Result
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 && r.code != exitInvalid {
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	simulated := slices.IndexFunc(got.Predictions, func(p emulate.Prediction) bool { return p.By == emulate.Simulated })
+	if got.World != runlog.Real || got.Round.N != emulate.Rounds-1 || simulated < 0 || got.Predictions[simulated].RoundRatio <= 0 {
+		t.Errorf("%s", r.stdout)
+	}
+}

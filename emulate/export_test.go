@@ -1,0 +1,3 @@
+package emulate
+
+var OrderMeans = orderMeans
