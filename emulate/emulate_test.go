@@ -3,6 +3,7 @@ package emulate_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -255,8 +256,12 @@ func simulated(t *testing.T, s emulate.Small) []runlog.Summary {
 var names = []string{"three", "four", "six", "eight", "sixteen"}
 
 // TestMeasuredTermsPredictWhatIsSimulated: round and share within 5 % for the
-// runs of the documentation, which are on both sides of the page.
+// runs of the documentation, which has a table of them.
 func TestMeasuredTermsPredictWhatIsSimulated(t *testing.T) {
+	page, err := os.ReadFile("../docs/estimate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range names {
 		s := small(t, name)
 		r := emulate.Judge(s, &machine, simulated(t, s), nil)
@@ -268,14 +273,23 @@ func TestMeasuredTermsPredictWhatIsSimulated(t *testing.T) {
 				t.Errorf("%s: measured terms are off: %+v", name, p)
 			}
 		}
-		var off []string
+		var off, factors []string
 		for _, x := range r.Terms {
 			if x.Held != nil && !*x.Held {
 				t.Errorf("%s: measured %s did not hold: %v, shown %+v", name, x.Name, *x.Measured, *x.Played)
 			}
 			if x.PageHeld != nil && !*x.PageHeld {
 				off = append(off, x.Name)
+				if shown := x.Played.Median; x.Name != "bytes" && shown > x.Tolerance {
+					factors = append(factors, fmt.Sprintf("%s × %.2f", x.Name, x.Page/shown))
+				}
 			}
+		}
+		in := s.Run
+		row := fmt.Sprintf("| `%s` | %v | %.4g | %.3g | %.4g | %.4g | %+.1f, %+.1f %% | %+.1f, %+.1f %% | %s |", name, in.NumNodes, in.BandwidthMbps, in.LatencyMs, in.NodeSpread, r.Round.Median,
+			off100(r.Predictions[0].RoundRatio), off100(r.Predictions[0].ShareRatio), off100(r.Predictions[2].RoundRatio), off100(r.Predictions[2].ShareRatio), strings.Join(factors, ", "))
+		if row = strings.ReplaceAll(row, " -", " −"); !strings.Contains(string(page), row+"\n") {
+			t.Errorf("docs/estimate.md lacks the row\n%s", row)
 		}
 		if len(off) < 3 {
 			t.Errorf("%s: of the page's terms only %q did not hold", name, off)
@@ -285,6 +299,9 @@ func TestMeasuredTermsPredictWhatIsSimulated(t *testing.T) {
 		}
 	}
 }
+
+// off100 is by how many percent a ratio is not 1.
+func off100(ratio float64) float64 { return 100 * (ratio - 1) }
 
 // TestJudgeTakesWholeRounds of real runs before simulated ones, but for the
 // first of each and for those in which nodes were missing.

@@ -41,7 +41,7 @@ func (r *Result) Write(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\nWhich assumptions held: are in the interval of what was shown, or make less than %v %% of the time\n", 100*Near)
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "term\tpage\tmeasured\t%s\tpage\tmeasured\t\n", name)
+	fmt.Fprintf(t, "term\tpage\tmeasured\t%s\tpage off by\tmeasured off by\t\n", name)
 	for i := range r.Terms {
 		x := &r.Terms[i]
 		measured, shown := "–", "not tested here"
