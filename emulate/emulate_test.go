@@ -264,7 +264,10 @@ func TestMeasuredTermsPredictWhatIsSimulated(t *testing.T) {
 	}
 	for _, name := range names {
 		s := small(t, name)
-		r := emulate.Judge(s, &machine, simulated(t, s), nil)
+		r, err := emulate.Judge(s, &machine, simulated(t, s), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if r.World != runlog.Sim || r.Round.N != emulate.Rounds-1 {
 			t.Errorf("%s: %d rounds of world %s", name, r.Round.N, r.World)
 		}
@@ -317,7 +320,10 @@ func TestJudgeTakesWholeRounds(t *testing.T) {
 		}
 	}
 	real[0].Rounds[5].Participants = real[0].Rounds[5].Participants[:2]
-	r := emulate.Judge(s, nil, sim, real)
+	r, err := emulate.Judge(s, nil, sim, real)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if r.World != runlog.Real || r.Round.N != 2*(emulate.Rounds-1)-1 || len(r.Verdicts) != 2 || r.Whole != nil {
 		t.Errorf("%+v", r)
 	}
@@ -333,6 +339,16 @@ func TestJudgeTakesWholeRounds(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
+	}
+}
+
+// TestJudgeNeedsARound: a run that ends early may have none.
+func TestJudgeNeedsARound(t *testing.T) {
+	s := small(t, "three")
+	early := simulated(t, s)
+	early[0].Rounds = early[0].Rounds[:1]
+	if r, err := emulate.Judge(s, nil, nil, early); r != nil || err == nil {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

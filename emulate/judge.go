@@ -1,6 +1,7 @@
 package emulate
 
 import (
+	"fmt"
 	"math"
 
 	"testbed/estimate"
@@ -91,11 +92,11 @@ func estimated(all []round, value func(round) float64) *stats.Estimate {
 	return &e
 }
 
-// Judge holds the estimates of a run in small against what was played. m may be
-// nil. At least one of the lists of runs holds rounds; played are real ones, if
-// there are any.
-func Judge(s Small, m *estimate.Measurements, simulated, played []runlog.Summary) Result {
-	r := Result{Small: s, Measurements: m, World: runlog.Real}
+// Judge holds the estimates of a run in small against what was played: real runs,
+// if there are any, else simulated ones. m may be nil. Without a round that all
+// nodes took part in there is an error.
+func Judge(s Small, m *estimate.Measurements, simulated, played []runlog.Summary) (*Result, error) {
+	r := &Result{Small: s, Measurements: m, World: runlog.Real}
 	in := &s.Run.Inputs
 	for _, p := range played {
 		r.Verdicts = append(r.Verdicts, p.Fidelity.Verdict)
@@ -104,6 +105,9 @@ func Judge(s Small, m *estimate.Measurements, simulated, played []runlog.Summary
 	all := rounds(in.NumNodes, played)
 	if len(played) == 0 {
 		r.World, all = runlog.Sim, sim
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("judging the run in small: no round after the first had all of its %v nodes", in.NumNodes)
 	}
 	took := func(r round) float64 { return r.all }
 	share := func(r round) float64 { return r.reduce / r.all }
@@ -127,7 +131,7 @@ func Judge(s Small, m *estimate.Measurements, simulated, played []runlog.Summary
 		predict(Simulated, estimated(sim, took).Median, estimated(sim, share).Median)
 	}
 	r.Terms = terms(s, m, all, r.Round.Median)
-	return r
+	return r, nil
 }
 
 // outer is an outer step in which nothing overlaps.

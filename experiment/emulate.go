@@ -2,6 +2,8 @@ package experiment
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"testbed/calibrate"
@@ -27,7 +29,8 @@ type Emulation struct {
 
 // Emulate makes an estimated run small, plays that, and holds the estimates
 // against it. A run that cannot be made small is refused with an
-// *estimate.FieldError. If another error is no *InvalidError there is no result.
+// *estimate.FieldError. With another error there is a result only if it is an
+// *InvalidError, and not always.
 func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
 	small, err := emulate.Shrink(o.Run)
 	if err != nil {
@@ -45,7 +48,11 @@ func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
 		Run:      Run{Scenario: s, File: emulate.Name + ".yaml", Source: text, Dir: o.Dir},
 		Policies: []string{scenarios.Baseline}, Repeat: o.Repeat, Real: o.Real, Links: links,
 	})
-	if failed != nil && !isInvalid(failed) {
+	switch {
+	case failed == nil || isInvalid(failed):
+	case c != nil:
+		return nil, fmt.Errorf("%w; what there is of the record is in %s", failed, c.Dir)
+	default:
 		return nil, failed
 	}
 	var m *estimate.Measurements
@@ -54,7 +61,10 @@ func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
 		// Here all nodes share the processors that were calibrated.
 		m.ReduceByte = o.Calibration.SimCosts().ReduceByte / 1e9
 	}
-	r := emulate.Judge(small, m, baselines(c.SimLinks, c.SimLinksRepeats), baselines(c.Real, c.Repeats))
+	r, err := emulate.Judge(small, m, baselines(c.SimLinks, c.SimLinksRepeats), baselines(c.Real, c.Repeats))
+	if err != nil {
+		return nil, errors.Join(failed, err)
+	}
 	r.Dir = c.Dir
 	dir := runlog.Dir(c.Dir)
 	if err := dir.WriteFile(emulate.Name+".yaml", text); err != nil {
@@ -63,7 +73,7 @@ func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
 	if err := dir.WriteJSON(EmulationFile, r); err != nil {
 		return nil, err
 	}
-	return &r, failed
+	return r, failed
 }
 
 // baselines are the runs of sets, if there are any.
