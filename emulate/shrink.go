@@ -19,7 +19,8 @@ const (
 	mostNodes     = 16
 	leastMbps     = 20
 	mostMbps      = 200
-	allMbps       = 600    // of all nodes together
+	allMbps       = 600    // of all nodes together, if the run has such links
+	chosenMbps    = 240    // of all nodes together, if not: bytes cost processor time
 	leastValues   = 20_000 // a smaller vector is mostly headers
 	leastStep     = 1e-3   // s; shorter steps are mostly lateness
 	steps         = 2      // into which the inner steps of a round are folded
@@ -80,7 +81,10 @@ func Shrink(r estimate.Run) (Small, error) {
 	}
 	bits := 16 / small.Compression // of a code
 	transfer *= scale
-	rate := min(max(min(in.BandwidthMbps, allMbps/nodes), leastMbps), mostMbps)
+	rate := in.BandwidthMbps
+	if rate < leastMbps || rate > min(mostMbps, max(leastMbps, allMbps/nodes)) {
+		rate = max(leastMbps, chosenMbps/nodes)
+	}
 	small.Parameters = max(leastValues, math.Round(transfer*rate*1e6/bits))
 	small.BandwidthMbps = math.Round(small.Parameters*bits/transfer) / 1e6
 	if small.BandwidthMbps > mostMbps+1 {
