@@ -18,6 +18,8 @@ func TestRealVerbsNeedLinux(t *testing.T) {
 		"compare persistent_straggler":                     exitUnsupported,
 		"compare persistent_straggler --world sim":         0,
 		"sweep persistent_straggler --real":                exitUnsupported,
+		"estimate --emulate":                               0, // simulated
+		"estimate --emulate --world both":                  exitUnsupported,
 		"calibrate":                                        exitUnsupported,
 		"verify persistent_straggler --json":               exitUnsupported,
 		"net persistent_straggler --pcap w0 -- sh -c ls":   exitUnsupported,
