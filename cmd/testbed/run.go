@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"testbed/cmd/testbed/progress"
 	"testbed/experiment"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -100,9 +101,9 @@ func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 		}
 		step := func(string, *runlog.Event) {}
 		if show {
-			p := newProgress(cmd.ErrOrStderr(), r.Scenario, r.Policy)
-			defer p.end()
-			step = p.step
+			p := progress.New(cmd.ErrOrStderr(), r.Scenario, r.Policy)
+			defer p.End()
+			step = p.Step
 		}
 		return playReal(ctx, r, f.links, f.qlog, step)
 	}

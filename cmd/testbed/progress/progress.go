@@ -1,4 +1,5 @@
-package main
+// Package progress shows a run to a person while it goes on.
+package progress
 
 import (
 	"fmt"
@@ -14,9 +15,9 @@ import (
 	"testbed/scenarios"
 )
 
-// progress shows a run as it happens: a bar that counts rounds on a terminal,
+// Progress shows a run as it happens: a bar that counts rounds on a terminal,
 // plain lines elsewhere, and lines for what is out of the ordinary on both.
-type progress struct {
+type Progress struct {
 	out      io.Writer
 	scenario *scenarios.Scenario
 	policy   string
@@ -26,8 +27,10 @@ type progress struct {
 	members  int
 }
 
-func newProgress(out io.Writer, s *scenarios.Scenario, policyName string) *progress {
-	p := &progress{out: out, scenario: s, policy: policyName, begin: time.Now()}
+// New returns the progress of a run of the scenario under a policy. If out is no
+// terminal there are only lines.
+func New(out io.Writer, s *scenarios.Scenario, policyName string) *Progress {
+	p := &Progress{out: out, scenario: s, policy: policyName, begin: time.Now()}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(s.TargetOuterSteps,
 			progressbar.OptionSetWriter(f), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
@@ -38,7 +41,7 @@ func newProgress(out io.Writer, s *scenarios.Scenario, policyName string) *progr
 	return p
 }
 
-func (p *progress) line(format string, args ...any) {
+func (p *Progress) line(format string, args ...any) {
 	if p.bar != nil {
 		_ = p.bar.Clear() // cosmetic
 	}
@@ -48,14 +51,14 @@ func (p *progress) line(format string, args ...any) {
 	}
 }
 
-func (p *progress) describe(format string, args ...any) {
+func (p *Progress) describe(format string, args ...any) {
 	if p.bar != nil {
 		p.bar.Describe(p.policy + ": " + fmt.Sprintf(format, args...))
 	}
 }
 
-// step takes one step of the run: a stage of the set-up, or an event.
-func (p *progress) step(stage string, e *runlog.Event) {
+// Step takes one step of the run: a stage of the set-up, or an event.
+func (p *Progress) Step(stage string, e *runlog.Event) {
 	if stage != "" {
 		p.line("%s", stage)
 		return
@@ -109,7 +112,8 @@ func (p *progress) step(stage string, e *runlog.Event) {
 	}
 }
 
-func (p *progress) end() {
+// End removes the bar.
+func (p *Progress) End() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
 	}
