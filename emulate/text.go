@@ -74,7 +74,7 @@ func (t *Term) verdict(x *float64, held *bool) string {
 		return ""
 	case *held:
 		return "held"
-	case math.Abs(t.Played.Median) <= t.Tolerance: // next to nothing: no ratio says anything
+	case *x == 0 || math.Abs(t.Played.Median) <= t.Tolerance: // no ratio says anything
 		return "off by " + digits(math.Abs(*x-t.Played.Median))
 	}
 	return percent(*x / t.Played.Median)
