@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -326,6 +327,15 @@ func TestJudgeTakesWholeRounds(t *testing.T) {
 	}
 	if r.World != runlog.Real || r.Round.N != 2*(emulate.Rounds-1)-1 || len(r.Verdicts) != 2 || r.Whole != nil {
 		t.Errorf("%+v", r)
+	}
+	invalid := slices.Clone(real)
+	invalid[0].Fidelity.Verdict = fidelity.Invalid
+	if r, err := emulate.Judge(s, nil, sim, invalid); err != nil || r.Round.N != emulate.Rounds-1 || len(r.Verdicts) != 2 {
+		t.Errorf("with an invalid run: %+v, %v", r, err)
+	}
+	invalid[1].Fidelity.Verdict = fidelity.Invalid
+	if r, err := emulate.Judge(s, nil, sim, invalid); err != nil || r.Round.N != 2*(emulate.Rounds-1)-1 {
+		t.Errorf("with nothing but invalid runs: %+v, %v", r, err)
 	}
 	last := r.Predictions[len(r.Predictions)-1]
 	if last.By != emulate.Simulated || !near(last.RoundRatio, 0.5, 1e-4) || !near(last.ShareRatio, 1, 1e-4) {

@@ -3,6 +3,7 @@ package emulate
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"testbed/estimate"
 	"testbed/runlog"
@@ -93,7 +94,8 @@ func estimated(all []round, value func(round) float64) *stats.Estimate {
 }
 
 // Judge holds the estimates of a run in small against what was played: real runs,
-// if there are any, else simulated ones. m may be nil. Without a round that all
+// if there are any, else simulated ones. Real runs that are invalid do not count
+// beside others. m may be nil. Without a round that all
 // nodes took part in there is an error.
 func Judge(s Small, m *estimate.Measurements, simulated, played []runlog.Summary) (*Result, error) {
 	r := &Result{Small: s, Measurements: m, World: runlog.Real}
@@ -102,8 +104,12 @@ func Judge(s Small, m *estimate.Measurements, simulated, played []runlog.Summary
 		r.Verdicts = append(r.Verdicts, p.Fidelity.Verdict)
 	}
 	sim := rounds(in.NumNodes, simulated)
-	all := rounds(in.NumNodes, played)
-	if len(played) == 0 {
+	usable := slices.DeleteFunc(slices.Clone(played), func(p runlog.Summary) bool { return p.Fidelity.Verdict == fidelity.Invalid })
+	all := rounds(in.NumNodes, usable)
+	switch {
+	case len(usable) == 0 && len(played) > 0:
+		all = rounds(in.NumNodes, played)
+	case len(played) == 0:
 		r.World, all = runlog.Sim, sim
 	}
 	if len(all) == 0 {
