@@ -14,10 +14,10 @@ import (
 const (
 	slotSize  = 2048
 	blockSize = 64 << 10
-	// ringSlots is how many frames may wait for the router: 0.1 s of
+	// ringSlots is how many frames may wait for the router: 0.2 s of
 	// 80,000 frames a second, which is 1 Gbit/s. A ring needs no privilege,
 	// where a receive buffer of an ordinary user ends at 200 frames.
-	ringSlots = 8192
+	ringSlots = 16384
 )
 
 // ring receives the frames of all interfaces of a namespace through memory
