@@ -119,7 +119,7 @@ var bans = []ban{
 	{in: []string{"policy", "worker", "quorum"}, imports: "math/rand/v2", why: "decisions are never random"},
 	{in: []string{"policy", "policy/adaptive", "worker", "quorum"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
-	{in: []string{"node", "node/state", "allreduce/quicring", "report", "report/sweeps", "report/timeline", "report/record", "report/words", "report/document", "report/estimates", "bench", "experiment"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
+	{in: []string{"node", "node/state", "allreduce/quicring", "report", "report/agreement", "report/sweeps", "report/timeline", "report/record", "report/words", "report/document", "report/estimates", "bench", "experiment"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
 // pureDecisions are the only packages that policy imports; reflect, because the

@@ -20,6 +20,12 @@ type Comparison struct {
 	// held against.
 	Policies []string
 	Repeat   int // how many seeds, at least 1
+	// Backends are the link backends to play each policy and seed on; the first is
+	// the one that the others and the simulators are held against. Without two, the
+	// real runs are on what Real takes. Ready says whether the machine has them,
+	// and is asked before anything is played.
+	Backends []string
+	Ready    func(links ...string) error
 	// Real plays on a real network, Churn simulates with churn's network, Links
 	// on the links of the plan. What is nil is not played.
 	Real  Real
@@ -46,18 +52,27 @@ func CheckPolicies(s *scenarios.Scenario, policies []string) error {
 
 // Compare plays the run under each policy, simulated and on the real network.
 // The runs have the scenario's seed, then the next one, and so on, each the same
-// in every world. If the error is no *InvalidError the result is nil, or has only
-// the Dir in which the partial record is.
+// in every world. If the error is no *InvalidError and no ErrLinksDiffer the
+// result is nil, or has only the Dir in which the partial record is.
 func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 	if err := CheckPolicies(o.Run.Scenario, o.Policies); err != nil {
 		return nil, err
+	}
+	backends := []string{""}
+	if o.Real != nil && len(o.Backends) > 1 {
+		if backends = o.Backends; o.Ready != nil {
+			if err := o.Ready(backends...); err != nil {
+				return nil, err
+			}
+		}
 	}
 	dir, err := runlog.CreateDir(o.Run.Dir)
 	if err != nil {
 		return nil, err
 	}
 	partial := &report.Comparison{Dir: string(dir)}
-	var churn, links, real []report.Set // one for each seed
+	var churn, links []report.Set // one for each seed
+	real := map[string][]report.Set{}
 	for n := range o.Repeat {
 		run, simulated, measured := o.Run, "", ""
 		if o.Repeat > 1 {
@@ -86,30 +101,53 @@ func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 		if o.Real == nil {
 			continue
 		}
-		set, err := o.Real.set(ctx, run, o.Policies, dir, measured)
+		sets, err := o.Real.sets(ctx, run, o.Policies, backends, n, dir, measured)
 		if errors.Is(err, errors.ErrUnsupported) { // nothing has run
 			return nil, errors.Join(err, os.RemoveAll(string(dir)))
 		}
 		if err != nil {
 			return partial, err
 		}
-		real = append(real, set)
+		for backend, set := range sets {
+			real[backend] = append(real[backend], set)
+		}
 	}
 	c := &report.Comparison{Scenario: o.Run.Scenario.Name, Policies: o.Policies, Dir: string(dir)}
 	c.Sim, c.SimRepeats = split(churn)
 	c.SimLinks, c.SimLinksRepeats = split(links)
-	c.Real, c.Repeats = split(real)
+	c.Real, c.Repeats = split(real[backends[0]])
+	if len(backends) > 1 {
+		c.Links, c.OtherLinks = backends, map[string][]report.Set{}
+		for _, backend := range backends[1:] {
+			c.OtherLinks[backend] = real[backend]
+		}
+	}
 	c.Conclude()
 	if err := dir.WriteJSON(runlog.ComparisonFile, c); err != nil {
 		return partial, err
 	}
-	var all []runlog.Summary
-	for _, set := range real {
-		for _, name := range o.Policies {
-			all = append(all, set[name])
+	return c, judge(c, real)
+}
+
+// judge says whether the results may be used, and whether the links agree.
+func judge(c *report.Comparison, real map[string][]report.Set) error {
+	for _, backend := range append([]string{""}, c.Links...) {
+		var all []runlog.Summary
+		for _, set := range real[backend] {
+			for _, name := range c.Policies {
+				all = append(all, set[name])
+			}
+		}
+		if err := Usable(all...); err != nil && backend != "" {
+			return fmt.Errorf("on %s links, %w", backend, err)
+		} else if err != nil {
+			return err
 		}
 	}
-	return c, Usable(all...)
+	if c.Agreement != nil && !c.Agreement.Agree {
+		return ErrLinksDiffer
+	}
+	return nil
 }
 
 // split parts the first of the sets, if there is any, from the others.
@@ -147,16 +185,29 @@ func (play Simulator) set(r Run, policies []string, root runlog.Dir, prefix, suf
 	return set, nil
 }
 
-// set plays a run for real under each policy.
-func (play Real) set(ctx context.Context, r Run, policies []string, root runlog.Dir, suffix string) (report.Set, error) {
-	set := report.Set{}
-	for _, name := range policies {
-		r.Policy, r.Dir = name, root.Path(folder("real-", name, suffix))
-		sum, err := play(ctx, r)
-		if err != nil {
-			return nil, err
+// sets plays the n-th seed of a run for real under each policy, and returns a set
+// for each link backend. Runs on the backends follow one another, and another
+// one is the first each time, so that a machine that changes meanwhile favours
+// none.
+func (play Real) sets(ctx context.Context, r Run, policies, backends []string, n int, root runlog.Dir, suffix string) (map[string]report.Set, error) {
+	sets := map[string]report.Set{}
+	for i, name := range policies {
+		for k := range backends {
+			backend, prefix := backends[(n+i+k)%len(backends)], "real-"
+			if backend != "" {
+				prefix += backend + "-"
+				r.Links, r.Title = backend, fmt.Sprintf("%s on %s links, seed %d", name, backend, r.Scenario.Seed)
+			}
+			r.Policy, r.Dir = name, root.Path(folder(prefix, name, suffix))
+			sum, err := play(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			if sets[backend] == nil {
+				sets[backend] = report.Set{}
+			}
+			sets[backend][name] = sum
 		}
-		set[name] = sum
 	}
-	return set, nil
+	return sets, nil
 }

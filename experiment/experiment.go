@@ -24,6 +24,8 @@ type Run struct {
 	Source []byte
 	Policy string
 	Dir    string // the run directory to make
+	// Links is the link backend; empty is what the player takes anyway.
+	Links string
 	// Title tells a person which of many runs this is; it may be empty.
 	Title string
 }

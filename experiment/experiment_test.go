@@ -1,6 +1,7 @@
 package experiment_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (f *fake) play(_ context.Context, r experiment.Run) (runlog.Summary, error)
 	if err != nil {
 		return sum, err
 	}
-	sum.World, sum.Links, sum.TimeScale, sum.Fidelity.Verdict = runlog.Real, "user", r.Scenario.Real.TimeScale, fidelity.Valid
+	sum.World, sum.Links, sum.TimeScale, sum.Fidelity.Verdict = runlog.Real, cmp.Or(r.Links, "user"), r.Scenario.Real.TimeScale, fidelity.Valid
 	if f.spoil != nil {
 		if err := f.spoil(n, r, &sum); err != nil {
 			return sum, err

@@ -27,6 +27,9 @@ func (p *page) Command() string {
 			links = " --links " + s.Run.Links
 		}
 	}
+	if len(rec.Links) > 1 && links != "" && len(p.Sides) > 1 {
+		links = " --links " + strings.Join(rec.Links, ",")
+	}
 	flags := links
 	if scale := rec.Scenario.Real.TimeScale; scale != rec.OwnScale {
 		flags += fmt.Sprintf(" --time-scale %g", scale)

@@ -312,6 +312,9 @@ func (p *page) trust() document.Answer {
 	}
 	a.Level = levels[worst]
 	a.Short = meaning[worst]
+	if p.Agreement != nil {
+		a.Text = append(a.Text, words.Capital(p.Agreement.Verdict)+".")
+	}
 	a.Text = append(a.Text, reasons...)
 	if worst < 2 {
 		a.Text = append(a.Text, "Every worker ended every round with the same bytes.")

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"testbed/policy"
+	"testbed/report/agreement"
 	"testbed/runlog"
 	"testbed/stats"
 )
@@ -23,6 +24,12 @@ type Comparison struct {
 	// Real holds the runs with the first seed, Repeats those with the others.
 	Real    Set   `json:"real,omitzero"`
 	Repeats []Set `json:"repeats,omitempty"`
+	// Links are the link backends of Real, if there are several. Real and Repeats
+	// are on the first; OtherLinks has the runs on each other one, seed by seed.
+	Links      []string         `json:"links,omitempty"`
+	OtherLinks map[string][]Set `json:"other_links,omitempty"`
+	// Agreement holds the backends against the first, if there are several.
+	Agreement *agreement.Table `json:"agreement,omitempty"`
 	// SimRepeats holds the simulated runs with the seeds of Repeats; where
 	// they are missing, Sim stands for them.
 	SimRepeats []Set `json:"sim_repeats,omitempty"`
@@ -178,6 +185,23 @@ func (c *Comparison) Conclude() {
 	}
 	c.RankCorrelation = rankCorrelations(c.Policies, all)
 	c.Statistics = statistics(c.Policies, all)
+	if len(c.Links) > 1 {
+		c.Agreement = agreement.New(c.Policies, c.Links, c.measured())
+	}
+}
+
+// measured are all real runs, on whatever links.
+func (c *Comparison) measured() (all []runlog.Summary) {
+	sets := append([]Set{c.Real}, c.Repeats...)
+	for _, backend := range c.Links {
+		sets = append(sets, c.OtherLinks[backend]...)
+	}
+	for _, set := range sets {
+		for _, name := range c.Policies {
+			all = append(all, set[name])
+		}
+	}
+	return all
 }
 
 // medianRun is the position of the real run with the median wall-clock under a

@@ -22,13 +22,20 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 	if c.Real == nil {
 		fmt.Fprintf(out, "seed %d; simulated only\n\n", s.Seed)
 	} else {
-		fmt.Fprintf(out, "%s links, seed %d; 1 ms of scenario time took %v\n\n", c.Real[c.Policies[0]].Links, s.Seed, s.RealDuration(1000))
+		links := c.Real[c.Policies[0]].Links + " links"
+		if len(c.Links) > 1 {
+			links += fmt.Sprintf(" (%s at the end)", strings.Join(c.Links[1:], ", "))
+		}
+		fmt.Fprintf(out, "%s, seed %d; 1 ms of scenario time took %v\n\n", links, s.Seed, s.RealDuration(1000))
 	}
 	write := c.writeMany
 	if len(c.Policies) == 2 && c.Sim != nil && c.Real != nil {
 		write = c.writePair
 	}
 	if err := write(out, s); err != nil {
+		return err
+	}
+	if err := c.writeAgreement(out); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nrecord: %s\n", c.Dir)
@@ -222,6 +229,31 @@ func (c *Comparison) errorText(one map[string]float64, repeated map[string]stats
 		return fmt.Sprintf("%+.1f %%", 100*e)
 	}
 	return "–"
+}
+
+// writeAgreement writes the link backends side by side, if there are several, and
+// who was left out where they did not decide alike.
+func (c *Comparison) writeAgreement(out io.Writer) error {
+	if c.Agreement == nil {
+		return nil
+	}
+	if err := c.Agreement.WriteText(out); err != nil {
+		return err
+	}
+	runs := c.measured()
+	for _, row := range c.Agreement.Rows {
+		if row.Beside == nil {
+			continue
+		}
+		for _, seed := range row.Beside.OtherDecisions {
+			for _, run := range runs {
+				if run.Policy == row.Policy && run.Seed == seed && (run.Links == row.Links || run.Links == c.Links[0]) {
+					fmt.Fprintf(out, "  %s with seed %d on %s: %s\n", row.Policy, seed, run.Links, standingOf(run, fewStandings))
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // writeLeftOut says what the simulator has not played, if anything.

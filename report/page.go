@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"testbed/policy"
+	"testbed/report/agreement"
 	"testbed/report/document"
 	"testbed/report/record"
 	"testbed/report/timeline"
@@ -39,6 +40,9 @@ type page struct {
 	statistics Statistics
 	scores     []score
 	ranks      map[string]stats.Correlation
+
+	// Agreement is nil where there are not several link backends.
+	Agreement *agreement.Table `json:"-"`
 
 	Record   *record.Record    `json:"-"`
 	Headline string            `json:"-"`
@@ -118,6 +122,13 @@ func newPage(rec *record.Record) (*page, error) {
 func (p *page) compare() {
 	policies := p.policies()
 	all := matchRuns(p.Record, policies, p.world)
+	if len(p.Record.Links) > 1 && p.world == runlog.Real {
+		var runs []runlog.Summary
+		for _, run := range p.Record.Runs {
+			runs = append(runs, run.Summary)
+		}
+		p.Agreement = agreement.New(policies, p.Record.Links, runs)
+	}
 	p.statistics, p.scores, p.ranks = statistics(policies, all), scores(policies, all), rankCorrelations(policies, all)
 	if len(policies) > 1 && slices.ContainsFunc(p.scores, func(s score) bool { return s.Lost != nil }) {
 		p.Trade = p.scores

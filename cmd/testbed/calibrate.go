@@ -47,7 +47,7 @@ round's time is printed beside them, and said on stderr above 1 %.
 		if o.Repeat < 1 || o.Retries < 0 {
 			return usageError{errors.New("--repeat must be at least 1 and --retries at least 0")}
 		}
-		if err := checkLinks(flags.links); err != nil {
+		if err := experiment.CheckLinks(flags.links); err != nil {
 			return err
 		}
 		if o.Rewrite, err = experiment.ReadSources(args, format); err != nil {

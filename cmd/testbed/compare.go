@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,12 @@ one: 1 is the same, -1 the reverse.
 Work lost is the share of the inner steps done that no outer step took in. A
 policy is on the Pareto front if no other is as fast and loses as little.
 
-Exits with 3 if a real run is not valid (see testbed run --help).`,
+With --links user,htb each of these runs is made on every one of the backends in
+turn, and a table says whether they agree: in the wall-clock, in who was left
+out, and in the bytes. The first backend is compared with the simulator.
+
+Exits with 3 if a real run is not valid (see testbed run --help), or if the link
+backends do not agree.`,
 	}
 	flags.declare(cmd)
 	calibrationFlag(cmd, &flags.calibrated)
@@ -94,7 +100,11 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 	case f.world == runlog.Real && f.calibrated != "":
 		return o, usageError{errors.New("--calibration is of the simulator; leave it out, or --world real")}
 	}
-	o = experiment.Comparison{Policies: f.policies, Repeat: f.repeat}
+	o = experiment.Comparison{Policies: f.policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
+	if err := experiment.CheckLinks(o.Backends...); err != nil {
+		return o, err
+	}
+	f.links = o.Backends[0]
 	if f.world == runlog.Sim {
 		o.Run, err = f.read(name)
 	} else {

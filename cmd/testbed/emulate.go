@@ -52,7 +52,7 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 	case f.world == runlog.Sim && cmd.Flags().Changed("links"):
 		return usageError{errors.New("--links is of real runs; leave it out, or --world sim")}
 	}
-	return checkLinks(f.links)
+	return experiment.CheckLinks(f.links)
 }
 
 // run emulates a run and prints what that came to. Where the machine has no real

@@ -31,7 +31,7 @@ var errInvalid = errors.New("the result is not valid")
 // invalid says that there is a result, which may not be used.
 func invalid(err error) bool {
 	_, is := errors.AsType[*experiment.InvalidError](err)
-	return is
+	return is || errors.Is(err, experiment.ErrLinksDiffer)
 }
 
 // usageError is a mistake on the command line.

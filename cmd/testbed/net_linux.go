@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/experiment"
 	"testbed/node/host/monitor"
 	"testbed/node/host/shell"
 	"testbed/runlog"
@@ -69,7 +70,7 @@ the network cards of the nodes are virtual.`,
 		return oneScenario(cmd, names)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if err := checkLinks(o.Links); err != nil {
+		if err := experiment.CheckLinks(o.Links); err != nil {
 			return err
 		}
 		if limitMB < 1 {

@@ -45,8 +45,8 @@ func quiet(err error) int {
 	return 0
 }
 
-// ready says whether a real run is possible on this machine.
-func ready() error { return host.Ready() }
+// ready says whether real runs are possible on this machine, on these links.
+func ready(links ...string) error { return host.Ready(links...) }
 
 // playReal plays a run on a real network.
 func playReal(ctx context.Context, r experiment.Run, links string, qlog bool, step func(stage string, e *runlog.Event)) (runlog.Summary, error) {

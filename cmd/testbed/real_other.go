@@ -27,7 +27,7 @@ func (needsLinux) Is(target error) bool { return target == errors.ErrUnsupported
 
 func startedAgain([]string) (int, bool) { return 0, false }
 
-func ready() error { return needsLinux{} }
+func ready(...string) error { return needsLinux{} }
 
 func playReal(context.Context, experiment.Run, string, bool, func(string, *runlog.Event)) (runlog.Summary, error) {
 	return runlog.Summary{}, needsLinux{}

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -35,18 +35,8 @@ func (f *realFlags) declareQlog(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.qlog, "qlog", false, "record every QUIC connection in the run directory, for qvis; costs time and space")
 }
 
-// linkNames are the link backends, the default first.
-var linkNames = []string{"auto", "netem", "user", "htb"}
-
 func linksFlag(cmd *cobra.Command, links *string) {
-	cmd.Flags().StringVar(links, "links", linkNames[0], "who carries packets: netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
-}
-
-func checkLinks(links string) error {
-	if !slices.Contains(linkNames, links) {
-		return usageError{fmt.Errorf("--links %s: choose auto, netem, user or htb", links)}
-	}
-	return nil
+	cmd.Flags().StringVar(links, "links", experiment.LinksAuto, "who carries packets: netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
 }
 
 // dir is the directory for the record of what is run.
@@ -70,7 +60,7 @@ func (f *realFlags) load(name string) (experiment.Run, error) {
 // read reads the scenario and applies the flags to it.
 func (f *realFlags) read(name string) (experiment.Run, error) {
 	fail := func(err error) (experiment.Run, error) { return experiment.Run{}, err }
-	if err := checkLinks(f.links); err != nil {
+	if err := experiment.CheckLinks(f.links); err != nil {
 		return fail(err)
 	}
 	source, err := scenarios.Find(name)
@@ -105,7 +95,7 @@ func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 			defer p.End()
 			step = p.Step
 		}
-		return playReal(ctx, r, f.links, f.qlog, step)
+		return playReal(ctx, r, cmp.Or(r.Links, f.links), f.qlog, step)
 	}
 }
 

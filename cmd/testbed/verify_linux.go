@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/experiment"
 	"testbed/node/host/linkcheck"
 	"testbed/scenarios"
 	"testbed/shaping/probe"
@@ -34,7 +35,7 @@ or a machine that is too busy or too small for these rates.`,
 	linksFlag(cmd, &o.Links)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if err := checkLinks(o.Links); err != nil {
+		if err := experiment.CheckLinks(o.Links); err != nil {
 			return err
 		}
 		if o.Scenario, err = scenarios.Load(args[0]); err != nil {

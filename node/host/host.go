@@ -11,8 +11,11 @@
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 
 	"testbed/node/host/benchmark"
 	"testbed/node/host/emulation"
@@ -32,6 +35,9 @@ const (
 // kindProbe is the kind of the job of Doctor.
 const kindProbe = "probe"
 
+// kindReady is the kind of the job of Ready.
+const kindReady = "ready"
+
 // jobs are what the init of a sandbox can do, by kind.
 var jobs = map[string]func(s *emulation.Supervisor, spec json.RawMessage) error{
 	realrun.KindScenario: realrun.RunScenario,
@@ -39,6 +45,7 @@ var jobs = map[string]func(s *emulation.Supervisor, spec json.RawMessage) error{
 	linkcheck.KindVerify: linkcheck.RunVerify,
 	benchmark.KindRing:   benchmark.RunRing,
 	kindProbe:            runProbe,
+	kindReady:            runReady,
 }
 
 // programs are what a process on the network can be, by kind.
@@ -57,12 +64,36 @@ func RunInside() error { return emulation.RunInit(jobs) }
 // RunNode is what the binary does as a process on the network of a sandbox.
 func RunNode() error { return emulation.RunChild(programs) }
 
-// Ready says whether a real run is possible on this machine; if not, the error
-// is an *emulation.UnsupportedError.
-func Ready() error {
+// Ready says whether real runs are possible on this machine, on each of the link
+// backends if some are named; if not, the error is an
+// *emulation.UnsupportedError.
+func Ready(links ...string) error {
 	err := sandbox.Check()
 	if unsupported, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
 		return &emulation.UnsupportedError{Missing: unsupported.Missing, Mend: unsupported.Mend}
 	}
-	return err
+	if err != nil || len(links) == 0 {
+		return err
+	}
+	job, err := emulation.Start(context.Background(), emulation.JobSpec{Kind: kindReady, Spec: links}, sandbox.Config{Stderr: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer job.Close()
+	var tried int
+	return job.Result(&tried, nil)
+}
+
+// runReady is Ready in the sandbox.
+func runReady(s *emulation.Supervisor, spec json.RawMessage) error {
+	var links []string
+	if err := json.Unmarshal(spec, &links); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	for _, name := range links {
+		if err := emulation.Supports(name); err != nil {
+			return err
+		}
+	}
+	return s.Hand(len(links))
 }

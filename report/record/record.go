@@ -47,6 +47,10 @@ type Record struct {
 	Library bool
 	Runs    []Run
 
+	// Links are the link backends that compare was given, if these are several.
+	// Of the real runs, those on the first one are what a report is about.
+	Links []string
+
 	Source   scenarios.Source
 	OwnScale float64 // time scale in the file; a flag may have changed it
 
@@ -82,11 +86,16 @@ func Read(dirs ...string) (*Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		var compared struct{ Policies []string }
+		var compared struct{ Policies, Links []string }
 		if err := readJSON(runlog.Dir(dir), runlog.ComparisonFile, &compared); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		rec.given = append(rec.given, compared.Policies...)
+		for _, backend := range compared.Links {
+			if !slices.Contains(rec.Links, backend) {
+				rec.Links = append(rec.Links, backend)
+			}
+		}
 		for _, d := range inner {
 			run, err := readRun(d)
 			if err != nil {
@@ -269,10 +278,12 @@ func (rec *Record) same(source scenarios.Source, s *scenarios.Scenario) bool {
 const Planned = "plan"
 
 // Of returns the runs of a world under a policy. Those that were simulated on
-// planned links count as the simulator's only where there is nothing else.
+// planned links count as the simulator's only where there is nothing else, and
+// those on other links than the first not at all.
 func (rec *Record) Of(world, name string) (runs []Run) {
 	for _, run := range rec.Runs {
-		if run.World == world && run.Policy == name && run.Links != Planned {
+		other := run.World == runlog.Real && slices.Index(rec.Links, run.Links) > 0
+		if run.World == world && run.Policy == name && run.Links != Planned && !other {
 			runs = append(runs, run)
 		}
 	}

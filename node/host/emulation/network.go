@@ -115,6 +115,13 @@ func (n *Network) build(links string) error {
 	return nil
 }
 
+// Supports says whether this machine has a link backend. It has to be asked in a
+// sandbox.
+func Supports(links string) error {
+	_, _, err := chooseBackend(links)
+	return err
+}
+
 // chooseBackend resolves the user's choice of links and says why.
 func chooseBackend(links string) (kernel.Backend, string, error) {
 	can := kernel.Probe()

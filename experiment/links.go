@@ -1,0 +1,43 @@
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"testbed/scenarios"
+)
+
+// LinksAuto is the link backend that the machine is asked for.
+const LinksAuto = "auto"
+
+// backends are the others.
+var backends = []string{"netem", "user", "htb"}
+
+// ErrLinksDiffer says that a scenario did not come to the same on several link
+// backends. The comparison that comes with it says in what they differ.
+var ErrLinksDiffer = errors.New("the link backends do not agree")
+
+// CheckLinks says whether a run can be played on a link backend, or on each of
+// several. The error is a *scenarios.Error.
+func CheckLinks(links ...string) error {
+	given := strings.Join(links, ",")
+	wrong := func(format string, args ...any) error {
+		return &scenarios.Error{Problem: "--links " + given + ": " + fmt.Sprintf(format, args...)}
+	}
+	for i, name := range links {
+		switch {
+		case name == LinksAuto && len(links) == 1:
+		case name == LinksAuto:
+			return wrong("auto stands for another one; name that, netem or user")
+		case !slices.Contains(backends, name) && len(links) == 1:
+			return wrong("choose auto, netem, user or htb")
+		case !slices.Contains(backends, name):
+			return wrong("%q is none of them; choose of netem, user and htb", name)
+		case slices.Contains(links[:i], name):
+			return wrong("%s is in the list twice; keep one", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+// Package agreement says whether link backends agree: whether a scenario that was
+// played on each of them, with the same policies and seeds, came to the same.
+package agreement
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"testbed/policy"
+	"testbed/report/words"
+	"testbed/runlog"
+	"testbed/shaping/fidelity"
+	"testbed/stats"
+)
+
+// Tolerance is the share of the wall-clock on the first backend by which that on
+// another one may differ: as much as a link that is right may seem off
+// (docs/fidelity.md).
+const Tolerance = 0.03
+
+// Table lays link backends side by side.
+type Table struct {
+	// Links are the backends. The first is the one that the others are held
+	// against.
+	Links     []string `json:"links"`
+	Tolerance float64  `json:"tolerance"`
+	Agree     bool     `json:"agree"`
+	// Verdict says in words whether they agree, or in what they differ.
+	Verdict string `json:"verdict"`
+	// Rows are in the order of the policies, and of the backends in each.
+	Rows []Row `json:"rows"`
+}
+
+// Row is what runs under a policy came to on a backend.
+type Row struct {
+	Policy string `json:"policy"`
+	Links  string `json:"links"`
+	// Runs counts the runs.
+	Runs int `json:"runs"`
+	// Wall is the wall-clock of the complete ones, in µs of scenario time.
+	Wall stats.Estimate `json:"wall_clock_us"`
+	// Fidelity counts the runs by the verdict on the emulation.
+	Fidelity map[fidelity.Level]int `json:"fidelity"`
+	// Beside is nil for the first backend.
+	Beside *Beside `json:"beside,omitempty"`
+}
+
+// Beside holds the runs of a row against those on the first backend. Only pairs
+// with the same seed count, of which both are complete.
+type Beside struct {
+	// Ratio is the wall-clock divided by that on the first backend.
+	Ratio stats.Estimate `json:"ratio"`
+	// OtherDecisions are the seeds of the pairs in which not the same workers
+	// were sidelined and evicted, in the same rounds and for the same reasons.
+	OtherDecisions []uint64 `json:"other_decisions"`
+	// Rounds counts the rounds of all pairs that had the same participants, as all
+	// rounds before them. What a reduction comes to follows from these alone.
+	Rounds int `json:"rounds"`
+	// SameBytes counts those of them in which the mean had the same bytes.
+	SameBytes int `json:"same_bytes"`
+	// Differs says in what the backends differ; empty if they agree.
+	Differs string `json:"differs,omitempty"`
+}
+
+// New compares the runs on several backends, at least two of which are given.
+// Other runs do not count.
+func New(policies, links []string, runs []runlog.Summary) *Table {
+	t := &Table{Links: links, Tolerance: Tolerance}
+	var differ []string
+	for _, name := range policies {
+		first := of(runs, name, links[0])
+		for k, backend := range links {
+			all := of(runs, name, backend)
+			row := newRow(name, backend, all)
+			if k > 0 {
+				row.Beside = beside(first, all)
+				if d := row.Beside.Differs; d != "" {
+					differ = append(differ, fmt.Sprintf("%s on %s: %s", name, backend, d))
+				}
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	t.Agree = len(differ) == 0
+	if !t.Agree {
+		t.Verdict = fmt.Sprintf("the links differ from %s: %s", links[0], strings.Join(differ, "; "))
+		return t
+	}
+	within := fmt.Sprintf("wall-clocks within %.3g %% of %s", 100*Tolerance, links[0])
+	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Beside != nil && !r.Beside.within() }) {
+		within += ", or no difference shown"
+	}
+	t.Verdict = fmt.Sprintf("the links agree: %s, the same decisions, the same bytes", within)
+	return t
+}
+
+func of(runs []runlog.Summary, name, backend string) (some []runlog.Summary) {
+	for _, run := range runs {
+		if run.World == runlog.Real && run.Policy == name && run.Links == backend {
+			some = append(some, run)
+		}
+	}
+	return some
+}
+
+func newRow(name, backend string, runs []runlog.Summary) Row {
+	row := Row{Policy: name, Links: backend, Runs: len(runs), Fidelity: map[fidelity.Level]int{}}
+	var walls []float64
+	for _, run := range runs {
+		row.Fidelity[run.Fidelity.Verdict]++
+		if run.Complete {
+			walls = append(walls, float64(run.WallClock))
+		}
+	}
+	row.Wall = stats.Estimated(walls)
+	return row
+}
+
+// beside pairs runs by their seed.
+func beside(first, others []runlog.Summary) *Beside {
+	b := &Beside{OtherDecisions: []uint64{}}
+	var ratios []float64
+	taken := map[uint64]int{}
+	for _, run := range others {
+		n := taken[run.Seed]
+		taken[run.Seed]++
+		reference := seeded(first, run.Seed, n)
+		if reference == nil || !run.Complete || !reference.Complete || reference.WallClock <= 0 {
+			continue
+		}
+		ratios = append(ratios, float64(run.WallClock)/float64(reference.WallClock))
+		if !sameDecisions(reference, &run) {
+			b.OtherDecisions = append(b.OtherDecisions, run.Seed)
+		}
+		rounds, same := sameBytes(reference.Rounds, run.Rounds)
+		b.Rounds, b.SameBytes = b.Rounds+rounds, b.SameBytes+same
+	}
+	b.Ratio = stats.Estimated(ratios)
+	b.Differs = b.differs()
+	return b
+}
+
+// seeded is the n-th of the runs with a seed, counted from 0, or nil.
+func seeded(runs []runlog.Summary, seed uint64, n int) *runlog.Summary {
+	for k := range runs {
+		if runs[k].Seed == seed {
+			if n == 0 {
+				return &runs[k]
+			}
+			n--
+		}
+	}
+	return nil
+}
+
+func sameDecisions(a, b *runlog.Summary) bool {
+	same := func(x, y runlog.Membership) bool { return x.Round == y.Round && x.ID == y.ID && x.Reason == y.Reason }
+	return slices.EqualFunc(a.Sidelined, b.Sidelined, same) && slices.EqualFunc(a.Evicted, b.Evicted, same)
+}
+
+// sameBytes counts the rounds up to the first that had other participants, and
+// those of them that came to the same bytes.
+func sameBytes(a, b []runlog.Round) (rounds, same int) {
+	for k := range min(len(a), len(b)) {
+		if a[k].Round != b[k].Round || !slices.Equal(a[k].Participants, b[k].Participants) {
+			break
+		}
+		if a[k].Hash == "" || b[k].Hash == "" {
+			continue
+		}
+		rounds++
+		if a[k].Hash == b[k].Hash {
+			same++
+		}
+	}
+	return rounds, same
+}
+
+// within says that the median is within the tolerance.
+func (b *Beside) within() bool { return math.Abs(b.Ratio.Median-1) <= Tolerance }
+
+// differs says in what the backends differ, empty if they agree.
+func (b *Beside) differs() string {
+	if b.Ratio.N == 0 {
+		return "no complete run with a complete partner of the same seed"
+	}
+	var parts []string
+	switch i := b.Ratio.Interval; {
+	case b.within():
+	case i == nil:
+		parts = append(parts, fmt.Sprintf("wall-clock %s, which may be noise (with --repeat %d there is an interval)", b.RatioText(), stats.LeastRepeats))
+	case !i.Contains(1):
+		parts = append(parts, "wall-clock "+b.RatioText())
+	}
+	if n := len(b.OtherDecisions); n > 0 {
+		parts = append(parts, fmt.Sprintf("other decisions in %d of %d runs", n, b.Ratio.N))
+	}
+	if n := b.Rounds - b.SameBytes; n > 0 {
+		parts = append(parts, fmt.Sprintf("other bytes in %d of %d rounds", n, b.Rounds))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// WallText is the wall-clock for a table: the median, and its interval if there
+// is one.
+func (r *Row) WallText() string {
+	if r.Wall.N == 0 {
+		return "–"
+	}
+	micros := func(x float64) policy.Time { return policy.Time(math.Round(x)) }
+	text := words.Micros(micros(r.Wall.Median))
+	if i := r.Wall.Interval; i != nil {
+		text += fmt.Sprintf(" (%s–%s)", words.Thousands(micros(i.Low)), words.Thousands(micros(i.High)))
+	}
+	if n := r.Runs - r.Wall.N; n > 0 {
+		text += fmt.Sprintf(", %d of %d incomplete", n, r.Runs)
+	}
+	return text
+}
+
+// RatioText is how much longer the runs took, with its interval.
+func (b *Beside) RatioText() string {
+	if b == nil || b.Ratio.N == 0 {
+		return "–"
+	}
+	text := fmt.Sprintf("%+.1f %%", 100*(b.Ratio.Median-1))
+	if i := b.Ratio.Interval; i != nil {
+		text += fmt.Sprintf(" (%+.1f %% to %+.1f %%)", 100*(i.Low-1), 100*(i.High-1))
+	}
+	return text
+}
+
+// DecisionsText says whether the same workers were left out.
+func (b *Beside) DecisionsText() string {
+	switch {
+	case b == nil || b.Ratio.N == 0:
+		return "–"
+	case len(b.OtherDecisions) == 0:
+		return "the same"
+	}
+	return fmt.Sprintf("other in %d of %d", len(b.OtherDecisions), b.Ratio.N)
+}
+
+// BytesText says in how many rounds the bytes are the same.
+func (b *Beside) BytesText() string {
+	if b == nil || b.Rounds == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d of %d rounds", b.SameBytes, b.Rounds)
+}
+
+// FidelityText counts the verdicts, and is the verdict itself if it is always the
+// same.
+func (r *Row) FidelityText() string {
+	var parts []string
+	for _, level := range []fidelity.Level{fidelity.Valid, fidelity.Suspect, fidelity.Invalid} {
+		switch n := r.Fidelity[level]; {
+		case n == 0:
+		case n == r.Runs:
+			return string(level)
+		default:
+			parts = append(parts, fmt.Sprintf("%d %s", n, level))
+		}
+	}
+	if len(parts) == 0 {
+		return "–"
+	}
+	return strings.Join(parts, ", ")
+}
