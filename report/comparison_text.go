@@ -248,7 +248,7 @@ func (c *Comparison) writeAgreement(out io.Writer) error {
 		for _, seed := range row.Beside.OtherDecisions {
 			for _, run := range runs {
 				if run.Policy == row.Policy && run.Seed == seed && (run.Links == row.Links || run.Links == c.Links[0]) {
-					fmt.Fprintf(out, "  %s with seed %d on %s: %s\n", row.Policy, seed, run.Links, standingOf(run, fewStandings))
+					fmt.Fprintf(out, "  %s with seed %d on %s: %s\n", row.Policy, seed, run.Links, crowd(run))
 				}
 			}
 		}
