@@ -56,7 +56,8 @@ type Beside struct {
 	// were sidelined and evicted, in the same rounds and for the same reasons.
 	OtherDecisions []uint64 `json:"other_decisions"`
 	// Rounds counts the rounds of all pairs that had the same participants, as all
-	// rounds before them. What a reduction comes to follows from these alone.
+	// rounds before them. What a reduction comes to follows from these, and not
+	// from the links.
 	Rounds int `json:"rounds"`
 	// SameBytes counts those of them in which the mean had the same bytes.
 	SameBytes int `json:"same_bytes"`
@@ -68,7 +69,7 @@ type Beside struct {
 // Other runs do not count.
 func New(policies, links []string, runs []runlog.Summary) *Table {
 	t := &Table{Links: links, Tolerance: Tolerance}
-	var differ []string
+	var differ, unclear []string
 	for _, name := range policies {
 		first := of(runs, name, links[0])
 		for k, backend := range links {
@@ -76,23 +77,25 @@ func New(policies, links []string, runs []runlog.Summary) *Table {
 			row := newRow(name, backend, all)
 			if k > 0 {
 				row.Beside = beside(first, all)
-				if d := row.Beside.Differs; d != "" {
-					differ = append(differ, fmt.Sprintf("%s on %s: %s", name, backend, d))
+				switch b := row.Beside; {
+				case b.Differs != "":
+					differ = append(differ, fmt.Sprintf("%s on %s: %s", name, backend, b.Differs))
+				case !b.within():
+					unclear = append(unclear, fmt.Sprintf("%s on %s %s", name, backend, b.RatioText()))
 				}
 			}
 			t.Rows = append(t.Rows, row)
 		}
 	}
 	t.Agree = len(differ) == 0
-	if !t.Agree {
+	switch {
+	case !t.Agree:
 		t.Verdict = fmt.Sprintf("the links differ from %s: %s", links[0], strings.Join(differ, "; "))
-		return t
+	case len(unclear) > 0:
+		t.Verdict = fmt.Sprintf("the links are not shown to differ from %s: the same decisions, the same bytes, and intervals that hold no difference: %s", links[0], strings.Join(unclear, "; "))
+	default:
+		t.Verdict = fmt.Sprintf("the links agree: wall-clocks within %.3g %% of %s, the same decisions, the same bytes", 100*Tolerance, links[0])
 	}
-	within := fmt.Sprintf("wall-clocks within %.3g %% of %s", 100*Tolerance, links[0])
-	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Beside != nil && !r.Beside.within() }) {
-		within += ", or no difference shown"
-	}
-	t.Verdict = fmt.Sprintf("the links agree: %s, the same decisions, the same bytes", within)
 	return t
 }
 
