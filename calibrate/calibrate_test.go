@@ -105,10 +105,6 @@ func TestInvalidRoundsDoNotCount(t *testing.T) {
 	if _, err := Fit([]*Run{r}); err == nil || !strings.Contains(err.Error(), "no round") {
 		t.Errorf("without a valid round: %v", err)
 	}
-	r.Scenario.Real.AllReduce.Entropy = "auto"
-	if _, err := Fit([]*Run{r}); err == nil || !strings.Contains(err.Error(), "entropy") {
-		t.Errorf("with entropy coding: %v", err)
-	}
 }
 
 // TestStragglerCoefficient against the expected maximum of two log-normal

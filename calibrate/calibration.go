@@ -3,11 +3,13 @@ package calibrate
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"testbed/shaping/fidelity"
@@ -24,9 +26,11 @@ type Calibration struct {
 	Made   string `json:"made"` // RFC 3339
 	// Machine and Versions are where and with what the runs were made. The
 	// values hold for these only.
-	Machine  any               `json:"machine"`
+	Machine  Machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Links    string            `json:"links"`
+	// Mixed says, a line each, in what the machines and links of the runs differ.
+	Mixed []string `json:"mixed,omitempty"`
 	// Costs is what the machine adds to the links' times.
 	Costs CostEstimates `json:"costs"`
 	// Churn are the prices of churn's network on the links of the experiments
@@ -39,8 +43,68 @@ type Calibration struct {
 	Document DocumentEstimates `json:"document"`
 	Fits     []Residuals       `json:"fits"`
 	Runs     []RunResult       `json:"runs"`
+	// Reductions in which codes were shortened, and rounds that were left out.
+	Coded   int       `json:"coded,omitempty"`
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+	// Untold are the costs that the runs do not tell. They are at their defaults.
+	Untold []Untold `json:"untold,omitempty"`
 	// Scenarios are the prices of the calibrated scenarios, if there are any.
 	Scenarios []Prices `json:"scenarios,omitempty"`
+}
+
+// Machine is what the costs depend on.
+type Machine struct {
+	Processor string `json:"processor"`
+	Cores     int    `json:"cores"`
+	Kernel    string `json:"kernel"`
+	Go        string `json:"go"`
+}
+
+// Differs says, a line each, in what another machine differs, as far as either is
+// known.
+func (m Machine) Differs(other Machine) (lines []string) {
+	for _, of := range []struct{ what, was, is string }{
+		{"processor", m.Processor, other.Processor},
+		{"number of cores", cores(m.Cores), cores(other.Cores)},
+		{"kernel", m.Kernel, other.Kernel},
+	} {
+		if of.was != "" && of.is != "" && of.was != of.is {
+			lines = append(lines, fmt.Sprintf("calibrated with another %s: %s, not %s; its costs may not hold, calibrate here", of.what, of.was, of.is))
+		}
+	}
+	return lines
+}
+
+func cores(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// place takes over where the runs were made.
+func (c *Calibration) place(runs []*Run) {
+	c.Machine, c.Links = runs[0].Machine, runs[0].Summary.Links
+	for _, r := range runs[1:] {
+		for _, line := range c.Machine.Differs(r.Machine) {
+			c.Mixed = append(c.Mixed, r.Name+": "+line)
+		}
+		if r.Summary.Links != c.Links {
+			c.Mixed = append(c.Mixed, fmt.Sprintf("%s: %s links, %s has %s", r.Name, r.Summary.Links, runs[0].Name, c.Links))
+		}
+	}
+}
+
+// LeftOut are rounds that a fit does not rest on.
+type LeftOut struct {
+	Rounds int    `json:"rounds"`
+	Why    string `json:"why"`
+}
+
+// Untold is a cost that the runs do not tell.
+type Untold struct {
+	Cost string `json:"cost"` // its field of costs
+	Why  string `json:"why"`
 }
 
 // CostEstimates are the fields of sim.Costs.
@@ -150,20 +214,55 @@ func Fit(runs []*Run) (*Calibration, error) {
 		}
 	}
 	if len(o.Reductions) == 0 {
-		return nil, errors.New("no round of these runs was valid; run calibrate on a machine that does nothing else")
+		return nil, fmt.Errorf("no round of these runs can be used%s; calibrate on a machine that does nothing else", o.leftOut())
 	}
-	c := &Calibration{Schema: Schema}
+	c := &Calibration{Schema: Schema, Coded: o.Coded}
+	c.place(runs)
+	for _, why := range slices.Sorted(maps.Keys(o.left)) {
+		c.LeftOut = append(c.LeftOut, LeftOut{o.left[why], why})
+	}
 	c.fitSteps(o.Steps)
 	c.fitControl(o.Rounds, o.Orders)
 	c.fitReductions(o.Reductions)
 	c.fitFetches(o)
 	c.fitChurn(runs)
 	c.Document = fitDocument(runs, o.Reductions)
+	c.unseen()
 	var err error
 	if c.Document.Straggler, err = Stragglers(c.SimCosts()); err != nil {
 		return nil, err
 	}
 	return c, c.predict(runs)
+}
+
+// leftOut says why rounds were, in words.
+func (o *Observations) leftOut() string {
+	var parts []string
+	for _, why := range slices.Sorted(maps.Keys(o.left)) {
+		parts = append(parts, fmt.Sprintf("%d: %s", o.left[why], why))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+// unseen adds to Untold what the runs have no observation of.
+func (c *Calibration) unseen() {
+	for _, k := range []struct {
+		cost string
+		of   Estimate
+		why  string
+	}{
+		{"step", c.Costs.Step, "the inner steps of all workers vary or are slowed by the scenario"},
+		{"message", c.Costs.Message, "no round that counts has a worker of the round before"},
+		{"fetch", c.Costs.Fetch, "nobody fetched the state"},
+		{"join", c.Costs.Join, "nobody joined late"},
+	} {
+		if k.of.Observations == 0 {
+			c.Untold = append(c.Untold, Untold{k.cost, k.why})
+		}
+	}
 }
 
 const toMs = 1000 // from seconds
@@ -251,19 +350,23 @@ func (c *Calibration) fitControl(rounds, orders []Observation) {
 	c.residuals("control messages", all, func(o Observation) float64 { return o.Links + 2*c.Costs.Message.Value/toMs })
 }
 
-// reduceCosts are the costs that reductions tell of, in the order of their
-// coefficients, with the change in which their effect is measured.
+// reduceCosts are the costs that reductions tell of, in the order in which they
+// are believed where runs do not tell them apart, with the change in which their
+// effect is measured. Bytes come first: processors do something for each.
 var reduceCosts = []struct {
-	unit  string
-	times float64
-	delta float64
-	add   func(*sim.Costs, float64)
+	name    string
+	unit    string
+	times   float64
+	delta   float64
+	nothing float64 // its value on a machine that adds nothing
+	to      func(*CostEstimates) *Estimate
+	add     func(*sim.Costs, float64)
 }{
-	{"", 1, -0.02, func(c *sim.Costs, v float64) { c.Efficiency += v }},
-	{"ms", toMs, 0.5e-3, func(c *sim.Costs, v float64) { c.Hop += duration(v) }},
-	{"ms", toMs, 1e-3, func(c *sim.Costs, v float64) { c.Reduce += duration(v) }},
-	{"ns", 1e9, 1e-9, func(c *sim.Costs, v float64) { c.ReduceByte += v * 1e9 }},
-	{"ms", toMs, 1e-3, func(c *sim.Costs, v float64) { c.Dial += duration(v) }},
+	{"reduce_byte", "ns", 1e9, 1e-9, 0, func(c *CostEstimates) *Estimate { return &c.ReduceByte }, func(c *sim.Costs, v float64) { c.ReduceByte += v * 1e9 }},
+	{"dial", "ms", toMs, 1e-3, 0, func(c *CostEstimates) *Estimate { return &c.Dial }, func(c *sim.Costs, v float64) { c.Dial += duration(v) }},
+	{"reduce", "ms", toMs, 1e-3, 0, func(c *CostEstimates) *Estimate { return &c.Reduce }, func(c *sim.Costs, v float64) { c.Reduce += duration(v) }},
+	{"hop", "ms", toMs, 0.5e-3, 0, func(c *CostEstimates) *Estimate { return &c.Hop }, func(c *sim.Costs, v float64) { c.Hop += duration(v) }},
+	{"efficiency", "", 1, -0.02, 1, func(c *CostEstimates) *Estimate { return &c.Efficiency }, func(c *sim.Costs, v float64) { c.Efficiency += v }},
 }
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
@@ -273,41 +376,76 @@ func duration(seconds float64) time.Duration { return time.Duration(seconds * fl
 // What a hop costs shows only where links wait for hops, so this is a search:
 // each step solves for the change of the costs that the effects of small
 // changes ask for (Gauss and Newton). Residuals count relative to what the
-// links take.
+// links take. Costs that the runs do not tell apart from others, or that would
+// come out as less than nothing, stay as they are on a machine that adds nothing.
 func (c *Calibration) fitReductions(all []Observation) {
-	costs := sim.Costs{Efficiency: 1}
-	at := make([]float64, len(reduceCosts))
-	at[0] = 1
+	none := make([]float64, len(reduceCosts))
+	for j, k := range reduceCosts {
+		none[j] = k.nothing
+	}
+	told := determined(linear(all, costsAt(none)))
+	why := map[int]string{}
+	var at []float64
 	var rows []row
+	for {
+		at, rows = search(all, none, told)
+		i := -1
+		for k, j := range told { // the last one is believed least
+			if at[j] == none[j] {
+				i = k
+			}
+		}
+		if i < 0 {
+			break
+		}
+		why[told[i]] = "the reductions do not show any"
+		told = slices.Delete(told, i, i+1)
+	}
+	last := robust(rows)
+	low, high := bootstrap(rows, robust)
+	for j, k := range reduceCosts {
+		to := k.to(&c.Costs)
+		*to = Estimate{Value: at[j] * k.times, Unit: k.unit}
+		i := slices.Index(told, j)
+		if i < 0 || last == nil || low == nil {
+			c.Untold = append(c.Untold, Untold{k.name, cmp.Or(why[j], "the reductions do not tell it from other costs")})
+			continue
+		}
+		// The intervals are those of the last step's changes, around its result.
+		off := at[j] - last[i]
+		to.Low, to.High, to.Observations = (low[i]+off)*k.times, (high[i]+off)*k.times, len(all)
+	}
+	c.residuals("reductions", all, func(o Observation) float64 { return o.predict(c.SimCosts()) })
+}
+
+// search returns the costs of reductions, of which told are looked for, and the
+// effects of their last changes.
+func search(all []Observation, from []float64, told []int) (at []float64, rows []row) {
+	at = slices.Clone(from)
 	const steps = 6
 	for range steps {
-		rows = linear(all, costs)
+		rows = columns(linear(all, costsAt(at)), told)
 		change := robust(rows)
 		if change == nil {
 			break
 		}
-		for j := range at {
-			at[j] += change[j]
-		}
-		at[0] = min(1, max(0.5, at[0]))
-		costs = sim.Costs{}
-		for j, k := range reduceCosts {
-			k.add(&costs, at[j])
+		for i, j := range told {
+			if at[j] += change[i]; reduceCosts[j].nothing == 0 {
+				at[j] = max(0, at[j])
+			} else {
+				at[j] = min(1, max(0.5, at[j]))
+			}
 		}
 	}
-	last := robust(rows)
-	low, high := bootstrap(rows, robust)
-	for j, to := range []*Estimate{&c.Costs.Efficiency, &c.Costs.Hop, &c.Costs.Reduce, &c.Costs.ReduceByte, &c.Costs.Dial} {
-		k := reduceCosts[j]
-		*to = Estimate{Value: at[j] * k.times, Unit: k.unit}
-		if last == nil || low == nil {
-			continue // the runs do not determine it
-		}
-		// The intervals are those of the last step's changes, around its result.
-		off := at[j] - last[j]
-		to.Low, to.High, to.Observations = (low[j]+off)*k.times, (high[j]+off)*k.times, len(all)
+	return at, rows
+}
+
+// costsAt are the costs with the values of reduceCosts.
+func costsAt(at []float64) (costs sim.Costs) {
+	for j, k := range reduceCosts {
+		k.add(&costs, at[j])
 	}
-	c.residuals("reductions", all, func(o Observation) float64 { return o.predict(c.SimCosts()) })
+	return costs
 }
 
 // linear are the effects of small changes of the costs on each reduction.
@@ -332,7 +470,14 @@ func (c *Calibration) fitFetches(o Observations) {
 		// The two control messages have their own cost.
 		rows = append(rows, row{x: []float64{1, float64(f.Bytes)}, y: f.Measured - f.Links - 2*c.Costs.Message.Value/toMs, group: f.Run})
 	}
-	e := estimates(rows, []string{"ms", "ns"}, []float64{toMs, 1e9})
+	told := determined(rows)
+	e := []Estimate{{Unit: "ms"}, {Unit: "ns"}}
+	if len(rows) > 0 && len(told) == 1 { // every fetch had as many bytes
+		e[0] = estimates(columns(rows, told), []string{"ms"}, []float64{toMs})[0]
+		c.Untold = append(c.Untold, Untold{"fetch_byte", "all fetches had as many bytes; what they cost is in fetch"})
+	} else if len(rows) > 0 {
+		e = estimates(rows, []string{"ms", "ns"}, []float64{toMs, 1e9})
+	}
 	c.Costs.Fetch, c.Costs.FetchByte = e[0], e[1]
 	c.residuals("state fetches", o.Fetches, func(f Observation) float64 {
 		return f.Links + 2*c.Costs.Message.Value/toMs + e[0].Value/toMs + e[1].Value/1e9*float64(f.Bytes)

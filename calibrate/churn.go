@@ -65,7 +65,13 @@ func middleLinks(s *scenarios.Scenario) bool {
 	}
 	a, b := s.Real.Links.Default, m.Real.Links.Default
 	return a.RateUp != nil && a.OneWayDelay != nil && *a.RateUp == *b.RateUp && *a.OneWayDelay == *b.OneWayDelay &&
-		len(s.Real.Links.Nodes)+len(s.Real.Links.Pairs)+len(s.Real.Links.Paths) == 0 && s.Workers[0].InnerStepJitter == 0 && s.Work == nil
+		alike(s) && s.Workers[0].InnerStepJitter == 0 && s.Work == nil
+}
+
+// alike says that all links of a scenario are, and stay as they are.
+func alike(s *scenarios.Scenario) bool {
+	l := s.Real.Links
+	return len(l.Nodes)+len(l.Pairs)+len(l.Paths)+len(l.Groups)+len(s.Real.Injects) == 0
 }
 
 // Prices are what churn's network has to have on the links of a scenario. Times

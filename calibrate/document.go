@@ -112,7 +112,7 @@ func fitDocument(runs []*Run, reductions []Observation) DocumentEstimates {
 		r := byName[o.Run]
 		link := r.Scenario.Real.Links.Default
 		const workers = 4
-		if o.Cold || o.Hops != 2*(workers-1) || link.RateUp == nil || *link.RateUp == 0 || link.OneWayDelay == nil {
+		if !alike(r.Scenario) || o.Cold || o.Hops != 2*(workers-1) || link.RateUp == nil || *link.RateUp == 0 || link.OneWayDelay == nil {
 			continue
 		}
 		// A participant of four sends 6/4 of the vector.

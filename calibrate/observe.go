@@ -1,8 +1,12 @@
 package calibrate
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,36 +31,54 @@ type Run struct {
 	// Valid says which rounds the verdict on the emulation found valid; nil
 	// means all.
 	Valid map[int]bool
+	// Machine is where the run was made, as far as its record says.
+	Machine Machine
 }
 
-// ReadRuns reads the run directories in a directory, in the order of their names.
-func ReadRuns(dir string) ([]*Run, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading the runs of a calibration: %w", err)
-	}
+// ReadRuns reads the records of real runs that are in directories or are them, at
+// any depth, in the order of their paths. Simulated runs are left out.
+func ReadRuns(dirs ...string) ([]*Run, error) {
 	var runs []*Run
-	for _, e := range entries {
-		inner := filepath.Join(dir, e.Name())
-		if _, err := os.Stat(filepath.Join(inner, runlog.SummaryFile)); err != nil {
-			continue
-		}
-		r, err := ReadRun(inner)
+	for _, dir := range dirs {
+		before := len(runs)
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() || e.Name() != runlog.SummaryFile {
+				return err
+			}
+			r, err := ReadRun(filepath.Dir(path))
+			if err != nil || r == nil {
+				return err
+			}
+			if r.Name, err = filepath.Rel(dir, r.Name); err == nil && r.Name == "." {
+				r.Name = filepath.Base(dir)
+			}
+			if len(dirs) > 1 { // names tell runs apart
+				r.Name = filepath.Dir(path)
+			}
+			runs = append(runs, r)
+			return err
+		})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading the runs of a calibration: %w", err)
 		}
-		runs = append(runs, r)
-	}
-	if len(runs) == 0 {
-		return nil, fmt.Errorf("no run in %s; name a directory that testbed calibrate has left", dir)
+		if len(runs) == before {
+			return nil, fmt.Errorf("no run in %s that ended on a real network; name a directory that testbed run, compare or calibrate has left", dir)
+		}
 	}
 	return runs, nil
 }
 
-// ReadRun reads a run directory.
+// ReadRun reads a run directory. A simulated run is nil.
 func ReadRun(dir string) (*Run, error) {
 	d := runlog.Dir(dir)
 	fail := func(err error) (*Run, error) { return nil, fmt.Errorf("reading the run in %s: %w", dir, err) }
+	r := &Run{Name: dir, Valid: map[int]bool{}}
+	if err := readJSON(d.Path(runlog.SummaryFile), &r.Summary); err != nil {
+		return fail(err)
+	}
+	if r.Summary.World != runlog.Real {
+		return nil, nil
+	}
 	files, err := filepath.Glob(d.Path("scenario.*"))
 	if err != nil || len(files) != 1 {
 		return fail(fmt.Errorf("%d scenario files, want one", len(files)))
@@ -65,7 +87,6 @@ func ReadRun(dir string) (*Run, error) {
 	if err != nil {
 		return fail(err)
 	}
-	r := &Run{Name: filepath.Base(dir), Valid: map[int]bool{}}
 	if r.Scenario, err = scenarios.Parse(files[0], source); err != nil {
 		return fail(err)
 	}
@@ -83,20 +104,27 @@ func ReadRun(dir string) (*Run, error) {
 			Verdict fidelity.Level
 		}
 	}
-	for name, to := range map[string]any{runlog.SummaryFile: &r.Summary, runlog.FidelityFile: &verdicts} {
-		text, err := os.ReadFile(d.Path(name))
-		if err == nil {
-			err = json.Unmarshal(text, to)
-		}
-		if err != nil {
-			return fail(err)
-		}
+	if err := readJSON(d.Path(runlog.FidelityFile), &verdicts); err != nil {
+		return fail(err)
 	}
 	for _, round := range verdicts.Rounds {
 		r.Valid[round.Round] = round.Verdict == fidelity.Valid
 	}
+	var where runlog.Environment
+	if err := readJSON(d.Path(runlog.EnvironmentFile), &where); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail(err)
+	}
+	r.Machine = Machine{Processor: cmp.Or(where.Processor, where.Arch), Cores: where.Processors, Kernel: where.Kernel, Go: where.Go}
 	r.Scenario.Name, r.Policy, r.Scenario.Real.TimeScale = r.Summary.Scenario, r.Summary.Policy, r.Summary.TimeScale
 	return r, nil
+}
+
+func readJSON(file string, to any) error {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, to)
+	}
+	return err
 }
 
 func (r *Run) valid(round int) bool { return r.Valid == nil || r.Valid[round] }
@@ -105,6 +133,11 @@ func (r *Run) valid(round int) bool { return r.Valid == nil || r.Valid[round] }
 func (r *Run) seconds(t policy.Time) float64 {
 	return float64(t) / 1e6 * r.Scenario.Real.TimeScale
 }
+
+// took converts a duration of the record to real time. A record has whole
+// microseconds of scenario time, of which a part is cut off; half of one is
+// missing on average.
+func (r *Run) took(d policy.Time) float64 { return r.seconds(d) + r.seconds(1)/2 }
 
 // Observation is a time that was measured, beside the one that links alone
 // explain. Times are in seconds of real time.
@@ -136,20 +169,36 @@ type Observations struct {
 	Detections []Observation
 	// Stalls count from a joiner's admission until it holds the state.
 	Stalls []Observation
+	// Coded is how many of the Reductions had codes shortened.
+	Coded int
+	// left counts rounds whose reduction was left out, by the reason.
+	left map[string]int
 }
 
+// Why rounds are left out.
+const (
+	leftInvalid  = "the emulation was not valid"
+	leftLinks    = "links changed (real.injects)"
+	leftCut      = "workers were cut off or stood still"
+	leftNobody   = "the coordinator was away, or the run was resumed"
+	leftNoBytes  = "codes were shortened, and the record lacks the bytes sent"
+	leftNoOthers = "one worker alone"
+)
+
 // Observe takes the observations from a run. Rounds that the verdict found not
-// valid are left out.
+// valid are left out, and those in which an inject changed what the planned links
+// take. Where entropy coding shortened codes, the bytes are those of the record.
 func (o *Observations) Observe(r *Run) error {
-	if r.Scenario.Real.AllReduce.Entropy != entropy.Off {
-		return fmt.Errorf("the run %s has entropy coding, whose bytes depend on the values; fit runs with all_reduce.entropy off", r.Name)
-	}
 	times, err := sim.NewTimes(r.Scenario, sim.Costs{})
 	if err != nil {
 		return err
 	}
-	w := observer{o: o, run: r, times: times, joined: map[string]policy.Time{}, fetching: map[string]runlog.Event{}, busy: map[string]policy.Time{}, known: map[string]int{}, lagging: map[string]bool{}}
-	for _, e := range r.Events {
+	if o.left == nil {
+		o.left = map[string]int{}
+	}
+	w := observer{o: o, run: r, times: times, joined: map[string]policy.Time{}, fetching: map[string]runlog.Event{}, busy: map[string]policy.Time{}, known: map[string]int{}, lagging: map[string]bool{},
+		odd: map[string]policy.Time{}, out: map[string]bool{}}
+	for _, e := range runlog.Lineage(r.Events) {
 		if err := w.event(e); err != nil {
 			return err
 		}
@@ -165,24 +214,88 @@ type observer struct {
 	start    policy.Time            // of the round
 	reduce   runlog.Event           // the reduction that has begun
 	before   []policy.ID            // participants of the one before
+	zero     []policy.ID            // those of them that contributed zeros
 	joined   map[string]policy.Time // by node
 	fetching map[string]runlog.Event
 	busy     map[string]policy.Time // in inner steps of the round
 	crashed  map[string]policy.Time
-	slow     bool // somebody has been slowed; steps say nothing more
 	lagging  map[string]bool
 	known    map[string]int // outer steps, by node
+	// odd is until when a worker is slow, or stands still.
+	odd map[string]policy.Time
+	// disturbed is why the round does not follow from the planned links. It goes on
+	// while links are changed and while workers are out.
+	disturbed string
+	changed   int
+	out       map[string]bool
+}
+
+// disturb takes note of what changes the times of the links.
+func (w *observer) disturb(e runlog.Event) {
+	names := []string{e.Node}
+	for _, id := range e.IDs {
+		names = append(names, scenarios.NodeName(id))
+	}
+	w.disturbed = leftCut
+	switch e.Type {
+	case runlog.LinkFault:
+		w.disturbed = leftLinks
+		w.changed++
+	case runlog.LinkRestored:
+		w.disturbed = leftLinks
+		w.changed--
+	case runlog.Pause, runlog.Partition:
+		for _, name := range names {
+			w.out[name] = true
+		}
+	case runlog.Resume, runlog.Heal:
+		for _, name := range names {
+			delete(w.out, name)
+		}
+		if e.Type == runlog.Heal && e.IDs == nil {
+			clear(w.out)
+		}
+	default:
+		w.disturbed = leftNobody
+	}
+}
+
+// calm forgets what has disturbed the round before, but for what still does.
+func (w *observer) calm() {
+	delete(w.out, "") // no node's
+	switch {
+	case w.changed > 0:
+		w.disturbed = leftLinks
+	case len(w.out) > 0:
+		w.disturbed = leftCut
+	default:
+		w.disturbed = ""
+	}
+}
+
+// leftOut is why the round does not count, or empty.
+func (w *observer) leftOut(round int) string {
+	if !w.run.valid(round) {
+		return leftInvalid
+	}
+	return w.disturbed
 }
 
 func (w *observer) event(e runlog.Event) error {
 	r := w.run
 	switch e.Type {
-	case runlog.Slow, runlog.Restore:
-		w.slow = true
+	case runlog.Slow:
+		w.odd[e.Node] = math.MaxInt64
+	case runlog.Restore:
+		w.odd[e.Node] = e.T
+	case runlog.Pause, runlog.Resume, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored,
+		runlog.CoordinatorCrash, runlog.CoordinatorBack, runlog.RunResume:
+		w.disturb(e)
 	case runlog.Crash:
 		w.crashed = map[string]policy.Time{e.Node: e.T}
 	case runlog.Evict:
-		if at, ok := w.crashed[e.Node]; ok {
+		delete(w.out, e.Node) // nobody waits for it
+		if at, ok := w.crashed[e.Node]; ok && crashesOnly(r.Scenario) {
 			predicted, err := detection(r)
 			if err != nil {
 				return err
@@ -193,24 +306,21 @@ func (w *observer) event(e runlog.Event) error {
 		_, again := w.joined[e.Node]
 		w.joined[e.Node] = e.T
 		delete(w.crashed, e.Node)
-		if spec, ok := r.Scenario.Worker(number(e.Node)); ok && !again && spec.JoinAt > r.Scenario.FirstJoin() && r.valid(e.Round) {
+		if spec, ok := r.Scenario.Worker(number(e.Node)); ok && !again && spec.JoinAt > r.Scenario.FirstJoin() && e.Incarnation == 0 && w.leftOut(e.Round) == "" {
 			w.o.Hellos = append(w.o.Hellos, Observation{Run: r.Name, Round: e.Round,
 				Measured: r.seconds(e.T - spec.JoinAt), Links: w.times.Hello(spec.ID).Seconds()})
 		}
 	case runlog.Step:
 		w.step(e)
 	case runlog.Arrive:
-		// Those that fetched began at a time of their own.
-		if !e.Late && e.Round > 0 && r.valid(e.Round) && !w.lagging[e.Node] {
-			w.o.Rounds = append(w.o.Rounds, Observation{Run: r.Name, Round: e.Round,
-				Measured: r.seconds(e.T - w.start - w.busy[e.Node]), Links: w.times.Control(number(e.Node)).Seconds()})
-		}
+		w.arrived(e)
 	case runlog.ReduceStart:
 		w.reduce = e
 	case runlog.ReduceDone:
 		w.reduced(e)
 	case runlog.OuterStep:
-		w.start, w.before = e.T, e.Participants
+		w.start, w.before, w.zero = e.T, e.Participants, w.reduce.Zero
+		w.calm()
 		clear(w.busy)
 		clear(w.lagging)
 		for _, id := range e.Participants {
@@ -225,36 +335,67 @@ func (w *observer) event(e runlog.Event) error {
 	return nil
 }
 
-// step compares with the mean, and so takes runs in which steps do not vary and
-// nobody is slow.
+// arrived compares the round of a worker until it has arrived. It began with the
+// round if the worker took part in the one before: others fetched, or were at
+// the steps of an earlier round.
+func (w *observer) arrived(e runlog.Event) {
+	id := number(e.Node)
+	began := w.before == nil || slices.Contains(w.before, id) && !slices.Contains(w.zero, id)
+	if e.Late || e.Round == 0 || w.leftOut(e.Round) != "" || w.lagging[e.Node] || !began {
+		return
+	}
+	cut := w.run.seconds(policy.Time(w.run.Scenario.InnerSteps)) / 2 // see took
+	w.o.Rounds = append(w.o.Rounds, Observation{Run: w.run.Name, Round: e.Round,
+		Measured: w.run.seconds(e.T-w.start-w.busy[e.Node]) - cut, Links: w.times.Control(id).Seconds()})
+}
+
+// step compares with the mean, and so takes workers whose steps do not vary and
+// that are not slow.
 func (w *observer) step(e runlog.Event) {
 	w.busy[e.Node] += e.Duration
 	spec, ok := w.run.Scenario.Worker(number(e.Node))
-	if !ok || w.slow || spec.InnerStepJitter != 0 || w.run.Scenario.Work != nil || !w.run.valid(e.Round) {
+	if !ok || e.T-e.Duration < w.odd[e.Node] || !w.run.valid(e.Round) || spec.InnerStepJitter != 0 || w.run.Scenario.Work != nil {
 		return
 	}
 	w.o.Steps = append(w.o.Steps, Observation{Run: w.run.Name, Round: e.Round,
-		Measured: w.run.seconds(e.Duration), Links: w.run.seconds(spec.InnerStepMean)})
+		Measured: w.run.took(e.Duration), Links: w.run.seconds(spec.InnerStepMean)})
 }
 
 func (w *observer) reduced(e runlog.Event) {
 	r, n := w.run, len(e.Participants)
-	if !r.valid(e.Round) || e.Epoch != w.reduce.Epoch || n < 2 {
+	if e.Epoch != w.reduce.Epoch {
 		return
+	}
+	times, bytes, why := w.times, w.times.Sent(n), w.leftOut(e.Round)
+	coding := r.Scenario.Real.AllReduce.Entropy != entropy.Off && e.BytesSent != bytes
+	switch {
+	case why != "":
+	case n < 2:
+		why = leftNoOthers
+	case coding && e.BytesSent == 0:
+		why = leftNoBytes
+	}
+	if why != "" {
+		w.o.left[why]++
+		return
+	}
+	if coding {
+		times, bytes = w.times.Sending(n, e.BytesSent), e.BytesSent
+		w.o.Coded++
 	}
 	cold := !slices.Equal(w.before, e.Participants)
 	before, ids := w.before, e.Participants
 	w.o.Reductions = append(w.o.Reductions, Observation{
-		Run: r.Name, Round: e.Round, Measured: r.seconds(e.Duration),
-		Links: w.times.Reduction(ids, before).Seconds(), Hops: w.times.Hops(n), Bytes: w.times.Sent(n), Cold: cold,
-		predict: func(c sim.Costs) float64 { return w.times.With(c).Reduction(ids, before).Seconds() },
+		Run: r.Name, Round: e.Round, Measured: r.took(e.Duration),
+		Links: times.Reduction(ids, before).Seconds(), Hops: times.Hops(n), Bytes: bytes, Cold: cold,
+		predict: func(c sim.Costs) float64 { return times.With(c).Reduction(ids, before).Seconds() },
 	})
 	control := w.times.Control(e.Participants[0])
 	for _, id := range e.Participants {
 		control = max(control, w.times.Control(id))
 	}
 	w.o.Orders = append(w.o.Orders, Observation{Run: r.Name, Round: e.Round,
-		Measured: r.seconds(e.T - w.reduce.T - e.Duration), Links: control.Seconds()})
+		Measured: r.seconds(e.T-w.reduce.T) - r.took(e.Duration), Links: control.Seconds()})
 }
 
 func (w *observer) fetched(e runlog.Event) {
@@ -270,7 +411,7 @@ func (w *observer) fetched(e runlog.Event) {
 			w.o.Stalls = append(w.o.Stalls, Observation{Run: w.run.Name, Round: e.Round, Measured: w.run.seconds(e.T - at)})
 		}
 	}
-	if !w.run.valid(e.Round) {
+	if w.leftOut(e.Round) != "" {
 		return
 	}
 	id, donor := number(e.Node), number(start.From)
@@ -294,6 +435,12 @@ func (w *observer) donors(first policy.ID) []policy.ID {
 		}
 	}
 	return all
+}
+
+// crashesOnly says that nothing happens but a crash, so that its detection is the
+// only one.
+func crashesOnly(s *scenarios.Scenario) bool {
+	return len(s.Injects) == 1 && s.Injects[0].Op == scenarios.Crash && len(s.Real.Injects) == 0
 }
 
 // detection is how long the simulator takes to notice the crash of a run.

@@ -28,7 +28,7 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	line("joining", k.Join)
 	fmt.Fprintln(w, "measured\t\t\t")
 	m := c.Measured
-	line("inner step of 100 ms", m.StepTime)
+	line("inner step", m.StepTime)
 	line("  its standard deviation", m.StepJitter)
 	line("coordinator, per round", m.CoordinatorPerRound)
 	line("joiner's stall", m.JoinerStall)
@@ -57,5 +57,17 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	for _, p := range c.Scenarios {
 		fmt.Fprintf(w, "%s\t%d µs\t%d, %d\t%+.2g %%\n", p.Scenario, p.BaseLatency, p.BandwidthBpus, p.StateBytes, 100*p.Error)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, u := range c.Untold {
+		fmt.Fprintf(out, "not told, left at the default: %s (%s)\n", u.Cost, u.Why)
+	}
+	for _, l := range c.LeftOut {
+		fmt.Fprintf(out, "rounds left out: %d (%s)\n", l.Rounds, l.Why)
+	}
+	if c.Coded > 0 {
+		fmt.Fprintf(out, "reductions with shortened codes: %d (by the bytes that the records say)\n", c.Coded)
+	}
+	return nil
 }

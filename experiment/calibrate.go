@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"testbed/bench"
 	"testbed/calibrate"
+	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
@@ -21,14 +24,19 @@ const CalibrationFile = "calibration.json"
 
 // Calibration says what to measure, and what to write.
 type Calibration struct {
-	Dir         string // of all runs and the result
+	Dir string // of all new runs and the result; it is made
+	// Experiments are run, or, if there are none, the scenarios of Rewrite under
+	// Policy.
 	Experiments []calibrate.Experiment
-	Repeat      int // of each experiment, at least 1
+	Policy      string
+	Repeat      int // of each run, at least 1
 	// Retries is how often a run is made again that may not be used. The last
 	// one is kept as it is.
 	Retries int
-	// Real makes the runs. If it is nil, those that are in Dir are fitted again.
-	Real Real
+	// Real makes the runs, unless those in Refit are fitted. Without a Dir the
+	// result of a refit goes to where its runs are, if that is one place.
+	Real  Real
+	Refit []string
 	// Rewrite are scenarios of which calibrated copies are written.
 	Rewrite []Source
 }
@@ -36,6 +44,7 @@ type Calibration struct {
 // Source is a scenario with its text, and the format of its copy.
 type Source struct {
 	Scenario *scenarios.Scenario
+	File     string
 	Text     []byte
 	To       convert.Format
 	// Lost is what the copy does not hold, as convert.Text has it.
@@ -51,7 +60,7 @@ func ReadSources(names []string, to convert.Format) (all []Source, err error) {
 		if err != nil {
 			return nil, err
 		}
-		one := Source{Text: found.Text, To: cmp.Or(to, convert.FormatOf(found.Text))}
+		one := Source{File: found.File, Text: found.Text, To: cmp.Or(to, convert.FormatOf(found.Text))}
 		if one.Scenario, err = found.Parse(); err != nil {
 			return nil, err
 		}
@@ -63,32 +72,84 @@ func ReadSources(names []string, to convert.Format) (all []Source, err error) {
 	return all, nil
 }
 
+// Plan says what is to be run, or fitted again, and rewritten: names are those of
+// scenarios and, in a refit, of further directories; only those of experiments,
+// of which without a scenario there are to be all. What it refuses is a
+// *scenarios.Error.
+func (o *Calibration) Plan(names, only []string, to convert.Format) (err error) {
+	if o.Repeat < 1 || o.Retries < 0 {
+		return &scenarios.Error{Problem: "--repeat must be at least 1 and --retries at least 0"}
+	}
+	if len(o.Refit) > 0 {
+		names = slices.DeleteFunc(names, func(name string) bool {
+			at, err := os.Stat(name)
+			further := err == nil && at.IsDir()
+			if further {
+				o.Refit = append(o.Refit, name)
+			}
+			return further
+		})
+	}
+	if o.Dir == "" && len(o.Refit) != 1 {
+		o.Dir = DefaultDir("calibrate", "machine")
+	}
+	if o.Rewrite, err = ReadSources(names, to); err != nil {
+		return err
+	}
+	for _, s := range o.Rewrite {
+		if err := CheckPolicies(s.Scenario, []string{o.Policy}); err != nil {
+			return err
+		}
+	}
+	if len(names) > 0 && len(only) == 0 {
+		return nil
+	}
+	if o.Experiments, err = calibrate.Named(only); err != nil {
+		err = &scenarios.Error{Field: "--only", Problem: err.Error()}
+	}
+	return err
+}
+
 // Calibrate measures and fits, and writes the result and the calibrated
 // scenarios into the directory. files are their paths, the result's first.
 func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, files []string, err error) {
-	dir := runlog.Dir(o.Dir)
-	if o.Real != nil {
+	fail := func(err error) (*calibrate.Calibration, []string, error) { return nil, nil, err }
+	from := o.Refit
+	var dir runlog.Dir
+	if len(from) == 0 {
 		if dir, err = runlog.CreateDir(o.Dir); err != nil {
-			return nil, nil, err
+			return fail(err)
 		}
+		from = []string{string(dir)}
 		if err := o.measure(ctx, dir); err != nil {
 			if errors.Is(err, errors.ErrUnsupported) { // nothing has run
 				err = errors.Join(err, os.RemoveAll(string(dir)))
 			}
-			return nil, nil, err
+			return fail(err)
 		}
 	}
-	runs, err := calibrate.ReadRuns(string(dir))
+	runs, err := calibrate.ReadRuns(from...)
 	if err != nil {
-		return nil, nil, err
+		return fail(err)
 	}
 	if c, err = calibrate.Fit(runs); err != nil {
-		return nil, nil, err
+		return fail(err)
 	}
-	c.Made, c.Machine, c.Links, c.Versions = time.Now().Format(time.RFC3339), bench.ThisMachine(), runs[0].Summary.Links, versions()
-	if o.Real == nil { // the runs may have been made elsewhere
+	c.Made, c.Versions = time.Now().Format(time.RFC3339), versions()
+	switch {
+	case len(o.Refit) == 0:
+		c.Machine = calibrate.Machine(bench.ThisMachine())
+	case len(o.Refit) == 1 && o.Dir == "":
+		dir = runlog.Dir(o.Refit[0])
 		if before, err := calibrate.Load(dir.Path(CalibrationFile)); err == nil {
-			c.Machine, c.Versions = before.Machine, before.Versions
+			c.Versions = before.Versions // of those runs
+			if c.Machine == (calibrate.Machine{}) {
+				c.Machine = before.Machine
+			}
+		}
+	default:
+		if dir, err = runlog.CreateDir(o.Dir); err != nil {
+			return fail(err)
 		}
 	}
 	files = []string{dir.Path(CalibrationFile)}
@@ -99,30 +160,75 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 			err = errors.Join(dir.WriteNamed(s.Scenario.Traces), dir.WriteFile(name, text))
 		}
 		if err != nil {
-			return nil, nil, err
+			return fail(err)
 		}
 		c.Scenarios, files = append(c.Scenarios, prices), append(files, dir.Path(name))
 	}
 	return c, files, dir.WriteJSON(CalibrationFile, c)
 }
 
+// WriteCalibration writes the calibration as text, and where its files are.
+func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string) error {
+	err := c.WriteText(out)
+	fmt.Fprintf(out, "\ncalibration: %s\n", files[0])
+	for _, file := range files[1:] {
+		fmt.Fprintf(out, "calibrated scenario: %s\n", file)
+	}
+	return err
+}
+
+// LoadCalibration reads a calibration for use on this machine. foreign says, a
+// line each, in what the machine differs from the one that it was made on.
+func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, err error) {
+	if c, err = calibrate.Load(file); err != nil {
+		return nil, nil, err
+	}
+	return c, c.Machine.Differs(calibrate.Machine(bench.ThisMachine())), nil
+}
+
+// OtherLinks says whether a comparison has run on another backend of links than
+// the calibration, which may be nil.
+func OtherLinks(c *calibrate.Calibration, of *report.Comparison) []string {
+	for _, sum := range of.Real {
+		if c != nil && c.Links != "" && sum.Links != c.Links {
+			return []string{fmt.Sprintf("the calibration was made on %s links, the runs had %s; calibrate with --links %s", c.Links, sum.Links, sum.Links)}
+		}
+	}
+	return nil
+}
+
+// runs are those to be made, each in a directory of its name.
+func (o *Calibration) runs() (all []Run, err error) {
+	for _, e := range o.Experiments {
+		r := Run{File: e.Name + ".yaml", Source: e.Source, Policy: e.Policy, Dir: e.Name}
+		if r.Scenario, err = scenarios.Parse(r.File, r.Source); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	if len(all) == 0 {
+		for _, s := range o.Rewrite {
+			all = append(all, Run{Scenario: s.Scenario, File: s.File, Source: s.Text, Policy: o.Policy, Dir: s.Scenario.Name})
+		}
+	}
+	return all, nil
+}
+
 // measure makes the runs, each into a directory of its own.
 func (o *Calibration) measure(ctx context.Context, dir runlog.Dir) error {
+	all, err := o.runs()
+	if err != nil {
+		return err
+	}
 	for n := range o.Repeat {
-		for k, e := range o.Experiments {
-			name := e.Name
+		for k, r := range all {
+			name := r.Dir
 			if n > 0 {
 				name = fmt.Sprintf("%s-%d", name, n+1)
 			}
-			s, err := scenarios.Parse(e.Name+".yaml", e.Source)
-			if err != nil {
-				return err
-			}
-			err = o.Real.retried(ctx, o.Retries, Run{
-				Scenario: s, File: e.Name + ".yaml", Source: e.Source, Policy: e.Policy, Dir: dir.Path(name),
-				Title: fmt.Sprintf("%d of %d: %s", n*len(o.Experiments)+k+1, o.Repeat*len(o.Experiments), name),
-			})
-			if err != nil {
+			r.Dir = dir.Path(name)
+			r.Title = fmt.Sprintf("%d of %d: %s", n*len(all)+k+1, o.Repeat*len(all), name)
+			if err := o.Real.retried(ctx, o.Retries, r); err != nil {
 				return err
 			}
 		}

@@ -102,6 +102,9 @@ type network struct {
 	groupOf             []int // by node; hierarchical only
 	entropy             entropy.Mode
 	coded               bool // codes are shortened
+	// share of the plain bytes that a reduction sends, where it is known; 0: it
+	// follows from coded.
+	share float64
 
 	// Computed before.
 	burstDelays map[burst.Burst]time.Duration
@@ -214,7 +217,10 @@ func (n *network) chunk(ranks int) (chunk, piece byteCount) {
 // piece is the bytes of a piece of so many values, with its header.
 func (n *network) piece(values int) byteCount {
 	bytes := allreduce.HeaderLen + n.encoded(values)
-	if n.coded {
+	switch {
+	case n.share > 0:
+		bytes = byteCount(float64(bytes) * n.share)
+	case n.coded:
 		bytes -= n.saved(values)
 	}
 	return bytes

@@ -38,6 +38,18 @@ func (t *Times) With(costs Costs) *Times {
 	return &other
 }
 
+// Sending returns the same links for reductions in which so many participants
+// send these bytes together, as a record says that they did: entropy coding
+// shortens by what the values are.
+func (t *Times) Sending(participants int, bytes int64) *Times {
+	other := *t
+	other.network.coded, other.network.share = false, 0
+	if plain := other.Sent(participants); plain > 0 {
+		other.network.share = float64(bytes) / float64(plain)
+	}
+	return &other
+}
+
 // Control is the time of two control messages, to a worker and back.
 func (t *Times) Control(id policy.ID) time.Duration {
 	return t.network.oneWay(coordinator, t.nodes[id]) + t.network.oneWay(t.nodes[id], coordinator)
@@ -50,8 +62,8 @@ func (t *Times) Hello(id policy.ID) time.Duration { return t.network.hello(t.nod
 // Reduction is the time of a reduction in which all begin together. before are
 // the participants of the reduction before, who are connected.
 func (t *Times) Reduction(participants, before []policy.ID) time.Duration {
-	warm := t.network.connected(t.of(before))
-	ends := t.network.reduction(t.of(participants), make([]time.Duration, len(participants)), func(i, j int) bool { return !warm[[2]int{i, j}] })
+	warm := t.network.connected(t.ring(before))
+	ends := t.network.reduction(t.ring(participants), make([]time.Duration, len(participants)), func(i, j int) bool { return !warm[[2]int{i, j}] })
 	return slices.Max(ends)
 }
 
@@ -59,6 +71,18 @@ func (t *Times) of(ids []policy.ID) []int {
 	nodes := make([]int, len(ids))
 	for k, id := range ids {
 		nodes[k] = t.nodes[id]
+	}
+	return nodes
+}
+
+// ring are the nodes of participants in the order of their ring, as RunLinks has
+// it.
+func (t *Times) ring(ids []policy.ID) []int {
+	nodes := t.of(ids)
+	if t.network.ordered {
+		if ordered, err := t.network.order(nodes); err == nil {
+			return ordered
+		}
 	}
 	return nodes
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/calibrate"
 	"testbed/experiment"
 	"testbed/report"
 	"testbed/runlog"
@@ -20,6 +21,7 @@ type compareFlags struct {
 	world      string
 	repeat     int
 	calibrated string
+	fitted     *calibrate.Calibration
 }
 
 // worldNames are the worlds to compare in, the default first.
@@ -78,6 +80,7 @@ backends do not agree.`,
 			}
 			return failed
 		}
+		warn(cmd, flags.calibrated, experiment.OtherLinks(flags.fitted, c))
 		if flags.json {
 			err = printJSON(cmd, c)
 		} else {
@@ -112,8 +115,11 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 		o.Real = f.player(cmd, true)
 	}
 	if err == nil && f.world != runlog.Real {
-		if o.Churn, err = simulator(experiment.NetworkChurn, f.calibrated); err == nil {
-			o.Links, err = simulator(experiment.NetworkLinks, f.calibrated)
+		if f.fitted, err = loadCalibration(cmd, f.calibrated); err != nil {
+			return o, err
+		}
+		if o.Churn, err = experiment.NewSimulator(experiment.NetworkChurn, f.fitted); err == nil {
+			o.Links, err = experiment.NewSimulator(experiment.NetworkLinks, f.fitted)
 		}
 	}
 	if err != nil {

@@ -139,7 +139,7 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	if err := f.emulation.check(cmd); err != nil {
 		return err
 	}
-	r, c, err := f.read(v, file)
+	r, c, err := f.read(cmd, v, file)
 	switch {
 	case err != nil:
 		return err
@@ -167,7 +167,7 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 
 // read returns the run, and the calibration if there is one. Without either that
 // or --emulate a run has no further inputs.
-func (f *estimateFlags) read(v estimate.Variant, file string) (r estimate.Run, c *calibrate.Calibration, err error) {
+func (f *estimateFlags) read(cmd *cobra.Command, v estimate.Variant, file string) (r estimate.Run, c *calibrate.Calibration, err error) {
 	r.Further = estimate.DefaultFurther()
 	if r.Inputs, err = f.inputs(v); err != nil {
 		return r, nil, err
@@ -178,8 +178,8 @@ func (f *estimateFlags) read(v estimate.Variant, file string) (r estimate.Run, c
 		}
 		return r, nil, readInputs(file, &r.Inputs, f.set)
 	}
-	if c, err = calibrate.Load(f.calibration); err != nil {
-		return r, nil, usageError{fmt.Errorf("--calibration: %w", err)}
+	if c, err = loadCalibration(cmd, f.calibration); err != nil {
+		return r, nil, err
 	}
 	if err := experiment.Measurements(c).Check(); err != nil {
 		return r, nil, usageError{fmt.Errorf("--calibration %s: %w", f.calibration, err)}

@@ -80,7 +80,7 @@ churn's own program has it.`,
 		if _, err := s.Machine(policyName); err != nil {
 			return err
 		}
-		play, err := simulator(network, calibrated)
+		play, err := simulator(cmd, network, calibrated)
 		if err != nil {
 			return err
 		}
@@ -123,15 +123,26 @@ func calibrationFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "calibration", "", "what the machine adds, as testbed calibrate has measured it (its calibration.json)")
 }
 
+// loadCalibration reads the file, and says what is foreign to this machine; without
+// one it is nil.
+func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, error) {
+	if file == "" {
+		return nil, nil
+	}
+	c, foreign, err := experiment.LoadCalibration(file)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--calibration: %w", err)}
+	}
+	warn(cmd, file, foreign)
+	return c, nil
+}
+
 // simulator is the one with the model of that name, and with a calibration if
 // its file is given.
-func simulator(network, calibrated string) (experiment.Simulator, error) {
-	if calibrated == "" {
-		return experiment.NewSimulator(network, nil)
-	}
-	c, err := calibrate.Load(calibrated)
+func simulator(cmd *cobra.Command, network, calibrated string) (experiment.Simulator, error) {
+	c, err := loadCalibration(cmd, calibrated)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, err
 	}
 	return experiment.NewSimulator(network, c)
 }

@@ -107,7 +107,7 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 	if err != nil {
 		return o, err
 	}
-	o.Simulate, err = simulator(experiment.NetworkLinks, f.calibrated)
+	o.Simulate, err = simulator(cmd, experiment.NetworkLinks, f.calibrated)
 	o.Run.Dir = f.dir(o.Run.Scenario.Name, "tune")
 	return o, err
 }
