@@ -43,6 +43,8 @@ type Calibration struct {
 	Document DocumentEstimates `json:"document"`
 	Fits     []Residuals       `json:"fits"`
 	Runs     []RunResult       `json:"runs"`
+	// Steps are the shapes of inner steps, by scenario.
+	Steps []StepShape `json:"steps,omitempty"`
 	// Reductions in which codes were shortened, and rounds that were left out.
 	Coded   int       `json:"coded,omitempty"`
 	LeftOut []LeftOut `json:"left_out,omitempty"`
@@ -80,6 +82,17 @@ func cores(n int) string {
 		return ""
 	}
 	return strconv.Itoa(n)
+}
+
+// Warnings say, a line each, what one should know before using the calibration.
+func (c *Calibration) Warnings() (lines []string) {
+	lines = slices.Clone(c.Mixed)
+	for _, s := range c.Steps {
+		if !s.Good() {
+			lines = append(lines, fmt.Sprintf("the inner steps of %s have none of the shapes: %s; measured durations can be played with work.steps.distribution trace", s.Scenario, &s))
+		}
+	}
+	return lines
 }
 
 // place takes over where the runs were made.
@@ -227,6 +240,7 @@ func Fit(runs []*Run) (*Calibration, error) {
 	c.fitFetches(o)
 	c.fitChurn(runs)
 	c.Document = fitDocument(runs, o.Reductions)
+	c.fitShapes(o.ratios)
 	c.unseen()
 	var err error
 	if c.Document.Straggler, err = Stragglers(c.SimCosts()); err != nil {

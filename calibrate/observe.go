@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/work"
 	"testbed/shaping/fidelity"
 	"testbed/sim"
 )
@@ -170,7 +172,8 @@ type Observations struct {
 	// Stalls count from a joiner's admission until it holds the state.
 	Stalls []Observation
 	// Coded is how many of the Reductions had codes shortened.
-	Coded int
+	Coded  int
+	ratios []stepRatio
 	// left counts rounds whose reduction was left out, by the reason.
 	left map[string]int
 }
@@ -197,7 +200,7 @@ func (o *Observations) Observe(r *Run) error {
 		o.left = map[string]int{}
 	}
 	w := observer{o: o, run: r, times: times, joined: map[string]policy.Time{}, fetching: map[string]runlog.Event{}, busy: map[string]policy.Time{}, known: map[string]int{}, lagging: map[string]bool{},
-		odd: map[string]policy.Time{}, out: map[string]bool{}}
+		odd: map[string]policy.Time{}, out: map[string]bool{}, speeds: map[policy.ID]*work.Speed{}, rng: rand.New(rand.NewPCG(7, 8))}
 	for _, e := range runlog.Lineage(r.Events) {
 		if err := w.event(e); err != nil {
 			return err
@@ -228,6 +231,8 @@ type observer struct {
 	disturbed string
 	changed   int
 	out       map[string]bool
+	speeds    map[policy.ID]*work.Speed
+	rng       *rand.Rand // fills up what records cut off
 }
 
 // disturb takes note of what changes the times of the links.
@@ -354,7 +359,11 @@ func (w *observer) arrived(e runlog.Event) {
 func (w *observer) step(e runlog.Event) {
 	w.busy[e.Node] += e.Duration
 	spec, ok := w.run.Scenario.Worker(number(e.Node))
-	if !ok || e.T-e.Duration < w.odd[e.Node] || !w.run.valid(e.Round) || spec.InnerStepJitter != 0 || w.run.Scenario.Work != nil {
+	if !ok || e.T-e.Duration < w.odd[e.Node] || !w.run.valid(e.Round) {
+		return
+	}
+	w.ratio(spec.ID, spec.InnerStepMean, e.T-e.Duration, e.Duration)
+	if spec.InnerStepJitter != 0 || w.run.Scenario.Work != nil {
 		return
 	}
 	w.o.Steps = append(w.o.Steps, Observation{Run: w.run.Name, Round: e.Round,

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -59,6 +60,13 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	for _, s := range c.Steps {
+		fmt.Fprintf(out, "inner steps of %s: %s\n", s.Scenario, &s)
+		for _, of := range s.Classes {
+			fmt.Fprintf(out, "  %s: %.4g times as long as it says (%.4g – %.4g), by itself %.4g, distance %.3g of %d steps\n",
+				cmp.Or(of.Name, "workers in no class"), of.Ratio.Value, of.Ratio.Low, of.Ratio.High, of.Parameter, of.KS, of.Ratio.Observations)
+		}
 	}
 	for _, u := range c.Untold {
 		fmt.Fprintf(out, "not told, left at the default: %s (%s)\n", u.Cost, u.Why)

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
+	"testbed/scenarios/work"
 	"testbed/shaping"
 )
 
@@ -21,6 +23,9 @@ func (c *Calibration) Rewrite(s *scenarios.Scenario, source []byte, to convert.F
 	priced, p, err := c.Price(s)
 	if err != nil {
 		return nil, p, err
+	}
+	if i := slices.IndexFunc(c.Steps, func(of StepShape) bool { return of.Scenario == s.Name }); i >= 0 {
+		c.Steps[i].apply(priced, s, to == convert.Churn)
 	}
 	delay := s.Real.Links.Default.OneWayDelay
 	if delay == nil {
@@ -55,7 +60,13 @@ func edit(source []byte, priced *scenarios.Scenario, delay shaping.Duration) ([]
 	if workers := child(root, "workers"); workers != nil {
 		for i, w := range workers.Content {
 			set(w, "inner_step_mean", strconv.FormatInt(int64(priced.Workers[i].InnerStepMean), 10))
+			if jitter := priced.Workers[i].InnerStepJitter; jitter > 0 || child(w, "inner_step_jitter") != nil {
+				set(w, "inner_step_jitter", strconv.FormatInt(int64(jitter), 10))
+			}
 		}
+	}
+	if priced.Work != nil {
+		editWork(root, priced.Work)
 	}
 	if priced.Real.Links.Default.OneWayDelay == nil {
 		set(section(section(section(root, "real"), "links"), "default"), "one_way_delay", delay.String())
@@ -67,6 +78,33 @@ func edit(source []byte, priced *scenarios.Scenario, delay shaping.Duration) ([]
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// editWork gives the section work its steps, and its classes their factors.
+func editWork(root *yaml.Node, spec *work.Spec) {
+	if spec.Steps.File != "" {
+		return // a trace is as it was
+	}
+	in := section(root, "work")
+	steps := yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+	number := func(key string, value *float64) {
+		if value != nil {
+			set(&steps, key, strconv.FormatFloat(*value, 'f', -1, 64))
+		}
+	}
+	if d := spec.Steps.Distribution; d != "" {
+		set(&steps, "distribution", string(d))
+	}
+	number("sigma", spec.Steps.Sigma)
+	number("shape", spec.Steps.Shape)
+	if len(steps.Content) > 0 {
+		*section(in, "steps") = steps
+	}
+	if classes := child(in, "classes"); classes != nil {
+		for i, c := range classes.Content {
+			set(c, "factor", strconv.FormatFloat(spec.Classes[i].Factor, 'f', -1, 64))
+		}
+	}
 }
 
 // child returns the value of a key of a mapping, or nil.

@@ -65,7 +65,7 @@ testbed run, compare and calibrate leave them. Further directories may follow.`,
 		if err != nil {
 			return err
 		}
-		warn(cmd, files[0], c.Mixed)
+		warn(cmd, files[0], c.Warnings())
 		for _, p := range c.Scenarios {
 			warn(cmd, p.Scenario, p.Warnings())
 		}

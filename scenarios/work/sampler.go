@@ -38,16 +38,7 @@ func NewSampler(spec *Spec, seed uint64, id policy.ID, mean, jitter policy.Time,
 		return s
 	}
 	s.steps, s.speed = &spec.Steps, NewSpeed(spec, seed, id)
-	switch {
-	case s.steps.Shape != nil:
-		s.alpha = *s.steps.Shape
-	case s.steps.kind() == Pareto && *s.steps.Sigma > 0:
-		// Of a Pareto without a bound, sigma² = 1/(α(α−2)).
-		s.alpha = 1 + math.Sqrt(1+1/(*s.steps.Sigma**s.steps.Sigma))
-	}
-	if a := s.alpha; a > 0 {
-		s.minimum = (a - 1) / a * (1 - math.Pow(paretoBound, -a)) / (1 - math.Pow(paretoBound, 1-a))
-	}
+	s.alpha, s.minimum = s.steps.pareto()
 	return s
 }
 
