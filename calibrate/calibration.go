@@ -71,7 +71,7 @@ func (m Machine) Differs(other Machine) (lines []string) {
 		{"kernel", m.Kernel, other.Kernel},
 	} {
 		if of.was != "" && of.is != "" && of.was != of.is {
-			lines = append(lines, fmt.Sprintf("calibrated with another %s: %s, not %s; its costs may not hold, calibrate here", of.what, of.was, of.is))
+			lines = append(lines, fmt.Sprintf("another %s: %s, not %s", of.what, of.was, of.is))
 		}
 	}
 	return lines
@@ -98,12 +98,17 @@ func (c *Calibration) Warnings() (lines []string) {
 // place takes over where the runs were made.
 func (c *Calibration) place(runs []*Run) {
 	c.Machine, c.Links = runs[0].Machine, runs[0].Summary.Links
+	seen := map[string]bool{}
 	for _, r := range runs[1:] {
-		for _, line := range c.Machine.Differs(r.Machine) {
-			c.Mixed = append(c.Mixed, r.Name+": "+line)
-		}
+		lines := r.Machine.Differs(c.Machine)
 		if r.Summary.Links != c.Links {
-			c.Mixed = append(c.Mixed, fmt.Sprintf("%s: %s links, %s has %s", r.Name, r.Summary.Links, runs[0].Name, c.Links))
+			lines = append(lines, fmt.Sprintf("other links: %s, not %s", r.Summary.Links, c.Links))
+		}
+		for _, line := range lines {
+			if !seen[line] {
+				c.Mixed = append(c.Mixed, fmt.Sprintf("the run %s was made with %s as the first one", r.Name, line))
+			}
+			seen[line] = true
 		}
 	}
 }

@@ -183,7 +183,10 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 	if c, err = calibrate.Load(file); err != nil {
 		return nil, nil, err
 	}
-	return c, c.Machine.Differs(calibrate.Machine(bench.ThisMachine())), nil
+	for _, line := range c.Machine.Differs(calibrate.Machine(bench.ThisMachine())) {
+		foreign = append(foreign, "calibrated with "+line+"; its costs may not hold, calibrate on this machine")
+	}
+	return c, foreign, nil
 }
 
 // OtherLinks says whether a comparison has run on another backend of links than

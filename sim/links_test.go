@@ -13,6 +13,8 @@ import (
 	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
+	"testbed/policy"
+	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/worker"
 )
@@ -353,5 +355,28 @@ func TestCodedBytes(t *testing.T) {
 		if got := plain - float64(n.saved(c.values)); math.Abs(got-want) > 0.02*plain {
 			t.Errorf("%+v: %.3f of the codes are left, predicted %.3f", c, want/plain, got/plain)
 		}
+	}
+}
+
+// TestSendingWhatARecordSays: with half of the bytes a link is busy half of the
+// time, and with all of them nothing changes.
+func TestSendingWhatARecordSays(t *testing.T) {
+	s, err := scenarios.Load("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	times, err := NewTimes(s, Costs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []policy.ID{0, 1, 2, 3}
+	plain, bytes := times.Reduction(ids, ids), times.Sent(4)
+	if same := times.Sending(4, bytes).Reduction(ids, ids); same != plain {
+		t.Errorf("with all bytes it takes %v, not %v", same, plain)
+	}
+	one, half, quarter := times.Sending(4, bytes).Sent(4), times.Sending(4, bytes/2).Reduction(ids, ids), times.Sending(4, bytes/4).Reduction(ids, ids)
+	// What a byte takes is what its links take, however many there are.
+	if a, b := (plain - half).Seconds(), 2*(half-quarter).Seconds(); one != bytes || half >= plain || a < 0.7*b || a > 1.4*b {
+		t.Errorf("all take %v, half %v, a quarter %v", plain, half, quarter)
 	}
 }
