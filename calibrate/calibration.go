@@ -88,8 +88,8 @@ func cores(n int) string {
 func (c *Calibration) Warnings() (lines []string) {
 	lines = slices.Clone(c.Mixed)
 	for _, s := range c.Steps {
-		if !s.Good() {
-			lines = append(lines, fmt.Sprintf("the inner steps of %s have none of the shapes: %s; measured durations can be played with work.steps.distribution trace", s.Scenario, &s))
+		if !s.Good() && slices.ContainsFunc(c.Scenarios, func(p Prices) bool { return p.Scenario == s.Scenario }) {
+			lines = append(lines, fmt.Sprintf("the inner steps of %s have none of the shapes, and stay as they are in its copy: %s", s.Scenario, &s))
 		}
 	}
 	return lines

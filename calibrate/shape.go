@@ -15,7 +15,8 @@ import (
 // StepShape is how the inner steps of a scenario's runs vary.
 type StepShape struct {
 	Scenario string `json:"scenario"`
-	// Distribution is the one of all that is nearest to the durations.
+	// Distribution is the scenario's own where that is within Limit, otherwise the
+	// one of all that is nearest to the durations.
 	Distribution work.Distribution `json:"distribution"`
 	// Parameter is work.steps.sigma or, of a Pareto, work.steps.shape.
 	Parameter Estimate `json:"parameter"`
@@ -24,7 +25,8 @@ type StepShape struct {
 	Deviation float64 `json:"deviation"`
 	// KS is the Kolmogorov-Smirnov distance: the largest difference between the
 	// share of steps up to some duration and that of the distribution. Above
-	// Limit, 1.36/√n, it is due to chance in less than one case of twenty.
+	// Limit, 1.36/√n, it is due to chance in less than one case of twenty. Runs
+	// with one seed draw the same steps and count once in n.
 	KS    float64 `json:"ks"`
 	Limit float64 `json:"ks_limit"`
 	// Others are the distances of the nearest of other distributions.
@@ -45,6 +47,8 @@ type ClassShape struct {
 // stepRatio is how long an inner step took over what the scenario says.
 type stepRatio struct {
 	scenario, class, run string
+	own                  work.Distribution // of the scenario
+	seed                 uint64
 	ratio                float64
 }
 
@@ -65,7 +69,11 @@ func (w *observer) ratio(id policy.ID, mean, begin, took policy.Time) {
 	if c := s.Work.Of(id); c != nil {
 		class = c.Name
 	}
-	w.o.ratios = append(w.o.ratios, stepRatio{s.Name, class, w.run.Name, (float64(took) + w.rng.Float64()) / (float64(mean) * speed.At(begin))})
+	own := work.Uniform
+	if s.Work != nil && s.Work.Steps.Distribution != "" {
+		own = s.Work.Steps.Distribution
+	}
+	w.o.ratios = append(w.o.ratios, stepRatio{s.Name, class, w.run.Name, own, s.Seed, (float64(took) + w.rng.Float64()) / (float64(mean) * speed.At(begin))})
 }
 
 // leastSteps is the number of inner steps below which no shape is fitted.
@@ -139,7 +147,7 @@ func meanVariance(values []float64) (mean, variance float64) {
 // fitShape chooses the distribution whose distance is the least. ok is false
 // where none may be written to a scenario.
 func fitShape(name string, all []stepRatio) (shape StepShape, ok bool) {
-	shape = StepShape{Scenario: name, KS: math.Inf(1), Limit: 1.36 / math.Sqrt(float64(len(all))), Others: map[work.Distribution]float64{}}
+	shape = StepShape{Scenario: name, KS: math.Inf(1), Limit: 1.36 / math.Sqrt(float64(independent(all))), Others: map[work.Distribution]float64{}}
 	var classes []string
 	for _, r := range all {
 		if !slices.Contains(classes, r.class) {
@@ -149,7 +157,7 @@ func fitShape(name string, all []stepRatio) (shape StepShape, ok bool) {
 	slices.Sort(classes)
 	rows := make([]row, len(all))
 	for i, r := range all {
-		rows[i] = row{x: []float64{float64(slices.Index(classes, r.class))}, y: r.ratio, group: r.run}
+		rows[i] = row{x: []float64{float64(slices.Index(classes, r.class))}, y: r.ratio, group: strconv.FormatUint(r.seed, 10)}
 	}
 	shape.Deviation, _ = pooled(rows, len(classes), moments)
 	best := -1
@@ -162,6 +170,11 @@ func fitShape(name string, all []stepRatio) (shape StepShape, ok bool) {
 		d := distance(normed(rows, means, -1), steps)
 		shape.Others[law.name] = d
 		if d < shape.KS {
+			shape.KS, best = d, i
+		}
+	}
+	for i, law := range laws { // shapes that are hardly apart
+		if d, tried := shape.Others[law.name]; tried && law.name == all[0].own && d <= shape.Limit {
 			shape.KS, best = d, i
 		}
 	}
@@ -190,6 +203,22 @@ func fitShape(name string, all []stepRatio) (shape StepShape, ok bool) {
 		shape.Classes = append(shape.Classes, of)
 	}
 	return shape, true
+}
+
+// independent is the number of steps, of which those of the longest run count for
+// each seed.
+func independent(all []stepRatio) (n int) {
+	runs := map[uint64]map[string]int{}
+	for _, r := range all {
+		if runs[r.seed] == nil {
+			runs[r.seed] = map[string]int{}
+		}
+		runs[r.seed][r.run]++
+	}
+	for _, of := range runs {
+		n += slices.Max(slices.Collect(maps.Values(of)))
+	}
+	return n
 }
 
 func ofClass(rows []row, class int) (ratios []float64) {

@@ -40,6 +40,7 @@ func madeUp(t *testing.T, rng *rand.Rand, name string, rounds int, draw func(u, 
 		s.Workers[i].InnerStepMean = 2000
 	}
 	s.Work = &work.Spec{Classes: []work.Class{{Name: "old", IDs: []policy.ID{2, 3}, Factor: 2}}}
+	s.Seed = rng.Uint64()
 	r := &Run{Name: name, Scenario: s} // all rounds are valid
 	now := policy.Time(0)
 	for round := range rounds {
@@ -110,7 +111,7 @@ func TestNoShapeIsSaid(t *testing.T) {
 	if err := o.Observe(madeUp(t, rng, "a", 12, humps)); err != nil {
 		t.Fatal(err)
 	}
-	c := &Calibration{}
+	c := &Calibration{Scenarios: []Prices{{Scenario: "mine"}}}
 	c.fitShapes(o.ratios)
 	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], "none of the shapes") {
 		t.Errorf("warnings %q of %+v", w, c.Steps)

@@ -24,7 +24,7 @@ func (c *Calibration) Rewrite(s *scenarios.Scenario, source []byte, to convert.F
 	if err != nil {
 		return nil, p, err
 	}
-	if i := slices.IndexFunc(c.Steps, func(of StepShape) bool { return of.Scenario == s.Name }); i >= 0 {
+	if i := slices.IndexFunc(c.Steps, func(of StepShape) bool { return of.Scenario == s.Name && of.Good() }); i >= 0 {
 		c.Steps[i].apply(priced, s, to == convert.Churn)
 	}
 	delay := s.Real.Links.Default.OneWayDelay
