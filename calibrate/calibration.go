@@ -489,13 +489,17 @@ func (c *Calibration) fitFetches(o Observations) {
 		// The two control messages have their own cost.
 		rows = append(rows, row{x: []float64{1, float64(f.Bytes)}, y: f.Measured - f.Links - 2*c.Costs.Message.Value/toMs, group: f.Run})
 	}
-	told := determined(rows)
 	e := []Estimate{{Unit: "ms"}, {Unit: "ns"}}
-	if len(rows) > 0 && len(told) == 1 { // every fetch had as many bytes
-		e[0] = estimates(columns(rows, told), []string{"ms"}, []float64{toMs})[0]
-		c.Untold = append(c.Untold, Untold{"fetch_byte", "all fetches had as many bytes; what they cost is in fetch"})
-	} else if len(rows) > 0 {
-		e = estimates(rows, []string{"ms", "ns"}, []float64{toMs, 1e9})
+	why := "all fetches had as many bytes; what they cost is in fetch"
+	told := determined(rows)
+	if len(told) == 2 {
+		if e = estimates(rows, []string{"ms", "ns"}, []float64{toMs, 1e9}); e[1].Value < 0 {
+			told, why = told[:1], "the fetches do not show any"
+		}
+	}
+	if len(told) == 1 {
+		e = append(estimates(columns(rows, told), []string{"ms"}, []float64{toMs}), Estimate{Unit: "ns"})
+		c.Untold = append(c.Untold, Untold{"fetch_byte", why})
 	}
 	c.Costs.Fetch, c.Costs.FetchByte = e[0], e[1]
 	c.residuals("state fetches", o.Fetches, func(f Observation) float64 {

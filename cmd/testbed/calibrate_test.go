@@ -77,12 +77,33 @@ func TestCalibrateUsage(t *testing.T) {
 		{"calibrate --repeat 0", 2, "--repeat"},
 		{"calibrate no_such_scenario", 2, "no_such_scenario"},
 		{"calibrate --refit " + t.TempDir(), 1, "no run in"},
+		{"calibrate homogeneous --policy no_such_policy", 2, "is no policy; choose one of"},
+		{"calibrate --refit " + t.TempDir() + " no_such_scenario", 2, "no_such_scenario"},
 		{"simulate homogeneous --policy baseline --network tcp", 2, "choose churn or links"},
 		{"simulate homogeneous --policy baseline --calibration " + empty, 2, "schema 0"},
 	} {
 		r := testbed(t, strings.Fields(c.args)...)
 		if r.code != c.code || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, %s, want %d and %q", c.args, r.code, r.stderr, c.code, c.want)
+		}
+	}
+}
+
+// TestForeignCalibration warns, and is used; one that does not say where it was
+// made is used without a word.
+func TestForeignCalibration(t *testing.T) {
+	for machine, want := range map[string]string{
+		`{"processor": "none like it", "cores": 2000, "kernel": "0.01", "go": "go1"}`: "calibrated with another processor: none like it, not ",
+		`{}`: "",
+	} {
+		file := filepath.Join(t.TempDir(), "c.json")
+		text := `{"schema": 1, "machine": ` + machine + `, "links": "user", "costs": {"efficiency": {"value": 1}}}`
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r := testbed(t, "simulate", "homogeneous", "--policy", "baseline", "--network", "links", "--calibration", file)
+		if lines := strings.Count(r.stderr, "\n"); r.code != 0 || !strings.Contains(r.stderr, want) || want == "" && lines > 0 || want != "" && lines != 3 {
+			t.Errorf("%s: exit code %d, %s", machine, r.code, r.stderr)
 		}
 	}
 }
