@@ -110,7 +110,7 @@ func TestNetTellsWhatTheNetworkWasWorth(t *testing.T) {
 	dir := t.TempDir()
 	r := testbed(t, "net", "homogeneous", "--links", "htb", "--strict", "--out", dir, "--", "sh", "-c",
 		"for c in 1:1 1:2 1:3 1:4 1:5; do tc -n w0 class change dev eth0 classid $c htb rate 1mbit ceil 1mbit; done; testbed in w0 ping -q -l 300 -S 4000000 -c 400 -i 0.002 -s 1400 $TESTBED_ADDR_W1; true")
-	if r.code != exitInvalid || !strings.Contains(r.stderr, "testbed: the network was invalid: w0 sent at ") {
+	if r.code != exitInvalid || !strings.Contains(r.stderr, "testbed: the network was invalid: ") || !strings.Contains(r.stderr, "w0 sent at ") {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, runlog.FidelityFile))
