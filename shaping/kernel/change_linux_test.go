@@ -54,7 +54,7 @@ func randomFault(r *rand.Rand) shaping.Fault {
 }
 
 func TestAThousandFaultsLeaveTheBasePlan(t *testing.T) {
-	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
 		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
 			r := rand.New(rand.NewPCG(7, 7))
 			var active []shaping.Fault
@@ -83,7 +83,7 @@ func TestAThousandFaultsLeaveTheBasePlan(t *testing.T) {
 // TestARefusedPairIsToldAtOnce: both ends get an error where a cut would be
 // silent, others go on, and afterwards all is as before.
 func TestARefusedPairIsToldAtOnce(t *testing.T) {
-	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
 		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
 			conns := map[string]*net.UDPConn{}
 			for _, name := range fourNodes[:3] {
@@ -168,7 +168,7 @@ func TestAChangeTearsNothingDown(t *testing.T) {
 }
 
 func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
-	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
 		spec := shaping.Spec{Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(200)}}}
 		newLab(t, backend, spec, fourNodes, func(l *lab) {
 			here, there := l.udp("w0"), l.udp("w1")

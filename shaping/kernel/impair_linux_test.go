@@ -106,7 +106,7 @@ func TestImpairmentsComeAsPlanned(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
+			onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
 				newLab(t, backend, impaired(c.path), c.nodes, func(l *lab) {
 					if differences, err := l.net.ReadBack(); err != nil || len(differences) != 0 {
 						t.Errorf("read back: %v %v", differences, err)

@@ -33,9 +33,14 @@ import (
 
 var fourNodes = []string{"w0", "w1", "w2", "w3"}
 
+// onEveryBackend is for what rates have to do with, onBothBackends for the rest.
 func onEveryBackend(t *testing.T, f func(t *testing.T, backend kernel.Backend)) {
-	t.Run("user", func(t *testing.T) { testenv.NeedNamespaces(t); f(t, kernel.BackendUser) })
+	onBothBackends(t, f)
 	t.Run("htb", func(t *testing.T) { testenv.NeedNamespaces(t); f(t, kernel.BackendHTB) })
+}
+
+func onBothBackends(t *testing.T, f func(t *testing.T, backend kernel.Backend)) {
+	t.Run("user", func(t *testing.T) { testenv.NeedNamespaces(t); f(t, kernel.BackendUser) })
 	t.Run("netem", func(t *testing.T) { testenv.NeedNetem(t); f(t, kernel.BackendNetem) })
 }
 
@@ -142,7 +147,7 @@ func run(name string, args ...string) error {
 }
 
 func TestRoundTripIsTheSumOfBothOneWayDelays(t *testing.T) {
-	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
 		newLab(t, backend, ladder(), fourNodes, func(l *lab) {
 			for _, c := range []struct {
 				from, to string
@@ -246,7 +251,7 @@ func (l *lab) goodput(from, to string, length time.Duration) (float64, error) {
 }
 
 func TestLossIsBinomialAndOrderIsKept(t *testing.T) {
-	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
+	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
 		const sent, loss = 3000, 0.1
 		spec := shaping.Spec{Pairs: []shaping.Pair{{From: "w0", To: "w1", Path: shaping.Path{
 			OneWayDelay: ms(5), Jitter: ms(3), Loss: new(shaping.Probability(loss)),
