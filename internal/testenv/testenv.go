@@ -20,7 +20,7 @@ import (
 // inside a user namespace.
 func NeedNamespaces(t testing.TB) {
 	t.Helper()
-	if err := kernel.Probe().Supports(kernel.BackendUser); err != nil {
+	if err := kernel.Probe().Supports(kernel.BackendHTB); err != nil {
 		missing(t, err)
 	}
 }
