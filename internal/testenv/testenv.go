@@ -16,7 +16,7 @@ import (
 	"testbed/shaping/kernel"
 )
 
-// NeedNamespaces skips unless user links can be built here: as root, or
+// NeedNamespaces skips unless user and HTB links can be built here: as root, or
 // inside a user namespace.
 func NeedNamespaces(t testing.TB) {
 	t.Helper()
