@@ -117,8 +117,8 @@ func TestComfortableRunIsValid(t *testing.T) {
 		sum, dir := run(t, file, "--policy", "straggler")
 		var f fidelityFile
 		readJSON(t, dir.Path(runlog.FidelityFile), &f)
-		if f.Verdict.Verdict != sum.Fidelity.Verdict || len(f.Rounds) != 3 {
-			t.Errorf("%s has verdict %v and %d rounds, the summary %v", runlog.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity)
+		if f.Verdict.Verdict != sum.Fidelity.Verdict || len(f.Rounds) != len(sum.Rounds) {
+			t.Errorf("%s has verdict %v and %d rounds, the summary %v and %d", runlog.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity, len(sum.Rounds))
 		}
 		for _, r := range f.Rounds {
 			router := r.Measured.RouterPackets > 0 && r.Measured.RouterLatenessP99 > 0
@@ -142,8 +142,10 @@ func TestComfortableRunIsValid(t *testing.T) {
 					return fmt.Errorf("w0 to w1: %+v", *p.RTT)
 				}
 			}
-			if sum.Fidelity.Verdict != "valid" && m == (testenv.Machine{}) { // else it is right
-				return fmt.Errorf("fidelity is %+v", sum.Fidelity)
+			// On a disturbed machine the verdict may be right, and workers that had no
+			// processor for long enough may have been evicted before the end.
+			if valid := sum.Fidelity.Verdict == "valid"; !valid && m == (testenv.Machine{}) || valid && !sum.Complete {
+				return fmt.Errorf("complete %v, fidelity is %+v", sum.Complete, sum.Fidelity)
 			}
 			return nil
 		}
