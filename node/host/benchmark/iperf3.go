@@ -84,17 +84,27 @@ func (t *tool) awaitText(text string) error {
 	return nil
 }
 
-// errNothing is what iperf3 now and then makes of a transfer of a few
-// milliseconds.
-var errNothing = errors.New("iperf3 received nothing")
+var (
+	// errNothing is what iperf3 now and then makes of a transfer of a few
+	// milliseconds.
+	errNothing = errors.New("iperf3 received nothing")
+	// errBetween is what a client is told whose server has yet to tidy up after
+	// the one before: it stops listening meanwhile.
+	errBetween = errors.New("an iperf3 server is not ready again")
+)
 
 func (p *iperf3) once(b *benchmark) (seconds, cpu float64, err error) {
-	for range 3 {
-		if seconds, cpu, err = p.transfer(b); !errors.Is(err, errNothing) {
-			break
+	begin := time.Now()
+	for attempt := 1; ; attempt++ {
+		seconds, cpu, err = p.transfer(b)
+		switch {
+		case errors.Is(err, errNothing) && attempt < 3:
+		case errors.Is(err, errBetween) && time.Since(begin) < emulation.StartupPatience:
+			time.Sleep(20 * time.Millisecond)
+		default:
+			return seconds, cpu, err
 		}
 	}
-	return seconds, cpu, err
 }
 
 func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
@@ -121,6 +131,9 @@ func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
 		var r iperf3Report
 		if err := json.Unmarshal(data, &r); err != nil {
 			return 0, 0, errors.Join(failed, err)
+		}
+		if strings.Contains(r.Error, "refused") || strings.Contains(r.Error, "busy") {
+			return 0, 0, fmt.Errorf("%w: %s", errBetween, r.Error)
 		}
 		if r.Error != "" {
 			return 0, 0, errors.New(r.Error)
