@@ -3,6 +3,7 @@ package calibrate
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 
 	"testbed/policy"
@@ -60,7 +61,7 @@ func (c *Calibration) fitChurn(runs []*Run) {
 func middleLinks(s *scenarios.Scenario) bool {
 	first := Experiments()[0]
 	m, err := scenarios.Parse(first.Name+".yaml", first.Source)
-	if err != nil || len(s.Workers) != len(m.Workers) || len(s.Injects) > 0 || s.Real.AllReduce != m.Real.AllReduce {
+	if err != nil || len(s.Workers) != len(m.Workers) || len(s.Injects) > 0 || !reflect.DeepEqual(s.Real.AllReduce, m.Real.AllReduce) {
 		return false
 	}
 	a, b := s.Real.Links.Default, m.Real.Links.Default

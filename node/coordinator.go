@@ -20,6 +20,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/ringorder"
 )
 
 // endPatience bounds how long the coordinator waits for the last messages of the
@@ -36,7 +37,7 @@ type CoordinatorConfig struct {
 	Scenario *scenarios.Scenario
 	Policy   string
 	Links    string         // the link backend, for the record
-	Delays   RingDelays     // what rings are ordered by
+	Ways     ringorder.Ways // what rings are ordered by
 	Conn     net.PacketConn // where it listens; the coordinator closes it
 	TLS      *tls.Config
 	Tracing  Tracing

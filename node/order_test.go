@@ -7,11 +7,12 @@ import (
 
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/scenarios/ringorder"
 )
 
 // TestRingOrder: two regions, whose workers' ids take turns.
 func TestRingOrder(t *testing.T) {
-	var d RingDelays
+	var d ringorder.Ways
 	for from := range policy.ID(6) {
 		d.Workers = append(d.Workers, from)
 		row := make([]float64, 6)
@@ -22,7 +23,7 @@ func TestRingOrder(t *testing.T) {
 		}
 		d.Delays = append(d.Delays, row)
 	}
-	c := &coordinator{cfg: CoordinatorConfig{Delays: d, Log: slog.New(slog.DiscardHandler)}, scenario: parse(t, threeWorkers)}
+	c := &coordinator{cfg: CoordinatorConfig{Ways: d, Log: slog.New(slog.DiscardHandler)}, scenario: parse(t, threeWorkers)}
 	for _, participants := range [][]policy.ID{{0, 1, 2, 3, 4, 5}, {0, 2, 3, 5}, {1, 2, 4, 5}, {3}} {
 		e := runlog.Event{Type: runlog.ReduceStart, Participants: participants}
 		c.orderRing(&e)
@@ -44,7 +45,7 @@ func TestRingOrder(t *testing.T) {
 	if order := c.order([]policy.ID{0, 7}); !slices.Equal(order, []policy.ID{0, 7}) {
 		t.Errorf("without a delay the order is %v", order)
 	}
-	c.cfg.Delays = RingDelays{}
+	c.cfg.Ways = ringorder.Ways{}
 	if order := c.order([]policy.ID{0, 1, 2, 3}); !slices.Equal(order, []policy.ID{0, 1, 2, 3}) {
 		t.Errorf("without delays the order is %v", order)
 	}

@@ -135,6 +135,11 @@ type Ring struct {
 	// the run, NaiveLatency the longest one in a ring ordered by ID.
 	Latency      policy.Time `json:"latency_us"`
 	NaiveLatency policy.Time `json:"naive_latency_us"`
+	// RateMbit is the rate of the slowest hop in Mbit/s as links count it, by
+	// the rates known before the run, NaiveRateMbit that in a ring ordered by ID.
+	// Zero: it is not ordered by rates, or nothing limits it.
+	RateMbit      float64 `json:"rate_mbit,omitempty"`
+	NaiveRateMbit float64 `json:"naive_rate_mbit,omitempty"`
 }
 
 // The worlds.

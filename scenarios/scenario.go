@@ -145,9 +145,11 @@ type AllReduce struct {
 	// Algorithm is ring, direct or hierarchical. The last one's groups are
 	// those of the links.
 	Algorithm string `yaml:"algorithm" json:"algorithm"`
-	// Order is that of the ring: naive, which is by the workers' ids, or the
-	// best by one-way delays, either planned or measured before the run.
+	// Order is that of the ring, one of Orders.
 	Order string `yaml:"order" json:"order"`
+	// Rates are those between workers that OrderGivenRates goes by, from row to
+	// column in the order of Workers; the diagonal is not read.
+	Rates [][]shaping.Rate `yaml:"rates" json:"rates,omitempty"`
 	// Connections is the number of QUIC connections to each peer; 0 is as many
 	// as the losses and the jitter on the path ask for.
 	Connections int `yaml:"connections" json:"connections"`
@@ -167,14 +169,19 @@ type AllReduce struct {
 // nothing.
 func (a AllReduce) Feedback() bool { return a.ErrorFeedback && a.Bits < 32 }
 
-// Orders of the ring that are the best by one-way delays.
+// Orders of the ring. The naive one is by the workers' ids; of the others the
+// first two have the least sum of one-way delays, the rest the highest rate of
+// the slowest hop. What is measured is so before the run.
 const (
-	OrderPlanned  = "planned"
-	OrderMeasured = "measured"
+	OrderPlanned       = "planned"
+	OrderMeasured      = "measured"
+	OrderPlannedRates  = "planned_rates"
+	OrderMeasuredRates = "measured_rates"
+	OrderGivenRates    = "given_rates"
 )
 
 // Orders are those of the ring.
-var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured}
+var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured, OrderPlannedRates, OrderMeasuredRates, OrderGivenRates}
 
 var defaultAllReduce = AllReduce{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Bits: 8, Block: int8.DefaultBlock, Entropy: entropy.Auto}
 

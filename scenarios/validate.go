@@ -277,10 +277,10 @@ func (p *parser) validateSections(s *Scenario) error {
 	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil {
 		return err
 	}
-	return p.validateAllReduce(s.Real.AllReduce)
+	return p.validateAllReduce(s.Real.AllReduce, len(s.Workers))
 }
 
-func (p *parser) validateAllReduce(a AllReduce) error {
+func (p *parser) validateAllReduce(a AllReduce, workers int) error {
 	const at = "real.all_reduce."
 	algorithm, known := allreduce.ParseAlgorithm(a.Algorithm)
 	switch {
@@ -299,7 +299,29 @@ func (p *parser) validateAllReduce(a AllReduce) error {
 	case a.Block < allreduce.MinBlock || a.Block > allreduce.MaxBlock || a.Block%allreduce.MinBlock != 0:
 		return p.fail(at+"block", fmt.Sprintf("is %d; it must be a multiple of %d from %d to %d", a.Block, allreduce.MinBlock, allreduce.MinBlock, allreduce.MaxBlock))
 	}
+	if err := p.validateRates(a, workers); err != nil {
+		return err
+	}
 	return p.between(at+"connections", int64(a.Connections), 0, allreduce.MaxConnections)
+}
+
+// validateRates looks at the rates that a ring's order is given by.
+func (p *parser) validateRates(a AllReduce, workers int) error {
+	const at = "real.all_reduce.rates"
+	switch given := a.Order == OrderGivenRates; {
+	case given && a.Rates == nil:
+		return p.fail(at, "is missing, and the order is "+OrderGivenRates+"; give a row for each worker, with a rate to each worker in it")
+	case !given && a.Rates != nil:
+		return p.fail(at, fmt.Sprintf("is given, but the order is %s; remove it, or write order: %s", a.Order, OrderGivenRates))
+	case given && len(a.Rates) != workers:
+		return p.fail(at, fmt.Sprintf("has %d rows for %d workers; give one for each, in their order", len(a.Rates), workers))
+	}
+	for i, row := range a.Rates {
+		if len(row) != workers {
+			return p.fail(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("has %d rates for %d workers; give one to each, in their order, and any to itself", len(row), workers))
+		}
+	}
+	return nil
 }
 
 // maxPlanned bounds the networks whose links are checked by planning them: a

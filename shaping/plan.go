@@ -117,14 +117,25 @@ func (p *Plan) ShortPaths(nodes []string, rtt time.Duration) bool {
 // Delays are the one-way delays between nodes, in seconds, from row to column.
 // It needs nodes of the plan.
 func (p *Plan) Delays(nodes []string) [][]float64 {
-	delays := make([][]float64, len(nodes))
-	for i, from := range nodes {
-		row := p.Paths[p.Index(from)]
-		for _, to := range nodes {
-			delays[i] = append(delays[i], time.Duration(row[p.Index(to)].OneWayDelay).Seconds())
+	return matrix(p, nodes, func(from, to int) float64 { return time.Duration(p.Paths[from][to].OneWayDelay).Seconds() })
+}
+
+// Rates are the rates between nodes as Rate has them, from row to column. It
+// needs nodes of the plan.
+func (p *Plan) Rates(nodes []string) [][]Rate { return matrix(p, nodes, p.Rate) }
+
+func matrix[T any](p *Plan, nodes []string, of func(from, to int) T) [][]T {
+	index := make([]int, len(nodes))
+	for k, name := range nodes {
+		index[k] = p.Index(name)
+	}
+	all := make([][]T, len(nodes))
+	for k, from := range index {
+		for _, to := range index {
+			all[k] = append(all[k], of(from, to))
 		}
 	}
-	return delays
+	return all
 }
 
 // EqualButPace says whether two plans for the same nodes differ in nothing, or

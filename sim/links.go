@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"testbed/allreduce/tuner"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/ringorder"
 	"testbed/shaping"
 	"testbed/sim/burst"
 	"testbed/worker"
@@ -95,7 +95,7 @@ type network struct {
 	costs Costs
 	// The all-reduce.
 	algorithm           allreduce.Algorithm
-	ordered             bool // the ring is in the best order, not that of the ids
+	ways                ringorder.Ways // what the ring is ordered by
 	length, block, bits int
 	shortPaths          bool  // as in quicring.Config
 	connections         int   // to every peer; 0: as many as the tuner says
@@ -121,7 +121,7 @@ func newNetwork(s *scenarios.Scenario, costs Costs) (network, error) {
 		shortPaths: plan.ShortPaths(s.Nodes()[1:], allreduce.ShortRTT), // without the coordinator
 		plan:       plan, costs: costs,
 		length: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
-		ordered: a.Order == scenarios.OrderPlanned || a.Order == scenarios.OrderMeasured,
+		ways:    ringorder.Planned(s, plan),
 		entropy: a.Entropy, coded: a.Entropy == entropy.On,
 		burstDelays: map[burst.Burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
 	}
@@ -287,24 +287,15 @@ func (n *network) used(rate byteRate) byteRate {
 	return rate
 }
 
-// order returns the nodes in the order of their ring: by one-way delays, as a
-// real run orders them.
-func (n *network) order(nodes []int) ([]int, error) {
-	cost := make([][]float64, len(nodes))
-	for i, from := range nodes {
-		for _, to := range nodes {
-			cost[i] = append(cost[i], n.delay(from, to).Seconds())
+// inOrder returns participants in the order of their ring, as a real run orders
+// them: by the ways as the run begins. Without one it is that of the ids.
+func (n *network) inOrder(participants []policy.ID) []policy.ID {
+	if n.ways.Known() {
+		if ring, err := n.ways.Order(participants); err == nil {
+			return ring.Order
 		}
 	}
-	tour, err := allreduce.OrderRing(cost, allreduce.Sum)
-	if err != nil {
-		return nil, fmt.Errorf("ordering the ring: %w", err)
-	}
-	ordered := make([]int, len(nodes))
-	for k, i := range tour.Order {
-		ordered[k] = nodes[i]
-	}
-	return ordered, nil
+	return participants
 }
 
 // setUp is how long rank i needs, from the order to reduce, before its first

@@ -15,6 +15,7 @@ import (
 	"testbed/allreduce/int8"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/ringorder"
 	"testbed/shaping"
 	"testbed/worker"
 )
@@ -126,9 +127,11 @@ func TestRingInOrder(t *testing.T) {
 		n.plan.Paths[pair[1]][pair[0]].OneWayDelay = shaping.Duration(100 * ms)
 	}
 	naive := n.took(warm)
-	ordered, err := n.order(ranksOf(n))
-	if err != nil {
-		t.Fatal(err)
+	ids := []policy.ID{0, 1, 2, 3}
+	n.ways = ringorder.Ways{Workers: ids, Delays: n.plan.Delays([]string{"w0", "w1", "w2", "w3"})}
+	var ordered []int
+	for _, id := range n.inOrder(ids) {
+		ordered = append(ordered, int(id)+1)
 	}
 	got := slices.Max(n.reduction(ordered, make([]time.Duration, 4), warm))
 	if naive != 600*ms || got != 3*(100+1)*ms {

@@ -354,10 +354,7 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 // reduceOverLinks begins a reduction: each participant when it hears of it.
 func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 	w := s.links
-	s.epoch, s.participants, s.reduceStart = a.Epoch, a.Participants, s.now
-	if w.ordered {
-		s.participants = s.inOrder(a.Participants)
-	}
+	s.epoch, s.participants, s.reduceStart = a.Epoch, w.inOrder(a.Participants), s.now
 	w.ranks, w.ends, w.longest = w.ranks[:0], w.ends[:0], 0
 	var nodes []int
 	var begin []time.Duration
@@ -381,24 +378,6 @@ func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 		return
 	}
 	s.expectEnds()
-}
-
-// inOrder returns participants in the order of their ring. Without one, as where
-// a path is missing, it is that of the ids.
-func (s *simulator) inOrder(participants []policy.ID) []policy.ID {
-	var nodes []int
-	for _, id := range participants {
-		nodes = append(nodes, s.links.workers[s.find(id)].node)
-	}
-	nodes, err := s.links.order(nodes)
-	if err != nil {
-		return participants
-	}
-	ordered := make([]policy.ID, len(nodes))
-	for k, node := range nodes {
-		ordered[k] = s.workers[node-1].spec.ID // Nodes has the coordinator first
-	}
-	return ordered
 }
 
 // interrupted says whether a path that the running reduction needs is cut.

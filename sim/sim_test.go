@@ -199,6 +199,47 @@ func TestEntropyOnLinks(t *testing.T) {
 	}
 }
 
+// TestRingOrderByRates: the way from each worker to the next has a tenth of the
+// rate, and rings that go round it have all of it.
+func TestRingOrderByRates(t *testing.T) {
+	fast, slow, none := shaping.Rate(200e6), shaping.Rate(20e6), shaping.Rate(0)
+	reduce := func(order string, workers int) policy.Time {
+		s := load(t, "homogeneous")
+		for len(s.Workers) < workers {
+			next := s.Workers[0]
+			next.ID = policy.ID(len(s.Workers))
+			s.Workers = append(s.Workers, next)
+		}
+		all := &s.Real.AllReduce
+		all.Order, all.Entropy = order, "off"
+		s.Real.Parameters = 4_000_000 // beside whose transfer delays are short
+		for i := range workers {
+			from, to := scenarios.NodeName(policy.ID(i)), scenarios.NodeName(policy.ID((i+1)%workers))
+			s.Real.Links.Pairs = append(s.Real.Links.Pairs, shaping.Pair{From: from, To: to, Path: shaping.Path{Rate: &slow}})
+			if order == scenarios.OrderGivenRates {
+				all.Rates = append(all.Rates, slices.Repeat([]shaping.Rate{fast}, workers))
+				all.Rates[i][i], all.Rates[i][(i+1)%workers] = none, slow
+			}
+		}
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		if err != nil || !sum.Complete {
+			t.Fatal(err, sum.Complete)
+		}
+		return sum.Rounds[len(sum.Rounds)-1].Reduce
+	}
+	for _, workers := range []int{4, 13} { // exactly, and by steps
+		naive := reduce("naive", workers)
+		for _, order := range []string{scenarios.OrderPlannedRates, scenarios.OrderMeasuredRates, scenarios.OrderGivenRates} {
+			if got := reduce(order, workers); got > naive/8 || got < naive/11 {
+				t.Errorf("%d workers: a reduction takes %d µs in the order of the ids, and by %s %d", workers, naive, order, got)
+			}
+		}
+		if got := reduce(scenarios.OrderPlanned, workers); got != naive {
+			t.Errorf("%d workers: by delays, which are all alike, %d µs and not %d", workers, got, naive)
+		}
+	}
+}
+
 // TestJitterOnLinks: it takes longer, and the same seed gives the same run.
 func TestJitterOnLinks(t *testing.T) {
 	run := func(jitter time.Duration) policy.Time {

@@ -77,15 +77,7 @@ func (t *Times) of(ids []policy.ID) []int {
 
 // ring are the nodes of participants in the order of their ring, as RunLinks has
 // it.
-func (t *Times) ring(ids []policy.ID) []int {
-	nodes := t.of(ids)
-	if t.network.ordered {
-		if ordered, err := t.network.order(nodes); err == nil {
-			return ordered
-		}
-	}
-	return nodes
-}
+func (t *Times) ring(ids []policy.ID) []int { return t.of(t.network.inOrder(ids)) }
 
 // Hops is how many hops in a row a reduction of so many participants takes.
 func (t *Times) Hops(participants int) int { return t.network.algorithm.Hops(participants) }

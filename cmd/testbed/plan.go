@@ -5,8 +5,6 @@ import (
 
 	"testbed/scenarios"
 	"testbed/scenarios/planned"
-	"testbed/scenarios/work"
-	"testbed/shaping"
 )
 
 func planCommand() *cobra.Command {
@@ -14,7 +12,7 @@ func planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan SCENARIO", Short: "What network a run would install", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
-		Long:              "Prints every node's access link and every path, resolved. Installs nothing and needs no rights.",
+		Long:              "Prints every node's access link and every path, resolved, and the ring's order. Installs nothing and needs no rights.",
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -27,11 +25,11 @@ func planCommand() *cobra.Command {
 			return err
 		}
 		if asJSON {
-			return printJSON(cmd, struct {
-				*shaping.Plan
-				Injects []scenarios.LinkInject `json:"injects,omitempty"`
-				Work    *work.Spec             `json:"work,omitempty"`
-			}{plan, s.Real.Injects, s.Work})
+			network, err := planned.New(s, plan)
+			if err != nil {
+				return err
+			}
+			return printJSON(cmd, network)
 		}
 		return planned.Write(cmd.OutOrStdout(), s, plan)
 	}

@@ -20,6 +20,7 @@ import (
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
+	"testbed/shaping"
 )
 
 var whole = cmp.Exporter(func(reflect.Type) bool { return true })
@@ -93,6 +94,17 @@ func random(t *rapid.T) *scenarios.Scenario {
 	s.Policy.StalenessWeight = rapid.Float64Range(0, 1).Draw(t, "staleness")
 	s.Real.Parameters = rapid.IntRange(1, 1<<30).Draw(t, "parameters")
 	s.Real.AllReduce.Entropy = rapid.SampledFrom(entropy.Modes).Draw(t, "entropy")
+	if s.Real.AllReduce.Algorithm == "ring" && rapid.Bool().Draw(t, "rates") {
+		s.Real.AllReduce.Order = scenarios.OrderGivenRates
+		for range s.Workers {
+			row := rapid.SliceOfN(rapid.Int64Range(1000, 1e12), len(s.Workers), len(s.Workers)).Draw(t, "row")
+			rates := make([]shaping.Rate, len(row))
+			for k, r := range row {
+				rates[k] = shaping.Rate(r)
+			}
+			s.Real.AllReduce.Rates = append(s.Real.AllReduce.Rates, rates)
+		}
+	}
 	return s
 }
 

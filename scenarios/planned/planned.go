@@ -5,14 +5,36 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"testbed/scenarios"
+	"testbed/scenarios/ringorder"
+	"testbed/scenarios/work"
 	"testbed/shaping"
 )
+
+// Network is what Write writes, as JSON has it.
+type Network struct {
+	*shaping.Plan
+	// Ring is the order of the ring of all workers, nil where it is that of the
+	// ids.
+	Ring    *ringorder.Ring        `json:"ring,omitempty"`
+	Injects []scenarios.LinkInject `json:"injects,omitempty"`
+	Work    *work.Spec             `json:"work,omitempty"`
+}
+
+// New is the network of a scenario with this plan.
+func New(s *scenarios.Scenario, plan *shaping.Plan) (*Network, error) {
+	ring, err := ringorder.OfAll(s, plan)
+	if err != nil {
+		return nil, err
+	}
+	return &Network{plan, ring, s.Real.Injects, s.Work}, nil
+}
 
 // maxMatrix is the number of nodes up to which the matrix of paths is shown.
 const maxMatrix = 12
@@ -34,7 +56,7 @@ func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 	}
 	if len(plan.Nodes) > maxMatrix {
 		fmt.Fprintf(out, "\n%d paths; see --json\n", len(plan.Nodes)*(len(plan.Nodes)-1))
-		return printLinkInjects(out, s)
+		return writeRest(out, s, plan)
 	}
 	fmt.Fprintln(out, "\none-way delay ± jitter, loss; from the row's node to the column's")
 	fmt.Fprint(w, "\t")
@@ -52,7 +74,35 @@ func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	return writeRest(out, s, plan)
+}
+
+// writeRest shows the order of the ring, and what happens to links.
+func writeRest(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
+	ring, err := ringorder.OfAll(s, plan)
+	if err != nil {
+		return err
+	}
+	if ring != nil {
+		writeRing(out, s.Real.AllReduce.Order, ring)
+	}
 	return printLinkInjects(out, s)
+}
+
+func writeRing(out io.Writer, by string, r *ringorder.Ring) {
+	fmt.Fprintf(out, "\nring of all workers, by %s: ", by)
+	for _, id := range r.Order {
+		fmt.Fprintf(out, "%s → ", scenarios.NodeName(id))
+	}
+	fmt.Fprintln(out, scenarios.NodeName(r.Order[0]))
+	if by == scenarios.OrderMeasured || by == scenarios.OrderMeasuredRates {
+		fmt.Fprintln(out, "  by the plan; a run measures first, and may find another")
+	}
+	if r.NaiveRate > 0 {
+		fmt.Fprintf(out, "  slowest hop %s, in the order of the ids %s\n", r.Rate, r.NaiveRate)
+	}
+	way := func(seconds float64) time.Duration { return time.Duration(math.Round(seconds * float64(time.Second))) }
+	fmt.Fprintf(out, "  longest way of a chunk %v, in the order of the ids %v\n", way(r.Latency), way(r.NaiveLatency))
 }
 
 // printLinkInjects shows what happens to links, in real time.

@@ -6,7 +6,37 @@ import (
 
 	"testbed/scenarios"
 	"testbed/scenarios/planned"
+	"testbed/shaping"
 )
+
+// TestWriteRing: the order that is asked for, and what it gains.
+func TestWriteRing(t *testing.T) {
+	s, err := scenarios.Load("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := shaping.Rate(10e6)
+	s.Real.Links.Pairs = []shaping.Pair{{From: "w1", To: "w2", Path: shaping.Path{Rate: &slow}}}
+	for order, want := range map[string]string{
+		"naive":          "",
+		"planned_rates":  "ring of all workers, by planned_rates: w0 → w3 → w2 → w1 → w0\n  slowest hop 200mbit, in the order of the ids 10mbit\n  longest way",
+		"measured_rates": "by the plan; a run measures first, and may find another\n  slowest hop 200mbit",
+		"planned":        "by planned: w0 → w1 → w2 → w3 → w0\n  longest way of a chunk 60ms, in the order of the ids 60ms\n",
+	} {
+		s.Real.AllReduce.Order = order
+		plan, err := s.Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := planned.Write(&out, s, plan); err != nil || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "ring") != (want != "") {
+			t.Errorf("%s: %v, no %q in\n%s", order, err, want, out.String())
+		}
+		if network, err := planned.New(s, plan); err != nil || (network.Ring != nil) != (want != "") {
+			t.Errorf("%s: %+v, %v", order, network, err)
+		}
+	}
+}
 
 // TestWrite: whatever the library has is shown, links that change too.
 func TestWrite(t *testing.T) {

@@ -18,6 +18,7 @@ const (
 	delayTime  = 2500 * time.Millisecond
 	lossTime   = 5 * time.Second
 	flowTime   = 800 * time.Millisecond
+	rateTime   = 250 * time.Millisecond
 	sharedTime = 2 * time.Second
 	busyTime   = 2500 * time.Millisecond
 	checkTime  = 600 * time.Millisecond
@@ -123,22 +124,58 @@ func (p *Prober) Verify(tell func(string)) ([]Found, []string) {
 		tell("no rates are planned")
 		return found, p.conclude(began)
 	}
-	p.verifyAlone(found, all, tell)
+	tell("goodput of each pair alone")
+	p.verifyAlone(found, all, flowTime, tell)
 	shares := p.verifyTogether(found, pairs, tell)
 	p.verifyBusy(found, shares, tell)
 	return found, p.conclude(began)
 }
 
-// verifyAlone measures the goodput of each pair while all others are quiet.
-func (p *Prober) verifyAlone(found []Found, all [][]Pair, tell func(string)) {
+// rateFrames is how many frames a flow is long at the least where Rates measures:
+// the rate is that of about two thirds of them.
+const rateFrames = 20
+
+// rateFlow is how long the flows of Rates last.
+func rateFlow(plan *shaping.Plan, pairs []Pair) time.Duration {
+	d := rateTime
+	for _, p := range pairs {
+		d = max(d, plan.Rate(p.From, p.To).Sending(rateFrames*shaping.FrameSize))
+	}
+	return d
+}
+
+// EstimateRates says how long Rates takes at the least, and at the most if every
+// pair has to be measured again.
+func EstimateRates(plan *shaping.Plan, pairs []Pair) (least, most time.Duration) {
+	var far time.Duration
+	for _, p := range pairs {
+		far = max(far, flight(plan, p))
+	}
+	least = time.Duration(len(flowRounds(plan, pairs))) * (rateFlow(plan, pairs) + far + settle)
+	return least, 2 * least
+}
+
+// Rates measures the goodput of pairs as Verify does of each pair alone, but in
+// less time, and enters it in found. Pairs without a planned rate are left out.
+func (p *Prober) Rates(found []Found, pairs []Pair, tell func(string)) {
+	least, _ := EstimateRates(p.plan, pairs)
+	if least == 0 {
+		return
+	}
+	tell(fmt.Sprintf("measuring the rates of %d pairs takes about %v", len(pairs), least.Round(time.Second/10)))
+	p.verifyAlone(found, flowRounds(p.plan, pairs), rateFlow(p.plan, pairs), tell)
+}
+
+// verifyAlone measures the goodput of each pair while all others are quiet, for
+// so long.
+func (p *Prober) verifyAlone(found []Found, all [][]Pair, d time.Duration, tell func(string)) {
 	index := map[Pair]int{}
 	for k, q := range p.pairs {
 		index[q.Pair] = k
 	}
-	tell("goodput of each pair alone")
 	var again []Pair
 	for _, round := range all {
-		for k, f := range p.alone(round) {
+		for k, f := range p.alone(round, d) {
 			found[index[round[k]]].Rate = f
 			if f.Measured < retryBelow*f.Planned {
 				again = append(again, round[k])
@@ -148,7 +185,7 @@ func (p *Prober) verifyAlone(found []Found, all [][]Pair, tell func(string)) {
 	if len(again) > 0 {
 		tell(fmt.Sprintf("goodput of %d pairs once more", len(again)))
 		for _, round := range flowRounds(p.plan, again) {
-			for k, f := range p.alone(round) {
+			for k, f := range p.alone(round, d) {
 				if rate := &found[index[round[k]]].Rate; f.Measured > rate.Measured {
 					*rate = f
 				}
@@ -279,8 +316,8 @@ func (p *Prober) found() []Found {
 	return all
 }
 
-// alone has flows of pairs that do not disturb each other.
-func (p *Prober) alone(round []Pair) []Flow {
+// alone has flows of pairs that do not disturb each other, for so long.
+func (p *Prober) alone(round []Pair, d time.Duration) []Flow {
 	var pairs []*pair
 	var offered, planned []float64
 	for _, r := range round {
@@ -292,7 +329,7 @@ func (p *Prober) alone(round []Pair) []Flow {
 		offered = append(offered, over*alone(p.plan, r))
 		planned = append(planned, together(p.plan, []Pair{r}, offered[len(offered)-1:])[0])
 	}
-	return p.flows(pairs, offered, planned, flowTime, false)
+	return p.flows(pairs, offered, planned, d, false)
 }
 
 // slowest is the least share of its planned rate that a flow reached.

@@ -111,6 +111,12 @@ type Flow struct {
 	Frames   int
 }
 
+// AsPlanned says whether the flow of a pair alone has its planned rate, as Judge
+// tells where nothing is lost.
+func (f Flow) AsPlanned() bool {
+	return f.Measured >= f.Planned*(1-rateBelow) && f.Measured <= f.Planned*(1+rateAbove)
+}
+
 // Judge compares what was found with the plan.
 func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 	r := Report{OK: true, Links: links, Whole: whole, Notes: []string{}, Pairs: []PairReport{}}

@@ -9,6 +9,7 @@ import (
 
 	"testbed/node/host/emulation"
 	"testbed/scenarios"
+	"testbed/scenarios/ringorder"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
@@ -23,18 +24,55 @@ type Checked struct {
 	// planned.
 	Pairs []fidelity.PairRTT
 	Wrong int
+	// Ways are what rings are ordered by: as the plan has them, but for what the
+	// scenario wants measured.
+	Ways ringorder.Ways
 }
 
 // Check measures the round trips that a run of the scenario depends on before
 // it starts: each worker's to the coordinator and to its neighbour on the ring,
-// or to all others where the ring's order shall come from them.
+// or to all others where the ring's order shall come from them. The rates
+// between workers are measured where the ring's order shall come from these.
 func Check(s *emulation.Supervisor, network *emulation.Network, of *scenarios.Scenario) (*Checked, error) {
-	found, err := probePairs(s, network.Plan, pairs(network.Plan, of), true)
+	plan := network.Plan
+	rated := ratedPairs(plan, of)
+	found, err := probePairs(s, proberSpec{Plan: plan, Pairs: union(pairs(plan, of), rated), Rated: rated, Short: true})
 	if err != nil {
 		return nil, err
 	}
-	return judge(network.Plan, string(network.Backend), found.Found), nil
+	c := judge(plan, string(network.Backend), found.Found)
+	c.Ways = ways(plan, of, found.Found)
+	return c, nil
 }
+
+// ways are the planned ones, with the rates or half of the round trips that were
+// measured where these are wanted and there are any.
+func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringorder.Ways {
+	w := ringorder.Planned(of, plan)
+	index := map[int]int{} // of a worker, by its node's index in the plan
+	for k, id := range w.Workers {
+		index[plan.Index(scenarios.NodeName(id))] = k
+	}
+	for _, f := range found {
+		from, isWorker := index[f.Pair.From]
+		to, areWorkers := index[f.Pair.To]
+		if !isWorker || !areWorkers {
+			continue
+		}
+		switch rtt := Median(f); {
+		case of.Real.AllReduce.Order == scenarios.OrderMeasured && rtt > 0:
+			w.Delays[from][to], w.Delays[to][from] = rtt.Seconds()/2, rtt.Seconds()/2
+		case of.Real.AllReduce.Order == scenarios.OrderMeasuredRates && f.Rate.Planned > 0 && !f.Rate.AsPlanned():
+			// What is as planned keeps the planned rate, so that the error of the
+			// measurement orders nothing.
+			w.Rates[from][to] = max(shaping.Rate(f.Rate.Measured), leastRate)
+		}
+	}
+	return w
+}
+
+// leastRate stands for a path on which nothing arrives. A rate of zero is none.
+const leastRate = shaping.Rate(1000)
 
 func judge(plan *shaping.Plan, backend string, found []probe.Found) *Checked {
 	c := &Checked{Report: probe.Judge(plan, backend, false, found), Found: found}
@@ -91,6 +129,31 @@ func pairs(plan *shaping.Plan, of *scenarios.Scenario) []probe.Pair {
 		}
 	}
 	return pairs
+}
+
+// ratedPairs are those whose rates a run is ordered by and has to measure.
+func ratedPairs(plan *shaping.Plan, of *scenarios.Scenario) (pairs []probe.Pair) {
+	if of.Real.AllReduce.Order != scenarios.OrderMeasuredRates {
+		return nil
+	}
+	for _, a := range of.Workers {
+		for _, b := range of.Workers {
+			if a.ID != b.ID {
+				pairs = append(pairs, probe.Pair{From: plan.Index(scenarios.NodeName(a.ID)), To: plan.Index(scenarios.NodeName(b.ID))})
+			}
+		}
+	}
+	return pairs
+}
+
+// union are the pairs of both, each once.
+func union(a, b []probe.Pair) []probe.Pair {
+	for _, p := range b {
+		if !slices.Contains(a, p) {
+			a = append(a, p)
+		}
+	}
+	return a
 }
 
 // spread is how far jitter takes delays from the planned one at the most.

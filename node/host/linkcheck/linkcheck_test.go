@@ -61,6 +61,36 @@ func TestPairsThatARunDependsOn(t *testing.T) {
 	}
 }
 
+// TestWays: what was measured takes the planned values' place where that is
+// wanted, and differs by more than the measurement does.
+func TestWays(t *testing.T) {
+	s, plan := scenario(t, scenarios.OrderMeasuredRates)
+	if rated := ratedPairs(plan, s); len(rated) != 12 || len(union(pairs(plan, s), rated)) != 4+12 {
+		t.Errorf("rated pairs %v", rated)
+	}
+	pair := func(from, to string) probe.Pair { return probe.Pair{From: plan.Index(from), To: plan.Index(to)} }
+	flow := func(measured float64) probe.Flow { return probe.Flow{Planned: 200e6, Measured: measured, Frames: 100} }
+	found := []probe.Found{
+		{Pair: pair("w0", scenarios.Coordinator), RTTs: []time.Duration{ms}},
+		{Pair: pair("w0", "w1"), RTTs: []time.Duration{8 * ms}, Rate: flow(199e6)},
+		{Pair: pair("w1", "w0"), Rate: flow(60e6)},
+		{Pair: pair("w2", "w3"), Rate: flow(0)},
+		{Pair: pair("w3", "w2")}, // it was not measured
+	}
+	w := ways(plan, s, found)
+	if w.Rates[0][1] != 200e6 || w.Rates[1][0] != 60e6 || w.Rates[2][3] != leastRate || w.Rates[3][2] != 200e6 || w.Delays[0][1] != 0.01 {
+		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
+	}
+	s.Real.AllReduce.Order = scenarios.OrderMeasured
+	if w := ways(plan, s, found); w.Rates != nil || w.Delays[0][1] != 0.004 || w.Delays[1][0] != 0.004 || w.Delays[2][3] != 0.01 || len(ratedPairs(plan, s)) > 0 {
+		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
+	}
+	s.Real.AllReduce.Order = scenarios.OrderPlannedRates
+	if w := ways(plan, s, found); w.Rates[1][0] != 200e6 || w.Delays[0][1] != 0.01 {
+		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
+	}
+}
+
 func TestJudge(t *testing.T) {
 	delay, loss, all := shaping.Duration(10*ms), shaping.Probability(0.5), shaping.Probability(1)
 	plan, err := shaping.NewPlan(shaping.Spec{

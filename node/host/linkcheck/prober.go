@@ -29,8 +29,10 @@ const proberName = "prober"
 type proberSpec struct {
 	Plan  *shaping.Plan
 	Pairs []probe.Pair
-	// Short asks for round trips without load only.
+	// Short asks for round trips without load only, and for the rates of the
+	// Rated pairs.
 	Short bool
+	Rated []probe.Pair
 }
 
 // probed is what the prober found.
@@ -41,10 +43,10 @@ type probed struct {
 }
 
 // probePairs starts a prober and waits for what it finds.
-func probePairs(s *emulation.Supervisor, plan *shaping.Plan, pairs []probe.Pair, short bool) (*probed, error) {
+func probePairs(s *emulation.Supervisor, spec proberSpec) (*probed, error) {
 	var result *probed
 	c, err := s.StartChild(emulation.ChildSpec{
-		Name: proberName, NetNS: emulation.Hub, Kind: KindProber, Spec: proberSpec{Plan: plan, Pairs: pairs, Short: short},
+		Name: proberName, NetNS: emulation.Hub, Kind: KindProber, Spec: spec,
 		OnData: func(data json.RawMessage) error {
 			var p probed
 			if err := json.Unmarshal(data, &p); err != nil {
@@ -61,7 +63,8 @@ func probePairs(s *emulation.Supervisor, plan *shaping.Plan, pairs []probe.Pair,
 	if err != nil {
 		return nil, err
 	}
-	patience := emulation.StartupPatience + probe.Estimate(plan, pairs)
+	_, rates := probe.EstimateRates(spec.Plan, spec.Rated)
+	patience := emulation.StartupPatience + probe.Estimate(spec.Plan, spec.Pairs) + rates
 	if err := s.Await(patience, "the measurement of the links", func() bool { return c.Ended }); err != nil {
 		return nil, err
 	}
@@ -84,11 +87,13 @@ func RunProber(self *emulation.Self) error {
 		return err
 	}
 	defer p.Close()
+	tell := func(stage string) { self.Tell(probed{Stage: stage}) }
 	var result probed
 	if s.Short {
 		result.Found = p.Check()
+		p.Rates(result.Found, s.Rated, tell)
 	} else {
-		result.Found, result.Notes = p.Verify(func(stage string) { self.Tell(probed{Stage: stage}) })
+		result.Found, result.Notes = p.Verify(tell)
 	}
 	self.Tell(result)
 	return nil

@@ -70,7 +70,7 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 	}
 	s.Tell("measuring %s takes about %v, and some seconds more if rates have to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(network, network.Kernel.Nodes())
-	p, err := probePairs(s, plan, pairs, false)
+	p, err := probePairs(s, proberSpec{Plan: plan, Pairs: pairs})
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"testbed/node/state"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/ringorder"
 )
 
 // Kinds of processes, whose programs are RunCoordinator and RunWorker.
@@ -61,8 +62,8 @@ type CoordinatorSpec struct {
 	Links       string
 	Addr        netip.Addr
 	Credentials identity.Credentials
-	Delays      node.RingDelays
-	Name        string // of the run
+	Ways        ringorder.Ways // what rings are ordered by
+	Name        string         // of the run
 	Reported    int
 	Resume      *node.Resume
 }
@@ -133,7 +134,7 @@ func (s *CoordinatorSpec) config() (cfg node.CoordinatorConfig, err error) {
 		return cfg, err
 	}
 	return node.CoordinatorConfig{
-		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Delays: s.Delays,
+		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Ways: s.Ways,
 		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable,
 		Run: s.Name, Reported: s.Reported, Resume: s.Resume,
 	}, nil

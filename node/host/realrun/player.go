@@ -20,7 +20,6 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/shaping/probe"
 )
 
 // Files of the run directory.
@@ -116,7 +115,7 @@ func (p *player) checkLinks() error {
 	if err != nil {
 		return err
 	}
-	p.coordinator.spec.Delays = ringDelays(p.spec.Scenario, p.network, checked.Found)
+	p.coordinator.spec.Ways = checked.Ways
 	if err := p.s.Dir.WriteJSON(LinkCheckFile, checked.Report); err != nil {
 		return err
 	}
@@ -131,34 +130,6 @@ func (p *player) checkLinks() error {
 	return nil
 }
 
-// ringDelays are what rings are ordered by: the planned one-way delays, or half
-// of the round trips where these are wanted and there are any.
-func ringDelays(of *scenarios.Scenario, network *emulation.Network, found []probe.Found) (d node.RingDelays) {
-	order := of.Real.AllReduce.Order
-	if order != scenarios.OrderPlanned && order != scenarios.OrderMeasured {
-		return d
-	}
-	index := map[int]int{} // of a worker, by its node's index in the plan
-	var names []string
-	for k, w := range of.Workers {
-		name := scenarios.NodeName(w.ID)
-		index[network.Plan.Index(name)] = k
-		d.Workers, names = append(d.Workers, w.ID), append(names, name)
-	}
-	d.Delays = network.Plan.Delays(names)
-	if order == scenarios.OrderPlanned {
-		return d
-	}
-	for _, f := range found {
-		from, isWorker := index[f.Pair.From]
-		to, areWorkers := index[f.Pair.To]
-		if rtt := linkcheck.Median(f); isWorker && areWorkers && rtt > 0 {
-			d.Delays[from][to], d.Delays[to][from] = rtt.Seconds()/2, rtt.Seconds()/2
-		}
-	}
-	return d
-}
-
 func (p *player) startNodes() error {
 	authority, err := identity.NewAuthority()
 	if err != nil {
@@ -171,7 +142,7 @@ func (p *player) startNodes() error {
 	addr := p.network.Addr(scenarios.Coordinator)
 	p.coordinator.spec = process.CoordinatorSpec{
 		Scenario: p.spec.Scenario, Policy: p.spec.Policy, Links: string(p.network.Backend), Addr: addr, Credentials: credentials,
-		Delays: p.coordinator.spec.Delays, Name: p.spec.Name, Reported: p.spec.Reported, Resume: p.spec.Resume,
+		Ways: p.coordinator.spec.Ways, Name: p.spec.Name, Reported: p.spec.Reported, Resume: p.spec.Resume,
 	}
 	if err := p.startCoordinator(); err != nil {
 		return err
