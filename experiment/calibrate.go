@@ -260,14 +260,12 @@ func (play Real) retried(ctx context.Context, retries int, r Run) error {
 // versions are what else a calibration depends on.
 func versions() map[string]string {
 	v := map[string]string{}
+	if r := runlog.Revision(); r != "" {
+		v["vcs.revision"] = r
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" || s.Key == "vcs.modified" {
-			v[s.Key] = s.Value
-		}
 	}
 	for _, m := range info.Deps {
 		if m.Path == "github.com/quic-go/quic-go" {

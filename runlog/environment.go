@@ -1,5 +1,7 @@
 package runlog
 
+import "runtime/debug"
+
 // Environment is where a run was made: the program, the machine, and the
 // command line that asked for it. What could not be found out is empty.
 type Environment struct {
@@ -16,4 +18,27 @@ type Environment struct {
 	Processor   string `json:"processor,omitempty"`
 	Processors  int    `json:"processors"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
+}
+
+// revision is set by the linker, -X testbed/runlog.revision=…, where the go
+// command finds the source without its history.
+var revision string
+
+// Revision is that of the source that this program was built from, as
+// Environment has it, and empty where nobody knew it.
+func Revision() string {
+	found := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			found[s.Key] = s.Value
+		}
+	}
+	switch known := found["vcs.revision"]; {
+	case known == "":
+		return revision
+	case found["vcs.modified"] == "true":
+		return known + "+"
+	default:
+		return known
+	}
 }

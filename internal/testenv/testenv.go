@@ -7,7 +7,9 @@ package testenv
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -21,7 +23,7 @@ import (
 func NeedNamespaces(t testing.TB) {
 	t.Helper()
 	if err := kernel.Probe().Supports(kernel.BackendHTB); err != nil {
-		missing(t, err)
+		Missing(t, err)
 	}
 }
 
@@ -34,16 +36,43 @@ func NeedNetem(t testing.TB) {
 	if err := kernel.Probe().Supports(kernel.BackendNetem); errors.Is(err, unix.ENOENT) {
 		t.Skip(err)
 	} else if err != nil {
-		missing(t, err)
+		Missing(t, err)
 	}
 }
 
-func missing(t testing.TB, err error) {
+// Missing skips a test that lacks something, or fails it in CI.
+func Missing(t testing.TB, err error) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Fatalf("in CI this test may not be skipped: %v", err)
 	}
 	t.Skip(err)
+}
+
+// WatchSources looks at every source file below a folder. The go command reuses
+// a test's result until a file that the test has looked at changes, and a test
+// that builds programs imports nothing of them.
+func WatchSources(t testing.TB, root string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.Name() == ".git" || d.Name() == "runs" {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		switch filepath.Ext(path) {
+		case ".go", ".s", ".mod", ".yaml", ".sh":
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // InNewNamespace runs f on a thread of its own in a fresh network namespace,

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"testbed/internal/testenv"
 )
 
 // Modes as an archive holds them (inode(7)).
@@ -83,7 +85,7 @@ func (a archive) write(w io.Writer) error {
 // TestCPIO has cpio(1), where there is one, unpack an archive.
 func TestCPIO(t *testing.T) {
 	if _, err := exec.LookPath("cpio"); err != nil {
-		missing(t, err)
+		testenv.Missing(t, err)
 	}
 	want := map[string]string{"a/b/one": "1", "a/four": "four", "empty": ""}
 	var a archive

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"testbed/internal/testenv"
 )
 
 const emulator = "qemu-system-x86_64"
@@ -35,7 +36,7 @@ func TestGuest(t *testing.T) {
 	}
 	qemu, err := exec.LookPath(emulator)
 	if err != nil {
-		missing(t, fmt.Errorf("%w (Debian: apt-get install qemu-system-x86)", err))
+		testenv.Missing(t, fmt.Errorf("%w (Debian: apt-get install qemu-system-x86)", err))
 	}
 	start := time.Now()
 	elapsed := func(what string) {
@@ -47,10 +48,10 @@ func TestGuest(t *testing.T) {
 	defer cancel()
 	im, err := debianKernel(ctx)
 	if err != nil {
-		missing(t, err)
+		testenv.Missing(t, err)
 	}
 	elapsed("finding a kernel")
-	watchSources(t)
+	testenv.WatchSources(t, filepath.Join("..", ".."))
 	archive := filepath.Join(t.TempDir(), "initramfs")
 	if err := writeInitramfs(t, archive, im); err != nil {
 		t.Fatal(err)
@@ -73,42 +74,6 @@ func TestGuest(t *testing.T) {
 	}
 	elapsed("the guest")
 	t.Logf("besides:\n%s", rest)
-}
-
-// missing skips, but fails in CI: there a skip would be a test that nobody runs.
-func missing(t *testing.T, err error) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("in CI this test may not be skipped: %v", err)
-	}
-	t.Skip(err)
-}
-
-// watchSources looks at every source file. The go command reuses a test's
-// result until a file that the test has looked at changes, and this one
-// builds programs of which it imports nothing.
-func watchSources(t *testing.T) {
-	t.Helper()
-	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.Name() == ".git" || d.Name() == "runs" {
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		switch filepath.Ext(path) {
-		case ".go", ".s", ".mod", ".yaml":
-			_, err = os.Stat(path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // writeInitramfs builds the guest's programs and packs them, with the

@@ -6,7 +6,6 @@ import (
 	"os"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +18,7 @@ var processorName = regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`)
 // environment describes this machine and program for the record of a run.
 func environment(command []string) runlog.Environment {
 	e := runlog.Environment{
-		Began: time.Now().Format(time.RFC3339), Command: command, Revision: revision(),
+		Began: time.Now().Format(time.RFC3339), Command: command, Revision: runlog.Revision(),
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Processors: runtime.NumCPU(),
 	}
 	var u unix.Utsname
@@ -36,21 +35,4 @@ func environment(command []string) runlog.Environment {
 		}
 	}
 	return e
-}
-
-// revision is that of the source that this program was built from, where the
-// go command knew it.
-func revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	found := map[string]string{}
-	for _, s := range info.Settings {
-		found[s.Key] = s.Value
-	}
-	if found["vcs.revision"] != "" && found["vcs.modified"] == "true" {
-		return found["vcs.revision"] + "+"
-	}
-	return found["vcs.revision"]
 }

@@ -1,0 +1,3 @@
+// Package vagrant has no code: it checks the Vagrantfile beside it, and has its
+// script prepare a Debian root.
+package vagrant
