@@ -296,6 +296,74 @@ func TestRunMembership(t *testing.T) {
 	}
 }
 
+// rings are the orders of a run's reductions, of four workers.
+func rings(t *testing.T, sum runlog.Summary) (all []*runlog.Ring) {
+	t.Helper()
+	record, err := os.Open(filepath.Join(sum.Dir, runlog.EventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer record.Close()
+	events, err := runlog.Read(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Type == runlog.ReduceStart {
+			if e.Ring == nil || len(e.Ring.Order) != 4 {
+				t.Fatalf("the ring is %+v", e.Ring)
+			}
+			all = append(all, e.Ring)
+		}
+	}
+	if len(all) < 3 {
+		t.Errorf("%d reductions began", len(all))
+	}
+	return all
+}
+
+// TestRunOrderedByRates: the way from each worker to the next has a twentieth of
+// the rate. The ring goes round it, as rates were measured before the run, and is
+// faster than one that does not can be. With rates that were given the same.
+func TestRunOrderedByRates(t *testing.T) {
+	needSandbox(t)
+	const slow = 5.0 // Mbit/s
+	for _, order := range []string{"measured_rates", "given_rates, rates: " +
+		"[[unlimited, 5mbit, 1gbit, 1gbit], [1gbit, unlimited, 5mbit, 1gbit], [1gbit, 1gbit, unlimited, 5mbit], [5mbit, 1gbit, 1gbit, unlimited]]"} {
+		name, _, given := strings.Cut(order, ",")
+		t.Run(name, func(t *testing.T) {
+			file := scenario(t, 4, "100mbit", "  all_reduce: {entropy: 'off', order: "+order+"}\n")
+			text, err := os.ReadFile(file)
+			if err == nil {
+				pairs := "5ms}, pairs: [{from: w0, to: w1, rate: 5mbit}, {from: w1, to: w2, rate: 5mbit}, {from: w2, to: w3, rate: 5mbit}, {from: w3, to: w0, rate: 5mbit}]}"
+				err = os.WriteFile(file, []byte(strings.Replace(string(text), "5ms}}", pairs, 1)), 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := runScenario(t, file, "--policy", "baseline")
+			for _, r := range rings(t, sum) {
+				for k, id := range r.Order {
+					if r.Order[(k+1)%4] == (id+1)%4 {
+						t.Fatalf("the ring %v goes a slow way", r.Order)
+					}
+				}
+				// Where the machine is short of time, measured rates are lower.
+				if r.NaiveRateMbit > 1.02*slow || r.RateMbit < 2*r.NaiveRateMbit || given && (r.RateMbit != 1000 || r.NaiveRateMbit != slow) {
+					t.Errorf("the slowest hop has %v Mbit/s, in naive order %v", r.RateMbit, r.NaiveRateMbit)
+				}
+			}
+			// 2(N-1)/N bytes of each of a million values go the slow way.
+			const least = 1.5 * 8 / slow * 1e6 / 300 // µs of scenario time
+			for _, r := range sum.Rounds {
+				if float64(r.Reduce) >= least {
+					t.Errorf("a reduction took %d µs, as long as over a slow way", r.Reduce)
+				}
+			}
+		})
+	}
+}
+
 // TestRunAcrossRegions: the ring goes by the delays that were measured, and the
 // hierarchical algorithm by the groups of the links.
 func TestRunAcrossRegions(t *testing.T) {
@@ -315,31 +383,14 @@ func TestRunAcrossRegions(t *testing.T) {
 			if reduce != "order: measured" {
 				return
 			}
-			record, err := os.Open(filepath.Join(sum.Dir, runlog.EventsFile))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer record.Close()
-			events, err := runlog.Read(record)
-			if err != nil {
-				t.Fatal(err)
-			}
-			rings := 0
-			for _, e := range events {
-				if e.Type != runlog.ReduceStart {
-					continue
-				}
-				rings++
+			for _, r := range rings(t, sum) {
 				// Three of six hops in a row cross between the regions, or all.
-				if e.Ring == nil || len(e.Ring.Order) != 4 || (e.Ring.Order[0]^e.Ring.Order[1])&1 == (e.Ring.Order[1]^e.Ring.Order[2])&1 {
-					t.Fatalf("the ring is %+v", e.Ring)
+				if (r.Order[0]^r.Order[1])&1 == (r.Order[1]^r.Order[2])&1 {
+					t.Fatalf("the ring is %+v", r)
 				}
-				if r := float64(e.Ring.NaiveLatency) / float64(e.Ring.Latency); r < 1.5 || r > 1.9 {
-					t.Errorf("latency %d µs, in naive order %d µs", e.Ring.Latency, e.Ring.NaiveLatency)
+				if gain := float64(r.NaiveLatency) / float64(r.Latency); gain < 1.5 || gain > 1.9 {
+					t.Errorf("latency %d µs, in naive order %d µs", r.Latency, r.NaiveLatency)
 				}
-			}
-			if rings < 3 {
-				t.Errorf("%d reductions began", rings)
 			}
 		})
 	}

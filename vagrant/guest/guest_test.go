@@ -34,33 +34,18 @@ func TestGuest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the guest takes a minute")
 	}
-	qemu, err := exec.LookPath(emulator)
-	if err != nil {
-		testenv.Missing(t, fmt.Errorf("%w (Debian: apt-get install qemu-system-x86)", err))
-	}
-	start := time.Now()
-	elapsed := func(what string) {
-		t.Helper()
-		t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
-		start = time.Now()
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), fetchTimeout)
+	testenv.WatchSources(t, filepath.Join("..", ".."))
+	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
 	defer cancel()
-	im, err := debianKernel(ctx)
+	start := time.Now()
+	g, err := prepare(ctx, t)
 	if err != nil {
 		testenv.Missing(t, err)
 	}
-	elapsed("finding a kernel")
-	testenv.WatchSources(t, filepath.Join("..", ".."))
-	archive := filepath.Join(t.TempDir(), "initramfs")
-	if err := writeInitramfs(t, archive, im); err != nil {
-		t.Fatal(err)
-	}
-	elapsed("building and packing")
-	ctx, cancel = context.WithTimeout(t.Context(), bootTimeout)
-	defer cancel()
+	t.Logf("finding a kernel, building and packing: %.1f s", time.Since(start).Seconds())
+	start = time.Now()
 	reported := 0
-	rest, err := boot(ctx, qemu, im.vmlinuz, archive, func(r report) {
+	rest, err := g.boot(ctx, "1", func(r report) {
 		reported++
 		t.Run(r.name, func(t *testing.T) {
 			t.Logf("%s s by the guest's clock\n%s", r.seconds, r.output)
@@ -72,8 +57,30 @@ func TestGuest(t *testing.T) {
 	if err != nil || reported != len(steps) {
 		t.Errorf("the guest ended after %d of %d steps: %v", reported, len(steps), err)
 	}
-	elapsed("the guest")
-	t.Logf("besides:\n%s", rest)
+	t.Logf("the guest: %.1f s, and besides:\n%s", time.Since(start).Seconds(), rest)
+}
+
+// guest is what a guest is made of.
+type guest struct{ qemu, vmlinuz, initramfs string }
+
+// prepare finds the emulator and a kernel, and packs the rest. The error is
+// about what is missing; what does not build fails the test.
+func prepare(ctx context.Context, t testing.TB) (g guest, err error) {
+	t.Helper()
+	if g.qemu, err = exec.LookPath(emulator); err != nil {
+		return g, fmt.Errorf("%w (Debian: apt-get install qemu-system-x86)", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	im, err := debianKernel(ctx)
+	if err != nil {
+		return g, err
+	}
+	g.vmlinuz, g.initramfs = im.vmlinuz, filepath.Join(t.TempDir(), "initramfs")
+	if err := writeInitramfs(t, g.initramfs, im); err != nil {
+		t.Fatal(err)
+	}
+	return g, nil
 }
 
 // writeInitramfs builds the guest's programs and packs them, with the
@@ -161,20 +168,20 @@ func build(t testing.TB, name string, args []string) ([]byte, error) {
 	return data, nil
 }
 
-// boot runs the emulator to its end and returns what the guest says besides
-// its reports.
-func boot(ctx context.Context, qemu, vmlinuz, initramfs string, done func(report)) (rest string, err error) {
+// boot runs the emulator to its end, for what the guest shall do (inGuest), and
+// returns what it says besides its reports.
+func (g guest) boot(ctx context.Context, what string, done func(report)) (rest string, err error) {
 	console, theirs, err := os.Pipe()
 	if err != nil {
 		return "", fmt.Errorf("making a console: %w", err)
 	}
 	defer console.Close()
-	cmd := exec.CommandContext(ctx, qemu,
+	cmd := exec.CommandContext(ctx, g.qemu,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none",
 		"-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024",
 		"-icount", "shift=0,sleep=off", "-rtc", "clock=vm",
-		"-kernel", vmlinuz, "-initrd", initramfs,
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on "+inGuest+"=1",
+		"-kernel", g.vmlinuz, "-initrd", g.initramfs,
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on "+inGuest+"="+what,
 		"-serial", "stdio")
 	cmd.Stdout, cmd.Stderr = theirs, theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -194,7 +201,7 @@ func boot(ctx context.Context, qemu, vmlinuz, initramfs string, done func(report
 	_, _ = io.Copy(io.Discard, console) // after an error: it must not block
 	err = <-ended
 	if ctx.Err() != nil {
-		err = fmt.Errorf("stopped after %v: %w", bootTimeout, ctx.Err())
+		err = fmt.Errorf("stopped: %w", ctx.Err())
 	}
 	return rest, errors.Join(err, readErr)
 }

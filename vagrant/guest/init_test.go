@@ -70,8 +70,11 @@ func serve() {
 		return
 	}
 	all := steps
-	if os.Getenv(inGuest) == noiseGuest {
+	switch os.Getenv(inGuest) {
+	case noiseGuest:
 		all = noiseSteps
+	case benchGuest:
+		all = benchSteps
 	}
 	for _, s := range all {
 		fmt.Println(beginMark + s.name)

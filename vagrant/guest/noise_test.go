@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -53,22 +52,14 @@ const noiseLength = 10 * time.Second
 // and tells which share of their rate they carried by the guest's clock, which
 // goes on meanwhile, and how far from the schedule frames were apart.
 func BenchmarkNoise(b *testing.B) {
-	qemu, err := exec.LookPath(emulator)
-	if err != nil {
-		b.Skip(err)
-	}
 	ctx, cancel := context.WithTimeout(b.Context(), bootTimeout)
 	defer cancel()
-	im, err := debianKernel(ctx)
+	g, err := prepare(ctx, b)
 	if err != nil {
 		b.Skip(err)
 	}
-	archive := filepath.Join(b.TempDir(), "initramfs")
-	if err := writeInitramfs(b, archive, im); err != nil {
-		b.Fatal(err)
-	}
 	for b.Loop() {
-		if err := stopAndGo(ctx, b, qemu, im.vmlinuz, archive); err != nil {
+		if err := stopAndGo(ctx, b, g); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -76,7 +67,7 @@ func BenchmarkNoise(b *testing.B) {
 
 // stopAndGo boots a guest that measures, with this machine's clock, and stops it
 // when and as it asks.
-func stopAndGo(ctx context.Context, b *testing.B, qemu, vmlinuz, initramfs string) error {
+func stopAndGo(ctx context.Context, b *testing.B, g guest) error {
 	console, theirs, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("making a console: %w", err)
@@ -84,10 +75,10 @@ func stopAndGo(ctx context.Context, b *testing.B, qemu, vmlinuz, initramfs strin
 	defer console.Close()
 	runtime.LockOSThread() // the kernel takes the end of the thread for the parent's death
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, qemu,
+	cmd := exec.CommandContext(ctx, g.qemu,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none",
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
-		"-kernel", vmlinuz, "-initrd", initramfs,
+		"-kernel", g.vmlinuz, "-initrd", g.initramfs,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on "+inGuest+"="+noiseGuest,
 		"-serial", "stdio")
 	cmd.Stdout, cmd.Stderr = theirs, theirs
