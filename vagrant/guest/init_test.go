@@ -74,7 +74,7 @@ func serve() {
 	case noiseGuest:
 		all = noiseSteps
 	case benchGuest:
-		all = benchSteps
+		all = benchSteps()
 	}
 	for _, s := range all {
 		fmt.Println(beginMark + s.name)
