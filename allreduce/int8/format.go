@@ -43,14 +43,15 @@ func (f Format) codesLen(n int) int { return (n*f.Bits + 7) / 8 }
 // stochastic gradient descent", §3). Slices that are too short make it panic;
 // residual may be src.
 func (f Format) Quantise(dst []byte, src, residual []float32) {
+	c := f.coder(len(src))
 	if residual == nil {
-		f.quantise(dst, src)
+		c.quantise(dst, src)
 		return
 	}
 	scales, codes := f.split(dst, len(src))
 	for len(src) > 0 {
 		n := min(f.Block, len(src))
-		f.encode(scales, codes, src[:n], absmaxBits(src[:n]), residual[:n], 1)
+		c.encode(scales, codes, src[:n], c.absmaxBits(src[:n]), residual[:n], 1)
 		scales, codes = scales[scaleBytes:], codes[f.codesLen(n):]
 		src, residual = src[n:], residual[n:]
 	}
@@ -59,11 +60,12 @@ func (f Format) Quantise(dst []byte, src, residual []float32) {
 // Dequantise decodes src[:EncodedLen(len(dst))] into dst. It panics when src
 // is shorter. Any bytes are valid input.
 func (f Format) Dequantise(dst []float32, src []byte) {
+	c := f.coder(len(dst))
 	scales, codes := f.split(src, len(dst))
 	for len(dst) > 0 {
 		n := min(f.Block, len(dst))
 		size := f.codesLen(n)
-		f.dequantiseBlock(dst[:n], codes[:size], scaleAt(scales))
+		c.dequantiseBlock(dst[:n], codes[:size], scaleAt(scales))
 		scales, codes, dst = scales[scaleBytes:], codes[size:], dst[n:]
 	}
 }
@@ -72,14 +74,15 @@ func (f Format) Dequantise(dst []float32, src []byte) {
 // it, into sums, which has their length and may be add. It panics when src is
 // shorter.
 func (f Format) DequantiseAdd(sums []float32, src []byte, add []float32) {
+	c := f.coder(len(add))
 	scales, codes := f.split(src, len(add))
 	for len(add) > 0 {
 		n := min(f.Block, len(add))
 		size := f.codesLen(n)
 		if scale := scaleAt(scales); finite(scale) {
-			f.addBlock(sums[:n], codes[:size], add[:n], scale, 1)
+			c.addBlock(sums[:n], codes[:size], add[:n], scale, 1)
 		} else {
-			f.dequantiseBlock(sums[:n], codes[:size], scale) // no number, whatever is added
+			c.dequantiseBlock(sums[:n], codes[:size], scale) // no number, whatever is added
 		}
 		scales, codes, sums, add = scales[scaleBytes:], codes[size:], sums[n:], add[n:]
 	}
@@ -90,8 +93,9 @@ func (f Format) DequantiseAdd(sums []float32, src []byte, add []float32) {
 // Quantise, divided by mul: with mul = 1/ranks it is a loss of the sum, not of
 // the mean. residual has the length of add and may be add.
 func (f Format) AddRequantise(dst, src []byte, add []float32, mul float32, residual []float32) {
+	c := f.coder(len(add))
 	if residual == nil {
-		f.fused(dst, src, add, mul)
+		c.fused(dst, src, add, mul)
 		return
 	}
 	inScales, inCodes := f.split(src, len(add))
@@ -100,8 +104,8 @@ func (f Format) AddRequantise(dst, src []byte, add []float32, mul float32, resid
 	for len(add) > 0 {
 		n := min(f.Block, len(add))
 		b := f.codesLen(n)
-		absmax := f.addBlock(sums[:n], inCodes[:b], add[:n], scaleAt(inScales), mul)
-		f.encode(scales, codes, sums[:n], absmax, residual[:n], mul)
+		absmax := c.addBlock(sums[:n], inCodes[:b], add[:n], scaleAt(inScales), mul)
+		c.encode(scales, codes, sums[:n], absmax, residual[:n], mul)
 		inScales, inCodes, scales, codes = inScales[scaleBytes:], inCodes[b:], scales[scaleBytes:], codes[b:]
 		add, residual = add[n:], residual[n:]
 	}
@@ -116,14 +120,14 @@ func (f Format) split(b []byte, n int) (scales, codes []byte) {
 // encode writes one block: its scale to scale[:4], its codes to the front of
 // codes, and what they lose, divided by mul, to residual. values that lead to a
 // spoiled block need not be there.
-func (f Format) encode(scale, codes []byte, values []float32, absmax uint32, residual []float32, mul float32) {
-	codes = codes[:f.codesLen(len(values))]
-	inverse, ok := f.putScale(scale, absmax)
+func (c coder) encode(scale, codes []byte, values []float32, absmax uint32, residual []float32, mul float32) {
+	codes = codes[:c.codesLen(len(values))]
+	inverse, ok := c.putScale(scale, absmax)
 	// Nothing is fetched meanwhile: too much comes before the next block, and
 	// what is on its way from memory keeps that waiting.
-	if ok && !f.quantiseBlock(codes, values, nil, inverse, false) {
+	if ok && !c.quantiseBlock(codes, values, nil, inverse, false) {
 		absmax = canonical
-		_, ok = f.putScale(scale, absmax)
+		_, ok = c.putScale(scale, absmax)
 	}
 	if !ok {
 		clear(codes)
@@ -132,7 +136,7 @@ func (f Format) encode(scale, codes []byte, values []float32, absmax uint32, res
 		clear(residual) // a residual that is no number would spoil every round to come
 		return
 	}
-	f.lose(residual, values, codes, scaleAt(scale), mul)
+	c.lose(residual, values, codes, scaleAt(scale), mul)
 }
 
 // lose writes (value - float32(code)×scale) / mul.

@@ -76,20 +76,20 @@ func eight(block int) Format { return Format{Bits: 8, Block: block} }
 
 // Quantise encodes src into dst[:EncodedLen(len(src), block)]. It panics when
 // dst is shorter.
-func Quantise(dst []byte, src []float32, block int) { eight(block).quantise(dst, src) }
+func Quantise(dst []byte, src []float32, block int) { eight(block).Quantise(dst, src, nil) }
 
-func (f Format) quantise(dst []byte, src []float32) {
-	scales, codes := f.split(dst, len(src))
-	stream := f.streams(codes)
+func (c coder) quantise(dst []byte, src []float32) {
+	scales, codes := c.split(dst, len(src))
+	stream := c.streams(codes)
 	for len(src) > 0 {
-		n := min(f.Block, len(src))
-		size := f.codesLen(n)
+		n := min(c.Block, len(src))
+		size := c.codesLen(n)
 		next := src[n:]
 		if stream {
 			next = nil // the processor's own prefetching does better by 5 %
 		}
-		if inverse, ok := f.putScale(scales, absmaxBits(src[:n])); ok {
-			f.encodeBlock(scales, codes[:size], src[:n], next, inverse, stream)
+		if inverse, ok := c.putScale(scales, c.absmaxBits(src[:n])); ok {
+			c.encodeBlock(scales, codes[:size], src[:n], next, inverse, stream)
 		} else {
 			clear(codes[:size])
 		}
@@ -110,40 +110,40 @@ func Dequantise(dst []float32, src []byte, block int) { eight(block).Dequantise(
 // EncodedLen(len(add), block) bytes and may be the same slice; it panics when
 // either is shorter. The sum is rounded to float32 before it is multiplied.
 func AddRequantise(dst, src []byte, add []float32, block int, mul float32) {
-	eight(block).fused(dst, src, add, mul)
+	eight(block).AddRequantise(dst, src, add, mul, nil)
 }
 
-func (f Format) fused(dst, src []byte, add []float32, mul float32) {
+func (c coder) fused(dst, src []byte, add []float32, mul float32) {
 	// Go clears its variables, which takes time: no more than are needed.
-	if f.Block <= DefaultBlock {
+	if c.Block <= DefaultBlock {
 		var room [2*DefaultBlock + lineValues]float32
-		f.addRequantise(dst, src, add, mul, onLine(room[:]))
+		c.addRequantise(dst, src, add, mul, onLine(room[:]))
 	} else {
 		var room [2*MaxBlock + lineValues]float32
-		f.addRequantise(dst, src, add, mul, onLine(room[:]))
+		c.addRequantise(dst, src, add, mul, onLine(room[:]))
 	}
 }
 
 // addRequantise has room for the sums of two blocks. While one is added up, the
 // codes of the one before it are written.
-func (f Format) addRequantise(dst, src []byte, add []float32, mul float32, room []float32) {
-	inScales, inCodes := f.split(src, len(add))
-	scales, codes := f.split(dst, len(add))
-	block, size := f.Block, f.codesLen(f.Block)
-	stream := f.streams(codes)
+func (c coder) addRequantise(dst, src []byte, add []float32, mul float32, room []float32) {
+	inScales, inCodes := c.split(src, len(add))
+	scales, codes := c.split(dst, len(add))
+	block, size := c.Block, c.codesLen(c.Block)
+	stream := c.streams(codes)
 	sums, lateSums := room[:len(room)/2], room[len(room)/2:]
 	var inverse float32
 	late := false // whether lateSums are those of block b-1, and its codes to be written
 	encode := func(b int) {
 		lo, hi := b*block, min((b+1)*block, len(add))
-		f.encodeBlock(scales[scaleBytes*b:], codes[b*size:][:f.codesLen(hi-lo)], lateSums[:hi-lo], add[hi:], inverse, stream)
+		c.encodeBlock(scales[scaleBytes*b:], codes[b*size:][:c.codesLen(hi-lo)], lateSums[:hi-lo], add[hi:], inverse, stream)
 	}
 	n := blocks(len(add), block)
 	for b := 0; b < n; b++ {
 		lo, hi := b*block, min((b+1)*block, len(add))
 		var absmax uint32
-		if late && !stream && hi-lo == block && together(block) {
-			done, top, ok := f.addQuantiseVector(sums, lateSums, inScales[scaleBytes*b:], inCodes[b*size:], add[lo:],
+		if late && !stream && hi-lo == block && c.together() {
+			done, top, ok := c.addQuantiseVector(sums, lateSums, inScales[scaleBytes*b:], inCodes[b*size:], add[lo:],
 				scales[scaleBytes*b:], codes[(b-1)*size:], inverse, mul)
 			absmax, b = top, b+done-1
 			lo, hi = b*block, (b+1)*block
@@ -157,12 +157,12 @@ func (f Format) addRequantise(dst, src []byte, add []float32, mul float32, room 
 			if late {
 				encode(b - 1)
 			}
-			absmax = f.addBlock(sums[:hi-lo], inCodes[b*size:], add[lo:hi], scaleAt(inScales[scaleBytes*b:]), mul)
+			absmax = c.addBlock(sums[:hi-lo], inCodes[b*size:], add[lo:hi], scaleAt(inScales[scaleBytes*b:]), mul)
 		}
-		if inverse, late = f.putScale(scales[scaleBytes*b:], absmax); late {
+		if inverse, late = c.putScale(scales[scaleBytes*b:], absmax); late {
 			sums, lateSums = lateSums, sums
 		} else {
-			clear(codes[b*size:][:f.codesLen(hi-lo)])
+			clear(codes[b*size:][:c.codesLen(hi-lo)])
 		}
 	}
 	if late {
@@ -175,8 +175,8 @@ func (f Format) addRequantise(dst, src []byte, add []float32, mul float32, room 
 
 // encodeBlock is quantiseBlock for a block that may have a NaN yet, which it
 // then spoils.
-func (f Format) encodeBlock(scale, codes []byte, values, next []float32, inverse float32, stream bool) {
-	if f.quantiseBlock(codes, values, next, inverse, stream) {
+func (c coder) encodeBlock(scale, codes []byte, values, next []float32, inverse float32, stream bool) {
+	if c.quantiseBlock(codes, values, next, inverse, stream) {
 		return
 	}
 	if stream {
@@ -201,10 +201,10 @@ func scaleAt(scales []byte) float32 {
 // absmaxBits returns the absmax of a block. Where it is neither below minScaled
 // nor above the finite numbers, there may yet be a NaN, which quantiseBlock
 // finds: that costs less than to look for it here.
-func absmaxBits(src []float32) uint32 {
+func (c coder) absmaxBits(src []float32) uint32 {
 	var top uint32
-	if n := vectors(len(src)); n > 0 {
-		top, src = absmaxVector(src[:n]), src[n:]
+	if n := c.vectors(len(src)); n > 0 {
+		top, src = c.absmaxVector(src[:n]), src[n:]
 	}
 	// Two running maxima hide the latency of one.
 	var a, b uint32
@@ -242,14 +242,14 @@ func (f Format) putScale(scale []byte, absmax uint32) (inverse float32, ok bool)
 // quantiseBlock writes the codes of src, and reports whether no value is NaN.
 // While the arithmetic goes on, as many values of next come into the cache: what
 // the caller is going to read, which may be nothing. stream is as streams says.
-func (f Format) quantiseBlock(codes []byte, src, next []float32, inverse float32, stream bool) (ok bool) {
+func (c coder) quantiseBlock(codes []byte, src, next []float32, inverse float32, stream bool) (ok bool) {
 	ok = true
-	if n := vectors(len(src)); n > 0 {
-		size := f.codesLen(n)
-		ok = f.quantiseVector(codes[:size], src[:n], next, inverse, stream)
+	if n := c.vectors(len(src)); n > 0 {
+		size := c.codesLen(n)
+		ok = c.quantiseVector(codes[:size], src[:n], next, inverse, stream)
 		codes, src = codes[size:], src[n:]
 	}
-	if f.Bits == 4 {
+	if c.Bits == 4 {
 		quantiseHalves(codes, src, inverse)
 		return ok
 	}
@@ -267,7 +267,7 @@ func roundToCode(x float32) byte {
 	return byte(math.Float32bits(x + 0x1.8p23))
 }
 
-func (f Format) dequantiseBlock(dst []float32, codes []byte, scale float32) {
+func (c coder) dequantiseBlock(dst []float32, codes []byte, scale float32) {
 	if !finite(scale) {
 		nan := math.Float32frombits(canonical)
 		for i := range dst {
@@ -275,12 +275,12 @@ func (f Format) dequantiseBlock(dst []float32, codes []byte, scale float32) {
 		}
 		return
 	}
-	if n := vectors(len(dst)); n > 0 {
-		size := f.codesLen(n)
-		f.dequantiseVector(dst[:n], codes[:size], scale)
+	if n := c.vectors(len(dst)); n > 0 {
+		size := c.codesLen(n)
+		c.dequantiseVector(dst[:n], codes[:size], scale)
 		dst, codes = dst[n:], codes[size:]
 	}
-	if f.Bits == 4 {
+	if c.Bits == 4 {
 		dequantiseHalves(dst, codes, scale)
 		return
 	}
@@ -292,18 +292,18 @@ func (f Format) dequantiseBlock(dst []float32, codes []byte, scale float32) {
 
 // addBlock writes (decoded + own) × mul to sums and returns their absmax, with
 // the reserve that absmaxBits has.
-func (f Format) addBlock(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
+func (c coder) addBlock(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
 	if !finite(scale) {
 		return canonical // the whole block is spoiled, sums are not read
 	}
 	sums = sums[:len(own)]
 	var absmax uint32
-	if n := vectors(len(own)); n > 0 {
-		size := f.codesLen(n)
-		absmax = f.addVector(sums[:n], codes[:size], own[:n], scale, mul)
+	if n := c.vectors(len(own)); n > 0 {
+		size := c.codesLen(n)
+		absmax = c.addVector(sums[:n], codes[:size], own[:n], scale, mul)
 		sums, codes, own = sums[n:], codes[size:], own[n:]
 	}
-	if f.Bits == 4 {
+	if c.Bits == 4 {
 		return max(absmax, addHalves(sums, codes, own, scale, mul))
 	}
 	codes = codes[:len(own)]

@@ -71,19 +71,12 @@ func slowAddRequantise(src []byte, add []float32, block int, mul float32) []byte
 	return slowQuantise(sums, block)
 }
 
-// onEveryRoute runs a test with each way to compute that this machine has, and
-// with each that writes past the caches.
+// onEveryRoute runs a test in each form that this machine has.
 func onEveryRoute(t *testing.T, test func(*testing.T)) {
-	wasActive, wasFrom := active, streamFrom
-	defer func() { active, streamFrom = wasActive, wasFrom }()
-	for _, r := range routes() {
-		active = r
-		t.Run(string(r), test)
-		if r != portable {
-			streamFrom = 0
-			t.Run(string(r)+" streaming", test)
-			streamFrom = wasFrom
-		}
+	defer func(was rule) { active = was }(active)
+	for _, f := range forms() {
+		active = rule{f, f}
+		t.Run(f.String(), test)
 	}
 }
 
@@ -255,7 +248,7 @@ func testErrorIsHalfAStepAtMost(t *testing.T) {
 		Dequantise(decoded, encoded, 64)
 		for lo := 0; lo < len(src); lo += 64 {
 			hi := min(lo+64, len(src))
-			absmax := float64(math.Float32frombits(absmaxBits(src[lo:hi])))
+			absmax := float64(math.Float32frombits(eight(64).coder(0).absmaxBits(src[lo:hi])))
 			for i := lo; i < hi; i++ {
 				// The margin covers the roundings of scale and inverse.
 				limit := absmax/127*0.50002 + 0x1p-115
@@ -467,15 +460,30 @@ func BenchmarkKernels(b *testing.B) {
 }
 
 func TestUse(t *testing.T) {
+	defer func(was rule) { active = was }(active)
 	all := Routes()
-	if all[0] != string(portable) || all[len(all)-1] != string(active) {
-		t.Errorf("routes %v, active %s", all, active)
+	if all[0] != "go" || all[len(all)-1] != Auto || active != preferred() {
+		t.Errorf("routes %v, active %v", all, active)
 	}
-	defer func(was route) { active = was }(active)
-	if err := Use(string(portable)); err != nil || active != portable {
-		t.Errorf("%v, active %s", err, active)
+	small, large := eight(DefaultBlock), Format{Bits: 4, Block: DefaultBlock}
+	for _, name := range all {
+		if err := Use(name); err != nil {
+			t.Error(err)
+		}
+		one, other := small.Taken(largeFrom-1), large.Taken(2*largeFrom)
+		if name != Auto && (one != name || other != name) {
+			t.Errorf("%s takes %s and %s", name, one, other)
+		}
+		if name == Auto && (one != preferred().cached.String() || other != preferred().large.String()) {
+			t.Errorf("%s takes %s and %s, its rule is %v", name, one, other, active)
+		}
 	}
-	if err := Use("sse"); err == nil || active != portable {
-		t.Errorf("an unknown route: %v, active %s", err, active)
+	if err := Use("sse"); err == nil || active != preferred() {
+		t.Errorf("an unknown route: %v, active %v", err, active)
+	}
+	for _, f := range []form{preferred().cached, preferred().large} {
+		if !slices.Contains(forms(), f) {
+			t.Errorf("%v is not of this machine", f)
+		}
 	}
 }

@@ -9,33 +9,87 @@ import (
 
 //go:generate go run -C gen . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg int8
 
-// route is a way to compute. All routes yield the same bytes.
-type route string
+// route is a set of instructions to compute with. All routes yield the same
+// bytes.
+type route uint8
 
 const (
-	portable route = "go"
-	avx2     route = "avx2"
-	avx512   route = "avx512"
+	portable route = iota
+	avx2
+	avx512
 )
 
-// Routes names the ways to compute that this machine has, the fastest last.
-// The kernels take the fastest.
+// form is how a vector is worked on.
+type form struct {
+	route
+	// stream has codes go past the caches.
+	stream bool
+}
+
+func (f form) String() string {
+	name := [...]string{"go", "avx2", "avx512"}[f.route]
+	if f.stream {
+		name += "-stream"
+	}
+	return name
+}
+
+// rule says which form is taken: for vectors that caches may hold, and for those
+// that they do not.
+type rule struct{ cached, large form }
+
+// largeFrom is from how many bytes of codes on a vector is large. Most
+// processors' caches hold less than these and the values that they stand for:
+// who reads the codes next would find them in memory anyway.
+const largeFrom = 16 << 20
+
+// active is the rule in use.
+var active = preferred()
+
+// Auto names the route that takes the best form for this processor and the
+// length of the vector.
+const Auto = "auto"
+
+// Routes names the ways to compute that this machine has, Auto last. The kernels
+// take that one.
 func Routes() []string {
 	var names []string
-	for _, r := range routes() {
-		names = append(names, string(r))
+	for _, f := range forms() {
+		names = append(names, f.String())
 	}
-	return names
+	return append(names, Auto)
 }
 
 // Use has the kernels take the route of that name from now on, for benchmarks:
 // the results are the same bytes. No kernel may run meanwhile.
 func Use(name string) error {
-	if !slices.Contains(routes(), route(name)) {
+	if name == Auto {
+		active = preferred()
+		return nil
+	}
+	all := forms()
+	i := slices.IndexFunc(all, func(f form) bool { return f.String() == name })
+	if i < 0 {
 		return fmt.Errorf("no route %q on this machine; there are %s", name, strings.Join(Routes(), ", "))
 	}
-	active = route(name)
+	active = rule{all[i], all[i]}
 	return nil
+}
+
+// Taken names the route that n values take at present, which is never Auto.
+func (f Format) Taken(n int) string { return f.coder(n).form.String() }
+
+// coder is a format and the form that a vector of it is worked on in.
+type coder struct {
+	Format
+	form
+}
+
+func (f Format) coder(n int) coder {
+	if f.codesLen(n) >= largeFrom {
+		return coder{f, active.large}
+	}
+	return coder{f, active.cached}
 }
 
 // step is the number of values that vector code handles at a time; it leaves
@@ -43,34 +97,22 @@ func Use(name string) error {
 const step = 16
 
 // vectors splits off what vector code handles.
-func vectors(n int) int {
-	if active == portable {
+func (c coder) vectors(n int) int {
+	if c.route == portable {
 		return 0
 	}
 	return n &^ (step - 1)
 }
 
-// perTurn is the number of values that a turn of a kernel's main loop handles.
-const perTurn = 64
-
-// together reports whether the codes of a block may be written while the next
-// one is added up.
-func together(block int) bool { return active != portable && block%perTurn == 0 }
-
 // lineBytes is the length of a cache line.
 const lineBytes = 64
 
-// streamFrom is from how many bytes of codes on they go past the caches. Most
-// processors' caches hold less than these and the values that they stand for:
-// who reads the codes next would find them in memory anyway, and a line that is
-// written whole past the caches need not be read first. A variable, for tests.
-var streamFrom = 16 << 20
-
-// streams reports whether the codes of a vector go past the caches. If so, the
-// caller ends with endStream.
-func (f Format) streams(codes []byte) bool {
-	return active != portable && len(codes) > 0 && len(codes) >= streamFrom &&
-		f.codesLen(f.Block)%lineBytes == 0 && uintptr(unsafe.Pointer(&codes[0]))%lineBytes == 0
+// streams reports whether the codes of a vector go past the caches. A line that
+// is written whole past them need not be read first. If so, the caller ends with
+// endStream.
+func (c coder) streams(codes []byte) bool {
+	return c.stream && len(codes) > 0 &&
+		c.codesLen(c.Block)%lineBytes == 0 && uintptr(unsafe.Pointer(&codes[0]))%lineBytes == 0
 }
 
 // onLine cuts off what precedes the first cache line, and as much in all as a

@@ -4,40 +4,51 @@ package int8
 
 import "golang.org/x/sys/cpu"
 
-// routes are those that this machine has, the fastest last.
-func routes() []route {
-	all := []route{portable}
+// forms are those that this machine has.
+func forms() []form {
+	all := []form{{route: portable}}
 	if cpu.X86.HasAVX2 {
-		all = append(all, avx2)
+		all = append(all, form{route: avx2}, form{avx2, true})
 	}
 	if cpu.X86.HasAVX2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512DQ {
-		all = append(all, avx512)
+		all = append(all, form{route: avx512}, form{avx512, true})
 	}
 	return all
 }
 
-// active is the route in use.
-var active = routes()[len(routes())-1]
+// preferred TODO
+func preferred() rule {
+	all := forms()
+	last := all[len(all)-1]
+	return rule{form{route: last.route}, last}
+}
+
+// perTurn is the number of values that a turn of a kernel's main loop handles.
+const perTurn = 64
+
+// together reports whether the codes of a block may be written while the next
+// one is added up.
+func (c coder) together() bool { return c.route != portable && c.Block%perTurn == 0 }
 
 // endStream makes other processors see what has gone past the caches before
 // what is written later.
 func endStream() { fence() }
 
 // absmaxVector may pass over NaN where it returns minScaled or more.
-func absmaxVector(src []float32) uint32 {
-	if active == avx512 {
-		return notBlind(absmaxAVX512(&src[0], len(src)), src)
+func (c coder) absmaxVector(src []float32) uint32 {
+	if c.route == avx512 {
+		return c.notBlind(absmaxAVX512(&src[0], len(src)), src)
 	}
 	return absmaxAVX2(&src[0], len(src))
 }
 
 // quantiseVector reports whether no value is NaN. next is as in quantiseBlock.
-func (f Format) quantiseVector(codes []byte, src, next []float32, inverse float32, stream bool) bool {
+func (c coder) quantiseVector(codes []byte, src, next []float32, inverse float32, stream bool) bool {
 	if len(next) == 0 {
 		next = src // which is there already
 	}
 	to, from, ahead, n := &codes[0], &src[0], &next[0], len(src)
-	wide, half := active == avx512, f.Bits == 4
+	wide, half := c.route == avx512, c.Bits == 4
 	var nan uint32
 	switch {
 	case half && wide && stream:
@@ -60,9 +71,9 @@ func (f Format) quantiseVector(codes []byte, src, next []float32, inverse float3
 	return nan == 0
 }
 
-func (f Format) dequantiseVector(dst []float32, codes []byte, scale float32) {
+func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32) {
 	to, from, n := &dst[0], &codes[0], len(dst)
-	switch wide, half := active == avx512, f.Bits == 4; {
+	switch wide, half := c.route == avx512, c.Bits == 4; {
 	case half && wide:
 		dequantise4AVX512(to, from, n, scale)
 	case half:
@@ -75,9 +86,9 @@ func (f Format) dequantiseVector(dst []float32, codes []byte, scale float32) {
 }
 
 // addVector passes over NaN as absmaxVector does.
-func (f Format) addVector(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
+func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
 	to, from, add, n := &sums[0], &codes[0], &own[0], len(own)
-	wide, half, plain := active == avx512, f.Bits == 4, mul == 1
+	wide, half, plain := c.route == avx512, c.Bits == 4, mul == 1
 	var top uint32
 	switch {
 	case half && wide && plain:
@@ -97,7 +108,7 @@ func (f Format) addVector(sums []float32, codes []byte, own []float32, scale, mu
 	default:
 		top = addMulAVX2(to, from, add, n, scale, mul)
 	}
-	return notBlind(top, sums)
+	return c.notBlind(top, sums)
 }
 
 // addQuantiseVector adds up the blocks of own that are whole, to sums and
@@ -105,14 +116,14 @@ func (f Format) addVector(sums []float32, codes []byte, own []float32, scale, mu
 // beginning with those of lateSums. It ends early at a block that needs special
 // care, and returns how many it has added up and the last one's absmax; ok is
 // what quantiseVector reports of the block before the last one.
-func (f Format) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []byte, own []float32,
+func (c coder) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []byte, own []float32,
 	scales, lateCodes []byte, inverse, mul float32,
 ) (done int, absmax uint32, ok bool) {
 	var nan uint32
 	to, late, from, add := &sums[0], &lateSums[0], &inCodes[0], &own[0]
 	scalesIn, scalesOut, codes := &inScales[0], &scales[0], &lateCodes[0]
-	n, blocks := f.Block, len(own)/f.Block
-	wide, half, plain := active == avx512, f.Bits == 4, mul == 1
+	n, blocks := c.Block, len(own)/c.Block
+	wide, half, plain := c.route == avx512, c.Bits == 4, mul == 1
 	switch {
 	case half && wide && plain:
 		done, absmax, nan = addQuantise4AVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
@@ -134,14 +145,14 @@ func (f Format) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []
 	if done%2 == 0 {
 		sums = lateSums
 	}
-	return done, notBlind(absmax, sums[:n]), nan == 0
+	return done, c.notBlind(absmax, sums[:n]), nan == 0
 }
 
 // notBlind returns top, the maximum that a kernel has found of values, unless
 // it may have passed over a NaN that quantising will not find because nothing
 // is quantised.
-func notBlind(top uint32, values []float32) uint32 {
-	if active == avx512 && top < minScaled {
+func (c coder) notBlind(top uint32, values []float32) uint32 {
+	if c.route == avx512 && top < minScaled {
 		return absmaxAVX2(&values[0], len(values))
 	}
 	return top

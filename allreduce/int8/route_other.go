@@ -2,22 +2,24 @@
 
 package int8
 
-func routes() []route { return []route{portable} }
+func forms() []form { return []form{{}} }
 
-var active = portable
+func preferred() rule { return rule{} }
 
 // With the portable route alone there is never a vector part.
 
 func endStream() {}
 
-func absmaxVector([]float32) uint32 { return 0 }
+func (coder) together() bool { return false }
 
-func (Format) quantiseVector([]byte, []float32, []float32, float32, bool) bool { return true }
+func (coder) absmaxVector([]float32) uint32 { return 0 }
 
-func (Format) dequantiseVector([]float32, []byte, float32) {}
+func (coder) quantiseVector([]byte, []float32, []float32, float32, bool) bool { return true }
 
-func (Format) addVector([]float32, []byte, []float32, float32, float32) uint32 { return 0 }
+func (coder) dequantiseVector([]float32, []byte, float32) {}
 
-func (Format) addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, float32, float32) (int, uint32, bool) {
+func (coder) addVector([]float32, []byte, []float32, float32, float32) uint32 { return 0 }
+
+func (coder) addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, float32, float32) (int, uint32, bool) {
 	return 1, 0, true
 }
