@@ -15,6 +15,7 @@ type route uint8
 
 const (
 	portable route = iota
+	neon
 	avx2
 	avx512
 )
@@ -27,7 +28,7 @@ type form struct {
 }
 
 func (f form) String() string {
-	name := [...]string{"go", "avx2", "avx512"}[f.route]
+	name := [...]string{"go", "neon", "avx2", "avx512"}[f.route]
 	if f.stream {
 		name += "-stream"
 	}
