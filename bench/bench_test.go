@@ -258,6 +258,9 @@ func TestKernels(t *testing.T) {
 		if reference := k.Format == ""; reference != (k.Route == "") || reference != (k.BytesPerValue == 0) {
 			t.Errorf("%+v", k)
 		}
+		if (k.Taken != "") != (k.Route == int8.Auto) || k.Taken != "" && !slices.Contains(int8.Routes(), k.Taken) {
+			t.Errorf("route %q takes %q", k.Route, k.Taken)
+		}
 		if quantises := strings.HasPrefix(k.Kernel, "quantise"); quantises != (len(k.Accuracy) == len(DataNames)) {
 			t.Errorf("%+v", k)
 		}

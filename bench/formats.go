@@ -10,10 +10,9 @@ import (
 // format is a way to encode values. The kernels of a format are what it can do.
 type format struct {
 	name, suffix string // of the format, and of its kernels
-	// routed formats go by package int8's routes; the others are plain Go.
-	routed     bool
-	encodedLen func(n, block int) int
-	kernels    []kernel
+	bits         int    // of a code, if it is one of package int8's
+	encodedLen   func(n, block int) int
+	kernels      []kernel
 }
 
 // Names of the operations, and so of int8's kernels.
@@ -55,7 +54,7 @@ func AgainstNames() (names []string) {
 func ours(name, suffix string, bits int) *format {
 	of := func(block int) codec.Format { return codec.Format{Bits: bits, Block: block} }
 	return &format{
-		name: name, suffix: suffix, routed: bits <= 8,
+		name: name, suffix: suffix, bits: bits,
 		encodedLen: func(n, block int) int { return of(block).EncodedLen(n) },
 		kernels: []kernel{
 			{quantise, func(v *vectors, block int) { of(block).Quantise(v.out, v.src, nil) }},
@@ -65,6 +64,9 @@ func ours(name, suffix string, bits int) *format {
 		},
 	}
 }
+
+// routed formats go by package int8's routes; the others are plain Go.
+func (f *format) routed() bool { return f.bits == 8 || f.bits == 4 }
 
 // theirs is a rival's format. Its step of a ring is to decode and add, and then
 // to encode again.
@@ -145,8 +147,8 @@ func errorOf(got, exact []float32) (relative, bias float64) {
 // it is.
 type Format struct {
 	Name          string
-	Route         string
-	Bytes, Cores  int // of each core's float32 values, and how many at once
+	Route, Taken  string // as in Kernel
+	Bytes, Cores  int    // of each core's float32 values, and how many at once
 	BytesPerValue float64
 	// GB/s of float32 values; 0 where it was not measured.
 	Quantise, DequantiseAdd, RingStep float64
@@ -166,7 +168,7 @@ func Formats(all []Kernel) (rows []Format) {
 		if at == nil {
 			continue
 		}
-		row := Format{Name: f.name, Route: at.Route, Bytes: at.Bytes, Cores: at.Cores, BytesPerValue: at.BytesPerValue}
+		row := Format{Name: f.name, Route: at.Route, Taken: at.Taken, Bytes: at.Bytes, Cores: at.Cores, BytesPerValue: at.BytesPerValue}
 		for _, k := range all {
 			if k.Format != f.name || k.Route != at.Route || k.Bytes != at.Bytes || k.Cores != at.Cores {
 				continue

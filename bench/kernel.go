@@ -32,9 +32,11 @@ type KernelOptions struct {
 type Kernel struct {
 	Kernel string `json:"kernel"`
 	Route  string `json:"route,omitempty"` // none of the references
-	Bytes  int    `json:"bytes"`           // of float32 values, for each core
-	Block  int    `json:"block"`
-	Cores  int    `json:"cores"`
+	// Taken is the route that int8.Auto took.
+	Taken string `json:"taken,omitempty"`
+	Bytes int    `json:"bytes"` // of float32 values, for each core
+	Block int    `json:"block"`
+	Cores int    `json:"cores"`
 	// Medians over the rounds. A ratio is the median of the rounds' ratios.
 	GBs       float64 `json:"gb_per_s"`
 	Spread    float64 `json:"spread"`
@@ -168,6 +170,7 @@ type subject struct {
 	kernel
 	format *format // nil: a reference
 	route  string
+	taken  string // by route int8.Auto
 	cores  int
 	rates  []float64 // by round, in GB/s
 }
@@ -187,8 +190,7 @@ func Kernels(o KernelOptions) ([]Kernel, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	all := int8.Routes()
-	defer func() { _ = int8.Use(all[len(all)-1]) }() // it was among them
+	defer func() { _ = int8.Use(int8.Auto) }() // every machine has it
 	tell := func(format string, args ...any) {
 		if o.Progress != nil {
 			o.Progress(fmt.Sprintf(format, args...))
@@ -261,9 +263,12 @@ func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
 				}
 				encoded = f
 			}
-			if s.format != nil && s.format.routed {
+			if s.format != nil && s.format.routed() {
 				if err := int8.Use(s.route); err != nil {
 					return nil, err
+				}
+				if s.route == int8.Auto {
+					s.taken = int8.Format{Bits: s.format.bits, Block: o.Block}.Taken(int(size) / floatBytes)
 				}
 			}
 			rate := s.once(sets[:s.cores], o.Block)
@@ -283,7 +288,7 @@ func (o *KernelOptions) subjects() (subjects []*subject) {
 		}
 		for _, f := range o.formats() {
 			routes := int8.Routes()[:1] // plain Go
-			if f.routed {
+			if f.routed() {
 				routes = o.Routes
 			}
 			for _, k := range f.kernels {
@@ -355,7 +360,7 @@ func (o *KernelOptions) results(size Size, subjects []*subject) []Kernel {
 		name := s.name()
 		memcpy, read := find("memcpy", "", s.cores), find("read", "", s.cores)
 		k := Kernel{
-			Kernel: name, Route: s.route, Bytes: int(size), Block: o.Block, Cores: s.cores,
+			Kernel: name, Route: s.route, Taken: s.taken, Bytes: int(size), Block: o.Block, Cores: s.cores,
 			GBs: medianOrZero(s.rates), Spread: Spread(s.rates),
 			MemcpyGBs: medianOrZero(memcpy.rates), Ratio: medianOrZero(quotients(s.rates, memcpy.rates)),
 			ReadGBs: medianOrZero(read.rates), ReadRatio: medianOrZero(quotients(s.rates, read.rates)),

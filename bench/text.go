@@ -31,7 +31,7 @@ func (r *Ring) WriteText(out io.Writer) error {
 			line("groups", "%d, one-way delay between them %v", r.Groups, l.GroupDelay)
 		}
 	}
-	line("machine", "%s, %d cores, Linux %s, %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
+	line("machine", "%s, %d cores, Linux %s, %s, kernels %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Machine.Kernels)
 	line("time", "%.4g s, median of %d, spread %.0f %%", r.SecondsMedian, r.Repeat, 100*r.Spread)
 	if r.BoundSeconds != nil {
 		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
@@ -83,12 +83,20 @@ func WriteKernels(out io.Writer, results []Kernel) error {
 			scaling = fmt.Sprintf("%.2f", k.Scaling)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%.2f\t%.0f %%\t%.2f\t%.2f\t%s\t\n",
-			k.Kernel, k.Route, Size(k.Bytes), k.Cores, k.GBs, 100*k.Spread, k.Ratio, k.ReadRatio, scaling)
+			k.Kernel, routeCell(k.Route, k.Taken), Size(k.Bytes), k.Cores, k.GBs, 100*k.Spread, k.Ratio, k.ReadRatio, scaling)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	return writeFormats(out, Formats(results))
+}
+
+// routeCell is a route, and the one that it took if that is another.
+func routeCell(route, taken string) string {
+	if taken == "" {
+		return route
+	}
+	return route + ": " + taken
 }
 
 // writeFormats writes what each format costs and how exact it is.
@@ -101,7 +109,7 @@ func writeFormats(out io.Writer, rows []Format) error {
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%.3f\t%.2f\t%.2f\t%.2f\t", r.Name, r.Route, r.BytesPerValue, r.Quantise, r.DequantiseAdd, r.RingStep)
+		fmt.Fprintf(w, "%s\t%s\t%.3f\t%.2f\t%.2f\t%.2f\t", r.Name, routeCell(r.Route, r.Taken), r.BytesPerValue, r.Quantise, r.DequantiseAdd, r.RingStep)
 		for _, a := range r.Accuracy {
 			fmt.Fprintf(w, "%.3g (%+.2f)\t", 100*a.RelativeError, 100*a.Bias)
 		}

@@ -138,7 +138,7 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 	c.Made, c.Versions = time.Now().Format(time.RFC3339), versions()
 	switch {
 	case len(o.Refit) == 0:
-		c.Machine = calibrate.Machine(bench.ThisMachine())
+		c.Machine = thisMachine()
 	case len(o.Refit) == 1 && o.Dir == "":
 		dir = runlog.Dir(o.Refit[0])
 		if before, err := calibrate.Load(dir.Path(CalibrationFile)); err == nil {
@@ -167,6 +167,12 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 	return c, files, dir.WriteJSON(CalibrationFile, c)
 }
 
+// thisMachine is what a calibration holds of this machine.
+func thisMachine() calibrate.Machine {
+	m := bench.ThisMachine()
+	return calibrate.Machine{Processor: m.Processor, Cores: m.Cores, Kernel: m.Kernel, Go: m.Go}
+}
+
 // WriteCalibration writes the calibration as text, and where its files are.
 func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string) error {
 	err := c.WriteText(out)
@@ -183,7 +189,7 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 	if c, err = calibrate.Load(file); err != nil {
 		return nil, nil, err
 	}
-	for _, line := range c.Machine.Differs(calibrate.Machine(bench.ThisMachine())) {
+	for _, line := range c.Machine.Differs(thisMachine()) {
 		foreign = append(foreign, "calibrated with "+line+"; its costs may not hold, calibrate on this machine")
 	}
 	return c, foreign, nil

@@ -156,3 +156,6 @@ func addQuantise4MulAVX512(sums *float32, late *float32, inScales *byte, codes *
 
 // fence orders what quantiseStream has written before all that is written later.
 func fence()
+
+// vendor returns the first four letters of the name of the processor's vendor, the first one lowest.
+func vendor() uint32

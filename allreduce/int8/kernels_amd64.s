@@ -3154,3 +3154,12 @@ end:
 TEXT ·fence(SB), NOSPLIT, $0
 	SFENCE
 	RET
+
+// func vendor() uint32
+// Requires: CPUID
+TEXT ·vendor(SB), NOSPLIT, $0-4
+	XORL AX, AX
+	XORL CX, CX
+	CPUID
+	MOVL BX, ret+0(FP)
+	RET

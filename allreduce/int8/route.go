@@ -77,6 +77,14 @@ func Use(name string) error {
 	return nil
 }
 
+// Rule says which routes the kernels take.
+func Rule() string {
+	if active.cached == active.large {
+		return active.cached.String()
+	}
+	return fmt.Sprintf("%v, large vectors %v", active.cached, active.large)
+}
+
 // Taken names the route that n values take at present, which is never Auto.
 func (f Format) Taken(n int) string { return f.coder(n).form.String() }
 

@@ -16,11 +16,22 @@ func forms() []form {
 	return all
 }
 
-// preferred TODO
-func preferred() rule {
-	all := forms()
-	last := all[len(all)-1]
-	return rule{form{route: last.route}, last}
+// intel is what vendor returns of "GenuineIntel".
+const intel = 'G' | 'e'<<8 | 'n'<<16 | 'u'<<24
+
+// preferred is the rule that has been measured to be best on a processor of this
+// vendor (docs/notes/bench.md): of Intel a Sapphire Rapids, else a Zen 4.
+func preferred() rule { return ruleFor(vendor(), forms()) }
+
+func ruleFor(vendor uint32, forms []form) rule {
+	widest := forms[len(forms)-1].route
+	switch {
+	case widest == portable:
+		return rule{}
+	case vendor == intel:
+		return rule{form{route: widest}, form{widest, true}}
+	}
+	return rule{form{route: widest}, form{avx2, true}}
 }
 
 // perTurn is the number of values that a turn of a kernel's main loop handles.

@@ -156,6 +156,7 @@ func main() {
 		}
 	}
 	fence()
+	vendor()
 	Generate()
 }
 
@@ -636,5 +637,16 @@ func fence() {
 	TEXT("fence", NOSPLIT, "func()")
 	Doc("fence orders what quantiseStream has written before all that is written later.")
 	SFENCE()
+	RET()
+}
+
+// vendor tells processors apart.
+func vendor() {
+	TEXT("vendor", NOSPLIT, "func() uint32")
+	Doc("vendor returns the first four letters of the name of the processor's vendor, the first one lowest.")
+	XORL(reg.EAX, reg.EAX)
+	XORL(reg.ECX, reg.ECX)
+	CPUID()
+	Store(reg.EBX, ReturnIndex(0))
 	RET()
 }
