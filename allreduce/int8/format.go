@@ -61,12 +61,16 @@ func (f Format) Quantise(dst []byte, src, residual []float32) {
 // is shorter. Any bytes are valid input.
 func (f Format) Dequantise(dst []float32, src []byte) {
 	c := f.coder(len(dst))
+	stream := c.streamsValues(dst)
 	scales, codes := f.split(src, len(dst))
 	for len(dst) > 0 {
 		n := min(f.Block, len(dst))
 		size := f.codesLen(n)
-		c.dequantiseBlock(dst[:n], codes[:size], scaleAt(scales))
+		c.dequantiseBlock(dst[:n], codes[:size], scaleAt(scales), stream)
 		scales, codes, dst = scales[scaleBytes:], codes[size:], dst[n:]
+	}
+	if stream {
+		endStream()
 	}
 }
 
@@ -75,16 +79,21 @@ func (f Format) Dequantise(dst []float32, src []byte) {
 // shorter.
 func (f Format) DequantiseAdd(sums []float32, src []byte, add []float32) {
 	c := f.coder(len(add))
+	// Values that have just been read are in the cache.
+	stream := c.streamsValues(sums) && len(add) > 0 && &sums[0] != &add[0]
 	scales, codes := f.split(src, len(add))
 	for len(add) > 0 {
 		n := min(f.Block, len(add))
 		size := f.codesLen(n)
 		if scale := scaleAt(scales); finite(scale) {
-			c.addBlock(sums[:n], codes[:size], add[:n], scale, 1)
+			c.addBlock(sums[:n], codes[:size], add[:n], scale, 1, stream)
 		} else {
-			c.dequantiseBlock(sums[:n], codes[:size], scale) // no number, whatever is added
+			c.dequantiseBlock(sums[:n], codes[:size], scale, stream) // no number, whatever is added
 		}
 		scales, codes, sums, add = scales[scaleBytes:], codes[size:], sums[n:], add[n:]
+	}
+	if stream {
+		endStream()
 	}
 }
 
@@ -104,7 +113,7 @@ func (f Format) AddRequantise(dst, src []byte, add []float32, mul float32, resid
 	for len(add) > 0 {
 		n := min(f.Block, len(add))
 		b := f.codesLen(n)
-		absmax := c.addBlock(sums[:n], inCodes[:b], add[:n], scaleAt(inScales), mul)
+		absmax := c.addBlock(sums[:n], inCodes[:b], add[:n], scaleAt(inScales), mul, false)
 		c.encode(scales, codes, sums[:n], absmax, residual[:n], mul)
 		inScales, inCodes, scales, codes = inScales[scaleBytes:], inCodes[b:], scales[scaleBytes:], codes[b:]
 		add, residual = add[n:], residual[n:]

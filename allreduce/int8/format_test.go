@@ -81,7 +81,7 @@ func testFourBitsEqualSlowOnes(t *testing.T) {
 				t.Fatalf("quantise, residual %v:\n got %x\nwant %x", r != nil, encoded, want)
 			}
 		}
-		decoded := make([]float32, n)
+		decoded := valuesFor(n)
 		f.Dequantise(decoded, encoded)
 		sums := make([]float32, n)
 		for i, want := range values {
@@ -97,7 +97,7 @@ func testFourBitsEqualSlowOnes(t *testing.T) {
 			}
 			sums[i] = (want + add[i]) * mul
 		}
-		plain := make([]float32, n)
+		plain := valuesFor(n)
 		f.DequantiseAdd(plain, encoded, add)
 		for i, want := range values {
 			want += add[i]

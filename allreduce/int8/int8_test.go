@@ -75,7 +75,7 @@ func slowAddRequantise(src []byte, add []float32, block int, mul float32) []byte
 func onEveryRoute(t *testing.T, test func(*testing.T)) {
 	defer func(was rule) { active = was }(active)
 	for _, f := range forms() {
-		active = rule{f, f}
+		active = always(f)
 		t.Run(f.String(), test)
 	}
 }
@@ -90,6 +90,9 @@ func (f Format) roomFor(n int) []byte {
 	codes := uintptr(unsafe.Pointer(&room[0])) + uintptr(f.ScalesLen(n))
 	return room[-codes%lineBytes:][:length]
 }
+
+// valuesFor returns room for n values that begin on a cache line.
+func valuesFor(n int) []float32 { return onLine(make([]float32, n+lineValues)) }
 
 // value draws numbers that matter: ordinary ones, ties, extremes, specials.
 func value() *rapid.Generator[float32] {
@@ -143,19 +146,23 @@ func testKernelsEqualSlowOnes(t *testing.T) {
 		if want := slowQuantise(src, block); !bytes.Equal(encoded, want) {
 			t.Fatalf("quantise:\n got %x\nwant %x", encoded, want)
 		}
-		decoded := make([]float32, n)
+		decoded := valuesFor(n)
 		Dequantise(decoded, encoded, block)
 		for i, want := range slowDequantise(encoded, n, block) {
 			if math.Float32bits(decoded[i]) != math.Float32bits(want) {
 				t.Fatalf("dequantise[%d] = %v, want %v", i, decoded[i], want)
 			}
 		}
-		sums := slices.Clone(add)
-		eight(block).DequantiseAdd(sums, encoded, sums)
+		sums, inPlace := valuesFor(n), slices.Clone(add)
+		eight(block).DequantiseAdd(sums, encoded, add)
+		eight(block).DequantiseAdd(inPlace, encoded, inPlace)
 		for i, want := range decoded {
 			want += add[i]
 			if sums[i] != want && (!math.IsNaN(float64(sums[i])) || !math.IsNaN(float64(want))) {
 				t.Fatalf("dequantise and add[%d] = %v, want %v", i, sums[i], want)
+			}
+			if math.Float32bits(sums[i]) != math.Float32bits(inPlace[i]) {
+				t.Fatalf("dequantise and add[%d] = %v in place, else %v", i, inPlace[i], sums[i])
 			}
 		}
 		stepped := roomFor(n, block)
@@ -465,17 +472,17 @@ func TestUse(t *testing.T) {
 	if all[0] != "go" || all[len(all)-1] != Auto || active != preferred() {
 		t.Errorf("routes %v, active %v", all, active)
 	}
-	small, large := eight(DefaultBlock), Format{Bits: 4, Block: DefaultBlock}
+	f := eight(DefaultBlock)
 	for _, name := range all {
 		if err := Use(name); err != nil {
 			t.Error(err)
 		}
-		one, other := small.Taken(largeFrom-1), large.Taken(2*largeFrom)
-		if name != Auto && (one != name || other != name) {
-			t.Errorf("%s takes %s and %s", name, one, other)
+		small, large := f.Taken(max(1, active.largeFrom)-1), f.Taken(max(1, active.largeFrom))
+		if name != Auto && (small != name || large != name) {
+			t.Errorf("%s takes %s and %s", name, small, large)
 		}
-		if name == Auto && (one != preferred().cached.String() || other != preferred().large.String()) {
-			t.Errorf("%s takes %s and %s, its rule is %v", name, one, other, active)
+		if r := preferred(); name == Auto && (active != r || r.largeFrom > 0 && small != r.cached.String() || large != r.large.String()) {
+			t.Errorf("%s takes %s and %s, its rule is %v", name, small, large, r)
 		}
 	}
 	if err := Use("sse"); err == nil || active != preferred() {

@@ -3149,6 +3149,1216 @@ end:
 	VZEROUPPER
 	RET
 
+// func quantiseAVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
+TEXT ·quantiseAVX512T0(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         next+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS inverse+32(FP), Z0
+	VMOVDQU32    orderAVX512<>+0(SB), Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   (DX)(BX*4)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-64, DI
+	JZ           steps
+
+turns:
+	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT0 64(DX)(SI*4)
+	PREFETCHT0 128(DX)(SI*4)
+	PREFETCHT0 192(DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VMULPS     64(CX)(SI*4), Z0, Z4
+	VCVTPS2DQ  Z4, Z4
+	VMULPS     128(CX)(SI*4), Z0, Z5
+	VCVTPS2DQ  Z5, Z5
+	VMULPS     192(CX)(SI*4), Z0, Z6
+	VCVTPS2DQ  Z6, Z6
+	VPACKSSDW  Z4, Z3, Z3
+	VPACKSSDW  Z6, Z5, Z5
+	VPACKSSWB  Z5, Z3, Z3
+	VPERMD     Z3, Z1, Z3
+	VPMINSB    Z3, Z2, Z2
+	VMOVDQU32  Z3, (AX)(SI*1)
+	ADDQ       $0x40, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, BX
+	JGE        done
+
+steps:
+	PREFETCHT0 (DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VPMOVSDB   Z3, X3
+	VPMINSB    Z3, Z2, Z2
+	VMOVDQU    X3, (AX)(SI*1)
+	ADDQ       $0x10, SI
+	CMPQ       SI, BX
+	JL         steps
+
+done:
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMINSB       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMINSB       X0, X2, X2
+	VPABSB        X2, X2
+	VPMOVMSKB     X2, AX
+	MOVL          AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func quantiseStreamAVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
+TEXT ·quantiseStreamAVX512T0(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         next+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS inverse+32(FP), Z0
+	VMOVDQU32    orderAVX512<>+0(SB), Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   (DX)(BX*4)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-64, DI
+	JZ           steps
+
+turns:
+	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT0 64(DX)(SI*4)
+	PREFETCHT0 128(DX)(SI*4)
+	PREFETCHT0 192(DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VMULPS     64(CX)(SI*4), Z0, Z4
+	VCVTPS2DQ  Z4, Z4
+	VMULPS     128(CX)(SI*4), Z0, Z5
+	VCVTPS2DQ  Z5, Z5
+	VMULPS     192(CX)(SI*4), Z0, Z6
+	VCVTPS2DQ  Z6, Z6
+	VPACKSSDW  Z4, Z3, Z3
+	VPACKSSDW  Z6, Z5, Z5
+	VPACKSSWB  Z5, Z3, Z3
+	VPERMD     Z3, Z1, Z3
+	VPMINSB    Z3, Z2, Z2
+	VMOVNTDQ   Z3, (AX)(SI*1)
+	ADDQ       $0x40, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, BX
+	JGE        done
+
+steps:
+	PREFETCHT0 (DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VPMOVSDB   Z3, X3
+	VPMINSB    Z3, Z2, Z2
+	VMOVDQU    X3, (AX)(SI*1)
+	ADDQ       $0x10, SI
+	CMPQ       SI, BX
+	JL         steps
+
+done:
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMINSB       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMINSB       X0, X2, X2
+	VPABSB        X2, X2
+	VPMOVMSKB     X2, AX
+	MOVL          AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func dequantiseStreamAVX512T0(dst *float32, codes *byte, n int, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·dequantiseStreamAVX512T0(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS scale+24(FP), Z0
+	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-64, SI
+	JZ           steps
+
+turns:
+	VPMOVSXBD (CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, (AX)(BX*4)
+	VPMOVSXBD 16(CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, 64(AX)(BX*4)
+	VPMOVSXBD 32(CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, 128(AX)(BX*4)
+	VPMOVSXBD 48(CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, 192(AX)(BX*4)
+	ADDQ      $0x40, BX
+	CMPQ      BX, SI
+	JL        turns
+	CMPQ      BX, DX
+	JGE       done
+
+steps:
+	VPMOVSXBD (CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	CMPQ      BX, DX
+	JL        steps
+
+done:
+	VZEROUPPER
+	RET
+
+// func addAVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
+TEXT ·addAVX512T0(SB), NOSPLIT, $0-44
+	MOVQ         n+24(FP), AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	VBROADCASTSS scale+32(FP), Z0
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	PREFETCHT1   12288(BX)
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-64, DI
+	JZ           steps
+
+turns:
+	PREFETCHT0 8192(BX)(SI*4)
+	PREFETCHT0 8256(BX)(SI*4)
+	PREFETCHT0 8320(BX)(SI*4)
+	PREFETCHT0 8384(BX)(SI*4)
+	VPMOVSXBD  (DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     (BX)(SI*4), Z1, Z1
+	VMOVUPS    Z1, (CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z2, Z2
+	VPMOVSXBD  16(DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     64(BX)(SI*4), Z1, Z1
+	VMOVUPS    Z1, 64(CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z3, Z3
+	VPMOVSXBD  32(DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     128(BX)(SI*4), Z1, Z1
+	VMOVUPS    Z1, 128(CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z2, Z2
+	VPMOVSXBD  48(DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     192(BX)(SI*4), Z1, Z1
+	VMOVUPS    Z1, 192(CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z3, Z3
+	ADDQ       $0x40, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, AX
+	JGE        done
+
+steps:
+	PREFETCHT0 8192(BX)(SI*4)
+	VPMOVSXBD  (DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     (BX)(SI*4), Z1, Z1
+	VMOVUPS    Z1, (CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z2, Z2
+	ADDQ       $0x10, SI
+	CMPQ       SI, AX
+	JL         steps
+
+done:
+	VPMAXUD       Z3, Z2, Z2
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0x4e, X2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0xb1, X2, X0
+	VPMAXUD       X0, X2, X2
+	VMOVD         X2, AX
+	MOVL          AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addStreamAVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
+TEXT ·addStreamAVX512T0(SB), NOSPLIT, $0-44
+	MOVQ         n+24(FP), AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	VBROADCASTSS scale+32(FP), Z0
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	PREFETCHT1   12288(BX)
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-64, DI
+	JZ           steps
+
+turns:
+	PREFETCHT0 8192(BX)(SI*4)
+	PREFETCHT0 8256(BX)(SI*4)
+	PREFETCHT0 8320(BX)(SI*4)
+	PREFETCHT0 8384(BX)(SI*4)
+	VPMOVSXBD  (DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     (BX)(SI*4), Z1, Z1
+	VMOVNTDQ   Z1, (CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z2, Z2
+	VPMOVSXBD  16(DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     64(BX)(SI*4), Z1, Z1
+	VMOVNTDQ   Z1, 64(CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z3, Z3
+	VPMOVSXBD  32(DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     128(BX)(SI*4), Z1, Z1
+	VMOVNTDQ   Z1, 128(CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z2, Z2
+	VPMOVSXBD  48(DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     192(BX)(SI*4), Z1, Z1
+	VMOVNTDQ   Z1, 192(CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z3, Z3
+	ADDQ       $0x40, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, AX
+	JGE        done
+
+steps:
+	PREFETCHT0 8192(BX)(SI*4)
+	VPMOVSXBD  (DX)(SI*1), Z1
+	VCVTDQ2PS  Z1, Z1
+	VMULPS     Z0, Z1, Z1
+	VADDPS     (BX)(SI*4), Z1, Z1
+	VMOVNTDQ   Z1, (CX)(SI*4)
+	VRANGEPS   $0x0b, Z1, Z2, Z2
+	ADDQ       $0x10, SI
+	CMPQ       SI, AX
+	JL         steps
+
+done:
+	VPMAXUD       Z3, Z2, Z2
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0x4e, X2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0xb1, X2, X0
+	VPMAXUD       X0, X2, X2
+	VMOVD         X2, AX
+	MOVL          AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantiseStreamAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·addQuantiseStreamAVX512T0(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	VBROADCASTSS inverse+72(FP), Z4
+	VMOVDQU32    orderAVX512<>+0(SB), Z5
+	VPXORD       Z6, Z6, Z6
+	MOVL         $0x42fe0000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Z7
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Z0
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT0    8192(R11)(R12*4)
+	PREFETCHT0    8256(R11)(R12*4)
+	PREFETCHT0    8320(R11)(R12*4)
+	PREFETCHT0    8384(R11)(R12*4)
+	VPMOVSXBD     (R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        (R11)(R12*4), Z1, Z1
+	VMOVUPS       Z1, (R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z2, Z2
+	VPMOVSXBD     16(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        64(R11)(R12*4), Z1, Z1
+	VMOVUPS       Z1, 64(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z3, Z3
+	VPMOVSXBD     32(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        128(R11)(R12*4), Z1, Z1
+	VMOVUPS       Z1, 128(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z2, Z2
+	VPMOVSXBD     48(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        192(R11)(R12*4), Z1, Z1
+	VMOVUPS       Z1, 192(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z3, Z3
+	VMULPS        (BX)(R12*4), Z4, Z1
+	VCVTPS2DQ     Z1, Z1
+	VMULPS        64(BX)(R12*4), Z4, Z8
+	VCVTPS2DQ     Z8, Z8
+	VMULPS        128(BX)(R12*4), Z4, Z9
+	VCVTPS2DQ     Z9, Z9
+	VMULPS        192(BX)(R12*4), Z4, Z10
+	VCVTPS2DQ     Z10, Z10
+	VPACKSSDW     Z8, Z1, Z1
+	VPACKSSDW     Z10, Z9, Z9
+	VPACKSSWB     Z9, Z1, Z1
+	VPERMD        Z1, Z5, Z1
+	VPMINSB       Z1, Z6, Z6
+	VMOVNTDQ      Z1, (SI)(R12*1)
+	ADDQ          $0x40, R12
+	CMPQ          R12, AX
+	JL            turns
+	INCQ          DX
+	VPMAXUD       Z3, Z2, Z2
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0x4e, X2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0xb1, X2, X0
+	VPMAXUD       X0, X2, X2
+	VMOVD         X2, R12
+	VEXTRACTI64X4 $0x01, Z6, Y0
+	VPMINSB       Y0, Y6, Y6
+	VEXTRACTI128  $0x01, Y6, X0
+	VPMINSB       X0, X6, X6
+	VPABSB        X6, X6
+	VPMOVMSKB     X6, R13
+	CMPQ          DX, CX
+	JGE           end
+	TESTL         R13, R13
+	JNZ           end
+	LEAL          -100663296(R12), R14
+	CMPL          R14, $0x79800000
+	JAE           end
+	VDIVSS        X7, X2, X0
+	VMOVD         X0, R14
+	MOVL          $0x7c010203, R12
+	CMPL          R14, R12
+	CMOVLHI       R12, R14
+	MOVL          R14, -4(R8)(DX*4)
+	VDIVSS        X2, X7, X0
+	VBROADCASTSS  X0, Z4
+	XCHGQ         BX, R9
+	ADDQ          AX, R10
+	ADDQ          AX, SI
+	LEAQ          (R11)(AX*4), R11
+	JMP           block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantiseStreamMulAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·addQuantiseStreamMulAVX512T0(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	VBROADCASTSS mul+76(FP), Z4
+	VBROADCASTSS inverse+72(FP), Z5
+	VMOVDQU32    orderAVX512<>+0(SB), Z6
+	VPXORD       Z7, Z7, Z7
+	MOVL         $0x42fe0000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Z8
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Z0
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT0    8192(R11)(R12*4)
+	PREFETCHT0    8256(R11)(R12*4)
+	PREFETCHT0    8320(R11)(R12*4)
+	PREFETCHT0    8384(R11)(R12*4)
+	VPMOVSXBD     (R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        (R11)(R12*4), Z1, Z1
+	VMULPS        Z4, Z1, Z1
+	VMOVUPS       Z1, (R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z2, Z2
+	VPMOVSXBD     16(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        64(R11)(R12*4), Z1, Z1
+	VMULPS        Z4, Z1, Z1
+	VMOVUPS       Z1, 64(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z3, Z3
+	VPMOVSXBD     32(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        128(R11)(R12*4), Z1, Z1
+	VMULPS        Z4, Z1, Z1
+	VMOVUPS       Z1, 128(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z2, Z2
+	VPMOVSXBD     48(R10)(R12*1), Z1
+	VCVTDQ2PS     Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VADDPS        192(R11)(R12*4), Z1, Z1
+	VMULPS        Z4, Z1, Z1
+	VMOVUPS       Z1, 192(R9)(R12*4)
+	VRANGEPS      $0x0b, Z1, Z3, Z3
+	VMULPS        (BX)(R12*4), Z5, Z1
+	VCVTPS2DQ     Z1, Z1
+	VMULPS        64(BX)(R12*4), Z5, Z9
+	VCVTPS2DQ     Z9, Z9
+	VMULPS        128(BX)(R12*4), Z5, Z10
+	VCVTPS2DQ     Z10, Z10
+	VMULPS        192(BX)(R12*4), Z5, Z11
+	VCVTPS2DQ     Z11, Z11
+	VPACKSSDW     Z9, Z1, Z1
+	VPACKSSDW     Z11, Z10, Z10
+	VPACKSSWB     Z10, Z1, Z1
+	VPERMD        Z1, Z6, Z1
+	VPMINSB       Z1, Z7, Z7
+	VMOVNTDQ      Z1, (SI)(R12*1)
+	ADDQ          $0x40, R12
+	CMPQ          R12, AX
+	JL            turns
+	INCQ          DX
+	VPMAXUD       Z3, Z2, Z2
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0x4e, X2, X0
+	VPMAXUD       X0, X2, X2
+	VPSHUFD       $0xb1, X2, X0
+	VPMAXUD       X0, X2, X2
+	VMOVD         X2, R12
+	VEXTRACTI64X4 $0x01, Z7, Y0
+	VPMINSB       Y0, Y7, Y7
+	VEXTRACTI128  $0x01, Y7, X0
+	VPMINSB       X0, X7, X7
+	VPABSB        X7, X7
+	VPMOVMSKB     X7, R13
+	CMPQ          DX, CX
+	JGE           end
+	TESTL         R13, R13
+	JNZ           end
+	LEAL          -100663296(R12), R14
+	CMPL          R14, $0x79800000
+	JAE           end
+	VDIVSS        X8, X2, X0
+	VMOVD         X0, R14
+	MOVL          $0x7c010203, R12
+	CMPL          R14, R12
+	CMOVLHI       R12, R14
+	MOVL          R14, -4(R8)(DX*4)
+	VDIVSS        X2, X8, X0
+	VBROADCASTSS  X0, Z5
+	XCHGQ         BX, R9
+	ADDQ          AX, R10
+	ADDQ          AX, SI
+	LEAQ          (R11)(AX*4), R11
+	JMP           block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
+// func quantise4AVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, MMX+
+TEXT ·quantise4AVX512T0(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         next+16(FP), DX
+	MOVQ         n+24(FP), BX
+	SHRQ         $0x01, BX
+	VBROADCASTSS inverse+32(FP), Z0
+	VMOVDQU32    orderAVX512<>+0(SB), Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   (DX)(BX*8)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	PREFETCHT0 (DX)(SI*8)
+	PREFETCHT0 64(DX)(SI*8)
+	PREFETCHT0 128(DX)(SI*8)
+	PREFETCHT0 192(DX)(SI*8)
+	VMULPS     (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VMULPS     64(CX)(SI*8), Z0, Z4
+	VCVTPS2DQ  Z4, Z4
+	VMULPS     128(CX)(SI*8), Z0, Z5
+	VCVTPS2DQ  Z5, Z5
+	VMULPS     192(CX)(SI*8), Z0, Z6
+	VCVTPS2DQ  Z6, Z6
+	VPACKSSDW  Z4, Z3, Z3
+	VPACKSSDW  Z6, Z5, Z5
+	VPACKSSWB  Z5, Z3, Z3
+	VPERMD     Z3, Z1, Z3
+	VPMINSB    Z3, Z2, Z2
+	VPANDD     lowHalves<>+0(SB), Z3, Z3
+	VPMADDUBSW joined<>+0(SB), Z3, Z3
+	VPMOVWB    Z3, Y3
+	VMOVDQU32  Y3, (AX)(SI*1)
+	ADDQ       $0x20, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, BX
+	JGE        done
+
+steps:
+	PREFETCHT0 (DX)(SI*8)
+	VMULPS     (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VPMOVSDB   Z3, X3
+	VPMINSB    Z3, Z2, Z2
+	VPAND      lowHalves<>+0(SB), X3, X3
+	VPMADDUBSW joined<>+0(SB), X3, X3
+	VPACKUSWB  X3, X3, X3
+	VMOVQ      X3, (AX)(SI*1)
+	ADDQ       $0x08, SI
+	CMPQ       SI, BX
+	JL         steps
+
+done:
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMINSB       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMINSB       X0, X2, X2
+	VPABSB        X2, X2
+	VPMOVMSKB     X2, AX
+	MOVL          AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func quantiseStream4AVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
+TEXT ·quantiseStream4AVX512T0(SB), NOSPLIT, $0-44
+	MOVQ         codes+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         next+16(FP), DX
+	MOVQ         n+24(FP), BX
+	SHRQ         $0x01, BX
+	VBROADCASTSS inverse+32(FP), Z0
+	VMOVDQU32    orderAVX512<>+0(SB), Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   (DX)(BX*8)
+	XORQ         SI, SI
+	MOVQ         BX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	PREFETCHT0 (DX)(SI*8)
+	PREFETCHT0 64(DX)(SI*8)
+	PREFETCHT0 128(DX)(SI*8)
+	PREFETCHT0 192(DX)(SI*8)
+	VMULPS     (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VMULPS     64(CX)(SI*8), Z0, Z4
+	VCVTPS2DQ  Z4, Z4
+	VMULPS     128(CX)(SI*8), Z0, Z5
+	VCVTPS2DQ  Z5, Z5
+	VMULPS     192(CX)(SI*8), Z0, Z6
+	VCVTPS2DQ  Z6, Z6
+	VPACKSSDW  Z4, Z3, Z3
+	VPACKSSDW  Z6, Z5, Z5
+	VPACKSSWB  Z5, Z3, Z3
+	VPERMD     Z3, Z1, Z3
+	VPMINSB    Z3, Z2, Z2
+	VPANDD     lowHalves<>+0(SB), Z3, Z3
+	VPMADDUBSW joined<>+0(SB), Z3, Z3
+	VPMOVWB    Z3, Y3
+	VMOVNTDQ   Y3, (AX)(SI*1)
+	ADDQ       $0x20, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, BX
+	JGE        done
+
+steps:
+	PREFETCHT0 (DX)(SI*8)
+	VMULPS     (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VPMOVSDB   Z3, X3
+	VPMINSB    Z3, Z2, Z2
+	VPAND      lowHalves<>+0(SB), X3, X3
+	VPMADDUBSW joined<>+0(SB), X3, X3
+	VPACKUSWB  X3, X3, X3
+	VMOVQ      X3, (AX)(SI*1)
+	ADDQ       $0x08, SI
+	CMPQ       SI, BX
+	JL         steps
+
+done:
+	VEXTRACTI64X4 $0x01, Z2, Y0
+	VPMINSB       Y0, Y2, Y2
+	VEXTRACTI128  $0x01, Y2, X0
+	VPMINSB       X0, X2, X2
+	VPABSB        X2, X2
+	VPMOVMSKB     X2, AX
+	MOVL          AX, nan+40(FP)
+	VZEROUPPER
+	RET
+
+// func dequantiseStream4AVX512T0(dst *float32, codes *byte, n int, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·dequantiseStream4AVX512T0(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	SHRQ         $0x01, DX
+	VBROADCASTSS scale+24(FP), Z0
+	VMOVDQU32    downwards<>+0(SB), Z1
+	MOVL         $0x0000ff00, BX
+	KMOVW        BX, K1
+	VMULPS       halves<>+0(SB), Z0, Z2
+	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-32, SI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (CX)(BX*1), Z0
+	VPBROADCASTD 4(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, (AX)(BX*8)
+	VPBROADCASTD 8(CX)(BX*1), Z0
+	VPBROADCASTD 12(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, 64(AX)(BX*8)
+	VPBROADCASTD 16(CX)(BX*1), Z0
+	VPBROADCASTD 20(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, 128(AX)(BX*8)
+	VPBROADCASTD 24(CX)(BX*1), Z0
+	VPBROADCASTD 28(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, 192(AX)(BX*8)
+	ADDQ         $0x20, BX
+	CMPQ         BX, SI
+	JL           turns
+	CMPQ         BX, DX
+	JGE          done
+
+steps:
+	VPBROADCASTD (CX)(BX*1), Z0
+	VPBROADCASTD 4(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, (AX)(BX*8)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JL           steps
+
+done:
+	VZEROUPPER
+	RET
+
+// func add4AVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
+TEXT ·add4AVX512T0(SB), NOSPLIT, $0-44
+	MOVQ         n+24(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	VMOVDQU32    downwards<>+0(SB), Z3
+	MOVL         $0x0000ff00, SI
+	KMOVW        SI, K1
+	VBROADCASTSS scale+32(FP), Z0
+	VMULPS       halves<>+0(SB), Z0, Z4
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   12288(BX)
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	PREFETCHT0   8192(BX)(SI*8)
+	PREFETCHT0   8256(BX)(SI*8)
+	PREFETCHT0   8320(BX)(SI*8)
+	PREFETCHT0   8384(BX)(SI*8)
+	VPBROADCASTD (DX)(SI*1), Z0
+	VPBROADCASTD 4(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       (BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, (CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	VPBROADCASTD 8(DX)(SI*1), Z0
+	VPBROADCASTD 12(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       64(BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, 64(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z2, Z2
+	VPBROADCASTD 16(DX)(SI*1), Z0
+	VPBROADCASTD 20(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       128(BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, 128(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	VPBROADCASTD 24(DX)(SI*1), Z0
+	VPBROADCASTD 28(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       192(BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, 192(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z2, Z2
+	ADDQ         $0x20, SI
+	CMPQ         SI, DI
+	JL           turns
+	CMPQ         SI, AX
+	JGE          done
+
+steps:
+	PREFETCHT0   8192(BX)(SI*8)
+	VPBROADCASTD (DX)(SI*1), Z0
+	VPBROADCASTD 4(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       (BX)(SI*8), Z0, Z0
+	VMOVUPS      Z0, (CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	ADDQ         $0x08, SI
+	CMPQ         SI, AX
+	JL           steps
+
+done:
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addStream4AVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
+TEXT ·addStream4AVX512T0(SB), NOSPLIT, $0-44
+	MOVQ         n+24(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         sums+0(FP), CX
+	MOVQ         codes+8(FP), DX
+	MOVQ         own+16(FP), BX
+	VMOVDQU32    downwards<>+0(SB), Z3
+	MOVL         $0x0000ff00, SI
+	KMOVW        SI, K1
+	VBROADCASTSS scale+32(FP), Z0
+	VMULPS       halves<>+0(SB), Z0, Z4
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   12288(BX)
+	XORQ         SI, SI
+	MOVQ         AX, DI
+	ANDQ         $-32, DI
+	JZ           steps
+
+turns:
+	PREFETCHT0   8192(BX)(SI*8)
+	PREFETCHT0   8256(BX)(SI*8)
+	PREFETCHT0   8320(BX)(SI*8)
+	PREFETCHT0   8384(BX)(SI*8)
+	VPBROADCASTD (DX)(SI*1), Z0
+	VPBROADCASTD 4(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       (BX)(SI*8), Z0, Z0
+	VMOVNTDQ     Z0, (CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	VPBROADCASTD 8(DX)(SI*1), Z0
+	VPBROADCASTD 12(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       64(BX)(SI*8), Z0, Z0
+	VMOVNTDQ     Z0, 64(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z2, Z2
+	VPBROADCASTD 16(DX)(SI*1), Z0
+	VPBROADCASTD 20(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       128(BX)(SI*8), Z0, Z0
+	VMOVNTDQ     Z0, 128(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	VPBROADCASTD 24(DX)(SI*1), Z0
+	VPBROADCASTD 28(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       192(BX)(SI*8), Z0, Z0
+	VMOVNTDQ     Z0, 192(CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z2, Z2
+	ADDQ         $0x20, SI
+	CMPQ         SI, DI
+	JL           turns
+	CMPQ         SI, AX
+	JGE          done
+
+steps:
+	PREFETCHT0   8192(BX)(SI*8)
+	VPBROADCASTD (DX)(SI*1), Z0
+	VPBROADCASTD 4(DX)(SI*1), K1, Z0
+	VPSRLVD      Z3, Z0, Z0
+	VPERMPS      Z4, Z0, Z0
+	VADDPS       (BX)(SI*8), Z0, Z0
+	VMOVNTDQ     Z0, (CX)(SI*8)
+	VRANGEPS     $0x0b, Z0, Z1, Z1
+	ADDQ         $0x08, SI
+	CMPQ         SI, AX
+	JL           steps
+
+done:
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantiseStream4AVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·addQuantiseStream4AVX512T0(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	VMOVDQU32    downwards<>+0(SB), Z3
+	MOVL         $0x0000ff00, DX
+	KMOVW        DX, K1
+	VBROADCASTSS inverse+72(FP), Z4
+	VMOVDQU32    orderAVX512<>+0(SB), Z5
+	VPXORD       Z6, Z6, Z6
+	MOVL         $0x40e00000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Z7
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Z0
+	VMULPS       halves<>+0(SB), Z0, Z8
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT0    8192(R11)(R12*8)
+	PREFETCHT0    8256(R11)(R12*8)
+	PREFETCHT0    8320(R11)(R12*8)
+	PREFETCHT0    8384(R11)(R12*8)
+	VPBROADCASTD  (R10)(R12*1), Z0
+	VPBROADCASTD  4(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z8, Z0, Z0
+	VADDPS        (R11)(R12*8), Z0, Z0
+	VMOVUPS       Z0, (R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z1, Z1
+	VPBROADCASTD  8(R10)(R12*1), Z0
+	VPBROADCASTD  12(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z8, Z0, Z0
+	VADDPS        64(R11)(R12*8), Z0, Z0
+	VMOVUPS       Z0, 64(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z2, Z2
+	VPBROADCASTD  16(R10)(R12*1), Z0
+	VPBROADCASTD  20(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z8, Z0, Z0
+	VADDPS        128(R11)(R12*8), Z0, Z0
+	VMOVUPS       Z0, 128(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z1, Z1
+	VPBROADCASTD  24(R10)(R12*1), Z0
+	VPBROADCASTD  28(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z8, Z0, Z0
+	VADDPS        192(R11)(R12*8), Z0, Z0
+	VMOVUPS       Z0, 192(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z2, Z2
+	VMULPS        (BX)(R12*8), Z4, Z0
+	VCVTPS2DQ     Z0, Z0
+	VMULPS        64(BX)(R12*8), Z4, Z9
+	VCVTPS2DQ     Z9, Z9
+	VMULPS        128(BX)(R12*8), Z4, Z10
+	VCVTPS2DQ     Z10, Z10
+	VMULPS        192(BX)(R12*8), Z4, Z11
+	VCVTPS2DQ     Z11, Z11
+	VPACKSSDW     Z9, Z0, Z0
+	VPACKSSDW     Z11, Z10, Z10
+	VPACKSSWB     Z10, Z0, Z0
+	VPERMD        Z0, Z5, Z0
+	VPMINSB       Z0, Z6, Z6
+	VPANDD        lowHalves<>+0(SB), Z0, Z0
+	VPMADDUBSW    joined<>+0(SB), Z0, Z0
+	VPMOVWB       Z0, Y0
+	VMOVNTDQ      Y0, (SI)(R12*1)
+	ADDQ          $0x20, R12
+	CMPQ          R12, AX
+	JL            turns
+	INCQ          DX
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, R12
+	VEXTRACTI64X4 $0x01, Z6, Y0
+	VPMINSB       Y0, Y6, Y6
+	VEXTRACTI128  $0x01, Y6, X0
+	VPMINSB       X0, X6, X6
+	VPABSB        X6, X6
+	VPMOVMSKB     X6, R13
+	CMPQ          DX, CX
+	JGE           end
+	TESTL         R13, R13
+	JNZ           end
+	LEAL          -100663296(R12), R14
+	CMPL          R14, $0x79800000
+	JAE           end
+	VDIVSS        X7, X1, X0
+	VMOVD         X0, R14
+	MOVL          $0x7e124924, R12
+	CMPL          R14, R12
+	CMOVLHI       R12, R14
+	MOVL          R14, -4(R8)(DX*4)
+	VDIVSS        X1, X7, X0
+	VBROADCASTSS  X0, Z4
+	XCHGQ         BX, R9
+	ADDQ          AX, R10
+	ADDQ          AX, SI
+	LEAQ          (R11)(AX*8), R11
+	JMP           block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
+// func addQuantiseStream4MulAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·addQuantiseStream4MulAVX512T0(SB), NOSPLIT, $0-96
+	MOVQ         n+56(FP), AX
+	SHRQ         $0x01, AX
+	MOVQ         blocks+64(FP), CX
+	MOVQ         late+8(FP), BX
+	MOVQ         lateCodes+48(FP), SI
+	MOVQ         inScales+16(FP), DI
+	MOVQ         scales+40(FP), R8
+	MOVQ         sums+0(FP), R9
+	MOVQ         codes+24(FP), R10
+	MOVQ         own+32(FP), R11
+	VMOVDQU32    downwards<>+0(SB), Z3
+	MOVL         $0x0000ff00, DX
+	KMOVW        DX, K1
+	VBROADCASTSS mul+76(FP), Z4
+	VBROADCASTSS inverse+72(FP), Z5
+	VMOVDQU32    orderAVX512<>+0(SB), Z6
+	VPXORD       Z7, Z7, Z7
+	MOVL         $0x40e00000, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Z8
+	XORQ         DX, DX
+
+block:
+	VBROADCASTSS (DI)(DX*4), Z0
+	VMULPS       halves<>+0(SB), Z0, Z9
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	PREFETCHT1   12288(R11)
+	XORQ         R12, R12
+
+turns:
+	PREFETCHT0    8192(R11)(R12*8)
+	PREFETCHT0    8256(R11)(R12*8)
+	PREFETCHT0    8320(R11)(R12*8)
+	PREFETCHT0    8384(R11)(R12*8)
+	VPBROADCASTD  (R10)(R12*1), Z0
+	VPBROADCASTD  4(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z9, Z0, Z0
+	VADDPS        (R11)(R12*8), Z0, Z0
+	VMULPS        Z4, Z0, Z0
+	VMOVUPS       Z0, (R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z1, Z1
+	VPBROADCASTD  8(R10)(R12*1), Z0
+	VPBROADCASTD  12(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z9, Z0, Z0
+	VADDPS        64(R11)(R12*8), Z0, Z0
+	VMULPS        Z4, Z0, Z0
+	VMOVUPS       Z0, 64(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z2, Z2
+	VPBROADCASTD  16(R10)(R12*1), Z0
+	VPBROADCASTD  20(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z9, Z0, Z0
+	VADDPS        128(R11)(R12*8), Z0, Z0
+	VMULPS        Z4, Z0, Z0
+	VMOVUPS       Z0, 128(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z1, Z1
+	VPBROADCASTD  24(R10)(R12*1), Z0
+	VPBROADCASTD  28(R10)(R12*1), K1, Z0
+	VPSRLVD       Z3, Z0, Z0
+	VPERMPS       Z9, Z0, Z0
+	VADDPS        192(R11)(R12*8), Z0, Z0
+	VMULPS        Z4, Z0, Z0
+	VMOVUPS       Z0, 192(R9)(R12*8)
+	VRANGEPS      $0x0b, Z0, Z2, Z2
+	VMULPS        (BX)(R12*8), Z5, Z0
+	VCVTPS2DQ     Z0, Z0
+	VMULPS        64(BX)(R12*8), Z5, Z10
+	VCVTPS2DQ     Z10, Z10
+	VMULPS        128(BX)(R12*8), Z5, Z11
+	VCVTPS2DQ     Z11, Z11
+	VMULPS        192(BX)(R12*8), Z5, Z12
+	VCVTPS2DQ     Z12, Z12
+	VPACKSSDW     Z10, Z0, Z0
+	VPACKSSDW     Z12, Z11, Z11
+	VPACKSSWB     Z11, Z0, Z0
+	VPERMD        Z0, Z6, Z0
+	VPMINSB       Z0, Z7, Z7
+	VPANDD        lowHalves<>+0(SB), Z0, Z0
+	VPMADDUBSW    joined<>+0(SB), Z0, Z0
+	VPMOVWB       Z0, Y0
+	VMOVNTDQ      Y0, (SI)(R12*1)
+	ADDQ          $0x20, R12
+	CMPQ          R12, AX
+	JL            turns
+	INCQ          DX
+	VPMAXUD       Z2, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTI128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0x4e, X1, X0
+	VPMAXUD       X0, X1, X1
+	VPSHUFD       $0xb1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVD         X1, R12
+	VEXTRACTI64X4 $0x01, Z7, Y0
+	VPMINSB       Y0, Y7, Y7
+	VEXTRACTI128  $0x01, Y7, X0
+	VPMINSB       X0, X7, X7
+	VPABSB        X7, X7
+	VPMOVMSKB     X7, R13
+	CMPQ          DX, CX
+	JGE           end
+	TESTL         R13, R13
+	JNZ           end
+	LEAL          -100663296(R12), R14
+	CMPL          R14, $0x79800000
+	JAE           end
+	VDIVSS        X8, X1, X0
+	VMOVD         X0, R14
+	MOVL          $0x7e124924, R12
+	CMPL          R14, R12
+	CMOVLHI       R12, R14
+	MOVL          R14, -4(R8)(DX*4)
+	VDIVSS        X1, X8, X0
+	VBROADCASTSS  X0, Z5
+	XCHGQ         BX, R9
+	ADDQ          AX, R10
+	ADDQ          AX, SI
+	LEAQ          (R11)(AX*8), R11
+	JMP           block
+
+end:
+	MOVQ DX, done+80(FP)
+	MOVL R12, absmax+88(FP)
+	MOVL R13, nan+92(FP)
+	VZEROUPPER
+	RET
+
 // func fence()
 // Requires: MMX+
 TEXT ·fence(SB), NOSPLIT, $0

@@ -23,36 +23,47 @@ const (
 // form is how a vector is worked on.
 type form struct {
 	route
-	// stream has codes go past the caches.
+	// near has what comes next fetched to the first-level cache, and whatever is
+	// written streamed where stream is set; otherwise codes alone are.
+	near bool
+	// stream has what is written go past the caches: a line that is written
+	// whole past them need not be read first.
 	stream bool
 }
 
 func (f form) String() string {
 	name := [...]string{"go", "neon", "avx2", "avx512"}[f.route]
+	if f.near {
+		name += "-t0"
+	}
 	if f.stream {
 		name += "-stream"
 	}
 	return name
 }
 
-// rule says which form is taken: for vectors that caches may hold, and for those
-// that they do not.
-type rule struct{ cached, large form }
+// rule says which form is taken: for vectors that caches may hold, and for large
+// ones.
+type rule struct {
+	cached, large form
+	// largeFrom is from how many bytes of codes on a vector is large: the caches
+	// hold less than these and the values that they stand for, so that who reads
+	// next what is written would not find it there anyway.
+	largeFrom int
+}
 
-// largeFrom is from how many bytes of codes on a vector is large. Most
-// processors' caches hold less than these and the values that they stand for:
-// who reads the codes next would find them in memory anyway.
-const largeFrom = 16 << 20
+// always is the rule that takes one form for all vectors.
+func always(f form) rule { return rule{cached: f, large: f} }
 
 // active is the rule in use.
 var active = preferred()
 
-// Auto names the route that takes the best form for this processor and the
-// length of the vector.
+// Auto names the route that takes the best of the others for this processor and
+// the length of the vector.
 const Auto = "auto"
 
-// Routes names the ways to compute that this machine has, Auto last. The kernels
-// take that one.
+// Routes names the ways to compute that this machine has, plain Go first and Auto
+// last. The kernels take that one.
 func Routes() []string {
 	var names []string
 	for _, f := range forms() {
@@ -73,7 +84,7 @@ func Use(name string) error {
 	if i < 0 {
 		return fmt.Errorf("no route %q on this machine; there are %s", name, strings.Join(Routes(), ", "))
 	}
-	active = rule{all[i], all[i]}
+	active = always(all[i])
 	return nil
 }
 
@@ -82,7 +93,7 @@ func Rule() string {
 	if active.cached == active.large {
 		return active.cached.String()
 	}
-	return fmt.Sprintf("%v, large vectors %v", active.cached, active.large)
+	return fmt.Sprintf("%v, from %d KiB of codes on %v", active.cached, active.largeFrom>>10, active.large)
 }
 
 // Taken names the route that n values take at present, which is never Auto.
@@ -95,7 +106,7 @@ type coder struct {
 }
 
 func (f Format) coder(n int) coder {
-	if f.codesLen(n) >= largeFrom {
+	if f.codesLen(n) >= active.largeFrom {
 		return coder{f, active.large}
 	}
 	return coder{f, active.cached}
@@ -116,12 +127,16 @@ func (c coder) vectors(n int) int {
 // lineBytes is the length of a cache line.
 const lineBytes = 64
 
-// streams reports whether the codes of a vector go past the caches. A line that
-// is written whole past them need not be read first. If so, the caller ends with
-// endStream.
+// streams reports whether the codes of a vector go past the caches. If so, the
+// caller ends with endStream.
 func (c coder) streams(codes []byte) bool {
 	return c.stream && len(codes) > 0 &&
 		c.codesLen(c.Block)%lineBytes == 0 && uintptr(unsafe.Pointer(&codes[0]))%lineBytes == 0
+}
+
+// streamsValues is what streams is, of values: those of each block fill lines.
+func (c coder) streamsValues(values []float32) bool {
+	return c.stream && c.near && len(values) > 0 && uintptr(unsafe.Pointer(&values[0]))%lineBytes == 0
 }
 
 // onLine cuts off what precedes the first cache line, and as much in all as a

@@ -8,10 +8,11 @@ import "golang.org/x/sys/cpu"
 func forms() []form {
 	all := []form{{route: portable}}
 	if cpu.X86.HasAVX2 {
-		all = append(all, form{route: avx2}, form{avx2, true})
+		all = append(all, form{route: avx2}, form{route: avx2, stream: true})
 	}
 	if cpu.X86.HasAVX2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512DQ {
-		all = append(all, form{route: avx512}, form{avx512, true})
+		all = append(all, form{route: avx512}, form{route: avx512, stream: true},
+			form{route: avx512, near: true}, form{route: avx512, near: true, stream: true})
 	}
 	return all
 }
@@ -19,19 +20,19 @@ func forms() []form {
 // intel is what vendor returns of "GenuineIntel".
 const intel = 'G' | 'e'<<8 | 'n'<<16 | 'u'<<24
 
-// preferred is the rule that has been measured to be best on a processor of this
-// vendor (docs/notes/bench.md): of Intel a Sapphire Rapids, else a Zen 4.
 func preferred() rule { return ruleFor(vendor(), forms()) }
 
+// ruleFor is the rule that has been measured to be best on a processor of this
+// vendor (docs/notes/bench.md): of Intel a Sapphire Rapids, else a Zen 4.
 func ruleFor(vendor uint32, forms []form) rule {
-	widest := forms[len(forms)-1].route
-	switch {
+	switch widest := forms[len(forms)-1].route; {
 	case widest == portable:
-		return rule{}
-	case vendor == intel:
-		return rule{form{route: widest}, form{widest, true}}
+		return always(forms[0])
+	case widest == avx512 && vendor == intel:
+		return rule{form{route: avx512, near: true}, form{route: avx512, near: true, stream: true}, 512 << 10}
+	default:
+		return rule{form{route: widest}, form{route: avx2, stream: true}, 16 << 20}
 	}
-	return rule{form{route: widest}, form{avx2, true}}
 }
 
 // perTurn is the number of values that a turn of a kernel's main loop handles.
@@ -62,6 +63,14 @@ func (c coder) quantiseVector(codes []byte, src, next []float32, inverse float32
 	wide, half := c.route == avx512, c.Bits == 4
 	var nan uint32
 	switch {
+	case half && c.near && stream:
+		nan = quantiseStream4AVX512T0(to, from, ahead, n, inverse)
+	case half && c.near:
+		nan = quantise4AVX512T0(to, from, ahead, n, inverse)
+	case c.near && stream:
+		nan = quantiseStreamAVX512T0(to, from, ahead, n, inverse)
+	case c.near:
+		nan = quantiseAVX512T0(to, from, ahead, n, inverse)
 	case half && wide && stream:
 		nan = quantiseStream4AVX512(to, from, ahead, n, inverse)
 	case half && wide:
@@ -82,9 +91,13 @@ func (c coder) quantiseVector(codes []byte, src, next []float32, inverse float32
 	return nan == 0
 }
 
-func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32) {
+func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32, stream bool) {
 	to, from, n := &dst[0], &codes[0], len(dst)
 	switch wide, half := c.route == avx512, c.Bits == 4; {
+	case half && stream:
+		dequantiseStream4AVX512T0(to, from, n, scale)
+	case stream:
+		dequantiseStreamAVX512T0(to, from, n, scale)
 	case half && wide:
 		dequantise4AVX512(to, from, n, scale)
 	case half:
@@ -97,11 +110,19 @@ func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32) {
 }
 
 // addVector passes over NaN as absmaxVector does.
-func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
+func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul float32, stream bool) uint32 {
 	to, from, add, n := &sums[0], &codes[0], &own[0], len(own)
 	wide, half, plain := c.route == avx512, c.Bits == 4, mul == 1
 	var top uint32
 	switch {
+	case half && stream:
+		top = addStream4AVX512T0(to, from, add, n, scale)
+	case stream:
+		top = addStreamAVX512T0(to, from, add, n, scale)
+	case half && c.near && plain:
+		top = add4AVX512T0(to, from, add, n, scale)
+	case c.near && plain:
+		top = addAVX512T0(to, from, add, n, scale)
 	case half && wide && plain:
 		top = add4AVX512(to, from, add, n, scale)
 	case half && wide:
@@ -128,7 +149,7 @@ func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul
 // care, and returns how many it has added up and the last one's absmax; ok is
 // what quantiseVector reports of the block before the last one.
 func (c coder) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []byte, own []float32,
-	scales, lateCodes []byte, inverse, mul float32,
+	scales, lateCodes []byte, inverse, mul float32, stream bool,
 ) (done int, absmax uint32, ok bool) {
 	var nan uint32
 	to, late, from, add := &sums[0], &lateSums[0], &inCodes[0], &own[0]
@@ -136,6 +157,14 @@ func (c coder) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []b
 	n, blocks := c.Block, len(own)/c.Block
 	wide, half, plain := c.route == avx512, c.Bits == 4, mul == 1
 	switch {
+	case half && stream && plain:
+		done, absmax, nan = addQuantiseStream4AVX512T0(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
+	case half && stream:
+		done, absmax, nan = addQuantiseStream4MulAVX512T0(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
+	case stream && plain:
+		done, absmax, nan = addQuantiseStreamAVX512T0(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
+	case stream:
+		done, absmax, nan = addQuantiseStreamMulAVX512T0(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
 	case half && wide && plain:
 		done, absmax, nan = addQuantise4AVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
 	case half && wide:

@@ -7,7 +7,7 @@ package int8
 func forms() []form { return []form{{route: portable}, {route: neon}} }
 
 // preferred is one form for all vectors. None has been measured on a processor.
-func preferred() rule { return rule{form{route: neon}, form{route: neon}} }
+func preferred() rule { return always(form{route: neon}) }
 
 // NEON is 128 bits wide: blocks are encoded one by one and codes go through the
 // caches.
@@ -16,7 +16,7 @@ func endStream() {}
 
 func (coder) together() bool { return false }
 
-func (coder) addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, float32, float32) (int, uint32, bool) {
+func (coder) addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, float32, float32, bool) (int, uint32, bool) {
 	return 1, 0, true
 }
 
@@ -33,7 +33,7 @@ func (c coder) quantiseVector(codes []byte, src, _ []float32, inverse float32, _
 	return true
 }
 
-func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32) {
+func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32, _ bool) {
 	if c.Bits == 4 {
 		dequantise4NEON(&dst[0], &codes[0], len(dst), scale)
 	} else {
@@ -42,7 +42,7 @@ func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32) {
 }
 
 // addVector passes over no NaN.
-func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul float32) uint32 {
+func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul float32, _ bool) uint32 {
 	if c.Bits == 4 {
 		return add4NEON(&sums[0], &codes[0], &own[0], len(own), scale, mul)
 	}

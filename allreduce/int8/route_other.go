@@ -16,10 +16,10 @@ func (coder) absmaxVector([]float32) uint32 { return 0 }
 
 func (coder) quantiseVector([]byte, []float32, []float32, float32, bool) bool { return true }
 
-func (coder) dequantiseVector([]float32, []byte, float32) {}
+func (coder) dequantiseVector([]float32, []byte, float32, bool) {}
 
-func (coder) addVector([]float32, []byte, []float32, float32, float32) uint32 { return 0 }
+func (coder) addVector([]float32, []byte, []float32, float32, float32, bool) uint32 { return 0 }
 
-func (coder) addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, float32, float32) (int, uint32, bool) {
+func (coder) addQuantiseVector([]float32, []float32, []byte, []byte, []float32, []byte, []byte, float32, float32, bool) (int, uint32, bool) {
 	return 1, 0, true
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -39,6 +40,10 @@ type lanes struct {
 	stream func(v, dst Op)
 	// perByte is how many codes a byte holds.
 	perByte int
+	// near has what comes next fetched to the first-level cache, which is best
+	// on a Sapphire Rapids; else quantising fetches it past the caches, and
+	// adding to the second-level cache, as is best on a Zen 4.
+	near bool
 }
 
 var avx2 = lanes{
@@ -148,12 +153,23 @@ func main() {
 		for _, l.perByte = range []int{1, 2} {
 			l.quantise(false)
 			l.quantise(true)
-			l.dequantise()
+			l.dequantise(false)
 			for _, multiply := range []bool{false, true} {
-				l.add(multiply)
-				l.addQuantise(multiply)
+				l.add(multiply, false)
+				l.addQuantise(multiply, false)
 			}
 		}
+	}
+	l := avx512
+	l.name, l.near = "AVX512T0", true
+	for _, l.perByte = range []int{1, 2} {
+		l.quantise(false)
+		l.quantise(true)
+		l.dequantise(true)
+		l.add(false, false)
+		l.add(false, true)
+		l.addQuantise(false, true)
+		l.addQuantise(true, true)
 	}
 	fence()
 	vendor()
@@ -337,7 +353,7 @@ func (l lanes) encoder() encoder {
 	if l.perByte == 2 && l.values < 16 {
 		e.vs = l.several(5) // of 64 values one vector waits for the other
 	}
-	l.load(NewDataAddr(Symbol{Name: "order" + l.name, Static: true}, 0), e.order)
+	l.load(NewDataAddr(Symbol{Name: "order" + strings.TrimSuffix(l.name, "T0"), Static: true}, 0), e.order)
 	l.zero(e.least)
 	return e
 }
@@ -440,13 +456,8 @@ func (l lanes) findAbsmax() {
 // larger than the caches, whose codes go past them to memory.
 func (l lanes) quantise(stream bool) {
 	const signature = "func(codes *byte, src, next *float32, n int, inverse float32) (nan uint32)"
-	name, doc := l.named("quantise"), ""
-	store := func(v, dst Op) { l.load(v, dst) }
-	if stream {
-		name, store = l.named("quantiseStream"), l.stream
-		doc = " Codes begin on a cache line, and go past the caches."
-	}
-	l.function(name, signature,
+	name, doc, store := l.sink(stream, "quantise", "Codes", l.load)
+	l.function(l.named(name), signature,
 		"writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0."+doc, perStep)
 	codes, src := Load(Param("codes"), GP64()), Load(Param("src"), GP64())
 	next, n := Load(Param("next"), GP64()), l.length()
@@ -455,7 +466,11 @@ func (l lanes) quantise(stream bool) {
 	l.loop(n, func(i reg.GPVirtual, values int) {
 		// What comes is read twice at once, and then not for long.
 		for k := 0; k < values; k += lineValues {
-			PREFETCHNTA(l.value(next, i, k))
+			if l.near {
+				PREFETCHT0(l.value(next, i, k))
+			} else {
+				PREFETCHNTA(l.value(next, i, k))
+			}
 		}
 		e.encode(codes, src, i, values, store)
 	})
@@ -464,9 +479,22 @@ func (l lanes) quantise(stream bool) {
 	RET()
 }
 
-func (l lanes) dequantise() {
-	l.function(l.named("dequantise"), "func(dst *float32, codes *byte, n int, scale float32)",
-		"writes float32(code) × scale for n codes.", perStep)
+// sink is where a kernel's output goes: by the usual store, or past the caches,
+// with what to say of that.
+func (l lanes) sink(stream bool, name, output string, usual func(v, dst Op)) (fullName, doc string, store func(v, dst Op)) {
+	if stream {
+		return name + "Stream", " " + output + " begin on a cache line, and go past the caches.", l.stream
+	}
+	return name, "", usual
+}
+
+// floats is the usual store of values.
+func floats(v, dst Op) { VMOVUPS(v, dst) }
+
+func (l lanes) dequantise(stream bool) {
+	name, doc, store := l.sink(stream, "dequantise", "Values", floats)
+	l.function(l.named(name), "func(dst *float32, codes *byte, n int, scale float32)",
+		"writes float32(code) × scale for n codes."+doc, perStep)
 	dst, codes := Load(Param("dst"), GP64()), Load(Param("codes"), GP64())
 	n := l.length()
 	scale, v := l.broadcastParam("scale"), l.vector()
@@ -475,7 +503,7 @@ func (l lanes) dequantise() {
 	l.loop(n, func(i reg.GPVirtual, values int) {
 		for k := 0; k < values; k += l.values {
 			decode(l.code(codes, i, k), v)
-			VMOVUPS(v, l.value(dst, i, k))
+			store(v, l.value(dst, i, k))
 		}
 	})
 	VZEROUPPER()
@@ -502,12 +530,14 @@ type adder struct {
 	decode             func(src Mem, v reg.VecVirtual)
 	scaled             func()
 	top                maximum
+	store              func(v, dst Op)
 }
 
 func (l lanes) adder(multiply bool) adder {
 	a := adder{
 		lanes: l, sums: Load(Param("sums"), GP64()), codes: Load(Param("codes"), GP64()), own: Load(Param("own"), GP64()),
 		scale: l.vector(), v: l.vector(), top: l.maximum(2),
+		store: floats,
 	}
 	a.decode, a.scaled = l.decoder(a.scale)
 	if multiply {
@@ -523,7 +553,7 @@ func (a adder) add(i reg.Register, values int) {
 		if a.multiple != nil {
 			VMULPS(a.multiple, a.v, a.v)
 		}
-		VMOVUPS(a.v, a.value(a.sums, i, k))
+		a.store(a.v, a.value(a.sums, i, k))
 		a.top.take(k/a.values, a.v)
 	}
 }
@@ -545,16 +575,26 @@ func sum(name string, multiply bool) (fullName, parameter, formula string) {
 	return name, "", "float32(code) × scale + own"
 }
 
-func (l lanes) add(multiply bool) {
-	name, mul, formula := sum(l.named("add"), multiply)
+func (l lanes) add(multiply, stream bool) {
+	name, doc, store := l.sink(stream, "add", "Sums", floats)
+	name, mul, formula := sum(l.named(name), multiply)
 	l.function(name, "func(sums *float32, codes *byte, own *float32, n int, scale float32"+mul+") uint32",
-		"writes "+formula+" to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs."+l.blindness(), perStep)
+		"writes "+formula+" to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs."+doc+l.blindness(), perStep)
 	n := l.length()
 	a := l.adder(multiply)
+	a.store = store
 	l.broadcastTo(a.scale, "scale")
 	a.scaled()
 	a.top.begin()
-	l.loop(n, func(i reg.GPVirtual, values int) { a.add(i, values) })
+	if l.near {
+		PREFETCHT1(Mem{Base: a.own, Disp: touchAhead})
+	}
+	l.loop(n, func(i reg.GPVirtual, values int) {
+		for k := 0; l.near && k < values; k += lineValues {
+			PREFETCHT0(l.value(a.own, i, fetchAhead/4+k))
+		}
+		a.add(i, values)
+	})
 	_, absmax := a.top.result()
 	Store(absmax, ReturnIndex(0))
 	VZEROUPPER()
@@ -566,11 +606,12 @@ func (l lanes) add(multiply bool) {
 // that take long to come by, and adding fills the time. What is out of the
 // ordinary it leaves to its caller. A scale that is no finite number needs no
 // care: it makes no sum finite.
-func (l lanes) addQuantise(multiply bool) {
-	name, mul, formula := sum(l.named("addQuantise"), multiply)
+func (l lanes) addQuantise(multiply, stream bool) {
+	name, doc, store := l.sink(stream, "addQuantise", "Codes", l.load)
+	name, mul, formula := sum(l.named(name), multiply)
 	l.function(name, "func(sums, late *float32, inScales, codes *byte, own *float32, scales, lateCodes *byte, n, blocks int, inverse float32"+mul+") (done int, absmax, nan uint32)",
 		"does with the first of so many blocks of n values what add does with "+formula+
-			", and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one."+l.blindness(), perTurn)
+			", and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one."+doc+l.blindness(), perTurn)
 	n, blocks, done := l.length(), Load(Param("blocks"), GP64()), GP64()
 	late, lateCodes := Load(Param("late"), GP64()), Load(Param("lateCodes"), GP64())
 	inScales, scales := Load(Param("inScales"), GP64()), Load(Param("scales"), GP64())
@@ -592,10 +633,14 @@ func (l lanes) addQuantise(multiply bool) {
 	XORQ(i, i)
 	l.turns(i, n, func() {
 		for k := 0; k < perTurn; k += lineValues {
-			PREFETCHT1(l.value(a.own, i, fetchAhead/4+k))
+			if l.near {
+				PREFETCHT0(l.value(a.own, i, fetchAhead/4+k))
+			} else {
+				PREFETCHT1(l.value(a.own, i, fetchAhead/4+k))
+			}
 		}
 		a.add(i, perTurn)
-		e.encode(lateCodes, late, i, perTurn, func(v, dst Op) { l.load(v, dst) })
+		e.encode(lateCodes, late, i, perTurn, store)
 	})
 	INCQ(done)
 	top, absmax := a.top.result()
