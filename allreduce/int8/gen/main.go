@@ -42,7 +42,7 @@ type lanes struct {
 	perByte int
 	// near has what comes next fetched to the first-level cache, which is best
 	// on a Sapphire Rapids; else quantising fetches it past the caches, and
-	// adding to the second-level cache, as is best on a Zen 4.
+	// adding to the second-level cache, as a Zen 4 was tuned with.
 	near bool
 }
 
