@@ -1,0 +1,52 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Rounds holds the calls of a Trainer against their order. Its zero value is a
+// trainer of which no round has begun.
+type Rounds struct {
+	round, step int
+	begun       bool
+}
+
+// Begin notes that a round has begun, at outer parameters for so many.
+func (r *Rounds) Begin(ctx context.Context, round int, outer []float32, parameters int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(outer) != parameters {
+		return fmt.Errorf("begin round %d: %d outer parameters for a model of %d", round, len(outer), parameters)
+	}
+	*r = Rounds{round: round, begun: true}
+	return nil
+}
+
+// Step notes step n, and returns the round it is in.
+func (r *Rounds) Step(ctx context.Context, n int) (round int, err error) {
+	switch err := ctx.Err(); {
+	case err != nil:
+		return 0, err
+	case !r.begun:
+		return 0, fmt.Errorf("inner step %d: no round has begun", n)
+	case n != r.step+1:
+		return 0, fmt.Errorf("inner step %d of round %d: step %d is next", n, r.round, r.step+1)
+	}
+	r.step++
+	return r.round, nil
+}
+
+// Finish notes that the round is over.
+func (r *Rounds) Finish(local []float32, parameters int) error {
+	if !r.begun {
+		return errors.New("finish a round: none has begun")
+	}
+	if len(local) != parameters {
+		return fmt.Errorf("finish round %d: room for %d local parameters of %d", r.round, len(local), parameters)
+	}
+	*r = Rounds{}
+	return nil
+}
