@@ -103,7 +103,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "policy/adaptive", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/burst", "sim/replay", "stats", "estimate", "scenarios/work", "scenarios/truth", "scenarios/ringorder", "train", "train/matrix"}
+	pure   = []string{"policy", "policy/adaptive", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/burst", "sim/replay", "stats", "estimate", "scenarios/work", "scenarios/truth", "scenarios/ringorder", "train", "train/matrix", "train/charlm"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 

@@ -117,10 +117,10 @@ func (d *descent) Finish(local []float32) error {
 func (d *descent) State() ([]byte, error) { return nil, nil }
 
 func (d *descent) Restore(state []byte) error {
+	d.rounds = Rounds{}
 	if len(state) != 0 {
 		return fmt.Errorf("restore an inner optimiser that has no state: %d bytes were given", len(state))
 	}
-	d.rounds = Rounds{}
 	return nil
 }
 

@@ -49,8 +49,8 @@ type Trainer interface {
 	// State returns the inner optimiser's state after the last round that was
 	// finished, for checkpoints.
 	State() ([]byte, error)
-	// Restore goes on from a state; an error leaves the trainer as it was. A round
-	// that was begun is over.
+	// Restore goes on from a state; an error leaves the one before. A round that
+	// was begun is over.
 	Restore(state []byte) error
 	Close() error
 }

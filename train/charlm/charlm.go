@@ -1,0 +1,143 @@
+package charlm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+
+	"testbed/train"
+)
+
+// Split says which part of the text a worker trains on.
+type Split string
+
+const (
+	// IID lets every worker draw windows from the whole training text, with a
+	// stream of its own.
+	IID Split = "iid"
+	// Contiguous cuts the training text into one part for each worker, so that
+	// their data differ.
+	Contiguous Split = "contiguous"
+)
+
+const (
+	// heldOut is the share of the text, at its end, that no worker trains on.
+	heldOut = 10 // one part in so many
+	// validationWindows is how many windows of it the validation loss is the mean
+	// of at most, evenly spaced: a validation costs as much as some five steps.
+	validationWindows = 128
+)
+
+// task is the task of New.
+type task struct {
+	config Config
+	seed   uint64
+	shards [][]byte // by worker
+	held   []byte
+}
+
+// New returns the task of training a model on a text. Errors name the field.
+func New(c Config, seed uint64, text []byte, workers int, split Split) (train.Task, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if workers < 1 {
+		return nil, fmt.Errorf("%d workers; a task is for one at least", workers)
+	}
+	if len(text) == 0 {
+		return nil, errors.New("the text is empty; there is nothing to learn")
+	}
+	parts := workers
+	switch split {
+	case IID:
+		parts = 1
+	case Contiguous:
+	default:
+		return nil, fmt.Errorf("split is %q; it is %s or %s", split, IID, Contiguous)
+	}
+	least := c.Context + 1 // a window and what follows it
+	end := len(text) - max(len(text)/heldOut, least)
+	if end < parts*least {
+		return nil, fmt.Errorf("the text has %d bytes: too few for %d training parts and one for validation of %d bytes each, the context and one", len(text), parts, least)
+	}
+	t := &task{config: c, seed: seed, held: text[end:]}
+	for w := range workers {
+		if split == IID {
+			t.shards = append(t.shards, text[:end])
+		} else {
+			t.shards = append(t.shards, text[w*end/workers:(w+1)*end/workers])
+		}
+	}
+	return t, nil
+}
+
+func (t *task) Layers() []train.Layer { return t.config.layers() }
+
+func (t *task) TokensPerStep() int { return t.config.Batch * t.config.Context }
+
+// stream returns the random numbers for a step; with step 0 they are those of
+// the initial parameters of a layer, whose number is first.
+func (t *task) stream(first, round, step int) *rand.ChaCha8 {
+	var key [32]byte
+	for i, word := range []uint64{t.seed, uint64(first), uint64(round), uint64(step)} {
+		binary.LittleEndian.PutUint64(key[8*i:], word)
+	}
+	return rand.NewChaCha8(key)
+}
+
+// Start draws each matrix evenly from an interval around 0. Its deviation is 0.02
+// where bytes and positions come in and predictions go out, else the inverse
+// root of how many values a product adds up, and a fraction of that for what is
+// added to the residual stream (GPT-2, Radford et al. 2019). Gains are 1.
+func (t *task) Start() []float32 {
+	parameters := make([]float32, t.config.Parameters())
+	for i, l := range t.config.layers() {
+		values := parameters[l.At:][:l.Len]
+		if len(l.Shape) == 1 {
+			for j := range values {
+				values[j] = 1
+			}
+			continue
+		}
+		deviation := 1 / math.Sqrt(float64(l.Shape[0]))
+		switch _, part, _ := strings.Cut(l.Name, "."); part {
+		case "": // in no block
+			deviation = 0.02
+		case "attention", "down":
+			deviation /= math.Sqrt(float64(2 * t.config.Layers))
+		}
+		width, src := float32(deviation*math.Sqrt(3)), t.stream(i, 0, 0)
+		for j := range values {
+			values[j] = float32(float32(int32(src.Uint64()>>32))*0x1p-31) * width
+		}
+	}
+	return parameters
+}
+
+// windows copies a batch of a shard to tokens, and what follows each of them to
+// targets.
+func (t *task) windows(tokens, targets []byte, src *rand.ChaCha8, shard []byte) {
+	for at := 0; at < len(tokens); at += t.config.Context {
+		start, _ := bits.Mul64(src.Uint64(), uint64(len(shard)-t.config.Context))
+		copy(tokens[at:][:t.config.Context], shard[start:])
+		copy(targets[at:][:t.config.Context], shard[start+1:])
+	}
+}
+
+// Validate returns the loss on the held-out text in nats a byte.
+func (t *task) Validate(parameters []float32) float64 {
+	w := weightsOf(t.config, parameters)
+	n := newNetwork(t.config, 1, false)
+	windows := min((len(t.held)-1)/t.config.Context, validationWindows)
+	sum := 0.0
+	for i := range windows {
+		start := i * (len(t.held) - 1 - t.config.Context) / max(windows-1, 1)
+		n.forward(w, t.held[start:][:t.config.Context], t.config.Context)
+		sum += n.loss(t.held[start+1:][:t.config.Context])
+	}
+	return sum / float64(windows)
+}

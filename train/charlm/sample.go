@@ -1,0 +1,67 @@
+package charlm
+
+import (
+	"fmt"
+	"math"
+)
+
+// Sample continues the prompt by n bytes, which it returns. Each is drawn with
+// the probabilities of the model, raised to the power 1/temperature; at 0 it is
+// the likeliest. The same seed draws the same bytes.
+func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature float64, seed uint64) ([]byte, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if want := c.Parameters(); len(parameters) != want {
+		return nil, fmt.Errorf("sample: %d parameters for a model of %d", len(parameters), want)
+	}
+	if n < 0 || !(temperature >= 0 && temperature <= math.MaxFloat32) {
+		return nil, fmt.Errorf("sample: %d bytes at temperature %v; neither is negative", n, temperature)
+	}
+	text := prompt[:len(prompt):len(prompt)]
+	if len(text) == 0 {
+		text = []byte{'\n'} // a prediction needs something to go on from
+	}
+	before := len(text)
+	w, net := weightsOf(c, parameters), newNetwork(c, 1, false)
+	src := (&task{seed: seed}).stream(0, 0, 0)
+	for range n {
+		window := text[max(0, len(text)-c.Context):]
+		net.forward(w, window, len(window))
+		logits := net.predictions[(len(window)-1)*vocabulary:][:vocabulary]
+		next, ok := draw(logits, float32(temperature), float32(src.Uint64()>>40)*0x1p-24)
+		if !ok {
+			return nil, fmt.Errorf("sample: the model predicts no numbers after %d bytes; its training has diverged", len(text)-before)
+		}
+		text = append(text, next)
+	}
+	return text[before:], nil
+}
+
+// draw returns the byte that chance, from 0 to 1, falls on, and overwrites the
+// logits.
+func draw(logits []float32, temperature, chance float32) (next byte, ok bool) {
+	likeliest := 0
+	for i, l := range logits {
+		if l != l || math.IsInf(float64(l), 0) {
+			return 0, false
+		}
+		if l > logits[likeliest] {
+			likeliest = i
+		}
+	}
+	if temperature == 0 {
+		return byte(likeliest), true
+	}
+	top := logits[likeliest]
+	for i := range logits {
+		logits[i] = (logits[i] - top) / temperature
+	}
+	softmax(logits)
+	for i, p := range logits {
+		if chance -= p; chance < 0 {
+			return byte(i), true
+		}
+	}
+	return byte(likeliest), true // chance was left over by rounding
+}
