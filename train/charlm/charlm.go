@@ -89,10 +89,12 @@ func (t *task) stream(first, round, step int) *rand.ChaCha8 {
 	return rand.NewChaCha8(key)
 }
 
-// Start draws each matrix evenly from an interval around 0. Its deviation is 0.02
-// where bytes and positions come in and predictions go out, else the inverse
-// root of how many values a product adds up, and a fraction of that for what is
-// added to the residual stream (GPT-2, Radford et al. 2019). Gains are 1.
+// Start draws each matrix evenly from an interval around 0. Its deviation is 0.05
+// for bytes and positions, and else the inverse root of how many values a product
+// adds up. What is added to the residual stream begins at 0, as the last layer
+// of a branch does in Fixup (Zhang, Dauphin and Ma 2019): otherwise blocks that
+// have learnt nothing drown the bytes, and 800 steps come to 2.18 nats a byte
+// instead of 1.85. Gains are 1.
 func (t *task) Start() []float32 {
 	parameters := make([]float32, t.config.Parameters())
 	for i, l := range t.config.layers() {
@@ -104,11 +106,11 @@ func (t *task) Start() []float32 {
 			continue
 		}
 		deviation := 1 / math.Sqrt(float64(l.Shape[0]))
-		switch _, part, _ := strings.Cut(l.Name, "."); part {
-		case "": // in no block
-			deviation = 0.02
-		case "attention", "down":
-			deviation /= math.Sqrt(float64(2 * t.config.Layers))
+		switch {
+		case i < 2:
+			deviation = 0.05
+		case strings.HasSuffix(l.Name, ".attention"), strings.HasSuffix(l.Name, ".down"):
+			continue
 		}
 		width, src := float32(deviation*math.Sqrt(3)), t.stream(i, 0, 0)
 		for j := range values {
