@@ -36,13 +36,13 @@ func Defaults() Config {
 	return Config{Layers: 2, Width: 64, Heads: 4, Context: 64, Batch: 8, Rate: 3e-3, Decay: 0.1, Warmup: 40}
 }
 
-// Bounds of the sizes: the largest model they allow has 10⁸ parameters or so,
-// and takes minutes a step.
+// Bounds of the sizes. The largest model has 10⁸ parameters.
 const (
 	maxLayers  = 32
 	maxWidth   = 512
 	maxContext = 1024
 	maxBatch   = 1024
+	maxMemory  = 1 << 30 // bytes, of a worker
 )
 
 // Validate returns an error that names the field and the mend.
@@ -69,10 +69,23 @@ func (c Config) Validate() error {
 		number("decay", c.Decay, 1),
 		between("warmup", c.Warmup, 0, math.MaxInt32),
 	)
-	if err == nil && c.Width%c.Heads != 0 {
-		err = fmt.Errorf("width is %d with %d heads; heads share it evenly, so make it a multiple", c.Width, c.Heads)
+	switch {
+	case err != nil:
+		return err
+	case c.Width%c.Heads != 0:
+		return fmt.Errorf("width is %d with %d heads; heads share it evenly, so make it a multiple", c.Width, c.Heads)
+	case c.memory() > maxMemory:
+		return fmt.Errorf("layers %d, width %d, heads %d, context %d and batch %d need %d MiB for each worker, more than %d; lower one of them",
+			c.Layers, c.Width, c.Heads, c.Context, c.Batch, c.memory()>>20, maxMemory>>20)
 	}
-	return err
+	return nil
+}
+
+// memory returns about how many bytes a trainer takes: parameters, gradient and
+// twice two moments, and for each byte of a batch what newNetwork makes.
+func (c Config) memory() int64 {
+	perByte := c.Layers*(16*c.Width+c.Heads*c.Context) + 11*c.Width + vocabulary
+	return 4 * (6*int64(c.Parameters()) + int64(c.Batch*c.Context)*int64(perByte))
 }
 
 // Parameters returns how many parameters the model has.
