@@ -414,7 +414,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestDivergenceIsAnError.
+// TestDivergenceIsAnError, which names the mend.
 func TestDivergenceIsAnError(t *testing.T) {
 	task := newTask(t, small(), 9, 1)
 	outer := task.Start()

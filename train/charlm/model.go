@@ -133,13 +133,13 @@ func (n *network) scores(a *activations, first, window, head int) matrix.Matrix 
 	return matrix.Of(a.attention[at:][:window*window], window)
 }
 
-// temper is what scores are multiplied by before the softmax.
-func (n *network) temper() float32 { return 1 / float32(math.Sqrt(float64(n.Width/n.Heads))) }
+// scoreScale is what scores are multiplied by before the softmax.
+func (n *network) scoreScale() float32 { return 1 / float32(math.Sqrt(float64(n.Width/n.Heads))) }
 
 // attend writes to mixed the values that each position takes from those up to
 // itself.
 func (n *network) attend(a *activations, rows, window int) {
-	temper := n.temper()
+	scale := n.scoreScale()
 	for first := 0; first < rows; first += window {
 		for head := range n.Heads {
 			part := func(part int) matrix.Matrix { return n.head(a.qkv, 3, part, first, window, head) }
@@ -148,7 +148,7 @@ func (n *network) attend(a *activations, rows, window int) {
 			for i := range window {
 				row := scores.Values[i*window:][:window]
 				for j := range row[:i+1] {
-					row[j] *= temper
+					row[j] *= scale
 				}
 				softmax(row[:i+1])
 				clear(row[i+1:])
@@ -221,7 +221,7 @@ func (n *network) backward(g, w weights, tokens []byte, window int) {
 // attendBackward sets the gradient of queries, keys and values, from that of
 // mixed, which is in dNormed.
 func (n *network) attendBackward(a *activations, rows, window int) {
-	temper := n.temper()
+	scale := n.scoreScale()
 	dScores := matrix.Of(n.dScores[:window*window], window)
 	for first := 0; first < rows; first += window {
 		for head := range n.Heads {
@@ -237,7 +237,7 @@ func (n *network) attendBackward(a *activations, rows, window int) {
 					sum += float32(v * d[j])
 				}
 				for j, v := range p {
-					d[j] = v * (d[j] - sum) * temper
+					d[j] = v * (d[j] - sum) * scale
 				}
 				clear(d[i+1:])
 			}
