@@ -95,14 +95,14 @@ func (m *Multiplier) pack(b Matrix, column int) {
 		m.packed = m.packed[:need]
 	}
 	width := min(panel, b.Columns-column)
-	if width < panel {
-		clear(m.packed)
-	}
-	if b.Across == 1 {
+	if b.Across == 1 && width == panel {
 		for k := range b.Rows {
-			copy(m.packed[k*panel:][:width], b.Values[k*b.Down+column:])
+			*(*[panel]float32)(m.packed[k*panel:]) = [panel]float32(b.Values[k*b.Down+column:])
 		}
 		return
+	}
+	if width < panel {
+		clear(m.packed)
 	}
 	for j := range width {
 		from := b.Values[(column+j)*b.Across:]
