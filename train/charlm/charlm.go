@@ -28,7 +28,7 @@ const (
 	// heldOut is the share of the text, at its end, that no worker trains on.
 	heldOut = 10 // one part in so many
 	// validationWindows is how many windows of it the validation loss is the mean
-	// of at most, evenly spaced: a validation costs as much as some five steps.
+	// of at most, evenly spaced: a validation takes as long as some seven steps.
 	validationWindows = 128
 )
 

@@ -29,7 +29,7 @@ type Config struct {
 	Warmup int     // inner steps over which the rate rises from 0; of the optimiser's, over all rounds
 }
 
-// Defaults returns a model of 135,488 parameters, which takes some 10 ms a step
+// Defaults returns a model of 135,488 parameters, which takes some 20 ms a step
 // on one core with vector instructions, and learns words within some hundred
 // steps.
 func Defaults() Config {
