@@ -8,7 +8,7 @@ import (
 	"testbed/train"
 )
 
-var full = flag.Bool("full", false, "TestLearning trains the default model, with three seeds, and int4 too (minutes)")
+var full = flag.Bool("full", false, "TestLearning trains the default model, with three seeds, and int4 too (a quarter of an hour)")
 
 // learning is an experiment with outer steps and without a network: rounds of
 // inner steps, the mean pseudo-gradient, and Nesterov momentum (DiLoCo, Douillard
