@@ -25,31 +25,7 @@ func Mean(vectors [][]float32) []float64 {
 // block the number of values per scale.
 // A single vector is returned as a copy, unquantised.
 func RingMean(vectors [][]float32, bits, block int) []float32 {
-	ranks, length := len(vectors), len(vectors[0])
-	out := make([]float32, length)
-	if ranks == 1 {
-		copy(out, vectors[0])
-		return out
-	}
-	for c := range ranks {
-		lo, hi := Chunk(length, ranks, c)
-		// Chunk c starts at rank c and is finished by rank c-1, its owner.
-		sum := passThroughWire(vectors[c][lo:hi], bits, block)
-		for hop := 1; hop < ranks; hop++ {
-			own := vectors[(c+hop)%ranks][lo:hi]
-			for i := range sum {
-				sum[i] += own[i]
-			}
-			if hop == ranks-1 {
-				for i := range sum {
-					sum[i] *= 1 / float32(ranks)
-				}
-			}
-			sum = passThroughWire(sum, bits, block)
-		}
-		copy(out[lo:hi], sum)
-	}
-	return out
+	return Reference{Algorithm: Ring, Bits: bits, Block: block}.Mean(vectors, nil)
 }
 
 // DirectMean models the direct algorithm as RingMean does the ring. Chunk c is
@@ -57,34 +33,7 @@ func RingMean(vectors [][]float32, bits, block int) []float32 {
 // its own values enter the sum exactly, those of the others as they came
 // through the wire.
 func DirectMean(vectors [][]float32, bits, block int) []float32 {
-	ranks, length := len(vectors), len(vectors[0])
-	out := make([]float32, length)
-	if ranks == 1 {
-		copy(out, vectors[0])
-		return out
-	}
-	for c := range ranks {
-		lo, hi := Chunk(length, ranks, c)
-		sum := make([]float32, hi-lo)
-		for r, v := range vectors {
-			part := v[lo:hi]
-			if r != c {
-				part = passThroughWire(part, bits, block)
-			}
-			for i, x := range part {
-				if r == 0 {
-					sum[i] = x
-				} else {
-					sum[i] += x
-				}
-			}
-		}
-		for i := range sum {
-			sum[i] *= 1 / float32(ranks)
-		}
-		copy(out[lo:hi], passThroughWire(sum, bits, block))
-	}
-	return out
+	return Reference{Algorithm: Direct, Bits: bits, Block: block}.Mean(vectors, nil)
 }
 
 // HierarchicalMean models the hierarchical algorithm as RingMean does the ring.
@@ -93,45 +42,129 @@ func DirectMean(vectors [][]float32, bits, block int) []float32 {
 // chunk's owner in the order of the groups. Who sums adds its own values, and
 // its own group's sum, exactly, and the others' as they came through the wire.
 func HierarchicalMean(vectors [][]float32, groups []int, bits, block int) []float32 {
+	return Reference{Algorithm: Hierarchical, Groups: groups, Bits: bits, Block: block}.Mean(vectors, nil)
+}
+
+// Reference is a model of the quantised all-reduce in memory.
+type Reference struct {
+	Algorithm Algorithm
+	Groups    []int // with Hierarchical: a number for every rank
+	Bits      int   // of a value, one of Bits
+	Block     int   // values per scale
+}
+
+// Mean returns the outcome that every rank has. vectors are the ranks' inputs,
+// at least one, in the order of the ranks. If lost is not nil, lost[r] gets what
+// quantisation took from what rank r encoded, in units of the sum, as error
+// feedback has it; all have the vectors' length.
+func (r Reference) Mean(vectors, lost [][]float32) []float32 {
 	ranks, length := len(vectors), len(vectors[0])
 	out := make([]float32, length)
 	if ranks == 1 {
 		copy(out, vectors[0])
+		if lost != nil {
+			clear(lost[0])
+		}
 		return out
 	}
-	g := NewGroups(groups)
-	add := func(sum, part []float32) []float32 {
-		if sum == nil {
-			return append([]float32{}, part...)
+	for c := range ranks {
+		lo, hi := Chunk(length, ranks, c)
+		parts := make([]part, ranks)
+		for k, v := range vectors {
+			parts[k].values = v[lo:hi]
+			if lost != nil {
+				parts[k].lost = lost[k][lo:hi]
+			}
 		}
-		for i, x := range part {
+		switch r.Algorithm {
+		case Direct:
+			copy(out[lo:hi], r.grouped(parts, c, NewGroups(make([]int, ranks))))
+		case Hierarchical:
+			copy(out[lo:hi], r.grouped(parts, c, NewGroups(r.Groups)))
+		default:
+			copy(out[lo:hi], r.ring(parts, c))
+		}
+	}
+	return out
+}
+
+// part is a rank's part of a chunk, and where what is lost of it goes.
+type part struct{ values, lost []float32 }
+
+// ring passes chunk c around: it starts at rank c and is finished by rank c-1,
+// its owner.
+func (r Reference) ring(parts []part, c int) []float32 {
+	ranks := len(parts)
+	sum := r.wire(parts[c].values, parts[c].lost)
+	for hop := 1; hop < ranks; hop++ {
+		at := parts[(c+hop)%ranks]
+		for i := range sum {
+			sum[i] += at.values[i]
+		}
+		mul := float32(1)
+		if hop == ranks-1 {
+			mul = 1 / float32(ranks)
+			for i := range sum {
+				sum[i] *= mul
+			}
+		}
+		sum = r.wire(sum, at.lost)
+		for i := range at.lost {
+			at.lost[i] /= mul
+		}
+	}
+	return sum
+}
+
+// grouped sums chunk c by leaders and owner.
+func (r Reference) grouped(parts []part, c int, g Groups) []float32 {
+	var total []float32
+	add := func(sum, values []float32) []float32 {
+		if sum == nil {
+			return append([]float32{}, values...)
+		}
+		for i, x := range values {
 			sum[i] += x
 		}
 		return sum
 	}
-	for c := range ranks {
-		lo, hi := Chunk(length, ranks, c)
-		var total []float32
-		for group := range g.Len() {
-			var sum []float32
-			for _, r := range g.Members(group) {
-				part := vectors[r][lo:hi]
-				if r != g.Leader(group, c) {
-					part = passThroughWire(part, bits, block)
-				}
-				sum = add(sum, part)
+	for group := range g.Len() {
+		var sum []float32
+		leader := g.Leader(group, c)
+		for _, k := range g.Members(group) {
+			values := parts[k].values
+			if k != leader {
+				values = r.wire(values, parts[k].lost)
 			}
-			if group != g.Of(c) {
-				sum = passThroughWire(sum, bits, block)
-			}
-			total = add(total, sum)
+			sum = add(sum, values)
 		}
-		for i := range total {
-			total[i] *= 1 / float32(ranks)
+		if group != g.Of(c) {
+			sum = r.wire(sum, parts[leader].lost)
 		}
-		copy(out[lo:hi], passThroughWire(total, bits, block))
+		total = add(total, sum)
 	}
-	return out
+	ranks := float32(len(parts))
+	mul := 1 / ranks
+	for i := range total {
+		total[i] *= mul
+	}
+	total = r.wire(total, parts[c].lost)
+	for i := range parts[c].lost {
+		parts[c].lost[i] *= ranks
+	}
+	return total
+}
+
+// wire is what a receiver sees of values. lost, unless it is nil, gets what
+// that lacks, and 0 where no number comes back.
+func (r Reference) wire(values, lost []float32) []float32 {
+	seen := passThroughWire(values, r.Bits, r.Block)
+	for i := range lost {
+		if lost[i] = values[i] - seen[i]; math.IsNaN(float64(lost[i])) || math.IsInf(float64(seen[i]), 0) {
+			lost[i] = 0
+		}
+	}
+	return seen
 }
 
 // minScaled is the smallest absmax that gets a scale: below it, arithmetic

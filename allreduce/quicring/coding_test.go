@@ -50,9 +50,12 @@ func everyFormatEqualsTheModel(t *testing.T, a allreduce.Algorithm, bits, n int)
 		r := newRing(t, n, func(c *Config) { c.Bits, c.Entropy = bits, e })
 		for epoch, length := range []int{1, n, 1000, 100_003} {
 			inputs := heavy(uint64(length), n, length)
-			want := reference(a)(inputs, bits, int8.DefaultBlock)
+			r.residuals = residuals(n, length)
+			lost := residuals(n, length)
+			want := model(a, n, bits, int8.DefaultBlock).Mean(inputs, lost)
 			for k, o := range r.mustBy(a, uint64(epoch+1), upTo(n), inputs) {
 				sameBits(t, fmt.Sprintf("entropy %s length %d rank %d", e, length, k), o.out, want)
+				sameBits(t, fmt.Sprintf("what rank %d lost", k), r.residuals[k], lost[k])
 				decoded := make([]float32, length)
 				if err := o.result.Outcome.Decode(decoded); err != nil {
 					t.Fatal(err)
@@ -109,6 +112,15 @@ func TestEveryRankDecidesForItself(t *testing.T) {
 	}
 }
 
+// residuals are room for what each rank loses.
+func residuals(n, length int) [][]float32 {
+	r := make([][]float32, n)
+	for k := range r {
+		r[k] = make([]float32, length)
+	}
+	return r
+}
+
 // TestErrorFeedback reduces the same vectors again and again. What one round
 // loses the next makes good, so the mean over the rounds nears the exact one;
 // without it the error stays.
@@ -122,10 +134,7 @@ func TestErrorFeedback(t *testing.T) {
 				r := newRing(t, n, func(c *Config) { c.Bits = bits })
 				inputs, sum := gaussian(3, n, length), make([]float64, length)
 				if feedback {
-					r.residuals = make([][]float32, n)
-					for k := range r.residuals {
-						r.residuals[k] = make([]float32, length)
-					}
+					r.residuals = residuals(n, length)
 				}
 				for round := range rounds {
 					outcomes := r.mustBy(a, uint64(round+1), upTo(n), inputs)

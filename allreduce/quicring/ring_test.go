@@ -130,15 +130,13 @@ type outcome struct {
 
 // reference is the model of an algorithm.
 func reference(a allreduce.Algorithm) func(vectors [][]float32, bits, block int) []float32 {
-	switch a {
-	case allreduce.Direct:
-		return allreduce.DirectMean
-	case allreduce.Hierarchical:
-		return func(vectors [][]float32, bits, block int) []float32 {
-			return allreduce.HierarchicalMean(vectors, unevenGroups(len(vectors)), bits, block)
-		}
+	return func(vectors [][]float32, bits, block int) []float32 {
+		return model(a, len(vectors), bits, block).Mean(vectors, nil)
 	}
-	return allreduce.RingMean
+}
+
+func model(a allreduce.Algorithm, ranks, bits, block int) allreduce.Reference {
+	return allreduce.Reference{Algorithm: a, Groups: unevenGroups(ranks), Bits: bits, Block: block}
 }
 
 // unevenGroups are a half, a quarter and so on of the ranks, in any order.
