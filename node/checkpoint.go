@@ -14,8 +14,8 @@ func (w *workerDriver) checkpoint(stateless bool) {
 		return
 	}
 	// The buffer of the residual is soon another one's.
-	write := w.model.Outer.Checkpoint(state.Saving{Run: w.cfg.Run, Of: w.cfg.ID, Residual: slices.Clone(w.buffers.residual), Stateless: stateless})
-	w.saving.Go(func() {
+	write := w.outer.Checkpoint(state.Saving{Run: w.cfg.Run, Of: w.cfg.ID, Residual: slices.Clone(w.buffers.residual), Stateless: stateless})
+	w.background.Go(func() {
 		defer w.saves.Unlock()
 		if err := w.cfg.Save(write); err != nil {
 			w.cfg.Log.Warn("no checkpoint", "err", err)
@@ -37,7 +37,7 @@ func (w *workerDriver) restore(r io.Reader) error {
 			w.buffers.residual = residual
 		}
 	}
-	w.model.Replace(s.State)
+	w.outer.Replace(s.State)
 	w.machine.Restored(s.OuterSteps)
 	w.coordinator.greeting.OuterSteps, w.coordinator.greeting.Hash = s.OuterSteps, s.Hash
 	return nil

@@ -16,6 +16,9 @@ type Report struct {
 	Event *runlog.Event `json:"event,omitempty"`
 	// Lateness is how much later than due the timer of an inner step fired.
 	Lateness *time.Duration `json:"lateness_ns,omitempty"`
+	// Computing is how much of an inner step's time was spent on computing, where
+	// something real is trained.
+	Computing float64 `json:"computing,omitempty"`
 	// Paused answers OpPause.
 	Paused bool `json:"paused,omitempty"`
 	// Error is why the node gave up.

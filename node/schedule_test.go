@@ -42,6 +42,7 @@ type schedule struct {
 	rejoin  policy.RejoinMode
 	finish  bool    // sidelined workers finish their inner steps
 	stale   float64 // weight of what they come to
+	learn   bool    // they have a real model
 	delay   time.Duration
 	jitter  time.Duration
 	loss    float64
@@ -109,7 +110,7 @@ func (f fault) String() string {
 
 func (s schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s, rejoin %s), finish steps %v, staleness weight %g", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.rejoin, s.finish, s.stale)
+	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s, rejoin %s), finish steps %v, staleness weight %g, learns %v", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.rejoin, s.finish, s.stale, s.learn)
 	for _, f := range s.faults {
 		fmt.Fprintf(&b, "\n  %v", f)
 	}
@@ -148,6 +149,7 @@ func drawSchedule(seed uint64) schedule {
 	}
 	s.stale = []float64{0, 0.5, 1}[r.IntN(3)]
 	s.rejoin = policy.RejoinModes[r.IntN(len(policy.RejoinModes))]
+	s.learn = r.IntN(10) == 0
 	return s
 }
 
@@ -246,6 +248,10 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 	d := &sc.Real.Links.Default
 	delay, jitter, loss := shaping.Duration(s.delay), shaping.Duration(s.jitter), shaping.Probability(s.loss)
 	d.OneWayDelay, d.Jitter, d.Loss = &delay, &jitter, &loss
+	if s.learn {
+		learn(sc)
+		sc.Real.AllReduce.ErrorFeedback = true
+	}
 	return sc
 }
 

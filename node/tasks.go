@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -13,10 +14,11 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/train"
 	"testbed/worker"
 )
 
-// buffers are a worker's vectors beside its model. They have one owner at a
+// buffers are a worker's vectors beside its outer state. They have one owner at a
 // time: the goroutine of run or, while there is one, the task, which gets them
 // handed over and gives them back with its result.
 type buffers struct {
@@ -53,6 +55,7 @@ type task struct{ cancel context.CancelFunc }
 // what the coordinator is to know besides.
 type result struct {
 	event   worker.Event
+	err     error // the worker cannot go on
 	details message
 	ended   time.Time // of an inner step
 	fetched *state.Snapshot
@@ -86,14 +89,36 @@ func (w *workerDriver) stop() {
 // coordinator compare the state that it leads to.
 func (w *workerDriver) apply() {
 	b := w.buffers
-	w.model.OuterStep(b.mean, b.outcome)
+	w.outer.Step(b.mean, b.outcome)
 	b.residual, b.nextResidual = b.nextResidual, b.residual
-	steps, _ := w.model.Outer.Version()
-	w.coordinator.session.send(message{Type: msgStepped, OuterSteps: steps, Hash: w.model.Outer.Hash(), Loss: w.model.Loss()})
+	steps, _ := w.outer.Version()
+	m := message{Type: msgStepped, OuterSteps: steps, Hash: w.outer.Hash()}
+	if !w.cfg.Scenario.Train.Real() {
+		m.Loss = w.learner.Loss()()
+	} else if w.validates {
+		w.validate(steps)
+	}
+	w.coordinator.session.send(m)
 }
 
-// beginStep begins an inner step. The arithmetic is real but short; the rest of
-// the step's time passes as the scenario says. A step's time counts from the end
+// validate tells the validation loss of an outer state, which takes a while.
+func (w *workerDriver) validate(outerSteps int) {
+	loss := w.learner.Loss()
+	w.background.Go(func() {
+		now := loss()
+		if math.IsNaN(now) || math.IsInf(now, 0) {
+			w.cfg.Log.Error("the training has diverged", "outer_step", outerSteps, "loss", now)
+			return // the next inner step fails
+		}
+		w.cfg.Report(Report{Event: &runlog.Event{
+			T: w.cfg.Scenario.ScenarioTime(time.Since(w.began)), Type: runlog.Validated, Node: scenarios.NodeName(w.cfg.ID),
+			Round: outerSteps, Loss: &now,
+		}})
+	})
+}
+
+// beginStep begins an inner step. It computes, and the rest of the step's time
+// passes as the scenario says. A step's time counts from the end
 // of the one before, and the first one's from the word to start, so that applying
 // the outer step and computing the pseudo-gradient lie within the time of the
 // steps, and workers that share few processors still arrive together.
@@ -102,9 +127,16 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	at := w.cfg.Scenario.ScenarioTime(begin.Sub(w.began))
 	duration := w.cfg.Scenario.RealDuration(w.steps.Step(at, a.Factor))
 	w.spawn(ctx, func(ctx context.Context, b *buffers) result {
-		w.model.InnerStep()
-		if a.Last {
-			w.contribute(b, a)
+		loss, computed, err := w.learner.Step(ctx, a.Round, a.Step)
+		if err == nil && a.Last {
+			err = w.contribute(b, a)
+		}
+		if err != nil {
+			return result{err: err}
+		}
+		measured := w.cfg.Scenario.Real.Compute == scenarios.ComputeMeasured
+		if measured {
+			duration = time.Duration(a.Factor * float64(time.Since(begin)))
 		}
 		stood, err := w.clock.Pass(ctx, begin, duration)
 		if err != nil {
@@ -113,19 +145,31 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		end := time.Now()
 		took := end.Sub(begin) - stood
 		late := took - duration
-		w.cfg.Report(Report{Lateness: &late, Event: &runlog.Event{
+		r := Report{Lateness: &late, Event: &runlog.Event{
 			T: w.cfg.Scenario.ScenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
 			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ScenarioTime(took),
 			ClockError: w.cfg.Scenario.ScenarioTime(w.coordinator.oneWayDelay()),
-		}})
+		}}
+		if w.cfg.Scenario.Train.Real() {
+			r.Event.Loss = &loss
+			if !measured {
+				r.Computing = float64(computed) / float64(max(duration, 1))
+			}
+		}
+		if a.Last {
+			w.learner.Keep()
+		}
+		w.cfg.Report(r)
 		return result{event: worker.StepDone{}, ended: end}
 	})
 }
 
 // contribute makes the contribution to a round: the pseudo-gradient, what came
 // too late for a round before, and what quantisation has taken from others.
-func (w *workerDriver) contribute(b *buffers, a *worker.BeginStep) {
-	w.model.PseudoGradient(b.gradient)
+func (w *workerDriver) contribute(b *buffers, a *worker.BeginStep) error {
+	if err := w.learner.Finish(b.gradient); err != nil {
+		return err
+	}
 	if b.late != nil {
 		if a.Late > 0 {
 			weight := float32(w.cfg.Scenario.Policy.StalenessWeight)
@@ -139,6 +183,7 @@ func (w *workerDriver) contribute(b *buffers, a *worker.BeginStep) {
 	for i, x := range b.residual {
 		b.gradient[i] += x
 	}
+	return nil
 }
 
 func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
@@ -159,6 +204,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		from = w.cfg.ID // from everybody: no one to name
 	}
 	w.reducing.Store(&reducing{a.Epoch, from})
+	w.validates = w.cfg.ID == slices.Min(a.Ring)
 	w.spawn(ctx, func(ctx context.Context, b *buffers) result {
 		defer w.reducing.Store(nil)
 		r, err := w.ring.Reduce(ctx, op, b.gradient, b.mean)
@@ -172,7 +218,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.ScenarioTime(r.Total), ReduceScatter: w.cfg.Scenario.ScenarioTime(r.ReduceScatter),
 			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ScenarioTime(w.coordinator.oneWayDelay()),
 		}})
-		return result{event: worker.Reduced{}, details: message{Hash: state.Hash(b.mean), Bytes: r.BytesSent, Took: r.Total}}
+		return result{event: worker.Reduced{}, details: message{Hash: train.Hash(b.mean), Bytes: r.BytesSent, Took: r.Total}}
 	})
 }
 

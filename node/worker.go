@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"testbed/allreduce/quicring"
+	"testbed/node/learner"
 	"testbed/node/state"
 	"testbed/node/stepclock"
 	"testbed/policy"
@@ -62,16 +63,22 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	if !ok {
 		return fmt.Errorf("worker %d is not in the scenario", cfg.ID)
 	}
+	task, trainer, err := cfg.Scenario.Learning(cfg.ID)
+	if err != nil {
+		return err
+	}
 	w := &workerDriver{
 		cfg: cfg, spec: spec,
 		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps),
-		model:   state.NewModel(cfg.Scenario.Seed, cfg.ID, cfg.Scenario.Real.Parameters),
+		outer:   state.NewOuter(task.Start(), cfg.Scenario.Train.OuterOptimiser()),
 		buffers: newBuffers(cfg.Scenario),
 		steps:   cfg.Scenario.Sampler(spec, cfg.Incarnation, nil), results: make(chan result, 1),
 		clock: stepclock.New(),
 	}
+	w.learner = learner.New(task, trainer, w.outer, cfg.Scenario.Train.Real())
+	defer w.learner.Close()
 	w.coordinator = newConnection(&w.cfg, w.heartbeat)
-	defer w.saving.Wait()
+	defer w.background.Wait()
 	reduce := cfg.Scenario.Real.AllReduce
 	if cfg.Restore != nil {
 		if err := w.restore(cfg.Restore); err != nil {
@@ -90,7 +97,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	defer ring.Close()
 	w.ring = ring
 	w.states, err = state.Listen(state.Config{
-		Conn: cfg.Fetch, TLS: cfg.TLS, Log: cfg.Log, Outer: w.model.Outer, Busy: func() bool { return w.reducing.Load() != nil },
+		Conn: cfg.Fetch, TLS: cfg.TLS, Log: cfg.Log, Outer: w.outer, Busy: func() bool { return w.reducing.Load() != nil },
 		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"),
 	})
 	if err != nil {
@@ -128,15 +135,18 @@ type workerDriver struct {
 
 	buffers *buffers // nil while a task has them
 
-	model  *state.Model // its Outer is shared, and locks itself
+	outer   *state.Outer     // shared: it locks itself
+	learner *learner.Learner // of the task that takes an inner step, if there is one
+
 	ring   *quicring.Endpoint
 	states *state.Endpoint  // shared, but for Fetch, which only tasks call
 	clock  *stepclock.Clock // shared: it locks itself
 
 	reducing atomic.Pointer[reducing] // shared: the reduction under way, for heartbeats and the donor
 
-	saves  sync.Mutex // held while a checkpoint is saved
-	saving sync.WaitGroup
+	validates  bool       // the outer states that the reduction under way, or the last one, leads to
+	saves      sync.Mutex // held while a checkpoint is saved
+	background sync.WaitGroup
 }
 
 // reducing is a running reduction, as heartbeats tell of it.
@@ -304,8 +314,11 @@ func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, err
 func (w *workerDriver) finished(ctx context.Context, r result) error {
 	w.task.cancel()
 	w.task, w.buffers, w.details = nil, r.buffers, r.details
+	if r.err != nil {
+		return r.err
+	}
 	if r.fetched != nil {
-		w.model.Replace(r.fetched)
+		w.outer.Replace(r.fetched)
 	}
 	w.stepFrom = r.ended
 	_, err := w.step(ctx, r.event)
@@ -333,7 +346,9 @@ func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.En
 		case *worker.Rejoin:
 			w.rejoins = true
 		case *worker.End:
-			end = a
+			if end = a; !a.Evicted && w.validates && w.cfg.Scenario.Train.Real() {
+				w.checkpoint(false) // the last one: what was learnt
+			}
 		case *worker.GiveUp:
 			err = errors.New(a.Problem)
 		}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -19,11 +18,11 @@ import (
 	"time"
 
 	"testbed/internal/memnet"
-	"testbed/node/state"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping"
+	"testbed/train/lesson"
 )
 
 // A world is one run of the real coordinator and the real workers over an
@@ -396,127 +395,56 @@ func (w *world) restart(id policy.ID) {
 	}
 }
 
-// lossAfter predicts the loss after every outer step from who took part,
-// computing the mean over them exactly. A wrong divisor, a contribution that
-// counts twice or a state that does not follow from the one before shows as
-// another loss.
-//
-// late are those that finished the inner steps of a round too late. What they
-// came to adds to their next contribution, unless they are evicted before.
-func lossAfter(s *scenarios.Scenario, participants, zero, late, evicted [][]policy.ID) []float64 {
-	n := s.Real.Parameters
-	shared := state.NewQuadratic(s.Seed, 0, n)
-	targets := map[policy.ID][]float32{}
-	outer, momentum := make([]float64, n), make([]float64, n)
-	for i, o := range shared.Start {
-		outer[i] = float64(o)
-	}
-	carried := map[policy.ID][]float64{}
-	contribution := func(id policy.ID) []float64 {
-		if targets[id] == nil {
-			targets[id] = state.NewQuadratic(s.Seed, id, n).Target
-		}
-		all := make([]float64, n)
-		for i, o := range outer {
-			local := o
-			for range s.InnerSteps {
-				local += state.InnerLearningRate * (float64(targets[id][i]) - local)
-			}
-			all[i] = o - local
-		}
-		for i, x := range carried[id] {
-			all[i] += s.Policy.StalenessWeight * x
-		}
-		return all
-	}
-	var losses []float64
-	for round, ids := range participants {
-		for _, id := range evicted[round] {
-			delete(carried, id)
-		}
-		mean := make([]float64, n)
-		for _, id := range ids {
-			if slices.Contains(zero[round], id) {
-				continue
-			}
-			for i, x := range contribution(id) {
-				mean[i] += x / float64(len(ids))
-			}
-			delete(carried, id)
-		}
-		for _, id := range late[round] {
-			if !slices.Contains(ids, id) { // the round has not been opened again
-				carried[id] = contribution(id)
-			}
-		}
-		sum := 0.0
-		for i, g := range mean {
-			momentum[i] = state.OuterMomentum*momentum[i] + g
-			outer[i] -= state.OuterLearningRate * (g + state.OuterMomentum*momentum[i])
-			d := outer[i] - float64(shared.Optimum[i])
-			sum += d * d
-		}
-		losses = append(losses, sum/float64(n))
-	}
-	return losses
-}
-
 // checkLineage holds the record against the invariant: one lineage of outer
-// states, the same bytes at every participant of a round, and each the mean
-// over exactly those.
+// states, the same bytes at every participant of a round, and those that the
+// record leads to, computed anew. A wrong divisor, a contribution that counts
+// twice or a state that does not follow from the one before shows as another
+// hash.
 func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	var participants, zero [][]policy.ID
-	var zeros []policy.ID // of the running reduction
-	late, gone := map[int][]policy.ID{}, map[int][]policy.ID{}
-	hashes := map[string]int{}
+	l, err := lesson.New(s)
+	if err != nil {
+		return err
+	}
+	steps, predicted, losses, seen := 0, map[int]string{}, map[int]float64{}, map[string]int{}
 	for _, e := range events {
+		told := e.Loss
+		learnt, err := l.Add(&e)
+		if err != nil {
+			return err
+		}
+		if e.Type == runlog.Step && (told == nil) != (e.Loss == nil) || told != nil && *told != *e.Loss {
+			bad("step %d of %s in round %d has another loss: %v, %v", e.Step, e.Node, e.Round, told, e.Loss)
+		}
+		for _, k := range learnt {
+			if k.Type == runlog.State {
+				predicted[k.Round] = k.Hash
+			} else {
+				losses[k.Round] = *k.Loss
+			}
+		}
 		switch e.Type {
 		case runlog.OuterStep:
-			if e.Round != len(participants)+1 {
-				bad("outer step %d follows %d", e.Round, len(participants))
+			if steps++; e.Round != steps {
+				bad("outer step %d follows %d", e.Round, steps-1)
 			}
-			participants, zero = append(participants, e.Participants), append(zero, zeros)
-		case runlog.Arrive:
-			if e.Late {
-				var id policy.ID
-				fmt.Sscanf(e.Node, "w%d", &id)
-				late[e.Round] = append(late[e.Round], id)
-			}
-		case runlog.Evict: // what it came to too late goes with it
-			var id policy.ID
-			fmt.Sscanf(e.Node, "w%d", &id)
-			late[e.Round] = slices.DeleteFunc(late[e.Round], func(l policy.ID) bool { return l == id })
-			gone[e.Round] = append(gone[e.Round], id)
-		case runlog.ReduceStart:
-			zeros = e.Zero
 		case runlog.ReduceDone, runlog.State:
 			if e.Identical == nil || !*e.Identical {
 				bad("%s of round %d: the participants %v have different bytes", e.Type, e.Round, e.Participants)
 			}
 		}
-	}
-	tooLate, evicted := make([][]policy.ID, len(participants)), make([][]policy.ID, len(participants))
-	for round := range tooLate {
-		tooLate[round], evicted[round] = late[round+1], gone[round+1]
-	}
-	predicted := lossAfter(s, participants, zero, tooLate, evicted)
-	for _, e := range events {
+		if e.Type == runlog.Validated && *e.Loss != losses[e.Round] {
+			bad("the state after outer step %d has the validation loss %v, said to be %v", e.Round, losses[e.Round], *e.Loss)
+		}
 		if e.Type != runlog.State {
 			continue
 		}
-		if before, seen := hashes[e.Hash]; seen {
+		if before, twice := seen[e.Hash]; twice {
 			bad("the states after outer steps %d and %d are the same", before, e.Round)
 		}
-		hashes[e.Hash] = e.Round
-		if e.Round > len(predicted) {
-			bad("a state after outer step %d, of %d", e.Round, len(predicted))
-			continue
-		}
-		// Quantisation moves the loss by less than a thousandth.
-		if want := predicted[e.Round-1]; math.Abs(*e.Loss-want) > 0.01*want+1e-4 {
-			bad("the loss after outer step %d is %.5f; the mean over %v leads to %.5f", e.Round, *e.Loss, participants[e.Round-1], want)
+		if seen[e.Hash] = e.Round; e.Hash != predicted[e.Round] {
+			bad("the state after outer step %d has the hash %s; the record leads to %s", e.Round, e.Hash, predicted[e.Round])
 		}
 	}
 	return errors.Join(problems...)

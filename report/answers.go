@@ -220,6 +220,16 @@ func (p *page) whatWasGained() document.Answer {
 	return a
 }
 
+func (p *page) whatWasLearnt() document.Answer {
+	a := document.Answer{Question: "What was learnt?", Text: p.Learning.Answer()}
+	var finals []string
+	for _, one := range p.Learning.Policies {
+		finals = append(finals, fmt.Sprintf("%.3f", one.Final.Median))
+	}
+	a.Short = "validation loss " + strings.Join(finals, ", ")
+	return a
+}
+
 // gainOfTwo says what the second policy gained over the first.
 func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 	a.Short = words.Times(e.Median)

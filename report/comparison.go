@@ -6,6 +6,7 @@ import (
 
 	"testbed/policy"
 	"testbed/report/agreement"
+	"testbed/report/learning"
 	"testbed/runlog"
 	"testbed/stats"
 )
@@ -51,7 +52,9 @@ type Comparison struct {
 	// the measured order of three policies or more is the simulated one.
 	RankCorrelation map[string]stats.Correlation `json:"rank_correlation,omitempty"`
 	Statistics      Statistics                   `json:"statistics"`
-	Dir             string                       `json:"dir"`
+	// Learning is what was learnt in each world in which something was.
+	Learning map[string]*learning.Result `json:"learning,omitempty"`
+	Dir      string                      `json:"dir"`
 }
 
 // Residual is a prediction's error in parts.
@@ -185,6 +188,14 @@ func (c *Comparison) Conclude() {
 	}
 	c.RankCorrelation = rankCorrelations(c.Policies, all)
 	c.Statistics = statistics(c.Policies, all)
+	for _, world := range worlds {
+		if learnt := learning.New(c.Policies, c.sets(world)); learnt != nil {
+			if c.Learning == nil {
+				c.Learning = map[string]*learning.Result{}
+			}
+			c.Learning[world] = learnt
+		}
+	}
 	if len(c.Links) > 1 {
 		c.Agreement = agreement.New(c.Policies, c.Links, c.measured())
 	}

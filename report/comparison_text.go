@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"testbed/policy"
+	"testbed/report/learning"
 	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -33,6 +34,9 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 		write = c.writePair
 	}
 	if err := write(out, s); err != nil {
+		return err
+	}
+	if err := c.writeLearning(out); err != nil {
 		return err
 	}
 	if err := c.writeAgreement(out); err != nil {
@@ -329,4 +333,28 @@ func standing(sum runlog.Summary) string {
 		return "nobody sidelined or evicted"
 	}
 	return strings.Join(parts, "; ")
+}
+
+// writeLearning writes what was learnt in each world, and whether simulated and
+// real workers have learnt the same.
+func (c *Comparison) writeLearning(out io.Writer) error {
+	for _, world := range worlds {
+		if learnt := c.Learning[world]; learnt != nil {
+			if err := learnt.Write(out, worldText(world)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, world := range []string{runlog.Sim, simLinks} {
+		for _, name := range c.Policies {
+			sets := c.sets(world)
+			if sets == nil || c.Real == nil {
+				continue
+			}
+			if same, of := learning.Same(sets[0][name], c.Real[name]); of > 0 {
+				fmt.Fprintf(out, "%s, %s: the model is that of the real run, bit by bit, after %d of %d rounds\n", name, worldText(world), same, of)
+			}
+		}
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"testbed/policy"
 	"testbed/report/agreement"
 	"testbed/report/document"
+	"testbed/report/learning"
 	"testbed/report/record"
 	"testbed/report/timeline"
 	"testbed/report/words"
@@ -35,6 +36,8 @@ type page struct {
 	Sides       []side  `json:"sides"`
 	// Trade is empty where there is nothing to compare or no work was counted.
 	Trade []score `json:"trade,omitempty"`
+	// Learning is nil where nothing was learnt.
+	Learning *learning.Result `json:"learning,omitempty"`
 
 	world      string // whose runs are shown
 	statistics Statistics
@@ -109,6 +112,9 @@ func newPage(rec *record.Record) (*page, error) {
 	}
 	p.Headline = p.headline()
 	p.Answers = []document.Answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
+	if p.Learning != nil {
+		p.Answers = slices.Insert(p.Answers, 3, p.whatWasLearnt())
+	}
 	p.Headline = document.Together.Replace(p.Headline)
 	for _, a := range p.Answers {
 		for k := range a.Text {
@@ -129,6 +135,11 @@ func (p *page) compare() {
 		}
 		p.Agreement = agreement.New(policies, p.Record.Links, runs)
 	}
+	var seeds []Set
+	for _, m := range all {
+		seeds = append(seeds, m.runs[p.world])
+	}
+	p.Learning = learning.New(policies, seeds)
 	p.statistics, p.scores, p.ranks = statistics(policies, all), scores(policies, all), rankCorrelations(policies, all)
 	if len(policies) > 1 && slices.ContainsFunc(p.scores, func(s score) bool { return s.Lost != nil }) {
 		p.Trade = p.scores

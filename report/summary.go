@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"testbed/report/learning"
 	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -51,6 +52,9 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 	fmt.Fprintf(out, "%.0f %% of the membership time was inner steps, %.0f %% waiting for others\n", 100*sum.ComputeFraction, 100*sum.BarrierWaitFraction)
 	for _, line := range workLines(sum.Work) {
 		fmt.Fprintln(out, line)
+	}
+	if learnt := learning.Of(sum); learnt != "" {
+		fmt.Fprintln(out, learnt)
 	}
 	if sum.JoinerStall > 0 {
 		fmt.Fprintf(out, "joiners waited %s for the outer state\n", words.Micros(sum.JoinerStall))

@@ -23,6 +23,8 @@ const (
 	// and of every round.
 	FidelityFile = "fidelity.json"
 	LogsDir      = "logs"
+	// ModelFile has the model that was trained, if one was.
+	ModelFile = "model"
 	// QueuesFile has Queues of a real run, one on a line.
 	QueuesFile = "queues.jsonl"
 	// QlogDir has a directory for each node, with a file for each of its QUIC

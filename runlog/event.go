@@ -29,7 +29,8 @@ const (
 	Reduced       Type = "reduced" // a worker has the outcome of a reduction
 	ReduceDone    Type = "reduce_done"
 	OuterStep     Type = "outer_step"
-	State         Type = "state" // the outer states after an outer step, compared
+	State         Type = "state"     // the outer states after an outer step, compared
+	Validated     Type = "validated" // the loss of the outer state after an outer step
 	HeartbeatMiss Type = "heartbeat_miss"
 	Sideline      Type = "sideline"
 	Rejoin        Type = "rejoin"
@@ -109,8 +110,9 @@ type Event struct {
 	Complete  *bool  `json:"complete,omitempty"`
 	// ClockError bounds the error of T in events that a worker has timed.
 	ClockError policy.Time `json:"clock_error_us,omitempty"`
-	// Loss is the mean squared distance of the outer parameters from the
-	// optimum of the synthetic objective.
+	// Loss is that of a State or of what was Validated on data nobody trains on,
+	// and that of a Step on what it trained on, before it. For the stand-in, it is
+	// the mean squared distance of the outer parameters from the optimum.
 	Loss   *float64       `json:"loss,omitempty"`
 	Ring   *Ring          `json:"ring,omitempty"`
 	Run    *Run           `json:"run,omitempty"`

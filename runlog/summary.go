@@ -55,8 +55,15 @@ type Summary struct {
 	Detected []Detection `json:"detected"`
 	// Work says what became of inner steps. Records of a time when summaries did
 	// not have it lack it.
-	Work   *Work   `json:"work,omitempty"`
-	Rounds []Round `json:"rounds"`
+	Work *Work `json:"work,omitempty"`
+	// TokensSeen are those of the inner steps that outer steps have, TokensLost
+	// those of steps that were thrown away, and TimeToLoss is when the validation
+	// loss was first no more than each tenth of a nat. Absent where nothing real is
+	// trained, or the simulator did not train.
+	TokensSeen *int         `json:"tokens_seen,omitempty"`
+	TokensLost *int         `json:"tokens_lost,omitempty"`
+	TimeToLoss []TimeToLoss `json:"time_to_loss,omitempty"`
+	Rounds     []Round      `json:"rounds"`
 	// BitIdentical says that in every round every participant ended with the
 	// same bytes. It is absent where no bytes moved.
 	BitIdentical *bool `json:"bit_identical"`
@@ -124,7 +131,11 @@ type Round struct {
 	// Reduce is how long the slowest participant's all-reduce took.
 	Reduce    policy.Time `json:"reduce_us"`
 	BytesSent int64       `json:"bytes_sent"`
-	Hash      string      `json:"hash,omitempty"`
+	// Hash is that of the outcome, ModelHash that of the outer state that it leads
+	// to, and Loss how well that does, where something real is trained.
+	Hash      string     `json:"hash,omitempty"`
+	ModelHash string     `json:"model_hash,omitempty"`
+	Loss      *RoundLoss `json:"loss,omitempty"`
 }
 
 // Summarizer computes a Summary from the events of a run, one by one.
@@ -143,6 +154,7 @@ type Summarizer struct {
 	started      bool
 	split        splitter
 	work         account
+	learnt       *Learnt
 }
 
 // NewSummarizer returns a Summarizer that has seen no event of a run of the
@@ -160,6 +172,7 @@ func NewSummarizer(s *scenarios.Scenario) *Summarizer {
 		joiners:  map[string]bool{},
 		split:    newSplitter(),
 		work:     newAccount(s),
+		learnt:   NewLearnt(s),
 	}
 }
 
@@ -203,8 +216,8 @@ func (s *Summarizer) Add(e *Event) {
 	case ReduceDone:
 		s.current.Reduce, s.current.BytesSent, s.current.Hash = e.Duration, e.BytesSent, e.Hash
 		s.identical(e)
-	case State:
-		s.identical(e)
+	case State, Validated:
+		s.state(e)
 	case OuterStep:
 		s.outerStep(e)
 	case Sideline:
@@ -245,7 +258,15 @@ func (s *Summarizer) Add(e *Event) {
 	}
 }
 
+func (s *Summarizer) state(e *Event) {
+	s.identical(e)
+	s.learnt.Add(e)
+}
+
 func (s *Summarizer) step(e *Event) {
+	if e.Loss != nil {
+		s.learnt.Add(e)
+	}
 	if len(s.evicted) == 0 || s.mayWork(e) {
 		s.busy += e.Duration
 	}
@@ -393,6 +414,8 @@ func (s *Summarizer) identical(e *Event) {
 func (s *Summarizer) Summary() Summary {
 	sum := s.sum
 	sum.Work = s.work.work()
+	sum.Rounds = slices.Clone(s.sum.Rounds)
+	s.learnt.Into(&sum)
 	end := s.last
 	if sum.Complete {
 		end = sum.WallClock

@@ -398,7 +398,7 @@ func (p *parser) validateTarget(s *Scenario, path string, in LinkInject) error {
 
 // trace reads the trace of an inject.
 func (p *parser) trace(s *Scenario, field, name string) (*shaping.Pace, error) {
-	text, err := p.named(s, field, name)
+	text, err := p.named(s, field, "trace", name)
 	if err != nil {
 		return nil, err
 	}

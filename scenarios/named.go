@@ -12,20 +12,20 @@ import (
 // maxTraceBytes bounds the file of a trace.
 const maxTraceBytes = 32 << 20
 
-// named reads a file that a field of the scenario names, and keeps its text with
-// the scenario.
-func (p *parser) named(s *Scenario, field, name string) ([]byte, error) {
+// named reads a file that a field of the scenario names, a trace or whatever else
+// it is, and keeps its text with the scenario.
+func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 	if !fs.ValidPath(name) || name == "." {
-		return nil, p.fail(field, fmt.Sprintf("%q does not lie beside the scenario's file or below it; move the trace there, and write its path from there, with slashes", name))
+		return nil, p.fail(field, fmt.Sprintf("%q does not lie beside the scenario's file or below it; move the %s there, and write its path from there, with slashes", name, what))
 	}
 	if ext := path.Ext(name); slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".log"}, ext) {
-		return nil, p.fail(field, fmt.Sprintf("a trace is not called …%s, because other files of a run's record are; rename it, for example to ….trace", ext))
+		return nil, p.fail(field, fmt.Sprintf("a %s is not called …%s, because other files of a run's record are; rename it, for example to ….%s", what, ext, what))
 	}
 	if text, ok := s.Traces[name]; ok {
 		return text, nil
 	}
 	if p.dir == nil {
-		return nil, p.fail(field, "a trace is read only for a scenario that is a file itself")
+		return nil, p.fail(field, "a "+what+" is read only for a scenario that is a file itself")
 	}
 	var text []byte
 	dir := p.dir

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"testbed/policy"
+	"testbed/scenarios/fields"
 )
 
 // maxFileBytes bounds a scenario file.
@@ -33,13 +34,16 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	}
 	s := &Scenario{
 		Policy: DefaultPolicies(),
-		Real:   Real{TimeScale: DefaultTimeScale, Parameters: DefaultParameters, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
+		Real:   Real{TimeScale: DefaultTimeScale, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
 	}
 	if err := p.fill(s); err != nil {
 		return nil, err
 	}
 	if s.Name == "" {
 		s.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	}
+	if err := p.fillParameters(s); err != nil {
+		return nil, err
 	}
 	if s.Real.MinSlack < 0 { // not given
 		s.Real.MinSlack = defaultMinSlack(len(s.Workers))
@@ -182,7 +186,7 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
 		return p.table(n, t, path)
 	default:
 		if n.Kind != yaml.ScalarNode {
-			return p.at(n, path, "must be a single "+kindName(t))
+			return p.at(n, path, "must be a single "+fields.Kind(t))
 		}
 		if problem := scalar(n, t); problem != "" {
 			return p.at(n, path, problem)
@@ -197,7 +201,7 @@ func (p *parser) object(n *yaml.Node, t reflect.Type, path string) error {
 		return nil // an empty section is all defaults
 	}
 	if n.Kind != yaml.MappingNode {
-		return p.at(n, path, "must be an object with the fields "+strings.Join(fieldNames(t), ", "))
+		return p.at(n, path, "must be an object with the fields "+strings.Join(fields.Names(t), ", "))
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -205,10 +209,10 @@ func (p *parser) object(n *yaml.Node, t reflect.Type, path string) error {
 		if !plainKey(key) {
 			return p.at(key, path, "has a key that is no plain word; write the name of a field")
 		}
-		field := join(path, key.Value)
-		ft, ok := fieldType(t, key.Value)
+		field := fields.Join(path, key.Value)
+		ft, ok := fields.Type(t, key.Value)
 		if !ok {
-			return p.at(key, field, "unknown field; "+known(t, key.Value))
+			return p.at(key, field, "unknown field; "+fields.Known(t, key.Value))
 		}
 		if seen[key.Value] {
 			return p.at(key, field, "given twice; keep one")
@@ -219,8 +223,8 @@ func (p *parser) object(n *yaml.Node, t reflect.Type, path string) error {
 		}
 	}
 	for f := range t.Fields() {
-		if name := yamlName(f); f.Tag.Get("need") != "" && !seen[name] {
-			return p.at(n, join(path, name), "is missing; add it")
+		if name := fields.Name(f); f.Tag.Get("need") != "" && !seen[name] {
+			return p.at(n, fields.Join(path, name), "is missing; add it")
 		}
 	}
 	return nil
@@ -238,10 +242,10 @@ func (p *parser) table(n *yaml.Node, t reflect.Type, path string) error {
 			return p.at(n.Content[i], path, "has a key that is no plain word; write a name")
 		}
 		if seen[key] {
-			return p.at(n.Content[i], join(path, key), "given twice; keep one")
+			return p.at(n.Content[i], fields.Join(path, key), "given twice; keep one")
 		}
 		seen[key] = true
-		if err := p.shape(n.Content[i+1], t.Elem(), join(path, key)); err != nil {
+		if err := p.shape(n.Content[i+1], t.Elem(), fields.Join(path, key)); err != nil {
 			return err
 		}
 	}
@@ -267,11 +271,11 @@ func scalar(n *yaml.Node, t reflect.Type) string {
 	switch {
 	case t.Kind() == reflect.String:
 	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
-		return fmt.Sprintf("%q is text; write the %s without quotes", n.Value, kindName(t))
+		return fmt.Sprintf("%q is text; write the %s without quotes", n.Value, fields.Kind(t))
 	case digits.MatchString(n.Value) && len(strings.TrimLeft(n.Value, "+-")) > 1 && strings.TrimLeft(n.Value, "+-")[0] == '0':
 		return fmt.Sprintf("%q begins with a zero; remove it", n.Value)
 	case whole && n.Tag == "!!float" && !digits.MatchString(n.Value):
-		return fmt.Sprintf("%q is not a %s; write it in digits alone", n.Value, kindName(t))
+		return fmt.Sprintf("%q is not a %s; write it in digits alone", n.Value, fields.Kind(t))
 	}
 	// A pointer to a fresh value decides whether the scalar fits.
 	err := n.Decode(reflect.New(t).Interface())
@@ -283,107 +287,7 @@ func scalar(n *yaml.Node, t reflect.Type) string {
 	case whole && digits.MatchString(n.Value):
 		return fmt.Sprintf("is %s, too large to be meant", n.Value)
 	}
-	return fmt.Sprintf("%q is not a %s", n.Value, kindName(t))
-}
-
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
-}
-
-func kindName(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Float64:
-		return "number"
-	case reflect.Uint64:
-		return "whole number from 0"
-	case reflect.String:
-		return "text"
-	case reflect.Bool:
-		return "truth value (true or false)"
-	}
-	return "whole number"
-}
-
-func yamlName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-	return name
-}
-
-// fieldType finds a field by its name in the file, also in inlined structs.
-func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
-	if params, ok := parametersType(t, name); ok {
-		return params, true
-	}
-	for f := range t.Fields() {
-		if f.Anonymous && strings.HasSuffix(f.Tag.Get("yaml"), ",inline") {
-			if ft, ok := fieldType(f.Type, name); ok {
-				return ft, true
-			}
-			continue
-		}
-		if n := yamlName(f); n == name && n != "-" && f.IsExported() {
-			return f.Type, true
-		}
-	}
-	return nil, false
-}
-
-func fieldNames(t reflect.Type) []string {
-	var names []string
-	if t == policiesType {
-		names = policy.Names()
-	}
-	for f := range t.Fields() {
-		switch n := yamlName(f); {
-		case !f.IsExported():
-		case f.Anonymous:
-			names = append(names, fieldNames(f.Type)...)
-		case n != "-":
-			names = append(names, n)
-		}
-	}
-	return names
-}
-
-// known tells what could have been meant by an unknown field.
-func known(t reflect.Type, name string) string {
-	names := fieldNames(t)
-	if len(names) == 0 {
-		return "there are no fields here"
-	}
-	best, distance := "", 3
-	for _, n := range names {
-		if d := editDistance(strings.ToLower(n), strings.ToLower(name)); d < distance {
-			best, distance = n, d
-		}
-	}
-	if best != "" {
-		return fmt.Sprintf("did you mean %s?", best)
-	}
-	return "the fields here are " + strings.Join(names, ", ")
-}
-
-// editDistance is Levenshtein's.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
+	return fmt.Sprintf("%q is not a %s", n.Value, fields.Kind(t))
 }
 
 // line looks up the line of a field path such as injects[0].id. A field that

@@ -61,7 +61,7 @@ func TestBadInput(t *testing.T) {
 		{"unknown policy", "straggler: {quorum: 0.75}", "stragler: {quorum: 1}", "bad.yaml:16: policy.stragler: unknown field; did you mean straggler?"},
 		{"unknown link property", "rate_up:", "rateup:", "bad.yaml:20: real.links.default.rateup: unknown field; did you mean rate_up?"},
 		{"name with a slash", "seed: 42", "seed: 42\nname: a/x", `bad.yaml:2: name: "a/x" has a slash in it, and files are named after it; write a plain name`},
-		{"unlike any field", "seed: 42", "seed: 42\ncolour: x", "bad.yaml:2: colour: unknown field; the fields here are name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work"},
+		{"unlike any field", "seed: 42", "seed: 42\ncolour: x", "bad.yaml:2: colour: unknown field; the fields here are name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work, train"},
 
 		{"duplicate id", "id: 1, join", "id: 0, join", "bad.yaml:4: workers[1].id: worker 0 is already workers[0]; give each worker an id of its own"},
 		{"inject for nobody", "op: Slow, id: 1", "op: Slow, id: 7", "bad.yaml:6: injects[0].id: there is no worker 7; the workers are 0, 1"},
@@ -131,7 +131,7 @@ func TestBadInput(t *testing.T) {
 		{"leading zero", "seed: 42", "seed: 042", `bad.yaml:1: seed: "042" begins with a zero; remove it`},
 		{"list for a number", "seed: 42", "seed: [42]", "bad.yaml:1: seed: must be a single whole number from 0"},
 		{"object for a list", "- " + inject, "slow: " + inject, "bad.yaml:6: injects: must be a list"},
-		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, parameters, min_slack, stall_timeout, heed_unreachable, checkpoint_every, links, all_reduce, injects"},
+		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, compute, parameters, min_slack, stall_timeout, heed_unreachable, checkpoint_every, links, all_reduce, injects"},
 		{"list for a worker", worker1, "[1, 2]", "bad.yaml:4: workers[1]: must be an object with the fields id, join_at, inner_step_mean, inner_step_jitter"},
 		{"list for a link property", "rate_up: 100mbit", "rate_up: [1]", `bad.yaml:20: real.links.default.rate_up: must be a single value such as "10ms" or "100mbit"`},
 		{"rate without a unit", "rate_up: 100mbit", "rate_up: 100", `bad.yaml:20: real.links.default.rate_up: rate "100" is not a number with a unit: write it as tc does, for example 100mbit`},
@@ -192,7 +192,7 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	t.Run("no object", func(t *testing.T) {
-		check(t, "- 1\n", "bad.yaml:1: must be an object with the fields name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work")
+		check(t, "- 1\n", "bad.yaml:1: must be an object with the fields name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work, train")
 	})
 	t.Run("too long", func(t *testing.T) {
 		check(t, strings.Repeat("#", 4<<20+1), "bad.yaml: the file has 4194305 bytes; at most 4194304 are read")
@@ -355,7 +355,7 @@ func loadBack(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, short_stalls, spot_fleet, three_regions, transient_slow"
+	want := "homogenous: there is no such file and no such scenario in the library, which has charlm_straggler, churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, short_stalls, spot_fleet, three_regions, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}

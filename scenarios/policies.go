@@ -74,6 +74,14 @@ func parametersType(t reflect.Type, name string) (reflect.Type, bool) {
 	return reflect.TypeOf(p).Elem(), true
 }
 
+// MoreNames are the names of the policies, and MoreType is the type of what one
+// takes: each may have a section of its own.
+func (Policies) MoreNames() []string { return policy.Names() }
+
+func (Policies) MoreType(name string) (reflect.Type, bool) {
+	return parametersType(policiesType, name)
+}
+
 // UnmarshalYAML reads a section that has been checked.
 func (p *Policies) UnmarshalYAML(n *yaml.Node) error {
 	type plain Policies

@@ -17,6 +17,7 @@ import (
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
 	"testbed/policy"
+	"testbed/scenarios/learning"
 	"testbed/scenarios/work"
 	"testbed/shaping"
 )
@@ -48,8 +49,10 @@ type Scenario struct {
 	// Work says how long inner steps take beyond what Workers say. If it is nil
 	// they vary by InnerStepJitter alone.
 	Work *work.Spec `yaml:"work" json:"work,omitempty"`
+	// Train says what is trained. If it is nil that is a stand-in.
+	Train *learning.Spec `yaml:"train" json:"train,omitempty"`
 
-	// Traces are the texts of the files that Real.Injects and Work name, so that
+	// Traces are the texts of the files that Real.Injects, Work and Train name, so that
 	// a record can keep them.
 	Traces map[string][]byte `yaml:"-" json:"-"`
 }
@@ -110,7 +113,10 @@ type Inject struct {
 type Real struct {
 	// TimeScale is real time divided by scenario time.
 	TimeScale float64 `yaml:"time_scale" json:"time_scale"`
-	// Parameters is the length of the model's float32 vector.
+	// Compute says how long inner steps take.
+	Compute string `yaml:"compute" json:"compute,omitempty"`
+	// Parameters is the length of the model's float32 vector. Where Train has a
+	// model, it is that one's.
 	Parameters int `yaml:"parameters" json:"parameters"`
 	// MinSlack is a floor, in real time, under the deadlines that policies
 	// derive from arrivals: arrivals closer together than this say more about the machine

@@ -4,11 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -16,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"testbed/policy"
+	"testbed/scenarios/fields"
 )
 
 // Setting gives a field of a scenario another value. It is made by NewSetting.
@@ -45,9 +43,6 @@ type step struct {
 
 const every = -1
 
-// maxSteps is more than any path needs.
-const maxSteps = 16
-
 // NewSetting checks the path and the kind of the value. Whether the value is
 // in range, and whether the scenario has the entries that the path names, shows
 // when the setting is made. Every error is an *Error.
@@ -58,7 +53,7 @@ func NewSetting(field, value string) (Setting, error) {
 	if field == workersCount {
 		kind = reflect.TypeFor[int]()
 	} else {
-		steps, err := splitPath(field)
+		steps, err := fields.Split(field)
 		if err != nil {
 			return Setting{}, p.fail(field, err.Error())
 		}
@@ -93,75 +88,22 @@ func (p *parser) single(field, value string, kind reflect.Type) (*yaml.Node, err
 	return n, nil
 }
 
-// splitPath splits a path into names, indices such as "[3]" and "[*]".
-func splitPath(path string) ([]string, error) {
-	var parts []string
-	for i := 0; i < len(path); {
-		if len(parts) == maxSteps {
-			return nil, fmt.Errorf("is too deep; no field lies below %d names", maxSteps)
-		}
-		if path[i] == '[' {
-			end := strings.IndexByte(path[i:], ']')
-			inside := ""
-			if end > 0 {
-				inside = path[i+1 : i+end]
-			}
-			if inside != "*" && !(digits.MatchString(inside) && inside == strconv.Itoa(atoi(inside)) && inside[0] != '-') || len(parts) == 0 {
-				return nil, fmt.Errorf("has a wrong index at character %d; write a name and an index from 0, such as workers[3], or workers[*] for all", i+1)
-			}
-			parts = append(parts, path[i:i+end+1])
-			i += end + 1
-			continue
-		}
-		if len(parts) > 0 {
-			if path[i] != '.' {
-				return nil, fmt.Errorf("needs a dot at character %d, as in workers[3].id", i+1)
-			}
-			i++
-		}
-		end := i
-		for end < len(path) && path[end] != '.' && path[end] != '[' {
-			if c := path[end]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
-				return nil, fmt.Errorf("has %q in it; names have letters, digits, _ and - only", path[end:end+1])
-			}
-			end++
-		}
-		if end == i {
-			return nil, fmt.Errorf("lacks a name at character %d", i+1)
-		}
-		parts = append(parts, path[i:end])
-		i = end
-	}
-	if len(parts) == 0 {
-		return nil, fmt.Errorf("is empty; name a field such as policy.straggler.k")
-	}
-	return parts, nil
-}
-
-func atoi(digits string) int {
-	n, err := strconv.Atoi(digits)
-	if err != nil {
-		return -1 // too large: no list is as long
-	}
-	return n
-}
-
 // resolve finds the way to a field and the field's type.
 func (p *parser) resolve(path string, parts []string) (steps []step, kind reflect.Type, err error) {
 	t := reflect.TypeFor[Scenario]()
-	unknown := func(why string) error { return p.fail(path, why+"; did you mean "+nearestField(path)+"?") }
+	unknown := func(why string) error { return p.fail(path, why+"; did you mean "+fields.Nearest(Fields(), path)+"?") }
 	for _, part := range parts {
 		if t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
 		inside, isIndex := strings.CutPrefix(part, "[")
 		switch {
-		case isValue(t):
+		case fields.IsValue(t):
 			return nil, nil, unknown("goes beyond a single value")
 		case t.Kind() == reflect.Slice && isIndex:
 			s := step{list: true, index: every}
 			if inside != "*]" {
-				s.index = atoi(strings.TrimSuffix(inside, "]"))
+				s.index = fields.Number(strings.TrimSuffix(inside, "]"))
 			}
 			steps, t = append(steps, s), t.Elem()
 		case isIndex:
@@ -173,7 +115,7 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 				steps, t = append(steps, step{field: parametersField}, step{key: part}), params
 				break
 			}
-			index, ft := fieldIndex(t, part)
+			index, ft := fields.Index(t, part)
 			if index == nil {
 				return nil, nil, unknown("is no field")
 			}
@@ -185,94 +127,16 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if !isValue(t) {
+	if !fields.IsValue(t) {
 		return nil, nil, unknown("is no single value")
 	}
 	return steps, t, nil
 }
 
-// isValue says whether a type is written as a single value.
-func isValue(t reflect.Type) bool {
-	if reflect.PointerTo(t).Implements(textUnmarshaler) {
-		return true
-	}
-	switch t.Kind() {
-	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Pointer:
-		return false
-	}
-	return true
-}
-
-// fieldIndex finds a field by its name in the file, also in inlined structs.
-func fieldIndex(t reflect.Type, name string) ([]int, reflect.Type) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous {
-			if inner, ft := fieldIndex(f.Type, name); inner != nil {
-				return append([]int{i}, inner...), ft
-			}
-		} else if n := yamlName(f); n == name && n != "-" {
-			return []int{i}, f.Type
-		}
-	}
-	return nil, nil
-}
-
 // Fields lists the paths of all fields that can be set, with * for indices and
 // NAME for names that a file chooses.
 func Fields() []string {
-	return append(fieldPaths(reflect.TypeFor[Scenario](), ""), workersCount)
-}
-
-func fieldPaths(t reflect.Type, path string) []string {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch {
-	case isValue(t):
-		return []string{path}
-	case t.Kind() == reflect.Slice:
-		return fieldPaths(t.Elem(), path+"[*]")
-	case t.Kind() == reflect.Map:
-		return fieldPaths(t.Elem(), join(path, "NAME"))
-	}
-	var all []string
-	if t == policiesType {
-		for _, name := range policy.Names() {
-			params, _ := parametersType(t, name)
-			all = append(all, fieldPaths(params, join(path, name))...)
-		}
-	}
-	for f := range t.Fields() {
-		switch name := yamlName(f); {
-		case !f.IsExported():
-		case f.Anonymous:
-			all = append(all, fieldPaths(f.Type, path)...)
-		case name != "-":
-			all = append(all, fieldPaths(f.Type, join(path, name))...)
-		}
-	}
-	return all
-}
-
-var indices = regexp.MustCompile(`\[[^]]*\]`)
-
-// nearestField is what a wrong path may have been meant for: a field of which
-// it is the end, or else the one that is spelt most alike.
-func nearestField(path string) string {
-	plain := strings.ToLower(indices.ReplaceAllString(path[:min(len(path), 100)], ""))
-	best, distance := "", math.MaxInt
-	for _, f := range Fields() {
-		name := indices.ReplaceAllString(f, "")
-		d := editDistance(name, plain)
-		if strings.HasSuffix(name, "."+plain) || strings.HasPrefix(name, plain+".") {
-			d = 0
-		}
-		if d < distance {
-			best, distance = f, d
-		}
-	}
-	return best
+	return append(fields.Paths(reflect.TypeFor[Scenario](), ""), workersCount)
 }
 
 // With returns a copy of the scenario in which the settings are made, in their
@@ -315,6 +179,16 @@ func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
 	if c.Work != nil { // to check it is to fill it in
 		own := *c.Work
 		c.Work = &own
+	}
+	if c.Train != nil { // likewise
+		own := *c.Train
+		c.Train = &own
+		if own.Parameters() != 0 && c.Real.Parameters == s.Real.Parameters { // not given anew
+			c.Real.Parameters = notGiven
+		}
+	}
+	if err := p.fillParameters(&c); err != nil {
+		return nil, err
 	}
 	if !p.linksValid { // to check traces is to fill them in
 		c.Real.Injects, c.Traces = slices.Clone(c.Real.Injects), maps.Clone(c.Traces)
@@ -441,6 +315,11 @@ func (s *Scenario) Plain() *Scenario {
 		own := *s.Work
 		own.Steps.Ratios = nil // as above
 		plain.Work = &own
+	}
+	if s.Train != nil {
+		own := *s.Train
+		own.Corpus = nil
+		plain.Train = &own
 	}
 	return &plain
 }

@@ -1,6 +1,10 @@
 package scenarios
 
-import "reflect"
+import (
+	"reflect"
+
+	"testbed/scenarios/fields"
+)
 
 // Decode reads a YAML or JSON file that is no scenario as strictly as one: v
 // points to a struct whose yaml tags name the fields, and what the file lacks
@@ -22,9 +26,9 @@ func Decode(file string, data []byte, v any) (at func(field, problem string) err
 func Assign(v any, field, value string) error {
 	var p parser
 	t := reflect.TypeOf(v).Elem()
-	index, kind := fieldIndex(t, field)
+	index, kind := fields.Index(t, field)
 	if index == nil {
-		return p.fail(field, "unknown field; "+known(t, field))
+		return p.fail(field, "unknown field; "+fields.Known(t, field))
 	}
 	n, err := p.single(field, value, kind)
 	if err != nil {

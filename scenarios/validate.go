@@ -55,6 +55,9 @@ func (p *parser) validate(s *Scenario) error {
 	if err := p.validateWork(s); err != nil {
 		return err
 	}
+	if err := p.validateTrain(s); err != nil {
+		return err
+	}
 	if err := p.validateSections(s); err != nil || p.linksValid {
 		return err
 	}

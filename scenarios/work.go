@@ -56,7 +56,7 @@ func (p *parser) validateWork(s *Scenario) error {
 	if steps.File == "" {
 		return nil
 	}
-	text, err := p.named(s, "work.steps.file", steps.File)
+	text, err := p.named(s, "work.steps.file", "trace", steps.File)
 	if err != nil {
 		return err
 	}

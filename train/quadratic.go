@@ -114,6 +114,8 @@ func (d *descent) Finish(local []float32) error {
 	return nil
 }
 
+func (d *descent) Keep() {}
+
 func (d *descent) State() ([]byte, error) { return nil, nil }
 
 func (d *descent) Restore(state []byte) error {

@@ -39,15 +39,20 @@ type Task interface {
 // was thrown away before, the rest is the same.
 type Trainer interface {
 	// Begin begins the inner steps of a round at the outer parameters, which it
-	// does not keep. Steps of a round that was not ended by Finish leave no trace.
+	// does not hold on to. Steps of a round that is not kept leave no trace. A round
+	// that has been kept may begin again, and then goes on from where it did the
+	// first time.
 	Begin(ctx context.Context, round int, outer []float32) error
 	// Step takes inner step n of the round, from 1 on, and returns the training
 	// loss of its batch before the step.
 	Step(ctx context.Context, n int) (loss float64, err error)
 	// Finish ends the round and writes the parameters after its steps to local.
 	Finish(local []float32) error
+	// Keep says that the round that Finish ended counts: the inner optimiser's
+	// next one goes on from it.
+	Keep()
 	// State returns the inner optimiser's state after the last round that was
-	// finished, for checkpoints.
+	// kept, for checkpoints.
 	State() ([]byte, error)
 	// Restore goes on from a state; an error leaves the one before. A round that
 	// was begun is over.

@@ -12,6 +12,7 @@ import (
 
 	"testbed/allreduce/int8"
 	"testbed/bench"
+	"testbed/cmd/testbed/cli"
 )
 
 func benchCommand() *cobra.Command {
@@ -23,7 +24,7 @@ references on the same machine in the same run. docs/bench.md says how, and
 what every figure means. Leave the machine alone meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath())}
+				return cli.Usage(fmt.Errorf("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath()))
 			}
 			return cmd.Help()
 		},
@@ -35,7 +36,7 @@ what every figure means. Leave the machine alone meanwhile.`,
 // byFlag names the flag where an error names the field that it sets.
 func byFlag(err error) error {
 	if e, ok := errors.AsType[*bench.FieldError](err); ok {
-		return usageError{fmt.Errorf("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem)}
+		return cli.Usage(fmt.Errorf("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem))
 	}
 	return err
 }
@@ -46,7 +47,7 @@ func benchKernelCommand() *cobra.Command {
 	var format outputFormat
 	var data string
 	cmd := &cobra.Command{
-		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: noArguments,
+		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: cli.NoArguments,
 		Long: `Measures every kernel on every route that this processor has, in turn with
 copying memory (memcpy) and reading it (read), and with the formats of others
 (--against), so that what disturbs the machine disturbs all of them. What others
@@ -75,14 +76,14 @@ is a file.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if o.Sizes, err = bench.ParseSizes(sizes); err != nil {
-			return usageError{fmt.Errorf("--sizes: %w", err)}
+			return cli.Usage(fmt.Errorf("--sizes: %w", err))
 		}
 		if err := format.check(); err != nil {
 			return err
 		}
 		if o.Data = bench.Data(data); filepath.Ext(data) != "" {
 			if o.Values, err = bench.ReadVector(data); err != nil {
-				return usageError{fmt.Errorf("--data: %w", err)}
+				return cli.Usage(fmt.Errorf("--data: %w", err))
 			}
 		}
 		if err := o.Check(); err != nil {
@@ -95,7 +96,7 @@ is a file.`,
 		}
 		switch {
 		case format.json:
-			return printJSON(cmd, results)
+			return cli.PrintJSON(cmd, results)
 		case format.name == formatGo:
 			return bench.WriteGoKernels(cmd.OutOrStdout(), bench.ThisMachine(), results)
 		}
@@ -120,9 +121,9 @@ func (o *outputFormat) declare(f *pflag.FlagSet) {
 func (o *outputFormat) check() error {
 	switch {
 	case o.name != formatText && o.name != formatGo:
-		return usageError{fmt.Errorf("--format %s: choose text or go", o.name)}
+		return cli.Usage(fmt.Errorf("--format %s: choose text or go", o.name))
 	case o.json && o.name == formatGo:
-		return usageError{errors.New("--json and --format go: choose one")}
+		return cli.Usage(errors.New("--json and --format go: choose one"))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
@@ -15,7 +16,7 @@ func calibrateCommand() *cobra.Command {
 	var format convert.Format
 	cmd := &cobra.Command{
 		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds to the network, for the simulator",
-		ValidArgsFunction: completeScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Runs short experiments on the emulated network (payloads, numbers of workers,
 rates and delays of links, jitter, joiners, sidelined workers, a crash) and fits
 what the links do not explain: the lateness of timers, the cost of a message, a
@@ -53,7 +54,7 @@ testbed run, compare and calibrate leave them. Further directories may follow.`,
 			return err
 		}
 		for _, s := range o.Rewrite {
-			warn(cmd, s.Scenario.Name, s.Lost)
+			cli.Warn(cmd, s.Scenario.Name, s.Lost)
 		}
 		if len(o.Refit) == 0 {
 			if err := ready(); err != nil {
@@ -65,12 +66,12 @@ testbed run, compare and calibrate leave them. Further directories may follow.`,
 		if err != nil {
 			return err
 		}
-		warn(cmd, files[0], c.Warnings())
+		cli.Warn(cmd, files[0], c.Warnings())
 		for _, p := range c.Scenarios {
-			warn(cmd, p.Scenario, p.Warnings())
+			cli.Warn(cmd, p.Scenario, p.Warnings())
 		}
 		if flags.json {
-			return printJSON(cmd, c)
+			return cli.PrintJSON(cmd, c)
 		}
 		return experiment.WriteCalibration(cmd.OutOrStdout(), c, files)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/calibrate"
+	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
 	"testbed/report"
 	"testbed/runlog"
@@ -20,6 +21,7 @@ type compareFlags struct {
 	policies   []string
 	world      string
 	repeat     int
+	train      bool
 	calibrated string
 	fitted     *calibrate.Calibration
 }
@@ -30,8 +32,8 @@ var worldNames = []string{"both", runlog.Sim, runlog.Real}
 func compareCommand() *cobra.Command {
 	var flags compareFlags
 	cmd := &cobra.Command{
-		Use: "compare SCENARIO", Short: "Policies side by side, simulated and on a real network", Args: oneScenario,
-		ValidArgsFunction: completeScenario,
+		Use: "compare SCENARIO", Short: "Policies side by side, simulated and on a real network", Args: cli.OneScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Simulates the scenario under each policy, runs it under each on a real network,
 and shows the results side by side (the simulations with churn's network and on
 the planned links, see testbed simulate --help): wall-clock, speed-up, and who
@@ -68,6 +70,7 @@ backends do not agree.`,
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to compare, the reference first")
 	cmd.Flags().StringVar(&flags.world, "world", worldNames[0], "where to play: sim, real or both")
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "with how many seeds to play each policy")
+	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, too, what the scenario's section train says")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := flags.comparison(cmd, args[0])
 		if err != nil {
@@ -80,9 +83,9 @@ backends do not agree.`,
 			}
 			return failed
 		}
-		warn(cmd, flags.calibrated, experiment.OtherLinks(flags.fitted, c))
+		cli.Warn(cmd, flags.calibrated, experiment.OtherLinks(flags.fitted, c))
 		if flags.json {
-			err = printJSON(cmd, c)
+			err = cli.PrintJSON(cmd, c)
 		} else {
 			err = report.WriteComparison(cmd.OutOrStdout(), o.Run.Scenario, c)
 		}
@@ -95,13 +98,13 @@ backends do not agree.`,
 func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment.Comparison, err error) {
 	switch {
 	case f.repeat < 1:
-		return o, usageError{fmt.Errorf("--repeat %d must be at least 1", f.repeat)}
+		return o, cli.Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
 	case !slices.Contains(worldNames, f.world):
-		return o, usageError{fmt.Errorf("--world %s: choose sim, real or both", f.world)}
+		return o, cli.Usage(fmt.Errorf("--world %s: choose sim, real or both", f.world))
 	case f.world == runlog.Sim && (cmd.Flags().Changed("links") || f.qlog):
-		return o, usageError{errors.New("--links and --qlog are of real runs; leave them out, or --world sim")}
+		return o, cli.Usage(errors.New("--links and --qlog are of real runs; leave them out, or --world sim"))
 	case f.world == runlog.Real && f.calibrated != "":
-		return o, usageError{errors.New("--calibration is of the simulator; leave it out, or --world real")}
+		return o, cli.Usage(errors.New("--calibration is of the simulator; leave it out, or --world real"))
 	}
 	o = experiment.Comparison{Policies: f.policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
 	if err := experiment.CheckLinks(o.Backends...); err != nil {
@@ -120,6 +123,9 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 		}
 		if o.Churn, err = experiment.NewSimulator(experiment.NetworkChurn, f.fitted); err == nil {
 			o.Links, err = experiment.NewSimulator(experiment.NetworkLinks, f.fitted)
+		}
+		if f.train && err == nil {
+			o.Churn, o.Links = o.Churn.Trained(""), o.Links.Trained("")
 		}
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/node/host"
 	"testbed/node/host/emulation"
 )
@@ -15,7 +16,7 @@ import (
 func doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "What this machine can do, and what is missing", Args: noArguments,
+		Use: "doctor", Short: "What this machine can do, and what is missing", Args: cli.NoArguments,
 		Long: `Tries for real what runs on a real network need, and says what is missing and
 how to mend it. Exits with 4 if no real run is possible here.`,
 	}
@@ -26,7 +27,7 @@ how to mend it. Exits with 4 if no real run is possible here.`,
 			return err
 		}
 		if asJSON {
-			if err := printJSON(cmd, checks); err != nil {
+			if err := cli.PrintJSON(cmd, checks); err != nil {
 				return err
 			}
 		} else {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/calibrate"
+	"testbed/cmd/testbed/cli"
 	"testbed/emulate"
 	"testbed/estimate"
 	"testbed/experiment"
@@ -39,18 +40,18 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 	if !f.wanted {
 		for _, name := range []string{"links", "world", "repeat", "seed", "out"} {
 			if cmd.Flags().Changed(name) {
-				return usageError{fmt.Errorf("--%s is for --emulate; add that, or leave it out", name)}
+				return cli.Usage(fmt.Errorf("--%s is for --emulate; add that, or leave it out", name))
 			}
 		}
 		return nil
 	}
 	switch {
 	case f.repeat < 1:
-		return usageError{fmt.Errorf("--repeat %d must be at least 1", f.repeat)}
+		return cli.Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
 	case !slices.Contains([]string{runlog.Sim, worldNames[0]}, f.world):
-		return usageError{fmt.Errorf("--world %s: choose sim or both", f.world)}
+		return cli.Usage(fmt.Errorf("--world %s: choose sim or both", f.world))
 	case f.world == runlog.Sim && cmd.Flags().Changed("links"):
-		return usageError{errors.New("--links is of real runs; leave it out, or --world sim")}
+		return cli.Usage(errors.New("--links is of real runs; leave it out, or --world sim"))
 	}
 	return experiment.CheckLinks(f.links)
 }
@@ -77,7 +78,7 @@ func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Cali
 		return failed
 	}
 	if asJSON {
-		return errors.Join(printJSON(cmd, result), failed)
+		return errors.Join(cli.PrintJSON(cmd, result), failed)
 	}
 	err := result.Write(cmd.OutOrStdout())
 	fmt.Fprintf(cmd.OutOrStdout(), "\nscenario and records: %s\n", result.Dir)

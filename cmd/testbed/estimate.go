@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/calibrate"
+	"testbed/cmd/testbed/cli"
 	"testbed/estimate"
 	"testbed/experiment"
 	"testbed/scenarios"
@@ -33,7 +34,7 @@ func estimateCommand() *cobra.Command {
 		Use: "estimate [FILE]", Short: "How many days a training run takes, from formulas",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("name at most one file, for example: %s run.yaml", cmd.CommandPath())}
+				return cli.Usage(fmt.Errorf("name at most one file, for example: %s run.yaml", cmd.CommandPath()))
 			}
 			return nil
 		},
@@ -114,25 +115,25 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	}
 	switch {
 	case v != estimate.Page && v != estimate.Document:
-		return usageError{fmt.Errorf("--variant %q must be page or document", f.variant)}
+		return cli.Usage(fmt.Errorf("--variant %q must be page or document", f.variant))
 	case f.calibration != "" && cmd.Flags().Changed("variant"):
-		return usageError{errors.New("--calibration shows all variants; leave --variant out")}
+		return cli.Usage(errors.New("--calibration shows all variants; leave --variant out"))
 	case (f.calibration != "" || len(f.sweep) > 0 || f.html != "") && (f.reliability != "" || f.list):
-		return usageError{errors.New("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out")}
+		return cli.Usage(errors.New("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out"))
 	case f.html != "" && (f.csv || f.json):
-		return usageError{errors.New("--html writes a page; leave --csv and --json out")}
+		return cli.Usage(errors.New("--html writes a page; leave --csv and --json out"))
 	case f.emulation.wanted && (f.reliability != "" || f.list || len(f.sweep) > 0 || f.html != "" || cmd.Flags().Changed("variant")):
-		return usageError{errors.New("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out")}
+		return cli.Usage(errors.New("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out"))
 	case f.csv && (len(f.sweep) == 0 || f.json):
-		return usageError{errors.New("--csv is for --sweep, and --json is another form of it")}
+		return cli.Usage(errors.New("--csv is for --sweep, and --json is another form of it"))
 	case chosen > 1:
-		return usageError{errors.New("give one of FILE, --preset, --reliability and --list")}
+		return cli.Usage(errors.New("give one of FILE, --preset, --reliability and --list"))
 	case f.list && len(f.set) > 0:
-		return usageError{errors.New("--set needs a run to change: a file, --preset, or the defaults without --list")}
+		return cli.Usage(errors.New("--set needs a run to change: a file, --preset, or the defaults without --list"))
 	case f.reliability != "":
 		return f.printReliability(cmd)
 	case f.list && f.json:
-		return printJSON(cmd, estimate.Presets(v))
+		return cli.PrintJSON(cmd, estimate.Presets(v))
 	case f.list:
 		return estimate.WritePresets(cmd.OutOrStdout(), estimate.Presets(v))
 	}
@@ -154,13 +155,13 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case len(f.sweep) > 0 || f.html != "":
 		return f.printSweep(cmd, r, measured)
 	case measured != nil && f.json:
-		return printJSON(cmd, estimate.Compare(r, *measured))
+		return cli.PrintJSON(cmd, estimate.Compare(r, *measured))
 	case measured != nil:
 		return estimate.WriteComparison(cmd.OutOrStdout(), estimate.Compare(r, *measured))
 	}
 	e := estimate.Explain(r.Inputs, v)
 	if f.json {
-		return printJSON(cmd, e)
+		return cli.PrintJSON(cmd, e)
 	}
 	return estimate.WriteText(cmd.OutOrStdout(), e)
 }
@@ -182,7 +183,7 @@ func (f *estimateFlags) read(cmd *cobra.Command, v estimate.Variant, file string
 		return r, nil, err
 	}
 	if err := experiment.Measurements(c).Check(); err != nil {
-		return r, nil, usageError{fmt.Errorf("--calibration %s: %w", f.calibration, err)}
+		return r, nil, cli.Usage(fmt.Errorf("--calibration %s: %w", f.calibration, err))
 	}
 	return r, c, readInputs(file, &r, f.set)
 }
@@ -200,7 +201,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 			return scenarios.Assign(r, name, value)
 		})
 		if err != nil {
-			return usageError{fmt.Errorf("--sweep %w", err)}
+			return cli.Usage(fmt.Errorf("--sweep %w", err))
 		}
 		s.Axes = append(s.Axes, axis)
 	}
@@ -214,7 +215,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 	case f.json:
 		var points []estimate.Point
 		if points, err = s.Points(); err == nil {
-			return printJSON(cmd, struct {
+			return cli.PrintJSON(cmd, struct {
 				Inputs       any                    `json:"inputs"`
 				Axes         []estimate.Axis        `json:"axes"`
 				Points       []estimate.Point       `json:"points"`
@@ -225,7 +226,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 		err = s.WriteText(cmd.OutOrStdout())
 	}
 	if wrong := (*estimate.FieldError)(nil); errors.As(err, &wrong) {
-		return usageError{fmt.Errorf("--sweep %w", err)}
+		return cli.Usage(fmt.Errorf("--sweep %w", err))
 	}
 	return err
 }
@@ -250,7 +251,7 @@ func (f *estimateFlags) inputs(v estimate.Variant) (estimate.Inputs, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return estimate.Inputs{}, usageError{fmt.Errorf("--preset %s is not known; there are %s", f.preset, strings.Join(names, ", "))}
+	return estimate.Inputs{}, cli.Usage(fmt.Errorf("--preset %s is not known; there are %s", f.preset, strings.Join(names, ", ")))
 }
 
 func (f *estimateFlags) printReliability(cmd *cobra.Command) error {
@@ -260,7 +261,7 @@ func (f *estimateFlags) printReliability(cmd *cobra.Command) error {
 	}
 	out := estimate.Reliability(in)
 	if f.json {
-		return printJSON(cmd, struct {
+		return cli.PrintJSON(cmd, struct {
 			Inputs  estimate.ReliabilityInputs  `json:"inputs"`
 			Outputs estimate.ReliabilityOutputs `json:"outputs"`
 		}{in, out})
@@ -286,7 +287,7 @@ func readInputs(file string, v interface{ Check() error }, settings []string) er
 	for _, s := range settings {
 		field, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return usageError{fmt.Errorf("--set %q must be NAME=VALUE, such as numNodes=16", s)}
+			return cli.Usage(fmt.Errorf("--set %q must be NAME=VALUE, such as numNodes=16", s))
 		}
 		if err := scenarios.Assign(v, field, value); err != nil {
 			return fmt.Errorf("--set %w", err)

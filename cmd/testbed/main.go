@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
+	"testbed/cmd/testbed/library"
 	"testbed/experiment"
 	"testbed/scenarios"
 )
@@ -33,9 +35,6 @@ func invalid(err error) bool {
 	_, is := errors.AsType[*experiment.InvalidError](err)
 	return is || errors.Is(err, experiment.ErrLinksDiffer)
 }
-
-// usageError is a mistake on the command line.
-type usageError struct{ error }
 
 // programExit is the exit code of a program of the user's, which is ours too.
 type programExit struct{ code int }
@@ -65,7 +64,7 @@ func main() {
 }
 
 func exitCode(err error) int {
-	var usage usageError
+	var usage cli.UsageError
 	var scenario *scenarios.Error
 	switch {
 	case err == nil:
@@ -98,50 +97,16 @@ result is not valid; 4 not supported on this machine.`,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; see testbed --help", args[0])}
+				return cli.Usage(fmt.Errorf("unknown command %q; see testbed --help", args[0]))
 			}
 			return cmd.Help()
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		return cli.Usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	cmd.AddCommand(listCommand(), planCommand(), simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), convertCommand())
+	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand())
+	cmd.AddCommand(library.Commands()...)
 	cmd.AddCommand(hostCommands()...)
 	return cmd
-}
-
-// oneScenario is the check of commands that take a scenario.
-func oneScenario(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usageError{fmt.Errorf("name one scenario, for example: %s persistent_straggler", cmd.CommandPath())}
-	}
-	return nil
-}
-
-func atMostOneScenario(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return usageError{fmt.Errorf("%s takes one scenario at most", cmd.CommandPath())}
-	}
-	return nil
-}
-
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s takes no arguments", cmd.CommandPath())}
-	}
-	return nil
-}
-
-// completeScenario completes names of the library.
-func completeScenario(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	all, err := scenarios.Library()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, s := range all {
-		names = append(names, s.Name+"\t"+s.Description)
-	}
-	return names, cobra.ShellCompDirectiveDefault
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
 	"testbed/node/host/monitor"
 	"testbed/node/host/shell"
@@ -26,7 +27,7 @@ func netCommand() *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
-		ValidArgsFunction: completeScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Builds the scenario's network and runs CMD on it, or a shell. Inside,
 
     testbed in w0 CMD...
@@ -65,16 +66,16 @@ the network cards of the nodes are virtual.`,
 			names = args[:dash]
 		}
 		if len(names) > 1 {
-			return usageError{fmt.Errorf("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])}
+			return cli.Usage(fmt.Errorf("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1]))
 		}
-		return oneScenario(cmd, names)
+		return cli.OneScenario(cmd, names)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := experiment.CheckLinks(o.Links); err != nil {
 			return err
 		}
 		if limitMB < 1 {
-			return usageError{fmt.Errorf("--pcap-limit %d: must be at least 1", limitMB)}
+			return cli.Usage(fmt.Errorf("--pcap-limit %d: must be at least 1", limitMB))
 		}
 		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
 			return err
@@ -120,7 +121,7 @@ The program's exit code is passed on; it is 126 or 127 if the program could not
 be started. $TESTBED_NODE holds the node's name.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return usageError{fmt.Errorf("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath())}
+				return cli.Usage(fmt.Errorf("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath()))
 			}
 			return nil
 		},
@@ -130,7 +131,7 @@ be started. $TESTBED_NODE holds the node's name.`,
 				command = command[1:]
 			}
 			if len(command) == 0 {
-				return usageError{errors.New("name a program after --")}
+				return cli.Usage(errors.New("name a program after --"))
 			}
 			code, err := shell.Enter(args[0], command)
 			if code != 0 {

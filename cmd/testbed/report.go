@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/estimate"
 	"testbed/experiment"
 	"testbed/report"
@@ -38,7 +39,7 @@ With --trace it also writes a trace of a single run, which opens in
 ui.perfetto.dev and in chrome://tracing.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{fmt.Errorf("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath())}
+				return cli.Usage(fmt.Errorf("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath()))
 			}
 			return nil
 		},
@@ -81,9 +82,9 @@ ui.perfetto.dev and in chrome://tracing.`,
 func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return usageError{errors.New("name one directory of a sweep, and no other; make a report for each")}
+		return cli.Usage(errors.New("name one directory of a sweep, and no other; make a report for each"))
 	case trace != "":
-		return usageError{errors.New("--trace is of a single run; a real sweep keeps them in points/")}
+		return cli.Usage(errors.New("--trace is of a single run; a real sweep keeps them in points/"))
 	}
 	r, err := sweep.Read(args[0])
 	if err != nil {
@@ -109,13 +110,13 @@ func isFile(name string) bool {
 func reportEstimate(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return usageError{errors.New("name one file of testbed estimate --json, and no other; make a report for each")}
+		return cli.Usage(errors.New("name one file of testbed estimate --json, and no other; make a report for each"))
 	case trace != "":
-		return usageError{errors.New("--trace is of a run; an estimate has none")}
+		return cli.Usage(errors.New("--trace is of a run; an estimate has none"))
 	}
 	s, err := estimates.Read(args[0])
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	if out == "" {
 		out = strings.TrimSuffix(args[0], filepath.Ext(args[0])) + ".html"

@@ -16,6 +16,7 @@ import (
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
 	"testbed/bench"
+	"testbed/cmd/testbed/cli"
 	"testbed/node/host/benchmark"
 	"testbed/node/host/emulation"
 	"testbed/scenarios"
@@ -33,8 +34,8 @@ type ringFlags struct {
 func benchRingCommand() *cobra.Command {
 	var r ringFlags
 	cmd := &cobra.Command{
-		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: atMostOneScenario,
-		ValidArgsFunction: completeScenario,
+		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: cli.AtMostOneScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
 them reduce vectors of float32 values, by default with int8 codes, all from a common start.
 The time is from there to the end of the last one.
@@ -61,7 +62,7 @@ Exits with 3 if the ranks end with different bytes.`,
 		if len(args) > 0 {
 			for _, flag := range linkFlags {
 				if cmd.Flags().Changed(flag) {
-					return usageError{fmt.Errorf("--%s: the scenario says what the network is; remove the flag, or the scenario", flag)}
+					return cli.Usage(fmt.Errorf("--%s: the scenario says what the network is; remove the flag, or the scenario", flag))
 				}
 			}
 			if r.Scenario, err = scenarios.Load(args[0]); err != nil {
@@ -106,17 +107,17 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 
 func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 	if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksHTB, emulation.LinksBridge}, r.Backend) {
-		return usageError{fmt.Errorf("--links %s: choose auto, bridge, netem, user or htb", r.Backend)}
+		return cli.Usage(fmt.Errorf("--links %s: choose auto, bridge, netem, user or htb", r.Backend))
 	}
 	if err := r.format.check(); err != nil {
 		return err
 	}
 	if r.row && (r.format.json || r.format.name != formatText) {
-		return usageError{errors.New("--row and --json or --format: choose one")}
+		return cli.Usage(errors.New("--row and --json or --format: choose one"))
 	}
 	if r.rate != "0" {
 		if r.Links.Rate, err = shaping.ParseRate(r.rate); err != nil {
-			return usageError{fmt.Errorf("--rate: %w", err)}
+			return cli.Usage(fmt.Errorf("--rate: %w", err))
 		}
 	}
 	r.Data = bench.Data(r.data)
@@ -127,7 +128,7 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 	}
 	switch {
 	case r.format.json:
-		err = printJSON(cmd, result)
+		err = cli.PrintJSON(cmd, result)
 	case r.format.name == formatGo:
 		err = result.WriteGo(cmd.OutOrStdout())
 	case r.row:

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/cmd/testbed/progress"
 	"testbed/experiment"
 	"testbed/runlog"
@@ -73,7 +74,7 @@ func (f *realFlags) read(name string) (experiment.Run, error) {
 	}
 	switch {
 	case f.timeScale < 0 || f.timeScale > 1e6:
-		return fail(usageError{fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)})
+		return fail(cli.Usage(fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)))
 	case f.timeScale > 0:
 		if r, err = r.Rescaled(f.timeScale); err != nil {
 			return fail(err)
@@ -106,11 +107,11 @@ func runCommand() *cobra.Command {
 		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if resume == "" {
-				return oneScenario(cmd, args)
+				return cli.OneScenario(cmd, args)
 			}
-			return noArguments(cmd, args)
+			return cli.NoArguments(cmd, args)
 		},
-		ValidArgsFunction: completeScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Plays a scenario with real worker processes in network namespaces on shaped
 links. Needs root or unprivileged user namespaces; testbed doctor tells whether
 this machine has them. Nothing is left behind but the run directory. A short
@@ -161,7 +162,7 @@ func resumeRun(cmd *cobra.Command, dir string, json bool) error {
 	var other error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name != "resume" && f.Name != "json" {
-			other = usageError{fmt.Errorf("--%s: a run goes on as it began; --resume takes only --json beside it", f.Name)}
+			other = cli.Usage(fmt.Errorf("--%s: a run goes on as it began; --resume takes only --json beside it", f.Name))
 		}
 	})
 	if other != nil {

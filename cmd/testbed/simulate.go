@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/calibrate"
+	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
 	"testbed/policy"
 	"testbed/report"
@@ -15,11 +16,11 @@ import (
 )
 
 func simulateCommand() *cobra.Command {
-	var policyName, trace, network, calibrated, record string
+	var policyName, trace, network, calibrated, record, model string
 	var set []string
-	var asJSON bool
+	var asJSON, trained bool
 	cmd := &cobra.Command{
-		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", ValidArgsFunction: completeScenario,
+		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", ValidArgsFunction: cli.CompleteScenario,
 		Long: `Plays a scenario in the deterministic simulator. The same scenario and seed give
 the same trace, byte for byte. Times are in microseconds of scenario time.
 
@@ -38,13 +39,17 @@ policy of the run decides as in the record; another one, or other parameters
 (--set policy.straggler.k=5), shows what it would have done.
 
 With --trace - the trace goes to stdout and the result as text to stderr, as
-churn's own program has it.`,
+churn's own program has it.
+
+With --train the workers train, bit by bit as in a real run in which the same
+is decided: the result has the outer states' hashes and, if the section train
+has a model, its losses.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if record == "" {
-				return oneScenario(cmd, args)
+				return cli.OneScenario(cmd, args)
 			}
 			if len(args) > 0 {
-				return usageError{errors.New("--replay takes the scenario from the record; name none")}
+				return cli.Usage(errors.New("--replay takes the scenario from the record; name none"))
 			}
 			return nil
 		},
@@ -55,6 +60,8 @@ churn's own program has it.`,
 	cmd.Flags().StringVar(&network, "network", experiment.NetworkChurn, "what messages and transfers take: churn or links")
 	calibrationFlag(cmd, &calibrated)
 	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines; - is stdout")
+	cmd.Flags().BoolVar(&trained, "train", false, "train what the scenario's section train says")
+	cmd.Flags().StringVar(&model, "model", "", "with --train: write the model to this file, for testbed sample")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := leaveStdout(cmd, trace, asJSON); err != nil {
@@ -62,18 +69,11 @@ churn's own program has it.`,
 		}
 		if record != "" {
 			if network != experiment.NetworkChurn || calibrated != "" {
-				return usageError{errors.New("--replay takes all times from the record; leave --network and --calibration out")}
+				return cli.Usage(errors.New("--replay takes all times from the record; leave --network and --calibration out"))
 			}
 			return replay(cmd, record, policyName, set, trace, asJSON)
 		}
-		changed, err := settings(set)
-		if err != nil {
-			return err
-		}
-		s, err := scenarios.Load(args[0])
-		if err == nil {
-			s, err = s.With(changed...)
-		}
+		s, err := changedScenario(args[0], set)
 		if err != nil {
 			return err
 		}
@@ -81,6 +81,9 @@ churn's own program has it.`,
 			return err
 		}
 		play, err := simulator(cmd, network, calibrated)
+		if err == nil {
+			play, err = training(play, trained, model)
+		}
 		if err != nil {
 			return err
 		}
@@ -93,13 +96,37 @@ churn's own program has it.`,
 	return cmd
 }
 
+// training has a simulator train, if that is wanted.
+func training(play experiment.Simulator, trained bool, model string) (experiment.Simulator, error) {
+	switch {
+	case trained:
+		return play.Trained(model), nil
+	case model != "":
+		return nil, cli.Usage(errors.New("--model is of --train; add that"))
+	}
+	return play, nil
+}
+
+// changedScenario reads a scenario and makes settings in it.
+func changedScenario(name string, set []string) (*scenarios.Scenario, error) {
+	changed, err := settings(set)
+	if err != nil {
+		return nil, err
+	}
+	s, err := scenarios.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	return s.With(changed...)
+}
+
 // leaveStdout has the result printed on stderr where the trace goes to stdout.
 func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
 	if trace != experiment.Stdout {
 		return nil
 	}
 	if asJSON {
-		return usageError{errors.New("--trace - and --json both write to stdout; name a file for the trace, or leave --json out")}
+		return cli.Usage(errors.New("--trace - and --json both write to stdout; name a file for the trace, or leave --json out"))
 	}
 	cmd.SetOut(cmd.ErrOrStderr())
 	return nil
@@ -109,7 +136,7 @@ func policyFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "policy", "", "NAME[:parameter=value]…, such as straggler:k=5 (testbed list --policies names them)")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *name == "" {
-			return usageError{fmt.Errorf("name the policy, such as --policy %s or --policy %s:k=5; the policies are %s", scenarios.Baseline, scenarios.Straggler, strings.Join(policy.Names(), ", "))}
+			return cli.Usage(fmt.Errorf("name the policy, such as --policy %s or --policy %s:k=5; the policies are %s", scenarios.Baseline, scenarios.Straggler, strings.Join(policy.Names(), ", ")))
 		}
 		return nil
 	}
@@ -131,9 +158,9 @@ func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, e
 	}
 	c, foreign, err := experiment.LoadCalibration(file)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--calibration: %w", err)}
+		return nil, cli.Usage(fmt.Errorf("--calibration: %w", err))
 	}
-	warn(cmd, file, foreign)
+	cli.Warn(cmd, file, foreign)
 	return c, nil
 }
 
@@ -152,7 +179,7 @@ func settings(set []string) (all []scenarios.Setting, err error) {
 	for _, text := range set {
 		field, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return nil, usageError{fmt.Errorf("--set %s has no value; write for example policy.straggler.k=5", text)}
+			return nil, cli.Usage(fmt.Errorf("--set %s has no value; write for example policy.straggler.k=5", text))
 		}
 		one, err := scenarios.NewSetting(field, value)
 		if err != nil {
@@ -167,7 +194,7 @@ func settings(set []string) (all []scenarios.Setting, err error) {
 func replay(cmd *cobra.Command, dir, policyName string, set []string, trace string, asJSON bool) error {
 	for _, text := range set { // what is recorded cannot be another
 		if !strings.HasPrefix(text, "policy.") && !strings.HasPrefix(text, "heartbeat_miss_threshold=") {
-			return usageError{fmt.Errorf("--set %s: a replay takes only fields of policy, and heartbeat_miss_threshold; the rest is recorded", text)}
+			return cli.Usage(fmt.Errorf("--set %s: a replay takes only fields of policy, and heartbeat_miss_threshold; the rest is recorded", text))
 		}
 	}
 	changed, err := settings(set)
@@ -179,7 +206,7 @@ func replay(cmd *cobra.Command, dir, policyName string, set []string, trace stri
 		return err
 	}
 	if asJSON {
-		return printJSON(cmd, r)
+		return cli.PrintJSON(cmd, r)
 	}
 	return report.WriteReplay(cmd.OutOrStdout(), r)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -31,8 +32,8 @@ type sweepFlags struct {
 func sweepCommand() *cobra.Command {
 	var flags sweepFlags
 	cmd := &cobra.Command{
-		Use: "sweep SCENARIO --set FIELD=V1,V2,…", Short: "Vary fields of a scenario and compare the policies", Args: oneScenario,
-		ValidArgsFunction: completeScenario,
+		Use: "sweep SCENARIO --set FIELD=V1,V2,…", Short: "Vary fields of a scenario and compare the policies", Args: cli.OneScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Plays a scenario with every combination of the values given for its fields,
 every seed and every policy: in the simulator, on all processors, or with --real
 on a real network, one after the other.
@@ -73,11 +74,11 @@ summary.json. A sweep that was interrupted goes on with --resume --out DIR.`,
 func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 	switch {
 	case f.repeat < 1:
-		return nil, usageError{fmt.Errorf("--repeat %d must be at least 1", f.repeat)}
+		return nil, cli.Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
 	case f.repeat > 1 && !f.real:
-		return nil, usageError{errors.New("--repeat needs --real: the simulator gives the same result each time; vary --seeds")}
+		return nil, cli.Usage(errors.New("--repeat needs --real: the simulator gives the same result each time; vary --seeds"))
 	case f.resume && f.out == "":
-		return nil, usageError{errors.New("--resume needs --out: the directory of the sweep to go on with")}
+		return nil, cli.Usage(errors.New("--resume needs --out: the directory of the sweep to go on with"))
 	}
 	p := &sweep.Plan{World: runlog.Sim, Repeats: f.repeat}
 	source, err := scenarios.Find(name)
@@ -116,7 +117,7 @@ func (f *sweepFlags) cells() ([]sweep.Assignment, error) {
 	if f.list != "" {
 		text, err := os.ReadFile(f.list)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("reading --list: %w", err)}
+			return nil, cli.Usage(fmt.Errorf("reading --list: %w", err))
 		}
 		if list, err = sweep.ParseList(f.list, text); err != nil {
 			return nil, err
@@ -148,7 +149,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 		return failed
 	}
 	if f.json {
-		return errors.Join(printJSON(cmd, s), failed)
+		return errors.Join(cli.PrintJSON(cmd, s), failed)
 	}
 	return errors.Join(sweep.WriteText(cmd.OutOrStdout(), s), failed)
 }

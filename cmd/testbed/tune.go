@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
 	"testbed/policy"
 	"testbed/runlog"
@@ -23,8 +24,8 @@ type tuneFlags struct {
 func tuneCommand() *cobra.Command {
 	var flags tuneFlags
 	cmd := &cobra.Command{
-		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best on a real network", Args: oneScenario,
-		ValidArgsFunction: completeScenario,
+		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best on a real network", Args: cli.OneScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Simulates policies with thousands of parameters on the planned links, on all
 processors, and keeps what nothing else beats: the Pareto front of wall-clock
 against work lost. It is simulated again with seeds that the search has not
@@ -72,7 +73,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			return failed
 		}
 		if flags.json {
-			return errors.Join(printJSON(cmd, t), failed)
+			return errors.Join(cli.PrintJSON(cmd, t), failed)
 		}
 		return errors.Join(experiment.WriteTuned(cmd.OutOrStdout(), o.Run.Scenario, t), failed)
 	}
@@ -86,16 +87,16 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 		value int
 	}{{"points", f.points}, {"seeds", f.seeds}, {"held-out", f.heldOut}, {"best", f.best}, {"repeat", f.repeat}} {
 		if n.value < 1 || n.value > 1_000_000 {
-			return o, usageError{fmt.Errorf("--%s %d must lie between 1 and 1000000", n.flag, n.value)}
+			return o, cli.Usage(fmt.Errorf("--%s %d must lie between 1 and 1000000", n.flag, n.value))
 		}
 	}
 	switch {
 	case !slices.Contains([]string{runlog.Sim, worldNames[0]}, f.world):
-		return o, usageError{fmt.Errorf("--world %s: choose sim or both", f.world)}
+		return o, cli.Usage(fmt.Errorf("--world %s: choose sim or both", f.world))
 	case f.world == runlog.Sim && cmd.Flags().Changed("links"):
-		return o, usageError{errors.New("--links is of real runs; leave it out, or --world both")}
+		return o, cli.Usage(errors.New("--links is of real runs; leave it out, or --world both"))
 	case f.repeat > f.heldOut:
-		return o, usageError{fmt.Errorf("--repeat %d is more than the %d seeds that are held out; raise --held-out", f.repeat, f.heldOut)}
+		return o, cli.Usage(fmt.Errorf("--repeat %d is more than the %d seeds that are held out; raise --held-out", f.repeat, f.heldOut))
 	}
 	o = experiment.Tuning{Policies: f.policies, Points: f.points, Seeds: f.seeds, HeldOut: f.heldOut, Best: f.best, Repeat: f.repeat}
 	if f.world == runlog.Sim {

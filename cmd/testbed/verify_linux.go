@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
 	"testbed/node/host/linkcheck"
 	"testbed/scenarios"
@@ -18,8 +19,8 @@ func verifyCommand() *cobra.Command {
 	var o linkcheck.Options
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: oneScenario,
-		ValidArgsFunction: completeScenario,
+		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: cli.OneScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Builds the scenario's network and measures every path from node to node: round
 trip, one-way delay, jitter, loss, and what it carries alone, with all others,
 and how long packets take when all links are half busy. Above nine nodes it
@@ -47,7 +48,7 @@ or a machine that is too busy or too small for these rates.`,
 			return err
 		}
 		if asJSON {
-			err = printJSON(cmd, report)
+			err = cli.PrintJSON(cmd, report)
 		} else {
 			err = printReport(cmd, report)
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"testbed/policy"
+	"testbed/train"
 )
 
 // Checkpoint says what a checkpoint holds. It is the first line of one, as
@@ -71,7 +72,7 @@ func (s *Saving) write(w io.Writer, now *Snapshot) (Checkpoint, error) {
 		vectors = [][]float32{now.parameters, now.momentum}
 	}
 	if s.Residual != nil {
-		c.Of, c.Residual = &s.Of, Hash(s.Residual)
+		c.Of, c.Residual = &s.Of, train.Hash(s.Residual)
 		vectors = append(vectors, s.Residual)
 	}
 	if err := json.NewEncoder(w).Encode(c); err != nil {
@@ -141,7 +142,7 @@ func readSaved(r io.Reader) (*Saved, error) {
 			return nil, differs("state", got, c.Hash)
 		}
 	}
-	if got := Hash(s.residual); c.Of != nil && got != c.Residual {
+	if got := train.Hash(s.residual); c.Of != nil && got != c.Residual {
 		return nil, differs("residual", got, c.Residual)
 	}
 	return s, nil

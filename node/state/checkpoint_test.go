@@ -12,9 +12,9 @@ import (
 )
 
 // ahead is a model after one outer step.
-func ahead(seed uint64, parameters int) *Model {
-	m := NewModel(seed, 0, parameters)
-	m.OuterStep(m.optimum, nil)
+func ahead(seed uint64, parameters int) *Outer {
+	m := newTestOuter(seed, parameters)
+	m.Step(slices.Clone(m.now.parameters), nil)
 	return m
 }
 
@@ -22,10 +22,10 @@ func TestCheckpointIsWholeOrNone(t *testing.T) {
 	m := ahead(1, 40_000)
 	for kind, saving := range map[string]Saving{
 		"state":              {Run: "run"},
-		"state and residual": {Run: "run", Of: 3, Residual: m.target},
-		"residual":           {Run: "run", Of: 4, Residual: m.target, Stateless: true},
+		"state and residual": {Run: "run", Of: 3, Residual: m.now.momentum},
+		"residual":           {Run: "run", Of: 4, Residual: m.now.momentum, Stateless: true},
 	} {
-		write := m.Outer.Checkpoint(saving)
+		write := m.Checkpoint(saving)
 		var b bytes.Buffer
 		c, err := write(&b)
 		if err != nil {
@@ -35,7 +35,7 @@ func TestCheckpointIsWholeOrNone(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}
-		if diff := cmp.Diff(c, got.Checkpoint); diff != "" || c.OuterSteps != 1 || c.Run != "run" || c.Hash != m.Outer.Hash() {
+		if diff := cmp.Diff(c, got.Checkpoint); diff != "" || c.OuterSteps != 1 || c.Run != "run" || c.Hash != m.Hash() {
 			t.Fatalf("%s: %+v\n%s", kind, c, diff)
 		}
 		if (got.State == nil) != saving.Stateless || got.State != nil && (got.State.hash() != c.Hash || got.State.Steps != 1) || !slices.Equal(got.residual, saving.Residual) {
@@ -58,11 +58,11 @@ func TestCheckpointIsWholeOrNone(t *testing.T) {
 		if _, err := write(&limited{1000}); err == nil {
 			t.Errorf("%s: a checkpoint that could not be written brought no error", kind)
 		}
-		m.Outer.now.Steps++
+		m.now.Steps++
 		if _, err := write(io.Discard); err == nil {
 			t.Errorf("%s: written of another state than at its beginning", kind)
 		}
-		m.Outer.now.Steps--
+		m.now.Steps--
 	}
 }
 
@@ -71,9 +71,9 @@ func TestCheckpointIsWholeOrNone(t *testing.T) {
 func TestResidualFitsItsState(t *testing.T) {
 	const n = 100
 	m, other := ahead(1, n), ahead(2, n)
-	write := func(id policy.ID, m *Model, stateless bool) []byte {
+	write := func(id policy.ID, m *Outer, stateless bool) []byte {
 		var b bytes.Buffer
-		if _, err := m.Outer.Checkpoint(Saving{Run: "run", Of: id, Residual: m.target, Stateless: stateless})(&b); err != nil {
+		if _, err := m.Checkpoint(Saving{Run: "run", Of: id, Residual: m.now.momentum, Stateless: stateless})(&b); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -98,7 +98,7 @@ func TestResidualFitsItsState(t *testing.T) {
 			own = bytes.NewReader(c.residual)
 		}
 		residual, err := s.ResidualOf(0, own)
-		if got := err == nil; got != c.want || got && !slices.Equal(residual, m.target) {
+		if got := err == nil; got != c.want || got && !slices.Equal(residual, m.now.momentum) {
 			t.Errorf("%s: taken over: %v (%v), want %v", name, got, err, c.want)
 		}
 	}
@@ -124,7 +124,7 @@ func (l *limited) Write(b []byte) (int, error) {
 
 func FuzzReadCheckpoint(f *testing.F) {
 	var b bytes.Buffer
-	if _, err := ahead(1, 8).Outer.Checkpoint(Saving{Run: "run"})(&b); err != nil {
+	if _, err := ahead(1, 8).Checkpoint(Saving{Run: "run"})(&b); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
@@ -141,10 +141,10 @@ func FuzzReadCheckpoint(f *testing.F) {
 // BenchmarkCheckpoint is what a checkpoint of a million parameters costs the
 // worker that makes it, apart from the writing.
 func BenchmarkCheckpoint(b *testing.B) {
-	m := NewModel(1, 0, 1_000_000)
+	m := newTestOuter(1, 1_000_000)
 	b.SetBytes(8_000_000)
 	for b.Loop() {
-		if _, err := m.Outer.Checkpoint(Saving{Run: "run"})(io.Discard); err != nil {
+		if _, err := m.Checkpoint(Saving{Run: "run"})(io.Discard); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -34,10 +34,10 @@ func newLab(t *testing.T, parameters int, busy func() bool, donors int) *lab {
 	l := &lab{t: t, Net: memnet.New(plan)}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	listen := func(name string, m *Model) (*Endpoint, Peer) {
+	listen := func(name string, m *Outer) (*Endpoint, Peer) {
 		conn := l.Listen(name)
 		e, err := Listen(Config{
-			Conn: conn, TLS: memnet.TLS(t, name), Outer: m.Outer, Busy: busy, PacketSize: memnet.PacketSize, Log: slog.New(slog.DiscardHandler),
+			Conn: conn, TLS: memnet.TLS(t, name), Outer: m, Busy: busy, PacketSize: memnet.PacketSize, Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -49,9 +49,9 @@ func newLab(t *testing.T, parameters int, busy func() bool, donors int) *lab {
 		m := trained(t, parameters, 6)
 		e, peer := listen(scenarios.NodeName(policy.ID(i+1)), m)
 		go e.Serve(ctx)
-		l.donors, l.hash = append(l.donors, peer), m.Outer.Hash()
+		l.donors, l.hash = append(l.donors, peer), m.Hash()
 	}
-	l.joiner, _ = listen("w0", NewModel(1, 0, parameters))
+	l.joiner, _ = listen("w0", newTestOuter(1, parameters))
 	return l
 }
 

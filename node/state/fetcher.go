@@ -195,7 +195,7 @@ func receiveOutcomes(ctx context.Context, in io.Reader, h header, own *Outer) (*
 		if err := o.Decode(gradient); err != nil {
 			return nil, err
 		}
-		s.step(gradient)
+		s.take(own.optimiser, gradient)
 	}
 	return &s, nil
 }

@@ -7,6 +7,7 @@ import (
 	"weak"
 
 	"testbed/allreduce/codec"
+	"testbed/train"
 	"testbed/worker"
 )
 
@@ -14,13 +15,13 @@ import (
 // and slices keep nothing that they no longer show.
 func TestBoundedMemory(t *testing.T) {
 	const n, steps = 100, 30
-	m := NewModel(1, 0, n)
-	d := &donor{Config: Config{Outer: m.Outer}}
+	m := newTestOuter(1, n)
+	d := &donor{Config: Config{Outer: m}}
 	var outcomes []weak.Pointer[codec.Outcome]
 	var states []weak.Pointer[hashed]
 	for i := range steps {
 		o, values := quantised(t, uint64(i), n)
-		m.OuterStep(values, o)
+		m.Step(values, o)
 		outcomes = append(outcomes, weak.Make(o))
 		states = append(states, weak.Make(d.snapshot("")))
 	}
@@ -37,7 +38,7 @@ func TestBoundedMemory(t *testing.T) {
 // TestChunksNeedLittleMemory: a worker that others fetch from must not be twice
 // as large meanwhile.
 func TestChunksNeedLittleMemory(t *testing.T) {
-	values := gaussian(1, 1, 64<<10) // a chunk, which tests make smaller
+	values := train.NewQuadratic(1, 64<<10).Start() // a chunk, which tests make smaller
 	var wire bytes.Buffer
 	wire.Grow(8 * len(values))
 	took := func(do func()) uint64 {

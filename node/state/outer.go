@@ -1,13 +1,11 @@
 // Package state holds the outer state of a worker: the parameters that all
 // workers of a run share, with the momentum of the outer optimiser. It keeps the
 // state's versions, gets one from peers and serves it to them, and writes and
-// reads checkpoints. A model trains on it, here a stand-in for a real one.
+// reads checkpoints. What is trained on it is not its business.
 package state
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"math"
@@ -15,13 +13,8 @@ import (
 	"sync"
 
 	"testbed/allreduce/codec"
+	"testbed/train"
 	"testbed/worker"
-)
-
-// The outer step of DiLoCo (Douillard et al. 2023) is SGD with Nesterov momentum.
-const (
-	OuterLearningRate = 0.7
-	OuterMomentum     = 0.9
 )
 
 // Snapshot is an outer state of one version, which nothing changes any more.
@@ -31,7 +24,10 @@ type Snapshot struct {
 	parameters, momentum []float32
 }
 
-func (s *Snapshot) hash() string { return Hash(s.parameters, s.momentum) }
+// Parameters are those of the model, which nobody may change.
+func (s *Snapshot) Parameters() []float32 { return s.parameters }
+
+func (s *Snapshot) hash() string { return train.Hash(s.parameters, s.momentum) }
 
 // check compares a state with the hash that was announced.
 func (s *Snapshot) check(hash string) error {
@@ -47,21 +43,11 @@ type hashed struct {
 	digest string
 }
 
-// step takes one outer step with a mean pseudo-gradient. The conversions keep
-// the compiler from fusing operations, which would give other bits on other
-// machines.
-func (s *Snapshot) step(gradient []float32) {
-	for i, g := range gradient {
-		s.momentum[i] = float32(OuterMomentum*s.momentum[i]) + g
-		s.parameters[i] -= float32(OuterLearningRate * (g + float32(OuterMomentum*s.momentum[i])))
-	}
-	s.Steps++
-}
-
 // Outer is the outer state of a worker as it is now, with the outcomes of the
 // last outer steps. It may be used by several goroutines.
 type Outer struct {
 	parameters int // how many
+	optimiser  train.Outer
 
 	mu       sync.RWMutex
 	now      Snapshot // its vectors are written in place
@@ -69,17 +55,24 @@ type Outer struct {
 	outcomes []*codec.Outcome // of the last outer steps, the newest last
 }
 
-func newOuter(parameters []float32) *Outer {
+// NewOuter returns an outer state of version 0. It takes the parameters over.
+func NewOuter(parameters []float32, optimiser train.Outer) *Outer {
 	n := len(parameters)
-	return &Outer{parameters: n, now: Snapshot{parameters: parameters, momentum: make([]float32, n)}, changed: make(chan struct{})}
+	return &Outer{parameters: n, optimiser: optimiser, now: Snapshot{parameters: parameters, momentum: make([]float32, n)}, changed: make(chan struct{})}
 }
 
-// step takes an outer step. outcome is the gradient in quantised form, or nil if
-// there is none.
-func (o *Outer) step(gradient []float32, outcome *codec.Outcome) {
+// take takes an outer step.
+func (s *Snapshot) take(optimiser train.Outer, gradient []float32) {
+	optimiser.Step(s.parameters, s.momentum, gradient)
+	s.Steps++
+}
+
+// Step takes an outer step with a mean pseudo-gradient. outcome is that in
+// quantised form, for peers that miss the step, or nil if there is none.
+func (o *Outer) Step(gradient []float32, outcome *codec.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.now.step(gradient)
+	o.now.take(o.optimiser, gradient)
 	if len(o.outcomes) == worker.KeptOutcomes {
 		o.outcomes = slices.Delete(o.outcomes, 0, 1) // a slice of the rest would keep it
 	}
@@ -87,8 +80,8 @@ func (o *Outer) step(gradient []float32, outcome *codec.Outcome) {
 	o.publish()
 }
 
-// replace installs a state from elsewhere and takes its vectors over.
-func (o *Outer) replace(s *Snapshot) {
+// Replace goes on from a state that was fetched or read, and takes it over.
+func (o *Outer) Replace(s *Snapshot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.now, o.outcomes = *s, nil
@@ -106,6 +99,11 @@ func (o *Outer) read(do func(*Snapshot)) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	do(&o.now)
+}
+
+// Read calls do with the parameters, which it may neither change nor keep.
+func (o *Outer) Read(do func(parameters []float32)) {
+	o.read(func(s *Snapshot) { do(s.parameters) })
 }
 
 // Version returns the number of outer steps taken and a channel that is closed
@@ -143,16 +141,6 @@ func (o *Outer) since(steps int) (outcomes []*codec.Outcome, hash string, ok boo
 }
 
 const floatsPerWrite = 16 << 10
-
-// Hash returns the first half of the SHA-256 of the vectors' bytes,
-// little-endian, in hexadecimal.
-func Hash(vectors ...[]float32) string {
-	h := sha256.New()
-	for _, v := range vectors {
-		writeFloats(h, v) // a hash never fails
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
-}
 
 // writeFloats writes the values little-endian.
 func writeFloats(w io.Writer, v []float32) error {

@@ -20,6 +20,7 @@ import (
 	"testbed/allreduce/int8"
 	"testbed/internal/memnet"
 	"testbed/node/identity"
+	"testbed/train"
 )
 
 func TestMain(m *testing.M) {
@@ -44,12 +45,12 @@ func quantised(t *testing.T, seed uint64, n int) (*codec.Outcome, []float32) {
 }
 
 // trained is a model some outer steps ahead.
-func trained(t *testing.T, n, steps int) *Model {
+func trained(t *testing.T, n, steps int) *Outer {
 	t.Helper()
-	m := NewModel(1, 0, n)
+	m := newTestOuter(1, n)
 	for i := range steps {
 		o, values := quantised(t, uint64(i), n)
-		m.OuterStep(values, o)
+		m.Step(values, o)
 	}
 	return m
 }
@@ -64,7 +65,7 @@ func loopback(t *testing.T) net.PacketConn {
 }
 
 // transfer has a worker fetch from another one over loopback.
-func transfer(t *testing.T, from, to *Model, outerSteps int, current bool) error {
+func transfer(t *testing.T, from, to *Outer, outerSteps int, current bool) error {
 	t.Helper()
 	authority, err := identity.NewAuthority()
 	if err != nil {
@@ -74,12 +75,12 @@ func transfer(t *testing.T, from, to *Model, outerSteps int, current bool) error
 	defer cancel()
 	var ends []*Endpoint
 	var donor Peer
-	for i, m := range []*Model{from, to} {
+	for i, m := range []*Outer{from, to} {
 		c, err := authority.Issue(fmt.Sprintf("w%d", i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		config := Config{Conn: loopback(t), Outer: m.Outer, PacketSize: memnet.PacketSize, Log: slog.New(slog.DiscardHandler)}
+		config := Config{Conn: loopback(t), Outer: m, PacketSize: memnet.PacketSize, Log: slog.New(slog.DiscardHandler)}
 		if config.TLS, err = c.TLS(); err != nil {
 			t.Fatal(err)
 		}
@@ -118,8 +119,8 @@ func TestTransfer(t *testing.T) {
 			if err := transfer(t, from, to, 6, c.current); err != nil {
 				t.Fatal(err)
 			}
-			if have, _ := to.Outer.Version(); have != 6 || to.Outer.Hash() != from.Outer.Hash() {
-				t.Errorf("at outer step %d with hash %s, the donor at 6 with %s", have, to.Outer.Hash(), from.Outer.Hash())
+			if have, _ := to.Version(); have != 6 || to.Hash() != from.Hash() {
+				t.Errorf("at outer step %d with hash %s, the donor at 6 with %s", have, to.Hash(), from.Hash())
 			}
 		})
 	}
@@ -131,24 +132,24 @@ func TestTransferWaits(t *testing.T) {
 	go func() {
 		time.Sleep(50 * time.Millisecond)
 		o, values := quantised(t, 2, 1000)
-		from.OuterStep(values, o)
+		from.Step(values, o)
 	}()
 	if err := transfer(t, from, to, 3, true); err != nil {
 		t.Fatal(err)
 	}
-	if have, _ := to.Outer.Version(); have != 3 {
+	if have, _ := to.Version(); have != 3 {
 		t.Errorf("at outer step %d, want 3", have)
 	}
 }
 
 func TestTransferRefusesAnotherModel(t *testing.T) {
-	to := NewModel(1, 1, 999)
-	before := to.Outer.Hash()
+	to := newTestOuter(1, 999)
+	before := to.Hash()
 	err := transfer(t, trained(t, 1000, 2), to, 2, false)
 	if err == nil || !strings.Contains(err.Error(), "1000 parameters, this worker 999") {
 		t.Errorf("got %v", err)
 	}
-	if to.Outer.Hash() != before {
+	if to.Hash() != before {
 		t.Error("the failed transfer changed the model")
 	}
 }
@@ -157,7 +158,7 @@ func TestTransferRefusesAnotherModel(t *testing.T) {
 // what the ring moves, and not to what the state weighs.
 func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 	const n = 100_000
-	d := &donor{Config: Config{Outer: trained(t, n, 3).Outer}}
+	d := &donor{Config: Config{Outer: trained(t, n, 3)}}
 	size := func(req request) int {
 		var b bytes.Buffer
 		if err := d.deliver(t.Context(), &b, req); err != nil {
@@ -179,13 +180,13 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"outer_steps":1,"have":0}`))
 	f.Add([]byte(`{"hash":"feed","from":0,"to":8}`))
 	f.Add([]byte(`{"outer_steps":0,"from":-1,"to":1000000}`))
-	m := NewModel(1, 0, 1000)
+	m := newTestOuter(1, 1000)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var req request
 		if json.Unmarshal(text, &req) != nil {
 			return
 		}
-		d, out := &donor{Config: Config{Outer: m.Outer}}, bytes.Buffer{}
+		d, out := &donor{Config: Config{Outer: m}}, bytes.Buffer{}
 		if err := d.deliver(t.Context(), &out, req); err == nil && (out.Len() == 0 || out.Len() > 9*1000+1000) {
 			t.Errorf("%s was answered with %d bytes", text, out.Len())
 		}
@@ -202,22 +203,22 @@ func FuzzReceiveOutcomes(f *testing.F) {
 	}
 	f.Add(announced, []byte("data"))
 	f.Add([]byte(`{"outcomes":[null]}`), []byte{})
-	m := NewModel(1, 0, 100)
-	before := m.Outer.Hash()
+	m := newTestOuter(1, 100)
+	before := m.Hash()
 	f.Fuzz(func(t *testing.T, announced, data []byte) {
 		var h header
 		if json.Unmarshal(announced, &h) != nil {
 			return
 		}
-		_, _ = receiveOutcomes(t.Context(), bytes.NewReader(data), h, m.Outer)
-		if m.Outer.Hash() != before {
+		_, _ = receiveOutcomes(t.Context(), bytes.NewReader(data), h, m)
+		if m.Hash() != before {
 			t.Fatal("what came in changed the model")
 		}
 	})
 }
 
 func FuzzChunk(f *testing.F) {
-	values := gaussian(1, 1, 1000)
+	values := train.NewQuadratic(1, 1000).Start()
 	var b bytes.Buffer
 	w, err := newChunkWriter(&b)
 	if err != nil {

@@ -350,10 +350,44 @@ function trade() {
   ]);
 }
 
+// loss draws validation loss by one of the coordinates of the points, a line for
+// each run.
+function loss(id, of, format) {
+  const policies = data.learning.policies;
+  let points = 0;
+  const series = policies.flatMap((p, k) => p.curves.map(c => {
+    points += c.points.length;
+    return {
+      type: 'line', name: p.name, symbol: c.points.length > 60 ? 'none' : policySymbol(k), symbolSize: 5, z: 3,
+      lineStyle: {color: policyColour(k), width: 2, opacity: p.curves.length > 1 ? .6 : 1}, itemStyle: {color: policyColour(k)},
+      data: c.points.map(q => ({value: [of(q), q.loss], point: q, seed: c.seed})),
+    };
+  }));
+  draw(id, 320, points, {
+    grid: {left: 52, right: 24, top: 14, bottom: 46},
+    xAxis: axis({type: 'value', min: 0, name: format.name, nameLocation: 'middle', nameGap: 26, nameTextStyle: {color: colour.soft, fontSize: 12},
+      axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false, formatter: format.short}}),
+    yAxis: axis({type: 'value', scale: true, axisLabel: {color: colour.soft, fontSize: 11, formatter: v => +v.toFixed(2)}}),
+    series,
+    tooltip: {
+      trigger: 'item', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
+      formatter: p => `<b>${escape(p.seriesName)}</b>, seed ${p.data.seed}<br>outer step ${p.data.point.round}: ${p.data.point.loss.toFixed(3)}<br>`
+        + `${short(p.data.point.wall_clock_us)}, ${p.data.point.tokens.toLocaleString('en')} tokens`,
+    },
+  });
+}
+
+function losses() {
+  loss('loss', q => q.wall_clock_us, {name: 'wall-clock', short});
+  loss('loss-tokens', q => q.tokens, {name: 'tokens', short: n => n >= 1e6 ? +(n / 1e6).toFixed(2) + ' M' : n >= 1e3 ? +(n / 1e3).toFixed(1) + ' k' : n});
+  const shapes = {rect: 'bar', circle: 'dot', triangle: 'triangle', diamond: 'diamond'};
+  legend('legend-loss', data.learning.policies.map((p, k) => [shapes[policySymbol(k)] || 'bar', policyColour(k), p.name]));
+}
+
 function render() {
   colour = dark.matches && !printing ? themes.dark : themes.light;
   timeline();
-  for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links], ['trade', trade]]) {
+  for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links], ['trade', trade], ['loss', losses]]) {
     if (get(id)) picture(); // a part of which there is nothing to show is not in the page
   }
   document.body.dataset.drawn = charts.size;

@@ -56,8 +56,12 @@ type Measurements struct {
 	// By how much the timers of workers came late.
 	TimerLatenessP50 time.Duration `json:"timer_lateness_p50_ns"`
 	TimerLatenessP99 time.Duration `json:"timer_lateness_p99_ns"`
+	// Computing is how much of an inner step's time computing took, where something
+	// real is trained: the 90th percentile of the steps.
+	Computing float64 `json:"computing,omitempty"`
 	// CPUWait is how long the threads of the worker that waited most stood in
-	// line for a CPU, as a share of the time. Above 1 several did at once.
+	// line for a CPU, as a share of the time. Above 1 several did at once. Threads
+	// that train do not count.
 	CPUWait float64 `json:"cpu_wait"`
 	// CPUPressure is the share of the time, 0 to 1, in which some task of the
 	// machine waited for a CPU (PSI, "some").
@@ -98,6 +102,10 @@ const (
 	// 2-core machine, a Go timer by 1 to 1.6 ms.
 	routerLateSuspect, routerLateInvalid = 1 * time.Millisecond, 10 * time.Millisecond
 	timerLateSuspect, timerLateInvalid   = 5 * time.Millisecond, 50 * time.Millisecond
+	// Inner steps that compute for half of their time leave too little for what else
+	// their processor has to do, and those that compute for longer than they last
+	// make the pace.
+	computingSuspect, computingInvalid = 0.5, 1
 	// A link that is busy passes on its rate within 0.5 %, and within 2.5 %
 	// where senders hand over whole batches and it was busy for 0.1 s only.
 	leastBusy                = 100 * time.Millisecond
@@ -135,6 +143,7 @@ func judge(m Measurements) Verdict {
 	}
 	v.late("packets left the router", m.RouterLatenessP50, m.RouterLatenessP99, m.Hops, m.RoundTime, routerLateSuspect, routerLateInvalid)
 	v.late("timers of workers fired", m.TimerLatenessP50, m.TimerLatenessP99, m.Steps, m.RoundTime, timerLateSuspect, timerLateInvalid)
+	v.share("computing took %.0f %% of the time that inner steps have (limit %.0f %%); give them more, or train a smaller model", m.Computing, computingSuspect, computingInvalid)
 	if m.BusyLink != "" {
 		off := math.Abs(m.BusyShare - 1)
 		v.share(fmt.Sprintf("%s sent at %.0f %%%% of its rate while packets waited (%v in all): %%.0f %%%% off (limit %%.0f %%%%)",

@@ -57,6 +57,7 @@ func round(t testing.TB, tr train.Trainer, number, steps int, outer []float32) (
 	if err := tr.Finish(local); err != nil {
 		t.Fatal(err)
 	}
+	tr.Keep()
 	return local, losses
 }
 
@@ -110,6 +111,41 @@ func TestSameBitsEverywhere(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRoundsThatDoNotCount leave no trace, and one that is played again after it
+// was kept comes to the same.
+func TestRoundsThatDoNotCount(t *testing.T) {
+	task := newTask(t, small(), 3, 1)
+	start := task.Start()
+	plain := newTrainer(t, task, 0)
+	var want [][]float32
+	for number := 1; number <= 3; number++ {
+		local, _ := round(t, plain, number, 3, start)
+		want = append(want, local)
+	}
+	other := newTrainer(t, task, 0)
+	for number := 1; number <= 3; number++ {
+		for range 2 {
+			if err := other.Begin(t.Context(), number+7, start); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := other.Step(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			if number == 2 { // ended, and still not kept
+				if err := other.Finish(make([]float32, len(start))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, _ := round(t, other, number, 3, start); !slices.Equal(got, want[number-1]) {
+				t.Fatalf("round %d comes to something else", number)
+			}
+		}
+	}
+	if !slices.Equal(state(t, other), state(t, plain)) {
+		t.Error("the optimiser's state is another one")
+	}
 }
 
 // TestWorkersShareATask: their steps at the same time are those of one after the

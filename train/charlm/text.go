@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	_ "embed"
 	"io"
+	"sync"
 )
 
 // compressed is Jane Austen's novel Persuasion, which appeared in December 1817,
@@ -16,8 +17,10 @@ import (
 var compressed []byte
 
 // Text returns the text that comes with the program: Persuasion by Jane Austen,
-// 466,854 bytes of 75 symbols, in the public domain.
-func Text() []byte {
+// 466,854 bytes of 75 symbols, in the public domain. Nobody may change it.
+func Text() []byte { return text() }
+
+var text = sync.OnceValue(func() []byte {
 	r, err := gzip.NewReader(bytes.NewReader(compressed))
 	if err != nil {
 		panic(err) // a test reads it
@@ -27,4 +30,4 @@ func Text() []byte {
 		panic(err)
 	}
 	return text
-}
+})

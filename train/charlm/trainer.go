@@ -44,9 +44,13 @@ type trainer struct {
 	parameters         []float32
 	gradient           []float32
 	weights, gradients weights // views of them
-	finished, now      moments // after the last round that was finished; in this round
+	before, kept, now  moments // before and after the last round that was kept; in this round
+	round, keptRound   int     // this one, and the last that was kept
 	tokens, targets    []byte
 }
+
+// none stands for a round where there is none.
+const none = -1
 
 func (t *task) Trainer(worker int) (train.Trainer, error) {
 	if worker < 0 || worker >= len(t.shards) {
@@ -55,7 +59,7 @@ func (t *task) Trainer(worker int) (train.Trainer, error) {
 	n := t.config.Parameters()
 	r := &trainer{
 		task: t, worker: worker, network: newNetwork(t.config, t.config.Batch, true),
-		parameters: make([]float32, n), gradient: make([]float32, n), finished: newMoments(n), now: newMoments(n),
+		parameters: make([]float32, n), gradient: make([]float32, n), before: newMoments(n), kept: newMoments(n), now: newMoments(n), keptRound: none,
 		tokens: make([]byte, t.TokensPerStep()), targets: make([]byte, t.TokensPerStep()),
 	}
 	r.weights, r.gradients = weightsOf(t.config, r.parameters), weightsOf(t.config, r.gradient)
@@ -67,7 +71,10 @@ func (r *trainer) Begin(ctx context.Context, round int, outer []float32) error {
 		return err
 	}
 	copy(r.parameters, outer)
-	r.now.set(&r.finished)
+	r.round = round
+	if r.now.set(&r.kept); round == r.keptRound {
+		r.now.set(&r.before)
+	}
 	return nil
 }
 
@@ -140,8 +147,15 @@ func (r *trainer) Finish(local []float32) error {
 		return err
 	}
 	copy(local, r.parameters)
-	r.finished, r.now = r.now, r.finished
 	return nil
+}
+
+func (r *trainer) Keep() {
+	if r.round != r.keptRound { // else the round was kept before: what came before it is the same
+		r.before, r.kept = r.kept, r.before
+		r.keptRound = r.round
+	}
+	r.kept, r.now = r.now, r.kept
 }
 
 // stateVersion begins a state. After it come the number of steps taken and the
@@ -153,13 +167,13 @@ const stateHeader = len(stateVersion) + 16
 
 func (r *trainer) State() ([]byte, error) {
 	state := []byte(stateVersion)
-	state = binary.LittleEndian.AppendUint64(state, r.finished.steps)
+	state = binary.LittleEndian.AppendUint64(state, r.kept.steps)
 	state = binary.LittleEndian.AppendUint64(state, uint64(len(r.parameters)))
-	state, err := binary.Append(state, binary.LittleEndian, r.finished.first)
+	state, err := binary.Append(state, binary.LittleEndian, r.kept.first)
 	if err != nil {
 		return nil, err
 	}
-	return binary.Append(state, binary.LittleEndian, r.finished.second)
+	return binary.Append(state, binary.LittleEndian, r.kept.second)
 }
 
 func (r *trainer) Restore(state []byte) error {
@@ -184,7 +198,8 @@ func (r *trainer) Restore(state []byte) error {
 			return fmt.Errorf("restore the inner optimiser: the moments of parameter %d are %v and %v, which no training gives", i, m.first[i], m.second[i])
 		}
 	}
-	r.finished, r.now = r.now, r.finished
+	r.kept, r.now = r.now, r.kept
+	r.keptRound = none
 	return nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"testbed/shaping/fidelity"
 )
 
@@ -100,13 +102,21 @@ func AvailableMemory() int64 {
 	return kib << 10
 }
 
+// lowest is the priority (nice value) of threads that leave the processor to
+// all others, as those do that train.
+const lowest = 19
+
 // RunnableWait returns for how long the threads of a process have stood in
-// line for a processor (Documentation/scheduler/sched-stats.rst), or 0 where
-// the kernel does not say.
+// line for a processor (Documentation/scheduler/sched-stats.rst), but for those
+// that leave it to all others, or 0 where the kernel does not say.
 func RunnableWait(pid int) time.Duration {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is right
 	var sum time.Duration
 	for _, name := range files {
+		tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if p, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil && 20-p == lowest {
+			continue
+		}
 		data, err := os.ReadFile(name)
 		if err != nil {
 			continue // the thread has ended

@@ -54,6 +54,7 @@ type Monitor struct {
 
 	whole    fidelity.Measurements
 	lateness []time.Duration // of workers' timers
+	shares   []float64       // of inner steps' time that computing took
 	failures []string        // what went wrong that no scenario asked for
 	rounds   []*Round
 	started  Sample // when the run began
@@ -61,7 +62,8 @@ type Monitor struct {
 	// The round under way.
 	last   Sample          // when it began
 	open   []time.Duration // lateness of timers
-	inject time.Duration   // the slowest inject
+	shared []float64
+	inject time.Duration // the slowest inject
 
 	asked  []*Round       // that the router has yet to answer for
 	router userlink.Stats // as of its last answer
@@ -84,6 +86,11 @@ func (m *Monitor) Timer(late time.Duration) {
 	m.lateness, m.open = append(m.lateness, late), append(m.open, late)
 }
 
+// Computed takes how much of an inner step's time computing took.
+func (m *Monitor) Computed(share float64) {
+	m.shares, m.shared = append(m.shares, share), append(m.shared, share)
+}
+
 // Injected takes how late an inject of links was in place.
 func (m *Monitor) Injected(late time.Duration) {
 	m.inject, m.whole.InjectLateness = max(m.inject, late), max(m.whole.InjectLateness, late)
@@ -100,14 +107,14 @@ func (m *Monitor) EndRound(round, participants int, s Sample) {
 	r := &Round{Round: round, Measured: fidelity.Measurements{
 		RoundTime: took, Hops: m.algorithm.Hops(participants), Steps: m.steps,
 		TimerLatenessP50: quantile(m.open, 0.5), TimerLatenessP99: quantile(m.open, 0.99),
-		InjectLateness: m.inject,
+		Computing: quantile(m.shared, 0.9), InjectLateness: m.inject,
 	}}
 	for name, d := range s.Waits {
 		r.Measured.CPUWait = max(r.Measured.CPUWait, float64(d-m.last.Waits[name])/float64(took))
 	}
 	s.enter(m.last, &r.Measured)
 	m.rounds, m.asked = append(m.rounds, r), append(m.asked, r)
-	m.last, m.open, m.inject = s, nil, 0
+	m.last, m.open, m.shared, m.inject = s, nil, nil, 0
 }
 
 // enter enters what the machine and the links have done since an earlier
@@ -155,6 +162,7 @@ func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Reco
 	}
 	w.Steps, w.UnplannedDrops = m.steps, excess
 	w.TimerLatenessP50, w.TimerLatenessP99 = quantile(m.lateness, 0.5), quantile(m.lateness, 0.99)
+	w.Computing = quantile(m.shares, 0.9)
 	EnterRouter(router, w)
 	s.enter(m.started, w)
 	v := fidelity.Run(*w, levels)
@@ -173,6 +181,6 @@ func EnterRouter(s *userlink.Stats, to *fidelity.Measurements) {
 	to.UnplannedDrops += s.Unplanned()
 }
 
-func quantile(d []time.Duration, p float64) time.Duration {
+func quantile[T time.Duration | float64](d []T, p float64) T {
 	return stats.Quantile(slices.Sorted(slices.Values(d)), p)
 }

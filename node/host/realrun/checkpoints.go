@@ -68,6 +68,33 @@ func (p *player) keep(w *worker, saved state.Checkpoint) {
 	})
 }
 
+// keepModel keeps what was trained, from the last checkpoint.
+func (p *player) keepModel() error {
+	s := p.spec.Scenario
+	if !s.Train.Real() {
+		return nil
+	}
+	dir := p.s.Dir.Path(resumeDir)
+	all, err := checkpoints(dir)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	file, err := os.Open(filepath.Join(dir, checkpointName(all[len(all)-1])))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	saved, err := state.ReadState(file, p.spec.Name, s.Real.Parameters)
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(p.s.Dir.Path(runlog.ModelFile))
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Train.NewTrained(saved.OuterSteps, saved.State.Parameters()).Write(out), out.Close())
+}
+
 // storeCheckpoint writes what is in memory to a file, whole or not at all, and
 // removes what is older than the last checkpoints.
 func storeCheckpoint(dir, name string, memory *os.File) error {

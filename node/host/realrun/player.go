@@ -293,6 +293,9 @@ func (p *player) finish() error {
 		return err
 	}
 	p.keeping.Wait()
+	if err := p.keepModel(); err != nil {
+		p.s.Tell("the model is not kept: %v", err)
+	}
 	if err := os.RemoveAll(p.s.Dir.Path(resumeDir)); err != nil {
 		return fmt.Errorf("tidying the run directory: %w", err)
 	}

@@ -148,6 +148,9 @@ func (p *player) reported(w *worker, data json.RawMessage) error {
 	if r.Lateness != nil {
 		p.monitor.Timer(*r.Lateness)
 	}
+	if r.Computing > 0 {
+		p.monitor.Computed(r.Computing)
+	}
 	if r.Saved != nil {
 		p.keep(w, *r.Saved)
 	}

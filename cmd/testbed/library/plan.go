@@ -1,8 +1,9 @@
-package main
+package library
 
 import (
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/scenarios"
 	"testbed/scenarios/planned"
 )
@@ -10,8 +11,8 @@ import (
 func planCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "plan SCENARIO", Short: "What network a run would install", Args: oneScenario,
-		ValidArgsFunction: completeScenario,
+		Use: "plan SCENARIO", Short: "What network a run would install", Args: cli.OneScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long:              "Prints every node's access link and every path, resolved, and the ring's order. Installs nothing and needs no rights.",
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -29,7 +30,7 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printJSON(cmd, network)
+			return cli.PrintJSON(cmd, network)
 		}
 		return planned.Write(cmd.OutOrStdout(), s, plan)
 	}

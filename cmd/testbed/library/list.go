@@ -1,4 +1,5 @@
-package main
+// Package library has the verbs that look at scenarios and play none.
+package library
 
 import (
 	"fmt"
@@ -6,14 +7,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/policy"
 	"testbed/scenarios"
 )
 
+// Commands returns the verbs.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{listCommand(), planCommand(), convertCommand()}
+}
+
 func listCommand() *cobra.Command {
 	var asJSON, policies bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "The scenarios of the library, or the policies", Args: noArguments,
+		Use: "list", Short: "The scenarios of the library, or the policies", Args: cli.NoArguments,
 		Long: `Lists the scenarios of the library by the names that other commands take. With
 --json each is printed whole, as the file of a scenario.`,
 	}
@@ -31,7 +38,7 @@ func listCommand() *cobra.Command {
 			for i, s := range all { // each is a scenario's file
 				all[i] = s.Plain()
 			}
-			return printJSON(cmd, all)
+			return cli.PrintJSON(cmd, all)
 		}
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 		for _, s := range all {
@@ -61,7 +68,7 @@ func listPolicies(cmd *cobra.Command, asJSON bool) error {
 		fmt.Fprintf(w, "%s\t%s\n", name, one.Summary)
 	}
 	if asJSON {
-		return printJSON(cmd, all)
+		return cli.PrintJSON(cmd, all)
 	}
 	return w.Flush()
 }

@@ -1,11 +1,11 @@
-package main
+package library
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/cli"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 )
@@ -14,15 +14,15 @@ func convertCommand() *cobra.Command {
 	var to convert.Format
 	var out string
 	cmd := &cobra.Command{
-		Use: "convert SCENARIO --to FORMAT", Short: "Write a scenario as JSON or YAML, or for churn", Args: oneScenario,
-		ValidArgsFunction: completeScenario,
+		Use: "convert SCENARIO --to FORMAT", Short: "Write a scenario as JSON or YAML, or for churn", Args: cli.OneScenario,
+		ValidArgsFunction: cli.CompleteScenario,
 		Long: `Writes a scenario to stdout, or to the file --out.
 
   json, yaml   every field, also those that have their defaults; reads back as
                the same scenario. Comments are not kept.
   churn        JSON with exactly the fields that churn's README names. What is
                left out is said on stderr, a line each: policy, which churn takes
-               elsewhere; real and real.injects. Injects that churn does not have
+               elsewhere; real, real.injects and train. Injects that churn does not have
                and the section work are an error, because without them it would
                be another scenario.`,
 	}
@@ -30,7 +30,7 @@ func convertCommand() *cobra.Command {
 	cmd.Flags().StringVar(&out, "out", "", "file to write (default: stdout)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if to == "" {
-			return usageError{errors.New("name the format: --to churn, json or yaml")}
+			return cli.Usage(errors.New("name the format: --to churn, json or yaml"))
 		}
 		s, err := scenarios.Load(args[0])
 		if err != nil {
@@ -43,7 +43,7 @@ func convertCommand() *cobra.Command {
 		} else {
 			text, lost, err = convert.Text(s, to)
 		}
-		warn(cmd, s.Name, lost)
+		cli.Warn(cmd, s.Name, lost)
 		if err != nil {
 			return err
 		}
@@ -54,8 +54,3 @@ func convertCommand() *cobra.Command {
 }
 
 // warn says on stderr what one should know of a scenario that was written.
-func warn(cmd *cobra.Command, name string, lines []string) {
-	for _, line := range lines {
-		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: %s: %s\n", name, line)
-	}
-}

@@ -1,0 +1,72 @@
+// Package cli is what verbs have in common: how they are used, and how they
+// print.
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"testbed/scenarios"
+)
+
+// UsageError is a mistake on the command line.
+type UsageError struct{ error }
+
+// Usage makes a mistake on the command line of an error.
+func Usage(err error) error { return UsageError{err} }
+
+// Unwrap returns what the mistake is.
+func (e UsageError) Unwrap() error { return e.error }
+
+// OneScenario is the check of commands that take a scenario.
+func OneScenario(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return Usage(fmt.Errorf("name one scenario, for example: %s persistent_straggler", cmd.CommandPath()))
+	}
+	return nil
+}
+
+// AtMostOneScenario is that of commands that may take one.
+func AtMostOneScenario(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return Usage(fmt.Errorf("%s takes one scenario at most", cmd.CommandPath()))
+	}
+	return nil
+}
+
+// NoArguments is that of commands that take none.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Usage(fmt.Errorf("%s takes no arguments", cmd.CommandPath()))
+	}
+	return nil
+}
+
+// CompleteScenario completes names of the library.
+func CompleteScenario(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := scenarios.Library()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name+"\t"+s.Description)
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}
+
+// PrintJSON prints a result.
+func PrintJSON(cmd *cobra.Command, v any) error {
+	enc := json.NewEncoder(cmd.OutOrStdout())
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// Warn says on stderr what is to be known of what has this name.
+func Warn(cmd *cobra.Command, name string, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: %s: %s\n", name, line)
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"testbed/cmd/testbed/cli"
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/scenarios/learning"
+)
+
+func sampleCommand() *cobra.Command {
+	var prompt string
+	var length int
+	var temperature float64
+	var seed uint64
+	cmd := &cobra.Command{
+		Use: "sample DIR", Short: "Write text with the language model that a run has trained",
+		Long: `Writes text with the model that a run has left in its directory, or that
+testbed simulate --train --model FILE has written: it goes on from the prompt.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usage(fmt.Errorf("name the directory of a run that has trained a model, or the model's file"))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&prompt, "prompt", "She ", "what the text begins with")
+	cmd.Flags().IntVar(&length, "length", 400, "how many bytes to write")
+	cmd.Flags().Float64Var(&temperature, "temperature", 0.7, "0 is always the likeliest byte; 1 is as often as the model has it")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "of the choices; 0 is another one each time")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		file := args[0]
+		if info, err := os.Stat(file); err == nil && info.IsDir() {
+			file = filepath.Join(file, runlog.ModelFile)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return &scenarios.Error{File: args[0], Problem: "it has no " + runlog.ModelFile + "; name the directory of a run that has trained one (its scenario has train.task: charlm)"}
+		}
+		model, err := learning.ReadTrained(data)
+		if err != nil {
+			return &scenarios.Error{File: file, Problem: err.Error()}
+		}
+		if seed == 0 {
+			seed = rand.Uint64()
+		}
+		text, err := model.Sample(prompt, length, temperature, seed)
+		if err != nil {
+			return cli.Usage(err)
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), prompt+text)
+		return err
+	}
+	return cmd
+}

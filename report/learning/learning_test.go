@@ -1,0 +1,79 @@
+package learning_test
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+
+	"testbed/policy"
+	"testbed/report/learning"
+	"testbed/runlog"
+)
+
+// run is one of ten rounds that take so long each, and whose loss falls from 4 to
+// last.
+func run(seed uint64, round policy.Time, workers int, last float64) runlog.Summary {
+	s := runlog.Summary{Seed: seed, TokensSeen: new(100 * workers), TokensLost: new(10)}
+	for n := 1; n <= 10; n++ {
+		loss := 4 + (last-4)*float64(n)/10
+		r := runlog.Round{Round: n, End: round * policy.Time(n), Loss: &runlog.RoundLoss{Validation: &loss}}
+		for id := range workers {
+			r.Participants = append(r.Participants, policy.ID(id))
+		}
+		s.Rounds = append(s.Rounds, r)
+	}
+	return s
+}
+
+// TestResult: one policy is three times as fast and learns a little less from
+// three workers than the other from four.
+func TestResult(t *testing.T) {
+	var seeds []map[string]runlog.Summary
+	for seed := range uint64(3) {
+		seeds = append(seeds, map[string]runlog.Summary{"baseline": run(seed, 3e6, 4, 2), "straggler": run(seed, 1e6, 3, 2.2)})
+	}
+	r := learning.New([]string{"baseline", "straggler"}, seeds)
+	if r == nil || r.Target != 2.2 {
+		t.Fatalf("%+v", r)
+	}
+	p := r.Policies[1]
+	// The reference has 2.2 in its ninth round, after 27 s, the other one in its
+	// tenth. At 300 tokens the reference has had 7.5 rounds, and 2.5.
+	if p.Time.Median != 10e6 || p.Sooner.Median != 2.7 || math.Abs(p.EqualRounds.Median-0.1) > 1e-9 || math.Abs(p.EqualTokens.Median-(2.2/2.5-1)) > 1e-9 {
+		t.Errorf("%+v", p)
+	}
+	if r.Policies[0].Sooner.N != 0 || p.Seen != 300 || p.Lost != 10 || len(p.Curves) != 3 {
+		t.Errorf("%+v", r.Policies)
+	}
+	var out bytes.Buffer
+	if err := r.Write(&out, "measured"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"learning, measured   validation loss   loss 2.20 after   tokens seen   thrown away",
+		"straggler            2.200             10.0 s            300           3.2 %",
+		"straggler reached a validation loss of 2.20 in 10.0 s, baseline in 27.0 s; at equal tokens its loss was 12.0 % lower (-12.0 to -12.0 %, 75 % interval), at equal rounds 10.0 % higher (+10.0 to +10.0 %, 75 % interval).",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// TestNothingLearnt: runs without losses have no result.
+func TestNothingLearnt(t *testing.T) {
+	plain := runlog.Summary{Rounds: []runlog.Round{{Round: 1, Participants: []policy.ID{0}}}}
+	if r := learning.New([]string{"baseline"}, []map[string]runlog.Summary{{"baseline": plain}}); r != nil {
+		t.Errorf("%+v", r)
+	}
+	if r := learning.New([]string{"baseline", "straggler"}, []map[string]runlog.Summary{{"baseline": run(1, 1, 1, 1), "straggler": plain}}); r != nil {
+		t.Errorf("%+v", r)
+	}
+	if text := learning.Of(plain); text != "" {
+		t.Errorf("%q", text)
+	}
+	if text := learning.Of(run(1, 1, 2, 1.5)); text != "validation loss 1.500 nats a token after 10 outer steps, from 3.750 after the first; 200 tokens seen, 10 thrown away" {
+		t.Errorf("%q", text)
+	}
+}
