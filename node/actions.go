@@ -35,7 +35,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		for _, id := range a.IDs {
 			c.send(id, message{
 				Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now,
-				Checkpoint: id == keeper, Residual: keeper >= 0 && c.scenario.Real.AllReduce.Feedback(),
+				Checkpoint: id == keeper, Residual: keeper >= 0 && c.scenario.WorkersKeep(),
 			})
 		}
 	case *policy.Reduce:

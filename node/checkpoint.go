@@ -7,14 +7,21 @@ import (
 	"testbed/node/state"
 )
 
-// checkpoint saves the outer state, or with stateless only the residual, in the
-// background, unless that is still being done for an earlier one.
+// checkpoint saves the outer state and what is the worker's own, or with stateless
+// only that, in the background, unless that is still being done for an earlier
+// one.
 func (w *workerDriver) checkpoint(stateless bool) {
-	if w.cfg.Save == nil || stateless && w.buffers.residual == nil || !w.saves.TryLock() {
+	if w.cfg.Save == nil || !w.saves.TryLock() {
 		return
 	}
-	// The buffer of the residual is soon another one's.
-	write := w.outer.Checkpoint(state.Saving{Run: w.cfg.Run, Of: w.cfg.ID, Residual: slices.Clone(w.buffers.residual), Stateless: stateless})
+	inner, err := w.learner.State()
+	if err != nil {
+		w.cfg.Log.Warn("no checkpoint", "err", err)
+		w.saves.Unlock()
+		return
+	}
+	own := state.Own{Residual: slices.Clone(w.buffers.residual), Inner: inner} // the buffer is soon another one's
+	write := w.outer.Checkpoint(state.Saving{Run: w.cfg.Run, Of: w.cfg.ID, Own: own, Stateless: stateless})
 	w.background.Go(func() {
 		defer w.saves.Unlock()
 		if err := w.cfg.Save(write); err != nil {
@@ -29,12 +36,16 @@ func (w *workerDriver) restore(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if w.buffers.residual != nil {
-		residual, err := s.ResidualOf(w.cfg.ID, w.cfg.Residual)
-		if err != nil {
-			w.cfg.Log.Warn("going on without what quantisation had taken", "err", err)
-		} else {
-			w.buffers.residual = residual
+	if w.cfg.Scenario.WorkersKeep() {
+		own, err := s.OwnOf(w.cfg.ID, w.cfg.Residual)
+		if err == nil && own.Inner != nil {
+			err = w.learner.Restore(own.Inner)
+		}
+		switch {
+		case err != nil:
+			w.cfg.Log.Warn("going on without what was this worker's own", "err", err)
+		case w.buffers.residual != nil && own.Residual != nil:
+			w.buffers.residual = own.Residual
 		}
 	}
 	w.outer.Replace(s.State)

@@ -101,7 +101,7 @@ type message struct {
 	Rejoin bool `json:"rejoin,omitempty"`
 	// Checkpoint has the receiver of start save the state that it begins from.
 	Checkpoint bool `json:"checkpoint,omitempty"`
-	// Residual has it save its residual, with the state or without.
+	// Residual has it save what is its own, with the state or without.
 	Residual bool    `json:"residual,omitempty"`
 	Hash     string  `json:"hash,omitempty"`
 	Loss     float64 `json:"loss,omitempty"`

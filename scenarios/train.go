@@ -35,6 +35,10 @@ func (s *Scenario) task() (train.Task, func(policy.ID) (train.Trainer, error), e
 	return s.Train.NewTask(s.Seed, ids, s.Real.Parameters)
 }
 
+// WorkersKeep says whether each worker has something beside the outer state that
+// all share: what quantisation has taken, or the state of its optimiser.
+func (s *Scenario) WorkersKeep() bool { return s.Real.AllReduce.Feedback() || s.Train.Real() }
+
 // notGiven stands for a number of parameters that the file lacks.
 const notGiven = math.MinInt
 

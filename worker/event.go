@@ -14,7 +14,7 @@ type (
 		Round      int
 		OuterSteps int
 		// Checkpoint has it save the state that it begins from, and Residual what
-		// quantisation has taken from its pseudo-gradients.
+		// is its own: what quantisation has taken, and its optimiser's state.
 		Checkpoint, Residual bool
 	}
 	// Reduce has it all-reduce its pseudo-gradient of the round with the workers
@@ -97,8 +97,8 @@ type (
 	// Apply takes the outer step to this version with the outcome of the last
 	// reduction.
 	Apply struct{ OuterSteps int }
-	// Save writes a checkpoint of the outer state and of the residual; if
-	// Stateless, of the residual alone.
+	// Save writes a checkpoint of the outer state and of what is the worker's own;
+	// if Stateless, of that alone.
 	Save struct{ Stateless bool }
 	// BeginStep begins an inner step, from 1, that takes Factor times as long as
 	// it would. The Last one of a round ends with the contribution to it, to

@@ -73,6 +73,12 @@ func (l *Learner) Finish(out []float32) (err error) {
 // Keep says that the round counts whose pseudo-gradient was written last.
 func (l *Learner) Keep() { l.trainer.Keep() }
 
+// State returns the inner optimiser's state after the last round that was kept,
+// nil if it has none, and Restore goes on from one.
+func (l *Learner) State() ([]byte, error) { return l.trainer.State() }
+
+func (l *Learner) Restore(state []byte) error { return l.trainer.Restore(state) }
+
 // Loss returns what computes the validation loss of the outer state as it is
 // now, from any goroutine, while steps are taken.
 func (l *Learner) Loss() func() float64 {

@@ -3,6 +3,8 @@ package state
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,17 +16,20 @@ import (
 
 // Checkpoint says what a checkpoint holds. It is the first line of one, as
 // JSON; vectors follow as little-endian float32: the outer parameters, the
-// momentum and, with error feedback, the writer's residual. In the checkpoints
-// of the other workers there is only that.
+// momentum and what is the writer's Own. In the checkpoints of the other workers
+// there is only that.
 type Checkpoint struct {
 	Format     int    `json:"format"`
 	Run        string `json:"run"` // names the run
 	OuterSteps int    `json:"outer_steps"`
 	Parameters int    `json:"parameters"`
 	Hash       string `json:"hash"` // of the outer state
-	// Of is the worker whose residual it holds, and Residual the hash of that.
-	Of       *policy.ID `json:"of,omitempty"`
-	Residual string     `json:"residual,omitempty"`
+	// Of is the worker whose Own it holds; Residual and Inner are the hashes of its
+	// parts, empty where there is none.
+	Of         *policy.ID `json:"of,omitempty"`
+	Residual   string     `json:"residual,omitempty"`
+	Inner      string     `json:"inner,omitempty"`
+	InnerBytes int        `json:"inner_bytes,omitempty"`
 	// Stateless says that it does not hold the outer state.
 	Stateless bool `json:"stateless,omitempty"`
 }
@@ -33,14 +38,25 @@ const (
 	checkpointFormat = 1
 	// maxCheckpoint is the largest number of parameters in a checkpoint.
 	maxCheckpoint = 1 << 30
+	// maxInner is how many bytes the state of an inner optimiser has at most for
+	// each parameter.
+	maxInner = 64
 )
+
+// Own is what a worker has beside the outer state that all share.
+type Own struct {
+	Residual []float32 // with error feedback, what quantisation has taken
+	Inner    []byte    // the state of its inner optimiser
+}
+
+func (o Own) empty() bool { return o.Residual == nil && o.Inner == nil }
 
 // Saving is what a checkpoint is to hold.
 type Saving struct {
 	Run       string
-	Of        policy.ID // whose residual
-	Residual  []float32 // nil: there is none
-	Stateless bool      // leaves the state out
+	Of        policy.ID // whose Own
+	Own       Own
+	Stateless bool // leaves the state out
 }
 
 // Checkpoint returns what writes a checkpoint of the state as it is now. It fails
@@ -71,9 +87,15 @@ func (s *Saving) write(w io.Writer, now *Snapshot) (Checkpoint, error) {
 	if !s.Stateless {
 		vectors = [][]float32{now.parameters, now.momentum}
 	}
-	if s.Residual != nil {
-		c.Of, c.Residual = &s.Of, train.Hash(s.Residual)
-		vectors = append(vectors, s.Residual)
+	if !s.Own.empty() {
+		c.Of = &s.Of
+	}
+	if s.Own.Residual != nil {
+		c.Residual = train.Hash(s.Own.Residual)
+		vectors = append(vectors, s.Own.Residual)
+	}
+	if s.Own.Inner != nil {
+		c.Inner, c.InnerBytes = hashBytes(s.Own.Inner), len(s.Own.Inner)
 	}
 	if err := json.NewEncoder(w).Encode(c); err != nil {
 		return c, err
@@ -83,7 +105,13 @@ func (s *Saving) write(w io.Writer, now *Snapshot) (Checkpoint, error) {
 			return c, err
 		}
 	}
-	return c, nil
+	_, err := w.Write(s.Own.Inner)
+	return c, err
+}
+
+func hashBytes(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:16])
 }
 
 // Saved is a checkpoint with what it holds.
@@ -91,7 +119,7 @@ type Saved struct {
 	Checkpoint
 	State *Snapshot // nil in a stateless one
 
-	residual []float32 // nil if it holds none
+	own Own
 }
 
 // ReadCheckpoint reads a checkpoint to its end and checks that it is whole.
@@ -123,11 +151,19 @@ func readSaved(r io.Reader) (*Saved, error) {
 		s.State = &Snapshot{Steps: c.OuterSteps}
 		vectors = append(vectors, &s.State.parameters, &s.State.momentum)
 	}
-	if c.Of != nil {
-		vectors = append(vectors, &s.residual)
+	if c.Residual != "" {
+		vectors = append(vectors, &s.own.Residual)
 	}
 	for _, v := range vectors {
 		if *v, err = readFloats(in, c.Parameters); err != nil {
+			return nil, fmt.Errorf("it is cut off: %w", err)
+		}
+	}
+	if c.Inner != "" { // memory grows with what is there
+		if s.own.Inner, err = io.ReadAll(io.LimitReader(in, int64(c.InnerBytes))); err == nil && len(s.own.Inner) < c.InnerBytes {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
 			return nil, fmt.Errorf("it is cut off: %w", err)
 		}
 	}
@@ -142,8 +178,11 @@ func readSaved(r io.Reader) (*Saved, error) {
 			return nil, differs("state", got, c.Hash)
 		}
 	}
-	if got := train.Hash(s.residual); c.Of != nil && got != c.Residual {
+	if got := train.Hash(s.own.Residual); c.Residual != "" && got != c.Residual {
 		return nil, differs("residual", got, c.Residual)
+	}
+	if got := hashBytes(s.own.Inner); c.Inner != "" && got != c.Inner {
+		return nil, differs("optimiser", got, c.Inner)
 	}
 	return s, nil
 }
@@ -164,6 +203,8 @@ func readFirstLine(in *bufio.Reader) (c Checkpoint, err error) {
 		return c, fmt.Errorf("outer step %d of %d parameters cannot be", c.OuterSteps, c.Parameters)
 	case c.Stateless && c.Of == nil:
 		return c, errors.New("it holds nothing")
+	case c.Of == nil && (c.Residual != "" || c.Inner != "") || c.InnerBytes < 0 || c.InnerBytes > maxInner*c.Parameters:
+		return c, errors.New("what it says of its worker cannot be")
 	}
 	return c, nil
 }
@@ -184,22 +225,22 @@ func ReadState(r io.Reader, run string, parameters int) (*Saved, error) {
 	return s, nil
 }
 
-// ResidualOf returns what a worker had set aside when it held the state in the
-// checkpoint: from there if it wrote that, else from one of its own, which is nil
-// if it has none.
-func (s *Saved) ResidualOf(id policy.ID, own io.Reader) ([]float32, error) {
+// OwnOf returns what a worker had beside the state in the checkpoint when it held
+// that: from there if it wrote it, else from one of its own, which is nil if it
+// has none.
+func (s *Saved) OwnOf(id policy.ID, own io.Reader) (Own, error) {
 	with := s
 	if s.Of == nil || *s.Of != id {
 		if own == nil {
-			return nil, errors.New("there is no checkpoint of it")
+			return Own{}, errors.New("there is no checkpoint of it")
 		}
 		var err error
 		if with, err = readCheckpoint(own); err != nil {
-			return nil, err
+			return Own{}, err
 		}
 	}
 	if with.Of == nil || *with.Of != id || with.Run != s.Run || with.Hash != s.Hash || with.Parameters != s.Parameters {
-		return nil, errors.New("reading a checkpoint: it is no residual of this worker with this state")
+		return Own{}, errors.New("reading a checkpoint: it is not of this worker with this state")
 	}
-	return with.residual, nil
+	return with.own, nil
 }

@@ -22,8 +22,9 @@ func TestCheckpointIsWholeOrNone(t *testing.T) {
 	m := ahead(1, 40_000)
 	for kind, saving := range map[string]Saving{
 		"state":              {Run: "run"},
-		"state and residual": {Run: "run", Of: 3, Residual: m.now.momentum},
-		"residual":           {Run: "run", Of: 4, Residual: m.now.momentum, Stateless: true},
+		"state and residual": {Run: "run", Of: 3, Own: Own{Residual: m.now.momentum}},
+		"residual":           {Run: "run", Of: 4, Own: Own{Residual: m.now.momentum}, Stateless: true},
+		"everything":         {Run: "run", Of: 6, Own: Own{Residual: m.now.momentum, Inner: []byte("moments")}},
 	} {
 		write := m.Checkpoint(saving)
 		var b bytes.Buffer
@@ -38,7 +39,7 @@ func TestCheckpointIsWholeOrNone(t *testing.T) {
 		if diff := cmp.Diff(c, got.Checkpoint); diff != "" || c.OuterSteps != 1 || c.Run != "run" || c.Hash != m.Hash() {
 			t.Fatalf("%s: %+v\n%s", kind, c, diff)
 		}
-		if (got.State == nil) != saving.Stateless || got.State != nil && (got.State.hash() != c.Hash || got.State.Steps != 1) || !slices.Equal(got.residual, saving.Residual) {
+		if (got.State == nil) != saving.Stateless || got.State != nil && (got.State.hash() != c.Hash || got.State.Steps != 1) || !slices.Equal(got.own.Residual, saving.Own.Residual) {
 			t.Errorf("%s: read something else than was written", kind)
 		}
 		for name, damage := range map[string]func([]byte) []byte{
@@ -73,7 +74,7 @@ func TestResidualFitsItsState(t *testing.T) {
 	m, other := ahead(1, n), ahead(2, n)
 	write := func(id policy.ID, m *Outer, stateless bool) []byte {
 		var b bytes.Buffer
-		if _, err := m.Checkpoint(Saving{Run: "run", Of: id, Residual: m.now.momentum, Stateless: stateless})(&b); err != nil {
+		if _, err := m.Checkpoint(Saving{Run: "run", Of: id, Own: Own{Residual: m.now.momentum, Inner: []byte{1, 2}}, Stateless: stateless})(&b); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -97,8 +98,8 @@ func TestResidualFitsItsState(t *testing.T) {
 		if c.residual != nil {
 			own = bytes.NewReader(c.residual)
 		}
-		residual, err := s.ResidualOf(0, own)
-		if got := err == nil; got != c.want || got && !slices.Equal(residual, m.now.momentum) {
+		of, err := s.OwnOf(0, own)
+		if got := err == nil; got != c.want || got && !(slices.Equal(of.Residual, m.now.momentum) && bytes.Equal(of.Inner, []byte{1, 2})) {
 			t.Errorf("%s: taken over: %v (%v), want %v", name, got, err, c.want)
 		}
 	}

@@ -62,6 +62,8 @@ type pupil struct {
 	late     bool      // no reduction has asked for it yet
 	behind   []float32 // it, without the residual
 	residual []float32 // what quantisation has taken from its contributions
+
+	saved []own
 }
 
 // New begins the lesson of a run of the scenario.
@@ -158,6 +160,9 @@ func (l *Lesson) train(p *pupil, round int) error {
 	outer, ok := p.starts[round]
 	if !ok {
 		return fmt.Errorf("worker %d took inner steps of round %d, but was no member when that began", p.id, round)
+	}
+	if err := l.saveOwn(p, round); err != nil {
+		return err
 	}
 	ctx := context.Background()
 	if err := p.trainer.Begin(ctx, round, outer); err != nil {
@@ -268,9 +273,15 @@ func (l *Lesson) State() (outerSteps int, parameters []float32) { return l.steps
 
 // checkpoint is what the run may go on from.
 type checkpoint struct {
-	steps     int
-	outer     state
-	residuals map[policy.ID][]float32
+	steps int
+	outer state
+}
+
+// own is what a worker has beside the outer state, when it begins a round.
+type own struct {
+	steps    int // outer steps taken
+	residual []float32
+	inner    []byte
 }
 
 // save makes a checkpoint when there is one, as far as a lesson needs it.
@@ -278,12 +289,21 @@ func (l *Lesson) save() {
 	if every := l.scenario.Real.CheckpointEvery; every == 0 || l.steps%every != 0 {
 		return
 	}
-	c := checkpoint{l.steps, l.now, map[policy.ID][]float32{}}
-	for _, p := range l.pupils {
-		c.residuals[p.id] = p.residual // replaced and never changed
-	}
-	l.saved = append(l.saved[max(0, len(l.saved)-keptCheckpoints+1):], c)
+	l.saved = kept(append(l.saved, checkpoint{l.steps, l.now}))
 }
+
+// saveOwn has a worker that begins a round save what is its own, where there is a
+// checkpoint of the outer state that it begins at.
+func (l *Lesson) saveOwn(p *pupil, round int) error {
+	if every := l.scenario.Real.CheckpointEvery; every == 0 || (round-1)%every != 0 {
+		return nil
+	}
+	inner, err := p.trainer.State()
+	p.saved = kept(append(p.saved, own{round - 1, p.residual, inner})) // residuals are replaced and never changed
+	return err
+}
+
+func kept[T any](all []T) []T { return all[max(0, len(all)-keptCheckpoints):] }
 
 // keptCheckpoints is how many there may be when a run ends: the last one may not
 // have been written yet.
@@ -298,12 +318,25 @@ func (l *Lesson) resume(e *runlog.Event) error {
 	c := l.saved[k]
 	l.saved, l.steps, l.now = l.saved[:k+1], c.steps, c.outer
 	for _, p := range l.pupils {
+		inner, err := p.trainer.State()
+		if err != nil {
+			return err
+		}
+		was := own{residual: p.residual, inner: inner} // of who had not begun a round there
+		if k := slices.IndexFunc(p.saved, func(o own) bool { return o.steps == c.steps }); k >= 0 {
+			was = p.saved[k]
+		}
 		if err := l.enrol(p); err != nil {
 			return err
 		}
 		p.incarnation = anyProcess
-		if slices.Contains(e.IDs, p.id) && l.feedback {
-			p.residual = c.residuals[p.id]
+		if !slices.Contains(e.IDs, p.id) {
+			continue
+		}
+		if p.residual = was.residual; was.inner != nil {
+			if err := p.trainer.Restore(was.inner); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
