@@ -128,12 +128,12 @@ func (l *Lesson) Add(e *runlog.Event) (learnt []runlog.Event, err error) {
 }
 
 func (l *Lesson) join(p *pupil, e *runlog.Event) error {
-	if e.Incarnation != p.incarnation && p.incarnation != anyProcess {
+	if e.Incarnation != p.incarnation {
+		p.incarnation = e.Incarnation
 		if err := l.enrol(p); err != nil {
 			return err
 		}
 	}
-	p.incarnation = e.Incarnation
 	p.member, p.late = true, false
 	p.starts[l.steps+1] = l.now.parameters
 	return nil
@@ -309,7 +309,8 @@ func kept[T any](all []T) []T { return all[max(0, len(all)-keptCheckpoints):] }
 // have been written yet.
 const keptCheckpoints = 3
 
-// resume goes on from a checkpoint, with new processes of all workers.
+// resume goes on from a checkpoint, with new processes of all workers. Those of
+// the members have the numbers of the ones before.
 func (l *Lesson) resume(e *runlog.Event) error {
 	k := slices.IndexFunc(l.saved, func(c checkpoint) bool { return c.steps == e.Round })
 	if k < 0 {
@@ -329,10 +330,10 @@ func (l *Lesson) resume(e *runlog.Event) error {
 		if err := l.enrol(p); err != nil {
 			return err
 		}
-		p.incarnation = anyProcess
 		if !slices.Contains(e.IDs, p.id) {
 			continue
 		}
+		p.member, p.starts[l.steps+1] = true, l.now.parameters
 		if p.residual = was.residual; was.inner != nil {
 			if err := p.trainer.Restore(was.inner); err != nil {
 				return err
@@ -341,6 +342,3 @@ func (l *Lesson) resume(e *runlog.Event) error {
 	}
 	return nil
 }
-
-// anyProcess stands for the incarnation of a process that is to come.
-const anyProcess = -1
