@@ -35,6 +35,10 @@ func TestQlog(t *testing.T) {
 			t.Fatal(err)
 		}
 		records := bytes.Split(text, []byte{0x1e}) // RFC 7464
+		killed := filepath.Base(filepath.Dir(path)) == "w2"
+		if killed && len(records) == 2 {
+			continue // it had but begun
+		}
 		if len(records) < 3 || len(records[0]) != 0 {
 			t.Fatalf("%s: %d records", path, len(records))
 		}
@@ -52,7 +56,6 @@ func TestQlog(t *testing.T) {
 		if err := json.Unmarshal(records[1], &head); err != nil || head.Format != "JSON-SEQ" || head.Trace.Vantage.Type != end {
 			t.Errorf("%s begins with %s, %v", path, records[1], err)
 		}
-		killed := filepath.Base(filepath.Dir(path)) == "w2"
 		if !killed && !bytes.Contains(text, []byte(`"new":"closed"`)) {
 			t.Errorf("%s has no end: %s", path, records[len(records)-1])
 		}

@@ -6,6 +6,7 @@ package learner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"testbed/node/state"
@@ -17,6 +18,7 @@ type Learner struct {
 	outer   *state.Outer
 	task    train.Task
 	trainer train.Trainer
+	long    bool
 	compute func(do func())
 	judge   func(do func()) // apart from inner steps
 	close   []func()
@@ -26,7 +28,7 @@ type Learner struct {
 // does, gets threads of the lowest priority, so that heartbeats and the
 // all-reduce never wait for it.
 func New(task train.Task, trainer train.Trainer, outer *state.Outer, long bool) *Learner {
-	l := &Learner{outer: outer, task: task, trainer: trainer, compute: at, judge: at}
+	l := &Learner{outer: outer, task: task, trainer: trainer, long: long, compute: at}
 	if long {
 		steps, judging := newThread(), newThread()
 		l.compute, l.judge = steps.do, judging.do
@@ -80,12 +82,22 @@ func (l *Learner) State() ([]byte, error) { return l.trainer.State() }
 func (l *Learner) Restore(state []byte) error { return l.trainer.Restore(state) }
 
 // Loss returns what computes the validation loss of the outer state as it is
-// now, from any goroutine, while steps are taken.
+// now, from any goroutine, while steps are taken. What takes no time has been
+// computed by then.
 func (l *Learner) Loss() func() float64 {
 	var now []float32
-	l.outer.Read(func(parameters []float32) { now = append(now, parameters...) })
-	return func() (loss float64) {
-		l.judge(func() { loss = l.task.Validate(now) })
+	var loss float64
+	l.outer.Read(func(parameters []float32) {
+		if l.long {
+			now = slices.Clone(parameters)
+		} else {
+			loss = l.task.Validate(parameters)
+		}
+	})
+	return func() float64 {
+		if l.long {
+			l.judge(func() { loss = l.task.Validate(now) })
+		}
 		return loss
 	}
 }
