@@ -327,6 +327,9 @@ func TestGoldenTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
+		if s.Train.Real() {
+			continue // as persistent_straggler, and fifty times as long
+		}
 		for _, name := range scenarios.PolicyNames {
 			_, got := run(t, s, name)
 			file := filepath.Join("testdata", s.Name+"."+name+".jsonl")
