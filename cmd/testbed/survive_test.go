@@ -184,7 +184,7 @@ func TestKilledRunIsResumed(t *testing.T) {
 	}
 	r := testbed(t, args...)
 	var sum runlog.Summary
-	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != 0 {
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != 0 && r.code != exitInvalid { // on a disturbed machine
 		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
 	if !strings.Contains(r.stderr, "not usable") {
