@@ -40,34 +40,17 @@ func checkLesson(t *testing.T, file, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lesson.New(s)
-	if err != nil {
-		t.Fatal(err)
+	events := readEvents(t, dir)
+	if err := lesson.Check(s, events); err != nil {
+		t.Error(err)
 	}
-	hashes, losses := map[int]string{}, map[int]float64{}
 	states, validated := 0, 0
-	for _, e := range readEvents(t, dir) {
-		told := e.Loss
-		learnt, err := l.Add(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, k := range learnt {
-			if k.Type == runlog.State {
-				hashes[k.Round] = k.Hash
-			} else {
-				losses[k.Round] = *k.Loss
-			}
-		}
+	for _, e := range events {
 		switch e.Type {
 		case runlog.State:
-			if states++; e.Hash != hashes[e.Round] {
-				t.Errorf("outer step %d led to %s, the record leads to %s", e.Round, e.Hash, hashes[e.Round])
-			}
+			states++
 		case runlog.Validated:
-			if validated++; *told != losses[e.Round] {
-				t.Errorf("after outer step %d the loss was %v, the record leads to %v", e.Round, *told, losses[e.Round])
-			}
+			validated++
 		}
 	}
 	if states < s.TargetOuterSteps || validated < s.TargetOuterSteps-1 { // who was to validate may have crashed
