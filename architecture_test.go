@@ -103,7 +103,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "policy/adaptive", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/burst", "sim/replay", "stats", "estimate", "scenarios/work", "scenarios/truth", "scenarios/ringorder", "train", "train/matrix", "train/charlm"}
+	pure   = []string{"policy", "policy/adaptive", "policy/torchft", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/burst", "sim/linerate", "sim/replay", "stats", "estimate", "scenarios/work", "scenarios/regions", "scenarios/truth", "scenarios/ringorder", "train", "train/matrix", "train/charlm"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 
@@ -115,9 +115,9 @@ var bans = []ban{
 	{in: pure, imports: "net", except: map[string][]string{"shaping": {"ParseMAC", "HardwareAddr"}}, why: "pure: no sockets; names and addresses as data are fine"},
 	{in: pure, imports: "net/http", why: "pure: no sockets"},
 	{in: pure, imports: "syscall", why: "pure: no system calls"},
-	{in: []string{"policy", "worker", "quorum", "allreduce", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "scenarios"}, imports: "sync", except: map[string][]string{"shaping": {"OnceValue"}}, why: "single-threaded by design, so that the order of events is the only order"},
-	{in: []string{"policy", "worker", "quorum"}, imports: "math/rand/v2", why: "decisions are never random"},
-	{in: []string{"policy", "policy/adaptive", "worker", "quorum"}, imports: "time", why: "the machine knows scenario time only"},
+	{in: []string{"policy", "policy/torchft", "worker", "quorum", "allreduce", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "scenarios"}, imports: "sync", except: map[string][]string{"shaping": {"OnceValue"}}, why: "single-threaded by design, so that the order of events is the only order"},
+	{in: []string{"policy", "policy/torchft", "worker", "quorum"}, imports: "math/rand/v2", why: "decisions are never random"},
+	{in: []string{"policy", "policy/adaptive", "policy/torchft", "worker", "quorum"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
 	{in: []string{"node", "node/state", "allreduce/quicring", "report", "report/agreement", "report/sweeps", "report/timeline", "report/record", "report/words", "report/document", "report/estimates", "bench", "experiment"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }

@@ -21,8 +21,10 @@ type Links struct {
 	Loss       shaping.Probability `json:"loss"`
 	// Backend is who carries the packets: bridge, netem or user.
 	Backend string `json:"backend"`
+	// TCP is the congestion control of rivals that speak TCP.
+	TCP string `json:"tcp,omitempty"`
 	// Scenario is the one whose links these are, if any. Then the rest but
-	// Backend is empty, and SlowestRate is the least of its workers' rates, up
+	// Backend and TCP is empty, and SlowestRate is the least of its workers' rates, up
 	// and down, 0 if all are unlimited.
 	Scenario    string       `json:"scenario,omitempty"`
 	SlowestRate shaping.Rate `json:"slowest_rate,omitzero"`

@@ -54,6 +54,9 @@ func (r *Ring) WriteText(out io.Writer) error {
 	if r.ErrorFeedback {
 		line("", "%.3f %% of the mean over all reductions, with error feedback", 100*r.AveragedError)
 	}
+	if len(r.Against) > 0 {
+		line("rivals", "over TCP: %s", r.Links.TCP)
+	}
 	for _, a := range r.Against {
 		if a.Problem != "" {
 			line(a.Name, "%s", a.Problem)

@@ -14,10 +14,11 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 // machine is what the synthetic runs below are made on.
-var machine = sim.Costs{
+var machine = timing.Costs{
 	Step: 700 * time.Microsecond, Message: 900 * time.Microsecond, Join: 12 * time.Millisecond,
 	Reduce: 3 * time.Millisecond, Hop: 1500 * time.Microsecond, ReduceByte: 4, Dial: 9 * time.Millisecond,
 	Fetch: 20 * time.Millisecond, FetchByte: 15, Efficiency: 0.94,

@@ -14,6 +14,7 @@ import (
 
 	"testbed/shaping/fidelity"
 	"testbed/sim"
+	"testbed/sim/timing"
 	"testbed/stats"
 )
 
@@ -125,7 +126,7 @@ type Untold struct {
 	Why  string `json:"why"`
 }
 
-// CostEstimates are the fields of sim.Costs.
+// CostEstimates are the fields of timing.Costs.
 type CostEstimates struct {
 	Step       Estimate `json:"step"`
 	Message    Estimate `json:"message"`
@@ -213,10 +214,10 @@ func Load(file string) (*Calibration, error) {
 
 // SimCosts are the costs for the simulator. What the fit found to be negative,
 // within its error, counts as nothing.
-func (c *Calibration) SimCosts() sim.Costs {
+func (c *Calibration) SimCosts() timing.Costs {
 	k := c.Costs
 	ms := func(e Estimate) time.Duration { return time.Duration(max(0, e.Value) * float64(time.Millisecond)) }
-	return sim.Costs{
+	return timing.Costs{
 		Step: ms(k.Step), Message: ms(k.Message), Join: ms(k.Join), Reduce: ms(k.Reduce), Hop: ms(k.Hop),
 		ReduceByte: max(0, k.ReduceByte.Value), Dial: ms(k.Dial), Fetch: ms(k.Fetch), FetchByte: max(0, k.FetchByte.Value),
 		Efficiency: k.Efficiency.Value,
@@ -379,13 +380,13 @@ var reduceCosts = []struct {
 	delta   float64
 	nothing float64 // its value on a machine that adds nothing
 	to      func(*CostEstimates) *Estimate
-	add     func(*sim.Costs, float64)
+	add     func(*timing.Costs, float64)
 }{
-	{"reduce_byte", "ns", 1e9, 1e-9, 0, func(c *CostEstimates) *Estimate { return &c.ReduceByte }, func(c *sim.Costs, v float64) { c.ReduceByte += v * 1e9 }},
-	{"dial", "ms", toMs, 1e-3, 0, func(c *CostEstimates) *Estimate { return &c.Dial }, func(c *sim.Costs, v float64) { c.Dial += duration(v) }},
-	{"reduce", "ms", toMs, 1e-3, 0, func(c *CostEstimates) *Estimate { return &c.Reduce }, func(c *sim.Costs, v float64) { c.Reduce += duration(v) }},
-	{"hop", "ms", toMs, 0.5e-3, 0, func(c *CostEstimates) *Estimate { return &c.Hop }, func(c *sim.Costs, v float64) { c.Hop += duration(v) }},
-	{"efficiency", "", 1, -0.02, 1, func(c *CostEstimates) *Estimate { return &c.Efficiency }, func(c *sim.Costs, v float64) { c.Efficiency += v }},
+	{"reduce_byte", "ns", 1e9, 1e-9, 0, func(c *CostEstimates) *Estimate { return &c.ReduceByte }, func(c *timing.Costs, v float64) { c.ReduceByte += v * 1e9 }},
+	{"dial", "ms", toMs, 1e-3, 0, func(c *CostEstimates) *Estimate { return &c.Dial }, func(c *timing.Costs, v float64) { c.Dial += duration(v) }},
+	{"reduce", "ms", toMs, 1e-3, 0, func(c *CostEstimates) *Estimate { return &c.Reduce }, func(c *timing.Costs, v float64) { c.Reduce += duration(v) }},
+	{"hop", "ms", toMs, 0.5e-3, 0, func(c *CostEstimates) *Estimate { return &c.Hop }, func(c *timing.Costs, v float64) { c.Hop += duration(v) }},
+	{"efficiency", "", 1, -0.02, 1, func(c *CostEstimates) *Estimate { return &c.Efficiency }, func(c *timing.Costs, v float64) { c.Efficiency += v }},
 }
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
@@ -460,7 +461,7 @@ func search(all []Observation, from []float64, told []int) (at []float64, rows [
 }
 
 // costsAt are the costs with the values of reduceCosts.
-func costsAt(at []float64) (costs sim.Costs) {
+func costsAt(at []float64) (costs timing.Costs) {
 	for j, k := range reduceCosts {
 		k.add(&costs, at[j])
 	}
@@ -468,7 +469,7 @@ func costsAt(at []float64) (costs sim.Costs) {
 }
 
 // linear are the effects of small changes of the costs on each reduction.
-func linear(all []Observation, costs sim.Costs) []row {
+func linear(all []Observation, costs timing.Costs) []row {
 	rows := make([]row, len(all))
 	for i, o := range all {
 		now := o.predict(costs)
@@ -520,7 +521,7 @@ func (c *Calibration) fitFetches(o Observations) {
 func (c *Calibration) predict(runs []*Run) error {
 	for _, r := range runs {
 		result := RunResult{Name: r.Name, Dir: r.Summary.Dir, Policy: r.Policy, Fidelity: r.Summary.Fidelity.Verdict, Measured: r.seconds(r.Summary.WallClock)}
-		for costs, to := range map[sim.Costs]*float64{{}: &result.Links, c.SimCosts(): &result.Fitted} {
+		for costs, to := range map[timing.Costs]*float64{{}: &result.Links, c.SimCosts(): &result.Fitted} {
 			sum, err := sim.RunLinks(r.Scenario, r.Policy, costs, nil)
 			if err != nil {
 				return err

@@ -9,7 +9,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 // fitChurn fits the two prices of churn's network to the rounds of runs that
@@ -22,7 +22,7 @@ func (c *Calibration) fitChurn(runs []*Run) {
 		if !middleLinks(r.Scenario) {
 			continue
 		}
-		times, err := sim.NewTimes(r.Scenario, sim.Costs{})
+		times, err := timing.NewTimes(r.Scenario, timing.Costs{})
 		if err != nil {
 			continue // Observe has refused it before
 		}
@@ -129,7 +129,7 @@ func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, Prices,
 	undisturbed := func(parameters int) (real float64, bytes int64, err error) {
 		of := *s
 		of.Real.Parameters = parameters
-		times, err := sim.NewTimes(&of, c.SimCosts())
+		times, err := timing.NewTimes(&of, c.SimCosts())
 		if err != nil {
 			return 0, 0, err
 		}

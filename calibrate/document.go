@@ -9,6 +9,7 @@ import (
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 // Straggler is the coefficient of 1 + c·log2(n), fitted over rings of 2 to 64
@@ -29,7 +30,7 @@ var Sigmas = []float64{0.02, 0.05, 0.1, 0.2, 0.4}
 // Stragglers simulates rounds of workers whose step times are drawn from a
 // log-normal distribution of mean 1, on a machine with these costs: real runs
 // of 64 workers would measure the processors that they share.
-func Stragglers(costs sim.Costs) ([]Straggler, error) {
+func Stragglers(costs timing.Costs) ([]Straggler, error) {
 	var all []Straggler
 	for _, sigma := range Sigmas {
 		s, err := straggler(sigma, costs)
@@ -46,7 +47,7 @@ const (
 	stragglerRounds    = 60 // of each number of workers
 )
 
-func straggler(sigma float64, costs sim.Costs) (Straggler, error) {
+func straggler(sigma float64, costs timing.Costs) (Straggler, error) {
 	s := Straggler{Sigma: sigma, Factors: []float64{1}}
 	rng := rand.New(rand.NewPCG(3, 4))
 	var rows []row
@@ -76,7 +77,7 @@ func straggler(sigma float64, costs sim.Costs) (Straggler, error) {
 
 // slowest simulates one round and returns when its last worker arrives, less
 // what messages and timers take, for a mean step of 1.
-func slowest(workers int, sigma float64, costs sim.Costs, rng *rand.Rand) (float64, error) {
+func slowest(workers int, sigma float64, costs timing.Costs, rng *rand.Rand) (float64, error) {
 	const mean = 1_000_000 // µs
 	s := &scenarios.Scenario{
 		Name: "stragglers", InnerSteps: 1, TargetOuterSteps: 1, Horizon: 1e12, HeartbeatPeriod: 1e9, HeartbeatMissThreshold: 100,
@@ -91,7 +92,7 @@ func slowest(workers int, sigma float64, costs sim.Costs, rng *rand.Rand) (float
 	if err != nil {
 		return 0, err
 	}
-	times, err := sim.NewTimes(s, costs)
+	times, err := timing.NewTimes(s, costs)
 	if err != nil {
 		return 0, err
 	}

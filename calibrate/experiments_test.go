@@ -5,6 +5,7 @@ import (
 
 	"testbed/scenarios"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 // TestExperimentsCanBePlayed, are named apart, and end as meant in the
@@ -20,7 +21,7 @@ func TestExperimentsCanBePlayed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum, err := sim.RunLinks(s, e.Policy, sim.Costs{}, nil)
+		sum, err := sim.RunLinks(s, e.Policy, timing.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Errorf("%s: complete %v: %v", e.Name, sum.Complete, err)
 		}

@@ -21,6 +21,7 @@ import (
 	"testbed/scenarios/work"
 	"testbed/shaping/fidelity"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 // Run is the record of a real run.
@@ -92,6 +93,9 @@ func ReadRun(dir string) (*Run, error) {
 	if r.Scenario, err = scenarios.Parse(files[0], source); err != nil {
 		return fail(err)
 	}
+	if err := Fits(r.Scenario); err != nil {
+		return fail(err)
+	}
 	f, err := os.Open(d.Path(runlog.EventsFile))
 	if err != nil {
 		return fail(err)
@@ -119,6 +123,25 @@ func ReadRun(dir string) (*Run, error) {
 	r.Machine = Machine{Processor: cmp.Or(where.Processor, where.Arch), Cores: where.Processors, Kernel: where.Kernel, Go: where.Go}
 	r.Scenario.Name, r.Policy, r.Scenario.Real.TimeScale = r.Summary.Scenario, r.Summary.Policy, r.Summary.TimeScale
 	return r, nil
+}
+
+// Fits reports what makes the reductions of a scenario others than those that a
+// calibration fits.
+func Fits(s *scenarios.Scenario) error {
+	because := func(what string) error {
+		return fmt.Errorf("its reductions %s, of which a calibration knows nothing; run it without", what)
+	}
+	switch x := s.Exchange(); {
+	case len(x.Fragments) > 1:
+		return because("move fragments of the state (train.outer.fragments)")
+	case x.Overlap > 0:
+		return because("overlap with inner steps (train.outer.overlap)")
+	case s.Regions() != nil:
+		return because("are those of regions (train.regions)")
+	case s.Real.Upload.Every > 0 && !s.Real.Upload.Yields:
+		return because("share links with uploads (real.upload)")
+	}
+	return nil
 }
 
 func readJSON(file string, to any) error {
@@ -155,7 +178,7 @@ type Observation struct {
 	Bytes int64
 	Cold  bool
 
-	predict func(sim.Costs) float64 // of a reduction
+	predict func(timing.Costs) float64 // of a reduction
 }
 
 // Observations are what the runs tell of each thing.
@@ -192,7 +215,7 @@ const (
 // valid are left out, and those in which an inject changed what the planned links
 // take. Where entropy coding shortened codes, the bytes are those of the record.
 func (o *Observations) Observe(r *Run) error {
-	times, err := sim.NewTimes(r.Scenario, sim.Costs{})
+	times, err := timing.NewTimes(r.Scenario, timing.Costs{})
 	if err != nil {
 		return err
 	}
@@ -212,7 +235,7 @@ func (o *Observations) Observe(r *Run) error {
 type observer struct {
 	o     *Observations
 	run   *Run
-	times *sim.Times
+	times *timing.Times
 
 	start    policy.Time            // of the round
 	reduce   runlog.Event           // the reduction that has begun
@@ -397,7 +420,7 @@ func (w *observer) reduced(e runlog.Event) {
 	w.o.Reductions = append(w.o.Reductions, Observation{
 		Run: r.Name, Round: e.Round, Measured: r.took(e.Duration),
 		Links: times.Reduction(ids, before).Seconds(), Hops: times.Hops(n), Bytes: bytes, Cold: cold,
-		predict: func(c sim.Costs) float64 { return times.With(c).Reduction(ids, before).Seconds() },
+		predict: func(c timing.Costs) float64 { return times.With(c).Reduction(ids, before).Seconds() },
 	})
 	control := w.times.Control(e.Participants[0])
 	for _, id := range e.Participants {
@@ -455,7 +478,7 @@ func crashesOnly(s *scenarios.Scenario) bool {
 // detection is how long the simulator takes to notice the crash of a run.
 func detection(r *Run) (float64, error) {
 	var crash, evict policy.Time
-	_, err := sim.RunLinks(r.Scenario, r.Policy, sim.Costs{}, func(e runlog.Event) {
+	_, err := sim.RunLinks(r.Scenario, r.Policy, timing.Costs{}, func(e runlog.Event) {
 		switch e.Type {
 		case runlog.Crash:
 			crash = e.T

@@ -19,6 +19,7 @@ import (
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 func defaultRun() estimate.Run {
@@ -217,7 +218,7 @@ func TestNodesAreAsFarApartAsExpected(t *testing.T) {
 var (
 	machine = estimate.Measurements{Efficiency: 1, Hop: 1e-4, Reduce: 2.1e-3, ReduceByte: 4.5e-9, Stragglers: []estimate.Straggler{
 		{Sigma: 0.02, Coefficient: 0.0085}, {Sigma: 0.05, Coefficient: 0.022}, {Sigma: 0.1, Coefficient: 0.045}, {Sigma: 0.2, Coefficient: 0.098}, {Sigma: 0.4, Coefficient: 0.23}}}
-	costs = sim.Costs{Step: 630 * time.Microsecond, Message: 680 * time.Microsecond, Efficiency: 1, Hop: 100 * time.Microsecond, Reduce: 2100 * time.Microsecond, ReduceByte: 4.5, Dial: 9100 * time.Microsecond}
+	costs = timing.Costs{Step: 630 * time.Microsecond, Message: 680 * time.Microsecond, Efficiency: 1, Hop: 100 * time.Microsecond, Reduce: 2100 * time.Microsecond, ReduceByte: 4.5, Dial: 9100 * time.Microsecond}
 )
 
 // small reads a run of docs/emulated and makes it small.

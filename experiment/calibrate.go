@@ -102,6 +102,11 @@ func (o *Calibration) Plan(names, only []string, to convert.Format) (err error) 
 		}
 	}
 	if len(names) > 0 && len(only) == 0 {
+		for _, s := range o.Rewrite {
+			if err := calibrate.Fits(s.Scenario); err != nil && len(o.Refit) == 0 {
+				return &scenarios.Error{File: s.File, Problem: err.Error()}
+			}
+		}
 		return nil
 	}
 	if o.Experiments, err = calibrate.Named(only); err != nil {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"testbed/runlog"
@@ -90,6 +91,24 @@ func (r Run) rewritten() (Run, error) {
 	r.File = r.Scenario.Name + ".json"
 	r.Source, err = r.Scenario.Text()
 	return r, err
+}
+
+// With returns the run with settings made in its scenario.
+func (r Run) With(settings ...scenarios.Setting) (Run, error) {
+	var err error
+	if r.Scenario, err = r.Scenario.With(settings...); err != nil {
+		return Run{}, err
+	}
+	return r.rewritten()
+}
+
+// Dilated returns the run with another dilation (real.dilation).
+func (r Run) Dilated(x float64) (Run, error) {
+	dilation, err := scenarios.NewSetting("real.dilation", strconv.FormatFloat(x, 'g', -1, 64))
+	if err != nil {
+		return Run{}, err
+	}
+	return r.With(dilation)
 }
 
 // Rescaled returns the run with another time scale: real time divided by

@@ -35,6 +35,9 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 			costs = c.SimCosts()
 		}
 		return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+			if s.Unasked() {
+				return runlog.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows; give it, or have it asked by --train"}
+			}
 			return sim.RunLinks(s, policyName, costs, record)
 		}, nil
 	case network != NetworkChurn:

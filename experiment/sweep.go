@@ -14,7 +14,6 @@ import (
 
 	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/sim"
 	"testbed/sweep"
 )
 
@@ -26,9 +25,10 @@ const flushEvery = time.Second
 type SweepOptions struct {
 	Dir    string // of the results
 	Resume bool   // play only what Dir has not
-	// Real plays the points one after the other. If it is nil, the simulator
-	// does, on all processors.
-	Real Real
+	// Real plays the points one after the other. If it is nil, Simulate does, on all
+	// processors.
+	Real     Real
+	Simulate Simulator
 	// Progress is told how many points are done and how many there are: before
 	// the first and after each.
 	Progress func(done, points int)
@@ -58,7 +58,7 @@ func Sweep(ctx context.Context, p *sweep.Plan, o SweepOptions) (s sweep.Summary,
 	// The simulator makes much garbage that is small beside any machine.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var invalid error // the first
-	workers, play := runtime.GOMAXPROCS(0), sweep.Player(simulatePoint)
+	workers, play := runtime.GOMAXPROCS(0), o.Simulate.player()
 	if o.Real != nil {
 		workers, play = 1, o.Real.player(dir, &invalid)
 	}
@@ -111,11 +111,13 @@ func writeCSV(dir runlog.Dir, p *sweep.Plan, keys []string, done map[string]swee
 	return errors.Join(sweep.WriteCSV(file, p, keys, done), file.Close())
 }
 
-func simulatePoint(ctx context.Context, s *scenarios.Scenario, _ string, pt sweep.Point) (runlog.Summary, error) {
-	if err := ctx.Err(); err != nil {
-		return runlog.Summary{}, err
+func (play Simulator) player() sweep.Player {
+	return func(ctx context.Context, s *scenarios.Scenario, _ string, pt sweep.Point) (runlog.Summary, error) {
+		if err := ctx.Err(); err != nil {
+			return runlog.Summary{}, err
+		}
+		return play(s, pt.Policy, nil)
 	}
-	return sim.Run(s, pt.Policy, nil)
 }
 
 // player plays points one after the other, each with a run directory in dir,

@@ -1,48 +1,145 @@
 package experiment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
+	"testbed/internal/nice"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/train/lesson"
+	"testbed/train/program/launch"
 )
 
 // Trained returns a simulator that also plays what the run learns, so that its
 // events and its result have the outer states' hashes, and losses where
-// something real is trained. The model is written to the file, if one is named.
-func (play Simulator) Trained(model string) Simulator {
-	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
-		l, err := lesson.New(s)
-		if err != nil {
-			return runlog.Summary{}, err
+// something real is trained. The model is written to the file, if one is named. It
+// ends early with ctx.
+func (play Simulator) Trained(ctx context.Context, model string) Simulator {
+	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (sum runlog.Summary, err error) {
+		err = launch.With(ctx, s, func(s *scenarios.Scenario) error {
+			sum, err = play.train(ctx, s, policyName, record, model)
+			return err
+		})
+		return sum, err
+	}
+}
+
+func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyName string, record func(runlog.Event), model string) (runlog.Summary, error) {
+	l, err := newPupil(s)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
+	defer l.lesson.Close()
+	var failed error
+	sum, err := play(s, policyName, func(e runlog.Event) {
+		if failed == nil {
+			failed = ctx.Err()
 		}
-		learnt := runlog.NewLearnt(s)
-		var failed error
+		if failed == nil {
+			failed = l.add(e, record)
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	l.learnt.Into(&sum)
+	if err == nil && model != "" {
+		err = keep(s, l.lesson, model)
+	}
+	return sum, err
+}
+
+// pupil gathers what a simulated run learns.
+type pupil struct {
+	lesson *lesson.Lesson
+	learnt *runlog.Learnt
+}
+
+func newPupil(s *scenarios.Scenario) (*pupil, error) {
+	l, err := lesson.New(s)
+	return &pupil{l, runlog.NewLearnt(s)}, err
+}
+
+// add takes the next event, and tells record of it and of what comes of it.
+func (p *pupil) add(e runlog.Event, record func(runlog.Event)) error {
+	more, err := p.lesson.Add(&e)
+	for _, e := range append([]runlog.Event{e}, more...) {
+		p.learnt.Add(&e)
+		if record != nil {
+			record(e)
+		}
+	}
+	return err
+}
+
+// TrainedOnce returns a simulator whose results have what the runs learn, as that
+// of Trained has. What several runs learn alike is computed once, on a thread of
+// the lowest priority. It is safe for concurrent use, and ends early with ctx.
+func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
+	var mutex sync.Mutex
+	known := map[any]func() (*runlog.Learnt, error){}
+	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+		if s.Train.Foreign() { // who knows what it hangs on
+			return play.Trained(ctx, "")(s, policyName, record)
+		}
+		var events []runlog.Event
 		sum, err := play(s, policyName, func(e runlog.Event) {
-			if failed != nil {
-				return
+			if lesson.Matters(&e) {
+				events = append(events, e)
 			}
-			var more []runlog.Event
-			more, failed = l.Add(&e)
-			for _, e := range append([]runlog.Event{e}, more...) {
-				learnt.Add(&e)
-				if record != nil {
-					record(e)
-				}
+			if record != nil {
+				record(e)
 			}
 		})
-		if err == nil {
-			err = failed
+		if err != nil {
+			return sum, err
 		}
-		learnt.Into(&sum)
-		if err == nil && model != "" {
-			err = keep(s, l, model)
+		key, err := lesson.Key(s, events)
+		if err != nil {
+			return sum, err
+		}
+		mutex.Lock()
+		taught, ok := known[key]
+		if !ok {
+			taught = sync.OnceValues(func() (*runlog.Learnt, error) { return teach(ctx, s, events) })
+			known[key] = taught
+		}
+		mutex.Unlock()
+		learnt, err := taught()
+		if err == nil {
+			learnt.Into(&sum)
 		}
 		return sum, err
 	}
+}
+
+// teach plays what is learnt from events, on a thread of its own.
+func teach(ctx context.Context, s *scenarios.Scenario, events []runlog.Event) (learnt *runlog.Learnt, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		nice.Thread()
+		var p *pupil
+		if p, err = newPupil(s); err != nil {
+			return
+		}
+		defer p.lesson.Close()
+		learnt = p.learnt
+		for _, e := range events {
+			if err = ctx.Err(); err == nil {
+				err = p.add(e, nil)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	<-done
+	return learnt, err
 }
 
 // keep writes what was learnt to a file.

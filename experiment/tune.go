@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"testbed/report"
+	"testbed/report/learning"
 	"testbed/runlog"
 	"testbed/tune"
 )
@@ -282,6 +283,9 @@ func mean(name string, sums []runlog.Summary) tune.Point {
 		p.Complete = p.Complete && sum.Complete
 		p.WallClock += float64(sum.WallClock) / float64(len(sums))
 		p.Lost += sum.Work.Lost / float64(len(sums))
+		if c := learning.NewCurve(sum); len(c.Points) > 0 {
+			p.Loss += c.Final() / float64(len(sums))
+		}
 	}
 	return p
 }
@@ -292,8 +296,16 @@ func writePoints(dir runlog.Dir, points []tune.Point) error {
 		return fmt.Errorf("writing the points: %w", err)
 	}
 	rows := [][]string{{"policy", "complete", "wall_clock_us", "lost"}}
+	learnt := slices.ContainsFunc(points, func(p tune.Point) bool { return p.Loss > 0 })
+	if learnt {
+		rows[0] = append(rows[0], "loss")
+	}
 	for _, p := range points {
-		rows = append(rows, []string{p.Policy, strconv.FormatBool(p.Complete), strconv.FormatFloat(p.WallClock, 'f', 1, 64), strconv.FormatFloat(p.Lost, 'f', 6, 64)})
+		row := []string{p.Policy, strconv.FormatBool(p.Complete), strconv.FormatFloat(p.WallClock, 'f', 1, 64), strconv.FormatFloat(p.Lost, 'f', 6, 64)}
+		if learnt {
+			row = append(row, strconv.FormatFloat(p.Loss, 'f', 6, 64))
+		}
+		rows = append(rows, row)
 	}
 	return errors.Join(csv.NewWriter(file).WriteAll(rows), file.Close())
 }

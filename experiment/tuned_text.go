@@ -22,7 +22,11 @@ func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
 	fmt.Fprintf(out, "%s: %s points of %d policies simulated with %d seeds each; what nothing else beats, over %d other seeds:\n\n",
 		t.Scenario, words.Thousands(int64(t.Points)), len(t.Policies), len(t.Seeds), len(t.HeldOut))
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(w, "policy\twall-clock\tof %s\twork lost\t\n", t.Policies[0])
+	priced, price := "work lost", func(p tune.Point) string { return fmt.Sprintf("%.1f %%", 100*p.Lost) }
+	if len(t.Front) > 0 && t.Front[0].Loss > 0 {
+		priced, price = "validation loss", func(p tune.Point) string { return fmt.Sprintf("%.3f", p.Loss) }
+	}
+	fmt.Fprintf(w, "policy\twall-clock\tof %s\t%s\t\n", t.Policies[0], priced)
 	reference := 0.0
 	for _, p := range t.Defaults {
 		if p.Policy == t.Policies[0] && p.Complete {
@@ -34,9 +38,9 @@ func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
 		case !p.Complete:
 			fmt.Fprintf(w, "%s\tincomplete\t\t\t%s\n", p.Policy, note)
 		case reference == 0:
-			fmt.Fprintf(w, "%s\t%s\t\t%.1f %%\t%s\n", p.Policy, words.Micros(policy.Time(p.WallClock)), 100*p.Lost, note)
+			fmt.Fprintf(w, "%s\t%s\t\t%s\t%s\n", p.Policy, words.Micros(policy.Time(p.WallClock)), price(p), note)
 		default:
-			fmt.Fprintf(w, "%s\t%s\t%.3f\t%.1f %%\t%s\n", p.Policy, words.Micros(policy.Time(p.WallClock)), p.WallClock/reference, 100*p.Lost, note)
+			fmt.Fprintf(w, "%s\t%s\t%.3f\t%s\t%s\n", p.Policy, words.Micros(policy.Time(p.WallClock)), p.WallClock/reference, price(p), note)
 		}
 	}
 	shown := tune.Choose(t.Front, fewPoints)

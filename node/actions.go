@@ -21,7 +21,7 @@ func (c *coordinator) tell(e policy.Event) {
 // act carries out one action of the policy machine.
 func (c *coordinator) act(now policy.Time, a policy.Action) {
 	if step, ok := a.(*policy.OuterStep); ok {
-		c.report(c.results.reduced(now, step, c.scenario.ScenarioTime))
+		c.report(c.results.reduced(now, step, c.regions, c.scenario.ClockTime))
 	}
 	if e, ok := runlog.FromAction(now, a); ok {
 		c.orderRing(&e)
@@ -40,11 +40,12 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		}
 	case *policy.Reduce:
 		c.results.epoch = a.Epoch
-		ring := make([]peer, len(a.Participants))
-		for i, id := range c.order(a.Participants) {
-			ring[i] = peer{ID: id, Incarnation: c.workers[id].incarnation, Addr: c.workers[id].ring}
-		}
+		order := c.order(a.Participants)
 		for _, id := range a.Participants {
+			var ring []peer
+			for _, id := range c.regions.Ring(a.Round, order, id) {
+				ring = append(ring, peer{ID: id, Incarnation: c.workers[id].incarnation, Addr: c.workers[id].ring})
+			}
 			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
 		}
 	case *policy.Abort:
@@ -59,11 +60,10 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		for _, id := range append([]policy.ID{a.From}, a.Helpers...) {
 			donors = append(donors, peer{ID: id, Addr: c.workers[id].fetch})
 		}
-		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors})
+		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors, Agreed: a.Agreed})
 	case *policy.Evict:
 		if a.Rule != policy.RuleReplaced { // else its successor has its place
-			again := c.scenario.Policy.Rejoin == policy.RejoinAfterRounds && a.Rule != policy.RuleLeave
-			c.dismiss(a.ID, message{Type: msgEvict, Error: string(a.Rule), Rejoin: again})
+			c.dismiss(a.ID, message{Type: msgEvict, Error: string(a.Rule), Rejoin: a.Rejoin})
 		}
 		c.compareStates()
 	case *policy.WakeAt:
@@ -75,11 +75,11 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	}
 }
 
-// keeper is who saves a checkpoint at the beginning of a round, or -1: each
-// time another one of those that took part in the outer step before.
+// keeper is who saves a checkpoint at the beginning of a round, or -1: where all
+// agreed on the state that it begins with, each time another one of those that took part in the outer step before.
 func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
 	every, step := c.scenario.Real.CheckpointEvery, a.Round-1
-	if every == 0 || step == 0 || step%every != 0 || a.Rule != policy.RuleNextRound {
+	if every == 0 || step == 0 || step%every != 0 || !c.regions.Global(step) || a.Rule != policy.RuleNextRound {
 		return -1
 	}
 	return a.IDs[step/every%len(a.IDs)]

@@ -2,7 +2,6 @@ package node
 
 import (
 	"io"
-	"slices"
 
 	"testbed/node/state"
 )
@@ -14,13 +13,12 @@ func (w *workerDriver) checkpoint(stateless bool) {
 	if w.cfg.Save == nil || !w.saves.TryLock() {
 		return
 	}
-	inner, err := w.learner.State()
+	own, err := w.learner.Own(w.machine.OuterSteps())
 	if err != nil {
 		w.cfg.Log.Warn("no checkpoint", "err", err)
 		w.saves.Unlock()
 		return
 	}
-	own := state.Own{Residual: slices.Clone(w.buffers.residual), Inner: inner} // the buffer is soon another one's
 	write := w.outer.Checkpoint(state.Saving{Run: w.cfg.Run, Of: w.cfg.ID, Own: own, Stateless: stateless})
 	w.background.Go(func() {
 		defer w.saves.Unlock()
@@ -38,14 +36,11 @@ func (w *workerDriver) restore(r io.Reader) error {
 	}
 	if w.cfg.Scenario.WorkersKeep() {
 		own, err := s.OwnOf(w.cfg.ID, w.cfg.Residual)
-		if err == nil && own.Inner != nil {
-			err = w.learner.Restore(own.Inner)
+		if err == nil {
+			err = w.learner.Restore(own, s.OuterSteps)
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			w.cfg.Log.Warn("going on without what was this worker's own", "err", err)
-		case w.buffers.residual != nil && own.Residual != nil:
-			w.buffers.residual = own.Residual
 		}
 	}
 	w.outer.Replace(s.State)

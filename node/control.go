@@ -18,6 +18,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/policy"
+	"testbed/scenarios"
 )
 
 // The control protocol: one bidirectional QUIC stream per worker, opened by
@@ -97,6 +98,9 @@ type message struct {
 	OuterSteps int    `json:"outer_steps,omitempty"`
 	Peers      []peer `json:"peers,omitempty"` // in ring order; in fetch: donors
 	Zero       bool   `json:"zero,omitempty"`  // contribute zeros
+	// Agreed says of a state to be fetched, or that was, that it is what all regions
+	// last agreed on.
+	Agreed bool `json:"agreed,omitempty"`
 	// Rejoin tells a worker that is evicted that it may ask to join again.
 	Rejoin bool `json:"rejoin,omitempty"`
 	// Checkpoint has the receiver of start save the state that it begins from.
@@ -224,10 +228,10 @@ func (l *line) hangUp(patience time.Duration) {
 
 // controlQUIC: the idle timeout is far beyond every heartbeat threshold,
 // because the policy, and not the transport, decides who is dead.
-func controlQUIC(tracing Tracing) *quic.Config {
+func controlQUIC(tracing Tracing, of *scenarios.Scenario) *quic.Config {
 	return &quic.Config{
 		MaxIdleTimeout:       coordinatorPatience,
-		HandshakeIdleTimeout: 15 * time.Second,
+		HandshakeIdleTimeout: scenarios.OnClock(15*time.Second, of.Slowdown()),
 		InitialPacketSize:    initialPacket,
 		EnableDatagrams:      true,
 		Tracer:               tracing.of("control"),

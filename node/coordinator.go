@@ -20,6 +20,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/regions"
 	"testbed/scenarios/ringorder"
 )
 
@@ -67,7 +68,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	if err != nil {
 		return err
 	}
-	machine, err := policy.New(machineConfig)
+	machine, err := policy.NewCoordinator(machineConfig)
 	if err != nil {
 		return err
 	}
@@ -79,11 +80,11 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 		transport.Close()
 		cfg.Conn.Close()
 	}()
-	quicConfig := controlQUIC(cfg.Tracing)
+	quicConfig := controlQUIC(cfg.Tracing, cfg.Scenario)
 	if cfg.Scenario.Real.HeedUnreachable {
 		// Whoever is silent for a period is pinged: where nobody listens any
 		// more, the network says so.
-		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.Scenario.RealDuration(cfg.Scenario.HeartbeatPeriod))
+		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.Scenario.ClockDuration(cfg.Scenario.HeartbeatPeriod))
 	} else {
 		cfg.Unreachable = nil
 	}
@@ -93,7 +94,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	}
 	defer listener.Close()
 	c := &coordinator{
-		cfg: cfg, scenario: cfg.Scenario, machine: machine,
+		cfg: cfg, scenario: cfg.Scenario, regions: cfg.Scenario.Regions(), machine: machine,
 		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, results: newResults(),
 		t: cfg.Scenario.FirstJoin(), timer: time.NewTimer(time.Hour),
 	}
@@ -112,7 +113,8 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 type coordinator struct {
 	cfg       CoordinatorConfig
 	scenario  *scenarios.Scenario
-	machine   *policy.Machine
+	regions   *regions.Rule
+	machine   policy.Coordinator
 	reception reception
 	workers   map[policy.ID]*remote
 	results   results
@@ -153,12 +155,12 @@ func (c *coordinator) now() policy.Time {
 		return c.t
 	}
 	elapsed := time.Since(c.began)
-	return max(c.t, c.scenario.FirstJoin()+c.scenario.ScenarioTime(elapsed))
+	return max(c.t, c.scenario.FirstJoin()+c.scenario.ClockTime(elapsed))
 }
 
 // realTime is when a scenario time comes.
 func (c *coordinator) realTime(t policy.Time) time.Time {
-	return c.began.Add(c.scenario.RealDuration(t - c.scenario.FirstJoin()))
+	return c.began.Add(c.scenario.ClockDuration(t - c.scenario.FirstJoin()))
 }
 
 func (c *coordinator) run(ctx context.Context) error {

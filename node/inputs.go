@@ -145,7 +145,7 @@ func (c *coordinator) handle(id policy.ID, m message) {
 		}
 	case msgFetched:
 		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
-		c.tell(policy.StateFetched{ID: id, OuterSteps: m.OuterSteps})
+		c.tell(policy.StateFetched{ID: id, OuterSteps: m.OuterSteps, Agreed: m.Agreed})
 	case msgFetchFailed:
 		c.cfg.Log.Warn("state fetch failed", "worker", id, "err", m.Error)
 		c.tell(policy.FetchFailed{ID: id})
@@ -219,7 +219,7 @@ func (c *coordinator) welcome(r received) error {
 	if !c.halted || slices.ContainsFunc(c.cfg.Resume.Holders, func(id policy.ID) bool { return !c.cameBack(id) }) {
 		return nil
 	}
-	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.RealDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
+	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.ClockDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
 }
 
 // compare says by its sign whether a hello is of a later life of the worker than
@@ -293,7 +293,7 @@ func (c *coordinator) begin(began time.Time) {
 	}
 	c.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
 		Schema: runlog.Schema, Scenario: c.scenario.Name, Policy: c.cfg.Policy, World: runlog.Real,
-		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale,
+		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale, Dilation: c.scenario.Slowdown(),
 	}})
 	for _, id := range c.absent {
 		c.note(runlog.Event{Type: runlog.Absent, Node: scenarios.NodeName(id)})

@@ -14,7 +14,7 @@ import (
 // others.
 func TestJoinModes(t *testing.T) {
 	held := map[policy.JoinMode]policy.Time{}
-	for mode, first := range map[policy.JoinMode]int{policy.JoinRunning: 2, policy.JoinNext: 3, policy.JoinZeros: 2} {
+	for mode, first := range map[policy.JoinMode]int{policy.JoinRunning: 2, policy.JoinNext: 3, policy.JoinZeros: 2, policy.JoinBlocking: 2} {
 		t.Run(string(mode), func(t *testing.T) {
 			memnet.Bubble(t, func(t *testing.T) {
 				s := worldScenario(t, 4)
@@ -38,8 +38,9 @@ func TestJoinModes(t *testing.T) {
 		})
 	}
 	// The running round waits for all that the joiner has to do, the next one
-	// for its fetch of the outer step between.
-	if r, n, z := held[policy.JoinRunning], held[policy.JoinNext], held[policy.JoinZeros]; r <= n || n <= z || z > 200 {
+	// for its fetch of the outer step between, and one that lets it in for its fetch
+	// of the state, from one donor.
+	if r, n, z, b := held[policy.JoinRunning], held[policy.JoinNext], held[policy.JoinZeros], held[policy.JoinBlocking]; r <= n || n <= z || z > 200 || b < 1000 {
 		t.Errorf("the others were held up by %v µs", held)
 	}
 }

@@ -30,28 +30,43 @@ func learn(s *scenarios.Scenario) {
 func TestLearning(t *testing.T) {
 	for workers := 1; workers <= 8; workers++ {
 		for _, bits := range []int{8, 4, 16, 32} {
-			feedback := workers%4 < 2
+			var outer learning.Outer
+			feedback, fragments := workers%4 < 2, 1+(workers+bits/8)%3
 			err := memnet.TryBubble(t, func(t *testing.T) {
 				s := learners(t, workers)
 				s.Real.AllReduce.Bits, s.Real.AllReduce.ErrorFeedback = bits, feedback
 				s.Real.AllReduce.Algorithm = []string{"ring", "direct"}[workers%2]
-				s.TargetOuterSteps = 3
+				s.InnerSteps = 3
+				o := &s.Train.Outer
+				o.Fragments, o.Mix, o.Overlap = fragments, float64(workers%2)/2, (workers/2+bits/16)%(s.InnerSteps+1)
+				if o.Overlap == s.InnerSteps && fragments == 1 {
+					o.Mix, o.Correction = 0, learning.Eager
+				}
+				outer, s.TargetOuterSteps = *o, 3+fragments
 				w := newWorld(t, s)
 				sum, events := w.play(scenarios.Baseline, time.Hour)
 				if err := checkLineage(s, events); err != nil || !sum.Complete || len(w.failed) > 0 {
 					t.Errorf("complete %v, %q, %v", sum.Complete, w.failed, err)
 				}
 				for _, r := range sum.Rounds {
-					if r.Loss == nil || r.Loss.Validation == nil || r.Loss.Train == nil || r.ModelHash == "" {
+					if r.Loss == nil || r.Loss.Validation == nil || r.Loss.Train == nil || r.ModelHash == "" || len(r.PseudoGradients) != workers {
 						t.Errorf("round %d knows %+v", r.Round, r)
 					}
+					for _, g := range r.PseudoGradients {
+						if !(g.Norm > 0 && g.Cosine > 0) || (g.QuantisationError > 0) != (bits < 32) || workers == 1 && g.Cosine < 0.999 {
+							t.Errorf("round %d has the contribution %+v", r.Round, g)
+						}
+					}
 				}
-				if want := 3 * s.InnerSteps * workers * s.Train.TokensPerStep(); sum.TokensSeen == nil || *sum.TokensSeen != want || *sum.TokensLost != 0 {
-					t.Errorf("tokens %v, want %d", sum.TokensSeen, want)
+				if len(sum.LayerErrors) == 0 || (sum.LayerErrors[0].Error > 0) != (bits < 32) {
+					t.Errorf("layers %+v", sum.LayerErrors)
+				}
+				if want := s.TargetOuterSteps * s.InnerSteps * workers * s.Train.TokensPerStep(); sum.TokensSeen == nil || *sum.TokensSeen != want || *sum.TokensLost != 0 {
+					t.Errorf("tokens %v, want %d; lost %v", *sum.TokensSeen, want, *sum.TokensLost)
 				}
 			})
 			if err != nil {
-				t.Errorf("%d workers, %d bits, feedback %v: %v", workers, bits, feedback, err)
+				t.Errorf("%d workers, %d bits, feedback %v, %+v: %v", workers, bits, feedback, outer, err)
 			}
 		}
 	}

@@ -53,7 +53,7 @@ inner_steps: 2
 target_outer_steps: 3
 horizon: 1000000
 heartbeat_period: 1000
-heartbeat_miss_threshold: 20
+heartbeat_miss_threshold: 200
 base_latency: 100
 bandwidth_bpus: 10
 state_bytes: 100

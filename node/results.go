@@ -7,6 +7,7 @@ import (
 
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/scenarios/regions"
 )
 
 // results are what workers report of reductions and of the states that they lead
@@ -45,7 +46,7 @@ func (r *results) addOutcome(id policy.ID, m message) (ok bool) {
 }
 
 // reduced sums up what the participants of a reduction reported.
-func (r *results) reduced(now policy.Time, a *policy.OuterStep, took func(time.Duration) policy.Time) runlog.Event {
+func (r *results) reduced(now policy.Time, a *policy.OuterStep, rule *regions.Rule, took func(time.Duration) policy.Time) runlog.Event {
 	e := runlog.Event{T: now, Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants}
 	var longest time.Duration
 	for _, id := range a.Participants {
@@ -54,18 +55,9 @@ func (r *results) reduced(now policy.Time, a *policy.OuterStep, took func(time.D
 		e.BytesSent += m.Bytes
 	}
 	e.Duration = took(longest)
-	e.Hash, e.Identical = agree(r.outcomes[a.Epoch], a.Participants)
+	e.Agree(rule.Rings(a.Round, a.Participants), func(id policy.ID) string { return r.outcomes[a.Epoch][id].Hash })
 	delete(r.outcomes, a.Epoch)
 	return e
-}
-
-// agree returns the first participant's hash and whether all have the same.
-func agree(reports map[policy.ID]message, participants []policy.ID) (string, *bool) {
-	hash, same := reports[participants[0]].Hash, true
-	for _, id := range participants {
-		same = same && hash != "" && reports[id].Hash == hash
-	}
-	return hash, &same
 }
 
 // addState takes the state that an outer step led to at a worker, unless those of
@@ -110,10 +102,10 @@ func (c *coordinator) compareState(step int) {
 	reported := slices.Sorted(maps.Keys(reports))
 	if len(reported) > 0 {
 		e := runlog.Event{Type: runlog.State, Round: step, Participants: reported}
-		if !c.scenario.Train.Real() { // else one of them tells it, later
+		if !c.scenario.Train.Real() && c.regions.Global(step) { // else one of them tells it, later
 			e.Loss = new(reports[reported[0]].Loss)
 		}
-		e.Hash, e.Identical = agree(reports, reported)
+		e.Agree(c.regions.Rings(step, reported), func(id policy.ID) string { return reports[id].Hash })
 		c.note(e)
 	}
 	delete(c.results.states, step)

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -18,38 +17,20 @@ import (
 	"testbed/worker"
 )
 
-// buffers are a worker's vectors beside its outer state. They have one owner at a
-// time: the goroutine of run or, while there is one, the task, which gets them
-// handed over and gives them back with its result.
-type buffers struct {
-	gradient []float32      // the contribution: a pseudo-gradient
-	mean     []float32      // outcome of the last reduction
-	outcome  *codec.Outcome // the same, as it went over the wire
-	// With error feedback, residual is what quantisation has taken from the
-	// pseudo-gradients so far, and nextResidual what it will be once the outcome
-	// is applied; else they are nil.
-	residual, nextResidual []float32
-	// With a staleness weight, late is the last contribution, without the
-	// residual, as long as no reduction has asked for it, and fresh the one of the
-	// inner steps under way; else they are nil.
-	late, fresh []float32
+// task is what the worker does in the background: an inner step or a fetch, one at a
+// time, or a reduction.
+type task struct {
+	cancel context.CancelFunc
+	result chan result
 }
 
-func newBuffers(s *scenarios.Scenario) *buffers {
-	n := s.Real.Parameters
-	b := &buffers{gradient: make([]float32, n), mean: make([]float32, n)}
-	if s.Policy.StalenessWeight > 0 {
-		b.late, b.fresh = make([]float32, n), make([]float32, n)
+// end is where the result of a task comes, if there is one.
+func (t *task) end() <-chan result {
+	if t == nil {
+		return nil
 	}
-	if s.Real.AllReduce.Feedback() {
-		b.residual, b.nextResidual = make([]float32, n), make([]float32, n)
-	}
-	return b
+	return t.result
 }
-
-// task is what the worker does in the background: an inner step, a reduction or
-// a fetch. There is one at a time.
-type task struct{ cancel context.CancelFunc }
 
 // result is what a task has come to: the event for the worker's machine, and
 // what the coordinator is to know besides.
@@ -59,61 +40,70 @@ type result struct {
 	details message
 	ended   time.Time // of an inner step
 	fetched *state.Snapshot
-	buffers *buffers
 }
 
-// spawn begins a task, which has the buffers until it ends.
-func (w *workerDriver) spawn(ctx context.Context, do func(context.Context, *buffers) result) {
+// spawn begins a task.
+func spawn(ctx context.Context, do func(context.Context) result) *task {
 	ctx, cancel := context.WithCancel(ctx)
-	w.task = &task{cancel}
-	b := w.buffers
-	w.buffers = nil
-	go func() {
-		r := do(ctx, b)
-		r.buffers = b
-		w.results <- r
-	}()
+	t := &task{cancel, make(chan result, 1)}
+	go func() { t.result <- do(ctx) }()
+	return t
 }
 
-// stop ends the task under way, if there is one, and waits for it; its result is
-// dropped.
-func (w *workerDriver) stop() {
-	if w.task != nil {
-		w.task.cancel()
-		w.buffers = (<-w.results).buffers
-		w.task = nil
+// stop ends a task, if there is one, and waits for it; its result is dropped.
+func stop(t **task) {
+	if *t != nil {
+		(*t).cancel()
+		<-(*t).result
+		*t = nil
 	}
 }
 
 // apply takes an outer step with the outcome of the last reduction, and has the
 // coordinator compare the state that it leads to.
 func (w *workerDriver) apply() {
-	b := w.buffers
-	w.outer.Step(b.mean, b.outcome)
-	b.residual, b.nextResidual = b.nextResidual, b.residual
-	steps, _ := w.outer.Version()
+	before, _ := w.outer.Version()
+	steps := before + 1
+	_, mean, lost := w.buffers.Of(steps)
+	w.outer.Step(mean, w.buffers.Outcome)
+	w.learner.Lost(steps, lost)
 	m := message{Type: msgStepped, OuterSteps: steps, Hash: w.outer.Hash()}
 	if !w.cfg.Scenario.Train.Real() {
-		m.Loss = w.learner.Loss()()
-	} else if w.validates {
-		w.validate(steps)
+		m.Loss, _ = w.learner.Loss()() // the stand-in has one
+	} else {
+		w.review(steps)
 	}
 	w.coordinator.session.send(m)
 }
 
-// validate tells the validation loss of an outer state, which takes a while.
-func (w *workerDriver) validate(outerSteps int) {
-	loss := w.learner.Loss()
-	w.background.Go(func() {
-		now := loss()
-		if math.IsNaN(now) || math.IsInf(now, 0) {
-			w.cfg.Log.Error("the training has diverged", "outer_step", outerSteps, "loss", now)
-			return // the next inner step fails
-		}
+// merge brings the outcome of the last outer step into the local parameters.
+func (w *workerDriver) merge(a *worker.Merge) error {
+	if err := w.learner.Merge(a.OuterSteps, w.buffers.Contribution(a.OuterSteps+1), w.buffers.Ranks); err != nil {
+		return err
+	}
+	if w.cfg.Scenario.Exchange().Overlap > 0 {
 		w.cfg.Report(Report{Event: &runlog.Event{
-			T: w.cfg.Scenario.ScenarioTime(time.Since(w.began)), Type: runlog.Validated, Node: scenarios.NodeName(w.cfg.ID),
-			Round: outerSteps, Loss: &now,
+			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: runlog.Merge, Node: scenarios.NodeName(w.cfg.ID), Round: a.OuterSteps, Step: a.Step,
 		}})
+	}
+	return nil
+}
+
+// review tells what the contribution to an outer step was like and, where it
+// falls to this worker, how well the state does, which takes a while.
+func (w *workerDriver) review(outerSteps int) {
+	exchange := w.cfg.Scenario.Real.AllReduce
+	contribution, outcome, _ := w.buffers.Of(outerSteps)
+	tell := w.learner.Review(outerSteps, contribution, outcome, codec.Format{Bits: exchange.Bits, Block: exchange.Block}, w.validates)
+	w.background.Go(func() {
+		events, err := tell()
+		if err != nil {
+			w.cfg.Log.Warn("reviewing an outer step", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
+		}
+		for _, e := range events {
+			e.T, e.Node, e.Round = w.cfg.Scenario.ClockTime(time.Since(w.began)), scenarios.NodeName(w.cfg.ID), outerSteps
+			w.cfg.Report(Report{Event: &e})
+		}
 	})
 }
 
@@ -124,19 +114,23 @@ func (w *workerDriver) validate(outerSteps int) {
 // steps, and workers that share few processors still arrive together.
 func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	begin := w.stepFrom
-	at := w.cfg.Scenario.ScenarioTime(begin.Sub(w.began))
-	duration := w.cfg.Scenario.RealDuration(w.steps.Step(at, a.Factor))
-	w.spawn(ctx, func(ctx context.Context, b *buffers) result {
+	at := w.cfg.Scenario.ClockTime(begin.Sub(w.began))
+	duration := w.cfg.Scenario.ClockDuration(w.steps.Step(at, a.Factor))
+	contribution := w.buffers.Contribution(a.Round)
+	w.task = spawn(ctx, func(ctx context.Context) result {
 		loss, computed, err := w.learner.Step(ctx, a.Round, a.Step)
 		if err == nil && a.Last {
-			err = w.contribute(b, a)
+			err = w.learner.Contribute(a.Round, contribution, a.Late > 0)
+			if a.Late > 0 && w.cfg.Scenario.Policy.StalenessWeight > 0 {
+				w.cfg.Log.Info("a late contribution is added", "of_round", a.Late, "to_round", a.Round)
+			}
 		}
 		if err != nil {
 			return result{err: err}
 		}
-		measured := w.cfg.Scenario.Real.Compute == scenarios.ComputeMeasured
+		measured := w.cfg.Scenario.Real.Measured(w.cfg.Scenario.Train)
 		if measured {
-			duration = time.Duration(a.Factor * float64(time.Since(begin)))
+			duration = scenarios.OnClock(time.Duration(a.Factor*float64(time.Since(begin))), w.cfg.Scenario.Slowdown())
 		}
 		stood, err := w.clock.Pass(ctx, begin, duration)
 		if err != nil {
@@ -146,9 +140,9 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		took := end.Sub(begin) - stood
 		late := took - duration
 		r := Report{Lateness: &late, Event: &runlog.Event{
-			T: w.cfg.Scenario.ScenarioTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
-			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ScenarioTime(took),
-			ClockError: w.cfg.Scenario.ScenarioTime(w.coordinator.oneWayDelay()),
+			T: w.cfg.Scenario.ClockTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
+			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ClockTime(took),
+			ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),
 		}}
 		if w.cfg.Scenario.Train.Real() {
 			r.Event.Loss = &loss
@@ -164,34 +158,13 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	})
 }
 
-// contribute makes the contribution to a round: the pseudo-gradient, what came
-// too late for a round before, and what quantisation has taken from others.
-func (w *workerDriver) contribute(b *buffers, a *worker.BeginStep) error {
-	if err := w.learner.Finish(b.gradient); err != nil {
-		return err
-	}
-	if b.late != nil {
-		if a.Late > 0 {
-			weight := float32(w.cfg.Scenario.Policy.StalenessWeight)
-			for i, x := range b.late {
-				b.gradient[i] += float32(weight * x)
-			}
-			w.cfg.Log.Info("a late contribution is added", "of_round", a.Late, "to_round", a.Round, "weight", weight)
-		}
-		copy(b.fresh, b.gradient)
-	}
-	for i, x := range b.residual {
-		b.gradient[i] += x
-	}
-	return nil
-}
-
 func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
-	rank := slices.Index(a.Ring, w.cfg.ID)
+	rank, b := slices.Index(a.Ring, w.cfg.ID), w.buffers
+	gradient, mean, lost := b.Of(a.Round)
 	if a.Zero {
-		clear(w.buffers.gradient)
+		clear(gradient)
 	}
-	op := quicring.Op{Epoch: uint64(a.Epoch), Round: a.Round, Rank: rank, Residual: w.buffers.nextResidual}
+	op := quicring.Op{Epoch: uint64(a.Epoch), Round: a.Round, Rank: rank, Residual: lost}
 	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
 	for _, p := range w.peers {
 		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr, Incarnation: p.Incarnation})
@@ -204,21 +177,22 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		from = w.cfg.ID // from everybody: no one to name
 	}
 	w.reducing.Store(&reducing{a.Epoch, from})
-	w.validates = w.cfg.ID == slices.Min(a.Ring)
-	w.spawn(ctx, func(ctx context.Context, b *buffers) result {
+	w.validates = w.regions.Global(a.Round) && w.cfg.ID == slices.Min(a.Ring)
+	b.Ranks = len(a.Ring)
+	w.reduction = spawn(ctx, func(ctx context.Context) result {
 		defer w.reducing.Store(nil)
-		r, err := w.ring.Reduce(ctx, op, b.gradient, b.mean)
+		r, err := w.ring.Reduce(ctx, op, gradient, mean)
 		if err != nil {
 			w.cfg.Log.Warn("reduction failed", "epoch", a.Epoch, "err", err)
 			return result{event: worker.ReduceFailed{Peer: failedAt(err, a.Ring)}, details: message{Error: err.Error()}}
 		}
-		b.outcome = r.Outcome
+		b.Outcome = r.Outcome
 		w.cfg.Report(Report{Event: &runlog.Event{
-			T: w.cfg.Scenario.ScenarioTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
-			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.ScenarioTime(r.Total), ReduceScatter: w.cfg.Scenario.ScenarioTime(r.ReduceScatter),
-			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ScenarioTime(w.coordinator.oneWayDelay()),
+			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
+			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.ClockTime(r.Total), ReduceScatter: w.cfg.Scenario.ClockTime(r.ReduceScatter),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),
 		}})
-		return result{event: worker.Reduced{}, details: message{Hash: train.Hash(b.mean), Bytes: r.BytesSent, Took: r.Total}}
+		return result{event: worker.Reduced{}, details: message{Hash: train.Hash(mean), Bytes: r.BytesSent, Took: r.Total}}
 	})
 }
 
@@ -241,9 +215,9 @@ func (w *workerDriver) beginFetch(ctx context.Context, a *worker.BeginFetch) {
 	for _, p := range w.peers {
 		donors = append(donors, state.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
 	}
-	w.spawn(ctx, func(ctx context.Context, _ *buffers) result {
+	w.task = spawn(ctx, func(ctx context.Context) result {
 		begin := time.Now()
-		s, bytes, err := w.states.Fetch(ctx, donors, a.OuterSteps, a.Current)
+		s, bytes, err := w.states.Fetch(ctx, donors, a.OuterSteps, a.Current, a.Agreed)
 		if err != nil {
 			w.cfg.Log.Warn("state fetch failed", "err", err)
 			return result{event: worker.FetchFailed{}, details: message{Error: err.Error()}}

@@ -12,6 +12,7 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/work"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 // TestWorkersDrawWhatTheSimulatorDraws: with a section `work` the same inner
@@ -54,7 +55,7 @@ func TestWorkersDrawWhatTheSimulatorDraws(t *testing.T) {
 			t.Errorf("%s: %d steps, %d in the simulator, want %d", what, n, len(took), want)
 		}
 	}
-	if _, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, note); err != nil {
+	if _, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, note); err != nil {
 		t.Fatal(err)
 	}
 	var churns []runlog.Event

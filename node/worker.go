@@ -20,6 +20,7 @@ import (
 	"testbed/node/stepclock"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/regions"
 	"testbed/scenarios/work"
 	"testbed/worker"
 )
@@ -67,15 +68,21 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	if err != nil {
 		return err
 	}
+	exchange := cfg.Scenario.Exchange()
 	w := &workerDriver{
 		cfg: cfg, spec: spec,
-		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps),
-		outer:   state.NewOuter(task.Start(), cfg.Scenario.Train.OuterOptimiser()),
-		buffers: newBuffers(cfg.Scenario),
-		steps:   cfg.Scenario.Sampler(spec, cfg.Incarnation, nil), results: make(chan result, 1),
-		clock: stepclock.New(),
+		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps, exchange.Overlap),
+		outer:   state.NewOuter(task.Start(), cfg.Scenario.Train.OuterOptimiser(), exchange.Fragments, cfg.Scenario.Regions()),
+		buffers: learner.NewBuffers(exchange, cfg.Scenario.Real.Parameters, cfg.Scenario.Real.AllReduce.Feedback()),
+		regions: cfg.Scenario.Regions(),
+		steps:   cfg.Scenario.Sampler(spec, cfg.Incarnation, nil),
+		clock:   stepclock.New(),
 	}
-	w.learner = learner.New(task, trainer, w.outer, cfg.Scenario.Train.Real())
+	w.learner = learner.New(learner.Config{
+		Task: task, Trainer: trainer, Outer: w.outer, Optimiser: cfg.Scenario.Train.OuterOptimiser(), Exchange: exchange, Long: cfg.Scenario.Train.Real(),
+		Feedback: cfg.Scenario.Real.AllReduce.Feedback(), Staleness: float32(cfg.Scenario.Policy.StalenessWeight),
+		CheckpointEvery: cfg.Scenario.Real.CheckpointEvery,
+	})
 	defer w.learner.Close()
 	w.coordinator = newConnection(&w.cfg, w.heartbeat)
 	defer w.background.Wait()
@@ -88,7 +95,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
 		Bits: reduce.Bits, Block: reduce.Block, Entropy: reduce.Entropy, ShortPaths: cfg.ShortPaths,
-		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"),
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"), Dilation: cfg.Scenario.Slowdown(),
 	}
 	ring, err := quicring.Listen(ringConfig)
 	if err != nil {
@@ -98,7 +105,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.ring = ring
 	w.states, err = state.Listen(state.Config{
 		Conn: cfg.Fetch, TLS: cfg.TLS, Log: cfg.Log, Outer: w.outer, Busy: func() bool { return w.reducing.Load() != nil },
-		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"),
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"), Dilation: cfg.Scenario.Slowdown(),
 	})
 	if err != nil {
 		return err
@@ -122,9 +129,10 @@ type workerDriver struct {
 	cfg     WorkerConfig
 	spec    scenarios.Worker
 	machine *worker.Machine
+	regions *regions.Rule
 	steps   work.Sampler // draws the durations of inner steps
-	results chan result
-	task    *task // under way, or nil
+	// What is under way, or nil: an inner step or a fetch, and a reduction.
+	task, reduction *task
 
 	coordinator *connection
 	rejoins     bool      // it has been evicted, and joins again
@@ -133,7 +141,7 @@ type workerDriver struct {
 	began       time.Time // estimate of the local time of scenario time 0
 	stepFrom    time.Time // when the inner step under way began
 
-	buffers *buffers // nil while a task has them
+	buffers *learner.Buffers
 
 	outer   *state.Outer     // shared: it locks itself
 	learner *learner.Learner // of the task that takes an inner step, if there is one
@@ -215,8 +223,12 @@ func (w *workerDriver) takePart(ctx context.Context) (again bool, err error) {
 			case end != nil:
 				return false, nil // nobody waits for its last message
 			}
-		case r := <-w.results:
-			if err := w.finished(ctx, r); err != nil {
+		case r := <-w.task.end():
+			if err := w.finished(ctx, &w.task, r); err != nil {
+				return false, err
+			}
+		case r := <-w.reduction.end():
+			if err := w.finished(ctx, &w.reduction, r); err != nil {
 				return false, err
 			}
 		case command := <-w.cfg.Commands:
@@ -267,7 +279,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 		return w.step(ctx, worker.Abort{Epoch: m.Epoch})
 	case msgFetch:
 		w.peers = m.Peers
-		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers)})
+		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers), Agreed: m.Agreed})
 	case msgEvict:
 		w.cfg.Log.Info("evicted", "reason", m.Error)
 		return w.step(ctx, worker.Evict{Rejoin: m.Rejoin})
@@ -282,7 +294,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 func (w *workerDriver) started(m message) {
 	w.coordinator.measure()
 	if w.began.IsZero() {
-		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.Scenario.RealDuration(m.Now))
+		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.Scenario.ClockDuration(m.Now))
 	}
 	w.stepFrom = m.received
 }
@@ -311,16 +323,19 @@ func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, err
 }
 
 // finished takes over the result of a task that came to its end by itself.
-func (w *workerDriver) finished(ctx context.Context, r result) error {
-	w.task.cancel()
-	w.task, w.buffers, w.details = nil, r.buffers, r.details
+func (w *workerDriver) finished(ctx context.Context, t **task, r result) error {
+	(*t).cancel()
+	*t, w.details = nil, r.details
 	if r.err != nil {
 		return r.err
 	}
 	if r.fetched != nil {
 		w.outer.Replace(r.fetched)
+		w.learner.Reset()
 	}
-	w.stepFrom = r.ended
+	if !r.ended.IsZero() {
+		w.stepFrom = r.ended
+	}
 	_, err := w.step(ctx, r.event)
 	return err
 }
@@ -330,9 +345,13 @@ func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.En
 	for _, a := range w.machine.Step(e) {
 		switch a := a.(type) {
 		case *worker.Stop:
-			w.stop()
+			stop(&w.task)
+		case *worker.StopReduce:
+			stop(&w.reduction)
 		case *worker.Apply:
 			w.apply()
+		case *worker.Merge:
+			err = errors.Join(err, w.merge(a))
 		case *worker.Save:
 			w.checkpoint(a.Stateless)
 		case *worker.BeginStep:
@@ -342,15 +361,16 @@ func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.En
 		case *worker.BeginFetch:
 			w.beginFetch(ctx, a)
 		case *worker.Say:
-			w.say(a)
+			err = errors.Join(err, w.say(a))
 		case *worker.Rejoin:
 			w.rejoins = true
+			w.learner.Reset()
 		case *worker.End:
 			if end = a; !a.Evicted && w.validates && w.cfg.Scenario.Train.Real() {
 				w.checkpoint(false) // the last one: what was learnt
 			}
 		case *worker.GiveUp:
-			err = errors.New(a.Problem)
+			err = errors.Join(err, errors.New(a.Problem))
 		}
 	}
 	return end, err
@@ -358,19 +378,20 @@ func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.En
 
 // say tells the coordinator. What else there is to tell of the end of a task is
 // in details.
-func (w *workerDriver) say(a *worker.Say) {
+func (w *workerDriver) say(a *worker.Say) (err error) {
 	m := w.details
 	m.Error = cmp.Or(a.Problem, m.Error)
 	switch e := a.Event.(type) {
 	case policy.Arrival:
 		m.Type, m.Round = msgArrive, e.Round
-		w.buffers.late, w.buffers.fresh = w.buffers.fresh, w.buffers.late
+		w.buffers.Arrived()
+		err = w.learner.Arrived()
 	case policy.Reduced:
 		m.Type, m.Round, m.Epoch = msgReduced, e.Round, e.Epoch
 	case policy.ReduceFailed:
 		m.Type, m.Round, m.Epoch, m.Peer = msgReduceFailed, e.Round, e.Epoch, e.Peer
 	case policy.StateFetched:
-		m.Type, m.OuterSteps = msgFetched, e.OuterSteps
+		m.Type, m.OuterSteps, m.Agreed = msgFetched, e.OuterSteps, e.Agreed
 	case policy.FetchFailed:
 		m.Type = msgFetchFailed
 	case policy.Leave:
@@ -378,6 +399,13 @@ func (w *workerDriver) say(a *worker.Say) {
 	}
 	w.coordinator.session.send(m)
 	w.details = message{}
+	return err
+}
+
+// stop ends what is under way.
+func (w *workerDriver) stop() {
+	stop(&w.task)
+	stop(&w.reduction)
 }
 
 func peerIDs(peers []peer) []policy.ID {

@@ -150,7 +150,7 @@ func (w *world) coordinate(ctx context.Context, policyName string, port uint16) 
 			}
 			return
 		}
-		time.Sleep(w.scenario.RealDuration(b.down))
+		time.Sleep(w.scenario.ClockDuration(b.down))
 	}
 }
 
@@ -202,6 +202,9 @@ func (w *world) log(name string) *slog.Logger {
 // newWorld sets up a run; its caller is inside a bubble.
 func newWorld(t testing.TB, s *scenarios.Scenario) *world {
 	plan, err := s.Plan()
+	if err == nil {
+		plan, err = plan.Dilated(s.Slowdown())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,12 +336,12 @@ func (w *world) report(r Report) {
 
 // at has something done at a scenario time.
 func (w *world) at(t policy.Time, do func()) {
-	time.AfterFunc(time.Until(w.began.Add(w.scenario.RealDuration(t-w.scenario.FirstJoin()))), do)
+	time.AfterFunc(time.Until(w.began.Add(w.scenario.ClockDuration(t-w.scenario.FirstJoin()))), do)
 }
 
 // now is the scenario time.
 func (w *world) now() policy.Time {
-	return w.scenario.FirstJoin() + policy.Time(float64(time.Since(w.began))/1e3/w.scenario.Real.TimeScale)
+	return w.scenario.FirstJoin() + w.scenario.ClockTime(time.Since(w.began))
 }
 
 func (w *world) command(id policy.ID, c Command) {
@@ -415,7 +418,7 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 				bad("%s of round %d: the participants %v have different bytes", e.Type, e.Round, e.Participants)
 			}
 		}
-		if e.Type != runlog.State {
+		if e.Type != runlog.State || len(e.Regions) > 0 { // a region may begin anew from what was agreed on
 			continue
 		}
 		if before, twice := seen[e.Hash]; twice {
@@ -479,6 +482,70 @@ func TestWorld(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDilation: whatever the dilation, the same is decided, and takes as long in
+// scenario time, while the clock shows so many times as much. A worker that gets
+// slow, the heartbeats of one that dies and the deadlines of the policy stretch
+// alike; what QUIC waits for by its own constants is the rest.
+func TestDilation(t *testing.T) {
+	type outcome struct {
+		decisions string
+		wall      policy.Time
+		took      time.Duration
+	}
+	of := func(dilation float64) (o outcome) {
+		err := memnet.TryBubble(t, func(t *testing.T) {
+			s := worldScenario(t, 5)
+			s.Real.Parameters, s.Real.Dilation = 150_000, dilation
+			rate, delay := shaping.Rate(10_000_000), shaping.Duration(10*time.Millisecond)
+			s.Real.Links.Default = shaping.Properties{
+				Access: shaping.Access{RateUp: &rate, RateDown: &rate}, Path: shaping.Path{OneWayDelay: &delay},
+			}
+			w := newWorld(t, s)
+			w.onEvent = func(e runlog.Event) {
+				if e.Type == runlog.OuterStep && e.Round == 1 {
+					w.command(3, Command{Op: OpSlow, Factor: 10, At: 1})
+				}
+				if e.Type == runlog.OuterStep && e.Round == 4 {
+					w.excuse(2)
+					w.crash(2)
+				}
+			}
+			began := time.Now()
+			sum, events := w.play(scenarios.Straggler, 10*time.Hour)
+			if !sum.Complete || sum.Dilation != dilation || len(w.failed) > 0 {
+				t.Errorf("dilation %g: complete %v, dilation %g, %q", dilation, sum.Complete, sum.Dilation, w.failed)
+			}
+			if err := checkLineage(s, events); err != nil {
+				t.Errorf("dilation %g: %v", dilation, err)
+			}
+			var decisions strings.Builder
+			for _, m := range slices.Concat(sum.Sidelined, sum.Evicted) {
+				fmt.Fprintf(&decisions, " %d:w%d %s", m.Round, m.ID, m.Reason)
+			}
+			for _, r := range sum.Rounds {
+				fmt.Fprint(&decisions, " ", r.Participants)
+			}
+			o = outcome{decisions.String(), sum.WallClock, time.Since(began)}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	plain := of(1)
+	for _, x := range []float64{2, 8, 16} {
+		got := of(x)
+		if wall := float64(got.wall) / float64(plain.wall); got.decisions != plain.decisions || wall < 0.98 || wall > 1.02 {
+			t.Errorf("dilated %g times: %v of scenario time,%s; not dilated %v,%s", x, got.wall, got.decisions, plain.wall, plain.decisions)
+		}
+		if slow := float64(got.took) / float64(plain.took); slow < 0.8*x || slow > 1.1*x {
+			t.Errorf("dilated %g times: the clock showed %v, not dilated %v", x, got.took, plain.took)
+		}
+		t.Logf("dilated %g times: %d µs of scenario time, %v by the clock", x, got.wall, got.took)
+	}
+	t.Logf("not dilated: %d µs of scenario time, %v by the clock;%s", plain.wall, plain.took, plain.decisions)
 }
 
 // TestStalenessWeight: a worker is late again and again. What it comes to is

@@ -45,12 +45,14 @@ type (
 		Reason
 	}
 	// Close ends the collection of arrivals. Of one by RuleQuorum, Overslept is by
-	// how much the Timer came late for it: the time since enough had arrived.
+	// how much the Timer came late for it: the time since enough had arrived. Held
+	// is for how long the round has waited for joiners, with JoinBlocking.
 	Close struct {
 		Round        int
 		Participants []ID
 		Late         []ID
 		Overslept    Time
+		Held         Time
 		Reason
 	}
 	// Reduce has the participants all-reduce in this ring order: by ID, unless
@@ -96,27 +98,33 @@ type (
 		Round int
 		Reason
 	}
-	// Evict removes a member. It may come back; see RejoinMode.
+	// Evict removes a member. It may come back; see RejoinMode. With Rejoin the
+	// process that it is may join anew, if it lives.
 	Evict struct {
-		ID    ID
-		Round int
+		ID     ID
+		Round  int
+		Rejoin bool
 		Reason
 	}
 	// Fetch has a member get the outer state after OuterSteps outer steps, or
 	// a newer one, from a peer, and with the help of others that hold it too.
-	// It drops whatever round it was working on.
+	// It drops whatever round it was working on. Agreed says that they are of other
+	// regions, and that it is to go on from what all regions last agreed on.
 	Fetch struct {
 		ID         ID
 		From       ID
 		Helpers    []ID
 		Round      int
 		OuterSteps int
+		Agreed     bool
 		Reason
 	}
-	// Fetched records that a member holds a fetched state.
+	// Fetched records that a member holds a fetched state, with Agreed the last one
+	// that all regions agreed on.
 	Fetched struct {
-		ID    ID
-		Round int
+		ID     ID
+		Round  int
+		Agreed bool
 		Reason
 	}
 	// WakeAt asks for a Timer event at this time. It replaces the one asked
@@ -165,6 +173,10 @@ const (
 	RuleStateLost    Rule = "state_lost"    // nobody holds the outer state any more
 	RuleRestart      Rule = "restart"       // the run goes on from a checkpoint
 	RuleTimer        Rule = "timer"         // the next thing that is due
+
+	RuleTimeout       Rule = "timeout"        // an outer step took too long
+	RuleQuorumTimeout Rule = "quorum_timeout" // waited too long for a quorum
+	RuleSplitBrain    Rule = "split_brain"    // two quorums would take the same outer step
 )
 
 // UnmarshalText accepts the name that RuleGaveUp had in older records.
@@ -200,6 +212,8 @@ type Reason struct {
 	Peer *ID `json:"peer,omitempty"`
 	// Deadline is how the deadline of the round was computed.
 	Deadline *Deadline `json:"deadline,omitempty"`
+	// QuorumID is that of the lighthouse's quorum, under the policy torchft.
+	QuorumID int64 `json:"quorum_id,omitempty"`
 }
 
 // Why returns the reason itself, for pointers to the actions that embed it.

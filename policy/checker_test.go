@@ -72,6 +72,7 @@ type checker struct {
 	awaited    map[policy.ID]bool // no heartbeat since the coordinator was away
 	outage     bool               // it was, and a member is awaited
 	disturbed  bool               // it was, in the running round
+	letIn      policy.Time        // the round waits for joiners since then; -1: it has not
 	first      policy.Time        // arrival of the round, if hasFirst
 	hasFirst   bool
 	tookPart   []policy.ID // in the round before
@@ -94,7 +95,7 @@ func newChecker(t failer, cfg policy.Config) *checker {
 		t.Fatalf("new machine: %v", err)
 	}
 	return &checker{
-		t: t, cfg: cfg, machine: m, wake: -1,
+		t: t, cfg: cfg, machine: m, wake: -1, letIn: -1,
 		members: map[policy.ID]bool{}, admitted: map[policy.ID]int{}, evicted: map[policy.ID]eviction{}, applicants: map[policy.ID]int{}, heartbeat: map[policy.ID]policy.Time{},
 		version: map[policy.ID]int{}, fetching: map[policy.ID]policy.ID{}, arrived: map[policy.ID]bool{}, late: map[policy.ID]bool{},
 		misses: map[policy.ID]int{}, begun: map[policy.ID]bool{}, sidelined: map[policy.ID]bool{}, missed: map[policy.ID]bool{}, reported: map[policy.ID]bool{},
@@ -295,7 +296,7 @@ func (c *checker) before(e policy.Event) {
 func (c *checker) restart(e policy.Restarted) {
 	c.steps, c.began, c.finished = e.OuterSteps, c.now, nil
 	c.running, c.closed, c.closers, c.deadline, c.overdue, c.hasFirst = nil, false, nil, nil, false, false
-	c.outage, c.disturbed = false, false
+	c.outage, c.disturbed, c.letIn = false, false, -1
 	for _, m := range []map[policy.ID]bool{c.arrived, c.late, c.missed, c.reported, c.hinted, c.learner, c.awaited, c.behind} {
 		clear(m)
 	}
@@ -316,6 +317,27 @@ func (c *checker) restart(e policy.Restarted) {
 	}
 }
 
+// letsIn says whether the running round waits for joiners.
+func (c *checker) letsIn() bool {
+	return c.letIn >= 0 && slices.ContainsFunc(sorted(c.fetching), func(id policy.ID) bool { return c.learner[id] })
+}
+
+// letting checks that a joiner is let in when the round could close.
+func (c *checker) letting(a *policy.Fetch) {
+	if c.cfg.Join != policy.JoinBlocking || !c.learner[a.ID] || len(c.voters()) == 0 {
+		return
+	}
+	c.require(len(a.Helpers) == 0, "%v help to let worker %d in", a.Helpers, a.ID)
+	if a.Rule != policy.RuleJoin {
+		return
+	}
+	c.overdue = c.overdue || c.due()
+	_, may, known := c.mayClose()
+	c.require(!c.closed && len(c.arrived) > 0 && (len(c.arrived) == len(c.voters()) || may || !known), "worker %d is let in while the round cannot close", a.ID)
+	c.require(c.letIn < 0 || c.letIn == c.now, "worker %d is let in %d after others", a.ID, c.now-c.letIn)
+	c.letIn = c.now
+}
+
 // reunited says whether every member has given a heartbeat since the coordinator
 // was away.
 func (c *checker) reunited() bool {
@@ -329,7 +351,7 @@ func (c *checker) check(a policy.Action) {
 		c.admit(a)
 		c.require(a.Round == c.steps+1 && a.Members == len(c.members), "Admit's numbers")
 		_, holds := c.version[a.ID]
-		c.learner[a.ID] = !holds && (c.cfg.Join == policy.JoinNext || c.cfg.Join == policy.JoinZeros)
+		c.learner[a.ID] = !holds && c.cfg.Join.Learns()
 	case *policy.Reject:
 		left := c.event == policy.Event(policy.Leave{ID: a.ID})
 		_, applies := c.applicants[a.ID]
@@ -398,7 +420,7 @@ func (c *checker) check(a policy.Action) {
 		gone := !slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return c.members[id] && !c.learner[id] })
 		c.running = nil
 		if gone { // the round is open again
-			c.closed, c.closers, c.deadline, c.overdue, c.hasFirst = false, nil, nil, true, false
+			c.closed, c.closers, c.deadline, c.overdue, c.hasFirst, c.letIn = false, nil, nil, true, false, -1
 			clear(c.arrived)
 			for id := range c.late {
 				if c.members[id] {
@@ -425,7 +447,7 @@ func (c *checker) check(a policy.Action) {
 		clear(c.missed)
 		clear(c.lag)
 		clear(c.failures)
-		c.began, c.disturbed, c.hasFirst = c.now, c.outage, false
+		c.began, c.disturbed, c.hasFirst, c.letIn = c.now, c.outage, false, -1
 	case *policy.HeartbeatMiss:
 		c.silence(a.ID, why)
 		c.require(why.Silent < c.limit() && why.Misses < why.Limit, "a miss beyond the limit does not evict")
@@ -482,6 +504,7 @@ func (c *checker) check(a policy.Action) {
 		_, busy := c.fetching[a.From]
 		c.require(a.From != a.ID && c.members[a.From] && c.members[a.ID] && !busy, "worker %d cannot fetch from %d", a.ID, a.From)
 		c.require(ok && v == c.steps && a.OuterSteps == c.steps && a.Round == c.steps+1, "worker %d fetches state %d from %d, which holds %d", a.ID, c.steps, a.From, v)
+		c.letting(a)
 		c.fetching[a.ID] = a.From
 		for _, h := range a.Helpers {
 			_, busy := c.fetching[h]
@@ -553,8 +576,14 @@ func (c *checker) close(a *policy.Close) {
 	for _, id := range a.Participants {
 		v, ok := c.version[id]
 		_, busy := c.fetching[id]
-		c.require(!c.learner[id] || c.cfg.Join == policy.JoinZeros && ok && v == c.steps && !busy, "worker %d cannot contribute zeros", id)
+		c.require(!c.learner[id] || c.cfg.Join != policy.JoinNext && ok && v == c.steps && !busy, "worker %d cannot contribute zeros", id)
 	}
+	c.require(!c.letsIn(), "the round closes while joiners are let in")
+	held := policy.Time(0)
+	if c.letIn >= 0 {
+		held = c.now - c.letIn
+	}
+	c.require(a.Held == held, "held for %d, want %d", a.Held, held)
 	both := append(slices.Clone(working), a.Late...)
 	slices.Sort(both)
 	c.require(slices.Equal(both, c.voters()), "participants and late are not the members")
@@ -597,9 +626,9 @@ func (c *checker) after(e policy.Event) {
 		c.require(c.wake > c.now || c.reunited(), "after a Timer the next wake-up is not later (%d)", c.wake)
 		c.overdue = c.overdue || c.due()
 		_, may, _ := c.mayClose()
-		c.require(c.closed || c.outage || !may || len(c.arrived) == 0, "the round may close, and is still open")
+		c.require(c.closed || c.outage || !may || len(c.arrived) == 0 || c.letsIn(), "the round may close, and is still open")
 	}
-	c.require(c.closed || len(c.arrived) == 0 || len(c.arrived) < len(c.voters()), "everybody has arrived, and the round is still open")
+	c.require(c.closed || len(c.arrived) == 0 || len(c.arrived) < len(c.voters()) || c.letsIn(), "everybody has arrived, and the round is still open")
 	if c.running != nil {
 		waits := slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return !c.reported[id] })
 		c.require(waits, "everybody has reported the reduction, and the round is still open")

@@ -47,10 +47,16 @@ type Config struct {
 	// closer together say more about the machine that all workers share than
 	// about a worker.
 	MinSlack Time
+	// Overlap says that workers go on with the next round while one is reduced: a
+	// round begins when the one before closes, and not with its outer step.
+	Overlap bool
 	// Seed is what a policy that draws by lot draws from.
 	Seed uint64
 	// Join says from when on a late joiner contributes. Empty: JoinRunning.
 	Join JoinMode
+	// Region is the number of a worker's region, where each has an outer state of its
+	// own between two rounds of all. Nil: all have the same.
+	Region func(ID) int
 	// Rejoin says whether a worker may come back that was evicted alive or for its
 	// slowness. Empty: RejoinNever.
 	Rejoin RejoinMode
@@ -76,10 +82,18 @@ const (
 	// next round together with the others. The mean of that round is over it
 	// too, and shorter for it.
 	JoinZeros JoinMode = "zeros"
+	// JoinBlocking has it wait until the running round could close, and the round
+	// for it: it fetches the state from one donor while everybody stands still,
+	// and then takes part as with JoinZeros.
+	JoinBlocking JoinMode = "blocking"
 )
 
 // JoinModes lists the join modes.
-var JoinModes = []JoinMode{JoinRunning, JoinNext, JoinZeros}
+var JoinModes = []JoinMode{JoinRunning, JoinNext, JoinZeros, JoinBlocking}
+
+// Learns reports whether a joiner begins no inner steps before it has seen the
+// end of a round.
+func (j JoinMode) Learns() bool { return j != "" && j != JoinRunning }
 
 // FieldError says which parameter is wrong and how to mend it.
 type FieldError struct{ Field, Mend string }

@@ -59,10 +59,11 @@ type (
 	// that has missed a heartbeat too is evicted.
 	Unreachable struct{ ID ID }
 	// StateFetched says that a worker now holds the outer state after the
-	// given number of outer steps.
+	// given number of outer steps: Agreed as its Fetch was.
 	StateFetched struct {
 		ID         ID
 		OuterSteps int
+		Agreed     bool
 	}
 	// FetchFailed says that a worker could not get the state from its donor.
 	FetchFailed struct{ ID ID }

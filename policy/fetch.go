@@ -10,6 +10,9 @@ type memberFetch struct {
 	donor    ID
 	failures int  // of it in a row, one donor after the other
 	resync   bool // it is for an outer step that the member missed
+	// agreed is what Fetch has it be, and outerSteps the version that it was of then.
+	agreed     bool
+	outerSteps int
 }
 
 // fetch sends a member to a donor: of the members that hold the current state,
@@ -24,9 +27,9 @@ func (m *Machine) fetch(w *member, why Reason) {
 		return a.round.served < b.round.served
 	}
 	donors := make([]*member, 0, 2+helpers) // the best, in order
-	current := m.OuterSteps()
+	agreed := m.orphaned(w)
 	for _, d := range m.members {
-		if d == w || d.outerSteps != current || d.work == fetching {
+		if d == w || !m.holds(d) || !agreed && !m.neighbours(d, w) {
 			continue
 		}
 		at := len(donors)
@@ -47,10 +50,27 @@ func (m *Machine) fetch(w *member, why Reason) {
 		m.becomeFinished(false, Reason{Rule: RuleStateLost, Members: len(m.members)})
 		return
 	}
+	if w.learner && m.cfg.Join == JoinBlocking {
+		donors = donors[:1]
+	}
 	donor := donors[0]
 	donor.round.served++
-	w.work, w.fetch.donor = fetching, donor.id
-	m.emit(&Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:]), Round: m.round.number, OuterSteps: m.OuterSteps(), Reason: why})
+	w.work, w.fetch.donor, w.fetch.agreed, w.fetch.outerSteps = fetching, donor.id, agreed, m.OuterSteps()
+	m.emit(&Fetch{ID: w.id, From: donor.id, Helpers: ids(donors[1:]), Round: m.round.number, OuterSteps: m.OuterSteps(), Agreed: agreed, Reason: why})
+}
+
+// holds reports whether a member may give the current state away.
+func (m *Machine) holds(w *member) bool { return w.outerSteps == m.OuterSteps() && w.work != fetching }
+
+// neighbours reports whether two workers share their outer states.
+func (m *Machine) neighbours(a, b *member) bool {
+	return m.cfg.Region == nil || m.cfg.Region(a.id) == m.cfg.Region(b.id)
+}
+
+// orphaned reports whether nobody else of a worker's region holds the current state
+// of that, so that only what all regions last agreed on is left of it.
+func (m *Machine) orphaned(w *member) bool {
+	return m.cfg.Region != nil && !slices.ContainsFunc(m.members, func(d *member) bool { return d != w && m.holds(d) && m.neighbours(d, w) })
 }
 
 // fetchLimit is the number of fetches in a row that a member may fail before
@@ -71,19 +91,23 @@ func (m *Machine) fetchFailed(now Time, w *member) {
 
 func (m *Machine) fetched(now Time, e StateFetched) {
 	w := m.find(e.ID)
-	if w == nil || w.work != fetching {
+	if w == nil || w.work != fetching || e.Agreed != w.fetch.agreed { // it has another order since
 		return
 	}
-	if e.OuterSteps < m.OuterSteps() {
+	// What was agreed on is the region's state as long as that has taken no step.
+	if e.OuterSteps < m.OuterSteps() || e.Agreed && w.fetch.outerSteps < m.OuterSteps() {
 		m.fetch(w, Reason{Rule: RuleStaleFetch})
 		return
 	}
 	w.outerSteps = m.OuterSteps()
-	m.emit(&Fetched{ID: w.id, Round: m.round.number, Reason: Reason{Rule: RuleState}})
+	m.emit(&Fetched{ID: w.id, Round: m.round.number, Agreed: e.Agreed, Reason: Reason{Rule: RuleState}})
 	if w.fetch.resync {
 		m.giveCredit(now, w)
 	}
 	m.begin(now, w, RuleState)
+	if w.learner && m.round.letIn {
+		m.settle(now)
+	}
 }
 
 // resync has a member get what it has missed.

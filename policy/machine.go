@@ -148,7 +148,11 @@ func (m *Machine) enter(to phase, from ...phase) {
 func (m *Machine) becomeCollecting(now Time) {
 	m.enter(collecting, reducing)
 	m.reduction = reduction{}
-	m.round = round{number: m.round.number + 1, start: now, interrupted: m.outage}
+	next := round{number: m.round.number + 1, start: now, interrupted: m.outage}
+	if m.cfg.Overlap { // its participants are at it since the last one closed
+		next.start, next.ahead = m.round.closed, now-m.round.closed
+	}
+	m.round = next
 	for _, w := range m.members {
 		w.round = memberRound{}
 	}
@@ -160,7 +164,7 @@ func (m *Machine) becomeCollectingAgain() {
 	m.enter(collecting, reducing)
 	m.reduction = reduction{}
 	r := m.round
-	m.round = round{number: r.number, start: r.start, interrupted: r.interrupted, cutoff: cutoff{overdue: true, lagging: m.round.cutoff.lagging}}
+	m.round = round{number: r.number, start: r.start, ahead: r.ahead, interrupted: r.interrupted, cutoff: cutoff{overdue: true, lagging: m.round.cutoff.lagging}}
 }
 
 // becomeReducing begins a reduction: from collecting, when the round closes;
@@ -204,9 +208,11 @@ func (m *Machine) settle(now Time) {
 	m.promoteLearners(now)
 	if m.phase == collecting && len(m.members) > 0 {
 		m.armDeadline(now)
-		if m.round.arrived > 0 && m.round.arrived == m.voters() {
+		switch {
+		case m.letsIn():
+		case m.round.arrived > 0 && m.round.arrived == m.voters():
 			m.close(now, RuleAllArrived)
-		} else {
+		default:
 			m.checkEnough(now)
 		}
 	}

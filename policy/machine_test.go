@@ -89,6 +89,9 @@ func format(a policy.Action) string {
 	case *policy.Evict:
 		return fmt.Sprintf("evict %d: %s", a.ID, why.Rule)
 	case *policy.Fetch:
+		if a.Agreed {
+			return fmt.Sprintf("%d fetches what was agreed at %d from %d: %s", a.ID, a.OuterSteps, a.From, why.Rule)
+		}
 		return fmt.Sprintf("%d fetches state %d from %d: %s", a.ID, a.OuterSteps, a.From, why.Rule)
 	case *policy.Fetched:
 		return fmt.Sprintf("%d has fetched", a.ID)
@@ -734,9 +737,61 @@ func TestJoinZeros(t *testing.T) {
 	p.at(800, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "outer step 1 with [0 1 2]", "start round 2 with [0 1 2]")
 }
 
+// TestJoinBlocking: a round that could close lets the joiners in that are there,
+// and waits for them; who joins meanwhile waits for the next.
+func TestJoinBlocking(t *testing.T) {
+	cfg := baseline()
+	cfg.Join = policy.JoinBlocking
+	p := newPlay(t, cfg)
+	p.start(2)
+	p.at(500, policy.Join{ID: 2}, "admit 2")
+	p.at(600, policy.Join{ID: 3}, "admit 3")
+	p.quietly(700, policy.Arrival{ID: 0, Round: 1})
+	p.at(710, policy.Arrival{ID: 1, Round: 1}, "2 fetches state 0 from 0: join", "3 fetches state 0 from 1: join")
+	p.at(720, policy.Join{ID: 4}, "admit 4")
+	p.at(750, policy.StateFetched{ID: 2}, "2 has fetched")
+	p.at(760, policy.Leave{ID: 3}, "evict 3: leave", "close round 1 with [0 1 2] without []: all_arrived", "reduce round 1 epoch 1 with [0 1 2]")
+	if closed := p.last[1].(*policy.Close); closed.Held != 50 {
+		t.Errorf("held for %d, want 50", closed.Held)
+	}
+	if r := p.last[2].(*policy.Reduce); !slices.Equal(r.Zero, []policy.ID{2}) {
+		t.Errorf("zeros from %v, want worker 2", r.Zero)
+	}
+	p.reduced(800, 1, 1, 0, 1)
+	p.at(800, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "outer step 1 with [0 1 2]", "start round 2 with [0 1 2]")
+	p.arrive(900, 2, 0, 1)
+	p.at(900, policy.Arrival{ID: 2, Round: 2}, "4 fetches state 1 from 0: join")
+	p.at(910, policy.FetchFailed{ID: 4}, "4 fetches state 1 from 1: fetch_failed")
+	p.at(920, policy.StateFetched{ID: 4, OuterSteps: 1}, "4 has fetched", "close round 2 with [0 1 2 4] without []: all_arrived", "reduce round 2 epoch 2 with [0 1 2 4]")
+}
+
+// TestJoinBlockingWithoutTheLate: whoever arrives while joiners are let in is on
+// time, and the policy is asked again when they are.
+func TestJoinBlockingWithoutTheLate(t *testing.T) {
+	for _, arrives := range []bool{true, false} {
+		cfg := baseline()
+		cfg.Join, cfg.Policy = policy.JoinBlocking, &policy.Backup{B: 1}
+		p := newPlay(t, cfg)
+		p.start(3)
+		p.at(50, policy.Join{ID: 3}, "admit 3")
+		p.arrive(100, 1, 0, 1)
+		p.at(100, policy.Timer{}, "3 fetches state 0 from 0: join")
+		if arrives {
+			p.quietly(130, policy.Arrival{ID: 2, Round: 1})
+			p.at(150, policy.StateFetched{ID: 3}, "3 has fetched", "close round 1 with [0 1 2 3] without []: all_arrived", "reduce round 1 epoch 1 with [0 1 2 3]")
+			continue
+		}
+		p.at(150, policy.StateFetched{ID: 3}, "3 has fetched")
+		p.at(150, policy.Timer{}, "close round 1 with [0 1 3] without [2]: quorum", "sideline 2 for miss 1 of 0", "reduce round 1 epoch 1 with [0 1 3]")
+		if closed := p.last[0].(*policy.Close); closed.Held != 50 || closed.Overslept != 0 {
+			t.Errorf("%+v: want it held for 50, and not overslept", closed)
+		}
+	}
+}
+
 // TestLearnersTakeOver when everybody else is gone.
 func TestLearnersTakeOver(t *testing.T) {
-	for _, mode := range []policy.JoinMode{policy.JoinNext, policy.JoinZeros} {
+	for _, mode := range []policy.JoinMode{policy.JoinNext, policy.JoinZeros} { // a blocking one has no state
 		p := joining(t, mode)
 		p.at(600, policy.StateFetched{ID: 2}, "2 has fetched")
 		p.at(650, policy.Leave{ID: 0}, "evict 0: leave")

@@ -81,11 +81,39 @@ func (m *Machine) admit(now Time, e Join, why Reason) {
 		m.begin(now, w, RuleJoin)
 		return
 	}
-	if m.cfg.Join == JoinNext || m.cfg.Join == JoinZeros {
+	if m.cfg.Join.Learns() {
 		w.learner = true
 		m.learners++
 	}
+	if m.cfg.Join == JoinBlocking && m.voters() > 0 {
+		w.work, w.outerSteps = waiting, -1 // until the round lets it in
+		return
+	}
 	m.fetch(w, Reason{Rule: RuleJoin})
+}
+
+// letIn has the joiners that wait for the running round, which could close, get
+// the state of it, once in a round, and reports whether it has to wait for them.
+func (m *Machine) letIn(now Time) (wait bool) {
+	if m.cfg.Join != JoinBlocking || m.learners == 0 || m.round.letIn {
+		return false
+	}
+	m.round.letIn, m.round.letInAt = true, now
+	for _, w := range m.members {
+		if w.learner && w.work == waiting && w.outerSteps != m.OuterSteps() {
+			m.fetch(w, Reason{Rule: RuleJoin})
+		}
+	}
+	if wait = m.letsIn(); wait {
+		m.round.cutoff.enough = false // judged again when they are in
+	}
+	return wait
+}
+
+// letsIn reports whether the running round waits for joiners.
+func (m *Machine) letsIn() bool {
+	return m.round.letIn && m.phase == collecting &&
+		slices.ContainsFunc(m.members, func(w *member) bool { return w.learner && w.work == fetching })
 }
 
 // evict removes a member. The caller settles the consequences.
@@ -101,11 +129,12 @@ func (m *Machine) evict(w *member, why Reason) {
 		m.reduction.lost = append(m.reduction.lost, w)
 	}
 	m.admissions[w.id].evicted, m.admissions[w.id].outerSteps = why.Rule, m.OuterSteps()
-	m.emit(&Evict{ID: w.id, Round: m.round.number, Reason: why})
+	m.emit(&Evict{ID: w.id, Round: m.round.number, Rejoin: m.cfg.Rejoin == RejoinAfterRounds && why.Rule != RuleLeave, Reason: why})
 	m.apart = slices.DeleteFunc(m.apart, func(p [2]ID) bool { return p[0] == w.id || p[1] == w.id })
-	// Whoever fetches from it needs another donor.
+	// Whoever fetches from it needs another donor, and all of its region if it was the
+	// last there to hold the state.
 	for _, f := range slices.Clone(m.members) {
-		if f.work == fetching && f.fetch.donor == w.id && m.phase != finished {
+		if f.work == fetching && (f.fetch.donor == w.id || !f.fetch.agreed && m.orphaned(f)) && m.phase != finished {
 			gone := w.id
 			m.fetch(f, Reason{Rule: RuleFetchFailed, Lost: &gone})
 		}
@@ -132,8 +161,12 @@ func (m *Machine) promoteLearners(now Time) {
 	}
 	for _, w := range m.members {
 		m.promote(w)
-		if w.work == waiting {
+		switch {
+		case w.work != waiting || m.phase == finished:
+		case w.outerSteps == m.OuterSteps():
 			m.begin(now, w, RuleState)
+		default: // it has yet to be let in
+			m.fetch(w, Reason{Rule: RuleJoin})
 		}
 	}
 }
@@ -141,5 +174,5 @@ func (m *Machine) promoteLearners(now Time) {
 // contributesZeros reports whether the member is a learner that takes part in
 // the reduction of a round in which it did no inner steps: it holds the state.
 func (m *Machine) contributesZeros(w *member) bool {
-	return w.learner && m.cfg.Join == JoinZeros && w.work == waiting && w.outerSteps == m.OuterSteps()
+	return w.learner && m.cfg.Join != JoinNext && w.work == waiting && w.outerSteps == m.OuterSteps()
 }

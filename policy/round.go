@@ -7,7 +7,11 @@ type round struct {
 	arrived      int // members that are counted
 	firstArrival Time
 	hasArrival   bool
+	closed       Time // when the arrivals were last taken for all there are
+	ahead        Time // where rounds overlap, how long the reduction before took
 	interrupted  bool // the coordinator was away in it
+	letIn        bool // it has let joiners in, for which it waits since letInAt
+	letInAt      Time
 	cutoff       cutoff
 }
 
@@ -69,7 +73,12 @@ func (m *Machine) arrival(now Time, e Arrival) {
 }
 
 // close ends the collection of arrivals and has those that are counted reduce.
+// Joiners may have to be let in before.
 func (m *Machine) close(now Time, rule Rule) {
+	if m.letIn(now) {
+		return
+	}
+	m.round.closed = now
 	why := Reason{Rule: rule, Members: m.voters(), Arrived: m.round.arrived}
 	why.Needed, why.Deadline = m.cutoffReason(now)
 	var overslept Time
@@ -86,7 +95,11 @@ func (m *Machine) close(now Time, rule Rule) {
 			late = append(late, w)
 		}
 	}
-	m.emit(&Close{Round: m.round.number, Participants: ids(participants), Late: ids(late), Overslept: overslept, Reason: why})
+	var held Time
+	if m.round.letIn {
+		held = now - m.round.letInAt
+	}
+	m.emit(&Close{Round: m.round.number, Participants: ids(participants), Late: ids(late), Overslept: overslept, Held: held, Reason: why})
 	if !m.round.interrupted { // else arrivals say more of the coordinator than of the workers
 		m.policy.Closed(m.ask(now))
 	}
@@ -110,9 +123,10 @@ func (m *Machine) outerStep(now Time) {
 	}
 	m.emit(&StartRound{Round: m.round.number, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
-		w.round.hasBegun, w.round.began = w.outerSteps == done, now
+		w.round.hasBegun, w.round.began = w.outerSteps == done, m.round.start
 		switch {
 		case w.outerSteps == done || w.work == fetching || m.phase == finished:
+		case w.learner && m.cfg.Join == JoinBlocking: // until this round lets it in
 		case m.mayFinishSteps(w):
 			w.work = finishing
 		default:

@@ -3,6 +3,7 @@ package quorum
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"testbed/policy"
@@ -112,6 +113,9 @@ type Lighthouse struct {
 	issued   bool   // there is a last quorum
 	held     Reason // of the last Hold since then
 	out      []Action
+
+	full      Reason      // why the last newcomer was refused; holds for others
+	fullUntil policy.Time // before this time, because all live that long
 }
 
 // New returns a lighthouse that knows no replica.
@@ -124,6 +128,49 @@ func New(cfg Config) (*Lighthouse, error) {
 
 // Last returns the last quorum, and false if there has been none.
 func (l *Lighthouse) Last() (Quorum, bool) { return l.last, l.issued }
+
+// Restore has a new lighthouse go on where one before it ended, which issued this
+// quorum: ids are counted on from there, and its participants count as alive for
+// a heartbeat time-out, so that nobody begins without them.
+func (l *Lighthouse) Restore(last Quorum) error {
+	p := last.Participants
+	if len(l.replicas) > 0 || l.issued {
+		return errors.New("restoring a lighthouse that is in use")
+	}
+	if len(p) == 0 || len(p) > MaxReplicas {
+		return fmt.Errorf("restoring quorum %d: it has %d participants, and must have 1 to %d", last.ID, len(p), MaxReplicas)
+	}
+	for i := range p {
+		if i > 0 && p[i-1].ReplicaID >= p[i].ReplicaID {
+			return fmt.Errorf("restoring quorum %d: participants %q and %q are not in order", last.ID, p[i-1].ReplicaID, p[i].ReplicaID)
+		}
+	}
+	for i := range p {
+		l.replicas = append(l.replicas, &replica{id: p[i].ReplicaID, heartbeat: l.now, inLast: true})
+	}
+	l.last, l.issued = last, true
+	return nil
+}
+
+// Replica is what the lighthouse knows of a replica id.
+type Replica struct {
+	ReplicaID string
+	Heartbeat policy.Time // its last sign of life
+	Healthy   bool
+	Asking    bool
+}
+
+// Look returns what a Tick at this time would decide, and all replica ids that
+// are remembered, in order.
+func (l *Lighthouse) Look(now policy.Time) (Reason, []Replica) {
+	l.now = max(l.now, now)
+	why, _ := l.judge()
+	all := make([]Replica, 0, len(l.replicas))
+	for _, r := range l.replicas {
+		all = append(all, Replica{ReplicaID: r.id, Heartbeat: r.heartbeat, Healthy: l.healthy(r), Asking: r.asking})
+	}
+	return why, all
+}
 
 // Step takes one event and returns what follows from it, in order. The slice is
 // valid until the next call. A time before 0, or that of the last event, counts
@@ -188,7 +235,7 @@ func (l *Lighthouse) alive(id string, bytes int) *replica {
 	i, known := l.find(id)
 	if !known {
 		if len(l.replicas) >= MaxReplicas && !l.forget() {
-			l.refuse(id, RuleTooManyReplicas)
+			l.out = append(l.out, &Refuse{ReplicaID: id, Reason: l.full})
 			return nil
 		}
 		i, _ = l.find(id)
@@ -206,17 +253,25 @@ func (l *Lighthouse) refuse(id string, rule Rule) {
 }
 
 // forget makes room for a replica. It reports whether there was one to forget.
+// Whoever makes ids up costs no more than a look at the time.
 func (l *Lighthouse) forget() bool {
-	oldest := -1
+	if l.now < l.fullUntil {
+		return false
+	}
+	oldest, first := -1, l.now+l.cfg.HeartbeatTimeout
 	for i, r := range l.replicas {
+		first = min(first, r.heartbeat+l.cfg.HeartbeatTimeout)
 		if !l.healthy(r) && r.waiting == 0 && (oldest < 0 || r.heartbeat < l.replicas[oldest].heartbeat) {
 			oldest = i
 		}
 	}
-	if oldest >= 0 {
-		l.replicas = slices.Delete(l.replicas, oldest, oldest+1)
+	if oldest < 0 {
+		l.full, _ = l.judge()
+		l.full.Rule, l.fullUntil = RuleTooManyReplicas, first
+		return false
 	}
-	return oldest >= 0
+	l.replicas = slices.Delete(l.replicas, oldest, oldest+1)
+	return true
 }
 
 // cancel takes back one call for a replica, and with the last of them its

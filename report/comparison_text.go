@@ -19,7 +19,11 @@ import (
 // with every decision, of more side by side.
 func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error {
 	fmt.Fprintf(out, "%s: %s\n", s.Name, s.Description)
-	fmt.Fprintf(out, "%d workers, %d outer steps of %d inner steps, %d parameters, ", len(s.Workers), s.TargetOuterSteps, s.InnerSteps, s.Real.Parameters)
+	parameters := fmt.Sprintf("%d parameters", s.Real.Parameters)
+	if s.Unasked() {
+		parameters = "a program's own parameters"
+	}
+	fmt.Fprintf(out, "%d workers, %d outer steps of %d inner steps, %s, ", len(s.Workers), s.TargetOuterSteps, s.InnerSteps, parameters)
 	if c.Real == nil {
 		fmt.Fprintf(out, "seed %d; simulated only\n\n", s.Seed)
 	} else {

@@ -38,6 +38,8 @@ type page struct {
 	Trade []score `json:"trade,omitempty"`
 	// Learning is nil where nothing was learnt.
 	Learning *learning.Result `json:"learning,omitempty"`
+	// Gradients are those of the runs shown, as far as they are known.
+	Gradients []*learning.Gradients `json:"gradients,omitempty"`
 
 	world      string // whose runs are shown
 	statistics Statistics
@@ -69,7 +71,7 @@ func WriteHTML(out io.Writer, rec *record.Record) error {
 		"find":      func(list []timeline.Round, n int) *timeline.Round { return findRound(list, n) },
 		"thousands": words.Thousands[policy.Time], "count": words.Thousands[int64], "base": filepath.Base,
 		"node": scenarios.NodeName, "noticed": noticed, "world": worldText, "summary": policy.Summary,
-		"lines": lines, "share": percentText,
+		"lines": lines, "share": percentText, "brief": learning.Share,
 		"doubtful": doubtful, "arrivals": arrivals,
 	}).Parse(pageHTML)
 	if err != nil {
@@ -102,6 +104,9 @@ func newPage(rec *record.Record) (*page, error) {
 		var err error
 		if s.Links, err = timeline.Links(rec.Scenario, s.Run.Events); err != nil {
 			return nil, err
+		}
+		if g := learning.NewGradients(name, s.Run.Summary); g != nil {
+			p.Gradients = append(p.Gradients, g)
 		}
 		s.Sidelining = judged(rec.Scenario, runs)
 		p.Sides = append(p.Sides, s)

@@ -19,6 +19,7 @@ import (
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
+	"testbed/train"
 )
 
 // recorded is a comparison of persistent_straggler as a machine with two
@@ -575,5 +576,44 @@ func TestWhereTheErrorsLie(t *testing.T) {
 	_, table, _ := strings.Cut(page, heading)
 	if !strings.Contains(table, `<td>simulated</td><td class="n">-1.0 %</td><td class="n">-1.1 %</td><td class="n">-0.0 %</td>`) {
 		t.Errorf("the table of %q:\n%s", heading, table[:min(len(table), 1500)])
+	}
+}
+
+// TestLearningOnThePage: what was learnt, and what the workers contributed, are
+// drawn, and layers have a table.
+func TestLearningOnThePage(t *testing.T) {
+	s, err := scenarios.Load("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := &record.Record{Scenario: s}
+	for _, name := range scenarios.PolicyNames {
+		run := record.Run{}
+		if run.Summary, err = sim.Run(s, name, func(e runlog.Event) { run.Events = append(run.Events, e) }); err != nil {
+			t.Fatal(err)
+		}
+		for k := range run.Summary.Rounds {
+			r := &run.Summary.Rounds[k]
+			r.Loss = &runlog.RoundLoss{Validation: new(3 - float64(k)/10)}
+			for _, id := range r.Participants {
+				r.PseudoGradients = append(r.PseudoGradients, runlog.PseudoGradient{ID: id, Norm: 1, Cosine: 0.5, QuantisationError: 0.01})
+			}
+		}
+		run.LayerErrors = []train.LayerError{{Name: "embedding", Error: 0.0123}}
+		rec.Runs = append(rec.Runs, run)
+	}
+	page := html(t, rec)
+	for _, want := range []string{`id="loss"`, `id="cosines"`, `id="norms"`, `<th scope="row">embedding</th><td class="n">1.2 %</td><td class="n">1.2 %</td>`, `"points":[{"round":1,"norm":1,"cosine":0.5}`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	for _, run := range rec.Runs {
+		for k := range run.Summary.Rounds {
+			run.Summary.Rounds[k].PseudoGradients = nil
+		}
+	}
+	if page := html(t, rec); !strings.Contains(page, `id="loss"`) || strings.Contains(page, `id="cosines"`) {
+		t.Error("a record of before contributions were described has a picture of them, or none of losses")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 	"testbed/sim"
+	"testbed/sim/timing"
 	"testbed/stats"
 )
 
@@ -99,7 +100,7 @@ func TestComparisonOnPlannedLinks(t *testing.T) {
 	s, pair := simulated(t, "persistent_straggler")
 	links := report.Set{}
 	for _, name := range scenarios.PolicyNames {
-		sum, err := sim.RunLinks(s, name, sim.Costs{}, nil)
+		sum, err := sim.RunLinks(s, name, timing.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"testbed/policy"
 	"testbed/report/learning"
+	"testbed/report/timeline"
 	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -30,6 +32,9 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 	wall := words.Micros(sum.WallClock)
 	if real {
 		wall += fmt.Sprintf(" of scenario time, %.1f s of real time", s.RealDuration(sum.WallClock).Seconds())
+		if sum.Dilation > 1 {
+			wall += fmt.Sprintf(" (dilated: %.1f s by the clock)", scenarios.OnClock(s.RealDuration(sum.WallClock), sum.Dilation).Seconds())
+		}
 	}
 	fmt.Fprintf(out, "%s under %s: %s for %d of %d outer steps\n", sum.Scenario, sum.Policy, wall, sum.OuterSteps, s.TargetOuterSteps)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
@@ -40,7 +45,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 			sent = fmt.Sprint(r.BytesSent)
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Round, words.Micros(r.Start), words.Micros(r.Close), words.Micros(r.End), words.Micros(r.Reduce),
-			sent, words.Workers(r.Participants), words.Workers(r.Late))
+			sent, timeline.Participants(r), words.Workers(r.Late))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -50,14 +55,23 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 		fmt.Fprintln(out, line)
 	}
 	fmt.Fprintf(out, "%.0f %% of the membership time was inner steps, %.0f %% waiting for others\n", 100*sum.ComputeFraction, 100*sum.BarrierWaitFraction)
+	if line := regional(sum.Rounds); line != "" {
+		fmt.Fprintln(out, line)
+	}
 	for _, line := range workLines(sum.Work) {
 		fmt.Fprintln(out, line)
 	}
 	if learnt := learning.Of(sum); learnt != "" {
 		fmt.Fprintln(out, learnt)
 	}
+	if gradients := learning.OfGradients(sum); gradients != "" {
+		fmt.Fprintln(out, gradients)
+	}
 	if sum.JoinerStall > 0 {
 		fmt.Fprintf(out, "joiners waited %s for the outer state\n", words.Micros(sum.JoinerStall))
+	}
+	if line := uploaded(sum.Uploads); line != "" {
+		fmt.Fprintln(out, line)
 	}
 	if !sum.Complete {
 		fmt.Fprintln(out, "INCOMPLETE: the run ended before its last outer step")
@@ -95,6 +109,39 @@ func workLines(w *runlog.Work) (lines []string) {
 		lines = append(lines, "rounds that have a worker's contribution, by class: "+strings.Join(parts, ", "))
 	}
 	return lines
+}
+
+// regional says how rounds of regions compare with those of all, and nothing if there
+// were none.
+func regional(rounds []runlog.Round) string {
+	var apart, together []policy.Time
+	for _, r := range rounds {
+		if len(r.Regions) > 0 {
+			apart = append(apart, r.Reduce)
+		} else {
+			together = append(together, r.Reduce)
+		}
+	}
+	if len(apart) == 0 {
+		return ""
+	}
+	line := fmt.Sprintf("%d of %d rounds were reduced by each region alone, in %s (median)", len(apart), len(rounds), words.Micros(policy.Median(apart)))
+	if len(together) > 0 {
+		line += fmt.Sprintf("; those of all regions in %s", words.Micros(policy.Median(together)))
+	}
+	return line
+}
+
+// uploaded says how uploads of outer states went, and nothing if there were none.
+func uploaded(all []runlog.Upload) string {
+	if len(all) == 0 {
+		return ""
+	}
+	took := make([]policy.Time, len(all))
+	for k, u := range all {
+		took[k] = u.End - u.Start
+	}
+	return fmt.Sprintf("uploads of outer states to the store: %d, each in %s (median)", len(all), words.Micros(policy.Median(took)))
 }
 
 // leftOut says what the simulator has not played.

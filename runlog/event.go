@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"testbed/policy"
+	"testbed/train"
 )
 
 // Schema is the version of the record's format.
@@ -17,20 +18,24 @@ type Type string
 
 // The types of events.
 const (
-	RunStart      Type = "run_start"
-	Absent        Type = "absent" // the run began without this worker
-	Join          Type = "join"
-	Step          Type = "step" // a worker has completed an inner step
-	Arrive        Type = "arrive"
-	DeadlineSet   Type = "deadline"
-	RoundClose    Type = "round_close"
-	ReduceStart   Type = "reduce_start"
-	ReduceAbort   Type = "reduce_abort"
-	Reduced       Type = "reduced" // a worker has the outcome of a reduction
-	ReduceDone    Type = "reduce_done"
-	OuterStep     Type = "outer_step"
-	State         Type = "state"     // the outer states after an outer step, compared
-	Validated     Type = "validated" // the loss of the outer state after an outer step
+	RunStart    Type = "run_start"
+	Absent      Type = "absent" // the run began without this worker
+	Join        Type = "join"
+	Step        Type = "step" // a worker has completed an inner step
+	Arrive      Type = "arrive"
+	DeadlineSet Type = "deadline"
+	RoundClose  Type = "round_close"
+	ReduceStart Type = "reduce_start"
+	ReduceAbort Type = "reduce_abort"
+	Reduced     Type = "reduced" // a worker has the outcome of a reduction
+	ReduceDone  Type = "reduce_done"
+	OuterStep   Type = "outer_step"
+	// Merge says that a worker has brought what the outer step of Round came to into
+	// its parameters, after inner step Step of the next round.
+	Merge         Type = "merge"
+	State         Type = "state"       // the outer states after an outer step, compared
+	Validated     Type = "validated"   // the loss of the outer state after an outer step
+	Contributed   Type = "contributed" // what a worker contributed to an outer step was like
 	HeartbeatMiss Type = "heartbeat_miss"
 	Sideline      Type = "sideline"
 	Rejoin        Type = "rejoin"
@@ -59,8 +64,12 @@ const (
 	RunResume Type = "run_resume"
 	// Checkpoint says that the outer state after outer step Round is kept.
 	Checkpoint Type = "checkpoint"
-	Horizon    Type = "horizon"
-	RunEnd     Type = "run_end"
+	// UploadStart and UploadDone say that the worker sends the outer state after
+	// outer step Round to the store, and that the store has it, or why not.
+	UploadStart Type = "upload_start"
+	UploadDone  Type = "upload_done"
+	Horizon     Type = "horizon"
+	RunEnd      Type = "run_end"
 )
 
 // Event is one line of the record. Fields that a type does not use are absent.
@@ -81,6 +90,8 @@ type Event struct {
 	// Duration is how long the step, reduction or fetch that ended took, the notice
 	// of a preemption, or the time since enough had arrived for a round to close.
 	Duration policy.Time `json:"duration_us,omitempty"`
+	// Held is how long a round that closes has waited for joiners.
+	Held policy.Time `json:"held_us,omitempty"`
 	// Offset counts from the first arrival of the round.
 	Offset       *policy.Time `json:"offset_us,omitempty"`
 	Late         bool         `json:"late,omitempty"`
@@ -108,15 +119,22 @@ type Event struct {
 	Hash      string `json:"hash,omitempty"`
 	Identical *bool  `json:"identical,omitempty"`
 	Complete  *bool  `json:"complete,omitempty"`
+	// Regions has what regions agree on, each by itself, in a round that they reduce
+	// apart. Then there is no Hash.
+	Regions []RegionHash `json:"regions,omitempty"`
+	// Agreed says of a fetch that what all regions last agreed on was fetched.
+	Agreed bool `json:"agreed,omitempty"`
 	// ClockError bounds the error of T in events that a worker has timed.
 	ClockError policy.Time `json:"clock_error_us,omitempty"`
 	// Loss is that of a State or of what was Validated on data nobody trains on,
 	// and that of a Step on what it trained on, before it. For the stand-in, it is
 	// the mean squared distance of the outer parameters from the optimum.
-	Loss   *float64       `json:"loss,omitempty"`
-	Ring   *Ring          `json:"ring,omitempty"`
-	Run    *Run           `json:"run,omitempty"`
-	Reason *policy.Reason `json:"reason,omitempty"`
+	Loss *float64 `json:"loss,omitempty"`
+	// Contribution is what a worker has Contributed.
+	Contribution *train.Contribution `json:"contribution,omitempty"`
+	Ring         *Ring               `json:"ring,omitempty"`
+	Run          *Run                `json:"run,omitempty"`
+	Reason       *policy.Reason      `json:"reason,omitempty"`
 }
 
 // Run describes the run; it comes with its first event.
@@ -128,6 +146,7 @@ type Run struct {
 	Links     string  `json:"links"` // user, htb or netem; simulated: none or plan
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
+	Dilation  float64 `json:"dilation,omitempty"` // of real runs
 }
 
 // Ring is an optimised order of a ring, and what it is expected to gain.
@@ -185,7 +204,7 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	case *policy.ArmDeadline:
 		e.Type, e.Round, e.At = DeadlineSet, a.Round, a.At
 	case *policy.Close:
-		e.Type, e.Round, e.Participants, e.Missing, e.Duration = RoundClose, a.Round, a.Participants, a.Late, a.Overslept
+		e.Type, e.Round, e.Participants, e.Missing, e.Duration, e.Held = RoundClose, a.Round, a.Participants, a.Late, a.Overslept, a.Held
 	case *policy.Reduce:
 		e.Type, e.Round, e.Epoch, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Participants, a.Zero
 	case *policy.Abort:
@@ -201,9 +220,9 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	case *policy.Evict:
 		e.Type, e.Node, e.Round = Evict, node(a.ID), a.Round
 	case *policy.Fetch:
-		e.Type, e.Node, e.Round, e.From = FetchStart, node(a.ID), a.Round, node(a.From)
+		e.Type, e.Node, e.Round, e.From, e.Agreed = FetchStart, node(a.ID), a.Round, node(a.From), a.Agreed
 	case *policy.Fetched:
-		e.Type, e.Node, e.Round = FetchDone, node(a.ID), a.Round
+		e.Type, e.Node, e.Round, e.Agreed = FetchDone, node(a.ID), a.Round, a.Agreed
 	case *policy.Finish:
 		e.Type, e.Complete = RunEnd, &a.Complete
 	default: // StartRound shows as the steps that follow; WakeAt is internal

@@ -13,7 +13,7 @@ type Split struct {
 	// comes between a decision and what it leads to.
 	Control policy.Time `json:"control_us"`
 	// StateFetch is how long the participant that arrived last fetched state
-	// before it began.
+	// before it began, and how long rounds waited for joiners that did.
 	StateFetch policy.Time `json:"state_fetch_us"`
 	// Deadline is waiting, with every participant arrived, for somebody who did
 	// not come: until the deadline, an eviction or a leave.
@@ -30,6 +30,7 @@ type splitter struct {
 	fetching map[string]policy.Time // since when
 	fetched  map[string]policy.Time // how long, in the round
 	reduce   policy.Time            // when the last reduction began
+	held     policy.Time            // the round, for joiners
 }
 
 func newSplitter() splitter {
@@ -51,6 +52,7 @@ func (s *splitter) add(e *Event, round *Round) {
 		delete(s.fetching, e.Node)
 	case RoundClose, ReduceStart:
 		s.reduce = e.T
+		s.held += e.Held
 	}
 }
 
@@ -71,7 +73,8 @@ func (s *splitter) end(to *Split, round *Round, turns *turns) {
 	left := part(&to.Compute, turns.of(who).busy, last-round.Start)
 	left = part(&to.StateFetch, s.fetched[node(who)], left)
 	to.Control += left
-	to.Deadline += s.reduce - last
+	to.Deadline += part(&to.StateFetch, s.held, s.reduce-last)
+	s.held = 0
 	to.Control += part(&to.Transfer, round.Reduce, round.End-s.reduce)
 	clear(s.fetched)
 }

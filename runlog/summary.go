@@ -6,7 +6,9 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/regions"
 	"testbed/shaping/fidelity"
+	"testbed/train"
 )
 
 // Summary is the result of a run, simulated or real. Times are scenario time
@@ -18,6 +20,9 @@ type Summary struct {
 	Links     string  `json:"links"`
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
+	// Dilation is by how much a real run took longer by the machine's clock than
+	// wall-clock and time scale say. Simulated runs have none.
+	Dilation float64 `json:"dilation,omitempty"`
 	// Complete says that all outer steps were done before the horizon.
 	Complete bool `json:"complete"`
 	// WallClock is the time of the last outer step.
@@ -28,7 +33,8 @@ type Summary struct {
 	// over workers of the time in which they were members.
 	ComputeFraction float64 `json:"compute_fraction"`
 	// BarrierWaitFraction is the time from a participant's arrival to the
-	// close of its round, summed, divided by the membership time.
+	// close of its round, summed, divided by the membership time. Where rounds
+	// overlap that of its last inner step ahead to the close, if it is waited for.
 	BarrierWaitFraction float64 `json:"barrier_wait_fraction"`
 	// ChurnLikeUtilization reconstructs the utilisation that churn publishes;
 	// it fits the published figures but may not be their definition. Simulated
@@ -51,6 +57,8 @@ type Summary struct {
 	// ResumedFrom are the outer steps from whose checkpoints the run went on
 	// after all its nodes had died.
 	ResumedFrom []int `json:"resumed_from,omitempty"`
+	// Uploads are those of outer states that have come to the store.
+	Uploads []Upload `json:"uploads,omitempty"`
 	// Detected are the workers that were lost without leaving.
 	Detected []Detection `json:"detected"`
 	// Work says what became of inner steps. Records of a time when summaries did
@@ -63,7 +71,10 @@ type Summary struct {
 	TokensSeen *int         `json:"tokens_seen,omitempty"`
 	TokensLost *int         `json:"tokens_lost,omitempty"`
 	TimeToLoss []TimeToLoss `json:"time_to_loss,omitempty"`
-	Rounds     []Round      `json:"rounds"`
+	// LayerErrors are what quantisation takes from the layers of a pseudo-gradient,
+	// relative to them, as means over the rounds.
+	LayerErrors []train.LayerError `json:"layer_errors,omitempty"`
+	Rounds      []Round            `json:"rounds"`
 	// BitIdentical says that in every round every participant ended with the
 	// same bytes. It is absent where no bytes moved.
 	BitIdentical *bool `json:"bit_identical"`
@@ -106,6 +117,15 @@ type Outage struct {
 	Cause string `json:"cause,omitempty"`
 }
 
+// Upload is the way of an outer state to the store.
+type Upload struct {
+	Round int         `json:"round"` // whose outer step led to it
+	ID    policy.ID   `json:"id"`    // the worker that sent it
+	Start policy.Time `json:"start_us"`
+	End   policy.Time `json:"end_us"`
+	Bytes int64       `json:"bytes"` // on the network, where they are known
+}
+
 // Detection is how the loss of a worker was noticed.
 type Detection struct {
 	Round int       `json:"round"`
@@ -136,6 +156,13 @@ type Round struct {
 	Hash      string     `json:"hash,omitempty"`
 	ModelHash string     `json:"model_hash,omitempty"`
 	Loss      *RoundLoss `json:"loss,omitempty"`
+	// Regions are the participants of each region, with what they agree on, in a
+	// round that regions reduce apart: then Hash, ModelHash and the validation loss
+	// are absent.
+	Regions []RegionHash `json:"regions,omitempty"`
+	// PseudoGradients are those of the participants whose are known, where something
+	// real is trained.
+	PseudoGradients []PseudoGradient `json:"pseudo_gradients,omitempty"`
 }
 
 // Summarizer computes a Summary from the events of a run, one by one.
@@ -150,17 +177,22 @@ type Summarizer struct {
 	joiners      map[string]bool        // have joined late and not yet arrived in time
 	member, busy policy.Time            // completed spans
 	wait         policy.Time
-	last         policy.Time
-	started      bool
-	split        splitter
-	work         account
-	learnt       *Learnt
+	// stepped is when workers ended their last inner steps, where rounds overlap: who
+	// has arrived goes on, and waits only before an outcome comes in. Else it is nil.
+	stepped map[string]policy.Time
+	last    policy.Time
+	started bool
+	split   splitter
+	work    account
+	learnt  *Learnt
+	rule    *regions.Rule
+	hashes  []RegionHash // of the regions' outcomes in the running round
 }
 
 // NewSummarizer returns a Summarizer that has seen no event of a run of the
 // scenario.
 func NewSummarizer(s *scenarios.Scenario) *Summarizer {
-	return &Summarizer{
+	sum := &Summarizer{
 		sum: Summary{
 			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Detected: []Detection{}, Rounds: []Round{},
 			Fidelity: fidelity.Verdict{Reasons: []string{}},
@@ -173,7 +205,12 @@ func NewSummarizer(s *scenarios.Scenario) *Summarizer {
 		split:    newSplitter(),
 		work:     newAccount(s),
 		learnt:   NewLearnt(s),
+		rule:     s.Regions(),
 	}
+	if s.Exchange().Overlap > 0 {
+		sum.stepped = map[string]policy.Time{}
+	}
+	return sum
 }
 
 // Add takes the next event. It does not keep it.
@@ -197,7 +234,7 @@ func (s *Summarizer) Add(e *Event) {
 	case RunStart:
 		if r := e.Run; r != nil {
 			s.sum.Scenario, s.sum.Policy, s.sum.World, s.sum.Links = r.Scenario, r.Policy, r.World, r.Links
-			s.sum.Seed, s.sum.TimeScale = r.Seed, r.TimeScale
+			s.sum.Seed, s.sum.TimeScale, s.sum.Dilation = r.Seed, r.TimeScale, r.Dilation
 		}
 	case Join:
 		if !s.started {
@@ -206,17 +243,13 @@ func (s *Summarizer) Add(e *Event) {
 		s.since[e.Node] = e.T
 		s.returns(e)
 	case RoundClose:
-		s.current.Close, s.current.Participants, s.current.Late = e.T, e.Participants, e.Missing
-		for _, id := range e.Participants {
-			if w := s.turns.of(id); w.arrived {
-				s.wait += e.T - w.arrival
-			}
-		}
-		s.held(e)
+		s.close(e)
+	case Merge:
+		s.merge(e)
 	case ReduceDone:
-		s.current.Reduce, s.current.BytesSent, s.current.Hash = e.Duration, e.BytesSent, e.Hash
+		s.current.Reduce, s.current.BytesSent, s.current.Hash, s.hashes = e.Duration, e.BytesSent, e.Hash, e.Regions
 		s.identical(e)
-	case State, Validated:
+	case State, Validated, Contributed:
 		s.state(e)
 	case OuterStep:
 		s.outerStep(e)
@@ -237,7 +270,7 @@ func (s *Summarizer) Add(e *Event) {
 		s.evicted[e.Node] = e.T
 	case FetchStart:
 		if _, running := s.fetching[e.Node]; !running && rule(e) == policy.RuleJoin {
-			s.fetching[e.Node] = e.T
+			s.fetching[e.Node] = s.since[e.Node]
 			s.joiners[e.Node] = true
 		}
 	case FetchDone:
@@ -251,10 +284,33 @@ func (s *Summarizer) Add(e *Event) {
 		if n := len(s.sum.Outages); n > 0 && s.sum.Outages[n-1].Length == nil {
 			s.sum.Outages[n-1].Length = new(max(0, e.T-s.sum.Outages[n-1].At))
 		}
+	case UploadDone:
+		if id, ok := workerID(e.Node); ok && e.Cause == "" {
+			s.sum.Uploads = append(s.sum.Uploads, Upload{e.Round, id, e.T - e.Duration, e.T, e.BytesSent})
+		}
 	case RunResume:
 		s.resume(e)
 	case RunEnd:
 		s.sum.Complete = e.Complete != nil && *e.Complete
+	}
+}
+
+func (s *Summarizer) close(e *Event) {
+	s.current.Close, s.current.Participants, s.current.Late = e.T, e.Participants, e.Missing
+	for _, id := range e.Participants {
+		if w := s.turns.of(id); w.arrived && s.stepped == nil {
+			s.wait += e.T - w.arrival
+		}
+	}
+	s.sum.JoinersHeld += e.Held
+	s.held(e)
+}
+
+// merge adds for how long a worker that had taken its steps ahead has waited for
+// the round to close.
+func (s *Summarizer) merge(e *Event) {
+	if n := len(s.sum.Rounds); n > 0 && s.sum.Rounds[n-1].Round == e.Round {
+		s.wait += max(0, s.sum.Rounds[n-1].Close-s.stepped[e.Node])
 	}
 }
 
@@ -264,6 +320,9 @@ func (s *Summarizer) state(e *Event) {
 }
 
 func (s *Summarizer) step(e *Event) {
+	if s.stepped != nil {
+		s.stepped[e.Node] = e.T
+	}
 	if e.Loss != nil {
 		s.learnt.Add(e)
 	}
@@ -289,6 +348,7 @@ func (s *Summarizer) mayWork(e *Event) bool {
 func (s *Summarizer) outerStep(e *Event) {
 	// A member evicted during the reduction is not among them any more.
 	s.current.Participants, s.current.End = e.Participants, e.T
+	s.current.Regions = regionsOf(s.rule, e, s.hashes)
 	if s.current.Late == nil {
 		s.current.Late = []policy.ID{}
 	}

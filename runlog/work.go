@@ -73,6 +73,7 @@ func (w *Work) Judge() {
 // account keeps the books of a run's inner steps, event by event.
 type account struct {
 	scenario *scenarios.Scenario
+	overlap  bool // of rounds
 	truth    *truth.Truth
 	workers  []books // by their place in the scenario
 	round    int     // that is running
@@ -97,6 +98,7 @@ type books struct {
 	// Inner steps done in a round, and those of whole rounds before that came too
 	// late for them and wait for the next contribution.
 	round, steps, carried int
+	ahead                 int // where rounds overlap: steps done in the round after
 	last, contributions   int // the last round that it contributed to; how many
 	slow, excused         int // the last round in which it was
 	begun                 int // the last round in which it began a step
@@ -116,7 +118,7 @@ type heard struct {
 type verdict struct{ round, left, wrong, excused, slow, missed int }
 
 func newAccount(s *scenarios.Scenario) account {
-	return account{scenario: s, truth: truth.New(s), workers: make([]books, len(s.Workers)), round: 1}
+	return account{scenario: s, overlap: s.Exchange().Overlap > 0, truth: truth.New(s), workers: make([]books, len(s.Workers)), round: 1}
 }
 
 // of returns the books of a worker; those of one that the scenario does not have
@@ -147,6 +149,10 @@ func (a *account) add(e *Event) {
 		a.begin(b, place, e.T, a.round)
 	case FetchDone:
 		b, place := a.named(e.Node)
+		if a.overlap { // it begins anew
+			a.settle(b)
+			b.round = 0
+		}
 		a.begin(b, place, e.T, a.round)
 	case ReduceStart:
 		a.zero = e.Zero
@@ -171,6 +177,8 @@ func (a *account) step(id policy.ID, e *Event) {
 	switch {
 	case place < 0 || b.gone:
 		a.lost++
+	case a.overlap && e.Round == b.round+1 && b.round > b.last:
+		b.ahead++
 	case e.Round > b.last:
 		if e.Round != b.round {
 			a.settle(b)
@@ -194,7 +202,8 @@ func (a *account) settle(b *books) {
 	} else {
 		a.lost += b.steps
 	}
-	b.steps = 0
+	a.lost += b.ahead
+	b.steps, b.ahead = 0, 0
 }
 
 // late says whether the open steps are a contribution that came too late and is
@@ -205,8 +214,8 @@ func (a *account) late(b *books) bool {
 
 // drop closes the books of a worker that will contribute nothing of them.
 func (a *account) drop(b *books) {
-	a.lost += b.steps + b.carried
-	b.steps, b.carried = 0, 0
+	a.lost += b.steps + b.carried + b.ahead
+	b.steps, b.carried, b.ahead = 0, 0, 0
 }
 
 // begin takes note that a worker begins an inner step, and whether slowly.
@@ -258,6 +267,9 @@ func (a *account) outerStep(e *Event) {
 		}
 		h.steps += b.carried
 		b.steps, b.carried, b.last = 0, 0, e.Round
+		if b.ahead > 0 {
+			b.round, b.steps, b.ahead = e.Round+1, b.ahead, 0
+		}
 		b.contributions++
 	}
 	a.heard = append(a.heard, h)
@@ -394,7 +406,7 @@ func (a *account) work() *Work {
 	for i, spec := range a.scenario.Workers {
 		b := &a.workers[i]
 		w.Contributions[spec.ID] = b.contributions
-		w.StepsOpen += b.carried
+		w.StepsOpen += b.carried + b.ahead
 		if b.round >= a.round || a.late(b) {
 			w.StepsOpen += b.steps
 		} else {

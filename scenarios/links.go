@@ -339,11 +339,11 @@ func (p *parser) validateLinkInject(s *Scenario, path string, in LinkInject) err
 
 // tooShort says whether a flap is too quick for the scenario's time scale.
 func (in LinkInject) tooShort(s *Scenario) string {
-	down, up := s.RealDuration(*in.Down), s.RealDuration(*in.Period-*in.Down)
+	down, up := s.ClockDuration(*in.Down), s.ClockDuration(*in.Period-*in.Down)
 	if down >= leastFlap && up >= leastFlap {
 		return ""
 	}
-	return fmt.Sprintf("with a time_scale of %v the link is down for %v and up for %v, and less than %v cannot be carried out; make both longer", s.Real.TimeScale, down, up, leastFlap)
+	return fmt.Sprintf("with a time_scale, times dilation, of %v the link is down for %v and up for %v, and less than %v cannot be carried out; make both longer", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
 }
 
 // Rescale gives a scenario that has been read another time scale.

@@ -211,7 +211,7 @@ func TestLinkFaultsRepeat(t *testing.T) {
 	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back.Real, s.Real) {
 		t.Errorf("through JSON: %v\n%+v\n%+v", err, back.Real, s.Real)
 	}
-	if err := s.Rescale(1); err == nil || !strings.HasPrefix(err.Error(), "x: real.injects[1].period: with a time_scale of 1 the link is down for 500µs") {
+	if err := s.Rescale(1); err == nil || !strings.HasPrefix(err.Error(), "x: real.injects[1].period: with a time_scale, times dilation, of 1 the link is down for 500µs") {
 		t.Errorf("a flap of half a millisecond gives %v", err)
 	}
 	if s.Real.TimeScale != 100 {
@@ -236,7 +236,7 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{trace, "LinkTrace, at: 1, id: 1, direction: up, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0]: LinkTrace takes no properties; remove them, or write Link"},
 		{flap, "id: 0, period: 3000", "x.yaml:15: real.injects[1].down: is missing; Flap needs it"},
 		{flap, "id: 0, period: 300, down: 300", "x.yaml:15: real.injects[1].down: is 300; it must lie between 1 and the period of 300, less 1"},
-		{flap, "id: 0, period: 700, down: 600", "x.yaml:15: real.injects[1].period: with a time_scale of 100 the link is down for 60ms and up for 10ms, and less than 20ms cannot be carried out; make both longer"},
+		{flap, "id: 0, period: 700, down: 600", "x.yaml:15: real.injects[1].period: with a time_scale, times dilation, of 100 the link is down for 60ms and up for 10ms, and less than 20ms cannot be carried out; make both longer"},
 		{flap, "period: 3000, down: 500", "x.yaml:15: real.injects[1]: names no link; Flap needs from and to, or between, or id where it is about a worker"},
 		{flap, "id: 0, between: [w0, w1], period: 3000, down: 500", "x.yaml:15: real.injects[1].between: there is id, from or to beside it; give between for both ways of a pair, and nothing else"},
 		{"between: [w0, w1]", "between: [w0, w1, w2]", "x.yaml:16: real.injects[2].between: names 3 nodes; name two"},

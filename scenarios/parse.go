@@ -34,7 +34,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	}
 	s := &Scenario{
 		Policy: DefaultPolicies(),
-		Real:   Real{TimeScale: DefaultTimeScale, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
+		Real:   Real{TimeScale: DefaultTimeScale, Dilation: 1, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
 	}
 	if err := p.fill(s); err != nil {
 		return nil, err
@@ -44,6 +44,13 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	}
 	if err := p.fillParameters(s); err != nil {
 		return nil, err
+	}
+	if s.Train.Foreign() {
+		dir, err := filepath.Abs(filepath.Dir(file))
+		if err != nil {
+			return nil, p.fail("train.program", err.Error())
+		}
+		s.Train.Dir = dir
 	}
 	if s.Real.MinSlack < 0 { // not given
 		s.Real.MinSlack = defaultMinSlack(len(s.Workers))

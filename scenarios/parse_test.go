@@ -77,6 +77,8 @@ func TestBadInput(t *testing.T) {
 		{"crash of the coordinator with ids", inject, "{op: CoordinatorCrash, ids: [1], at: 0}", "bad.yaml:6: injects[0].ids: CoordinatorCrash takes no worker; remove it"},
 		{"crash of the coordinator for less than no time", inject, "{op: CoordinatorCrash, at: 0, down: -1}", "bad.yaml:6: injects[0].down: is -1; it must not be negative"},
 		{"crash for a while", inject, "{op: Crash, id: 1, at: 900, down: 5}", "bad.yaml:6: injects[0].down: Crash takes no down; remove it"},
+		{"uploads backwards", "time_scale: 300", "upload: {every: -1}", "bad.yaml:18: real.upload.every: is -1; it must not be negative"},
+		{"no upload yields", "time_scale: 300", "upload: {every: 0, yields: true}", "bad.yaml:18: real.upload.yields: is for uploads; give real.upload.every, or leave it out"},
 		{"checkpoints backwards", "time_scale: 300", "checkpoint_every: -1", "bad.yaml:18: real.checkpoint_every: is -1; it must not be negative"},
 		{"crash with factor", inject, "{op: Crash, id: 1, at: 900, factor: 2}", "bad.yaml:6: injects[0].factor: Crash takes no factor; remove it"},
 		{"slow without factor", inject, "{op: Slow, id: 1, at: 0}", "bad.yaml:6: injects[0].factor: is missing; Slow needs a factor such as 10"},
@@ -112,7 +114,7 @@ func TestBadInput(t *testing.T) {
 		{"quorum NaN", "quorum: 0.75", "quorum: .nan", "bad.yaml:16: policy.straggler.quorum: is NaN; it must lie in (0, 1]"},
 		{"rejoin mode", "policy:\n  straggler:", "policy:\n  rejoin: always\n  straggler:", "bad.yaml:16: policy.rejoin: \"always\" is no way to come back; choose one of never, after_rounds"},
 		{"rejoin in the past", "policy:\n  straggler:", "policy:\n  rejoin_rounds: -1\n  straggler:", "bad.yaml:16: policy.rejoin_rounds: is -1; it must not be negative"},
-		{"join mode", "policy:\n  straggler:", "policy:\n  join: never\n  straggler:", "bad.yaml:16: policy.join: \"never\" is no way to join; choose one of running, next, zeros"},
+		{"join mode", "policy:\n  straggler:", "policy:\n  join: never\n  straggler:", "bad.yaml:16: policy.join: \"never\" is no way to join; choose one of running, next, zeros, blocking"},
 		{"staleness above 1", "policy:\n  straggler:", "policy:\n  staleness_weight: 1.5\n  straggler:", "bad.yaml:16: policy.staleness_weight: is 1.5; it must lie in [0, 1], where 0 discards what comes too late"},
 		{"staleness NaN", "policy:\n  straggler:", "policy:\n  staleness_weight: .nan\n  straggler:", "bad.yaml:16: policy.staleness_weight: is NaN; it must lie in [0, 1], where 0 discards what comes too late"},
 		{"negative slack", "quorum: 0.75", "min_slack: -1", "bad.yaml:16: policy.straggler.min_slack: is -1; it must lie between 0 and 1000000000000000"},
@@ -131,7 +133,8 @@ func TestBadInput(t *testing.T) {
 		{"leading zero", "seed: 42", "seed: 042", `bad.yaml:1: seed: "042" begins with a zero; remove it`},
 		{"list for a number", "seed: 42", "seed: [42]", "bad.yaml:1: seed: must be a single whole number from 0"},
 		{"object for a list", "- " + inject, "slow: " + inject, "bad.yaml:6: injects: must be a list"},
-		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, compute, parameters, min_slack, stall_timeout, heed_unreachable, checkpoint_every, links, all_reduce, injects"},
+		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, dilation, compute, parameters, min_slack, stall_timeout, heed_unreachable, checkpoint_every, upload, tcp, links, all_reduce, injects"},
+		{"no congestion control", "time_scale: 300", "time_scale: 300\n  tcp: New Reno", `bad.yaml:19: real.tcp: is "New Reno"; name a congestion control of the kernel's: reno, cubic, bbr`},
 		{"list for a worker", worker1, "[1, 2]", "bad.yaml:4: workers[1]: must be an object with the fields id, join_at, inner_step_mean, inner_step_jitter"},
 		{"list for a link property", "rate_up: 100mbit", "rate_up: [1]", `bad.yaml:20: real.links.default.rate_up: must be a single value such as "10ms" or "100mbit"`},
 		{"rate without a unit", "rate_up: 100mbit", "rate_up: 100", `bad.yaml:20: real.links.default.rate_up: rate "100" is not a number with a unit: write it as tc does, for example 100mbit`},
@@ -159,6 +162,9 @@ func TestBadInput(t *testing.T) {
 		{"huge time scale", "time_scale: 300", "time_scale: 1e300", "bad.yaml:18: real.time_scale: is 1e+300; it must lie in (0, 1000000]"},
 		{"time scale NaN", "time_scale: 300", "time_scale: .nan", "bad.yaml:18: real.time_scale: is NaN; it must lie in (0, 1000000]"},
 		{"time scale beyond the links", "time_scale: 300", "time_scale: 1000000", "bad.yaml:18: real.time_scale: makes the base_latency of 100 µs last 1m40s on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay"},
+		{"quicker than time", "time_scale: 300", "dilation: 0.5", "bad.yaml:18: real.dilation: is 0.5; it must lie in [1, 1000]: by so much everything takes longer by the machine's clock"},
+		{"no dilation", "time_scale: 300", "dilation: 0", "bad.yaml:18: real.dilation: is 0; it must lie in [1, 1000]: by so much everything takes longer by the machine's clock"},
+		{"dilation beyond the links", "time_scale: 300", "dilation: 1000\n  time_scale: 1000", "bad.yaml:18: real.dilation: is 1000: one_way_delay: from coordinator to w0, 1000 times as long: 1m40s is above the limit of 1m0s, with the access links counted in; lower it"},
 		{"no such algorithm", "time_scale: 300", "all_reduce: {algorithm: tree}", "bad.yaml:18: real.all_reduce.algorithm: \"tree\" is no algorithm; choose one of ring, direct, hierarchical"},
 		{"no such order", "time_scale: 300", "all_reduce: {order: best}", "bad.yaml:18: real.all_reduce.order: \"best\" is no order; choose one of naive, planned, measured, planned_rates, measured_rates, given_rates"},
 		{"order of no ring", "time_scale: 300", "all_reduce: {algorithm: direct, order: planned}", "bad.yaml:18: real.all_reduce.order: is planned, but only the ring has an order; remove it, or the algorithm direct"},
@@ -270,7 +276,7 @@ func TestChurnsJSONLoadsUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := *want
-	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond), CheckpointEvery: scenarios.DefaultCheckpointEvery,
+	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Dilation: 1, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond), CheckpointEvery: scenarios.DefaultCheckpointEvery,
 		AllReduce: scenarios.AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}}
 	for name, text := range map[string]string{
 		"README": churnJSON, "compact": string(compact), "tabs": string(tabs), "CRLF": strings.ReplaceAll(string(tabs), "\n", "\r\n"),
@@ -355,7 +361,7 @@ func loadBack(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has charlm_straggler, churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, short_stalls, spot_fleet, three_regions, transient_slow"
+	want := "homogenous: there is no such file and no such scenario in the library, which has charlm_regions, charlm_straggler, churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, prime_defaults, short_stalls, spot_fleet, three_regions, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}
@@ -378,7 +384,7 @@ func TestMachineOfAnUnknownPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.Machine("strict")
-	if want := `policy: "strict" is no policy; choose one of baseline, adaptive, backup, deadline, quorum, sample, straggler`; err == nil || err.Error() != want {
+	if want := `policy: "strict" is no policy; choose one of baseline, adaptive, backup, deadline, quorum, sample, straggler, torchft`; err == nil || err.Error() != want {
 		t.Errorf("error = %v, want %s", err, want)
 	}
 	if cfg, err := s.Machine(scenarios.Straggler); err != nil || cfg.Policy.(*policy.Straggler).Quorum != 0.75 {

@@ -15,6 +15,7 @@ import (
 
 	"testbed/policy"
 	_ "testbed/policy/adaptive" // registers it
+	_ "testbed/policy/torchft"  // and this one
 )
 
 // Policies are the parameters of the policies, and what holds under any of them.
@@ -213,7 +214,7 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 	if err != nil {
 		return policy.Config{}, err
 	}
-	return policy.Config{
+	cfg := policy.Config{
 		HeartbeatPeriod:        s.HeartbeatPeriod,
 		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
 		TargetOuterSteps:       s.TargetOuterSteps,
@@ -222,7 +223,15 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		RejoinRounds:           s.Policy.RejoinRounds,
 		Policy:                 p,
 		Seed:                   s.Seed,
-	}, nil
+		Overlap:                s.Exchange().Overlap > 0,
+	}
+	if r := s.Regions(); r != nil {
+		cfg.Region = r.Of
+	}
+	if _, err := policy.NewCoordinator(cfg); err != nil {
+		return cfg, &Error{File: s.Name, Field: "policy", Problem: err.Error()}
+	}
+	return cfg, nil
 }
 
 // RealMachine returns the configuration of the policy machine in a real run,

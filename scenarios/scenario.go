@@ -7,6 +7,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"testbed/allreduce/int8"
 	"testbed/policy"
 	"testbed/scenarios/learning"
+	"testbed/scenarios/uploads"
 	"testbed/scenarios/work"
 	"testbed/shaping"
 )
@@ -113,6 +115,11 @@ type Inject struct {
 type Real struct {
 	// TimeScale is real time divided by scenario time.
 	TimeScale float64 `yaml:"time_scale" json:"time_scale"`
+	// Dilation is by how much everything on the real network takes longer by the
+	// machine's clock than real time says: links, heartbeats, deadlines, inner
+	// steps. At least 1, which it is if not given; results stay those of an
+	// undilated run, on a machine that is so many times as fast.
+	Dilation float64 `yaml:"dilation" json:"dilation,omitempty"`
 	// Compute says how long inner steps take.
 	Compute string `yaml:"compute" json:"compute,omitempty"`
 	// Parameters is the length of the model's float32 vector. Where Train has a
@@ -134,8 +141,14 @@ type Real struct {
 	HeedUnreachable bool `yaml:"heed_unreachable" json:"heed_unreachable,omitempty"`
 	// CheckpointEvery is the number of outer steps from one checkpoint to the
 	// next; 0 is none.
-	CheckpointEvery int          `yaml:"checkpoint_every" json:"checkpoint_every"`
-	Links           shaping.Spec `yaml:"links" json:"links"`
+	CheckpointEvery int `yaml:"checkpoint_every" json:"checkpoint_every"`
+	// Upload has outer states sent to a store on the network.
+	Upload uploads.Spec `yaml:"upload" json:"upload,omitzero"`
+	// TCP is the congestion control of TCP connections in the nodes, as the
+	// kernel names it: that of the user's programs, and of what benchmarks put
+	// beside the ring. Workers speak QUIC. Empty: shaping.DefaultTCP.
+	TCP   string       `yaml:"tcp" json:"tcp,omitempty"`
+	Links shaping.Spec `yaml:"links" json:"links"`
 	// AllReduce says how pseudo-gradients are averaged.
 	AllReduce AllReduce `yaml:"all_reduce" json:"all_reduce"`
 	// Injects are what happens to links. They are here and not beside the
@@ -212,11 +225,7 @@ const minStallTimeout = 2 * time.Second
 // FirstJoin returns the time at which the first workers join. They start the
 // run and hold its initial state; whoever joins later has to fetch it.
 func (s *Scenario) FirstJoin() policy.Time {
-	first := s.Workers[0].JoinAt
-	for _, w := range s.Workers {
-		first = min(first, w.JoinAt)
-	}
-	return first
+	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
 }
 
 // StallTimeout returns the real time after which a reduction stands still.
@@ -243,9 +252,18 @@ const Coordinator = "coordinator"
 // NodeName returns the name of a worker's node.
 func NodeName(id policy.ID) string { return "w" + strconv.Itoa(int(id)) }
 
-// Nodes returns the names of all nodes, the coordinator first.
+// Nodes returns the names of all nodes: the coordinator, the workers, and the
+// store where there are uploads.
 func (s *Scenario) Nodes() []string {
-	nodes := []string{Coordinator}
+	nodes := append([]string{Coordinator}, s.WorkerNodes()...)
+	if s.Real.Upload.Every > 0 {
+		nodes = append(nodes, uploads.Store)
+	}
+	return nodes
+}
+
+// WorkerNodes returns the names of the workers' nodes.
+func (s *Scenario) WorkerNodes() (nodes []string) {
 	for _, w := range s.Workers {
 		nodes = append(nodes, NodeName(w.ID))
 	}
@@ -281,12 +299,52 @@ func (s *Scenario) ScenarioTime(d time.Duration) policy.Time {
 	return policy.Time(float64(d) / float64(time.Microsecond) / s.Real.TimeScale)
 }
 
-// Transfer is what an all-reduce or a state fetch takes on the network of churn.
+// Slowdown is Real.Dilation, 1 where there is none.
+func (s *Scenario) Slowdown() float64 { return max(s.Real.Dilation, 1) }
+
+// ClockDuration is RealDuration by the machine's clock, dilated.
+func (s *Scenario) ClockDuration(t policy.Time) time.Duration {
+	return OnClock(s.RealDuration(t), s.Slowdown())
+}
+
+// ClockTime is ScenarioTime of what the machine's clock says.
+func (s *Scenario) ClockTime(d time.Duration) policy.Time {
+	return policy.Time(float64(d) / float64(time.Microsecond) / s.Real.TimeScale / s.Slowdown())
+}
+
+// OnClock is what a real time takes by the clock of a machine on which everything
+// takes dilation times as long.
+func OnClock(d time.Duration, dilation float64) time.Duration {
+	if slow := float64(d) * dilation; slow < math.MaxInt64 {
+		return time.Duration(slow)
+	}
+	return math.MaxInt64
+}
+
+// Transfer is what a state fetch, or an all-reduce of everything, takes on the
+// network of churn.
 func (s *Scenario) Transfer() policy.Time {
 	return s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus)
 }
 
+// Exchanges returns what the all-reduce of a round takes there, by what the round
+// exchanges of the state.
+func (s *Scenario) Exchanges() func(round int) policy.Time {
+	fragments := s.Exchange().Fragments
+	return func(round int) policy.Time {
+		bytes := s.StateBytes
+		if len(fragments) > 1 {
+			bytes = int64(float64(bytes) * float64(fragments.Of(round).Len) / float64(s.Real.Parameters))
+		}
+		return s.BaseLatency + policy.Time(bytes/s.BandwidthBpus)
+	}
+}
+
 // Plan resolves the links of the scenario.
 func (s *Scenario) Plan() (*shaping.Plan, error) {
-	return shaping.NewPlan(s.Real.Links, s.Nodes(), s.RealDuration(s.BaseLatency), s.Seed)
+	plan, err := shaping.NewPlan(s.Real.Links, s.Nodes(), s.RealDuration(s.BaseLatency), s.Seed)
+	if err == nil {
+		plan.TCP = s.Real.TCP
+	}
+	return plan, err
 }

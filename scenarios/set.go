@@ -318,7 +318,7 @@ func (s *Scenario) Plain() *Scenario {
 	}
 	if s.Train != nil {
 		own := *s.Train
-		own.Corpus = nil
+		own.Corpus, own.Dir = nil, ""
 		plain.Train = &own
 	}
 	return &plain

@@ -7,13 +7,15 @@ import (
 	"math"
 
 	"testbed/policy"
+	"testbed/scenarios/learning"
+	"testbed/scenarios/regions"
 	"testbed/train"
 )
 
 // How long inner steps take: as planned, whatever is computed meanwhile, or as
 // long as computing takes.
 const (
-	ComputePlanned  = "planned" // if nothing is said
+	ComputePlanned  = "planned" // if nothing is said, but of a program of the user's own
 	ComputeMeasured = "measured"
 )
 
@@ -28,16 +30,57 @@ func (s *Scenario) Learning(id policy.ID) (train.Task, train.Trainer, error) {
 }
 
 func (s *Scenario) task() (train.Task, func(policy.ID) (train.Trainer, error), error) {
+	return s.Train.NewTask(s.Seed, s.ids(), s.Real.Parameters)
+}
+
+// ids are the workers'.
+func (s *Scenario) ids() []policy.ID {
 	ids := make([]policy.ID, len(s.Workers))
 	for i, w := range s.Workers {
 		ids[i] = w.ID
 	}
-	return s.Train.NewTask(s.Seed, ids, s.Real.Parameters)
+	return ids
 }
 
 // WorkersKeep says whether each worker has something beside the outer state that
-// all share: what quantisation has taken, or the state of its optimiser.
-func (s *Scenario) WorkersKeep() bool { return s.Real.AllReduce.Feedback() || s.Train.Real() }
+// all share: what quantisation has taken, the state of its optimiser, or local
+// parameters.
+func (s *Scenario) WorkersKeep() bool {
+	return s.Real.AllReduce.Feedback() || s.Train.Real() || !s.Exchange().Plain()
+}
+
+// Exchange is what a round exchanges of the parameters.
+func (s *Scenario) Exchange() *train.Exchange {
+	return s.Train.Exchange(s.InnerSteps, s.Real.Parameters)
+}
+
+// Regions says who reduces with whom in which round; nil: all do in each.
+func (s *Scenario) Regions() *regions.Rule {
+	if s.Train == nil || s.Train.Regions == nil {
+		return nil
+	}
+	return s.Train.Regions.Rule(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()))
+}
+
+// validateRegions looks at train.regions, once the links are valid.
+func (p *parser) validateRegions(s *Scenario) error {
+	if s.Train == nil || s.Train.Regions == nil {
+		return nil
+	}
+	if bad, ok := errors.AsType[*policy.FieldError](s.Train.Regions.Validate(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()), s.TargetOuterSteps, s.Real.Upload.Every)); ok {
+		return p.fail("train."+bad.Field, bad.Mend)
+	}
+	return nil
+}
+
+// Measured says whether inner steps take as long as computing takes.
+func (r *Real) Measured(t *learning.Spec) bool {
+	return r.Compute == ComputeMeasured || r.Compute == "" && t.Foreign()
+}
+
+// Unasked says whether only a program of the user's own knows how many parameters
+// there are, and has not been asked.
+func (s *Scenario) Unasked() bool { return s.Real.Parameters == 0 && s.Train.Foreign() }
 
 // notGiven stands for a number of parameters that the file lacks.
 const notGiven = math.MinInt
@@ -48,7 +91,10 @@ func (p *parser) fillParameters(s *Scenario) error {
 	if own != 0 && given != notGiven && given != own {
 		return p.fail("real.parameters", fmt.Sprintf("is %d, but the model of the section train has %d; remove it", given, own))
 	}
-	if given == notGiven {
+	switch {
+	case given == notGiven && own == 0 && s.Train.Foreign():
+		s.Real.Parameters = 0 // only the program knows
+	case given == notGiven:
 		s.Real.Parameters = cmp.Or(own, DefaultParameters)
 	}
 	return nil
@@ -65,6 +111,9 @@ func (p *parser) validateTrain(s *Scenario) error {
 	if bad, ok := errors.AsType[*policy.FieldError](s.Train.Validate()); ok {
 		return p.fail("train."+bad.Field, bad.Mend)
 	}
+	if bad, ok := errors.AsType[*policy.FieldError](s.Train.ValidateRounds(s.InnerSteps, s.Real.Parameters, s.Policy.StalenessWeight)); ok {
+		return p.fail("train."+bad.Field, bad.Mend)
+	}
 	s.Train.Corpus = nil
 	if s.Train.Text != "" {
 		text, err := p.named(s, "train.text", "text", s.Train.Text)
@@ -73,7 +122,7 @@ func (p *parser) validateTrain(s *Scenario) error {
 		}
 		s.Train.Corpus = text
 	}
-	if !s.Train.Real() {
+	if !s.Train.Real() || s.Train.Foreign() {
 		return nil
 	}
 	if _, _, err := s.task(); err != nil {

@@ -1,6 +1,7 @@
 package scenarios_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,8 +52,10 @@ func TestTrain(t *testing.T) {
 }
 
 func TestBadTrain(t *testing.T) {
+	steps := parse(t, valid).InnerSteps
+	in := strings.NewReplacer("INNER", fmt.Sprint(steps+1), "STEPS", fmt.Sprint(steps))
 	for _, c := range []struct{ old, new, want string }{
-		{"charlm", "gpt", `:22: train.task: "gpt" is no task; choose one of quadratic, charlm`},
+		{"charlm", "gpt", `:22: train.task: "gpt" is no task; choose one of quadratic, charlm, program`},
 		{"charlm", "quadratic", ":23: train.split: is for the task charlm; remove it, or choose that"},
 		{"contiguous", "even", `:23: train.split: "even" is no way to share a text; choose iid or contiguous`},
 		{"layers: 1", "layers: 0", ""}, // its default
@@ -62,9 +65,15 @@ func TestBadTrain(t *testing.T) {
 		{"rate: 0.003", "rate: 7", ":25: train.inner.rate: is 7; it is a number from 0 to 1"},
 		{"rate: 0.7", "rate: 0", ":26: train.outer.rate: is 0, with which nothing would be learnt; give one above it, 0.7 for example"},
 		{"momentum: 0.5", "momentum: 1", ":26: train.outer.momentum: is 1; it must lie between 0 and 1"},
+		{"momentum: 0.5", "fragments: 3", ""},
+		{"momentum: 0.5", "fragments: 4", ":26: train.outer.fragments: is 4; the model has 3 blocks of layers to deal, and each fragment needs one"},
+		{"momentum: 0.5", "mix: 1.5", ":26: train.outer.mix: is 1.5; it must lie between 0 and 1"},
+		{"momentum: 0.5", "overlap: INNER", ":26: train.outer.overlap: is INNER; it lies between 0 and inner_steps, which is STEPS"},
+		{"momentum: 0.5", "correction: lazy", `:26: train.outer.correction: is "lazy"; give eager, or leave it out`},
+		{"momentum: 0.5", "correction: eager", ":26: train.outer.correction: is for outer steps that come a round late; set outer.overlap to inner_steps, STEPS, and leave out outer.fragments and outer.mix, or remove it"},
 		{"task: charlm", "task: charlm\n  text: book.txt", ":23: train.text: a text is read only for a scenario that is a file itself"},
 	} {
-		text := strings.Replace(valid+trained, c.old, c.new, 1)
+		text := strings.Replace(valid+trained, c.old, in.Replace(c.new), 1)
 		if text == valid+trained {
 			t.Fatalf("%q is not there", c.old)
 		}
@@ -72,7 +81,15 @@ func TestBadTrain(t *testing.T) {
 			parse(t, text)
 			continue
 		}
-		check(t, text, "bad.yaml"+c.want)
+		check(t, text, "bad.yaml"+in.Replace(c.want))
+	}
+}
+
+// TestStalenessAndFragments: a late contribution is of another fragment.
+func TestStalenessAndFragments(t *testing.T) {
+	_, err := set(parse(t, valid+trained), "train.outer.fragments=2", "policy.staleness_weight=0.5")
+	if err == nil || !strings.Contains(err.Error(), "train.outer: has fragments, mix or overlap") {
+		t.Error(err)
 	}
 }
 
@@ -97,5 +114,51 @@ func TestTextIsReadWithTheScenario(t *testing.T) {
 	}
 	if _, err := scenarios.Load(filepath.Join(dir, "e.yaml")); err == nil || !strings.Contains(err.Error(), "the text is empty") {
 		t.Errorf("an empty text: %v", err)
+	}
+}
+
+// TestRegions are given by name, or are the groups of the links.
+func TestRegions(t *testing.T) {
+	const grouped = "    groups: {eu: {nodes: [coordinator, w0]}, us: {nodes: [w1]}}\n"
+	for _, c := range []struct{ links, section, want string }{
+		{"", "every: 5, workers: {eu: [1], us: [0]}", ""},
+		{grouped, "every: 5", ""},
+		{grouped, "every: 1", ""},
+		{"", "every: 5", ":21: train.regions.workers: is missing, and real.links has no groups that could be the regions; give one of the two"},
+		{"    groups: {eu: {nodes: [w1]}}\n", "every: 5", ":23: train.regions: are the groups of real.links, but worker 0 is in none; put it into one, or give train.regions.workers"},
+		{"", "workers: {eu: [0, 1]}", ":21: train.regions.every: is missing; add it"},
+		{"", "every: 0, workers: {eu: [0, 1]}", ":21: train.regions.every: is 0; give the number of rounds from one global round to the next, at least 1"},
+		{"", "every: 2, workers: {eu: [0, 1]}", ":21: train.regions.every: is 2, but target_outer_steps is 5; let that be a multiple, so that the run ends with one model"},
+		{"", "every: 5, workers: {eu: [0, 1], us: [7]}", ":21: train.regions.workers.us[0]: there is no worker 7 in this scenario; name one of its own"},
+		{"", "every: 5, workers: {eu: [0, 1], us: [1]}", ":21: train.regions.workers.us[0]: worker 1 is in the region eu already; keep one of the two"},
+		{"", "every: 5, workers: {eu: [0, 1], us: []}", ":21: train.regions.workers.us: has nobody in it; give it a worker, or remove it"},
+		{"", "every: 5, workers: {eu: [0]}", ":21: train.regions.workers: puts worker 1 into no region; add it to one"},
+	} {
+		text := valid + c.links + "train:\n  regions: {" + c.section + "}\n"
+		if c.links == "" {
+			text = valid + "train: {regions: {" + c.section + "}}\n"
+		}
+		if c.links != "" && c.want == "" {
+			s := parse(t, text)
+			if r := s.Regions(); r.Len() != 2 || r.Of(0) != 0 || r.Of(1) != 1 {
+				t.Errorf("%q: %+v", text, r)
+			}
+			continue
+		}
+		if c.want == "" {
+			parse(t, text)
+			continue
+		}
+		check(t, text, "bad.yaml"+c.want)
+	}
+	s := parse(t, valid+"train: {regions: {every: 5, workers: {eu: [0, 1]}}}\n")
+	for change, want := range map[string]string{
+		"train.outer.fragments=2": "train.regions: are for rounds that exchange everything", "train.outer.overlap=1": "train.regions: are for rounds that exchange everything",
+		"policy.staleness_weight=1": "train.regions: leave nothing to which", "real.upload.every=5": "train.regions: have outer states that differ",
+		"train.regions.every=1": "", "train.regions.every=3": "train.regions.every: is 3, but target_outer_steps is 5",
+	} {
+		if _, err := set(s, change); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", change, err)
+		}
 	}
 }

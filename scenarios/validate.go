@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 const (
 	maxTime       = policy.Time(1e12) // µs, eleven days
 	maxCount      = 1_000_000
+	maxDilation   = 1000.0
 	maxWorkers    = 100_000
 	maxFactor     = 1e6
 	maxParameters = 1 << 30
@@ -27,6 +29,10 @@ const (
 
 // MaxBandwidthBpus is the largest bandwidth_bpus.
 const MaxBandwidthBpus = 1e9
+
+// tcpName is what the kernel takes for the name of a congestion control
+// (TCP_CA_NAME_MAX).
+var tcpName = regexp.MustCompile(`^[a-z0-9_]{1,15}$`)
 
 func (p *parser) validate(s *Scenario) error {
 	if err := p.validateRun(s); err != nil {
@@ -58,10 +64,15 @@ func (p *parser) validate(s *Scenario) error {
 	if err := p.validateTrain(s); err != nil {
 		return err
 	}
-	if err := p.validateSections(s); err != nil || p.linksValid {
+	if err := p.validateSections(s); err != nil {
 		return err
 	}
-	return p.validateLinks(s)
+	if !p.linksValid {
+		if err := p.validateLinks(s); err != nil {
+			return err
+		}
+	}
+	return p.validateRegions(s)
 }
 
 // inTime returns the places of the injects in the order of their times.
@@ -274,10 +285,22 @@ func (p *parser) validateSections(s *Scenario) error {
 	if r := s.Real; !(r.TimeScale > 0 && r.TimeScale <= 1e6) || math.IsNaN(r.TimeScale) {
 		return p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale))
 	}
+	if x := s.Real.Dilation; !(x >= 1 && x <= maxDilation) {
+		return p.fail("real.dilation", fmt.Sprintf("is %v; it must lie in [1, %v]: by so much everything takes longer by the machine's clock", x, maxDilation))
+	}
+	if t := s.Real.TCP; t != "" && !tcpName.MatchString(t) {
+		return p.fail("real.tcp", fmt.Sprintf("is %q; name a congestion control of the kernel's: reno, cubic, bbr", t))
+	}
 	if err := p.between("real.checkpoint_every", int64(s.Real.CheckpointEvery), 0, maxCount); err != nil {
 		return err
 	}
-	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil {
+	if err := p.between("real.upload.every", int64(s.Real.Upload.Every), 0, maxCount); err != nil {
+		return err
+	}
+	if u := s.Real.Upload; u.Yields && u.Every == 0 {
+		return p.fail("real.upload.yields", "is for uploads; give real.upload.every, or leave it out")
+	}
+	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil && !s.Unasked() {
 		return err
 	}
 	return p.validateAllReduce(s.Real.AllReduce, len(s.Workers))
@@ -353,13 +376,12 @@ func (p *parser) validateLinks(s *Scenario) error {
 		return p.fail("real.links", err.Error())
 	}
 	if s.Real.AllReduce.Algorithm == allreduce.Hierarchical.String() {
-		ids := make([]policy.ID, len(s.Workers))
-		for k, w := range s.Workers {
-			ids[k] = w.ID
+		if k := slices.Index(s.Groups(s.ids()), -1); k >= 0 {
+			return p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", NodeName(s.Workers[k].ID)))
 		}
-		if k := slices.Index(s.Groups(ids), -1); k >= 0 {
-			return p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", NodeName(ids[k])))
-		}
+	}
+	if _, err := plan.Dilated(s.Slowdown()); err != nil {
+		return p.fail("real.dilation", fmt.Sprintf("is %v: %v; lower it", s.Real.Dilation, err))
 	}
 	// An inject may bring the rate or the jitter that a field waits for.
 	if len(s.Real.Injects) == 0 {

@@ -16,7 +16,16 @@ type Plan struct {
 	Nodes []NodePlan `json:"nodes"`
 	// Paths[i][j] is the path from Nodes[i] to Nodes[j]; Paths[i][i] is zero.
 	Paths [][]PathPlan `json:"paths"`
+	// TCP is the congestion control of TCP connections in the nodes, as the
+	// kernel names it; empty: DefaultTCP, or what the kernel takes where it lets
+	// nobody choose.
+	TCP string `json:"tcp,omitempty"`
 }
+
+// DefaultTCP is on every kernel, and what QUIC does in quic-go, too. Others may
+// need what nodes lack: bbr sets a timer for every frame, because single frames
+// leave a node.
+const DefaultTCP = "reno"
 
 // NodePlan is one node and its access link.
 type NodePlan struct {
@@ -78,6 +87,16 @@ const (
 // Index returns the position of the node of that name in Nodes, or -1.
 func (p *Plan) Index(name string) int {
 	return slices.IndexFunc(p.Nodes, func(n NodePlan) bool { return n.Name == name })
+}
+
+// Lossy reports whether any path loses packets.
+func (p *Plan) Lossy() bool {
+	for _, row := range p.Paths {
+		if slices.ContainsFunc(row, func(path PathPlan) bool { return path.MeanLoss() > 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Plain says that every path is nothing but a way: no delay, and no packet

@@ -55,7 +55,7 @@ func (s *simulator) restart(i int) {
 		return
 	}
 	p := &s.links.workers[i]
-	p.machine, p.chunks = worker.New(w.spec.ID, s.scenario.InnerSteps), false
+	p.machine, p.chunks = worker.New(w.spec.ID, s.scenario.InnerSteps, s.overlap), false
 	if w.slowed > 0 {
 		p.machine.Step(worker.Slow{Factor: w.slowed})
 	}
@@ -109,8 +109,8 @@ func (s *simulator) evict(a *policy.Evict) {
 		return
 	}
 	w.member = false
-	switch again := s.scenario.Policy.Rejoin == policy.RejoinAfterRounds && a.Rule != policy.RuleLeave; {
-	case !again || !w.alive || w.preempted:
+	switch {
+	case !a.Rejoin || !w.alive || w.preempted:
 		s.ended(i)
 	case s.links != nil:
 		s.order(a.ID, worker.Evict{Rejoin: true})

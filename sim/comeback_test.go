@@ -9,6 +9,7 @@ import (
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 // TestComingBack: what becomes of workers that end and come back, on both
@@ -71,7 +72,7 @@ func TestComingBack(t *testing.T) {
 			for name, play := range map[string]func(func(runlog.Event)) (runlog.Summary, error){
 				"churn": func(do func(runlog.Event)) (runlog.Summary, error) { return sim.Run(s, scenarios.Baseline, do) },
 				"links": func(do func(runlog.Event)) (runlog.Summary, error) {
-					return sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, do)
+					return sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, do)
 				},
 			} {
 				var got []string

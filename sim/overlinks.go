@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/uploads"
 	"testbed/shaping"
+	"testbed/sim/timing"
 	"testbed/worker"
 )
 
@@ -19,7 +22,7 @@ import (
 // one-way delay of its path, and the workers do what real ones do, in their
 // order.
 type world struct {
-	network
+	*timing.Network
 	played  *scenarios.Scenario
 	base    *shaping.Plan
 	workers []place
@@ -33,9 +36,12 @@ type world struct {
 	jitter  *rand.Rand
 	latest  map[[2]int]policy.Time // messages of a path do not overtake
 	chooser entropy.Chooser        // one for all ranks, which measure alike
+	queue   uploads.Queue
+	upload  *uploading // or nil
 
 	// The running reduction.
 	ranks   []int         // workers
+	rings   [][2]int      // of them: from, to
 	ends    []policy.Time // by rank
 	longest policy.Time
 	blocked bool
@@ -60,13 +66,13 @@ type held struct {
 	deliver  func()
 }
 
-const coordinator = 0 // its position in the plan
+const coordinator = timing.Coordinator
 
 // RunLinks simulates the scenario under a policy on the links of its plan, with
 // the timing of the real run and what the machine adds to it. The time scale
 // converts the links' times.
-func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func(runlog.Event)) (runlog.Summary, error) {
-	n, err := newNetwork(s, costs)
+func RunLinks(s *scenarios.Scenario, policyName string, costs timing.Costs, record func(runlog.Event)) (runlog.Summary, error) {
+	n, err := timing.New(s, costs)
 	if err != nil {
 		return runlog.Summary{}, err
 	}
@@ -78,10 +84,10 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 	if err != nil {
 		return runlog.Summary{}, err
 	}
-	w := &world{network: n, played: s, base: n.plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{},
+	w := &world{Network: n, played: s, base: n.Plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{},
 		jitter: rand.New(rand.NewPCG(s.Seed, 0)), latest: map[[2]int]policy.Time{}}
 	for i := range w.workers {
-		w.workers[i] = place{node: i + 1, machine: worker.New(s.Workers[i].ID, s.InnerSteps)} // Nodes has the coordinator first
+		w.workers[i] = place{node: i + 1, machine: worker.New(s.Workers[i].ID, s.InnerSteps, sim.overlap)} // Nodes has the coordinator first
 	}
 	sim.links = w
 	for i := range sim.workers {
@@ -94,7 +100,7 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, record func
 // cut says whether nothing gets from one node to another. A worker that is
 // paused neither sends nor hears.
 func (w *world) cut(from, to int) bool {
-	return w.still[from] || w.still[to] || w.network.cut(from, to)
+	return w.still[from] || w.still[to] || w.Network.Cut(from, to)
 }
 
 // stand has a worker stand still, or no longer. What has come meanwhile waits
@@ -105,7 +111,7 @@ func (s *simulator) stand(i int, still bool) {
 	w.held = slices.DeleteFunc(w.held, func(h held) bool {
 		came := h.to == node && !w.cut(h.from, h.to)
 		if came {
-			s.arrive(h.from, h.to, max(s.now, h.sent+w.scenario(w.oneWay(h.from, h.to))), h.deliver)
+			s.arrive(h.from, h.to, max(s.now, h.sent+w.scenario(w.OneWay(h.from, h.to))), h.deliver)
 		}
 		return came
 	})
@@ -146,12 +152,12 @@ func (s *simulator) deliver(k int) {
 // cut path holds it up.
 func (s *simulator) post(from, to int, deliver func()) time.Duration {
 	w := s.links
-	took := w.oneWay(from, to)
+	took := w.OneWay(from, to)
 	if w.cut(from, to) {
 		w.held = append(w.held, held{from, to, s.now, deliver})
 		return took
 	}
-	took += w.drawJitter(from, to, w.jitter)
+	took += w.DrawJitter(from, to, w.jitter)
 	s.arrive(from, to, s.now+w.scenario(took), deliver)
 	return took
 }
@@ -205,6 +211,8 @@ func (s *simulator) drive(i int, e worker.Event) {
 		case *worker.BeginStep:
 			w.round, w.step, w.factor = a.Round, a.Step-1, a.Factor
 			s.scheduleStep(i)
+		case *worker.Merge:
+			s.noteMerge(w, a.OuterSteps, a.Step)
 		case *worker.BeginReduce:
 			s.begun(i, a.Epoch)
 		case *worker.BeginFetch:
@@ -247,7 +255,7 @@ func (s *simulator) joinOverLinks(i int) {
 // before.
 func (s *simulator) hello(i int) {
 	w, p := &s.workers[i], &s.links.workers[i]
-	heard := s.now + s.links.scenario(s.links.hello(p.node, coordinator))
+	heard := s.now + s.links.scenario(s.links.Hello(p.node, coordinator))
 	s.expectBeats(i, heard)
 	u := unheard{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life}
 	join := func() {
@@ -268,7 +276,7 @@ func (s *simulator) hello(i int) {
 // expectBeats has heartbeats begin with a hello, a one-way delay before it is
 // heard.
 func (s *simulator) expectBeats(i int, heard policy.Time) {
-	beat := heard + s.scenario.HeartbeatPeriod - s.links.scenario(s.links.oneWay(s.links.workers[i].node, coordinator))
+	beat := heard + s.scenario.HeartbeatPeriod - s.links.scenario(s.links.OneWay(s.links.workers[i].node, coordinator))
 	s.heap.Push(max(s.now, beat), beats, i, s.workers[i].life)
 }
 
@@ -307,8 +315,9 @@ func (s *simulator) actOverLinks(a policy.Action) (done bool) {
 		}
 	case *policy.OuterStep:
 		s.epoch = 0
+		s.upload(s.links.queue.OuterStep(s.scenario.Real.Upload, a.Round, s.scenario.TargetOuterSteps, a.Participants))
 	case *policy.Fetch:
-		s.order(a.ID, worker.Fetch{OuterSteps: a.OuterSteps, Donors: append([]policy.ID{a.From}, a.Helpers...)})
+		s.order(a.ID, worker.Fetch{OuterSteps: a.OuterSteps, Donors: append([]policy.ID{a.From}, a.Helpers...), Agreed: a.Agreed})
 	default:
 		return false
 	}
@@ -332,7 +341,7 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 		if w.alive && s.scenario.Real.HeedUnreachable {
 			// The answer to a ping: nobody listens there.
 			life := w.life
-			s.later(s.now+s.links.scenario(s.links.rtt(p.node, coordinator)), func() {
+			s.later(s.now+s.links.scenario(s.links.RTT(p.node, coordinator)), func() {
 				if w.life == life {
 					s.tell(policy.Unreachable{ID: w.spec.ID})
 				}
@@ -354,24 +363,40 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 // reduceOverLinks begins a reduction: each participant when it hears of it.
 func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 	w := s.links
-	s.epoch, s.participants, s.reduceStart = a.Epoch, w.inOrder(a.Participants), s.now
-	w.ranks, w.ends, w.longest = w.ranks[:0], w.ends[:0], 0
+	w.Begin(a.Round)
+	s.epoch, s.participants, s.reduceStart = a.Epoch, a.Participants, s.now
+	w.ranks, w.rings, w.longest = w.ranks[:0], w.rings[:0], 0
 	var nodes []int
 	var begin []time.Duration
-	for _, id := range s.participants {
-		i := s.find(id)
-		w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
-		begin = append(begin, s.order(id, worker.Reduce{Round: a.Round, Epoch: a.Epoch, Ring: s.participants, Zero: slices.Contains(a.Zero, id)}))
+	for _, ring := range s.rule.Rings(a.Round, w.InOrder(a.Participants)) {
+		w.rings = append(w.rings, [2]int{len(w.ranks), len(w.ranks) + len(ring.Workers)})
+		for _, id := range ring.Workers {
+			i := s.find(id)
+			w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
+			begin = append(begin, s.order(id, worker.Reduce{Round: a.Round, Epoch: a.Epoch, Ring: ring.Workers, Zero: slices.Contains(a.Zero, id)}))
+		}
 	}
-	if w.entropy == entropy.Auto {
-		w.coded = w.chooser.Choose(a.Epoch)
+	if w.Entropy == entropy.Auto {
+		w.Coded = w.chooser.Choose(a.Epoch)
 	}
-	ends := w.reduction(nodes, begin, func(i, j int) bool { return !w.warm[[2]int{i, j}] })
+	reduction := func() (ends []time.Duration) { // rings do not wait for each other
+		for _, r := range w.rings {
+			ends = append(ends, w.Reduction(nodes[r[0]:r[1]], begin[r[0]:r[1]], func(i, j int) bool { return !w.warm[[2]int{i, j}] })...)
+		}
+		return ends
+	}
+	ends := reduction()
+	w.ends = w.after(s.now, ends)
 	for k := range ends {
-		w.ends = append(w.ends, s.now+w.scenario(ends[k]))
 		w.longest = max(w.longest, w.scenario(ends[k]-begin[k]))
 	}
-	w.warm = w.connected(nodes)
+	if u := w.upload; u != nil && slices.Contains(nodes, u.place.node) {
+		w.besideUpload(s.now, reduction)
+	}
+	w.warm = map[[2]int]bool{}
+	for _, r := range w.rings {
+		maps.Copy(w.warm, w.Connected(nodes[r[0]:r[1]]))
+	}
 	s.holdBack()
 	if w.blocked = w.interrupted(); w.blocked {
 		w.since = s.now
@@ -439,12 +464,16 @@ func (s *simulator) hangs() bool {
 func (s *simulator) noteReduced(a *policy.OuterStep) {
 	w := s.links
 	var sent int64
-	if n := len(a.Participants); n > 1 {
-		sent = int64(n) * int64(w.sent(n))
+	for _, ring := range s.rule.Rings(a.Round, a.Participants) {
+		if n := len(ring.Workers); n > 1 {
+			sent += int64(n) * int64(w.Sent(n))
+		}
+	}
+	if sent > 0 {
 		// Coding takes processors, which take no time here; the sender waits for
 		// its link all the while.
 		took := w.real(w.longest)
-		w.chooser.Note(entropy.Reduction{Coded: w.coded, Values: w.length, Total: took, Wait: took})
+		w.chooser.Note(entropy.Reduction{Coded: w.Coded, Values: w.Length, Total: took, Wait: took})
 	}
 	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants, Duration: w.longest, BytesSent: sent})
 }
@@ -456,17 +485,22 @@ func (s *simulator) fetchOverLinks(i int, a *worker.BeginFetch) {
 	donor := s.find(a.Donors[0])
 	life := s.workers[donor].life
 	asker, from := &w.workers[i], &w.workers[donor]
-	s.later(s.now+w.scenario(w.fetchRequest(asker.node, from.node)), func() {
+	s.later(s.now+w.scenario(w.FetchRequest(asker.node, from.node)), func() {
 		version := max(from.machine.OuterSteps(), a.OuterSteps)
 		missed, ok := worker.Missed(asker.machine.OuterSteps(), version, from.machine.KeptOutcomes())
+		if a.Agreed {
+			var steps []int
+			steps, ok = s.rule.Missed(asker.machine.OuterSteps(), version, from.machine.KeptOutcomes())
+			missed = len(steps)
+		}
 		if a.Current && ok {
-			asker.fetched = s.now + w.scenario(w.fetchOutcomes(from.node, asker.node, missed))
+			asker.fetched = s.now + w.scenario(w.FetchOutcomes(from.node, asker.node, w.Outcomes(version-missed, missed)))
 		} else {
 			var donors []int
 			for _, id := range a.Donors {
 				donors = append(donors, w.workers[s.find(id)].node)
 			}
-			asker.chunks, asker.fetched = true, s.now+w.scenario(w.fetchState(donors, asker.node))
+			asker.chunks, asker.fetched = true, s.now+w.scenario(w.FetchState(donors, asker.node, !a.Agreed && !s.rule.Global(version)))
 			if s.epoch > 0 { // donors hold chunks back while they reduce
 				asker.fetched += s.reductionLeft()
 			}
@@ -521,7 +555,7 @@ func (s *simulator) relay() error {
 	if err != nil {
 		return fmt.Errorf("the links at %d µs: %w", s.now, err)
 	}
-	w.plan = plan
+	w.Plan = plan
 	for _, e := range runlog.LinkChanges(s.scenario, w.before, w.fault) {
 		s.note(&e)
 	}
@@ -560,10 +594,10 @@ func (s *simulator) letGo() {
 // a round trip after the next of these, whose acknowledgement shows the loss.
 func (s *simulator) recovered(from, to int, sent policy.Time) policy.Time {
 	w := s.links
-	at := w.scenario(w.recovery(from, to, w.real(sent), w.real(s.now)))
+	at := w.scenario(w.Recovery(from, to, w.real(sent), w.real(s.now)))
 	if to == coordinator {
 		period := s.scenario.HeartbeatPeriod
-		at = min(at, s.now+period-s.now%period+w.scenario(w.rtt(from, to)+w.oneWay(from, to)))
+		at = min(at, s.now+period-s.now%period+w.scenario(w.RTT(from, to)+w.OneWay(from, to)))
 	}
 	return max(at, s.now)
 }
@@ -572,10 +606,13 @@ func (s *simulator) recovered(from, to int, sent policy.Time) policy.Time {
 func (s *simulator) resume() {
 	w := s.links
 	var late policy.Time
-	for k, i := range w.ranks {
-		from, to := w.workers[i].node, w.workers[w.ranks[(k+1)%len(w.ranks)]].node
-		if from != to {
-			late = max(late, w.scenario(w.recovery(from, to, w.real(w.since), w.real(s.now)))-s.now)
+	for _, r := range w.rings {
+		ring := w.ranks[r[0]:r[1]]
+		for k, i := range ring {
+			from, to := w.workers[i].node, w.workers[ring[(k+1)%len(ring)]].node
+			if from != to {
+				late = max(late, w.scenario(w.Recovery(from, to, w.real(w.since), w.real(s.now)))-s.now)
+			}
 		}
 	}
 	for k, end := range w.ends {

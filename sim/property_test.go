@@ -13,8 +13,10 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/learning"
 	"testbed/shaping"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 // TestRandomScenarios end, are deterministic, tell their events in order of
@@ -22,6 +24,7 @@ import (
 func TestRandomScenarios(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
+		s.Train = &learning.Spec{Outer: learning.Outer{Overlap: rapid.IntRange(0, s.InnerSteps).Draw(t, "overlap")}}
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		play := func() (runlog.Summary, []runlog.Event) {
 			var events []runlog.Event
@@ -52,6 +55,10 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 				Order:     rapid.SampledFrom(scenarios.Orders).Draw(t, "order"), Bits: 8, Block: 1024,
 			},
 		}
+		s.Train = &learning.Spec{Outer: learning.Outer{
+			Overlap:   rapid.IntRange(0, s.InnerSteps).Draw(t, "overlap"),
+			Fragments: rapid.IntRange(1, min(3, s.Real.Parameters)).Draw(t, "fragments"),
+		}}
 		rate := shaping.Rate(rapid.SampledFrom([]int64{0, 1e6, 100e6}).Draw(t, "rate"))
 		s.Real.Links.Default.RateUp = &rate
 		if rapid.Bool().Draw(t, "cut") {
@@ -60,7 +67,7 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 			s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: end / 2, Until: &end, From: scenarios.Coordinator, To: "w0"}}
 		}
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
-		costs := sim.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}
+		costs := timing.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}
 		play := func() (runlog.Summary, []runlog.Event) {
 			var events []runlog.Event
 			sum, err := sim.RunLinks(s, name, costs, func(e runlog.Event) { events = append(events, e) })
@@ -186,7 +193,7 @@ real:
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{Efficiency: 0.8}, nil)
+	sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{Efficiency: 0.8}, nil)
 	if err != nil || !sum.Complete {
 		t.Errorf("complete %v, %v", sum.Complete, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/regions"
 	"testbed/scenarios/work"
 	"testbed/shaping/fidelity"
 	"testbed/sim/agenda"
@@ -43,20 +44,26 @@ type workerState struct {
 	round         int
 	comeback
 	step    int
-	gen     int // invalidates scheduled events of what it was doing before
+	ahead   bool // its inner steps have begun before the outer step of the round before
+	due     bool // that is taken by now
+	gen     int  // invalidates scheduled events of what it was doing before
 	stepFor policy.Time
 	draw    work.Sampler // the durations of its inner steps
 	held    []int        // rounds whose arrivals wait for the end of the partition
 	fetch   struct {
 		from    int
 		free    bool // costs nothing and passes through partitions
+		agreed  bool // what all regions last agreed on
 		pending bool // over, but for a partition
 	}
 }
 
 type simulator struct {
 	scenario *scenarios.Scenario
-	machine  *policy.Machine
+	machine  policy.Coordinator
+	exchange func(round int) policy.Time // what a reduction takes on the network of churn
+	overlap  int                         // of rounds, in inner steps
+	rule     *regions.Rule
 	heap     agenda.Heap
 	links    *world // nil: the network is churn's
 	now      policy.Time
@@ -103,7 +110,7 @@ func Run(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (r
 
 // newSimulator returns a simulator of the scenario that has not begun.
 func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.Event)) (*simulator, error) {
-	machine, err := policy.New(cfg)
+	machine, err := policy.NewCoordinator(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("simulating %s: %w", s.Name, err)
 	}
@@ -111,7 +118,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 	binary.LittleEndian.PutUint64(key[:], s.Seed)
 	rng := rand.New(rand.NewChaCha8(key))
 	sim := &simulator{
-		scenario: s, machine: machine,
+		scenario: s, machine: machine, exchange: s.Exchanges(), overlap: s.Exchange().Overlap, rule: s.Regions(),
 		index:  make(map[policy.ID]int, len(s.Workers)),
 		record: record, sum: runlog.NewSummarizer(s),
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
@@ -272,12 +279,41 @@ func (s *simulator) stepDone(i, gen int) {
 	switch {
 	case s.links != nil:
 		s.drive(i, worker.StepDone{})
-	case w.step < s.scenario.InnerSteps:
-		s.scheduleStep(i)
-	case w.cut:
-		w.held = append(w.held, w.round)
 	default:
+		s.goOn(i)
+	}
+}
+
+// goOn follows on an inner step: with the next one, or with the arrival and, where
+// rounds overlap, the next round, as worker.Machine has it.
+func (s *simulator) goOn(i int) {
+	w := &s.workers[i]
+	if w.ahead && w.step == s.overlap {
+		if !w.due || w.paused {
+			return // StartRound follows, or the end of the pause
+		}
+		w.ahead = false
+		s.noteMerge(w, w.round-1, w.step)
+	}
+	if w.step < s.scenario.InnerSteps {
+		s.scheduleStep(i)
+		return
+	}
+	if w.cut {
+		w.held = append(w.held, w.round)
+	} else {
 		s.heap.Push(s.now+s.scenario.BaseLatency, arrives, int(w.spec.ID), w.round)
+	}
+	if s.overlap > 0 && !w.preempted {
+		w.round, w.step, w.ahead, w.due = w.round+1, 0, true, false
+		s.scheduleStep(i)
+	}
+}
+
+// noteMerge records when outcomes come in, where that is of interest.
+func (s *simulator) noteMerge(w *workerState, outerSteps, step int) {
+	if s.overlap > 0 {
+		s.note(&runlog.Event{Type: runlog.Merge, Node: w.name, Round: outerSteps, Step: step})
 	}
 }
 
@@ -287,7 +323,7 @@ func (s *simulator) scheduleStep(i int) {
 	w := &s.workers[i]
 	w.stepFor = w.draw.Step(s.now, w.factor)
 	if s.links != nil {
-		w.stepFor += s.links.scenario(s.links.costs.Step)
+		w.stepFor += s.links.scenario(s.links.StepCost())
 	}
 	s.busy += w.stepFor
 	s.continueStep(i, w.stepFor)
@@ -306,7 +342,7 @@ func (w *workerState) mute() bool { return w.cut || w.paused }
 // drop has the worker forget what it was doing.
 func (w *workerState) drop() {
 	w.gen++
-	w.stepping, w.begin = false, false
+	w.stepping, w.begin, w.ahead = false, false, false
 }
 
 // find returns the place of a worker in workers.
@@ -349,7 +385,7 @@ func (s *simulator) fetched(i int) {
 	case s.held(w):
 		w.fetch.pending = true
 	default:
-		s.tell(policy.StateFetched{ID: w.spec.ID, OuterSteps: s.machine.OuterSteps()})
+		s.tell(policy.StateFetched{ID: w.spec.ID, OuterSteps: s.machine.OuterSteps(), Agreed: w.fetch.agreed})
 	}
 }
 
@@ -400,6 +436,12 @@ func (s *simulator) act(a policy.Action) {
 		for _, id := range a.IDs {
 			i := s.find(id)
 			w := &s.workers[i]
+			if w.ahead && w.round == a.Round && !w.preempted && w.alive {
+				if w.due = true; !w.stepping {
+					s.goOn(i)
+				}
+				continue
+			}
 			w.drop()
 			w.round, w.step = a.Round, 0
 			switch {
@@ -421,7 +463,7 @@ func (s *simulator) act(a policy.Action) {
 	case *policy.Reduce:
 		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
 		s.reduceStart = s.now
-		s.heap.Push(s.now+s.scenario.Transfer(), reduced, a.Epoch, 0)
+		s.heap.Push(s.now+s.exchange(a.Round), reduced, a.Epoch, 0)
 	case *policy.Abort, *policy.OuterStep:
 		s.epoch, s.stalled = 0, false
 	case *policy.Fetch:
@@ -456,7 +498,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 		s.heap.Push(s.now, heeds, i, 0)
 		return
 	}
-	w.fetch.from, w.fetch.pending = s.find(a.From), false
+	w.fetch.from, w.fetch.pending, w.fetch.agreed = s.find(a.From), false, a.Agreed
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
 	if !w.fetch.free {
@@ -581,6 +623,8 @@ func (s *simulator) unpause(i int) {
 		s.scheduleStep(i)
 	case w.stepping:
 		s.continueStep(i, w.left)
+	case w.ahead && s.links == nil:
+		s.goOn(i)
 	}
 	s.proceed()
 }

@@ -21,6 +21,7 @@ import (
 	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/sim"
+	"testbed/sim/timing"
 )
 
 var update = flag.Bool("update", false, "write the golden traces anew; review the difference")
@@ -105,7 +106,7 @@ func TestLinksFollowThePlan(t *testing.T) {
 		s := load(t, "homogeneous")
 		s.Real.AllReduce.Entropy = "off" // it would choose by what reductions took
 		change(s)
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Fatalf("complete %v: %v", sum.Complete, err)
 		}
@@ -142,7 +143,7 @@ func TestLongReductionIsNotHeldForStuck(t *testing.T) {
 	s := load(t, "homogeneous")
 	rate := shaping.Rate(1e6)
 	s.Real.Links.Default.RateUp = &rate
-	sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestCrashDetection(t *testing.T) {
 	for heed, want := range map[bool][2]policy.Time{false: {5000, 5001}, true: {1000, 2000}} {
 		s := load(t, "crash_mid_round") // at 3,000 µs, with heartbeats every 1,000
 		s.Real.HeedUnreachable = heed
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +181,7 @@ func TestEntropyOnLinks(t *testing.T) {
 		s := load(t, "homogeneous")
 		s.TargetOuterSteps = 8
 		s.Real.AllReduce.Entropy = mode
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +222,7 @@ func TestRingOrderByRates(t *testing.T) {
 				all.Rates[i][i], all.Rates[i][(i+1)%workers] = none, slow
 			}
 		}
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Fatal(err, sum.Complete)
 		}
@@ -245,7 +246,7 @@ func TestJitterOnLinks(t *testing.T) {
 	run := func(jitter time.Duration) policy.Time {
 		s := load(t, "homogeneous")
 		s.Real.Links.Default.Jitter = new(shaping.Duration(jitter))
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,14 +262,14 @@ func TestJitterOnLinks(t *testing.T) {
 // longer.
 func TestCutReductionGoesOn(t *testing.T) {
 	s := load(t, "homogeneous")
-	plain, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	plain, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := plain.Rounds[1].Close + 100
 	until := at + 1000
 	s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: at, Until: &until, From: "w0", To: "w1"}}
-	cut, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	cut, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +451,7 @@ func TestAPauseOverLinks(t *testing.T) {
 		scenarios.Baseline:  "round 3 evicts w2 (heartbeat)",
 		scenarios.Straggler: "round 2 sidelines w1, round 3 takes w1 back, round 3 evicts w2 (heartbeat)",
 	} {
-		sum, err := sim.RunLinks(load(t, "pause_resume"), name, sim.Costs{}, nil)
+		sum, err := sim.RunLinks(load(t, "pause_resume"), name, timing.Costs{}, nil)
 		if err != nil || !sum.Complete || story(sum) != want {
 			t.Errorf("%s: %s, complete %v, %v", name, story(sum), sum.Complete, err)
 		}

@@ -1,11 +1,18 @@
 package sweep
 
-import "testbed/stats"
+import (
+	"slices"
+
+	"testbed/report/learning"
+	"testbed/scenarios"
+	"testbed/stats"
+)
 
 // Summary is what a sweep shows.
 type Summary struct {
 	Scenario string   `json:"scenario"`
 	World    string   `json:"world"`
+	Network  string   `json:"network,omitempty"` // as in Plan
 	Fields   []Axis   `json:"fields"`
 	Seeds    []uint64 `json:"seeds"`
 	Repeats  int      `json:"repeats"`
@@ -13,7 +20,10 @@ type Summary struct {
 	Points   int      `json:"points"`
 	Done     int      `json:"done"`
 	Cells    []Cell   `json:"cells"`
-	Dir      string   `json:"dir"`
+	// Target is the validation loss that every run has reached, or that was asked
+	// for; absent where nothing was learnt.
+	Target *float64 `json:"target_loss,omitempty"`
+	Dir    string   `json:"dir"`
 }
 
 // Cell is an assignment with what its points came to, over seeds and repeats.
@@ -39,6 +49,9 @@ type Cell struct {
 	// but the first.
 	Speedups map[string]stats.Estimate `json:"speedups,omitempty"`
 	Findings map[string]string         `json:"findings,omitempty"`
+	// Learning is what was learnt, by policy. Each policy is held against the first
+	// one in the same cell, and that one against itself in the first cell.
+	Learning map[string]learning.Outcome `json:"learning,omitempty"`
 }
 
 // SpeedupOf is how many times as fast a policy was as the first one, nil if that
@@ -53,12 +66,33 @@ func (c Cell) SpeedupOf(policyName string) *stats.Estimate {
 	return nil
 }
 
+// Varied are the fields that differ between cells, Fixed is what all cells set
+// alike.
+func (s Summary) Varied() (fields []Axis) {
+	fixed := s.Fixed()
+	for _, f := range s.Fields {
+		if fixed.Value(f.Field) == "" {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+func (s Summary) Fixed() (all Assignment) {
+	for _, f := range s.Fields {
+		if len(f.Values) == 1 && !slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Set.Value(f.Field) == "" }) {
+			all = append(all, scenarios.Setting{Field: f.Field, Value: f.Values[0]})
+		}
+	}
+	return all
+}
+
 // Compared are the policies that have a speed-up over the first.
 func (s Summary) Compared() []string { return s.Policies[min(1, len(s.Policies)):] }
 
 // Summarize sums up the rows that are done.
 func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
-	s := Summary{Scenario: p.Scenario.Name, World: p.World, Seeds: p.Seeds, Repeats: p.Repeats, Policies: p.Policies, Points: len(keys)}
+	s := Summary{Scenario: p.Scenario.Name, World: p.World, Network: p.Network, Seeds: p.Seeds, Repeats: p.Repeats, Policies: p.Policies, Points: len(keys)}
 	for _, f := range p.Fields() {
 		axis := Axis{Field: f}
 		seen := map[string]bool{}
@@ -71,8 +105,12 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 		s.Fields = append(s.Fields, axis)
 	}
 	perCell := len(keys) / len(p.Cells)
+	target := p.target(keys, done)
+	if target > 0 {
+		s.Target = &target
+	}
 	for i, set := range p.Cells {
-		c := Cell{Set: set, WallClock: map[string]stats.Estimate{}, Incomplete: map[string]int{}}
+		c := Cell{Set: set, WallClock: map[string]stats.Estimate{}, Incomplete: map[string]int{}, Learning: p.learnt(i, keys, done, target)}
 		walls, ratios := map[string][]float64{}, map[string][]float64{}
 		lost, effective := map[string][]float64{}, map[string][]float64{}
 		var reference float64 // wall-clock of the first policy with the same seed and repeat
@@ -140,4 +178,46 @@ func (c *Cell) compare(policies []string, ratios map[string][]float64) {
 			c.Findings[name] = finding
 		}
 	}
+}
+
+// target is the validation loss that times are to; 0 where nothing was learnt.
+func (p *Plan) target(keys []string, done map[string]Row) float64 {
+	var all []learning.Curve
+	for _, key := range keys {
+		if !p.Train {
+			break
+		}
+		all = append(all, done[key].curve())
+	}
+	worst := learning.Target(all)
+	if p.Target > 0 && worst > 0 {
+		return p.Target
+	}
+	return worst
+}
+
+// learnt sums up what was learnt in a cell, by policy; nil if that is nothing.
+func (p *Plan) learnt(cell int, keys []string, done map[string]Row, target float64) map[string]learning.Outcome {
+	if target == 0 {
+		return nil
+	}
+	perCell := len(keys) / len(p.Cells)
+	curves := func(cell, policy int) (all []learning.Curve) { // by seed and repeat
+		for k := cell*perCell + policy; k < (cell+1)*perCell; k += len(p.Policies) {
+			all = append(all, done[keys[k]].curve())
+		}
+		return all
+	}
+	outcomes := map[string]learning.Outcome{}
+	for k, name := range p.Policies {
+		var reference []learning.Curve
+		switch {
+		case k > 0:
+			reference = curves(cell, 0)
+		case cell > 0:
+			reference = curves(0, 0)
+		}
+		outcomes[name] = learning.NewOutcome(curves(cell, k), reference, target)
+	}
+	return outcomes
 }

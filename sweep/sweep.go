@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"testbed/scenarios"
+	"testbed/scenarios/learning"
 )
 
 // Limits keep a sweep in memory.
@@ -244,9 +245,16 @@ func ParseSeeds(text string) ([]uint64, error) {
 type Plan struct {
 	Scenario *scenarios.Scenario
 	// Text is the scenario's source; it is part of the points' keys.
-	Text     []byte
-	World    string // runlog.Sim or runlog.Real
-	How      string // of a real run: what else its result hangs on, for the keys
+	Text    []byte
+	World   string // runlog.Sim or runlog.Real
+	How     string // what else a result hangs on, for the keys
+	Network string // of the simulator, if that is not churn\'s
+	// Train says that what is learnt counts: every point trains what the section
+	// train of the scenario says.
+	Train bool
+	// Target is the validation loss that times are to; 0: the worst of those that
+	// the points came to.
+	Target   float64
 	Cells    []Assignment
 	Seeds    []uint64
 	Repeats  int
@@ -259,8 +267,12 @@ func (p *Plan) Check() error {
 		return invalid("", fmt.Sprintf("the fields make %.0f points with seeds, repeats and policies; at most %d are played", n, maxPoints))
 	}
 	for _, cell := range p.Cells {
-		if _, err := p.Scenario.With(cell...); err != nil {
+		s, err := p.Scenario.With(cell...)
+		if err != nil {
 			return err
+		}
+		if p.Train && !s.Train.Real() {
+			return invalid("train.task", fmt.Sprintf("names nothing that is learnt in earnest; set it, for example --set train.task=%s", learning.CharLM))
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -432,5 +433,86 @@ func TestManyPolicies(t *testing.T) {
 	var b strings.Builder
 	if err := sweep.WriteText(&b, s); err != nil || !strings.Contains(b.String(), "speed-up of a   speed-up of a:k=5") {
 		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
+
+// TestLearning: the second policy is three times as fast and ends with a loss a
+// tenth above, half of the bits with one that is below; a run that is not
+// complete does not count.
+func TestLearning(t *testing.T) {
+	p := plan(t, "charlm_straggler", "real.all_reduce.bits=8,4", "target_outer_steps=2")
+	p.Train, p.Seeds = true, []uint64{1, 2, 3, 4}
+	keys := keysOf(t, p)
+	done := map[string]sweep.Row{}
+	for i, key := range keys {
+		pt := p.Point(i)
+		last, round := 2.0, policy.Time(3e6)
+		if pt.Policy == scenarios.Straggler {
+			last, round = 2.2, 1e6
+		}
+		if pt.Set.Value("real.all_reduce.bits") == "4" {
+			last -= 0.1
+		}
+		if pt.Seed == 4 {
+			last = 3
+		}
+		sum := runlog.Summary{Complete: pt.Seed != 4, Seed: pt.Seed, TokensSeen: new(200), TokensLost: new(50), Rounds: []runlog.Round{
+			{Round: 1, End: round, Participants: []policy.ID{1}, Loss: &runlog.RoundLoss{Validation: new(4.0)}},
+			{Round: 2, End: 2 * round, Participants: []policy.ID{1}, Loss: &runlog.RoundLoss{Validation: &last}},
+		}}
+		row := p.NewRow(key, pt, sum)
+		text, err := json.Marshal(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back sweep.Row
+		if err := json.Unmarshal(text, &back); err != nil {
+			t.Fatal(err)
+		}
+		back.Set, done[key] = row.Set, back
+	}
+	s := p.Summarize(keys, done)
+	if s.Target == nil || *s.Target != 2.2 {
+		t.Fatalf("target %v", s.Target)
+	}
+	straggler, four := s.Cells[0].Learning[scenarios.Straggler], s.Cells[1].Learning[scenarios.Baseline]
+	if straggler.Sooner.N != 3 || straggler.Sooner.Median != 3 || math.Abs(straggler.EqualRounds.Median-0.1) > 1e-9 || straggler.Lost != 50 {
+		t.Errorf("straggler: %+v", straggler)
+	}
+	if math.Abs(four.EqualTokens.Median+0.05) > 1e-9 || four.Final.N != 3 || s.Cells[0].Learning[scenarios.Baseline].Sooner.N != 0 {
+		t.Errorf("four bits: %+v", four)
+	}
+	var text, table strings.Builder
+	if err := errors.Join(sweep.WriteText(&text, s), sweep.WriteCSV(&table, p, keys, done)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"all with target_outer_steps=2",
+		"time is that to a validation loss of 2.20; each policy is held against baseline in the same cell, and that against the first cell, seed by seed",
+		"8   straggler   2.200 (2.200 to 2.200)   2 (2 to 2)   3.00× (3.00 to 3.00)   +10.00 % (+10.00 to +10.00)",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, text.String())
+		}
+	}
+	if !strings.Contains(table.String(), ",key,loss,time_to_loss_us,tokens_seen,tokens_lost\n") || !strings.Contains(table.String(), ",2.2,2000000,200,50\n") {
+		t.Errorf("the table:\n%s", table.String())
+	}
+	p.Target = 2
+	if s := p.Summarize(keys, done); *s.Target != 2 || s.Cells[0].Learning[scenarios.Straggler].Unreached != 3 || s.Cells[1].Learning[scenarios.Baseline].Time.N != 3 {
+		t.Errorf("a target of 2: %+v", s.Cells)
+	}
+	p.Policies = p.Policies[:1]
+	text.Reset()
+	if err := sweep.WriteText(&text, p.Summarize(keysOf(t, p), nil)); err != nil || strings.Contains(text.String(), "learning") {
+		t.Errorf("nothing learnt yet: %v\n%s", err, text.String())
+	}
+	if err := sweep.WriteText(&text, p.Summarize(keysOf(t, p), done)); err != nil || !strings.Contains(text.String(), "a validation loss of 2.00; each cell is held against the first one, seed by seed\n") {
+		t.Errorf("one policy: %v\n%s", err, text.String())
+	}
+	p = plan(t, "homogeneous")
+	p.Train = true
+	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "train.task") {
+		t.Errorf("nothing to learn: %v", err)
 	}
 }

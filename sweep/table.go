@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 
 	"testbed/policy"
+	"testbed/report/learning"
 	"testbed/runlog"
 	"testbed/shaping/fidelity"
 )
@@ -40,10 +42,16 @@ type Figures struct {
 	Rejoined            int         `json:"rejoined"`
 	BytesSent           int64       `json:"bytes_sent"`
 	// Lost is that of runlog.Work; nil in tables of before it was counted.
-	Lost         *float64       `json:"lost,omitempty"`
-	BitIdentical *bool          `json:"bit_identical"`
-	Fidelity     fidelity.Level `json:"fidelity"`
-	Dir          string         `json:"dir,omitempty"`
+	Lost *float64 `json:"lost,omitempty"`
+	// What was learnt; absent where nothing was. Loss is that of validation after
+	// the last outer step, Curve that after each.
+	Loss         *float64         `json:"loss,omitempty"`
+	TokensSeen   *int             `json:"tokens_seen,omitempty"`
+	TokensLost   *int             `json:"tokens_lost,omitempty"`
+	Curve        []learning.Point `json:"curve,omitempty"`
+	BitIdentical *bool            `json:"bit_identical"`
+	Fidelity     fidelity.Level   `json:"fidelity"`
+	Dir          string           `json:"dir,omitempty"`
 }
 
 // NewRow makes the row of a point.
@@ -56,6 +64,9 @@ func (p *Plan) NewRow(key string, pt Point, sum runlog.Summary) Row {
 	}}
 	if sum.Work != nil {
 		r.Lost = &sum.Work.Lost
+	}
+	if c := learning.NewCurve(sum); len(c.Points) > 0 {
+		r.Loss, r.TokensSeen, r.TokensLost, r.Curve = new(c.Final()), &c.Seen, &c.Lost, c.Points
 	}
 	for _, round := range sum.Rounds {
 		r.BytesSent += round.BytesSent
@@ -75,6 +86,15 @@ type header struct {
 	Scenario string            `json:"scenario"`
 	Digest   string            `json:"scenario_sha256"`
 	Columns  map[string]string `json:"columns"`
+}
+
+// curve is what was learnt; it has no points where nothing was, or where the run
+// was incomplete, which counts for nothing.
+func (f Figures) curve() (c learning.Curve) {
+	if !f.Complete || f.Curve == nil {
+		return c
+	}
+	return learning.Curve{Points: f.Curve, Seen: *f.TokensSeen, Lost: *f.TokensLost}
 }
 
 var columns = map[string]string{
@@ -98,6 +118,14 @@ var columns = map[string]string{
 	"bit_identical":         "all workers ended with the same bytes; null where none moved",
 	"fidelity":              "verdict on the emulation",
 	"dir":                   "record of a real run",
+}
+
+// learntColumns are those of a sweep that trains.
+var learntColumns = map[string]string{
+	"loss":        "validation loss after the last outer step, as the task measures it",
+	"tokens_seen": "of the inner steps that outer steps have",
+	"tokens_lost": "of inner steps that were thrown away",
+	"curve":       "the validation loss after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps",
 }
 
 // Table is the file of results: a header and a row a point, as JSON lines.
@@ -137,7 +165,11 @@ func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) 
 	t = &Table{file: file, buf: bufio.NewWriter(file)}
 	t.enc = json.NewEncoder(t.buf)
 	if len(whole) == 0 {
-		if err := t.enc.Encode(header{Sweep: Schema, Scenario: p.Scenario.Name, Digest: p.Digest(), Columns: columns}); err != nil {
+		what := maps.Clone(columns)
+		if p.Train {
+			maps.Copy(what, learntColumns)
+		}
+		if err := t.enc.Encode(header{Sweep: Schema, Scenario: p.Scenario.Name, Digest: p.Digest(), Columns: what}); err != nil {
 			return nil, nil, fmt.Errorf("writing the table of results: %w", err)
 		}
 		if err := t.Flush(); err != nil {
@@ -204,6 +236,10 @@ func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error 
 	record := append([]string{}, fields...)
 	record = append(record, "seed", "repeat", "policy", "world", "complete", "wall_clock_us", "outer_steps", "compute_fraction",
 		"barrier_wait_fraction", "joiner_stall_us", "sidelined", "evicted", "rejoined", "bytes_sent", "lost", "bit_identical", "fidelity", "dir", "key")
+	target := p.target(keys, done)
+	if p.Train {
+		record = append(record, "loss", "time_to_loss_us", "tokens_seen", "tokens_lost")
+	}
 	if err := w.Write(record); err != nil {
 		return err
 	}
@@ -229,10 +265,26 @@ func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error 
 			strconv.FormatInt(int64(r.WallClock), 10), strconv.Itoa(r.OuterSteps), fraction(r.ComputeFraction), fraction(r.BarrierWaitFraction),
 			strconv.FormatInt(int64(r.JoinerStall), 10), strconv.Itoa(r.Sidelined), strconv.Itoa(r.Evicted), strconv.Itoa(r.Rejoined),
 			strconv.FormatInt(r.BytesSent, 10), lost, identical, string(r.Fidelity), r.Dir, key)
+		if p.Train {
+			record = append(record, learntFields(r, target)...)
+		}
 		if err := w.Write(record); err != nil {
 			return err
 		}
 	}
 	w.Flush()
 	return w.Error()
+}
+
+// learntFields are those of learntColumns in a CSV, with the time to the target
+// instead of the curve.
+func learntFields(r Row, target float64) []string {
+	if r.Loss == nil {
+		return make([]string, 4)
+	}
+	at := ""
+	if t, ok := r.curve().Reached(target); ok {
+		at = strconv.FormatInt(int64(t), 10)
+	}
+	return []string{strconv.FormatFloat(*r.Loss, 'g', -1, 64), at, strconv.Itoa(*r.TokensSeen), strconv.Itoa(*r.TokensLost)}
 }

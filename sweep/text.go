@@ -1,6 +1,8 @@
 package sweep
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -8,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"testbed/report/learning"
 	"testbed/stats"
 )
 
@@ -22,12 +25,15 @@ func WriteText(out io.Writer, s Summary) error {
 		level := stats.Estimated(make([]float64, len(s.Seeds)*s.Repeats)).Interval.Level
 		fmt.Fprintf(out, ", with %.3g %% intervals", 100*level)
 	}
+	if fixed := s.Fixed(); len(fixed) > 0 {
+		fmt.Fprintf(out, "\nall with %s", fixed)
+	}
 	fmt.Fprintln(out, "\n= means that no difference between the policies has been shown, ! that runs were incomplete and do not count")
 	write := writeList
-	if len(s.Fields) == 2 && len(s.Cells) == len(s.Fields[0].Values)*len(s.Fields[1].Values) {
+	if f := s.Varied(); len(f) == 2 && len(s.Cells) == len(f[0].Values)*len(f[1].Values) {
 		write = writeMatrices
 	}
-	if err := write(out, s); err != nil {
+	if err := errors.Join(write(out, s), writeLearning(out, s)); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nresults: %s\n", s.Dir)
@@ -44,7 +50,8 @@ func worldName(world string) string {
 func writeList(out io.Writer, s Summary) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w)
-	for _, f := range s.Fields {
+	fields := s.Varied()
+	for _, f := range fields {
 		fmt.Fprint(w, f.Field, "\t")
 	}
 	for _, name := range s.Policies {
@@ -61,13 +68,7 @@ func writeList(out io.Writer, s Summary) error {
 		if i == maxShown {
 			break
 		}
-		for _, f := range s.Fields {
-			v := c.Set.Value(f.Field)
-			if v == "" {
-				v = "–"
-			}
-			fmt.Fprint(w, v, "\t")
-		}
+		writeValues(w, c, fields)
 		for _, name := range s.Policies {
 			fmt.Fprint(w, c.wall(name), "\t")
 			if s.loses(name) {
@@ -88,8 +89,74 @@ func writeList(out io.Writer, s Summary) error {
 	return nil
 }
 
+// writeValues writes what a cell gives the fields.
+func writeValues(out io.Writer, c Cell, fields []Axis) {
+	for _, f := range fields {
+		fmt.Fprint(out, cmp.Or(c.Set.Value(f.Field), "–"), "\t")
+	}
+}
+
+// writeLearning writes what was learnt, a line for each cell and policy.
+func writeLearning(out io.Writer, s Summary) error {
+	if s.Target == nil {
+		return nil
+	}
+	against, fields := "", s.Varied()
+	switch {
+	case len(s.Policies) > 1 && len(s.Cells) > 1:
+		against = fmt.Sprintf("; each policy is held against %s in the same cell, and that against the first cell, seed by seed", s.Policies[0])
+	case len(s.Policies) > 1:
+		against = fmt.Sprintf("; each policy is held against %s, seed by seed", s.Policies[0])
+	case len(s.Cells) > 1:
+		against = "; each cell is held against the first one, seed by seed"
+	}
+	fmt.Fprintf(out, "\nlearning: time is that to a validation loss of %.2f%s\n\n", *s.Target, against)
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	for _, f := range fields {
+		fmt.Fprint(w, f.Field, "\t")
+	}
+	fmt.Fprintln(w, "policy\tvalidation loss\ttime, s\tsooner\tat equal tokens\tat equal rounds\tthrown away\t")
+	for i, c := range s.Cells {
+		if i == maxShown {
+			break
+		}
+		for _, name := range s.Policies {
+			o := c.Learning[name]
+			if o.Final.N == 0 {
+				continue
+			}
+			writeValues(w, c, fields)
+			lost := 100 * float64(o.Lost) / float64(max(1, o.Seen+o.Lost))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%.1f %%\t\n", name, bounded(o.Final, "%.3f", 1, ""), reached(o),
+				bounded(o.Sooner, "%.2f", 1, "×"), bounded(o.EqualTokens, "%+.2f", 100, " %"), bounded(o.EqualRounds, "%+.2f", 100, " %"), lost)
+		}
+	}
+	return w.Flush()
+}
+
+// reached is the time to the target loss.
+func reached(o learning.Outcome) string {
+	text := bounded(o.Time, "%.3g", 1e-6, "")
+	if o.Unreached > 0 {
+		text += fmt.Sprintf(" never in %d", o.Unreached)
+	}
+	return text
+}
+
+// bounded is an estimate in its unit, which is so many of those that are written.
+func bounded(e stats.Estimate, format string, times float64, unit string) string {
+	if e.N == 0 {
+		return "–"
+	}
+	text := fmt.Sprintf(format+"%s", times*e.Median, unit)
+	if i := e.Interval; i != nil {
+		text += fmt.Sprintf(" ("+format+" to "+format+")", times*i.Low, times*i.High)
+	}
+	return text
+}
+
 func writeMatrices(out io.Writer, s Summary) error {
-	rows, cols := s.Fields[0], s.Fields[1]
+	rows, cols := s.Varied()[0], s.Varied()[1]
 	matrix := func(title string, text func(Cell) string) error {
 		fmt.Fprintf(out, "\n%s: %s down, %s across\n", title, rows.Field, cols.Field)
 		w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)

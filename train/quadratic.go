@@ -51,7 +51,9 @@ func (q *quadratic) Start() []float32 { return gaussian(q.seed, 1, len(q.optimum
 
 func (q *quadratic) TokensPerStep() int { return 0 }
 
-func (q *quadratic) Validate(parameters []float32) float64 { return meanSquare(parameters, q.optimum) }
+func (q *quadratic) Validate(parameters []float32) (float64, error) {
+	return meanSquare(parameters, q.optimum), nil
+}
 
 // meanSquare returns the mean squared distance. The conversion keeps the
 // compiler from fusing operations, which would give other bits on other
@@ -105,6 +107,9 @@ func (d *descent) Step(ctx context.Context, n int) (loss float64, err error) {
 	}
 	return loss, nil
 }
+
+// Adjust is as Adjuster has it.
+func (d *descent) Adjust(change func([]float32)) { change(d.local) }
 
 func (d *descent) Finish(local []float32) error {
 	if err := d.rounds.Finish(local, len(d.local)); err != nil {

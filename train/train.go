@@ -4,7 +4,10 @@
 // network is the caller's business.
 package train
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Layer is a named part of the flat parameter vector.
 type Layer struct {
@@ -27,11 +30,15 @@ type Task interface {
 	// data. Workers count from 0.
 	Trainer(worker int) (Trainer, error)
 	// Validate returns the loss on what no worker trains on: in nats a byte for a
-	// language model, the mean squared distance from the optimum for Quadratic.
-	Validate(parameters []float32) float64
+	// language model, the mean squared distance from the optimum for Quadratic. The
+	// error is ErrNoLoss if there is none.
+	Validate(parameters []float32) (loss float64, err error)
 	// TokensPerStep is how many tokens an inner step trains on; 0 if none.
 	TokensPerStep() int
 }
+
+// ErrNoLoss says that a task has no validation loss.
+var ErrNoLoss = errors.New("the task has no validation loss")
 
 // Trainer takes a worker's inner steps. It has one user at a time. What a step
 // does follows from the task, the worker, the optimiser's state, the outer
@@ -46,7 +53,8 @@ type Trainer interface {
 	// Step takes inner step n of the round, from 1 on, and returns the training
 	// loss of its batch before the step.
 	Step(ctx context.Context, n int) (loss float64, err error)
-	// Finish ends the round and writes the parameters after its steps to local.
+	// Finish ends the round and writes the parameters after its steps to local. It
+	// belongs to the last step, and ends with that one's context.
 	Finish(local []float32) error
 	// Keep says that the round that Finish ended counts: the inner optimiser's
 	// next one goes on from it.
@@ -58,4 +66,10 @@ type Trainer interface {
 	// was begun is over.
 	Restore(state []byte) error
 	Close() error
+}
+
+// Adjuster is a Trainer that lets its user change the local parameters between two
+// steps of a round.
+type Adjuster interface {
+	Adjust(change func(local []float32))
 }

@@ -16,18 +16,24 @@ type Point struct {
 	// the workers could have made and no outer step has.
 	WallClock float64 `json:"wall_clock_us"`
 	Lost      float64 `json:"lost"`
+	// Loss is the validation loss at the end, where something is trained: then it
+	// counts, and what was lost on the way does not.
+	Loss float64 `json:"loss,omitempty"`
 }
+
+// Price is what a point pays for its wall-clock: validation loss, or work.
+func (p Point) Price() float64 { return cmp.Or(p.Loss, p.Lost) }
 
 // Front returns the points that no other one beats (V. Pareto), the fastest
 // first. Of points that came to the same it has the one that is named first.
 func Front(points []Point) []Point {
 	sorted := slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return !p.Complete })
 	slices.SortStableFunc(sorted, func(a, b Point) int {
-		return cmp.Or(cmp.Compare(a.WallClock, b.WallClock), cmp.Compare(a.Lost, b.Lost))
+		return cmp.Or(cmp.Compare(a.WallClock, b.WallClock), cmp.Compare(a.Price(), b.Price()))
 	})
 	var front []Point
 	for _, p := range sorted {
-		if len(front) == 0 || p.Lost < front[len(front)-1].Lost {
+		if len(front) == 0 || p.Price() < front[len(front)-1].Price() {
 			front = append(front, p)
 		}
 	}
@@ -35,7 +41,7 @@ func Front(points []Point) []Point {
 }
 
 // Choose returns at most n points of a front, the fastest first: the fastest,
-// the one that loses least, and in between those that leave the least room
+// the one that pays least, and in between those that leave the least room
 // between each other, measured by the area that the chosen ones dominate.
 func Choose(front []Point, n int) []Point {
 	if len(front) <= n || n < 1 {
@@ -48,7 +54,7 @@ func Choose(front []Point, n int) []Point {
 	}
 	area := func(points []Point) (sum float64) {
 		for i := 1; i < len(points); i++ {
-			sum += (last.WallClock - points[i].WallClock) * (points[i-1].Lost - points[i].Lost)
+			sum += (last.WallClock - points[i].WallClock) * (points[i-1].Price() - points[i].Price())
 		}
 		return sum
 	}

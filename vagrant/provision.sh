@@ -20,7 +20,7 @@ setup() {
     install ca-certificates iperf3 iproute2 iputils-ping kmod
 
     # An ordinary user's sandbox cannot load modules.
-    modules=(sch_netem sch_htb sch_tbf cls_u32 veth bridge tun)
+    modules=(sch_netem sch_hfsc sch_htb sch_tbf sch_ingress cls_u32 act_mirred ifb veth bridge tun)
     mkdir -p /etc/modules-load.d
     printf '%s\n' "${modules[@]}" >/etc/modules-load.d/testbed.conf
     if ischroot; then

@@ -87,7 +87,8 @@ func TestProvision(t *testing.T) {
 	if out := inside(script, "build"); !strings.Contains(out, "auto takes") {
 		t.Errorf("doctor says\n%s", out)
 	}
-	inside("testbed", "run", "homogeneous", "--policy", "baseline", "--out", "/run-directory")
+	// A run on a disturbed machine says so with exit code 3, and is no worse here.
+	inside("sh", "-c", "testbed run homogeneous --policy baseline --out /run-directory || [ $? = 3 ]")
 	if text, err := os.ReadFile(root + "/etc/modules-load.d/testbed.conf"); err != nil || !strings.Contains(string(text), "sch_netem\n") {
 		t.Errorf("modules that are loaded at boot: %v\n%s", err, text)
 	}

@@ -27,10 +27,12 @@ type (
 	// Abort has it drop a reduction, or its outcome, and keep its contribution.
 	Abort struct{ Epoch int }
 	// Fetch has it get the outer state after OuterSteps outer steps, or a newer
-	// one, from the first of the donors with the help of the others.
+	// one, from the first of the donors with the help of the others. Agreed says that
+	// they are of other regions, and that it is what all regions last agreed on.
 	Fetch struct {
 		OuterSteps int
 		Donors     []policy.ID
+		Agreed     bool
 	}
 	// Evict ends its part in the run. With Rejoin it may join anew.
 	Evict struct{ Rejoin bool }
@@ -91,12 +93,17 @@ func (FetchFailed) event()  {}
 type Action interface{ action() }
 
 type (
-	// Stop ends the task under way; its end is not to be told any more. It comes
-	// before whatever the worker does next.
-	Stop struct{}
+	// Stop ends the inner step or the fetch under way, and StopReduce the reduction;
+	// its end is not to be told any more. They come before whatever the worker does
+	// next.
+	Stop       struct{}
+	StopReduce struct{}
 	// Apply takes the outer step to this version with the outcome of the last
 	// reduction.
 	Apply struct{ OuterSteps int }
+	// Merge brings what the outer step came to into the local parameters: before
+	// inner step 1 or, where rounds overlap, after Step of the next round.
+	Merge struct{ OuterSteps, Step int }
 	// Save writes a checkpoint of the outer state and of what is the worker's own;
 	// if Stateless, of that alone.
 	Save struct{ Stateless bool }
@@ -118,11 +125,12 @@ type (
 	}
 	// BeginFetch begins to get the outer state after OuterSteps outer steps or a
 	// newer one. Current says that the worker holds one of the run, if an old one:
-	// then the outcomes of the outer steps since may do.
+	// then the outcomes of the outer steps since may do. Agreed is as in Fetch.
 	BeginFetch struct {
 		OuterSteps int
 		Donors     []policy.ID
 		Current    bool
+		Agreed     bool
 	}
 	// Say tells the coordinator what is an event to its machine. Problem explains
 	// a failure that the end of a task does not explain.
@@ -146,6 +154,8 @@ type (
 )
 
 func (*Stop) action()         {}
+func (*StopReduce) action()   {}
+func (*Merge) action()        {}
 func (*Apply) action()        {}
 func (*Save) action()         {}
 func (*BeginStep) action()    {}

@@ -26,14 +26,13 @@ const KeptOutcomes = 4
 // one request has one donor.
 const RequestBytes = 1 << 20
 
-// task is what a worker is busy with. There is one at a time.
+// task is what a worker is busy with, beside reductions. There is one at a time.
 type task int
 
 const (
 	waiting  task = iota // for the coordinator
 	stepping             // an inner step
-	reducing
-	fetching // the outer state
+	fetching             // the outer state
 )
 
 // Machine is the state machine of one worker. It is not safe for concurrent
@@ -41,15 +40,24 @@ const (
 type Machine struct {
 	id         policy.ID
 	innerSteps int
+	overlap    int // inner steps of a round until which the reduction before has time
 
 	task  task
-	round int // of the inner steps or the reduction under way
+	round int // of the inner steps
 	step  int // the inner step under way, from 1
-	epoch int // of the reduction under way
+	// ahead says that the inner steps of round have begun before the outer step of
+	// the round before, whose outcome has yet to be merged; due that the outer step
+	// has been taken.
+	ahead, due bool
+
+	reducing bool
+	reduced  int // the round of the reduction under way
+	epoch    int // of it
 
 	// The outer state it holds.
 	outerSteps int  // its version
 	current    bool // it is one of the run, if an old one, and no initial state
+	agreed     bool // the one that it fetches is of all regions
 	kept       int  // the last outer steps whose outcomes it can serve
 
 	contribution int // the round that it has a pseudo-gradient for, or 0
@@ -67,9 +75,12 @@ type Machine struct {
 }
 
 // New returns the machine of a worker that has yet to hear from the
-// coordinator. A round has innerSteps inner steps.
-func New(id policy.ID, innerSteps int) *Machine {
-	return &Machine{id: id, innerSteps: innerSteps, factor: 1}
+// coordinator. A round has innerSteps inner steps. With an overlap the worker goes
+// on with the next round while one is reduced, and merges the outcome after so many
+// of its steps, at most all: never before, so that what it learns does not depend
+// on time.
+func New(id policy.ID, innerSteps, overlap int) *Machine {
+	return &Machine{id: id, innerSteps: innerSteps, overlap: overlap, factor: 1}
 }
 
 // Restored has a machine that has not begun hold an outer state of the run.
@@ -80,10 +91,10 @@ func (m *Machine) OuterSteps() int { return m.outerSteps }
 
 // bound reports whether the worker takes part in a reduction whose outcome it
 // has yet to apply.
-func (m *Machine) bound() bool { return m.task == reducing || m.outcome != 0 }
+func (m *Machine) bound() bool { return m.reducing || m.outcome != 0 }
 
 // Reduces reports whether the reduction of this epoch is under way.
-func (m *Machine) Reduces(epoch int) bool { return m.task == reducing && m.epoch == epoch }
+func (m *Machine) Reduces(epoch int) bool { return m.reducing && m.epoch == epoch }
 
 // KeptOutcomes returns the number of the last outer steps whose outcomes the
 // worker has, and can serve to peers.
@@ -136,20 +147,21 @@ func (m *Machine) Step(e Event) []Action {
 	case StepDone:
 		m.stepDone()
 	case Reduced:
-		if m.end(reducing) {
-			m.outcome = m.epoch
-			m.say(policy.Reduced{ID: m.id, Round: m.round, Epoch: m.epoch})
+		if m.reducing {
+			m.reducing, m.outcome = false, m.epoch
+			m.say(policy.Reduced{ID: m.id, Round: m.reduced, Epoch: m.epoch})
 			m.depart()
 		}
 	case ReduceFailed:
-		if m.end(reducing) {
-			m.say(policy.ReduceFailed{ID: m.id, Round: m.round, Epoch: m.epoch, Peer: e.Peer})
+		if m.reducing {
+			m.reducing = false
+			m.say(policy.ReduceFailed{ID: m.id, Round: m.reduced, Epoch: m.epoch, Peer: e.Peer})
 			m.depart()
 		}
 	case Fetched:
 		if m.end(fetching) {
 			m.outerSteps, m.current, m.kept = e.OuterSteps, true, 0
-			m.say(policy.StateFetched{ID: m.id, OuterSteps: e.OuterSteps})
+			m.say(policy.StateFetched{ID: m.id, OuterSteps: e.OuterSteps, Agreed: m.agreed})
 			m.depart()
 		}
 	case FetchFailed:
@@ -165,11 +177,24 @@ func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
 func (m *Machine) say(e policy.Event) { m.emit(&Say{Event: e}) }
 
-// stop ends the task under way, if there is one.
+// stop ends what is under way, if anything is.
 func (m *Machine) stop() {
+	m.stopTask()
+	m.stopReducing()
+}
+
+func (m *Machine) stopTask() {
+	m.ahead = false
 	if m.task != waiting {
 		m.task = waiting
 		m.emit(&Stop{})
+	}
+}
+
+func (m *Machine) stopReducing() {
+	if m.reducing {
+		m.reducing = false
+		m.emit(&StopReduce{})
 	}
 }
 
@@ -185,8 +210,12 @@ func (m *Machine) end(kind task) bool {
 
 // start begins a round, after the outer step of the round before.
 func (m *Machine) start(e Start) {
-	m.stop()
-	if m.outerSteps < e.OuterSteps && m.outcome != 0 && !m.apply(e.OuterSteps) {
+	ahead := m.ahead && m.round == e.Round && m.outcome != 0
+	if !ahead {
+		m.stop()
+	}
+	took := m.outerSteps < e.OuterSteps && m.outcome != 0
+	if took && !m.apply(e.OuterSteps) {
 		return
 	}
 	if m.outerSteps != e.OuterSteps {
@@ -194,11 +223,21 @@ func (m *Machine) start(e Start) {
 		return
 	}
 	m.outcome, m.contribution, m.current = 0, 0, true
+	if took && m.overlap == 0 { // else only who contributed zeros is not ahead
+		m.emit(&Merge{OuterSteps: e.OuterSteps})
+	}
 	if e.Checkpoint || e.Residual {
 		m.emit(&Save{Stateless: !e.Checkpoint})
 	}
 	if m.leaving = m.leaving || m.preempted; m.leaving {
 		m.depart()
+		return
+	}
+	if ahead {
+		if m.due = true; m.task == waiting {
+			m.merge()
+			m.goOn()
+		}
 		return
 	}
 	m.round, m.step = e.Round, 0
@@ -222,6 +261,13 @@ func (m *Machine) apply(outerSteps int) bool {
 	return true
 }
 
+// merge brings the outcome of the round before into the parameters of the one under
+// way.
+func (m *Machine) merge() {
+	m.ahead = false
+	m.emit(&Merge{OuterSteps: m.round - 1, Step: m.step})
+}
+
 // beginStep begins the next inner step of the round.
 func (m *Machine) beginStep() {
 	m.step++
@@ -236,18 +282,37 @@ func (m *Machine) beginStep() {
 func (m *Machine) stepDone() {
 	switch {
 	case !m.end(stepping):
-	case m.step < m.innerSteps:
-		m.beginStep()
+	case m.ahead && m.step == m.overlap && !m.due: // Start follows
 	default:
-		m.contribution, m.late = m.round, m.round
-		m.say(policy.Arrival{ID: m.id, Round: m.round})
-		m.depart()
+		if m.ahead && m.step == m.overlap {
+			m.merge()
+		}
+		m.goOn()
+	}
+}
+
+// goOn follows on an inner step: with the next one or, after the last, with the
+// arrival and, where rounds overlap, with the next round.
+func (m *Machine) goOn() {
+	if m.step < m.innerSteps {
+		m.beginStep()
+		return
+	}
+	m.contribution, m.late = m.round, m.round
+	m.say(policy.Arrival{ID: m.id, Round: m.round})
+	m.depart()
+	if m.overlap > 0 && !m.left {
+		m.round, m.step, m.ahead, m.due = m.round+1, 0, true, false
+		m.beginStep()
 	}
 }
 
 // reduce begins a reduction, if the worker has something to contribute to it.
 func (m *Machine) reduce(e Reduce) {
-	m.stop()
+	m.stopReducing()
+	if !m.ahead {
+		m.stopTask()
+	}
 	in := slices.Contains(e.Ring, m.id)
 	if e.Zero && in { // it has just joined
 		m.contribution = e.Round
@@ -262,7 +327,7 @@ func (m *Machine) reduce(e Reduce) {
 	// Whatever becomes of the reduction, a state that this worker may fetch
 	// later can contain the contribution.
 	m.late = 0
-	m.task, m.round, m.epoch, m.outcome = reducing, e.Round, e.Epoch, 0
+	m.reducing, m.reduced, m.epoch, m.outcome = true, e.Round, e.Epoch, 0
 	m.emit(&BeginReduce{Round: e.Round, Epoch: e.Epoch, Ring: e.Ring, Zero: e.Zero})
 }
 
@@ -270,8 +335,8 @@ func (m *Machine) abort(e Abort) {
 	if m.outcome == e.Epoch {
 		m.outcome = 0
 	}
-	if m.task == reducing && m.epoch == e.Epoch {
-		m.stop()
+	if m.epoch == e.Epoch {
+		m.stopReducing()
 	}
 }
 
@@ -288,8 +353,8 @@ func (m *Machine) fetch(e Fetch) {
 		m.emit(&Say{Event: policy.FetchFailed{ID: m.id}, Problem: "no donor given"})
 		return
 	}
-	m.task = fetching
-	m.emit(&BeginFetch{OuterSteps: e.OuterSteps, Donors: e.Donors, Current: m.current})
+	m.task, m.agreed = fetching, e.Agreed
+	m.emit(&BeginFetch{OuterSteps: e.OuterSteps, Donors: e.Donors, Current: m.current, Agreed: e.Agreed})
 }
 
 // evict ends the worker, unless it may join anew and has not had to go anyway.
@@ -300,7 +365,7 @@ func (m *Machine) evict(e Evict) {
 		return
 	}
 	*m = Machine{
-		id: m.id, innerSteps: m.innerSteps, outerSteps: m.outerSteps, current: m.current, kept: m.kept,
+		id: m.id, innerSteps: m.innerSteps, overlap: m.overlap, outerSteps: m.outerSteps, current: m.current, kept: m.kept,
 		factor: m.factor, stepped: m.stepped, queued: m.queued, out: m.out,
 	}
 	m.emit(&Rejoin{})

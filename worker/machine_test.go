@@ -43,24 +43,31 @@ func TestTranscripts(t *testing.T) {
 	reduced := append(slices.Clone(reduce), line{worker.Reduced{}, "Say{{ID:1 Round:1 Epoch:7} }"})
 	for name, c := range map[string][]line{
 		"a round, and the next after its outer step": append(slices.Clone(reduced),
-			line{worker.Start{Round: 2, OuterSteps: 1, Checkpoint: true}, "Apply{OuterSteps:1} Save{Stateless:false} BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"}),
+			line{worker.Start{Round: 2, OuterSteps: 1, Checkpoint: true}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} Save{Stateless:false} BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"}),
 		"the last round": append(slices.Clone(reduced),
 			line{worker.Finish{OuterSteps: 1}, "Apply{OuterSteps:1} End{Evicted:false}"}),
 		"sidelined: the steps are dropped, and what came too late is kept for the next contribution": append(slices.Clone(begin),
-			line{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}}, "BeginFetch{OuterSteps:1 Donors:[0] Current:true}"},
-			line{worker.Fetched{OuterSteps: 1}, "Say{{ID:1 OuterSteps:1} }"},
+			line{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}}, "BeginFetch{OuterSteps:1 Donors:[0] Current:true Agreed:false}"},
+			line{worker.Fetched{OuterSteps: 1}, "Say{{ID:1 OuterSteps:1 Agreed:false} }"},
 			line{worker.Start{Round: 2, OuterSteps: 1}, "BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"},
 			line{worker.StepDone{}, "BeginStep{Round:2 Step:2 Factor:1 Last:true Late:1}"}),
 		"a fetch ends the steps under way": {
 			begin[0],
-			{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}}, "Stop{} BeginFetch{OuterSteps:1 Donors:[0] Current:true}"},
+			{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}}, "Stop{} BeginFetch{OuterSteps:1 Donors:[0] Current:true Agreed:false}"},
 			{worker.StepDone{}, ""},
 			{worker.FetchFailed{}, "Say{{ID:1} }"},
 			{worker.Fetch{OuterSteps: 1}, "Say{{ID:1} no donor given}"},
 		},
+		"fetches what all regions agreed on": {
+			begin[0],
+			{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}, Agreed: true}, "Stop{} BeginFetch{OuterSteps:1 Donors:[0] Current:true Agreed:true}"},
+			{worker.Fetched{OuterSteps: 1}, "Say{{ID:1 OuterSteps:1 Agreed:true} }"},
+			{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{2}}, "BeginFetch{OuterSteps:1 Donors:[2] Current:true Agreed:false}"},
+			{worker.Fetched{OuterSteps: 1}, "Say{{ID:1 OuterSteps:1 Agreed:false} }"},
+		},
 		"aborted and begun again with the same contribution": append(slices.Clone(reduce),
 			line{worker.Abort{Epoch: 6}, ""},
-			line{worker.Abort{Epoch: 7}, "Stop{}"},
+			line{worker.Abort{Epoch: 7}, "StopReduce{}"},
 			line{worker.Reduced{}, ""},
 			line{worker.Reduce{Round: 1, Epoch: 8, Ring: []policy.ID{1}}, "BeginReduce{Round:1 Epoch:8 Ring:[1] Zero:false}"},
 			line{worker.ReduceFailed{Peer: &ring[1]}, fmt.Sprintf("Say{{ID:1 Round:1 Epoch:8 Peer:%p} }", &ring[1])}),
@@ -72,8 +79,8 @@ func TestTranscripts(t *testing.T) {
 			{worker.Reduce{Round: 1, Epoch: 1, Ring: ring}, "Stop{} Say{{ID:1 Round:1 Epoch:1 Peer:<nil>} this worker has no contribution to the round}"},
 		},
 		"a joiner contributes zeros": {
-			{worker.Fetch{OuterSteps: 3, Donors: []policy.ID{0, 2}}, "BeginFetch{OuterSteps:3 Donors:[0 2] Current:false}"},
-			{worker.Fetched{OuterSteps: 3}, "Say{{ID:1 OuterSteps:3} }"},
+			{worker.Fetch{OuterSteps: 3, Donors: []policy.ID{0, 2}}, "BeginFetch{OuterSteps:3 Donors:[0 2] Current:false Agreed:false}"},
+			{worker.Fetched{OuterSteps: 3}, "Say{{ID:1 OuterSteps:3 Agreed:false} }"},
 			{worker.Reduce{Round: 4, Epoch: 9, Ring: ring, Zero: true}, "BeginReduce{Round:4 Epoch:9 Ring:[0 1] Zero:true}"},
 		},
 		"a speed from the join on counts from the second step": {
@@ -91,12 +98,12 @@ func TestTranscripts(t *testing.T) {
 		"leaves when the outcome of its reduction is applied": append(slices.Clone(reduce),
 			line{worker.Leave{}, ""},
 			line{worker.Reduced{}, "Say{{ID:1 Round:1 Epoch:7} }"},
-			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} " + leave}),
+			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} " + leave}),
 		"leaves when its reduction has failed": append(slices.Clone(reduce),
 			line{worker.Leave{}, ""},
 			line{worker.ReduceFailed{}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil>} } " + leave}),
 		"preempted in its inner steps: it stays for the outcome": append([]line{begin[0], {worker.Preempt{}, ""}}, append(slices.Clone(reduced[1:]),
-			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} " + leave},
+			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} " + leave},
 			line{worker.Evict{Rejoin: true}, "End{Evicted:true}"})...),
 		"preempted, and the round goes on without it": {
 			begin[0],
@@ -104,15 +111,15 @@ func TestTranscripts(t *testing.T) {
 			{worker.Fetch{OuterSteps: 1, Donors: ring}, "Stop{} " + leave},
 		},
 		"preempted while it works on no round": {
-			{worker.Fetch{OuterSteps: 1, Donors: ring}, "BeginFetch{OuterSteps:1 Donors:[0 1] Current:false}"},
+			{worker.Fetch{OuterSteps: 1, Donors: ring}, "BeginFetch{OuterSteps:1 Donors:[0 1] Current:false Agreed:false}"},
 			{worker.Preempt{}, "Stop{} " + leave},
 		},
 		"joins anew with the state and the speed that it has": append(slices.Clone(reduced),
-			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"},
+			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"},
 			line{worker.Slow{Factor: 3}, "SpeedChanged{Factor:3 Slow:true}"},
 			line{worker.Evict{Rejoin: true}, "Stop{} Rejoin{}"},
-			line{worker.Fetch{OuterSteps: 4, Donors: ring}, "BeginFetch{OuterSteps:4 Donors:[0 1] Current:true}"},
-			line{worker.Fetched{OuterSteps: 4}, "Say{{ID:1 OuterSteps:4} }"},
+			line{worker.Fetch{OuterSteps: 4, Donors: ring}, "BeginFetch{OuterSteps:4 Donors:[0 1] Current:true Agreed:false}"},
+			line{worker.Fetched{OuterSteps: 4}, "Say{{ID:1 OuterSteps:4 Agreed:false} }"},
 			line{worker.Start{Round: 5, OuterSteps: 4}, "BeginStep{Round:5 Step:1 Factor:3 Last:false Late:0}"}),
 		"leaves before it is admitted again": {
 			begin[0],
@@ -121,7 +128,7 @@ func TestTranscripts(t *testing.T) {
 			{worker.Evict{}, "End{Evicted:true}"},
 		},
 	} {
-		m := worker.New(1, 2)
+		m := worker.New(1, 2, 0)
 		for i, l := range c {
 			if got := show(m.Step(l.event)); got != l.want {
 				t.Errorf("%s: line %d, %+v:\n%s\nwant\n%s", name, i+1, l.event, got, l.want)
@@ -134,11 +141,17 @@ func TestTranscripts(t *testing.T) {
 // driven is a machine and what its driver knows of it.
 type driven struct {
 	*rapid.T
-	machine *worker.Machine
-	running string // the task under way
-	done    int    // inner steps of the round
-	epoch   int    // of the last reduction asked for
-	outcome int    // epoch of an outcome that waits to be applied
+	machine  *worker.Machine
+	overlap  int
+	running  string // the task under way
+	reducing bool
+	round    int // of the inner steps
+	done     int // of them
+	arrived  int // the last round that it has arrived in since it took up steps anew
+	merged   int // the last outer step whose outcome is in the local parameters
+	applied  int // the last one taken with an outcome
+	epoch    int // of the last reduction asked for
+	outcome  int // epoch of an outcome that waits to be applied
 }
 
 const innerSteps = 2
@@ -167,12 +180,12 @@ func (d *driven) draw() worker.Event {
 		return worker.Evict{Rejoin: true}
 	case kind == 7 && rapid.IntRange(0, 3).Draw(d.T, "notice") == 0:
 		return worker.Preempt{}
+	case d.reducing && kind%2 == 0 && ok:
+		return worker.Reduced{}
+	case d.reducing && kind%2 == 0:
+		return worker.ReduceFailed{}
 	case d.running == "step":
 		return worker.StepDone{}
-	case d.running == "reduce" && ok:
-		return worker.Reduced{}
-	case d.running == "reduce":
-		return worker.ReduceFailed{}
 	case d.running == "fetch" && ok:
 		return worker.Fetched{OuterSteps: small("outer steps")}
 	case d.running == "fetch":
@@ -188,8 +201,10 @@ func (d *driven) happens(e worker.Event) {
 		d.running = ""
 		d.done++
 	case worker.Reduced:
-		d.running, d.outcome = "", d.epoch
-	case worker.ReduceFailed, worker.Fetched, worker.FetchFailed:
+		d.reducing, d.outcome = false, d.epoch
+	case worker.ReduceFailed:
+		d.reducing = false
+	case worker.Fetched, worker.FetchFailed:
 		d.running = ""
 	case worker.Abort:
 		if e.Epoch == d.outcome {
@@ -215,33 +230,54 @@ func (d *driven) carryOut(a worker.Action) {
 			d.Fatal("nothing is there to stop")
 		}
 		d.running = ""
+	case *worker.StopReduce:
+		if !d.reducing {
+			d.Fatal("no reduction is there to stop")
+		}
+		d.reducing = false
 	case *worker.BeginStep:
 		d.begin("step")
 		if a.Step == 1 {
-			d.done, d.outcome = 0, 0
+			if d.done = 0; d.arrived == 0 || d.arrived != a.Round-1 || d.overlap == 0 {
+				d.outcome, d.merged = 0, a.Round-1 // it begins at the outer parameters, or has merged
+			}
+			d.round, d.arrived = a.Round, 0
+		}
+		if a.Step > d.overlap && d.merged != a.Round-1 {
+			d.Fatalf("step %d of round %d, the overlap being %d, and outer step %d merged last", a.Step, a.Round, d.overlap, d.merged)
 		}
 		if a.Step != d.done+1 || a.Last != (a.Step == innerSteps) {
 			d.Fatalf("step %d begins after %d; last: %v", a.Step, d.done, a.Last)
 		}
+	case *worker.Merge:
+		if a.OuterSteps != d.applied || d.running != "" || d.overlap > 0 && d.round == a.OuterSteps+1 && (d.done != d.overlap || a.Step != d.done) {
+			d.Fatalf("%+v after %d steps of round %d, of outer step %d; under way: %q", *a, d.done, d.round, d.applied, d.running)
+		}
+		d.merged = a.OuterSteps
 	case *worker.BeginReduce:
-		d.begin("reduce")
+		if d.reducing || d.overlap == 0 && d.running != "" {
+			d.Fatalf("it reduces in a %q, or twice", d.running)
+		}
+		d.reducing = true
 		if d.outcome = 0; !slices.Contains(a.Ring, 0) {
 			d.Fatal("it reduces in a ring without itself")
 		}
 	case *worker.BeginFetch:
 		d.begin("fetch")
 	case *worker.Apply:
-		if d.running != "" || d.outcome == 0 {
+		if d.reducing || d.overlap == 0 && d.running != "" || d.outcome == 0 {
 			d.Fatalf("the outcome of epoch %d is applied; under way: %q", d.outcome, d.running)
 		}
-		d.outcome = 0
+		d.outcome, d.applied = 0, a.OuterSteps
 	case *worker.Say:
 		_, arrives := a.Event.(policy.Arrival)
 		_, leaves := a.Event.(policy.Leave)
 		switch {
 		case arrives && d.done != innerSteps:
 			d.Fatalf("it arrives after %d of %d steps", d.done, innerSteps)
-		case leaves && d.running != "":
+		case arrives:
+			d.arrived = d.round
+		case leaves && (d.running != "" || d.reducing):
 			d.Fatalf("it leaves in a %s", d.running)
 		}
 	}
@@ -250,7 +286,8 @@ func (d *driven) carryOut(a worker.Action) {
 // TestAnyEvents gives machines events in any order, sensible or not.
 func TestAnyEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := &driven{T: t, machine: worker.New(0, innerSteps)}
+		overlap := rapid.IntRange(0, innerSteps).Draw(t, "overlap")
+		d := &driven{T: t, overlap: overlap, machine: worker.New(0, innerSteps, overlap)}
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			e := d.draw()
 			d.happens(e)
@@ -260,7 +297,7 @@ func TestAnyEvents(t *testing.T) {
 				}
 				d.carryOut(a)
 			}
-			if _, leaves := e.(worker.Leave); leaves && d.running != "" && d.running != "reduce" {
+			if _, leaves := e.(worker.Leave); leaves && d.running != "" && !d.reducing && d.outcome == 0 {
 				t.Fatalf("it is to leave and goes on with its %s", d.running)
 			}
 		}

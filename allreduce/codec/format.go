@@ -64,6 +64,13 @@ func (f Format) Quantise(dst []byte, src, residual []float32) {
 	}
 }
 
+// Lost returns what each of the values loses when they are encoded.
+func (f Format) Lost(values []float32) []float32 {
+	lost := make([]float32, len(values))
+	f.Quantise(make([]byte, f.EncodedLen(len(values))), values, lost)
+	return lost
+}
+
 // Dequantise decodes src[:EncodedLen(len(dst))] into dst. Any bytes are valid.
 func (f Format) Dequantise(dst []float32, src []byte) {
 	switch f.Bits {

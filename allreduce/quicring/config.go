@@ -43,6 +43,9 @@ const (
 func (c *Config) quic() *quic.Config {
 	q := quicConfig(c.PacketSize)
 	q.Tracer = c.Tracer
+	if x := c.Dilation; x > 1 {
+		q.HandshakeIdleTimeout, q.MaxIdleTimeout = time.Duration(x*float64(q.HandshakeIdleTimeout)), time.Duration(x*float64(q.MaxIdleTimeout))
+	}
 	return q
 }
 

@@ -84,6 +84,9 @@ type Config struct {
 	// them are shorter than allreduce.ShortRTT, and that no packets get lost: it
 	// makes for longer pieces.
 	ShortPaths bool
+	// Dilation is how many times slower the network is by the machine's clock than
+	// what waits here is made for. Zero: 1.
+	Dilation float64
 	// Block is the number of values per scale, the same on all workers. Zero:
 	// 1024. Smaller blocks are more exact and cost 4 bytes each.
 	Block int

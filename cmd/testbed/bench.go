@@ -13,15 +13,16 @@ import (
 	"testbed/allreduce/int8"
 	"testbed/bench"
 	"testbed/cmd/testbed/cli"
+	"testbed/cmd/testbed/torchft"
 )
 
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Benchmarks with their references in the same run",
 		Args: cobra.ArbitraryArgs, // so that RunE judges an unknown one
-		Long: `Measures what the all-reduce (ring) and its kernels (kernel) take, beside
-references on the same machine in the same run. docs/bench.md says how, and
-what every figure means. Leave the machine alone meanwhile.`,
+		Long: `Measures what the all-reduce (ring), its kernels (kernel) and a lighthouse
+(lighthouse) take, beside references on the same machine in the same run.
+docs/bench.md says how, and what every figure means. Leave the machine alone meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return cli.Usage(fmt.Errorf("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath()))
@@ -29,7 +30,7 @@ what every figure means. Leave the machine alone meanwhile.`,
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(benchKernelCommand(), benchRingCommand())
+	cmd.AddCommand(benchKernelCommand(), benchRingCommand(), torchft.BenchCommand())
 	return cmd
 }
 

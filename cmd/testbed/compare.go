@@ -20,6 +20,7 @@ type compareFlags struct {
 	realFlags
 	policies   []string
 	world      string
+	set        []string
 	repeat     int
 	train      bool
 	calibrated string
@@ -69,6 +70,7 @@ backends do not agree.`,
 	flags.declareQlog(cmd)
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to compare, the reference first")
 	cmd.Flags().StringVar(&flags.world, "world", worldNames[0], "where to play: sim, real or both")
+	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "FIELD=VALUE: another value for a field of the scenario; may be given several times")
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "with how many seeds to play each policy")
 	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, too, what the scenario's section train says")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -117,6 +119,12 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 		o.Run, err = f.load(name)
 		o.Real = f.player(cmd, true)
 	}
+	if err == nil && len(f.set) > 0 {
+		var changed []scenarios.Setting
+		if changed, err = settings(f.set); err == nil {
+			o.Run, err = o.Run.With(changed...)
+		}
+	}
 	if err == nil && f.world != runlog.Real {
 		if f.fitted, err = loadCalibration(cmd, f.calibrated); err != nil {
 			return o, err
@@ -125,7 +133,7 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 			o.Links, err = experiment.NewSimulator(experiment.NetworkLinks, f.fitted)
 		}
 		if f.train && err == nil {
-			o.Churn, o.Links = o.Churn.Trained(""), o.Links.Trained("")
+			o.Churn, o.Links = o.Churn.Trained(cmd.Context(), ""), o.Links.Trained(cmd.Context(), "")
 		}
 	}
 	if err != nil {

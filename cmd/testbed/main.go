@@ -14,6 +14,7 @@ import (
 
 	"testbed/cmd/testbed/cli"
 	"testbed/cmd/testbed/library"
+	"testbed/cmd/testbed/torchft"
 	"testbed/experiment"
 	"testbed/scenarios"
 )
@@ -49,6 +50,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second one ends it at once
 	err := root().ExecuteContext(ctx)
 	var program programExit
 	if errors.As(err, &program) {
@@ -106,7 +108,8 @@ result is not valid; 4 not supported on this machine.`,
 		return cli.Usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand())
-	cmd.AddCommand(library.Commands()...)
+	cmd.AddCommand(library.Commands(measureLoad)...)
+	cmd.AddCommand(torchft.Commands()...)
 	cmd.AddCommand(hostCommands()...)
 	return cmd
 }

@@ -12,10 +12,13 @@ import (
 
 	"testbed/experiment"
 	"testbed/node/host"
+	"testbed/node/host/benchmark"
 	"testbed/node/host/emulation"
 	"testbed/node/host/realrun"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/planned"
+	"testbed/train/program/launch"
 )
 
 // startedAgain does the part of a process that a real run has started, if this
@@ -48,10 +51,22 @@ func quiet(err error) int {
 // ready says whether real runs are possible on this machine, on these links.
 func ready(links ...string) error { return host.Ready(links...) }
 
+// measureLoad measures what this machine carries of a scenario's reductions.
+func measureLoad(ctx context.Context, s *scenarios.Scenario) (*planned.Load, error) {
+	if err := ready(); err != nil {
+		return nil, err
+	}
+	return benchmark.Load(ctx, s)
+}
+
 // playReal plays a run on a real network.
 func playReal(ctx context.Context, r experiment.Run, links string, qlog bool, step func(stage string, e *runlog.Event)) (runlog.Summary, error) {
+	asked, err := launch.Ask(ctx, r.Scenario)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
 	return realrun.Play(ctx, realrun.Options{
-		Scenario: r.Scenario, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: qlog,
+		Scenario: asked, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: qlog,
 		Command: os.Args, Progress: func(p realrun.Progress) { step(p.Stage, p.Event) },
 	})
 }

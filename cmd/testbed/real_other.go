@@ -11,6 +11,7 @@ import (
 	"testbed/experiment"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/planned"
 )
 
 // The tag nohost makes on Linux what other systems get, for tests.
@@ -35,6 +36,10 @@ func playReal(context.Context, experiment.Run, string, bool, func(string, *runlo
 
 func resumeReal(context.Context, string, func(string, *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
 	return nil, runlog.Summary{}, needsLinux{}
+}
+
+func measureLoad(context.Context, *scenarios.Scenario) (*planned.Load, error) {
+	return nil, needsLinux{}
 }
 
 func wrongUse(error) bool { return false }

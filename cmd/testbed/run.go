@@ -20,6 +20,7 @@ import (
 type realFlags struct {
 	links     string
 	timeScale float64
+	dilation  float64
 	out       string
 	json      bool
 	qlog      bool
@@ -28,6 +29,7 @@ type realFlags struct {
 func (f *realFlags) declare(cmd *cobra.Command) {
 	linksFlag(cmd, &f.links)
 	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time; the scenario's own if 0")
+	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "how many times slower everything goes by the machine's clock; the scenario's own if 0")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
 }
@@ -79,6 +81,9 @@ func (f *realFlags) read(name string) (experiment.Run, error) {
 		if r, err = r.Rescaled(f.timeScale); err != nil {
 			return fail(err)
 		}
+	}
+	if f.dilation != 0 {
+		return r.Dilated(f.dilation)
 	}
 	return r, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -82,7 +83,7 @@ has a model, its losses.`,
 		}
 		play, err := simulator(cmd, network, calibrated)
 		if err == nil {
-			play, err = training(play, trained, model)
+			play, err = training(cmd.Context(), play, trained, model)
 		}
 		if err != nil {
 			return err
@@ -97,10 +98,10 @@ has a model, its losses.`,
 }
 
 // training has a simulator train, if that is wanted.
-func training(play experiment.Simulator, trained bool, model string) (experiment.Simulator, error) {
+func training(ctx context.Context, play experiment.Simulator, trained bool, model string) (experiment.Simulator, error) {
 	switch {
 	case trained:
-		return play.Trained(model), nil
+		return play.Trained(ctx, model), nil
 	case model != "":
 		return nil, cli.Usage(errors.New("--model is of --train; add that"))
 	}

@@ -24,10 +24,16 @@ type sweepFlags struct {
 	list     string
 	seeds    string
 	policies []string
+	network  string
+	train    bool
+	loss     float64
 	real     bool
 	repeat   int
 	resume   bool
 }
+
+// maxLoss is beyond any loss of a model that learns.
+const maxLoss = 1000
 
 func sweepCommand() *cobra.Command {
 	var flags sweepFlags
@@ -46,6 +52,13 @@ A field is named by its path in the scenario file, a value is written as there:
 A policy may be given with parameters, and several times with different ones:
 --policy baseline,straggler:k=1,straggler:k=5. Speed-ups are over the first.
 
+With --train every point trains what the section train says, and the results have
+losses, the time to a loss, and what the policies and the fields cost at equal
+tokens and at equal rounds. What several points learn alike is computed once.
+
+  testbed sweep charlm_straggler --train --network links --seeds 1..5 --policy baseline,straggler,backup
+  testbed sweep lognormal_16 --train --network links --set train.task=charlm --set target_outer_steps=30
+
 workers.count is the number of workers; beyond those in the file, copies of them
 in turn. --list reads assignments from a file, one JSON object a line.
 
@@ -57,6 +70,9 @@ summary.json. A sweep that was interrupted goes on with --resume --out DIR.`,
 	cmd.Flags().StringVar(&flags.list, "list", "", "file with assignments, one JSON object a line")
 	cmd.Flags().StringVar(&flags.seeds, "seeds", "", "A..B: play each point with each of these seeds (default: the scenario's)")
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to play, the reference first")
+	cmd.Flags().StringVar(&flags.network, "network", experiment.NetworkChurn, "what simulated messages and transfers take: churn or links")
+	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator what the scenario's section train says")
+	cmd.Flags().Float64Var(&flags.loss, "loss", 0, "the validation loss that times are to, in nats a token (default: the worst that a point came to)")
 	cmd.Flags().BoolVar(&flags.real, "real", false, "play on a real network")
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "how often to play each point on the real network")
 	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip what the directory of --out has already")
@@ -79,8 +95,20 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 		return nil, cli.Usage(errors.New("--repeat needs --real: the simulator gives the same result each time; vary --seeds"))
 	case f.resume && f.out == "":
 		return nil, cli.Usage(errors.New("--resume needs --out: the directory of the sweep to go on with"))
+	case f.real && (f.train || f.network != experiment.NetworkChurn):
+		return nil, cli.Usage(errors.New("--train and --network are of the simulator, and real runs train anyway; leave them out, or --real"))
+	case !(f.loss >= 0 && f.loss <= maxLoss):
+		return nil, cli.Usage(fmt.Errorf("--loss %v must lie between 0 and %d nats a token", f.loss, maxLoss))
+	case f.loss > 0 && !f.train && !f.real:
+		return nil, cli.Usage(errors.New("--loss needs --train: the simulator alone learns nothing"))
 	}
-	p := &sweep.Plan{World: runlog.Sim, Repeats: f.repeat}
+	p := &sweep.Plan{World: runlog.Sim, Repeats: f.repeat, Train: f.train, Target: f.loss}
+	if f.network != experiment.NetworkChurn {
+		p.Network = f.network
+	}
+	if f.train || p.Network != "" {
+		p.How = fmt.Sprintf("network %s, trained %v", f.network, f.train)
+	}
 	source, err := scenarios.Find(name)
 	if err != nil {
 		return nil, err
@@ -94,7 +122,7 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Scenario, p.World, p.How = r.Scenario, runlog.Real, fmt.Sprintf("links %s, time scale %v", f.links, f.timeScale)
+		p.Scenario, p.World, p.Train, p.How = r.Scenario, runlog.Real, r.Scenario.Train.Real(), fmt.Sprintf("links %s, time scale %v", f.links, f.timeScale)
 	}
 	if err := experiment.CheckPolicies(p.Scenario, f.policies); err != nil {
 		return nil, err
@@ -137,6 +165,13 @@ func (f *sweepFlags) cells() ([]sweep.Assignment, error) {
 func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 	show := &sweepProgress{out: cmd.ErrOrStderr()}
 	o := experiment.SweepOptions{Dir: f.dir(p.Scenario.Name, "sweep"), Resume: f.resume, Progress: show.step}
+	var err error
+	if o.Simulate, err = experiment.NewSimulator(f.network, nil); err != nil {
+		return err
+	}
+	if f.train {
+		o.Simulate = o.Simulate.TrainedOnce(cmd.Context())
+	}
 	if f.real {
 		o.Real = f.player(cmd, true)
 	}

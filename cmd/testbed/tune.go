@@ -17,6 +17,7 @@ type tuneFlags struct {
 	realFlags
 	policies                     []string
 	world, calibrated            string
+	train                        bool
 	points, seeds, heldOut, best int
 	repeat                       int
 }
@@ -37,6 +38,11 @@ the reverse.
   testbed tune lognormal_16
   testbed tune mixed_gpus --policy baseline,straggler,adaptive --points 5000 --world sim
 
+With --train each point trains what the scenario's section train says, and the
+front is that of wall-clock against validation loss. That takes as long as all of
+the training; --points is 50 then, --seeds 3 and --held-out 5, unless they are given.
+What several points learn alike is computed once.
+
 Which parameters are searched, and where, testbed list --policies --json says;
 others have the value that the scenario gives them, or a policy of the list
 itself: straggler:sideline_limit=100 is the beginning of every point.
@@ -48,6 +54,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 	f := cmd.Flags()
 	f.StringSliceVar(&flags.policies, "policy", policy.Names(), "policies to search, the reference first")
 	f.StringVar(&flags.world, "world", worldNames[0], "where to play the best: sim or both")
+	f.BoolVar(&flags.train, "train", false, "train what the scenario's section train says, and judge by loss instead of work lost")
 	f.IntVar(&flags.points, "points", 2000, "points to simulate, over all policies")
 	f.IntVar(&flags.seeds, "seeds", 5, "seeds to simulate each point with")
 	f.IntVar(&flags.heldOut, "held-out", 10, "other seeds to judge the best by")
@@ -82,6 +89,17 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 
 // tuning says what is to be searched.
 func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning, err error) {
+	if given := cmd.Flags().Changed; f.train {
+		if !given("points") {
+			f.points = 50
+		}
+		if !given("seeds") {
+			f.seeds = 3
+		}
+		if !given("held-out") {
+			f.heldOut = 5
+		}
+	}
 	for _, n := range []struct {
 		flag  string
 		value int
@@ -108,7 +126,12 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 	if err != nil {
 		return o, err
 	}
-	o.Simulate, err = simulator(cmd, experiment.NetworkLinks, f.calibrated)
+	if f.train && !o.Run.Scenario.Train.Real() {
+		return o, cli.Usage(fmt.Errorf("--train: %s trains nothing in earnest; give it the section train with a task, charlm for example", o.Run.Scenario.Name))
+	}
+	if o.Simulate, err = simulator(cmd, experiment.NetworkLinks, f.calibrated); err == nil && f.train {
+		o.Simulate = o.Simulate.TrainedOnce(cmd.Context())
+	}
 	o.Run.Dir = f.dir(o.Run.Scenario.Name, "tune")
 	return o, err
 }

@@ -23,6 +23,26 @@ import (
 func TestVerify(t *testing.T) {
 	needSandbox(t)
 	before := look(t)
+	var planned map[string]probe.PairReport
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		var off func(testenv.Machine) error
+		planned, off = verifyAsymmetric(t)
+		return off
+	})
+	there, back, lossy := planned["w0 w1"], planned["w1 w0"], planned["w0 w2"]
+	if there.OneWayDelay.Planned != 30 || back.OneWayDelay.Planned != 10 || there.RTT.Planned != 40 || lossy.Loss.Planned != 0.2 {
+		t.Errorf("planned %v, %v, %v ms and %v", there.OneWayDelay.Planned, back.OneWayDelay.Planned, there.RTT.Planned, lossy.Loss.Planned)
+	}
+	if there.Goodput.Planned > 9.73 || there.Goodput.Planned < 9.71 || back.Goodput.Planned > 29.2 || back.Goodput.Planned < 29.1 {
+		t.Errorf("planned goodput %v and %v Mbit/s, want 97.2 %% of 10 and 30", there.Goodput.Planned, back.Goodput.Planned)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// verifyAsymmetric measures the network once. What is off is late, or lost, where
+// others take much of the machine, and never early.
+func verifyAsymmetric(t *testing.T) (planned map[string]probe.PairReport, off func(testenv.Machine) error) {
+	t.Helper()
 	r := testbed(t, "verify", links(t, asymmetric), "--json")
 	var report probe.Report
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
@@ -34,29 +54,26 @@ func TestVerify(t *testing.T) {
 	if !report.Whole || len(report.Pairs) != 12 {
 		t.Errorf("%d pairs, whole %v, want all 12", len(report.Pairs), report.Whole)
 	}
-	planned := map[string]probe.PairReport{}
+	planned = map[string]probe.PairReport{}
 	for _, p := range report.Pairs {
 		planned[p.From+" "+p.To] = p
-		for name, q := range map[string]*probe.Property{"rtt": p.RTT, "one-way delay": p.OneWayDelay, "loss": p.Loss} {
-			if q == nil || !q.OK {
-				t.Errorf("%s to %s: %s %+v", p.From, p.To, name, q)
-			}
-		}
-		if p.Goodput == nil || p.GoodputAll == nil || p.BusyDelay == nil {
-			t.Errorf("%s to %s: no goodput", p.From, p.To)
+		if p.RTT == nil || p.OneWayDelay == nil || p.Loss == nil || p.Goodput == nil || p.GoodputAll == nil || p.BusyDelay == nil {
+			t.Errorf("%s to %s: %+v", p.From, p.To, p)
 		}
 	}
 	if t.Failed() {
 		t.Fatal(r.stderr)
 	}
-	there, back, lossy := planned["w0 w1"], planned["w1 w0"], planned["w0 w2"]
-	if there.OneWayDelay.Planned != 30 || back.OneWayDelay.Planned != 10 || there.RTT.Planned != 40 || lossy.Loss.Planned != 0.2 {
-		t.Errorf("planned %v, %v, %v ms and %v", there.OneWayDelay.Planned, back.OneWayDelay.Planned, there.RTT.Planned, lossy.Loss.Planned)
+	return planned, func(m testenv.Machine) error {
+		for name, p := range planned {
+			for of, q := range map[string]*probe.Property{"rtt": p.RTT, "one-way delay": p.OneWayDelay, "loss": p.Loss} {
+				if !q.OK && !(m.Taken >= mayStop && q.Measured > q.Tolerance[1]) {
+					return fmt.Errorf("%s: %s %+v\n%s", name, of, q, r.stderr)
+				}
+			}
+		}
+		return nil
 	}
-	if there.Goodput.Planned > 9.73 || there.Goodput.Planned < 9.71 || back.Goodput.Planned > 29.2 || back.Goodput.Planned < 29.1 {
-		t.Errorf("planned goodput %v and %v Mbit/s, want 97.2 %% of 10 and 30", there.Goodput.Planned, back.Goodput.Planned)
-	}
-	expectNothing(t, t.Name(), before)
 }
 
 func TestVerifyUsage(t *testing.T) {

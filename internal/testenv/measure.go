@@ -55,6 +55,14 @@ func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
 	repeat(t, watch, measure)
 }
 
+// MeasureBeside is Measure for a test that runs beside others of its package, whose
+// processes look like anybody's: of the machine only what its host withholds
+// counts.
+func MeasureBeside(t testing.TB, measure func() (judge func(Machine) error)) {
+	t.Helper()
+	repeat(t, watchHost, measure)
+}
+
 // mostExcused is the share that a scheduler which is fair to both may leave to
 // another program where the test needs the processors itself. A program that
 // merely fills what is idle takes more, and excuses nothing by that.
@@ -89,9 +97,18 @@ func repeat(t testing.TB, watch func() (stop func() Machine), measure func() (ju
 	}
 }
 
+// watchHost begins to watch the machine's host.
+func watchHost() (stop func() Machine) {
+	stolen, _, all := processorTime()
+	return func() Machine {
+		nowStolen, _, nowAll := processorTime()
+		return Machine{Taken: float64(nowStolen-stolen) / float64(max(nowAll-all, 1))}
+	}
+}
+
 // watch begins to watch the machine.
 func watch() (stop func() Machine) {
-	busy, all := processorTime()
+	_, busy, all := processorTime()
 	own := ownTime()
 	ended, late := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -110,7 +127,7 @@ func watch() (stop func() Machine) {
 	return func() Machine {
 		close(ended)
 		m := Machine{Late: <-late}
-		nowBusy, nowAll := processorTime()
+		_, nowBusy, nowAll := processorTime()
 		if others := nowBusy - busy - (ownTime() - own); others > 0 {
 			m.Taken = min(float64(others)/float64(nowAll-all), 1)
 		}
@@ -118,10 +135,11 @@ func watch() (stop func() Machine) {
 	}
 }
 
-// processorTime is how long the processors were busy with programs or withheld
-// by the host, of all the time since the machine started (proc_stat(5)).
-// Interrupts do not count as busy: most of them carry the packets of the test.
-func processorTime() (busy, all time.Duration) {
+// processorTime is how long the host withheld the processors, and how long they
+// were withheld or busy with programs, of all the time since the machine started
+// (proc_stat(5)). Interrupts do not count as busy: most of them carry the packets
+// of the test.
+func processorTime() (stolen, busy, all time.Duration) {
 	stat, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(stat), "\n")
 	// cpu user nice system idle iowait irq softirq steal, and guests, who are users
@@ -132,8 +150,11 @@ func processorTime() (busy, all time.Duration) {
 		if k < 3 || k == 7 {
 			busy += spent
 		}
+		if k == 7 {
+			stolen = spent
+		}
 	}
-	return busy, all
+	return stolen, busy, all
 }
 
 // ownTime is the processor time of this process and of the children that it has

@@ -65,7 +65,7 @@ func WatchSources(t testing.TB, root string) {
 			return nil
 		}
 		switch filepath.Ext(path) {
-		case ".go", ".s", ".mod", ".yaml", ".sh":
+		case ".go", ".s", ".mod", ".yaml", ".sh", ".py":
 			_, err = os.Stat(path)
 		}
 		return err

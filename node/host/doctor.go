@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -45,7 +47,23 @@ func Doctor() ([]Check, error) {
 	}
 	checks = append(checks, Check{Name: "sandbox", OK: true, Needed: true, Detail: how})
 	links, err := probeInside()
-	return append(checks, links...), err
+	return append(append(checks, links...), pythonCheck()), err
+}
+
+// PythonTrainers is the name of a check that nothing but they fails with.
+const PythonTrainers = "trainers in Python"
+
+// pythonCheck looks for what trainers of a user's own need that are written in
+// Python.
+func pythonCheck() Check {
+	c := Check{Name: PythonTrainers, Mend: "apt-get install python3-numpy; trainers in other languages, and all else, do without"}
+	out, err := exec.Command("python3", "-c", "import sys, numpy; print(sys.executable, 'with numpy', numpy.__version__)").Output()
+	if c.Detail = strings.TrimSpace(string(out)); err != nil {
+		c.Detail = "no python3 with numpy: " + err.Error()
+		return c
+	}
+	c.OK, c.Mend = true, ""
+	return c
 }
 
 func machineCheck() Check {

@@ -53,6 +53,7 @@ var programs = map[string]func(*emulation.Self) error{
 	emulation.KindRouter:    emulation.RunRouter,
 	process.KindCoordinator: process.RunCoordinator,
 	process.KindWorker:      process.RunWorker,
+	process.KindStore:       process.RunStore,
 	linkcheck.KindProber:    linkcheck.RunProber,
 	shell.KindCapture:       shell.RunCapture,
 	benchmark.KindRank:      benchmark.RunRank,

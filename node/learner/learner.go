@@ -5,50 +5,110 @@ package learner
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"testbed/allreduce/codec"
+	"testbed/internal/nice"
 	"testbed/node/state"
+	"testbed/runlog"
 	"testbed/train"
 )
 
-// Learner is the inner optimiser of a worker. It has one user at a time.
+// Config is what a Learner is made of.
+type Config struct {
+	Task    train.Task
+	Trainer train.Trainer
+	Outer   *state.Outer
+	// Optimiser is the outer one.
+	Optimiser train.Outer
+	// Exchange is how outer and local parameters come together.
+	Exchange *train.Exchange
+	// Long says that steps compute for long, as a real model's do: they get threads
+	// of the lowest priority, so that heartbeats and the all-reduce never wait for
+	// them.
+	Long bool
+	// Feedback is error feedback.
+	Feedback bool
+	// Staleness, if it is not 0, is the weight with which a contribution that no
+	// reduction has asked for is added to the next one.
+	Staleness float32
+	// CheckpointEvery is after how many outer steps there is a checkpoint; 0: never.
+	CheckpointEvery int
+}
+
+// Learner is the inner optimiser of a worker, with what is the worker's own
+// beside the outer state. It has one user at a time.
 type Learner struct {
-	outer   *state.Outer
-	task    train.Task
-	trainer train.Trainer
-	long    bool
+	Config
 	compute func(do func())
 	judge   func(do func()) // apart from inner steps
 	close   []func()
+
+	// local are the parameters after the inner steps of the round ended, with what
+	// has come in since; if ended is 0 the next round begins at the outer ones. Where
+	// the exchange is plain each does, and local is nil.
+	local []float32
+	ended int
+	// Where rounds overlap: merged says that local has the outcome of the round ended,
+	// ahead that the inner steps under way, or ended last, lack that of the round
+	// before. base, where outcomes come Late, is what the next pseudo-gradient is
+	// measured from. due is what a checkpoint after the round due.round is to have.
+	merged, ahead bool
+	base          []float32
+	due           struct {
+		round int
+		own   state.Own
+	}
+	// residual is what quantisation has taken from the contributions so far; nil
+	// without error feedback.
+	residual []float32
+	// With a staleness weight, late is the last contribution, without the residual,
+	// as long as no reduction has asked for it, and fresh the one of the inner steps
+	// under way; else they are nil.
+	late, fresh []float32
 }
 
-// New returns the learner of a worker. What computes for long, as a real model
-// does, gets threads of the lowest priority, so that heartbeats and the
-// all-reduce never wait for it.
-func New(task train.Task, trainer train.Trainer, outer *state.Outer, long bool) *Learner {
-	l := &Learner{outer: outer, task: task, trainer: trainer, long: long, compute: at}
-	if long {
+// New returns the learner of a worker.
+func New(c Config) *Learner {
+	l := &Learner{Config: c, compute: at}
+	if c.Long {
 		steps, judging := newThread(), newThread()
 		l.compute, l.judge = steps.do, judging.do
 		l.close = append(l.close, steps.end, judging.end)
+	}
+	var n int
+	c.Outer.Read(func(parameters []float32) { n = len(parameters) })
+	if !c.Exchange.Plain() {
+		l.local = make([]float32, n)
+	}
+	if c.Exchange.Late {
+		l.base = make([]float32, n)
+	}
+	if c.Feedback {
+		l.residual = make([]float32, n)
+	}
+	if c.Staleness > 0 {
+		l.late, l.fresh = make([]float32, n), make([]float32, n)
 	}
 	return l
 }
 
 func at(do func()) { do() }
 
-// Step takes an inner step of a round, the first one, 1, from the outer state. It
-// returns the training loss before it and how long it computed.
+// Step takes an inner step of a round, the first one, 1, from where the worker
+// begins it. It returns the training loss before it and how long it computed.
 func (l *Learner) Step(ctx context.Context, round, step int) (loss float64, took time.Duration, err error) {
 	l.compute(func() {
 		begin := time.Now()
 		if step == 1 {
-			l.outer.Read(func(parameters []float32) { err = l.trainer.Begin(ctx, round, parameters) })
+			err = l.begin(ctx, round)
 		}
 		if err == nil {
-			loss, err = l.trainer.Step(ctx, step)
+			loss, err = l.Trainer.Step(ctx, step)
 		}
 		took = time.Since(begin)
 	})
@@ -58,47 +118,229 @@ func (l *Learner) Step(ctx context.Context, round, step int) (loss float64, took
 	return loss, took, nil
 }
 
-// Finish ends the inner steps of a round and writes the pseudo-gradient to out,
-// the outer parameters − the local ones.
-func (l *Learner) Finish(out []float32) (err error) {
-	if err := l.trainer.Finish(out); err != nil {
+// begin begins a round: at the worker's own parameters if it has ended the one
+// before, and at the outer ones if it comes new or has thrown steps away.
+func (l *Learner) begin(ctx context.Context, round int) (err error) {
+	if l.ended > 0 && l.ended == round-1 {
+		if l.ahead = !l.merged; !l.ahead {
+			l.rebase()
+		}
+		return l.Trainer.Begin(ctx, round, l.local)
+	}
+	l.ended, l.ahead = 0, false
+	l.rebase()
+	l.Outer.Read(func(parameters []float32) { err = l.Trainer.Begin(ctx, round, parameters) })
+	return err
+}
+
+// rebase has the next pseudo-gradient measured from the outer parameters as they
+// are now or, with the eager correction, from where its round begins.
+func (l *Learner) rebase() {
+	switch {
+	case l.base == nil:
+	case l.Exchange.Eager && l.ended > 0:
+		copy(l.base, l.local)
+	default:
+		l.Outer.Read(func(parameters []float32) { copy(l.base, parameters) })
+	}
+}
+
+// Contribute ends the inner steps of a round and writes the contribution to out,
+// of the length of the round's fragment: the pseudo-gradient, with late what came
+// too late for the round before, and what quantisation has taken from others; this
+// waits for Merge if the outcome of the round before does.
+func (l *Learner) Contribute(round int, out []float32, late bool) error {
+	local := l.local
+	if local == nil {
+		local = out
+	}
+	if err := l.Trainer.Finish(local); err != nil {
 		return fmt.Errorf("the end of a round's inner steps: %w", err)
 	}
-	l.outer.Read(func(parameters []float32) {
-		for i, o := range parameters {
-			out[i] = o - out[i]
+	fragment := l.Exchange.Fragments.Of(round)
+	if l.base != nil {
+		fragment.PseudoGradient(out, l.base, local)
+	} else {
+		l.Outer.Base(func(parameters []float32) { fragment.PseudoGradient(out, parameters, local) })
+	}
+	if l.late != nil {
+		if late {
+			for i, x := range l.late {
+				out[i] += float32(l.Staleness * x)
+			}
 		}
-	})
+		copy(l.fresh, out)
+	}
+	if !l.ahead {
+		l.addResidual(round, out)
+		if l.Exchange.Repeats() {
+			l.Outer.Read(func(parameters []float32) { fragment.Mix(local, parameters, l.Exchange.Mix) })
+		}
+	}
+	if l.local != nil {
+		l.ended, l.merged = round, false
+	}
 	return nil
 }
 
-// Keep says that the round counts whose pseudo-gradient was written last.
-func (l *Learner) Keep() { l.trainer.Keep() }
+func (l *Learner) addResidual(round int, out []float32) {
+	if l.residual != nil {
+		l.Exchange.Fragments.Of(round).AddTo(out, l.residual)
+	}
+}
 
-// State returns the inner optimiser's state after the last round that was kept,
-// nil if it has none, and Restore goes on from one.
-func (l *Learner) State() ([]byte, error) { return l.trainer.State() }
+// Keep says that the round counts whose contribution was made last.
+func (l *Learner) Keep() { l.Trainer.Keep() }
 
-func (l *Learner) Restore(state []byte) error { return l.trainer.Restore(state) }
+// Arrived says that the contribution that was made last is there to be asked for.
+func (l *Learner) Arrived() error {
+	l.late, l.fresh = l.fresh, l.late
+	if l.Exchange.Overlap == 0 {
+		return nil
+	}
+	l.rebase() // before the next round begins, and the outer step of this one comes
+	if l.CheckpointEvery == 0 || l.ended%l.CheckpointEvery != 0 {
+		return nil
+	}
+	inner, err := l.Trainer.State()
+	l.due.round, l.due.own = l.ended, state.Own{Inner: inner, Local: slices.Clone(l.local)}
+	return err
+}
+
+// Lost takes note of what quantisation took from the contribution to a round, with
+// its outer step.
+func (l *Learner) Lost(round int, lost []float32) {
+	if l.residual != nil {
+		l.Exchange.Fragments.Of(round).Scatter(l.residual, lost)
+	}
+}
+
+// Merge brings what the outer step of a round, which the outer state has taken, came
+// to into the worker's parameters: those of the next round, if that is under way or
+// has ended. Then it completes contribution, the one to that. So many took part in
+// the outer step.
+func (l *Learner) Merge(round int, contribution []float32, participants int) error {
+	fragment := l.Exchange.Fragments.Of(round)
+	mix := func(local []float32) {
+		l.Outer.Read(func(parameters []float32) { fragment.Mix(local, parameters, l.Exchange.Mix) })
+	}
+	switch {
+	case l.ended == 0: // it contributed zeros
+	case !l.ahead && l.ended == round:
+		mix(l.local)
+		l.merged = true
+	case l.ahead && l.ended == round:
+		t, ok := l.Trainer.(train.Adjuster)
+		if !ok {
+			return fmt.Errorf("the trainer lets nobody change parameters in a round, as train.outer.overlap does")
+		}
+		t.Adjust(mix)
+		l.ahead = false
+	case l.ahead && l.ended == round+1:
+		mix(l.local)
+		if l.Exchange.Eager {
+			l.Optimiser.Share(l.local, contribution, participants)
+		}
+		l.addResidual(round+1, contribution)
+		l.ahead = false
+	}
+	return nil
+}
+
+// Reset has the next round begin at the outer parameters, which are another
+// lineage's than the worker's own.
+func (l *Learner) Reset() { l.ended, l.ahead, l.due.round = 0, false, 0 }
+
+// Own returns what the worker has beside the outer state after so many outer
+// steps, in slices that are not written any more. Where rounds overlap its steps may
+// be ahead: then it is what it had as they began, with the outcome.
+func (l *Learner) Own(outerSteps int) (state.Own, error) {
+	if l.due.round == outerSteps && outerSteps > 0 {
+		own := l.due.own
+		own.Residual = slices.Clone(l.residual)
+		l.due.round, l.due.own = 0, state.Own{}
+		l.Outer.Read(func(parameters []float32) {
+			l.Exchange.Fragments.Of(outerSteps).Mix(own.Local, parameters, l.Exchange.Mix)
+		})
+		return own, nil
+	}
+	inner, err := l.Trainer.State()
+	own := state.Own{Residual: slices.Clone(l.residual), Inner: inner}
+	if l.ended > 0 && l.ended == outerSteps {
+		own.Local = slices.Clone(l.local)
+	}
+	return own, err
+}
+
+// Restore goes on from what Own returned after so many outer steps.
+func (l *Learner) Restore(own state.Own, outerSteps int) error {
+	if own.Inner != nil {
+		if err := l.Trainer.Restore(own.Inner); err != nil {
+			return err
+		}
+	}
+	if own.Residual != nil && l.residual != nil {
+		l.residual = own.Residual
+	}
+	if own.Local != nil && l.local != nil {
+		l.local, l.ended, l.merged = own.Local, outerSteps, true
+	}
+	return nil
+}
 
 // Loss returns what computes the validation loss of the outer state as it is
 // now, from any goroutine, while steps are taken. What takes no time has been
-// computed by then.
-func (l *Learner) Loss() func() float64 {
+// computed by then. The error is train.ErrNoLoss if there is none.
+func (l *Learner) Loss() func() (float64, error) {
 	var now []float32
 	var loss float64
-	l.outer.Read(func(parameters []float32) {
-		if l.long {
+	var err error
+	l.Outer.Read(func(parameters []float32) {
+		if l.Long {
 			now = slices.Clone(parameters)
 		} else {
-			loss = l.task.Validate(parameters)
+			loss, err = l.Task.Validate(parameters)
 		}
 	})
-	return func() float64 {
-		if l.long {
-			l.judge(func() { loss = l.task.Validate(now) })
+	return func() (float64, error) {
+		if l.Long {
+			l.judge(func() { loss, err = l.Task.Validate(now) })
 		}
-		return loss
+		if err == nil && (math.IsNaN(loss) || math.IsInf(loss, 0)) {
+			err = fmt.Errorf("the training has diverged: the loss is %v", loss)
+		}
+		return loss, err
+	}
+}
+
+// Review returns what tells, in events, what a contribution to the outer step of a
+// round, the last one, was like, its layers too if the outer state is to be validated, and how well
+// that does as it is now. It may be called from any goroutine, while steps are
+// taken, and takes long.
+func (l *Learner) Review(round int, contribution, outcome []float32, format codec.Format, validate bool) func() ([]runlog.Event, error) {
+	contribution, outcome = slices.Clone(contribution), slices.Clone(outcome)
+	var layers []train.Layer
+	var loss func() (float64, error)
+	if validate {
+		layers, loss = l.Exchange.Fragments.Of(round).Layers(l.Task.Layers()), l.Loss()
+	}
+	return func() (events []runlog.Event, err error) {
+		l.judge(func() {
+			if c, ok := train.NewContribution(contribution, outcome, format.Lost(contribution), layers); ok {
+				events = append(events, runlog.Event{Type: runlog.Contributed, Contribution: &c})
+			}
+		})
+		if !validate {
+			return events, nil
+		}
+		now, err := loss()
+		switch {
+		case errors.Is(err, train.ErrNoLoss):
+			return events, nil
+		case err != nil:
+			return events, err
+		}
+		return append(events, runlog.Event{Type: runlog.Validated, Loss: &now}), nil
 	}
 }
 
@@ -107,7 +349,7 @@ func (l *Learner) Close() error {
 	for _, end := range l.close {
 		end()
 	}
-	return l.trainer.Close()
+	return l.Trainer.Close()
 }
 
 // thread is a thread of the operating system for computing, one thing at a time.
@@ -116,7 +358,7 @@ type thread struct{ work chan func() }
 func newThread() *thread {
 	t := &thread{work: make(chan func())}
 	go func() {
-		yield() // never undone: the thread ends with the goroutine
+		nice.Thread()
 		for do := range t.work {
 			do()
 		}

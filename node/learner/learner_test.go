@@ -2,9 +2,11 @@ package learner
 
 import (
 	"context"
+	"math"
 	"slices"
 	"testing"
 
+	"testbed/allreduce/codec"
 	"testbed/node/state"
 	"testbed/train"
 )
@@ -20,8 +22,12 @@ func TestLearner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		outer := state.NewOuter(task.Start(), train.DiLoCo)
-		l := New(task, trainer, outer, long)
+		fragments, err := train.Deal(task.Layers(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outer := state.NewOuter(task.Start(), train.DiLoCo, fragments, nil)
+		l := New(Config{Task: task, Trainer: trainer, Outer: outer, Exchange: &train.Exchange{Fragments: fragments}, Long: long})
 		gradient := make([]float32, parameters)
 		for round := 1; round <= 3; round++ {
 			for step := 1; step <= 4; step++ {
@@ -29,15 +35,19 @@ func TestLearner(t *testing.T) {
 					t.Fatalf("round %d, step %d: loss %v, %v", round, step, loss, err)
 				}
 			}
-			if err := l.Finish(gradient); err != nil {
+			if err := l.Contribute(round, gradient, false); err != nil {
 				t.Fatal(err)
 			}
 			l.Keep()
 			before, want := l.Loss(), 0.0
-			outer.Read(func(p []float32) { want = task.Validate(p) })
+			outer.Read(func(p []float32) { want, _ = task.Validate(p) })
 			outer.Step(gradient, nil)
-			if got := before(); got != want || got == l.Loss()() {
-				t.Errorf("round %d: loss %v, want %v, then %v", round, got, want, l.Loss()())
+			if long {
+				review(t, l, gradient, round > 1)
+			}
+			got, err := before()
+			if after, _ := l.Loss()(); err != nil || got != want || got == after {
+				t.Errorf("round %d: loss %v, %v, want %v, then %v", round, got, err, want, after)
 			}
 		}
 		if first == nil {
@@ -56,5 +66,25 @@ func TestLearner(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// review holds what is told of a contribution against it, as it was when the
+// review began.
+func review(t *testing.T, l *Learner, gradient []float32, validate bool) {
+	t.Helper()
+	contribution := slices.Clone(gradient)
+	tell := l.Review(1, contribution, gradient, codec.Format{Bits: 4, Block: 64}, validate)
+	clear(contribution)
+	events, err := tell()
+	if err != nil || len(events) != 1 && !validate || len(events) != 2 && validate {
+		t.Fatalf("%v: %+v", err, events)
+	}
+	c := events[0].Contribution
+	if math.Abs(c.Cosine-1) > 1e-9 || c.QuantisationError < 0.01 || c.QuantisationError > 0.5 || (len(c.Layers) > 0) != validate {
+		t.Errorf("%+v", c)
+	}
+	if loss, err := l.Loss()(); validate && (err != nil || *events[1].Loss != loss) {
+		t.Errorf("loss %v, want %v, %v", *events[1].Loss, loss, err)
 	}
 }

@@ -24,10 +24,11 @@ type Checkpoint struct {
 	OuterSteps int    `json:"outer_steps"`
 	Parameters int    `json:"parameters"`
 	Hash       string `json:"hash"` // of the outer state
-	// Of is the worker whose Own it holds; Residual and Inner are the hashes of its
-	// parts, empty where there is none.
+	// Of is the worker whose Own it holds; Residual, Local and Inner are the hashes
+	// of its parts, empty where there is none.
 	Of         *policy.ID `json:"of,omitempty"`
 	Residual   string     `json:"residual,omitempty"`
+	Local      string     `json:"local,omitempty"`
 	Inner      string     `json:"inner,omitempty"`
 	InnerBytes int        `json:"inner_bytes,omitempty"`
 	// Stateless says that it does not hold the outer state.
@@ -41,15 +42,18 @@ const (
 	// maxInner is how many bytes the state of an inner optimiser has at most for
 	// each parameter.
 	maxInner = 64
+	// leastInner is how many it may have however few they are.
+	leastInner = 64 << 10
 )
 
 // Own is what a worker has beside the outer state that all share.
 type Own struct {
 	Residual []float32 // with error feedback, what quantisation has taken
+	Local    []float32 // the parameters of its own that it goes on from
 	Inner    []byte    // the state of its inner optimiser
 }
 
-func (o Own) empty() bool { return o.Residual == nil && o.Inner == nil }
+func (o Own) empty() bool { return o.Residual == nil && o.Local == nil && o.Inner == nil }
 
 // Saving is what a checkpoint is to hold.
 type Saving struct {
@@ -69,6 +73,10 @@ func (o *Outer) Checkpoint(s Saving) func(io.Writer) (Checkpoint, error) {
 				err = fmt.Errorf("outer step %d came before that of step %d was written", now.Steps, steps)
 				return
 			}
+			if now.Agreed != nil {
+				err = fmt.Errorf("the state after outer step %d is one of a region alone", steps)
+				return
+			}
 			c, err = s.write(w, now)
 		})
 		if err != nil {
@@ -80,12 +88,12 @@ func (o *Outer) Checkpoint(s Saving) func(io.Writer) (Checkpoint, error) {
 
 func (s *Saving) write(w io.Writer, now *Snapshot) (Checkpoint, error) {
 	c := Checkpoint{
-		Format: checkpointFormat, Run: s.Run, OuterSteps: now.Steps, Parameters: len(now.parameters),
-		Hash: now.hash(), Stateless: s.Stateless,
+		Format: checkpointFormat, Run: s.Run, OuterSteps: now.Steps, Parameters: len(now.Parameters),
+		Hash: now.Hash(), Stateless: s.Stateless,
 	}
 	var vectors [][]float32
 	if !s.Stateless {
-		vectors = [][]float32{now.parameters, now.momentum}
+		vectors = [][]float32{now.Parameters, now.Momentum}
 	}
 	if !s.Own.empty() {
 		c.Of = &s.Of
@@ -93,6 +101,10 @@ func (s *Saving) write(w io.Writer, now *Snapshot) (Checkpoint, error) {
 	if s.Own.Residual != nil {
 		c.Residual = train.Hash(s.Own.Residual)
 		vectors = append(vectors, s.Own.Residual)
+	}
+	if s.Own.Local != nil {
+		c.Local = train.Hash(s.Own.Local)
+		vectors = append(vectors, s.Own.Local)
 	}
 	if s.Own.Inner != nil {
 		c.Inner, c.InnerBytes = hashBytes(s.Own.Inner), len(s.Own.Inner)
@@ -149,10 +161,13 @@ func readSaved(r io.Reader) (*Saved, error) {
 	var vectors []*[]float32
 	if !c.Stateless {
 		s.State = &Snapshot{Steps: c.OuterSteps}
-		vectors = append(vectors, &s.State.parameters, &s.State.momentum)
+		vectors = append(vectors, &s.State.Parameters, &s.State.Momentum)
 	}
 	if c.Residual != "" {
 		vectors = append(vectors, &s.own.Residual)
+	}
+	if c.Local != "" {
+		vectors = append(vectors, &s.own.Local)
 	}
 	for _, v := range vectors {
 		if *v, err = readFloats(in, c.Parameters); err != nil {
@@ -174,12 +189,15 @@ func readSaved(r io.Reader) (*Saved, error) {
 		return fmt.Errorf("its %s has the hash %s, its first line says %s", what, got, want)
 	}
 	if s.State != nil {
-		if got := s.State.hash(); got != c.Hash {
+		if got := s.State.Hash(); got != c.Hash {
 			return nil, differs("state", got, c.Hash)
 		}
 	}
 	if got := train.Hash(s.own.Residual); c.Residual != "" && got != c.Residual {
 		return nil, differs("residual", got, c.Residual)
+	}
+	if got := train.Hash(s.own.Local); c.Local != "" && got != c.Local {
+		return nil, differs("local parameters", got, c.Local)
 	}
 	if got := hashBytes(s.own.Inner); c.Inner != "" && got != c.Inner {
 		return nil, differs("optimiser", got, c.Inner)
@@ -203,7 +221,7 @@ func readFirstLine(in *bufio.Reader) (c Checkpoint, err error) {
 		return c, fmt.Errorf("outer step %d of %d parameters cannot be", c.OuterSteps, c.Parameters)
 	case c.Stateless && c.Of == nil:
 		return c, errors.New("it holds nothing")
-	case c.Of == nil && (c.Residual != "" || c.Inner != "") || c.InnerBytes < 0 || c.InnerBytes > maxInner*c.Parameters:
+	case c.Of == nil && (c.Residual+c.Local+c.Inner != "") || c.InnerBytes < 0 || c.InnerBytes > leastInner+maxInner*c.Parameters:
 		return c, errors.New("what it says of its worker cannot be")
 	}
 	return c, nil

@@ -14,7 +14,7 @@ import (
 // ahead is a model after one outer step.
 func ahead(seed uint64, parameters int) *Outer {
 	m := newTestOuter(seed, parameters)
-	m.Step(slices.Clone(m.now.parameters), nil)
+	m.Step(slices.Clone(m.now.Parameters), nil)
 	return m
 }
 
@@ -22,9 +22,10 @@ func TestCheckpointIsWholeOrNone(t *testing.T) {
 	m := ahead(1, 40_000)
 	for kind, saving := range map[string]Saving{
 		"state":              {Run: "run"},
-		"state and residual": {Run: "run", Of: 3, Own: Own{Residual: m.now.momentum}},
-		"residual":           {Run: "run", Of: 4, Own: Own{Residual: m.now.momentum}, Stateless: true},
-		"everything":         {Run: "run", Of: 6, Own: Own{Residual: m.now.momentum, Inner: []byte("moments")}},
+		"state and residual": {Run: "run", Of: 3, Own: Own{Residual: m.now.Momentum}},
+		"residual":           {Run: "run", Of: 4, Own: Own{Residual: m.now.Momentum}, Stateless: true},
+		"everything":         {Run: "run", Of: 6, Own: Own{Residual: m.now.Momentum, Inner: []byte("moments"), Local: m.now.Parameters}},
+		"local":              {Run: "run", Of: 6, Own: Own{Local: m.now.Parameters}, Stateless: true},
 	} {
 		write := m.Checkpoint(saving)
 		var b bytes.Buffer
@@ -39,7 +40,7 @@ func TestCheckpointIsWholeOrNone(t *testing.T) {
 		if diff := cmp.Diff(c, got.Checkpoint); diff != "" || c.OuterSteps != 1 || c.Run != "run" || c.Hash != m.Hash() {
 			t.Fatalf("%s: %+v\n%s", kind, c, diff)
 		}
-		if (got.State == nil) != saving.Stateless || got.State != nil && (got.State.hash() != c.Hash || got.State.Steps != 1) || !slices.Equal(got.own.Residual, saving.Own.Residual) {
+		if (got.State == nil) != saving.Stateless || got.State != nil && (got.State.Hash() != c.Hash || got.State.Steps != 1) || !slices.Equal(got.own.Residual, saving.Own.Residual) || !slices.Equal(got.own.Local, saving.Own.Local) {
 			t.Errorf("%s: read something else than was written", kind)
 		}
 		for name, damage := range map[string]func([]byte) []byte{
@@ -74,7 +75,7 @@ func TestResidualFitsItsState(t *testing.T) {
 	m, other := ahead(1, n), ahead(2, n)
 	write := func(id policy.ID, m *Outer, stateless bool) []byte {
 		var b bytes.Buffer
-		if _, err := m.Checkpoint(Saving{Run: "run", Of: id, Own: Own{Residual: m.now.momentum, Inner: []byte{1, 2}}, Stateless: stateless})(&b); err != nil {
+		if _, err := m.Checkpoint(Saving{Run: "run", Of: id, Own: Own{Residual: m.now.Momentum, Inner: []byte{1, 2}}, Stateless: stateless})(&b); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -99,7 +100,7 @@ func TestResidualFitsItsState(t *testing.T) {
 			own = bytes.NewReader(c.residual)
 		}
 		of, err := s.OwnOf(0, own)
-		if got := err == nil; got != c.want || got && !(slices.Equal(of.Residual, m.now.momentum) && bytes.Equal(of.Inner, []byte{1, 2})) {
+		if got := err == nil; got != c.want || got && !(slices.Equal(of.Residual, m.now.Momentum) && bytes.Equal(of.Inner, []byte{1, 2})) {
 			t.Errorf("%s: taken over: %v (%v), want %v", name, got, err, c.want)
 		}
 	}
@@ -133,7 +134,7 @@ func FuzzReadCheckpoint(f *testing.F) {
 	f.Add([]byte(`{"format":1,"outer_steps":1,"parameters":1073741824}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := readCheckpoint(bytes.NewReader(b))
-		if err == nil && c.State != nil && (c.State.hash() != c.Hash || len(c.State.parameters) != c.Parameters || len(c.State.momentum) != c.Parameters) {
+		if err == nil && c.State != nil && (c.State.Hash() != c.Hash || len(c.State.Parameters) != c.Parameters || len(c.State.Momentum) != c.Parameters) {
 			t.Errorf("accepted %+v", c)
 		}
 	})

@@ -12,7 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A state travels in chunks of its values, parameters before momentum. On the
+// A state travels in chunks of its values, parameters before momentum, and then,
+// of a region's state, what all regions last agreed on. On the
 // wire a chunk is a length and as many bytes: the values' first bytes, then
 // their second ones and so on, because only the signs and exponents compress,
 // and those by zstd if that shortens them. A length of zero is no chunk but a
@@ -29,17 +30,24 @@ const (
 // run. Tests, whose states are small, lower it before anything else.
 var ChunkValues = chunkValues
 
-// chunks returns the number of chunks of a state with n parameters.
-func chunks(n int) int { return 2 * vectorChunks(n) }
+// chunks returns the number of chunks of the state.
+func (s *Snapshot) chunks() int {
+	return vectorChunks(len(s.Parameters)) + vectorChunks(len(s.Momentum)) + vectorChunks(len(s.Agreed))
+}
 
 func vectorChunks(n int) int { return (n + ChunkValues - 1) / ChunkValues }
 
 // chunk returns the values of chunk i.
 func (s *Snapshot) chunk(i int) []float32 {
-	v := s.parameters
-	if n := vectorChunks(len(v)); i >= n {
-		v, i = s.momentum, i-n
+	v := s.Parameters
+	n := vectorChunks(len(v))
+	switch i / n {
+	case 1:
+		v = s.Momentum
+	case 2:
+		v = s.Agreed
 	}
+	i %= n
 	return v[i*ChunkValues : min(len(v), (i+1)*ChunkValues)]
 }
 

@@ -42,7 +42,7 @@ func (d *donor) serve(ctx context.Context, conn *quic.Conn) {
 
 func (d *donor) answer(ctx context.Context, conn *quic.Conn, stream *quic.Stream) error {
 	defer stream.Close()
-	stream.SetReadDeadline(time.Now().Add(chunkPatience))
+	stream.SetReadDeadline(time.Now().Add(d.patience(chunkPatience)))
 	var req request
 	dec := json.NewDecoder(io.LimitReader(stream, maxRequest))
 	dec.DisallowUnknownFields()
@@ -51,7 +51,7 @@ func (d *donor) answer(ctx context.Context, conn *quic.Conn, stream *quic.Stream
 		return fmt.Errorf("reading the request: %w", err)
 	}
 	stream.CancelRead(0) // whatever else it says
-	ctx, cancel := context.WithTimeout(ctx, donorPatience)
+	ctx, cancel := context.WithTimeout(ctx, d.patience(donorPatience))
 	defer cancel()
 	for {
 		steps, changed := d.Outer.Version()
@@ -66,13 +66,13 @@ func (d *donor) answer(ctx context.Context, conn *quic.Conn, stream *quic.Stream
 			return json.NewEncoder(stream).Encode(header{Error: fmt.Sprintf("the donor is at outer step %d, not yet at %d", steps, req.OuterSteps)})
 		}
 	}
-	return d.deliver(conn.Context(), &patient{stream, chunkPatience}, req)
+	return d.deliver(conn.Context(), &patient{stream, d.patience(chunkPatience)}, req)
 }
 
 func (d *donor) deliver(ctx context.Context, w io.Writer, req request) error {
 	if req.Have != nil {
-		if outcomes, hash, ok := d.Outer.since(*req.Have); ok {
-			h := header{OuterSteps: *req.Have + len(outcomes), Parameters: d.Outer.parameters, Hash: hash, Outcomes: outcomes}
+		if outcomes, steps, hash, ok := d.Outer.since(req); ok {
+			h := header{OuterSteps: steps, Parameters: d.Outer.parameters, Hash: hash, Outcomes: outcomes}
 			if err := json.NewEncoder(w).Encode(h); err != nil {
 				return err
 			}
@@ -84,17 +84,17 @@ func (d *donor) deliver(ctx context.Context, w io.Writer, req request) error {
 			return nil
 		}
 	}
-	s := d.snapshot(req.Hash)
+	s := d.snapshot(req.Hash, req.Agreed)
 	if s == nil && req.To > 0 {
 		return json.NewEncoder(w).Encode(header{Error: "the donor does not hold the state " + req.Hash})
 	}
 	if s == nil {
-		s = d.snapshot("")
+		s = d.snapshot("", req.Agreed)
 	}
-	if req.From < 0 || req.To > chunks(len(s.parameters)) {
-		return fmt.Errorf("asked for chunks %d to %d of %d", req.From, req.To, chunks(len(s.parameters)))
+	if req.From < 0 || req.To > s.chunks() {
+		return fmt.Errorf("asked for chunks %d to %d of %d", req.From, req.To, s.chunks())
 	}
-	if err := json.NewEncoder(w).Encode(header{OuterSteps: s.Steps, Parameters: len(s.parameters), Hash: s.digest}); err != nil {
+	if err := json.NewEncoder(w).Encode(header{OuterSteps: s.Steps, Parameters: len(s.Parameters), Hash: s.digest, Regional: s.Agreed != nil}); err != nil {
 		return err
 	}
 	if req.From >= req.To {
@@ -106,8 +106,10 @@ func (d *donor) deliver(ctx context.Context, w io.Writer, req request) error {
 	}
 	defer enc.close()
 	for i := req.From; i < req.To; i++ {
-		if err := d.waitIdle(ctx, enc); err != nil {
-			return err
+		if !req.Beside {
+			if err := d.waitIdle(ctx, enc); err != nil {
+				return err
+			}
 		}
 		if err := enc.write(s.chunk(i)); err != nil {
 			return err
@@ -134,8 +136,9 @@ func (d *donor) waitIdle(ctx context.Context, w *chunkWriter) error {
 	return nil
 }
 
-// snapshot returns the state with that hash, or the current one, or nil.
-func (d *donor) snapshot(hash string) *hashed {
+// snapshot returns the state with that hash, or the current one, or nil. With agreed
+// that is what all regions last agreed on, which outlives outer steps of regions.
+func (d *donor) snapshot(hash string, agreed bool) *hashed {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.served {
@@ -143,17 +146,17 @@ func (d *donor) snapshot(hash string) *hashed {
 			return s
 		}
 	}
-	current := d.Outer.Hash()
+	steps, current := d.Outer.version(agreed)
 	if hash != "" && current != hash {
 		return nil
 	}
 	for _, s := range d.served {
 		if s.digest == current {
-			return s
+			return &hashed{Snapshot{steps, s.State}, current}
 		}
 	}
-	s := &hashed{Snapshot: d.Outer.snapshot()}
-	s.digest = s.hash()
+	s := &hashed{Snapshot: d.Outer.snapshot(agreed)}
+	s.digest = s.Hash()
 	if hash != "" && s.digest != hash { // an outer step has come between
 		return nil
 	}

@@ -57,8 +57,8 @@ func newLab(t *testing.T, parameters int, busy func() bool, donors int) *lab {
 
 func (l *lab) fetch(donors ...Peer) error {
 	l.t.Helper()
-	s, _, err := l.joiner.Fetch(context.Background(), donors, 6, false)
-	if err == nil && s.hash() != l.hash {
+	s, _, err := l.joiner.Fetch(context.Background(), donors, 6, false, false)
+	if err == nil && s.Hash() != l.hash {
 		l.t.Error("the fetched state is another one")
 	}
 	return err
@@ -73,7 +73,7 @@ func TestFetchResumes(t *testing.T) {
 		if err := l.fetch(l.donors[0]); err == nil {
 			t.Fatal("the frozen donor has delivered everything")
 		}
-		all := chunks(20_000)
+		all := 2 * vectorChunks(20_000)
 		if l.joiner.fetcher.kept == nil || l.joiner.fetcher.kept.left == 0 || l.joiner.fetcher.kept.left == all {
 			t.Fatalf("what the frozen donor has sent is lost: %+v", l.joiner.fetcher.kept)
 		}

@@ -38,13 +38,14 @@ type fetcher struct {
 // Fetch returns the outer state after outerSteps outer steps or more, or the
 // older one that it already has a part of, and the bytes received of its chunks.
 // The first donor is asked what there is, the others help with a large state.
-// current says that Outer is a state of the run, if an old one. What a failed
-// Fetch has got is kept for the next. There may be one Fetch at a time.
-func (e *Endpoint) Fetch(ctx context.Context, donors []Peer, outerSteps int, current bool) (*Snapshot, int64, error) {
-	return e.fetcher.fetch(ctx, donors, outerSteps, current)
+// current says that Outer is a state of the run, if an old one, and agreed that the
+// donors are of other regions: then it returns the last state that all agreed on.
+// What a failed Fetch has got is kept for the next. There may be one Fetch at a time.
+func (e *Endpoint) Fetch(ctx context.Context, donors []Peer, outerSteps int, current, agreed bool) (*Snapshot, int64, error) {
+	return e.fetcher.fetch(ctx, donors, outerSteps, current, agreed)
 }
 
-func (f *fetcher) fetch(ctx context.Context, donors []Peer, outerSteps int, current bool) (*Snapshot, int64, error) {
+func (f *fetcher) fetch(ctx context.Context, donors []Peer, outerSteps int, current, agreed bool) (*Snapshot, int64, error) {
 	first := donors[0]
 	fail := func(err error) (*Snapshot, int64, error) {
 		return nil, 0, fmt.Errorf("fetching the outer state from %s: %w", first.Name, err)
@@ -55,29 +56,34 @@ func (f *fetcher) fetch(ctx context.Context, donors []Peer, outerSteps int, curr
 	}
 	defer conn.CloseWithError(0, "")
 	defer context.AfterFunc(ctx, func() { conn.CloseWithError(0, "aborted") })()
-	req := request{OuterSteps: outerSteps}
+	req := request{OuterSteps: outerSteps, Beside: f.Beside, Agreed: agreed}
 	if current {
 		have, _ := f.Outer.Version()
-		req.Have = &have
+		if req.Have = &have; f.Outer.rule != nil {
+			req.Base = f.Outer.Hash()
+		}
+	}
+	if f.kept != nil && f.kept.agreed != agreed {
+		f.kept = nil
 	}
 	if f.kept != nil {
 		req.Hash = f.kept.digest
 	}
-	in, h, err := ask(ctx, conn, req, donorPatience)
+	in, h, err := f.ask(ctx, conn, req, donorPatience)
 	if err != nil {
 		return fail(err)
 	}
 	resumes := f.kept != nil && h.Hash == f.kept.digest
 	switch {
-	case h.Parameters != f.Outer.parameters:
+	case f.Outer != nil && h.Parameters != f.Outer.parameters:
 		return fail(fmt.Errorf("it has %d parameters, this worker %d", h.Parameters, f.Outer.parameters))
 	case h.OuterSteps < outerSteps && !resumes:
 		return fail(fmt.Errorf("it is at outer step %d, not yet at %d", h.OuterSteps, outerSteps))
-	case h.Outcomes != nil && (req.Have == nil || h.OuterSteps != *req.Have+len(h.Outcomes)):
+	case h.Outcomes != nil && (req.Have == nil || !agreed && h.OuterSteps != *req.Have+len(h.Outcomes)):
 		return fail(errors.New("it sent outer steps that do not follow this worker's"))
 	}
 	if h.Outcomes != nil {
-		s, err := receiveOutcomes(ctx, in, h, f.Outer)
+		s, err := receiveOutcomes(ctx, in, h, f.Outer, agreed)
 		if err != nil {
 			return fail(err)
 		}
@@ -87,7 +93,7 @@ func (f *fetcher) fetch(ctx context.Context, donors []Peer, outerSteps int, curr
 		return s, 0, nil
 	}
 	if !resumes {
-		f.kept = newPartial(h)
+		f.kept = newPartial(h, agreed)
 	}
 	if err := f.collect(ctx, conn, donors); err != nil {
 		return nil, 0, err
@@ -106,7 +112,7 @@ func (f *fetcher) dial(ctx context.Context, from Peer) (*quic.Conn, error) {
 
 // ask sends a request and reads the header of the answer, for which the donor
 // may have to wait for longer than for the rest.
-func ask(ctx context.Context, conn *quic.Conn, req request, longer time.Duration) (*answer, header, error) {
+func (c *Config) ask(ctx context.Context, conn *quic.Conn, req request, longer time.Duration) (*answer, header, error) {
 	var h header
 	stream, err := conn.OpenStreamSync(ctx)
 	if err != nil {
@@ -117,13 +123,13 @@ func ask(ctx context.Context, conn *quic.Conn, req request, longer time.Duration
 	}
 	stream.Close()
 	defer context.AfterFunc(ctx, func() { stream.CancelRead(0) })()
-	p := &patient{stream, longer + chunkPatience}
+	p := &patient{stream, c.patience(longer + chunkPatience)}
 	in := bufio.NewReaderSize(p, maxHeader)
 	line, err := in.ReadSlice('\n')
 	if err != nil {
 		return nil, h, err
 	}
-	p.patience = chunkPatience
+	p.patience = c.patience(chunkPatience)
 	if err := json.Unmarshal(line, &h); err != nil {
 		return nil, h, err
 	}
@@ -158,7 +164,7 @@ func (f *fetcher) collect(ctx context.Context, first *quic.Conn, donors []Peer) 
 				}
 			}
 			if err == nil {
-				err = f.kept.collect(ctx, cancel, conn)
+				err = f.kept.collect(ctx, cancel, conn, &f.Config)
 			}
 			if err != nil && ctx.Err() == nil {
 				problems[i] = fmt.Errorf("fetching chunks of the outer state from %s: %w", from.Name, err)
@@ -175,13 +181,14 @@ func (f *fetcher) collect(ctx context.Context, first *quic.Conn, donors []Peer) 
 
 // receiveOutcomes reads what the header announces and returns the state that it
 // leads to. The worker's own stays as it is.
-func receiveOutcomes(ctx context.Context, in io.Reader, h header, own *Outer) (*Snapshot, error) {
+func receiveOutcomes(ctx context.Context, in io.Reader, h header, own *Outer, agreed bool) (*Snapshot, error) {
 	if len(h.Outcomes) > worker.KeptOutcomes || slices.Contains(h.Outcomes, nil) {
 		return nil, errors.New("its list of outcomes is malformed")
 	}
-	s := own.snapshot()
-	gradient := make([]float32, own.parameters)
+	s := own.snapshot(agreed)
+	all := make([]float32, own.parameters)
 	for _, o := range h.Outcomes {
+		gradient := all[:own.next(&s).Len]
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -195,7 +202,12 @@ func receiveOutcomes(ctx context.Context, in io.Reader, h header, own *Outer) (*
 		if err := o.Decode(gradient); err != nil {
 			return nil, err
 		}
-		s.take(own.optimiser, gradient)
+		to := s.Steps + 1
+		for agreed && !own.rule.Global(to) {
+			to++
+		}
+		own.take(&s, gradient, to)
 	}
+	s.Steps = h.OuterSteps
 	return &s, nil
 }

@@ -23,7 +23,7 @@ func TestBoundedMemory(t *testing.T) {
 		o, values := quantised(t, uint64(i), n)
 		m.Step(values, o)
 		outcomes = append(outcomes, weak.Make(o))
-		states = append(states, weak.Make(d.snapshot("")))
+		states = append(states, weak.Make(d.snapshot("", false)))
 	}
 	runtime.GC()
 	if n := held(outcomes); n != worker.KeptOutcomes {

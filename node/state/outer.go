@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"testbed/allreduce/codec"
+	"testbed/scenarios/regions"
 	"testbed/train"
 	"testbed/worker"
 )
@@ -20,18 +21,12 @@ import (
 // Snapshot is an outer state of one version, which nothing changes any more.
 type Snapshot struct {
 	Steps int // outer steps taken: the version
-
-	parameters, momentum []float32
+	train.State
 }
-
-// Parameters are those of the model, which nobody may change.
-func (s *Snapshot) Parameters() []float32 { return s.parameters }
-
-func (s *Snapshot) hash() string { return train.Hash(s.parameters, s.momentum) }
 
 // check compares a state with the hash that was announced.
 func (s *Snapshot) check(hash string) error {
-	if got := s.hash(); got != hash {
+	if got := s.Hash(); got != hash {
 		return fmt.Errorf("its hash is %s, not %s as announced", got, hash)
 	}
 	return nil
@@ -48,35 +43,51 @@ type hashed struct {
 type Outer struct {
 	parameters int // how many
 	optimiser  train.Outer
+	fragments  train.Fragments
+	rule       *regions.Rule
 
 	mu       sync.RWMutex
 	now      Snapshot // its vectors are written in place
 	changed  chan struct{}
 	outcomes []*codec.Outcome // of the last outer steps, the newest last
+	// before has, where there are regions, the hash of the state before each of the
+	// outcomes: a region that has lost its state begins another line of them.
+	before []string
 }
 
-// NewOuter returns an outer state of version 0. It takes the parameters over.
-func NewOuter(parameters []float32, optimiser train.Outer) *Outer {
+// NewOuter returns an outer state of version 0. It takes the parameters over. rule
+// says which outer steps are those of a region.
+func NewOuter(parameters []float32, optimiser train.Outer, fragments train.Fragments, rule *regions.Rule) *Outer {
 	n := len(parameters)
-	return &Outer{parameters: n, optimiser: optimiser, now: Snapshot{parameters: parameters, momentum: make([]float32, n)}, changed: make(chan struct{})}
+	return &Outer{
+		parameters: n, optimiser: optimiser, fragments: fragments, rule: rule,
+		now: Snapshot{State: train.State{Parameters: parameters, Momentum: make([]float32, n)}}, changed: make(chan struct{}),
+	}
 }
 
-// take takes an outer step.
-func (s *Snapshot) take(optimiser train.Outer, gradient []float32) {
-	optimiser.Step(s.parameters, s.momentum, gradient)
-	s.Steps++
+// next is the fragment of the outer step after this version.
+func (o *Outer) next(s *Snapshot) train.Fragment { return o.fragments.Of(s.Steps + 1) }
+
+// take takes an outer step of the next fragment, to the given version.
+func (o *Outer) take(s *Snapshot, gradient []float32, to int) {
+	o.optimiser.Take(&s.State, o.next(s), gradient, o.rule.Global(to))
+	s.Steps = to
 }
 
-// Step takes an outer step with a mean pseudo-gradient. outcome is that in
-// quantised form, for peers that miss the step, or nil if there is none.
+// Step takes an outer step with a mean pseudo-gradient of its fragment. outcome is
+// that in quantised form, for peers that miss the step, or nil if there is none.
 func (o *Outer) Step(gradient []float32, outcome *codec.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.now.take(o.optimiser, gradient)
 	if len(o.outcomes) == worker.KeptOutcomes {
 		o.outcomes = slices.Delete(o.outcomes, 0, 1) // a slice of the rest would keep it
 	}
 	o.outcomes = append(o.outcomes, outcome)
+	if o.rule != nil {
+		o.before = append(o.before, o.now.Hash())
+		o.before = o.before[len(o.before)-len(o.outcomes):]
+	}
+	o.take(&o.now, gradient, o.now.Steps+1)
 	o.publish()
 }
 
@@ -84,7 +95,7 @@ func (o *Outer) Step(gradient []float32, outcome *codec.Outcome) {
 func (o *Outer) Replace(s *Snapshot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.now, o.outcomes = *s, nil
+	o.now, o.outcomes, o.before = *s, nil, nil
 	o.publish()
 }
 
@@ -101,9 +112,15 @@ func (o *Outer) read(do func(*Snapshot)) {
 	do(&o.now)
 }
 
+// Base calls do with the parameters that pseudo-gradients of the next outer step are
+// measured from, which it may neither change nor keep.
+func (o *Outer) Base(do func(parameters []float32)) {
+	o.read(func(s *Snapshot) { do(s.Base(o.rule.Global(s.Steps + 1))) })
+}
+
 // Read calls do with the parameters, which it may neither change nor keep.
 func (o *Outer) Read(do func(parameters []float32)) {
-	o.read(func(s *Snapshot) { do(s.parameters) })
+	o.read(func(s *Snapshot) { do(s.Parameters) })
 }
 
 // Version returns the number of outer steps taken and a channel that is closed
@@ -114,30 +131,68 @@ func (o *Outer) Version() (steps int, changed <-chan struct{}) {
 	return o.now.Steps, o.changed
 }
 
-// Hash returns the Hash of parameters and momentum.
+// Hash returns the Hash of the state.
 func (o *Outer) Hash() (hash string) {
-	o.read(func(s *Snapshot) { hash = s.hash() })
+	o.read(func(s *Snapshot) { hash = s.Hash() })
 	return hash
 }
 
-func (o *Outer) snapshot() (c Snapshot) {
+// snapshot returns a copy of the state or, with agreed, of the last one that all
+// regions agreed on.
+func (o *Outer) snapshot(agreed bool) (c Snapshot) {
 	o.read(func(s *Snapshot) {
-		c = Snapshot{Steps: s.Steps, parameters: slices.Clone(s.parameters), momentum: slices.Clone(s.momentum)}
+		if c = *s; agreed {
+			c.State = s.Last()
+		}
+		c.State = c.Clone()
 	})
 	return c
 }
 
-// since returns the outcomes of the outer steps after the given one, and the
-// hash of the state that they lead to, if all of them are kept.
-func (o *Outer) since(steps int) (outcomes []*codec.Outcome, hash string, ok bool) {
+// version returns what snapshot would have, without its vectors.
+func (o *Outer) version(agreed bool) (steps int, hash string) {
+	o.read(func(s *Snapshot) {
+		steps, hash = s.Steps, ""
+		if agreed {
+			hash = s.Last().Hash()
+		} else {
+			hash = s.Hash()
+		}
+	})
+	return steps, hash
+}
+
+// since returns the outcomes of the outer steps after the one that a request has,
+// the version and the hash of the state that they lead to, if all of them are kept.
+// To what all regions last agreed on only the steps of all lead.
+func (o *Outer) since(req request) (outcomes []*codec.Outcome, steps int, hash string, ok bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	missed, ok := worker.Missed(steps, o.now.Steps, len(o.outcomes))
-	if !ok {
-		return nil, "", false
+	now, first := &o.now, o.now.Steps-len(o.outcomes) // the version before the first that is kept
+	outcomes = []*codec.Outcome{}
+	switch missed, kept := worker.Missed(*req.Have, now.Steps, len(o.outcomes)); {
+	case *req.Have < 0 || missed < 0 || !kept && !req.Agreed:
+		return nil, 0, "", false
+	case !req.Agreed:
+		base := now.Hash()
+		hash = base
+		if o.rule != nil && missed > 0 {
+			base = o.before[*req.Have-first]
+		}
+		if o.rule != nil && req.Base != base {
+			return nil, 0, "", false
+		}
+		outcomes = append(outcomes, o.outcomes[len(o.outcomes)-missed:]...)
+	default:
+		steps, ok := o.rule.Missed(*req.Have, now.Steps, len(o.outcomes))
+		if hash = now.Last().Hash(); !ok {
+			return nil, 0, "", false
+		}
+		for _, to := range steps {
+			outcomes = append(outcomes, o.outcomes[to-first-1])
+		}
 	}
-	outcomes = append([]*codec.Outcome{}, o.outcomes[len(o.outcomes)-missed:]...)
-	return outcomes, o.now.hash(), !slices.Contains(outcomes, nil)
+	return outcomes, now.Steps, hash, !slices.Contains(outcomes, nil)
 }
 
 const floatsPerWrite = 16 << 10

@@ -8,7 +8,17 @@ import (
 
 // newTestOuter is the outer state at the start of a run.
 func newTestOuter(seed uint64, parameters int) *Outer {
-	return NewOuter(train.NewQuadratic(seed, parameters).Start(), train.DiLoCo)
+	return newFragments(seed, parameters, 1)
+}
+
+// newFragments is one of so many fragments.
+func newFragments(seed uint64, parameters, fragments int) *Outer {
+	task := train.NewQuadratic(seed, parameters)
+	dealt, err := train.Deal(task.Layers(), fragments)
+	if err != nil {
+		panic(err)
+	}
+	return NewOuter(task.Start(), train.DiLoCo, dealt, nil)
 }
 
 // TestOuterStep compares the outer step with SGD's definition in PyTorch
@@ -16,7 +26,7 @@ func newTestOuter(seed uint64, parameters int) *Outer {
 func TestOuterStep(t *testing.T) {
 	m := newTestOuter(3, 1000)
 	params, buffer := make([]float64, 1000), make([]float64, 1000)
-	for i, o := range m.now.parameters {
+	for i, o := range m.now.Parameters {
 		params[i] = float64(o)
 	}
 	for step := range 3 {
@@ -28,7 +38,7 @@ func TestOuterStep(t *testing.T) {
 		}
 	}
 	for i, want := range params {
-		if got := float64(m.now.parameters[i]); got-want > 1e-5 || want-got > 1e-5 {
+		if got := float64(m.now.Parameters[i]); got-want > 1e-5 || want-got > 1e-5 {
 			t.Fatalf("parameter %d is %v, want %v", i, got, want)
 		}
 	}

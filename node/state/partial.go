@@ -6,12 +6,15 @@ import (
 	"sync"
 
 	"github.com/quic-go/quic-go"
+
+	"testbed/train"
 )
 
 // partial is a state of which some chunks are still missing. It outlives a
 // fetch that fails.
 type partial struct {
 	hashed
+	agreed bool // it is what all regions last agreed on
 
 	mu    sync.Mutex
 	have  []bool // by chunk
@@ -20,12 +23,14 @@ type partial struct {
 	bytes int64  // received, as compressed
 }
 
-func newPartial(h header) *partial {
+func newPartial(h header, agreed bool) *partial {
 	n := h.Parameters
-	return &partial{
-		hashed: hashed{Snapshot{Steps: h.OuterSteps, parameters: make([]float32, n), momentum: make([]float32, n)}, h.Hash},
-		have:   make([]bool, chunks(n)), asked: make([]int, chunks(n)), left: chunks(n),
+	s := Snapshot{Steps: h.OuterSteps, State: train.State{Parameters: make([]float32, n), Momentum: make([]float32, n)}}
+	if h.Regional {
+		s.Agreed = make([]float32, n)
 	}
+	chunks := s.chunks()
+	return &partial{hashed: hashed{s, h.Hash}, agreed: agreed, have: make([]bool, chunks), asked: make([]int, chunks), left: chunks}
 }
 
 // take returns the beginning and end of a stretch to ask for: of chunks that
@@ -69,13 +74,13 @@ func (p *partial) settle(from, to int, bytes int64) {
 }
 
 // collect asks one donor for one stretch after the other until none is missing.
-func (p *partial) collect(ctx context.Context, complete func(), conn *quic.Conn) error {
+func (p *partial) collect(ctx context.Context, complete func(), conn *quic.Conn, c *Config) error {
 	for {
 		from, to, ok := p.take()
 		if !ok {
 			return nil
 		}
-		bytes, err := p.receive(ctx, complete, conn, from, to)
+		bytes, err := p.receive(ctx, complete, conn, request{Hash: p.digest, From: from, To: to, Beside: c.Beside, Agreed: p.agreed}, c)
 		p.settle(from, to, bytes)
 		if err != nil {
 			return err
@@ -83,8 +88,8 @@ func (p *partial) collect(ctx context.Context, complete func(), conn *quic.Conn)
 	}
 }
 
-func (p *partial) receive(ctx context.Context, complete func(), conn *quic.Conn, from, to int) (bytes int64, err error) {
-	in, h, err := ask(ctx, conn, request{Hash: p.digest, From: from, To: to}, 0)
+func (p *partial) receive(ctx context.Context, complete func(), conn *quic.Conn, req request, c *Config) (bytes int64, err error) {
+	in, h, err := c.ask(ctx, conn, req, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -99,7 +104,7 @@ func (p *partial) receive(ctx context.Context, complete func(), conn *quic.Conn,
 	}
 	defer r.close()
 	values := make([]float32, ChunkValues)
-	for i := from; i < to; i++ {
+	for i := req.From; i < req.To; i++ {
 		v := values[:len(p.chunk(i))]
 		if err := r.read(v); err != nil {
 			return r.bytes, err

@@ -27,6 +27,7 @@ const (
 	alpn          = "testbed-state/2"
 	donorPatience = 30 * time.Second // for an outer step that is on its way
 	transferIdle  = 30 * time.Second
+	handshake     = 5 * time.Second // as quic-go has it
 	// chunkPatience bounds how long a stream of chunks may stand still. A donor
 	// that is busy says so once in a keepAlivePeriod.
 	chunkPatience   = 4 * time.Second
@@ -40,18 +41,25 @@ type request struct {
 	OuterSteps int `json:"outer_steps"` // the least version wanted
 	// Have is the version that the asker holds; absent, it holds none.
 	Have *int `json:"have,omitempty"`
+	// Base is the hash of what the asker holds, where there are regions.
+	Base string `json:"base,omitempty"`
+	// Agreed wants what all regions last agreed on.
+	Agreed bool `json:"agreed,omitempty"`
 	// Hash names a state of which the asker has a part already, or wants
 	// chunks From, From+1, … To-1.
 	Hash string `json:"hash,omitempty"`
 	From int    `json:"from,omitempty"`
 	To   int    `json:"to,omitempty"`
+	// Beside wants chunks while the donor needs its network for something else.
+	Beside bool `json:"beside,omitempty"`
 }
 
 type header struct {
 	OuterSteps int              `json:"outer_steps"`
 	Parameters int              `json:"parameters"`
-	Hash       string           `json:"hash"`     // of the state, in the end
-	Outcomes   []*codec.Outcome `json:"outcomes"` // null: the whole state is needed
+	Hash       string           `json:"hash"`               // of the state, in the end
+	Regional   bool             `json:"regional,omitempty"` // it is a region's, with what was last agreed on
+	Outcomes   []*codec.Outcome `json:"outcomes"`           // null: the whole state is needed
 	Error      string           `json:"error,omitempty"`
 }
 
@@ -62,10 +70,16 @@ type Config struct {
 	// TLS is an identity of the run.
 	TLS *tls.Config
 	// Outer is the state that is served, and that fetched outer steps follow on.
+	// It may be nil where nothing is served: then a fetch takes any.
 	Outer *Outer
 	// Busy says whether the network is needed for something else: chunks wait
 	// until then, so that a joiner does not hold a reduction up. Nil: never.
 	Busy func() bool
+	// Beside has donors send what is fetched while they are busy, too.
+	Beside bool
+	// Dilation is how many times slower the network is by the machine's clock than
+	// what is patient here is made for; 0 is 1.
+	Dilation float64
 	// PacketSize is the largest UDP payload in bytes.
 	PacketSize uint16
 	// Tracer records connections, see quic.Config; nil records nothing.
@@ -73,9 +87,15 @@ type Config struct {
 	Log    *slog.Logger
 }
 
+// patience is d by the machine's clock.
+func (c *Config) patience(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * max(c.Dilation, 1))
+}
+
 func (c *Config) quic() *quic.Config {
 	return &quic.Config{
-		MaxIdleTimeout:                 transferIdle,
+		MaxIdleTimeout:                 c.patience(transferIdle),
+		HandshakeIdleTimeout:           c.patience(handshake),
 		KeepAlivePeriod:                transferIdle / 3,
 		InitialPacketSize:              c.PacketSize,
 		InitialStreamReceiveWindow:     4 << 20,

@@ -94,7 +94,7 @@ func transfer(t *testing.T, from, to *Outer, outerSteps int, current bool) error
 		}
 	}
 	go ends[0].Serve(ctx)
-	s, _, err := ends[1].Fetch(ctx, []Peer{donor}, outerSteps, current)
+	s, _, err := ends[1].Fetch(ctx, []Peer{donor}, outerSteps, current, false)
 	if err == nil {
 		to.Replace(s)
 	}
@@ -123,6 +123,28 @@ func TestTransfer(t *testing.T) {
 				t.Errorf("at outer step %d with hash %s, the donor at 6 with %s", have, to.Hash(), from.Hash())
 			}
 		})
+	}
+}
+
+// TestTransferOfFragments: outcomes are of the fragments of their rounds, in turn.
+func TestTransferOfFragments(t *testing.T) {
+	const n = 1003
+	ahead := func(steps int) *Outer {
+		m := newFragments(1, n, 3)
+		for i := range steps {
+			o, values := quantised(t, uint64(i), m.fragments.Of(i+1).Len)
+			m.Step(values, o)
+		}
+		return m
+	}
+	for behind := range 6 {
+		from, to := ahead(6), ahead(behind)
+		if err := transfer(t, from, to, 6, true); err != nil {
+			t.Fatal(err)
+		}
+		if have, _ := to.Version(); have != 6 || to.Hash() != from.Hash() {
+			t.Errorf("from outer step %d: at %d with hash %s, the donor at 6 with %s", behind, have, to.Hash(), from.Hash())
+		}
 	}
 }
 
@@ -170,7 +192,7 @@ func TestTransferOfMissedStepsIsSmall(t *testing.T) {
 	if got := size(request{OuterSteps: 3, Have: &have}); got > n+n/100 {
 		t.Errorf("one outer step took %d bytes for %d parameters", got, n)
 	}
-	if got := size(request{OuterSteps: 3, To: chunks(n)}); got > 8*n*95/100 || got < 2*n {
+	if got := size(request{OuterSteps: 3, To: 2 * vectorChunks(n)}); got > 8*n*95/100 || got < 2*n {
 		t.Errorf("the whole state took %d bytes for %d parameters", got, n)
 	}
 }
@@ -210,7 +232,7 @@ func FuzzReceiveOutcomes(f *testing.F) {
 		if json.Unmarshal(announced, &h) != nil {
 			return
 		}
-		_, _ = receiveOutcomes(t.Context(), bytes.NewReader(data), h, m)
+		_, _ = receiveOutcomes(t.Context(), bytes.NewReader(data), h, m, false)
 		if m.Hash() != before {
 			t.Fatal("what came in changed the model")
 		}

@@ -170,11 +170,11 @@ func sameBytes(a, b []runlog.Round) (rounds, same int) {
 		if a[k].Round != b[k].Round || !slices.Equal(a[k].Participants, b[k].Participants) {
 			break
 		}
-		if a[k].Hash == "" || b[k].Hash == "" {
+		if a[k].Outcome() == "" || b[k].Outcome() == "" {
 			continue
 		}
 		rounds++
-		if a[k].Hash == b[k].Hash {
+		if a[k].Outcome() == b[k].Outcome() {
 			same++
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // Result is what the runs of a world have learnt, under two policies or more, or
 // under one.
 type Result struct {
-	// Target is the validation loss that every run has reached, in nats a token.
+	// Target is the validation loss that every run has reached.
 	Target float64 `json:"target"`
 	// Policies are in the order in which they were given; the first is the
 	// reference.
@@ -29,11 +29,19 @@ type Result struct {
 
 // Policy is what was learnt under one policy.
 type Policy struct {
-	Name   string         `json:"name"`
-	Curves []Curve        `json:"curves"` // one for each seed
-	Final  stats.Estimate `json:"final"`  // validation loss at the end
-	// Time is the wall-clock to Target, in microseconds.
-	Time stats.Estimate `json:"time_us"`
+	Name   string  `json:"name"`
+	Curves []Curve `json:"curves"` // one for each seed
+	Outcome
+}
+
+// Outcome is what several runs of one kind have learnt, held against those of
+// another kind, the reference.
+type Outcome struct {
+	Final stats.Estimate `json:"final"` // validation loss at the end
+	// Time is the wall-clock to the target loss, in microseconds, of the runs that
+	// reached it; Unreached counts the others.
+	Time      stats.Estimate `json:"time_us"`
+	Unreached int            `json:"unreached,omitempty"`
 	// Sooner is the reference's time over this one's, seed by seed.
 	Sooner stats.Estimate `json:"sooner,omitzero"`
 	// Seen and Lost are tokens that went into outer steps, and that were thrown
@@ -51,6 +59,10 @@ type Policy struct {
 type Curve struct {
 	Seed   uint64  `json:"seed"`
 	Points []Point `json:"points"`
+	// Seen and Lost are tokens that went into outer steps, and that were thrown
+	// away.
+	Seen int `json:"-"`
+	Lost int `json:"-"`
 }
 
 // Point is the state after an outer step.
@@ -65,38 +77,52 @@ type Point struct {
 // New holds the policies' runs against each other, seed by seed; nil if not all
 // of them have learnt something.
 func New[Set ~map[string]runlog.Summary](policies []string, seeds []Set) *Result {
-	r := &Result{Target: math.Inf(-1)}
+	r := &Result{}
+	var all []Curve
 	for _, name := range policies {
 		p := Policy{Name: name}
 		for _, runs := range seeds {
-			c := newCurve(runs[name])
+			c := NewCurve(runs[name])
 			if len(c.Points) == 0 {
 				return nil
 			}
-			r.Target = max(r.Target, c.least())
 			p.Curves = append(p.Curves, c)
 		}
+		all = append(all, p.Curves...)
 		r.Policies = append(r.Policies, p)
 	}
-	if len(r.Policies) == 0 || len(seeds) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
-	r.Target = math.Ceil(r.Target*100-1e-9) / 100 // 2.2 × 100 is above 220
+	r.Target = Target(all)
 	for i := range r.Policies {
-		p := &r.Policies[i]
-		p.conclude(&r.Policies[0], r.Target)
-		p.Seen = median(seeds, func(runs Set) *int { return runs[p.Name].TokensSeen })
-		p.Lost = median(seeds, func(runs Set) *int { return runs[p.Name].TokensLost })
+		p, reference := &r.Policies[i], r.Policies[0].Curves
+		if i == 0 { // not held against itself
+			reference = nil
+		}
+		p.Outcome = NewOutcome(p.Curves, reference, r.Target)
 	}
 	return r
 }
 
-// median is that of a number that runs may have.
-func median[Set any](seeds []Set, of func(Set) *int) int64 {
+// Target is the validation loss that every run has reached, the worst of their
+// best ones, rounded up to a hundredth; 0 without any.
+func Target(all []Curve) float64 {
+	worst := 0.0
+	for _, c := range all {
+		if len(c.Points) > 0 {
+			worst = max(worst, c.least())
+		}
+	}
+	return math.Ceil(worst*100-1e-9) / 100 // 2.2 × 100 is above 220
+}
+
+// median is that of a number of tokens, over the runs.
+func median(curves []Curve, of func(Curve) int) int64 {
 	var all []float64
-	for _, runs := range seeds {
-		if n := of(runs); n != nil {
-			all = append(all, float64(*n))
+	for _, c := range curves {
+		if len(c.Points) > 0 {
+			all = append(all, float64(of(c)))
 		}
 	}
 	if len(all) == 0 {
@@ -105,25 +131,28 @@ func median[Set any](seeds []Set, of func(Set) *int) int64 {
 	return int64(stats.Median(all))
 }
 
-// newCurve spreads the tokens that a run has seen over its rounds by who took
-// part in them.
-func newCurve(sum runlog.Summary) Curve {
+// NewCurve spreads the tokens that a run has seen over its rounds by who took
+// part in them. It has no points if nothing was learnt.
+func NewCurve(sum runlog.Summary) Curve {
 	c := Curve{Seed: sum.Seed}
-	all, seen, so := 0, 0, 0
-	if sum.TokensSeen != nil {
-		seen = *sum.TokensSeen
+	if sum.TokensSeen != nil && sum.TokensLost != nil {
+		c.Seen, c.Lost = *sum.TokensSeen, *sum.TokensLost
 	}
+	all, so := 0, 0
 	for _, round := range sum.Rounds {
 		all += len(round.Participants)
 	}
 	for _, round := range sum.Rounds {
 		so += len(round.Participants)
 		if l := round.Loss; l != nil && l.Validation != nil {
-			c.Points = append(c.Points, Point{round.Round, round.End, seen * so / all, *l.Validation, l.Train})
+			c.Points = append(c.Points, Point{round.Round, round.End, c.Seen * so / all, *l.Validation, l.Train})
 		}
 	}
 	return c
 }
+
+// Final is the loss at the end.
+func (c Curve) Final() float64 { return c.last().Loss }
 
 func (c Curve) last() Point { return c.Points[len(c.Points)-1] }
 
@@ -131,10 +160,13 @@ func (c Curve) least() float64 {
 	return slices.MinFunc(c.Points, func(a, b Point) int { return cmp.Compare(a.Loss, b.Loss) }).Loss
 }
 
-// reached is when the loss was first no more than the target.
-func (c Curve) reached(target float64) policy.Time {
+// Reached is when the loss was first no more than the target, if ever.
+func (c Curve) Reached(target float64) (policy.Time, bool) {
 	k := slices.IndexFunc(c.Points, func(p Point) bool { return p.Loss <= target })
-	return c.Points[k].WallClock
+	if k < 0 {
+		return 0, false
+	}
+	return c.Points[k].WallClock, true
 }
 
 // at is the loss where the points have a value of x, on the line between them.
@@ -160,25 +192,42 @@ func (c Curve) against(other Curve, of func(Point) float64) float64 {
 func tokens(p Point) float64 { return float64(p.Tokens) }
 func rounds(p Point) float64 { return float64(p.Round) }
 
-// conclude computes what follows from the curves. The reference is not held
-// against itself.
-func (p *Policy) conclude(reference *Policy, target float64) {
+// NewOutcome computes what follows from the curves, and from those of a
+// reference, if there is one, pair by pair. A curve without points is of a run
+// that does not count.
+func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 	var final, times, sooner, byTokens, byRounds []float64
-	for k, c := range p.Curves {
-		r := reference.Curves[k]
+	for k, c := range curves {
+		if len(c.Points) == 0 {
+			continue
+		}
 		final = append(final, c.last().Loss)
-		times = append(times, float64(c.reached(target)))
-		sooner = append(sooner, float64(r.reached(target))/float64(c.reached(target)))
+		at, reached := c.Reached(target)
+		if reached {
+			times = append(times, float64(at))
+		} else {
+			o.Unreached++
+		}
+		if reference == nil || len(reference[k].Points) == 0 {
+			continue
+		}
+		r := reference[k]
+		if before, ok := r.Reached(target); ok && reached && at > 0 {
+			sooner = append(sooner, float64(before)/float64(at))
+		}
 		byTokens, byRounds = append(byTokens, c.against(r, tokens)), append(byRounds, c.against(r, rounds))
 	}
-	p.Final, p.Time = stats.Estimated(final), stats.Estimated(times)
-	if p != reference {
-		p.Sooner, p.EqualTokens, p.EqualRounds = stats.Estimated(sooner), stats.Estimated(byTokens), stats.Estimated(byRounds)
+	o.Final, o.Time = stats.Estimated(final), stats.Estimated(times)
+	if reference != nil {
+		o.Sooner, o.EqualTokens, o.EqualRounds = stats.Estimated(sooner), stats.Estimated(byTokens), stats.Estimated(byRounds)
 	}
+	o.Seen = median(curves, func(c Curve) int { return c.Seen })
+	o.Lost = median(curves, func(c Curve) int { return c.Lost })
+	return o
 }
 
 // Seconds is Time in seconds of scenario time.
-func (p Policy) Seconds() float64 { return p.Time.Median / 1e6 }
+func (o Outcome) Seconds() float64 { return o.Time.Median / 1e6 }
 
 // Answer says in words what came of it: for each policy but the reference, or for
 // that if it is alone.
@@ -199,11 +248,11 @@ func (r *Result) Answer() (lines []string) {
 // held the same model, bit by bit.
 func Same(a, b runlog.Summary) (same, of int) {
 	for i := range min(len(a.Rounds), len(b.Rounds)) {
-		if a.Rounds[i].ModelHash == "" || b.Rounds[i].ModelHash == "" {
+		if a.Rounds[i].Model() == "" || b.Rounds[i].Model() == "" {
 			continue
 		}
 		of++
-		if a.Rounds[i].ModelHash == b.Rounds[i].ModelHash {
+		if a.Rounds[i].Model() == b.Rounds[i].Model() {
 			same++
 		}
 	}
@@ -212,12 +261,16 @@ func Same(a, b runlog.Summary) (same, of int) {
 
 // Of says in words what a run has learnt, and nothing if that is nothing.
 func Of(sum runlog.Summary) string {
-	c := newCurve(sum)
+	c := NewCurve(sum)
 	if len(c.Points) == 0 {
 		return ""
 	}
 	last := c.last()
-	text := fmt.Sprintf("validation loss %.3f nats a token after %d outer steps, from %.3f after the first", last.Loss, last.Round, c.Points[0].Loss)
+	first := "the first"
+	if n := c.Points[0].Round; n > 1 { // of all regions
+		first = fmt.Sprint(n)
+	}
+	text := fmt.Sprintf("validation loss %.3f after %d outer steps, from %.3f after %s", last.Loss, last.Round, c.Points[0].Loss, first)
 	if sum.TokensSeen != nil && sum.TokensLost != nil {
 		text += fmt.Sprintf("; %s tokens seen, %s thrown away", words.Thousands(int64(*sum.TokensSeen)), words.Thousands(int64(*sum.TokensLost)))
 	}

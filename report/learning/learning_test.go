@@ -9,6 +9,7 @@ import (
 	"testbed/policy"
 	"testbed/report/learning"
 	"testbed/runlog"
+	"testbed/train"
 )
 
 // run is one of ten rounds that take so long each, and whose loss falls from 4 to
@@ -73,7 +74,30 @@ func TestNothingLearnt(t *testing.T) {
 	if text := learning.Of(plain); text != "" {
 		t.Errorf("%q", text)
 	}
-	if text := learning.Of(run(1, 1, 2, 1.5)); text != "validation loss 1.500 nats a token after 10 outer steps, from 3.750 after the first; 200 tokens seen, 10 thrown away" {
+	if text := learning.Of(run(1, 1, 2, 1.5)); text != "validation loss 1.500 after 10 outer steps, from 3.750 after the first; 200 tokens seen, 10 thrown away" {
 		t.Errorf("%q", text)
+	}
+}
+
+// TestGradients: lines by worker, and a sentence.
+func TestGradients(t *testing.T) {
+	sum := run(1, 1, 2, 1.5)
+	if learning.NewGradients("baseline", sum) != nil || learning.OfGradients(sum) != "" {
+		t.Error("something is known of nothing")
+	}
+	for n := range sum.Rounds {
+		r := &sum.Rounds[n]
+		r.PseudoGradients = []runlog.PseudoGradient{{ID: 1, Norm: 2, Cosine: 0.9 - 0.05*float64(n), QuantisationError: 0.014}}
+		if n > 0 {
+			r.PseudoGradients = append(r.PseudoGradients, runlog.PseudoGradient{ID: 0, Norm: 3, Cosine: 0.9 - 0.05*float64(n), QuantisationError: 0.014})
+		}
+	}
+	sum.LayerErrors = []train.LayerError{{Name: "head", Error: 0.01}, {Name: "position", Error: 0.034}}
+	if got, want := learning.OfGradients(sum), "pseudo-gradients: cosine to the mean 0.90 in round 1, 0.45 in round 10; quantisation takes 1.4 %, most of position (3.4 %)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	g := learning.NewGradients("baseline", sum)
+	if len(g.Workers) != 2 || g.Workers[0].ID != 0 || len(g.Workers[0].Points) != 9 || g.Workers[1].Points[0] != (learning.GradientPoint{Round: 1, Norm: 2, Cosine: 0.9}) || len(g.Layers) != 2 {
+		t.Errorf("%+v", g)
 	}
 }

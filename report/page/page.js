@@ -377,6 +377,32 @@ function loss(id, of, format) {
   });
 }
 
+// gradients draws a figure of the workers' contributions by round, a line for each
+// worker.
+function gradients(id, of, bounds) {
+  let points = 0;
+  const series = data.gradients.flatMap(g => g.workers.map(w => {
+    const k = data.sides.findIndex(s => s.policy === g.policy);
+    points += w.points.length;
+    return {
+      type: 'line', name: g.policy, symbol: w.points.length > 60 ? 'none' : policySymbol(k), symbolSize: 4, z: 3,
+      lineStyle: {color: policyColour(k), width: 1.5, opacity: .7}, itemStyle: {color: policyColour(k)},
+      data: w.points.map(p => ({value: [p.round, of(p)], point: p, worker: w.id})),
+    };
+  }));
+  draw(id, 260, points, {
+    grid: {left: 52, right: 24, top: 14, bottom: 46},
+    xAxis: axis({type: 'value', min: 'dataMin', max: 'dataMax', minInterval: 1, name: 'round', nameLocation: 'middle', nameGap: 26, nameTextStyle: {color: colour.soft, fontSize: 12},
+      axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true}}),
+    yAxis: axis({type: 'value', ...bounds, axisLabel: {color: colour.soft, fontSize: 11, formatter: v => +v.toFixed(2)}}),
+    series,
+    tooltip: {
+      trigger: 'item', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
+      formatter: p => `<b>${escape(p.seriesName)}</b>, w${p.data.worker}<br>round ${p.data.point.round}: cosine ${p.data.point.cosine.toFixed(3)}, norm ${p.data.point.norm.toPrecision(3)}`,
+    },
+  });
+}
+
 function losses() {
   loss('loss', q => q.wall_clock_us, {name: 'wall-clock', short});
   loss('loss-tokens', q => q.tokens, {name: 'tokens', short: n => n >= 1e6 ? +(n / 1e6).toFixed(2) + ' M' : n >= 1e3 ? +(n / 1e3).toFixed(1) + ' k' : n});
@@ -387,7 +413,8 @@ function losses() {
 function render() {
   colour = dark.matches && !printing ? themes.dark : themes.light;
   timeline();
-  for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links], ['trade', trade], ['loss', losses]]) {
+  for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links], ['trade', trade], ['loss', losses],
+    ['cosines', () => gradients('cosines', p => p.cosine, {max: 1})], ['norms', () => gradients('norms', p => p.norm, {min: 0})]]) {
     if (get(id)) picture(); // a part of which there is nothing to show is not in the page
   }
   document.body.dataset.drawn = charts.size;

@@ -9,9 +9,12 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
+	"testbed/policy"
 	"testbed/report/document"
+	"testbed/report/learning"
 	"testbed/report/words"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -41,6 +44,7 @@ type sweepPage struct {
 	Cells   [][]int  `json:"cells"`
 	Figures []figure `json:"figures"`
 
+	first    int               // so many figures are in the first table
 	Results  *sweep.Results    `json:"-"`
 	Headline string            `json:"-"`
 	Answers  []document.Answer `json:"-"`
@@ -52,8 +56,10 @@ type figure struct {
 	Unit string `json:"unit"`
 	What string `json:"what"` // what is shown of several runs
 	// Even is set for ratios, of which 1 is neither better nor worse.
-	Even  bool   `json:"even"`
-	Lines []line `json:"lines"`
+	Even bool `json:"even"`
+	// Narrow is set for what lies far from 0 and differs little.
+	Narrow bool   `json:"narrow,omitempty"`
+	Lines  []line `json:"lines"`
 }
 
 // line has a figure by cell, under one policy or as a comparison of two.
@@ -81,20 +87,26 @@ func WriteHTML(out io.Writer, r *sweep.Results) error {
 }
 
 func newSweepPage(r *sweep.Results) *sweepPage {
-	p := &sweepPage{Scenario: r.Scenario, World: r.World, Policies: r.Policies, Fields: r.Fields, Results: r}
+	p := &sweepPage{Scenario: r.Scenario, World: r.World, Policies: r.Policies, Fields: r.Varied(), Results: r}
 	if p.Fields == nil {
 		p.Fields = []sweep.Axis{}
 	}
 	for _, c := range r.Cells {
-		at := make([]int, len(r.Fields))
-		for k, f := range r.Fields {
+		at := make([]int, len(p.Fields))
+		for k, f := range p.Fields {
 			at[k] = slices.Index(f.Values, c.Set.Value(f.Field))
 		}
 		p.Cells = append(p.Cells, at)
 	}
-	p.Figures = figures(r)
+	p.Figures = times(r)
+	p.Figures = append(p.Figures, learnt(r)...)
+	p.first = len(p.Figures)
+	p.Figures = append(p.Figures, figures(r)...)
 	p.Headline = document.Together.Replace(p.headline())
 	p.Answers = []document.Answer{p.whereMost(), p.everLost(), p.whatWasPlayed(), p.trust()}
+	if r.Target != nil {
+		p.Answers = slices.Insert(p.Answers, 2, p.whatWasLearnt())
+	}
 	for _, a := range p.Answers {
 		for k := range a.Text {
 			a.Text[k] = document.Together.Replace(a.Text[k])
@@ -103,9 +115,8 @@ func newSweepPage(r *sweep.Results) *sweepPage {
 	return p
 }
 
-// figures are all that a sweep has measured, without those that are 0
-// everywhere.
-func figures(r *sweep.Results) (all []figure) {
+// times are the speed-ups and the wall-clocks.
+func times(r *sweep.Results) (all []figure) {
 	if len(r.Compared()) > 0 {
 		f := figure{Name: "speed-up", Unit: "×", What: "median", Even: true}
 		for _, name := range r.Compared() {
@@ -126,7 +137,51 @@ func figures(r *sweep.Results) (all []figure) {
 		}
 		wall.Lines = append(wall.Lines, l)
 	}
-	all = append(all, wall)
+	return append(all, wall)
+}
+
+// learnt are the figures of what was learnt.
+func learnt(r *sweep.Results) (all []figure) {
+	if r.Target == nil {
+		return nil
+	}
+	percent := func(e stats.Estimate) stats.Estimate {
+		e.Median *= 100
+		if i := e.Interval; i != nil {
+			e.Interval = &stats.Interval{Low: 100 * i.Low, High: 100 * i.High, Level: i.Level}
+		}
+		return e
+	}
+	for _, m := range []struct {
+		figure
+		of func(learning.Outcome) stats.Estimate
+	}{
+		{figure{Name: "validation loss", Unit: lossUnit, Narrow: true}, func(o learning.Outcome) stats.Estimate { return o.Final }},
+		{figure{Name: fmt.Sprintf("time to a loss of %.2f", *r.Target), Unit: "µs"}, func(o learning.Outcome) stats.Estimate { return o.Time }},
+		{figure{Name: "loss at equal tokens", Unit: "% above the reference"}, func(o learning.Outcome) stats.Estimate { return percent(o.EqualTokens) }},
+		{figure{Name: "loss at equal rounds", Unit: "% above the reference"}, func(o learning.Outcome) stats.Estimate { return percent(o.EqualRounds) }},
+	} {
+		f := m.figure
+		f.What = "median"
+		for _, name := range r.Policies {
+			l := line{Policy: name, Points: [][]float64{}}
+			for _, c := range r.Cells {
+				e := m.of(c.Learning[name])
+				l.Points = append(l.Points, point(&e))
+			}
+			f.Lines = append(f.Lines, l)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// lossUnit is that of losses, which each task has of its own.
+const lossUnit = "of the task"
+
+// figures are all that a sweep has measured beside times and losses, without
+// those that are 0 everywhere.
+func figures(r *sweep.Results) (all []figure) {
 	for _, m := range []struct {
 		name, unit string
 		of         func(sweep.Row) float64
@@ -205,6 +260,9 @@ func (f figure) text(p []float64) string {
 	if f.Even {
 		format, unit = func(x float64) string { return fmt.Sprintf("%.2f", x) }, "×"
 	}
+	if f.Unit == lossUnit {
+		format = func(x float64) string { return fmt.Sprintf("%.3f", x) }
+	}
 	text := format(p[0]) + unit
 	if len(p) == 3 {
 		text += " (" + format(p[1]) + "–" + format(p[2]) + ")"
@@ -232,13 +290,11 @@ func (p *sweepPage) Table(first bool) sweepTable {
 	if !first {
 		return sweepTable{p, p.Other(), false}
 	}
-	return sweepTable{p, p.Figures[:len(p.Figures)-len(p.Other())], len(p.Results.Policies) == 2}
+	return sweepTable{p, p.Figures[:p.first], len(p.Results.Policies) == 2}
 }
 
-// Other are the figures beside speed-up and wall-clock.
-func (p *sweepPage) Other() []figure {
-	return p.Figures[min(len(p.Figures), 1+min(1, len(p.Results.Compared()))):]
-}
+// Other are the figures beside times and losses.
+func (p *sweepPage) Other() []figure { return p.Figures[p.first:] }
 
 // Reference is the policy that the others are held against.
 func (p *sweepPage) Reference() string { return p.Results.Policies[0] }
@@ -295,11 +351,16 @@ func (p *sweepPage) wallOf(c sweep.Cell) *stats.Estimate {
 // set says what a cell sets, with short names, and how many others are as good.
 func (p *sweepPage) set(c *sweep.Cell, of func(sweep.Cell) *stats.Estimate) string {
 	var parts []string
-	for _, s := range c.Set {
-		parts = append(parts, p.brief(s.Field)+"="+s.Value)
+	for _, f := range p.Fields {
+		if v := c.Set.Value(f.Field); v != "" {
+			parts = append(parts, p.brief(f.Field)+"="+v)
+		}
 	}
 	text := strings.Join(parts, ", ")
-	if text == "" {
+	switch {
+	case text == "" && len(p.Results.Fields) > 0:
+		text = "what all cells have"
+	case text == "":
 		text = "the scenario as it is"
 	}
 	same := -1
@@ -468,11 +529,14 @@ func (p *sweepPage) whatWasPlayed() document.Answer {
 	r := p.Results
 	a := document.Answer{Question: "What was played?", Short: fmt.Sprintf("%s of %s", words.Thousands(int64(r.Done)), counted(r.Points, "point"))}
 	var fields []string
-	for _, f := range r.Fields {
+	for _, f := range p.Fields {
 		fields = append(fields, fmt.Sprintf("%s (%s)", f.Field, counted(len(f.Values), "value")))
 	}
 	if len(fields) > 0 {
 		a.Text = append(a.Text, "Varied: "+strings.Join(fields, ", ")+".")
+	}
+	if fixed := r.Fixed(); len(fixed) > 0 {
+		a.Text = append(a.Text, "All with "+fixed.String()+".")
 	}
 	text := counted(len(r.Seeds), "seed")
 	if r.Repeats > 1 {
@@ -483,6 +547,38 @@ func (p *sweepPage) whatWasPlayed() document.Answer {
 		and = ", "
 	}
 	a.Text = append(a.Text, fmt.Sprintf("In each cell: %s, under %s.", text, strings.Join(r.Policies, and)))
+	return a
+}
+
+// whatWasLearnt names who came to the target loss first, and who to the least.
+func (p *sweepPage) whatWasLearnt() document.Answer {
+	a := document.Answer{Question: "What was learnt?", Short: "nothing"}
+	var soonest, least struct {
+		what string
+		o    learning.Outcome
+	}
+	for _, c := range p.Results.Cells {
+		for _, name := range p.Results.Policies {
+			o, what := c.Learning[name], name
+			if len(p.Cells) > 1 {
+				what += " with " + p.set(&c, func(sweep.Cell) *stats.Estimate { return nil })
+			}
+			if o.Time.N > 0 && (soonest.o.Time.N == 0 || o.Time.Median < soonest.o.Time.Median) {
+				soonest.what, soonest.o = what, o
+			}
+			if o.Final.N > 0 && (least.o.Final.N == 0 || o.Final.Median < least.o.Final.Median) {
+				least.what, least.o = what, o
+			}
+		}
+	}
+	if least.o.Final.N == 0 {
+		return a
+	}
+	a.Short = fmt.Sprintf("validation loss down to %.3f", least.o.Final.Median)
+	a.Text = []string{"Least: " + least.what + "."}
+	if soonest.o.Time.N > 0 {
+		a.Text = append(a.Text, fmt.Sprintf("First at a loss of %.2f: %s, after %s.", *p.Results.Target, soonest.what, words.Micros(policy.Time(soonest.o.Time.Median))))
+	}
 	return a
 }
 
@@ -549,6 +645,12 @@ func (p *sweepPage) Command() string {
 	command = append(command, "--seeds", fmt.Sprintf("%d..%d", r.Seeds[0], r.Seeds[len(r.Seeds)-1]))
 	if !slices.Equal(r.Policies, scenarios.PolicyNames) {
 		command = append(command, "--policy", strings.Join(r.Policies, ","))
+	}
+	if r.Target != nil && r.World == runlog.Sim {
+		command = append(command, "--train", "--loss", strconv.FormatFloat(*r.Target, 'g', -1, 64))
+	}
+	if r.Network != "" {
+		command = append(command, "--network", r.Network)
 	}
 	if r.World == runlog.Real {
 		command = append(command, "--real", "--repeat", fmt.Sprint(r.Repeats))

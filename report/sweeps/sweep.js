@@ -86,7 +86,7 @@ function curves(f) {
       name: field.name, nameLocation: 'middle', nameGap: 26, nameTextStyle: {color: colour.soft, fontSize: 12}, splitLine: {show: false},
       ...(numeric ? {axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, customValues: order.map((_, k) => x(k))}, axisTick: {customValues: order.map((_, k) => x(k)), lineStyle: {color: colour.line}}} : {}),
     }),
-    yAxis: axis({type: 'value', scale: f.even, ...top, axisLabel: {color: colour.soft, fontSize: 11, formatter: scale(f)}}),
+    yAxis: axis({type: 'value', scale: f.even || f.narrow, ...top, axisLabel: {color: colour.soft, fontSize: 11, formatter: scale(f)}}),
     series,
     tooltip: {
       trigger: 'axis', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,7 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 		axes = append(axes, axis)
 	}
 	p := &sweep.Plan{Scenario: s, Text: source.Text, World: runlog.Sim, Repeats: 1, Policies: policies}
+	p.Train = slices.Contains(fields, "train.task=charlm")
 	for seed := range seeds {
 		p.Seeds = append(p.Seeds, uint64(seed+1))
 	}
@@ -63,6 +65,12 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 		}
 		if sum.Policy = pt.Policy; parameters != "" { // as if they halved the speed
 			sum.WallClock *= 2
+		}
+		if p.Train { // as if it had
+			sum.TokensSeen, sum.TokensLost = new(100), new(0)
+			for k := range sum.Rounds {
+				sum.Rounds[k].Loss = &runlog.RoundLoss{Validation: new(3 - float64(k+s.InnerSteps)/10)}
+			}
 		}
 		done[key] = p.NewRow(key, pt, sum)
 		if err := table.Add(done[key]); err != nil {
@@ -115,6 +123,9 @@ func TestSweepPage(t *testing.T) {
 			"under baseline, straggler:k=5, straggler.", "--policy baseline,straggler:k=5,straggler", ">baseline / straggler:k=5</th>"}},
 		{"other parameters of one policy", swept(t, 1, []string{"straggler", "straggler:k=5"}, "inner_steps=1,2"), []string{
 			"Policy straggler:k=5 was 0.50× as fast as the straggler policy in each of 2 cells; it lost in 2."}},
+		{"losses", swept(t, 3, scenarios.PolicyNames, "train.task=charlm", "inner_steps=2,4"), []string{
+			"What was learnt?", "validation loss down to 2.200", "Least: baseline with inner_steps=4.", "First at a loss of 2.40: straggler with inner_steps=2, after 20,053 µs.", "All with train.task=charlm.",
+			"time to a loss of 2.40, µs (median)", "2.400 (2.400–2.400)", "--train --loss 2.4"}},
 		{"seeds alone", swept(t, 3, scenarios.PolicyNames), []string{
 			"The straggler policy was 4.59× as fast as the baseline in each of 1 cell; it never lost.", "the scenario as it is"}},
 	} {

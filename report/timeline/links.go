@@ -51,12 +51,16 @@ func Links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
 		}
 	}
 	for _, e := range events {
-		ring := rings[e.Epoch]
-		k := slices.IndexFunc(ring, func(id policy.ID) bool { return scenarios.NodeName(id) == e.Node })
-		if e.Type != runlog.Reduced || k < 0 || len(ring) < 2 {
+		k := slices.IndexFunc(rings[e.Epoch], func(id policy.ID) bool { return scenarios.NodeName(id) == e.Node })
+		if e.Type != runlog.Reduced || k < 0 {
 			continue
 		}
-		d := direction{e.Node, receiver(s, ring, k)}
+		id := rings[e.Epoch][k]
+		ring := s.Regions().Ring(e.Round, rings[e.Epoch], id)
+		if len(ring) < 2 {
+			continue
+		}
+		d := direction{e.Node, receiver(s, ring, id)}
 		if sums[d] == nil {
 			sums[d] = &Link{From: d.from, To: d.to, Rate: rate(d.from, d.to)}
 		}

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"strings"
 
 	"testbed/policy"
 	"testbed/report/record"
@@ -25,8 +26,21 @@ type Round struct {
 	Deadline     *policy.Deadline `json:"deadline"`  // nil: there was none
 	Why          string           `json:"why"`
 	Decisions    []string         `json:"decisions"`
+	Regional     bool             `json:"regional,omitempty"` // regions reduced apart
 	BytesSent    int64            `json:"-"`
 	Verdict      fidelity.Level   `json:"-"`
+}
+
+// Participants lists those of a round: by region where regions reduce apart.
+func Participants(r runlog.Round) string {
+	if len(r.Regions) == 0 {
+		return words.Workers(r.Participants)
+	}
+	var parts []string
+	for _, region := range r.Regions {
+		parts = append(parts, region.Region+": "+words.Workers(region.Participants))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Collect is the time until the round closed, Reduce the rest.
@@ -34,6 +48,14 @@ func (r Round) Collect() policy.Time { return r.Close - r.Start }
 
 // Reduce is the time from the close of the round to its outer step.
 func (r Round) Reduce() policy.Time { return r.End - r.Close }
+
+// reduction says what follows the close of the round.
+func (r Round) reduction() string {
+	if r.Regional {
+		return "all-reduce in each region"
+	}
+	return "all-reduce"
+}
 
 // Took is how long the round took.
 func (r Round) Took() policy.Time { return r.End - r.Start }
@@ -56,8 +78,8 @@ func Rounds(run *record.Run) []Round {
 	fetched := map[fetcher]bool{}
 	for _, r := range run.Summary.Rounds {
 		at[r.Round] = len(list)
-		list = append(list, Round{Round: r.Round, Start: r.Start, Close: r.Close, End: r.End, BytesSent: r.BytesSent,
-			Participants: words.Workers(r.Participants), Left: words.Workers(r.Late), Absent: names(r.Late), Arrivals: []Arrival{}, Decisions: []string{}})
+		list = append(list, Round{Round: r.Round, Start: r.Start, Close: r.Close, End: r.End, BytesSent: r.BytesSent, Regional: len(r.Regions) > 0,
+			Participants: Participants(r), Left: words.Workers(r.Late), Absent: names(r.Late), Arrivals: []Arrival{}, Decisions: []string{}})
 	}
 	for _, e := range run.Events {
 		k, completed := at[e.Round]

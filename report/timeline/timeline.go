@@ -5,6 +5,7 @@ package timeline
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"testbed/allreduce"
@@ -218,8 +219,7 @@ func (t *timeliner) add(e runlog.Event) {
 			t.enter(e.Node, e.T, innerSteps, e.Round)
 		} else {
 			t.enter(e.Node, e.T, Waiting, e.Round)
-			join := t.scenario.Policy.Join
-			t.learners[e.Node] = join == policy.JoinNext || join == policy.JoinZeros
+			t.learners[e.Node] = t.scenario.Policy.Join.Learns()
 		}
 	case runlog.Step:
 		t.step(e)
@@ -240,7 +240,9 @@ func (t *timeliner) add(e runlog.Event) {
 		}
 	case runlog.OuterStep:
 		t.reducing = false
-		clear(t.learners)
+		maps.DeleteFunc(t.learners, func(name string, _ bool) bool {
+			return t.scenario.Policy.Join != policy.JoinBlocking || slices.ContainsFunc(e.Participants, func(id policy.ID) bool { return scenarios.NodeName(id) == name })
+		})
 		for _, id := range e.Participants {
 			t.enter(scenarios.NodeName(id), e.T, innerSteps, e.Round+1)
 		}
@@ -332,7 +334,7 @@ func (t *timeliner) step(e runlog.Event) {
 }
 
 func (t *timeliner) reduceStart(e runlog.Event) {
-	for k, id := range e.Participants {
+	for _, id := range e.Participants {
 		name := scenarios.NodeName(id)
 		w := t.workers[name]
 		if w == nil {
@@ -344,7 +346,7 @@ func (t *timeliner) reduceStart(e runlog.Event) {
 			w.epoch = e.Epoch
 			continue
 		}
-		to := receiver(t.scenario, e.Participants, k)
+		to := receiver(t.scenario, t.scenario.Regions().Ring(e.Round, e.Participants, id), id)
 		t.enter(name, r.T-r.Duration, ReduceScatter, e.Round)
 		w.note = "to " + to
 		t.enter(name, r.T-r.Duration+r.ReduceScatter, AllGather, e.Round)
@@ -356,12 +358,12 @@ func (t *timeliner) reduceStart(e runlog.Event) {
 // everybody stands for all other participants of a direct all-reduce.
 const everybody = "the others"
 
-// receiver is whom the k-th of the participants of a reduction sends to.
-func receiver(s *scenarios.Scenario, participants []policy.ID, k int) string {
+// receiver is whom a participant of a reduction sends to.
+func receiver(s *scenarios.Scenario, ring []policy.ID, id policy.ID) string {
 	if s.Real.AllReduce.Algorithm == allreduce.Direct.String() {
 		return everybody
 	}
-	return scenarios.NodeName(participants[(k+1)%len(participants)])
+	return scenarios.NodeName(ring[(slices.Index(ring, id)+1)%len(ring)])
 }
 
 // markText puts an event that a picture marks into words; "" for all others.
@@ -395,6 +397,13 @@ func markText(e runlog.Event) string {
 		return "the coordinator is back"
 	case runlog.RunResume:
 		return fmt.Sprintf("everything had died; the run goes on from outer step %d", e.Round)
+	case runlog.UploadStart:
+		return fmt.Sprintf("%s begins to upload outer state %d", e.Node, e.Round)
+	case runlog.UploadDone:
+		if e.Cause != "" {
+			return fmt.Sprintf("the upload of outer state %d by %s has failed: %s", e.Round, e.Node, e.Cause)
+		}
+		return fmt.Sprintf("the store has outer state %d of %s, after %s", e.Round, e.Node, words.Micros(e.Duration))
 	case runlog.Leave:
 		return e.Node + " leaves"
 	case runlog.Slow:

@@ -140,19 +140,19 @@ func TestTimelineOfJoiners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, join := range []policy.JoinMode{policy.JoinRunning, policy.JoinNext, policy.JoinZeros} {
+	want := map[policy.JoinMode][]timeline.Kind{
+		policy.JoinRunning: {timeline.Fetch, timeline.InnerStep}, policy.JoinNext: {timeline.Fetch, timeline.Waiting},
+		policy.JoinZeros: {timeline.Fetch, timeline.Waiting}, policy.JoinBlocking: {timeline.Waiting, timeline.Fetch, timeline.AllReduce},
+	}
+	for _, join := range policy.JoinModes {
 		s.Policy.Join = join
-		var did []string
+		var did []timeline.Kind
 		for _, span := range timeline.New(s, simulatedRun(t, s, scenarios.Baseline).Events).Doing {
 			if span.Node == "w3" && len(did) < 3 {
-				did = append(did, string(span.Kind))
+				did = append(did, span.Kind)
 			}
 		}
-		then := timeline.InnerStep
-		if join != policy.JoinRunning {
-			then = timeline.Waiting
-		}
-		if want := []string{string(timeline.Fetch), string(then)}; !slices.Equal(did[:2], want) || slices.Contains(did, string(timeline.Dropped)) {
+		if want := want[join]; !slices.Equal(did[:len(want)], want) || slices.Contains(did, timeline.Dropped) {
 			t.Errorf("join %q: w3 did %q, want %q first", join, did, want)
 		}
 	}

@@ -173,7 +173,7 @@ func (t *tracer) rounds(run record.Run) {
 	for _, r := range Rounds(&run) {
 		args := map[string]any{"round": r.Round, "participants": r.Participants, "left out": r.Left, "why": r.Why}
 		t.span(coordinatorProcess, roundsThread, fmt.Sprintf("round %d: collecting", r.Round), r.Start, r.Close, args)
-		t.span(coordinatorProcess, roundsThread, fmt.Sprintf("round %d: all-reduce", r.Round), r.Close, r.End, args)
+		t.span(coordinatorProcess, roundsThread, fmt.Sprintf("round %d: %s", r.Round, r.reduction()), r.Close, r.End, args)
 	}
 }
 

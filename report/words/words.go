@@ -66,6 +66,8 @@ func Because(r *policy.Reason) string {
 		return fmt.Sprintf("a new process of it has asked to join, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleRejoin:
 		return fmt.Sprintf("%d outer steps after its eviction, %d to wait for", r.Misses, r.Limit)
+	case policy.RuleQuorumTimeout:
+		return fmt.Sprintf("it waited %s for a quorum; %d of %d restarts", Micros(r.Stalled), min(r.Misses, r.Limit), r.Limit)
 	case policy.RuleFetchFailed:
 		return fmt.Sprintf("it failed %d fetches of the outer state in a row", r.Misses)
 	case policy.RuleReduceFailed:

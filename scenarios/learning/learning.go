@@ -5,11 +5,11 @@ package learning
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"testbed/policy"
+	"testbed/scenarios/regions"
 	"testbed/train"
 	"testbed/train/charlm"
 )
@@ -27,6 +27,11 @@ type Spec struct {
 	Model Model  `yaml:"model" json:"model,omitzero"`
 	Inner Inner  `yaml:"inner" json:"inner,omitzero"`
 	Outer Outer  `yaml:"outer" json:"outer,omitzero"`
+	// Regions has regions take most outer steps by themselves; nil: all are of all
+	// workers.
+	Regions *regions.Spec `yaml:"regions" json:"regions,omitempty"`
+	// External has the fields of Program.
+	External `yaml:",inline"`
 }
 
 // Model is the shape of CharLM's transformer, and what a step trains on. What is
@@ -47,24 +52,21 @@ type Inner struct {
 	Warmup *int     `yaml:"warmup" json:"warmup,omitempty"` // steps
 }
 
-// Outer is the outer optimiser. What is not given is as train.DiLoCo has it.
-type Outer struct {
-	Rate     *float64 `yaml:"rate" json:"rate,omitempty"`
-	Momentum *float64 `yaml:"momentum" json:"momentum,omitempty"`
-}
-
 // The tasks.
 const (
 	Quadratic = "quadratic" // a stand-in, for runs in which time alone counts
 	CharLM    = "charlm"    // a language model on the bytes of a text
+	Program   = "program"   // what a program of the user's own trains
 )
 
 // Tasks lists them.
-var Tasks = []string{Quadratic, CharLM}
+var Tasks = []string{Quadratic, CharLM, Program}
 
 // Real says whether something is learnt that is worth a curve. A nil section is
 // the stand-in.
-func (s *Spec) Real() bool { return s != nil && s.Task == CharLM }
+func (s *Spec) Real() bool { return s.model() || s.Foreign() }
+
+func (s *Spec) model() bool { return s != nil && s.Task == CharLM }
 
 // config is CharLM's, with what the section leaves open filled in.
 func (s *Spec) config() charlm.Config {
@@ -88,9 +90,12 @@ func (s *Spec) config() charlm.Config {
 }
 
 // Parameters is the number of the model's parameters, or 0 where the scenario
-// chooses it.
+// chooses it, or a program that has not been asked.
 func (s *Spec) Parameters() int {
-	if !s.Real() {
+	switch {
+	case s.Foreign() && s.Own != nil:
+		return parameters(s.Own)
+	case !s.model():
 		return 0
 	}
 	return s.config().Parameters()
@@ -98,32 +103,23 @@ func (s *Spec) Parameters() int {
 
 // TokensPerStep is how many tokens an inner step trains on; 0 if none.
 func (s *Spec) TokensPerStep() int {
-	if !s.Real() {
+	switch {
+	case s.Foreign():
+		return s.Tokens
+	case !s.model():
 		return 0
 	}
 	c := s.config()
 	return c.Batch * c.Context
 }
 
-// OuterOptimiser returns the outer optimiser, also that of a nil section.
-func (s *Spec) OuterOptimiser() train.Outer {
-	o := train.DiLoCo
-	if s == nil {
-		return o
-	}
-	if s.Outer.Rate != nil {
-		o.Rate = float32(*s.Outer.Rate)
-	}
-	if s.Outer.Momentum != nil {
-		o.Momentum = float32(*s.Outer.Momentum)
-	}
-	return o
-}
-
 // NewTask makes what the workers with these ids train, also for a nil section.
 // parameters are those of the stand-in. The returned function is
 // train.Task.Trainer by id.
 func (s *Spec) NewTask(seed uint64, ids []policy.ID, parameters int) (train.Task, func(policy.ID) (train.Trainer, error), error) {
+	if s.Foreign() {
+		return s.ownTask()
+	}
 	if !s.Real() {
 		task := train.NewQuadratic(seed, parameters)
 		return task, func(id policy.ID) (train.Trainer, error) { return task.Trainer(int(id)) }, nil
@@ -159,19 +155,13 @@ func (s *Spec) Validate() error {
 	if s.Task != "" && !slices.Contains(Tasks, s.Task) {
 		return bad("task", "%q is no task; choose one of %s", s.Task, strings.Join(Tasks, ", "))
 	}
-	for _, o := range []struct {
-		field     string
-		value     *float64
-		low, high float64
-	}{{"outer.rate", s.Outer.Rate, 0, 10}, {"outer.momentum", s.Outer.Momentum, 0, 1}} {
-		if v := o.value; v != nil && (math.IsNaN(*v) || *v < o.low || *v > o.high || *v == o.high && o.high == 1) {
-			return bad(o.field, "is %v; it must lie between %v and %v", *v, o.low, o.high)
-		}
+	if err := s.Outer.validate(bad); err != nil {
+		return err
 	}
-	if s.Outer.Rate != nil && *s.Outer.Rate == 0 {
-		return bad("outer.rate", "is 0, with which nothing would be learnt; give one above it, 0.7 for example")
+	if err := s.External.validate(s.Task, bad); err != nil {
+		return err
 	}
-	if !s.Real() {
+	if !s.model() {
 		for _, f := range []struct {
 			field string
 			given bool

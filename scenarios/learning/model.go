@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"testbed/train/charlm"
 )
@@ -16,14 +17,24 @@ import (
 // Trained is a model that was learnt. Its file is a line of JSON, and then the
 // parameters as little-endian float32.
 type Trained struct {
-	Config     charlm.Config `json:"config"`
+	Config     charlm.Config `json:"config,omitzero"`
 	OuterSteps int           `json:"outer_steps"`
-	Parameters []float32     `json:"-"`
+	// Program is what trained it, if that was no CharLM, and Count the number of
+	// its parameters.
+	Program    []string  `json:"program,omitempty"`
+	Count      int       `json:"parameters,omitempty"`
+	Parameters []float32 `json:"-"`
 }
 
 // NewTrained is what a scenario's model has come to.
 func (s *Spec) NewTrained(outerSteps int, parameters []float32) *Trained {
-	return &Trained{s.config(), outerSteps, parameters}
+	t := &Trained{OuterSteps: outerSteps, Parameters: parameters}
+	if s.Foreign() {
+		t.Program, t.Count = s.Program, len(parameters)
+	} else {
+		t.Config = s.config()
+	}
+	return t
 }
 
 // Write writes the file.
@@ -38,13 +49,15 @@ func (t *Trained) Write(w io.Writer) error {
 	return nil
 }
 
-// ReadTrained reads the file.
+// ReadTrained reads the file of a CharLM.
 func ReadTrained(data []byte) (*Trained, error) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	var t Trained
 	switch err := json.Unmarshal(line, &t); {
 	case !ok || err != nil:
 		return nil, errors.New("it is no model: its first line is not JSON")
+	case t.Program != nil:
+		return nil, fmt.Errorf("only the program that trained it knows what its %d parameters mean: %s", t.Count, strings.Join(t.Program, " "))
 	case t.Config.Validate() != nil:
 		return nil, fmt.Errorf("it is no model: %w", t.Config.Validate())
 	case len(rest) != 4*t.Config.Parameters():

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/ringorder"
 	"testbed/scenarios/work"
@@ -25,6 +26,8 @@ type Network struct {
 	Ring    *ringorder.Ring        `json:"ring,omitempty"`
 	Injects []scenarios.LinkInject `json:"injects,omitempty"`
 	Work    *work.Spec             `json:"work,omitempty"`
+	// Load is nil if it was not measured.
+	Load *Load `json:"load,omitempty"`
 }
 
 // New is the network of a scenario with this plan.
@@ -33,7 +36,7 @@ func New(s *scenarios.Scenario, plan *shaping.Plan) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Network{plan, ring, s.Real.Injects, s.Work}, nil
+	return &Network{Plan: plan, Ring: ring, Injects: s.Real.Injects, Work: s.Work}, nil
 }
 
 // maxMatrix is the number of nodes up to which the matrix of paths is shown.
@@ -42,10 +45,22 @@ const maxMatrix = 12
 // Write writes the network of a scenario, what its workers do and what happens
 // to its links. Paths are shown as a matrix where that fits on a screen.
 func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
-	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v\n\n", s.Name, len(plan.Nodes), s.RealDuration(1000))
+	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v", s.Name, len(plan.Nodes), s.RealDuration(1000))
+	if x := s.Slowdown(); x > 1 {
+		fmt.Fprintf(out, ", and by the machine's clock, dilated %g times, %v", x, s.ClockDuration(1000))
+	}
+	fmt.Fprint(out, "\n\n")
 	if s.Work != nil {
 		fmt.Fprintf(out, "inner steps, in scenario time\n  %s\n\n", strings.Join(s.Work.Describe(), "\n  "))
 	}
+	if fragments := s.Exchange().Fragments; len(fragments) > 1 {
+		var of []string
+		for _, f := range fragments {
+			of = append(of, fmt.Sprint(f.Len))
+		}
+		fmt.Fprintf(out, "a round exchanges one of %d fragments in turn, of %s parameters\n\n", len(of), strings.Join(of, ", "))
+	}
+	writeRegions(out, s)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "node\taddress\trate up\trate down\tqueue")
 	for _, n := range plan.Nodes {
@@ -75,6 +90,27 @@ func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 		return err
 	}
 	return writeRest(out, s, plan)
+}
+
+// writeRegions shows who reduces with whom, where that is not always everybody.
+func writeRegions(out io.Writer, s *scenarios.Scenario) {
+	rule := s.Regions()
+	if rule == nil {
+		return
+	}
+	fmt.Fprintf(out, "all regions take every %d. outer step together, and each by itself the others\n", s.Train.Regions.Every)
+	var ids []policy.ID
+	for _, w := range s.Workers {
+		ids = append(ids, w.ID)
+	}
+	for _, r := range rule.Deal(ids) {
+		fmt.Fprintf(out, "  %s:", r.Region)
+		for _, id := range r.Workers {
+			fmt.Fprintf(out, " %s", scenarios.NodeName(id))
+		}
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintln(out)
 }
 
 // writeRest shows the order of the ring, and what happens to links.

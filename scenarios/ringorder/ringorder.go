@@ -27,7 +27,7 @@ type Ways struct {
 // Planned are the ways as the scenario and its plan know them before anything is
 // measured. They are zero where rings stay in the order of the ids.
 func Planned(s *scenarios.Scenario, plan *shaping.Plan) (w Ways) {
-	names := s.Nodes()[1:] // without the coordinator
+	names := s.WorkerNodes()
 	switch all := s.Real.AllReduce; all.Order {
 	case scenarios.OrderPlanned, scenarios.OrderMeasured:
 	case scenarios.OrderPlannedRates, scenarios.OrderMeasuredRates:

@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -18,8 +19,10 @@ import (
 const (
 	// nodeInterface is the name of every node's own interface.
 	nodeInterface = "eth0"
-	// bridgeName cannot be the name of a node.
+	// bridgeName cannot be the name of a node, nor can what begins with
+	// pathPrefix: the interface whose queues are the paths from a node.
 	bridgeName = "+hub"
+	pathPrefix = "+"
 	// addrGenNone keeps IPv6 silent: without a link-local address there is
 	// no address detection, no router solicitation, no multicast report.
 	addrGenNone = 1
@@ -102,7 +105,11 @@ func (n *Network) createNamespace() error {
 		return errors.Join(err, ns.Close())
 	}
 	n.nodes = append(n.nodes, node{ns: ns, conn: c})
-	return nil
+	if n.plan.TCP == "" {
+		_ = setTCP(shaping.DefaultTCP) // TCP says what came of it
+		return nil
+	}
+	return setTCP(n.plan.TCP)
 }
 
 func (n *Network) createBridge() (*netlink.Bridge, error) {
@@ -155,8 +162,32 @@ func (n *Network) createLink(i int, hubNS netns.NsHandle, bridge *netlink.Bridge
 	if err := n.hub.raise(outside); err != nil {
 		return err
 	}
+	if n.backend == BackendNetem {
+		if err := n.createPaths(i); err != nil {
+			return err
+		}
+	}
 	return node.conn.address(n.plan, i, inside)
 }
+
+// createPaths makes the interface with the paths from node i, and leads through
+// it what comes from the node.
+func (n *Network) createPaths(i int) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = pathName(i), shaping.MTU
+	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
+	ifb := &netlink.Ifb{LinkAttrs: attrs}
+	if err := n.hub.LinkAdd(ifb); err != nil {
+		return fmt.Errorf("adding an ifb: %w", asUnsupported(featureRedirect, err))
+	}
+	if err := n.hub.raise(ifb); err != nil {
+		return err
+	}
+	n.nodes[i].paths = ifb.Index
+	return n.hub.redirect(n.nodes[i].outside, ifb.Index)
+}
+
+func pathName(i int) string { return pathPrefix + strconv.Itoa(i) }
 
 // raise brings a link up without IPv6.
 func (c *conn) raise(link netlink.Link) error {
@@ -235,10 +266,14 @@ func (n *Network) shape(i int) error {
 	if err := node.up.install(upTree(n.plan, i, n.backend)); err != nil {
 		return fmt.Errorf("shaping rate_up: %w", err)
 	}
-	down := downTree(n.plan, i, n.backend)
-	node.down = device{conn: n.hub, index: node.outside, name: "rate_down"}
-	if err := node.down.install(down); err != nil {
-		return fmt.Errorf("shaping rate_down: %w", down.explain(err))
+	paths := pathTree(n.plan, i, n.backend)
+	node.path = device{conn: n.hub, index: node.paths, name: "paths"}
+	if err := node.path.install(paths); err != nil {
+		return fmt.Errorf("making paths: %w", paths.explain(err))
+	}
+	node.down = device{conn: n.hub, index: node.outside, name: "rate_down", redirect: node.paths}
+	if err := node.down.install(downTree(n.plan, i, n.backend)); err != nil {
+		return fmt.Errorf("shaping rate_down: %w", err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 // way stay under way. There are two exceptions, both meant: a path that is
 // cut loses them, as a cable does; and a device whose queues need another
 // arrangement gets new ones (a rate from or to unlimited; above 64 peers, the
-// first path to a node that is unlike its others).
+// first path from a node that is unlike its others).
 //
 // What was touched is read back. After an error the network may be anywhere
 // between the two plans; another Change that succeeds mends that. The plan
@@ -41,7 +41,11 @@ func (n *Network) Change(plan *shaping.Plan) error {
 		for _, step := range []struct {
 			d    *device
 			want tree
-		}{{&n.nodes[i].up, upTree(plan, i, n.backend)}, {&n.nodes[i].down, downTree(plan, i, n.backend)}} {
+		}{
+			{&n.nodes[i].up, upTree(plan, i, n.backend)},
+			{&n.nodes[i].path, pathTree(plan, i, n.backend)},
+			{&n.nodes[i].down, downTree(plan, i, n.backend)},
+		} {
 			if step.d.known && step.d.tree.equal(step.want) {
 				continue
 			}
@@ -79,7 +83,7 @@ func (n *Network) verify(touched []*device) error {
 		if err != nil {
 			return fmt.Errorf("reading back a change: %w", err)
 		}
-		for _, difference := range compare(d.name, d.tree.lines(seeds), found) {
+		for _, difference := range compare(d.name, d.lines(seeds), found) {
 			d.known = false
 			errs = append(errs, fmt.Errorf("a change did not take: %v", difference))
 		}
@@ -107,9 +111,21 @@ type device struct {
 	index int
 	name  string
 	tree  tree
-	known bool // the kernel holds the tree; not after an error
+	// redirect is the interface through which what arrives here is led, zero for
+	// none. It never changes.
+	redirect int
+	known    bool // the kernel holds the tree; not after an error
 	// past counts the queues that are gone, by their place.
 	past map[uint32]qdisc
+}
+
+// lines is what the kernel should hold for the device.
+func (d *device) lines(seeds bool) []string {
+	all := d.tree.lines(seeds)
+	if d.redirect != 0 {
+		all = append(all, redirectLine(d.redirect))
+	}
+	return all
 }
 
 // install gives the device its first tree.
@@ -137,14 +153,14 @@ func (d *device) change(want tree, before dumps) error {
 		}
 	}
 	if want.rate != was.rate {
-		if err := d.conn.changeClass(d.index, netlink.MakeHandle(1, 0), 1, want.rate, want.rate); err != nil {
+		if err := d.conn.setClass(changeClass, d.index, want.scheduler, 1, want.rate, want.rate); err != nil {
 			return err
 		}
 	}
 	for k, c := range want.classes {
 		minor := minorOf(k)
 		if c.rate != was.classes[k].rate || want.rate != was.rate {
-			if err := d.conn.changeClass(d.index, netlink.MakeHandle(1, 1), minor, c.rate, want.rate); err != nil {
+			if err := d.conn.setClass(changeClass, d.index, want.scheduler, minor, c.rate, want.rate); err != nil {
 				return err
 			}
 		}
@@ -175,15 +191,7 @@ func (d *device) rebuild(want tree, before dumps) error {
 // a new one instead, because only so does the kernel let go of what is in it.
 func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 	if want.netem == nil || !want.netem.cut || was.netem.cut {
-		if !want.sameFront(was) {
-			if err := d.conn.setLeaf(0, d.index, parent, 0, want); err != nil {
-				return err
-			}
-		}
-		if want.queue != was.queue {
-			return d.changeBehind(parent, was.queue, want.queue)
-		}
-		return nil
+		return d.conn.setLeaf(0, d.index, parent, 0, want)
 	}
 	old, err := d.remember(before, func(q qdisc) bool { return q.parent == parent })
 	if err != nil {
@@ -192,32 +200,6 @@ func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 	// The other of the two handles that a place has.
 	const other = 0x4000 << 16
 	return d.conn.setLeaf(unix.NLM_F_CREATE|unix.NLM_F_REPLACE, d.index, parent, old^other, want)
-}
-
-// changeBehind changes the queue behind a netem, which keeps what is under
-// way. The queue comes when the rate is limited and goes when it no longer is;
-// what waits in it then is lost.
-func (d *device) changeBehind(parent, was, want uint32) error {
-	front, err := d.conn.qdisc(d.index, parent)
-	if err != nil {
-		return err
-	}
-	flags := 0
-	switch {
-	case was == 0:
-		flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	case want == 0:
-		// netem keeps these in its own count of drops. Read at the last
-		// moment: the queue may be running empty at its new rate.
-		behind, err := d.conn.qdisc(d.index, front.handle|1)
-		if err != nil {
-			return err
-		}
-		past := d.past[parent]
-		past.behind += behind.drops + behind.waiting
-		d.setPast(parent, past)
-	}
-	return d.conn.setBehind(flags, d.index, front.handle, want)
 }
 
 // remember adds the counts of queues that are about to go to past, and
@@ -235,18 +217,13 @@ func (d *device) remember(before dumps, goes func(qdisc) bool) (handle uint32, e
 			past.packets += q.packets
 			past.bytes += q.bytes
 			past.drops += q.drops + q.waiting
-			past.behind += q.behind
-			d.setPast(q.parent, past)
+			if d.past == nil {
+				d.past = make(map[uint32]qdisc)
+			}
+			d.past[q.parent] = past
 		}
 	}
 	return handle, nil
-}
-
-func (d *device) setPast(parent uint32, past qdisc) {
-	if d.past == nil {
-		d.past = make(map[uint32]qdisc)
-	}
-	d.past[parent] = past
 }
 
 // counted is the device's leaves among queues, with what went before them.
@@ -255,31 +232,12 @@ func (d *device) counted(queues []qdisc) []qdisc {
 	for k := range all {
 		q, before := &all[k], d.past[all[k].parent]
 		q.packets, q.bytes = q.packets+before.packets, q.bytes+before.bytes
-		q.drops, q.behind = q.drops+before.drops, q.behind+before.behind
+		q.drops += before.drops
 	}
 	return all
 }
 
-// leaves are the queues at the ends of a device's tree. A netem and the queue
-// behind it are one leaf, as they are to the kernel: netem's packets, and its
-// drops, include those of the queue.
+// leaves are the queues at the ends of a device's tree.
 func leaves(queues []qdisc) []qdisc {
-	var all []qdisc
-	behind := make(map[uint32]qdisc) // by the class of netem that it is in
-	for _, q := range queues {
-		if q.kind == "netem" {
-			behind[q.handle|1] = qdisc{}
-		}
-	}
-	for _, q := range queues {
-		if _, is := behind[q.parent]; is {
-			behind[q.parent] = q
-		} else if slices.Contains([]string{"bfifo", "netem"}, q.kind) {
-			all = append(all, q)
-		}
-	}
-	for k := range all {
-		all[k].behind = behind[all[k].handle|1].drops
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(queues), func(q qdisc) bool { return q.kind != "bfifo" && q.kind != "netem" })
 }

@@ -227,7 +227,7 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 				t.Error(err)
 			}
 			for _, c := range counts {
-				if c.Node == "w1" && c.Down && c.Peer == "w0" && (c.Lost != 20 || c.Drops != 0 || c.Packets != 10) {
+				if c.Node == "w0" && c.Kind == "netem" && c.Peer == "w1" && (c.Lost != 20 || c.Drops != 0 || c.Packets != 10) {
 					t.Errorf("the kernel counts %+v, want 20 lost of 30", c)
 				}
 			}

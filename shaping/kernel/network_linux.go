@@ -27,7 +27,8 @@ type node struct {
 	ns              netns.NsHandle
 	conn            *conn
 	inside, outside int // interface indexes of eth0 and of the hub's end
-	up, down        device
+	paths           int // that of the ifb with netem queues; BackendNetem only
+	up, path, down  device
 	refused         map[int]bool // the peers that the node has no route to
 }
 
@@ -63,17 +64,27 @@ func (n *Network) Close() error {
 		node.conn.close()
 		errs = append(errs, node.ns.Close())
 	}
+	nodes := len(n.nodes)
 	n.nodes = nil
 	if n.hub == nil {
 		return errors.Join(errs...)
 	}
+	var own []string
 	if !n.backend.Routed() {
-		bridge, err := n.hub.LinkByName(bridgeName)
+		own = append(own, bridgeName)
+	}
+	for i := range nodes {
+		if n.backend == BackendNetem {
+			own = append(own, pathName(i))
+		}
+	}
+	for _, name := range own {
+		link, err := n.hub.LinkByName(name)
 		if err == nil {
-			err = n.hub.LinkDel(bridge)
+			err = n.hub.LinkDel(link)
 		}
 		if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) {
-			errs = append(errs, fmt.Errorf("removing the bridge: %w", err))
+			errs = append(errs, fmt.Errorf("removing the interface %s: %w", name, err))
 		}
 	}
 	n.hub.close()
@@ -112,14 +123,28 @@ func (n *Network) ReadBack() ([]Difference, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading back node %s: %w", p.Name, err)
 		}
+		if n.plan.TCP != "" {
+			tcp, err := readTCP(node.ns)
+			if err != nil {
+				return nil, fmt.Errorf("reading back node %s: %w", p.Name, err)
+			}
+			found = append(found, tcpLine(tcp))
+		}
 		all = append(all, compare(p.Name+" "+nodeInterface, nodeLines(n.plan, i, n.backend), found)...)
 
-		found, seeds, err := n.hub.readEnd(node.outside, hubQueues[node.outside])
+		found, err = n.hub.readEnd(node.outside, hubQueues[node.outside])
 		if err != nil {
 			return nil, fmt.Errorf("reading back the hub's end of %s: %w", p.Name, err)
 		}
-		planned := append(downTree(n.plan, i, n.backend).lines(seeds), linkLine(p.Name, hubMAC(i), true, 0))
-		all = append(all, compare(p.Name+" hub", planned, found)...)
+		planned := device{tree: downTree(n.plan, i, n.backend), redirect: node.paths}
+		all = append(all, compare(p.Name+" hub", append(planned.lines(false), linkLine(p.Name, hubMAC(i), true, 0)), found)...)
+		if n.backend == BackendNetem {
+			found, seeds, err := n.hub.readTree(node.paths, hubQueues[node.paths])
+			if err != nil {
+				return nil, fmt.Errorf("reading back the paths from %s: %w", p.Name, err)
+			}
+			all = append(all, compare(p.Name+" paths", pathTree(n.plan, i, n.backend).lines(seeds), found)...)
+		}
 	}
 	return all, nil
 }
@@ -154,6 +179,9 @@ func nodeLines(plan *shaping.Plan, i int, backend Backend) []string {
 		if plan.Paths[i][j].Refused {
 			all = append(all, refusedLine(peer.Addr.Addr().String()))
 		}
+	}
+	if plan.TCP != "" {
+		all = append(all, tcpLine(plan.TCP))
 	}
 	return all
 }
@@ -215,16 +243,16 @@ func (c *conn) readNode(index int) ([]string, error) {
 }
 
 // readEnd describes the hub's end of a link.
-func (c *conn) readEnd(index int, queues []qdisc) (all []string, seeds bool, err error) {
-	all, seeds, err = c.readTree(index, queues)
+func (c *conn) readEnd(index int, queues []qdisc) (all []string, err error) {
+	all, _, err = c.readTree(index, queues)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	link, err := c.LinkByIndex(index)
 	if err != nil {
-		return nil, false, fmt.Errorf("finding the interface: %w", err)
+		return nil, fmt.Errorf("finding the interface: %w", err)
 	}
-	return append(all, describeLink(link.Attrs(), 0)), seeds, nil
+	return append(all, describeLink(link.Attrs(), 0)), nil
 }
 
 func describeLink(a *netlink.LinkAttrs, segments uint32) string {
@@ -237,14 +265,16 @@ func describeLink(a *netlink.LinkAttrs, segments uint32) string {
 
 // QueueCount is what one queue has passed on and dropped since it was made.
 type QueueCount struct {
-	Node string // whose access link the queue belongs to
-	Down bool   // towards the node, in the hub; otherwise from it
+	// Node is whose access link the queue belongs to, or from whom the path
+	// leads whose queue it is.
+	Node string
+	Down bool // towards the node; otherwise from it
 	// Peer is the other node of the pair, empty where the queue is shared.
 	Peer    string
-	Kind    string // bfifo or netem
+	Kind    string // bfifo: a rate's; netem: a path's
 	Packets uint64
 	Bytes   uint64 // of Ethernet frames
-	// Drops are packets beyond the queue's limit, as the plan has it.
+	// Drops are packets beyond a rate's queue, as the plan has it.
 	Drops uint64
 	// Lost are packets that a netem lost: by loss, by a cut, with a queue that
 	// a change replaced, or beyond netem's own limit. The kernel counts these
@@ -269,6 +299,7 @@ func (n *Network) Counters() ([]QueueCount, error) {
 		}
 		node := &n.nodes[i]
 		all = append(all, n.count(p.Name, false, node.up.tree, node.up.counted(queues[node.inside]))...)
+		all = append(all, n.count(p.Name, false, node.path.tree, node.path.counted(hubQueues[node.paths]))...)
 		all = append(all, n.count(p.Name, true, node.down.tree, node.down.counted(hubQueues[node.outside]))...)
 	}
 	return all, nil
@@ -287,8 +318,7 @@ func (n *Network) count(node string, down bool, t tree, queues []qdisc) []QueueC
 			Packets: uint64(q.packets), Bytes: q.bytes, Drops: uint64(q.drops),
 		}
 		if q.kind == "netem" {
-			// Read one after the other, while packets pass: the second count may be ahead.
-			c.Drops, c.Lost = uint64(q.behind), uint64(q.drops-min(q.behind, q.drops))
+			c.Drops, c.Lost = 0, c.Drops
 		}
 		all = append(all, c)
 	}
@@ -323,7 +353,7 @@ func (n *Network) UpRate(i int) shaping.Rate {
 }
 
 // UpLoad looks at rate_up of the node at that place of the plan, where that is
-// HTB's. It is cheap enough to be called a thousand times a second.
+// the kernel's. It is cheap enough to be called a thousand times a second.
 func (n *Network) UpLoad(i int) (Load, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -339,12 +369,11 @@ func (n *Network) UpLoad(i int) (Load, error) {
 }
 
 // DownWaiting is the bytes that wait for rate_down of the node at that place of
-// the plan, where that is HTB's. It is 0 with netem, whose queues hold what is
-// under way, too. It is as cheap as UpLoad.
+// the plan, where that is the kernel's. It is as cheap as UpLoad.
 func (n *Network) DownWaiting(i int) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.plan.Nodes[i].Down() == 0 || n.backend == BackendNetem || n.backend == BackendUser {
+	if n.plan.Nodes[i].Down() == 0 || n.backend == BackendUser {
 		return 0, nil
 	}
 	q, err := n.hub.qdisc(n.nodes[i].outside, netlink.HANDLE_ROOT)

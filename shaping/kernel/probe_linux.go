@@ -35,7 +35,7 @@ func probe() Capabilities {
 		{featurePacket, probePacket},
 		{featureHTB, probeHTB},
 		{featureU32, func(c *conn) error {
-			return withVeth(c, func(index int) error {
+			return with(c, probeLink, func(index int) error {
 				return c.addFilter(index, netlink.MakeHandle(1, 1), offsetSource, 0, 0)
 			})
 		}},
@@ -45,9 +45,23 @@ func probe() Capabilities {
 			return c.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 		}},
 		{featureNetem, func(c *conn) error {
-			return withVeth(c, func(index int) error {
+			return with(c, probeLink, func(index int) error {
 				return c.addLeaf(index, netlink.MakeHandle(1, 1), netlink.MakeHandle(2, 0),
 					leaf{limit: 1, netem: &netem{oneWayDelay: time.Microsecond}})
+			})
+		}},
+		{featureHFSC, func(c *conn) error {
+			return with(c, probePeer, func(index int) error { return c.addRoot(index, hfsc) })
+		}},
+		{featureRedirect, func(c *conn) error {
+			return with(c, probeLink, func(index int) error {
+				attrs := netlink.NewLinkAttrs()
+				attrs.Name = pathName(0)
+				ifb := &netlink.Ifb{LinkAttrs: attrs}
+				if err := c.LinkAdd(ifb); err != nil {
+					return err
+				}
+				return c.redirect(index, ifb.Index)
 			})
 		}},
 	}
@@ -77,13 +91,16 @@ func probe() Capabilities {
 	return all
 }
 
-const probeLink = "probe"
+const (
+	probeLink = "probe"
+	probePeer = "probe-peer"
+)
 
 func probeVeth(c *conn) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = probeLink
 	veth := netlink.NewVeth(attrs)
-	veth.PeerName = probeLink + "-peer"
+	veth.PeerName = probePeer
 	return c.LinkAdd(veth)
 }
 
@@ -96,18 +113,16 @@ func probePacket(*conn) error {
 }
 
 func probeHTB(c *conn) error {
-	return withVeth(c, func(index int) error {
-		root := netlink.MakeHandle(1, 0)
-		err := c.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT}))
-		if err != nil {
+	return with(c, probeLink, func(index int) error {
+		if err := c.addRoot(index, htb); err != nil {
 			return err
 		}
-		return c.addClass(index, root, 1, 1e6, 1e6)
+		return c.setClass(createClass, index, htb, 1, 1e6, 1e6)
 	})
 }
 
-func withVeth(c *conn, try func(index int) error) error {
-	link, err := c.LinkByName(probeLink)
+func with(c *conn, name string, try func(index int) error) error {
+	link, err := c.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("needs a veth pair: %w", err)
 	}

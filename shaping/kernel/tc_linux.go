@@ -68,19 +68,16 @@ func (c *conn) install(index int, t tree) error {
 	if len(t.classes) == 0 {
 		return nil
 	}
-	root := netlink.MakeHandle(1, 0)
-	htb := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT})
-	htb.Defcls = uint32(minorOf(0)) // nothing passes unshaped
-	if err := c.QdiscAdd(htb); err != nil {
-		return fmt.Errorf("adding an HTB: %w", asUnsupported(featureHTB, err))
+	if err := c.addRoot(index, t.scheduler); err != nil {
+		return err
 	}
-	if err := c.addClass(index, root, 1, t.rate, t.rate); err != nil {
+	if err := c.setClass(createClass, index, t.scheduler, 1, t.rate, t.rate); err != nil {
 		return err
 	}
 	for k, class := range t.classes {
 		minor := minorOf(k)
 		handle := netlink.MakeHandle(1, minor)
-		if err := c.addClass(index, netlink.MakeHandle(1, 1), minor, class.rate, t.rate); err != nil {
+		if err := c.setClass(createClass, index, t.scheduler, minor, class.rate, t.rate); err != nil {
 			return err
 		}
 		if err := c.addLeaf(index, handle, netlink.MakeHandle(minor+0x10, 0), class.leaf); err != nil {
@@ -93,28 +90,81 @@ func (c *conn) install(index int, t tree) error {
 	return nil
 }
 
-func (c *conn) addClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) error {
-	if err := c.ClassAdd(htbClass(index, parent, minor, rate, ceil)); err != nil {
-		return fmt.Errorf("adding the HTB class 1:%x of %v: %w", minor, rate, err)
+// addRoot gives the device a scheduler. Nothing passes unshaped: what no filter
+// matches is in the first class.
+func (c *conn) addRoot(index int, s scheduler) error {
+	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+	if s == hfsc {
+		q := netlink.NewHfsc(attrs)
+		q.Defcls = minorOf(0)
+		if err := c.QdiscAdd(q); err != nil {
+			return fmt.Errorf("adding an HFSC: %w", asUnsupported(featureHFSC, err))
+		}
+		return nil
+	}
+	q := netlink.NewHtb(attrs)
+	q.Defcls = uint32(minorOf(0))
+	if err := c.QdiscAdd(q); err != nil {
+		return fmt.Errorf("adding an HTB: %w", asUnsupported(featureHTB, err))
 	}
 	return nil
 }
 
-func (c *conn) changeClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) error {
-	if err := c.ClassChange(htbClass(index, parent, minor, rate, ceil)); err != nil {
-		return fmt.Errorf("changing the HTB class 1:%x to %v: %w", minor, rate, err)
-	}
-	return nil
-}
+const (
+	createClass = unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	changeClass = 0
+)
 
-func htbClass(index int, parent uint32, minor uint16, rate, ceil shaping.Rate) *netlink.HtbClass {
+// setClass makes or changes a class of that guaranteed rate, which takes most at
+// the most.
+func (c *conn) setClass(flags, index int, s scheduler, minor uint16, rate, most shaping.Rate) error {
+	parent := netlink.MakeHandle(1, 1)
+	if minor == 1 {
+		parent = netlink.MakeHandle(1, 0)
+	}
 	rate = max(rate, minRate)
-	return netlink.NewHtbClass(
-		netlink.ClassAttrs{LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(1, minor)},
-		netlink.HtbClassAttrs{
-			Rate: uint64(rate), Ceil: uint64(ceil),
-			Buffer: htbBurst(rate), Cbuffer: htbBurst(ceil), Quantum: shaping.Quantum,
-		})
+	attrs := netlink.ClassAttrs{LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(1, minor)}
+	var err error
+	switch {
+	case s == hfsc:
+		err = c.setHFSC(flags, attrs, rate, hfscLimit(minor, most))
+	case flags == createClass:
+		err = c.ClassAdd(htbClass(attrs, rate, most))
+	default:
+		err = c.ClassChange(htbClass(attrs, rate, most))
+	}
+	if err != nil {
+		return fmt.Errorf("setting the class 1:%x of %v: %w", minor, rate, err)
+	}
+	return nil
+}
+
+func htbClass(attrs netlink.ClassAttrs, rate, ceil shaping.Rate) *netlink.HtbClass {
+	return netlink.NewHtbClass(attrs, netlink.HtbClassAttrs{
+		Rate: uint64(rate), Ceil: uint64(ceil),
+		Buffer: htbBurst(rate), Cbuffer: htbBurst(ceil), Quantum: shaping.Quantum,
+	})
+}
+
+// setHFSC does what netlink.HfscClass does, which counts bits in 32 bits.
+func (c *conn) setHFSC(flags int, a netlink.ClassAttrs, share, limit shaping.Rate) error {
+	_, err := c.request(unix.RTM_NEWTCLASS, flags|unix.NLM_F_ACK, 0,
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(a.LinkIndex), Handle: a.Handle, Parent: a.Parent},
+		nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(string(hfsc))), hfscCurves(share, limit))
+	return err
+}
+
+// hfscCurves are straight lines from the origin (struct tc_service_curve). A
+// limit of zero is none.
+func hfscCurves(share, limit shaping.Rate) *nl.RtAttr {
+	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
+	curve := func(kind int, r shaping.Rate) {
+		options.AddRtAttr(kind, binary.NativeEndian.AppendUint32(make([]byte, 8), uint32(r/8)))
+	}
+	if curve(nl.TCA_HFSC_FSC, share); limit > 0 {
+		curve(nl.TCA_HFSC_USC, limit)
+	}
+	return options
 }
 
 func (c *conn) addFilter(index int, class uint32, offset int32, addr, mask uint32) error {
@@ -153,28 +203,27 @@ func (c *conn) setLeaf(flags, index int, parent, handle uint32, l leaf) error {
 	if err != nil {
 		return fmt.Errorf("setting a %s queue: %w", kind, err)
 	}
-	if flags&unix.NLM_F_CREATE != 0 && l.queue != 0 {
-		return c.setBehind(flags, index, handle, l.queue)
+	return nil
+}
+
+// redirect leads what arrives at one device through the queues of another, which
+// is an ifb: it comes back behind them as if it had just arrived.
+func (c *conn) redirect(from, through int) error {
+	ingress := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from, Parent: netlink.HANDLE_INGRESS, Handle: ingressHandle}}
+	if err := c.QdiscAdd(ingress); err != nil {
+		return fmt.Errorf("adding an ingress queue: %w", asUnsupported(featureRedirect, err))
+	}
+	err := c.FilterAdd(&netlink.U32{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: from, Parent: ingressHandle, Priority: 1, Protocol: unix.ETH_P_ALL},
+		Actions:     []netlink.Action{netlink.NewMirredAction(through)},
+	})
+	if err != nil {
+		return fmt.Errorf("adding a redirection: %w", asUnsupported(featureRedirect, err))
 	}
 	return nil
 }
 
-// setBehind makes or changes the bfifo behind the netem of that handle, or
-// removes it if the limit is zero.
-func (c *conn) setBehind(flags, index int, netem, limit uint32) error {
-	msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: netem | 1} // its only class
-	var err error
-	if limit == 0 {
-		_, err = c.request(unix.RTM_DELQDISC, unix.NLM_F_ACK, 0, msg)
-	} else {
-		_, err = c.request(unix.RTM_NEWQDISC, flags|unix.NLM_F_ACK, 0, msg, nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bfifo")),
-			nl.NewRtAttr(nl.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, limit)))
-	}
-	if err != nil {
-		return fmt.Errorf("setting the queue behind a netem to %d bytes: %w", limit, err)
-	}
-	return nil
-}
+const ingressHandle = 0xffff0000
 
 // asUnsupported turns the kernel's ways to say "no such thing" into an
 // UnsupportedError, and leaves other errors alone.
@@ -197,7 +246,6 @@ type qdisc struct {
 	drops          uint32
 	waiting        uint32 // packets in it
 	backlog        uint32 // bytes of these
-	behind         uint32 // drops of the queue behind a netem; see leaves
 }
 
 // qdiscs dumps the queues of all devices of the namespace, by interface index.
@@ -286,12 +334,6 @@ func (q qdisc) describe() (text string, seeded bool, err error) {
 // and says whether it told the seed of a netem queue.
 func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, err error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
-	fronts := make(map[uint32]uint16) // netem's handle, and the class it is in
-	for _, q := range qdiscs {
-		if q.kind == "netem" {
-			_, fronts[q.handle] = netlink.MajorMinor(q.parent)
-		}
-	}
 	for _, q := range qdiscs {
 		text, seeded, err := q.describe()
 		if err != nil {
@@ -300,8 +342,14 @@ func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, er
 		seeds = seeds || seeded
 		switch {
 		case q.kind == "noqueue":
-		case q.kind == "htb":
-			lines, err := c.readHTB(link, q)
+		case q.kind == "ingress":
+			lines, err := c.readFilters(link, q.handle)
+			if err != nil {
+				return nil, false, err
+			}
+			all = append(all, lines...)
+		case q.kind == string(htb), q.kind == string(hfsc):
+			lines, err := c.readClasses(link, q)
 			if err != nil {
 				return nil, false, err
 			}
@@ -310,47 +358,123 @@ func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, er
 			all = append(all, "root "+text)
 		default:
 			major, minor := netlink.MajorMinor(q.parent)
-			if class, behind := fronts[netlink.MakeHandle(major, 0)]; behind {
-				all = append(all, behindLine(class, text))
-				continue
-			}
 			all = append(all, fmt.Sprintf("class %x:%x %s", major, minor, text))
 		}
 	}
 	return all, seeds, nil
 }
 
-func (c *conn) readHTB(link netlink.Link, q qdisc) ([]string, error) {
-	var all []string
-	attrs, err := nl.ParseRouteAttr(q.options)
-	if err != nil {
-		return nil, fmt.Errorf("reading an HTB: %w", err)
+func (c *conn) readClasses(link netlink.Link, q qdisc) ([]string, error) {
+	s, index := scheduler(q.kind), link.Attrs().Index
+	all := []string{s.rootLine(0)} // no default, where none is told
+	if s == hfsc && len(q.options) >= 2 {
+		all[0] = s.rootLine(binary.NativeEndian.Uint16(q.options))
 	}
-	for _, a := range attrs {
-		if a.Attr.Type == nl.TCA_HTB_INIT {
-			all = append(all, htbLine(uint16(nl.DeserializeTcHtbGlob(a.Value).Defcls)))
+	if s == htb {
+		attrs, err := nl.ParseRouteAttr(q.options)
+		if err != nil {
+			return nil, fmt.Errorf("reading an HTB: %w", err)
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == nl.TCA_HTB_INIT {
+				all[0] = s.rootLine(uint16(nl.DeserializeTcHtbGlob(a.Value).Defcls))
+			}
 		}
 	}
-	classes, err := retry(func() ([]netlink.Class, error) { return c.ClassList(link, netlink.HANDLE_NONE) })
+	var lines []string
+	var err error
+	if s == htb {
+		lines, err = c.readHTB(link)
+	} else {
+		lines, err = c.readHFSC(index)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listing classes: %w", err)
 	}
+	filters, err := c.readFilters(link, q.handle)
+	return append(append(all, lines...), filters...), err
+}
+
+func (c *conn) readHTB(link netlink.Link) (all []string, err error) {
+	classes, err := retry(func() ([]netlink.Class, error) { return c.ClassList(link, netlink.HANDLE_NONE) })
 	for _, class := range classes {
 		if htb, ok := class.(*netlink.HtbClass); ok {
 			_, minor := netlink.MajorMinor(htb.Handle)
-			all = append(all, classLine(minor, htb.Rate, htb.Ceil, htb.Quantum))
+			all = append(all, htbLine(minor, htb.Rate, htb.Ceil, htb.Quantum))
 		}
 	}
-	filters, err := retry(func() ([]netlink.Filter, error) { return c.FilterList(link, q.handle) })
+	return all, err
+}
+
+func (c *conn) readHFSC(index int) (all []string, err error) {
+	msgs, err := retry(func() ([][]byte, error) {
+		return c.request(unix.RTM_GETTCLASS, unix.NLM_F_DUMP, unix.RTM_NEWTCLASS, &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index)})
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range msgs {
+		q, _, err := parseQdisc(m) // classes are told in the same form
+		if err != nil {
+			return nil, err
+		}
+		if _, minor := netlink.MajorMinor(q.handle); minor != 0 { // that is the root itself
+			line, err := hfscText(minor, q.options)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, line)
+		}
+	}
+	return all, nil
+}
+
+// hfscText describes a class whose curves are straight lines; of others it
+// gives the bytes.
+func hfscText(minor uint16, options []byte) (string, error) {
+	attrs, err := nl.ParseRouteAttr(options)
+	if err != nil {
+		return "", err
+	}
+	var share, limit uint64
+	for _, a := range attrs {
+		straight := len(a.Value) == 12 && binary.NativeEndian.Uint64(a.Value) == 0
+		switch {
+		case straight && a.Attr.Type == nl.TCA_HFSC_FSC:
+			share = uint64(binary.NativeEndian.Uint32(a.Value[8:]))
+		case straight && a.Attr.Type == nl.TCA_HFSC_USC:
+			limit = uint64(binary.NativeEndian.Uint32(a.Value[8:]))
+		default:
+			return fmt.Sprintf("class 1:%x curve %d %x", minor, a.Attr.Type, a.Value), nil
+		}
+	}
+	return hfscLine(minor, share, limit), nil
+}
+
+// readFilters writes the u32 filters of a queue.
+func (c *conn) readFilters(link netlink.Link, parent uint32) (all []string, err error) {
+	filters, err := retry(func() ([]netlink.Filter, error) { return c.FilterList(link, parent) })
 	if err != nil {
 		return nil, fmt.Errorf("listing filters: %w", err)
 	}
 	for _, filter := range filters {
-		if f, ok := filter.(*netlink.U32); ok && f.Sel != nil && len(f.Sel.Keys) == 1 {
-			_, minor := netlink.MajorMinor(f.ClassId)
-			k := f.Sel.Keys[0]
-			all = append(all, filterLine(k.Off, k.Val, k.Mask, minor))
+		f, ok := filter.(*netlink.U32)
+		if !ok || f.Sel == nil || len(f.Sel.Keys) != 1 {
+			continue
 		}
+		if len(f.Actions) > 0 {
+			if to, ok := f.Actions[0].(*netlink.MirredAction); ok {
+				all = append(all, redirectLine(to.Ifindex))
+			}
+			continue
+		}
+		_, minor := netlink.MajorMinor(f.ClassId)
+		k := f.Sel.Keys[0]
+		all = append(all, filterLine(k.Off, k.Val, k.Mask, minor))
 	}
 	return all, nil
+}
+
+func redirectLine(through int) string {
+	return fmt.Sprintf("what arrives goes through interface %d", through)
 }

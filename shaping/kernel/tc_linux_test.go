@@ -82,24 +82,47 @@ func TestUnsupportedSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestAQueueBehindNetemIsPartOfItsLeaf: drops behind netem are also netem's,
-// and stay so when either of the two is gone.
-func TestAQueueBehindNetemIsPartOfItsLeaf(t *testing.T) {
-	const class, front = 1<<16 | 2, 0x12 << 16
+// TestWhatANetemDropsIsLost, and what it dropped before it was exchanged, too;
+// what the queue of a rate drops is dropped by plan.
+func TestWhatANetemDropsIsLost(t *testing.T) {
+	const class = 1<<16 | 2
 	queues := []qdisc{
 		{kind: "htb", handle: 1 << 16},
-		{kind: "netem", handle: front, parent: class, packets: 90, drops: 10},
-		{kind: "bfifo", handle: 0x8001 << 16, parent: front | 1, packets: 90, drops: 7},
+		{kind: "netem", handle: 0x12 << 16, parent: class, packets: 90, drops: 10},
 		{kind: "bfifo", handle: 0x13 << 16, parent: class + 1, drops: 5},
 	}
-	d := device{past: map[uint32]qdisc{class: {packets: 1, drops: 4, behind: 2}}}
+	d := device{past: map[uint32]qdisc{class: {packets: 1, drops: 4}}}
 	n := Network{}
 	got := n.count("w0", true, tree{}, d.counted(queues))
 	want := []QueueCount{
-		{Node: "w0", Down: true, Kind: "netem", Packets: 91, Drops: 9, Lost: 5},
+		{Node: "w0", Down: true, Kind: "netem", Packets: 91, Lost: 14},
 		{Node: "w0", Down: true, Kind: "bfifo", Drops: 5},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestHFSCReadsBack: what is written for the kernel reads back as the line of
+// the plan, also where this kernel has no HFSC to try it on.
+func TestHFSCReadsBack(t *testing.T) {
+	for _, c := range []struct {
+		minor       uint16
+		rate, limit shaping.Rate
+		want        string
+	}{
+		{1, 100e6, 100e6, "class 1:1 share 12500000 B/s limit 12500000 B/s"},
+		{2, 32e9, 0, "class 1:2 share 4000000000 B/s"},
+	} {
+		text, err := hfscText(c.minor, hfscCurves(c.rate, c.limit).Serialize()[4:])
+		if planned := hfsc.classLine(c.minor, c.rate, c.rate); err != nil || text != c.want || planned != c.want {
+			t.Errorf("%q, %v; planned %q, want %q", text, err, planned, c.want)
+		}
+	}
+	// A curve that is no straight line is nothing we make.
+	bent := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
+	bent.AddRtAttr(nl.TCA_HFSC_USC, []byte{1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0})
+	if text, err := hfscText(1, bent.Serialize()[4:]); err != nil || text == hfsc.classLine(1, 8, 8) {
+		t.Errorf("a bent curve reads as %q, %v", text, err)
 	}
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -15,7 +16,7 @@ type Backend string
 
 // The backends.
 const (
-	// BackendNetem uses the kernel's HTB and its netem queues on a bridge.
+	// BackendNetem uses the kernel's HFSC and its netem queues around a bridge.
 	BackendNetem Backend = "netem"
 	// BackendUser leaves packets to a router process on packet sockets.
 	BackendUser Backend = "user"
@@ -49,20 +50,38 @@ const (
 	// ask for where more are under way: at 1 Gbit/s that is 13 s of full
 	// frames, or 350 ms of the smallest.
 	maxNetemLimit = 1 << 20
-	// burstTime is how late the kernel may serve a class without losing
+	// burstTime is how late the kernel may serve a class of HTB without losing
 	// rate. Its price: after a pause that many bytes pass at once.
 	burstTime = time.Millisecond
-	// minRate is the least that HTB guarantees: one byte per second.
+	// lateTime is how late the kernel may serve a rate of HFSC without that a
+	// netem drops what then comes at once.
+	lateTime = 100 * time.Millisecond
+	// minRate is the least that a class is guaranteed: one byte per second.
 	minRate shaping.Rate = 8
 )
 
-// tree is what leaves one device, and how: with classes an HTB, otherwise
+// scheduler is the kernel's queueing discipline that has classes.
+type scheduler string
+
+const (
+	// htb is a token bucket (Devera 2002). It serves netem queues, too, which
+	// keep packets although they have some.
+	htb scheduler = "htb"
+	// hfsc keeps a schedule (Stoica, Zhang, Ng 1997): while packets wait, the time
+	// at which the next one may leave follows from the bytes that have left, and
+	// not from when the kernel looked; a class that has been idle has saved up
+	// nothing. It serves only queues that always give what they have.
+	hfsc scheduler = "hfsc"
+)
+
+// tree is what leaves one device, and how: with classes a scheduler, otherwise
 // the leaf alone, otherwise nothing.
 type tree struct {
-	rate    shaping.Rate
-	offset  int32 // of the address that classes are matched by, in the IP header
-	classes []class
-	leaf    *leaf
+	scheduler scheduler
+	rate      shaping.Rate
+	offset    int32 // of the address that classes are matched by, in the IP header
+	classes   []class
+	leaf      *leaf
 }
 
 // Offsets of the addresses in an IPv4 header.
@@ -78,19 +97,12 @@ type class struct {
 }
 
 // leaf is a bfifo (limit in bytes) or, if netem is set, a netem (in packets).
-// Behind a netem there may be a bfifo, which packets enter when their time has
-// come: netem's limit cannot tell what is under way from what waits for the
-// rate, and counts large and small alike.
 type leaf struct {
 	limit uint32
 	netem *netem
-	queue uint32 // limit of the bfifo behind netem, zero for none
 }
 
-func (l leaf) equal(o leaf) bool { return l.queue == o.queue && l.sameFront(o) }
-
-// sameFront says whether the leaves differ in nothing but what is behind netem.
-func (l leaf) sameFront(o leaf) bool {
+func (l leaf) equal(o leaf) bool {
 	return l.limit == o.limit && (l.netem == nil) == (o.netem == nil) && (l.netem == nil || *l.netem == *o.netem)
 }
 
@@ -109,71 +121,54 @@ func (t tree) equal(o tree) bool {
 // upTree is what leaves eth0 of node i: its rate_up, shared by destinations.
 func upTree(plan *shaping.Plan, i int, backend Backend) tree {
 	node := plan.Nodes[i]
-	if node.RateUp == 0 || len(plan.Nodes) < 2 || backend == BackendUser {
-		return tree{}
-	}
-	fifo := leaf{limit: uint32(node.QueueBytes(node.RateUp))}
-	return grow(plan, i, node.Up(), offsetDestination, func(int) leaf { return fifo })
+	return rateTree(plan, i, backend, node.Up(), node.QueueBytes(node.RateUp), offsetDestination)
 }
 
 // downTree is what leaves the hub towards node j: its rate_down, shared by
-// sources, behind the path from each of them if netem is to make it.
+// sources.
 func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 	node := plan.Nodes[j]
-	if len(plan.Nodes) < 2 {
-		return tree{}
-	}
-	if backend != BackendNetem {
-		if node.RateDown == 0 || backend == BackendUser {
-			return tree{}
-		}
-		fifo := leaf{limit: uint32(node.QueueBytes(node.RateDown))}
-		return grow(plan, j, node.Down(), offsetSource, func(int) leaf { return fifo })
-	}
-	peers, shared := len(plan.Nodes)-1, false
-	if peers > maxOwnClasses {
-		shared = uniform(plan, j)
-	}
-	senders := 1
-	if shared && node.RateDown == 0 {
-		senders = peers
-	} else if shared {
-		senders = peers/sharedClasses + 1
-	}
-	leafOf := func(i int) leaf {
-		l := leaf{limit: netemLimit(plan, i, j, senders), netem: netemOf(plan, i, j)}
-		// Nothing waits for an unlimited rate: what is due leaves at once.
-		if node.RateDown != 0 {
-			l.queue = uint32(node.QueueBytes(node.RateDown))
-		}
-		return l
-	}
-	rate := node.Down()
-	if rate == 0 {
-		// Where there are classes for all, they are there from the start,
-		// so that a path of its own never needs another tree.
-		if shared {
-			l := leafOf((j + 1) % len(plan.Nodes))
-			return tree{leaf: &l}
-		}
-		rate = freeRate
-	}
-	return grow(plan, j, rate, offsetSource, leafOf)
+	return rateTree(plan, j, backend, node.Down(), node.QueueBytes(node.RateDown), offsetSource)
 }
 
-// uniform says whether the paths to node j differ in nothing.
-func uniform(plan *shaping.Plan, j int) bool {
-	first := (j + 1) % len(plan.Nodes)
-	if plan.Paths[first][j].Rate > 0 {
-		return false // each has it for itself
+func rateTree(plan *shaping.Plan, self int, backend Backend, rate shaping.Rate, queue int, offset int32) tree {
+	if rate == 0 || len(plan.Nodes) < 2 || backend == BackendUser {
+		return tree{}
 	}
-	carried := func(i int) shaping.PathPlan {
+	t := grow(plan, self, rate, offset, func(int) leaf { return leaf{limit: uint32(queue)} })
+	if backend == BackendNetem {
+		t.scheduler = hfsc
+	}
+	return t
+}
+
+// pathTree is what comes from node i into the hub, if netem makes the paths: a
+// netem for each destination, or one for many that are alike.
+func pathTree(plan *shaping.Plan, i int, backend Backend) tree {
+	if backend != BackendNetem || len(plan.Nodes) < 2 {
+		return tree{}
+	}
+	leafOf := func(j int) leaf { return leaf{limit: netemLimit(plan, i, j), netem: netemOf(plan, i, j)} }
+	if len(plan.Nodes)-1 > maxOwnClasses && uniform(plan, i) {
+		l := leafOf((i + 1) % len(plan.Nodes))
+		return tree{leaf: &l}
+	}
+	return grow(plan, i, freeRate, offsetDestination, leafOf)
+}
+
+// uniform says whether the paths from node i differ in nothing.
+func uniform(plan *shaping.Plan, i int) bool {
+	carried := func(j int) shaping.PathPlan {
 		p := plan.Paths[i][j]
 		p.Refused = false // the sender's affair
 		return p
 	}
-	for i := range plan.Nodes {
-		if i != j && (carried(i) != carried(first) || plan.Nodes[i].RateUp != plan.Nodes[first].RateUp) {
+	first := carried((i + 1) % len(plan.Nodes))
+	if first.Rate > 0 {
+		return false // each has it for itself
+	}
+	for j := range plan.Nodes {
+		if j != i && carried(j) != first {
 			return false
 		}
 	}
@@ -181,9 +176,9 @@ func uniform(plan *shaping.Plan, j int) bool {
 }
 
 func grow(plan *shaping.Plan, self int, rate shaping.Rate, offset int32, leafOf func(peer int) leaf) tree {
-	t := tree{rate: rate, offset: offset}
+	t := tree{scheduler: htb, rate: rate, offset: offset}
 	peers := len(plan.Nodes) - 1
-	if peers > maxOwnClasses && (leafOf((self+1)%len(plan.Nodes)).netem == nil || uniform(plan, self)) {
+	if peers > maxOwnClasses && leafOf((self+1)%len(plan.Nodes)).netem == nil {
 		for low := range uint32(sharedClasses) {
 			t.classes = append(t.classes, class{
 				rate: rate / sharedClasses, addr: low, mask: sharedClasses - 1,
@@ -209,32 +204,21 @@ func word(a netip.Addr) uint32 {
 }
 
 // netemLimit is the number of packets that a netem may hold: all that can be
-// under way to node j from node i, or from as many senders like it as share
-// the netem, so that it never limits what the plan does not.
+// under way from node i to node j and those that have a netem in common with it,
+// so that it never limits what the plan does not.
 //
-//	(senders × (rate_up × slowest delay + burst) × (1 + duplicate) + queue) ÷ smallest frame
+//	rate_up × (slowest delay + lateTime) × (1 + duplicate) ÷ smallest frame
 //
-// The queue is part of it because netem counts what waits behind it (kernels
-// since 2026), and keeps what is due until HTB has room (all kernels). So
-// whatever netem drops would have been too much for the queue as well. Where the
-// path has a rate, what waits for that is in the netem, which counts packets: the
-// queue is as many full frames then.
-func netemLimit(plan *shaping.Plan, i, j, senders int) uint32 {
-	path, up, down := plan.Paths[i][j], plan.Nodes[i].RateUp, plan.Nodes[j].RateDown
+// Where the path has a rate, what waits for that is in the netem, which counts
+// packets: the queue is as many full frames then.
+func netemLimit(plan *shaping.Plan, i, j int) uint32 {
+	path, up := plan.Paths[i][j], cmp.Or(plan.Nodes[i].RateUp, limitRate)
 	if path.Rate > 0 {
 		underWay := float64(path.Rate) / 8 * time.Duration(path.Slowest()).Seconds()
 		return uint32(min((underWay+float64(plan.Nodes[i].QueueBytes(path.Rate)))/shaping.FrameSize, maxNetemLimit))
 	}
-	if up == 0 {
-		up = limitRate
-	}
-	underWay := float64(up)/8*float64(path.Slowest())/1e9 + float64(htbBurst(up))
-	underWay *= float64(senders) * (1 + float64(path.Duplicate))
-	waiting := shaping.MinQueueBytes
-	if down != 0 {
-		waiting = plan.Nodes[j].QueueBytes(down)
-	}
-	return uint32(min((underWay+float64(waiting))/smallestFrame, maxNetemLimit))
+	underWay := float64(up) / 8 * (time.Duration(path.Slowest()) + lateTime).Seconds() * (1 + float64(path.Duplicate))
+	return uint32(min(max(underWay, shaping.MinQueueBytes)/smallestFrame, maxNetemLimit))
 }
 
 // htbBurst is the number of bytes that a class of that rate may save up.
@@ -270,15 +254,12 @@ func (t tree) lines(seeds bool) []string {
 	if len(t.classes) == 0 {
 		return nil
 	}
-	all := []string{htbLine(minorOf(0)), classLine(1, uint64(t.rate/8), uint64(t.rate/8), shaping.Quantum)}
+	all := []string{t.scheduler.rootLine(minorOf(0)), t.scheduler.classLine(1, t.rate, t.rate)}
 	for k, c := range t.classes {
 		all = append(all,
-			classLine(minorOf(k), uint64(max(c.rate, minRate)/8), uint64(t.rate/8), shaping.Quantum),
+			t.scheduler.classLine(minorOf(k), c.rate, t.rate),
 			fmt.Sprintf("class 1:%x %s", minorOf(k), c.leaf.text(seeds)),
 			filterLine(t.offset, c.addr, c.mask, minorOf(k)))
-		if c.leaf.queue != 0 {
-			all = append(all, behindLine(minorOf(k), fifoLine(c.leaf.queue)))
-		}
 	}
 	return all
 }
@@ -286,10 +267,37 @@ func (t tree) lines(seeds bool) []string {
 // minorOf is the handle of the class at position k; 1:1 is their parent.
 func minorOf(k int) uint16 { return uint16(k + 2) }
 
-func htbLine(defaultMinor uint16) string { return fmt.Sprintf("root htb default 1:%x", defaultMinor) }
+func (s scheduler) rootLine(defaultMinor uint16) string {
+	return fmt.Sprintf("root %s default 1:%x", s, defaultMinor)
+}
 
-func classLine(minor uint16, rate, ceil uint64, quantum uint32) string {
-	return fmt.Sprintf("class 1:%x rate %d B/s ceil %d B/s quantum %d B", minor, rate, ceil, shaping.Quantum)
+// classLine describes a class with a guaranteed rate, and the most it takes.
+func (s scheduler) classLine(minor uint16, rate, most shaping.Rate) string {
+	guaranteed := uint64(max(rate, minRate) / 8)
+	if s == hfsc {
+		return hfscLine(minor, guaranteed, uint64(hfscLimit(minor, most)/8))
+	}
+	return htbLine(minor, guaranteed, uint64(most/8), shaping.Quantum)
+}
+
+func htbLine(minor uint16, rate, ceil uint64, quantum uint32) string {
+	return fmt.Sprintf("class 1:%x rate %d B/s ceil %d B/s quantum %d B", minor, rate, ceil, quantum)
+}
+
+func hfscLine(minor uint16, share, limit uint64) string {
+	if limit == 0 {
+		return fmt.Sprintf("class 1:%x share %d B/s", minor, share)
+	}
+	return fmt.Sprintf("class 1:%x share %d B/s limit %d B/s", minor, share, limit)
+}
+
+// hfscLimit is the limit of a class, zero for none: that of all is their
+// parent's.
+func hfscLimit(minor uint16, most shaping.Rate) shaping.Rate {
+	if minor == 1 {
+		return most
+	}
+	return 0
 }
 
 func filterLine(offset int32, addr, mask uint32, minor uint16) string {
@@ -301,11 +309,6 @@ func (l leaf) text(seeds bool) string {
 		return fifoLine(l.limit)
 	}
 	return l.netem.text(l.limit, seeds)
-}
-
-// behindLine describes the queue behind the netem of a class.
-func behindLine(minor uint16, queue string) string {
-	return fmt.Sprintf("class 1:%x netem, behind it %s", minor, queue)
 }
 
 func fifoLine(limit uint32) string { return fmt.Sprintf("bfifo limit %d B", limit) }

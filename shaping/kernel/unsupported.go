@@ -32,7 +32,8 @@ func (c Capabilities) Supports(b Backend) error {
 		return err
 	}
 	for _, f := range c {
-		unneeded := b != BackendNetem && f.Feature == featureNetem ||
+		ofNetem := f.Feature == featureNetem || f.Feature == featureHFSC || f.Feature == featureRedirect
+		unneeded := b != BackendNetem && ofNetem ||
 			b == BackendUser && (f.Feature == featureHTB || f.Feature == featureU32) ||
 			b.Routed() && f.Feature == featureBridge || !b.Routed() && f.Feature == featurePacket
 		if f.Err != nil && !unneeded {
@@ -49,6 +50,8 @@ const (
 	featureHTB       = "the HTB packet scheduler"
 	featureU32       = "the u32 packet classifier"
 	featureNetem     = "the netem packet scheduler"
+	featureHFSC      = "the HFSC packet scheduler"
+	featureRedirect  = "ifb interfaces"
 	featurePacket    = "packet sockets"
 	// Kernels since 2025, Debian's 6.1.192 among them, refuse a tree of
 	// several netem queues of which one duplicates.
@@ -63,6 +66,8 @@ var mends = map[string]string{
 	featureHTB:       "load it with modprobe sch_htb, or use a kernel with CONFIG_NET_SCH_HTB",
 	featureU32:       "load it with modprobe cls_u32, or use a kernel with CONFIG_NET_CLS_U32",
 	featureNetem:     "load it with modprobe sch_netem (on cloud images it is in linux-modules-extra), or use the user links",
+	featureHFSC:      "load it with modprobe sch_hfsc (on cloud images it may be in linux-modules-extra), or use the user links",
+	featureRedirect:  "load them with modprobe -a ifb act_mirred (on cloud images they may be in linux-modules-extra), or use the user links",
 	featureDuplicate: "use the user links, or leave duplicate out",
 	featurePacket:    "load them with modprobe af_packet, or use a kernel with CONFIG_PACKET",
 }

@@ -252,3 +252,28 @@ func TestEstimateIsBounded(t *testing.T) {
 		t.Errorf("four workers take %v, want about 20 s", got)
 	}
 }
+
+// TestUndilate: what was measured of a dilated network is, not dilated, what was
+// planned; shares stay.
+func TestUndilate(t *testing.T) {
+	plan := network(t, 2, shaping.Spec{Default: shaping.Properties{Access: access(10_000_000, 10_000_000)}})
+	slow, err := plan.Dilated(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Judge(slow, "user", true, []Found{{
+		Pair: Pair{0, 1}, RTTs: []time.Duration{100 * milli}, Asked: 1, Sent: 1000, Rate: Flow{Planned: 2_000_000, Measured: 1_990_000, Frames: 1000},
+	}})
+	r.Undilate(5)
+	p := r.Pairs[0]
+	if p.RTT.Planned != 20 || p.RTT.Measured != 20 || math.Abs(p.Goodput.Measured/p.Goodput.Planned-0.995) > 1e-9 || p.Goodput.Planned < 9 || p.Goodput.Planned > 10 {
+		t.Errorf("round trip %+v, goodput %+v", p.RTT, p.Goodput)
+	}
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "dilated 5 times") || !p.RTT.OK || p.RTT.Tolerance[0] > 20 || p.RTT.Tolerance[1] < 20 || p.RTT.Tolerance[1] > 21 {
+		t.Errorf("%v, %+v", r.Notes, p.RTT)
+	}
+	before := fmt.Sprint(*p.RTT)
+	if r.Undilate(1); len(r.Notes) != 1 || fmt.Sprint(*p.RTT) != before {
+		t.Error("dilated once: another report")
+	}
+}

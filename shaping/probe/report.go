@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"testbed/shaping"
@@ -70,6 +71,29 @@ func (p PairReport) Properties() (names []string, all []*Property) {
 		}
 	}
 	return names, all
+}
+
+// Undilate makes figures by the machine's clock those of a network that was
+// dilated by x (shaping.Plan.Dilated), and says so.
+func (r *Report) Undilate(x float64) {
+	if x == 1 {
+		return
+	}
+	for _, pair := range r.Pairs {
+		names, all := pair.Properties()
+		for k, p := range all {
+			by := 1.0
+			switch {
+			case strings.HasSuffix(names[k], "_ms"):
+				by = 1 / x
+			case strings.HasSuffix(names[k], "_mbit"):
+				by = x
+			}
+			p.Planned, p.Measured = by*p.Planned, by*p.Measured
+			p.Tolerance[0], p.Tolerance[1] = by*p.Tolerance[0], by*p.Tolerance[1]
+		}
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf("dilated %g times: by the machine's clock times are as many times as long, and rates as many times as low", x))
 }
 
 // enough is the number of samples from which a 99th percentile, or a

@@ -315,6 +315,9 @@ func raisePriority() {
 		}
 	}
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+	// Beside other sessions the nice value of the thread's own does not count
+	// (sched(7), the autogroup feature).
+	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0)
 }
 
 // work takes in and sends what there is, sets the timer, and returns what to

@@ -120,6 +120,12 @@ func NewRecording(s *scenarios.Scenario, events []runlog.Event) (*Recording, err
 	if r.run.Schema != runlog.Schema {
 		return nil, fmt.Errorf("replaying %s: the record has version %d of the format, this program reads %d", s.Name, r.run.Schema, runlog.Schema)
 	}
+	if s.Exchange().Overlap > 0 {
+		return nil, fmt.Errorf("replaying %s: its rounds overlap (train.outer.overlap), and what workers have done ahead is not in the record; such a run cannot be replayed", s.Name)
+	}
+	if s.Regions() != nil {
+		return nil, fmt.Errorf("replaying %s: its regions reduce apart (train.regions), and the record has one duration for all of them; such a run cannot be replayed", s.Name)
+	}
 	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
 	for i, e := range events {
 		if err := rd.read(i, e); err != nil {
@@ -233,7 +239,7 @@ func (r *reader) join(id policy.ID, at happened) error {
 	r.joins[id] = at
 	w, _ := r.scenario.Worker(id)
 	first := w.JoinAt == r.scenario.FirstJoin() && at.event.Round == 1
-	if mode := r.scenario.Policy.Join; !first && (mode == policy.JoinNext || mode == policy.JoinZeros) {
+	if !first && r.scenario.Policy.Join.Learns() {
 		r.watching[id] = true
 	}
 	if first && !r.reducing {
@@ -361,7 +367,7 @@ func (r *reader) closed(order int, e runlog.Event, rule policy.Rule) {
 	switch {
 	case rule == policy.RuleDeadline && e.Reason.Deadline != nil:
 		c.late = max(0, e.T-e.Reason.Deadline.At-e.Reason.Deadline.Credit)
-	case rule == policy.RuleQuorum && e.Duration > 0:
+	case rule == policy.RuleQuorum && (e.Duration > 0 || e.Held > 0):
 		c.late = e.Duration
 	case rule == policy.RuleQuorum && strings.HasPrefix(r.run.Policy, scenarios.Straggler): // older records do not say
 		var arrivals []policy.Time

@@ -20,7 +20,7 @@ import (
 // same round of the record, whenever it begins. docs/results.md has the model.
 type replay struct {
 	*Recording
-	machine *policy.Machine
+	machine policy.Coordinator
 	queue   queue
 	next    int // order of what the record does not have
 	now     policy.Time
@@ -90,7 +90,7 @@ func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog
 		return runlog.Summary{}, err
 	}
 	cfg.StallAfter = 0 // a standstill is told as the record has it
-	machine, err := policy.New(cfg)
+	machine, err := policy.NewCoordinator(cfg)
 	if err != nil {
 		return runlog.Summary{}, fmt.Errorf("replaying %s: %w", r.scenario.Name, err)
 	}

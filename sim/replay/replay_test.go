@@ -15,6 +15,8 @@ import (
 	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/learning"
+	"testbed/scenarios/regions"
 	"testbed/sim"
 	"testbed/sim/replay"
 )
@@ -70,7 +72,7 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		if slices.ContainsFunc(s.Injects, unplayable) {
+		if slices.ContainsFunc(s.Injects, unplayable) || s.Regions() != nil {
 			if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 				t.Errorf("%s: error %v, want one that it cannot be replayed", s.Name, err)
 			}
@@ -106,7 +108,14 @@ func TestReplayOfRandomRuns(t *testing.T) {
 		s.Policy.Rejoin = policy.RejoinNever
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		record := recorded(t, s, name)
-		sameDecisions(t, s, record, name)
+		// What torchft decides depends on when each heartbeat came, and on workers
+		// who begin a round again, of which a record says less than everything.
+		// What happens at one instant has no order in a record, and blocking joins
+		// that cost nothing do.
+		instant := s.BaseLatency == 0 && s.Policy.Join == policy.JoinBlocking
+		if name != "torchft" && !instant {
+			sameDecisions(t, s, record, name)
+		}
 		// Under the other policy it is a run like any other.
 		other := scenarios.PolicyNames[0]
 		if other == name {
@@ -266,4 +275,21 @@ func FuzzRecording(f *testing.F) {
 			_, _ = r.Replay(name, nil) // an error is an answer
 		}
 	})
+}
+
+// TestOverlapCannotBeReplayed: what workers do ahead of an outer step has no
+// beginning in the record. Nor has the reduction of each region an end of its own.
+func TestOverlapCannotBeReplayed(t *testing.T) {
+	s, err := scenarios.Load("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Train = &learning.Spec{Regions: &regions.Spec{Every: 2, Workers: map[string][]policy.ID{"all": {0, 1, 2, 3}}}}
+	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.regions") {
+		t.Errorf("error %v, want one that rounds of regions cannot be replayed", err)
+	}
+	s.Train = &learning.Spec{Outer: learning.Outer{Overlap: 1}}
+	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.outer.overlap") {
+		t.Errorf("error %v, want one that it cannot be replayed", err)
+	}
 }

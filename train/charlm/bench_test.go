@@ -44,6 +44,6 @@ func BenchmarkValidate(b *testing.B) {
 	task := newTask(b, Defaults(), 1, 1)
 	start := task.Start()
 	for b.Loop() {
-		task.Validate(start)
+		validation(task, start)
 	}
 }

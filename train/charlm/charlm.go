@@ -131,7 +131,7 @@ func (t *task) windows(tokens, targets []byte, src *rand.ChaCha8, shard []byte) 
 }
 
 // Validate returns the loss on the held-out text in nats a byte.
-func (t *task) Validate(parameters []float32) float64 {
+func (t *task) Validate(parameters []float32) (float64, error) {
 	w := weightsOf(t.config, parameters)
 	n := newNetwork(t.config, 1, false)
 	windows := min((len(t.held)-1)/t.config.Context, validationWindows)
@@ -141,5 +141,5 @@ func (t *task) Validate(parameters []float32) float64 {
 		n.forward(w, t.held[start:][:t.config.Context], t.config.Context)
 		sum += n.loss(t.held[start+1:][:t.config.Context])
 	}
-	return sum / float64(windows)
+	return sum / float64(windows), nil
 }

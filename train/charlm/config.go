@@ -95,6 +95,9 @@ func (c Config) Parameters() int {
 	return last.At + last.Len
 }
 
+// Parts are the layers of the parameters, without gaps.
+func (c Config) Parts() []train.Layer { return c.layers() }
+
 // layers lays the parameters out.
 func (c Config) layers() []train.Layer {
 	var layers []train.Layer

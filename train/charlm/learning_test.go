@@ -52,7 +52,7 @@ func (l learning) run(t *testing.T, task train.Task) float64 {
 			outer[i] -= l.rate * (g + l.momentum*momentum[i])
 		}
 	}
-	return task.Validate(outer)
+	return validation(task, outer)
 }
 
 // exact is the mean in float32.
@@ -66,13 +66,27 @@ func exact(vectors [][]float32) []float32 {
 	return mean
 }
 
+// half is the mean of the first half of the vectors, or, as a mistake, what they
+// come to if it counts those that it leaves out.
+func half(mistaken bool) func([][]float32) []float32 {
+	return func(vectors [][]float32) []float32 {
+		mean := exact(vectors[:len(vectors)/2])
+		for i := range mean {
+			if mistaken {
+				mean[i] /= 2
+			}
+		}
+		return mean
+	}
+}
+
 func quantised(bits int) func([][]float32) []float32 {
 	return func(vectors [][]float32) []float32 { return allreduce.RingMean(vectors, bits, 1024) }
 }
 
 // TestLearning: with as many inner steps, four workers learn more than one; int8
-// costs next to nothing; and what is known to harm, outer steps that come a round
-// late, is seen to.
+// costs next to nothing; and what harms, outer steps that come a round late and a
+// mean that counts who was left out, is seen to.
 func TestLearning(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: ten thousand inner steps take half a minute")
@@ -93,7 +107,7 @@ func TestLearning(t *testing.T) {
 			}
 			return loss
 		}
-		untrained := task.Validate(task.Start())
+		untrained := validation(task, task.Start())
 		one := play("one worker", learning{workers: 1, rate: 1, mean: exact}, untrained, -1, -0.5)
 		diloco := learning{workers: 4, rate: 0.7, momentum: 0.5, mean: exact}
 		four := play("four workers", diloco, one, -1, -0.05)
@@ -103,6 +117,10 @@ func TestLearning(t *testing.T) {
 			diloco.mean = quantised(4)
 			play("int4", diloco, four, -0.01, 0.01)
 		}
+		diloco.mean = half(false)
+		two := play("two of four left out", diloco, four, 0, 0.1)
+		diloco.mean = half(true)
+		play("the same, divided by members instead of participants", diloco, two, 0.01, 10)
 		diloco.mean, diloco.late = exact, 1
 		play("an outer step a round late", diloco, four, 0.1, 10)
 	}

@@ -142,6 +142,9 @@ func power(base float64, n uint64) float64 {
 	return result
 }
 
+// Adjust is as train.Adjuster has it.
+func (r *trainer) Adjust(change func([]float32)) { change(r.parameters) }
+
 func (r *trainer) Finish(local []float32) error {
 	if err := r.rounds.Finish(local, len(r.parameters)); err != nil {
 		return err

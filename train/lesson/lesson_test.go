@@ -2,8 +2,11 @@ package lesson_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"testbed/experiment"
 	"testbed/runlog"
@@ -27,7 +30,7 @@ func played(t *testing.T, name, policyName, network string, set ...string) (*sce
 		t.Fatal(err)
 	}
 	var events []runlog.Event
-	sum, err := play.Trained("")(s, policyName, func(e runlog.Event) { events = append(events, e) })
+	sum, err := play.Trained(t.Context(), "")(s, policyName, func(e runlog.Event) { events = append(events, e) })
 	if err != nil {
 		t.Fatalf("%s under %s: %v", name, policyName, err)
 	}
@@ -42,7 +45,7 @@ func TestEveryScenarioLearns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		if len(s.Workers)*s.TargetOuterSteps*s.InnerSteps > 3000 {
+		if len(s.Workers)*s.TargetOuterSteps*s.InnerSteps > 2000 {
 			continue
 		}
 		for _, network := range []string{experiment.NetworkChurn, experiment.NetworkLinks} {
@@ -147,6 +150,50 @@ func TestARecordHasTheLesson(t *testing.T) {
 	}
 }
 
+// TestTaughtOnce: what is computed once for all is what each run alone learns, in
+// the whole library and under several policies, and runs in which something else
+// is decided do not get it.
+func TestTaughtOnce(t *testing.T) {
+	all, err := scenarios.Library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lessons, runs := map[string]bool{}, 0
+	for _, s := range all {
+		if len(s.Workers)*s.TargetOuterSteps*s.InnerSteps > 150 {
+			continue
+		}
+		s.Train = &learning.Spec{Task: learning.CharLM, Model: learning.Model{Layers: 1, Width: 8, Heads: 2, Context: 8, Batch: 2}}
+		s.Real.Parameters = s.Train.Parameters()
+		for _, network := range []string{experiment.NetworkChurn, experiment.NetworkLinks} {
+			play, err := experiment.NewSimulator(network, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			once := play.TrainedOnce(t.Context())
+			for _, policyName := range []string{"baseline", "straggler", "deadline", "straggler:k=9"} {
+				want, err := play.Trained(t.Context(), "")(s, policyName, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := once(s, policyName, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want.Rounds, got.Rounds); diff != "" {
+					t.Errorf("%s under %s on %s (-alone +once):\n%s", s.Name, policyName, network, diff)
+				}
+				if runs++; len(want.Rounds) > 0 {
+					lessons[want.Rounds[len(want.Rounds)-1].ModelHash] = true
+				}
+			}
+		}
+	}
+	if len(lessons) < runs/8 || len(lessons) > runs*3/4 {
+		t.Errorf("%d runs learn %d models: some alike, and some not", runs, len(lessons))
+	}
+}
+
 // TestDivergence is told by who has learnt nothing more.
 func TestDivergence(t *testing.T) {
 	s, err := scenarios.Load("homogeneous")
@@ -159,7 +206,86 @@ func TestDivergence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := play.Trained("")(s, scenarios.Baseline, nil); err == nil || !strings.Contains(err.Error(), "diverged") {
+	if _, err := play.Trained(t.Context(), "")(s, scenarios.Baseline, nil); err == nil || !strings.Contains(err.Error(), "diverged") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestOuterStepsOfTheField: with as many inner steps Streaming DiLoCo learns as much
+// as plain DiLoCo, and outer steps that come a round late, which are known to harm,
+// are seen to; the eager correction makes up for some of it.
+func TestOuterStepsOfTheField(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: sixteen thousand inner steps take half a minute")
+	}
+	s, err := scenarios.Load("charlm_straggler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Train.Model = learning.Model{Width: 32, Heads: 2, Context: 32, Batch: 3}
+	s.Real.Parameters = s.Train.Parameters()
+	simulate, err := experiment.NewSimulator(experiment.NetworkChurn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	play := func(o learning.Outer, every int) float64 {
+		own := *s.Train
+		own.Outer.Fragments, own.Outer.Mix, own.Outer.Overlap, own.Outer.Correction = o.Fragments, o.Mix, o.Overlap, o.Correction
+		played := *s
+		played.Train, played.InnerSteps, played.TargetOuterSteps = &own, s.InnerSteps/every, s.TargetOuterSteps*every
+		sum, err := simulate.Trained(t.Context(), "")(&played, scenarios.Baseline, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *sum.Rounds[len(sum.Rounds)-1].Loss.Validation
+	}
+	plain := play(learning.Outer{}, 1)
+	worst := 0.0
+	for _, c := range []struct {
+		what        string
+		outer       learning.Outer
+		every       int // so many times as many rounds, each so many times as short
+		least, most float64
+	}{
+		{"two fragments, each as often", learning.Outer{Fragments: 2}, 2, -0.015, 0.015},
+		{"a round late", learning.Outer{Overlap: s.InnerSteps}, 1, 0.1, 10},
+		{"a round late, eagerly", learning.Outer{Overlap: s.InnerSteps, Correction: learning.Eager}, 1, 0, 10},
+	} {
+		loss := play(c.outer, c.every)
+		change := loss/plain - 1
+		t.Logf("%s: %.4f nats a byte, %+.2f %%", c.what, loss, 100*change)
+		if !(change >= c.least && change <= c.most) {
+			t.Errorf("%s changes the loss by %+.2f %%, want from %+.1f to %+.1f %%", c.what, 100*change, 100*c.least, 100*c.most)
+		}
+		if worst = max(worst, loss); c.outer.Correction != "" && loss == worst {
+			t.Errorf("the correction corrects nothing: %.4f", loss)
+		}
+	}
+}
+
+// TestCheckMindsNoOrder: what a worker has to say of an outer step may come before
+// the coordinator's word that it is final; but it has to be true, and to come of it.
+func TestCheckMindsNoOrder(t *testing.T) {
+	s, _, events := played(t, "homogeneous", scenarios.Baseline, experiment.NetworkLinks)
+	of := func(e runlog.Event) bool { return e.Type == runlog.Contributed || e.Type == runlog.Validated }
+	last := s.TargetOuterSteps
+	var early, rest []runlog.Event
+	for _, e := range events {
+		if of(e) && e.Round == last {
+			early = append(early, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	final := slices.IndexFunc(rest, func(e runlog.Event) bool { return e.Type == runlog.OuterStep && e.Round == last })
+	if len(early) != len(s.Workers)+1 || final < 0 {
+		t.Fatalf("%d events of outer step %d, which is event %d", len(early), last, final)
+	}
+	if err := lesson.Check(s, slices.Insert(slices.Clone(rest), final, early...)); err != nil {
+		t.Errorf("told early: %v", err)
+	}
+	early[0].Round++
+	if err := lesson.Check(s, slices.Insert(slices.Clone(rest), final, early...)); err == nil || !strings.Contains(err.Error(), "does not lead to it") {
+		t.Errorf("of an outer step that never was: %v", err)
 	}
 }

@@ -26,7 +26,7 @@ const imagePattern = "linux-image-*"
 
 // modules are what links need; what these depend on comes with them. Those
 // that a kernel has built in are no files and need no loading.
-var modules = []string{"veth", "bridge", "tun", "af_packet", "sch_htb", "sch_tbf", "sch_netem", "cls_u32"}
+var modules = []string{"veth", "bridge", "tun", "af_packet", "sch_htb", "sch_hfsc", "sch_tbf", "sch_netem", "sch_ingress", "cls_u32", "act_mirred", "ifb"}
 
 // image is an unpacked kernel package.
 type image struct {

@@ -73,6 +73,8 @@ func serve() {
 	switch os.Getenv(inGuest) {
 	case noiseGuest:
 		all = noiseSteps
+	case headlineGuest:
+		all = headlineSteps
 	case benchGuest:
 		all = benchSteps()
 	}

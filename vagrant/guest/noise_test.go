@@ -5,6 +5,7 @@ package guest
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"testbed/internal/testenv"
+	"testbed/runlog"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
 	"testbed/shaping/userlink"
@@ -51,15 +53,18 @@ const noiseLength = 10 * time.Second
 // BenchmarkNoise stops and continues the emulator while links in it are busy,
 // and tells which share of their rate they carried by the guest's clock, which
 // goes on meanwhile, and how far from the schedule frames were apart.
-func BenchmarkNoise(b *testing.B) {
-	ctx, cancel := context.WithTimeout(b.Context(), bootTimeout)
+func BenchmarkNoise(b *testing.B) { inNoise(b, noiseGuest) }
+
+// inNoise has a guest do something, and stops and continues it as it asks.
+func inNoise(b *testing.B, what string) {
+	ctx, cancel := context.WithTimeout(b.Context(), benchTimeout)
 	defer cancel()
 	g, err := prepare(ctx, b)
 	if err != nil {
 		b.Skip(err)
 	}
 	for b.Loop() {
-		if err := stopAndGo(ctx, b, g); err != nil {
+		if err := stopAndGo(ctx, b, g, what); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -67,7 +72,7 @@ func BenchmarkNoise(b *testing.B) {
 
 // stopAndGo boots a guest that measures, with this machine's clock, and stops it
 // when and as it asks.
-func stopAndGo(ctx context.Context, b *testing.B, g guest) error {
+func stopAndGo(ctx context.Context, b *testing.B, g guest, what string) error {
 	console, theirs, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("making a console: %w", err)
@@ -79,7 +84,7 @@ func stopAndGo(ctx context.Context, b *testing.B, g guest) error {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none",
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
 		"-kernel", g.vmlinuz, "-initrd", g.initramfs,
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on "+inGuest+"="+noiseGuest,
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable random.trust_cpu=on "+inGuest+"="+what,
 		"-serial", "stdio")
 	cmd.Stdout, cmd.Stderr = theirs, theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -96,6 +101,7 @@ func stopAndGo(ctx context.Context, b *testing.B, g guest) error {
 			b.Log(strings.TrimPrefix(line, resultMark))
 		case line == goMark:
 			quiet()
+			quiet = func() {}
 		case strings.HasPrefix(line, stopMark):
 			quiet = disturb(cmd.Process, strings.TrimPrefix(line, stopMark))
 		default:
@@ -194,6 +200,47 @@ func underNoise(t *testing.T, backend kernel.Backend, rate float64, name string)
 		fmt.Printf("%s%-5s %4.0f Mbit/s  %-12s  carried %.3f of the rate; distances off by %v (median), %v (90 %%); %d drops against the plan, router late by %v (median), %v (99 %%)\n",
 			resultMark, backend, rate, name, carried, quantile(apart, 0.5), quantile(apart, 0.9), s.Unplanned(), s.LatenessP50, s.LatenessP99)
 	})
+}
+
+// headlineGuest is the value of inGuest in the guest of BenchmarkHeadline, and
+// headlineSteps what it does.
+const headlineGuest = "headline"
+
+var headlineSteps = []step{{"headline", "/init", []string{"-test.v", "-test.run=^TestHeadlineUnderNoise"}, benchTimeout}}
+
+// BenchmarkHeadline stops and continues the emulator while the guest makes the
+// comparison of README, and tells what came of it.
+func BenchmarkHeadline(b *testing.B) { inNoise(b, headlineGuest) }
+
+// TestHeadlineUnderNoise is the guest's part of BenchmarkHeadline. An emulated
+// processor carries a tenth of the rate, and so of the parameters, and needs five
+// times the time for all else. Delays are ten times as long: against stops of 10 ms
+// shorter ones are not kept, and the verdict says so.
+func TestHeadlineUnderNoise(t *testing.T) {
+	if os.Getenv(inGuest) != headlineGuest {
+		t.Skip("BenchmarkHeadline runs this in the guest")
+	}
+	for _, links := range []kernel.Backend{kernel.BackendUser, kernel.BackendNetem} {
+		for _, s := range standstills[:2] {
+			t.Run(fmt.Sprintf("%s, %s", links, s.name), func(t *testing.T) {
+				fmt.Println(stopMark + s.name)
+				defer fmt.Println(goMark)
+				out, errs, err := testbedFor(t, benchTimeout, "compare", "persistent_straggler", "--links", string(links), "--json", "--time-scale", "1500",
+					"--set", "real.parameters=100000", "--set", "real.links.default.one_way_delay=100ms",
+					"--set", "real.links.default.rate_up=20mbit", "--set", "real.links.default.rate_down=20mbit")
+				var c struct {
+					Real map[string]runlog.Summary
+				}
+				if json.Unmarshal([]byte(out), &c) != nil { // invalid runs are an error, too
+					t.Fatalf("%v\n%s%s", err, out, errs)
+				}
+				for _, policy := range []string{"baseline", "straggler"} {
+					s := c.Real[policy]
+					fmt.Printf("%s%s: %.1f s, sidelined %v, evicted %v, %s %q\n", resultMark, policy, float64(s.WallClock)*s.TimeScale/1e6, s.Sidelined, s.Evicted, s.Fidelity.Verdict, s.Fidelity.Reasons)
+				}
+			})
+		}
+	}
 }
 
 // spacing is the share of the rate that arrived, and by how much the distance of

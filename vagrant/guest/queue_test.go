@@ -10,19 +10,25 @@ import (
 	"testbed/shaping/kernel"
 )
 
-// counts are those of the queue towards a node from a peer.
-func (l *lab) counts(node, peer string) kernel.QueueCount {
+// counts are those of the path from one node to another, and of the queue of the
+// receiver's rate, if it is limited.
+func (l *lab) counts(from, to string) (path, down kernel.QueueCount) {
 	all, err := l.net.Counters()
 	if err != nil {
 		l.Error(err)
 	}
 	for _, c := range all {
-		if c.Node == node && c.Down && c.Peer == peer {
-			return c
+		switch {
+		case c.Kind == "netem" && c.Node == from && c.Peer == to:
+			path = c
+		case c.Down && c.Node == to && c.Peer == from:
+			down = c
 		}
 	}
-	l.Errorf("no counts of the queue from %s to %s", peer, node)
-	return kernel.QueueCount{}
+	if path == (kernel.QueueCount{}) {
+		l.Errorf("no counts of the path from %s to %s", from, to)
+	}
+	return path, down
 }
 
 // TestNetemQueue: when the receiver's rate binds, the queue is as long as
@@ -56,8 +62,8 @@ func TestNetemQueue(t *testing.T) {
 				if p50 < c.most-10*time.Millisecond || longest > c.most+bound {
 					l.Errorf("one-way delays of p50 %v, longest %v; planned at most %v", p50, longest, c.most)
 				}
-				if got := l.counts("w1", "w0"); int(got.Packets) != len(all) || int(got.Drops) != f.packets-len(all) || got.Lost != 0 {
-					l.Errorf("%d of %d packets arrived, but the kernel counts %+v", len(all), f.packets, got)
+				if path, down := l.counts("w0", "w1"); int(path.Packets) != f.packets || path.Lost != 0 || int(down.Packets) != len(all) || int(down.Drops) != f.packets-len(all) {
+					l.Errorf("%d of %d packets arrived, but the kernel counts %+v, then %+v", len(all), f.packets, path, down)
 				}
 			})
 		})
@@ -95,7 +101,8 @@ func TestNetemSmallPackets(t *testing.T) {
 				all := l.send(f)[0]
 				l.Logf("%d of %d arrived", len(all), f.packets)
 				if len(all) != f.packets {
-					l.Errorf("%d of %d small packets arrived: %+v", len(all), f.packets, l.counts("w2", "w0"))
+					path, down := l.counts("w0", "w2")
+					l.Errorf("%d of %d small packets arrived: %+v, then %+v", len(all), f.packets, path, down)
 				}
 			})
 		})
@@ -103,8 +110,8 @@ func TestNetemSmallPackets(t *testing.T) {
 }
 
 // TestNetemQueueComesAndGoes changes the receiver's rate under load: from
-// unlimited, where no queue is behind netem, to limits with different queues,
-// and back. Every packet arrives or is counted as dropped.
+// unlimited, where there is no queue for it, to limits with different queues,
+// and back. Nothing is lost on the path, and what arrives arrives in order.
 func TestNetemQueueComesAndGoes(t *testing.T) {
 	spec := shaping.Spec{Default: shaping.Properties{
 		Access: shaping.Access{RateUp: mbit(20)}, Path: shaping.Path{OneWayDelay: ms(20)},
@@ -131,10 +138,10 @@ func TestNetemQueueComesAndGoes(t *testing.T) {
 		all := l.send(f)[0]
 		<-done
 		l.checkOrder(all)
-		got := l.counts("w1", "w0")
-		l.Logf("%d of %d arrived: %+v", len(all), f.packets, got)
-		if got.Drops == 0 || got.Lost != 0 || int(got.Packets) != len(all) || int(got.Packets+got.Drops) != f.packets {
-			l.Errorf("%d of %d packets arrived, but the kernel counts %+v", len(all), f.packets, got)
+		path, _ := l.counts("w0", "w1")
+		l.Logf("%d of %d arrived: %+v", len(all), f.packets, path)
+		if path.Lost != 0 || int(path.Packets) != f.packets || len(all) == f.packets {
+			l.Errorf("%d of %d packets arrived, but the kernel counts %+v", len(all), f.packets, path)
 		}
 		if differences, err := l.net.ReadBack(); err != nil || len(differences) > 0 {
 			l.Errorf("after the changes: %v %v", differences, err)

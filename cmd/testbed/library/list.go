@@ -12,9 +12,9 @@ import (
 	"testbed/scenarios"
 )
 
-// Commands returns the verbs.
-func Commands() []*cobra.Command {
-	return []*cobra.Command{listCommand(), planCommand(), convertCommand()}
+// Commands returns the verbs. measure is what `plan --measure` does.
+func Commands(measure Measure) []*cobra.Command {
+	return []*cobra.Command{listCommand(), planCommand(measure), convertCommand()}
 }
 
 func listCommand() *cobra.Command {

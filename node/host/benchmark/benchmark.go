@@ -108,7 +108,7 @@ func (o *Options) spec() (*ringSpec, error) {
 func (o *Options) network() (*shaping.Plan, []string, error) {
 	if s := o.Scenario; s != nil {
 		plan, err := s.Plan()
-		return plan, s.Nodes()[1:], err // without the coordinator
+		return plan, s.WorkerNodes(), err
 	}
 	names := make([]string, o.Workers)
 	for k := range names {
@@ -121,6 +121,9 @@ func (o *Options) network() (*shaping.Plan, []string, error) {
 // adopt takes from the scenario who the ranks are.
 func (o *Options) adopt() error {
 	s := o.Scenario
+	if x := s.Slowdown(); x > 1 {
+		return &emulation.UsageError{Problem: fmt.Sprintf("%s: real.dilation is %g, which is for runs; a benchmark goes by the machine's clock: leave it out", s.Name, x)}
+	}
 	ids := make([]policy.ID, len(s.Workers))
 	for i, w := range s.Workers {
 		ids[i] = w.ID

@@ -49,7 +49,10 @@ func RunRing(s *emulation.Supervisor, spec json.RawMessage) (err error) {
 	if err := json.Unmarshal(spec, &b.spec); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
-	if b.network, err = s.BringUp(b.spec.Plan, b.spec.Backend, nil); err != nil {
+	if len(b.spec.Against) > 0 {
+		b.chooseTCP()
+	}
+	if b.network, err = s.BringUp(b.spec.Plan, 1, b.spec.Backend, nil); err != nil {
 		return err
 	}
 	if err := b.startWorkers(); err != nil {
@@ -262,6 +265,12 @@ func (b *benchmark) endAll() (*userlink.Stats, error) {
 func (b *benchmark) conclude(m fidelity.Measurements, router *userlink.Stats) (*bench.Ring, error) {
 	links := b.spec.Links
 	links.Backend = string(b.network.Backend)
+	if len(b.spec.Against) > 0 {
+		var err error
+		if links.TCP, err = b.network.Kernel.TCP(); err != nil {
+			return nil, err
+		}
+	}
 	r := bench.NewRing(b.spec.Settings, links, b.all)
 	r.Machine = bench.ThisMachine()
 	if o := b.spec.Ordered; o != nil {

@@ -12,6 +12,7 @@ import (
 
 	"testbed/bench"
 	"testbed/node/host/sandbox"
+	"testbed/shaping/kernel"
 )
 
 // rival is another program, measured on the links of a benchmark.
@@ -37,6 +38,19 @@ func newRival(name string) (rival, error) {
 		return &gloo{}, nil
 	}
 	return nil, bench.Wrong("against", "%s: choose from %s", name, strings.Join(RivalNames, ", "))
+}
+
+// lossProof is the congestion control for paths that lose packets: it does not
+// take a loss for a queue that is full (BBR; Cardwell et al. 2016).
+const lossProof = "bbr"
+
+// chooseTCP takes for the rivals the congestion control that suits the links, if
+// the scenario has named none: shaping.DefaultTCP, and where a path loses packets
+// lossProof, if the kernel lets nodes have it.
+func (b *benchmark) chooseTCP() {
+	if plan := b.spec.Plan; plan.TCP == "" && plan.Lossy() && kernel.TCPAllowed(lossProof) == nil {
+		plan.TCP = lossProof
+	}
 }
 
 // startRivals starts those that are there. One that is not has a problem, and

@@ -139,6 +139,7 @@ func (c *Child) listen(reports *os.File) {
 	}
 	reports.Close()
 	status := c.Process.Wait()
+	c.Process.KillGroup()
 	c.s.Post(func() error { return c.ended(status) })
 }
 

@@ -13,7 +13,7 @@ import (
 
 // LinkFaults carries out the faults of links in a scenario.
 type LinkFaults struct {
-	Current *shaping.Plan // with the faults of the moment; nil before the first
+	Current *shaping.Plan // with the faults of the moment, by the machine's clock; nil before the first
 
 	network  *Network
 	scenario *scenarios.Scenario
@@ -28,7 +28,10 @@ func (n *Network) LinkFaults(of *scenarios.Scenario) *LinkFaults {
 // since scenario time zero. The plan is computed whole, never from the one
 // before.
 func (f *LinkFaults) Apply(at time.Duration) error {
-	plan, err := shaping.Compose(f.network.Plan, f.scenario.LinkFaults(at))
+	plan, err := shaping.Compose(f.network.emulated, f.scenario.LinkFaults(at))
+	if err == nil {
+		plan, err = plan.Dilated(f.network.dilation)
+	}
 	if err == nil {
 		f.Current, err = plan, f.network.change(plan)
 	}
@@ -42,14 +45,14 @@ func (f *LinkFaults) Apply(at time.Duration) error {
 // until the network is taken down. applied hears of each time, and of the one
 // before it.
 func (f *LinkFaults) Schedule(began time.Time, zero policy.Time, applied func(before, at time.Duration) error) {
-	start := began.Add(-f.scenario.RealDuration(zero))
+	start := began.Add(-f.scenario.ClockDuration(zero))
 	var await func(before time.Duration)
 	await = func(before time.Duration) {
 		at, ok := f.scenario.NextLinkFault(before)
 		if !ok {
 			return
 		}
-		time.AfterFunc(time.Until(start.Add(at)), func() {
+		time.AfterFunc(time.Until(start.Add(scenarios.OnClock(at, f.network.dilation))), func() {
 			f.network.s.Post(func() error {
 				if f.network.takeDown {
 					return nil

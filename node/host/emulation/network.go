@@ -17,9 +17,12 @@ import (
 // Network is the network of a plan that is up: built, read back and, unless
 // the kernel does it all, carried by a router.
 type Network struct {
-	Plan    *shaping.Plan // as it began
+	Plan    *shaping.Plan // as it began, by the machine's clock
 	Backend kernel.Backend
 	Kernel  *kernel.Network
+
+	emulated *shaping.Plan // Plan, not dilated
+	dilation float64
 
 	s        *Supervisor
 	router   *Child          // nil where the kernel delays packets
@@ -30,11 +33,16 @@ type Network struct {
 	takeDown bool            // the router is meant to end
 }
 
-// BringUp makes the network of the plan and waits until it carries packets.
+// BringUp makes the network of the plan and waits until it carries packets, all
+// so many times slower by the machine's clock (shaping.Plan.Dilated).
 // onCount hears each count of the router, the last of which is that at its end;
 // it may be nil.
-func (s *Supervisor) BringUp(plan *shaping.Plan, links string, onCount func(*userlink.Stats)) (*Network, error) {
-	n := &Network{Plan: plan, s: s, carried: plan, onCount: onCount}
+func (s *Supervisor) BringUp(plan *shaping.Plan, dilation float64, links string, onCount func(*userlink.Stats)) (*Network, error) {
+	slow, err := plan.Dilated(dilation)
+	if err != nil {
+		return nil, fmt.Errorf("building the network: real.dilation: %w", err)
+	}
+	n := &Network{Plan: slow, emulated: plan, dilation: dilation, s: s, carried: slow, onCount: onCount}
 	if err := n.build(links); err != nil {
 		return nil, err
 	}
@@ -77,8 +85,7 @@ func (n *Network) UpLoad(i int) (kernel.Load, error) {
 }
 
 // DownWaiting is the bytes that wait for rate_down of the node at that place of
-// the plan. It is 0 with netem, whose queues hold what is under way, too. It is
-// as cheap as UpLoad.
+// the plan. It is as cheap as UpLoad.
 func (n *Network) DownWaiting(i int) (uint64, error) {
 	if n.board == nil {
 		return n.Kernel.DownWaiting(i)
@@ -110,8 +117,12 @@ func (n *Network) build(links string) error {
 	if len(differences) > 0 {
 		return fmt.Errorf("the kernel holds something else than planned, %d differences, the first: %s", len(differences), differences[0])
 	}
-	n.s.note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms",
-		backend, why, len(n.Plan.Nodes), time.Since(begin).Milliseconds())})
+	tcp, err := n.Kernel.TCP()
+	if err != nil {
+		tcp = "unknown"
+	}
+	n.s.note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s",
+		backend, why, len(n.Plan.Nodes), time.Since(begin).Milliseconds(), tcp)})
 	return nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Self is a child of the sandbox's init, as it sees itself.
@@ -46,6 +48,9 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 	program, ok := programs[s.spec.Kind]
 	if !ok {
 		return fmt.Errorf("there is no program of kind %q", s.spec.Kind)
+	}
+	for fd := specFD; fd < filesFD+len(s.spec.FileNames); fd++ {
+		unix.CloseOnExec(fd) // no program that the child starts holds on to them
 	}
 	if s.spec.Watched {
 		go watchUsage(s.spec.Name, func(u Usage) { s.report(childReport{Usage: &u}) })

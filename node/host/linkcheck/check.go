@@ -41,11 +41,16 @@ func Check(s *emulation.Supervisor, network *emulation.Network, of *scenarios.Sc
 		return nil, err
 	}
 	c := judge(plan, string(network.Backend), found.Found)
-	c.Ways = ways(plan, of, found.Found)
+	c.Report.Undilate(of.Slowdown())
+	emulated, err := of.Plan()
+	if err != nil {
+		return nil, err
+	}
+	c.Ways = ways(emulated, of, found.Found)
 	return c, nil
 }
 
-// ways are the planned ones, with the rates or half of the round trips that were
+// ways are the planned ones, not dilated, with the rates or half of the round trips that were
 // measured where these are wanted and there are any.
 func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringorder.Ways {
 	w := ringorder.Planned(of, plan)
@@ -61,11 +66,12 @@ func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringo
 		}
 		switch rtt := Median(f); {
 		case of.Real.AllReduce.Order == scenarios.OrderMeasured && rtt > 0:
-			w.Delays[from][to], w.Delays[to][from] = rtt.Seconds()/2, rtt.Seconds()/2
+			w.Delays[from][to] = rtt.Seconds() / 2 / of.Slowdown()
+			w.Delays[to][from] = w.Delays[from][to]
 		case of.Real.AllReduce.Order == scenarios.OrderMeasuredRates && f.Rate.Planned > 0 && !f.Rate.AsPlanned():
 			// What is as planned keeps the planned rate, so that the error of the
 			// measurement orders nothing.
-			w.Rates[from][to] = max(shaping.Rate(f.Rate.Measured), leastRate)
+			w.Rates[from][to] = max(shaping.Rate(f.Rate.Measured*of.Slowdown()), leastRate)
 		}
 	}
 	return w

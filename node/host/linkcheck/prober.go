@@ -63,8 +63,7 @@ func probePairs(s *emulation.Supervisor, spec proberSpec) (*probed, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, rates := probe.EstimateRates(spec.Plan, spec.Rated)
-	patience := emulation.StartupPatience + probe.Estimate(spec.Plan, spec.Pairs) + rates
+	patience := emulation.StartupPatience + probe.Tries*(probe.Estimate(spec.Plan, spec.Pairs)+probe.EstimateRates(spec.Plan, spec.Rated))
 	if err := s.Await(patience, "the measurement of the links", func() bool { return c.Ended }); err != nil {
 		return nil, err
 	}

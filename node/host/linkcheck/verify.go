@@ -58,17 +58,18 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	network, err := s.BringUp(plan, v.Links, nil)
+	network, err := s.BringUp(plan, v.Scenario.Slowdown(), v.Links, nil)
 	if err != nil {
 		return err
 	}
+	plan = network.Plan
 	pairs, whole := probe.AllPairs(plan)
 	n := len(plan.Nodes)
 	what := fmt.Sprintf("all %d pairs", len(pairs))
 	if !whole {
 		what = fmt.Sprintf("%d of %d pairs: neighbours on the ring and a sample of the others", len(pairs), n*(n-1))
 	}
-	s.Tell("measuring %s takes about %v, and some seconds more if rates have to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
+	s.Tell("measuring %s takes about %v, and some seconds more if something has to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(network, network.Kernel.Nodes())
 	p, err := probePairs(s, proberSpec{Plan: plan, Pairs: pairs})
 	if err != nil {
@@ -81,6 +82,7 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 	}
 	r := probe.Judge(plan, string(network.Backend), whole, p.Found)
 	r.Notes = append(r.Notes, p.Notes...)
+	r.Undilate(v.Scenario.Slowdown())
 	judgeMachine(&r, router, m)
 	return s.Hand(r)
 }

@@ -4,8 +4,11 @@ package monitor
 
 import (
 	"os"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestParseStat(t *testing.T) {
@@ -25,8 +28,20 @@ func TestRunnableWaitOfThisProcess(t *testing.T) {
 		}
 		t.Skipf("the kernel does not count how long processes wait for a processor: %v", err)
 	}
-	if RunnableWait(os.Getpid()) <= 0 {
-		t.Error("no thread of this test ever waited for a processor")
+	// More threads than processors: one has to wait.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 2))
+	var waited atomic.Bool
+	for range runtime.NumCPU() + 1 {
+		go func() {
+			for !waited.Load() {
+			}
+		}()
+	}
+	defer waited.Store(true)
+	for begin := time.Now(); RunnableWait(os.Getpid()) <= 0; {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatal("no thread of this test ever waited for a processor")
+		}
 	}
 	if d := RunnableWait(-1); d != 0 {
 		t.Errorf("a process that does not exist waited %v", d)

@@ -15,12 +15,12 @@ import (
 func NetemExcess(plan *shaping.Plan, counts []kernel.QueueCount) uint64 {
 	excess := 0.0
 	for _, c := range counts {
-		from, to := plan.Index(c.Peer), plan.Index(c.Node)
-		if c.Kind != "netem" || to < 0 {
+		from, to := plan.Index(c.Node), plan.Index(c.Peer)
+		if c.Kind != "netem" || from < 0 {
 			continue
 		}
-		if from < 0 { // shared, because the paths to this node are all alike
-			from = (to + 1) % len(plan.Nodes)
+		if to < 0 { // shared, because the paths from this node are all alike
+			to = (from + 1) % len(plan.Nodes)
 		}
 		if plan.Paths[from][to].Rate > 0 {
 			continue // beyond the queue of the path's rate, as the plan has it

@@ -20,11 +20,11 @@ func TestNetemExcess(t *testing.T) {
 		count kernel.QueueCount
 		some  bool
 	}{
-		{"planned losses", kernel.QueueCount{Node: "w1", Down: true, Peer: "w0", Kind: "netem", Packets: 9000, Lost: 1050}, false},
-		{"more than planned", kernel.QueueCount{Node: "w1", Down: true, Peer: "w0", Kind: "netem", Packets: 9000, Lost: 2000}, true},
-		{"none planned", kernel.QueueCount{Node: "w0", Down: true, Peer: "w1", Kind: "netem", Packets: 9000, Lost: 1}, true},
-		{"a shared queue", kernel.QueueCount{Node: "w0", Down: true, Kind: "netem", Packets: 9000, Lost: 3}, true},
-		{"a rate's queue", kernel.QueueCount{Node: "w0", Peer: "w1", Kind: "bfifo", Packets: 9000, Lost: 500}, false},
+		{"planned losses", kernel.QueueCount{Node: "w0", Peer: "w1", Kind: "netem", Packets: 9000, Lost: 1050}, false},
+		{"more than planned", kernel.QueueCount{Node: "w0", Peer: "w1", Kind: "netem", Packets: 9000, Lost: 2000}, true},
+		{"none planned", kernel.QueueCount{Node: "w1", Peer: "w0", Kind: "netem", Packets: 9000, Lost: 1}, true},
+		{"a shared queue", kernel.QueueCount{Node: "w2", Kind: "netem", Packets: 9000, Lost: 3}, true},
+		{"a rate's queue", kernel.QueueCount{Node: "w1", Peer: "w0", Kind: "bfifo", Packets: 9000, Lost: 500}, false},
 	} {
 		if got := NetemExcess(plan, []kernel.QueueCount{c.count}); (got > 0) != c.some {
 			t.Errorf("%s: excess %d", c.name, got)

@@ -19,8 +19,10 @@ import (
 	"testbed/node/identity"
 	"testbed/node/state"
 	"testbed/policy"
+	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/scenarios/ringorder"
+	"testbed/train/program/launch"
 )
 
 // Kinds of processes, whose programs are RunCoordinator and RunWorker.
@@ -78,6 +80,10 @@ type WorkerSpec struct {
 	Credentials identity.Credentials
 	ShortPaths  bool
 	Name        string // of the run
+	// Dir is the run's directory, and Trainer the folder in it where
+	// launch.Keep has left what a trainer of the user's own needs.
+	Dir     runlog.Dir
+	Trainer string
 }
 
 // Report is what a process tells. Ready and Error of the embedded report go
@@ -144,6 +150,9 @@ func (s *CoordinatorSpec) config() (cfg node.CoordinatorConfig, err error) {
 func RunWorker(self *emulation.Self) error {
 	var s WorkerSpec
 	if err := self.Spec(&s); err != nil {
+		return err
+	}
+	if err := launch.InRun(s.Scenario, s.Dir, s.Trainer); err != nil {
 		return err
 	}
 	return withQlog(self, func(tracing node.Tracing) error {

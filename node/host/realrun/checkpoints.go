@@ -62,7 +62,7 @@ func (p *player) keep(w *worker, saved state.Checkpoint) {
 			}
 			return p.record(runlog.Event{
 				T: p.clock.now(), Type: runlog.Checkpoint, Node: w.name, Round: saved.OuterSteps, Hash: saved.Hash,
-				Duration: p.spec.Scenario.ScenarioTime(time.Since(began)),
+				Duration: p.spec.Scenario.ClockTime(time.Since(began)),
 			})
 		})
 	})
@@ -92,7 +92,7 @@ func (p *player) keepModel() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Train.NewTrained(saved.OuterSteps, saved.State.Parameters()).Write(out), out.Close())
+	return errors.Join(s.Train.NewTrained(saved.OuterSteps, saved.State.Parameters).Write(out), out.Close())
 }
 
 // storeCheckpoint writes what is in memory to a file, whole or not at all, and

@@ -97,7 +97,7 @@ func (p *player) crashCoordinator(in scenarios.Inject) error {
 	if c.down || p.over || c.child.Ended {
 		return nil
 	}
-	c.down, c.back = true, time.Now().Add(p.spec.Scenario.RealDuration(in.Down))
+	c.down, c.back = true, time.Now().Add(p.spec.Scenario.ClockDuration(in.Down))
 	err := p.record(runlog.Event{T: p.clock.now(), Type: runlog.CoordinatorCrash})
 	c.child.Process.Kill()
 	return err

@@ -91,6 +91,7 @@ func (p *player) inject(in scenarios.Inject) error {
 		}
 		w.excused = true
 		if in.Op == scenarios.Fail {
+			w.fails = true
 			w.command(node.Command{Op: node.OpFail, At: in.At})
 			e.Type = runlog.Fail
 			break
@@ -128,7 +129,7 @@ func (p *player) endNotice(w *worker, at policy.Time) error {
 func (p *player) linksChanged(before, at time.Duration) error {
 	s := p.spec.Scenario
 	if at > s.RealDuration(p.clock.resumed) { // else it has been recorded before
-		p.monitor.Injected(time.Since(p.clock.began.Add(at - s.RealDuration(s.FirstJoin()))))
+		p.monitor.Injected(time.Since(p.clock.began.Add(scenarios.OnClock(at-s.RealDuration(s.FirstJoin()), s.Slowdown()))))
 		for _, e := range linkEvents(s, before, at) {
 			e.T = p.clock.now()
 			if err := p.record(e); err != nil {

@@ -52,6 +52,7 @@ type player struct {
 	queues  *monitor.QueueLog // nil likewise
 
 	coordinator coordinator
+	store       store
 	workers     map[string]*worker               // by name, the last process of each
 	specs       map[policy.ID]process.WorkerSpec // of the next process of each
 	slowed      map[policy.ID]float64            // factors of Slow that hold
@@ -75,7 +76,7 @@ func RunScenario(s *emulation.Supervisor, raw json.RawMessage) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.network, err = s.BringUp(plan, p.spec.Links, p.monitor.Routed); err != nil {
+	if p.network, err = s.BringUp(plan, p.spec.Scenario.Slowdown(), p.spec.Links, p.monitor.Routed); err != nil {
 		return err
 	}
 	p.faults = p.network.LinkFaults(p.spec.Scenario)
@@ -150,7 +151,10 @@ func (p *player) startNodes() error {
 	if err := p.s.Await(emulation.StartupPatience, "the coordinator", func() bool { return p.coordinator.child.Ready }); err != nil {
 		return err
 	}
-	shortPaths := p.network.Plan.ShortPaths(p.spec.Scenario.Nodes()[1:], allreduce.ShortRTT) // without the coordinator
+	if err := p.startStore(authority); err != nil {
+		return err
+	}
+	shortPaths := p.network.Plan.ShortPaths(p.spec.Scenario.WorkerNodes(), allreduce.ShortRTT)
 	for _, w := range p.spec.Scenario.Workers {
 		name := scenarios.NodeName(w.ID)
 		if credentials, err = authority.Issue(name); err != nil {
@@ -159,6 +163,7 @@ func (p *player) startNodes() error {
 		p.specs[w.ID] = process.WorkerSpec{
 			Scenario: p.spec.Scenario, ID: w.ID, Incarnation: p.spec.Incarnations[w.ID], Credentials: credentials,
 			Addr: p.network.Addr(name), Coordinator: addr, ShortPaths: shortPaths, Name: p.spec.Name,
+			Dir: p.s.Dir, Trainer: p.s.Dir.Path(resumeDir),
 		}
 		if p.isGone(w.ID) {
 			continue
@@ -167,7 +172,11 @@ func (p *player) startNodes() error {
 			return err
 		}
 	}
-	if err := p.s.Await(emulation.StartupPatience, "the workers", func() bool {
+	patience := emulation.StartupPatience
+	if t := p.spec.Scenario.Train; t.Foreign() {
+		patience += t.Limit()
+	}
+	if err := p.s.Await(patience, "the workers", func() bool {
 		return p.all(func(w *worker) bool { return w.child.Ready || w.child.Ended }) && (p.coordinator.child.Ready || p.coordinator.child.Ended)
 	}); err != nil {
 		return err
@@ -223,6 +232,7 @@ func (p *player) happened(e *runlog.Event) error {
 	case runlog.OuterStep:
 		p.monitor.EndRound(e.Round, len(e.Participants), p.sample(p.links.Round()))
 		p.network.AskCount()
+		return p.upload(p.store.queue.OuterStep(p.spec.Scenario.Real.Upload, e.Round, p.spec.Scenario.TargetOuterSteps, e.Participants))
 	case runlog.Evict:
 		if gone := p.workers[e.Node]; gone != nil && e.Reason.Rule != policy.RuleReplaced { // else it was the process before
 			gone.excused, gone.member, gone.left = true, false, gone.left || e.Reason.Rule == policy.RuleLeave

@@ -20,6 +20,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/train/program/launch"
 )
 
 // runFile, in resumeDir, holds the name of the run. It is locked for as long
@@ -195,9 +196,11 @@ func (r *recorder) readScenario(was *runlog.Run) (*scenarios.Scenario, error) {
 	}
 	s.Name = was.Scenario
 	if was.TimeScale != s.Real.TimeScale {
-		err = s.Rescale(was.TimeScale)
+		if err := s.Rescale(was.TimeScale); err != nil {
+			return nil, err
+		}
 	}
-	return s, err
+	return launch.Recall(s, r.dir.Path(resumeDir))
 }
 
 // lastCheckpoint finds the last one that is whole and of this run, and removes

@@ -24,6 +24,7 @@ import (
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
+	"testbed/train/program/launch"
 )
 
 // KindScenario is the kind of the job of Play and Resume: RunScenario.
@@ -103,6 +104,9 @@ func Play(ctx context.Context, o Options) (runlog.Summary, error) {
 		return runlog.Summary{}, err
 	}
 	defer lock.Close()
+	if err := launch.Keep(o.Scenario, r.dir.Path(resumeDir)); err != nil {
+		return runlog.Summary{}, err
+	}
 	r.spec.Scenario, r.spec.Links, r.spec.Policy, r.spec.Qlog = o.Scenario, o.Links, o.Policy, o.Qlog
 	err = r.play(ctx)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -216,7 +220,7 @@ func (r *recorder) conclude(failed error) (runlog.Summary, error) {
 	sum.Dir = string(r.dir)
 	if s := r.spec.Scenario; sum.Scenario == "" { // it did not get as far as run_start
 		sum.Scenario, sum.Policy, sum.World, sum.Links = s.Name, r.spec.Policy, runlog.Real, r.spec.Links
-		sum.Seed, sum.TimeScale = s.Seed, s.Real.TimeScale
+		sum.Seed, sum.TimeScale, sum.Dilation = s.Seed, s.Real.TimeScale, s.Slowdown()
 	}
 	sum.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{"the run was cut short"}}
 	if failed == nil && r.fidelity != nil {

@@ -34,6 +34,7 @@ type worker struct {
 	pausing bool               // it has been told of its pause
 	paused  bool               // it is stopped
 	awaits  []scenarios.Inject // what it is to do when it goes on
+	fails   bool               // it has been told to give up
 	left    bool               // it has been told to leave, or has left
 	returns bool               // another process is to begin when this one has ended
 }
@@ -170,7 +171,7 @@ func (p *player) workerEnded(w *worker, reason string) error {
 	switch {
 	case !p.clock.running() && !p.anyFirst():
 		return fmt.Errorf("worker %s died during start-up, and none is left to begin: %s; see %s", w.name, reason, p.s.Log(w.name))
-	case !p.over && !w.excused:
+	case !p.over && !w.excused || p.trainerFailed(w):
 		line := fmt.Sprintf("worker %s died of itself: %s", w.name, reason)
 		p.monitor.Failed(line)
 		p.s.Tell("%s", line)
@@ -181,10 +182,19 @@ func (p *player) workerEnded(w *worker, reason string) error {
 	return nil
 }
 
+// trainerFailed says whether a worker gave up of itself because of its program. It
+// has told the coordinator, and so was evicted for it; the run may be over by now.
+func (p *player) trainerFailed(w *worker) bool {
+	return p.spec.Scenario.Train.Foreign() && w.child.Failure != "" && !w.fails
+}
+
 // endWorkers has the workers that are stopped go on, to hear that the run is
 // over, and ends those that nobody will tell. One that is leaving has qlog
 // files to end.
 func (p *player) endWorkers() {
+	if !p.store.gone() {
+		p.store.child.Process.Kill()
+	}
 	for _, w := range p.workers {
 		switch {
 		case w.child.Ended || w.left && p.spec.Qlog:
@@ -215,7 +225,7 @@ func (p *player) awaitWorkers() error {
 	})
 	defer timeout.Stop()
 	return p.s.Await(emulation.StartupPatience, "the workers to end", func() bool {
-		return p.all(func(w *worker) bool { return w.child.Ended })
+		return p.store.gone() && p.all(func(w *worker) bool { return w.child.Ended })
 	})
 }
 

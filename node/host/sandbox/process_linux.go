@@ -229,6 +229,11 @@ func (p *Process) Signal(sig os.Signal) error { return p.signal(p.pid, sig) }
 // the process has ended.
 func (p *Process) SignalGroup(sig os.Signal) error { return p.signal(-p.pid, sig) }
 
+// KillGroup ends what a process that has ended has started, but for what has moved
+// to another process group. It is for right after Wait: no other group has the
+// number so soon.
+func (p *Process) KillGroup() { _ = unix.Kill(-p.pid, unix.SIGKILL) } // there may be nothing
+
 func (p *Process) signal(target int, sig os.Signal) error {
 	s, ok := sig.(syscall.Signal)
 	if !ok {

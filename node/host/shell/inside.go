@@ -40,7 +40,7 @@ func RunProgram(s *emulation.Supervisor, raw json.RawMessage) error {
 	}
 	var sent signals
 	go sent.pass(s)
-	network, err := s.BringUp(plan, spec.Links, nil)
+	network, err := s.BringUp(plan, spec.Scenario.Slowdown(), spec.Links, nil)
 	if err != nil {
 		return err
 	}

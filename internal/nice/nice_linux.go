@@ -1,0 +1,15 @@
+// Package nice lets long computing stand back behind everything else.
+package nice
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Thread gives the goroutine that calls it a thread of its own of the lowest
+// priority, until it ends. Where that is refused it computes at the usual one.
+func Thread() {
+	runtime.LockOSThread() // never undone: the thread ends with the goroutine
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19)
+}

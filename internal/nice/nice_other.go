@@ -1,0 +1,7 @@
+//go:build !linux
+
+// Package nice lets long computing stand back behind everything else.
+package nice
+
+// Thread changes nothing here: threads have no priorities of their own.
+func Thread() {}

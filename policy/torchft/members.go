@@ -1,0 +1,278 @@
+package torchft
+
+import (
+	"fmt"
+	"slices"
+
+	"testbed/policy"
+	"testbed/quorum"
+)
+
+// work is what a member is at.
+type work int
+
+const (
+	training work = iota // the inner steps of the round after its step
+	waiting              // for a quorum
+	fetching             // the state
+	ready                // in the running quorum, with the state
+	unheard              // has seen a step fail, and asks when it is heard again
+)
+
+// member is a life of a worker: a replica.
+type member struct {
+	id      policy.ID
+	replica string // its id
+	work    work
+	gone    bool
+	begun   bool // it has begun a round
+
+	step        int   // outer steps in the state that it holds, or -1
+	contributes bool  // to the outer step after it
+	failures    int64 // outer steps in a row that it failed to commit
+	reduced     bool  // it holds the outcome of the running reduction
+	donor       policy.ID
+	begins      bool        // the round, once it has fetched the state
+	asked       policy.Time // for the quorum that it waits for
+
+	lastHeartbeat policy.Time // or when it joined
+	heard         bool        // since the last check
+	beat          policy.Time // its last sign of life for the lighthouse
+	unreachable   bool        // says the network, since its last heartbeat
+
+	sidelined bool
+	misses    int // rounds in a row that went on without it
+	missed    int // the last of them
+}
+
+func (m *Machine) find(id policy.ID) *member {
+	if i, ok := m.search(id); ok {
+		return m.members[i]
+	}
+	return nil
+}
+
+// replica returns the member of a replica id, or nil if its life is over.
+func (m *Machine) replica(id string) *member {
+	i := slices.IndexFunc(m.members, func(w *member) bool { return w.replica == id })
+	if i < 0 {
+		return nil
+	}
+	return m.members[i]
+}
+
+// alive reports whether the lighthouse takes a member for alive.
+func (m *Machine) alive(now policy.Time, w *member) bool {
+	return now-w.beat < m.policy.HeartbeatTimeout
+}
+
+// participant returns the member if it takes part in the running reduction.
+func (m *Machine) participant(id policy.ID, round, epoch int) *member {
+	if w := m.find(id); m.phase == reducing && w != nil && w.work == ready && round == m.outerSteps+1 && epoch == m.epoch {
+		return w
+	}
+	return nil
+}
+
+// join admits a worker, in whichever life: nobody is out for good. A life that
+// was not known to be over is over now.
+func (m *Machine) join(now policy.Time, e policy.Join) {
+	l, w := m.lives[e.ID], m.find(e.ID)
+	switch {
+	case l == nil:
+		l = &lives{}
+		m.lives[e.ID] = l
+	case e.Incarnation < l.incarnation || e.Incarnation == l.incarnation && w != nil:
+		m.emit(&policy.Reject{ID: e.ID, Reason: policy.Reason{Rule: policy.RuleRejoinDenied}})
+		return
+	case w != nil:
+		m.evict(now, w, policy.Reason{Rule: policy.RuleReplaced, Silent: now - w.lastHeartbeat}, false)
+		if m.phase == finished {
+			return
+		}
+	}
+	l.incarnation = e.Incarnation
+	l.begun++
+	// Replica ids are ordered as the workers are, and so are ranks.
+	w = &member{id: e.ID, replica: fmt.Sprintf("w%020d:%06d", e.ID, l.begun), step: -1, lastHeartbeat: now, beat: now}
+	i, _ := m.search(e.ID)
+	m.members = slices.Insert(m.members, i, w)
+	if len(m.members) == 1 {
+		m.scheduleCheck(now)
+	}
+	m.emit(&policy.Admit{ID: e.ID, Incarnation: e.Incarnation, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleJoin, Members: len(m.members)}})
+	if e.HasState && m.outerSteps == 0 {
+		w.step = 0
+		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
+		m.begin(now, []*member{w}, policy.RuleJoin)
+		return
+	}
+	m.ask(now, w)
+}
+
+// lose removes a worker that is known to be gone. It may come back, unless it left.
+func (m *Machine) lose(now policy.Time, id policy.ID, rule policy.Rule) {
+	if w := m.find(id); w != nil {
+		m.evict(now, w, policy.Reason{Rule: rule, Silent: now - w.lastHeartbeat}, rule != policy.RuleLeave)
+	}
+}
+
+// evict ends a life. The lighthouse takes it for alive until its heartbeats are
+// too old, since nobody tells it; a call that waits there ends with it.
+func (m *Machine) evict(now policy.Time, w *member, why policy.Reason, rejoin bool) {
+	i, _ := m.search(w.id)
+	m.members = slices.Delete(m.members, i, i+1)
+	w.gone = true
+	if why.Rule == policy.RuleLeave {
+		why.Silent = 0
+	}
+	m.emit(&policy.Evict{ID: w.id, Round: m.outerSteps + 1, Rejoin: rejoin, Reason: why})
+	if w.work == waiting {
+		m.tell(now, quorum.Cancel{ReplicaID: w.replica})
+	}
+	if slices.Contains(m.running.participants, w) {
+		// The others' connections to it are gone.
+		m.running.participants = slices.DeleteFunc(slices.Clone(m.running.participants), func(p *member) bool { return p == w })
+		m.fail(now, policy.Reason{Rule: policy.RuleLost, Lost: &w.id})
+	}
+}
+
+func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
+	w := m.find(e.ID)
+	if w == nil || w.work != training || e.Round != w.step+1 {
+		return
+	}
+	late := e.Round <= m.outerSteps || m.phase != asking
+	if !m.hasFirst {
+		m.first, m.hasFirst = now, true
+	}
+	why := policy.Reason{Rule: policy.RuleOnTime, Members: len(m.members)}
+	if late {
+		why.Rule = policy.RuleLate
+	}
+	m.emit(&policy.Arrived{ID: w.id, Round: e.Round, Offset: now - m.first, Late: late, Reason: why})
+	w.contributes = true
+	m.ask(now, w)
+}
+
+func (m *Machine) fetched(now policy.Time, e policy.StateFetched) {
+	w := m.find(e.ID)
+	if w == nil || w.work != fetching {
+		return
+	}
+	w.step = min(e.OuterSteps, m.outerSteps)
+	m.emit(&policy.Fetched{ID: w.id, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleState}})
+	switch {
+	case w.step == m.outerSteps && slices.Contains(m.running.participants, w):
+		w.work = ready
+		m.reduce(now)
+	case w.step == m.outerSteps && w.begins:
+		m.begin(now, []*member{w}, policy.RuleState)
+	default: // the quorum that it was for is over
+		m.ask(now, w)
+	}
+}
+
+// fetchFailed has the step fail that waits for a fetch, and the member ask anew.
+func (m *Machine) fetchFailed(now policy.Time, id policy.ID) {
+	w := m.find(id)
+	if w == nil || w.work != fetching {
+		return
+	}
+	if !slices.Contains(m.running.participants, w) {
+		m.ask(now, w)
+		return
+	}
+	w.work = ready
+	donor := w.donor
+	m.fail(now, policy.Reason{Rule: policy.RuleFetchFailed, Lost: &w.id, Peer: &donor})
+}
+
+func (m *Machine) scheduleCheck(now policy.Time) {
+	m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
+}
+
+// heartbeat notes a sign of life, of which the lighthouse hears at the next check:
+// so a recorded run, which has the checks, can be replayed.
+func (m *Machine) heartbeat(now policy.Time, id policy.ID) {
+	if w := m.find(id); w != nil {
+		w.heard = w.heard || now > w.lastHeartbeat // a replay repeats the last one
+		w.lastHeartbeat, w.unreachable = now, false
+	}
+}
+
+// checkHeartbeats tells the lighthouse who has given a sign of life since the last
+// check, and records who is silent.
+func (m *Machine) checkHeartbeats(now policy.Time) {
+	for _, w := range slices.Clone(m.members) {
+		if silent := now - w.lastHeartbeat; silent >= m.cfg.HeartbeatPeriod {
+			m.emit(&policy.HeartbeatMiss{ID: w.id, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleHeartbeat, Silent: silent,
+				Misses: int(silent / m.cfg.HeartbeatPeriod), Limit: int(m.policy.HeartbeatTimeout / m.cfg.HeartbeatPeriod)}})
+		}
+		if !w.heard {
+			continue
+		}
+		w.heard, w.beat = false, now
+		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
+		if w.work == unheard {
+			m.ask(now, w)
+		}
+	}
+}
+
+// checkUnreachable removes whoever is unreachable and has missed a heartbeat.
+func (m *Machine) checkUnreachable(now policy.Time) {
+	for _, w := range slices.Clone(m.members) {
+		if w.unreachable && now-w.lastHeartbeat >= m.cfg.HeartbeatPeriod && m.phase != finished && !w.gone {
+			m.evict(now, w, policy.Reason{Rule: policy.RuleConnection, Silent: now - w.lastHeartbeat}, true)
+		}
+	}
+}
+
+// recover has all time-outs count from now: the coordinator was away, and has
+// missed heartbeats and requests meanwhile. It comes back with its journal, and
+// so the lighthouse does not forget.
+func (m *Machine) recover(now policy.Time) {
+	m.scheduleCheck(now)
+	m.hasWake, m.running.issued = false, now
+	for _, w := range m.members {
+		w.lastHeartbeat, w.beat, w.unreachable = now, now, false
+		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
+	}
+	for _, w := range slices.Clone(m.members) {
+		if w.work == waiting && m.phase != finished {
+			m.tell(now, quorum.Cancel{ReplicaID: w.replica})
+			m.ask(now, w)
+		}
+	}
+}
+
+// restart begins the round after a checkpoint with the present members, all of
+// them new replicas at a new lighthouse.
+func (m *Machine) restart(now policy.Time, e policy.Restarted) {
+	if err := m.newLighthouse(); err != nil {
+		panic(err) // the same configuration as at first
+	}
+	m.phase, m.running, m.outerSteps = asking, attempt{}, e.OuterSteps
+	m.deadline, m.hasFirst, m.hasWake = nil, false, false
+	m.scheduleCheck(now)
+	var holders []*member
+	for _, w := range m.members {
+		l := m.lives[w.id]
+		l.begun++
+		*w = member{id: w.id, replica: fmt.Sprintf("w%020d:%06d", w.id, l.begun), step: -1, lastHeartbeat: now, beat: now}
+		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
+		if slices.Contains(e.Holders, w.id) {
+			w.step = e.OuterSteps
+			holders = append(holders, w)
+		}
+	}
+	if len(holders) > 0 {
+		m.begin(now, holders, policy.RuleRestart)
+	}
+	for _, w := range m.members {
+		if w.step < 0 {
+			m.ask(now, w)
+		}
+	}
+}

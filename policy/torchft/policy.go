@@ -1,0 +1,93 @@
+// Package torchft is torchft's protocol as a policy: a lighthouse says who takes
+// part in each outer step (package quorum), a step counts if all of them end its
+// reduction, and nobody is out for good. To import it is to register it.
+package torchft
+
+import (
+	"fmt"
+
+	"testbed/policy"
+)
+
+func init() {
+	policy.Register("torchft", "torchft's protocol: a quorum for every outer step, which counts if all in it succeed", &Policy{MinReplicas: 1})
+}
+
+// Policy are the parameters, of the lighthouse and of the managers. Times are in
+// microseconds; one that is 0 is to the heartbeat timeout as torchft's is.
+type Policy struct {
+	// MinReplicas is how many workers a quorum needs, and an outer step to count.
+	// Only more than half of all workers guarantee that there is one quorum at a
+	// time.
+	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
+	// JoinTimeout is how long those that ask for a quorum wait for others that
+	// live, from the first that asks. 0: 2 heartbeat timeouts.
+	JoinTimeout policy.Time `yaml:"join_timeout" json:"join_timeout" tune:"0.01 4 log of round"`
+	// HeartbeatTimeout is the silence after which a worker does not live, at least
+	// two heartbeat periods. 0: that after which other policies evict it.
+	HeartbeatTimeout policy.Time `yaml:"heartbeat_timeout" json:"heartbeat_timeout"`
+	// QuorumTimeout is how long a worker waits for a quorum before it dies. 0: 12
+	// heartbeat timeouts.
+	QuorumTimeout policy.Time `yaml:"quorum_timeout" json:"quorum_timeout"`
+	// Timeout is how long after its quorum an outer step has failed. 0: 12
+	// heartbeat timeouts.
+	Timeout policy.Time `yaml:"timeout" json:"timeout"`
+	// Restarts is how often a worker that died of QuorumTimeout is started again.
+	Restarts int `yaml:"restarts" json:"restarts"`
+}
+
+// What torchft's times are to its heartbeat timeout of 5 s: 10 s of join timeout
+// in the command of its README, and 60 s each of quorum timeout and timeout, the
+// manager's defaults (torchft/manager.py).
+const (
+	joinTimeouts   = 2
+	quorumTimeouts = 12
+	timeouts       = 12
+)
+
+// longest bounds the parameters that are times.
+const longest policy.Time = 1e15
+
+// Validate reports a parameter out of range.
+func (p *Policy) Validate() error {
+	if p.MinReplicas < 1 {
+		return &policy.FieldError{Field: "min_replicas", Mend: fmt.Sprintf("is %d; it must be at least 1", p.MinReplicas)}
+	}
+	for _, t := range []struct {
+		field string
+		value policy.Time
+	}{{"join_timeout", p.JoinTimeout}, {"heartbeat_timeout", p.HeartbeatTimeout}, {"quorum_timeout", p.QuorumTimeout}, {"timeout", p.Timeout}} {
+		if t.value < 0 || t.value > longest {
+			return &policy.FieldError{Field: t.field, Mend: fmt.Sprintf("is %d; it must lie between 0 and %d", t.value, longest)}
+		}
+	}
+	if p.Restarts < 0 {
+		return &policy.FieldError{Field: "restarts", Mend: fmt.Sprintf("is %d; it must not be negative", p.Restarts)}
+	}
+	return nil
+}
+
+// Coordinator returns the machine that follows the protocol.
+func (p *Policy) Coordinator(cfg policy.Config) (policy.Coordinator, error) { return New(cfg, *p) }
+
+// resolved returns the parameters with all their times.
+func (p Policy) resolved(cfg policy.Config) Policy {
+	or := func(t *policy.Time, otherwise policy.Time) {
+		if *t == 0 {
+			*t = min(otherwise, longest)
+		}
+	}
+	or(&p.HeartbeatTimeout, cfg.HeartbeatPeriod*policy.Time(cfg.HeartbeatMissThreshold))
+	p.HeartbeatTimeout = max(p.HeartbeatTimeout, 2*cfg.HeartbeatPeriod) // they are heard at checks, once in a period
+	or(&p.JoinTimeout, joinTimeouts*p.HeartbeatTimeout)
+	or(&p.QuorumTimeout, quorumTimeouts*p.HeartbeatTimeout)
+	or(&p.Timeout, timeouts*p.HeartbeatTimeout)
+	return p
+}
+
+// Its machine decides on everything, and asks none of these.
+
+func (*Policy) Deadline(*policy.Round) *policy.Deadline                   { return nil }
+func (*Policy) Enough(*policy.Round) (needed int, enough bool)            { return 0, false }
+func (*Policy) Late(*policy.Round, policy.Member) (limit int, evict bool) { return 0, false }
+func (*Policy) Closed(*policy.Round)                                      {}

@@ -1,0 +1,54 @@
+package port
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Method is a unary method of a service by its name. What f returns is a
+// proto.Message or wire.Encoded. A call whose time is over is answered as
+// torchft answers it: CANCELLED, "Timeout expired".
+func Method[Message any, Request interface {
+	*Message
+	proto.Message
+}](name string, f func(context.Context, Request) (any, error)) grpc.MethodDesc {
+	return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		request := Request(new(Message))
+		if err := decode(request); err != nil {
+			return nil, err
+		}
+		ctx, cancel := early(ctx)
+		defer cancel()
+		answer, err := f(ctx, request)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return nil, status.Error(codes.Canceled, "Timeout expired")
+		case errors.Is(err, context.Canceled):
+			return nil, status.Error(codes.Canceled, "the caller has gone")
+		}
+		return answer, err
+	}}
+}
+
+// Service is a service by its name.
+func Service(name string, methods ...grpc.MethodDesc) *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Methods: methods}
+}
+
+// early moves a call's deadline forward by a tenth of what is left, 10 ms at
+// most: at the deadline itself grpc-go resets the stream, and no status reaches
+// the caller any more.
+func early(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	left := time.Until(deadline)
+	return context.WithDeadline(ctx, deadline.Add(-min(left/10, 10*time.Millisecond)))
+}

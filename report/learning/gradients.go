@@ -1,0 +1,81 @@
+package learning
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"testbed/runlog"
+	"testbed/stats"
+	"testbed/train"
+)
+
+// Gradients are what the workers of a run contributed to its outer steps.
+type Gradients struct {
+	Policy  string             `json:"policy"`
+	Workers []WorkerGradients  `json:"workers"`
+	Layers  []train.LayerError `json:"-"`
+}
+
+// WorkerGradients are one worker's, by round.
+type WorkerGradients struct {
+	ID     int             `json:"id"`
+	Points []GradientPoint `json:"points"`
+}
+
+// GradientPoint is a contribution, as runlog.PseudoGradient has it.
+type GradientPoint struct {
+	Round  int     `json:"round"`
+	Norm   float64 `json:"norm"`
+	Cosine float64 `json:"cosine"`
+}
+
+// NewGradients is nil where nothing is known of the contributions.
+func NewGradients(policyName string, sum runlog.Summary) *Gradients {
+	g := &Gradients{Policy: policyName, Layers: sum.LayerErrors}
+	for _, r := range sum.Rounds {
+		for _, c := range r.PseudoGradients {
+			k, found := slices.BinarySearchFunc(g.Workers, int(c.ID), func(w WorkerGradients, id int) int { return cmp.Compare(w.ID, id) })
+			if !found {
+				g.Workers = slices.Insert(g.Workers, k, WorkerGradients{ID: int(c.ID)})
+			}
+			g.Workers[k].Points = append(g.Workers[k].Points, GradientPoint{r.Round, c.Norm, c.Cosine})
+		}
+	}
+	if len(g.Workers) == 0 {
+		return nil
+	}
+	return g
+}
+
+// OfGradients says in words what the contributions of a run were like, and nothing
+// if that is not known.
+func OfGradients(sum runlog.Summary) string {
+	rounds := slices.DeleteFunc(slices.Clone(sum.Rounds), func(r runlog.Round) bool { return len(r.PseudoGradients) == 0 })
+	if len(rounds) == 0 {
+		return ""
+	}
+	median := func(r runlog.Round, of func(runlog.PseudoGradient) float64) float64 {
+		var all []float64
+		for _, g := range r.PseudoGradients {
+			all = append(all, of(g))
+		}
+		return stats.Median(all)
+	}
+	cosine := func(g runlog.PseudoGradient) float64 { return g.Cosine }
+	var errors []float64
+	for _, r := range rounds {
+		errors = append(errors, median(r, func(g runlog.PseudoGradient) float64 { return g.QuantisationError }))
+	}
+	first, last := rounds[0], rounds[len(rounds)-1]
+	text := fmt.Sprintf("pseudo-gradients: cosine to the mean %.2f in round %d, %.2f in round %d; quantisation takes %s",
+		median(first, cosine), first.Round, median(last, cosine), last.Round, Share(stats.Median(errors)))
+	if len(sum.LayerErrors) > 0 {
+		most := slices.MaxFunc(sum.LayerErrors, func(a, b train.LayerError) int { return cmp.Compare(a.Error, b.Error) })
+		text += fmt.Sprintf(", most of %s (%s)", most.Name, Share(most.Error))
+	}
+	return text
+}
+
+// Share writes a share in percent, with two digits that count.
+func Share(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }

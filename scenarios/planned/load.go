@@ -1,0 +1,60 @@
+package planned
+
+import (
+	"fmt"
+	"math"
+)
+
+// Load is what reductions ask of a machine, and what it carries.
+type Load struct {
+	// Planned is what all workers together send while they reduce at the rate of
+	// their slowest link, in bit/s as links count them and not dilated. It is 0
+	// where no link has a rate: then the machine sets the pace.
+	Planned float64 `json:"planned_bit_per_s"`
+	// Carried is what this machine carried of a reduction on links without rates.
+	Carried float64 `json:"carried_bit_per_s"`
+	// Dilation is the least real.dilation with which that is enough, 1 if none is
+	// needed.
+	Dilation float64 `json:"least_dilation"`
+}
+
+// loaded is the share of what a machine carries at most that leaves it the time
+// to be punctual.
+const loaded = 0.7
+
+// NewLoad compares what is planned with what was carried.
+func NewLoad(plannedBits, carried float64) *Load {
+	return &Load{plannedBits, carried, max(1, roundUp(plannedBits/(loaded*carried)))}
+}
+
+// roundUp rounds up to two digits: what a machine carries is not known better.
+func roundUp(x float64) float64 {
+	if x <= 1 {
+		return 1
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(x))-1)
+	return math.Ceil(x/unit-1e-9) * unit
+}
+
+// Words say what that means for a scenario with this dilation.
+func (l *Load) Words(dilation float64) string {
+	text := fmt.Sprintf("this machine carried %s of a reduction on links without rates", bits(l.Carried))
+	if l.Planned == 0 {
+		return text + "; no link of this scenario has a rate, so the machine sets the pace"
+	}
+	text += fmt.Sprintf("; here all workers together send %s while they reduce", bits(l.Planned))
+	switch {
+	case l.Dilation > dilation:
+		return fmt.Sprintf("%s: run it with a dilation of %g or more (real.dilation, --dilation)", text, l.Dilation)
+	case dilation > 1:
+		return fmt.Sprintf("%s: with its dilation of %g that is enough; %g would do", text, dilation, l.Dilation)
+	}
+	return text + ": it needs no dilation"
+}
+
+func bits(perSecond float64) string {
+	if perSecond >= 1e9 {
+		return fmt.Sprintf("%.3g Gbit/s", perSecond/1e9)
+	}
+	return fmt.Sprintf("%.3g Mbit/s", perSecond/1e6)
+}

@@ -1,0 +1,178 @@
+// Package regions says who reduces with whom where outer steps are hierarchical: in
+// most rounds each region by itself, and in every k-th all regions together (Lin et
+// al. 2020, "Don't use large mini-batches, use local SGD", hierarchical local
+// SGD). Simulators, workers, the coordinator and who checks their records go by the
+// same Rule.
+//
+// The package is pure.
+package regions
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"testbed/policy"
+)
+
+// Spec is the section train.regions of a scenario.
+type Spec struct {
+	// Every is the number of rounds from one that all regions take part in together
+	// to the next; 1: all rounds are such.
+	Every int `yaml:"every" json:"every" need:"yes"`
+	// Workers are the workers of each region; nil: the groups of the links are the
+	// regions.
+	Workers map[string][]policy.ID `yaml:"workers" json:"workers,omitempty"`
+}
+
+// Validate looks at the section of a run of these workers, each in a group of the
+// links or, with an empty name, in none, with so many rounds and, if that is not 0,
+// an upload in every so many. The error is a *policy.FieldError with the path of the
+// field.
+func (s *Spec) Validate(workers []policy.ID, groups []string, rounds, uploads int) error {
+	bad := func(field, format string, args ...any) error {
+		return &policy.FieldError{Field: "regions" + field, Mend: fmt.Sprintf(format, args...)}
+	}
+	outside := slices.Index(groups, "")
+	switch {
+	case s.Every < 1:
+		return bad(".every", "is %d; give the number of rounds from one global round to the next, at least 1", s.Every)
+	case rounds%s.Every != 0:
+		return bad(".every", "is %d, but target_outer_steps is %d; let that be a multiple, so that the run ends with one model", s.Every, rounds)
+	case uploads > 0:
+		return bad("", "have outer states that differ, of which real.upload knows nothing; remove one of the two")
+	case s.Workers != nil && len(s.Workers) == 0:
+		return bad(".workers", "is empty; give each region a name and its workers")
+	case s.Workers == nil && slices.Max(groups) == "":
+		return bad(".workers", "is missing, and real.links has no groups that could be the regions; give one of the two")
+	case s.Workers == nil && outside >= 0:
+		return bad("", "are the groups of real.links, but worker %d is in none; put it into one, or give train.regions.workers", workers[outside])
+	}
+	in := map[policy.ID]string{}
+	for _, name := range slices.Sorted(maps.Keys(s.Workers)) {
+		if len(s.Workers[name]) == 0 {
+			return bad(".workers."+name, "has nobody in it; give it a worker, or remove it")
+		}
+		for i, id := range s.Workers[name] {
+			field := fmt.Sprintf(".workers.%s[%d]", name, i)
+			if !slices.Contains(workers, id) {
+				return bad(field, "there is no worker %d in this scenario; name one of its own", id)
+			}
+			if other, twice := in[id]; twice {
+				return bad(field, "worker %d is in the region %s already; keep one of the two", id, other)
+			}
+			in[id] = name
+		}
+	}
+	for _, id := range workers {
+		if _, ok := in[id]; !ok && s.Workers != nil {
+			return bad(".workers", "puts worker %d into no region; add it to one", id)
+		}
+	}
+	return nil
+}
+
+// Rule is that of the section, for the workers that Validate was given.
+func (s *Spec) Rule(workers []policy.ID, groups []string) *Rule {
+	in := s.Workers
+	if in == nil {
+		in = map[string][]policy.ID{}
+		for k, id := range workers {
+			in[groups[k]] = append(in[groups[k]], id)
+		}
+	}
+	return New(s.Every, in)
+}
+
+// Rule says who reduces with whom. A nil Rule has one ring of all, in every round.
+type Rule struct {
+	every int
+	names []string
+	of    map[policy.ID]int // of the names
+}
+
+// New returns the rule of regions by name, with a round of all in every so many.
+func New(every int, workers map[string][]policy.ID) *Rule {
+	r := &Rule{every: every, names: slices.Sorted(maps.Keys(workers)), of: map[policy.ID]int{}}
+	for k, name := range r.names {
+		for _, id := range workers[name] {
+			r.of[id] = k
+		}
+	}
+	return r
+}
+
+// Global reports whether all take part in a round, or in its outer step, together.
+// Rounds count from 1; 0, the beginning of the run, is of all, too.
+func (r *Rule) Global(round int) bool { return r == nil || round%r.every == 0 }
+
+// Missed lists the steps of all, of the outer steps that an asker with the state
+// after so many lacks, and reports whether a donor that holds the one after held has
+// kept their outcomes, which are among its last so many.
+func (r *Rule) Missed(have, held, kept int) (steps []int, ok bool) {
+	for to := have + 1; to <= held; to++ {
+		if !r.Global(to) {
+			continue
+		}
+		if to <= held-kept {
+			return nil, false
+		}
+		steps = append(steps, to)
+	}
+	return steps, have >= 0 && have <= held
+}
+
+// Len is the number of regions.
+func (r *Rule) Len() int {
+	if r == nil {
+		return 1
+	}
+	return len(r.names)
+}
+
+// Of is the region of a worker, by number.
+func (r *Rule) Of(id policy.ID) int {
+	if r == nil {
+		return 0
+	}
+	return r.of[id]
+}
+
+// Ring is who reduces together.
+type Ring struct {
+	Number  int    // of the region
+	Region  string // its name; empty: all
+	Workers []policy.ID
+}
+
+// Rings deals the participants of a round to the rings in which they reduce: in
+// the order in which they are given, and the rings in that of the regions' names.
+func (r *Rule) Rings(round int, participants []policy.ID) []Ring {
+	if r.Global(round) {
+		return []Ring{{Workers: participants}}
+	}
+	return r.Deal(participants)
+}
+
+// Deal deals workers to their regions.
+func (r *Rule) Deal(workers []policy.ID) (rings []Ring) {
+	for _, id := range workers {
+		k, found := slices.BinarySearchFunc(rings, r.of[id], func(ring Ring, n int) int { return cmp.Compare(ring.Number, n) })
+		if !found {
+			rings = slices.Insert(rings, k, Ring{Number: r.of[id], Region: r.names[r.of[id]]})
+		}
+		rings[k].Workers = append(rings[k].Workers, id)
+	}
+	return rings
+}
+
+// Ring is the one of a participant's.
+func (r *Rule) Ring(round int, participants []policy.ID, id policy.ID) []policy.ID {
+	for _, ring := range r.Rings(round, participants) {
+		if slices.Contains(ring.Workers, id) {
+			return ring.Workers
+		}
+	}
+	return nil
+}

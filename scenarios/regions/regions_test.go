@@ -1,0 +1,96 @@
+package regions
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"testbed/policy"
+)
+
+func TestRings(t *testing.T) {
+	r := New(3, map[string][]policy.ID{"us": {2, 5}, "eu": {0, 1, 7}})
+	order := []policy.ID{5, 0, 2, 7}
+	for round, want := range map[int][]Ring{
+		1: {{0, "eu", []policy.ID{0, 7}}, {1, "us", []policy.ID{5, 2}}},
+		3: {{Workers: order}},
+		4: {{0, "eu", []policy.ID{0, 7}}, {1, "us", []policy.ID{5, 2}}},
+	} {
+		if got := r.Rings(round, order); !reflect.DeepEqual(got, want) {
+			t.Errorf("round %d: %+v, want %+v", round, got, want)
+		}
+	}
+	if got := r.Rings(2, []policy.ID{2}); len(got) != 1 || got[0].Region != "us" {
+		t.Errorf("a region without participants has a ring: %+v", got)
+	}
+	var none *Rule
+	if got := none.Rings(1, order); len(got) != 1 || got[0].Region != "" || !none.Global(1) || none.Len() != 1 || none.Of(5) != 0 {
+		t.Errorf("without regions: %+v", got)
+	}
+}
+
+// TestEverybodyIsInOneRing: whoever takes part is in one ring, which has workers of
+// one region alone if the round is a regional one.
+func TestEverybodyIsInOneRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		of := map[string][]policy.ID{}
+		var all []policy.ID
+		for id := range policy.ID(rapid.IntRange(1, 12).Draw(t, "workers")) {
+			name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "region")
+			of[name] = append(of[name], id)
+			if rapid.Bool().Draw(t, "takes part") {
+				all = append(all, id)
+			}
+		}
+		r := New(rapid.IntRange(1, 4).Draw(t, "every"), of)
+		round := rapid.IntRange(1, 9).Draw(t, "round")
+		var seen []policy.ID
+		for _, ring := range r.Rings(round, all) {
+			for _, id := range ring.Workers {
+				seen = append(seen, id)
+				if !r.Global(round) && (r.Of(id) != ring.Number || !slices.Contains(of[ring.Region], id)) {
+					t.Fatalf("worker %d reduces in the region %s", id, ring.Region)
+				}
+				if !slices.Equal(r.Ring(round, all, id), ring.Workers) {
+					t.Fatalf("worker %d has two rings", id)
+				}
+			}
+		}
+		if slices.Sort(seen); !slices.Equal(seen, all) {
+			t.Fatalf("in rings are %v of %v", seen, all)
+		}
+	})
+}
+
+func TestValidate(t *testing.T) {
+	workers, groups := []policy.ID{0, 1, 2, 3}, []string{"x", "x", "y", "y"}
+	for _, c := range []struct {
+		spec   Spec
+		groups []string
+		want   string // field and a part of the mend
+	}{
+		{Spec{Every: 2}, groups, ""},
+		{Spec{Every: 4, Workers: map[string][]policy.ID{"a": {0, 3}, "b": {1, 2}}}, make([]string, 4), ""},
+		{Spec{Every: 2}, make([]string, 4), "regions.workers is missing"},
+		{Spec{Every: 2}, []string{"x", "x", "", "y"}, "regions are the groups of real.links, but worker 2 is in none"},
+		{Spec{}, groups, "regions.every is 0"},
+		{Spec{Every: -1}, groups, "regions.every is -1"},
+		{Spec{Every: 3}, groups, "regions.every is 3, but target_outer_steps is 8"},
+		{Spec{Every: 2, Workers: map[string][]policy.ID{}}, groups, "regions.workers is empty"},
+		{Spec{Every: 2, Workers: map[string][]policy.ID{"a": {0, 1, 2, 3}, "b": {}}}, groups, "regions.workers.b has nobody"},
+		{Spec{Every: 2, Workers: map[string][]policy.ID{"a": {0, 1}, "b": {2, 3, 4}}}, groups, "regions.workers.b[2] there is no worker 4"},
+		{Spec{Every: 2, Workers: map[string][]policy.ID{"a": {0, 1, 2}, "b": {2, 3}}}, groups, "regions.workers.b[0] worker 2 is in the region a"},
+		{Spec{Every: 2, Workers: map[string][]policy.ID{"a": {0, 1}, "b": {3}}}, groups, "regions.workers puts worker 2 into no region"},
+	} {
+		err := c.spec.Validate(workers, c.groups, 8, 0)
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.spec, err, c.want)
+		}
+	}
+	if r := (&Spec{Every: 2}).Rule(workers, groups); r.Len() != 2 || r.Of(1) != 0 || r.Of(2) != 1 {
+		t.Errorf("the groups of the links make %+v", r)
+	}
+}

@@ -1,0 +1,80 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios/uploads"
+	"testbed/sim/beside"
+)
+
+// uploading is an upload to the store under way.
+type uploading struct {
+	beside.Transfer
+	uploads.Upload
+	place *place
+	life  int // of the worker
+	begun policy.Time
+}
+
+// store is the store's position in the plan: behind the workers.
+func (w *world) store() int { return len(w.workers) + 1 }
+
+// upload begins an upload, if there is one to begin.
+func (s *simulator) upload(u *uploads.Upload) {
+	if u == nil {
+		return
+	}
+	w, i := s.links, s.find(u.By)
+	p := &w.workers[i]
+	took := w.FetchRequest(w.store(), p.node) + w.FetchState([]int{p.node}, w.store(), false)
+	w.upload = &uploading{beside.Transfer{End: s.now + w.scenario(took)}, *u, p, s.workers[i].life, s.now}
+	s.note(&runlog.Event{Type: runlog.UploadStart, Node: s.workers[i].name, Round: u.OuterSteps})
+	s.later(w.upload.End, s.uploaded)
+}
+
+// uploaded is the end of the upload, if nothing has put it off.
+func (s *simulator) uploaded() {
+	w, u := s.links, s.links.upload
+	if s.now < u.End {
+		s.later(u.End, s.uploaded)
+		return
+	}
+	worker := &s.workers[s.find(u.By)]
+	e := runlog.Event{Type: runlog.UploadDone, Node: worker.name, Round: u.OuterSteps, Duration: s.now - u.begun}
+	switch {
+	case !worker.alive || worker.life != u.life:
+		e.Cause = "its worker is gone"
+	case w.cut(u.place.node, w.store()):
+		e.Cause = "its path is cut"
+	default:
+		e.BytesSent = w.Uploaded()
+	}
+	s.note(&e)
+	w.upload = nil
+	s.upload(w.queue.Ended())
+}
+
+// besideUpload has the reduction that begins share a link with the upload, or the
+// upload wait for it.
+func (w *world) besideUpload(now policy.Time, reduction func() []time.Duration) {
+	if w.played.Real.Upload.Yields {
+		w.upload.Yield(now, w.ends)
+		return
+	}
+	var half []policy.Time
+	w.Halved(w.upload.place.node, func() { half = w.after(now, reduction()) })
+	alone := slices.Max(w.ends)
+	w.ends = w.upload.Share(now, w.ends, half)
+	w.longest += slices.Max(w.ends) - alone
+}
+
+// after converts real times after a moment.
+func (w *world) after(now policy.Time, took []time.Duration) (at []policy.Time) {
+	for _, d := range took {
+		at = append(at, now+w.scenario(d))
+	}
+	return at
+}

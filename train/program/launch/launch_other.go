@@ -1,0 +1,15 @@
+//go:build !linux
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"testbed/scenarios"
+)
+
+func with(context.Context, *scenarios.Scenario, func(*scenarios.Scenario) error) error {
+	return fmt.Errorf("training with a program of your own: %w here; do it on Linux", errors.ErrUnsupported)
+}

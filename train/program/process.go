@@ -1,0 +1,451 @@
+//go:build linux
+
+package program
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/train/program/wire"
+)
+
+// process is one of the program. It has one user at a time, but for end and kill.
+type process struct {
+	cfg     *Config
+	name    string
+	command *exec.Cmd
+	log     string   // the name of the file
+	socket  *os.File // non-blocking: deadlines and closing end what waits
+
+	memory *os.File
+	shared []byte
+	layout *wire.Layout
+	size   int
+
+	said   chan wire.Message // what it says; closed when no more comes
+	silent error             // why no more comes, once said is closed
+	closed chan struct{}     // closed when nobody hears it any more
+	ended  chan struct{}     // closed when it has been waited for
+	status error             // how it ended, once ended is closed
+	owed   int               // answers to what it was asked
+	waited time.Duration     // for the first of them
+	over   chan struct{}     // holds a token until it has been ended
+	failed bool              // something was wrong with it
+}
+
+const (
+	// startedFD is the first descriptor that os/exec hands over.
+	startedFD = 3
+	// heardAhead is how many messages are read before they are awaited. A program
+	// that says more waits.
+	heardAhead = 8
+	// endPatience is how long a program may take to end when the run is over.
+	endPatience = 2 * time.Second
+	// statusPatience is how long the end of a process may come after that of its
+	// socket, and what it has said before it ended after that.
+	statusPatience = time.Second
+)
+
+// start starts the program.
+func start(cfg *Config, name, role string, worker int) (*process, error) {
+	p := &process{
+		cfg: cfg, name: name, said: make(chan wire.Message, heardAhead), closed: make(chan struct{}), ended: make(chan struct{}), over: make(chan struct{}, 1),
+	}
+	p.over <- struct{}{}
+	theirs, err := p.open()
+	if err != nil {
+		return nil, fmt.Errorf("starting the program of %s: %w", name, err)
+	}
+	defer theirs.Close()
+	log, err := cfg.Log(name)
+	if err != nil {
+		p.memory.Close()
+		p.socket.Close()
+		return nil, fmt.Errorf("starting the program of %s: its output: %w", name, err)
+	}
+	defer log.Close()
+	p.log = log.Name()
+	c := exec.Command(cfg.Command[0], cfg.Command[1:]...)
+	c.Dir, c.Stdout, c.Stderr, c.ExtraFiles = cfg.Dir, log, log, []*os.File{theirs, p.memory}
+	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", wire.EnvSocket, startedFD), fmt.Sprintf("%s=%d", wire.EnvMemory, startedFD+1))
+	c.Env = append(c.Env, cfg.Env...)
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: cfg.OwnGroup}
+	p.command = c
+	started := make(chan error)
+	go p.live(started)
+	if err := <-started; err != nil {
+		p.memory.Close()
+		p.socket.Close()
+		return nil, p.problem(fmt.Errorf("cannot be started: %w", err), "install it, or write it in train.program as it is found from the scenario's folder")
+	}
+	go p.listen()
+	if err := p.send(wire.Message{
+		Type: wire.Welcome, Version: wire.Version, Role: role, Worker: worker,
+		Workers: cfg.Workers, Seed: cfg.Seed, InnerSteps: cfg.InnerSteps, Rounds: cfg.Rounds,
+	}); err != nil {
+		p.kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// open makes the socket, whose other end it returns, and the memory.
+func (p *process) open() (theirs *os.File, err error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs = os.NewFile(uintptr(ends[1]), "program's socket")
+	if err := unix.SetNonblock(ends[0], true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	p.socket = os.NewFile(uintptr(ends[0]), "socket")
+	fd, err := unix.MemfdCreate("trainer of "+p.name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		theirs.Close()
+		p.socket.Close()
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	p.memory = os.NewFile(uintptr(fd), "memory")
+	return theirs, nil
+}
+
+// live starts the process and waits for its end. All of that belongs to one
+// thread, with which the process dies, and whose priority, the lowest, it
+// inherits; so the thread is not another goroutine's afterwards.
+func (p *process) live(started chan<- error) {
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19) // where that is refused it computes at the usual one
+	err := p.command.Start()
+	started <- err
+	if err == nil {
+		p.status = p.command.Wait()
+		p.killGroup() // what it has started
+		close(p.ended)
+	}
+}
+
+// listen reads what the process says, until it says nonsense or nothing more.
+func (p *process) listen() {
+	defer close(p.said)
+	buf := make([]byte, wire.MaxBytes+1)
+	for {
+		n, err := p.socket.Read(buf)
+		if err != nil {
+			p.silent = io.EOF
+			return
+		}
+		m, err := wire.FromProgram(buf[:n])
+		if err != nil {
+			p.silent = fmt.Errorf("sent a message of %d bytes that makes no sense: %w", n, err)
+			return
+		}
+		select {
+		case p.said <- m:
+		case <-p.closed:
+			p.silent = io.EOF
+			return
+		}
+	}
+}
+
+// send says something. A program that does not read what it is told has a limit,
+// too.
+func (p *process) send(m wire.Message) error {
+	data, err := wire.Encode(m)
+	if err == nil {
+		err = p.socket.SetWriteDeadline(time.Now().Add(p.cfg.Limit))
+	}
+	if err == nil {
+		_, err = p.socket.Write(data)
+	}
+	switch {
+	case err == nil:
+		if m.Type == wire.Step || m.Type == wire.Finish || m.Type == wire.Validate {
+			p.owed++
+		}
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return p.hangs("does not read what it is told")
+	}
+	return p.gone()
+}
+
+// join waits until the program says how large it is, and lays out the memory.
+func (p *process) join(ctx context.Context) (wire.Message, error) {
+	join, err := p.await(ctx, "that it joins", func(m wire.Message) bool { return m.Type == wire.Join })
+	if err != nil {
+		return join, err
+	}
+	if p.layout, err = wire.NewLayout(join); err != nil {
+		return join, p.problem(fmt.Errorf("joined with %w", err), "let it ask for what it needs")
+	}
+	if err := p.share(); err != nil {
+		return join, p.problem(fmt.Errorf("cannot share memory with this program: %w", err), "let it leave the descriptor of the memory alone until it has joined")
+	}
+	p.size = join.Parameters
+	return join, p.send(wire.Message{Type: wire.Memory, Layout: p.layout})
+}
+
+// share gives the memory its length, for good: neither side can take it away from
+// under the other.
+func (p *process) share() error {
+	length := int64(p.layout.Bytes)
+	if err := p.memory.Truncate(length); err != nil {
+		return err
+	}
+	if _, err := unix.FcntlInt(p.memory.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	info, err := p.memory.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != length { // the program has changed it meanwhile
+		return fmt.Errorf("it has %d bytes instead of %d", info.Size(), length)
+	}
+	p.shared, err = unix.Mmap(int(p.memory.Fd()), 0, p.layout.Bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return os.NewSyscallError("mmap", err)
+}
+
+func (p *process) outer() []float32 { return p.floats(p.layout.Outer) }
+
+func (p *process) floats(at int) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(&p.shared[at])), p.size)
+}
+
+func (p *process) stateIn() []byte  { return p.shared[p.layout.StateIn:p.layout.StateOut] }
+func (p *process) stateOut() []byte { return p.shared[p.layout.StateOut:] }
+
+// take copies what the program has handed over, and then looks at the copy: the
+// program may write on.
+func (p *process) take(to []float32, what string) error {
+	const block = 16 << 10 // stays in a cache until it has been looked at
+	from := p.floats(p.layout.Local)
+	wrong := make([]int, inParts(to, nil)) // places of the first one in each part, counted from 1
+	inParts(to, func(k, begin, end int) {
+		for at := begin; at < end && wrong[k] == 0; at += block {
+			part := to[at:min(at+block, end)]
+			copy(part, from[at:])
+			if !finite(part) {
+				wrong[k] = at + 1 + slices.IndexFunc(part, func(v float32) bool { return !finite([]float32{v}) })
+			}
+		}
+	})
+	for _, at := range wrong {
+		if at > 0 {
+			return p.problem(fmt.Errorf("handed %s over with %v at place %d", what, to[at-1], at-1), "the training has diverged: lower its learning rate, or train.outer.rate")
+		}
+	}
+	return nil
+}
+
+// give copies parameters to where the program finds them.
+func give(to, from []float32) {
+	inParts(from, func(_, begin, end int) { copy(to[begin:end], from[begin:end]) })
+}
+
+// inParts has the parts of a vector worked on, each by a processor: one alone does
+// not move as much as the memory can. It returns their number.
+func inParts(of []float32, work func(k, begin, end int)) (n int) {
+	const least = 1 << 20 // for less it is not worth it
+	n = max(1, min(len(of)/least, runtime.GOMAXPROCS(0)))
+	if work == nil {
+		return n
+	}
+	var all sync.WaitGroup
+	for k := range n {
+		all.Go(func() { work(k, k*len(of)/n, (k+1)*len(of)/n) })
+	}
+	all.Wait()
+	return n
+}
+
+// finite says whether all values are numbers. It looks at two at a time, because
+// there may be many: a number's exponent is not all ones, and adding one to those
+// bits carries into the sign's only if it is.
+func finite(values []float32) bool {
+	const exponents, ones, signs = 0x7f800000_7f800000, 0x00800000_00800000, 0x80000000_80000000
+	pairs := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(values))), len(values)/2)
+	var a, b, c, d uint64
+	for ; len(pairs) >= 4; pairs = pairs[4:] {
+		a |= pairs[0]&exponents + ones
+		b |= pairs[1]&exponents + ones
+		c |= pairs[2]&exponents + ones
+		d |= pairs[3]&exponents + ones
+	}
+	for _, p := range pairs {
+		a |= p&exponents + ones
+	}
+	if n := len(values); n%2 == 1 {
+		a |= uint64(math.Float32bits(values[n-1]))&exponents + ones
+	}
+	return (a|b|c|d)&signs == 0
+}
+
+// await waits for what the program owes. What belongs to a round that was broken
+// off comes before, and is dropped.
+func (p *process) await(ctx context.Context, what string, is func(wire.Message) bool) (wire.Message, error) {
+	tick := max(p.cfg.Limit/50, time.Millisecond)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	ended, since := p.ended, time.Now()
+	for p.waited <= p.cfg.Limit {
+		select {
+		case m, ok := <-p.said:
+			if !ok {
+				return m, p.gone()
+			}
+			p.owed = max(p.owed-1, 0)
+			p.waited = 0
+			switch {
+			case is(m):
+				return m, nil
+			case p.owed == 0: // this was to be the answer
+				return m, p.problem(fmt.Errorf("sent a message of type %s, attempt %d and step %d instead of %s", m.Type, m.Attempt, m.Step, what), "let it keep to the protocol of docs/trainer.md")
+			}
+		case <-ended: // something that it has started may still hold the socket
+			ended = nil
+			time.AfterFunc(statusPatience, func() { p.socket.Close() })
+		case <-ticker.C:
+			// Ticks are counted, because time passes while this process is stopped.
+			p.waited, since = p.waited+tick, time.Now()
+		case <-ctx.Done(): // what it owes it owes the next time, too
+			p.waited += min(time.Since(since), tick)
+			return wire.Message{}, context.Cause(ctx)
+		}
+	}
+	return wire.Message{}, p.hangs("has not answered, asked for " + what)
+}
+
+func (p *process) hangs(how string) error {
+	return p.problem(fmt.Errorf("%s, for %v", how, p.cfg.Limit), "it hangs, or needs more time: raise train.time_limit")
+}
+
+// gone is why nothing more is heard of the program.
+func (p *process) gone() error {
+	select {
+	case <-p.closed:
+		return fmt.Errorf("the program (%s) was ended", p.name)
+	default:
+	}
+	for range p.said { // of no use any more
+	}
+	if p.silent != io.EOF {
+		return p.problem(p.silent, "let it keep to the protocol of docs/trainer.md, and leave the socket to that")
+	}
+	select {
+	case <-p.ended:
+		if p.status == nil {
+			return p.problem(errors.New("ended by itself before the run did"), "let it go on until it hears of the end")
+		}
+		return p.problem(fmt.Errorf("crashed: %w", p.status), "mend what it says there")
+	case <-time.After(statusPatience):
+		return p.problem(errors.New("closed its socket"), "let it go on until it hears of the end")
+	}
+}
+
+// problem is an error of the program, with what it said last, where the rest of
+// that is, and the mend.
+func (p *process) problem(err error, mend string) error {
+	p.failed = true
+	said := ""
+	if last := lastLine(p.log); last != "" {
+		said = fmt.Sprintf("; its last words: %q", last)
+	}
+	return fmt.Errorf("the program %q (%s) %w%s; %s (its output is in %s)", strings.Join(p.cfg.Command, " "), p.name, err, said, mend, p.log)
+}
+
+// lastLine returns the last line of a file that has something in it, or the end of
+// that.
+func lastLine(name string) string {
+	file, err := os.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	const most = 200
+	var end int64
+	if info, err := file.Stat(); err == nil {
+		end = info.Size()
+	}
+	buf := make([]byte, min(end, 4*most))
+	if _, err := file.ReadAt(buf, end-int64(len(buf))); err != nil {
+		return ""
+	}
+	line := bytes.TrimSpace(buf)
+	line = line[bytes.LastIndexByte(line, '\n')+1:]
+	return string(line[max(0, len(line)-most):])
+}
+
+// end tells the program that the run is over, and sees to it that it ends.
+func (p *process) end() {
+	select {
+	case <-p.over:
+	default:
+		return // it has been ended
+	}
+	p.finish()
+	if !p.failed {
+		select {
+		case <-p.ended:
+		case <-time.After(endPatience):
+		}
+	}
+	p.remove()
+}
+
+// kill ends the program at once.
+func (p *process) kill() {
+	select {
+	case <-p.over:
+		p.finish()
+		p.remove()
+	default:
+	}
+}
+
+// finish ends the talk.
+func (p *process) finish() {
+	close(p.closed)
+	p.socket.Close()
+	for range p.said {
+	}
+}
+
+// remove ends what is left of the process, and waits for that.
+func (p *process) remove() {
+	select {
+	case <-p.ended:
+	default:
+		_ = p.command.Process.Kill() // the only error is that it has ended
+		<-p.ended
+	}
+	p.memory.Close()
+	if p.shared != nil {
+		_ = unix.Munmap(p.shared) // it is mapped
+		p.shared = nil
+	}
+}
+
+// killGroup ends what the process, which has just ended, has started.
+func (p *process) killGroup() {
+	if p.cfg.OwnGroup {
+		_ = unix.Kill(-p.command.Process.Pid, unix.SIGKILL) // there may be nothing
+	}
+}

@@ -1,0 +1,278 @@
+//go:build linux
+
+package program
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"testbed/train"
+	"testbed/train/program/wire"
+)
+
+// Config says which program trains, and what it is told of the run.
+type Config struct {
+	// Command is the program and its arguments, and Dir the folder it works in.
+	Command []string
+	Dir     string
+	Env     []string // added to this process's environment; wins over it
+	// Limit bounds how long the program may take to answer: for its start, an
+	// inner step, handing its parameters over, or a validation loss. It counts
+	// while this process runs, and not while it is stopped.
+	Limit time.Duration
+	// OwnGroup gives each process a process group of its own, which is killed as a
+	// whole. Without it they belong to this process's, and who kills that has to
+	// mind them.
+	OwnGroup bool
+	// Log opens the file for the output of the process of this name, such as w1.
+	// The file's name stands in errors.
+	Log func(name string) (*os.File, error)
+
+	Workers, InnerSteps, Rounds int
+	Seed                        uint64
+}
+
+// Ask starts the program for as long as it takes to offer its initial
+// parameters.
+func Ask(ctx context.Context, cfg Config) (initial []float32, err error) {
+	p, err := start(&cfg, "init", wire.RoleInit, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer p.kill()
+	join, err := p.join(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.await(ctx, "its initial parameters", func(m wire.Message) bool { return m.Type == wire.Init }); err != nil {
+		return nil, err
+	}
+	initial = make([]float32, join.Parameters)
+	return initial, p.take(initial, "its initial parameters")
+}
+
+// Task is what a program trains.
+type Task struct {
+	cfg     Config
+	initial []float32
+
+	mu        sync.Mutex
+	validates bool                  // its trainers say that they can
+	open      map[*process]struct{} // all processes
+
+	judging   sync.Mutex // held while a loss is computed
+	validator *process   // nil before the first one
+	attempt   int
+}
+
+// New returns the task of a program that has offered these initial parameters.
+func New(cfg Config, initial []float32) *Task {
+	return &Task{cfg: cfg, initial: initial, open: map[*process]struct{}{}}
+}
+
+// Layers has one layer: what is in the vector the program alone knows.
+func (t *Task) Layers() []train.Layer {
+	n := len(t.initial)
+	return []train.Layer{{Name: "parameters", Shape: []int{n}, Len: n}}
+}
+
+// Start returns what the program offered.
+func (t *Task) Start() []float32 { return slices.Clone(t.initial) }
+
+// TokensPerStep is what the scenario says, and unknown here.
+func (t *Task) TokensPerStep() int { return 0 }
+
+// Trainer starts a process of the program for a worker, and waits until it has
+// joined.
+func (t *Task) Trainer(worker int) (train.Trainer, error) {
+	p, join, err := t.start(fmt.Sprintf("w%d", worker), wire.RoleTrain, worker)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.validates = t.validates || join.Validates
+	return &trainer{task: t, p: p, keptRound: none}, nil
+}
+
+// start starts a process, which has to be as large as the others.
+func (t *Task) start(name, role string, worker int) (*process, wire.Message, error) {
+	p, err := start(&t.cfg, name, role, worker)
+	if err != nil {
+		return nil, wire.Message{}, err
+	}
+	join, err := p.join(context.Background()) // within the limit
+	if n := len(t.initial); err == nil && join.Parameters != n {
+		err = p.problem(fmt.Errorf("joined with %d parameters; this run has %d", join.Parameters, n),
+			"every process of it must have the same model")
+	}
+	if err != nil {
+		p.kill()
+		return nil, wire.Message{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open[p] = struct{}{}
+	return p, join, nil
+}
+
+// Validate has a process of its own compute the loss, which it starts the first
+// time. The error is train.ErrNoLoss if the program cannot.
+func (t *Task) Validate(parameters []float32) (loss float64, err error) {
+	t.mu.Lock()
+	able := t.validates
+	t.mu.Unlock()
+	if !able {
+		return 0, train.ErrNoLoss
+	}
+	t.judging.Lock()
+	defer t.judging.Unlock()
+	if t.validator == nil {
+		if t.validator, _, err = t.start("validation", wire.RoleValidate, 0); err != nil {
+			return 0, err
+		}
+	}
+	p := t.validator
+	t.attempt++
+	give(p.outer(), parameters)
+	if err := p.send(wire.Message{Type: wire.Validate, Attempt: t.attempt}); err != nil {
+		return 0, err
+	}
+	m, err := p.await(context.Background(), "a validation loss", func(m wire.Message) bool { return m.Type == wire.Loss && m.Attempt == t.attempt })
+	if err != nil {
+		return 0, err
+	}
+	return *m.Loss, nil
+}
+
+// Close ends all processes of the task.
+func (t *Task) Close() error {
+	t.mu.Lock()
+	open := t.open
+	t.open = map[*process]struct{}{}
+	t.mu.Unlock()
+	for p := range open {
+		p.end()
+	}
+	return nil
+}
+
+func (t *Task) closed(p *process) {
+	t.mu.Lock()
+	delete(t.open, p)
+	t.mu.Unlock()
+}
+
+// trainer is a worker's process, and what of its state counts.
+type trainer struct {
+	task   *Task
+	p      *process
+	rounds train.Rounds
+	// of is the context of the last step: the round's end belongs to its task.
+	of      context.Context
+	attempt int
+
+	round, keptRound int    // the one that began last, and the last that was kept
+	before, kept     []byte // states before and after that
+	now              []byte // after the round that ended last
+	astray           bool   // the process has gone on from another state than kept
+}
+
+// none stands for a round where there is none.
+const none = -1
+
+func (t *trainer) Begin(ctx context.Context, round int, outer []float32) error {
+	if err := t.rounds.Begin(ctx, round, outer, len(t.task.initial)); err != nil {
+		return err
+	}
+	t.attempt++
+	t.round = round
+	m := wire.Message{Type: wire.Round, Attempt: t.attempt, Round: round}
+	if from := t.from(); t.astray || round == t.keptRound {
+		m.Restored, m.State = true, len(from)
+		if room := t.p.stateIn(); len(from) > len(room) {
+			return t.p.problem(fmt.Errorf("joined with room for a state of %d bytes; the one it left before has %d", len(room), len(from)), "let it ask for as much every time")
+		}
+		copy(t.p.stateIn(), from)
+	}
+	give(t.p.outer(), outer)
+	t.astray = true
+	return t.p.send(m)
+}
+
+// from is the state that the round which has begun goes on from.
+func (t *trainer) from() []byte {
+	if t.round == t.keptRound {
+		return t.before
+	}
+	return t.kept
+}
+
+func (t *trainer) Step(ctx context.Context, n int) (loss float64, err error) {
+	round, err := t.rounds.Step(ctx, n)
+	if err != nil {
+		return 0, err
+	}
+	t.of = ctx
+	if err := t.p.send(wire.Message{Type: wire.Step, Attempt: t.attempt, Step: n}); err != nil {
+		return 0, err
+	}
+	m, err := t.p.await(ctx, fmt.Sprintf("inner step %d of round %d", n, round), func(m wire.Message) bool {
+		return m.Type == wire.Done && m.Attempt == t.attempt && m.Step == n
+	})
+	if err != nil {
+		return 0, err
+	}
+	return *m.Loss, nil
+}
+
+func (t *trainer) Finish(local []float32) error {
+	if err := t.rounds.Finish(local, len(t.task.initial)); err != nil {
+		return err
+	}
+	if err := t.p.send(wire.Message{Type: wire.Finish, Attempt: t.attempt}); err != nil {
+		return err
+	}
+	what := fmt.Sprintf("its parameters after round %d", t.round)
+	m, err := t.p.await(t.of, what, func(m wire.Message) bool { return m.Type == wire.Finished && m.Attempt == t.attempt })
+	if err != nil {
+		return err
+	}
+	out := t.p.stateOut()
+	if m.State > len(out) {
+		return t.p.problem(fmt.Errorf("left a state of %d bytes after round %d, where there is room for %d", m.State, t.round, len(out)), "let it ask for as much when it joins")
+	}
+	t.now = nil
+	if m.State > 0 {
+		t.now = slices.Clone(out[:m.State])
+	}
+	return t.p.take(local, what)
+}
+
+func (t *trainer) Keep() {
+	if t.round != t.keptRound { // else the round was kept before: what came before it is the same
+		t.before, t.keptRound = t.kept, t.round
+	}
+	t.kept, t.astray = t.now, false
+}
+
+func (t *trainer) State() ([]byte, error) { return t.kept, nil }
+
+func (t *trainer) Restore(state []byte) error {
+	if room := len(t.p.stateIn()); len(state) > room {
+		return fmt.Errorf("restore the state of the program: it has %d bytes, and the program asks for %d", len(state), room)
+	}
+	t.rounds, t.keptRound = train.Rounds{}, none
+	t.kept, t.astray = state, true
+	return nil
+}
+
+func (t *trainer) Close() error {
+	t.task.closed(t.p)
+	t.p.end()
+	return nil
+}

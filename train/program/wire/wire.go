@@ -1,0 +1,168 @@
+// Package wire is the protocol between a node and a trainer that is a program of
+// the user's own: small messages, one JSON object a datagram of a SOCK_SEQPACKET
+// socket, and vectors in shared memory. docs/trainer.md describes it for whoever
+// speaks it in another language.
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Version is that of the protocol. Both sides say theirs, and refuse another.
+const Version = 1
+
+// The variables of the environment that tell a program the numbers of its
+// descriptors: of the socket, and of the memory.
+const (
+	EnvSocket = "TESTBED_SOCKET"
+	EnvMemory = "TESTBED_MEMORY"
+)
+
+// MaxBytes is the length of the longest message.
+const MaxBytes = 4096
+
+// Types of messages of the node.
+const (
+	Welcome  = "welcome"  // first: who the program is
+	Memory   = "memory"   // the answer to Join: where the vectors lie
+	Round    = "round"    // a round begins; what was before it is over
+	Step     = "step"     // take an inner step
+	Finish   = "finish"   // the round's steps have been taken: hand the parameters over
+	Validate = "validate" // compute the validation loss of the outer parameters
+)
+
+// Types of messages of the program.
+const (
+	Join     = "join"     // how large it is
+	Init     = "init"     // its initial parameters lie in Local
+	Done     = "done"     // an inner step has been taken
+	Finished = "finished" // the parameters after a round lie in Local, its state in StateOut
+	Loss     = "loss"     // the answer to Validate
+)
+
+// What a process of the program is for.
+const (
+	RoleInit     = "init"     // it is asked for its initial parameters, and then ended
+	RoleTrain    = "train"    // it trains, beside a worker
+	RoleValidate = "validate" // it computes validation losses
+)
+
+// Message is one of either side. Which fields it has follows from its type.
+type Message struct {
+	Type    string `json:"type"`
+	Version int    `json:"version,omitempty"` // Welcome, Join
+
+	// Welcome: the worker's number, and what of the run a trainer may want to know.
+	Role       string `json:"role,omitempty"`
+	Worker     int    `json:"worker,omitempty"`
+	Workers    int    `json:"workers,omitempty"`
+	Seed       uint64 `json:"seed,omitempty"`
+	InnerSteps int    `json:"inner_steps,omitempty"`
+	Rounds     int    `json:"rounds,omitempty"`
+
+	// Join: the number of parameters, how many bytes of state it leaves at most,
+	// and whether it can compute validation losses.
+	Parameters int  `json:"parameters,omitempty"`
+	StateBytes int  `json:"state_bytes,omitempty"`
+	Validates  bool `json:"validates,omitempty"`
+
+	// Memory.
+	Layout *Layout `json:"layout,omitempty"`
+
+	// Round, Step, Finish, Done, Finished, Validate, Loss. Attempt tells
+	// beginnings of rounds apart, because a round may begin more than once.
+	Attempt int `json:"attempt,omitempty"`
+	Round   int `json:"round,omitempty"` // Round
+	Step    int `json:"step,omitempty"`  // Step and Done: from 1
+	// State is how many bytes lie in StateIn (Round) or StateOut (Finished).
+	// Restored says that they are not what this process left last.
+	State    int  `json:"state,omitempty"`
+	Restored bool `json:"restored,omitempty"`
+
+	Loss *float64 `json:"loss,omitempty"` // Done and Loss
+}
+
+// Layout is where what the two sides share lies in the memory, in bytes. The
+// node writes Outer and StateIn before a message that tells of them, the program
+// Local and StateOut; vectors are float32 in the machine's order of bytes.
+type Layout struct {
+	Bytes    int `json:"bytes"` // of the memory
+	Outer    int `json:"outer"`
+	Local    int `json:"local"`
+	StateIn  int `json:"state_in"`
+	StateOut int `json:"state_out"`
+}
+
+// Limits of what a program may ask for.
+const (
+	MaxParameters = 1 << 30
+	// A state has at most so many bytes, and so many more for each parameter.
+	maxState             = 64 << 10
+	maxStatePerParameter = 64
+)
+
+// NewLayout returns the layout for a program that joins.
+func NewLayout(join Message) (*Layout, error) {
+	n, state := join.Parameters, join.StateBytes
+	switch {
+	case n < 1 || n > MaxParameters:
+		return nil, fmt.Errorf("%d parameters: there may be 1 to %d", n, MaxParameters)
+	case state < 0 || state > maxState+maxStatePerParameter*n:
+		return nil, fmt.Errorf("a state of %d bytes: for %d parameters it may have 0 to %d", state, n, maxState+maxStatePerParameter*n)
+	}
+	const page = 1 << 14 // of any machine, and the largest line of a cache
+	up := func(bytes int) int { return (bytes + page - 1) &^ (page - 1) }
+	l := &Layout{Local: up(4 * n), StateIn: 2 * up(4*n)}
+	l.StateOut = l.StateIn + up(state)
+	l.Bytes = l.StateOut + up(state)
+	return l, nil
+}
+
+// Encode returns the datagram of a message.
+func Encode(m Message) ([]byte, error) {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a message of type %s: %w", m.Type, err)
+	}
+	return data, nil
+}
+
+// Decode reads a datagram. It refuses what is not of this protocol.
+func Decode(data []byte) (Message, error) {
+	var m Message
+	if len(data) > MaxBytes {
+		return m, fmt.Errorf("it has more than %d bytes", MaxBytes)
+	}
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&m); err != nil {
+		return Message{}, fmt.Errorf("it is no JSON object of this protocol: %w", err)
+	}
+	if _, err := in.Token(); !errors.Is(err, io.EOF) {
+		return Message{}, errors.New("something follows its JSON object")
+	}
+	return m, nil
+}
+
+// FromProgram reads a datagram of a program.
+func FromProgram(data []byte) (Message, error) {
+	m, err := Decode(data)
+	switch {
+	case err != nil:
+		return Message{}, err
+	case !slices.Contains([]string{Join, Init, Done, Finished, Loss}, m.Type):
+		return Message{}, fmt.Errorf("its type is %.40q, which programs do not send", m.Type)
+	case m.Type == Join && m.Version != Version:
+		return Message{}, fmt.Errorf("it is of version %d of the protocol; this is version %d", m.Version, Version)
+	case (m.Type == Done || m.Type == Loss) && m.Loss == nil:
+		return Message{}, fmt.Errorf("a message of type %s lacks the loss, a finite number", m.Type)
+	case m.State < 0 || m.Attempt < 0 || m.Step < 0:
+		return Message{}, fmt.Errorf("a message of type %s has a negative number", m.Type)
+	}
+	return m, nil
+}

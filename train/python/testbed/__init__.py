@@ -1,0 +1,264 @@
+"""Train inside Testbed: the inner steps of a worker, taken by your own program.
+
+    import testbed
+
+    run = testbed.join()
+    run.init(flat(model))               # the same in every process
+    for r in run:                       # a round; ends with the run
+        load(model, r.params)
+        for step in r.steps:            # each when its time has come
+            r.done(train_one_step())    # the loss of the batch before the step
+        r.params = flat(model)          # handed over when the body ends
+
+Testbed starts the program beside every worker; `train.program` of a scenario
+names it. docs/trainer.md has the whole.
+"""
+
+import json
+import math
+import mmap
+import os
+import socket
+import sys
+
+import numpy
+
+__all__ = ["join", "Run", "Round", "flat", "load_model"]
+__version__ = "1.0"
+
+VERSION = 1  # of the protocol
+_MAX_BYTES = 4096  # of a message
+
+
+class _Over(Exception):
+    """The run is over."""
+
+
+def flat(values):
+    """One float32 vector of an array or tensor, or of several one after another."""
+    if isinstance(values, numpy.ndarray) or hasattr(values, "detach"):
+        values = [values]
+    parts = [_array(v).reshape(-1) for v in values]
+    if len(parts) == 1:
+        return numpy.ascontiguousarray(parts[0], dtype=numpy.float32)
+    return numpy.concatenate(parts).astype(numpy.float32, copy=False)
+
+
+def _array(value):
+    if hasattr(value, "detach"):  # a tensor of torch, which is not imported here
+        value = value.detach().cpu().numpy()
+    return numpy.asarray(value)
+
+
+def load_model(path):
+    """The parameters in the file `model` of a run's directory, as a vector."""
+    with open(path, "rb") as file:
+        head = json.loads(file.readline())
+        params = numpy.frombuffer(file.read(), dtype="<f4")
+    if params.size != head.get("parameters", params.size):
+        raise ValueError("%s has %d parameters, not %d: it was cut off" % (path, params.size, head["parameters"]))
+    return params.astype(numpy.float32)
+
+
+def join(size=None, state_bytes=65536, validate=None):
+    """Join the run that has started this process.
+
+    size: how many parameters the model has, if it is to be checked.
+    state_bytes: how long r.state may become.
+    validate: a function of the parameters that returns a validation loss. It is
+    called in a process of its own.
+    """
+    return Run(size, state_bytes, validate)
+
+
+class Run:
+    """The run. Iterating over it gives the rounds of this process's worker.
+
+    worker: the number of the worker, the same shard of the data every time.
+    workers, seed, inner_steps, rounds: of the run.
+    """
+
+    def __init__(self, size, state_bytes, validate):
+        try:
+            fd, self._memory = int(os.environ["TESTBED_SOCKET"]), int(os.environ["TESTBED_MEMORY"])
+        except KeyError:
+            raise RuntimeError(
+                "this program is started by testbed: name it in train.program of a scenario, "
+                "and run `testbed run` or `testbed simulate --train`"
+            ) from None
+        self._socket = socket.socket(fileno=fd)
+        self._size, self._state_bytes, self._validate = size, state_bytes, validate
+        self._next = None  # has been received, and not yet acted on
+        self._over = False  # the run is
+        self._shared = None
+        try:
+            m = self._receive("welcome")
+        except _Over:
+            sys.exit(0)
+        if m.get("version") != VERSION:
+            raise RuntimeError("testbed speaks version %s of the protocol, this package %d: use the one that comes with it" % (m.get("version"), VERSION))
+        self._role = m["role"]
+        self.worker, self.workers = m.get("worker", 0), m.get("workers", 0)
+        self.seed, self.inner_steps, self.rounds = m.get("seed", 0), m.get("inner_steps", 0), m.get("rounds", 0)
+
+    def init(self, params):
+        """Offer the initial parameters. Those of the first call become everyone's;
+        every process has to offer as many."""
+        params = flat(params)
+        if self._size is not None and params.size != self._size:
+            raise ValueError("%d initial parameters, but join was told %d" % (params.size, self._size))
+        self._size = params.size
+        try:
+            self._send(type="join", version=VERSION, parameters=self._size, state_bytes=self._state_bytes, validates=self._validate is not None)
+            layout = self._receive("memory")["layout"]
+        except _Over:
+            sys.exit(0)
+        self._shared, self._layout = mmap.mmap(self._memory, layout["bytes"]), layout
+        self._outer, self._local = self._vector("outer"), self._vector("local")
+        if self._role == "init":
+            self._local[:] = params
+            self._send(type="init")
+
+    def _vector(self, name):
+        return numpy.frombuffer(self._shared, dtype=numpy.float32, count=self._size, offset=self._layout[name])
+
+    def _send(self, **message):
+        try:
+            self._socket.send(json.dumps(message).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            self._over = True
+            raise _Over() from None
+
+    def _receive(self, *types):
+        m, self._next = self._next, None
+        if m is None:
+            try:
+                data = b"" if self._over else self._socket.recv(_MAX_BYTES)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self._over = True
+                raise _Over()
+            m = json.loads(data)
+        if m["type"] not in types:
+            raise RuntimeError("testbed says %r, which does not come here" % m["type"])
+        return m
+
+    def __iter__(self):
+        if self._shared is None:
+            raise RuntimeError("call run.init with the initial parameters first")
+        state = b""
+        try:
+            while True:
+                m = self._receive("round", "validate")
+                if m["type"] == "validate":
+                    loss = _finite(self._validate(self._outer.copy()), "validation loss")
+                    self._send(type="loss", attempt=m["attempt"], loss=loss)
+                    continue
+                if m.get("restored"):
+                    at = self._layout["state_in"]
+                    state = self._shared[at : at + m.get("state", 0)]
+                r = Round(self, m, _decode(state))
+                yield r
+                state = r._end(state)
+        except _Over:
+            return
+
+
+class Round:
+    """A round for this worker.
+
+    number: from 1 on.
+    params: the outer parameters at first, a float32 vector; what is in it when
+    the loop's body ends is handed over. It is shared memory: copy what you keep.
+    state: what the last round that counted has left, None if none has: bytes, or
+    what JSON has. What is in it when the body ends is kept in checkpoints.
+    restored: whether state is not what this process left last, because a round
+    was thrown away or the run goes on after a crash: then load it.
+    """
+
+    def __init__(self, run, message, state):
+        self._run, self._attempt = run, message["attempt"]
+        self._step, self._finished = None, False
+        self.number, self.restored, self.state = message["round"], message.get("restored", False), state
+        self._params = run._outer
+
+    @property
+    def params(self):
+        return self._params
+
+    @params.setter
+    def params(self, values):
+        if values is not self._params:
+            values = flat(values)
+            if values.size != self._params.size:
+                raise ValueError("%d parameters were handed over, the run has %d" % (values.size, self._params.size))
+            self._params = self._run._local
+            self._params[:] = values
+
+    @property
+    def steps(self):
+        """The numbers of the inner steps, from 1 on. It breaks off when the worker
+        is left out of the round."""
+        while True:
+            if self._step is not None:
+                raise RuntimeError("inner step %d was not reported; call r.done(loss)" % self._step)
+            try:
+                m = self._run._receive("step", "finish", "round")
+            except _Over:
+                return
+            if m["type"] == "round":
+                self._run._next = m
+                return
+            if m["type"] == "finish":
+                self._finished = True
+                return
+            self._step = m["step"]
+            yield self._step
+
+    def done(self, loss):
+        """Report the inner step, with the training loss of its batch before it."""
+        loss = _finite(loss, "loss of inner step %s of round %d" % (self._step, self.number))
+        try:
+            self._run._send(type="done", attempt=self._attempt, step=self._step, loss=loss)
+        except _Over:
+            pass  # steps breaks off
+        self._step = None
+
+    def _end(self, before):
+        """Hand the round over, and return the state after it."""
+        if not self._finished:
+            if self._run._next is None and not self._run._over:
+                raise RuntimeError("round %d ended before its inner steps did; let r.steps come to its end" % self.number)
+            return before  # broken off
+        state = _encode(self.state)
+        if len(state) > self._run._state_bytes:
+            raise ValueError("r.state has %d bytes; ask for them: testbed.join(state_bytes=%d)" % (len(state), len(state)))
+        if self._params is self._run._outer:  # changed in place, if at all
+            self._run._local[:] = self._params
+        at = self._run._layout["state_out"]
+        self._run._shared[at : at + len(state)] = state
+        self._run._send(type="finished", attempt=self._attempt, state=len(state))
+        return state
+
+
+def _finite(loss, what):
+    loss = float(loss)
+    if not math.isfinite(loss):
+        raise ValueError("the %s is %s: the training has diverged; lower its learning rate, or train.outer.rate" % (what, loss))
+    return loss
+
+
+# A state begins with a byte for its kind.
+def _encode(state):
+    if state is None:
+        return b""
+    if isinstance(state, (bytes, bytearray, memoryview)):
+        return b"b" + bytes(state)
+    return b"j" + json.dumps(state).encode()
+
+
+def _decode(state):
+    if not state:
+        return None
+    return json.loads(state[1:]) if state[:1] == b"j" else bytes(state[1:])
