@@ -281,8 +281,14 @@ func inParts(of []float32, work func(k, begin, end int)) (n int) {
 // bits carries into the sign's only if it is.
 func finite(values []float32) bool {
 	const exponents, ones, signs = 0x7f800000_7f800000, 0x00800000_00800000, 0x80000000_80000000
-	pairs := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(values))), len(values)/2)
 	var a, b, c, d uint64
+	if n := len(values); n%2 == 1 {
+		a = uint64(math.Float32bits(values[n-1]))&exponents + ones
+	}
+	var pairs []uint64
+	if len(values) > 1 {
+		pairs = unsafe.Slice((*uint64)(unsafe.Pointer(&values[0])), len(values)/2)
+	}
 	for ; len(pairs) >= 4; pairs = pairs[4:] {
 		a |= pairs[0]&exponents + ones
 		b |= pairs[1]&exponents + ones
@@ -291,9 +297,6 @@ func finite(values []float32) bool {
 	}
 	for _, p := range pairs {
 		a |= p&exponents + ones
-	}
-	if n := len(values); n%2 == 1 {
-		a |= uint64(math.Float32bits(values[n-1]))&exponents + ones
 	}
 	return (a|b|c|d)&signs == 0
 }
