@@ -33,7 +33,7 @@ type Summary struct {
 	// over workers of the time in which they were members.
 	ComputeFraction float64 `json:"compute_fraction"`
 	// BarrierWaitFraction is the time from a participant's arrival to the
-	// close of its round, summed, divided by the membership time. Where rounds
+	// last close of its round, summed, divided by the membership time. Where rounds
 	// overlap that of its last inner step ahead to the close, if it is waited for.
 	BarrierWaitFraction float64 `json:"barrier_wait_fraction"`
 	// ChurnLikeUtilization reconstructs the utilisation that churn publishes;
@@ -299,7 +299,8 @@ func (s *Summarizer) close(e *Event) {
 	s.current.Close, s.current.Participants, s.current.Late = e.T, e.Participants, e.Missing
 	for _, id := range e.Participants {
 		if w := s.turns.of(id); w.arrived && s.stepped == nil {
-			s.wait += e.T - w.arrival
+			s.wait += e.T - max(w.arrival, w.waited)
+			w.waited = e.T // a round that was closed may close again
 		}
 	}
 	s.sum.JoinersHeld += e.Held

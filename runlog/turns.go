@@ -10,6 +10,7 @@ type turn struct {
 	busy    policy.Time // with inner steps
 	arrived bool
 	arrival policy.Time
+	waited  policy.Time // until when its wait has been counted
 }
 
 // turns are those of all workers. A simulator asks for them millions of times,

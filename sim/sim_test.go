@@ -705,3 +705,20 @@ func TestWhatAPartitionHeldBackIsDeliveredOnce(t *testing.T) {
 func straggler(s *scenarios.Scenario) *policy.Straggler {
 	return s.Policy.Parameters[scenarios.Straggler].(*policy.Straggler)
 }
+
+// TestWaitIsCountedOnce: a round that closes again and again, because its steps
+// come to nothing, is one wait.
+func TestWaitIsCountedOnce(t *testing.T) {
+	s, err := scenarios.Parse("again.yaml", []byte(`{description: no step ends in time, seed: 0, injects: [], base_latency: 0, workers: [{id: 0, inner_step_mean: 1}],
+		inner_steps: 1, target_outer_steps: 1, horizon: 2401, heartbeat_period: 50, heartbeat_miss_threshold: 1, bandwidth_bpus: 10, state_bytes: 12010}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := sim.Run(s, "torchft", func(runlog.Event) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.OuterSteps != 0 || sum.ComputeFraction+sum.BarrierWaitFraction > 1 {
+		t.Errorf("%d outer steps; %v computing, %v waiting", sum.OuterSteps, sum.ComputeFraction, sum.BarrierWaitFraction)
+	}
+}
