@@ -152,6 +152,7 @@ type driven struct {
 	applied  int // the last one taken with an outcome
 	epoch    int // of the last reduction asked for
 	outcome  int // epoch of an outcome that waits to be applied
+	left     bool
 }
 
 const innerSteps = 2
@@ -238,7 +239,7 @@ func (d *driven) carryOut(a worker.Action) {
 	case *worker.BeginStep:
 		d.begin("step")
 		if a.Step == 1 {
-			if d.done = 0; d.arrived == 0 || d.arrived != a.Round-1 || d.overlap == 0 {
+			if d.done = 0; d.arrived == 0 || d.arrived != a.Round-1 || d.overlap == 0 || d.left {
 				d.outcome, d.merged = 0, a.Round-1 // it begins at the outer parameters, or has merged
 			}
 			d.round, d.arrived = a.Round, 0
@@ -279,6 +280,8 @@ func (d *driven) carryOut(a worker.Action) {
 			d.arrived = d.round
 		case leaves && (d.running != "" || d.reducing):
 			d.Fatalf("it leaves in a %s", d.running)
+		case leaves:
+			d.left = true // and goes nowhere ahead, should it be told to go on
 		}
 	}
 }
