@@ -210,11 +210,11 @@ func (m *Machine) end(kind task) bool {
 
 // start begins a round, after the outer step of the round before.
 func (m *Machine) start(e Start) {
-	ahead := m.ahead && m.round == e.Round && m.outcome != 0
+	took := m.outerSteps < e.OuterSteps && m.outcome != 0
+	ahead := took && m.ahead && m.round == e.Round && m.round == e.OuterSteps+1
 	if !ahead {
 		m.stop()
 	}
-	took := m.outerSteps < e.OuterSteps && m.outcome != 0
 	if took && !m.apply(e.OuterSteps) {
 		return
 	}
