@@ -34,7 +34,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		keeper := c.keeper(a)
 		for _, id := range a.IDs {
 			c.send(id, message{
-				Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now,
+				Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now, Told: c.reported,
 				Checkpoint: id == keeper, Residual: keeper >= 0 && c.scenario.WorkersKeep(),
 			})
 		}

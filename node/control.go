@@ -116,6 +116,7 @@ type message struct {
 	Took time.Duration `json:"took_ns,omitempty"`
 	// Now is the coordinator's scenario time when it sent the message.
 	Now      policy.Time `json:"now_us,omitempty"`
+	Told     int         `json:"told,omitempty"` // events for the record by then
 	Complete bool        `json:"complete,omitempty"`
 	Error    string      `json:"error,omitempty"`
 

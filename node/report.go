@@ -14,6 +14,8 @@ type Report struct {
 	Ready bool `json:"ready,omitempty"`
 	// Event is for the record of the run.
 	Event *runlog.Event `json:"event,omitempty"`
+	// After is how many events of the coordinator come before that.
+	After int `json:"after,omitempty"`
 	// Lateness is how much later than due the timer of an inner step fired.
 	Lateness *time.Duration `json:"lateness_ns,omitempty"`
 	// Computing is how much of an inner step's time was spent on computing, where

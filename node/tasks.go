@@ -82,7 +82,7 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 		return err
 	}
 	if w.cfg.Scenario.Exchange().Overlap > 0 {
-		w.cfg.Report(Report{Event: &runlog.Event{
+		w.cfg.Report(Report{After: w.told, Event: &runlog.Event{
 			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: runlog.Merge, Node: scenarios.NodeName(w.cfg.ID), Round: a.OuterSteps, Step: a.Step,
 		}})
 	}
@@ -113,7 +113,7 @@ func (w *workerDriver) review(outerSteps int) {
 // the outer step and computing the pseudo-gradient lie within the time of the
 // steps, and workers that share few processors still arrive together.
 func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
-	begin := w.stepFrom
+	begin, told := w.stepFrom, w.told
 	at := w.cfg.Scenario.ClockTime(begin.Sub(w.began))
 	duration := w.cfg.Scenario.ClockDuration(w.steps.Step(at, a.Factor))
 	contribution := w.buffers.Contribution(a.Round)
@@ -139,7 +139,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		end := time.Now()
 		took := end.Sub(begin) - stood
 		late := took - duration
-		r := Report{Lateness: &late, Event: &runlog.Event{
+		r := Report{Lateness: &late, After: told, Event: &runlog.Event{
 			T: w.cfg.Scenario.ClockTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
 			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ClockTime(took),
 			ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),

@@ -140,6 +140,7 @@ type workerDriver struct {
 	details     message   // what else is to be said of the end of a task
 	began       time.Time // estimate of the local time of scenario time 0
 	stepFrom    time.Time // when the inner step under way began
+	told        int       // as the coordinator had by the start of the round
 
 	buffers *learner.Buffers
 
@@ -296,7 +297,7 @@ func (w *workerDriver) started(m message) {
 	if w.began.IsZero() {
 		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.Scenario.ClockDuration(m.Now))
 	}
-	w.stepFrom = m.received
+	w.stepFrom, w.told = m.received, m.Told
 }
 
 // command carries out a command of whoever started the worker.

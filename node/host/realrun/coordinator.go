@@ -51,7 +51,7 @@ func (p *player) startCoordinator() error {
 			if r.Event == nil {
 				return nil
 			}
-			return p.happened(r.Event)
+			return p.heard(0, r.Event)
 		},
 		OnEnd: p.coordinatorEnded,
 	})

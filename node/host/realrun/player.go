@@ -57,6 +57,7 @@ type player struct {
 	specs       map[policy.ID]process.WorkerSpec // of the next process of each
 	slowed      map[policy.ID]float64            // factors of Slow that hold
 	keeping     sync.WaitGroup                   // checkpoints on their way to the run directory
+	early       []earlyEvent                     // of workers, that wait
 	over        bool                             // the coordinator has recorded the end of the run
 }
 
@@ -220,9 +221,36 @@ func (p *player) qlogDir(name string) string {
 // record hands an event out for the record.
 func (p *player) record(e runlog.Event) error { return p.s.Hand(playerNote{Event: &e}) }
 
-// happened takes an event of a node.
+// heard takes an event of a node. Processes do not wait for each other: one of a
+// worker may come before those of the coordinator that it follows from, as many as
+// after says, and then waits for them, so that the record tells causes first.
+func (p *player) heard(after int, e *runlog.Event) error {
+	known := &p.coordinator.spec.Reported
+	if after > *known {
+		p.early = append(p.early, earlyEvent{after, e})
+		return nil
+	}
+	if err := p.happened(e); err != nil || e.Seq <= *known {
+		return err
+	}
+	*known = e.Seq
+	early := p.early
+	p.early = nil
+	for _, e := range early { // in the order in which they came
+		if err := p.heard(e.after, e.event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type earlyEvent struct {
+	after int
+	event *runlog.Event
+}
+
+// happened takes an event of a node, in its place.
 func (p *player) happened(e *runlog.Event) error {
-	p.coordinator.spec.Reported = max(p.coordinator.spec.Reported, e.Seq)
 	if err := p.record(*e); err != nil {
 		return err
 	}

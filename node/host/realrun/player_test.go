@@ -268,3 +268,26 @@ func TestClock(t *testing.T) {
 		t.Errorf("now %d, resumed %d", now, c.resumed)
 	}
 }
+
+// TestCausesComeFirst: what workers tell waits for what it follows from, and no
+// longer.
+func TestCausesComeFirst(t *testing.T) {
+	p, notes := newPlayer(t, "homogeneous")
+	for _, e := range []earlyEvent{
+		{0, &runlog.Event{Type: runlog.Join, Node: "w0", Seq: 1}},
+		{2, &runlog.Event{Type: runlog.Step, Node: "w0"}},
+		{3, &runlog.Event{Type: runlog.Step, Node: "w1"}},
+		{1, &runlog.Event{Type: runlog.Merge, Node: "w0"}},
+		{2, &runlog.Event{Type: runlog.Merge, Node: "w2"}},
+		{0, &runlog.Event{Type: runlog.Sideline, Node: "w3", Seq: 2}},
+		{0, &runlog.Event{Type: runlog.Rejoin, Node: "w3", Seq: 3}},
+	} {
+		if err := p.heard(e.after, e.event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "join w0, merge w0, sideline w3, step w0, merge w2, rejoin w3, step w1"
+	if got := strings.Join(told(t, notes), ", "); got != want || len(p.early) > 0 {
+		t.Errorf("%s\nwant %s; waiting: %v", got, want, p.early)
+	}
+}

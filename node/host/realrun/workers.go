@@ -161,7 +161,7 @@ func (p *player) reported(w *worker, data json.RawMessage) error {
 		}
 	}
 	if r.Event != nil {
-		return p.happened(r.Event)
+		return p.heard(r.After, r.Event)
 	}
 	return nil
 }
