@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,6 +81,10 @@ func checkLesson(t *testing.T, file, dir string) {
 	}
 	if states < most || validated < most-apart-1 { // who was to validate may have crashed
 		t.Errorf("%d states and %d losses of %d outer steps", states, validated, s.TargetOuterSteps)
+	}
+	last := func(e runlog.Event) bool { return e.Type == runlog.State && e.Round == s.TargetOuterSteps }
+	if !slices.ContainsFunc(events, last) {
+		t.Errorf("nobody told what outer step %d led to", s.TargetOuterSteps)
 	}
 }
 

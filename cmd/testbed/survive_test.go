@@ -212,6 +212,9 @@ func TestKilledRunIsResumed(t *testing.T) {
 	if repeated == 0 {
 		t.Error("no outer step was taken twice")
 	}
+	if hashes[8] == "" {
+		t.Error("nobody told what the last outer step led to")
+	}
 	if r := testbed(t, args...); r.code != exitError || !strings.Contains(r.stderr, "nothing to resume") {
 		t.Errorf("resumed a run that is over: exit code %d, %s", r.code, r.stderr)
 	}

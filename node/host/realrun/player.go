@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -256,6 +257,9 @@ func (p *player) happened(e *runlog.Event) error {
 	}
 	switch e.Type {
 	case runlog.RunStart, runlog.RunResume:
+		for _, w := range p.workers {
+			w.member = w.member || slices.Contains(e.IDs, w.id) // who goes on does not join again
+		}
 		p.begin(e)
 	case runlog.OuterStep:
 		p.monitor.EndRound(e.Round, len(e.Participants), p.sample(p.links.Round()))
