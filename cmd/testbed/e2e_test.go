@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +39,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mark) != "" {
 		main()
 	}
-	os.Setenv(mark, "some test") // of what a test starts itself
+	os.Setenv(mark, "some test")                          // of what a test starts itself
+	os.Setenv("PATH", "/usr/bin:/bin:"+os.Getenv("PATH")) // the system's Python comes first
+	_ = flag.Set("test.parallel", "4")                    // runs wait more than they compute
 	os.Exit(m.Run())
 }
 
@@ -124,7 +128,13 @@ const mayStop = 0.2
 // only be complete. If they never let it come to its end, it cannot be judged.
 func play(t *testing.T, wrong func(runlog.Summary) error, args ...string) (sum runlog.Summary) {
 	t.Helper()
-	testenv.Measure(t, func() func(testenv.Machine) error {
+	return playIn(t, testenv.Measure, wrong, args...)
+}
+
+// playIn is play on a machine that is watched like that.
+func playIn(t *testing.T, watch func(testing.TB, func() func(testenv.Machine) error), wrong func(runlog.Summary) error, args ...string) (sum runlog.Summary) {
+	t.Helper()
+	watch(t, func() func(testenv.Machine) error {
 		var r result
 		sum, r = once(t, args...)
 		return func(m testenv.Machine) error {
@@ -147,6 +157,12 @@ func play(t *testing.T, wrong func(runlog.Summary) error, args ...string) (sum r
 func runScenario(t *testing.T, args ...string) runlog.Summary {
 	t.Helper()
 	return play(t, func(runlog.Summary) error { return nil }, args...)
+}
+
+// runBeside is runScenario for a test that runs beside others.
+func runBeside(t *testing.T, args ...string) runlog.Summary {
+	t.Helper()
+	return playIn(t, testenv.MeasureBeside, func(runlog.Summary) error { return nil }, args...)
 }
 
 // evicts is wrong unless the run evicts these.
@@ -704,18 +720,27 @@ func expectNothing(t *testing.T, id string, before outside) {
 func TestKilledRunLeavesNothing(t *testing.T) {
 	needSandbox(t)
 	before := look(t)
-	for i := range 10 {
-		id := fmt.Sprintf("%s-%d", t.Name(), i)
-		cmd := command(t, t.Context(), id, "run", "persistent_straggler", "--policy", "straggler", "--out", filepath.Join(t.TempDir(), "run"))
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
+	for i := range 4 {
+		var all sync.WaitGroup
+		ids := make([]string, 3)
+		for k := range ids {
+			ids[k] = fmt.Sprintf("%s-%d-%d", t.Name(), i, k)
+			cmd := command(t, t.Context(), ids[k], "run", "persistent_straggler", "--policy", "straggler", "--out", filepath.Join(t.TempDir(), "run"))
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() {
+				time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Second))))
+				if err := cmd.Process.Kill(); err != nil {
+					t.Error(err)
+				}
+				_ = cmd.Wait() // killed
+			})
 		}
-		time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Second))))
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
+		all.Wait()
+		for _, id := range ids {
+			expectNothing(t, id, before)
 		}
-		_ = cmd.Wait() // killed
-		expectNothing(t, id, before)
 	}
 }
 

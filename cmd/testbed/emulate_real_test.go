@@ -18,6 +18,7 @@ func TestEmulateForReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it plays eleven rounds of a second")
 	}
+	t.Parallel()
 	r := testbed(t, "estimate", "--emulate", "--json", "--set", "numNodes=3", "--set", "bandwidthMbps=2000", "--out", filepath.Join(t.TempDir(), "small"))
 	var got emulate.Result
 	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 && r.code != exitInvalid {

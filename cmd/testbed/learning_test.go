@@ -92,6 +92,7 @@ func checkLesson(t *testing.T, file, dir string) {
 // leave a model that writes.
 func TestRealRunsLearn(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	for what, extra := range map[string]string{
 		"ring": "real: {time_scale: 100}\n",
 		"four bits, faults": "real: {time_scale: 100, all_reduce: {bits: 4, error_feedback: true}}\n" +
@@ -103,7 +104,7 @@ func TestRealRunsLearn(t *testing.T) {
 		if what == "streaming" {
 			exchanging(t, file, ", fragments: 2, overlap: 2, mix: 0.5")
 		}
-		sum := runScenario(t, file, "--policy", "straggler")
+		sum := runBeside(t, file, "--policy", "straggler")
 		checkLesson(t, file, sum.Dir)
 		if last := sum.Rounds[len(sum.Rounds)-1]; last.ModelHash == "" || last.Loss == nil || len(last.PseudoGradients) == 0 || len(sum.LayerErrors) == 0 || *sum.TokensSeen == 0 {
 			t.Errorf("%s: %+v", what, last)
@@ -118,10 +119,11 @@ func TestRealRunsLearn(t *testing.T) {
 // all, to the bits that the simulator comes to.
 func TestRegionsInBothWorlds(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	file := learns(t, 4, 4, "real:\n  time_scale: 100\n  links:\n    default: {one_way_delay: 1ms}\n    groups: {eu: {nodes: [w0, w3]}, us: {nodes: [w1, w2]}}\n"+
 		"    paths: [{between: [eu, us], one_way_delay: 20ms}]\n")
 	exchanging(t, file, "}\n  regions: {every: 2")
-	real := runScenario(t, file, "--policy", "baseline")
+	real := runBeside(t, file, "--policy", "baseline")
 	var simulated runlog.Summary
 	r := testbed(t, "simulate", file, "--policy", "baseline", "--network", "links", "--train", "--json")
 	if err := json.Unmarshal([]byte(r.stdout), &simulated); r.code != 0 || err != nil {
@@ -164,6 +166,7 @@ func inRound6(t *testing.T, file, dir string) *exec.Cmd {
 // TestALearningRunGoesOn after everything has died, as if nothing had been.
 func TestALearningRunGoesOn(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	for _, outer := range []string{", fragments: 3, mix: 0.5, overlap: 1", ", overlap: 3, correction: eager", "}\n  regions: {every: 2, workers: {eu: [0, 2], us: [1]}"} {
 		file := learns(t, 3, 8, "real: {time_scale: 100, checkpoint_every: 2, all_reduce: {error_feedback: true}}\n")
 		exchanging(t, file, outer)

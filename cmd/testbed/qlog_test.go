@@ -18,7 +18,8 @@ import (
 // killed.
 func TestQlog(t *testing.T) {
 	needSandbox(t)
-	sum := runScenario(t, "crash_mid_round", "--policy", "straggler", "--qlog")
+	t.Parallel()
+	sum := runBeside(t, "crash_mid_round", "--policy", "straggler", "--qlog")
 	ends := map[string][]string{} // by connection
 	kinds := map[string]int{}
 	paths, err := filepath.Glob(filepath.Join(sum.Dir, runlog.QlogDir, "*", "*.sqlog"))

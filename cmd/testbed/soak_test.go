@@ -26,7 +26,7 @@ import (
 // How long TestSoak goes on, and from which seed its faults come. A soak:
 // go test ./cmd/testbed -run TestSoak -soak 30m -timeout 0 -v
 var (
-	soakTime     = flag.Duration("soak", 20*time.Second, "how long to go on")
+	soakTime     = flag.Duration("soak", 12*time.Second, "how long to go on")
 	soakProfiles = flag.String("soak.profiles", "", "folder for profiles of all processes, every ten seconds")
 	soakSeed     = flag.Uint64("soak.seed", 1, "seed of the faults")
 )

@@ -23,7 +23,6 @@ import (
 func needPython(t *testing.T, module string) {
 	t.Helper()
 	testenv.WatchSources(t, "../../train/python")
-	t.Setenv("PATH", "/usr/bin:/bin:"+os.Getenv("PATH")) // no other Python comes first
 	if out, err := exec.Command("/usr/bin/python3", "-c", "import "+module).CombinedOutput(); err != nil {
 		need(t, fmt.Errorf("the system's Python has no %s (%w: %s); install python3-%s", module, err, out, module))
 	}
@@ -40,14 +39,16 @@ func example(t *testing.T, name string) string {
 
 // TestPythonExamples run, learn, and their records lead to the states in them.
 func TestPythonExamples(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ module, file, policy string }{
 		{"numpy", "numpy_quadratic.yaml", "straggler"}, {"torch", "torch_diloco.yaml", "straggler"},
 	} {
 		t.Run(c.module, func(t *testing.T) {
 			needSandbox(t)
 			needPython(t, c.module)
+			t.Parallel()
 			file := example(t, c.file)
-			sum := runScenario(t, file, "--policy", c.policy)
+			sum := runBeside(t, file, "--policy", c.policy)
 			checkOwn(t, file, sum.Dir)
 			losses := []float64{}
 			for _, r := range sum.Rounds {
@@ -88,6 +89,7 @@ for r in run:
 func TestNumpyAgreesWithTheEmbedded(t *testing.T) {
 	needSandbox(t)
 	needPython(t, "numpy")
+	t.Parallel()
 	const parameters = 1000
 	file := own(t, 3, 5, "", fmt.Sprintf("real: {time_scale: 100, parameters: %d}\n", parameters), "/usr/bin/python3", "quadratic.py")
 	s, err := scenarios.Load(file)
@@ -111,7 +113,7 @@ func TestNumpyAgreesWithTheEmbedded(t *testing.T) {
 	for w := range s.Workers {
 		write(fmt.Sprintf("target%d", w), targetOf(t, task, w))
 	}
-	events := readEvents(t, runScenario(t, file, "--policy", "baseline").Dir)
+	events := readEvents(t, runBeside(t, file, "--policy", "baseline").Dir)
 	embedded, section := *s, *s.Train
 	section.Task, section.Program = "", nil
 	embedded.Train = &section

@@ -78,12 +78,13 @@ func hashes(sum runlog.Summary) (all []string) {
 // says leads to the states that are in it.
 func TestOwnTrainerInBothWorlds(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	for what, extra := range map[string]string{
 		"measured": "real: {time_scale: 100}\n",
 		"planned":  "real: {time_scale: 100, compute: planned, parameters: 5, all_reduce: {bits: 4, error_feedback: true}}\n",
 	} {
 		file := own(t, 3, 4, "well", extra)
-		real := runScenario(t, file, "--policy", "baseline")
+		real := runBeside(t, file, "--policy", "baseline")
 		r := testbed(t, "simulate", file, "--policy", "baseline", "--train", "--json")
 		var sim runlog.Summary
 		if err := json.Unmarshal([]byte(r.stdout), &sim); err != nil {
@@ -103,7 +104,7 @@ func TestOwnTrainerInBothWorlds(t *testing.T) {
 	}
 	faults := own(t, 4, 6, "well", "real: {time_scale: 100, compute: planned}\ninjects:\n"+
 		"  - {op: Slow, at: 0, id: 2, factor: 3}\n  - {op: Restart, at: 7000, id: 1, after: 3000}\n  - {op: Pause, at: 9000, id: 0}\n  - {op: Resume, at: 11000, id: 0}\n")
-	checkOwn(t, faults, runScenario(t, faults, "--policy", "straggler").Dir)
+	checkOwn(t, faults, runBeside(t, faults, "--policy", "straggler").Dir)
 }
 
 // TestOwnTrainerFails: each failure is that of its worker, and the run goes on
