@@ -202,6 +202,7 @@ func TestEndOfAPeersSending(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel() // the end of a ring takes its time where a peer says no goodbye
 			r := newRing(t, 2, nil)
 			failed := victim(t, r, 1, length)
 			waitUntilBegun(t, r.endpoints[1])
