@@ -14,10 +14,8 @@ import (
 	"strconv"
 	"time"
 
-	"testbed/allreduce"
-	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 	"testbed/policy"
+	"testbed/scenarios/averaging"
 	"testbed/scenarios/learning"
 	"testbed/scenarios/uploads"
 	"testbed/scenarios/work"
@@ -150,59 +148,12 @@ type Real struct {
 	TCP   string       `yaml:"tcp" json:"tcp,omitempty"`
 	Links shaping.Spec `yaml:"links" json:"links"`
 	// AllReduce says how pseudo-gradients are averaged.
-	AllReduce AllReduce `yaml:"all_reduce" json:"all_reduce"`
+	AllReduce averaging.Spec `yaml:"all_reduce" json:"all_reduce"`
 	// Injects are what happens to links. They are here and not beside the
 	// injects of workers because a simulator without links has no use for
 	// them.
 	Injects []LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
-
-// AllReduce says how pseudo-gradients are averaged on the real network, and on
-// the simulator's planned links. Churn's network, where an all-reduce has a
-// fixed price, has no use for it.
-type AllReduce struct {
-	// Algorithm is ring, direct or hierarchical. The last one's groups are
-	// those of the links.
-	Algorithm string `yaml:"algorithm" json:"algorithm"`
-	// Order is that of the ring, one of Orders.
-	Order string `yaml:"order" json:"order"`
-	// Rates are those between workers that OrderGivenRates goes by, from row to
-	// column in the order of Workers; the diagonal is not read.
-	Rates [][]shaping.Rate `yaml:"rates" json:"rates,omitempty"`
-	// Connections is the number of QUIC connections to each peer; 0 is as many
-	// as the losses and the jitter on the path ask for.
-	Connections int `yaml:"connections" json:"connections"`
-	// Bits is the size of a value on the wire, one of allreduce.Bits: a code of 8
-	// or 4, or a floating-point number of 16 or 32. Block is the number of values
-	// that share a code's scale.
-	Bits  int `yaml:"bits" json:"bits"`
-	Block int `yaml:"block" json:"block"`
-	// Entropy says when codes are shortened by entropy coding: auto, on or off.
-	Entropy entropy.Mode `yaml:"entropy" json:"entropy"`
-	// ErrorFeedback has each worker add to its pseudo-gradient what
-	// quantisation took from the one before; Feedback says whether there is any.
-	ErrorFeedback bool `yaml:"error_feedback" json:"error_feedback"`
-}
-
-// Feedback reports whether workers keep what quantisation takes: float32 loses
-// nothing.
-func (a AllReduce) Feedback() bool { return a.ErrorFeedback && a.Bits < 32 }
-
-// Orders of the ring. The naive one is by the workers' ids; of the others the
-// first two have the least sum of one-way delays, the rest the highest rate of
-// the slowest hop. What is measured is so before the run.
-const (
-	OrderPlanned       = "planned"
-	OrderMeasured      = "measured"
-	OrderPlannedRates  = "planned_rates"
-	OrderMeasuredRates = "measured_rates"
-	OrderGivenRates    = "given_rates"
-)
-
-// Orders are those of the ring.
-var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured, OrderPlannedRates, OrderMeasuredRates, OrderGivenRates}
-
-var defaultAllReduce = AllReduce{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Bits: 8, Block: int8.DefaultBlock, Entropy: entropy.Auto}
 
 // Defaults of the real section.
 const (
