@@ -58,7 +58,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		for _, id := range append([]policy.ID{a.From}, a.Helpers...) {
 			donors = append(donors, peer{ID: id, Addr: c.workers[id].fetch})
 		}
-		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors, Agreed: a.Agreed})
+		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors, Agreed: a.Agreed, Whole: a.Whole})
 	case *policy.Evict:
 		if a.Rule != policy.RuleReplaced { // else its successor has its place
 			c.dismiss(a.ID, message{Type: msgEvict, Error: string(a.Rule), Rejoin: a.Rejoin})

@@ -139,7 +139,7 @@ func (c *coordinator) handle(id policy.ID, m message) {
 		}
 	case msgReduceFailed:
 		c.cfg.Log.Warn("reduction failed", "worker", id, "round", m.Round, "epoch", m.Epoch, "err", m.Error)
-		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer})
+		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer, Alone: m.Alone})
 	case msgStepped:
 		if c.outcomes.Stepped(id, outcomes.Stepped{OuterSteps: m.OuterSteps, Hash: m.Hash, Loss: m.Loss}) {
 			c.compareStates(c.gone)

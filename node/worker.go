@@ -280,7 +280,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 		return w.step(ctx, worker.Abort{Epoch: m.Epoch})
 	case msgFetch:
 		w.peers = m.Peers
-		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers), Agreed: m.Agreed})
+		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers), Agreed: m.Agreed, Whole: m.Whole})
 	case msgEvict:
 		w.cfg.Log.Info("evicted", "reason", m.Error)
 		return w.step(ctx, worker.Evict{Rejoin: m.Rejoin})
@@ -310,6 +310,8 @@ func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, err
 		return nil, errors.New("the scenario has it give up")
 	case OpPreempt:
 		return w.step(ctx, worker.Preempt{})
+	case OpFailReduce:
+		return w.step(ctx, worker.FailReduce{Alone: c.Alone})
 	case OpSlow:
 		return w.step(ctx, worker.Slow{Factor: c.Factor, AtJoin: atJoin})
 	case OpRestore:
@@ -390,7 +392,7 @@ func (w *workerDriver) say(a *worker.Say) (err error) {
 	case policy.Reduced:
 		m.Type, m.Round, m.Epoch = msgReduced, e.Round, e.Epoch
 	case policy.ReduceFailed:
-		m.Type, m.Round, m.Epoch, m.Peer = msgReduceFailed, e.Round, e.Epoch, e.Peer
+		m.Type, m.Round, m.Epoch, m.Peer, m.Alone = msgReduceFailed, e.Round, e.Epoch, e.Peer, e.Alone
 	case policy.StateFetched:
 		m.Type, m.OuterSteps, m.Agreed = msgFetched, e.OuterSteps, e.Agreed
 	case policy.FetchFailed:

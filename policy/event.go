@@ -30,12 +30,14 @@ type (
 		Epoch int
 	}
 	// ReduceFailed says that a participant gave a reduction up by itself. Peer
-	// is the worker at which it showed, if that is known.
+	// is the worker at which it showed, if that is known. Alone says that the
+	// participant has done its part, so that the others can end theirs.
 	ReduceFailed struct {
 		ID    ID
 		Round int
 		Epoch int
 		Peer  *ID
+		Alone bool
 	}
 	// Progress is a Heartbeat of a worker that reduces. Received is what it has
 	// got from its peers so far, in this and earlier reductions, in a unit of

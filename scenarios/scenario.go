@@ -89,10 +89,13 @@ const (
 	// Preempt gives the worker notice: it takes part until the outcome of the
 	// running round, and leaves. When the notice is over it is dead.
 	Preempt Op = "Preempt"
+	// FailReduce has the reduction fail that the worker takes part in, or else the
+	// next: at once, and so for all, or alone.
+	FailReduce Op = "FailReduce"
 )
 
 // Ops lists the injects.
-var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt}
+var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce}
 
 // Inject is something that happens to workers at a time.
 type Inject struct {
@@ -107,6 +110,9 @@ type Inject struct {
 	After policy.Time `yaml:"after" json:"after,omitempty"`
 	// Notice is how long before its end a Preempt tells the worker.
 	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
+	// Alone has a FailReduce come when the worker has done its part, so that the
+	// others end theirs.
+	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 
 // Real says how the scenario is played on a real network.

@@ -39,6 +39,7 @@ type Book struct {
 // step is an outer step that has been taken.
 type step struct {
 	round        int
+	lineage      int
 	participants []policy.ID
 	states       map[policy.ID]Stepped
 }
@@ -74,7 +75,7 @@ func (b *Book) Reduced(epoch int, id policy.ID, r Reduced) (ok bool) {
 // Step sums up what the participants of a reduction reported, and waits for the
 // states that the outer step leads to. took converts to scenario time.
 func (b *Book) Step(now policy.Time, a *policy.OuterStep, took func(time.Duration) policy.Time) runlog.Event {
-	e := runlog.Event{T: now, Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants}
+	e := runlog.Event{T: now, Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Lineage: a.Lineage, Participants: a.Participants}
 	of := b.running[a.Epoch]
 	var longest time.Duration
 	for _, id := range a.Participants {
@@ -84,7 +85,7 @@ func (b *Book) Step(now policy.Time, a *policy.OuterStep, took func(time.Duratio
 	e.Duration = took(longest)
 	e.Agree(b.rule.Rings(a.Round, a.Participants), func(id policy.ID) string { return of[id].Hash })
 	delete(b.running, a.Epoch)
-	b.steps = append(b.steps, step{a.Round, a.Participants, map[policy.ID]Stepped{}})
+	b.steps = append(b.steps, step{a.Round, a.Lineage, a.Participants, map[policy.ID]Stepped{}})
 	return e
 }
 
@@ -121,7 +122,7 @@ func (b *Book) Compare(gone func(policy.ID) bool) (told []runlog.Event) {
 			return false
 		}
 		if reported := slices.Sorted(maps.Keys(of.states)); len(reported) > 0 {
-			e := runlog.Event{Type: runlog.State, Round: of.round, Participants: reported}
+			e := runlog.Event{Type: runlog.State, Round: of.round, Lineage: of.lineage, Participants: reported}
 			if b.loses && b.rule.Global(of.round) {
 				e.Loss = new(of.states[reported[0]].Loss)
 			}

@@ -16,7 +16,7 @@ import (
 // Matters says whether something may be learnt from an event, or in it.
 func Matters(e *runlog.Event) bool {
 	switch e.Type {
-	case runlog.Join, runlog.Evict, runlog.Step, runlog.ReduceStart, runlog.OuterStep, runlog.Merge, runlog.FetchDone, runlog.RunResume:
+	case runlog.Join, runlog.Evict, runlog.Step, runlog.ReduceStart, runlog.OuterStep, runlog.Merge, runlog.FetchDone, runlog.RunResume, runlog.Diverged:
 		return true
 	}
 	return false

@@ -168,6 +168,8 @@ func (l *Lesson) Add(e *runlog.Event) (learnt []runlog.Event, err error) {
 		learnt, err = l.outerStep(e)
 	case runlog.RunResume:
 		err = l.resume(e)
+	case runlog.Diverged:
+		err = errors.New("two lineages of outer states went on at once, of which a lesson knows one")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("computing what is learnt after outer step %d: %w", l.steps, err)

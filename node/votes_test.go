@@ -1,0 +1,72 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"testbed/internal/memnet"
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+// quorums are the ids of those that reductions began with, and aborted whom their
+// aborts were for, in the order of the record.
+func quorums(events []runlog.Event) (begun []int64, aborted [][]policy.ID) {
+	for _, e := range events {
+		switch e.Type {
+		case runlog.ReduceStart:
+			begun = append(begun, e.Reason.QuorumID)
+		case runlog.ReduceAbort:
+			aborted = append(aborted, e.Participants)
+		}
+	}
+	return begun, aborted
+}
+
+// TestFailReduce: a reduction that fails at one worker fails for all, and is tried
+// again. Under torchft, and if it fails there alone, the others take the step, and
+// the worker heals in the next one. Either gives one quorum another id.
+func TestFailReduce(t *testing.T) {
+	all, one := []policy.ID{0, 1, 2}, []policy.ID{2}
+	for _, c := range []struct {
+		policy  string
+		alone   bool
+		aborted []policy.ID
+	}{{"torchft", false, all}, {"torchft", true, one}, {"baseline", false, all}, {"baseline", true, all}} {
+		t.Run(fmt.Sprintf("%s alone %t", c.policy, c.alone), func(t *testing.T) {
+			err := memnet.TryBubble(t, func(t *testing.T) {
+				w := newWorld(t, worldScenario(t, 3))
+				w.onEvent = func(e runlog.Event) {
+					if e.Type == runlog.OuterStep && e.Round == 1 {
+						w.command(2, Command{Op: OpFailReduce, Alone: c.alone})
+					}
+				}
+				sum, events := w.play(c.policy, time.Hour)
+				if err := checkLineage(w.scenario, events); err != nil || !sum.Complete || len(w.failed)+len(sum.Evicted)+len(sum.Sidelined) > 0 {
+					t.Errorf("%v; complete: %t, failed %q, evicted %v, sidelined %v", err, sum.Complete, w.failed, sum.Evicted, sum.Sidelined)
+				}
+				begun, aborted := quorums(events)
+				if len(aborted) != 1 || !slices.Equal(aborted[0], c.aborted) {
+					t.Errorf("aborted for %v, want %v", aborted, c.aborted)
+				}
+				took := 3
+				if len(c.aborted) == 1 {
+					took = 2
+				}
+				for k, r := range sum.Rounds {
+					if want := map[bool]int{true: took, false: 3}[k == 1]; len(r.Participants) != want {
+						t.Errorf("outer step %d was taken by %v, want %d", r.Round, r.Participants, want)
+					}
+				}
+				if last := begun[len(begun)-1]; c.policy == "torchft" && (begun[0] != 1 || last != 2) {
+					t.Errorf("quorums %v", begun)
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
