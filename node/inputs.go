@@ -269,7 +269,11 @@ func (c *coordinator) hello(e entry) {
 		c.tell(policy.Heartbeat{ID: e.ID})
 		return
 	case c.started:
-		c.join(policy.Join{ID: e.ID, Incarnation: w.incarnation})
+		join := policy.Join{ID: e.ID, Incarnation: w.incarnation}
+		if spec, _ := c.scenario.Worker(e.ID); spec.InitialStep > 0 && w.incarnation+w.rejoins == 0 {
+			join = spec.Asks(c.scenario.FirstJoin())
+		}
+		c.join(join)
 		return
 	case e.Began == nil:
 		if !c.replaying {
@@ -303,7 +307,9 @@ func (c *coordinator) begin(began time.Time) {
 	for _, initial := range []bool{true, false} {
 		for _, id := range ids {
 			if spec, _ := c.scenario.Worker(id); (spec.JoinAt == first) == initial {
-				c.join(policy.Join{ID: id, HasState: initial, Incarnation: c.workers[id].incarnation})
+				join := spec.Asks(first)
+				join.Incarnation = c.workers[id].incarnation
+				c.join(join)
 			}
 		}
 	}

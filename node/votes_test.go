@@ -70,3 +70,54 @@ func TestFailReduce(t *testing.T) {
 		})
 	}
 }
+
+// TestInitialStep: two begin at outer step 20, their rounds are long, and the others
+// begin at 0. If those wait for them (a long join timeout) they heal and all go on
+// from there; else they train by themselves, and lose what they had when the two
+// ask, who are ahead.
+func TestInitialStep(t *testing.T) {
+	for _, c := range []struct {
+		joinTimeout policy.Time
+		splits      bool
+	}{{20_000, false}, {500, true}} {
+		t.Run(fmt.Sprint("join timeout ", c.joinTimeout), func(t *testing.T) {
+			err := memnet.TryBubble(t, func(t *testing.T) {
+				s := worldScenario(t, 5)
+				for i := range s.Workers {
+					if s.Workers[i].JoinAt = 1000; i < 2 {
+						s.Workers[i].JoinAt, s.Workers[i].InitialStep, s.Workers[i].InnerStepMean = 0, 20, 6000
+					}
+				}
+				s.TargetOuterSteps = 23
+				w := newWorld(t, s)
+				sum, events := w.play(fmt.Sprintf("torchft:min_replicas=2:join_timeout=%d", c.joinTimeout), time.Hour)
+				if sum.OuterSteps != 23 || len(w.failed)+len(sum.Evicted) > 0 || sum.Complete == c.splits {
+					t.Errorf("%d outer steps; complete: %t, failed %q, evicted %v", sum.OuterSteps, sum.Complete, w.failed, sum.Evicted)
+				}
+				if split := len(sum.Diverged) == 1 && len(sum.Undone) == 1; split != c.splits {
+					t.Errorf("diverged %+v, undone %+v", sum.Diverged, sum.Undone)
+				}
+				in := map[policy.ID]bool{}
+				for _, r := range sum.Rounds {
+					for _, id := range r.Participants {
+						in[id] = true
+					}
+				}
+				if n := len(sum.Rounds); n != 3 || sum.Rounds[0].Round != 21 || len(in) != 5 {
+					t.Errorf("rounds %+v", sum.Rounds)
+				}
+				for _, e := range events {
+					if e.Identical != nil && !*e.Identical {
+						t.Errorf("different bytes: %+v", e)
+					}
+				}
+				if err := checkLineage(s, events); !c.splits && err != nil {
+					t.Error(err)
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

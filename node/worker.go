@@ -87,10 +87,14 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.coordinator = newConnection(&w.cfg, w.heartbeat)
 	defer w.background.Wait()
 	reduce := cfg.Scenario.Real.AllReduce
-	if cfg.Restore != nil {
+	switch {
+	case cfg.Restore != nil:
 		if err := w.restore(cfg.Restore); err != nil {
 			return err
 		}
+	case spec.InitialStep > 0 && cfg.Incarnation == 0:
+		w.outer.Initial(spec.InitialStep)
+		w.machine.Restored(spec.InitialStep)
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,

@@ -406,7 +406,7 @@ func (w *world) restart(id policy.ID) {
 func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	steps, seen := 0, map[string]int{}
+	steps, seen := s.InitialStep(), map[string]int{}
 	for _, e := range events {
 		switch e.Type {
 		case runlog.OuterStep:

@@ -8,10 +8,12 @@ type (
 	// already holds the outer state, as the workers that start a run do.
 	// Incarnation numbers the processes of the worker: 0 is the first. All other
 	// events are of the last one that has asked; whoever tells them drops what is
-	// still under way from one before it.
+	// still under way from one before it. Of a state, OuterSteps are those that it
+	// has.
 	Join struct {
 		ID          ID
 		HasState    bool
+		OuterSteps  int
 		Incarnation int
 	}
 	// Leave is an orderly departure.

@@ -262,8 +262,8 @@ func (s *Summarizer) Add(e *Event) {
 			s.sum.Seed, s.sum.TimeScale, s.sum.Dilation = r.Seed, r.TimeScale, r.Dilation
 		}
 	case Join:
-		if !s.started {
-			s.started, s.current = true, Round{Round: 1, Start: e.T}
+		if !s.started || len(s.sum.Rounds) == 0 && e.Round > s.current.Round { // whoever begins at a later outer step
+			s.started, s.current = true, Round{Round: max(e.Round, 1), Start: e.T}
 		}
 		s.since[e.Node] = e.T
 		s.returns(e)

@@ -214,6 +214,11 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 	if err != nil {
 		return policy.Config{}, err
 	}
+	if _, own := p.(policy.Protocol); !own {
+		if i := slices.IndexFunc(s.Workers, func(w Worker) bool { return w.InitialStep > 0 }); i >= 0 {
+			return policy.Config{}, &Error{File: s.Name, Field: fmt.Sprintf("workers[%d].initial_step", i), Problem: fmt.Sprintf("is %d, and under %s all workers have taken the same outer steps; remove it, or choose torchft", s.Workers[i].InitialStep, spec)}
+		}
+	}
 	cfg := policy.Config{
 		HeartbeatPeriod:        s.HeartbeatPeriod,
 		HeartbeatMissThreshold: s.HeartbeatMissThreshold,

@@ -65,6 +65,16 @@ type Worker struct {
 	// says nothing else.
 	InnerStepMean   policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
 	InnerStepJitter policy.Time `yaml:"inner_step_jitter" json:"inner_step_jitter"`
+	// InitialStep is how many outer steps it says to have taken when it joins: its
+	// first process then holds the initial state as that of so many. It takes a policy
+	// in which workers have steps of their own.
+	InitialStep int `yaml:"initial_step" json:"initial_step,omitempty"`
+}
+
+// Asks returns how the first process of the worker asks to join a run that begins at
+// a time: one of those that start it holds the initial state.
+func (w Worker) Asks(first policy.Time) policy.Join {
+	return policy.Join{ID: w.ID, HasState: w.JoinAt == first || w.InitialStep > 0, OuterSteps: w.InitialStep}
 }
 
 // Op is the kind of an inject, in the words of churn's scenario files.
@@ -183,6 +193,15 @@ const minStallTimeout = 2 * time.Second
 // run and hold its initial state; whoever joins later has to fetch it.
 func (s *Scenario) FirstJoin() policy.Time {
 	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
+}
+
+// InitialStep is the most outer steps that a worker says to have taken when it
+// joins.
+func (s *Scenario) InitialStep() (most int) {
+	for _, w := range s.Workers {
+		most = max(most, w.InitialStep)
+	}
+	return most
 }
 
 // StallTimeout returns the real time after which a reduction stands still.

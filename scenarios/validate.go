@@ -179,6 +179,7 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
 		{"join_at", int64(w.JoinAt), 0, int64(maxTime)},
 		{"inner_step_mean", int64(w.InnerStepMean), 1, int64(maxTime)},
 		{"inner_step_jitter", int64(w.InnerStepJitter), 0, int64(maxTime)},
+		{"initial_step", int64(w.InitialStep), 0, int64(s.TargetOuterSteps) - 1},
 	} {
 		if err := p.between(at(c.field), c.value, c.low, c.high); err != nil {
 			return err

@@ -80,6 +80,9 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs timing.Costs, reco
 		jitter: rand.New(rand.NewPCG(s.Seed, 0)), latest: map[[2]int]policy.Time{}}
 	for i := range w.workers {
 		w.workers[i] = place{node: i + 1, machine: worker.New(s.Workers[i].ID, s.InnerSteps, sim.overlap)} // Nodes has the coordinator first
+		if n := s.Workers[i].InitialStep; n > 0 {
+			w.workers[i].machine.Restored(n)
+		}
 	}
 	sim.links = w
 	for i := range sim.workers {
@@ -245,7 +248,7 @@ func (s *simulator) joinOverLinks(i int) {
 	}
 	s.joining--
 	s.expectBeats(i, s.now)
-	s.tell(policy.Join{ID: w.spec.ID, HasState: true})
+	s.tell(w.spec.Asks(s.first))
 }
 
 // hello has a worker ask to join: when its path is open, if it has been a member
@@ -255,6 +258,9 @@ func (s *simulator) hello(i int) {
 	heard := s.now + s.links.scenario(s.links.Hello(p.node, coordinator))
 	s.expectBeats(i, heard)
 	u := unheard{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life}
+	if w.life == 0 {
+		u.event = w.spec.Asks(s.first)
+	}
 	join := func() {
 		if u.life == 0 {
 			s.joining--

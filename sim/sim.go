@@ -201,7 +201,7 @@ func (s *simulator) handle(e agenda.Entry) {
 		w := &s.workers[a]
 		s.joining--
 		w.alive = true
-		s.tell(policy.Join{ID: w.spec.ID, HasState: w.spec.JoinAt == s.first})
+		s.tell(w.spec.Asks(s.first))
 	case injects:
 		s.inject(s.scenario.Injects[a])
 	case returns:

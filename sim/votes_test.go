@@ -19,7 +19,6 @@ func played(t *testing.T, links bool, policyName, text string) (runlog.Summary, 
 	s, err := scenarios.Parse("played.yaml", []byte(`
 seed: 1
 inner_steps: 2
-target_outer_steps: 6
 horizon: 200000
 heartbeat_period: 1000
 heartbeat_miss_threshold: 5
@@ -63,7 +62,8 @@ func told(events []runlog.Event, of runlog.Type) string {
 	return strings.Join(out, "; ")
 }
 
-const three = `workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000}]
+const three = `target_outer_steps: 6
+workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000}]
 `
 
 // TestFailReduce: the reduction of round 2 fails at one worker, and so for all; or,
@@ -112,4 +112,45 @@ func TestFailReduceUnderWay(t *testing.T) {
 			t.Errorf("aborted %s, complete %t", got, sum.Complete)
 		}
 	})
+}
+
+const busy = `target_outer_steps: 23
+workers:
+  - {id: 0, inner_step_mean: 6000, initial_step: 20}
+  - {id: 1, inner_step_mean: 6000, initial_step: 20}
+  - {id: 2, inner_step_mean: 1000, join_at: 1000}
+  - {id: 3, inner_step_mean: 1000, join_at: 1000}
+  - {id: 4, inner_step_mean: 1000, join_at: 1000}
+`
+
+// TestInitialStep: three that begin anew beside two at outer step 20 that are busy
+// wait for them and heal, or train by themselves and lose what they had.
+func TestInitialStep(t *testing.T) {
+	onBoth(t, func(t *testing.T, links bool) {
+		for joinTimeout, splits := range map[int]bool{20_000: false, 500: true} {
+			sum, events := played(t, links, fmt.Sprintf("torchft:min_replicas=2:join_timeout=%d", joinTimeout), busy)
+			if sum.OuterSteps != 23 || len(sum.Rounds) != 3 || sum.Rounds[0].Round != 21 || sum.Complete == splits || len(sum.Evicted) > 0 {
+				t.Errorf("%d outer steps, complete %t, evicted %v, rounds %+v", sum.OuterSteps, sum.Complete, sum.Evicted, sum.Rounds)
+			}
+			if (len(sum.Diverged) == 1) != splits || (len(sum.Undone) == 1) != splits {
+				t.Errorf("diverged %+v, undone %+v", sum.Diverged, sum.Undone)
+			}
+			if e := events[len(events)-1]; splits != (e.Reason.Rule == policy.RuleSplitBrain) {
+				t.Errorf("it ends by %+v", e.Reason)
+			}
+		}
+	})
+}
+
+// TestInitialStepIsTorchfts: other policies have one number of outer steps.
+func TestInitialStepIsTorchfts(t *testing.T) {
+	s, err := scenarios.Parse("s.yaml", []byte(`{seed: 1, inner_steps: 1, target_outer_steps: 3, horizon: 1000, heartbeat_period: 10, heartbeat_miss_threshold: 5,
+		base_latency: 1, bandwidth_bpus: 1, state_bytes: 1, workers: [{id: 0, inner_step_mean: 1}, {id: 1, inner_step_mean: 1, initial_step: 2}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "s.json: workers[1].initial_step: is 2, and under straggler all workers have taken the same outer steps; remove it, or choose torchft"
+	if _, err := sim.Run(s, "straggler", nil); err == nil || !strings.HasSuffix(err.Error(), strings.TrimPrefix(want, "s.json: ")) {
+		t.Errorf("%v, want %s", err, want)
+	}
 }

@@ -271,7 +271,7 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 
 // commit has those that voted for it take an outer step.
 func (m *Machine) commit(r *attempt, by []*member) {
-	r.lineage.steps = r.from.steps + 1
+	r.lineage.steps, m.taken = r.from.steps+1, true
 	m.outerSteps = max(m.outerSteps, r.lineage.steps)
 	for _, w := range by {
 		w.lineage, w.step, w.failures = r.lineage, r.lineage.steps, 0

@@ -27,7 +27,8 @@ type Machine struct {
 
 	lineages      []*lineage
 	begunLineages int
-	split         bool // an outer step has been taken twice
+	taken         bool // an outer step has been
+	split         bool // and one has been taken twice
 
 	nextCheck policy.Time // of heartbeats
 	wake      policy.Time

@@ -105,9 +105,12 @@ func (m *Machine) join(now policy.Time, e policy.Join) {
 	if len(m.members) == 1 {
 		m.scheduleCheck(now)
 	}
+	if e.HasState {
+		m.outerSteps = max(m.outerSteps, e.OuterSteps)
+	}
 	m.emit(&policy.Admit{ID: e.ID, Incarnation: e.Incarnation, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleJoin, Members: len(m.members)}})
-	if e.HasState && m.outerSteps == 0 {
-		w.lineage, w.step = m.root(0), 0
+	if e.HasState && (e.OuterSteps > 0 || !m.taken) {
+		w.lineage, w.step = m.root(e.OuterSteps), e.OuterSteps
 		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
 		m.begin([]*member{w}, policy.RuleJoin)
 		return
@@ -267,7 +270,7 @@ func (m *Machine) restart(now policy.Time, e policy.Restarted) {
 		panic(err) // the same configuration as at first
 	}
 	at := &lineage{steps: e.OuterSteps}
-	m.finished, m.attempts, m.outerSteps = false, nil, e.OuterSteps
+	m.finished, m.attempts, m.outerSteps, m.taken = false, nil, e.OuterSteps, true
 	m.lineages, m.begunLineages, m.hasWake = []*lineage{at}, 1, false
 	m.scheduleCheck(now)
 	var holders []*member

@@ -241,12 +241,12 @@ func (r *reader) join(id policy.ID, at happened) error {
 	}
 	r.joins[id] = at
 	w, _ := r.scenario.Worker(id)
-	first := w.JoinAt == r.scenario.FirstJoin() && at.event.Round == 1
+	first := w.InitialStep > 0 || w.JoinAt == r.scenario.FirstJoin() && at.event.Round == r.scenario.InitialStep()+1
 	if !first && r.scenario.Policy.Join.Learns() {
 		r.watching[id] = true
 	}
 	if first && !r.reducing {
-		r.begin(id, 1, at.at)
+		r.begin(id, w.InitialStep+1, at.at)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func (p *replay) handle(what any) {
 		w, _ := p.scenario.Worker(id)
 		p.joining--
 		p.workers[id].joined = true
-		p.tell(policy.Join{ID: id, HasState: w.JoinAt == p.scenario.FirstJoin()})
+		p.tell(w.Asks(p.scenario.FirstJoin()))
 	case replayNote:
 		p.note(&what.Event)
 	case replayCrash:

@@ -38,7 +38,7 @@ func Key(s *scenarios.Scenario, events []runlog.Event) ([sha256.Size]byte, error
 	}
 	what.Workers = slices.Clone(s.Workers)
 	for i, w := range s.Workers {
-		what.Workers[i] = scenarios.Worker{ID: w.ID}
+		what.Workers[i] = scenarios.Worker{ID: w.ID, InitialStep: w.InitialStep}
 	}
 	exchange := s.Exchange()
 	hash := sha256.New()

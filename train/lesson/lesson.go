@@ -98,6 +98,8 @@ func New(s *scenarios.Scenario) (*Lesson, error) {
 		}
 		l.pupils[scenarios.NodeName(w.ID)] = p
 	}
+	l.steps = s.InitialStep()
+	l.took = make([]int, l.steps)
 	start := l.task.Start()
 	l.agree(train.State{Parameters: start, Momentum: make([]float32, len(start))})
 	return l, nil
@@ -187,6 +189,9 @@ func (l *Lesson) join(p *pupil, e *runlog.Event) error {
 	p.member, p.late = true, false
 	p.anew()
 	p.starts[l.steps+1] = *l.of(p)
+	if w, _ := l.scenario.Worker(p.id); l.steps == l.scenario.InitialStep() { // nobody has gone on yet
+		p.starts[w.InitialStep+1] = *l.of(p)
+	}
 	return nil
 }
 
