@@ -57,6 +57,9 @@ type CoordinatorConfig struct {
 	Journal Journal
 	// Reported is the number of the last event that was reported before.
 	Reported int
+	// Forgets has what it takes the place of have kept no more than torchft's
+	// lighthouse does.
+	Forgets bool
 	// Resume is given if the workers have died too.
 	Resume *Resume
 }

@@ -34,7 +34,7 @@ func (c *coordinator) recover() error {
 	case c.started && !c.done:
 		// Of the wall clock only the difference counts that it shows now.
 		c.began = time.Now().Add(-time.Now().Round(0).Sub(c.began))
-		return c.take(entry{T: c.now(), What: recovered})
+		return c.take(entry{T: c.now(), What: recovered, Forgets: c.cfg.Forgets})
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (c *coordinator) apply(e entry) {
 		c.end(false)
 	case e.What == recovered:
 		c.note(runlog.Event{Type: runlog.CoordinatorBack, Duration: c.t - before})
-		c.tell(policy.Recovered{})
+		c.tell(policy.Recovered{Forgets: e.Forgets, Away: c.t - before})
 	case e.What == halted:
 		c.halted = true
 		for _, r := range c.workers {

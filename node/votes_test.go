@@ -121,3 +121,27 @@ func TestInitialStep(t *testing.T) {
 		})
 	}
 }
+
+// TestALighthouseForgets: the lighthouse dies while two of three wait for a quorum,
+// and is back soon. Without retries both die of their time-out all the same.
+func TestALighthouseForgets(t *testing.T) {
+	for retries, evicted := range []int{2, 0} {
+		err := memnet.TryBubble(t, func(t *testing.T) {
+			s := worldScenario(t, 3)
+			s.Workers[2].InnerStepMean = 3000
+			w := newWorld(t, s)
+			w.onEvent = func(e runlog.Event) {
+				if e.Type == runlog.Arrive && e.Node == "w1" && e.Round == 2 {
+					time.AfterFunc(w.scenario.RealDuration(300), func() { w.crashLighthouse(500, false, true) })
+				}
+			}
+			sum, events := w.play(fmt.Sprintf("torchft:min_replicas=%d:heartbeat_timeout=2000:join_timeout=20000:quorum_timeout=6000:quorum_retries=%d", 1+retries, 7*retries), time.Hour)
+			if err := checkLineage(s, events); err != nil || !sum.Complete || len(sum.Evicted) != evicted || len(sum.Outages) != 1 {
+				t.Errorf("%d retries: %v; complete: %t, evicted %+v, outages %v, failed %q", 7*retries, err, sum.Complete, sum.Evicted, sum.Outages, w.failed)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -75,8 +75,12 @@ type (
 	Timer struct{}
 	// Recovered says that the coordinator was away and is back. It has missed
 	// heartbeats and arrivals meanwhile, and so nobody is late or silent until
-	// every member has given a heartbeat again.
-	Recovered struct{}
+	// every member has given a heartbeat again. It was away for Away. Forgets says
+	// that it has lost what it can do without, as torchft's lighthouse does.
+	Recovered struct {
+		Forgets bool
+		Away    Time
+	}
 	// Restarted says that everything had ended and begins anew from a
 	// checkpoint: the outer state after OuterSteps outer steps, which the
 	// Holders hold and no other member does. Whatever came later is undone,

@@ -116,6 +116,9 @@ type Inject struct {
 	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
 	// Down is for how long nobody coordinates after a CoordinatorCrash.
 	Down policy.Time `yaml:"down" json:"down,omitempty"`
+	// Forgets has the coordinator after a CoordinatorCrash know nothing that torchft's
+	// lighthouse keeps in memory. It takes that policy.
+	Forgets bool `yaml:"forgets" json:"forgets,omitempty"`
 	// After is how long after a Restart the new process begins.
 	After policy.Time `yaml:"after" json:"after,omitempty"`
 	// Notice is how long before its end a Preempt tells the worker.

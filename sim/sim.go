@@ -85,7 +85,7 @@ type simulator struct {
 	away, apart bool
 	waiting     []unheard
 	outages     int
-	down        policy.Time // how long it is away
+	back        policy.Recovered // what it is told when it is back
 
 	busy, barrier policy.Time // for the churn-like utilisation
 	firstArrival  policy.Time
@@ -205,9 +205,9 @@ func (s *simulator) handle(e agenda.Entry) {
 	case injects:
 		s.inject(s.scenario.Injects[a])
 	case returns:
-		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: s.down})
+		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: s.back.Away})
 		s.away = false
-		s.step(policy.Recovered{})
+		s.step(s.back)
 		s.heap.Push(s.now+3*s.scenario.BaseLatency, reunites, s.outages, 0)
 	case reunites:
 		if a == s.outages {
@@ -486,14 +486,14 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 
 // crashCoordinator leaves the workers without a coordinator. They go on with
 // what they were told; what they have to say waits for the next one.
-func (s *simulator) crashCoordinator(down policy.Time) {
+func (s *simulator) crashCoordinator(in scenarios.Inject) {
 	if s.away {
 		return
 	}
 	s.note(&runlog.Event{Type: runlog.CoordinatorCrash})
-	s.away, s.apart, s.down = true, true, down
+	s.away, s.apart, s.back = true, true, policy.Recovered{Forgets: in.Forgets, Away: in.Down}
 	s.outages++
-	s.heap.Push(s.now+down, returns, 0, 0)
+	s.heap.Push(s.now+in.Down, returns, 0, 0)
 }
 
 // reunite is when the workers are connected to the new coordinator: a
@@ -515,7 +515,7 @@ func (s *simulator) reunite() {
 
 func (s *simulator) inject(in scenarios.Inject) {
 	if in.Op == scenarios.CoordinatorCrash {
-		s.crashCoordinator(in.Down)
+		s.crashCoordinator(in)
 		return
 	}
 	if in.ID != nil {

@@ -149,8 +149,41 @@ func TestInitialStepIsTorchfts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "s.json: workers[1].initial_step: is 2, and under straggler all workers have taken the same outer steps; remove it, or choose torchft"
+	const want = "s.json: workers[1].initial_step: is 2, and all workers take the same outer steps under straggler; remove it, or choose torchft"
 	if _, err := sim.Run(s, "straggler", nil); err == nil || !strings.HasSuffix(err.Error(), strings.TrimPrefix(want, "s.json: ")) {
 		t.Errorf("%v, want %s", err, want)
 	}
+}
+
+// TestALighthouseForgets: it dies while two of three wait for a quorum. Their
+// requests are lost. Without retries they die of their time-out, though it is back
+// long before, and the third is alone; with them, all go on. Ids count from 1 again,
+// so that a process group passes for the quorum's that is not, and one step fails.
+// One that does not forget changes nothing.
+func TestALighthouseForgets(t *testing.T) {
+	const slow = `target_outer_steps: 6
+workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 3000}]
+injects: [{op: CoordinatorCrash, at: 11000, down: 1000, forgets: %t}]
+`
+	onBoth(t, func(t *testing.T, links bool) {
+		for _, c := range []struct {
+			forgets                                bool
+			minReplicas, timeout, retries, evicted int
+		}{{true, 1, 6000, 0, 2}, {true, 2, 15_000, 9, 0}, {false, 1, 6000, 0, 0}} {
+			sum, events := played(t, links, fmt.Sprintf("torchft:min_replicas=%d:heartbeat_timeout=2000:join_timeout=20000:quorum_timeout=%d:quorum_retries=%d", c.minReplicas, c.timeout, c.retries), fmt.Sprintf(slow, c.forgets))
+			if len(sum.Evicted) != c.evicted || !sum.Complete {
+				t.Errorf("%+v: evicted %+v; complete %t after %d outer steps", c, sum.Evicted, sum.Complete, sum.OuterSteps)
+			}
+			var ids []int64
+			for _, e := range events {
+				if e.Type == runlog.ReduceStart {
+					ids = append(ids, e.Reason.QuorumID)
+				}
+			}
+			fails := strings.Count(told(events, runlog.ReduceAbort), "2 [")
+			if again := slices.Index(ids[1:], 1); !c.forgets && (fails > 0 || slices.Max(ids) > 1) || c.forgets && (again != 0 || fails != 1 || ids[2] != 2) {
+				t.Errorf("%+v: quorums %v, %d reductions of round 2 failed", c, ids, fails)
+			}
+		}
+	})
 }

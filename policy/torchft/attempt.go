@@ -173,6 +173,9 @@ func (m *Machine) reduce(now policy.Time, r *attempt) {
 	}
 	m.emit(&policy.Reduce{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(r.participants), Zero: zero,
 		Reason: policy.Reason{Rule: r.why.Rule, Members: r.why.Members, Arrived: r.why.Arrived, QuorumID: r.why.QuorumID}})
+	if w := r.stale(); w != nil {
+		m.decide(now, r, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.id})
+	}
 }
 
 // close records who takes part, and who lives and does not.

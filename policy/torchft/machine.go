@@ -130,7 +130,7 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 		m.hasWake = false
 		m.timer(now)
 	case policy.Recovered:
-		m.recover(now)
+		m.recover(now, e)
 	}
 	m.setWake(now)
 	return m.out
@@ -158,7 +158,13 @@ func (m *Machine) ask(now policy.Time, w *member) {
 	if m.finished || w.gone {
 		return
 	}
-	w.work, w.asked, w.beat, w.begins = waiting, now, now, false
+	w.work, w.asked, w.begins = waiting, now, false
+	m.request(now, w)
+}
+
+// request tells the lighthouse that a member waits for the next quorum.
+func (m *Machine) request(now policy.Time, w *member) {
+	w.beat, w.again = now, 0
 	m.tell(now, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: 1, CommitFailures: w.failures}})
 }
 
@@ -208,6 +214,11 @@ func (m *Machine) timer(now policy.Time) {
 		m.tell(now, quorum.Tick{})
 	}
 	for _, w := range slices.Clone(m.members) {
+		if !m.finished && w.work == waiting && w.again > 0 && now >= w.again {
+			m.request(now, w)
+		}
+	}
+	for _, w := range slices.Clone(m.members) {
 		if !m.finished && w.work == waiting && now >= w.asked+m.policy.QuorumTimeout {
 			l := m.lives[w.id]
 			l.killed++
@@ -233,6 +244,9 @@ func (m *Machine) setWake(now policy.Time) {
 	for _, w := range m.members {
 		if w.work == waiting {
 			at = min(at, w.asked+m.policy.QuorumTimeout)
+			if w.again > 0 {
+				at = min(at, w.again)
+			}
 		}
 	}
 	if at = max(at, now); m.hasWake && at >= m.wake {

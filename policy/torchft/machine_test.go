@@ -340,6 +340,42 @@ func TestRecovered(t *testing.T) {
 	s.at(9200, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "close 2 all_arrived, 0 1 2, quorum 1, without ", "reduce 2.2 0 1 2 zero ")
 }
 
+// TestALighthouseForgets who is there, the last quorum, and the requests that
+// waited. Without retries those that waited die of their time-out, and the one that
+// asks then trains alone.
+func TestALighthouseForgets(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 1, JoinTimeout: 1000, QuorumTimeout: 3000})
+	s.at(300, policy.Arrival{ID: 0, Round: 2}, "arrived w0")
+	s.at(300, policy.Arrival{ID: 1, Round: 2}, "arrived w1", "until 1300")
+	s.at(700, policy.Recovered{Forgets: true, Away: 200})
+	s.at(800, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "close 2 all_arrived, 2, quorum 1, without 0 1", "sideline w0", "sideline w1", "reduce 2.2 2 zero ", "abort 2 reduce_failed, failure 1",
+		"close 2 all_arrived, 2, quorum 2, without 0 1", "sideline w0", "sideline w1", "reduce 2.3 2 zero ")
+	s.at(900, policy.Reduced{ID: 2, Round: 2, Epoch: 3}, "step 2", "start 3 2")
+	s.alive(1000, 3000, 0, 1, 2)
+	s.at(3300, policy.Timer{}, "evict w0 quorum_timeout false", "evict w1 quorum_timeout false")
+}
+
+// TestRetries: a request that is lost with the lighthouse is repeated after a part
+// of the time-out. The new lighthouse counts from 1, as the process groups of all
+// three have it, and two others take part: one step fails, for nobody configures
+// a group anew for an id that it has.
+func TestRetries(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000, QuorumTimeout: 4000, QuorumRetries: 3})
+	s.at(300, policy.Arrival{ID: 0, Round: 2}, "arrived w0")
+	s.at(300, policy.Arrival{ID: 1, Round: 2}, "arrived w1", "until 1300")
+	s.at(700, policy.Recovered{Forgets: true, Away: 300}) // it died at 400, so that they ask again at 1,400
+	if s.wake != 1000 {
+		t.Errorf("a Timer at %d", s.wake)
+	}
+	s.at(1000, policy.Timer{})
+	if s.wake != 1400 {
+		t.Errorf("a Timer at %d", s.wake)
+	}
+	s.at(1400, policy.Timer{}, "close 2 all_arrived, 0 1, quorum 1, without 2", "sideline w2", "reduce 2.2 0 1 zero ", "abort 2 reduce_failed, failure 1", "close 2 all_arrived, 0 1, quorum 2, without 2", "sideline w2", "reduce 2.3 0 1 zero ")
+	s.reduced(1500, 2, 3, 0)
+	s.at(1500, policy.Reduced{ID: 1, Round: 2, Epoch: 3}, "step 2", "start 3 0 1")
+}
+
 // TestRestarted: all go on from a checkpoint; who does not hold it fetches it.
 func TestRestarted(t *testing.T) {
 	s := three(t, torchft.Policy{MinReplicas: 1, JoinTimeout: 1000})

@@ -38,6 +38,8 @@ type member struct {
 	fetches     state       // that it is to get, or one after it
 	begins      bool        // the round, once it has fetched the state
 	asked       policy.Time // for the quorum that it waits for
+	again       policy.Time // when it repeats a request that was lost, or 0
+	group       group       // the process group that it has configured
 
 	lastHeartbeat policy.Time // or when it joined
 	heard         bool        // since the last check
@@ -243,9 +245,9 @@ func (m *Machine) checkUnreachable(now policy.Time) {
 }
 
 // recover has all time-outs count from now: the coordinator was away, and has
-// missed heartbeats and requests meanwhile. It comes back with its journal, and
-// so the lighthouse does not forget.
-func (m *Machine) recover(now policy.Time) {
+// missed heartbeats and requests meanwhile. It comes back with its journal, and so
+// the lighthouse does not forget, unless it is to.
+func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 	m.scheduleCheck(now)
 	m.hasWake = false
 	for _, r := range m.attempts {
@@ -253,6 +255,12 @@ func (m *Machine) recover(now policy.Time) {
 	}
 	for _, w := range m.members {
 		w.lastHeartbeat, w.beat, w.unreachable = now, now, false
+	}
+	if e.Forgets {
+		m.forget(now, now-e.Away)
+		return
+	}
+	for _, w := range m.members {
 		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
 	}
 	for _, w := range slices.Clone(m.members) {
@@ -261,6 +269,47 @@ func (m *Machine) recover(now policy.Time) {
 			m.ask(now, w)
 		}
 	}
+}
+
+// forget begins with a lighthouse that knows nobody until it hears from them, and
+// whose ids count from 1. The requests that waited when the one before died are
+// lost: a manager repeats its own as often as it may, in equal parts of its
+// time-out, and waits for that if none of them comes late enough.
+func (m *Machine) forget(now, died policy.Time) {
+	if err := m.newHouse(); err != nil {
+		panic(err) // the same configuration as at first
+	}
+	pause := max(m.policy.QuorumTimeout/policy.Time(m.policy.QuorumRetries+1), 1)
+	for _, w := range m.members {
+		w.heard = false
+		if next := max((now-died+pause-1)/pause, 1); w.work == waiting && next <= policy.Time(m.policy.QuorumRetries) {
+			w.again = died + next*pause
+		}
+	}
+}
+
+// group is a process group as a member has configured it. It does so when the
+// quorum has another id, and knows nothing else of the quorum.
+type group struct {
+	id      int64
+	members []string // replica ids
+}
+
+// stale returns a participant whose process group is not the quorum's, though its
+// id is, or nil, when all others have configured theirs.
+func (r *attempt) stale() (of *member) {
+	var with []string
+	for _, w := range r.participants {
+		with = append(with, w.replica)
+	}
+	for _, w := range r.participants {
+		if w.group.id != r.why.QuorumID {
+			w.group = group{r.why.QuorumID, with}
+		} else if !slices.Equal(w.group.members, with) {
+			of = w
+		}
+	}
+	return of
 }
 
 // restart begins the round after a checkpoint with the present members, all of

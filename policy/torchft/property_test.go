@@ -30,6 +30,7 @@ type job struct {
 	closed    *policy.Close
 	before    *policy.Close // the one before
 	failed    bool          // an attempt has, since then
+	forgot    bool          // ids have begun anew
 	taken     map[int]held  // the states that outer steps came from, by epoch
 	commits   map[int][]int // epochs, by round
 	diverged  map[int]bool  // epochs that are told to have been second
@@ -169,7 +170,7 @@ func (j *job) checkQuorum(a *policy.Close) {
 		j.bad("a quorum of %d", a.Arrived)
 	}
 	j.before, j.closed = j.closed, a
-	if j.before == nil || j.p.MinReplicas <= j.n/2 { // below, quorums may overlap in time
+	if j.before == nil || j.forgot || j.p.MinReplicas <= j.n/2 { // below, quorums may overlap in time
 		return
 	}
 	grown := a.QuorumID - j.before.QuorumID
@@ -298,8 +299,10 @@ func (j *job) random(t *rapid.T, n int) {
 	case op < 98 && !alive:
 		j.comeBack(id)
 	case op < 99:
-		j.now += policy.Time(rapid.IntRange(0, 2000).Draw(t, "away"))
-		j.send(policy.Recovered{})
+		e := policy.Recovered{Away: policy.Time(rapid.IntRange(0, 2000).Draw(t, "away")), Forgets: rapid.Bool().Draw(t, "forgets")}
+		j.now += e.Away
+		j.forgot = j.forgot || e.Forgets
+		j.send(e)
 	}
 }
 
@@ -318,7 +321,7 @@ func play(t *rapid.T, n, first, minReplicas int) *job {
 	p := torchft.Policy{
 		MinReplicas: minReplicas,
 		JoinTimeout: policy.Time(rapid.IntRange(1, 600).Draw(t, "join")), QuorumTimeout: policy.Time(rapid.IntRange(1500, 5000).Draw(t, "quorum")),
-		Timeout: policy.Time(rapid.IntRange(100, 3000).Draw(t, "timeout")), Restarts: rapid.IntRange(0, 3).Draw(t, "restarts"),
+		Timeout: policy.Time(rapid.IntRange(100, 3000).Draw(t, "timeout")), QuorumRetries: rapid.IntRange(0, 3).Draw(t, "retries"), Restarts: rapid.IntRange(0, 3).Draw(t, "restarts"),
 	}
 	j := newJob(first, p)
 	j.n = n
