@@ -8,6 +8,7 @@ import (
 	"testbed/allreduce/int8"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/sim"
 	"testbed/sim/timing"
 )
@@ -82,7 +83,7 @@ func slowest(workers int, sigma float64, costs timing.Costs, rng *rand.Rand) (fl
 	s := &scenarios.Scenario{
 		Name: "stragglers", InnerSteps: 1, TargetOuterSteps: 1, Horizon: 1e12, HeartbeatPeriod: 1e9, HeartbeatMissThreshold: 100,
 		BandwidthBpus: 1, Policy: scenarios.DefaultPolicies(),
-		Real: scenarios.Real{TimeScale: 1, Parameters: 1, AllReduce: scenarios.AllReduce{Algorithm: allreduce.Ring.String(), Bits: 8, Block: int8.DefaultBlock}},
+		Real: scenarios.Real{TimeScale: 1, Parameters: 1, AllReduce: averaging.Spec{Algorithm: allreduce.Ring.String(), Bits: 8, Block: int8.DefaultBlock}},
 	}
 	for id := range workers {
 		step := math.Exp(sigma*rng.NormFloat64() - sigma*sigma/2)

@@ -316,7 +316,7 @@ func (w *observer) event(e runlog.Event) error {
 		w.odd[e.Node] = math.MaxInt64
 	case runlog.Restore:
 		w.odd[e.Node] = e.T
-	case runlog.Pause, runlog.Resume, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored,
+	case runlog.FailReduce, runlog.Pause, runlog.Resume, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored,
 		runlog.CoordinatorCrash, runlog.CoordinatorBack, runlog.RunResume:
 		w.disturb(e)
 	case runlog.Crash:

@@ -54,6 +54,8 @@ func Usable(results ...runlog.Summary) error {
 	for _, s := range results {
 		reason := ""
 		switch {
+		case len(s.Diverged) > 0:
+			reason = fmt.Sprintf("outer step %d was taken twice (split brain)", s.Diverged[0].Round)
 		case !s.Complete:
 			reason = fmt.Sprintf("incomplete after %d outer steps", s.OuterSteps)
 		case s.BitIdentical != nil && !*s.BitIdentical:

@@ -21,7 +21,7 @@ func (c *coordinator) tell(e policy.Event) {
 // act carries out one action of the policy machine.
 func (c *coordinator) act(now policy.Time, a policy.Action) {
 	if step, ok := a.(*policy.OuterStep); ok {
-		c.report(c.results.reduced(now, step, c.regions, c.scenario.ClockTime))
+		c.report(c.outcomes.Step(now, step, c.scenario.ClockTime))
 	}
 	if e, ok := runlog.FromAction(now, a); ok {
 		c.orderRing(&e)
@@ -39,7 +39,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			})
 		}
 	case *policy.Reduce:
-		c.results.epoch = a.Epoch
+		c.outcomes.Begin(a.Epoch)
 		order := c.order(a.Participants)
 		for _, id := range a.Participants {
 			var ring []peer
@@ -49,23 +49,21 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
 		}
 	case *policy.Abort:
-		delete(c.results.outcomes, a.Epoch)
+		c.outcomes.Abort(a.Epoch)
 		for _, id := range a.Participants {
 			c.send(id, message{Type: msgAbort, Round: a.Round, Epoch: a.Epoch})
 		}
-	case *policy.OuterStep:
-		c.results.participants[a.Round] = a.Participants
 	case *policy.Fetch:
 		var donors []peer
 		for _, id := range append([]policy.ID{a.From}, a.Helpers...) {
 			donors = append(donors, peer{ID: id, Addr: c.workers[id].fetch})
 		}
-		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors, Agreed: a.Agreed})
+		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors, Agreed: a.Agreed, Whole: a.Whole})
 	case *policy.Evict:
 		if a.Rule != policy.RuleReplaced { // else its successor has its place
 			c.dismiss(a.ID, message{Type: msgEvict, Error: string(a.Rule), Rejoin: a.Rejoin})
 		}
-		c.compareStates()
+		c.compareStates(c.gone)
 	case *policy.WakeAt:
 		if !c.replaying {
 			c.timer.Reset(time.Until(c.realTime(a.At)))
@@ -117,6 +115,16 @@ func (c *coordinator) report(e runlog.Event) {
 		c.cfg.Report(Report{Event: &e})
 	}
 }
+
+// compareStates records what outer steps have led to at their participants that
+// are not gone; with a nil gone, at all that have told.
+func (c *coordinator) compareStates(gone func(policy.ID) bool) {
+	for _, e := range c.outcomes.Compare(gone) {
+		c.note(e)
+	}
+}
+
+func (c *coordinator) gone(id policy.ID) bool { return c.workers[id].gone }
 
 func (c *coordinator) end(complete bool) {
 	c.done, c.complete = true, complete

@@ -101,6 +101,10 @@ type message struct {
 	// Agreed says of a state to be fetched, or that was, that it is what all regions
 	// last agreed on.
 	Agreed bool `json:"agreed,omitempty"`
+	// Whole has the receiver of fetch drop what it holds, and Alone says of a reduction
+	// that failed that the others can end theirs.
+	Whole bool `json:"whole,omitempty"`
+	Alone bool `json:"alone,omitempty"`
 	// Rejoin tells a worker that is evicted that it may ask to join again.
 	Rejoin bool `json:"rejoin,omitempty"`
 	// Checkpoint has the receiver of start save the state that it begins from.

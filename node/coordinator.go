@@ -17,6 +17,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/node/identity"
+	"testbed/node/outcomes"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -56,6 +57,9 @@ type CoordinatorConfig struct {
 	Journal Journal
 	// Reported is the number of the last event that was reported before.
 	Reported int
+	// Forgets has what it takes the place of have kept no more than torchft's
+	// lighthouse does.
+	Forgets bool
 	// Resume is given if the workers have died too.
 	Resume *Resume
 }
@@ -95,7 +99,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	defer listener.Close()
 	c := &coordinator{
 		cfg: cfg, scenario: cfg.Scenario, regions: cfg.Scenario.Regions(), machine: machine,
-		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, results: newResults(),
+		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, outcomes: outcomes.New(cfg.Scenario.Regions(), !cfg.Scenario.Train.Real()),
 		t: cfg.Scenario.FirstJoin(), timer: time.NewTimer(time.Hour),
 	}
 	defer c.timer.Stop()
@@ -117,7 +121,7 @@ type coordinator struct {
 	machine   policy.Coordinator
 	reception reception
 	workers   map[policy.ID]*remote
-	results   results
+	outcomes  *outcomes.Book
 
 	t     policy.Time // of the running input
 	began time.Time   // scenario time starts here, at the first join
@@ -218,7 +222,7 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 		c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
 	}
 	timeout := time.After(endPatience)
-	for c.complete && len(c.results.participants) > 0 || c.apart() {
+	for c.complete && c.outcomes.Waits() || c.apart() {
 		select {
 		case r := <-c.reception.inbox:
 			if err := c.receive(r); err != nil {
@@ -228,12 +232,10 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 			if c.apart() {
 				c.cfg.Log.Warn("a worker did not come back for the end", "patience", endPatience)
 			}
-			if len(c.results.participants) > 0 {
+			if c.outcomes.Waits() {
 				c.cfg.Log.Warn("a worker did not report its final state", "patience", endPatience)
 			}
-			for step := range maps.Clone(c.results.participants) {
-				c.compareState(step)
-			}
+			c.compareStates(nil)
 			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("coordinating the run: %w", context.Cause(ctx))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"testbed/node/outcomes"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -33,7 +34,7 @@ func (c *coordinator) recover() error {
 	case c.started && !c.done:
 		// Of the wall clock only the difference counts that it shows now.
 		c.began = time.Now().Add(-time.Now().Round(0).Sub(c.began))
-		return c.take(entry{T: c.now(), What: recovered})
+		return c.take(entry{T: c.now(), What: recovered, Forgets: c.cfg.Forgets})
 	}
 	return nil
 }
@@ -69,7 +70,7 @@ func (c *coordinator) apply(e entry) {
 		c.end(false)
 	case e.What == recovered:
 		c.note(runlog.Event{Type: runlog.CoordinatorBack, Duration: c.t - before})
-		c.tell(policy.Recovered{})
+		c.tell(policy.Recovered{Forgets: e.Forgets, Away: c.t - before})
 	case e.What == halted:
 		c.halted = true
 		for _, r := range c.workers {
@@ -86,7 +87,7 @@ func (c *coordinator) apply(e entry) {
 // restart goes on from a checkpoint.
 func (c *coordinator) restart(e entry) {
 	c.halted, c.began, c.done = false, *e.Began, false
-	c.results.clear()
+	c.outcomes.Clear()
 	c.note(runlog.Event{Type: runlog.RunResume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
 	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
 }
@@ -133,15 +134,15 @@ func (c *coordinator) handle(id policy.ID, m message) {
 	case msgArrive:
 		c.tell(policy.Arrival{ID: id, Round: m.Round})
 	case msgReduced:
-		if c.results.addOutcome(id, m) {
+		if c.outcomes.Reduced(m.Epoch, id, outcomes.Reduced{Hash: m.Hash, Bytes: m.Bytes, Took: m.Took}) {
 			c.tell(policy.Reduced{ID: id, Round: m.Round, Epoch: m.Epoch})
 		}
 	case msgReduceFailed:
 		c.cfg.Log.Warn("reduction failed", "worker", id, "round", m.Round, "epoch", m.Epoch, "err", m.Error)
-		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer})
+		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer, Alone: m.Alone})
 	case msgStepped:
-		if c.results.addState(id, m) {
-			c.compareStates()
+		if c.outcomes.Stepped(id, outcomes.Stepped{OuterSteps: m.OuterSteps, Hash: m.Hash, Loss: m.Loss}) {
+			c.compareStates(c.gone)
 		}
 	case msgFetched:
 		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
@@ -231,7 +232,7 @@ func (w *remote) compare(hello message) int {
 // register takes down a worker that says hello, in the place of its earlier life
 // if there was one.
 func (c *coordinator) register(id policy.ID, hello message) *remote {
-	c.results.forget(id)
+	c.outcomes.Forget(id)
 	c.workers[id] = &remote{
 		id: id, incarnation: hello.Incarnation, rejoins: hello.Rejoins,
 		session: &session{}, ring: hello.Ring, fetch: hello.Fetch,
@@ -268,7 +269,11 @@ func (c *coordinator) hello(e entry) {
 		c.tell(policy.Heartbeat{ID: e.ID})
 		return
 	case c.started:
-		c.join(policy.Join{ID: e.ID, Incarnation: w.incarnation})
+		join := policy.Join{ID: e.ID, Incarnation: w.incarnation}
+		if spec, _ := c.scenario.Worker(e.ID); spec.InitialStep > 0 && w.incarnation+w.rejoins == 0 {
+			join = spec.Asks(c.scenario.FirstJoin())
+		}
+		c.join(join)
 		return
 	case e.Began == nil:
 		if !c.replaying {
@@ -302,7 +307,9 @@ func (c *coordinator) begin(began time.Time) {
 	for _, initial := range []bool{true, false} {
 		for _, id := range ids {
 			if spec, _ := c.scenario.Worker(id); (spec.JoinAt == first) == initial {
-				c.join(policy.Join{ID: id, HasState: initial, Incarnation: c.workers[id].incarnation})
+				join := spec.Asks(first)
+				join.Incarnation = c.workers[id].incarnation
+				c.join(join)
 			}
 		}
 	}

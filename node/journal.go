@@ -66,6 +66,8 @@ type entry struct {
 	ID    policy.ID   `json:"id,omitempty"` // of the worker
 	Msg   *message    `json:"msg,omitempty"`
 	Began *time.Time  `json:"began,omitempty"` // when the run began, by the wall clock
+	// Forgets is that of recovered.
+	Forgets bool `json:"forgets,omitempty"`
 	// Resume is given with restarted.
 	Resume *Resume `json:"resume,omitempty"`
 }

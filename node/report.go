@@ -33,6 +33,7 @@ type Command struct {
 	Op     Op          `json:"op"`
 	At     policy.Time `json:"at_us,omitempty"`
 	Factor float64     `json:"factor,omitempty"`
+	Alone  bool        `json:"alone,omitempty"` // of a reduction that fails
 }
 
 // Op is the kind of a Command.
@@ -46,6 +47,8 @@ const (
 	OpLeave   Op = "leave"   // depart in good order
 	OpFail    Op = "fail"    // give up
 	OpPreempt Op = "preempt" // depart after the round
-	OpPause   Op = "pause"   // about to be stopped: the inner step under way stands still
-	OpResume  Op = "resume"  // no longer stopped: it goes on with the time it had left
+	// OpFailReduce has the reduction under way fail, or else the next one.
+	OpFailReduce Op = "fail_reduce"
+	OpPause      Op = "pause"  // about to be stopped: the inner step under way stands still
+	OpResume     Op = "resume" // no longer stopped: it goes on with the time it had left
 )

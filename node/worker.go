@@ -87,10 +87,14 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.coordinator = newConnection(&w.cfg, w.heartbeat)
 	defer w.background.Wait()
 	reduce := cfg.Scenario.Real.AllReduce
-	if cfg.Restore != nil {
+	switch {
+	case cfg.Restore != nil:
 		if err := w.restore(cfg.Restore); err != nil {
 			return err
 		}
+	case spec.InitialStep > 0 && cfg.Incarnation == 0:
+		w.outer.Initial(spec.InitialStep)
+		w.machine.Restored(spec.InitialStep)
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
@@ -280,7 +284,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 		return w.step(ctx, worker.Abort{Epoch: m.Epoch})
 	case msgFetch:
 		w.peers = m.Peers
-		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers), Agreed: m.Agreed})
+		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers), Agreed: m.Agreed, Whole: m.Whole})
 	case msgEvict:
 		w.cfg.Log.Info("evicted", "reason", m.Error)
 		return w.step(ctx, worker.Evict{Rejoin: m.Rejoin})
@@ -310,6 +314,8 @@ func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, err
 		return nil, errors.New("the scenario has it give up")
 	case OpPreempt:
 		return w.step(ctx, worker.Preempt{})
+	case OpFailReduce:
+		return w.step(ctx, worker.FailReduce{Alone: c.Alone})
 	case OpSlow:
 		return w.step(ctx, worker.Slow{Factor: c.Factor, AtJoin: atJoin})
 	case OpRestore:
@@ -390,7 +396,7 @@ func (w *workerDriver) say(a *worker.Say) (err error) {
 	case policy.Reduced:
 		m.Type, m.Round, m.Epoch = msgReduced, e.Round, e.Epoch
 	case policy.ReduceFailed:
-		m.Type, m.Round, m.Epoch, m.Peer = msgReduceFailed, e.Round, e.Epoch, e.Peer
+		m.Type, m.Round, m.Epoch, m.Peer, m.Alone = msgReduceFailed, e.Round, e.Epoch, e.Peer, e.Alone
 	case policy.StateFetched:
 		m.Type, m.OuterSteps, m.Agreed = msgFetched, e.OuterSteps, e.Agreed
 	case policy.FetchFailed:

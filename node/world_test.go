@@ -48,6 +48,7 @@ type world struct {
 	life     *life // the present coordinator
 	reported int   // number of the last event of a coordinator
 	over     bool  // the record has its end
+	forgets  bool  // the next life of the coordinator has
 	outages  policy.Time
 }
 
@@ -103,7 +104,10 @@ func (j *journalOf) Truncate(size int64) error {
 // crashCoordinator ends the coordinator as SIGKILL does, at whatever it is
 // doing, and with torn tears the last line of its journal; another one follows
 // after down.
-func (w *world) crashCoordinator(down policy.Time, torn bool) {
+func (w *world) crashCoordinator(down policy.Time, torn bool) { w.crashLighthouse(down, torn, false) }
+
+// crashLighthouse has the next one have forgotten what torchft's lighthouse does.
+func (w *world) crashLighthouse(down policy.Time, torn, forgets bool) {
 	w.mu.Lock()
 	b := w.life
 	if w.over || b.dead.Load() {
@@ -111,6 +115,7 @@ func (w *world) crashCoordinator(down policy.Time, torn bool) {
 		return
 	}
 	b.down = down
+	w.forgets = forgets
 	b.dead.Store(true)
 	w.outages += down
 	w.events = append(w.events, runlog.Event{T: w.now(), Type: runlog.CoordinatorCrash})
@@ -131,12 +136,12 @@ func (w *world) coordinate(ctx context.Context, policyName string, port uint16) 
 		b := &life{socket: w.net.ListenAt(scenarios.Coordinator, port), cancel: cancel}
 		w.mu.Lock()
 		w.life = b
-		reported := w.reported
+		reported, forgets := w.reported, w.forgets
 		w.mu.Unlock()
 		err := RunCoordinator(ctx, CoordinatorConfig{
 			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.Unreachable,
 			TLS: memnet.TLS(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator),
-			Journal: &journalOf{memJournal: &w.journal, life: b}, Reported: reported,
+			Journal: &journalOf{memJournal: &w.journal, life: b}, Reported: reported, Forgets: forgets,
 			Report: func(r Report) {
 				if !b.dead.Load() {
 					w.report(r)
@@ -406,7 +411,7 @@ func (w *world) restart(id policy.ID) {
 func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	steps, seen := 0, map[string]int{}
+	steps, seen := s.InitialStep(), map[string]int{}
 	for _, e := range events {
 		switch e.Type {
 		case runlog.OuterStep:

@@ -47,8 +47,12 @@ type (
 	// Close ends the collection of arrivals. Of one by RuleQuorum, Overslept is by
 	// how much the Timer came late for it: the time since enough had arrived. Held
 	// is for how long the round has waited for joiners, with JoinBlocking.
+	//
+	// Lineage numbers the line of outer states that this is about. There is one, 0,
+	// but under policies that cannot keep a run from splitting.
 	Close struct {
 		Round        int
+		Lineage      int
 		Participants []ID
 		Late         []ID
 		Overslept    Time
@@ -61,6 +65,7 @@ type (
 	Reduce struct {
 		Round        int
 		Epoch        int
+		Lineage      int
 		Participants []ID
 		Zero         []ID // of them, those that contribute zeros
 		Reason
@@ -69,6 +74,7 @@ type (
 	Abort struct {
 		Round        int
 		Epoch        int
+		Lineage      int
 		Participants []ID
 		Reason
 	}
@@ -77,7 +83,28 @@ type (
 	OuterStep struct {
 		Round        int
 		Epoch        int
+		Lineage      int
 		Participants []ID
+		Reason
+	}
+	// Diverge records that an outer step has been taken twice: by these, and in
+	// another lineage before.
+	Diverge struct {
+		Round        int
+		Epoch        int
+		Lineage      int
+		Other        int
+		Participants []ID
+		Reason
+	}
+	// Undo records that nobody holds the last Steps outer steps of a lineage any
+	// more, since the last that did goes on in another one.
+	Undo struct {
+		ID      ID
+		Round   int // the last of them
+		Steps   int
+		Lineage int
+		Other   int
 		Reason
 	}
 	// HeartbeatMiss records that a member has been silent.
@@ -109,7 +136,8 @@ type (
 	// Fetch has a member get the outer state after OuterSteps outer steps, or
 	// a newer one, from a peer, and with the help of others that hold it too.
 	// It drops whatever round it was working on. Agreed says that they are of other
-	// regions, and that it is to go on from what all regions last agreed on.
+	// regions, and that it is to go on from what all regions last agreed on. Whole
+	// says that what it holds is of no use for that.
 	Fetch struct {
 		ID         ID
 		From       ID
@@ -117,6 +145,7 @@ type (
 		Round      int
 		OuterSteps int
 		Agreed     bool
+		Whole      bool
 		Reason
 	}
 	// Fetched records that a member holds a fetched state, with Agreed the last one

@@ -8,10 +8,12 @@ type (
 	// already holds the outer state, as the workers that start a run do.
 	// Incarnation numbers the processes of the worker: 0 is the first. All other
 	// events are of the last one that has asked; whoever tells them drops what is
-	// still under way from one before it.
+	// still under way from one before it. Of a state, OuterSteps are those that it
+	// has.
 	Join struct {
 		ID          ID
 		HasState    bool
+		OuterSteps  int
 		Incarnation int
 	}
 	// Leave is an orderly departure.
@@ -30,12 +32,14 @@ type (
 		Epoch int
 	}
 	// ReduceFailed says that a participant gave a reduction up by itself. Peer
-	// is the worker at which it showed, if that is known.
+	// is the worker at which it showed, if that is known. Alone says that the
+	// participant has done its part, so that the others can end theirs.
 	ReduceFailed struct {
 		ID    ID
 		Round int
 		Epoch int
 		Peer  *ID
+		Alone bool
 	}
 	// Progress is a Heartbeat of a worker that reduces. Received is what it has
 	// got from its peers so far, in this and earlier reductions, in a unit of
@@ -71,8 +75,12 @@ type (
 	Timer struct{}
 	// Recovered says that the coordinator was away and is back. It has missed
 	// heartbeats and arrivals meanwhile, and so nobody is late or silent until
-	// every member has given a heartbeat again.
-	Recovered struct{}
+	// every member has given a heartbeat again. It was away for Away. Forgets says
+	// that it has lost what it can do without, as torchft's lighthouse does.
+	Recovered struct {
+		Forgets bool
+		Away    Time
+	}
 	// Restarted says that everything had ended and begins anew from a
 	// checkpoint: the outer state after OuterSteps outer steps, which the
 	// Holders hold and no other member does. Whatever came later is undone,

@@ -73,7 +73,9 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 	if line := uploaded(sum.Uploads); line != "" {
 		fmt.Fprintln(out, line)
 	}
-	if !sum.Complete {
+	if len(sum.Diverged) > 0 {
+		fmt.Fprintf(out, "SPLIT BRAIN: outer step %d was taken twice\n", sum.Diverged[0].Round)
+	} else if !sum.Complete {
 		fmt.Fprintln(out, "INCOMPLETE: the run ended before its last outer step")
 	}
 	if len(sum.NotSimulated) > 0 {

@@ -53,9 +53,16 @@ const (
 	Heal          Type = "heal"
 	LinkFault     Type = "link" // a link has other properties, or carries nothing
 	LinkRestored  Type = "link_restored"
-	FetchStart    Type = "fetch_start"
-	FetchDone     Type = "fetch_done"
-	Reject        Type = "reject"
+	// FailReduce says that a worker's next reduction fails, or the one under way.
+	FailReduce Type = "fail_reduce"
+	// Diverged says that an outer step of the lineage Other has been taken again, in
+	// another one, and Undone that nobody holds the last Step outer steps of a
+	// lineage any more, since the worker goes on in Other.
+	Diverged   Type = "diverged"
+	Undone     Type = "undone"
+	FetchStart Type = "fetch_start"
+	FetchDone  Type = "fetch_done"
+	Reject     Type = "reject"
 	// The coordinator's process has died, and another one has taken its place.
 	CoordinatorCrash Type = "coordinator_crash"
 	CoordinatorBack  Type = "coordinator_back"
@@ -83,6 +90,12 @@ type Event struct {
 	Node  string `json:"node,omitempty"`
 	Round int    `json:"round,omitempty"`
 	Epoch int    `json:"epoch,omitempty"`
+	// Lineage numbers the line of outer states that the event is about, where there
+	// is more than one; Other is another one.
+	Lineage int  `json:"lineage,omitempty"`
+	Other   *int `json:"other,omitempty"`
+	// Alone says of a FailReduce that the others can end their parts.
+	Alone bool `json:"alone,omitempty"`
 	// Incarnation numbers the processes of a worker; the first one is 0.
 	Incarnation int `json:"incarnation,omitempty"`
 	// Step counts the inner steps of a round from 1.
@@ -204,13 +217,17 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	case *policy.ArmDeadline:
 		e.Type, e.Round, e.At = DeadlineSet, a.Round, a.At
 	case *policy.Close:
-		e.Type, e.Round, e.Participants, e.Missing, e.Duration, e.Held = RoundClose, a.Round, a.Participants, a.Late, a.Overslept, a.Held
+		e.Type, e.Round, e.Lineage, e.Participants, e.Missing, e.Duration, e.Held = RoundClose, a.Round, a.Lineage, a.Participants, a.Late, a.Overslept, a.Held
 	case *policy.Reduce:
-		e.Type, e.Round, e.Epoch, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Participants, a.Zero
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Lineage, a.Participants, a.Zero
 	case *policy.Abort:
-		e.Type, e.Round, e.Epoch, e.Participants = ReduceAbort, a.Round, a.Epoch, a.Participants
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants = ReduceAbort, a.Round, a.Epoch, a.Lineage, a.Participants
 	case *policy.OuterStep:
-		e.Type, e.Round, e.Epoch, e.Participants = OuterStep, a.Round, a.Epoch, a.Participants
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants = OuterStep, a.Round, a.Epoch, a.Lineage, a.Participants
+	case *policy.Diverge:
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Other, e.Participants = Diverged, a.Round, a.Epoch, a.Lineage, &a.Other, a.Participants
+	case *policy.Undo:
+		e.Type, e.Node, e.Round, e.Step, e.Lineage, e.Other = Undone, node(a.ID), a.Round, a.Steps, a.Lineage, &a.Other
 	case *policy.HeartbeatMiss:
 		e.Type, e.Node, e.Round = HeartbeatMiss, node(a.ID), a.Round
 	case *policy.Sideline:

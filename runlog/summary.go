@@ -52,6 +52,10 @@ type Summary struct {
 	Rejoined    []Membership `json:"rejoined"`
 	// Returned are those that were admitted again after an eviction.
 	Returned []Return `json:"returned,omitempty"`
+	// Diverged are the outer steps that two lineages of outer states have taken, the
+	// first for each two, and Undone those that nobody holds any more.
+	Diverged []Divergence `json:"diverged,omitempty"`
+	Undone   []Undoing    `json:"undone,omitempty"`
 	// Outages are when there was no coordinator.
 	Outages []Outage `json:"outages,omitempty"`
 	// ResumedFrom are the outer steps from whose checkpoints the run went on
@@ -105,6 +109,27 @@ type Return struct {
 	Incarnation int `json:"incarnation"`
 	// Out is how long it was no member.
 	Out policy.Time `json:"out_us"`
+}
+
+// Divergence is an outer step that is taken a second time, by groups that knew
+// nothing of those that took it first.
+type Divergence struct {
+	Round        int         `json:"round"`
+	At           policy.Time `json:"at_us"`
+	Lineage      int         `json:"lineage"`
+	Other        int         `json:"other"` // that had taken it before
+	Participants []policy.ID `json:"participants"`
+}
+
+// Undoing is the loss of a lineage's last outer steps: the last worker that held
+// them goes on in another one.
+type Undoing struct {
+	Round   int         `json:"round"` // the last of them
+	Steps   int         `json:"steps"`
+	At      policy.Time `json:"at_us"`
+	ID      policy.ID   `json:"id"`
+	Lineage int         `json:"lineage"`
+	Other   int         `json:"other"`
 }
 
 // Outage is a time without a coordinator: from its death until another one had
@@ -181,6 +206,7 @@ type Summarizer struct {
 	// has arrived goes on, and waits only before an outcome comes in. Else it is nil.
 	stepped map[string]policy.Time
 	last    policy.Time
+	lineage int // whose rounds are counted
 	started bool
 	split   splitter
 	work    account
@@ -221,11 +247,10 @@ func (s *Summarizer) Add(e *Event) {
 		s.step(e)
 		return
 	case Arrive:
-		// A late one counts too: its round may open again and take it in.
-		if e.Round == s.current.Round {
-			w := s.turns.named(e.Node)
-			w.arrived, w.arrival = true, e.T
-		}
+		s.arrive(e)
+		return
+	}
+	if s.elsewhere(e) {
 		return
 	}
 	s.split.add(e, &s.current)
@@ -237,8 +262,8 @@ func (s *Summarizer) Add(e *Event) {
 			s.sum.Seed, s.sum.TimeScale, s.sum.Dilation = r.Seed, r.TimeScale, r.Dilation
 		}
 	case Join:
-		if !s.started {
-			s.started, s.current = true, Round{Round: 1, Start: e.T}
+		if !s.started || len(s.sum.Rounds) == 0 && e.Round > s.current.Round { // whoever begins at a later outer step
+			s.started, s.current = true, Round{Round: max(e.Round, 1), Start: e.T}
 		}
 		s.since[e.Node] = e.T
 		s.returns(e)
@@ -293,6 +318,46 @@ func (s *Summarizer) Add(e *Event) {
 	case RunEnd:
 		s.sum.Complete = e.Complete != nil && *e.Complete
 	}
+}
+
+// arrive takes an arrival. A late one counts too: its round may open again and
+// take it in.
+func (s *Summarizer) arrive(e *Event) {
+	if e.Round == s.current.Round {
+		w := s.turns.named(e.Node)
+		w.arrived, w.arrival = true, e.T
+	}
+}
+
+// elsewhere reports whether an event is about another lineage than the one whose
+// rounds are counted: the first, until its last outer steps are lost.
+func (s *Summarizer) elsewhere(e *Event) bool {
+	switch e.Type {
+	case RoundClose, ReduceStart, ReduceAbort, ReduceDone, OuterStep:
+		return e.Lineage != s.lineage
+	case State:
+		if e.Lineage != s.lineage {
+			s.identical(e)
+		}
+		return e.Lineage != s.lineage
+	case Diverged:
+		s.sum.Diverged = append(s.sum.Diverged, Divergence{e.Round, e.T, e.Lineage, other(e), e.Participants})
+	case Undone:
+		id, _ := workerID(e.Node) // written by node
+		s.sum.Undone = append(s.sum.Undone, Undoing{e.Round, e.Step, e.T, id, e.Lineage, other(e)})
+		if e.Lineage == s.lineage {
+			s.lineage = other(e)
+		}
+	}
+	return false
+}
+
+// other is the other lineage that an event is about.
+func other(e *Event) int {
+	if e.Other == nil {
+		return 0
+	}
+	return *e.Other
 }
 
 func (s *Summarizer) close(e *Event) {

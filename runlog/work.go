@@ -118,7 +118,7 @@ type heard struct {
 type verdict struct{ round, left, wrong, excused, slow, missed int }
 
 func newAccount(s *scenarios.Scenario) account {
-	return account{scenario: s, overlap: s.Exchange().Overlap > 0, truth: truth.New(s), workers: make([]books, len(s.Workers)), round: 1}
+	return account{scenario: s, overlap: s.Exchange().Overlap > 0, truth: truth.New(s), workers: make([]books, len(s.Workers)), round: s.InitialStep() + 1}
 }
 
 // of returns the books of a worker; those of one that the scenario does not have
@@ -416,7 +416,7 @@ func (a *account) work() *Work {
 			rounds[i] += max(0, a.round-b.since)
 		}
 	}
-	if could := (a.round - 1) * len(a.workers); could > 0 {
+	if could := (a.round - 1 - a.scenario.InitialStep()) * len(a.workers); could > 0 {
 		heard := 0
 		for _, n := range w.Contributions {
 			heard += n

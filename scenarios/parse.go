@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"testbed/policy"
+	"testbed/scenarios/averaging"
 	"testbed/scenarios/fields"
 )
 
@@ -34,7 +35,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	}
 	s := &Scenario{
 		Policy: DefaultPolicies(),
-		Real:   Real{TimeScale: DefaultTimeScale, Dilation: 1, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: defaultAllReduce},
+		Real:   Real{TimeScale: DefaultTimeScale, Dilation: 1, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: averaging.Default},
 	}
 	if err := p.fill(s); err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/shaping"
 )
 
@@ -82,7 +83,11 @@ func TestBadInput(t *testing.T) {
 		{"checkpoints backwards", "time_scale: 300", "checkpoint_every: -1", "bad.yaml:18: real.checkpoint_every: is -1; it must not be negative"},
 		{"crash with factor", inject, "{op: Crash, id: 1, at: 900, factor: 2}", "bad.yaml:6: injects[0].factor: Crash takes no factor; remove it"},
 		{"slow without factor", inject, "{op: Slow, id: 1, at: 0}", "bad.yaml:6: injects[0].factor: is missing; Slow needs a factor such as 10"},
-		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt`},
+		{"more steps than the run has", "join_at: 500", "join_at: 500, initial_step: 5", "bad.yaml:4: workers[1].initial_step: is 5; it must lie between 0 and 4"},
+		{"crash that forgets", inject, "{op: Crash, id: 1, at: 900, forgets: true}", "bad.yaml:6: injects[0].forgets: Crash takes no forgets; remove it"},
+		{"crash alone", inject, "{op: Crash, id: 1, at: 900, alone: true}", "bad.yaml:6: injects[0].alone: Crash takes no alone; remove it"},
+		{"failure of nobody's reduction", inject, "{op: FailReduce, at: 900}", "bad.yaml:6: injects[0].id: is missing; FailReduce needs the id of a worker"},
+		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce`},
 		{"crash that comes back", inject, "{op: Crash, id: 1, at: 900, after: 5}", "bad.yaml:6: injects[0].after: Crash takes no after; remove it"},
 		{"restart with notice", inject, "{op: Restart, id: 1, at: 900, notice: 5}", "bad.yaml:6: injects[0].notice: Restart takes no notice; remove it"},
 		{"restart into the past", inject, "{op: Restart, id: 1, at: 900, after: -5}", "bad.yaml:6: injects[0].after: is -5; it must not be negative"},
@@ -135,7 +140,7 @@ func TestBadInput(t *testing.T) {
 		{"object for a list", "- " + inject, "slow: " + inject, "bad.yaml:6: injects: must be a list"},
 		{"number for an object", "real:\n  time_scale: 300\n  links:\n    default: {rate_up: 100mbit}", "real: 3", "bad.yaml:17: real: must be an object with the fields time_scale, dilation, compute, parameters, min_slack, stall_timeout, heed_unreachable, checkpoint_every, upload, tcp, links, all_reduce, injects"},
 		{"no congestion control", "time_scale: 300", "time_scale: 300\n  tcp: New Reno", `bad.yaml:19: real.tcp: is "New Reno"; name a congestion control of the kernel's: reno, cubic, bbr`},
-		{"list for a worker", worker1, "[1, 2]", "bad.yaml:4: workers[1]: must be an object with the fields id, join_at, inner_step_mean, inner_step_jitter"},
+		{"list for a worker", worker1, "[1, 2]", "bad.yaml:4: workers[1]: must be an object with the fields id, join_at, inner_step_mean, inner_step_jitter, initial_step"},
 		{"list for a link property", "rate_up: 100mbit", "rate_up: [1]", `bad.yaml:20: real.links.default.rate_up: must be a single value such as "10ms" or "100mbit"`},
 		{"rate without a unit", "rate_up: 100mbit", "rate_up: 100", `bad.yaml:20: real.links.default.rate_up: rate "100" is not a number with a unit: write it as tc does, for example 100mbit`},
 		{"list for nodes", "default: {rate_up: 100mbit}", "nodes: []", "bad.yaml:20: real.links.nodes: must be an object"},
@@ -277,7 +282,7 @@ func TestChurnsJSONLoadsUnchanged(t *testing.T) {
 	}
 	plain := *want
 	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Dilation: 1, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond), CheckpointEvery: scenarios.DefaultCheckpointEvery,
-		AllReduce: scenarios.AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}}
+		AllReduce: averaging.Spec{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}}
 	for name, text := range map[string]string{
 		"README": churnJSON, "compact": string(compact), "tabs": string(tabs), "CRLF": strings.ReplaceAll(string(tabs), "\n", "\r\n"),
 	} {

@@ -207,12 +207,31 @@ func (p Policies) Named(spec string) (policy.Policy, error) {
 	return params, of.validatePolicies(Policies{Parameters: map[string]policy.Policy{name: params}})
 }
 
+// lacks says what of the scenario is for a policy that has a protocol of its own.
+func (s *Scenario) lacks(spec string) error {
+	bad := func(field, problem string) error {
+		return &Error{File: s.Name, Field: field, Problem: problem + " under " + spec + "; remove it, or choose torchft"}
+	}
+	if i := slices.IndexFunc(s.Workers, func(w Worker) bool { return w.InitialStep > 0 }); i >= 0 {
+		return bad(fmt.Sprintf("workers[%d].initial_step", i), fmt.Sprintf("is %d, and all workers take the same outer steps", s.Workers[i].InitialStep))
+	}
+	if i := slices.IndexFunc(s.Injects, func(in Inject) bool { return in.Forgets }); i >= 0 {
+		return bad(fmt.Sprintf("injects[%d].forgets", i), "is for a lighthouse, which there is none of")
+	}
+	return nil
+}
+
 // Machine returns the configuration of the policy machine under a policy, which
 // is named as in Policies.Named.
 func (s *Scenario) Machine(spec string) (policy.Config, error) {
 	p, err := s.Policy.Named(spec)
 	if err != nil {
 		return policy.Config{}, err
+	}
+	if _, own := p.(policy.Protocol); !own {
+		if err := s.lacks(spec); err != nil {
+			return policy.Config{}, err
+		}
 	}
 	cfg := policy.Config{
 		HeartbeatPeriod:        s.HeartbeatPeriod,

@@ -14,10 +14,8 @@ import (
 	"strconv"
 	"time"
 
-	"testbed/allreduce"
-	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 	"testbed/policy"
+	"testbed/scenarios/averaging"
 	"testbed/scenarios/learning"
 	"testbed/scenarios/uploads"
 	"testbed/scenarios/work"
@@ -67,6 +65,16 @@ type Worker struct {
 	// says nothing else.
 	InnerStepMean   policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
 	InnerStepJitter policy.Time `yaml:"inner_step_jitter" json:"inner_step_jitter"`
+	// InitialStep is how many outer steps it says to have taken when it joins: its
+	// first process then holds the initial state as that of so many. It takes a policy
+	// in which workers have steps of their own.
+	InitialStep int `yaml:"initial_step" json:"initial_step,omitempty"`
+}
+
+// Asks returns how the first process of the worker asks to join a run that begins at
+// a time: one of those that start it holds the initial state.
+func (w Worker) Asks(first policy.Time) policy.Join {
+	return policy.Join{ID: w.ID, HasState: w.JoinAt == first || w.InitialStep > 0, OuterSteps: w.InitialStep}
 }
 
 // Op is the kind of an inject, in the words of churn's scenario files.
@@ -91,10 +99,13 @@ const (
 	// Preempt gives the worker notice: it takes part until the outcome of the
 	// running round, and leaves. When the notice is over it is dead.
 	Preempt Op = "Preempt"
+	// FailReduce has the reduction fail that the worker takes part in, or else the
+	// next: at once, and so for all, or alone.
+	FailReduce Op = "FailReduce"
 )
 
 // Ops lists the injects.
-var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt}
+var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce}
 
 // Inject is something that happens to workers at a time.
 type Inject struct {
@@ -105,10 +116,16 @@ type Inject struct {
 	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
 	// Down is for how long nobody coordinates after a CoordinatorCrash.
 	Down policy.Time `yaml:"down" json:"down,omitempty"`
+	// Forgets has the coordinator after a CoordinatorCrash know nothing that torchft's
+	// lighthouse keeps in memory. It takes that policy.
+	Forgets bool `yaml:"forgets" json:"forgets,omitempty"`
 	// After is how long after a Restart the new process begins.
 	After policy.Time `yaml:"after" json:"after,omitempty"`
 	// Notice is how long before its end a Preempt tells the worker.
 	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
+	// Alone has a FailReduce come when the worker has done its part, so that the
+	// others end theirs.
+	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 
 // Real says how the scenario is played on a real network.
@@ -150,59 +167,12 @@ type Real struct {
 	TCP   string       `yaml:"tcp" json:"tcp,omitempty"`
 	Links shaping.Spec `yaml:"links" json:"links"`
 	// AllReduce says how pseudo-gradients are averaged.
-	AllReduce AllReduce `yaml:"all_reduce" json:"all_reduce"`
+	AllReduce averaging.Spec `yaml:"all_reduce" json:"all_reduce"`
 	// Injects are what happens to links. They are here and not beside the
 	// injects of workers because a simulator without links has no use for
 	// them.
 	Injects []LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
-
-// AllReduce says how pseudo-gradients are averaged on the real network, and on
-// the simulator's planned links. Churn's network, where an all-reduce has a
-// fixed price, has no use for it.
-type AllReduce struct {
-	// Algorithm is ring, direct or hierarchical. The last one's groups are
-	// those of the links.
-	Algorithm string `yaml:"algorithm" json:"algorithm"`
-	// Order is that of the ring, one of Orders.
-	Order string `yaml:"order" json:"order"`
-	// Rates are those between workers that OrderGivenRates goes by, from row to
-	// column in the order of Workers; the diagonal is not read.
-	Rates [][]shaping.Rate `yaml:"rates" json:"rates,omitempty"`
-	// Connections is the number of QUIC connections to each peer; 0 is as many
-	// as the losses and the jitter on the path ask for.
-	Connections int `yaml:"connections" json:"connections"`
-	// Bits is the size of a value on the wire, one of allreduce.Bits: a code of 8
-	// or 4, or a floating-point number of 16 or 32. Block is the number of values
-	// that share a code's scale.
-	Bits  int `yaml:"bits" json:"bits"`
-	Block int `yaml:"block" json:"block"`
-	// Entropy says when codes are shortened by entropy coding: auto, on or off.
-	Entropy entropy.Mode `yaml:"entropy" json:"entropy"`
-	// ErrorFeedback has each worker add to its pseudo-gradient what
-	// quantisation took from the one before; Feedback says whether there is any.
-	ErrorFeedback bool `yaml:"error_feedback" json:"error_feedback"`
-}
-
-// Feedback reports whether workers keep what quantisation takes: float32 loses
-// nothing.
-func (a AllReduce) Feedback() bool { return a.ErrorFeedback && a.Bits < 32 }
-
-// Orders of the ring. The naive one is by the workers' ids; of the others the
-// first two have the least sum of one-way delays, the rest the highest rate of
-// the slowest hop. What is measured is so before the run.
-const (
-	OrderPlanned       = "planned"
-	OrderMeasured      = "measured"
-	OrderPlannedRates  = "planned_rates"
-	OrderMeasuredRates = "measured_rates"
-	OrderGivenRates    = "given_rates"
-)
-
-// Orders are those of the ring.
-var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured, OrderPlannedRates, OrderMeasuredRates, OrderGivenRates}
-
-var defaultAllReduce = AllReduce{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Bits: 8, Block: int8.DefaultBlock, Entropy: entropy.Auto}
 
 // Defaults of the real section.
 const (
@@ -226,6 +196,15 @@ const minStallTimeout = 2 * time.Second
 // run and hold its initial state; whoever joins later has to fetch it.
 func (s *Scenario) FirstJoin() policy.Time {
 	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
+}
+
+// InitialStep is the most outer steps that a worker says to have taken when it
+// joins.
+func (s *Scenario) InitialStep() (most int) {
+	for _, w := range s.Workers {
+		most = max(most, w.InitialStep)
+	}
+	return most
 }
 
 // StallTimeout returns the real time after which a reduction stands still.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"testbed/allreduce"
-	"testbed/allreduce/entropy"
 	"testbed/policy"
 	"testbed/shaping"
 )
@@ -180,6 +179,7 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
 		{"join_at", int64(w.JoinAt), 0, int64(maxTime)},
 		{"inner_step_mean", int64(w.InnerStepMean), 1, int64(maxTime)},
 		{"inner_step_jitter", int64(w.InnerStepJitter), 0, int64(maxTime)},
+		{"initial_step", int64(w.InitialStep), 0, int64(s.TargetOuterSteps) - 1},
 	} {
 		if err := p.between(at(c.field), c.value, c.low, c.high); err != nil {
 			return err
@@ -231,6 +231,10 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
 	case group && in.IDs != nil && len(in.IDs) == 0:
 		return p.fail(path+".ids", fmt.Sprintf("is empty; name the workers that %s is for", in.Op))
+	case !alone && in.Forgets:
+		return p.fail(path+".forgets", fmt.Sprintf("%s takes no forgets; remove it", in.Op))
+	case in.Op != FailReduce && in.Alone:
+		return p.fail(path+".alone", fmt.Sprintf("%s takes no alone; remove it", in.Op))
 	case in.Op == Slow && in.Factor == nil:
 		return p.fail(path+".factor", "is missing; Slow needs a factor such as 10")
 	case in.Op != Slow && in.Factor != nil:
@@ -303,49 +307,8 @@ func (p *parser) validateSections(s *Scenario) error {
 	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil && !s.Unasked() {
 		return err
 	}
-	return p.validateAllReduce(s.Real.AllReduce, len(s.Workers))
-}
-
-func (p *parser) validateAllReduce(a AllReduce, workers int) error {
-	const at = "real.all_reduce."
-	algorithm, known := allreduce.ParseAlgorithm(a.Algorithm)
-	switch {
-	case !known:
-		return p.fail(at+"algorithm", fmt.Sprintf("%q is no algorithm; choose one of %s", a.Algorithm, quoted(allreduce.AlgorithmNames())))
-	case !slices.Contains(Orders, a.Order):
-		return p.fail(at+"order", fmt.Sprintf("%q is no order; choose one of %s", a.Order, quoted(Orders)))
-	case a.Order != allreduce.NaiveOrder && algorithm != allreduce.Ring:
-		return p.fail(at+"order", fmt.Sprintf("is %s, but only the ring has an order; remove it, or the algorithm %s", a.Order, a.Algorithm))
-	case !slices.Contains(entropy.Modes, a.Entropy):
-		return p.fail(at+"entropy", fmt.Sprintf("is %q; choose one of %s", a.Entropy, quoted(entropy.Modes)))
-	case !slices.Contains(allreduce.Bits, a.Bits):
-		return p.fail(at+"bits", fmt.Sprintf("is %d; codes have 8 or 4 bits, bfloat16 has 16, and float32 has 32", a.Bits))
-	case a.Entropy == entropy.On && !allreduce.HasCodes(a.Bits):
-		return p.fail(at+"entropy", fmt.Sprintf("is on, but values of %d bits have no codes to shorten; remove it, or set bits to 8 or 4", a.Bits))
-	case a.Block < allreduce.MinBlock || a.Block > allreduce.MaxBlock || a.Block%allreduce.MinBlock != 0:
-		return p.fail(at+"block", fmt.Sprintf("is %d; it must be a multiple of %d from %d to %d", a.Block, allreduce.MinBlock, allreduce.MinBlock, allreduce.MaxBlock))
-	}
-	if err := p.validateRates(a, workers); err != nil {
-		return err
-	}
-	return p.between(at+"connections", int64(a.Connections), 0, allreduce.MaxConnections)
-}
-
-// validateRates looks at the rates that a ring's order is given by.
-func (p *parser) validateRates(a AllReduce, workers int) error {
-	const at = "real.all_reduce.rates"
-	switch given := a.Order == OrderGivenRates; {
-	case given && a.Rates == nil:
-		return p.fail(at, "is missing, and the order is "+OrderGivenRates+"; give a row for each worker, with a rate to each worker in it")
-	case !given && a.Rates != nil:
-		return p.fail(at, fmt.Sprintf("is given, but the order is %s; remove it, or write order: %s", a.Order, OrderGivenRates))
-	case given && len(a.Rates) != workers:
-		return p.fail(at, fmt.Sprintf("has %d rows for %d workers; give one for each, in their order", len(a.Rates), workers))
-	}
-	for i, row := range a.Rates {
-		if len(row) != workers {
-			return p.fail(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("has %d rates for %d workers; give one to each, in their order, and any to itself", len(row), workers))
-		}
+	if bad, ok := errors.AsType[*policy.FieldError](s.Real.AllReduce.Validate(len(s.Workers))); ok {
+		return p.fail("real.all_reduce."+bad.Field, bad.Mend)
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"maps"
-
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -16,10 +14,11 @@ type comeback struct {
 	begun       bool // its first process has
 	incarnation int  // the number of its process
 	life        int
-	born        policy.Time // when the coordinator has heard of this life
-	asking      bool        // it wants to join, and is not heard
-	preempted   bool        // it leaves after its round
-	slowed      float64     // what the last Slow asked for; 0 and 1: nothing
+	born        policy.Time       // when the coordinator has heard of this life
+	asking      bool              // it wants to join, and is not heard
+	preempted   bool              // it leaves after its round
+	slowed      float64           // what the last Slow asked for; 0 and 1: nothing
+	fails       *scenarios.Inject // what its next reduction does, or the one under way, on churn's network
 }
 
 // unheard is what was said while the coordinator was away; life is that of the
@@ -59,7 +58,7 @@ func (s *simulator) restart(i int) {
 	if w.slowed > 0 {
 		p.machine.Step(worker.Slow{Factor: w.slowed})
 	}
-	maps.DeleteFunc(s.links.warm, func(pair [2]int, _ bool) bool { return pair[0] == p.node || pair[1] == p.node })
+	s.cool(p.node)
 	s.hello(i)
 }
 

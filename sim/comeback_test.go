@@ -8,6 +8,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/sim"
 	"testbed/sim/timing"
 )
@@ -68,7 +69,7 @@ func TestComingBack(t *testing.T) {
 			s := scenario(func(s *scenarios.Scenario) {
 				s.TargetOuterSteps, s.Injects, s.Policy.Rejoin, s.Policy.Join = 12, c.injects, c.rejoin, policy.JoinNext
 			})
-			s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 100, 1000, scenarios.AllReduce{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024}
+			s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 100, 1000, averaging.Spec{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024}
 			for name, play := range map[string]func(func(runlog.Event)) (runlog.Summary, error){
 				"churn": func(do func(runlog.Event)) (runlog.Summary, error) { return sim.Run(s, scenarios.Baseline, do) },
 				"links": func(do func(runlog.Event)) (runlog.Summary, error) {

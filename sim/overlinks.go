@@ -38,14 +38,6 @@ type world struct {
 	chooser entropy.Chooser        // one for all ranks, which measure alike
 	queue   uploads.Queue
 	upload  *uploading // or nil
-
-	// The running reduction.
-	ranks   []int         // workers
-	rings   [][2]int      // of them: from, to
-	ends    []policy.Time // by rank
-	longest policy.Time
-	blocked bool
-	since   policy.Time // it is blocked
 }
 
 // place is a worker on the links: the machine that decides as a real one's does,
@@ -88,6 +80,9 @@ func RunLinks(s *scenarios.Scenario, policyName string, costs timing.Costs, reco
 		jitter: rand.New(rand.NewPCG(s.Seed, 0)), latest: map[[2]int]policy.Time{}}
 	for i := range w.workers {
 		w.workers[i] = place{node: i + 1, machine: worker.New(s.Workers[i].ID, s.InnerSteps, sim.overlap)} // Nodes has the coordinator first
+		if n := s.Workers[i].InitialStep; n > 0 {
+			w.workers[i].machine.Restored(n)
+		}
 	}
 	sim.links = w
 	for i := range sim.workers {
@@ -218,6 +213,11 @@ func (s *simulator) drive(i int, e worker.Event) {
 		case *worker.BeginFetch:
 			s.fetchOverLinks(i, a)
 		case *worker.Say:
+			if f, fails := a.Event.(policy.ReduceFailed); fails && !f.Alone {
+				if r := s.reduction(f.Epoch); r != nil {
+					r.broken = true
+				}
+			}
 			s.report(i, a.Event)
 			if _, leaves := a.Event.(policy.Leave); leaves {
 				w.alive = false
@@ -248,7 +248,7 @@ func (s *simulator) joinOverLinks(i int) {
 	}
 	s.joining--
 	s.expectBeats(i, s.now)
-	s.tell(policy.Join{ID: w.spec.ID, HasState: true})
+	s.tell(w.spec.Asks(s.first))
 }
 
 // hello has a worker ask to join: when its path is open, if it has been a member
@@ -258,6 +258,9 @@ func (s *simulator) hello(i int) {
 	heard := s.now + s.links.scenario(s.links.Hello(p.node, coordinator))
 	s.expectBeats(i, heard)
 	u := unheard{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life}
+	if w.life == 0 {
+		u.event = w.spec.Asks(s.first)
+	}
 	join := func() {
 		if u.life == 0 {
 			s.joining--
@@ -286,13 +289,14 @@ func (s *simulator) beat(i, life int) {
 		return
 	}
 	id, p := s.workers[i].spec.ID, &s.links.workers[i]
+	at := slices.IndexFunc(s.running, func(r *reduction) bool { return p.machine.Reduces(r.epoch) })
 	switch {
 	case s.links.cut(p.node, coordinator):
-	case p.machine.Reduces(s.epoch):
-		if !s.hangs() {
+	case at >= 0:
+		if !s.hangs(s.running[at]) {
 			p.moved = int64(s.now)
 		}
-		s.report(i, policy.Progress{ID: id, Epoch: s.epoch, Received: p.moved, From: id})
+		s.report(i, policy.Progress{ID: id, Epoch: s.running[at].epoch, Received: p.moved, From: id})
 	default:
 		s.report(i, policy.Heartbeat{ID: id})
 	}
@@ -309,15 +313,15 @@ func (s *simulator) actOverLinks(a policy.Action) (done bool) {
 	case *policy.Reduce:
 		s.reduceOverLinks(a)
 	case *policy.Abort:
-		s.epoch = 0
+		s.endReduction(a.Epoch)
 		for _, id := range a.Participants {
 			s.order(id, worker.Abort{Epoch: a.Epoch})
 		}
 	case *policy.OuterStep:
-		s.epoch = 0
+		s.endReduction(a.Epoch)
 		s.upload(s.links.queue.OuterStep(s.scenario.Real.Upload, a.Round, s.scenario.TargetOuterSteps, a.Participants))
 	case *policy.Fetch:
-		s.order(a.ID, worker.Fetch{OuterSteps: a.OuterSteps, Donors: append([]policy.ID{a.From}, a.Helpers...), Agreed: a.Agreed})
+		s.order(a.ID, worker.Fetch{OuterSteps: a.OuterSteps, Donors: append([]policy.ID{a.From}, a.Helpers...), Agreed: a.Agreed, Whole: a.Whole})
 	default:
 		return false
 	}
@@ -364,15 +368,14 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 	w := s.links
 	w.Begin(a.Round)
-	s.epoch, s.participants, s.reduceStart = a.Epoch, a.Participants, s.now
-	w.ranks, w.rings, w.longest = w.ranks[:0], w.rings[:0], 0
+	r := s.beginReduction(a)
 	var nodes []int
 	var begin []time.Duration
 	for _, ring := range s.rule.Rings(a.Round, w.InOrder(a.Participants)) {
-		w.rings = append(w.rings, [2]int{len(w.ranks), len(w.ranks) + len(ring.Workers)})
+		r.rings = append(r.rings, [2]int{len(r.ranks), len(r.ranks) + len(ring.Workers)})
 		for _, id := range ring.Workers {
 			i := s.find(id)
-			w.ranks, nodes = append(w.ranks, i), append(nodes, w.workers[i].node)
+			r.ranks, nodes = append(r.ranks, i), append(nodes, w.workers[i].node)
 			begin = append(begin, s.order(id, worker.Reduce{Round: a.Round, Epoch: a.Epoch, Ring: ring.Workers, Zero: slices.Contains(a.Zero, id)}))
 		}
 	}
@@ -380,39 +383,64 @@ func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 		w.Coded = w.chooser.Choose(a.Epoch)
 	}
 	reduction := func() (ends []time.Duration) { // rings do not wait for each other
-		for _, r := range w.rings {
-			ends = append(ends, w.Reduction(nodes[r[0]:r[1]], begin[r[0]:r[1]], func(i, j int) bool { return !w.warm[[2]int{i, j}] })...)
+		for _, ring := range r.rings {
+			ends = append(ends, w.Reduction(nodes[ring[0]:ring[1]], begin[ring[0]:ring[1]], func(i, j int) bool { return !w.warm[[2]int{i, j}] })...)
 		}
 		return ends
 	}
 	ends := reduction()
-	w.ends = w.after(s.now, ends)
+	r.coded = w.Coded
+	r.ends = w.after(s.now, ends)
 	for k := range ends {
-		w.longest = max(w.longest, w.scenario(ends[k]-begin[k]))
+		r.longest = max(r.longest, w.scenario(ends[k]-begin[k]))
 	}
 	if u := w.upload; u != nil && slices.Contains(nodes, u.place.node) {
-		w.besideUpload(s.now, reduction)
+		w.besideUpload(s.now, r, reduction)
 	}
-	w.warm = map[[2]int]bool{}
-	for _, r := range w.rings {
-		maps.Copy(w.warm, w.Connected(nodes[r[0]:r[1]]))
+	r.pairs = map[[2]int]bool{}
+	for _, ring := range r.rings {
+		maps.Copy(r.pairs, w.Connected(nodes[ring[0]:ring[1]]))
 	}
+	s.warmUp(r, nodes)
 	s.holdBack()
-	if w.blocked = w.interrupted(); w.blocked {
-		w.since = s.now
+	if r.blocked = w.interrupted(r); r.blocked {
+		r.since = s.now
 		return
 	}
-	s.expectEnds()
+	s.expectEnds(r)
 }
 
-// interrupted says whether a path that the running reduction needs is cut.
-func (w *world) interrupted() bool {
-	for _, i := range w.ranks {
+// warmUp keeps the connections of the last reduction of each worker.
+func (s *simulator) warmUp(r *reduction, nodes []int) {
+	w := s.links
+	if len(s.running) == 1 {
+		w.warm = r.pairs
+		return
+	}
+	w.warm = maps.Clone(w.warm)
+	maps.DeleteFunc(w.warm, func(pair [2]int, _ bool) bool {
+		return slices.Contains(nodes, pair[0]) || slices.Contains(nodes, pair[1])
+	})
+	maps.Copy(w.warm, r.pairs)
+}
+
+// cool forgets the connections of a worker that has a new process.
+func (s *simulator) cool(node int) {
+	of := func(pair [2]int, _ bool) bool { return pair[0] == node || pair[1] == node }
+	maps.DeleteFunc(s.links.warm, of)
+	for _, r := range s.running {
+		maps.DeleteFunc(r.pairs, of)
+	}
+}
+
+// interrupted says whether a path that a reduction needs is cut.
+func (w *world) interrupted(r *reduction) bool {
+	for _, i := range r.ranks {
 		if w.cut(coordinator, w.workers[i].node) {
 			return true
 		}
 	}
-	for pair := range w.warm { // those of this reduction
+	for pair := range r.pairs {
 		if w.cut(pair[0], pair[1]) {
 			return true
 		}
@@ -420,62 +448,70 @@ func (w *world) interrupted() bool {
 	return false
 }
 
-func (s *simulator) expectEnds() {
-	for rank, at := range s.links.ends {
+func (s *simulator) expectEnds(r *reduction) {
+	for rank, at := range r.ends {
 		if at >= s.now {
-			s.heap.Push(at, reducedRank, rank, s.epoch)
+			s.heap.Push(at, reducedRank, rank, r.epoch)
 		}
 	}
 }
 
 // reducedRank is the end of a reduction at one of its ranks.
 func (s *simulator) reducedRank(rank, epoch int) {
-	w := s.links
-	if epoch != s.epoch || w.blocked || s.now != w.ends[rank] {
+	r := s.reduction(epoch)
+	if r == nil || r.blocked || s.now != r.ends[rank] {
 		return
 	}
-	if s.hangs() {
+	if s.hangs(r) {
 		return // until the machine notices and aborts
 	}
-	if !w.workers[w.ranks[rank]].machine.Reduces(epoch) {
+	i := r.ranks[rank]
+	if !s.links.workers[i].machine.Reduces(epoch) {
 		return // it has yet to receive the order; see begun
 	}
-	w.ends[rank] = -1
-	s.drive(w.ranks[rank], worker.Reduced{})
+	r.ends[rank] = -1
+	s.drive(i, worker.Reduced{})
 }
 
 // begun is when a worker receives the order to reduce. One that receives it so
 // late that the others' part of the reduction is over ends it at once.
 func (s *simulator) begun(i, epoch int) {
-	w := s.links
-	rank := slices.Index(w.ranks, i)
-	if epoch == s.epoch && rank >= 0 && w.ends[rank] >= 0 && w.ends[rank] < s.now {
-		w.ends[rank] = s.now
+	r := s.reduction(epoch)
+	if r == nil {
+		return
+	}
+	if rank := slices.Index(r.ranks, i); rank >= 0 && r.ends[rank] >= 0 && r.ends[rank] < s.now {
+		r.ends[rank] = s.now
 		s.heap.Push(s.now, reducedRank, rank, epoch)
 	}
 }
 
-// hangs says that the running reduction moves no more.
-func (s *simulator) hangs() bool {
-	return s.links.blocked || slices.ContainsFunc(s.links.ranks, func(i int) bool { return !s.workers[i].alive || !s.workers[i].member })
+// hangs says that a reduction moves no more.
+func (s *simulator) hangs(r *reduction) bool {
+	return r.blocked || r.broken || slices.ContainsFunc(r.ranks, func(i int) bool { return !s.workers[i].alive || !s.workers[i].member })
 }
 
 // noteReduced records a reduction that every participant has reported.
 func (s *simulator) noteReduced(a *policy.OuterStep) {
-	w := s.links
+	w, r := s.links, s.reduction(a.Epoch)
+	w.Begin(a.Round)
 	var sent int64
-	for _, ring := range s.rule.Rings(a.Round, a.Participants) {
-		if n := len(ring.Workers); n > 1 {
-			sent += int64(n) * int64(w.Sent(n))
+	for _, of := range r.rings {
+		if n := of[1] - of[0]; n > 1 {
+			for _, i := range r.ranks[of[0]:of[1]] {
+				if slices.Contains(a.Participants, s.workers[i].spec.ID) {
+					sent += int64(w.Sent(n))
+				}
+			}
 		}
 	}
 	if sent > 0 {
 		// Coding takes processors, which take no time here; the sender waits for
 		// its link all the while.
-		took := w.real(w.longest)
-		w.chooser.Note(entropy.Reduction{Coded: w.Coded, Values: w.Length, Total: took, Wait: took})
+		took := w.real(r.longest)
+		w.chooser.Note(entropy.Reduction{Coded: r.coded, Values: w.Length, Total: took, Wait: took})
 	}
-	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Participants: a.Participants, Duration: w.longest, BytesSent: sent})
+	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Lineage: a.Lineage, Participants: a.Participants, Duration: r.longest, BytesSent: sent})
 }
 
 // fetchOverLinks has a worker get the outer state.
@@ -501,17 +537,18 @@ func (s *simulator) fetchOverLinks(i int, a *worker.BeginFetch) {
 				donors = append(donors, w.workers[s.find(id)].node)
 			}
 			asker.chunks, asker.fetched = true, s.now+w.scenario(w.FetchState(donors, asker.node, !a.Agreed && !s.rule.Global(version)))
-			if s.epoch > 0 { // donors hold chunks back while they reduce
-				asker.fetched += s.reductionLeft()
-			}
+			asker.fetched += s.reductionLeft() // donors hold chunks back while they reduce
 		}
 		s.later(asker.fetched, func() { s.fetchedOverLinks(i, donor, gen, life, version) })
 	})
 }
 
-// reductionLeft is how long the running reduction still takes.
-func (s *simulator) reductionLeft() policy.Time {
-	return max(0, slices.Max(append([]policy.Time{s.now}, s.links.ends...))-s.now)
+// reductionLeft is how long running reductions still take.
+func (s *simulator) reductionLeft() (left policy.Time) {
+	for _, r := range s.running {
+		left = max(left, slices.Max(r.ends)-s.now)
+	}
+	return left
 }
 
 // holdBack puts off the ends of state fetches by a reduction that begins.
@@ -577,15 +614,14 @@ func (s *simulator) letGo() {
 		s.arrive(h.from, h.to, s.recovered(h.from, h.to, h.sent), h.deliver)
 	}
 	w.held = still
-	if s.epoch == 0 {
-		return
-	}
-	switch blocked := w.interrupted(); {
-	case blocked && !w.blocked:
-		w.blocked, w.since = true, s.now
-	case !blocked && w.blocked:
-		w.blocked = false
-		s.resume()
+	for _, r := range s.running {
+		switch blocked := w.interrupted(r); {
+		case blocked && !r.blocked:
+			r.blocked, r.since = true, s.now
+		case !blocked && r.blocked:
+			r.blocked = false
+			s.resume(r)
+		}
 	}
 }
 
@@ -603,23 +639,23 @@ func (s *simulator) recovered(from, to int, sent policy.Time) policy.Time {
 }
 
 // resume goes on with a reduction whose paths are open again.
-func (s *simulator) resume() {
+func (s *simulator) resume(r *reduction) {
 	w := s.links
 	var late policy.Time
-	for _, r := range w.rings {
-		ring := w.ranks[r[0]:r[1]]
+	for _, of := range r.rings {
+		ring := r.ranks[of[0]:of[1]]
 		for k, i := range ring {
 			from, to := w.workers[i].node, w.workers[ring[(k+1)%len(ring)]].node
 			if from != to {
-				late = max(late, w.scenario(w.Recovery(from, to, w.real(w.since), w.real(s.now)))-s.now)
+				late = max(late, w.scenario(w.Recovery(from, to, w.real(r.since), w.real(s.now)))-s.now)
 			}
 		}
 	}
-	for k, end := range w.ends {
+	for k, end := range r.ends {
 		if end >= 0 {
-			w.ends[k] = end + s.now - w.since + late
+			r.ends[k] = end + s.now - r.since + late
 		}
 	}
-	w.longest += s.now - w.since + late
-	s.expectEnds()
+	r.longest += s.now - r.since + late
+	s.expectEnds(r)
 }

@@ -13,6 +13,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/scenarios/learning"
 	"testbed/shaping"
 	"testbed/sim"
@@ -50,9 +51,9 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 		s := randscenario.Draw(t)
 		s.Real = scenarios.Real{
 			TimeScale: rapid.SampledFrom([]float64{1, 50, 1000}).Draw(t, "scale"), Parameters: rapid.IntRange(1, 100_000).Draw(t, "parameters"),
-			AllReduce: scenarios.AllReduce{
+			AllReduce: averaging.Spec{
 				Algorithm: rapid.SampledFrom([]string{"ring", "direct"}).Draw(t, "algorithm"),
-				Order:     rapid.SampledFrom(scenarios.Orders).Draw(t, "order"), Bits: 8, Block: 1024,
+				Order:     rapid.SampledFrom(averaging.Orders).Draw(t, "order"), Bits: 8, Block: 1024,
 			},
 		}
 		s.Train = &learning.Spec{Outer: learning.Outer{

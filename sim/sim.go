@@ -77,17 +77,15 @@ type simulator struct {
 	done     bool
 	failed   error // why it could not go on
 
-	epoch        int // of the running reduction, 0: none
-	participants []policy.ID
-	reduceStart  policy.Time
-	stalled      bool // the reduction waits for the end of a partition
+	running []*reduction // reductions under way
+	spare   []*reduction // that are over
 
 	// away says that there is no coordinator, and apart that the workers are not
 	// connected to it; what they have to say meanwhile waits.
 	away, apart bool
 	waiting     []unheard
 	outages     int
-	down        policy.Time // how long it is away
+	back        policy.Recovered // what it is told when it is back
 
 	busy, barrier policy.Time // for the churn-like utilisation
 	firstArrival  policy.Time
@@ -203,13 +201,13 @@ func (s *simulator) handle(e agenda.Entry) {
 		w := &s.workers[a]
 		s.joining--
 		w.alive = true
-		s.tell(policy.Join{ID: w.spec.ID, HasState: w.spec.JoinAt == s.first})
+		s.tell(w.spec.Asks(s.first))
 	case injects:
 		s.inject(s.scenario.Injects[a])
 	case returns:
-		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: s.down})
+		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: s.back.Away})
 		s.away = false
-		s.step(policy.Recovered{})
+		s.step(s.back)
 		s.heap.Push(s.now+3*s.scenario.BaseLatency, reunites, s.outages, 0)
 	case reunites:
 		if a == s.outages {
@@ -233,9 +231,11 @@ func (s *simulator) handle(e agenda.Entry) {
 			s.step(arrival)
 		}
 	case reduced:
-		if a == s.epoch {
-			s.reduced()
+		if r := s.reduction(a); r != nil {
+			s.reduced(r)
 		}
+	case failing:
+		s.failsNow(a, b)
 	case fetched:
 		if s.workers[a].gen == b {
 			s.fetched(a)
@@ -353,30 +353,6 @@ func (s *simulator) find(id policy.ID) int {
 	return s.index[id]
 }
 
-func (s *simulator) reduced() {
-	mute := false
-	for _, id := range s.participants {
-		w := &s.workers[s.find(id)]
-		if !w.alive || !w.member {
-			return // the ring hangs until the machine notices and aborts
-		}
-		mute = mute || w.mute()
-	}
-	if mute {
-		s.stalled = true
-		return
-	}
-	epoch, round := s.epoch, s.machine.OuterSteps()+1
-	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: s.participants, Duration: s.now - s.reduceStart})
-	for _, id := range s.participants {
-		if outcome := (policy.Reduced{ID: id, Round: round, Epoch: epoch}); s.apart {
-			s.wait(outcome)
-		} else {
-			s.step(outcome)
-		}
-	}
-}
-
 func (s *simulator) fetched(i int) {
 	w := &s.workers[i]
 	donor := &s.workers[w.fetch.from]
@@ -461,11 +437,12 @@ func (s *simulator) act(a policy.Action) {
 		s.barrier += s.now - s.firstArrival
 		s.arrivedAny = false
 	case *policy.Reduce:
-		s.epoch, s.participants, s.stalled = a.Epoch, a.Participants, false
-		s.reduceStart = s.now
+		s.expectFailures(s.beginReduction(a))
 		s.heap.Push(s.now+s.exchange(a.Round), reduced, a.Epoch, 0)
-	case *policy.Abort, *policy.OuterStep:
-		s.epoch, s.stalled = 0, false
+	case *policy.Abort:
+		s.endReduction(a.Epoch)
+	case *policy.OuterStep:
+		s.endReduction(a.Epoch)
 	case *policy.Fetch:
 		s.startFetch(a)
 	case *policy.Evict:
@@ -509,14 +486,14 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 
 // crashCoordinator leaves the workers without a coordinator. They go on with
 // what they were told; what they have to say waits for the next one.
-func (s *simulator) crashCoordinator(down policy.Time) {
+func (s *simulator) crashCoordinator(in scenarios.Inject) {
 	if s.away {
 		return
 	}
 	s.note(&runlog.Event{Type: runlog.CoordinatorCrash})
-	s.away, s.apart, s.down = true, true, down
+	s.away, s.apart, s.back = true, true, policy.Recovered{Forgets: in.Forgets, Away: in.Down}
 	s.outages++
-	s.heap.Push(s.now+down, returns, 0, 0)
+	s.heap.Push(s.now+in.Down, returns, 0, 0)
 }
 
 // reunite is when the workers are connected to the new coordinator: a
@@ -538,7 +515,7 @@ func (s *simulator) reunite() {
 
 func (s *simulator) inject(in scenarios.Inject) {
 	if in.Op == scenarios.CoordinatorCrash {
-		s.crashCoordinator(in.Down)
+		s.crashCoordinator(in)
 		return
 	}
 	if in.ID != nil {
@@ -574,9 +551,11 @@ func (s *simulator) inject(in scenarios.Inject) {
 // proceed has the reduction and the fetches go on that nothing holds up any
 // more.
 func (s *simulator) proceed() {
-	if s.stalled && !slices.ContainsFunc(s.participants, func(id policy.ID) bool { return s.workers[s.find(id)].mute() }) {
-		s.stalled = false
-		s.heap.Push(s.now+s.scenario.BaseLatency, reduced, s.epoch, 0)
+	for _, r := range s.running {
+		if r.stalled && !slices.ContainsFunc(r.participants, func(id policy.ID) bool { return s.workers[s.find(id)].mute() }) {
+			r.stalled = false
+			s.heap.Push(s.now+s.scenario.BaseLatency, reduced, r.epoch, 0)
+		}
 	}
 	for i := range s.workers {
 		w := &s.workers[i]
@@ -691,13 +670,16 @@ func (s *simulator) disrupt(in scenarios.Inject, i int) {
 		w.drop()
 	case op == scenarios.Preempt:
 		s.preempt(in.Notice, i)
-	case (op == scenarios.Leave || op == scenarios.Fail) && w.paused:
+	case (op == scenarios.Leave || op == scenarios.Fail || op == scenarios.FailReduce) && w.paused:
 		w.awaits = append(w.awaits, func() { s.injectWorker(in, i) })
 	case op == scenarios.Leave:
 		s.leave(w)
 	case op == scenarios.Fail:
 		note(runlog.Fail)
 		s.fail(i)
+	case op == scenarios.FailReduce:
+		s.note(&runlog.Event{Type: runlog.FailReduce, Node: w.name, Alone: in.Alone})
+		s.failReduce(in, i)
 	case op == scenarios.Pause && !w.paused:
 		note(runlog.Pause)
 		s.pause(i)
@@ -715,6 +697,7 @@ const (
 	stepDone // a worker has completed an inner step
 	arrives  // an arrival reaches the coordinator
 	reduced  // a reduction is over
+	failing  // a reduction fails at a worker
 	fetched  // a state fetch is over
 	timers   // the machine's wake-up
 	returns  // another coordinator takes the place of the one that died

@@ -19,6 +19,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/shaping"
 	"testbed/sim"
 	"testbed/sim/timing"
@@ -217,7 +218,7 @@ func TestRingOrderByRates(t *testing.T) {
 		for i := range workers {
 			from, to := scenarios.NodeName(policy.ID(i)), scenarios.NodeName(policy.ID((i+1)%workers))
 			s.Real.Links.Pairs = append(s.Real.Links.Pairs, shaping.Pair{From: from, To: to, Path: shaping.Path{Rate: &slow}})
-			if order == scenarios.OrderGivenRates {
+			if order == averaging.OrderGivenRates {
 				all.Rates = append(all.Rates, slices.Repeat([]shaping.Rate{fast}, workers))
 				all.Rates[i][i], all.Rates[i][(i+1)%workers] = none, slow
 			}
@@ -230,12 +231,12 @@ func TestRingOrderByRates(t *testing.T) {
 	}
 	for _, workers := range []int{4, 13} { // exactly, and by steps
 		naive := reduce("naive", workers)
-		for _, order := range []string{scenarios.OrderPlannedRates, scenarios.OrderMeasuredRates, scenarios.OrderGivenRates} {
+		for _, order := range []string{averaging.OrderPlannedRates, averaging.OrderMeasuredRates, averaging.OrderGivenRates} {
 			if got := reduce(order, workers); got > naive/8 || got < naive/11 {
 				t.Errorf("%d workers: a reduction takes %d µs in the order of the ids, and by %s %d", workers, naive, order, got)
 			}
 		}
-		if got := reduce(scenarios.OrderPlanned, workers); got != naive {
+		if got := reduce(averaging.OrderPlanned, workers); got != naive {
 			t.Errorf("%d workers: by delays, which are all alike, %d µs and not %d", workers, got, naive)
 		}
 	}

@@ -59,16 +59,16 @@ func (s *simulator) uploaded() {
 
 // besideUpload has the reduction that begins share a link with the upload, or the
 // upload wait for it.
-func (w *world) besideUpload(now policy.Time, reduction func() []time.Duration) {
+func (w *world) besideUpload(now policy.Time, r *reduction, reduction func() []time.Duration) {
 	if w.played.Real.Upload.Yields {
-		w.upload.Yield(now, w.ends)
+		w.upload.Yield(now, r.ends)
 		return
 	}
 	var half []policy.Time
 	w.Halved(w.upload.place.node, func() { half = w.after(now, reduction()) })
-	alone := slices.Max(w.ends)
-	w.ends = w.upload.Share(now, w.ends, half)
-	w.longest += slices.Max(w.ends) - alone
+	alone := slices.Max(r.ends)
+	r.ends = w.upload.Share(now, r.ends, half)
+	r.longest += slices.Max(r.ends) - alone
 }
 
 // after converts real times after a moment.

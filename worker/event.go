@@ -28,11 +28,13 @@ type (
 	Abort struct{ Epoch int }
 	// Fetch has it get the outer state after OuterSteps outer steps, or a newer
 	// one, from the first of the donors with the help of the others. Agreed says that
-	// they are of other regions, and that it is what all regions last agreed on.
+	// they are of other regions, and that it is what all regions last agreed on. Whole
+	// says that the state that it holds did not lead there.
 	Fetch struct {
 		OuterSteps int
 		Donors     []policy.ID
 		Agreed     bool
+		Whole      bool
 	}
 	// Evict ends its part in the run. With Rejoin it may join anew.
 	Evict struct{ Rejoin bool }
@@ -55,6 +57,9 @@ type (
 	}
 	// Restore ends Slow.
 	Restore struct{ AtJoin bool }
+	// FailReduce has the reduction fail that is under way, or else the next: at once,
+	// or Alone, when it has done its part in it and the others can end theirs.
+	FailReduce struct{ Alone bool }
 )
 
 // What has become of its task.
@@ -82,6 +87,7 @@ func (Leave) event()        {}
 func (Preempt) event()      {}
 func (Slow) event()         {}
 func (Restore) event()      {}
+func (FailReduce) event()   {}
 func (StepDone) event()     {}
 func (Reduced) event()      {}
 func (ReduceFailed) event() {}

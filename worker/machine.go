@@ -60,6 +60,8 @@ type Machine struct {
 	agreed     bool // the one that it fetches is of all regions
 	kept       int  // the last outer steps whose outcomes it can serve
 
+	fails *FailReduce // what the next reduction does, or the one under way
+
 	contribution int // the round that it has a pseudo-gradient for, or 0
 	late         int // the same, while no reduction has asked for it
 	outcome      int // epoch of the reduction whose outcome is to be applied, or 0
@@ -144,13 +146,20 @@ func (m *Machine) Step(e Event) []Action {
 		m.changeSpeed(e, e.AtJoin)
 	case Restore:
 		m.changeSpeed(e, e.AtJoin)
+	case FailReduce:
+		if m.fails = &e; m.reducing && !e.Alone {
+			m.emit(&StopReduce{})
+			m.reduceFails()
+		}
 	case StepDone:
 		m.stepDone()
 	case Reduced:
-		if m.reducing {
+		if m.reducing && m.fails == nil {
 			m.reducing, m.outcome = false, m.epoch
 			m.say(policy.Reduced{ID: m.id, Round: m.reduced, Epoch: m.epoch})
 			m.depart()
+		} else if m.reducing {
+			m.reduceFails()
 		}
 	case ReduceFailed:
 		if m.reducing {
@@ -328,7 +337,19 @@ func (m *Machine) reduce(e Reduce) {
 	// later can contain the contribution.
 	m.late = 0
 	m.reducing, m.reduced, m.epoch, m.outcome = true, e.Round, e.Epoch, 0
+	if m.fails != nil && !m.fails.Alone {
+		m.reduceFails()
+		return
+	}
 	m.emit(&BeginReduce{Round: e.Round, Epoch: e.Epoch, Ring: e.Ring, Zero: e.Zero})
+}
+
+// reduceFails ends a reduction as the scenario has it.
+func (m *Machine) reduceFails() {
+	failed := policy.ReduceFailed{ID: m.id, Round: m.reduced, Epoch: m.epoch, Alone: m.fails.Alone}
+	m.reducing, m.fails = false, nil
+	m.emit(&Say{Event: failed, Problem: "the scenario has it fail"})
+	m.depart()
 }
 
 func (m *Machine) abort(e Abort) {
@@ -354,7 +375,7 @@ func (m *Machine) fetch(e Fetch) {
 		return
 	}
 	m.task, m.agreed = fetching, e.Agreed
-	m.emit(&BeginFetch{OuterSteps: e.OuterSteps, Donors: e.Donors, Current: m.current, Agreed: e.Agreed})
+	m.emit(&BeginFetch{OuterSteps: e.OuterSteps, Donors: e.Donors, Current: m.current && !e.Whole, Agreed: e.Agreed})
 }
 
 // evict ends the worker, unless it may join anew and has not had to go anyway.
@@ -366,7 +387,7 @@ func (m *Machine) evict(e Evict) {
 	}
 	*m = Machine{
 		id: m.id, innerSteps: m.innerSteps, overlap: m.overlap, outerSteps: m.outerSteps, current: m.current, kept: m.kept,
-		factor: m.factor, stepped: m.stepped, queued: m.queued, out: m.out,
+		factor: m.factor, stepped: m.stepped, queued: m.queued, fails: m.fails, out: m.out,
 	}
 	m.emit(&Rejoin{})
 }

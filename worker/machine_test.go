@@ -70,13 +70,24 @@ func TestTranscripts(t *testing.T) {
 			line{worker.Abort{Epoch: 7}, "StopReduce{}"},
 			line{worker.Reduced{}, ""},
 			line{worker.Reduce{Round: 1, Epoch: 8, Ring: []policy.ID{1}}, "BeginReduce{Round:1 Epoch:8 Ring:[1] Zero:false}"},
-			line{worker.ReduceFailed{Peer: &ring[1]}, fmt.Sprintf("Say{{ID:1 Round:1 Epoch:8 Peer:%p} }", &ring[1])}),
+			line{worker.ReduceFailed{Peer: &ring[1]}, fmt.Sprintf("Say{{ID:1 Round:1 Epoch:8 Peer:%p Alone:false} }", &ring[1])}),
+		"its reduction fails at once": append(slices.Clone(reduce),
+			line{worker.FailReduce{}, "StopReduce{} Say{{ID:1 Round:1 Epoch:7 Peer:<nil> Alone:false} the scenario has it fail}"},
+			line{worker.Abort{Epoch: 7}, ""},
+			line{worker.Reduce{Round: 1, Epoch: 8, Ring: ring}, "BeginReduce{Round:1 Epoch:8 Ring:[0 1] Zero:false}"}),
+		"its next reduction fails": append(append(slices.Clone(begin), line{worker.FailReduce{}, ""}),
+			line{worker.Reduce{Round: 1, Epoch: 7, Ring: ring}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil> Alone:false} the scenario has it fail}"},
+			line{worker.Reduce{Round: 1, Epoch: 8, Ring: ring}, "BeginReduce{Round:1 Epoch:8 Ring:[0 1] Zero:false}"}),
+		"its reduction fails alone: the outcome is dropped": append(slices.Clone(reduce),
+			line{worker.FailReduce{Alone: true}, ""},
+			line{worker.Reduced{}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil> Alone:true} the scenario has it fail}"},
+			line{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}, Whole: true}, "BeginFetch{OuterSteps:1 Donors:[0] Current:false Agreed:false}"}),
 		"the outcome of an aborted reduction is not applied": append(slices.Clone(reduced),
 			line{worker.Abort{Epoch: 7}, ""},
 			line{worker.Start{Round: 2, OuterSteps: 1}, "GiveUp{Problem:asked to begin round 2 from outer step 1 while at 0}"}),
 		"nothing to contribute": {
 			begin[0],
-			{worker.Reduce{Round: 1, Epoch: 1, Ring: ring}, "Stop{} Say{{ID:1 Round:1 Epoch:1 Peer:<nil>} this worker has no contribution to the round}"},
+			{worker.Reduce{Round: 1, Epoch: 1, Ring: ring}, "Stop{} Say{{ID:1 Round:1 Epoch:1 Peer:<nil> Alone:false} this worker has no contribution to the round}"},
 		},
 		"a joiner contributes zeros": {
 			{worker.Fetch{OuterSteps: 3, Donors: []policy.ID{0, 2}}, "BeginFetch{OuterSteps:3 Donors:[0 2] Current:false Agreed:false}"},
@@ -101,7 +112,7 @@ func TestTranscripts(t *testing.T) {
 			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} " + leave}),
 		"leaves when its reduction has failed": append(slices.Clone(reduce),
 			line{worker.Leave{}, ""},
-			line{worker.ReduceFailed{}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil>} } " + leave}),
+			line{worker.ReduceFailed{}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil> Alone:false} } " + leave}),
 		"preempted in its inner steps: it stays for the outcome": append([]line{begin[0], {worker.Preempt{}, ""}}, append(slices.Clone(reduced[1:]),
 			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} " + leave},
 			line{worker.Evict{Rejoin: true}, "End{Evicted:true}"})...),
@@ -153,6 +164,7 @@ type driven struct {
 	epoch    int // of the last reduction asked for
 	outcome  int // epoch of an outcome that waits to be applied
 	left     bool
+	alone    bool // the next outcome is dropped, and so fails the reduction
 }
 
 const innerSteps = 2
@@ -179,6 +191,8 @@ func (d *driven) draw() worker.Event {
 		return worker.Slow{Factor: 2, AtJoin: ok}
 	case kind == 6 && rapid.IntRange(0, 3).Draw(d.T, "again") == 0:
 		return worker.Evict{Rejoin: true}
+	case kind == 8 && rapid.IntRange(0, 3).Draw(d.T, "fails") == 0:
+		return worker.FailReduce{Alone: ok}
 	case kind == 7 && rapid.IntRange(0, 3).Draw(d.T, "notice") == 0:
 		return worker.Preempt{}
 	case d.reducing && kind%2 == 0 && ok:
@@ -201,8 +215,13 @@ func (d *driven) happens(e worker.Event) {
 	case worker.StepDone:
 		d.running = ""
 		d.done++
+	case worker.FailReduce:
+		d.alone = e.Alone
 	case worker.Reduced:
-		d.reducing, d.outcome = false, d.epoch
+		if d.reducing = false; !d.alone {
+			d.outcome = d.epoch
+		}
+		d.alone = false
 	case worker.ReduceFailed:
 		d.reducing = false
 	case worker.Fetched, worker.FetchFailed:

@@ -62,6 +62,8 @@ func Draw(t *rapid.T) *scenarios.Scenario {
 			in.Down = draw(0, 20_000, "down")
 		case scenarios.Restart:
 			in.ID, in.After = &id, draw(0, 5000, "after")
+		case scenarios.FailReduce:
+			in.ID, in.Alone = &id, rapid.Bool().Draw(t, "alone")
 		case scenarios.Preempt:
 			in.ID, in.Notice = &id, draw(0, 5000, "notice")
 		default:

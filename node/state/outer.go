@@ -99,6 +99,13 @@ func (o *Outer) Replace(s *Snapshot) {
 	o.publish()
 }
 
+// Initial has a state that nothing has changed pass for that of a later version.
+func (o *Outer) Initial(outerSteps int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.now.Steps = outerSteps
+}
+
 // publish tells that there is a new version. The caller holds the lock.
 func (o *Outer) publish() {
 	close(o.changed)

@@ -10,36 +10,25 @@ import (
 	"testbed/quorum"
 )
 
-// phase is what the machine waits for.
-//
-//	asking ── a quorum ──► healing ── all hold the state ──► reducing
-//	     ◄── no commit ───┴─────────────── commit or not ──┘
-type phase int
-
-const (
-	asking   phase = iota // for a quorum
-	healing               // for those in it that are behind
-	reducing              // for what its reduction comes to
-	finished
-)
-
 // Machine is the coordinator under torchft's protocol: the lighthouse, and as much
 // of the managers as decides on others than themselves. A worker is a replica
 // group of one rank. It is not safe for concurrent use.
 type Machine struct {
-	cfg        policy.Config
-	policy     Policy
-	lighthouse *quorum.Lighthouse
-	phase      phase
-	outerSteps int // committed
+	cfg      policy.Config
+	policy   Policy
+	house    *house
+	finished bool
+	// outerSteps is the most that anybody has taken.
+	outerSteps int
 	epoch      int // the number of the last reduction begun
 	members    []*member
 	lives      map[policy.ID]*lives
-	running    attempt // while healing or reducing
+	attempts   []*attempt // under way
 
-	first    policy.Time // arrival since the last quorum
-	hasFirst bool
-	deadline *policy.Deadline // of the join timeout under way
+	lineages      []*lineage
+	begunLineages int
+	taken         bool // an outer step has been
+	split         bool // and one has been taken twice
 
 	nextCheck policy.Time // of heartbeats
 	wake      policy.Time
@@ -47,20 +36,19 @@ type Machine struct {
 	out       []policy.Action
 }
 
+// house is a lighthouse, and what is recorded of it.
+type house struct {
+	*quorum.Lighthouse
+	first    policy.Time // arrival since the last quorum
+	hasFirst bool
+	deadline *policy.Deadline // of the join timeout under way
+}
+
 // lives is what is kept of a worker beyond its life as a replica.
 type lives struct {
 	incarnation int
 	begun       int // lives so far, each with a replica id of its own
 	killed      int // by the quorum timeout
-}
-
-// attempt is the outer step of a quorum.
-type attempt struct {
-	participants []*member
-	why          policy.Reason // of the close of the round
-	issued       policy.Time
-	held         policy.Time // for those that were behind
-	reduces      bool        // the reduction has begun
 }
 
 // New returns a machine in which nobody has joined yet.
@@ -75,16 +63,18 @@ func New(cfg policy.Config, p Policy) (*Machine, error) {
 		return nil, fmt.Errorf("torchft: %w", err)
 	}
 	m := &Machine{cfg: cfg, policy: p.resolved(cfg), lives: map[policy.ID]*lives{}}
-	return m, m.newLighthouse()
+	return m, m.newHouse()
 }
 
-// newLighthouse begins with a lighthouse that knows nobody.
-func (m *Machine) newLighthouse() (err error) {
-	m.lighthouse, err = quorum.New(quorum.Config{MinReplicas: m.policy.MinReplicas, JoinTimeout: m.policy.JoinTimeout, HeartbeatTimeout: m.policy.HeartbeatTimeout})
+// newHouse begins with a lighthouse that knows nobody.
+func (m *Machine) newHouse() error {
+	l, err := quorum.New(quorum.Config{MinReplicas: m.policy.MinReplicas, JoinTimeout: m.policy.JoinTimeout, HeartbeatTimeout: m.policy.HeartbeatTimeout})
+	m.house = &house{Lighthouse: l}
 	return err
 }
 
-// OuterSteps returns the number of outer steps that are committed.
+// OuterSteps returns the number of outer steps that are committed: the most that
+// anybody has taken.
 func (m *Machine) OuterSteps() int { return m.outerSteps }
 
 // Members returns the number of workers that have joined and are not known to be
@@ -92,7 +82,7 @@ func (m *Machine) OuterSteps() int { return m.outerSteps }
 func (m *Machine) Members() int { return len(m.members) }
 
 // Finished reports whether a Finish action has been given.
-func (m *Machine) Finished() bool { return m.phase == finished }
+func (m *Machine) Finished() bool { return m.finished }
 
 // Step takes one event and returns what is to be done about it, in order. The
 // slice is valid until the next call. Times must not decrease. Events that make
@@ -101,7 +91,7 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 	m.out = m.out[:0]
 	if r, ok := e.(policy.Restarted); ok {
 		m.restart(now, r)
-	} else if m.phase == finished {
+	} else if m.finished {
 		return nil
 	}
 	switch e := e.(type) {
@@ -126,12 +116,11 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 		m.arrival(now, e)
 	case policy.Reduced:
 		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
-			w.reduced = true
-			m.commit(now)
+			m.votes(now, w, inFavour, policy.Reason{})
 		}
 	case policy.ReduceFailed:
 		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
-			m.fail(now, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.id, Peer: e.Peer})
+			m.reduceFailed(now, w, e)
 		}
 	case policy.StateFetched:
 		m.fetched(now, e)
@@ -141,7 +130,7 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 		m.hasWake = false
 		m.timer(now)
 	case policy.Recovered:
-		m.recover(now)
+		m.recover(now, e)
 	}
 	m.setWake(now)
 	return m.out
@@ -149,23 +138,39 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 
 func (m *Machine) emit(a policy.Action) { m.out = append(m.out, a) }
 
+// finish ends the run. What is under way is dropped: nobody is to take an outer
+// step of it with the end of the run.
 func (m *Machine) finish(complete bool, why policy.Reason) {
-	m.phase, m.running = finished, attempt{}
+	for _, r := range m.attempts {
+		if r.epoch > 0 {
+			m.emit(&policy.Abort{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(r.participants), Reason: why})
+		}
+	}
+	if m.split && complete {
+		complete, why.Rule = false, policy.RuleSplitBrain
+	}
+	m.finished, m.attempts = true, nil
 	m.emit(&policy.Finish{Complete: complete, Reason: why})
 }
 
 // ask has a member ask for the next quorum, and wait for it.
 func (m *Machine) ask(now policy.Time, w *member) {
-	if m.phase == finished || w.gone {
+	if m.finished || w.gone {
 		return
 	}
-	w.work, w.asked, w.beat, w.begins = waiting, now, now, false
+	w.work, w.asked, w.begins = waiting, now, false
+	m.request(now, w)
+}
+
+// request tells the lighthouse that a member waits for the next quorum.
+func (m *Machine) request(now policy.Time, w *member) {
+	w.beat, w.again = now, 0
 	m.tell(now, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: 1, CommitFailures: w.failures}})
 }
 
 // tell gives the lighthouse an event and carries out what it decides.
 func (m *Machine) tell(now policy.Time, e quorum.Event) {
-	for _, a := range m.lighthouse.Step(now, e) {
+	for _, a := range m.house.Step(now, e) {
 		switch a := a.(type) {
 		case *quorum.Issue:
 			m.issued(now, a)
@@ -177,208 +182,12 @@ func (m *Machine) tell(now policy.Time, e quorum.Event) {
 
 // hold records until when a join timeout has the living waited for.
 func (m *Machine) hold(a *quorum.Hold) {
-	if a.Rule != quorum.RuleJoinTimeout || m.phase != asking || m.deadline != nil && m.deadline.At == a.Until {
+	h := m.house
+	if a.Rule != quorum.RuleJoinTimeout || len(m.attempts) > 0 || h.deadline != nil && h.deadline.At == a.Until {
 		return
 	}
-	m.deadline = &policy.Deadline{At: a.Until, Offset: m.policy.JoinTimeout, Numbers: map[string]float64{"join_timeout_us": float64(m.policy.JoinTimeout)}}
-	m.emit(&policy.ArmDeadline{Round: m.outerSteps + 1, At: a.Until, Reason: policy.Reason{Rule: policy.RuleDeadline, Deadline: m.deadline}})
-}
-
-// reason is the lighthouse's in the terms of all policies: all that live have
-// asked, the join timeout is over, or enough have asked.
-func (m *Machine) reason(now policy.Time, a *quorum.Issue) policy.Reason {
-	why := policy.Reason{Rule: policy.RuleQuorum, Members: a.Healthy, Arrived: a.Ready, Needed: max(a.MinReplicas, a.Healthy/2+1), QuorumID: a.Quorum.ID, Deadline: m.deadline}
-	switch {
-	case a.Ready == a.Healthy:
-		why.Rule = policy.RuleAllArrived
-	case a.Reason.Rule == quorum.RuleFastQuorum:
-		why.Needed, why.Deadline = len(a.Quorum.Participants), nil
-	case m.deadline != nil && now >= m.deadline.At:
-		why.Rule = policy.RuleDeadline
-	}
-	return why
-}
-
-// issued begins the outer step of a quorum.
-func (m *Machine) issued(now policy.Time, a *quorum.Issue) {
-	var in []*member
-	maxStep := -1
-	for _, p := range a.Quorum.Participants {
-		if w := m.replica(p.ReplicaID); w != nil {
-			in, maxStep = append(in, w), max(maxStep, w.step)
-		}
-	}
-	if m.phase != asking || maxStep < m.outerSteps {
-		m.split(now, in, a)
-		return
-	}
-	why := m.reason(now, a)
-	m.running = attempt{participants: in, why: why, issued: now}
-	m.phase, m.deadline, m.hasFirst = healing, nil, false
-	contributions := false
-	for _, w := range in {
-		w.work, w.reduced = ready, false
-		contributions = contributions || w.contributes && w.step == maxStep
-		if w.sidelined {
-			m.emit(&policy.Rejoin{ID: w.id, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleOnTime, Misses: w.misses, QuorumID: why.QuorumID}})
-			w.sidelined, w.misses = false, 0
-		}
-	}
-	if !contributions {
-		m.beginAnew(now, in, a)
-		return
-	}
-	m.heal(a)
-	m.reduce(now)
-}
-
-// heal has those that are behind fetch the state, each from the one that the
-// quorum says.
-func (m *Machine) heal(a *quorum.Issue) {
-	for _, p := range a.Quorum.Participants {
-		w := m.replica(p.ReplicaID)
-		r, err := a.Quorum.Results(p.ReplicaID, 0, false)
-		if err != nil || !r.Heal {
-			continue
-		}
-		why := policy.Reason{Rule: policy.RuleResync, Misses: w.misses, QuorumID: r.QuorumID}
-		if w.step < 0 {
-			why.Rule = policy.RuleJoin
-		}
-		w.work, w.contributes = fetching, false
-		w.donor = m.replica(r.ReplicaIDs[*r.RecoverSrcReplicaRank]).id
-		m.emit(&policy.Fetch{ID: w.id, From: w.donor, Round: m.outerSteps + 1, OuterSteps: m.outerSteps, Reason: why})
-	}
-}
-
-// beginAnew has the members of a quorum that has nothing to reduce do the inner
-// steps of its round. Those that are behind fetch the state before.
-func (m *Machine) beginAnew(now policy.Time, in []*member, a *quorum.Issue) {
-	m.phase, m.running = asking, attempt{}
-	m.heal(a)
-	for _, w := range in {
-		if w.begins = w.work == fetching; !w.begins {
-			m.begin(now, []*member{w}, policy.RuleState)
-		}
-	}
-}
-
-// split ends a run in which a quorum has come about beside the one that has the
-// newest state: torchft would commit different updates for one outer step. If
-// nobody has that state any more, it is lost.
-func (m *Machine) split(now policy.Time, in []*member, a *quorum.Issue) {
-	why := policy.Reason{Rule: policy.RuleStateLost, Members: a.Healthy, Arrived: len(in), Needed: a.MinReplicas, QuorumID: a.Quorum.ID}
-	for _, w := range m.members {
-		if w.step == m.outerSteps && m.alive(now, w) {
-			why.Rule = policy.RuleSplitBrain
-		}
-	}
-	m.finish(false, why)
-}
-
-// reduce begins the reduction once all participants hold the state.
-func (m *Machine) reduce(now policy.Time) {
-	r := &m.running
-	if m.phase != healing || slices.ContainsFunc(r.participants, func(w *member) bool { return w.work == fetching }) {
-		return
-	}
-	r.held = now - r.issued
-	m.close(now)
-	m.phase, r.reduces = reducing, true
-	m.epoch++
-	var zero []policy.ID
-	for _, w := range r.participants {
-		if !w.contributes {
-			zero = append(zero, w.id)
-		}
-	}
-	m.emit(&policy.Reduce{Round: m.outerSteps + 1, Epoch: m.epoch, Participants: ids(r.participants), Zero: zero,
-		Reason: policy.Reason{Rule: r.why.Rule, Members: r.why.Members, Arrived: r.why.Arrived, QuorumID: r.why.QuorumID}})
-}
-
-// close records who takes part, and who lives and does not.
-func (m *Machine) close(now policy.Time) {
-	r := &m.running
-	var late []*member
-	for _, w := range m.members {
-		if w.begun && m.alive(now, w) && !slices.Contains(r.participants, w) {
-			late = append(late, w)
-		}
-	}
-	if r.held > 0 && r.why.Rule == policy.RuleDeadline {
-		r.why.Rule = policy.RuleQuorum // the deadline came before
-	}
-	m.emit(&policy.Close{Round: m.outerSteps + 1, Participants: ids(r.participants), Late: ids(late), Held: r.held, Reason: r.why})
-	for _, w := range late {
-		if w.missed != m.outerSteps+1 { // a step that is tried again counts once
-			w.missed, w.misses = m.outerSteps+1, w.misses+1
-		}
-		w.sidelined = true
-		why := r.why
-		why.Rule, why.Misses = policy.RuleLate, w.misses
-		m.emit(&policy.Sideline{ID: w.id, Round: m.outerSteps + 1, Reason: why})
-	}
-}
-
-// commit makes the outer step final if every participant holds its outcome, and
-// they are enough.
-func (m *Machine) commit(now policy.Time) {
-	in := m.running.participants
-	if slices.ContainsFunc(in, func(w *member) bool { return !w.reduced }) {
-		return
-	}
-	id := m.running.why.QuorumID
-	if len(in) < m.policy.MinReplicas {
-		m.fail(now, policy.Reason{Rule: policy.RuleReduceFailed, Arrived: len(in), Needed: m.policy.MinReplicas})
-		return
-	}
-	m.outerSteps++
-	m.phase, m.running = asking, attempt{}
-	m.emit(&policy.OuterStep{Round: m.outerSteps, Epoch: m.epoch, Participants: ids(in),
-		Reason: policy.Reason{Rule: policy.RuleReduced, Members: len(m.members), Arrived: len(in), QuorumID: id}})
-	for _, w := range in {
-		w.step, w.failures = m.outerSteps, 0
-	}
-	if m.outerSteps == m.cfg.TargetOuterSteps {
-		m.finish(true, policy.Reason{Rule: policy.RuleTarget})
-		return
-	}
-	m.begin(now, in, policy.RuleNextRound)
-}
-
-// begin has members do the inner steps of the next round.
-func (m *Machine) begin(now policy.Time, in []*member, rule policy.Rule) {
-	for _, w := range in {
-		w.work, w.begun, w.contributes = training, true, false
-	}
-	m.emit(&policy.StartRound{Round: m.outerSteps + 1, IDs: ids(in), Reason: policy.Reason{Rule: rule}})
-}
-
-// fail ends the running outer step without a commit: nobody's step changes, what
-// they contribute is kept, and those that are left ask again. That one of them
-// failed to commit gives the next quorum another id.
-func (m *Machine) fail(now policy.Time, why policy.Reason) {
-	r := m.running
-	m.phase, m.running = asking, attempt{}
-	why.QuorumID = r.why.QuorumID
-	if r.reduces {
-		for _, w := range r.participants {
-			why.Misses = max(why.Misses, int(w.failures)+1)
-		}
-		m.emit(&policy.Abort{Round: m.outerSteps + 1, Epoch: m.epoch, Participants: ids(r.participants), Reason: why})
-	}
-	for _, w := range r.participants {
-		w.failures++
-	}
-	for _, w := range r.participants {
-		switch {
-		case w.work != ready: // its fetch goes on
-		case now-w.lastHeartbeat < 2*m.cfg.HeartbeatPeriod:
-			m.ask(now, w)
-		default:
-			w.work = unheard
-		}
-	}
+	h.deadline = &policy.Deadline{At: a.Until, Offset: m.policy.JoinTimeout, Numbers: map[string]float64{"join_timeout_us": float64(m.policy.JoinTimeout)}}
+	m.emit(&policy.ArmDeadline{Round: m.outerSteps + 1, At: a.Until, Reason: policy.Reason{Rule: policy.RuleDeadline, Deadline: h.deadline}})
 }
 
 // timer does what is due.
@@ -388,21 +197,29 @@ func (m *Machine) timer(now policy.Time) {
 		m.checkHeartbeats(now)
 		m.scheduleCheck(now)
 	}
-	if m.phase == healing || m.phase == reducing {
-		silent := slices.IndexFunc(m.running.participants, func(w *member) bool { return !m.alive(now, w) })
+	for _, r := range slices.Clone(m.attempts) {
+		if !slices.Contains(m.attempts, r) {
+			continue // it has ended with another one
+		}
+		silent := slices.IndexFunc(r.participants, func(w *member) bool { return !m.alive(now, w) })
 		switch {
 		case silent >= 0:
-			w := m.running.participants[silent]
-			m.fail(now, policy.Reason{Rule: policy.RuleHeartbeat, Lost: &w.id, Silent: now - w.lastHeartbeat})
-		case now >= m.running.issued+m.policy.Timeout:
-			m.fail(now, policy.Reason{Rule: policy.RuleTimeout, Stalled: now - m.running.issued})
+			w := r.participants[silent]
+			m.decide(now, r, policy.Reason{Rule: policy.RuleHeartbeat, Lost: &w.id, Silent: now - w.lastHeartbeat})
+		case now >= r.issued+m.policy.Timeout:
+			m.decide(now, r, policy.Reason{Rule: policy.RuleTimeout, Stalled: now - r.issued})
 		}
 	}
-	if m.phase != finished {
+	if !m.finished {
 		m.tell(now, quorum.Tick{})
 	}
 	for _, w := range slices.Clone(m.members) {
-		if m.phase != finished && w.work == waiting && now >= w.asked+m.policy.QuorumTimeout {
+		if !m.finished && w.work == waiting && w.again > 0 && now >= w.again {
+			m.request(now, w)
+		}
+	}
+	for _, w := range slices.Clone(m.members) {
+		if !m.finished && w.work == waiting && now >= w.asked+m.policy.QuorumTimeout {
 			l := m.lives[w.id]
 			l.killed++
 			m.evict(now, w, policy.Reason{Rule: policy.RuleQuorumTimeout, Misses: l.killed, Limit: m.policy.Restarts, Stalled: now - w.asked}, l.killed <= m.policy.Restarts)
@@ -413,20 +230,23 @@ func (m *Machine) timer(now policy.Time) {
 // setWake asks for a Timer when the next thing is due. One that is asked for
 // already may come too early.
 func (m *Machine) setWake(now policy.Time) {
-	if m.phase == finished || len(m.members) == 0 {
+	if m.finished || len(m.members) == 0 {
 		m.hasWake = false
 		return
 	}
 	at := m.nextCheck
-	if next, ok := m.lighthouse.Next(); ok {
+	if next, ok := m.house.Next(); ok {
 		at = min(at, next)
 	}
-	if m.phase == healing || m.phase == reducing {
-		at = min(at, m.running.issued+m.policy.Timeout)
+	for _, r := range m.attempts {
+		at = min(at, r.issued+m.policy.Timeout)
 	}
 	for _, w := range m.members {
 		if w.work == waiting {
 			at = min(at, w.asked+m.policy.QuorumTimeout)
+			if w.again > 0 {
+				at = min(at, w.again)
+			}
 		}
 	}
 	if at = max(at, now); m.hasWake && at >= m.wake {

@@ -80,6 +80,10 @@ func say(a policy.Action) string {
 		return fmt.Sprintf("abort %d %s, failure %d", a.Epoch, a.Rule, a.Misses)
 	case *policy.OuterStep:
 		return fmt.Sprintf("step %d", a.Round)
+	case *policy.Diverge:
+		return fmt.Sprintf("step %d twice, by %s in lineage %d beside %d", a.Round, list(a.Participants), a.Lineage, a.Other)
+	case *policy.Undo:
+		return fmt.Sprintf("%d steps of lineage %d are lost with w%d, which goes on in %d", a.Steps, a.Lineage, a.ID, a.Other)
 	case *policy.Sideline:
 		return fmt.Sprintf("sideline w%d", a.ID)
 	case *policy.Rejoin:
@@ -180,7 +184,6 @@ func TestAFailedStep(t *testing.T) {
 		s.m.Step(300, policy.Arrival{ID: id, Round: 2})
 	}
 	s.at(300, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "close 2 all_arrived, 0 1 2, quorum 1, without ", "reduce 2.2 0 1 2 zero ")
-	s.reduced(400, 2, 2, 0, 1)
 	s.at(400, policy.ReduceFailed{ID: 2, Round: 2, Epoch: 2}, "abort 2 reduce_failed, failure 1", "until 1400", "close 2 all_arrived, 0 1 2, quorum 2, without ", "reduce 2.3 0 1 2 zero ")
 	s.at(500, policy.ReduceFailed{ID: 0, Round: 2, Epoch: 2}) // of the attempt before
 	s.at(500, policy.ReduceFailed{ID: 0, Round: 2, Epoch: 3}, "abort 3 reduce_failed, failure 2", "until 1500", "close 2 all_arrived, 0 1 2, quorum 3, without ", "reduce 2.4 0 1 2 zero ")
@@ -190,6 +193,53 @@ func TestAFailedStep(t *testing.T) {
 		s.m.Step(700, policy.Arrival{ID: id, Round: 3})
 	}
 	s.at(700, policy.Arrival{ID: 2, Round: 3}, "arrived w2", "close 3 all_arrived, 0 1 2, quorum 3, without ", "reduce 3.5 0 1 2 zero ")
+}
+
+// TestAVoteIsAGroupsOwn: one fails when the others have the outcome, or ends on its
+// own, so that they get it. They take the step, and it lags by one, until it heals
+// in the next quorum, which has another id.
+func TestAVoteIsAGroupsOwn(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		s := three(t, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000})
+		for id := range policy.ID(2) {
+			s.m.Step(300, policy.Arrival{ID: id, Round: 2})
+		}
+		s.at(300, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "close 2 all_arrived, 0 1 2, quorum 1, without ", "reduce 2.2 0 1 2 zero ")
+		s.reduced(400, 2, 2, 0)
+		took := []string{"step 2", "abort 2 reduce_failed, failure 1", "start 3 0 1"}
+		if alone {
+			s.at(400, policy.ReduceFailed{ID: 2, Round: 2, Epoch: 2, Alone: true})
+			s.at(400, policy.Reduced{ID: 1, Round: 2, Epoch: 2}, took...)
+		} else {
+			s.reduced(400, 2, 2, 1)
+			s.at(400, policy.ReduceFailed{ID: 2, Round: 2, Epoch: 2}, took...)
+		}
+		s.at(500, policy.Arrival{ID: 0, Round: 3}, "arrived w0", "until 1400")
+		s.at(600, policy.Arrival{ID: 1, Round: 3}, "arrived w1", "fetch w2 from w0 at 2")
+		s.at(700, policy.StateFetched{ID: 2, OuterSteps: 2}, "fetched w2", "close 3 all_arrived, 0 1 2, quorum 2, without ", "reduce 3.3 0 1 2 zero 2")
+		s.reduced(800, 3, 3, 0, 1)
+		s.at(800, policy.Reduced{ID: 2, Round: 3, Epoch: 3}, "step 3", "start 4 0 1 2")
+	}
+}
+
+// TestTheOthersTakeItAgain: two fail to take a step that w0 has taken. They are a
+// majority, do not wait for it, and take the step once more. When all have come to
+// as many steps torchft would go on as if they had one model.
+func TestTheOthersTakeItAgain(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000})
+	for id := range policy.ID(2) {
+		s.m.Step(300, policy.Arrival{ID: id, Round: 2})
+	}
+	s.at(300, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "close 2 all_arrived, 0 1 2, quorum 1, without ", "reduce 2.2 0 1 2 zero ")
+	s.reduced(400, 2, 2, 0)
+	s.at(400, policy.ReduceFailed{ID: 2, Round: 2, Epoch: 2}, "step 2", "abort 2 reduce_failed, failure 1", "start 3 0", "until 1400")
+	s.alive(1000, 1000, 0, 1, 2)
+	s.at(1400, policy.Timer{}, "close 2 deadline, 1 2, quorum 2, without ", "reduce 2.3 1 2 zero ")
+	s.reduced(1500, 2, 3, 1)
+	s.at(1500, policy.Reduced{ID: 2, Round: 2, Epoch: 3}, "step 2", "step 2 twice, by 1 2 in lineage 1 beside 0", "start 3 1 2")
+	s.at(1600, policy.Arrival{ID: 0, Round: 3}, "arrived w0")
+	s.at(1700, policy.Arrival{ID: 1, Round: 3}, "arrived w1", "until 2600")
+	s.at(1800, policy.Arrival{ID: 2, Round: 3}, "arrived w2", "finish false split_brain")
 }
 
 // TestALostParticipant: the step fails with its connections, and is tried again
@@ -232,16 +282,29 @@ func TestTimeouts(t *testing.T) {
 	s.at(8600, policy.Timer{}, "evict w0 quorum_timeout false")
 }
 
-// TestABrainThatSplits: w1, w2 and w3 are more than those that train, and have an
-// older state. torchft would have them commit an outer step again that w0 has.
+// TestABrainThatSplits: w1, w2 and w3 are more than those that train, and hold no
+// state: they begin from the first one, and take a step that w0 has. When w0 asks
+// it is ahead. They heal from it, and what they had is lost.
 func TestABrainThatSplits(t *testing.T) {
 	s := newStory(t, 1, torchft.Policy{MinReplicas: 1, JoinTimeout: 1000})
 	s.at(100, policy.Arrival{ID: 0, Round: 1}, "arrived w0", "close 1 all_arrived, 0, quorum 1, without ", "reduce 1.1 0 zero ")
 	s.at(200, policy.Reduced{ID: 0, Round: 1, Epoch: 1}, "step 1", "start 2 0")
-	s.at(300, policy.Join{ID: 1}, "admit w1")
-	s.at(300, policy.Join{ID: 2}, "admit w2", "until 1300")
+	s.at(300, policy.Arrival{ID: 0, Round: 2}, "arrived w0", "close 2 all_arrived, 0, quorum 1, without ", "reduce 2.2 0 zero ")
+	s.at(400, policy.Reduced{ID: 0, Round: 2, Epoch: 2}, "step 2", "start 3 0")
+	s.at(500, policy.Join{ID: 1}, "admit w1")
+	s.at(500, policy.Join{ID: 2}, "admit w2", "until 1500")
 	s.alive(1000, 1000, 0, 1, 2)
-	s.at(1300, policy.Timer{}, "finish false split_brain")
+	s.at(1500, policy.Timer{}, "fetch w2 from w1 at 0", "start 1 1")
+	s.at(1600, policy.StateFetched{ID: 2}, "fetched w2", "start 1 2")
+	s.at(1700, policy.Arrival{ID: 1, Round: 1}, "late w1")
+	s.at(1700, policy.Arrival{ID: 2, Round: 1}, "late w2", "close 1 quorum, 1 2, quorum 2, without ", "reduce 1.3 1 2 zero ")
+	s.reduced(1800, 1, 3, 1)
+	s.at(1800, policy.Reduced{ID: 2, Round: 1, Epoch: 3}, "step 1", "step 1 twice, by 1 2 in lineage 1 beside 0", "start 2 1 2")
+	s.at(1900, policy.Arrival{ID: 0, Round: 3}, "arrived w0")
+	s.at(1900, policy.Arrival{ID: 1, Round: 2}, "arrived w1", "until 2900")
+	s.at(1900, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "fetch w1 from w0 at 2", "fetch w2 from w0 at 2")
+	s.at(2000, policy.StateFetched{ID: 1, OuterSteps: 2}, "fetched w1")
+	s.at(2000, policy.StateFetched{ID: 2, OuterSteps: 2}, "fetched w2", "1 steps of lineage 1 are lost with w2, which goes on in 0", "close 3 all_arrived, 0 1 2, quorum 3, without ", "reduce 3.4 0 1 2 zero 1 2")
 
 	// With a majority of all they wait.
 	s = newStory(t, 1, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000, QuorumTimeout: 9000})
@@ -275,6 +338,42 @@ func TestRecovered(t *testing.T) {
 	s.at(9000, policy.Recovered{})
 	s.at(9100, policy.Arrival{ID: 1, Round: 2}, "arrived w1", "until 10000")
 	s.at(9200, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "close 2 all_arrived, 0 1 2, quorum 1, without ", "reduce 2.2 0 1 2 zero ")
+}
+
+// TestALighthouseForgets who is there, the last quorum, and the requests that
+// waited. Without retries those that waited die of their time-out, and the one that
+// asks then trains alone.
+func TestALighthouseForgets(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 1, JoinTimeout: 1000, QuorumTimeout: 3000})
+	s.at(300, policy.Arrival{ID: 0, Round: 2}, "arrived w0")
+	s.at(300, policy.Arrival{ID: 1, Round: 2}, "arrived w1", "until 1300")
+	s.at(700, policy.Recovered{Forgets: true, Away: 200})
+	s.at(800, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "close 2 all_arrived, 2, quorum 1, without 0 1", "sideline w0", "sideline w1", "reduce 2.2 2 zero ", "abort 2 reduce_failed, failure 1",
+		"close 2 all_arrived, 2, quorum 2, without 0 1", "sideline w0", "sideline w1", "reduce 2.3 2 zero ")
+	s.at(900, policy.Reduced{ID: 2, Round: 2, Epoch: 3}, "step 2", "start 3 2")
+	s.alive(1000, 3000, 0, 1, 2)
+	s.at(3300, policy.Timer{}, "evict w0 quorum_timeout false", "evict w1 quorum_timeout false")
+}
+
+// TestRetries: a request that is lost with the lighthouse is repeated after a part
+// of the time-out. The new lighthouse counts from 1, as the process groups of all
+// three have it, and two others take part: one step fails, for nobody configures
+// a group anew for an id that it has.
+func TestRetries(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000, QuorumTimeout: 4000, QuorumRetries: 3})
+	s.at(300, policy.Arrival{ID: 0, Round: 2}, "arrived w0")
+	s.at(300, policy.Arrival{ID: 1, Round: 2}, "arrived w1", "until 1300")
+	s.at(700, policy.Recovered{Forgets: true, Away: 300}) // it died at 400, so that they ask again at 1,400
+	if s.wake != 1000 {
+		t.Errorf("a Timer at %d", s.wake)
+	}
+	s.at(1000, policy.Timer{})
+	if s.wake != 1400 {
+		t.Errorf("a Timer at %d", s.wake)
+	}
+	s.at(1400, policy.Timer{}, "close 2 all_arrived, 0 1, quorum 1, without 2", "sideline w2", "reduce 2.2 0 1 zero ", "abort 2 reduce_failed, failure 1", "close 2 all_arrived, 0 1, quorum 2, without 2", "sideline w2", "reduce 2.3 0 1 zero ")
+	s.reduced(1500, 2, 3, 0)
+	s.at(1500, policy.Reduced{ID: 1, Round: 2, Epoch: 3}, "step 2", "start 3 0 1")
 }
 
 // TestRestarted: all go on from a checkpoint; who does not hold it fetches it.

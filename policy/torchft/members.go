@@ -27,13 +27,19 @@ type member struct {
 	gone    bool
 	begun   bool // it has begun a round
 
-	step        int   // outer steps in the state that it holds, or -1
-	contributes bool  // to the outer step after it
-	failures    int64 // outer steps in a row that it failed to commit
-	reduced     bool  // it holds the outcome of the running reduction
-	donor       policy.ID
+	lineage     *lineage // of the state that it holds, or nil
+	step        int      // outer steps in it, or -1
+	initial     bool     // its process has not held another state than the initial one
+	contributes bool     // to the outer step after it
+	failures    int64    // outer steps in a row that it failed to commit
+	in          *attempt // that is under way, or nil
+	vote        vote     // on its reduction
+	donor       *member
+	fetches     state       // that it is to get, or one after it
 	begins      bool        // the round, once it has fetched the state
 	asked       policy.Time // for the quorum that it waits for
+	again       policy.Time // when it repeats a request that was lost, or 0
+	group       group       // the process group that it has configured
 
 	lastHeartbeat policy.Time // or when it joined
 	heard         bool        // since the last check
@@ -66,9 +72,9 @@ func (m *Machine) alive(now policy.Time, w *member) bool {
 	return now-w.beat < m.policy.HeartbeatTimeout
 }
 
-// participant returns the member if it takes part in the running reduction.
+// participant returns the member if it takes part in the reduction of this epoch.
 func (m *Machine) participant(id policy.ID, round, epoch int) *member {
-	if w := m.find(id); m.phase == reducing && w != nil && w.work == ready && round == m.outerSteps+1 && epoch == m.epoch {
+	if w := m.find(id); w != nil && w.in != nil && w.in.epoch == epoch && w.in.from.steps == round-1 && epoch > 0 {
 		return w
 	}
 	return nil
@@ -87,24 +93,28 @@ func (m *Machine) join(now policy.Time, e policy.Join) {
 		return
 	case w != nil:
 		m.evict(now, w, policy.Reason{Rule: policy.RuleReplaced, Silent: now - w.lastHeartbeat}, false)
-		if m.phase == finished {
+		if m.finished {
 			return
 		}
 	}
+	fresh := l.begun == 0 || e.Incarnation != l.incarnation
 	l.incarnation = e.Incarnation
 	l.begun++
 	// Replica ids are ordered as the workers are, and so are ranks.
-	w = &member{id: e.ID, replica: fmt.Sprintf("w%020d:%06d", e.ID, l.begun), step: -1, lastHeartbeat: now, beat: now}
+	w = &member{id: e.ID, replica: fmt.Sprintf("w%020d:%06d", e.ID, l.begun), step: -1, initial: fresh, lastHeartbeat: now, beat: now}
 	i, _ := m.search(e.ID)
 	m.members = slices.Insert(m.members, i, w)
 	if len(m.members) == 1 {
 		m.scheduleCheck(now)
 	}
+	if e.HasState {
+		m.outerSteps = max(m.outerSteps, e.OuterSteps)
+	}
 	m.emit(&policy.Admit{ID: e.ID, Incarnation: e.Incarnation, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleJoin, Members: len(m.members)}})
-	if e.HasState && m.outerSteps == 0 {
-		w.step = 0
+	if e.HasState && (e.OuterSteps > 0 || !m.taken) {
+		w.lineage, w.step = m.root(e.OuterSteps), e.OuterSteps
 		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
-		m.begin(now, []*member{w}, policy.RuleJoin)
+		m.begin([]*member{w}, policy.RuleJoin)
 		return
 	}
 	m.ask(now, w)
@@ -130,10 +140,10 @@ func (m *Machine) evict(now policy.Time, w *member, why policy.Reason, rejoin bo
 	if w.work == waiting {
 		m.tell(now, quorum.Cancel{ReplicaID: w.replica})
 	}
-	if slices.Contains(m.running.participants, w) {
-		// The others' connections to it are gone.
-		m.running.participants = slices.DeleteFunc(slices.Clone(m.running.participants), func(p *member) bool { return p == w })
-		m.fail(now, policy.Reason{Rule: policy.RuleLost, Lost: &w.id})
+	if r := w.in; r != nil { // the others' connections to it are gone
+		r.participants = slices.DeleteFunc(slices.Clone(r.participants), func(p *member) bool { return p == w })
+		w.in = nil
+		m.decide(now, r, policy.Reason{Rule: policy.RuleLost, Lost: &w.id})
 	}
 }
 
@@ -142,15 +152,15 @@ func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
 	if w == nil || w.work != training || e.Round != w.step+1 {
 		return
 	}
-	late := e.Round <= m.outerSteps || m.phase != asking
-	if !m.hasFirst {
-		m.first, m.hasFirst = now, true
+	late := e.Round <= w.lineage.steps || slices.ContainsFunc(m.attempts, func(r *attempt) bool { return r.lineage == w.lineage })
+	if h := m.house; !h.hasFirst {
+		h.first, h.hasFirst = now, true
 	}
 	why := policy.Reason{Rule: policy.RuleOnTime, Members: len(m.members)}
 	if late {
 		why.Rule = policy.RuleLate
 	}
-	m.emit(&policy.Arrived{ID: w.id, Round: e.Round, Offset: now - m.first, Late: late, Reason: why})
+	m.emit(&policy.Arrived{ID: w.id, Round: e.Round, Offset: now - m.house.first, Late: late, Reason: why})
 	w.contributes = true
 	m.ask(now, w)
 }
@@ -160,14 +170,19 @@ func (m *Machine) fetched(now policy.Time, e policy.StateFetched) {
 	if w == nil || w.work != fetching {
 		return
 	}
-	w.step = min(e.OuterSteps, m.outerSteps)
-	m.emit(&policy.Fetched{ID: w.id, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleState}})
+	got, newer := w.fetches, state{w.donor.lineage, w.donor.step}
+	if newer.of != nil && got.leadsTo(newer) { // it may have gone on meanwhile
+		got = state{newer.of, max(got.steps, min(e.OuterSteps, newer.steps))}.plain()
+	}
+	w.initial = false
+	m.emit(&policy.Fetched{ID: w.id, Round: got.of.steps + 1, Reason: policy.Reason{Rule: policy.RuleState}})
+	m.moves(w, got)
 	switch {
-	case w.step == m.outerSteps && slices.Contains(m.running.participants, w):
+	case w.in != nil:
 		w.work = ready
-		m.reduce(now)
-	case w.step == m.outerSteps && w.begins:
-		m.begin(now, []*member{w}, policy.RuleState)
+		m.reduce(now, w.in)
+	case w.begins && (w.step == w.lineage.steps || newer.of != nil && newer.plain() == got): // nobody that it was with has gone on
+		m.begin([]*member{w}, policy.RuleState)
 	default: // the quorum that it was for is over
 		m.ask(now, w)
 	}
@@ -179,13 +194,13 @@ func (m *Machine) fetchFailed(now policy.Time, id policy.ID) {
 	if w == nil || w.work != fetching {
 		return
 	}
-	if !slices.Contains(m.running.participants, w) {
+	if w.in == nil {
 		m.ask(now, w)
 		return
 	}
 	w.work = ready
-	donor := w.donor
-	m.fail(now, policy.Reason{Rule: policy.RuleFetchFailed, Lost: &w.id, Peer: &donor})
+	donor := w.donor.id
+	m.decide(now, w.in, policy.Reason{Rule: policy.RuleFetchFailed, Lost: &w.id, Peer: &donor})
 }
 
 func (m *Machine) scheduleCheck(now policy.Time) {
@@ -223,38 +238,89 @@ func (m *Machine) checkHeartbeats(now policy.Time) {
 // checkUnreachable removes whoever is unreachable and has missed a heartbeat.
 func (m *Machine) checkUnreachable(now policy.Time) {
 	for _, w := range slices.Clone(m.members) {
-		if w.unreachable && now-w.lastHeartbeat >= m.cfg.HeartbeatPeriod && m.phase != finished && !w.gone {
+		if w.unreachable && now-w.lastHeartbeat >= m.cfg.HeartbeatPeriod && !m.finished && !w.gone {
 			m.evict(now, w, policy.Reason{Rule: policy.RuleConnection, Silent: now - w.lastHeartbeat}, true)
 		}
 	}
 }
 
 // recover has all time-outs count from now: the coordinator was away, and has
-// missed heartbeats and requests meanwhile. It comes back with its journal, and
-// so the lighthouse does not forget.
-func (m *Machine) recover(now policy.Time) {
+// missed heartbeats and requests meanwhile. It comes back with its journal, and so
+// the lighthouse does not forget, unless it is to.
+func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 	m.scheduleCheck(now)
-	m.hasWake, m.running.issued = false, now
+	m.hasWake = false
+	for _, r := range m.attempts {
+		r.issued = now
+	}
 	for _, w := range m.members {
 		w.lastHeartbeat, w.beat, w.unreachable = now, now, false
+	}
+	if e.Forgets {
+		m.forget(now, now-e.Away)
+		return
+	}
+	for _, w := range m.members {
 		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
 	}
 	for _, w := range slices.Clone(m.members) {
-		if w.work == waiting && m.phase != finished {
+		if w.work == waiting && !m.finished {
 			m.tell(now, quorum.Cancel{ReplicaID: w.replica})
 			m.ask(now, w)
 		}
 	}
 }
 
+// forget begins with a lighthouse that knows nobody until it hears from them, and
+// whose ids count from 1. The requests that waited when the one before died are
+// lost: a manager repeats its own as often as it may, in equal parts of its
+// time-out, and waits for that if none of them comes late enough.
+func (m *Machine) forget(now, died policy.Time) {
+	if err := m.newHouse(); err != nil {
+		panic(err) // the same configuration as at first
+	}
+	pause := max(m.policy.QuorumTimeout/policy.Time(m.policy.QuorumRetries+1), 1)
+	for _, w := range m.members {
+		w.heard = false
+		if next := max((now-died+pause-1)/pause, 1); w.work == waiting && next <= policy.Time(m.policy.QuorumRetries) {
+			w.again = died + next*pause
+		}
+	}
+}
+
+// group is a process group as a member has configured it. It does so when the
+// quorum has another id, and knows nothing else of the quorum.
+type group struct {
+	id      int64
+	members []string // replica ids
+}
+
+// stale returns a participant whose process group is not the quorum's, though its
+// id is, or nil, when all others have configured theirs.
+func (r *attempt) stale() (of *member) {
+	var with []string
+	for _, w := range r.participants {
+		with = append(with, w.replica)
+	}
+	for _, w := range r.participants {
+		if w.group.id != r.why.QuorumID {
+			w.group = group{r.why.QuorumID, with}
+		} else if !slices.Equal(w.group.members, with) {
+			of = w
+		}
+	}
+	return of
+}
+
 // restart begins the round after a checkpoint with the present members, all of
 // them new replicas at a new lighthouse.
 func (m *Machine) restart(now policy.Time, e policy.Restarted) {
-	if err := m.newLighthouse(); err != nil {
+	if err := m.newHouse(); err != nil {
 		panic(err) // the same configuration as at first
 	}
-	m.phase, m.running, m.outerSteps = asking, attempt{}, e.OuterSteps
-	m.deadline, m.hasFirst, m.hasWake = nil, false, false
+	at := &lineage{steps: e.OuterSteps}
+	m.finished, m.attempts, m.outerSteps, m.taken = false, nil, e.OuterSteps, true
+	m.lineages, m.begunLineages, m.hasWake = []*lineage{at}, 1, false
 	m.scheduleCheck(now)
 	var holders []*member
 	for _, w := range m.members {
@@ -263,12 +329,12 @@ func (m *Machine) restart(now policy.Time, e policy.Restarted) {
 		*w = member{id: w.id, replica: fmt.Sprintf("w%020d:%06d", w.id, l.begun), step: -1, lastHeartbeat: now, beat: now}
 		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
 		if slices.Contains(e.Holders, w.id) {
-			w.step = e.OuterSteps
+			w.lineage, w.step = at, e.OuterSteps
 			holders = append(holders, w)
 		}
 	}
 	if len(holders) > 0 {
-		m.begin(now, holders, policy.RuleRestart)
+		m.begin(holders, policy.RuleRestart)
 	}
 	for _, w := range m.members {
 		if w.step < 0 {

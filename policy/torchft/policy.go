@@ -32,6 +32,9 @@ type Policy struct {
 	// Timeout is how long after its quorum an outer step has failed. 0: 12
 	// heartbeat timeouts.
 	Timeout policy.Time `yaml:"timeout" json:"timeout"`
+	// QuorumRetries is how often a worker repeats a request that was lost with a
+	// lighthouse that forgets. Then it waits for QuorumTimeout, and dies.
+	QuorumRetries int `yaml:"quorum_retries" json:"quorum_retries"`
 	// Restarts is how often a worker that died of QuorumTimeout is started again.
 	Restarts int `yaml:"restarts" json:"restarts"`
 }
@@ -60,6 +63,9 @@ func (p *Policy) Validate() error {
 		if t.value < 0 || t.value > longest {
 			return &policy.FieldError{Field: t.field, Mend: fmt.Sprintf("is %d; it must lie between 0 and %d", t.value, longest)}
 		}
+	}
+	if p.QuorumRetries < 0 {
+		return &policy.FieldError{Field: "quorum_retries", Mend: fmt.Sprintf("is %d; it must not be negative", p.QuorumRetries)}
 	}
 	if p.Restarts < 0 {
 		return &policy.FieldError{Field: "restarts", Mend: fmt.Sprintf("is %d; it must not be negative", p.Restarts)}

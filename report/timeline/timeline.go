@@ -63,7 +63,7 @@ type Mark struct {
 func (m Mark) Injected() bool { return injected[m.Type] }
 
 var injected = map[runlog.Type]bool{
-	runlog.Join: true, runlog.Crash: true, runlog.Restart: true, runlog.Fail: true, runlog.Preempt: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Pause: true, runlog.Resume: true,
+	runlog.Join: true, runlog.Crash: true, runlog.Restart: true, runlog.Fail: true, runlog.FailReduce: true, runlog.Preempt: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Pause: true, runlog.Resume: true,
 	runlog.CoordinatorCrash: true, runlog.Partition: true, runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
 }
 
@@ -440,6 +440,19 @@ func markText(e runlog.Event) string {
 		return fmt.Sprintf("all-reduce of round %d aborted (%s)", e.Round, ruleOf(e.Reason))
 	case runlog.Horizon:
 		return "horizon reached"
+	}
+	return voteText(e)
+}
+
+// voteText is about votes, and what two lineages of outer states come from.
+func voteText(e runlog.Event) string {
+	switch e.Type {
+	case runlog.FailReduce:
+		return "a reduction is to fail at " + e.Node
+	case runlog.Diverged:
+		return fmt.Sprintf("outer step %d is taken again, by %s: lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
+	case runlog.Undone:
+		return fmt.Sprintf("the last %d outer steps of lineage %d are lost: %s was the last to hold them", e.Step, e.Lineage, e.Node)
 	}
 	return ""
 }

@@ -120,6 +120,9 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 			return refuse(fmt.Sprintf("injects[%d].op", i), fmt.Sprintf("churn has no %s; remove it, or choose one of %s", in.Op, list(churnOps)))
 		}
 	}
+	if i := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return w.InitialStep > 0 }); i >= 0 {
+		return refuse(fmt.Sprintf("workers[%d].initial_step", i), "churn's workers begin at outer step 0; remove it")
+	}
 	if s.Work != nil {
 		return refuse("work", "churn's steps vary by inner_step_jitter alone; remove the section, and write what it makes of inner_step_mean and inner_step_jitter to the workers")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/scenarios/ringorder"
 	"testbed/scenarios/work"
 	"testbed/shaping"
@@ -131,7 +132,7 @@ func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 		fmt.Fprintf(out, "%s → ", scenarios.NodeName(id))
 	}
 	fmt.Fprintln(out, scenarios.NodeName(r.Order[0]))
-	if by == scenarios.OrderMeasured || by == scenarios.OrderMeasuredRates {
+	if by == averaging.OrderMeasured || by == averaging.OrderMeasuredRates {
 		fmt.Fprintln(out, "  by the plan; a run measures first, and may find another")
 	}
 	if r.NaiveRate > 0 {

@@ -11,6 +11,7 @@ import (
 	"testbed/allreduce"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/shaping"
 )
 
@@ -29,10 +30,10 @@ type Ways struct {
 func Planned(s *scenarios.Scenario, plan *shaping.Plan) (w Ways) {
 	names := s.WorkerNodes()
 	switch all := s.Real.AllReduce; all.Order {
-	case scenarios.OrderPlanned, scenarios.OrderMeasured:
-	case scenarios.OrderPlannedRates, scenarios.OrderMeasuredRates:
+	case averaging.OrderPlanned, averaging.OrderMeasured:
+	case averaging.OrderPlannedRates, averaging.OrderMeasuredRates:
 		w.Rates = plan.Rates(names)
-	case scenarios.OrderGivenRates:
+	case averaging.OrderGivenRates:
 		w.Rates = all.Rates
 	default:
 		return w

@@ -12,6 +12,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/scenarios/ringorder"
 	"testbed/shaping"
 )
@@ -128,7 +129,7 @@ func TestPlanned(t *testing.T) {
 		"given_rates":    {"w0w3 w1w2 w2w0 w3w1", "9bit"},
 	} {
 		s.Real.AllReduce.Order, s.Real.AllReduce.Rates = order, nil
-		if order == scenarios.OrderGivenRates {
+		if order == averaging.OrderGivenRates {
 			s.Real.AllReduce.Rates = given
 		}
 		r, err := ringorder.OfAll(s, plan)

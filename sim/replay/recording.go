@@ -88,7 +88,8 @@ type recordedReduce struct {
 	slowest      policy.Time // as the participants timed it
 	participants []policy.ID
 	done         bool
-	failed, peer *policy.ID // who gave up by itself, and at whom
+	failed, peer *policy.ID  // who gave up by itself, and at whom
+	without      []policy.ID // participants whose vote was against the outer step
 	order        int
 }
 
@@ -197,7 +198,9 @@ func (r *reader) read(i int, e runlog.Event) error {
 	case runlog.Restore:
 		r.factors[id] = append(r.factors[id], factorChange{e.T, 1})
 		r.other = append(r.other, at)
-	case runlog.Pause, runlog.Resume, runlog.Preempt, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
+	case runlog.Diverged:
+		return errors.New("two lineages of outer states went on at once, of which replay knows one; such a run cannot be replayed")
+	case runlog.FailReduce, runlog.Pause, runlog.Resume, runlog.Preempt, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
 		r.other = append(r.other, at)
 	case runlog.Step:
 		w := r.at(turn{id, e.Round})
@@ -238,12 +241,12 @@ func (r *reader) join(id policy.ID, at happened) error {
 	}
 	r.joins[id] = at
 	w, _ := r.scenario.Worker(id)
-	first := w.JoinAt == r.scenario.FirstJoin() && at.event.Round == 1
+	first := w.InitialStep > 0 || w.JoinAt == r.scenario.FirstJoin() && at.event.Round == r.scenario.InitialStep()+1
 	if !first && r.scenario.Policy.Join.Learns() {
 		r.watching[id] = true
 	}
 	if first && !r.reducing {
-		r.begin(id, 1, at.at)
+		r.begin(id, w.InitialStep+1, at.at)
 	}
 	return nil
 }
@@ -272,6 +275,10 @@ func (r *reader) reduction(at happened, rule policy.Rule) {
 		last := &r.reduces[e.Round][k]
 		switch e.Type {
 		case runlog.ReduceAbort:
+			if last.done { // for the others
+				last.without = e.Participants
+				return
+			}
 			last.took, last.order = e.T-last.begun, at.order
 			if rule == policy.RuleReduceFailed || rule == policy.RuleProgress {
 				last.failed, last.peer = e.Reason.Lost, e.Reason.Peer

@@ -192,7 +192,7 @@ func (p *replay) handle(what any) {
 		w, _ := p.scenario.Worker(id)
 		p.joining--
 		p.workers[id].joined = true
-		p.tell(policy.Join{ID: id, HasState: w.JoinAt == p.scenario.FirstJoin()})
+		p.tell(w.Asks(p.scenario.FirstJoin()))
 	case replayNote:
 		p.note(&what.Event)
 	case replayCrash:
@@ -262,9 +262,14 @@ func (p *replay) reduced() {
 	if p.running.done && p.running.slowest > 0 {
 		took = p.running.slowest
 	}
-	p.note(&runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: p.ring, Duration: took})
-	for _, id := range slices.Clone(p.ring) {
+	against := p.running.without
+	inFavour := slices.DeleteFunc(slices.Clone(p.ring), func(id policy.ID) bool { return slices.Contains(against, id) })
+	p.note(&runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: inFavour, Duration: took})
+	for _, id := range inFavour {
 		p.tell(policy.Reduced{ID: id, Round: round, Epoch: epoch})
+	}
+	for _, id := range against {
+		p.tell(policy.ReduceFailed{ID: id, Round: round, Epoch: epoch, Alone: true})
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // Matters says whether something may be learnt from an event, or in it.
 func Matters(e *runlog.Event) bool {
 	switch e.Type {
-	case runlog.Join, runlog.Evict, runlog.Step, runlog.ReduceStart, runlog.OuterStep, runlog.Merge, runlog.FetchDone, runlog.RunResume:
+	case runlog.Join, runlog.Evict, runlog.Step, runlog.ReduceStart, runlog.OuterStep, runlog.Merge, runlog.FetchDone, runlog.RunResume, runlog.Diverged:
 		return true
 	}
 	return false
@@ -38,7 +38,7 @@ func Key(s *scenarios.Scenario, events []runlog.Event) ([sha256.Size]byte, error
 	}
 	what.Workers = slices.Clone(s.Workers)
 	for i, w := range s.Workers {
-		what.Workers[i] = scenarios.Worker{ID: w.ID}
+		what.Workers[i] = scenarios.Worker{ID: w.ID, InitialStep: w.InitialStep}
 	}
 	exchange := s.Exchange()
 	hash := sha256.New()

@@ -98,6 +98,8 @@ func New(s *scenarios.Scenario) (*Lesson, error) {
 		}
 		l.pupils[scenarios.NodeName(w.ID)] = p
 	}
+	l.steps = s.InitialStep()
+	l.took = make([]int, l.steps)
 	start := l.task.Start()
 	l.agree(train.State{Parameters: start, Momentum: make([]float32, len(start))})
 	return l, nil
@@ -168,6 +170,8 @@ func (l *Lesson) Add(e *runlog.Event) (learnt []runlog.Event, err error) {
 		learnt, err = l.outerStep(e)
 	case runlog.RunResume:
 		err = l.resume(e)
+	case runlog.Diverged:
+		err = errors.New("two lineages of outer states went on at once, of which a lesson knows one")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("computing what is learnt after outer step %d: %w", l.steps, err)
@@ -185,6 +189,9 @@ func (l *Lesson) join(p *pupil, e *runlog.Event) error {
 	p.member, p.late = true, false
 	p.anew()
 	p.starts[l.steps+1] = *l.of(p)
+	if w, _ := l.scenario.Worker(p.id); l.steps == l.scenario.InitialStep() { // nobody has gone on yet
+		p.starts[w.InitialStep+1] = *l.of(p)
+	}
 	return nil
 }
 

@@ -99,12 +99,16 @@ func (p *Progress) Step(stage string, e *runlog.Event) {
 		p.line("the coordinator has crashed")
 	case runlog.CoordinatorBack:
 		p.line("the coordinator is back")
-	case runlog.Crash, runlog.Restart, runlog.Fail, runlog.Preempt, runlog.Leave, runlog.Restore, runlog.Pause, runlog.Resume:
+	case runlog.Crash, runlog.Restart, runlog.Fail, runlog.FailReduce, runlog.Preempt, runlog.Leave, runlog.Restore, runlog.Pause, runlog.Resume:
 		p.line("%s: %s", e.Node, e.Type)
 	case runlog.Slow:
 		p.line("%s: slower by a factor of %g", e.Node, e.Factor)
 	case runlog.ReduceAbort:
 		p.line("reduction %d of round %d aborted (%s)", e.Epoch, e.Round, e.Reason.Rule)
+	case runlog.Diverged:
+		p.line("outer step %d is taken again, by workers %v: lineage %d", e.Round, e.Participants, e.Lineage)
+	case runlog.Undone:
+		p.line("the last %d outer steps of lineage %d are lost", e.Step, e.Lineage)
 	case runlog.FetchStart:
 		p.describe("%s fetches the outer state from %s", e.Node, e.From)
 	case runlog.Horizon:

@@ -9,6 +9,7 @@ import (
 
 	"testbed/node/host/emulation"
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/scenarios/ringorder"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
@@ -65,10 +66,10 @@ func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringo
 			continue
 		}
 		switch rtt := Median(f); {
-		case of.Real.AllReduce.Order == scenarios.OrderMeasured && rtt > 0:
+		case of.Real.AllReduce.Order == averaging.OrderMeasured && rtt > 0:
 			w.Delays[from][to] = rtt.Seconds() / 2 / of.Slowdown()
 			w.Delays[to][from] = w.Delays[from][to]
-		case of.Real.AllReduce.Order == scenarios.OrderMeasuredRates && f.Rate.Planned > 0 && !f.Rate.AsPlanned():
+		case of.Real.AllReduce.Order == averaging.OrderMeasuredRates && f.Rate.Planned > 0 && !f.Rate.AsPlanned():
 			// What is as planned keeps the planned rate, so that the error of the
 			// measurement orders nothing.
 			w.Rates[from][to] = max(shaping.Rate(f.Rate.Measured*of.Slowdown()), leastRate)
@@ -123,7 +124,7 @@ func pairs(plan *shaping.Plan, of *scenarios.Scenario) []probe.Pair {
 	for k, w := range workers {
 		here := plan.Index(scenarios.NodeName(w.ID))
 		pairs = append(pairs, probe.Pair{From: here, To: coordinator})
-		if of.Real.AllReduce.Order == scenarios.OrderMeasured {
+		if of.Real.AllReduce.Order == averaging.OrderMeasured {
 			for _, other := range workers[k+1:] {
 				pairs = append(pairs, probe.Pair{From: here, To: plan.Index(scenarios.NodeName(other.ID))})
 			}
@@ -139,7 +140,7 @@ func pairs(plan *shaping.Plan, of *scenarios.Scenario) []probe.Pair {
 
 // ratedPairs are those whose rates a run is ordered by and has to measure.
 func ratedPairs(plan *shaping.Plan, of *scenarios.Scenario) (pairs []probe.Pair) {
-	if of.Real.AllReduce.Order != scenarios.OrderMeasuredRates {
+	if of.Real.AllReduce.Order != averaging.OrderMeasuredRates {
 		return nil
 	}
 	for _, a := range of.Workers {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"testbed/scenarios"
+	"testbed/scenarios/averaging"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
@@ -39,18 +40,18 @@ func TestPairsThatARunDependsOn(t *testing.T) {
 		}
 		return strings.ReplaceAll(strings.Join(names, " "), scenarios.Coordinator, "c")
 	}
-	s, plan := scenario(t, scenarios.OrderPlanned)
+	s, plan := scenario(t, averaging.OrderPlanned)
 	if len(s.Workers) != 4 {
 		t.Fatalf("%d workers", len(s.Workers))
 	}
 	if got := named(s, plan); got != "w0>c w0>w1 w1>c w1>w2 w2>c w2>w3 w3>c w3>w0" {
 		t.Errorf("of a ring: %s", got)
 	}
-	s.Real.AllReduce.Order = scenarios.OrderMeasured
+	s.Real.AllReduce.Order = averaging.OrderMeasured
 	if got := named(s, plan); got != "w0>c w0>w1 w0>w2 w0>w3 w1>c w1>w2 w1>w3 w2>c w2>w3 w3>c" {
 		t.Errorf("of a ring to be ordered: %s", got)
 	}
-	s.Real.AllReduce.Order = scenarios.OrderPlanned
+	s.Real.AllReduce.Order = averaging.OrderPlanned
 	s.Workers = s.Workers[:2]
 	if got := named(s, plan); got != "w0>c w0>w1 w1>c" {
 		t.Errorf("of two: %s", got)
@@ -64,7 +65,7 @@ func TestPairsThatARunDependsOn(t *testing.T) {
 // TestWays: what was measured takes the planned values' place where that is
 // wanted, and differs by more than the measurement does.
 func TestWays(t *testing.T) {
-	s, plan := scenario(t, scenarios.OrderMeasuredRates)
+	s, plan := scenario(t, averaging.OrderMeasuredRates)
 	if rated := ratedPairs(plan, s); len(rated) != 12 || len(union(pairs(plan, s), rated)) != 4+12 {
 		t.Errorf("rated pairs %v", rated)
 	}
@@ -81,11 +82,11 @@ func TestWays(t *testing.T) {
 	if w.Rates[0][1] != 200e6 || w.Rates[1][0] != 60e6 || w.Rates[2][3] != leastRate || w.Rates[3][2] != 200e6 || w.Delays[0][1] != 0.01 {
 		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
 	}
-	s.Real.AllReduce.Order = scenarios.OrderMeasured
+	s.Real.AllReduce.Order = averaging.OrderMeasured
 	if w := ways(plan, s, found); w.Rates != nil || w.Delays[0][1] != 0.004 || w.Delays[1][0] != 0.004 || w.Delays[2][3] != 0.01 || len(ratedPairs(plan, s)) > 0 {
 		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
 	}
-	s.Real.AllReduce.Order = scenarios.OrderPlannedRates
+	s.Real.AllReduce.Order = averaging.OrderPlannedRates
 	if w := ways(plan, s, found); w.Rates[1][0] != 200e6 || w.Delays[0][1] != 0.01 {
 		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
 	}

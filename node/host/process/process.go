@@ -68,6 +68,7 @@ type CoordinatorSpec struct {
 	Name        string         // of the run
 	Reported    int
 	Resume      *node.Resume
+	Forgets     bool
 }
 
 // WorkerSpec says which worker a process is; see node.WorkerConfig.
@@ -142,7 +143,7 @@ func (s *CoordinatorSpec) config() (cfg node.CoordinatorConfig, err error) {
 	return node.CoordinatorConfig{
 		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Ways: s.Ways,
 		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable,
-		Run: s.Name, Reported: s.Reported, Resume: s.Resume,
+		Run: s.Name, Reported: s.Reported, Resume: s.Resume, Forgets: s.Forgets,
 	}, nil
 }
 

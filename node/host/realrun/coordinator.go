@@ -75,7 +75,7 @@ func (p *player) coordinatorEnded(child *emulation.Child, reason string) error {
 		return fmt.Errorf("the coordinator died during the run: %s%s; see %s", reason, again, p.s.Log(child.Name))
 	default:
 		c.deaths++
-		c.down, c.back = true, time.Now()
+		c.down, c.back, c.spec.Forgets = true, time.Now(), false
 		p.monitor.Failed("the coordinator died of itself: " + reason)
 		if err := p.record(runlog.Event{T: p.clock.now(), Type: runlog.CoordinatorCrash, Cause: reason}); err != nil {
 			return err
@@ -98,6 +98,7 @@ func (p *player) crashCoordinator(in scenarios.Inject) error {
 		return nil
 	}
 	c.down, c.back = true, time.Now().Add(p.spec.Scenario.ClockDuration(in.Down))
+	c.spec.Forgets = in.Forgets
 	err := p.record(runlog.Event{T: p.clock.now(), Type: runlog.CoordinatorCrash})
 	c.child.Process.Kill()
 	return err

@@ -84,10 +84,15 @@ func (p *player) inject(in scenarios.Inject) error {
 		end := in.At + in.Notice
 		p.at(end, func() error { return p.endNotice(w, end) })
 		e.Type, e.Duration = runlog.Preempt, in.Notice
-	case scenarios.Leave, scenarios.Fail:
+	case scenarios.Leave, scenarios.Fail, scenarios.FailReduce:
 		if w.paused || w.pausing {
 			w.awaits = append(w.awaits, in)
 			return nil
+		}
+		if in.Op == scenarios.FailReduce {
+			w.command(node.Command{Op: node.OpFailReduce, At: in.At, Alone: in.Alone})
+			e.Type, e.Alone = runlog.FailReduce, in.Alone
+			break
 		}
 		w.excused = true
 		if in.Op == scenarios.Fail {

@@ -1,0 +1,135 @@
+// Package outcomes keeps what workers report of reductions and of the states that
+// they lead to, until what all participants say is there to be compared.
+//
+// The package is pure.
+package outcomes
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"testbed/policy"
+	"testbed/runlog"
+	"testbed/scenarios/regions"
+)
+
+// Reduced is what a reduction came to at a worker.
+type Reduced struct {
+	Hash  string // of the mean
+	Bytes int64  // that it sent
+	Took  time.Duration
+}
+
+// Stepped is the state that an outer step led to at a worker.
+type Stepped struct {
+	OuterSteps int
+	Hash       string
+	Loss       float64
+}
+
+// Book is that of a run.
+type Book struct {
+	rule    *regions.Rule
+	loses   bool                          // states come with their losses
+	running map[int]map[policy.ID]Reduced // reductions under way, by epoch
+	steps   []step                        // whose states are not all there, in their order
+}
+
+// step is an outer step that has been taken.
+type step struct {
+	round        int
+	lineage      int
+	participants []policy.ID
+	states       map[policy.ID]Stepped
+}
+
+// New returns an empty book of a run with these regions. Unless loses is set, the
+// losses of states are told by others, later.
+func New(rule *regions.Rule, loses bool) *Book {
+	return &Book{rule: rule, loses: loses, running: map[int]map[policy.ID]Reduced{}}
+}
+
+// Clear forgets the states that it waits for.
+func (b *Book) Clear() {
+	clear(b.running)
+	b.steps = nil
+}
+
+// Waits reports whether it waits for states.
+func (b *Book) Waits() bool { return len(b.steps) > 0 }
+
+// Begin takes note of a reduction, and Abort that it is over without an outcome.
+func (b *Book) Begin(epoch int) { b.running[epoch] = map[policy.ID]Reduced{} }
+func (b *Book) Abort(epoch int) { delete(b.running, epoch) }
+
+// Reduced takes what a reduction came to at a worker, unless it is over.
+func (b *Book) Reduced(epoch int, id policy.ID, r Reduced) (ok bool) {
+	of, ok := b.running[epoch]
+	if ok {
+		of[id] = r
+	}
+	return ok
+}
+
+// Step sums up what the participants of a reduction reported, and waits for the
+// states that the outer step leads to. took converts to scenario time.
+func (b *Book) Step(now policy.Time, a *policy.OuterStep, took func(time.Duration) policy.Time) runlog.Event {
+	e := runlog.Event{T: now, Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Lineage: a.Lineage, Participants: a.Participants}
+	of := b.running[a.Epoch]
+	var longest time.Duration
+	for _, id := range a.Participants {
+		longest = max(longest, of[id].Took)
+		e.BytesSent += of[id].Bytes
+	}
+	e.Duration = took(longest)
+	e.Agree(b.rule.Rings(a.Round, a.Participants), func(id policy.ID) string { return of[id].Hash })
+	delete(b.running, a.Epoch)
+	b.steps = append(b.steps, step{a.Round, a.Lineage, a.Participants, map[policy.ID]Stepped{}})
+	return e
+}
+
+// Stepped takes the state that an outer step led to at a participant, unless those
+// of that step have been compared already.
+func (b *Book) Stepped(id policy.ID, s Stepped) (ok bool) {
+	for _, of := range b.steps {
+		if of.round == s.OuterSteps && slices.Contains(of.participants, id) {
+			of.states[id] = s
+			return true
+		}
+	}
+	return false
+}
+
+// Forget expects no state of a worker any more.
+func (b *Book) Forget(id policy.ID) {
+	for k, of := range b.steps {
+		if _, reported := of.states[id]; !reported {
+			b.steps[k].participants = slices.DeleteFunc(slices.Clone(of.participants), func(p policy.ID) bool { return p == id })
+		}
+	}
+}
+
+// Compare returns the record of the outer steps whose states have come from all
+// participants that are not gone; with a nil gone, of all.
+func (b *Book) Compare(gone func(policy.ID) bool) (told []runlog.Event) {
+	b.steps = slices.DeleteFunc(b.steps, func(of step) bool {
+		missing := func(id policy.ID) bool {
+			_, ok := of.states[id]
+			return !ok && !gone(id)
+		}
+		if gone != nil && slices.ContainsFunc(of.participants, missing) {
+			return false
+		}
+		if reported := slices.Sorted(maps.Keys(of.states)); len(reported) > 0 {
+			e := runlog.Event{Type: runlog.State, Round: of.round, Lineage: of.lineage, Participants: reported}
+			if b.loses && b.rule.Global(of.round) {
+				e.Loss = new(of.states[reported[0]].Loss)
+			}
+			e.Agree(b.rule.Rings(of.round, reported), func(id policy.ID) string { return of.states[id].Hash })
+			told = append(told, e)
+		}
+		return true
+	})
+	return told
+}

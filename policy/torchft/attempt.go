@@ -1,0 +1,293 @@
+package torchft
+
+import (
+	"slices"
+
+	"testbed/policy"
+	"testbed/quorum"
+)
+
+// attempt is the outer step of a quorum. It heals those that are behind, reduces,
+// and ends when everybody in it has voted, or nobody else can succeed any more.
+type attempt struct {
+	from         state
+	lineage      *lineage // that the outer step extends
+	participants []*member
+	size         int           // with those that are gone by now
+	why          policy.Reason // of the close of the round
+	issued       policy.Time
+	held         policy.Time   // for those that were behind
+	epoch        int           // of its reduction, once that has begun
+	against      policy.Reason // of the last that voted so
+}
+
+// vote is what a participant says of the running reduction. A group's vote is for
+// itself: it takes the outer step, or keeps the state that it has.
+type vote int
+
+const (
+	pending vote = iota
+	inFavour
+	against
+)
+
+// reason is the lighthouse's in the terms of all policies: all that live have
+// asked, the join timeout is over, or enough have asked.
+func (m *Machine) reason(now policy.Time, a *quorum.Issue) policy.Reason {
+	why := policy.Reason{Rule: policy.RuleQuorum, Members: a.Healthy, Arrived: a.Ready, Needed: max(a.MinReplicas, a.Healthy/2+1), QuorumID: a.Quorum.ID, Deadline: m.house.deadline}
+	switch {
+	case a.Ready == a.Healthy:
+		why.Rule = policy.RuleAllArrived
+	case a.Reason.Rule == quorum.RuleFastQuorum:
+		why.Needed, why.Deadline = len(a.Quorum.Participants), nil
+	case m.house.deadline != nil && now >= m.house.deadline.At:
+		why.Rule = policy.RuleDeadline
+	}
+	return why
+}
+
+// issued begins the outer step of a quorum.
+func (m *Machine) issued(now policy.Time, a *quorum.Issue) {
+	var in []*member
+	for _, p := range a.Quorum.Participants {
+		if w := m.replica(p.ReplicaID); w != nil {
+			in = append(in, w)
+		}
+	}
+	from, rule := m.startsFrom(now, in)
+	if rule != "" {
+		m.finish(false, policy.Reason{Rule: rule, Members: a.Healthy, Arrived: len(in), Needed: a.MinReplicas, QuorumID: a.Quorum.ID})
+		return
+	}
+	r := &attempt{from: from, participants: in, size: len(in), why: m.reason(now, a), issued: now}
+	m.house.deadline, m.house.hasFirst = nil, false
+	contributions := false
+	for _, w := range in {
+		w.work, w.vote = ready, pending
+		contributions = contributions || w.contributes && w.step == from.steps
+		if w.sidelined {
+			m.emit(&policy.Rejoin{ID: w.id, Round: from.steps + 1, Reason: policy.Reason{Rule: policy.RuleOnTime, Misses: w.misses, QuorumID: r.why.QuorumID}})
+			w.sidelined, w.misses = false, 0
+		}
+	}
+	m.heal(r, a)
+	if !contributions {
+		m.beginAnew(in)
+		return
+	}
+	r.lineage = m.extends(from)
+	m.attempts = append(m.attempts, r)
+	for _, w := range in {
+		w.in = r
+	}
+	m.reduce(now, r)
+}
+
+// startsFrom returns the newest state in a quorum, or the rule by which the run
+// ends: if the quorum would go back to a state after which nobody lives that holds
+// a newer one, or if it has two states of the same outer steps, which torchft takes
+// for one.
+func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end policy.Rule) {
+	from.steps = -1
+	for _, w := range in {
+		if w.step > from.steps {
+			from = state{w.lineage, w.step}.plain()
+		}
+	}
+	for _, w := range in {
+		if w.step == from.steps && w.step >= 0 && (state{w.lineage, w.step}).plain() != from {
+			return from, policy.RuleSplitBrain
+		}
+	}
+	if from.of != nil && from.steps == from.of.steps {
+		return from, ""
+	}
+	lives := slices.ContainsFunc(m.members, func(w *member) bool {
+		newer := state{w.lineage, w.step}
+		return w.lineage != nil && w.step > from.steps && m.alive(now, w) && (from.of == nil || from.leadsTo(newer))
+	})
+	switch {
+	case !lives:
+		return from, policy.RuleStateLost
+	case from.of != nil:
+		return from, ""
+	}
+	// Nobody here holds a state: they begin with the initial one, which a process
+	// has that has not held another.
+	first := slices.IndexFunc(in, func(w *member) bool { return w.initial })
+	if first < 0 {
+		return from, policy.RuleSplitBrain
+	}
+	from = state{m.root(0), 0}
+	m.moves(in[first], from)
+	return from, ""
+}
+
+// heal has those that are behind fetch the state, each from the one that the
+// quorum says.
+func (m *Machine) heal(r *attempt, a *quorum.Issue) {
+	primary := slices.IndexFunc(r.participants, func(w *member) bool { return w.step == r.from.steps })
+	for _, w := range r.participants {
+		results, err := a.Quorum.Results(w.replica, 0, false)
+		if err != nil || w.step == r.from.steps {
+			continue
+		}
+		why := policy.Reason{Rule: policy.RuleResync, Misses: w.misses, QuorumID: results.QuorumID}
+		if w.step < 0 {
+			why.Rule = policy.RuleJoin
+		}
+		donor := r.participants[primary]
+		if results.Heal { // else all are at the beginning
+			donor = m.replica(results.ReplicaIDs[*results.RecoverSrcReplicaRank])
+		}
+		w.work, w.contributes, w.donor, w.fetches = fetching, false, donor, r.from
+		whole := len(m.lineages) > 1 && !(state{w.lineage, w.step}).leadsTo(r.from)
+		m.emit(&policy.Fetch{ID: w.id, From: donor.id, Round: r.from.steps + 1, OuterSteps: r.from.steps, Whole: whole, Reason: why})
+	}
+}
+
+// beginAnew has the members of a quorum that has nothing to reduce do the inner
+// steps of its round. Those that are behind fetch the state before.
+func (m *Machine) beginAnew(in []*member) {
+	for _, w := range in {
+		if w.begins = w.work == fetching; !w.begins {
+			m.begin([]*member{w}, policy.RuleState)
+		}
+	}
+}
+
+// reduce begins the reduction once all participants hold the state.
+func (m *Machine) reduce(now policy.Time, r *attempt) {
+	if slices.ContainsFunc(r.participants, func(w *member) bool { return w.work == fetching }) {
+		return
+	}
+	r.held = now - r.issued
+	m.close(now, r)
+	m.epoch++
+	r.epoch = m.epoch
+	var zero []policy.ID
+	for _, w := range r.participants {
+		if !w.contributes {
+			zero = append(zero, w.id)
+		}
+	}
+	m.emit(&policy.Reduce{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(r.participants), Zero: zero,
+		Reason: policy.Reason{Rule: r.why.Rule, Members: r.why.Members, Arrived: r.why.Arrived, QuorumID: r.why.QuorumID}})
+	if w := r.stale(); w != nil {
+		m.decide(now, r, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.id})
+	}
+}
+
+// close records who takes part, and who lives and does not.
+func (m *Machine) close(now policy.Time, r *attempt) {
+	round := r.from.steps + 1
+	var late []*member
+	for _, w := range m.members {
+		if w.begun && m.alive(now, w) && w.in == nil && w.lineage == r.lineage {
+			late = append(late, w)
+		}
+	}
+	if r.held > 0 && r.why.Rule == policy.RuleDeadline {
+		r.why.Rule = policy.RuleQuorum // the deadline came before
+	}
+	m.emit(&policy.Close{Round: round, Lineage: r.lineage.number, Participants: ids(r.participants), Late: ids(late), Held: r.held, Reason: r.why})
+	for _, w := range late {
+		if w.missed != round { // a step that is tried again counts once
+			w.missed, w.misses = round, w.misses+1
+		}
+		w.sidelined = true
+		why := r.why
+		why.Rule, why.Misses = policy.RuleLate, w.misses
+		m.emit(&policy.Sideline{ID: w.id, Round: round, Reason: why})
+	}
+}
+
+// reduceFailed takes note that a reduction has failed at a participant. The others
+// fail with it, unless they hold the outcome or need nothing more from it.
+func (m *Machine) reduceFailed(now policy.Time, w *member, e policy.ReduceFailed) {
+	why := policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.id, Peer: e.Peer}
+	if w.vote = against; e.Alone {
+		m.votes(now, w, against, why)
+		return
+	}
+	m.decide(now, w.in, why)
+}
+
+// votes takes the vote of a participant. The last one decides.
+func (m *Machine) votes(now policy.Time, w *member, v vote, why policy.Reason) {
+	r := w.in
+	if w.vote = v; v == against {
+		r.against = why
+	}
+	if !slices.ContainsFunc(r.participants, func(w *member) bool { return w.vote == pending }) {
+		m.decide(now, r, r.against)
+	}
+}
+
+// decide ends an outer step: those that voted for it have taken it, unless they
+// are too few by the lighthouse's rule; nobody else can any more, and why. Their
+// steps do not change, what they contribute is kept, and they ask again. That they
+// failed to commit gives the next quorum another id.
+func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
+	m.attempts = slices.DeleteFunc(m.attempts, func(other *attempt) bool { return other == r })
+	var took, failed []*member
+	for _, w := range r.participants {
+		if w.in = nil; w.vote == inFavour && r.size >= m.policy.MinReplicas {
+			took = append(took, w)
+		} else {
+			failed = append(failed, w)
+		}
+	}
+	if r.size < m.policy.MinReplicas && why.Rule == "" {
+		why = policy.Reason{Rule: policy.RuleReduceFailed, Arrived: r.size, Needed: m.policy.MinReplicas}
+	}
+	if len(took) > 0 {
+		m.commit(r, took)
+	} else {
+		m.abandon(r.lineage)
+	}
+	why.QuorumID = r.why.QuorumID
+	for _, w := range failed {
+		w.failures++
+		why.Misses = max(why.Misses, int(w.failures))
+	}
+	if r.epoch > 0 && len(took) < max(1, len(r.participants)) {
+		m.emit(&policy.Abort{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(failed), Reason: why})
+	}
+	if len(took) > 0 && m.outerSteps == m.cfg.TargetOuterSteps {
+		m.finish(true, policy.Reason{Rule: policy.RuleTarget})
+		return
+	}
+	if len(took) > 0 {
+		m.begin(took, policy.RuleNextRound)
+	}
+	for _, w := range failed {
+		switch {
+		case w.work != ready: // its fetch goes on
+		case now-w.lastHeartbeat < 2*m.cfg.HeartbeatPeriod:
+			m.ask(now, w)
+		default:
+			w.work = unheard
+		}
+	}
+}
+
+// commit has those that voted for it take an outer step.
+func (m *Machine) commit(r *attempt, by []*member) {
+	r.lineage.steps, m.taken = r.from.steps+1, true
+	m.outerSteps = max(m.outerSteps, r.lineage.steps)
+	for _, w := range by {
+		w.lineage, w.step, w.failures = r.lineage, r.lineage.steps, 0
+	}
+	m.emit(&policy.OuterStep{Round: r.lineage.steps, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(by),
+		Reason: policy.Reason{Rule: policy.RuleReduced, Members: len(m.members), Arrived: len(by), QuorumID: r.why.QuorumID}})
+	m.took(r, by)
+}
+
+// begin has members that hold the same state do the inner steps of the next round.
+func (m *Machine) begin(in []*member, rule policy.Rule) {
+	for _, w := range in {
+		w.work, w.begun, w.contributes = training, true, false
+	}
+	m.emit(&policy.StartRound{Round: in[0].step + 1, IDs: ids(in), Reason: policy.Reason{Rule: rule}})
+}
