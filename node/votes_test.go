@@ -9,6 +9,7 @@ import (
 	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/shaping"
 )
 
 // quorums are the ids of those that reductions began with, and aborted whom their
@@ -143,5 +144,37 @@ func TestALighthouseForgets(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestAHangingTrainer: a worker stands still in a reduction, and gives heartbeats.
+// The others go on without it, until it goes on.
+func TestAHangingTrainer(t *testing.T) {
+	err := memnet.TryBubble(t, func(t *testing.T) {
+		s := worldScenario(t, 3)
+		s.TargetOuterSteps = 12
+		w := newWorld(t, s)
+		w.onEvent = func(e runlog.Event) {
+			if e.Type != runlog.ReduceStart || e.Round != 2 || e.Epoch != 2 {
+				return
+			}
+			w.command(1, Command{Op: OpPause, Heartbeats: true})
+			w.net.Fault(t, "hangs", shaping.Cut{Paths: []shaping.Direction{{From: "w1", To: "w0"}, {From: "w0", To: "w1"}, {From: "w1", To: "w2"}, {From: "w2", To: "w1"}}})
+			time.AfterFunc(w.scenario.RealDuration(9000), func() {
+				w.net.Fault(t, "hangs")
+				w.command(1, Command{Op: OpResume})
+			})
+		}
+		sum, events := w.play("torchft:min_replicas=2:timeout=4000:join_timeout=4000", time.Hour)
+		_, aborted := quorums(events)
+		if err := checkLineage(w.scenario, events); err != nil || !sum.Complete || len(sum.Evicted)+len(w.failed) > 0 || len(aborted) != 1 {
+			t.Errorf("%v; complete: %t, evicted %v, failed %q, aborted %v", err, sum.Complete, sum.Evicted, w.failed, aborted)
+		}
+		if first, last := sum.Rounds[1].Participants, sum.Rounds[11].Participants; !slices.Equal(first, []policy.ID{0, 2}) || len(last) != 3 {
+			t.Errorf("round 2 was taken by %v, the last one by %v", first, last)
+		}
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

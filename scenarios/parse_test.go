@@ -85,6 +85,7 @@ func TestBadInput(t *testing.T) {
 		{"slow without factor", inject, "{op: Slow, id: 1, at: 0}", "bad.yaml:6: injects[0].factor: is missing; Slow needs a factor such as 10"},
 		{"more steps than the run has", "join_at: 500", "join_at: 500, initial_step: 5", "bad.yaml:4: workers[1].initial_step: is 5; it must lie between 0 and 4"},
 		{"crash that forgets", inject, "{op: Crash, id: 1, at: 900, forgets: true}", "bad.yaml:6: injects[0].forgets: Crash takes no forgets; remove it"},
+		{"crash with heartbeats", inject, "{op: Crash, id: 1, at: 900, heartbeats: true}", "bad.yaml:6: injects[0].heartbeats: Crash takes no heartbeats; remove it"},
 		{"crash alone", inject, "{op: Crash, id: 1, at: 900, alone: true}", "bad.yaml:6: injects[0].alone: Crash takes no alone; remove it"},
 		{"failure of nobody's reduction", inject, "{op: FailReduce, at: 900}", "bad.yaml:6: injects[0].id: is missing; FailReduce needs the id of a worker"},
 		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce`},

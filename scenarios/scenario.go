@@ -116,6 +116,8 @@ type Inject struct {
 	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
 	// Down is for how long nobody coordinates after a CoordinatorCrash.
 	Down policy.Time `yaml:"down" json:"down,omitempty"`
+	// Heartbeats has a worker that is paused give heartbeats all the same.
+	Heartbeats bool `yaml:"heartbeats" json:"heartbeats,omitempty"`
 	// Forgets has the coordinator after a CoordinatorCrash know nothing that torchft's
 	// lighthouse keeps in memory. It takes that policy.
 	Forgets bool `yaml:"forgets" json:"forgets,omitempty"`

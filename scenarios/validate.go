@@ -231,6 +231,8 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
 	case group && in.IDs != nil && len(in.IDs) == 0:
 		return p.fail(path+".ids", fmt.Sprintf("is empty; name the workers that %s is for", in.Op))
+	case in.Op != Pause && in.Heartbeats:
+		return p.fail(path+".heartbeats", fmt.Sprintf("%s takes no heartbeats; remove it", in.Op))
 	case !alone && in.Forgets:
 		return p.fail(path+".forgets", fmt.Sprintf("%s takes no forgets; remove it", in.Op))
 	case in.Op != FailReduce && in.Alone:

@@ -187,3 +187,23 @@ injects: [{op: CoordinatorCrash, at: 11000, down: 1000, forgets: %t}]
 		}
 	})
 }
+
+// TestAHangingTrainer: a worker stands still in a reduction and gives heartbeats.
+// The reduction takes too long, nobody evicts it, and the others go on without it
+// until it does; then it heals.
+func TestAHangingTrainer(t *testing.T) {
+	onBoth(t, func(t *testing.T, links bool) {
+		const policyName = "torchft:min_replicas=2:timeout=4000:join_timeout=4000"
+		three := strings.Replace(three, ": 6", ": 12", 1)
+		_, events := played(t, links, policyName, three)
+		i := slices.IndexFunc(events, func(e runlog.Event) bool { return e.Type == runlog.ReduceStart && e.Round == 2 })
+		text := three + fmt.Sprintf("injects: [{op: Pause, id: 1, at: %d, heartbeats: true}, {op: Resume, id: 1, at: %d}]", events[i].T+1, events[i].T+12_000)
+		sum, events := played(t, links, policyName, text)
+		if got := told(events, runlog.ReduceAbort); got != "2 [0 1 2]" || !sum.Complete || len(sum.Evicted) > 0 || told(events, runlog.HeartbeatMiss) != "" {
+			t.Errorf("aborted %s, complete %t, evicted %v, missed %s", got, sum.Complete, sum.Evicted, told(events, runlog.HeartbeatMiss))
+		}
+		if first, last := sum.Rounds[1].Participants, sum.Rounds[11].Participants; !slices.Equal(first, []policy.ID{0, 2}) || len(last) != 3 {
+			t.Errorf("round 2 was taken by %v, the last one by %v", first, last)
+		}
+	})
+}

@@ -251,8 +251,10 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 		w.failures++
 		why.Misses = max(why.Misses, int(w.failures))
 	}
+	// Whoever has let the time-out come may hang, and not ask again.
+	confirm := r.epoch > 0 && why.Rule == policy.RuleTimeout
 	if r.epoch > 0 && len(took) < max(1, len(r.participants)) {
-		m.emit(&policy.Abort{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(failed), Reason: why})
+		m.emit(&policy.Abort{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Confirm: confirm, Participants: ids(failed), Reason: why})
 	}
 	if len(took) > 0 && m.outerSteps == m.cfg.TargetOuterSteps {
 		m.finish(true, policy.Reason{Rule: policy.RuleTarget})
@@ -264,6 +266,8 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 	for _, w := range failed {
 		switch {
 		case w.work != ready: // its fetch goes on
+		case confirm:
+			w.work, w.confirms = unsaid, r.epoch
 		case now-w.lastHeartbeat < 2*m.cfg.HeartbeatPeriod:
 			m.ask(now, w)
 		default:

@@ -121,6 +121,8 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 	case policy.ReduceFailed:
 		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
 			m.reduceFailed(now, w, e)
+		} else if w := m.find(e.ID); w != nil && w.work == unsaid && w.confirms == e.Epoch {
+			m.ask(now, w)
 		}
 	case policy.StateFetched:
 		m.fetched(now, e)

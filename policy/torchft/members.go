@@ -17,6 +17,7 @@ const (
 	fetching             // the state
 	ready                // in the running quorum, with the state
 	unheard              // has seen a step fail, and asks when it is heard again
+	unsaid               // is to drop a reduction that took too long, and asks when it says that it has
 )
 
 // member is a life of a worker: a replica.
@@ -34,6 +35,7 @@ type member struct {
 	failures    int64    // outer steps in a row that it failed to commit
 	in          *attempt // that is under way, or nil
 	vote        vote     // on its reduction
+	confirms    int      // the epoch of the reduction that it is to drop
 	donor       *member
 	fetches     state       // that it is to get, or one after it
 	begins      bool        // the round, once it has fetched the state

@@ -25,8 +25,9 @@ type job struct {
 	holds     map[policy.ID]held
 	has       map[policy.ID]int // the round that it has a contribution to
 	reduces   map[int]*policy.Reduce
-	in        map[policy.ID]int // the epoch of the reduction that it is in
-	said      map[policy.ID]int // the epoch of the outcome that it has
+	in        map[policy.ID]int           // the epoch of the reduction that it is in
+	said      map[policy.ID]int           // the epoch of the outcome that it has
+	drops     map[policy.ID]*policy.Abort // that it is to confirm
 	closed    *policy.Close
 	before    *policy.Close // the one before
 	failed    bool          // an attempt has, since then
@@ -52,7 +53,7 @@ func newJob(n int, p torchft.Policy) *job {
 		panic(err)
 	}
 	j := &job{m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{},
-		reduces: map[int]*policy.Reduce{}, in: map[policy.ID]int{}, said: map[policy.ID]int{}, taken: map[int]held{}, commits: map[int][]int{}, diverged: map[int]bool{}}
+		reduces: map[int]*policy.Reduce{}, in: map[policy.ID]int{}, said: map[policy.ID]int{}, drops: map[policy.ID]*policy.Abort{}, taken: map[int]held{}, commits: map[int][]int{}, diverged: map[int]bool{}}
 	for id := range n {
 		j.alive[policy.ID(id)] = 0
 		j.holds[policy.ID(id)] = held{}
@@ -127,6 +128,9 @@ func (j *job) take(a policy.Action) {
 			if j.said[id] == a.Epoch {
 				j.said[id] = 0
 			}
+			if a.Confirm {
+				j.drops[id] = a
+			}
 		}
 		delete(j.reduces, a.Epoch)
 		j.failed = true
@@ -142,6 +146,7 @@ func (j *job) take(a policy.Action) {
 		}
 		delete(j.tasks, a.ID)
 		delete(j.has, a.ID)
+		delete(j.drops, a.ID)
 		j.holds[a.ID], j.in[a.ID], j.said[a.ID] = nothing, 0, 0
 	case *policy.Finish:
 		j.end = a
@@ -245,6 +250,11 @@ func (j *job) work(id policy.ID) {
 	if j.out[id] {
 		delete(j.out, id)
 		j.send(policy.Join{ID: id, Incarnation: j.alive[id]})
+		return
+	}
+	if a := j.drops[id]; a != nil {
+		delete(j.drops, id)
+		j.send(policy.ReduceFailed{ID: id, Round: a.Round, Epoch: a.Epoch})
 		return
 	}
 	if r := j.reduces[j.in[id]]; r != nil && j.said[id] == 0 {
