@@ -302,25 +302,6 @@ func OnClock(d time.Duration, dilation float64) time.Duration {
 	return math.MaxInt64
 }
 
-// Transfer is what a state fetch, or an all-reduce of everything, takes on the
-// network of churn.
-func (s *Scenario) Transfer() policy.Time {
-	return s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus)
-}
-
-// Exchanges returns what the all-reduce of a round takes there, by what the round
-// exchanges of the state.
-func (s *Scenario) Exchanges() func(round int) policy.Time {
-	fragments := s.Exchange().Fragments
-	return func(round int) policy.Time {
-		bytes := s.StateBytes
-		if len(fragments) > 1 {
-			bytes = int64(float64(bytes) * float64(fragments.Of(round).Len) / float64(s.Real.Parameters))
-		}
-		return s.BaseLatency + policy.Time(bytes/s.BandwidthBpus)
-	}
-}
-
 // Plan resolves the links of the scenario.
 func (s *Scenario) Plan() (*shaping.Plan, error) {
 	plan, err := shaping.NewPlan(s.Real.Links, s.Nodes(), s.RealDuration(s.BaseLatency), s.Seed)

@@ -23,6 +23,7 @@ import (
 	"testbed/scenarios/work"
 	"testbed/shaping/fidelity"
 	"testbed/sim/agenda"
+	"testbed/sim/churn"
 	"testbed/worker"
 )
 
@@ -117,7 +118,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 	binary.LittleEndian.PutUint64(key[:], s.Seed)
 	rng := rand.New(rand.NewChaCha8(key))
 	sim := &simulator{
-		scenario: s, machine: machine, exchange: s.Exchanges(), overlap: s.Exchange().Overlap, rule: s.Regions(),
+		scenario: s, machine: machine, exchange: churn.Exchanges(s), overlap: s.Exchange().Overlap, rule: s.Regions(),
 		index:  make(map[policy.ID]int, len(s.Workers)),
 		record: record, sum: runlog.NewSummarizer(s),
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
@@ -487,7 +488,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
 	if !w.fetch.free {
-		at += s.scenario.Transfer()
+		at += churn.Transfer(s.scenario)
 	}
 	s.heap.Push(at, fetched, i, w.gen)
 }
