@@ -178,3 +178,32 @@ func TestAHangingTrainer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTwoLighthouses, each of which has two of four workers: with a quorum of two
+// both sides take the same outer steps, with states of their own. With a majority
+// nobody takes any.
+func TestTwoLighthouses(t *testing.T) {
+	for minReplicas, splits := range map[int]bool{2: true, 3: false} {
+		err := memnet.TryBubble(t, func(t *testing.T) {
+			s := worldScenario(t, 4)
+			s.Workers[2].Lighthouse, s.Workers[3].Lighthouse = 1, 1
+			w := newWorld(t, s)
+			sum, events := w.play(fmt.Sprintf("torchft:min_replicas=%d", minReplicas), time.Hour)
+			hashes := map[string]int{}
+			for _, e := range events {
+				if e.Identical != nil && !*e.Identical {
+					t.Errorf("different bytes: %+v", e)
+				}
+				if e.Type == runlog.State {
+					hashes[e.Hash]++
+				}
+			}
+			if took := sum.OuterSteps >= 5 && len(hashes) >= 10; sum.Complete || took != splits || (len(sum.Diverged) == 1) != splits || splits && len(w.failed) > 0 {
+				t.Errorf("min_replicas %d: complete %t, %d outer steps, %d states, diverged %+v, failed %q", minReplicas, sum.Complete, sum.OuterSteps, len(hashes), sum.Diverged, w.failed)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -65,10 +65,11 @@ type Worker struct {
 	// says nothing else.
 	InnerStepMean   policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
 	InnerStepJitter policy.Time `yaml:"inner_step_jitter" json:"inner_step_jitter"`
-	// InitialStep is how many outer steps it says to have taken when it joins: its
-	// first process then holds the initial state as that of so many. It takes a policy
-	// in which workers have steps of their own.
+	// InitialStep is how many outer steps its first process says to have taken, which
+	// holds the initial state. It takes a policy in which workers have their own.
 	InitialStep int `yaml:"initial_step" json:"initial_step,omitempty"`
+	// Lighthouse is the number of the one that it asks, where there are several.
+	Lighthouse int `yaml:"lighthouse" json:"lighthouse,omitempty"`
 }
 
 // Asks returns how the first process of the worker asks to join a run that begins at
@@ -118,15 +119,15 @@ type Inject struct {
 	Down policy.Time `yaml:"down" json:"down,omitempty"`
 	// Heartbeats has a worker that is paused give heartbeats all the same.
 	Heartbeats bool `yaml:"heartbeats" json:"heartbeats,omitempty"`
-	// Forgets has the coordinator after a CoordinatorCrash know nothing that torchft's
-	// lighthouse keeps in memory. It takes that policy.
+	// Forgets has torchft's lighthouse lose in a CoordinatorCrash what it knows.
 	Forgets bool `yaml:"forgets" json:"forgets,omitempty"`
 	// After is how long after a Restart the new process begins.
 	After policy.Time `yaml:"after" json:"after,omitempty"`
+	// Lighthouse is the one that a restarted worker asks from then on.
+	Lighthouse *int `yaml:"lighthouse" json:"lighthouse,omitempty"`
 	// Notice is how long before its end a Preempt tells the worker.
 	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
-	// Alone has a FailReduce come when the worker has done its part, so that the
-	// others end theirs.
+	// Alone has a FailReduce come when the others can end theirs without the worker.
 	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 

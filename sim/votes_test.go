@@ -207,3 +207,33 @@ func TestAHangingTrainer(t *testing.T) {
 		}
 	})
 }
+
+// TestTwoLighthouses: each has two of four workers. With a quorum of two both sides
+// take the same outer steps, which differ; with a majority neither takes any, and
+// all die of their time-out. Two that start again at the other's go on with those
+// that are there.
+func TestTwoLighthouses(t *testing.T) {
+	const two = `target_outer_steps: 6
+workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000, lighthouse: 1}, {id: 3, inner_step_mean: 1000, lighthouse: 1}]
+`
+	onBoth(t, func(t *testing.T, links bool) {
+		sum, events := played(t, links, "torchft:min_replicas=2", two)
+		taken := map[string]int{}
+		for _, e := range events {
+			if e.Type == runlog.OuterStep {
+				taken[fmt.Sprint(e.Lineage, " by ", e.Participants)]++
+			}
+		}
+		if sum.Complete || len(sum.Diverged) != 1 || sum.OuterSteps != 6 || len(taken) != 2 || taken["0 by [0 1]"] != 6 || taken["1 by [2 3]"] < 5 {
+			t.Errorf("complete %t, diverged %+v, outer steps %v", sum.Complete, sum.Diverged, taken)
+		}
+		sum, _ = played(t, links, "torchft:min_replicas=3", two)
+		if sum.OuterSteps > 0 || len(sum.Evicted) != 4 || len(sum.Diverged) > 0 {
+			t.Errorf("with a majority %d outer steps, evicted %+v", sum.OuterSteps, sum.Evicted)
+		}
+		sum, events = played(t, links, "torchft:min_replicas=3", two+"injects: [{op: Restart, id: 2, at: 9000, after: 1000, lighthouse: 0}, {op: Restart, id: 3, at: 9000, after: 1000, lighthouse: 0}]")
+		if !sum.Complete || len(sum.Diverged) > 0 || len(sum.Rounds[5].Participants) != 4 {
+			t.Errorf("after the restarts: complete %t, %d outer steps, diverged %+v, last event %+v", sum.Complete, sum.OuterSteps, sum.Diverged, events[len(events)-1])
+		}
+	})
+}

@@ -46,8 +46,11 @@ type held struct{ steps, by int }
 
 var nothing = held{steps: -1}
 
-func newJob(n int, p torchft.Policy) *job {
-	cfg := policy.Config{HeartbeatPeriod: 100, HeartbeatMissThreshold: 5, TargetOuterSteps: 30}
+func newJob(n, lighthouses int, p torchft.Policy) *job {
+	cfg := policy.Config{HeartbeatPeriod: 100, HeartbeatMissThreshold: 5, TargetOuterSteps: 30, Lighthouses: lighthouses}
+	if lighthouses > 1 {
+		cfg.Lighthouse = func(id policy.ID, incarnation int) int { return (int(id) + incarnation) % lighthouses } // it may change with a process
+	}
 	m, err := torchft.New(cfg, p)
 	if err != nil {
 		panic(err)
@@ -175,7 +178,7 @@ func (j *job) checkQuorum(a *policy.Close) {
 		j.bad("a quorum of %d", a.Arrived)
 	}
 	j.before, j.closed = j.closed, a
-	if j.before == nil || j.forgot || j.p.MinReplicas <= j.n/2 { // below, quorums may overlap in time
+	if j.before == nil || j.forgot || j.cfg.Lighthouses > 1 || j.p.MinReplicas <= j.n/2 { // below, quorums may overlap in time
 		return
 	}
 	grown := a.QuorumID - j.before.QuorumID
@@ -327,13 +330,13 @@ func (j *job) comeBack(id policy.ID) {
 }
 
 // play lets anything happen to anybody, of whom the first hold the state.
-func play(t *rapid.T, n, first, minReplicas int) *job {
+func play(t *rapid.T, n, first, minReplicas, lighthouses int) *job {
 	p := torchft.Policy{
 		MinReplicas: minReplicas,
 		JoinTimeout: policy.Time(rapid.IntRange(1, 600).Draw(t, "join")), QuorumTimeout: policy.Time(rapid.IntRange(1500, 5000).Draw(t, "quorum")),
 		Timeout: policy.Time(rapid.IntRange(100, 3000).Draw(t, "timeout")), QuorumRetries: rapid.IntRange(0, 3).Draw(t, "retries"), Restarts: rapid.IntRange(0, 3).Draw(t, "restarts"),
 	}
-	j := newJob(first, p)
+	j := newJob(first, lighthouses, p)
 	j.n = n
 	for range rapid.IntRange(0, 150).Draw(t, "events") {
 		if j.random(t, n); j.end != nil || j.problem != "" {
@@ -349,7 +352,7 @@ func TestOneLineage(t *testing.T) {
 	committed := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "workers")
-		j := play(t, n, n, n/2+1)
+		j := play(t, n, n, n/2+1, rapid.IntRange(1, 2).Draw(t, "lighthouses"))
 		if j.problem != "" {
 			t.Fatal(j.problem)
 		}
@@ -365,7 +368,7 @@ func TestOneLineage(t *testing.T) {
 func TestSplitBrain(t *testing.T) {
 	splits := 0
 	rapid.Check(t, func(t *rapid.T) {
-		j := play(t, 5, 2, 1)
+		j := play(t, 5, 2, 1, rapid.IntRange(1, 2).Draw(t, "lighthouses"))
 		if j.problem != "" {
 			t.Fatal(j.problem)
 		}
@@ -384,7 +387,7 @@ func TestSplitBrain(t *testing.T) {
 func TestItGoesOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "workers")
-		j := play(t, n, n, n/2+1)
+		j := play(t, n, n, n/2+1, 1)
 		for id := range policy.ID(n) {
 			if _, alive := j.alive[id]; !alive && j.end == nil {
 				j.comeBack(id)
