@@ -12,6 +12,7 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 	"testbed/sim"
+	"testbed/sim/churn"
 )
 
 // fitted is a calibration of a machine whose costs are known.
@@ -76,7 +77,7 @@ func TestWholeNumbersLeaveHalfAMicrosecond(t *testing.T) {
 		full := empty + bytes/rate
 		p := round(empty, full, bytes)
 		s := scenarios.Scenario{BaseLatency: p.BaseLatency, BandwidthBpus: p.BandwidthBpus, StateBytes: p.StateBytes}
-		took := float64(s.BaseLatency + s.Transfer())
+		took := float64(s.BaseLatency + churn.Transfer(&s))
 		if math.Abs(took-full) > 0.5001 || p.BaseLatency < 0 || p.StateBytes < 0 || p.BandwidthBpus < 1 || p.BandwidthBpus > scenarios.MaxBandwidthBpus {
 			t.Fatalf("%v µs instead of %v: %+v", took, full, p)
 		}

@@ -51,7 +51,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	case *policy.Abort:
 		c.outcomes.Abort(a.Epoch)
 		for _, id := range a.Participants {
-			c.send(id, message{Type: msgAbort, Round: a.Round, Epoch: a.Epoch})
+			c.send(id, message{Type: msgAbort, Round: a.Round, Epoch: a.Epoch, Confirm: a.Confirm})
 		}
 	case *policy.Fetch:
 		var donors []peer

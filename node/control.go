@@ -105,6 +105,8 @@ type message struct {
 	// that failed that the others can end theirs.
 	Whole bool `json:"whole,omitempty"`
 	Alone bool `json:"alone,omitempty"`
+	// Confirm has the receiver of abort answer.
+	Confirm bool `json:"confirm,omitempty"`
 	// Rejoin tells a worker that is evicted that it may ask to join again.
 	Rejoin bool `json:"rejoin,omitempty"`
 	// Checkpoint has the receiver of start save the state that it begins from.

@@ -34,6 +34,9 @@ type Command struct {
 	At     policy.Time `json:"at_us,omitempty"`
 	Factor float64     `json:"factor,omitempty"`
 	Alone  bool        `json:"alone,omitempty"` // of a reduction that fails
+	// Heartbeats says of a pause that the process is not stopped: it hangs, but for
+	// its heartbeats.
+	Heartbeats bool `json:"heartbeats,omitempty"`
 }
 
 // Op is the kind of a Command.

@@ -9,6 +9,7 @@ import (
 	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/runlog"
+	"testbed/shaping"
 )
 
 // quorums are the ids of those that reductions began with, and aborted whom their
@@ -138,6 +139,67 @@ func TestALighthouseForgets(t *testing.T) {
 			sum, events := w.play(fmt.Sprintf("torchft:min_replicas=%d:heartbeat_timeout=2000:join_timeout=20000:quorum_timeout=6000:quorum_retries=%d", 1+retries, 7*retries), time.Hour)
 			if err := checkLineage(s, events); err != nil || !sum.Complete || len(sum.Evicted) != evicted || len(sum.Outages) != 1 {
 				t.Errorf("%d retries: %v; complete: %t, evicted %+v, outages %v, failed %q", 7*retries, err, sum.Complete, sum.Evicted, sum.Outages, w.failed)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAHangingTrainer: a worker stands still in a reduction, and gives heartbeats.
+// The others go on without it, until it goes on.
+func TestAHangingTrainer(t *testing.T) {
+	err := memnet.TryBubble(t, func(t *testing.T) {
+		s := worldScenario(t, 3)
+		s.TargetOuterSteps = 12
+		w := newWorld(t, s)
+		w.onEvent = func(e runlog.Event) {
+			if e.Type != runlog.ReduceStart || e.Round != 2 || e.Epoch != 2 {
+				return
+			}
+			w.command(1, Command{Op: OpPause, Heartbeats: true})
+			w.net.Fault(t, "hangs", shaping.Cut{Paths: []shaping.Direction{{From: "w1", To: "w0"}, {From: "w0", To: "w1"}, {From: "w1", To: "w2"}, {From: "w2", To: "w1"}}})
+			time.AfterFunc(w.scenario.RealDuration(9000), func() {
+				w.net.Fault(t, "hangs")
+				w.command(1, Command{Op: OpResume})
+			})
+		}
+		sum, events := w.play("torchft:min_replicas=2:timeout=4000:join_timeout=4000", time.Hour)
+		_, aborted := quorums(events)
+		if err := checkLineage(w.scenario, events); err != nil || !sum.Complete || len(sum.Evicted)+len(w.failed) > 0 || len(aborted) != 1 {
+			t.Errorf("%v; complete: %t, evicted %v, failed %q, aborted %v", err, sum.Complete, sum.Evicted, w.failed, aborted)
+		}
+		if first, last := sum.Rounds[1].Participants, sum.Rounds[11].Participants; !slices.Equal(first, []policy.ID{0, 2}) || len(last) != 3 {
+			t.Errorf("round 2 was taken by %v, the last one by %v", first, last)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTwoLighthouses, each of which has two of four workers: with a quorum of two
+// both sides take the same outer steps, with states of their own. With a majority
+// nobody takes any.
+func TestTwoLighthouses(t *testing.T) {
+	for minReplicas, splits := range map[int]bool{2: true, 3: false} {
+		err := memnet.TryBubble(t, func(t *testing.T) {
+			s := worldScenario(t, 4)
+			s.Workers[2].Lighthouse, s.Workers[3].Lighthouse = 1, 1
+			w := newWorld(t, s)
+			sum, events := w.play(fmt.Sprintf("torchft:min_replicas=%d", minReplicas), time.Hour)
+			hashes := map[string]int{}
+			for _, e := range events {
+				if e.Identical != nil && !*e.Identical {
+					t.Errorf("different bytes: %+v", e)
+				}
+				if e.Type == runlog.State {
+					hashes[e.Hash]++
+				}
+			}
+			if took := sum.OuterSteps >= 5 && len(hashes) >= 10; sum.Complete || took != splits || (len(sum.Diverged) == 1) != splits || splits && len(w.failed) > 0 {
+				t.Errorf("min_replicas %d: complete %t, %d outer steps, %d states, diverged %+v, failed %q", minReplicas, sum.Complete, sum.OuterSteps, len(hashes), sum.Diverged, w.failed)
 			}
 		})
 		if err != nil {

@@ -140,6 +140,7 @@ type workerDriver struct {
 
 	coordinator *connection
 	rejoins     bool      // it has been evicted, and joins again
+	hangs       bool      // it does nothing but give heartbeats
 	peers       []peer    // of the reduction or fetch that was last asked for
 	details     message   // what else is to be said of the end of a task
 	began       time.Time // estimate of the local time of scenario time 0
@@ -212,8 +213,12 @@ func (w *workerDriver) takePart(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	for {
+		inbox, task, reduction := c.inbox, w.task.end(), w.reduction.end()
+		if w.hangs {
+			inbox, task, reduction = nil, nil, nil
+		}
 		select {
-		case m := <-c.inbox:
+		case m := <-inbox:
 			end, err := w.receive(ctx, m)
 			switch {
 			case err != nil:
@@ -228,11 +233,11 @@ func (w *workerDriver) takePart(ctx context.Context) (again bool, err error) {
 			case end != nil:
 				return false, nil // nobody waits for its last message
 			}
-		case r := <-w.task.end():
+		case r := <-task:
 			if err := w.finished(ctx, &w.task, r); err != nil {
 				return false, err
 			}
-		case r := <-w.reduction.end():
+		case r := <-reduction:
 			if err := w.finished(ctx, &w.reduction, r); err != nil {
 				return false, err
 			}
@@ -281,7 +286,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 		w.peers = m.Peers
 		return w.step(ctx, worker.Reduce{Round: m.Round, Epoch: m.Epoch, Ring: peerIDs(m.Peers), Zero: m.Zero})
 	case msgAbort:
-		return w.step(ctx, worker.Abort{Epoch: m.Epoch})
+		return w.step(ctx, worker.Abort{Epoch: m.Epoch, Confirm: m.Confirm})
 	case msgFetch:
 		w.peers = m.Peers
 		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers), Agreed: m.Agreed, Whole: m.Whole})
@@ -321,9 +326,11 @@ func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, err
 	case OpRestore:
 		return w.step(ctx, worker.Restore{AtJoin: atJoin})
 	case OpPause:
+		w.hangs = c.Heartbeats
 		w.clock.Set(true)
 		w.cfg.Report(Report{Paused: true})
 	case OpResume:
+		w.hangs = false
 		w.clock.Set(false)
 	}
 	return nil, nil

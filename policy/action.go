@@ -70,11 +70,13 @@ type (
 		Zero         []ID // of them, those that contribute zeros
 		Reason
 	}
-	// Abort has everybody drop a reduction; its inputs are kept.
+	// Abort has everybody drop a reduction; its inputs are kept. With Confirm they
+	// answer with a ReduceFailed when they have.
 	Abort struct {
 		Round        int
 		Epoch        int
 		Lineage      int
+		Confirm      bool
 		Participants []ID
 		Reason
 	}

@@ -57,6 +57,10 @@ type Config struct {
 	// Region is the number of a worker's region, where each has an outer state of its
 	// own between two rounds of all. Nil: all have the same.
 	Region func(ID) int
+	// Lighthouse is the number of the lighthouse that a process of a worker asks, from
+	// 0, of as many as Lighthouses. Nil: there is one.
+	Lighthouse  func(id ID, incarnation int) int
+	Lighthouses int
 	// Rejoin says whether a worker may come back that was evicted alive or for its
 	// slowness. Empty: RejoinNever.
 	Rejoin RejoinMode

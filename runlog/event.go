@@ -94,6 +94,8 @@ type Event struct {
 	// is more than one; Other is another one.
 	Lineage int  `json:"lineage,omitempty"`
 	Other   *int `json:"other,omitempty"`
+	// Heartbeats says of a Pause that the worker gives them all the same.
+	Heartbeats bool `json:"heartbeats,omitempty"`
 	// Alone says of a FailReduce that the others can end their parts.
 	Alone bool `json:"alone,omitempty"`
 	// Incarnation numbers the processes of a worker; the first one is 0.

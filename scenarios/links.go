@@ -125,6 +125,17 @@ func (s *Scenario) LinkFaults(at time.Duration) []shaping.Fault {
 		}
 		faults = append(faults, shaping.Partition{Nodes: nodes})
 	}
+	for _, id := range s.hanging(at) { // it can still reach the coordinator
+		var paths []shaping.Direction
+		for _, other := range s.Nodes() {
+			if name := NodeName(id); other != name && other != Coordinator {
+				paths = append(paths, shaping.Direction{From: name, To: other}, shaping.Direction{From: other, To: name})
+			}
+		}
+		if len(paths) > 0 {
+			faults = append(faults, shaping.Cut{Paths: paths})
+		}
+	}
 	for _, i := range s.activeLinks(at) {
 		in := s.Real.Injects[i]
 		faults = append(faults, in.faults(s, at-s.RealDuration(in.At))...)
@@ -140,8 +151,9 @@ func (s *Scenario) NextLinkFault(after time.Duration) (next time.Duration, ok bo
 			next, ok = t, true
 		}
 	}
+	hangs := slices.ContainsFunc(s.Injects, func(in Inject) bool { return in.Heartbeats })
 	for _, in := range s.Injects {
-		if in.Op == Partition || in.Op == ClearPartition {
+		if in.Op == Partition || in.Op == ClearPartition || hangs && (in.Op == Pause || in.Op == Resume || in.Op == Restart) {
 			consider(s.RealDuration(in.At))
 		}
 	}
@@ -201,6 +213,21 @@ func (s *Scenario) partitions(at time.Duration) (parts [][]policy.ID) {
 		}
 	}
 	return parts
+}
+
+// hanging returns who is paused at a time and gives heartbeats all the same.
+func (s *Scenario) hanging(at time.Duration) (ids []policy.ID) {
+	for _, i := range inTime(s.Injects) {
+		in := s.Injects[i]
+		switch {
+		case s.RealDuration(in.At) > at:
+		case in.Op == Pause && in.Heartbeats:
+			ids = append(ids, *in.ID)
+		case in.Op == Resume || in.Op == Restart:
+			ids = slices.DeleteFunc(ids, func(id policy.ID) bool { return id == *in.ID })
+		}
+	}
+	return ids
 }
 
 // activeLinks returns the positions of the link injects under way at a time,

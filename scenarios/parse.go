@@ -59,20 +59,11 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	if s.Injects == nil {
 		s.Injects = []Inject{} // in JSON a list, not null
 	}
-	if len(s.Real.Links.Nodes) == 0 {
-		s.Real.Links.Nodes = nil // as it comes back from JSON
-	}
-	if len(s.Real.Links.Pairs) == 0 {
-		s.Real.Links.Pairs = nil
-	}
-	if len(s.Real.Links.Groups) == 0 {
-		s.Real.Links.Groups = nil
-	}
-	if len(s.Real.Links.Paths) == 0 {
-		s.Real.Links.Paths = nil
-	}
-	if len(s.Real.Injects) == 0 {
-		s.Real.Injects = nil
+	links := &s.Real.Links
+	for _, list := range []any{&links.Nodes, &links.Pairs, &links.Groups, &links.Paths, &s.Real.Injects} { // as it comes back from JSON
+		if v := reflect.ValueOf(list).Elem(); v.Len() == 0 {
+			v.SetZero()
+		}
 	}
 	if s.Work != nil && len(s.Work.Classes) == 0 {
 		s.Work.Classes = nil

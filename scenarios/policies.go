@@ -207,18 +207,39 @@ func (p Policies) Named(spec string) (policy.Policy, error) {
 	return params, of.validatePolicies(Policies{Parameters: map[string]policy.Policy{name: params}})
 }
 
-// lacks says what of the scenario is for a policy that has a protocol of its own.
-func (s *Scenario) lacks(spec string) error {
+// lacks says what of the scenario is for policies that have a protocol of their own.
+func (s *Scenario) lacks(p policy.Policy, spec string) error {
+	if _, own := p.(policy.Protocol); own {
+		return nil
+	}
 	bad := func(field, problem string) error {
 		return &Error{File: s.Name, Field: field, Problem: problem + " under " + spec + "; remove it, or choose torchft"}
 	}
-	if i := slices.IndexFunc(s.Workers, func(w Worker) bool { return w.InitialStep > 0 }); i >= 0 {
-		return bad(fmt.Sprintf("workers[%d].initial_step", i), fmt.Sprintf("is %d, and all workers take the same outer steps", s.Workers[i].InitialStep))
+	for i, w := range s.Workers {
+		switch {
+		case w.InitialStep > 0:
+			return bad(fmt.Sprintf("workers[%d].initial_step", i), fmt.Sprintf("is %d, and all workers take the same outer steps", w.InitialStep))
+		case w.Lighthouse > 0:
+			return bad(fmt.Sprintf("workers[%d].lighthouse", i), fmt.Sprintf("is %d, and there is none", w.Lighthouse))
+		}
 	}
 	if i := slices.IndexFunc(s.Injects, func(in Inject) bool { return in.Forgets }); i >= 0 {
 		return bad(fmt.Sprintf("injects[%d].forgets", i), "is for a lighthouse, which there is none of")
 	}
 	return nil
+}
+
+// lighthouse returns the number of the one that a process of a worker asks.
+func (s *Scenario) lighthouse(id policy.ID, incarnation int) int {
+	w, _ := s.Worker(id)
+	for _, i := range inTime(s.Injects) {
+		if in := s.Injects[i]; in.Op == Restart && *in.ID == id {
+			if incarnation--; incarnation >= 0 && in.Lighthouse != nil {
+				w.Lighthouse = *in.Lighthouse
+			}
+		}
+	}
+	return w.Lighthouse
 }
 
 // Machine returns the configuration of the policy machine under a policy, which
@@ -228,10 +249,8 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 	if err != nil {
 		return policy.Config{}, err
 	}
-	if _, own := p.(policy.Protocol); !own {
-		if err := s.lacks(spec); err != nil {
-			return policy.Config{}, err
-		}
+	if err := s.lacks(p, spec); err != nil {
+		return policy.Config{}, err
 	}
 	cfg := policy.Config{
 		HeartbeatPeriod:        s.HeartbeatPeriod,
@@ -243,6 +262,9 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		Policy:                 p,
 		Seed:                   s.Seed,
 		Overlap:                s.Exchange().Overlap > 0,
+	}
+	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) {
+		cfg.Lighthouse, cfg.Lighthouses = s.lighthouse, maxLighthouses
 	}
 	if r := s.Regions(); r != nil {
 		cfg.Region = r.Of

@@ -65,10 +65,11 @@ type Worker struct {
 	// says nothing else.
 	InnerStepMean   policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
 	InnerStepJitter policy.Time `yaml:"inner_step_jitter" json:"inner_step_jitter"`
-	// InitialStep is how many outer steps it says to have taken when it joins: its
-	// first process then holds the initial state as that of so many. It takes a policy
-	// in which workers have steps of their own.
+	// InitialStep is how many outer steps its first process says to have taken, which
+	// holds the initial state. It takes a policy in which workers have their own.
 	InitialStep int `yaml:"initial_step" json:"initial_step,omitempty"`
+	// Lighthouse is the number of the one that it asks, where there are several.
+	Lighthouse int `yaml:"lighthouse" json:"lighthouse,omitempty"`
 }
 
 // Asks returns how the first process of the worker asks to join a run that begins at
@@ -116,15 +117,17 @@ type Inject struct {
 	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
 	// Down is for how long nobody coordinates after a CoordinatorCrash.
 	Down policy.Time `yaml:"down" json:"down,omitempty"`
-	// Forgets has the coordinator after a CoordinatorCrash know nothing that torchft's
-	// lighthouse keeps in memory. It takes that policy.
+	// Heartbeats has a worker that is paused give heartbeats all the same.
+	Heartbeats bool `yaml:"heartbeats" json:"heartbeats,omitempty"`
+	// Forgets has torchft's lighthouse lose in a CoordinatorCrash what it knows.
 	Forgets bool `yaml:"forgets" json:"forgets,omitempty"`
 	// After is how long after a Restart the new process begins.
 	After policy.Time `yaml:"after" json:"after,omitempty"`
+	// Lighthouse is the one that a restarted worker asks from then on.
+	Lighthouse *int `yaml:"lighthouse" json:"lighthouse,omitempty"`
 	// Notice is how long before its end a Preempt tells the worker.
 	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
-	// Alone has a FailReduce come when the worker has done its part, so that the
-	// others end theirs.
+	// Alone has a FailReduce come when the others can end theirs without the worker.
 	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 
@@ -298,25 +301,6 @@ func OnClock(d time.Duration, dilation float64) time.Duration {
 		return time.Duration(slow)
 	}
 	return math.MaxInt64
-}
-
-// Transfer is what a state fetch, or an all-reduce of everything, takes on the
-// network of churn.
-func (s *Scenario) Transfer() policy.Time {
-	return s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus)
-}
-
-// Exchanges returns what the all-reduce of a round takes there, by what the round
-// exchanges of the state.
-func (s *Scenario) Exchanges() func(round int) policy.Time {
-	fragments := s.Exchange().Fragments
-	return func(round int) policy.Time {
-		bytes := s.StateBytes
-		if len(fragments) > 1 {
-			bytes = int64(float64(bytes) * float64(fragments.Of(round).Len) / float64(s.Real.Parameters))
-		}
-		return s.BaseLatency + policy.Time(bytes/s.BandwidthBpus)
-	}
 }
 
 // Plan resolves the links of the scenario.

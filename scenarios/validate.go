@@ -18,12 +18,13 @@ import (
 // Limits keep every sum and product of a run inside 64 bits and every list in
 // memory.
 const (
-	maxTime       = policy.Time(1e12) // µs, eleven days
-	maxCount      = 1_000_000
-	maxDilation   = 1000.0
-	maxWorkers    = 100_000
-	maxFactor     = 1e6
-	maxParameters = 1 << 30
+	maxTime        = policy.Time(1e12) // µs, eleven days
+	maxCount       = 1_000_000
+	maxDilation    = 1000.0
+	maxWorkers     = 100_000
+	maxFactor      = 1e6
+	maxLighthouses = 2 // can split a run; more show nothing else
+	maxParameters  = 1 << 30
 )
 
 // MaxBandwidthBpus is the largest bandwidth_bpus.
@@ -179,6 +180,7 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
 		{"join_at", int64(w.JoinAt), 0, int64(maxTime)},
 		{"inner_step_mean", int64(w.InnerStepMean), 1, int64(maxTime)},
 		{"inner_step_jitter", int64(w.InnerStepJitter), 0, int64(maxTime)},
+		{"lighthouse", int64(w.Lighthouse), 0, maxLighthouses - 1},
 		{"initial_step", int64(w.InitialStep), 0, int64(s.TargetOuterSteps) - 1},
 	} {
 		if err := p.between(at(c.field), c.value, c.low, c.high); err != nil {
@@ -216,6 +218,15 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 			return p.fail(path+"."+of.field, fmt.Sprintf("%s takes no %s; remove it", in.Op, of.field))
 		}
 	}
+	for _, of := range []struct {
+		op    Op
+		field string
+		given bool
+	}{{FailReduce, "alone", in.Alone}, {Pause, "heartbeats", in.Heartbeats}, {CoordinatorCrash, "forgets", in.Forgets}, {Restart, "lighthouse", in.Lighthouse != nil}} {
+		if of.given && in.Op != of.op {
+			return p.fail(path+"."+of.field, fmt.Sprintf("%s takes no %s; remove it", in.Op, of.field))
+		}
+	}
 	switch {
 	case alone && in.ID != nil:
 		return p.fail(path+".id", fmt.Sprintf("%s takes no worker; remove it", in.Op))
@@ -231,10 +242,8 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
 	case group && in.IDs != nil && len(in.IDs) == 0:
 		return p.fail(path+".ids", fmt.Sprintf("is empty; name the workers that %s is for", in.Op))
-	case !alone && in.Forgets:
-		return p.fail(path+".forgets", fmt.Sprintf("%s takes no forgets; remove it", in.Op))
-	case in.Op != FailReduce && in.Alone:
-		return p.fail(path+".alone", fmt.Sprintf("%s takes no alone; remove it", in.Op))
+	case in.Lighthouse != nil && (*in.Lighthouse < 0 || *in.Lighthouse >= maxLighthouses):
+		return p.fail(path+".lighthouse", fmt.Sprintf("is %d; it must lie between 0 and %d", *in.Lighthouse, maxLighthouses-1))
 	case in.Op == Slow && in.Factor == nil:
 		return p.fail(path+".factor", "is missing; Slow needs a factor such as 10")
 	case in.Op != Slow && in.Factor != nil:

@@ -8,6 +8,7 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/learning"
 	"testbed/sim"
+	"testbed/sim/churn"
 	"testbed/sim/timing"
 )
 
@@ -38,7 +39,7 @@ func TestOverlapHidesReductions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step, away := s.Workers[0].InnerStepMean, s.BaseLatency+s.Transfer()
+	step, away := s.Workers[0].InnerStepMean, s.BaseLatency+churn.Transfer(s)
 	for overlap := 1; overlap <= 4; overlap++ {
 		churn, links, events := overlapped(t, learning.Outer{Overlap: overlap})
 		rounds := policy.Time(len(plain.Rounds) - 1)

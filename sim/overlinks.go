@@ -291,6 +291,12 @@ func (s *simulator) beat(i, life int) {
 	id, p := s.workers[i].spec.ID, &s.links.workers[i]
 	at := slices.IndexFunc(s.running, func(r *reduction) bool { return p.machine.Reduces(r.epoch) })
 	switch {
+	case s.workers[i].beats && !s.links.Network.Cut(p.node, coordinator):
+		s.later(s.now+s.links.scenario(s.links.OneWay(p.node, coordinator)), func() {
+			if p.heard == life {
+				s.tell(policy.Heartbeat{ID: id})
+			}
+		})
 	case s.links.cut(p.node, coordinator):
 	case at >= 0:
 		if !s.hangs(s.running[at]) {
@@ -315,7 +321,7 @@ func (s *simulator) actOverLinks(a policy.Action) (done bool) {
 	case *policy.Abort:
 		s.endReduction(a.Epoch)
 		for _, id := range a.Participants {
-			s.order(id, worker.Abort{Epoch: a.Epoch})
+			s.order(id, worker.Abort{Epoch: a.Epoch, Confirm: a.Confirm})
 		}
 	case *policy.OuterStep:
 		s.endReduction(a.Epoch)

@@ -143,6 +143,17 @@ func (s *simulator) failsNow(i, epoch int) {
 	}
 }
 
+// confirm has a worker say that it has dropped a reduction, as soon as it can.
+func (s *simulator) confirm(i, epoch int) {
+	switch w := &s.workers[i]; {
+	case !w.alive || !w.member:
+	case w.mute():
+		s.heap.Push(s.now+s.scenario.HeartbeatPeriod, confirms, i, epoch)
+	default:
+		s.tell(policy.ReduceFailed{ID: w.spec.ID, Epoch: epoch})
+	}
+}
+
 // reduceFails has a worker say that its reduction has failed.
 func (s *simulator) reduceFails(i, round, epoch int) {
 	w := &s.workers[i]

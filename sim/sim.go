@@ -23,6 +23,7 @@ import (
 	"testbed/scenarios/work"
 	"testbed/shaping/fidelity"
 	"testbed/sim/agenda"
+	"testbed/sim/churn"
 	"testbed/worker"
 )
 
@@ -35,6 +36,7 @@ type workerState struct {
 	member bool
 	cut    bool // partitioned
 	paused bool
+	beats  bool // heartbeats all the same
 	// Of the step in flight: when it ends, or how much of it was left when a
 	// pause caught it.
 	stepping      bool
@@ -116,7 +118,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 	binary.LittleEndian.PutUint64(key[:], s.Seed)
 	rng := rand.New(rand.NewChaCha8(key))
 	sim := &simulator{
-		scenario: s, machine: machine, exchange: s.Exchanges(), overlap: s.Exchange().Overlap, rule: s.Regions(),
+		scenario: s, machine: machine, exchange: churn.Exchanges(s), overlap: s.Exchange().Overlap, rule: s.Regions(),
 		index:  make(map[policy.ID]int, len(s.Workers)),
 		record: record, sum: runlog.NewSummarizer(s),
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
@@ -215,7 +217,7 @@ func (s *simulator) handle(e agenda.Entry) {
 		}
 	case ticks:
 		for i := range s.workers {
-			if w := &s.workers[i]; w.alive && (w.member || w.life > 0) && !w.mute() && !s.apart {
+			if w := &s.workers[i]; w.alive && (w.member || w.life > 0) && (!w.mute() || w.beats && !w.cut) && !s.apart {
 				s.step(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
@@ -236,6 +238,8 @@ func (s *simulator) handle(e agenda.Entry) {
 		}
 	case failing:
 		s.failsNow(a, b)
+	case confirms:
+		s.confirm(a, b)
 	case fetched:
 		if s.workers[a].gen == b {
 			s.fetched(a)
@@ -441,6 +445,11 @@ func (s *simulator) act(a policy.Action) {
 		s.heap.Push(s.now+s.exchange(a.Round), reduced, a.Epoch, 0)
 	case *policy.Abort:
 		s.endReduction(a.Epoch)
+		for _, id := range a.Participants {
+			if a.Confirm {
+				s.heap.Push(s.now+2*s.scenario.BaseLatency, confirms, s.find(id), a.Epoch)
+			}
+		}
 	case *policy.OuterStep:
 		s.endReduction(a.Epoch)
 	case *policy.Fetch:
@@ -479,7 +488,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
 	if !w.fetch.free {
-		at += s.scenario.Transfer()
+		at += churn.Transfer(s.scenario)
 	}
 	s.heap.Push(at, fetched, i, w.gen)
 }
@@ -586,7 +595,7 @@ func (s *simulator) pause(i int) {
 // unpause has a worker go on where it stood, with what has come in since.
 func (s *simulator) unpause(i int) {
 	w := &s.workers[i]
-	w.paused = false
+	w.paused, w.beats = false, false
 	if s.links != nil {
 		s.stand(i, false)
 	}
@@ -681,7 +690,8 @@ func (s *simulator) disrupt(in scenarios.Inject, i int) {
 		s.note(&runlog.Event{Type: runlog.FailReduce, Node: w.name, Alone: in.Alone})
 		s.failReduce(in, i)
 	case op == scenarios.Pause && !w.paused:
-		note(runlog.Pause)
+		s.note(&runlog.Event{Type: runlog.Pause, Node: w.name, Heartbeats: in.Heartbeats})
+		w.beats = in.Heartbeats
 		s.pause(i)
 	case op == scenarios.Resume && w.paused:
 		note(runlog.Resume)
@@ -698,6 +708,7 @@ const (
 	arrives  // an arrival reaches the coordinator
 	reduced  // a reduction is over
 	failing  // a reduction fails at a worker
+	confirms // a worker says that it has dropped one
 	fetched  // a state fetch is over
 	timers   // the machine's wake-up
 	returns  // another coordinator takes the place of the one that died

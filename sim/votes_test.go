@@ -187,3 +187,53 @@ injects: [{op: CoordinatorCrash, at: 11000, down: 1000, forgets: %t}]
 		}
 	})
 }
+
+// TestAHangingTrainer: a worker stands still in a reduction and gives heartbeats.
+// The reduction takes too long, nobody evicts it, and the others go on without it
+// until it does; then it heals.
+func TestAHangingTrainer(t *testing.T) {
+	onBoth(t, func(t *testing.T, links bool) {
+		const policyName = "torchft:min_replicas=2:timeout=4000:join_timeout=4000"
+		three := strings.Replace(three, ": 6", ": 12", 1)
+		_, events := played(t, links, policyName, three)
+		i := slices.IndexFunc(events, func(e runlog.Event) bool { return e.Type == runlog.ReduceStart && e.Round == 2 })
+		text := three + fmt.Sprintf("injects: [{op: Pause, id: 1, at: %d, heartbeats: true}, {op: Resume, id: 1, at: %d}]", events[i].T+1, events[i].T+12_000)
+		sum, events := played(t, links, policyName, text)
+		if got := told(events, runlog.ReduceAbort); got != "2 [0 1 2]" || !sum.Complete || len(sum.Evicted) > 0 || told(events, runlog.HeartbeatMiss) != "" {
+			t.Errorf("aborted %s, complete %t, evicted %v, missed %s", got, sum.Complete, sum.Evicted, told(events, runlog.HeartbeatMiss))
+		}
+		if first, last := sum.Rounds[1].Participants, sum.Rounds[11].Participants; !slices.Equal(first, []policy.ID{0, 2}) || len(last) != 3 {
+			t.Errorf("round 2 was taken by %v, the last one by %v", first, last)
+		}
+	})
+}
+
+// TestTwoLighthouses: each has two of four workers. With a quorum of two both sides
+// take the same outer steps, which differ; with a majority neither takes any, and
+// all die of their time-out. Two that start again at the other's go on with those
+// that are there.
+func TestTwoLighthouses(t *testing.T) {
+	const two = `target_outer_steps: 6
+workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000, lighthouse: 1}, {id: 3, inner_step_mean: 1000, lighthouse: 1}]
+`
+	onBoth(t, func(t *testing.T, links bool) {
+		sum, events := played(t, links, "torchft:min_replicas=2", two)
+		taken := map[string]int{}
+		for _, e := range events {
+			if e.Type == runlog.OuterStep {
+				taken[fmt.Sprint(e.Lineage, " by ", e.Participants)]++
+			}
+		}
+		if sum.Complete || len(sum.Diverged) != 1 || sum.OuterSteps != 6 || len(taken) != 2 || taken["0 by [0 1]"] != 6 || taken["1 by [2 3]"] < 5 {
+			t.Errorf("complete %t, diverged %+v, outer steps %v", sum.Complete, sum.Diverged, taken)
+		}
+		sum, _ = played(t, links, "torchft:min_replicas=3", two)
+		if sum.OuterSteps > 0 || len(sum.Evicted) != 4 || len(sum.Diverged) > 0 {
+			t.Errorf("with a majority %d outer steps, evicted %+v", sum.OuterSteps, sum.Evicted)
+		}
+		sum, events = played(t, links, "torchft:min_replicas=3", two+"injects: [{op: Restart, id: 2, at: 9000, after: 1000, lighthouse: 0}, {op: Restart, id: 3, at: 9000, after: 1000, lighthouse: 0}]")
+		if !sum.Complete || len(sum.Diverged) > 0 || len(sum.Rounds[5].Participants) != 4 {
+			t.Errorf("after the restarts: complete %t, %d outer steps, diverged %+v, last event %+v", sum.Complete, sum.OuterSteps, sum.Diverged, events[len(events)-1])
+		}
+	})
+}

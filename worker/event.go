@@ -24,8 +24,12 @@ type (
 		Ring         []policy.ID
 		Zero         bool
 	}
-	// Abort has it drop a reduction, or its outcome, and keep its contribution.
-	Abort struct{ Epoch int }
+	// Abort has it drop a reduction, or its outcome, and keep its contribution. With
+	// Confirm it says so.
+	Abort struct {
+		Epoch   int
+		Confirm bool
+	}
 	// Fetch has it get the outer state after OuterSteps outer steps, or a newer
 	// one, from the first of the donors with the help of the others. Agreed says that
 	// they are of other regions, and that it is what all regions last agreed on. Whole

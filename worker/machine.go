@@ -359,6 +359,9 @@ func (m *Machine) abort(e Abort) {
 	if m.epoch == e.Epoch {
 		m.stopReducing()
 	}
+	if e.Confirm {
+		m.say(policy.ReduceFailed{ID: m.id, Round: m.reduced, Epoch: e.Epoch})
+	}
 }
 
 // fetch gets the outer state; whatever the worker was doing is dropped.

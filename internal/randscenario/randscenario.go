@@ -64,6 +64,8 @@ func Draw(t *rapid.T) *scenarios.Scenario {
 			in.ID, in.After = &id, draw(0, 5000, "after")
 		case scenarios.FailReduce:
 			in.ID, in.Alone = &id, rapid.Bool().Draw(t, "alone")
+		case scenarios.Pause:
+			in.ID, in.Heartbeats = &id, rapid.Bool().Draw(t, "heartbeats")
 		case scenarios.Preempt:
 			in.ID, in.Notice = &id, draw(0, 5000, "notice")
 		default:

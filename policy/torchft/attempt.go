@@ -10,6 +10,7 @@ import (
 // attempt is the outer step of a quorum. It heals those that are behind, reduces,
 // and ends when everybody in it has voted, or nobody else can succeed any more.
 type attempt struct {
+	house        *house
 	from         state
 	lineage      *lineage // that the outer step extends
 	participants []*member
@@ -33,21 +34,21 @@ const (
 
 // reason is the lighthouse's in the terms of all policies: all that live have
 // asked, the join timeout is over, or enough have asked.
-func (m *Machine) reason(now policy.Time, a *quorum.Issue) policy.Reason {
-	why := policy.Reason{Rule: policy.RuleQuorum, Members: a.Healthy, Arrived: a.Ready, Needed: max(a.MinReplicas, a.Healthy/2+1), QuorumID: a.Quorum.ID, Deadline: m.house.deadline}
+func (h *house) reason(now policy.Time, a *quorum.Issue) policy.Reason {
+	why := policy.Reason{Rule: policy.RuleQuorum, Members: a.Healthy, Arrived: a.Ready, Needed: max(a.MinReplicas, a.Healthy/2+1), QuorumID: a.Quorum.ID, Deadline: h.deadline}
 	switch {
 	case a.Ready == a.Healthy:
 		why.Rule = policy.RuleAllArrived
 	case a.Reason.Rule == quorum.RuleFastQuorum:
 		why.Needed, why.Deadline = len(a.Quorum.Participants), nil
-	case m.house.deadline != nil && now >= m.house.deadline.At:
+	case h.deadline != nil && now >= h.deadline.At:
 		why.Rule = policy.RuleDeadline
 	}
 	return why
 }
 
 // issued begins the outer step of a quorum.
-func (m *Machine) issued(now policy.Time, a *quorum.Issue) {
+func (m *Machine) issued(now policy.Time, h *house, a *quorum.Issue) {
 	var in []*member
 	for _, p := range a.Quorum.Participants {
 		if w := m.replica(p.ReplicaID); w != nil {
@@ -59,8 +60,8 @@ func (m *Machine) issued(now policy.Time, a *quorum.Issue) {
 		m.finish(false, policy.Reason{Rule: rule, Members: a.Healthy, Arrived: len(in), Needed: a.MinReplicas, QuorumID: a.Quorum.ID})
 		return
 	}
-	r := &attempt{from: from, participants: in, size: len(in), why: m.reason(now, a), issued: now}
-	m.house.deadline, m.house.hasFirst = nil, false
+	r := &attempt{house: h, from: from, participants: in, size: len(in), why: h.reason(now, a), issued: now}
+	h.deadline, h.hasFirst = nil, false
 	contributions := false
 	for _, w := range in {
 		w.work, w.vote = ready, pending
@@ -107,7 +108,7 @@ func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end pol
 		return w.lineage != nil && w.step > from.steps && m.alive(now, w) && (from.of == nil || from.leadsTo(newer))
 	})
 	switch {
-	case !lives:
+	case !lives && len(m.houses) == 1: // another one knows nothing of it
 		return from, policy.RuleStateLost
 	case from.of != nil:
 		return from, ""
@@ -183,7 +184,7 @@ func (m *Machine) close(now policy.Time, r *attempt) {
 	round := r.from.steps + 1
 	var late []*member
 	for _, w := range m.members {
-		if w.begun && m.alive(now, w) && w.in == nil && w.lineage == r.lineage {
+		if w.begun && m.alive(now, w) && w.in == nil && w.house == r.house && w.lineage == r.lineage {
 			late = append(late, w)
 		}
 	}
@@ -251,8 +252,10 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 		w.failures++
 		why.Misses = max(why.Misses, int(w.failures))
 	}
+	// Whoever has let the time-out come may hang, and not ask again.
+	confirm := r.epoch > 0 && why.Rule == policy.RuleTimeout
 	if r.epoch > 0 && len(took) < max(1, len(r.participants)) {
-		m.emit(&policy.Abort{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(failed), Reason: why})
+		m.emit(&policy.Abort{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Confirm: confirm, Participants: ids(failed), Reason: why})
 	}
 	if len(took) > 0 && m.outerSteps == m.cfg.TargetOuterSteps {
 		m.finish(true, policy.Reason{Rule: policy.RuleTarget})
@@ -264,6 +267,8 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 	for _, w := range failed {
 		switch {
 		case w.work != ready: // its fetch goes on
+		case confirm:
+			w.work, w.confirms = unsaid, r.epoch
 		case now-w.lastHeartbeat < 2*m.cfg.HeartbeatPeriod:
 			m.ask(now, w)
 		default:

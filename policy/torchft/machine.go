@@ -16,7 +16,7 @@ import (
 type Machine struct {
 	cfg      policy.Config
 	policy   Policy
-	house    *house
+	houses   []*house // mostly one
 	finished bool
 	// outerSteps is the most that anybody has taken.
 	outerSteps int
@@ -63,14 +63,32 @@ func New(cfg policy.Config, p Policy) (*Machine, error) {
 		return nil, fmt.Errorf("torchft: %w", err)
 	}
 	m := &Machine{cfg: cfg, policy: p.resolved(cfg), lives: map[policy.ID]*lives{}}
-	return m, m.newHouse()
+	return m, m.newHouses()
 }
 
-// newHouse begins with a lighthouse that knows nobody.
-func (m *Machine) newHouse() error {
-	l, err := quorum.New(quorum.Config{MinReplicas: m.policy.MinReplicas, JoinTimeout: m.policy.JoinTimeout, HeartbeatTimeout: m.policy.HeartbeatTimeout})
-	m.house = &house{Lighthouse: l}
-	return err
+// newHouses begins with lighthouses that know nobody.
+func (m *Machine) newHouses() error {
+	if m.houses == nil {
+		for range max(m.cfg.Lighthouses, 1) {
+			m.houses = append(m.houses, &house{})
+		}
+	}
+	for _, h := range m.houses {
+		l, err := quorum.New(quorum.Config{MinReplicas: m.policy.MinReplicas, JoinTimeout: m.policy.JoinTimeout, HeartbeatTimeout: m.policy.HeartbeatTimeout})
+		if err != nil {
+			return err
+		}
+		*h = house{Lighthouse: l}
+	}
+	return nil
+}
+
+// houseOf returns the lighthouse that a process of a worker asks.
+func (m *Machine) houseOf(id policy.ID, incarnation int) *house {
+	if m.cfg.Lighthouse == nil {
+		return m.houses[0]
+	}
+	return m.houses[m.cfg.Lighthouse(id, incarnation)]
 }
 
 // OuterSteps returns the number of outer steps that are committed: the most that
@@ -121,6 +139,8 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 	case policy.ReduceFailed:
 		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
 			m.reduceFailed(now, w, e)
+		} else if w := m.find(e.ID); w != nil && w.work == unsaid && w.confirms == e.Epoch {
+			m.ask(now, w)
 		}
 	case policy.StateFetched:
 		m.fetched(now, e)
@@ -165,25 +185,25 @@ func (m *Machine) ask(now policy.Time, w *member) {
 // request tells the lighthouse that a member waits for the next quorum.
 func (m *Machine) request(now policy.Time, w *member) {
 	w.beat, w.again = now, 0
-	m.tell(now, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: 1, CommitFailures: w.failures}})
+	m.tell(now, w.house, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: 1, CommitFailures: w.failures}})
 }
 
-// tell gives the lighthouse an event and carries out what it decides.
-func (m *Machine) tell(now policy.Time, e quorum.Event) {
-	for _, a := range m.house.Step(now, e) {
+// tell gives a lighthouse an event and carries out what it decides.
+func (m *Machine) tell(now policy.Time, h *house, e quorum.Event) {
+	for _, a := range h.Step(now, e) {
 		switch a := a.(type) {
 		case *quorum.Issue:
-			m.issued(now, a)
+			m.issued(now, h, a)
 		case *quorum.Hold:
-			m.hold(a)
+			m.hold(h, a)
 		}
 	}
 }
 
 // hold records until when a join timeout has the living waited for.
-func (m *Machine) hold(a *quorum.Hold) {
-	h := m.house
-	if a.Rule != quorum.RuleJoinTimeout || len(m.attempts) > 0 || h.deadline != nil && h.deadline.At == a.Until {
+func (m *Machine) hold(h *house, a *quorum.Hold) {
+	busy := slices.ContainsFunc(m.attempts, func(r *attempt) bool { return r.house == h })
+	if a.Rule != quorum.RuleJoinTimeout || busy || h.deadline != nil && h.deadline.At == a.Until {
 		return
 	}
 	h.deadline = &policy.Deadline{At: a.Until, Offset: m.policy.JoinTimeout, Numbers: map[string]float64{"join_timeout_us": float64(m.policy.JoinTimeout)}}
@@ -210,8 +230,10 @@ func (m *Machine) timer(now policy.Time) {
 			m.decide(now, r, policy.Reason{Rule: policy.RuleTimeout, Stalled: now - r.issued})
 		}
 	}
-	if !m.finished {
-		m.tell(now, quorum.Tick{})
+	for _, h := range m.houses {
+		if !m.finished {
+			m.tell(now, h, quorum.Tick{})
+		}
 	}
 	for _, w := range slices.Clone(m.members) {
 		if !m.finished && w.work == waiting && w.again > 0 && now >= w.again {
@@ -235,8 +257,10 @@ func (m *Machine) setWake(now policy.Time) {
 		return
 	}
 	at := m.nextCheck
-	if next, ok := m.house.Next(); ok {
-		at = min(at, next)
+	for _, h := range m.houses {
+		if next, ok := h.Next(); ok {
+			at = min(at, next)
+		}
 	}
 	for _, r := range m.attempts {
 		at = min(at, r.issued+m.policy.Timeout)

@@ -271,7 +271,10 @@ func TestTimeouts(t *testing.T) {
 		s.m.Step(300, policy.Arrival{ID: id, Round: 2})
 	}
 	s.alive(1000, 2000, 0, 1, 2)
-	s.at(2300, policy.Timer{}, "abort 2 timeout, failure 1", "until 3300", "close 2 all_arrived, 0 1 2, quorum 2, without ", "reduce 2.3 0 1 2 zero ")
+	s.at(2300, policy.Timer{}, "abort 2 timeout, failure 1")
+	s.at(2300, policy.ReduceFailed{ID: 0, Round: 2, Epoch: 2})
+	s.at(2300, policy.ReduceFailed{ID: 1, Round: 2, Epoch: 2}, "until 3300")
+	s.at(2300, policy.ReduceFailed{ID: 2, Round: 2, Epoch: 2}, "close 2 all_arrived, 0 1 2, quorum 2, without ", "reduce 2.3 0 1 2 zero ")
 	s.reduced(2400, 2, 3, 0, 1)
 	s.at(2400, policy.Reduced{ID: 2, Round: 2, Epoch: 3}, "step 2", "start 3 0 1 2")
 	s.at(2500, policy.Arrival{ID: 0, Round: 3}, "arrived w0")
@@ -280,6 +283,26 @@ func TestTimeouts(t *testing.T) {
 	s.at(5600, policy.Join{ID: 0}, "admit w0")
 	s.alive(6000, 8000, 0, 1, 2)
 	s.at(8600, policy.Timer{}, "evict w0 quorum_timeout false")
+}
+
+// TestAHangingTrainer gives heartbeats, and does not say that it has dropped the
+// reduction that took too long: the others go on without it, until it does.
+func TestAHangingTrainer(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 1, JoinTimeout: 1000, Timeout: 2000})
+	for id := range policy.ID(3) {
+		s.m.Step(300, policy.Arrival{ID: id, Round: 2})
+	}
+	s.alive(1000, 2000, 0, 1, 2)
+	s.at(2300, policy.Timer{}, "abort 2 timeout, failure 1")
+	s.at(2350, policy.ReduceFailed{ID: 0, Round: 2, Epoch: 2})
+	s.at(2350, policy.ReduceFailed{ID: 1, Round: 2, Epoch: 2}, "until 3350")
+	s.alive(3000, 3000, 0, 1, 2)
+	s.at(3350, policy.Timer{}, "close 2 deadline, 0 1, quorum 2, without 2", "sideline w2", "reduce 2.3 0 1 zero ")
+	s.reduced(3400, 2, 3, 0)
+	s.at(3400, policy.Reduced{ID: 1, Round: 2, Epoch: 3}, "step 2", "start 3 0 1")
+	s.at(3500, policy.ReduceFailed{ID: 2, Round: 2, Epoch: 2})
+	s.at(3600, policy.Arrival{ID: 0, Round: 3}, "arrived w0", "until 4500")
+	s.at(3600, policy.Arrival{ID: 1, Round: 3}, "arrived w1", "rejoin w2", "fetch w2 from w0 at 2")
 }
 
 // TestABrainThatSplits: w1, w2 and w3 are more than those that train, and hold no

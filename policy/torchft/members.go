@@ -17,12 +17,14 @@ const (
 	fetching             // the state
 	ready                // in the running quorum, with the state
 	unheard              // has seen a step fail, and asks when it is heard again
+	unsaid               // is to drop a reduction that took too long, and asks when it says that it has
 )
 
 // member is a life of a worker: a replica.
 type member struct {
 	id      policy.ID
 	replica string // its id
+	house   *house // that it asks
 	work    work
 	gone    bool
 	begun   bool // it has begun a round
@@ -34,6 +36,7 @@ type member struct {
 	failures    int64    // outer steps in a row that it failed to commit
 	in          *attempt // that is under way, or nil
 	vote        vote     // on its reduction
+	confirms    int      // the epoch of the reduction that it is to drop
 	donor       *member
 	fetches     state       // that it is to get, or one after it
 	begins      bool        // the round, once it has fetched the state
@@ -101,7 +104,7 @@ func (m *Machine) join(now policy.Time, e policy.Join) {
 	l.incarnation = e.Incarnation
 	l.begun++
 	// Replica ids are ordered as the workers are, and so are ranks.
-	w = &member{id: e.ID, replica: fmt.Sprintf("w%020d:%06d", e.ID, l.begun), step: -1, initial: fresh, lastHeartbeat: now, beat: now}
+	w = &member{id: e.ID, replica: fmt.Sprintf("w%020d:%06d", e.ID, l.begun), house: m.houseOf(e.ID, e.Incarnation), step: -1, initial: fresh, lastHeartbeat: now, beat: now}
 	i, _ := m.search(e.ID)
 	m.members = slices.Insert(m.members, i, w)
 	if len(m.members) == 1 {
@@ -113,7 +116,7 @@ func (m *Machine) join(now policy.Time, e policy.Join) {
 	m.emit(&policy.Admit{ID: e.ID, Incarnation: e.Incarnation, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleJoin, Members: len(m.members)}})
 	if e.HasState && (e.OuterSteps > 0 || !m.taken) {
 		w.lineage, w.step = m.root(e.OuterSteps), e.OuterSteps
-		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
+		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
 		m.begin([]*member{w}, policy.RuleJoin)
 		return
 	}
@@ -138,7 +141,7 @@ func (m *Machine) evict(now policy.Time, w *member, why policy.Reason, rejoin bo
 	}
 	m.emit(&policy.Evict{ID: w.id, Round: m.outerSteps + 1, Rejoin: rejoin, Reason: why})
 	if w.work == waiting {
-		m.tell(now, quorum.Cancel{ReplicaID: w.replica})
+		m.tell(now, w.house, quorum.Cancel{ReplicaID: w.replica})
 	}
 	if r := w.in; r != nil { // the others' connections to it are gone
 		r.participants = slices.DeleteFunc(slices.Clone(r.participants), func(p *member) bool { return p == w })
@@ -152,15 +155,19 @@ func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
 	if w == nil || w.work != training || e.Round != w.step+1 {
 		return
 	}
-	late := e.Round <= w.lineage.steps || slices.ContainsFunc(m.attempts, func(r *attempt) bool { return r.lineage == w.lineage })
-	if h := m.house; !h.hasFirst {
+	h := w.house
+	late := slices.ContainsFunc(m.attempts, func(r *attempt) bool { return r.house == h && r.lineage == w.lineage }) ||
+		slices.ContainsFunc(m.members, func(o *member) bool {
+			return o.house == h && o.step > w.step && (state{w.lineage, w.step}).leadsTo(state{o.lineage, o.step})
+		})
+	if !h.hasFirst {
 		h.first, h.hasFirst = now, true
 	}
 	why := policy.Reason{Rule: policy.RuleOnTime, Members: len(m.members)}
 	if late {
 		why.Rule = policy.RuleLate
 	}
-	m.emit(&policy.Arrived{ID: w.id, Round: e.Round, Offset: now - m.house.first, Late: late, Reason: why})
+	m.emit(&policy.Arrived{ID: w.id, Round: e.Round, Offset: now - h.first, Late: late, Reason: why})
 	w.contributes = true
 	m.ask(now, w)
 }
@@ -171,10 +178,15 @@ func (m *Machine) fetched(now policy.Time, e policy.StateFetched) {
 		return
 	}
 	got, newer := w.fetches, state{w.donor.lineage, w.donor.step}
-	if newer.of != nil && got.leadsTo(newer) { // it may have gone on meanwhile
-		got = state{newer.of, max(got.steps, min(e.OuterSteps, newer.steps))}.plain()
-	}
 	w.initial = false
+	switch {
+	case !w.donor.gone && newer.of != nil && got.leadsTo(newer): // it may have gone on meanwhile
+		got = state{newer.of, max(got.steps, min(e.OuterSteps, newer.steps))}.plain()
+	case e.OuterSteps != got.steps: // of the donor's next life, or of another lineage
+		w.lineage, w.step = nil, -1
+		m.fetchFailed(now, e.ID)
+		return
+	}
 	m.emit(&policy.Fetched{ID: w.id, Round: got.of.steps + 1, Reason: policy.Reason{Rule: policy.RuleState}})
 	m.moves(w, got)
 	switch {
@@ -228,7 +240,7 @@ func (m *Machine) checkHeartbeats(now policy.Time) {
 			continue
 		}
 		w.heard, w.beat = false, now
-		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
+		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
 		if w.work == unheard {
 			m.ask(now, w)
 		}
@@ -261,11 +273,11 @@ func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 		return
 	}
 	for _, w := range m.members {
-		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
+		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
 	}
 	for _, w := range slices.Clone(m.members) {
 		if w.work == waiting && !m.finished {
-			m.tell(now, quorum.Cancel{ReplicaID: w.replica})
+			m.tell(now, w.house, quorum.Cancel{ReplicaID: w.replica})
 			m.ask(now, w)
 		}
 	}
@@ -276,7 +288,7 @@ func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 // lost: a manager repeats its own as often as it may, in equal parts of its
 // time-out, and waits for that if none of them comes late enough.
 func (m *Machine) forget(now, died policy.Time) {
-	if err := m.newHouse(); err != nil {
+	if err := m.newHouses(); err != nil {
 		panic(err) // the same configuration as at first
 	}
 	pause := max(m.policy.QuorumTimeout/policy.Time(m.policy.QuorumRetries+1), 1)
@@ -315,7 +327,7 @@ func (r *attempt) stale() (of *member) {
 // restart begins the round after a checkpoint with the present members, all of
 // them new replicas at a new lighthouse.
 func (m *Machine) restart(now policy.Time, e policy.Restarted) {
-	if err := m.newHouse(); err != nil {
+	if err := m.newHouses(); err != nil {
 		panic(err) // the same configuration as at first
 	}
 	at := &lineage{steps: e.OuterSteps}
@@ -326,8 +338,8 @@ func (m *Machine) restart(now policy.Time, e policy.Restarted) {
 	for _, w := range m.members {
 		l := m.lives[w.id]
 		l.begun++
-		*w = member{id: w.id, replica: fmt.Sprintf("w%020d:%06d", w.id, l.begun), step: -1, lastHeartbeat: now, beat: now}
-		m.tell(now, quorum.Heartbeat{ReplicaID: w.replica})
+		*w = member{id: w.id, replica: fmt.Sprintf("w%020d:%06d", w.id, l.begun), house: w.house, step: -1, lastHeartbeat: now, beat: now}
+		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
 		if slices.Contains(e.Holders, w.id) {
 			w.lineage, w.step = at, e.OuterSteps
 			holders = append(holders, w)

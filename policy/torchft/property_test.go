@@ -25,8 +25,9 @@ type job struct {
 	holds     map[policy.ID]held
 	has       map[policy.ID]int // the round that it has a contribution to
 	reduces   map[int]*policy.Reduce
-	in        map[policy.ID]int // the epoch of the reduction that it is in
-	said      map[policy.ID]int // the epoch of the outcome that it has
+	in        map[policy.ID]int           // the epoch of the reduction that it is in
+	said      map[policy.ID]int           // the epoch of the outcome that it has
+	drops     map[policy.ID]*policy.Abort // that it is to confirm
 	closed    *policy.Close
 	before    *policy.Close // the one before
 	failed    bool          // an attempt has, since then
@@ -45,14 +46,17 @@ type held struct{ steps, by int }
 
 var nothing = held{steps: -1}
 
-func newJob(n int, p torchft.Policy) *job {
-	cfg := policy.Config{HeartbeatPeriod: 100, HeartbeatMissThreshold: 5, TargetOuterSteps: 30}
+func newJob(n, lighthouses int, p torchft.Policy) *job {
+	cfg := policy.Config{HeartbeatPeriod: 100, HeartbeatMissThreshold: 5, TargetOuterSteps: 30, Lighthouses: lighthouses}
+	if lighthouses > 1 {
+		cfg.Lighthouse = func(id policy.ID, incarnation int) int { return (int(id) + incarnation) % lighthouses } // it may change with a process
+	}
 	m, err := torchft.New(cfg, p)
 	if err != nil {
 		panic(err)
 	}
 	j := &job{m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{},
-		reduces: map[int]*policy.Reduce{}, in: map[policy.ID]int{}, said: map[policy.ID]int{}, taken: map[int]held{}, commits: map[int][]int{}, diverged: map[int]bool{}}
+		reduces: map[int]*policy.Reduce{}, in: map[policy.ID]int{}, said: map[policy.ID]int{}, drops: map[policy.ID]*policy.Abort{}, taken: map[int]held{}, commits: map[int][]int{}, diverged: map[int]bool{}}
 	for id := range n {
 		j.alive[policy.ID(id)] = 0
 		j.holds[policy.ID(id)] = held{}
@@ -127,6 +131,9 @@ func (j *job) take(a policy.Action) {
 			if j.said[id] == a.Epoch {
 				j.said[id] = 0
 			}
+			if a.Confirm {
+				j.drops[id] = a
+			}
 		}
 		delete(j.reduces, a.Epoch)
 		j.failed = true
@@ -142,6 +149,7 @@ func (j *job) take(a policy.Action) {
 		}
 		delete(j.tasks, a.ID)
 		delete(j.has, a.ID)
+		delete(j.drops, a.ID)
 		j.holds[a.ID], j.in[a.ID], j.said[a.ID] = nothing, 0, 0
 	case *policy.Finish:
 		j.end = a
@@ -170,7 +178,7 @@ func (j *job) checkQuorum(a *policy.Close) {
 		j.bad("a quorum of %d", a.Arrived)
 	}
 	j.before, j.closed = j.closed, a
-	if j.before == nil || j.forgot || j.p.MinReplicas <= j.n/2 { // below, quorums may overlap in time
+	if j.before == nil || j.forgot || j.cfg.Lighthouses > 1 || j.p.MinReplicas <= j.n/2 { // below, quorums may overlap in time
 		return
 	}
 	grown := a.QuorumID - j.before.QuorumID
@@ -247,6 +255,11 @@ func (j *job) work(id policy.ID) {
 		j.send(policy.Join{ID: id, Incarnation: j.alive[id]})
 		return
 	}
+	if a := j.drops[id]; a != nil {
+		delete(j.drops, id)
+		j.send(policy.ReduceFailed{ID: id, Round: a.Round, Epoch: a.Epoch})
+		return
+	}
 	if r := j.reduces[j.in[id]]; r != nil && j.said[id] == 0 {
 		j.said[id], j.in[id] = r.Epoch, 0
 		j.send(policy.Reduced{ID: id, Round: r.Round, Epoch: r.Epoch})
@@ -317,13 +330,13 @@ func (j *job) comeBack(id policy.ID) {
 }
 
 // play lets anything happen to anybody, of whom the first hold the state.
-func play(t *rapid.T, n, first, minReplicas int) *job {
+func play(t *rapid.T, n, first, minReplicas, lighthouses int) *job {
 	p := torchft.Policy{
 		MinReplicas: minReplicas,
 		JoinTimeout: policy.Time(rapid.IntRange(1, 600).Draw(t, "join")), QuorumTimeout: policy.Time(rapid.IntRange(1500, 5000).Draw(t, "quorum")),
 		Timeout: policy.Time(rapid.IntRange(100, 3000).Draw(t, "timeout")), QuorumRetries: rapid.IntRange(0, 3).Draw(t, "retries"), Restarts: rapid.IntRange(0, 3).Draw(t, "restarts"),
 	}
-	j := newJob(first, p)
+	j := newJob(first, lighthouses, p)
 	j.n = n
 	for range rapid.IntRange(0, 150).Draw(t, "events") {
 		if j.random(t, n); j.end != nil || j.problem != "" {
@@ -339,7 +352,7 @@ func TestOneLineage(t *testing.T) {
 	committed := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "workers")
-		j := play(t, n, n, n/2+1)
+		j := play(t, n, n, n/2+1, rapid.IntRange(1, 2).Draw(t, "lighthouses"))
 		if j.problem != "" {
 			t.Fatal(j.problem)
 		}
@@ -355,7 +368,7 @@ func TestOneLineage(t *testing.T) {
 func TestSplitBrain(t *testing.T) {
 	splits := 0
 	rapid.Check(t, func(t *rapid.T) {
-		j := play(t, 5, 2, 1)
+		j := play(t, 5, 2, 1, rapid.IntRange(1, 2).Draw(t, "lighthouses"))
 		if j.problem != "" {
 			t.Fatal(j.problem)
 		}
@@ -374,7 +387,7 @@ func TestSplitBrain(t *testing.T) {
 func TestItGoesOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "workers")
-		j := play(t, n, n, n/2+1)
+		j := play(t, n, n, n/2+1, 1)
 		for id := range policy.ID(n) {
 			if _, alive := j.alive[id]; !alive && j.end == nil {
 				j.comeBack(id)

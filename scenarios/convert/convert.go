@@ -123,6 +123,9 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 	if i := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return w.InitialStep > 0 }); i >= 0 {
 		return refuse(fmt.Sprintf("workers[%d].initial_step", i), "churn's workers begin at outer step 0; remove it")
 	}
+	if i := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return w.Lighthouse > 0 }); i >= 0 {
+		return refuse(fmt.Sprintf("workers[%d].lighthouse", i), "churn has no lighthouses; remove it")
+	}
 	if s.Work != nil {
 		return refuse("work", "churn's steps vary by inner_step_jitter alone; remove the section, and write what it makes of inner_step_mean and inner_step_jitter to the workers")
 	}

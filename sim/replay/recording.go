@@ -13,6 +13,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/sim/churn"
 )
 
 // Recording is what the record of a run says about everything but decisions:
@@ -423,7 +424,7 @@ func (r *Recording) conclude() {
 			r.overhead[w.ID] = policy.Median(all)
 		}
 	}
-	model := r.scenario.Transfer()
+	model := churn.Transfer(r.scenario)
 	var reductions, fetches []policy.Time
 	for _, attempts := range r.reduces {
 		for _, a := range attempts {

@@ -50,15 +50,17 @@ type replayed struct {
 
 // What the queue holds.
 type (
-	replayJoin   policy.ID
-	replayCrash  struct{ runlog.Event }
-	replayNote   struct{ runlog.Event }
-	replayLeave  struct{ id policy.ID }
-	replayLoss   policy.Lost
-	replayBeat   policy.ID
-	replayTimer  int
-	replayReduce struct{ epoch int }
-	replayStep   struct {
+	replayJoin  policy.ID
+	replayCrash struct{ runlog.Event }
+	replayNote  struct{ runlog.Event }
+	replayLeave struct{ id policy.ID }
+	replayLoss  policy.Lost
+	replayBeat  policy.ID
+	// replayConfirm is the answer to an abort: when it came the record does not say.
+	replayConfirm policy.ReduceFailed
+	replayTimer   int
+	replayReduce  struct{ epoch int }
+	replayStep    struct {
 		id               policy.ID
 		gen, round, step int
 		took             policy.Time
@@ -210,6 +212,8 @@ func (p *replay) handle(what any) {
 		}
 	case replayLoss:
 		p.tell(policy.Lost(what))
+	case replayConfirm:
+		p.tell(policy.ReduceFailed(what))
 	case replayBeat:
 		p.tell(policy.Heartbeat{ID: policy.ID(what)})
 	case replayStep:
@@ -356,7 +360,14 @@ func (p *replay) act(a policy.Action) {
 		}
 	case *policy.Reduce:
 		p.reduce(a)
-	case *policy.Abort, *policy.OuterStep:
+	case *policy.Abort:
+		p.epoch = 0
+		for _, id := range a.Participants {
+			if a.Confirm && !p.workers[id].dead {
+				p.push(p.now, later, replayConfirm{ID: id, Epoch: a.Epoch})
+			}
+		}
+	case *policy.OuterStep:
 		p.epoch = 0
 	case *policy.Fetch:
 		p.fetch(a)

@@ -60,8 +60,13 @@ func (p *player) inject(in scenarios.Inject) error {
 	e := runlog.Event{T: p.clock.now(), Node: w.name}
 	switch in.Op {
 	case scenarios.Pause:
-		p.pause(w)
-		return nil // recorded when it has stopped
+		if !in.Heartbeats {
+			p.pause(w)
+			return nil // recorded when it has stopped
+		}
+		w.paused = true
+		w.command(node.Command{Op: node.OpPause, At: in.At, Heartbeats: true})
+		e.Type, e.Heartbeats = runlog.Pause, true
 	case scenarios.Resume:
 		e.Type = runlog.Resume
 		err := p.record(e)

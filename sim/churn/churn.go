@@ -1,0 +1,28 @@
+// Package churn says what transfers take on the network of churn's model, where
+// they are all alike, whatever else is going on.
+//
+// The package is pure.
+package churn
+
+import (
+	"testbed/policy"
+	"testbed/scenarios"
+)
+
+// Transfer is what a state fetch takes, or an all-reduce of everything.
+func Transfer(s *scenarios.Scenario) policy.Time {
+	return s.BaseLatency + policy.Time(s.StateBytes/s.BandwidthBpus)
+}
+
+// Exchanges returns what the all-reduce of a round takes, by what the round
+// exchanges of the state.
+func Exchanges(s *scenarios.Scenario) func(round int) policy.Time {
+	fragments := s.Exchange().Fragments
+	return func(round int) policy.Time {
+		bytes := s.StateBytes
+		if len(fragments) > 1 {
+			bytes = int64(float64(bytes) * float64(fragments.Of(round).Len) / float64(s.Real.Parameters))
+		}
+		return s.BaseLatency + policy.Time(bytes/s.BandwidthBpus)
+	}
+}
