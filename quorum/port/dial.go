@@ -31,7 +31,7 @@ func Dial(address string) (*grpc.ClientConn, error) {
 			MinConnectTimeout: time.Second,
 		}),
 		// As torchft's clients have it: a quorum of a thousand comes in one go.
-		grpc.WithInitialWindowSize(2<<20), grpc.WithInitialConnWindowSize(5<<20),
+		grpc.WithInitialWindowSize(2<<20), grpc.WithInitialConnWindowSize(5<<20), grpc.WithReadBufferSize(128<<10),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 	)
 }
