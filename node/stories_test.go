@@ -36,6 +36,10 @@ func (w *world) inject(in scenarios.Inject) {
 	case scenarios.Restart:
 		w.crash(*in.ID)
 		time.AfterFunc(w.scenario.RealDuration(in.After), func() { w.restart(*in.ID) })
+	case scenarios.Restore:
+		w.command(*in.ID, Command{Op: OpRestore, At: in.At})
+	case scenarios.FailReduce:
+		w.command(*in.ID, Command{Op: OpFailReduce, Alone: in.Alone})
 	default:
 		w.fail("%s is not staged", in.Op)
 	}
@@ -49,9 +53,9 @@ func TestStories(t *testing.T) {
 		if story.Rates {
 			continue
 		}
-		for mended, want := range map[bool]string{false: story.Told, true: story.Mended} {
+		for _, mended := range story.Versions() {
 			t.Run(story.Scenario()+" "+story.Policy(mended), func(t *testing.T) {
-				err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, story.Scenario(), story.Policy(mended), want) })
+				err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, story.Scenario(), story.Policy(mended), story.Want(mended)) })
 				if err != nil {
 					t.Error(err)
 				}
@@ -72,14 +76,14 @@ func tellStory(t *testing.T, name, policyName, want string) {
 			w.stage()
 		}
 	}
-	_, events := w.play(policyName, time.Hour)
+	sum, events := w.play(policyName, time.Hour)
 	if len(w.failed) > 0 {
 		t.Errorf("%q", w.failed)
 	}
 	if told := stories.Tell(events); told != want {
 		t.Errorf("%s\nwant\n%s\n%s", told, want, w.logs.String())
 	}
-	if err := checkLineage(s, events); err != nil {
-		t.Error(err)
+	if err := checkLineage(s, events); (err != nil) != (len(sum.Diverged) > 0) {
+		t.Errorf("diverged %v; of the lineage of states: %v", sum.Diverged, err)
 	}
 }

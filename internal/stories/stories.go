@@ -10,7 +10,8 @@ import (
 // the library, and is played under the policy torchft.
 type Story struct {
 	Number int // T1 to T17
-	// Mend are the parameters of the policy with which it does not happen.
+	// Mend are the parameters of the policy with which it does not happen; empty
+	// where torchft gets over it.
 	Mend string
 	// Rates says that it hangs on the rates of links.
 	Rates bool
@@ -29,11 +30,30 @@ func (s Story) Policy(mended bool) string {
 	return "torchft"
 }
 
+// Versions are the ways in which the story is played: as it is, and mended.
+func (s Story) Versions() []bool {
+	if s.Mend == "" {
+		return []bool{false}
+	}
+	return []bool{false, true}
+}
+
+// Want is what is told of a version.
+func (s Story) Want(mended bool) string {
+	if mended {
+		return s.Mended
+	}
+	return s.Told
+}
+
 // All are the stories that can be told.
 var All = []Story{
 	{2, "heartbeat_timeout=10000", false,
 		"quorum 1 of 0 1 2 3 takes 1, quorum 2 of 0 1 takes 2, w2 heals, w3 heals, quorum 3 of 0 1 2 3 takes 3-6, complete",
 		"quorum 1 of 0 1 2 3 takes 1-6, complete"},
+	{5, "join_timeout=30000", false,
+		"w3 heals, w4 heals, quorum 1 of 2 3 4 takes 1, 2 3 4 take 1 a second time, quorum 1 of 2 3 4 takes 2-4, w4 heals, quorum 2 of 0 1 4 takes 50, w2 heals, w3 heals, 4 steps are lost, quorum 3 of 1 2 3 takes 51, ends: split_brain",
+		"w2 heals, w3 heals, w4 heals, quorum 1 of 0 1 2 3 4 takes 50-51, complete"},
 	{6, "join_timeout=15000", true,
 		"quorum 1 of 0 1 2 takes 1-4, w3 heals, quorum 3 of 0 1 2 takes 5-13, w3 heals, quorum 5 of 0 1 2 takes 14-22, complete",
 		"quorum 1 of 0 1 2 takes 1-4, w3 heals, quorum 3 of 0 1 2 3 takes 5-22, complete"},
@@ -55,6 +75,10 @@ var All = []Story{
 	{13, "shrink_until=0", false,
 		"quorum 1 of 0 1 2 takes 1-6, w3 heals, quorum 2 of 0 1 2 3 takes 7-10, complete",
 		"quorum 1 of 0 1 2 takes 1, w3 heals, quorum 2 of 0 1 2 3 takes 2-10, complete"},
+	{14, "", false,
+		"quorum 1 of 0 1 2 3 4 5 6 7 takes 1, quorum 1 of 0 1 2 3 4 5 6 7 fails 2 (reduce_failed), quorum 2 of 0 1 2 3 4 5 6 7 takes 2-6, complete", ""},
+	{15, "", false,
+		"quorum 1 of 0 1 2 3 takes 1, quorum 1 of 0 1 2 3 takes 2 without 3, w3 heals, quorum 2 of 0 1 2 3 takes 3-6, complete", ""},
 	{16, "timeout=20000", false,
 		"quorum 1 of 0 1 2 3 takes 1, quorums 1-2 of 0 1 2 3 fail 2 2 times (timeout), quorum 3 of 0 1 2 3 takes 2-5, complete",
 		"quorum 1 of 0 1 2 3 takes 1-5, complete"},

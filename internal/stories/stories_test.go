@@ -4,34 +4,34 @@ import (
 	"testing"
 
 	"testbed/internal/stories"
+	"testbed/report/record"
 	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
 	"testbed/sim/timing"
 )
 
-// play tells what becomes of a story on the planned links.
-func play(t *testing.T, s stories.Story, mended bool) (told string, sum runlog.Summary) {
+// play is a story on the planned links.
+func play(t *testing.T, s stories.Story, mended bool) (run record.Run) {
 	t.Helper()
 	scenario, err := scenarios.Load(s.Scenario())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var events []runlog.Event
-	sum, err = sim.RunLinks(scenario, s.Policy(mended), timing.Costs{}, func(e runlog.Event) { events = append(events, e) })
+	run.Summary, err = sim.RunLinks(scenario, s.Policy(mended), timing.Costs{}, func(e runlog.Event) { run.Events = append(run.Events, e) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stories.Tell(events), sum
+	return run
 }
 
 // TestSimulated: on the planned links each story is told as it is written down, and
 // its mend keeps it from happening.
 func TestSimulated(t *testing.T) {
 	for _, s := range stories.All {
-		for mended, want := range map[bool]string{false: s.Told, true: s.Mended} {
-			if told, _ := play(t, s, mended); told != want {
-				t.Errorf("%s under %s:\n  %s\nwant\n  %s", s.Scenario(), s.Policy(mended), told, want)
+		for _, mended := range s.Versions() {
+			if told := stories.Tell(play(t, s, mended).Events); told != s.Want(mended) {
+				t.Errorf("%s under %s:\n  %s\nwant\n  %s", s.Scenario(), s.Policy(mended), told, s.Want(mended))
 			}
 		}
 	}
@@ -44,9 +44,7 @@ func TestKill(t *testing.T) {
 		if s.Number != 17 {
 			continue
 		}
-		_, sum := play(t, s, false)
-		_, mended := play(t, s, true)
-		if sooner := sum.WallClock - mended.WallClock; sooner < 1000 || sooner > 2000 {
+		if sooner := play(t, s, false).WallClock - play(t, s, true).WallClock; sooner < 1000 || sooner > 2000 {
 			t.Errorf("a heartbeat time-out that is 2,000 µs shorter gains %d", sooner)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 type attempt struct {
 	id, lastID   int64
 	participants []policy.ID
+	without      []policy.ID // those that did not commit
 	steps        []int
 	failed       policy.Rule // or the steps count
 	tries        int
@@ -39,17 +40,27 @@ func Tell(events []runlog.Event) string {
 type teller struct {
 	said    []string
 	running attempt // begun, and not known how it ends
+	decided bool    // some have committed it
 	last    attempt // said when something else happens
 }
 
 func (t *teller) add(e runlog.Event) {
 	switch e.Type {
 	case runlog.ReduceStart:
+		t.decided = false
 		t.running = attempt{id: e.Reason.QuorumID, lastID: e.Reason.QuorumID, participants: e.Participants}
 	case runlog.OuterStep:
+		t.decided = true
+		t.running.without = slices.DeleteFunc(slices.Clone(t.running.participants), func(id policy.ID) bool { return slices.Contains(e.Participants, id) })
 		t.ended(e.Round, "")
 	case runlog.ReduceAbort:
-		t.ended(e.Round, e.Reason.Rule)
+		if !t.decided {
+			t.ended(e.Round, e.Reason.Rule)
+		}
+	case runlog.Diverged:
+		t.say(fmt.Sprintf("%s take %d a second time", list(e.Participants), e.Round))
+	case runlog.Undone:
+		t.say(fmt.Sprintf("%d steps are lost", e.Step))
 	case runlog.FetchStart:
 		t.say(e.Node + " heals")
 	case runlog.Evict:
@@ -75,7 +86,7 @@ func (t *teller) add(e runlog.Event) {
 func (t *teller) ended(round int, failed policy.Rule) {
 	a := t.running
 	a.tries, a.failed, a.steps = 1, failed, []int{round}
-	again := t.last.tries > 0 && slices.Equal(a.participants, t.last.participants) && failed == t.last.failed
+	again := t.last.tries > 0 && slices.Equal(a.participants, t.last.participants) && slices.Equal(a.without, t.last.without) && failed == t.last.failed
 	if again && (failed == "" && a.id == t.last.lastID || failed != "" && round == t.last.steps[0]) {
 		t.last.tries++
 		t.last.lastID = a.id
@@ -104,7 +115,7 @@ func (t *teller) flush() {
 	if a.lastID != a.id {
 		quorum, fails = fmt.Sprintf("quorums %d-%d", a.id, a.lastID), "fail"
 	}
-	what := fmt.Sprintf("%s of %s", quorum, strings.Trim(fmt.Sprint(a.participants), "[]"))
+	what := fmt.Sprintf("%s of %s", quorum, list(a.participants))
 	first, last := a.steps[0], a.steps[len(a.steps)-1]
 	switch {
 	case a.failed != "":
@@ -118,5 +129,10 @@ func (t *teller) flush() {
 	default:
 		what += fmt.Sprintf(" takes %d-%d", first, last)
 	}
+	if len(a.without) > 0 {
+		what += " without " + list(a.without)
+	}
 	t.said = append(t.said, what)
 }
+
+func list(ids []policy.ID) string { return strings.Trim(fmt.Sprint(ids), "[]") }

@@ -79,6 +79,9 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 			continue
 		}
 		for _, name := range scenarios.PolicyNames {
+			if _, err := s.Machine(name); err != nil {
+				continue // initial steps are of torchft alone
+			}
 			t.Run(s.Name+"/"+name, func(t *testing.T) { sameDecisions(t, s, recorded(t, s, name), name) })
 		}
 	}
