@@ -38,6 +38,8 @@ func (w *world) inject(in scenarios.Inject) {
 		time.AfterFunc(w.scenario.RealDuration(in.After), func() { w.restart(*in.ID) })
 	case scenarios.Restore:
 		w.command(*in.ID, Command{Op: OpRestore, At: in.At})
+	case scenarios.CoordinatorCrash:
+		w.crashLighthouse(in.Down, false, in.Forgets)
 	case scenarios.FailReduce:
 		w.command(*in.ID, Command{Op: OpFailReduce, Alone: in.Alone})
 	default:

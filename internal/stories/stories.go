@@ -48,6 +48,9 @@ func (s Story) Want(mended bool) string {
 
 // All are the stories that can be told.
 var All = []Story{
+	{1, "quorum_retries=1", false,
+		"quorum 1 of 0 1 2 takes 1, the lighthouse dies, w1 dies (quorum_timeout), w0 dies (quorum_timeout), w2 dies (quorum_timeout), not complete",
+		"quorum 1 of 0 1 2 takes 1, the lighthouse dies, quorum 1 of 0 1 2 takes 2-5, complete"},
 	{2, "heartbeat_timeout=10000", false,
 		"quorum 1 of 0 1 2 3 takes 1, quorum 2 of 0 1 takes 2, w2 heals, w3 heals, quorum 3 of 0 1 2 3 takes 3-6, complete",
 		"quorum 1 of 0 1 2 3 takes 1-6, complete"},
