@@ -93,10 +93,16 @@ var All = []Story{
 		"quorum 1 of 0 1 2 3 takes 1-2, w2 heals, quorum 2 of 0 1 2 3 takes 3-8, complete"},
 }
 
+// Told reports whether a scenario of the library is there for torchft.
+func Told(s *scenarios.Scenario) bool {
+	_, told := s.Policy.Parameters["torchft"]
+	return told
+}
+
 // Policies are those under which a scenario of the library is looked at: the one
 // that it is there for, or the two that are compared if nothing else is said.
 func Policies(s *scenarios.Scenario) []string {
-	if _, ok := s.Policy.Parameters["torchft"]; ok {
+	if Told(s) {
 		return []string{"torchft"}
 	}
 	return scenarios.PolicyNames

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/internal/randscenario"
+	"testbed/internal/stories"
 	"testbed/policy"
 	"testbed/report"
 	"testbed/runlog"
@@ -72,8 +73,8 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		if _, err := s.Machine(scenarios.Baseline); err != nil {
-			continue // it has what torchft alone knows
+		if stories.Told(s) {
+			continue // what torchft decides hangs on more than a record has
 		}
 		if slices.ContainsFunc(s.Injects, unplayable) || s.Regions() != nil {
 			if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
