@@ -17,9 +17,8 @@ type attempt struct {
 	id, lastID   int64
 	participants []policy.ID
 	without      []policy.ID // those that did not commit
-	steps        []int
+	steps        []int       // of each, in order
 	failed       policy.Rule // or the steps count
-	tries        int
 }
 
 // Tell says which quorums came about, what they came to, who healed and who died,
@@ -29,7 +28,7 @@ type attempt struct {
 //
 // What happens again in the same way is said once.
 func Tell(events []runlog.Event) string {
-	t := teller{}
+	t := teller{running: map[int]attempt{}}
 	for _, e := range events {
 		t.add(e)
 	}
@@ -39,23 +38,22 @@ func Tell(events []runlog.Event) string {
 
 type teller struct {
 	said    []string
-	running attempt // begun, and not known how it ends
-	decided bool    // some have committed it
-	last    attempt // said when something else happens
+	running map[int]attempt // by epoch: begun, and not known how it ends
+	pending []attempt       // to be said when something else happens
 }
 
 func (t *teller) add(e runlog.Event) {
 	switch e.Type {
 	case runlog.ReduceStart:
-		t.decided = false
-		t.running = attempt{id: e.Reason.QuorumID, lastID: e.Reason.QuorumID, participants: e.Participants}
+		t.running[e.Epoch] = attempt{id: e.Reason.QuorumID, lastID: e.Reason.QuorumID, participants: e.Participants, steps: []int{e.Round}}
 	case runlog.OuterStep:
-		t.decided = true
-		t.running.without = slices.DeleteFunc(slices.Clone(t.running.participants), func(id policy.ID) bool { return slices.Contains(e.Participants, id) })
-		t.ended(e.Round, "")
-	case runlog.ReduceAbort:
-		if !t.decided {
-			t.ended(e.Round, e.Reason.Rule)
+		a := t.running[e.Epoch]
+		a.without = slices.DeleteFunc(slices.Clone(a.participants), func(id policy.ID) bool { return slices.Contains(e.Participants, id) })
+		t.ended(e.Epoch, a)
+	case runlog.ReduceAbort: // some may have committed before
+		if a, undecided := t.running[e.Epoch]; undecided {
+			a.failed = e.Reason.Rule
+			t.ended(e.Epoch, a)
 		}
 	case runlog.Diverged:
 		t.say(fmt.Sprintf("%s take %d a second time", list(e.Participants), e.Round))
@@ -81,20 +79,29 @@ func (t *teller) add(e runlog.Event) {
 	}
 }
 
-// ended notes what the running attempt came to, together with the one before if
-// that came to the same.
-func (t *teller) ended(round int, failed policy.Rule) {
-	a := t.running
-	a.tries, a.failed, a.steps = 1, failed, []int{round}
-	again := t.last.tries > 0 && slices.Equal(a.participants, t.last.participants) && slices.Equal(a.without, t.last.without) && failed == t.last.failed
-	if again && (failed == "" && a.id == t.last.lastID || failed != "" && round == t.last.steps[0]) {
-		t.last.tries++
-		t.last.lastID = a.id
-		t.last.steps = append(t.last.steps, round)
-		return
+// ended notes what an attempt came to, together with the last one of the same
+// members if that came to the same.
+func (t *teller) ended(epoch int, a attempt) {
+	delete(t.running, epoch)
+	for i := len(t.pending) - 1; i >= 0; i-- {
+		last := &t.pending[i]
+		if last.repeats(a) {
+			last.lastID, last.steps = a.id, append(last.steps, a.steps...)
+			return
+		}
+		if slices.ContainsFunc(last.participants, func(id policy.ID) bool { return slices.Contains(a.participants, id) }) {
+			break
+		}
 	}
-	t.flush()
-	t.last = a
+	t.pending = append(t.pending, a)
+}
+
+// repeats reports whether another attempt of the same members came to the same.
+func (a attempt) repeats(b attempt) bool {
+	if !slices.Equal(a.participants, b.participants) || !slices.Equal(a.without, b.without) || a.failed != b.failed {
+		return false
+	}
+	return a.failed != "" && a.steps[0] == b.steps[0] || a.failed == "" && a.lastID == b.id
 }
 
 func (t *teller) say(text string) {
@@ -106,11 +113,13 @@ func (t *teller) say(text string) {
 }
 
 func (t *teller) flush() {
-	a := t.last
-	t.last = attempt{}
-	if a.tries == 0 {
-		return
+	for _, a := range t.pending {
+		t.said = append(t.said, a.String())
 	}
+	t.pending = nil
+}
+
+func (a attempt) String() string {
 	quorum, fails := fmt.Sprint("quorum ", a.id), "fails"
 	if a.lastID != a.id {
 		quorum, fails = fmt.Sprintf("quorums %d-%d", a.id, a.lastID), "fail"
@@ -120,8 +129,8 @@ func (t *teller) flush() {
 	switch {
 	case a.failed != "":
 		what += fmt.Sprintf(" %s %d", fails, first)
-		if a.tries > 1 {
-			what += fmt.Sprintf(" %d times", a.tries)
+		if len(a.steps) > 1 {
+			what += fmt.Sprintf(" %d times", len(a.steps))
 		}
 		what += fmt.Sprintf(" (%s)", a.failed)
 	case first == last:
@@ -132,7 +141,7 @@ func (t *teller) flush() {
 	if len(a.without) > 0 {
 		what += " without " + list(a.without)
 	}
-	t.said = append(t.said, what)
+	return what
 }
 
 func list(ids []policy.ID) string { return strings.Trim(fmt.Sprint(ids), "[]") }
