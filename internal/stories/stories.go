@@ -60,7 +60,7 @@ var All = []Story{
 	{4, "", false,
 		"w2 heals, quorum 1 of 0 1 2 takes 1, w3 heals, quorum 2 of 0 1 2 3 takes 2-4, complete", ""},
 	{5, "join_timeout=30000", false,
-		"w3 heals, w4 heals, quorum 1 of 2 3 4 takes 1, 2 3 4 take 1 a second time, quorum 1 of 2 3 4 takes 2-4, w4 heals, quorum 2 of 0 1 4 takes 50, w2 heals, w3 heals, 4 steps are lost, quorum 3 of 1 2 3 takes 51, ends: split_brain",
+		"w3 heals, w4 heals, quorum 1 of 2 3 4 takes 1, 2 3 4 take 1 a second time, quorum 1 of 2 3 4 takes 2-4, w4 heals, quorum 2 of 0 1 4 takes 50, w2 heals, w3 heals, 4 steps are lost, quorum 3 of 2 3 4 takes 51, ends: split_brain",
 		"w2 heals, w3 heals, w4 heals, quorum 1 of 0 1 2 3 4 takes 50-51, complete"},
 	{6, "join_timeout=15000", true,
 		"quorum 1 of 0 1 2 takes 1-4, w3 heals, quorum 3 of 0 1 2 takes 5-13, w3 heals, quorum 5 of 0 1 2 takes 14-22, complete",
