@@ -280,7 +280,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 		}
 		sc.Train.Outer = s.outer
 	}
-	if s.regions != nil && s.policy != "torchft" { // which has one outer state for all
+	if s.regions != nil && !s.torchft() { // which has one outer state for all
 		if sc.Train == nil {
 			sc.Train = &learning.Spec{}
 		}
@@ -313,7 +313,11 @@ func (s schedule) run(t *testing.T) (logs string, problem error) {
 				}
 			}
 		}()
-		sum, events := w.play(s.policy, time.Hour)
+		spec := s.policy
+		if n := s.majority(); n > 0 {
+			spec += fmt.Sprint(":min_replicas=", n)
+		}
+		sum, events := w.play(spec, time.Hour)
 		problem, logs = s.judge(w, sum, events), w.logs.String()
 		for _, e := range events {
 			logs += fmt.Sprintf("%+v\n", e)
@@ -340,6 +344,33 @@ func cameTooLate(problem string, events []runlog.Event) bool {
 	})
 }
 
+func (s schedule) torchft() bool { return strings.HasPrefix(s.policy, "torchft") }
+
+// majority is how many workers a quorum needs so that there is one at a time, in
+// schedules of an even seed; the others have quorums of one.
+func (s schedule) majority() int {
+	if !s.torchft() || s.seed%2 > 0 {
+		return 0
+	}
+	return (s.workers+len(s.joins))/2 + 1
+}
+
+// splits says whether a run under torchft may come to two lineages: if a quorum is
+// no majority, or fewer took a step than that. With a majority lost for good nobody
+// goes on.
+func (s schedule) splits(events []runlog.Event) (splits, stops bool) {
+	if !s.torchft() {
+		return false, false
+	}
+	for _, e := range events {
+		if e.Type == runlog.OuterStep && len(e.Participants) < s.majority() {
+			splits = true
+		}
+		stops = stops || e.Type == runlog.Evict && e.Reason.Rule == policy.RuleQuorumTimeout && s.majority() > 0
+	}
+	return splits || s.majority() == 0, stops
+}
+
 func lostItsState(events []runlog.Event) bool {
 	return slices.ContainsFunc(events, func(e runlog.Event) bool {
 		return e.Type == runlog.RunEnd && e.Reason != nil && e.Reason.Rule == policy.RuleStateLost
@@ -354,10 +385,14 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 			bad("%s", f)
 		}
 	}
+	splits, stops := s.splits(events)
+	if splits && len(sum.Diverged) > 0 {
+		return errors.Join(problems...) // what else there is to say is of one lineage
+	}
 	if err := checkLineage(w.scenario, events); err != nil {
 		problems = append(problems, err)
 	}
-	if !sum.Complete && !(s.leavesOut() && lostItsState(events)) {
+	if !sum.Complete && !(s.leavesOut() && lostItsState(events)) && !stops {
 		bad("not complete %d µs after the last fault: %d outer steps, last event %+v", policy.Time(recovery), sum.OuterSteps, events[len(events)-1])
 	}
 	if s.causes != nil {
@@ -367,7 +402,7 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 	for _, d := range sum.Detected {
 		// A coordinator that was away begins to count when it is back, and gives
 		// the workers the time of a standstill to come back.
-		if window := window + w.away(); d.After != nil && *d.After > window {
+		if window := window + w.away(); d.After != nil && *d.After > window && !s.torchft() { // which evicts nobody for silence
 			bad("the crash of w%d was detected %d µs later (%s), the bound is %d", d.ID, *d.After, d.Cause, window)
 		}
 	}
@@ -376,7 +411,7 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 		// One worker alone leaves no outcome of its region's step, and who missed that
 		// fetches the whole state, for which losses may leave too little time.
 		slow := s.regions != nil && s.loss > 0 && m.Reason == policy.RuleStraggler
-		if !touched[m.ID] && !slow {
+		if !touched[m.ID] && !slow && !(m.Reason == policy.RuleQuorumTimeout && s.majority() > 0) {
 			bad("w%d was evicted (%s) in round %d without a fault", m.ID, m.Reason, m.Round)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/internal/stories"
 	"testbed/policy"
 	"testbed/report"
 	"testbed/report/record"
@@ -181,7 +182,7 @@ func TestPagesOfTheLibrary(t *testing.T) {
 	}
 	for _, s := range all {
 		rec := &record.Record{Scenario: s, Library: true}
-		for _, name := range scenarios.PolicyNames {
+		for _, name := range stories.Policies(s) {
 			rec.Runs = append(rec.Runs, simulatedRun(t, s, name))
 			if page := html(t, rec); !strings.Contains(page, "simulated only") || !json.Valid([]byte(dataBlock(t, page))) {
 				t.Errorf("%s: the page of %d runs has no data, or claims more than a simulation", s.Name, len(rec.Runs))

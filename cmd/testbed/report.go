@@ -16,6 +16,7 @@ import (
 	"testbed/experiment"
 	"testbed/report"
 	"testbed/report/estimates"
+	"testbed/report/picture"
 	"testbed/report/record"
 	"testbed/report/sweeps"
 	"testbed/report/timeline"
@@ -23,7 +24,7 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	var out, trace string
+	var out, trace, drawn string
 	cmd := &cobra.Command{
 		Use: "report DIR…", Short: "Show runs as one HTML file, or as a trace",
 		Long: `Writes a report of the runs in the directories: of a comparison, or of runs of
@@ -36,7 +37,8 @@ heat maps of more, and which policy is faster where. Of a file that testbed
 estimate --json has printed it makes the page of testbed estimate --html.
 
 With --trace it also writes a trace of a single run, which opens in
-ui.perfetto.dev and in chrome://tracing.`,
+ui.perfetto.dev and in chrome://tracing. With --picture it draws the runs, one
+below the other, as an SVG file.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.Usage(fmt.Errorf("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath()))
@@ -46,6 +48,7 @@ ui.perfetto.dev and in chrome://tracing.`,
 	}
 	cmd.Flags().StringVar(&out, "out", "", "the HTML file to write (default report.html in the first DIR)")
 	cmd.Flags().StringVar(&trace, "trace", "", "write a trace of the run to this file, too")
+	cmd.Flags().StringVar(&drawn, "picture", "", "draw the runs to this SVG file, too")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if slices.ContainsFunc(args, sweep.Is) {
 			return reportSweep(cmd, args, out, trace)
@@ -62,6 +65,11 @@ ui.perfetto.dev and in chrome://tracing.`,
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), trace)
+		}
+		if drawn != "" {
+			if err := writeFile(drawn, func(w io.Writer) error { return picture.Write(w, rec) }); err != nil {
+				return err
+			}
 		}
 		if err := experiment.Predict(rec); err != nil {
 			return err

@@ -185,7 +185,8 @@ func (m *Machine) ask(now policy.Time, w *member) {
 // request tells the lighthouse that a member waits for the next quorum.
 func (m *Machine) request(now policy.Time, w *member) {
 	w.beat, w.again = now, 0
-	m.tell(now, w.house, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: 1, CommitFailures: w.failures}})
+	m.tell(now, w.house, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: 1, CommitFailures: w.failures,
+		ShrinkOnly: w.contributes && w.step < m.policy.ShrinkUntil}})
 }
 
 // tell gives a lighthouse an event and carries out what it decides.

@@ -263,6 +263,18 @@ func TestALostParticipant(t *testing.T) {
 	s.at(1900, policy.StateFetched{ID: 2, OuterSteps: 2}, "fetched w2", "close 3 quorum, 0 1 2, quorum 4, without ", "reduce 3.4 0 1 2 zero 2")
 }
 
+// TestAFetchThatIsOver: what a worker says of a fetch from a donor that is gone by now
+// comes when it has been told to fetch something newer. It does not count.
+func TestAFetchThatIsOver(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 1, JoinTimeout: 1000})
+	s.at(200, policy.Join{ID: 3}, "admit w3")
+	s.at(300, policy.Arrival{ID: 0, Round: 2}, "arrived w0")
+	s.at(300, policy.Arrival{ID: 1, Round: 2}, "arrived w1", "until 1200")
+	s.at(300, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "fetch w3 from w0 at 1")
+	s.at(400, policy.StateFetched{ID: 3, OuterSteps: 0})
+	s.at(500, policy.StateFetched{ID: 3, OuterSteps: 1}, "fetched w3", "close 2 all_arrived, 0 1 2 3, quorum 2, without ", "reduce 2.2 0 1 2 3 zero 3")
+}
+
 // TestTimeouts: a reduction that takes too long has failed; a worker that waits too
 // long for a quorum is dead, and is started again as often as the policy says.
 func TestTimeouts(t *testing.T) {

@@ -174,14 +174,14 @@ func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
 
 func (m *Machine) fetched(now policy.Time, e policy.StateFetched) {
 	w := m.find(e.ID)
-	if w == nil || w.work != fetching {
+	if w == nil || w.work != fetching || e.OuterSteps < w.fetches.steps { // that is of a fetch before
 		return
 	}
 	got, newer := w.fetches, state{w.donor.lineage, w.donor.step}
 	w.initial = false
 	switch {
 	case !w.donor.gone && newer.of != nil && got.leadsTo(newer): // it may have gone on meanwhile
-		got = state{newer.of, max(got.steps, min(e.OuterSteps, newer.steps))}.plain()
+		got = state{newer.of, min(e.OuterSteps, newer.steps)}.plain()
 	case e.OuterSteps != got.steps: // of the donor's next life, or of another lineage
 		w.lineage, w.step = nil, -1
 		m.fetchFailed(now, e.ID)

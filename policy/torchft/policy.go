@@ -37,6 +37,9 @@ type Policy struct {
 	QuorumRetries int `yaml:"quorum_retries" json:"quorum_retries"`
 	// Restarts is how often a worker that died of QuorumTimeout is started again.
 	Restarts int `yaml:"restarts" json:"restarts"`
+	// ShrinkUntil is how many outer steps have to be committed before those that
+	// contribute let in others than those of the last quorum (shrink_only).
+	ShrinkUntil int `yaml:"shrink_until" json:"shrink_until"`
 }
 
 // What torchft's times are to its heartbeat timeout of 5 s: 10 s of join timeout
@@ -64,11 +67,13 @@ func (p *Policy) Validate() error {
 			return &policy.FieldError{Field: t.field, Mend: fmt.Sprintf("is %d; it must lie between 0 and %d", t.value, longest)}
 		}
 	}
-	if p.QuorumRetries < 0 {
-		return &policy.FieldError{Field: "quorum_retries", Mend: fmt.Sprintf("is %d; it must not be negative", p.QuorumRetries)}
-	}
-	if p.Restarts < 0 {
-		return &policy.FieldError{Field: "restarts", Mend: fmt.Sprintf("is %d; it must not be negative", p.Restarts)}
+	for _, n := range []struct {
+		field string
+		value int
+	}{{"quorum_retries", p.QuorumRetries}, {"restarts", p.Restarts}, {"shrink_until", p.ShrinkUntil}} {
+		if n.value < 0 {
+			return &policy.FieldError{Field: n.field, Mend: fmt.Sprintf("is %d; it must not be negative", n.value)}
+		}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"testbed/internal/stories"
 	"testbed/policy"
 	"testbed/report/record"
 	"testbed/report/timeline"
@@ -57,7 +58,7 @@ func everyRun(t *testing.T, f func(t *testing.T, s *scenarios.Scenario, run reco
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		for _, name := range scenarios.PolicyNames {
+		for _, name := range stories.Policies(s) {
 			t.Run("sim-"+s.Name+"-"+name, func(t *testing.T) { f(t, s, simulatedRun(t, s, name)) })
 		}
 	}

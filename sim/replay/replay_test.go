@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/internal/randscenario"
+	"testbed/internal/stories"
 	"testbed/policy"
 	"testbed/report"
 	"testbed/runlog"
@@ -72,6 +73,9 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
+		if stories.Told(s) {
+			continue // what torchft decides hangs on more than a record has
+		}
 		if slices.ContainsFunc(s.Injects, unplayable) || s.Regions() != nil {
 			if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 				t.Errorf("%s: error %v, want one that it cannot be replayed", s.Name, err)
@@ -108,6 +112,12 @@ func TestReplayOfRandomRuns(t *testing.T) {
 		s.Policy.Rejoin = policy.RejoinNever
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		record := recorded(t, s, name)
+		if slices.ContainsFunc(record, func(e runlog.Event) bool { return e.Type == runlog.Diverged }) {
+			if _, err := replay.NewRecording(s, record); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+				t.Fatalf("error %v, want one that it cannot be replayed", err)
+			}
+			return
+		}
 		// What torchft decides depends on when each heartbeat came, and on workers
 		// who begin a round again, of which a record says less than everything.
 		// What happens at one instant has no order in a record, and blocking joins

@@ -151,6 +151,9 @@ func (l *Lesson) Close() error {
 // outer step, the State that it leads to. Where something real is trained, inner
 // steps get their losses, and outer states are Validated.
 func (l *Lesson) Add(e *runlog.Event) (learnt []runlog.Event, err error) {
+	if e.Lineage > 0 || e.Type == runlog.Diverged {
+		return nil, errors.New("computing what is learnt: two lineages of outer states went on at once, of which a lesson knows one")
+	}
 	p := l.pupils[e.Node]
 	switch e.Type {
 	case runlog.Join:
@@ -170,8 +173,6 @@ func (l *Lesson) Add(e *runlog.Event) (learnt []runlog.Event, err error) {
 		learnt, err = l.outerStep(e)
 	case runlog.RunResume:
 		err = l.resume(e)
-	case runlog.Diverged:
-		err = errors.New("two lineages of outer states went on at once, of which a lesson knows one")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("computing what is learnt after outer step %d: %w", l.steps, err)

@@ -1,0 +1,51 @@
+package stories
+
+import (
+	"fmt"
+
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+// Figures are what is published of torchft's trials: how many tries of an outer
+// step there were, how many of them were committed, how many groups took part in
+// one on average, and how long one took.
+type Figures struct {
+	Tries, Committed int
+	Participants     float64
+	Step             policy.Time
+}
+
+// FiguresOf counts a run. A try that failed while somebody healed has no reduction:
+// it counts by its quorum id, and among Participants it is not.
+func FiguresOf(events []runlog.Event) (f Figures) {
+	healed, reduced := map[int64]bool{}, map[int64]bool{}
+	participants, last := 0, policy.Time(0)
+	for _, e := range events {
+		switch e.Type {
+		case runlog.FetchStart:
+			healed[e.Reason.QuorumID] = true
+		case runlog.ReduceStart:
+			f.Tries++
+			participants += len(e.Participants)
+			reduced[e.Reason.QuorumID] = true
+		case runlog.OuterStep:
+			f.Committed++
+			last = e.T
+		}
+	}
+	if f.Tries > 0 {
+		f.Participants = float64(participants) / float64(f.Tries)
+	}
+	for id := range healed {
+		if !reduced[id] {
+			f.Tries++
+		}
+	}
+	f.Step = last / policy.Time(max(1, f.Tries))
+	return f
+}
+
+func (f Figures) String() string {
+	return fmt.Sprintf("%d of %d committed (%.1f %%), %.1f participants, %.2f s a step", f.Committed, f.Tries, 100*float64(f.Committed)/float64(max(1, f.Tries)), f.Participants, float64(f.Step)/1000)
+}

@@ -1,0 +1,147 @@
+// Package stories knows the failures that torchft's assumptions page warns of, one
+// scenario of the library each, and tells in words what became of a run's quorums,
+// in whichever world it was played. Tests hold the worlds against each other by it.
+package stories
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"testbed/policy"
+	"testbed/runlog"
+)
+
+// attempt is what one or more quorums of the same members came to.
+type attempt struct {
+	id, lastID   int64
+	participants []policy.ID
+	without      []policy.ID // those that did not commit
+	steps        []int       // of each, in order
+	failed       policy.Rule // or the steps count
+}
+
+// Tell says which quorums came about, what they came to, who healed and who died,
+// in order:
+//
+//	quorum 1 of 0 1 2 3 takes 1-4, w3 dies (quorum_timeout), quorum 2 of 0 1 2 fails 5 twice (timeout), complete
+//
+// What happens again in the same way is said once.
+func Tell(events []runlog.Event) string {
+	t := teller{running: map[int]attempt{}}
+	for _, e := range events {
+		t.add(e)
+	}
+	t.flush()
+	return strings.Join(t.said, ", ")
+}
+
+type teller struct {
+	said    []string
+	running map[int]attempt // by epoch: begun, and not known how it ends
+	pending []attempt       // to be said when something else happens
+}
+
+func (t *teller) add(e runlog.Event) {
+	switch e.Type {
+	case runlog.ReduceStart:
+		t.running[e.Epoch] = attempt{id: e.Reason.QuorumID, lastID: e.Reason.QuorumID, participants: e.Participants, steps: []int{e.Round}}
+	case runlog.OuterStep:
+		a := t.running[e.Epoch]
+		a.without = slices.DeleteFunc(slices.Clone(a.participants), func(id policy.ID) bool { return slices.Contains(e.Participants, id) })
+		t.ended(e.Epoch, a)
+	case runlog.ReduceAbort: // some may have committed before
+		if a, undecided := t.running[e.Epoch]; undecided {
+			a.failed = e.Reason.Rule
+			t.ended(e.Epoch, a)
+		}
+	case runlog.Diverged:
+		t.say(fmt.Sprintf("%s take %d a second time", list(e.Participants), e.Round))
+	case runlog.Undone:
+		t.say(fmt.Sprintf("%d steps are lost", e.Step))
+	case runlog.FetchStart:
+		t.say(e.Node + " heals")
+	case runlog.Evict:
+		if e.Reason.Rule != policy.RuleReplaced && e.Reason.Rule != policy.RuleLeave {
+			t.say(fmt.Sprintf("%s dies (%s)", e.Node, e.Reason.Rule))
+		}
+	case runlog.CoordinatorCrash:
+		t.say("the lighthouse dies")
+	case runlog.RunEnd:
+		switch {
+		case e.Complete != nil && *e.Complete:
+			t.say("complete")
+		case e.Reason != nil:
+			t.say("ends: " + string(e.Reason.Rule))
+		default:
+			t.say("not complete")
+		}
+	}
+}
+
+// ended notes what an attempt came to, together with the last one of the same
+// members if that came to the same.
+func (t *teller) ended(epoch int, a attempt) {
+	delete(t.running, epoch)
+	for i := len(t.pending) - 1; i >= 0; i-- {
+		last := &t.pending[i]
+		if last.repeats(a) {
+			last.lastID, last.steps = a.id, append(last.steps, a.steps...)
+			return
+		}
+		if slices.ContainsFunc(last.participants, func(id policy.ID) bool { return slices.Contains(a.participants, id) }) {
+			break
+		}
+	}
+	t.pending = append(t.pending, a)
+}
+
+// repeats reports whether another attempt of the same members came to the same.
+func (a attempt) repeats(b attempt) bool {
+	if !slices.Equal(a.participants, b.participants) || !slices.Equal(a.without, b.without) || a.failed != b.failed {
+		return false
+	}
+	return a.failed != "" && a.steps[0] == b.steps[0] || a.failed == "" && a.lastID == b.id
+}
+
+func (t *teller) say(text string) {
+	t.flush()
+	if n := len(t.said); n > 0 && t.said[n-1] == text {
+		return
+	}
+	t.said = append(t.said, text)
+}
+
+func (t *teller) flush() {
+	for _, a := range t.pending {
+		t.said = append(t.said, a.String())
+	}
+	t.pending = nil
+}
+
+func (a attempt) String() string {
+	quorum, fails := fmt.Sprint("quorum ", a.id), "fails"
+	if a.lastID != a.id {
+		quorum, fails = fmt.Sprintf("quorums %d-%d", a.id, a.lastID), "fail"
+	}
+	what := fmt.Sprintf("%s of %s", quorum, list(a.participants))
+	first, last := a.steps[0], a.steps[len(a.steps)-1]
+	switch {
+	case a.failed != "":
+		what += fmt.Sprintf(" %s %d", fails, first)
+		if len(a.steps) > 1 {
+			what += fmt.Sprintf(" %d times", len(a.steps))
+		}
+		what += fmt.Sprintf(" (%s)", a.failed)
+	case first == last:
+		what += fmt.Sprintf(" takes %d", first)
+	default:
+		what += fmt.Sprintf(" takes %d-%d", first, last)
+	}
+	if len(a.without) > 0 {
+		what += " without " + list(a.without)
+	}
+	return what
+}
+
+func list(ids []policy.ID) string { return strings.Trim(fmt.Sprint(ids), "[]") }

@@ -1,0 +1,91 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"testbed/internal/memnet"
+	"testbed/internal/stories"
+	"testbed/runlog"
+	"testbed/scenarios"
+)
+
+// stage has the injects of the scenario happen, of workers and of links.
+func (w *world) stage() {
+	for _, in := range w.scenario.Injects {
+		w.at(in.At, func() { w.inject(in) })
+	}
+	var relay func(after time.Duration)
+	relay = func(after time.Duration) {
+		at, more := w.scenario.NextLinkFault(after)
+		if !more {
+			return
+		}
+		time.AfterFunc(time.Until(w.began.Add(at)), func() {
+			w.net.Fault(w.t, "links", w.scenario.LinkFaults(at)...)
+			relay(at)
+		})
+	}
+	relay(-1)
+}
+
+func (w *world) inject(in scenarios.Inject) {
+	switch in.Op {
+	case scenarios.Slow:
+		w.command(*in.ID, Command{Op: OpSlow, At: in.At, Factor: *in.Factor})
+	case scenarios.Restart:
+		w.crash(*in.ID)
+		time.AfterFunc(w.scenario.RealDuration(in.After), func() { w.restart(*in.ID) })
+	case scenarios.Restore:
+		w.command(*in.ID, Command{Op: OpRestore, At: in.At})
+	case scenarios.CoordinatorCrash:
+		w.crashLighthouse(in.Down, false, in.Forgets)
+	case scenarios.FailReduce:
+		w.command(*in.ID, Command{Op: OpFailReduce, Alone: in.Alone})
+	default:
+		w.fail("%s is not staged", in.Op)
+	}
+}
+
+// TestStories plays torchft's failures, and what mends them, with the real
+// coordinator and workers: they come to what the simulator comes to. The network
+// has delays, losses and cuts, and no rates.
+func TestStories(t *testing.T) {
+	for _, story := range stories.All {
+		if story.Rates {
+			continue
+		}
+		for _, mended := range story.Versions() {
+			t.Run(story.Scenario()+" "+story.Policy(mended), func(t *testing.T) {
+				err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, story.Scenario(), story.Policy(mended), story.Want(mended)) })
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+func tellStory(t *testing.T, name, policyName, want string) {
+	s, err := scenarios.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Real.Parameters = 1500 // quickly summed
+	w := newWorld(t, s)
+	w.onEvent = func(e runlog.Event) {
+		if e.Type == runlog.RunStart {
+			w.stage()
+		}
+	}
+	sum, events := w.play(policyName, time.Hour)
+	if len(w.failed) > 0 {
+		t.Errorf("%q", w.failed)
+	}
+	if told := stories.Tell(events); told != want {
+		t.Errorf("%s\nwant\n%s\n%s", told, want, w.logs.String())
+	}
+	if err := checkLineage(s, events); (err != nil) != (len(sum.Diverged) > 0) {
+		t.Errorf("diverged %v; of the lineage of states: %v", sum.Diverged, err)
+	}
+}
