@@ -83,14 +83,15 @@ func (d *detections) String() string {
 
 // fault happens at a time or, if on is given, after that event of a round.
 type fault struct {
-	what   string
-	id     policy.ID
-	other  policy.ID // of a cut; -1: the coordinator
-	at     policy.Time
-	on     runlog.Type
-	round  int
-	lasts  policy.Time
-	factor float64
+	what           string
+	id             policy.ID
+	other          policy.ID // of a cut; -1: the coordinator
+	at             policy.Time
+	on             runlog.Type
+	round          int
+	lasts          policy.Time
+	factor         float64
+	alone, forgets bool
 }
 
 func (f fault) String() string {
@@ -101,9 +102,11 @@ func (f fault) String() string {
 	s := fmt.Sprintf("%s w%d %s", f.what, f.id, when)
 	switch f.what {
 	case "coordinator", "coordinator-torn":
-		s = fmt.Sprintf("crash of the coordinator (%s) %s", f.what, when)
+		s = fmt.Sprintf("crash of the coordinator (%s, forgets %t) %s", f.what, f.forgets, when)
 	case "cut", "cut-from", "cut-to":
 		s = fmt.Sprintf("%s w%d %s %s", f.what, f.id, nodeName(f.other), when)
+	case "fail-reduce":
+		s += fmt.Sprintf(" alone %t", f.alone)
 	case "slow":
 		s = fmt.Sprintf("slow w%d ×%g %s", f.id, f.factor, when)
 	}
@@ -162,6 +165,14 @@ func drawSchedule(seed uint64) schedule {
 		}
 	} else if r.IntN(3) == 0 {
 		s.drawRegions(r, late)
+	}
+	for range max(0, r.IntN(4)-2) {
+		f := s.drawFault(r, late)
+		f.what, f.lasts, f.alone = "fail-reduce", 0, r.IntN(2) == 0
+		s.faults = append(s.faults, f)
+	}
+	for i := range s.faults {
+		s.faults[i].forgets = s.torchft() && s.faults[i].id < 0 && r.IntN(3) == 0
 	}
 	return s
 }
@@ -355,6 +366,11 @@ func (s schedule) majority() int {
 	return (s.workers+len(s.joins))/2 + 1
 }
 
+// forgets says whether requests may be lost, so that groups die of waiting.
+func (s schedule) forgets() bool {
+	return slices.ContainsFunc(s.faults, func(f fault) bool { return f.forgets })
+}
+
 // splits says whether a run under torchft may come to two lineages: if a quorum is
 // no majority, or fewer took a step than that. With a majority lost for good nobody
 // goes on.
@@ -366,9 +382,21 @@ func (s schedule) splits(events []runlog.Event) (splits, stops bool) {
 		if e.Type == runlog.OuterStep && len(e.Participants) < s.majority() {
 			splits = true
 		}
-		stops = stops || e.Type == runlog.Evict && e.Reason.Rule == policy.RuleQuorumTimeout && s.majority() > 0
+		stops = stops || e.Type == runlog.Evict && e.Reason.Rule == policy.RuleQuorumTimeout && (s.majority() > 0 || s.forgets())
 	}
 	return splits || s.majority() == 0, stops
+}
+
+// beginsAnew says whether a worker has begun with the initial state when others were
+// ahead.
+func beginsAnew(events []runlog.Event) bool {
+	joined := map[string]int{}
+	return slices.ContainsFunc(events, func(e runlog.Event) bool {
+		if e.Type == runlog.Join {
+			joined[e.Node] = e.Round
+		}
+		return e.Type == runlog.Step && e.Round < joined[e.Node]
+	})
 }
 
 func lostItsState(events []runlog.Event) bool {
@@ -386,7 +414,7 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 		}
 	}
 	splits, stops := s.splits(events)
-	if splits && len(sum.Diverged) > 0 {
+	if splits && (len(sum.Diverged) > 0 || beginsAnew(events)) {
 		return errors.Join(problems...) // what else there is to say is of one lineage
 	}
 	if err := checkLineage(w.scenario, events); err != nil {
@@ -411,7 +439,7 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 		// One worker alone leaves no outcome of its region's step, and who missed that
 		// fetches the whole state, for which losses may leave too little time.
 		slow := s.regions != nil && s.loss > 0 && m.Reason == policy.RuleStraggler
-		if !touched[m.ID] && !slow && !(m.Reason == policy.RuleQuorumTimeout && s.majority() > 0) {
+		if !touched[m.ID] && !slow && !(m.Reason == policy.RuleQuorumTimeout && (s.majority() > 0 || s.forgets())) {
 			bad("w%d was evicted (%s) in round %d without a fault", m.ID, m.Reason, m.Round)
 		}
 	}
@@ -450,7 +478,7 @@ func (w *world) inflict(i int, f fault) {
 	}
 	switch f.what {
 	case "coordinator", "coordinator-torn":
-		w.crashCoordinator(f.lasts, f.what == "coordinator-torn")
+		w.crashLighthouse(f.lasts, f.what == "coordinator-torn", f.forgets)
 	case "crash":
 		w.report(Report{Event: &runlog.Event{T: w.now(), Type: runlog.Crash, Node: name}})
 		w.crash(f.id)
@@ -470,6 +498,8 @@ func (w *world) inflict(i int, f fault) {
 				n.crash()
 			}
 		})
+	case "fail-reduce":
+		w.command(f.id, Command{Op: OpFailReduce, Alone: f.alone})
 	case "freeze":
 		w.freeze(f.id)
 	case "leave":
