@@ -223,8 +223,11 @@ func (s *Scenario) lacks(p policy.Policy, spec string) error {
 			return bad(fmt.Sprintf("workers[%d].lighthouse", i), fmt.Sprintf("is %d, and there is none", w.Lighthouse))
 		}
 	}
-	if i := slices.IndexFunc(s.Injects, func(in Inject) bool { return in.Forgets }); i >= 0 {
-		return bad(fmt.Sprintf("injects[%d].forgets", i), "is for a lighthouse, which there is none of")
+	for i, in := range s.Injects {
+		if in.Forgets || in.Lighthouse != nil {
+			field := map[bool]string{true: "forgets", false: "lighthouse"}[in.Forgets]
+			return bad(fmt.Sprintf("injects[%d].%s", i, field), "is for a lighthouse, which there is none of")
+		}
 	}
 	return nil
 }
@@ -263,7 +266,7 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		Seed:                   s.Seed,
 		Overlap:                s.Exchange().Overlap > 0,
 	}
-	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) {
+	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) || slices.ContainsFunc(s.Injects, func(in Inject) bool { return in.Lighthouse != nil }) {
 		cfg.Lighthouse, cfg.Lighthouses = s.lighthouse, maxLighthouses
 	}
 	if r := s.Regions(); r != nil {
