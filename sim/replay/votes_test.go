@@ -1,0 +1,71 @@
+package replay_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/sim"
+	"testbed/sim/replay"
+)
+
+const voters = `
+seed: 1
+inner_steps: 2
+target_outer_steps: 6
+horizon: 200000
+heartbeat_period: 1000
+heartbeat_miss_threshold: 5
+base_latency: 100
+bandwidth_bpus: 10
+state_bytes: 1000
+`
+
+func voted(t *testing.T, text, policyName string) (*scenarios.Scenario, []runlog.Event) {
+	t.Helper()
+	s, err := scenarios.Parse("voters.yaml", []byte(voters+text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []runlog.Event
+	if _, err := sim.Run(s, policyName, func(e runlog.Event) { events = append(events, e) }); err != nil {
+		t.Fatal(err)
+	}
+	return s, events
+}
+
+// TestASplitVoteAgain: who voted against an outer step does so in the replay.
+func TestASplitVoteAgain(t *testing.T) {
+	s, record := voted(t, `workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000}]
+injects: [{op: FailReduce, id: 1, at: 3000, alone: true}, {op: FailReduce, id: 2, at: 9000}]
+`, "torchft")
+	steps := func(events []runlog.Event) (took [][]int) {
+		for _, e := range events {
+			if e.Type == runlog.OuterStep || e.Type == runlog.ReduceAbort {
+				one := []int{int(e.T), e.Round}
+				for _, id := range e.Participants {
+					one = append(one, int(id))
+				}
+				took = append(took, one)
+			}
+		}
+		return took
+	}
+	was, is := steps(record), steps(replayed(t, s, record, "torchft"))
+	if len(was) != 8 || !slices.EqualFunc(was, is, slices.Equal) {
+		t.Errorf("outer steps and aborts %v, recorded %v", is, was)
+	}
+	sameDecisions(t, s, record, "torchft")
+}
+
+// TestTwoLineagesAreRefused: a replay knows one.
+func TestTwoLineagesAreRefused(t *testing.T) {
+	s, record := voted(t, `injects: []
+workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000, lighthouse: 1}]
+`, "torchft")
+	if _, err := replay.NewRecording(s, record); err == nil || !strings.Contains(err.Error(), "two lineages of outer states went on at once") {
+		t.Error(err)
+	}
+}
