@@ -263,8 +263,11 @@ func reportOf(t *testing.T, c headline) {
 			t.Errorf("the report does not say %q", text)
 		}
 	}
-	trace := filepath.Join(t.TempDir(), "trace.json")
-	r = testbed(t, "report", filepath.Join(dir, "real-straggler"), "--trace", trace, "--out", filepath.Join(t.TempDir(), "one.html"))
+	trace, drawn := filepath.Join(t.TempDir(), "trace.json"), filepath.Join(t.TempDir(), "run.svg")
+	r = testbed(t, "report", filepath.Join(dir, "real-straggler"), "--trace", trace, "--picture", drawn, "--out", filepath.Join(t.TempDir(), "one.html"))
+	if picture, err := os.ReadFile(drawn); err != nil || !bytes.Contains(picture, []byte("straggler, measured")) {
+		t.Errorf("%v\n%.500s", err, picture)
+	}
 	text, err := os.ReadFile(trace)
 	if err != nil || r.code != 0 || !json.Valid(text) || !bytes.Contains(text, []byte("reduce-scatter")) || !bytes.Contains(text, []byte("waiting for rate_up")) {
 		t.Errorf("exit code %d, %v\n%s\n%s\n%.500s", r.code, err, r.stdout, r.stderr, text)
@@ -279,6 +282,7 @@ func TestReportRefuses(t *testing.T) {
 	}{
 		{nil, exitUsage, "name the directory of a run or a comparison"},
 		{[]string{"nowhere"}, exitError, "nowhere: there is no such directory"},
+		{[]string{os.Args[0], "--picture", "x.svg"}, exitUsage, "--picture is of runs"},
 	} {
 		if r := testbed(t, append([]string{"report"}, c.args...)...); r.code != c.code || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
 			t.Errorf("report %v: exit code %d, stdout %q, stderr %q", c.args, r.code, r.stdout, r.stderr)

@@ -50,6 +50,9 @@ below the other, as an SVG file.`,
 	cmd.Flags().StringVar(&trace, "trace", "", "write a trace of the run to this file, too")
 	cmd.Flags().StringVar(&drawn, "picture", "", "draw the runs to this SVG file, too")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if drawn != "" && (slices.ContainsFunc(args, sweep.Is) || slices.ContainsFunc(args, isFile)) {
+			return cli.Usage(errors.New("--picture is of runs, and not of a sweep or an estimate; leave it out"))
+		}
 		if slices.ContainsFunc(args, sweep.Is) {
 			return reportSweep(cmd, args, out, trace)
 		}
@@ -60,16 +63,17 @@ below the other, as an SVG file.`,
 		if err != nil {
 			return err
 		}
-		if trace != "" {
-			if err := writeFile(trace, func(w io.Writer) error { return timeline.WriteTrace(w, rec) }); err != nil {
+		for _, also := range []struct {
+			file  string
+			write func(io.Writer, *record.Record) error
+		}{{trace, timeline.WriteTrace}, {drawn, picture.Write}} {
+			if also.file == "" {
+				continue
+			}
+			if err := writeFile(also.file, func(w io.Writer) error { return also.write(w, rec) }); err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), trace)
-		}
-		if drawn != "" {
-			if err := writeFile(drawn, func(w io.Writer) error { return picture.Write(w, rec) }); err != nil {
-				return err
-			}
+			fmt.Fprintln(cmd.OutOrStdout(), also.file)
 		}
 		if err := experiment.Predict(rec); err != nil {
 			return err
