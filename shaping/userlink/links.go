@@ -18,6 +18,8 @@ type Links[T any] struct {
 	// Corrupt and Clone are as those of Queue.
 	Corrupt func(item T, seed uint64)
 	Clone   func(item T) T
+	// Leave is that of Queue.
+	Leave func(due time.Duration, from, to, size int, item T) bool
 
 	paths    *Queue[packet[T]]
 	up, down []line[T]
@@ -41,6 +43,9 @@ func NewLinks[T any](plan *shaping.Plan, limit int) *Links[T] {
 			p.item = l.Clone(p.item)
 		}
 		return p
+	}
+	l.paths.Leave = func(due time.Duration, from, to int, p packet[T]) bool {
+		return l.Leave != nil && l.Leave(due, from, to, p.size, p.item)
 	}
 	l.Change(plan, limit)
 	return l
@@ -91,6 +96,15 @@ func (l *Links[T]) offer(line *line[T], to *departures, node int, at time.Durati
 // cross sends a packet on its path.
 func (l *Links[T]) cross(at time.Duration, p packet[T]) {
 	if fate := l.paths.Push(at, p.from, p.to, p.size, p); fate != Queued {
+		l.drop(p, fate)
+	}
+}
+
+// Arrive takes in a packet that another host's links have sent on its path, on
+// which it is until due.
+func (l *Links[T]) Arrive(due time.Duration, from, to, size int, item T) {
+	p := packet[T]{from, to, size, item}
+	if fate := l.paths.Arrive(due, from, to, p); fate != Queued {
 		l.drop(p, fate)
 	}
 }
