@@ -24,6 +24,7 @@ type realFlags struct {
 	out       string
 	json      bool
 	qlog      bool
+	hosts     string
 }
 
 func (f *realFlags) declare(cmd *cobra.Command) {
@@ -101,7 +102,7 @@ func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 			defer p.End()
 			step = p.Step
 		}
-		return playReal(ctx, r, cmp.Or(r.Links, f.links), f.qlog, step)
+		return playReal(ctx, r, cmp.Or(r.Links, f.links), f, step)
 	}
 }
 
@@ -138,6 +139,7 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 	}
 	flags.declare(cmd)
 	flags.declareQlog(cmd)
+	cmd.Flags().StringVar(&flags.hosts, "hosts", "", "N@ADDRESS: play it on N hosts, on the others of which testbed host runs; docs/hosts.md")
 	cmd.Flags().StringVar(&resume, "resume", "", "go on with the run in this directory, which was killed; takes no scenario")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if resume != "" {

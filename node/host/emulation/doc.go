@@ -50,3 +50,8 @@ func (e *UnsupportedError) Error() string { return e.Missing + "; " + e.Mend }
 
 // Is makes errors.Is(err, errors.ErrUnsupported) true.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// LostError says which host of a run has gone, and why that is thought.
+type LostError struct{ Host, Why string }
+
+func (e *LostError) Error() string { return e.Why }

@@ -1,0 +1,96 @@
+// Package hosts is the verb of a host that plays a part of a run, and the flag of
+// the verbs that ask for several.
+package hosts
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"testbed/cmd/testbed/cli"
+	"testbed/node/host/fleet"
+	"testbed/node/host/share"
+)
+
+// port is where a leader listens if nothing else is said.
+const port = "7400"
+
+// Request reads what --hosts asks for, nil if it is empty, and the token from a
+// file.
+func Request(flag string, token io.Reader) (*share.Request, error) {
+	if flag == "" {
+		return nil, nil
+	}
+	wrong := func(format string, args ...any) (*share.Request, error) {
+		return nil, cli.Usage(fmt.Errorf("--hosts %s: "+format, append([]any{flag}, args...)...))
+	}
+	number, address, found := strings.Cut(flag, "@")
+	count, err := strconv.Atoi(number)
+	if !found || err != nil || count < 2 {
+		return wrong("write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it")
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(address, port)
+	}
+	r := &share.Request{Count: count, Address: address}
+	if r.Token, err = readToken(token); err != nil {
+		return wrong("%w", err)
+	}
+	return r, nil
+}
+
+// readToken reads the token that all hosts of a run share, a line.
+func readToken(from io.Reader) (string, error) {
+	line, err := bufio.NewReader(io.LimitReader(from, 4096)).ReadString('\n')
+	if token := strings.TrimSpace(line); token != "" {
+		return token, nil
+	}
+	if err == io.EOF || err == nil {
+		return "", fmt.Errorf("standard input has no token; give the same one to all hosts, for example from openssl rand -hex 16")
+	}
+	return "", fmt.Errorf("reading the token from standard input: %w", err)
+}
+
+// Command is testbed host.
+func Command() *cobra.Command {
+	var m share.Member
+	cmd := &cobra.Command{
+		Use: "host --index I --count N --leader ADDRESS", Short: "Play a part of a run that goes over several hosts", Args: cli.NoArguments,
+		Long: `Is one host of a run that testbed run --hosts N@ADDRESS leads, until that run is
+over. Reads the run's token from standard input. Needs what testbed run needs,
+and that UDP passes between all hosts of the run; which nodes are here, and all
+that is to be known of the scenario, the leader says.
+
+If the leader is silent for three seconds it ends, and so does all that it has
+started. Exits with 3 if the leader has gone, or if the run has failed elsewhere.`,
+	}
+	cmd.Flags().IntVar(&m.Index, "index", 0, "which host this is, from 1; the leader is 0")
+	cmd.Flags().IntVar(&m.Count, "count", 0, "how many hosts there are, with the leader")
+	cmd.Flags().StringVar(&m.Leader, "leader", "", "the leader's address")
+	cmd.Flags().StringVar(&m.Name, "name", "", "what this host is called in the record (default: its own name)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if m.Index < 1 || m.Index >= m.Count || m.Leader == "" {
+			return cli.Usage(fmt.Errorf("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", m.Index, m.Count, m.Leader))
+		}
+		if _, _, err := net.SplitHostPort(m.Leader); err != nil {
+			m.Leader = net.JoinHostPort(m.Leader, port)
+		}
+		if m.Token, err = readToken(os.Stdin); err != nil {
+			return cli.Usage(err)
+		}
+		err = share.Serve(cmd.Context(), m)
+		if _, ended := errors.AsType[*fleet.EndedError](err); ended {
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			return cli.ErrInvalid
+		}
+		return err
+	}
+	return cmd
+}

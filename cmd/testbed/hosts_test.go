@@ -1,0 +1,230 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"testbed/internal/testenv"
+	"testbed/runlog"
+)
+
+// lab is a cluster: hosts that are network namespaces on one bridge.
+//
+//	h0, the leader      h1                  h2
+//	192.168.77.1        192.168.77.2        192.168.77.3
+//	    eth0                eth0                eth0
+//	     └───── host0 ─── bridge ─── host1 ──────┘ …
+type lab struct{ hosts []netns.NsHandle }
+
+// labToken is one that a person might choose.
+const labToken = "0123456789abcdef0123"
+
+// newLab makes a cluster of that many hosts, whose network carries IP packets of
+// that size.
+func newLab(t *testing.T, hosts, mtu int) *lab {
+	t.Helper()
+	testenv.NeedNamespaces(t)
+	l := &lab{}
+	err := inNamespace(netns.None(), func() error { // the switch
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge", MTU: mtu}}
+		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge)); err != nil {
+			return err
+		}
+		for k := range hosts {
+			host, err := newHost(k, mtu, bridge)
+			if err != nil {
+				return err
+			}
+			l.hosts = append(l.hosts, host)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		for _, h := range l.hosts {
+			h.Close()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// newHost makes a host's namespace, from within that of the switch.
+func newHost(k, mtu int, bridge netlink.Link) (host netns.NsHandle, err error) {
+	err = inNamespace(netns.None(), func() (err error) {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err == nil {
+			host, err = netns.Get()
+		}
+		return err
+	})
+	if err != nil {
+		return host, err
+	}
+	port := fmt.Sprintf("host%d", k)
+	veth := netlink.NewVeth(netlink.LinkAttrs{Name: port, MTU: mtu, MasterIndex: bridge.Attrs().Index})
+	veth.PeerName, veth.PeerNamespace, veth.PeerMTU = "eth0", netlink.NsFd(host), uint32(mtu)
+	if err := errors.Join(netlink.LinkAdd(veth), netlink.LinkSetUp(veth)); err != nil {
+		return host, err
+	}
+	return host, inNamespace(host, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 168, 77, byte(k+1)), Mask: net.CIDRMask(24, 32)}}
+		return errors.Join(netlink.AddrAdd(eth0, addr), netlink.LinkSetUp(eth0))
+	})
+}
+
+// inNamespace calls a function in a network namespace, in a new one if it is none.
+func inNamespace(ns netns.NsHandle, do func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread dies
+		var err error
+		if ns.IsOpen() {
+			err = netns.Set(ns)
+		} else {
+			_, err = netns.New()
+		}
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// process is a command on a host of a lab.
+type process struct {
+	*exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+// start starts the command on a host, with the token on its standard input.
+func (l *lab) start(t *testing.T, host int, id string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: command(t, t.Context(), id, args...)}
+	p.Stdin, p.Stdout, p.Stderr = strings.NewReader(labToken+"\n"), &p.stdout, &p.stderr
+	if err := inNamespace(l.hosts[host], p.Start); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// startRun starts a run on all hosts: the leader's process and those of the others.
+func (l *lab) startRun(t *testing.T, id string, args ...string) (all []*process) {
+	t.Helper()
+	n := len(l.hosts)
+	all = append(all, l.start(t, 0, id, append([]string{"run", "--json", "--out", filepath.Join(t.TempDir(), "run"), "--hosts", fmt.Sprintf("%d@192.168.77.1", n)}, args...)...))
+	for k := 1; k < n; k++ {
+		all = append(all, l.start(t, k, id, "host", "--index", strconv.Itoa(k), "--count", strconv.Itoa(n), "--leader", "192.168.77.1", "--name", fmt.Sprintf("h%d", k)))
+	}
+	return all
+}
+
+// run plays a run on all hosts.
+func (l *lab) run(t *testing.T, args ...string) (sum runlog.Summary) {
+	t.Helper()
+	all := l.startRun(t, t.Name(), args...)
+	for k, p := range all {
+		err := p.Wait()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if code := p.ProcessState.ExitCode(); code != 0 && (k > 0 || code != exitInvalid) {
+			t.Fatalf("host %d ended with exit code %d\n%s\nthe leader:\n%s", k, code, &p.stderr, &all[0].stderr)
+		}
+	}
+	if err := json.Unmarshal(all[0].stdout.Bytes(), &sum); err != nil {
+		t.Fatalf("stdout is no JSON: %v\n%s", err, &all[0].stderr)
+	}
+	return sum
+}
+
+// decisions are what the coordinator decided and the bytes that came of it.
+func decisions(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	for _, e := range readEvents(t, dir) {
+		switch e.Type {
+		case runlog.Sideline, runlog.Evict:
+			all = append(all, fmt.Sprintf("round %d: %s %s", e.Round, e.Type, e.Node))
+		case runlog.State:
+			all = append(all, fmt.Sprintf("round %d: %s", e.Round, e.Hash))
+		}
+	}
+	return all
+}
+
+// TestRunOverHosts: on three hosts, whose network carries no full frame, the
+// coordinator decides the same as on one, and the workers end with the same bytes.
+func TestRunOverHosts(t *testing.T) {
+	needSandbox(t)
+	l := newLab(t, 3, 1450)
+	const scenario = "persistent_straggler"
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		one, _ := once(t, scenario, "--policy", "straggler", "--links", "user")
+		three := l.run(t, scenario, "--policy", "straggler")
+		return func(m testenv.Machine) error {
+			if !one.Complete || !three.Complete {
+				return fmt.Errorf("complete %v on one host, %v on three", one.Complete, three.Complete)
+			}
+			if m != (testenv.Machine{}) && (one.Fidelity.Verdict != "valid" || three.Fidelity.Verdict != "valid") {
+				return nil
+			}
+			if a, b := decisions(t, one.Dir), decisions(t, three.Dir); fmt.Sprint(a) != fmt.Sprint(b) || three.Fidelity.Verdict != "valid" {
+				return fmt.Errorf("on one host\n%s\nand on three\n%s\n%v", strings.Join(a, "\n"), strings.Join(b, "\n"), three.Fidelity)
+			}
+			return nil
+		}
+	})
+}
+
+// TestAHostDies at any moment: within seconds the run has ended on all hosts, says
+// who has gone, and nothing of it is left.
+func TestAHostDies(t *testing.T) {
+	needSandbox(t)
+	l := newLab(t, 3, 1500)
+	before := look(t)
+	for i := range 3 {
+		id := fmt.Sprintf("%s-%d", t.Name(), i)
+		victim := i % 3 // the leader, too
+		all := l.startRun(t, id, "persistent_straggler", "--policy", "baseline")
+		time.Sleep(500*time.Millisecond + time.Duration(rand.Int64N(int64(5*time.Second))))
+		if err := all[victim].Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for k, p := range all {
+			_ = p.Wait() // the exit code says it
+			if code := p.ProcessState.ExitCode(); k != victim && code != exitInvalid {
+				t.Errorf("host %d ended with exit code %d after the death of %d\n%s", k, code, victim, &p.stderr)
+			}
+		}
+		if text := all[0].stderr.String(); victim > 0 && !strings.Contains(text, fmt.Sprintf("h%d has given no sign of life", victim)) {
+			t.Errorf("the leader does not name host %d:\n%s", victim, text)
+		}
+		expectNothing(t, id, before)
+	}
+}
