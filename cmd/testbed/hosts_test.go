@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -22,6 +23,7 @@ import (
 
 	"testbed/internal/testenv"
 	"testbed/runlog"
+	"testbed/shaping/probe"
 )
 
 // lab is a cluster: hosts that are network namespaces on one bridge.
@@ -30,7 +32,11 @@ import (
 //	192.168.77.1        192.168.77.2        192.168.77.3
 //	    eth0                eth0                eth0
 //	     └───── host0 ─── bridge ─── host1 ──────┘ …
-type lab struct{ hosts []netns.NsHandle }
+type lab struct {
+	hosts []netns.NsHandle
+	// wrap begins the command line of what runs on a host.
+	wrap map[int][]string
+}
 
 // labToken is one that a person might choose.
 const labToken = "0123456789abcdef0123"
@@ -126,6 +132,11 @@ type process struct {
 func (l *lab) start(t *testing.T, host int, id string, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: command(t, t.Context(), id, args...)}
+	if wrap := l.wrap[host]; wrap != nil {
+		dir, env := p.Dir, p.Env
+		p.Cmd = exec.CommandContext(t.Context(), wrap[0], append(wrap[1:len(wrap):len(wrap)], args...)...)
+		p.Dir, p.Env = dir, env
+	}
 	p.Stdin, p.Stdout, p.Stderr = strings.NewReader(labToken+"\n"), &p.stdout, &p.stderr
 	if err := inNamespace(l.hosts[host], p.Start); err != nil {
 		t.Fatal(err)
@@ -178,11 +189,20 @@ func decisions(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestRunOverHosts: on three hosts, whose network carries no full frame, the
-// coordinator decides the same as on one, and the workers end with the same bytes.
+// TestRunOverHosts: on three hosts, whose network carries no full frame and whose
+// clocks are far apart, round trips are as planned, the coordinator decides the same
+// as on one host, and the workers end with the same bytes.
 func TestRunOverHosts(t *testing.T) {
 	needSandbox(t)
 	l := newLab(t, 3, 1450)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := func(seconds int) []string {
+		return []string{"unshare", "--time", "--monotonic", strconv.Itoa(seconds), "--fork", "--kill-child", self}
+	}
+	l.wrap = map[int][]string{1: ahead(1000), 2: ahead(-10)}
 	const scenario = "persistent_straggler"
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		one, _ := once(t, scenario, "--policy", "straggler", "--links", "user")
@@ -193,6 +213,10 @@ func TestRunOverHosts(t *testing.T) {
 			}
 			if m != (testenv.Machine{}) && (one.Fidelity.Verdict != "valid" || three.Fidelity.Verdict != "valid") {
 				return nil
+			}
+			var check probe.Report
+			if text, err := os.ReadFile(filepath.Join(three.Dir, "linkcheck.json")); err != nil || json.Unmarshal(text, &check) != nil || !check.OK {
+				return fmt.Errorf("round trips are not as planned: %s", text)
 			}
 			if a, b := decisions(t, one.Dir), decisions(t, three.Dir); fmt.Sprint(a) != fmt.Sprint(b) || three.Fidelity.Verdict != "valid" {
 				return fmt.Errorf("on one host\n%s\nand on three\n%s\n%v", strings.Join(a, "\n"), strings.Join(b, "\n"), three.Fidelity)

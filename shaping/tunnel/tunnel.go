@@ -159,7 +159,7 @@ func (p *peer) finish(d []byte) {
 
 // take takes in a datagram that came at a time, and returns the frame that is
 // whole by it, if one is, due by the clock of this host. Its data is valid until
-// the next call. A frame that comes after it was due at now is counted.
+// the next call. A frame that came after it was due is counted.
 func (e *ends) take(d []byte, at, now time.Duration) (f Frame, ok bool) {
 	h, ok := readHeader(d)
 	if !ok || int(h.source) >= len(e.peers) || e.peers[h.source] == nil {
@@ -200,7 +200,7 @@ func (e *ends) take(d []byte, at, now time.Duration) (f Frame, ok bool) {
 	}
 	if ok {
 		f.Due += p.clock.Offset
-		p.count(f.Due, now)
+		p.count(f.Due, at)
 	}
 	return f, ok
 }
@@ -232,10 +232,10 @@ func (p *peer) join(number uint64, kind byte, text []byte) (f Frame, ok bool) {
 	return readFrame(p.joined)
 }
 
-// count counts a frame that came.
-func (p *peer) count(due, now time.Duration) {
+// count counts a frame that came at a time.
+func (p *peer) count(due, at time.Duration) {
 	p.stats.Frames++
-	if late := now - due; late > 0 {
+	if late := at - due; late > 0 {
 		p.stats.Late++
 		p.stats.LateMax = max(p.stats.LateMax, late)
 	}

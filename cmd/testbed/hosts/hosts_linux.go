@@ -4,6 +4,7 @@ package hosts
 
 import (
 	"bufio"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -31,19 +32,52 @@ func Request(flag string, token io.Reader) (*share.Request, error) {
 	wrong := func(format string, args ...any) (*share.Request, error) {
 		return nil, cli.Usage(fmt.Errorf("--hosts %s: "+format, append([]any{flag}, args...)...))
 	}
-	number, address, found := strings.Cut(flag, "@")
-	count, err := strconv.Atoi(number)
-	if !found || err != nil || count < 2 {
-		return wrong("write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it")
+	who, address, found := strings.Cut(flag, "@")
+	r := &share.Request{Slurm: who == slurm || strings.HasPrefix(who, slurm+":")}
+	var err error
+	if r.Slurm {
+		return r, asSlurm(r, strings.TrimPrefix(strings.TrimPrefix(who, slurm), ":"), address)
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		address = net.JoinHostPort(address, port)
+	if r.Count, err = strconv.Atoi(who); !found || err != nil || r.Count < 2 {
+		return wrong("write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it; or slurm, or slurm:N")
 	}
-	r := &share.Request{Count: count, Address: address}
+	r.Address = withPort(address, port)
 	if r.Token, err = readToken(token); err != nil {
 		return wrong("%w", err)
 	}
 	return r, nil
+}
+
+// slurm is what --hosts begins with where Slurm starts the others.
+const slurm = "slurm"
+
+// asSlurm completes a request for hosts of Slurm's; number and address may be empty.
+func asSlurm(r *share.Request, number, address string) (err error) {
+	r.Token = rand.Text()
+	if number == "" {
+		r.Count, err = share.Allocated()
+	} else if r.Count, err = strconv.Atoi(number); err != nil || r.Count < 2 {
+		err = cli.Usage(fmt.Errorf("--hosts slurm:%s: the number of hosts, with this one, is 2 at the least", number))
+	}
+	if err != nil {
+		return err
+	}
+	if address == "" {
+		own, err := share.OwnAddress()
+		if err != nil {
+			return err
+		}
+		address = own.String()
+	}
+	r.Address = withPort(address, "0")
+	return nil
+}
+
+func withPort(address, otherwise string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	return net.JoinHostPort(address, otherwise)
 }
 
 // readToken reads the token that all hosts of a run share, a line.
@@ -71,17 +105,18 @@ that is to be known of the scenario, the leader says.
 If the leader is silent for three seconds it ends, and so does all that it has
 started. Exits with 3 if the leader has gone, or if the run has failed elsewhere.`,
 	}
-	cmd.Flags().IntVar(&m.Index, "index", 0, "which host this is, from 1; the leader is 0")
+	cmd.Flags().IntVar(&m.Index, "index", 0, "which host this is, from 1; the leader is 0 (default: that of the task in a step of Slurm's)")
 	cmd.Flags().IntVar(&m.Count, "count", 0, "how many hosts there are, with the leader")
 	cmd.Flags().StringVar(&m.Leader, "leader", "", "the leader's address")
 	cmd.Flags().StringVar(&m.Name, "name", "", "what this host is called in the record (default: its own name)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if index, ok := share.InStep(); ok && !cmd.Flags().Changed("index") {
+			m.Index = index
+		}
 		if m.Index < 1 || m.Index >= m.Count || m.Leader == "" {
 			return cli.Usage(fmt.Errorf("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", m.Index, m.Count, m.Leader))
 		}
-		if _, _, err := net.SplitHostPort(m.Leader); err != nil {
-			m.Leader = net.JoinHostPort(m.Leader, port)
-		}
+		m.Leader = withPort(m.Leader, port)
 		if m.Token, err = readToken(os.Stdin); err != nil {
 			return cli.Usage(err)
 		}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"testbed/runlog"
 )
 
 const (
@@ -78,14 +80,12 @@ func credentials(token string) (*tls.Config, error) {
 
 // Hello is what a host says of itself.
 type Hello struct {
-	Index    int    `json:"index"` // from 1; the leader is 0
-	Count    int    `json:"count"` // of hosts, the leader too
-	Name     string `json:"name"`
-	Port     uint16 `json:"port"` // of its tunnel
-	Revision string `json:"revision"`
-	// Processor and Processors are its own.
-	Processor  string `json:"processor"`
-	Processors int    `json:"processors"`
+	Index int    `json:"index"` // from 1; the leader is 0
+	Count int    `json:"count"` // of hosts, the leader too
+	Name  string `json:"name"`
+	Port  uint16 `json:"port"` // of its tunnel
+	// Environment is that of its program, which has to be the leader's.
+	Environment runlog.Environment `json:"environment"`
 }
 
 // EndedError says that the other end of a connection has gone, or has ended the run

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"testbed/runlog"
 )
 
 const token = "a token of some length"
@@ -26,7 +28,7 @@ func lead(t *testing.T, count int) (l *Leader, told chan string, admitted chan [
 	t.Cleanup(func() { l.Close(nil) })
 	told, admitted = make(chan string, 100), make(chan []*Member, 1)
 	go func() {
-		members, err := l.Admit(t.Context(), count, "a", func(s string) { told <- s })
+		members, err := l.Admit(t.Context(), Hello{Count: count, Name: "a"}, func(s string) { told <- s })
 		if err != nil {
 			t.Error(err)
 		}
@@ -51,7 +53,7 @@ func TestHostsAreKnownByTheirIndex(t *testing.T) {
 	l, told, admitted := lead(t, 3)
 	second := join(t, l, Hello{Index: 2, Count: 3, Name: "a", Port: 2})
 	<-told
-	for _, wrong := range []Hello{{Index: 2, Count: 3}, {Index: 1, Count: 4}, {Index: 3, Count: 3}, {Index: 0, Count: 3}} {
+	for _, wrong := range []Hello{{Index: 2, Count: 3}, {Index: 1, Count: 4}, {Index: 3, Count: 3}, {Index: 0, Count: 3}, {Index: 1, Count: 3, Environment: runlog.Environment{Revision: "other"}}} {
 		c := join(t, l, wrong)
 		if _, err := c.Next(); err == nil || !strings.Contains(err.Error(), "has ended the run") {
 			t.Errorf("%+v was not sent away: %v", wrong, err)
@@ -116,7 +118,7 @@ func TestAnotherTokenGetsNobodyIn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	go func() { // nobody is admitted
-		_, _ = l.Admit(ctx, 2, "a", func(string) {})
+		_, _ = l.Admit(ctx, Hello{Count: 2}, func(string) {})
 	}()
 	if _, err := Join(ctx, l.Addr().String(), "a token of other bytes", Hello{Index: 1, Count: 2}); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("the host was let in: %v", err)

@@ -46,10 +46,11 @@ func Listen(address, token string) (*Leader, error) {
 // Addr is where the leader listens.
 func (l *Leader) Addr() netip.AddrPort { return l.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// Admit waits until all hosts of a run have come, of which there are count with the
-// leader, and returns them in order, from 1, with names that differ from each other
-// and from the leader's. told hears who has come.
-func (l *Leader) Admit(ctx context.Context, count int, leader string, told func(string)) ([]*Member, error) {
+// Admit waits until all hosts of a run have come, of which there are as many as the
+// leader says, and returns them in order, from 1, with names that differ from each
+// other and from the leader's. told hears who has come.
+func (l *Leader) Admit(ctx context.Context, leader Hello, told func(string)) ([]*Member, error) {
+	count := leader.Count
 	l.members = make([]*Member, count-1)
 	for missing := count - 1; missing > 0; {
 		conn, err := l.listener.Accept(ctx)
@@ -58,7 +59,7 @@ func (l *Leader) Admit(ctx context.Context, count int, leader string, told func(
 		}
 		m, err := greet(ctx, conn)
 		if err == nil {
-			err = l.fits(m, count)
+			err = l.fits(m, leader)
 		}
 		if err != nil {
 			told(fmt.Sprintf("%v was sent away: %v", conn.RemoteAddr(), err))
@@ -69,7 +70,7 @@ func (l *Leader) Admit(ctx context.Context, count int, leader string, told func(
 		missing--
 		told(fmt.Sprintf("host %d, %s, has come; %d to go", m.Index, m.Name, missing))
 	}
-	names := []string{leader}
+	names := []string{leader.Name}
 	for _, m := range l.members {
 		if slices.Contains(names, m.Name) {
 			m.Name = fmt.Sprintf("%s-%d", m.Name, m.Index)
@@ -85,8 +86,10 @@ func (l *Leader) Admit(ctx context.Context, count int, leader string, told func(
 }
 
 // fits says what is wrong with a host that has come.
-func (l *Leader) fits(m *Member, count int) error {
-	switch {
+func (l *Leader) fits(m *Member, leader Hello) error {
+	switch count := leader.Count; {
+	case m.Environment.Revision != leader.Environment.Revision:
+		return fmt.Errorf("it has another version of the program, %s, and the leader %s; give all hosts the same one", m.Environment.Revision, leader.Environment.Revision)
 	case m.Count != count:
 		return fmt.Errorf("it was started as one of %d hosts, and the run has %d", m.Count, count)
 	case m.Index < 1 || m.Index >= count:

@@ -10,6 +10,7 @@ import (
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
 	"testbed/node/host/share"
+	"testbed/runlog"
 	"testbed/scenarios/averaging"
 	"testbed/scenarios/placement"
 )
@@ -45,6 +46,16 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { hosts.Close(err) }()
+	e := monitor.Environment(r.options.Command)
+	e.Hosts = hosts.Environments
+	if err := r.dir.WriteJSON(runlog.EnvironmentFile, e); err != nil {
+		return err
+	}
+	for _, h := range e.Hosts {
+		if h.Processor != e.Processor || h.Processors != e.Processors {
+			r.stage(fmt.Sprintf("host %s has other processors, %d of %s, than this one, %d of %s", h.Name, h.Processors, h.Processor, e.Processors, e.Processor))
+		}
+	}
 	hosts.Spread.Of = of
 	r.spec.Links, r.spec.Spread = emulation.LinksUser, hosts.Spread
 	return r.play(ctx, emulation.JobSpec{Files: hosts.Files, FileNames: hosts.FileNames})

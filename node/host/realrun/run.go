@@ -19,6 +19,7 @@ import (
 
 	"testbed/node"
 	"testbed/node/host/emulation"
+	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
 	"testbed/node/host/share"
 	"testbed/policy"
@@ -152,7 +153,7 @@ func (r *recorder) prepare() error {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
 	return errors.Join(r.dir.WriteScenario(o.File, o.Text, o.Scenario.Traces), r.dir.WriteJSON(runlog.PlanFile, plan),
-		r.dir.WriteJSON(runlog.EnvironmentFile, environment(o.Command)))
+		r.dir.WriteJSON(runlog.EnvironmentFile, monitor.Environment(o.Command)))
 }
 
 // play has a sandbox play the scenario, with the files of a job, and writes the

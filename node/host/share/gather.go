@@ -15,6 +15,7 @@ import (
 
 	"testbed/node/host/emulation"
 	"testbed/node/host/fleet"
+	"testbed/runlog"
 	"testbed/shaping/tunnel"
 )
 
@@ -23,6 +24,8 @@ type Request struct {
 	Count   int    // of hosts, this one, the leader, too
 	Address string // where it listens for the others, as they reach it
 	Token   string
+	// Slurm has Slurm start the others; else somebody else does.
+	Slurm bool
 }
 
 // Hosts are those of a run, gathered at the leader.
@@ -32,8 +35,11 @@ type Hosts struct {
 	// Files are for the job of the leader, with those names.
 	Files     []*os.File
 	FileNames []string
+	// Environments are those of the other hosts.
+	Environments []runlog.HostEnvironment
 
 	leader *fleet.Leader
+	step   *step // or nil
 	relays sync.WaitGroup
 }
 
@@ -66,13 +72,24 @@ func Gather(ctx context.Context, r Request, told func(string)) (h *Hosts, err er
 		Secret: make([]byte, tunnel.SecretSize),
 	}}
 	_, _ = rand.Read(h.Spread.Secret) // never fails
-	told(fmt.Sprintf("waiting for %d hosts at %s", r.Count-1, r.Address))
-	members, err := h.leader.Admit(ctx, r.Count, name, told)
+	told(fmt.Sprintf("waiting for %d hosts at %v", r.Count-1, h.leader.Addr()))
+	admitting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if r.Slurm {
+		if h.step, err = startStep(&r, h.leader.Addr(), cancel); err != nil {
+			return h, err
+		}
+	}
+	members, err := h.leader.Admit(admitting, fleet.Hello{Count: r.Count, Name: name, Environment: runlog.Environment{Revision: runlog.Revision()}}, told)
+	if cause := context.Cause(admitting); err != nil && cause != nil && ctx.Err() == nil {
+		err = cause
+	}
 	if err != nil {
 		return h, err
 	}
 	for _, m := range members {
 		h.Spread.Hosts = append(h.Spread.Hosts, tunnel.Host{Name: m.Name, Addr: netip.AddrPortFrom(m.Addr, m.Port)})
+		h.Environments = append(h.Environments, runlog.HostEnvironment{Name: m.Name, Environment: m.Environment})
 		if err := h.connect(m); err != nil {
 			return h, err
 		}
@@ -119,4 +136,7 @@ func (h *Hosts) Close(failed error) {
 	h.Started()
 	h.leader.Close(failed)
 	h.relays.Wait()
+	if h.step != nil {
+		h.step.end()
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"testbed/node/host/fleet"
 	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
-	"testbed/runlog"
 	"testbed/shaping/tunnel"
 )
 
@@ -64,6 +62,9 @@ const goodbye = 5 * time.Second
 // it must be dead. Nothing of the run is left then.
 func Serve(ctx context.Context, m Member) (err error) {
 	if m.Name == "" {
+		m.Name = os.Getenv(slurmNode)
+	}
+	if m.Name == "" {
 		if m.Name, err = os.Hostname(); err != nil {
 			return fmt.Errorf("asking for this host's name: %w", err)
 		}
@@ -74,7 +75,7 @@ func Serve(ctx context.Context, m Member) (err error) {
 	}
 	defer socket.Close()
 	c, err := fleet.Join(ctx, m.Leader, m.Token, fleet.Hello{
-		Index: m.Index, Count: m.Count, Name: m.Name, Port: port, Revision: runlog.Revision(), Processors: runtime.NumCPU(),
+		Index: m.Index, Count: m.Count, Name: m.Name, Port: port, Environment: monitor.Environment(nil),
 	})
 	if err != nil {
 		return err
