@@ -252,3 +252,37 @@ func TestAHostDies(t *testing.T) {
 		expectNothing(t, id, before)
 	}
 }
+
+// TestHostsThatWillNotDo end a run before its first frame, with a reason: one that
+// allows no sandbox, and a network between them that is slower than the plan.
+func TestHostsThatWillNotDo(t *testing.T) {
+	needSandbox(t)
+	l := newLab(t, 2, 1500)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(code int, says string, args ...string) {
+		t.Helper()
+		all := l.startRun(t, t.Name(), args...)
+		for _, p := range all {
+			_ = p.Wait() // the exit code says it
+		}
+		if text := all[0].stderr.String(); all[0].ProcessState.ExitCode() != code || !strings.Contains(text, says) {
+			t.Errorf("exit code %d, want %d, and %q in\n%s\nthe other host: %s", all[0].ProcessState.ExitCode(), code, says, text, &all[1].stderr)
+		}
+	}
+	file := scenario(t, 2, "100mbit", "")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, bytes.ReplaceAll(text, []byte("one_way_delay: 5ms"), []byte("one_way_delay: 1us")), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(exitError, "→w1 may take 1µs by plan, and the network between their hosts takes", file, "--policy", "baseline")
+	l.wrap = map[int][]string{1: {
+		"unshare", "--user", "--map-root-user", "sh", "-c", `echo 0 >/proc/sys/user/max_net_namespaces && exec "$0" "$@"`, self,
+	}}
+	end(exitUnsupported, "host h1: user.max_net_namespaces is 0; sudo sysctl -w user.max_net_namespaces=15000", "persistent_straggler", "--policy", "baseline")
+}
