@@ -151,8 +151,8 @@ func (t *Tunnel) Next() (at time.Duration, ok bool) { return t.nextAsk() }
 
 // Receive takes in what has come, now, up to a batch of messages, and hands the
 // frames out, with their data until handle returns. wall is the same moment by
-// the kernel's stamps. It returns how many messages there were.
-func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) (messages int, err error) {
+// the kernel's stamps. some says that there were any, more that there may be others.
+func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) (some, more bool, err error) {
 	for k := range t.in.headers {
 		t.in.headers[k].header.SetControllen(controlSize)
 	}
@@ -160,9 +160,9 @@ func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) 
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EMSGSIZE:
-		return 0, nil // the errors are of datagrams that were sent, which are lost
+		return false, false, nil // the errors are of datagrams that were sent, which are lost
 	default:
-		return 0, os.NewSyscallError("recvmmsg", errno)
+		return false, false, os.NewSyscallError("recvmmsg", errno)
 	}
 	for k := range int(n) {
 		m := &t.in.headers[k]
@@ -184,7 +184,7 @@ func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) 
 			}
 		}
 	}
-	return int(n), nil
+	return n > 0, n == batch, nil
 }
 
 // readControl reads the size of the datagrams in a message, zero if there is but

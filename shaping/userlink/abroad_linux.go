@@ -31,24 +31,11 @@ const (
 
 func (r *Router) goAbroad(plan *shaping.Plan, o Options) {
 	r.abroad = &abroad{tunnel: o.Tunnel, hosts: o.Hosts, self: o.Self, plan: plan, opened: o.Opened}
-	r.ahead = r.abroad.lookAhead(r.ahead)
 	r.links.Leave = r.leave
 }
 
 // has says whether the node is on another host.
 func (a *abroad) has(node int) bool { return a != nil && a.hosts[node] != a.self }
-
-// lookAhead leaves half of the time that frames may wait to the host at the other
-// end of the path.
-func (a *abroad) lookAhead(alone time.Duration) time.Duration {
-	switch {
-	case a == nil:
-		return alone
-	case alone/2 < minGap:
-		return 0
-	}
-	return alone / 2
-}
 
 // leave sends a packet to the host of its receiver, if that is another one. It
 // goes at once and carries its due time, until which that host holds it: so the
@@ -82,20 +69,20 @@ func (r *Router) arrive(f tunnel.Frame) {
 }
 
 // exchange takes in what other hosts have sent, sends what is for them, and says
-// whether there may be more to take in.
-func (r *Router) exchange(now time.Duration, wall time.Time) (more bool, err error) {
+// whether anything came, and whether there may be more.
+func (r *Router) exchange(now time.Duration, wall time.Time) (some, more bool, err error) {
 	a := r.abroad
 	if a == nil {
-		return false, nil
+		return false, false, nil
 	}
-	n, err := a.tunnel.Receive(now, wall, r.arrive)
+	some, more, err = a.tunnel.Receive(now, wall, r.arrive)
 	if err == nil {
 		err = a.tunnel.Work(now)
 	}
 	if err == nil && a.opened != nil {
 		err = a.open(now)
 	}
-	return n > 0, err
+	return some, more, err
 }
 
 // next is the earlier one of a time, if there is one, and that of the tunnel.

@@ -90,7 +90,7 @@ type Options struct {
 // host. Frames are taken in from now on, and carried once Run is called.
 func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	r = &Router{
-		timer: -1, stop: -1, all: -1, blind: -1, ahead: lookAhead(plan), clock: newClock(),
+		timer: -1, stop: -1, all: -1, blind: -1, clock: newClock(),
 		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int), htb: o.HTB, board: o.Board,
 	}
 	r.links = NewLinks[*buffer](r.shaped(plan), capacity(plan))
@@ -98,6 +98,7 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	if o.Tunnel != nil {
 		r.goAbroad(plan, o)
 	}
+	r.ahead = r.lookAhead(plan)
 	defer func() {
 		if err != nil {
 			r.Close()
@@ -160,8 +161,11 @@ func newEpoll(events []unix.EpollEvent) (int, error) {
 
 // lookAhead is how long frames may lie in the ring while others come: they
 // are stamped on arrival, and none is due before its path's delay is over.
-func lookAhead(plan *shaping.Plan) time.Duration {
-	ahead := maxAhead
+func (r *Router) lookAhead(plan *shaping.Plan) time.Duration {
+	ahead, looks := maxAhead, time.Duration(2)
+	if r.abroad != nil {
+		looks = 4 // they wait at both ends, and between hosts they are under way
+	}
 	for i, row := range plan.Paths {
 		for j, p := range row {
 			switch {
@@ -169,7 +173,7 @@ func lookAhead(plan *shaping.Plan) time.Duration {
 			case p.Reorder > 0:
 				return 0 // who overtakes is sent at once
 			default:
-				ahead = min(ahead, time.Duration(p.Fastest())/2)
+				ahead = min(ahead, time.Duration(p.Fastest())/looks)
 			}
 		}
 	}
@@ -229,7 +233,7 @@ func (r *Router) Change(plan *shaping.Plan) error {
 			return fmt.Errorf("changing the router's paths: %w", err)
 		}
 	}
-	ahead, limit := r.abroad.lookAhead(lookAhead(plan)), capacity(plan) // before the lock: both look at every pair
+	ahead, limit := r.lookAhead(plan), capacity(plan) // before the lock: both look at every pair
 	shaped := r.shaped(plan)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -351,11 +355,11 @@ func (r *Router) work() (poll int, err error) {
 		wall := time.Now()
 		now := r.clock.at(wall)
 		taken, sent := r.takeIn(now, wall), r.sendDue(now)
-		more, err := r.exchange(now, wall)
+		some, more, err := r.exchange(now, wall)
 		if err != nil {
 			return r.all, err
 		}
-		busy = busy || taken > 0
+		busy = busy || taken > 0 || some
 		if taken == batch || sent == batch || more {
 			continue
 		}
