@@ -12,6 +12,10 @@
 //	└───────────┘ notes     │ Network            │ reports  └──────────┘
 //	                        └────────────────────┘
 //
+// Where the network goes over several hosts (Spread), each has a sandbox. The
+// leader's job gives orders to those of the others (away, RunShare), whose
+// processes are Childs to it like its own.
+//
 // Every one is this same binary. What crosses a wire is JSON; a job and a
 // child's program are named by their kind, and own the form of their specs,
 // data and commands. Which kinds there are is the caller's business: see

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,9 @@ type Request struct {
 	// Slurm has Slurm start the others; else somebody else does.
 	Slurm bool
 }
+
+// admitPatience bounds the wait for hosts that a person starts.
+const admitPatience = 10 * time.Minute
 
 // Hosts are those of a run, gathered at the leader.
 type Hosts struct {
@@ -63,9 +67,9 @@ func Gather(ctx context.Context, r Request, told func(string)) (h *Hosts, err er
 		return h, err
 	}
 	h.add(socket, emulation.TunnelFile)
-	name, err := os.Hostname()
+	name, err := ownName()
 	if err != nil {
-		return h, fmt.Errorf("asking for this host's name: %w", err)
+		return h, err
 	}
 	h.Spread = &emulation.Spread{Config: tunnel.Config{
 		Hosts:  []tunnel.Host{{Name: name, Addr: netip.AddrPortFrom(address.Addr(), port)}},
@@ -75,6 +79,10 @@ func Gather(ctx context.Context, r Request, told func(string)) (h *Hosts, err er
 	told(fmt.Sprintf("waiting for %d hosts at %v", r.Count-1, h.leader.Addr()))
 	admitting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if !r.Slurm { // else they come when there is room for them
+		waited := time.AfterFunc(admitPatience, func() { cancel(fmt.Errorf("waited %v for all hosts in vain", admitPatience)) })
+		defer waited.Stop()
+	}
 	if r.Slurm {
 		if h.step, err = startStep(&r, h.leader.Addr(), cancel); err != nil {
 			return h, err
@@ -122,18 +130,12 @@ func (h *Hosts) connect(m *fleet.Member) error {
 	return nil
 }
 
-// Started says that the job has its files.
-func (h *Hosts) Started() {
-	for _, f := range h.Files {
-		f.Close()
-	}
-	h.Files = nil
-}
-
 // Close ends the run for all hosts, with the reason if it has failed. The leader's
 // job has ended.
 func (h *Hosts) Close(failed error) {
-	h.Started()
+	for _, f := range h.Files {
+		f.Close()
+	}
 	h.leader.Close(failed)
 	h.relays.Wait()
 	if h.step != nil {

@@ -62,11 +62,8 @@ const goodbye = 5 * time.Second
 // it must be dead. Nothing of the run is left then.
 func Serve(ctx context.Context, m Member) (err error) {
 	if m.Name == "" {
-		m.Name = os.Getenv(slurmNode)
-	}
-	if m.Name == "" {
-		if m.Name, err = os.Hostname(); err != nil {
-			return fmt.Errorf("asking for this host's name: %w", err)
+		if m.Name, err = ownName(); err != nil {
+			return err
 		}
 	}
 	socket, port, err := tunnel.Listen("")
@@ -83,6 +80,18 @@ func Serve(ctx context.Context, m Member) (err error) {
 	err = work(ctx, c, socket)
 	c.Close(err)
 	return err
+}
+
+// ownName is what this host is called: by Slurm, if that knows it.
+func ownName() (string, error) {
+	if name := os.Getenv(slurmNode); name != "" {
+		return name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("asking for this host's name: %w", err)
+	}
+	return name, nil
 }
 
 // work plays this host's part, in a sandbox.
