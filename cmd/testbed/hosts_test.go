@@ -240,6 +240,7 @@ func TestAHostDies(t *testing.T) {
 		if err := all[victim].Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
+		killed := time.Now()
 		for k, p := range all {
 			_ = p.Wait() // the exit code says it
 			if code := p.ProcessState.ExitCode(); k != victim && code != exitInvalid {
@@ -249,6 +250,7 @@ func TestAHostDies(t *testing.T) {
 		if text := all[0].stderr.String(); victim > 0 && !strings.Contains(text, fmt.Sprintf("h%d has given no sign of life", victim)) {
 			t.Errorf("the leader does not name host %d:\n%s", victim, text)
 		}
+		t.Logf("host %d was killed, and %v later the run had ended everywhere", victim, time.Since(killed).Round(time.Millisecond))
 		expectNothing(t, id, before)
 	}
 }
