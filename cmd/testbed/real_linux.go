@@ -62,7 +62,7 @@ func measureLoad(ctx context.Context, s *scenarios.Scenario) (*planned.Load, err
 
 // playReal plays a run on a real network.
 func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags, step func(stage string, e *runlog.Event)) (runlog.Summary, error) {
-	over, err := hosts.Request(f.hosts, os.Stdin)
+	over, err := hosts.Request(f.hosts)
 	if err != nil {
 		return runlog.Summary{}, err
 	}

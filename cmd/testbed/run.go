@@ -33,6 +33,7 @@ func (f *realFlags) declare(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "how many times slower everything goes by the machine's clock; the scenario's own if 0")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
+	cmd.Flags().StringVar(&f.hosts, "hosts", "", "play on several hosts: N@ADDRESS, slurm or slurm:N; see docs/hosts.md")
 }
 
 func (f *realFlags) declareQlog(cmd *cobra.Command) {
@@ -139,7 +140,6 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 	}
 	flags.declare(cmd)
 	flags.declareQlog(cmd)
-	cmd.Flags().StringVar(&flags.hosts, "hosts", "", "N@ADDRESS: play it on N hosts, on the others of which testbed host runs; docs/hosts.md")
 	cmd.Flags().StringVar(&resume, "resume", "", "go on with the run in this directory, which was killed; takes no scenario")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if resume != "" {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -23,9 +24,11 @@ import (
 // port is where a leader listens if nothing else is said.
 const port = "7400"
 
-// Request reads what --hosts asks for, nil if it is empty, and the token from a
-// file.
-func Request(flag string, token io.Reader) (*share.Request, error) {
+// token is that of standard input, which is the same for all runs of a command.
+var token = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) })
+
+// Request is what --hosts asks for, nil if it is empty.
+func Request(flag string) (*share.Request, error) {
 	if flag == "" {
 		return nil, nil
 	}
@@ -42,7 +45,7 @@ func Request(flag string, token io.Reader) (*share.Request, error) {
 		return wrong("write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it; or slurm, or slurm:N")
 	}
 	r.Address = withPort(address, port)
-	if r.Token, err = readToken(token); err != nil {
+	if r.Token, err = token(); err != nil {
 		return wrong("%w", err)
 	}
 	return r, nil
@@ -95,6 +98,7 @@ func readToken(from io.Reader) (string, error) {
 // Command is testbed host.
 func Command() *cobra.Command {
 	var m share.Member
+	var stay bool
 	cmd := &cobra.Command{
 		Use: "host --index I --count N --leader ADDRESS", Short: "Play a part of a run that goes over several hosts", Args: cli.NoArguments,
 		Long: `Is one host of a run that testbed run --hosts N@ADDRESS leads, until that run is
@@ -109,6 +113,7 @@ started. Exits with 3 if the leader has gone, or if the run has failed elsewhere
 	cmd.Flags().IntVar(&m.Count, "count", 0, "how many hosts there are, with the leader")
 	cmd.Flags().StringVar(&m.Leader, "leader", "", "the leader's address")
 	cmd.Flags().StringVar(&m.Name, "name", "", "what this host is called in the record (default: its own name)")
+	cmd.Flags().BoolVar(&stay, "stay", false, "stay for the next run when one is over, until it is interrupted; for commands of several runs")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if index, ok := share.InStep(); ok && !cmd.Flags().Changed("index") {
 			m.Index = index
@@ -117,10 +122,14 @@ started. Exits with 3 if the leader has gone, or if the run has failed elsewhere
 			return cli.Usage(fmt.Errorf("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", m.Index, m.Count, m.Leader))
 		}
 		m.Leader = withPort(m.Leader, port)
-		if m.Token, err = readToken(os.Stdin); err != nil {
+		if m.Token, err = token(); err != nil {
 			return cli.Usage(err)
 		}
-		err = share.Serve(cmd.Context(), m)
+		for err = share.Serve(cmd.Context(), m); stay && another(err) && cmd.Context().Err() == nil; err = share.Serve(cmd.Context(), m) {
+			if err != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), err)
+			}
+		}
 		if _, ended := errors.AsType[*fleet.EndedError](err); ended {
 			fmt.Fprintln(cmd.ErrOrStderr(), err)
 			return cli.ErrInvalid
@@ -128,4 +137,10 @@ started. Exits with 3 if the leader has gone, or if the run has failed elsewhere
 		return err
 	}
 	return cmd
+}
+
+// another says whether there may be another run after one that ended so.
+func another(err error) bool {
+	_, ended := errors.AsType[*fleet.EndedError](err)
+	return err == nil || ended || errors.Is(err, fleet.ErrNoLeader)
 }

@@ -49,7 +49,7 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*Connection, 
 			return nil, fmt.Errorf("the leader at %s has another token: %w", leader, err)
 		}
 		if time.Since(begin) > joinPatience || ctx.Err() != nil {
-			return nil, fmt.Errorf("reaching the leader at %s: %w", leader, err)
+			return nil, fmt.Errorf("reaching the leader at %s: %w: %w", leader, ErrNoLeader, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -113,6 +113,9 @@ func (c *Connection) Next() (v json.RawMessage, err error) {
 
 // ErrDone says that the leader has ended the run, as it should.
 var ErrDone = errors.New("the run is over")
+
+// ErrNoLeader says that a host has waited for its leader in vain.
+var ErrNoLeader = errors.New("nobody leads")
 
 // Close ends the connection, for that reason if there is one.
 func (c *Connection) Close(failed error) {
