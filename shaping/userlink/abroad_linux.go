@@ -31,7 +31,7 @@ const (
 
 func (r *Router) goAbroad(plan *shaping.Plan, o Options) {
 	r.abroad = &abroad{tunnel: o.Tunnel, hosts: o.Hosts, self: o.Self, plan: plan, opened: o.Opened}
-	r.links.Leave = r.leave
+	r.links.Leave(r.leave)
 }
 
 // has says whether the node is on another host.
@@ -40,7 +40,7 @@ func (a *abroad) has(node int) bool { return a != nil && a.hosts[node] != a.self
 // leave sends a packet to the host of its receiver, if that is another one. It
 // goes at once and carries its due time, until which that host holds it: so the
 // way there takes no time of its own.
-func (r *Router) leave(due time.Duration, from, to, _ int, b *buffer) bool {
+func (r *Router) leave(due time.Duration, from, to int, b *buffer) bool {
 	a := r.abroad
 	if !a.has(to) {
 		return false

@@ -92,13 +92,13 @@ func over(plan *shaping.Plan, hosts []int, way time.Duration, sent []sending) (a
 	now := time.Duration(0)
 	for h := range links {
 		links[h] = userlink.NewLinks[int](plan, 1<<20)
-		links[h].Leave = func(due time.Duration, from, to, _ int, number int) bool {
+		links[h].Leave(func(due time.Duration, from, to int, number int) bool {
 			if hosts[to] == h {
 				return false
 			}
 			underway = append(underway, crossing{now + way, due, from, to, number})
 			return true
-		}
+		})
 	}
 	const tick = 100 * time.Microsecond
 	for ; now < 2*time.Second; now += tick {

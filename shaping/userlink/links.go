@@ -18,8 +18,6 @@ type Links[T any] struct {
 	// Corrupt and Clone are as those of Queue.
 	Corrupt func(item T, seed uint64)
 	Clone   func(item T) T
-	// Leave is that of Queue.
-	Leave func(due time.Duration, from, to, size int, item T) bool
 
 	paths    *Queue[packet[T]]
 	up, down []line[T]
@@ -43,9 +41,6 @@ func NewLinks[T any](plan *shaping.Plan, limit int) *Links[T] {
 			p.item = l.Clone(p.item)
 		}
 		return p
-	}
-	l.paths.Leave = func(due time.Duration, from, to int, p packet[T]) bool {
-		return l.Leave != nil && l.Leave(due, from, to, p.size, p.item)
 	}
 	l.Change(plan, limit)
 	return l
@@ -98,6 +93,13 @@ func (l *Links[T]) cross(at time.Duration, p packet[T]) {
 	if fate := l.paths.Push(at, p.from, p.to, p.size, p); fate != Queued {
 		l.drop(p, fate)
 	}
+}
+
+// Leave gives packets whose due time is decided to a function, which says whether
+// it takes them over: they come out at other hosts, whose links they enter by
+// Arrive.
+func (l *Links[T]) Leave(take func(due time.Duration, from, to int, item T) bool) {
+	l.paths.Leave = func(due time.Duration, from, to int, p packet[T]) bool { return take(due, from, to, p.item) }
 }
 
 // Arrive takes in a packet that another host's links have sent on its path, on
