@@ -103,7 +103,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "policy/adaptive", "policy/torchft", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/burst", "sim/churn", "sim/linerate", "sim/replay", "stats", "estimate", "scenarios/work", "scenarios/regions", "scenarios/truth", "scenarios/ringorder", "train", "train/matrix", "train/charlm"}
+	pure   = []string{"policy", "policy/adaptive", "policy/torchft", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/burst", "sim/churn", "sim/linerate", "sim/replay", "stats", "estimate", "scenarios/work", "scenarios/regions", "scenarios/truth", "scenarios/ringorder", "scenarios/placement", "train", "train/matrix", "train/charlm"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 

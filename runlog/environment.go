@@ -18,6 +18,14 @@ type Environment struct {
 	Processor   string `json:"processor,omitempty"`
 	Processors  int    `json:"processors"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
+	// Hosts are the others of a run over several; the above is the leader's.
+	Hosts []HostEnvironment `json:"hosts,omitempty"`
+}
+
+// HostEnvironment is the environment of another host.
+type HostEnvironment struct {
+	Name string `json:"name"`
+	Environment
 }
 
 // revision is set by the linker, -X testbed/runlog.revision=…, where the go

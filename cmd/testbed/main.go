@@ -27,10 +27,6 @@ const (
 	exitUnsupported = 4
 )
 
-// errInvalid says that something was measured, but that its result is not
-// valid. What is wrong has been printed with the result.
-var errInvalid = errors.New("the result is not valid")
-
 // invalid says that there is a result, which may not be used.
 func invalid(err error) bool {
 	_, is := errors.AsType[*experiment.InvalidError](err)
@@ -59,7 +55,7 @@ func main() {
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	if err != nil && !errors.Is(err, errInvalid) {
+	if err != nil && !errors.Is(err, cli.ErrInvalid) {
 		fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
 	}
 	os.Exit(exitCode(err))
@@ -73,7 +69,7 @@ func exitCode(err error) int {
 		return 0
 	case errors.As(err, &usage), errors.As(err, &scenario), wrongUse(err):
 		return exitUsage
-	case errors.Is(err, errInvalid), invalid(err):
+	case errors.Is(err, cli.ErrInvalid), invalid(err):
 		return exitInvalid
 	case errors.Is(err, errors.ErrUnsupported):
 		return exitUnsupported

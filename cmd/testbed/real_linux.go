@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/cmd/testbed/hosts"
 	"testbed/experiment"
 	"testbed/node/host"
 	"testbed/node/host/benchmark"
@@ -60,15 +61,23 @@ func measureLoad(ctx context.Context, s *scenarios.Scenario) (*planned.Load, err
 }
 
 // playReal plays a run on a real network.
-func playReal(ctx context.Context, r experiment.Run, links string, qlog bool, step func(stage string, e *runlog.Event)) (runlog.Summary, error) {
+func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags, step func(stage string, e *runlog.Event)) (runlog.Summary, error) {
+	over, err := hosts.Request(f.hosts)
+	if err != nil {
+		return runlog.Summary{}, err
+	}
 	asked, err := launch.Ask(ctx, r.Scenario)
 	if err != nil {
 		return runlog.Summary{}, err
 	}
-	return realrun.Play(ctx, realrun.Options{
-		Scenario: asked, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: qlog,
+	sum, err := realrun.Play(ctx, realrun.Options{
+		Scenario: asked, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: f.qlog, Hosts: over,
 		Command: os.Args, Progress: func(p realrun.Progress) { step(p.Stage, p.Event) },
 	})
+	if lost, ok := errors.AsType[*emulation.LostError](err); ok {
+		return sum, &experiment.InvalidError{Policy: r.Policy, Seed: r.Scenario.Seed, Reason: lost.Why}
+	}
+	return sum, err
 }
 
 // resumeReal goes on with a run that was killed.
@@ -84,5 +93,5 @@ func wrongUse(err error) bool {
 
 // hostCommands need Linux whatever their flags are.
 func hostCommands() []*cobra.Command {
-	return []*cobra.Command{doctorCommand(), netCommand(), inCommand(), verifyCommand()}
+	return []*cobra.Command{doctorCommand(), hosts.Command(), netCommand(), inCommand(), verifyCommand()}
 }

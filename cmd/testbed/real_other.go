@@ -30,7 +30,7 @@ func startedAgain([]string) (int, bool) { return 0, false }
 
 func ready(...string) error { return needsLinux{} }
 
-func playReal(context.Context, experiment.Run, string, bool, func(string, *runlog.Event)) (runlog.Summary, error) {
+func playReal(context.Context, experiment.Run, string, *realFlags, func(string, *runlog.Event)) (runlog.Summary, error) {
 	return runlog.Summary{}, needsLinux{}
 }
 
@@ -47,6 +47,7 @@ func wrongUse(error) bool { return false }
 func hostCommands() []*cobra.Command {
 	return []*cobra.Command{
 		linuxCommand("doctor", "What this machine can do, and what is missing"),
+		linuxCommand("host", "Play a part of a run that goes over several hosts"),
 		linuxCommand("net", "Run programs of your own on a scenario's network"),
 		linuxCommand("in", "Run a program in a node, inside of testbed net"),
 		linuxCommand("verify", "Measure a scenario's network against its plan"),

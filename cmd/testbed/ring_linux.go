@@ -137,7 +137,7 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 		err = result.WriteText(cmd.OutOrStdout())
 	}
 	if err == nil && !result.BitIdentical {
-		err = errInvalid
+		err = cli.ErrInvalid
 	}
 	return err
 }

@@ -24,6 +24,7 @@ type realFlags struct {
 	out       string
 	json      bool
 	qlog      bool
+	hosts     string
 }
 
 func (f *realFlags) declare(cmd *cobra.Command) {
@@ -32,6 +33,7 @@ func (f *realFlags) declare(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "how many times slower everything goes by the machine's clock; the scenario's own if 0")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
+	cmd.Flags().StringVar(&f.hosts, "hosts", "", "play on several hosts: N@ADDRESS, slurm or slurm:N; see docs/hosts.md")
 }
 
 func (f *realFlags) declareQlog(cmd *cobra.Command) {
@@ -101,7 +103,7 @@ func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 			defer p.End()
 			step = p.Step
 		}
-		return playReal(ctx, r, cmp.Or(r.Links, f.links), f.qlog, step)
+		return playReal(ctx, r, cmp.Or(r.Links, f.links), f, step)
 	}
 }
 

@@ -53,7 +53,7 @@ or a machine that is too busy or too small for these rates.`,
 			err = printReport(cmd, report)
 		}
 		if err == nil && !report.OK {
-			err = errInvalid
+			err = cli.ErrInvalid
 		}
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"testbed/node/host/process"
 	"testbed/node/host/realrun"
 	"testbed/node/host/sandbox"
+	"testbed/node/host/share"
 	"testbed/node/host/shell"
 )
 
@@ -44,6 +45,7 @@ var jobs = map[string]func(s *emulation.Supervisor, spec json.RawMessage) error{
 	shell.KindProgram:    shell.RunProgram,
 	linkcheck.KindVerify: linkcheck.RunVerify,
 	benchmark.KindRing:   benchmark.RunRing,
+	emulation.KindShare:  share.Run,
 	kindProbe:            runProbe,
 	kindReady:            runReady,
 }

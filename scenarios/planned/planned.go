@@ -29,6 +29,8 @@ type Network struct {
 	Work    *work.Spec             `json:"work,omitempty"`
 	// Load is nil if it was not measured.
 	Load *Load `json:"load,omitempty"`
+	// Hosts are the names of the nodes on each host, nil where there is one.
+	Hosts [][]string `json:"hosts,omitempty"`
 }
 
 // New is the network of a scenario with this plan.

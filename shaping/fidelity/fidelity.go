@@ -70,6 +70,9 @@ type Measurements struct {
 	// host took away, and that went into passing packets on.
 	Steal   float64 `json:"steal"`
 	SoftIRQ float64 `json:"softirq"`
+	// Underlay is what became of frames between hosts, where there are several. The
+	// other measurements are then of the worst host.
+	Underlay []Underlay `json:"underlay,omitempty"`
 }
 
 // PairRTT is the round trip of one pair of nodes without load.
@@ -164,6 +167,9 @@ func judge(m Measurements) Verdict {
 	v.share("threads of a worker stood in line for a CPU for %.0f %% of the time (limit %.0f %%)", m.CPUWait, waitSuspect, waitInvalid)
 	if m.CPUWait == 0 {
 		v.share("tasks waited for a CPU in %.0f %% of the time (limit %.0f %%)", m.CPUPressure, pressureSuspect, pressureInvalid)
+	}
+	for _, u := range m.Underlay {
+		v.judgeUnderlay(u)
 	}
 	return v
 }

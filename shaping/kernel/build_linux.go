@@ -34,6 +34,13 @@ const (
 // thread locked. Where the kernel lacks something the error is an
 // *UnsupportedError; after any error nothing is left behind.
 func Build(plan *shaping.Plan, backend Backend) (*Network, error) {
+	return BuildPart(plan, backend, func(int) bool { return true })
+}
+
+// BuildPart is Build of the nodes alone that are here, by their places in the
+// plan: others are on other hosts, where a router leads to. It needs a backend
+// with a router.
+func BuildPart(plan *shaping.Plan, backend Backend, here func(node int) bool) (*Network, error) {
 	if err := backend.check(); err != nil {
 		return nil, err
 	}
@@ -44,7 +51,12 @@ func Build(plan *shaping.Plan, backend Backend) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Network{plan: plan, backend: backend, hub: hub}
+	n := &Network{plan: plan, backend: backend, hub: hub, nodes: make([]node, len(plan.Nodes))}
+	for i := range plan.Nodes {
+		if n.nodes[i].ns = netns.None(); here(i) {
+			n.here = append(n.here, i)
+		}
+	}
 	if err := n.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("building links: %w", err), n.Close())
 	}
@@ -64,12 +76,12 @@ func (n *Network) build() error {
 	if err != nil {
 		return err
 	}
-	for i := range n.nodes {
+	for _, i := range n.here {
 		if err := n.createLink(i, home, bridge); err != nil {
 			return fmt.Errorf("node %s: %w", n.plan.Nodes[i].Name, err)
 		}
 	}
-	for i := range n.nodes {
+	for _, i := range n.here {
 		if err := n.shape(i); err != nil {
 			return fmt.Errorf("node %s: %w", n.plan.Nodes[i].Name, err)
 		}
@@ -77,13 +89,13 @@ func (n *Network) build() error {
 	return n.refuse()
 }
 
-// createNamespaces makes an anonymous namespace for every node. If the
+// createNamespaces makes an anonymous namespace for every node here. If the
 // thread cannot return home it stays locked once more, and so dies with its
 // goroutine instead of running others in the wrong namespace.
 func (n *Network) createNamespaces(home netns.NsHandle) (err error) {
 	runtime.LockOSThread()
-	for range n.plan.Nodes {
-		if err = n.createNamespace(); err != nil {
+	for _, i := range n.here {
+		if err = n.createNamespace(&n.nodes[i]); err != nil {
 			break
 		}
 	}
@@ -95,7 +107,7 @@ func (n *Network) createNamespaces(home netns.NsHandle) (err error) {
 }
 
 // createNamespace leaves the thread in the new namespace.
-func (n *Network) createNamespace() error {
+func (n *Network) createNamespace(of *node) error {
 	ns, err := netns.New()
 	if err != nil {
 		return unsupported(featureNamespace, err)
@@ -104,7 +116,7 @@ func (n *Network) createNamespace() error {
 	if err != nil {
 		return errors.Join(err, ns.Close())
 	}
-	n.nodes = append(n.nodes, node{ns: ns, conn: c})
+	of.ns, of.conn = ns, c
 	if n.plan.TCP == "" {
 		_ = setTCP(shaping.DefaultTCP) // TCP says what came of it
 		return nil

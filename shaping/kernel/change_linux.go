@@ -37,7 +37,8 @@ func (n *Network) Change(plan *shaping.Plan) error {
 	}
 	var touched []*device
 	before := make(dumps) // one look for all: a dump of a large hub takes long
-	for i, p := range plan.Nodes {
+	for _, i := range n.here {
+		p := plan.Nodes[i]
 		for _, step := range []struct {
 			d    *device
 			want tree

@@ -20,7 +20,8 @@ type Network struct {
 	plan    *shaping.Plan
 	backend Backend
 	hub     *conn
-	nodes   []node
+	nodes   []node // by place in the plan
+	here    []int  // those that are on this host
 }
 
 type node struct {
@@ -32,16 +33,19 @@ type node struct {
 	refused         map[int]bool // the peers that the node has no route to
 }
 
-// Nodes returns the names of the nodes in the order of the plan.
+// Nodes returns the names of the nodes on this host in the order of the plan.
 func (n *Network) Nodes() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	names := make([]string, len(n.plan.Nodes))
-	for i, p := range n.plan.Nodes {
-		names[i] = p.Name
+	var names []string
+	for _, i := range n.here {
+		names = append(names, n.plan.Nodes[i].Name)
 	}
 	return names
 }
+
+// Places are those of Nodes in the plan.
+func (n *Network) Places() []int { return slices.Clone(n.here) }
 
 // NS returns the namespace of the named node, or netns.None() if there is
 // none. The handle belongs to the network and is closed with it.
@@ -60,12 +64,14 @@ func (n *Network) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var errs []error
-	for _, node := range n.nodes {
-		node.conn.close()
-		errs = append(errs, node.ns.Close())
+	for _, i := range n.here {
+		if node := n.nodes[i]; node.conn != nil { // else building it failed before
+			node.conn.close()
+			errs = append(errs, node.ns.Close())
+		}
 	}
-	nodes := len(n.nodes)
-	n.nodes = nil
+	here := n.here
+	n.nodes, n.here = nil, nil
 	if n.hub == nil {
 		return errors.Join(errs...)
 	}
@@ -73,7 +79,7 @@ func (n *Network) Close() error {
 	if !n.backend.Routed() {
 		own = append(own, bridgeName)
 	}
-	for i := range nodes {
+	for _, i := range here {
 		if n.backend == BackendNetem {
 			own = append(own, pathName(i))
 		}
@@ -117,8 +123,8 @@ func (n *Network) ReadBack() ([]Difference, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading back the hub: %w", err)
 	}
-	for i, p := range n.plan.Nodes {
-		node := n.nodes[i]
+	for _, i := range n.here {
+		p, node := n.plan.Nodes[i], n.nodes[i]
 		found, err := node.conn.readNode(node.inside)
 		if err != nil {
 			return nil, fmt.Errorf("reading back node %s: %w", p.Name, err)
@@ -292,7 +298,8 @@ func (n *Network) Counters() ([]QueueCount, error) {
 	if err != nil {
 		return nil, fmt.Errorf("counting in the hub: %w", err)
 	}
-	for i, p := range n.plan.Nodes {
+	for _, i := range n.here {
+		p := n.plan.Nodes[i]
 		queues, err := n.nodes[i].conn.qdiscs()
 		if err != nil {
 			return nil, fmt.Errorf("counting in node %s: %w", p.Name, err)

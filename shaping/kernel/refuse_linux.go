@@ -14,8 +14,8 @@ import (
 // refuse gives each node routes that lead nowhere to the peers that it is
 // refused, and takes away those to the others. What was touched is read back.
 func (n *Network) refuse() error {
-	for i, p := range n.plan.Nodes {
-		node, changed := &n.nodes[i], false
+	for _, i := range n.here {
+		p, node, changed := n.plan.Nodes[i], &n.nodes[i], false
 		for j, path := range n.plan.Paths[i] {
 			if path.Refused == node.refused[j] {
 				continue

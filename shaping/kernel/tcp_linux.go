@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -62,7 +63,10 @@ func readTCP(ns netns.NsHandle) (string, error) {
 func (n *Network) TCP() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return readTCP(n.nodes[0].ns)
+	if len(n.here) == 0 {
+		return "", errors.New("no node is on this host")
+	}
+	return readTCP(n.nodes[n.here[0]].ns)
 }
 
 func tcpLine(name string) string { return "tcp " + name }

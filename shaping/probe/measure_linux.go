@@ -96,11 +96,12 @@ func (p *Prober) Check() []Found {
 	}))
 }
 
-// every is every pair, in order.
-func (p *Prober) every() []Pair {
-	pairs := make([]Pair, len(p.pairs))
-	for k, q := range p.pairs {
-		pairs[k] = q.Pair
+// every is every pair from a node of this host, in order.
+func (p *Prober) every() (pairs []Pair) {
+	for _, q := range p.pairs {
+		if q.from.probe != nil {
+			pairs = append(pairs, q.Pair)
+		}
 	}
 	return pairs
 }
@@ -320,6 +321,9 @@ func (p *Prober) begin(pairs []*pair) {
 func (p *Prober) samples(kind uint32, plan func(*pair) (count int, gap time.Duration)) {
 	var all sync.WaitGroup
 	for _, q := range p.pairs {
+		if q.from.probe == nil {
+			continue
+		}
 		count, gap := plan(q)
 		q.mu.Lock()
 		q.seen, q.lost = make([]bool, count), count
@@ -431,7 +435,7 @@ func steady(frames []int64, d time.Duration) (rate float64, n int) {
 
 // flow sends until the end.
 func (p *Prober) flow(q *pair, rate float64, buffer int, end time.Time) {
-	c, err := p.listen(p.plan.Nodes[q.From].Name)
+	c, err := p.listen(p.plan.Nodes[q.From].Name, 0)
 	if err != nil {
 		return // nothing arrives, which shows
 	}

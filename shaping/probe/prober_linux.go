@@ -16,8 +16,12 @@ import (
 	"testbed/shaping"
 )
 
-// Listen opens a UDP socket in the namespace of a node.
-type Listen func(node string) (*net.UDPConn, error)
+// Listen opens a UDP socket in the namespace of a node, at a port, or at any if
+// that is 0.
+type Listen func(node string, port int) (*net.UDPConn, error)
+
+// probePort is where nodes answer probes of other hosts.
+const probePort = 7003
 
 // Prober has sockets in the nodes of some pairs and measures those pairs.
 type Prober struct {
@@ -25,7 +29,9 @@ type Prober struct {
 	pairs  []*pair
 	nodes  map[int]*endpoint
 	listen Listen
-	stream uint32
+	// elsewhere says whether a node is on another host; nil where all are on this.
+	elsewhere func(node int) bool
+	stream    uint32
 }
 
 // pair is the state of one pair; the mutex guards what follows it.
@@ -44,7 +50,8 @@ type pair struct {
 	frames []int64 // when the frames of a flow arrived
 }
 
-// endpoint is a node's socket for probes and its socket for flows.
+// endpoint is a node's socket for probes and its socket for flows, nil where the
+// node is on another host.
 type endpoint struct {
 	addr  netip.Addr
 	probe *net.UDPConn
@@ -79,9 +86,11 @@ var _ = [1]struct{}{}[Frame-shaping.UDPHeaders-messageSize] // they agree
 
 func (m *message) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(m)), messageSize) }
 
-// New opens sockets for the pairs.
-func New(plan *shaping.Plan, pairs []Pair, listen Listen) (p *Prober, err error) {
-	p = &Prober{plan: plan, nodes: map[int]*endpoint{}, listen: listen}
+// New opens sockets for the pairs. elsewhere says which nodes are on other hosts,
+// where a prober of the same pairs is: then only round trips from nodes of this
+// one can be measured, and all are answered. It is nil where there is one host.
+func New(plan *shaping.Plan, pairs []Pair, elsewhere func(node int) bool, listen Listen) (p *Prober, err error) {
+	p = &Prober{plan: plan, nodes: map[int]*endpoint{}, listen: listen, elsewhere: elsewhere}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -96,6 +105,9 @@ func New(plan *shaping.Plan, pairs []Pair, listen Listen) (p *Prober, err error)
 		p.pairs = append(p.pairs, &pair{Pair: q, key: uint32(k), from: p.nodes[q.From], to: p.nodes[q.To]})
 	}
 	for _, e := range p.nodes {
+		if e.probe == nil {
+			continue
+		}
 		go p.receive(e.probe, false)
 		go p.receive(e.sink, true)
 	}
@@ -108,10 +120,17 @@ func (p *Prober) open(i int) (err error) {
 	}
 	e := &endpoint{addr: p.plan.Nodes[i].Addr.Addr()}
 	p.nodes[i] = e
-	if e.probe, err = p.listen(p.plan.Nodes[i].Name); err != nil {
+	port := 0
+	if p.elsewhere != nil {
+		port, e.peer = probePort, netip.AddrPortFrom(e.addr, probePort)
+		if p.elsewhere(i) {
+			return nil
+		}
+	}
+	if e.probe, err = p.listen(p.plan.Nodes[i].Name, port); err != nil {
 		return err
 	}
-	if e.sink, err = p.listen(p.plan.Nodes[i].Name); err != nil {
+	if e.sink, err = p.listen(p.plan.Nodes[i].Name, 0); err != nil {
 		return err
 	}
 	e.peer, e.at = e.probe.LocalAddr().(*net.UDPAddr).AddrPort(), e.sink.LocalAddr().(*net.UDPAddr).AddrPort()

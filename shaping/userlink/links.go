@@ -95,6 +95,22 @@ func (l *Links[T]) cross(at time.Duration, p packet[T]) {
 	}
 }
 
+// Leave gives packets whose due time is decided to a function, which says whether
+// it takes them over: they come out at other hosts, whose links they enter by
+// Arrive.
+func (l *Links[T]) Leave(take func(due time.Duration, from, to int, item T) bool) {
+	l.paths.Leave = func(due time.Duration, from, to int, p packet[T]) bool { return take(due, from, to, p.item) }
+}
+
+// Arrive takes in a packet that another host's links have sent on its path, on
+// which it is until due.
+func (l *Links[T]) Arrive(due time.Duration, from, to, size int, item T) {
+	p := packet[T]{from, to, size, item}
+	if fate := l.paths.Arrive(due, from, to, p); fate != Queued {
+		l.drop(p, fate)
+	}
+}
+
 func (l *Links[T]) drop(p packet[T], fate Fate) {
 	if l.Drop != nil {
 		l.Drop(p.item, fate)

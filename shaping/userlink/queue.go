@@ -38,6 +38,9 @@ type Queue[T any] struct {
 	// otherwise both are the same.
 	Corrupt func(item T, seed uint64)
 	Clone   func(item T) T
+	// Leave, if set, takes over a packet whose due time is decided, if it does so:
+	// it comes out at another host, whose queue it enters by Arrive.
+	Leave func(due time.Duration, from, to int, item T) bool
 
 	plan  *shaping.Plan
 	limit int
@@ -161,8 +164,27 @@ func (q *Queue[T]) enter(at time.Duration, from, to, size int, item T, chance ch
 		p.last = max(p.last, due) + plan.Rate.Sending(size)
 		due = p.last
 	}
+	if q.Leave == nil || !q.Leave(due, from, to, item) {
+		q.push(due, from, to, item)
+	}
+}
+
+func (q *Queue[T]) push(due time.Duration, from, to int, item T) {
 	q.heap.push(entry[T]{due: due, seq: q.seq, from: from, to: to, item: item})
 	q.seq++
+}
+
+// Arrive takes in a packet whose fate another host's queue has decided. One whose
+// path has been cut meanwhile is lost.
+func (q *Queue[T]) Arrive(due time.Duration, from, to int, item T) Fate {
+	switch {
+	case q.plan.Paths[from][to].Cut:
+		return Lost
+	case len(q.heap) >= q.limit:
+		return Overflow
+	}
+	q.push(due, from, to, item)
+	return Queued
 }
 
 // Change gives the queue another plan for the same nodes, and room for limit

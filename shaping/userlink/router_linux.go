@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/shaping"
+	"testbed/shaping/tunnel"
 )
 
 // Router carries frames between the hub's ends of the nodes' interfaces, over
@@ -32,8 +33,9 @@ type Router struct {
 	ends    []int
 	byMAC   map[shaping.MAC]int
 	byIndex map[int]int
-	htb     bool   // rates are the kernel's
-	board   *Board // nil for none
+	htb     bool    // rates are the kernel's
+	board   *Board  // nil for none
+	abroad  *abroad // nil where all nodes are on this host
 
 	mu    sync.Mutex // held while packets are handled, never while waiting; guards ahead too
 	links *Links[*buffer]
@@ -73,18 +75,30 @@ type Options struct {
 	HTB bool
 	// Board, if set, is shown the loads of the links.
 	Board *Board
+	// Tunnel, if set, leads to other hosts with nodes of the plan. Hosts says on
+	// which host each node is, and Self which one this is. Opened is called, by
+	// Run, when it is known that the tunnel is fast enough; nothing may be sent
+	// before.
+	Tunnel *tunnel.Tunnel
+	Hosts  []int
+	Self   int
+	Opened func()
 }
 
 // Open readies a router in the network namespace of the calling thread,
-// which must hold an interface named like each node of the plan. Frames are
-// taken in from now on, and carried once Run is called.
+// which must hold an interface named like each node of the plan that is on this
+// host. Frames are taken in from now on, and carried once Run is called.
 func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	r = &Router{
-		timer: -1, stop: -1, all: -1, blind: -1, ahead: lookAhead(plan), clock: newClock(),
+		timer: -1, stop: -1, all: -1, blind: -1, clock: newClock(),
 		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int), htb: o.HTB, board: o.Board,
 	}
 	r.links = NewLinks[*buffer](r.shaped(plan), capacity(plan))
 	r.links.Drop, r.links.Corrupt, r.links.Clone = r.drop, (*buffer).corrupt, r.clone
+	if o.Tunnel != nil {
+		r.goAbroad(plan, o)
+	}
+	r.ahead = r.lookAhead(plan)
 	defer func() {
 		if err != nil {
 			r.Close()
@@ -95,12 +109,15 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 		return r, err
 	}
 	for i, node := range plan.Nodes {
-		index, err := interfaceIndex(r.sender.fds[0], node.Name)
-		if err != nil {
+		r.byMAC[node.MAC] = i
+		r.ends = append(r.ends, 0)
+		if r.abroad.has(i) {
+			continue
+		}
+		if r.ends[i], err = interfaceIndex(r.sender.fds[0], node.Name); err != nil {
 			return r, err
 		}
-		r.ends = append(r.ends, index)
-		r.byIndex[index], r.byMAC[node.MAC] = i, i
+		r.byIndex[r.ends[i]] = i
 	}
 	if r.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
 		return r, os.NewSyscallError("timerfd_create", err)
@@ -118,7 +135,11 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	if r.blind, err = newEpoll(wake); err != nil {
 		return r, err
 	}
-	if r.all, err = newEpoll(append(wake, unix.EpollEvent{Fd: int32(r.ring.fd), Events: unix.EPOLLIN})); err != nil {
+	wake = append(wake, unix.EpollEvent{Fd: int32(r.ring.fd), Events: unix.EPOLLIN})
+	if r.abroad != nil {
+		wake = append(wake, unix.EpollEvent{Fd: int32(o.Tunnel.FD()), Events: unix.EPOLLIN})
+	}
+	if r.all, err = newEpoll(wake); err != nil {
 		return r, err
 	}
 	return r, nil
@@ -140,8 +161,11 @@ func newEpoll(events []unix.EpollEvent) (int, error) {
 
 // lookAhead is how long frames may lie in the ring while others come: they
 // are stamped on arrival, and none is due before its path's delay is over.
-func lookAhead(plan *shaping.Plan) time.Duration {
-	ahead := maxAhead
+func (r *Router) lookAhead(plan *shaping.Plan) time.Duration {
+	ahead, looks := maxAhead, time.Duration(2)
+	if r.abroad != nil {
+		looks = 4 // they wait at both ends, and between hosts they are under way
+	}
 	for i, row := range plan.Paths {
 		for j, p := range row {
 			switch {
@@ -149,7 +173,7 @@ func lookAhead(plan *shaping.Plan) time.Duration {
 			case p.Reorder > 0:
 				return 0 // who overtakes is sent at once
 			default:
-				ahead = min(ahead, time.Duration(p.Fastest())/2)
+				ahead = min(ahead, time.Duration(p.Fastest())/looks)
 			}
 		}
 	}
@@ -209,7 +233,7 @@ func (r *Router) Change(plan *shaping.Plan) error {
 			return fmt.Errorf("changing the router's paths: %w", err)
 		}
 	}
-	ahead, limit := lookAhead(plan), capacity(plan) // before the lock: both look at every pair
+	ahead, limit := r.lookAhead(plan), capacity(plan) // before the lock: both look at every pair
 	shaped := r.shaped(plan)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,6 +268,9 @@ func (r *Router) shaped(plan *shaping.Plan) *shaping.Plan {
 
 // Close releases the router's sockets. Run must have returned.
 func (r *Router) Close() error {
+	if r.abroad != nil {
+		_ = r.abroad.tunnel.Close() // its frames are gone whatever comes of it
+	}
 	if r.ring != nil {
 		r.ring.close()
 	}
@@ -279,7 +306,7 @@ func (r *Router) Run(ctx context.Context) error {
 	r.mu.Unlock()
 	raisePriority()
 
-	events := make([]unix.EpollEvent, 3)
+	events := make([]unix.EpollEvent, 4)
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		poll, err := r.work()
@@ -328,11 +355,16 @@ func (r *Router) work() (poll int, err error) {
 		wall := time.Now()
 		now := r.clock.at(wall)
 		taken, sent := r.takeIn(now, wall), r.sendDue(now)
-		busy = busy || taken > 0
-		if taken == batch || sent == batch {
+		some, more, err := r.exchange(now, wall)
+		if err != nil {
+			return r.all, err
+		}
+		busy = busy || taken > 0 || some
+		if taken == batch || sent == batch || more {
 			continue
 		}
 		due, ok := r.links.Next(r.ahead)
+		due, ok = r.abroad.next(due, ok)
 		r.show(now, ok && due < now+boardGap)
 		if busy && r.ahead > 0 {
 			// More frames will come soon: let them gather.
@@ -479,7 +511,9 @@ func (r *Router) Stats() Stats {
 	if r.tid != 0 {
 		r.stats.CPU = threadCPU(r.tid)
 	}
-	return r.stats
+	s := r.stats
+	r.abroad.count(&s)
+	return s
 }
 
 // clock turns times of this process into those of CLOCK_MONOTONIC, which the

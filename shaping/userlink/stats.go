@@ -3,6 +3,8 @@ package userlink
 import (
 	"math/bits"
 	"time"
+
+	"testbed/shaping/tunnel"
 )
 
 // Stats is what a Router has done so far.
@@ -32,6 +34,21 @@ type Stats struct {
 
 	MaxQueued int           `json:"max_queued"`  // packets on their way at one time
 	CPU       time.Duration `json:"cpu_time_ns"` // of the router's thread
+
+	// Underlay is what came from other hosts, where the network goes over several.
+	Underlay []tunnel.Stats `json:"underlay,omitempty"`
+}
+
+// Add adds what the router of another host of the same network has done. How late
+// packets were is that of the worse one.
+func (s *Stats) Add(o *Stats) {
+	s.Packets, s.Bytes = s.Packets+o.Packets, s.Bytes+o.Bytes
+	s.Lost, s.QueueFull = s.Lost+o.Lost, s.QueueFull+o.QueueFull
+	s.Overflow, s.SocketDrops, s.SendDrops = s.Overflow+o.Overflow, s.SocketDrops+o.SocketDrops, s.SendDrops+o.SendDrops
+	s.Unknown, s.Oversize = s.Unknown+o.Unknown, s.Oversize+o.Oversize
+	s.Lateness, s.Recent = s.worse(o.Lateness), s.Recent.worse(o.Recent)
+	s.MaxQueued, s.CPU = max(s.MaxQueued, o.MaxQueued), s.CPU+o.CPU
+	s.Underlay = append(s.Underlay, o.Underlay...)
 }
 
 // Unplanned counts the packets that were lost against the plan.
@@ -42,6 +59,10 @@ type Lateness struct {
 	LatenessP50 time.Duration `json:"lateness_p50_ns"`
 	LatenessP99 time.Duration `json:"lateness_p99_ns"`
 	LatenessMax time.Duration `json:"lateness_max_ns"`
+}
+
+func (l Lateness) worse(o Lateness) Lateness {
+	return Lateness{max(l.LatenessP50, o.LatenessP50), max(l.LatenessP99, o.LatenessP99), max(l.LatenessMax, o.LatenessMax)}
 }
 
 // histogram counts durations in buckets 1/8 wide, relative to their size.

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,10 @@ func Usage(err error) error { return UsageError{err} }
 
 // Unwrap returns what the mistake is.
 func (e UsageError) Unwrap() error { return e.error }
+
+// ErrInvalid says that something was measured, but that its result is not valid.
+// What is wrong has been printed with the result.
+var ErrInvalid = errors.New("the result is not valid")
 
 // OneScenario is the check of commands that take a scenario.
 func OneScenario(cmd *cobra.Command, args []string) error {

@@ -9,6 +9,7 @@ import (
 
 	"testbed/cmd/testbed/cli"
 	"testbed/scenarios"
+	"testbed/scenarios/placement"
 	"testbed/scenarios/planned"
 	"testbed/train/program/launch"
 )
@@ -18,6 +19,7 @@ type Measure func(context.Context, *scenarios.Scenario) (*planned.Load, error)
 
 func planCommand(measure Measure) *cobra.Command {
 	var asJSON, measured bool
+	var hosts int
 	cmd := &cobra.Command{
 		Use: "plan SCENARIO", Short: "What network a run would install", Args: cli.OneScenario,
 		ValidArgsFunction: cli.CompleteScenario,
@@ -26,10 +28,13 @@ Installs nothing and needs no rights.
 
 With --measure it takes some seconds to find what this machine carries of such
 reductions, on a network of its own, as a run does, and says by how much the
-scenario has to be dilated (real.dilation) to fit.`,
+scenario has to be dilated (real.dilation) to fit.
+
+With --hosts N it says which nodes are on which of N hosts.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&measured, "measure", false, "measure what this machine carries, and propose a dilation")
+	cmd.Flags().IntVar(&hosts, "hosts", 1, "how many hosts a run would go over")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		s, err := scenarios.Load(args[0])
 		if err != nil {
@@ -38,6 +43,10 @@ scenario has to be dilated (real.dilation) to fit.`,
 		plan, err := s.Plan()
 		if err != nil {
 			return err
+		}
+		of, err := placement.Contiguous(s, plan, hosts)
+		if err != nil {
+			return cli.Usage(fmt.Errorf("--hosts: %w", err))
 		}
 		var load *planned.Load
 		if measured {
@@ -51,7 +60,17 @@ scenario has to be dilated (real.dilation) to fit.`,
 				return err
 			}
 			network.Load = load
+			if hosts > 1 {
+				network.Hosts = placement.Nodes(plan, of)
+			}
 			return cli.PrintJSON(cmd, network)
+		}
+		if hosts > 1 {
+			defer func() {
+				if err == nil {
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "\non %d hosts\n  %s\n", hosts, strings.Join(placement.Describe(plan, of), "\n  "))
+				}
+			}()
 		}
 		if load != nil {
 			defer func() {

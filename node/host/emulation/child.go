@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"testbed/node/host/sandbox"
 )
@@ -41,12 +42,15 @@ type ChildSpec struct {
 	// ends the job. Either may be nil.
 	OnData func(json.RawMessage) error
 	OnEnd  func(c *Child, reason string) error
+
+	log      *os.File          // what it writes, if not the file of its name
+	onReport func(childReport) // hears reports as they are, in place of the above
 }
 
 // Child is a process on the network, as the sandbox's init sees it.
 type Child struct {
 	Name    string
-	Process *sandbox.Process
+	Process *sandbox.Process // nil on another host
 	Ready   bool
 	Ended   bool
 	Failure string // why it gave up, in its own words
@@ -55,6 +59,8 @@ type Child struct {
 	s          *Supervisor
 	out        *json.Encoder
 	commandsTo *os.File
+	away       *away // the host that it is on, nil for this one
+	fetching   []fetch
 }
 
 // rawChild is the part of a ChildSpec that goes to the child.
@@ -88,7 +94,10 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 		return nil, wrap(err)
 	}
 	log := os.Stderr
-	if s.Dir != "" {
+	switch {
+	case spec.log != nil:
+		log = spec.log
+	case s.Dir != "":
 		if log, err = os.OpenFile(s.Dir.Log(spec.Name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
 			return nil, wrap(err)
 		}
@@ -144,6 +153,10 @@ func (c *Child) listen(reports *os.File) {
 }
 
 func (c *Child) reported(r childReport) error {
+	if c.spec.onReport != nil {
+		c.spec.onReport(r)
+		return nil
+	}
 	c.Ready = c.Ready || r.Ready
 	if r.Error != "" {
 		c.Failure = r.Error
@@ -172,10 +185,44 @@ func (c *Child) ended(status sandbox.Status) error {
 
 // Send gives the child a command, of a type of its kind's own. It fails if the
 // child is dead.
-func (c *Child) Send(command any) error { return c.out.Encode(command) }
+func (c *Child) Send(command any) error {
+	if c.away == nil {
+		return c.out.Encode(command)
+	}
+	raw, err := json.Marshal(command)
+	if err == nil {
+		c.away.order(order{Child: c.Name, Command: raw})
+	}
+	return err
+}
 
 // CloseCommands says that there will be no more; it ends a service.
-func (c *Child) CloseCommands() { c.commandsTo.Close() }
+func (c *Child) CloseCommands() {
+	if c.away != nil {
+		c.away.order(order{Child: c.Name, Close: true})
+		return
+	}
+	_ = c.commandsTo.Close() // may be closed already
+}
+
+// Kill ends the child at once, if it has not ended.
+func (c *Child) Kill() {
+	if c.away != nil {
+		c.away.order(order{Child: c.Name, Signal: syscall.SIGKILL})
+		return
+	}
+	c.Process.Kill()
+}
+
+// SignalGroup sends a signal to the child and to what it has started, if it has
+// not ended.
+func (c *Child) SignalGroup(signal syscall.Signal) {
+	if c.away != nil {
+		c.away.order(order{Child: c.Name, Signal: signal, Group: true})
+		return
+	}
+	_ = c.Process.SignalGroup(signal) // the only error is that it has ended
+}
 
 // Err is why a child ended without a result.
 func (c *Child) Err() error {

@@ -12,6 +12,10 @@
 //	└───────────┘ notes     │ Network            │ reports  └──────────┘
 //	                        └────────────────────┘
 //
+// Where the network goes over several hosts (Spread), each has a sandbox. The
+// leader's job gives orders to those of the others (away, RunShare), whose
+// processes are Childs to it like its own.
+//
 // Every one is this same binary. What crosses a wire is JSON; a job and a
 // child's program are named by their kind, and own the form of their specs,
 // data and commands. Which kinds there are is the caller's business: see
@@ -50,3 +54,8 @@ func (e *UnsupportedError) Error() string { return e.Missing + "; " + e.Mend }
 
 // Is makes errors.Is(err, errors.ErrUnsupported) true.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// LostError says which host of a run has gone, and why that is thought.
+type LostError struct{ Host, Why string }
+
+func (e *LostError) Error() string { return e.Why }

@@ -21,6 +21,9 @@ type JobSpec struct {
 	Dir runlog.Dir
 	// Spec is of the kind's own type.
 	Spec any
+	// Files are inherited; the job asks for them by the names in FileNames.
+	Files     []*os.File
+	FileNames []string
 }
 
 // rawJob is a JobSpec as the sandbox's init reads it.
@@ -28,6 +31,8 @@ type rawJob struct {
 	Kind string
 	Dir  runlog.Dir
 	Spec json.RawMessage
+
+	FileNames []string
 }
 
 // Note is what the sandbox's init tells.
@@ -37,6 +42,7 @@ type Note struct {
 	Data  json.RawMessage `json:"data,omitempty"`  // of a type of the job's own
 	Error string          `json:"error,omitempty"`
 	Mend  string          `json:"mend,omitempty"` // with Error: not supported here
+	Lost  string          `json:"lost,omitempty"` // with Error: the host that has gone
 	Done  bool            `json:"done,omitempty"` // the job is over
 }
 
@@ -67,7 +73,7 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 		return nil, fmt.Errorf("starting the sandbox: %w", err)
 	}
 	defer notesOut.Close()
-	cfg.Args, cfg.Files = []string{VerbInside}, []*os.File{commandsIn, notesOut}
+	cfg.Args, cfg.Files = []string{VerbInside}, append([]*os.File{commandsIn, notesOut}, spec.Files...)
 	box, err := sandbox.Start(cfg)
 	if err != nil {
 		commandsOut.Close()
@@ -85,7 +91,12 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 			_ = out.Encode(c) // an init that has died is reported by the end of its notes
 		}
 	}()
-	j.commands <- spec
+	raw, err := json.Marshal(spec.Spec)
+	if err != nil {
+		j.Close()
+		return nil, fmt.Errorf("starting the sandbox: %w", err)
+	}
+	j.commands <- rawJob{spec.Kind, spec.Dir, raw, spec.FileNames}
 	return j, nil
 }
 
@@ -94,7 +105,8 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 func (j *Job) Send(command any) { j.commands <- command }
 
 // Next waits for the next note. A note of an error is returned as that error:
-// an *UnsupportedError where this machine cannot do the job.
+// an *UnsupportedError where this machine cannot do the job, a *LostError where a
+// host has gone.
 func (j *Job) Next() (Note, error) {
 	var n Note
 	err := j.in.Decode(&n)
@@ -103,6 +115,8 @@ func (j *Job) Next() (Note, error) {
 		return Note{}, context.Cause(j.ctx)
 	case err != nil:
 		return Note{}, ErrSandboxEnded
+	case n.Lost != "":
+		return Note{}, &LostError{n.Lost, n.Error}
 	case n.Mend != "":
 		return Note{}, &UnsupportedError{Missing: n.Error, Mend: n.Mend}
 	case n.Error != "":

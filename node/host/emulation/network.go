@@ -25,12 +25,15 @@ type Network struct {
 	dilation float64
 
 	s        *Supervisor
+	places   []int           // in the plan, of the nodes on this host
 	router   *Child          // nil where the kernel delays packets
 	board    *userlink.Board // where the router keeps rates; otherwise nil
 	carried  *shaping.Plan   // the router's
 	onCount  func(*userlink.Stats)
-	count    *userlink.Stats // the router's last answer
-	takeDown bool            // the router is meant to end
+	count    *userlink.Stats   // the router's last answer
+	counts   []*userlink.Stats // those that other hosts' are not there for
+	sum      *userlink.Stats   // of all hosts, as of the last time
+	takeDown bool              // the router is meant to end
 }
 
 // BringUp makes the network of the plan and waits until it carries packets, all
@@ -50,15 +53,18 @@ func (s *Supervisor) BringUp(plan *shaping.Plan, dilation float64, links string,
 	if !n.Backend.Routed() {
 		return n, nil
 	}
+	if err := n.startAway(); err != nil {
+		return nil, err
+	}
 	if err := n.startRouter(); err != nil {
 		return nil, err
 	}
-	return n, s.Await(StartupPatience, "the router", func() bool { return n.router.Ready })
+	return n, s.Await(StartupPatience, "the router", func() bool { return n.router.Ready && s.awayReady() })
 }
 
 func (n *Network) startRouter() error {
 	spec := ChildSpec{
-		Name: routerName, NetNS: Hub, Kind: KindRouter, Spec: routerSpec{n.Plan, n.Backend == kernel.BackendHTB},
+		Name: routerName, NetNS: Hub, Kind: KindRouter, Spec: routerSpec{n.Plan, n.Backend == kernel.BackendHTB, n.s.spread},
 		Watched: true, OnData: n.counted, OnEnd: n.routerEnded,
 	}
 	if n.Backend == kernel.BackendUser {
@@ -69,14 +75,18 @@ func (n *Network) startRouter() error {
 		defer file.Close()
 		n.board, spec.Files, spec.FileNames = board, []*os.File{file}, []string{boardFile}
 	}
+	if n.s.spread != nil {
+		spec.Files, spec.FileNames = append(spec.Files, n.s.files[TunnelFile]), append(spec.FileNames, TunnelFile)
+	}
 	var err error
 	n.router, err = n.s.StartChild(spec)
 	return err
 }
 
-// UpLoad looks at rate_up of the node at that place of the plan. It is cheap
-// enough to be called a thousand times a second.
-func (n *Network) UpLoad(i int) (kernel.Load, error) {
+// UpLoad looks at rate_up of the node at that place among Kernel.Nodes. It is
+// cheap enough to be called a thousand times a second.
+func (n *Network) UpLoad(k int) (kernel.Load, error) {
+	i := n.places[k]
 	if n.board == nil {
 		return n.Kernel.UpLoad(i)
 	}
@@ -84,9 +94,10 @@ func (n *Network) UpLoad(i int) (kernel.Load, error) {
 	return kernel.Load{Rate: n.Kernel.UpRate(i), Bytes: up.Bytes, Waiting: up.Waiting}, nil
 }
 
-// DownWaiting is the bytes that wait for rate_down of the node at that place of
-// the plan. It is as cheap as UpLoad.
-func (n *Network) DownWaiting(i int) (uint64, error) {
+// DownWaiting is the bytes that wait for rate_down of the node at that place
+// among Kernel.Nodes. It is as cheap as UpLoad.
+func (n *Network) DownWaiting(k int) (uint64, error) {
+	i := n.places[k]
 	if n.board == nil {
 		return n.Kernel.DownWaiting(i)
 	}
@@ -102,9 +113,13 @@ func (n *Network) build(links string) error {
 	}
 	n.Backend = backend
 	begin := time.Now()
-	if n.Kernel, err = kernel.Build(n.Plan, backend); err != nil {
+	if n.s.spread != nil && backend != kernel.BackendUser {
+		return &UsageError{fmt.Sprintf("%s links cannot go over several hosts; take --links user", backend)}
+	}
+	if n.Kernel, err = kernel.BuildPart(n.Plan, backend, n.s.spread.has); err != nil {
 		return fmt.Errorf("building the network: %w", err)
 	}
+	n.places = n.Kernel.Places()
 	for _, name := range n.Kernel.Nodes() {
 		if err := n.s.Box.BindNetNS(name, n.NS(name)); err != nil {
 			return err
@@ -122,7 +137,7 @@ func (n *Network) build(links string) error {
 		tcp = "unknown"
 	}
 	n.s.note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s",
-		backend, why, len(n.Plan.Nodes), time.Since(begin).Milliseconds(), tcp)})
+		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp)})
 	return nil
 }
 
@@ -167,6 +182,7 @@ func (n *Network) change(plan *shaping.Plan) error {
 			return fmt.Errorf("changing the network: telling the router: %w", err)
 		}
 	}
+	n.changeAway(plan)
 	n.carried = plan
 	if err := n.Kernel.Change(plan); err != nil {
 		return fmt.Errorf("changing the network: %w", err)
@@ -196,8 +212,9 @@ func (n *Network) TakeDown() (*userlink.Stats, error) {
 		return nil, nil
 	}
 	n.router.CloseCommands()
-	err := n.s.Await(StartupPatience, "the router to end", func() bool { return n.router.Ended })
-	return n.count, err
+	n.endAway()
+	err := n.s.Await(StartupPatience, "the router to end", func() bool { return n.router.Ended && n.s.awayEnded() })
+	return n.sum, err
 }
 
 // AskCount has the router tell its count. One that has died is noticed by its
@@ -205,6 +222,9 @@ func (n *Network) TakeDown() (*userlink.Stats, error) {
 func (n *Network) AskCount() {
 	if n.router != nil {
 		_ = n.router.Send(routerCommand{})
+		for _, a := range n.s.away {
+			a.order(order{Count: true})
+		}
 	}
 }
 
@@ -214,10 +234,10 @@ func (n *Network) Count() (*userlink.Stats, error) {
 	if n.router == nil {
 		return nil, nil
 	}
-	n.count = nil
+	n.sum = nil
 	n.AskCount()
-	err := n.s.Await(StartupPatience, "the router's count", func() bool { return n.count != nil })
-	return n.count, err
+	err := n.s.Await(StartupPatience, "the router's count", func() bool { return n.sum != nil })
+	return n.sum, err
 }
 
 func (n *Network) counted(data json.RawMessage) error {
@@ -225,8 +245,29 @@ func (n *Network) counted(data json.RawMessage) error {
 	if err := json.Unmarshal(data, n.count); err != nil {
 		return fmt.Errorf("reading the router's count: %w", err)
 	}
-	if n.onCount != nil {
-		n.onCount(n.count)
+	n.counts = append(n.counts, n.count)
+	return n.tell()
+}
+
+// tell hands a count out when those of all hosts are there.
+func (n *Network) tell() error {
+	for len(n.counts) > 0 && n.s.awayCounted() {
+		sum := *n.counts[0]
+		n.counts = n.counts[1:]
+		for _, a := range n.s.away {
+			c := a.counts[0]
+			a.counts = a.counts[1:]
+			sum.Add(c.Count)
+			if n.s.OnSample != nil && c.Sample != nil {
+				if err := n.s.OnSample(a.name, c.Sample); err != nil {
+					return err
+				}
+			}
+		}
+		if n.onCount != nil {
+			n.onCount(&sum)
+		}
+		n.sum = &sum
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ const boardFile = "board"
 type routerSpec struct {
 	Plan *shaping.Plan `json:"plan"`
 	HTB  bool          `json:"htb,omitempty"` // keeps the rates
+	// Spread is given where the network goes over several hosts.
+	Spread *Spread `json:"spread,omitempty"`
 }
 
 // routerCommand has the router take another plan for the same nodes, or other
@@ -53,6 +55,12 @@ func RunRouter(self *Self) error {
 		file.Close()
 		o.Board = board
 	}
+	o.Opened = self.Ready
+	if spec.Spread != nil {
+		if err := spec.Spread.enter(self, &o); err != nil {
+			return err
+		}
+	}
 	router, err := userlink.Open(spec.Plan, o)
 	if err != nil {
 		return err
@@ -83,7 +91,9 @@ func RunRouter(self *Self) error {
 			}
 		}
 	}()
-	self.Ready()
+	if spec.Spread == nil {
+		self.Ready()
+	}
 	if err := router.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"testbed/node/host/sandbox"
 	"testbed/runlog"
 	"testbed/shaping/kernel"
@@ -29,11 +31,17 @@ type Supervisor struct {
 	Dir runlog.Dir // as in JobSpec
 	// OnUsage hears what watched children hold of the machine; it may be nil.
 	OnUsage func(Usage)
+	// OnSample hears what another host has seen of itself when it was asked for its
+	// count, in the form of whoever watches there; it may be nil.
+	OnSample func(host string, sample json.RawMessage) error
 
 	notes    *json.Encoder
 	commands *json.Decoder
 	inbox    chan func() error
 	network  *Network // nil before BringUp
+	files    map[string]*os.File
+	spread   *Spread // nil where all is on this host
+	away     []*away // the other hosts, at the leader
 }
 
 // NewSupervisor returns a supervisor that takes commands from one place and
@@ -58,7 +66,7 @@ func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) er
 	s := NewSupervisor(os.NewFile(sandbox.FirstFile, "commands"), os.NewFile(sandbox.FirstFile+1, "notes"))
 	s.Box = box
 	if err := s.work(jobs); err != nil {
-		s.note(failure(err))
+		s.note(Failure(err))
 		return nil
 	}
 	s.note(Note{Done: true})
@@ -74,13 +82,27 @@ func (s *Supervisor) work(jobs map[string]func(*Supervisor, json.RawMessage) err
 	if !ok {
 		return fmt.Errorf("there is no job of kind %q", job.Kind)
 	}
-	s.Dir = job.Dir
+	s.Dir, s.files = job.Dir, map[string]*os.File{}
+	for k, name := range job.FileNames {
+		fd := firstFile + k
+		unix.CloseOnExec(fd) // no process holds on to them
+		s.files[name] = os.NewFile(uintptr(fd), name)
+	}
 	return do(s, job.Spec)
 }
 
-// failure is the note of an error.
-func failure(err error) Note {
+// firstFile is the descriptor of the first of JobSpec.Files in the sandbox.
+const firstFile = sandbox.FirstFile + 2
+
+// Failure is the note of an error.
+func Failure(err error) Note {
 	n := Note{Error: err.Error()}
+	if missing, ok := errors.AsType[*UnsupportedError](err); ok {
+		n.Error, n.Mend = missing.Missing, missing.Mend
+	}
+	if lost, ok := errors.AsType[*LostError](err); ok {
+		n.Lost = lost.Host
+	}
 	if unsupported, ok := errors.AsType[*kernel.UnsupportedError](err); ok {
 		n.Error, n.Mend = fmt.Sprintf("%s: not available here: %v", unsupported.Feature, unsupported.Err), unsupported.Mend
 	}

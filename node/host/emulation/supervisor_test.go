@@ -49,10 +49,10 @@ func TestJobByKind(t *testing.T) {
 		t.Errorf("an unknown kind: %v", err)
 	}
 	plain, unsupported := errors.New("broken"), &kernel.UnsupportedError{Feature: "netem", Mend: "load it", Err: errors.New("none")}
-	if n := failure(plain); n.Error != "broken" || n.Mend != "" {
+	if n := Failure(plain); n.Error != "broken" || n.Mend != "" {
 		t.Errorf("%+v", n)
 	}
-	if n := failure(fmt.Errorf("building: %w", unsupported)); n.Error != "netem: not available here: none" || n.Mend != "load it" {
+	if n := Failure(fmt.Errorf("building: %w", unsupported)); n.Error != "netem: not available here: none" || n.Mend != "load it" {
 		t.Errorf("%+v", n)
 	}
 }

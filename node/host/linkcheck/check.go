@@ -37,7 +37,7 @@ type Checked struct {
 func Check(s *emulation.Supervisor, network *emulation.Network, of *scenarios.Scenario) (*Checked, error) {
 	plan := network.Plan
 	rated := ratedPairs(plan, of)
-	found, err := probePairs(s, proberSpec{Plan: plan, Pairs: union(pairs(plan, of), rated), Rated: rated, Short: true})
+	found, err := probePairs(s, network, proberSpec{Plan: plan, Pairs: union(pairs(plan, of), rated), Rated: rated, Short: true})
 	if err != nil {
 		return nil, err
 	}

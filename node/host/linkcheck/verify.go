@@ -71,7 +71,7 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 	}
 	s.Tell("measuring %s takes about %v, and some seconds more if something has to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(network, network.Kernel.Nodes())
-	p, err := probePairs(s, proberSpec{Plan: plan, Pairs: pairs})
+	p, err := probePairs(s, network, proberSpec{Plan: plan, Pairs: pairs})
 	if err != nil {
 		return err
 	}

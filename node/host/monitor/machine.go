@@ -19,20 +19,20 @@ import (
 
 // Machine is how the whole machine has spent its time since boot.
 type Machine struct {
-	pressure time.Duration // some runnable task waited for a processor
+	Pressure time.Duration // some runnable task waited for a processor
 	// In clock ticks of all processors.
-	total, steal, softirq uint64
+	Total, Steal, SoftIRQ uint64
 }
 
 // ReadMachine looks at this machine. What its kernel does not tell is 0.
 func ReadMachine() Machine {
-	m := Machine{pressure: CPUPressure()}
+	m := Machine{Pressure: CPUPressure()}
 	f, err := os.Open("/proc/stat")
 	if err != nil {
 		return m
 	}
 	defer f.Close()
-	m.total, m.steal, m.softirq = parseStat(f)
+	m.Total, m.Steal, m.SoftIRQ = parseStat(f)
 	return m
 }
 
@@ -62,10 +62,10 @@ func parseStat(r io.Reader) (total, steal, softirq uint64) {
 // Since enters the shares of the time from then to m, which took that long.
 func (m Machine) Since(then Machine, took time.Duration, to *fidelity.Measurements) {
 	if took > 0 {
-		to.CPUPressure = min(float64(m.pressure-then.pressure)/float64(took), 1)
+		to.CPUPressure = min(float64(m.Pressure-then.Pressure)/float64(took), 1)
 	}
-	if ticks := float64(m.total - then.total); m.total > then.total {
-		to.Steal, to.SoftIRQ = float64(m.steal-then.steal)/ticks, float64(m.softirq-then.softirq)/ticks
+	if ticks := float64(m.Total - then.Total); m.Total > then.Total {
+		to.Steal, to.SoftIRQ = float64(m.Steal-then.Steal)/ticks, float64(m.SoftIRQ-then.SoftIRQ)/ticks
 	}
 }
 

@@ -65,6 +65,8 @@ type Monitor struct {
 	shared []float64
 	inject time.Duration // the slowest inject
 
+	away map[string]*elsewhere // by host
+
 	asked  []*Round       // that the router has yet to answer for
 	router userlink.Stats // as of its last answer
 }
@@ -134,6 +136,7 @@ func (m *Monitor) Routed(s *userlink.Stats) {
 	}
 	r := m.asked[0]
 	m.asked = m.asked[1:]
+	m.enterAway(r)
 	r.Measured.RouterPackets = s.Packets - m.router.Packets
 	r.Measured.UnplannedDrops = s.Unplanned() - m.router.Unplanned()
 	r.Measured.RouterLatenessP50, r.Measured.RouterLatenessP99 = s.Recent.LatenessP50, s.Recent.LatenessP99
@@ -165,6 +168,7 @@ func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Reco
 	w.Computing = quantile(m.shares, 0.9)
 	EnterRouter(router, w)
 	s.enter(m.started, w)
+	m.concludeAway(router, w)
 	v := fidelity.Run(*w, levels)
 	if len(m.failures) > 0 {
 		v.Verdict, v.Reasons = fidelity.Invalid, append(v.Reasons, m.failures...)

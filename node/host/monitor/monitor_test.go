@@ -53,7 +53,7 @@ func (h history) play() Record {
 			m.Injected(late / 2)
 		}
 		at, waited = at.Add(time.Second), waited+100*ms+h.wait[round]
-		machine.total, machine.steal = machine.total+100, machine.steal+h.steal[round]
+		machine.Total, machine.Steal = machine.Total+100, machine.Steal+h.steal[round]
 		m.EndRound(round, 4, sample(round))
 	}
 	for _, reason := range h.failed {

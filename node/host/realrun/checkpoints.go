@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"testbed/node"
 	"testbed/node/host/process"
 	"testbed/node/state"
@@ -32,19 +30,22 @@ const (
 	keptCheckpoints = 2
 )
 
-// newMemory makes memory that a worker and the sandbox's init share, with the
-// size of what is in it. It is gone when both are.
-func newMemory(name string) (*os.File, error) {
-	fd, err := unix.MemfdCreate("checkpoint of "+name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("making memory for checkpoints: %w", os.NewSyscallError("memfd_create", err))
-	}
-	return os.NewFile(uintptr(fd), "memory"), nil
+// keep writes a worker's checkpoint to the run directory, in the background.
+func (p *player) keep(w *worker, saved state.Checkpoint) error {
+	began := time.Now()
+	return w.child.Fetch(process.Memory, w.memory, func(err error) error {
+		if err != nil {
+			p.s.Tell("a checkpoint of %s could not be kept: %v", w.name, err)
+			w.command(node.Command{Op: process.OpSaved})
+			return nil
+		}
+		p.write(w, saved, began)
+		return nil
+	})
 }
 
-// keep writes a worker's checkpoint to the run directory, in the background.
-func (p *player) keep(w *worker, saved state.Checkpoint) {
-	began := time.Now()
+// write is keep when the memory is here.
+func (p *player) write(w *worker, saved state.Checkpoint, began time.Time) {
 	p.keeping.Go(func() {
 		name := checkpointName(saved.OuterSteps)
 		if saved.Stateless {

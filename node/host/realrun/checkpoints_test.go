@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testbed/node/host/emulation"
 	"testing"
 
 	"testbed/runlog"
@@ -18,7 +19,7 @@ import (
 // earlier steps goes.
 func TestStoreCheckpoint(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := newMemory("w0")
+	memory, err := emulation.NewMemory("w0")
 	if err != nil {
 		t.Fatal(err)
 	}

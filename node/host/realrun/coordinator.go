@@ -100,6 +100,6 @@ func (p *player) crashCoordinator(in scenarios.Inject) error {
 	c.down, c.back = true, time.Now().Add(p.spec.Scenario.ClockDuration(in.Down))
 	c.spec.Forgets = in.Forgets
 	err := p.record(runlog.Event{T: p.clock.now(), Type: runlog.CoordinatorCrash})
-	c.child.Process.Kill()
+	c.child.Kill()
 	return err
 }

@@ -79,7 +79,7 @@ func (p *player) inject(in scenarios.Inject) error {
 		return err
 	case scenarios.Crash, scenarios.Restart:
 		w.excused = true
-		w.child.Process.Kill()
+		w.child.Kill()
 		e.Type = runlog.Crash
 	case scenarios.Preempt:
 		w.excused = true
@@ -128,7 +128,7 @@ func (p *player) endNotice(w *worker, at policy.Time) error {
 	case p.worker(w.id) != w || w.child.Ended:
 		return nil
 	case w.left:
-		w.child.Process.Kill() // the record has its departure
+		w.child.Kill() // the record has its departure
 		return nil
 	}
 	return p.inject(scenarios.Inject{Op: scenarios.Crash, At: at, ID: &w.id})

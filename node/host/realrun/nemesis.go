@@ -37,7 +37,7 @@ func (p *player) injectUnplanned(in scenarios.Inject) error {
 		return p.inject(in)
 	case in.Op == scenarios.Crash:
 		w.excused, w.pausing = true, false
-		w.child.Process.Kill()
+		w.child.Kill()
 	case in.Op == scenarios.Pause:
 		w.excused, w.pausing = true, true
 		return p.stop(w)

@@ -78,6 +78,9 @@ func RunScenario(s *emulation.Supervisor, raw json.RawMessage) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := p.goOver(); err != nil {
+		return err
+	}
 	if p.network, err = s.BringUp(plan, p.spec.Scenario.Slowdown(), p.spec.Links, p.monitor.Routed); err != nil {
 		return err
 	}
@@ -194,7 +197,7 @@ func (p *player) startNodes() error {
 
 // startChild starts a node. It leaves qlog files if that is wanted.
 func (p *player) startChild(c emulation.ChildSpec) (*emulation.Child, error) {
-	c.NetNS, c.Watched = p.network.NS(c.Name), true
+	c.Watched = true
 	if p.spec.Qlog {
 		dir, err := process.OpenQlog(p.qlogDir(c.Name))
 		if err != nil {
@@ -212,7 +215,7 @@ func (p *player) startChild(c emulation.ChildSpec) (*emulation.Child, error) {
 		}
 		return ended(child, reason)
 	}
-	return p.s.StartChild(c)
+	return p.network.StartNode(c)
 }
 
 func (p *player) qlogDir(name string) string {
@@ -285,6 +288,9 @@ func (p *player) begin(e *runlog.Event) {
 	p.coordinator.spec.Resume = nil
 	p.clock.begin(e.T, e.Type == runlog.RunResume)
 	p.monitor.Begin(p.sample(nil))
+	if p.network.Spread() {
+		p.network.AskCount() // so that other hosts begin, too
+	}
 	var err error
 	if p.queues, err = monitor.NewQueueLog(p.s.Dir, p.network.Kernel.Nodes(), p.clock.at); err != nil {
 		p.s.Tell("%v", err) // the record lacks it, and that is all
@@ -298,7 +304,7 @@ func (p *player) begin(e *runlog.Event) {
 func (p *player) sample(busy []monitor.BusyLink) monitor.Sample {
 	waits := map[string]time.Duration{}
 	for name, w := range p.workers {
-		if !w.child.Ended {
+		if !w.child.Ended && w.child.Process != nil { // else another host sees it
 			waits[name] = monitor.RunnableWait(w.child.Process.Pid())
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/node"
+	"testbed/node/host/emulation"
 	"testbed/node/state"
 	"testbed/policy"
 	"testbed/runlog"
@@ -66,7 +67,7 @@ func Resume(ctx context.Context, dir string, progress func(Progress)) (*scenario
 		return nil, runlog.Summary{}, fmt.Errorf("resuming the run in %s: %w", dir, err)
 	}
 	defer lock.Close()
-	err = r.play(ctx)
+	err = r.play(ctx, emulation.JobSpec{})
 	sum, werr := r.conclude(err)
 	return r.spec.Scenario, sum, errors.Join(err, werr)
 }

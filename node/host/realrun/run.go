@@ -19,7 +19,9 @@ import (
 
 	"testbed/node"
 	"testbed/node/host/emulation"
+	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
+	"testbed/node/host/share"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -41,6 +43,8 @@ type Options struct {
 	Links  string // the backend, as in package emulation
 	// Qlog has each node record its QUIC connections.
 	Qlog bool
+	// Hosts asks for a run over several hosts; nil for one on this alone.
+	Hosts *share.Request
 	// Command is the command line that asked for the run, for the record.
 	Command []string
 	// Dir is the run directory to make.
@@ -82,6 +86,8 @@ type scenarioSpec struct {
 	Reported int
 	// Incarnations are then those of the processes to start.
 	Incarnations map[policy.ID]int `json:",omitempty"`
+	// Spread says how the network goes over several hosts, where it does.
+	Spread *emulation.Spread `json:",omitempty"`
 }
 
 // playerNote is what the job tells.
@@ -95,6 +101,11 @@ type playerNote struct {
 // returned with the context's error.
 func Play(ctx context.Context, o Options) (runlog.Summary, error) {
 	r := &recorder{options: o, sum: runlog.NewSummarizer(o.Scenario)}
+	if o.Hosts != nil {
+		if err := checkHosts(&o); err != nil {
+			return runlog.Summary{}, err
+		}
+	}
 	if err := r.prepare(); err != nil {
 		return runlog.Summary{}, err
 	}
@@ -108,7 +119,11 @@ func Play(ctx context.Context, o Options) (runlog.Summary, error) {
 		return runlog.Summary{}, err
 	}
 	r.spec.Scenario, r.spec.Links, r.spec.Policy, r.spec.Qlog = o.Scenario, o.Links, o.Policy, o.Qlog
-	err = r.play(ctx)
+	if o.Hosts == nil {
+		err = r.play(ctx, emulation.JobSpec{})
+	} else {
+		err = r.playOver(ctx)
+	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return runlog.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run
 	}
@@ -138,23 +153,25 @@ func (r *recorder) prepare() error {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
 	return errors.Join(r.dir.WriteScenario(o.File, o.Text, o.Scenario.Traces), r.dir.WriteJSON(runlog.PlanFile, plan),
-		r.dir.WriteJSON(runlog.EnvironmentFile, environment(o.Command)))
+		r.dir.WriteJSON(runlog.EnvironmentFile, monitor.Environment(o.Command)))
 }
 
-// play has a sandbox play the scenario and writes the record as it comes.
-func (r *recorder) play(ctx context.Context) error {
+// play has a sandbox play the scenario, with the files of a job, and writes the
+// record as it comes.
+func (r *recorder) play(ctx context.Context, job emulation.JobSpec) error {
 	r.stage("run directory " + r.options.Dir)
 	log, err := os.OpenFile(r.dir.Log("sandbox"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}
 	defer log.Close()
-	job, err := emulation.Start(ctx, emulation.JobSpec{Kind: KindScenario, Dir: r.dir, Spec: r.spec}, sandbox.Config{Stderr: log})
+	job.Kind, job.Dir, job.Spec = KindScenario, r.dir, r.spec
+	playing, err := emulation.Start(ctx, job, sandbox.Config{Stderr: log})
 	if err != nil {
 		return err
 	}
-	defer job.Close()
-	return r.listen(job)
+	defer playing.Close()
+	return r.listen(playing)
 }
 
 func (r *recorder) stage(words string) {

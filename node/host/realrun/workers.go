@@ -86,7 +86,7 @@ func (p *player) startWorker(id policy.ID) error {
 	spec := p.specs[id]
 	w := &worker{name: scenarios.NodeName(id), id: id, incarnation: spec.Incarnation}
 	var err error
-	if w.memory, err = newMemory(w.name); err != nil {
+	if w.memory, err = emulation.NewMemory("checkpoints of " + w.name); err != nil {
 		return fmt.Errorf("starting %s: %w", w.name, err)
 	}
 	files, names := []*os.File{w.memory}, []string{process.Memory}
@@ -153,7 +153,9 @@ func (p *player) reported(w *worker, data json.RawMessage) error {
 		p.monitor.Computed(r.Computing)
 	}
 	if r.Saved != nil {
-		p.keep(w, *r.Saved)
+		if err := p.keep(w, *r.Saved); err != nil {
+			return err
+		}
 	}
 	if r.Paused {
 		if err := p.stop(w); err != nil {
@@ -193,13 +195,13 @@ func (p *player) trainerFailed(w *worker) bool {
 // files to end.
 func (p *player) endWorkers() {
 	if !p.store.gone() {
-		p.store.child.Process.Kill()
+		p.store.child.Kill()
 	}
 	for _, w := range p.workers {
 		switch {
 		case w.child.Ended || w.left && p.spec.Qlog:
 		case !w.member:
-			w.child.Process.Kill()
+			w.child.Kill()
 		case w.paused || w.pausing:
 			p.resume(w)
 		}
@@ -217,7 +219,7 @@ func (p *player) awaitWorkers() error {
 		p.s.Post(func() error {
 			for _, w := range p.workers {
 				if !w.child.Ended {
-					w.child.Process.Kill()
+					w.child.Kill()
 				}
 			}
 			return nil
@@ -247,7 +249,7 @@ func (p *player) stop(w *worker) error {
 		return nil
 	}
 	w.pausing, w.paused = false, true
-	_ = w.child.Process.SignalGroup(syscall.SIGSTOP) // the only error is that it has ended
+	w.child.SignalGroup(syscall.SIGSTOP)
 	if !p.clock.running() {
 		return nil
 	}
@@ -258,5 +260,5 @@ func (p *player) stop(w *worker) error {
 func (p *player) resume(w *worker) {
 	w.pausing, w.paused = false, false
 	w.command(node.Command{Op: node.OpResume})
-	_ = w.child.Process.SignalGroup(syscall.SIGCONT)
+	w.child.SignalGroup(syscall.SIGCONT)
 }

@@ -1,11 +1,11 @@
 //go:build linux
 
-package realrun
+package monitor
 
 import "testing"
 
 func TestEnvironmentOfThisMachine(t *testing.T) {
-	e := environment([]string{"testbed", "run"})
+	e := Environment([]string{"testbed", "run"})
 	if e.Began == "" || e.Go == "" || e.Kernel == "" || e.Processors < 1 || e.MemoryBytes < 1<<20 || len(e.Command) != 2 {
 		t.Errorf("%+v", e)
 	}

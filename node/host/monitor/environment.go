@@ -1,6 +1,6 @@
 //go:build linux
 
-package realrun
+package monitor
 
 import (
 	"os"
@@ -15,8 +15,8 @@ import (
 
 var processorName = regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`)
 
-// environment describes this machine and program for the record of a run.
-func environment(command []string) runlog.Environment {
+// Environment describes this machine and program for the record of a run.
+func Environment(command []string) runlog.Environment {
 	e := runlog.Environment{
 		Began: time.Now().Format(time.RFC3339), Command: command, Revision: runlog.Revision(),
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Processors: runtime.NumCPU(),

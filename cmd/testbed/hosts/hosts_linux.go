@@ -1,0 +1,146 @@
+// Package hosts is the verb of a host that plays a part of a run, and the flag of
+// the verbs that ask for several.
+package hosts
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"testbed/cmd/testbed/cli"
+	"testbed/node/host/fleet"
+	"testbed/node/host/share"
+)
+
+// port is where a leader listens if nothing else is said.
+const port = "7400"
+
+// token is that of standard input, which is the same for all runs of a command.
+var token = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) })
+
+// Request is what --hosts asks for, nil if it is empty.
+func Request(flag string) (*share.Request, error) {
+	if flag == "" {
+		return nil, nil
+	}
+	wrong := func(format string, args ...any) (*share.Request, error) {
+		return nil, cli.Usage(fmt.Errorf("--hosts %s: "+format, append([]any{flag}, args...)...))
+	}
+	who, address, found := strings.Cut(flag, "@")
+	r := &share.Request{Slurm: who == slurm || strings.HasPrefix(who, slurm+":")}
+	var err error
+	if r.Slurm {
+		return r, asSlurm(r, strings.TrimPrefix(strings.TrimPrefix(who, slurm), ":"), address)
+	}
+	if r.Count, err = strconv.Atoi(who); !found || err != nil || r.Count < 2 {
+		return wrong("write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it; or slurm, or slurm:N")
+	}
+	r.Address = withPort(address, port)
+	if r.Token, err = token(); err != nil {
+		return wrong("%w", err)
+	}
+	return r, nil
+}
+
+// slurm is what --hosts begins with where Slurm starts the others.
+const slurm = "slurm"
+
+// asSlurm completes a request for hosts of Slurm's; number and address may be empty.
+func asSlurm(r *share.Request, number, address string) (err error) {
+	r.Token = rand.Text()
+	if number == "" {
+		r.Count, err = share.Allocated()
+	} else if r.Count, err = strconv.Atoi(number); err != nil || r.Count < 2 {
+		err = cli.Usage(fmt.Errorf("--hosts slurm:%s: the number of hosts, with this one, is 2 at the least", number))
+	}
+	if err != nil {
+		return err
+	}
+	if address == "" {
+		own, err := share.OwnAddress()
+		if err != nil {
+			return err
+		}
+		address = own.String()
+	}
+	r.Address = withPort(address, "0")
+	return nil
+}
+
+func withPort(address, otherwise string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	return net.JoinHostPort(address, otherwise)
+}
+
+// readToken reads the token that all hosts of a run share, a line.
+func readToken(from io.Reader) (string, error) {
+	line, err := bufio.NewReader(io.LimitReader(from, 4096)).ReadString('\n')
+	if token := strings.TrimSpace(line); token != "" {
+		return token, nil
+	}
+	if err == io.EOF || err == nil {
+		return "", fmt.Errorf("standard input has no token; give the same one to all hosts, for example from openssl rand -hex 16")
+	}
+	return "", fmt.Errorf("reading the token from standard input: %w", err)
+}
+
+// Command is testbed host.
+func Command() *cobra.Command {
+	var m share.Member
+	var stay bool
+	cmd := &cobra.Command{
+		Use: "host --index I --count N --leader ADDRESS", Short: "Play a part of a run that goes over several hosts", Args: cli.NoArguments,
+		Long: `Is one host of a run that testbed run --hosts N@ADDRESS leads, until that run is
+over. Reads the run's token from standard input. Needs what testbed run needs,
+and that UDP passes between all hosts of the run; which nodes are here, and all
+that is to be known of the scenario, the leader says.
+
+If the leader is silent for three seconds it ends, and so does all that it has
+started. Exits with 3 if the leader has gone, or if the run has failed elsewhere.`,
+	}
+	cmd.Flags().IntVar(&m.Index, "index", 0, "which host this is, from 1; the leader is 0 (default: that of the task in a step of Slurm's)")
+	cmd.Flags().IntVar(&m.Count, "count", 0, "how many hosts there are, with the leader")
+	cmd.Flags().StringVar(&m.Leader, "leader", "", "the leader's address")
+	cmd.Flags().StringVar(&m.Name, "name", "", "what this host is called in the record (default: its own name)")
+	cmd.Flags().BoolVar(&stay, "stay", false, "stay for the next run when one is over, until it is interrupted; for commands of several runs")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if index, ok := share.InStep(); ok && !cmd.Flags().Changed("index") {
+			m.Index = index
+		}
+		if m.Index < 1 || m.Index >= m.Count || m.Leader == "" {
+			return cli.Usage(fmt.Errorf("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", m.Index, m.Count, m.Leader))
+		}
+		m.Leader = withPort(m.Leader, port)
+		if m.Token, err = token(); err != nil {
+			return cli.Usage(err)
+		}
+		for err = share.Serve(cmd.Context(), m); stay && another(err) && cmd.Context().Err() == nil; err = share.Serve(cmd.Context(), m) {
+			if err != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), err)
+			}
+		}
+		if _, ended := errors.AsType[*fleet.EndedError](err); ended {
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			return cli.ErrInvalid
+		}
+		return err
+	}
+	return cmd
+}
+
+// another says whether there may be another run after one that ended so.
+func another(err error) bool {
+	_, ended := errors.AsType[*fleet.EndedError](err)
+	return err == nil || ended || errors.Is(err, fleet.ErrNoLeader)
+}

@@ -1,0 +1,290 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"testbed/internal/testenv"
+	"testbed/runlog"
+	"testbed/shaping/probe"
+)
+
+// lab is a cluster: hosts that are network namespaces on one bridge.
+//
+//	h0, the leader      h1                  h2
+//	192.168.77.1        192.168.77.2        192.168.77.3
+//	    eth0                eth0                eth0
+//	     └───── host0 ─── bridge ─── host1 ──────┘ …
+type lab struct {
+	hosts []netns.NsHandle
+	// wrap begins the command line of what runs on a host.
+	wrap map[int][]string
+}
+
+// labToken is one that a person might choose.
+const labToken = "0123456789abcdef0123"
+
+// newLab makes a cluster of that many hosts, whose network carries IP packets of
+// that size.
+func newLab(t *testing.T, hosts, mtu int) *lab {
+	t.Helper()
+	testenv.NeedNamespaces(t)
+	l := &lab{}
+	err := inNamespace(netns.None(), func() error { // the switch
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge", MTU: mtu}}
+		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge)); err != nil {
+			return err
+		}
+		for k := range hosts {
+			host, err := newHost(k, mtu, bridge)
+			if err != nil {
+				return err
+			}
+			l.hosts = append(l.hosts, host)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		for _, h := range l.hosts {
+			h.Close()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// newHost makes a host's namespace, from within that of the switch.
+func newHost(k, mtu int, bridge netlink.Link) (host netns.NsHandle, err error) {
+	err = inNamespace(netns.None(), func() (err error) {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err == nil {
+			host, err = netns.Get()
+		}
+		return err
+	})
+	if err != nil {
+		return host, err
+	}
+	port := fmt.Sprintf("host%d", k)
+	veth := netlink.NewVeth(netlink.LinkAttrs{Name: port, MTU: mtu, MasterIndex: bridge.Attrs().Index})
+	veth.PeerName, veth.PeerNamespace, veth.PeerMTU = "eth0", netlink.NsFd(host), uint32(mtu)
+	if err := errors.Join(netlink.LinkAdd(veth), netlink.LinkSetUp(veth)); err != nil {
+		return host, err
+	}
+	return host, inNamespace(host, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 168, 77, byte(k+1)), Mask: net.CIDRMask(24, 32)}}
+		return errors.Join(netlink.AddrAdd(eth0, addr), netlink.LinkSetUp(eth0))
+	})
+}
+
+// inNamespace calls a function in a network namespace, in a new one if it is none.
+func inNamespace(ns netns.NsHandle, do func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread dies
+		var err error
+		if ns.IsOpen() {
+			err = netns.Set(ns)
+		} else {
+			_, err = netns.New()
+		}
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// process is a command on a host of a lab.
+type process struct {
+	*exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+// start starts the command on a host, with the token on its standard input.
+func (l *lab) start(t *testing.T, host int, id string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: command(t, t.Context(), id, args...)}
+	if wrap := l.wrap[host]; wrap != nil {
+		dir, env := p.Dir, p.Env
+		p.Cmd = exec.CommandContext(t.Context(), wrap[0], append(wrap[1:len(wrap):len(wrap)], args...)...)
+		p.Dir, p.Env = dir, env
+	}
+	p.Stdin, p.Stdout, p.Stderr = strings.NewReader(labToken+"\n"), &p.stdout, &p.stderr
+	if err := inNamespace(l.hosts[host], p.Start); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// startRun starts a run on all hosts: the leader's process and those of the others.
+func (l *lab) startRun(t *testing.T, id string, args ...string) (all []*process) {
+	t.Helper()
+	n := len(l.hosts)
+	all = append(all, l.start(t, 0, id, append([]string{"run", "--json", "--out", filepath.Join(t.TempDir(), "run"), "--hosts", fmt.Sprintf("%d@192.168.77.1", n)}, args...)...))
+	for k := 1; k < n; k++ {
+		all = append(all, l.start(t, k, id, "host", "--index", strconv.Itoa(k), "--count", strconv.Itoa(n), "--leader", "192.168.77.1", "--name", fmt.Sprintf("h%d", k)))
+	}
+	return all
+}
+
+// run plays a run on all hosts.
+func (l *lab) run(t *testing.T, args ...string) (sum runlog.Summary) {
+	t.Helper()
+	all := l.startRun(t, t.Name(), args...)
+	for k, p := range all {
+		err := p.Wait()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if code := p.ProcessState.ExitCode(); code != 0 && (k > 0 || code != exitInvalid) {
+			t.Fatalf("host %d ended with exit code %d\n%s\nthe leader:\n%s", k, code, &p.stderr, &all[0].stderr)
+		}
+	}
+	if err := json.Unmarshal(all[0].stdout.Bytes(), &sum); err != nil {
+		t.Fatalf("stdout is no JSON: %v\n%s", err, &all[0].stderr)
+	}
+	return sum
+}
+
+// decisions are what the coordinator decided and the bytes that came of it.
+func decisions(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	for _, e := range readEvents(t, dir) {
+		switch e.Type {
+		case runlog.Sideline, runlog.Evict:
+			all = append(all, fmt.Sprintf("round %d: %s %s", e.Round, e.Type, e.Node))
+		case runlog.State:
+			all = append(all, fmt.Sprintf("round %d: %s", e.Round, e.Hash))
+		}
+	}
+	return all
+}
+
+// TestRunOverHosts: on three hosts, whose network carries no full frame and whose
+// clocks are far apart, round trips are as planned, the coordinator decides the same
+// as on one host, and the workers end with the same bytes.
+func TestRunOverHosts(t *testing.T) {
+	needSandbox(t)
+	l := newLab(t, 3, 1450)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := func(seconds int) []string {
+		return []string{"unshare", "--time", "--monotonic", strconv.Itoa(seconds), "--fork", "--kill-child", self}
+	}
+	l.wrap = map[int][]string{1: ahead(1000), 2: ahead(-10)}
+	const scenario = "persistent_straggler"
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		one, _ := once(t, scenario, "--policy", "straggler", "--links", "user")
+		three := l.run(t, scenario, "--policy", "straggler")
+		return func(m testenv.Machine) error {
+			if !one.Complete || !three.Complete {
+				return fmt.Errorf("complete %v on one host, %v on three", one.Complete, three.Complete)
+			}
+			if m != (testenv.Machine{}) && (one.Fidelity.Verdict != "valid" || three.Fidelity.Verdict != "valid") {
+				return nil
+			}
+			var check probe.Report
+			if text, err := os.ReadFile(filepath.Join(three.Dir, "linkcheck.json")); err != nil || json.Unmarshal(text, &check) != nil || !check.OK {
+				return fmt.Errorf("round trips are not as planned: %s", text)
+			}
+			if a, b := decisions(t, one.Dir), decisions(t, three.Dir); fmt.Sprint(a) != fmt.Sprint(b) || three.Fidelity.Verdict != "valid" {
+				return fmt.Errorf("on one host\n%s\nand on three\n%s\n%v", strings.Join(a, "\n"), strings.Join(b, "\n"), three.Fidelity)
+			}
+			return nil
+		}
+	})
+}
+
+// TestAHostDies at any moment: within seconds the run has ended on all hosts, says
+// who has gone, and nothing of it is left.
+func TestAHostDies(t *testing.T) {
+	needSandbox(t)
+	l := newLab(t, 3, 1500)
+	before := look(t)
+	for i := range 3 {
+		id := fmt.Sprintf("%s-%d", t.Name(), i)
+		victim := i % 3 // the leader, too
+		all := l.startRun(t, id, "persistent_straggler", "--policy", "baseline")
+		time.Sleep(500*time.Millisecond + time.Duration(rand.Int64N(int64(5*time.Second))))
+		if err := all[victim].Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		killed := time.Now()
+		for k, p := range all {
+			_ = p.Wait() // the exit code says it
+			if code := p.ProcessState.ExitCode(); k != victim && code != exitInvalid {
+				t.Errorf("host %d ended with exit code %d after the death of %d\n%s", k, code, victim, &p.stderr)
+			}
+		}
+		if text := all[0].stderr.String(); victim > 0 && !strings.Contains(text, fmt.Sprintf("h%d has given no sign of life", victim)) {
+			t.Errorf("the leader does not name host %d:\n%s", victim, text)
+		}
+		t.Logf("host %d was killed, and %v later the run had ended everywhere", victim, time.Since(killed).Round(time.Millisecond))
+		expectNothing(t, id, before)
+	}
+}
+
+// TestHostsThatWillNotDo end a run before its first frame, with a reason: one that
+// allows no sandbox, and a network between them that is slower than the plan.
+func TestHostsThatWillNotDo(t *testing.T) {
+	needSandbox(t)
+	l := newLab(t, 2, 1500)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(code int, says string, args ...string) {
+		t.Helper()
+		all := l.startRun(t, t.Name(), args...)
+		for _, p := range all {
+			_ = p.Wait() // the exit code says it
+		}
+		if text := all[0].stderr.String(); all[0].ProcessState.ExitCode() != code || !strings.Contains(text, says) {
+			t.Errorf("exit code %d, want %d, and %q in\n%s\nthe other host: %s", all[0].ProcessState.ExitCode(), code, says, text, &all[1].stderr)
+		}
+	}
+	file := scenario(t, 2, "100mbit", "")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, bytes.ReplaceAll(text, []byte("one_way_delay: 5ms"), []byte("one_way_delay: 1us")), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(exitError, "→w1 may take 1µs by plan, and the network between their hosts takes", file, "--policy", "baseline")
+	l.wrap = map[int][]string{1: {
+		"unshare", "--user", "--map-root-user", "sh", "-c", `echo 0 >/proc/sys/user/max_net_namespaces && exec "$0" "$@"`, self,
+	}}
+	end(exitUnsupported, "host h1: user.max_net_namespaces is 0; sudo sysctl -w user.max_net_namespaces=15000", "persistent_straggler", "--policy", "baseline")
+}

@@ -1,0 +1,337 @@
+//go:build linux
+
+package emulation
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+
+	"testbed/shaping"
+	"testbed/shaping/userlink"
+)
+
+// order is what the leader has another host do: one of these.
+type order struct {
+	Share *shareSpec  `json:"share,omitempty"` // build your part of the network
+	Start *startOrder `json:"start,omitempty"`
+
+	Child   string          `json:"child,omitempty"` // whom the next five are for
+	Command json.RawMessage `json:"command,omitempty"`
+	Close   bool            `json:"close,omitempty"`
+	Signal  syscall.Signal  `json:"signal,omitempty"`
+	Group   bool            `json:"group,omitempty"` // with Signal
+	Fetch   string          `json:"fetch,omitempty"` // what is in the memory of that name
+
+	Plan  *shaping.Plan `json:"plan,omitempty"` // is the network's from now on
+	Paces []pace        `json:"paces,omitempty"`
+	Count bool          `json:"count,omitempty"` // tell it
+	End   bool          `json:"end,omitempty"`   // take the network down
+}
+
+// startOrder is a ChildSpec for another host. Its files are all memory.
+type startOrder struct {
+	Name      string          `json:"name"`
+	Node      string          `json:"node,omitempty"` // whose namespace; none: the hub
+	Kind      string          `json:"kind"`
+	Spec      json.RawMessage `json:"spec"`
+	Env       []string        `json:"env,omitempty"`
+	FileNames []string        `json:"files,omitempty"`
+	Watched   bool            `json:"watched,omitempty"`
+}
+
+// tidings are what another host tells the leader: one of these.
+type tidings struct {
+	Up bool `json:"up,omitempty"` // its part of the network carries packets
+
+	Child  string       `json:"child,omitempty"` // of whom the next four are
+	Report *childReport `json:"report,omitempty"`
+	Ended  string       `json:"ended,omitempty"` // how
+	Log    []byte       `json:"log,omitempty"`
+	Chunk  *chunk       `json:"chunk,omitempty"`
+
+	Count *count `json:"count,omitempty"`
+}
+
+// count is what a host has counted and seen of itself.
+type count struct {
+	Count  *userlink.Stats `json:"count"`
+	Sample json.RawMessage `json:"sample,omitempty"`
+}
+
+// chunk is a part of what is in a memory.
+type chunk struct {
+	Data []byte `json:"data,omitempty"`
+	Err  string `json:"err,omitempty"`
+	Last bool   `json:"last,omitempty"`
+}
+
+// fetch is a memory on its way to a file here.
+type fetch struct {
+	to   *os.File
+	done func(error) error
+}
+
+// away is another host, as the leader's job sees it.
+type away struct {
+	name     string
+	host     int
+	s        *Supervisor
+	orders   chan order
+	children map[string]*Child
+	logs     map[string]*os.File
+	counts   []count
+	up       bool
+	ended    bool
+}
+
+// maxOrders bounds what may wait for a host that does not read: it is dead soon.
+const maxOrders = 4096
+
+func newAway(s *Supervisor, host int, name string, conn io.ReadWriteCloser) *away {
+	a := &away{name: name, host: host, s: s, orders: make(chan order, maxOrders), children: map[string]*Child{}, logs: map[string]*os.File{}}
+	go func() {
+		out := json.NewEncoder(conn)
+		for o := range a.orders {
+			if out.Encode(o) != nil {
+				return // its end is told by who reads
+			}
+		}
+	}()
+	go func() {
+		in := json.NewDecoder(bufio.NewReader(conn))
+		for {
+			var n Note
+			if err := in.Decode(&n); err != nil {
+				n = Note{Error: fmt.Sprintf("the connection to the host %s has ended: %v", name, err), Lost: name}
+			}
+			s.Post(func() error { return a.heard(n) })
+			if n.Error != "" || n.Done {
+				return
+			}
+		}
+	}()
+	return a
+}
+
+// order has the host do something. A host that has stopped reading is lost.
+func (a *away) order(o order) {
+	select {
+	case a.orders <- o:
+	default:
+		a.s.Post(func() error {
+			return &LostError{a.name, fmt.Sprintf("the host %s takes no more orders", a.name)}
+		})
+	}
+}
+
+// heard takes a note of the host's job.
+func (a *away) heard(n Note) error {
+	switch {
+	case a.ended:
+		return nil
+	case n.Done:
+		a.ended = true
+		return nil
+	case n.Lost != "":
+		return &LostError{n.Lost, n.Error}
+	case n.Mend != "":
+		return &UnsupportedError{Missing: "host " + a.name + ": " + n.Error, Mend: n.Mend}
+	case n.Error != "":
+		return fmt.Errorf("host %s: %s", a.name, n.Error)
+	case n.Stage != "":
+		a.s.note(Note{Stage: "host " + a.name + ": " + n.Stage, Quiet: n.Quiet})
+		return nil
+	}
+	var t tidings
+	if err := json.Unmarshal(n.Data, &t); err != nil {
+		return fmt.Errorf("reading what the host %s tells: %w", a.name, err)
+	}
+	switch {
+	case t.Up:
+		a.up = true
+	case t.Count != nil && t.Count.Count != nil:
+		a.counts = append(a.counts, *t.Count)
+		return a.s.network.tell()
+	case t.Log != nil:
+		return a.log(t.Child, t.Log)
+	case t.Child != "":
+		return a.child(t)
+	}
+	return nil
+}
+
+// child takes the tidings of a child.
+func (a *away) child(t tidings) error {
+	c := a.children[t.Child]
+	switch {
+	case c == nil:
+		return nil
+	case t.Report != nil:
+		return c.reported(*t.Report)
+	case t.Chunk != nil:
+		return c.fetched(t.Chunk)
+	case t.Ended != "":
+		delete(a.children, t.Child)
+		c.Ended = true
+		reason := t.Ended
+		if c.Failure != "" {
+			reason = c.Failure
+		}
+		if c.spec.OnEnd != nil {
+			return c.spec.OnEnd(c, reason)
+		}
+	}
+	return nil
+}
+
+// log writes down what a process there has written.
+func (a *away) log(child string, text []byte) error {
+	file := a.logs[child]
+	if file == nil {
+		name := child
+		if child == routerName || child == proberName {
+			name += "-" + a.name
+		}
+		file = os.Stderr
+		if a.s.Dir != "" {
+			var err error
+			if file, err = os.OpenFile(a.s.Dir.Log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+				return err
+			}
+		}
+		a.logs[child] = file
+	}
+	_, err := file.Write(text)
+	return err
+}
+
+// start starts a process on the host; node is whose namespace it is in.
+func (a *away) start(spec ChildSpec, node string) (*Child, error) {
+	raw, err := json.Marshal(spec.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
+	}
+	c := &Child{Name: spec.Name, spec: spec, s: a.s, away: a}
+	a.children[spec.Name] = c
+	a.order(order{Start: &startOrder{
+		Name: spec.Name, Node: node, Kind: spec.Kind, Spec: raw, Env: spec.Env, FileNames: spec.FileNames, Watched: spec.Watched,
+	}})
+	return c, nil
+}
+
+// Fetch copies what is in a memory that the child shares, under that name, to the
+// file that stands for it here, and calls done then. On this host they are the
+// same.
+func (c *Child) Fetch(name string, to *os.File, done func(error) error) error {
+	if c.away == nil {
+		return done(nil)
+	}
+	if err := to.Truncate(0); err != nil {
+		return done(err)
+	}
+	if _, err := to.Seek(0, io.SeekStart); err != nil {
+		return done(err)
+	}
+	c.fetching = append(c.fetching, fetch{to, done})
+	c.away.order(order{Child: c.Name, Fetch: name})
+	return nil
+}
+
+// fetched takes a part of the memory that was asked for first.
+func (c *Child) fetched(part *chunk) error {
+	if len(c.fetching) == 0 {
+		return nil
+	}
+	f := c.fetching[0]
+	_, err := f.to.Write(part.Data)
+	if err == nil && part.Err != "" {
+		err = fmt.Errorf("host %s: %s", c.away.name, part.Err)
+	}
+	if !part.Last && err == nil {
+		return nil
+	}
+	c.fetching = c.fetching[1:]
+	return f.done(err)
+}
+
+// StartNode starts a process in the namespace of the node of its name, on the host
+// of that node.
+func (n *Network) StartNode(spec ChildSpec) (*Child, error) {
+	if a := n.awayOf(spec.Name); a != nil {
+		return a.start(spec, spec.Name)
+	}
+	spec.NetNS = n.NS(spec.Name)
+	return n.s.StartChild(spec)
+}
+
+// StartEverywhere starts a process of that spec in the hub of each host.
+func (n *Network) StartEverywhere(spec ChildSpec) (all []*Child, err error) {
+	spec.NetNS = Hub
+	c, err := n.s.StartChild(spec)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, c)
+	for _, a := range n.s.away {
+		if c, err = a.start(spec, ""); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// Spread says whether the network goes over several hosts.
+func (n *Network) Spread() bool { return n.s.spread != nil }
+
+func (n *Network) awayOf(node string) *away {
+	k := slices.IndexFunc(n.s.away, func(a *away) bool { return a.host == n.s.spread.Of[n.Plan.Index(node)] })
+	if k < 0 {
+		return nil
+	}
+	return n.s.away[k]
+}
+
+// startAway has the other hosts build their parts of the network.
+func (n *Network) startAway() error {
+	for _, a := range n.s.away {
+		own := *n.s.spread
+		own.Self = a.host
+		a.order(order{Share: &shareSpec{Plan: n.Plan, Spread: &own}})
+	}
+	return nil
+}
+
+// changeAway has the other hosts change their parts.
+func (n *Network) changeAway(plan *shaping.Plan) {
+	c := n.toRouter(plan)
+	if c.Plan == nil && c.Paces == nil {
+		return
+	}
+	for _, a := range n.s.away {
+		a.order(order{Plan: c.Plan, Paces: c.Paces})
+	}
+}
+
+func (n *Network) endAway() {
+	for _, a := range n.s.away {
+		a.order(order{End: true})
+	}
+}
+
+func (s *Supervisor) awayReady() bool {
+	return !slices.ContainsFunc(s.away, func(a *away) bool { return !a.up })
+}
+
+func (s *Supervisor) awayEnded() bool {
+	return !slices.ContainsFunc(s.away, func(a *away) bool { return !a.ended })
+}
+
+func (s *Supervisor) awayCounted() bool {
+	return !slices.ContainsFunc(s.away, func(a *away) bool { return len(a.counts) == 0 })
+}

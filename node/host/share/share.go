@@ -1,0 +1,173 @@
+//go:build linux
+
+// Package share has several hosts play one run: the leader gathers them (Gather),
+// each of the others serves it (Serve) and plays its part in a sandbox of its own
+// (Run). Nobody starts a program on another machine here: that is the business of
+// a person, or of the engine that a cluster has.
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"testbed/node/host/emulation"
+	"testbed/node/host/fleet"
+	"testbed/node/host/monitor"
+	"testbed/node/host/sandbox"
+	"testbed/shaping/tunnel"
+)
+
+// Run is the job of a host that is not the leader.
+func Run(s *emulation.Supervisor, _ json.RawMessage) error {
+	return emulation.RunShare(s, func(n *emulation.Network) emulation.Watcher {
+		return &watcher{monitor.WatchLinks(n, n.Kernel.Nodes(), nil)}
+	})
+}
+
+// watcher looks at a host as the leader's monitor wants it.
+type watcher struct{ links *monitor.Links }
+
+// Sample is a monitor.Sample.
+func (w *watcher) Sample(pids map[string]int, last bool) any {
+	waits := map[string]time.Duration{}
+	for name, pid := range pids {
+		waits[name] = monitor.RunnableWait(pid)
+	}
+	s := monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits}
+	if last {
+		s.Busy = w.links.Stop()
+		return s
+	}
+	s.Busy = w.links.Round()
+	return s
+}
+
+// Member says which host of a run this one is.
+type Member struct {
+	Index, Count int
+	Leader       string // its address
+	Token        string
+	Name         string // of this host; its own if empty
+}
+
+// goodbye is how long a host waits for the leader to hear that it has failed.
+const goodbye = 5 * time.Second
+
+// Serve is a host of a run, until the leader ends it, or is silent for so long that
+// it must be dead. Nothing of the run is left then.
+func Serve(ctx context.Context, m Member) (err error) {
+	if m.Name == "" {
+		if m.Name, err = ownName(); err != nil {
+			return err
+		}
+	}
+	socket, port, err := tunnel.Listen("")
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	c, err := fleet.Join(ctx, m.Leader, m.Token, fleet.Hello{
+		Index: m.Index, Count: m.Count, Name: m.Name, Port: port, Environment: monitor.Environment(nil),
+	})
+	if err != nil {
+		return err
+	}
+	err = work(ctx, c, socket)
+	c.Close(err)
+	return err
+}
+
+// ownName is what this host is called: by Slurm, if that knows it.
+func ownName() (string, error) {
+	if name := os.Getenv(slurmNode); name != "" {
+		return name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("asking for this host's name: %w", err)
+	}
+	return name, nil
+}
+
+// work plays this host's part, in a sandbox.
+func work(ctx context.Context, c *fleet.Connection, socket *os.File) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	job, err := emulation.Start(ctx, emulation.JobSpec{
+		Kind: emulation.KindShare, Files: []*os.File{socket}, FileNames: []string{emulation.TunnelFile},
+	}, sandbox.Config{Stderr: os.Stderr})
+	if err != nil {
+		if missing, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
+			err = &emulation.UnsupportedError{Missing: missing.Missing, Mend: missing.Mend}
+		}
+		_ = c.Send(emulation.Failure(err)) // the leader may have gone, too
+		await(c)
+		return err
+	}
+	defer job.Close()
+	var orders sync.WaitGroup
+	orders.Go(func() {
+		for {
+			v, err := c.Next()
+			if err != nil {
+				cancel(err)
+				return
+			}
+			job.Send(v)
+		}
+	})
+	err = pass(ctx, job, c)
+	c.Close(err)
+	orders.Wait() // nothing may be sent to a job that is closed
+	return err
+}
+
+// pass passes what the job tells on to the leader, until that ends the run.
+func pass(ctx context.Context, job *emulation.Job, c *fleet.Connection) error {
+	for {
+		n, err := job.Next()
+		switch {
+		case ctx.Err() != nil:
+			err = context.Cause(ctx)
+			if errors.Is(err, fleet.ErrDone) {
+				err = nil
+			}
+			return err
+		case err != nil:
+			n = emulation.Failure(err)
+		}
+		if sent := c.Send(n); sent == nil && err == nil && !n.Done {
+			continue
+		}
+		select { // until the leader has heard it
+		case <-ctx.Done():
+		case <-time.After(goodbye):
+		}
+		if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, fleet.ErrDone) {
+			err = cause
+		}
+		return err
+	}
+}
+
+// await waits until the leader has heard what was said last, and has ended the run.
+func await(c *fleet.Connection) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if _, err := c.Next(); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(goodbye):
+	}
+}

@@ -1,0 +1,63 @@
+package tunnel
+
+import "time"
+
+const (
+	// windowTime is how long the round trips are from which the shortest is taken.
+	windowTime = time.Second
+	// drift is by how much of the time two clocks may run apart: quartz is off by
+	// 50 parts in a million at most.
+	drift = 100e-6
+)
+
+// Clock says what another host's clock shows, by four timestamps: the shorter
+// the round trip, the less the answer can be wrong.
+type Clock struct {
+	Offset time.Duration // this host's clock less the other one
+	Bound  time.Duration // of the error of Offset, when it was measured
+	known  bool
+	at     time.Duration // when that was
+
+	began time.Duration // of the window
+	best  reading
+}
+
+// reading is one round trip.
+type reading struct {
+	rtt, offset time.Duration
+	some        bool
+}
+
+// take takes a round trip in: asked and answered by this host's clock, heard and
+// replied by the other one.
+func (c *Clock) take(asked, heard, replied, answered time.Duration) (rtt time.Duration) {
+	rtt = max((answered-asked)-(replied-heard), 0)
+	r := reading{rtt, ((asked - heard) + (answered - replied)) / 2, true}
+	if answered-c.began > windowTime {
+		if c.best.some {
+			c.adopt(answered)
+		}
+		c.began, c.best = answered, reading{}
+	}
+	if !c.best.some || r.rtt < c.best.rtt {
+		c.best = r
+	}
+	if !c.known {
+		c.adopt(answered)
+		c.known = false // until the first window is over every shorter one counts
+	}
+	return rtt
+}
+
+// adopt takes the best round trip of a window over, unless what is known is still
+// better: under load all are long.
+func (c *Clock) adopt(now time.Duration) {
+	stale := c.Bound + time.Duration(drift*float64(now-c.at))
+	if c.known && stale < c.best.rtt/2 {
+		return
+	}
+	c.Offset, c.Bound, c.at, c.known = c.best.offset, c.best.rtt/2, now, true
+}
+
+// settle ends the first window.
+func (c *Clock) settle() { c.known = true }

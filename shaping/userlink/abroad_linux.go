@@ -1,0 +1,150 @@
+package userlink
+
+import (
+	"fmt"
+	"time"
+
+	"testbed/shaping"
+	"testbed/shaping/tunnel"
+)
+
+// abroad is what a router knows of the nodes on other hosts. Nil knows of none.
+type abroad struct {
+	tunnel *tunnel.Tunnel
+	hosts  []int // of the nodes
+	self   int
+	plan   *shaping.Plan // at the beginning
+
+	began  time.Duration // when the first host was asked; zero before
+	tries  int
+	opened func() // nil when it has been called
+}
+
+const (
+	// openingPatience is how long other hosts may take until they answer: their
+	// routers do not come up at the same time.
+	openingPatience = 30 * time.Second
+	// openingTries is how often an underlay is measured that seems too slow:
+	// only a busy machine makes a fast one slow in passing.
+	openingTries = 4
+)
+
+func (r *Router) goAbroad(plan *shaping.Plan, o Options) {
+	r.abroad = &abroad{tunnel: o.Tunnel, hosts: o.Hosts, self: o.Self, plan: plan, opened: o.Opened}
+	r.links.Leave(r.leave)
+}
+
+// has says whether the node is on another host.
+func (a *abroad) has(node int) bool { return a != nil && a.hosts[node] != a.self }
+
+// leave sends a packet to the host of its receiver, if that is another one. It
+// goes at once and carries its due time, until which that host holds it: so the
+// way there takes no time of its own.
+func (r *Router) leave(due time.Duration, from, to int, b *buffer) bool {
+	a := r.abroad
+	if !a.has(to) {
+		return false
+	}
+	a.tunnel.Send(a.hosts[to], &tunnel.Frame{Due: due, From: from, To: to, Data: b.data[:b.n]})
+	r.free = append(r.free, b)
+	return true
+}
+
+// arrive takes in a frame of another host's.
+func (r *Router) arrive(f tunnel.Frame) {
+	a := r.abroad
+	nodes := len(a.hosts)
+	switch {
+	case f.From >= nodes || f.To >= nodes || !a.has(f.From) || a.has(f.To):
+		r.stats.Unknown++
+		return
+	case len(f.Data) < vnetHeader+etherHeader || len(f.Data) > vnetHeader+shaping.FrameSize:
+		r.stats.Oversize++
+		return
+	}
+	b := r.newBuffer()
+	b.n = copy(b.data[:], f.Data)
+	r.links.Arrive(f.Due, f.From, f.To, b.n-vnetHeader, b)
+	r.stats.MaxQueued = max(r.stats.MaxQueued, r.links.Len())
+}
+
+// exchange takes in what other hosts have sent, sends what is for them, and says
+// whether anything came, and whether there may be more.
+func (r *Router) exchange(now time.Duration, wall time.Time) (some, more bool, err error) {
+	a := r.abroad
+	if a == nil {
+		return false, false, nil
+	}
+	some, more, err = a.tunnel.Receive(now, wall, r.arrive)
+	if err == nil {
+		err = a.tunnel.Work(now)
+	}
+	if err == nil && a.opened != nil {
+		err = a.open(now)
+	}
+	return some, more, err
+}
+
+// next is the earlier one of a time, if there is one, and that of the tunnel.
+func (a *abroad) next(due time.Duration, ok bool) (time.Duration, bool) {
+	if a == nil {
+		return due, ok
+	}
+	if at, some := a.tunnel.Next(); some && (!ok || at < due) {
+		return at, true
+	}
+	return due, ok
+}
+
+// count adds the counts of the tunnel.
+func (a *abroad) count(to *Stats) {
+	if a != nil {
+		to.Underlay = a.tunnel.Stats()
+		to.SendDrops += a.tunnel.Unsent
+	}
+}
+
+// open waits until all hosts have answered, and refuses a plan that is faster than
+// the underlay.
+func (a *abroad) open(now time.Duration) error {
+	if a.began == 0 {
+		a.began = now
+	}
+	if ok, waiting := a.tunnel.Opened(); !ok {
+		if now-a.began > openingPatience {
+			return fmt.Errorf("the host %s does not answer through the tunnel; let UDP pass between the hosts, and name the leader by an address that all of them reach", waiting)
+		}
+		return nil
+	}
+	if host, slow := a.tooSlow(); slow != nil {
+		if a.tries++; a.tries < openingTries {
+			a.tunnel.Reopen(host)
+			return nil
+		}
+		return slow
+	}
+	a.opened()
+	a.opened = nil
+	return nil
+}
+
+// tooSlow looks for a path that is planned faster than the underlay carries it,
+// and returns the host that it goes to.
+func (a *abroad) tooSlow() (host int, err error) {
+	for i, row := range a.plan.Paths {
+		for j, p := range row {
+			if a.has(i) || !a.has(j) || p.Refused {
+				continue
+			}
+			took := a.tunnel.OneWay(a.hosts[j])
+			if planned := time.Duration(p.Fastest()); p.Reorder > 0 || planned < took {
+				if p.Reorder > 0 {
+					planned = 0 // who overtakes is due at once
+				}
+				return a.hosts[j], fmt.Errorf("the path %s→%s may take %v by plan, and the network between their hosts takes %v (half of the round trip, 99.9th percentile); plan longer delays, or let both nodes share a host",
+					a.plan.Nodes[i].Name, a.plan.Nodes[j].Name, planned, took.Round(time.Microsecond))
+			}
+		}
+	}
+	return 0, nil
+}
