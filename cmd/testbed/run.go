@@ -12,6 +12,7 @@ import (
 	"testbed/cmd/testbed/cli"
 	"testbed/cmd/testbed/progress"
 	"testbed/experiment"
+	"testbed/report"
 	"testbed/runlog"
 	"testbed/scenarios"
 )
@@ -187,4 +188,11 @@ func resumeRun(cmd *cobra.Command, dir string, json bool) error {
 		return err
 	}
 	return errors.Join(printSummary(cmd, s, sum, json), experiment.Usable(sum))
+}
+
+func printSummary(cmd *cobra.Command, s *scenarios.Scenario, sum runlog.Summary, asJSON bool) error {
+	if asJSON {
+		return cli.PrintJSON(cmd, sum)
+	}
+	return report.WriteSummary(cmd.OutOrStdout(), s, sum)
 }
