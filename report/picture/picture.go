@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"slices"
 	"strings"
 
 	"testbed/policy"
@@ -32,7 +33,7 @@ const style = `<style>
 text{font:11px system-ui,sans-serif;fill:#333}.title{font-weight:bold;font-size:12px}
 .ground{fill:#fff}.lane{fill:#f1f1f1}.away{fill:#fff;stroke:#bbb;stroke-dasharray:3 3}.axis{stroke:#999}
 .step{fill:#8fb8de}.dropped{fill:#cfdbe6}.reduce{fill:#e8a33d}.fetch{fill:#a584c9}.cut{fill:#c33}
-.took{fill:#2a7d3f}.failed{stroke:#c33;stroke-width:2}.fault{fill:#c33}
+.took{fill:#2a7d3f}.failed{stroke:#c33;stroke-width:2}.fault{fill:#c33}.down{fill:#c33;opacity:.2}
 @media(prefers-color-scheme:dark){text{fill:#ddd}.ground{fill:#16181c}.lane{fill:#26292f}.away{fill:#16181c;stroke:#555}.step{fill:#3f6f9f}.dropped{fill:#31404e}.took{fill:#4fc06d}}
 </style>
 `
@@ -109,6 +110,7 @@ func (p *panel) draw(run record.Run, t timeline.Timeline, end policy.Time) {
 			p.box("cut", s, lane-2, 2)
 		}
 	}
+	p.outages(run.Events, p.top+len(t.Nodes)*(lane+gap))
 	p.outcomes(run.Events)
 	for _, m := range t.Marks {
 		if _, worker := p.rows[m.Node]; worker && m.Injected() && m.T > 0 {
@@ -137,6 +139,20 @@ func (p *panel) box(class string, s timeline.Span, down, high int) {
 		return
 	}
 	fmt.Fprintf(p.out, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d"/>`+"\n", class, p.x(s.Start), p.y(s.Node)+down, float64(s.End-s.Start)*p.scale, high)
+}
+
+// outages shades the times without a coordinator, over all lanes.
+func (p *panel) outages(events []runlog.Event, bottom int) {
+	for i, e := range events {
+		if e.Type != runlog.CoordinatorCrash {
+			continue
+		}
+		until := events[len(events)-1].T
+		if back := slices.IndexFunc(events[i:], func(e runlog.Event) bool { return e.Type == runlog.CoordinatorBack }); back >= 0 {
+			until = events[i+back].T
+		}
+		fmt.Fprintf(p.out, `<rect class="down" x="%.1f" y="%d" width="%.1f" height="%d"><title>no coordinator</title></rect>`+"\n", p.x(e.T), p.top, float64(until-e.T)*p.scale, bottom-gap-p.top)
+	}
 }
 
 // outcomes marks, in the lane of each participant, what its reductions came to.
