@@ -100,7 +100,7 @@ func (p *port) newServer() *grpc.Server {
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeader), grpc.MaxConcurrentStreams(maxCalls),
 		// A thousand connections that are idle at most times need no large buffers
 		// of their own. The answer to a thousand replicas goes out at once.
-		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(160<<10), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(160<<10),
 		grpc.StaticStreamWindowSize(64<<10), grpc.StaticConnWindowSize(256<<10),
 		grpc.InTapHandle(p.admit),
 		grpc.WaitForHandlers(true),
