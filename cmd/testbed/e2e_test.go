@@ -1027,8 +1027,9 @@ func TestSweepReal(t *testing.T) {
 // simulator says when.
 func TestUploads(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	file := links(t, "\n  parameters: 20000\n  upload: {every: 2}\n  links: {default: {rate_up: 50mbit, rate_down: 50mbit, one_way_delay: 5ms}}\n")
-	sum := runScenario(t, file, "--policy", "baseline")
+	sum := runBeside(t, file, "--policy", "baseline")
 	states := map[int]string{}
 	var uploads []runlog.Event
 	for _, e := range readEvents(t, sum.Dir) {

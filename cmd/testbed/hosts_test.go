@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -230,35 +231,46 @@ func TestRunOverHosts(t *testing.T) {
 // who has gone, and nothing of it is left.
 func TestAHostDies(t *testing.T) {
 	needSandbox(t)
-	l := newLab(t, 3, 1500)
 	before := look(t)
-	for i := range 3 {
-		id := fmt.Sprintf("%s-%d", t.Name(), i)
-		victim := i % 3 // the leader, too
-		all := l.startRun(t, id, "persistent_straggler", "--policy", "baseline")
-		time.Sleep(500*time.Millisecond + time.Duration(rand.Int64N(int64(5*time.Second))))
-		if err := all[victim].Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		killed := time.Now()
-		for k, p := range all {
-			_ = p.Wait() // the exit code says it
-			if code := p.ProcessState.ExitCode(); k != victim && code != exitInvalid {
-				t.Errorf("host %d ended with exit code %d after the death of %d\n%s", k, code, victim, &p.stderr)
-			}
-		}
-		if text := all[0].stderr.String(); victim > 0 && !strings.Contains(text, fmt.Sprintf("h%d has given no sign of life", victim)) {
-			t.Errorf("the leader does not name host %d:\n%s", victim, text)
-		}
-		t.Logf("host %d was killed, and %v later the run had ended everywhere", victim, time.Since(killed).Round(time.Millisecond))
-		expectNothing(t, id, before)
+	var all sync.WaitGroup
+	for victim := range 3 { // the leader, too
+		l := newLab(t, 3, 1500)
+		all.Go(func() { l.loses(t, victim) })
 	}
+	all.Wait()
+	for victim := range 3 {
+		expectNothing(t, lost(t, victim), before)
+	}
+}
+
+// lost marks the processes of a run that loses a host.
+func lost(t *testing.T, victim int) string { return fmt.Sprintf("%s-%d", t.Name(), victim) }
+
+// loses plays a run on all hosts, of which one dies.
+func (l *lab) loses(t *testing.T, victim int) {
+	all := l.startRun(t, lost(t, victim), "persistent_straggler", "--policy", "baseline")
+	time.Sleep(500*time.Millisecond + time.Duration(rand.Int64N(int64(5*time.Second))))
+	if err := all[victim].Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	killed := time.Now()
+	for k, p := range all {
+		_ = p.Wait() // the exit code says it
+		if code := p.ProcessState.ExitCode(); k != victim && code != exitInvalid {
+			t.Errorf("host %d ended with exit code %d after the death of %d\n%s", k, code, victim, &p.stderr)
+		}
+	}
+	if text := all[0].stderr.String(); victim > 0 && !strings.Contains(text, fmt.Sprintf("h%d has given no sign of life", victim)) {
+		t.Errorf("the leader does not name host %d:\n%s", victim, text)
+	}
+	t.Logf("host %d was killed, and %v later the run had ended everywhere", victim, time.Since(killed).Round(time.Millisecond))
 }
 
 // TestHostsThatWillNotDo end a run before its first frame, with a reason: one that
 // allows no sandbox, and a network between them that is slower than the plan.
 func TestHostsThatWillNotDo(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	l := newLab(t, 2, 1500)
 	self, err := os.Executable()
 	if err != nil {
@@ -282,7 +294,7 @@ func TestHostsThatWillNotDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end(exitError, "→w1 may take 1µs by plan, and the network between their hosts takes", file, "--policy", "baseline")
+	end(exitError, " may take 1µs by plan, and the network between their hosts takes", file, "--policy", "baseline")
 	l.wrap = map[int][]string{1: {
 		"unshare", "--user", "--map-root-user", "sh", "-c", `echo 0 >/proc/sys/user/max_net_namespaces && exec "$0" "$@"`, self,
 	}}

@@ -239,6 +239,7 @@ func TestSampleUsage(t *testing.T) {
 // TestInterruptedTraining: a simulation that trains for minutes ends when it is
 // told to, and says so.
 func TestInterruptedTraining(t *testing.T) {
+	t.Parallel()
 	cmd := command(t, t.Context(), t.Name(), "simulate", "charlm_straggler", "--policy", "baseline", "--train", "--set", "target_outer_steps=4000", "--set", "horizon=100000000000")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

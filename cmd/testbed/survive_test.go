@@ -37,10 +37,11 @@ func readEvents(t *testing.T, dir string) []runlog.Event {
 // for longer than a silent worker is borne with.
 func TestCoordinatorDiesDuringAReduction(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	// The first reduction lasts from about 2,100 to more than 5,000 µs.
 	file := scenario(t, 4, "15mbit", "injects:\n  - {op: CoordinatorCrash, at: 3000, down: 6000}\n")
 	for _, policy := range []string{"baseline", "straggler"} {
-		sum := runScenario(t, file, "--policy", policy)
+		sum := runBeside(t, file, "--policy", policy)
 		if len(sum.Evicted)+len(sum.Sidelined) > 0 {
 			t.Errorf("%s: sidelined %q, evicted %q", policy, who(sum.Sidelined), who(sum.Evicted))
 		}
@@ -73,6 +74,7 @@ func TestCoordinatorDiesDuringAReduction(t *testing.T) {
 // knowledge. The run bears three deaths and ends with the fourth.
 func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	for _, kills := range []int{2, 4} {
 		source, err := scenarios.Find(scenario(t, 3, "100mbit", "  parameters: 10000\n"))
 		if err != nil {

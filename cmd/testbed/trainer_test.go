@@ -39,7 +39,7 @@ func own(t *testing.T, n, rounds int, how, extra string, program ...string) stri
 		"train:\n  task: program\n  program: %s\n  outer: {rate: 0.7, momentum: 0.5}\n  tokens_per_step: 7\n  time_limit: TIME\nworkers:\n", rounds, line)
 	limit := "60s"
 	if strings.Contains(how, "silent") {
-		limit = "500ms"
+		limit = "2s"
 	}
 	text = strings.Replace(text, "TIME", limit, 1)
 	for id := range n {
@@ -111,14 +111,16 @@ func TestOwnTrainerInBothWorlds(t *testing.T) {
 // without it; the error names worker, program, log and mend.
 func TestOwnTrainerFails(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	for how, want := range map[string]string{
 		"are killed at round 2 of 1":  "crashed: signal: killed",
-		"fall silent at round 2 of 1": "has not answered, asked for inner step 1 of round 2, for 500ms",
+		"fall silent at round 2 of 1": "has not answered, asked for inner step 1 of round 2, for 2s",
 		"say rubbish at round 2 of 1": "that makes no sense",
 		"NaN of 1":                    "handed its parameters after round 2 over with NaN",
 		"another size of 1":           "joined with 6 parameters; this run has 5",
 	} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			file := own(t, 3, 4, how, "real: {time_scale: 100}\n")
 			dir := filepath.Join(t.TempDir(), "run")
 			r := testbed(t, "run", file, "--policy", "baseline", "--json", "--out", dir)
