@@ -153,13 +153,8 @@ func playIn(t *testing.T, watch func(testing.TB, func() func(testenv.Machine) er
 	return sum
 }
 
-// runScenario runs a scenario for real and returns its complete result.
-func runScenario(t *testing.T, args ...string) runlog.Summary {
-	t.Helper()
-	return play(t, func(runlog.Summary) error { return nil }, args...)
-}
-
-// runBeside is runScenario for a test that runs beside others.
+// runBeside runs a scenario for real, in a test that runs beside others, and returns
+// its complete result.
 func runBeside(t *testing.T, args ...string) runlog.Summary {
 	t.Helper()
 	return playIn(t, testenv.MeasureBeside, func(runlog.Summary) error { return nil }, args...)
