@@ -219,7 +219,7 @@ func (c *coordinator) run(ctx context.Context) error {
 // of their final states.
 func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
-		c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
+		c.finish(id)
 	}
 	timeout := time.After(endPatience)
 	for c.complete && c.outcomes.Waits() || c.apart() {
@@ -242,6 +242,11 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// finish tells a worker that the run is over.
+func (c *coordinator) finish(id policy.ID) {
+	c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
 }
 
 // apart says whether a worker has yet to come back that has not heard that the

@@ -268,6 +268,9 @@ func (c *coordinator) hello(e entry) {
 	case c.started && w.joined:
 		c.tell(policy.Heartbeat{ID: e.ID})
 		return
+	case c.done: // it comes while the last words of the others are awaited
+		c.finish(e.ID)
+		return
 	case c.started:
 		join := policy.Join{ID: e.ID, Incarnation: w.incarnation}
 		if spec, _ := c.scenario.Worker(e.ID); spec.InitialStep > 0 && w.incarnation+w.rejoins == 0 {

@@ -8,6 +8,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping"
 )
 
 // TestJoinModes: when a joiner contributes, and what its joining costs the
@@ -42,5 +43,33 @@ func TestJoinModes(t *testing.T) {
 	// of the state, from one donor.
 	if r, n, z, b := held[policy.JoinRunning], held[policy.JoinNext], held[policy.JoinZeros], held[policy.JoinBlocking]; r <= n || n <= z || z > 200 || b < 1000 {
 		t.Errorf("the others were held up by %v µs", held)
+	}
+}
+
+// TestTooLateToJoin: a worker that says hello after the last outer step, while the
+// coordinator waits for the final states of the others, is told that the run is
+// over.
+func TestTooLateToJoin(t *testing.T) {
+	const hello = 3 * 100 // how long one takes, and the final states take two thirds
+	s := worldScenario(t, 4)
+	s.Real.Links.Default.OneWayDelay = new(shaping.Duration(10 * time.Millisecond))
+	play := func(joinAt policy.Time) (end policy.Time, err error) {
+		s.Workers[3].JoinAt = joinAt
+		memnet.Bubble(t, func(t *testing.T) {
+			w := newWorld(t, s)
+			sum, events := w.play(scenarios.Baseline, time.Hour)
+			if !sum.Complete || len(w.failed) > 0 || admitted(3, events) {
+				t.Errorf("told to join at %d: complete %v, %q, admitted %v", joinAt, sum.Complete, w.failed, admitted(3, events))
+			}
+			end, err = sum.WallClock, w.nodes[3].err
+		})
+		return end, err
+	}
+	end, err := play(s.Horizon)
+	if err == nil {
+		t.Error("a worker that was told to join after the end has joined what is over")
+	}
+	if _, err := play(end - hello + 100); err != nil {
+		t.Errorf("a worker whose hello came right after the last outer step: %v", err)
 	}
 }

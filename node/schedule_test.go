@@ -343,18 +343,6 @@ func (s schedule) leavesOut() bool {
 	return s.policy != scenarios.Baseline && s.policy != scenarios.Straggler
 }
 
-// cameTooLate says whether a problem is that of a worker that was not admitted
-// before the end of the run, when nobody is left to connect to.
-func cameTooLate(problem string, events []runlog.Event) bool {
-	var id policy.ID
-	if n, _ := fmt.Sscanf(problem, "worker %d", &id); n == 0 {
-		return false
-	}
-	return !slices.ContainsFunc(events, func(e runlog.Event) bool {
-		return e.Type == runlog.Join && e.Node == scenarios.NodeName(id)
-	})
-}
-
 func (s schedule) torchft() bool { return strings.HasPrefix(s.policy, "torchft") }
 
 // majority is how many workers a quorum needs so that there is one at a time, in
@@ -409,9 +397,7 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	for _, f := range w.failed {
-		if !(s.leavesOut() && lostItsState(events) && cameTooLate(f, events)) {
-			bad("%s", f)
-		}
+		bad("%s", f)
 	}
 	splits, stops := s.splits(events)
 	if splits && (len(sum.Diverged) > 0 || beginsAnew(events)) {

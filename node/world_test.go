@@ -240,9 +240,11 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 	nodes := maps.Clone(w.nodes)
 	w.mu.Unlock()
 	for id, n := range nodes {
-		came := func(e runlog.Event) bool { return e.Type == runlog.Join && e.Node == scenarios.NodeName(id) }
-		if w.outages > 0 && !slices.ContainsFunc(recorded, came) {
-			w.excuse(id) // it came while nobody was there, and was too late
+		if !w.excused(id) && !admitted(id, recorded) {
+			w.excuse(id)
+			if spare := w.spare(id, recorded); spare > 0 {
+				w.fail("worker %d was told to join %d µs before it would have been too late, and was not admitted", id, spare)
+			}
 		}
 		timeout := time.After(10 * time.Second)
 		select {
@@ -266,6 +268,40 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 		sum.Add(&e)
 	}
 	return sum.Summary(), recorded
+}
+
+func admitted(id policy.ID, events []runlog.Event) bool {
+	return slices.ContainsFunc(events, func(e runlog.Event) bool {
+		return e.Type == runlog.Join && e.Node == scenarios.NodeName(id)
+	})
+}
+
+// spare is how much sooner before the end of the run a worker was told to join
+// than its hello takes to the coordinator. If it is negative the worker may have
+// found nobody any more to tell it that the run is over: on a real network whoever
+// started it ends it then.
+func (w *world) spare(id policy.ID, events []runlog.Event) policy.Time {
+	spec, _ := w.scenario.Worker(id)
+	told, hello := spec.JoinAt, time.Duration(0)
+	links := w.scenario.Real.Links.Default
+	for _, d := range []*shaping.Duration{links.OneWayDelay, links.Jitter} {
+		if d != nil {
+			hello += 3 * time.Duration(*d) // there, back, and there with the hello
+		}
+	}
+	lost := links.Loss != nil && *links.Loss > 0
+	for _, e := range events {
+		switch e.Type {
+		case runlog.CoordinatorBack: // its packets to the one before are lost
+			told, lost = max(told, e.T), true
+		case runlog.RunEnd:
+			if lost {
+				hello += 15 * time.Second // QUIC sends again ever more seldom
+			}
+			return e.T - told - w.scenario.ScenarioTime(hello)
+		}
+	}
+	return 0
 }
 
 func (w *world) excused(id policy.ID) bool {
