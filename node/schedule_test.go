@@ -595,3 +595,22 @@ func TestSchedules(t *testing.T) {
 		})
 	}
 }
+
+// TestFoundSchedules plays again what longer soaks have found.
+func TestFoundSchedules(t *testing.T) {
+	for _, found := range []struct {
+		policy string
+		seed   uint64
+	}{
+		{scenarios.Straggler, 1173}, {"torchft", 51772}, {scenarios.Straggler, 3577}, {scenarios.Baseline, 700372}, // told to join at the end
+		{scenarios.Straggler, 711905}, {scenarios.Straggler, 712809}, // rounds overlap, and one is half a round behind
+		{scenarios.Straggler, 712099},                               // the only donor of a region is held up
+		{scenarios.Baseline, 840477}, {scenarios.Straggler, 830514}, // what a contribution has after its round is over
+	} {
+		s := drawSchedule(found.seed)
+		s.policy = found.policy
+		if _, err := s.run(t); err != nil {
+			t.Errorf("%v\n%v", s, err)
+		}
+	}
+}
