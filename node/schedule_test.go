@@ -393,6 +393,28 @@ func lostItsState(events []runlog.Event) bool {
 	})
 }
 
+// longestFetch is the longest time that a worker took to get a state, from its first
+// order to fetch to the end, with all that it fetched again because that was stale.
+func longestFetch(id policy.ID, events []runlog.Event) (longest policy.Time) {
+	began, fetching := policy.Time(0), false
+	for _, e := range events {
+		if e.Node != scenarios.NodeName(id) {
+			continue
+		}
+		switch e.Type {
+		case runlog.FetchStart:
+			if !fetching {
+				began, fetching = e.T, true
+			}
+		case runlog.FetchDone, runlog.Evict:
+			if fetching {
+				longest, fetching = max(longest, e.T-began), false
+			}
+		}
+	}
+	return longest
+}
+
 func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -420,11 +442,12 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 			bad("the crash of w%d was detected %d µs later (%s), the bound is %d", d.ID, *d.After, d.Cause, window)
 		}
 	}
-	touched := s.touched()
+	touched, steps := s.touched(), policy.Time(w.scenario.InnerSteps)*w.scenario.Workers[0].InnerStepMean
 	for _, m := range sum.Evicted {
 		// One worker alone leaves no outcome of its region's step, and who missed that
-		// fetches the whole state, for which losses may leave too little time.
-		slow := s.regions != nil && s.loss > 0 && m.Reason == policy.RuleStraggler
+		// fetches the whole state, which losses, or reductions of its donor that faults
+		// hold up, may have take longer than the others' inner steps.
+		slow := s.regions != nil && m.Reason == policy.RuleStraggler && longestFetch(m.ID, events) > steps
 		if !touched[m.ID] && !slow && !(m.Reason == policy.RuleQuorumTimeout && (s.majority() > 0 || s.forgets())) {
 			bad("w%d was evicted (%s) in round %d without a fault", m.ID, m.Reason, m.Round)
 		}
@@ -570,5 +593,24 @@ func TestSchedules(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFoundSchedules plays again what longer soaks have found.
+func TestFoundSchedules(t *testing.T) {
+	for _, found := range []struct {
+		policy string
+		seed   uint64
+	}{
+		{scenarios.Straggler, 1173}, {"torchft", 51772}, {scenarios.Straggler, 3577}, {scenarios.Baseline, 700372}, // told to join at the end
+		{scenarios.Straggler, 711905}, {scenarios.Straggler, 712809}, // rounds overlap, and one is half a round behind
+		{scenarios.Straggler, 712099},                               // the only donor of a region is held up
+		{scenarios.Baseline, 840477}, {scenarios.Straggler, 830514}, // what a contribution has after its round is over
+	} {
+		s := drawSchedule(found.seed)
+		s.policy = found.policy
+		if _, err := s.run(t); err != nil {
+			t.Errorf("%v\n%v", s, err)
+		}
 	}
 }

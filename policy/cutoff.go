@@ -166,7 +166,8 @@ func (m *Machine) mayFinishSteps(w *member) bool {
 
 // giveCredit puts the deadline off for a member that has just caught up. Where
 // rounds overlap the others have not had to be told to begin, which saved them a
-// round trip; the reduction before took one at least.
+// round trip; the reduction before took one at least. And the first of them, from
+// whose arrival a deadline counts, is at it since it arrived in the round before.
 func (m *Machine) giveCredit(now Time, w *member) {
 	w.round.lag = now - m.round.start + m.round.ahead
 	m.round.cutoff.lagging = append(m.round.cutoff.lagging, w)

@@ -150,7 +150,7 @@ func (m *Machine) becomeCollecting(now Time) {
 	m.reduction = reduction{}
 	next := round{number: m.round.number + 1, start: now, interrupted: m.outage}
 	if m.cfg.Overlap { // its participants are at it since the last one closed
-		next.start, next.ahead = m.round.closed, now-m.round.closed
+		next.start, next.ahead = m.round.closed, now-m.round.closed+m.round.waited
 	}
 	m.round = next
 	for _, w := range m.members {

@@ -693,6 +693,33 @@ func TestCatchingUpIsCredited(t *testing.T) {
 	})
 }
 
+// TestCatchingUpIsCreditedWhereRoundsOverlap: a deadline counts from the first
+// arrival, and whoever comes first is at a round since it arrived in the one before.
+func TestCatchingUpIsCreditedWhereRoundsOverlap(t *testing.T) {
+	cfg := straggler(func(s *policy.Straggler) { s.MinSlack, s.SidelineLimit = 40, 9 })
+	cfg.Overlap = true
+	p := newPlay(t, cfg)
+	p.start(4)
+	p.arrive(100, 1, 0, 1, 2, 3)
+	p.reduce(110, 1, 1, 0, 1, 2, 3)
+	p.arrive(200, 2, 0, 1, 2) // 3 is not yet there
+	p.quietly(240, policy.Timer{})
+	p.reduce(250, 2, 2, 0, 1, 2)
+	p.at(255, policy.StateFetched{ID: 3, OuterSteps: 2}, "3 has fetched", "start round 3 with [3]")
+	p.at(300, policy.Arrival{ID: 0, Round: 3}, "deadline at 340")
+	p.arrive(300, 3, 1, 2)
+	const credit = (255 - 200) + (250 - 240) // since the first arrival, and a reduction for a round trip
+	p.at(340+credit, policy.Timer{},
+		"close round 3 with [0 1 2] without [3]: deadline", "sideline 3 for miss 2 of 9", "reduce round 3 epoch 3 with [0 1 2]")
+	// What that round was put off by does not put the next one off.
+	p.reduce(415, 3, 3, 0, 1, 2)
+	p.at(420, policy.StateFetched{ID: 3, OuterSteps: 3}, "3 has fetched", "start round 4 with [3]")
+	p.at(450, policy.Arrival{ID: 0, Round: 4}, "deadline at 490")
+	p.arrive(450, 4, 1, 2)
+	p.at(490+credit, policy.Timer{},
+		"close round 4 with [0 1 2] without [3]: deadline", "sideline 3 for miss 3 of 9", "reduce round 4 epoch 4 with [0 1 2]")
+}
+
 func (p *play) reduced(now policy.Time, round, epoch int, who ...policy.ID) {
 	p.t.Helper()
 	for _, id := range who {

@@ -8,7 +8,8 @@ type round struct {
 	firstArrival Time
 	hasArrival   bool
 	closed       Time // when the arrivals were last taken for all there are
-	ahead        Time // where rounds overlap, how long the reduction before took
+	waited       Time // from the first arrival to the close, but for credit
+	ahead        Time // where rounds overlap: of the round before, waited and its reduction
 	interrupted  bool // the coordinator was away in it
 	letIn        bool // it has let joiners in, for which it waits since letInAt
 	letInAt      Time
@@ -78,7 +79,9 @@ func (m *Machine) close(now Time, rule Rule) {
 	if m.letIn(now) {
 		return
 	}
-	m.round.closed = now
+	if m.round.closed = now; !m.round.cutoff.early {
+		m.round.waited = max(0, now-m.round.firstArrival-m.credit())
+	}
 	why := Reason{Rule: rule, Members: m.voters(), Arrived: m.round.arrived}
 	why.Needed, why.Deadline = m.cutoffReason(now)
 	var overslept Time

@@ -330,12 +330,12 @@ func (l *Lesson) end(p *pupil) error {
 	return l.arrive(p)
 }
 
-// arrive completes the contribution, and notes what a checkpoint after the round
-// is to have.
+// arrive completes the contribution, unless the outer step was taken without it,
+// and notes what a checkpoint after the round is to have.
 func (l *Lesson) arrive(p *pupil) error {
 	round := p.at.round
-	if p.residual != nil {
-		l.exchange.Fragments.Of(round).AddTo(p.gradient[round], p.residual)
+	if g := p.gradient[round]; g != nil && p.residual != nil {
+		l.exchange.Fragments.Of(round).AddTo(g, p.residual)
 	}
 	if l.exchange.Overlap == 0 || !l.saves(round) {
 		return nil
@@ -365,8 +365,8 @@ func (l *Lesson) settle(p *pupil) error {
 	}
 	at.ahead = false
 	l.exchange.Fragments.Of(at.round-1).Mix(p.local, outer, l.exchange.Mix)
-	if l.exchange.Eager {
-		l.outer.Share(p.local, p.gradient[at.round], l.took[at.round-2])
+	if g := p.gradient[at.round]; g != nil && l.exchange.Eager {
+		l.outer.Share(p.local, g, l.took[at.round-2])
 	}
 	return l.arrive(p)
 }
