@@ -47,6 +47,9 @@ type CoordinatorConfig struct {
 	// Unreachable gives addresses to which packets of Conn could not be
 	// delivered because nobody listens there. Nil: the network never says.
 	Unreachable <-chan netip.AddrPort
+	// Dead gives the workers whose processes have ended before the run began:
+	// it does not wait for them. Nil: nobody says.
+	Dead <-chan policy.ID
 	// Report is called with the record of the run, from one goroutine.
 	Report func(Report)
 	// Run names the run in its journal.
@@ -99,7 +102,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	defer listener.Close()
 	c := &coordinator{
 		cfg: cfg, scenario: cfg.Scenario, regions: cfg.Scenario.Regions(), machine: machine,
-		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, outcomes: outcomes.New(cfg.Scenario.Regions(), !cfg.Scenario.Train.Real()),
+		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, dead: map[policy.ID]bool{}, outcomes: outcomes.New(cfg.Scenario.Regions(), !cfg.Scenario.Train.Real()),
 		t: cfg.Scenario.FirstJoin(), timer: time.NewTimer(time.Hour),
 	}
 	defer c.timer.Stop()
@@ -128,7 +131,8 @@ type coordinator struct {
 	timer *time.Timer // for the machine
 	// gather runs since the last worker has come, before the start.
 	gather *time.Timer
-	absent []policy.ID // of those that were to start the run
+	dead   map[policy.ID]bool // of those that were to start the run
+	absent []policy.ID        // likewise, when it started
 
 	replaying      bool // the inputs come from the journal
 	started        bool
@@ -198,6 +202,11 @@ func (c *coordinator) run(ctx context.Context) error {
 				if l := r.session.current(); l != nil && l.conn.RemoteAddr().String() == addr.String() {
 					err = c.take(entry{T: c.now(), What: unreachable, ID: r.id})
 				}
+			}
+		case id := <-c.cfg.Dead:
+			c.dead[id] = true
+			if !c.started && len(c.workers) > 0 {
+				c.gather.Reset(c.gatherPatience())
 			}
 		case <-c.timer.C:
 			err = c.take(entry{T: c.now(), What: timerFired})

@@ -280,11 +280,22 @@ func (c *coordinator) hello(e entry) {
 		return
 	case e.Began == nil:
 		if !c.replaying {
-			c.gather.Reset(gatherPatience)
+			c.gather.Reset(c.gatherPatience())
 		}
 		return
 	}
 	c.begin(*e.Began)
+}
+
+// gatherPatience is how long to wait for the next of the workers that start the
+// run: not at all where all that are missing are dead.
+func (c *coordinator) gatherPatience() time.Duration {
+	for _, w := range c.scenario.Workers {
+		if w.JoinAt == c.scenario.FirstJoin() && c.workers[w.ID] == nil && !c.dead[w.ID] {
+			return gatherPatience
+		}
+	}
+	return 0
 }
 
 // begin starts the run with the workers that are there.

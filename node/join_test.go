@@ -73,3 +73,24 @@ func TestTooLateToJoin(t *testing.T) {
 		t.Errorf("a worker whose hello came right after the last outer step: %v", err)
 	}
 }
+
+// TestDeadBeforeTheRun: the coordinator waits for a worker that is missing as long
+// as one may take to come, and not at all for one that it knows to be dead, whether
+// the word comes before the others or after them.
+func TestDeadBeforeTheRun(t *testing.T) {
+	for name, told := range map[string]time.Duration{"before the others": 0, "after the others": time.Second, "never": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			memnet.Bubble(t, func(t *testing.T) {
+				w := newWorld(t, worldScenario(t, 4))
+				w.missing = 3
+				began := time.Now()
+				time.AfterFunc(told, func() { w.dead <- w.missing })
+				sum, events := w.play(scenarios.Baseline, time.Minute)
+				waited := time.Since(began) - w.scenario.ClockDuration(sum.WallClock)
+				if want := min(told, gatherPatience); !sum.Complete || admitted(3, events) || waited < want || waited > want+time.Second/2 {
+					t.Errorf("complete %v, waited %v for the missing one, told after %v", sum.Complete, waited, told)
+				}
+			})
+		})
+	}
+}

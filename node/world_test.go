@@ -43,6 +43,9 @@ type world struct {
 	failed  []string
 
 	begin func(scenarios.Worker, int) // another process of a worker
+	dead  chan policy.ID              // of the coordinator's
+
+	missing policy.ID // a worker that does not start; 0 starts always
 
 	journal  memJournal
 	life     *life // the present coordinator
@@ -139,7 +142,7 @@ func (w *world) coordinate(ctx context.Context, policyName string, port uint16) 
 		reported, forgets := w.reported, w.forgets
 		w.mu.Unlock()
 		err := RunCoordinator(ctx, CoordinatorConfig{
-			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.Unreachable,
+			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.Unreachable, Dead: w.dead,
 			TLS: memnet.TLS(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator),
 			Journal: &journalOf{memJournal: &w.journal, life: b}, Reported: reported, Forgets: forgets,
 			Report: func(r Report) {
@@ -213,7 +216,7 @@ func newWorld(t testing.TB, s *scenarios.Scenario) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, scenario: s, net: memnet.New(plan), nodes: map[policy.ID]*worldNode{}, ready: make(chan struct{})}
+	return &world{t: t, scenario: s, net: memnet.New(plan), nodes: map[policy.ID]*worldNode{}, ready: make(chan struct{}), dead: make(chan policy.ID, len(s.Workers))}
 }
 
 // play runs the scenario. It returns when every node has ended, which it sees
@@ -231,7 +234,9 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 	<-w.ready
 	w.begin = func(spec scenarios.Worker, incarnation int) { w.start(ctx, spec, incarnation, control) }
 	for _, spec := range w.scenario.Workers {
-		w.begin(spec, 0)
+		if w.missing == 0 || spec.ID != w.missing {
+			w.begin(spec, 0)
+		}
 	}
 	<-coordinated
 	w.mu.Lock()

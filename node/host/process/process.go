@@ -122,6 +122,13 @@ func RunCoordinator(self *emulation.Self) error {
 			return err
 		}
 		cfg.Tracing, cfg.Log, cfg.Report, cfg.Journal = tracing, self.Log, tell(self), self.File(Journal)
+		dead := make(chan policy.ID, len(s.Scenario.Workers))
+		cfg.Dead = dead
+		go func() {
+			for commands, id := self.Commands(), policy.ID(0); commands.Decode(&id) == nil; {
+				dead <- id
+			}
+		}()
 		return node.RunCoordinator(context.Background(), cfg)
 	})
 }

@@ -181,6 +181,9 @@ func (p *player) workerEnded(w *worker, reason string) error {
 	if w.returns {
 		return p.restart(w.id)
 	}
+	if !p.clock.running() {
+		_ = p.coordinator.child.Send(w.id) // one that is dead waits for nobody
+	}
 	return nil
 }
 
