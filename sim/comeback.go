@@ -21,9 +21,9 @@ type comeback struct {
 	fails       *scenarios.Inject // what its next reduction does, or the one under way, on churn's network
 }
 
-// unheard is what was said while the coordinator was away; life is that of the
+// undelivered is what was said while the coordinator was away; life is that of the
 // worker of a Join.
-type unheard struct {
+type undelivered struct {
 	event policy.Event
 	life  int
 }
@@ -69,7 +69,7 @@ func (s *simulator) ask(i int) {
 		return
 	}
 	w.born, w.held = s.now, nil
-	s.hear(unheard{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life})
+	s.receive(undelivered{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life})
 }
 
 // askAgain is when a worker has learned that it was evicted, or is heard again.
@@ -86,8 +86,8 @@ func (s *simulator) stale(id policy.ID) bool {
 	return w.life > 0 && s.now-s.scenario.BaseLatency < w.born
 }
 
-// hear gives the machine what a worker has to say, or keeps it.
-func (s *simulator) hear(u unheard) {
+// receive gives the machine what a worker has to say, or keeps it.
+func (s *simulator) receive(u undelivered) {
 	if s.apart {
 		s.waiting = append(s.waiting, u)
 		return
@@ -149,16 +149,16 @@ func (s *simulator) preempt(notice policy.Time, i int) {
 	s.note(&runlog.Event{Type: runlog.Preempt, Node: w.name, Duration: notice})
 	s.heap.Push(s.now+notice, kills, i, w.incarnation)
 	if notice > 0 {
-		s.heed(i)
+		s.actOnNotice(i)
 	}
 }
 
-// heed has a worker act on its notice.
-func (s *simulator) heed(i int) {
+// actOnNotice has a worker act on its notice.
+func (s *simulator) actOnNotice(i int) {
 	switch w := &s.workers[i]; {
 	case !w.alive:
 	case w.paused:
-		w.awaits = append(w.awaits, func() { s.heed(i) })
+		w.awaits = append(w.awaits, func() { s.actOnNotice(i) })
 	case s.links != nil:
 		s.drive(i, worker.Preempt{})
 	case w.member && w.round == s.machine.OuterSteps()+1 && !w.preempted:

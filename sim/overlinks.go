@@ -257,7 +257,7 @@ func (s *simulator) hello(i int) {
 	w, p := &s.workers[i], &s.links.workers[i]
 	heard := s.now + s.links.scenario(s.links.Hello(p.node, coordinator))
 	s.expectBeats(i, heard)
-	u := unheard{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life}
+	u := undelivered{policy.Join{ID: w.spec.ID, Incarnation: w.incarnation}, w.life}
 	if w.life == 0 {
 		u.event = w.spec.Asks(s.first)
 	}
@@ -266,7 +266,7 @@ func (s *simulator) hello(i int) {
 			s.joining--
 		}
 		if w.alive && w.life == u.life {
-			s.hear(u)
+			s.receive(u)
 		}
 	}
 	if u.life > 0 && s.links.cut(p.node, coordinator) {

@@ -85,7 +85,7 @@ type simulator struct {
 	// away says that there is no coordinator, and apart that the workers are not
 	// connected to it; what they have to say meanwhile waits.
 	away, apart bool
-	waiting     []unheard
+	waiting     []undelivered
 	outages     int
 	back        policy.Recovered // what it is told when it is back
 
@@ -257,8 +257,8 @@ func (s *simulator) handle(e agenda.Entry) {
 		s.restart(a)
 	case asks:
 		s.askAgain(a, b)
-	case heeds:
-		s.heed(a)
+	case acts:
+		s.actOnNotice(a)
 	case kills:
 		s.kill(a, b)
 	case beats:
@@ -387,7 +387,7 @@ func (s *simulator) tell(e policy.Event) {
 	s.step(e)
 }
 
-func (s *simulator) wait(e policy.Event) { s.waiting = append(s.waiting, unheard{event: e}) }
+func (s *simulator) wait(e policy.Event) { s.waiting = append(s.waiting, undelivered{event: e}) }
 
 // step gives the machine an event and carries its actions out.
 func (s *simulator) step(e policy.Event) {
@@ -426,7 +426,7 @@ func (s *simulator) act(a policy.Action) {
 			w.round, w.step = a.Round, 0
 			switch {
 			case w.preempted:
-				s.heap.Push(s.now, heeds, i, 0)
+				s.heap.Push(s.now, acts, i, 0)
 			case w.paused:
 				w.begin = true
 			case w.alive:
@@ -481,7 +481,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	w := &s.workers[i]
 	w.drop()
 	if w.preempted {
-		s.heap.Push(s.now, heeds, i, 0)
+		s.heap.Push(s.now, acts, i, 0)
 		return
 	}
 	w.fetch.from, w.fetch.pending, w.fetch.agreed = s.find(a.From), false, a.Agreed
@@ -518,7 +518,7 @@ func (s *simulator) reunite() {
 	waiting := s.waiting
 	s.waiting = nil
 	for _, u := range waiting {
-		s.hear(u)
+		s.receive(u)
 	}
 }
 
@@ -715,7 +715,7 @@ const (
 	reunites // the workers are connected to it
 	restarts // a new process of a worker begins
 	asks     // a worker that was evicted asks to join again
-	heeds    // a preempted worker acts on its notice
+	acts     // a preempted worker acts on its notice
 	kills    // the notice of a preempted worker is over
 
 	// Over links only.

@@ -183,8 +183,8 @@ func perfect(plan *shaping.Plan, p Pair) Found {
 	path, back := plan.Paths[p.From][p.To], plan.Paths[p.To][p.From]
 	random := rand.New(rand.NewPCG(3, 4))
 	for k := range 250 {
-		sway := time.Duration((2*(float64(k)+0.5)/250 - 1) * float64(path.Jitter))
-		d := time.Duration(path.OneWayDelay) + sway + 50*time.Microsecond
+		jitter := time.Duration((2*(float64(k)+0.5)/250 - 1) * float64(path.Jitter))
+		d := time.Duration(path.OneWayDelay) + jitter + 50*time.Microsecond
 		f.Delays = append(f.Delays, d)
 		f.Busy = append(f.Busy, d)
 		f.RTTs = append(f.RTTs, d+time.Duration(back.OneWayDelay)+time.Duration((2*random.Float64()-1)*float64(back.Jitter)))
