@@ -600,7 +600,8 @@ func TestRunWithATrace(t *testing.T) {
 // is none the worse for it.
 func TestRefusedWorkerIsOut(t *testing.T) {
 	needSandbox(t)
-	sum := play(t, evicts("1:w2heartbeat"), scenario(t, 3, "100mbit", "  injects:\n    - {op: Refuse, at: 1500, until: 4000, id: 2}\n"), "--policy", "baseline")
+	t.Parallel()
+	sum := playIn(t, testenv.MeasureBeside, evicts("1:w2heartbeat"), scenario(t, 3, "100mbit", "  injects:\n    - {op: Refuse, at: 1500, until: 4000, id: 2}\n"), "--policy", "baseline")
 	for _, reason := range sum.Fidelity.Reasons {
 		if strings.Contains(reason, "died of itself") {
 			t.Errorf("the plan counts as a failure: %s", reason)
@@ -611,8 +612,9 @@ func TestRefusedWorkerIsOut(t *testing.T) {
 // TestPartitionBeyondTheHeartbeats evicts who stays away.
 func TestPartitionBeyondTheHeartbeats(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	file := scenario(t, 3, "100mbit", "injects:\n  - {op: Partition, ids: [2], at: 1500}\n")
-	play(t, evicts("1:w2heartbeat"), file, "--policy", "baseline")
+	playIn(t, testenv.MeasureBeside, evicts("1:w2heartbeat"), file, "--policy", "baseline")
 }
 
 // TestPauseResume stops a worker for a while, which is left out of a round and

@@ -393,6 +393,7 @@ func answered(t *testing.T, file, node, to string, count int) []string {
 func TestNetSeed(t *testing.T) {
 	needSandbox(t)
 	needTool(t, "ping")
+	t.Parallel()
 	file := links(t, asymmetric)
 	first, second := answered(t, file, "w0", "w2", 100), answered(t, file, "w0", "w2", 100)
 	if !slices.Equal(first, second) {

@@ -165,7 +165,9 @@ workers:
 // states of the outer steps stay one lineage, and no process grows.
 func TestSoak(t *testing.T) {
 	needSandbox(t)
-	if *soakProfiles != "" {
+	if *soakProfiles == "" {
+		t.Parallel()
+	} else {
 		t.Setenv(emulation.ProfilesEnv, *soakProfiles)
 	}
 	s := &soaker{

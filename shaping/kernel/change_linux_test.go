@@ -241,6 +241,7 @@ func TestThroughputFollowsATrace(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, backend kernel.Backend) {
 		for _, down := range []bool{false, true} {
 			t.Run(map[bool]string{false: "up", true: "down"}[down], func(t *testing.T) {
+				t.Parallel()
 				testenv.Measure(t, func() func(testenv.Machine) error { return followTrace(t, backend, down) })
 			})
 		}
