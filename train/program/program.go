@@ -34,6 +34,10 @@ type Config struct {
 
 	Workers, InnerSteps, Rounds int
 	Seed                        uint64
+
+	// Validator is the worker with whose process the one that validates starts,
+	// so that the run does not go on without its losses while that begins.
+	Validator int
 }
 
 // Ask starts the program for as long as it takes to offer its initial
@@ -86,12 +90,17 @@ func (t *Task) Start() []float32 { return slices.Clone(t.initial) }
 // TokensPerStep is what the scenario says, and unknown here.
 func (t *Task) TokensPerStep() int { return 0 }
 
-// Trainer starts a process of the program for a worker, and waits until it has
-// joined.
+// Trainer starts a process of the program for a worker, and for the validator's
+// the one that validates, and waits until they have joined.
 func (t *Task) Trainer(worker int) (train.Trainer, error) {
 	p, join, err := t.start(fmt.Sprintf("w%d", worker), wire.RoleTrain, worker)
 	if err != nil {
 		return nil, err
+	}
+	if join.Validates && worker == t.cfg.Validator {
+		t.judging.Lock()
+		_ = t.startValidator() // the first loss tries again, and tells
+		t.judging.Unlock()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,8 +129,15 @@ func (t *Task) start(name, role string, worker int) (*process, wire.Message, err
 	return p, join, nil
 }
 
-// Validate has a process of its own compute the loss, which it starts the first
-// time. The error is train.ErrNoLoss if the program cannot.
+// startValidator starts the process that validates if there is none.
+func (t *Task) startValidator() (err error) {
+	if t.validator == nil {
+		t.validator, _, err = t.start("validation", wire.RoleValidate, 0)
+	}
+	return err
+}
+
+// Validate has a process of its own compute the loss. The error is train.ErrNoLoss if the program cannot.
 func (t *Task) Validate(parameters []float32) (loss float64, err error) {
 	t.mu.Lock()
 	able := t.validates
@@ -131,10 +147,8 @@ func (t *Task) Validate(parameters []float32) (loss float64, err error) {
 	}
 	t.judging.Lock()
 	defer t.judging.Unlock()
-	if t.validator == nil {
-		if t.validator, _, err = t.start("validation", wire.RoleValidate, 0); err != nil {
-			return 0, err
-		}
+	if err := t.startValidator(); err != nil {
+		return 0, err
 	}
 	p := t.validator
 	t.attempt++

@@ -142,6 +142,24 @@ func TestRounds(t *testing.T) {
 	if _, err := none.Validate(start); !errors.Is(err, train.ErrNoLoss) {
 		t.Error(err)
 	}
+	if n := len(none.open); n != 1 {
+		t.Errorf("%d processes of one worker that cannot validate", n)
+	}
+}
+
+// TestValidatorBeginsWithTheRun: it is there when its worker is, and no loss is late
+// because a framework is still being imported.
+func TestValidatorBeginsWithTheRun(t *testing.T) {
+	task := ask(t, configure(t, "well"))
+	trainerOf(t, task, 1)
+	if n := len(task.open); n != 1 {
+		t.Errorf("%d processes of a worker that does not validate first", n)
+	}
+	trainerOf(t, task, 0)
+	validator := task.validator
+	if loss, err := task.Validate([]float32{7, 0, 0, 0, 0}); err != nil || loss != 7 || len(task.open) != 3 || validator != task.validator {
+		t.Errorf("validation loss %v, %v; %d processes of two workers", loss, err, len(task.open))
+	}
 }
 
 // TestFailures: whatever a program does wrong is one clear error, and the process

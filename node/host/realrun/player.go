@@ -179,7 +179,7 @@ func (p *player) startNodes() error {
 	}
 	patience := emulation.StartupPatience
 	if t := p.spec.Scenario.Train; t.Foreign() {
-		patience += t.Limit()
+		patience += 2 * t.Limit() // one process after the other, where a worker has the one that validates, too
 	}
 	if err := p.s.Await(patience, "the workers", func() bool {
 		return p.all(func(w *worker) bool { return w.child.Ready || w.child.Ended }) && (p.coordinator.child.Ready || p.coordinator.child.Ended)

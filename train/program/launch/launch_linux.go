@@ -1,12 +1,14 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,9 +121,13 @@ func config(s *scenarios.Scenario, pythonPath string, log func(name string) stri
 	if os.Getenv("OMP_NUM_THREADS") == "" {                           // workers share the machine
 		env = append(env, "OMP_NUM_THREADS=1")
 	}
+	// The lowest of a reduction's workers validates.
+	first := slices.MinFunc(s.Workers, func(a, b scenarios.Worker) int {
+		return cmp.Or(cmp.Compare(a.JoinAt, b.JoinAt), cmp.Compare(a.ID, b.ID))
+	})
 	return program.Config{
 		Command: s.Train.Program, Dir: s.Train.Dir, Env: env, Limit: s.Train.Limit(),
-		Workers: len(s.Workers), Seed: s.Seed, InnerSteps: s.InnerSteps, Rounds: s.TargetOuterSteps,
+		Workers: len(s.Workers), Seed: s.Seed, InnerSteps: s.InnerSteps, Rounds: s.TargetOuterSteps, Validator: int(first.ID),
 		Log: func(name string) (*os.File, error) {
 			return os.OpenFile(log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		},
