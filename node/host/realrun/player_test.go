@@ -35,7 +35,7 @@ func newPlayer(t *testing.T, scenario string) (*player, *bytes.Buffer) {
 	}
 	for _, w := range s.Workers {
 		name := scenarios.NodeName(w.ID)
-		p.workers[name] = &worker{name: name, child: &emulation.Child{Name: name}}
+		p.workers[name] = &worker{name: name, id: w.ID, child: &emulation.Child{Name: name}}
 	}
 	return p, &notes
 }
