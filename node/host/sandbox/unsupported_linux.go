@@ -57,6 +57,7 @@ type machine struct {
 	userNS    bool // the sandbox needs a user namespace
 	nested    bool // this process is in a user namespace already
 	container bool
+	pod       bool              // the container is one of Kubernetes
 	sysctls   map[string]string // those that exist
 }
 
@@ -89,7 +90,7 @@ func inspect(userNS bool) machine {
 		}
 	}
 	if _, ok := os.LookupEnv("KUBERNETES_SERVICE_HOST"); ok {
-		m.container = true
+		m.container, m.pod = true, true
 	}
 	return m
 }
@@ -167,7 +168,29 @@ const (
 		"--security-opt seccomp=unconfined --security-opt apparmor=unconfined"
 	maskMend = "start the container with --security-opt systempaths=unconfined (Docker) or --security-opt unmask=ALL (Podman), " +
 		"or run as root"
+
+	podMend = "have testbed manifests write the pod, with --privileged if the node's seccomp or AppArmor profile forbids it namespaces or mounts"
+	// Only a user namespace of its own lets a pod have an unmasked /proc.
+	podMaskMend = "give the pod hostUsers: false, and its container securityContext.procMount: Unmasked, as testbed manifests does; " +
+		"or, on nodes without user namespaces for pods, testbed manifests --privileged"
 )
+
+// setSysctl is how to set one.
+func (m machine) setSysctl(name, value string) string {
+	how := fmt.Sprintf("sudo sysctl -w %s=%s", name, value)
+	if m.pod {
+		how += " on the pod's node"
+	}
+	return how
+}
+
+// lift is how to lift what forbids something to a container.
+func (m machine) lift() string {
+	if m.pod {
+		return podMend
+	}
+	return containerMend
+}
 
 // explainClone says why the kernel refused to make the namespaces.
 func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
@@ -178,7 +201,7 @@ func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
 		return missing, mend
 	}
 	if m.container {
-		return "this container may not make namespaces (no CAP_SYS_ADMIN, or a seccomp profile)", containerMend
+		return "this container may not make namespaces (no CAP_SYS_ADMIN, or a seccomp profile)", m.lift()
 	}
 	if m.userNS {
 		return "user namespaces are forbidden to this user, by seccomp, a security module or a chroot",
@@ -190,7 +213,7 @@ func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
 func (m machine) explainLimit() (missing, mend string) {
 	for _, name := range limitSysctls {
 		if m.sysctls[name] == "0" && (m.userNS || name != "user.max_user_namespaces") {
-			return name + " is 0", fmt.Sprintf("sudo sysctl -w %s=15000", name)
+			return name + " is 0", m.setSysctl(name, "15000")
 		}
 	}
 	return "a limit on namespaces is used up: one of " + strings.Join(limitSysctls, ", ") + ", or 32 nested levels",
@@ -204,10 +227,10 @@ func (m machine) userNSForbidden() (missing, mend string, ok bool) {
 		return "", "", false
 	case m.sysctls[cloneSysctl] == "0":
 		return "user namespaces are forbidden to ordinary users by " + cloneSysctl + "=0",
-			"sudo sysctl -w " + cloneSysctl + "=1, or run as root", true
+			m.setSysctl(cloneSysctl, "1") + ", or run as root", true
 	case m.sysctls[apparmorSysctl] == "1":
 		return "AppArmor restricts user namespaces of ordinary users (" + apparmorSysctl + "=1)",
-			"sudo sysctl -w " + apparmorSysctl + "=0, or give the program an AppArmor profile with the userns rule, or run as root", true
+			m.setSysctl(apparmorSysctl, "0") + ", or give the program an AppArmor profile with the userns rule, or run as root", true
 	}
 	return "", "", false
 }
@@ -220,10 +243,14 @@ func (m machine) explainMount(target string) (missing, mend string) {
 	if target == "/proc" && (m.userNS || m.nested) {
 		// In a user namespace the kernel mounts /proc only where all of an
 		// older /proc is visible.
-		return "a fresh /proc may not be mounted, because parts of the present one are masked", maskMend
+		mend := maskMend
+		if m.pod {
+			mend = podMaskMend
+		}
+		return "a fresh /proc may not be mounted, because parts of the present one are masked", mend
 	}
 	if m.container {
-		return "this container may not mount on " + target, containerMend
+		return "this container may not mount on " + target, m.lift()
 	}
 	return "a security module forbids mounting on " + target, "lift that restriction"
 }
