@@ -14,6 +14,7 @@ import (
 
 	"testbed/cmd/testbed/cli"
 	"testbed/cmd/testbed/library"
+	"testbed/cmd/testbed/manifests"
 	"testbed/cmd/testbed/torchft"
 	"testbed/experiment"
 	"testbed/scenarios"
@@ -104,7 +105,7 @@ result is not valid; 4 not supported on this machine.`,
 		return cli.Usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand())
-	cmd.AddCommand(library.Commands(measureLoad)...)
+	cmd.AddCommand(append(library.Commands(measureLoad), manifests.Command())...)
 	cmd.AddCommand(torchft.Commands()...)
 	cmd.AddCommand(hostCommands()...)
 	return cmd
