@@ -49,8 +49,9 @@ const clusterToken = "some-token"
 // newCluster starts a cluster with that many nodes.
 func newCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
-	c := &cluster{control: fmt.Sprintf("192.168.77.%d", nodes+1)}
-	kubelab := c.programs(t)
+	kubelab := findKubelab(t)
+	c := &cluster{control: nodeAddress(nodes)}
+	begin := time.Now()
 	c.lab = newLab(t, nodes+1, 1500)
 	dir, err := os.MkdirTemp("", "kubernetes") // t.TempDir is root's alone
 	if err != nil {
@@ -93,6 +94,7 @@ func newCluster(t *testing.T, nodes int) *cluster {
 		c.must(t, "POST", "/api/v1/nodes", map[string]any{"metadata": map[string]any{"name": nodeName(k)}}, nil)
 	}
 	c.names(t)
+	t.Logf("the cluster was up after %v", time.Since(begin).Round(time.Millisecond))
 	return c
 }
 
@@ -111,9 +113,9 @@ func writeKey(file string) error {
 
 func nodeName(k int) string { return fmt.Sprintf("node%d", k) }
 
-// programs says where that of the API server is, and skips if there is none, but in
-// CI it is built.
-func (c *cluster) programs(t *testing.T) (kubelab string) {
+// findKubelab says where the program of the API server is. If it has not been built
+// the test is skipped, but in CI it is built.
+func findKubelab(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
 		need(t, fmt.Errorf("%w: apt-get install etcd-server", err))
@@ -234,14 +236,14 @@ type podObject struct {
 type podContainer struct {
 	Name, WorkingDir string
 	Command, Args    []string
-	Env              []struct {
-		Name, Value string
-		ValueFrom   struct {
-			FieldRef struct{ FieldPath string }
-		}
-	}
-	SecurityContext struct{ ProcMount string }
-	VolumeMounts    []struct{ Name, MountPath string }
+	Env              []podEnv
+	SecurityContext  struct{ ProcMount string }
+	VolumeMounts     []struct{ Name, MountPath string }
+}
+
+type podEnv struct {
+	Name, Value string
+	ValueFrom   struct{ FieldRef struct{ FieldPath string } }
 }
 
 type podVolume struct {
@@ -289,15 +291,18 @@ exec setpriv --reuid="$RUNAS" --regid="$RUNAS" --clear-groups --bounding-set=-al
 // container is a pod's process.
 type container struct {
 	process
+	node  int
 	dir   string // of its volumes
+	path  string // of its pod in the API
 	ended chan struct{}
+	told  bool // the API server knows
 }
 
 // run starts the container of a pod on a node.
 func (c *cluster) run(t *testing.T, id, namespace string, node int, p podObject) *container {
 	t.Helper()
 	spec := p.Spec.Containers[0]
-	k := &container{dir: filepath.Join(c.dir, namespace, p.Metadata.Name), ended: make(chan struct{})}
+	k := &container{node: node, dir: filepath.Join(c.dir, namespace, p.Metadata.Name), ended: make(chan struct{})}
 	var mounts strings.Builder
 	for _, v := range p.Spec.Volumes {
 		dir := filepath.Join(k.dir, v.Name)
@@ -468,48 +473,24 @@ func (c *cluster) lookUp(name string) (a [4]byte, ok bool) {
 	return a, false
 }
 
+// playPatience bounds how long a Job may take; a run's is seconds.
+const playPatience = 3 * time.Minute
+
 // play is the scheduler and the kubelets of a namespace until a Job has come to its
-// end, as what condition says, and so have its pods. It returns their containers, by
+// end, in which condition, and its pods have, too. It returns their containers, by
 // index.
 func (c *cluster) play(t *testing.T, id, namespace, job string) (all map[string]*container, condition string) {
 	t.Helper()
 	all = map[string]*container{}
-	begun, told := map[string]string{}, map[string]bool{}
-	waitFor(t, func() bool {
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		var pods struct{ Items []podObject }
 		c.must(t, "GET", fmt.Sprintf(collections["Pod"], namespace)+"?labelSelector=batch.kubernetes.io/job-name="+job, nil, &pods)
 		for _, p := range pods.Items {
 			index := p.Metadata.Annotations["batch.kubernetes.io/job-completion-index"]
-			node, err := strconv.Atoi(index)
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := fmt.Sprintf(collections["Pod"], namespace) + "/" + p.Metadata.Name
-			k := all[index]
-			if k == nil {
-				c.must(t, "POST", path+"/binding", map[string]any{
-					"metadata": map[string]string{"name": p.Metadata.Name}, "target": map[string]string{"kind": "Node", "name": nodeName(node)},
-				}, nil)
-				k = c.run(t, id, namespace, node, p)
-				all[index], begun[index] = k, p.Metadata.Name
-				c.tell(t, path, node, p, "Running", map[string]any{"running": map[string]any{}})
-			}
-			if begun[index] != p.Metadata.Name {
-				t.Fatalf("%s comes after %s", p.Metadata.Name, begun[index])
-			}
-			select {
-			case <-k.ended:
-				if phase := map[bool]string{true: "Succeeded", false: "Failed"}[k.ProcessState.ExitCode() == 0]; !told[index] {
-					c.tell(t, path, node, p, phase, map[string]any{"terminated": map[string]any{"exitCode": max(k.ProcessState.ExitCode(), 0)}})
-					told[index] = true
-				}
-				if p.Metadata.DeletionTimestamp != "" {
-					_, _ = c.call("DELETE", path+"?gracePeriodSeconds=0", nil, nil) // it may be gone
-				}
-			default:
-				if p.Metadata.DeletionTimestamp != "" {
-					_ = k.Process.Signal(syscall.SIGTERM) // it may have ended
-				}
+			if k := all[index]; k == nil {
+				all[index] = c.begin(t, id, namespace, index, p)
+			} else {
+				c.follow(t, k, p)
 			}
 		}
 		var state struct {
@@ -523,16 +504,65 @@ func (c *cluster) play(t *testing.T, id, namespace, job string) (all map[string]
 				condition = s.Type + " " + s.Message
 			}
 		}
-		return condition != "" && len(told) == len(all)
-	})
-	return all, condition
+		left := 0
+		for _, k := range all {
+			if !k.told {
+				left++
+			}
+		}
+		if condition != "" && left == 0 {
+			t.Logf("the Job took %v: %s", time.Since(begin).Round(time.Millisecond), condition)
+			return all, condition
+		}
+		if time.Since(begin) > playPatience {
+			t.Fatalf("after %v there are %d containers left, and the Job is %+v", playPatience, left, state)
+		}
+	}
 }
 
-// tell tells the server how a pod is, which is never ready.
-func (c *cluster) tell(t *testing.T, path string, node int, p podObject, phase string, state any) {
+// begin puts a pod on a node, and starts its container.
+func (c *cluster) begin(t *testing.T, id, namespace, index string, p podObject) *container {
 	t.Helper()
-	c.must(t, "PATCH", path+"/status", map[string]any{"status": map[string]any{
-		"phase": phase, "podIP": nodeAddress(node), "podIPs": []any{map[string]string{"ip": nodeAddress(node)}},
+	node, err := strconv.Atoi(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf(collections["Pod"], namespace) + "/" + p.Metadata.Name
+	c.must(t, "POST", path+"/binding", map[string]any{
+		"metadata": map[string]string{"name": p.Metadata.Name}, "target": map[string]string{"kind": "Node", "name": nodeName(node)},
+	}, nil)
+	k := c.run(t, id, namespace, node, p)
+	k.path = path
+	c.tell(t, k, p, "Running", map[string]any{"running": map[string]any{}})
+	return k
+}
+
+// follow says when a container has ended, and ends it if its pod has been deleted.
+func (c *cluster) follow(t *testing.T, k *container, p podObject) {
+	t.Helper()
+	deleted := p.Metadata.DeletionTimestamp != ""
+	select {
+	case <-k.ended:
+		if code := k.ProcessState.ExitCode(); !k.told {
+			k.told = true
+			c.tell(t, k, p, map[bool]string{true: "Succeeded", false: "Failed"}[code == 0], map[string]any{"terminated": map[string]any{"exitCode": max(code, 0)}})
+		}
+		if deleted {
+			_, _ = c.call("DELETE", k.path+"?gracePeriodSeconds=0", nil, nil) // it may be gone
+		}
+	default:
+		if deleted {
+			_ = k.Process.Signal(syscall.SIGTERM) // it may have ended
+		}
+	}
+}
+
+// tell tells the server how a pod is. It is never ready.
+func (c *cluster) tell(t *testing.T, k *container, p podObject, phase string, state any) {
+	t.Helper()
+	address := nodeAddress(k.node)
+	c.must(t, "PATCH", k.path+"/status", map[string]any{"status": map[string]any{
+		"phase": phase, "podIP": address, "podIPs": []any{map[string]string{"ip": address}},
 		"conditions":        []any{map[string]string{"type": "Ready", "status": "False"}},
 		"containerStatuses": []any{map[string]any{"name": p.Spec.Containers[0].Name, "image": "image", "imageID": "image", "ready": false, "restartCount": 0, "state": state}},
 	}}, nil)
@@ -565,7 +595,7 @@ func TestKubernetes(t *testing.T) {
 		playAlone(t)
 		jobs++
 		name := fmt.Sprintf("run%d", jobs)
-		run := writeManifests(t, "--name", name, "--keep", "0s", "run", "persistent_straggler", "--policy", "straggler", "--json")
+		run := writeManifests(t, "--name", name, "--keep", "1s", "run", "persistent_straggler", "--policy", "straggler", "--json")
 		if err := errors.Join(c.apply(run, namespace, "")...); err != nil {
 			t.Fatal(err)
 		}
@@ -637,11 +667,9 @@ func (c *cluster) masked(t *testing.T) {
 	none := false
 	p := podObject{}
 	p.Metadata.Name, p.Spec.Hostname, p.Spec.HostUsers, p.Spec.SecurityContext.RunAsUser = "masked", "masked", &none, 1000
-	p.Spec.Containers = []podContainer{{Command: []string{"testbed", "doctor"}, WorkingDir: "/tmp"}}
-	p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, struct {
-		Name, Value string
-		ValueFrom   struct{ FieldRef struct{ FieldPath string } }
-	}{Name: "KUBERNETES_SERVICE_HOST", Value: c.control})
+	p.Spec.Containers = []podContainer{{
+		Command: []string{"testbed", "doctor"}, WorkingDir: "/tmp", Env: []podEnv{{Name: "KUBERNETES_SERVICE_HOST", Value: c.control}},
+	}}
 	k := c.run(t, t.Name(), "default", 0, p)
 	<-k.ended
 	if text := k.stdout.String(); k.ProcessState.ExitCode() != exitUnsupported || !strings.Contains(text, "procMount: Unmasked") {

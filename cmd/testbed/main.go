@@ -104,9 +104,8 @@ result is not valid; 4 not supported on this machine.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return cli.Usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand())
-	cmd.AddCommand(append(library.Commands(measureLoad), manifests.Command())...)
-	cmd.AddCommand(torchft.Commands()...)
-	cmd.AddCommand(hostCommands()...)
+	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand(), manifests.Command())
+	cmd.AddCommand(library.Commands(measureLoad)...)
+	cmd.AddCommand(append(torchft.Commands(), hostCommands()...)...)
 	return cmd
 }

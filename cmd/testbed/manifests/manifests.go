@@ -26,7 +26,6 @@ import (
 	"testbed/cmd/testbed/cli"
 	"testbed/cmd/testbed/pod"
 	"testbed/scenarios"
-	"testbed/scenarios/placement"
 )
 
 // Command is testbed manifests.
@@ -44,7 +43,7 @@ leader is to play, as you would write it after testbed, without --hosts:
 
 The image has this testbed in its PATH, and sh; docs/hosts.md says how to make it,
 and how to get the record.`,
-		Args: cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // those of the verb come after it
@@ -88,8 +87,12 @@ type file struct {
 	content   []byte
 }
 
-// name is what Kubernetes allows for one, with the number of a host behind it.
-var name = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$`)
+// What Kubernetes allows for the name of all of them, with the number of a host
+// behind it, and for a namespace.
+var (
+	name  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$`)
+	space = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`)
+)
 
 // complete says all that is not said by flags.
 func (m *manifests) complete(root *cobra.Command, args []string) error {
@@ -111,22 +114,17 @@ func (m *manifests) complete(root *cobra.Command, args []string) error {
 	if m.Name == "" {
 		m.Name = strings.Trim(fmt.Sprintf("%.51s", "testbed-"+regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(s.Name), "-")), "-")
 	}
-	plan, err := s.Plan()
-	if err != nil {
-		return err
-	}
-	_, err = placement.Contiguous(s, plan, m.Hosts)
 	switch {
-	case err != nil:
-		return wrong("--hosts: %w", err)
-	case m.Hosts < 2:
-		return wrong("--hosts %d: 2 at the least; one host needs no leader", m.Hosts)
+	case m.Hosts < 2 || m.Hosts > len(s.Workers):
+		return wrong("--hosts %d: 2 at the least, and at the most %d, as there are workers", m.Hosts, len(s.Workers))
 	case m.Image == "":
 		return wrong("--image: name one that has testbed in it; docs/hosts.md says how to make it")
 	case m.CPUs < 1:
 		return wrong("--cpus %d: 1 at the least", m.CPUs)
 	case m.Keep < 0:
 		return wrong("--keep %v: 0s at the least", m.Keep)
+	case !space.MatchString(m.Namespace):
+		return wrong("--namespace %s is no name of one", m.Namespace)
 	case !name.MatchString(m.Name):
 		return wrong("--name %s: take lower-case letters, digits and -, a letter first, 52 at the most", m.Name)
 	}
