@@ -326,7 +326,7 @@ func (c *cluster) run(t *testing.T, id, namespace string, node int, p podObject)
 	k.Stdout, k.Stderr = &k.stdout, &k.stderr
 	k.Env = []string{
 		"ROOT=" + root, "MASK=" + mask, "MOUNTS=" + mounts.String(), "NAME=" + p.Spec.Hostname, "DIR=" + spec.WorkingDir,
-		"NAMES=" + c.control, "SEARCH=" + namespace + ".svc.cluster.local", "PATH=/usr/bin:/bin:/usr/sbin:/sbin",
+		"KUBERNETES_SERVICE_HOST=" + c.control, "NAMES=" + c.control, "SEARCH=" + namespace + ".svc.cluster.local", "PATH=/usr/bin:/bin:/usr/sbin:/sbin",
 		fmt.Sprintf("RUNAS=%d", p.Spec.SecurityContext.RunAsUser), mark + "=" + id,
 	}
 	for _, e := range spec.Env {
@@ -482,7 +482,7 @@ const playPatience = 3 * time.Minute
 func (c *cluster) play(t *testing.T, id, namespace, job string) (all map[string]*container, condition string) {
 	t.Helper()
 	all = map[string]*container{}
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		var pods struct{ Items []podObject }
 		c.must(t, "GET", fmt.Sprintf(collections["Pod"], namespace)+"?labelSelector=batch.kubernetes.io/job-name="+job, nil, &pods)
 		for _, p := range pods.Items {
@@ -667,9 +667,7 @@ func (c *cluster) masked(t *testing.T) {
 	none := false
 	p := podObject{}
 	p.Metadata.Name, p.Spec.Hostname, p.Spec.HostUsers, p.Spec.SecurityContext.RunAsUser = "masked", "masked", &none, 1000
-	p.Spec.Containers = []podContainer{{
-		Command: []string{"testbed", "doctor"}, WorkingDir: "/tmp", Env: []podEnv{{Name: "KUBERNETES_SERVICE_HOST", Value: c.control}},
-	}}
+	p.Spec.Containers = []podContainer{{Command: []string{"testbed", "doctor"}, WorkingDir: "/tmp"}}
 	k := c.run(t, t.Name(), "default", 0, p)
 	<-k.ended
 	if text := k.stdout.String(); k.ProcessState.ExitCode() != exitUnsupported || !strings.Contains(text, "procMount: Unmasked") {
