@@ -59,6 +59,7 @@ type machine struct {
 	container bool
 	pod       bool              // the container is one of Kubernetes
 	sysctls   map[string]string // those that exist
+	exhausted string            // the one of limitSysctls that forbids one more namespace
 }
 
 const (
@@ -73,8 +74,28 @@ var limitSysctls = []string{
 	"user.max_mnt_namespaces", "user.max_uts_namespaces", "user.max_ipc_namespaces",
 }
 
+// limited are the kinds that they limit; each is made with a user namespace, if
+// the sandbox needs one.
+var limited = []uintptr{0, unix.CLONE_NEWPID, unix.CLONE_NEWNET, unix.CLONE_NEWNS, unix.CLONE_NEWUTS, unix.CLONE_NEWIPC}
+
+// exhausted finds the limit that forbids one more namespace, by trying each kind:
+// those of enclosing user namespaces cannot be read.
+func exhausted(userNS bool) string {
+	for k, kind := range limited {
+		if userNS {
+			kind |= unix.CLONE_NEWUSER
+		}
+		// A process whose namespaces could be made ends because there is no such program.
+		_, err := os.StartProcess("/proc/self/none", []string{argv0}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: kind}})
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS) {
+			return limitSysctls[k]
+		}
+	}
+	return ""
+}
+
 func inspect(userNS bool) machine {
-	m := machine{userNS: userNS, sysctls: make(map[string]string)}
+	m := machine{userNS: userNS, sysctls: make(map[string]string), exhausted: exhausted(userNS)}
 	for _, name := range append([]string{apparmorSysctl, cloneSysctl}, limitSysctls...) {
 		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 		if err == nil {
@@ -215,6 +236,15 @@ func (m machine) explainLimit() (missing, mend string) {
 		if m.sysctls[name] == "0" && (m.userNS || name != "user.max_user_namespaces") {
 			return name + " is 0", m.setSysctl(name, "15000")
 		}
+	}
+	if m.exhausted != "" {
+		where := "here"
+		if m.pod {
+			where = "on the pod's node"
+		} else if m.nested {
+			where = "here or outside of this user namespace"
+		}
+		return m.exhausted + " allows no more", "raise it " + where + " with sysctl -w, or end what uses namespaces"
 	}
 	return "a limit on namespaces is used up: one of " + strings.Join(limitSysctls, ", ") + ", or 32 nested levels",
 		"raise that limit with sysctl -w, or end what uses namespaces"
