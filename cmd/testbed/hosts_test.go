@@ -190,6 +190,23 @@ func decisions(t *testing.T, dir string) (all []string) {
 	return all
 }
 
+// alone is what came of persistent_straggler on one host, for tests that compare it
+// with several: the summary, and what was decided.
+var alone struct {
+	runlog.Summary
+	decisions []string
+}
+
+// playAlone plays it, unless another test has, and it was valid.
+func playAlone(t *testing.T) {
+	t.Helper()
+	if alone.Complete && alone.Fidelity.Verdict == "valid" {
+		return
+	}
+	alone.Summary, _ = once(t, "persistent_straggler", "--policy", "straggler", "--links", "user")
+	alone.decisions = decisions(t, alone.Dir)
+}
+
 // TestRunOverHosts: on three hosts, whose network carries no full frame and whose
 // clocks are far apart, round trips are as planned, the coordinator decides the same
 // as on one host, and the workers end with the same bytes.
@@ -204,22 +221,21 @@ func TestRunOverHosts(t *testing.T) {
 		return []string{"unshare", "--time", "--monotonic", strconv.Itoa(seconds), "--fork", "--kill-child", self}
 	}
 	l.wrap = map[int][]string{1: ahead(1000), 2: ahead(-10)}
-	const scenario = "persistent_straggler"
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		one, _ := once(t, scenario, "--policy", "straggler", "--links", "user")
-		three := l.run(t, scenario, "--policy", "straggler")
+		playAlone(t)
+		three := l.run(t, "persistent_straggler", "--policy", "straggler")
 		return func(m testenv.Machine) error {
-			if !one.Complete || !three.Complete {
-				return fmt.Errorf("complete %v on one host, %v on three", one.Complete, three.Complete)
+			if !alone.Complete || !three.Complete {
+				return fmt.Errorf("complete %v on one host, %v on three", alone.Complete, three.Complete)
 			}
-			if m != (testenv.Machine{}) && (one.Fidelity.Verdict != "valid" || three.Fidelity.Verdict != "valid") {
+			if m != (testenv.Machine{}) && (alone.Fidelity.Verdict != "valid" || three.Fidelity.Verdict != "valid") {
 				return nil
 			}
 			var check probe.Report
 			if text, err := os.ReadFile(filepath.Join(three.Dir, "linkcheck.json")); err != nil || json.Unmarshal(text, &check) != nil || !check.OK {
 				return fmt.Errorf("round trips are not as planned: %s", text)
 			}
-			if a, b := decisions(t, one.Dir), decisions(t, three.Dir); fmt.Sprint(a) != fmt.Sprint(b) || three.Fidelity.Verdict != "valid" {
+			if a, b := alone.decisions, decisions(t, three.Dir); fmt.Sprint(a) != fmt.Sprint(b) || three.Fidelity.Verdict != "valid" {
 				return fmt.Errorf("on one host\n%s\nand on three\n%s\n%v", strings.Join(a, "\n"), strings.Join(b, "\n"), three.Fidelity)
 			}
 			return nil
