@@ -37,7 +37,7 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	of, err := placement.Contiguous(r.spec.Scenario, plan, r.options.Hosts.Count)
+	of, err := placement.Choose(r.spec.Scenario, plan, make([]placement.Host, r.options.Hosts.Count), nil)
 	if err != nil {
 		return &emulation.UsageError{Problem: err.Error()}
 	}
