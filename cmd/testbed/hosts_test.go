@@ -34,7 +34,8 @@ import (
 //	    eth0                eth0                eth0
 //	     └───── host0 ─── bridge ─── host1 ──────┘ …
 type lab struct {
-	hosts []netns.NsHandle
+	bridge netns.NsHandle
+	hosts  []netns.NsHandle
 	// wrap begins the command line of what runs on a host.
 	wrap map[int][]string
 }
@@ -53,6 +54,10 @@ func newLab(t *testing.T, hosts, mtu int) *lab {
 		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge)); err != nil {
 			return err
 		}
+		var err error
+		if l.bridge, err = netns.Get(); err != nil {
+			return err
+		}
 		for k := range hosts {
 			host, err := newHost(k, mtu, bridge)
 			if err != nil {
@@ -63,7 +68,7 @@ func newLab(t *testing.T, hosts, mtu int) *lab {
 		return nil
 	})
 	t.Cleanup(func() {
-		for _, h := range l.hosts {
+		for _, h := range append(l.hosts, l.bridge) {
 			h.Close()
 		}
 	})
@@ -156,6 +161,22 @@ func (l *lab) startRun(t *testing.T, id string, args ...string) (all []*process)
 	return all
 }
 
+// limit has the way to a host carry no more than that many bits per second.
+func (l *lab) limit(t *testing.T, host int, rate uint64) {
+	t.Helper()
+	err := inNamespace(l.bridge, func() error {
+		port, err := netlink.LinkByName(fmt.Sprintf("host%d", host))
+		if err != nil {
+			return err
+		}
+		attrs := netlink.QdiscAttrs{LinkIndex: port.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+		return netlink.QdiscAdd(&netlink.Tbf{QdiscAttrs: attrs, Rate: rate / 8, Buffer: 64 << 10, Limit: 64 << 10})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // run plays a run on all hosts.
 func (l *lab) run(t *testing.T, args ...string) (sum runlog.Summary) {
 	t.Helper()
@@ -192,7 +213,7 @@ func decisions(t *testing.T, dir string) (all []string) {
 
 // TestRunOverHosts: on three hosts, whose network carries no full frame and whose
 // clocks are far apart, round trips are as planned, the coordinator decides the same
-// as on one host, and the workers end with the same bytes.
+// as on one host, and the workers end with the same bytes, wherever they are.
 func TestRunOverHosts(t *testing.T) {
 	needSandbox(t)
 	l := newLab(t, 3, 1450)
@@ -207,7 +228,8 @@ func TestRunOverHosts(t *testing.T) {
 	const scenario = "persistent_straggler"
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		one, _ := once(t, scenario, "--policy", "straggler", "--links", "user")
-		three := l.run(t, scenario, "--policy", "straggler")
+		w := rand.Perm(4)
+		three := l.run(t, scenario, "--policy", "straggler", "--place", fmt.Sprintf("w%d/w%d,w%d/w%d", w[0], w[1], w[2], w[3]))
 		return func(m testenv.Machine) error {
 			if !one.Complete || !three.Complete {
 				return fmt.Errorf("complete %v on one host, %v on three", one.Complete, three.Complete)
@@ -267,7 +289,8 @@ func (l *lab) loses(t *testing.T, victim int) {
 }
 
 // TestHostsThatWillNotDo end a run before its first frame, with a reason: one that
-// allows no sandbox, and a network between them that is slower than the plan.
+// allows no sandbox, and a network between them that is slower than the plan, or
+// carries less.
 func TestHostsThatWillNotDo(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
@@ -295,6 +318,8 @@ func TestHostsThatWillNotDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	end(exitError, " may take 1µs by plan, and the network between their hosts takes", file, "--policy", "baseline")
+	l.limit(t, 1, 20e6)
+	end(exitError, "by plan reductions send up to 171 Mbit/s from host", "persistent_straggler", "--policy", "baseline")
 	l.wrap = map[int][]string{1: {
 		"unshare", "--user", "--map-root-user", "sh", "-c", `echo 0 >/proc/sys/user/max_net_namespaces && exec "$0" "$@"`, self,
 	}}

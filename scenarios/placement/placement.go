@@ -61,20 +61,6 @@ func Choose(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, underlay Un
 	return nil, b.refusal(order)
 }
 
-// Check says which path of a plan, by the machine's clock, is faster than the
-// underlay between the hosts of its nodes, if one is.
-func Check(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, underlay Underlay, of []int) error {
-	b, err := newBoard(s, plan, hosts, underlay)
-	if err != nil {
-		return err
-	}
-	b.of = of
-	if c := b.conflict(); c != nil {
-		return fmt.Errorf("%w; plan longer delays, or let both nodes share a host", c)
-	}
-	return nil
-}
-
 // count looks at the number of hosts.
 func count(s *scenarios.Scenario, hosts int) error {
 	workers := len(s.Workers)

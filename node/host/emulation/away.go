@@ -137,12 +137,8 @@ func (a *away) heard(n Note) error {
 	case n.Done:
 		a.ended = true
 		return nil
-	case n.Lost != "":
-		return &LostError{n.Lost, n.Error}
-	case n.Mend != "":
-		return &UnsupportedError{Missing: "host " + a.name + ": " + n.Error, Mend: n.Mend}
 	case n.Error != "":
-		return fmt.Errorf("host %s: %s", a.name, n.Error)
+		return n.Failed(a.name)
 	case n.Stage != "":
 		a.s.note(Note{Stage: "host " + a.name + ": " + n.Stage, Quiet: n.Quiet})
 		return nil
@@ -163,6 +159,20 @@ func (a *away) heard(n Note) error {
 		return a.child(t)
 	}
 	return nil
+}
+
+// Failed is the error of a host's note that has one, nil if it has none.
+func (n Note) Failed(host string) error {
+	switch {
+	case n.Error == "":
+		return nil
+	case n.Lost != "":
+		return &LostError{n.Lost, n.Error}
+	case n.Mend != "":
+		return &UnsupportedError{Missing: "host " + host + ": " + n.Error, Mend: n.Mend}
+	default:
+		return fmt.Errorf("host %s: %s", host, n.Error)
+	}
 }
 
 // child takes the tidings of a child.

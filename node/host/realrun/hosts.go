@@ -9,16 +9,18 @@ import (
 
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
+	"testbed/node/host/place"
 	"testbed/node/host/share"
 	"testbed/runlog"
 	"testbed/scenarios/averaging"
-	"testbed/scenarios/placement"
 )
 
 // checkHosts says what of the options does not go over several hosts.
 func checkHosts(o *Options) error {
 	usage := func(problem string) error { return &emulation.UsageError{Problem: problem} }
 	switch s := o.Scenario; {
+	case o.Hosts == nil:
+		return usage("--place says on which of several hosts nodes are; give --hosts, too")
 	case o.Links != emulation.LinksUser && o.Links != emulation.LinksAuto:
 		return usage(fmt.Sprintf("%s links cannot go over several hosts; take --links user", o.Links))
 	case o.Qlog:
@@ -37,9 +39,8 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	of, err := placement.Choose(r.spec.Scenario, plan, make([]placement.Host, r.options.Hosts.Count), nil)
-	if err != nil {
-		return &emulation.UsageError{Problem: err.Error()}
+	if err := place.Possible(r.spec.Scenario, plan, r.options.Hosts.Count, r.options.Place); err != nil {
+		return err
 	}
 	hosts, err := share.Gather(ctx, *r.options.Hosts, r.stage)
 	if err != nil {
@@ -56,7 +57,13 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 			r.stage(fmt.Sprintf("host %s has other processors, %d of %s, than this one, %d of %s", h.Name, h.Processors, h.Processor, e.Processors, e.Processor))
 		}
 	}
-	hosts.Spread.Of = of
+	placed, err := place.Nodes(ctx, hosts, r.spec.Scenario, plan, r.options.Place, r.stage)
+	if err == nil {
+		err = r.dir.WriteJSON(HostsFile, placed)
+	}
+	if err != nil {
+		return err
+	}
 	r.spec.Links, r.spec.Spread = emulation.LinksUser, hosts.Spread
 	return r.play(ctx, emulation.JobSpec{Files: hosts.Files, FileNames: hosts.FileNames})
 }

@@ -30,6 +30,8 @@ const (
 	// UsageFile has what the processes held of the machine, over time: lines of
 	// emulation.Usage.
 	UsageFile = "usage.jsonl"
+	// HostsFile has the place.Record of a run over several hosts.
+	HostsFile = "hosts.json"
 )
 
 const (

@@ -45,6 +45,9 @@ type Options struct {
 	Qlog bool
 	// Hosts asks for a run over several hosts; nil for one on this alone.
 	Hosts *share.Request
+	// Place says which nodes are on which host (placement.Parse); empty: whatever is
+	// best for the hosts that come.
+	Place string
 	// Command is the command line that asked for the run, for the record.
 	Command []string
 	// Dir is the run directory to make.
@@ -101,7 +104,7 @@ type playerNote struct {
 // returned with the context's error.
 func Play(ctx context.Context, o Options) (runlog.Summary, error) {
 	r := &recorder{options: o, sum: runlog.NewSummarizer(o.Scenario)}
-	if o.Hosts != nil {
+	if o.Hosts != nil || o.Place != "" {
 		if err := checkHosts(&o); err != nil {
 			return runlog.Summary{}, err
 		}

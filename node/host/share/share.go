@@ -19,6 +19,7 @@ import (
 	"testbed/node/host/fleet"
 	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
+	"testbed/node/host/survey"
 	"testbed/shaping/tunnel"
 )
 
@@ -71,13 +72,20 @@ func Serve(ctx context.Context, m Member) (err error) {
 		return err
 	}
 	defer socket.Close()
+	measuring, surveyPort, err := tunnel.Listen("")
+	if err != nil {
+		return err
+	}
+	defer measuring.Close()
 	c, err := fleet.Join(ctx, m.Leader, m.Token, fleet.Hello{
-		Index: m.Index, Count: m.Count, Name: m.Name, Port: port, Environment: monitor.Environment(nil),
+		Index: m.Index, Count: m.Count, Name: m.Name, Port: port, SurveyPort: surveyPort, Environment: monitor.Environment(nil),
 	})
 	if err != nil {
 		return err
 	}
-	err = work(ctx, c, socket)
+	surveyor := &survey.Surveyor{Socket: measuring}
+	defer surveyor.Close()
+	err = work(ctx, c, socket, surveyor)
 	c.Close(err)
 	return err
 }
@@ -95,7 +103,7 @@ func ownName() (string, error) {
 }
 
 // work plays this host's part, in a sandbox.
-func work(ctx context.Context, c *fleet.Connection, socket *os.File) error {
+func work(ctx context.Context, c *fleet.Connection, socket *os.File, surveyor *survey.Surveyor) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	job, err := emulation.Start(ctx, emulation.JobSpec{
@@ -118,7 +126,9 @@ func work(ctx context.Context, c *fleet.Connection, socket *os.File) error {
 				cancel(err)
 				return
 			}
-			job.Send(v)
+			if !surveyed(ctx, c, surveyor, v) {
+				job.Send(v)
+			}
 		}
 	})
 	err = pass(ctx, job, c)
