@@ -28,6 +28,9 @@ func surveyed(ctx context.Context, c *fleet.Connection, s *survey.Surveyor, v js
 	if json.Unmarshal(v, &n) != nil || n.Order == nil {
 		return false
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.Context(), cancel)() // nobody reads of the leader's end meanwhile
 	a := s.Do(ctx, *n.Order)
 	_ = c.Send(surveyNote{Answer: &a}) // a leader that has gone is noticed soon
 	return true
