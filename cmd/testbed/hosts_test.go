@@ -234,6 +234,9 @@ func TestRunOverHosts(t *testing.T) {
 			if !one.Complete || !three.Complete {
 				return fmt.Errorf("complete %v on one host, %v on three", one.Complete, three.Complete)
 			}
+			if h := three.Hosts; len(h) != 3 || fmt.Sprint(h[0].Nodes, h[1].Nodes) != fmt.Sprintf("[coordinator w%d] [w%d w%d]", w[0], min(w[1], w[2]), max(w[1], w[2])) || h[0].ClockBound != 0 || h[1].ClockBound == 0 {
+				return fmt.Errorf("workers %v are on the hosts %v", w, h)
+			}
 			if m != (testenv.Machine{}) && (one.Fidelity.Verdict != "valid" || three.Fidelity.Verdict != "valid") {
 				return nil
 			}

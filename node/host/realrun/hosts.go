@@ -3,9 +3,12 @@
 package realrun
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"strings"
 
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
@@ -13,6 +16,7 @@ import (
 	"testbed/node/host/share"
 	"testbed/runlog"
 	"testbed/scenarios/averaging"
+	"testbed/shaping/fidelity"
 )
 
 // checkHosts says what of the options does not go over several hosts.
@@ -52,10 +56,8 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if err := r.dir.WriteJSON(runlog.EnvironmentFile, e); err != nil {
 		return err
 	}
-	for _, h := range e.Hosts {
-		if h.Processor != e.Processor || h.Processors != e.Processors {
-			r.stage(fmt.Sprintf("host %s has other processors, %d of %s, than this one, %d of %s", h.Name, h.Processors, h.Processor, e.Processors, e.Processor))
-		}
+	if r.spec.Processors = differing(hosts.Spread.Hosts[0].Name, e); r.spec.Processors != nil {
+		r.stage("the hosts have different processors: " + strings.Join(r.spec.Processors, ", "))
 	}
 	placed, err := place.Nodes(ctx, hosts, r.spec.Scenario, plan, r.options.Place, r.stage)
 	if err == nil {
@@ -64,8 +66,41 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	for _, h := range placed.Hosts {
+		r.hosts = append(r.hosts, runlog.Host{Name: h.Name, Nodes: h.Nodes})
+	}
 	r.spec.Links, r.spec.Spread = emulation.LinksUser, hosts.Spread
 	return r.play(ctx, emulation.JobSpec{Files: hosts.Files, FileNames: hosts.FileNames})
+}
+
+// differing says which processors the hosts of an environment have, nil if all have
+// the same.
+func differing(leader string, e runlog.Environment) (all []string) {
+	of := func(name string, e runlog.Environment) string {
+		return fmt.Sprintf("%d × %s on %s", e.Processors, cmp.Or(e.Processor, e.Arch), name)
+	}
+	all, differ := []string{of(leader, e)}, false
+	for _, h := range e.Hosts {
+		all = append(all, of(h.Name, h.Environment))
+		differ = differ || h.Processor != e.Processor || h.Processors != e.Processors
+	}
+	if !differ {
+		return nil
+	}
+	return all
+}
+
+// boundClocks enters how well the clocks of hosts were compared with the leader's,
+// which is the first's.
+func boundClocks(hosts []runlog.Host, underlay []fidelity.Underlay) {
+	for k := range hosts {
+		for _, u := range underlay {
+			leader, name := hosts[0].Name, hosts[k].Name
+			if u.From == leader && u.To == name || u.From == name && u.To == leader {
+				hosts[k].ClockBound = max(hosts[k].ClockBound, int64(math.Ceil(u.ClockBound.Seconds()*1e6)))
+			}
+		}
+	}
 }
 
 // goOver has the network go over several hosts, if it is to.
@@ -73,6 +108,7 @@ func (p *player) goOver() error {
 	if p.spec.Spread == nil {
 		return nil
 	}
+	p.monitor.Differ(p.spec.Processors)
 	p.s.OnSample = func(host string, raw json.RawMessage) error {
 		var s monitor.Sample
 		if err := json.Unmarshal(raw, &s); err != nil {

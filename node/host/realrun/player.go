@@ -339,7 +339,7 @@ func (p *player) finish() error {
 		return err
 	}
 	verdict := record.Verdict
-	if err := p.s.Hand(playerNote{Fidelity: &verdict}); err != nil {
+	if err := p.s.Hand(playerNote{Fidelity: &verdict, Underlay: record.Measured.Underlay}); err != nil {
 		return err
 	}
 	p.keeping.Wait()
