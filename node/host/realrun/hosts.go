@@ -34,16 +34,17 @@ func checkHosts(o *Options) error {
 	case s.Real.AllReduce.Order == averaging.OrderMeasuredRates:
 		return usage("real.all_reduce.order: rates between hosts are not measured; take another order, or leave --hosts out")
 	}
-	return nil
+	plan, err := o.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	return place.Possible(o.Scenario, plan, o.Hosts.Count, o.Place)
 }
 
 // playOver gathers the hosts and plays the scenario on all of them.
 func (r *recorder) playOver(ctx context.Context) (err error) {
 	plan, err := r.spec.Scenario.Plan()
 	if err != nil {
-		return err
-	}
-	if err := place.Possible(r.spec.Scenario, plan, r.options.Hosts.Count, r.options.Place); err != nil {
 		return err
 	}
 	hosts, err := share.Gather(ctx, *r.options.Hosts, r.stage)
