@@ -61,6 +61,12 @@ func Choose(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, underlay Un
 	return nil, b.refusal(order)
 }
 
+// Contiguous places the nodes on so many equal hosts before anything is known of
+// them: contiguous pieces of the ring, as a rule.
+func Contiguous(s *scenarios.Scenario, plan *shaping.Plan, hosts int) ([]int, error) {
+	return Choose(s, plan, make([]Host, max(hosts, 0)), nil)
+}
+
 // count looks at the number of hosts.
 func count(s *scenarios.Scenario, hosts int) error {
 	workers := len(s.Workers)

@@ -120,7 +120,7 @@ func placed(s *scenarios.Scenario, plan *shaping.Plan, hosts int, place string) 
 		}
 		return of, err
 	}
-	of, err := placement.Choose(s, plan, make([]placement.Host, max(hosts, 0)), nil)
+	of, err := placement.Contiguous(s, plan, hosts)
 	if err != nil {
 		err = fmt.Errorf("--hosts: %w", err)
 	}

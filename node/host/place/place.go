@@ -64,7 +64,7 @@ func Possible(s *scenarios.Scenario, plan *shaping.Plan, hosts int, wanted strin
 		if _, err = placement.Parse(wanted, s, plan, hosts); err != nil {
 			err = fmt.Errorf("--place %s: %w", wanted, err)
 		}
-	} else if _, err = placement.Choose(s, plan, make([]placement.Host, hosts), nil); err != nil {
+	} else if _, err = placement.Contiguous(s, plan, hosts); err != nil {
 		err = fmt.Errorf("--hosts: %w", err)
 	}
 	if err != nil {
