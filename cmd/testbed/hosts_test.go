@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -197,6 +198,10 @@ func (l *lab) run(t *testing.T, args ...string) (sum runlog.Summary) {
 	return sum
 }
 
+func contains(text string, all ...string) bool {
+	return !slices.ContainsFunc(all, func(part string) bool { return !strings.Contains(text, part) })
+}
+
 // decisions are what the coordinator decided and the bytes that came of it.
 func decisions(t *testing.T, dir string) (all []string) {
 	t.Helper()
@@ -236,6 +241,9 @@ func TestRunOverHosts(t *testing.T) {
 			}
 			if h := three.Hosts; len(h) != 3 || fmt.Sprint(h[0].Nodes, h[1].Nodes) != fmt.Sprintf("[coordinator w%d] [w%d w%d]", w[0], min(w[1], w[2]), max(w[1], w[2])) || h[0].ClockBound != 0 || h[1].ClockBound == 0 {
 				return fmt.Errorf("workers %v are on the hosts %v", w, h)
+			}
+			if text, err := os.ReadFile(filepath.Join(three.Dir, runlog.QueuesFile)); err != nil || !contains(string(text), `"w0"`, `"w1"`, `"w2"`, `"w3"`) {
+				return fmt.Errorf("%s lacks workers, %v", runlog.QueuesFile, err)
 			}
 			if m != (testenv.Machine{}) && (one.Fidelity.Verdict != "valid" || three.Fidelity.Verdict != "valid") {
 				return nil

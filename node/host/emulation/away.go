@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 
 	"testbed/shaping"
 	"testbed/shaping/userlink"
@@ -298,6 +299,19 @@ func (n *Network) StartEverywhere(spec ChildSpec) (all []*Child, err error) {
 
 // Spread says whether the network goes over several hosts.
 func (n *Network) Spread() bool { return n.s.spread != nil }
+
+// ClockOffset is by how much this host's CLOCK_MONOTONIC is ahead of another's, as
+// the router said last.
+func (n *Network) ClockOffset(host string) time.Duration {
+	if n.count != nil {
+		for _, u := range n.count.Underlay {
+			if u.From == host {
+				return u.Offset
+			}
+		}
+	}
+	return 0
+}
 
 func (n *Network) awayOf(node string) *away {
 	k := slices.IndexFunc(n.s.away, func(a *away) bool { return a.host == n.s.spread.Of[n.Plan.Index(node)] })

@@ -116,6 +116,7 @@ func (p *player) goOver() error {
 			return fmt.Errorf("reading what the host %s has seen: %w", host, err)
 		}
 		p.monitor.Elsewhere(host, s)
+		p.queues.Enter(s.Queues, s.QueuesLost, p.network.ClockOffset(host))
 		return nil
 	}
 	return p.s.SpreadOver(p.spec.Spread)

@@ -26,12 +26,16 @@ import (
 // Run is the job of a host that is not the leader.
 func Run(s *emulation.Supervisor, _ json.RawMessage) error {
 	return emulation.RunShare(s, func(n *emulation.Network) emulation.Watcher {
-		return &watcher{monitor.WatchLinks(n, n.Kernel.Nodes(), nil)}
+		queues := monitor.NewQueues(n.Kernel.Nodes())
+		return &watcher{monitor.WatchLinks(n, n.Kernel.Nodes(), queues), queues}
 	})
 }
 
 // watcher looks at a host as the leader's monitor wants it.
-type watcher struct{ links *monitor.Links }
+type watcher struct {
+	links  *monitor.Links
+	queues *monitor.QueueLog
+}
 
 // Sample is a monitor.Sample.
 func (w *watcher) Sample(pids map[string]int, last bool) any {
@@ -42,9 +46,10 @@ func (w *watcher) Sample(pids map[string]int, last bool) any {
 	s := monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits}
 	if last {
 		s.Busy = w.links.Stop()
-		return s
+	} else {
+		s.Busy = w.links.Round()
 	}
-	s.Busy = w.links.Round()
+	s.Queues, s.QueuesLost = w.queues.Take()
 	return s
 }
 
