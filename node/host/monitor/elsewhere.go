@@ -29,6 +29,9 @@ func (m *Monitor) Elsewhere(host string, s Sample) {
 	e.known = true
 }
 
+// Differ takes the processors of hosts that have different ones.
+func (m *Monitor) Differ(processors []string) { m.whole.Processors = processors }
+
 // enterAway enters what other hosts have seen into a round, where that is worse.
 func (m *Monitor) enterAway(r *Round) {
 	for _, e := range m.away {
