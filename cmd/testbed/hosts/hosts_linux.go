@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/cmd/testbed/cli"
+	"testbed/node/host/emulation"
 	"testbed/node/host/fleet"
 	"testbed/node/host/share"
 )
@@ -26,6 +27,20 @@ const port = "7400"
 
 // token is that of standard input, which is the same for all runs of a command.
 var token = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) })
+
+// Flag asks for several hosts.
+func Flag(cmd *cobra.Command, flag *string) {
+	cmd.Flags().StringVar(flag, "hosts", "", "play on several hosts: N@ADDRESS, slurm or slurm:N; see docs/hosts.md")
+}
+
+// Ended makes an exit code 3 of the loss of a host, which it names.
+func Ended(cmd *cobra.Command, err error) error {
+	if lost, ok := errors.AsType[*emulation.LostError](err); ok {
+		fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+lost.Why)
+		return cli.ErrInvalid
+	}
+	return err
+}
 
 // Request is what --hosts asks for, nil if it is empty.
 func Request(flag string) (*share.Request, error) {

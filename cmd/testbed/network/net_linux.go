@@ -1,6 +1,6 @@
-//go:build !nohost
-
-package main
+// Package network is the verbs of a network on which no worker of ours runs: it is
+// measured, or programs of the user's run on it.
+package network
 
 import (
 	"cmp"
@@ -19,6 +19,11 @@ import (
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
+
+// Commands are the verbs.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{netCommand(), inCommand(), verifyCommand()}
+}
 
 func netCommand() *cobra.Command {
 	var o shell.Options
@@ -55,7 +60,7 @@ of CMD is 0.
 the directory of --out, or the current one. Their checksums are not computed:
 the network cards of the nodes are virtual.`,
 	}
-	linksFlag(cmd, &o.Links)
+	cli.LinksFlag(cmd, &o.Links)
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
 	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
@@ -99,7 +104,7 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
 	code, err := shell.Run(o)
 	if err != nil || record == nil {
-		return cmp.Or(err, error(programExit{code}))
+		return cmp.Or(err, error(cli.ProgramExit{Code: code}))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(record.Verdict))
 	if out != "" {
@@ -108,9 +113,9 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 		}
 	}
 	if strict && code == 0 && record.Verdict.Verdict == fidelity.Invalid {
-		code = exitInvalid
+		return cli.ErrInvalid
 	}
-	return programExit{code}
+	return cli.ProgramExit{Code: code}
 }
 
 func inCommand() *cobra.Command {
@@ -136,7 +141,7 @@ be started. $TESTBED_NODE holds the node's name.`,
 			code, err := shell.Enter(args[0], command)
 			if code != 0 {
 				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
-				return programExit{code}
+				return cli.ProgramExit{Code: code}
 			}
 			return err
 		},

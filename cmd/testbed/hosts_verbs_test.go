@@ -1,0 +1,84 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"testing"
+
+	"testbed/internal/testenv"
+	"testbed/shaping/probe"
+)
+
+// lead starts a command on the first host of a lab, for all of which the others are
+// there: the leader's process and those of the others.
+func (l *lab) lead(t *testing.T, id string, args ...string) (all []*process) {
+	t.Helper()
+	n := len(l.hosts)
+	all = append(all, l.start(t, 0, id, args...))
+	for k := 1; k < n; k++ {
+		all = append(all, l.start(t, k, id, "host", "--index", strconv.Itoa(k), "--count", strconv.Itoa(n), "--leader", "192.168.77.1", "--name", fmt.Sprintf("h%d", k)))
+	}
+	return all
+}
+
+// end waits for the end of all, of which only the leader's may fail, with that code.
+func end(t *testing.T, all []*process, code int) {
+	t.Helper()
+	for k, p := range all {
+		_ = p.Wait() // the exit code says it
+		if got := p.ProcessState.ExitCode(); got != 0 && (k > 0 || got != code) {
+			t.Fatalf("host %d ended with exit code %d\n%s\nthe leader:\n%s\n%s", k, got, &p.stderr, &all[0].stdout, &all[0].stderr)
+		}
+	}
+}
+
+// TestVerifyOverHosts: every pair is as planned, on one host and between two whose
+// clocks are 1,000 s apart. In the lab both go by one clock, so that the error of
+// their comparison is known: it lies within its bound, and one-way delays add no
+// more than 0.2 ms to it.
+func TestVerifyOverHosts(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	l := newLab(t, 2, 1500)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.wrap = map[int][]string{1: {"unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child", self}}
+	file := scenario(t, 2, "20mbit", "")
+	testenv.MeasureBeside(t, func() func(testenv.Machine) error {
+		all := l.lead(t, t.Name(), "verify", file, "--json", "--hosts", "2@192.168.77.1")
+		end(t, all, exitInvalid)
+		var report probe.Report
+		if err := json.Unmarshal(all[0].stdout.Bytes(), &report); err != nil {
+			t.Fatalf("stdout is no JSON: %v\n%s", err, &all[0].stderr)
+		}
+		if len(report.Hosts) != 2 || fmt.Sprint(report.Hosts[1].Nodes) != "[w1]" || len(report.Pairs) != 6 || report.Links != "user" {
+			t.Fatalf("%+v, %d pairs over %s links", report.Hosts, len(report.Pairs), report.Links)
+		}
+		return func(m testenv.Machine) error {
+			if h := report.Hosts[1]; math.Abs(h.ClockOffset-1e9) > h.ClockBound+0.01 || h.ClockBound > 1000 {
+				return fmt.Errorf("%s is ahead by %.1f µs within %.1f, and really by 1,000 s", h.Name, h.ClockOffset, h.ClockBound)
+			}
+			for _, p := range report.Pairs {
+				for of, q := range map[string]*probe.Property{"rtt": p.RTT, "one-way delay": p.OneWayDelay, "loss": p.Loss} {
+					if !q.OK && !(m.Taken >= mayStop && q.Measured > q.Tolerance[1]) {
+						return fmt.Errorf("%s→%s: %s %+v\n%s", p.From, p.To, of, q, &all[0].stderr)
+					}
+				}
+				if q := p.Goodput; q.Measured < q.Planned/2 || q.Measured > q.Tolerance[1] { // a busy machine carries less
+					return fmt.Errorf("%s→%s: goodput %+v", p.From, p.To, q)
+				}
+				if off := p.OneWayDelay.Measured - p.OneWayDelay.Planned; math.Abs(off) > 0.2 && !(m.Taken >= mayStop && off > 0) {
+					return fmt.Errorf("%s→%s takes %.3f ms one way, planned %g", p.From, p.To, p.OneWayDelay.Measured, p.OneWayDelay.Planned)
+				}
+			}
+			return nil
+		}
+	})
+}
