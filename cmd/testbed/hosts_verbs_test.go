@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
 	"testbed/internal/testenv"
+	"testbed/runlog"
 	"testbed/shaping/probe"
 )
 
@@ -81,4 +83,58 @@ func TestVerifyOverHosts(t *testing.T) {
 			return nil
 		}
 	})
+}
+
+// TestResumeOverHosts: the leader of a run over three hosts is killed, and the run goes
+// on over two, from what it left: it comes to the same bytes as a run that nobody
+// disturbed, on one host.
+func TestResumeOverHosts(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	l := newLab(t, 3, 1500)
+	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n")
+	dir := filepath.Join(t.TempDir(), "run")
+	all := l.lead(t, t.Name(), "run", file, "--policy", "baseline", "--out", dir, "--hosts", "3@192.168.77.1")
+	waitFor(t, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "resume", "outer-1.checkpoint"))
+		return err == nil
+	})
+	if err := all[0].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for k, p := range all {
+		_ = p.Wait() // the exit code says it
+		if code := p.ProcessState.ExitCode(); k > 0 && code != exitInvalid {
+			t.Errorf("host %d ended with exit code %d after the death of the leader\n%s", k, code, &p.stderr)
+		}
+	}
+	l.hosts = l.hosts[:2]
+	all = l.lead(t, t.Name(), "run", "--resume", dir, "--json", "--hosts", "2@192.168.77.1")
+	end(t, all, exitInvalid)
+	var sum runlog.Summary
+	if err := json.Unmarshal(all[0].stdout.Bytes(), &sum); err != nil || !sum.Complete || len(sum.ResumedFrom) != 1 || !*sum.BitIdentical {
+		t.Fatalf("complete %v, resumed from %v, %v\n%s", sum.Complete, sum.ResumedFrom, err, &all[0].stderr)
+	}
+	whole := runBeside(t, file, "--policy", "baseline", "--links", "user")
+	hashes := map[int]string{}
+	for _, e := range readEvents(t, whole.Dir) {
+		if e.Type == runlog.State {
+			hashes[e.Round] = e.Hash
+		}
+	}
+	last := 0
+	for i, e := range readEvents(t, dir) {
+		if e.Type == runlog.State && e.Hash != hashes[e.Round] {
+			t.Errorf("event %d: outer step %d led to %s, and without a death to %s", i, e.Round, e.Hash, hashes[e.Round])
+		}
+		if e.Type == runlog.State {
+			last = e.Round
+		}
+	}
+	if last != 3 {
+		t.Errorf("the last state is of outer step %d", last)
+	}
+	if r := testbed(t, "run", "--resume", dir, "--hosts", "2"); r.code != exitUsage {
+		t.Errorf("resumed on hosts of no address: exit code %d, %s", r.code, r.stderr)
+	}
 }
