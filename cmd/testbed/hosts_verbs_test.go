@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"testbed/internal/testenv"
@@ -137,4 +138,44 @@ func TestResumeOverHosts(t *testing.T) {
 	if r := testbed(t, "run", "--resume", dir, "--hosts", "2"); r.code != exitUsage {
 		t.Errorf("resumed on hosts of no address: exit code %d, %s", r.code, r.stderr)
 	}
+}
+
+// TestNetOverHosts: a program reaches all nodes, wherever they are, and what it starts
+// in one on another host is as if it were here: its files, its exit code, signals.
+func TestNetOverHosts(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	t.Parallel()
+	l := newLab(t, 2, 1500)
+	before := look(t)
+	const script = `echo $TESTBED_NODES $TESTBED_ADDR_W3
+		testbed in w3 sh -c 'echo $TESTBED_NODE of $TESTBED_NODES; ls /sys/class/net; echo bad >&2; exit 6' </dev/null 2>err; echo $? $(cat err)
+		testbed in w0 ping -q -c 3 -i 0.2 $TESTBED_ADDR_W3 | grep -o '3 received'
+		testbed in w3 ping -q -c 3 -i 0.2 $TESTBED_ADDR_W1 </dev/null | grep -o '3 received'
+		head -c 3000000 /dev/urandom >big; testbed in w2 cat <big | cmp - big; echo $?
+		testbed in w3 sh -c 'kill -9 $$' </dev/null; echo $?
+		testbed in w3 no-such-program </dev/null 2>err; echo $? $(grep -c no-such-program err)
+		testbed in w3 sh -c 'trap "exit 9" TERM; echo up >&2; sleep 60 & wait' </dev/null >out 2>&1 & while ! grep -q up out; do sleep 0.05; done; kill -TERM $!; wait $!; echo $?
+		testbed in w2 yes </dev/null | head -n 1; exit 5`
+	const want = "coordinator w0 w1 w2 w3 10.0.0.5\nw3 of coordinator w0 w1 w2 w3\neth0\nlo\n6 bad\n3 received\n3 received\n0\n137\n127 1\n9\ny\n"
+	all := l.lead(t, t.Name(), "net", "homogeneous", "--hosts", "2@192.168.77.1", "--", "sh", "-c", script)
+	end(t, all, 5)
+	if got := all[0].stdout.String(); got != want || !strings.Contains(all[0].stderr.String(), "testbed: the network was ") {
+		t.Errorf("stdout %q, want %q; stderr %q", got, want, &all[0].stderr)
+	}
+
+	up := filepath.Join(t.TempDir(), "up")
+	all = l.lead(t, t.Name(), "net", "homogeneous", "--hosts", "2@192.168.77.1", "--", "sh", "-c", "testbed in w3 sh -c 'echo up; sleep 60' >"+up)
+	waitFor(t, func() bool {
+		text, err := os.ReadFile(up)
+		return err == nil && len(text) > 0
+	})
+	if err := all[1].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = all[0].Wait(), all[1].Wait() // the exit code says it
+	if code, text := all[0].ProcessState.ExitCode(), all[0].stderr.String(); code != exitInvalid || !strings.Contains(text, "the host h1 has given no sign of life") {
+		t.Errorf("exit code %d after the death of a host, stderr %q", code, text)
+	}
+	expectNothing(t, t.Name(), before)
 }

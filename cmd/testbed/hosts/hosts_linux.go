@@ -3,7 +3,6 @@
 package hosts
 
 import (
-	"bufio"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -24,6 +23,9 @@ import (
 
 // port is where a leader listens if nothing else is said.
 const port = "7400"
+
+// maxToken is the longest line that is read for a token.
+const maxToken = 4096
 
 // token is that of standard input, which is the same for all runs of a command.
 var token = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) })
@@ -100,8 +102,16 @@ func withPort(address, otherwise string) string {
 
 // readToken reads the token that all hosts of a run share, a line.
 func readToken(from io.Reader) (string, error) {
-	line, err := bufio.NewReader(io.LimitReader(from, 4096)).ReadString('\n')
-	if token := strings.TrimSpace(line); token != "" {
+	var line []byte
+	var err error
+	next := make([]byte, 1) // no further than the line: what follows may be a program's
+	for len(line) < maxToken {
+		if _, err = io.ReadFull(from, next); err != nil || next[0] == '\n' {
+			break
+		}
+		line = append(line, next[0])
+	}
+	if token := strings.TrimSpace(string(line)); token != "" {
 		return token, nil
 	}
 	if err == io.EOF || err == nil {

@@ -308,11 +308,15 @@ func (c *Child) fetched(part *chunk) error {
 
 // StartNode starts a process in the namespace of the node of its name, on the host
 // of that node.
-func (n *Network) StartNode(spec ChildSpec) (*Child, error) {
-	if a := n.awayOf(spec.Name); a != nil {
-		return a.start(spec, spec.Name)
+func (n *Network) StartNode(spec ChildSpec) (*Child, error) { return n.StartIn(spec.Name, spec) }
+
+// StartIn starts a process of any name in the namespace of a node, on the host of that
+// node.
+func (n *Network) StartIn(node string, spec ChildSpec) (*Child, error) {
+	if a := n.awayOf(node); a != nil {
+		return a.start(spec, node)
 	}
-	spec.NetNS = n.NS(spec.Name)
+	spec.NetNS = n.NS(node)
 	return n.s.StartChild(spec)
 }
 
