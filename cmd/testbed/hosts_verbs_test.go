@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/bench"
 	"testbed/internal/testenv"
 	"testbed/runlog"
 	"testbed/shaping/probe"
@@ -178,4 +179,29 @@ func TestNetOverHosts(t *testing.T) {
 		t.Errorf("exit code %d after the death of a host, stderr %q", code, text)
 	}
 	expectNothing(t, t.Name(), before)
+}
+
+// TestBenchRingOverHosts: ranks on hosts whose clocks are far apart begin at the same
+// time, and end with the same bytes.
+func TestBenchRingOverHosts(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	l := newLab(t, 2, 1500)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.wrap = map[int][]string{1: {"unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child", self}}
+	all := l.lead(t, t.Name(), "bench", "ring", "--workers", "3", "--elements", "100000", "--repeat", "2", "--one-way-delay", "5ms", "--json", "--hosts", "2@192.168.77.1")
+	end(t, all, 0)
+	var r bench.Ring
+	if err := json.Unmarshal(all[0].stdout.Bytes(), &r); err != nil {
+		t.Fatalf("stdout is no JSON: %v\n%s", err, &all[0].stderr)
+	}
+	if !r.BitIdentical || len(r.Seconds) != 2 || r.SecondsMedian < 0.02 || r.SecondsMedian > 500 || len(r.Links.Hosts) != 2 || fmt.Sprint(r.Links.Hosts[1].Nodes) != "[w1 w2]" {
+		t.Errorf("bit-identical %v, %v s, over %+v", r.BitIdentical, r.Seconds, r.Links.Hosts)
+	}
+	if r := testbed(t, "bench", "ring", "--against", "iperf3", "--hosts", "slurm:2@10.0.0.1"); r.code != exitUsage || !strings.Contains(r.stderr, "--against others are measured on one host only") {
+		t.Errorf("exit code %d, %q", r.code, r.stderr)
+	}
 }

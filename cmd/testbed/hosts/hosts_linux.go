@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"testbed/cmd/testbed/cli"
 	"testbed/node/host/emulation"
@@ -31,8 +32,8 @@ const maxToken = 4096
 var token = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) })
 
 // Flag asks for several hosts.
-func Flag(cmd *cobra.Command, flag *string) {
-	cmd.Flags().StringVar(flag, "hosts", "", "play on several hosts: N@ADDRESS, slurm or slurm:N; see docs/hosts.md")
+func Flag(flags *pflag.FlagSet, flag *string) {
+	flags.StringVar(flag, "hosts", "", "play on several hosts: N@ADDRESS, slurm or slurm:N; see docs/hosts.md")
 }
 
 // Ended makes an exit code 3 of the loss of a host, which it names.

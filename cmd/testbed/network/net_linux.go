@@ -67,7 +67,7 @@ the directory of --out, or the current one. Their checksums are not computed:
 the network cards of the nodes are virtual.`,
 	}
 	cli.LinksFlag(cmd, &o.Links)
-	hosts.Flag(cmd, &several)
+	hosts.Flag(cmd.Flags(), &several)
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
 	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")

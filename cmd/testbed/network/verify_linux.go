@@ -39,7 +39,7 @@ With --hosts the network goes over several hosts, as that of a run; a one-way
 delay between two of them is known as well as their clocks are compared.`,
 	}
 	cli.LinksFlag(cmd, &o.Links)
-	hosts.Flag(cmd, &over)
+	hosts.Flag(cmd.Flags(), &over)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := experiment.CheckLinks(o.Links); err != nil {

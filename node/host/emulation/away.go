@@ -342,6 +342,17 @@ func (n *Network) Hosts() []string {
 	return names
 }
 
+// NodesOn are the nodes on that one of Hosts, in the order of the plan.
+func (n *Network) NodesOn(host int) []string {
+	names := []string{}
+	for _, node := range n.Plan.Nodes {
+		if n.HostOf(node.Name) == host {
+			names = append(names, node.Name)
+		}
+	}
+	return names
+}
+
 // HostOf is which of Hosts a node is on.
 func (n *Network) HostOf(node string) int {
 	if !n.Spread() {

@@ -124,12 +124,7 @@ func hostsOf(network *emulation.Network, router *userlink.Stats) (all []probe.Ho
 		return nil
 	}
 	for k, name := range network.Hosts() {
-		h := probe.Host{Name: name, Nodes: []string{}}
-		for _, node := range network.Plan.Nodes {
-			if network.HostOf(node.Name) == k {
-				h.Nodes = append(h.Nodes, node.Name)
-			}
-		}
+		h := probe.Host{Name: name, Nodes: network.NodesOn(k)}
 		for _, u := range router.Underlay {
 			if u.To == name && u.From == network.Hosts()[0] {
 				h.ClockOffset, h.ClockBound = float64(u.Offset)/1e3, float64(u.Bound)/1e3
