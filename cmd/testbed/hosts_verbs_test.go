@@ -65,6 +65,7 @@ func TestVerifyOverHosts(t *testing.T) {
 		if len(report.Hosts) != 2 || fmt.Sprint(report.Hosts[1].Nodes) != "[w1]" || len(report.Pairs) != 6 || report.Links != "user" {
 			t.Fatalf("%+v, %d pairs over %s links", report.Hosts, len(report.Pairs), report.Links)
 		}
+		t.Logf("the clock is ahead by 1,000 s and %.1f µs, known to %.1f", report.Hosts[1].ClockOffset-1e9, report.Hosts[1].ClockBound)
 		return func(m testenv.Machine) error {
 			if h := report.Hosts[1]; math.Abs(h.ClockOffset-1e9) > h.ClockBound+0.01 || h.ClockBound > 1000 {
 				return fmt.Errorf("%s is ahead by %.1f µs within %.1f, and really by 1,000 s", h.Name, h.ClockOffset, h.ClockBound)

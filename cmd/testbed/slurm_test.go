@@ -133,23 +133,26 @@ func copyProgram(to string) error {
 }
 
 // TestRunInSlurm: an ordinary user has Slurm start the hosts, who play the run; the
-// job ends with it, and nothing is left.
+// job ends with it, and nothing is left. So do programs of the user's own.
 func TestRunInSlurm(t *testing.T) {
 	needSandbox(t)
 	l := newLab(t, 3, 1500)
 	dir, env := l.startSlurm(t)
 	before := look(t)
-	testenv.Measure(t, func() func(testenv.Machine) error {
-		os.RemoveAll(filepath.Join(dir, "run"))
-		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "testbed"), "run", "persistent_straggler", "--policy", "straggler", "--hosts", "slurm:3", "--out", "run", "--json")
-		var stdout, stderr bytes.Buffer
-		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(env, mark+"="+t.Name()), &stdout, &stderr
+	play := func(stdout, stderr *bytes.Buffer, args ...string) (code int, err error) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "testbed"), args...)
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(env, mark+"="+t.Name()), stdout, stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		if err := inNamespace(l.hosts[0], cmd.Start); err != nil {
 			t.Fatal(err)
 		}
-		err := cmd.Wait()
-		code := cmd.ProcessState.ExitCode()
+		err = cmd.Wait()
+		return cmd.ProcessState.ExitCode(), err
+	}
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		os.RemoveAll(filepath.Join(dir, "run"))
+		var stdout, stderr bytes.Buffer
+		code, err := play(&stdout, &stderr, "run", "persistent_straggler", "--policy", "straggler", "--hosts", "slurm:3", "--out", "run", "--json")
 		return func(m testenv.Machine) error {
 			// An ordinary user's router has no priority: on a busy machine its packets
 			// are late, and the run says so.
@@ -167,6 +170,11 @@ func TestRunInSlurm(t *testing.T) {
 			return evicts("4:w3straggler")(sum)
 		}
 	})
+	var stdout, stderr bytes.Buffer
+	code, _ := play(&stdout, &stderr, "net", "homogeneous", "--hosts", "slurm:3", "--", "testbed", "in", "w3", "sh", "-c", "echo $TESTBED_NODE; exit 5")
+	if code != 5 || stdout.String() != "w3\n" {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, &stdout, &stderr)
+	}
 	time.Sleep(100 * time.Millisecond)
 	expectNothing(t, t.Name(), before)
 }

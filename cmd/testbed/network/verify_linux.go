@@ -112,6 +112,8 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 	}
 	if r.OK {
 		fmt.Fprintf(out, "ok: all %d pairs are as planned (%s links)\n", len(r.Pairs), r.Links)
+	} else if wrong == 0 {
+		fmt.Fprintf(out, "NOT OK: all %d pairs are as planned, but see above (%s links)\n", len(r.Pairs), r.Links)
 	} else {
 		fmt.Fprintf(out, "NOT OK: %d properties of %d pairs are outside of their tolerance (%s links)\n", wrong, len(r.Pairs), r.Links)
 	}

@@ -66,7 +66,11 @@ func Resume(ctx context.Context, o Options) (*scenarios.Scenario, runlog.Summary
 	lock, err := r.reopen()
 	if err == nil && o.Hosts != nil {
 		r.options.Scenario, r.options.Links = r.spec.Scenario, r.spec.Links
-		if err = checkHosts(&r.options); err != nil {
+		err = checkHosts(&r.options)
+		if l := r.spec.Links; l != emulation.LinksUser {
+			err = &emulation.UsageError{Problem: fmt.Sprintf("it has %s links, which cannot go over several hosts; leave --hosts out", l)}
+		}
+		if err != nil {
 			lock.Close()
 		}
 	}
