@@ -78,6 +78,7 @@ func RunRing(s *emulation.Supervisor, spec json.RawMessage) (err error) {
 		return err
 	}
 	watch.Conclude(router, &m)
+	m.CPUWait = max(m.CPUWait, watch.Waited())
 	result, err := b.conclude(m, router)
 	if err != nil {
 		return err
@@ -259,8 +260,8 @@ func (b *benchmark) count() (cpu time.Duration, ahead []time.Duration, err error
 	return count.CPU, ahead, nil
 }
 
-// waits is how long each worker has waited for a processor so far. Those on other
-// hosts are not seen.
+// waits is how long each worker has waited for a processor so far, 0 if it is on
+// another host, which says so itself.
 func (b *benchmark) waits() (all []time.Duration) {
 	for _, c := range b.workers {
 		var d time.Duration

@@ -23,6 +23,11 @@ func (o others) take(host string, s Sample) {
 		o[host] = &elsewhere{first: s, before: s, last: s}
 		return
 	}
+	for name, d := range e.last.Waits {
+		if _, is := s.Waits[name]; !is && s.Waits != nil {
+			s.Waits[name] = d // it has ended
+		}
+	}
 	e.before, e.last = e.last, s
 	e.known = true
 }

@@ -36,6 +36,19 @@ func (w *Watch) Elsewhere(host string, raw json.RawMessage) error {
 	return nil
 }
 
+// Waited is how long the process on another host that waited most stood in line for a
+// processor, as a share of the time.
+func (w *Watch) Waited() (most float64) {
+	for _, e := range w.away {
+		for name, d := range e.last.Waits {
+			if took := e.last.At.Sub(e.first.At); took > 0 {
+				most = max(most, float64(d-e.first.Waits[name])/float64(took))
+			}
+		}
+	}
+	return most
+}
+
 // Conclude enters what other hosts have seen, and what became of frames between
 // hosts, when the network is taken down. router is its last count.
 func (w *Watch) Conclude(router *userlink.Stats, to *fidelity.Measurements) {
