@@ -12,14 +12,21 @@ import (
 
 	"testbed/internal/browser"
 	"testbed/report/timeline"
+	"testbed/runlog"
 )
 
 // page writes the report of the recorded comparison, in which nothing is
-// trusted: its description is made to reach out and to write on the console.
+// trusted: its description is made to reach out and to write on the console. One
+// run was on two hosts.
 func page(t *testing.T) string {
 	t.Helper()
 	rec := read(t, recorded)
 	rec.Scenario.Description = `</script><script>console.error("let in")</script><img src="http://example.invalid/x.png">`
+	for k, run := range rec.Runs {
+		if filepath.Base(run.Dir) == "real-straggler" {
+			rec.Runs[k].Hosts = []runlog.Host{{Name: "h0", Nodes: []string{"coordinator", "w2"}}, {Name: "of-a-very-long-name", Nodes: []string{"w0", "w1", "w3"}}}
+		}
+	}
 	file := filepath.Join(t.TempDir(), "report.html")
 	write(t, html(t, rec), file)
 	return file
@@ -69,7 +76,7 @@ func TestInABrowser(t *testing.T) {
 			t.Errorf("the timeline has %d shapes for %d spans", got, spans)
 		}
 		for id, words := range map[string][]string{
-			"timeline": {"baseline, measured", "w3 sidelined in rounds 2, 3; evicted in round 4", "round 1", "90 ms"},
+			"timeline": {"baseline, measured", "w3 sidelined in rounds 2, 3; evicted in round 4", "round 1", "90 ms", "h0: w2", "of-a-very-long-na…: w0"},
 			"rounds":   {"baseline, measured", "straggler, measured", "20 ms"},
 			"arrivals": {"w3", "100 µs", "round"},
 			"links":    {"w0 → w1", "w2 → w0", "Mbit/s"},

@@ -95,6 +95,7 @@ func newPage(rec *record.Record) (*page, error) {
 		}
 		s := side{Policy: name, World: world, Runs: runs, Run: *record.Typical(runs), Simulated: []timeline.Round{}}
 		s.Timeline = timeline.New(rec.Scenario, s.Run.Events)
+		s.Timeline.Group(s.Run.Hosts)
 		s.Rounds, s.Workers = timeline.Rounds(&s.Run), timeline.Workers(&s.Run, s.Timeline)
 		if world == runlog.Real {
 			s.predict(rec.Of(runlog.Sim, name))

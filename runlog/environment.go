@@ -28,6 +28,16 @@ type HostEnvironment struct {
 	Environment
 }
 
+// Host is a host of a run over several, and what is on it. The first one leads.
+type Host struct {
+	Name  string   `json:"name"`
+	Nodes []string `json:"nodes"`
+	// ClockBound is by how much its clock can have been misjudged beside the
+	// leader's at the end of the run, in microseconds by the clock, rounded up; of
+	// the leader, and in a run that was cut short, zero.
+	ClockBound int64 `json:"clock_bound_us"`
+}
+
 // revision is set by the linker, -X testbed/runlog.revision=…, where the go
 // command finds the source without its history.
 var revision string

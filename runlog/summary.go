@@ -87,7 +87,9 @@ type Summary struct {
 	// NotSimulated are the injects of links in the scenario, which a simulator
 	// without links leaves out. Simulated runs only.
 	NotSimulated []string `json:"not_simulated,omitempty"`
-	Dir          string   `json:"dir"`
+	// Hosts are those of a run over several.
+	Hosts []Host `json:"hosts,omitempty"`
+	Dir   string `json:"dir"`
 }
 
 // Membership is a change of a worker's standing.

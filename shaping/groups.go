@@ -54,6 +54,16 @@ func (r *resolver) groups() map[string][]int {
 	return members
 }
 
+// Match finds those of the nodes that a term means as groups have them: a name, a
+// range such as w0-w20, or a pattern such as w*. problem says what is wrong with it.
+func Match(nodes []string, term string) (found []int, problem string) {
+	r := resolver{index: make(map[string]int, len(nodes)), names: nodes}
+	for i, name := range nodes {
+		r.index[name] = i
+	}
+	return r.match(term)
+}
+
 // match finds the nodes that a term of a group means.
 func (r *resolver) match(term string) (found []int, problem string) {
 	if i, ok := r.index[term]; ok { // also a name with a hyphen in it

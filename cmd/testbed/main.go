@@ -14,6 +14,7 @@ import (
 
 	"testbed/cmd/testbed/cli"
 	"testbed/cmd/testbed/library"
+	"testbed/cmd/testbed/manifests"
 	"testbed/cmd/testbed/torchft"
 	"testbed/experiment"
 	"testbed/scenarios"
@@ -96,9 +97,8 @@ result is not valid; 4 not supported on this machine.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return cli.Usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand())
+	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand(), manifests.Command())
 	cmd.AddCommand(library.Commands(measureLoad)...)
-	cmd.AddCommand(torchft.Commands()...)
-	cmd.AddCommand(hostCommands()...)
+	cmd.AddCommand(append(torchft.Commands(), hostCommands()...)...)
 	return cmd
 }

@@ -72,7 +72,7 @@ func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags,
 		return runlog.Summary{}, err
 	}
 	sum, err := realrun.Play(ctx, realrun.Options{
-		Scenario: asked, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: f.qlog, Hosts: over,
+		Scenario: asked, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: f.qlog, Hosts: over, Place: f.place,
 		Command: os.Args, Progress: func(p realrun.Progress) { step(p.Stage, p.Event) },
 	})
 	return sum, orLost(err, r.Policy, r.Scenario)

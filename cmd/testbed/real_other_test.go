@@ -33,6 +33,8 @@ func TestRealVerbsNeedLinux(t *testing.T) {
 		"convert persistent_straggler --to churn":          0,
 		"simulate persistent_straggler --policy baseline":  0,
 		"sweep persistent_straggler --set inner_steps=1,2": 0,
+
+		"manifests --image x run persistent_straggler --policy baseline": 0,
 	} {
 		cmd := root()
 		cmd.SetArgs(strings.Fields(args))

@@ -26,6 +26,7 @@ type realFlags struct {
 	json      bool
 	qlog      bool
 	hosts     string
+	place     string
 }
 
 func (f *realFlags) declare(cmd *cobra.Command) {
@@ -34,7 +35,8 @@ func (f *realFlags) declare(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "how many times slower everything goes by the machine's clock; the scenario's own if 0")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
-	cmd.Flags().StringVar(&f.hosts, "hosts", "", "play on several hosts: N@ADDRESS, slurm or slurm:N; see docs/hosts.md")
+	cmd.Flags().StringVar(&f.hosts, "hosts", "", "play on several hosts: N@ADDRESS, slurm, slurm:N or kubernetes; see docs/hosts.md")
+	cmd.Flags().StringVar(&f.place, "place", "", "with --hosts, which workers are on which, as w0-w3/w4,w5/w6, the leader first; if not given, as is best")
 }
 
 func (f *realFlags) declareQlog(cmd *cobra.Command) {

@@ -139,30 +139,31 @@ func TestRunInSlurm(t *testing.T) {
 	l := newLab(t, 3, 1500)
 	dir, env := l.startSlurm(t)
 	before := look(t)
-	play := func(stdout, stderr *bytes.Buffer, args ...string) (code int, err error) {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "testbed"), args...)
-		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(env, mark+"="+t.Name()), stdout, stderr
+	user := func(name string, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		var stdout, stderr bytes.Buffer
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(env, mark+"="+t.Name(), "TESTBED="+filepath.Join(dir, "testbed")), &stdout, &stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		if err := inNamespace(l.hosts[0], cmd.Start); err != nil {
 			t.Fatal(err)
 		}
-		err = cmd.Wait()
-		return cmd.ProcessState.ExitCode(), err
+		return cmd, &stdout, &stderr
 	}
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		os.RemoveAll(filepath.Join(dir, "run"))
-		var stdout, stderr bytes.Buffer
-		code, err := play(&stdout, &stderr, "run", "persistent_straggler", "--policy", "straggler", "--hosts", "slurm:3", "--out", "run", "--json")
+		cmd, stdout, stderr := user(filepath.Join(dir, "testbed"), "run", "persistent_straggler", "--policy", "straggler", "--hosts", "slurm:3", "--out", "run", "--json")
+		err := cmd.Wait()
+		code := cmd.ProcessState.ExitCode()
 		return func(m testenv.Machine) error {
 			// An ordinary user's router has no priority: on a busy machine its packets
 			// are late, and the run says so.
 			busy := m != (testenv.Machine{}) && code == exitInvalid && strings.Contains(stderr.String(), "fidelity invalid")
 			if err != nil && !busy {
-				return fmt.Errorf("exit code %d\n%s", code, &stderr)
+				return fmt.Errorf("exit code %d\n%s", code, stderr)
 			}
 			var sum runlog.Summary
 			if err := json.Unmarshal(stdout.Bytes(), &sum); err != nil || !sum.Complete || sum.BitIdentical == nil || !*sum.BitIdentical {
-				return fmt.Errorf("complete %v, bit-identical %v, %v\n%s", sum.Complete, sum.BitIdentical, err, &stderr)
+				return fmt.Errorf("complete %v, bit-identical %v, %v\n%s", sum.Complete, sum.BitIdentical, err, stderr)
 			}
 			if busy {
 				return nil
@@ -170,11 +171,32 @@ func TestRunInSlurm(t *testing.T) {
 			return evicts("4:w3straggler")(sum)
 		}
 	})
-	var stdout, stderr bytes.Buffer
-	code, _ := play(&stdout, &stderr, "net", "homogeneous", "--hosts", "slurm:3", "--", "testbed", "in", "w3", "sh", "-c", "echo $TESTBED_NODE; exit 5")
-	if code != 5 || stdout.String() != "w3\n" {
-		t.Errorf("exit code %d, stdout %q, stderr %q", code, &stdout, &stderr)
+	cmd, stdout, stderr := user(filepath.Join(dir, "testbed"), "net", "homogeneous", "--hosts", "slurm:3", "--", "testbed", "in", "w3", "sh", "-c", "echo $TESTBED_NODE; exit 5")
+	_ = cmd.Wait() // the exit code says it
+	if code := cmd.ProcessState.ExitCode(); code != 5 || stdout.String() != "w3\n" {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
+	l.runInBatch(t, dir, user)
 	time.Sleep(100 * time.Millisecond)
 	expectNothing(t, t.Name(), before)
+}
+
+// runInBatch plays a run as the batch script of docs/hosts.md does it.
+func (l *lab) runInBatch(t *testing.T, dir string, user func(string, ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer)) {
+	t.Helper()
+	for to, from := range map[string]string{"sbatch.sh": filepath.Join(examples, "sbatch.sh"), "made.yaml": scenario(t, 2, "100mbit", "")} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, to), text, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd, _, stderr := user("sbatch", "--wait", "--nodes=2", "--output=log", "sbatch.sh", "made.yaml", "--policy", "baseline")
+	_ = cmd.Wait() // the exit code says it
+	log, err := os.ReadFile(filepath.Join(dir, "log"))
+	if code := cmd.ProcessState.ExitCode(); err != nil || code != 0 && code != exitInvalid || !strings.Contains(string(log), " of 3 outer steps") {
+		t.Errorf("the batch job ended with exit code %d, %v\n%s\n%s", code, err, stderr, log)
+	}
 }

@@ -5,7 +5,18 @@ const sideTitle = side => side.policy + (side.world === 'sim' ? ', simulated' : 
 const heights = {'inner step': .56, 'inner step, dropped': .56, waiting: .12, 'reduce-scatter': .56, 'all-gather': .56, 'all-reduce': .56, 'state fetch': .56};
 const decisions = new Set(['sideline', 'evict', 'rejoin', 'reject', 'reduce_abort', 'horizon']);
 
-const left = sides => 14 + 7 * Math.max(...sides.flatMap(s => s.timeline.nodes.map(n => n.length)));
+const left = sides => 14 + 7 * Math.max(...sides.flatMap(s => labels(s.timeline).map(n => n.length)));
+
+// hostStarts are the rows where a host begins, each with its name; none where all
+// nodes are on one.
+const hostStarts = t => (t.hosts ?? []).map(h => [t.nodes.findIndex(n => h.nodes.includes(n)), h.name]).filter(([row]) => row >= 0);
+
+// labels names the rows: the first one of a host says which that is.
+const labels = t => {
+  const starts = new Map(hostStarts(t));
+  return t.nodes.map((n, i) => starts.has(i) ? `${cut(starts.get(i))}: ${n}` : n);
+};
+const cut = name => name.length > 18 ? name.slice(0, 17) + '…' : name;
 
 // timeline draws a row for each worker, one picture above the other.
 function timeline() {
@@ -25,13 +36,21 @@ function timeline() {
       gridIndex: k, type: 'value', min: 0, max: end, axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false, formatter: short},
       splitNumber: narrow() ? 3 : 8, splitLine: {show: false},
     }));
-    yAxis.push(axis({gridIndex: k, type: 'category', data: t.nodes, inverse: true, axisTick: {show: false}, splitLine: {show: true, lineStyle: {color: colour.line, opacity: .35}}}));
+    yAxis.push(axis({gridIndex: k, type: 'category', data: labels(t), inverse: true, axisTick: {show: false}, splitLine: {show: true, lineStyle: {color: colour.line, opacity: .35}}}));
     const rowOf = new Map(t.nodes.map((n, i) => [n, i]));
     const bars = (spans, z, each) => series.push({
       type: 'custom', xAxisIndex: k, yAxisIndex: k, z, clip: true, progressive: 0, encode: {x: [1, 2], y: 0},
       data: spans.map(s => ({value: [rowOf.get(s.node), s.start_us, s.end_us], span: s})),
       tooltip: {formatter: p => spanText(p.data.span)},
       renderItem: (params, api) => each(spans[params.dataIndex], params, api),
+    });
+    series.push({
+      type: 'custom', xAxisIndex: k, yAxisIndex: k, z: 2, silent: true, clip: false, encode: {y: 0},
+      data: hostStarts(t).filter(([at]) => at > 0).map(([at]) => [at]),
+      renderItem: (params, api) => {
+        const y = Math.round(api.coord([0, api.value(0)])[1] - row / 2), {x, width} = params.coordSys;
+        return {type: 'line', shape: {x1: x - left(sides) + 8, y1: y, x2: x + width, y2: y}, style: {stroke: colour.soft, lineWidth: 1}};
+      },
     });
     bars(t.standing, 1, ground);
     bars(t.doing, 3, bar);

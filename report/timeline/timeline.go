@@ -69,11 +69,13 @@ var injected = map[runlog.Type]bool{
 
 // Timeline is a run as a picture of it shows it.
 type Timeline struct {
-	Nodes    []string    `json:"nodes"`
-	End      policy.Time `json:"end_us"`
-	Doing    []Span      `json:"doing"`
-	Standing []Span      `json:"standing"`
-	Marks    []Mark      `json:"marks"`
+	Nodes []string `json:"nodes"`
+	// Hosts are those of a run over several, whose nodes stand together.
+	Hosts    []runlog.Host `json:"hosts,omitempty"`
+	End      policy.Time   `json:"end_us"`
+	Doing    []Span        `json:"doing"`
+	Standing []Span        `json:"standing"`
+	Marks    []Mark        `json:"marks"`
 }
 
 // doing is what a worker is at.
@@ -151,6 +153,15 @@ func New(s *scenarios.Scenario, events []runlog.Event) Timeline {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Note, b.Note))
 	})
 	return t.out
+}
+
+// Group puts the nodes of each host together.
+func (t *Timeline) Group(hosts []runlog.Host) {
+	t.Hosts = hosts
+	host := func(node string) int {
+		return slices.IndexFunc(hosts, func(h runlog.Host) bool { return slices.Contains(h.Nodes, node) })
+	}
+	slices.SortStableFunc(t.Nodes, func(a, b string) int { return host(a) - host(b) })
 }
 
 // enter ends what a worker is at and begins something else.

@@ -438,6 +438,27 @@ func TestTraceOfQueues(t *testing.T) {
 	}
 }
 
+// TestHostsStandTogether: nodes of a host are next to each other, and bear its name.
+func TestHostsStandTogether(t *testing.T) {
+	rec := read(t, filepath.Join(recorded, "real-straggler"))
+	rec.Runs[0].Hosts = []runlog.Host{{Name: "a", Nodes: []string{"coordinator", "w3"}}, {Name: "b", Nodes: []string{"w0", "w2"}}, {Name: "c", Nodes: []string{"w1"}}}
+	line := timeline.New(rec.Scenario, rec.Runs[0].Events)
+	line.Group(rec.Runs[0].Hosts)
+	if got := strings.Join(line.Nodes, " "); got != "w3 w0 w2 w1" {
+		t.Errorf("the rows are %s", got)
+	}
+	var b bytes.Buffer
+	if err := timeline.WriteTrace(&b, rec); err != nil {
+		t.Fatal(err)
+	}
+	strictTrace(t, b.Bytes())
+	for k, name := range []string{"a: coordinator", "a: w3", "b: w0", "b: w2", "c: w1"} {
+		if want := fmt.Sprintf(`{"name":"process_name","ph":"M","ts":0,"pid":%d,"tid":0,"args":{"name":%q}}`, k+1, name); !strings.Contains(b.String(), want) {
+			t.Errorf("the trace lacks %s", want)
+		}
+	}
+}
+
 func TestATraceIsOfOneRun(t *testing.T) {
 	err := timeline.WriteTrace(new(bytes.Buffer), read(t, recorded))
 	if err == nil || !strings.Contains(err.Error(), "a trace is of one run, and here are 4; name one of ../testdata/compare/real-baseline,") {

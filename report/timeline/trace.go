@@ -62,6 +62,17 @@ func (t *tracer) name(process, thread int, what, name string) {
 	t.events = append(t.events, traceEvent{Name: what, Phase: traceMeta, Process: process, Thread: thread, Args: map[string]any{"name": name}})
 }
 
+// process names the process of a node, which stands with those on its host.
+func (t *tracer) process(number int, node string, hosts []runlog.Host) {
+	name := node
+	for _, h := range hosts {
+		if slices.Contains(h.Nodes, node) {
+			name = h.Name + ": " + node
+		}
+	}
+	t.name(number, 0, "process_name", name)
+}
+
 func (t *tracer) span(process, thread int, name string, start, end policy.Time, args map[string]any) {
 	begin := t.at(start)
 	took := math.Round((t.at(end)-begin)*1e3) / 1e3
@@ -85,13 +96,14 @@ func WriteTrace(out io.Writer, rec *record.Record) error {
 	run := rec.Runs[0]
 	t := &tracer{scale: run.TimeScale}
 	line := New(rec.Scenario, run.Events)
+	line.Group(run.Hosts)
 	process := map[string]int{}
-	t.name(coordinatorProcess, 0, "process_name", "coordinator")
+	t.process(coordinatorProcess, scenarios.Coordinator, run.Hosts)
 	t.name(coordinatorProcess, roundsThread, "thread_name", "rounds")
 	t.name(coordinatorProcess, decisionsThread, "thread_name", "faults and decisions")
 	for k, node := range line.Nodes {
 		process[node] = coordinatorProcess + 1 + k
-		t.name(process[node], 0, "process_name", node)
+		t.process(process[node], node, run.Hosts)
 		t.name(process[node], doingThread, "thread_name", "doing")
 	}
 	t.spans(rec, line, process)

@@ -31,6 +31,9 @@ type Network struct {
 	Load *Load `json:"load,omitempty"`
 	// Hosts are the names of the nodes on each host, nil where there is one.
 	Hosts [][]string `json:"hosts,omitempty"`
+	// HostTraffic is what reductions send between hosts at the most, in bit/s from
+	// row to column.
+	HostTraffic [][]float64 `json:"host_traffic_bits_per_s,omitempty"`
 }
 
 // New is the network of a scenario with this plan.

@@ -6,6 +6,7 @@ package fidelity
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -50,6 +51,8 @@ type Measurements struct {
 	BusyLink  string        `json:"busy_link,omitempty"`
 	BusyTime  time.Duration `json:"busy_time_ns"`
 	BusyShare float64       `json:"busy_share"`
+	// Processors are those of the hosts, where these have different ones.
+	Processors []string `json:"processors,omitempty"`
 	// InjectLateness is how long after its time the slowest inject of links
 	// was in place.
 	InjectLateness time.Duration `json:"inject_lateness_ns"`
@@ -182,11 +185,14 @@ func (v *Verdict) cause(m Measurements) {
 }
 
 // Likely says what is the likely cause if something is wrong.
-func Likely(m Measurements) []string {
-	if m.Steal <= stealNamed {
-		return nil
+func Likely(m Measurements) (causes []string) {
+	if m.Steal > stealNamed {
+		causes = append(causes, fmt.Sprintf("the likely cause: the host took %.0f %% of the CPU time away", 100*m.Steal))
 	}
-	return []string{fmt.Sprintf("the likely cause: the host took %.0f %% of the CPU time away", 100*m.Steal)}
+	if len(m.Processors) > 0 {
+		causes = append(causes, "the hosts have different processors: "+strings.Join(m.Processors, ", "))
+	}
+	return causes
 }
 
 // Run weighs a run's measurements and the levels of its rounds: a bad round

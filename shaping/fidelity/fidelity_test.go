@@ -53,6 +53,8 @@ func TestJudge(t *testing.T) {
 		{"an inject that is late for its round", fidelity.Measurements{RoundTime: 500 * ms, InjectLateness: 150 * ms}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"an inject of links was in place 150ms after its time: 30 % of a round (limit 20 %)"}}},
 		{"an inject outside of any round", fidelity.Measurements{InjectLateness: 25 * ms}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"an inject of links was in place 25ms after its time (limit 20ms)"}}},
 		{"a greedy host without an effect", fidelity.Measurements{Steal: 0.4, BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.99}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
+		{"unlike hosts with one", fidelity.Measurements{Processors: []string{"2 × A on a", "4 × A on b"}, BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.9}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{
+			"w1 sent at 90 % of its rate while packets waited (1s in all): 10 % off (limit 5 %)", "the hosts have different processors: 2 × A on a, 4 × A on b"}}},
 		{"a greedy host with one", fidelity.Measurements{Steal: 0.4, BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.9}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{
 			"w1 sent at 90 % of its rate while packets waited (1s in all): 10 % off (limit 5 %)", "the likely cause: the host took 40 % of the CPU time away"}}},
 	} {

@@ -199,7 +199,7 @@ func (e *ends) take(d []byte, at, now time.Duration) (f Frame, ok bool) {
 		ok = false
 	}
 	if ok {
-		f.Due += p.clock.Offset
+		f.Due, f.At = f.Due+p.clock.Offset, at
 		p.count(f.Due, at)
 	}
 	return f, ok

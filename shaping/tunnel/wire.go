@@ -67,9 +67,9 @@ func readHeader(from []byte) (h header, ok bool) {
 }
 
 // Frame is a frame on its way between two nodes, by their places in the plan.
-// Due is when it is to leave the path.
+// Due is when it is to leave the path, and At when it came here.
 type Frame struct {
-	Due      time.Duration
+	Due, At  time.Duration
 	From, To int
 	Data     []byte
 }

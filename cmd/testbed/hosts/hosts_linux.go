@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"testbed/cmd/testbed/cli"
+	"testbed/cmd/testbed/pod"
 	"testbed/node/host/emulation"
 	"testbed/node/host/fleet"
 	"testbed/node/host/share"
@@ -33,7 +34,7 @@ var token = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) 
 
 // Flag asks for several hosts.
 func Flag(flags *pflag.FlagSet, flag *string) {
-	flags.StringVar(flag, "hosts", "", "play on several hosts: N@ADDRESS, slurm or slurm:N; see docs/hosts.md")
+	flags.StringVar(flag, "hosts", "", "go over several hosts: N@ADDRESS, slurm, slurm:N or kubernetes; see docs/hosts.md")
 }
 
 // Ended makes an exit code 3 of the loss of a host, which it names.
@@ -53,6 +54,9 @@ func Request(flag string) (*share.Request, error) {
 	wrong := func(format string, args ...any) (*share.Request, error) {
 		return nil, cli.Usage(fmt.Errorf("--hosts %s: "+format, append([]any{flag}, args...)...))
 	}
+	if flag == kubernetes {
+		return inPod()
+	}
 	who, address, found := strings.Cut(flag, "@")
 	r := &share.Request{Slurm: who == slurm || strings.HasPrefix(who, slurm+":")}
 	var err error
@@ -60,7 +64,7 @@ func Request(flag string) (*share.Request, error) {
 		return r, asSlurm(r, strings.TrimPrefix(strings.TrimPrefix(who, slurm), ":"), address)
 	}
 	if r.Count, err = strconv.Atoi(who); !found || err != nil || r.Count < 2 {
-		return wrong("write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it; or slurm, or slurm:N")
+		return wrong("write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it; or slurm, slurm:N, or kubernetes")
 	}
 	r.Address = withPort(address, port)
 	if r.Token, err = token(); err != nil {
@@ -133,7 +137,9 @@ and that UDP passes between all hosts of the run; which nodes are here, and all
 that is to be known of the scenario, the leader says.
 
 If the leader is silent for three seconds it ends, and so does all that it has
-started. Exits with 3 if the leader has gone, or if the run has failed elsewhere.`,
+started. Exits with 3 if the leader has gone, or if the run has failed elsewhere.
+
+In a pod that testbed manifests describes it needs no flags and no token.`,
 	}
 	cmd.Flags().IntVar(&m.Index, "index", 0, "which host this is, from 1; the leader is 0 (default: that of the task in a step of Slurm's)")
 	cmd.Flags().IntVar(&m.Count, "count", 0, "how many hosts there are, with the leader")
@@ -144,11 +150,19 @@ started. Exits with 3 if the leader has gone, or if the run has failed elsewhere
 		if index, ok := share.InStep(); ok && !cmd.Flags().Changed("index") {
 			m.Index = index
 		}
+		if pod.In() && m.Leader == "" {
+			if err := serves(&m); err != nil {
+				return err
+			}
+		}
 		if m.Index < 1 || m.Index >= m.Count || m.Leader == "" {
 			return cli.Usage(fmt.Errorf("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", m.Index, m.Count, m.Leader))
 		}
 		m.Leader = withPort(m.Leader, port)
-		if m.Token, err = token(); err != nil {
+		if m.Token == "" {
+			m.Token, err = token()
+		}
+		if err != nil {
 			return cli.Usage(err)
 		}
 		for err = share.Serve(cmd.Context(), m); stay && another(err) && cmd.Context().Err() == nil; err = share.Serve(cmd.Context(), m) {

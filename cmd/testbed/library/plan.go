@@ -3,6 +3,8 @@ package library
 import (
 	"context"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +13,7 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/placement"
 	"testbed/scenarios/planned"
+	"testbed/shaping"
 	"testbed/train/program/launch"
 )
 
@@ -20,6 +23,7 @@ type Measure func(context.Context, *scenarios.Scenario) (*planned.Load, error)
 func planCommand(measure Measure) *cobra.Command {
 	var asJSON, measured bool
 	var hosts int
+	var place string
 	cmd := &cobra.Command{
 		Use: "plan SCENARIO", Short: "What network a run would install", Args: cli.OneScenario,
 		ValidArgsFunction: cli.CompleteScenario,
@@ -30,11 +34,15 @@ With --measure it takes some seconds to find what this machine carries of such
 reductions, on a network of its own, as a run does, and says by how much the
 scenario has to be dilated (real.dilation) to fit.
 
-With --hosts N it says which nodes are on which of N hosts.`,
+With --hosts N it says which nodes are on which of N equal hosts, what goes
+between these, and how fast their network has to be. A run goes by the hosts that
+it finds: how many processors they have, and how far apart they are. --place says
+where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader first.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&measured, "measure", false, "measure what this machine carries, and propose a dilation")
 	cmd.Flags().IntVar(&hosts, "hosts", 1, "how many hosts a run would go over")
+	cmd.Flags().StringVar(&place, "place", "", "which workers are on which host, as w0-w3/w4,w5; see docs/hosts.md")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		s, err := scenarios.Load(args[0])
 		if err != nil {
@@ -44,9 +52,12 @@ With --hosts N it says which nodes are on which of N hosts.`,
 		if err != nil {
 			return err
 		}
-		of, err := placement.Contiguous(s, plan, hosts)
+		if place != "" && !cmd.Flags().Changed("hosts") {
+			hosts = strings.Count(place, "/") + 1
+		}
+		of, err := placed(s, plan, hosts, place)
 		if err != nil {
-			return cli.Usage(fmt.Errorf("--hosts: %w", err))
+			return cli.Usage(err)
 		}
 		var load *planned.Load
 		if measured {
@@ -62,34 +73,56 @@ With --hosts N it says which nodes are on which of N hosts.`,
 			network.Load = load
 			if hosts > 1 {
 				network.Hosts = placement.Nodes(plan, of)
+				if network.HostTraffic, _, err = placement.Traffic(s, plan, of); err != nil {
+					return err
+				}
 			}
 			return cli.PrintJSON(cmd, network)
 		}
-		if hosts > 1 {
-			defer func() {
-				if err == nil {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "\non %d hosts\n  %s\n", hosts, strings.Join(placement.Describe(plan, of), "\n  "))
-				}
-			}()
-		}
-		if load != nil {
-			defer func() {
-				if err == nil {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", load.Words(s.Slowdown()))
-				}
-			}()
-		}
-		if err := planned.Write(cmd.OutOrStdout(), s, plan); err != nil || !s.Train.Foreign() {
-			return err
-		}
+		return writePlan(cmd.OutOrStdout(), s, plan, of, load)
+	}
+	return cmd
+}
+
+// writePlan writes a plan for a person, and what is on which host.
+func writePlan(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan, of []int, load *planned.Load) error {
+	if err := planned.Write(out, s, plan); err != nil {
+		return err
+	}
+	if s.Train.Foreign() {
 		words := strings.Join(s.Train.Program, " ") + ", in " + s.Train.Dir
 		if path, err := launch.Find(s); err != nil {
 			words += "; it CANNOT BE STARTED: " + err.Error()
 		} else {
 			words += ", which is " + path
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "\nworkers train with a program of your own: %s\n", words)
-		return err
+		fmt.Fprintf(out, "\nworkers train with a program of your own: %s\n", words)
 	}
-	return cmd
+	if load != nil {
+		fmt.Fprintf(out, "\n%s\n", load.Words(s.Slowdown()))
+	}
+	if slices.Max(of) == 0 {
+		return nil
+	}
+	lines, err := placement.Describe(s, plan, of)
+	if err == nil {
+		_, err = fmt.Fprintf(out, "\non %d hosts\n  %s\n", slices.Max(of)+1, strings.Join(lines, "\n  "))
+	}
+	return err
+}
+
+// placed says on which of equal hosts the nodes are, if nobody says otherwise.
+func placed(s *scenarios.Scenario, plan *shaping.Plan, hosts int, place string) ([]int, error) {
+	if place != "" {
+		of, err := placement.Parse(place, s, plan, hosts)
+		if err != nil {
+			err = fmt.Errorf("--place %s, for --hosts %d: %w", place, hosts, err)
+		}
+		return of, err
+	}
+	of, err := placement.Contiguous(s, plan, hosts)
+	if err != nil {
+		err = fmt.Errorf("--hosts: %w", err)
+	}
+	return of, err
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -177,12 +178,8 @@ func (a *away) heard(n Note) error {
 	case n.Done:
 		a.ended = true
 		return nil
-	case n.Lost != "":
-		return &LostError{n.Lost, n.Error}
-	case n.Mend != "":
-		return &UnsupportedError{Missing: "host " + a.name + ": " + n.Error, Mend: n.Mend}
 	case n.Error != "":
-		return fmt.Errorf("host %s: %s", a.name, n.Error)
+		return n.Failed(a.name)
 	case n.Stage != "":
 		a.s.note(Note{Stage: "host " + a.name + ": " + n.Stage, Quiet: n.Quiet})
 		return nil
@@ -203,6 +200,20 @@ func (a *away) heard(n Note) error {
 		return a.child(t)
 	}
 	return nil
+}
+
+// Failed is the error of a host's note that has one, nil if it has none.
+func (n Note) Failed(host string) error {
+	switch {
+	case n.Error == "":
+		return nil
+	case n.Lost != "":
+		return &LostError{n.Lost, n.Error}
+	case n.Mend != "":
+		return &UnsupportedError{Missing: "host " + host + ": " + n.Error, Mend: n.Mend}
+	default:
+		return fmt.Errorf("host %s: %s", host, n.Error)
+	}
 }
 
 // child takes the tidings of a child.
@@ -363,6 +374,19 @@ func (n *Network) HostOf(node string) int {
 
 // Spread says whether the network goes over several hosts.
 func (n *Network) Spread() bool { return n.s.spread != nil }
+
+// ClockOffset is by how much this host's CLOCK_MONOTONIC is ahead of another's, as
+// the router said last.
+func (n *Network) ClockOffset(host string) time.Duration {
+	if n.count != nil {
+		for _, u := range n.count.Underlay {
+			if u.From == host {
+				return u.Offset
+			}
+		}
+	}
+	return 0
+}
 
 func (n *Network) awayOf(node string) *away {
 	if host := n.HostOf(node); host > 0 {

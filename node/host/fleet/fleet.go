@@ -84,6 +84,8 @@ type Hello struct {
 	Count int    `json:"count"` // of hosts, the leader too
 	Name  string `json:"name"`
 	Port  uint16 `json:"port"` // of its tunnel
+	// SurveyPort is that of the tunnel with which the hosts' network is measured.
+	SurveyPort uint16 `json:"survey_port"`
 	// Environment is that of its program, which has to be the leader's.
 	Environment runlog.Environment `json:"environment"`
 }

@@ -65,12 +65,22 @@ func TestHostsAreKnownByTheirIndex(t *testing.T) {
 	if len(members) != 2 || members[0].Port != 1 || members[1].Port != 2 || members[0].Name != "a-1" || members[1].Name != "a-2" {
 		t.Fatalf("%+v", members)
 	}
+	var answer string
+	if err := members[0].Send("an order"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := first.Next(); err != nil || string(v) != `"an order"` {
+		t.Errorf("before anything was relayed the host heard %s, %v", v, err)
+	}
 	theirs, ours := net.Pipe()
 	relayed := make(chan struct{})
 	go func() {
 		members[0].Relay(theirs, func(why error) any { return why.Error() })
 		close(relayed)
 	}()
+	if err := errors.Join(first.Send("an answer"), members[0].Next(t.Context(), &answer)); err != nil || answer != "an answer" {
+		t.Errorf("before the job had spoken the leader heard %q, %v", answer, err)
+	}
 	go func() { _ = json.NewEncoder(ours).Encode("to the host") }()
 	if v, err := first.Next(); err != nil || string(v) != `"to the host"` {
 		t.Errorf("the host heard %s, %v", v, err)

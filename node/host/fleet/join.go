@@ -85,6 +85,9 @@ func (c *Connection) dial(ctx context.Context, leader string, config *tls.Config
 // Leader is the address of the leader, as this host sees it.
 func (c *Connection) Leader() net.Addr { return c.conn.RemoteAddr() }
 
+// Context is done when the connection has ended.
+func (c *Connection) Context() context.Context { return c.conn.Context() }
+
 // Send sends a value.
 func (c *Connection) Send(v any) error {
 	raw, err := json.Marshal(v)

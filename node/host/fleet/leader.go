@@ -142,20 +142,54 @@ type Member struct {
 	in     *json.Decoder
 }
 
+// Send sends the host a value, before Relay does.
+func (m *Member) Send(v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := writeValue(m.stream, raw); err != nil {
+		return reason(err, "the host "+m.Name)
+	}
+	return nil
+}
+
+// Next waits for a value of the host's, before Relay does.
+func (m *Member) Next(ctx context.Context, v any) error {
+	stop := context.AfterFunc(ctx, func() { m.stream.CancelRead(0) })
+	defer stop()
+	err := m.in.Decode(v)
+	switch cause := context.Cause(m.conn.Context()); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case cause != nil:
+		err = cause
+	}
+	return reason(err, "the host "+m.Name)
+}
+
 // Relay passes JSON values between the host and whoever is at the other end, until
-// one of them ends. lost makes the value that says that the host has gone.
+// one of them ends. lost makes the value that says that the host has gone. What the
+// host says is for Next until whoever is at the other end has spoken.
 func (m *Member) Relay(with io.ReadWriter, lost func(why error) any) {
 	var both sync.WaitGroup
+	spoken := make(chan struct{})
 	both.Go(func() {
+		speak := sync.OnceFunc(func() { close(spoken) })
+		defer speak()
 		in := json.NewDecoder(bufio.NewReader(with))
 		for {
 			var v json.RawMessage
 			if in.Decode(&v) != nil || writeValue(m.stream, v) != nil {
 				return
 			}
+			speak()
 		}
 	})
 	both.Go(func() {
+		<-spoken
 		for {
 			var v json.RawMessage
 			err := m.in.Decode(&v)

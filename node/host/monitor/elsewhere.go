@@ -37,6 +37,9 @@ func (o others) take(host string, s Sample) {
 // the run, and what comes at the end of all the time.
 func (m *Monitor) Elsewhere(host string, s Sample) { m.away.take(host, s) }
 
+// Differ takes the processors of hosts that have different ones.
+func (m *Monitor) Differ(processors []string) { m.whole.Processors = processors }
+
 // enterAway enters what other hosts have seen into a round, where that is worse.
 func (m *Monitor) enterAway(r *Round) {
 	for _, e := range m.away {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"testbed/allreduce"
+	"testbed/runlog"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/userlink"
 	"testbed/stats"
@@ -37,6 +38,9 @@ type Sample struct {
 	Waits map[string]time.Duration
 	// Busy is what the links have shown since the round, or the run, began.
 	Busy []BusyLink
+	// Queues are what NewQueues has kept on another host since the sample before.
+	Queues     []runlog.Queue
+	QueuesLost int
 }
 
 // BusyLink is for how long a node's link was busy, and which share of its rate

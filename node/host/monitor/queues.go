@@ -7,8 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"testbed/policy"
 	"testbed/runlog"
@@ -17,8 +21,8 @@ import (
 const (
 	// queueTick is the time of which the most that waited is written down.
 	queueTick = 20 * time.Millisecond
-	// maxQueues bounds the file: some 70 MB.
-	maxQueues = 1 << 20
+	// maxQueues bounds the file: some 70 MB. maxKept bounds what waits for Take.
+	maxQueues, maxKept = 1 << 20, 1 << 15
 )
 
 // QueueLog writes down how much waits at the links of a run, where it changes. A
@@ -26,9 +30,13 @@ const (
 type QueueLog struct {
 	names []string
 	time  func(time.Time) policy.Time
-	file  *os.File
-	out   *bufio.Writer
 	links []queuePeak
+
+	mu    sync.Mutex
+	file  *os.File // nil on a host that is not the leader
+	out   *bufio.Writer
+	begin policy.Time    // of the file
+	taken []runlog.Queue // without a file
 	kept  int
 	lost  int
 }
@@ -46,7 +54,57 @@ func NewQueueLog(dir runlog.Dir, names []string, at func(time.Time) policy.Time)
 	if err != nil {
 		return nil, fmt.Errorf("writing the run directory: %w", err)
 	}
-	return &QueueLog{names: names, time: at, file: file, out: bufio.NewWriter(file), links: make([]queuePeak, len(names))}, nil
+	return &QueueLog{names: names, time: at, file: file, out: bufio.NewWriter(file), begin: at(time.Now()), links: make([]queuePeak, len(names))}, nil
+}
+
+// NewQueues keeps what waits at the links of a host that is not the leader until
+// that asks for it. Times are the nanoseconds of that host's CLOCK_MONOTONIC.
+func NewQueues(names []string) *QueueLog {
+	began, clock := clocks()
+	at := func(t time.Time) policy.Time { return policy.Time(clock + t.Sub(began)) }
+	return &QueueLog{names: names, time: at, links: make([]queuePeak, len(names))}
+}
+
+// Take returns what has been kept since it was called last, and how many there was
+// no room for.
+func (l *QueueLog) Take() (queues []runlog.Queue, lost int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	queues, lost = l.taken, l.lost
+	l.taken, l.lost = nil, 0
+	return queues, lost
+}
+
+// Enter writes down what another host has taken. This host's CLOCK_MONOTONIC is
+// ahead of that one's by offset.
+func (l *QueueLog) Enter(queues []runlog.Queue, lost int, offset time.Duration) {
+	if l == nil {
+		return
+	}
+	now, clock := clocks()
+	for _, q := range queues {
+		if q.T = l.time(now.Add(time.Duration(q.T) + offset - clock)); q.T >= l.begin {
+			l.write(q)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost += lost
+}
+
+// clocks reads the time and CLOCK_MONOTONIC at the same moment: of some attempts the
+// shortest, because a thread may be set aside in between.
+func clocks() (now time.Time, clock time.Duration) {
+	shortest := time.Duration(math.MaxInt64)
+	for range 8 {
+		var ts unix.Timespec
+		begin := time.Now()
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail
+		if took := time.Since(begin); took < shortest {
+			shortest, now, clock = took, begin, time.Duration(ts.Nano())
+		}
+	}
+	return now, clock
 }
 
 // saw takes in how many bytes wait at the links of a node.
@@ -69,8 +127,14 @@ func (l *QueueLog) saw(i int, at time.Time, up, down uint64) {
 }
 
 func (l *QueueLog) write(q runlog.Queue) {
-	if l.kept == maxQueues {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.kept == maxQueues || len(l.taken) == maxKept:
 		l.lost++
+		return
+	case l.file == nil:
+		l.taken = append(l.taken, q)
 		return
 	}
 	l.kept++

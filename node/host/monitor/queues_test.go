@@ -44,3 +44,36 @@ func TestQueueLog(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
+
+// TestQueuesOfAnotherHost come into the leader's file by its clock, and not from
+// before it began.
+func TestQueuesOfAnotherHost(t *testing.T) {
+	dir := runlog.Dir(t.TempDir())
+	begin := time.Now()
+	l, err := NewQueueLog(dir, nil, func(t time.Time) policy.Time { return policy.Time(t.Sub(begin).Milliseconds()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ahead = 1000 * time.Second // of the other clock
+	theirs := NewQueues([]string{"w1"})
+	for at := -time.Second; at <= time.Second; at += queueTick / 2 {
+		theirs.saw(0, begin.Add(ahead+at), uint64(at/time.Millisecond/500+10), 0)
+	}
+	queues, lost := theirs.Take()
+	l.Enter(queues, lost+3, -ahead)
+	if queues, lost := theirs.Take(); queues != nil || lost != 0 {
+		t.Errorf("taken twice: %v, %d", queues, lost)
+	}
+	if lost, err := l.Close(); err != nil || lost != 3 {
+		t.Errorf("%d lost, %v", lost, err)
+	}
+	f, err := os.Open(dir.Path(runlog.QueuesFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := runlog.ReadQueues(f)
+	if err != nil || len(got) != 2 || got[0].Up != 11 || got[1].Up != 12 || got[0].T < 250 || got[0].T > 750 || got[1].Node != "w1" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

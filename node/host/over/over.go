@@ -8,9 +8,9 @@ import (
 	"context"
 
 	"testbed/node/host/emulation"
+	"testbed/node/host/place"
 	"testbed/node/host/share"
 	"testbed/scenarios"
-	"testbed/scenarios/placement"
 	"testbed/shaping"
 )
 
@@ -33,15 +33,17 @@ func Gather(ctx context.Context, r *share.Request, s *scenarios.Scenario, plan *
 	if links != emulation.LinksUser && links != emulation.LinksAuto {
 		return nil, &emulation.UsageError{Problem: links + " links cannot go over several hosts; take --links user"}
 	}
-	of, err := placement.Contiguous(s, plan, r.Count)
-	if err != nil {
-		return nil, &emulation.UsageError{Problem: err.Error()}
+	if err := place.Possible(s, plan, r.Count, ""); err != nil {
+		return nil, err
 	}
 	gathered, err := share.Gather(ctx, *r, told)
 	if err != nil {
 		return nil, err
 	}
-	gathered.Spread.Of = of
+	if _, err := place.Nodes(ctx, gathered, s, plan, "", told); err != nil {
+		gathered.Close(err)
+		return nil, err
+	}
 	return &Hosts{emulation.LinksUser, gathered.Spread, gathered}, nil
 }
 

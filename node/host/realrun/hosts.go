@@ -3,22 +3,28 @@
 package realrun
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
+	"strings"
 
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
+	"testbed/node/host/place"
 	"testbed/node/host/share"
 	"testbed/runlog"
-	"testbed/scenarios/placement"
+	"testbed/shaping/fidelity"
 )
 
 // checkHosts says what of the options does not go over several hosts.
 func checkHosts(o *Options) error {
 	usage := func(problem string) error { return &emulation.UsageError{Problem: problem} }
 	switch s := o.Scenario; {
+	case o.Hosts == nil:
+		return usage("--place says on which of several hosts nodes are; give --hosts, too")
 	case o.Links != emulation.LinksUser && o.Links != emulation.LinksAuto:
 		return usage(fmt.Sprintf("%s links cannot go over several hosts; take --links user", o.Links))
 	case o.Qlog:
@@ -26,7 +32,11 @@ func checkHosts(o *Options) error {
 	case s.Train.Foreign():
 		return usage("a trainer of your own runs on one host only; leave --hosts out")
 	}
-	return nil
+	plan, err := o.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	return place.Possible(o.Scenario, plan, o.Hosts.Count, o.Place)
 }
 
 // playOver gathers the hosts and plays the scenario on all of them.
@@ -34,10 +44,6 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	plan, err := r.spec.Scenario.Plan()
 	if err != nil {
 		return err
-	}
-	of, err := placement.Contiguous(r.spec.Scenario, plan, r.options.Hosts.Count)
-	if err != nil {
-		return &emulation.UsageError{Problem: err.Error()}
 	}
 	hosts, err := share.Gather(ctx, *r.options.Hosts, r.stage)
 	if err != nil {
@@ -52,12 +58,19 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if err := r.dir.WriteJSON(runlog.EnvironmentFile, e); err != nil {
 		return err
 	}
-	for _, h := range e.Hosts {
-		if h.Processor != e.Processor || h.Processors != e.Processors {
-			r.stage(fmt.Sprintf("host %s has other processors, %d of %s, than this one, %d of %s", h.Name, h.Processors, h.Processor, e.Processors, e.Processor))
-		}
+	if r.spec.Processors = differing(hosts.Spread.Hosts[0].Name, e); r.spec.Processors != nil {
+		r.stage("the hosts have different processors: " + strings.Join(r.spec.Processors, ", "))
 	}
-	hosts.Spread.Of = of
+	placed, err := place.Nodes(ctx, hosts, r.spec.Scenario, plan, r.options.Place, r.stage)
+	if err == nil {
+		err = r.dir.WriteJSON(HostsFile, placed)
+	}
+	if err != nil {
+		return err
+	}
+	for _, h := range placed.Hosts {
+		r.hosts = append(r.hosts, runlog.Host{Name: h.Name, Nodes: h.Nodes})
+	}
 	r.spec.Links, r.spec.Spread = emulation.LinksUser, hosts.Spread
 	return r.play(ctx, emulation.JobSpec{Files: hosts.Files, FileNames: hosts.FileNames})
 }
@@ -72,17 +85,49 @@ func (r *recorder) command() []string {
 	return was.Command
 }
 
+// differing says which processors the hosts of an environment have, nil if all have
+// the same.
+func differing(leader string, e runlog.Environment) (all []string) {
+	of := func(name string, e runlog.Environment) string {
+		return fmt.Sprintf("%d × %s on %s", e.Processors, cmp.Or(e.Processor, e.Arch), name)
+	}
+	all, differ := []string{of(leader, e)}, false
+	for _, h := range e.Hosts {
+		all = append(all, of(h.Name, h.Environment))
+		differ = differ || h.Processor != e.Processor || h.Processors != e.Processors
+	}
+	if !differ {
+		return nil
+	}
+	return all
+}
+
+// boundClocks enters how well the clocks of hosts were compared with the leader's,
+// which is the first's.
+func boundClocks(hosts []runlog.Host, underlay []fidelity.Underlay) {
+	for k := range hosts {
+		for _, u := range underlay {
+			leader, name := hosts[0].Name, hosts[k].Name
+			if u.From == leader && u.To == name || u.From == name && u.To == leader {
+				hosts[k].ClockBound = max(hosts[k].ClockBound, int64(math.Ceil(u.ClockBound.Seconds()*1e6)))
+			}
+		}
+	}
+}
+
 // goOver has the network go over several hosts, if it is to.
 func (p *player) goOver() error {
 	if p.spec.Spread == nil {
 		return nil
 	}
+	p.monitor.Differ(p.spec.Processors)
 	p.s.OnSample = func(host string, raw json.RawMessage) error {
 		var s monitor.Sample
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return fmt.Errorf("reading what the host %s has seen: %w", host, err)
 		}
 		p.monitor.Elsewhere(host, s)
+		p.queues.Enter(s.Queues, s.QueuesLost, p.network.ClockOffset(host))
 		return nil
 	}
 	return p.s.SpreadOver(p.spec.Spread)

@@ -30,6 +30,8 @@ const (
 	// UsageFile has what the processes held of the machine, over time: lines of
 	// emulation.Usage.
 	UsageFile = "usage.jsonl"
+	// HostsFile has the place.Record of a run over several hosts.
+	HostsFile = "hosts.json"
 )
 
 const (
@@ -337,7 +339,7 @@ func (p *player) finish() error {
 		return err
 	}
 	verdict := record.Verdict
-	if err := p.s.Hand(playerNote{Fidelity: &verdict}); err != nil {
+	if err := p.s.Hand(playerNote{Fidelity: &verdict, Underlay: record.Measured.Underlay}); err != nil {
 		return err
 	}
 	p.keeping.Wait()

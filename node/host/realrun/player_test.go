@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func newPlayer(t *testing.T, scenario string) (*player, *bytes.Buffer) {
 	}
 	for _, w := range s.Workers {
 		name := scenarios.NodeName(w.ID)
-		p.workers[name] = &worker{name: name, child: &emulation.Child{Name: name}}
+		p.workers[name] = &worker{name: name, id: w.ID, child: &emulation.Child{Name: name}}
 	}
 	return p, &notes
 }
@@ -121,6 +122,8 @@ func TestCoordinatorEnded(t *testing.T) {
 
 func TestWorkerEnded(t *testing.T) {
 	p, notes := newPlayer(t, "homogeneous")
+	var dead bytes.Buffer
+	p.coordinator.child = emulation.NewChild(scenarios.Coordinator, &dead)
 	end := func(name string) error {
 		w := p.workers[name]
 		w.child.Ended = true
@@ -140,6 +143,9 @@ func TestWorkerEnded(t *testing.T) {
 		t.Errorf("reasons %q", got)
 	}
 	_ = end("w2")
+	if got := strings.Fields(dead.String()); !slices.Equal(got, []string{"0", "1", "2"}) {
+		t.Errorf("the coordinator is told that %q are dead", got)
+	}
 	if err := end("w3"); err == nil || !strings.Contains(err.Error(), "none is left to begin") {
 		t.Errorf("the last one before the run: %v", err)
 	}

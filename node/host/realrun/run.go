@@ -45,6 +45,9 @@ type Options struct {
 	Qlog bool
 	// Hosts asks for a run over several hosts; nil for one on this alone.
 	Hosts *share.Request
+	// Place says which nodes are on which host (placement.Parse); empty: whatever is
+	// best for the hosts that come.
+	Place string
 	// Command is the command line that asked for the run, for the record.
 	Command []string
 	// Dir is the run directory to make.
@@ -88,12 +91,16 @@ type scenarioSpec struct {
 	Incarnations map[policy.ID]int `json:",omitempty"`
 	// Spread says how the network goes over several hosts, where it does.
 	Spread *emulation.Spread `json:",omitempty"`
+	// Processors are those of its hosts if they differ.
+	Processors []string `json:",omitempty"`
 }
 
 // playerNote is what the job tells.
 type playerNote struct {
 	Event    *runlog.Event     `json:"event,omitempty"`
 	Fidelity *fidelity.Verdict `json:"fidelity,omitempty"`
+	// Underlay comes with Fidelity.
+	Underlay []fidelity.Underlay `json:"underlay,omitempty"`
 }
 
 // Play plays the scenario and returns its summary. When ctx ends the run is cut
@@ -101,7 +108,7 @@ type playerNote struct {
 // returned with the context's error.
 func Play(ctx context.Context, o Options) (runlog.Summary, error) {
 	r := &recorder{options: o, sum: runlog.NewSummarizer(o.Scenario)}
-	if o.Hosts != nil {
+	if o.Hosts != nil || o.Place != "" {
 		if err := checkHosts(&o); err != nil {
 			return runlog.Summary{}, err
 		}
@@ -138,6 +145,7 @@ type recorder struct {
 	spec     scenarioSpec
 	sum      *runlog.Summarizer
 	fidelity *fidelity.Verdict // nil before the end
+	hosts    []runlog.Host     // of a run over several
 }
 
 func (r *recorder) prepare() error {
@@ -219,6 +227,7 @@ func (r *recorder) listen(job *emulation.Job) error {
 		}
 		if p.Fidelity != nil {
 			r.fidelity = p.Fidelity
+			boundClocks(r.hosts, p.Underlay)
 		}
 		if p.Event != nil {
 			r.sum.Add(p.Event)
@@ -234,7 +243,7 @@ func (r *recorder) listen(job *emulation.Job) error {
 // conclude writes the summary. A run that was cut short keeps a partial one.
 func (r *recorder) conclude(failed error) (runlog.Summary, error) {
 	sum := r.sum.Summary()
-	sum.Dir = string(r.dir)
+	sum.Dir, sum.Hosts = string(r.dir), r.hosts
 	if s := r.spec.Scenario; sum.Scenario == "" { // it did not get as far as run_start
 		sum.Scenario, sum.Policy, sum.World, sum.Links = s.Name, r.spec.Policy, runlog.Real, r.spec.Links
 		sum.Seed, sum.TimeScale, sum.Dilation = s.Seed, s.Real.TimeScale, s.Slowdown()

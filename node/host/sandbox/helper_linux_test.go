@@ -166,15 +166,24 @@ func roleMasked([]string) {
 	os.Exit(cmd.ProcessState.ExitCode())
 }
 
-// roleLimited forbids network namespaces, in its own user namespace only.
-func roleLimited([]string) {
+// roleLimited forbids network namespaces, in its own user namespace only, and starts
+// a sandbox there, or in another user namespace in this one.
+func roleLimited(args []string) {
 	if !inspect(false).nested {
 		fail(errors.New("this would limit the machine"))
 	}
 	if err := os.WriteFile("/proc/sys/user/max_net_namespaces", []byte("0"), 0); err != nil {
 		fail(err)
 	}
-	roleOuterWait([]string{"exit", "0"})
+	if len(args) == 0 {
+		roleOuterWait([]string{"exit", "0"})
+	}
+	cmd := exec.Command(selfExe, helperArgs("outer-wait", "exit", "0")...)
+	root := []syscall.SysProcIDMap{{Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: root, GidMappings: root}
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	_ = cmd.Run()
+	os.Exit(cmd.ProcessState.ExitCode())
 }
 
 // PID 1.

@@ -57,7 +57,9 @@ type machine struct {
 	userNS    bool // the sandbox needs a user namespace
 	nested    bool // this process is in a user namespace already
 	container bool
+	pod       bool              // the container is one of Kubernetes
 	sysctls   map[string]string // those that exist
+	exhausted string            // the one of limitSysctls that forbids one more namespace
 }
 
 const (
@@ -72,8 +74,28 @@ var limitSysctls = []string{
 	"user.max_mnt_namespaces", "user.max_uts_namespaces", "user.max_ipc_namespaces",
 }
 
+// limited are the kinds that they limit; each is made with a user namespace, if
+// the sandbox needs one.
+var limited = []uintptr{0, unix.CLONE_NEWPID, unix.CLONE_NEWNET, unix.CLONE_NEWNS, unix.CLONE_NEWUTS, unix.CLONE_NEWIPC}
+
+// exhausted finds the limit that forbids one more namespace, by trying each kind:
+// those of enclosing user namespaces cannot be read.
+func exhausted(userNS bool) string {
+	for k, kind := range limited {
+		if userNS {
+			kind |= unix.CLONE_NEWUSER
+		}
+		// A process whose namespaces could be made ends because there is no such program.
+		_, err := os.StartProcess("/proc/self/none", []string{argv0}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: kind}})
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS) {
+			return limitSysctls[k]
+		}
+	}
+	return ""
+}
+
 func inspect(userNS bool) machine {
-	m := machine{userNS: userNS, sysctls: make(map[string]string)}
+	m := machine{userNS: userNS, sysctls: make(map[string]string), exhausted: exhausted(userNS)}
 	for _, name := range append([]string{apparmorSysctl, cloneSysctl}, limitSysctls...) {
 		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 		if err == nil {
@@ -89,7 +111,7 @@ func inspect(userNS bool) machine {
 		}
 	}
 	if _, ok := os.LookupEnv("KUBERNETES_SERVICE_HOST"); ok {
-		m.container = true
+		m.container, m.pod = true, true
 	}
 	return m
 }
@@ -167,7 +189,29 @@ const (
 		"--security-opt seccomp=unconfined --security-opt apparmor=unconfined"
 	maskMend = "start the container with --security-opt systempaths=unconfined (Docker) or --security-opt unmask=ALL (Podman), " +
 		"or run as root"
+
+	podMend = "have testbed manifests write the pod, with --privileged if the node's seccomp or AppArmor profile forbids it namespaces or mounts"
+	// Only a user namespace of its own lets a pod have an unmasked /proc.
+	podMaskMend = "give the pod hostUsers: false, and its container securityContext.procMount: Unmasked, as testbed manifests does; " +
+		"or, on nodes without user namespaces for pods, testbed manifests --privileged"
 )
+
+// setSysctl is how to set one.
+func (m machine) setSysctl(name, value string) string {
+	how := fmt.Sprintf("sudo sysctl -w %s=%s", name, value)
+	if m.pod {
+		how += " on the pod's node"
+	}
+	return how
+}
+
+// lift is how to lift what forbids something to a container.
+func (m machine) lift() string {
+	if m.pod {
+		return podMend
+	}
+	return containerMend
+}
 
 // explainClone says why the kernel refused to make the namespaces.
 func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
@@ -178,7 +222,7 @@ func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
 		return missing, mend
 	}
 	if m.container {
-		return "this container may not make namespaces (no CAP_SYS_ADMIN, or a seccomp profile)", containerMend
+		return "this container may not make namespaces (no CAP_SYS_ADMIN, or a seccomp profile)", m.lift()
 	}
 	if m.userNS {
 		return "user namespaces are forbidden to this user, by seccomp, a security module or a chroot",
@@ -190,8 +234,17 @@ func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
 func (m machine) explainLimit() (missing, mend string) {
 	for _, name := range limitSysctls {
 		if m.sysctls[name] == "0" && (m.userNS || name != "user.max_user_namespaces") {
-			return name + " is 0", fmt.Sprintf("sudo sysctl -w %s=15000", name)
+			return name + " is 0", m.setSysctl(name, "15000")
 		}
+	}
+	if m.exhausted != "" {
+		where := "here"
+		if m.pod {
+			where = "on the pod's node"
+		} else if m.nested {
+			where = "here or outside of this user namespace"
+		}
+		return m.exhausted + " allows no more", "raise it " + where + " with sysctl -w, or end what uses namespaces"
 	}
 	return "a limit on namespaces is used up: one of " + strings.Join(limitSysctls, ", ") + ", or 32 nested levels",
 		"raise that limit with sysctl -w, or end what uses namespaces"
@@ -204,10 +257,10 @@ func (m machine) userNSForbidden() (missing, mend string, ok bool) {
 		return "", "", false
 	case m.sysctls[cloneSysctl] == "0":
 		return "user namespaces are forbidden to ordinary users by " + cloneSysctl + "=0",
-			"sudo sysctl -w " + cloneSysctl + "=1, or run as root", true
+			m.setSysctl(cloneSysctl, "1") + ", or run as root", true
 	case m.sysctls[apparmorSysctl] == "1":
 		return "AppArmor restricts user namespaces of ordinary users (" + apparmorSysctl + "=1)",
-			"sudo sysctl -w " + apparmorSysctl + "=0, or give the program an AppArmor profile with the userns rule, or run as root", true
+			m.setSysctl(apparmorSysctl, "0") + ", or give the program an AppArmor profile with the userns rule, or run as root", true
 	}
 	return "", "", false
 }
@@ -220,10 +273,14 @@ func (m machine) explainMount(target string) (missing, mend string) {
 	if target == "/proc" && (m.userNS || m.nested) {
 		// In a user namespace the kernel mounts /proc only where all of an
 		// older /proc is visible.
-		return "a fresh /proc may not be mounted, because parts of the present one are masked", maskMend
+		mend := maskMend
+		if m.pod {
+			mend = podMaskMend
+		}
+		return "a fresh /proc may not be mounted, because parts of the present one are masked", mend
 	}
 	if m.container {
-		return "this container may not mount on " + target, containerMend
+		return "this container may not mount on " + target, m.lift()
 	}
 	return "a security module forbids mounting on " + target, "lift that restriction"
 }

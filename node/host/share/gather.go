@@ -16,6 +16,7 @@ import (
 
 	"testbed/node/host/emulation"
 	"testbed/node/host/fleet"
+	"testbed/node/host/survey"
 	"testbed/runlog"
 	"testbed/shaping/tunnel"
 )
@@ -42,9 +43,12 @@ type Hosts struct {
 	// Environments are those of the other hosts.
 	Environments []runlog.HostEnvironment
 
-	leader *fleet.Leader
-	step   *step // or nil
-	relays sync.WaitGroup
+	leader   *fleet.Leader
+	members  []*fleet.Member
+	surveyor survey.Surveyor
+	meeting  tunnel.Config // of the survey
+	step     *step         // or nil
+	relays   sync.WaitGroup
 }
 
 // Gather waits for the other hosts of a run. told hears who has come.
@@ -67,6 +71,10 @@ func Gather(ctx context.Context, r Request, told func(string)) (h *Hosts, err er
 		return h, err
 	}
 	h.add(socket, emulation.TunnelFile)
+	var surveyPort uint16
+	if h.surveyor.Socket, surveyPort, err = tunnel.Listen(address.Addr().String()); err != nil {
+		return h, err
+	}
 	name, err := ownName()
 	if err != nil {
 		return h, err
@@ -75,7 +83,12 @@ func Gather(ctx context.Context, r Request, told func(string)) (h *Hosts, err er
 		Hosts:  []tunnel.Host{{Name: name, Addr: netip.AddrPortFrom(address.Addr(), port)}},
 		Secret: make([]byte, tunnel.SecretSize),
 	}}
+	h.meeting = tunnel.Config{
+		Hosts:  []tunnel.Host{{Name: name, Addr: netip.AddrPortFrom(address.Addr(), surveyPort)}},
+		Secret: make([]byte, tunnel.SecretSize),
+	}
 	_, _ = rand.Read(h.Spread.Secret) // never fails
+	_, _ = rand.Read(h.meeting.Secret)
 	told(fmt.Sprintf("waiting for %d hosts at %v", r.Count-1, h.leader.Addr()))
 	admitting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -88,15 +101,16 @@ func Gather(ctx context.Context, r Request, told func(string)) (h *Hosts, err er
 			return h, err
 		}
 	}
-	members, err := h.leader.Admit(admitting, fleet.Hello{Count: r.Count, Name: name, Environment: runlog.Environment{Revision: runlog.Revision()}}, told)
+	h.members, err = h.leader.Admit(admitting, fleet.Hello{Count: r.Count, Name: name, Environment: runlog.Environment{Revision: runlog.Revision()}}, told)
 	if cause := context.Cause(admitting); err != nil && cause != nil && ctx.Err() == nil {
 		err = cause
 	}
 	if err != nil {
 		return h, err
 	}
-	for _, m := range members {
+	for _, m := range h.members {
 		h.Spread.Hosts = append(h.Spread.Hosts, tunnel.Host{Name: m.Name, Addr: netip.AddrPortFrom(m.Addr, m.Port)})
+		h.meeting.Hosts = append(h.meeting.Hosts, tunnel.Host{Name: m.Name, Addr: netip.AddrPortFrom(m.Addr, m.SurveyPort)})
 		h.Environments = append(h.Environments, runlog.HostEnvironment{Name: m.Name, Environment: m.Environment})
 		if err := h.connect(m); err != nil {
 			return h, err
@@ -133,9 +147,10 @@ func (h *Hosts) connect(m *fleet.Member) error {
 // Close ends the run for all hosts, with the reason if it has failed. The leader's
 // job has ended.
 func (h *Hosts) Close(failed error) {
-	for _, f := range h.Files {
-		f.Close()
+	for _, f := range append(h.Files, h.surveyor.Socket) {
+		f.Close() // nil is refused, and that is all
 	}
+	_ = h.surveyor.Close() // nobody measures any more
 	h.leader.Close(failed)
 	h.relays.Wait()
 	if h.step != nil {

@@ -19,18 +19,23 @@ import (
 	"testbed/node/host/fleet"
 	"testbed/node/host/monitor"
 	"testbed/node/host/sandbox"
+	"testbed/node/host/survey"
 	"testbed/shaping/tunnel"
 )
 
 // Run is the job of a host that is not the leader.
 func Run(s *emulation.Supervisor, _ json.RawMessage) error {
 	return emulation.RunShare(s, func(n *emulation.Network) emulation.Watcher {
-		return &watcher{monitor.WatchLinks(n, n.Kernel.Nodes(), nil)}
+		queues := monitor.NewQueues(n.Kernel.Nodes())
+		return &watcher{monitor.WatchLinks(n, n.Kernel.Nodes(), queues), queues}
 	})
 }
 
 // watcher looks at a host as the leader's monitor wants it.
-type watcher struct{ links *monitor.Links }
+type watcher struct {
+	links  *monitor.Links
+	queues *monitor.QueueLog
+}
 
 // Sample is a monitor.Sample.
 func (w *watcher) Sample(pids map[string]int, last bool) any {
@@ -41,9 +46,10 @@ func (w *watcher) Sample(pids map[string]int, last bool) any {
 	s := monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits}
 	if last {
 		s.Busy = w.links.Stop()
-		return s
+	} else {
+		s.Busy = w.links.Round()
 	}
-	s.Busy = w.links.Round()
+	s.Queues, s.QueuesLost = w.queues.Take()
 	return s
 }
 
@@ -71,13 +77,20 @@ func Serve(ctx context.Context, m Member) (err error) {
 		return err
 	}
 	defer socket.Close()
+	measuring, surveyPort, err := tunnel.Listen("")
+	if err != nil {
+		return err
+	}
+	defer measuring.Close()
 	c, err := fleet.Join(ctx, m.Leader, m.Token, fleet.Hello{
-		Index: m.Index, Count: m.Count, Name: m.Name, Port: port, Environment: monitor.Environment(nil),
+		Index: m.Index, Count: m.Count, Name: m.Name, Port: port, SurveyPort: surveyPort, Environment: monitor.Environment(nil),
 	})
 	if err != nil {
 		return err
 	}
-	err = work(ctx, c, socket)
+	surveyor := &survey.Surveyor{Socket: measuring}
+	defer surveyor.Close()
+	err = work(ctx, c, socket, surveyor)
 	c.Close(err)
 	return err
 }
@@ -95,7 +108,7 @@ func ownName() (string, error) {
 }
 
 // work plays this host's part, in a sandbox.
-func work(ctx context.Context, c *fleet.Connection, socket *os.File) error {
+func work(ctx context.Context, c *fleet.Connection, socket *os.File, surveyor *survey.Surveyor) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	job, err := emulation.Start(ctx, emulation.JobSpec{
@@ -118,7 +131,9 @@ func work(ctx context.Context, c *fleet.Connection, socket *os.File) error {
 				cancel(err)
 				return
 			}
-			job.Send(v)
+			if !surveyed(ctx, c, surveyor, v) {
+				job.Send(v)
+			}
 		}
 	})
 	err = pass(ctx, job, c)

@@ -1,0 +1,34 @@
+package hosts
+
+import (
+	"fmt"
+
+	"testbed/cmd/testbed/cli"
+	"testbed/cmd/testbed/pod"
+	"testbed/node/host/share"
+)
+
+// kubernetes is what --hosts is where Kubernetes has started all hosts, this one too.
+const kubernetes = "kubernetes"
+
+// inPod is the request of the leader, in its pod.
+func inPod() (*share.Request, error) {
+	p, err := pod.Read()
+	if err == nil && p.Index != 0 {
+		err = fmt.Errorf("this is host %d, and host 0 leads; call testbed host here", p.Index)
+	}
+	if err != nil {
+		return nil, cli.Usage(fmt.Errorf("--hosts %s: %w", kubernetes, err))
+	}
+	return &share.Request{Count: p.Count, Address: withPort(p.Address, port), Token: p.Token}, nil
+}
+
+// serves completes what a host in a pod has not been told on its command line.
+func serves(m *share.Member) error {
+	p, err := pod.Read()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	m.Index, m.Count, m.Leader, m.Token = p.Index, p.Count, p.Leader, p.Token
+	return nil
+}
