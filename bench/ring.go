@@ -21,13 +21,21 @@ type Links struct {
 	Loss       shaping.Probability `json:"loss"`
 	// Backend is who carries the packets: bridge, netem or user.
 	Backend string `json:"backend"`
+	// Hosts are those that the nodes were on, where there were several.
+	Hosts []Host `json:"hosts,omitempty"`
 	// TCP is the congestion control of rivals that speak TCP.
 	TCP string `json:"tcp,omitempty"`
 	// Scenario is the one whose links these are, if any. Then the rest but
-	// Backend and TCP is empty, and SlowestRate is the least of its workers' rates, up
+	// Backend, Hosts and TCP is empty, and SlowestRate is the least of its workers' rates, up
 	// and down, 0 if all are unlimited.
 	Scenario    string       `json:"scenario,omitempty"`
 	SlowestRate shaping.Rate `json:"slowest_rate,omitzero"`
+}
+
+// Host is one of several.
+type Host struct {
+	Name  string   `json:"name"`
+	Nodes []string `json:"nodes"`
 }
 
 // boundRate is that of the slowest link.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -30,6 +31,9 @@ func (r *Ring) WriteText(out io.Writer) error {
 		if r.Groups > 1 {
 			line("groups", "%d, one-way delay between them %v", r.Groups, l.GroupDelay)
 		}
+	}
+	for _, h := range r.Links.Hosts {
+		line("host", "%s: %s", h.Name, strings.Join(h.Nodes, " "))
 	}
 	line("machine", "%s, %d cores, Linux %s, %s, kernels %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Machine.Kernels)
 	line("time", "%.4g s, median of %d, spread %.0f %%", r.SecondsMedian, r.Repeat, 100*r.Spread)

@@ -37,7 +37,7 @@ round's time is printed beside them, and said on stderr above 1 %.
 --refit DIR makes no runs and fits those in DIR, of whatever scenario, as
 testbed run, compare and calibrate leave them. Further directories may follow.`,
 	}
-	linksFlag(cmd, &flags.links)
+	cli.LinksFlag(cmd, &flags.links)
 	cmd.Flags().StringVar(&o.Dir, "out", "", "directory for the result and the records (default runs/calibrate-…, or DIR of --refit)")
 	cmd.Flags().StringSliceVar(&o.Refit, "refit", nil, "make no runs; fit those in this directory")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "run these experiments only; what they do not tell stays 0")

@@ -34,13 +34,6 @@ func invalid(err error) bool {
 	return is || errors.Is(err, experiment.ErrLinksDiffer)
 }
 
-// programExit is the exit code of a program of the user's, which is ours too.
-type programExit struct{ code int }
-
-func (e programExit) Error() string {
-	return fmt.Sprintf("the program ended with exit code %d", e.code)
-}
-
 func main() {
 	if code, is := startedAgain(os.Args); is {
 		os.Exit(code)
@@ -49,9 +42,9 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends it at once
 	err := root().ExecuteContext(ctx)
-	var program programExit
+	var program cli.ProgramExit
 	if errors.As(err, &program) {
-		os.Exit(program.code)
+		os.Exit(program.Code)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/cmd/testbed/hosts"
+	"testbed/cmd/testbed/network"
 	"testbed/experiment"
 	"testbed/node/host"
 	"testbed/node/host/benchmark"
@@ -74,15 +75,25 @@ func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags,
 		Scenario: asked, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: f.qlog, Hosts: over, Place: f.place,
 		Command: os.Args, Progress: func(p realrun.Progress) { step(p.Stage, p.Event) },
 	})
+	return sum, orLost(err, r.Policy, r.Scenario)
+}
+
+// orLost makes a run that is not valid of one that has lost a host.
+func orLost(err error, policy string, s *scenarios.Scenario) error {
 	if lost, ok := errors.AsType[*emulation.LostError](err); ok {
-		return sum, &experiment.InvalidError{Policy: r.Policy, Seed: r.Scenario.Seed, Reason: lost.Why}
+		return &experiment.InvalidError{Policy: policy, Seed: s.Seed, Reason: lost.Why}
 	}
-	return sum, err
+	return err
 }
 
 // resumeReal goes on with a run that was killed.
-func resumeReal(ctx context.Context, dir string, step func(stage string, e *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
-	return realrun.Resume(ctx, dir, func(p realrun.Progress) { step(p.Stage, p.Event) })
+func resumeReal(ctx context.Context, dir, over string, step func(stage string, e *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
+	asked, err := hosts.Request(over)
+	if err != nil {
+		return nil, runlog.Summary{}, err
+	}
+	s, sum, err := realrun.Resume(ctx, realrun.Options{Dir: dir, Hosts: asked, Command: os.Args, Progress: func(p realrun.Progress) { step(p.Stage, p.Event) }})
+	return s, sum, orLost(err, sum.Policy, s)
 }
 
 // wrongUse says whether the host was asked for what makes no sense.
@@ -93,5 +104,5 @@ func wrongUse(err error) bool {
 
 // hostCommands need Linux whatever their flags are.
 func hostCommands() []*cobra.Command {
-	return []*cobra.Command{doctorCommand(), hosts.Command(), netCommand(), inCommand(), verifyCommand()}
+	return append(network.Commands(), doctorCommand(), hosts.Command())
 }

@@ -34,7 +34,7 @@ func playReal(context.Context, experiment.Run, string, *realFlags, func(string, 
 	return runlog.Summary{}, needsLinux{}
 }
 
-func resumeReal(context.Context, string, func(string, *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
+func resumeReal(context.Context, string, string, func(string, *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
 	return nil, runlog.Summary{}, needsLinux{}
 }
 

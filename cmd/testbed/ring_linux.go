@@ -17,6 +17,7 @@ import (
 	"testbed/allreduce/int8"
 	"testbed/bench"
 	"testbed/cmd/testbed/cli"
+	"testbed/cmd/testbed/hosts"
 	"testbed/node/host/benchmark"
 	"testbed/node/host/emulation"
 	"testbed/scenarios"
@@ -29,6 +30,7 @@ type ringFlags struct {
 	rate, data string
 	format     outputFormat
 	row        bool
+	over       string
 }
 
 func benchRingCommand() *cobra.Command {
@@ -101,6 +103,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.IntVar(&r.Repeat, "repeat", 5, "reductions that are measured")
 	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
 	f.StringSliceVar(&r.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
+	hosts.Flag(f, &r.over)
 	r.format.declare(f)
 	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md")
 }
@@ -120,11 +123,14 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 			return cli.Usage(fmt.Errorf("--rate: %w", err))
 		}
 	}
+	if r.Hosts, err = hosts.Request(r.over); err != nil {
+		return err
+	}
 	r.Data = bench.Data(r.data)
 	r.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 	result, err := benchmark.Run(cmd.Context(), r.Options)
 	if err != nil {
-		return byFlag(err)
+		return byFlag(hosts.Ended(cmd, err))
 	}
 	switch {
 	case r.format.json:

@@ -30,7 +30,7 @@ type realFlags struct {
 }
 
 func (f *realFlags) declare(cmd *cobra.Command) {
-	linksFlag(cmd, &f.links)
+	cli.LinksFlag(cmd, &f.links)
 	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time; the scenario's own if 0")
 	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "how many times slower everything goes by the machine's clock; the scenario's own if 0")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
@@ -41,10 +41,6 @@ func (f *realFlags) declare(cmd *cobra.Command) {
 
 func (f *realFlags) declareQlog(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.qlog, "qlog", false, "record every QUIC connection in the run directory, for qvis; costs time and space")
-}
-
-func linksFlag(cmd *cobra.Command, links *string) {
-	cmd.Flags().StringVar(links, "links", experiment.LinksAuto, "who carries packets: netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
 }
 
 // dir is the directory for the record of what is run.
@@ -128,7 +124,8 @@ this machine has them. Nothing is left behind but the run directory. A short
 check of the links comes first; testbed verify measures them thoroughly.
 
 A run that was killed as a whole goes on with testbed run --resume DIR, DIR
-being its run directory, from its last checkpoint.
+being its run directory, from its last checkpoint. With --hosts it goes on over
+these hosts, however many it had before.
 
 Exits with 3 if the run stayed incomplete, if workers ended with different
 bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
@@ -146,7 +143,7 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 	cmd.Flags().StringVar(&resume, "resume", "", "go on with the run in this directory, which was killed; takes no scenario")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if resume != "" {
-			return resumeRun(cmd, resume, flags.json)
+			return resumeRun(cmd, resume, &flags)
 		}
 		r, err := flags.load(args[0])
 		if err != nil {
@@ -168,11 +165,11 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 	return cmd
 }
 
-func resumeRun(cmd *cobra.Command, dir string, json bool) error {
+func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 	var other error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "resume" && f.Name != "json" {
-			other = cli.Usage(fmt.Errorf("--%s: a run goes on as it began; --resume takes only --json beside it", f.Name))
+		if f.Name != "resume" && f.Name != "json" && f.Name != "hosts" {
+			other = cli.Usage(fmt.Errorf("--%s: a run goes on as it began; --resume takes only --json and --hosts beside it", f.Name))
 		}
 	})
 	if other != nil {
@@ -181,7 +178,7 @@ func resumeRun(cmd *cobra.Command, dir string, json bool) error {
 	if err := ready(); err != nil {
 		return err
 	}
-	s, sum, err := resumeReal(cmd.Context(), dir, func(stage string, _ *runlog.Event) {
+	s, sum, err := resumeReal(cmd.Context(), dir, flags.hosts, func(stage string, _ *runlog.Event) {
 		if stage != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), stage)
 		}
@@ -189,7 +186,7 @@ func resumeRun(cmd *cobra.Command, dir string, json bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(printSummary(cmd, s, sum, json), experiment.Usable(sum))
+	return errors.Join(printSummary(cmd, s, sum, flags.json), experiment.Usable(sum))
 }
 
 func printSummary(cmd *cobra.Command, s *scenarios.Scenario, sum runlog.Summary, asJSON bool) error {

@@ -133,7 +133,7 @@ func copyProgram(to string) error {
 }
 
 // TestRunInSlurm: an ordinary user has Slurm start the hosts, who play the run; the
-// job ends with it, and nothing is left.
+// job ends with it, and nothing is left. So do programs of the user's own.
 func TestRunInSlurm(t *testing.T) {
 	needSandbox(t)
 	l := newLab(t, 3, 1500)
@@ -171,6 +171,11 @@ func TestRunInSlurm(t *testing.T) {
 			return evicts("4:w3straggler")(sum)
 		}
 	})
+	cmd, stdout, stderr := user(filepath.Join(dir, "testbed"), "net", "homogeneous", "--hosts", "slurm:3", "--", "testbed", "in", "w3", "sh", "-c", "echo $TESTBED_NODE; exit 5")
+	_ = cmd.Wait() // the exit code says it
+	if code := cmd.ProcessState.ExitCode(); code != 5 || stdout.String() != "w3\n" {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
 	l.runInBatch(t, dir, user)
 	time.Sleep(100 * time.Millisecond)
 	expectNothing(t, t.Name(), before)

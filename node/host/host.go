@@ -58,6 +58,7 @@ var programs = map[string]func(*emulation.Self) error{
 	process.KindStore:       process.RunStore,
 	linkcheck.KindProber:    linkcheck.RunProber,
 	shell.KindCapture:       shell.RunCapture,
+	shell.KindGuest:         shell.RunGuest,
 	benchmark.KindRank:      benchmark.RunRank,
 }
 

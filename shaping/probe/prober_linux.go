@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -20,18 +22,17 @@ import (
 // that is 0.
 type Listen func(node string, port int) (*net.UDPConn, error)
 
-// probePort is where nodes answer probes of other hosts.
-const probePort = 7003
+// Where nodes take probes and flows. Each has a network of its own.
+const probePort, sinkPort = 7003, 7004
 
-// Prober has sockets in the nodes of some pairs and measures those pairs.
+// Prober has sockets in the nodes of this host, and does there what a Crew is told.
 type Prober struct {
 	plan   *shaping.Plan
 	pairs  []*pair
 	nodes  map[int]*endpoint
 	listen Listen
-	// elsewhere says whether a node is on another host; nil where all are on this.
-	elsewhere func(node int) bool
-	stream    uint32
+	step   Step
+	began  reading
 }
 
 // pair is the state of one pair; the mutex guards what follows it.
@@ -42,7 +43,7 @@ type pair struct {
 	to   *endpoint
 
 	mu     sync.Mutex
-	stream uint32 // what is under way; stragglers of others do not count
+	step   uint32 // what is under way; stragglers of others do not count
 	seen   []bool // by sequence number
 	lost   int    // or still under way
 	delays []time.Duration
@@ -50,14 +51,12 @@ type pair struct {
 	frames []int64 // when the frames of a flow arrived
 }
 
-// endpoint is a node's socket for probes and its socket for flows, nil where the
-// node is on another host.
+// endpoint is a node with its socket for probes and its socket for flows, nil where
+// the node is on another host.
 type endpoint struct {
 	addr  netip.Addr
 	probe *net.UDPConn
 	sink  *net.UDPConn
-	peer  netip.AddrPort // of probe
-	at    netip.AddrPort // of sink
 }
 
 // message is the payload of a probe. Times are nanoseconds of the wall clock,
@@ -66,7 +65,7 @@ type message struct {
 	Kind     uint32
 	Pair     uint32 // its index
 	Seq      uint32
-	Stream   uint32
+	Step     uint32
 	Sent     int64
 	Arrived  int64 // at the far end, for an echo
 	Returned int64 // sent back
@@ -86,11 +85,9 @@ var _ = [1]struct{}{}[Frame-shaping.UDPHeaders-messageSize] // they agree
 
 func (m *message) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(m)), messageSize) }
 
-// New opens sockets for the pairs. elsewhere says which nodes are on other hosts,
-// where a prober of the same pairs is: then only round trips from nodes of this
-// one can be measured, and all are answered. It is nil where there is one host.
-func New(plan *shaping.Plan, pairs []Pair, elsewhere func(node int) bool, listen Listen) (p *Prober, err error) {
-	p = &Prober{plan: plan, nodes: map[int]*endpoint{}, listen: listen, elsewhere: elsewhere}
+// New opens sockets for the pairs, in those of their nodes that are on this host.
+func New(plan *shaping.Plan, pairs []Pair, here func(node int) bool, listen Listen) (p *Prober, err error) {
+	p = &Prober{plan: plan, nodes: map[int]*endpoint{}, listen: listen}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -98,6 +95,13 @@ func New(plan *shaping.Plan, pairs []Pair, elsewhere func(node int) bool, listen
 	}()
 	for k, q := range pairs {
 		for _, i := range []int{q.From, q.To} {
+			if p.nodes[i] != nil {
+				continue
+			}
+			p.nodes[i] = &endpoint{addr: plan.Nodes[i].Addr.Addr()}
+			if !here(i) {
+				continue
+			}
 			if err := p.open(i); err != nil {
 				return nil, fmt.Errorf("opening sockets in %s: %w", plan.Nodes[i].Name, err)
 			}
@@ -115,25 +119,13 @@ func New(plan *shaping.Plan, pairs []Pair, elsewhere func(node int) bool, listen
 }
 
 func (p *Prober) open(i int) (err error) {
-	if p.nodes[i] != nil {
-		return nil
-	}
-	e := &endpoint{addr: p.plan.Nodes[i].Addr.Addr()}
-	p.nodes[i] = e
-	port := 0
-	if p.elsewhere != nil {
-		port, e.peer = probePort, netip.AddrPortFrom(e.addr, probePort)
-		if p.elsewhere(i) {
-			return nil
-		}
-	}
-	if e.probe, err = p.listen(p.plan.Nodes[i].Name, port); err != nil {
+	e := p.nodes[i]
+	if e.probe, err = p.listen(p.plan.Nodes[i].Name, probePort); err != nil {
 		return err
 	}
-	if e.sink, err = p.listen(p.plan.Nodes[i].Name, 0); err != nil {
+	if e.sink, err = p.listen(p.plan.Nodes[i].Name, sinkPort); err != nil {
 		return err
 	}
-	e.peer, e.at = e.probe.LocalAddr().(*net.UDPAddr).AddrPort(), e.sink.LocalAddr().(*net.UDPAddr).AddrPort()
 	for _, c := range []*net.UDPConn{e.probe, e.sink} {
 		raw, err := c.SyscallConn()
 		if err != nil {
@@ -150,6 +142,57 @@ func (p *Prober) open(i int) (err error) {
 		}
 	}
 	return nil
+}
+
+// Begin makes ready for a step, before any prober sends: what comes is of that one
+// from now on.
+func (p *Prober) Begin(step Step) {
+	p.step, p.began = step, clocks()
+	for _, q := range p.pairs {
+		q.mu.Lock()
+		q.step, q.seen, q.lost, q.delays, q.rtts, q.frames = step.Number, nil, 0, nil, nil, nil
+		q.mu.Unlock()
+	}
+	for _, s := range step.Probes {
+		q := p.pairs[s.Pair]
+		q.mu.Lock()
+		q.seen, q.lost = make([]bool, s.Count), s.Count
+		q.mu.Unlock()
+	}
+}
+
+// Do sends what is to be sent from here, and waits for the last of it.
+func (p *Prober) Do() {
+	var all sync.WaitGroup
+	end := time.Now().Add(p.step.Time)
+	for _, f := range p.step.Flows {
+		if q := p.pairs[f.Pair]; q.from.probe != nil {
+			all.Go(func() { p.flow(q, f.Rate, f.Buffer, end) })
+		}
+	}
+	if len(p.step.Flows) > 0 && len(p.step.Probes) > 0 {
+		time.Sleep(settle)
+	}
+	for _, s := range p.step.Probes {
+		if q := p.pairs[s.Pair]; q.from.probe != nil {
+			all.Go(func() { q.send(p.step, s) })
+		}
+	}
+	all.Wait()
+	time.Sleep(p.step.Far + settle)
+}
+
+// Saw returns what was seen of the step.
+func (p *Prober) Saw() Seen {
+	end := clocks()
+	seen := Seen{Pairs: make([]Saw, len(p.pairs)), Wall: end.wall - end.steady, Stepped: (end.wall - p.began.wall) - (end.steady - p.began.steady)}
+	for k, q := range p.pairs {
+		q.mu.Lock()
+		seen.Pairs[k] = Saw{Delays: q.delays, RTTs: q.rtts, Lost: q.lost}
+		seen.Pairs[k].Rate, seen.Pairs[k].Frames = steady(q.frames, p.step.Time)
+		q.mu.Unlock()
+	}
+	return seen
 }
 
 // Close closes all sockets.
@@ -183,7 +226,7 @@ func (p *Prober) receive(c *net.UDPConn, sink bool) {
 		q := p.pairs[m.Pair]
 		if sink {
 			q.mu.Lock()
-			if m.Stream == q.stream {
+			if m.Step == q.step {
 				q.frames = append(q.frames, arrived)
 			}
 			q.mu.Unlock()
@@ -201,7 +244,7 @@ func (q *pair) take(m *message, arrived int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case m.Stream != q.stream:
+	case m.Step != q.step:
 	case m.Kind == kindEcho:
 		// The time inside the echoing program is no property of the link.
 		q.rtts = append(q.rtts, time.Duration(arrived-m.Sent-(m.Returned-m.Arrived)))
@@ -210,6 +253,78 @@ func (q *pair) take(m *message, arrived int64) {
 		q.lost--
 		q.delays = append(q.delays, time.Duration(arrived-m.Sent))
 	}
+}
+
+// leastSleep is the least time that it is worth to sleep.
+const leastSleep = time.Millisecond
+
+// send sends probes a gap apart, with a random start, so that those of all
+// pairs do not meet.
+func (q *pair) send(step Step, s Series) {
+	m := message{Kind: kindProbe, Pair: q.key, Step: step.Number}
+	if step.Echo {
+		m.Kind = kindAsk
+	}
+	to := netip.AddrPortFrom(q.to.addr, probePort)
+	start := time.Now().Add(rand.N(s.Gap))
+	for seq := range s.Count {
+		if wait := time.Until(start.Add(time.Duration(seq) * s.Gap)); wait > leastSleep {
+			time.Sleep(wait)
+		}
+		m.Seq, m.Sent = uint32(seq), now()
+		_, _ = q.from.probe.WriteToUDPAddrPort(m.bytes(), to) // one that is not sent is lost
+	}
+}
+
+// catchUp is the lateness that a sender of a flow makes up for.
+const catchUp = 20 * time.Millisecond
+
+// flow sends full frames until the end.
+func (p *Prober) flow(q *pair, rate float64, buffer int, end time.Time) {
+	c, err := p.listen(p.plan.Nodes[q.From].Name, 0)
+	if err != nil {
+		return // nothing arrives, which shows
+	}
+	defer c.Close()
+	_ = c.SetWriteBuffer(buffer)
+	_ = c.SetWriteDeadline(end)
+	frame := make([]byte, payload)
+	m := message{Kind: kindFrame, Pair: q.key, Step: p.step.Number}
+	copy(frame, m.bytes())
+	to := netip.AddrPortFrom(q.to.addr, sinkPort)
+	begin, each := time.Now(), shaping.FrameSize*8/rate
+	for n := 0; ; n++ {
+		ahead := time.Duration(float64(n)*each*1e9) - time.Since(begin)
+		if ahead > leastSleep {
+			time.Sleep(ahead)
+		} else if ahead < -catchUp {
+			begin = begin.Add(-ahead)
+		}
+		if _, err := c.WriteToUDPAddrPort(frame, to); os.IsTimeout(err) || time.Now().After(end) {
+			return
+		}
+	}
+}
+
+// reading is both clocks at once.
+type reading struct{ wall, steady time.Duration }
+
+// clocks reads both clocks, between which the thread may be set aside: the closest
+// of some readings counts.
+func clocks() (r reading) {
+	steady := func() time.Duration {
+		var ts unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail
+		return time.Duration(ts.Nano())
+	}
+	shortest := time.Duration(math.MaxInt64)
+	for range 10 {
+		before, wall := steady(), now()
+		if took := steady() - before; took < shortest {
+			shortest, r = took, reading{time.Duration(wall), before + took/2}
+		}
+	}
+	return r
 }
 
 func now() int64 { return time.Now().UnixNano() }

@@ -20,6 +20,18 @@ type Report struct {
 	// Notes say what else there was, good or bad.
 	Notes []string     `json:"notes"`
 	Pairs []PairReport `json:"pairs"`
+	// Hosts are those that the network goes over, where there are several.
+	Hosts []Host `json:"hosts,omitempty"`
+}
+
+// Host is one of several that a network goes over, the first of which leads.
+type Host struct {
+	Name  string   `json:"name"`
+	Nodes []string `json:"nodes"`
+	// ClockOffset is its clock less the leader's, as last compared, and ClockBound
+	// the bound of the error of that. They are clocks since the start of a machine.
+	ClockOffset float64 `json:"clock_offset_us"`
+	ClockBound  float64 `json:"clock_bound_us"`
 }
 
 // PairReport is what was found on the way from one node to another. A
@@ -126,6 +138,9 @@ type Found struct {
 	Rate     Flow            // alone
 	Together Flow            // all pairs at once
 	Busy     []time.Duration // one-way, all links busy
+	// Clock is the bound of the error of Delays and Busy, where two hosts' clocks
+	// had to be compared for them.
+	Clock time.Duration
 }
 
 // Flow is a stream of full frames.
@@ -173,6 +188,9 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 			// it: none overtakes, and the jitter becomes delay.
 			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.longest+sending+queueing(plan, f.Pair))
 		}
+		for _, q := range []*Property{p.OneWayDelay, p.OneWayDelayP99, p.BusyDelay, p.BusyDelayP99} {
+			q.allow(ms(f.Clock))
+		}
 		_, all := p.Properties()
 		for _, q := range all {
 			r.OK = r.OK && q.OK
@@ -187,6 +205,15 @@ func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 func within(planned, measured, low, high float64, samples int) *Property {
 	return &Property{Planned: planned, Measured: measured, Tolerance: [2]float64{low, high}, Samples: samples,
 		OK: samples > 0 && measured >= low && measured <= high}
+}
+
+// allow widens the tolerance.
+func (p *Property) allow(more float64) {
+	if p == nil || more == 0 {
+		return
+	}
+	p.Tolerance[0], p.Tolerance[1] = max(p.Tolerance[0]-more, 0), p.Tolerance[1]+more
+	p.OK = p.Samples > 0 && p.Measured >= p.Tolerance[0] && p.Measured <= p.Tolerance[1]
 }
 
 // delays judges the median and the 99th percentile of delays with the jitter

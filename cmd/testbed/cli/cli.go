@@ -25,6 +25,18 @@ func (e UsageError) Unwrap() error { return e.error }
 // What is wrong has been printed with the result.
 var ErrInvalid = errors.New("the result is not valid")
 
+// ProgramExit is the exit code of a program of the user's, which is ours too.
+type ProgramExit struct{ Code int }
+
+func (e ProgramExit) Error() string {
+	return fmt.Sprintf("the program ended with exit code %d", e.Code)
+}
+
+// LinksFlag asks for a link backend.
+func LinksFlag(cmd *cobra.Command, links *string) {
+	cmd.Flags().StringVar(links, "links", "auto", "who carries packets: netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
+}
+
 // OneScenario is the check of commands that take a scenario.
 func OneScenario(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {

@@ -3,7 +3,6 @@
 package hosts
 
 import (
-	"bufio"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,9 +14,11 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"testbed/cmd/testbed/cli"
 	"testbed/cmd/testbed/pod"
+	"testbed/node/host/emulation"
 	"testbed/node/host/fleet"
 	"testbed/node/host/share"
 )
@@ -25,8 +26,25 @@ import (
 // port is where a leader listens if nothing else is said.
 const port = "7400"
 
+// maxToken is the longest line that is read for a token.
+const maxToken = 4096
+
 // token is that of standard input, which is the same for all runs of a command.
 var token = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) })
+
+// Flag asks for several hosts.
+func Flag(flags *pflag.FlagSet, flag *string) {
+	flags.StringVar(flag, "hosts", "", "go over several hosts: N@ADDRESS, slurm, slurm:N or kubernetes; see docs/hosts.md")
+}
+
+// Ended makes an exit code 3 of the loss of a host, which it names.
+func Ended(cmd *cobra.Command, err error) error {
+	if lost, ok := errors.AsType[*emulation.LostError](err); ok {
+		fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+lost.Why)
+		return cli.ErrInvalid
+	}
+	return err
+}
 
 // Request is what --hosts asks for, nil if it is empty.
 func Request(flag string) (*share.Request, error) {
@@ -89,8 +107,16 @@ func withPort(address, otherwise string) string {
 
 // readToken reads the token that all hosts of a run share, a line.
 func readToken(from io.Reader) (string, error) {
-	line, err := bufio.NewReader(io.LimitReader(from, 4096)).ReadString('\n')
-	if token := strings.TrimSpace(line); token != "" {
+	var line []byte
+	var err error
+	next := make([]byte, 1) // no further than the line: what follows may be a program's
+	for len(line) < maxToken {
+		if _, err = io.ReadFull(from, next); err != nil || next[0] == '\n' {
+			break
+		}
+		line = append(line, next[0])
+	}
+	if token := strings.TrimSpace(string(line)); token != "" {
 		return token, nil
 	}
 	if err == io.EOF || err == nil {

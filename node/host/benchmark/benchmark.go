@@ -15,7 +15,9 @@ import (
 	"testbed/bench"
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
+	"testbed/node/host/over"
 	"testbed/node/host/sandbox"
+	"testbed/node/host/share"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -37,6 +39,8 @@ type Options struct {
 	// Backend carries packets; emulation.LinksAuto takes a bridge alone where
 	// the links neither delay nor lose, and else what a run takes.
 	Backend string
+	// Hosts asks for links over several hosts; nil for this one alone.
+	Hosts   *share.Request
 	Against []string
 	// Timeout bounds every single reduction.
 	Timeout time.Duration
@@ -54,10 +58,11 @@ type ringSpec struct {
 	Ordered  *bench.Ordered // nil: the ring is in naive order
 	Against  []string
 	Timeout  time.Duration
+	Spread   *emulation.Spread `json:",omitempty"`
 }
 
 // Run measures the all-reduce.
-func Run(ctx context.Context, o Options) (*bench.Ring, error) {
+func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -65,16 +70,37 @@ func Run(ctx context.Context, o Options) (*bench.Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	job, err := emulation.Start(ctx, emulation.JobSpec{Kind: KindRing, Spec: spec}, sandbox.Config{Stderr: os.Stderr})
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	hosts, err := over.Gather(ctx, o.Hosts, o.workers(), spec.Plan, spec.Backend, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { hosts.Close(err) }()
+	spec.Backend, spec.Spread = hosts.Links, hosts.Spread
+	job, err := emulation.Start(ctx, hosts.Job(KindRing, spec), sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return nil, err
 	}
 	defer job.Close()
-	var r bench.Ring
-	if err := job.Result(&r, o.Progress); err != nil {
+	r = &bench.Ring{}
+	if err := job.Result(r, o.Progress); err != nil {
 		return nil, err
 	}
-	return &r, nil
+	return r, nil
+}
+
+// workers is the scenario, or one with as many workers and nothing else.
+func (o *Options) workers() *scenarios.Scenario {
+	if o.Scenario != nil {
+		return o.Scenario
+	}
+	s := &scenarios.Scenario{}
+	for k := range o.Workers {
+		s.Workers = append(s.Workers, scenarios.Worker{ID: policy.ID(k)})
+	}
+	return s
 }
 
 func (o *Options) spec() (*ringSpec, error) {
@@ -96,7 +122,7 @@ func (o *Options) spec() (*ringSpec, error) {
 	if backend == emulation.LinksBridge && !plan.Plain() {
 		return nil, bench.Wrong("links", "bridge neither delays nor loses packets; choose auto, netem or user")
 	}
-	if backend == emulation.LinksAuto && plan.Plain() {
+	if backend == emulation.LinksAuto && plan.Plain() && o.Hosts == nil {
 		backend = emulation.LinksBridge
 	}
 	return &ringSpec{
@@ -149,6 +175,9 @@ func (o *Options) check() error {
 	}
 	if o.Links.GroupDelay > 0 && o.Groups < 2 {
 		return bench.Wrong("group_delay", "%v: there is one group; groups says how many", o.Links.GroupDelay)
+	}
+	if o.Hosts != nil && len(o.Against) > 0 {
+		return bench.Wrong("against", "others are measured on one host only; leave it out, or leave --hosts out")
 	}
 	if o.Timeout <= 0 {
 		return bench.Wrong("timeout", "%v must be above 0", o.Timeout)

@@ -65,7 +65,7 @@ func TestScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := len(o.Scenario.Workers)
-	if got.Links != (bench.Links{Scenario: "three_regions", SlowestRate: 100e6}) || got.Settings.Workers != n || len(got.Settings.GroupOf) != n || got.Settings.Groups != 3 {
+	if l := got.Links; l.Scenario != "three_regions" || l.SlowestRate != 100e6 || l.Rate != 0 || got.Settings.Workers != n || len(got.Settings.GroupOf) != n || got.Settings.Groups != 3 {
 		t.Errorf("%+v", got)
 	}
 	if len(got.Plan.Nodes) != n+1 || len(got.Nodes) != n || got.Nodes[0] != scenarios.NodeName(o.Scenario.Workers[0].ID) || len(got.Ordered.Ring) != n {

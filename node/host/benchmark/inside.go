@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"testbed/allreduce"
@@ -52,6 +53,9 @@ func RunRing(s *emulation.Supervisor, spec json.RawMessage) (err error) {
 	if len(b.spec.Against) > 0 {
 		b.chooseTCP()
 	}
+	if err := s.SpreadOver(b.spec.Spread); err != nil {
+		return err
+	}
 	if b.network, err = s.BringUp(b.spec.Plan, 1, b.spec.Backend, nil); err != nil {
 		return err
 	}
@@ -61,6 +65,7 @@ func RunRing(s *emulation.Supervisor, spec json.RawMessage) (err error) {
 	b.startRivals()
 	began, waited := time.Now(), b.waits()
 	watch := monitor.NewWatch(b.network, b.network.Kernel.Nodes())
+	s.OnSample = watch.Elsewhere
 	if err := b.measure(); err != nil {
 		return err
 	}
@@ -72,6 +77,8 @@ func RunRing(s *emulation.Supervisor, spec json.RawMessage) (err error) {
 	if err != nil {
 		return err
 	}
+	watch.Conclude(router, &m)
+	m.CPUWait = max(m.CPUWait, watch.Waited())
 	result, err := b.conclude(m, router)
 	if err != nil {
 		return err
@@ -95,8 +102,8 @@ func (b *benchmark) startWorkers() error {
 		if err != nil {
 			return err
 		}
-		c, err := b.s.StartChild(emulation.ChildSpec{
-			Name: peer.Name, NetNS: b.network.NS(peer.Name), Kind: KindRank, Env: emulation.WorkerEnv(s.Workers),
+		c, err := b.network.StartNode(emulation.ChildSpec{
+			Name: peer.Name, Kind: KindRank, Env: emulation.WorkerEnv(s.Workers),
 			Spec: rankSpec{
 				Settings: s, Rank: rank, Peers: peers, ShortPaths: shortPaths, Credentials: credentials, Timeout: b.spec.Timeout,
 			},
@@ -184,27 +191,33 @@ func (b *benchmark) measure() error {
 func (b *benchmark) reduce(epoch uint64, ring []int) (bench.Reduction, error) {
 	n := len(b.workers)
 	b.current = bench.Reduction{Reduced: make([]bench.Reduced, n), Checked: make([]bench.Checked, n)}
-	cpu, err := b.routerCPU()
+	cpu, ahead, err := b.count()
 	if err != nil {
 		return bench.Reduction{}, err
 	}
-	if err := b.order(bench.Order{Reduce: true, Epoch: epoch, Start: bench.Monotonic() + leadTime, Ring: ring}, b.spec.Timeout); err != nil {
+	o := bench.Order{Reduce: true, Epoch: epoch, Start: bench.Monotonic() + leadTime, Ring: ring}
+	if err := b.order(o, ahead, b.spec.Timeout); err != nil {
 		return bench.Reduction{}, err
 	}
-	after, err := b.routerCPU()
+	after, _, err := b.count()
 	if err != nil {
 		return bench.Reduction{}, err
 	}
 	b.current.RouterCPU = after - cpu
-	err = b.order(bench.Order{}, b.preparation())
+	err = b.order(bench.Order{}, nil, b.preparation())
 	return b.current, err
 }
 
-// order gives all workers an order and waits for the answers.
-func (b *benchmark) order(o bench.Order, patience time.Duration) error {
+// order gives all workers an order and waits for the answers. ahead has by how much
+// the clock of each host is ahead of this one's, where there are several.
+func (b *benchmark) order(o bench.Order, ahead []time.Duration, patience time.Duration) error {
 	b.waiting = len(b.workers)
 	for _, c := range b.workers {
-		if err := c.Send(o); err != nil {
+		theirs := o
+		if ahead != nil {
+			theirs.Start += ahead[b.network.HostOf(c.Name)]
+		}
+		if err := c.Send(theirs); err != nil {
 			return c.Err()
 		}
 	}
@@ -228,19 +241,34 @@ func (b *benchmark) answered(rank int, data json.RawMessage) error {
 	return nil
 }
 
-// routerCPU is what the router has taken so far, 0 where there is none.
-func (b *benchmark) routerCPU() (time.Duration, error) {
+// count is what the routers have taken so far, 0 where there is none, and by how much
+// the clock of each host is ahead of this one's, nil where there is one.
+func (b *benchmark) count() (cpu time.Duration, ahead []time.Duration, err error) {
 	count, err := b.network.Count()
 	if count == nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return count.CPU, nil
+	if b.network.Spread() {
+		hosts := b.network.Hosts()
+		ahead = make([]time.Duration, len(hosts))
+		for _, u := range count.Underlay {
+			if u.From == hosts[0] {
+				ahead[slices.Index(hosts, u.To)] = u.Offset
+			}
+		}
+	}
+	return count.CPU, ahead, nil
 }
 
-// waits is how long each worker has waited for a processor so far.
+// waits is how long each worker has waited for a processor so far, 0 if it is on
+// another host, which says so itself.
 func (b *benchmark) waits() (all []time.Duration) {
 	for _, c := range b.workers {
-		all = append(all, monitor.RunnableWait(c.Process.Pid()))
+		var d time.Duration
+		if c.Process != nil {
+			d = monitor.RunnableWait(c.Process.Pid())
+		}
+		all = append(all, d)
 	}
 	return all
 }
@@ -265,6 +293,11 @@ func (b *benchmark) endAll() (*userlink.Stats, error) {
 func (b *benchmark) conclude(m fidelity.Measurements, router *userlink.Stats) (*bench.Ring, error) {
 	links := b.spec.Links
 	links.Backend = string(b.network.Backend)
+	if b.network.Spread() {
+		for k, name := range b.network.Hosts() {
+			links.Hosts = append(links.Hosts, bench.Host{Name: name, Nodes: b.network.NodesOn(k)})
+		}
+	}
 	if len(b.spec.Against) > 0 {
 		var err error
 		if links.TCP, err = b.network.Kernel.TCP(); err != nil {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"testbed/shaping"
 	"testbed/shaping/userlink"
 )
@@ -21,20 +23,32 @@ type order struct {
 	Share *shareSpec  `json:"share,omitempty"` // build your part of the network
 	Start *startOrder `json:"start,omitempty"`
 
-	Child   string          `json:"child,omitempty"` // whom the next five are for
+	Child   string          `json:"child,omitempty"` // whom the next six are for
 	Command json.RawMessage `json:"command,omitempty"`
 	Close   bool            `json:"close,omitempty"`
 	Signal  syscall.Signal  `json:"signal,omitempty"`
 	Group   bool            `json:"group,omitempty"` // with Signal
 	Fetch   string          `json:"fetch,omitempty"` // what is in the memory of that name
+	Fill    *fill           `json:"fill,omitempty"`  // before it is started
 
 	Plan  *shaping.Plan `json:"plan,omitempty"` // is the network's from now on
 	Paces []pace        `json:"paces,omitempty"`
 	Count bool          `json:"count,omitempty"` // tell it
 	End   bool          `json:"end,omitempty"`   // take the network down
+
+	// from is what all of Fill is read from, when its turn has come.
+	from *os.File
 }
 
-// startOrder is a ChildSpec for another host. Its files are all memory.
+// fill is a part of what a process finds in the memory of a name when it is started.
+type fill struct {
+	Name string `json:"name"`
+	At   int64  `json:"at"`
+	Data []byte `json:"data"`
+}
+
+// startOrder is a ChildSpec for another host. Its files are all memory, which holds
+// what was in them here (fill).
 type startOrder struct {
 	Name      string          `json:"name"`
 	Node      string          `json:"node,omitempty"` // whose namespace; none: the hub
@@ -98,6 +112,12 @@ func newAway(s *Supervisor, host int, name string, conn io.ReadWriteCloser) *awa
 	go func() {
 		out := json.NewEncoder(conn)
 		for o := range a.orders {
+			if o.from != nil {
+				if err := o.pour(out.Encode); err != nil {
+					s.Post(func() error { return fmt.Errorf("telling the host %s what %s begins with: %w", name, o.Child, err) })
+				}
+				continue
+			}
 			if out.Encode(o) != nil {
 				return // its end is told by who reads
 			}
@@ -117,6 +137,26 @@ func newAway(s *Supervisor, host int, name string, conn io.ReadWriteCloser) *awa
 		}
 	}()
 	return a
+}
+
+// pour sends the content of a file in parts, and closes it.
+func (o order) pour(send func(any) error) error {
+	defer o.from.Close()
+	for at := int64(0); ; at += chunkSize {
+		data := make([]byte, chunkSize)
+		n, err := o.from.ReadAt(data, at)
+		if n > 0 {
+			if send(order{Child: o.Child, Fill: &fill{o.Fill.Name, at, data[:n]}}) != nil {
+				return nil // the host's end is told by who reads
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // order has the host do something. A host that has stopped reading is lost.
@@ -228,6 +268,13 @@ func (a *away) start(spec ChildSpec, node string) (*Child, error) {
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
 	c := &Child{Name: spec.Name, spec: spec, s: a.s, away: a}
+	for k, file := range spec.Files {
+		fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("starting %s: %w", spec.Name, os.NewSyscallError("fcntl", err))
+		}
+		a.order(order{Child: spec.Name, Fill: &fill{Name: spec.FileNames[k]}, from: os.NewFile(uintptr(fd), spec.FileNames[k])})
+	}
 	a.children[spec.Name] = c
 	a.order(order{Start: &startOrder{
 		Name: spec.Name, Node: node, Kind: spec.Kind, Spec: raw, Env: spec.Env, FileNames: spec.FileNames, Watched: spec.Watched,
@@ -272,29 +319,57 @@ func (c *Child) fetched(part *chunk) error {
 
 // StartNode starts a process in the namespace of the node of its name, on the host
 // of that node.
-func (n *Network) StartNode(spec ChildSpec) (*Child, error) {
-	if a := n.awayOf(spec.Name); a != nil {
-		return a.start(spec, spec.Name)
+func (n *Network) StartNode(spec ChildSpec) (*Child, error) { return n.StartIn(spec.Name, spec) }
+
+// StartIn starts a process of any name in the namespace of a node, on the host of that
+// node.
+func (n *Network) StartIn(node string, spec ChildSpec) (*Child, error) {
+	if a := n.awayOf(node); a != nil {
+		return a.start(spec, node)
 	}
-	spec.NetNS = n.NS(spec.Name)
+	spec.NetNS = n.NS(node)
 	return n.s.StartChild(spec)
 }
 
-// StartEverywhere starts a process of that spec in the hub of each host.
-func (n *Network) StartEverywhere(spec ChildSpec) (all []*Child, err error) {
+// StartOn starts a process in the hub of a host.
+func (n *Network) StartOn(host int, spec ChildSpec) (*Child, error) {
+	if host > 0 {
+		return n.s.away[host-1].start(spec, "")
+	}
 	spec.NetNS = Hub
-	c, err := n.s.StartChild(spec)
-	if err != nil {
-		return nil, err
+	return n.s.StartChild(spec)
+}
+
+// Hosts are the names of the hosts that the network goes over, the first of which
+// leads. Where there is but this one its name is empty.
+func (n *Network) Hosts() []string {
+	names := []string{""}
+	if n.Spread() {
+		names[0] = n.s.spread.Hosts[0].Name
 	}
-	all = append(all, c)
 	for _, a := range n.s.away {
-		if c, err = a.start(spec, ""); err != nil {
-			return nil, err
-		}
-		all = append(all, c)
+		names = append(names, a.name)
 	}
-	return all, nil
+	return names
+}
+
+// NodesOn are the nodes on that one of Hosts, in the order of the plan.
+func (n *Network) NodesOn(host int) []string {
+	names := []string{}
+	for _, node := range n.Plan.Nodes {
+		if n.HostOf(node.Name) == host {
+			names = append(names, node.Name)
+		}
+	}
+	return names
+}
+
+// HostOf is which of Hosts a node is on.
+func (n *Network) HostOf(node string) int {
+	if !n.Spread() {
+		return 0
+	}
+	return n.s.spread.Of[n.Plan.Index(node)]
 }
 
 // Spread says whether the network goes over several hosts.
@@ -314,11 +389,10 @@ func (n *Network) ClockOffset(host string) time.Duration {
 }
 
 func (n *Network) awayOf(node string) *away {
-	k := slices.IndexFunc(n.s.away, func(a *away) bool { return a.host == n.s.spread.Of[n.Plan.Index(node)] })
-	if k < 0 {
-		return nil
+	if host := n.HostOf(node); host > 0 {
+		return n.s.away[host-1]
 	}
-	return n.s.away[k]
+	return nil
 }
 
 // startAway has the other hosts build their parts of the network.

@@ -72,6 +72,8 @@ func (h *share) take(o order) error {
 		return h.start(o.Start)
 	case h.network == nil:
 		return errors.New("an order before there is a network")
+	case o.Fill != nil:
+		return h.fill(o.Child, o.Fill)
 	case o.Child != "":
 		return h.child(o)
 	case o.Plan != nil:
@@ -131,13 +133,12 @@ func (h *share) start(o *startOrder) error {
 	if o.Node != "" {
 		spec.NetNS = h.network.NS(o.Node)
 	}
-	memories := map[string]*os.File{}
 	for _, name := range o.FileNames {
-		file, err := NewMemory(name + " of " + o.Name)
+		file, err := h.memory(o.Name, name)
 		if err != nil {
 			return err
 		}
-		memories[name], spec.Files = file, append(spec.Files, file)
+		spec.Files = append(spec.Files, file)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -159,7 +160,34 @@ func (h *share) start(o *startOrder) error {
 	}
 	c, err := h.s.StartChild(spec)
 	if err == nil {
-		h.children[o.Name], h.memories[o.Name] = c, memories
+		h.children[o.Name] = c
+	}
+	return err
+}
+
+// memory is what a process shares under a name, or will when it is started.
+func (h *share) memory(child, name string) (*os.File, error) {
+	all := h.memories[child]
+	if all == nil {
+		all = map[string]*os.File{}
+		h.memories[child] = all
+	}
+	if all[name] == nil {
+		file, err := NewMemory(name + " of " + child)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = file
+	}
+	return all[name], nil
+}
+
+// fill fills a memory of a process that is about to be started. The process begins to
+// read at the beginning.
+func (h *share) fill(child string, f *fill) error {
+	file, err := h.memory(child, f.Name)
+	if err == nil {
+		_, err = file.WriteAt(f.Data, f.At)
 	}
 	return err
 }

@@ -54,9 +54,12 @@ func (s *Spread) enter(self *Self, o *userlink.Options) error {
 	return nil
 }
 
-// SpreadOver has the network that BringUp makes go over several hosts. This one is
-// the leader, whose job has the files for that.
+// SpreadOver has the network that BringUp makes go over several hosts, if spread is
+// given. This one is the leader, whose job has the files for that.
 func (s *Supervisor) SpreadOver(spread *Spread) error {
+	if spread == nil {
+		return nil
+	}
 	s.spread = spread
 	for host, h := range spread.Hosts {
 		if host == spread.Self {

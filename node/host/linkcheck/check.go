@@ -37,17 +37,28 @@ type Checked struct {
 func Check(s *emulation.Supervisor, network *emulation.Network, of *scenarios.Scenario) (*Checked, error) {
 	plan := network.Plan
 	rated := ratedPairs(plan, of)
-	found, err := probePairs(s, network, proberSpec{Plan: plan, Pairs: union(pairs(plan, of), rated), Rated: rated, Short: true})
+	crew, err := newCrew(s, network, proberSpec{Plan: plan, Pairs: union(pairs(plan, of), rated)})
 	if err != nil {
 		return nil, err
 	}
-	c := judge(plan, string(network.Backend), found.Found)
+	survey := probe.NewSurvey(plan, crew.spec.Pairs, crew.do, func(stage string) { s.Tell("%s", stage) })
+	found, err := survey.Check()
+	if err == nil {
+		err = survey.Rates(found, rated)
+	}
+	if err == nil {
+		err = crew.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := judge(plan, string(network.Backend), found)
 	c.Report.Undilate(of.Slowdown())
 	emulated, err := of.Plan()
 	if err != nil {
 		return nil, err
 	}
-	c.Ways = ways(emulated, of, found.Found)
+	c.Ways = ways(emulated, of, found)
 	return c, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,7 @@ import (
 	"testbed/node/host/sandbox"
 	"testbed/shaping"
 	"testbed/shaping/probe"
+	"testbed/shaping/tunnel"
 )
 
 // KindProber is the program of a prober: RunProber.
@@ -25,137 +27,211 @@ const KindProber = "prober"
 // proberName is the prober's among the processes. No node is called so.
 const proberName = "prober"
 
-// proberSpec has one process measure pairs of nodes. It has its sockets in
-// their namespaces, so that what it measures is what they have.
+// proberSpec has one process of each host measure pairs of nodes. It has its sockets
+// in the namespaces of its host's nodes, so that what it measures is what they have.
 type proberSpec struct {
 	Plan  *shaping.Plan
 	Pairs []probe.Pair
-	// Short asks for round trips without load only, and for the rates of the
-	// Rated pairs.
-	Short bool
-	Rated []probe.Pair
-	// Spread says that there are several hosts. Each has a prober, which measures the
-	// pairs from its own nodes when it is told to, and answers the others until its
-	// commands end.
-	Spread bool `json:",omitempty"`
 }
 
-// probed is what the prober found.
-type probed struct {
-	Stage string        `json:",omitempty"` // what it does next; nothing is found yet
-	Found []probe.Found `json:",omitempty"`
-	Notes []string      `json:",omitempty"`
+// proberOrder is one thing that a prober is to do: make ready for a step, do it, or
+// tell what it saw. All probers do one before any does the next.
+type proberOrder struct {
+	Begin *probe.Step `json:",omitempty"`
+	Do    bool        `json:",omitempty"`
 }
 
-// probePairs starts a prober on each host and waits for what they find.
-func probePairs(s *emulation.Supervisor, network *emulation.Network, spec proberSpec) (*probed, error) {
-	var results []*probed
-	spec.Spread = network.Spread()
-	children, err := network.StartEverywhere(emulation.ChildSpec{
-		Name: proberName, Kind: KindProber, Spec: spec,
-		OnData: func(data json.RawMessage) error {
-			var p probed
-			if err := json.Unmarshal(data, &p); err != nil {
-				return fmt.Errorf("reading what the prober found: %w", err)
-			}
-			if p.Stage != "" {
-				s.Tell("%s", p.Stage)
+// proberAnswer says that an order is carried out.
+type proberAnswer struct {
+	Seen *probe.Seen `json:",omitempty"`
+}
+
+// crew is the probers of all hosts.
+type crew struct {
+	s        *emulation.Supervisor
+	network  *emulation.Network
+	spec     proberSpec
+	children []*emulation.Child // by host
+	answers  []proberAnswer     // by host, to the order under way
+	waiting  int                // for so many of them
+	// clocks has those of the hosts compared, so that one-way delays between hosts
+	// mean something.
+	clocks  bool
+	stepped []time.Duration // by host: how wall clocks were set meanwhile
+}
+
+// newCrew starts a prober on each host.
+func newCrew(s *emulation.Supervisor, network *emulation.Network, spec proberSpec) (*crew, error) {
+	c := &crew{s: s, network: network, spec: spec}
+	for k := range network.Hosts() {
+		child, err := network.StartOn(k, emulation.ChildSpec{
+			Name: proberName, NetNS: emulation.Hub, Kind: KindProber, Spec: spec,
+			OnData: func(data json.RawMessage) error {
+				c.answers[k] = proberAnswer{}
+				c.waiting--
+				if err := json.Unmarshal(data, &c.answers[k]); err != nil {
+					return fmt.Errorf("reading what the prober found: %w", err)
+				}
 				return nil
-			}
-			results = append(results, &p)
-			return nil
-		},
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.children = append(c.children, child)
+	}
+	c.answers, c.stepped = make([]proberAnswer, len(c.children)), make([]time.Duration, len(c.children))
+	return c, c.await(emulation.StartupPatience, "the probers", func() bool { return c.all(func(c *emulation.Child) bool { return c.Ready }) })
+}
+
+func (c *crew) all(so func(*emulation.Child) bool) bool {
+	return !slices.ContainsFunc(c.children, func(c *emulation.Child) bool { return !so(c) })
+}
+
+// await waits until done, or until a prober has ended, which is an error.
+func (c *crew) await(patience time.Duration, what string, done func() bool) error {
+	var gone *emulation.Child
+	err := c.s.Await(patience, what, func() bool {
+		if k := slices.IndexFunc(c.children, func(c *emulation.Child) bool { return c.Ended }); k >= 0 {
+			gone = c.children[k]
+		}
+		return gone != nil || done()
 	})
+	if err == nil && gone != nil {
+		return gone.Err()
+	}
+	return err
+}
+
+// order has all probers do something, and waits until they have.
+func (c *crew) order(o proberOrder, patience time.Duration) error {
+	c.waiting = len(c.children)
+	for _, child := range c.children {
+		_ = child.Send(o) // one that has ended is noticed by that
+	}
+	return c.await(emulation.StartupPatience+patience, "the measurement of the links", func() bool { return c.waiting == 0 })
+}
+
+// do is a probe.Crew.
+func (c *crew) do(step probe.Step) ([]probe.Saw, error) {
+	before, err := c.compared()
 	if err != nil {
 		return nil, err
 	}
-	all := func(so func(*emulation.Child) bool) func() bool {
-		return func() bool {
-			return !slices.ContainsFunc(children, func(c *emulation.Child) bool { return !so(c) })
-		}
+	patience := step.Time + step.Far
+	for _, s := range step.Probes {
+		patience = max(patience, step.Time+step.Far+time.Duration(s.Count)*s.Gap)
 	}
-	ended := func(c *emulation.Child) bool { return c.Ended }
-	if spec.Spread {
-		if err := s.Await(emulation.StartupPatience, "the probers", all(func(c *emulation.Child) bool { return c.Ready || c.Ended })); err != nil {
+	for _, o := range []proberOrder{{Begin: &step}, {Do: true}, {}} {
+		if err := c.order(o, patience); err != nil {
 			return nil, err
 		}
-		for _, c := range children {
-			_ = c.Send(struct{}{}) // one that has ended is noticed by that
-		}
 	}
-	patience := emulation.StartupPatience + probe.Tries*(probe.Estimate(spec.Plan, spec.Pairs)+probe.EstimateRates(spec.Plan, spec.Rated))
-	if err := s.Await(patience, "the measurement of the links", func() bool {
-		return len(results) == len(children) || slices.ContainsFunc(children, ended)
-	}); err != nil {
+	after, err := c.compared()
+	if err != nil {
 		return nil, err
 	}
-	for _, c := range children {
-		c.CloseCommands()
-	}
-	if err := s.Await(emulation.StartupPatience, "the probers to end", all(ended)); err != nil {
-		return nil, err
-	}
-	for _, c := range children {
-		if c.Failure != "" || len(results) < len(children) {
-			return nil, c.Err()
+	seen := make([]probe.Seen, len(c.answers))
+	for k, a := range c.answers {
+		if a.Seen == nil || len(a.Seen.Pairs) != len(c.spec.Pairs) {
+			return nil, fmt.Errorf("the prober of the host %s has not said what it saw", c.network.Hosts()[k])
 		}
+		seen[k] = *a.Seen
+		c.stepped[k] += a.Seen.Stepped
 	}
-	return merge(results), nil
-}
-
-// merge is what several probers have found, each of whose pairs one has measured.
-func merge(results []*probed) *probed {
-	whole := results[0]
-	for _, r := range results[1:] {
-		for k, f := range r.Found {
-			if f.Asked > 0 {
-				whole.Found[k] = f
+	saw := probe.Merge(c.spec.Pairs, seen, c.hostOf, func(host, other int) (time.Duration, time.Duration) {
+		x, y := before[[2]int{host, other}], after[[2]int{host, other}]
+		return (x.Offset + y.Offset) / 2, max(x.Bound, y.Bound)
+	})
+	if !c.clocks {
+		for k, p := range c.spec.Pairs {
+			if c.hostOf(p.From) != c.hostOf(p.To) {
+				saw[k].Delays = nil
 			}
 		}
-		whole.Notes = append(whole.Notes, r.Notes...)
 	}
-	return whole
+	return saw, nil
 }
 
-// RunProber is the process of a prober.
+func (c *crew) hostOf(node int) int { return c.network.HostOf(c.spec.Plan.Nodes[node].Name) }
+
+// compared is what the routers know of each other's clocks, by pairs of hosts.
+func (c *crew) compared() (map[[2]int]tunnel.Stats, error) {
+	if !c.clocks || !c.network.Spread() {
+		return nil, nil
+	}
+	count, err := c.network.Count()
+	if err != nil {
+		return nil, err
+	}
+	all, hosts := map[[2]int]tunnel.Stats{}, c.network.Hosts()
+	for _, u := range count.Underlay {
+		all[[2]int{slices.Index(hosts, u.To), slices.Index(hosts, u.From)}] = u
+	}
+	return all, nil
+}
+
+// end ends the probers.
+func (c *crew) end() error {
+	for _, child := range c.children {
+		child.CloseCommands()
+	}
+	if err := c.s.Await(emulation.StartupPatience, "the probers to end", func() bool { return c.all(func(c *emulation.Child) bool { return c.Ended }) }); err != nil {
+		return err
+	}
+	for _, child := range c.children {
+		if child.Failure != "" {
+			return child.Err()
+		}
+	}
+	return nil
+}
+
+// notes tell of wall clocks that somebody has set: delays are differences of them.
+func (c *crew) notes() (all []string) {
+	for k, step := range c.stepped {
+		if step.Abs() > 5*time.Millisecond {
+			where := "the machine's clock"
+			if c.network.Spread() {
+				where = "the clock of the host " + c.network.Hosts()[k]
+			}
+			all = append(all, fmt.Sprintf("%s was set by %v during the measurement: delays are wrong by as much", where, step))
+		}
+	}
+	return all
+}
+
+// RunProber is the process of a prober: it carries out orders until there will be no
+// more.
 func RunProber(self *emulation.Self) error {
 	var s proberSpec
 	if err := self.Spec(&s); err != nil {
 		return err
 	}
-	var elsewhere func(int) bool
-	if s.Spread {
-		elsewhere = func(node int) bool { return !isHere(s.Plan.Nodes[node].Name) }
-	}
-	p, err := probe.New(s.Plan, s.Pairs, elsewhere, func(name string, port int) (*net.UDPConn, error) {
+	p, err := probe.New(s.Plan, s.Pairs, func(node int) bool { return isHere(s.Plan.Nodes[node].Name) }, func(name string, port int) (*net.UDPConn, error) {
 		return listenIn(name, s.Plan, port)
 	})
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	commands := self.Commands()
-	if s.Spread {
-		self.Ready()
-		var begin struct{}
-		if err := commands.Decode(&begin); err != nil {
-			return fmt.Errorf("waiting for the other hosts: %w", err)
+	self.Ready()
+	for commands := self.Commands(); ; {
+		var o proberOrder
+		if commands.Decode(&o) != nil {
+			return nil // the end of the file
 		}
+		var answer proberAnswer
+		switch {
+		case o.Begin != nil:
+			p.Begin(*o.Begin)
+		case o.Do:
+			p.Do()
+		default:
+			answer.Seen = new(p.Saw())
+		}
+		self.Tell(answer)
 	}
-	tell := func(stage string) { self.Tell(probed{Stage: stage}) }
-	var result probed
-	if s.Short {
-		result.Found = p.Check()
-		p.Rates(result.Found, s.Rated, tell)
-	} else {
-		result.Found, result.Notes = p.Verify(tell)
-	}
-	self.Tell(result)
-	if s.Spread {
-		var end struct{}
-		_ = commands.Decode(&end) // when all have measured
-	}
-	return nil
 }
 
 // isHere says whether a node is on this host.

@@ -13,7 +13,9 @@ import (
 
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
+	"testbed/node/host/over"
 	"testbed/node/host/sandbox"
+	"testbed/node/host/share"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
@@ -27,6 +29,8 @@ const KindVerify = "verify"
 type Options struct {
 	Scenario *scenarios.Scenario
 	Links    string // the backend, as in package emulation
+	// Hosts asks for a network over several hosts; nil for one on this alone.
+	Hosts *share.Request
 	// Progress is told what happens in words; it may be nil.
 	Progress func(string)
 }
@@ -35,12 +39,25 @@ type Options struct {
 type verifySpec struct {
 	Scenario *scenarios.Scenario
 	Links    string
+	Spread   *emulation.Spread `json:",omitempty"`
 }
 
 // Verify builds the scenario's network, measures its pairs and compares them
 // with the plan.
 func Verify(ctx context.Context, o Options) (r probe.Report, err error) {
-	job, err := emulation.Start(ctx, emulation.JobSpec{Kind: KindVerify, Spec: verifySpec{o.Scenario, o.Links}}, sandbox.Config{Stderr: os.Stderr})
+	plan, err := o.Scenario.Plan()
+	if err != nil {
+		return r, err
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	hosts, err := over.Gather(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	if err != nil {
+		return r, err
+	}
+	defer func() { hosts.Close(err) }()
+	job, err := emulation.Start(ctx, hosts.Job(KindVerify, verifySpec{o.Scenario, hosts.Links, hosts.Spread}), sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return r, err
 	}
@@ -58,6 +75,9 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	if err := s.SpreadOver(v.Spread); err != nil {
+		return err
+	}
 	network, err := s.BringUp(plan, v.Scenario.Slowdown(), v.Links, nil)
 	if err != nil {
 		return err
@@ -71,7 +91,16 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 	}
 	s.Tell("measuring %s takes about %v, and some seconds more if something has to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(network, network.Kernel.Nodes())
-	p, err := probePairs(s, network, proberSpec{Plan: plan, Pairs: pairs})
+	s.OnSample = watch.Elsewhere
+	crew, err := newCrew(s, network, proberSpec{Plan: plan, Pairs: pairs})
+	if err != nil {
+		return err
+	}
+	crew.clocks = true
+	found, err := probe.NewSurvey(plan, pairs, crew.do, func(stage string) { s.Tell("%s", stage) }).Verify()
+	if err == nil {
+		err = crew.end()
+	}
 	if err != nil {
 		return err
 	}
@@ -80,11 +109,30 @@ func RunVerify(s *emulation.Supervisor, spec json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	r := probe.Judge(plan, string(network.Backend), whole, p.Found)
-	r.Notes = append(r.Notes, p.Notes...)
+	watch.Conclude(router, &m)
+	r := probe.Judge(plan, string(network.Backend), whole, found)
+	r.Notes = append(r.Notes, crew.notes()...)
+	r.Hosts = hostsOf(network, router)
 	r.Undilate(v.Scenario.Slowdown())
 	judgeMachine(&r, router, m)
 	return s.Hand(r)
+}
+
+// hostsOf are those that the network went over, nil where that was one.
+func hostsOf(network *emulation.Network, router *userlink.Stats) (all []probe.Host) {
+	if !network.Spread() {
+		return nil
+	}
+	for k, name := range network.Hosts() {
+		h := probe.Host{Name: name, Nodes: network.NodesOn(k)}
+		for _, u := range router.Underlay {
+			if u.To == name && u.From == network.Hosts()[0] {
+				h.ClockOffset, h.ClockBound = float64(u.Offset)/1e3, float64(u.Bound)/1e3
+			}
+		}
+		all = append(all, h)
+	}
+	return all
 }
 
 // busyMachine is the share of time with waiting tasks from which a failure
@@ -102,7 +150,7 @@ func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measuremen
 			r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped for lack of room, which no plan asks for", d))
 		}
 	}
-	links := fidelity.Measurements{BusyLink: m.BusyLink, BusyTime: m.BusyTime, BusyShare: m.BusyShare, Steal: m.Steal}
+	links := fidelity.Measurements{BusyLink: m.BusyLink, BusyTime: m.BusyTime, BusyShare: m.BusyShare, Steal: m.Steal, Underlay: m.Underlay}
 	if v := fidelity.Judge(links); v.Verdict != fidelity.Valid {
 		r.OK = false
 		r.Notes = append(r.Notes, v.Reasons...)

@@ -13,21 +13,29 @@ type elsewhere struct {
 	known               bool
 }
 
-// Elsewhere takes what another host has seen since it told the last time, when its
-// router was asked for its count; Routed follows. What comes first is from before
-// the run, and what comes at the end of all the time.
-func (m *Monitor) Elsewhere(host string, s Sample) {
-	if m.away == nil {
-		m.away = map[string]*elsewhere{}
-	}
-	e := m.away[host]
+// others are the other hosts, by name.
+type others map[string]*elsewhere
+
+// take takes what a host has seen since it told the last time.
+func (o others) take(host string, s Sample) {
+	e := o[host]
 	if e == nil {
-		m.away[host] = &elsewhere{first: s, before: s, last: s}
+		o[host] = &elsewhere{first: s, before: s, last: s}
 		return
+	}
+	for name, d := range e.last.Waits {
+		if _, is := s.Waits[name]; !is && s.Waits != nil {
+			s.Waits[name] = d // it has ended
+		}
 	}
 	e.before, e.last = e.last, s
 	e.known = true
 }
+
+// Elsewhere takes what another host has seen since it told the last time, when its
+// router was asked for its count; Routed follows. What comes first is from before
+// the run, and what comes at the end of all the time.
+func (m *Monitor) Elsewhere(host string, s Sample) { m.away.take(host, s) }
 
 // Differ takes the processors of hosts that have different ones.
 func (m *Monitor) Differ(processors []string) { m.whole.Processors = processors }
@@ -44,10 +52,10 @@ func (m *Monitor) enterAway(r *Round) {
 	}
 }
 
-// concludeAway enters what is of the whole run: the other hosts' own, and what
-// became of frames between hosts.
-func (m *Monitor) concludeAway(router *userlink.Stats, to *fidelity.Measurements) {
-	for _, e := range m.away {
+// conclude enters what is of all the time: the other hosts' own, and what became of
+// frames between hosts.
+func (o others) conclude(router *userlink.Stats, to *fidelity.Measurements) {
+	for _, e := range o {
 		if e.known {
 			e.last.enterWorse(e.first, to)
 		}

@@ -69,7 +69,7 @@ type Monitor struct {
 	shared []float64
 	inject time.Duration // the slowest inject
 
-	away map[string]*elsewhere // by host
+	away others
 
 	asked  []*Round       // that the router has yet to answer for
 	router userlink.Stats // as of its last answer
@@ -78,7 +78,7 @@ type Monitor struct {
 // New returns a Monitor of a run in which a worker makes that many inner steps
 // in a round.
 func New(steps int, algorithm allreduce.Algorithm) *Monitor {
-	return &Monitor{steps: steps, algorithm: algorithm}
+	return &Monitor{steps: steps, algorithm: algorithm, away: others{}}
 }
 
 // Begin begins the run, and its first round.
@@ -172,7 +172,7 @@ func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Reco
 	w.Computing = quantile(m.shares, 0.9)
 	EnterRouter(router, w)
 	s.enter(m.started, w)
-	m.concludeAway(router, w)
+	m.away.conclude(router, w)
 	v := fidelity.Run(*w, levels)
 	if len(m.failures) > 0 {
 		v.Verdict, v.Reasons = fidelity.Invalid, append(v.Reasons, m.failures...)

@@ -3,9 +3,12 @@
 package monitor
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"testbed/shaping/fidelity"
+	"testbed/shaping/userlink"
 )
 
 // Watch looks at a network and at the machine while programs use them that know
@@ -14,11 +17,42 @@ type Watch struct {
 	began   time.Time
 	machine Machine
 	links   *Links
+	away    others
 }
 
 // NewWatch begins to look at a network with nodes of those names.
 func NewWatch(net Network, names []string) *Watch {
-	return &Watch{time.Now(), ReadMachine(), WatchLinks(net, names, nil)}
+	return &Watch{time.Now(), ReadMachine(), WatchLinks(net, names, nil), others{}}
+}
+
+// Elsewhere takes what another host has seen, a Sample, when its router was asked
+// for its count: first as soon as the watch begins, and at the end.
+func (w *Watch) Elsewhere(host string, raw json.RawMessage) error {
+	var s Sample
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("reading what the host %s has seen: %w", host, err)
+	}
+	w.away.take(host, s)
+	return nil
+}
+
+// Waited is how long the process on another host that waited most stood in line for a
+// processor, as a share of the time.
+func (w *Watch) Waited() (most float64) {
+	for _, e := range w.away {
+		for name, d := range e.last.Waits {
+			if took := e.last.At.Sub(e.first.At); took > 0 {
+				most = max(most, float64(d-e.first.Waits[name])/float64(took))
+			}
+		}
+	}
+	return most
+}
+
+// Conclude enters what other hosts have seen, and what became of frames between
+// hosts, when the network is taken down. router is its last count.
+func (w *Watch) Conclude(router *userlink.Stats, to *fidelity.Measurements) {
+	w.away.conclude(router, to)
 }
 
 // Stop stops looking, before the network is taken down, and returns what was

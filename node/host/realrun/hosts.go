@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 
 	"testbed/node/host/emulation"
@@ -15,7 +16,6 @@ import (
 	"testbed/node/host/place"
 	"testbed/node/host/share"
 	"testbed/runlog"
-	"testbed/scenarios/averaging"
 	"testbed/shaping/fidelity"
 )
 
@@ -31,8 +31,6 @@ func checkHosts(o *Options) error {
 		return usage("--qlog records on one host only; leave it out, or leave --hosts out")
 	case s.Train.Foreign():
 		return usage("a trainer of your own runs on one host only; leave --hosts out")
-	case s.Real.AllReduce.Order == averaging.OrderMeasuredRates:
-		return usage("real.all_reduce.order: rates between hosts are not measured; take another order, or leave --hosts out")
 	}
 	plan, err := o.Scenario.Plan()
 	if err != nil {
@@ -53,6 +51,9 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	}
 	defer func() { hosts.Close(err) }()
 	e := monitor.Environment(r.options.Command)
+	if r.spec.Resume != nil {
+		e.Command = r.command()
+	}
 	e.Hosts = hosts.Environments
 	if err := r.dir.WriteJSON(runlog.EnvironmentFile, e); err != nil {
 		return err
@@ -72,6 +73,16 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	}
 	r.spec.Links, r.spec.Spread = emulation.LinksUser, hosts.Spread
 	return r.play(ctx, emulation.JobSpec{Files: hosts.Files, FileNames: hosts.FileNames})
+}
+
+// command is the command line that the run began with, as far as that is known.
+func (r *recorder) command() []string {
+	var was runlog.Environment
+	text, err := os.ReadFile(r.dir.Path(runlog.EnvironmentFile))
+	if err != nil || json.Unmarshal(text, &was) != nil {
+		return r.options.Command
+	}
+	return was.Command
 }
 
 // differing says which processors the hosts of an environment have, nil if all have

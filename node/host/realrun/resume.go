@@ -59,15 +59,30 @@ var errOver = errors.New("the run came to its end; there is nothing to resume")
 
 // Resume goes on with the run in a directory, all of whose processes have been
 // killed, from the last checkpoint that is whole. Its record goes on where it
-// was cut off, and the summary covers the whole run.
-func Resume(ctx context.Context, dir string, progress func(Progress)) (*scenarios.Scenario, runlog.Summary, error) {
-	r := &recorder{options: Options{Dir: dir, Progress: progress}}
+// was cut off, and the summary covers the whole run. Of the options Dir, Hosts,
+// Command and Progress count: a run goes on as it began, but on whatever hosts.
+func Resume(ctx context.Context, o Options) (*scenarios.Scenario, runlog.Summary, error) {
+	r := &recorder{options: o}
 	lock, err := r.reopen()
+	if err == nil && o.Hosts != nil {
+		r.options.Scenario, r.options.Links = r.spec.Scenario, r.spec.Links
+		err = checkHosts(&r.options)
+		if l := r.spec.Links; l != emulation.LinksUser {
+			err = &emulation.UsageError{Problem: fmt.Sprintf("it has %s links, which cannot go over several hosts; leave --hosts out", l)}
+		}
+		if err != nil {
+			lock.Close()
+		}
+	}
 	if err != nil {
-		return nil, runlog.Summary{}, fmt.Errorf("resuming the run in %s: %w", dir, err)
+		return nil, runlog.Summary{}, fmt.Errorf("resuming the run in %s: %w", o.Dir, err)
 	}
 	defer lock.Close()
-	err = r.play(ctx, emulation.JobSpec{})
+	if o.Hosts == nil {
+		err = r.play(ctx, emulation.JobSpec{})
+	} else {
+		err = r.playOver(ctx)
+	}
 	sum, werr := r.conclude(err)
 	return r.spec.Scenario, sum, errors.Join(err, werr)
 }

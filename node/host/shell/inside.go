@@ -40,6 +40,9 @@ func RunProgram(s *emulation.Supervisor, raw json.RawMessage) error {
 	}
 	var sent signals
 	go sent.pass(s)
+	if err := s.SpreadOver(spec.Spread); err != nil {
+		return err
+	}
 	network, err := s.BringUp(plan, spec.Scenario.Slowdown(), spec.Links, nil)
 	if err != nil {
 		return err
@@ -55,7 +58,7 @@ func RunProgram(s *emulation.Supervisor, raw json.RawMessage) error {
 		}
 		captures = append(captures, c)
 	}
-	note, seen, err := runProgram(s, network, &spec, &sent)
+	note, seen, watch, err := runProgram(s, network, &spec, &sent)
 	if err != nil {
 		return err
 	}
@@ -75,6 +78,7 @@ func RunProgram(s *emulation.Supervisor, raw json.RawMessage) error {
 			seen.UnplannedDrops = monitor.NetemExcess(plan, counts)
 		}
 		monitor.EnterRouter(router, seen)
+		watch.Conclude(router, seen)
 		note.Fidelity = &monitor.Record{Verdict: fidelity.Judge(*seen), Measured: *seen, Rounds: []*monitor.Round{}}
 	}
 	return s.Hand(note)
@@ -94,15 +98,18 @@ func workerInjects(s *scenarios.Scenario) int {
 // runProgram starts the program and waits for it. It returns an error where
 // the network fails, and otherwise the program's exit code and what was seen of
 // the network meanwhile, nil if it could not be started.
-func runProgram(s *emulation.Supervisor, network *emulation.Network, spec *programSpec, sent *signals) (n programNote, seen *fidelity.Measurements, err error) {
+func runProgram(s *emulation.Supervisor, network *emulation.Network, spec *programSpec, sent *signals) (n programNote, seen *fidelity.Measurements, watch *monitor.Watch, err error) {
 	env, err := programEnv(network)
-	if err != nil {
-		return n, nil, err
+	if err == nil && network.Spread() {
+		err = serveGuests(s, network)
 	}
-	failed := func(err error) (programNote, *fidelity.Measurements, error) {
+	if err != nil {
+		return n, nil, nil, err
+	}
+	failed := func(err error) (programNote, *fidelity.Measurements, *monitor.Watch, error) {
 		code, err := notStarted(err)
 		fmt.Fprintf(os.Stderr, "testbed: %v\n", err)
-		return programNote{Exit: &code}, nil, nil
+		return programNote{Exit: &code}, nil, nil, nil
 	}
 	path, err := exec.LookPath(spec.Command[0])
 	if err != nil {
@@ -116,12 +123,16 @@ func runProgram(s *emulation.Supervisor, network *emulation.Network, spec *progr
 		return failed(err)
 	}
 	if early != 0 {
-		return programNote{Exit: new(128 + int(early))}, nil, nil
+		return programNote{Exit: new(128 + int(early))}, nil, nil, nil
 	}
 	if err := s.Hand(programNote{Started: true}); err != nil {
-		return n, nil, err
+		return n, nil, nil, err
 	}
-	watch := monitor.NewWatch(network, network.Kernel.Nodes())
+	watch = monitor.NewWatch(network, network.Kernel.Nodes())
+	s.OnSample = watch.Elsewhere
+	if network.Spread() {
+		network.AskCount() // so that other hosts begin, too
+	}
 	network.LinkFaults(spec.Scenario).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
 	ended := false
 	go func() {
@@ -132,9 +143,9 @@ func runProgram(s *emulation.Supervisor, network *emulation.Network, spec *progr
 		})
 	}()
 	if err := s.HandleUntil(func() bool { return ended }); err != nil {
-		return n, nil, err
+		return n, nil, nil, err
 	}
-	return programNote{Exit: new(exitOf(program.Wait()))}, new(watch.Stop()), nil
+	return programNote{Exit: new(exitOf(program.Wait()))}, new(watch.Stop()), watch, nil
 }
 
 // exitOf is a program's exit code as a shell gives it.
@@ -193,7 +204,10 @@ func programEnv(network *emulation.Network) ([]string, error) {
 	if err := os.Setenv("PATH", ownBin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return nil, err
 	}
-	names := network.Kernel.Nodes()
+	var names []string
+	for _, n := range network.Plan.Nodes {
+		names = append(names, n.Name)
+	}
 	env := []string{envNodes + "=" + strings.Join(names, " ")}
 	for _, name := range names {
 		env = append(env, addrVariable(name)+"="+network.Addr(name).String())

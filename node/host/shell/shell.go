@@ -24,7 +24,9 @@ import (
 
 	"testbed/node/host/emulation"
 	"testbed/node/host/monitor"
+	"testbed/node/host/over"
 	"testbed/node/host/sandbox"
+	"testbed/node/host/share"
 	"testbed/scenarios"
 )
 
@@ -51,6 +53,8 @@ const (
 type Options struct {
 	Scenario *scenarios.Scenario
 	Links    string // the backend, as in package emulation
+	// Hosts asks for a network over several hosts; nil for one on this alone.
+	Hosts *share.Request
 	// Command is the program with its arguments; empty means $SHELL, or sh.
 	Command []string
 	// Pcap names the nodes whose frames are written to NODE.pcap in PcapDir,
@@ -69,6 +73,7 @@ type Options struct {
 type programSpec struct {
 	Scenario  *scenarios.Scenario
 	Links     string
+	Spread    *emulation.Spread `json:",omitempty"`
 	Command   []string
 	Pcap      []string
 	PcapDir   string
@@ -91,8 +96,8 @@ type signalCommand struct{ Signal syscall.Signal }
 // exit code, 128 + n if signal n ended it. Standard input, output and error
 // are the program's. Interrupts are passed on to it. The program runs in the
 // hub, between all links; Enter starts others in the nodes. When it has ended,
-// everything is removed.
-func Run(o Options) (int, error) {
+// everything is removed. The end of ctx ends the wait for hosts, and nothing else.
+func Run(ctx context.Context, o Options) (exit int, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
@@ -100,6 +105,15 @@ func Run(o Options) (int, error) {
 	if err := o.check(); err != nil {
 		return 0, err
 	}
+	plan, err := o.Scenario.Plan()
+	if err != nil {
+		return 0, err
+	}
+	hosts, err := over.Gather(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { hosts.Close(err) }()
 	stdio, err := openStdio()
 	if err != nil {
 		return 0, err
@@ -109,11 +123,11 @@ func Run(o Options) (int, error) {
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer signal.Stop(signals)
 
-	job, err := emulation.Start(context.Background(), emulation.JobSpec{Kind: KindProgram, Spec: programSpec{
-		Scenario: o.Scenario, Links: o.Links,
+	job, err := emulation.Start(context.Background(), hosts.Job(KindProgram, programSpec{
+		Scenario: o.Scenario, Links: hosts.Links, Spread: hosts.Spread,
 		Command: o.Command, Terminal: stdio.terminal != nil,
 		Pcap: o.Pcap, PcapDir: o.PcapDir, PcapLimit: o.PcapLimit,
-	}}, sandbox.Config{Stdin: stdio.in, Stdout: stdio.out, Stderr: stdio.err})
+	}), sandbox.Config{Stdin: stdio.in, Stdout: stdio.out, Stderr: stdio.err})
 	if err != nil {
 		return 0, err
 	}
@@ -175,6 +189,9 @@ func (o *Options) check() error {
 			return &emulation.UsageError{Problem: fmt.Sprintf("no node %q to capture; the nodes are %s", name, strings.Join(nodes, " "))}
 		}
 	}
+	if len(o.Pcap) > 0 && o.Hosts != nil {
+		return &emulation.UsageError{Problem: "--pcap writes on one host only; leave it out, or leave --hosts out"}
+	}
 	if len(o.Pcap) > 0 && o.PcapLimit < pcapLeastAllowed {
 		return &emulation.UsageError{Problem: fmt.Sprintf("a capture of at most %d bytes holds no frame", o.PcapLimit)}
 	}
@@ -188,8 +205,9 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Enter replaces this process by a program in the namespace of a node. It
-// returns only if that fails, with an exit code. It works inside of Run.
+// Enter replaces this process by a program in the namespace of a node. It returns
+// only if that fails, with an exit code, or if the node is on another host: then
+// with that of the program, when it has ended. It works inside of Run.
 func Enter(name string, command []string) (int, error) {
 	nodes := strings.Fields(os.Getenv(envNodes))
 	if len(nodes) == 0 {
@@ -197,6 +215,9 @@ func Enter(name string, command []string) (int, error) {
 	}
 	if !slices.Contains(nodes, name) {
 		return 0, &emulation.UsageError{Problem: fmt.Sprintf("no node %q; the nodes are %s", name, strings.Join(nodes, " "))}
+	}
+	if isMissing(filepath.Join(sandbox.NetNSDir, name)) && !isMissing(guestSocket) {
+		return abroad(name, command)
 	}
 	path, err := exec.LookPath(command[0])
 	if err != nil {
@@ -206,12 +227,21 @@ func Enter(name string, command []string) (int, error) {
 	if err := enter(name); err != nil {
 		return 0, fmt.Errorf("entering node %s: %w", name, err)
 	}
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envNode+"=") })
-	return notStarted(&fs.PathError{Op: "exec", Path: path, Err: unix.Exec(path, command, append(env, envNode+"="+name))})
+	return notStarted(&fs.PathError{Op: "exec", Path: path, Err: unix.Exec(path, command, inNode(os.Environ(), name))})
 }
 
-// enter moves the thread into the node's network namespace, and shows that
-// namespace's interfaces in /sys, where programs look for them.
+func isMissing(file string) bool {
+	_, err := os.Stat(file)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// inNode is an environment in a node.
+func inNode(env []string, node string) []string {
+	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, envNode+"=") })
+	return append(env, envNode+"="+node)
+}
+
+// enter moves the thread into the node's network namespace.
 func enter(name string) error {
 	ns, err := os.Open(filepath.Join(sandbox.NetNSDir, name))
 	if err != nil {
@@ -221,6 +251,12 @@ func enter(name string) error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 		return os.NewSyscallError("setns", err)
 	}
+	return showInterfaces()
+}
+
+// showInterfaces shows the interfaces of the thread's network namespace in /sys, where
+// programs look for them.
+func showInterfaces() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}

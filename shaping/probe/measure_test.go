@@ -13,7 +13,7 @@ func TestWhatIsWrongIsMeasuredAgain(t *testing.T) {
 	plan := network(t, 3, shaping.Spec{Default: shaping.Properties{Access: access(10e6, 10e6)}})
 	pairs := []Pair{{0, 1}, {1, 2}, {2, 0}}
 	var asked [][]Pair
-	seen := asPlanned(plan, pairs, func(string) {}, "goodput", func(wanted []Pair) (all []Found) {
+	seen, err := asPlanned(plan, pairs, func(string) {}, "goodput", func(wanted []Pair) (all []Found, err error) {
 		asked = append(asked, wanted)
 		for _, p := range wanted {
 			f := Found{Pair: p, Rate: Flow{Planned: 10e6, Measured: 10e6, Frames: 1000}}
@@ -22,8 +22,11 @@ func TestWhatIsWrongIsMeasuredAgain(t *testing.T) {
 			}
 			all = append(all, f)
 		}
-		return all
+		return all, nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := [][]Pair{pairs, pairs[:2], pairs[:2], pairs[1:2]}
 	if !slices.EqualFunc(asked, want, slices.Equal[[]Pair]) {
 		t.Errorf("measured %v, want %v", asked, want)

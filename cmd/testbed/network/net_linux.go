@@ -1,6 +1,6 @@
-//go:build !nohost
-
-package main
+// Package network is the verbs of a network on which no worker of ours runs: it is
+// measured, or programs of the user's run on it.
+package network
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/cmd/testbed/cli"
+	"testbed/cmd/testbed/hosts"
 	"testbed/experiment"
 	"testbed/node/host/monitor"
 	"testbed/node/host/shell"
@@ -20,10 +21,15 @@ import (
 	"testbed/shaping/fidelity"
 )
 
+// Commands are the verbs.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{netCommand(), inCommand(), verifyCommand()}
+}
+
 func netCommand() *cobra.Command {
 	var o shell.Options
 	var limitMB int64
-	var out string
+	var out, several string
 	var strict bool
 	cmd := &cobra.Command{
 		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
@@ -51,11 +57,17 @@ it claimed to be meanwhile. With --out all that was measured of it goes to
 fidelity.json. With --strict an invalid network makes the exit code 3, if that
 of CMD is 0.
 
+With --hosts the nodes are on several hosts, and CMD is on the first. testbed in
+runs programs in all nodes alike, and stands for one on another host: it passes
+on standard input, output and error, signals and the exit code. There it has no
+terminal.
+
 --pcap writes the frames of a node, as they leave and reach it, to NODE.pcap in
 the directory of --out, or the current one. Their checksums are not computed:
 the network cards of the nodes are virtual.`,
 	}
-	linksFlag(cmd, &o.Links)
+	cli.LinksFlag(cmd, &o.Links)
+	hosts.Flag(cmd.Flags(), &several)
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
 	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
@@ -80,6 +92,9 @@ the network cards of the nodes are virtual.`,
 		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
 			return err
 		}
+		if o.Hosts, err = hosts.Request(several); err != nil {
+			return err
+		}
 		o.Command, o.PcapLimit = args[1:], limitMB*1e6
 		return runNet(cmd, o, out, strict)
 	}
@@ -97,9 +112,9 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 	o.Verdict = func(r monitor.Record) { record = &r }
 	o.PcapDir = cmp.Or(out, ".")
 	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
-	code, err := shell.Run(o)
+	code, err := shell.Run(cmd.Context(), o)
 	if err != nil || record == nil {
-		return cmp.Or(err, error(programExit{code}))
+		return cmp.Or(hosts.Ended(cmd, err), error(cli.ProgramExit{Code: code}))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(record.Verdict))
 	if out != "" {
@@ -108,9 +123,9 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 		}
 	}
 	if strict && code == 0 && record.Verdict.Verdict == fidelity.Invalid {
-		code = exitInvalid
+		return cli.ErrInvalid
 	}
-	return programExit{code}
+	return cli.ProgramExit{Code: code}
 }
 
 func inCommand() *cobra.Command {
@@ -134,9 +149,12 @@ be started. $TESTBED_NODE holds the node's name.`,
 				return cli.Usage(errors.New("name a program after --"))
 			}
 			code, err := shell.Enter(args[0], command)
+			if err == nil {
+				return cli.ProgramExit{Code: code} // of a program on another host
+			}
 			if code != 0 {
 				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
-				return programExit{code}
+				return cli.ProgramExit{Code: code}
 			}
 			return err
 		},

@@ -1,22 +1,24 @@
-//go:build !nohost
-
-package main
+package network
 
 import (
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"testbed/cmd/testbed/cli"
+	"testbed/cmd/testbed/hosts"
 	"testbed/experiment"
 	"testbed/node/host/linkcheck"
 	"testbed/scenarios"
 	"testbed/shaping/probe"
 )
 
+// verifyCommand is testbed verify.
 func verifyCommand() *cobra.Command {
 	var o linkcheck.Options
+	var over string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: cli.OneScenario,
@@ -31,9 +33,13 @@ tolerance. Goodput is the payload of UDP datagrams: 97.2 % of a rate, which
 counts whole Ethernet frames. All delays are one-way but for the round trip.
 
 Exits with 3 if something is outside of its tolerance. That may be the links,
-or a machine that is too busy or too small for these rates.`,
+or a machine that is too busy or too small for these rates.
+
+With --hosts the network goes over several hosts, as that of a run; a one-way
+delay between two of them is known as well as their clocks are compared.`,
 	}
-	linksFlag(cmd, &o.Links)
+	cli.LinksFlag(cmd, &o.Links)
+	hosts.Flag(cmd.Flags(), &over)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := experiment.CheckLinks(o.Links); err != nil {
@@ -42,10 +48,13 @@ or a machine that is too busy or too small for these rates.`,
 		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
 			return err
 		}
+		if o.Hosts, err = hosts.Request(over); err != nil {
+			return err
+		}
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 		report, err := linkcheck.Verify(cmd.Context(), o)
 		if err != nil {
-			return err
+			return hosts.Ended(cmd, err)
 		}
 		if asJSON {
 			err = cli.PrintJSON(cmd, report)
@@ -91,11 +100,20 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 			}
 		}
 	}
+	for k, h := range r.Hosts {
+		clock := ""
+		if k > 0 {
+			clock = fmt.Sprintf("; its clock is known to %.0f µs", h.ClockBound)
+		}
+		fmt.Fprintf(out, "host %s: %s%s\n", h.Name, strings.Join(h.Nodes, " "), clock)
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(out, n)
 	}
 	if r.OK {
 		fmt.Fprintf(out, "ok: all %d pairs are as planned (%s links)\n", len(r.Pairs), r.Links)
+	} else if wrong == 0 {
+		fmt.Fprintf(out, "NOT OK: all %d pairs are as planned, but see above (%s links)\n", len(r.Pairs), r.Links)
 	} else {
 		fmt.Fprintf(out, "NOT OK: %d properties of %d pairs are outside of their tolerance (%s links)\n", wrong, len(r.Pairs), r.Links)
 	}
