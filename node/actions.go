@@ -74,10 +74,11 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 }
 
 // keeper is who saves a checkpoint at the beginning of a round, or -1: where all
-// agreed on the state that it begins with, each time another one of those that took part in the outer step before.
+// agreed on the state that it begins with, each time another one of those that took
+// part in the outer step before. Of ranks nobody has all of it.
 func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
 	every, step := c.scenario.Real.CheckpointEvery, a.Round-1
-	if every == 0 || step == 0 || step%every != 0 || !c.regions.Global(step) || a.Rule != policy.RuleNextRound {
+	if every == 0 || step == 0 || step%every != 0 || !c.regions.Together(step) || a.Rule != policy.RuleNextRound {
 		return -1
 	}
 	return a.IDs[step/every%len(a.IDs)]

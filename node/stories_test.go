@@ -66,6 +66,13 @@ func TestStories(t *testing.T) {
 	}
 }
 
+// TestGroups: a rank dies, and another votes against a step. Their groups share that.
+func TestGroups(t *testing.T) {
+	if err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, stories.Groups, "torchft", stories.GroupsTold) }); err != nil {
+		t.Error(err)
+	}
+}
+
 func tellStory(t *testing.T, name, policyName, want string) {
 	s, err := scenarios.Load(name)
 	if err != nil {

@@ -73,7 +73,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		cfg: cfg, spec: spec,
 		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps, exchange.Overlap),
 		outer:   state.NewOuter(task.Start(), cfg.Scenario.Train.OuterOptimiser(), exchange.Fragments, cfg.Scenario.Regions()),
-		buffers: learner.NewBuffers(exchange, cfg.Scenario.Real.Parameters, cfg.Scenario.Real.AllReduce.Feedback()),
+		buffers: learner.NewBuffers(exchange, cfg.Scenario.Train.Shard(cfg.Scenario.Real.Parameters), cfg.Scenario.Real.AllReduce.Feedback()),
 		regions: cfg.Scenario.Regions(),
 		steps:   cfg.Scenario.Sampler(spec, cfg.Incarnation, nil),
 		clock:   stepclock.New(),
