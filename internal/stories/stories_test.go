@@ -68,6 +68,14 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestMaxRetries ends a job whose steps never commit (T9).
+func TestMaxRetries(t *testing.T) {
+	const want = "quorums 1-4 of 0 1 2 3 fail 1 4 times (timeout), w0 dies (reduce_failed), w1 dies (reduce_failed), w2 dies (reduce_failed), w3 dies (reduce_failed), not complete"
+	if told := stories.Tell(simulated(t, "torchft_t09", "torchft:max_retries=3").Events); told != want {
+		t.Errorf("%s\nwant\n%s", told, want)
+	}
+}
+
 // TestKill: what a group that is killed costs the others (T17) is the time until
 // its heartbeats are too old, and so shrinks with the heartbeat time-out.
 func TestKill(t *testing.T) {

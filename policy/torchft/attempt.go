@@ -277,6 +277,10 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 		m.begin(took, policy.RuleNextRound)
 	}
 	for _, w := range failed {
+		if most := m.policy.MaxRetries; most > 0 && w.failures > int64(most) && !m.finished {
+			m.dies(now, w.ranks[0], policy.Reason{Rule: policy.RuleReduceFailed, Misses: int(w.failures), Limit: most})
+			continue
+		}
 		for _, k := range w.ranks {
 			switch {
 			case k.work != ready: // its fetch goes on

@@ -48,7 +48,7 @@ type house struct {
 // lives is what is kept of a group beyond its life as a replica.
 type lives struct {
 	begun  int // lives so far, each with a replica id of its own
-	killed int // by the quorum timeout
+	killed int // by the quorum timeout, or for failed commits
 }
 
 // livesOf returns those of a group.
@@ -277,11 +277,8 @@ func (m *Machine) timer(now policy.Time) {
 	for _, w := range slices.Clone(m.members) {
 		k := w.longestWait()
 		if !m.finished && k != nil && now >= k.asked+m.policy.QuorumTimeout {
-			l := m.lives[w.workers[0]]
-			l.killed++
-			m.ends(now, k, l.killed <= m.policy.Restarts, func(*rank) policy.Reason {
-				return policy.Reason{Rule: policy.RuleQuorumTimeout, Misses: l.killed, Limit: m.policy.Restarts, Stalled: now - k.asked}
-			})
+			killed := m.lives[w.workers[0]].killed + 1
+			m.dies(now, k, policy.Reason{Rule: policy.RuleQuorumTimeout, Misses: killed, Limit: m.policy.Restarts, Stalled: now - k.asked})
 		}
 	}
 }

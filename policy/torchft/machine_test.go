@@ -357,6 +357,21 @@ func TestTimeouts(t *testing.T) {
 	s.at(8600, policy.Timer{}, "evict w0 quorum_timeout false")
 }
 
+// TestMaxRetries: a group dies of one failed commit more than it bears, and is
+// started again as often as the policy says. A step that is taken counts it anew.
+func TestMaxRetries(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000, MaxRetries: 1, Restarts: 1})
+	for id := range policy.ID(3) {
+		s.m.Step(300, policy.Arrival{ID: id, Round: 2})
+	}
+	s.at(400, policy.ReduceFailed{ID: 1, Round: 2, Epoch: 2, Alone: true})
+	s.at(400, policy.Reduced{ID: 2, Round: 2, Epoch: 2})
+	s.at(400, policy.Reduced{ID: 0, Round: 2, Epoch: 2}, "step 2", "abort 2 reduce_failed, failure 1", "start 3 0 2")
+	s.at(500, policy.Arrival{ID: 0, Round: 3}, "arrived w0", "until 1400")
+	s.at(500, policy.Arrival{ID: 2, Round: 3}, "arrived w2", "fetch w1 from w0 at 2")
+	s.at(600, policy.FetchFailed{ID: 1}, "evict w1 reduce_failed true", "until 1600")
+}
+
 // TestAHangingTrainer gives heartbeats, and does not say that it has dropped the
 // reduction that took too long: the others go on without it, until it does.
 func TestAHangingTrainer(t *testing.T) {
@@ -485,6 +500,7 @@ func TestBadParameters(t *testing.T) {
 		"min_replicas is 0; it must be at least 1":                       {},
 		"join_timeout is -1; it must lie between 0 and 1000000000000000": {MinReplicas: 1, JoinTimeout: -1},
 		"restarts is -1; it must not be negative":                        {MinReplicas: 1, Restarts: -1},
+		"max_retries is -1; it must not be negative":                     {MinReplicas: 1, MaxRetries: -1},
 	} {
 		if err := p.Validate(); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", p, err, want)

@@ -276,6 +276,14 @@ func (m *Machine) ends(now policy.Time, cause *rank, rejoin bool, why func(*rank
 	}
 }
 
+// dies ends the life of a group that ends itself. It is started again as often as
+// the policy says.
+func (m *Machine) dies(now policy.Time, cause *rank, why policy.Reason) {
+	l := m.lives[cause.of.workers[0]]
+	l.killed++
+	m.ends(now, cause, l.killed <= m.policy.Restarts, func(*rank) policy.Reason { return why })
+}
+
 func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
 	k := m.find(e.ID)
 	if k == nil || k.work != training || e.Round != k.of.step+1 {

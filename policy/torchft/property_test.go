@@ -365,6 +365,7 @@ func play(t *rapid.T, n, first, minReplicas, lighthouses int) *job {
 		MinReplicas: minReplicas,
 		JoinTimeout: policy.Time(rapid.IntRange(1, 600).Draw(t, "join")), QuorumTimeout: policy.Time(rapid.IntRange(1500, 5000).Draw(t, "quorum")),
 		Timeout: policy.Time(rapid.IntRange(100, 3000).Draw(t, "timeout")), QuorumRetries: rapid.IntRange(0, 3).Draw(t, "retries"), Restarts: rapid.IntRange(0, 3).Draw(t, "restarts"),
+		MaxRetries: max(0, rapid.IntRange(-3, 3).Draw(t, "failures")),
 	}
 	j := newJob(first, rapid.IntRange(1, 3).Draw(t, "ranks"), lighthouses, p)
 	j.n = n
