@@ -89,6 +89,11 @@ func tellStory(t *testing.T, name, policyName, want string) {
 	if len(w.failed) > 0 {
 		t.Errorf("%q", w.failed)
 	}
+	for _, e := range events {
+		if e.T > s.Horizon {
+			t.Errorf("%s of %s at %d", e.Type, e.Node, e.T)
+		}
+	}
 	if told := stories.Tell(events); told != want {
 		t.Errorf("%s\nwant\n%s\n%s", told, want, w.logs.String())
 	}
