@@ -137,7 +137,7 @@ func Fits(s *scenarios.Scenario) error {
 	case x.Overlap > 0:
 		return because("overlap with inner steps (train.outer.overlap)")
 	case s.Regions() != nil:
-		return because("are those of regions (train.regions)")
+		return because("are those of regions or ranks (train.regions, train.group_world_size)")
 	case s.Real.Upload.Every > 0 && !s.Real.Upload.Yields:
 		return because("share links with uploads (real.upload)")
 	}

@@ -46,7 +46,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			for _, id := range c.regions.Ring(a.Round, order, id) {
 				ring = append(ring, peer{ID: id, Incarnation: c.workers[id].incarnation, Addr: c.workers[id].ring})
 			}
-			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id)})
+			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id), Now: now})
 		}
 	case *policy.Abort:
 		c.outcomes.Abort(a.Epoch)
@@ -74,10 +74,11 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 }
 
 // keeper is who saves a checkpoint at the beginning of a round, or -1: where all
-// agreed on the state that it begins with, each time another one of those that took part in the outer step before.
+// agreed on the state that it begins with, each time another one of those that took
+// part in the outer step before. Of ranks nobody has all of it.
 func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
 	every, step := c.scenario.Real.CheckpointEvery, a.Round-1
-	if every == 0 || step == 0 || step%every != 0 || !c.regions.Global(step) || a.Rule != policy.RuleNextRound {
+	if every == 0 || step == 0 || step%every != 0 || !c.regions.Together(step) || a.Rule != policy.RuleNextRound {
 		return -1
 	}
 	return a.IDs[step/every%len(a.IDs)]

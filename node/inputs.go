@@ -210,7 +210,7 @@ func (c *coordinator) welcome(r received) error {
 	}
 	w.session.accept(r.msg)
 	w.session.attach(r.line, nil, func(m *message) {
-		if m.Type == msgStart {
+		if m.Type == msgStart || m.Type == msgReduce {
 			m.Now = e.T
 		}
 	})

@@ -48,6 +48,7 @@ type schedule struct {
 	learn   bool           // they have a real model
 	outer   learning.Outer // what of it rounds exchange
 	regions *regions.Spec
+	ranks   int // of a replica group
 	delay   time.Duration
 	jitter  time.Duration
 	loss    float64
@@ -118,7 +119,7 @@ func (f fault) String() string {
 
 func (s schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s, rejoin %s), finish steps %v, staleness weight %g, learns %v, outer %+v, regions %+v", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.rejoin, s.finish, s.stale, s.learn, s.outer, s.regions)
+	fmt.Fprintf(&b, "seed %d: %s, %d workers, one-way delay %v ± %v, loss %g, joins %v (%s, rejoin %s), finish steps %v, staleness weight %g, learns %v, outer %+v, regions %+v, groups of %d", s.seed, s.policy, s.workers, s.delay, s.jitter, s.loss, s.joins, s.join, s.rejoin, s.finish, s.stale, s.learn, s.outer, s.regions, s.ranks)
 	for _, f := range s.faults {
 		fmt.Fprintf(&b, "\n  %v", f)
 	}
@@ -174,7 +175,33 @@ func drawSchedule(seed uint64) schedule {
 	for i := range s.faults {
 		s.faults[i].forgets = s.torchft() && s.faults[i].id < 0 && r.IntN(3) == 0
 	}
+	s.ranks = 1
 	return s
+}
+
+// drawRanks has half of the runs under torchft have groups of two ranks, the first of
+// which is spared what would end it.
+func (s *schedule) drawRanks() {
+	r := rand.New(rand.NewPCG(s.seed, 1))
+	if !s.torchft() || r.IntN(2) == 0 {
+		return
+	}
+	s.ranks = 2
+	for n := s.workers + len(s.joins); n < 4 || n%2 > 0; n++ {
+		s.joins[policy.ID(n)] = policy.Time(500 + r.IntN(12_000))
+	}
+	for i := range s.faults {
+		if f := &s.faults[i]; f.id == 1 {
+			if f.id = 2; f.other == 2 {
+				f.other = 1
+			}
+		}
+	}
+}
+
+// groups is how many replica groups there are.
+func (s schedule) groups() int {
+	return (s.workers + len(s.joins)) / s.ranks
 }
 
 // drawRegions deals the workers to up to three regions.
@@ -259,6 +286,11 @@ func (s schedule) touched() map[policy.ID]bool {
 			all[f.other] = true
 		}
 	}
+	if s.ranks > 1 {
+		for id := range maps.Clone(all) {
+			all[id^1] = true
+		}
+	}
 	return all
 }
 
@@ -281,7 +313,7 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 	d := &sc.Real.Links.Default
 	delay, jitter, loss := shaping.Duration(s.delay), shaping.Duration(s.jitter), shaping.Probability(s.loss)
 	d.OneWayDelay, d.Jitter, d.Loss = &delay, &jitter, &loss
-	if s.learn {
+	if s.learn && s.ranks == 1 {
 		learn(sc)
 		sc.Real.AllReduce.ErrorFeedback = true
 	}
@@ -296,6 +328,12 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 			sc.Train = &learning.Spec{}
 		}
 		sc.Train.Regions = s.regions
+	}
+	if s.ranks > 1 {
+		if sc.Train == nil {
+			sc.Train = &learning.Spec{}
+		}
+		sc.Train.GroupWorldSize = s.ranks
 	}
 	return sc
 }
@@ -345,13 +383,13 @@ func (s schedule) leavesOut() bool {
 
 func (s schedule) torchft() bool { return strings.HasPrefix(s.policy, "torchft") }
 
-// majority is how many workers a quorum needs so that there is one at a time, in
+// majority is how many groups a quorum needs so that there is one at a time, in
 // schedules of an even seed; the others have quorums of one.
 func (s schedule) majority() int {
 	if !s.torchft() || s.seed%2 > 0 {
 		return 0
 	}
-	return (s.workers+len(s.joins))/2 + 1
+	return s.groups()/2 + 1
 }
 
 // forgets says whether requests may be lost, so that groups die of waiting.
@@ -367,7 +405,7 @@ func (s schedule) splits(events []runlog.Event) (splits, stops bool) {
 		return false, false
 	}
 	for _, e := range events {
-		if e.Type == runlog.OuterStep && len(e.Participants) < s.majority() {
+		if e.Type == runlog.OuterStep && len(e.Participants)/s.ranks < s.majority() {
 			splits = true
 		}
 		stops = stops || e.Type == runlog.Evict && e.Reason.Rule == policy.RuleQuorumTimeout && (s.majority() > 0 || s.forgets())
@@ -581,6 +619,7 @@ func TestSchedules(t *testing.T) {
 				if s.causes = &causes; *schedulePlay != "" {
 					s.policy = *schedulePlay
 				}
+				s.drawRanks()
 				logs, err := s.run(t)
 				tried.Add(1)
 				if err == nil {

@@ -66,6 +66,13 @@ func TestStories(t *testing.T) {
 	}
 }
 
+// TestGroups: a rank dies, and another votes against a step. Their groups share that.
+func TestGroups(t *testing.T) {
+	if err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, stories.Groups, "torchft", stories.GroupsTold) }); err != nil {
+		t.Error(err)
+	}
+}
+
 func tellStory(t *testing.T, name, policyName, want string) {
 	s, err := scenarios.Load(name)
 	if err != nil {
@@ -81,6 +88,11 @@ func tellStory(t *testing.T, name, policyName, want string) {
 	sum, events := w.play(policyName, time.Hour)
 	if len(w.failed) > 0 {
 		t.Errorf("%q", w.failed)
+	}
+	for _, e := range events {
+		if e.T > s.Horizon {
+			t.Errorf("%s of %s at %d", e.Type, e.Node, e.T)
+		}
 	}
 	if told := stories.Tell(events); told != want {
 		t.Errorf("%s\nwant\n%s\n%s", told, want, w.logs.String())

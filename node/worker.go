@@ -73,7 +73,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		cfg: cfg, spec: spec,
 		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps, exchange.Overlap),
 		outer:   state.NewOuter(task.Start(), cfg.Scenario.Train.OuterOptimiser(), exchange.Fragments, cfg.Scenario.Regions()),
-		buffers: learner.NewBuffers(exchange, cfg.Scenario.Real.Parameters, cfg.Scenario.Real.AllReduce.Feedback()),
+		buffers: learner.NewBuffers(exchange, cfg.Scenario.Train.Shard(cfg.Scenario.Real.Parameters), cfg.Scenario.Real.AllReduce.Feedback()),
 		regions: cfg.Scenario.Regions(),
 		steps:   cfg.Scenario.Sampler(spec, cfg.Incarnation, nil),
 		clock:   stepclock.New(),
@@ -284,6 +284,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 		return w.step(ctx, worker.Start{Round: m.Round, OuterSteps: m.OuterSteps, Checkpoint: m.Checkpoint, Residual: m.Residual})
 	case msgReduce:
 		w.peers = m.Peers
+		w.tellsTime(m)
 		return w.step(ctx, worker.Reduce{Round: m.Round, Epoch: m.Epoch, Ring: peerIDs(m.Peers), Zero: m.Zero})
 	case msgAbort:
 		return w.step(ctx, worker.Abort{Epoch: m.Epoch, Confirm: m.Confirm})
@@ -300,12 +301,18 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 	return nil, nil
 }
 
-// started takes the time from the message that starts a round.
-func (w *workerDriver) started(m message) {
+// tellsTime takes the time from the first message that says it: one that starts a
+// round or, for a joiner that contributes zeros before, a reduction.
+func (w *workerDriver) tellsTime(m message) {
 	w.coordinator.measure()
 	if w.began.IsZero() {
 		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.Scenario.ClockDuration(m.Now))
 	}
+}
+
+// started notes when a round begins.
+func (w *workerDriver) started(m message) {
+	w.tellsTime(m)
 	w.stepFrom, w.told = m.received, m.Told
 }
 

@@ -57,6 +57,8 @@ type Config struct {
 	// Region is the number of a worker's region, where each has an outer state of its
 	// own between two rounds of all. Nil: all have the same.
 	Region func(ID) int
+	// Group is the replica group of a worker, by its ranks. Nil: itself alone.
+	Group func(ID) []ID
 	// Lighthouse is the number of the lighthouse that a process of a worker asks, from
 	// 0, of as many as Lighthouses. Nil: there is one.
 	Lighthouse  func(id ID, incarnation int) int

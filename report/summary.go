@@ -113,13 +113,14 @@ func workLines(w *runlog.Work) (lines []string) {
 	return lines
 }
 
-// regional says how rounds of regions compare with those of all, and nothing if there
+// regional says how rounds of regions, or ranks, compare with those of all, and nothing if there
 // were none.
 func regional(rounds []runlog.Round) string {
 	var apart, together []policy.Time
+	what := ""
 	for _, r := range rounds {
-		if len(r.Regions) > 0 {
-			apart = append(apart, r.Reduce)
+		if of := r.Apart(); of != "" {
+			apart, what = append(apart, r.Reduce), of
 		} else {
 			together = append(together, r.Reduce)
 		}
@@ -127,7 +128,7 @@ func regional(rounds []runlog.Round) string {
 	if len(apart) == 0 {
 		return ""
 	}
-	line := fmt.Sprintf("%d of %d rounds were reduced by each region alone, in %s (median)", len(apart), len(rounds), words.Micros(policy.Median(apart)))
+	line := fmt.Sprintf("%d of %d rounds were reduced by each %s alone, in %s (median)", len(apart), len(rounds), what, words.Micros(policy.Median(apart)))
 	if len(together) > 0 {
 		line += fmt.Sprintf("; those of all regions in %s", words.Micros(policy.Median(together)))
 	}

@@ -50,6 +50,15 @@ func regionsOf(rule *regions.Rule, e *Event, hashes []RegionHash) (all []RegionH
 	return all
 }
 
+// Apart is what the reduction was of, each by itself: a region or a rank, or, with an
+// empty string, all.
+func (r *Round) Apart() string {
+	if len(r.Regions) == 0 {
+		return ""
+	}
+	return regions.Kind(r.Regions[0].Region)
+}
+
 // Outcome names the bytes that the reduction came to, in each region where they
 // reduce apart, and Model the outer states that these lead to; empty: not known.
 func (r *Round) Outcome() string {

@@ -520,7 +520,7 @@ func (s *Summarizer) endSilence(name string, cause Type) {
 }
 
 func (s *Summarizer) detected(e *Event) {
-	if e.Reason == nil || e.Reason.Rule == policy.RuleLeave || e.Reason.Rule == policy.RuleStraggler {
+	if e.Reason == nil || e.Reason.Rule == policy.RuleLeave || e.Reason.Rule == policy.RuleStraggler || e.Reason.Rule == policy.RuleLost { // with its group
 		return
 	}
 	m := membership(e, "")

@@ -106,6 +106,7 @@ type books struct {
 	cause                 bool // was slow or excused when it was left out since its last contribution
 	cut, dead             bool
 	faults                int
+	group                 []*books // of the other ranks of its replica group, whose fate it shares
 }
 
 // heard is who contributed to an outer step, and how many inner steps.
@@ -118,7 +119,16 @@ type heard struct {
 type verdict struct{ round, left, wrong, excused, slow, missed int }
 
 func newAccount(s *scenarios.Scenario) account {
-	return account{scenario: s, overlap: s.Exchange().Overlap > 0, truth: truth.New(s), workers: make([]books, len(s.Workers)), round: s.InitialStep() + 1}
+	a := account{scenario: s, overlap: s.Exchange().Overlap > 0, truth: truth.New(s), workers: make([]books, len(s.Workers)), round: s.InitialStep() + 1}
+	rule := s.Regions()
+	for i, w := range s.Workers {
+		for _, id := range rule.Group(w.ID) {
+			if place, ok := a.truth.Place(id); ok && place != i {
+				a.workers[i].group = append(a.workers[i].group, &a.workers[place])
+			}
+		}
+	}
+	return a
 }
 
 // of returns the books of a worker; those of one that the scenario does not have
@@ -226,14 +236,16 @@ func (a *account) begin(b *books, place int, at policy.Time, round int) {
 	}
 }
 
-// isSlow says whether a worker is slow in the running round: it began a step of
-// it slowly, or is still at one that it began so.
+// isSlow says whether a worker, or one of its group, is slow in the running round: it
+// began a step of it slowly, or is still at one that it began so.
 func (a *account) isSlow(b *books) bool {
-	return b.slow == a.round || b.begun < a.round && b.slowly
+	slow := func(b *books) bool { return b.slow == a.round || b.begun < a.round && b.slowly }
+	return slow(b) || slices.ContainsFunc(b.group, slow)
 }
 
 func (a *account) isExcused(b *books) bool {
-	return b.excused == a.round || b.cut || b.faults > 0 || b.joining
+	excused := func(b *books) bool { return b.excused == a.round || b.cut || b.faults > 0 || b.joining }
+	return excused(b) || slices.ContainsFunc(b.group, excused)
 }
 
 // stay keeps for how long a worker is there.

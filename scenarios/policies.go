@@ -215,6 +215,9 @@ func (s *Scenario) lacks(p policy.Policy, spec string) error {
 	bad := func(field, problem string) error {
 		return &Error{File: s.Name, Field: field, Problem: problem + " under " + spec + "; remove it, or choose torchft"}
 	}
+	if n := s.Train.Ranks(); n > 1 {
+		return bad("train.group_world_size", fmt.Sprintf("is %d, and workers share no fate", n))
+	}
 	for i, w := range s.Workers {
 		switch {
 		case w.InitialStep > 0:
@@ -269,9 +272,7 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) || slices.ContainsFunc(s.Injects, func(in Inject) bool { return in.Lighthouse != nil }) {
 		cfg.Lighthouse, cfg.Lighthouses = s.lighthouse, maxLighthouses
 	}
-	if r := s.Regions(); r != nil {
-		cfg.Region = r.Of
-	}
+	s.Regions().Configure(&cfg)
 	if _, err := policy.NewCoordinator(cfg); err != nil {
 		return cfg, &Error{File: s.Name, Field: "policy", Problem: err.Error()}
 	}

@@ -56,18 +56,19 @@ func (s *Scenario) Exchange() *train.Exchange {
 
 // Regions says who reduces with whom in which round; nil: all do in each.
 func (s *Scenario) Regions() *regions.Rule {
-	if s.Train == nil || s.Train.Regions == nil {
+	if !s.Train.Apart() {
 		return nil
 	}
-	return s.Train.Regions.Rule(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()))
+	return s.Train.Rule(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()))
 }
 
-// validateRegions looks at train.regions, once the links are valid.
+// validateRegions looks at who reduces apart, once the links are valid.
 func (p *parser) validateRegions(s *Scenario) error {
-	if s.Train == nil || s.Train.Regions == nil {
+	if !s.Train.Apart() {
 		return nil
 	}
-	if bad, ok := errors.AsType[*policy.FieldError](s.Train.Regions.Validate(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()), s.TargetOuterSteps, s.Real.Upload.Every)); ok {
+	run := learning.Size{Rounds: s.TargetOuterSteps, Parameters: s.Real.Parameters, Uploads: s.Real.Upload.Every}
+	if bad, ok := errors.AsType[*policy.FieldError](s.Train.ValidateApart(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()), run)); ok {
 		return p.fail("train."+bad.Field, bad.Mend)
 	}
 	return nil

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/learning"
 )
@@ -159,6 +161,30 @@ func TestRegions(t *testing.T) {
 	} {
 		if _, err := set(s, change); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", change, err)
+		}
+	}
+}
+
+// TestReplicaGroups are of as many workers each, all of which have a part of what
+// the stand-in trains.
+func TestReplicaGroups(t *testing.T) {
+	s := parse(t, valid+"train: {group_world_size: 2}\n")
+	if r := s.Regions(); r.Len() != 2 || r.Of(1) != 1 || !slices.Equal(r.Group(1), []policy.ID{0, 1}) || s.Exchange().Fragments[0].Len != s.Real.Parameters/2 {
+		t.Errorf("%+v, %+v", r, s.Exchange())
+	}
+	if cfg, err := s.Machine("torchft"); err != nil || cfg.Region != nil || len(cfg.Group(0)) != 2 {
+		t.Errorf("%v, %+v", err, cfg)
+	}
+	if _, err := s.Machine("baseline"); err == nil || !strings.Contains(err.Error(), "train.group_world_size: is 2, and workers share no fate under baseline; remove it, or choose torchft") {
+		t.Errorf("under baseline: %v", err)
+	}
+	for change, want := range map[string]string{
+		"train.group_world_size=1": "", "train.group_world_size=3": "is 3, but there are 2 workers", "train.group_world_size=-1": "is -1; give the number of ranks",
+		"train.regions.every=1": "is 2, and regions have outer states", "train.task=charlm": "is 2, but what is trained for its loss",
+		"real.parameters=1001": "is 2, but real.parameters is 1001", "real.upload.every=5": "is 2, and so no worker has the whole outer state",
+	} {
+		if _, err := set(s, change); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), "train.group_world_size: "+want) {
+			t.Errorf("%s: %v, want %q", change, err, want)
 		}
 	}
 }

@@ -46,6 +46,13 @@ func (s Story) Want(mended bool) string {
 	return s.Told
 }
 
+// Groups is the scenario of replica groups of two ranks, and GroupsTold what becomes
+// of it: one rank dies, another votes against a step, and their groups share that.
+const (
+	Groups     = "torchft_groups"
+	GroupsTold = "quorum 1 of 0 1 2 3 4 5 takes 1, w5 dies (connection), w4 dies (lost), w4 heals, w5 heals, quorum 2 of 0 1 2 3 4 5 takes 2, quorum 2 of 0 1 2 3 4 5 takes 3 without 2 3, w2 heals, w3 heals, quorum 3 of 0 1 2 3 4 5 takes 4-5, complete"
+)
+
 // All are the stories that can be told.
 var All = []Story{
 	{1, "quorum_retries=1", false,

@@ -123,7 +123,7 @@ func (b *Book) Compare(gone func(policy.ID) bool) (told []runlog.Event) {
 		}
 		if reported := slices.Sorted(maps.Keys(of.states)); len(reported) > 0 {
 			e := runlog.Event{Type: runlog.State, Round: of.round, Lineage: of.lineage, Participants: reported}
-			if b.loses && b.rule.Global(of.round) {
+			if b.loses && b.rule.Together(of.round) {
 				e.Loss = new(of.states[reported[0]].Loss)
 			}
 			e.Agree(b.rule.Rings(of.round, reported), func(id policy.ID) string { return of.states[id].Hash })

@@ -64,10 +64,14 @@ func (m *Machine) issued(now policy.Time, h *house, a *quorum.Issue) {
 	h.deadline, h.hasFirst = nil, false
 	contributions := false
 	for _, w := range in {
-		w.work, w.vote = ready, pending
+		for _, k := range w.ranks {
+			k.work, k.vote = ready, pending
+		}
 		contributions = contributions || w.contributes && w.step == from.steps
 		if w.sidelined {
-			m.emit(&policy.Rejoin{ID: w.id, Round: from.steps + 1, Reason: policy.Reason{Rule: policy.RuleOnTime, Misses: w.misses, QuorumID: r.why.QuorumID}})
+			for _, k := range w.ranks {
+				m.emit(&policy.Rejoin{ID: k.id, Round: from.steps + 1, Reason: policy.Reason{Rule: policy.RuleOnTime, Misses: w.misses, QuorumID: r.why.QuorumID}})
+			}
 			w.sidelined, w.misses = false, 0
 		}
 	}
@@ -124,26 +128,32 @@ func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end pol
 	return from, ""
 }
 
-// heal has those that are behind fetch the state, each from the one that the
-// quorum says.
+// heal has those that are behind fetch the state, each rank from the one of the same
+// number in the group that the quorum says.
 func (m *Machine) heal(r *attempt, a *quorum.Issue) {
 	primary := slices.IndexFunc(r.participants, func(w *member) bool { return w.step == r.from.steps })
 	for _, w := range r.participants {
-		results, err := a.Quorum.Results(w.replica, 0, false)
-		if err != nil || w.step == r.from.steps {
+		if w.step == r.from.steps {
 			continue
 		}
-		why := policy.Reason{Rule: policy.RuleResync, Misses: w.misses, QuorumID: results.QuorumID}
-		if w.step < 0 {
-			why.Rule = policy.RuleJoin
+		for number, k := range w.ranks {
+			results, err := a.Quorum.Results(w.replica, number, false)
+			if err != nil {
+				continue
+			}
+			why := policy.Reason{Rule: policy.RuleResync, Misses: w.misses, QuorumID: results.QuorumID}
+			if w.step < 0 {
+				why.Rule = policy.RuleJoin
+			}
+			from := r.participants[primary]
+			if results.Heal { // else all are at the beginning
+				from = m.replica(results.ReplicaIDs[*results.RecoverSrcReplicaRank])
+			}
+			w.contributes = false
+			k.work, k.donor, k.fetches = fetching, from.ranks[number], r.from
+			whole := (k.holds.of != nil || k.foreign || len(m.lineages) > 1) && !k.holds.leadsTo(r.from)
+			m.emit(&policy.Fetch{ID: k.id, From: k.donor.id, Round: r.from.steps + 1, OuterSteps: r.from.steps, Whole: whole, Reason: why})
 		}
-		donor := r.participants[primary]
-		if results.Heal { // else all are at the beginning
-			donor = m.replica(results.ReplicaIDs[*results.RecoverSrcReplicaRank])
-		}
-		w.work, w.contributes, w.donor, w.fetches = fetching, false, donor, r.from
-		whole := len(m.lineages) > 1 && !(state{w.lineage, w.step}).leadsTo(r.from)
-		m.emit(&policy.Fetch{ID: w.id, From: donor.id, Round: r.from.steps + 1, OuterSteps: r.from.steps, Whole: whole, Reason: why})
 	}
 }
 
@@ -151,7 +161,7 @@ func (m *Machine) heal(r *attempt, a *quorum.Issue) {
 // steps of its round. Those that are behind fetch the state before.
 func (m *Machine) beginAnew(in []*member) {
 	for _, w := range in {
-		if w.begins = w.work == fetching; !w.begins {
+		if w.begins = w.anyIs(fetching); !w.begins {
 			m.begin([]*member{w}, policy.RuleState)
 		}
 	}
@@ -159,7 +169,7 @@ func (m *Machine) beginAnew(in []*member) {
 
 // reduce begins the reduction once all participants hold the state.
 func (m *Machine) reduce(now policy.Time, r *attempt) {
-	if slices.ContainsFunc(r.participants, func(w *member) bool { return w.work == fetching }) {
+	if slices.ContainsFunc(r.participants, func(w *member) bool { return w.anyIs(fetching) }) {
 		return
 	}
 	r.held = now - r.issued
@@ -169,13 +179,13 @@ func (m *Machine) reduce(now policy.Time, r *attempt) {
 	var zero []policy.ID
 	for _, w := range r.participants {
 		if !w.contributes {
-			zero = append(zero, w.id)
+			zero = append(zero, w.workers...)
 		}
 	}
 	m.emit(&policy.Reduce{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(r.participants), Zero: zero,
 		Reason: policy.Reason{Rule: r.why.Rule, Members: r.why.Members, Arrived: r.why.Arrived, QuorumID: r.why.QuorumID}})
 	if w := r.stale(); w != nil {
-		m.decide(now, r, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.id})
+		m.decide(now, r, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.workers[0]})
 	}
 }
 
@@ -199,28 +209,30 @@ func (m *Machine) close(now policy.Time, r *attempt) {
 		w.sidelined = true
 		why := r.why
 		why.Rule, why.Misses = policy.RuleLate, w.misses
-		m.emit(&policy.Sideline{ID: w.id, Round: round, Reason: why})
+		for _, k := range w.ranks {
+			m.emit(&policy.Sideline{ID: k.id, Round: round, Reason: why})
+		}
 	}
 }
 
 // reduceFailed takes note that a reduction has failed at a participant. The others
 // fail with it, unless they hold the outcome or need nothing more from it.
-func (m *Machine) reduceFailed(now policy.Time, w *member, e policy.ReduceFailed) {
-	why := policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.id, Peer: e.Peer}
-	if w.vote = against; e.Alone {
-		m.votes(now, w, against, why)
+func (m *Machine) reduceFailed(now policy.Time, k *rank, e policy.ReduceFailed) {
+	why := policy.Reason{Rule: policy.RuleReduceFailed, Lost: &k.id, Peer: e.Peer}
+	if k.vote = against; e.Alone {
+		m.votes(now, k, against, why)
 		return
 	}
-	m.decide(now, w.in, why)
+	m.decide(now, k.of.in, why)
 }
 
 // votes takes the vote of a participant. The last one decides.
-func (m *Machine) votes(now policy.Time, w *member, v vote, why policy.Reason) {
-	r := w.in
-	if w.vote = v; v == against {
+func (m *Machine) votes(now policy.Time, k *rank, v vote, why policy.Reason) {
+	r := k.of.in
+	if k.vote = v; v == against {
 		r.against = why
 	}
-	if !slices.ContainsFunc(r.participants, func(w *member) bool { return w.vote == pending }) {
+	if !slices.ContainsFunc(r.participants, func(w *member) bool { return w.voted() == pending }) {
 		m.decide(now, r, r.against)
 	}
 }
@@ -233,7 +245,7 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 	m.attempts = slices.DeleteFunc(m.attempts, func(other *attempt) bool { return other == r })
 	var took, failed []*member
 	for _, w := range r.participants {
-		if w.in = nil; w.vote == inFavour && r.size >= m.policy.MinReplicas {
+		if w.in = nil; w.voted() == inFavour && r.size >= m.policy.MinReplicas {
 			took = append(took, w)
 		} else {
 			failed = append(failed, w)
@@ -265,15 +277,20 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 		m.begin(took, policy.RuleNextRound)
 	}
 	for _, w := range failed {
-		switch {
-		case w.work != ready: // its fetch goes on
-		case confirm:
-			w.work, w.confirms = unsaid, r.epoch
-		case now-w.lastHeartbeat < 2*m.cfg.HeartbeatPeriod:
-			m.ask(now, w)
-		default:
-			w.work = unheard
+		if most := m.policy.MaxRetries; most > 0 && w.failures > int64(most) && !m.finished {
+			m.dies(now, w.ranks[0], policy.Reason{Rule: policy.RuleReduceFailed, Misses: int(w.failures), Limit: most})
+			continue
 		}
+		for _, k := range w.ranks {
+			switch {
+			case k.work != ready: // its fetch goes on
+			case confirm:
+				k.work, k.confirms = unsaid, r.epoch
+			case now-k.lastHeartbeat >= 2*m.cfg.HeartbeatPeriod:
+				k.work = unheard
+			}
+		}
+		m.ask(now, w, ready)
 	}
 }
 
@@ -282,7 +299,8 @@ func (m *Machine) commit(r *attempt, by []*member) {
 	r.lineage.steps, m.taken = r.from.steps+1, true
 	m.outerSteps = max(m.outerSteps, r.lineage.steps)
 	for _, w := range by {
-		w.lineage, w.step, w.failures = r.lineage, r.lineage.steps, 0
+		w.hold(state{r.lineage, r.lineage.steps})
+		w.failures = 0
 	}
 	m.emit(&policy.OuterStep{Round: r.lineage.steps, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(by),
 		Reason: policy.Reason{Rule: policy.RuleReduced, Members: len(m.members), Arrived: len(by), QuorumID: r.why.QuorumID}})
@@ -292,7 +310,8 @@ func (m *Machine) commit(r *attempt, by []*member) {
 // begin has members that hold the same state do the inner steps of the next round.
 func (m *Machine) begin(in []*member, rule policy.Rule) {
 	for _, w := range in {
-		w.work, w.begun, w.contributes = training, true, false
+		w.turn(training)
+		w.begun, w.contributes = true, false
 	}
 	m.emit(&policy.StartRound{Round: in[0].step + 1, IDs: ids(in), Reason: policy.Reason{Rule: rule}})
 }

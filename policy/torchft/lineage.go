@@ -99,7 +99,7 @@ func (m *Machine) took(r *attempt, by []*member) {
 // then are lost.
 func (m *Machine) moves(w *member, to state) {
 	before := state{w.lineage, w.step}
-	w.lineage, w.step = to.of, to.steps
+	w.hold(to)
 	if before.of == nil || before.leadsTo(to) {
 		return
 	}
@@ -110,7 +110,7 @@ func (m *Machine) moves(w *member, to state) {
 		}
 	}
 	if kept < before.steps {
-		m.emit(&policy.Undo{ID: w.id, Round: before.steps, Steps: before.steps - kept, Lineage: before.of.number, Other: to.of.number,
+		m.emit(&policy.Undo{ID: w.workers[0], Round: before.steps, Steps: before.steps - kept, Lineage: before.of.number, Other: to.of.number,
 			Reason: policy.Reason{Rule: policy.RuleSplitBrain, Members: len(m.members)}})
 	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // Machine is the coordinator under torchft's protocol: the lighthouse, and as much
-// of the managers as decides on others than themselves. A worker is a replica
-// group of one rank. It is not safe for concurrent use.
+// of the managers as decides on others than themselves. A worker is a rank of a
+// replica group, mostly of one rank. It is not safe for concurrent use.
 type Machine struct {
 	cfg      policy.Config
 	policy   Policy
@@ -22,8 +22,9 @@ type Machine struct {
 	outerSteps int
 	epoch      int // the number of the last reduction begun
 	members    []*member
-	lives      map[policy.ID]*lives
-	attempts   []*attempt // under way
+	lives      map[policy.ID]*lives // by a group's first worker
+	processes  map[policy.ID]int    // the last incarnation that has joined
+	attempts   []*attempt           // under way
 
 	lineages      []*lineage
 	begunLineages int
@@ -44,11 +45,28 @@ type house struct {
 	deadline *policy.Deadline // of the join timeout under way
 }
 
-// lives is what is kept of a worker beyond its life as a replica.
+// lives is what is kept of a group beyond its life as a replica.
 type lives struct {
-	incarnation int
-	begun       int // lives so far, each with a replica id of its own
-	killed      int // by the quorum timeout
+	begun  int // lives so far, each with a replica id of its own
+	killed int // by the quorum timeout, or for failed commits
+}
+
+// livesOf returns those of a group.
+func (m *Machine) livesOf(first policy.ID) *lives {
+	l := m.lives[first]
+	if l == nil {
+		l = &lives{}
+		m.lives[first] = l
+	}
+	return l
+}
+
+// group returns the workers of a worker's replica group, by their ranks.
+func (m *Machine) group(id policy.ID) []policy.ID {
+	if m.cfg.Group == nil {
+		return []policy.ID{id}
+	}
+	return m.cfg.Group(id)
 }
 
 // New returns a machine in which nobody has joined yet.
@@ -62,7 +80,7 @@ func New(cfg policy.Config, p Policy) (*Machine, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("torchft: %w", err)
 	}
-	m := &Machine{cfg: cfg, policy: p.resolved(cfg), lives: map[policy.ID]*lives{}}
+	m := &Machine{cfg: cfg, policy: p.resolved(cfg), lives: map[policy.ID]*lives{}, processes: map[policy.ID]int{}}
 	return m, m.newHouses()
 }
 
@@ -97,7 +115,12 @@ func (m *Machine) OuterSteps() int { return m.outerSteps }
 
 // Members returns the number of workers that have joined and are not known to be
 // gone, silent or not.
-func (m *Machine) Members() int { return len(m.members) }
+func (m *Machine) Members() (n int) {
+	for _, w := range m.members {
+		n += len(w.ranks)
+	}
+	return n
+}
 
 // Finished reports whether a Finish action has been given.
 func (m *Machine) Finished() bool { return m.finished }
@@ -126,21 +149,22 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 	case policy.Lost:
 		m.lose(now, e.ID, e.Rule)
 	case policy.Unreachable:
-		if w := m.find(e.ID); w != nil {
-			w.unreachable = true
+		if k := m.find(e.ID); k != nil {
+			k.unreachable = true
 			m.checkUnreachable(now)
 		}
 	case policy.Arrival:
 		m.arrival(now, e)
 	case policy.Reduced:
-		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
-			m.votes(now, w, inFavour, policy.Reason{})
+		if k := m.participant(e.ID, e.Round, e.Epoch); k != nil {
+			m.votes(now, k, inFavour, policy.Reason{})
 		}
 	case policy.ReduceFailed:
-		if w := m.participant(e.ID, e.Round, e.Epoch); w != nil {
-			m.reduceFailed(now, w, e)
-		} else if w := m.find(e.ID); w != nil && w.work == unsaid && w.confirms == e.Epoch {
-			m.ask(now, w)
+		if k := m.participant(e.ID, e.Round, e.Epoch); k != nil {
+			m.reduceFailed(now, k, e)
+		} else if k := m.find(e.ID); k != nil && k.work == unsaid && k.confirms == e.Epoch {
+			k.work = ready
+			m.ask(now, k.of, ready)
 		}
 	case policy.StateFetched:
 		m.fetched(now, e)
@@ -173,19 +197,28 @@ func (m *Machine) finish(complete bool, why policy.Reason) {
 	m.emit(&policy.Finish{Complete: complete, Reason: why})
 }
 
-// ask has a member ask for the next quorum, and wait for it.
-func (m *Machine) ask(now policy.Time, w *member) {
-	if m.finished || w.gone {
+// ask has those ranks of a group that are at a work ask their manager for the next
+// quorum, and wait for it. When all have, that asks the lighthouse.
+func (m *Machine) ask(now policy.Time, w *member, at work) {
+	if m.finished || w.gone || !w.anyIs(at) {
 		return
 	}
-	w.work, w.asked, w.begins = waiting, now, false
-	m.request(now, w)
+	w.begins = false
+	for _, k := range w.ranks {
+		if k.work == at {
+			k.work, k.asked = waiting, now
+		}
+	}
+	if w.are(waiting) {
+		m.settle(w)
+		m.request(now, w)
+	}
 }
 
 // request tells the lighthouse that a member waits for the next quorum.
 func (m *Machine) request(now policy.Time, w *member) {
 	w.beat, w.again = now, 0
-	m.tell(now, w.house, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: 1, CommitFailures: w.failures,
+	m.tell(now, w.house, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: uint64(len(w.ranks)), CommitFailures: w.failures,
 		ShrinkOnly: w.contributes && w.step < m.policy.ShrinkUntil}})
 }
 
@@ -225,8 +258,8 @@ func (m *Machine) timer(now policy.Time) {
 		silent := slices.IndexFunc(r.participants, func(w *member) bool { return !m.alive(now, w) })
 		switch {
 		case silent >= 0:
-			w := r.participants[silent]
-			m.decide(now, r, policy.Reason{Rule: policy.RuleHeartbeat, Lost: &w.id, Silent: now - w.lastHeartbeat})
+			k := r.participants[silent].quietest()
+			m.decide(now, r, policy.Reason{Rule: policy.RuleHeartbeat, Lost: &k.id, Silent: now - k.lastHeartbeat})
 		case now >= r.issued+m.policy.Timeout:
 			m.decide(now, r, policy.Reason{Rule: policy.RuleTimeout, Stalled: now - r.issued})
 		}
@@ -237,15 +270,15 @@ func (m *Machine) timer(now policy.Time) {
 		}
 	}
 	for _, w := range slices.Clone(m.members) {
-		if !m.finished && w.work == waiting && w.again > 0 && now >= w.again {
+		if !m.finished && w.are(waiting) && w.again > 0 && now >= w.again {
 			m.request(now, w)
 		}
 	}
 	for _, w := range slices.Clone(m.members) {
-		if !m.finished && w.work == waiting && now >= w.asked+m.policy.QuorumTimeout {
-			l := m.lives[w.id]
-			l.killed++
-			m.evict(now, w, policy.Reason{Rule: policy.RuleQuorumTimeout, Misses: l.killed, Limit: m.policy.Restarts, Stalled: now - w.asked}, l.killed <= m.policy.Restarts)
+		k := w.longestWait()
+		if !m.finished && k != nil && now >= k.asked+m.policy.QuorumTimeout {
+			killed := m.lives[w.workers[0]].killed + 1
+			m.dies(now, k, policy.Reason{Rule: policy.RuleQuorumTimeout, Misses: killed, Limit: m.policy.Restarts, Stalled: now - k.asked})
 		}
 	}
 }
@@ -267,11 +300,11 @@ func (m *Machine) setWake(now policy.Time) {
 		at = min(at, r.issued+m.policy.Timeout)
 	}
 	for _, w := range m.members {
-		if w.work == waiting {
-			at = min(at, w.asked+m.policy.QuorumTimeout)
-			if w.again > 0 {
-				at = min(at, w.again)
-			}
+		if k := w.longestWait(); k != nil {
+			at = min(at, k.asked+m.policy.QuorumTimeout)
+		}
+		if w.are(waiting) && w.again > 0 {
+			at = min(at, w.again)
 		}
 	}
 	if at = max(at, now); m.hasWake && at >= m.wake {
@@ -284,11 +317,11 @@ func (m *Machine) setWake(now policy.Time) {
 func ids(members []*member) []policy.ID {
 	var out []policy.ID
 	for _, w := range members {
-		out = append(out, w.id)
+		out = append(out, w.workers...)
 	}
 	return out
 }
 
 func (m *Machine) search(id policy.ID) (int, bool) {
-	return slices.BinarySearchFunc(m.members, id, func(w *member, id policy.ID) int { return cmp.Compare(w.id, id) })
+	return slices.BinarySearchFunc(m.members, m.group(id)[0], func(w *member, first policy.ID) int { return cmp.Compare(w.workers[0], first) })
 }

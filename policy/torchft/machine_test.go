@@ -23,15 +23,21 @@ type story struct {
 // 1,000 µs, and 5,000 µs of patience, unless the parameters say otherwise.
 func newStory(t *testing.T, workers int, p torchft.Policy) *story {
 	t.Helper()
-	m, err := torchft.New(policy.Config{HeartbeatPeriod: 1000, HeartbeatMissThreshold: 5, TargetOuterSteps: 4}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &story{t: t, m: m}
+	s := emptyStory(t, 1, p)
 	for id := range workers {
 		s.at(0, policy.Join{ID: policy.ID(id), HasState: true}, fmt.Sprintf("admit w%d", id), fmt.Sprintf("start 1 %d", id))
 	}
 	return s
+}
+
+// emptyStory begins with nobody in the groups of so many ranks.
+func emptyStory(t *testing.T, ranks int, p torchft.Policy) *story {
+	t.Helper()
+	m, err := torchft.New(policy.Config{HeartbeatPeriod: 1000, HeartbeatMissThreshold: 5, TargetOuterSteps: 4, Group: groups(ranks)}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &story{t: t, m: m}
 }
 
 // at sends an event and compares the actions, but for wake-ups and misses, with
@@ -144,6 +150,60 @@ func TestAStraggler(t *testing.T) {
 	s.at(3600, policy.Arrival{ID: 1, Round: 3}, "arrived w1", "until 6450")
 	s.at(3600, policy.Arrival{ID: 2, Round: 3}, "arrived w2", "rejoin w3", "fetch w3 from w0 at 2")
 	s.at(3650, policy.StateFetched{ID: 3, OuterSteps: 2}, "fetched w3", "close 3 all_arrived, 0 1 2 3, quorum 2, without ", "reduce 3.3 0 1 2 3 zero 3")
+}
+
+// TestRanks: a group asks, votes and heals when all its ranks do, each rank from the
+// same one of another group, and ends with the first of them.
+func TestRanks(t *testing.T) {
+	s := emptyStory(t, 2, torchft.Policy{MinReplicas: 1, JoinTimeout: 1000})
+	s.at(0, policy.Join{ID: 0, HasState: true}, "admit w0")
+	s.at(0, policy.Join{ID: 1, HasState: true}, "admit w1", "start 1 0 1")
+	s.at(0, policy.Join{ID: 3, HasState: true}, "admit w3")
+	s.at(0, policy.Join{ID: 2, HasState: true}, "admit w2", "start 1 2 3")
+	s.at(100, policy.Arrival{ID: 0, Round: 1}, "arrived w0")
+	s.at(100, policy.Arrival{ID: 2, Round: 1}, "arrived w2")
+	s.at(110, policy.Arrival{ID: 1, Round: 1}, "arrived w1")
+	s.at(120, policy.Arrival{ID: 3, Round: 1}, "arrived w3", "close 1 all_arrived, 0 1 2 3, quorum 1, without ", "reduce 1.1 0 1 2 3 zero ")
+	s.reduced(200, 1, 1, 0, 1, 3)
+	s.at(200, policy.Reduced{ID: 2, Round: 1, Epoch: 1}, "step 1", "start 2 0 1 2 3")
+	// One rank's vote against a step is its group's.
+	for id := range policy.ID(4) {
+		s.m.Step(300, policy.Arrival{ID: id, Round: 2})
+	}
+	s.reduced(400, 2, 2, 0, 2)
+	s.at(400, policy.ReduceFailed{ID: 3, Round: 2, Epoch: 2, Alone: true})
+	s.at(400, policy.Reduced{ID: 1, Round: 2, Epoch: 2}, "step 2", "abort 2 reduce_failed, failure 1", "start 3 0 1")
+	s.at(500, policy.Arrival{ID: 0, Round: 3}, "arrived w0")
+	s.at(500, policy.Arrival{ID: 1, Round: 3}, "arrived w1", "fetch w2 from w0 at 2", "fetch w3 from w1 at 2")
+	s.at(600, policy.StateFetched{ID: 3, OuterSteps: 2}, "fetched w3")
+	s.at(600, policy.StateFetched{ID: 2, OuterSteps: 2}, "fetched w2", "close 3 all_arrived, 0 1 2 3, quorum 2, without ", "reduce 3.3 0 1 2 3 zero 2 3")
+	// One rank's death is its group's. It lives again when all of them are back.
+	s.at(700, policy.Lost{ID: 3, Rule: policy.RuleGaveUp}, "evict w3 gave_up true", "evict w2 lost true", "abort 3 lost, failure 1")
+	s.at(800, policy.Join{ID: 2}, "admit w2")
+	s.alive(1000, 1000, 0, 1, 2)
+	s.at(1100, policy.Lost{ID: 2, Rule: policy.RuleConnection}, "evict w2 connection true")
+	s.at(1200, policy.Join{ID: 2}, "admit w2")
+	s.at(1300, policy.Join{ID: 3, Incarnation: 1}, "admit w3", "until 1700")
+	if n := s.m.Members(); n != 4 {
+		t.Errorf("%d members", n)
+	}
+	s.at(1700, policy.Timer{}, "fetch w2 from w0 at 2", "fetch w3 from w1 at 2")
+	// What one of them has fetched alone is no state of the group's.
+	s.at(1750, policy.StateFetched{ID: 2, OuterSteps: 2}, "fetched w2")
+	s.at(1800, policy.FetchFailed{ID: 3}, "fetch w2 from w0 at 2", "fetch w3 from w1 at 2")
+}
+
+// TestAQuietRank: a group lives as long as the quietest of its ranks.
+func TestAQuietRank(t *testing.T) {
+	s := emptyStory(t, 2, torchft.Policy{MinReplicas: 1, JoinTimeout: 100_000})
+	for id := range policy.ID(4) {
+		s.m.Step(0, policy.Join{ID: id, HasState: true})
+	}
+	for id := range policy.ID(3) {
+		s.m.Step(100, policy.Arrival{ID: id, Round: 1})
+	}
+	s.alive(1000, 4000, 0, 1, 2)
+	s.at(5000, policy.Timer{}, "close 1 all_arrived, 0 1, quorum 1, without ", "reduce 1.1 0 1 zero ")
 }
 
 // three has three workers at round 2, all of which took part in round 1.
@@ -297,6 +357,21 @@ func TestTimeouts(t *testing.T) {
 	s.at(8600, policy.Timer{}, "evict w0 quorum_timeout false")
 }
 
+// TestMaxRetries: a group dies of one failed commit more than it bears, and is
+// started again as often as the policy says. A step that is taken counts it anew.
+func TestMaxRetries(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000, MaxRetries: 1, Restarts: 1})
+	for id := range policy.ID(3) {
+		s.m.Step(300, policy.Arrival{ID: id, Round: 2})
+	}
+	s.at(400, policy.ReduceFailed{ID: 1, Round: 2, Epoch: 2, Alone: true})
+	s.at(400, policy.Reduced{ID: 2, Round: 2, Epoch: 2})
+	s.at(400, policy.Reduced{ID: 0, Round: 2, Epoch: 2}, "step 2", "abort 2 reduce_failed, failure 1", "start 3 0 2")
+	s.at(500, policy.Arrival{ID: 0, Round: 3}, "arrived w0", "until 1400")
+	s.at(500, policy.Arrival{ID: 2, Round: 3}, "arrived w2", "fetch w1 from w0 at 2")
+	s.at(600, policy.FetchFailed{ID: 1}, "evict w1 reduce_failed true", "until 1600")
+}
+
 // TestAHangingTrainer gives heartbeats, and does not say that it has dropped the
 // reduction that took too long: the others go on without it, until it does.
 func TestAHangingTrainer(t *testing.T) {
@@ -425,6 +500,7 @@ func TestBadParameters(t *testing.T) {
 		"min_replicas is 0; it must be at least 1":                       {},
 		"join_timeout is -1; it must lie between 0 and 1000000000000000": {MinReplicas: 1, JoinTimeout: -1},
 		"restarts is -1; it must not be negative":                        {MinReplicas: 1, Restarts: -1},
+		"max_retries is -1; it must not be negative":                     {MinReplicas: 1, MaxRetries: -1},
 	} {
 		if err := p.Validate(); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", p, err, want)

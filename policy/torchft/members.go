@@ -1,6 +1,7 @@
 package torchft
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,45 +21,115 @@ const (
 	unsaid               // is to drop a reduction that took too long, and asks when it says that it has
 )
 
-// member is a life of a worker: a replica.
+// member is a life of a replica group: a replica. It begins when all its ranks have
+// joined, and ends with the first of them.
 type member struct {
-	id      policy.ID
-	replica string // its id
-	house   *house // that it asks
-	work    work
+	workers []policy.ID // of all its ranks
+	ranks   []*rank     // that have joined, in that order
+	replica string      // its id
+	house   *house      // that it asks
 	gone    bool
 	begun   bool // it has begun a round
 
-	lineage     *lineage // of the state that it holds, or nil
-	step        int      // outer steps in it, or -1
-	initial     bool     // its process has not held another state than the initial one
-	contributes bool     // to the outer step after it
-	failures    int64    // outer steps in a row that it failed to commit
-	in          *attempt // that is under way, or nil
-	vote        vote     // on its reduction
-	confirms    int      // the epoch of the reduction that it is to drop
-	donor       *member
-	fetches     state       // that it is to get, or one after it
+	lineage     *lineage    // of the state that it holds, or nil
+	step        int         // outer steps in it, or -1
+	initial     bool        // its processes have not held another state than the initial one
+	contributes bool        // to the outer step after it
+	failures    int64       // outer steps in a row that it failed to commit
+	in          *attempt    // that is under way, or nil
 	begins      bool        // the round, once it has fetched the state
-	asked       policy.Time // for the quorum that it waits for
 	again       policy.Time // when it repeats a request that was lost, or 0
 	group       group       // the process group that it has configured
-
-	lastHeartbeat policy.Time // or when it joined
-	heard         bool        // since the last check
-	beat          policy.Time // its last sign of life for the lighthouse
-	unreachable   bool        // says the network, since its last heartbeat
+	beat        policy.Time // its last sign of life for the lighthouse
 
 	sidelined bool
 	misses    int // rounds in a row that went on without it
 	missed    int // the last of them
 }
 
-func (m *Machine) find(id policy.ID) *member {
+// rank is a worker in the life of its group.
+type rank struct {
+	id    policy.ID
+	of    *member
+	asks  policy.Join // how it joined
+	fresh bool        // it is the first to join of its process
+	work  work
+
+	vote     vote // on the reduction under way
+	confirms int  // the epoch of the reduction that it is to drop
+	donor    *rank
+	fetches  state       // that it is to get, or one after it
+	holds    state       // which is its group's if all ranks do
+	foreign  bool        // it holds another one, of which nobody knows where it came from
+	asked    policy.Time // for the quorum that it waits for
+
+	lastHeartbeat policy.Time // or when it joined
+	heard         bool        // since its group was last
+	unreachable   bool        // says the network, since its last heartbeat
+}
+
+// find returns a worker that has joined, or nil.
+func (m *Machine) find(id policy.ID) *rank {
 	if i, ok := m.search(id); ok {
-		return m.members[i]
+		return m.members[i].rank(id)
 	}
 	return nil
+}
+
+// rank returns the rank that a worker is, or nil if it has not joined.
+func (w *member) rank(id policy.ID) *rank {
+	for _, k := range w.ranks {
+		if k.id == id {
+			return k
+		}
+	}
+	return nil
+}
+
+// complete reports whether all ranks have joined.
+func (w *member) complete() bool { return len(w.ranks) == len(w.workers) }
+
+// are reports whether all ranks are at the same work, and anyIs whether one is.
+func (w *member) are(at work) bool {
+	return w.complete() && !slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.work != at })
+}
+
+func (w *member) anyIs(at work) bool {
+	return slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.work == at })
+}
+
+// turn has all ranks be at a work.
+func (w *member) turn(to work) {
+	for _, k := range w.ranks {
+		k.work = to
+	}
+}
+
+// voted is the vote of a group: in favour if all its ranks are.
+func (w *member) voted() vote {
+	v := inFavour
+	for _, k := range w.ranks {
+		if k.vote == against {
+			return against
+		}
+		v = min(v, k.vote)
+	}
+	return v
+}
+
+// longestWait is the rank that waits for a quorum for longest, or nil.
+func (w *member) longestWait() (longest *rank) {
+	for _, k := range w.ranks {
+		if k.work == waiting && (longest == nil || k.asked < longest.asked) {
+			longest = k
+		}
+	}
+	return longest
+}
+
+// quietest is the rank that has been silent for longest.
+func (w *member) quietest() *rank {
+	return slices.MinFunc(w.ranks, func(a, b *rank) int { return cmp.Compare(a.lastHeartbeat, b.lastHeartbeat) })
 }
 
 // replica returns the member of a replica id, or nil if its life is over.
@@ -75,10 +146,10 @@ func (m *Machine) alive(now policy.Time, w *member) bool {
 	return now-w.beat < m.policy.HeartbeatTimeout
 }
 
-// participant returns the member if it takes part in the reduction of this epoch.
-func (m *Machine) participant(id policy.ID, round, epoch int) *member {
-	if w := m.find(id); w != nil && w.in != nil && w.in.epoch == epoch && w.in.from.steps == round-1 && epoch > 0 {
-		return w
+// participant returns the worker if it takes part in the reduction of this epoch.
+func (m *Machine) participant(id policy.ID, round, epoch int) *rank {
+	if k := m.find(id); k != nil && k.of.in != nil && k.of.in.epoch == epoch && k.of.in.from.steps == round-1 && epoch > 0 {
+		return k
 	}
 	return nil
 }
@@ -86,75 +157,139 @@ func (m *Machine) participant(id policy.ID, round, epoch int) *member {
 // join admits a worker, in whichever life: nobody is out for good. A life that
 // was not known to be over is over now.
 func (m *Machine) join(now policy.Time, e policy.Join) {
-	l, w := m.lives[e.ID], m.find(e.ID)
-	switch {
-	case l == nil:
-		l = &lives{}
-		m.lives[e.ID] = l
-	case e.Incarnation < l.incarnation || e.Incarnation == l.incarnation && w != nil:
+	before, known := m.processes[e.ID]
+	if k := m.find(e.ID); known && (e.Incarnation < before || e.Incarnation == before && k != nil) {
 		m.emit(&policy.Reject{ID: e.ID, Reason: policy.Reason{Rule: policy.RuleRejoinDenied}})
 		return
-	case w != nil:
-		m.evict(now, w, policy.Reason{Rule: policy.RuleReplaced, Silent: now - w.lastHeartbeat}, false)
+	} else if k != nil {
+		m.evict(now, k, policy.RuleReplaced, true)
 		if m.finished {
 			return
 		}
 	}
-	fresh := l.begun == 0 || e.Incarnation != l.incarnation
-	l.incarnation = e.Incarnation
-	l.begun++
-	// Replica ids are ordered as the workers are, and so are ranks.
-	w = &member{id: e.ID, replica: fmt.Sprintf("w%020d:%06d", e.ID, l.begun), house: m.houseOf(e.ID, e.Incarnation), step: -1, initial: fresh, lastHeartbeat: now, beat: now}
-	i, _ := m.search(e.ID)
-	m.members = slices.Insert(m.members, i, w)
-	if len(m.members) == 1 {
-		m.scheduleCheck(now)
-	}
+	m.processes[e.ID] = e.Incarnation
+	w := m.forming(now, e.ID)
+	k := &rank{id: e.ID, of: w, asks: e, fresh: !known || e.Incarnation != before, holds: state{steps: -1}, lastHeartbeat: now}
+	w.ranks = append(w.ranks, k)
+	slices.SortFunc(w.ranks, func(a, b *rank) int { return cmp.Compare(a.id, b.id) })
 	if e.HasState {
 		m.outerSteps = max(m.outerSteps, e.OuterSteps)
 	}
 	m.emit(&policy.Admit{ID: e.ID, Incarnation: e.Incarnation, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleJoin, Members: len(m.members)}})
-	if e.HasState && (e.OuterSteps > 0 || !m.taken) {
-		w.lineage, w.step = m.root(e.OuterSteps), e.OuterSteps
+	if w.complete() {
+		m.formed(now, w)
+	}
+}
+
+// forming returns the life of a group that a worker is to join.
+func (m *Machine) forming(now policy.Time, id policy.ID) *member {
+	i, found := m.search(id)
+	if found {
+		return m.members[i]
+	}
+	workers := m.group(id)
+	l := m.livesOf(workers[0])
+	l.begun++
+	// Replica ids are ordered as the workers are, and so are ranks.
+	w := &member{workers: workers, replica: fmt.Sprintf("w%020d:%06d", workers[0], l.begun), step: -1, beat: now}
+	m.members = slices.Insert(m.members, i, w)
+	if len(m.members) == 1 {
+		m.scheduleCheck(now)
+	}
+	return w
+}
+
+// formed begins the life of a group whose ranks have all joined. Its manager is with
+// the first.
+func (m *Machine) formed(now policy.Time, w *member) {
+	first := w.ranks[0].asks
+	w.house, w.beat = m.houseOf(first.ID, first.Incarnation), now
+	w.initial = !slices.ContainsFunc(w.ranks, func(k *rank) bool { return !k.fresh })
+	w.turn(ready)
+	holds := first.HasState && (first.OuterSteps > 0 || !m.taken)
+	for _, k := range w.ranks {
+		holds = holds && k.asks.HasState && k.asks.OuterSteps == first.OuterSteps
+	}
+	if holds {
+		w.hold(state{m.root(first.OuterSteps), first.OuterSteps})
 		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
 		m.begin([]*member{w}, policy.RuleJoin)
 		return
 	}
-	m.ask(now, w)
+	m.ask(now, w, ready)
 }
 
 // lose removes a worker that is known to be gone. It may come back, unless it left.
 func (m *Machine) lose(now policy.Time, id policy.ID, rule policy.Rule) {
-	if w := m.find(id); w != nil {
-		m.evict(now, w, policy.Reason{Rule: rule, Silent: now - w.lastHeartbeat}, rule != policy.RuleLeave)
+	if k := m.find(id); k != nil {
+		m.evict(now, k, rule, rule != policy.RuleLeave)
 	}
 }
 
-// evict ends a life. The lighthouse takes it for alive until its heartbeats are
-// too old, since nobody tells it; a call that waits there ends with it.
-func (m *Machine) evict(now policy.Time, w *member, why policy.Reason, rejoin bool) {
-	i, _ := m.search(w.id)
+// evict ends a worker's part in the life of its group and, if that had begun, the
+// life with it: the other ranks have to join anew.
+func (m *Machine) evict(now policy.Time, k *rank, rule policy.Rule, rejoin bool) {
+	why := policy.Reason{Rule: rule}
+	if rule != policy.RuleLeave {
+		why.Silent = now - k.lastHeartbeat
+	}
+	if w := k.of; w.complete() {
+		m.ends(now, k, rejoin, func(o *rank) policy.Reason {
+			if o == k {
+				return why
+			}
+			return policy.Reason{Rule: policy.RuleLost, Lost: &k.id}
+		})
+	} else {
+		w.ranks = slices.DeleteFunc(w.ranks, func(o *rank) bool { return o == k })
+		if len(w.ranks) == 0 {
+			m.remove(w)
+		}
+		m.emit(&policy.Evict{ID: k.id, Round: m.outerSteps + 1, Rejoin: rejoin && rule != policy.RuleReplaced, Reason: why})
+	}
+}
+
+func (m *Machine) remove(w *member) {
+	i, _ := m.search(w.workers[0])
 	m.members = slices.Delete(m.members, i, i+1)
 	w.gone = true
-	if why.Rule == policy.RuleLeave {
-		why.Silent = 0
+}
+
+// ends ends the life of a group, with a rank of it that was the cause. The
+// lighthouse takes it for alive until its heartbeats are too old, since nobody tells
+// it; a call that waits there ends with it.
+func (m *Machine) ends(now policy.Time, cause *rank, rejoin bool, why func(*rank) policy.Reason) {
+	w := cause.of
+	m.remove(w)
+	others := slices.DeleteFunc(slices.Clone(w.ranks), func(k *rank) bool { return k == cause })
+	for _, k := range append([]*rank{cause}, others...) {
+		reason := why(k)
+		m.emit(&policy.Evict{ID: k.id, Round: m.outerSteps + 1, Rejoin: rejoin && reason.Rule != policy.RuleReplaced, Reason: reason})
 	}
-	m.emit(&policy.Evict{ID: w.id, Round: m.outerSteps + 1, Rejoin: rejoin, Reason: why})
-	if w.work == waiting {
+	if w.are(waiting) {
 		m.tell(now, w.house, quorum.Cancel{ReplicaID: w.replica})
 	}
 	if r := w.in; r != nil { // the others' connections to it are gone
 		r.participants = slices.DeleteFunc(slices.Clone(r.participants), func(p *member) bool { return p == w })
 		w.in = nil
-		m.decide(now, r, policy.Reason{Rule: policy.RuleLost, Lost: &w.id})
+		m.decide(now, r, policy.Reason{Rule: policy.RuleLost, Lost: &cause.id})
 	}
 }
 
+// dies ends the life of a group that ends itself. It is started again as often as
+// the policy says.
+func (m *Machine) dies(now policy.Time, cause *rank, why policy.Reason) {
+	l := m.lives[cause.of.workers[0]]
+	l.killed++
+	m.ends(now, cause, l.killed <= m.policy.Restarts, func(*rank) policy.Reason { return why })
+}
+
 func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
-	w := m.find(e.ID)
-	if w == nil || w.work != training || e.Round != w.step+1 {
+	k := m.find(e.ID)
+	if k == nil || k.work != training || e.Round != k.of.step+1 {
 		return
 	}
+	w := k.of
 	h := w.house
 	late := slices.ContainsFunc(m.attempts, func(r *attempt) bool { return r.house == h && r.lineage == w.lineage }) ||
 		slices.ContainsFunc(m.members, func(o *member) bool {
@@ -167,52 +302,74 @@ func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
 	if late {
 		why.Rule = policy.RuleLate
 	}
-	m.emit(&policy.Arrived{ID: w.id, Round: e.Round, Offset: now - h.first, Late: late, Reason: why})
-	w.contributes = true
-	m.ask(now, w)
+	m.emit(&policy.Arrived{ID: k.id, Round: e.Round, Offset: now - h.first, Late: late, Reason: why})
+	w.contributes, k.work = true, ready
+	m.ask(now, w, ready)
 }
 
 func (m *Machine) fetched(now policy.Time, e policy.StateFetched) {
-	w := m.find(e.ID)
-	if w == nil || w.work != fetching || e.OuterSteps < w.fetches.steps { // that is of a fetch before
+	k := m.find(e.ID)
+	if k == nil || k.work != fetching || e.OuterSteps < k.fetches.steps { // that is of a fetch before
 		return
 	}
-	got, newer := w.fetches, state{w.donor.lineage, w.donor.step}
+	w := k.of
+	got, newer := k.fetches, k.donor.holds
 	w.initial = false
 	switch {
-	case !w.donor.gone && newer.of != nil && got.leadsTo(newer): // it may have gone on meanwhile
+	case !k.donor.of.gone && newer.of != nil && got.leadsTo(newer): // it may have gone on meanwhile
 		got = state{newer.of, min(e.OuterSteps, newer.steps)}.plain()
 	case e.OuterSteps != got.steps: // of the donor's next life, or of another lineage
-		w.lineage, w.step = nil, -1
+		k.holds, k.foreign = state{steps: -1}, true
+		m.settle(w)
 		m.fetchFailed(now, e.ID)
 		return
 	}
-	m.emit(&policy.Fetched{ID: w.id, Round: got.of.steps + 1, Reason: policy.Reason{Rule: policy.RuleState}})
-	m.moves(w, got)
+	m.emit(&policy.Fetched{ID: k.id, Round: got.of.steps + 1, Reason: policy.Reason{Rule: policy.RuleState}})
+	k.work, k.holds, k.foreign = ready, got, false
+	if w.anyIs(fetching) {
+		return
+	}
+	m.settle(w)
 	switch {
 	case w.in != nil:
-		w.work = ready
 		m.reduce(now, w.in)
-	case w.begins && (w.step == w.lineage.steps || newer.of != nil && newer.plain() == got): // nobody that it was with has gone on
+	case w.begins && w.lineage != nil && (w.step == w.lineage.steps || newer.of != nil && newer.plain() == got): // nobody that it was with has gone on
 		m.begin([]*member{w}, policy.RuleState)
 	default: // the quorum that it was for is over
-		m.ask(now, w)
+		m.ask(now, w, ready)
 	}
 }
 
-// fetchFailed has the step fail that waits for a fetch, and the member ask anew.
+// settle has a group hold what all its ranks do, now that some have fetched: nothing,
+// if that is not the same.
+func (m *Machine) settle(w *member) {
+	holds := w.ranks[0].holds
+	if holds.of == nil || slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.holds != holds }) {
+		w.lineage, w.step = nil, -1
+		return
+	}
+	m.moves(w, holds)
+}
+
+// hold has a group hold a state.
+func (w *member) hold(s state) {
+	w.lineage, w.step = s.of, s.steps
+	for _, k := range w.ranks {
+		k.holds = s
+	}
+}
+
+// fetchFailed has the step fail that waits for a fetch, and the group ask anew.
 func (m *Machine) fetchFailed(now policy.Time, id policy.ID) {
-	w := m.find(id)
-	if w == nil || w.work != fetching {
+	k := m.find(id)
+	if k == nil || k.work != fetching {
 		return
 	}
-	if w.in == nil {
-		m.ask(now, w)
+	if k.work, k.of.begins = ready, false; k.of.in == nil {
+		m.ask(now, k.of, ready)
 		return
 	}
-	w.work = ready
-	donor := w.donor.id
-	m.decide(now, w.in, policy.Reason{Rule: policy.RuleFetchFailed, Lost: &w.id, Peer: &donor})
+	m.decide(now, k.of.in, policy.Reason{Rule: policy.RuleFetchFailed, Lost: &k.id, Peer: &k.donor.id})
 }
 
 func (m *Machine) scheduleCheck(now policy.Time) {
@@ -222,36 +379,43 @@ func (m *Machine) scheduleCheck(now policy.Time) {
 // heartbeat notes a sign of life, of which the lighthouse hears at the next check:
 // so a recorded run, which has the checks, can be replayed.
 func (m *Machine) heartbeat(now policy.Time, id policy.ID) {
-	if w := m.find(id); w != nil {
-		w.heard = w.heard || now > w.lastHeartbeat // a replay repeats the last one
-		w.lastHeartbeat, w.unreachable = now, false
+	if k := m.find(id); k != nil {
+		k.heard = k.heard || now > k.lastHeartbeat // a replay repeats the last one
+		k.lastHeartbeat, k.unreachable = now, false
 	}
 }
 
-// checkHeartbeats tells the lighthouse who has given a sign of life since the last
-// check, and records who is silent.
+// checkHeartbeats tells the lighthouse whose ranks have all given a sign of life
+// since they last had, and records who is silent.
 func (m *Machine) checkHeartbeats(now policy.Time) {
 	for _, w := range slices.Clone(m.members) {
-		if silent := now - w.lastHeartbeat; silent >= m.cfg.HeartbeatPeriod {
-			m.emit(&policy.HeartbeatMiss{ID: w.id, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleHeartbeat, Silent: silent,
-				Misses: int(silent / m.cfg.HeartbeatPeriod), Limit: int(m.policy.HeartbeatTimeout / m.cfg.HeartbeatPeriod)}})
+		heard := w.complete()
+		for _, k := range w.ranks {
+			if silent := now - k.lastHeartbeat; silent >= m.cfg.HeartbeatPeriod {
+				m.emit(&policy.HeartbeatMiss{ID: k.id, Round: m.outerSteps + 1, Reason: policy.Reason{Rule: policy.RuleHeartbeat, Silent: silent,
+					Misses: int(silent / m.cfg.HeartbeatPeriod), Limit: int(m.policy.HeartbeatTimeout / m.cfg.HeartbeatPeriod)}})
+			}
+			heard = heard && k.heard
 		}
-		if !w.heard {
+		if !heard {
 			continue
 		}
-		w.heard, w.beat = false, now
-		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
-		if w.work == unheard {
-			m.ask(now, w)
+		for _, k := range w.ranks {
+			k.heard = false
 		}
+		w.beat = now
+		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
+		m.ask(now, w, unheard)
 	}
 }
 
 // checkUnreachable removes whoever is unreachable and has missed a heartbeat.
 func (m *Machine) checkUnreachable(now policy.Time) {
 	for _, w := range slices.Clone(m.members) {
-		if w.unreachable && now-w.lastHeartbeat >= m.cfg.HeartbeatPeriod && !m.finished && !w.gone {
-			m.evict(now, w, policy.Reason{Rule: policy.RuleConnection, Silent: now - w.lastHeartbeat}, true)
+		for _, k := range slices.Clone(w.ranks) {
+			if k.unreachable && now-k.lastHeartbeat >= m.cfg.HeartbeatPeriod && !m.finished && !w.gone {
+				m.evict(now, k, policy.RuleConnection, true)
+			}
 		}
 	}
 }
@@ -266,20 +430,28 @@ func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 		r.issued = now
 	}
 	for _, w := range m.members {
-		w.lastHeartbeat, w.beat, w.unreachable = now, now, false
+		w.beat = now
+		for _, k := range w.ranks {
+			k.lastHeartbeat, k.unreachable = now, false
+		}
 	}
 	if e.Forgets {
 		m.forget(now, now-e.Away)
 		return
 	}
 	for _, w := range m.members {
-		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
+		if w.complete() {
+			m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
+		}
 	}
 	for _, w := range slices.Clone(m.members) {
-		if w.work == waiting && !m.finished {
-			m.tell(now, w.house, quorum.Cancel{ReplicaID: w.replica})
-			m.ask(now, w)
+		if m.finished {
+			break
 		}
+		if w.are(waiting) {
+			m.tell(now, w.house, quorum.Cancel{ReplicaID: w.replica})
+		}
+		m.ask(now, w, waiting)
 	}
 }
 
@@ -293,8 +465,10 @@ func (m *Machine) forget(now, died policy.Time) {
 	}
 	pause := max(m.policy.QuorumTimeout/policy.Time(m.policy.QuorumRetries+1), 1)
 	for _, w := range m.members {
-		w.heard = false
-		if next := max((now-died+pause-1)/pause, 1); w.work == waiting && next <= policy.Time(m.policy.QuorumRetries) {
+		for _, k := range w.ranks {
+			k.heard = false
+		}
+		if next := max((now-died+pause-1)/pause, 1); w.are(waiting) && next <= policy.Time(m.policy.QuorumRetries) {
 			w.again = died + next*pause
 		}
 	}
@@ -336,12 +510,18 @@ func (m *Machine) restart(now policy.Time, e policy.Restarted) {
 	m.scheduleCheck(now)
 	var holders []*member
 	for _, w := range m.members {
-		l := m.lives[w.id]
+		l := m.lives[w.workers[0]]
 		l.begun++
-		*w = member{id: w.id, replica: fmt.Sprintf("w%020d:%06d", w.id, l.begun), house: w.house, step: -1, lastHeartbeat: now, beat: now}
+		*w = member{workers: w.workers, ranks: w.ranks, replica: fmt.Sprintf("w%020d:%06d", w.workers[0], l.begun), house: w.house, step: -1, beat: now}
+		for _, k := range w.ranks {
+			*k = rank{id: k.id, of: w, asks: k.asks, work: ready, holds: state{steps: -1}, lastHeartbeat: now}
+		}
+		if !w.complete() {
+			continue
+		}
 		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
-		if slices.Contains(e.Holders, w.id) {
-			w.lineage, w.step = at, e.OuterSteps
+		if !slices.ContainsFunc(w.workers, func(id policy.ID) bool { return !slices.Contains(e.Holders, id) }) {
+			w.hold(state{at, e.OuterSteps})
 			holders = append(holders, w)
 		}
 	}
@@ -349,8 +529,8 @@ func (m *Machine) restart(now policy.Time, e policy.Restarted) {
 		m.begin(holders, policy.RuleRestart)
 	}
 	for _, w := range m.members {
-		if w.step < 0 {
-			m.ask(now, w)
+		if w.step < 0 && w.complete() {
+			m.ask(now, w, ready)
 		}
 	}
 }

@@ -35,7 +35,11 @@ type Policy struct {
 	// QuorumRetries is how often a worker repeats a request that was lost with a
 	// lighthouse that forgets. Then it waits for QuorumTimeout, and dies.
 	QuorumRetries int `yaml:"quorum_retries" json:"quorum_retries"`
-	// Restarts is how often a worker that died of QuorumTimeout is started again.
+	// MaxRetries is how many failed commits in a row a group bears: it dies of one
+	// more. 0: any number.
+	MaxRetries int `yaml:"max_retries" json:"max_retries"`
+	// Restarts is how often a group that died of QuorumTimeout or MaxRetries is
+	// started again.
 	Restarts int `yaml:"restarts" json:"restarts"`
 	// ShrinkUntil is how many outer steps have to be committed before those that
 	// contribute let in others than those of the last quorum (shrink_only).
@@ -70,7 +74,7 @@ func (p *Policy) Validate() error {
 	for _, n := range []struct {
 		field string
 		value int
-	}{{"quorum_retries", p.QuorumRetries}, {"restarts", p.Restarts}, {"shrink_until", p.ShrinkUntil}} {
+	}{{"quorum_retries", p.QuorumRetries}, {"max_retries", p.MaxRetries}, {"restarts", p.Restarts}, {"shrink_until", p.ShrinkUntil}} {
 		if n.value < 0 {
 			return &policy.FieldError{Field: n.field, Mend: fmt.Sprintf("is %d; it must not be negative", n.value)}
 		}

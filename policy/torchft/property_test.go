@@ -36,7 +36,8 @@ type job struct {
 	commits   map[int][]int // epochs, by round
 	diverged  map[int]bool  // epochs that are told to have been second
 	end       *policy.Finish
-	n         int // workers that there may be
+	n         int // groups that there may be
+	ranks     int // of each
 	processes int
 	problem   string
 }
@@ -46,23 +47,48 @@ type held struct{ steps, by int }
 
 var nothing = held{steps: -1}
 
-func newJob(n, lighthouses int, p torchft.Policy) *job {
+func newJob(n, ranks, lighthouses int, p torchft.Policy) *job {
 	cfg := policy.Config{HeartbeatPeriod: 100, HeartbeatMissThreshold: 5, TargetOuterSteps: 30, Lighthouses: lighthouses}
 	if lighthouses > 1 {
 		cfg.Lighthouse = func(id policy.ID, incarnation int) int { return (int(id) + incarnation) % lighthouses } // it may change with a process
+	}
+	if ranks > 1 {
+		cfg.Group = groups(ranks)
 	}
 	m, err := torchft.New(cfg, p)
 	if err != nil {
 		panic(err)
 	}
-	j := &job{m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{},
+	j := &job{ranks: ranks, m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{},
 		reduces: map[int]*policy.Reduce{}, in: map[policy.ID]int{}, said: map[policy.ID]int{}, drops: map[policy.ID]*policy.Abort{}, taken: map[int]held{}, commits: map[int][]int{}, diverged: map[int]bool{}}
-	for id := range n {
+	for id := range n * ranks {
 		j.alive[policy.ID(id)] = 0
 		j.holds[policy.ID(id)] = held{}
 		j.send(policy.Join{ID: policy.ID(id), HasState: true})
 	}
 	return j
+}
+
+// groups are the replica groups of so many ranks each.
+func groups(ranks int) func(policy.ID) []policy.ID {
+	return func(id policy.ID) (of []policy.ID) {
+		first := int(id) / ranks * ranks
+		for k := range ranks {
+			of = append(of, policy.ID(first+k))
+		}
+		return of
+	}
+}
+
+// whole returns how many groups a list of workers, which are in order, has, and
+// complains if it has not all ranks of one.
+func (j *job) whole(ids []policy.ID) (n int) {
+	for k, id := range ids {
+		if first := ids[k/j.ranks*j.ranks]; int(first)%j.ranks != 0 || id != first+policy.ID(k%j.ranks) {
+			j.bad("%v are not all ranks of their groups", ids)
+		}
+	}
+	return len(ids) / j.ranks
 }
 
 func (j *job) bad(format string, args ...any) {
@@ -112,6 +138,9 @@ func (j *job) take(a policy.Action) {
 		if from == nothing && a.OuterSteps == 0 {
 			from = held{} // it begins where all did
 		}
+		if int(a.From-a.ID)%j.ranks != 0 {
+			j.bad("w%d is to fetch another rank's part, of w%d", a.ID, a.From)
+		}
 		if has := j.holds[a.ID]; from.steps != a.OuterSteps {
 			j.bad("w%d is to fetch outer step %d from w%d, which has %d", a.ID, a.OuterSteps, a.From, from.steps)
 		} else if !a.Whole && has != nothing && !j.led(has, from) {
@@ -160,6 +189,7 @@ func (j *job) checkReduction(a *policy.Reduce) {
 	if len(a.Zero) == len(a.Participants) {
 		j.bad("nobody contributes to %+v", a)
 	}
+	j.whole(a.Participants)
 	for _, id := range a.Participants {
 		if zero := slices.Contains(a.Zero, id); !zero && j.has[id] != a.Round || j.holds[id].steps != a.Round-1 {
 			j.bad("w%d takes part in round %d with outer step %d and a contribution to %d", id, a.Round, j.holds[id].steps, j.has[id])
@@ -191,13 +221,13 @@ func (j *job) checkQuorum(a *policy.Close) {
 // commit is the oracle: an outer step is taken by those that have its outcome, all
 // from the same state, and not twice as long as a majority holds it.
 func (j *job) commit(a *policy.OuterStep) {
-	if of := j.reduces[a.Epoch]; of == nil || len(of.Participants) < j.p.MinReplicas {
+	if of := j.reduces[a.Epoch]; of == nil || j.whole(of.Participants) < j.p.MinReplicas || j.whole(a.Participants) == 0 {
 		j.bad("outer step %d is taken by %v after %+v", a.Round, a.Participants, of)
 	}
 	for _, epoch := range j.commits[a.Round] {
 		holders := 0
-		for _, at := range j.holds {
-			if j.led(held{a.Round, epoch}, at) {
+		for group := range j.n {
+			if !slices.ContainsFunc(groups(j.ranks)(policy.ID(group*j.ranks)), func(id policy.ID) bool { return !j.led(held{a.Round, epoch}, j.holds[id]) }) {
 				holders++
 			}
 		}
@@ -329,17 +359,18 @@ func (j *job) comeBack(id policy.ID) {
 	j.send(policy.Join{ID: id, Incarnation: j.alive[id]})
 }
 
-// play lets anything happen to anybody, of whom the first hold the state.
+// play lets anything happen to anybody, of whom the first groups hold the state.
 func play(t *rapid.T, n, first, minReplicas, lighthouses int) *job {
 	p := torchft.Policy{
 		MinReplicas: minReplicas,
 		JoinTimeout: policy.Time(rapid.IntRange(1, 600).Draw(t, "join")), QuorumTimeout: policy.Time(rapid.IntRange(1500, 5000).Draw(t, "quorum")),
 		Timeout: policy.Time(rapid.IntRange(100, 3000).Draw(t, "timeout")), QuorumRetries: rapid.IntRange(0, 3).Draw(t, "retries"), Restarts: rapid.IntRange(0, 3).Draw(t, "restarts"),
+		MaxRetries: max(0, rapid.IntRange(-3, 3).Draw(t, "failures")),
 	}
-	j := newJob(first, lighthouses, p)
+	j := newJob(first, rapid.IntRange(1, 3).Draw(t, "ranks"), lighthouses, p)
 	j.n = n
-	for range rapid.IntRange(0, 150).Draw(t, "events") {
-		if j.random(t, n); j.end != nil || j.problem != "" {
+	for range rapid.IntRange(0, 150*j.ranks).Draw(t, "events") {
+		if j.random(t, n*j.ranks); j.end != nil || j.problem != "" {
 			break
 		}
 	}
@@ -388,7 +419,7 @@ func TestItGoesOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "workers")
 		j := play(t, n, n, n/2+1, 1)
-		for id := range policy.ID(n) {
+		for id := range policy.ID(n * j.ranks) {
 			if _, alive := j.alive[id]; !alive && j.end == nil {
 				j.comeBack(id)
 			}
@@ -397,7 +428,7 @@ func TestItGoesOn(t *testing.T) {
 			if j.end != nil || j.problem != "" {
 				break
 			}
-			for id := range policy.ID(n) {
+			for id := range policy.ID(n * j.ranks) {
 				if _, alive := j.alive[id]; !alive {
 					j.comeBack(id) // what killed it has killed it for the last time
 				}

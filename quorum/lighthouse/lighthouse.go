@@ -34,6 +34,10 @@ type Config struct {
 	// KillToken is what a caller has to know to have a replica killed through the
 	// dashboard. Without one that is possible on loopback only.
 	KillToken string
+	// Wide, if there is one, is told when there is work for more than one processor,
+	// as at first, and when there has been none for a second: between quorums, if not
+	// very many replicas beat. It is called with the server's lock.
+	Wide func(bool)
 }
 
 // Validate says which parameter is wrong, if one is.
@@ -54,6 +58,7 @@ type Server struct {
 	core    *quorum.Lighthouse
 	waiting map[string][]*call // by replica id
 	issued  time.Time          // the last quorum
+	width   width
 	history history
 	journal *journal
 	failed  chan error // why it cannot go on
@@ -74,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, clock: clock(), core: core, waiting: map[string][]*call{}, failed: make(chan error, 1)}
+	s := &Server{cfg: cfg, clock: clock(), core: core, waiting: map[string][]*call{}, failed: make(chan error, 1), width: width{wide: true}}
 	j, last, err := openJournal(cfg.Journal)
 	if err != nil {
 		return nil, err
@@ -103,7 +108,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		port.Method("Quorum", func(call context.Context, r *wire.LighthouseQuorumRequest) (any, error) {
 			return s.quorum(ctx, call, r)
 		}),
-		port.Method("Heartbeat", s.heartbeat),
+		port.Prompt("Heartbeat", s.heartbeat),
 	)
 	var failure error
 	var running sync.WaitGroup
@@ -133,6 +138,7 @@ func (s *Server) tick(ctx context.Context) error {
 		case <-t.C:
 			s.mu.Lock()
 			s.step(quorum.Tick{})
+			s.look()
 			s.mu.Unlock()
 		}
 	}
@@ -193,9 +199,10 @@ func (s *Server) issue(i *quorum.Issue, before quorum.Quorum) {
 	}
 }
 
-func (s *Server) heartbeat(_ context.Context, r *wire.LighthouseHeartbeatRequest) (any, error) {
+func (s *Server) heartbeat(r *wire.LighthouseHeartbeatRequest) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.width.beats++
 	if err := s.step(quorum.Heartbeat{ReplicaID: r.GetReplicaId()}); err != nil {
 		return nil, err
 	}
@@ -211,6 +218,8 @@ func (s *Server) quorum(server, ctx context.Context, r *wire.LighthouseQuorumReq
 	c := &call{make(chan wire.Encoded, 1)}
 	s.mu.Lock()
 	s.waiting[id] = append(s.waiting[id], c)
+	s.width.needed = time.Now()
+	s.widen(true)
 	if err := s.step(quorum.Request{Member: r.Requester.Core()}); err != nil {
 		s.forget(id, c)
 		s.mu.Unlock()

@@ -177,6 +177,40 @@ func TestQuorum(t *testing.T) {
 	}
 }
 
+// TestWide: waiting for a quorum may become work for all processors, heartbeats of
+// one replica are not. On a busy machine it is told more often.
+func TestWide(t *testing.T) {
+	cfg := config()
+	cfg.Tick = 100 * time.Millisecond
+	told := make(chan bool, 1000)
+	cfg.Wide = func(wide bool) { told <- wide }
+	c, _ := start(t, newServer(t, cfg))
+	next := func(want bool) {
+		t.Helper()
+		for ends := time.After(patience); ; {
+			select {
+			case wide := <-told:
+				if wide == want {
+					return
+				}
+			case <-ends:
+				t.Fatalf("%t is not told", want)
+			}
+		}
+	}
+	next(false)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asked := make(chan error, 1)
+	go func() {
+		asked <- c.Invoke(ctx, wire.LighthouseQuorum, &wire.LighthouseQuorumRequest{Requester: &wire.QuorumMember{ReplicaId: "a"}}, &wire.LighthouseQuorumResponse{})
+	}()
+	next(true)
+	cancel()
+	<-asked
+	next(false)
+}
+
 // TestNoGhosts: who gave up takes no part, unless that is wanted.
 func TestNoGhosts(t *testing.T) {
 	for _, compat := range []bool{false, true} {
@@ -351,7 +385,7 @@ func TestManyReplicaIDs(t *testing.T) {
 			runtime.ReadMemStats(&before)
 		}
 		// Most of them past the transport, of which port's tests see.
-		_, err := s.heartbeat(t.Context(), &wire.LighthouseHeartbeatRequest{ReplicaId: fmt.Sprint("made up ", i)})
+		_, err := s.heartbeat(&wire.LighthouseHeartbeatRequest{ReplicaId: fmt.Sprint("made up ", i)})
 		if status.Code(err) == codes.ResourceExhausted {
 			refused++
 		}

@@ -11,21 +11,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// request is the message of a method's calls.
+type request[Message any] interface {
+	*Message
+	proto.Message
+}
+
 // Method is a unary method of a service by its name. What f returns is a
 // proto.Message or wire.Encoded. A call whose time is over is answered as
 // torchft answers it: CANCELLED, "Timeout expired".
-func Method[Message any, Request interface {
-	*Message
-	proto.Message
-}](name string, f func(context.Context, Request) (any, error)) grpc.MethodDesc {
-	return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-		request := Request(new(Message))
-		if err := decode(request); err != nil {
-			return nil, err
-		}
+func Method[Message any, Request request[Message]](name string, f func(context.Context, Request) (any, error)) grpc.MethodDesc {
+	return method(name, func(ctx context.Context, r Request) (any, error) {
 		ctx, cancel := early(ctx)
 		defer cancel()
-		answer, err := f(ctx, request)
+		answer, err := f(ctx, r)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			return nil, status.Error(codes.Canceled, "Timeout expired")
@@ -33,6 +32,22 @@ func Method[Message any, Request interface {
 			return nil, status.Error(codes.Canceled, "the caller has gone")
 		}
 		return answer, err
+	})
+}
+
+// Prompt is a Method whose calls wait for nobody, so that no time of theirs can be
+// over and none is watched.
+func Prompt[Message any, Request request[Message]](name string, f func(Request) (any, error)) grpc.MethodDesc {
+	return method(name, func(_ context.Context, r Request) (any, error) { return f(r) })
+}
+
+func method[Message any, Request request[Message]](name string, f func(context.Context, Request) (any, error)) grpc.MethodDesc {
+	return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		r := Request(new(Message))
+		if err := decode(r); err != nil {
+			return nil, err
+		}
+		return f(ctx, r)
 	}}
 }
 

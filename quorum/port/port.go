@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
 
 	"testbed/quorum"
 	"testbed/quorum/wire"
@@ -34,6 +34,8 @@ const (
 	// more, so that one slightly too large is refused by name.
 	maxMessage = 4 * quorum.MaxMemberBytes
 	maxHeader  = 16 << 10
+	// workers are goroutines for calls. Further calls have one of their own.
+	workers = 8
 
 	// A connection that does not say within helloTimeout what it speaks is closed.
 	helloTimeout = 10 * time.Second
@@ -52,7 +54,7 @@ func Serve(ctx context.Context, l net.Listener, web http.Handler, services ...*g
 	p.grpc, p.http = newQueue(l.Addr()), newQueue(l.Addr())
 	calls := p.newServer()
 	for _, s := range services {
-		calls.RegisterService(s, nil)
+		calls.RegisterService(p.limited(s), nil)
 	}
 	pages := &http.Server{
 		Handler: web, MaxHeaderBytes: maxHeader, ErrorLog: log.New(io.Discard, "", 0),
@@ -102,19 +104,28 @@ func (p *port) newServer() *grpc.Server {
 		// of their own. The answer to a thousand replicas goes out at once.
 		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(160<<10),
 		grpc.StaticStreamWindowSize(64<<10), grpc.StaticConnWindowSize(256<<10),
-		grpc.InTapHandle(p.admit),
+		// Calls that need no time have goroutines whose stacks have grown already.
+		grpc.NumStreamWorkers(workers),
 		grpc.WaitForHandlers(true),
 	)
 }
 
-// admit refuses calls beyond maxCalls, before anything of them is kept.
-func (p *port) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	if p.calls.Add(1) > maxCalls {
-		p.calls.Add(-1)
-		return nil, status.Errorf(codes.ResourceExhausted, "%d calls are under way, and more are not taken: try again later", maxCalls)
+// limited refuses calls beyond maxCalls, before anything of them is read. What is
+// called that no service has, gRPC answers at once.
+func (p *port) limited(s *grpc.ServiceDesc) *grpc.ServiceDesc {
+	limited := *s
+	limited.Methods = slices.Clone(s.Methods)
+	for i := range limited.Methods {
+		handle := limited.Methods[i].Handler
+		limited.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
+			defer p.calls.Add(-1)
+			if p.calls.Add(1) > maxCalls {
+				return nil, status.Errorf(codes.ResourceExhausted, "%d calls are under way, and more are not taken: try again later", maxCalls)
+			}
+			return handle(srv, ctx, decode, i)
+		}
 	}
-	context.AfterFunc(ctx, func() { p.calls.Add(-1) })
-	return ctx, nil
+	return &limited
 }
 
 // accept takes connections until the listener is closed. What passes, as having

@@ -9,13 +9,16 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"testbed/quorum"
 	"testbed/quorum/port"
 	"testbed/quorum/wire"
 )
@@ -182,6 +185,44 @@ func TestSlowCallersHoldNobodyUp(t *testing.T) {
 	for i := range 20 {
 		if err := beat(t, address, fmt.Sprint("r", i)); err != nil {
 			t.Fatalf("heartbeat %d: %v", i, err)
+		}
+	}
+}
+
+// TestTooManyCalls: those beyond the limit are refused at once, and there is room
+// again when others have ended.
+func TestTooManyCalls(t *testing.T) {
+	address := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const most = 2 * quorum.MaxReplicas
+	refused := make(chan error, most+2)
+	var conns []*grpc.ClientConn
+	for range 2 {
+		c, err := port.Dial(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	var calls sync.WaitGroup
+	for i := range most + 2 {
+		calls.Go(func() {
+			err := conns[i%2].Invoke(ctx, wire.LighthouseQuorum, &wire.LighthouseQuorumRequest{}, &wire.LighthouseQuorumResponse{})
+			refused <- err
+		})
+	}
+	for range 2 {
+		if err := <-refused; status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "calls are under way") {
+			t.Errorf("refused: %v", err)
+		}
+	}
+	cancel()
+	calls.Wait()
+	for err := error(status.Error(codes.ResourceExhausted, "")); status.Code(err) == codes.ResourceExhausted; {
+		if err = beat(t, address, "a"); err != nil && status.Code(err) != codes.ResourceExhausted {
+			t.Error(err)
 		}
 	}
 }

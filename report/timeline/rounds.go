@@ -26,7 +26,7 @@ type Round struct {
 	Deadline     *policy.Deadline `json:"deadline"`  // nil: there was none
 	Why          string           `json:"why"`
 	Decisions    []string         `json:"decisions"`
-	Regional     bool             `json:"regional,omitempty"` // regions reduced apart
+	Apart        string           `json:"apart,omitempty"` // what reduced apart: each region, or rank
 	BytesSent    int64            `json:"-"`
 	Verdict      fidelity.Level   `json:"-"`
 }
@@ -51,8 +51,8 @@ func (r Round) Reduce() policy.Time { return r.End - r.Close }
 
 // reduction says what follows the close of the round.
 func (r Round) reduction() string {
-	if r.Regional {
-		return "all-reduce in each region"
+	if r.Apart != "" {
+		return "all-reduce in each " + r.Apart
 	}
 	return "all-reduce"
 }
@@ -78,7 +78,7 @@ func Rounds(run *record.Run) []Round {
 	fetched := map[fetcher]bool{}
 	for _, r := range run.Summary.Rounds {
 		at[r.Round] = len(list)
-		list = append(list, Round{Round: r.Round, Start: r.Start, Close: r.Close, End: r.End, BytesSent: r.BytesSent, Regional: len(r.Regions) > 0,
+		list = append(list, Round{Round: r.Round, Start: r.Start, Close: r.Close, End: r.End, BytesSent: r.BytesSent, Apart: r.Apart(),
 			Participants: Participants(r), Left: words.Workers(r.Late), Absent: names(r.Late), Arrivals: []Arrival{}, Decisions: []string{}})
 	}
 	for _, e := range run.Events {

@@ -64,6 +64,8 @@ func Because(r *policy.Reason) string {
 		return fmt.Sprintf("its end of the control connection is gone, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleReplaced:
 		return fmt.Sprintf("a new process of it has asked to join, %s after its last heartbeat", Micros(r.Silent))
+	case policy.RuleLost:
+		return fmt.Sprintf("%s, a rank of the same group, is gone", scenarios.NodeName(*r.Lost))
 	case policy.RuleRejoin:
 		return fmt.Sprintf("%d outer steps after its eviction, %d to wait for", r.Misses, r.Limit)
 	case policy.RuleQuorumTimeout:

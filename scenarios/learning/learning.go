@@ -30,6 +30,9 @@ type Spec struct {
 	// Regions has regions take most outer steps by themselves; nil: all are of all
 	// workers.
 	Regions *regions.Spec `yaml:"regions" json:"regions,omitempty"`
+	// GroupWorldSize is how many workers are a replica group of torchft's, in the order
+	// of their ids: its ranks, each with a part of the parameters. 0: 1.
+	GroupWorldSize int `yaml:"group_world_size" json:"group_world_size,omitempty"`
 	// External has the fields of Program.
 	External `yaml:",inline"`
 }
@@ -114,14 +117,14 @@ func (s *Spec) TokensPerStep() int {
 }
 
 // NewTask makes what the workers with these ids train, also for a nil section.
-// parameters are those of the stand-in. The returned function is
+// parameters are those of the stand-in, of which a rank has its part. The returned function is
 // train.Task.Trainer by id.
 func (s *Spec) NewTask(seed uint64, ids []policy.ID, parameters int) (train.Task, func(policy.ID) (train.Trainer, error), error) {
 	if s.Foreign() {
 		return s.ownTask()
 	}
 	if !s.Real() {
-		task := train.NewQuadratic(seed, parameters)
+		task := train.NewQuadratic(seed, s.Shard(parameters))
 		return task, func(id policy.ID) (train.Trainer, error) { return task.Trainer(int(id)) }, nil
 	}
 	text := s.Corpus

@@ -50,7 +50,7 @@ func (s *Spec) OuterOptimiser() train.Outer {
 // Exchange returns what rounds of so many inner steps exchange of so many
 // parameters, also for a nil section. The section is valid.
 func (s *Spec) Exchange(innerSteps, parameters int) *train.Exchange {
-	fragments, err := s.fragments(parameters)
+	fragments, err := s.fragments(s.Shard(parameters))
 	if err != nil {
 		panic(fmt.Sprintf("learning: train.outer.fragments %v", err)) // ValidateRounds has seen it
 	}
@@ -103,7 +103,7 @@ func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float6
 	if s.Foreign() && o.Fragments > 1 && parameters <= 0 {
 		return bad("outer.fragments", "deals parameters of which only the program knows how many they are; give real.parameters")
 	}
-	if _, err := s.fragments(parameters); err != nil {
+	if _, err := s.fragments(s.Shard(parameters)); err != nil {
 		return bad("outer.fragments", "%s", err)
 	}
 	if o.Overlap < 0 || o.Overlap > innerSteps {

@@ -104,7 +104,13 @@ func writeRegions(out io.Writer, s *scenarios.Scenario) {
 	if rule == nil {
 		return
 	}
-	fmt.Fprintf(out, "all regions take every %d. outer step together, and each by itself the others\n", s.Train.Regions.Every)
+	if n := s.Train.Ranks(); n > 1 {
+		fmt.Fprintf(out, "replica groups of %d ranks, each with %d of the %d parameters, which it reduces with its like in the other groups\n", n, s.Train.Shard(s.Real.Parameters), s.Real.Parameters)
+	} else if s.Train.Regions != nil {
+		fmt.Fprintf(out, "all regions take every %d. outer step together, and each by itself the others\n", s.Train.Regions.Every)
+	} else {
+		return
+	}
 	var ids []policy.ID
 	for _, w := range s.Workers {
 		ids = append(ids, w.ID)

@@ -1,7 +1,7 @@
 // Package regions says who reduces with whom where outer steps are hierarchical: in
 // most rounds each region by itself, and in every k-th all regions together (Lin et
 // al. 2020, "Don't use large mini-batches, use local SGD", hierarchical local
-// SGD). Simulators, workers, the coordinator and who checks their records go by the
+// SGD), or where replica groups have several ranks. Simulators, workers, the coordinator and who checks their records go by the
 // same Rule.
 //
 // The package is pure.
@@ -90,6 +90,9 @@ type Rule struct {
 	every int
 	names []string
 	of    map[policy.ID]int // of the names
+
+	ranks   int // of a replica group; 0: these are regions
+	workers []policy.ID
 }
 
 // New returns the rule of regions by name, with a round of all in every so many.
@@ -103,8 +106,9 @@ func New(every int, workers map[string][]policy.ID) *Rule {
 	return r
 }
 
-// Global reports whether all take part in a round, or in its outer step, together.
-// Rounds count from 1; 0, the beginning of the run, is of all, too.
+// Global reports whether all take part in a round, or in its outer step, together, and
+// not each region by itself. Rounds count from 1; 0, the beginning of the run, is of
+// all, too.
 func (r *Rule) Global(round int) bool { return r == nil || round%r.every == 0 }
 
 // Missed lists the steps of all, of the outer steps that an asker with the state
@@ -149,7 +153,7 @@ type Ring struct {
 // Rings deals the participants of a round to the rings in which they reduce: in
 // the order in which they are given, and the rings in that of the regions' names.
 func (r *Rule) Rings(round int, participants []policy.ID) []Ring {
-	if r.Global(round) {
+	if r.Together(round) {
 		return []Ring{{Workers: participants}}
 	}
 	return r.Deal(participants)

@@ -32,6 +32,18 @@ func TestRings(t *testing.T) {
 	}
 }
 
+func TestRanks(t *testing.T) {
+	r := Ranks([]policy.ID{7, 0, 3, 2}, 2) // groups 0 2 and 3 7
+	want := []Ring{{0, "rank 0", []policy.ID{3, 0}}, {1, "rank 1", []policy.ID{7, 2}}}
+	if got := r.Rings(4, []policy.ID{7, 3, 2, 0}); !reflect.DeepEqual(got, want) || !r.Global(4) || r.Together(4) || Kind(got[0].Region) != "rank" || Kind("eu") != "region" {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	var none *Rule
+	if got := r.Group(7); !slices.Equal(got, []policy.ID{3, 7}) || none.Group(7) != nil {
+		t.Errorf("the group of 7 is %v", got)
+	}
+}
+
 // TestEverybodyIsInOneRing: whoever takes part is in one ring, which has workers of
 // one region alone if the round is a regional one.
 func TestEverybodyIsInOneRing(t *testing.T) {

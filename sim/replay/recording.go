@@ -126,7 +126,7 @@ func NewRecording(s *scenarios.Scenario, events []runlog.Event) (*Recording, err
 		return nil, fmt.Errorf("replaying %s: its rounds overlap (train.outer.overlap), and what workers have done ahead is not in the record; such a run cannot be replayed", s.Name)
 	}
 	if s.Regions() != nil {
-		return nil, fmt.Errorf("replaying %s: its regions reduce apart (train.regions), and the record has one duration for all of them; such a run cannot be replayed", s.Name)
+		return nil, fmt.Errorf("replaying %s: its regions or ranks reduce apart (train.regions, train.group_world_size), and the record has one duration for all of them; such a run cannot be replayed", s.Name)
 	}
 	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
 	for i, e := range events {

@@ -101,7 +101,7 @@ func New(s *scenarios.Scenario, costs Costs) (*Network, error) {
 	n := &Network{
 		shortPaths: plan.ShortPaths(s.WorkerNodes(), allreduce.ShortRTT),
 		Plan:       plan, costs: costs,
-		parameters: s.Real.Parameters, block: a.Block, bits: a.Bits, connections: a.Connections,
+		parameters: s.Train.Shard(s.Real.Parameters), block: a.Block, bits: a.Bits, connections: a.Connections,
 		ways:    ringorder.Planned(s, plan),
 		Entropy: a.Entropy, Coded: a.Entropy == entropy.On,
 		burstDelays: map[burst.Burst]time.Duration{}, tunedCounts: map[steadyPath]int{},

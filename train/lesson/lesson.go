@@ -39,7 +39,7 @@ type Lesson struct {
 	rule   *regions.Rule
 	pupils map[string]*pupil
 	steps  int           // outer steps taken
-	took   []int         // participants of each
+	took   []int         // participants of each, in a ring
 	now    []train.State // of each region; their vectors are not changed
 	ring   []policy.ID   // of the last reduction, in its order
 	zero   []policy.ID   // those of it that contribute zeros
@@ -125,7 +125,7 @@ func (l *Lesson) enrol(p *pupil) error {
 	}
 	*p = pupil{id: p.id, incarnation: p.incarnation, trainer: trainer, starts: map[int]train.State{}, gradient: map[int][]float32{}}
 	if l.feedback {
-		p.residual = make([]float32, l.scenario.Real.Parameters)
+		p.residual = make([]float32, l.scenario.Train.Shard(l.scenario.Real.Parameters))
 	}
 	return nil
 }
@@ -348,7 +348,7 @@ func (l *Lesson) arrive(p *pupil) error {
 // saves says whether there is a checkpoint after an outer step.
 func (l *Lesson) saves(outerSteps int) bool {
 	every := l.scenario.Real.CheckpointEvery
-	return every > 0 && outerSteps%every == 0 && l.rule.Global(outerSteps)
+	return every > 0 && outerSteps%every == 0 && l.rule.Together(outerSteps)
 }
 
 // settle brings the outcome of the round before the one that a worker has ended,
@@ -407,12 +407,13 @@ func (l *Lesson) outerStep(e *runlog.Event) (told []runlog.Event, err error) {
 	for k := range l.now {
 		l.now[k] = before[k].Last()
 	}
-	l.steps, l.took = e.Round, append(l.took[:e.Round-1], len(l.ring))
-	for _, ring := range l.rule.Rings(e.Round, l.ring) {
+	rings := l.rule.Rings(e.Round, l.ring)
+	l.steps, l.took = e.Round, append(l.took[:e.Round-1], len(rings[0].Workers))
+	for _, ring := range rings {
 		vectors, mean := l.reduced(e, ring.Workers)
 		s := before[ring.Number].Clone()
 		l.outer.Take(&s, l.exchange.Fragments.Of(e.Round), mean, global)
-		if l.now[ring.Number] = s; global {
+		if l.now[ring.Number] = s; ring.Region == "" {
 			l.agree(s)
 			at.Hash = s.Hash()
 		} else {
@@ -433,7 +434,7 @@ func (l *Lesson) outerStep(e *runlog.Event) (told []runlog.Event, err error) {
 		}
 	}
 	l.save()
-	if !global {
+	if !l.rule.Together(e.Round) {
 		return append(told, at), nil
 	}
 	loss, err := l.task.Validate(l.now[0].Parameters)
