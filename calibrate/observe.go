@@ -136,8 +136,10 @@ func Fits(s *scenarios.Scenario) error {
 		return because("move fragments of the state (train.outer.fragments)")
 	case x.Overlap > 0:
 		return because("overlap with inner steps (train.outer.overlap)")
+	case s.Train.Ranks() > 1:
+		return because("are those of ranks (train.group_world_size)")
 	case s.Regions() != nil:
-		return because("are those of regions or ranks (train.regions, train.group_world_size)")
+		return because("are those of regions (train.regions)")
 	case s.Real.Upload.Every > 0 && !s.Real.Upload.Yields:
 		return because("share links with uploads (real.upload)")
 	}
