@@ -28,6 +28,7 @@ func learn(s *scenarios.Scenario) {
 // of a value and every algorithm, with error feedback and without. What each
 // round's states and losses are is computed from the record, bit by bit.
 func TestLearning(t *testing.T) {
+	t.Parallel()
 	for workers := 1; workers <= 8; workers++ {
 		for _, bits := range []int{8, 4, 16, 32} {
 			var outer learning.Outer

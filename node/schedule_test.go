@@ -637,6 +637,7 @@ func TestSchedules(t *testing.T) {
 
 // TestFoundSchedules plays again what longer soaks have found.
 func TestFoundSchedules(t *testing.T) {
+	t.Parallel()
 	for _, found := range []struct {
 		policy string
 		seed   uint64

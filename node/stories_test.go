@@ -51,6 +51,7 @@ func (w *world) inject(in scenarios.Inject) {
 // coordinator and workers: they come to what the simulator comes to. The network
 // has delays, losses and cuts, and no rates.
 func TestStories(t *testing.T) {
+	t.Parallel()
 	for _, story := range stories.All {
 		if story.Rates {
 			continue

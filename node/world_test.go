@@ -535,6 +535,7 @@ func TestWorld(t *testing.T) {
 // slow, the heartbeats of one that dies and the deadlines of the policy stretch
 // alike; what QUIC waits for by its own constants is the rest.
 func TestDilation(t *testing.T) {
+	t.Parallel()
 	type outcome struct {
 		decisions string
 		wall      policy.Time

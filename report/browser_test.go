@@ -36,6 +36,7 @@ func page(t *testing.T) string {
 // and without reaching out.
 func TestInABrowser(t *testing.T) {
 	browser.Find(t)
+	t.Parallel()
 	t.Run("the checks see what they are for", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "bad.html")
 		write(t, `<script>console.error("seen"); nowhere()</script><img src="http://example.invalid/x.png">`, file)

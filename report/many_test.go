@@ -228,6 +228,7 @@ func TestPageOfManyPolicies(t *testing.T) {
 // TestTradeInABrowser: the picture is drawn with every policy's name in it.
 func TestTradeInABrowser(t *testing.T) {
 	browser.Find(t)
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "report.html")
 	write(t, html(t, manyRuns(t, 1, runlog.Sim, "sim_links", runlog.Real)), file)
 	v := browser.Show(t, file, 1200, "--dump-dom")

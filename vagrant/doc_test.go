@@ -1,3 +1,3 @@
-// Package vagrant has no code: it checks the Vagrantfile beside it, and has its
-// script prepare a Debian root.
+// Package vagrant has no code: it checks the Vagrantfile beside it. What its script
+// does is tested in package guest.
 package vagrant

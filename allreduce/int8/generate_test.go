@@ -15,6 +15,7 @@ func TestAssemblyIsWhatTheGeneratorWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: building the generator takes a while")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "gen"), os.DirFS("gen")); err != nil {
 		t.Fatal(err)

@@ -177,7 +177,10 @@ func testKernelsEqualSlowOnes(t *testing.T) {
 	})
 }
 
-func TestRowsOfSpecialBlocks(t *testing.T) { onEveryRoute(t, testRowsOfSpecialBlocks) }
+func TestRowsOfSpecialBlocks(t *testing.T) {
+	t.Parallel()
+	onEveryRoute(t, testRowsOfSpecialBlocks)
+}
 
 // Where few blocks are ordinary, the others come in every order: what is
 // special about one may not touch its neighbours, nor be missed.

@@ -44,6 +44,7 @@ func alike() cmp.Options {
 // it does not, it is out of date: go generate ./report/estimates.
 func TestWhatTheBrowserComputes(t *testing.T) {
 	browser.Find(t)
+	t.Parallel()
 	type question struct {
 		Run          estimate.Run           `json:"run"`
 		Variants     []estimate.Variant     `json:"variants"`
@@ -114,6 +115,7 @@ const move = async (name, value) => {
 // they stand, to the last bit.
 func TestMovingAnInput(t *testing.T) {
 	browser.Find(t)
+	t.Parallel()
 	type step struct {
 		move   string
 		change func(*estimate.Run)
@@ -187,6 +189,7 @@ func checkShown(t *testing.T, s *estimate.Sweep, got moved, says string, width i
 // others, modes have letters, and an impossible value is explained and mended.
 func TestMapAndMistakes(t *testing.T) {
 	browser.Find(t)
+	t.Parallel()
 	s := sweep(t, false, "numNodes=4,64,256", "parameters=140e9,150e9,300e9")
 	s.Run.PFLOPSPerNode, s.Run.Compression = 64, 64
 	var got []moved
@@ -235,6 +238,7 @@ return all;`, &got).IsQuiet(t)
 // not run the program.
 func TestWithoutTheProgram(t *testing.T) {
 	browser.Find(t)
+	t.Parallel()
 	s := sweep(t, true, "numNodes=8,16,32")
 	want, err := s.Sheet()
 	if err != nil {
@@ -254,6 +258,7 @@ func TestWithoutTheProgram(t *testing.T) {
 // TestHostileText: no text of a file becomes markup.
 func TestHostileText(t *testing.T) {
 	browser.Find(t)
+	t.Parallel()
 	s := sweep(t, false, "numNodes=8,16", "precision=FP16,FP8")
 	s.Axes[0].Values[0], s.Axes[0].Input = `</script><script>console.error("in")</script>`, `<img src="http://example.invalid/x.png">`
 	var got moved

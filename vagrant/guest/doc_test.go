@@ -15,4 +15,6 @@
 // clock stands still while the emulator waits for a processor. So what the
 // guest measures depends neither on the speed nor on the load of this
 // machine, and is exact to microseconds.
+//
+// TestProvision has the script of the Vagrantfile prepare a Debian root meanwhile.
 package guest

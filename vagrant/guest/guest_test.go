@@ -34,6 +34,7 @@ func TestGuest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the guest takes a minute")
 	}
+	t.Parallel()
 	testenv.WatchSources(t, filepath.Join("..", ".."))
 	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
 	defer cancel()
