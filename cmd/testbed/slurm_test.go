@@ -32,6 +32,7 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
@@ -171,18 +172,19 @@ func TestRunInSlurm(t *testing.T) {
 			return evicts("4:w3straggler")(sum)
 		}
 	})
+	batch := l.runInBatch(t, dir, user)
 	cmd, stdout, stderr := user(filepath.Join(dir, "testbed"), "net", "homogeneous", "--hosts", "slurm:3", "--", "testbed", "in", "w3", "sh", "-c", "echo $TESTBED_NODE; exit 5")
 	_ = cmd.Wait() // the exit code says it
 	if code := cmd.ProcessState.ExitCode(); code != 5 || stdout.String() != "w3\n" {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
-	l.runInBatch(t, dir, user)
+	batch()
 	time.Sleep(100 * time.Millisecond)
 	expectNothing(t, t.Name(), before)
 }
 
-// runInBatch plays a run as the batch script of docs/hosts.md does it.
-func (l *lab) runInBatch(t *testing.T, dir string, user func(string, ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer)) {
+// runInBatch plays a run as the batch script of docs/hosts.md does it, until end.
+func (l *lab) runInBatch(t *testing.T, dir string, user func(string, ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer)) (end func()) {
 	t.Helper()
 	for to, from := range map[string]string{"sbatch.sh": filepath.Join(examples, "sbatch.sh"), "made.yaml": scenario(t, 2, "100mbit", "")} {
 		text, err := os.ReadFile(from)
@@ -193,10 +195,21 @@ func (l *lab) runInBatch(t *testing.T, dir string, user func(string, ...string) 
 			t.Fatal(err)
 		}
 	}
-	cmd, _, stderr := user("sbatch", "--wait", "--nodes=2", "--output=log", "sbatch.sh", "made.yaml", "--policy", "baseline")
-	_ = cmd.Wait() // the exit code says it
-	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	if code := cmd.ProcessState.ExitCode(); err != nil || code != 0 && code != exitInvalid || !strings.Contains(string(log), " of 3 outer steps") {
-		t.Errorf("the batch job ended with exit code %d, %v\n%s\n%s", code, err, stderr, log)
+	cmd, job, stderr := user("sbatch", "--parsable", "--nodes=2", "--output=log", "sbatch.sh", "made.yaml", "--policy", "baseline")
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("sbatch: %v\n%s", err, stderr)
+	}
+	return func() {
+		var state string
+		waitFor(t, func() bool { // sbatch --wait would look every few seconds
+			cmd, stdout, _ := user("scontrol", "--oneliner", "show", "job", strings.TrimSpace(job.String()))
+			_ = cmd.Wait() // what it says is looked at
+			state = stdout.String()
+			return strings.Contains(state, "JobState=COMPLETED") || strings.Contains(state, "JobState=FAILED")
+		})
+		log, err := os.ReadFile(filepath.Join(dir, "log"))
+		if err != nil || !contains(state, "ExitCode=0:0") && !contains(state, fmt.Sprintf("ExitCode=%d:0", exitInvalid)) || !contains(string(log), " of 3 outer steps") {
+			t.Errorf("the batch job: %v\n%s\n%s", err, state, log)
+		}
 	}
 }
