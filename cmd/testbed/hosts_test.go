@@ -233,20 +233,23 @@ func playAlone(t *testing.T) {
 	alone.decisions = decisions(t, alone.Dir)
 }
 
+// ahead wraps the program of a host whose clock is that much ahead of the others'.
+func ahead(t *testing.T, seconds int) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"unshare", "--time", "--monotonic", strconv.Itoa(seconds), "--fork", "--kill-child", self}
+}
+
 // TestRunOverHosts: on three hosts, whose network carries no full frame and whose
 // clocks are far apart, round trips are as planned, the coordinator decides the same
 // as on one host, and the workers end with the same bytes, wherever they are.
 func TestRunOverHosts(t *testing.T) {
 	needSandbox(t)
 	l := newLab(t, 3, 1450)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ahead := func(seconds int) []string {
-		return []string{"unshare", "--time", "--monotonic", strconv.Itoa(seconds), "--fork", "--kill-child", self}
-	}
-	l.wrap = map[int][]string{1: ahead(1000), 2: ahead(-10)}
+	l.wrap = map[int][]string{1: ahead(t, 1000), 2: ahead(t, -10)}
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		playAlone(t)
 		w := rand.Perm(4)

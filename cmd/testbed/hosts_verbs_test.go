@@ -50,11 +50,7 @@ func TestVerifyOverHosts(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
 	l := newLab(t, 2, 1500)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.wrap = map[int][]string{1: {"unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child", self}}
+	l.wrap = map[int][]string{1: ahead(t, 1000)}
 	file := scenario(t, 2, "20mbit", "")
 	testenv.MeasureBeside(t, func() func(testenv.Machine) error {
 		all := l.lead(t, t.Name(), "verify", file, "--json", "--hosts", "2@192.168.77.1")
@@ -198,11 +194,7 @@ func TestBenchRingOverHosts(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
 	l := newLab(t, 2, 1500)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.wrap = map[int][]string{1: {"unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child", self}}
+	l.wrap = map[int][]string{1: ahead(t, 1000)}
 	all := l.lead(t, t.Name(), "bench", "ring", "--workers", "4", "--elements", "100000", "--repeat", "2", "--one-way-delay", "5ms", "--json", "--hosts", "2@192.168.77.1")
 	end(t, all, 0)
 	var r bench.Ring
