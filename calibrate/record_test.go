@@ -37,10 +37,10 @@ func written(t *testing.T, disturb map[int][]runlog.Event) (r *Run, reduction po
 			add(runlog.Event{T: now + 2*(oneWay+message) + 2*step, Type: runlog.Arrive, Node: scenarios.NodeName(id), Round: round})
 		}
 		now += 2*(oneWay+message) + 2*step
-		add(runlog.Event{T: now, Type: runlog.ReduceStart, Round: round, Epoch: round, Participants: all})
+		add(runlog.Event{T: now, Type: runlog.ReduceStart, Round: round, Epoch: policy.Epoch(round), Participants: all})
 		now += 2*(oneWay+message) + reduction
-		add(runlog.Event{T: now, Type: runlog.ReduceDone, Round: round, Epoch: round, Participants: all, Duration: reduction, BytesSent: 4 * 1_500_000 / 2})
-		add(runlog.Event{T: now, Type: runlog.OuterStep, Round: round, Epoch: round, Participants: all})
+		add(runlog.Event{T: now, Type: runlog.ReduceDone, Round: round, Epoch: policy.Epoch(round), Participants: all, Duration: reduction, BytesSent: 4 * 1_500_000 / 2})
+		add(runlog.Event{T: now, Type: runlog.OuterStep, Round: round, Epoch: policy.Epoch(round), Participants: all})
 	}
 	return r, reduction
 }

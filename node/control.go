@@ -91,7 +91,7 @@ type message struct {
 	Ring  netip.AddrPort `json:"ring,omitzero"`  // where this worker's ring listens
 	Fetch netip.AddrPort `json:"fetch,omitzero"` // where this worker serves its state
 	Round int            `json:"round,omitempty"`
-	Epoch int            `json:"epoch,omitempty"`
+	Epoch policy.Epoch   `json:"epoch,omitempty"`
 	// OuterSteps is the version of the outer state: in start, the one to begin
 	// from; in fetch, the least one wanted; in stepped and fetched, the one held;
 	// in hello, the one restored from a checkpoint.

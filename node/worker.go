@@ -165,7 +165,7 @@ type workerDriver struct {
 
 // reducing is a running reduction, as heartbeats tell of it.
 type reducing struct {
-	epoch int
+	epoch policy.Epoch
 	from  policy.ID // the predecessor in the ring, or this worker itself
 }
 

@@ -60,11 +60,10 @@ type (
 		Reason
 	}
 	// Reduce has the participants all-reduce in this ring order: by ID, unless
-	// neighbours have failed at each other. Epoch numbers the attempts within
-	// the run.
+	// neighbours have failed at each other.
 	Reduce struct {
 		Round        int
-		Epoch        int
+		Epoch        Epoch
 		Lineage      int
 		Participants []ID
 		Zero         []ID // of them, those that contribute zeros
@@ -74,7 +73,7 @@ type (
 	// answer with a ReduceFailed when they have.
 	Abort struct {
 		Round        int
-		Epoch        int
+		Epoch        Epoch
 		Lineage      int
 		Confirm      bool
 		Participants []ID
@@ -84,7 +83,7 @@ type (
 	// participant holds it.
 	OuterStep struct {
 		Round        int
-		Epoch        int
+		Epoch        Epoch
 		Lineage      int
 		Participants []ID
 		Reason
@@ -93,7 +92,7 @@ type (
 	// another lineage before.
 	Diverge struct {
 		Round        int
-		Epoch        int
+		Epoch        Epoch
 		Lineage      int
 		Other        int
 		Participants []ID

@@ -47,7 +47,7 @@ type checker struct {
 	sidelined  map[policy.ID]bool
 	missed     map[policy.ID]bool // already counted in this round
 	steps      int
-	epoch      int
+	epoch      policy.Epoch
 	closed     bool // the running round has closed
 	closers    []policy.ID
 	running    *policy.Reduce

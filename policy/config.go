@@ -23,6 +23,9 @@ type Time int64
 // ID names a worker.
 type ID int
 
+// Epoch numbers a run's reductions, each attempt at a round anew, from 1.
+type Epoch int
+
 // Config is what a Machine needs to know. The zero value is not valid.
 type Config struct {
 	// HeartbeatPeriod is the time between two checks for silent members. The

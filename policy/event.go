@@ -29,31 +29,29 @@ type (
 	Reduced struct {
 		ID    ID
 		Round int
-		Epoch int
+		Epoch Epoch
 	}
-	// ReduceFailed says that a participant gave a reduction up by itself. Peer
-	// is the worker at which it showed, if that is known. Alone says that the
-	// participant has done its part, so that the others can end theirs.
+	// ReduceFailed says that a participant gave a reduction up by itself. Peer is the
+	// worker at which it showed, if known; Alone that its own part is done, so that
+	// the others can end theirs.
 	ReduceFailed struct {
 		ID    ID
 		Round int
-		Epoch int
+		Epoch Epoch
 		Peer  *ID
 		Alone bool
 	}
 	// Progress is a Heartbeat of a worker that reduces. Received is what it has
-	// got from its peers so far, in this and earlier reductions, in a unit of
-	// its own; From is the worker that it
-	// receives from, or itself if there is no one to name.
+	// got from its peers so far, in this and earlier reductions, in a unit of its
+	// own; From is the worker that it receives from, or itself if none can be named.
 	Progress struct {
 		ID       ID
-		Epoch    int
+		Epoch    Epoch
 		Received int64
 		From     ID
 	}
 	// Lost says that a worker has gone without leaving, and how that is known:
-	// RuleGaveUp if it said so itself, RuleConnection if its control
-	// connection was closed.
+	// RuleGaveUp if it said so, RuleConnection if its control connection was closed.
 	Lost struct {
 		ID   ID
 		Rule Rule

@@ -30,7 +30,7 @@ type Machine struct {
 	phase      phase
 	round      round
 	reduction  reduction         // while reducing
-	epoch      int               // number of the last reduction begun
+	epoch      Epoch             // number of the last reduction begun
 	apart      [][2]ID           // pairs that may not be neighbours in a ring, sender first
 	members    []*member         // by ID
 	learners   int               // of the members

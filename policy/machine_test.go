@@ -132,7 +132,7 @@ func (p *play) arrive(now policy.Time, round int, ids ...policy.ID) {
 }
 
 // reduce reports the running reduction as done everywhere.
-func (p *play) reduce(now policy.Time, round, epoch int, ids ...policy.ID) {
+func (p *play) reduce(now policy.Time, round int, epoch policy.Epoch, ids ...policy.ID) {
 	for _, id := range ids {
 		p.quietly(now, policy.Reduced{ID: id, Round: round, Epoch: epoch})
 	}
@@ -246,8 +246,8 @@ func TestTwoMissesSidelineAndTheThirdEvicts(t *testing.T) {
 			fmt.Sprintf("close round %d with [0 1 2] without [3]: deadline", round),
 			fmt.Sprintf("sideline 3 for miss %d of 2", round-1),
 			fmt.Sprintf("reduce round %d epoch %d with [0 1 2]", round, round))
-		p.reduce(now+50, round, round, 0, 1)
-		p.at(now+50, policy.Reduced{ID: 2, Round: round, Epoch: round},
+		p.reduce(now+50, round, policy.Epoch(round), 0, 1)
+		p.at(now+50, policy.Reduced{ID: 2, Round: round, Epoch: policy.Epoch(round)},
 			fmt.Sprintf("outer step %d with [0 1 2]", round),
 			fmt.Sprintf("start round %d with [0 1 2]", round+1),
 			fmt.Sprintf("3 fetches state %d from 0: resync", round))
@@ -269,7 +269,7 @@ func TestAnArrivalOnTimeForgivesMisses(t *testing.T) {
 			fmt.Sprintf("close round %d with [0 1 2] without [3]: deadline", round),
 			fmt.Sprintf("sideline 3 for miss %d of 2", misses),
 			fmt.Sprintf("reduce round %d epoch %d with [0 1 2]", round, round))
-		p.reduce(now+50, round, round, 0, 1, 2)
+		p.reduce(now+50, round, policy.Epoch(round), 0, 1, 2)
 		p.quietly(now+50, policy.StateFetched{ID: 3, OuterSteps: round})
 	}
 	miss(2, 1)
@@ -329,7 +329,7 @@ func TestAJoinerMissesNoRoundBeforeItHasBegunOne(t *testing.T) {
 		}
 		p.quietly(now+1, policy.Timer{}) // the deadline
 		for id := range policy.ID(4) {
-			p.quietly(now+2, policy.Reduced{ID: id, Round: round, Epoch: round})
+			p.quietly(now+2, policy.Reduced{ID: id, Round: round, Epoch: policy.Epoch(round)})
 		}
 	}
 	if steps, members := p.m.OuterSteps(), p.m.Members(); steps < 4 || members != 5 {
@@ -385,7 +385,7 @@ func TestACrashDuringTheReductionStartsItAgainWithTheSurvivors(t *testing.T) {
 	}
 }
 
-func reduceFailed(id, peer policy.ID, epoch int) policy.Event {
+func reduceFailed(id, peer policy.ID, epoch policy.Epoch) policy.Event {
 	return policy.ReduceFailed{ID: id, Round: 1, Epoch: epoch, Peer: &peer}
 }
 
@@ -432,7 +432,7 @@ func reducing(t *testing.T, n int) *play {
 
 // progress sends what the participants of a ring have received, and lets the
 // Timers pass that come before.
-func (p *play) progress(now policy.Time, epoch int, received ...int64) {
+func (p *play) progress(now policy.Time, epoch policy.Epoch, received ...int64) {
 	for p.wake < now {
 		p.quietly(p.wake, policy.Timer{})
 	}
@@ -720,7 +720,7 @@ func TestCatchingUpIsCreditedWhereRoundsOverlap(t *testing.T) {
 		"close round 4 with [0 1 2] without [3]: deadline", "sideline 3 for miss 3 of 9", "reduce round 4 epoch 4 with [0 1 2]")
 }
 
-func (p *play) reduced(now policy.Time, round, epoch int, who ...policy.ID) {
+func (p *play) reduced(now policy.Time, round int, epoch policy.Epoch, who ...policy.ID) {
 	p.t.Helper()
 	for _, id := range who {
 		p.at(now, policy.Reduced{ID: id, Round: round, Epoch: epoch})

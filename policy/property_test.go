@@ -285,7 +285,7 @@ func nonsense(t *rapid.T, w *world) policy.Event {
 		rapid.SampledFrom([]policy.ID{math.MinInt, math.MaxInt, 1 << 62}),
 	).Draw(t, "whose")
 	round := rapid.IntRange(-1, w.steps+3).Draw(t, "round")
-	epoch := rapid.IntRange(-1, w.epoch+2).Draw(t, "epoch")
+	epoch := policy.Epoch(rapid.IntRange(-1, int(w.epoch)+2).Draw(t, "epoch"))
 	if w.members[id] && (round == w.steps+1 || epoch == w.epoch) {
 		id = -1 // that would make sense
 	}

@@ -19,7 +19,7 @@ type reduction struct {
 
 // memberReduction is a member's part in the last reduction that it took part in.
 type memberReduction struct {
-	epoch      int
+	epoch      Epoch
 	done       bool  // holds the outcome
 	received   int64 // in this and all reductions before, as of its last Progress
 	progressAt Time  // when that last grew, or the begin
@@ -27,7 +27,7 @@ type memberReduction struct {
 }
 
 // participant returns the member if it takes part in the running reduction.
-func (m *Machine) participant(id ID, round, epoch int) *member {
+func (m *Machine) participant(id ID, round int, epoch Epoch) *member {
 	if m.phase != reducing || round != m.round.number || epoch != m.epoch {
 		return nil
 	}

@@ -87,9 +87,9 @@ type Event struct {
 	// Seq numbers the events of the coordinator of a real run.
 	Seq int `json:"seq,omitempty"`
 	// Node is the worker concerned ("w3"), or absent for the run as a whole.
-	Node  string `json:"node,omitempty"`
-	Round int    `json:"round,omitempty"`
-	Epoch int    `json:"epoch,omitempty"`
+	Node  string       `json:"node,omitempty"`
+	Round int          `json:"round,omitempty"`
+	Epoch policy.Epoch `json:"epoch,omitempty"`
 	// Lineage numbers the line of outer states that the event is about, where there
 	// is more than one; Other is another one.
 	Lineage int  `json:"lineage,omitempty"`

@@ -386,7 +386,7 @@ func (s *simulator) reduceOverLinks(a *policy.Reduce) {
 		}
 	}
 	if w.Entropy == entropy.Auto {
-		w.Coded = w.chooser.Choose(a.Epoch)
+		w.Coded = w.chooser.Choose(int(a.Epoch))
 	}
 	reduction := func() (ends []time.Duration) { // rings do not wait for each other
 		for _, ring := range r.rings {
@@ -457,13 +457,13 @@ func (w *world) interrupted(r *reduction) bool {
 func (s *simulator) expectEnds(r *reduction) {
 	for rank, at := range r.ends {
 		if at >= s.now {
-			s.heap.Push(at, reducedRank, rank, r.epoch)
+			s.heap.Push(at, reducedRank, rank, int(r.epoch))
 		}
 	}
 }
 
 // reducedRank is the end of a reduction at one of its ranks.
-func (s *simulator) reducedRank(rank, epoch int) {
+func (s *simulator) reducedRank(rank int, epoch policy.Epoch) {
 	r := s.reduction(epoch)
 	if r == nil || r.blocked || s.now != r.ends[rank] {
 		return
@@ -481,14 +481,14 @@ func (s *simulator) reducedRank(rank, epoch int) {
 
 // begun is when a worker receives the order to reduce. One that receives it so
 // late that the others' part of the reduction is over ends it at once.
-func (s *simulator) begun(i, epoch int) {
+func (s *simulator) begun(i int, epoch policy.Epoch) {
 	r := s.reduction(epoch)
 	if r == nil {
 		return
 	}
 	if rank := slices.Index(r.ranks, i); rank >= 0 && r.ends[rank] >= 0 && r.ends[rank] < s.now {
 		r.ends[rank] = s.now
-		s.heap.Push(s.now, reducedRank, rank, epoch)
+		s.heap.Push(s.now, reducedRank, rank, int(epoch))
 	}
 }
 

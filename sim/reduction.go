@@ -12,11 +12,12 @@ import (
 // reduction is one that is under way. There is one at a time, unless the policy
 // lets a run split.
 type reduction struct {
-	epoch, round, lineage int
-	participants          []policy.ID
-	begun                 policy.Time
-	stalled               bool // it waits for the end of a partition
-	broken                bool // it has failed somewhere: what is still to come will not
+	epoch          policy.Epoch
+	round, lineage int
+	participants   []policy.ID
+	begun          policy.Time
+	stalled        bool // it waits for the end of a partition
+	broken         bool // it has failed somewhere: what is still to come will not
 
 	// Over links.
 	ranks   []int         // workers
@@ -41,7 +42,7 @@ func (s *simulator) beginReduction(a *policy.Reduce) *reduction {
 }
 
 // endReduction forgets a reduction that is over.
-func (s *simulator) endReduction(epoch int) {
+func (s *simulator) endReduction(epoch policy.Epoch) {
 	if r := s.reduction(epoch); r != nil {
 		s.running = slices.DeleteFunc(s.running, func(other *reduction) bool { return other == r })
 		s.spare = append(s.spare, r)
@@ -49,7 +50,7 @@ func (s *simulator) endReduction(epoch int) {
 }
 
 // reduction returns the one of an epoch if it is under way, else nil.
-func (s *simulator) reduction(epoch int) *reduction {
+func (s *simulator) reduction(epoch policy.Epoch) *reduction {
 	for _, r := range s.running {
 		if r.epoch == epoch {
 			return r
@@ -122,7 +123,7 @@ func (s *simulator) failReduce(in scenarios.Inject, i int) {
 	s.workers[i].fails = &in
 	for _, r := range s.running {
 		if slices.Contains(r.participants, s.workers[i].spec.ID) {
-			s.heap.Push(s.now, failing, i, r.epoch)
+			s.heap.Push(s.now, failing, i, int(r.epoch))
 		}
 	}
 }
@@ -132,30 +133,30 @@ func (s *simulator) failReduce(in scenarios.Inject, i int) {
 func (s *simulator) expectFailures(r *reduction) {
 	for _, id := range r.participants {
 		if i := s.find(id); s.workers[i].fails != nil {
-			s.heap.Push(s.now, failing, i, r.epoch)
+			s.heap.Push(s.now, failing, i, int(r.epoch))
 		}
 	}
 }
 
-func (s *simulator) failsNow(i, epoch int) {
+func (s *simulator) failsNow(i int, epoch policy.Epoch) {
 	if w, r := &s.workers[i], s.reduction(epoch); r != nil && w.alive && !w.mute() && w.fails != nil && !w.fails.Alone {
 		s.reduceFails(i, r.round, epoch)
 	}
 }
 
 // confirm has a worker say that it has dropped a reduction, as soon as it can.
-func (s *simulator) confirm(i, epoch int) {
+func (s *simulator) confirm(i int, epoch policy.Epoch) {
 	switch w := &s.workers[i]; {
 	case !w.alive || !w.member:
 	case w.mute():
-		s.heap.Push(s.now+s.scenario.HeartbeatPeriod, confirms, i, epoch)
+		s.heap.Push(s.now+s.scenario.HeartbeatPeriod, confirms, i, int(epoch))
 	default:
 		s.tell(policy.ReduceFailed{ID: w.spec.ID, Epoch: epoch})
 	}
 }
 
 // reduceFails has a worker say that its reduction has failed.
-func (s *simulator) reduceFails(i, round, epoch int) {
+func (s *simulator) reduceFails(i, round int, epoch policy.Epoch) {
 	w := &s.workers[i]
 	alone := w.fails.Alone
 	w.fails = nil

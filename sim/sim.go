@@ -233,13 +233,13 @@ func (s *simulator) handle(e agenda.Entry) {
 			s.step(arrival)
 		}
 	case reduced:
-		if r := s.reduction(a); r != nil {
+		if r := s.reduction(policy.Epoch(a)); r != nil {
 			s.reduced(r)
 		}
 	case failing:
-		s.failsNow(a, b)
+		s.failsNow(a, policy.Epoch(b))
 	case confirms:
-		s.confirm(a, b)
+		s.confirm(a, policy.Epoch(b))
 	case fetched:
 		if s.workers[a].gen == b {
 			s.fetched(a)
@@ -264,7 +264,7 @@ func (s *simulator) handle(e agenda.Entry) {
 	case beats:
 		s.beat(a, b)
 	case reducedRank:
-		s.reducedRank(a, b)
+		s.reducedRank(a, policy.Epoch(b))
 	case faults:
 		if s.failed = s.relay(); s.failed != nil {
 			s.done = true
@@ -442,12 +442,12 @@ func (s *simulator) act(a policy.Action) {
 		s.arrivedAny = false
 	case *policy.Reduce:
 		s.expectFailures(s.beginReduction(a))
-		s.heap.Push(s.now+s.exchange(a.Round), reduced, a.Epoch, 0)
+		s.heap.Push(s.now+s.exchange(a.Round), reduced, int(a.Epoch), 0)
 	case *policy.Abort:
 		s.endReduction(a.Epoch)
 		for _, id := range a.Participants {
 			if a.Confirm {
-				s.heap.Push(s.now+2*s.scenario.BaseLatency, confirms, s.find(id), a.Epoch)
+				s.heap.Push(s.now+2*s.scenario.BaseLatency, confirms, s.find(id), int(a.Epoch))
 			}
 		}
 	case *policy.OuterStep:
@@ -563,7 +563,7 @@ func (s *simulator) proceed() {
 	for _, r := range s.running {
 		if r.stalled && !slices.ContainsFunc(r.participants, func(id policy.ID) bool { return s.workers[s.find(id)].mute() }) {
 			r.stalled = false
-			s.heap.Push(s.now+s.scenario.BaseLatency, reduced, r.epoch, 0)
+			s.heap.Push(s.now+s.scenario.BaseLatency, reduced, int(r.epoch), 0)
 		}
 	}
 	for i := range s.workers {

@@ -20,14 +20,15 @@ type (
 	// Reduce has it all-reduce its pseudo-gradient of the round with the workers
 	// of the ring, in that order. With Zero it contributes zeros.
 	Reduce struct {
-		Round, Epoch int
-		Ring         []policy.ID
-		Zero         bool
+		Round int
+		Epoch policy.Epoch
+		Ring  []policy.ID
+		Zero  bool
 	}
 	// Abort has it drop a reduction, or its outcome, and keep its contribution. With
 	// Confirm it says so.
 	Abort struct {
-		Epoch   int
+		Epoch   policy.Epoch
 		Confirm bool
 	}
 	// Fetch has it get the outer state after OuterSteps outer steps, or a newer
@@ -129,9 +130,10 @@ type (
 	}
 	// BeginReduce begins an all-reduce of the contribution, or of zeros.
 	BeginReduce struct {
-		Round, Epoch int
-		Ring         []policy.ID
-		Zero         bool
+		Round int
+		Epoch policy.Epoch
+		Ring  []policy.ID
+		Zero  bool
 	}
 	// BeginFetch begins to get the outer state after OuterSteps outer steps or a
 	// newer one. Current says that the worker holds one of the run, if an old one:

@@ -51,8 +51,8 @@ type Machine struct {
 	ahead, due bool
 
 	reducing bool
-	reduced  int // the round of the reduction under way
-	epoch    int // of it
+	reduced  int          // the round of the reduction under way
+	epoch    policy.Epoch // of it
 
 	// The outer state it holds.
 	outerSteps int  // its version
@@ -62,9 +62,9 @@ type Machine struct {
 
 	fails *FailReduce // what the next reduction does, or the one under way
 
-	contribution int // the round that it has a pseudo-gradient for, or 0
-	late         int // the same, while no reduction has asked for it
-	outcome      int // epoch of the reduction whose outcome is to be applied, or 0
+	contribution int          // the round that it has a pseudo-gradient for, or 0
+	late         int          // the same, while no reduction has asked for it
+	outcome      policy.Epoch // epoch of the reduction whose outcome is to be applied, or 0
 
 	factor  float64 // by which inner steps take longer
 	stepped bool    // an inner step has begun
@@ -96,7 +96,7 @@ func (m *Machine) OuterSteps() int { return m.outerSteps }
 func (m *Machine) bound() bool { return m.reducing || m.outcome != 0 }
 
 // Reduces reports whether the reduction of this epoch is under way.
-func (m *Machine) Reduces(epoch int) bool { return m.reducing && m.epoch == epoch }
+func (m *Machine) Reduces(epoch policy.Epoch) bool { return m.reducing && m.epoch == epoch }
 
 // KeptOutcomes returns the number of the last outer steps whose outcomes the
 // worker has, and can serve to peers.

@@ -156,13 +156,13 @@ type driven struct {
 	overlap  int
 	running  string // the task under way
 	reducing bool
-	round    int // of the inner steps
-	done     int // of them
-	arrived  int // the last round that it has arrived in since it took up steps anew
-	merged   int // the last outer step whose outcome is in the local parameters
-	applied  int // the last one taken with an outcome
-	epoch    int // of the last reduction asked for
-	outcome  int // epoch of an outcome that waits to be applied
+	round    int          // of the inner steps
+	done     int          // of them
+	arrived  int          // the last round that it has arrived in since it took up steps anew
+	merged   int          // the last outer step whose outcome is in the local parameters
+	applied  int          // the last one taken with an outcome
+	epoch    policy.Epoch // of the last reduction asked for
+	outcome  policy.Epoch // epoch of an outcome that waits to be applied
 	left     bool
 	alone    bool // the next outcome is dropped, and so fails the reduction
 }
@@ -182,7 +182,7 @@ func (d *driven) draw() worker.Event {
 		d.epoch++
 		return worker.Reduce{Round: small("round") + 1, Epoch: d.epoch, Ring: ids.Draw(d.T, "ring"), Zero: ok}
 	case kind == 2:
-		return worker.Abort{Epoch: max(0, d.epoch-small("ago"))}
+		return worker.Abort{Epoch: max(0, d.epoch-policy.Epoch(small("ago")))}
 	case kind == 3:
 		return worker.Fetch{OuterSteps: small("outer steps"), Donors: ids.Draw(d.T, "donors")}
 	case kind == 4:

@@ -28,7 +28,7 @@ type attempt struct {
 //
 // What happens again in the same way is said once.
 func Tell(events []runlog.Event) string {
-	t := teller{running: map[int]attempt{}}
+	t := teller{running: map[policy.Epoch]attempt{}}
 	for _, e := range events {
 		t.add(e)
 	}
@@ -38,8 +38,8 @@ func Tell(events []runlog.Event) string {
 
 type teller struct {
 	said    []string
-	running map[int]attempt // by epoch: begun, and not known how it ends
-	pending []attempt       // to be said when something else happens
+	running map[policy.Epoch]attempt // by epoch: begun, and not known how it ends
+	pending []attempt                // to be said when something else happens
 }
 
 func (t *teller) add(e runlog.Event) {
@@ -81,7 +81,7 @@ func (t *teller) add(e runlog.Event) {
 
 // ended notes what an attempt came to, together with the last one of the same
 // members if that came to the same.
-func (t *teller) ended(epoch int, a attempt) {
+func (t *teller) ended(epoch policy.Epoch, a attempt) {
 	delete(t.running, epoch)
 	for i := len(t.pending) - 1; i >= 0; i-- {
 		last := &t.pending[i]

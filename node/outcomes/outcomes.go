@@ -31,9 +31,9 @@ type Stepped struct {
 // Book is that of a run.
 type Book struct {
 	rule    *regions.Rule
-	loses   bool                          // states come with their losses
-	running map[int]map[policy.ID]Reduced // reductions under way, by epoch
-	steps   []step                        // whose states are not all there, in their order
+	loses   bool                                   // states come with their losses
+	running map[policy.Epoch]map[policy.ID]Reduced // reductions under way, by epoch
+	steps   []step                                 // whose states are not all there, in their order
 }
 
 // step is an outer step that has been taken.
@@ -47,7 +47,7 @@ type step struct {
 // New returns an empty book of a run with these regions. Unless loses is set, the
 // losses of states are told by others, later.
 func New(rule *regions.Rule, loses bool) *Book {
-	return &Book{rule: rule, loses: loses, running: map[int]map[policy.ID]Reduced{}}
+	return &Book{rule: rule, loses: loses, running: map[policy.Epoch]map[policy.ID]Reduced{}}
 }
 
 // Clear forgets the states that it waits for.
@@ -60,11 +60,11 @@ func (b *Book) Clear() {
 func (b *Book) Waits() bool { return len(b.steps) > 0 }
 
 // Begin takes note of a reduction, and Abort that it is over without an outcome.
-func (b *Book) Begin(epoch int) { b.running[epoch] = map[policy.ID]Reduced{} }
-func (b *Book) Abort(epoch int) { delete(b.running, epoch) }
+func (b *Book) Begin(epoch policy.Epoch) { b.running[epoch] = map[policy.ID]Reduced{} }
+func (b *Book) Abort(epoch policy.Epoch) { delete(b.running, epoch) }
 
 // Reduced takes what a reduction came to at a worker, unless it is over.
-func (b *Book) Reduced(epoch int, id policy.ID, r Reduced) (ok bool) {
+func (b *Book) Reduced(epoch policy.Epoch, id policy.ID, r Reduced) (ok bool) {
 	of, ok := b.running[epoch]
 	if ok {
 		of[id] = r

@@ -20,7 +20,7 @@ func TestTwoAtOnce(t *testing.T) {
 	b.Begin(1)
 	b.Begin(2)
 	for id := range policy.ID(4) {
-		epoch := 1 + int(id)/2
+		epoch := policy.Epoch(1 + id/2)
 		if !b.Reduced(epoch, id, Reduced{Hash: []string{"", "a", "b"}[epoch], Bytes: 10, Took: time.Duration(id)}) {
 			t.Fatalf("what w%d has is not taken", id)
 		}

@@ -18,7 +18,7 @@ type attempt struct {
 	why          policy.Reason // of the close of the round
 	issued       policy.Time
 	held         policy.Time   // for those that were behind
-	epoch        int           // of its reduction, once that has begun
+	epoch        policy.Epoch  // of its reduction, once that has begun
 	against      policy.Reason // of the last that voted so
 }
 

@@ -20,7 +20,7 @@ type Machine struct {
 	finished bool
 	// outerSteps is the most that anybody has taken.
 	outerSteps int
-	epoch      int // the number of the last reduction begun
+	epoch      policy.Epoch // the number of the last reduction begun
 	members    []*member
 	lives      map[policy.ID]*lives // by a group's first worker
 	processes  map[policy.ID]int    // the last incarnation that has joined

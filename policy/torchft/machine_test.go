@@ -119,7 +119,7 @@ func (s *story) alive(from, to policy.Time, ids ...policy.ID) {
 }
 
 // reduced has all participants but the last hold the outcome.
-func (s *story) reduced(now policy.Time, round, epoch int, ids ...policy.ID) {
+func (s *story) reduced(now policy.Time, round int, epoch policy.Epoch, ids ...policy.ID) {
 	s.t.Helper()
 	for _, id := range ids {
 		s.at(now, policy.Reduced{ID: id, Round: round, Epoch: epoch})

@@ -55,8 +55,8 @@ type rank struct {
 	fresh bool        // it is the first to join of its process
 	work  work
 
-	vote     vote // on the reduction under way
-	confirms int  // the epoch of the reduction that it is to drop
+	vote     vote         // on the reduction under way
+	confirms policy.Epoch // the epoch of the reduction that it is to drop
 	donor    *rank
 	fetches  state       // that it is to get, or one after it
 	holds    state       // which is its group's if all ranks do
@@ -147,7 +147,7 @@ func (m *Machine) alive(now policy.Time, w *member) bool {
 }
 
 // participant returns the worker if it takes part in the reduction of this epoch.
-func (m *Machine) participant(id policy.ID, round, epoch int) *rank {
+func (m *Machine) participant(id policy.ID, round int, epoch policy.Epoch) *rank {
 	if k := m.find(id); k != nil && k.of.in != nil && k.of.in.epoch == epoch && k.of.in.from.steps == round-1 && epoch > 0 {
 		return k
 	}

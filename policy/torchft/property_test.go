@@ -24,17 +24,17 @@ type job struct {
 	tasks     map[policy.ID]any  // what each was last asked to do
 	holds     map[policy.ID]held
 	has       map[policy.ID]int // the round that it has a contribution to
-	reduces   map[int]*policy.Reduce
-	in        map[policy.ID]int           // the epoch of the reduction that it is in
-	said      map[policy.ID]int           // the epoch of the outcome that it has
+	reduces   map[policy.Epoch]*policy.Reduce
+	in        map[policy.ID]policy.Epoch  // the epoch of the reduction that it is in
+	said      map[policy.ID]policy.Epoch  // the epoch of the outcome that it has
 	drops     map[policy.ID]*policy.Abort // that it is to confirm
 	closed    *policy.Close
-	before    *policy.Close // the one before
-	failed    bool          // an attempt has, since then
-	forgot    bool          // ids have begun anew
-	taken     map[int]held  // the states that outer steps came from, by epoch
-	commits   map[int][]int // epochs, by round
-	diverged  map[int]bool  // epochs that are told to have been second
+	before    *policy.Close          // the one before
+	failed    bool                   // an attempt has, since then
+	forgot    bool                   // ids have begun anew
+	taken     map[policy.Epoch]held  // the states that outer steps came from, by epoch
+	commits   map[int][]policy.Epoch // epochs, by round
+	diverged  map[policy.Epoch]bool  // epochs that are told to have been second
 	end       *policy.Finish
 	n         int // groups that there may be
 	ranks     int // of each
@@ -43,7 +43,10 @@ type job struct {
 }
 
 // held is an outer state: how many outer steps it has, and the epoch of the last.
-type held struct{ steps, by int }
+type held struct {
+	steps int
+	by    policy.Epoch
+}
 
 var nothing = held{steps: -1}
 
@@ -60,7 +63,7 @@ func newJob(n, ranks, lighthouses int, p torchft.Policy) *job {
 		panic(err)
 	}
 	j := &job{ranks: ranks, m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{},
-		reduces: map[int]*policy.Reduce{}, in: map[policy.ID]int{}, said: map[policy.ID]int{}, drops: map[policy.ID]*policy.Abort{}, taken: map[int]held{}, commits: map[int][]int{}, diverged: map[int]bool{}}
+		reduces: map[policy.Epoch]*policy.Reduce{}, in: map[policy.ID]policy.Epoch{}, said: map[policy.ID]policy.Epoch{}, drops: map[policy.ID]*policy.Abort{}, taken: map[policy.Epoch]held{}, commits: map[int][]policy.Epoch{}, diverged: map[policy.Epoch]bool{}}
 	for id := range n * ranks {
 		j.alive[policy.ID(id)] = 0
 		j.holds[policy.ID(id)] = held{}

@@ -44,7 +44,7 @@ func Links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
 	}
 	type direction struct{ from, to string }
 	sums := map[direction]*Link{}
-	rings := map[int][]policy.ID{}
+	rings := map[policy.Epoch][]policy.ID{}
 	for _, e := range events {
 		if e.Type == runlog.ReduceStart {
 			rings[e.Epoch] = e.Participants

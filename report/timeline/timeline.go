@@ -83,7 +83,7 @@ type doing struct {
 	what  Kind // "" before it joined and after its end
 	since policy.Time
 	round int
-	epoch int
+	epoch policy.Epoch
 	note  string
 	gone  bool // crashed or evicted
 }
@@ -109,7 +109,7 @@ type timeliner struct {
 	learners map[string]bool // joiners that do not work on the running round
 	workers  map[string]*doing
 	standing map[stance]Span
-	reduced  map[int]map[string]runlog.Event // by epoch and node
+	reduced  map[policy.Epoch]map[string]runlog.Event // by epoch and node
 }
 
 // New derives from the events of a run what every worker did when.
@@ -121,7 +121,7 @@ func New(s *scenarios.Scenario, events []runlog.Event) Timeline {
 	t := timeliner{
 		out:      Timeline{Doing: []Span{}, Standing: []Span{}, Marks: []Mark{}},
 		scenario: s, workers: map[string]*doing{}, learners: map[string]bool{}, standing: map[stance]Span{},
-		reduced: map[int]map[string]runlog.Event{},
+		reduced: map[policy.Epoch]map[string]runlog.Event{},
 	}
 	for _, w := range s.Workers {
 		name := scenarios.NodeName(w.ID)

@@ -33,7 +33,7 @@ type replay struct {
 
 	wake     int // number of the wake-up that counts
 	attempts map[int]int
-	epoch    int
+	epoch    policy.Epoch
 	running  recordedReduce // the attempt under way, as recorded
 	ring     []policy.ID    // its participants now
 	began    policy.Time
@@ -59,7 +59,7 @@ type (
 	// replayConfirm is the answer to an abort: when it came the record does not say.
 	replayConfirm policy.ReduceFailed
 	replayTimer   int
-	replayReduce  struct{ epoch int }
+	replayReduce  struct{ epoch policy.Epoch }
 	replayStep    struct {
 		id               policy.ID
 		gen, round, step int
