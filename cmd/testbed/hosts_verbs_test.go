@@ -48,11 +48,10 @@ func end(t *testing.T, all []*process, code int) {
 // more than 0.2 ms to it.
 func TestVerifyOverHosts(t *testing.T) {
 	needSandbox(t)
-	t.Parallel()
 	l := newLab(t, 2, 1500)
 	l.wrap = map[int][]string{1: ahead(t, 1000)}
 	file := scenario(t, 2, "20mbit", "")
-	testenv.MeasureBeside(t, func() func(testenv.Machine) error {
+	testenv.Measure(t, func() func(testenv.Machine) error {
 		all := l.lead(t, t.Name(), "verify", file, "--json", "--hosts", "2@192.168.77.1")
 		end(t, all, exitInvalid)
 		var report probe.Report

@@ -40,6 +40,7 @@ print(*seen)' $lighthouse $(awk '{print $1 + 90}' /proc/uptime)
 // its injects hit them: who is cut off falls silent, and comes back.
 func TestLighthouseOnANetwork(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	needPython(t, "urllib.request")
 	exe, err := os.Executable()
 	if err != nil {

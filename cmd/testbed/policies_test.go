@@ -97,6 +97,7 @@ func TestPoliciesAreDocumented(t *testing.T) {
 
 // TestTune searches a little, and plays what it finds.
 func TestTune(t *testing.T) {
+	t.Parallel()
 	var got experiment.Tuned
 	args := []string{"tune", scenario(t, 2, "100mbit", ""), "--policy", "baseline,deadline", "--points", "20", "--seeds", "2", "--held-out", "2", "--best", "1", "--repeat", "1", "--json", "--out"}
 	r := testbed(t, append(args, filepath.Join(t.TempDir(), "tune"), "--world", "sim")...)

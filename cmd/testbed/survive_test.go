@@ -145,6 +145,7 @@ func killCoordinator(t *testing.T, dir string) {
 // checkpoint is damaged as well.
 func TestKilledRunIsResumed(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	before := look(t)
 	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n")
 	text, err := os.ReadFile(file)

@@ -204,7 +204,6 @@ func TestOwnTrainersDieWithTheRun(t *testing.T) {
 	// Likewise of a simulation, which has no sandbox.
 	slow := own(t, 3, 100000, "well", "")
 	cmd = command(t, t.Context(), t.Name()+"-sim", "simulate", slow, "--policy", "baseline", "--train")
-	cmd.Env = append(cmd.Env, "TMPDIR="+t.TempDir())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -28,23 +28,32 @@ func TestMeasure(t *testing.T) {
 		machines []Machine     // during each, the last for ever
 		right    int           // the first that is right; 0: none
 		excuse   bool          // what others took explains a wrong one
+		beside   bool          // nothing of it explains anything
 		failed   bool
 		measured int
 	}{
-		{"right", time.Second, []Machine{stolen}, 1, false, false, 1},
-		{"wrong on a quiet machine", time.Second, []Machine{quiet}, 2, true, true, 1},
-		{"right at the third attempt", time.Second, []Machine{stolen, held}, 3, false, false, 3},
-		{"wrong when it is quiet at last", time.Second, []Machine{stolen, held, quiet}, 0, true, true, 3},
-		{"never quiet, explained", time.Second, []Machine{stolen}, 0, true, false, 30},
-		{"never quiet, not explained", time.Second, []Machine{stolen}, 0, false, true, 30},
-		{"long, never quiet", time.Minute, []Machine{held}, 0, true, false, 3},
+		{"right", time.Second, []Machine{stolen}, 1, false, false, false, 1},
+		{"wrong on a quiet machine", time.Second, []Machine{quiet}, 2, true, false, true, 1},
+		{"right at the third attempt", time.Second, []Machine{stolen, held}, 3, false, false, false, 3},
+		{"wrong when it is quiet at last", time.Second, []Machine{stolen, held, quiet}, 0, true, false, true, 3},
+		{"never quiet, explained", time.Second, []Machine{stolen}, 0, true, false, false, 30},
+		{"never quiet, not explained", time.Second, []Machine{stolen}, 0, false, false, true, 30},
+		{"beside others, right at the third attempt", time.Second, []Machine{held}, 3, true, true, false, 3},
+		{"beside others, who explain nothing", time.Second, []Machine{held}, 0, true, true, true, 30},
+		{"long, never quiet", time.Minute, []Machine{held}, 0, true, false, false, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var o outcome
 				measured := 0
-				watch := func() func() Machine {
-					return func() Machine { return c.machines[min(measured, len(c.machines))-1] }
+				watch := func() func() (was, explains Machine) {
+					return func() (was, explains Machine) {
+						was = c.machines[min(measured, len(c.machines))-1]
+						if !c.beside {
+							explains = was
+						}
+						return was, explains
+					}
 				}
 				repeat(&o, watch, func() func(Machine) error {
 					measured++

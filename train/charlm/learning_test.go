@@ -2,6 +2,7 @@ package charlm
 
 import (
 	"flag"
+	"sync"
 	"testing"
 
 	"testbed/allreduce"
@@ -35,13 +36,18 @@ func (l learning) run(t *testing.T, task train.Task) float64 {
 	}
 	var means [][]float32
 	for number := range learningRounds {
-		var gradients [][]float32
-		for _, tr := range trainers {
-			local, _ := round(t, tr, number, learningSteps, outer)
-			for i, o := range outer {
-				local[i] = o - local[i]
-			}
-			gradients = append(gradients, local)
+		gradients := make([][]float32, l.workers)
+		var all sync.WaitGroup
+		for w, tr := range trainers {
+			all.Go(func() {
+				gradients[w], _ = round(t, tr, number, learningSteps, outer)
+				for i, o := range outer {
+					gradients[w][i] = o - gradients[w][i]
+				}
+			})
+		}
+		if all.Wait(); t.Failed() {
+			t.FailNow()
 		}
 		means = append(means, l.mean(gradients))
 		if len(means) <= l.late {
