@@ -156,11 +156,28 @@ func playIn(t *testing.T, watch func(testing.TB, func() func(testenv.Machine) er
 	return sum
 }
 
-// runBeside runs a scenario for real, in a test that runs beside others, and returns
-// its complete result.
+// playBeside is play in a test that runs beside others.
+func playBeside(t *testing.T, wrong func(runlog.Summary) error, args ...string) runlog.Summary {
+	t.Helper()
+	return playIn(t, testenv.MeasureBeside, wrong, args...)
+}
+
+// runBeside is playBeside for a run that only has to be complete.
 func runBeside(t *testing.T, args ...string) runlog.Summary {
 	t.Helper()
-	return playIn(t, testenv.MeasureBeside, func(runlog.Summary) error { return nil }, args...)
+	return playBeside(t, func(runlog.Summary) error { return nil }, args...)
+}
+
+// measures has room for those that measure at a time.
+var measures = make(chan struct{}, 2)
+
+// beside has a test run beside others that minds when things happen: two of its kind
+// leave most of the processors idle.
+func beside(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	measures <- struct{}{}
+	t.Cleanup(func() { <-measures })
 }
 
 // evicts is wrong unless the run evicts these.
@@ -343,6 +360,7 @@ func together(workers int) func(runlog.Summary) error {
 
 func TestRunMembership(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	for _, c := range []struct {
 		scenario, policy, evicted string
 		stalled                   bool
@@ -352,8 +370,8 @@ func TestRunMembership(t *testing.T) {
 		{scenario: "late_join", policy: "baseline", stalled: true},
 	} {
 		t.Run(c.scenario, func(t *testing.T) {
-			t.Parallel()
-			playIn(t, testenv.MeasureBeside, func(sum runlog.Summary) error {
+			beside(t)
+			playBeside(t, func(sum runlog.Summary) error {
 				// The round depends on how long communication took before.
 				_, evicted, _ := strings.Cut(who(sum.Evicted), ":")
 				if len(sum.Sidelined) > 0 || evicted != c.evicted {
@@ -390,6 +408,7 @@ func rings(t *testing.T, sum runlog.Summary) (all []*runlog.Ring, err error) {
 // faster than one that does not can be. With rates that were given the same.
 func TestRunOrderedByRates(t *testing.T) {
 	needSandbox(t)
+	beside(t)
 	const slow = 5.0 // Mbit/s
 	for _, order := range []string{"measured_rates", "given_rates, rates: " +
 		"[[unlimited, 5mbit, 1gbit, 1gbit], [1gbit, unlimited, 5mbit, 1gbit], [1gbit, 1gbit, unlimited, 5mbit], [5mbit, 1gbit, 1gbit, unlimited]]"} {
@@ -404,7 +423,7 @@ func TestRunOrderedByRates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			play(t, func(sum runlog.Summary) error {
+			playBeside(t, func(sum runlog.Summary) error {
 				all, err := rings(t, sum)
 				if err != nil {
 					return err
@@ -437,6 +456,7 @@ func TestRunOrderedByRates(t *testing.T) {
 // hierarchical algorithm by the groups of the links.
 func TestRunAcrossRegions(t *testing.T) {
 	needSandbox(t)
+	beside(t)
 	for _, reduce := range []string{"order: measured", "algorithm: hierarchical"} {
 		t.Run(reduce, func(t *testing.T) {
 			file := scenario(t, 4, "100mbit", "  all_reduce: {"+reduce+"}\n")
@@ -448,7 +468,7 @@ func TestRunAcrossRegions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			play(t, func(sum runlog.Summary) error {
+			playBeside(t, func(sum runlog.Summary) error {
 				if reduce != "order: measured" {
 					return nil
 				}
@@ -475,6 +495,7 @@ func TestRunAcrossRegions(t *testing.T) {
 // and reduce again without it.
 func TestCrashDuringReduction(t *testing.T) {
 	needSandbox(t)
+	beside(t)
 	// The first round's reduction lasts from about 2,100 to 2,700 µs.
 	crash := "injects:\n  - {op: Crash, id: 2, at: 2350}\n"
 	three := func(evicted string) func(runlog.Summary) error {
@@ -485,9 +506,9 @@ func TestCrashDuringReduction(t *testing.T) {
 			return evicts(evicted)(sum)
 		}
 	}
-	sum := play(t, three("1:w2heartbeat"), scenario(t, 4, "100mbit", crash), "--policy", "baseline")
+	sum := playBeside(t, three("1:w2heartbeat"), scenario(t, 4, "100mbit", crash), "--policy", "baseline")
 	// Nobody listens there any more.
-	heed := play(t, three("1:w2connection"), scenario(t, 4, "100mbit", "  heed_unreachable: true\n"+crash), "--policy", "baseline")
+	heed := playBeside(t, three("1:w2connection"), scenario(t, 4, "100mbit", "  heed_unreachable: true\n"+crash), "--policy", "baseline")
 	if t.Failed() || len(sum.Detected) == 0 || len(heed.Detected) == 0 {
 		return
 	}
@@ -500,7 +521,8 @@ func TestCrashDuringReduction(t *testing.T) {
 // the baseline waits for it, the straggler policy goes on and takes it back.
 func TestPartitionHeals(t *testing.T) {
 	needSandbox(t)
-	play(t, func(sum runlog.Summary) error {
+	beside(t)
+	playBeside(t, func(sum runlog.Summary) error {
 		return errors.Join(evicts("")(sum), together(4)(sum))
 	}, "partition_heal", "--policy", "baseline")
 	// Fewer values than in the library, and a later cut: the first round is over
@@ -514,7 +536,7 @@ func TestPartitionHeals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Measure(t, func() func(testenv.Machine) error {
+	testenv.MeasureBeside(t, func() func(testenv.Machine) error {
 		sum, _ := once(t, file, "--policy", "straggler")
 		cut := func(m runlog.Membership) bool { return m.ID == 1 }
 		// w1 is cut off from 3,600 to 6,000 µs. A slow machine may have nobody wait
@@ -544,11 +566,12 @@ func TestPartitionHeals(t *testing.T) {
 // path, one way, during another: both take longer, and are done all the same.
 func TestLinkInjects(t *testing.T) {
 	needSandbox(t)
+	beside(t)
 	file := scenario(t, 3, "100mbit", `  injects:
     - {op: Link, at: 1800, until: 4000, id: 1, rate_up: 10mbit}
     - {op: Cut, at: 6000, until: 9000, from: w0, to: w1}
 `)
-	sum := play(t, func(sum runlog.Summary) error {
+	sum := playBeside(t, func(sum runlog.Summary) error {
 		// Reduced to a tenth of the rate, 2/3 of a megabyte takes 1.07 s, 3,560 µs;
 		// the last round has the links as they are.
 		if first, last := sum.Rounds[0].Reduce, sum.Rounds[2].Reduce; first < 2*last {
@@ -571,6 +594,7 @@ func TestLinkInjects(t *testing.T) {
 // done again.
 func TestRunWithATrace(t *testing.T) {
 	needSandbox(t)
+	beside(t)
 	file := scenario(t, 2, "100mbit", `  injects:
     - {op: LinkTrace, at: 0, id: 1, direction: up, file: traces/steady.trace}
     - {op: Flap, at: 20000, between: [w0, coordinator], period: 1000, down: 100}
@@ -586,7 +610,7 @@ func TestRunWithATrace(t *testing.T) {
 			t.Errorf("the plan has no %q:\n%s%s", want, r.stdout, r.stderr)
 		}
 	}
-	sum := play(t, func(sum runlog.Summary) error {
+	sum := playBeside(t, func(sum runlog.Summary) error {
 		// Each of the two sends a megabyte: 1.39 s at that rate, or 4,600 µs.
 		for _, round := range sum.Rounds {
 			if round.Reduce < 4200 || round.Reduce > 7000 {
@@ -605,7 +629,7 @@ func TestRunWithATrace(t *testing.T) {
 func TestRefusedWorkerIsOut(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
-	sum := playIn(t, testenv.MeasureBeside, evicts("1:w2heartbeat"), scenario(t, 3, "100mbit", "  injects:\n    - {op: Refuse, at: 1500, until: 4000, id: 2}\n"), "--policy", "baseline")
+	sum := playBeside(t, evicts("1:w2heartbeat"), scenario(t, 3, "100mbit", "  injects:\n    - {op: Refuse, at: 1500, until: 4000, id: 2}\n"), "--policy", "baseline")
 	for _, reason := range sum.Fidelity.Reasons {
 		if strings.Contains(reason, "died of itself") {
 			t.Errorf("the plan counts as a failure: %s", reason)
@@ -618,14 +642,15 @@ func TestPartitionBeyondTheHeartbeats(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
 	file := scenario(t, 3, "100mbit", "injects:\n  - {op: Partition, ids: [2], at: 1500}\n")
-	playIn(t, testenv.MeasureBeside, evicts("1:w2heartbeat"), file, "--policy", "baseline")
+	playBeside(t, evicts("1:w2heartbeat"), file, "--policy", "baseline")
 }
 
 // TestPauseResume stops a worker for a while, which is left out of a round and
 // comes back, and another for longer than the heartbeats bear.
 func TestPauseResume(t *testing.T) {
 	needSandbox(t)
-	play(t, func(sum runlog.Summary) error {
+	beside(t)
+	playBeside(t, func(sum runlog.Summary) error {
 		w1 := func(m runlog.Membership) bool { return m.ID == 1 }
 		back := slices.ContainsFunc(sum.Rejoined, w1)
 		// Where workers arrive far apart the policy waits so long that it comes in time.
@@ -644,7 +669,8 @@ func TestPauseResume(t *testing.T) {
 // it is not: that has to be possible with a fetch of the outer state between.
 func TestTransientSlow(t *testing.T) {
 	needSandbox(t)
-	sum := play(t, func(sum runlog.Summary) error {
+	beside(t)
+	sum := playBeside(t, func(sum runlog.Summary) error {
 		if len(sum.Evicted) > 0 || len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 3 || len(sum.Rejoined) == 0 || sum.Rejoined[0].ID != 3 {
 			return fmt.Errorf("sidelined %q, rejoined %q, evicted %q, want w3 sidelined, rejoined and not evicted",
 				who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted))

@@ -20,6 +20,7 @@ import (
 // beyond that the exit code says what the table says.
 func TestCompareLinks(t *testing.T) {
 	needSandbox(t)
+	beside(t)
 	dir := filepath.Join(t.TempDir(), "compare")
 	r := testbed(t, "compare", scenario(t, 2, "100mbit", ""), "--policy", "baseline", "--links", "user,htb", "--json", "--out", dir)
 	if r.code == exitUnsupported {

@@ -48,8 +48,9 @@ func TestAPolicyOfOnesOwn(t *testing.T) {
 	}
 
 	needSandbox(t)
+	beside(t)
 	slow := "injects:\n  - {op: Slow, at: 0, id: 3, factor: 10}\n"
-	sum = play(t, func(sum runlog.Summary) error {
+	sum = playBeside(t, func(sum runlog.Summary) error {
 		if len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 3 || len(sum.Evicted) > 0 {
 			return fmt.Errorf("sidelined %v, evicted %v", sum.Sidelined, sum.Evicted)
 		}

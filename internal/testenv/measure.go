@@ -5,12 +5,11 @@ package testenv
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Machine is what others took of the machine while something was measured. The
@@ -31,7 +30,10 @@ func (m Machine) String() string {
 // of an idle machine too, and its account has a grain of a hundredth of a second;
 // a timer waits for programs of the test itself. Hosts that do not say what they
 // withhold show by the timer alone.
-func (m Machine) quiet() bool { return m.Taken < 0.02 && m.Late < 10*time.Millisecond }
+func (m Machine) quiet() bool { return m.Taken < services && m.Late < 10*time.Millisecond }
+
+// services is the share that they may take.
+const services = 0.02
 
 // patience bounds how long a measurement is repeated for, but for the first
 // attempts: one that takes longer is given as many, too.
@@ -55,12 +57,12 @@ func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
 	repeat(t, watch, measure)
 }
 
-// MeasureBeside is Measure for a test that runs beside others of its package, whose
-// processes look like anybody's. What seems wrong is measured again as by Measure,
-// but in the end nothing explains it but what the machine's host withholds.
+// MeasureBeside is Measure for a test that runs beside others of its package. What
+// seems wrong is measured again as by Measure, but in the end late timers, which the
+// others may have had a part in, explain nothing.
 func MeasureBeside(t testing.TB, measure func() (judge func(Machine) error)) {
 	t.Helper()
-	repeat(t, watchHost, measure)
+	repeat(t, watchBeside, measure)
 }
 
 // mostExcused is the share that a scheduler which is fair to both may leave to
@@ -99,29 +101,31 @@ func repeat(t testing.TB, watch func() (stop func() (was, explains Machine)), me
 	}
 }
 
-// watchHost begins to watch the machine's host, and whether timers are late.
-func watchHost() (stop func() (was, explains Machine)) {
-	stolen, _, all := processorTime()
-	late := watchTimer()
+// watch begins to watch the machine.
+func watch() (stop func() (was, explains Machine)) {
+	beside := watchBeside()
 	return func() (was, explains Machine) {
-		nowStolen, _, nowAll := processorTime()
-		explains.Taken = float64(nowStolen-stolen) / float64(max(nowAll-all, 1))
-		return Machine{explains.Taken, late()}, explains
+		was, _ = beside()
+		return was, was
 	}
 }
 
-// watch begins to watch the machine.
-func watch() (stop func() (was, explains Machine)) {
-	_, busy, all := processorTime()
+// watchBeside is watch for a test that runs beside others: timers may be late for
+// them. Nor does what services take of any machine explain anything.
+func watchBeside() (stop func() (was, explains Machine)) {
+	busy, all := processorTime()
 	own := ownTime()
 	late := watchTimer()
 	return func() (was, explains Machine) {
 		was.Late = late()
-		_, nowBusy, nowAll := processorTime()
+		nowBusy, nowAll := processorTime()
 		if others := nowBusy - busy - (ownTime() - own); others > 0 {
 			was.Taken = min(float64(others)/float64(nowAll-all), 1)
 		}
-		return was, was
+		if was.Taken >= services {
+			explains.Taken = was.Taken
+		}
+		return was, explains
 	}
 }
 
@@ -147,35 +151,52 @@ func watchTimer() (stop func() time.Duration) {
 	}
 }
 
-// processorTime is how long the host withheld the processors, and how long they
-// were withheld or busy with programs, of all the time since the machine started
-// (proc_stat(5)). Interrupts do not count as busy: most of them carry the packets
-// of the test.
-func processorTime() (stolen, busy, all time.Duration) {
+// tick is the unit of the kernel's accounts.
+const tick = time.Second / 100
+
+// processorTime is how long the processors were busy with programs, or the host
+// withheld them, of all the time since the machine started (proc_stat(5)).
+// Interrupts do not count as busy: most of them carry the packets of the test.
+func processorTime() (busy, all time.Duration) {
 	stat, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(stat), "\n")
 	// cpu user nice system idle iowait irq softirq steal, and guests, who are users
 	for k, field := range strings.Fields(line)[1:9] {
 		ticks, _ := strconv.ParseInt(field, 10, 64)
-		spent := time.Duration(ticks) * (time.Second / 100)
+		spent := time.Duration(ticks) * tick
 		all += spent
 		if k < 3 || k == 7 {
 			busy += spent
 		}
-		if k == 7 {
-			stolen = spent
-		}
 	}
-	return stolen, busy, all
+	return busy, all
 }
 
-// ownTime is the processor time of this process and of the children that it has
-// waited for.
+// ownTime is the processor time of this process and of its descendants, those that
+// have ended and been waited for included (proc_pid_stat(5)).
 func ownTime() (sum time.Duration) {
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-		var r unix.Rusage
-		if unix.Getrusage(who, &r) == nil {
-			sum += time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	parents, spent := map[int]int{}, map[int]time.Duration{}
+	names, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range names {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])
+		text := string(stat)
+		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // from the third
+		parents[pid], _ = strconv.Atoi(fields[4-3])
+		for _, field := range fields[14-3 : 18-3] { // its own, and of its children
+			ticks, _ := strconv.ParseInt(field, 10, 64)
+			spent[pid] += time.Duration(ticks) * tick
+		}
+	}
+	for pid, s := range spent {
+		for pid != os.Getpid() && pid > 0 {
+			pid = parents[pid]
+		}
+		if pid > 0 {
+			sum += s
 		}
 	}
 	return sum

@@ -4,6 +4,8 @@ package testenv
 
 import (
 	"errors"
+	"os/exec"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,12 +79,47 @@ func TestMeasure(t *testing.T) {
 // machine, and in its own, so that it is not what others take.
 func TestAccountsOfTime(t *testing.T) {
 	const work = 500 * time.Millisecond
-	_, busy, all := processorTime()
+	busy, all := processorTime()
 	for own := ownTime(); ownTime()-own < work; {
 	}
-	_, nowBusy, nowAll := processorTime()
+	nowBusy, nowAll := processorTime()
 	// The kernel looks who is busy every few milliseconds.
 	if b, a := nowBusy-busy, nowAll-all; b < work/2 || b > a {
 		t.Errorf("%v of processor time show as %v of %v", work, b, a)
 	}
+}
+
+// TestWatch: both kinds say as much of the machine, if not that as much explains.
+func TestWatch(t *testing.T) {
+	stop, stopBeside := watch(), watchBeside()
+	time.Sleep(50 * time.Millisecond)
+	was, explains := stop()
+	if was != explains || was.Late <= 0 || was.Taken < 0 || was.Taken > 1 {
+		t.Errorf("%v, of which %v explains", was, explains)
+	}
+	if was, explains := stopBeside(); explains.Late != 0 || was.Late <= 0 || explains.Taken != 0 && explains.Taken != was.Taken {
+		t.Errorf("beside others %v, of which %v explains", was, explains)
+	}
+}
+
+// TestOwnTimeOfDescendants: what a program of a program does is the test's own, while
+// it lives and when it has been killed.
+func TestOwnTimeOfDescendants(t *testing.T) {
+	const work = 200 * time.Millisecond
+	own := ownTime()
+	cmd := exec.Command("sh", "-c", "sh -c 'while :; do :; done' & wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ownTime()-own < work; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Error("a minute's work does not show")
+			break
+		}
+	}
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
 }
