@@ -124,10 +124,11 @@ func TestWorkerEnded(t *testing.T) {
 	p, notes := newPlayer(t, "homogeneous")
 	var dead bytes.Buffer
 	p.coordinator.child = emulation.NewChild(scenarios.Coordinator, &dead)
+	reason := "exit status 2"
 	end := func(name string) error {
 		w := p.workers[name]
 		w.child.Ended = true
-		return p.workerEnded(w, "exit status 2")
+		return p.workerEnded(w, reason)
 	}
 	if err := end("w0"); err != nil {
 		t.Errorf("one before the run, and others are left: %v", err)
@@ -151,8 +152,12 @@ func TestWorkerEnded(t *testing.T) {
 	}
 	p, notes = newPlayer(t, "homogeneous")
 	p.clock.begin(0, false)
-	p.over = true
+	reason = "exit status 0" // it was evicted, say, and of that nothing has been heard yet
 	if err := end("w0"); err != nil || len(told(t, notes)) > 0 || failures(p) != "" {
+		t.Errorf("in order: %v, %s", err, failures(p))
+	}
+	p.over, reason = true, "exit status 2"
+	if err := end("w1"); err != nil || len(told(t, notes)) > 0 || failures(p) != "" {
 		t.Errorf("after the run: %v", err)
 	}
 }

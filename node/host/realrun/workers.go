@@ -16,6 +16,7 @@ import (
 	"testbed/node"
 	"testbed/node/host/emulation"
 	"testbed/node/host/process"
+	"testbed/node/host/sandbox"
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
@@ -168,12 +169,16 @@ func (p *player) reported(w *worker, data json.RawMessage) error {
 	return nil
 }
 
+// inOrder is how a process ends that was told to. A worker is by the coordinator, of
+// whom that may be heard of later.
+var inOrder = sandbox.Status{}.String()
+
 // workerEnded judges the end of a worker's process.
 func (p *player) workerEnded(w *worker, reason string) error {
 	switch {
 	case !p.clock.running() && !p.anyFirst():
 		return fmt.Errorf("worker %s died during start-up, and none is left to begin: %s; see %s", w.name, reason, p.s.Log(w.name))
-	case !p.over && !w.excused || p.trainerFailed(w):
+	case !p.over && !w.excused && reason != inOrder || p.trainerFailed(w):
 		line := fmt.Sprintf("worker %s died of itself: %s", w.name, reason)
 		p.monitor.Failed(line)
 		p.s.Tell("%s", line)
