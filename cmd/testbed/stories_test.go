@@ -16,9 +16,8 @@ import (
 // machine that is too busy for a run, groups fall silent that nothing has happened to.
 func TestStoriesForReal(t *testing.T) {
 	needSandbox(t)
-	beside(t)
 	tell := func(name, want string) {
-		testenv.MeasureBeside(t, func() func(testenv.Machine) error {
+		testenv.Measure(t, func() func(testenv.Machine) error {
 			sum, _ := once(t, name, "--policy", "torchft")
 			told := stories.Tell(readEvents(t, sum.Dir))
 			return func(m testenv.Machine) error {
