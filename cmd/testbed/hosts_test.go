@@ -41,6 +41,10 @@ type lab struct {
 	wrap map[int][]string
 }
 
+// tooSlow is what a run over hosts ends with whose machine is so busy that even the
+// network of a lab has no room in the plan.
+const tooSlow = "and the network between their hosts takes"
+
 // labToken is one that a person might choose.
 const labToken = "0123456789abcdef0123"
 

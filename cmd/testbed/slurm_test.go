@@ -137,7 +137,6 @@ func copyProgram(to string) error {
 // job ends with it, and nothing is left. So do programs of the user's own.
 func TestRunInSlurm(t *testing.T) {
 	needSandbox(t)
-	beside(t)
 	l := newLab(t, 3, 1500)
 	dir, env := l.startSlurm(t)
 	before := look(t)
@@ -151,7 +150,7 @@ func TestRunInSlurm(t *testing.T) {
 		}
 		return cmd, &stdout, &stderr
 	}
-	testenv.MeasureBeside(t, func() func(testenv.Machine) error {
+	testenv.Measure(t, func() func(testenv.Machine) error {
 		os.RemoveAll(filepath.Join(dir, "run"))
 		cmd, stdout, stderr := user(filepath.Join(dir, "testbed"), "run", "persistent_straggler", "--policy", "straggler", "--hosts", "slurm:3", "--out", "run", "--json")
 		err := cmd.Wait()

@@ -41,29 +41,31 @@ func TestCoordinatorDiesDuringAReduction(t *testing.T) {
 	// The first reduction lasts from about 2,100 to more than 5,000 µs.
 	file := scenario(t, 4, "15mbit", "injects:\n  - {op: CoordinatorCrash, at: 3000, down: 6000}\n")
 	for _, policy := range []string{"baseline", "straggler"} {
-		sum := runBeside(t, file, "--policy", policy)
-		if len(sum.Evicted)+len(sum.Sidelined) > 0 {
-			t.Errorf("%s: sidelined %q, evicted %q", policy, who(sum.Sidelined), who(sum.Evicted))
-		}
-		if len(sum.Outages) != 1 || sum.Outages[0].Length == nil || *sum.Outages[0].Length < 6000 {
-			t.Errorf("%s: outages %+v, want one of 6,000 µs", policy, sum.Outages)
-		}
-		var crash, back, reduced, aborted int
-		for i, e := range readEvents(t, sum.Dir) {
-			switch {
-			case e.Type == runlog.CoordinatorCrash:
-				crash = i
-			case e.Type == runlog.CoordinatorBack:
-				back = i
-			case e.Type == runlog.Reduced && e.Round == 1 && crash > 0 && back == 0:
-				reduced++
-			case e.Type == runlog.ReduceAbort:
-				aborted++
+		sum := playBeside(t, func(sum runlog.Summary) error {
+			if len(sum.Evicted)+len(sum.Sidelined) > 0 {
+				return fmt.Errorf("sidelined %q, evicted %q", who(sum.Sidelined), who(sum.Evicted))
 			}
-		}
-		if reduced != 4 || aborted > 0 {
-			t.Errorf("%s: %d of 4 workers ended the reduction without the coordinator, %d aborts", policy, reduced, aborted)
-		}
+			if len(sum.Outages) != 1 || sum.Outages[0].Length == nil || *sum.Outages[0].Length < 6000 {
+				return fmt.Errorf("outages %+v, want one of 6,000 µs", sum.Outages)
+			}
+			var crash, back, reduced, aborted int
+			for i, e := range readEvents(t, sum.Dir) {
+				switch {
+				case e.Type == runlog.CoordinatorCrash:
+					crash = i
+				case e.Type == runlog.CoordinatorBack:
+					back = i
+				case e.Type == runlog.Reduced && e.Round == 1 && crash > 0 && back == 0:
+					reduced++
+				case e.Type == runlog.ReduceAbort:
+					aborted++
+				}
+			}
+			if reduced != 4 || aborted > 0 {
+				return fmt.Errorf("%d of 4 workers ended the reduction without the coordinator, %d aborts", reduced, aborted)
+			}
+			return nil
+		}, file, "--policy", policy)
 		if _, err := os.Stat(filepath.Join(sum.Dir, "resume")); err == nil {
 			t.Errorf("%s: what a killed run needs is left behind", policy)
 		}
