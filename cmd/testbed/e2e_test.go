@@ -521,8 +521,7 @@ func TestCrashDuringReduction(t *testing.T) {
 // the baseline waits for it, the straggler policy goes on and takes it back.
 func TestPartitionHeals(t *testing.T) {
 	needSandbox(t)
-	beside(t)
-	playBeside(t, func(sum runlog.Summary) error {
+	play(t, func(sum runlog.Summary) error {
 		return errors.Join(evicts("")(sum), together(4)(sum))
 	}, "partition_heal", "--policy", "baseline")
 	// Fewer values than in the library, and a later cut: the first round is over
@@ -536,7 +535,7 @@ func TestPartitionHeals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.MeasureBeside(t, func() func(testenv.Machine) error {
+	testenv.Measure(t, func() func(testenv.Machine) error {
 		sum, _ := once(t, file, "--policy", "straggler")
 		cut := func(m runlog.Membership) bool { return m.ID == 1 }
 		// w1 is cut off from 3,600 to 6,000 µs. A slow machine may have nobody wait
