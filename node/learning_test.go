@@ -76,6 +76,7 @@ func TestLearning(t *testing.T) {
 // TestLearningThroughFaults has workers crash, come back, be slow, be cut off and
 // join late, and the coordinator die, while they learn.
 func TestLearningThroughFaults(t *testing.T) {
+	t.Parallel()
 	for _, name := range scenarios.PolicyNames {
 		err := memnet.TryBubble(t, func(t *testing.T) {
 			s := learners(t, 4)

@@ -183,6 +183,7 @@ func TestOwnTrainerIsNotThere(t *testing.T) {
 // nothing had been.
 func TestOwnTrainersDieWithTheRun(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	before := look(t)
 	file := own(t, 3, 8, "well", "real: {time_scale: 100, checkpoint_every: 2}\n")
 	dir := filepath.Join(t.TempDir(), "run")
@@ -235,6 +236,7 @@ func trainersOf(t *testing.T, file string) (pids []int) {
 // while the run goes on.
 func TestOwnTrainerSharesItsWorkersFate(t *testing.T) {
 	needSandbox(t)
+	t.Parallel()
 	file := own(t, 3, 100, "well", "real: {time_scale: 100}\ninjects:\n"+
 		"  - {op: Pause, at: 3000, id: 0}\n  - {op: Resume, at: 18000, id: 0}\n  - {op: Crash, at: 20000, id: 1}\n")
 	dir := filepath.Join(t.TempDir(), "run")

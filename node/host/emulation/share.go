@@ -43,6 +43,7 @@ type share struct {
 	watcher  Watcher
 	children map[string]*Child
 	memories map[string]map[string]*os.File // of children, by name
+	asked    int                            // counts of the router that are to come, before its last
 	ending   bool
 }
 
@@ -81,6 +82,7 @@ func (h *share) take(o order) error {
 	case o.Paces != nil:
 		return h.network.change(paced(h.network.carried, o.Paces))
 	case o.Count:
+		h.asked++
 		h.network.AskCount()
 	case o.End:
 		h.ending = true
@@ -111,6 +113,8 @@ func (h *share) bringUp(spec *shareSpec) (err error) {
 
 // counted tells a count of the router, and what was seen meanwhile.
 func (h *share) counted(stats *userlink.Stats) {
+	last := h.ending && h.asked == 0
+	h.asked = max(h.asked-1, 0)
 	if h.watcher == nil {
 		return
 	}
@@ -118,7 +122,7 @@ func (h *share) counted(stats *userlink.Stats) {
 	for name, c := range h.children {
 		pids[name] = c.Process.Pid()
 	}
-	raw, err := json.Marshal(h.watcher.Sample(pids, h.ending))
+	raw, err := json.Marshal(h.watcher.Sample(pids, last))
 	if err != nil {
 		raw = nil // the sample is missing, and the leader says so
 	}
