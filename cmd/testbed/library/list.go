@@ -49,7 +49,8 @@ func listCommand() *cobra.Command {
 	return cmd
 }
 
-// listPolicies prints the policies as --policy takes them.
+// listPolicies prints the policies, and under each its parameters as they follow
+// its name in --policy.
 func listPolicies(cmd *cobra.Command, asJSON bool) error {
 	type listed struct {
 		Name       string             `json:"name"`
@@ -62,10 +63,14 @@ func listPolicies(cmd *cobra.Command, asJSON bool) error {
 		p, _ := policy.Named(name)
 		one := listed{name, policy.Summary(name), policy.Parameters(p)}
 		all = append(all, one)
-		for _, param := range one.Parameters {
-			name += fmt.Sprintf(":%s=%v", param.Name, param.Default)
-		}
 		fmt.Fprintf(w, "%s\t%s\n", name, one.Summary)
+		parameters := ""
+		for _, param := range one.Parameters {
+			parameters += fmt.Sprintf(":%s=%v", param.Name, param.Default)
+		}
+		if parameters != "" {
+			fmt.Fprintf(w, "\t%s\n", parameters)
+		}
 	}
 	if asJSON {
 		return cli.PrintJSON(cmd, all)
