@@ -101,10 +101,7 @@ func TestResumeOverHosts(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "run")
 	all := l.lead(t, t.Name(), "run", file, "--policy", "baseline", "--out", dir, "--hosts", "3@192.168.77.1")
-	waitFor(t, func() bool {
-		_, err := os.Stat(filepath.Join(dir, "resume", "outer-1.checkpoint"))
-		return err == nil
-	})
+	waitFor(t, func() bool { return wholeBefore(dir, 3) > 0 })
 	if err := all[0].Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"testbed/node/host/emulation"
 	"testbed/node/host/realrun"
@@ -165,16 +164,13 @@ func TestKilledRunIsResumed(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, func() bool {
-			_, err := os.Stat(filepath.Join(dir, "resume", fmt.Sprintf("outer-%d.checkpoint", 2+2*life)))
-			return err == nil
-		})
 		if life == 0 {
+			waitFor(t, func() bool { return wholeBefore(dir, 3) > 0 })
 			if r := testbed(t, "run", "--resume", dir); r.code != exitError || !strings.Contains(r.stderr, "still going on") {
 				t.Errorf("resumed a living run: exit code %d, %s", r.code, r.stderr)
 			}
 		}
-		time.Sleep(50 * time.Millisecond)
+		waitFor(t, func() bool { return wholeBefore(dir, 3) >= 1+2*life })
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -228,6 +224,28 @@ func TestKilledRunIsResumed(t *testing.T) {
 	}
 }
 
+// wholeBefore is the outer step of the last checkpoint but one of a run of so many
+// workers, if what is each one's own lies beside it, else 0. A run that is killed then
+// loses nothing of it.
+func wholeBefore(dir string, workers int) int {
+	all, _ := filepath.Glob(filepath.Join(dir, "resume", "outer-*.checkpoint"))
+	if len(all) != 2 {
+		return 0
+	}
+	steps := min(stepsOf(all[0]), stepsOf(all[1]))
+	own, _ := filepath.Glob(filepath.Join(dir, "resume", fmt.Sprintf("outer-%d.*.residual", steps)))
+	if len(own) != workers-1 { // one's own is in the checkpoint
+		return 0
+	}
+	return steps
+}
+
+// stepsOf is the outer step of a checkpoint of that name.
+func stepsOf(name string) (steps int) {
+	_, _ = fmt.Sscanf(filepath.Base(name), "outer-%d.checkpoint", &steps) // else 0
+	return steps
+}
+
 // lastOf is the outer step of the last checkpoint.
 func lastOf(t *testing.T, dir string) (last int) {
 	t.Helper()
@@ -236,11 +254,7 @@ func lastOf(t *testing.T, dir string) (last int) {
 		t.Fatalf("no checkpoint: %v", err)
 	}
 	for _, name := range names {
-		var n int
-		if _, err := fmt.Sscanf(filepath.Base(name), "outer-%d.checkpoint", &n); err != nil {
-			t.Fatal(err)
-		}
-		last = max(last, n)
+		last = max(last, stepsOf(name))
 	}
 	return last
 }

@@ -3,16 +3,22 @@
 package realrun
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"testbed/node/host/emulation"
 	"testing"
 
+	"testbed/node"
+	"testbed/node/host/emulation"
+	"testbed/node/state"
+	"testbed/policy"
 	"testbed/runlog"
+	"testbed/scenarios"
+	"testbed/train"
 )
 
 // TestStoreCheckpoint: a checkpoint is kept with the one before, and what is of
@@ -55,6 +61,68 @@ func TestStoreCheckpoint(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, checkpointName(10))); string(text) != "state of outer-10.checkpoint" || err != nil {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestLastCheckpoint: a run goes on from the last checkpoint beside which lies what is
+// the own of all that took part, else from the last one that is whole.
+func TestLastCheckpoint(t *testing.T) {
+	s, err := scenarios.Load("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Real.Parameters, s.Real.AllReduce.ErrorFeedback = 10, true
+	const run, steps = "run", 3
+	for name, c := range map[string]struct {
+		own     map[int][]policy.ID // kept beside the checkpoint of w1, which has its own
+		took    map[int][]policy.ID
+		damaged int
+		want    int
+	}{
+		"all is there":                 {own: map[int][]policy.ID{2: {0, 2}, 3: {0, 2}}, want: 3},
+		"killed before the last":       {own: map[int][]policy.ID{2: {0, 2}, 3: {0}}, want: 2},
+		"who took no part keeps none":  {own: map[int][]policy.ID{2: {0, 2}, 3: {0}}, took: map[int][]policy.ID{3: {0, 1}}, want: 3},
+		"neither has all":              {own: map[int][]policy.ID{2: {2}, 3: {0}}, want: 3},
+		"neither, and one damaged":     {own: map[int][]policy.ID{2: {2}, 3: {0}}, damaged: 3, want: 2},
+		"the one that has all damaged": {own: map[int][]policy.ID{2: {0, 2}, 3: {0}}, damaged: 2, want: 3},
+	} {
+		r := &recorder{dir: runlog.Dir(t.TempDir())}
+		r.spec.Scenario, r.spec.Name, r.spec.Resume = s, run, &node.Resume{Holders: []policy.ID{0, 1, 2}}
+		if err := os.Mkdir(r.dir.Path(resumeDir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		outer := state.NewOuter(make([]float32, 10), train.DiLoCo, s.Exchange().Fragments, nil)
+		led := map[int]runlog.Event{}
+		for step := 1; step <= steps; step++ {
+			outer.Step(make([]float32, 10), nil)
+			led[step] = runlog.Event{Hash: outer.Hash(), Participants: c.took[step]}
+			store := func(name string, saving state.Saving) {
+				var b strings.Builder
+				_, err := outer.Checkpoint(saving)(&b)
+				text := b.String()
+				if step == c.damaged {
+					text = text[:len(text)-1]
+				}
+				if err = errors.Join(err, os.WriteFile(r.dir.Path(filepath.Join(resumeDir, name)), []byte(text), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			own := state.Own{Residual: make([]float32, 10)}
+			if step > steps-keptCheckpoints {
+				store(checkpointName(step), state.Saving{Run: run, Of: 1, Own: own})
+			}
+			for _, id := range c.own[step] {
+				store(residualName(step, scenarios.NodeName(id)), state.Saving{Run: run, Of: id, Own: own, Stateless: true})
+			}
+		}
+		got, err := r.lastCheckpoint(led)
+		if err != nil || got.OuterSteps != c.want || got.Hash != led[c.want].Hash {
+			t.Errorf("%s: goes on from %+v, want outer step %d; %v", name, got, c.want, err)
+		}
+		left, err := checkpoints(r.dir.Path(resumeDir))
+		if err != nil || len(left) == 0 || left[len(left)-1] != c.want {
+			t.Errorf("%s: %v are left, and the run will come to other states after %d; %v", name, left, c.want, err)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -157,7 +158,7 @@ func (r *recorder) recall(events []runlog.Event) error {
 	}
 	r.sum = runlog.NewSummarizer(r.spec.Scenario)
 	r.spec.Policy, r.spec.Links = was.Policy, was.Links
-	present, gone, hashes := map[string]bool{}, map[string]bool{}, map[int]string{}
+	present, gone, led := map[string]bool{}, map[string]bool{}, map[int]runlog.Event{}
 	incarnations := map[string]int{}
 	for _, e := range events {
 		r.sum.Add(&e)
@@ -168,16 +169,12 @@ func (r *recorder) recall(events []runlog.Event) error {
 		case runlog.Evict, runlog.Crash, runlog.Fail:
 			gone[e.Node] = true
 		case runlog.State:
-			hashes[e.Round] = e.Hash
+			led[e.Round] = e
 		case runlog.RunEnd:
 			return errOver
 		}
 	}
-	steps, hash, err := r.lastCheckpoint(hashes)
-	if err != nil {
-		return err
-	}
-	r.spec.Resume = &node.Resume{OuterSteps: steps, Hash: hash}
+	r.spec.Resume = &node.Resume{}
 	r.spec.Incarnations = map[policy.ID]int{}
 	for _, w := range r.spec.Scenario.Workers {
 		name := scenarios.NodeName(w.ID)
@@ -193,7 +190,9 @@ func (r *recorder) recall(events []runlog.Event) error {
 	if len(r.spec.Resume.Holders) == 0 {
 		return errors.New("no worker was alive any more")
 	}
-	return nil
+	from, err := r.lastCheckpoint(led)
+	r.spec.Resume.OuterSteps, r.spec.Resume.Hash = from.OuterSteps, from.Hash
+	return err
 }
 
 // readScenario reads the copy of the scenario in the run directory.
@@ -219,31 +218,64 @@ func (r *recorder) readScenario(was *runlog.Run) (*scenarios.Scenario, error) {
 	return launch.Recall(s, r.dir.Path(resumeDir))
 }
 
-// lastCheckpoint finds the last one that is whole and of this run, and removes
-// later ones: the run will have other outer states after those steps.
-func (r *recorder) lastCheckpoint(hashes map[int]string) (steps int, hash string, err error) {
-	dir := r.dir.Path(resumeDir)
-	all, err := checkpoints(dir)
+// lastCheckpoint finds the last one that is whole, of this run, and beside which lies
+// what is each holder's own; else the last that at least is whole. Later ones are put
+// aside: the run will have other outer states after those steps. Led are the events
+// that say what outer steps led to.
+func (r *recorder) lastCheckpoint(led map[int]runlog.Event) (last state.Checkpoint, err error) {
+	all, err := checkpoints(r.dir.Path(resumeDir))
 	if err != nil {
-		return 0, "", err
+		return last, err
+	}
+	if len(all) == 0 {
+		return last, fmt.Errorf("it left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.Real.CheckpointEvery)
 	}
 	var problems []error
 	for _, steps := range slices.Backward(all) {
 		c, err := r.readCheckpoint(steps)
-		if err == nil && hashes[steps] != "" && hashes[steps] != c.Hash {
-			err = fmt.Errorf("it has the hash %s; the record says %s", c.Hash, hashes[steps])
+		if hash := led[steps].Hash; err == nil && hash != "" && hash != c.Hash {
+			err = fmt.Errorf("it has the hash %s; the record says %s", c.Hash, hash)
 		}
-		if err == nil {
-			return steps, c.Hash, nil
+		if err != nil {
+			err = fmt.Errorf("%s: %w", checkpointName(steps), err)
+			r.stage("not usable: " + err.Error())
+			problems = append(problems, err)
+			continue
 		}
-		err = fmt.Errorf("%s: %w", checkpointName(steps), err)
-		r.stage("not usable: " + err.Error())
-		problems = append(problems, err, os.Rename(filepath.Join(dir, checkpointName(steps)), filepath.Join(dir, checkpointName(steps)+".unusable")))
+		missing := r.withoutOwn(c, led[steps].Participants)
+		if last.OuterSteps == 0 || len(missing) == 0 {
+			last = c
+		}
+		if len(missing) == 0 {
+			break
+		}
+		r.stage(fmt.Sprintf("%s: the run was killed before %s had saved what is its own", checkpointName(steps), strings.Join(missing, ", ")))
 	}
-	if len(problems) == 0 {
-		return 0, "", fmt.Errorf("it left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.Real.CheckpointEvery)
+	for _, steps := range all {
+		if name := r.dir.Path(filepath.Join(resumeDir, checkpointName(steps))); steps > last.OuterSteps {
+			problems = append(problems, os.Rename(name, name+".aside"))
+		}
 	}
-	return 0, "", fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
+	if last.OuterSteps == 0 {
+		return last, fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
+	}
+	return last, nil
+}
+
+// withoutOwn are the holders whose own is not kept with a checkpoint of an outer step
+// that participants took; nil stands for all.
+func (r *recorder) withoutOwn(c state.Checkpoint, participants []policy.ID) (missing []string) {
+	if !r.spec.Scenario.WorkersKeep() || c.Of == nil {
+		return nil
+	}
+	for _, id := range r.spec.Resume.Holders {
+		name := scenarios.NodeName(id)
+		_, err := os.Stat(r.dir.Path(filepath.Join(resumeDir, residualName(c.OuterSteps, name))))
+		if err != nil && *c.Of != id && (participants == nil || slices.Contains(participants, id)) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 func (r *recorder) readCheckpoint(steps int) (state.Checkpoint, error) {
