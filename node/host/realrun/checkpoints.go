@@ -28,6 +28,8 @@ const (
 	// keptCheckpoints is how many checkpoints are kept: the last one, and one
 	// in case that it is damaged.
 	keptCheckpoints = 2
+	// aside ends the names of files that the run does not go on from.
+	aside = ".aside"
 )
 
 // keep writes a worker's checkpoint to the run directory, in the background.
@@ -130,14 +132,35 @@ func storeCheckpoint(dir, name string, memory *os.File) error {
 
 // removeBefore removes what is of outer steps before that one.
 func removeBefore(dir string, steps int) error {
+	return eachKept(dir, func(of int, file string) error {
+		if of >= steps {
+			return nil
+		}
+		return os.Remove(file)
+	})
+}
+
+// putAside has nothing count any more that is of outer steps after that one.
+func putAside(dir string, steps int) error {
+	return eachKept(dir, func(of int, file string) error {
+		if of <= steps || strings.HasSuffix(file, aside) {
+			return nil
+		}
+		return os.Rename(file, file+aside)
+	})
+}
+
+// eachKept does something with each file that is of an outer step, and may be gone by
+// then.
+func eachKept(dir string, do func(of int, file string) error) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		var of int
-		if _, none := fmt.Sscanf(e.Name(), "outer-%d.", &of); none != nil || of >= steps {
+		if _, none := fmt.Sscanf(e.Name(), "outer-%d.", &of); none != nil {
 			continue
 		}
-		if gone := os.Remove(filepath.Join(dir, e.Name())); !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
+		if failed := do(of, filepath.Join(dir, e.Name())); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
 		}
 	}
 	return err

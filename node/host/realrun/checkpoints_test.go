@@ -123,6 +123,9 @@ func TestLastCheckpoint(t *testing.T) {
 		if err != nil || len(left) == 0 || left[len(left)-1] != c.want {
 			t.Errorf("%s: %v are left, and the run will come to other states after %d; %v", name, left, c.want, err)
 		}
+		if own, err := filepath.Glob(r.dir.Path(filepath.Join(resumeDir, "outer-3.*.residual"))); (len(own) > 0) != (c.want == 3) || err != nil {
+			t.Errorf("%s: %v are left; %v", name, own, err)
+		}
 	}
 }
 

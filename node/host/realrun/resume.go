@@ -219,11 +219,12 @@ func (r *recorder) readScenario(was *runlog.Run) (*scenarios.Scenario, error) {
 }
 
 // lastCheckpoint finds the last one that is whole, of this run, and beside which lies
-// what is each holder's own; else the last that at least is whole. Later ones are put
-// aside: the run will have other outer states after those steps. Led are the events
-// that say what outer steps led to.
+// what is each holder's own; else the last that at least is whole. What is of later
+// outer steps is put aside: the run will have other states after those. Led are the
+// events that say what outer steps led to.
 func (r *recorder) lastCheckpoint(led map[int]runlog.Event) (last state.Checkpoint, err error) {
-	all, err := checkpoints(r.dir.Path(resumeDir))
+	dir := r.dir.Path(resumeDir)
+	all, err := checkpoints(dir)
 	if err != nil {
 		return last, err
 	}
@@ -251,15 +252,10 @@ func (r *recorder) lastCheckpoint(led map[int]runlog.Event) (last state.Checkpoi
 		}
 		r.stage(fmt.Sprintf("%s: the run was killed before %s had saved what is its own", checkpointName(steps), strings.Join(missing, ", ")))
 	}
-	for _, steps := range all {
-		if name := r.dir.Path(filepath.Join(resumeDir, checkpointName(steps))); steps > last.OuterSteps {
-			problems = append(problems, os.Rename(name, name+".aside"))
-		}
-	}
 	if last.OuterSteps == 0 {
-		return last, fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
+		err = fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
 	}
-	return last, nil
+	return last, errors.Join(err, putAside(dir, last.OuterSteps))
 }
 
 // withoutOwn are the holders whose own is not kept with a checkpoint of an outer step
