@@ -185,9 +185,10 @@ func (c *checker) drawnHaveArrived(p *policy.Sample) bool {
 	return !slices.ContainsFunc(all[:c.share(p.Fraction)], func(id policy.ID) bool { return !c.arrived[id] })
 }
 
-// due says whether the deadline has come.
+// due says whether the deadline has come: a Timer brings it.
 func (c *checker) due() bool {
-	return !c.outage && c.deadline != nil && c.now >= c.deadline.At+c.credit()
+	_, timer := c.event.(policy.Timer)
+	return timer && !c.outage && c.deadline != nil && c.now >= c.deadline.At+c.credit()
 }
 
 // armed checks the numbers of a deadline against the policy.

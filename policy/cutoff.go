@@ -84,19 +84,32 @@ func (m *Machine) enough(now Time) bool {
 
 // cutOff closes the round if the policy lets it.
 func (m *Machine) cutOff(now Time) {
-	c, rule := &m.round.cutoff, RuleQuorum
-	if c.hasDeadline && !c.overdue && now >= c.deadline.At+m.credit() {
-		c.overdue, rule = true, RuleDeadline
+	rule := RuleQuorum
+	if m.expire(now) {
+		rule = RuleDeadline
 	}
 	if m.letsIn() {
 		return
 	}
-	if m.enough(now) {
-		m.close(now, rule)
-		m.settle(now)
+	if !m.enough(now) {
+		m.round.cutoff.enough = false // a join may have raised what is needed since
 		return
 	}
-	c.enough = false // a join may have raised what is needed since
+	m.close(now, rule)
+	m.settle(now)
+	if m.letsIn() {
+		m.expire(now) // it may have another deadline by now
+	}
+}
+
+// expire reports whether the deadline of the running round comes now.
+func (m *Machine) expire(now Time) bool {
+	c := &m.round.cutoff
+	if !c.hasDeadline || c.overdue || now < c.deadline.At+m.credit() {
+		return false
+	}
+	c.overdue = true
+	return true
 }
 
 // checkEnough leaves the closing of a round that enough have arrived for to a

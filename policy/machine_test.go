@@ -337,6 +337,25 @@ func TestAJoinerMissesNoRoundBeforeItHasBegunOne(t *testing.T) {
 	}
 }
 
+// TestAJoinerBeginsNoRoundAfterTheLast: nor does it miss one when the run begins anew
+// from a checkpoint before it had contributed.
+func TestAJoinerBeginsNoRoundAfterTheLast(t *testing.T) {
+	cfg := baseline()
+	cfg.TargetOuterSteps, cfg.Join, cfg.Policy = 2, policy.JoinZeros, &policy.Backup{B: 1}
+	p := newPlay(t, cfg)
+	p.start(2)
+	p.arrive(100, 1, 0, 1)
+	p.reduce(200, 1, 1, 0, 1)
+	p.at(210, policy.Join{ID: 2}, "admit 2", "2 fetches state 1 from 0: join")
+	p.at(220, policy.StateFetched{ID: 2, OuterSteps: 1}, "2 has fetched")
+	p.arrive(300, 2, 0, 1)
+	p.reduce(400, 2, 2, 0, 1)
+	p.at(400, policy.Reduced{ID: 2, Round: 2, Epoch: 2}, "outer step 2 with [0 1 2]", "finish true: target")
+	p.at(500, policy.Restarted{OuterSteps: 1, Holders: []policy.ID{0, 1}}, "start round 2 with [0 1]", "2 fetches state 1 from 0: restart")
+	p.arrive(600, 2, 0, 1)
+	p.at(600, policy.Timer{}, "close round 2 with [0 1] without [2]: quorum", "sideline 2 for miss 0 of 0", "reduce round 2 epoch 3 with [0 1]")
+}
+
 func TestQuorumIsRoundedUp(t *testing.T) {
 	for _, c := range []struct {
 		quorum  float64
@@ -813,6 +832,42 @@ func TestJoinBlockingWithoutTheLate(t *testing.T) {
 		if closed := p.last[0].(*policy.Close); closed.Held != 50 || closed.Overslept != 0 {
 			t.Errorf("%+v: want it held for 50, and not overslept", closed)
 		}
+	}
+}
+
+// hasty is a policy that sets an early deadline when it is asked for the second time
+// with two arrivals.
+type hasty struct {
+	policy.Backup
+	asked int
+}
+
+func (h *hasty) Deadline(r *policy.Round) *policy.Deadline {
+	if r.Deadline == nil {
+		return &policy.Deadline{At: r.Start + 500}
+	}
+	if r.Arrived < 2 {
+		return nil
+	}
+	if h.asked++; h.asked != 2 {
+		return nil
+	}
+	return &policy.Deadline{At: r.Now}
+}
+
+// TestADeadlineWhileJoinersAreLetIn, set by the Timer that lets them in, has come with
+// it: no other one is asked for at the same time.
+func TestADeadlineWhileJoinersAreLetIn(t *testing.T) {
+	cfg := baseline()
+	cfg.Join, cfg.Policy = policy.JoinBlocking, &hasty{Backup: policy.Backup{B: 1}}
+	p := newPlay(t, cfg)
+	p.start(3)
+	p.at(50, policy.Join{ID: 3}, "admit 3")
+	p.quietly(90, policy.Arrival{ID: 0, Round: 1})
+	p.quietly(100, policy.Arrival{ID: 1, Round: 1})
+	p.at(100, policy.Timer{}, "3 fetches state 0 from 0: join", "deadline at 100")
+	if p.wake != 1000 {
+		t.Errorf("wakes at %d, want to look for the silent at 1000", p.wake)
 	}
 }
 

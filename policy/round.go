@@ -116,7 +116,7 @@ func (m *Machine) outerStep(now Time) {
 	m.emit(&OuterStep{Round: done, Epoch: m.epoch, Participants: took,
 		Reason: Reason{Rule: RuleReduced, Members: len(m.members), Arrived: len(took)}})
 	for _, w := range m.reduction.participants {
-		w.outerSteps, w.work, w.begun = done, working, true
+		w.outerSteps, w.work = done, working
 		m.promote(w)
 	}
 	m.becomeCollecting(now)
@@ -127,6 +127,7 @@ func (m *Machine) outerStep(now Time) {
 	m.emit(&StartRound{Round: m.round.number, IDs: took, Reason: Reason{Rule: RuleNextRound}})
 	for _, w := range m.members {
 		w.round.hasBegun, w.round.began = w.outerSteps == done, m.round.start
+		w.begun = w.begun || w.round.hasBegun
 		switch {
 		case w.outerSteps == done || w.work == fetching || m.phase == finished:
 		case w.learner && m.cfg.Join == JoinBlocking: // until this round lets it in

@@ -248,6 +248,25 @@ func TestARoundThatOpenedAgain(t *testing.T) {
 	}
 }
 
+// TestWhoComesBackHasNotArrived: worker 1 arrives, dies, and takes part in the same
+// round with zeros in its next life. It waited for nothing, and nobody for it.
+func TestWhoComesBackHasNotArrived(t *testing.T) {
+	sum := summarise([]runlog.Event{
+		{T: 0, Type: runlog.Join, Node: "w0", Round: 1},
+		{T: 0, Type: runlog.Join, Node: "w1", Round: 1},
+		{T: 10, Type: runlog.Arrive, Node: "w1", Round: 1},
+		{T: 50, Type: runlog.Evict, Node: "w1", Round: 1, Reason: reason(policy.RuleHeartbeat)},
+		{T: 60, Type: runlog.Join, Node: "w1", Round: 1, Incarnation: 1},
+		{T: 100, Type: runlog.Arrive, Node: "w0", Round: 1},
+		{T: 120, Type: runlog.RoundClose, Round: 1, Participants: []policy.ID{0, 1}},
+		{T: 150, Type: runlog.OuterStep, Round: 1, Participants: []policy.ID{0, 1}},
+		{T: 150, Type: runlog.RunEnd, Complete: new(true)},
+	})
+	if want := 20.0 / (150 + 50 + 90); sum.BarrierWaitFraction != want {
+		t.Errorf("barrier_wait_fraction = %v, want %v", sum.BarrierWaitFraction, want)
+	}
+}
+
 func TestAnUnfinishedRunIsSummedUpToItsLastEvent(t *testing.T) {
 	sum := summarise([]runlog.Event{
 		{T: 0, Type: runlog.Join, Node: "w0", Round: 1},

@@ -268,6 +268,7 @@ func (s *Summarizer) Add(e *Event) {
 			s.started, s.current = true, Round{Round: max(e.Round, 1), Start: e.T}
 		}
 		s.since[e.Node] = e.T
+		s.turns.anew(e.Node)
 		s.returns(e)
 	case RoundClose:
 		s.close(e)

@@ -45,6 +45,9 @@ func (t *turns) named(name string) *turn {
 	return new(turn)
 }
 
+// anew forgets what a worker did in the running round before it was evicted.
+func (t *turns) anew(name string) { *t.named(name) = turn{round: t.round} }
+
 // next begins a round, in which nobody has done anything yet.
 func (t *turns) next() { t.round++ }
 
