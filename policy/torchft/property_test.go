@@ -22,6 +22,7 @@ type job struct {
 	alive     map[policy.ID]int  // incarnation
 	out       map[policy.ID]bool // may join anew
 	tasks     map[policy.ID]any  // what each was last asked to do
+	donors    map[policy.ID]int  // the incarnation of whom it was last asked to fetch from
 	holds     map[policy.ID]held
 	has       map[policy.ID]int // the round that it has a contribution to
 	reduces   map[policy.Epoch]*policy.Reduce
@@ -62,7 +63,7 @@ func newJob(n, ranks, lighthouses int, p torchft.Policy) *job {
 	if err != nil {
 		panic(err)
 	}
-	j := &job{ranks: ranks, m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{},
+	j := &job{ranks: ranks, m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, donors: map[policy.ID]int{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{},
 		reduces: map[policy.Epoch]*policy.Reduce{}, in: map[policy.ID]policy.Epoch{}, said: map[policy.ID]policy.Epoch{}, drops: map[policy.ID]*policy.Abort{}, taken: map[policy.Epoch]held{}, commits: map[int][]policy.Epoch{}, diverged: map[policy.Epoch]bool{}}
 	for id := range n * ranks {
 		j.alive[policy.ID(id)] = 0
@@ -149,7 +150,7 @@ func (j *job) take(a policy.Action) {
 		} else if !a.Whole && has != nothing && !j.led(has, from) {
 			j.bad("w%d is to go on to %+v from %+v, which did not lead there", a.ID, from, has)
 		}
-		j.tasks[a.ID], j.has[a.ID] = a, 0
+		j.tasks[a.ID], j.donors[a.ID], j.has[a.ID] = a, j.alive[a.From], 0
 	case *policy.Close:
 		j.checkQuorum(a)
 	case *policy.Reduce:
@@ -309,7 +310,7 @@ func (j *job) work(id policy.ID) {
 		if from == nothing && task.OuterSteps == 0 {
 			from = held{}
 		}
-		if from.steps < task.OuterSteps {
+		if from.steps < task.OuterSteps || j.alive[task.From] != j.donors[id] { // another process does not answer for it
 			j.send(policy.FetchFailed{ID: id})
 			return
 		}
