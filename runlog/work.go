@@ -195,10 +195,10 @@ func (a *account) step(id policy.ID, e *Event) {
 			b.round = e.Round
 		}
 		b.steps++
-	case e.Round == b.last && len(a.heard) > 0 && a.heard[len(a.heard)-1].round == e.Round:
-		a.heard[len(a.heard)-1].steps++
-	case e.Round < b.last:
+	case e.Round < b.last || b.joining: // a process that came after that round began where all did
 		a.lost++
+	case len(a.heard) > 0 && a.heard[len(a.heard)-1].round == e.Round:
+		a.heard[len(a.heard)-1].steps++
 	}
 	if e.Step < a.scenario.InnerSteps {
 		a.begin(b, place, e.T, e.Round)

@@ -168,6 +168,8 @@ func TestBooksByHand(t *testing.T) {
 		{"left of its own will", three(), [][]runlog.Event{begin, evicted("w2", 50, policy.RuleLeave)}, books{0, 0, 0, [3]int{}, 0}},
 		{"contributes zeros", three(), [][]runlog.Event{begin, both("w0", 10, 1), both("w1", 10, 1), {{T: 60, Type: runlog.ReduceStart, Round: 1, Zero: []policy.ID{2}}}, round(1, 100)},
 			books{4, 0, 0, [3]int{1, 1, 0}, 0}},
+		{"begins anew where all did", three(), [][]runlog.Event{begin, all(10, 1), round(1, 100), evicted("w2", 110, policy.RuleReplaced), {{T: 110, Type: runlog.Join, Node: "w2", Round: 2, Incarnation: 1}}, both("w2", 120, 1)},
+			books{8, 2, 0, [3]int{1, 1, 1}, 1}},
 		{"resumed from a checkpoint", three(), [][]runlog.Event{begin, all(10, 1), round(1, 100), all(120, 2), round(2, 200), all(220, 3), round(3, 300), {step("w0", 320, 4, 1)},
 			{{T: 400, Type: runlog.RunResume, Round: 1, IDs: []policy.ID{0, 1, 2}}}, all(410, 2), round(2, 500)},
 			books{25, 13, 0, [3]int{2, 2, 2}, 0}},
