@@ -7,6 +7,7 @@
 package userlink
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/fnv"
 	"math/rand/v2"
@@ -58,8 +59,8 @@ type path struct {
 
 type entry[T any] struct {
 	due      time.Duration
-	seq      uint64 // keeps the order of packets that are due together
-	from, to int
+	seq      uint64 // keeps the order of those of a node that are due together
+	from, to int    // from orders others, in whatever order hosts tell of them
 	item     T
 }
 
@@ -250,5 +251,8 @@ func pathSeed(seed uint64, from, to string) (key [32]byte) {
 }
 
 func (e entry[T]) before(o entry[T]) bool {
-	return e.due < o.due || e.due == o.due && e.seq < o.seq
+	if e.due != o.due {
+		return e.due < o.due
+	}
+	return cmp.Or(cmp.Compare(e.from, o.from), cmp.Compare(e.seq, o.seq)) < 0
 }
