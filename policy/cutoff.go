@@ -84,32 +84,21 @@ func (m *Machine) enough(now Time) bool {
 
 // cutOff closes the round if the policy lets it.
 func (m *Machine) cutOff(now Time) {
-	rule := RuleQuorum
-	if m.expire(now) {
-		rule = RuleDeadline
+	c, rule := &m.round.cutoff, RuleQuorum
+	if c.hasDeadline && !c.overdue && now >= c.deadline.At+m.credit() {
+		c.overdue, rule = true, RuleDeadline
 	}
 	if m.letsIn() {
 		return
 	}
 	if !m.enough(now) {
-		m.round.cutoff.enough = false // a join may have raised what is needed since
+		c.enough = false // a join may have raised what is needed since
 		return
 	}
 	m.close(now, rule)
-	m.settle(now)
-	if m.letsIn() {
-		m.expire(now) // it may have another deadline by now
+	if m.settle(now); m.letsIn() {
+		m.cutOff(now) // its deadline may be another one by now
 	}
-}
-
-// expire reports whether the deadline of the running round comes now.
-func (m *Machine) expire(now Time) bool {
-	c := &m.round.cutoff
-	if !c.hasDeadline || c.overdue || now < c.deadline.At+m.credit() {
-		return false
-	}
-	c.overdue = true
-	return true
 }
 
 // checkEnough leaves the closing of a round that enough have arrived for to a
@@ -118,8 +107,7 @@ func (m *Machine) expire(now Time) bool {
 func (m *Machine) checkEnough(now Time) {
 	c := &m.round.cutoff
 	had := c.enough
-	c.enough = m.enough(now)
-	if c.enough && !had {
+	if c.enough = m.enough(now); c.enough && !had {
 		c.enoughAt = now
 	}
 }

@@ -48,7 +48,6 @@ func (m *Machine) checkUnreachable(now Time) {
 
 func (m *Machine) checkHeartbeats(now Time) {
 	limit := m.cfg.HeartbeatPeriod * Time(m.cfg.HeartbeatMissThreshold)
-	evicted := false
 	for _, w := range m.silent(now) {
 		silent := now - w.liveness.lastHeartbeat
 		if w.liveness.awaited {
@@ -64,9 +63,8 @@ func (m *Machine) checkHeartbeats(now Time) {
 			continue
 		}
 		m.evict(w, why)
-		evicted = true
 	}
-	if evicted && m.phase != finished {
+	if m.phase != finished {
 		m.settle(now)
 	}
 }
