@@ -334,6 +334,18 @@ func scenario(t *testing.T, n int, rate string, extra string) string {
 	return file
 }
 
+// lengthen has the run of such a scenario take so many outer steps.
+func lengthen(t *testing.T, file string, steps int) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, bytes.Replace(text, []byte("target_outer_steps: 3"), fmt.Appendf(nil, "target_outer_steps: %d", steps), 1), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRunSizes(t *testing.T) {
 	needSandbox(t)
 	for _, c := range []struct {
@@ -1069,13 +1081,7 @@ func TestUploads(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
 	file := links(t, "\n  parameters: 20000\n  upload: {every: 2}\n  links: {default: {rate_up: 50mbit, rate_down: 50mbit, one_way_delay: 5ms}}\n")
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = os.WriteFile(file, bytes.Replace(text, []byte("target_outer_steps: 3"), []byte("target_outer_steps: 7"), 1), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lengthen(t, file, 7)
 	sum := runBeside(t, file, "--policy", "baseline")
 	states := map[int]string{}
 	var uploads []runlog.Event

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -92,13 +91,7 @@ func TestResumeOverHosts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3, 1500)
 	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n")
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = os.WriteFile(file, bytes.Replace(text, []byte("target_outer_steps: 3"), []byte("target_outer_steps: 8"), 1), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lengthen(t, file, 8)
 	dir := filepath.Join(t.TempDir(), "run")
 	all := l.lead(t, t.Name(), "run", file, "--policy", "baseline", "--out", dir, "--hosts", "3@192.168.77.1")
 	waitFor(t, func() bool { return wholeBefore(dir, 3) > 0 })

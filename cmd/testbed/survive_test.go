@@ -150,13 +150,7 @@ func TestKilledRunIsResumed(t *testing.T) {
 	before := look(t)
 	// No deadline comes before all have arrived, on whatever machine.
 	file := scenario(t, 3, "100mbit", "  min_slack: 20s\n  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, bytes.Replace(text, []byte("target_outer_steps: 3"), []byte("target_outer_steps: 8"), 1), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	lengthen(t, file, 8)
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"run", file, "--policy", "straggler", "--out", dir}
 	for life := range 2 {
