@@ -46,6 +46,7 @@ type link struct {
 
 	mu    sync.Mutex
 	conns []*quic.Conn
+	added int // are being dialled beside them
 	tuner tuner.Tuner
 	tuned bool // a reduction is tuning
 	// suspected is set when a reduction has failed, with the number of packets
@@ -191,7 +192,10 @@ func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
 // is none, as the tuner says. The returned function ends it.
 func (l *link) grow(f *flow) (stop func()) {
 	if n := l.e.cfg.Connections; n > 0 {
-		for range n - len(l.connections()) {
+		l.mu.Lock()
+		missing := n - len(l.conns) - l.added // an earlier reduction may have begun to dial
+		l.mu.Unlock()
+		for range missing {
 			l.extend(f)
 		}
 		return func() {}
@@ -268,8 +272,14 @@ func (l *link) watch(trips *roundTrips, last tuner.Sample, end <-chan struct{}) 
 // extend dials a further connection in the background, for f to use at once and
 // for later reductions.
 func (l *link) extend(f *flow) {
+	l.mu.Lock()
+	l.added++
+	l.mu.Unlock()
 	l.e.tasks.Go(func() {
 		conn, err := l.dial(l.ctx)
+		l.mu.Lock()
+		l.added--
+		l.mu.Unlock()
 		if err != nil {
 			l.e.cfg.Logger.Info("no further connection", "peer", l.peer.Name, "err", err)
 			return

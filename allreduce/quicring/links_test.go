@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestSeveralConnections(t *testing.T) {
 						t.Errorf("rank %d sent over %d connections", k, peers)
 					}
 				}
+				waitFor(t, "all connections", func() bool { return r.fewest() >= connections })
 			}
 			for _, e := range r.endpoints {
 				for name, l := range e.links {
@@ -35,6 +37,38 @@ func TestSeveralConnections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConnectionsBeingDialled: a reduction that begins while its predecessors'
+// connections are being dialled adds none.
+func TestConnectionsBeingDialled(t *testing.T) {
+	const n, connections = 2, 5
+	r := newRing(t, n, func(c *Config) { c.Connections = connections })
+	for epoch := uint64(1); epoch <= 10; epoch++ {
+		r.mustBy(allreduce.Ring, epoch, upTo(n), gaussian(11, n, 10))
+	}
+	waitFor(t, "all connections", func() bool { return r.fewest() >= connections })
+	for _, e := range r.endpoints {
+		if err := e.Close(); err != nil { // no dial is under way any more
+			t.Error(err)
+		}
+		for name, l := range e.links {
+			if len(l.conns) != connections {
+				t.Errorf("%d connections to %s", len(l.conns), name)
+			}
+		}
+	}
+}
+
+// fewest is how many connections the link has that has the fewest.
+func (r *ring) fewest() (connections int) {
+	connections = math.MaxInt
+	for _, e := range r.endpoints {
+		for _, l := range e.links {
+			connections = min(connections, len(l.connections()))
+		}
+	}
+	return connections
 }
 
 // TestAbortOverSeveralConnections: whatever lies on them, the next epoch is
