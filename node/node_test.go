@@ -20,6 +20,7 @@ import (
 	"testbed/policy"
 	"testbed/runlog"
 	"testbed/scenarios"
+	"testbed/shaping"
 )
 
 func TestMain(m *testing.M) {
@@ -230,10 +231,11 @@ func sidelinedCatchesUp(t *testing.T, text string) {
 	s.Workers[2].JoinAt = 0
 	s.TargetOuterSteps = 5
 	straggler(s).Quorum = 0.5
+	s.Real.MinSlack = shaping.Duration(300 * time.Millisecond) // who is not slow is not late
 	sum, events := play(t, s, scenarios.Straggler, func(c *cluster, e runlog.Event) {
 		switch {
 		case e.Type == runlog.OuterStep && e.Round == 1:
-			c.commands[2] <- Command{Op: OpSlow, At: e.T, Factor: 8}
+			c.commands[2] <- Command{Op: OpSlow, At: e.T, Factor: 16}
 		case e.Type == runlog.RoundClose && e.Round == 2:
 			c.commands[2] <- Command{Op: OpRestore, At: e.T}
 		}

@@ -41,7 +41,7 @@ exit $code
 			if err != nil {
 				t.Fatal(err)
 			}
-			run := []string{scenario(t, 2, "100mbit", ""), "--policy", "baseline", "--out", filepath.Join(bin, "run")}
+			run := []string{roomy(t, scenario(t, 2, "20mbit", "")), "--policy", "baseline", "--out", filepath.Join(bin, "run")}
 			args := append([]string{file, "192.168.77.1", "h1", "--"}, run...)
 			if name == "mpirun" {
 				token := filepath.Join(bin, "token")

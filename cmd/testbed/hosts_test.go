@@ -41,9 +41,12 @@ type lab struct {
 	wrap map[int][]string
 }
 
-// tooSlow is what a run over hosts ends with whose machine is so busy that even the
-// network of a lab has no room in the plan.
-const tooSlow = "and the network between their hosts takes"
+// tooSlow and tooNarrow are what a run over hosts ends with whose machine is so busy
+// that even the network of a lab has no room in the plan, or does not carry it.
+const (
+	tooSlow   = "and the network between their hosts takes"
+	tooNarrow = "by plan reductions send up to"
+)
 
 // labToken is one that a person might choose.
 const labToken = "0123456789abcdef0123"
@@ -182,20 +185,21 @@ func (l *lab) limit(t *testing.T, host int, rate uint64) {
 	}
 }
 
-// run plays a run on all hosts.
+// run plays a run on all hosts, up to three times if the machine is too busy for the
+// network of a lab.
 func (l *lab) run(t *testing.T, args ...string) (sum runlog.Summary) {
 	t.Helper()
-	all := l.startRun(t, t.Name(), args...)
-	for k, p := range all {
-		err := p.Wait()
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
+	var all []*process
+	for range 3 {
+		all = l.startRun(t, t.Name(), args...)
+		for _, p := range all {
+			_ = p.Wait() // the exit code says it
 		}
-		if code := p.ProcessState.ExitCode(); code != 0 && (k > 0 || code != exitInvalid) {
-			t.Fatalf("host %d ended with exit code %d\n%s\nthe leader:\n%s", k, code, &p.stderr, &all[0].stderr)
+		if text := all[0].stderr.String(); !strings.Contains(text, tooSlow) && !strings.Contains(text, tooNarrow) {
+			break
 		}
 	}
+	end(t, all, exitInvalid)
 	if err := json.Unmarshal(all[0].stdout.Bytes(), &sum); err != nil {
 		t.Fatalf("stdout is no JSON: %v\n%s", err, &all[0].stderr)
 	}
@@ -276,6 +280,7 @@ func TestRunOverHosts(t *testing.T) {
 				return fmt.Errorf("round trips are not as planned: %s", text)
 			}
 			if a, b := alone.decisions, decisions(t, three.Dir); fmt.Sprint(a) != fmt.Sprint(b) || three.Fidelity.Verdict != "valid" {
+				alone.Complete = false // if that was the odd one, the next attempt plays it anew
 				return fmt.Errorf("on one host\n%s\nand on three\n%s\n%v", strings.Join(a, "\n"), strings.Join(b, "\n"), three.Fidelity)
 			}
 			return nil
@@ -304,8 +309,15 @@ func lost(t *testing.T, victim int) string { return fmt.Sprintf("%s-%d", t.Name(
 
 // loses plays a run on all hosts, of which one dies.
 func (l *lab) loses(t *testing.T, victim int) {
-	all := l.startRun(t, lost(t, victim), "persistent_straggler", "--policy", "baseline")
-	time.Sleep(500*time.Millisecond + time.Duration(rand.Int64N(int64(5*time.Second))))
+	file := roomy(t, scenario(t, 4, "20mbit", ""))
+	lengthen(t, file, 100) // it is never over before
+	all := l.startRun(t, lost(t, victim), file, "--policy", "baseline")
+	dir := all[0].Args[slices.Index(all[0].Args, "--out")+1]
+	waitFor(t, func() bool { // all have come
+		text, err := os.ReadFile(filepath.Join(dir, runlog.EnvironmentFile))
+		return err == nil && bytes.Contains(text, []byte(`"hosts"`))
+	})
+	time.Sleep(time.Duration(rand.Int64N(int64(5 * time.Second))))
 	if err := all[victim].Process.Kill(); err != nil {
 		t.Error(err)
 	}
@@ -343,14 +355,8 @@ func TestHostsThatWillNotDo(t *testing.T) {
 			t.Errorf("exit code %d, want %d, and %q in\n%s\nthe other host: %s", all[0].ProcessState.ExitCode(), code, says, text, &all[1].stderr)
 		}
 	}
-	file := scenario(t, 2, "100mbit", "")
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = os.WriteFile(file, bytes.ReplaceAll(text, []byte("one_way_delay: 5ms"), []byte("one_way_delay: 1us")), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := scenario(t, 2, "5mbit", "")
+	amend(t, file, "one_way_delay: 5ms", "one_way_delay: 1us")
 	end(exitError, " may take 1µs by plan, and the network between their hosts takes", file, "--policy", "baseline")
 	l.limit(t, 1, 20e6)
 	end(exitError, "by plan reductions send up to 171 Mbit/s from host", "persistent_straggler", "--policy", "baseline")

@@ -49,7 +49,7 @@ func TestVerifyOverHosts(t *testing.T) {
 	needSandbox(t)
 	l := newLab(t, 2, 1500)
 	l.wrap = map[int][]string{1: ahead(t, 1000)}
-	file := scenario(t, 2, "20mbit", "")
+	file := roomy(t, scenario(t, 2, "20mbit", ""))
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		all := l.lead(t, t.Name(), "verify", file, "--json", "--hosts", "2@192.168.77.1")
 		end(t, all, exitInvalid)
@@ -90,7 +90,7 @@ func TestResumeOverHosts(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
 	l := newLab(t, 3, 1500)
-	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n")
+	file := roomy(t, scenario(t, 3, "20mbit", "  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n"))
 	lengthen(t, file, 8)
 	dir := filepath.Join(t.TempDir(), "run")
 	all := l.lead(t, t.Name(), "run", file, "--policy", "baseline", "--out", dir, "--hosts", "3@192.168.77.1")

@@ -47,7 +47,7 @@ func TestLighthouseOnANetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := look(t)
-	file := scenario(t, 3, "100mbit", "injects:\n  - {op: Partition, ids: [2], at: 20000}\n  - {op: ClearPartition, at: 40000}\n")
+	file := scenario(t, 3, "100mbit", "injects:\n  - {op: Partition, ids: [2], at: 60000}\n  - {op: ClearPartition, at: 80000}\n")
 	r := testbed(t, "net", file, "--", "sh", "-c", onNetwork, exe)
 	if seen := strings.TrimSpace(r.stdout); r.code != 0 || !strings.HasSuffix(seen, "here silent here") {
 		t.Errorf("exit code %d, the replica was seen %q\n%s", r.code, seen, r.stderr)

@@ -173,7 +173,7 @@ func TestRunInSlurm(t *testing.T) {
 		}
 	})
 	batch := l.runInBatch(t, dir, user)
-	cmd, stdout, stderr := user(filepath.Join(dir, "testbed"), "net", "homogeneous", "--hosts", "slurm:3", "--", "testbed", "in", "w3", "sh", "-c", "echo $TESTBED_NODE; exit 5")
+	cmd, stdout, stderr := user(filepath.Join(dir, "testbed"), "net", "made.yaml", "--hosts", "slurm:3", "--", "testbed", "in", "w3", "sh", "-c", "echo $TESTBED_NODE; exit 5")
 	_ = cmd.Wait() // the exit code says it
 	if code := cmd.ProcessState.ExitCode(); code != 5 || stdout.String() != "w3\n" {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
@@ -186,7 +186,7 @@ func TestRunInSlurm(t *testing.T) {
 // runInBatch plays a run as the batch script of docs/hosts.md does it, until end.
 func (l *lab) runInBatch(t *testing.T, dir string, user func(string, ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer)) (end func()) {
 	t.Helper()
-	for to, from := range map[string]string{"sbatch.sh": filepath.Join(examples, "sbatch.sh"), "made.yaml": scenario(t, 2, "100mbit", "")} {
+	for to, from := range map[string]string{"sbatch.sh": filepath.Join(examples, "sbatch.sh"), "made.yaml": roomy(t, scenario(t, 4, "20mbit", ""))} {
 		text, err := os.ReadFile(from)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, to), text, 0o755)

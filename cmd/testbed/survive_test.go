@@ -32,6 +32,21 @@ func readEvents(t *testing.T, dir string) []runlog.Event {
 	return events
 }
 
+// eventsSoFar are those of a run that may be under way, whose last line may be
+// half written.
+func eventsSoFar(t *testing.T, dir string) []runlog.Event {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := runlog.Read(bytes.NewReader(text[:bytes.LastIndexByte(text, '\n')+1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
 // TestCoordinatorDiesDuringAReduction, which ends without it, and stays away
 // for longer than a silent worker is borne with.
 func TestCoordinatorDiesDuringAReduction(t *testing.T) {
@@ -165,7 +180,20 @@ func TestKilledRunIsResumed(t *testing.T) {
 				t.Errorf("resumed a living run: exit code %d, %s", r.code, r.stderr)
 			}
 		}
-		waitFor(t, func() bool { return wholeBefore(dir, 3) >= 1+2*life })
+		// What is on its way to the record dies with the process.
+		waitFor(t, func() bool {
+			if wholeBefore(dir, 3) < 1+2*life {
+				return false
+			}
+			last, led, resumed := lastOf(t, dir), false, 0
+			for _, e := range eventsSoFar(t, dir) {
+				if e.Type == runlog.RunResume {
+					resumed++
+				}
+				led = led || e.Type == runlog.State && e.Round == last && len(e.Participants) == 3
+			}
+			return led && resumed == life
+		})
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -59,6 +59,7 @@ func TestSplitBrain(t *testing.T) {
 	file := voters(t, `workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000, lighthouse: 1}, {id: 3, inner_step_mean: 1000, lighthouse: 1}]
 injects: []
 `)
+	amend(t, file, "heartbeat_miss_threshold: 5", "heartbeat_miss_threshold: 50") // nobody is to be lost
 	r := testbed(t, "run", "--json", "--out", filepath.Join(t.TempDir(), "run"), file, "--policy", "torchft:min_replicas=2")
 	var sum runlog.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {

@@ -72,7 +72,7 @@ func open(t *testing.T, file string, flags []string) Visit {
 	}, append(flags, "file://"+file)...)
 	cmd := exec.CommandContext(ctx, Find(t), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its own processes
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = time.Minute
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

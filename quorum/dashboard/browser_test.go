@@ -56,7 +56,7 @@ document.querySelector('[data-kill="b:2"]').click();
 		"--disable-background-networking", "--user-data-dir="+filepath.Join(t.TempDir(), "profile"), "--enable-logging=stderr",
 		"--virtual-time-budget=5000", "--dump-dom", server.URL+"/")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = time.Minute
 	var dom, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &dom, &said
 	if err := cmd.Run(); err != nil {

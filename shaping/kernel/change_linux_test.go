@@ -169,7 +169,7 @@ func TestAChangeTearsNothingDown(t *testing.T) {
 
 func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 	onBothBackends(t, func(t *testing.T, backend kernel.Backend) {
-		spec := shaping.Spec{Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(200)}}}
+		spec := shaping.Spec{Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(600)}}}
 		newLab(t, backend, spec, fourNodes, func(l *lab) {
 			here, there := l.udp("w0"), l.udp("w1")
 			if here == nil || there == nil {
@@ -190,7 +190,7 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			l.change(cut)
 			send(10)
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(800 * time.Millisecond)
 			l.change(l.plan)
 			send(20)
 			for _, c := range []struct {
@@ -201,7 +201,7 @@ func TestACutIsOneWayAndLosesWhatIsUnderWay(t *testing.T) {
 				}
 				want int
 			}{{"w0 to w1, cut", there, 10}, {"w1 to w0", here, 30}} {
-				_ = c.conn.SetReadDeadline(time.Now().Add(time.Second))
+				_ = c.conn.SetReadDeadline(time.Now().Add(2 * time.Second))
 				var got []byte
 				for buf := make([]byte, 16); ; {
 					if _, err := c.conn.Read(buf); err != nil {
@@ -278,6 +278,7 @@ func followTrace(t *testing.T, backend kernel.Backend, down bool) (judge func(te
 			return
 		}
 		defer there.Close()
+		defer here.Close()
 		at(0)
 		go func() {
 			defer here.Close()

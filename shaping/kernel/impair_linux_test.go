@@ -30,7 +30,7 @@ func (l *lab) arrivals(from, to string, n int, pause time.Duration) (got []int) 
 				time.Sleep(pause)
 			}
 		}
-		time.Sleep(300 * time.Millisecond) // the last are under way
+		time.Sleep(time.Second) // the last are under way
 	}()
 	buf := make([]byte, 128)
 	for {

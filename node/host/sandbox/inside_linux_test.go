@@ -136,7 +136,7 @@ func onlyInitLeft() error {
 		if len(left) == 1 {
 			return nil
 		}
-		if time.Since(start) > 2*time.Second {
+		if time.Since(start) > gonePatience {
 			return fmt.Errorf("still there: %v", left)
 		}
 		time.Sleep(5 * time.Millisecond)

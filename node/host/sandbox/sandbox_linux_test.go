@@ -375,7 +375,7 @@ func (l link) mustVanish(t *testing.T) {
 	t.Helper()
 	start := time.Now()
 	for l.exists(t) {
-		if time.Since(start) > 2*time.Second {
+		if time.Since(start) > gonePatience {
 			t.Fatal("the network namespace outlives its sandbox")
 		}
 		time.Sleep(5 * time.Millisecond)
