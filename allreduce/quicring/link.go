@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -37,6 +38,7 @@ type link struct {
 	// ctx ends with the link, and with it the dialling of more connections.
 	ctx    context.Context
 	cancel context.CancelFunc
+	added  atomic.Int32 // connections that are being dialled beside those there are
 
 	dialling sync.Mutex // one reduction dials the first, the others wait
 
@@ -46,7 +48,6 @@ type link struct {
 
 	mu    sync.Mutex
 	conns []*quic.Conn
-	added int // are being dialled beside them
 	tuner tuner.Tuner
 	tuned bool // a reduction is tuning
 	// suspected is set when a reduction has failed, with the number of packets
@@ -75,9 +76,7 @@ func (l *link) alive() bool {
 		return false
 	}
 	first := l.conns[0]
-	if l.suspected {
-		l.suspected = first.ConnectionStats().PacketsReceived == l.packetsReceived
-	}
+	l.suspected = l.suspected && first.ConnectionStats().PacketsReceived == l.packetsReceived
 	l.conns = slices.DeleteFunc(l.conns, func(c *quic.Conn) bool { return c != first && c.Context().Err() != nil })
 	return !l.suspected && first.Context().Err() == nil
 }
@@ -192,10 +191,7 @@ func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
 // is none, as the tuner says. The returned function ends it.
 func (l *link) grow(f *flow) (stop func()) {
 	if n := l.e.cfg.Connections; n > 0 {
-		l.mu.Lock()
-		missing := n - len(l.conns) - l.added // an earlier reduction may have begun to dial
-		l.mu.Unlock()
-		for range missing {
+		for range n - int(l.added.Load()) - len(l.connections()) { // never too many, in this order
 			l.extend(f)
 		}
 		return func() {}
@@ -272,14 +268,10 @@ func (l *link) watch(trips *roundTrips, last tuner.Sample, end <-chan struct{}) 
 // extend dials a further connection in the background, for f to use at once and
 // for later reductions.
 func (l *link) extend(f *flow) {
-	l.mu.Lock()
-	l.added++
-	l.mu.Unlock()
+	l.added.Add(1)
 	l.e.tasks.Go(func() {
 		conn, err := l.dial(l.ctx)
-		l.mu.Lock()
-		l.added--
-		l.mu.Unlock()
+		l.added.Add(-1)
 		if err != nil {
 			l.e.cfg.Logger.Info("no further connection", "peer", l.peer.Name, "err", err)
 			return
@@ -348,11 +340,9 @@ func waitUpTo(d time.Duration, group *sync.WaitGroup, stop <-chan struct{}) {
 		group.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-done:
-	case <-timer.C:
+	case <-time.After(d):
 	case <-stop:
 	}
 }
