@@ -191,7 +191,7 @@ func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
 // is none, as the tuner says. The returned function ends it.
 func (l *link) grow(f *flow) (stop func()) {
 	if n := l.e.cfg.Connections; n > 0 {
-		for range n - int(l.added.Load()) - len(l.connections()) { // never too many, in this order
+		for range n - int(l.added.Load()) - len(l.connections()) { // read in this order, never too many
 			l.extend(f)
 		}
 		return func() {}
