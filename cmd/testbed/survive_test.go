@@ -21,30 +21,26 @@ import (
 
 func readEvents(t *testing.T, dir string) []runlog.Event {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := runlog.Read(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
+	events, cut := eventsSoFar(t, dir)
+	if cut {
+		t.Fatalf("the record in %s ends within a line", dir)
 	}
 	return events
 }
 
-// eventsSoFar are those of a run that may be under way, whose last line may be
-// half written.
-func eventsSoFar(t *testing.T, dir string) []runlog.Event {
+// eventsSoFar are those of a run that may be under way, and whether its last line
+// is half written.
+func eventsSoFar(t *testing.T, dir string) (events []runlog.Event, cut bool) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := runlog.Read(bytes.NewReader(text[:bytes.LastIndexByte(text, '\n')+1]))
-	if err != nil {
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if events, err = runlog.Read(bytes.NewReader(text[:whole])); err != nil {
 		t.Fatal(err)
 	}
-	return events
+	return events, whole < len(text)
 }
 
 // TestCoordinatorDiesDuringAReduction, which ends without it, and stays away
@@ -186,7 +182,8 @@ func TestKilledRunIsResumed(t *testing.T) {
 				return false
 			}
 			last, led, resumed := lastOf(t, dir), false, 0
-			for _, e := range eventsSoFar(t, dir) {
+			events, _ := eventsSoFar(t, dir)
+			for _, e := range events {
 				if e.Type == runlog.RunResume {
 					resumed++
 				}
