@@ -19,77 +19,53 @@ import (
 // module is this module's path; a package is named below by its folder.
 const module = "testbed"
 
-// doors is the page with the import table: what each package may import of this
-// module, and why no more. A package that needs another row's door is two
-// packages, or the row is wrong: change the table with the code.
-const doors = "docs/architecture.md"
-
-// room is a row of the import table.
+// room is a folder with all that is below it, but for the folders that are rooms of
+// their own.
 type room struct {
-	line int
-	may  []string // folders
-	all  bool     // every folder
-	why  string
+	folder string
+	why    string // it stands where it stands
 }
 
-// tableHead begins the import table.
-const tableHead = "| folder | may import | why |"
-
-// parseDoors reads the import table of a page. Every problem names the line and
-// the mend.
-func parseDoors(page string) (rooms map[string]room, problems []string) {
-	rooms = map[string]room{}
-	lines := strings.Split(page, "\n")
-	at := slices.Index(lines, tableHead)
-	if at < 0 {
-		return nil, []string{fmt.Sprintf("%s:1: there is no import table; begin it with a line %q", doors, tableHead)}
-	}
-	for i := at + 2; i < len(lines) && strings.HasPrefix(lines[i], "|"); i++ {
-		bad := func(format string, args ...any) {
-			problems = append(problems, fmt.Sprintf("%s:%d: ", doors, i+1)+fmt.Sprintf(format, args...))
-		}
-		cells := strings.Split(strings.Trim(lines[i], "|"), "|")
-		if len(cells) != 3 || strings.TrimSpace(cells[2]) == "" {
-			bad("a row has three cells, | `folder` | `folder`, `folder` | why |; write it so")
-			continue
-		}
-		folders, ok := folderList(cells[0])
-		if !ok || len(folders) != 1 {
-			bad("the first cell is %q; write one folder there, in backticks", strings.TrimSpace(cells[0]))
-			continue
-		}
-		r := room{line: i + 1, why: strings.TrimSpace(cells[2])}
-		switch may := strings.TrimSpace(cells[1]); may {
-		case "everything":
-			r.all = true
-		case "nothing":
-		default:
-			if r.may, ok = folderList(may); !ok {
-				bad("the second cell is %q; write folders in backticks with commas between, or nothing, or everything", may)
-				continue
-			}
-		}
-		if old, twice := rooms[folders[0]]; twice {
-			bad("%s has a row already, on line %d; make one of the two", folders[0], old.line)
-		}
-		rooms[folders[0]] = r
-	}
-	if len(rooms) == 0 && len(problems) == 0 {
-		problems = []string{fmt.Sprintf("%s:%d: the import table has no rows; add one for each package", doors, at+1)}
-	}
-	return rooms, problems
+// rooms are in order from top to bottom: a package imports packages of its own room
+// and of rooms below, never of one above.
+var rooms = []room{
+	{"cmd", "verbs call everything, so that nothing has to call them"},
+	{"internal/stories", "tests: torchft's failures, played in every world"},
+	{"internal/randscenario", "tests: scenarios drawn at random"},
+	{"internal/memnet", "tests: a network in memory, in virtual time"},
+	{"internal/testenv", "tests: what a machine can do, and what it did meanwhile"},
+	{"internal/testprogram", "tests: a trainer of a user's own"},
+	{"report/sweeps", "shows the tables of sweeps"},
+	{"experiment", "plays many runs; how one is played on a real network is given to it"},
+	{"report", "shows what runs have left behind, and plays none"},
+	{"emulation", "the real network of a machine, and everything that runs on it"},
+	{"estimate", "formulas, and scaled-down runs that check them"},
+	{"sim", "the simulator: another player of the same decisions"},
+	{"train/replay", "what workers learnt, computed from a record"},
+	{"train/program/launch", "starts the user's own trainer for a scenario"},
+	{"node", "what runs inside a node does not know which world it is in"},
+	{"record", "events and summaries, whichever world they come from"},
+	{"scenarios/planned", "shows the network of a scenario"},
+	{"allreduce/ringorder", "orders rings by what is known of the paths"},
+	{"scenarios", "a scenario does not know who plays it"},
+	{"train", "what workers learn"},
+	{"policy/torchft", "the policy whose core is torchft's"},
+	{"torchft", "torchft's decisions, and the servers that take them for its clients"},
+	{"allreduce", "the all-reduce does not judge who takes part"},
+	{"shaping", "what a link is, and how the kernel or the router carries it out"},
+	{"policy", "the same decisions in every world: nothing of a world may reach them"},
+	{"internal", "statistics, and other things that know nothing of the project"},
 }
 
-// folderList reads names in backticks with commas between.
-func folderList(cell string) (folders []string, ok bool) {
-	for name := range strings.SplitSeq(cell, ",") {
-		inner := strings.Trim(strings.TrimSpace(name), "`")
-		if strings.TrimSpace(name) != "`"+inner+"`" || inner == "" || strings.Contains(inner, "`") {
-			return nil, false
+// roomOf returns the position in rooms of a package's room, -1 if it has none.
+func roomOf(folder string) (at int) {
+	at = -1
+	for i, r := range rooms {
+		if (folder == r.folder || strings.HasPrefix(folder, r.folder+"/")) && (at < 0 || len(r.folder) > len(rooms[at].folder)) {
+			at = i
 		}
-		folders = append(folders, inner)
 	}
-	return folders, true
+	return at
 }
 
 // ban forbids packages an import, or the use of some of its names.
@@ -103,23 +79,23 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "policy/adaptive", "policy/torchft", "worker", "quorum", "allreduce", "allreduce/int8", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/agenda", "sim/burst", "sim/churn", "sim/linerate", "sim/replay", "stats", "estimate", "scenarios/work", "scenarios/regions", "scenarios/truth", "scenarios/ringorder", "scenarios/placement", "train", "train/matrix", "train/charlm"}
+	pure   = []string{"policy", "policy/adaptive", "policy/regions", "policy/torchft", "policy/worker", "torchft", "allreduce", "allreduce/int8", "allreduce/reduction", "allreduce/ringorder", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/replay", "internal/stats", "estimate", "train", "train/charlm", "train/matrix", "train/work"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 
 var bans = []ban{
 	{in: []string{"shaping/kernel"}, contrary: true, imports: "github.com/vishvananda/netlink", why: "one room talks to the kernel's network, and can be checked against it"},
 	{in: []string{"shaping/kernel"}, contrary: true, imports: "github.com/vishvananda/netlink/", why: "one room talks to the kernel's network, and can be checked against it"},
-	{in: append(slices.Clone(pure), "scenarios", "runlog", "allreduce/entropy"), imports: "time", names: clocks, why: "time is an argument here; a clock would make runs differ"},
+	{in: append(slices.Clone(pure), "scenarios", "record", "allreduce/entropy"), imports: "time", names: clocks, why: "time is an argument here; a clock would make runs differ"},
 	{in: pure, imports: "os", why: "pure: no files, no environment, no processes"},
 	{in: pure, imports: "net", except: map[string][]string{"shaping": {"ParseMAC", "HardwareAddr"}}, why: "pure: no sockets; names and addresses as data are fine"},
 	{in: pure, imports: "net/http", why: "pure: no sockets"},
 	{in: pure, imports: "syscall", why: "pure: no system calls"},
-	{in: []string{"policy", "policy/torchft", "worker", "quorum", "allreduce", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "scenarios"}, imports: "sync", except: map[string][]string{"shaping": {"OnceValue"}}, why: "single-threaded by design, so that the order of events is the only order"},
-	{in: []string{"policy", "policy/torchft", "worker", "quorum"}, imports: "math/rand/v2", why: "decisions are never random"},
-	{in: []string{"policy", "policy/adaptive", "policy/torchft", "worker", "quorum"}, imports: "time", why: "the machine knows scenario time only"},
+	{in: []string{"policy", "policy/torchft", "policy/worker", "torchft", "allreduce", "allreduce/tuner", "shaping", "shaping/fidelity", "sim"}, imports: "sync", except: map[string][]string{"shaping": {"OnceValue"}}, why: "single-threaded by design, so that the order of events is the only order"},
+	{in: []string{"policy", "policy/torchft", "policy/worker", "torchft"}, imports: "math/rand/v2", why: "decisions are never random"},
+	{in: []string{"policy", "policy/adaptive", "policy/torchft", "policy/worker", "torchft"}, imports: "time", why: "the machine knows scenario time only"},
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
-	{in: []string{"node", "node/state", "allreduce/quicring", "report", "report/agreement", "report/sweeps", "report/timeline", "report/record", "report/words", "report/document", "report/estimates", "bench", "experiment"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
+	{in: []string{"node", "node/state", "allreduce/quicring", "report", "report/agreement", "report/sweeps", "report/timeline", "report/runs", "report/words", "report/document", "report/estimates", "allreduce/bench", "experiment", "experiment/sweep"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
 
 // pureDecisions are the only packages that policy imports; reflect, because the
@@ -218,70 +194,27 @@ func (s source) uses(p string, spec *ast.ImportSpec) map[string]token.Pos {
 	return out
 }
 
-// TestEveryPackageImportsWhatItsRowAllows, and nothing stands open that nobody
-// goes through: a row without a package, or a door that no file of the row's
-// folder uses, is out of date.
-func TestEveryPackageImportsWhatItsRowAllows(t *testing.T) {
-	page, err := os.ReadFile(doors)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rooms, problems := parseDoors(string(page))
-	for _, p := range problems {
-		t.Error(p)
-	}
-	all, used := packages(t), map[[2]string]bool{}
+// TestImportsGoDown: a package imports from its own room and from rooms below.
+func TestImportsGoDown(t *testing.T) {
+	all := packages(t)
 	for _, folder := range slices.Sorted(maps.Keys(all)) {
-		room, ok := rooms[folder]
-		if !ok {
-			t.Errorf("%s: %s has no row in the import table; say what it may import, and why no more", doors, folder)
+		from := roomOf(folder)
+		if from < 0 {
+			t.Errorf("%s is in none of the rooms of architecture_test.go: move it into one, or say what the new room is for", folder)
 			continue
 		}
 		for _, s := range all[folder] {
 			for p, spec := range s.imported() {
-				inner, ours := strings.CutPrefix(p, module+"/")
-				if !ours {
-					continue
-				}
-				used[[2]string{folder, inner}] = true
-				if !room.all && !slices.Contains(room.may, inner) {
-					t.Errorf("%s: %s may not import %s: %s (%s:%d)", s.at(spec.Pos()), folder, inner, room.why, doors, room.line)
+				if inner, ours := strings.CutPrefix(p, module+"/"); ours && roomOf(inner) < from {
+					to := rooms[roomOf(inner)]
+					t.Errorf("%s: %s may not import %s: the room %s stands above %s (%s)", s.at(spec.Pos()), folder, inner, to.folder, rooms[from].folder, to.why)
 				}
 			}
 		}
 	}
-	for folder, room := range rooms {
-		if all[folder] == nil {
-			t.Errorf("%s:%d: there is no package %s; remove the row, or mend its name", doors, room.line, folder)
-			continue
-		}
-		for _, inner := range room.may {
-			switch {
-			case all[inner] == nil:
-				t.Errorf("%s:%d: there is no package %s for %s to import; mend its name", doors, room.line, inner, folder)
-			case !used[[2]string{folder, inner}]:
-				t.Errorf("%s:%d: no file of %s imports %s; take it out of the row", doors, room.line, folder, inner)
-			}
-		}
-	}
-}
-
-func TestMalformedImportTables(t *testing.T) {
-	head := tableHead + "\n|---|---|---|\n"
-	for page, want := range map[string]string{
-		"no table":                                        ":1: there is no import table",
-		head:                                              ":1: the import table has no rows",
-		"text\n\n" + head + "| `a` | nothing |":           ":5: a row has three cells",
-		head + "| `a` | nothing | |":                      ":3: a row has three cells",
-		head + "| a | nothing | pure |":                   ":3: the first cell is \"a\"",
-		head + "| `a`, `b` | nothing | pure |":            ":3: the first cell is",
-		head + "| `a` | `b` `c` | pure |":                 ":3: the second cell is",
-		head + "| `a` | | pure |":                         ":3: the second cell is \"\"",
-		head + "| `a` | nothing | x |\n| `a` | `b` | y |": ":4: a has a row already, on line 3",
-	} {
-		_, problems := parseDoors(page)
-		if len(problems) != 1 || !strings.HasPrefix(problems[0], doors+want) {
-			t.Errorf("problems of %q are %q, want one that begins with %q", page, problems, doors+want)
+	for i, r := range rooms {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(folder string) bool { return roomOf(folder) == i }) {
+			t.Errorf("there is no package in the room %s; remove it from the list", r.folder)
 		}
 	}
 }
@@ -370,37 +303,6 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 		})
 		if !described {
 			t.Errorf("%s has no doc comment that begins with what it is", folder)
-		}
-	}
-}
-
-// What a reader can hold in mind, in lines.
-const (
-	maxPackage  = 2500
-	maxFunction = 80
-)
-
-// TestPackagesAndFunctionsAreShort: tests and generated code do not count.
-func TestPackagesAndFunctionsAreShort(t *testing.T) {
-	for folder, files := range packages(t) {
-		total := 0
-		for _, s := range files {
-			if ast.IsGenerated(s.ast) {
-				continue
-			}
-			total += s.fset.File(s.ast.Pos()).LineCount()
-			for _, d := range s.ast.Decls {
-				f, ok := d.(*ast.FuncDecl)
-				if !ok {
-					continue
-				}
-				if n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1; n > maxFunction {
-					t.Errorf("%s: function %s has %d lines, more than %d: cut it where a reader would", s.at(f.Pos()), f.Name.Name, n, maxFunction)
-				}
-			}
-		}
-		if total > maxPackage {
-			t.Errorf("%s has %d lines, more than %d: it is two packages", folder, total, maxPackage)
 		}
 	}
 }

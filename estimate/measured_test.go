@@ -14,7 +14,7 @@ import (
 	"testbed/estimate"
 	"testbed/policy"
 	"testbed/scenarios"
-	"testbed/sim/timing"
+	"testbed/sim"
 )
 
 // calibrated are measurements as a calibration has them.
@@ -185,7 +185,7 @@ func TestARingTakesWhatTheSimulatorSays(t *testing.T) {
 		mbps := math.Round(math.Exp(rapid.Float64Range(0, 7).Draw(t, "ln Mbit/s")))
 		oneWay := time.Duration(rapid.IntRange(10, 100_000).Draw(t, "one way, µs")) * time.Microsecond
 		m := calibrated()
-		times, err := timing.NewTimes(ringScenario(t, workers, parameters, mbps, oneWay), timing.Costs{
+		times, err := sim.NewTimes(ringScenario(t, workers, parameters, mbps, oneWay), sim.Costs{
 			Efficiency: m.Efficiency, Hop: time.Duration(m.Hop * 1e9), Reduce: time.Duration(m.Reduce * 1e9)})
 		if err != nil {
 			t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 	"slices"
 	"time"
 
-	"testbed/bench"
-	"testbed/calibrate"
+	"testbed/allreduce/bench"
+	"testbed/experiment/calibrate"
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 )
@@ -120,9 +120,9 @@ func (o *Calibration) Plan(names, only []string, to convert.Format) (err error) 
 func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, files []string, err error) {
 	fail := func(err error) (*calibrate.Calibration, []string, error) { return nil, nil, err }
 	from := o.Refit
-	var dir runlog.Dir
+	var dir record.Dir
 	if len(from) == 0 {
-		if dir, err = runlog.CreateDir(o.Dir); err != nil {
+		if dir, err = record.CreateDir(o.Dir); err != nil {
 			return fail(err)
 		}
 		from = []string{string(dir)}
@@ -145,7 +145,7 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 	case len(o.Refit) == 0:
 		c.Machine = thisMachine()
 	case len(o.Refit) == 1 && o.Dir == "":
-		dir = runlog.Dir(o.Refit[0])
+		dir = record.Dir(o.Refit[0])
 		if before, err := calibrate.Load(dir.Path(CalibrationFile)); err == nil {
 			c.Versions = before.Versions // of those runs
 			if c.Machine == (calibrate.Machine{}) {
@@ -153,7 +153,7 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 			}
 		}
 	default:
-		if dir, err = runlog.CreateDir(o.Dir); err != nil {
+		if dir, err = record.CreateDir(o.Dir); err != nil {
 			return fail(err)
 		}
 	}
@@ -229,7 +229,7 @@ func (o *Calibration) runs() (all []Run, err error) {
 }
 
 // measure makes the runs, each into a directory of its own.
-func (o *Calibration) measure(ctx context.Context, dir runlog.Dir) error {
+func (o *Calibration) measure(ctx context.Context, dir record.Dir) error {
 	all, err := o.runs()
 	if err != nil {
 		return err
@@ -271,7 +271,7 @@ func (play Real) retried(ctx context.Context, retries int, r Run) error {
 // versions are what else a calibration depends on.
 func versions() map[string]string {
 	v := map[string]string{}
-	if r := runlog.Revision(); r != "" {
+	if r := record.Revision(); r != "" {
 		v["vcs.revision"] = r
 	}
 	info, ok := debug.ReadBuildInfo()

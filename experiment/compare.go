@@ -8,8 +8,8 @@ import (
 	"os"
 	"slices"
 
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/scenarios"
 )
 
@@ -66,7 +66,7 @@ func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 			}
 		}
 	}
-	dir, err := runlog.CreateDir(o.Run.Dir)
+	dir, err := record.CreateDir(o.Run.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 		}
 	}
 	c.Conclude()
-	if err := dir.WriteJSON(runlog.ComparisonFile, c); err != nil {
+	if err := dir.WriteJSON(record.ComparisonFile, c); err != nil {
 		return partial, err
 	}
 	return c, judge(c, real)
@@ -132,7 +132,7 @@ func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 // judge says whether the results may be used, and whether the links agree.
 func judge(c *report.Comparison, real map[string][]report.Set) error {
 	for _, backend := range append([]string{""}, c.Links...) {
-		var all []runlog.Summary
+		var all []record.Summary
 		for _, set := range real[backend] {
 			for _, name := range c.Policies {
 				all = append(all, set[name])
@@ -165,19 +165,19 @@ func folder(prefix, policyName, suffix string) string {
 }
 
 // set simulates a run under each policy, into run directories of its own.
-func (play Simulator) set(r Run, policies []string, root runlog.Dir, prefix, suffix string) (report.Set, error) {
+func (play Simulator) set(r Run, policies []string, root record.Dir, prefix, suffix string) (report.Set, error) {
 	set := report.Set{}
 	for _, name := range policies {
-		dir, err := runlog.CreateDir(root.Path(folder(prefix, name, suffix)))
+		dir, err := record.CreateDir(root.Path(folder(prefix, name, suffix)))
 		if err != nil {
 			return nil, err
 		}
-		sum, err := play.Record(r.Scenario, name, dir.Path(runlog.EventsFile))
+		sum, err := play.Record(r.Scenario, name, dir.Path(record.EventsFile))
 		if err != nil {
 			return nil, err
 		}
 		sum.Dir = string(dir)
-		if err := errors.Join(dir.WriteScenario(r.File, r.Source, r.Scenario.Traces), dir.WriteJSON(runlog.SummaryFile, sum)); err != nil {
+		if err := errors.Join(dir.WriteScenario(r.File, r.Source, r.Scenario.Traces), dir.WriteJSON(record.SummaryFile, sum)); err != nil {
 			return nil, err
 		}
 		set[name] = sum
@@ -189,7 +189,7 @@ func (play Simulator) set(r Run, policies []string, root runlog.Dir, prefix, suf
 // for each link backend. Runs on the backends follow one another, and another
 // one is the first each time, so that a machine that changes meanwhile favours
 // none.
-func (play Real) sets(ctx context.Context, r Run, policies, backends []string, n int, root runlog.Dir, suffix string) (map[string]report.Set, error) {
+func (play Real) sets(ctx context.Context, r Run, policies, backends []string, n int, root record.Dir, suffix string) (map[string]report.Set, error) {
 	sets := map[string]report.Set{}
 	for i, name := range policies {
 		for k := range backends {

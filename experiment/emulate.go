@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	"testbed/calibrate"
-	"testbed/emulate"
 	"testbed/estimate"
+	"testbed/estimate/emulated"
+	"testbed/experiment/calibrate"
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/scenarios"
 )
 
@@ -31,8 +31,8 @@ type Emulation struct {
 // against it. A run that cannot be made small is refused with an
 // *estimate.FieldError. With another error there is a result only if it is an
 // *InvalidError, and not always.
-func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
-	small, err := emulate.Shrink(o.Run)
+func Emulate(ctx context.Context, o Emulation) (*emulated.Result, error) {
+	small, err := emulated.Shrink(o.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
 		return nil, err
 	}
 	c, failed := Compare(ctx, Comparison{
-		Run:      Run{Scenario: s, File: emulate.Name + ".yaml", Source: text, Dir: o.Dir},
+		Run:      Run{Scenario: s, File: emulated.Name + ".yaml", Source: text, Dir: o.Dir},
 		Policies: []string{scenarios.Baseline}, Repeat: o.Repeat, Real: o.Real, Links: links,
 	})
 	switch {
@@ -61,13 +61,13 @@ func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
 		// Here all nodes share the processors that were calibrated.
 		m.ReduceByte = o.Calibration.SimCosts().ReduceByte / 1e9
 	}
-	r, err := emulate.Judge(small, m, baselines(c.SimLinks, c.SimLinksRepeats), baselines(c.Real, c.Repeats))
+	r, err := emulated.Judge(small, m, baselines(c.SimLinks, c.SimLinksRepeats), baselines(c.Real, c.Repeats))
 	if err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	r.Dir = c.Dir
-	dir := runlog.Dir(c.Dir)
-	if err := dir.WriteFile(emulate.Name+".yaml", text); err != nil {
+	dir := record.Dir(c.Dir)
+	if err := dir.WriteFile(emulated.Name+".yaml", text); err != nil {
 		return nil, err
 	}
 	if err := dir.WriteJSON(EmulationFile, r); err != nil {
@@ -77,7 +77,7 @@ func Emulate(ctx context.Context, o Emulation) (*emulate.Result, error) {
 }
 
 // baselines are the runs of sets, if there are any.
-func baselines(first report.Set, others []report.Set) (all []runlog.Summary) {
+func baselines(first report.Set, others []report.Set) (all []record.Summary) {
 	if first == nil {
 		return nil
 	}

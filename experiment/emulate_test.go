@@ -8,11 +8,11 @@ import (
 	"slices"
 	"testing"
 
-	"testbed/calibrate"
-	"testbed/emulate"
 	"testbed/estimate"
+	"testbed/estimate/emulated"
 	"testbed/experiment"
-	"testbed/runlog"
+	"testbed/experiment/calibrate"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
@@ -40,7 +40,7 @@ func TestEmulate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.World != runlog.Real || r.Round.N != 2*(emulate.Rounds-1) || !slices.Equal(r.Verdicts, []fidelity.Level{fidelity.Valid, fidelity.Valid}) {
+	if r.World != record.Real || r.Round.N != 2*(emulated.Rounds-1) || !slices.Equal(r.Verdicts, []fidelity.Level{fidelity.Valid, fidelity.Valid}) {
 		t.Errorf("world %s, %d rounds, %v", r.World, r.Round.N, r.Verdicts)
 	}
 	var by []string
@@ -55,11 +55,11 @@ func TestEmulate(t *testing.T) {
 	}
 	// What is left can be played again.
 	again, err := scenarios.Load(filepath.Join(r.Dir, "emulated.yaml"))
-	if err != nil || len(again.Workers) != 4 || again.Name != emulate.Name {
+	if err != nil || len(again.Workers) != 4 || again.Name != emulated.Name {
 		t.Errorf("%+v, %v", again, err)
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir, experiment.EmulationFile))
-	var kept emulate.Result
+	var kept emulated.Result
 	if err != nil || json.Unmarshal(text, &kept) != nil || kept.Round.Median != r.Round.Median {
 		t.Errorf("%s, %v", text, err)
 	}
@@ -70,14 +70,14 @@ func TestEmulate(t *testing.T) {
 
 func TestEmulateOnlySimulates(t *testing.T) {
 	r, err := experiment.Emulate(t.Context(), emulation(t, nil))
-	if err != nil || r.World != runlog.Sim || len(r.Verdicts) != 0 || len(r.Predictions) != 2 {
+	if err != nil || r.World != record.Sim || len(r.Verdicts) != 0 || len(r.Predictions) != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
 // TestEmulateSaysWhatMayNotBeUsed, and gives it all the same.
 func TestEmulateSaysWhatMayNotBeUsed(t *testing.T) {
-	o := emulation(t, &fake{spoil: func(n int, _ experiment.Run, s *runlog.Summary) error {
+	o := emulation(t, &fake{spoil: func(n int, _ experiment.Run, s *record.Summary) error {
 		if n == 1 {
 			spoiled(s, "router late")
 		}
@@ -91,7 +91,7 @@ func TestEmulateSaysWhatMayNotBeUsed(t *testing.T) {
 }
 
 func TestEmulateFails(t *testing.T) {
-	o := emulation(t, &fake{spoil: func(int, experiment.Run, *runlog.Summary) error { return errBroken }})
+	o := emulation(t, &fake{spoil: func(int, experiment.Run, *record.Summary) error { return errBroken }})
 	if r, err := experiment.Emulate(t.Context(), o); r != nil || !errors.Is(err, errBroken) {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
@@ -34,7 +34,7 @@ type Run struct {
 // Real plays a run on a real network. Where the machine does not support that,
 // errors.ErrUnsupported is in the error's tree and there is no run directory;
 // after other errors it holds a partial record.
-type Real func(context.Context, Run) (runlog.Summary, error)
+type Real func(context.Context, Run) (record.Summary, error)
 
 // InvalidError says why a result may not be used. Whatever returns it returns
 // the result too.
@@ -50,7 +50,7 @@ func (e *InvalidError) Error() string {
 
 // Usable says whether the results of real runs may be used. If not, the error
 // is an *InvalidError about the first that may not.
-func Usable(results ...runlog.Summary) error {
+func Usable(results ...record.Summary) error {
 	for _, s := range results {
 		reason := ""
 		switch {

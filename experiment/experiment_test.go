@@ -12,16 +12,16 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/calibrate"
 	"testbed/experiment"
+	"testbed/experiment/calibrate"
+	"testbed/experiment/sweep"
+	"testbed/record"
 	"testbed/report"
-	"testbed/report/record"
-	"testbed/runlog"
+	"testbed/report/runs"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 	"testbed/shaping/fidelity"
 	"testbed/sim"
-	"testbed/sweep"
 )
 
 var errBroken = errors.New("broken")
@@ -31,39 +31,39 @@ type fake struct {
 	runs      []experiment.Run
 	simulator experiment.Simulator // sim.Run if nil
 	// spoil changes the result of a run, by its number from 0.
-	spoil func(n int, r experiment.Run, s *runlog.Summary) error
+	spoil func(n int, r experiment.Run, s *record.Summary) error
 }
 
-func (f *fake) play(_ context.Context, r experiment.Run) (runlog.Summary, error) {
+func (f *fake) play(_ context.Context, r experiment.Run) (record.Summary, error) {
 	n := len(f.runs)
 	f.runs = append(f.runs, r)
-	dir, err := runlog.CreateDir(r.Dir)
+	dir, err := record.CreateDir(r.Dir)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
 	if f.simulator == nil {
 		f.simulator = sim.Run
 	}
-	sum, err := f.simulator.Record(r.Scenario, r.Policy, dir.Path(runlog.EventsFile))
+	sum, err := f.simulator.Record(r.Scenario, r.Policy, dir.Path(record.EventsFile))
 	if err != nil {
 		return sum, err
 	}
-	sum.World, sum.Links, sum.TimeScale, sum.Fidelity.Verdict = runlog.Real, cmp.Or(r.Links, "user"), r.Scenario.Real.TimeScale, fidelity.Valid
+	sum.World, sum.Links, sum.TimeScale, sum.Fidelity.Verdict = record.Real, cmp.Or(r.Links, "user"), r.Scenario.Real.TimeScale, fidelity.Valid
 	if f.spoil != nil {
 		if err := f.spoil(n, r, &sum); err != nil {
 			return sum, err
 		}
 	}
 	var fidelity struct {
-		Rounds []record.RoundVerdict `json:"rounds"`
+		Rounds []runs.RoundVerdict `json:"rounds"`
 	}
 	for _, round := range sum.Rounds {
-		fidelity.Rounds = append(fidelity.Rounds, record.RoundVerdict{Round: round.Round, Verdict: sum.Fidelity.Verdict})
+		fidelity.Rounds = append(fidelity.Rounds, runs.RoundVerdict{Round: round.Round, Verdict: sum.Fidelity.Verdict})
 	}
-	return sum, errors.Join(dir.WriteScenario(r.File, r.Source, nil), dir.WriteJSON(runlog.SummaryFile, sum), dir.WriteJSON("fidelity.json", fidelity))
+	return sum, errors.Join(dir.WriteScenario(r.File, r.Source, nil), dir.WriteJSON(record.SummaryFile, sum), dir.WriteJSON("fidelity.json", fidelity))
 }
 
-func spoiled(s *runlog.Summary, reason string) {
+func spoiled(s *record.Summary, reason string) {
 	s.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{reason, "another reason"}}
 }
 
@@ -116,7 +116,7 @@ func names(t *testing.T, dir string) (all []string) {
 }
 
 func TestUsable(t *testing.T) {
-	good := runlog.Summary{Policy: "baseline", Seed: 3, Complete: true, OuterSteps: 5, BitIdentical: new(true), Fidelity: fidelity.Verdict{Verdict: fidelity.Suspect}}
+	good := record.Summary{Policy: "baseline", Seed: 3, Complete: true, OuterSteps: 5, BitIdentical: new(true), Fidelity: fidelity.Verdict{Verdict: fidelity.Suspect}}
 	if err := experiment.Usable(good, good); err != nil {
 		t.Error(err)
 	}
@@ -125,7 +125,7 @@ func TestUsable(t *testing.T) {
 	diverged.BitIdentical = new(false)
 	spoiled(&busy, "timers late")
 	unfounded.Fidelity.Verdict = fidelity.Invalid
-	for reason, bad := range map[string]runlog.Summary{
+	for reason, bad := range map[string]record.Summary{
 		"incomplete after 5 outer steps":             incomplete,
 		"workers ended a round with different bytes": diverged,
 		"fidelity invalid, timers late":              busy,
@@ -170,7 +170,7 @@ func TestCompareRepeats(t *testing.T) {
 	if o.Run.Scenario.Seed != 42 {
 		t.Errorf("the caller's scenario has seed %d", o.Run.Scenario.Seed)
 	}
-	rec, err := record.Read(o.Run.Dir)
+	rec, err := runs.Read(o.Run.Dir)
 	if err != nil || len(rec.Runs) != 18 {
 		t.Fatalf("the record: %v", err)
 	}
@@ -181,7 +181,7 @@ func TestCompareRepeats(t *testing.T) {
 
 // TestCompareReportsTheFirstInvalidResult, and has the result nevertheless.
 func TestCompareReportsTheFirstInvalidResult(t *testing.T) {
-	f := fake{spoil: func(n int, _ experiment.Run, s *runlog.Summary) error {
+	f := fake{spoil: func(n int, _ experiment.Run, s *record.Summary) error {
 		if n >= 3 { // straggler with the second seed, and all after it
 			spoiled(s, fmt.Sprintf("reason %d", n))
 		}
@@ -199,7 +199,7 @@ func TestCompareReportsTheFirstInvalidResult(t *testing.T) {
 // run nothing is left.
 func TestCompareFails(t *testing.T) {
 	for want, failure := range map[string]error{"kept": errBroken, "removed": fmt.Errorf("no namespaces: %w", errors.ErrUnsupported)} {
-		f := fake{spoil: func(n int, _ experiment.Run, _ *runlog.Summary) error {
+		f := fake{spoil: func(n int, _ experiment.Run, _ *record.Summary) error {
 			if n == 1 {
 				return failure
 			}
@@ -251,7 +251,7 @@ func TestCompareInOneWorld(t *testing.T) {
 			t.Errorf("simulated only, and there is %s", name)
 		}
 	}
-	rec, err := record.Read(o.Run.Dir)
+	rec, err := runs.Read(o.Run.Dir)
 	if err != nil || !slices.Equal(rec.Policies(), scenarios.PolicyNames) || len(rec.Runs) != 8 {
 		t.Errorf("read again: %v, %+v", err, rec)
 	}
@@ -261,7 +261,7 @@ func TestCompareInOneWorld(t *testing.T) {
 	if c, err = experiment.Compare(t.Context(), o); err != nil || len(f.runs) != 2 || c.Sim != nil || c.SimLinks != nil || c.Speedup.Real.(float64) >= 1 {
 		t.Errorf("real only: %v, %d real runs, %+v", err, len(f.runs), c)
 	}
-	if rec, err = record.Read(o.Run.Dir); err != nil || !slices.Equal(rec.Policies(), o.Policies) {
+	if rec, err = runs.Read(o.Run.Dir); err != nil || !slices.Equal(rec.Policies(), o.Policies) {
 		t.Errorf("read again: %v, the policies are %v and not in the order given", err, rec.Policies())
 	}
 }
@@ -294,7 +294,7 @@ func chosen(t *testing.T, names ...string) []calibrate.Experiment {
 // TestCalibrateRetries: a run that may not be used is removed and made again,
 // so many times; what the last one left stays.
 func TestCalibrateRetries(t *testing.T) {
-	f := fake{spoil: func(n int, r experiment.Run, s *runlog.Summary) error {
+	f := fake{spoil: func(n int, r experiment.Run, s *record.Summary) error {
 		if strings.Contains(r.Dir, "workers-2") || n == 0 {
 			spoiled(s, fmt.Sprintf("reason %d", n))
 		}
@@ -361,7 +361,7 @@ func TestCalibrate(t *testing.T) {
 		}
 	}
 	c.Machine.Processor = "another one"
-	if err := runlog.Dir(r.Dir).WriteJSON(experiment.CalibrationFile, c); err != nil {
+	if err := record.Dir(r.Dir).WriteJSON(experiment.CalibrationFile, c); err != nil {
 		t.Fatal(err)
 	}
 	o.Real, o.Dir, o.Refit = nil, "", []string{r.Dir}
@@ -407,7 +407,7 @@ func TestCalibrateAScenario(t *testing.T) {
 
 func TestCalibrateFails(t *testing.T) {
 	for want, failure := range map[string]error{"kept": errBroken, "removed": errors.ErrUnsupported} {
-		f := fake{spoil: func(n int, _ experiment.Run, _ *runlog.Summary) error { return []error{nil, failure}[n] }}
+		f := fake{spoil: func(n int, _ experiment.Run, _ *record.Summary) error { return []error{nil, failure}[n] }}
 		o := experiment.Calibration{Dir: filepath.Join(t.TempDir(), "c"), Experiments: chosen(t, "payload-20000", "workers-2"), Repeat: 1, Real: f.play}
 		_, _, err := experiment.Calibrate(t.Context(), o)
 		if kept := names(t, o.Dir); !errors.Is(err, failure) || (want == "kept") != (len(kept) == 2) {
@@ -426,9 +426,9 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &sweep.Plan{Scenario: r.Scenario, Text: r.Source, World: runlog.Real, Cells: cells, Seeds: []uint64{7}, Repeats: 1, Policies: scenarios.PolicyNames}
+	p := &sweep.Plan{Scenario: r.Scenario, Text: r.Source, World: record.Real, Cells: cells, Seeds: []uint64{7}, Repeats: 1, Policies: scenarios.PolicyNames}
 	broken := true
-	f := fake{spoil: func(n int, _ experiment.Run, s *runlog.Summary) error {
+	f := fake{spoil: func(n int, _ experiment.Run, s *record.Summary) error {
 		switch {
 		case n == 1:
 			spoiled(s, "busy")
@@ -459,7 +459,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 
-	f = fake{spoil: func(n int, _ experiment.Run, s *runlog.Summary) error {
+	f = fake{spoil: func(n int, _ experiment.Run, s *record.Summary) error {
 		spoiled(s, fmt.Sprint("reason ", n))
 		return nil
 	}}

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"testbed/experiment"
+	"testbed/record"
 	"testbed/report"
-	"testbed/report/record"
-	"testbed/runlog"
+	"testbed/report/runs"
 	"testbed/scenarios"
 )
 
@@ -80,12 +80,12 @@ func TestCompareLinks(t *testing.T) {
 			}
 		}
 	}
-	rec, err := record.Read(o.Run.Dir)
+	rec, err := runs.Read(o.Run.Dir)
 	if err != nil || len(rec.Runs) != 24 || !slices.Equal(rec.Links, o.Backends) || rec.Unsimulated() != nil {
 		t.Fatalf("the record: %v, %+v", err, rec)
 	}
-	if runs := rec.Of(runlog.Real, "straggler"); len(runs) != 3 || runs[0].Links != "user" {
-		t.Errorf("a report is about %d runs", len(runs))
+	if played := rec.Of(record.Real, "straggler"); len(played) != 3 || played[0].Links != "user" {
+		t.Errorf("a report is about %d runs", len(played))
 	}
 	var page strings.Builder
 	if err := report.WriteHTML(&page, rec); err != nil {
@@ -101,7 +101,7 @@ func TestCompareLinks(t *testing.T) {
 // TestLinksDiffer: a difference has its error, its result and its words, and a run
 // that may not be used counts for more.
 func TestLinksDiffer(t *testing.T) {
-	slower := func(_ int, r experiment.Run, s *runlog.Summary) error {
+	slower := func(_ int, r experiment.Run, s *record.Summary) error {
 		if r.Links == "htb" && r.Policy == "straggler" {
 			s.WallClock += s.WallClock / 10
 			s.Sidelined = s.Sidelined[:1]
@@ -128,7 +128,7 @@ func TestLinksDiffer(t *testing.T) {
 		}
 	}
 
-	f = fake{spoil: func(n int, r experiment.Run, s *runlog.Summary) error {
+	f = fake{spoil: func(n int, r experiment.Run, s *record.Summary) error {
 		if r.Links == "htb" {
 			spoiled(s, "timers late")
 		}

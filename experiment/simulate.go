@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"testbed/calibrate"
+	"testbed/experiment/calibrate"
+	"testbed/record"
 	"testbed/report"
-	"testbed/report/record"
-	"testbed/runlog"
+	"testbed/report/runs"
 	"testbed/scenarios"
 	"testbed/sim"
 	"testbed/sim/replay"
@@ -17,7 +17,7 @@ import (
 
 // Simulator plays a scenario in the simulator. record is told every event; it
 // may be nil.
-type Simulator func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error)
+type Simulator func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error)
 
 // The simulator's models of the network.
 const (
@@ -34,23 +34,23 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 		if c != nil {
 			costs = c.SimCosts()
 		}
-		return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+		return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 			if s.Unasked() {
-				return runlog.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows; give it, or have it asked by --train"}
+				return record.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows; give it, or have it asked by --train"}
 			}
-			return sim.RunLinks(s, policyName, costs, record)
+			return sim.RunLinks(s, policyName, costs, note)
 		}, nil
 	case network != NetworkChurn:
 		return nil, &scenarios.Error{Field: "network", Problem: fmt.Sprintf("there is no %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
 	case c == nil:
 		return sim.Run, nil
 	}
-	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 		priced, _, err := c.Price(s)
 		if err != nil {
-			return runlog.Summary{}, err
+			return record.Summary{}, err
 		}
-		return sim.Run(priced, policyName, record)
+		return sim.Run(priced, policyName, note)
 	}, nil
 }
 
@@ -58,27 +58,27 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 const Stdout = "-"
 
 // Record simulates and writes the events to a file, if one is named.
-func (play Simulator) Record(s *scenarios.Scenario, policyName, file string) (sum runlog.Summary, err error) {
+func (play Simulator) Record(s *scenarios.Scenario, policyName, file string) (sum record.Summary, err error) {
 	if file == "" {
 		return play(s, policyName, nil)
 	}
-	err = writeEvents(file, func(record func(runlog.Event)) error {
-		sum, err = play(s, policyName, record)
+	err = writeEvents(file, func(note func(record.Event)) error {
+		sum, err = play(s, policyName, note)
 		return err
 	})
 	return sum, err
 }
 
-func writeEvents(file string, fill func(record func(runlog.Event)) error) error {
+func writeEvents(file string, fill func(note func(record.Event)) error) error {
 	if file == Stdout {
-		w := runlog.NewWriter(os.Stdout)
+		w := record.NewWriter(os.Stdout)
 		return errors.Join(fill(w.Write), w.Flush())
 	}
 	f, err := os.Create(file)
 	if err != nil {
 		return fmt.Errorf("writing the trace: %w", err)
 	}
-	w := runlog.NewWriter(f)
+	w := record.NewWriter(f)
 	if err := fill(w.Write); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -89,7 +89,7 @@ func writeEvents(file string, fill func(record func(runlog.Event)) error) error 
 }
 
 // Predict adds to a record the simulated runs that it lacks.
-func Predict(rec *record.Record) error {
+func Predict(rec *runs.Record) error {
 	for _, m := range rec.Unsimulated() {
 		s := *rec.Scenario
 		s.Seed = m.Seed
@@ -98,8 +98,8 @@ func Predict(rec *record.Record) error {
 			if err != nil {
 				return err
 			}
-			run := record.Run{}
-			if run.Summary, err = play(&s, m.Policy, func(e runlog.Event) { run.Events = append(run.Events, e) }); err != nil {
+			run := runs.Run{}
+			if run.Summary, err = play(&s, m.Policy, func(e record.Event) { run.Events = append(run.Events, e) }); err != nil {
 				return err
 			}
 			rec.Runs = append(rec.Runs, run)
@@ -113,7 +113,7 @@ func Predict(rec *record.Record) error {
 // directory without a record is a *scenarios.Error.
 func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (report.Replay, error) {
 	fail := func(err error) (report.Replay, error) { return report.Replay{}, err }
-	s, record, err := readRecord(dir)
+	s, note, err := readRecord(dir)
 	if err != nil {
 		return fail(err)
 	}
@@ -123,27 +123,27 @@ func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (
 	if _, err := s.Machine(policyName); err != nil {
 		return fail(err)
 	}
-	recording, err := replay.NewRecording(s, record)
+	recording, err := replay.NewRecording(s, note)
 	if err != nil {
 		return fail(err)
 	}
-	var replayed []runlog.Event
-	if _, err := recording.Replay(policyName, func(e runlog.Event) { replayed = append(replayed, e) }); err != nil {
+	var replayed []record.Event
+	if _, err := recording.Replay(policyName, func(e record.Event) { replayed = append(replayed, e) }); err != nil {
 		return fail(err)
 	}
 	if trace != "" {
-		err = writeEvents(trace, func(write func(runlog.Event)) error {
+		err = writeEvents(trace, func(write func(record.Event)) error {
 			for _, e := range replayed {
 				write(e)
 			}
 			return nil
 		})
 	}
-	return report.NewReplay(s, dir, record, replayed), err
+	return report.NewReplay(s, dir, note, replayed), err
 }
 
 // readRecord reads the scenario and the events of a run directory.
-func readRecord(dir string) (*scenarios.Scenario, []runlog.Event, error) {
+func readRecord(dir string) (*scenarios.Scenario, []record.Event, error) {
 	var s *scenarios.Scenario
 	var err error
 	for _, name := range []string{"scenario.yaml", "scenario.json"} {
@@ -158,12 +158,12 @@ func readRecord(dir string) (*scenarios.Scenario, []runlog.Event, error) {
 	if s == nil {
 		return nil, nil, &scenarios.Error{File: dir, Problem: "it has no scenario.yaml; name the directory of a run"}
 	}
-	f, err := os.Open(filepath.Join(dir, runlog.EventsFile))
+	f, err := os.Open(filepath.Join(dir, record.EventsFile))
 	if err != nil {
 		return nil, nil, &scenarios.Error{File: dir, Problem: "the record cannot be read: " + err.Error()}
 	}
 	defer f.Close()
-	events, err := runlog.Read(f)
+	events, err := record.Read(f)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the record in %s: %w", dir, err)
 	}

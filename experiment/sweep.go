@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"testbed/runlog"
+	"testbed/experiment/sweep"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/sweep"
 )
 
 // flushEvery is how often the rows of simulated points are written to disk: a
@@ -78,7 +78,7 @@ func Sweep(ctx context.Context, p *sweep.Plan, o SweepOptions) (s sweep.Summary,
 	})
 	s = p.Summarize(keys, done)
 	s.Dir = string(dir)
-	err = errors.Join(failed, ctx.Err(), table.Flush(), writeCSV(dir, p, keys, done), dir.WriteJSON(runlog.SummaryFile, s))
+	err = errors.Join(failed, ctx.Err(), table.Flush(), writeCSV(dir, p, keys, done), dir.WriteJSON(record.SummaryFile, s))
 	if err == nil {
 		err = invalid
 	}
@@ -87,12 +87,12 @@ func Sweep(ctx context.Context, p *sweep.Plan, o SweepOptions) (s sweep.Summary,
 
 // directory makes the directory of results, or opens that of an interrupted
 // sweep.
-func (o *SweepOptions) directory(p *sweep.Plan) (runlog.Dir, error) {
+func (o *SweepOptions) directory(p *sweep.Plan) (record.Dir, error) {
 	if o.Resume && sweep.Is(o.Dir) {
 		abs, err := filepath.Abs(o.Dir)
-		return runlog.Dir(abs), err
+		return record.Dir(abs), err
 	}
-	dir, err := runlog.CreateDir(o.Dir)
+	dir, err := record.CreateDir(o.Dir)
 	if err != nil {
 		return "", err
 	}
@@ -103,7 +103,7 @@ func (o *SweepOptions) directory(p *sweep.Plan) (runlog.Dir, error) {
 	return dir, dir.WriteScenario("scenario.json", text, p.Scenario.Traces)
 }
 
-func writeCSV(dir runlog.Dir, p *sweep.Plan, keys []string, done map[string]sweep.Row) error {
+func writeCSV(dir record.Dir, p *sweep.Plan, keys []string, done map[string]sweep.Row) error {
 	file, err := os.Create(dir.Path(sweep.CSVFile))
 	if err != nil {
 		return fmt.Errorf("writing the table of results: %w", err)
@@ -112,9 +112,9 @@ func writeCSV(dir runlog.Dir, p *sweep.Plan, keys []string, done map[string]swee
 }
 
 func (play Simulator) player() sweep.Player {
-	return func(ctx context.Context, s *scenarios.Scenario, _ string, pt sweep.Point) (runlog.Summary, error) {
+	return func(ctx context.Context, s *scenarios.Scenario, _ string, pt sweep.Point) (record.Summary, error) {
 		if err := ctx.Err(); err != nil {
-			return runlog.Summary{}, err
+			return record.Summary{}, err
 		}
 		return play(s, pt.Policy, nil)
 	}
@@ -122,15 +122,15 @@ func (play Simulator) player() sweep.Player {
 
 // player plays points one after the other, each with a run directory in dir,
 // and keeps why the first result that may not be used is invalid.
-func (play Real) player(dir runlog.Dir, invalid *error) sweep.Player {
-	return func(ctx context.Context, s *scenarios.Scenario, key string, pt sweep.Point) (runlog.Summary, error) {
-		fail := func(err error) (runlog.Summary, error) { return runlog.Summary{}, err }
+func (play Real) player(dir record.Dir, invalid *error) sweep.Player {
+	return func(ctx context.Context, s *scenarios.Scenario, key string, pt sweep.Point) (record.Summary, error) {
+		fail := func(err error) (record.Summary, error) { return record.Summary{}, err }
 		if err := ctx.Err(); err != nil {
 			return fail(err)
 		}
-		record := path.Join("points", key)
+		note := path.Join("points", key)
 		r, err := (Run{
-			Scenario: s, Policy: pt.Policy, Dir: dir.Path(record),
+			Scenario: s, Policy: pt.Policy, Dir: dir.Path(note),
 			Title: strings.TrimSpace(fmt.Sprintf("%s seed %d repeat %d", pt.Set, pt.Seed, pt.Repeat)),
 		}).rewritten()
 		if err != nil {
@@ -143,7 +143,7 @@ func (play Real) player(dir runlog.Dir, invalid *error) sweep.Player {
 		if err == nil && *invalid == nil {
 			*invalid = Usable(sum)
 		}
-		sum.Dir = record
+		sum.Dir = note
 		return sum, err
 	}
 }

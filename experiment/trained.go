@@ -8,10 +8,10 @@ import (
 	"sync"
 
 	"testbed/internal/nice"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/train/lesson"
 	"testbed/train/program/launch"
+	"testbed/train/replay"
 )
 
 // Trained returns a simulator that also plays what the run learns, so that its
@@ -19,28 +19,28 @@ import (
 // something real is trained. The model is written to the file, if one is named. It
 // ends early with ctx.
 func (play Simulator) Trained(ctx context.Context, model string) Simulator {
-	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (sum runlog.Summary, err error) {
+	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (sum record.Summary, err error) {
 		err = launch.With(ctx, s, func(s *scenarios.Scenario) error {
-			sum, err = play.train(ctx, s, policyName, record, model)
+			sum, err = play.train(ctx, s, policyName, note, model)
 			return err
 		})
 		return sum, err
 	}
 }
 
-func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyName string, record func(runlog.Event), model string) (runlog.Summary, error) {
+func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyName string, note func(record.Event), model string) (record.Summary, error) {
 	l, err := newPupil(s)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
 	defer l.lesson.Close()
 	var failed error
-	sum, err := play(s, policyName, func(e runlog.Event) {
+	sum, err := play(s, policyName, func(e record.Event) {
 		if failed == nil {
 			failed = ctx.Err()
 		}
 		if failed == nil {
-			failed = l.add(e, record)
+			failed = l.add(e, note)
 		}
 	})
 	if err == nil {
@@ -55,22 +55,22 @@ func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyNa
 
 // pupil gathers what a simulated run learns.
 type pupil struct {
-	lesson *lesson.Lesson
-	learnt *runlog.Learnt
+	lesson *replay.Lesson
+	learnt *record.Learnt
 }
 
 func newPupil(s *scenarios.Scenario) (*pupil, error) {
-	l, err := lesson.New(s)
-	return &pupil{l, runlog.NewLearnt(s)}, err
+	l, err := replay.New(s)
+	return &pupil{l, record.NewLearnt(s)}, err
 }
 
 // add takes the next event, and tells record of it and of what comes of it.
-func (p *pupil) add(e runlog.Event, record func(runlog.Event)) error {
+func (p *pupil) add(e record.Event, note func(record.Event)) error {
 	more, err := p.lesson.Add(&e)
-	for _, e := range append([]runlog.Event{e}, more...) {
+	for _, e := range append([]record.Event{e}, more...) {
 		p.learnt.Add(&e)
-		if record != nil {
-			record(e)
+		if note != nil {
+			note(e)
 		}
 	}
 	return err
@@ -81,31 +81,31 @@ func (p *pupil) add(e runlog.Event, record func(runlog.Event)) error {
 // the lowest priority. It is safe for concurrent use, and ends early with ctx.
 func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
 	var mutex sync.Mutex
-	known := map[any]func() (*runlog.Learnt, error){}
-	return func(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+	known := map[any]func() (*record.Learnt, error){}
+	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 		if s.Train.Foreign() { // who knows what it hangs on
-			return play.Trained(ctx, "")(s, policyName, record)
+			return play.Trained(ctx, "")(s, policyName, note)
 		}
-		var events []runlog.Event
-		sum, err := play(s, policyName, func(e runlog.Event) {
-			if lesson.Matters(&e) {
+		var events []record.Event
+		sum, err := play(s, policyName, func(e record.Event) {
+			if replay.Matters(&e) {
 				events = append(events, e)
 			}
-			if record != nil {
-				record(e)
+			if note != nil {
+				note(e)
 			}
 		})
 		if err != nil {
 			return sum, err
 		}
-		key, err := lesson.Key(s, events)
+		key, err := replay.Key(s, events)
 		if err != nil {
 			return sum, err
 		}
 		mutex.Lock()
 		taught, ok := known[key]
 		if !ok {
-			taught = sync.OnceValues(func() (*runlog.Learnt, error) { return teach(ctx, s, events) })
+			taught = sync.OnceValues(func() (*record.Learnt, error) { return teach(ctx, s, events) })
 			known[key] = taught
 		}
 		mutex.Unlock()
@@ -118,7 +118,7 @@ func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
 }
 
 // teach plays what is learnt from events, on a thread of its own.
-func teach(ctx context.Context, s *scenarios.Scenario, events []runlog.Event) (learnt *runlog.Learnt, err error) {
+func teach(ctx context.Context, s *scenarios.Scenario, events []record.Event) (learnt *record.Learnt, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -143,7 +143,7 @@ func teach(ctx context.Context, s *scenarios.Scenario, events []runlog.Event) (l
 }
 
 // keep writes what was learnt to a file.
-func keep(s *scenarios.Scenario, l *lesson.Lesson, file string) error {
+func keep(s *scenarios.Scenario, l *replay.Lesson, file string) error {
 	if !s.Train.Real() {
 		return &scenarios.Error{Field: "model", Problem: "the scenario trains none; give it the section train with a task, charlm for example"}
 	}

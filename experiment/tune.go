@@ -13,10 +13,10 @@ import (
 	"strconv"
 	"sync"
 
+	"testbed/experiment/tune"
+	"testbed/record"
 	"testbed/report"
 	"testbed/report/learning"
-	"testbed/runlog"
-	"testbed/tune"
 )
 
 // Files of a tuning in its directory.
@@ -82,7 +82,7 @@ func Tune(ctx context.Context, o Tuning) (*Tuned, error) {
 			return nil, err
 		}
 	}
-	dir, err := runlog.CreateDir(o.Run.Dir)
+	dir, err := record.CreateDir(o.Run.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (t *Tuned) check(s *search, tried []tune.Point) error {
 
 // play compares what was chosen with the first policy, and with the chosen
 // policies as the scenario has them.
-func (t *Tuned) play(ctx context.Context, o *Tuning, dir runlog.Dir) error {
+func (t *Tuned) play(ctx context.Context, o *Tuning, dir record.Dir) error {
 	list := append([]string{t.Policies[0]}, t.Chosen...)
 	for _, name := range t.Policies {
 		if slices.ContainsFunc(t.Chosen, func(c string) bool { return tune.PolicyOf(c) == tune.PolicyOf(name) }) {
@@ -239,7 +239,7 @@ func (s *search) all(spaces []tune.Space, seeds []uint64) ([]tune.Point, error) 
 // simulated once.
 func (s *search) points(list []string, seeds []uint64) ([]tune.Point, error) {
 	list = unique(list)
-	sums := make([]runlog.Summary, len(list)*len(seeds))
+	sums := make([]record.Summary, len(list)*len(seeds))
 	next := make(chan int)
 	var group sync.WaitGroup
 	var mutex sync.Mutex
@@ -277,7 +277,7 @@ func (s *search) points(list []string, seeds []uint64) ([]tune.Point, error) {
 }
 
 // mean is what came of a policy over several runs.
-func mean(name string, sums []runlog.Summary) tune.Point {
+func mean(name string, sums []record.Summary) tune.Point {
 	p := tune.Point{Policy: name, Complete: true}
 	for _, sum := range sums {
 		p.Complete = p.Complete && sum.Complete
@@ -290,7 +290,7 @@ func mean(name string, sums []runlog.Summary) tune.Point {
 	return p
 }
 
-func writePoints(dir runlog.Dir, points []tune.Point) error {
+func writePoints(dir record.Dir, points []tune.Point) error {
 	file, err := os.Create(dir.Path(PointsFile))
 	if err != nil {
 		return fmt.Errorf("writing the points: %w", err)

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"testbed/experiment"
-	"testbed/runlog"
+	"testbed/experiment/tune"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/tune"
 )
 
 func tuning(t *testing.T, f *fake) experiment.Tuning {
@@ -87,21 +87,21 @@ func TestTuneFails(t *testing.T) {
 		t.Errorf("cancelled: %v, %+v", err, got)
 	}
 	o = tuning(t, nil)
-	o.Simulate = func(*scenarios.Scenario, string, func(runlog.Event)) (runlog.Summary, error) {
-		return runlog.Summary{}, errBroken
+	o.Simulate = func(*scenarios.Scenario, string, func(record.Event)) (record.Summary, error) {
+		return record.Summary{}, errBroken
 	}
 	if _, err := experiment.Tune(t.Context(), o); !errors.Is(err, errBroken) {
 		t.Errorf("a simulator that fails: %v", err)
 	}
 	o = tuning(t, nil)
-	o.Simulate = func(*scenarios.Scenario, string, func(runlog.Event)) (runlog.Summary, error) {
-		return runlog.Summary{Work: &runlog.Work{}}, nil
+	o.Simulate = func(*scenarios.Scenario, string, func(record.Event)) (record.Summary, error) {
+		return record.Summary{Work: &record.Work{}}, nil
 	}
 	if _, err := experiment.Tune(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no run came to its end") {
 		t.Errorf("runs that do not end: %v", err)
 	}
 	var f fake
-	f.spoil = func(int, experiment.Run, *runlog.Summary) error { return errors.ErrUnsupported }
+	f.spoil = func(int, experiment.Run, *record.Summary) error { return errors.ErrUnsupported }
 	o = tuning(t, &f)
 	if got, err := experiment.Tune(t.Context(), o); !errors.Is(err, errors.ErrUnsupported) || got == nil {
 		t.Errorf("no sandbox: %v", err)

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"testbed/experiment/tune"
 	"testbed/policy"
 	"testbed/report"
 	"testbed/report/words"
 	"testbed/scenarios"
-	"testbed/tune"
 )
 
 // fewPoints is how many points of a front a person wants to read.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // tell gives the policy machine an event and carries out what it decides.
@@ -23,7 +23,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	if step, ok := a.(*policy.OuterStep); ok {
 		c.report(c.outcomes.Step(now, step, c.scenario.ClockTime))
 	}
-	if e, ok := runlog.FromAction(now, a); ok {
+	if e, ok := record.FromAction(now, a); ok {
 		c.orderRing(&e)
 		c.report(e)
 	}
@@ -102,14 +102,14 @@ func (c *coordinator) send(id policy.ID, m message) {
 }
 
 // note records an event of now.
-func (c *coordinator) note(e runlog.Event) {
+func (c *coordinator) note(e record.Event) {
 	e.T = c.t
 	c.report(e)
 }
 
 // report numbers an event of the record, so that one is not recorded twice that
 // this coordinator and the one before both know of.
-func (c *coordinator) report(e runlog.Event) {
+func (c *coordinator) report(e record.Event) {
 	c.reported++
 	e.Seq = c.reported
 	if c.reported > c.cfg.Reported {
@@ -129,5 +129,5 @@ func (c *coordinator) gone(id policy.ID) bool { return c.workers[id].gone }
 
 func (c *coordinator) end(complete bool) {
 	c.done, c.complete = true, complete
-	c.note(runlog.Event{Type: runlog.RunEnd, Complete: &complete})
+	c.note(record.Event{Type: record.RunEnd, Complete: &complete})
 }

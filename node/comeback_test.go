@@ -9,21 +9,21 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
 
 // comings renders who came and went after the beginning, and why.
-func comings(events []runlog.Event) string {
+func comings(events []record.Event) string {
 	var all []string
 	for _, e := range events {
 		switch e.Type {
-		case runlog.Join:
+		case record.Join:
 			if e.T > 0 {
 				all = append(all, fmt.Sprintf("%s joins (%s, %d)", e.Node, e.Reason.Rule, e.Incarnation))
 			}
-		case runlog.Evict, runlog.Reject:
+		case record.Evict, record.Reject:
 			all = append(all, fmt.Sprintf("%s %s (%s)", e.Node, e.Type, e.Reason.Rule))
 		}
 	}
@@ -48,36 +48,36 @@ func TestComingBack(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		on     runlog.Type // of round 2
+		on     record.Type // of round 2
 		do     func(*world)
 		rejoin policy.RejoinMode
 		want   string
 		last   []policy.ID // participants of the last round
 	}{
-		{"restarts in its inner steps", runlog.OuterStep, restart(500), "", "w2 evict (replaced), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
-		{"restarts in a reduction", runlog.ReduceStart, restart(0), "", "w2 evict (replaced), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
-		{"restarts long after its loss was noticed", runlog.Arrive, restart(long), "", "w2 evict (heartbeat), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
-		{"restarts twice", runlog.Arrive, func(w *world) {
+		{"restarts in its inner steps", record.OuterStep, restart(500), "", "w2 evict (replaced), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
+		{"restarts in a reduction", record.ReduceStart, restart(0), "", "w2 evict (replaced), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
+		{"restarts long after its loss was noticed", record.Arrive, restart(long), "", "w2 evict (heartbeat), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
+		{"restarts twice", record.Arrive, func(w *world) {
 			restart(200)(w)
 			time.AfterFunc(w.scenario.RealDuration(4000), func() { restart(200)(w) })
 		}, "", "w2 evict (replaced), w2 joins (join, 1), w2 evict (replaced), w2 joins (join, 2)", []policy.ID{0, 1, 2, 3}},
-		{"crashes after a restart", runlog.Arrive, func(w *world) {
+		{"crashes after a restart", record.Arrive, func(w *world) {
 			restart(200)(w)
 			time.AfterFunc(w.scenario.RealDuration(6000), func() { w.crash(2) })
 		}, "", "w2 evict (replaced), w2 joins (join, 1), w2 evict (heartbeat)", []policy.ID{0, 1, 3}},
-		{"restarts while it is cut off", runlog.Arrive, func(w *world) { cut(w, 1500); restart(500)(w) },
+		{"restarts while it is cut off", record.Arrive, func(w *world) { cut(w, 1500); restart(500)(w) },
 			"", "w2 evict (replaced), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
-		{"restarts while there is no coordinator", runlog.Arrive, func(w *world) { w.crashCoordinator(3000, false); restart(500)(w) },
+		{"restarts while there is no coordinator", record.Arrive, func(w *world) { w.crashCoordinator(3000, false); restart(500)(w) },
 			"", "w2 evict (replaced), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
-		{"gives up and comes back", runlog.Arrive, func(w *world) {
+		{"gives up and comes back", record.Arrive, func(w *world) {
 			w.excuse(2)
 			w.command(2, Command{Op: OpFail})
 			time.AfterFunc(w.scenario.RealDuration(3000), func() { w.restart(2) })
 		}, "", "w2 evict (gave_up), w2 joins (join, 1)", []policy.ID{0, 1, 2, 3}},
-		{"leaves after its round when it is preempted", runlog.OuterStep, func(w *world) { w.command(2, Command{Op: OpPreempt}) },
+		{"leaves after its round when it is preempted", record.OuterStep, func(w *world) { w.command(2, Command{Op: OpPreempt}) },
 			"", "w2 evict (leave)", []policy.ID{0, 1, 3}},
-		{"is evicted alive, and may not come back", runlog.Arrive, func(w *world) { cut(w, long) }, policy.RejoinNever, "w2 evict (heartbeat)", []policy.ID{0, 1, 3}},
-		{"is evicted alive, and comes back", runlog.Arrive, func(w *world) { cut(w, long) },
+		{"is evicted alive, and may not come back", record.Arrive, func(w *world) { cut(w, long) }, policy.RejoinNever, "w2 evict (heartbeat)", []policy.ID{0, 1, 3}},
+		{"is evicted alive, and comes back", record.Arrive, func(w *world) { cut(w, long) },
 			policy.RejoinAfterRounds, "w2 evict (heartbeat), w2 joins (rejoin, 0)", []policy.ID{0, 1, 2, 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestComingBack(t *testing.T) {
 				s.TargetOuterSteps, s.Policy.Rejoin, s.Real.HeedUnreachable = 24, c.rejoin, false
 				w := newWorld(t, s)
 				done := false
-				w.onEvent = func(e runlog.Event) {
+				w.onEvent = func(e record.Event) {
 					if e.Type == c.on && e.Round == 2 && !done {
 						done = true
 						c.do(w)
@@ -120,11 +120,11 @@ func TestTheSlowComeBack(t *testing.T) {
 			s := worldScenario(t, 4)
 			s.TargetOuterSteps, s.Policy.Rejoin, s.Policy.RejoinRounds = 14, mode, 3
 			w := newWorld(t, s)
-			w.onEvent = func(e runlog.Event) {
+			w.onEvent = func(e record.Event) {
 				switch {
-				case e.Type == runlog.OuterStep && e.Round == 1:
+				case e.Type == record.OuterStep && e.Round == 1:
 					w.command(3, Command{Op: OpSlow, Factor: 5, At: 1})
-				case e.Type == runlog.Evict:
+				case e.Type == record.Evict:
 					w.command(3, Command{Op: OpRestore, At: 1})
 				}
 			}

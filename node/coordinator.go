@@ -16,13 +16,13 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"testbed/allreduce/ringorder"
 	"testbed/node/identity"
 	"testbed/node/outcomes"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/policy/regions"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/regions"
-	"testbed/scenarios/ringorder"
 )
 
 // endPatience bounds how long the coordinator waits for the last messages of the
@@ -139,7 +139,7 @@ type coordinator struct {
 	halted         bool // all nodes had died, and their workers are waited for
 	done, complete bool
 	reported       int          // events so far
-	ring           *runlog.Ring // the last one ordered
+	ring           *record.Ring // the last one ordered
 }
 
 // remote is a worker that has said hello.

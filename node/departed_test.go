@@ -9,7 +9,7 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -29,10 +29,10 @@ func TestDepartedWorkersLeaveNothing(t *testing.T) {
 		arrived := map[string]int{}
 		var early int64
 		var evicted time.Time // the last one
-		w.onEvent = func(e runlog.Event) {
+		w.onEvent = func(e record.Event) {
 			var id policy.ID
 			switch fmt.Sscanf(e.Node, "w%d", &id); {
-			case e.Type == runlog.Arrive && id >= stay:
+			case e.Type == record.Arrive && id >= stay:
 				if arrived[e.Node]++; arrived[e.Node] > 1 {
 					return
 				}
@@ -41,11 +41,11 @@ func TestDepartedWorkersLeaveNothing(t *testing.T) {
 				} else {
 					w.crash(id)
 				}
-			case e.Type == runlog.Evict:
+			case e.Type == record.Evict:
 				evicted = time.Now()
-			case e.Type == runlog.OuterStep && e.Round == 1:
+			case e.Type == record.OuterStep && e.Round == 1:
 				early = live("node.newLine")
-			case e.Type == runlog.OuterStep && e.Round == s.TargetOuterSteps-1:
+			case e.Type == record.OuterStep && e.Round == s.TargetOuterSteps-1:
 				if time.Since(evicted) < 2*endPatience {
 					t.Error("the run is too short for this test")
 				}

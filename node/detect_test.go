@@ -6,7 +6,7 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -17,17 +17,17 @@ func TestDetection(t *testing.T) {
 	const period = 1000
 	for _, c := range []struct {
 		name  string
-		on    runlog.Type // of round 2
+		on    record.Type // of round 2
 		lose  func(*world)
 		cause policy.Rule
 		bound policy.Time // after the loss
 	}{
-		{"crash in inner steps", runlog.OuterStep, func(w *world) { w.crash(2) }, policy.RuleConnection, 2 * period},
-		{"crash in a reduction", runlog.ReduceStart, func(w *world) { w.crash(2) }, policy.RuleConnection, 2 * period},
-		{"freeze in inner steps", runlog.OuterStep, func(w *world) { w.freeze(2) }, policy.RuleHeartbeat, 6 * period},
-		{"freeze in a reduction", runlog.ReduceStart, func(w *world) { w.freeze(2) }, policy.RuleProgress, 6 * period},
-		{"ended by whoever started it", runlog.Arrive, func(w *world) { w.excuse(2); w.nodes[2].cancel() }, policy.RuleGaveUp, period / 2},
-		{"black hole between two workers", runlog.ReduceStart, func(w *world) {
+		{"crash in inner steps", record.OuterStep, func(w *world) { w.crash(2) }, policy.RuleConnection, 2 * period},
+		{"crash in a reduction", record.ReduceStart, func(w *world) { w.crash(2) }, policy.RuleConnection, 2 * period},
+		{"freeze in inner steps", record.OuterStep, func(w *world) { w.freeze(2) }, policy.RuleHeartbeat, 6 * period},
+		{"freeze in a reduction", record.ReduceStart, func(w *world) { w.freeze(2) }, policy.RuleProgress, 6 * period},
+		{"ended by whoever started it", record.Arrive, func(w *world) { w.excuse(2); w.nodes[2].cancel() }, policy.RuleGaveUp, period / 2},
+		{"black hole between two workers", record.ReduceStart, func(w *world) {
 			w.excuse(2)
 			w.net.Fault(w.t, "hole", shaping.Cut{Paths: []shaping.Direction{{From: "w1", To: "w2"}, {From: "w0", To: "w2"}}})
 		}, policy.RuleProgress, 20 * period},
@@ -38,7 +38,7 @@ func TestDetection(t *testing.T) {
 				s.Real.StallTimeout = shaping.Duration(s.RealDuration(2.5 * period))
 				w := newWorld(t, s)
 				var lost policy.Time
-				w.onEvent = func(e runlog.Event) {
+				w.onEvent = func(e record.Event) {
 					if e.Type == c.on && e.Round == 2 && lost == 0 {
 						lost = w.now() + 30
 						time.AfterFunc(s.RealDuration(30), func() { c.lose(w) })
@@ -52,7 +52,7 @@ func TestDetection(t *testing.T) {
 					t.Fatalf("detected %+v, want worker 2 by %s", sum.Detected, c.cause)
 				}
 				for _, e := range events {
-					if e.Type == runlog.Evict && e.T-lost > c.bound {
+					if e.Type == record.Evict && e.T-lost > c.bound {
 						t.Errorf("lost at %d, noticed at %d, more than %d later", lost, e.T, c.bound)
 					}
 				}
@@ -71,8 +71,8 @@ func TestPauseHoldsTheStep(t *testing.T) {
 	err := memnet.TryBubble(t, func(t *testing.T) {
 		w := newWorld(t, worldScenario(t, 3))
 		pause := fault{what: "pause", id: 1, at: 500, lasts: 3000}
-		w.onEvent = func(e runlog.Event) {
-			if e.Type == runlog.RunStart {
+		w.onEvent = func(e record.Event) {
+			if e.Type == record.RunStart {
 				w.at(pause.at, func() { w.inflict(0, pause) })
 			}
 		}
@@ -81,7 +81,7 @@ func TestPauseHoldsTheStep(t *testing.T) {
 			t.Errorf("complete %v, evicted %+v", sum.Complete, sum.Evicted)
 		}
 		for _, e := range events {
-			if e.Type == runlog.Step && e.Node == "w1" {
+			if e.Type == record.Step && e.Node == "w1" {
 				if e.T < 4000 || e.T > 4100 || e.Duration < 1000 || e.Duration > 1010 {
 					t.Errorf("the first step took %d µs and ended at %d, want 1,000 and 4,000", e.Duration, e.T)
 				}

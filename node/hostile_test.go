@@ -19,7 +19,7 @@ import (
 	"testbed/internal/memnet"
 	"testbed/node/identity"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -158,7 +158,7 @@ func words(alpn string, i int) string {
 func TestHostilePeers(t *testing.T) {
 	for _, name := range scenarios.PolicyNames {
 		t.Run(name, func(t *testing.T) {
-			run := func(attack bool) (sum runlog.Summary) {
+			run := func(attack bool) (sum record.Summary) {
 				memnet.Bubble(t, func(t *testing.T) {
 					s := worldScenario(t, 4)
 					straggler(s).MinSlack = 200
@@ -169,7 +169,7 @@ func TestHostilePeers(t *testing.T) {
 					if attack {
 						stop = w.attack(t)
 					}
-					var events []runlog.Event
+					var events []record.Event
 					sum, events = w.play(name, time.Hour)
 					stop()
 					if err := checkLineage(s, events); err != nil || !sum.Complete || len(w.failed) > 0 {

@@ -10,7 +10,7 @@ import (
 
 	"testbed/node/outcomes"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -21,7 +21,7 @@ func (c *coordinator) recover() error {
 	}
 	c.replaying = true
 	header := journalHeader{journalVersion, c.cfg.Run, c.scenario.Name, c.cfg.Policy, c.scenario.Seed}
-	if err := replay(c.cfg.Journal, header, c.apply); err != nil {
+	if err := replayJournal(c.cfg.Journal, header, c.apply); err != nil {
 		return err
 	}
 	c.replaying = false
@@ -42,7 +42,7 @@ func (c *coordinator) recover() error {
 // take writes an input to the journal, and then acts on it.
 func (c *coordinator) take(e entry) error {
 	if c.cfg.Journal != nil {
-		if err := record(c.cfg.Journal, e); err != nil {
+		if err := appendLine(c.cfg.Journal, e); err != nil {
 			return err
 		}
 	}
@@ -66,10 +66,10 @@ func (c *coordinator) apply(e entry) {
 	case e.What == unreachable:
 		c.tell(policy.Unreachable{ID: e.ID})
 	case e.What == horizonCame:
-		c.note(runlog.Event{Type: runlog.Horizon})
+		c.note(record.Event{Type: record.Horizon})
 		c.end(false)
 	case e.What == recovered:
-		c.note(runlog.Event{Type: runlog.CoordinatorBack, Duration: c.t - before})
+		c.note(record.Event{Type: record.CoordinatorBack, Duration: c.t - before})
 		c.tell(policy.Recovered{Forgets: e.Forgets, Away: c.t - before})
 	case e.What == halted:
 		c.halted = true
@@ -88,7 +88,7 @@ func (c *coordinator) apply(e entry) {
 func (c *coordinator) restart(e entry) {
 	c.halted, c.began, c.done = false, *e.Began, false
 	c.outcomes.Clear()
-	c.note(runlog.Event{Type: runlog.RunResume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
+	c.note(record.Event{Type: record.RunResume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
 	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
 }
 
@@ -310,12 +310,12 @@ func (c *coordinator) begin(began time.Time) {
 	if !c.replaying {
 		c.gather.Stop()
 	}
-	c.note(runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
-		Schema: runlog.Schema, Scenario: c.scenario.Name, Policy: c.cfg.Policy, World: runlog.Real,
+	c.note(record.Event{Type: record.RunStart, Run: &record.Run{
+		Schema: record.Schema, Scenario: c.scenario.Name, Policy: c.cfg.Policy, World: record.Real,
 		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale, Dilation: c.scenario.Slowdown(),
 	}})
 	for _, id := range c.absent {
-		c.note(runlog.Event{Type: runlog.Absent, Node: scenarios.NodeName(id)})
+		c.note(record.Event{Type: record.Absent, Node: scenarios.NodeName(id)})
 	}
 	ids := slices.Sorted(maps.Keys(c.workers))
 	for _, initial := range []bool{true, false} {

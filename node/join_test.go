@@ -6,7 +6,7 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -27,7 +27,7 @@ func TestJoinModes(t *testing.T) {
 					t.Errorf("complete %v, %q, %v", sum.Complete, w.failed, err)
 				}
 				for _, e := range events {
-					if e.Type != runlog.OuterStep {
+					if e.Type != record.OuterStep {
 						continue
 					}
 					if took := len(e.Participants) == 4; took != (e.Round >= first) {

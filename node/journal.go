@@ -75,7 +75,7 @@ type entry struct {
 // replay gives the entries of a journal to do, in order, and leaves the journal
 // at its end. A last line that was not written to its end is removed: nobody
 // has acted on it. An empty journal gets its header.
-func replay(j Journal, header journalHeader, do func(entry)) error {
+func replayJournal(j Journal, header journalHeader, do func(entry)) error {
 	wrap := func(err error) error { return fmt.Errorf("reading the coordinator's journal: %w", err) }
 	in := bufio.NewReader(j)
 	var size int64
@@ -89,7 +89,7 @@ func replay(j Journal, header journalHeader, do func(entry)) error {
 			fallthrough
 		case errors.Is(err, io.EOF):
 			if size == 0 {
-				return record(j, header)
+				return appendLine(j, header)
 			}
 			return nil
 		case err != nil:
@@ -135,7 +135,7 @@ func describe(v any) string {
 }
 
 // record appends a line in one write.
-func record(j Journal, v any) error {
+func appendLine(j Journal, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
 		_, err = j.Write(append(b, '\n'))

@@ -11,7 +11,7 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 func journalOnDisk(t *testing.T, text string) *os.File {
@@ -34,13 +34,13 @@ func TestJournalIsReadAndMended(t *testing.T) {
 	for torn := range []byte(`{"t_us":3,"what":"timer"}`) {
 		j := journalOnDisk(t, whole+`{"t_us":3,"what":"timer"}`[:torn])
 		var got []entry
-		if err := replay(j, header, func(e entry) { got = append(got, e) }); err != nil {
+		if err := replayJournal(j, header, func(e entry) { got = append(got, e) }); err != nil {
 			t.Fatalf("torn after %d bytes: %v", torn, err)
 		}
 		if len(got) != 2 || got[0].What != timerFired || got[1].Msg == nil || got[1].Msg.Round != 4 || got[1].ID != 3 {
 			t.Fatalf("torn after %d bytes: read %+v", torn, got)
 		}
-		if err := record(j, entry{T: 9, What: timerFired}); err != nil {
+		if err := appendLine(j, entry{T: 9, What: timerFired}); err != nil {
 			t.Fatal(err)
 		}
 		if text, _ := os.ReadFile(j.Name()); string(text) != whole+`{"t_us":9,"what":"timer"}`+"\n" {
@@ -48,7 +48,7 @@ func TestJournalIsReadAndMended(t *testing.T) {
 		}
 	}
 	empty := journalOnDisk(t, "")
-	if err := replay(empty, header, func(entry) { t.Error("an entry of nothing") }); err != nil {
+	if err := replayJournal(empty, header, func(entry) { t.Error("an entry of nothing") }); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(empty.Name()); string(text) != describe(header)+"\n" {
@@ -59,7 +59,7 @@ func TestJournalIsReadAndMended(t *testing.T) {
 		"line 3":      strings.Replace(whole, `"msg"`, `"mess"`, 1),
 		"line 1":      "{}}\n",
 	} {
-		if err := replay(journalOnDisk(t, text), header, func(entry) {}); err == nil || !strings.Contains(err.Error(), name) {
+		if err := replayJournal(journalOnDisk(t, text), header, func(entry) {}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one about %s", err, name)
 		}
 	}
@@ -110,15 +110,15 @@ func TestCoordinatorDies(t *testing.T) {
 				s.Workers[4].JoinAt = 9000
 				w := newWorld(t, s)
 				crashed := 0
-				w.onEvent = func(e runlog.Event) {
+				w.onEvent = func(e record.Event) {
 					switch {
-					case e.Type == runlog.ReduceStart && e.Round == 2 && crashed == 0:
+					case e.Type == record.ReduceStart && e.Round == 2 && crashed == 0:
 						crashed++
 						w.crashCoordinator(12_000, true)
 						if leaves {
 							w.at(w.now()+2000, func() { w.command(2, Command{Op: OpLeave}) })
 						}
-					case e.Type == runlog.CoordinatorBack && crashed == 1:
+					case e.Type == record.CoordinatorBack && crashed == 1:
 						crashed++
 						w.crashCoordinator(3000, false)
 					}
@@ -133,14 +133,14 @@ func TestCoordinatorDies(t *testing.T) {
 				left := fmt.Sprint(sum.Evicted) == "[]"
 				if leaves {
 					left = len(sum.Evicted) == 1 && sum.Evicted[0].ID == 2 && sum.Evicted[0].Reason == policy.RuleLeave
-				} else if second := sum.Rounds[1]; len(second.Participants) != 4 || slices.ContainsFunc(events, func(e runlog.Event) bool { return e.Type == runlog.ReduceAbort }) {
+				} else if second := sum.Rounds[1]; len(second.Participants) != 4 || slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.ReduceAbort }) {
 					t.Errorf("the reduction of round 2 was not left alone: %+v", second)
 				}
 				if !left {
 					t.Errorf("evicted %+v; worker 2 leaves: %v", sum.Evicted, leaves)
 				}
 				// A joiner begins the running round when the others are almost done.
-				if slices.ContainsFunc(sum.Sidelined, func(m runlog.Membership) bool { return m.ID != 4 }) {
+				if slices.ContainsFunc(sum.Sidelined, func(m record.Membership) bool { return m.ID != 4 }) {
 					t.Errorf("sidelined %+v", sum.Sidelined)
 				}
 				joined := false
@@ -176,7 +176,7 @@ func BenchmarkJournal(b *testing.B) {
 	}
 	defer f.Close()
 	for b.Loop() {
-		if err := record(f, entry{T: 123_456, ID: 3, Msg: &message{Type: msgHeartbeat}}); err != nil {
+		if err := appendLine(f, entry{T: 123_456, ID: 3, Msg: &message{Type: msgHeartbeat}}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -188,7 +188,7 @@ func BenchmarkReplay(b *testing.B) {
 	b.SetBytes(int64(len(line)))
 	j := &journalOf{memJournal: &memJournal{data: []byte(describe(header) + "\n" + strings.Repeat(line, b.N))}}
 	b.ResetTimer()
-	if err := replay(j, header, func(entry) {}); err != nil {
+	if err := replayJournal(j, header, func(entry) {}); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"testbed/internal/memnet"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/learning"
+	"testbed/train/task"
 )
 
 // learners is worldScenario with a small language model in the workers.
@@ -20,7 +20,7 @@ func learners(t *testing.T, workers int) *scenarios.Scenario {
 }
 
 func learn(s *scenarios.Scenario) {
-	s.Train = &learning.Spec{Task: learning.CharLM, Model: learning.Model{Layers: 1, Width: 8, Heads: 2, Context: 8, Batch: 2}}
+	s.Train = &task.Spec{Task: task.CharLM, Model: task.Model{Layers: 1, Width: 8, Heads: 2, Context: 8, Batch: 2}}
 	s.Real.Parameters = s.Train.Parameters()
 }
 
@@ -31,7 +31,7 @@ func TestLearning(t *testing.T) {
 	t.Parallel()
 	for workers := 1; workers <= 8; workers++ {
 		for _, bits := range []int{8, 4, 16, 32} {
-			var outer learning.Outer
+			var outer task.Outer
 			feedback, fragments := workers%4 < 2, 1+(workers+bits/8)%3
 			err := memnet.TryBubble(t, func(t *testing.T) {
 				s := learners(t, workers)
@@ -41,7 +41,7 @@ func TestLearning(t *testing.T) {
 				o := &s.Train.Outer
 				o.Fragments, o.Mix, o.Overlap = fragments, float64(workers%2)/2, (workers/2+bits/16)%(s.InnerSteps+1)
 				if o.Overlap == s.InnerSteps && fragments == 1 {
-					o.Mix, o.Correction = 0, learning.Eager
+					o.Mix, o.Correction = 0, task.Eager
 				}
 				outer, s.TargetOuterSteps = *o, 3+fragments
 				w := newWorld(t, s)
@@ -85,8 +85,8 @@ func TestLearningThroughFaults(t *testing.T) {
 			s.Policy.StalenessWeight = 0.5
 			straggler(s).FinishSteps, straggler(s).SidelineLimit = true, 20
 			w := newWorld(t, s)
-			w.onEvent = func(e runlog.Event) {
-				if e.Type != runlog.OuterStep {
+			w.onEvent = func(e record.Event) {
+				if e.Type != record.OuterStep {
 					return
 				}
 				switch e.Round {
@@ -104,11 +104,11 @@ func TestLearningThroughFaults(t *testing.T) {
 			}
 			validated := 0
 			for _, e := range events {
-				if e.Type == runlog.Validated {
+				if e.Type == record.Validated {
 					validated++
 				}
 			}
-			if validated != s.TargetOuterSteps || !slices.ContainsFunc(sum.Rounds, func(r runlog.Round) bool { return len(r.Participants) == 3 }) {
+			if validated != s.TargetOuterSteps || !slices.ContainsFunc(sum.Rounds, func(r record.Round) bool { return len(r.Participants) == 3 }) {
 				t.Errorf("%d of %d states validated; rounds %+v", validated, s.TargetOuterSteps, sum.Rounds)
 			}
 		})

@@ -18,7 +18,7 @@ import (
 	"testbed/node/identity"
 	"testbed/node/state"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -71,16 +71,16 @@ type cluster struct {
 	scenario *scenarios.Scenario
 	wg       sync.WaitGroup
 	mu       sync.Mutex
-	events   []runlog.Event
+	events   []record.Event
 	commands map[policy.ID]chan Command
-	onEvent  func(runlog.Event)
+	onEvent  func(record.Event)
 }
 
 // play runs the scenario to its end and returns its summary and record.
-func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*cluster, runlog.Event)) (runlog.Summary, []runlog.Event) {
+func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*cluster, record.Event)) (record.Summary, []record.Event) {
 	t.Helper()
 	c := &cluster{t: t, scenario: s, commands: map[policy.ID]chan Command{}}
-	c.onEvent = func(e runlog.Event) {
+	c.onEvent = func(e record.Event) {
 		if onEvent != nil {
 			onEvent(c, e)
 		}
@@ -136,7 +136,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 		}
 	}
 	c.wg.Wait()
-	sum := runlog.NewSummarizer(s)
+	sum := record.NewSummarizer(s)
 	for _, e := range c.events {
 		sum.Add(&e)
 	}
@@ -151,7 +151,7 @@ func (c *cluster) report(r Report) {
 		return
 	}
 	c.events = append(c.events, *e)
-	if e.Type == runlog.RunStart {
+	if e.Type == record.RunStart {
 		for _, w := range c.scenario.Workers {
 			if w.JoinAt > c.scenario.FirstJoin() {
 				time.AfterFunc(c.scenario.RealDuration(w.JoinAt), func() { c.commands[w.ID] <- Command{Op: OpJoin} })
@@ -173,7 +173,7 @@ func TestRunOverLoopback(t *testing.T) {
 			}
 			var losses []float64
 			for _, e := range events {
-				if e.Type == runlog.State {
+				if e.Type == record.State {
 					losses = append(losses, *e.Loss)
 				}
 			}
@@ -187,16 +187,16 @@ func TestRunOverLoopback(t *testing.T) {
 
 // checkReductions holds what each worker recorded of its reductions against
 // what the coordinator heard of them.
-func checkReductions(t *testing.T, events []runlog.Event) {
+func checkReductions(t *testing.T, events []record.Event) {
 	t.Helper()
 	for _, all := range events {
-		if all.Type != runlog.ReduceDone {
+		if all.Type != record.ReduceDone {
 			continue
 		}
 		var sent, received int64
 		var longest policy.Time
 		for _, e := range events {
-			if e.Type == runlog.Reduced && e.Epoch == all.Epoch {
+			if e.Type == record.Reduced && e.Epoch == all.Epoch {
 				sent, received, longest = sent+e.BytesSent, received+e.BytesReceived, max(longest, e.Duration)
 				// Who begins late finds all waiting, and who ends last has no all-gather left:
 				// either may take no time in whole microseconds.
@@ -232,11 +232,11 @@ func sidelinedCatchesUp(t *testing.T, text string) {
 	s.TargetOuterSteps = 5
 	straggler(s).Quorum = 0.5
 	s.Real.MinSlack = shaping.Duration(300 * time.Millisecond) // who is not slow is not late
-	sum, events := play(t, s, scenarios.Straggler, func(c *cluster, e runlog.Event) {
+	sum, events := play(t, s, scenarios.Straggler, func(c *cluster, e record.Event) {
 		switch {
-		case e.Type == runlog.OuterStep && e.Round == 1:
+		case e.Type == record.OuterStep && e.Round == 1:
 			c.commands[2] <- Command{Op: OpSlow, At: e.T, Factor: 16}
-		case e.Type == runlog.RoundClose && e.Round == 2:
+		case e.Type == record.RoundClose && e.Round == 2:
 			c.commands[2] <- Command{Op: OpRestore, At: e.T}
 		}
 	})
@@ -250,7 +250,7 @@ func sidelinedCatchesUp(t *testing.T, text string) {
 	if !slices.Contains(last.Participants, 2) {
 		t.Errorf("the last round had %v", last.Participants)
 	}
-	if !slices.ContainsFunc(events, func(e runlog.Event) bool { return e.Type == runlog.FetchDone && e.Node == "w2" }) {
+	if !slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.FetchDone && e.Node == "w2" }) {
 		t.Error("w2 fetched nothing")
 	}
 }
@@ -258,8 +258,8 @@ func sidelinedCatchesUp(t *testing.T, text string) {
 func TestLeave(t *testing.T) {
 	s := parse(t, threeWorkers)
 	s.Workers[2].JoinAt = 0
-	sum, _ := play(t, s, scenarios.Baseline, func(c *cluster, e runlog.Event) {
-		if e.Type == runlog.OuterStep && e.Round == 1 {
+	sum, _ := play(t, s, scenarios.Baseline, func(c *cluster, e record.Event) {
+		if e.Type == record.OuterStep && e.Round == 1 {
 			c.commands[1] <- Command{Op: OpLeave}
 		}
 	})

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // order is that of the ring of participants, which are in order of their ids.
@@ -24,7 +24,7 @@ func (c *coordinator) order(participants []policy.ID) []policy.ID {
 		scenario := func(seconds float64) policy.Time {
 			return policy.Time(math.Round(seconds * 1e6 / c.scenario.Real.TimeScale))
 		}
-		c.ring = &runlog.Ring{
+		c.ring = &record.Ring{
 			Order: r.Order, Latency: scenario(r.Latency), NaiveLatency: scenario(r.NaiveLatency),
 			RateMbit: float64(r.Rate) / mbit, NaiveRateMbit: float64(r.NaiveRate) / mbit,
 		}
@@ -33,8 +33,8 @@ func (c *coordinator) order(participants []policy.ID) []policy.ID {
 }
 
 // orderRing adds the ring's order to the record of a reduction's start.
-func (c *coordinator) orderRing(e *runlog.Event) {
-	if e.Type == runlog.ReduceStart && c.cfg.Ways.Known() {
+func (c *coordinator) orderRing(e *record.Event) {
+	if e.Type == record.ReduceStart && c.cfg.Ways.Known() {
 		c.order(e.Participants)
 		e.Ring = c.ring
 	}

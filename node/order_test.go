@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"testbed/allreduce/ringorder"
 	"testbed/policy"
-	"testbed/runlog"
-	"testbed/scenarios/ringorder"
+	"testbed/record"
 )
 
 // TestRingOrder: two regions, whose workers' ids take turns.
@@ -25,7 +25,7 @@ func TestRingOrder(t *testing.T) {
 	}
 	c := &coordinator{cfg: CoordinatorConfig{Ways: d, Log: slog.New(slog.DiscardHandler)}, scenario: parse(t, threeWorkers)}
 	for _, participants := range [][]policy.ID{{0, 1, 2, 3, 4, 5}, {0, 2, 3, 5}, {1, 2, 4, 5}, {3}} {
-		e := runlog.Event{Type: runlog.ReduceStart, Participants: participants}
+		e := record.Event{Type: record.ReduceStart, Participants: participants}
 		c.orderRing(&e)
 		order := c.order(participants)
 		if !slices.Equal(slices.Sorted(slices.Values(order)), participants) || !slices.Equal(e.Ring.Order, order) {

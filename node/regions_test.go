@@ -8,23 +8,23 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/policy/regions"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/learning"
-	"testbed/scenarios/regions"
+	"testbed/train/task"
 )
 
 // regional is worldScenario with two regions.
 func regional(t *testing.T, every int) *scenarios.Scenario {
 	s := worldScenario(t, 4)
-	s.Train = &learning.Spec{Regions: &regions.Spec{Every: every, Workers: map[string][]policy.ID{"eu": {0, 3}, "us": {1, 2}}}}
+	s.Train = &task.Spec{Regions: &regions.Spec{Every: every, Workers: map[string][]policy.ID{"eu": {0, 3}, "us": {1, 2}}}}
 	return s
 }
 
 // TestRegions: regions agree each by itself in most rounds, and all with each other
 // in the others; where all rounds are such, on what they would without regions.
 func TestRegions(t *testing.T) {
-	play := func(s *scenarios.Scenario) (sum runlog.Summary, events []runlog.Event) {
+	play := func(s *scenarios.Scenario) (sum record.Summary, events []record.Event) {
 		if err := memnet.TryBubble(t, func(t *testing.T) {
 			w := newWorld(t, s)
 			sum, events = w.play(scenarios.Baseline, time.Hour)
@@ -70,8 +70,8 @@ func TestRegionWithoutState(t *testing.T) {
 		s := regional(t, 3)
 		s.TargetOuterSteps = 9
 		w := newWorld(t, s)
-		w.onEvent = func(e runlog.Event) {
-			if e.Type == runlog.OuterStep && e.Round == 4 {
+		w.onEvent = func(e record.Event) {
+			if e.Type == record.OuterStep && e.Round == 4 {
 				for _, id := range []policy.ID{1, 2} {
 					w.crash(id)
 					time.AfterFunc(w.scenario.ClockDuration(100), func() { w.restart(id) })
@@ -82,7 +82,7 @@ func TestRegionWithoutState(t *testing.T) {
 		if err := checkLineage(s, events); err != nil || !sum.Complete {
 			t.Errorf("complete %v, %v", sum.Complete, err)
 		}
-		agreed := slices.ContainsFunc(events, func(e runlog.Event) bool { return e.Type == runlog.FetchDone && e.Agreed })
+		agreed := slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.FetchDone && e.Agreed })
 		if !agreed {
 			t.Error(fmt.Errorf("nobody has fetched what was agreed on: %+v", sum.Returned))
 		}

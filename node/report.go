@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // Report is what a node tells whoever started it. It travels beside the
@@ -13,7 +13,7 @@ type Report struct {
 	// Ready says that the node listens on all its addresses.
 	Ready bool `json:"ready,omitempty"`
 	// Event is for the record of the run.
-	Event *runlog.Event `json:"event,omitempty"`
+	Event *record.Event `json:"event,omitempty"`
 	// After is how many events of the coordinator come before that.
 	After int `json:"after,omitempty"`
 	// Lateness is how much later than due the timer of an inner step fired.

@@ -16,11 +16,11 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/policy/regions"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/learning"
-	"testbed/scenarios/regions"
 	"testbed/shaping"
+	"testbed/train/task"
 )
 
 // How many random schedules of faults TestSchedules tries, and from which
@@ -43,10 +43,10 @@ type schedule struct {
 	joins   map[policy.ID]policy.Time // of those that come later
 	join    policy.JoinMode
 	rejoin  policy.RejoinMode
-	finish  bool           // sidelined workers finish their inner steps
-	stale   float64        // weight of what they come to
-	learn   bool           // they have a real model
-	outer   learning.Outer // what of it rounds exchange
+	finish  bool       // sidelined workers finish their inner steps
+	stale   float64    // weight of what they come to
+	learn   bool       // they have a real model
+	outer   task.Outer // what of it rounds exchange
 	regions *regions.Spec
 	ranks   int // of a replica group
 	delay   time.Duration
@@ -63,7 +63,7 @@ type detections struct {
 	worst map[policy.Rule]policy.Time // time from a crash to its detection
 }
 
-func (d *detections) add(all []runlog.Detection) {
+func (d *detections) add(all []record.Detection) {
 	d.Lock()
 	defer d.Unlock()
 	for _, one := range all {
@@ -88,7 +88,7 @@ type fault struct {
 	id             policy.ID
 	other          policy.ID // of a cut; -1: the coordinator
 	at             policy.Time
-	on             runlog.Type
+	on             record.Type
 	round          int
 	lasts          policy.Time
 	factor         float64
@@ -162,7 +162,7 @@ func drawSchedule(seed uint64) schedule {
 	if r.IntN(3) == 0 {
 		s.outer.Fragments, s.outer.Mix, s.stale = 1+r.IntN(3), float64(r.IntN(2))/2, 0
 		if s.outer.Overlap = r.IntN(3); s.outer.Overlap == 2 && s.outer.Fragments == 1 {
-			s.outer.Mix, s.outer.Correction = 0, learning.Eager
+			s.outer.Mix, s.outer.Correction = 0, task.Eager
 		}
 	} else if r.IntN(3) == 0 {
 		s.drawRegions(r, late)
@@ -233,10 +233,10 @@ func (s *schedule) drawOutage(r *rand.Rand, workers int) fault {
 func (s *schedule) drawFault(r *rand.Rand, workers int) fault {
 	f := fault{id: policy.ID(1 + r.IntN(workers-1)), at: policy.Time(r.IntN(16_000))}
 	if r.IntN(2) == 0 {
-		f.on = []runlog.Type{runlog.Arrive, runlog.RoundClose, runlog.ReduceStart, runlog.ReduceStart, runlog.ReduceStart, runlog.OuterStep, runlog.FetchStart, runlog.Join}[r.IntN(8)]
+		f.on = []record.Type{record.Arrive, record.RoundClose, record.ReduceStart, record.ReduceStart, record.ReduceStart, record.OuterStep, record.FetchStart, record.Join}[r.IntN(8)]
 		f.round, f.at = 1+r.IntN(6), policy.Time(r.IntN(1500))
 	}
-	if f.on == runlog.FetchStart || f.on == runlog.Join {
+	if f.on == record.FetchStart || f.on == record.Join {
 		f.round = 0 // of any round, the first one
 	}
 	const window = 5000 // until the heartbeats evict
@@ -317,21 +317,21 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 		learn(sc)
 		sc.Real.AllReduce.ErrorFeedback = true
 	}
-	if s.outer != (learning.Outer{}) {
+	if s.outer != (task.Outer{}) {
 		if sc.Train == nil {
-			sc.Train = &learning.Spec{}
+			sc.Train = &task.Spec{}
 		}
 		sc.Train.Outer = s.outer
 	}
 	if s.regions != nil && !s.torchft() { // which has one outer state for all
 		if sc.Train == nil {
-			sc.Train = &learning.Spec{}
+			sc.Train = &task.Spec{}
 		}
 		sc.Train.Regions = s.regions
 	}
 	if s.ranks > 1 {
 		if sc.Train == nil {
-			sc.Train = &learning.Spec{}
+			sc.Train = &task.Spec{}
 		}
 		sc.Train.GroupWorldSize = s.ranks
 	}
@@ -343,13 +343,13 @@ func (s schedule) scenario(t testing.TB) *scenarios.Scenario {
 func (s schedule) run(t *testing.T) (logs string, problem error) {
 	escaped := memnet.TryBubble(t, func(t *testing.T) {
 		w := newWorld(t, s.scenario(t))
-		w.onEvent = func() func(runlog.Event) {
+		w.onEvent = func() func(record.Event) {
 			armed := slices.Clone(s.faults)
-			return func(e runlog.Event) {
+			return func(e record.Event) {
 				for i, f := range armed {
 					switch {
 					case f.what == "":
-					case f.on == "" && e.Type == runlog.RunStart:
+					case f.on == "" && e.Type == record.RunStart:
 						w.at(f.at, func() { w.inflict(i, f) })
 						armed[i].what = ""
 					case f.on != "" && f.on == e.Type && (f.round == 0 || f.round == e.Round) && f.at == 0 && strings.HasPrefix(f.what, "coordinator"):
@@ -400,51 +400,51 @@ func (s schedule) forgets() bool {
 // splits says whether a run under torchft may come to two lineages: if a quorum is
 // no majority, or fewer took a step than that. With a majority lost for good nobody
 // goes on.
-func (s schedule) splits(events []runlog.Event) (splits, stops bool) {
+func (s schedule) splits(events []record.Event) (splits, stops bool) {
 	if !s.torchft() {
 		return false, false
 	}
 	for _, e := range events {
-		if e.Type == runlog.OuterStep && len(e.Participants)/s.ranks < s.majority() {
+		if e.Type == record.OuterStep && len(e.Participants)/s.ranks < s.majority() {
 			splits = true
 		}
-		stops = stops || e.Type == runlog.Evict && e.Reason.Rule == policy.RuleQuorumTimeout && (s.majority() > 0 || s.forgets())
+		stops = stops || e.Type == record.Evict && e.Reason.Rule == policy.RuleQuorumTimeout && (s.majority() > 0 || s.forgets())
 	}
 	return splits || s.majority() == 0, stops
 }
 
 // beginsAnew says whether a worker has begun with the initial state when others were
 // ahead.
-func beginsAnew(events []runlog.Event) bool {
+func beginsAnew(events []record.Event) bool {
 	joined := map[string]int{}
-	return slices.ContainsFunc(events, func(e runlog.Event) bool {
-		if e.Type == runlog.Join {
+	return slices.ContainsFunc(events, func(e record.Event) bool {
+		if e.Type == record.Join {
 			joined[e.Node] = e.Round
 		}
-		return e.Type == runlog.Step && e.Round < joined[e.Node]
+		return e.Type == record.Step && e.Round < joined[e.Node]
 	})
 }
 
-func lostItsState(events []runlog.Event) bool {
-	return slices.ContainsFunc(events, func(e runlog.Event) bool {
-		return e.Type == runlog.RunEnd && e.Reason != nil && e.Reason.Rule == policy.RuleStateLost
+func lostItsState(events []record.Event) bool {
+	return slices.ContainsFunc(events, func(e record.Event) bool {
+		return e.Type == record.RunEnd && e.Reason != nil && e.Reason.Rule == policy.RuleStateLost
 	})
 }
 
 // longestFetch is the longest time that a worker took to get a state, from its first
 // order to fetch to the end, with all that it fetched again because that was stale.
-func longestFetch(id policy.ID, events []runlog.Event) (longest policy.Time) {
+func longestFetch(id policy.ID, events []record.Event) (longest policy.Time) {
 	began, fetching := policy.Time(0), false
 	for _, e := range events {
 		if e.Node != scenarios.NodeName(id) {
 			continue
 		}
 		switch e.Type {
-		case runlog.FetchStart:
+		case record.FetchStart:
 			if !fetching {
 				began, fetching = e.T, true
 			}
-		case runlog.FetchDone, runlog.Evict:
+		case record.FetchDone, record.Evict:
 			if fetching {
 				longest, fetching = max(longest, e.T-began), false
 			}
@@ -453,7 +453,7 @@ func longestFetch(id policy.ID, events []runlog.Event) (longest policy.Time) {
 	return longest
 }
 
-func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) error {
+func (s schedule) judge(w *world, sum record.Summary, events []record.Event) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	for _, f := range w.failed {
@@ -500,7 +500,7 @@ func (s schedule) judge(w *world, sum runlog.Summary, events []runlog.Event) err
 // away bounds for how long the crashes of the coordinator put things off.
 func (w *world) away() (t policy.Time) {
 	for _, e := range w.events {
-		if e.Type == runlog.CoordinatorCrash {
+		if e.Type == record.CoordinatorCrash {
 			t += w.scenario.HeartbeatPeriod*policy.Time(w.scenario.HeartbeatMissThreshold+1) + policy.Time(float64(w.scenario.StallTimeout())/1e3/w.scenario.Real.TimeScale)
 		}
 	}
@@ -527,10 +527,10 @@ func (w *world) inflict(i int, f fault) {
 	case "coordinator", "coordinator-torn":
 		w.crashLighthouse(f.lasts, f.what == "coordinator-torn", f.forgets)
 	case "crash":
-		w.report(Report{Event: &runlog.Event{T: w.now(), Type: runlog.Crash, Node: name}})
+		w.report(Report{Event: &record.Event{T: w.now(), Type: record.Crash, Node: name}})
 		w.crash(f.id)
 	case "restart":
-		w.report(Report{Event: &runlog.Event{T: w.now(), Type: runlog.Crash, Node: name}})
+		w.report(Report{Event: &record.Event{T: w.now(), Type: record.Crash, Node: name}})
 		w.crash(f.id)
 		time.AfterFunc(w.scenario.RealDuration(f.lasts), func() { w.restart(f.id) })
 	case "fail":

@@ -6,7 +6,7 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/internal/stories"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -81,8 +81,8 @@ func tellStory(t *testing.T, name, policyName, want string) {
 	}
 	s.Real.Parameters = 1500 // quickly summed
 	w := newWorld(t, s)
-	w.onEvent = func(e runlog.Event) {
-		if e.Type == runlog.RunStart {
+	w.onEvent = func(e record.Event) {
+		if e.Type == record.RunStart {
 			w.stage()
 		}
 	}

@@ -11,21 +11,21 @@ import (
 	"testbed/allreduce/quicring"
 	"testbed/node/state"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/policy/worker"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train"
-	"testbed/worker"
 )
 
 // task is what the worker does in the background: an inner step or a fetch, one at a
 // time, or a reduction.
-type task struct {
+type background struct {
 	cancel context.CancelFunc
 	result chan result
 }
 
 // end is where the result of a task comes, if there is one.
-func (t *task) end() <-chan result {
+func (t *background) end() <-chan result {
 	if t == nil {
 		return nil
 	}
@@ -43,15 +43,15 @@ type result struct {
 }
 
 // spawn begins a task.
-func spawn(ctx context.Context, do func(context.Context) result) *task {
+func spawn(ctx context.Context, do func(context.Context) result) *background {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &task{cancel, make(chan result, 1)}
+	t := &background{cancel, make(chan result, 1)}
 	go func() { t.result <- do(ctx) }()
 	return t
 }
 
 // stop ends a task, if there is one, and waits for it; its result is dropped.
-func stop(t **task) {
+func stop(t **background) {
 	if *t != nil {
 		(*t).cancel()
 		<-(*t).result
@@ -82,8 +82,8 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 		return err
 	}
 	if w.cfg.Scenario.Exchange().Overlap > 0 {
-		w.cfg.Report(Report{After: w.told, Event: &runlog.Event{
-			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: runlog.Merge, Node: scenarios.NodeName(w.cfg.ID), Round: a.OuterSteps, Step: a.Step,
+		w.cfg.Report(Report{After: w.told, Event: &record.Event{
+			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: record.Merge, Node: scenarios.NodeName(w.cfg.ID), Round: a.OuterSteps, Step: a.Step,
 		}})
 	}
 	return nil
@@ -139,8 +139,8 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		end := time.Now()
 		took := end.Sub(begin) - stood
 		late := took - duration
-		r := Report{Lateness: &late, After: told, Event: &runlog.Event{
-			T: w.cfg.Scenario.ClockTime(end.Sub(w.began)), Type: runlog.Step, Node: scenarios.NodeName(w.cfg.ID),
+		r := Report{Lateness: &late, After: told, Event: &record.Event{
+			T: w.cfg.Scenario.ClockTime(end.Sub(w.began)), Type: record.Step, Node: scenarios.NodeName(w.cfg.ID),
 			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ClockTime(took),
 			ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),
 		}}
@@ -187,8 +187,8 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 			return result{event: worker.ReduceFailed{Peer: failedAt(err, a.Ring)}, details: message{Error: err.Error()}}
 		}
 		b.Outcome = r.Outcome
-		w.cfg.Report(Report{Event: &runlog.Event{
-			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: runlog.Reduced, Node: scenarios.NodeName(w.cfg.ID),
+		w.cfg.Report(Report{Event: &record.Event{
+			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: record.Reduced, Node: scenarios.NodeName(w.cfg.ID),
 			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.ClockTime(r.Total), ReduceScatter: w.cfg.Scenario.ClockTime(r.ReduceScatter),
 			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),
 		}})

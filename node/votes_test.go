@@ -8,18 +8,18 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/shaping"
 )
 
 // quorums are the ids of those that reductions began with, and aborted whom their
 // aborts were for, in the order of the record.
-func quorums(events []runlog.Event) (begun []int64, aborted [][]policy.ID) {
+func quorums(events []record.Event) (begun []int64, aborted [][]policy.ID) {
 	for _, e := range events {
 		switch e.Type {
-		case runlog.ReduceStart:
+		case record.ReduceStart:
 			begun = append(begun, e.Reason.QuorumID)
-		case runlog.ReduceAbort:
+		case record.ReduceAbort:
 			aborted = append(aborted, e.Participants)
 		}
 	}
@@ -39,8 +39,8 @@ func TestFailReduce(t *testing.T) {
 		t.Run(fmt.Sprintf("%s alone %t", c.policy, c.alone), func(t *testing.T) {
 			err := memnet.TryBubble(t, func(t *testing.T) {
 				w := newWorld(t, worldScenario(t, 3))
-				w.onEvent = func(e runlog.Event) {
-					if e.Type == runlog.OuterStep && e.Round == 1 {
+				w.onEvent = func(e record.Event) {
+					if e.Type == record.OuterStep && e.Round == 1 {
 						w.command(2, Command{Op: OpFailReduce, Alone: c.alone})
 					}
 				}
@@ -131,8 +131,8 @@ func TestALighthouseForgets(t *testing.T) {
 			s := worldScenario(t, 3)
 			s.Workers[2].InnerStepMean = 3000
 			w := newWorld(t, s)
-			w.onEvent = func(e runlog.Event) {
-				if e.Type == runlog.Arrive && e.Node == "w1" && e.Round == 2 {
+			w.onEvent = func(e record.Event) {
+				if e.Type == record.Arrive && e.Node == "w1" && e.Round == 2 {
 					time.AfterFunc(w.scenario.RealDuration(300), func() { w.crashLighthouse(500, false, true) })
 				}
 			}
@@ -154,8 +154,8 @@ func TestAHangingTrainer(t *testing.T) {
 		s := worldScenario(t, 3)
 		s.TargetOuterSteps = 12
 		w := newWorld(t, s)
-		w.onEvent = func(e runlog.Event) {
-			if e.Type != runlog.ReduceStart || e.Round != 2 || e.Epoch != 2 {
+		w.onEvent = func(e record.Event) {
+			if e.Type != record.ReduceStart || e.Round != 2 || e.Epoch != 2 {
 				return
 			}
 			w.command(1, Command{Op: OpPause, Heartbeats: true})
@@ -194,7 +194,7 @@ func TestTwoLighthouses(t *testing.T) {
 				if e.Identical != nil && !*e.Identical {
 					t.Errorf("different bytes: %+v", e)
 				}
-				if e.Type == runlog.State {
+				if e.Type == record.State {
 					hashes[e.Hash]++
 				}
 			}

@@ -8,11 +8,10 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/work"
 	"testbed/sim"
-	"testbed/sim/timing"
+	"testbed/train/work"
 )
 
 // TestWorkersDrawWhatTheSimulatorDraws: with a section `work` the same inner
@@ -30,20 +29,20 @@ func TestWorkersDrawWhatTheSimulatorDraws(t *testing.T) {
 		round, step int
 	}
 	// undo takes the time of day out of a duration.
-	undo := func(e runlog.Event) float64 {
+	undo := func(e record.Event) float64 {
 		w := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return scenarios.NodeName(w.ID) == e.Node })
 		return float64(e.Duration) / work.NewSpeed(s.Work, s.Seed, s.Workers[w].ID).At(e.T-e.Duration)
 	}
 	took := map[step]float64{}
-	note := func(e runlog.Event) {
-		if e.Type == runlog.Step {
+	note := func(e record.Event) {
+		if e.Type == record.Step {
 			took[step{e.Node, e.Round, e.Step}] = undo(e)
 		}
 	}
-	compare := func(what string, events []runlog.Event) {
+	compare := func(what string, events []record.Event) {
 		n := 0
 		for _, e := range events {
-			if e.Type != runlog.Step {
+			if e.Type != record.Step {
 				continue
 			}
 			n++
@@ -55,11 +54,11 @@ func TestWorkersDrawWhatTheSimulatorDraws(t *testing.T) {
 			t.Errorf("%s: %d steps, %d in the simulator, want %d", what, n, len(took), want)
 		}
 	}
-	if _, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, note); err != nil {
+	if _, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, note); err != nil {
 		t.Fatal(err)
 	}
-	var churns []runlog.Event
-	if _, err := sim.Run(s, scenarios.Baseline, func(e runlog.Event) { churns = append(churns, e) }); err != nil {
+	var churns []record.Event
+	if _, err := sim.Run(s, scenarios.Baseline, func(e record.Event) { churns = append(churns, e) }); err != nil {
 		t.Fatal(err)
 	}
 	compare("on churn's network", churns)

@@ -19,10 +19,10 @@ import (
 	"testbed/node/state"
 	"testbed/node/stepclock"
 	"testbed/policy"
+	"testbed/policy/regions"
+	"testbed/policy/worker"
 	"testbed/scenarios"
-	"testbed/scenarios/regions"
-	"testbed/scenarios/work"
-	"testbed/worker"
+	"testbed/train/work"
 )
 
 // WorkerConfig is what a worker needs to know.
@@ -136,7 +136,7 @@ type workerDriver struct {
 	regions *regions.Rule
 	steps   work.Sampler // draws the durations of inner steps
 	// What is under way, or nil: an inner step or a fetch, and a reduction.
-	task, reduction *task
+	task, reduction *background
 
 	coordinator *connection
 	rejoins     bool      // it has been evicted, and joins again
@@ -344,7 +344,7 @@ func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, err
 }
 
 // finished takes over the result of a task that came to its end by itself.
-func (w *workerDriver) finished(ctx context.Context, t **task, r result) error {
+func (w *workerDriver) finished(ctx context.Context, t **background, r result) error {
 	(*t).cancel()
 	*t, w.details = nil, r.details
 	if r.err != nil {

@@ -19,10 +19,10 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping"
-	"testbed/train/lesson"
+	"testbed/train/replay"
 )
 
 // A world is one run of the real coordinator and the real workers over an
@@ -34,9 +34,9 @@ type world struct {
 	logs     lockedBuffer
 
 	mu      sync.Mutex
-	events  []runlog.Event
+	events  []record.Event
 	nodes   map[policy.ID]*worldNode
-	onEvent func(runlog.Event) // called by one goroutine at a time
+	onEvent func(record.Event) // called by one goroutine at a time
 	hooks   sync.Mutex
 	ready   chan struct{}
 	began   time.Time
@@ -121,7 +121,7 @@ func (w *world) crashLighthouse(down policy.Time, torn, forgets bool) {
 	w.forgets = forgets
 	b.dead.Store(true)
 	w.outages += down
-	w.events = append(w.events, runlog.Event{T: w.now(), Type: runlog.CoordinatorCrash})
+	w.events = append(w.events, record.Event{T: w.now(), Type: record.CoordinatorCrash})
 	w.mu.Unlock()
 	if torn {
 		w.journal.mu.Lock()
@@ -221,7 +221,7 @@ func newWorld(t testing.TB, s *scenarios.Scenario) *world {
 
 // play runs the scenario. It returns when every node has ended, which it sees
 // to after patience.
-func (w *world) play(policyName string, patience time.Duration) (runlog.Summary, []runlog.Event) {
+func (w *world) play(policyName string, patience time.Duration) (record.Summary, []record.Event) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	const port = 7000
@@ -268,16 +268,16 @@ func (w *world) play(policyName string, patience time.Duration) (runlog.Summary,
 	w.mu.Lock()
 	recorded = slices.Clone(w.events)
 	w.mu.Unlock()
-	sum := runlog.NewSummarizer(w.scenario)
+	sum := record.NewSummarizer(w.scenario)
 	for _, e := range recorded {
 		sum.Add(&e)
 	}
 	return sum.Summary(), recorded
 }
 
-func admitted(id policy.ID, events []runlog.Event) bool {
-	return slices.ContainsFunc(events, func(e runlog.Event) bool {
-		return e.Type == runlog.Join && e.Node == scenarios.NodeName(id)
+func admitted(id policy.ID, events []record.Event) bool {
+	return slices.ContainsFunc(events, func(e record.Event) bool {
+		return e.Type == record.Join && e.Node == scenarios.NodeName(id)
 	})
 }
 
@@ -285,7 +285,7 @@ func admitted(id policy.ID, events []runlog.Event) bool {
 // than its hello takes to the coordinator. If it is negative the worker may have
 // found nobody any more to tell it that the run is over: on a real network whoever
 // started it ends it then.
-func (w *world) spare(id policy.ID, events []runlog.Event) policy.Time {
+func (w *world) spare(id policy.ID, events []record.Event) policy.Time {
 	spec, _ := w.scenario.Worker(id)
 	told, hello := spec.JoinAt, time.Duration(0)
 	links := w.scenario.Real.Links.Default
@@ -297,9 +297,9 @@ func (w *world) spare(id policy.ID, events []runlog.Event) policy.Time {
 	lost := links.Loss != nil && *links.Loss > 0
 	for _, e := range events {
 		switch e.Type {
-		case runlog.CoordinatorBack: // its packets to the one before are lost
+		case record.CoordinatorBack: // its packets to the one before are lost
 			told, lost = max(told, e.T), true
-		case runlog.RunEnd:
+		case record.RunEnd:
 			if lost {
 				hello += 15 * time.Second // QUIC sends again ever more seldom
 			}
@@ -358,14 +358,14 @@ func (w *world) report(r Report) {
 	w.mu.Lock()
 	w.events = append(w.events, e)
 	w.reported = max(w.reported, e.Seq)
-	w.over = w.over || e.Type == runlog.RunEnd
-	if e.Type == runlog.Evict {
+	w.over = w.over || e.Type == record.RunEnd
+	if e.Type == record.Evict {
 		for id, n := range w.nodes {
 			n.excused = n.excused || scenarios.NodeName(id) == e.Node
 		}
 	}
 	w.mu.Unlock()
-	if e.Type == runlog.RunStart {
+	if e.Type == record.RunStart {
 		w.began = time.Now()
 		for _, spec := range w.scenario.Workers {
 			if spec.JoinAt > w.scenario.FirstJoin() {
@@ -449,22 +449,22 @@ func (w *world) restart(id policy.ID) {
 // record leads to, computed anew. A wrong divisor, a contribution that counts
 // twice or a state that does not follow from the one before shows as another
 // hash.
-func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
+func checkLineage(s *scenarios.Scenario, events []record.Event) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	steps, seen := s.InitialStep(), map[string]int{}
 	for _, e := range events {
 		switch e.Type {
-		case runlog.OuterStep:
+		case record.OuterStep:
 			if steps++; e.Round != steps {
 				bad("outer step %d follows %d", e.Round, steps-1)
 			}
-		case runlog.ReduceDone, runlog.State:
+		case record.ReduceDone, record.State:
 			if e.Identical == nil || !*e.Identical {
 				bad("%s of round %d: the participants %v have different bytes", e.Type, e.Round, e.Participants)
 			}
 		}
-		if e.Type != runlog.State || len(e.Regions) > 0 { // a region may begin anew from what was agreed on
+		if e.Type != record.State || len(e.Regions) > 0 { // a region may begin anew from what was agreed on
 			continue
 		}
 		if before, twice := seen[e.Hash]; twice {
@@ -472,7 +472,7 @@ func checkLineage(s *scenarios.Scenario, events []runlog.Event) error {
 		}
 		seen[e.Hash] = e.Round
 	}
-	return errors.Join(append(problems, lesson.Check(s, events))...)
+	return errors.Join(append(problems, replay.Check(s, events))...)
 }
 
 func worldScenario(t testing.TB, workers int) *scenarios.Scenario {
@@ -515,7 +515,7 @@ func TestWorld(t *testing.T) {
 				}
 				var states int
 				for _, e := range events {
-					if e.Type == runlog.State {
+					if e.Type == record.State {
 						states++
 					}
 				}
@@ -550,11 +550,11 @@ func TestDilation(t *testing.T) {
 				Access: shaping.Access{RateUp: &rate, RateDown: &rate}, Path: shaping.Path{OneWayDelay: &delay},
 			}
 			w := newWorld(t, s)
-			w.onEvent = func(e runlog.Event) {
-				if e.Type == runlog.OuterStep && e.Round == 1 {
+			w.onEvent = func(e record.Event) {
+				if e.Type == record.OuterStep && e.Round == 1 {
 					w.command(3, Command{Op: OpSlow, Factor: 10, At: 1})
 				}
-				if e.Type == runlog.OuterStep && e.Round == 4 {
+				if e.Type == record.OuterStep && e.Round == 4 {
 					w.excuse(2)
 					w.crash(2)
 				}
@@ -606,8 +606,8 @@ func TestStalenessWeight(t *testing.T) {
 			straggler(s).FinishSteps, straggler(s).SidelineLimit = true, 20
 			s.Policy.StalenessWeight = weight
 			w := newWorld(t, s)
-			w.onEvent = func(e runlog.Event) {
-				if e.Type == runlog.OuterStep {
+			w.onEvent = func(e record.Event) {
+				if e.Type == record.OuterStep {
 					switch e.Round % 5 { // two rounds are too short for it, and then it comes in time
 					case 2:
 						w.command(3, Command{Op: OpSlow, Factor: 1.7, At: 1})

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"testbed/policy"
-	"testbed/report/record"
+	"testbed/record"
+	"testbed/report/runs"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 )
 
@@ -23,7 +23,7 @@ func (p *page) Command() string {
 	most := 0
 	for _, s := range p.Sides {
 		most = max(most, len(s.Runs))
-		if s.World == runlog.Real {
+		if s.World == record.Real {
 			links = " --links " + s.Run.Links
 		}
 	}
@@ -49,7 +49,7 @@ func (p *page) Command() string {
 	verb := "run"
 	if links == "" {
 		verb = "simulate"
-		if p.Sides[0].Run.Links == record.Planned {
+		if p.Sides[0].Run.Links == runs.Planned {
 			flags += " --network links"
 		}
 	}
@@ -57,7 +57,7 @@ func (p *page) Command() string {
 }
 
 // Environment is that of the first run which has one.
-func (p *page) Environment() *runlog.Environment {
+func (p *page) Environment() *record.Environment {
 	for _, s := range p.Sides {
 		if s.Run.Environment != nil {
 			return s.Run.Environment

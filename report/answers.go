@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"testbed/internal/stats"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/document"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
-	"testbed/stats"
 )
 
 // speedup is what the pairs of the runs shown say of it.
@@ -96,7 +96,7 @@ func (p *page) side(name string) *side {
 
 // wallText is a typical wall-clock in words.
 func wallText(s *scenarios.Scenario, of *side) string {
-	if of.World == runlog.Sim {
+	if of.World == record.Sim {
 		return words.Micros(of.Run.WallClock)
 	}
 	return fmt.Sprintf("%s (%s)", seconds(s, of.Run.WallClock), words.Micros(of.Run.WallClock))
@@ -140,7 +140,7 @@ func (p *page) whoWasSlow() document.Answer {
 		if m.Injected() {
 			acts = append(acts, fmt.Sprintf("Scenario, %s after the start: %s.", words.Micros(m.T), m.Text))
 		}
-		if m.Type == runlog.Slow && !slices.Contains(slowed, m.Node) {
+		if m.Type == record.Slow && !slices.Contains(slowed, m.Node) {
 			slowed = append(slowed, m.Node)
 		}
 	}
@@ -250,7 +250,7 @@ func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 	if p.statistics.LeftOut > 0 {
 		a.Text = append(a.Text, fmt.Sprintf("Pairs with an incomplete run, which do not count: %d.", p.statistics.LeftOut))
 	}
-	if predicted := p.statistics.Speedup[runlog.Sim]; p.world == runlog.Real && predicted.N > 0 {
+	if predicted := p.statistics.Speedup[record.Sim]; p.world == record.Real && predicted.N > 0 {
 		text := words.Times(predicted.Median)
 		if i := predicted.Interval; i != nil {
 			text += " (" + interval(i) + ") with the same seeds"
@@ -288,7 +288,7 @@ func (p *page) gainsOfMany(a *document.Answer) {
 
 func (p *page) trust() document.Answer {
 	a := document.Answer{Question: "Can it be trusted?"}
-	if len(p.Sides) == 0 || p.Sides[0].World == runlog.Sim {
+	if len(p.Sides) == 0 || p.Sides[0].World == record.Sim {
 		a.Short = "simulated only"
 		return a
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"testbed/internal/browser"
+	"testbed/record"
 	"testbed/report/timeline"
-	"testbed/runlog"
 )
 
 // page writes the report of the recorded comparison, in which nothing is
@@ -24,7 +24,7 @@ func page(t *testing.T) string {
 	rec.Scenario.Description = `</script><script>console.error("let in")</script><img src="http://example.invalid/x.png">`
 	for k, run := range rec.Runs {
 		if filepath.Base(run.Dir) == "real-straggler" {
-			rec.Runs[k].Hosts = []runlog.Host{{Name: "h0", Nodes: []string{"coordinator", "w2"}}, {Name: "of-a-very-long-name", Nodes: []string{"w0", "w1", "w3"}}}
+			rec.Runs[k].Hosts = []record.Host{{Name: "h0", Nodes: []string{"coordinator", "w2"}}, {Name: "of-a-very-long-name", Nodes: []string{"w0", "w1", "w3"}}}
 		}
 	}
 	file := filepath.Join(t.TempDir(), "report.html")

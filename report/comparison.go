@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"slices"
 
+	"testbed/internal/stats"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/agreement"
 	"testbed/report/learning"
-	"testbed/runlog"
-	"testbed/stats"
 )
 
 // Comparison is the result of compare.
@@ -59,12 +59,12 @@ type Comparison struct {
 
 // Residual is a prediction's error in parts.
 type Residual struct {
-	Sim      runlog.Split `json:"sim"`
-	SimLinks runlog.Split `json:"sim_links"`
+	Sim      record.Split `json:"sim"`
+	SimLinks record.Split `json:"sim_links"`
 }
 
 // Set holds a run under each policy, all with one seed, by policy.
-type Set map[string]runlog.Summary
+type Set map[string]record.Summary
 
 // Speedup is the reference's wall-clock divided by another policy's.
 type Speedup struct {
@@ -75,16 +75,16 @@ type Speedup struct {
 }
 
 // simLinks is the world of runs that were simulated on planned links, beside
-// runlog.Sim and runlog.Real.
+// record.Sim and record.Real.
 const simLinks = "sim_links"
 
 // worlds in which policies are compared, in the order in which they are shown.
-var worlds = []string{runlog.Sim, simLinks, runlog.Real}
+var worlds = []string{record.Sim, simLinks, record.Real}
 
 // worldText says what the runs of a world are.
 func worldText(world string) string {
 	switch world {
-	case runlog.Sim:
+	case record.Sim:
 		return "simulated"
 	case simLinks:
 		return "on planned links"
@@ -97,7 +97,7 @@ func worldText(world string) string {
 func (c *Comparison) sets(world string) (all []Set) {
 	first, others := c.Real, c.Repeats
 	switch world {
-	case runlog.Sim:
+	case record.Sim:
 		first, others = c.Sim, c.SimRepeats
 	case simLinks:
 		first, others = c.SimLinks, c.SimLinksRepeats
@@ -161,7 +161,7 @@ func (c *Comparison) Conclude() {
 		reference := c.Policies[0]
 		s := Speedup{Sim: c.Sim.speedup(reference, name), SimLinks: c.SimLinks.speedup(reference, name)}
 		if len(c.Repeats) > 0 {
-			s.Real = ratios(c.sets(runlog.Real), reference, name)
+			s.Real = ratios(c.sets(record.Real), reference, name)
 		} else if c.Real != nil {
 			s.Real = c.Real.speedup(reference, name)
 		}
@@ -175,15 +175,15 @@ func (c *Comparison) Conclude() {
 		c.Speedups[name] = s
 	}
 	if c.Real != nil && c.Sim != nil {
-		c.PredictionError = c.errors(runlog.Sim)
+		c.PredictionError = c.errors(record.Sim)
 	}
 	if c.Real != nil && c.SimLinks != nil {
 		c.LinksPredictionError = c.errors(simLinks)
 		c.Residuals = map[string]Residual{}
 		for _, name := range c.Policies {
 			m := all[c.medianRun(name)].runs
-			measured := m[runlog.Real][name].Split
-			c.Residuals[name] = Residual{m[runlog.Sim][name].Split.Minus(measured), m[simLinks][name].Split.Minus(measured)}
+			measured := m[record.Real][name].Split
+			c.Residuals[name] = Residual{m[record.Sim][name].Split.Minus(measured), m[simLinks][name].Split.Minus(measured)}
 		}
 	}
 	c.RankCorrelation = rankCorrelations(c.Policies, all)
@@ -202,7 +202,7 @@ func (c *Comparison) Conclude() {
 }
 
 // measured are all real runs, on whatever links.
-func (c *Comparison) measured() (all []runlog.Summary) {
+func (c *Comparison) measured() (all []record.Summary) {
 	sets := append([]Set{c.Real}, c.Repeats...)
 	for _, backend := range c.Links {
 		sets = append(sets, c.OtherLinks[backend]...)
@@ -218,7 +218,7 @@ func (c *Comparison) measured() (all []runlog.Summary) {
 // medianRun is the position of the real run with the median wall-clock under a
 // policy, of two in the middle that of the shorter.
 func (c *Comparison) medianRun(name string) int {
-	sets := c.sets(runlog.Real)
+	sets := c.sets(record.Real)
 	order := make([]int, len(sets))
 	for i := range order {
 		order[i] = i
@@ -232,7 +232,7 @@ func (c *Comparison) errors(world string) map[string]float64 {
 	median, predicted := map[string]float64{}, c.sets(world)
 	for _, name := range c.Policies {
 		var errors []float64
-		for i, set := range c.sets(runlog.Real) {
+		for i, set := range c.sets(record.Real) {
 			if measured := float64(set[name].WallClock); measured > 0 {
 				errors = append(errors, (float64(predicted[i][name].WallClock)-measured)/measured)
 			}

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"testbed/internal/stats"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/learning"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/stats"
 )
 
 // WriteComparison writes a comparison as text: of two policies in both worlds
@@ -53,7 +53,7 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 // writePair writes two policies in both worlds.
 func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
 	reference, other := c.Policies[0], c.Policies[1]
-	simulated, onLinks, real := c.sets(runlog.Sim), c.sets(simLinks), c.sets(runlog.Real) // each with its seed
+	simulated, onLinks, real := c.sets(record.Sim), c.sets(simLinks), c.sets(record.Real) // each with its seed
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprint(w, "wall-clock\tsimulated\tmeasured\t\tsimulator's error")
 	if c.SimLinks != nil {
@@ -175,7 +175,7 @@ func (c *Comparison) writeScores(out io.Writer, s *scenarios.Scenario) error {
 	}
 	table("wall-clock", c.Policies, func(sc score) string {
 		text := sc.WallText()
-		if sc.World == runlog.Real && sc.Wall.N > 0 {
+		if sc.World == record.Real && sc.Wall.N > 0 {
 			text += fmt.Sprintf(", %.1f s", s.RealDuration(policy.Time(sc.Wall.Median)).Seconds())
 		}
 		return text
@@ -272,7 +272,7 @@ func (c *Comparison) writeLeftOut(out io.Writer) {
 }
 
 // writeVerdict says whether a real run may be used.
-func writeVerdict(w io.Writer, s *scenarios.Scenario, real runlog.Summary) {
+func writeVerdict(w io.Writer, s *scenarios.Scenario, real record.Summary) {
 	fmt.Fprintf(w, "  same bytes\t%s\n", yesNo(real.BitIdentical))
 	fmt.Fprintf(w, "  fidelity\t%s%s\n", real.Fidelity.Verdict, reasons(real.Fidelity))
 	if !real.Complete {
@@ -289,11 +289,11 @@ func (c *Comparison) writeResiduals(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "\nwhere the errors lie\tcompute\ttransfer\tcontrol\tstate fetch\tdeadline")
 	for _, name := range c.Policies {
-		wall := float64(c.sets(runlog.Real)[c.medianRun(name)][name].WallClock)
+		wall := float64(c.sets(record.Real)[c.medianRun(name)][name].WallClock)
 		if wall == 0 {
 			continue
 		}
-		line := func(what string, s runlog.Split) {
+		line := func(what string, s record.Split) {
 			fmt.Fprintf(w, "%s, %s", name, what)
 			for _, part := range []policy.Time{s.Compute, s.Transfer, s.Control, s.StateFetch, s.Deadline} {
 				fmt.Fprintf(w, "\t%+.1f %%", 100*float64(part)/wall)
@@ -307,9 +307,9 @@ func (c *Comparison) writeResiduals(out io.Writer) error {
 }
 
 // standing says in one line who was left out, taken back and removed.
-func standing(sum runlog.Summary) string {
+func standing(sum record.Summary) string {
 	var parts []string
-	list := func(what string, members []runlog.Membership) {
+	list := func(what string, members []record.Membership) {
 		rounds := map[policy.ID][]string{}
 		var order []policy.ID
 		for _, m := range members {
@@ -349,7 +349,7 @@ func (c *Comparison) writeLearning(out io.Writer) error {
 			}
 		}
 	}
-	for _, world := range []string{runlog.Sim, simLinks} {
+	for _, world := range []string{record.Sim, simLinks} {
 		for _, name := range c.Policies {
 			sets := c.sets(world)
 			if sets == nil || c.Real == nil {

@@ -12,9 +12,9 @@ import (
 
 	"testbed/internal/browser"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report"
-	"testbed/report/record"
-	"testbed/runlog"
+	"testbed/report/runs"
 	"testbed/scenarios"
 )
 
@@ -47,16 +47,16 @@ func madeSet(t *testing.T, s *scenarios.Scenario, world string, n int) report.Se
 	for k, m := range made {
 		sum := simulatedRun(t, s, m.like).Summary
 		share := m.share * (1 + .001*float64(n*(k+1)))
-		sum.Policy, sum.Seed, sum.Work = m.spec, s.Seed+uint64(n), &runlog.Work{Lost: float64(m.lost) / 60}
+		sum.Policy, sum.Seed, sum.Work = m.spec, s.Seed+uint64(n), &record.Work{Lost: float64(m.lost) / 60}
 		switch world {
 		case "sim_links":
-			sum.Links = record.Planned
-		case runlog.Real:
+			sum.Links = runs.Planned
+		case record.Real:
 			share *= 1.1
 			if k == 3 && n%4 == 3 {
 				share *= .9
 			}
-			sum.World, sum.Links, sum.BitIdentical, sum.Fidelity.Verdict = runlog.Real, "user", new(true), "valid"
+			sum.World, sum.Links, sum.BitIdentical, sum.Fidelity.Verdict = record.Real, "user", new(true), "valid"
 		}
 		sum.WallClock = policy.Time(math.Round(share * float64(sum.WallClock)))
 		set[m.spec] = sum
@@ -74,7 +74,7 @@ func many(t *testing.T, seeds int, worlds ...string) (*scenarios.Scenario, *repo
 	for _, world := range worlds {
 		to, others := &c.Real, &c.Repeats
 		switch world {
-		case runlog.Sim:
+		case record.Sim:
 			to, others = &c.Sim, &c.SimRepeats
 		case "sim_links":
 			to, others = &c.SimLinks, &c.SimLinksRepeats
@@ -112,16 +112,16 @@ func keys(t *testing.T, v any) []string {
 }
 
 func TestManyPolicies(t *testing.T) {
-	s, c := many(t, 5, runlog.Sim, "sim_links", runlog.Real)
+	s, c := many(t, 5, record.Sim, "sim_links", record.Real)
 	incomplete := c.Repeats[3]["straggler:k=5"]
 	incomplete.Complete = false
 	c.Repeats[3]["straggler:k=5"] = incomplete
 	c.Conclude()
 	golden(t, "comparison_many", text(t, s, c))
-	if c.Speedup != nil || len(c.Speedups) != 3 || c.Statistics.Speedups["straggler"][runlog.Real].N != 5 || c.Statistics.Speedups["straggler:k=5"][runlog.Real].N != 4 {
+	if c.Speedup != nil || len(c.Speedups) != 3 || c.Statistics.Speedups["straggler"][record.Real].N != 5 || c.Statistics.Speedups["straggler:k=5"][record.Real].N != 4 {
 		t.Errorf("speed-ups %+v, of repeats %+v", c.Speedups, c.Statistics.Speedups)
 	}
-	for _, world := range []string{runlog.Sim, "sim_links"} {
+	for _, world := range []string{record.Sim, "sim_links"} {
 		if r := c.RankCorrelation[world]; r.Tau == nil || *r.Tau != 1 || r.Interval == nil || r.Interval.Low >= 1 || r.N != 5 || r.Things != 4 {
 			t.Errorf("%s against measured: %+v", world, r)
 		}
@@ -130,12 +130,12 @@ func TestManyPolicies(t *testing.T) {
 
 // TestOneWorld: nothing is said of a world that was not played.
 func TestOneWorld(t *testing.T) {
-	s, c := many(t, 1, runlog.Sim, "sim_links")
+	s, c := many(t, 1, record.Sim, "sim_links")
 	golden(t, "comparison_sim", text(t, s, c))
 	if want := []string{"dir", "policies", "scenario", "sim", "sim_links", "speedups", "statistics"}; !slices.Equal(keys(t, c), want) {
 		t.Errorf("simulated: %q, want %q", keys(t, c), want)
 	}
-	s, c = many(t, 2, runlog.Real)
+	s, c = many(t, 2, record.Real)
 	if want := []string{"dir", "policies", "real", "repeats", "scenario", "speedups", "statistics"}; !slices.Equal(keys(t, c), want) {
 		t.Errorf("measured: %q, want %q", keys(t, c), want)
 	}
@@ -169,14 +169,14 @@ func TestTwoPoliciesAsEver(t *testing.T) {
 }
 
 // manyRuns is a record of what many makes.
-func manyRuns(t *testing.T, seeds int, worlds ...string) *record.Record {
+func manyRuns(t *testing.T, seeds int, worlds ...string) *runs.Record {
 	t.Helper()
 	s, c := many(t, seeds, worlds...)
-	rec := &record.Record{Scenario: s, Library: true, OwnScale: s.Real.TimeScale}
+	rec := &runs.Record{Scenario: s, Library: true, OwnScale: s.Real.TimeScale}
 	for _, set := range slices.Concat([]report.Set{c.Sim, c.SimLinks, c.Real}, c.SimRepeats, c.SimLinksRepeats, c.Repeats) {
 		for _, m := range made {
 			if sum, ok := set[m.spec]; ok {
-				rec.Runs = append(rec.Runs, record.Run{Summary: sum, Events: simulatedRun(t, s, m.like).Events})
+				rec.Runs = append(rec.Runs, runs.Run{Summary: sum, Events: simulatedRun(t, s, m.like).Events})
 			}
 		}
 	}
@@ -184,7 +184,7 @@ func manyRuns(t *testing.T, seeds int, worlds ...string) *record.Record {
 }
 
 func TestPageOfManyPolicies(t *testing.T) {
-	rec := manyRuns(t, 5, runlog.Sim, "sim_links", runlog.Real)
+	rec := manyRuns(t, 5, record.Sim, "sim_links", record.Real)
 	page := strings.NewReplacer("\u00a0", " ", `<br><span class="soft">`, " ", "&#43;", "+", "&#39;", "'").Replace(html(t, rec))
 	for _, want := range []string{
 		"Of 4 policies straggler was the fastest, over 5 seeds 4.58× as fast as the baseline (4.57× to 4.59×).",
@@ -220,7 +220,7 @@ func TestPageOfManyPolicies(t *testing.T) {
 	if len(data.Trade) != 12 || !slices.Equal(front, want) {
 		t.Errorf("%d points, on the front %q, want %q", len(data.Trade), front, want)
 	}
-	if page := html(t, manyRuns(t, 1, runlog.Sim, "sim_links")); !strings.Contains(page, "--world sim") || !strings.Contains(page, "simulated only") {
+	if page := html(t, manyRuns(t, 1, record.Sim, "sim_links")); !strings.Contains(page, "--world sim") || !strings.Contains(page, "simulated only") {
 		t.Error("the page of simulated policies is not one")
 	}
 }
@@ -230,7 +230,7 @@ func TestTradeInABrowser(t *testing.T) {
 	browser.Find(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "report.html")
-	write(t, html(t, manyRuns(t, 1, runlog.Sim, "sim_links", runlog.Real)), file)
+	write(t, html(t, manyRuns(t, 1, record.Sim, "sim_links", record.Real)), file)
 	v := browser.Show(t, file, 1200, "--dump-dom")
 	v.IsQuiet(t)
 	var drawn, width int

@@ -9,16 +9,16 @@ import (
 	"slices"
 	"strings"
 
+	"testbed/internal/stats"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/agreement"
 	"testbed/report/document"
 	"testbed/report/learning"
-	"testbed/report/record"
+	"testbed/report/runs"
 	"testbed/report/timeline"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/stats"
 )
 
 var (
@@ -49,13 +49,13 @@ type page struct {
 	// Agreement is nil where there are not several link backends.
 	Agreement *agreement.Table `json:"-"`
 
-	Record   *record.Record    `json:"-"`
+	Record   *runs.Record      `json:"-"`
 	Headline string            `json:"-"`
 	Answers  []document.Answer `json:"-"`
 }
 
 // WriteHTML writes a report as one HTML file that needs nothing else.
-func WriteHTML(out io.Writer, rec *record.Record) error {
+func WriteHTML(out io.Writer, rec *runs.Record) error {
 	p, err := newPage(rec)
 	if err != nil {
 		return err
@@ -80,27 +80,27 @@ func WriteHTML(out io.Writer, rec *record.Record) error {
 	return document.Write(out, t, p, pageJS)
 }
 
-func newPage(rec *record.Record) (*page, error) {
+func newPage(rec *runs.Record) (*page, error) {
 	p := &page{Scenario: rec.Scenario.Name, Description: rec.Scenario.Description, TimeScale: rec.Scenario.Real.TimeScale, Record: rec}
-	world := runlog.Sim
+	world := record.Sim
 	for _, run := range rec.Runs {
-		if run.World == runlog.Real {
-			world = runlog.Real
+		if run.World == record.Real {
+			world = record.Real
 		}
 	}
 	for _, name := range rec.Policies() {
-		runs := rec.Of(world, name)
-		if len(runs) == 0 {
+		played := rec.Of(world, name)
+		if len(played) == 0 {
 			continue
 		}
-		s := side{Policy: name, World: world, Runs: runs, Run: *record.Typical(runs), Simulated: []timeline.Round{}}
+		s := side{Policy: name, World: world, Runs: played, Run: *runs.Typical(played), Simulated: []timeline.Round{}}
 		s.Timeline = timeline.New(rec.Scenario, s.Run.Events)
 		s.Timeline.Group(s.Run.Hosts)
 		s.Rounds, s.Workers = timeline.Rounds(&s.Run), timeline.Workers(&s.Run, s.Timeline)
-		if world == runlog.Real {
-			s.predict(rec.Of(runlog.Sim, name))
+		if world == record.Real {
+			s.predict(rec.Of(record.Sim, name))
 			onLinks := rec.OnLinks(name)
-			s.LinksError, s.OnLinks = s.against(onLinks), record.Seeded(onLinks, s.Run.Seed, 0)
+			s.LinksError, s.OnLinks = s.against(onLinks), runs.Seeded(onLinks, s.Run.Seed, 0)
 		}
 		var err error
 		if s.Links, err = timeline.Links(rec.Scenario, s.Run.Events); err != nil {
@@ -109,7 +109,7 @@ func newPage(rec *record.Record) (*page, error) {
 		if g := learning.NewGradients(name, s.Run.Summary); g != nil {
 			p.Gradients = append(p.Gradients, g)
 		}
-		s.Sidelining = judged(rec.Scenario, runs)
+		s.Sidelining = judged(rec.Scenario, played)
 		p.Sides = append(p.Sides, s)
 	}
 	p.world = world
@@ -134,12 +134,12 @@ func newPage(rec *record.Record) (*page, error) {
 func (p *page) compare() {
 	policies := p.policies()
 	all := matchRuns(p.Record, policies, p.world)
-	if len(p.Record.Links) > 1 && p.world == runlog.Real {
-		var runs []runlog.Summary
+	if len(p.Record.Links) > 1 && p.world == record.Real {
+		var played []record.Summary
 		for _, run := range p.Record.Runs {
-			runs = append(runs, run.Summary)
+			played = append(played, run.Summary)
 		}
-		p.Agreement = agreement.New(policies, p.Record.Links, runs)
+		p.Agreement = agreement.New(policies, p.Record.Links, played)
 	}
 	var seeds []Set
 	for _, m := range all {

@@ -14,10 +14,10 @@ import (
 
 	"testbed/internal/stories"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report"
-	"testbed/report/record"
+	"testbed/report/runs"
 	"testbed/report/timeline"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
 	"testbed/train"
@@ -27,16 +27,16 @@ import (
 // processors measured it.
 const recorded = "testdata/compare"
 
-func read(t *testing.T, dirs ...string) *record.Record {
+func read(t *testing.T, dirs ...string) *runs.Record {
 	t.Helper()
-	rec, err := record.Read(dirs...)
+	rec, err := runs.Read(dirs...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rec
 }
 
-func html(t *testing.T, rec *record.Record) string {
+func html(t *testing.T, rec *runs.Record) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := report.WriteHTML(&b, rec); err != nil {
@@ -181,7 +181,7 @@ func TestPagesOfTheLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		rec := &record.Record{Scenario: s, Library: true}
+		rec := &runs.Record{Scenario: s, Library: true}
 		for _, name := range stories.Policies(s) {
 			rec.Runs = append(rec.Runs, simulatedRun(t, s, name))
 			if page := html(t, rec); !strings.Contains(page, "simulated only") || !json.Valid([]byte(dataBlock(t, page))) {
@@ -191,11 +191,11 @@ func TestPagesOfTheLibrary(t *testing.T) {
 	}
 }
 
-func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) record.Run {
+func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) runs.Run {
 	t.Helper()
-	var run record.Run
+	var run runs.Run
 	var err error
-	run.Summary, err = sim.Run(s, name, func(e runlog.Event) { run.Events = append(run.Events, e) })
+	run.Summary, err = sim.Run(s, name, func(e record.Event) { run.Events = append(run.Events, e) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestRepeats(t *testing.T) {
 
 // repeated is a record of five pairs of runs as a real network might have left
 // it: each took the shares more than the simulator has it, by policy and seed.
-func repeated(t *testing.T, name string, shares map[string][5]float64) *record.Record {
+func repeated(t *testing.T, name string, shares map[string][5]float64) *runs.Record {
 	t.Helper()
 	source, err := scenarios.Find(name)
 	if err != nil {
@@ -293,14 +293,14 @@ func repeated(t *testing.T, name string, shares map[string][5]float64) *record.R
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := &record.Record{Scenario: s, Library: true}
+	rec := &runs.Record{Scenario: s, Library: true}
 	for _, policyName := range scenarios.PolicyNames {
 		for k, share := range shares[policyName] {
 			seeded := *s
 			seeded.Seed += uint64(k)
 			run := simulatedRun(t, &seeded, policyName)
 			rec.Runs = append(rec.Runs, run)
-			run.World, run.Fidelity.Verdict = runlog.Real, "valid"
+			run.World, run.Fidelity.Verdict = record.Real, "valid"
 			run.WallClock += policy.Time(share * float64(run.WallClock))
 			rec.Runs = append(rec.Runs, run)
 		}
@@ -345,7 +345,7 @@ func TestIntervals(t *testing.T) {
 func TestPredictionsOnLinks(t *testing.T) {
 	rec := repeated(t, "homogeneous", map[string][5]float64{"baseline": {}, "straggler": {}})
 	for _, run := range slices.Clone(rec.Runs) {
-		if run.World == runlog.Sim {
+		if run.World == record.Sim {
 			run.Links = "plan"
 			run.WallClock /= 2
 			rec.Runs = append(rec.Runs, run)
@@ -383,7 +383,7 @@ func TestSeeds(t *testing.T) {
 	}
 	write(t, strings.Replace(string(summary), `"seed": 42`, `"seed": 43`, 1), other, "summary.json")
 	missing := read(t, dir).Unsimulated()
-	if want := []record.Missing{{Policy: "baseline", Seed: 43}}; !slices.Equal(missing, want) {
+	if want := []runs.Missing{{Policy: "baseline", Seed: 43}}; !slices.Equal(missing, want) {
 		t.Errorf("to simulate: %v, want %v", missing, want)
 	}
 }
@@ -403,7 +403,7 @@ func TestPageSaysWhoWasLost(t *testing.T) {
 		t.Fatalf("%d losses were noticed", len(run.Detected))
 	}
 	d := run.Detected[0]
-	page := strings.ReplaceAll(html(t, &record.Record{Scenario: scenario, Library: true, Runs: []record.Run{run}}), "\u00a0", " ")
+	page := strings.ReplaceAll(html(t, &runs.Record{Scenario: scenario, Library: true, Runs: []runs.Run{run}}), "\u00a0", " ")
 	want := fmt.Sprintf(`<th scope="row">baseline</th><td>%s</td><td class="n">%d</td><td class="words">heartbeat: it was silent for too long</td>`, scenarios.NodeName(d.ID), d.Round)
 	if !strings.Contains(page, want) {
 		t.Errorf("the page does not say %q", want)
@@ -535,7 +535,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			return []string{recordedAt, dir}
 		}, "x was run with a time scale of 30, and others with 300; make a report for each"},
 	} {
-		_, err := record.Read(c.dirs()...)
+		_, err := runs.Read(c.dirs()...)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s:\ngot  %v\nwant %s", c.name, err, c.want)
 		}
@@ -552,7 +552,7 @@ func TestWhereTheErrorsLie(t *testing.T) {
 	if strings.Contains(html(t, read(t, dir)), heading) {
 		t.Error("errors are split that nobody could split")
 	}
-	for run, split := range map[string]runlog.Split{
+	for run, split := range map[string]record.Split{
 		"sim-baseline":  {Compute: 90_000, Transfer: 1000, Control: 1050},
 		"real-baseline": {Compute: 90_940, Transfer: 2000, Control: 1085},
 	} {
@@ -587,17 +587,17 @@ func TestLearningOnThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := &record.Record{Scenario: s}
+	rec := &runs.Record{Scenario: s}
 	for _, name := range scenarios.PolicyNames {
-		run := record.Run{}
-		if run.Summary, err = sim.Run(s, name, func(e runlog.Event) { run.Events = append(run.Events, e) }); err != nil {
+		run := runs.Run{}
+		if run.Summary, err = sim.Run(s, name, func(e record.Event) { run.Events = append(run.Events, e) }); err != nil {
 			t.Fatal(err)
 		}
 		for k := range run.Summary.Rounds {
 			r := &run.Summary.Rounds[k]
-			r.Loss = &runlog.RoundLoss{Validation: new(3 - float64(k)/10)}
+			r.Loss = &record.RoundLoss{Validation: new(3 - float64(k)/10)}
 			for _, id := range r.Participants {
-				r.PseudoGradients = append(r.PseudoGradients, runlog.PseudoGradient{ID: id, Norm: 1, Cosine: 0.5, QuantisationError: 0.01})
+				r.PseudoGradients = append(r.PseudoGradients, record.PseudoGradient{ID: id, Norm: 1, Cosine: 0.5, QuantisationError: 0.01})
 			}
 		}
 		run.LayerErrors = []train.LayerError{{Name: "embedding", Error: 0.0123}}

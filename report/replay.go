@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 )
 
@@ -35,8 +35,8 @@ type Difference struct {
 // Replay is the result of simulate --replay.
 type Replay struct {
 	Record   string         `json:"record"`
-	Recorded runlog.Summary `json:"recorded"`
-	Replayed runlog.Summary `json:"replayed"`
+	Recorded record.Summary `json:"recorded"`
+	Replayed record.Summary `json:"replayed"`
 	// Same says that every decision is the same: who takes part in which
 	// round, who is sidelined, taken back and evicted, and by which rule.
 	Same        bool         `json:"same"`
@@ -44,11 +44,11 @@ type Replay struct {
 }
 
 // Decisions returns the decisions in the events of a run, in order.
-func Decisions(events []runlog.Event) []Decision {
+func Decisions(events []record.Event) []Decision {
 	var all []Decision
 	for _, e := range events {
 		switch e.Type {
-		case runlog.RoundClose, runlog.Sideline, runlog.Rejoin, runlog.Evict:
+		case record.RoundClose, record.Sideline, record.Rejoin, record.Evict:
 			all = append(all, Decision{Round: e.Round, T: int64(e.T), What: string(e.Type), Node: e.Node,
 				Participants: e.Participants, Late: e.Missing, Reason: e.Reason})
 		}
@@ -109,15 +109,15 @@ func Differences(recorded, replayed []Decision) []Difference {
 }
 
 // NewReplay compares a recorded run of a scenario with its replay.
-func NewReplay(played *scenarios.Scenario, record string, recorded, replayed []runlog.Event) Replay {
-	sum := func(events []runlog.Event) runlog.Summary {
-		s := runlog.NewSummarizer(played)
+func NewReplay(played *scenarios.Scenario, note string, recorded, replayed []record.Event) Replay {
+	sum := func(events []record.Event) record.Summary {
+		s := record.NewSummarizer(played)
 		for _, e := range events {
 			s.Add(&e)
 		}
 		return s.Summary()
 	}
-	r := Replay{Record: record, Recorded: sum(recorded), Replayed: sum(replayed),
+	r := Replay{Record: note, Recorded: sum(recorded), Replayed: sum(replayed),
 		Differences: Differences(Decisions(recorded), Decisions(replayed))}
 	r.Same = len(r.Differences) == 0
 	return r
@@ -130,7 +130,7 @@ func WriteReplay(out io.Writer, r Replay) error {
 	fmt.Fprintln(w, "round\trecorded close\treplayed close\trecorded participants\treplayed participants\t")
 	for i := range max(len(r.Recorded.Rounds), len(r.Replayed.Rounds)) {
 		fmt.Fprintf(w, "%d\t", i+1)
-		cell := func(s runlog.Summary, text func(runlog.Round) string) {
+		cell := func(s record.Summary, text func(record.Round) string) {
 			if i < len(s.Rounds) {
 				fmt.Fprint(w, text(s.Rounds[i]))
 			} else {
@@ -138,8 +138,8 @@ func WriteReplay(out io.Writer, r Replay) error {
 			}
 			fmt.Fprint(w, "\t")
 		}
-		closed := func(r runlog.Round) string { return words.Micros(r.Close) }
-		who := func(r runlog.Round) string { return words.Workers(r.Participants) }
+		closed := func(r record.Round) string { return words.Micros(r.Close) }
+		who := func(r record.Round) string { return words.Workers(r.Participants) }
 		cell(r.Recorded, closed)
 		cell(r.Replayed, closed)
 		cell(r.Recorded, who)
@@ -161,7 +161,7 @@ func WriteReplay(out io.Writer, r Replay) error {
 	return nil
 }
 
-func wall(s runlog.Summary) string {
+func wall(s record.Summary) string {
 	if !s.Complete {
 		return fmt.Sprintf("%s (incomplete, %d outer steps)", words.Micros(s.WallClock), s.OuterSteps)
 	}
@@ -174,8 +174,8 @@ func (d *Decision) text() string {
 		return "no such decision"
 	}
 	at := " at " + words.Micros(policy.Time(d.T))
-	switch runlog.Type(d.What) {
-	case runlog.RoundClose:
+	switch record.Type(d.What) {
+	case record.RoundClose:
 		text := "closed" + at + " with " + words.Workers(d.Participants)
 		if len(d.Late) > 0 {
 			text += " without " + words.Workers(d.Late)
@@ -191,9 +191,9 @@ func (d *Decision) text() string {
 			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed; deadline %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
 				words.Micros(r.Deadline.Offset+r.Deadline.Credit))
 		}
-	case runlog.Rejoin:
+	case record.Rejoin:
 		return d.Node + " back in time" + at
-	case runlog.Evict:
+	case record.Evict:
 		return fmt.Sprintf("%s evicted%s (%s): %s", d.Node, at, d.Reason.Rule, words.Because(d.Reason))
 	}
 	return d.Node + " sidelined" + at + ": " + words.Because(d.Reason)

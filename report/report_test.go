@@ -10,13 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 	"testbed/sim"
-	"testbed/sim/timing"
-	"testbed/stats"
+
+	"testbed/internal/stats"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -72,7 +72,7 @@ func real(simulated report.Set, factor policy.Time) report.Set {
 	yes := true
 	pair := report.Set{}
 	for name, sum := range simulated {
-		sum.World, sum.Links, sum.BitIdentical = runlog.Real, "user", &yes
+		sum.World, sum.Links, sum.BitIdentical = record.Real, "user", &yes
 		sum.WallClock *= factor
 		pair[name] = sum
 	}
@@ -100,7 +100,7 @@ func TestComparisonOnPlannedLinks(t *testing.T) {
 	s, pair := simulated(t, "persistent_straggler")
 	links := report.Set{}
 	for _, name := range scenarios.PolicyNames {
-		sum, err := sim.RunLinks(s, name, timing.Costs{}, nil)
+		sum, err := sim.RunLinks(s, name, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestComparisonOnPlannedLinks(t *testing.T) {
 	for _, name := range scenarios.PolicyNames {
 		r := c.Residuals[name]
 		total := r.Sim.Compute + r.Sim.Transfer + r.Sim.Control + r.Sim.StateFetch + r.Sim.Deadline
-		if (r.SimLinks != runlog.Split{}) || total != pair[name].WallClock-links[name].WallClock || c.LinksPredictionError[name] != 0 || c.PredictionError[name] == 0 {
+		if (r.SimLinks != record.Split{}) || total != pair[name].WallClock-links[name].WallClock || c.LinksPredictionError[name] != 0 || c.PredictionError[name] == 0 {
 			t.Errorf("%s: residuals %+v, errors %v and %v", name, r, c.PredictionError[name], c.LinksPredictionError[name])
 		}
 	}

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"testbed/internal/stats"
 	"testbed/policy"
-	"testbed/report/record"
+	"testbed/record"
+	"testbed/report/runs"
 	"testbed/report/timeline"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
-	"testbed/stats"
 )
 
 // side is what the page shows of one policy. Where a policy was run several
@@ -26,24 +26,24 @@ type side struct {
 	Links     []timeline.Link   `json:"links"`
 
 	Workers    []timeline.Worker `json:"-"`
-	Run        record.Run        `json:"-"` // the one shown
-	Runs       []record.Run      `json:"-"` // all of them
-	Prediction *record.Run       `json:"-"` // of the run shown
+	Run        runs.Run          `json:"-"` // the one shown
+	Runs       []runs.Run        `json:"-"` // all of them
+	Prediction *runs.Run         `json:"-"` // of the run shown
 	// Error is the simulator's, (simulated − measured) / measured, over the
 	// complete runs.
 	Error stats.Estimate `json:"-"`
 	// LinksError is that of the simulator on the links of the plan.
 	LinksError stats.Estimate `json:"-"`
-	OnLinks    *record.Run    `json:"-"` // the prediction that it is about
-	Sidelining runlog.Work    `json:"-"` // over all of them
+	OnLinks    *runs.Run      `json:"-"` // the prediction that it is about
+	Sidelining record.Work    `json:"-"` // over all of them
 }
 
 // LeavesOut says that the policy may close a round without a live member.
 func (s *side) LeavesOut() bool { return s.Policy != scenarios.Baseline }
 
 // predict lays the simulated runs beside the measured ones with their seeds.
-func (s *side) predict(simulated []record.Run) {
-	if s.Prediction = record.Seeded(simulated, s.Run.Seed, 0); s.Prediction != nil {
+func (s *side) predict(simulated []runs.Run) {
+	if s.Prediction = runs.Seeded(simulated, s.Run.Seed, 0); s.Prediction != nil {
 		s.Simulated = timeline.Rounds(s.Prediction)
 	}
 	s.Error = s.against(simulated)
@@ -54,9 +54,9 @@ func (s *side) predict(simulated []record.Run) {
 func (s *side) Misses() (rows []miss) {
 	for _, p := range []struct {
 		name string
-		run  *record.Run
+		run  *runs.Run
 	}{{"simulated", s.Prediction}, {"on planned links", s.OnLinks}} {
-		if p.run == nil || s.World != runlog.Real || s.Run.Split == (runlog.Split{}) || p.run.Split == (runlog.Split{}) {
+		if p.run == nil || s.World != record.Real || s.Run.Split == (record.Split{}) || p.run.Split == (record.Split{}) {
 			continue
 		}
 		d := p.run.Split.Minus(s.Run.Split)
@@ -70,17 +70,17 @@ func (s *side) Misses() (rows []miss) {
 }
 
 // miss is where the error of a prediction lies: simulated − measured, as a
-// share of the measured wall-clock, of each part of a runlog.Split in order.
+// share of the measured wall-clock, of each part of a record.Split in order.
 type miss struct {
 	Prediction string
 	Parts      []string
 }
 
 // against is the error of simulated runs beside the measured ones.
-func (s *side) against(simulated []record.Run) stats.Estimate {
+func (s *side) against(simulated []runs.Run) stats.Estimate {
 	var errors []float64
 	for _, run := range s.Runs {
-		if sim := record.Seeded(simulated, run.Seed, 0); sim != nil && sim.Complete && run.Complete && run.WallClock > 0 {
+		if sim := runs.Seeded(simulated, run.Seed, 0); sim != nil && sim.Complete && run.Complete && run.WallClock > 0 {
 			errors = append(errors, float64(sim.WallClock-run.WallClock)/float64(run.WallClock))
 		}
 	}
@@ -153,15 +153,15 @@ func (s *side) WallText() string {
 }
 
 // crowd says who was sidelined and evicted, or how many where it is many.
-func crowd(sum runlog.Summary) string { return standingOf(sum, 2*words.MaxListed) }
+func crowd(sum record.Summary) string { return standingOf(sum, 2*words.MaxListed) }
 
 // standingOf says who was sidelined and evicted, or how many if there are more
 // entries than the most.
-func standingOf(sum runlog.Summary, most int) string {
+func standingOf(sum record.Summary, most int) string {
 	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= most {
 		return standing(sum)
 	}
-	count := func(members []runlog.Membership) string {
+	count := func(members []record.Membership) string {
 		who := map[policy.ID]bool{}
 		for _, m := range members {
 			who[m.ID] = true
@@ -215,7 +215,7 @@ func signedMicros(t policy.Time) string {
 }
 
 // doubtful lists the rounds of a run whose verdict is not the best one.
-func doubtful(run record.Run) (lines []string) {
+func doubtful(run runs.Run) (lines []string) {
 	for _, r := range run.Rounds {
 		if r.Verdict != fidelity.Valid {
 			lines = append(lines, fmt.Sprintf("round %d %s: %s", r.Round, r.Verdict, strings.Join(r.Reasons, "; ")))
@@ -240,9 +240,9 @@ func arrivals(r timeline.Round) string {
 	return strings.Join(parts, ", ")
 }
 
-func walls(runs []record.Run) []policy.Time {
+func walls(played []runs.Run) []policy.Time {
 	var all []policy.Time
-	for _, run := range runs {
+	for _, run := range played {
 		all = append(all, run.WallClock)
 	}
 	return all

@@ -6,20 +6,20 @@ import (
 	"slices"
 	"strings"
 
-	"testbed/report/record"
-	"testbed/runlog"
+	"testbed/record"
+	"testbed/report/runs"
 	"testbed/scenarios"
 )
 
 // workOf is the account of a run's work. For records of a time when summaries
 // did not have it, it is made up from the events.
-func workOf(s *scenarios.Scenario, run *record.Run) *runlog.Work {
+func workOf(s *scenarios.Scenario, run *runs.Run) *record.Work {
 	if run.Work != nil {
 		return run.Work
 	}
 	events := slices.Clone(run.Events)
-	slices.SortStableFunc(events, func(a, b runlog.Event) int { return cmp.Compare(a.T, b.T) })
-	sum := runlog.NewSummarizer(s)
+	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
+	sum := record.NewSummarizer(s)
 	for i := range events {
 		sum.Add(&events[i])
 	}
@@ -27,10 +27,10 @@ func workOf(s *scenarios.Scenario, run *record.Run) *runlog.Work {
 }
 
 // judged sums up who was left out, over runs.
-func judged(s *scenarios.Scenario, runs []record.Run) runlog.Work {
-	var sum runlog.Work
-	for i := range runs {
-		w := workOf(s, &runs[i])
+func judged(s *scenarios.Scenario, played []runs.Run) record.Work {
+	var sum record.Work
+	for i := range played {
+		w := workOf(s, &played[i])
 		sum.LeftOut += w.LeftOut
 		sum.FalseSidelined += w.FalseSidelined
 		sum.Excused += w.Excused
@@ -42,7 +42,7 @@ func judged(s *scenarios.Scenario, runs []record.Run) runlog.Work {
 }
 
 // quality puts precision and recall of sidelining into words.
-func quality(w runlog.Work) string {
+func quality(w record.Work) string {
 	var parts []string
 	if w.Precision != nil {
 		accused := w.LeftOut - w.Excused
@@ -60,7 +60,7 @@ func quality(w runlog.Work) string {
 }
 
 // brief is quality in one short line.
-func brief(w runlog.Work) string {
+func brief(w record.Work) string {
 	switch {
 	case w.Precision != nil && w.Recall != nil:
 		return fmt.Sprintf("Sidelining of slow workers: precision %.2f, recall %.2f.", *w.Precision, *w.Recall)

@@ -5,9 +5,9 @@ import (
 	"io"
 	"slices"
 
-	"testbed/report/record"
-	"testbed/runlog"
-	"testbed/stats"
+	"testbed/internal/stats"
+	"testbed/record"
+	"testbed/report/runs"
 )
 
 // Statistics is what the repeats of a comparison allow to be said. Only complete
@@ -57,32 +57,32 @@ func (set Set) incomplete() bool {
 
 // matchRuns lays the runs of a record beside each other that have their seed in
 // common. The first policy has to have one in the world.
-func matchRuns(rec *record.Record, policies []string, world string) (all []matched) {
-	runs := map[string]map[string][]record.Run{}
+func matchRuns(rec *runs.Record, policies []string, world string) (all []matched) {
+	played := map[string]map[string][]runs.Run{}
 	for _, w := range worlds {
-		runs[w] = map[string][]record.Run{}
+		played[w] = map[string][]runs.Run{}
 		for _, name := range policies {
-			runs[w][name] = rec.Of(w, name)
+			played[w][name] = rec.Of(w, name)
 			if w == simLinks {
-				runs[w][name] = rec.OnLinks(name)
+				played[w][name] = rec.OnLinks(name)
 			}
 		}
 	}
 	seen := map[uint64]int{}
-	for _, first := range runs[world][policies[0]] {
+	for _, first := range played[world][policies[0]] {
 		n := seen[first.Seed]
 		seen[first.Seed]++
-		m := matched{runs: map[string]Set{}, again: world == runlog.Real && n > 0}
+		m := matched{runs: map[string]Set{}, again: world == record.Real && n > 0}
 		for _, w := range worlds {
-			if w == simLinks && world == runlog.Sim && first.Links == record.Planned {
+			if w == simLinks && world == record.Sim && first.Links == runs.Planned {
 				continue // they stand for what there is no other simulation of
 			}
 			k := n
-			if w != world && world == runlog.Real {
+			if w != world && world == record.Real {
 				k = 0 // the simulator gives the same each time
 			}
 			for _, name := range policies {
-				if run := record.Seeded(runs[w][name], first.Seed, k); run != nil {
+				if run := runs.Seeded(played[w][name], first.Seed, k); run != nil {
 					if m.runs[w] == nil {
 						m.runs[w] = Set{}
 					}
@@ -103,7 +103,7 @@ func statistics(policies []string, all []matched) Statistics {
 	real, simulated := false, false
 	errors, onLinks := map[string][]float64{}, map[string][]float64{}
 	for _, m := range all {
-		measured, sim := m.runs[runlog.Real], m.runs[runlog.Sim]
+		measured, sim := m.runs[record.Real], m.runs[record.Sim]
 		real, simulated = real || len(measured) > 0, simulated || len(sim) > 0
 		if measured.incomplete() || len(measured) == 0 && sim.incomplete() {
 			s.LeftOut++
@@ -136,7 +136,7 @@ func statistics(policies []string, all []matched) Statistics {
 	}
 	if len(policies) == 2 {
 		s.Speedup, s.Finding = map[string]stats.Estimate{}, map[string]string{}
-		for world, played := range map[string]bool{runlog.Sim: simulated, runlog.Real: real} {
+		for world, played := range map[string]bool{record.Sim: simulated, record.Real: real} {
 			if played {
 				s.Speedup[world], s.Finding[world] = compared(policies[0], policies[1], world, all)
 			}
@@ -162,7 +162,7 @@ func compared(reference, name, world string, all []matched) (stats.Estimate, str
 	var ratios []float64
 	for _, m := range all {
 		set := m.runs[world]
-		if m.again && world != runlog.Real || !set[reference].Complete || !set[name].Complete {
+		if m.again && world != record.Real || !set[reference].Complete || !set[name].Complete {
 			continue
 		}
 		ratios = append(ratios, set.speedup(reference, name))
@@ -173,7 +173,7 @@ func compared(reference, name, world string, all []matched) (stats.Estimate, str
 
 // predictionError is (simulated − measured) / measured wall-clock, of complete
 // runs.
-func predictionError(sim, real runlog.Summary) (e float64, ok bool) {
+func predictionError(sim, real record.Summary) (e float64, ok bool) {
 	if !sim.Complete || real.WallClock <= 0 {
 		return 0, false
 	}

@@ -8,10 +8,10 @@ import (
 	"text/tabwriter"
 
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/learning"
 	"testbed/report/timeline"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
@@ -27,8 +27,8 @@ func yesNo(b *bool) string {
 }
 
 // WriteSummary writes the result of a run as text.
-func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) error {
-	real := sum.World == runlog.Real
+func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) error {
+	real := sum.World == record.Real
 	wall := words.Micros(sum.WallClock)
 	if real {
 		wall += fmt.Sprintf(" of scenario time, %.1f s of real time", s.RealDuration(sum.WallClock).Seconds())
@@ -90,7 +90,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum runlog.Summary) erro
 
 // workLines says what became of inner steps, and whether the right ones were
 // left out, as far as there is something to say.
-func workLines(w *runlog.Work) (lines []string) {
+func workLines(w *record.Work) (lines []string) {
 	if w == nil {
 		return nil
 	}
@@ -115,7 +115,7 @@ func workLines(w *runlog.Work) (lines []string) {
 
 // regional says how rounds of regions, or ranks, compare with those of all, and nothing if there
 // were none.
-func regional(rounds []runlog.Round) string {
+func regional(rounds []record.Round) string {
 	var apart, together []policy.Time
 	what := ""
 	for _, r := range rounds {
@@ -136,7 +136,7 @@ func regional(rounds []runlog.Round) string {
 }
 
 // uploaded says how uploads of outer states went, and nothing if there were none.
-func uploaded(all []runlog.Upload) string {
+func uploaded(all []record.Upload) string {
 	if len(all) == 0 {
 		return ""
 	}
@@ -148,7 +148,7 @@ func uploaded(all []runlog.Upload) string {
 }
 
 // leftOut says what the simulator has not played.
-func leftOut(sum runlog.Summary) string {
+func leftOut(sum record.Summary) string {
 	return "the simulator has no links and leaves out: " + strings.Join(sum.NotSimulated, ", ")
 }
 
@@ -160,7 +160,7 @@ func reasons(f fidelity.Verdict) string {
 }
 
 // decisions says who was left out, removed or taken back, and why.
-func decisions(sum runlog.Summary) []string {
+func decisions(sum record.Summary) []string {
 	var lines []string
 	for _, m := range sum.Sidelined {
 		lines = append(lines, fmt.Sprintf("round %d: %s sidelined: %s", m.Round, scenarios.NodeName(m.ID), words.Because(m.Why)))

@@ -5,10 +5,10 @@ import (
 	"math"
 	"slices"
 
+	"testbed/internal/stats"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/words"
-	"testbed/runlog"
-	"testbed/stats"
 )
 
 // score is what a policy came to in a world: how long it took, and what of the
@@ -25,7 +25,7 @@ type score struct {
 	// Runs counts the runs, Complete those of them that were complete.
 	Runs     int `json:"-"`
 	Complete int `json:"-"`
-	// Lost is the mean of runlog.Work.Lost over the complete runs; nil where a
+	// Lost is the mean of record.Work.Lost over the complete runs; nil where a
 	// record does not have it.
 	Lost *float64 `json:"lost"`
 	// Front says that the policy is on the Pareto front of its world: no other
@@ -44,7 +44,7 @@ func scores(policies []string, all []matched) (scores []score) {
 			counted, lost := 0, 0.0
 			for _, m := range all {
 				sum, ok := m.runs[world][name]
-				if !ok || m.again && world != runlog.Real {
+				if !ok || m.again && world != record.Real {
 					continue
 				}
 				sc.Runs++
@@ -136,10 +136,10 @@ func rankCorrelations(policies []string, all []matched) map[string]stats.Correla
 		return nil
 	}
 	correlations := map[string]stats.Correlation{}
-	for _, world := range []string{runlog.Sim, simLinks} {
+	for _, world := range []string{record.Sim, simLinks} {
 		var predicted, measured [][]float64
 		for _, m := range all {
-			x, y := m.runs[world].walls(policies), m.runs[runlog.Real].walls(policies)
+			x, y := m.runs[world].walls(policies), m.runs[record.Real].walls(policies)
 			if x != nil && y != nil {
 				predicted, measured = append(predicted, x), append(measured, y)
 			}

@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"testbed/stats"
+	"testbed/internal/stats"
 )
 
 // TestFront: on the front nobody is beaten by anybody, and whoever is not on it

@@ -6,20 +6,20 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"testbed/runlog"
-	"testbed/stats"
+	"testbed/internal/stats"
+	"testbed/record"
 )
 
 // utilizations are the figures of a run that go by this name, and what they are.
 // A measured run does not have all of them.
 var utilizations = []struct {
 	suffix, legend string
-	of             func(runlog.Summary) *float64
+	of             func(record.Summary) *float64
 }{
 	{"", "utilization: the share of the membership time that was inner steps; in brackets the gain over the first policy",
-		func(sum runlog.Summary) *float64 { return &sum.ComputeFraction }},
+		func(sum record.Summary) *float64 { return &sum.ComputeFraction }},
 	{", churn-like", "churn-like: a reconstruction of the utilization that churn publishes, which may not be its definition",
-		func(sum runlog.Summary) *float64 { return sum.ChurnLikeUtilization }},
+		func(sum record.Summary) *float64 { return sum.ChurnLikeUtilization }},
 }
 
 // writeUtilization writes a column for each world with the utilization under
@@ -64,7 +64,7 @@ func (c *Comparison) writeUtilization(out io.Writer) error {
 
 // gainText is the median of a figure over a world's complete runs, and of what it
 // is more than the reference's with the same seed; not ok if no run has it.
-func gainText(sets []Set, reference, name string, of func(runlog.Summary) *float64) (text string, ok bool) {
+func gainText(sets []Set, reference, name string, of func(record.Summary) *float64) (text string, ok bool) {
 	var values, gains []float64
 	for _, set := range sets {
 		value, before := of(set[name]), of(set[reference])

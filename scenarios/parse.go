@@ -14,9 +14,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"testbed/allreduce/reduction"
 	"testbed/policy"
-	"testbed/scenarios/averaging"
-	"testbed/scenarios/fields"
+	"testbed/scenarios/internal/fields"
 )
 
 // maxFileBytes bounds a scenario file.
@@ -35,7 +35,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	}
 	s := &Scenario{
 		Policy: DefaultPolicies(),
-		Real:   Real{TimeScale: DefaultTimeScale, Dilation: 1, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: averaging.Default},
+		Real:   Real{TimeScale: DefaultTimeScale, Dilation: 1, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: reduction.Default},
 	}
 	if err := p.fill(s); err != nil {
 		return nil, err

@@ -14,12 +14,12 @@ import (
 	"strconv"
 	"time"
 
+	"testbed/allreduce/reduction"
 	"testbed/policy"
-	"testbed/scenarios/averaging"
-	"testbed/scenarios/learning"
-	"testbed/scenarios/uploads"
-	"testbed/scenarios/work"
 	"testbed/shaping"
+	"testbed/train"
+	"testbed/train/task"
+	"testbed/train/work"
 )
 
 // Scenario is one run: the workers, what happens to them, and the rules. Times
@@ -50,7 +50,7 @@ type Scenario struct {
 	// they vary by InnerStepJitter alone.
 	Work *work.Spec `yaml:"work" json:"work,omitempty"`
 	// Train says what is trained. If it is nil that is a stand-in.
-	Train *learning.Spec `yaml:"train" json:"train,omitempty"`
+	Train *task.Spec `yaml:"train" json:"train,omitempty"`
 
 	// Traces are the texts of the files that Real.Injects, Work and Train name, so that
 	// a record can keep them.
@@ -163,14 +163,14 @@ type Real struct {
 	// next; 0 is none.
 	CheckpointEvery int `yaml:"checkpoint_every" json:"checkpoint_every"`
 	// Upload has outer states sent to a store on the network.
-	Upload uploads.Spec `yaml:"upload" json:"upload,omitzero"`
+	Upload train.UploadSpec `yaml:"upload" json:"upload,omitzero"`
 	// TCP is the congestion control of TCP connections in the nodes, as the
 	// kernel names it: that of the user's programs, and of what benchmarks put
 	// beside the ring. Workers speak QUIC. Empty: shaping.DefaultTCP.
 	TCP   string       `yaml:"tcp" json:"tcp,omitempty"`
 	Links shaping.Spec `yaml:"links" json:"links"`
 	// AllReduce says how pseudo-gradients are averaged.
-	AllReduce averaging.Spec `yaml:"all_reduce" json:"all_reduce"`
+	AllReduce reduction.Spec `yaml:"all_reduce" json:"all_reduce"`
 	// Injects are what happens to links. They are here and not beside the
 	// injects of workers because a simulator without links has no use for
 	// them.
@@ -239,7 +239,7 @@ func NodeName(id policy.ID) string { return "w" + strconv.Itoa(int(id)) }
 func (s *Scenario) Nodes() []string {
 	nodes := append([]string{Coordinator}, s.WorkerNodes()...)
 	if s.Real.Upload.Every > 0 {
-		nodes = append(nodes, uploads.Store)
+		nodes = append(nodes, train.StoreNode)
 	}
 	return nodes
 }

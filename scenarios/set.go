@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"testbed/policy"
-	"testbed/scenarios/fields"
+	"testbed/scenarios/internal/fields"
 )
 
 // Setting gives a field of a scenario another value. It is made by NewSetting.

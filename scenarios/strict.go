@@ -3,7 +3,7 @@ package scenarios
 import (
 	"reflect"
 
-	"testbed/scenarios/fields"
+	"testbed/scenarios/internal/fields"
 )
 
 // Decode reads a YAML or JSON file that is no scenario as strictly as one: v

@@ -7,9 +7,9 @@ import (
 	"math"
 
 	"testbed/policy"
-	"testbed/scenarios/learning"
-	"testbed/scenarios/regions"
+	"testbed/policy/regions"
 	"testbed/train"
+	"testbed/train/task"
 )
 
 // How long inner steps take: as planned, whatever is computed meanwhile, or as
@@ -21,12 +21,12 @@ const (
 
 // Learning makes what the workers train, and the inner optimiser of one of them.
 func (s *Scenario) Learning(id policy.ID) (train.Task, train.Trainer, error) {
-	task, trainer, err := s.task()
+	chosen, trainer, err := s.task()
 	if err != nil {
 		return nil, nil, err
 	}
 	t, err := trainer(id)
-	return task, t, err
+	return chosen, t, err
 }
 
 func (s *Scenario) task() (train.Task, func(policy.ID) (train.Trainer, error), error) {
@@ -67,7 +67,7 @@ func (p *parser) validateRegions(s *Scenario) error {
 	if !s.Train.Apart() {
 		return nil
 	}
-	run := learning.Size{Rounds: s.TargetOuterSteps, Parameters: s.Real.Parameters, Uploads: s.Real.Upload.Every}
+	run := task.Size{Rounds: s.TargetOuterSteps, Parameters: s.Real.Parameters, Uploads: s.Real.Upload.Every}
 	if bad, ok := errors.AsType[*policy.FieldError](s.Train.ValidateApart(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()), run)); ok {
 		return p.fail("train."+bad.Field, bad.Mend)
 	}
@@ -75,7 +75,7 @@ func (p *parser) validateRegions(s *Scenario) error {
 }
 
 // Measured says whether inner steps take as long as computing takes.
-func (r *Real) Measured(t *learning.Spec) bool {
+func (r *Real) Measured(t *task.Spec) bool {
 	return r.Compute == ComputeMeasured || r.Compute == "" && t.Foreign()
 }
 

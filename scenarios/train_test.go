@@ -10,7 +10,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
-	"testbed/scenarios/learning"
+	"testbed/train/task"
 )
 
 // trained has the line numbers that TestBadTrain wants.
@@ -111,7 +111,7 @@ func TestTextIsReadWithTheScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Train.Task != learning.CharLM || len(s.Train.Corpus) != 3200 || len(s.Traces["book.txt"]) != 3200 || s.Plain().Train.Corpus != nil {
+	if s.Train.Task != task.CharLM || len(s.Train.Corpus) != 3200 || len(s.Traces["book.txt"]) != 3200 || s.Plain().Train.Corpus != nil {
 		t.Errorf("%d bytes, kept %d, plain %d", len(s.Train.Corpus), len(s.Traces["book.txt"]), len(s.Plain().Train.Corpus))
 	}
 	if _, err := scenarios.Load(filepath.Join(dir, "e.yaml")); err == nil || !strings.Contains(err.Error(), "the text is empty") {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"testbed/policy"
-	"testbed/scenarios/work"
+	"testbed/train/work"
 )
 
 // Sampler draws the durations of a worker's inner steps. Each process of a

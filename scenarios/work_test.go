@@ -12,7 +12,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
-	"testbed/scenarios/work"
+	"testbed/train/work"
 )
 
 // section is a section `work` with everything but a file in it.

@@ -2,9 +2,9 @@ package sim
 
 import (
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/policy/worker"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/worker"
 )
 
 // comeback is what a worker is in its several lives. A life is the time from one
@@ -45,7 +45,7 @@ func (s *simulator) restart(i int) {
 		spec: w.spec, name: w.name, factor: w.factor, draw: w.draw, cut: w.cut, gen: w.gen + 1, alive: true,
 		comeback: comeback{begun: true, incarnation: w.incarnation + 1, life: w.life + 1, slowed: w.slowed},
 	}
-	s.note(&runlog.Event{Type: runlog.Restart, Node: w.name, Incarnation: w.incarnation})
+	s.note(&record.Event{Type: record.Restart, Node: w.name, Incarnation: w.incarnation})
 	if s.links != nil || s.scenario.Work != nil {
 		w.draw = s.scenario.Sampler(w.spec, w.incarnation, nil)
 	}
@@ -146,7 +146,7 @@ func (s *simulator) fail(i int) {
 // preempt tells a worker that it will be dead when the notice is over.
 func (s *simulator) preempt(notice policy.Time, i int) {
 	w := &s.workers[i]
-	s.note(&runlog.Event{Type: runlog.Preempt, Node: w.name, Duration: notice})
+	s.note(&record.Event{Type: record.Preempt, Node: w.name, Duration: notice})
 	s.heap.Push(s.now+notice, kills, i, w.incarnation)
 	if notice > 0 {
 		s.actOnNotice(i)

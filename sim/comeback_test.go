@@ -5,12 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/allreduce/reduction"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/averaging"
 	"testbed/sim"
-	"testbed/sim/timing"
 )
 
 // TestComingBack: what becomes of workers that end and come back, on both
@@ -69,21 +68,21 @@ func TestComingBack(t *testing.T) {
 			s := scenario(func(s *scenarios.Scenario) {
 				s.TargetOuterSteps, s.Injects, s.Policy.Rejoin, s.Policy.Join = 12, c.injects, c.rejoin, policy.JoinNext
 			})
-			s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 100, 1000, averaging.Spec{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024}
-			for name, play := range map[string]func(func(runlog.Event)) (runlog.Summary, error){
-				"churn": func(do func(runlog.Event)) (runlog.Summary, error) { return sim.Run(s, scenarios.Baseline, do) },
-				"links": func(do func(runlog.Event)) (runlog.Summary, error) {
-					return sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, do)
+			s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 100, 1000, reduction.Spec{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024}
+			for name, play := range map[string]func(func(record.Event)) (record.Summary, error){
+				"churn": func(do func(record.Event)) (record.Summary, error) { return sim.Run(s, scenarios.Baseline, do) },
+				"links": func(do func(record.Event)) (record.Summary, error) {
+					return sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, do)
 				},
 			} {
 				var got []string
-				sum, err := play(func(e runlog.Event) {
+				sum, err := play(func(e record.Event) {
 					switch e.Type {
-					case runlog.Crash, runlog.Restart, runlog.Fail, runlog.Preempt, runlog.Pause, runlog.Resume:
+					case record.Crash, record.Restart, record.Fail, record.Preempt, record.Pause, record.Resume:
 						got = append(got, fmt.Sprintf("%s %s", e.Type, e.Node))
-					case runlog.Partition, runlog.Heal:
+					case record.Partition, record.Heal:
 						got = append(got, string(e.Type))
-					case runlog.Join, runlog.Evict, runlog.Reject:
+					case record.Join, record.Evict, record.Reject:
 						if e.T > 0 {
 							got = append(got, fmt.Sprintf("%s %s %s", e.Type, e.Node, e.Reason.Rule))
 						}

@@ -4,27 +4,25 @@ import (
 	"testing"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/learning"
 	"testbed/sim"
-	"testbed/sim/churn"
-	"testbed/sim/timing"
+	"testbed/train/task"
 )
 
 // overlapped plays the homogeneous scenario with an overlap on both networks.
-func overlapped(t *testing.T, outer learning.Outer) (churn, links runlog.Summary, events []runlog.Event) {
+func overlapped(t *testing.T, outer task.Outer) (churn, links record.Summary, events []record.Event) {
 	t.Helper()
 	s, err := scenarios.Load("homogeneous")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.InnerSteps, s.Train = 4, &learning.Spec{Outer: outer}
-	record := func(e runlog.Event) { events = append(events, e) }
-	if churn, err = sim.Run(s, scenarios.Baseline, record); err != nil {
+	s.InnerSteps, s.Train = 4, &task.Spec{Outer: outer}
+	note := func(e record.Event) { events = append(events, e) }
+	if churn, err = sim.Run(s, scenarios.Baseline, note); err != nil {
 		t.Fatal(err)
 	}
-	if links, err = sim.RunLinks(s, scenarios.Straggler, timing.Costs{}, record); err != nil {
+	if links, err = sim.RunLinks(s, scenarios.Straggler, sim.Costs{}, note); err != nil {
 		t.Fatal(err)
 	}
 	return churn, links, events
@@ -34,14 +32,14 @@ func overlapped(t *testing.T, outer learning.Outer) (churn, links runlog.Summary
 // meanwhile take, at most the reduction with its messages; and outcomes come in
 // after so many steps, never before.
 func TestOverlapHidesReductions(t *testing.T) {
-	plain, plainLinks, _ := overlapped(t, learning.Outer{})
+	plain, plainLinks, _ := overlapped(t, task.Outer{})
 	s, err := scenarios.Load("homogeneous")
 	if err != nil {
 		t.Fatal(err)
 	}
-	step, away := s.Workers[0].InnerStepMean, s.BaseLatency+churn.Transfer(s)
+	step, away := s.Workers[0].InnerStepMean, s.BaseLatency+sim.Transfer(s)
 	for overlap := 1; overlap <= 4; overlap++ {
-		churn, links, events := overlapped(t, learning.Outer{Overlap: overlap})
+		churn, links, events := overlapped(t, task.Outer{Overlap: overlap})
 		rounds := policy.Time(len(plain.Rounds) - 1)
 		if want := plain.WallClock - rounds*min(policy.Time(overlap)*step, away); churn.WallClock != want {
 			t.Errorf("overlap %d: %d µs, want %d", overlap, churn.WallClock, want)
@@ -53,16 +51,16 @@ func TestOverlapHidesReductions(t *testing.T) {
 		steps, outer := map[string]int{}, 0
 		for _, e := range events {
 			switch e.Type {
-			case runlog.RunStart:
+			case record.RunStart:
 				outer = 0
-			case runlog.OuterStep:
+			case record.OuterStep:
 				outer = e.Round
-			case runlog.Step:
+			case record.Step:
 				steps[e.Node] = e.Step
 				if e.Round > outer+1 && e.Step > overlap {
 					t.Fatalf("step %d of round %d after outer step %d", e.Step, e.Round, outer)
 				}
-			case runlog.Merge:
+			case record.Merge:
 				if merges++; steps[e.Node] != overlap || e.Step != overlap || e.Round > outer {
 					t.Fatalf("the outcome of round %d came in after step %d, outer step %d", e.Round, steps[e.Node], outer)
 				}
@@ -80,8 +78,8 @@ func TestOverlapHidesReductions(t *testing.T) {
 // TestFragmentsMoveLess: a reduction takes its fragment's part of the time and of
 // the bytes.
 func TestFragmentsMoveLess(t *testing.T) {
-	plain, plainLinks, _ := overlapped(t, learning.Outer{})
-	churn, links, _ := overlapped(t, learning.Outer{Fragments: 4})
+	plain, plainLinks, _ := overlapped(t, task.Outer{})
+	churn, links, _ := overlapped(t, task.Outer{Fragments: 4})
 	for i, r := range links.Rounds {
 		if whole := plainLinks.Rounds[i]; 3*r.BytesSent > whole.BytesSent || r.Reduce >= whole.Reduce {
 			t.Errorf("round %d sends %d bytes in %d µs, a whole one %d in %d", r.Round, r.BytesSent, r.Reduce, whole.BytesSent, whole.Reduce)

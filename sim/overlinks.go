@@ -9,12 +9,12 @@ import (
 
 	"testbed/allreduce/entropy"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/uploads"
 	"testbed/shaping"
-	"testbed/sim/timing"
-	"testbed/worker"
+	"testbed/train"
+
+	"testbed/policy/worker"
 )
 
 // world is the scenario's link plan as the simulator plays on it. Where the
@@ -22,7 +22,7 @@ import (
 // one-way delay of its path, and the workers do what real ones do, in their
 // order.
 type world struct {
-	*timing.Network
+	*Network
 	played  *scenarios.Scenario
 	base    *shaping.Plan
 	workers []place
@@ -36,7 +36,7 @@ type world struct {
 	jitter  *rand.Rand
 	latest  map[[2]int]policy.Time // messages of a path do not overtake
 	chooser entropy.Chooser        // one for all ranks, which measure alike
-	queue   uploads.Queue
+	queue   train.UploadQueue
 	upload  *uploading // or nil
 }
 
@@ -58,23 +58,23 @@ type held struct {
 	deliver  func()
 }
 
-const coordinator = timing.Coordinator
+const coordinator = Coordinator
 
 // RunLinks simulates the scenario under a policy on the links of its plan, with
 // the timing of the real run and what the machine adds to it. The time scale
 // converts the links' times.
-func RunLinks(s *scenarios.Scenario, policyName string, costs timing.Costs, record func(runlog.Event)) (runlog.Summary, error) {
-	n, err := timing.New(s, costs)
+func RunLinks(s *scenarios.Scenario, policyName string, costs Costs, note func(record.Event)) (record.Summary, error) {
+	n, err := NewNetwork(s, costs)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
 	cfg, err := s.RealMachine(policyName)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
-	sim, err := newSimulator(s, cfg, record)
+	sim, err := newSimulator(s, cfg, note)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
 	w := &world{Network: n, played: s, base: n.Plan, workers: make([]place, len(s.Workers)), warm: map[[2]int]bool{}, still: map[int]bool{},
 		jitter: rand.New(rand.NewPCG(s.Seed, 0)), latest: map[[2]int]policy.Time{}}
@@ -362,7 +362,7 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 		case w.paused:
 			w.awaits = append(w.awaits, func() { s.injectWorker(in, i) })
 		case w.alive:
-			s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
+			s.note(&record.Event{Type: record.Leave, Node: w.name})
 			s.drive(i, worker.Leave{})
 		}
 		return true
@@ -517,7 +517,7 @@ func (s *simulator) noteReduced(a *policy.OuterStep) {
 		took := w.real(r.longest)
 		w.chooser.Note(entropy.Reduction{Coded: r.coded, Values: w.Length, Total: took, Wait: took})
 	}
-	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Lineage: a.Lineage, Participants: a.Participants, Duration: r.longest, BytesSent: sent})
+	s.note(&record.Event{Type: record.ReduceDone, Round: a.Round, Epoch: a.Epoch, Lineage: a.Lineage, Participants: a.Participants, Duration: r.longest, BytesSent: sent})
 }
 
 // fetchOverLinks has a worker get the outer state.
@@ -599,7 +599,7 @@ func (s *simulator) relay() error {
 		return fmt.Errorf("the links at %d µs: %w", s.now, err)
 	}
 	w.Plan = plan
-	for _, e := range runlog.LinkChanges(s.scenario, w.before, w.fault) {
+	for _, e := range record.LinkChanges(s.scenario, w.before, w.fault) {
 		s.note(&e)
 	}
 	s.awaitFault(w.fault)

@@ -9,15 +9,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/allreduce/reduction"
 	"testbed/internal/randscenario"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/averaging"
-	"testbed/scenarios/learning"
 	"testbed/shaping"
 	"testbed/sim"
-	"testbed/sim/timing"
+	"testbed/train/task"
 )
 
 // TestRandomScenarios end, are deterministic, tell their events in order of
@@ -25,11 +24,11 @@ import (
 func TestRandomScenarios(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
-		s.Train = &learning.Spec{Outer: learning.Outer{Overlap: rapid.IntRange(0, s.InnerSteps).Draw(t, "overlap")}}
+		s.Train = &task.Spec{Outer: task.Outer{Overlap: rapid.IntRange(0, s.InnerSteps).Draw(t, "overlap")}}
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
-		play := func() (runlog.Summary, []runlog.Event) {
-			var events []runlog.Event
-			sum, err := sim.Run(s, name, func(e runlog.Event) { events = append(events, e) })
+		play := func() (record.Summary, []record.Event) {
+			var events []record.Event
+			sum, err := sim.Run(s, name, func(e record.Event) { events = append(events, e) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,12 +50,12 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 		s := randscenario.Draw(t)
 		s.Real = scenarios.Real{
 			TimeScale: rapid.SampledFrom([]float64{1, 50, 1000}).Draw(t, "scale"), Parameters: rapid.IntRange(1, 100_000).Draw(t, "parameters"),
-			AllReduce: averaging.Spec{
+			AllReduce: reduction.Spec{
 				Algorithm: rapid.SampledFrom([]string{"ring", "direct"}).Draw(t, "algorithm"),
-				Order:     rapid.SampledFrom(averaging.Orders).Draw(t, "order"), Bits: 8, Block: 1024,
+				Order:     rapid.SampledFrom(reduction.Orders).Draw(t, "order"), Bits: 8, Block: 1024,
 			},
 		}
-		s.Train = &learning.Spec{Outer: learning.Outer{
+		s.Train = &task.Spec{Outer: task.Outer{
 			Overlap:   rapid.IntRange(0, s.InnerSteps).Draw(t, "overlap"),
 			Fragments: rapid.IntRange(1, min(3, s.Real.Parameters)).Draw(t, "fragments"),
 		}}
@@ -68,10 +67,10 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 			s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: end / 2, Until: &end, From: scenarios.Coordinator, To: "w0"}}
 		}
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
-		costs := timing.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}
-		play := func() (runlog.Summary, []runlog.Event) {
-			var events []runlog.Event
-			sum, err := sim.RunLinks(s, name, costs, func(e runlog.Event) { events = append(events, e) })
+		costs := sim.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}
+		play := func() (record.Summary, []record.Event) {
+			var events []record.Event
+			sum, err := sim.RunLinks(s, name, costs, func(e record.Event) { events = append(events, e) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +87,7 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 	})
 }
 
-func text(t *rapid.T, events []runlog.Event) string {
+func text(t *rapid.T, events []record.Event) string {
 	b, err := json.Marshal(events)
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +95,8 @@ func text(t *rapid.T, events []runlog.Event) string {
 	return strings.ReplaceAll(string(b), "},{", "},\n{")
 }
 
-func checkEvents(t *rapid.T, s *scenarios.Scenario, events []runlog.Event) {
-	if events[0].Type != runlog.RunStart || events[len(events)-1].Type != runlog.RunEnd {
+func checkEvents(t *rapid.T, s *scenarios.Scenario, events []record.Event) {
+	if events[0].Type != record.RunStart || events[len(events)-1].Type != record.RunEnd {
 		t.Fatalf("the record goes from %s to %s", events[0].Type, events[len(events)-1].Type)
 	}
 	for i, e := range events {
@@ -107,13 +106,13 @@ func checkEvents(t *rapid.T, s *scenarios.Scenario, events []runlog.Event) {
 		if e.T > s.Horizon {
 			t.Fatalf("%s at %d, beyond the horizon", e.Type, e.T)
 		}
-		if e.Type == runlog.RunEnd && i != len(events)-1 {
+		if e.Type == record.RunEnd && i != len(events)-1 {
 			t.Fatalf("the run ends with event %d of %d", i, len(events))
 		}
 	}
 }
 
-func checkSummary(t *rapid.T, s *scenarios.Scenario, sum runlog.Summary) {
+func checkSummary(t *rapid.T, s *scenarios.Scenario, sum record.Summary) {
 	const rounding = 1e-9
 	if c, w := sum.ComputeFraction, sum.BarrierWaitFraction; !(c >= 0 && w >= 0 && c+w <= 1+rounding) {
 		t.Fatalf("compute %v and barrier wait %v", c, w)
@@ -194,7 +193,7 @@ real:
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{Efficiency: 0.8}, nil)
+	sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{Efficiency: 0.8}, nil)
 	if err != nil || !sum.Complete {
 		t.Errorf("complete %v, %v", sum.Complete, err)
 	}

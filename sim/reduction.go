@@ -4,9 +4,9 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/policy/worker"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/worker"
 )
 
 // reduction is one that is under way. There is one at a time, unless the policy
@@ -79,7 +79,7 @@ func (s *simulator) reduced(r *reduction) {
 			return
 		}
 	}
-	s.note(&runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Lineage: r.lineage, Participants: participants, Duration: s.now - r.begun})
+	s.note(&record.Event{Type: record.ReduceDone, Round: round, Epoch: epoch, Lineage: r.lineage, Participants: participants, Duration: s.now - r.begun})
 	alone := r.participants
 	for _, id := range participants {
 		if outcome := (policy.Reduced{ID: id, Round: round, Epoch: epoch}); s.apart {

@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/sim"
-	"testbed/sim/timing"
-	"testbed/train/lesson"
+
+	"testbed/train/replay"
 )
 
 // apart is a scenario of two regions far from each other, one with slow links.
@@ -49,8 +49,8 @@ workers:
 // TestRegionsReduceSideBySide: in a round of regions nothing crosses the way
 // between them, and the slower region ends it.
 func TestRegionsReduceSideBySide(t *testing.T) {
-	play := func(every int) runlog.Summary {
-		sum, err := sim.RunLinks(apart(t, every, ""), scenarios.Baseline, timing.Costs{}, nil)
+	play := func(every int) record.Summary {
+		sum, err := sim.RunLinks(apart(t, every, ""), scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Fatalf("complete %v, %v", sum.Complete, err)
 		}
@@ -58,7 +58,7 @@ func TestRegionsReduceSideBySide(t *testing.T) {
 	}
 	always, sometimes := play(1), play(3)
 	s := apart(t, 1, "")
-	times, err := timing.NewTimes(s, timing.Costs{})
+	times, err := sim.NewTimes(s, sim.Costs{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,22 +85,22 @@ func TestRegionsReduceSideBySide(t *testing.T) {
 // learnt follows from the record.
 func TestRegionThatLosesItsState(t *testing.T) {
 	s := apart(t, 3, "policy: {rejoin: after_rounds}\ninjects:\n  - {op: Restart, at: 42000, id: 1, after: 3000}\n  - {op: Restart, at: 42000, id: 3, after: 3000}\n")
-	for network, play := range map[string]func(record func(runlog.Event)) (runlog.Summary, error){
-		"churn": func(record func(runlog.Event)) (runlog.Summary, error) { return sim.Run(s, scenarios.Baseline, record) },
-		"links": func(record func(runlog.Event)) (runlog.Summary, error) {
-			return sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, record)
+	for network, play := range map[string]func(note func(record.Event)) (record.Summary, error){
+		"churn": func(note func(record.Event)) (record.Summary, error) { return sim.Run(s, scenarios.Baseline, note) },
+		"links": func(note func(record.Event)) (record.Summary, error) {
+			return sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, note)
 		},
 	} {
-		l, err := lesson.New(s)
+		l, err := replay.New(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		agreed := map[string]bool{}
-		sum, err := play(func(e runlog.Event) {
+		sum, err := play(func(e record.Event) {
 			if _, err := l.Add(&e); err != nil {
 				t.Errorf("%s: %v", network, err)
 			}
-			if e.Type == runlog.FetchDone {
+			if e.Type == record.FetchDone {
 				agreed[e.Node] = e.Agreed
 			}
 		})

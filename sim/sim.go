@@ -17,14 +17,13 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/policy/regions"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/regions"
-	"testbed/scenarios/work"
 	"testbed/shaping/fidelity"
-	"testbed/sim/agenda"
-	"testbed/sim/churn"
-	"testbed/worker"
+	"testbed/train/work"
+
+	"testbed/policy/worker"
 )
 
 // workerState is a worker as the simulator plays it.
@@ -66,13 +65,13 @@ type simulator struct {
 	exchange func(round int) policy.Time // what a reduction takes on the network of churn
 	overlap  int                         // of rounds, in inner steps
 	rule     *regions.Rule
-	heap     agenda.Heap
+	heap     Heap
 	links    *world // nil: the network is churn's
 	now      policy.Time
 	workers  []workerState
 	index    map[policy.ID]int
-	record   func(runlog.Event)
-	sum      *runlog.Summarizer
+	record   func(record.Event)
+	sum      *record.Summarizer
 	joining  int         // joins still to come
 	first    policy.Time // of the joins
 	wake     policy.Time
@@ -96,20 +95,20 @@ type simulator struct {
 
 // Run simulates the scenario under a policy. If record is not nil it is given
 // every event in order.
-func Run(s *scenarios.Scenario, policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+func Run(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 	cfg, err := s.Machine(policyName)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
-	sim, err := newSimulator(s, cfg, record)
+	sim, err := newSimulator(s, cfg, note)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
 	return sim.run(policyName, "none", 1)
 }
 
 // newSimulator returns a simulator of the scenario that has not begun.
-func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.Event)) (*simulator, error) {
+func newSimulator(s *scenarios.Scenario, cfg policy.Config, note func(record.Event)) (*simulator, error) {
 	machine, err := policy.NewCoordinator(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("simulating %s: %w", s.Name, err)
@@ -118,9 +117,9 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 	binary.LittleEndian.PutUint64(key[:], s.Seed)
 	rng := rand.New(rand.NewChaCha8(key))
 	sim := &simulator{
-		scenario: s, machine: machine, exchange: churn.Exchanges(s), overlap: s.Exchange().Overlap, rule: s.Regions(),
+		scenario: s, machine: machine, exchange: Exchanges(s), overlap: s.Exchange().Overlap, rule: s.Regions(),
 		index:  make(map[policy.ID]int, len(s.Workers)),
-		record: record, sum: runlog.NewSummarizer(s),
+		record: note, sum: record.NewSummarizer(s),
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
 	}
 	for i, w := range s.Workers {
@@ -135,17 +134,17 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, record func(runlog.E
 }
 
 // run plays the scenario to its end.
-func (s *simulator) run(policyName, links string, timeScale float64) (runlog.Summary, error) {
+func (s *simulator) run(policyName, links string, timeScale float64) (record.Summary, error) {
 	if s.links == nil {
 		s.heap.Push(s.scenario.HeartbeatPeriod, ticks, 0, 0)
 	}
-	s.note(&runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
-		Schema: runlog.Schema, Scenario: s.scenario.Name, Policy: policyName, World: runlog.Sim, Links: links,
+	s.note(&record.Event{Type: record.RunStart, Run: &record.Run{
+		Schema: record.Schema, Scenario: s.scenario.Name, Policy: policyName, World: record.Sim, Links: links,
 		Seed: s.scenario.Seed, TimeScale: timeScale,
 	}})
 	s.loop()
 	if s.failed != nil {
-		return runlog.Summary{}, s.failed
+		return record.Summary{}, s.failed
 	}
 	sum := s.sum.Summary()
 	sum.Fidelity.Verdict = fidelity.Valid // a logical clock is never late
@@ -166,7 +165,7 @@ func (s *simulator) loop() {
 		e, ok := s.heap.Pop()
 		if !ok || e.At > s.scenario.Horizon {
 			s.now = s.scenario.Horizon
-			s.note(&runlog.Event{Type: runlog.Horizon})
+			s.note(&record.Event{Type: record.Horizon})
 			s.end(false)
 			return
 		}
@@ -180,10 +179,10 @@ func (s *simulator) loop() {
 
 func (s *simulator) end(complete bool) {
 	s.done = true
-	s.note(&runlog.Event{Type: runlog.RunEnd, Complete: &complete})
+	s.note(&record.Event{Type: record.RunEnd, Complete: &complete})
 }
 
-func (s *simulator) note(e *runlog.Event) {
+func (s *simulator) note(e *record.Event) {
 	e.T = s.now
 	s.sum.Add(e)
 	if s.record != nil {
@@ -191,7 +190,7 @@ func (s *simulator) note(e *runlog.Event) {
 	}
 }
 
-func (s *simulator) handle(e agenda.Entry) {
+func (s *simulator) handle(e Entry) {
 	a, b := int(e.A), int(e.B)
 	switch e.Kind {
 	case joins:
@@ -207,7 +206,7 @@ func (s *simulator) handle(e agenda.Entry) {
 	case injects:
 		s.inject(s.scenario.Injects[a])
 	case returns:
-		s.note(&runlog.Event{Type: runlog.CoordinatorBack, Duration: s.back.Away})
+		s.note(&record.Event{Type: record.CoordinatorBack, Duration: s.back.Away})
 		s.away = false
 		s.step(s.back)
 		s.heap.Push(s.now+3*s.scenario.BaseLatency, reunites, s.outages, 0)
@@ -279,7 +278,7 @@ func (s *simulator) stepDone(i, gen int) {
 	}
 	w.step++
 	w.stepping = false
-	s.note(&runlog.Event{Type: runlog.Step, Node: w.name, Round: w.round, Step: w.step, Duration: w.stepFor})
+	s.note(&record.Event{Type: record.Step, Node: w.name, Round: w.round, Step: w.step, Duration: w.stepFor})
 	switch {
 	case s.links != nil:
 		s.drive(i, worker.StepDone{})
@@ -317,7 +316,7 @@ func (s *simulator) goOn(i int) {
 // noteMerge records when outcomes come in, where that is of interest.
 func (s *simulator) noteMerge(w *workerState, outerSteps, step int) {
 	if s.overlap > 0 {
-		s.note(&runlog.Event{Type: runlog.Merge, Node: w.name, Round: outerSteps, Step: step})
+		s.note(&record.Event{Type: record.Merge, Node: w.name, Round: outerSteps, Step: step})
 	}
 }
 
@@ -403,7 +402,7 @@ func (s *simulator) act(a policy.Action) {
 	if step, ok := a.(*policy.OuterStep); ok && s.links != nil {
 		s.noteReduced(step)
 	}
-	if e, ok := runlog.FromAction(s.now, a); ok {
+	if e, ok := record.FromAction(s.now, a); ok {
 		s.note(&e)
 	}
 	if s.links != nil && s.actOverLinks(a) {
@@ -488,7 +487,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 	w.fetch.free = a.Rule == policy.RuleResync
 	at := s.now
 	if !w.fetch.free {
-		at += churn.Transfer(s.scenario)
+		at += Transfer(s.scenario)
 	}
 	s.heap.Push(at, fetched, i, w.gen)
 }
@@ -499,7 +498,7 @@ func (s *simulator) crashCoordinator(in scenarios.Inject) {
 	if s.away {
 		return
 	}
-	s.note(&runlog.Event{Type: runlog.CoordinatorCrash})
+	s.note(&record.Event{Type: record.CoordinatorCrash})
 	s.away, s.apart, s.back = true, true, policy.Recovered{Forgets: in.Forgets, Away: in.Down}
 	s.outages++
 	s.heap.Push(s.now+in.Down, returns, 0, 0)
@@ -538,9 +537,9 @@ func (s *simulator) inject(in scenarios.Inject) {
 		}
 	}
 	cut := in.Op == scenarios.Partition
-	e := runlog.Event{Type: runlog.Heal, IDs: targets}
+	e := record.Event{Type: record.Heal, IDs: targets}
 	if cut {
-		e.Type = runlog.Partition
+		e.Type = record.Partition
 	}
 	s.note(&e)
 	if s.links != nil {
@@ -618,7 +617,7 @@ func (s *simulator) unpause(i int) {
 }
 
 func (s *simulator) leave(w *workerState) {
-	s.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
+	s.note(&record.Event{Type: record.Leave, Node: w.name})
 	s.goodbye(w)
 }
 
@@ -662,19 +661,19 @@ func (s *simulator) injectWorker(in scenarios.Inject, i int) {
 func (s *simulator) noteSpeed(w *workerState, factor float64, slow bool) {
 	w.factor = factor
 	if slow {
-		s.note(&runlog.Event{Type: runlog.Slow, Node: w.name, Factor: factor})
+		s.note(&record.Event{Type: record.Slow, Node: w.name, Factor: factor})
 		return
 	}
-	s.note(&runlog.Event{Type: runlog.Restore, Node: w.name})
+	s.note(&record.Event{Type: record.Restore, Node: w.name})
 }
 
 // disrupt ends or interrupts a worker that is alive.
 func (s *simulator) disrupt(in scenarios.Inject, i int) {
 	w, op := &s.workers[i], in.Op
-	note := func(what runlog.Type) { s.note(&runlog.Event{Type: what, Node: w.name}) }
+	note := func(what record.Type) { s.note(&record.Event{Type: what, Node: w.name}) }
 	switch {
 	case op == scenarios.Crash:
-		note(runlog.Crash)
+		note(record.Crash)
 		w.alive = false
 		w.drop()
 	case op == scenarios.Preempt:
@@ -684,24 +683,24 @@ func (s *simulator) disrupt(in scenarios.Inject, i int) {
 	case op == scenarios.Leave:
 		s.leave(w)
 	case op == scenarios.Fail:
-		note(runlog.Fail)
+		note(record.Fail)
 		s.fail(i)
 	case op == scenarios.FailReduce:
-		s.note(&runlog.Event{Type: runlog.FailReduce, Node: w.name, Alone: in.Alone})
+		s.note(&record.Event{Type: record.FailReduce, Node: w.name, Alone: in.Alone})
 		s.failReduce(in, i)
 	case op == scenarios.Pause && !w.paused:
-		s.note(&runlog.Event{Type: runlog.Pause, Node: w.name, Heartbeats: in.Heartbeats})
+		s.note(&record.Event{Type: record.Pause, Node: w.name, Heartbeats: in.Heartbeats})
 		w.beats = in.Heartbeats
 		s.pause(i)
 	case op == scenarios.Resume && w.paused:
-		note(runlog.Resume)
+		note(record.Resume)
 		s.unpause(i)
 	}
 }
 
 // What is scheduled.
 const (
-	joins agenda.Kind = iota
+	joins Kind = iota
 	injects
 	ticks    // heartbeats of everybody
 	stepDone // a worker has completed an inner step

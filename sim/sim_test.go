@@ -16,23 +16,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"testbed/allreduce/entropy"
+	"testbed/allreduce/reduction"
 	"testbed/internal/stories"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/averaging"
 	"testbed/shaping"
 	"testbed/sim"
-	"testbed/sim/timing"
 )
 
 var update = flag.Bool("update", false, "write the golden traces anew; review the difference")
 
 // run simulates and returns the summary and the trace as JSON lines.
-func run(t testing.TB, s *scenarios.Scenario, policyName string) (runlog.Summary, string) {
+func run(t testing.TB, s *scenarios.Scenario, policyName string) (record.Summary, string) {
 	t.Helper()
 	var trace bytes.Buffer
-	w := runlog.NewWriter(&trace)
+	w := record.NewWriter(&trace)
 	sum, err := sim.Run(s, policyName, w.Write)
 	if err != nil {
 		t.Fatal(err)
@@ -103,12 +102,12 @@ func TestFractionsOfTheHomogeneousRun(t *testing.T) {
 // TestLinksFollowThePlan: what a link has more delay or less rate, rounds take
 // longer, and by how much is known where it is delay alone.
 func TestLinksFollowThePlan(t *testing.T) {
-	play := func(change func(s *scenarios.Scenario)) runlog.Summary {
+	play := func(change func(s *scenarios.Scenario)) record.Summary {
 		t.Helper()
 		s := load(t, "homogeneous")
 		s.Real.AllReduce.Entropy = "off" // it would choose by what reductions took
 		change(s)
-		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Fatalf("complete %v: %v", sum.Complete, err)
 		}
@@ -145,7 +144,7 @@ func TestLongReductionIsNotHeldForStuck(t *testing.T) {
 	s := load(t, "homogeneous")
 	rate := shaping.Rate(1e6)
 	s.Real.Links.Default.RateUp = &rate
-	sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
+	sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +162,7 @@ func TestCrashDetection(t *testing.T) {
 	for heed, want := range map[bool][2]policy.Time{false: {5000, 5001}, true: {1000, 2000}} {
 		s := load(t, "crash_mid_round") // at 3,000 µs, with heartbeats every 1,000
 		s.Real.HeedUnreachable = heed
-		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +182,7 @@ func TestEntropyOnLinks(t *testing.T) {
 		s := load(t, "homogeneous")
 		s.TargetOuterSteps = 8
 		s.Real.AllReduce.Entropy = mode
-		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,12 +218,12 @@ func TestRingOrderByRates(t *testing.T) {
 		for i := range workers {
 			from, to := scenarios.NodeName(policy.ID(i)), scenarios.NodeName(policy.ID((i+1)%workers))
 			s.Real.Links.Pairs = append(s.Real.Links.Pairs, shaping.Pair{From: from, To: to, Path: shaping.Path{Rate: &slow}})
-			if order == averaging.OrderGivenRates {
+			if order == reduction.OrderGivenRates {
 				all.Rates = append(all.Rates, slices.Repeat([]shaping.Rate{fast}, workers))
 				all.Rates[i][i], all.Rates[i][(i+1)%workers] = none, slow
 			}
 		}
-		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Fatal(err, sum.Complete)
 		}
@@ -232,12 +231,12 @@ func TestRingOrderByRates(t *testing.T) {
 	}
 	for _, workers := range []int{4, 13} { // exactly, and by steps
 		naive := reduce("naive", workers)
-		for _, order := range []string{averaging.OrderPlannedRates, averaging.OrderMeasuredRates, averaging.OrderGivenRates} {
+		for _, order := range []string{reduction.OrderPlannedRates, reduction.OrderMeasuredRates, reduction.OrderGivenRates} {
 			if got := reduce(order, workers); got > naive/8 || got < naive/11 {
 				t.Errorf("%d workers: a reduction takes %d µs in the order of the ids, and by %s %d", workers, naive, order, got)
 			}
 		}
-		if got := reduce(averaging.OrderPlanned, workers); got != naive {
+		if got := reduce(reduction.OrderPlanned, workers); got != naive {
 			t.Errorf("%d workers: by delays, which are all alike, %d µs and not %d", workers, got, naive)
 		}
 	}
@@ -248,7 +247,7 @@ func TestJitterOnLinks(t *testing.T) {
 	run := func(jitter time.Duration) policy.Time {
 		s := load(t, "homogeneous")
 		s.Real.Links.Default.Jitter = new(shaping.Duration(jitter))
-		sum, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
+		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,14 +263,14 @@ func TestJitterOnLinks(t *testing.T) {
 // longer.
 func TestCutReductionGoesOn(t *testing.T) {
 	s := load(t, "homogeneous")
-	plain, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
+	plain, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := plain.Rounds[1].Close + 100
 	until := at + 1000
 	s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: at, Until: &until, From: "w0", To: "w1"}}
-	cut, err := sim.RunLinks(s, scenarios.Baseline, timing.Costs{}, nil)
+	cut, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +280,7 @@ func TestCutReductionGoesOn(t *testing.T) {
 }
 
 // story is what was decided about membership, in a line.
-func story(sum runlog.Summary) string {
+func story(sum record.Summary) string {
 	var parts []string
 	for _, m := range sum.Sidelined {
 		parts = append(parts, fmt.Sprintf("round %d sidelines w%d", m.Round, m.ID))
@@ -456,7 +455,7 @@ func TestAPauseOverLinks(t *testing.T) {
 		scenarios.Baseline:  "round 3 evicts w2 (heartbeat)",
 		scenarios.Straggler: "round 2 sidelines w1, round 3 takes w1 back, round 3 evicts w2 (heartbeat)",
 	} {
-		sum, err := sim.RunLinks(load(t, "pause_resume"), name, timing.Costs{}, nil)
+		sum, err := sim.RunLinks(load(t, "pause_resume"), name, sim.Costs{}, nil)
 		if err != nil || !sum.Complete || story(sum) != want {
 			t.Errorf("%s: %s, complete %v, %v", name, story(sum), sum.Complete, err)
 		}
@@ -618,13 +617,13 @@ func TestSlowAppliesToTheNextStep(t *testing.T) {
 		s.Injects = []scenarios.Inject{slow(0, 500, 3), slow(0, 1500, 2), on(scenarios.Restore, 0, 4500)}
 	})
 	_, trace := run(t, s, scenarios.Baseline)
-	events, err := runlog.Read(strings.NewReader(trace))
+	events, err := record.Read(strings.NewReader(trace))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var steps []policy.Time
 	for _, e := range events {
-		if e.Type == runlog.Step {
+		if e.Type == record.Step {
 			steps = append(steps, e.Duration)
 		}
 	}
@@ -665,7 +664,7 @@ func BenchmarkRun(b *testing.B) {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				for b.Loop() {
-					if _, err := sim.Run(s, name, func(runlog.Event) { events++ }); err != nil {
+					if _, err := sim.Run(s, name, func(record.Event) { events++ }); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -719,7 +718,7 @@ func TestWaitIsCountedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := sim.Run(s, "torchft", func(runlog.Event) {})
+	sum, err := sim.Run(s, "torchft", func(record.Event) {})
 	if err != nil {
 		t.Fatal(err)
 	}

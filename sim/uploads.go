@@ -5,15 +5,14 @@ import (
 	"time"
 
 	"testbed/policy"
-	"testbed/runlog"
-	"testbed/scenarios/uploads"
-	"testbed/sim/beside"
+	"testbed/record"
+	"testbed/train"
 )
 
 // uploading is an upload to the store under way.
 type uploading struct {
-	beside.Transfer
-	uploads.Upload
+	SharedTransfer
+	train.Upload
 	place *place
 	life  int // of the worker
 	begun policy.Time
@@ -23,15 +22,15 @@ type uploading struct {
 func (w *world) store() int { return len(w.workers) + 1 }
 
 // upload begins an upload, if there is one to begin.
-func (s *simulator) upload(u *uploads.Upload) {
+func (s *simulator) upload(u *train.Upload) {
 	if u == nil {
 		return
 	}
 	w, i := s.links, s.find(u.By)
 	p := &w.workers[i]
 	took := w.FetchRequest(w.store(), p.node) + w.FetchState([]int{p.node}, w.store(), false)
-	w.upload = &uploading{beside.Transfer{End: s.now + w.scenario(took)}, *u, p, s.workers[i].life, s.now}
-	s.note(&runlog.Event{Type: runlog.UploadStart, Node: s.workers[i].name, Round: u.OuterSteps})
+	w.upload = &uploading{SharedTransfer{End: s.now + w.scenario(took)}, *u, p, s.workers[i].life, s.now}
+	s.note(&record.Event{Type: record.UploadStart, Node: s.workers[i].name, Round: u.OuterSteps})
 	s.later(w.upload.End, s.uploaded)
 }
 
@@ -43,7 +42,7 @@ func (s *simulator) uploaded() {
 		return
 	}
 	worker := &s.workers[s.find(u.By)]
-	e := runlog.Event{Type: runlog.UploadDone, Node: worker.name, Round: u.OuterSteps, Duration: s.now - u.begun}
+	e := record.Event{Type: record.UploadDone, Node: worker.name, Round: u.OuterSteps, Duration: s.now - u.begun}
 	switch {
 	case !worker.alive || worker.life != u.life:
 		e.Cause = "its worker is gone"

@@ -3,16 +3,15 @@ package sim
 import (
 	"testing"
 
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/uploads"
 	"testbed/shaping"
-	"testbed/sim/timing"
+	"testbed/train"
 )
 
 // uploaded simulates four equal workers on slow links, whose uploads last longer
 // than their inner steps.
-func uploaded(t *testing.T, u uploads.Spec, change func(*scenarios.Scenario)) runlog.Summary {
+func uploaded(t *testing.T, u train.UploadSpec, change func(*scenarios.Scenario)) record.Summary {
 	t.Helper()
 	s, err := scenarios.Load("homogeneous")
 	if err != nil {
@@ -24,7 +23,7 @@ func uploaded(t *testing.T, u uploads.Spec, change func(*scenarios.Scenario)) ru
 	if change != nil {
 		change(s)
 	}
-	sum, err := RunLinks(s, scenarios.Baseline, timing.Costs{}, func(runlog.Event) {})
+	sum, err := RunLinks(s, scenarios.Baseline, Costs{}, func(record.Event) {})
 	if err != nil || !sum.Complete {
 		t.Fatalf("complete %v, %v", sum.Complete, err)
 	}
@@ -34,9 +33,9 @@ func uploaded(t *testing.T, u uploads.Spec, change func(*scenarios.Scenario)) ru
 // TestUploadsCompete: a reduction beside an upload is longer, and one for which the
 // upload waits is not, but then the upload is.
 func TestUploadsCompete(t *testing.T) {
-	none := uploaded(t, uploads.Spec{}, nil)
-	compete := uploaded(t, uploads.Spec{Every: 2}, nil)
-	yield := uploaded(t, uploads.Spec{Every: 2, Yields: true}, nil)
+	none := uploaded(t, train.UploadSpec{}, nil)
+	compete := uploaded(t, train.UploadSpec{Every: 2}, nil)
+	yield := uploaded(t, train.UploadSpec{Every: 2, Yields: true}, nil)
 	if none.Uploads != nil || len(compete.Uploads) == 0 || len(yield.Uploads) == 0 {
 		t.Fatalf("uploads: %v, %v and %v", none.Uploads, compete.Uploads, yield.Uploads)
 	}
@@ -49,7 +48,7 @@ func TestUploadsCompete(t *testing.T) {
 	if compete.WallClock <= none.WallClock || yield.WallClock != none.WallClock {
 		t.Errorf("the run takes %d, %d with uploads and %d with some that wait", none.WallClock, compete.WallClock, yield.WallClock)
 	}
-	first := func(s runlog.Summary) runlog.Upload { return s.Uploads[0] }
+	first := func(s record.Summary) record.Upload { return s.Uploads[0] }
 	if c, y := first(compete), first(yield); c.Round != 2 || c.ID != 0 || c.Start != compete.Rounds[1].End || c.Bytes == 0 || y.End-y.Start <= c.End-c.Start {
 		t.Errorf("uploads %+v, and of the ones that wait %+v", c, y)
 	}
@@ -58,8 +57,8 @@ func TestUploadsCompete(t *testing.T) {
 // TestUploadOfTheDead: what a worker has not sent when it dies the store lacks, and
 // the next upload is of another.
 func TestUploadOfTheDead(t *testing.T) {
-	alone := uploaded(t, uploads.Spec{Every: 2}, nil).Uploads[0]
-	dies := uploaded(t, uploads.Spec{Every: 2}, func(s *scenarios.Scenario) {
+	alone := uploaded(t, train.UploadSpec{Every: 2}, nil).Uploads[0]
+	dies := uploaded(t, train.UploadSpec{Every: 2}, func(s *scenarios.Scenario) {
 		s.Injects = append(s.Injects, scenarios.Inject{Op: scenarios.Crash, ID: &s.Workers[0].ID, At: (alone.Start + alone.End) / 2})
 	})
 	if len(dies.Uploads) == 0 || dies.Uploads[0].ID != 1 || dies.Uploads[0].Round < 4 {

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/sim"
-	"testbed/sim/timing"
 )
 
 // played runs a scenario under torchft on churn's network or on planned links.
-func played(t *testing.T, links bool, policyName, text string) (runlog.Summary, []runlog.Event) {
+func played(t *testing.T, links bool, policyName, text string) (record.Summary, []record.Event) {
 	t.Helper()
 	s, err := scenarios.Parse("played.yaml", []byte(`
 seed: 1
@@ -30,13 +29,13 @@ real: {time_scale: 100, parameters: 1500}
 	if err != nil {
 		t.Fatal(err)
 	}
-	var events []runlog.Event
-	record := func(e runlog.Event) { events = append(events, e) }
-	var sum runlog.Summary
+	var events []record.Event
+	note := func(e record.Event) { events = append(events, e) }
+	var sum record.Summary
 	if links {
-		sum, err = sim.RunLinks(s, policyName, timing.Costs{}, record)
+		sum, err = sim.RunLinks(s, policyName, sim.Costs{}, note)
 	} else {
-		sum, err = sim.Run(s, policyName, record)
+		sum, err = sim.Run(s, policyName, note)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +51,7 @@ func onBoth(t *testing.T, play func(t *testing.T, links bool)) {
 }
 
 // told are the events of a type, as the worker and the participants of each.
-func told(events []runlog.Event, of runlog.Type) string {
+func told(events []record.Event, of record.Type) string {
 	var out []string
 	for _, e := range events {
 		if e.Type == of {
@@ -78,19 +77,19 @@ func TestFailReduce(t *testing.T) {
 			{"baseline", ", alone: true", "2 [0 1 2]"},
 		} {
 			sum, events := played(t, links, c.policy, three+"injects: [{op: FailReduce, id: 1, at: 3000"+c.inject+"}]")
-			if got := told(events, runlog.ReduceAbort); got != c.aborted || !sum.Complete || len(sum.Evicted)+len(sum.Diverged) > 0 {
+			if got := told(events, record.ReduceAbort); got != c.aborted || !sum.Complete || len(sum.Evicted)+len(sum.Diverged) > 0 {
 				t.Errorf("%+v: aborted %s, complete %t, evicted %v, diverged %v", c, got, sum.Complete, sum.Evicted, sum.Diverged)
 			}
 			var ids []int64
 			for _, e := range events {
-				if e.Type == runlog.ReduceStart {
+				if e.Type == record.ReduceStart {
 					ids = append(ids, e.Reason.QuorumID)
 				}
 			}
 			if c.policy == "torchft" && (ids[0] != 1 || slices.Max(ids) != 2) {
 				t.Errorf("%+v: quorums %v", c, ids)
 			}
-			healed := told(events, runlog.FetchStart)
+			healed := told(events, record.FetchStart)
 			if alone := c.policy == "torchft" && c.inject != ""; alone != (healed == "w1 3 []") || !alone && healed != "" {
 				t.Errorf("%+v: fetched %s", c, healed)
 			}
@@ -105,10 +104,10 @@ func TestFailReduce(t *testing.T) {
 func TestFailReduceUnderWay(t *testing.T) {
 	onBoth(t, func(t *testing.T, links bool) {
 		_, events := played(t, links, "torchft", three)
-		i := slices.IndexFunc(events, func(e runlog.Event) bool { return e.Type == runlog.ReduceStart && e.Round == 3 })
+		i := slices.IndexFunc(events, func(e record.Event) bool { return e.Type == record.ReduceStart && e.Round == 3 })
 		at := events[i].T + 1
 		sum, events := played(t, links, "torchft", three+fmt.Sprintf("injects: [{op: FailReduce, id: 1, at: %d}]", at))
-		if got := told(events, runlog.ReduceAbort); got != "3 [0 1 2]" || !sum.Complete {
+		if got := told(events, record.ReduceAbort); got != "3 [0 1 2]" || !sum.Complete {
 			t.Errorf("aborted %s, complete %t", got, sum.Complete)
 		}
 	})
@@ -176,11 +175,11 @@ injects: [{op: CoordinatorCrash, at: 11000, down: 1000, forgets: %t}]
 			}
 			var ids []int64
 			for _, e := range events {
-				if e.Type == runlog.ReduceStart {
+				if e.Type == record.ReduceStart {
 					ids = append(ids, e.Reason.QuorumID)
 				}
 			}
-			fails := strings.Count(told(events, runlog.ReduceAbort), "2 [")
+			fails := strings.Count(told(events, record.ReduceAbort), "2 [")
 			if again := slices.Index(ids[1:], 1); !c.forgets && (fails > 0 || slices.Max(ids) > 1) || c.forgets && (again != 0 || fails != 1 || ids[2] != 2) {
 				t.Errorf("%+v: quorums %v, %d reductions of round 2 failed", c, ids, fails)
 			}
@@ -196,11 +195,11 @@ func TestAHangingTrainer(t *testing.T) {
 		const policyName = "torchft:min_replicas=2:timeout=4000:join_timeout=4000"
 		three := strings.Replace(three, ": 6", ": 12", 1)
 		_, events := played(t, links, policyName, three)
-		i := slices.IndexFunc(events, func(e runlog.Event) bool { return e.Type == runlog.ReduceStart && e.Round == 2 })
+		i := slices.IndexFunc(events, func(e record.Event) bool { return e.Type == record.ReduceStart && e.Round == 2 })
 		text := three + fmt.Sprintf("injects: [{op: Pause, id: 1, at: %d, heartbeats: true}, {op: Resume, id: 1, at: %d}]", events[i].T+1, events[i].T+12_000)
 		sum, events := played(t, links, policyName, text)
-		if got := told(events, runlog.ReduceAbort); got != "2 [0 1 2]" || !sum.Complete || len(sum.Evicted) > 0 || told(events, runlog.HeartbeatMiss) != "" {
-			t.Errorf("aborted %s, complete %t, evicted %v, missed %s", got, sum.Complete, sum.Evicted, told(events, runlog.HeartbeatMiss))
+		if got := told(events, record.ReduceAbort); got != "2 [0 1 2]" || !sum.Complete || len(sum.Evicted) > 0 || told(events, record.HeartbeatMiss) != "" {
+			t.Errorf("aborted %s, complete %t, evicted %v, missed %s", got, sum.Complete, sum.Evicted, told(events, record.HeartbeatMiss))
 		}
 		if first, last := sum.Rounds[1].Participants, sum.Rounds[11].Participants; !slices.Equal(first, []policy.ID{0, 2}) || len(last) != 3 {
 			t.Errorf("round 2 was taken by %v, the last one by %v", first, last)
@@ -236,7 +235,7 @@ workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2
 		sum, events := played(t, links, "torchft:min_replicas=2", two)
 		taken := map[string]int{}
 		for _, e := range events {
-			if e.Type == runlog.OuterStep {
+			if e.Type == record.OuterStep {
 				taken[fmt.Sprint(e.Lineage, " by ", e.Participants)]++
 			}
 		}

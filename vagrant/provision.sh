@@ -34,7 +34,7 @@ build() {
     cd "$project"
     go version
     # The machine has the sources without their history.
-    go build -buildvcs=false -ldflags "-X testbed/runlog.revision=${TESTBED_REVISION:-}" -o /usr/local/bin/testbed ./cmd/testbed
+    go build -buildvcs=false -ldflags "-X testbed/record.revision=${TESTBED_REVISION:-}" -o /usr/local/bin/testbed ./cmd/testbed
     # What it finds for the one who will run it: Vagrant has root only borrow him.
     runuser -u "${SUDO_USER:-root}" -- testbed doctor
 }

@@ -10,10 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"testbed/allreduce/bench"
 	"testbed/allreduce/int8"
-	"testbed/bench"
-	"testbed/cmd/testbed/cli"
-	"testbed/cmd/testbed/torchft"
 )
 
 func benchCommand() *cobra.Command {
@@ -25,19 +23,19 @@ func benchCommand() *cobra.Command {
 docs/bench.md says how, and what every figure means. Leave the machine alone meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return cli.Usage(fmt.Errorf("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath()))
+				return Usage(fmt.Errorf("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath()))
 			}
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(benchKernelCommand(), benchRingCommand(), torchft.BenchCommand())
+	cmd.AddCommand(benchKernelCommand(), benchRingCommand(), BenchCommand())
 	return cmd
 }
 
 // byFlag names the flag where an error names the field that it sets.
 func byFlag(err error) error {
 	if e, ok := errors.AsType[*bench.FieldError](err); ok {
-		return cli.Usage(fmt.Errorf("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem))
+		return Usage(fmt.Errorf("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem))
 	}
 	return err
 }
@@ -48,7 +46,7 @@ func benchKernelCommand() *cobra.Command {
 	var format outputFormat
 	var data string
 	cmd := &cobra.Command{
-		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: cli.NoArguments,
+		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: NoArguments,
 		Long: `Measures every kernel on every route that this processor has, in turn with
 copying memory (memcpy) and reading it (read), and with the formats of others
 (--against), so that what disturbs the machine disturbs all of them. What others
@@ -77,14 +75,14 @@ is a file.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if o.Sizes, err = bench.ParseSizes(sizes); err != nil {
-			return cli.Usage(fmt.Errorf("--sizes: %w", err))
+			return Usage(fmt.Errorf("--sizes: %w", err))
 		}
 		if err := format.check(); err != nil {
 			return err
 		}
 		if o.Data = bench.Data(data); filepath.Ext(data) != "" {
 			if o.Values, err = bench.ReadVector(data); err != nil {
-				return cli.Usage(fmt.Errorf("--data: %w", err))
+				return Usage(fmt.Errorf("--data: %w", err))
 			}
 		}
 		if err := o.Check(); err != nil {
@@ -97,7 +95,7 @@ is a file.`,
 		}
 		switch {
 		case format.json:
-			return cli.PrintJSON(cmd, results)
+			return PrintJSON(cmd, results)
 		case format.name == formatGo:
 			return bench.WriteGoKernels(cmd.OutOrStdout(), bench.ThisMachine(), results)
 		}
@@ -122,9 +120,9 @@ func (o *outputFormat) declare(f *pflag.FlagSet) {
 func (o *outputFormat) check() error {
 	switch {
 	case o.name != formatText && o.name != formatGo:
-		return cli.Usage(fmt.Errorf("--format %s: choose text or go", o.name))
+		return Usage(fmt.Errorf("--format %s: choose text or go", o.name))
 	case o.json && o.name == formatGo:
-		return cli.Usage(errors.New("--json and --format go: choose one"))
+		return Usage(errors.New("--json and --format go: choose one"))
 	}
 	return nil
 }

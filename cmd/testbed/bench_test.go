@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"testbed/bench"
+	"testbed/allreduce/bench"
 )
 
 // benchRing runs the benchmark and returns its result, which must be valid.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/calibrate"
 	"testbed/experiment"
+	"testbed/experiment/calibrate"
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -48,7 +48,7 @@ func TestCalibrate(t *testing.T) {
 	}
 	wall := func(args ...string) int64 {
 		t.Helper()
-		var sum runlog.Summary
+		var sum record.Summary
 		r := testbed(t, append([]string{"simulate", "homogeneous", "--policy", "baseline", "--json"}, args...)...)
 		if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
 			t.Fatalf("exit code %d: %s%s", r.code, r.stdout, r.stderr)

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/calibrate"
-	"testbed/cmd/testbed/cli"
+	"testbed/experiment/calibrate"
+
 	"testbed/experiment"
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/scenarios"
 )
 
@@ -28,13 +28,13 @@ type compareFlags struct {
 }
 
 // worldNames are the worlds to compare in, the default first.
-var worldNames = []string{"both", runlog.Sim, runlog.Real}
+var worldNames = []string{"both", record.Sim, record.Real}
 
 func compareCommand() *cobra.Command {
 	var flags compareFlags
 	cmd := &cobra.Command{
-		Use: "compare SCENARIO", Short: "Policies side by side, simulated and on a real network", Args: cli.OneScenario,
-		ValidArgsFunction: cli.CompleteScenario,
+		Use: "compare SCENARIO", Short: "Policies side by side, simulated and on a real network", Args: OneScenario,
+		ValidArgsFunction: CompleteScenario,
 		Long: `Simulates the scenario under each policy, runs it under each on a real network,
 and shows the results side by side (the simulations with churn's network and on
 the planned links, see testbed simulate --help): wall-clock, speed-up, and who
@@ -85,9 +85,9 @@ backends do not agree.`,
 			}
 			return failed
 		}
-		cli.Warn(cmd, flags.calibrated, experiment.OtherLinks(flags.fitted, c))
+		Warn(cmd, flags.calibrated, experiment.OtherLinks(flags.fitted, c))
 		if flags.json {
-			err = cli.PrintJSON(cmd, c)
+			err = PrintJSON(cmd, c)
 		} else {
 			err = report.WriteComparison(cmd.OutOrStdout(), o.Run.Scenario, c)
 		}
@@ -100,20 +100,20 @@ backends do not agree.`,
 func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment.Comparison, err error) {
 	switch {
 	case f.repeat < 1:
-		return o, cli.Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
+		return o, Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
 	case !slices.Contains(worldNames, f.world):
-		return o, cli.Usage(fmt.Errorf("--world %s: choose sim, real or both", f.world))
-	case f.world == runlog.Sim && (cmd.Flags().Changed("links") || f.qlog):
-		return o, cli.Usage(errors.New("--links and --qlog are of real runs; leave them out, or --world sim"))
-	case f.world == runlog.Real && f.calibrated != "":
-		return o, cli.Usage(errors.New("--calibration is of the simulator; leave it out, or --world real"))
+		return o, Usage(fmt.Errorf("--world %s: choose sim, real or both", f.world))
+	case f.world == record.Sim && (cmd.Flags().Changed("links") || f.qlog):
+		return o, Usage(errors.New("--links and --qlog are of real runs; leave them out, or --world sim"))
+	case f.world == record.Real && f.calibrated != "":
+		return o, Usage(errors.New("--calibration is of the simulator; leave it out, or --world real"))
 	}
 	o = experiment.Comparison{Policies: f.policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
 	if err := experiment.CheckLinks(o.Backends...); err != nil {
 		return o, err
 	}
 	f.links = o.Backends[0]
-	if f.world == runlog.Sim {
+	if f.world == record.Sim {
 		o.Run, err = f.read(name)
 	} else {
 		o.Run, err = f.load(name)
@@ -125,7 +125,7 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 			o.Run, err = o.Run.With(changed...)
 		}
 	}
-	if err == nil && f.world != runlog.Real {
+	if err == nil && f.world != record.Real {
 		if f.fitted, err = loadCalibration(cmd, f.calibrated); err != nil {
 			return o, err
 		}

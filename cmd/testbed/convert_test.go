@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // TestConvert writes a scenario for churn and as YAML, and both play as before.
@@ -21,7 +21,7 @@ func TestConvert(t *testing.T) {
 		if r.code != 0 || !strings.Contains(r.stderr, "20,053 µs for 5 of 5 outer steps") {
 			t.Fatalf("exit code %d: %s", r.code, r.stderr)
 		}
-		events, err := runlog.Read(strings.NewReader(r.stdout))
+		events, err := record.Read(strings.NewReader(r.stdout))
 		if err != nil || len(events) == 0 {
 			t.Fatalf("%d events, %v", len(events), err)
 		}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/probe"
 )
@@ -21,7 +21,7 @@ import (
 func TestDilatedRun(t *testing.T) {
 	needSandbox(t)
 	file := scenario(t, 3, "100mbit", "  injects:\n    - {op: Link, at: 0, until: 6000, id: 1, rate_up: 10mbit}\n")
-	sum := play(t, func(sum runlog.Summary) error {
+	sum := play(t, func(sum record.Summary) error {
 		// 2/3 of a megabyte each way over 10 Mbit/s take 1.07 s, 3,560 µs.
 		if first, last := sum.Rounds[0].Reduce, sum.Rounds[2].Reduce; first < 3000 || first > 5500 || first < 2*last {
 			return fmt.Errorf("the reduction over the slow link took %d µs, that over a good one %d", first, last)
@@ -47,7 +47,7 @@ func TestDilatedRun(t *testing.T) {
 	if rtt != nil && rtt.Planned != 10 || !strings.Contains(strings.Join(links.Notes, " "), "dilated 3 times") {
 		t.Errorf("links before the run: %v\n%s", err, text)
 	}
-	plan, err := os.ReadFile(filepath.Join(sum.Dir, runlog.PlanFile))
+	plan, err := os.ReadFile(filepath.Join(sum.Dir, record.PlanFile))
 	if err != nil || !bytes.Contains(plan, []byte(`"rate_up": "100mbit"`)) {
 		t.Errorf("the plan: %v\n%s", err, plan)
 	}

@@ -8,26 +8,25 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/cmd/testbed/cli"
-	"testbed/node/host"
-	"testbed/node/host/emulation"
+	"testbed/emulation"
+	"testbed/emulation/network"
 )
 
 func doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "What this machine can do, and what is missing", Args: cli.NoArguments,
+		Use: "doctor", Short: "What this machine can do, and what is missing", Args: NoArguments,
 		Long: `Tries for real what runs on a real network need, and says what is missing and
 how to mend it. Exits with 4 if no real run is possible here.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		checks, err := host.Doctor()
+		checks, err := emulation.Doctor()
 		if err != nil {
 			return err
 		}
 		if asJSON {
-			if err := cli.PrintJSON(cmd, checks); err != nil {
+			if err := PrintJSON(cmd, checks); err != nil {
 				return err
 			}
 		} else {
@@ -51,7 +50,7 @@ how to mend it. Exits with 4 if no real run is possible here.`,
 		}
 		for _, c := range checks {
 			if c.Needed && !c.OK {
-				return &emulation.UnsupportedError{Missing: c.Name + ": " + c.Detail, Mend: c.Mend}
+				return &network.UnsupportedError{Missing: c.Name + ": " + c.Detail, Mend: c.Mend}
 			}
 		}
 		return nil

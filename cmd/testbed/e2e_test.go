@@ -21,12 +21,12 @@ import (
 	"testing"
 	"time"
 
+	"testbed/emulation/sandbox"
+	"testbed/experiment/sweep"
 	"testbed/internal/testenv"
 	"testbed/internal/testprogram"
-	"testbed/node/host/sandbox"
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
-	"testbed/sweep"
 	"testbed/train/program/wire"
 )
 
@@ -101,7 +101,7 @@ func testbed(t *testing.T, args ...string) result {
 
 // once runs a scenario for real, and returns what came of it. Workers who took an
 // outer step have the same bytes after it, also if the run was cut short.
-func once(t *testing.T, args ...string) (sum runlog.Summary, r result) {
+func once(t *testing.T, args ...string) (sum record.Summary, r result) {
 	t.Helper()
 	r = testbed(t, append([]string{"run", "--json", "--out", filepath.Join(t.TempDir(), "run")}, args...)...)
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
@@ -113,7 +113,7 @@ func once(t *testing.T, args ...string) (sum runlog.Summary, r result) {
 	if same := sum.BitIdentical; same != nil && !*same || same == nil && sum.Complete {
 		t.Fatalf("complete %v, and not shown to be bit-identical\n%s\n%s", sum.Complete, r.stdout, r.stderr)
 	}
-	_, err := os.Stat(filepath.Join(sum.Dir, runlog.QlogDir))
+	_, err := os.Stat(filepath.Join(sum.Dir, record.QlogDir))
 	if slices.Contains(args, "--qlog") != (err == nil) {
 		t.Errorf("qlog files under %v: %v", args, err)
 	}
@@ -129,13 +129,13 @@ const mayStop = 0.2
 // be, and returns the last one. What others take of the machine moves the moments
 // of a run: if they never leave it alone, one that calls itself disturbed need
 // only be complete. If they never let it come to its end, it cannot be judged.
-func play(t *testing.T, wrong func(runlog.Summary) error, args ...string) (sum runlog.Summary) {
+func play(t *testing.T, wrong func(record.Summary) error, args ...string) (sum record.Summary) {
 	t.Helper()
 	return playIn(t, testenv.Measure, wrong, args...)
 }
 
 // playIn is play on a machine that is watched like that.
-func playIn(t *testing.T, watch func(testing.TB, func() func(testenv.Machine) error), wrong func(runlog.Summary) error, args ...string) (sum runlog.Summary) {
+func playIn(t *testing.T, watch func(testing.TB, func() func(testenv.Machine) error), wrong func(record.Summary) error, args ...string) (sum record.Summary) {
 	t.Helper()
 	watch(t, func() func(testenv.Machine) error {
 		var r result
@@ -157,15 +157,15 @@ func playIn(t *testing.T, watch func(testing.TB, func() func(testenv.Machine) er
 }
 
 // playBeside is play in a test that runs beside others.
-func playBeside(t *testing.T, wrong func(runlog.Summary) error, args ...string) runlog.Summary {
+func playBeside(t *testing.T, wrong func(record.Summary) error, args ...string) record.Summary {
 	t.Helper()
 	return playIn(t, testenv.MeasureBeside, wrong, args...)
 }
 
 // runBeside is playBeside for a run that only has to be complete.
-func runBeside(t *testing.T, args ...string) runlog.Summary {
+func runBeside(t *testing.T, args ...string) record.Summary {
 	t.Helper()
-	return playBeside(t, func(runlog.Summary) error { return nil }, args...)
+	return playBeside(t, func(record.Summary) error { return nil }, args...)
 }
 
 // measures has room for those that measure at a time.
@@ -181,8 +181,8 @@ func beside(t *testing.T) {
 }
 
 // evicts is wrong unless the run evicts these.
-func evicts(want string) func(runlog.Summary) error {
-	return func(sum runlog.Summary) error {
+func evicts(want string) func(record.Summary) error {
+	return func(sum record.Summary) error {
 		if who(sum.Evicted) != want {
 			return fmt.Errorf("evicted %q, want %q", who(sum.Evicted), want)
 		}
@@ -190,7 +190,7 @@ func evicts(want string) func(runlog.Summary) error {
 	}
 }
 
-func who(members []runlog.Membership) string {
+func who(members []record.Membership) string {
 	var parts []string
 	for _, m := range members {
 		parts = append(parts, fmt.Sprintf("%d:w%d%s", m.Round, m.ID, m.Reason))
@@ -223,7 +223,7 @@ func TestCompareHeadline(t *testing.T) {
 
 // headline is the result of a comparison under both policies.
 type headline struct {
-	Sim, Real map[string]runlog.Summary
+	Sim, Real map[string]record.Summary
 	Speedup   struct{ Sim, Real float64 }
 	Dir       string
 }
@@ -376,8 +376,8 @@ func TestRunSizes(t *testing.T) {
 }
 
 // together is wrong unless all workers take part in every round.
-func together(workers int) func(runlog.Summary) error {
-	return func(sum runlog.Summary) error {
+func together(workers int) func(record.Summary) error {
+	return func(sum record.Summary) error {
 		for _, r := range sum.Rounds {
 			if len(r.Participants) != workers {
 				return fmt.Errorf("round %d had participants %v of %d workers", r.Round, r.Participants, workers)
@@ -400,7 +400,7 @@ func TestRunMembership(t *testing.T) {
 	} {
 		t.Run(c.scenario, func(t *testing.T) {
 			beside(t)
-			playBeside(t, func(sum runlog.Summary) error {
+			playBeside(t, func(sum record.Summary) error {
 				// The round depends on how long communication took before.
 				_, evicted, _ := strings.Cut(who(sum.Evicted), ":")
 				if len(sum.Sidelined) > 0 || evicted != c.evicted {
@@ -416,10 +416,10 @@ func TestRunMembership(t *testing.T) {
 }
 
 // rings are the orders of a run's reductions, of four workers.
-func rings(t *testing.T, sum runlog.Summary) (all []*runlog.Ring, err error) {
+func rings(t *testing.T, sum record.Summary) (all []*record.Ring, err error) {
 	t.Helper()
 	for _, e := range readEvents(t, sum.Dir) {
-		if e.Type == runlog.ReduceStart {
+		if e.Type == record.ReduceStart {
 			if e.Ring == nil || len(e.Ring.Order) != 4 {
 				return nil, fmt.Errorf("the ring of round %d is %+v", e.Round, e.Ring)
 			}
@@ -452,7 +452,7 @@ func TestRunOrderedByRates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			playBeside(t, func(sum runlog.Summary) error {
+			playBeside(t, func(sum record.Summary) error {
 				all, err := rings(t, sum)
 				if err != nil {
 					return err
@@ -497,7 +497,7 @@ func TestRunAcrossRegions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			playBeside(t, func(sum runlog.Summary) error {
+			playBeside(t, func(sum record.Summary) error {
 				if reduce != "order: measured" {
 					return nil
 				}
@@ -527,8 +527,8 @@ func TestCrashDuringReduction(t *testing.T) {
 	beside(t)
 	// The first round's reduction lasts from about 2,100 to 2,700 µs.
 	crash := "injects:\n  - {op: Crash, id: 2, at: 2350}\n"
-	three := func(evicted string) func(runlog.Summary) error {
-		return func(sum runlog.Summary) error {
+	three := func(evicted string) func(record.Summary) error {
+		return func(sum record.Summary) error {
 			if first := sum.Rounds[0]; len(first.Participants) != 3 || len(sum.Detected) != 1 || sum.Detected[0].After == nil {
 				return fmt.Errorf("the first round ended with %v, detected %+v", first.Participants, sum.Detected)
 			}
@@ -550,7 +550,7 @@ func TestCrashDuringReduction(t *testing.T) {
 // the baseline waits for it, the straggler policy goes on and takes it back.
 func TestPartitionHeals(t *testing.T) {
 	needSandbox(t)
-	play(t, func(sum runlog.Summary) error {
+	play(t, func(sum record.Summary) error {
 		return errors.Join(evicts("")(sum), together(4)(sum))
 	}, "partition_heal", "--policy", "baseline")
 	// Fewer values than in the library, and a later cut: the first round is over
@@ -566,11 +566,11 @@ func TestPartitionHeals(t *testing.T) {
 	}
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		sum, _ := once(t, file, "--policy", "straggler")
-		cut := func(m runlog.Membership) bool { return m.ID == 1 }
+		cut := func(m record.Membership) bool { return m.ID == 1 }
 		// w1 is cut off from 3,600 to 6,000 µs. A slow machine may have nobody wait
 		// for it just then.
-		waited := slices.ContainsFunc(readEvents(t, sum.Dir), func(e runlog.Event) bool {
-			return e.Type == runlog.Arrive && e.Node != "w1" && e.T > 3600 && e.T < 5000
+		waited := slices.ContainsFunc(readEvents(t, sum.Dir), func(e record.Event) bool {
+			return e.Type == record.Arrive && e.Node != "w1" && e.T > 3600 && e.T < 5000
 		})
 		return func(m testenv.Machine) error {
 			switch {
@@ -599,7 +599,7 @@ func TestLinkInjects(t *testing.T) {
     - {op: Link, at: 1800, until: 4000, id: 1, rate_up: 10mbit}
     - {op: Cut, at: 6000, until: 9000, from: w0, to: w1}
 `)
-	sum := playBeside(t, func(sum runlog.Summary) error {
+	sum := playBeside(t, func(sum record.Summary) error {
 		// Reduced to a tenth of the rate, 2/3 of a megabyte takes 1.07 s, 3,560 µs;
 		// the last round has the links as they are.
 		if first, last := sum.Rounds[0].Reduce, sum.Rounds[2].Reduce; first < 2*last {
@@ -607,7 +607,7 @@ func TestLinkInjects(t *testing.T) {
 		}
 		return nil
 	}, file, "--policy", "baseline")
-	events, err := os.ReadFile(filepath.Join(sum.Dir, runlog.EventsFile))
+	events, err := os.ReadFile(filepath.Join(sum.Dir, record.EventsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -638,7 +638,7 @@ func TestRunWithATrace(t *testing.T) {
 			t.Errorf("the plan has no %q:\n%s%s", want, r.stdout, r.stderr)
 		}
 	}
-	sum := playBeside(t, func(sum runlog.Summary) error {
+	sum := playBeside(t, func(sum record.Summary) error {
 		// Each of the two sends a megabyte: 1.39 s at that rate, or 4,600 µs.
 		for _, round := range sum.Rounds {
 			if round.Reduce < 4200 || round.Reduce > 7000 {
@@ -678,8 +678,8 @@ func TestPartitionBeyondTheHeartbeats(t *testing.T) {
 func TestPauseResume(t *testing.T) {
 	needSandbox(t)
 	beside(t)
-	playBeside(t, func(sum runlog.Summary) error {
-		w1 := func(m runlog.Membership) bool { return m.ID == 1 }
+	playBeside(t, func(sum record.Summary) error {
+		w1 := func(m record.Membership) bool { return m.ID == 1 }
 		back := slices.ContainsFunc(sum.Rejoined, w1)
 		// Where workers arrive far apart the policy waits so long that it comes in time.
 		inTime := sum.Fidelity.Verdict != "valid" && !slices.ContainsFunc(sum.Sidelined, w1)
@@ -700,7 +700,7 @@ func TestPauseResume(t *testing.T) {
 func TestTransientSlow(t *testing.T) {
 	needSandbox(t)
 	beside(t)
-	sum := playBeside(t, func(sum runlog.Summary) error {
+	sum := playBeside(t, func(sum record.Summary) error {
 		if len(sum.Evicted) > 0 || len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 3 || len(sum.Rejoined) == 0 || sum.Rejoined[0].ID != 3 {
 			return fmt.Errorf("sidelined %q, rejoined %q, evicted %q, want w3 sidelined, rejoined and not evicted",
 				who(sum.Sidelined), who(sum.Rejoined), who(sum.Evicted))
@@ -834,7 +834,7 @@ func interrupt(t *testing.T, dir string) (took time.Duration) {
 		}
 	})
 	waitFor(t, func() bool {
-		events, _ := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
+		events, _ := os.ReadFile(filepath.Join(dir, record.EventsFile))
 		return bytes.Contains(events, []byte(`"type":"outer_step"`))
 	})
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -846,8 +846,8 @@ func interrupt(t *testing.T, dir string) (took time.Duration) {
 	if code := cmd.ProcessState.ExitCode(); code != exitError {
 		t.Errorf("exit code %d, want %d\n%s", code, exitError, stderr.String())
 	}
-	var sum runlog.Summary
-	data, err := os.ReadFile(filepath.Join(dir, runlog.SummaryFile))
+	var sum record.Summary
+	data, err := os.ReadFile(filepath.Join(dir, record.SummaryFile))
 	if err == nil {
 		err = json.Unmarshal(data, &sum)
 	}
@@ -967,7 +967,7 @@ func TestUsage(t *testing.T) {
 func TestSimulateJSON(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace.jsonl")
 	r := testbed(t, "simulate", "persistent_straggler", "--policy", "straggler", "--trace", trace, "--json")
-	var sum runlog.Summary
+	var sum record.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
 		t.Fatal(err)
 	}
@@ -979,8 +979,8 @@ func TestSimulateJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	events, err := runlog.Read(f)
-	if err != nil || len(events) == 0 || events[0].Type != runlog.RunStart || events[len(events)-1].Type != runlog.RunEnd {
+	events, err := record.Read(f)
+	if err != nil || len(events) == 0 || events[0].Type != record.RunStart || events[len(events)-1].Type != record.RunEnd {
 		t.Errorf("trace of %d events: %v", len(events), err)
 	}
 }
@@ -992,7 +992,7 @@ func TestCompareSimulated(t *testing.T) {
 	r := testbed(t, "compare", "persistent_straggler", "--world", "sim", "--policy", "straggler,baseline", "--repeat", "3", "--json", "--out", dir)
 	var c struct {
 		Policies []string
-		Sim      map[string]runlog.Summary
+		Sim      map[string]record.Summary
 		Real     any
 		Speedup  struct{ Sim float64 }
 	}
@@ -1076,14 +1076,14 @@ func TestSweepReal(t *testing.T) {
 	args := []string{"sweep", scenario(t, 2, "100mbit", ""), "--real", "--time-scale", "100", "--policy", "baseline", "--set", "inner_steps=1,6", "--out", dir, "--json"}
 	r := testbed(t, args...)
 	var s sweep.Summary
-	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || s.Done != 2 || s.World != runlog.Real {
+	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || s.Done != 2 || s.World != record.Real {
 		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
 	one, six := s.Cells[0].WallClock["baseline"], s.Cells[1].WallClock["baseline"]
 	if one.N != 1 || six.N != 1 || six.Median <= one.Median {
 		t.Errorf("wall-clocks %+v and %+v: six inner steps take longer than one", one, six)
 	}
-	runs, err := filepath.Glob(filepath.Join(dir, "points", "*", runlog.EventsFile))
+	runs, err := filepath.Glob(filepath.Join(dir, "points", "*", record.EventsFile))
 	if err != nil || len(runs) != 2 {
 		t.Errorf("records %v, %v", runs, err)
 	}
@@ -1101,12 +1101,12 @@ func TestUploads(t *testing.T) {
 	lengthen(t, file, 7)
 	sum := runBeside(t, file, "--policy", "baseline")
 	states := map[int]string{}
-	var uploads []runlog.Event
+	var uploads []record.Event
 	for _, e := range readEvents(t, sum.Dir) {
 		switch e.Type {
-		case runlog.State: // may be heard of later than the upload
+		case record.State: // may be heard of later than the upload
 			states[e.Round] = e.Hash
-		case runlog.UploadDone:
+		case record.UploadDone:
 			uploads = append(uploads, e)
 		}
 	}
@@ -1120,7 +1120,7 @@ func TestUploads(t *testing.T) {
 		t.Errorf("%d uploads, %+v in the summary", len(uploads), sum.Uploads)
 	}
 	r := testbed(t, "simulate", file, "--policy", "baseline", "--network", "links", "--json")
-	var sim runlog.Summary
+	var sim record.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &sim); err != nil || len(sim.Uploads) != 3 || sim.Uploads[0].Round != 2 {
 		t.Errorf("simulated: %+v, %v", sim.Uploads, err)
 	}

@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/calibrate"
-	"testbed/cmd/testbed/cli"
-	"testbed/emulate"
+	"testbed/experiment/calibrate"
+
 	"testbed/estimate"
+	"testbed/estimate/emulated"
 	"testbed/experiment"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -28,7 +28,7 @@ type emulateFlags struct {
 func (f *emulateFlags) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.wanted, "emulate", false, "play the same run in small, and hold the estimates against it")
-	cli.LinksFlag(cmd, &f.links)
+	LinksFlag(cmd, &f.links)
 	flags.StringVar(&f.world, "world", worldNames[0], "where to emulate: both (simulated, and on a real network) or sim")
 	flags.IntVar(&f.repeat, "repeat", 1, "with how many seeds to emulate")
 	flags.Uint64Var(&f.seed, "seed", 1, "the first of these seeds")
@@ -40,18 +40,18 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 	if !f.wanted {
 		for _, name := range []string{"links", "world", "repeat", "seed", "out"} {
 			if cmd.Flags().Changed(name) {
-				return cli.Usage(fmt.Errorf("--%s is for --emulate; add that, or leave it out", name))
+				return Usage(fmt.Errorf("--%s is for --emulate; add that, or leave it out", name))
 			}
 		}
 		return nil
 	}
 	switch {
 	case f.repeat < 1:
-		return cli.Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
-	case !slices.Contains([]string{runlog.Sim, worldNames[0]}, f.world):
-		return cli.Usage(fmt.Errorf("--world %s: choose sim or both", f.world))
-	case f.world == runlog.Sim && cmd.Flags().Changed("links"):
-		return cli.Usage(errors.New("--links is of real runs; leave it out, or --world sim"))
+		return Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
+	case !slices.Contains([]string{record.Sim, worldNames[0]}, f.world):
+		return Usage(fmt.Errorf("--world %s: choose sim or both", f.world))
+	case f.world == record.Sim && cmd.Flags().Changed("links"):
+		return Usage(errors.New("--links is of real runs; leave it out, or --world sim"))
 	}
 	return experiment.CheckLinks(f.links)
 }
@@ -59,8 +59,8 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 // run emulates a run and prints what that came to. Where the machine has no real
 // network it is simulated.
 func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Calibration, asJSON bool) error {
-	o := experiment.Emulation{Run: r, Calibration: c, Seed: f.seed, Repeat: f.repeat, Dir: f.dir(emulate.Name, "estimate")}
-	if f.world != runlog.Sim {
+	o := experiment.Emulation{Run: r, Calibration: c, Seed: f.seed, Repeat: f.repeat, Dir: f.dir(emulated.Name, "estimate")}
+	if f.world != record.Sim {
 		switch err := ready(); {
 		case err == nil:
 			o.Real = f.player(cmd, true)
@@ -78,7 +78,7 @@ func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Cali
 		return failed
 	}
 	if asJSON {
-		return errors.Join(cli.PrintJSON(cmd, result), failed)
+		return errors.Join(PrintJSON(cmd, result), failed)
 	}
 	err := result.Write(cmd.OutOrStdout())
 	fmt.Fprintf(cmd.OutOrStdout(), "\nscenario and records: %s\n", result.Dir)

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"testbed/emulate"
-	"testbed/runlog"
+	"testbed/estimate/emulated"
+	"testbed/record"
 )
 
 // TestEmulateForReal: what the verb plays is the scenario that it leaves.
@@ -20,12 +20,12 @@ func TestEmulateForReal(t *testing.T) {
 	}
 	t.Parallel()
 	r := testbed(t, "estimate", "--emulate", "--json", "--set", "numNodes=3", "--set", "bandwidthMbps=2000", "--out", filepath.Join(t.TempDir(), "small"))
-	var got emulate.Result
+	var got emulated.Result
 	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 && r.code != exitInvalid {
 		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
-	simulated := slices.IndexFunc(got.Predictions, func(p emulate.Prediction) bool { return p.By == emulate.Simulated })
-	if got.World != runlog.Real || got.Round.N != emulate.Rounds-1 || simulated < 0 || got.Predictions[simulated].RoundRatio <= 0 {
+	simulated := slices.IndexFunc(got.Predictions, func(p emulated.Prediction) bool { return p.By == emulated.Simulated })
+	if got.World != record.Real || got.Round.N != emulated.Rounds-1 || simulated < 0 || got.Predictions[simulated].RoundRatio <= 0 {
 		t.Errorf("%s", r.stdout)
 	}
 }

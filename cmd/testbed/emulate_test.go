@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/emulate"
-	"testbed/runlog"
+	"testbed/estimate/emulated"
+	"testbed/record"
 )
 
 func TestEmulateInTheSimulator(t *testing.T) {
@@ -22,11 +22,11 @@ func TestEmulateInTheSimulator(t *testing.T) {
 		}
 	}
 	out, err = estimated("--emulate", "--world", "sim", "--set", "nodeSpread=0.2", "--seed", "9", "--repeat", "2", "--json", "--out", filepath.Join(t.TempDir(), "default"))
-	var got emulate.Result
+	var got emulated.Result
 	if err != nil || json.Unmarshal([]byte(out), &got) != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if got.World != runlog.Sim || got.Round.N != 2*(emulate.Rounds-1) || got.Of.NodeSpread != 0.2 || len(got.Predictions) != 2 || got.Measurements != nil {
+	if got.World != record.Sim || got.Round.N != 2*(emulated.Rounds-1) || got.Of.NodeSpread != 0.2 || len(got.Predictions) != 2 || got.Measurements != nil {
 		t.Errorf("%s", out)
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/calibrate"
-	"testbed/cmd/testbed/cli"
+	"testbed/experiment/calibrate"
+
 	"testbed/estimate"
 	"testbed/experiment"
 	"testbed/scenarios"
@@ -34,7 +34,7 @@ func estimateCommand() *cobra.Command {
 		Use: "estimate [FILE]", Short: "How many days a training run takes, from formulas",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return cli.Usage(fmt.Errorf("name at most one file, for example: %s run.yaml", cmd.CommandPath()))
+				return Usage(fmt.Errorf("name at most one file, for example: %s run.yaml", cmd.CommandPath()))
 			}
 			return nil
 		},
@@ -115,25 +115,25 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	}
 	switch {
 	case v != estimate.Page && v != estimate.Document:
-		return cli.Usage(fmt.Errorf("--variant %q must be page or document", f.variant))
+		return Usage(fmt.Errorf("--variant %q must be page or document", f.variant))
 	case f.calibration != "" && cmd.Flags().Changed("variant"):
-		return cli.Usage(errors.New("--calibration shows all variants; leave --variant out"))
+		return Usage(errors.New("--calibration shows all variants; leave --variant out"))
 	case (f.calibration != "" || len(f.sweep) > 0 || f.html != "") && (f.reliability != "" || f.list):
-		return cli.Usage(errors.New("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out"))
+		return Usage(errors.New("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out"))
 	case f.html != "" && (f.csv || f.json):
-		return cli.Usage(errors.New("--html writes a page; leave --csv and --json out"))
+		return Usage(errors.New("--html writes a page; leave --csv and --json out"))
 	case f.emulation.wanted && (f.reliability != "" || f.list || len(f.sweep) > 0 || f.html != "" || cmd.Flags().Changed("variant")):
-		return cli.Usage(errors.New("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out"))
+		return Usage(errors.New("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out"))
 	case f.csv && (len(f.sweep) == 0 || f.json):
-		return cli.Usage(errors.New("--csv is for --sweep, and --json is another form of it"))
+		return Usage(errors.New("--csv is for --sweep, and --json is another form of it"))
 	case chosen > 1:
-		return cli.Usage(errors.New("give one of FILE, --preset, --reliability and --list"))
+		return Usage(errors.New("give one of FILE, --preset, --reliability and --list"))
 	case f.list && len(f.set) > 0:
-		return cli.Usage(errors.New("--set needs a run to change: a file, --preset, or the defaults without --list"))
+		return Usage(errors.New("--set needs a run to change: a file, --preset, or the defaults without --list"))
 	case f.reliability != "":
 		return f.printReliability(cmd)
 	case f.list && f.json:
-		return cli.PrintJSON(cmd, estimate.Presets(v))
+		return PrintJSON(cmd, estimate.Presets(v))
 	case f.list:
 		return estimate.WritePresets(cmd.OutOrStdout(), estimate.Presets(v))
 	}
@@ -155,13 +155,13 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case len(f.sweep) > 0 || f.html != "":
 		return f.printSweep(cmd, r, measured)
 	case measured != nil && f.json:
-		return cli.PrintJSON(cmd, estimate.Compare(r, *measured))
+		return PrintJSON(cmd, estimate.Compare(r, *measured))
 	case measured != nil:
 		return estimate.WriteComparison(cmd.OutOrStdout(), estimate.Compare(r, *measured))
 	}
 	e := estimate.Explain(r.Inputs, v)
 	if f.json {
-		return cli.PrintJSON(cmd, e)
+		return PrintJSON(cmd, e)
 	}
 	return estimate.WriteText(cmd.OutOrStdout(), e)
 }
@@ -183,7 +183,7 @@ func (f *estimateFlags) read(cmd *cobra.Command, v estimate.Variant, file string
 		return r, nil, err
 	}
 	if err := experiment.Measurements(c).Check(); err != nil {
-		return r, nil, cli.Usage(fmt.Errorf("--calibration %s: %w", f.calibration, err))
+		return r, nil, Usage(fmt.Errorf("--calibration %s: %w", f.calibration, err))
 	}
 	return r, c, readInputs(file, &r, f.set)
 }
@@ -201,7 +201,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 			return scenarios.Assign(r, name, value)
 		})
 		if err != nil {
-			return cli.Usage(fmt.Errorf("--sweep %w", err))
+			return Usage(fmt.Errorf("--sweep %w", err))
 		}
 		s.Axes = append(s.Axes, axis)
 	}
@@ -215,7 +215,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 	case f.json:
 		var points []estimate.Point
 		if points, err = s.Points(); err == nil {
-			return cli.PrintJSON(cmd, struct {
+			return PrintJSON(cmd, struct {
 				Inputs       any                    `json:"inputs"`
 				Axes         []estimate.Axis        `json:"axes"`
 				Points       []estimate.Point       `json:"points"`
@@ -226,7 +226,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 		err = s.WriteText(cmd.OutOrStdout())
 	}
 	if wrong := (*estimate.FieldError)(nil); errors.As(err, &wrong) {
-		return cli.Usage(fmt.Errorf("--sweep %w", err))
+		return Usage(fmt.Errorf("--sweep %w", err))
 	}
 	return err
 }
@@ -251,7 +251,7 @@ func (f *estimateFlags) inputs(v estimate.Variant) (estimate.Inputs, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return estimate.Inputs{}, cli.Usage(fmt.Errorf("--preset %s is not known; there are %s", f.preset, strings.Join(names, ", ")))
+	return estimate.Inputs{}, Usage(fmt.Errorf("--preset %s is not known; there are %s", f.preset, strings.Join(names, ", ")))
 }
 
 func (f *estimateFlags) printReliability(cmd *cobra.Command) error {
@@ -261,7 +261,7 @@ func (f *estimateFlags) printReliability(cmd *cobra.Command) error {
 	}
 	out := estimate.Reliability(in)
 	if f.json {
-		return cli.PrintJSON(cmd, struct {
+		return PrintJSON(cmd, struct {
 			Inputs  estimate.ReliabilityInputs  `json:"inputs"`
 			Outputs estimate.ReliabilityOutputs `json:"outputs"`
 		}{in, out})
@@ -287,7 +287,7 @@ func readInputs(file string, v interface{ Check() error }, settings []string) er
 	for _, s := range settings {
 		field, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return cli.Usage(fmt.Errorf("--set %q must be NAME=VALUE, such as numNodes=16", s))
+			return Usage(fmt.Errorf("--set %q must be NAME=VALUE, such as numNodes=16", s))
 		}
 		if err := scenarios.Assign(v, field, value); err != nil {
 			return fmt.Errorf("--set %w", err)

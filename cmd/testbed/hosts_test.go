@@ -24,7 +24,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/shaping/probe"
 )
 
@@ -187,7 +187,7 @@ func (l *lab) limit(t *testing.T, host int, rate uint64) {
 
 // run plays a run on all hosts, up to three times if the machine is too busy for the
 // network of a lab.
-func (l *lab) run(t *testing.T, args ...string) (sum runlog.Summary) {
+func (l *lab) run(t *testing.T, args ...string) (sum record.Summary) {
 	t.Helper()
 	var all []*process
 	for range 3 {
@@ -215,9 +215,9 @@ func decisions(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	for _, e := range readEvents(t, dir) {
 		switch e.Type {
-		case runlog.Sideline, runlog.Evict:
+		case record.Sideline, record.Evict:
 			all = append(all, fmt.Sprintf("round %d: %s %s", e.Round, e.Type, e.Node))
-		case runlog.State:
+		case record.State:
 			all = append(all, fmt.Sprintf("round %d: %s", e.Round, e.Hash))
 		}
 	}
@@ -227,7 +227,7 @@ func decisions(t *testing.T, dir string) (all []string) {
 // alone is what came of persistent_straggler on one host, for tests that compare it
 // with several: the summary, and what was decided.
 var alone struct {
-	runlog.Summary
+	record.Summary
 	decisions []string
 }
 
@@ -269,8 +269,8 @@ func TestRunOverHosts(t *testing.T) {
 			if h := three.Hosts; len(h) != 3 || fmt.Sprint(h[0].Nodes, h[1].Nodes) != fmt.Sprintf("[coordinator w%d] [w%d w%d]", w[0], min(w[1], w[2]), max(w[1], w[2])) || h[0].ClockBound != 0 || h[1].ClockBound == 0 {
 				return fmt.Errorf("workers %v are on the hosts %v", w, h)
 			}
-			if text, err := os.ReadFile(filepath.Join(three.Dir, runlog.QueuesFile)); err != nil || !contains(string(text), `"w0"`, `"w1"`, `"w2"`, `"w3"`) {
-				return fmt.Errorf("%s lacks workers, %v", runlog.QueuesFile, err)
+			if text, err := os.ReadFile(filepath.Join(three.Dir, record.QueuesFile)); err != nil || !contains(string(text), `"w0"`, `"w1"`, `"w2"`, `"w3"`) {
+				return fmt.Errorf("%s lacks workers, %v", record.QueuesFile, err)
 			}
 			if m != (testenv.Machine{}) && (alone.Fidelity.Verdict != "valid" || three.Fidelity.Verdict != "valid") {
 				return nil
@@ -314,7 +314,7 @@ func (l *lab) loses(t *testing.T, victim int) {
 	all := l.startRun(t, lost(t, victim), file, "--policy", "baseline")
 	dir := all[0].Args[slices.Index(all[0].Args, "--out")+1]
 	waitFor(t, func() bool { // all have come
-		text, err := os.ReadFile(filepath.Join(dir, runlog.EnvironmentFile))
+		text, err := os.ReadFile(filepath.Join(dir, record.EnvironmentFile))
 		return err == nil && bytes.Contains(text, []byte(`"hosts"`))
 	})
 	time.Sleep(time.Duration(rand.Int64N(int64(5 * time.Second))))

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/bench"
+	"testbed/allreduce/bench"
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/shaping/probe"
 )
 
@@ -103,7 +103,7 @@ func TestResumeOverHosts(t *testing.T) {
 	l.hosts = l.hosts[:2]
 	all = l.lead(t, t.Name(), "run", "--resume", dir, "--json", "--hosts", "2@192.168.77.1")
 	end(t, all, exitInvalid)
-	var sum runlog.Summary
+	var sum record.Summary
 	if err := json.Unmarshal(all[0].stdout.Bytes(), &sum); err != nil || !sum.Complete || len(sum.ResumedFrom) != 1 || !*sum.BitIdentical {
 		t.Fatalf("complete %v, resumed from %v, %v\n%s", sum.Complete, sum.ResumedFrom, err, &all[0].stderr)
 	}
@@ -116,16 +116,16 @@ func TestResumeOverHosts(t *testing.T) {
 	whole := runBeside(t, file, "--policy", "baseline", "--links", "user")
 	hashes := map[int]string{}
 	for _, e := range readEvents(t, whole.Dir) {
-		if e.Type == runlog.State {
+		if e.Type == record.State {
 			hashes[e.Round] = e.Hash
 		}
 	}
 	last := 0
 	for i, e := range readEvents(t, dir) {
-		if e.Type == runlog.State && e.Hash != hashes[e.Round] {
+		if e.Type == record.State && e.Hash != hashes[e.Round] {
 			t.Errorf("event %d: outer step %d led to %s, and without a death to %s", i, e.Round, e.Hash, hashes[e.Round])
 		}
-		if e.Type == runlog.State {
+		if e.Type == record.State {
 			last = e.Round
 		}
 	}

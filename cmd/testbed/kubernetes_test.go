@@ -30,13 +30,13 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // cluster is a Kubernetes cluster whose nodes are the hosts of a lab, but for the
 // last, which controls it. API server and controllers are the real ones; the test
 // plays scheduler, kubelet and name server.
-type cluster struct {
+type kubeCluster struct {
 	*lab
 	dir     string // everybody may read it
 	client  http.Client
@@ -47,10 +47,10 @@ type cluster struct {
 const clusterToken = "some-token"
 
 // newCluster starts a cluster with that many nodes.
-func newCluster(t *testing.T, nodes int) *cluster {
+func newCluster(t *testing.T, nodes int) *kubeCluster {
 	t.Helper()
 	kubelab := findKubelab(t)
-	c := &cluster{control: nodeAddress(nodes)}
+	c := &kubeCluster{control: nodeAddress(nodes)}
 	begin := time.Now()
 	c.lab = newLab(t, nodes+1, 1500)
 	dir, err := os.MkdirTemp("", "kubernetes") // t.TempDir is root's alone
@@ -136,7 +136,7 @@ func findKubelab(t *testing.T) string {
 }
 
 // service starts a program on the host that controls the cluster.
-func (c *cluster) service(t *testing.T, name string, args ...string) {
+func (c *kubeCluster) service(t *testing.T, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -156,7 +156,7 @@ func (c *cluster) service(t *testing.T, name string, args ...string) {
 
 // call calls the API. body is a manifest, or what is to be JSON. The error has what
 // the server says; warnings are those that it gives.
-func (c *cluster) call(method, path string, body, into any) (warnings []string, err error) {
+func (c *kubeCluster) call(method, path string, body, into any) (warnings []string, err error) {
 	text, manifest := body.(string)
 	kind := "application/yaml"
 	if !manifest {
@@ -190,7 +190,7 @@ func (c *cluster) call(method, path string, body, into any) (warnings []string, 
 	return response.Header["Warning"], err
 }
 
-func (c *cluster) must(t *testing.T, method, path string, body, into any) {
+func (c *kubeCluster) must(t *testing.T, method, path string, body, into any) {
 	t.Helper()
 	if _, err := c.call(method, path, body, into); err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ var collections = map[string]string{
 
 // apply makes the objects of manifests in a namespace, strictly, and returns what the
 // server thinks of each.
-func (c *cluster) apply(manifests, namespace, options string) (errs []error) {
+func (c *kubeCluster) apply(manifests, namespace, options string) (errs []error) {
 	for _, m := range strings.Split(manifests, "\n---\n")[1:] {
 		_, after, _ := strings.Cut(m, "kind: ")
 		kind, _, _ := strings.Cut(after, "\n")
@@ -299,7 +299,7 @@ type container struct {
 }
 
 // run starts the container of a pod on a node.
-func (c *cluster) run(t *testing.T, id, namespace string, node int, p podObject) *container {
+func (c *kubeCluster) run(t *testing.T, id, namespace string, node int, p podObject) *container {
 	t.Helper()
 	spec := p.Spec.Containers[0]
 	k := &container{node: node, dir: filepath.Join(c.dir, namespace, p.Metadata.Name), ended: make(chan struct{})}
@@ -366,7 +366,7 @@ const podUser = 100000
 func nodeAddress(k int) string { return fmt.Sprintf("192.168.77.%d", k+1) }
 
 // fill makes a volume. A group may write to one that is for data.
-func (c *cluster) fill(t *testing.T, namespace, dir string, v podVolume, group int) {
+func (c *kubeCluster) fill(t *testing.T, namespace, dir string, v podVolume, group int) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -408,7 +408,7 @@ func (c *cluster) fill(t *testing.T, namespace, dir string, v podVolume, group i
 }
 
 // names answers what addresses hosts have, by the endpoints that are ready.
-func (c *cluster) names(t *testing.T) {
+func (c *kubeCluster) names(t *testing.T) {
 	t.Helper()
 	var socket *net.UDPConn
 	if err := inNamespace(c.hosts[len(c.hosts)-1], func() (err error) {
@@ -445,7 +445,7 @@ func (c *cluster) names(t *testing.T) {
 }
 
 // lookUp finds HOST.SERVICE.NAMESPACE.svc.cluster.local.
-func (c *cluster) lookUp(name string) (a [4]byte, ok bool) {
+func (c *kubeCluster) lookUp(name string) (a [4]byte, ok bool) {
 	parts := strings.SplitN(name, ".", 4)
 	if len(parts) != 4 || parts[3] != "svc.cluster.local." {
 		return a, false
@@ -479,7 +479,7 @@ const playPatience = 3 * time.Minute
 // play is the scheduler and the kubelets of a namespace until a Job has come to its
 // end, in which condition, and its pods have, too. It returns their containers, by
 // index.
-func (c *cluster) play(t *testing.T, id, namespace, job string) (all map[string]*container, condition string) {
+func (c *kubeCluster) play(t *testing.T, id, namespace, job string) (all map[string]*container, condition string) {
 	t.Helper()
 	all = map[string]*container{}
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -521,7 +521,7 @@ func (c *cluster) play(t *testing.T, id, namespace, job string) (all map[string]
 }
 
 // begin puts a pod on a node, and starts its container.
-func (c *cluster) begin(t *testing.T, id, namespace, index string, p podObject) *container {
+func (c *kubeCluster) begin(t *testing.T, id, namespace, index string, p podObject) *container {
 	t.Helper()
 	node, err := strconv.Atoi(index)
 	if err != nil {
@@ -538,7 +538,7 @@ func (c *cluster) begin(t *testing.T, id, namespace, index string, p podObject) 
 }
 
 // follow says when a container has ended, and ends it if its pod has been deleted.
-func (c *cluster) follow(t *testing.T, k *container, p podObject) {
+func (c *kubeCluster) follow(t *testing.T, k *container, p podObject) {
 	t.Helper()
 	deleted := p.Metadata.DeletionTimestamp != ""
 	select {
@@ -558,7 +558,7 @@ func (c *cluster) follow(t *testing.T, k *container, p podObject) {
 }
 
 // tell tells the server how a pod is. It is never ready.
-func (c *cluster) tell(t *testing.T, k *container, p podObject, phase string, state any) {
+func (c *kubeCluster) tell(t *testing.T, k *container, p podObject, phase string, state any) {
 	t.Helper()
 	address := nodeAddress(k.node)
 	c.must(t, "PATCH", k.path+"/status", map[string]any{"status": map[string]any{
@@ -610,7 +610,7 @@ func TestKubernetes(t *testing.T) {
 			if code != 0 || !strings.HasPrefix(condition, "Complete ") {
 				return fmt.Errorf("the Job is %s, and its leader ended with exit code %d\n%s\nhost 1: %s", condition, code, text, &all["1"].stderr)
 			}
-			var three runlog.Summary
+			var three record.Summary
 			if err := json.Unmarshal(leader.stdout.Bytes(), &three); err != nil || !alone.Complete || !three.Complete {
 				return fmt.Errorf("complete %v on one host, %v in pods: %v\n%s", alone.Complete, three.Complete, err, text)
 			}
@@ -629,7 +629,7 @@ func TestKubernetes(t *testing.T) {
 }
 
 // accepts has the server judge manifests, and make nothing of them.
-func (c *cluster) accepts(t *testing.T, namespace string) {
+func (c *kubeCluster) accepts(t *testing.T, namespace string) {
 	t.Helper()
 	file := scenario(t, 4, "100mbit", "  injects:\n    - {op: LinkTrace, at: 0, id: 2, direction: up, file: some/two.trace}\n")
 	trace := filepath.Join(filepath.Dir(file), "some", "two.trace")
@@ -662,7 +662,7 @@ func (c *cluster) accepts(t *testing.T, namespace string) {
 
 // masked tries pods as Kubernetes makes them if it is not told otherwise: doctor says
 // what they lack, and who mends it.
-func (c *cluster) masked(t *testing.T) {
+func (c *kubeCluster) masked(t *testing.T) {
 	t.Helper()
 	none := false
 	p := podObject{}

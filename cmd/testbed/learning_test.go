@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"testbed/experiment/sweep"
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/sweep"
-	"testbed/train/lesson"
+	"testbed/train/replay"
 )
 
 // learns is a scenario of n workers with a small language model.
@@ -59,17 +59,17 @@ func checkLesson(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	events := readEvents(t, dir)
-	if err := lesson.Check(s, events); err != nil {
+	if err := replay.Check(s, events); err != nil {
 		t.Error(err)
 	}
 	states, validated, most := 0, 0, s.TargetOuterSteps
 	for _, e := range events {
 		switch e.Type {
-		case runlog.State:
+		case record.State:
 			states++
-		case runlog.Validated:
+		case record.Validated:
 			validated++
-		case runlog.RunResume:
+		case record.RunResume:
 			most-- // it may have died between the checkpoint and what is told of it
 		}
 	}
@@ -82,7 +82,7 @@ func checkLesson(t *testing.T, file, dir string) {
 	if states < most || validated < most-apart-1 { // who was to validate may have crashed
 		t.Errorf("%d states and %d losses of %d outer steps", states, validated, s.TargetOuterSteps)
 	}
-	last := func(e runlog.Event) bool { return e.Type == runlog.State && e.Round == s.TargetOuterSteps }
+	last := func(e record.Event) bool { return e.Type == record.State && e.Round == s.TargetOuterSteps }
 	if !slices.ContainsFunc(events, last) {
 		t.Errorf("nobody told what outer step %d led to", s.TargetOuterSteps)
 	}
@@ -124,7 +124,7 @@ func TestRegionsInBothWorlds(t *testing.T) {
 		"    paths: [{between: [eu, us], one_way_delay: 20ms}]\n")
 	exchanging(t, file, "}\n  regions: {every: 2")
 	real := runBeside(t, file, "--policy", "baseline")
-	var simulated runlog.Summary
+	var simulated record.Summary
 	r := testbed(t, "simulate", file, "--policy", "baseline", "--network", "links", "--train", "--json")
 	if err := json.Unmarshal([]byte(r.stdout), &simulated); r.code != 0 || err != nil {
 		t.Fatalf("exit code %d, %v: %s", r.code, err, r.stderr)
@@ -141,7 +141,7 @@ func TestRegionsInBothWorlds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lesson.Check(s, readEvents(t, real.Dir)); err != nil {
+	if err := replay.Check(s, readEvents(t, real.Dir)); err != nil {
 		t.Error(err)
 	}
 	if page := testbed(t, "report", real.Dir); page.code != 0 {
@@ -157,7 +157,7 @@ func inRound6(t *testing.T, file, dir string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	waitFor(t, func() bool {
-		events, _ := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
+		events, _ := os.ReadFile(filepath.Join(dir, record.EventsFile))
 		return bytes.Contains(events, []byte(`"type":"outer_step"`)) && bytes.Contains(events, []byte(`"round":6`))
 	})
 	return cmd

@@ -12,10 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/cmd/testbed/cli"
-	"testbed/cmd/testbed/library"
-	"testbed/cmd/testbed/manifests"
-	"testbed/cmd/testbed/torchft"
 	"testbed/experiment"
 	"testbed/scenarios"
 )
@@ -42,28 +38,28 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends it at once
 	err := root().ExecuteContext(ctx)
-	var program cli.ProgramExit
+	var program ProgramExit
 	if errors.As(err, &program) {
 		os.Exit(program.Code)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	if err != nil && !errors.Is(err, cli.ErrInvalid) {
+	if err != nil && !errors.Is(err, ErrInvalid) {
 		fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
 	}
 	os.Exit(exitCode(err))
 }
 
 func exitCode(err error) int {
-	var usage cli.UsageError
+	var usage UsageError
 	var scenario *scenarios.Error
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage), errors.As(err, &scenario), wrongUse(err):
 		return exitUsage
-	case errors.Is(err, cli.ErrInvalid), invalid(err):
+	case errors.Is(err, ErrInvalid), invalid(err):
 		return exitInvalid
 	case errors.Is(err, errors.ErrUnsupported):
 		return exitUnsupported
@@ -89,16 +85,16 @@ result is not valid; 4 not supported on this machine.`,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return cli.Usage(fmt.Errorf("unknown command %q; see testbed --help", args[0]))
+				return Usage(fmt.Errorf("unknown command %q; see testbed --help", args[0]))
 			}
 			return cmd.Help()
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return cli.Usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+		return Usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand(), manifests.Command())
-	cmd.AddCommand(library.Commands(measureLoad)...)
-	cmd.AddCommand(append(torchft.Commands(), hostCommands()...)...)
+	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand(), manifestsCommand())
+	cmd.AddCommand(libraryCommands(measureLoad)...)
+	cmd.AddCommand(append(torchftCommands(), hostCommands()...)...)
 	return cmd
 }

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // asymmetric is a network on which no two directions are alike.
@@ -112,7 +112,7 @@ func TestNetTellsWhatTheNetworkWasWorth(t *testing.T) {
 	if r.code != exitInvalid || !strings.Contains(r.stderr, "testbed: the network was invalid: ") || !strings.Contains(r.stderr, "w0 sent at ") {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, runlog.FidelityFile))
+	text, err := os.ReadFile(filepath.Join(dir, record.FidelityFile))
 	if err != nil || !strings.Contains(string(text), `"busy_link": "w0"`) {
 		t.Errorf("the record: %v\n%s", err, text)
 	}
@@ -271,9 +271,9 @@ func TestNetPcap(t *testing.T) {
 			continue
 		}
 		least, asked := time.Hour, map[uint16]time.Duration{} // by sequence number, RFC 792
-		for record := range slices.Chunk(data[24:], 16+98) {
-			at := time.Duration(binary.LittleEndian.Uint32(record))*time.Second + time.Duration(binary.LittleEndian.Uint32(record[4:]))
-			icmp := record[16+14+20:]
+		for note := range slices.Chunk(data[24:], 16+98) {
+			at := time.Duration(binary.LittleEndian.Uint32(note))*time.Second + time.Duration(binary.LittleEndian.Uint32(note[4:]))
+			icmp := note[16+14+20:]
 			switch seq := binary.BigEndian.Uint16(icmp[6:]); icmp[0] {
 			case 8:
 				asked[seq] = at

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"testbed/emulation"
+	"testbed/emulation/network"
 	"testbed/internal/testenv"
-	"testbed/node/host/emulation"
-	"testbed/node/host/realrun"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -36,14 +36,14 @@ type victim struct {
 	id    policy.ID
 	round int // in which it has to be noticed; 0: in any
 	// hit says whether this is the moment, and how long to wait from it.
-	hit  func(*tour, *victim, realrun.Progress) (wait time.Duration, now bool)
+	hit  func(*tour, *victim, emulation.Progress) (wait time.Duration, now bool)
 	done bool
 }
 
 // on hits when an event of a round comes, of the worker itself if that is
 // somebody's.
-func on(typ runlog.Type, round int, part float64) func(*tour, *victim, realrun.Progress) (time.Duration, bool) {
-	return func(r *tour, v *victim, p realrun.Progress) (time.Duration, bool) {
+func on(typ record.Type, round int, part float64) func(*tour, *victim, emulation.Progress) (time.Duration, bool) {
+	return func(r *tour, v *victim, p emulation.Progress) (time.Duration, bool) {
 		e := p.Event
 		if e == nil || e.Type != typ || e.Round != round || e.Node != "" && e.Node != scenarios.NodeName(v.id) {
 			return 0, false
@@ -53,10 +53,10 @@ func on(typ runlog.Type, round int, part float64) func(*tour, *victim, realrun.P
 }
 
 // onFetch hits a joiner, or its donor, while the state is under way.
-func onFetch(joiner policy.ID, donor bool) func(*tour, *victim, realrun.Progress) (time.Duration, bool) {
-	return func(_ *tour, v *victim, p realrun.Progress) (time.Duration, bool) {
+func onFetch(joiner policy.ID, donor bool) func(*tour, *victim, emulation.Progress) (time.Duration, bool) {
+	return func(_ *tour, v *victim, p emulation.Progress) (time.Duration, bool) {
 		e := p.Event
-		if e == nil || e.Type != runlog.FetchStart || e.Node != scenarios.NodeName(joiner) {
+		if e == nil || e.Type != record.FetchStart || e.Node != scenarios.NodeName(joiner) {
 			return 0, false
 		}
 		if donor {
@@ -66,14 +66,14 @@ func onFetch(joiner policy.ID, donor bool) func(*tour, *victim, realrun.Progress
 	}
 }
 
-func atStart(_ *tour, _ *victim, p realrun.Progress) (time.Duration, bool) {
+func atStart(_ *tour, _ *victim, p emulation.Progress) (time.Duration, bool) {
 	return 0, strings.HasSuffix(p.Stage, "workers are up")
 }
 
 // nemesis strikes the victims whose moment has come.
-func (r *tour) nemesis(op scenarios.Op) func(realrun.Progress) []realrun.Fault {
-	return func(p realrun.Progress) (all []realrun.Fault) {
-		if e := p.Event; e != nil && e.Type == runlog.ReduceDone {
+func (r *tour) nemesis(op scenarios.Op) func(emulation.Progress) []emulation.Fault {
+	return func(p emulation.Progress) (all []emulation.Fault) {
+		if e := p.Event; e != nil && e.Type == record.ReduceDone {
 			// The least: the first one, and those of a new ring, connect as well.
 			if d := r.scenario.RealDuration(e.Duration); r.reduce == 0 || d < r.reduce {
 				r.reduce = d
@@ -94,7 +94,7 @@ func (r *tour) nemesis(op scenarios.Op) func(realrun.Progress) []realrun.Fault {
 			} else {
 				in.ID = &v.id
 			}
-			all = append(all, realrun.Fault{Inject: in, After: wait})
+			all = append(all, emulation.Fault{Inject: in, After: wait})
 		}
 		return all
 	}
@@ -144,11 +144,11 @@ func TestEveryPhase(t *testing.T) {
 		for phases, tours := range map[string]func() *tour{"start-up": func() *tour {
 			return newTour(t, 7, make([]policy.Time, 9),
 				&victim{phase: "start-up", id: 3, hit: atStart},
-				&victim{phase: "inner steps", id: 4, round: 2, hit: on(runlog.Step, 2, 0)},
-				&victim{phase: "arrival", id: 5, round: 3, hit: on(runlog.Arrive, 3, 0)},
-				&victim{phase: "reduce-scatter", id: 6, round: 4, hit: on(runlog.ReduceStart, 4, 0.25)},
-				&victim{phase: "all-gather", id: 7, round: 5, hit: on(runlog.ReduceStart, 5, 0.7)},
-				&victim{phase: "outer step", id: 8, round: 7, hit: on(runlog.ReduceDone, 6, 0)})
+				&victim{phase: "inner steps", id: 4, round: 2, hit: on(record.Step, 2, 0)},
+				&victim{phase: "arrival", id: 5, round: 3, hit: on(record.Arrive, 3, 0)},
+				&victim{phase: "reduce-scatter", id: 6, round: 4, hit: on(record.ReduceStart, 4, 0.25)},
+				&victim{phase: "all-gather", id: 7, round: 5, hit: on(record.ReduceStart, 5, 0.7)},
+				&victim{phase: "outer step", id: 8, round: 7, hit: on(record.ReduceDone, 6, 0)})
 		}, joining: func() *tour {
 			return newTour(t, 12, []policy.Time{0, 0, 0, 0, 5000, 25_000},
 				&victim{phase: joining, id: 4, hit: onFetch(4, false)},
@@ -171,21 +171,21 @@ func TestEveryPhase(t *testing.T) {
 }
 
 // over says whether a victim had done its part of its round when it was hit.
-func (v *victim) over(events []runlog.Event) bool {
-	return slices.ContainsFunc(events, func(e runlog.Event) bool {
-		return e.Type == runlog.OuterStep && e.Round == v.round && slices.Contains(e.Participants, v.id)
+func (v *victim) over(events []record.Event) bool {
+	return slices.ContainsFunc(events, func(e record.Event) bool {
+		return e.Type == record.OuterStep && e.Round == v.round && slices.Contains(e.Participants, v.id)
 	})
 }
 
 // play plays the tour and says what was not as it should be.
 func (r *tour) play(t *testing.T, op scenarios.Op) (wrong error) {
 	bad := func(format string, args ...any) { wrong = errors.Join(wrong, fmt.Errorf(format, args...)) }
-	var events []runlog.Event
+	var events []record.Event
 	dir := filepath.Join(t.TempDir(), "run")
 	begin := time.Now()
-	sum, err := realrun.Play(t.Context(), realrun.Options{
-		Scenario: r.scenario, File: "tour.yaml", Policy: scenarios.Baseline, Links: emulation.LinksAuto, Dir: dir,
-		Nemesis: r.nemesis(op), Progress: func(p realrun.Progress) {
+	sum, err := emulation.Play(t.Context(), emulation.Options{
+		Scenario: r.scenario, File: "tour.yaml", Policy: scenarios.Baseline, Links: network.LinksAuto, Dir: dir,
+		Nemesis: r.nemesis(op), Progress: func(p emulation.Progress) {
 			if p.Event != nil {
 				events = append(events, *p.Event)
 			}
@@ -205,8 +205,8 @@ func (r *tour) play(t *testing.T, op scenarios.Op) (wrong error) {
 	// of this.
 	bound := window + window/2
 	lost := map[policy.ID]bool{}
-	has := func(typ runlog.Type, id policy.ID) bool {
-		return slices.ContainsFunc(events, func(e runlog.Event) bool { return e.Type == typ && e.Node == scenarios.NodeName(id) })
+	has := func(typ record.Type, id policy.ID) bool {
+		return slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == typ && e.Node == scenarios.NodeName(id) })
 	}
 	for _, v := range r.victims {
 		if !v.done {
@@ -214,11 +214,11 @@ func (r *tour) play(t *testing.T, op scenarios.Op) (wrong error) {
 			continue
 		}
 		lost[v.id] = true
-		if has(runlog.Absent, v.id) {
+		if has(record.Absent, v.id) {
 			t.Logf("%s: the run began without it", v.phase)
 			continue
 		}
-		i := slices.IndexFunc(sum.Detected, func(d runlog.Detection) bool { return d.ID == v.id })
+		i := slices.IndexFunc(sum.Detected, func(d record.Detection) bool { return d.ID == v.id })
 		if i < 0 {
 			bad("%s: the loss of w%d was not noticed", v.phase, v.id)
 			continue
@@ -231,7 +231,7 @@ func (r *tour) play(t *testing.T, op scenarios.Op) (wrong error) {
 		t.Logf("%s: noticed in round %d (%s) %d µs after the loss, the bound is %d", v.phase, d.Round, d.Cause, took, window)
 		if v.round != 0 && d.Round > v.round && v.over(events) {
 			t.Logf("%s: the machine was late, and the round over", v.phase)
-		} else if v.round != 0 && v.round != d.Round || v.phase == joining && has(runlog.FetchDone, v.id) {
+		} else if v.round != 0 && v.round != d.Round || v.phase == joining && has(record.FetchDone, v.id) {
 			bad("%s: w%d was lost in another phase", v.phase, v.id)
 		}
 		if took > bound {
@@ -254,8 +254,8 @@ func (r *tour) play(t *testing.T, op scenarios.Op) (wrong error) {
 	}
 	t.Logf("%v of real time, %d outer steps", time.Since(begin).Round(100*time.Millisecond), sum.OuterSteps)
 	if wrong != nil {
-		record, _ := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
-		t.Logf("%s", record)
+		note, _ := os.ReadFile(filepath.Join(dir, record.EventsFile))
+		t.Logf("%s", note)
 	}
 	return wrong
 }

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"testbed/experiment"
+	"testbed/experiment/sweep"
 	"testbed/policy"
-	"testbed/runlog"
-	"testbed/sweep"
+	"testbed/record"
 )
 
 // TestAPolicyOfOnesOwn: the policy that docs/policies.md shows is played by the
@@ -32,7 +32,7 @@ func TestAPolicyOfOnesOwn(t *testing.T) {
 		t.Error("docs/policies.md does not show patience_test.go as it is, in less than 60 lines")
 	}
 
-	var sum runlog.Summary
+	var sum record.Summary
 	r := testbed(t, "simulate", "persistent_straggler", "--policy", "patience:share=0.75:longer=0.5", "--json")
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || !sum.Complete || sum.Policy != "patience:share=0.75:longer=0.5" || len(sum.Sidelined) == 0 {
 		t.Errorf("simulated: exit code %d, %v, %+v\n%s", r.code, err, sum, r.stderr)
@@ -50,7 +50,7 @@ func TestAPolicyOfOnesOwn(t *testing.T) {
 	needSandbox(t)
 	beside(t)
 	slow := "injects:\n  - {op: Slow, at: 0, id: 3, factor: 10}\n"
-	sum = playBeside(t, func(sum runlog.Summary) error {
+	sum = playBeside(t, func(sum record.Summary) error {
 		if len(sum.Sidelined) == 0 || sum.Sidelined[0].ID != 3 || len(sum.Evicted) > 0 {
 			return fmt.Errorf("sidelined %v, evicted %v", sum.Sidelined, sum.Evicted)
 		}

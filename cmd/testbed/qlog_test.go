@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // TestQlog: with --qlog every node leaves a file for each end of each of its
@@ -23,7 +23,7 @@ func TestQlog(t *testing.T) {
 	ends := map[string][]string{} // by connection
 	kinds := map[string]int{}
 	killedSent := false
-	paths, err := filepath.Glob(filepath.Join(sum.Dir, runlog.QlogDir, "*", "*.sqlog"))
+	paths, err := filepath.Glob(filepath.Join(sum.Dir, record.QlogDir, "*", "*.sqlog"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +44,9 @@ func TestQlog(t *testing.T) {
 		if len(records) < 2 || len(records[0]) != 0 {
 			t.Fatalf("%s: %d records", path, len(records))
 		}
-		for k, record := range records[1:] {
-			if !json.Valid(record) || !bytes.HasSuffix(record, []byte("\n")) {
-				t.Fatalf("%s: record %d of %d is none: %q", path, k, len(records)-1, record)
+		for k, note := range records[1:] {
+			if !json.Valid(note) || !bytes.HasSuffix(note, []byte("\n")) {
+				t.Fatalf("%s: record %d of %d is none: %q", path, k, len(records)-1, note)
 			}
 		}
 		var head struct {

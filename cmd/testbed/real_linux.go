@@ -10,14 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/cmd/testbed/hosts"
-	"testbed/cmd/testbed/network"
+	"testbed/emulation"
+	"testbed/emulation/bench"
+	"testbed/emulation/network"
 	"testbed/experiment"
-	"testbed/node/host"
-	"testbed/node/host/benchmark"
-	"testbed/node/host/emulation"
-	"testbed/node/host/realrun"
-	"testbed/runlog"
+
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/planned"
 	"testbed/train/program/launch"
@@ -30,10 +28,10 @@ func startedAgain(args []string) (code int, is bool) {
 	switch {
 	case len(args) < 2:
 		return 0, false
-	case args[1] == host.VerbInside:
-		err = host.RunInside()
-	case args[1] == host.VerbNode:
-		err = host.RunNode()
+	case args[1] == emulation.VerbInside:
+		err = emulation.RunInside()
+	case args[1] == emulation.VerbNode:
+		err = emulation.RunNode()
 	default:
 		return 0, false
 	}
@@ -51,58 +49,58 @@ func quiet(err error) int {
 }
 
 // ready says whether real runs are possible on this machine, on these links.
-func ready(links ...string) error { return host.Ready(links...) }
+func ready(links ...string) error { return emulation.Ready(links...) }
 
 // measureLoad measures what this machine carries of a scenario's reductions.
 func measureLoad(ctx context.Context, s *scenarios.Scenario) (*planned.Load, error) {
 	if err := ready(); err != nil {
 		return nil, err
 	}
-	return benchmark.Load(ctx, s)
+	return bench.Load(ctx, s)
 }
 
 // playReal plays a run on a real network.
-func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags, step func(stage string, e *runlog.Event)) (runlog.Summary, error) {
-	over, err := hosts.Request(f.hosts)
+func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags, step func(stage string, e *record.Event)) (record.Summary, error) {
+	over, err := Request(f.hosts)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
 	asked, err := launch.Ask(ctx, r.Scenario)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
-	sum, err := realrun.Play(ctx, realrun.Options{
+	sum, err := emulation.Play(ctx, emulation.Options{
 		Scenario: asked, File: r.File, Text: r.Source, Policy: r.Policy, Dir: r.Dir, Links: links, Qlog: f.qlog, Hosts: over, Place: f.place,
-		Command: os.Args, Progress: func(p realrun.Progress) { step(p.Stage, p.Event) },
+		Command: os.Args, Progress: func(p emulation.Progress) { step(p.Stage, p.Event) },
 	})
 	return sum, orLost(err, r.Policy, r.Scenario)
 }
 
 // orLost makes a run that is not valid of one that has lost a host.
 func orLost(err error, policy string, s *scenarios.Scenario) error {
-	if lost, ok := errors.AsType[*emulation.LostError](err); ok {
+	if lost, ok := errors.AsType[*network.LostError](err); ok {
 		return &experiment.InvalidError{Policy: policy, Seed: s.Seed, Reason: lost.Why}
 	}
 	return err
 }
 
 // resumeReal goes on with a run that was killed.
-func resumeReal(ctx context.Context, dir, over string, step func(stage string, e *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
-	asked, err := hosts.Request(over)
+func resumeReal(ctx context.Context, dir, over string, step func(stage string, e *record.Event)) (*scenarios.Scenario, record.Summary, error) {
+	asked, err := Request(over)
 	if err != nil {
-		return nil, runlog.Summary{}, err
+		return nil, record.Summary{}, err
 	}
-	s, sum, err := realrun.Resume(ctx, realrun.Options{Dir: dir, Hosts: asked, Command: os.Args, Progress: func(p realrun.Progress) { step(p.Stage, p.Event) }})
+	s, sum, err := emulation.Resume(ctx, emulation.Options{Dir: dir, Hosts: asked, Command: os.Args, Progress: func(p emulation.Progress) { step(p.Stage, p.Event) }})
 	return s, sum, orLost(err, sum.Policy, s)
 }
 
 // wrongUse says whether the host was asked for what makes no sense.
 func wrongUse(err error) bool {
-	_, is := errors.AsType[*emulation.UsageError](err)
+	_, is := errors.AsType[*network.UsageError](err)
 	return is
 }
 
 // hostCommands need Linux whatever their flags are.
 func hostCommands() []*cobra.Command {
-	return append(network.Commands(), doctorCommand(), hosts.Command())
+	return append(networkCommands(), doctorCommand(), hostCommand())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/experiment"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/planned"
 )
@@ -30,12 +30,12 @@ func startedAgain([]string) (int, bool) { return 0, false }
 
 func ready(...string) error { return needsLinux{} }
 
-func playReal(context.Context, experiment.Run, string, *realFlags, func(string, *runlog.Event)) (runlog.Summary, error) {
-	return runlog.Summary{}, needsLinux{}
+func playReal(context.Context, experiment.Run, string, *realFlags, func(string, *record.Event)) (record.Summary, error) {
+	return record.Summary{}, needsLinux{}
 }
 
-func resumeReal(context.Context, string, string, func(string, *runlog.Event)) (*scenarios.Scenario, runlog.Summary, error) {
-	return nil, runlog.Summary{}, needsLinux{}
+func resumeReal(context.Context, string, string, func(string, *record.Event)) (*scenarios.Scenario, record.Summary, error) {
+	return nil, record.Summary{}, needsLinux{}
 }
 
 func measureLoad(context.Context, *scenarios.Scenario) (*planned.Load, error) {

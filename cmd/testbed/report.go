@@ -11,16 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/cmd/testbed/cli"
 	"testbed/estimate"
 	"testbed/experiment"
+	"testbed/experiment/sweep"
 	"testbed/report"
 	"testbed/report/estimates"
 	"testbed/report/picture"
-	"testbed/report/record"
+	"testbed/report/runs"
 	"testbed/report/sweeps"
 	"testbed/report/timeline"
-	"testbed/sweep"
 )
 
 func reportCommand() *cobra.Command {
@@ -41,7 +40,7 @@ ui.perfetto.dev and in chrome://tracing. With --picture it draws the runs, one
 below the other, as an SVG file.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cli.Usage(fmt.Errorf("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath()))
+				return Usage(fmt.Errorf("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath()))
 			}
 			return nil
 		},
@@ -51,7 +50,7 @@ below the other, as an SVG file.`,
 	cmd.Flags().StringVar(&drawn, "picture", "", "draw the runs to this SVG file, too")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if drawn != "" && (slices.ContainsFunc(args, sweep.Is) || slices.ContainsFunc(args, isFile)) {
-			return cli.Usage(errors.New("--picture is of runs, and not of a sweep or an estimate; leave it out"))
+			return Usage(errors.New("--picture is of runs, and not of a sweep or an estimate; leave it out"))
 		}
 		if slices.ContainsFunc(args, sweep.Is) {
 			return reportSweep(cmd, args, out, trace)
@@ -59,13 +58,13 @@ below the other, as an SVG file.`,
 		if slices.ContainsFunc(args, isFile) {
 			return reportEstimate(cmd, args, out, trace)
 		}
-		rec, err := record.Read(args...)
+		rec, err := runs.Read(args...)
 		if err != nil {
 			return err
 		}
 		for _, also := range []struct {
 			file  string
-			write func(io.Writer, *record.Record) error
+			write func(io.Writer, *runs.Record) error
 		}{{trace, timeline.WriteTrace}, {drawn, picture.Write}} {
 			if also.file == "" {
 				continue
@@ -94,9 +93,9 @@ below the other, as an SVG file.`,
 func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return cli.Usage(errors.New("name one directory of a sweep, and no other; make a report for each"))
+		return Usage(errors.New("name one directory of a sweep, and no other; make a report for each"))
 	case trace != "":
-		return cli.Usage(errors.New("--trace is of a single run; a real sweep keeps them in points/"))
+		return Usage(errors.New("--trace is of a single run; a real sweep keeps them in points/"))
 	}
 	r, err := sweep.Read(args[0])
 	if err != nil {
@@ -122,13 +121,13 @@ func isFile(name string) bool {
 func reportEstimate(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return cli.Usage(errors.New("name one file of testbed estimate --json, and no other; make a report for each"))
+		return Usage(errors.New("name one file of testbed estimate --json, and no other; make a report for each"))
 	case trace != "":
-		return cli.Usage(errors.New("--trace is of a run; an estimate has none"))
+		return Usage(errors.New("--trace is of a run; an estimate has none"))
 	}
 	s, err := estimates.Read(args[0])
 	if err != nil {
-		return cli.Usage(err)
+		return Usage(err)
 	}
 	if out == "" {
 		out = strings.TrimSuffix(args[0], filepath.Ext(args[0])) + ".html"

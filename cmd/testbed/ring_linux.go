@@ -13,20 +13,19 @@ import (
 	"github.com/spf13/pflag"
 
 	"testbed/allreduce"
+	"testbed/allreduce/bench"
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/int8"
-	"testbed/bench"
-	"testbed/cmd/testbed/cli"
-	"testbed/cmd/testbed/hosts"
-	"testbed/node/host/benchmark"
-	"testbed/node/host/emulation"
+
+	emulationbench "testbed/emulation/bench"
+	"testbed/emulation/network"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
 
 // ringFlags are the flags of bench ring.
 type ringFlags struct {
-	benchmark.Options
+	emulationbench.Options
 	rate, data string
 	format     outputFormat
 	row        bool
@@ -36,8 +35,8 @@ type ringFlags struct {
 func benchRingCommand() *cobra.Command {
 	var r ringFlags
 	cmd := &cobra.Command{
-		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: cli.AtMostOneScenario,
-		ValidArgsFunction: cli.CompleteScenario,
+		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: AtMostOneScenario,
+		ValidArgsFunction: CompleteScenario,
 		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
 them reduce vectors of float32 values, by default with int8 codes, all from a common start.
 The time is from there to the end of the last one.
@@ -64,7 +63,7 @@ Exits with 3 if the ranks end with different bytes.`,
 		if len(args) > 0 {
 			for _, flag := range linkFlags {
 				if cmd.Flags().Changed(flag) {
-					return cli.Usage(fmt.Errorf("--%s: the scenario says what the network is; remove the flag, or the scenario", flag))
+					return Usage(fmt.Errorf("--%s: the scenario says what the network is; remove the flag, or the scenario", flag))
 				}
 			}
 			if r.Scenario, err = scenarios.Load(args[0]); err != nil {
@@ -87,7 +86,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.TextVar(&r.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
 	f.TextVar(&r.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
 	f.TextVar(&r.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
-	f.StringVar(&r.Backend, "links", emulation.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
+	f.StringVar(&r.Backend, "links", network.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
 	f.StringVar(&r.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
 	f.IntVar(&r.Groups, "groups", 1, "groups of workers, who join them by turns")
 	f.TextVar(&r.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
@@ -102,39 +101,39 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.IntVar(&r.Warmup, "warmup", 1, "reductions before those that are measured")
 	f.IntVar(&r.Repeat, "repeat", 5, "reductions that are measured")
 	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
-	f.StringSliceVar(&r.Against, "against", nil, "measure others beside it: "+strings.Join(benchmark.RivalNames, ", "))
-	hosts.Flag(f, &r.over)
+	f.StringSliceVar(&r.Against, "against", nil, "measure others beside it: "+strings.Join(emulationbench.RivalNames, ", "))
+	Flag(f, &r.over)
 	r.format.declare(f)
 	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md")
 }
 
 func (r *ringFlags) run(cmd *cobra.Command) (err error) {
-	if !slices.Contains([]string{emulation.LinksAuto, emulation.LinksNetem, emulation.LinksUser, emulation.LinksHTB, emulation.LinksBridge}, r.Backend) {
-		return cli.Usage(fmt.Errorf("--links %s: choose auto, bridge, netem, user or htb", r.Backend))
+	if !slices.Contains([]string{network.LinksAuto, network.LinksNetem, network.LinksUser, network.LinksHTB, network.LinksBridge}, r.Backend) {
+		return Usage(fmt.Errorf("--links %s: choose auto, bridge, netem, user or htb", r.Backend))
 	}
 	if err := r.format.check(); err != nil {
 		return err
 	}
 	if r.row && (r.format.json || r.format.name != formatText) {
-		return cli.Usage(errors.New("--row and --json or --format: choose one"))
+		return Usage(errors.New("--row and --json or --format: choose one"))
 	}
 	if r.rate != "0" {
 		if r.Links.Rate, err = shaping.ParseRate(r.rate); err != nil {
-			return cli.Usage(fmt.Errorf("--rate: %w", err))
+			return Usage(fmt.Errorf("--rate: %w", err))
 		}
 	}
-	if r.Hosts, err = hosts.Request(r.over); err != nil {
+	if r.Hosts, err = Request(r.over); err != nil {
 		return err
 	}
 	r.Data = bench.Data(r.data)
 	r.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
-	result, err := benchmark.Run(cmd.Context(), r.Options)
+	result, err := emulationbench.Run(cmd.Context(), r.Options)
 	if err != nil {
-		return byFlag(hosts.Ended(cmd, err))
+		return byFlag(Ended(cmd, err))
 	}
 	switch {
 	case r.format.json:
-		err = cli.PrintJSON(cmd, result)
+		err = PrintJSON(cmd, result)
 	case r.format.name == formatGo:
 		err = result.WriteGo(cmd.OutOrStdout())
 	case r.row:
@@ -143,7 +142,7 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 		err = result.WriteText(cmd.OutOrStdout())
 	}
 	if err == nil && !result.BitIdentical {
-		err = cli.ErrInvalid
+		err = ErrInvalid
 	}
 	return err
 }

@@ -9,11 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"testbed/cmd/testbed/cli"
-	"testbed/cmd/testbed/progress"
 	"testbed/experiment"
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/scenarios"
 )
 
@@ -30,7 +28,7 @@ type realFlags struct {
 }
 
 func (f *realFlags) declare(cmd *cobra.Command) {
-	cli.LinksFlag(cmd, &f.links)
+	LinksFlag(cmd, &f.links)
 	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time; the scenario's own if 0")
 	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "how many times slower everything goes by the machine's clock; the scenario's own if 0")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
@@ -77,7 +75,7 @@ func (f *realFlags) read(name string) (experiment.Run, error) {
 	}
 	switch {
 	case f.timeScale < 0 || f.timeScale > 1e6:
-		return fail(cli.Usage(fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)))
+		return fail(Usage(fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)))
 	case f.timeScale > 0:
 		if r, err = r.Rescaled(f.timeScale); err != nil {
 			return fail(err)
@@ -92,13 +90,13 @@ func (f *realFlags) read(name string) (experiment.Run, error) {
 // player plays runs on a real network, and shows them as they go if it is told
 // to.
 func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
-	return func(ctx context.Context, r experiment.Run) (runlog.Summary, error) {
+	return func(ctx context.Context, r experiment.Run) (record.Summary, error) {
 		if r.Title != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), r.Title)
 		}
-		step := func(string, *runlog.Event) {}
+		step := func(string, *record.Event) {}
 		if show {
-			p := progress.New(cmd.ErrOrStderr(), r.Scenario, r.Policy)
+			p := New(cmd.ErrOrStderr(), r.Scenario, r.Policy)
 			defer p.End()
 			step = p.Step
 		}
@@ -113,11 +111,11 @@ func runCommand() *cobra.Command {
 		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if resume == "" {
-				return cli.OneScenario(cmd, args)
+				return OneScenario(cmd, args)
 			}
-			return cli.NoArguments(cmd, args)
+			return NoArguments(cmd, args)
 		},
-		ValidArgsFunction: cli.CompleteScenario,
+		ValidArgsFunction: CompleteScenario,
 		Long: `Plays a scenario with real worker processes in network namespaces on shaped
 links. Needs root or unprivileged user namespaces; testbed doctor tells whether
 this machine has them. Nothing is left behind but the run directory. A short
@@ -169,7 +167,7 @@ func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 	var other error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name != "resume" && f.Name != "json" && f.Name != "hosts" {
-			other = cli.Usage(fmt.Errorf("--%s: a run goes on as it began; --resume takes only --json and --hosts beside it", f.Name))
+			other = Usage(fmt.Errorf("--%s: a run goes on as it began; --resume takes only --json and --hosts beside it", f.Name))
 		}
 	})
 	if other != nil {
@@ -178,7 +176,7 @@ func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 	if err := ready(); err != nil {
 		return err
 	}
-	s, sum, err := resumeReal(cmd.Context(), dir, flags.hosts, func(stage string, _ *runlog.Event) {
+	s, sum, err := resumeReal(cmd.Context(), dir, flags.hosts, func(stage string, _ *record.Event) {
 		if stage != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), stage)
 		}
@@ -189,9 +187,9 @@ func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 	return errors.Join(printSummary(cmd, s, sum, flags.json), experiment.Usable(sum))
 }
 
-func printSummary(cmd *cobra.Command, s *scenarios.Scenario, sum runlog.Summary, asJSON bool) error {
+func printSummary(cmd *cobra.Command, s *scenarios.Scenario, sum record.Summary, asJSON bool) error {
 	if asJSON {
-		return cli.PrintJSON(cmd, sum)
+		return PrintJSON(cmd, sum)
 	}
 	return report.WriteSummary(cmd.OutOrStdout(), s, sum)
 }

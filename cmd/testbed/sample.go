@@ -8,10 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/cmd/testbed/cli"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/learning"
+	"testbed/train/task"
 )
 
 func sampleCommand() *cobra.Command {
@@ -25,7 +24,7 @@ func sampleCommand() *cobra.Command {
 testbed simulate --train --model FILE has written: it goes on from the prompt.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cli.Usage(fmt.Errorf("name the directory of a run that has trained a model, or the model's file"))
+				return Usage(fmt.Errorf("name the directory of a run that has trained a model, or the model's file"))
 			}
 			return nil
 		},
@@ -37,13 +36,13 @@ testbed simulate --train --model FILE has written: it goes on from the prompt.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file := args[0]
 		if info, err := os.Stat(file); err == nil && info.IsDir() {
-			file = filepath.Join(file, runlog.ModelFile)
+			file = filepath.Join(file, record.ModelFile)
 		}
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return &scenarios.Error{File: args[0], Problem: "it has no " + runlog.ModelFile + "; name the directory of a run that has trained one (its scenario has train.task: charlm)"}
+			return &scenarios.Error{File: args[0], Problem: "it has no " + record.ModelFile + "; name the directory of a run that has trained one (its scenario has train.task: charlm)"}
 		}
-		model, err := learning.ReadTrained(data)
+		model, err := task.ReadTrained(data)
 		if err != nil {
 			return &scenarios.Error{File: file, Problem: err.Error()}
 		}
@@ -52,7 +51,7 @@ testbed simulate --train --model FILE has written: it goes on from the prompt.`,
 		}
 		text, err := model.Sample(prompt, length, temperature, seed)
 		if err != nil {
-			return cli.Usage(err)
+			return Usage(err)
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), prompt+text)
 		return err

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/calibrate"
-	"testbed/cmd/testbed/cli"
+	"testbed/experiment/calibrate"
+
 	"testbed/experiment"
 	"testbed/policy"
 	"testbed/report"
@@ -21,7 +21,7 @@ func simulateCommand() *cobra.Command {
 	var set []string
 	var asJSON, trained bool
 	cmd := &cobra.Command{
-		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", ValidArgsFunction: cli.CompleteScenario,
+		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", ValidArgsFunction: CompleteScenario,
 		Long: `Plays a scenario in the deterministic simulator. The same scenario and seed give
 the same trace, byte for byte. Times are in microseconds of scenario time.
 
@@ -47,10 +47,10 @@ is decided: the result has the outer states' hashes and, if the section train
 has a model, its losses.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if record == "" {
-				return cli.OneScenario(cmd, args)
+				return OneScenario(cmd, args)
 			}
 			if len(args) > 0 {
-				return cli.Usage(errors.New("--replay takes the scenario from the record; name none"))
+				return Usage(errors.New("--replay takes the scenario from the record; name none"))
 			}
 			return nil
 		},
@@ -70,9 +70,9 @@ has a model, its losses.`,
 		}
 		if record != "" {
 			if network != experiment.NetworkChurn || calibrated != "" {
-				return cli.Usage(errors.New("--replay takes all times from the record; leave --network and --calibration out"))
+				return Usage(errors.New("--replay takes all times from the record; leave --network and --calibration out"))
 			}
-			return replay(cmd, record, policyName, set, trace, asJSON)
+			return replayRecord(cmd, record, policyName, set, trace, asJSON)
 		}
 		s, err := changedScenario(args[0], set)
 		if err != nil {
@@ -103,7 +103,7 @@ func training(ctx context.Context, play experiment.Simulator, trained bool, mode
 	case trained:
 		return play.Trained(ctx, model), nil
 	case model != "":
-		return nil, cli.Usage(errors.New("--model is of --train; add that"))
+		return nil, Usage(errors.New("--model is of --train; add that"))
 	}
 	return play, nil
 }
@@ -127,7 +127,7 @@ func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
 		return nil
 	}
 	if asJSON {
-		return cli.Usage(errors.New("--trace - and --json both write to stdout; name a file for the trace, or leave --json out"))
+		return Usage(errors.New("--trace - and --json both write to stdout; name a file for the trace, or leave --json out"))
 	}
 	cmd.SetOut(cmd.ErrOrStderr())
 	return nil
@@ -137,7 +137,7 @@ func policyFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "policy", "", "NAME[:parameter=value]…, such as straggler:k=5 (testbed list --policies names them)")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *name == "" {
-			return cli.Usage(fmt.Errorf("name the policy, such as --policy %s or --policy %s:k=5; the policies are %s", scenarios.Baseline, scenarios.Straggler, strings.Join(policy.Names(), ", ")))
+			return Usage(fmt.Errorf("name the policy, such as --policy %s or --policy %s:k=5; the policies are %s", scenarios.Baseline, scenarios.Straggler, strings.Join(policy.Names(), ", ")))
 		}
 		return nil
 	}
@@ -159,9 +159,9 @@ func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, e
 	}
 	c, foreign, err := experiment.LoadCalibration(file)
 	if err != nil {
-		return nil, cli.Usage(fmt.Errorf("--calibration: %w", err))
+		return nil, Usage(fmt.Errorf("--calibration: %w", err))
 	}
-	cli.Warn(cmd, file, foreign)
+	Warn(cmd, file, foreign)
 	return c, nil
 }
 
@@ -180,7 +180,7 @@ func settings(set []string) (all []scenarios.Setting, err error) {
 	for _, text := range set {
 		field, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return nil, cli.Usage(fmt.Errorf("--set %s has no value; write for example policy.straggler.k=5", text))
+			return nil, Usage(fmt.Errorf("--set %s has no value; write for example policy.straggler.k=5", text))
 		}
 		one, err := scenarios.NewSetting(field, value)
 		if err != nil {
@@ -192,10 +192,10 @@ func settings(set []string) (all []scenarios.Setting, err error) {
 }
 
 // replay runs a policy over the record of a run.
-func replay(cmd *cobra.Command, dir, policyName string, set []string, trace string, asJSON bool) error {
+func replayRecord(cmd *cobra.Command, dir, policyName string, set []string, trace string, asJSON bool) error {
 	for _, text := range set { // what is recorded cannot be another
 		if !strings.HasPrefix(text, "policy.") && !strings.HasPrefix(text, "heartbeat_miss_threshold=") {
-			return cli.Usage(fmt.Errorf("--set %s: a replay takes only fields of policy, and heartbeat_miss_threshold; the rest is recorded", text))
+			return Usage(fmt.Errorf("--set %s: a replay takes only fields of policy, and heartbeat_miss_threshold; the rest is recorded", text))
 		}
 	}
 	changed, err := settings(set)
@@ -207,7 +207,7 @@ func replay(cmd *cobra.Command, dir, policyName string, set []string, trace stri
 		return err
 	}
 	if asJSON {
-		return cli.PrintJSON(cmd, r)
+		return PrintJSON(cmd, r)
 	}
 	return report.WriteReplay(cmd.OutOrStdout(), r)
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // slurmConf is that of a cluster whose hosts are namespaces of one machine. It needs
@@ -162,7 +162,7 @@ func TestRunInSlurm(t *testing.T) {
 			if err != nil && !busy {
 				return fmt.Errorf("exit code %d\n%s", code, stderr)
 			}
-			var sum runlog.Summary
+			var sum record.Summary
 			if err := json.Unmarshal(stdout.Bytes(), &sum); err != nil || !sum.Complete || sum.BitIdentical == nil || !*sum.BitIdentical {
 				return fmt.Errorf("complete %v, bit-identical %v, %v\n%s", sum.Complete, sum.BitIdentical, err, stderr)
 			}

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"testbed/node/host/emulation"
-	"testbed/node/host/realrun"
+	"testbed/emulation"
+	"testbed/emulation/network"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -53,19 +53,19 @@ type soaker struct {
 	count    map[string]int
 }
 
-func (s *soaker) nemesis(p realrun.Progress) []realrun.Fault {
+func (s *soaker) nemesis(p emulation.Progress) []emulation.Fault {
 	e := p.Event
 	if e == nil {
 		return nil
 	}
 	var id policy.ID
 	switch fmt.Sscanf(e.Node, "w%d", &id); e.Type {
-	case runlog.RunStart:
+	case record.RunStart:
 		s.next = time.Now().Add(soakFault)
-	case runlog.Join:
+	case record.Join:
 		s.members[id] = true
 		s.joined[e.Node] = time.Since(s.began).Seconds()
-	case runlog.Evict:
+	case record.Evict:
 		delete(s.members, id)
 	}
 	if s.next.IsZero() || time.Now().Before(s.next) {
@@ -76,7 +76,7 @@ func (s *soaker) nemesis(p realrun.Progress) []realrun.Fault {
 }
 
 // fault is the next one. Workers that suffer from one already are spared.
-func (s *soaker) fault() []realrun.Fault {
+func (s *soaker) fault() []emulation.Fault {
 	var well []policy.ID
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		if time.Now().After(s.struck[id]) {
@@ -93,12 +93,12 @@ func (s *soaker) fault() []realrun.Fault {
 	if lossy && s.rng.IntN(4) == 0 {
 		lasts += window
 	}
-	do := func(what string, begin, end scenarios.Inject) []realrun.Fault {
+	do := func(what string, begin, end scenarios.Inject) []emulation.Fault {
 		s.count[what]++
 		s.struck[id] = time.Now().Add(lasts + window)
-		all := []realrun.Fault{{Inject: begin}}
+		all := []emulation.Fault{{Inject: begin}}
 		if end.Op != "" {
-			all = append(all, realrun.Fault{Inject: end, After: lasts})
+			all = append(all, emulation.Fault{Inject: end, After: lasts})
 		}
 		return all
 	}
@@ -168,7 +168,7 @@ func TestSoak(t *testing.T) {
 	if *soakProfiles == "" {
 		t.Parallel()
 	} else {
-		t.Setenv(emulation.ProfilesEnv, *soakProfiles)
+		t.Setenv(network.ProfilesEnv, *soakProfiles)
 	}
 	s := &soaker{
 		scenario: soakScenario(t, *soakTime), rng: rand.New(rand.NewPCG(*soakSeed, 0)),
@@ -176,16 +176,16 @@ func TestSoak(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "run")
 	lineage := lineage{hashes: map[string]int{}}
-	sum, err := realrun.Play(t.Context(), realrun.Options{
-		Scenario: s.scenario, File: "soak.yaml", Policy: scenarios.Straggler, Links: emulation.LinksAuto, Dir: dir,
-		Nemesis: s.nemesis, Progress: func(p realrun.Progress) {
+	sum, err := emulation.Play(t.Context(), emulation.Options{
+		Scenario: s.scenario, File: "soak.yaml", Policy: scenarios.Straggler, Links: network.LinksAuto, Dir: dir,
+		Nemesis: s.nemesis, Progress: func(p emulation.Progress) {
 			if p.Event != nil {
 				lineage.add(t, *p.Event)
 			}
 		},
 	})
 	if err != nil {
-		logs, _ := os.ReadFile(filepath.Join(dir, runlog.LogsDir, scenarios.Coordinator+".log"))
+		logs, _ := os.ReadFile(filepath.Join(dir, record.LogsDir, scenarios.Coordinator+".log"))
 		t.Fatalf("%v\n%s", err, logs[max(0, len(logs)-4000):])
 	}
 	causes := map[policy.Rule]int{}
@@ -206,7 +206,7 @@ func TestSoak(t *testing.T) {
 			t.Error(reason)
 		}
 	}
-	checkUsage(t, filepath.Join(dir, realrun.UsageFile), s.joined, s.scenario.Real.Parameters)
+	checkUsage(t, filepath.Join(dir, emulation.UsageFile), s.joined, s.scenario.Real.Parameters)
 }
 
 // lineage follows the outer states of a run.
@@ -215,15 +215,15 @@ type lineage struct {
 	hashes        map[string]int
 }
 
-func (l *lineage) add(t *testing.T, e runlog.Event) {
+func (l *lineage) add(t *testing.T, e record.Event) {
 	switch e.Type {
-	case runlog.ReduceAbort:
+	case record.ReduceAbort:
 		l.aborts++
-	case runlog.OuterStep:
+	case record.OuterStep:
 		if l.steps++; e.Round != l.steps {
 			t.Errorf("outer step %d follows %d", e.Round, l.steps-1)
 		}
-	case runlog.State:
+	case record.State:
 		if before, seen := l.hashes[e.Hash]; seen || e.Identical == nil || !*e.Identical {
 			t.Errorf("the states after outer step %d: the same %v, the same as after step %d (%v)", e.Round, e.Identical, before, seen)
 		}
@@ -251,9 +251,9 @@ func checkUsage(t *testing.T, file string, joined map[string]float64, parameters
 	if err != nil {
 		t.Fatal(err)
 	}
-	lives := map[string][]emulation.Usage{}
+	lives := map[string][]network.Usage{}
 	for in := json.NewDecoder(bytes.NewReader(data)); in.More(); {
-		var u emulation.Usage
+		var u network.Usage
 		if err := in.Decode(&u); err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +266,7 @@ func checkUsage(t *testing.T, file string, joined map[string]float64, parameters
 	// Looks, five minutes: a connection to a peer that has died lives on for
 	// one, and a state that is fetched is held twice.
 	const least = 30
-	median := func(us []emulation.Usage, of func(emulation.Usage) float64) float64 {
+	median := func(us []network.Usage, of func(network.Usage) float64) float64 {
 		var all []float64
 		for _, u := range us {
 			all = append(all, of(u))
@@ -282,13 +282,13 @@ func checkUsage(t *testing.T, file string, joined map[string]float64, parameters
 		}
 		for _, c := range []struct {
 			what  string
-			of    func(emulation.Usage) float64
+			of    func(network.Usage) float64
 			bound float64 // of growth
 		}{
-			{"goroutines", func(u emulation.Usage) float64 { return float64(u.Goroutines) }, connections * goroutines},
-			{"descriptors", func(u emulation.Usage) float64 { return float64(u.Descriptors) }, 5},
-			{"MB of heap", func(u emulation.Usage) float64 { return float64(u.HeapBytes) / 1e6 }, heap},
-			{"MB of memory", func(u emulation.Usage) float64 { return float64(u.ResidentBytes) / 1e6 }, 2 * heap},
+			{"goroutines", func(u network.Usage) float64 { return float64(u.Goroutines) }, connections * goroutines},
+			{"descriptors", func(u network.Usage) float64 { return float64(u.Descriptors) }, 5},
+			{"MB of heap", func(u network.Usage) float64 { return float64(u.HeapBytes) / 1e6 }, heap},
+			{"MB of memory", func(u network.Usage) float64 { return float64(u.ResidentBytes) / 1e6 }, 2 * heap},
 		} {
 			early, late := median(life[n/4:n/2], c.of), median(life[n-n/4:], c.of)
 			t.Logf("%-12s %5.0f s  %-13s %6.1f → %6.1f", process, life[n-1].Seconds-life[0].Seconds, c.what, early, late)

@@ -13,13 +13,13 @@ import (
 	"syscall"
 	"testing"
 
-	"testbed/node/host/emulation"
-	"testbed/node/host/realrun"
-	"testbed/runlog"
+	"testbed/emulation"
+	"testbed/emulation/network"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
-func readEvents(t *testing.T, dir string) []runlog.Event {
+func readEvents(t *testing.T, dir string) []record.Event {
 	t.Helper()
 	events, cut := eventsSoFar(t, dir)
 	if cut {
@@ -30,14 +30,14 @@ func readEvents(t *testing.T, dir string) []runlog.Event {
 
 // eventsSoFar are those of a run that may be under way, and whether its last line
 // is half written.
-func eventsSoFar(t *testing.T, dir string) (events []runlog.Event, cut bool) {
+func eventsSoFar(t *testing.T, dir string) (events []record.Event, cut bool) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
+	text, err := os.ReadFile(filepath.Join(dir, record.EventsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	whole := bytes.LastIndexByte(text, '\n') + 1
-	if events, err = runlog.Read(bytes.NewReader(text[:whole])); err != nil {
+	if events, err = record.Read(bytes.NewReader(text[:whole])); err != nil {
 		t.Fatal(err)
 	}
 	return events, whole < len(text)
@@ -51,7 +51,7 @@ func TestCoordinatorDiesDuringAReduction(t *testing.T) {
 	// The first reduction lasts from about 2,100 to more than 5,000 µs.
 	file := scenario(t, 4, "15mbit", "injects:\n  - {op: CoordinatorCrash, at: 3000, down: 6000}\n")
 	for _, policy := range []string{"baseline", "straggler"} {
-		sum := playBeside(t, func(sum runlog.Summary) error {
+		sum := playBeside(t, func(sum record.Summary) error {
 			if len(sum.Evicted)+len(sum.Sidelined) > 0 {
 				return fmt.Errorf("sidelined %q, evicted %q", who(sum.Sidelined), who(sum.Evicted))
 			}
@@ -61,13 +61,13 @@ func TestCoordinatorDiesDuringAReduction(t *testing.T) {
 			var crash, back, reduced, aborted int
 			for i, e := range readEvents(t, sum.Dir) {
 				switch {
-				case e.Type == runlog.CoordinatorCrash:
+				case e.Type == record.CoordinatorCrash:
 					crash = i
-				case e.Type == runlog.CoordinatorBack:
+				case e.Type == record.CoordinatorBack:
 					back = i
-				case e.Type == runlog.Reduced && e.Round == 1 && crash > 0 && back == 0:
+				case e.Type == record.Reduced && e.Round == 1 && crash > 0 && back == 0:
 					reduced++
-				case e.Type == runlog.ReduceAbort:
+				case e.Type == record.ReduceAbort:
 					aborted++
 				}
 			}
@@ -99,10 +99,10 @@ func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 		s.TargetOuterSteps = kills + 2
 		dir := filepath.Join(t.TempDir(), "run")
 		killed := 0
-		sum, err := realrun.Play(t.Context(), realrun.Options{
-			Scenario: s, File: "made.yaml", Policy: scenarios.Straggler, Links: emulation.LinksAuto, Dir: dir,
-			Progress: func(p realrun.Progress) {
-				if e := p.Event; e != nil && e.Type == runlog.OuterStep && e.Round == killed+1 && killed < kills {
+		sum, err := emulation.Play(t.Context(), emulation.Options{
+			Scenario: s, File: "made.yaml", Policy: scenarios.Straggler, Links: network.LinksAuto, Dir: dir,
+			Progress: func(p emulation.Progress) {
+				if e := p.Event; e != nil && e.Type == record.OuterStep && e.Round == killed+1 && killed < kills {
 					killed++
 					killCoordinator(t, dir)
 				}
@@ -134,7 +134,7 @@ func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 // killCoordinator kills the process that writes the coordinator's log.
 func killCoordinator(t *testing.T, dir string) {
 	t.Helper()
-	log, err := os.Stat(filepath.Join(dir, runlog.LogsDir, scenarios.Coordinator+".log"))
+	log, err := os.Stat(filepath.Join(dir, record.LogsDir, scenarios.Coordinator+".log"))
 	if err != nil {
 		t.Error(err)
 		return
@@ -184,10 +184,10 @@ func TestKilledRunIsResumed(t *testing.T) {
 			last, led, resumed := lastOf(t, dir), false, 0
 			events, _ := eventsSoFar(t, dir)
 			for _, e := range events {
-				if e.Type == runlog.RunResume {
+				if e.Type == record.RunResume {
 					resumed++
 				}
-				led = led || e.Type == runlog.State && e.Round == last && len(e.Participants) == 3
+				led = led || e.Type == record.State && e.Round == last && len(e.Participants) == 3
 			}
 			return led && resumed == life
 		})
@@ -204,7 +204,7 @@ func TestKilledRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := testbed(t, args...)
-	var sum runlog.Summary
+	var sum record.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != 0 && r.code != exitInvalid { // on a disturbed machine
 		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
@@ -219,14 +219,14 @@ func TestKilledRunIsResumed(t *testing.T) {
 	hashes, repeated := map[int]string{}, 0
 	for i, e := range readEvents(t, dir) {
 		switch {
-		case e.Type == runlog.State && len(e.Participants) == 3:
+		case e.Type == record.State && len(e.Participants) == 3:
 			if before := hashes[e.Round]; before != "" {
 				if repeated++; before != e.Hash {
 					t.Errorf("event %d: outer step %d led to %s, and before to %s", i, e.Round, e.Hash, before)
 				}
 			}
 			hashes[e.Round] = e.Hash
-		case e.Type == runlog.RunResume && (hashes[e.Round] != e.Hash || len(e.IDs) != 3):
+		case e.Type == record.RunResume && (hashes[e.Round] != e.Hash || len(e.IDs) != 3):
 			t.Errorf("event %d: went on with %v from %s; outer step %d had led to %s", i, e.IDs, e.Hash, e.Round, hashes[e.Round])
 		}
 	}

@@ -11,11 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
-	"testbed/runlog"
+	"testbed/experiment/sweep"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/sweep"
 )
 
 type sweepFlags struct {
@@ -38,8 +37,8 @@ const maxLoss = 1000
 func sweepCommand() *cobra.Command {
 	var flags sweepFlags
 	cmd := &cobra.Command{
-		Use: "sweep SCENARIO --set FIELD=V1,V2,…", Short: "Vary fields of a scenario and compare the policies", Args: cli.OneScenario,
-		ValidArgsFunction: cli.CompleteScenario,
+		Use: "sweep SCENARIO --set FIELD=V1,V2,…", Short: "Vary fields of a scenario and compare the policies", Args: OneScenario,
+		ValidArgsFunction: CompleteScenario,
 		Long: `Plays a scenario with every combination of the values given for its fields,
 every seed and every policy: in the simulator, on all processors, or with --real
 on a real network, one after the other.
@@ -90,19 +89,19 @@ summary.json. A sweep that was interrupted goes on with --resume --out DIR.`,
 func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 	switch {
 	case f.repeat < 1:
-		return nil, cli.Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
+		return nil, Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
 	case f.repeat > 1 && !f.real:
-		return nil, cli.Usage(errors.New("--repeat needs --real: the simulator gives the same result each time; vary --seeds"))
+		return nil, Usage(errors.New("--repeat needs --real: the simulator gives the same result each time; vary --seeds"))
 	case f.resume && f.out == "":
-		return nil, cli.Usage(errors.New("--resume needs --out: the directory of the sweep to go on with"))
+		return nil, Usage(errors.New("--resume needs --out: the directory of the sweep to go on with"))
 	case f.real && (f.train || f.network != experiment.NetworkChurn):
-		return nil, cli.Usage(errors.New("--train and --network are of the simulator, and real runs train anyway; leave them out, or --real"))
+		return nil, Usage(errors.New("--train and --network are of the simulator, and real runs train anyway; leave them out, or --real"))
 	case !(f.loss >= 0 && f.loss <= maxLoss):
-		return nil, cli.Usage(fmt.Errorf("--loss %v must lie between 0 and %d nats a token", f.loss, maxLoss))
+		return nil, Usage(fmt.Errorf("--loss %v must lie between 0 and %d nats a token", f.loss, maxLoss))
 	case f.loss > 0 && !f.train && !f.real:
-		return nil, cli.Usage(errors.New("--loss needs --train: the simulator alone learns nothing"))
+		return nil, Usage(errors.New("--loss needs --train: the simulator alone learns nothing"))
 	}
-	p := &sweep.Plan{World: runlog.Sim, Repeats: f.repeat, Train: f.train, Target: f.loss}
+	p := &sweep.Plan{World: record.Sim, Repeats: f.repeat, Train: f.train, Target: f.loss}
 	if f.network != experiment.NetworkChurn {
 		p.Network = f.network
 	}
@@ -122,7 +121,7 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Scenario, p.World, p.Train, p.How = r.Scenario, runlog.Real, r.Scenario.Train.Real(), fmt.Sprintf("links %s, time scale %v", f.links, f.timeScale)
+		p.Scenario, p.World, p.Train, p.How = r.Scenario, record.Real, r.Scenario.Train.Real(), fmt.Sprintf("links %s, time scale %v", f.links, f.timeScale)
 	}
 	if err := experiment.CheckPolicies(p.Scenario, f.policies); err != nil {
 		return nil, err
@@ -145,7 +144,7 @@ func (f *sweepFlags) cells() ([]sweep.Assignment, error) {
 	if f.list != "" {
 		text, err := os.ReadFile(f.list)
 		if err != nil {
-			return nil, cli.Usage(fmt.Errorf("reading --list: %w", err))
+			return nil, Usage(fmt.Errorf("reading --list: %w", err))
 		}
 		if list, err = sweep.ParseList(f.list, text); err != nil {
 			return nil, err
@@ -184,7 +183,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 		return failed
 	}
 	if f.json {
-		return errors.Join(cli.PrintJSON(cmd, s), failed)
+		return errors.Join(PrintJSON(cmd, s), failed)
 	}
 	return errors.Join(sweep.WriteText(cmd.OutOrStdout(), s), failed)
 }

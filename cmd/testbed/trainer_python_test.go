@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train"
-	"testbed/train/lesson"
 	"testbed/train/program/launch"
+	"testbed/train/replay"
 )
 
 // needPython skips where the system's Python lacks a module, but fails in CI.
@@ -60,7 +60,7 @@ func TestPythonExamples(t *testing.T) {
 				t.Errorf("validation losses %v, want falling ones", losses)
 			}
 			out, err := exec.Command("/usr/bin/python3", "-c",
-				"import sys; sys.path.insert(0, '../../train/python'); import testbed; print(testbed.load_model(sys.argv[1]).size)", filepath.Join(sum.Dir, runlog.ModelFile)).CombinedOutput()
+				"import sys; sys.path.insert(0, '../../train/python'); import testbed; print(testbed.load_model(sys.argv[1]).size)", filepath.Join(sum.Dir, record.ModelFile)).CombinedOutput()
 			if err != nil || string(out) == "0\n" {
 				t.Errorf("the model of the run: %v, %s", err, out)
 			}
@@ -148,13 +148,13 @@ func targetOf(t *testing.T, task train.Task, worker int) []float32 {
 
 // agree plays a record as the lessons of two scenarios, and holds their states
 // against each other after each event.
-func agree(t *testing.T, a, b *scenarios.Scenario, events []runlog.Event) error {
-	one, err := lesson.New(a)
+func agree(t *testing.T, a, b *scenarios.Scenario, events []record.Event) error {
+	one, err := replay.New(a)
 	if err != nil {
 		return err
 	}
 	defer one.Close()
-	other, err := lesson.New(b)
+	other, err := replay.New(b)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"testing"
 
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/train/lesson"
 	"testbed/train/program/launch"
+	"testbed/train/replay"
 )
 
 // own is a scenario of n workers with a program of the user's own: this test
@@ -60,13 +60,13 @@ func checkOwn(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	events := readEvents(t, dir)
-	if err := launch.With(t.Context(), s, func(s *scenarios.Scenario) error { return lesson.Check(s, events) }); err != nil {
+	if err := launch.With(t.Context(), s, func(s *scenarios.Scenario) error { return replay.Check(s, events) }); err != nil {
 		t.Error(err)
 	}
 }
 
 // hashes are those of the model after every round.
-func hashes(sum runlog.Summary) (all []string) {
+func hashes(sum record.Summary) (all []string) {
 	for _, r := range sum.Rounds {
 		all = append(all, r.ModelHash)
 	}
@@ -86,7 +86,7 @@ func TestOwnTrainerInBothWorlds(t *testing.T) {
 		file := own(t, 3, 4, "well", extra)
 		real := runBeside(t, file, "--policy", "baseline")
 		r := testbed(t, "simulate", file, "--policy", "baseline", "--train", "--json")
-		var sim runlog.Summary
+		var sim record.Summary
 		if err := json.Unmarshal([]byte(r.stdout), &sim); err != nil {
 			t.Fatalf("exit code %d, %v\n%s", r.code, err, r.stderr)
 		}
@@ -124,7 +124,7 @@ func TestOwnTrainerFails(t *testing.T) {
 			file := own(t, 3, 4, how, "real: {time_scale: 100}\n")
 			dir := filepath.Join(t.TempDir(), "run")
 			r := testbed(t, "run", file, "--policy", "baseline", "--json", "--out", dir)
-			var sum runlog.Summary
+			var sum record.Summary
 			if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
 				t.Fatalf("exit code %d, %v\n%s", r.code, err, r.stderr)
 			}
@@ -254,7 +254,7 @@ func TestOwnTrainerSharesItsWorkersFate(t *testing.T) {
 		return n
 	}
 	recorded := func(what string) bool {
-		events, _ := os.ReadFile(filepath.Join(dir, runlog.EventsFile))
+		events, _ := os.ReadFile(filepath.Join(dir, record.EventsFile))
 		return bytes.Contains(events, []byte(`"type":"`+what+`"`))
 	}
 	waitFor(t, func() bool { return stopped() > 0 })

@@ -7,10 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/cmd/testbed/cli"
 	"testbed/experiment"
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 type tuneFlags struct {
@@ -25,8 +24,8 @@ type tuneFlags struct {
 func tuneCommand() *cobra.Command {
 	var flags tuneFlags
 	cmd := &cobra.Command{
-		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best on a real network", Args: cli.OneScenario,
-		ValidArgsFunction: cli.CompleteScenario,
+		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best on a real network", Args: OneScenario,
+		ValidArgsFunction: CompleteScenario,
 		Long: `Simulates policies with thousands of parameters on the planned links, on all
 processors, and keeps what nothing else beats: the Pareto front of wall-clock
 against work lost. It is simulated again with seeds that the search has not
@@ -80,7 +79,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			return failed
 		}
 		if flags.json {
-			return errors.Join(cli.PrintJSON(cmd, t), failed)
+			return errors.Join(PrintJSON(cmd, t), failed)
 		}
 		return errors.Join(experiment.WriteTuned(cmd.OutOrStdout(), o.Run.Scenario, t), failed)
 	}
@@ -105,19 +104,19 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 		value int
 	}{{"points", f.points}, {"seeds", f.seeds}, {"held-out", f.heldOut}, {"best", f.best}, {"repeat", f.repeat}} {
 		if n.value < 1 || n.value > 1_000_000 {
-			return o, cli.Usage(fmt.Errorf("--%s %d must lie between 1 and 1000000", n.flag, n.value))
+			return o, Usage(fmt.Errorf("--%s %d must lie between 1 and 1000000", n.flag, n.value))
 		}
 	}
 	switch {
-	case !slices.Contains([]string{runlog.Sim, worldNames[0]}, f.world):
-		return o, cli.Usage(fmt.Errorf("--world %s: choose sim or both", f.world))
-	case f.world == runlog.Sim && cmd.Flags().Changed("links"):
-		return o, cli.Usage(errors.New("--links is of real runs; leave it out, or --world both"))
+	case !slices.Contains([]string{record.Sim, worldNames[0]}, f.world):
+		return o, Usage(fmt.Errorf("--world %s: choose sim or both", f.world))
+	case f.world == record.Sim && cmd.Flags().Changed("links"):
+		return o, Usage(errors.New("--links is of real runs; leave it out, or --world both"))
 	case f.repeat > f.heldOut:
-		return o, cli.Usage(fmt.Errorf("--repeat %d is more than the %d seeds that are held out; raise --held-out", f.repeat, f.heldOut))
+		return o, Usage(fmt.Errorf("--repeat %d is more than the %d seeds that are held out; raise --held-out", f.repeat, f.heldOut))
 	}
 	o = experiment.Tuning{Policies: f.policies, Points: f.points, Seeds: f.seeds, HeldOut: f.heldOut, Best: f.best, Repeat: f.repeat}
-	if f.world == runlog.Sim {
+	if f.world == record.Sim {
 		o.Run, err = f.read(name)
 	} else {
 		o.Run, err = f.load(name)
@@ -127,7 +126,7 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 		return o, err
 	}
 	if f.train && !o.Run.Scenario.Train.Real() {
-		return o, cli.Usage(fmt.Errorf("--train: %s trains nothing in earnest; give it the section train with a task, charlm for example", o.Run.Scenario.Name))
+		return o, Usage(fmt.Errorf("--train: %s trains nothing in earnest; give it the section train with a task, charlm for example", o.Run.Scenario.Name))
 	}
 	if o.Simulate, err = simulator(cmd, experiment.NetworkLinks, f.calibrated); err == nil && f.train {
 		o.Simulate = o.Simulate.TrainedOnce(cmd.Context())

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/emulation"
+	"testbed/emulation/network"
 	"testbed/internal/testenv"
-	"testbed/node/host/emulation"
-	"testbed/node/host/realrun"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
 )
@@ -92,18 +92,18 @@ func TestVerifyUsage(t *testing.T) {
 
 // run plays a scenario and returns its summary and directory, whatever the
 // verdict.
-func run(t *testing.T, args ...string) (runlog.Summary, runlog.Dir) {
+func run(t *testing.T, args ...string) (record.Summary, record.Dir) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
 	r := testbed(t, append([]string{"run", "--json", "--out", dir}, args...)...)
-	var sum runlog.Summary
+	var sum record.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
 		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
 	if invalid := sum.Fidelity.Verdict == "invalid"; invalid != (r.code == exitInvalid) {
 		t.Errorf("exit code %d, but fidelity is %v", r.code, sum.Fidelity)
 	}
-	return sum, runlog.Dir(dir)
+	return sum, record.Dir(dir)
 }
 
 func readJSON(t *testing.T, file string, v any) {
@@ -134,19 +134,19 @@ func TestComfortableRunIsValid(t *testing.T) {
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		sum, dir := run(t, file, "--policy", "straggler")
 		var f fidelityFile
-		readJSON(t, dir.Path(runlog.FidelityFile), &f)
+		readJSON(t, dir.Path(record.FidelityFile), &f)
 		if f.Verdict.Verdict != sum.Fidelity.Verdict || len(f.Rounds) != len(sum.Rounds) {
-			t.Errorf("%s has verdict %v and %d rounds, the summary %v and %d", runlog.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity, len(sum.Rounds))
+			t.Errorf("%s has verdict %v and %d rounds, the summary %v and %d", record.FidelityFile, f.Verdict, len(f.Rounds), sum.Fidelity, len(sum.Rounds))
 		}
 		for _, r := range f.Rounds {
 			router := r.Measured.RouterPackets > 0 && r.Measured.RouterLatenessP99 > 0
-			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || router != (sum.Links == emulation.LinksUser) {
+			if r.Measured.RoundTime <= 0 || r.Measured.TimerLatenessP99 <= 0 || router != (sum.Links == network.LinksUser) {
 				t.Errorf("round %d knows nothing: %+v", r.Round, r.Measured)
 			}
 		}
 		// Three workers: each with the coordinator, and around the ring.
 		var check probe.Report
-		readJSON(t, dir.Path(realrun.LinkCheckFile), &check)
+		readJSON(t, dir.Path(emulation.LinkCheckFile), &check)
 		if len(check.Pairs) != 6 || len(f.Measured.Pairs) != 6 {
 			t.Fatalf("%d pairs checked, %d judged, want 6", len(check.Pairs), len(f.Measured.Pairs))
 		}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // voters writes a scenario for torchft.
@@ -41,8 +41,8 @@ real: {time_scale: 100, parameters: 1500}
 // and it heals.
 func TestSplitVote(t *testing.T) {
 	needSandbox(t)
-	play(t, func(sum runlog.Summary) error {
-		without := slices.IndexFunc(sum.Rounds, func(r runlog.Round) bool { return slices.Equal(r.Participants, []policy.ID{0, 2}) })
+	play(t, func(sum record.Summary) error {
+		without := slices.IndexFunc(sum.Rounds, func(r record.Round) bool { return slices.Equal(r.Participants, []policy.ID{0, 2}) })
 		if last := sum.Rounds[len(sum.Rounds)-1]; without < 0 || len(last.Participants) != 3 || len(sum.Evicted)+len(sum.Diverged) > 0 {
 			return fmt.Errorf("rounds %+v, evicted %v, diverged %v; want one without w1, and all in the last", sum.Rounds, sum.Evicted, sum.Diverged)
 		}
@@ -61,7 +61,7 @@ injects: []
 `)
 	amend(t, file, "heartbeat_miss_threshold: 5", "heartbeat_miss_threshold: 50") // nobody is to be lost
 	r := testbed(t, "run", "--json", "--out", filepath.Join(t.TempDir(), "run"), file, "--policy", "torchft:min_replicas=2")
-	var sum runlog.Summary
+	var sum record.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
 		t.Fatal(err, r.stderr)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
-	"testbed/scenarios/work"
+	"testbed/train/work"
 )
 
 // Draw makes up a valid scenario of up to six workers and eight injects, small

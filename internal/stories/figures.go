@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // Figures are what is published of torchft's trials: how many tries of an outer
@@ -18,18 +18,18 @@ type Figures struct {
 
 // FiguresOf counts a run. A try that failed while somebody healed has no reduction:
 // it counts by its quorum id, and among Participants it is not.
-func FiguresOf(events []runlog.Event) (f Figures) {
+func FiguresOf(events []record.Event) (f Figures) {
 	healed, reduced := map[int64]bool{}, map[int64]bool{}
 	participants, last := 0, policy.Time(0)
 	for _, e := range events {
 		switch e.Type {
-		case runlog.FetchStart:
+		case record.FetchStart:
 			healed[e.Reason.QuorumID] = true
-		case runlog.ReduceStart:
+		case record.ReduceStart:
 			f.Tries++
 			participants += len(e.Participants)
 			reduced[e.Reason.QuorumID] = true
-		case runlog.OuterStep:
+		case record.OuterStep:
 			f.Committed++
 			last = e.T
 		}

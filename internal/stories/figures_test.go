@@ -6,10 +6,9 @@ import (
 	"testing"
 
 	"testbed/internal/stories"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/sim"
-	"testbed/sim/timing"
 )
 
 // TestFigures: those of the documentation, beside the published ones, are what the
@@ -25,8 +24,8 @@ func TestFigures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var events []runlog.Event
-		if _, err = sim.RunLinks(s, c.policy, timing.Costs{}, func(e runlog.Event) { events = append(events, e) }); err != nil {
+		var events []record.Event
+		if _, err = sim.RunLinks(s, c.policy, sim.Costs{}, func(e record.Event) { events = append(events, e) }); err != nil {
 			t.Fatal(err)
 		}
 		if got := stories.FiguresOf(events).String(); got != c.want {

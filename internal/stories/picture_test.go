@@ -11,7 +11,7 @@ import (
 
 	"testbed/internal/stories"
 	"testbed/report/picture"
-	"testbed/report/record"
+	"testbed/report/runs"
 	"testbed/scenarios"
 )
 
@@ -24,7 +24,7 @@ func TestPictures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec := &record.Record{Scenario: scenario}
+		rec := &runs.Record{Scenario: scenario}
 		for _, mended := range s.Versions() {
 			rec.Runs = append(rec.Runs, play(t, s, mended))
 		}

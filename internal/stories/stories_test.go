@@ -4,26 +4,25 @@ import (
 	"testing"
 
 	"testbed/internal/stories"
-	"testbed/report/record"
-	"testbed/runlog"
+	"testbed/record"
+	"testbed/report/runs"
 	"testbed/scenarios"
 	"testbed/sim"
-	"testbed/sim/timing"
 )
 
 // play is a story on the planned links.
-func play(t *testing.T, s stories.Story, mended bool) (run record.Run) {
+func play(t *testing.T, s stories.Story, mended bool) (run runs.Run) {
 	t.Helper()
 	return simulated(t, s.Scenario(), s.Policy(mended))
 }
 
-func simulated(t *testing.T, name, policyName string) (run record.Run) {
+func simulated(t *testing.T, name, policyName string) (run runs.Run) {
 	t.Helper()
 	scenario, err := scenarios.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run.Summary, err = sim.RunLinks(scenario, policyName, timing.Costs{}, func(e runlog.Event) { run.Events = append(run.Events, e) })
+	run.Summary, err = sim.RunLinks(scenario, policyName, sim.Costs{}, func(e record.Event) { run.Events = append(run.Events, e) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +50,7 @@ func TestGroups(t *testing.T) {
 	}
 	donors := map[string]string{}
 	for _, e := range run.Events {
-		if e.Type == runlog.FetchStart && e.Round == 2 {
+		if e.Type == record.FetchStart && e.Round == 2 {
 			donors[e.Node] = e.From
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // attempt is what one or more quorums of the same members came to.
@@ -27,7 +27,7 @@ type attempt struct {
 //	quorum 1 of 0 1 2 3 takes 1-4, w3 dies (quorum_timeout), quorum 2 of 0 1 2 fails 5 twice (timeout), complete
 //
 // What happens again in the same way is said once.
-func Tell(events []runlog.Event) string {
+func Tell(events []record.Event) string {
 	t := teller{running: map[policy.Epoch]attempt{}}
 	for _, e := range events {
 		t.add(e)
@@ -42,32 +42,32 @@ type teller struct {
 	pending []attempt                // to be said when something else happens
 }
 
-func (t *teller) add(e runlog.Event) {
+func (t *teller) add(e record.Event) {
 	switch e.Type {
-	case runlog.ReduceStart:
+	case record.ReduceStart:
 		t.running[e.Epoch] = attempt{id: e.Reason.QuorumID, lastID: e.Reason.QuorumID, participants: e.Participants, steps: []int{e.Round}}
-	case runlog.OuterStep:
+	case record.OuterStep:
 		a := t.running[e.Epoch]
 		a.without = slices.DeleteFunc(slices.Clone(a.participants), func(id policy.ID) bool { return slices.Contains(e.Participants, id) })
 		t.ended(e.Epoch, a)
-	case runlog.ReduceAbort: // some may have committed before
+	case record.ReduceAbort: // some may have committed before
 		if a, undecided := t.running[e.Epoch]; undecided {
 			a.failed = e.Reason.Rule
 			t.ended(e.Epoch, a)
 		}
-	case runlog.Diverged:
+	case record.Diverged:
 		t.say(fmt.Sprintf("%s take %d a second time", list(e.Participants), e.Round))
-	case runlog.Undone:
+	case record.Undone:
 		t.say(fmt.Sprintf("%d steps are lost", e.Step))
-	case runlog.FetchStart:
+	case record.FetchStart:
 		t.say(e.Node + " heals")
-	case runlog.Evict:
+	case record.Evict:
 		if e.Reason.Rule != policy.RuleReplaced && e.Reason.Rule != policy.RuleLeave {
 			t.say(fmt.Sprintf("%s dies (%s)", e.Node, e.Reason.Rule))
 		}
-	case runlog.CoordinatorCrash:
+	case record.CoordinatorCrash:
 		t.say("the lighthouse dies")
-	case runlog.RunEnd:
+	case record.RunEnd:
 		switch {
 		case e.Complete != nil && *e.Complete:
 			t.say("complete")

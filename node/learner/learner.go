@@ -14,7 +14,7 @@ import (
 	"testbed/allreduce/codec"
 	"testbed/internal/nice"
 	"testbed/node/state"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/train"
 )
 
@@ -317,17 +317,17 @@ func (l *Learner) Loss() func() (float64, error) {
 // round, the last one, was like, its layers too if the outer state is to be validated, and how well
 // that does as it is now. It may be called from any goroutine, while steps are
 // taken, and takes long.
-func (l *Learner) Review(round int, contribution, outcome []float32, format codec.Format, validate bool) func() ([]runlog.Event, error) {
+func (l *Learner) Review(round int, contribution, outcome []float32, format codec.Format, validate bool) func() ([]record.Event, error) {
 	contribution, outcome = slices.Clone(contribution), slices.Clone(outcome)
 	var layers []train.Layer
 	var loss func() (float64, error)
 	if validate {
 		layers, loss = l.Exchange.Fragments.Of(round).Layers(l.Task.Layers()), l.Loss()
 	}
-	return func() (events []runlog.Event, err error) {
+	return func() (events []record.Event, err error) {
 		l.judge(func() {
 			if c, ok := train.NewContribution(contribution, outcome, format.Lost(contribution), layers); ok {
-				events = append(events, runlog.Event{Type: runlog.Contributed, Contribution: &c})
+				events = append(events, record.Event{Type: record.Contributed, Contribution: &c})
 			}
 		})
 		if !validate {
@@ -340,7 +340,7 @@ func (l *Learner) Review(round int, contribution, outcome []float32, format code
 		case err != nil:
 			return events, err
 		}
-		return append(events, runlog.Event{Type: runlog.Validated, Loss: &now}), nil
+		return append(events, record.Event{Type: record.Validated, Loss: &now}), nil
 	}
 }
 

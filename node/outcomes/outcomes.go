@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"testbed/policy"
-	"testbed/runlog"
-	"testbed/scenarios/regions"
+	"testbed/policy/regions"
+	"testbed/record"
 )
 
 // Reduced is what a reduction came to at a worker.
@@ -74,8 +74,8 @@ func (b *Book) Reduced(epoch policy.Epoch, id policy.ID, r Reduced) (ok bool) {
 
 // Step sums up what the participants of a reduction reported, and waits for the
 // states that the outer step leads to. took converts to scenario time.
-func (b *Book) Step(now policy.Time, a *policy.OuterStep, took func(time.Duration) policy.Time) runlog.Event {
-	e := runlog.Event{T: now, Type: runlog.ReduceDone, Round: a.Round, Epoch: a.Epoch, Lineage: a.Lineage, Participants: a.Participants}
+func (b *Book) Step(now policy.Time, a *policy.OuterStep, took func(time.Duration) policy.Time) record.Event {
+	e := record.Event{T: now, Type: record.ReduceDone, Round: a.Round, Epoch: a.Epoch, Lineage: a.Lineage, Participants: a.Participants}
 	of := b.running[a.Epoch]
 	var longest time.Duration
 	for _, id := range a.Participants {
@@ -112,7 +112,7 @@ func (b *Book) Forget(id policy.ID) {
 
 // Compare returns the record of the outer steps whose states have come from all
 // participants that are not gone; with a nil gone, of all.
-func (b *Book) Compare(gone func(policy.ID) bool) (told []runlog.Event) {
+func (b *Book) Compare(gone func(policy.ID) bool) (told []record.Event) {
 	b.steps = slices.DeleteFunc(b.steps, func(of step) bool {
 		missing := func(id policy.ID) bool {
 			_, ok := of.states[id]
@@ -122,7 +122,7 @@ func (b *Book) Compare(gone func(policy.ID) bool) (told []runlog.Event) {
 			return false
 		}
 		if reported := slices.Sorted(maps.Keys(of.states)); len(reported) > 0 {
-			e := runlog.Event{Type: runlog.State, Round: of.round, Lineage: of.lineage, Participants: reported}
+			e := record.Event{Type: record.State, Round: of.round, Lineage: of.lineage, Participants: reported}
 			if b.loses && b.rule.Together(of.round) {
 				e.Loss = new(of.states[reported[0]].Loss)
 			}

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,11 +31,11 @@ func TestTwoAtOnce(t *testing.T) {
 	first := b.Step(5, &policy.OuterStep{Round: 7, Epoch: 1, Participants: []policy.ID{0, 1}}, func(d time.Duration) policy.Time { return policy.Time(d) })
 	second := b.Step(6, &policy.OuterStep{Round: 7, Epoch: 2, Participants: []policy.ID{2, 3}}, func(d time.Duration) policy.Time { return policy.Time(d) })
 	same := true
-	want := []runlog.Event{
-		{T: 5, Type: runlog.ReduceDone, Round: 7, Epoch: 1, Participants: []policy.ID{0, 1}, Duration: 1, BytesSent: 20, Hash: "a", Identical: &same},
-		{T: 6, Type: runlog.ReduceDone, Round: 7, Epoch: 2, Participants: []policy.ID{2, 3}, Duration: 3, BytesSent: 20, Hash: "b", Identical: &same},
+	want := []record.Event{
+		{T: 5, Type: record.ReduceDone, Round: 7, Epoch: 1, Participants: []policy.ID{0, 1}, Duration: 1, BytesSent: 20, Hash: "a", Identical: &same},
+		{T: 6, Type: record.ReduceDone, Round: 7, Epoch: 2, Participants: []policy.ID{2, 3}, Duration: 3, BytesSent: 20, Hash: "b", Identical: &same},
 	}
-	if diff := cmp.Diff(want, []runlog.Event{first, second}); diff != "" {
+	if diff := cmp.Diff(want, []record.Event{first, second}); diff != "" {
 		t.Error(diff)
 	}
 	nobody := func(policy.ID) bool { return false }

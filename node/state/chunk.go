@@ -7,7 +7,7 @@ import (
 	"io"
 	"math"
 
-	"testbed/worker"
+	"testbed/policy/worker"
 
 	"github.com/klauspost/compress/zstd"
 )

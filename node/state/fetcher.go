@@ -17,7 +17,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/node/identity"
-	"testbed/worker"
+	"testbed/policy/worker"
 )
 
 // Peer is a worker to fetch from: the name in its certificate, and where its

@@ -7,8 +7,8 @@ import (
 	"weak"
 
 	"testbed/allreduce/codec"
+	"testbed/policy/worker"
 	"testbed/train"
-	"testbed/worker"
 )
 
 // TestBoundedMemory: what a worker holds for others does not grow with the run,

@@ -13,9 +13,9 @@ import (
 	"sync"
 
 	"testbed/allreduce/codec"
-	"testbed/scenarios/regions"
+	"testbed/policy/regions"
+	"testbed/policy/worker"
 	"testbed/train"
-	"testbed/worker"
 )
 
 // Snapshot is an outer state of one version, which nothing changes any more.

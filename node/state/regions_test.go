@@ -7,8 +7,8 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
+	"testbed/policy/regions"
 	"testbed/scenarios"
-	"testbed/scenarios/regions"
 )
 
 // inRegions gives outer states the rule that every third step is one of all.

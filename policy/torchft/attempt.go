@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/quorum"
+	"testbed/torchft"
 )
 
 // attempt is the outer step of a quorum. It heals those that are behind, reduces,
@@ -34,12 +34,12 @@ const (
 
 // reason is the lighthouse's in the terms of all policies: all that live have
 // asked, the join timeout is over, or enough have asked.
-func (h *house) reason(now policy.Time, a *quorum.Issue) policy.Reason {
+func (h *house) reason(now policy.Time, a *torchft.Issue) policy.Reason {
 	why := policy.Reason{Rule: policy.RuleQuorum, Members: a.Healthy, Arrived: a.Ready, Needed: max(a.MinReplicas, a.Healthy/2+1), QuorumID: a.Quorum.ID, Deadline: h.deadline}
 	switch {
 	case a.Ready == a.Healthy:
 		why.Rule = policy.RuleAllArrived
-	case a.Reason.Rule == quorum.RuleFastQuorum:
+	case a.Reason.Rule == torchft.RuleFastQuorum:
 		why.Needed, why.Deadline = len(a.Quorum.Participants), nil
 	case h.deadline != nil && now >= h.deadline.At:
 		why.Rule = policy.RuleDeadline
@@ -48,7 +48,7 @@ func (h *house) reason(now policy.Time, a *quorum.Issue) policy.Reason {
 }
 
 // issued begins the outer step of a quorum.
-func (m *Machine) issued(now policy.Time, h *house, a *quorum.Issue) {
+func (m *Machine) issued(now policy.Time, h *house, a *torchft.Issue) {
 	var in []*member
 	for _, p := range a.Quorum.Participants {
 		if w := m.replica(p.ReplicaID); w != nil {
@@ -130,7 +130,7 @@ func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end pol
 
 // heal has those that are behind fetch the state, each rank from the one of the same
 // number in the group that the quorum says.
-func (m *Machine) heal(r *attempt, a *quorum.Issue) {
+func (m *Machine) heal(r *attempt, a *torchft.Issue) {
 	primary := slices.IndexFunc(r.participants, func(w *member) bool { return w.step == r.from.steps })
 	for _, w := range r.participants {
 		if w.step == r.from.steps {

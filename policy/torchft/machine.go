@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/quorum"
+	"testbed/torchft"
 )
 
 // Machine is the coordinator under torchft's protocol: the lighthouse, and as much
@@ -39,7 +39,7 @@ type Machine struct {
 
 // house is a lighthouse, and what is recorded of it.
 type house struct {
-	*quorum.Lighthouse
+	*torchft.Lighthouse
 	first    policy.Time // arrival since the last quorum
 	hasFirst bool
 	deadline *policy.Deadline // of the join timeout under way
@@ -92,7 +92,7 @@ func (m *Machine) newHouses() error {
 		}
 	}
 	for _, h := range m.houses {
-		l, err := quorum.New(quorum.Config{MinReplicas: m.policy.MinReplicas, JoinTimeout: m.policy.JoinTimeout, HeartbeatTimeout: m.policy.HeartbeatTimeout})
+		l, err := torchft.New(torchft.Config{MinReplicas: m.policy.MinReplicas, JoinTimeout: m.policy.JoinTimeout, HeartbeatTimeout: m.policy.HeartbeatTimeout})
 		if err != nil {
 			return err
 		}
@@ -218,26 +218,26 @@ func (m *Machine) ask(now policy.Time, w *member, at work) {
 // request tells the lighthouse that a member waits for the next quorum.
 func (m *Machine) request(now policy.Time, w *member) {
 	w.beat, w.again = now, 0
-	m.tell(now, w.house, quorum.Request{Member: quorum.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: uint64(len(w.ranks)), CommitFailures: w.failures,
+	m.tell(now, w.house, torchft.Request{Member: torchft.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: uint64(len(w.ranks)), CommitFailures: w.failures,
 		ShrinkOnly: w.contributes && w.step < m.policy.ShrinkUntil}})
 }
 
 // tell gives a lighthouse an event and carries out what it decides.
-func (m *Machine) tell(now policy.Time, h *house, e quorum.Event) {
+func (m *Machine) tell(now policy.Time, h *house, e torchft.Event) {
 	for _, a := range h.Step(now, e) {
 		switch a := a.(type) {
-		case *quorum.Issue:
+		case *torchft.Issue:
 			m.issued(now, h, a)
-		case *quorum.Hold:
+		case *torchft.Hold:
 			m.hold(h, a)
 		}
 	}
 }
 
 // hold records until when a join timeout has the living waited for.
-func (m *Machine) hold(h *house, a *quorum.Hold) {
+func (m *Machine) hold(h *house, a *torchft.Hold) {
 	busy := slices.ContainsFunc(m.attempts, func(r *attempt) bool { return r.house == h })
-	if a.Rule != quorum.RuleJoinTimeout || busy || h.deadline != nil && h.deadline.At == a.Until {
+	if a.Rule != torchft.RuleJoinTimeout || busy || h.deadline != nil && h.deadline.At == a.Until {
 		return
 	}
 	h.deadline = &policy.Deadline{At: a.Until, Offset: m.policy.JoinTimeout, Numbers: map[string]float64{"join_timeout_us": float64(m.policy.JoinTimeout)}}
@@ -266,7 +266,7 @@ func (m *Machine) timer(now policy.Time) {
 	}
 	for _, h := range m.houses {
 		if !m.finished {
-			m.tell(now, h, quorum.Tick{})
+			m.tell(now, h, torchft.Tick{})
 		}
 	}
 	for _, w := range slices.Clone(m.members) {

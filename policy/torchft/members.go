@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/quorum"
+	"testbed/torchft"
 )
 
 // work is what a member is at.
@@ -212,7 +212,7 @@ func (m *Machine) formed(now policy.Time, w *member) {
 	}
 	if holds {
 		w.hold(state{m.root(first.OuterSteps), first.OuterSteps})
-		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
+		m.tell(now, w.house, torchft.Heartbeat{ReplicaID: w.replica})
 		m.begin([]*member{w}, policy.RuleJoin)
 		return
 	}
@@ -267,7 +267,7 @@ func (m *Machine) ends(now policy.Time, cause *rank, rejoin bool, why func(*rank
 		m.emit(&policy.Evict{ID: k.id, Round: m.outerSteps + 1, Rejoin: rejoin && reason.Rule != policy.RuleReplaced, Reason: reason})
 	}
 	if w.are(waiting) {
-		m.tell(now, w.house, quorum.Cancel{ReplicaID: w.replica})
+		m.tell(now, w.house, torchft.Cancel{ReplicaID: w.replica})
 	}
 	if r := w.in; r != nil { // the others' connections to it are gone
 		r.participants = slices.DeleteFunc(slices.Clone(r.participants), func(p *member) bool { return p == w })
@@ -404,7 +404,7 @@ func (m *Machine) checkHeartbeats(now policy.Time) {
 			k.heard = false
 		}
 		w.beat = now
-		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
+		m.tell(now, w.house, torchft.Heartbeat{ReplicaID: w.replica})
 		m.ask(now, w, unheard)
 	}
 }
@@ -441,7 +441,7 @@ func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 	}
 	for _, w := range m.members {
 		if w.complete() {
-			m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
+			m.tell(now, w.house, torchft.Heartbeat{ReplicaID: w.replica})
 		}
 	}
 	for _, w := range slices.Clone(m.members) {
@@ -449,7 +449,7 @@ func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 			break
 		}
 		if w.are(waiting) {
-			m.tell(now, w.house, quorum.Cancel{ReplicaID: w.replica})
+			m.tell(now, w.house, torchft.Cancel{ReplicaID: w.replica})
 		}
 		m.ask(now, w, waiting)
 	}
@@ -519,7 +519,7 @@ func (m *Machine) restart(now policy.Time, e policy.Restarted) {
 		if !w.complete() {
 			continue
 		}
-		m.tell(now, w.house, quorum.Heartbeat{ReplicaID: w.replica})
+		m.tell(now, w.house, torchft.Heartbeat{ReplicaID: w.replica})
 		if !slices.ContainsFunc(w.workers, func(id policy.ID) bool { return !slices.Contains(e.Holders, id) }) {
 			w.hold(state{at, e.OuterSteps})
 			holders = append(holders, w)

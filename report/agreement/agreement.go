@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"testbed/internal/stats"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/shaping/fidelity"
-	"testbed/stats"
 )
 
 // Tolerance is the share of the wall-clock on the first backend by which that on
@@ -67,7 +67,7 @@ type Beside struct {
 
 // New compares the runs on several backends, at least two of which are given.
 // Other runs do not count.
-func New(policies, links []string, runs []runlog.Summary) *Table {
+func New(policies, links []string, runs []record.Summary) *Table {
 	t := &Table{Links: links, Tolerance: Tolerance}
 	var differ, unclear []string
 	for _, name := range policies {
@@ -99,16 +99,16 @@ func New(policies, links []string, runs []runlog.Summary) *Table {
 	return t
 }
 
-func of(runs []runlog.Summary, name, backend string) (some []runlog.Summary) {
+func of(runs []record.Summary, name, backend string) (some []record.Summary) {
 	for _, run := range runs {
-		if run.World == runlog.Real && run.Policy == name && run.Links == backend {
+		if run.World == record.Real && run.Policy == name && run.Links == backend {
 			some = append(some, run)
 		}
 	}
 	return some
 }
 
-func newRow(name, backend string, runs []runlog.Summary) Row {
+func newRow(name, backend string, runs []record.Summary) Row {
 	row := Row{Policy: name, Links: backend, Runs: len(runs), Fidelity: map[fidelity.Level]int{}}
 	var walls []float64
 	for _, run := range runs {
@@ -122,7 +122,7 @@ func newRow(name, backend string, runs []runlog.Summary) Row {
 }
 
 // beside pairs runs by their seed.
-func beside(first, others []runlog.Summary) *Beside {
+func beside(first, others []record.Summary) *Beside {
 	b := &Beside{OtherDecisions: []uint64{}}
 	var ratios []float64
 	taken := map[uint64]int{}
@@ -146,7 +146,7 @@ func beside(first, others []runlog.Summary) *Beside {
 }
 
 // seeded is the n-th of the runs with a seed, counted from 0, or nil.
-func seeded(runs []runlog.Summary, seed uint64, n int) *runlog.Summary {
+func seeded(runs []record.Summary, seed uint64, n int) *record.Summary {
 	for k := range runs {
 		if runs[k].Seed == seed {
 			if n == 0 {
@@ -158,14 +158,14 @@ func seeded(runs []runlog.Summary, seed uint64, n int) *runlog.Summary {
 	return nil
 }
 
-func sameDecisions(a, b *runlog.Summary) bool {
-	same := func(x, y runlog.Membership) bool { return x.Round == y.Round && x.ID == y.ID && x.Reason == y.Reason }
+func sameDecisions(a, b *record.Summary) bool {
+	same := func(x, y record.Membership) bool { return x.Round == y.Round && x.ID == y.ID && x.Reason == y.Reason }
 	return slices.EqualFunc(a.Sidelined, b.Sidelined, same) && slices.EqualFunc(a.Evicted, b.Evicted, same)
 }
 
 // sameBytes counts the rounds up to the first that had other participants, and
 // those of them that came to the same bytes.
-func sameBytes(a, b []runlog.Round) (rounds, same int) {
+func sameBytes(a, b []record.Round) (rounds, same int) {
 	for k := range min(len(a), len(b)) {
 		if a[k].Round != b[k].Round || !slices.Equal(a[k].Participants, b[k].Participants) {
 			break

@@ -7,24 +7,24 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/agreement"
-	"testbed/runlog"
 	"testbed/shaping/fidelity"
 )
 
 // run is a complete real run of three rounds with all of four workers.
-func run(name, links string, seed uint64, wall policy.Time) runlog.Summary {
-	s := runlog.Summary{Policy: name, World: runlog.Real, Links: links, Seed: seed, Complete: true, WallClock: wall}
+func run(name, links string, seed uint64, wall policy.Time) record.Summary {
+	s := record.Summary{Policy: name, World: record.Real, Links: links, Seed: seed, Complete: true, WallClock: wall}
 	s.Fidelity.Verdict = fidelity.Valid
 	for n := 1; n <= 3; n++ {
-		s.Rounds = append(s.Rounds, runlog.Round{Round: n, Participants: []policy.ID{0, 1, 2, 3}, Hash: strings.Repeat("a", n)})
+		s.Rounds = append(s.Rounds, record.Round{Round: n, Participants: []policy.ID{0, 1, 2, 3}, Hash: strings.Repeat("a", n)})
 	}
 	return s
 }
 
 // three are runs with three seeds on each of two backends, of which those on htb
 // take share times as long.
-func three(share float64) (all []runlog.Summary) {
+func three(share float64) (all []record.Summary) {
 	for n := range 3 {
 		wall := float64(10_000 + 100*n)
 		all = append(all, run("baseline", "user", uint64(n), policy.Time(wall)), run("baseline", "htb", uint64(n), policy.Time(wall*share)))
@@ -32,50 +32,50 @@ func three(share float64) (all []runlog.Summary) {
 	return all
 }
 
-func table(runs []runlog.Summary) *agreement.Table {
+func table(runs []record.Summary) *agreement.Table {
 	return agreement.New([]string{"baseline"}, []string{"user", "htb"}, runs)
 }
 
 func TestVerdicts(t *testing.T) {
 	for what, c := range map[string]struct {
-		runs    func() []runlog.Summary
+		runs    func() []record.Summary
 		verdict string // if it begins with "the links a", they agree
 	}{
-		"equal":       {func() []runlog.Summary { return three(1) }, "the links agree: wall-clocks within 3 % of user, the same decisions, the same bytes"},
-		"2 % off":     {func() []runlog.Summary { return three(1.02) }, "the links agree: wall-clocks within 3 %"},
-		"5 % slower":  {func() []runlog.Summary { return three(1.05) }, "the links differ from user: baseline on htb: wall-clock +5.0 % (+5.0 % to +5.0 %)"},
-		"10 % faster": {func() []runlog.Summary { return three(0.9) }, "wall-clock -10.0 %"},
-		"no difference shown": {func() []runlog.Summary {
+		"equal":       {func() []record.Summary { return three(1) }, "the links agree: wall-clocks within 3 % of user, the same decisions, the same bytes"},
+		"2 % off":     {func() []record.Summary { return three(1.02) }, "the links agree: wall-clocks within 3 %"},
+		"5 % slower":  {func() []record.Summary { return three(1.05) }, "the links differ from user: baseline on htb: wall-clock +5.0 % (+5.0 % to +5.0 %)"},
+		"10 % faster": {func() []record.Summary { return three(0.9) }, "wall-clock -10.0 %"},
+		"no difference shown": {func() []record.Summary {
 			runs := three(1.1)
 			runs[1].WallClock = 9_000
 			return runs
 		}, "the links are not shown to differ from user: the same decisions, the same bytes, and intervals that hold no difference: baseline on htb +10.0 % (-10.0 % to +10.0 %)"},
-		"one seed": {func() []runlog.Summary { return three(1.05)[:2] }, "wall-clock +5.0 %, which may be noise (with --repeat 3 there is an interval)"},
-		"another one was sidelined": {func() []runlog.Summary {
+		"one seed": {func() []record.Summary { return three(1.05)[:2] }, "wall-clock +5.0 %, which may be noise (with --repeat 3 there is an interval)"},
+		"another one was sidelined": {func() []record.Summary {
 			runs := three(1)
-			runs[2].Sidelined = []runlog.Membership{{Round: 2, ID: 3}}
-			runs[3].Sidelined = []runlog.Membership{{Round: 3, ID: 3}}
+			runs[2].Sidelined = []record.Membership{{Round: 2, ID: 3}}
+			runs[3].Sidelined = []record.Membership{{Round: 3, ID: 3}}
 			return runs
 		}, "other decisions in 1 of 3 runs"},
-		"evicted for another reason": {func() []runlog.Summary {
+		"evicted for another reason": {func() []record.Summary {
 			runs := three(1)
-			runs[2].Evicted = []runlog.Membership{{Round: 2, ID: 3, Reason: policy.RuleHeartbeat}}
-			runs[3].Evicted = []runlog.Membership{{Round: 2, ID: 3, Reason: policy.RuleConnection}}
+			runs[2].Evicted = []record.Membership{{Round: 2, ID: 3, Reason: policy.RuleHeartbeat}}
+			runs[3].Evicted = []record.Membership{{Round: 2, ID: 3, Reason: policy.RuleConnection}}
 			return runs
 		}, "other decisions in 1 of 3 runs"},
-		"other bytes": {func() []runlog.Summary {
+		"other bytes": {func() []record.Summary {
 			runs := three(1)
 			runs[1].Rounds[1].Hash = "b"
 			return runs
 		}, "other bytes in 1 of 9 rounds"},
 		// What comes after a round with other participants may have other bytes.
-		"other participants": {func() []runlog.Summary {
+		"other participants": {func() []record.Summary {
 			runs := three(1)
 			runs[1].Rounds[1].Participants = []policy.ID{0, 1, 2}
 			runs[1].Rounds[2].Hash = "b"
 			return runs
 		}, "the links agree"},
-		"nothing to compare": {func() []runlog.Summary {
+		"nothing to compare": {func() []record.Summary {
 			runs := three(1)[:2]
 			runs[1].Complete = false
 			return runs
@@ -94,7 +94,7 @@ func TestText(t *testing.T) {
 	runs[1].Fidelity.Verdict = fidelity.Suspect
 	runs[3].Rounds[1].Participants = []policy.ID{0}
 	simulated := run("baseline", "user", 0, 1)
-	simulated.World = runlog.Sim
+	simulated.World = record.Sim
 	var b strings.Builder
 	if err := table(append(runs, simulated, run("straggler", "htb", 0, 1), run("baseline", "netem", 0, 1))).WriteText(&b); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ the links agree: wall-clocks within 3 % of user, the same decisions, the same by
 // what one backend says of another is the reverse of what the other says.
 func TestAgreementHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var runs, swapped []runlog.Summary
+		var runs, swapped []record.Summary
 		for n := range rapid.IntRange(1, 6).Draw(t, "seeds") {
 			for _, links := range []string{"user", "htb"} {
 				r := run("baseline", links, uint64(n), policy.Time(rapid.IntRange(1_000, 2_000).Draw(t, "wall")))
@@ -125,7 +125,7 @@ func TestAgreementHolds(t *testing.T) {
 			}
 		}
 		runs = rapid.Permutation(runs).Draw(t, "order")
-		var alone []runlog.Summary
+		var alone []record.Summary
 		for _, r := range runs {
 			other := r
 			other.Links = map[string]string{"user": "htb", "htb": "user"}[r.Links]

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"testbed/runlog"
-	"testbed/stats"
+	"testbed/internal/stats"
+	"testbed/record"
 	"testbed/train"
 )
 
@@ -23,7 +23,7 @@ type WorkerGradients struct {
 	Points []GradientPoint `json:"points"`
 }
 
-// GradientPoint is a contribution, as runlog.PseudoGradient has it.
+// GradientPoint is a contribution, as record.PseudoGradient has it.
 type GradientPoint struct {
 	Round  int     `json:"round"`
 	Norm   float64 `json:"norm"`
@@ -31,7 +31,7 @@ type GradientPoint struct {
 }
 
 // NewGradients is nil where nothing is known of the contributions.
-func NewGradients(policyName string, sum runlog.Summary) *Gradients {
+func NewGradients(policyName string, sum record.Summary) *Gradients {
 	g := &Gradients{Policy: policyName, Layers: sum.LayerErrors}
 	for _, r := range sum.Rounds {
 		for _, c := range r.PseudoGradients {
@@ -50,22 +50,22 @@ func NewGradients(policyName string, sum runlog.Summary) *Gradients {
 
 // OfGradients says in words what the contributions of a run were like, and nothing
 // if that is not known.
-func OfGradients(sum runlog.Summary) string {
-	rounds := slices.DeleteFunc(slices.Clone(sum.Rounds), func(r runlog.Round) bool { return len(r.PseudoGradients) == 0 })
+func OfGradients(sum record.Summary) string {
+	rounds := slices.DeleteFunc(slices.Clone(sum.Rounds), func(r record.Round) bool { return len(r.PseudoGradients) == 0 })
 	if len(rounds) == 0 {
 		return ""
 	}
-	median := func(r runlog.Round, of func(runlog.PseudoGradient) float64) float64 {
+	median := func(r record.Round, of func(record.PseudoGradient) float64) float64 {
 		var all []float64
 		for _, g := range r.PseudoGradients {
 			all = append(all, of(g))
 		}
 		return stats.Median(all)
 	}
-	cosine := func(g runlog.PseudoGradient) float64 { return g.Cosine }
+	cosine := func(g record.PseudoGradient) float64 { return g.Cosine }
 	var errors []float64
 	for _, r := range rounds {
-		errors = append(errors, median(r, func(g runlog.PseudoGradient) float64 { return g.QuantisationError }))
+		errors = append(errors, median(r, func(g record.PseudoGradient) float64 { return g.QuantisationError }))
 	}
 	first, last := rounds[0], rounds[len(rounds)-1]
 	text := fmt.Sprintf("pseudo-gradients: cosine to the mean %.2f in round %d, %.2f in round %d; quantisation takes %s",

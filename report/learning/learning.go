@@ -11,10 +11,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"testbed/internal/stats"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/words"
-	"testbed/runlog"
-	"testbed/stats"
 )
 
 // Result is what the runs of a world have learnt, under two policies or more, or
@@ -76,7 +76,7 @@ type Point struct {
 
 // New holds the policies' runs against each other, seed by seed; nil if not all
 // of them have learnt something.
-func New[Set ~map[string]runlog.Summary](policies []string, seeds []Set) *Result {
+func New[Set ~map[string]record.Summary](policies []string, seeds []Set) *Result {
 	r := &Result{}
 	var all []Curve
 	for _, name := range policies {
@@ -133,7 +133,7 @@ func median(curves []Curve, of func(Curve) int) int64 {
 
 // NewCurve spreads the tokens that a run has seen over its rounds by who took
 // part in them. It has no points if nothing was learnt.
-func NewCurve(sum runlog.Summary) Curve {
+func NewCurve(sum record.Summary) Curve {
 	c := Curve{Seed: sum.Seed}
 	if sum.TokensSeen != nil && sum.TokensLost != nil {
 		c.Seen, c.Lost = *sum.TokensSeen, *sum.TokensLost
@@ -246,7 +246,7 @@ func (r *Result) Answer() (lines []string) {
 
 // Same returns after how many of the rounds that both have two runs of a scenario
 // held the same model, bit by bit.
-func Same(a, b runlog.Summary) (same, of int) {
+func Same(a, b record.Summary) (same, of int) {
 	for i := range min(len(a.Rounds), len(b.Rounds)) {
 		if a.Rounds[i].Model() == "" || b.Rounds[i].Model() == "" {
 			continue
@@ -260,7 +260,7 @@ func Same(a, b runlog.Summary) (same, of int) {
 }
 
 // Of says in words what a run has learnt, and nothing if that is nothing.
-func Of(sum runlog.Summary) string {
+func Of(sum record.Summary) string {
 	c := NewCurve(sum)
 	if len(c.Points) == 0 {
 		return ""

@@ -7,18 +7,18 @@ import (
 	"testing"
 
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/learning"
-	"testbed/runlog"
 	"testbed/train"
 )
 
 // run is one of ten rounds that take so long each, and whose loss falls from 4 to
 // last.
-func run(seed uint64, round policy.Time, workers int, last float64) runlog.Summary {
-	s := runlog.Summary{Seed: seed, TokensSeen: new(100 * workers), TokensLost: new(10)}
+func run(seed uint64, round policy.Time, workers int, last float64) record.Summary {
+	s := record.Summary{Seed: seed, TokensSeen: new(100 * workers), TokensLost: new(10)}
 	for n := 1; n <= 10; n++ {
 		loss := 4 + (last-4)*float64(n)/10
-		r := runlog.Round{Round: n, End: round * policy.Time(n), Loss: &runlog.RoundLoss{Validation: &loss}}
+		r := record.Round{Round: n, End: round * policy.Time(n), Loss: &record.RoundLoss{Validation: &loss}}
 		for id := range workers {
 			r.Participants = append(r.Participants, policy.ID(id))
 		}
@@ -30,9 +30,9 @@ func run(seed uint64, round policy.Time, workers int, last float64) runlog.Summa
 // TestResult: one policy is three times as fast and learns a little less from
 // three workers than the other from four.
 func TestResult(t *testing.T) {
-	var seeds []map[string]runlog.Summary
+	var seeds []map[string]record.Summary
 	for seed := range uint64(3) {
-		seeds = append(seeds, map[string]runlog.Summary{"baseline": run(seed, 3e6, 4, 2), "straggler": run(seed, 1e6, 3, 2.2)})
+		seeds = append(seeds, map[string]record.Summary{"baseline": run(seed, 3e6, 4, 2), "straggler": run(seed, 1e6, 3, 2.2)})
 	}
 	r := learning.New([]string{"baseline", "straggler"}, seeds)
 	if r == nil || r.Target != 2.2 {
@@ -64,11 +64,11 @@ func TestResult(t *testing.T) {
 
 // TestNothingLearnt: runs without losses have no result.
 func TestNothingLearnt(t *testing.T) {
-	plain := runlog.Summary{Rounds: []runlog.Round{{Round: 1, Participants: []policy.ID{0}}}}
-	if r := learning.New([]string{"baseline"}, []map[string]runlog.Summary{{"baseline": plain}}); r != nil {
+	plain := record.Summary{Rounds: []record.Round{{Round: 1, Participants: []policy.ID{0}}}}
+	if r := learning.New([]string{"baseline"}, []map[string]record.Summary{{"baseline": plain}}); r != nil {
 		t.Errorf("%+v", r)
 	}
-	if r := learning.New([]string{"baseline", "straggler"}, []map[string]runlog.Summary{{"baseline": run(1, 1, 1, 1), "straggler": plain}}); r != nil {
+	if r := learning.New([]string{"baseline", "straggler"}, []map[string]record.Summary{{"baseline": run(1, 1, 1, 1), "straggler": plain}}); r != nil {
 		t.Errorf("%+v", r)
 	}
 	if text := learning.Of(plain); text != "" {
@@ -87,9 +87,9 @@ func TestGradients(t *testing.T) {
 	}
 	for n := range sum.Rounds {
 		r := &sum.Rounds[n]
-		r.PseudoGradients = []runlog.PseudoGradient{{ID: 1, Norm: 2, Cosine: 0.9 - 0.05*float64(n), QuantisationError: 0.014}}
+		r.PseudoGradients = []record.PseudoGradient{{ID: 1, Norm: 2, Cosine: 0.9 - 0.05*float64(n), QuantisationError: 0.014}}
 		if n > 0 {
-			r.PseudoGradients = append(r.PseudoGradients, runlog.PseudoGradient{ID: 0, Norm: 3, Cosine: 0.9 - 0.05*float64(n), QuantisationError: 0.014})
+			r.PseudoGradients = append(r.PseudoGradients, record.PseudoGradient{ID: 0, Norm: 3, Cosine: 0.9 - 0.05*float64(n), QuantisationError: 0.014})
 		}
 	}
 	sum.LayerErrors = []train.LayerError{{Name: "head", Error: 0.01}, {Name: "position", Error: 0.034}}

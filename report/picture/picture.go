@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"testbed/policy"
-	"testbed/report/record"
+	"testbed/record"
+	"testbed/report/runs"
 	"testbed/report/timeline"
-	"testbed/runlog"
 	"testbed/scenarios"
 )
 
@@ -52,7 +52,7 @@ var legend = []struct{ shape, text string }{
 }
 
 // Write draws the runs of a record below each other, on one axis of scenario time.
-func Write(out io.Writer, rec *record.Record) error {
+func Write(out io.Writer, rec *runs.Record) error {
 	var all []timeline.Timeline
 	var end policy.Time = 1
 	height := 24
@@ -92,7 +92,7 @@ func (p *panel) x(t policy.Time) float64 { return left + float64(t)*p.scale }
 
 func (p *panel) y(node string) int { return p.top + p.rows[node]*(lane+gap) }
 
-func (p *panel) draw(run record.Run, t timeline.Timeline, end policy.Time) {
+func (p *panel) draw(run runs.Run, t timeline.Timeline, end policy.Time) {
 	fmt.Fprintf(p.out, `<text class="title" x="%d" y="%d">%s, %s</text>`+"\n", left, p.top-20, html.EscapeString(run.Policy), world(run.World))
 	for i, node := range t.Nodes {
 		p.rows[node] = i
@@ -142,13 +142,13 @@ func (p *panel) box(class string, s timeline.Span, down, high int) {
 }
 
 // outages shades the times without a coordinator, over all lanes.
-func (p *panel) outages(events []runlog.Event, bottom int) {
+func (p *panel) outages(events []record.Event, bottom int) {
 	for i, e := range events {
-		if e.Type != runlog.CoordinatorCrash {
+		if e.Type != record.CoordinatorCrash {
 			continue
 		}
 		until := events[len(events)-1].T
-		if back := slices.IndexFunc(events[i:], func(e runlog.Event) bool { return e.Type == runlog.CoordinatorBack }); back >= 0 {
+		if back := slices.IndexFunc(events[i:], func(e record.Event) bool { return e.Type == record.CoordinatorBack }); back >= 0 {
 			until = events[i+back].T
 		}
 		fmt.Fprintf(p.out, `<rect class="down" x="%.1f" y="%d" width="%.1f" height="%d"><title>no coordinator</title></rect>`+"\n", p.x(e.T), p.top, float64(until-e.T)*p.scale, bottom-gap-p.top)
@@ -156,19 +156,19 @@ func (p *panel) outages(events []runlog.Event, bottom int) {
 }
 
 // outcomes marks, in the lane of each participant, what its reductions came to.
-func (p *panel) outcomes(events []runlog.Event) {
+func (p *panel) outcomes(events []record.Event) {
 	labelled := 0.0 // up to where
 	for _, e := range events {
 		for _, id := range e.Participants {
 			x, y := p.x(e.T), p.y(scenarios.NodeName(id))+lane/2
 			switch e.Type {
-			case runlog.OuterStep:
+			case record.OuterStep:
 				fmt.Fprintf(p.out, `<circle class="took" cx="%.1f" cy="%d" r="4"><title>outer step %d</title></circle>`, x, y, e.Round)
-			case runlog.ReduceAbort:
+			case record.ReduceAbort:
 				fmt.Fprintf(p.out, `<path class="failed" d="M%.1f,%dl8,8m0,-8l-8,8"/>`, x-4, y-4)
 			}
 		}
-		if x := p.x(e.T); e.Type == runlog.OuterStep && x > labelled {
+		if x := p.x(e.T); e.Type == record.OuterStep && x > labelled {
 			labelled = x + 16
 			fmt.Fprintf(p.out, `<text x="%.1f" y="%d" text-anchor="middle">%d</text>`+"\n", x, p.top-6, e.Round)
 		}
@@ -189,7 +189,7 @@ func (p *panel) axis(y int, end policy.Time) {
 }
 
 func world(name string) string {
-	if name == runlog.Real {
+	if name == record.Real {
 		return "measured"
 	}
 	return "simulated"

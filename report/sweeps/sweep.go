@@ -12,15 +12,15 @@ import (
 	"strconv"
 	"strings"
 
+	"testbed/experiment/sweep"
+	"testbed/internal/stats"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/document"
 	"testbed/report/learning"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
-	"testbed/stats"
-	"testbed/sweep"
 )
 
 var (
@@ -594,7 +594,7 @@ func (p *sweepPage) trust() document.Answer {
 			}
 		}
 	}
-	if p.World == runlog.Real {
+	if p.World == record.Real {
 		a.Level, a.Short = fidelity.Valid, "yes: every emulation was what it claimed to be"
 		for _, level := range []fidelity.Level{fidelity.Suspect, fidelity.Invalid} {
 			if n := verdicts[level]; n > 0 {
@@ -646,13 +646,13 @@ func (p *sweepPage) Command() string {
 	if !slices.Equal(r.Policies, scenarios.PolicyNames) {
 		command = append(command, "--policy", strings.Join(r.Policies, ","))
 	}
-	if r.Target != nil && r.World == runlog.Sim {
+	if r.Target != nil && r.World == record.Sim {
 		command = append(command, "--train", "--loss", strconv.FormatFloat(*r.Target, 'g', -1, 64))
 	}
 	if r.Network != "" {
 		command = append(command, "--network", r.Network)
 	}
-	if r.World == runlog.Real {
+	if r.World == record.Real {
 		command = append(command, "--real", "--repeat", fmt.Sprint(r.Repeats))
 	}
 	return words.Typed(command)
@@ -660,7 +660,7 @@ func (p *sweepPage) Command() string {
 
 // How says how the points were played.
 func (p *sweepPage) How() string {
-	if p.World == runlog.Sim {
+	if p.World == record.Sim {
 		return "simulated"
 	}
 	return "measured"

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/experiment/sweep"
 	"testbed/internal/browser"
+	"testbed/record"
 	"testbed/report/sweeps"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
-	"testbed/sweep"
 )
 
 // swept plays a sweep in the simulator and leaves its directory as the command
@@ -38,7 +38,7 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 		}
 		axes = append(axes, axis)
 	}
-	p := &sweep.Plan{Scenario: s, Text: source.Text, World: runlog.Sim, Repeats: 1, Policies: policies}
+	p := &sweep.Plan{Scenario: s, Text: source.Text, World: record.Sim, Repeats: 1, Policies: policies}
 	p.Train = slices.Contains(fields, "train.task=charlm")
 	for seed := range seeds {
 		p.Seeds = append(p.Seeds, uint64(seed+1))
@@ -46,7 +46,7 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 	if p.Cells, err = sweep.Grid(nil, axes); err != nil {
 		t.Fatal(err)
 	}
-	dir, keys := runlog.Dir(t.TempDir()), p.Keys()
+	dir, keys := record.Dir(t.TempDir()), p.Keys()
 	table, done, err := sweep.OpenTable(dir.Path(sweep.TableFile), p)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 		if p.Train { // as if it had
 			sum.TokensSeen, sum.TokensLost = new(100), new(0)
 			for k := range sum.Rounds {
-				sum.Rounds[k].Loss = &runlog.RoundLoss{Validation: new(3 - float64(k+s.InnerSteps)/10)}
+				sum.Rounds[k].Loss = &record.RoundLoss{Validation: new(3 - float64(k+s.InnerSteps)/10)}
 			}
 		}
 		done[key] = p.NewRow(key, pt, sum)
@@ -80,7 +80,7 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 	if err := table.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.WriteJSON(runlog.SummaryFile, p.Summarize(keys, done)); err != nil {
+	if err := dir.WriteJSON(record.SummaryFile, p.Summarize(keys, done)); err != nil {
 		t.Fatal(err)
 	}
 	return string(dir)

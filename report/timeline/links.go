@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -31,7 +31,7 @@ func (l Link) Share() float64 {
 }
 
 // Links sums up the traffic of the ring, for records that have it.
-func Links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
+func Links(s *scenarios.Scenario, events []record.Event) ([]Link, error) {
 	plan, err := s.Plan()
 	if err != nil {
 		return nil, err
@@ -46,13 +46,13 @@ func Links(s *scenarios.Scenario, events []runlog.Event) ([]Link, error) {
 	sums := map[direction]*Link{}
 	rings := map[policy.Epoch][]policy.ID{}
 	for _, e := range events {
-		if e.Type == runlog.ReduceStart {
+		if e.Type == record.ReduceStart {
 			rings[e.Epoch] = e.Participants
 		}
 	}
 	for _, e := range events {
 		k := slices.IndexFunc(rings[e.Epoch], func(id policy.ID) bool { return scenarios.NodeName(id) == e.Node })
-		if e.Type != runlog.Reduced || k < 0 {
+		if e.Type != record.Reduced || k < 0 {
 			continue
 		}
 		id := rings[e.Epoch][k]

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -19,14 +19,14 @@ real: {time_scale: 1000, links: {default: {rate_up: 8mbit}, nodes: {w1: {rate_do
 		t.Fatal(err)
 	}
 	both := []policy.ID{0, 1}
-	events := []runlog.Event{
-		{Type: runlog.ReduceStart, Epoch: 1, Participants: both},
-		{Type: runlog.Reduced, Epoch: 1, Node: "w0", BytesSent: 1000, Duration: 2},
-		{Type: runlog.ReduceStart, Epoch: 2, Participants: both},
-		{Type: runlog.Reduced, Epoch: 2, Node: "w0", BytesSent: 500, Duration: 1},
-		{Type: runlog.Reduced, Epoch: 2, Node: "w1", BytesSent: 500, Duration: 4},
-		{Type: runlog.ReduceStart, Epoch: 3, Participants: both[:1]},
-		{Type: runlog.Reduced, Epoch: 3, Node: "w0"}, // alone it sends nothing
+	events := []record.Event{
+		{Type: record.ReduceStart, Epoch: 1, Participants: both},
+		{Type: record.Reduced, Epoch: 1, Node: "w0", BytesSent: 1000, Duration: 2},
+		{Type: record.ReduceStart, Epoch: 2, Participants: both},
+		{Type: record.Reduced, Epoch: 2, Node: "w0", BytesSent: 500, Duration: 1},
+		{Type: record.Reduced, Epoch: 2, Node: "w1", BytesSent: 500, Duration: 4},
+		{Type: record.ReduceStart, Epoch: 3, Participants: both[:1]},
+		{Type: record.Reduced, Epoch: 3, Node: "w0"}, // alone it sends nothing
 	}
 	want := []Link{
 		{From: "w0", To: "w1", Reductions: 2, Bytes: 1500, Seconds: 0.003, Goodput: 4e6, Rate: 4e6},

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"testbed/policy"
-	"testbed/report/record"
+	"testbed/record"
+	"testbed/report/runs"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
@@ -32,7 +32,7 @@ type Round struct {
 }
 
 // Participants lists those of a round: by region where regions reduce apart.
-func Participants(r runlog.Round) string {
+func Participants(r record.Round) string {
 	if len(r.Regions) == 0 {
 		return words.Workers(r.Participants)
 	}
@@ -68,7 +68,7 @@ type Arrival struct {
 }
 
 // Rounds gathers what the record has on each completed round.
-func Rounds(run *record.Run) []Round {
+func Rounds(run *runs.Run) []Round {
 	list := []Round{}
 	at := map[int]int{}
 	type fetcher struct {
@@ -88,18 +88,18 @@ func Rounds(run *record.Run) []Round {
 		}
 		r := &list[k]
 		switch e.Type {
-		case runlog.Arrive:
+		case record.Arrive:
 			if e.Offset != nil {
 				r.Arrivals = append(r.Arrivals, Arrival{e.Node, *e.Offset, e.Late})
 			}
-		case runlog.RoundClose: // a round that opened again closes twice; the last time counts
+		case record.RoundClose: // a round that opened again closes twice; the last time counts
 			r.Why = words.Closing(e.Reason)
 			if e.Reason != nil && e.Reason.Deadline != nil {
 				r.Deadline = e.Reason.Deadline
 			}
-		case runlog.FetchDone:
+		case record.FetchDone:
 			fetched[fetcher{e.Round, e.Node}] = true
-		case runlog.Sideline, runlog.Evict, runlog.Rejoin, runlog.ReduceAbort:
+		case record.Sideline, record.Evict, record.Rejoin, record.ReduceAbort:
 			r.Decisions = append(r.Decisions, markText(e))
 		}
 	}
@@ -150,7 +150,7 @@ type Worker struct {
 }
 
 // Workers sums up what each worker did, in order of t.Nodes.
-func Workers(run *record.Run, t Timeline) []Worker {
+func Workers(run *runs.Run, t Timeline) []Worker {
 	list := make([]Worker, len(t.Nodes))
 	at := map[string]int{}
 	for k, name := range t.Nodes {

@@ -10,8 +10,8 @@ import (
 
 	"testbed/allreduce"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 )
 
@@ -53,7 +53,7 @@ type Span struct {
 // Mark is something that happened at one time: a fault or a decision.
 type Mark struct {
 	Node  string      `json:"node,omitempty"` // none: the run as a whole
-	Type  runlog.Type `json:"type"`
+	Type  record.Type `json:"type"`
 	T     policy.Time `json:"t_us"`
 	Round int         `json:"round,omitempty"`
 	Text  string      `json:"text"`
@@ -62,16 +62,16 @@ type Mark struct {
 // Injected says that the scenario, and not the policy, has set the mark.
 func (m Mark) Injected() bool { return injected[m.Type] }
 
-var injected = map[runlog.Type]bool{
-	runlog.Join: true, runlog.Crash: true, runlog.Restart: true, runlog.Fail: true, runlog.FailReduce: true, runlog.Preempt: true, runlog.Leave: true, runlog.Slow: true, runlog.Restore: true, runlog.Pause: true, runlog.Resume: true,
-	runlog.CoordinatorCrash: true, runlog.Partition: true, runlog.Heal: true, runlog.LinkFault: true, runlog.LinkRestored: true,
+var injected = map[record.Type]bool{
+	record.Join: true, record.Crash: true, record.Restart: true, record.Fail: true, record.FailReduce: true, record.Preempt: true, record.Leave: true, record.Slow: true, record.Restore: true, record.Pause: true, record.Resume: true,
+	record.CoordinatorCrash: true, record.Partition: true, record.Heal: true, record.LinkFault: true, record.LinkRestored: true,
 }
 
 // Timeline is a run as a picture of it shows it.
 type Timeline struct {
 	Nodes []string `json:"nodes"`
 	// Hosts are those of a run over several, whose nodes stand together.
-	Hosts    []runlog.Host `json:"hosts,omitempty"`
+	Hosts    []record.Host `json:"hosts,omitempty"`
 	End      policy.Time   `json:"end_us"`
 	Doing    []Span        `json:"doing"`
 	Standing []Span        `json:"standing"`
@@ -109,19 +109,19 @@ type timeliner struct {
 	learners map[string]bool // joiners that do not work on the running round
 	workers  map[string]*doing
 	standing map[stance]Span
-	reduced  map[policy.Epoch]map[string]runlog.Event // by epoch and node
+	reduced  map[policy.Epoch]map[string]record.Event // by epoch and node
 }
 
 // New derives from the events of a run what every worker did when.
 // Events of workers bear the workers' clocks, so a span may be cut to where
 // the one before it ended.
-func New(s *scenarios.Scenario, events []runlog.Event) Timeline {
+func New(s *scenarios.Scenario, events []record.Event) Timeline {
 	events = slices.Clone(events)
-	slices.SortStableFunc(events, func(a, b runlog.Event) int { return cmp.Compare(a.T, b.T) })
+	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
 	t := timeliner{
 		out:      Timeline{Doing: []Span{}, Standing: []Span{}, Marks: []Mark{}},
 		scenario: s, workers: map[string]*doing{}, learners: map[string]bool{}, standing: map[stance]Span{},
-		reduced: map[policy.Epoch]map[string]runlog.Event{},
+		reduced: map[policy.Epoch]map[string]record.Event{},
 	}
 	for _, w := range s.Workers {
 		name := scenarios.NodeName(w.ID)
@@ -129,9 +129,9 @@ func New(s *scenarios.Scenario, events []runlog.Event) Timeline {
 		t.workers[name] = &doing{}
 	}
 	for _, e := range events {
-		if e.Type == runlog.Reduced {
+		if e.Type == record.Reduced {
 			if t.reduced[e.Epoch] == nil {
-				t.reduced[e.Epoch] = map[string]runlog.Event{}
+				t.reduced[e.Epoch] = map[string]record.Event{}
 			}
 			t.reduced[e.Epoch][e.Node] = e
 		}
@@ -139,7 +139,7 @@ func New(s *scenarios.Scenario, events []runlog.Event) Timeline {
 	for _, e := range events {
 		t.add(e)
 		t.out.End = max(t.out.End, e.T)
-		if e.Type == runlog.RunEnd {
+		if e.Type == record.RunEnd {
 			break // the coordinator still compares what the workers ended with
 		}
 	}
@@ -156,10 +156,10 @@ func New(s *scenarios.Scenario, events []runlog.Event) Timeline {
 }
 
 // Group puts the nodes of each host together.
-func (t *Timeline) Group(hosts []runlog.Host) {
+func (t *Timeline) Group(hosts []record.Host) {
 	t.Hosts = hosts
 	host := func(node string) int {
-		return slices.IndexFunc(hosts, func(h runlog.Host) bool { return slices.Contains(h.Nodes, node) })
+		return slices.IndexFunc(hosts, func(h record.Host) bool { return slices.Contains(h.Nodes, node) })
 	}
 	slices.SortStableFunc(t.Nodes, func(a, b string) int { return host(a) - host(b) })
 }
@@ -181,7 +181,7 @@ func (t *timeliner) enter(name string, at policy.Time, what Kind, round int) {
 }
 
 // end is the end of what a worker does.
-func (t *timeliner) end(e runlog.Event) {
+func (t *timeliner) end(e record.Event) {
 	t.enter(e.Node, e.T, "", 0)
 	if w := t.workers[e.Node]; w != nil {
 		w.gone = true
@@ -190,18 +190,18 @@ func (t *timeliner) end(e runlog.Event) {
 
 // back is when a worker that was gone is there again: as a new process, or as a
 // member.
-func (t *timeliner) back(e runlog.Event) {
+func (t *timeliner) back(e record.Event) {
 	if w := t.workers[e.Node]; w != nil && w.gone {
 		*w = doing{since: e.T}
 	}
 	t.stop(stance{node: e.Node, kind: Dead}, e.T)
-	if e.Type == runlog.Join {
+	if e.Type == record.Join {
 		t.stop(stance{node: e.Node, kind: Removed}, e.T)
 	}
 }
 
 // start begins a way of standing, unless it holds already.
-func (t *timeliner) start(s stance, e runlog.Event, note string) {
+func (t *timeliner) start(s stance, e record.Event, note string) {
 	if _, holds := t.standing[s]; !holds && t.workers[s.node] != nil {
 		t.standing[s] = Span{Node: s.node, Kind: s.kind, Start: e.T, Round: e.Round, Note: note}
 	}
@@ -216,12 +216,12 @@ func (t *timeliner) stop(s stance, at policy.Time) {
 	}
 }
 
-func (t *timeliner) add(e runlog.Event) {
+func (t *timeliner) add(e record.Event) {
 	if text := markText(e); text != "" {
 		t.out.Marks = append(t.out.Marks, Mark{Node: e.Node, Type: e.Type, T: e.T, Round: e.Round, Text: text})
 	}
 	switch e.Type {
-	case runlog.Join:
+	case record.Join:
 		if !t.begun {
 			t.begun, t.first = true, e.T
 		}
@@ -232,24 +232,24 @@ func (t *timeliner) add(e runlog.Event) {
 			t.enter(e.Node, e.T, Waiting, e.Round)
 			t.learners[e.Node] = t.scenario.Policy.Join.Learns()
 		}
-	case runlog.Step:
+	case record.Step:
 		t.step(e)
-	case runlog.RoundClose:
+	case record.RoundClose:
 		t.reducing = true
-	case runlog.ReduceStart:
+	case record.ReduceStart:
 		t.reduceStart(e)
-	case runlog.ReduceAbort, runlog.ReduceDone:
+	case record.ReduceAbort, record.ReduceDone:
 		for _, id := range e.Participants {
 			w := t.workers[scenarios.NodeName(id)]
 			if w == nil || w.what != AllReduce || w.epoch != e.Epoch {
 				continue
 			}
-			if e.Type == runlog.ReduceAbort {
+			if e.Type == record.ReduceAbort {
 				w.note = "aborted"
 			}
 			t.enter(scenarios.NodeName(id), e.T, Waiting, e.Round)
 		}
-	case runlog.OuterStep:
+	case record.OuterStep:
 		t.reducing = false
 		maps.DeleteFunc(t.learners, func(name string, _ bool) bool {
 			return t.scenario.Policy.Join != policy.JoinBlocking || slices.ContainsFunc(e.Participants, func(id policy.ID) bool { return scenarios.NodeName(id) == name })
@@ -257,12 +257,12 @@ func (t *timeliner) add(e runlog.Event) {
 		for _, id := range e.Participants {
 			t.enter(scenarios.NodeName(id), e.T, innerSteps, e.Round+1)
 		}
-	case runlog.FetchStart:
+	case record.FetchStart:
 		t.enter(e.Node, e.T, Fetch, e.Round)
 		if w := t.workers[e.Node]; w != nil {
 			w.note = "from " + e.From
 		}
-	case runlog.FetchDone:
+	case record.FetchDone:
 		next := innerSteps
 		if t.reducing || t.learners[e.Node] {
 			next = Waiting
@@ -275,59 +275,59 @@ func (t *timeliner) add(e runlog.Event) {
 }
 
 // stand takes the events that change how workers stand.
-func (t *timeliner) stand(e runlog.Event) {
+func (t *timeliner) stand(e record.Event) {
 	is := func(kind Kind) stance { return stance{node: e.Node, kind: kind} }
 	link := stance{node: cmp.Or(e.Node, e.From), kind: Relinked, link: e.To}
 	switch e.Type {
-	case runlog.Sideline:
+	case record.Sideline:
 		t.start(is(Sidelined), e, words.Because(e.Reason))
-	case runlog.Rejoin:
+	case record.Rejoin:
 		t.stop(is(Sidelined), e.T)
-	case runlog.Crash, runlog.Fail:
+	case record.Crash, record.Fail:
 		note := "crashed"
-		if e.Type == runlog.Fail {
+		if e.Type == record.Fail {
 			note = "gave up"
 		}
 		t.end(e)
 		t.stop(is(Sidelined), e.T)
 		t.start(is(Dead), e, note)
-	case runlog.Restart:
+	case record.Restart:
 		t.back(e)
 		t.stop(is(Paused), e.T)
 		t.enter(e.Node, e.T, Waiting, e.Round)
-	case runlog.Evict:
+	case record.Evict:
 		t.end(e)
 		for _, kind := range []Kind{Sidelined, Dead, Slowed, CutOff, Paused} {
 			t.stop(is(kind), e.T)
 		}
 		t.start(is(Removed), e, words.Because(e.Reason))
-	case runlog.Slow:
+	case record.Slow:
 		t.stop(is(Slowed), e.T)
 		t.start(is(Slowed), e, markText(e))
-	case runlog.Restore:
+	case record.Restore:
 		t.stop(is(Slowed), e.T)
-	case runlog.Pause:
+	case record.Pause:
 		t.start(is(Paused), e, "")
-	case runlog.Resume:
+	case record.Resume:
 		t.stop(is(Paused), e.T)
-	case runlog.Partition:
+	case record.Partition:
 		for _, id := range e.IDs {
 			t.start(stance{node: scenarios.NodeName(id), kind: CutOff}, e, "")
 		}
-	case runlog.Heal:
+	case record.Heal:
 		for _, name := range t.out.Nodes {
 			if len(e.IDs) == 0 || slices.ContainsFunc(e.IDs, func(id policy.ID) bool { return scenarios.NodeName(id) == name }) {
 				t.stop(stance{node: name, kind: CutOff}, e.T)
 			}
 		}
-	case runlog.LinkFault:
+	case record.LinkFault:
 		t.start(link, e, markText(e))
-	case runlog.LinkRestored:
+	case record.LinkRestored:
 		t.stop(link, e.T)
 	}
 }
 
-func (t *timeliner) step(e runlog.Event) {
+func (t *timeliner) step(e record.Event) {
 	w := t.workers[e.Node]
 	if w == nil || w.what == "" {
 		return
@@ -344,7 +344,7 @@ func (t *timeliner) step(e runlog.Event) {
 	}
 }
 
-func (t *timeliner) reduceStart(e runlog.Event) {
+func (t *timeliner) reduceStart(e record.Event) {
 	for _, id := range e.Participants {
 		name := scenarios.NodeName(id)
 		w := t.workers[name]
@@ -378,9 +378,9 @@ func receiver(s *scenarios.Scenario, ring []policy.ID, id policy.ID) string {
 }
 
 // markText puts an event that a picture marks into words; "" for all others.
-func markText(e runlog.Event) string {
+func markText(e record.Event) string {
 	switch e.Type {
-	case runlog.Join:
+	case record.Join:
 		switch {
 		case e.T == 0 || e.Reason == nil:
 		case e.Reason.Rule == policy.RuleRejoin:
@@ -388,87 +388,87 @@ func markText(e runlog.Event) string {
 		case e.Reason.Rule == policy.RuleJoin:
 			return e.Node + " joins"
 		}
-	case runlog.Crash:
+	case record.Crash:
 		return e.Node + " crashes"
-	case runlog.Restart:
+	case record.Restart:
 		return fmt.Sprintf("process %d of %s begins", e.Incarnation, e.Node)
-	case runlog.Fail:
+	case record.Fail:
 		return e.Node + " gives up, and says so"
-	case runlog.Preempt:
+	case record.Preempt:
 		if e.Duration == 0 {
 			return e.Node + " is preempted without notice"
 		}
 		return fmt.Sprintf("%s is preempted in %s", e.Node, words.Micros(e.Duration))
-	case runlog.CoordinatorCrash:
+	case record.CoordinatorCrash:
 		if e.Cause != "" {
 			return "the coordinator dies of itself (" + e.Cause + ")"
 		}
 		return "the coordinator crashes"
-	case runlog.CoordinatorBack:
+	case record.CoordinatorBack:
 		return "the coordinator is back"
-	case runlog.RunResume:
+	case record.RunResume:
 		return fmt.Sprintf("everything had died; the run goes on from outer step %d", e.Round)
-	case runlog.UploadStart:
+	case record.UploadStart:
 		return fmt.Sprintf("%s begins to upload outer state %d", e.Node, e.Round)
-	case runlog.UploadDone:
+	case record.UploadDone:
 		if e.Cause != "" {
 			return fmt.Sprintf("the upload of outer state %d by %s has failed: %s", e.Round, e.Node, e.Cause)
 		}
 		return fmt.Sprintf("the store has outer state %d of %s, after %s", e.Round, e.Node, words.Micros(e.Duration))
-	case runlog.Leave:
+	case record.Leave:
 		return e.Node + " leaves"
-	case runlog.Slow:
+	case record.Slow:
 		return fmt.Sprintf("%s’s inner steps take %g times as long", e.Node, e.Factor)
-	case runlog.Restore:
+	case record.Restore:
 		return e.Node + " is as fast as before"
-	case runlog.Pause:
+	case record.Pause:
 		return e.Node + " is paused"
-	case runlog.Resume:
+	case record.Resume:
 		return e.Node + " goes on"
-	case runlog.Partition:
+	case record.Partition:
 		return words.Workers(e.IDs) + " cut off from everybody else"
-	case runlog.Heal:
+	case record.Heal:
 		if len(e.IDs) == 0 {
 			return "all partitions end"
 		}
 		return words.Workers(e.IDs) + " connected again"
-	case runlog.LinkFault:
+	case record.LinkFault:
 		if e.Op == "" { // in older records
 			return linkText(e) + " changes"
 		}
 		return linkText(e) + ": " + e.Op
-	case runlog.LinkRestored:
+	case record.LinkRestored:
 		return linkText(e) + " is as before"
-	case runlog.Sideline:
+	case record.Sideline:
 		return fmt.Sprintf("%s sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
-	case runlog.Rejoin:
+	case record.Rejoin:
 		return fmt.Sprintf("%s back in time in round %d", e.Node, e.Round)
-	case runlog.Evict:
+	case record.Evict:
 		return fmt.Sprintf("%s evicted in round %d (%s): %s", e.Node, e.Round, ruleOf(e.Reason), words.Because(e.Reason))
-	case runlog.Reject:
+	case record.Reject:
 		return e.Node + " refused"
-	case runlog.ReduceAbort:
+	case record.ReduceAbort:
 		return fmt.Sprintf("all-reduce of round %d aborted (%s)", e.Round, ruleOf(e.Reason))
-	case runlog.Horizon:
+	case record.Horizon:
 		return "horizon reached"
 	}
 	return voteText(e)
 }
 
 // voteText is about votes, and what two lineages of outer states come from.
-func voteText(e runlog.Event) string {
+func voteText(e record.Event) string {
 	switch e.Type {
-	case runlog.FailReduce:
+	case record.FailReduce:
 		return "a reduction is to fail at " + e.Node
-	case runlog.Diverged:
+	case record.Diverged:
 		return fmt.Sprintf("outer step %d is taken again, by %s: lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
-	case runlog.Undone:
+	case record.Undone:
 		return fmt.Sprintf("the last %d outer steps of lineage %d are lost: %s was the last to hold them", e.Step, e.Lineage, e.Node)
 	}
 	return ""
 }
 
-func linkText(e runlog.Event) string {
+func linkText(e record.Event) string {
 	if e.Node != "" {
 		return "access link of " + e.Node
 	}

@@ -17,10 +17,10 @@ import (
 
 	"testbed/internal/stories"
 	"testbed/policy"
-	"testbed/report/record"
+	"testbed/record"
+	"testbed/report/runs"
 	"testbed/report/timeline"
 	"testbed/report/words"
-	"testbed/runlog"
 	"testbed/scenarios"
 	"testbed/sim"
 )
@@ -29,20 +29,20 @@ import (
 // processors measured it.
 const recorded = "../testdata/compare"
 
-func read(t *testing.T, dirs ...string) *record.Record {
+func read(t *testing.T, dirs ...string) *runs.Record {
 	t.Helper()
-	rec, err := record.Read(dirs...)
+	rec, err := runs.Read(dirs...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rec
 }
 
-func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) record.Run {
+func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) runs.Run {
 	t.Helper()
-	var run record.Run
+	var run runs.Run
 	var err error
-	run.Summary, err = sim.Run(s, name, func(e runlog.Event) { run.Events = append(run.Events, e) })
+	run.Summary, err = sim.Run(s, name, func(e record.Event) { run.Events = append(run.Events, e) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) record.Run {
 
 // everyRun calls f with runs of the whole library, simulated, and with
 // measured ones.
-func everyRun(t *testing.T, f func(t *testing.T, s *scenarios.Scenario, run record.Run)) {
+func everyRun(t *testing.T, f func(t *testing.T, s *scenarios.Scenario, run runs.Run)) {
 	t.Helper()
 	all, err := scenarios.Library()
 	if err != nil {
@@ -74,7 +74,7 @@ type life struct{ from, until policy.Time }
 // TestTimelineLeavesNoGap: from its join to its end a worker does one thing at
 // a time, and always something; and no completed inner step is lost.
 func TestTimelineLeavesNoGap(t *testing.T) {
-	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run record.Run) {
+	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run runs.Run) {
 		line := timeline.New(s, run.Events)
 		lives, stepped := map[string][]life{}, map[string]policy.Time{}
 		end := func(node string, at policy.Time) {
@@ -85,17 +85,17 @@ func TestTimelineLeavesNoGap(t *testing.T) {
 		last := run.Events[len(run.Events)-1].T
 		for _, e := range run.Events {
 			switch e.Type {
-			case runlog.Join, runlog.Restart:
+			case record.Join, record.Restart:
 				if n := len(lives[e.Node]); n == 0 || lives[e.Node][n-1].until < last {
 					lives[e.Node] = append(lives[e.Node], life{e.T, last})
 				}
-			case runlog.Crash, runlog.Fail, runlog.Evict:
+			case record.Crash, record.Fail, record.Evict:
 				end(e.Node, e.T)
-			case runlog.RunEnd:
+			case record.RunEnd:
 				for node := range lives {
 					end(node, e.T)
 				}
-			case runlog.Step:
+			case record.Step:
 				stepped[e.Node] += e.Duration
 			}
 		}
@@ -124,7 +124,7 @@ func TestTimelineLeavesNoGap(t *testing.T) {
 				t.Errorf("%s: what it does ends at %d, and it does at %d", node, at, ended)
 			}
 			// Clocks of two processes cut a measured step short by their error.
-			if off := stepped[node] - steps; off < 0 || off > stepped[node]/50 || run.World == runlog.Sim && off != 0 {
+			if off := stepped[node] - steps; off < 0 || off > stepped[node]/50 || run.World == record.Sim && off != 0 {
 				t.Errorf("%s: steps of %d µs are shown as %d", node, stepped[node], steps)
 			}
 		}
@@ -165,28 +165,28 @@ func TestTimelineByHand(t *testing.T) {
 	s := &scenarios.Scenario{InnerSteps: 1, Workers: []scenarios.Worker{{ID: 0}, {ID: 1}, {ID: 2}}}
 	why := &policy.Reason{Rule: policy.RuleLate}
 	all, two := []policy.ID{0, 2}, []policy.ID{0}
-	line := timeline.New(s, []runlog.Event{
-		{T: 0, Type: runlog.Join, Node: "w0", Round: 1},
-		{T: 0, Type: runlog.Join, Node: "w1", Round: 1},
-		{T: 0, Type: runlog.Join, Node: "w2", Round: 1},
-		{T: 5, Type: runlog.Slow, Node: "w1", Factor: 3},
-		{T: 40, Type: runlog.Step, Node: "w0", Round: 1, Step: 1, Duration: 38},
-		{T: 42, Type: runlog.Step, Node: "w2", Round: 1, Step: 1, Duration: 40},
-		{T: 50, Type: runlog.RoundClose, Round: 1, Participants: all, Missing: []policy.ID{1}, Reason: why},
-		{T: 50, Type: runlog.Sideline, Node: "w1", Round: 1, Reason: why},
-		{T: 50, Type: runlog.ReduceStart, Round: 1, Epoch: 1, Participants: all},
-		{T: 60, Type: runlog.Crash, Node: "w2"},
-		{T: 70, Type: runlog.Evict, Node: "w2", Round: 1, Reason: &policy.Reason{Rule: policy.RuleHeartbeat}},
-		{T: 70, Type: runlog.ReduceAbort, Round: 1, Epoch: 1, Participants: all, Reason: why},
-		{T: 71, Type: runlog.ReduceStart, Round: 1, Epoch: 2, Participants: two},
-		{T: 90, Type: runlog.OuterStep, Round: 1, Epoch: 2, Participants: two},
+	line := timeline.New(s, []record.Event{
+		{T: 0, Type: record.Join, Node: "w0", Round: 1},
+		{T: 0, Type: record.Join, Node: "w1", Round: 1},
+		{T: 0, Type: record.Join, Node: "w2", Round: 1},
+		{T: 5, Type: record.Slow, Node: "w1", Factor: 3},
+		{T: 40, Type: record.Step, Node: "w0", Round: 1, Step: 1, Duration: 38},
+		{T: 42, Type: record.Step, Node: "w2", Round: 1, Step: 1, Duration: 40},
+		{T: 50, Type: record.RoundClose, Round: 1, Participants: all, Missing: []policy.ID{1}, Reason: why},
+		{T: 50, Type: record.Sideline, Node: "w1", Round: 1, Reason: why},
+		{T: 50, Type: record.ReduceStart, Round: 1, Epoch: 1, Participants: all},
+		{T: 60, Type: record.Crash, Node: "w2"},
+		{T: 70, Type: record.Evict, Node: "w2", Round: 1, Reason: &policy.Reason{Rule: policy.RuleHeartbeat}},
+		{T: 70, Type: record.ReduceAbort, Round: 1, Epoch: 1, Participants: all, Reason: why},
+		{T: 71, Type: record.ReduceStart, Round: 1, Epoch: 2, Participants: two},
+		{T: 90, Type: record.OuterStep, Round: 1, Epoch: 2, Participants: two},
 		// The coordinator has this from the worker, and later than what follows from it.
-		{T: 88, Type: runlog.Reduced, Node: "w0", Round: 1, Epoch: 2, Duration: 15, ReduceScatter: 9},
-		{T: 90, Type: runlog.FetchStart, Node: "w1", Round: 2, From: "w0"},
-		{T: 95, Type: runlog.FetchDone, Node: "w1", Round: 2},
-		{T: 99, Type: runlog.Partition, IDs: []policy.ID{1}},
-		{T: 110, Type: runlog.RunEnd},
-		{T: 200, Type: runlog.State, Round: 1},
+		{T: 88, Type: record.Reduced, Node: "w0", Round: 1, Epoch: 2, Duration: 15, ReduceScatter: 9},
+		{T: 90, Type: record.FetchStart, Node: "w1", Round: 2, From: "w0"},
+		{T: 95, Type: record.FetchDone, Node: "w1", Round: 2},
+		{T: 99, Type: record.Partition, IDs: []policy.ID{1}},
+		{T: 110, Type: record.RunEnd},
+		{T: 200, Type: record.State, Round: 1},
 	})
 	type spans = []timeline.Span
 	want := timeline.Timeline{
@@ -235,9 +235,9 @@ func TestTimelineByHand(t *testing.T) {
 // Event Format; metadata first and then in order of time; a name for every
 // process and thread; on one thread no spans that overlap; counters that end.
 func TestTraceFormat(t *testing.T) {
-	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run record.Run) {
+	everyRun(t, func(t *testing.T, s *scenarios.Scenario, run runs.Run) {
 		var b bytes.Buffer
-		if err := timeline.WriteTrace(&b, &record.Record{Scenario: s, Runs: []record.Run{run}}); err != nil {
+		if err := timeline.WriteTrace(&b, &runs.Record{Scenario: s, Runs: []runs.Run{run}}); err != nil {
 			t.Fatal(err)
 		}
 		var trace struct {
@@ -322,7 +322,7 @@ func TestTraceFormat(t *testing.T) {
 				}
 			}
 		}
-		if (sending > 0) != (run.World == runlog.Real) {
+		if (sending > 0) != (run.World == record.Real) {
 			t.Errorf("%d counters of what is sent in a %s run", sending, run.World)
 		}
 		last := now // or the end of a span
@@ -417,7 +417,7 @@ func strictTrace(t *testing.T, text []byte) {
 // TestTraceOfQueues: what waits at links is there for each node, in kB.
 func TestTraceOfQueues(t *testing.T) {
 	rec := read(t, filepath.Join(recorded, "real-straggler"))
-	rec.Runs[0].Queues = []runlog.Queue{{T: 10, Node: "w0", Up: 3000}, {T: 20, Node: "coordinator", Down: 42}, {T: 30, Node: "w0"}, {T: 40, Node: "w77", Up: 1}}
+	rec.Runs[0].Queues = []record.Queue{{T: 10, Node: "w0", Up: 3000}, {T: 20, Node: "coordinator", Down: 42}, {T: 30, Node: "w0"}, {T: 40, Node: "w77", Up: 1}}
 	var b bytes.Buffer
 	if err := timeline.WriteTrace(&b, rec); err != nil {
 		t.Fatal(err)
@@ -441,7 +441,7 @@ func TestTraceOfQueues(t *testing.T) {
 // TestHostsStandTogether: nodes of a host are next to each other, and bear its name.
 func TestHostsStandTogether(t *testing.T) {
 	rec := read(t, filepath.Join(recorded, "real-straggler"))
-	rec.Runs[0].Hosts = []runlog.Host{{Name: "a", Nodes: []string{"coordinator", "w3"}}, {Name: "b", Nodes: []string{"w0", "w2"}}, {Name: "c", Nodes: []string{"w1"}}}
+	rec.Runs[0].Hosts = []record.Host{{Name: "a", Nodes: []string{"coordinator", "w3"}}, {Name: "b", Nodes: []string{"w0", "w2"}}, {Name: "c", Nodes: []string{"w1"}}}
 	line := timeline.New(rec.Scenario, rec.Runs[0].Events)
 	line.Group(rec.Runs[0].Hosts)
 	if got := strings.Join(line.Nodes, " "); got != "w3 w0 w2 w1" {

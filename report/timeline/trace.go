@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"testbed/policy"
-	"testbed/report/record"
-	"testbed/runlog"
+	"testbed/record"
+	"testbed/report/runs"
 	"testbed/scenarios"
 )
 
@@ -63,7 +63,7 @@ func (t *tracer) name(process, thread int, what, name string) {
 }
 
 // process names the process of a node, which stands with those on its host.
-func (t *tracer) process(number int, node string, hosts []runlog.Host) {
+func (t *tracer) process(number int, node string, hosts []record.Host) {
 	name := node
 	for _, h := range hosts {
 		if slices.Contains(h.Nodes, node) {
@@ -85,7 +85,7 @@ func (t *tracer) count(process int, name string, time policy.Time, value float64
 
 // WriteTrace writes the record's only run in the Trace Event Format: each node
 // is a process, and all are on the coordinator's clock in real time.
-func WriteTrace(out io.Writer, rec *record.Record) error {
+func WriteTrace(out io.Writer, rec *runs.Record) error {
 	if len(rec.Runs) != 1 {
 		var dirs []string
 		for _, run := range rec.Runs {
@@ -146,7 +146,7 @@ func WriteTrace(out io.Writer, rec *record.Record) error {
 
 // spans writes what workers do, and how they stand: one thread for each way,
 // because ways of standing overlap.
-func (t *tracer) spans(rec *record.Record, line Timeline, process map[string]int) {
+func (t *tracer) spans(rec *runs.Record, line Timeline, process map[string]int) {
 	for _, s := range line.Doing {
 		args := map[string]any{"round": s.Round}
 		if s.Note != "" {
@@ -181,7 +181,7 @@ func (t *tracer) spans(rec *record.Record, line Timeline, process map[string]int
 	}
 }
 
-func (t *tracer) rounds(run record.Run) {
+func (t *tracer) rounds(run runs.Run) {
 	for _, r := range Rounds(&run) {
 		args := map[string]any{"round": r.Round, "participants": r.Participants, "left out": r.Left, "why": r.Why}
 		t.span(coordinatorProcess, roundsThread, fmt.Sprintf("round %d: collecting", r.Round), r.Start, r.Close, args)
@@ -204,23 +204,23 @@ func (t *tracer) marks(line Timeline, process map[string]int) {
 
 // counters writes how many members there are, how many have arrived, and how
 // fast each worker sends in a reduction, on the average of it.
-func (t *tracer) counters(run record.Run, process map[string]int) {
+func (t *tracer) counters(run runs.Run, process map[string]int) {
 	members, arrived := 0, 0
 	for _, e := range run.Events {
 		switch {
-		case e.Type == runlog.Join:
+		case e.Type == record.Join:
 			members++
 			t.count(coordinatorProcess, "members", e.T, float64(members))
-		case e.Type == runlog.Evict:
+		case e.Type == record.Evict:
 			members--
 			t.count(coordinatorProcess, "members", e.T, float64(members))
-		case e.Type == runlog.Arrive && !e.Late:
+		case e.Type == record.Arrive && !e.Late:
 			arrived++
 			t.count(coordinatorProcess, "arrived", e.T, float64(arrived))
-		case e.Type == runlog.RoundClose:
+		case e.Type == record.RoundClose:
 			arrived = 0
 			t.count(coordinatorProcess, "arrived", e.T, 0)
-		case e.Type == runlog.Reduced && e.Duration > 0 && process[e.Node] != 0:
+		case e.Type == record.Reduced && e.Duration > 0 && process[e.Node] != 0:
 			seconds := float64(e.Duration) * t.scale / 1e6
 			t.count(process[e.Node], "sending, Mbit/s", e.T-e.Duration, 8*float64(e.BytesSent)/1e6/seconds)
 			t.count(process[e.Node], "sending, Mbit/s", e.T, 0)
@@ -229,7 +229,7 @@ func (t *tracer) counters(run record.Run, process map[string]int) {
 }
 
 // queues writes how much waited for the links of each node.
-func (t *tracer) queues(run record.Run, process map[string]int) {
+func (t *tracer) queues(run runs.Run, process map[string]int) {
 	for _, q := range run.Queues {
 		of := process[q.Node]
 		if q.Node == scenarios.Coordinator {

@@ -17,9 +17,9 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/allreduce/entropy"
+	"testbed/allreduce/reduction"
 	"testbed/policy"
 	"testbed/scenarios"
-	"testbed/scenarios/averaging"
 	"testbed/scenarios/convert"
 	"testbed/shaping"
 )
@@ -96,7 +96,7 @@ func random(t *rapid.T) *scenarios.Scenario {
 	s.Real.Parameters = rapid.IntRange(1, 1<<30).Draw(t, "parameters")
 	s.Real.AllReduce.Entropy = rapid.SampledFrom(entropy.Modes).Draw(t, "entropy")
 	if s.Real.AllReduce.Algorithm == "ring" && rapid.Bool().Draw(t, "rates") {
-		s.Real.AllReduce.Order = averaging.OrderGivenRates
+		s.Real.AllReduce.Order = reduction.OrderGivenRates
 		for range s.Workers {
 			row := rapid.SliceOfN(rapid.Int64Range(1000, 1e12), len(s.Workers), len(s.Workers)).Draw(t, "row")
 			rates := make([]shaping.Rate, len(row))

@@ -11,12 +11,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"testbed/allreduce/reduction"
+	"testbed/allreduce/ringorder"
 	"testbed/policy"
 	"testbed/scenarios"
-	"testbed/scenarios/averaging"
-	"testbed/scenarios/ringorder"
-	"testbed/scenarios/work"
 	"testbed/shaping"
+	"testbed/train/work"
 )
 
 // Network is what Write writes, as JSON has it.
@@ -143,7 +143,7 @@ func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 		fmt.Fprintf(out, "%s → ", scenarios.NodeName(id))
 	}
 	fmt.Fprintln(out, scenarios.NodeName(r.Order[0]))
-	if by == averaging.OrderMeasured || by == averaging.OrderMeasuredRates {
+	if by == reduction.OrderMeasured || by == reduction.OrderMeasuredRates {
 		fmt.Fprintln(out, "  by the plan; a run measures first, and may find another")
 	}
 	if r.NaiveRate > 0 {

@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/stats"
 	"testbed/shaping"
-	"testbed/stats"
 )
 
 const milli = time.Millisecond

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"testbed/internal/stats"
 	"testbed/shaping"
-	"testbed/stats"
 )
 
 // Report compares a network with its plan.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"testbed/stats"
+	"testbed/internal/stats"
 )
 
 // HalfWidth estimates the half-width of a uniform variation from the range

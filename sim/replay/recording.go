@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
-	"testbed/sim/churn"
+	"testbed/sim"
 )
 
 // Recording is what the record of a run says about everything but decisions:
@@ -21,7 +21,7 @@ import (
 // silent, and how late timers were.
 type Recording struct {
 	scenario *scenarios.Scenario
-	run      runlog.Run
+	run      record.Run
 	end      policy.Time
 
 	joins   map[policy.ID]happened
@@ -34,7 +34,7 @@ type Recording struct {
 	evicted map[policy.ID]policy.Time
 
 	work      map[turn]*recordedWork
-	steps     map[policy.ID][]runlog.Event // of all rounds
+	steps     map[policy.ID][]record.Event // of all rounds
 	overhead  map[policy.ID]policy.Time    // of a round besides its inner steps, the median
 	reduces   map[int][]recordedReduce     // attempts, by round
 	reduction policy.Time                  // the median of those that succeeded
@@ -52,7 +52,7 @@ type Recording struct {
 type happened struct {
 	at    policy.Time
 	order int
-	event runlog.Event
+	event record.Event
 }
 
 // loss is a worker found to be gone by other signs than its heartbeats.
@@ -75,7 +75,7 @@ type turn struct {
 type recordedWork struct {
 	begun   policy.Time
 	known   bool           // the record shows when it began
-	steps   []runlog.Event // completed inner steps, by number
+	steps   []record.Event // completed inner steps, by number
 	took    policy.Time    // from the word to begin to the arrival
 	arrived bool
 	at      policy.Time // of the arrival
@@ -108,19 +108,19 @@ type recordedClose struct {
 }
 
 // NewRecording reads the events of a run of the scenario.
-func NewRecording(s *scenarios.Scenario, events []runlog.Event) (*Recording, error) {
-	if len(events) == 0 || events[0].Type != runlog.RunStart || events[0].Run == nil {
+func NewRecording(s *scenarios.Scenario, events []record.Event) (*Recording, error) {
+	if len(events) == 0 || events[0].Type != record.RunStart || events[0].Run == nil {
 		return nil, fmt.Errorf("replaying %s: the record does not begin with run_start", s.Name)
 	}
 	r := &Recording{
 		scenario: s, run: *events[0].Run,
 		joins: map[policy.ID]happened{}, crashes: map[policy.ID]happened{}, leaves: map[policy.ID]happened{}, losses: map[policy.ID]loss{},
-		factors: map[policy.ID][]factorChange{}, evicted: map[policy.ID]policy.Time{}, steps: map[policy.ID][]runlog.Event{}, work: map[turn]*recordedWork{}, overhead: map[policy.ID]policy.Time{},
+		factors: map[policy.ID][]factorChange{}, evicted: map[policy.ID]policy.Time{}, steps: map[policy.ID][]record.Event{}, work: map[turn]*recordedWork{}, overhead: map[policy.ID]policy.Time{},
 		reduces: map[int][]recordedReduce{}, fetches: map[turn][]recordedFetch{},
 		silent: map[policy.ID]map[int]policy.Time{}, gone: map[policy.ID]policy.Time{}, checks: map[int]happened{}, closes: map[int]recordedClose{},
 	}
-	if r.run.Schema != runlog.Schema {
-		return nil, fmt.Errorf("replaying %s: the record has version %d of the format, this program reads %d", s.Name, r.run.Schema, runlog.Schema)
+	if r.run.Schema != record.Schema {
+		return nil, fmt.Errorf("replaying %s: the record has version %d of the format, this program reads %d", s.Name, r.run.Schema, record.Schema)
 	}
 	if s.Exchange().Overlap > 0 {
 		return nil, fmt.Errorf("replaying %s: its rounds overlap (train.outer.overlap), and what workers have done ahead is not in the record; such a run cannot be replayed", s.Name)
@@ -155,7 +155,7 @@ type reader struct {
 	watching map[policy.ID]bool // joiners whose first round is still to come
 }
 
-func (r *reader) read(i int, e runlog.Event) error {
+func (r *reader) read(i int, e record.Event) error {
 	if e.T < 0 || e.T > maxTime || e.Duration < 0 || e.Duration > maxTime {
 		return fmt.Errorf("its time of %d µs or its duration of %d µs is beyond all reason", e.T, e.Duration)
 	}
@@ -170,7 +170,7 @@ func (r *reader) read(i int, e runlog.Event) error {
 			return fmt.Errorf("%s is not in the scenario", e.Node)
 		}
 	}
-	if e.Type != runlog.Step && e.Type != runlog.State { // timed by workers, or after the end
+	if e.Type != record.Step && e.Type != record.State { // timed by workers, or after the end
 		r.end = max(r.end, e.T)
 	}
 	at := happened{at: e.T, order: i, event: e}
@@ -179,45 +179,45 @@ func (r *reader) read(i int, e runlog.Event) error {
 		rule = e.Reason.Rule
 	}
 	switch e.Type {
-	case runlog.Restart:
+	case record.Restart:
 		return errors.New("what lay between two processes of a worker is not in the record; such a run cannot be replayed")
-	case runlog.Join:
+	case record.Join:
 		return r.join(id, at)
-	case runlog.CoordinatorCrash, runlog.RunResume:
+	case record.CoordinatorCrash, record.RunResume:
 		return errors.New("what workers had to say while nobody listened is not in the record; such a run cannot be replayed")
-	case runlog.Crash, runlog.Fail:
+	case record.Crash, record.Fail:
 		if _, dead := r.crashes[id]; !dead {
 			r.crashes[id] = at
 		}
-	case runlog.Leave:
+	case record.Leave:
 		if _, told := r.leaves[id]; !told {
 			r.leaves[id] = at
 		}
-	case runlog.Slow:
+	case record.Slow:
 		r.factors[id] = append(r.factors[id], factorChange{e.T, e.Factor})
 		r.other = append(r.other, at)
-	case runlog.Restore:
+	case record.Restore:
 		r.factors[id] = append(r.factors[id], factorChange{e.T, 1})
 		r.other = append(r.other, at)
-	case runlog.Diverged:
+	case record.Diverged:
 		return errors.New("two lineages of outer states went on at once, of which replay knows one; such a run cannot be replayed")
-	case runlog.FailReduce, runlog.Pause, runlog.Resume, runlog.Preempt, runlog.Partition, runlog.Heal, runlog.LinkFault, runlog.LinkRestored:
+	case record.FailReduce, record.Pause, record.Resume, record.Preempt, record.Partition, record.Heal, record.LinkFault, record.LinkRestored:
 		r.other = append(r.other, at)
-	case runlog.Step:
+	case record.Step:
 		w := r.at(turn{id, e.Round})
 		if e.Step == len(w.steps)+1 {
 			w.steps = append(w.steps, e)
 			r.steps[id] = append(r.steps[id], e)
 		}
-	case runlog.Arrive:
+	case record.Arrive:
 		r.arrive(id, at)
-	case runlog.RoundClose:
+	case record.RoundClose:
 		r.closed(i, e, rule)
-	case runlog.ReduceStart, runlog.ReduceAbort, runlog.ReduceDone, runlog.OuterStep:
+	case record.ReduceStart, record.ReduceAbort, record.ReduceDone, record.OuterStep:
 		r.reduction(at, rule)
-	case runlog.FetchStart:
+	case record.FetchStart:
 		r.startFetch(id, at, rule)
-	case runlog.FetchDone:
+	case record.FetchDone:
 		r.endFetch(id, i, e.T, func(f *recordedFetch) { f.done = true })
 		switch {
 		case r.watching[id]: // when it begins, the record does not show
@@ -225,12 +225,12 @@ func (r *reader) read(i int, e runlog.Event) error {
 		case !r.reducing:
 			r.begin(id, e.Round, e.T)
 		}
-	case runlog.HeartbeatMiss:
+	case record.HeartbeatMiss:
 		if e.Reason == nil {
 			return errors.New("it has no reason")
 		}
 		r.missed(id, at)
-	case runlog.Evict:
+	case record.Evict:
 		r.evict(id, at, rule)
 	}
 	return nil
@@ -267,15 +267,15 @@ func (r *reader) arrive(id policy.ID, at happened) {
 // reduction takes in an event of the reduction under way.
 func (r *reader) reduction(at happened, rule policy.Rule) {
 	e := at.event
-	r.reducing = e.Type == runlog.ReduceStart || r.reducing && e.Type == runlog.ReduceDone
-	if e.Type == runlog.ReduceStart {
+	r.reducing = e.Type == record.ReduceStart || r.reducing && e.Type == record.ReduceDone
+	if e.Type == record.ReduceStart {
 		r.reduces[e.Round] = append(r.reduces[e.Round], recordedReduce{begun: e.T, participants: e.Participants})
 		return
 	}
 	if k := len(r.reduces[e.Round]) - 1; k >= 0 {
 		last := &r.reduces[e.Round][k]
 		switch e.Type {
-		case runlog.ReduceAbort:
+		case record.ReduceAbort:
 			if last.done { // for the others
 				last.without = e.Participants
 				return
@@ -284,13 +284,13 @@ func (r *reader) reduction(at happened, rule policy.Rule) {
 			if rule == policy.RuleReduceFailed || rule == policy.RuleProgress {
 				last.failed, last.peer = e.Reason.Lost, e.Reason.Peer
 			}
-		case runlog.ReduceDone:
+		case record.ReduceDone:
 			last.slowest, last.order = e.Duration, at.order
-		case runlog.OuterStep:
+		case record.OuterStep:
 			last.done, last.took = true, e.T-last.begun
 		}
 	}
-	if e.Type == runlog.OuterStep && e.Round < r.scenario.TargetOuterSteps {
+	if e.Type == record.OuterStep && e.Round < r.scenario.TargetOuterSteps {
 		for _, id := range e.Participants {
 			delete(r.watching, id)
 			r.begin(id, e.Round+1, e.T)
@@ -370,7 +370,7 @@ func (r *reader) endFetch(id policy.ID, order int, now policy.Time, how func(*re
 	how(f)
 }
 
-func (r *reader) closed(order int, e runlog.Event, rule policy.Rule) {
+func (r *reader) closed(order int, e record.Event, rule policy.Rule) {
 	c := recordedClose{rule: rule, order: order}
 	switch {
 	case rule == policy.RuleDeadline && e.Reason.Deadline != nil:
@@ -424,7 +424,7 @@ func (r *Recording) conclude() {
 			r.overhead[w.ID] = policy.Median(all)
 		}
 	}
-	model := churn.Transfer(r.scenario)
+	model := sim.Transfer(r.scenario)
 	var reductions, fetches []policy.Time
 	for _, attempts := range r.reduces {
 		for _, a := range attempts {
@@ -451,7 +451,7 @@ func (r *Recording) conclude() {
 			continue
 		}
 		id := *in.ID
-		at := happened{at: in.At, order: later, event: runlog.Event{T: in.At, Node: scenarios.NodeName(id)}}
+		at := happened{at: in.At, order: later, event: record.Event{T: in.At, Node: scenarios.NodeName(id)}}
 		evicted, out := r.evicted[id]
 		unseen := in.At > r.end || out && in.At > evicted // nobody was there any more
 		_, crashed := r.crashes[id]
@@ -459,16 +459,16 @@ func (r *Recording) conclude() {
 		switch {
 		case !unseen:
 		case in.Op == scenarios.Crash && !crashed && !left:
-			at.event.Type = runlog.Crash
+			at.event.Type = record.Crash
 			r.crashes[id] = at
 		case in.Op == scenarios.Leave && !crashed && !left:
 			r.leaves[id] = at
 		case in.Op == scenarios.Slow:
-			at.event.Type, at.event.Factor = runlog.Slow, *in.Factor
+			at.event.Type, at.event.Factor = record.Slow, *in.Factor
 			r.factors[id] = append(r.factors[id], factorChange{in.At, *in.Factor})
 			r.other = append(r.other, at)
 		case in.Op == scenarios.Restore:
-			at.event.Type = runlog.Restore
+			at.event.Type = record.Restore
 			r.factors[id] = append(r.factors[id], factorChange{in.At, 1})
 			r.other = append(r.other, at)
 		}

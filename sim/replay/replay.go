@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
@@ -26,8 +26,8 @@ type replay struct {
 	now     policy.Time
 	workers map[policy.ID]*replayed
 	order   []policy.ID
-	record  func(runlog.Event)
-	sum     *runlog.Summarizer
+	record  func(record.Event)
+	sum     *record.Summarizer
 	joining int
 	done    bool
 
@@ -51,8 +51,8 @@ type replayed struct {
 // What the queue holds.
 type (
 	replayJoin  policy.ID
-	replayCrash struct{ runlog.Event }
-	replayNote  struct{ runlog.Event }
+	replayCrash struct{ record.Event }
+	replayNote  struct{ record.Event }
 	replayLeave struct{ id policy.ID }
 	replayLoss  policy.Lost
 	replayBeat  policy.ID
@@ -80,25 +80,25 @@ type (
 // Replay runs a policy over the recording. If record is not nil it is given
 // every event in order. The policy's parameters are the scenario's; they may
 // differ from those of the run.
-func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog.Summary, error) {
+func (r *Recording) Replay(policyName string, note func(record.Event)) (record.Summary, error) {
 	configure := r.scenario.Machine
-	if r.run.World == runlog.Real {
+	if r.run.World == record.Real {
 		played := *r.scenario
 		played.Real.TimeScale = r.run.TimeScale
 		configure = played.RealMachine
 	}
 	cfg, err := configure(policyName)
 	if err != nil {
-		return runlog.Summary{}, err
+		return record.Summary{}, err
 	}
 	cfg.StallAfter = 0 // a standstill is told as the record has it
 	machine, err := policy.NewCoordinator(cfg)
 	if err != nil {
-		return runlog.Summary{}, fmt.Errorf("replaying %s: %w", r.scenario.Name, err)
+		return record.Summary{}, fmt.Errorf("replaying %s: %w", r.scenario.Name, err)
 	}
 	p := &replay{
 		Recording: r, machine: machine, workers: map[policy.ID]*replayed{},
-		record: record, sum: runlog.NewSummarizer(r.scenario), attempts: map[int]int{},
+		record: note, sum: record.NewSummarizer(r.scenario), attempts: map[int]int{},
 	}
 	for _, w := range r.scenario.Workers {
 		p.workers[w.ID] = &replayed{name: scenarios.NodeName(w.ID), fetches: map[int]int{}}
@@ -125,8 +125,8 @@ func (r *Recording) Replay(policyName string, record func(runlog.Event)) (runlog
 	for _, o := range r.other {
 		p.push(o.at, o.order, replayNote{o.event})
 	}
-	p.note(&runlog.Event{Type: runlog.RunStart, Run: &runlog.Run{
-		Schema: runlog.Schema, Scenario: r.scenario.Name, Policy: policyName, World: runlog.Replayed, Links: r.run.Links,
+	p.note(&record.Event{Type: record.RunStart, Run: &record.Run{
+		Schema: record.Schema, Scenario: r.scenario.Name, Policy: policyName, World: record.Replayed, Links: r.run.Links,
 		Seed: r.run.Seed, TimeScale: r.run.TimeScale,
 	}})
 	p.loop()
@@ -160,7 +160,7 @@ func (p *replay) loop() {
 	for !p.done {
 		if len(p.queue) == 0 || p.queue[0].at > p.scenario.Horizon {
 			p.now = p.scenario.Horizon
-			p.note(&runlog.Event{Type: runlog.Horizon})
+			p.note(&record.Event{Type: record.Horizon})
 			p.finish()
 			return
 		}
@@ -176,10 +176,10 @@ func (p *replay) loop() {
 func (p *replay) finish() {
 	complete := false
 	p.done = true
-	p.note(&runlog.Event{Type: runlog.RunEnd, Complete: &complete})
+	p.note(&record.Event{Type: record.RunEnd, Complete: &complete})
 }
 
-func (p *replay) note(e *runlog.Event) {
+func (p *replay) note(e *record.Event) {
 	e.T = p.now
 	p.sum.Add(e)
 	if p.record != nil {
@@ -207,7 +207,7 @@ func (p *replay) handle(what any) {
 	case replayLeave:
 		if w := p.workers[what.id]; !w.dead {
 			w.dead, w.diedAt = true, p.now
-			p.note(&runlog.Event{Type: runlog.Leave, Node: w.name})
+			p.note(&record.Event{Type: record.Leave, Node: w.name})
 			p.tell(policy.Leave{ID: what.id})
 		}
 	case replayLoss:
@@ -218,7 +218,7 @@ func (p *replay) handle(what any) {
 		p.tell(policy.Heartbeat{ID: policy.ID(what)})
 	case replayStep:
 		if w := p.workers[what.id]; w.gen == what.gen && !w.dead {
-			p.note(&runlog.Event{Type: runlog.Step, Node: w.name, Round: what.round, Step: what.step, Duration: what.took})
+			p.note(&record.Event{Type: record.Step, Node: w.name, Round: what.round, Step: what.step, Duration: what.took})
 		}
 	case replayArrival:
 		p.arrive(what)
@@ -268,7 +268,7 @@ func (p *replay) reduced() {
 	}
 	against := p.running.without
 	inFavour := slices.DeleteFunc(slices.Clone(p.ring), func(id policy.ID) bool { return slices.Contains(against, id) })
-	p.note(&runlog.Event{Type: runlog.ReduceDone, Round: round, Epoch: epoch, Participants: inFavour, Duration: took})
+	p.note(&record.Event{Type: record.ReduceDone, Round: round, Epoch: epoch, Participants: inFavour, Duration: took})
 	for _, id := range inFavour {
 		p.tell(policy.Reduced{ID: id, Round: round, Epoch: epoch})
 	}
@@ -350,7 +350,7 @@ func (p *replay) tell(e policy.Event) {
 }
 
 func (p *replay) act(a policy.Action) {
-	if e, ok := runlog.FromAction(p.now, a); ok {
+	if e, ok := record.FromAction(p.now, a); ok {
 		p.note(&e)
 	}
 	switch a := a.(type) {
@@ -429,7 +429,7 @@ func (p *replay) fetch(a *policy.Fetch) {
 	w := p.workers[a.ID]
 	w.gen++
 	f := recordedFetch{took: p.fetching, order: later}
-	if p.run.World == runlog.Sim && a.Rule == policy.RuleResync {
+	if p.run.World == record.Sim && a.Rule == policy.RuleResync {
 		f.took = 0 // as the simulator has it
 	}
 	if all, k := p.fetches[turn{a.ID, a.Round}], w.fetches[a.Round]; k < len(all) {

@@ -13,13 +13,13 @@ import (
 	"testbed/internal/randscenario"
 	"testbed/internal/stories"
 	"testbed/policy"
+	"testbed/policy/regions"
+	"testbed/record"
 	"testbed/report"
-	"testbed/runlog"
 	"testbed/scenarios"
-	"testbed/scenarios/learning"
-	"testbed/scenarios/regions"
 	"testbed/sim"
 	"testbed/sim/replay"
+	"testbed/train/task"
 )
 
 type failer interface {
@@ -29,14 +29,14 @@ type failer interface {
 }
 
 // replayed runs a policy over a record.
-func replayed(t failer, s *scenarios.Scenario, record []runlog.Event, policyName string) []runlog.Event {
+func replayed(t failer, s *scenarios.Scenario, note []record.Event, policyName string) []record.Event {
 	t.Helper()
-	r, err := replay.NewRecording(s, record)
+	r, err := replay.NewRecording(s, note)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var events []runlog.Event
-	if _, err := r.Replay(policyName, func(e runlog.Event) { events = append(events, e) }); err != nil {
+	var events []record.Event
+	if _, err := r.Replay(policyName, func(e record.Event) { events = append(events, e) }); err != nil {
 		t.Fatal(err)
 	}
 	return events
@@ -44,10 +44,10 @@ func replayed(t failer, s *scenarios.Scenario, record []runlog.Event, policyName
 
 // sameDecisions fails unless the replay has the decisions of the record, at
 // the same times.
-func sameDecisions(t failer, s *scenarios.Scenario, record []runlog.Event, policyName string) {
+func sameDecisions(t failer, s *scenarios.Scenario, note []record.Event, policyName string) {
 	t.Helper()
-	events := replayed(t, s, record, policyName)
-	was, is := report.Decisions(record), report.Decisions(events)
+	events := replayed(t, s, note, policyName)
+	was, is := report.Decisions(note), report.Decisions(events)
 	if d := report.Differences(was, is); len(d) > 0 {
 		t.Fatalf("%s: %d differences, the first in round %d: recorded %+v, replayed %+v", policyName, len(d), d[0].Round, d[0].Recorded, d[0].Replayed)
 	}
@@ -58,10 +58,10 @@ func sameDecisions(t failer, s *scenarios.Scenario, record []runlog.Event, polic
 	}
 }
 
-func recorded(t failer, s *scenarios.Scenario, policyName string) []runlog.Event {
+func recorded(t failer, s *scenarios.Scenario, policyName string) []record.Event {
 	t.Helper()
-	var events []runlog.Event
-	if _, err := sim.Run(s, policyName, func(e runlog.Event) { events = append(events, e) }); err != nil {
+	var events []record.Event
+	if _, err := sim.Run(s, policyName, func(e record.Event) { events = append(events, e) }); err != nil {
 		t.Fatal(err)
 	}
 	return events
@@ -111,9 +111,9 @@ func TestReplayOfRandomRuns(t *testing.T) {
 		s.Injects = slices.DeleteFunc(s.Injects, unplayable)
 		s.Policy.Rejoin = policy.RejoinNever
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
-		record := recorded(t, s, name)
-		if slices.ContainsFunc(record, func(e runlog.Event) bool { return e.Type == runlog.Diverged }) {
-			if _, err := replay.NewRecording(s, record); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+		note := recorded(t, s, name)
+		if slices.ContainsFunc(note, func(e record.Event) bool { return e.Type == record.Diverged }) {
+			if _, err := replay.NewRecording(s, note); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 				t.Fatalf("error %v, want one that it cannot be replayed", err)
 			}
 			return
@@ -126,20 +126,20 @@ func TestReplayOfRandomRuns(t *testing.T) {
 			return in.Op == scenarios.Preempt && (in.At+in.Notice)%s.HeartbeatPeriod == 0
 		})
 		if name != "torchft" && !instant {
-			sameDecisions(t, s, record, name)
+			sameDecisions(t, s, note, name)
 		}
 		// Under the other policy it is a run like any other.
 		other := scenarios.PolicyNames[0]
 		if other == name {
 			other = scenarios.PolicyNames[1]
 		}
-		events := replayed(t, s, record, other)
+		events := replayed(t, s, note, other)
 		for i, e := range events {
 			if i > 0 && e.T < events[i-1].T || e.T > s.Horizon {
 				t.Fatalf("event %d at %d µs, after %d µs", i, e.T, events[i-1].T)
 			}
 		}
-		if last := events[len(events)-1]; last.Type != runlog.RunEnd {
+		if last := events[len(events)-1]; last.Type != record.RunEnd {
 			t.Fatalf("it ends with %s", last.Type)
 		}
 	})
@@ -187,18 +187,18 @@ func TestReplayOfRealRuns(t *testing.T) {
 	}
 }
 
-func readReal(t *testing.T, dir string) (*scenarios.Scenario, []runlog.Event) {
+func readReal(t *testing.T, dir string) (*scenarios.Scenario, []record.Event) {
 	t.Helper()
 	s, err := scenarios.Load(filepath.Join(dir, "scenario.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Open(filepath.Join(dir, runlog.EventsFile))
+	f, err := os.Open(filepath.Join(dir, record.EventsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	events, err := runlog.Read(f)
+	events, err := record.Read(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestReplayUnderOtherParameters(t *testing.T) {
 		name string
 	}{{patient, scenarios.Straggler}, {s, scenarios.Baseline}} {
 		for _, d := range report.Decisions(replayed(t, c.s, events, c.name)) {
-			if d.What != string(runlog.RoundClose) || len(d.Late) > 0 {
+			if d.What != string(record.RoundClose) || len(d.Late) > 0 {
 				t.Errorf("%s: %+v, want nobody late", c.name, d)
 			}
 			rounds[i]++
@@ -246,11 +246,11 @@ func TestBadRecords(t *testing.T) {
 	good := recorded(t, s, scenarios.Baseline)
 	other := *good[0].Run
 	other.Schema = 99
-	stranger := append([]runlog.Event{}, good...)
+	stranger := append([]record.Event{}, good...)
 	stranger[1].Node = "w99"
-	for want, events := range map[string][]runlog.Event{
+	for want, events := range map[string][]record.Event{
 		"does not begin with run_start":    good[1:],
-		"version 99":                       {{Type: runlog.RunStart, Run: &other}},
+		"version 99":                       {{Type: record.RunStart, Run: &other}},
 		"w99 is not in the scenario":       stranger,
 		"record does not begin with run_s": nil,
 	} {
@@ -264,7 +264,7 @@ func TestBadRecords(t *testing.T) {
 // nothing else.
 func FuzzRecording(f *testing.F) {
 	for _, name := range []string{"transient_slow", "crash_mid_round", "late_join"} {
-		text, err := os.ReadFile(filepath.Join("testdata", name, runlog.EventsFile))
+		text, err := os.ReadFile(filepath.Join("testdata", name, record.EventsFile))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func FuzzRecording(f *testing.F) {
 	}
 	s.Horizon = 100_000
 	f.Fuzz(func(t *testing.T, text []byte) {
-		events, err := runlog.Read(bytes.NewReader(text))
+		events, err := record.Read(bytes.NewReader(text))
 		if err != nil {
 			return
 		}
@@ -297,11 +297,11 @@ func TestOverlapCannotBeReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Train = &learning.Spec{Regions: &regions.Spec{Every: 2, Workers: map[string][]policy.ID{"all": {0, 1, 2, 3}}}}
+	s.Train = &task.Spec{Regions: &regions.Spec{Every: 2, Workers: map[string][]policy.ID{"all": {0, 1, 2, 3}}}}
 	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.regions") {
 		t.Errorf("error %v, want one that rounds of regions cannot be replayed", err)
 	}
-	s.Train = &learning.Spec{Outer: learning.Outer{Overlap: 1}}
+	s.Train = &task.Spec{Outer: task.Outer{Overlap: 1}}
 	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.outer.overlap") {
 		t.Errorf("error %v, want one that it cannot be replayed", err)
 	}

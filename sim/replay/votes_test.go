@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/sim"
 	"testbed/sim/replay"
@@ -23,14 +23,14 @@ bandwidth_bpus: 10
 state_bytes: 1000
 `
 
-func voted(t *testing.T, text, policyName string) (*scenarios.Scenario, []runlog.Event) {
+func voted(t *testing.T, text, policyName string) (*scenarios.Scenario, []record.Event) {
 	t.Helper()
 	s, err := scenarios.Parse("voters.yaml", []byte(voters+text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var events []runlog.Event
-	if _, err := sim.Run(s, policyName, func(e runlog.Event) { events = append(events, e) }); err != nil {
+	var events []record.Event
+	if _, err := sim.Run(s, policyName, func(e record.Event) { events = append(events, e) }); err != nil {
 		t.Fatal(err)
 	}
 	return s, events
@@ -38,12 +38,12 @@ func voted(t *testing.T, text, policyName string) (*scenarios.Scenario, []runlog
 
 // TestASplitVoteAgain: who voted against an outer step does so in the replay.
 func TestASplitVoteAgain(t *testing.T) {
-	s, record := voted(t, `workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000}]
+	s, note := voted(t, `workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000}]
 injects: [{op: FailReduce, id: 1, at: 3000, alone: true}, {op: FailReduce, id: 2, at: 9000}]
 `, "torchft")
-	steps := func(events []runlog.Event) (took [][]int) {
+	steps := func(events []record.Event) (took [][]int) {
 		for _, e := range events {
-			if e.Type == runlog.OuterStep || e.Type == runlog.ReduceAbort {
+			if e.Type == record.OuterStep || e.Type == record.ReduceAbort {
 				one := []int{int(e.T), e.Round}
 				for _, id := range e.Participants {
 					one = append(one, int(id))
@@ -53,19 +53,19 @@ injects: [{op: FailReduce, id: 1, at: 3000, alone: true}, {op: FailReduce, id: 2
 		}
 		return took
 	}
-	was, is := steps(record), steps(replayed(t, s, record, "torchft"))
+	was, is := steps(note), steps(replayed(t, s, note, "torchft"))
 	if len(was) != 8 || !slices.EqualFunc(was, is, slices.Equal) {
 		t.Errorf("outer steps and aborts %v, recorded %v", is, was)
 	}
-	sameDecisions(t, s, record, "torchft")
+	sameDecisions(t, s, note, "torchft")
 }
 
 // TestTwoLineagesAreRefused: a replay knows one.
 func TestTwoLineagesAreRefused(t *testing.T) {
-	s, record := voted(t, `injects: []
+	s, note := voted(t, `injects: []
 workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000, lighthouse: 1}]
 `, "torchft")
-	if _, err := replay.NewRecording(s, record); err == nil || !strings.Contains(err.Error(), "two lineages of outer states went on at once") {
+	if _, err := replay.NewRecording(s, note); err == nil || !strings.Contains(err.Error(), "two lineages of outer states went on at once") {
 		t.Error(err)
 	}
 }

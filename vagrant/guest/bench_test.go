@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"testbed/bench"
+	"testbed/allreduce/bench"
 )
 
 // benchGuest is the value of inGuest in the guest of BenchmarkRing, and

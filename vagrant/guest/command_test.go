@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"testbed/node/host"
-	"testbed/runlog"
+	"testbed/emulation"
+	"testbed/record"
 )
 
 // commandFile is where the guest has the command under test.
@@ -49,13 +49,13 @@ func testbedFor(t *testing.T, most time.Duration, args ...string) (stdout, stder
 
 func TestCommandDoctor(t *testing.T) {
 	out, _ := testbed(t, "doctor", "--json")
-	var checks []host.Check
+	var checks []emulation.Check
 	if err := json.Unmarshal([]byte(out), &checks); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	netem, auto := false, false
 	for _, c := range checks {
-		if !c.OK && c.Name != host.PythonTrainers { // the guest has no Python
+		if !c.OK && c.Name != emulation.PythonTrainers { // the guest has no Python
 			t.Errorf("%s: %s", c.Name, c.Detail)
 		}
 		netem = netem || strings.Contains(c.Name, "netem")
@@ -116,7 +116,7 @@ func TestCommandRun(t *testing.T) {
 	} {
 		t.Run(c.links, func(t *testing.T) {
 			out, progress := testbed(t, "run", file, "--policy", "straggler", "--links", c.links, "--json")
-			var sum runlog.Summary
+			var sum record.Summary
 			if err := json.Unmarshal([]byte(out), &sum); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
 	"testbed/shaping/userlink"
@@ -229,7 +229,7 @@ func TestHeadlineUnderNoise(t *testing.T) {
 					"--set", "real.parameters=100000", "--set", "real.links.default.one_way_delay=100ms",
 					"--set", "real.links.default.rate_up=20mbit", "--set", "real.links.default.rate_down=20mbit")
 				var c struct {
-					Real map[string]runlog.Summary
+					Real map[string]record.Summary
 				}
 				if json.Unmarshal([]byte(out), &c) != nil { // invalid runs are an error, too
 					t.Fatalf("%v\n%s%s", err, out, errs)

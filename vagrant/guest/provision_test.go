@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"testbed/internal/testenv"
-	"testbed/runlog"
+	"testbed/record"
 )
 
 // provisionTimeout is for a machine that is short of everything.
@@ -93,8 +93,8 @@ func TestProvision(t *testing.T) {
 	if text, err := os.ReadFile(root + "/etc/modules-load.d/testbed.conf"); err != nil || !strings.Contains(string(text), "sch_netem\n") {
 		t.Errorf("modules that are loaded at boot: %v\n%s", err, text)
 	}
-	var e runlog.Environment
-	text, err := os.ReadFile(root + "/run-directory/" + runlog.EnvironmentFile)
+	var e record.Environment
+	text, err := os.ReadFile(root + "/run-directory/" + record.EnvironmentFile)
 	if err == nil {
 		err = json.Unmarshal(text, &e)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"testbed/runlog"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train/program"
 	"testbed/train/python"
@@ -196,7 +196,7 @@ func Recall(s *scenarios.Scenario, dir string) (*scenarios.Scenario, error) {
 
 // InRun makes the task of a scenario for a worker's process in a run's directory;
 // dir is that of Keep in it.
-func InRun(s *scenarios.Scenario, run runlog.Dir, dir string) error {
+func InRun(s *scenarios.Scenario, run record.Dir, dir string) error {
 	if !s.Train.Foreign() {
 		return nil
 	}

@@ -1,0 +1,147 @@
+// Package ringorder puts the workers of a ring into the order that a scenario
+// asks for, by what is known of the ways between them. It is the same for a run,
+// the simulator of the planned links, and whoever only looks at a plan.
+package ringorder
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"testbed/allreduce"
+	"testbed/allreduce/reduction"
+	"testbed/policy"
+	"testbed/scenarios"
+	"testbed/shaping"
+)
+
+// Ways are what is known of the ways between workers, from row to column, by
+// index in Workers. The diagonals are not read.
+type Ways struct {
+	Workers []policy.ID `json:"workers,omitempty"`
+	// Delays are one way, in seconds.
+	Delays [][]float64 `json:"delays,omitempty"`
+	// Rates are what rings are ordered by where there are any, and not Delays.
+	Rates [][]shaping.Rate `json:"rates,omitempty"`
+}
+
+// Planned are the ways as the scenario and its plan know them before anything is
+// measured. They are zero where rings stay in the order of the ids.
+func Planned(s *scenarios.Scenario, plan *shaping.Plan) (w Ways) {
+	names := s.WorkerNodes()
+	switch all := s.Real.AllReduce; all.Order {
+	case reduction.OrderPlanned, reduction.OrderMeasured:
+	case reduction.OrderPlannedRates, reduction.OrderMeasuredRates:
+		w.Rates = plan.Rates(names)
+	case reduction.OrderGivenRates:
+		w.Rates = all.Rates
+	default:
+		return w
+	}
+	w.Delays = plan.Delays(names)
+	for _, worker := range s.Workers {
+		w.Workers = append(w.Workers, worker.ID)
+	}
+	return w
+}
+
+// OfAll is the ring of all workers of a scenario as far as its plan says it, nil
+// where rings stay in the order of the ids.
+func OfAll(s *scenarios.Scenario, plan *shaping.Plan) (*Ring, error) {
+	w := Planned(s, plan)
+	if !w.Known() {
+		return nil, nil
+	}
+	return w.Order(slices.Sorted(slices.Values(w.Workers)))
+}
+
+// Known says whether there is anything to order rings by.
+func (w *Ways) Known() bool { return len(w.Workers) > 0 }
+
+// Ring is an order of workers, and what it gains over that of their ids.
+type Ring struct {
+	Order []policy.ID `json:"order"`
+	// Latency is the longest way of a chunk (allreduce.RingLatency) in seconds, to
+	// the nanosecond, NaiveLatency that in the order of the ids.
+	Latency      float64 `json:"latency_seconds"`
+	NaiveLatency float64 `json:"naive_latency_seconds"`
+	// Rate is that of the slowest hop, NaiveRate that in the order of the ids;
+	// zero where nothing limits it, or the ring is not ordered by rates.
+	Rate      shaping.Rate `json:"rate,omitzero"`
+	NaiveRate shaping.Rate `json:"naive_rate,omitzero"`
+}
+
+// Order orders participants, which are in the order of their ids. It fails when
+// nothing is known of the ways between some of them.
+func (w *Ways) Order(participants []policy.ID) (*Ring, error) {
+	n := len(participants)
+	index, naive := make([]int, n), make([]int, n)
+	for k, id := range participants {
+		naive[k] = k
+		if index[k] = slices.Index(w.Workers, id); index[k] < 0 {
+			return nil, fmt.Errorf("ring order: nothing is known of the ways to worker %d", id)
+		}
+	}
+	delays, rates := among(w.Delays, index), among(w.Rates, index)
+	cost, objective := delays, allreduce.Sum
+	if rates != nil {
+		cost, objective = perBit(rates), allreduce.Bottleneck
+	}
+	tour, err := allreduce.OrderRing(cost, objective)
+	if err != nil {
+		return nil, err
+	}
+	latency := func(order []int) float64 { return math.Round(allreduce.RingLatency(delays, order)*1e9) / 1e9 }
+	r := &Ring{
+		Latency: latency(tour.Order), NaiveLatency: latency(naive),
+		Rate: slowest(rates, tour.Order), NaiveRate: slowest(rates, naive),
+	}
+	for _, k := range tour.Order {
+		r.Order = append(r.Order, participants[k])
+	}
+	return r, nil
+}
+
+// among are the rows and columns of a matrix with these indices.
+func among[T any](matrix [][]T, index []int) (part [][]T) {
+	if matrix == nil {
+		return nil
+	}
+	for _, i := range index {
+		row := make([]T, len(index))
+		for k, j := range index {
+			row[k] = matrix[i][j]
+		}
+		part = append(part, row)
+	}
+	return part
+}
+
+// perBit is what a bit takes at each rate, in seconds: what a long reduction
+// waits for.
+func perBit(rates [][]shaping.Rate) [][]float64 {
+	cost := make([][]float64, len(rates))
+	for i, row := range rates {
+		for _, r := range row {
+			c := 0.0
+			if r > 0 {
+				c = 1 / float64(r)
+			}
+			cost[i] = append(cost[i], c)
+		}
+	}
+	return cost
+}
+
+// slowest is the lowest rate around a ring, zero where none is limited.
+func slowest(rates [][]shaping.Rate, order []int) (lowest shaping.Rate) {
+	if rates == nil || len(order) < 2 {
+		return 0
+	}
+	for k, i := range order {
+		if r := rates[i][order[(k+1)%len(order)]]; r > 0 && (lowest == 0 || r < lowest) {
+			lowest = r
+		}
+	}
+	return lowest
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"testbed/scenarios"
+	"testbed/scenarios/convert"
+)
+
+func convertCommand() *cobra.Command {
+	var to convert.Format
+	var out string
+	cmd := &cobra.Command{
+		Use: "convert SCENARIO --to FORMAT", Short: "Write a scenario as JSON or YAML, or for churn", Args: OneScenario,
+		ValidArgsFunction: CompleteScenario,
+		Long: `Writes a scenario to stdout, or to the file --out.
+
+  json, yaml   every field, also those that have their defaults; reads back as
+               the same scenario. Comments are not kept.
+  churn        JSON with exactly the fields that churn's README names. What is
+               left out is said on stderr, a line each: policy, which churn takes
+               elsewhere; real, real.injects and train. Injects that churn does not have
+               and the section work are an error, because without them it would
+               be another scenario.`,
+	}
+	cmd.Flags().Var(&to, "to", "churn, json or yaml")
+	cmd.Flags().StringVar(&out, "out", "", "file to write (default: stdout)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if to == "" {
+			return Usage(errors.New("name the format: --to churn, json or yaml"))
+		}
+		s, err := scenarios.Load(args[0])
+		if err != nil {
+			return err
+		}
+		var text []byte
+		var lost []string
+		if out != "" {
+			lost, err = convert.File(s, to, out)
+		} else {
+			text, lost, err = convert.Text(s, to)
+		}
+		Warn(cmd, s.Name, lost)
+		if err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(text)
+		return err
+	}
+	return cmd
+}
+
+// warn says on stderr what one should know of a scenario that was written.

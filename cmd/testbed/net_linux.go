@@ -1,0 +1,168 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"testbed/emulation/monitor"
+	"testbed/emulation/shell"
+	"testbed/experiment"
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/shaping/fidelity"
+)
+
+// networkCommands are the verbs.
+func networkCommands() []*cobra.Command {
+	return []*cobra.Command{netCommand(), inCommand(), verifyCommand()}
+}
+
+func netCommand() *cobra.Command {
+	var o shell.Options
+	var limitMB int64
+	var out, several string
+	var strict bool
+	cmd := &cobra.Command{
+		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
+		ValidArgsFunction: CompleteScenario,
+		Long: `Builds the scenario's network and runs CMD on it, or a shell. Inside,
+
+    testbed in w0 CMD...
+
+runs a program in a node. $TESTBED_NODES holds the names of all nodes, and
+$TESTBED_ADDR_W0 the address of w0. ip netns exec, ip -n and tc -n know the
+nodes too. CMD itself is at the hub, where the far ends of all links are; the
+hub has no address. For example:
+
+    testbed net homogeneous -- sh -c 'testbed in w0 ping -c 3 $TESTBED_ADDR_W1'
+
+Standard input, output and error are CMD's, and its exit code is that of
+testbed net; 128 + n if signal n ended it, 126 or 127 if it could not be
+started. When CMD ends, all that it has started ends, and the network is gone.
+
+The scenario's workers do not run: of its injects those of links (Partition,
+Link, Cut) are carried out, on a clock that starts with the program.
+
+When CMD has ended, a line on standard error says whether the network was what
+it claimed to be meanwhile. With --out all that was measured of it goes to
+fidelity.json. With --strict an invalid network makes the exit code 3, if that
+of CMD is 0.
+
+With --hosts the nodes are on several hosts, and CMD is on the first. testbed in
+runs programs in all nodes alike, and stands for one on another host: it passes
+on standard input, output and error, signals and the exit code. There it has no
+terminal.
+
+--pcap writes the frames of a node, as they leave and reach it, to NODE.pcap in
+the directory of --out, or the current one. Their checksums are not computed:
+the network cards of the nodes are virtual.`,
+	}
+	LinksFlag(cmd, &o.Links)
+	Flag(cmd.Flags(), &several)
+	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
+	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
+	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 3 if the network was not what it claimed to be")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		names := args
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			names = args[:dash]
+		}
+		if len(names) > 1 {
+			return Usage(fmt.Errorf("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1]))
+		}
+		return OneScenario(cmd, names)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if err := experiment.CheckLinks(o.Links); err != nil {
+			return err
+		}
+		if limitMB < 1 {
+			return Usage(fmt.Errorf("--pcap-limit %d: must be at least 1", limitMB))
+		}
+		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
+			return err
+		}
+		if o.Hosts, err = Request(several); err != nil {
+			return err
+		}
+		o.Command, o.PcapLimit = args[1:], limitMB*1e6
+		return runNet(cmd, o, out, strict)
+	}
+	return cmd
+}
+
+// runNet runs a program on a network, and tells what that was worth.
+func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error {
+	if out != "" {
+		if err := os.MkdirAll(out, 0o755); err != nil {
+			return fmt.Errorf("making the directory of --out: %w", err)
+		}
+	}
+	var note *monitor.Record
+	o.Verdict = func(r monitor.Record) { note = &r }
+	o.PcapDir = cmp.Or(out, ".")
+	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
+	code, err := shell.Run(cmd.Context(), o)
+	if err != nil || note == nil {
+		return cmp.Or(Ended(cmd, err), error(ProgramExit{Code: code}))
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(note.Verdict))
+	if out != "" {
+		if err := record.Dir(out).WriteJSON(record.FidelityFile, note); err != nil {
+			return err
+		}
+	}
+	if strict && code == 0 && note.Verdict.Verdict == fidelity.Invalid {
+		return ErrInvalid
+	}
+	return ProgramExit{Code: code}
+}
+
+func inCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "in NODE CMD...", Short: "Run a program in a node, inside of testbed net",
+		Long: `Runs a program in the network namespace of a node. Works inside of testbed net.
+The program's exit code is passed on; it is 126 or 127 if the program could not
+be started. $TESTBED_NODE holds the node's name.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return Usage(fmt.Errorf("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath()))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			command := args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			if len(command) == 0 {
+				return Usage(errors.New("name a program after --"))
+			}
+			code, err := shell.Enter(args[0], command)
+			if err == nil {
+				return ProgramExit{Code: code} // of a program on another host
+			}
+			if code != 0 {
+				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
+				return ProgramExit{Code: code}
+			}
+			return err
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // flags behind NODE are the program's
+	return cmd
+}
+
+// worth says in a line what a network was worth.
+func worth(v fidelity.Verdict) string {
+	if len(v.Reasons) == 0 {
+		return string(v.Verdict)
+	}
+	return fmt.Sprintf("%s: %s", v.Verdict, strings.Join(v.Reasons, "; "))
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"testbed/emulation/cluster"
+	"testbed/scenarios"
+	"testbed/scenarios/planned"
+	"testbed/shaping"
+	"testbed/train/program/launch"
+)
+
+// Measure measures what this machine carries of a scenario's reductions.
+type Measure func(context.Context, *scenarios.Scenario) (*planned.Load, error)
+
+func planCommand(measure Measure) *cobra.Command {
+	var asJSON, measured bool
+	var hosts int
+	var place string
+	cmd := &cobra.Command{
+		Use: "plan SCENARIO", Short: "What network a run would install", Args: OneScenario,
+		ValidArgsFunction: CompleteScenario,
+		Long: `Prints every node's access link and every path, resolved, and the ring's order.
+Installs nothing and needs no rights.
+
+With --measure it takes some seconds to find what this machine carries of such
+reductions, on a network of its own, as a run does, and says by how much the
+scenario has to be dilated (real.dilation) to fit.
+
+With --hosts N it says which nodes are on which of N equal hosts, what goes
+between these, and how fast their network has to be. A run goes by the hosts that
+it finds: how many processors they have, and how far apart they are. --place says
+where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader first.`,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&measured, "measure", false, "measure what this machine carries, and propose a dilation")
+	cmd.Flags().IntVar(&hosts, "hosts", 1, "how many hosts a run would go over")
+	cmd.Flags().StringVar(&place, "place", "", "which workers are on which host, as w0-w3/w4,w5; see docs/hosts.md")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		s, err := scenarios.Load(args[0])
+		if err != nil {
+			return err
+		}
+		plan, err := s.Plan()
+		if err != nil {
+			return err
+		}
+		if place != "" && !cmd.Flags().Changed("hosts") {
+			hosts = strings.Count(place, "/") + 1
+		}
+		of, err := placed(s, plan, hosts, place)
+		if err != nil {
+			return Usage(err)
+		}
+		var load *planned.Load
+		if measured {
+			if load, err = measure(cmd.Context(), s); err != nil {
+				return err
+			}
+		}
+		if asJSON {
+			network, err := planned.New(s, plan)
+			if err != nil {
+				return err
+			}
+			network.Load = load
+			if hosts > 1 {
+				network.Hosts = cluster.NodesByHost(plan, of)
+				if network.HostTraffic, _, err = cluster.Traffic(s, plan, of); err != nil {
+					return err
+				}
+			}
+			return PrintJSON(cmd, network)
+		}
+		return writePlan(cmd.OutOrStdout(), s, plan, of, load)
+	}
+	return cmd
+}
+
+// writePlan writes a plan for a person, and what is on which host.
+func writePlan(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan, of []int, load *planned.Load) error {
+	if err := planned.Write(out, s, plan); err != nil {
+		return err
+	}
+	if s.Train.Foreign() {
+		words := strings.Join(s.Train.Program, " ") + ", in " + s.Train.Dir
+		if path, err := launch.Find(s); err != nil {
+			words += "; it CANNOT BE STARTED: " + err.Error()
+		} else {
+			words += ", which is " + path
+		}
+		fmt.Fprintf(out, "\nworkers train with a program of your own: %s\n", words)
+	}
+	if load != nil {
+		fmt.Fprintf(out, "\n%s\n", load.Words(s.Slowdown()))
+	}
+	if slices.Max(of) == 0 {
+		return nil
+	}
+	lines, err := cluster.DescribePlacement(s, plan, of)
+	if err == nil {
+		_, err = fmt.Fprintf(out, "\non %d hosts\n  %s\n", slices.Max(of)+1, strings.Join(lines, "\n  "))
+	}
+	return err
+}
+
+// placed says on which of equal hosts the nodes are, if nobody says otherwise.
+func placed(s *scenarios.Scenario, plan *shaping.Plan, hosts int, place string) ([]int, error) {
+	if place != "" {
+		of, err := cluster.ParsePlacement(place, s, plan, hosts)
+		if err != nil {
+			err = fmt.Errorf("--place %s, for --hosts %d: %w", place, hosts, err)
+		}
+		return of, err
+	}
+	of, err := cluster.ContiguousPlacement(s, plan, hosts)
+	if err != nil {
+		err = fmt.Errorf("--hosts: %w", err)
+	}
+	return of, err
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"testbed/policy"
+	"testbed/torchft/lighthouse"
+	"testbed/torchft/manager"
+	"testbed/torchft/port"
+)
+
+// killTokenVariable is where a token is that is not to be seen in a list of
+// processes.
+const killTokenVariable = "TESTBED_KILL_TOKEN"
+
+// torchftCommands returns the verbs.
+func torchftCommands() []*cobra.Command {
+	return []*cobra.Command{lighthouseCommand(), managerCommand()}
+}
+
+func lighthouseCommand() *cobra.Command {
+	var cfg lighthouse.Config
+	var bind string
+	var joinTimeout, heartbeatTimeout, tick int64
+	cmd := &cobra.Command{
+		Use: "lighthouse", Short: "A lighthouse for torchft's clients", Args: NoArguments,
+		Long: `Serves a training job's quorums to torchft's managers, over gRPC, and a page
+about them to a browser, on the same port. Flags are spelt as torchft's own.
+
+When it listens it prints its address on stdout, which is what TORCHFT_LIGHTHOUSE
+has to be for managers; it ends on SIGTERM. Unless --bind says otherwise it is
+reached from this machine only.`,
+	}
+	f := cmd.Flags()
+	f.StringVar(&bind, "bind", "127.0.0.1:29510", "address to listen on")
+	f.IntVar(&cfg.MinReplicas, "min_replicas", 0, "replicas that a quorum needs; a majority of all, or two lighthouses can split a job (required)")
+	f.Int64Var(&joinTimeout, "join_timeout_ms", 60_000, "how long replicas that ask wait for others that live")
+	f.Int64Var(&heartbeatTimeout, "heartbeat_timeout_ms", 5000, "age at which a heartbeat is no sign of life any more")
+	f.Int64Var(&tick, "quorum_tick_ms", 100, "how often the lighthouse looks again")
+	f.StringVar(&cfg.Journal, "journal", "", "file in which the last quorum outlives the lighthouse")
+	f.BoolVar(&cfg.Compat, "compat", false, "let ghosts take part and quorums be empty, as torchft does")
+	killToken(cmd, &cfg.KillToken)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg.JoinTimeout, cfg.HeartbeatTimeout = policy.Time(joinTimeout)*1000, policy.Time(heartbeatTimeout)*1000
+		cfg.Tick = time.Duration(tick) * time.Millisecond
+		// A heartbeat is so little work that to wake a second processor for it takes
+		// as much again.
+		all := runtime.GOMAXPROCS(0)
+		cfg.Wide = func(wide bool) { runtime.GOMAXPROCS(map[bool]int{true: all, false: 1}[wide]) }
+		if err := cfg.Validate(); err != nil {
+			return Usage(err)
+		}
+		return serve(cmd, bind, "", func(string) (server, error) { return lighthouse.New(cfg) })
+	}
+	return cmd
+}
+
+func managerCommand() *cobra.Command {
+	var cfg manager.Config
+	var bind, hostname string
+	var heartbeat, connect int64
+	cmd := &cobra.Command{
+		Use: "manager", Short: "A manager for a replica group of torchft's", Args: NoArguments,
+		Long: `Speaks for the ranks of a replica group: it asks the lighthouse for quorums, tells
+every rank what they mean for it, and has the group commit a step if all its
+ranks say so. Flags are spelt as the arguments of torchft's ManagerServer.
+
+When it listens it prints its address on stdout; it ends on SIGTERM, and with
+exit code 1 when it is told to by Kill, which answers nothing. Unless --bind says
+otherwise it is reached from this machine only.`,
+	}
+	f := cmd.Flags()
+	f.StringVar(&cfg.ReplicaID, "replica_id", "", "the group's id; one that starts again needs another, such as train_0:UUID (required)")
+	f.StringVar(&cfg.Lighthouse, "lighthouse_addr", "", "address of the lighthouse (default $TORCHFT_LIGHTHOUSE)")
+	f.StringVar(&hostname, "hostname", "", "name by which others reach this manager (default that of --bind, or of the machine)")
+	f.StringVar(&bind, "bind", "", "address to listen on (default 127.0.0.1:$TORCHFT_MANAGER_PORT, else any port)")
+	f.StringVar(&cfg.StoreAddress, "store_addr", "", "where the group's ranks meet those of other groups (required)")
+	f.IntVar(&cfg.WorldSize, "world_size", 0, "ranks in the group (required)")
+	f.Int64Var(&heartbeat, "heartbeat_interval_ms", 100, "pause between heartbeats")
+	f.Int64Var(&connect, "connect_timeout_ms", 60_000, "how long a connection to the lighthouse may take")
+	f.IntVar(&cfg.QuorumRetries, "quorum_retries", 0, "how often a call to the lighthouse that failed is repeated (default $TORCHFT_QUORUM_RETRIES, else 0)")
+	f.BoolVar(&cfg.Compat, "compat", false, "let requests and votes count whose callers have gone, as torchft does")
+	killToken(cmd, &cfg.KillToken)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg.HeartbeatInterval, cfg.ConnectTimeout = time.Duration(heartbeat)*time.Millisecond, time.Duration(connect)*time.Millisecond
+		if err := managerEnvironment(cmd, &cfg, &bind); err != nil {
+			return Usage(err)
+		}
+		cfg.Exit = func(why string) {
+			fmt.Fprintf(os.Stderr, "testbed: manager %s: told to end: %.200q\n", cfg.ReplicaID, why)
+			os.Exit(1)
+		}
+		cfg.Log = func(line string) { fmt.Fprintf(os.Stderr, "testbed: manager %s: %s\n", cfg.ReplicaID, line) }
+		return serve(cmd, bind, hostname, func(address string) (server, error) {
+			cfg.Address = address
+			return manager.New(cmd.Context(), cfg)
+		})
+	}
+	return cmd
+}
+
+// managerEnvironment takes from the environment what no flag says, and judges
+// what both say.
+func managerEnvironment(cmd *cobra.Command, cfg *manager.Config, bind *string) error {
+	if cfg.Lighthouse == "" {
+		cfg.Lighthouse = os.Getenv("TORCHFT_LIGHTHOUSE")
+	}
+	if *bind == "" {
+		*bind = net.JoinHostPort("127.0.0.1", "0")
+		if p := os.Getenv("TORCHFT_MANAGER_PORT"); p != "" {
+			*bind = net.JoinHostPort("127.0.0.1", p)
+		}
+	}
+	if retries := os.Getenv("TORCHFT_QUORUM_RETRIES"); retries != "" && !cmd.Flags().Changed("quorum_retries") {
+		n, err := strconv.Atoi(retries)
+		if err != nil {
+			return fmt.Errorf("TORCHFT_QUORUM_RETRIES is %q, and must be a number", retries)
+		}
+		cfg.QuorumRetries = n
+	}
+	switch {
+	case cfg.ReplicaID == "":
+		return errors.New("name the group with --replica_id, such as train_0:UUID")
+	case cfg.Lighthouse == "":
+		return errors.New("name the lighthouse with --lighthouse_addr or TORCHFT_LIGHTHOUSE, such as http://host:29510")
+	case cfg.StoreAddress == "":
+		return errors.New("name the group's store with --store_addr, such as host:29600")
+	}
+	if _, err := port.HostPort(cfg.Lighthouse); err != nil {
+		return err
+	}
+	return cfg.Validate()
+}
+
+func killToken(cmd *cobra.Command, token *string) {
+	cmd.Flags().StringVar(token, "kill_token", "", "what a caller has to know to kill; needed where others than this machine reach the port (default $"+killTokenVariable+")")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		if *token == "" {
+			*token = os.Getenv(killTokenVariable)
+		}
+	}
+}
+
+// server answers on a listener until the context is done.
+type server interface {
+	Serve(ctx context.Context, l net.Listener) error
+}
+
+// serve listens, makes the server that has this address, says it on stdout, and
+// serves until the command is interrupted.
+func serve(cmd *cobra.Command, bind, hostname string, make func(address string) (server, error)) error {
+	var config net.ListenConfig
+	l, err := config.Listen(cmd.Context(), "tcp", bind)
+	if err != nil {
+		return fmt.Errorf("--bind %s: %w", bind, err)
+	}
+	at := address(l, hostname)
+	s, err := make(at)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), at)
+	return s.Serve(cmd.Context(), l)
+}
+
+// address is how others reach a listener.
+func address(l net.Listener, hostname string) string {
+	at := l.Addr().(*net.TCPAddr)
+	if hostname == "" {
+		hostname = at.IP.String()
+		if at.IP.IsUnspecified() {
+			hostname = "localhost"
+			if name, err := os.Hostname(); err == nil {
+				hostname = name
+			}
+		}
+	}
+	return "http://" + net.JoinHostPort(hostname, strconv.Itoa(at.Port))
+}

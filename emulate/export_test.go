@@ -1,3 +1,0 @@
-package emulate
-
-var OrderMeans = orderMeans

@@ -1,0 +1,197 @@
+//go:build linux
+
+// Package bench measures the all-reduce between worker processes on a
+// network of their own, and other programs beside it on the same links.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"testbed/allreduce"
+	"testbed/allreduce/bench"
+	"testbed/emulation/cluster"
+	"testbed/emulation/monitor"
+	"testbed/emulation/network"
+	"testbed/emulation/sandbox"
+
+	"testbed/policy"
+	"testbed/scenarios"
+	"testbed/shaping"
+)
+
+// Kinds of the job of Run, RunRing, and of its workers, RunRank.
+const (
+	KindRing = "benchmark"
+	KindRank = "rank"
+)
+
+// Options say which all-reduce to measure, on which links, and what beside it.
+type Options struct {
+	bench.Settings
+	Links bench.Links
+	// Scenario is the one whose workers are the ranks, on its links in the place
+	// of Links; nil: none.
+	Scenario *scenarios.Scenario
+	// Backend carries packets; emulation.LinksAuto takes a bridge alone where
+	// the links neither delay nor lose, and else what a run takes.
+	Backend string
+	// Hosts asks for links over several hosts; nil for this one alone.
+	Hosts   *cluster.Request
+	Against []string
+	// Timeout bounds every single reduction.
+	Timeout time.Duration
+	// Progress is told what happens in words; it may be nil.
+	Progress func(string)
+}
+
+// ringSpec is the job of Run.
+type ringSpec struct {
+	Plan     *shaping.Plan
+	Nodes    []string // by rank
+	Settings bench.Settings
+	Links    bench.Links
+	Backend  string
+	Ordered  *bench.Ordered // nil: the ring is in naive order
+	Against  []string
+	Timeout  time.Duration
+	Spread   *network.Spread `json:",omitempty"`
+}
+
+// Run measures the all-reduce.
+func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	spec, err := o.spec()
+	if err != nil {
+		return nil, err
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	hosts, err := cluster.GatherNetwork(ctx, o.Hosts, o.workers(), spec.Plan, spec.Backend, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { hosts.Close(err) }()
+	spec.Backend, spec.Spread = hosts.Links, hosts.Spread
+	job, err := network.Start(ctx, hosts.Job(KindRing, spec), sandbox.Config{Stderr: os.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	defer job.Close()
+	r = &bench.Ring{}
+	if err := job.Result(r, o.Progress); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// workers is the scenario, or one with as many workers and nothing else.
+func (o *Options) workers() *scenarios.Scenario {
+	if o.Scenario != nil {
+		return o.Scenario
+	}
+	s := &scenarios.Scenario{}
+	for k := range o.Workers {
+		s.Workers = append(s.Workers, scenarios.Worker{ID: policy.ID(k)})
+	}
+	return s
+}
+
+func (o *Options) spec() (*ringSpec, error) {
+	plan, names, err := o.network()
+	if err != nil {
+		return nil, &network.UsageError{Problem: err.Error()}
+	}
+	links := o.Links
+	if s := o.Scenario; s != nil {
+		links = bench.Links{Scenario: s.Name, SlowestRate: bench.SlowestRate(plan, names)}
+	}
+	var ordered *bench.Ordered
+	if o.Order == bench.OptimisedOrder {
+		if ordered, err = bench.OrderRing(plan.Delays(names)); err != nil {
+			return nil, err
+		}
+	}
+	backend := o.Backend
+	if backend == network.LinksBridge && !plan.Plain() {
+		return nil, bench.Wrong("links", "bridge neither delays nor loses packets; choose auto, netem or user")
+	}
+	if backend == network.LinksAuto && plan.Plain() && o.Hosts == nil {
+		backend = network.LinksBridge
+	}
+	return &ringSpec{
+		Plan: plan, Nodes: names, Settings: o.Settings, Links: links, Backend: backend, Ordered: ordered, Against: o.Against, Timeout: o.Timeout,
+	}, nil
+}
+
+// network returns the plan, and the ranks' nodes in it.
+func (o *Options) network() (*shaping.Plan, []string, error) {
+	if s := o.Scenario; s != nil {
+		plan, err := s.Plan()
+		return plan, s.WorkerNodes(), err
+	}
+	names := make([]string, o.Workers)
+	for k := range names {
+		names[k] = fmt.Sprintf("w%d", k)
+	}
+	plan, err := shaping.NewPlan(o.Links.Spec(names, o.GroupNumbers()), names, 0, o.Seed)
+	return plan, names, err
+}
+
+// adopt takes from the scenario who the ranks are.
+func (o *Options) adopt() error {
+	s := o.Scenario
+	if x := s.Slowdown(); x > 1 {
+		return &network.UsageError{Problem: fmt.Sprintf("%s: real.dilation is %g, which is for runs; a benchmark goes by the machine's clock: leave it out", s.Name, x)}
+	}
+	ids := make([]policy.ID, len(s.Workers))
+	for i, w := range s.Workers {
+		ids[i] = w.ID
+	}
+	o.Workers = len(ids)
+	if n := len(s.Real.Links.Groups); n > 0 {
+		o.GroupOf, o.Groups = s.Groups(ids), n
+	}
+	if o.Algorithm == allreduce.Hierarchical.String() && (o.GroupOf == nil || slices.Contains(o.GroupOf, -1)) {
+		return bench.Wrong("algorithm", "%s: every worker must be in a group of %s's links", o.Algorithm, s.Name)
+	}
+	return nil
+}
+
+func (o *Options) check() error {
+	if o.Scenario != nil {
+		if err := o.adopt(); err != nil {
+			return err
+		}
+	}
+	if err := o.Settings.Check(); err != nil {
+		return err
+	}
+	if o.Links.GroupDelay > 0 && o.Groups < 2 {
+		return bench.Wrong("group_delay", "%v: there is one group; groups says how many", o.Links.GroupDelay)
+	}
+	if o.Hosts != nil && len(o.Against) > 0 {
+		return bench.Wrong("against", "others are measured on one host only; leave it out, or leave --hosts out")
+	}
+	if o.Timeout <= 0 {
+		return bench.Wrong("timeout", "%v must be above 0", o.Timeout)
+	}
+	// Input, output and as much again for what the reduction needs; the exact
+	// mean is spread over all.
+	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
+	if free := monitor.AvailableMemory(); free > 0 && n > free {
+		return bench.Wrong("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)
+	}
+	for _, name := range o.Against {
+		if _, err := newRival(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

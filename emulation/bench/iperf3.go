@@ -1,0 +1,158 @@
+//go:build linux
+
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"testbed/emulation/network"
+)
+
+// iperf3 has every node send its successor over TCP what a ring all-reduce
+// with 8 bit per value sends, all at once.
+type iperf3 struct {
+	servers []*tool
+}
+
+const (
+	iperf3Port    = "7102"
+	iperf3Missing = "iperf3 is not installed: install it with apt-get install iperf3"
+)
+
+// iperf3Report is what of the client's report is of interest.
+type iperf3Report struct {
+	Error string `json:"error"`
+	End   struct {
+		Received struct {
+			Rate float64 `json:"bits_per_second"`
+		} `json:"sum_received"`
+		CPU struct {
+			Host   float64 `json:"host_total"` // percent
+			Remote float64 `json:"remote_total"`
+		} `json:"cpu_utilization_percent"`
+	} `json:"end"`
+}
+
+func (p *iperf3) start(b *benchmark) (string, error) {
+	t, err := b.startTool(network.Hub, nil, "iperf3", "--version")
+	if err != nil {
+		return "", errors.New(iperf3Missing)
+	}
+	version, err := t.finish(network.StartupPatience)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range b.spec.Nodes {
+		server, err := b.startTool(b.network.NS(name), nil, "iperf3", "--server", "--port", iperf3Port, "--forceflush")
+		if err != nil {
+			return "", err
+		}
+		p.servers = append(p.servers, server)
+		if err := server.awaitText("listening"); err != nil {
+			return "", err
+		}
+	}
+	name, _, _ := strings.Cut(string(version), " (")
+	return name, nil
+}
+
+// awaitText waits until the program has printed the text, and reads on
+// without end, so that it never has to wait.
+func (t *tool) awaitText(text string) error {
+	if err := t.out.SetReadDeadline(time.Now().Add(network.StartupPatience)); err != nil {
+		return err
+	}
+	var seen []byte
+	buf := make([]byte, 4096)
+	for !strings.Contains(string(seen), text) {
+		n, err := t.out.Read(buf)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		seen = append(seen, buf[:n]...)
+	}
+	if err := t.out.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	go func() { _, _ = io.Copy(io.Discard, t.out) }() // ends when out is closed
+	return nil
+}
+
+var (
+	// errNothing is what iperf3 now and then makes of a transfer of a few
+	// milliseconds.
+	errNothing = errors.New("iperf3 received nothing")
+	// errBetween is what a client is told whose server has yet to tidy up after
+	// the one before: it stops listening meanwhile.
+	errBetween = errors.New("an iperf3 server is not ready again")
+)
+
+func (p *iperf3) once(b *benchmark) (seconds, cpu float64, err error) {
+	begin := time.Now()
+	for attempt := 1; ; attempt++ {
+		seconds, cpu, err = p.transfer(b)
+		switch {
+		case errors.Is(err, errNothing) && attempt < 3:
+		case errors.Is(err, errBetween) && time.Since(begin) < network.StartupPatience:
+			time.Sleep(20 * time.Millisecond)
+		default:
+			return seconds, cpu, err
+		}
+	}
+}
+
+func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
+	n := len(b.workers)
+	bytes := max(2*(n-1)*b.spec.Settings.Elements/n, 1)
+	var clients []*tool
+	defer func() {
+		for _, c := range clients {
+			c.end()
+		}
+	}()
+	for rank, name := range b.spec.Nodes {
+		c, err := b.startTool(b.network.NS(name), nil, "iperf3", "--client", b.network.Addr(b.spec.Nodes[(rank+1)%n]).String(),
+			"--port", iperf3Port, "--bytes", strconv.Itoa(bytes), "--json")
+		if err != nil {
+			return 0, 0, err
+		}
+		clients = append(clients, c)
+	}
+	for len(clients) > 0 {
+		c := clients[0]
+		clients = clients[1:]
+		data, failed := c.finish(b.spec.Timeout)
+		var r iperf3Report
+		if err := json.Unmarshal(data, &r); err != nil {
+			return 0, 0, errors.Join(failed, err)
+		}
+		if strings.Contains(r.Error, "refused") || strings.Contains(r.Error, "busy") {
+			return 0, 0, fmt.Errorf("%w: %s", errBetween, r.Error)
+		}
+		if r.Error != "" {
+			return 0, 0, errors.New(r.Error)
+		}
+		if failed != nil || r.End.Received.Rate == 0 {
+			return 0, 0, errors.Join(failed, errNothing)
+		}
+		// Not its seconds: it stops when the last byte is handed to the
+		// kernel, and what has been received until then may be less.
+		took := float64(bytes) * 8 / r.End.Received.Rate
+		seconds = max(seconds, took)
+		cpu += took * (r.End.CPU.Host + r.End.CPU.Remote) / 100
+	}
+	return seconds, cpu, nil
+}
+
+func (p *iperf3) stop() {
+	for _, s := range p.servers {
+		s.end()
+	}
+	p.servers = nil
+}

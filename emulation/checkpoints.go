@@ -1,0 +1,203 @@
+//go:build linux
+
+package emulation
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"testbed/emulation/process"
+	"testbed/node"
+	"testbed/node/state"
+	"testbed/record"
+)
+
+// What a run needs to go on after its death lies in this folder of the run
+// directory until the run is over.
+const (
+	resumeDir   = "resume"
+	journalFile = "journal.jsonl"
+	// keptCheckpoints is how many checkpoints are kept: the last one, and one
+	// in case that it is damaged.
+	keptCheckpoints = 2
+	// aside ends the names of files that the run does not go on from.
+	aside = ".aside"
+)
+
+// keep writes a worker's checkpoint to the run directory, in the background.
+func (p *player) keep(w *worker, saved state.Checkpoint) error {
+	began := time.Now()
+	return w.child.Fetch(process.Memory, w.memory, func(err error) error {
+		if err != nil {
+			p.s.Tell("a checkpoint of %s could not be kept: %v", w.name, err)
+			w.command(node.Command{Op: process.OpSaved})
+			return nil
+		}
+		p.write(w, saved, began)
+		return nil
+	})
+}
+
+// write is keep when the memory is here.
+func (p *player) write(w *worker, saved state.Checkpoint, began time.Time) {
+	p.keeping.Go(func() {
+		name := checkpointName(saved.OuterSteps)
+		if saved.Stateless {
+			name = residualName(saved.OuterSteps, w.name)
+		}
+		err := storeCheckpoint(p.s.Dir.Path(resumeDir), name, w.memory)
+		p.s.Post(func() error {
+			w.command(node.Command{Op: process.OpSaved})
+			if err != nil {
+				p.s.Tell("%s could not be kept: %v", name, err)
+				return nil
+			}
+			if saved.Stateless {
+				return nil
+			}
+			return p.record(record.Event{
+				T: p.clock.now(), Type: record.Checkpoint, Node: w.name, Round: saved.OuterSteps, Hash: saved.Hash,
+				Duration: p.spec.Scenario.ClockTime(time.Since(began)),
+			})
+		})
+	})
+}
+
+// keepModel keeps what was trained, from the last checkpoint.
+func (p *player) keepModel() error {
+	s := p.spec.Scenario
+	if !s.Train.Real() {
+		return nil
+	}
+	dir := p.s.Dir.Path(resumeDir)
+	all, err := checkpoints(dir)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	file, err := os.Open(filepath.Join(dir, checkpointName(all[len(all)-1])))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	saved, err := state.ReadState(file, p.spec.Name, s.Real.Parameters)
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(p.s.Dir.Path(record.ModelFile))
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Train.NewTrained(saved.OuterSteps, saved.State.Parameters).Write(out), out.Close())
+}
+
+// storeCheckpoint writes what is in memory to a file, whole or not at all, and
+// removes what is older than the last checkpoints.
+func storeCheckpoint(dir, name string, memory *os.File) error {
+	info, err := memory.Stat()
+	if err != nil {
+		return err
+	}
+	temporary := filepath.Join(dir, "."+name+".new") // others may be written at the same time
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, io.NewSectionReader(memory, 0, info.Size()))
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close(), memory.Truncate(0)); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	all, err := checkpoints(dir)
+	if err != nil || len(all) < keptCheckpoints {
+		return err
+	}
+	return removeBefore(dir, all[len(all)-keptCheckpoints])
+}
+
+// removeBefore removes what is of outer steps before that one.
+func removeBefore(dir string, steps int) error {
+	return eachKept(dir, func(of int, file string) error {
+		if of >= steps {
+			return nil
+		}
+		return os.Remove(file)
+	})
+}
+
+// putAside has nothing count any more that is of outer steps after that one.
+func putAside(dir string, steps int) error {
+	return eachKept(dir, func(of int, file string) error {
+		if of <= steps || strings.HasSuffix(file, aside) {
+			return nil
+		}
+		return os.Rename(file, file+aside)
+	})
+}
+
+// eachKept does something with each file that is of an outer step, and may be gone by
+// then.
+func eachKept(dir string, do func(of int, file string) error) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		var of int
+		if _, none := fmt.Sscanf(e.Name(), "outer-%d.", &of); none != nil {
+			continue
+		}
+		if failed := do(of, filepath.Join(dir, e.Name())); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// syncDir has the names in a directory survive the machine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func checkpointName(steps int) string { return fmt.Sprintf("outer-%d.checkpoint", steps) }
+
+// residualName is that of a worker's residual, which only fits the state of the
+// same outer step.
+func residualName(steps int, worker string) string {
+	return fmt.Sprintf("outer-%d.%s.residual", steps, worker)
+}
+
+// checkpoints returns the outer steps of the checkpoints in a directory, in
+// order.
+func checkpoints(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var steps []int
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), "outer-")
+		text, end := strings.CutSuffix(text, ".checkpoint")
+		if n, err := strconv.Atoi(text); ok && end && err == nil {
+			steps = append(steps, n)
+		}
+	}
+	slices.Sort(steps)
+	return steps, nil
+}

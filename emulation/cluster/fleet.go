@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"testbed/record"
+)
+
+const (
+	// lease is how often each end says that it lives, and dead how long the other
+	// may say nothing: two such messages may be lost, or late.
+	lease, dead = time.Second, 3 * time.Second
+	// LeastToken is how long a token is at the least, in bytes.
+	LeastToken = 16
+
+	protocol = "testbed-host/1"
+	// maxGreeting bounds the wait for an end to say who it is.
+	maxGreeting = 10 * time.Second
+)
+
+// Codes with which an end closes the connection.
+const (
+	codeDone    quic.ApplicationErrorCode = iota // the run is over
+	codeFailed                                   // it has failed; the reason says why
+	codeRefused                                  // the leader does not want this host
+)
+
+var settings = &quic.Config{MaxIdleTimeout: dead, KeepAlivePeriod: lease, HandshakeIdleTimeout: dead}
+
+// credentials are those of whoever knows the token: both ends have the same key,
+// which follows from it, and accept nobody with another.
+func credentials(token string) (*tls.Config, error) {
+	if len(token) < LeastToken {
+		return nil, fmt.Errorf("the token has %d characters; take %d at the least, for example from openssl rand -hex 16", len(token), LeastToken)
+	}
+	seed, err := hkdf.Key(sha256.New, []byte(token), nil, protocol, ed25519.SeedSize)
+	if err != nil {
+		return nil, fmt.Errorf("deriving a key from the token: %w", err)
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate of the token: %w", err)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		// Who it is follows from the key alone; the clocks of hosts may be anything.
+		InsecureSkipVerify: true,
+		ClientAuth:         tls.RequireAnyClientCert,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) == 0 {
+				return errors.New("it has shown no certificate")
+			}
+			if theirs, ok := s.PeerCertificates[0].PublicKey.(ed25519.PublicKey); !ok || !theirs.Equal(key.Public()) {
+				return errors.New("it has another token")
+			}
+			return nil
+		},
+		NextProtos: []string{protocol},
+		MinVersion: tls.VersionTLS13,
+	}, nil
+}
+
+// Hello is what a host says of itself.
+type Hello struct {
+	Index int    `json:"index"` // from 1; the leader is 0
+	Count int    `json:"count"` // of hosts, the leader too
+	Name  string `json:"name"`
+	Port  uint16 `json:"port"` // of its tunnel
+	// SurveyPort is that of the tunnel with which the hosts' network is measured.
+	SurveyPort uint16 `json:"survey_port"`
+	// Environment is that of its program, which has to be the leader's.
+	Environment record.Environment `json:"environment"`
+}
+
+// EndedError says that the other end of a connection has gone, or has ended the run
+// because that failed.
+type EndedError struct {
+	Who string
+	Why error
+}
+
+func (e *EndedError) Error() string { return e.Who + " " + e.Why.Error() }
+
+// Unwrap returns why.
+func (e *EndedError) Unwrap() error { return e.Why }
+
+// reason is why a connection has ended, in words for a person. who is the other end.
+func reason(err error, who string) error {
+	var idle *quic.IdleTimeoutError
+	var closed *quic.ApplicationError
+	switch {
+	case errors.As(err, &closed) && closed.ErrorMessage != "":
+		err = fmt.Errorf("has ended the run: %s", closed.ErrorMessage)
+	case errors.As(err, &idle):
+		err = fmt.Errorf("has given no sign of life for %v", dead)
+	case errors.Is(err, context.Canceled):
+		return err
+	default:
+		err = fmt.Errorf("has left: %w", err)
+	}
+	return &EndedError{who, err}
+}

@@ -1,0 +1,134 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+const (
+	// joinPatience is how long a host tries to reach its leader, which may start
+	// after it, and joinGap how long it waits in between.
+	joinPatience = time.Minute
+	joinGap      = 200 * time.Millisecond
+)
+
+// Connection is a host's to its leader.
+type Connection struct {
+	transport *quic.Transport
+	conn      *quic.Conn
+	stream    *quic.Stream
+	in        *json.Decoder
+
+	writing sync.Mutex
+}
+
+// Join connects a host with the leader at an address, and says who it is.
+func Join(ctx context.Context, leader, token string, hello Hello) (*Connection, error) {
+	config, err := credentials(token)
+	if err != nil {
+		return nil, err
+	}
+	c := &Connection{}
+	begin := time.Now()
+	for {
+		err := c.dial(ctx, leader, config.Clone(), hello)
+		if err == nil {
+			return c, nil
+		}
+		var refused *quic.TransportError
+		if errors.As(err, &refused) && refused.ErrorCode.IsCryptoError() {
+			return nil, fmt.Errorf("the leader at %s has another token: %w", leader, err)
+		}
+		if time.Since(begin) > joinPatience || ctx.Err() != nil {
+			return nil, fmt.Errorf("reaching the leader at %s: %w: %w", leader, ErrNoLeader, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(joinGap):
+		}
+	}
+}
+
+func (c *Connection) dial(ctx context.Context, leader string, config *tls.Config, hello Hello) error {
+	to, err := net.ResolveUDPAddr("udp4", leader)
+	if err != nil {
+		return err
+	}
+	socket, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		return err
+	}
+	c.transport = &quic.Transport{Conn: socket}
+	c.conn, err = c.transport.Dial(ctx, to, config, settings)
+	if err == nil {
+		c.stream, err = c.conn.OpenStreamSync(ctx)
+	}
+	if err == nil {
+		c.in = json.NewDecoder(bufio.NewReader(c.stream))
+		err = c.Send(hello)
+	}
+	if err != nil {
+		c.Close(err)
+	}
+	return err
+}
+
+// Leader is the address of the leader, as this host sees it.
+func (c *Connection) Leader() net.Addr { return c.conn.RemoteAddr() }
+
+// Context is done when the connection has ended.
+func (c *Connection) Context() context.Context { return c.conn.Context() }
+
+// Send sends a value.
+func (c *Connection) Send(v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return writeValue(c.stream, raw)
+}
+
+// Next waits for a value of the leader's. It returns ErrDone when the run is over.
+func (c *Connection) Next() (v json.RawMessage, err error) {
+	if err = c.in.Decode(&v); err == nil {
+		return v, nil
+	}
+	if cause := context.Cause(c.conn.Context()); cause != nil {
+		err = cause
+	}
+	var closed *quic.ApplicationError
+	if errors.As(err, &closed) && closed.ErrorCode == codeDone && closed.Remote {
+		return nil, ErrDone
+	}
+	return nil, reason(err, "the leader")
+}
+
+// ErrDone says that the leader has ended the run, as it should.
+var ErrDone = errors.New("the run is over")
+
+// ErrNoLeader says that a host has waited for its leader in vain.
+var ErrNoLeader = errors.New("nobody leads")
+
+// Close ends the connection, for that reason if there is one.
+func (c *Connection) Close(failed error) {
+	if c.conn != nil {
+		code, why := codeDone, ""
+		if failed != nil {
+			code, why = codeFailed, failed.Error()
+		}
+		_ = c.conn.CloseWithError(code, why)
+	}
+	_ = c.transport.Close()
+	c.transport.Conn.Close()
+}

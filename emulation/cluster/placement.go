@@ -1,0 +1,244 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"testbed/allreduce/ringorder"
+	"testbed/policy"
+	"testbed/scenarios"
+	"testbed/shaping"
+)
+
+// Host is what is known of a host before nodes are on it. The first one of several
+// is the leader.
+type Host struct {
+	Name       string `json:"name"`
+	Processors int    `json:"processors"`
+}
+
+// Underlay is how long the network between hosts takes, one way, from row to
+// column. A nil one is faster than any plan.
+type Underlay [][]time.Duration
+
+// others is the weight of a node that is no worker, in workers: the coordinator of
+// persistent_straggler took 0.15 s of processor time, a worker 0.21 s.
+const others = 0.7
+
+// ChoosePlacement places the nodes of a scenario's plan: pairs that are planned faster than
+// the underlay share a host; then every host has work by the number of its
+// processors, of which a worker takes as much as another, since in a round all of
+// them compute and move as much; then as little as possible goes between hosts.
+// Each host has a worker, and the leader all nodes that are none. It returns the
+// host of each node, or an error that names two nodes which cannot be placed.
+func ChoosePlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, underlay Underlay) ([]int, error) {
+	if err := count(s, len(hosts)); err != nil {
+		return nil, err
+	}
+	b, err := newBoard(s, plan, hosts, underlay)
+	if err != nil {
+		return nil, err
+	}
+	order, err := ringOrder(s, plan)
+	if err != nil {
+		return nil, err
+	}
+	// Whoever is nearer than the fastest two hosts has to share one; if that does
+	// not do, because others are slower, then who is nearer than those, and so on.
+	for _, near := range underlay.steps() {
+		groups := b.groups(order, near)
+		if withWorkers := len(groups) - 1 + min(groups[0].workers, 1); withWorkers < len(hosts) {
+			break
+		}
+		if b.arrange(groups); b.conflict() == nil {
+			return b.of, nil
+		}
+	}
+	return nil, b.refusal(order)
+}
+
+// ContiguousPlacement places the nodes on so many equal hosts before anything is known of
+// them: contiguous pieces of the ring, as a rule.
+func ContiguousPlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts int) ([]int, error) {
+	return ChoosePlacement(s, plan, make([]Host, max(hosts, 0)), nil)
+}
+
+// count looks at the number of hosts.
+func count(s *scenarios.Scenario, hosts int) error {
+	workers := len(s.Workers)
+	if hosts < 1 {
+		return fmt.Errorf("%d hosts; there is one at the least", hosts)
+	}
+	if hosts > workers {
+		return fmt.Errorf("%d hosts for %d workers; each host needs one, so take %d hosts at the most", hosts, workers, workers)
+	}
+	return nil
+}
+
+// ringOrder is the workers' nodes in the order of the ring, as far as the plan says
+// it.
+func ringOrder(s *scenarios.Scenario, plan *shaping.Plan) (nodes []int, err error) {
+	ring, err := ringorder.OfAll(s, plan)
+	if err != nil {
+		return nil, err
+	}
+	var ids []policy.ID
+	if ring != nil {
+		ids = ring.Order
+	} else {
+		for _, w := range s.Workers {
+			ids = append(ids, w.ID)
+		}
+		slices.Sort(ids)
+	}
+	for _, id := range ids {
+		nodes = append(nodes, plan.Index(scenarios.NodeName(id)))
+	}
+	return nodes, nil
+}
+
+// ParsePlacement reads a placement as a person gives it: the workers of each host, the
+// leader first, with / between hosts and commas between nodes, ranges and patterns
+// (shaping.Match). Nodes that are no workers are on the leader and may be left out.
+func ParsePlacement(text string, s *scenarios.Scenario, plan *shaping.Plan, hosts int) ([]int, error) {
+	if err := count(s, hosts); err != nil {
+		return nil, err
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) != hosts {
+		return nil, fmt.Errorf("%q has nodes for %d hosts, and there are %d; write those of each host, with / between hosts, as w0,w1/w2/w3-w5", text, len(parts), hosts)
+	}
+	names := make([]string, len(plan.Nodes))
+	of := make([]int, len(plan.Nodes))
+	for i, n := range plan.Nodes {
+		names[i], of[i] = n.Name, -1
+	}
+	workers := s.WorkerNodes()
+	for host, part := range parts {
+		some := false
+		for term := range strings.SplitSeq(part, ",") {
+			found, problem := shaping.Match(names, strings.TrimSpace(term))
+			if problem != "" {
+				return nil, fmt.Errorf("host %d: %s", host, problem)
+			}
+			for _, i := range found {
+				worker := slices.Contains(workers, names[i])
+				switch {
+				case of[i] >= 0:
+					return nil, fmt.Errorf("%s is on the hosts %d and %d; name it once", names[i], of[i], host)
+				case !worker && host != 0:
+					return nil, fmt.Errorf("%s is on host %d; it belongs to the leader, host 0, and may be left out", names[i], host)
+				}
+				of[i], some = host, some || worker
+			}
+		}
+		if !some {
+			return nil, fmt.Errorf("host %d has no worker; give it one, or take %d hosts", host, hosts-1)
+		}
+	}
+	for i, host := range of {
+		switch {
+		case host >= 0:
+		case slices.Contains(workers, names[i]):
+			return nil, fmt.Errorf("%s is on no host; name every worker", names[i])
+		default:
+			of[i] = 0
+		}
+	}
+	return of, nil
+}
+
+// NodesByHost are the names of the nodes on each host, in the order of the plan.
+func NodesByHost(plan *shaping.Plan, of []int) [][]string {
+	var all [][]string
+	for i, host := range of {
+		for len(all) <= host {
+			all = append(all, nil)
+		}
+		all[host] = append(all[host], plan.Nodes[i].Name)
+	}
+	return all
+}
+
+// DescribePlacement says what is on which host, what goes between hosts, and what their
+// network must not exceed: the least delay of a path between two of them.
+func DescribePlacement(s *scenarios.Scenario, plan *shaping.Plan, of []int) (lines []string, err error) {
+	nodes := NodesByHost(plan, of)
+	for host, names := range nodes {
+		who := fmt.Sprintf("host %d", host)
+		if host == 0 {
+			who += ", the leader"
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s", who, strings.Join(names, " ")))
+	}
+	if len(nodes) < 2 {
+		return lines, nil
+	}
+	slow, err := plan.Dilated(s.Slowdown())
+	if err != nil {
+		return nil, fmt.Errorf("real.dilation: %w", err)
+	}
+	fastest := pair{-1, -1}
+	for i, row := range slow.Paths {
+		for j, p := range row {
+			if of[i] != of[j] && !p.Refused && (fastest.from < 0 || planned(p) < planned(slow.Paths[fastest.from][fastest.to])) {
+				fastest = pair{i, j}
+			}
+		}
+	}
+	if fastest.from >= 0 {
+		lines = append(lines, fmt.Sprintf("the fastest path between hosts takes %v (%s→%s); their network has to be faster",
+			planned(slow.Paths[fastest.from][fastest.to]).Round(time.Microsecond), plan.Nodes[fastest.from].Name, plan.Nodes[fastest.to].Name))
+	}
+	needs, unlimited, err := Traffic(s, plan, of)
+	if err != nil {
+		return nil, err
+	}
+	for a, row := range needs {
+		for b, n := range row {
+			if n > 0 {
+				lines = append(lines, fmt.Sprintf("from host %d to host %d reductions need up to %.3g Mbit/s", a, b, n/1e6))
+			}
+		}
+	}
+	fetches, err := Fetches(s, plan, of)
+	if err != nil {
+		return nil, err
+	}
+	most := 0.0
+	for _, row := range fetches {
+		most = max(most, slices.Max(row))
+	}
+	if most > 0 {
+		lines = append(lines, fmt.Sprintf("a worker that fetches the state needs up to %.3g Mbit/s", most/1e6))
+	}
+	if unlimited {
+		lines = append(lines, "links without a rate count as nothing in that")
+	}
+	return lines, nil
+}
+
+// planned is how long a path may take at the least.
+func planned(p shaping.PathPlan) time.Duration {
+	if p.Reorder > 0 {
+		return 0 // who overtakes is due at once
+	}
+	return max(time.Duration(p.Fastest()), 0)
+}
+
+// steps are the times of an underlay, shortest first, after zero.
+func (u Underlay) steps() []time.Duration {
+	all := []time.Duration{0}
+	for i, row := range u {
+		for j, d := range row {
+			if i != j {
+				all = append(all, d)
+			}
+		}
+	}
+	slices.SortFunc(all, cmp.Compare)
+	return slices.Compact(all)
+}

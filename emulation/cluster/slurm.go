@@ -1,0 +1,127 @@
+//go:build linux
+
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"testbed/emulation/network"
+)
+
+// What Slurm tells the processes of a job and of a step (srun(1)).
+const (
+	slurmJob   = "SLURM_JOB_ID"
+	slurmNodes = "SLURM_JOB_NUM_NODES"
+	slurmNode  = "SLURMD_NODENAME" // on a node of the job
+	slurmTask  = "SLURM_PROCID"    // in a step, from 0
+)
+
+// InStep says which host of a run a task of a step is: the first one comes after
+// the leader, who is in no step.
+func InStep() (index int, ok bool) {
+	task, err := strconv.Atoi(os.Getenv(slurmTask))
+	return task + 1, err == nil
+}
+
+// Allocated is how many hosts a run has in the allocation that this process is in:
+// all of its nodes, and this one if it is none of them.
+func Allocated() (int, error) {
+	nodes, err := strconv.Atoi(os.Getenv(slurmNodes))
+	if err != nil || os.Getenv(slurmJob) == "" {
+		return 0, &network.UsageError{Problem: "--hosts slurm: this is no allocation of Slurm's; call it in one (salloc, sbatch), or take slurm:N for one of its own"}
+	}
+	if os.Getenv(slurmNode) == "" {
+		nodes++
+	}
+	return nodes, nil
+}
+
+// OwnAddress is the address at which others reach this host: the only one that it
+// has.
+func OwnAddress() (netip.Addr, error) {
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("looking for this host's address: %w", err)
+	}
+	var all []netip.Addr
+	for _, i := range interfaces {
+		if n, ok := i.(*net.IPNet); ok {
+			if a, ok := netip.AddrFromSlice(n.IP.To4()); ok && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+				all = append(all, a)
+			}
+		}
+	}
+	if len(all) != 1 {
+		return netip.Addr{}, &network.UsageError{Problem: fmt.Sprintf("this host has %d addresses, %v; say at which the others reach it: --hosts slurm@ADDRESS", len(all), all)}
+	}
+	return all[0], nil
+}
+
+// step is a step of Slurm's, whose tasks are the other hosts of a run.
+type step struct {
+	command *exec.Cmd
+	output  bytes.Buffer
+	ended   chan struct{}
+}
+
+// startStep has Slurm start the other hosts: in the allocation that this process is
+// in, on its other nodes, or in one of its own.
+func startStep(r *Request, leader netip.AddrPort, failed func(error)) (*step, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("starting hosts with Slurm: %w", err)
+	}
+	n := strconv.Itoa(r.Count - 1)
+	args := []string{"--nodes=" + n, "--ntasks=" + n, "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--input=all", "--job-name=testbed", "--quiet"}
+	if os.Getenv(slurmJob) != "" {
+		args = append(args, "--overlap")
+		if here := os.Getenv(slurmNode); here != "" {
+			args = append(args, "--exclude="+here)
+		}
+	}
+	args = append(args, program, "host", "--leader", leader.String(), "--count", strconv.Itoa(r.Count))
+	s := &step{command: exec.Command("srun", args...), ended: make(chan struct{})}
+	s.command.Stdin = strings.NewReader(r.Token + "\n")
+	s.command.Stdout, s.command.Stderr = &s.output, &s.output
+	// It tells its tasks when it is told itself.
+	s.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	s.command.WaitDelay = time.Second
+	if err := s.command.Start(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return nil, &network.UnsupportedError{Missing: "srun is not there", Mend: "install Slurm's client commands, or start testbed host on each host by hand (--hosts N@ADDRESS)"}
+		}
+		return nil, fmt.Errorf("starting hosts with Slurm: %w", err)
+	}
+	go func() {
+		defer close(s.ended)
+		err := s.command.Wait()
+		failed(fmt.Errorf("srun, which has started the hosts, ended: %v\n%s", err, strings.TrimSpace(s.output.String())))
+	}()
+	return s, nil
+}
+
+// stepPatience bounds how long a step may take to end after the run.
+const stepPatience = 10 * time.Second
+
+// end waits for the end of the step, whose tasks know that the run is over.
+func (s *step) end() {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		select {
+		case <-s.ended:
+			return
+		case <-time.After(stepPatience):
+			_ = s.command.Process.Signal(signal) // it may have ended
+		}
+	}
+	<-s.ended
+}

@@ -1,0 +1,211 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"testbed/allreduce"
+	"testbed/allreduce/ringorder"
+	"testbed/policy"
+	"testbed/scenarios"
+	"testbed/shaping"
+)
+
+// Flow is what a worker sends to another in the reductions of a round.
+type Flow struct {
+	From, To int // nodes of the plan
+	// Rate is what the links let it have at most, in bit/s by the machine's clock:
+	// of a rate that several share the part that is this flow's of the bytes. Zero
+	// where none of them has a rate.
+	Rate float64
+	// Need is what a network has to carry so that nothing of it comes late: the
+	// planned delay is there for the last bytes to make up for a lower rate.
+	Need float64
+}
+
+// RoundKind is a kind of round, by who reduces with whom.
+type RoundKind struct {
+	Flows []Flow
+	Often float64 // the share of rounds that are so
+}
+
+// RoundKinds are the kinds of rounds of a scenario, and what the reductions of each send.
+// plan is the scenario's.
+func RoundKinds(s *scenarios.Scenario, plan *shaping.Plan) ([]RoundKind, error) {
+	slow, err := plan.Dilated(s.Slowdown())
+	if err != nil {
+		return nil, fmt.Errorf("real.dilation: %w", err)
+	}
+	ways := ringorder.Planned(s, plan)
+	t := traffic{s: s, plan: slow, ways: &ways, index: map[policy.ID]int{}}
+	var all []policy.ID
+	for _, w := range s.Workers {
+		t.index[w.ID] = plan.Index(scenarios.NodeName(w.ID))
+		all = append(all, w.ID)
+	}
+	slices.Sort(all)
+	flows, err := t.reduction(all)
+	kinds := []RoundKind{{flows, 1}}
+	if rule := s.Regions(); err == nil && rule != nil && s.Train.Regions.Every > 1 {
+		kinds[0].Often = 1 / float64(s.Train.Regions.Every)
+		regional := RoundKind{Often: 1 - kinds[0].Often}
+		for _, ring := range rule.Deal(all) {
+			if flows, err = t.reduction(ring.Workers); err != nil {
+				break
+			}
+			regional.Flows = append(regional.Flows, flows...)
+		}
+		kinds = append(kinds, regional)
+	}
+	return kinds, err
+}
+
+type traffic struct {
+	s     *scenarios.Scenario
+	plan  *shaping.Plan // by the machine's clock
+	ways  *ringorder.Ways
+	index map[policy.ID]int // in the plan
+}
+
+// pair is an ordered pair of nodes.
+type pair struct{ from, to int }
+
+// reduction is what the reduction of these workers sends, ordered by its ring.
+func (t *traffic) reduction(ids []policy.ID) ([]Flow, error) {
+	n := len(ids)
+	if n < 2 {
+		return nil, nil
+	}
+	chunks, order := map[pair]float64{}, []pair{}
+	add := func(from, to policy.ID, more float64) {
+		p := pair{t.index[from], t.index[to]}
+		if chunks[p] == 0 {
+			order = append(order, p)
+		}
+		chunks[p] += more
+	}
+	if algorithm, _ := allreduce.ParseAlgorithm(t.s.Real.AllReduce.Algorithm); algorithm == allreduce.Ring { // the scenario is valid
+		if t.ways.Known() {
+			ring, err := t.ways.Order(ids)
+			if err != nil {
+				return nil, err
+			}
+			ids = ring.Order
+		}
+		for k, id := range ids {
+			add(id, ids[(k+1)%n], float64(algorithm.Hops(n)))
+		}
+	} else {
+		numbers := make([]int, n) // direct: as if all were one group
+		if algorithm == allreduce.Hierarchical {
+			numbers = t.s.Groups(ids)
+		}
+		groups := allreduce.NewGroups(numbers)
+		both := func(a, b int) {
+			if a != b {
+				add(ids[a], ids[b], 1)
+				add(ids[b], ids[a], 1)
+			}
+		}
+		for chunk := range ids {
+			for group := range groups.Len() {
+				leader := groups.Leader(group, chunk)
+				both(leader, chunk)
+				for _, member := range groups.Members(group) {
+					both(member, leader)
+				}
+			}
+		}
+	}
+	perChunk := float64(t.s.Real.Parameters) * float64(t.s.Real.AllReduce.Bits) / float64(n)
+	return t.flows(order, chunks, perChunk), nil
+}
+
+// flows shares the rates of the access links among what goes over them.
+func (t *traffic) flows(order []pair, chunks map[pair]float64, perChunk float64) (flows []Flow) {
+	up, down := map[int]float64{}, map[int]float64{}
+	for p, c := range chunks {
+		up[p.from] += c
+		down[p.to] += c
+	}
+	for _, p := range order {
+		c := chunks[p]
+		rate := lowest(float64(t.plan.Nodes[p.from].RateUp)*c/up[p.from], float64(t.plan.Nodes[p.to].RateDown)*c/down[p.to],
+			float64(t.plan.Paths[p.from][p.to].Rate))
+		flows = append(flows, Flow{p.from, p.to, rate, need(rate, c*perChunk, t.plan.Paths[p.from][p.to])})
+	}
+	return flows
+}
+
+// lowest is the lowest of rates of which zero says that there is none.
+func lowest(rates ...float64) (low float64) {
+	for _, r := range rates {
+		if r > 0 && (low == 0 || r < low) {
+			low = r
+		}
+	}
+	return low
+}
+
+// need is what has to be carried of so many bits that come at a rate, on a path
+// whose delay they may use up.
+func need(rate, bits float64, path shaping.PathPlan) float64 {
+	if rate == 0 || bits == 0 {
+		return 0
+	}
+	return bits / (bits/rate + max(time.Duration(path.Fastest()), 0).Seconds())
+}
+
+// Traffic is what reductions need between hosts, in bit/s from row to column, at the
+// most in a round of any kind. unlimited says that flows without a rate are between
+// hosts, which count as nothing.
+func Traffic(s *scenarios.Scenario, plan *shaping.Plan, of []int) (needs [][]float64, unlimited bool, err error) {
+	kinds, err := RoundKinds(s, plan)
+	hosts := slices.Max(of) + 1
+	needs = matrix(hosts)
+	for _, kind := range kinds {
+		sum := matrix(hosts)
+		for _, f := range kind.Flows {
+			if a, b := of[f.From], of[f.To]; a != b {
+				sum[a][b] += f.Need
+				unlimited = unlimited || f.Rate == 0
+			}
+		}
+		for a := range sum {
+			for b := range sum[a] {
+				needs[a][b] = max(needs[a][b], sum[a][b])
+			}
+		}
+	}
+	return needs, unlimited, err
+}
+
+// Fetches is what the fetch of a state by one worker from another needs between
+// their hosts, at the most, as Traffic has it.
+func Fetches(s *scenarios.Scenario, plan *shaping.Plan, of []int) ([][]float64, error) {
+	slow, err := plan.Dilated(s.Slowdown())
+	if err != nil {
+		return nil, fmt.Errorf("real.dilation: %w", err)
+	}
+	const bits = 2 * 32 // of a parameter and its momentum
+	needs := matrix(slices.Max(of) + 1)
+	for _, from := range s.WorkerNodes() {
+		i := plan.Index(from)
+		for _, to := range s.WorkerNodes() {
+			j := plan.Index(to)
+			if a, b := of[i], of[j]; a != b {
+				needs[a][b] = max(needs[a][b], need(float64(slow.Rate(i, j)), bits*float64(s.Real.Parameters), slow.Paths[i][j]))
+			}
+		}
+	}
+	return needs, nil
+}
+
+func matrix(n int) [][]float64 {
+	m := make([][]float64, n)
+	for i := range m {
+		m[i] = make([]float64, n)
+	}
+	return m
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+package emulation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/emulation/network"
+	"testbed/emulation/sandbox"
+	"testbed/shaping/kernel"
+)
+
+// Check is one thing that real runs need or can use.
+type Check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Needed says that no real run is possible without it.
+	Needed bool   `json:"needed"`
+	Detail string `json:"detail"`
+	Mend   string `json:"mend,omitempty"`
+}
+
+// Doctor tells what this machine can do and what is missing. It tries
+// everything for real.
+func Doctor() ([]Check, error) {
+	checks := []Check{machineCheck()}
+	if err := sandbox.Check(); err != nil {
+		c := Check{Name: "sandbox", Needed: true, Detail: err.Error()}
+		var unsupported *sandbox.UnsupportedError
+		if errors.As(err, &unsupported) {
+			c.Detail, c.Mend = unsupported.Missing, unsupported.Mend
+		}
+		return append(checks, c), nil
+	}
+	how := "as root"
+	if os.Geteuid() != 0 {
+		how = "with a user namespace of its own"
+	}
+	checks = append(checks, Check{Name: "sandbox", OK: true, Needed: true, Detail: how})
+	links, err := probeInside()
+	return append(append(checks, links...), pythonCheck()), err
+}
+
+// PythonTrainers is the name of a check that nothing but they fails with.
+const PythonTrainers = "trainers in Python"
+
+// pythonCheck looks for what trainers of a user's own need that are written in
+// Python.
+func pythonCheck() Check {
+	c := Check{Name: PythonTrainers, Mend: "apt-get install python3-numpy; trainers in other languages, and all else, do without"}
+	out, err := exec.Command("python3", "-c", "import sys, numpy; print(sys.executable, 'with numpy', numpy.__version__)").Output()
+	if c.Detail = strings.TrimSpace(string(out)); err != nil {
+		c.Detail = "no python3 with numpy: " + err.Error()
+		return c
+	}
+	c.OK, c.Mend = true, ""
+	return c
+}
+
+func machineCheck() Check {
+	var u unix.Utsname
+	kernelName := "unknown"
+	if unix.Uname(&u) == nil {
+		kernelName = unix.ByteSliceToString(u.Release[:])
+	}
+	return Check{Name: "machine", OK: true, Needed: true,
+		Detail: fmt.Sprintf("Linux %s, %d processors, %s", kernelName, runtime.NumCPU(), runtime.GOARCH)}
+}
+
+// probeInside has a sandbox tell what the kernel can do: an ordinary user may
+// try nothing outside.
+func probeInside() (checks []Check, err error) {
+	job, err := network.Start(context.Background(), network.JobSpec{Kind: kindProbe}, sandbox.Config{Stderr: os.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	defer job.Close()
+	if err := job.Result(&checks, nil); err != nil {
+		return nil, fmt.Errorf("probing the kernel: %w", err)
+	}
+	return checks, nil
+}
+
+// runProbe is probeInside in the sandbox.
+func runProbe(s *network.Supervisor, _ json.RawMessage) error {
+	can := kernel.Probe()
+	var checks []Check
+	for _, f := range can {
+		c := Check{Name: f.Feature, OK: f.Err == nil, Detail: "available"}
+		var unsupported *kernel.UnsupportedError
+		if errors.As(f.Err, &unsupported) {
+			c.Detail, c.Mend = fmt.Sprint(unsupported.Err), unsupported.Mend
+		}
+		checks = append(checks, c)
+	}
+	return s.Hand(append(checks, linksCheck(can.Supports(kernel.BackendNetem), can.Supports(kernel.BackendUser))))
+}
+
+// linksCheck says which links auto takes, given why not for each backend.
+func linksCheck(netem, user error) Check {
+	c := Check{Name: "links", OK: true, Needed: true}
+	switch {
+	case netem == nil:
+		c.Detail = "auto takes netem"
+	case user == nil:
+		c.Detail = "auto takes the user-space router, because the kernel has no netem"
+	default:
+		c.OK, c.Detail = false, user.Error()
+	}
+	return c
+}

@@ -1,0 +1,103 @@
+//go:build linux
+
+// Package emulation plays scenarios on the real network of one machine, or of
+// several hosts, and says what the machine can do (Ready, Doctor).
+//
+// Three generations of processes are involved, all of this same binary. The user's
+// process calls Play, Resume, shell.Run and the like; it only listens and writes
+// files (recorder). Its child is the init of the sandbox (RunInside): it builds the
+// network, starts processes on it, and carries out what the scenario has in store
+// for them (player). Theirs is the third generation (RunNode).
+package emulation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"testbed/emulation/bench"
+	"testbed/emulation/linkcheck"
+	"testbed/emulation/network"
+	"testbed/emulation/process"
+
+	"testbed/emulation/cluster"
+	"testbed/emulation/sandbox"
+	"testbed/emulation/shell"
+)
+
+// Verbs under which the binary is started again, by itself.
+const (
+	VerbInside = network.VerbInside
+	VerbNode   = network.VerbNode
+)
+
+// kindProbe is the kind of the job of Doctor.
+const kindProbe = "probe"
+
+// kindReady is the kind of the job of Ready.
+const kindReady = "ready"
+
+// jobs are what the init of a sandbox can do, by kind.
+var jobs = map[string]func(s *network.Supervisor, spec json.RawMessage) error{
+	KindScenario:         RunScenario,
+	shell.KindProgram:    shell.RunProgram,
+	linkcheck.KindVerify: linkcheck.RunVerify,
+	bench.KindRing:       bench.RunRing,
+	network.KindShare:    cluster.Run,
+	kindProbe:            runProbe,
+	kindReady:            runReady,
+}
+
+// programs are what a process on the network can be, by kind.
+var programs = map[string]func(*network.Self) error{
+	network.KindRouter:      network.RunRouter,
+	process.KindCoordinator: process.RunCoordinator,
+	process.KindWorker:      process.RunWorker,
+	process.KindStore:       process.RunStore,
+	linkcheck.KindProber:    linkcheck.RunProber,
+	shell.KindCapture:       shell.RunCapture,
+	shell.KindGuest:         shell.RunGuest,
+	bench.KindRank:          bench.RunRank,
+}
+
+// RunInside is what the binary does as the init of a sandbox.
+func RunInside() error { return network.RunInit(jobs) }
+
+// RunNode is what the binary does as a process on the network of a sandbox.
+func RunNode() error { return network.RunChild(programs) }
+
+// Ready says whether real runs are possible on this machine, on each of the link
+// backends if some are named; if not, the error is an
+// *emulation.UnsupportedError.
+func Ready(links ...string) error {
+	err := sandbox.Check()
+	if unsupported, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
+		return &network.UnsupportedError{Missing: unsupported.Missing, Mend: unsupported.Mend}
+	}
+	if err != nil || len(links) == 0 {
+		return err
+	}
+	job, err := network.Start(context.Background(), network.JobSpec{Kind: kindReady, Spec: links}, sandbox.Config{Stderr: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer job.Close()
+	var tried int
+	return job.Result(&tried, nil)
+}
+
+// runReady is Ready in the sandbox.
+func runReady(s *network.Supervisor, spec json.RawMessage) error {
+	var links []string
+	if err := json.Unmarshal(spec, &links); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	for _, name := range links {
+		if err := network.Supports(name); err != nil {
+			return err
+		}
+	}
+	return s.Hand(len(links))
+}

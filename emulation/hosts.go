@@ -1,0 +1,134 @@
+//go:build linux
+
+package emulation
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+
+	"testbed/emulation/cluster"
+	"testbed/emulation/monitor"
+	"testbed/emulation/network"
+
+	"testbed/record"
+	"testbed/shaping/fidelity"
+)
+
+// checkHosts says what of the options does not go over several hosts.
+func checkHosts(o *Options) error {
+	usage := func(problem string) error { return &network.UsageError{Problem: problem} }
+	switch s := o.Scenario; {
+	case o.Hosts == nil:
+		return usage("--place says on which of several hosts nodes are; give --hosts, too")
+	case o.Links != network.LinksUser && o.Links != network.LinksAuto:
+		return usage(fmt.Sprintf("%s links cannot go over several hosts; take --links user", o.Links))
+	case o.Qlog:
+		return usage("--qlog records on one host only; leave it out, or leave --hosts out")
+	case s.Train.Foreign():
+		return usage("a trainer of your own runs on one host only; leave --hosts out")
+	}
+	plan, err := o.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	return cluster.Possible(o.Scenario, plan, o.Hosts.Count, o.Place)
+}
+
+// playOver gathers the hosts and plays the scenario on all of them.
+func (r *recorder) playOver(ctx context.Context) (err error) {
+	plan, err := r.spec.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	hosts, err := cluster.Gather(ctx, *r.options.Hosts, r.stage)
+	if err != nil {
+		return err
+	}
+	defer func() { hosts.Close(err) }()
+	e := monitor.Environment(r.options.Command)
+	if r.spec.Resume != nil {
+		e.Command = r.command()
+	}
+	e.Hosts = hosts.Environments
+	if err := r.dir.WriteJSON(record.EnvironmentFile, e); err != nil {
+		return err
+	}
+	if r.spec.Processors = differing(hosts.Spread.Hosts[0].Name, e); r.spec.Processors != nil {
+		r.stage("the hosts have different processors: " + strings.Join(r.spec.Processors, ", "))
+	}
+	placed, err := cluster.PlaceNodes(ctx, hosts, r.spec.Scenario, plan, r.options.Place, r.stage)
+	if err == nil {
+		err = r.dir.WriteJSON(HostsFile, placed)
+	}
+	if err != nil {
+		return err
+	}
+	for _, h := range placed.Hosts {
+		r.hosts = append(r.hosts, record.Host{Name: h.Name, Nodes: h.Nodes})
+	}
+	r.spec.Links, r.spec.Spread = network.LinksUser, hosts.Spread
+	return r.play(ctx, network.JobSpec{Files: hosts.Files, FileNames: hosts.FileNames})
+}
+
+// command is the command line that the run began with, as far as that is known.
+func (r *recorder) command() []string {
+	var was record.Environment
+	text, err := os.ReadFile(r.dir.Path(record.EnvironmentFile))
+	if err != nil || json.Unmarshal(text, &was) != nil {
+		return r.options.Command
+	}
+	return was.Command
+}
+
+// differing says which processors the hosts of an environment have, nil if all have
+// the same.
+func differing(leader string, e record.Environment) (all []string) {
+	of := func(name string, e record.Environment) string {
+		return fmt.Sprintf("%d × %s on %s", e.Processors, cmp.Or(e.Processor, e.Arch), name)
+	}
+	all, differ := []string{of(leader, e)}, false
+	for _, h := range e.Hosts {
+		all = append(all, of(h.Name, h.Environment))
+		differ = differ || h.Processor != e.Processor || h.Processors != e.Processors
+	}
+	if !differ {
+		return nil
+	}
+	return all
+}
+
+// boundClocks enters how well the clocks of hosts were compared with the leader's,
+// which is the first's.
+func boundClocks(hosts []record.Host, underlay []fidelity.Underlay) {
+	for k := range hosts {
+		for _, u := range underlay {
+			leader, name := hosts[0].Name, hosts[k].Name
+			if u.From == leader && u.To == name || u.From == name && u.To == leader {
+				hosts[k].ClockBound = max(hosts[k].ClockBound, int64(math.Ceil(u.ClockBound.Seconds()*1e6)))
+			}
+		}
+	}
+}
+
+// goOver has the network go over several hosts, if it is to.
+func (p *player) goOver() error {
+	if p.spec.Spread == nil {
+		return nil
+	}
+	p.monitor.Differ(p.spec.Processors)
+	p.s.OnSample = func(host string, raw json.RawMessage) error {
+		var s monitor.Sample
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return fmt.Errorf("reading what the host %s has seen: %w", host, err)
+		}
+		p.monitor.Elsewhere(host, s)
+		p.queues.Enter(s.Queues, s.QueuesLost, p.network.ClockOffset(host))
+		return nil
+	}
+	return p.s.SpreadOver(p.spec.Spread)
+}

@@ -1,0 +1,171 @@
+//go:build linux
+
+package emulation
+
+import (
+	"errors"
+	"time"
+
+	"testbed/node"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+)
+
+// at has something done at a scenario time.
+func (p *player) at(t policy.Time, do func() error) {
+	time.AfterFunc(time.Until(p.clock.due(t)), func() { p.s.Post(do) })
+}
+
+// schedule has the joins and injects of the scenario carried out on the run's
+// clock.
+func (p *player) schedule() {
+	first := p.spec.Scenario.FirstJoin()
+	for _, w := range p.spec.Scenario.Workers {
+		if w.JoinAt > first {
+			p.at(w.JoinAt, func() error {
+				p.command(w.ID, node.Command{Op: node.OpJoin})
+				return nil
+			})
+		}
+	}
+	for _, in := range p.spec.Scenario.Injects {
+		if in.ID != nil {
+			p.at(in.At, func() error { return p.inject(in) })
+		}
+		if in.Op == scenarios.CoordinatorCrash && in.At > p.clock.resumed {
+			p.at(in.At, func() error { return p.crashCoordinator(in) })
+		}
+	}
+	p.faults.Schedule(p.clock.began, first, p.linksChanged)
+}
+
+// inject does to a worker what the scenario has in store for it.
+func (p *player) inject(in scenarios.Inject) error {
+	w := p.worker(*in.ID)
+	if p.over {
+		return nil
+	}
+	switch back := in.At + in.After; {
+	case in.Op == scenarios.Slow:
+		p.slowed[*in.ID] = *in.Factor
+	case in.Op == scenarios.Restore:
+		delete(p.slowed, *in.ID)
+	case in.Op == scenarios.Restart && back > p.clock.resumed:
+		p.at(back, func() error { return p.restart(*in.ID) })
+	}
+	if w == nil || w.child.Ended {
+		return nil
+	}
+	e := record.Event{T: p.clock.now(), Node: w.name}
+	switch in.Op {
+	case scenarios.Pause:
+		if !in.Heartbeats {
+			p.pause(w)
+			return nil // recorded when it has stopped
+		}
+		w.paused = true
+		w.command(node.Command{Op: node.OpPause, At: in.At, Heartbeats: true})
+		e.Type, e.Heartbeats = record.Pause, true
+	case scenarios.Resume:
+		e.Type = record.Resume
+		err := p.record(e)
+		p.resume(w)
+		awaits := w.awaits
+		w.awaits = nil
+		for _, in := range awaits {
+			err = errors.Join(err, p.inject(in))
+		}
+		return err
+	case scenarios.Crash, scenarios.Restart:
+		w.excused = true
+		w.child.Kill()
+		e.Type = record.Crash
+	case scenarios.Preempt:
+		w.excused = true
+		if in.Notice > 0 {
+			w.command(node.Command{Op: node.OpPreempt, At: in.At})
+		}
+		end := in.At + in.Notice
+		p.at(end, func() error { return p.endNotice(w, end) })
+		e.Type, e.Duration = record.Preempt, in.Notice
+	case scenarios.Leave, scenarios.Fail, scenarios.FailReduce:
+		if w.paused || w.pausing {
+			w.awaits = append(w.awaits, in)
+			return nil
+		}
+		if in.Op == scenarios.FailReduce {
+			w.command(node.Command{Op: node.OpFailReduce, At: in.At, Alone: in.Alone})
+			e.Type, e.Alone = record.FailReduce, in.Alone
+			break
+		}
+		w.excused = true
+		if in.Op == scenarios.Fail {
+			w.fails = true
+			w.command(node.Command{Op: node.OpFail, At: in.At})
+			e.Type = record.Fail
+			break
+		}
+		w.left = true
+		w.command(node.Command{Op: node.OpLeave, At: in.At})
+		e.Type = record.Leave
+	case scenarios.Slow:
+		w.command(node.Command{Op: node.OpSlow, At: in.At, Factor: *in.Factor})
+		e.Type, e.Factor = record.Slow, *in.Factor
+	case scenarios.Restore:
+		w.command(node.Command{Op: node.OpRestore, At: in.At})
+		e.Type = record.Restore
+	}
+	if in.At <= p.clock.resumed {
+		return nil // it has been recorded before
+	}
+	return p.record(e)
+}
+
+// endNotice ends the process of a preempted worker, if that is still its last one.
+func (p *player) endNotice(w *worker, at policy.Time) error {
+	switch {
+	case p.worker(w.id) != w || w.child.Ended:
+		return nil
+	case w.left:
+		w.child.Kill() // the record has its departure
+		return nil
+	}
+	return p.inject(scenarios.Inject{Op: scenarios.Crash, At: at, ID: &w.id})
+}
+
+// linksChanged records which faults of links have begun and ended after one
+// real time of the scenario and until another.
+func (p *player) linksChanged(before, at time.Duration) error {
+	s := p.spec.Scenario
+	if at > s.RealDuration(p.clock.resumed) { // else it has been recorded before
+		p.monitor.Injected(time.Since(p.clock.began.Add(scenarios.OnClock(at-s.RealDuration(s.FirstJoin()), s.Slowdown()))))
+		for _, e := range linkEvents(s, before, at) {
+			e.T = p.clock.now()
+			if err := p.record(e); err != nil {
+				return err
+			}
+		}
+	}
+	// A refusal ends a worker's connection to the coordinator, and so its part.
+	plan := p.faults.Current
+	for name, w := range p.workers {
+		if plan.Paths[plan.Index(name)][plan.Index(scenarios.Coordinator)].Refused {
+			w.excused = true
+		}
+	}
+	return nil
+}
+
+func linkEvents(s *scenarios.Scenario, before, at time.Duration) (events []record.Event) {
+	for _, in := range s.Injects {
+		switch t := s.RealDuration(in.At); {
+		case t <= before || t > at:
+		case in.Op == scenarios.Partition:
+			events = append(events, record.Event{Type: record.Partition, IDs: in.IDs})
+		case in.Op == scenarios.ClearPartition:
+			events = append(events, record.Event{Type: record.Heal, IDs: in.IDs})
+		}
+	}
+	return append(events, record.LinkChanges(s, before, at)...)
+}

@@ -1,0 +1,180 @@
+//go:build linux
+
+package linkcheck
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"testbed/allreduce/reduction"
+	"testbed/allreduce/ringorder"
+	"testbed/emulation/network"
+	"testbed/scenarios"
+	"testbed/shaping"
+	"testbed/shaping/fidelity"
+	"testbed/shaping/probe"
+)
+
+// Checked is what Check found.
+type Checked struct {
+	Report probe.Report
+	Found  []probe.Found
+	// Pairs are the round trips for the verdict on the run, without those of
+	// which it is the plan that nothing comes back. Wrong of them are not as
+	// planned.
+	Pairs []fidelity.PairRTT
+	Wrong int
+	// Ways are what rings are ordered by: as the plan has them, but for what the
+	// scenario wants measured.
+	Ways ringorder.Ways
+}
+
+// Check measures the round trips that a run of the scenario depends on before
+// it starts: each worker's to the coordinator and to its neighbour on the ring,
+// or to all others where the ring's order shall come from them. The rates
+// between workers are measured where the ring's order shall come from these.
+func Check(s *network.Supervisor, links *network.Network, of *scenarios.Scenario) (*Checked, error) {
+	plan := links.Plan
+	rated := ratedPairs(plan, of)
+	crew, err := newCrew(s, links, proberSpec{Plan: plan, Pairs: union(pairs(plan, of), rated)})
+	if err != nil {
+		return nil, err
+	}
+	survey := probe.NewSurvey(plan, crew.spec.Pairs, crew.do, func(stage string) { s.Tell("%s", stage) })
+	found, err := survey.Check()
+	if err == nil {
+		err = survey.Rates(found, rated)
+	}
+	if err == nil {
+		err = crew.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := judge(plan, string(links.Backend), found)
+	c.Report.Undilate(of.Slowdown())
+	emulated, err := of.Plan()
+	if err != nil {
+		return nil, err
+	}
+	c.Ways = ways(emulated, of, found)
+	return c, nil
+}
+
+// ways are the planned ones, not dilated, with the rates or half of the round trips that were
+// measured where these are wanted and there are any.
+func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringorder.Ways {
+	w := ringorder.Planned(of, plan)
+	index := map[int]int{} // of a worker, by its node's index in the plan
+	for k, id := range w.Workers {
+		index[plan.Index(scenarios.NodeName(id))] = k
+	}
+	for _, f := range found {
+		from, isWorker := index[f.Pair.From]
+		to, areWorkers := index[f.Pair.To]
+		if !isWorker || !areWorkers {
+			continue
+		}
+		switch rtt := Median(f); {
+		case of.Real.AllReduce.Order == reduction.OrderMeasured && rtt > 0:
+			w.Delays[from][to] = rtt.Seconds() / 2 / of.Slowdown()
+			w.Delays[to][from] = w.Delays[from][to]
+		case of.Real.AllReduce.Order == reduction.OrderMeasuredRates && f.Rate.Planned > 0 && !f.Rate.AsPlanned():
+			// What is as planned keeps the planned rate, so that the error of the
+			// measurement orders nothing.
+			w.Rates[from][to] = max(shaping.Rate(f.Rate.Measured*of.Slowdown()), leastRate)
+		}
+	}
+	return w
+}
+
+// leastRate stands for a path on which nothing arrives. A rate of zero is none.
+const leastRate = shaping.Rate(1000)
+
+func judge(plan *shaping.Plan, backend string, found []probe.Found) *Checked {
+	c := &Checked{Report: probe.Judge(plan, backend, false, found), Found: found}
+	for k, f := range found {
+		there, back := plan.Paths[f.Pair.From][f.Pair.To], plan.Paths[f.Pair.To][f.Pair.From]
+		report := c.Report.Pairs[k]
+		pair := fidelity.PairRTT{
+			From: report.From, To: report.To,
+			Planned: time.Duration(there.OneWayDelay + back.OneWayDelay), Jitter: spread(there) + spread(back),
+			Sending: plan.Sending(f.Pair.From, f.Pair.To, probe.Frame) + plan.Sending(f.Pair.To, f.Pair.From, probe.Frame),
+		}
+		if q := report.RTT; q != nil {
+			pair.Measured = time.Duration(q.Measured * 1e6)
+		}
+		silent := 1 - (1-float64(there.MeanLoss()))*(1-float64(back.MeanLoss()))
+		if pair.Measured == 0 && math.Pow(silent, float64(f.Asked)) > likelySilent {
+			continue // that nothing came back is the plan
+		}
+		c.Pairs = append(c.Pairs, pair)
+		if v := fidelity.Judge(fidelity.Measurements{Pairs: []fidelity.PairRTT{pair}}); v.Verdict != fidelity.Valid {
+			c.Wrong++
+		}
+	}
+	return c
+}
+
+// Median returns the median round trip of a pair, 0 where it is not known.
+func Median(f probe.Found) time.Duration {
+	if len(f.RTTs) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(f.RTTs))[(len(f.RTTs)-1)/2]
+}
+
+// likelySilent is the chance from which silence is no surprise.
+const likelySilent = 1e-4
+
+// pairs are those that a run depends on.
+func pairs(plan *shaping.Plan, of *scenarios.Scenario) []probe.Pair {
+	var pairs []probe.Pair
+	coordinator, workers := plan.Index(scenarios.Coordinator), of.Workers
+	for k, w := range workers {
+		here := plan.Index(scenarios.NodeName(w.ID))
+		pairs = append(pairs, probe.Pair{From: here, To: coordinator})
+		if of.Real.AllReduce.Order == reduction.OrderMeasured {
+			for _, other := range workers[k+1:] {
+				pairs = append(pairs, probe.Pair{From: here, To: plan.Index(scenarios.NodeName(other.ID))})
+			}
+			continue
+		}
+		next := plan.Index(scenarios.NodeName(workers[(k+1)%len(workers)].ID))
+		if next != here && (len(workers) > 2 || k == 0) { // two have one link between them
+			pairs = append(pairs, probe.Pair{From: here, To: next})
+		}
+	}
+	return pairs
+}
+
+// ratedPairs are those whose rates a run is ordered by and has to measure.
+func ratedPairs(plan *shaping.Plan, of *scenarios.Scenario) (pairs []probe.Pair) {
+	if of.Real.AllReduce.Order != reduction.OrderMeasuredRates {
+		return nil
+	}
+	for _, a := range of.Workers {
+		for _, b := range of.Workers {
+			if a.ID != b.ID {
+				pairs = append(pairs, probe.Pair{From: plan.Index(scenarios.NodeName(a.ID)), To: plan.Index(scenarios.NodeName(b.ID))})
+			}
+		}
+	}
+	return pairs
+}
+
+// union are the pairs of both, each once.
+func union(a, b []probe.Pair) []probe.Pair {
+	for _, p := range b {
+		if !slices.Contains(a, p) {
+			a = append(a, p)
+		}
+	}
+	return a
+}
+
+// spread is how far jitter takes delays from the planned one at the most.
+func spread(p shaping.PathPlan) time.Duration {
+	return time.Duration(max(p.Slowest()-p.OneWayDelay, p.OneWayDelay-p.Fastest()))
+}

@@ -1,0 +1,262 @@
+//go:build linux
+
+package linkcheck
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/emulation/network"
+	"testbed/emulation/sandbox"
+	"testbed/shaping"
+	"testbed/shaping/probe"
+	"testbed/shaping/tunnel"
+)
+
+// KindProber is the program of a prober: RunProber.
+const KindProber = "prober"
+
+// proberName is the prober's among the processes. No node is called so.
+const proberName = "prober"
+
+// proberSpec has one process of each host measure pairs of nodes. It has its sockets
+// in the namespaces of its host's nodes, so that what it measures is what they have.
+type proberSpec struct {
+	Plan  *shaping.Plan
+	Pairs []probe.Pair
+}
+
+// proberOrder is one thing that a prober is to do: make ready for a step, do it, or
+// tell what it saw. All probers do one before any does the next.
+type proberOrder struct {
+	Begin *probe.Step `json:",omitempty"`
+	Do    bool        `json:",omitempty"`
+}
+
+// proberAnswer says that an order is carried out.
+type proberAnswer struct {
+	Seen *probe.Seen `json:",omitempty"`
+}
+
+// crew is the probers of all hosts.
+type crew struct {
+	s        *network.Supervisor
+	network  *network.Network
+	spec     proberSpec
+	children []*network.Child // by host
+	answers  []proberAnswer   // by host, to the order under way
+	waiting  int              // for so many of them
+	// clocks has those of the hosts compared, so that one-way delays between hosts
+	// mean something.
+	clocks  bool
+	stepped []time.Duration // by host: how wall clocks were set meanwhile
+}
+
+// newCrew starts a prober on each host.
+func newCrew(s *network.Supervisor, links *network.Network, spec proberSpec) (*crew, error) {
+	c := &crew{s: s, network: links, spec: spec}
+	for k := range links.Hosts() {
+		child, err := links.StartOn(k, network.ChildSpec{
+			Name: proberName, NetNS: network.Hub, Kind: KindProber, Spec: spec,
+			OnData: func(data json.RawMessage) error {
+				c.answers[k] = proberAnswer{}
+				c.waiting--
+				if err := json.Unmarshal(data, &c.answers[k]); err != nil {
+					return fmt.Errorf("reading what the prober found: %w", err)
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.children = append(c.children, child)
+	}
+	c.answers, c.stepped = make([]proberAnswer, len(c.children)), make([]time.Duration, len(c.children))
+	return c, c.await(network.StartupPatience, "the probers", func() bool { return c.all(func(c *network.Child) bool { return c.Ready }) })
+}
+
+func (c *crew) all(so func(*network.Child) bool) bool {
+	return !slices.ContainsFunc(c.children, func(c *network.Child) bool { return !so(c) })
+}
+
+// await waits until done, or until a prober has ended, which is an error.
+func (c *crew) await(patience time.Duration, what string, done func() bool) error {
+	var gone *network.Child
+	err := c.s.Await(patience, what, func() bool {
+		if k := slices.IndexFunc(c.children, func(c *network.Child) bool { return c.Ended }); k >= 0 {
+			gone = c.children[k]
+		}
+		return gone != nil || done()
+	})
+	if err == nil && gone != nil {
+		return gone.Err()
+	}
+	return err
+}
+
+// order has all probers do something, and waits until they have.
+func (c *crew) order(o proberOrder, patience time.Duration) error {
+	c.waiting = len(c.children)
+	for _, child := range c.children {
+		_ = child.Send(o) // one that has ended is noticed by that
+	}
+	return c.await(network.StartupPatience+patience, "the measurement of the links", func() bool { return c.waiting == 0 })
+}
+
+// do is a probe.Crew.
+func (c *crew) do(step probe.Step) ([]probe.Saw, error) {
+	before, err := c.compared()
+	if err != nil {
+		return nil, err
+	}
+	patience := step.Time + step.Far
+	for _, s := range step.Probes {
+		patience = max(patience, step.Time+step.Far+time.Duration(s.Count)*s.Gap)
+	}
+	for _, o := range []proberOrder{{Begin: &step}, {Do: true}, {}} {
+		if err := c.order(o, patience); err != nil {
+			return nil, err
+		}
+	}
+	after, err := c.compared()
+	if err != nil {
+		return nil, err
+	}
+	seen := make([]probe.Seen, len(c.answers))
+	for k, a := range c.answers {
+		if a.Seen == nil || len(a.Seen.Pairs) != len(c.spec.Pairs) {
+			return nil, fmt.Errorf("the prober of the host %s has not said what it saw", c.network.Hosts()[k])
+		}
+		seen[k] = *a.Seen
+		c.stepped[k] += a.Seen.Stepped
+	}
+	saw := probe.Merge(c.spec.Pairs, seen, c.hostOf, func(host, other int) (time.Duration, time.Duration) {
+		x, y := before[[2]int{host, other}], after[[2]int{host, other}]
+		return (x.Offset + y.Offset) / 2, max(x.Bound, y.Bound)
+	})
+	if !c.clocks {
+		for k, p := range c.spec.Pairs {
+			if c.hostOf(p.From) != c.hostOf(p.To) {
+				saw[k].Delays = nil
+			}
+		}
+	}
+	return saw, nil
+}
+
+func (c *crew) hostOf(node int) int { return c.network.HostOf(c.spec.Plan.Nodes[node].Name) }
+
+// compared is what the routers know of each other's clocks, by pairs of hosts.
+func (c *crew) compared() (map[[2]int]tunnel.Stats, error) {
+	if !c.clocks || !c.network.Spread() {
+		return nil, nil
+	}
+	count, err := c.network.Count()
+	if err != nil {
+		return nil, err
+	}
+	all, hosts := map[[2]int]tunnel.Stats{}, c.network.Hosts()
+	for _, u := range count.Underlay {
+		all[[2]int{slices.Index(hosts, u.To), slices.Index(hosts, u.From)}] = u
+	}
+	return all, nil
+}
+
+// end ends the probers.
+func (c *crew) end() error {
+	for _, child := range c.children {
+		child.CloseCommands()
+	}
+	if err := c.s.Await(network.StartupPatience, "the probers to end", func() bool { return c.all(func(c *network.Child) bool { return c.Ended }) }); err != nil {
+		return err
+	}
+	for _, child := range c.children {
+		if child.Failure != "" {
+			return child.Err()
+		}
+	}
+	return nil
+}
+
+// notes tell of wall clocks that somebody has set: delays are differences of them.
+func (c *crew) notes() (all []string) {
+	for k, step := range c.stepped {
+		if step.Abs() > 5*time.Millisecond {
+			where := "the machine's clock"
+			if c.network.Spread() {
+				where = "the clock of the host " + c.network.Hosts()[k]
+			}
+			all = append(all, fmt.Sprintf("%s was set by %v during the measurement: delays are wrong by as much", where, step))
+		}
+	}
+	return all
+}
+
+// RunProber is the process of a prober: it carries out orders until there will be no
+// more.
+func RunProber(self *network.Self) error {
+	var s proberSpec
+	if err := self.Spec(&s); err != nil {
+		return err
+	}
+	p, err := probe.New(s.Plan, s.Pairs, func(node int) bool { return isHere(s.Plan.Nodes[node].Name) }, func(name string, port int) (*net.UDPConn, error) {
+		return listenIn(name, s.Plan, port)
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	self.Ready()
+	for commands := self.Commands(); ; {
+		var o proberOrder
+		if commands.Decode(&o) != nil {
+			return nil // the end of the file
+		}
+		var answer proberAnswer
+		switch {
+		case o.Begin != nil:
+			p.Begin(*o.Begin)
+		case o.Do:
+			p.Do()
+		default:
+			answer.Seen = new(p.Saw())
+		}
+		self.Tell(answer)
+	}
+}
+
+// isHere says whether a node is on this host.
+func isHere(name string) bool {
+	_, err := os.Stat(filepath.Join(sandbox.NetNSDir, name))
+	return err == nil
+}
+
+// listenIn opens a UDP socket in the namespace of a node. The socket stays
+// there; the thread that went in does not come back.
+func listenIn(name string, plan *shaping.Plan, port int) (conn *net.UDPConn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread dies
+		var ns *os.File
+		if ns, err = os.Open(filepath.Join(sandbox.NetNSDir, name)); err != nil {
+			return
+		}
+		defer ns.Close()
+		if err = os.NewSyscallError("setns", unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)); err != nil {
+			return
+		}
+		conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: plan.Nodes[plan.Index(name)].Addr.Addr().AsSlice(), Port: port})
+	}()
+	<-done
+	return conn, err
+}

@@ -1,0 +1,163 @@
+//go:build linux
+
+// Package linkcheck measures the links of a network that is up: all of them
+// thoroughly (Verify), or in a moment those that a run depends on (Check).
+package linkcheck
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"testbed/emulation/cluster"
+	"testbed/emulation/monitor"
+	"testbed/emulation/network"
+	"testbed/emulation/sandbox"
+
+	"testbed/scenarios"
+	"testbed/shaping/fidelity"
+	"testbed/shaping/probe"
+	"testbed/shaping/userlink"
+)
+
+// KindVerify is the kind of the job of Verify: RunVerify.
+const KindVerify = "verify"
+
+// Options say which network to build and measure.
+type Options struct {
+	Scenario *scenarios.Scenario
+	Links    string // the backend, as in package emulation
+	// Hosts asks for a network over several hosts; nil for one on this alone.
+	Hosts *cluster.Request
+	// Progress is told what happens in words; it may be nil.
+	Progress func(string)
+}
+
+// verifySpec is the job of Verify.
+type verifySpec struct {
+	Scenario *scenarios.Scenario
+	Links    string
+	Spread   *network.Spread `json:",omitempty"`
+}
+
+// Verify builds the scenario's network, measures its pairs and compares them
+// with the plan.
+func Verify(ctx context.Context, o Options) (r probe.Report, err error) {
+	plan, err := o.Scenario.Plan()
+	if err != nil {
+		return r, err
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	hosts, err := cluster.GatherNetwork(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	if err != nil {
+		return r, err
+	}
+	defer func() { hosts.Close(err) }()
+	job, err := network.Start(ctx, hosts.Job(KindVerify, verifySpec{o.Scenario, hosts.Links, hosts.Spread}), sandbox.Config{Stderr: os.Stderr})
+	if err != nil {
+		return r, err
+	}
+	defer job.Close()
+	return r, job.Result(&r, o.Progress)
+}
+
+// RunVerify is Verify in the sandbox.
+func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
+	var v verifySpec
+	if err := json.Unmarshal(spec, &v); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	plan, err := v.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	if err := s.SpreadOver(v.Spread); err != nil {
+		return err
+	}
+	links, err := s.BringUp(plan, v.Scenario.Slowdown(), v.Links, nil)
+	if err != nil {
+		return err
+	}
+	plan = links.Plan
+	pairs, whole := probe.AllPairs(plan)
+	n := len(plan.Nodes)
+	what := fmt.Sprintf("all %d pairs", len(pairs))
+	if !whole {
+		what = fmt.Sprintf("%d of %d pairs: neighbours on the ring and a sample of the others", len(pairs), n*(n-1))
+	}
+	s.Tell("measuring %s takes about %v, and some seconds more if something has to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
+	watch := monitor.NewWatch(links, links.Kernel.Nodes())
+	s.OnSample = watch.Elsewhere
+	crew, err := newCrew(s, links, proberSpec{Plan: plan, Pairs: pairs})
+	if err != nil {
+		return err
+	}
+	crew.clocks = true
+	found, err := probe.NewSurvey(plan, pairs, crew.do, func(stage string) { s.Tell("%s", stage) }).Verify()
+	if err == nil {
+		err = crew.end()
+	}
+	if err != nil {
+		return err
+	}
+	m := watch.Stop()
+	router, err := links.TakeDown()
+	if err != nil {
+		return err
+	}
+	watch.Conclude(router, &m)
+	r := probe.Judge(plan, string(links.Backend), whole, found)
+	r.Notes = append(r.Notes, crew.notes()...)
+	r.Hosts = hostsOf(links, router)
+	r.Undilate(v.Scenario.Slowdown())
+	judgeMachine(&r, router, m)
+	return s.Hand(r)
+}
+
+// hostsOf are those that the network went over, nil where that was one.
+func hostsOf(links *network.Network, router *userlink.Stats) (all []probe.Host) {
+	if !links.Spread() {
+		return nil
+	}
+	for k, name := range links.Hosts() {
+		h := probe.Host{Name: name, Nodes: links.NodesOn(k)}
+		for _, u := range router.Underlay {
+			if u.To == name && u.From == links.Hosts()[0] {
+				h.ClockOffset, h.ClockBound = float64(u.Offset)/1e3, float64(u.Bound)/1e3
+			}
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// busyMachine is the share of time with waiting tasks from which a failure
+// may be the machine's and not the links'.
+const busyMachine = 0.5
+
+// judgeMachine adds what the router has to say, nil where there is none, links
+// below their rate while packets waited, and what the machine may have to do
+// with all that.
+func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measurements) {
+	if router != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("packets left the router late by %v (median), %v (99th percentile)", router.LatenessP50.Round(time.Microsecond), router.LatenessP99.Round(time.Microsecond)))
+		if d := router.Unplanned(); d > 0 {
+			r.OK = false
+			r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped for lack of room, which no plan asks for", d))
+		}
+	}
+	links := fidelity.Measurements{BusyLink: m.BusyLink, BusyTime: m.BusyTime, BusyShare: m.BusyShare, Steal: m.Steal, Underlay: m.Underlay}
+	if v := fidelity.Judge(links); v.Verdict != fidelity.Valid {
+		r.OK = false
+		r.Notes = append(r.Notes, v.Reasons...)
+	} else if !r.OK {
+		r.Notes = append(r.Notes, fidelity.Likely(m)...)
+	}
+	if !r.OK && m.CPUPressure > busyMachine {
+		r.Notes = append(r.Notes, fmt.Sprintf("tasks waited for a processor in %.0f %% of the time: this machine was busy, or is too small for these rates", 100*m.CPUPressure))
+	}
+}

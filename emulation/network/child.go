@@ -1,0 +1,233 @@
+//go:build linux
+
+package network
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"testbed/emulation/sandbox"
+)
+
+// The descriptors that a child inherits, and the files of its ChildSpec after
+// them.
+const (
+	specFD     = 3 // its spec, as JSON, then end of file
+	reportsFD  = 4 // its reports, as JSON lines
+	commandsFD = 5 // commands to it, as JSON lines; services stop at its end
+	filesFD    = 6
+)
+
+// Hub is the network namespace between all links: that of the sandbox's init.
+const Hub = -1
+
+// ChildSpec is a process to start on the network: a node, or a service such as
+// the router.
+type ChildSpec struct {
+	Name  string
+	NetNS int    // descriptor of its network namespace, or Hub
+	Kind  string // which program of RunChild it is
+	Spec  any    // of the kind's own type
+	Env   []string
+	// Files are inherited; the child asks for them by the names in FileNames.
+	Files     []*os.File
+	FileNames []string
+	// Watched says that it tells its Usage once in a while.
+	Watched bool
+	// OnData hears the data that it tells, and OnEnd why it has ended. An error
+	// ends the job. Either may be nil.
+	OnData func(json.RawMessage) error
+	OnEnd  func(c *Child, reason string) error
+
+	log      *os.File          // what it writes, if not the file of its name
+	onReport func(childReport) // hears reports as they are, in place of the above
+}
+
+// Child is a process on the network, as the sandbox's init sees it.
+type Child struct {
+	Name    string
+	Process *sandbox.Process // nil on another host
+	Ready   bool
+	Ended   bool
+	Failure string // why it gave up, in its own words
+
+	spec       ChildSpec
+	s          *Supervisor
+	out        *json.Encoder
+	commandsTo *os.File
+	away       *away // the host that it is on, nil for this one
+	fetching   []fetch
+}
+
+// rawChild is the part of a ChildSpec that goes to the child.
+type rawChild struct {
+	Name      string
+	Kind      string
+	Spec      json.RawMessage
+	FileNames []string
+	Watched   bool
+}
+
+// childReport is a line of a child.
+type childReport struct {
+	Ready bool            `json:"ready,omitempty"`
+	Error string          `json:"error,omitempty"` // why it gives up
+	Usage *Usage          `json:"usage,omitempty"`
+	Data  json.RawMessage `json:"data,omitempty"` // of a type of the kind's own
+}
+
+// NewChild returns a child without a process, whose commands go to a writer: for
+// tests of those who command it.
+func NewChild(name string, commands io.Writer) *Child {
+	return &Child{Name: name, out: json.NewEncoder(commands)}
+}
+
+// StartChild starts a process and listens to it.
+func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
+	wrap := func(err error) error { return fmt.Errorf("starting %s: %w", spec.Name, err) }
+	raw, err := json.Marshal(spec.Spec)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	log := os.Stderr
+	switch {
+	case spec.log != nil:
+		log = spec.log
+	case s.Dir != "":
+		if log, err = os.OpenFile(s.Dir.Log(spec.Name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+			return nil, wrap(err)
+		}
+		defer log.Close()
+	}
+	var theirs, ours [filesFD - specFD]*os.File // spec, reports, commands
+	for k := range theirs {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, wrap(err)
+		}
+		theirs[k], ours[k] = r, w
+		if k+specFD == reportsFD {
+			theirs[k], ours[k] = w, r
+		}
+		defer theirs[k].Close()
+	}
+	specTo, reports, commandsTo := ours[0], ours[1], ours[2]
+	c := &Child{Name: spec.Name, spec: spec, s: s, out: json.NewEncoder(commandsTo), commandsTo: commandsTo}
+	c.Process, err = s.Box.Start(sandbox.Command{
+		Name: spec.Name, NetNS: spec.NetNS, Args: []string{VerbNode}, Env: spec.Env,
+		Files: append(theirs[:], spec.Files...), Stdout: log, Stderr: log,
+	})
+	if err != nil {
+		for _, f := range ours {
+			f.Close()
+		}
+		return nil, wrap(err)
+	}
+	go func() {
+		// A child that died is reported by its end.
+		_ = json.NewEncoder(specTo).Encode(rawChild{spec.Name, spec.Kind, raw, spec.FileNames, spec.Watched})
+		specTo.Close()
+	}()
+	go c.listen(reports)
+	return c, nil
+}
+
+// listen passes the reports of a child on, and its end.
+func (c *Child) listen(reports *os.File) {
+	in := json.NewDecoder(bufio.NewReader(reports))
+	for {
+		var r childReport
+		if err := in.Decode(&r); err != nil {
+			break
+		}
+		c.s.Post(func() error { return c.reported(r) })
+	}
+	reports.Close()
+	status := c.Process.Wait()
+	c.Process.KillGroup()
+	c.s.Post(func() error { return c.ended(status) })
+}
+
+func (c *Child) reported(r childReport) error {
+	if c.spec.onReport != nil {
+		c.spec.onReport(r)
+		return nil
+	}
+	c.Ready = c.Ready || r.Ready
+	if r.Error != "" {
+		c.Failure = r.Error
+	}
+	if r.Usage != nil && c.s.OnUsage != nil {
+		c.s.OnUsage(*r.Usage)
+	}
+	if r.Data != nil && c.spec.OnData != nil {
+		return c.spec.OnData(r.Data)
+	}
+	return nil
+}
+
+func (c *Child) ended(status sandbox.Status) error {
+	c.Ended = true
+	c.CloseCommands()
+	reason := status.String()
+	if c.Failure != "" {
+		reason = c.Failure
+	}
+	if c.spec.OnEnd != nil {
+		return c.spec.OnEnd(c, reason)
+	}
+	return nil
+}
+
+// Send gives the child a command, of a type of its kind's own. It fails if the
+// child is dead.
+func (c *Child) Send(command any) error {
+	if c.away == nil {
+		return c.out.Encode(command)
+	}
+	raw, err := json.Marshal(command)
+	if err == nil {
+		c.away.order(order{Child: c.Name, Command: raw})
+	}
+	return err
+}
+
+// CloseCommands says that there will be no more; it ends a service.
+func (c *Child) CloseCommands() {
+	if c.away != nil {
+		c.away.order(order{Child: c.Name, Close: true})
+		return
+	}
+	_ = c.commandsTo.Close() // may be closed already
+}
+
+// Kill ends the child at once, if it has not ended.
+func (c *Child) Kill() {
+	if c.away != nil {
+		c.away.order(order{Child: c.Name, Signal: syscall.SIGKILL})
+		return
+	}
+	c.Process.Kill()
+}
+
+// SignalGroup sends a signal to the child and to what it has started, if it has
+// not ended.
+func (c *Child) SignalGroup(signal syscall.Signal) {
+	if c.away != nil {
+		c.away.order(order{Child: c.Name, Signal: signal, Group: true})
+		return
+	}
+	_ = c.Process.SignalGroup(signal) // the only error is that it has ended
+}
+
+// Err is why a child ended without a result.
+func (c *Child) Err() error {
+	if c.Failure != "" {
+		return fmt.Errorf("%s: %s", c.Name, c.Failure)
+	}
+	return fmt.Errorf("%s died; see %s", c.Name, c.s.Log(c.Name))
+}

@@ -1,0 +1,153 @@
+//go:build linux
+
+package network
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"testbed/emulation/sandbox"
+	"testbed/record"
+)
+
+// JobSpec is what the init of a sandbox is to do.
+type JobSpec struct {
+	Kind string
+	// Dir keeps the logs of the processes; empty means standard error.
+	Dir record.Dir
+	// Spec is of the kind's own type.
+	Spec any
+	// Files are inherited; the job asks for them by the names in FileNames.
+	Files     []*os.File
+	FileNames []string
+}
+
+// rawJob is a JobSpec as the sandbox's init reads it.
+type rawJob struct {
+	Kind string
+	Dir  record.Dir
+	Spec json.RawMessage
+
+	FileNames []string
+}
+
+// Note is what the sandbox's init tells.
+type Note struct {
+	Stage string          `json:"stage,omitempty"` // what it does, in words
+	Quiet bool            `json:"quiet,omitempty"` // the stage is of no concern to a user's program
+	Data  json.RawMessage `json:"data,omitempty"`  // of a type of the job's own
+	Error string          `json:"error,omitempty"`
+	Mend  string          `json:"mend,omitempty"` // with Error: not supported here
+	Lost  string          `json:"lost,omitempty"` // with Error: the host that has gone
+	Done  bool            `json:"done,omitempty"` // the job is over
+}
+
+// Job is a job in a sandbox, seen from outside.
+type Job struct {
+	ctx      context.Context
+	box      *sandbox.Sandbox
+	commands chan any
+	notes    *os.File
+	in       *json.Decoder
+	stop     func() bool
+}
+
+// ErrSandboxEnded is returned by Next where the sandbox's init has died.
+var ErrSandboxEnded = errors.New("the sandbox ended unexpectedly")
+
+// Start starts a sandbox on the job, with the standard files of cfg. The end of
+// ctx kills it.
+func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) {
+	commandsIn, commandsOut, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the sandbox: %w", err)
+	}
+	defer commandsIn.Close()
+	notesIn, notesOut, err := os.Pipe()
+	if err != nil {
+		commandsOut.Close()
+		return nil, fmt.Errorf("starting the sandbox: %w", err)
+	}
+	defer notesOut.Close()
+	cfg.Args, cfg.Files = []string{VerbInside}, append([]*os.File{commandsIn, notesOut}, spec.Files...)
+	box, err := sandbox.Start(cfg)
+	if err != nil {
+		commandsOut.Close()
+		notesIn.Close()
+		return nil, err
+	}
+	j := &Job{
+		ctx: ctx, box: box, commands: make(chan any, 16),
+		notes: notesIn, in: json.NewDecoder(bufio.NewReader(notesIn)), stop: context.AfterFunc(ctx, box.Kill),
+	}
+	go func() {
+		defer commandsOut.Close()
+		out := json.NewEncoder(commandsOut)
+		for c := range j.commands {
+			_ = out.Encode(c) // an init that has died is reported by the end of its notes
+		}
+	}()
+	raw, err := json.Marshal(spec.Spec)
+	if err != nil {
+		j.Close()
+		return nil, fmt.Errorf("starting the sandbox: %w", err)
+	}
+	j.commands <- rawJob{spec.Kind, spec.Dir, raw, spec.FileNames}
+	return j, nil
+}
+
+// Send gives the job a command, of a type of its own. It must not be called
+// after Close.
+func (j *Job) Send(command any) { j.commands <- command }
+
+// Next waits for the next note. A note of an error is returned as that error:
+// an *UnsupportedError where this machine cannot do the job, a *LostError where a
+// host has gone.
+func (j *Job) Next() (Note, error) {
+	var n Note
+	err := j.in.Decode(&n)
+	switch {
+	case j.ctx.Err() != nil:
+		return Note{}, context.Cause(j.ctx)
+	case err != nil:
+		return Note{}, ErrSandboxEnded
+	case n.Lost != "":
+		return Note{}, &LostError{n.Lost, n.Error}
+	case n.Mend != "":
+		return Note{}, &UnsupportedError{Missing: n.Error, Mend: n.Mend}
+	case n.Error != "":
+		return Note{}, errors.New(n.Error)
+	}
+	return n, nil
+}
+
+// Result waits for the data of a job that hands out one thing. The stages
+// until then go to progress, which may be nil.
+func (j *Job) Result(to any, progress func(stage string)) error {
+	for {
+		n, err := j.Next()
+		switch {
+		case err != nil:
+			return err
+		case n.Data != nil:
+			return json.Unmarshal(n.Data, to)
+		case n.Done:
+			return errors.New("the sandbox ended without a result")
+		case n.Stage != "" && progress != nil:
+			progress(n.Stage)
+		}
+	}
+}
+
+// Close ends the sandbox, and with it all that runs in it.
+func (j *Job) Close() {
+	j.stop()
+	j.box.Kill()
+	j.box.Wait()
+	close(j.commands)
+	j.notes.Close()
+}

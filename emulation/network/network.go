@@ -1,0 +1,310 @@
+//go:build linux
+
+package network
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"testbed/shaping"
+	"testbed/shaping/kernel"
+	"testbed/shaping/userlink"
+)
+
+// Network is the network of a plan that is up: built, read back and, unless
+// the kernel does it all, carried by a router.
+type Network struct {
+	Plan    *shaping.Plan // as it began, by the machine's clock
+	Backend kernel.Backend
+	Kernel  *kernel.Network
+
+	emulated *shaping.Plan // Plan, not dilated
+	dilation float64
+
+	s        *Supervisor
+	places   []int           // in the plan, of the nodes on this host
+	router   *Child          // nil where the kernel delays packets
+	board    *userlink.Board // where the router keeps rates; otherwise nil
+	carried  *shaping.Plan   // the router's
+	onCount  func(*userlink.Stats)
+	count    *userlink.Stats   // the router's last answer
+	counts   []*userlink.Stats // those that other hosts' are not there for
+	sum      *userlink.Stats   // of all hosts, as of the last time
+	takeDown bool              // the router is meant to end
+}
+
+// BringUp makes the network of the plan and waits until it carries packets, all
+// so many times slower by the machine's clock (shaping.Plan.Dilated).
+// onCount hears each count of the router, the last of which is that at its end;
+// it may be nil.
+func (s *Supervisor) BringUp(plan *shaping.Plan, dilation float64, links string, onCount func(*userlink.Stats)) (*Network, error) {
+	slow, err := plan.Dilated(dilation)
+	if err != nil {
+		return nil, fmt.Errorf("building the network: real.dilation: %w", err)
+	}
+	n := &Network{Plan: slow, emulated: plan, dilation: dilation, s: s, carried: slow, onCount: onCount}
+	if err := n.build(links); err != nil {
+		return nil, err
+	}
+	s.network = n
+	if !n.Backend.Routed() {
+		return n, nil
+	}
+	if err := n.startAway(); err != nil {
+		return nil, err
+	}
+	if err := n.startRouter(); err != nil {
+		return nil, err
+	}
+	return n, s.Await(StartupPatience, "the router", func() bool { return n.router.Ready && s.awayReady() })
+}
+
+func (n *Network) startRouter() error {
+	spec := ChildSpec{
+		Name: routerName, NetNS: Hub, Kind: KindRouter, Spec: routerSpec{n.Plan, n.Backend == kernel.BackendHTB, n.s.spread},
+		Watched: true, OnData: n.counted, OnEnd: n.routerEnded,
+	}
+	if n.Backend == kernel.BackendUser {
+		board, file, err := userlink.NewBoard(len(n.Plan.Nodes))
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		n.board, spec.Files, spec.FileNames = board, []*os.File{file}, []string{boardFile}
+	}
+	if n.s.spread != nil {
+		spec.Files, spec.FileNames = append(spec.Files, n.s.files[TunnelFile]), append(spec.FileNames, TunnelFile)
+	}
+	var err error
+	n.router, err = n.s.StartChild(spec)
+	return err
+}
+
+// UpLoad looks at rate_up of the node at that place among Kernel.Nodes. It is
+// cheap enough to be called a thousand times a second.
+func (n *Network) UpLoad(k int) (kernel.Load, error) {
+	i := n.places[k]
+	if n.board == nil {
+		return n.Kernel.UpLoad(i)
+	}
+	up, _ := n.board.Load(i)
+	return kernel.Load{Rate: n.Kernel.UpRate(i), Bytes: up.Bytes, Waiting: up.Waiting}, nil
+}
+
+// DownWaiting is the bytes that wait for rate_down of the node at that place
+// among Kernel.Nodes. It is as cheap as UpLoad.
+func (n *Network) DownWaiting(k int) (uint64, error) {
+	i := n.places[k]
+	if n.board == nil {
+		return n.Kernel.DownWaiting(i)
+	}
+	_, down := n.board.Load(i)
+	return down.Waiting, nil
+}
+
+// build makes the network and has it read back.
+func (n *Network) build(links string) error {
+	backend, why, err := chooseBackend(links)
+	if err != nil {
+		return err
+	}
+	n.Backend = backend
+	begin := time.Now()
+	if n.s.spread != nil && backend != kernel.BackendUser {
+		return &UsageError{fmt.Sprintf("%s links cannot go over several hosts; take --links user", backend)}
+	}
+	if n.Kernel, err = kernel.BuildPart(n.Plan, backend, n.s.spread.has); err != nil {
+		return fmt.Errorf("building the network: %w", err)
+	}
+	n.places = n.Kernel.Places()
+	for _, name := range n.Kernel.Nodes() {
+		if err := n.s.Box.BindNetNS(name, n.NS(name)); err != nil {
+			return err
+		}
+	}
+	differences, err := n.Kernel.ReadBack()
+	if err != nil {
+		return fmt.Errorf("reading the network back: %w", err)
+	}
+	if len(differences) > 0 {
+		return fmt.Errorf("the kernel holds something else than planned, %d differences, the first: %s", len(differences), differences[0])
+	}
+	tcp, err := n.Kernel.TCP()
+	if err != nil {
+		tcp = "unknown"
+	}
+	n.s.note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s",
+		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp)})
+	return nil
+}
+
+// Supports says whether this machine has a link backend. It has to be asked in a
+// sandbox.
+func Supports(links string) error {
+	_, _, err := chooseBackend(links)
+	return err
+}
+
+// chooseBackend resolves the user's choice of links and says why.
+func chooseBackend(links string) (kernel.Backend, string, error) {
+	can := kernel.Probe()
+	switch links {
+	case LinksBridge:
+		return kernel.BackendBridge, "nothing is delayed or lost", can.Supports(kernel.BackendBridge)
+	case LinksNetem:
+		return kernel.BackendNetem, "as asked", can.Supports(kernel.BackendNetem)
+	case LinksUser:
+		return kernel.BackendUser, "as asked", can.Supports(kernel.BackendUser)
+	case LinksHTB:
+		return kernel.BackendHTB, "as asked", can.Supports(kernel.BackendHTB)
+	}
+	if can.Supports(kernel.BackendNetem) == nil {
+		return kernel.BackendNetem, "the kernel has netem", nil
+	}
+	return kernel.BackendUser, "the kernel has no netem", can.Supports(kernel.BackendUser)
+}
+
+// NS returns the descriptor of a node's network namespace.
+func (n *Network) NS(name string) int { return int(n.Kernel.NS(name)) }
+
+// Addr returns the address of a node.
+func (n *Network) Addr(name string) netip.Addr {
+	return n.Plan.Nodes[n.Plan.Index(name)].Addr.Addr()
+}
+
+// change makes the network that of another plan for the same nodes, in place.
+func (n *Network) change(plan *shaping.Plan) error {
+	if c := n.toRouter(plan); n.router != nil && (c.Plan != nil || c.Paces != nil) {
+		if err := n.router.Send(c); err != nil {
+			return fmt.Errorf("changing the network: telling the router: %w", err)
+		}
+	}
+	n.changeAway(plan)
+	n.carried = plan
+	if err := n.Kernel.Change(plan); err != nil {
+		return fmt.Errorf("changing the network: %w", err)
+	}
+	return nil
+}
+
+// toRouter is the command that makes the router's links those of a plan. A trace
+// changes rates every 100 ms, and plans are long.
+func (n *Network) toRouter(plan *shaping.Plan) (c routerCommand) {
+	if !plan.EqualButPace(n.carried) {
+		c.Plan = plan
+		return c
+	}
+	for i, to := range plan.Nodes {
+		if was := n.carried.Nodes[i]; to.Up() != was.Up() || to.Down() != was.Down() {
+			c.Paces = append(c.Paces, pace{i, to.Up(), to.Down()})
+		}
+	}
+	return c
+}
+
+// TakeDown stops the router and returns its count, nil where there is none.
+func (n *Network) TakeDown() (*userlink.Stats, error) {
+	n.takeDown = true
+	if n.router == nil {
+		return nil, nil
+	}
+	n.router.CloseCommands()
+	n.endAway()
+	err := n.s.Await(StartupPatience, "the router to end", func() bool { return n.router.Ended && n.s.awayEnded() })
+	return n.sum, err
+}
+
+// AskCount has the router tell its count. One that has died is noticed by its
+// end.
+func (n *Network) AskCount() {
+	if n.router != nil {
+		_ = n.router.Send(routerCommand{})
+		for _, a := range n.s.away {
+			a.order(order{Count: true})
+		}
+	}
+}
+
+// Count asks the router for its count and waits for it; it is nil where there
+// is no router.
+func (n *Network) Count() (*userlink.Stats, error) {
+	if n.router == nil {
+		return nil, nil
+	}
+	n.sum = nil
+	n.AskCount()
+	err := n.s.Await(StartupPatience, "the router's count", func() bool { return n.sum != nil })
+	return n.sum, err
+}
+
+func (n *Network) counted(data json.RawMessage) error {
+	n.count = new(userlink.Stats)
+	if err := json.Unmarshal(data, n.count); err != nil {
+		return fmt.Errorf("reading the router's count: %w", err)
+	}
+	n.counts = append(n.counts, n.count)
+	return n.tell()
+}
+
+// tell hands a count out when those of all hosts are there.
+func (n *Network) tell() error {
+	for len(n.counts) > 0 && n.s.awayCounted() {
+		sum := *n.counts[0]
+		n.counts = n.counts[1:]
+		for _, a := range n.s.away {
+			c := a.counts[0]
+			a.counts = a.counts[1:]
+			sum.Add(c.Count)
+			if n.s.OnSample != nil && c.Sample != nil {
+				if err := n.s.OnSample(a.name, c.Sample); err != nil {
+					return err
+				}
+			}
+		}
+		if n.onCount != nil {
+			n.onCount(&sum)
+		}
+		n.sum = &sum
+	}
+	return nil
+}
+
+// routerEnded judges the end of the router.
+func (n *Network) routerEnded(c *Child, reason string) error {
+	switch {
+	case !n.takeDown:
+		return fmt.Errorf("the router died: %s; see %s", reason, n.s.Log(c.Name))
+	case c.Failure != "":
+		return c.Err()
+	}
+	return nil
+}
+
+// traffic is what the router has done so far, for the error of a wait in vain:
+// it tells links that carry nothing from nodes that say nothing.
+func (n *Network) traffic() string {
+	if n == nil || n.router == nil || n.router.Ended {
+		return ""
+	}
+	n.count = nil
+	if n.router.Send(routerCommand{}) != nil {
+		return ""
+	}
+	patience := time.After(time.Second)
+	for n.count == nil {
+		select {
+		case do := <-n.s.inbox:
+			if do() != nil {
+				return ""
+			}
+		case <-patience:
+			return ", while the router did not answer"
+		}
+	}
+	c := n.count
+	return fmt.Sprintf(", while the router carried %d packets, lost %d by intention, and dropped %d for lack of room and %d that it could not read",
+		c.Packets, c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
+}

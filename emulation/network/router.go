@@ -1,0 +1,107 @@
+//go:build linux
+
+package network
+
+import (
+	"context"
+	"errors"
+
+	"testbed/shaping"
+	"testbed/shaping/userlink"
+)
+
+// KindRouter is the program of the router: RunRouter.
+const KindRouter = "router"
+
+// routerName is the router's among the processes. No node is called so.
+const routerName = "router"
+
+// boardFile is the file of a router's board, where it has one.
+const boardFile = "board"
+
+type routerSpec struct {
+	Plan *shaping.Plan `json:"plan"`
+	HTB  bool          `json:"htb,omitempty"` // keeps the rates
+	// Spread is given where the network goes over several hosts.
+	Spread *Spread `json:"spread,omitempty"`
+}
+
+// routerCommand has the router take another plan for the same nodes, or other
+// rates of some; without either, tell its count so far.
+type routerCommand struct {
+	Plan  *shaping.Plan `json:"plan,omitempty"`
+	Paces []pace        `json:"paces,omitempty"`
+}
+
+// pace is what a node may send and receive at the moment.
+type pace struct {
+	Node int          `json:"node"`
+	Up   shaping.Rate `json:"up"`
+	Down shaping.Rate `json:"down"`
+}
+
+// RunRouter carries packets between the nodes until its commands end.
+func RunRouter(self *Self) error {
+	var spec routerSpec
+	if err := self.Spec(&spec); err != nil {
+		return err
+	}
+	o := userlink.Options{HTB: spec.HTB}
+	if file := self.File(boardFile); file != nil {
+		board, err := userlink.OpenBoard(file, len(spec.Plan.Nodes))
+		if err != nil {
+			return err
+		}
+		file.Close()
+		o.Board = board
+	}
+	o.Opened = self.Ready
+	if spec.Spread != nil {
+		if err := spec.Spread.enter(self, &o); err != nil {
+			return err
+		}
+	}
+	router, err := userlink.Open(spec.Plan, o)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	changed := make(chan error, 1)
+	go func() {
+		defer cancel()
+		commands := self.Commands()
+		for {
+			var c routerCommand
+			if commands.Decode(&c) != nil {
+				return // the end of the file
+			}
+			switch {
+			case c.Plan != nil:
+				if err := router.Change(c.Plan); err != nil {
+					changed <- err
+					return
+				}
+			case c.Paces != nil:
+				for _, p := range c.Paces {
+					router.Pace(p.Node, p.Up, p.Down)
+				}
+			default:
+				self.Tell(router.Stats())
+			}
+		}
+	}()
+	if spec.Spread == nil {
+		self.Ready()
+	}
+	if err := router.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	select {
+	case err := <-changed:
+		return err
+	default:
+	}
+	self.Tell(router.Stats())
+	return nil
+}

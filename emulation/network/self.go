@@ -1,0 +1,108 @@
+//go:build linux
+
+package network
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Self is a child of the sandbox's init, as it sees itself.
+type Self struct {
+	Log *slog.Logger
+
+	spec    rawChild
+	mu      sync.Mutex
+	reports *json.Encoder
+}
+
+// RunChild is what the binary does as a child of the sandbox's init: the
+// program of its kind.
+func RunChild(programs map[string]func(*Self) error) error {
+	s := &Self{
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		reports: json.NewEncoder(os.NewFile(reportsFD, "reports")),
+	}
+	err := s.run(programs)
+	if err != nil {
+		s.Log.Error("giving up", "err", err)
+		s.report(childReport{Error: err.Error()})
+	}
+	return err
+}
+
+func (s *Self) run(programs map[string]func(*Self) error) error {
+	in := os.NewFile(specFD, "spec")
+	err := json.NewDecoder(bufio.NewReader(in)).Decode(&s.spec)
+	in.Close()
+	if err != nil {
+		return fmt.Errorf("reading the process's spec: %w", err)
+	}
+	program, ok := programs[s.spec.Kind]
+	if !ok {
+		return fmt.Errorf("there is no program of kind %q", s.spec.Kind)
+	}
+	for fd := specFD; fd < filesFD+len(s.spec.FileNames); fd++ {
+		unix.CloseOnExec(fd) // no program that the child starts holds on to them
+	}
+	if s.spec.Watched {
+		go watchUsage(s.spec.Name, func(u Usage) { s.report(childReport{Usage: &u}) })
+	}
+	if err := slowMonitor(); err != nil {
+		s.Log.Warn("this takes more processor time", "err", err)
+	}
+	return program(s)
+}
+
+func (s *Self) report(r childReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.reports.Encode(r); err != nil {
+		s.Log.Error("nobody listens any more", "err", err)
+		os.Exit(1)
+	}
+}
+
+// Spec gives the spec of the kind's own type.
+func (s *Self) Spec(to any) error {
+	if err := json.Unmarshal(s.spec.Spec, to); err != nil {
+		return fmt.Errorf("reading the process's spec: %w", err)
+	}
+	return nil
+}
+
+// Ready tells that the child does what it is for.
+func (s *Self) Ready() { s.report(childReport{Ready: true}) }
+
+// Tell tells data of the kind's own type, which is made to be JSON.
+func (s *Self) Tell(data any) {
+	raw, err := json.Marshal(data)
+	if err != nil {
+		s.report(childReport{Error: err.Error()})
+		return
+	}
+	s.report(childReport{Data: raw})
+}
+
+// Commands reads what the child is told; it ends when there will be no more.
+// It must be called once.
+func (s *Self) Commands() *json.Decoder {
+	return json.NewDecoder(os.NewFile(commandsFD, "commands"))
+}
+
+// File returns the inherited file of a name, or nil if there is none. It must
+// be called once for each.
+func (s *Self) File(name string) *os.File {
+	k := slices.Index(s.spec.FileNames, name)
+	if k < 0 {
+		return nil
+	}
+	return os.NewFile(uintptr(filesFD+k), name)
+}

@@ -1,0 +1,178 @@
+//go:build linux
+
+package network
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/emulation/sandbox"
+	"testbed/record"
+	"testbed/shaping/kernel"
+)
+
+// StartupPatience bounds how long processes may take to come up; emulated
+// machines are slow.
+const StartupPatience = 2 * time.Minute
+
+// Supervisor is the init of a sandbox at its job. All that it calls back, and
+// what it is given by Post, runs in the one goroutine of the job: in Await and
+// HandleUntil.
+type Supervisor struct {
+	Box *sandbox.Inside
+	Dir record.Dir // as in JobSpec
+	// OnUsage hears what watched children hold of the machine; it may be nil.
+	OnUsage func(Usage)
+	// OnSample hears what another host has seen of itself when it was asked for its
+	// count, in the form of whoever watches there; it may be nil.
+	OnSample func(host string, sample json.RawMessage) error
+
+	notes    *json.Encoder
+	commands *json.Decoder
+	inbox    chan func() error
+	network  *Network // nil before BringUp
+	files    map[string]*os.File
+	spread   *Spread // nil where all is on this host
+	away     []*away // the other hosts, at the leader
+}
+
+// NewSupervisor returns a supervisor that takes commands from one place and
+// tells its notes to another. It can start processes when it has a Box.
+func NewSupervisor(commands io.Reader, notes io.Writer) *Supervisor {
+	return &Supervisor{
+		inbox:    make(chan func() error, 1024),
+		commands: json.NewDecoder(bufio.NewReader(commands)), notes: json.NewEncoder(notes),
+	}
+}
+
+// RunInit is what the binary does as the init of a sandbox: the job of its
+// kind. It returns when that is over; the kernel then removes all that is left.
+// A job that failed has been told of, and is no error here.
+func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) error {
+	// Links are made in the namespace of the thread that makes them.
+	runtime.LockOSThread()
+	box, err := sandbox.Init()
+	if err != nil {
+		return err
+	}
+	s := NewSupervisor(os.NewFile(sandbox.FirstFile, "commands"), os.NewFile(sandbox.FirstFile+1, "notes"))
+	s.Box = box
+	if err := s.work(jobs); err != nil {
+		s.note(Failure(err))
+		return nil
+	}
+	s.note(Note{Done: true})
+	return nil
+}
+
+func (s *Supervisor) work(jobs map[string]func(*Supervisor, json.RawMessage) error) error {
+	var job rawJob
+	if err := s.commands.Decode(&job); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	do, ok := jobs[job.Kind]
+	if !ok {
+		return fmt.Errorf("there is no job of kind %q", job.Kind)
+	}
+	s.Dir, s.files = job.Dir, map[string]*os.File{}
+	for k, name := range job.FileNames {
+		fd := firstFile + k
+		unix.CloseOnExec(fd) // no process holds on to them
+		s.files[name] = os.NewFile(uintptr(fd), name)
+	}
+	return do(s, job.Spec)
+}
+
+// firstFile is the descriptor of the first of JobSpec.Files in the sandbox.
+const firstFile = sandbox.FirstFile + 2
+
+// Failure is the note of an error.
+func Failure(err error) Note {
+	n := Note{Error: err.Error()}
+	if missing, ok := errors.AsType[*UnsupportedError](err); ok {
+		n.Error, n.Mend = missing.Missing, missing.Mend
+	}
+	if lost, ok := errors.AsType[*LostError](err); ok {
+		n.Lost = lost.Host
+	}
+	if unsupported, ok := errors.AsType[*kernel.UnsupportedError](err); ok {
+		n.Error, n.Mend = fmt.Sprintf("%s: not available here: %v", unsupported.Feature, unsupported.Err), unsupported.Mend
+	}
+	return n
+}
+
+// note tells the user's process. If nobody listens any more, the sandbox is
+// about to end.
+func (s *Supervisor) note(n Note) { _ = s.notes.Encode(n) }
+
+// Tell tells what the job does, or has seen, in words.
+func (s *Supervisor) Tell(format string, args ...any) {
+	s.note(Note{Stage: fmt.Sprintf(format, args...)})
+}
+
+// Hand hands out data of the job's own type.
+func (s *Supervisor) Hand(data any) error {
+	raw, err := json.Marshal(data)
+	if err == nil {
+		s.note(Note{Data: raw})
+	}
+	return err
+}
+
+// NextCommand waits for a command of the user's process. It fails when there
+// will be no more.
+func (s *Supervisor) NextCommand(to any) error { return s.commands.Decode(to) }
+
+// Post has the job's goroutine call a function, whose error ends the job.
+func (s *Supervisor) Post(do func() error) { s.inbox <- do }
+
+// HandleUntil handles what comes in until done, or an error.
+func (s *Supervisor) HandleUntil(done func() bool) error {
+	for !done() {
+		if err := (<-s.inbox)(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Await handles what comes in until done, an error, or the end of patience.
+func (s *Supervisor) Await(patience time.Duration, what string, done func() bool) error {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for !done() {
+		select {
+		case do := <-s.inbox:
+			if err := do(); err != nil {
+				return err
+			}
+		case <-timeout.C:
+			return fmt.Errorf("waited %v for %s in vain%s; see %s", patience, what, s.network.traffic(), s.logs())
+		}
+	}
+	return nil
+}
+
+// Log is where a process writes its log, for the reader of an error.
+func (s *Supervisor) Log(name string) string {
+	if s.Dir == "" {
+		return "standard error"
+	}
+	return s.Dir.Log(name)
+}
+
+// logs is where all processes do.
+func (s *Supervisor) logs() string {
+	if s.Dir == "" {
+		return "standard error"
+	}
+	return "the logs in " + s.Dir.Path(record.LogsDir)
+}

@@ -1,0 +1,365 @@
+//go:build linux
+
+package emulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"testbed/allreduce"
+	"testbed/emulation/linkcheck"
+	"testbed/emulation/monitor"
+	"testbed/emulation/network"
+	"testbed/emulation/process"
+	"testbed/node"
+	"testbed/node/identity"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+)
+
+// Files of the run directory.
+const (
+	// LinkCheckFile has what the links were found to be before the run.
+	LinkCheckFile = "linkcheck.json"
+	// UsageFile has what the processes held of the machine, over time: lines of
+	// emulation.Usage.
+	UsageFile = "usage.jsonl"
+	// HostsFile has the place.Record of a run over several hosts.
+	HostsFile = "hosts.json"
+)
+
+const (
+	// endPatience bounds how long workers may take to end after the run.
+	endPatience = 5 * time.Second
+	// qlogEndPatience does where they have qlog files to end: first they hang up
+	// (2 s) and close the ring, where a dead peer's streams are waited for (5 s).
+	qlogEndPatience = 10*time.Second + process.QlogPatience
+)
+
+// player is a run of the scenario as the sandbox's init sees it.
+type player struct {
+	spec    scenarioSpec
+	s       *network.Supervisor
+	network *network.Network
+	faults  *network.LinkFaults
+	clock   clock
+
+	monitor *monitor.Monitor
+	links   *monitor.Links    // nil before the run has begun
+	queues  *monitor.QueueLog // nil likewise
+
+	coordinator coordinator
+	store       store
+	workers     map[string]*worker               // by name, the last process of each
+	specs       map[policy.ID]process.WorkerSpec // of the next process of each
+	slowed      map[policy.ID]float64            // factors of Slow that hold
+	keeping     sync.WaitGroup                   // checkpoints on their way to the run directory
+	early       []earlyEvent                     // of workers, that wait
+	over        bool                             // the coordinator has recorded the end of the run
+}
+
+// RunScenario is Play and Resume in the sandbox.
+func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
+	p := &player{s: s, workers: map[string]*worker{}, specs: map[policy.ID]process.WorkerSpec{}, slowed: map[policy.ID]float64{}}
+	if err := json.Unmarshal(raw, &p.spec); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	p.clock.scenario = p.spec.Scenario
+	algorithm, _ := allreduce.ParseAlgorithm(p.spec.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
+	p.monitor = monitor.New(p.spec.Scenario.InnerSteps, algorithm)
+	if err := p.keepUsage(); err != nil {
+		return err
+	}
+	plan, err := p.spec.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	if err := p.goOver(); err != nil {
+		return err
+	}
+	if p.network, err = s.BringUp(plan, p.spec.Scenario.Slowdown(), p.spec.Links, p.monitor.Routed); err != nil {
+		return err
+	}
+	p.faults = p.network.LinkFaults(p.spec.Scenario)
+	if err := p.checkLinks(); err != nil {
+		return err
+	}
+	go p.takeFaults()
+	if err := p.startNodes(); err != nil {
+		return err
+	}
+	// The coordinator ends when it has recorded the end of the run.
+	if err := s.HandleUntil(p.coordinator.gone); err != nil {
+		return err
+	}
+	return p.finish()
+}
+
+// keepUsage has what all processes tell of their usage written down.
+func (p *player) keepUsage() error {
+	file, err := os.Create(p.s.Dir.Path(UsageFile))
+	if err != nil {
+		return fmt.Errorf("writing the run directory: %w", err)
+	}
+	out, began := json.NewEncoder(file), time.Now()
+	p.s.OnUsage = func(u network.Usage) {
+		u.Seconds = time.Since(began).Seconds()
+		_ = out.Encode(u) // a full disk shows in the record
+	}
+	p.s.WatchUsage()
+	return nil
+}
+
+// checkLinks measures the round trips that the run depends on.
+func (p *player) checkLinks() error {
+	begin := time.Now()
+	checked, err := linkcheck.Check(p.s, p.network, p.spec.Scenario)
+	if err != nil {
+		return err
+	}
+	p.coordinator.spec.Ways = checked.Ways
+	if err := p.s.Dir.WriteJSON(LinkCheckFile, checked.Report); err != nil {
+		return err
+	}
+	for _, pair := range checked.Pairs {
+		p.monitor.Pair(pair)
+	}
+	if checked.Wrong > 0 {
+		p.s.Tell("%d round trips measured, %d NOT AS PLANNED; see %s", len(checked.Found), checked.Wrong, LinkCheckFile)
+	} else {
+		p.s.Tell("%d round trips measured in %.1f s, all as planned", len(checked.Found), time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+func (p *player) startNodes() error {
+	authority, err := identity.NewAuthority()
+	if err != nil {
+		return err
+	}
+	credentials, err := authority.Issue(scenarios.Coordinator)
+	if err != nil {
+		return err
+	}
+	addr := p.network.Addr(scenarios.Coordinator)
+	p.coordinator.spec = process.CoordinatorSpec{
+		Scenario: p.spec.Scenario, Policy: p.spec.Policy, Links: string(p.network.Backend), Addr: addr, Credentials: credentials,
+		Ways: p.coordinator.spec.Ways, Name: p.spec.Name, Reported: p.spec.Reported, Resume: p.spec.Resume,
+	}
+	if err := p.startCoordinator(); err != nil {
+		return err
+	}
+	if err := p.s.Await(network.StartupPatience, "the coordinator", func() bool { return p.coordinator.child.Ready }); err != nil {
+		return err
+	}
+	if err := p.startStore(authority); err != nil {
+		return err
+	}
+	shortPaths := p.network.Plan.ShortPaths(p.spec.Scenario.WorkerNodes(), allreduce.ShortRTT)
+	for _, w := range p.spec.Scenario.Workers {
+		name := scenarios.NodeName(w.ID)
+		if credentials, err = authority.Issue(name); err != nil {
+			return err
+		}
+		p.specs[w.ID] = process.WorkerSpec{
+			Scenario: p.spec.Scenario, ID: w.ID, Incarnation: p.spec.Incarnations[w.ID], Credentials: credentials,
+			Addr: p.network.Addr(name), Coordinator: addr, ShortPaths: shortPaths, Name: p.spec.Name,
+			Dir: p.s.Dir, Trainer: p.s.Dir.Path(resumeDir),
+		}
+		if p.isGone(w.ID) {
+			continue
+		}
+		if err := p.startWorker(w.ID); err != nil {
+			return err
+		}
+	}
+	patience := network.StartupPatience
+	if t := p.spec.Scenario.Train; t.Foreign() {
+		patience += 2 * t.Limit() // one process after the other, where a worker has the one that validates, too
+	}
+	if err := p.s.Await(patience, "the workers", func() bool {
+		return p.all(func(w *worker) bool { return w.child.Ready || w.child.Ended }) && (p.coordinator.child.Ready || p.coordinator.child.Ended)
+	}); err != nil {
+		return err
+	}
+	p.s.Tell("coordinator and %d workers are up", len(p.spec.Scenario.Workers))
+	for _, w := range p.spec.Scenario.Workers {
+		if p.isFirst(w) {
+			p.command(w.ID, node.Command{Op: node.OpJoin})
+		}
+	}
+	return p.s.Await(network.StartupPatience, "the first workers to join", p.clock.running)
+}
+
+// startChild starts a node. It leaves qlog files if that is wanted.
+func (p *player) startChild(c network.ChildSpec) (*network.Child, error) {
+	c.Watched = true
+	if p.spec.Qlog {
+		dir, err := process.OpenQlog(p.qlogDir(c.Name))
+		if err != nil {
+			return nil, fmt.Errorf("starting %s: %w", c.Name, err)
+		}
+		defer dir.Close()
+		c.Files, c.FileNames = append(c.Files, dir), append(c.FileNames, process.Qlog)
+	}
+	ended := c.OnEnd
+	c.OnEnd = func(child *network.Child, reason string) error {
+		if p.spec.Qlog {
+			if err := process.TrimQlog(p.qlogDir(c.Name)); err != nil {
+				p.s.Tell("the qlog files of %s may be cut off: %v", c.Name, err)
+			}
+		}
+		return ended(child, reason)
+	}
+	return p.network.StartNode(c)
+}
+
+func (p *player) qlogDir(name string) string {
+	return p.s.Dir.Path(filepath.Join(record.QlogDir, name))
+}
+
+// record hands an event out for the record.
+func (p *player) record(e record.Event) error { return p.s.Hand(playerNote{Event: &e}) }
+
+// heard takes an event of a node. Processes do not wait for each other: one of a
+// worker may come before those of the coordinator that it follows from, as many as
+// after says, and then waits for them, so that the record tells causes first.
+func (p *player) heard(after int, e *record.Event) error {
+	known := &p.coordinator.spec.Reported
+	if after > *known {
+		p.early = append(p.early, earlyEvent{after, e})
+		return nil
+	}
+	if err := p.happened(e); err != nil || e.Seq <= *known {
+		return err
+	}
+	*known = e.Seq
+	early := p.early
+	p.early = nil
+	for _, e := range early { // in the order in which they came
+		if err := p.heard(e.after, e.event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type earlyEvent struct {
+	after int
+	event *record.Event
+}
+
+// happened takes an event of a node, in its place.
+func (p *player) happened(e *record.Event) error {
+	if err := p.record(*e); err != nil {
+		return err
+	}
+	switch e.Type {
+	case record.RunStart, record.RunResume:
+		for _, w := range p.workers {
+			w.member = w.member || slices.Contains(e.IDs, w.id) // who goes on does not join again
+		}
+		p.begin(e)
+	case record.OuterStep:
+		p.monitor.EndRound(e.Round, len(e.Participants), p.sample(p.links.Round()))
+		p.network.AskCount()
+		return p.upload(p.store.queue.OuterStep(p.spec.Scenario.Real.Upload, e.Round, p.spec.Scenario.TargetOuterSteps, e.Participants))
+	case record.Evict:
+		if gone := p.workers[e.Node]; gone != nil && e.Reason.Rule != policy.RuleReplaced { // else it was the process before
+			gone.excused, gone.member, gone.left = true, false, gone.left || e.Reason.Rule == policy.RuleLeave
+		}
+	case record.Join:
+		if w := p.workers[e.Node]; w != nil && w.incarnation == e.Incarnation {
+			w.member = true
+		}
+	case record.RunEnd:
+		p.over = true
+		p.endWorkers()
+	}
+	return nil
+}
+
+// begin begins the run, or goes on with it, at the event that says so.
+func (p *player) begin(e *record.Event) {
+	p.coordinator.spec.Resume = nil
+	p.clock.begin(e.T, e.Type == record.RunResume)
+	p.monitor.Begin(p.sample(nil))
+	if p.network.Spread() {
+		p.network.AskCount() // so that other hosts begin, too
+	}
+	var err error
+	if p.queues, err = monitor.NewQueueLog(p.s.Dir, p.network.Kernel.Nodes(), p.clock.at); err != nil {
+		p.s.Tell("%v", err) // the record lacks it, and that is all
+		p.queues = nil
+	}
+	p.links = monitor.WatchLinks(p.network, p.network.Kernel.Nodes(), p.queues)
+	p.schedule()
+}
+
+// sample is what the monitor wants to know at this moment.
+func (p *player) sample(busy []monitor.BusyLink) monitor.Sample {
+	waits := map[string]time.Duration{}
+	for name, w := range p.workers {
+		if !w.child.Ended && w.child.Process != nil { // else another host sees it
+			waits[name] = monitor.RunnableWait(w.child.Process.Pid())
+		}
+	}
+	return monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits, Busy: busy}
+}
+
+// finish waits for the workers, stops the router and hands the verdict in.
+func (p *player) finish() error {
+	if err := p.awaitWorkers(); err != nil {
+		return err
+	}
+	busy := p.links.Stop()
+	router, err := p.network.TakeDown()
+	if err != nil {
+		return err
+	}
+	excess, err := p.netemExcess()
+	if err != nil {
+		return err
+	}
+	note := p.monitor.Conclude(p.sample(busy), router, excess)
+	lost, err := p.queues.Close()
+	if err != nil {
+		return err
+	}
+	if lost > 0 {
+		p.s.Tell("%s is full: %d later changes of queues are not in it", record.QueuesFile, lost)
+	}
+	if err := p.s.Dir.WriteJSON(record.FidelityFile, note); err != nil {
+		return err
+	}
+	verdict := note.Verdict
+	if err := p.s.Hand(playerNote{Fidelity: &verdict, Underlay: note.Measured.Underlay}); err != nil {
+		return err
+	}
+	p.keeping.Wait()
+	if err := p.keepModel(); err != nil {
+		p.s.Tell("the model is not kept: %v", err)
+	}
+	if err := os.RemoveAll(p.s.Dir.Path(resumeDir)); err != nil {
+		return fmt.Errorf("tidying the run directory: %w", err)
+	}
+	return nil
+}
+
+// netemExcess counts the packets that the kernel lost against the plan.
+func (p *player) netemExcess() (uint64, error) {
+	counts, err := p.network.Kernel.Counters()
+	if err != nil {
+		return 0, err
+	}
+	if _, faults := p.spec.Scenario.NextLinkFault(-1); faults { // a cut loses packets by plan, and netem counts all losses alike
+		return 0, nil
+	}
+	return monitor.NetemExcess(p.network.Plan, counts), nil
+}

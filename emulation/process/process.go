@@ -1,0 +1,254 @@
+//go:build linux
+
+// Package process is what the process of a worker and that of the coordinator
+// do around the code of package node: they open the sockets and files, take
+// commands, and tell whoever started them what happens.
+package process
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+
+	"testbed/allreduce/ringorder"
+	"testbed/emulation/network"
+	"testbed/node"
+	"testbed/node/identity"
+	"testbed/node/state"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/train/program/launch"
+)
+
+// Kinds of processes, whose programs are RunCoordinator and RunWorker.
+const (
+	KindCoordinator = "coordinator"
+	KindWorker      = "worker"
+)
+
+// Files that a process may inherit.
+const (
+	// Journal is the coordinator's.
+	Journal = "journal"
+	// Memory is where a worker leaves checkpoints. Restore is the checkpoint
+	// that it begins from, and Residual that of its residual: without one it
+	// goes on without.
+	Memory   = "memory"
+	Restore  = "checkpoint"
+	Residual = "residual"
+	// Qlog is the directory for qlog files. Without one there are none.
+	Qlog = "qlog"
+)
+
+// OpSaved tells a worker that its checkpoint has been written to the run
+// directory.
+const OpSaved node.Op = "saved"
+
+// Ports of the nodes. Each node has a network of its own, so they never clash.
+const (
+	controlPort = 7000
+	ringPort    = 7001
+	fetchPort   = 7002
+)
+
+// CoordinatorSpec says which coordinator a process is; see
+// node.CoordinatorConfig.
+type CoordinatorSpec struct {
+	Scenario    *scenarios.Scenario
+	Policy      string
+	Links       string
+	Addr        netip.Addr
+	Credentials identity.Credentials
+	Ways        ringorder.Ways // what rings are ordered by
+	Name        string         // of the run
+	Reported    int
+	Resume      *node.Resume
+	Forgets     bool
+}
+
+// WorkerSpec says which worker a process is; see node.WorkerConfig.
+type WorkerSpec struct {
+	Scenario    *scenarios.Scenario
+	ID          policy.ID
+	Incarnation int
+	Addr        netip.Addr
+	Coordinator netip.Addr
+	Credentials identity.Credentials
+	ShortPaths  bool
+	Name        string // of the run
+	// Dir is the run's directory, and Trainer the folder in it where
+	// launch.Keep has left what a trainer of the user's own needs.
+	Dir     record.Dir
+	Trainer string
+}
+
+// Report is what a process tells. Ready and Error of the embedded report go
+// another way: see emulation.Child.
+type Report struct {
+	node.Report
+	// Saved says that a checkpoint lies in the worker's memory.
+	Saved *state.Checkpoint `json:"saved,omitempty"`
+}
+
+// tell passes a node's report on.
+func tell(self *network.Self) func(node.Report) {
+	return func(r node.Report) {
+		if r.Ready {
+			self.Ready()
+			return
+		}
+		self.Tell(Report{Report: r})
+	}
+}
+
+func listen(addr netip.Addr, port uint16) (*net.UDPConn, error) {
+	return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, port)))
+}
+
+// RunCoordinator is the process of a coordinator.
+func RunCoordinator(self *network.Self) error {
+	var s CoordinatorSpec
+	if err := self.Spec(&s); err != nil {
+		return err
+	}
+	return withQlog(self, func(tracing node.Tracing) error {
+		cfg, err := s.config()
+		if err != nil {
+			return err
+		}
+		cfg.Tracing, cfg.Log, cfg.Report, cfg.Journal = tracing, self.Log, tell(self), self.File(Journal)
+		dead := make(chan policy.ID, len(s.Scenario.Workers))
+		cfg.Dead = dead
+		go func() {
+			for commands, id := self.Commands(), policy.ID(0); commands.Decode(&id) == nil; {
+				dead <- id
+			}
+		}()
+		return node.RunCoordinator(context.Background(), cfg)
+	})
+}
+
+// config opens what a coordinator needs.
+func (s *CoordinatorSpec) config() (cfg node.CoordinatorConfig, err error) {
+	tlsConfig, err := s.Credentials.TLS()
+	if err != nil {
+		return cfg, err
+	}
+	udp, err := listen(s.Addr, controlPort)
+	if err != nil {
+		return cfg, err
+	}
+	conn, err := newErrorConn(udp)
+	if err != nil {
+		return cfg, err
+	}
+	return node.CoordinatorConfig{
+		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Ways: s.Ways,
+		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable,
+		Run: s.Name, Reported: s.Reported, Resume: s.Resume, Forgets: s.Forgets,
+	}, nil
+}
+
+// RunWorker is the process of a worker.
+func RunWorker(self *network.Self) error {
+	var s WorkerSpec
+	if err := self.Spec(&s); err != nil {
+		return err
+	}
+	if err := launch.InRun(s.Scenario, s.Dir, s.Trainer); err != nil {
+		return err
+	}
+	return withQlog(self, func(tracing node.Tracing) error {
+		cfg, err := s.config()
+		if err != nil {
+			return err
+		}
+		cfg.Tracing, cfg.Log, cfg.Report = tracing, self.Log, tell(self)
+		for to, name := range map[*io.Reader]string{&cfg.Restore: Restore, &cfg.Residual: Residual} {
+			if file := self.File(name); file != nil {
+				defer file.Close()
+				*to = file
+			}
+		}
+		saved := make(chan struct{}, 1)
+		cfg.Save = saver(self.File(Memory), saved, func(c state.Checkpoint) { self.Tell(Report{Saved: &c}) })
+		commands := make(chan node.Command, 16)
+		cfg.Commands = commands
+		go takeCommands(self, saved, commands)
+		return node.RunWorker(context.Background(), cfg)
+	})
+}
+
+// config opens what a worker needs.
+func (s *WorkerSpec) config() (cfg node.WorkerConfig, err error) {
+	tlsConfig, err := s.Credentials.TLS()
+	if err != nil {
+		return cfg, err
+	}
+	cfg = node.WorkerConfig{
+		Scenario: s.Scenario, ID: s.ID, Incarnation: s.Incarnation, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
+		TLS: tlsConfig, Run: s.Name, ShortPaths: s.ShortPaths,
+	}
+	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {
+		udp, err := listen(s.Addr, port)
+		if err != nil {
+			return cfg, err
+		}
+		*conn = udp
+	}
+	return cfg, nil
+}
+
+// saver writes checkpoints to memory, one at a time: the next when saved says
+// that the one before has been taken.
+func saver(memory *os.File, saved chan struct{}, tell func(state.Checkpoint)) func(func(io.Writer) (state.Checkpoint, error)) error {
+	saved <- struct{}{}
+	return func(write func(io.Writer) (state.Checkpoint, error)) error {
+		select {
+		case <-saved:
+		default:
+			return errors.New("the one before has not been written yet")
+		}
+		c, err := saveIn(memory, write)
+		if err != nil {
+			saved <- struct{}{}
+			return err
+		}
+		tell(c)
+		return nil
+	}
+}
+
+// saveIn writes a checkpoint to memory, instead of what was there.
+func saveIn(memory *os.File, write func(io.Writer) (state.Checkpoint, error)) (state.Checkpoint, error) {
+	if err := memory.Truncate(0); err != nil {
+		return state.Checkpoint{}, err
+	}
+	if _, err := memory.Seek(0, io.SeekStart); err != nil {
+		return state.Checkpoint{}, err
+	}
+	out := bufio.NewWriterSize(memory, 1<<20)
+	c, err := write(out)
+	return c, errors.Join(err, out.Flush())
+}
+
+// takeCommands passes the commands to a worker on, until there will be no more.
+func takeCommands(self *network.Self, saved chan<- struct{}, to chan<- node.Command) {
+	commands := self.Commands()
+	for {
+		var c node.Command
+		if err := commands.Decode(&c); err != nil {
+			return
+		}
+		if c.Op == OpSaved {
+			saved <- struct{}{}
+			continue
+		}
+		to <- c
+	}
+}

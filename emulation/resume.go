@@ -1,0 +1,295 @@
+//go:build linux
+
+package emulation
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/emulation/network"
+	"testbed/node"
+	"testbed/node/state"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/train/program/launch"
+)
+
+// runFile, in resumeDir, holds the name of the run. It is locked for as long
+// as the run goes on.
+const runFile = "run"
+
+// claim makes the folder that a run leaves for its resumption, or takes it
+// over, and returns the name of the run. The file is the claim.
+func claim(dir record.Dir) (name string, lock *os.File, err error) {
+	wrap := func(err error) error { return fmt.Errorf("claiming the run in %s: %w", dir, err) }
+	if err := os.MkdirAll(dir.Path(resumeDir), 0o755); err != nil {
+		return "", nil, wrap(err)
+	}
+	lock, err = os.OpenFile(dir.Path(filepath.Join(resumeDir, runFile)), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return "", nil, wrap(err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return "", nil, wrap(errors.New("it is still going on; wait for its end, or kill it first"))
+	}
+	text, err := os.ReadFile(lock.Name())
+	if err == nil && len(text) == 0 {
+		text = []byte(rand.Text())
+		_, err = lock.Write(text)
+	}
+	if err != nil {
+		lock.Close()
+		return "", nil, wrap(err)
+	}
+	return string(text), lock, nil
+}
+
+var errOver = errors.New("the run came to its end; there is nothing to resume")
+
+// Resume goes on with the run in a directory, all of whose processes have been
+// killed, from the last checkpoint that is whole. Its record goes on where it
+// was cut off, and the summary covers the whole run. Of the options Dir, Hosts,
+// Command and Progress count: a run goes on as it began, but on whatever hosts.
+func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary, error) {
+	r := &recorder{options: o}
+	lock, err := r.reopen()
+	if err == nil && o.Hosts != nil {
+		r.options.Scenario, r.options.Links = r.spec.Scenario, r.spec.Links
+		err = checkHosts(&r.options)
+		if l := r.spec.Links; l != network.LinksUser {
+			err = &network.UsageError{Problem: fmt.Sprintf("it has %s links, which cannot go over several hosts; leave --hosts out", l)}
+		}
+		if err != nil {
+			lock.Close()
+		}
+	}
+	if err != nil {
+		return nil, record.Summary{}, fmt.Errorf("resuming the run in %s: %w", o.Dir, err)
+	}
+	defer lock.Close()
+	if o.Hosts == nil {
+		err = r.play(ctx, network.JobSpec{})
+	} else {
+		err = r.playOver(ctx)
+	}
+	sum, werr := r.conclude(err)
+	return r.spec.Scenario, sum, errors.Join(err, werr)
+}
+
+// reopen takes over a run directory.
+func (r *recorder) reopen() (lock *os.File, err error) {
+	abs, err := filepath.Abs(r.options.Dir)
+	if err != nil {
+		return nil, err
+	}
+	r.dir = record.Dir(abs)
+	if _, err := os.Stat(r.dir.Path(resumeDir)); err != nil {
+		return nil, r.whyGone(err)
+	}
+	if r.spec.Name, lock, err = claim(r.dir); err != nil {
+		return nil, err
+	}
+	events, err := r.reopenRecord()
+	if err == nil {
+		err = r.recall(events)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return lock, nil
+}
+
+// whyGone is why there is no state to go on from.
+func (r *recorder) whyGone(err error) error {
+	text, rerr := os.ReadFile(r.dir.Path(record.EventsFile))
+	if rerr != nil {
+		return fmt.Errorf("this is no run directory: %w", rerr)
+	}
+	events, _ := record.Read(bytes.NewReader(text)) // up to the line that is none
+	if slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.RunEnd }) {
+		return errOver
+	}
+	return fmt.Errorf("it left no state: %w", err)
+}
+
+// reopenRecord reads the record and removes a last line that was cut off.
+func (r *recorder) reopenRecord() ([]record.Event, error) {
+	text, err := os.ReadFile(r.dir.Path(record.EventsFile))
+	if err != nil {
+		return nil, err
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	events, err := record.Read(bytes.NewReader(text[:whole]))
+	if err != nil {
+		return nil, err
+	}
+	if len(events) == 0 || events[0].Run == nil {
+		return nil, errors.New("it was killed before it began; run the scenario again")
+	}
+	if whole < len(text) {
+		return events, os.Truncate(r.dir.Path(record.EventsFile), int64(whole))
+	}
+	return events, nil
+}
+
+// recall finds out from the record what was run, who is alive, and where to go
+// on.
+func (r *recorder) recall(events []record.Event) error {
+	was := events[0].Run
+	if was.Schema != record.Schema {
+		return fmt.Errorf("its record has schema %d; this program writes %d", was.Schema, record.Schema)
+	}
+	var err error
+	if r.spec.Scenario, err = r.readScenario(was); err != nil {
+		return err
+	}
+	r.sum = record.NewSummarizer(r.spec.Scenario)
+	r.spec.Policy, r.spec.Links = was.Policy, was.Links
+	present, gone, led := map[string]bool{}, map[string]bool{}, map[int]record.Event{}
+	incarnations := map[string]int{}
+	for _, e := range events {
+		r.sum.Add(&e)
+		r.spec.Reported = max(r.spec.Reported, e.Seq)
+		switch e.Type {
+		case record.Join:
+			present[e.Node], gone[e.Node], incarnations[e.Node] = true, false, e.Incarnation
+		case record.Evict, record.Crash, record.Fail:
+			gone[e.Node] = true
+		case record.State:
+			led[e.Round] = e
+		case record.RunEnd:
+			return errOver
+		}
+	}
+	r.spec.Resume = &node.Resume{}
+	r.spec.Incarnations = map[policy.ID]int{}
+	for _, w := range r.spec.Scenario.Workers {
+		name := scenarios.NodeName(w.ID)
+		r.spec.Incarnations[w.ID] = incarnations[name]
+		switch {
+		case gone[name]:
+			r.spec.Gone = append(r.spec.Gone, w.ID)
+			r.spec.Incarnations[w.ID]++ // of the next one
+		case present[name]:
+			r.spec.Resume.Holders = append(r.spec.Resume.Holders, w.ID)
+		}
+	}
+	if len(r.spec.Resume.Holders) == 0 {
+		return errors.New("no worker was alive any more")
+	}
+	from, err := r.lastCheckpoint(led)
+	r.spec.Resume.OuterSteps, r.spec.Resume.Hash = from.OuterSteps, from.Hash
+	return err
+}
+
+// readScenario reads the copy of the scenario in the run directory.
+func (r *recorder) readScenario(was *record.Run) (*scenarios.Scenario, error) {
+	file := r.dir.Path("scenario.yaml")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		file = r.dir.Path("scenario.json")
+	}
+	source, err := scenarios.Find(file)
+	if err != nil {
+		return nil, err
+	}
+	s, err := source.Parse()
+	if err != nil {
+		return nil, err
+	}
+	s.Name = was.Scenario
+	if was.TimeScale != s.Real.TimeScale {
+		if err := s.Rescale(was.TimeScale); err != nil {
+			return nil, err
+		}
+	}
+	return launch.Recall(s, r.dir.Path(resumeDir))
+}
+
+// lastCheckpoint finds the last one that is whole, of this run, and beside which lies
+// what is each holder's own; else the last that at least is whole. What is of later
+// outer steps is put aside: the run will have other states after those. Led are the
+// events that say what outer steps led to.
+func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoint, err error) {
+	dir := r.dir.Path(resumeDir)
+	all, err := checkpoints(dir)
+	if err != nil {
+		return last, err
+	}
+	if len(all) == 0 {
+		return last, fmt.Errorf("it left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.Real.CheckpointEvery)
+	}
+	var problems []error
+	for _, steps := range slices.Backward(all) {
+		c, err := r.readCheckpoint(steps)
+		if hash := led[steps].Hash; err == nil && hash != "" && hash != c.Hash {
+			err = fmt.Errorf("it has the hash %s; the record says %s", c.Hash, hash)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", checkpointName(steps), err)
+			r.stage("not usable: " + err.Error())
+			problems = append(problems, err)
+			continue
+		}
+		missing := r.withoutOwn(c, led[steps].Participants)
+		if last.OuterSteps == 0 || len(missing) == 0 {
+			last = c
+		}
+		if len(missing) == 0 {
+			break
+		}
+		r.stage(fmt.Sprintf("%s: the run was killed before %s had saved what is its own", checkpointName(steps), strings.Join(missing, ", ")))
+	}
+	if last.OuterSteps == 0 {
+		err = fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
+	}
+	return last, errors.Join(err, putAside(dir, last.OuterSteps))
+}
+
+// withoutOwn are the holders whose own is not kept with a checkpoint of an outer step
+// that participants took; nil stands for all.
+func (r *recorder) withoutOwn(c state.Checkpoint, participants []policy.ID) (missing []string) {
+	if !r.spec.Scenario.WorkersKeep() || c.Of == nil {
+		return nil
+	}
+	for _, id := range r.spec.Resume.Holders {
+		name := scenarios.NodeName(id)
+		_, err := os.Stat(r.dir.Path(filepath.Join(resumeDir, residualName(c.OuterSteps, name))))
+		if err != nil && *c.Of != id && (participants == nil || slices.Contains(participants, id)) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+func (r *recorder) readCheckpoint(steps int) (state.Checkpoint, error) {
+	file, err := os.Open(filepath.Join(r.dir.Path(resumeDir), checkpointName(steps)))
+	if err != nil {
+		return state.Checkpoint{}, err
+	}
+	defer file.Close()
+	c, err := state.ReadCheckpoint(file)
+	switch {
+	case err != nil:
+		return c, err
+	case c.Run != r.spec.Name:
+		return c, errors.New("it is of another run")
+	case c.Stateless:
+		return c, errors.New("it holds no state")
+	case c.OuterSteps != steps || c.Parameters != r.spec.Scenario.Real.Parameters:
+		return c, fmt.Errorf("it is of outer step %d and %d parameters, not %d and %d", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Real.Parameters)
+	}
+	return c, nil
+}

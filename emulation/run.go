@@ -1,0 +1,254 @@
+//go:build linux
+
+package emulation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"testbed/emulation/cluster"
+	"testbed/emulation/monitor"
+	"testbed/emulation/network"
+	"testbed/emulation/sandbox"
+	"testbed/node"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/shaping/fidelity"
+	"testbed/train/program/launch"
+)
+
+// KindScenario is the kind of the job of Play and Resume: RunScenario.
+const KindScenario = "scenario"
+
+// Options say what to run and where to keep it.
+type Options struct {
+	Scenario *scenarios.Scenario
+	// File and Text are the scenario's file name and text, for the copy in the
+	// run directory.
+	File   string
+	Text   []byte
+	Policy string
+	Links  string // the backend, as in package emulation
+	// Qlog has each node record its QUIC connections.
+	Qlog bool
+	// Hosts asks for a run over several hosts; nil for one on this alone.
+	Hosts *cluster.Request
+	// Place says which nodes are on which host (placement.Parse); empty: whatever is
+	// best for the hosts that come.
+	Place string
+	// Command is the command line that asked for the run, for the record.
+	Command []string
+	// Dir is the run directory to make.
+	Dir string
+	// Progress is told what happens, from one goroutine; it may be nil.
+	Progress func(Progress)
+	// Nemesis is asked after each Progress for faults that the scenario does
+	// not have in store; it may be nil. Tests hit with it a phase that has no
+	// time of its own.
+	Nemesis func(Progress) []Fault
+}
+
+// Fault is an inject of no scenario. Its time is that of its coming; before
+// the run has begun it leaves no record.
+type Fault struct {
+	Inject scenarios.Inject
+	After  time.Duration // real time to wait before it
+}
+
+// Progress is a step of a run as it happens: a stage of the set-up in words, or
+// an event of the record.
+type Progress struct {
+	Stage string
+	Event *record.Event
+}
+
+// scenarioSpec is the job of Play and Resume.
+type scenarioSpec struct {
+	Scenario *scenarios.Scenario
+	Links    string
+	Policy   string
+	Qlog     bool   `json:",omitempty"`
+	Name     string // of the run, in its journal and checkpoints
+	// Resume is given for a run that goes on after its death. Gone are then the
+	// workers that are no part of it any more, and Reported is the number of the
+	// coordinator's last event in the record.
+	Resume   *node.Resume
+	Gone     []policy.ID
+	Reported int
+	// Incarnations are then those of the processes to start.
+	Incarnations map[policy.ID]int `json:",omitempty"`
+	// Spread says how the network goes over several hosts, where it does.
+	Spread *network.Spread `json:",omitempty"`
+	// Processors are those of its hosts if they differ.
+	Processors []string `json:",omitempty"`
+}
+
+// playerNote is what the job tells.
+type playerNote struct {
+	Event    *record.Event     `json:"event,omitempty"`
+	Fidelity *fidelity.Verdict `json:"fidelity,omitempty"`
+	// Underlay comes with Fidelity.
+	Underlay []fidelity.Underlay `json:"underlay,omitempty"`
+}
+
+// Play plays the scenario and returns its summary. When ctx ends the run is cut
+// short, nothing of it stays behind, and the summary of the partial record is
+// returned with the context's error.
+func Play(ctx context.Context, o Options) (record.Summary, error) {
+	r := &recorder{options: o, sum: record.NewSummarizer(o.Scenario)}
+	if o.Hosts != nil || o.Place != "" {
+		if err := checkHosts(&o); err != nil {
+			return record.Summary{}, err
+		}
+	}
+	if err := r.prepare(); err != nil {
+		return record.Summary{}, err
+	}
+	var lock *os.File
+	var err error
+	if r.spec.Name, lock, err = claim(r.dir); err != nil {
+		return record.Summary{}, err
+	}
+	defer lock.Close()
+	if err := launch.Keep(o.Scenario, r.dir.Path(resumeDir)); err != nil {
+		return record.Summary{}, err
+	}
+	r.spec.Scenario, r.spec.Links, r.spec.Policy, r.spec.Qlog = o.Scenario, o.Links, o.Policy, o.Qlog
+	if o.Hosts == nil {
+		err = r.play(ctx, network.JobSpec{})
+	} else {
+		err = r.playOver(ctx)
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		return record.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run
+	}
+	sum, werr := r.conclude(err)
+	return sum, errors.Join(err, werr)
+}
+
+// recorder is a run as the user's process sees it: it keeps the record.
+type recorder struct {
+	options  Options
+	dir      record.Dir
+	spec     scenarioSpec
+	sum      *record.Summarizer
+	fidelity *fidelity.Verdict // nil before the end
+	hosts    []record.Host     // of a run over several
+}
+
+func (r *recorder) prepare() error {
+	o := &r.options
+	plan, err := o.Scenario.Plan()
+	if err != nil {
+		return err
+	}
+	if r.dir, err = record.CreateDir(o.Dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(r.dir.Path(record.LogsDir), 0o755); err != nil {
+		return fmt.Errorf("making the run directory: %w", err)
+	}
+	return errors.Join(r.dir.WriteScenario(o.File, o.Text, o.Scenario.Traces), r.dir.WriteJSON(record.PlanFile, plan),
+		r.dir.WriteJSON(record.EnvironmentFile, monitor.Environment(o.Command)))
+}
+
+// play has a sandbox play the scenario, with the files of a job, and writes the
+// record as it comes.
+func (r *recorder) play(ctx context.Context, job network.JobSpec) error {
+	r.stage("run directory " + r.options.Dir)
+	log, err := os.OpenFile(r.dir.Log("sandbox"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("writing the run directory: %w", err)
+	}
+	defer log.Close()
+	job.Kind, job.Dir, job.Spec = KindScenario, r.dir, r.spec
+	playing, err := network.Start(ctx, job, sandbox.Config{Stderr: log})
+	if err != nil {
+		return err
+	}
+	defer playing.Close()
+	return r.listen(playing)
+}
+
+func (r *recorder) stage(words string) {
+	if r.options.Progress != nil {
+		r.options.Progress(Progress{Stage: words})
+	}
+}
+
+// progress tells the user of a step, and passes the nemesis's answer on.
+func (r *recorder) progress(job *network.Job, p Progress) {
+	if r.options.Progress != nil {
+		r.options.Progress(p)
+	}
+	if r.options.Nemesis != nil {
+		for _, f := range r.options.Nemesis(p) {
+			job.Send(f)
+		}
+	}
+}
+
+// listen takes the notes of the sandbox's init until it is done.
+func (r *recorder) listen(job *network.Job) error {
+	file, err := os.OpenFile(r.dir.Path(record.EventsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("writing the run directory: %w", err)
+	}
+	defer file.Close()
+	note := record.NewWriter(file)
+	for {
+		n, err := job.Next()
+		switch {
+		case errors.Is(err, network.ErrSandboxEnded):
+			return errors.Join(fmt.Errorf("%w; see %s", err, r.dir.Log("sandbox")), note.Flush())
+		case err != nil:
+			return err
+		case n.Done:
+			return nil
+		case n.Stage != "":
+			r.progress(job, Progress{Stage: n.Stage})
+			continue
+		}
+		var p playerNote
+		if err := json.Unmarshal(n.Data, &p); err != nil {
+			return fmt.Errorf("reading what the sandbox tells: %w", err)
+		}
+		if p.Fidelity != nil {
+			r.fidelity = p.Fidelity
+			boundClocks(r.hosts, p.Underlay)
+		}
+		if p.Event != nil {
+			r.sum.Add(p.Event)
+			note.Write(*p.Event)
+			if err := note.Flush(); err != nil {
+				return fmt.Errorf("writing the record: %w", err)
+			}
+			r.progress(job, Progress{Event: p.Event})
+		}
+	}
+}
+
+// conclude writes the summary. A run that was cut short keeps a partial one.
+func (r *recorder) conclude(failed error) (record.Summary, error) {
+	sum := r.sum.Summary()
+	sum.Dir, sum.Hosts = string(r.dir), r.hosts
+	if s := r.spec.Scenario; sum.Scenario == "" { // it did not get as far as run_start
+		sum.Scenario, sum.Policy, sum.World, sum.Links = s.Name, r.spec.Policy, record.Real, r.spec.Links
+		sum.Seed, sum.TimeScale, sum.Dilation = s.Seed, s.Real.TimeScale, s.Slowdown()
+	}
+	sum.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{"the run was cut short"}}
+	if failed == nil && r.fidelity != nil {
+		sum.Fidelity = *r.fidelity
+	}
+	return sum, r.dir.WriteJSON(record.SummaryFile, sum)
+}
+
+// DefaultDir names a run directory after what is run and when.
+func DefaultDir(scenario, what string) string {
+	return fmt.Sprintf("runs/%s-%s-%s", scenario, what, time.Now().Format("20060102-150405"))
+}

@@ -1,0 +1,87 @@
+//go:build linux
+
+package emulation
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"testbed/emulation/network"
+	"testbed/emulation/process"
+	"testbed/node/identity"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/train"
+)
+
+// store is the process to which outer states are uploaded, where the scenario wants
+// that.
+type store struct {
+	child *network.Child // or nil
+	queue train.UploadQueue
+	now   train.Upload // under way
+	since policy.Time
+}
+
+// gone says whether there is no store, or none any more.
+func (s *store) gone() bool { return s.child == nil || s.child.Ended }
+
+// startStore starts the store, if there is to be one.
+func (p *player) startStore(authority *identity.Authority) error {
+	upload := p.spec.Scenario.Real.Upload
+	if upload.Every == 0 {
+		return nil
+	}
+	credentials, err := authority.Issue(train.StoreNode)
+	if err != nil {
+		return err
+	}
+	p.store.child, err = p.startChild(network.ChildSpec{
+		Name: train.StoreNode, Kind: process.KindStore, Env: network.WorkerEnv(len(p.spec.Scenario.Workers)),
+		Spec:   process.StoreSpec{Addr: p.network.Addr(train.StoreNode), Credentials: credentials, Yields: upload.Yields, Dilation: p.spec.Scenario.Slowdown()},
+		OnData: p.uploaded,
+		OnEnd: func(_ *network.Child, reason string) error {
+			if !p.over {
+				p.monitor.Failed("the store died of itself: " + reason)
+				p.s.Tell("the store died of itself: %s", reason)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return p.s.Await(network.StartupPatience, "the store", func() bool { return p.store.child.Ready || p.store.child.Ended })
+}
+
+// upload begins an upload, if there is one to begin.
+func (p *player) upload(u *train.Upload) error {
+	if u == nil || p.store.gone() {
+		return nil
+	}
+	p.store.now, p.store.since = *u, p.clock.now()
+	name := scenarios.NodeName(u.By)
+	_ = p.store.child.Send(process.StoreCommand{From: name, Addr: p.network.Addr(name), OuterSteps: u.OuterSteps}) // the only error is that it has ended
+	return p.record(record.Event{T: p.store.since, Type: record.UploadStart, Node: name, Round: u.OuterSteps})
+}
+
+// uploaded takes a report of the store.
+func (p *player) uploaded(data json.RawMessage) error {
+	var r process.StoreReport
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("reading a report of the store: %w", err)
+	}
+	if p.over {
+		return nil
+	}
+	s := &p.store
+	now := p.clock.now()
+	if err := p.record(record.Event{
+		T: now, Type: record.UploadDone, Node: scenarios.NodeName(s.now.By), Round: max(s.now.OuterSteps, r.OuterSteps),
+		Duration: now - s.since, BytesSent: r.Bytes, Hash: r.Hash, Cause: r.Error,
+	}); err != nil {
+		return err
+	}
+	return p.upload(s.queue.Ended())
+}

@@ -1,0 +1,272 @@
+//go:build linux
+
+package emulation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"testbed/emulation/network"
+	"testbed/emulation/process"
+	"testbed/emulation/sandbox"
+	"testbed/node"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+)
+
+// worker is one of the run, as the sandbox's init sees it.
+type worker struct {
+	name        string
+	id          policy.ID
+	incarnation int
+	child       *network.Child
+	memory      *os.File // where it leaves a checkpoint
+
+	member  bool               // of the run
+	excused bool               // it is meant to end: crashed, left or evicted
+	pausing bool               // it has been told of its pause
+	paused  bool               // it is stopped
+	awaits  []scenarios.Inject // what it is to do when it goes on
+	fails   bool               // it has been told to give up
+	left    bool               // it has been told to leave, or has left
+	returns bool               // another process is to begin when this one has ended
+}
+
+// command gives a worker a command. One that is dead does not hear it.
+func (w *worker) command(c node.Command) { _ = w.child.Send(c) }
+
+// command gives the worker of an id a command, if there is one.
+func (p *player) command(id policy.ID, c node.Command) {
+	if w := p.worker(id); w != nil {
+		w.command(c)
+	}
+}
+
+func (p *player) worker(id policy.ID) *worker { return p.workers[scenarios.NodeName(id)] }
+
+// all says whether something is so of all workers.
+func (p *player) all(so func(*worker) bool) bool {
+	for _, w := range p.workers {
+		if !so(w) {
+			return false
+		}
+	}
+	return true
+}
+
+// isGone says whether the worker is no part of a run that goes on.
+func (p *player) isGone(id policy.ID) bool { return slices.Contains(p.spec.Gone, id) }
+
+// isFirst says whether the run begins, or goes on, with this worker.
+func (p *player) isFirst(w scenarios.Worker) bool {
+	if r := p.spec.Resume; r != nil {
+		return slices.Contains(r.Holders, w.ID)
+	}
+	return w.JoinAt == p.spec.Scenario.FirstJoin()
+}
+
+// anyFirst says whether a worker is alive that the run can begin with.
+func (p *player) anyFirst() bool {
+	return slices.ContainsFunc(p.spec.Scenario.Workers, func(of scenarios.Worker) bool {
+		w := p.worker(of.ID)
+		return of.JoinAt == p.spec.Scenario.FirstJoin() && (w == nil || !w.child.Ended)
+	})
+}
+
+// startWorker starts a process of a worker. A first one begins from a checkpoint if
+// the run goes on from it.
+func (p *player) startWorker(id policy.ID) error {
+	spec := p.specs[id]
+	w := &worker{name: scenarios.NodeName(id), id: id, incarnation: spec.Incarnation}
+	var err error
+	if w.memory, err = network.NewMemory("checkpoints of " + w.name); err != nil {
+		return fmt.Errorf("starting %s: %w", w.name, err)
+	}
+	files, names := []*os.File{w.memory}, []string{process.Memory}
+	if r := p.spec.Resume; r != nil && !p.clock.running() && slices.Contains(r.Holders, id) {
+		for name, file := range map[string]string{process.Restore: checkpointName(r.OuterSteps), process.Residual: residualName(r.OuterSteps, w.name)} {
+			f, err := os.Open(p.s.Dir.Path(filepath.Join(resumeDir, file)))
+			if name == process.Residual && errors.Is(err, fs.ErrNotExist) {
+				continue // the worker says that it goes on without
+			}
+			if err != nil {
+				return fmt.Errorf("starting %s: %w", w.name, err)
+			}
+			defer f.Close()
+			files, names = append(files, f), append(names, name)
+		}
+	}
+	w.child, err = p.startChild(network.ChildSpec{
+		Name: w.name, Kind: process.KindWorker, Spec: spec, Env: network.WorkerEnv(len(p.spec.Scenario.Workers)),
+		Files: files, FileNames: names,
+		OnData: func(data json.RawMessage) error { return p.reported(w, data) },
+		OnEnd:  func(_ *network.Child, reason string) error { return p.workerEnded(w, reason) },
+	})
+	if err == nil {
+		p.workers[w.name] = w
+		spec.Incarnation++
+		p.specs[id] = spec
+	}
+	return err
+}
+
+// restart begins a new process of a worker, once the one before has ended. It is
+// as slow as that was.
+func (p *player) restart(id policy.ID) error {
+	w := p.worker(id)
+	switch {
+	case p.over:
+		return nil
+	case w != nil && !w.child.Ended:
+		w.returns = true
+		return nil
+	}
+	if err := p.startWorker(id); err != nil {
+		return err
+	}
+	now := p.clock.now()
+	if factor, slowed := p.slowed[id]; slowed {
+		p.command(id, node.Command{Op: node.OpSlow, At: now, Factor: factor})
+	}
+	p.command(id, node.Command{Op: node.OpJoin, At: now})
+	w = p.worker(id)
+	return p.record(record.Event{T: now, Type: record.Restart, Node: w.name, Incarnation: w.incarnation})
+}
+
+// reported takes a report of a worker.
+func (p *player) reported(w *worker, data json.RawMessage) error {
+	var r process.Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("reading a report of %s: %w", w.name, err)
+	}
+	if r.Lateness != nil {
+		p.monitor.Timer(*r.Lateness)
+	}
+	if r.Computing > 0 {
+		p.monitor.Computed(r.Computing)
+	}
+	if r.Saved != nil {
+		if err := p.keep(w, *r.Saved); err != nil {
+			return err
+		}
+	}
+	if r.Paused {
+		if err := p.stop(w); err != nil {
+			return err
+		}
+	}
+	if r.Event != nil {
+		return p.heard(r.After, r.Event)
+	}
+	return nil
+}
+
+// inOrder is how a process ends that was told to. A worker is by the coordinator, of
+// whom that may be heard of later.
+var inOrder = sandbox.Status{}.String()
+
+// workerEnded judges the end of a worker's process.
+func (p *player) workerEnded(w *worker, reason string) error {
+	switch {
+	case !p.clock.running() && !p.anyFirst():
+		return fmt.Errorf("worker %s died during start-up, and none is left to begin: %s; see %s", w.name, reason, p.s.Log(w.name))
+	case !p.over && !w.excused && reason != inOrder || p.trainerFailed(w):
+		line := fmt.Sprintf("worker %s died of itself: %s", w.name, reason)
+		p.monitor.Failed(line)
+		p.s.Tell("%s", line)
+	}
+	if w.returns {
+		return p.restart(w.id)
+	}
+	if !p.clock.running() {
+		_ = p.coordinator.child.Send(w.id) // one that is dead waits for nobody
+	}
+	return nil
+}
+
+// trainerFailed says whether a worker gave up of itself because of its program. It
+// has told the coordinator, and so was evicted for it; the run may be over by now.
+func (p *player) trainerFailed(w *worker) bool {
+	return p.spec.Scenario.Train.Foreign() && w.child.Failure != "" && !w.fails
+}
+
+// endWorkers has the workers that are stopped go on, to hear that the run is
+// over, and ends those that nobody will tell. One that is leaving has qlog
+// files to end.
+func (p *player) endWorkers() {
+	if !p.store.gone() {
+		p.store.child.Kill()
+	}
+	for _, w := range p.workers {
+		switch {
+		case w.child.Ended || w.left && p.spec.Qlog:
+		case !w.member:
+			w.child.Kill()
+		case w.paused || w.pausing:
+			p.resume(w)
+		}
+	}
+}
+
+// awaitWorkers waits until all have ended, and ends them when they have had
+// their time.
+func (p *player) awaitWorkers() error {
+	patience := endPatience
+	if p.spec.Qlog {
+		patience = qlogEndPatience
+	}
+	timeout := time.AfterFunc(patience, func() {
+		p.s.Post(func() error {
+			for _, w := range p.workers {
+				if !w.child.Ended {
+					w.child.Kill()
+				}
+			}
+			return nil
+		})
+	})
+	defer timeout.Stop()
+	return p.s.Await(network.StartupPatience, "the workers to end", func() bool {
+		return p.store.gone() && p.all(func(w *worker) bool { return w.child.Ended })
+	})
+}
+
+// pausePatience bounds how long a worker may take to say that it knows of its
+// pause. One that has other things to do is stopped all the same; its inner
+// step then ends during the pause.
+const pausePatience = 100 * time.Millisecond
+
+// pause tells a worker that it is about to be stopped, and then has it stopped.
+func (p *player) pause(w *worker) {
+	w.pausing = true
+	w.command(node.Command{Op: node.OpPause})
+	time.AfterFunc(pausePatience, func() { p.s.Post(func() error { return p.stop(w) }) })
+}
+
+// stop stops the process of a worker that is to be paused.
+func (p *player) stop(w *worker) error {
+	if !w.pausing || w.child.Ended || p.over {
+		return nil
+	}
+	w.pausing, w.paused = false, true
+	w.child.SignalGroup(syscall.SIGSTOP)
+	if !p.clock.running() {
+		return nil
+	}
+	return p.record(record.Event{T: p.clock.now(), Type: record.Pause, Node: w.name})
+}
+
+// resume has a stopped worker go on.
+func (p *player) resume(w *worker) {
+	w.pausing, w.paused = false, false
+	w.command(node.Command{Op: node.OpResume})
+	w.child.SignalGroup(syscall.SIGCONT)
+}

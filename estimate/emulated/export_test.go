@@ -1,0 +1,3 @@
+package emulated
+
+var OrderMeans = orderMeans

@@ -1,0 +1,142 @@
+// Package emulated makes of an estimated run the same run in small, which can be
+// played, and holds the estimates of that against what was played. It plays
+// nothing itself.
+package emulated
+
+import (
+	"fmt"
+	"math"
+
+	"testbed/estimate"
+)
+
+// What a round in small is to be: long against the lateness of timers, short
+// against a person's patience, and no more than two processors carry.
+const (
+	shortestRound = 0.3 // s
+	longestRound  = 3
+	chosenRound   = 1 // of runs whose rounds are outside
+	mostNodes     = 16
+	leastMbps     = 20
+	mostMbps      = 200
+	allMbps       = 600    // of all nodes together, if the run has such links
+	chosenMbps    = 240    // of all nodes together, if not: bytes cost processor time
+	leastValues   = 20_000 // a smaller vector is mostly headers
+	leastStep     = 1e-3   // s; shorter steps are mostly lateness
+	steps         = 2      // into which the inner steps of a round are folded
+	tokens        = 1e6    // of a step; any number, with the speed to go with it
+)
+
+// Small is a run, and the same run in small: as much transfer and latency for
+// each second of computing, on fewer nodes if need be.
+type Small struct {
+	Of    estimate.Run `json:"of"`
+	Run   estimate.Run `json:"run"`
+	Scale float64      `json:"scale"` // seconds here for each of the run
+	// Notes say what is another thing here than in the run, a sentence each.
+	Notes []string `json:"notes"`
+}
+
+func refuse(field, format string, args ...any) (Small, error) {
+	return Small{}, &estimate.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+}
+
+// Shrink makes a run small. The run has to be such that Check says nothing; one
+// that has no counterpart in small is refused with an *estimate.FieldError.
+func Shrink(r estimate.Run) (Small, error) {
+	in := waiting(r.Inputs)
+	page := estimate.Compute(in, estimate.Page)
+	nodes, group := shape(in)
+	switch {
+	case page.IsSharded:
+		return refuse("vramPerNode", "is %v GB, too little for the model: pipelines have no counterpart in the testbed; emulate a smaller model, or nodes with more memory", in.VRAMPerNode)
+	case in.NumNodes < 2:
+		return refuse("numNodes", "is %v; one node syncs with nobody, and there is nothing to emulate; give at least 2", in.NumNodes)
+	case in.UseHierarchy && (in.NodesPerGroup < 2 || nodes < 2*group):
+		return refuse("nodesPerGroup", "is %v of %v nodes; a hierarchy needs two groups of two or more; change one of the two, or leave useHierarchy out", in.NodesPerGroup, in.NumNodes)
+	}
+	transfer := 16 * in.Parameters / in.Compression / (in.BandwidthMbps * 1e6) // of a vector, s
+	ring := 2 * (nodes - 1) * (transfer/nodes + in.LatencyMs/2000)
+	scale := 1.0
+	if round := page.ComputeBlockSec + max(page.RegionalCommSec+page.GlobalCommSec, ring); round < shortestRound || round > longestRound {
+		scale = chosenRound / round
+	}
+	inner := in.InnerSteps
+	if in.UseHierarchy {
+		inner *= in.RegionalSteps
+	}
+	folded := min(steps, inner)
+	step := math.Round(1e6*scale*page.ComputeBlockSec/folded) / 1e6
+	if step < leastStep {
+		return refuse("bandwidthMbps", "is %v; a run with these links computes in %.2g %% of its time, too little to be seen in small; give more", in.BandwidthMbps, 100*page.ComputeBlockSec*scale)
+	}
+	// Steps are whole microseconds, and values whole: the others follow.
+	scale = step * folded / page.ComputeBlockSec
+	s := Small{Of: r, Run: r, Scale: scale}
+	small := &s.Run.Inputs
+	*small = in
+	small.Compression = 2
+	if in.Compression == 4 {
+		small.Compression = 4
+	}
+	bits := 16 / small.Compression // of a code
+	transfer *= scale
+	rate := in.BandwidthMbps
+	if rate < leastMbps || rate > min(mostMbps, max(leastMbps, allMbps/nodes)) {
+		rate = max(leastMbps, chosenMbps/nodes)
+	}
+	small.Parameters = max(leastValues, math.Round(transfer*rate*1e6/bits))
+	small.BandwidthMbps = math.Round(small.Parameters*bits/transfer) / 1e6
+	if small.BandwidthMbps > mostMbps+1 {
+		return refuse("bandwidthMbps", "is %v; a run with these links sends in %.2g %% of its time, too little to be seen in small; give less, or fewer innerSteps", in.BandwidthMbps, 100*transfer)
+	}
+	latency := func(ms float64) float64 { return 2 * math.Round(1e6*scale*ms/2) / 1e6 } // whole nanoseconds one way
+	small.LatencyMs, small.RegionalLatency = latency(in.LatencyMs), latency(in.RegionalLatency)
+	small.NumNodes, small.NodesPerGroup, small.RegionalSteps = nodes, group, 1
+	small.RegionalBandwidth = small.BandwidthMbps // an access link has one rate, whoever the peer is
+	small.InnerSteps, small.LocalBatch, small.MFU, small.PFLOPSPerNode = folded, tokens, 1, 6*small.Parameters*tokens/step/1e15
+	small.IsMoE, small.ExpertParallelism, small.Precision, small.VRAMPerNode = false, "none", "FP16", 1e9
+	s.Run.StepSpread *= math.Sqrt(folded / inner)
+	s.Notes = notes(&r.Inputs, small)
+	return s, nil
+}
+
+// waiting returns the inputs of the run as the testbed's workers would do it:
+// all wait for each other, and for each sync.
+func waiting(in estimate.Inputs) estimate.Inputs {
+	in.StreamingEnabled, in.StragglerStrategy = false, "none"
+	return in
+}
+
+// shape returns how many nodes there are in small, and in a group.
+func shape(in estimate.Inputs) (nodes, group float64) {
+	if !in.UseHierarchy {
+		return min(in.NumNodes, mostNodes), in.NodesPerGroup
+	}
+	group, groups := in.NodesPerGroup, math.Floor(in.NumNodes/in.NodesPerGroup)
+	if group*groups > mostNodes {
+		group = min(group, max(4, math.Floor(mostNodes/groups)))
+		groups = min(groups, math.Floor(mostNodes/group))
+	}
+	return group * groups, group
+}
+
+// notes say what of the run is another thing in small.
+func notes(of, small *estimate.Inputs) (all []string) {
+	note := func(applies bool, format string, args ...any) {
+		if applies {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	note(small.NumNodes < of.NumNodes, "%v nodes stand for %v: at most %v are played, in whole groups", small.NumNodes, of.NumNodes, mostNodes)
+	note(of.StreamingEnabled, "syncs do not overlap computing, here and in what is predicted for it: the testbed's workers wait for them")
+	note(of.StragglerStrategy != "none", "all wait for the slowest: stragglerStrategy %s is not played", of.StragglerStrategy)
+	note(of.IsMoE && of.ExpertParallelism != "none", "what experts exchange is part of the time of a step")
+	note(of.UseHierarchy, "one reduction inside of groups and between them for each global sync; the %v regional ones before it are left out", of.RegionalSteps-1)
+	note(of.UseHierarchy && of.RegionalBandwidth != of.BandwidthMbps, "a node's link has one rate for all its peers, that of bandwidthMbps; regionalBandwidth is not played")
+	note(of.LatencyMs > 0 && small.LatencyMs < 2*leastDelay, "a one-way delay is %.3g ms, less than what a machine adds to it", small.LatencyMs/2)
+	return all
+}
+
+// leastDelay, in ms, is the one-way delay below which a hop's own cost is larger.
+const leastDelay = 0.25

@@ -1,0 +1,160 @@
+package calibrate
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/sim"
+)
+
+// fitChurn fits the two prices of churn's network to the rounds of runs that
+// differ in their payload only: what a round takes beside its inner steps is
+// 2·base_latency + bytes / bandwidth_bpus, where the bytes are those that a
+// participant sends.
+func (c *Calibration) fitChurn(runs []*Run) {
+	var rows []row
+	for _, r := range runs {
+		if !middleLinks(r.Scenario) {
+			continue
+		}
+		times, err := sim.NewTimes(r.Scenario, sim.Costs{})
+		if err != nil {
+			continue // Observe has refused it before
+		}
+		var busy policy.Time
+		durations := map[string]policy.Time{}
+		start := policy.Time(0)
+		for _, e := range r.Events {
+			switch e.Type {
+			case record.Step:
+				durations[e.Node] += e.Duration
+			case record.OuterStep:
+				for _, d := range durations {
+					busy = max(busy, d)
+				}
+				n := len(e.Participants)
+				if e.Round > 1 && r.valid(e.Round) { // the first one connects
+					bytes := float64(times.Sent(n)) / float64(n)
+					rows = append(rows, row{x: []float64{2, bytes}, y: r.seconds(e.T - start - busy), group: r.Name})
+				}
+				start, busy = e.T, 0
+				clear(durations)
+			}
+		}
+	}
+	e := estimates(rows, []string{"µs", "µs per byte"}, []float64{1e6, 1e6})
+	c.Churn.BaseLatency = e[0]
+	c.Churn.BandwidthBps = Estimate{Unit: "bytes per µs", Observations: e[1].Observations}
+	if e[1].Value > 0 {
+		c.Churn.BandwidthBps.Value = 1 / e[1].Value
+		c.Churn.BandwidthBps.Low, c.Churn.BandwidthBps.High = 1/e[1].High, 1/max(e[1].Low, 1e-9)
+	}
+}
+
+// middleLinks says that a run has the links, the workers and the algorithm that
+// most experiments share.
+func middleLinks(s *scenarios.Scenario) bool {
+	first := Experiments()[0]
+	m, err := scenarios.Parse(first.Name+".yaml", first.Source)
+	if err != nil || len(s.Workers) != len(m.Workers) || len(s.Injects) > 0 || !reflect.DeepEqual(s.Real.AllReduce, m.Real.AllReduce) {
+		return false
+	}
+	a, b := s.Real.Links.Default, m.Real.Links.Default
+	return a.RateUp != nil && a.OneWayDelay != nil && *a.RateUp == *b.RateUp && *a.OneWayDelay == *b.OneWayDelay &&
+		alike(s) && s.Workers[0].InnerStepJitter == 0 && s.Work == nil
+}
+
+// alike says that all links of a scenario are, and stay as they are.
+func alike(s *scenarios.Scenario) bool {
+	l := s.Real.Links
+	return len(l.Nodes)+len(l.Pairs)+len(l.Paths)+len(l.Groups)+len(s.Real.Injects) == 0
+}
+
+// Prices are what churn's network has to have on the links of a scenario. Times
+// are scenario time.
+type Prices struct {
+	Scenario      string      `json:"scenario"`
+	BaseLatency   policy.Time `json:"base_latency"`   // µs
+	BandwidthBpus int64       `json:"bandwidth_bpus"` // bytes per µs
+	StateBytes    int64       `json:"state_bytes"`
+	// Error is what whole numbers leave: by how much more an undisturbed round
+	// takes with them beside its inner steps, over what it should take.
+	Error float64 `json:"error"`
+}
+
+// tolerance is the Error above which prices are not to be used without a word.
+const tolerance = 0.01
+
+// Warnings say, a line each, what one should know before using the prices.
+func (p Prices) Warnings() []string {
+	if math.Abs(p.Error) <= tolerance {
+		return nil
+	}
+	return []string{fmt.Sprintf("whole microseconds of scenario time make a round's messages and transfer %+.1f %% wrong; lower real.time_scale", 100*p.Error)}
+}
+
+// round returns the prices as the whole numbers that churn has. A round takes
+// 2·base_latency + state_bytes / bandwidth_bpus beside its inner steps, of
+// which empty is what it takes if nothing is sent, and full if bytes are; both
+// in µs. A small rate is far from a whole number, so state_bytes is not the
+// bytes but the multiple of the rounded rate with which the time is right: half
+// a microsecond of the round is left.
+func round(empty, full, bytes float64) Prices {
+	total := math.Round(full)
+	latency := min(math.Round(empty/2), math.Floor(total/2))
+	rest := total - 2*latency
+	rate := min(max(1, math.Round(bytes/max(1, rest))), scenarios.MaxBandwidthBpus)
+	p := Prices{BaseLatency: policy.Time(latency), BandwidthBpus: int64(rate), StateBytes: int64(rest * rate)}
+	if full > 0 {
+		p.Error = (total - full) / full
+	}
+	return p
+}
+
+// Price returns the scenario with the prices of churn's network that this
+// calibration gives its links: base_latency is half of what an undisturbed
+// round of all its workers takes beside its inner steps when there is next to
+// nothing to send, and bandwidth_bpus and state_bytes make the rest. Steps are
+// longer by what their timers are late.
+func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, Prices, error) {
+	var ids []policy.ID
+	for _, w := range s.Workers {
+		ids = append(ids, w.ID)
+	}
+	undisturbed := func(parameters int) (real float64, bytes int64, err error) {
+		of := *s
+		of.Real.Parameters = parameters
+		times, err := sim.NewTimes(&of, c.SimCosts())
+		if err != nil {
+			return 0, 0, err
+		}
+		var control float64
+		for _, id := range ids {
+			control = max(control, times.Control(id).Seconds())
+		}
+		return 2*control + times.Reduction(ids, ids).Seconds(), times.Sent(len(ids)) / int64(len(ids)), nil
+	}
+	empty, little, err := undisturbed(1)
+	if err != nil {
+		return nil, Prices{}, err
+	}
+	full, bytes, err := undisturbed(s.Real.Parameters)
+	if err != nil {
+		return nil, Prices{}, err
+	}
+	priced := *s
+	perMicro := 1e6 / s.Real.TimeScale
+	priced.Workers = slices.Clone(s.Workers)
+	for i := range priced.Workers {
+		priced.Workers[i].InnerStepMean += policy.Time(math.Round(c.SimCosts().Step.Seconds() * perMicro))
+	}
+	p := round(empty*perMicro, full*perMicro, float64(bytes-little))
+	p.Scenario = s.Name
+	priced.BaseLatency, priced.BandwidthBpus, priced.StateBytes = p.BaseLatency, p.BandwidthBpus, p.StateBytes
+	return &priced, p, nil
+}

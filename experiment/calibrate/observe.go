@@ -1,0 +1,497 @@
+package calibrate
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"testbed/allreduce/entropy"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/shaping/fidelity"
+	"testbed/sim"
+	"testbed/train/work"
+)
+
+// Run is the record of a real run.
+type Run struct {
+	Name     string
+	Scenario *scenarios.Scenario
+	Policy   string
+	Events   []record.Event
+	Summary  record.Summary
+	// Valid says which rounds the verdict on the emulation found valid; nil
+	// means all.
+	Valid map[int]bool
+	// Machine is where the run was made, as far as its record says.
+	Machine Machine
+}
+
+// ReadRuns reads the records of real runs that are in directories or are them, at
+// any depth, in the order of their paths. Simulated runs are left out.
+func ReadRuns(dirs ...string) ([]*Run, error) {
+	var runs []*Run
+	for _, dir := range dirs {
+		before := len(runs)
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() || e.Name() != record.SummaryFile {
+				return err
+			}
+			r, err := ReadRun(filepath.Dir(path))
+			if err != nil || r == nil {
+				return err
+			}
+			if r.Name, err = filepath.Rel(dir, r.Name); err == nil && r.Name == "." {
+				r.Name = filepath.Base(dir)
+			}
+			if len(dirs) > 1 { // names tell runs apart
+				r.Name = filepath.Dir(path)
+			}
+			runs = append(runs, r)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("reading the runs of a calibration: %w", err)
+		}
+		if len(runs) == before {
+			return nil, fmt.Errorf("no run in %s that ended on a real network; name a directory that testbed run, compare or calibrate has left", dir)
+		}
+	}
+	return runs, nil
+}
+
+// ReadRun reads a run directory. A simulated run is nil.
+func ReadRun(dir string) (*Run, error) {
+	d := record.Dir(dir)
+	fail := func(err error) (*Run, error) { return nil, fmt.Errorf("reading the run in %s: %w", dir, err) }
+	r := &Run{Name: dir, Valid: map[int]bool{}}
+	if err := readJSON(d.Path(record.SummaryFile), &r.Summary); err != nil {
+		return fail(err)
+	}
+	if r.Summary.World != record.Real {
+		return nil, nil
+	}
+	files, err := filepath.Glob(d.Path("scenario.*"))
+	if err != nil || len(files) != 1 {
+		return fail(fmt.Errorf("%d scenario files, want one", len(files)))
+	}
+	source, err := os.ReadFile(files[0])
+	if err != nil {
+		return fail(err)
+	}
+	if r.Scenario, err = scenarios.Parse(files[0], source); err != nil {
+		return fail(err)
+	}
+	if err := Fits(r.Scenario); err != nil {
+		return fail(err)
+	}
+	f, err := os.Open(d.Path(record.EventsFile))
+	if err != nil {
+		return fail(err)
+	}
+	defer f.Close()
+	if r.Events, err = record.Read(f); err != nil {
+		return fail(err)
+	}
+	var verdicts struct {
+		Rounds []struct {
+			Round   int
+			Verdict fidelity.Level
+		}
+	}
+	if err := readJSON(d.Path(record.FidelityFile), &verdicts); err != nil {
+		return fail(err)
+	}
+	for _, round := range verdicts.Rounds {
+		r.Valid[round.Round] = round.Verdict == fidelity.Valid
+	}
+	var where record.Environment
+	if err := readJSON(d.Path(record.EnvironmentFile), &where); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail(err)
+	}
+	r.Machine = Machine{Processor: cmp.Or(where.Processor, where.Arch), Cores: where.Processors, Kernel: where.Kernel, Go: where.Go}
+	r.Scenario.Name, r.Policy, r.Scenario.Real.TimeScale = r.Summary.Scenario, r.Summary.Policy, r.Summary.TimeScale
+	return r, nil
+}
+
+// Fits reports what makes the reductions of a scenario others than those that a
+// calibration fits.
+func Fits(s *scenarios.Scenario) error {
+	because := func(what string) error {
+		return fmt.Errorf("its reductions %s, of which a calibration knows nothing; run it without", what)
+	}
+	switch x := s.Exchange(); {
+	case len(x.Fragments) > 1:
+		return because("move fragments of the state (train.outer.fragments)")
+	case x.Overlap > 0:
+		return because("overlap with inner steps (train.outer.overlap)")
+	case s.Train.Ranks() > 1:
+		return because("are those of ranks (train.group_world_size)")
+	case s.Regions() != nil:
+		return because("are those of regions (train.regions)")
+	case s.Real.Upload.Every > 0 && !s.Real.Upload.Yields:
+		return because("share links with uploads (real.upload)")
+	}
+	return nil
+}
+
+func readJSON(file string, to any) error {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, to)
+	}
+	return err
+}
+
+func (r *Run) valid(round int) bool { return r.Valid == nil || r.Valid[round] }
+
+// seconds converts scenario time to real time.
+func (r *Run) seconds(t policy.Time) float64 {
+	return float64(t) / 1e6 * r.Scenario.Real.TimeScale
+}
+
+// took converts a duration of the record to real time. A record has whole
+// microseconds of scenario time, of which a part is cut off; half of one is
+// missing on average.
+func (r *Run) took(d policy.Time) float64 { return r.seconds(d) + r.seconds(1)/2 }
+
+// Observation is a time that was measured, beside the one that links alone
+// explain. Times are in seconds of real time.
+type Observation struct {
+	Run      string
+	Round    int
+	Measured float64
+	// Links is what the links take at an efficiency of 1 and no costs.
+	Links float64
+	// Hops of a reduction, bytes that all participants sent or that were
+	// fetched, and whether somebody had to connect.
+	Hops  int
+	Bytes int64
+	Cold  bool
+
+	predict func(sim.Costs) float64 // of a reduction
+}
+
+// Observations are what the runs tell of each thing.
+type Observations struct {
+	Steps []Observation // an inner step, beside what the scenario says
+	// Rounds are the control messages around the inner steps of a round, Orders
+	// those around its reduction.
+	Rounds, Orders []Observation
+	Reductions     []Observation
+	Fetches        []Observation
+	Hellos         []Observation
+	// Detections count from a crash to the eviction.
+	Detections []Observation
+	// Stalls count from a joiner's admission until it holds the state.
+	Stalls []Observation
+	// Coded is how many of the Reductions had codes shortened.
+	Coded  int
+	ratios []stepRatio
+	// left counts rounds whose reduction was left out, by the reason.
+	left map[string]int
+}
+
+// Why rounds are left out.
+const (
+	leftInvalid  = "the emulation was not valid"
+	leftLinks    = "links changed (real.injects)"
+	leftCut      = "workers were cut off or stood still"
+	leftNobody   = "the coordinator was away, or the run was resumed"
+	leftNoBytes  = "codes were shortened, and the record lacks the bytes sent"
+	leftNoOthers = "one worker alone"
+)
+
+// Observe takes the observations from a run. Rounds that the verdict found not
+// valid are left out, and those in which an inject changed what the planned links
+// take. Where entropy coding shortened codes, the bytes are those of the record.
+func (o *Observations) Observe(r *Run) error {
+	times, err := sim.NewTimes(r.Scenario, sim.Costs{})
+	if err != nil {
+		return err
+	}
+	if o.left == nil {
+		o.left = map[string]int{}
+	}
+	w := observer{o: o, run: r, times: times, joined: map[string]policy.Time{}, fetching: map[string]record.Event{}, busy: map[string]policy.Time{}, known: map[string]int{}, lagging: map[string]bool{},
+		odd: map[string]policy.Time{}, out: map[string]bool{}, speeds: map[policy.ID]*work.Speed{}, rng: rand.New(rand.NewPCG(7, 8))}
+	for _, e := range record.Lineage(r.Events) {
+		if err := w.event(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type observer struct {
+	o     *Observations
+	run   *Run
+	times *sim.Times
+
+	start    policy.Time            // of the round
+	reduce   record.Event           // the reduction that has begun
+	before   []policy.ID            // participants of the one before
+	zero     []policy.ID            // those of them that contributed zeros
+	joined   map[string]policy.Time // by node
+	fetching map[string]record.Event
+	busy     map[string]policy.Time // in inner steps of the round
+	crashed  map[string]policy.Time
+	lagging  map[string]bool
+	known    map[string]int // outer steps, by node
+	// odd is until when a worker is slow, or stands still.
+	odd map[string]policy.Time
+	// disturbed is why the round does not follow from the planned links. It goes on
+	// while links are changed and while workers are out.
+	disturbed string
+	changed   int
+	out       map[string]bool
+	speeds    map[policy.ID]*work.Speed
+	rng       *rand.Rand // fills up what records cut off
+}
+
+// disturb takes note of what changes the times of the links.
+func (w *observer) disturb(e record.Event) {
+	names := []string{e.Node}
+	for _, id := range e.IDs {
+		names = append(names, scenarios.NodeName(id))
+	}
+	w.disturbed = leftCut
+	switch e.Type {
+	case record.LinkFault:
+		w.disturbed = leftLinks
+		w.changed++
+	case record.LinkRestored:
+		w.disturbed = leftLinks
+		w.changed--
+	case record.Pause, record.Partition:
+		for _, name := range names {
+			w.out[name] = true
+		}
+	case record.Resume, record.Heal:
+		for _, name := range names {
+			delete(w.out, name)
+		}
+		if e.Type == record.Heal && e.IDs == nil {
+			clear(w.out)
+		}
+	default:
+		w.disturbed = leftNobody
+	}
+}
+
+// calm forgets what has disturbed the round before, but for what still does.
+func (w *observer) calm() {
+	delete(w.out, "") // no node's
+	switch {
+	case w.changed > 0:
+		w.disturbed = leftLinks
+	case len(w.out) > 0:
+		w.disturbed = leftCut
+	default:
+		w.disturbed = ""
+	}
+}
+
+// leftOut is why the round does not count, or empty.
+func (w *observer) leftOut(round int) string {
+	if !w.run.valid(round) {
+		return leftInvalid
+	}
+	return w.disturbed
+}
+
+func (w *observer) event(e record.Event) error {
+	r := w.run
+	switch e.Type {
+	case record.Slow:
+		w.odd[e.Node] = math.MaxInt64
+	case record.Restore:
+		w.odd[e.Node] = e.T
+	case record.FailReduce, record.Pause, record.Resume, record.Partition, record.Heal, record.LinkFault, record.LinkRestored,
+		record.CoordinatorCrash, record.CoordinatorBack, record.RunResume:
+		w.disturb(e)
+	case record.Crash:
+		w.crashed = map[string]policy.Time{e.Node: e.T}
+	case record.Evict:
+		delete(w.out, e.Node) // nobody waits for it
+		if at, ok := w.crashed[e.Node]; ok && crashesOnly(r.Scenario) {
+			predicted, err := detection(r)
+			if err != nil {
+				return err
+			}
+			w.o.Detections = append(w.o.Detections, Observation{Run: r.Name, Round: e.Round, Measured: r.seconds(e.T - at), Links: predicted})
+		}
+	case record.Join:
+		_, again := w.joined[e.Node]
+		w.joined[e.Node] = e.T
+		delete(w.crashed, e.Node)
+		if spec, ok := r.Scenario.Worker(number(e.Node)); ok && !again && spec.JoinAt > r.Scenario.FirstJoin() && e.Incarnation == 0 && w.leftOut(e.Round) == "" {
+			w.o.Hellos = append(w.o.Hellos, Observation{Run: r.Name, Round: e.Round,
+				Measured: r.seconds(e.T - spec.JoinAt), Links: w.times.Hello(spec.ID).Seconds()})
+		}
+	case record.Step:
+		w.step(e)
+	case record.Arrive:
+		w.arrived(e)
+	case record.ReduceStart:
+		w.reduce = e
+	case record.ReduceDone:
+		w.reduced(e)
+	case record.OuterStep:
+		w.start, w.before, w.zero = e.T, e.Participants, w.reduce.Zero
+		w.calm()
+		clear(w.busy)
+		clear(w.lagging)
+		for _, id := range e.Participants {
+			w.known[scenarios.NodeName(id)] = e.Round
+		}
+	case record.FetchStart:
+		w.fetching[e.Node] = e
+		w.lagging[e.Node] = true
+	case record.FetchDone:
+		w.fetched(e)
+	}
+	return nil
+}
+
+// arrived compares the round of a worker until it has arrived. It began with the
+// round if the worker took part in the one before: others fetched, or were at
+// the steps of an earlier round.
+func (w *observer) arrived(e record.Event) {
+	id := number(e.Node)
+	began := w.before == nil || slices.Contains(w.before, id) && !slices.Contains(w.zero, id)
+	if e.Late || e.Round == 0 || w.leftOut(e.Round) != "" || w.lagging[e.Node] || !began {
+		return
+	}
+	cut := w.run.seconds(policy.Time(w.run.Scenario.InnerSteps)) / 2 // see took
+	w.o.Rounds = append(w.o.Rounds, Observation{Run: w.run.Name, Round: e.Round,
+		Measured: w.run.seconds(e.T-w.start-w.busy[e.Node]) - cut, Links: w.times.Control(id).Seconds()})
+}
+
+// step compares with the mean, and so takes workers whose steps do not vary and
+// that are not slow.
+func (w *observer) step(e record.Event) {
+	w.busy[e.Node] += e.Duration
+	spec, ok := w.run.Scenario.Worker(number(e.Node))
+	if !ok || e.T-e.Duration < w.odd[e.Node] || !w.run.valid(e.Round) {
+		return
+	}
+	w.ratio(spec.ID, spec.InnerStepMean, e.T-e.Duration, e.Duration)
+	if spec.InnerStepJitter != 0 || w.run.Scenario.Work != nil {
+		return
+	}
+	w.o.Steps = append(w.o.Steps, Observation{Run: w.run.Name, Round: e.Round,
+		Measured: w.run.took(e.Duration), Links: w.run.seconds(spec.InnerStepMean)})
+}
+
+func (w *observer) reduced(e record.Event) {
+	r, n := w.run, len(e.Participants)
+	if e.Epoch != w.reduce.Epoch {
+		return
+	}
+	times, bytes, why := w.times, w.times.Sent(n), w.leftOut(e.Round)
+	coding := r.Scenario.Real.AllReduce.Entropy != entropy.Off && e.BytesSent != bytes
+	switch {
+	case why != "":
+	case n < 2:
+		why = leftNoOthers
+	case coding && e.BytesSent == 0:
+		why = leftNoBytes
+	}
+	if why != "" {
+		w.o.left[why]++
+		return
+	}
+	if coding {
+		times, bytes = w.times.Sending(n, e.BytesSent), e.BytesSent
+		w.o.Coded++
+	}
+	cold := !slices.Equal(w.before, e.Participants)
+	before, ids := w.before, e.Participants
+	w.o.Reductions = append(w.o.Reductions, Observation{
+		Run: r.Name, Round: e.Round, Measured: r.took(e.Duration),
+		Links: times.Reduction(ids, before).Seconds(), Hops: times.Hops(n), Bytes: bytes, Cold: cold,
+		predict: func(c sim.Costs) float64 { return times.With(c).Reduction(ids, before).Seconds() },
+	})
+	control := w.times.Control(e.Participants[0])
+	for _, id := range e.Participants {
+		control = max(control, w.times.Control(id))
+	}
+	w.o.Orders = append(w.o.Orders, Observation{Run: r.Name, Round: e.Round,
+		Measured: r.seconds(e.T-w.reduce.T) - r.took(e.Duration), Links: control.Seconds()})
+}
+
+func (w *observer) fetched(e record.Event) {
+	start, ok := w.fetching[e.Node]
+	delete(w.fetching, e.Node)
+	if !ok || start.Reason == nil {
+		return
+	}
+	known := w.known[e.Node]
+	w.known[e.Node] = start.Round - 1
+	if start.Reason.Rule == policy.RuleJoin {
+		if at, ok := w.joined[e.Node]; ok {
+			w.o.Stalls = append(w.o.Stalls, Observation{Run: w.run.Name, Round: e.Round, Measured: w.run.seconds(e.T - at)})
+		}
+	}
+	if w.leftOut(e.Round) != "" {
+		return
+	}
+	id, donor := number(e.Node), number(start.From)
+	outcomes := 0 // the whole state
+	if start.Reason.Rule == policy.RuleResync {
+		outcomes = start.Round - 1 - known
+	}
+	w.o.Fetches = append(w.o.Fetches, Observation{Run: w.run.Name, Round: e.Round,
+		Measured: w.run.seconds(e.T - start.T), Links: (w.times.Fetch(id, w.donors(donor), outcomes) + w.times.Control(id)).Seconds(),
+		Bytes: w.times.FetchBytes(outcomes)})
+}
+
+// donors are the first donor of a fetch and those that help it. The record does
+// not name them: they are two of those that took part in the last round.
+func (w *observer) donors(first policy.ID) []policy.ID {
+	const most = 3
+	all := []policy.ID{first}
+	for _, id := range w.before {
+		if id != first && len(all) < most {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
+// crashesOnly says that nothing happens but a crash, so that its detection is the
+// only one.
+func crashesOnly(s *scenarios.Scenario) bool {
+	return len(s.Injects) == 1 && s.Injects[0].Op == scenarios.Crash && len(s.Real.Injects) == 0
+}
+
+// detection is how long the simulator takes to notice the crash of a run.
+func detection(r *Run) (float64, error) {
+	var crash, evict policy.Time
+	_, err := sim.RunLinks(r.Scenario, r.Policy, sim.Costs{}, func(e record.Event) {
+		switch e.Type {
+		case record.Crash:
+			crash = e.T
+		case record.Evict:
+			evict = e.T
+		}
+	})
+	return r.seconds(evict - crash), err
+}
+
+// number is a worker's ID.
+func number(node string) policy.ID {
+	id, _ := strconv.Atoi(strings.TrimPrefix(node, "w")) // written by record
+	return policy.ID(id)
+}

@@ -1,0 +1,179 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"testbed/record"
+	"testbed/scenarios"
+)
+
+// Player plays one point. It is called from several goroutines at once if Play
+// is told so.
+type Player func(ctx context.Context, s *scenarios.Scenario, key string, pt Point) (record.Summary, error)
+
+// maxFailures in a row end a sweep: then it is not the point that is at fault.
+const maxFailures = 3
+
+// PointError is a point that could not be played.
+type PointError struct {
+	Point Point
+	Err   error
+}
+
+func (e *PointError) Error() string {
+	return fmt.Sprintf("playing %s seed %d under %s: %v", e.Point.Set, e.Point.Seed, e.Point.Policy, e.Err)
+}
+
+func (e *PointError) Unwrap() error { return e.Err }
+
+// Play plays the points that are not done yet, as many at once as there are
+// workers, and hands their rows over in the order of the points, from one
+// goroutine. It returns when all are played, when accept fails, when the
+// machine does not support a point, after three failures in a row, or when ctx
+// ends; what was played by then is still handed over. The errors of points and
+// of accept are joined.
+func (p *Plan) Play(ctx context.Context, workers int, keys []string, done map[string]Row, play Player, accept func(Row) error) error {
+	var todo []int
+	for i, key := range keys {
+		if _, ok := done[key]; !ok {
+			todo = append(todo, i)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := &inOrder{accept: accept, stop: cancel, waiting: map[int]Row{}, skipped: map[int]bool{}}
+	var failed []error
+	inRow := 0 // failures
+	for r := range p.playAll(ctx, workers, todo, keys, play) {
+		if r.err == nil {
+			inRow = 0
+			o.add(r.n, r.row)
+			continue
+		}
+		cutShort := ctx.Err() != nil && errors.Is(r.err, context.Cause(ctx)) // it was not its own fault
+		if !cutShort {
+			inRow++
+			failed = append(failed, r.err)
+		}
+		if !cutShort && (inRow >= maxFailures || errors.Is(r.err, errors.ErrUnsupported)) {
+			cancel()
+		}
+		o.skip(r.n)
+	}
+	o.rest()
+	return errors.Join(append(failed, o.refused)...)
+}
+
+// played is what a point has come to.
+type played struct {
+	n   int // position among the points to do
+	row Row
+	err error
+}
+
+// playAll plays the points at these positions in keys until ctx ends. The channel
+// is closed when nothing is played any more.
+func (p *Plan) playAll(ctx context.Context, workers int, todo []int, keys []string, play Player) <-chan played {
+	next, results := make(chan int), make(chan played, workers)
+	go func() {
+		defer close(next)
+		for n := range todo {
+			select {
+			case next <- n:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() {
+			var cell *scenarios.Scenario // of the last point; the next is mostly of the same cell
+			last := -1
+			for n := range next {
+				if ctx.Err() != nil {
+					return
+				}
+				pt, key := p.Point(todo[n]), keys[todo[n]]
+				var sum record.Summary
+				var err error
+				if pt.Cell != last {
+					if cell, err = p.Scenario.With(pt.Set...); err == nil {
+						last = pt.Cell
+					}
+				}
+				if err == nil {
+					s := *cell
+					s.Seed = pt.Seed
+					sum, err = play(ctx, &s, key, pt)
+				}
+				if err != nil {
+					err = &PointError{Point: pt, Err: err}
+				}
+				results <- played{n, p.NewRow(key, pt, sum), err}
+			}
+		})
+	}
+	go func() {
+		group.Wait()
+		close(results)
+	}()
+	return results
+}
+
+// inOrder hands rows over in the order of their points, until one is refused.
+type inOrder struct {
+	accept  func(Row) error
+	stop    func() // is called when a row is refused
+	refused error
+
+	turn    int          // the next in order
+	waiting map[int]Row  // played before their turn
+	skipped map[int]bool // there is no row
+}
+
+func (o *inOrder) hand(r Row) {
+	if o.refused == nil {
+		if o.refused = o.accept(r); o.refused != nil {
+			o.stop()
+		}
+	}
+}
+
+func (o *inOrder) add(n int, r Row) {
+	o.waiting[n] = r
+	o.advance()
+}
+
+func (o *inOrder) skip(n int) {
+	o.skipped[n] = true
+	o.advance()
+}
+
+// advance hands over all whose turn has come.
+func (o *inOrder) advance() {
+	for {
+		r, ok := o.waiting[o.turn]
+		if !ok && !o.skipped[o.turn] {
+			return
+		}
+		if ok {
+			o.hand(r)
+		}
+		delete(o.waiting, o.turn)
+		delete(o.skipped, o.turn)
+		o.turn++
+	}
+}
+
+// rest hands over what waits for points that will not come.
+func (o *inOrder) rest() {
+	for _, n := range slices.Sorted(maps.Keys(o.waiting)) {
+		o.hand(o.waiting[n])
+	}
+}

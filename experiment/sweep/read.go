@@ -1,0 +1,116 @@
+package sweep
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"testbed/record"
+)
+
+// Files of a sweep's directory, beside the scenario.
+const (
+	TableFile = "results.jsonl"
+	CSVFile   = "results.csv"
+)
+
+// Results is a sweep as its directory keeps it.
+type Results struct {
+	Summary
+	// Rows has the points that are done of each of the summary's cells, in the
+	// order of the table.
+	Rows [][]Row
+}
+
+// Is says whether a directory is that of a sweep.
+func Is(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, TableFile))
+	return err == nil
+}
+
+// Read reads the directory of a sweep. Of a table that holds more points than
+// the last command asked for, only those of the last command count.
+func Read(dir string) (*Results, error) {
+	name := filepath.Join(dir, record.SummaryFile)
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: it holds no %s, as a sweep leaves it at its end; resume the sweep", dir, record.SummaryFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the sweep: %w", err)
+	}
+	r := &Results{}
+	if err := json.Unmarshal(text, &r.Summary); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	r.Dir = dir // it may have been moved since
+	var raw struct {
+		Cells []struct{ Set json.RawMessage }
+	}
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(raw.Cells) == 0 {
+		return nil, fmt.Errorf("%s: it names no cells, so it is no summary of a sweep", name)
+	}
+	cells := map[string]int{} // by what they set, as both files write it
+	for i, c := range raw.Cells {
+		var set bytes.Buffer
+		if err := json.Compact(&set, c.Set); err != nil {
+			return nil, fmt.Errorf("%s: cell %d: it has no set", name, i)
+		}
+		if r.Cells[i].Set, err = parseAssignment(set.Bytes()); err != nil {
+			return nil, fmt.Errorf("%s: cell %d: %w", name, i, err)
+		}
+		cells[set.String()] = i
+	}
+	r.Rows = make([][]Row, len(r.Cells))
+	name = filepath.Join(dir, TableFile)
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the sweep: %w", err)
+	}
+	defer file.Close()
+	if err := r.readTable(file, cells); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+func (r *Results) readTable(in io.Reader, cells map[string]int) error {
+	lines := bufio.NewReader(in)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // a last line that was cut off counts for nothing
+		}
+		if err != nil {
+			return err
+		}
+		if n == 1 {
+			var h header
+			if err := json.Unmarshal(line, &h); err != nil || h.Sweep != Schema || h.Scenario != r.Scenario {
+				return fmt.Errorf("is no table of version %d of a sweep of %s", Schema, r.Scenario)
+			}
+			continue
+		}
+		var row Row
+		var raw struct{ Set json.RawMessage }
+		if err := errors.Join(json.Unmarshal(line, &row), json.Unmarshal(line, &raw)); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		i, ok := cells[string(raw.Set)]
+		if !ok || !slices.Contains(r.Seeds, row.Seed) || row.Repeat > r.Repeats || !slices.Contains(r.Policies, row.Policy) || row.World != r.World {
+			continue
+		}
+		row.Set = r.Cells[i].Set
+		r.Rows[i] = append(r.Rows[i], row)
+	}
+}

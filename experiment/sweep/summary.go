@@ -1,0 +1,223 @@
+package sweep
+
+import (
+	"slices"
+
+	"testbed/internal/stats"
+	"testbed/report/learning"
+	"testbed/scenarios"
+)
+
+// Summary is what a sweep shows.
+type Summary struct {
+	Scenario string   `json:"scenario"`
+	World    string   `json:"world"`
+	Network  string   `json:"network,omitempty"` // as in Plan
+	Fields   []Axis   `json:"fields"`
+	Seeds    []uint64 `json:"seeds"`
+	Repeats  int      `json:"repeats"`
+	Policies []string `json:"policies"`
+	Points   int      `json:"points"`
+	Done     int      `json:"done"`
+	Cells    []Cell   `json:"cells"`
+	// Target is the validation loss that every run has reached, or that was asked
+	// for; absent where nothing was learnt.
+	Target *float64 `json:"target_loss,omitempty"`
+	Dir    string   `json:"dir"`
+}
+
+// Cell is an assignment with what its points came to, over seeds and repeats.
+type Cell struct {
+	Set Assignment `json:"set"`
+	// WallClock has the wall-clocks of the complete runs in µs of scenario
+	// time, by policy.
+	WallClock map[string]stats.Estimate `json:"wall_clock_us"`
+	// Lost has the work lost, as a share, and Effective the wall-clocks divided by
+	// the share that was not: what a run takes for as many contributions as its
+	// workers could have made to it.
+	Lost      map[string]stats.Estimate `json:"lost,omitempty"`
+	Effective map[string]stats.Estimate `json:"effective_us,omitempty"`
+	// Incomplete counts the runs that the horizon cut short, by policy.
+	Incomplete map[string]int `json:"incomplete"`
+	// Speedup has the ratios of the first policy's wall-clock and the second's,
+	// of runs with the same seed and repeat, where two policies are swept.
+	Speedup *stats.Estimate `json:"speedup,omitempty"`
+	// Finding is what the speed-up shows: one policy is faster, or "no
+	// difference shown"; empty without an interval.
+	Finding string `json:"finding,omitempty"`
+	// Speedups and Findings are the same of more than two policies, for each
+	// but the first.
+	Speedups map[string]stats.Estimate `json:"speedups,omitempty"`
+	Findings map[string]string         `json:"findings,omitempty"`
+	// Learning is what was learnt, by policy. Each policy is held against the first
+	// one in the same cell, and that one against itself in the first cell.
+	Learning map[string]learning.Outcome `json:"learning,omitempty"`
+}
+
+// SpeedupOf is how many times as fast a policy was as the first one, nil if that
+// is not known.
+func (c Cell) SpeedupOf(policyName string) *stats.Estimate {
+	if c.Speedup != nil {
+		return c.Speedup
+	}
+	if e, ok := c.Speedups[policyName]; ok {
+		return &e
+	}
+	return nil
+}
+
+// Varied are the fields that differ between cells, Fixed is what all cells set
+// alike.
+func (s Summary) Varied() (fields []Axis) {
+	fixed := s.Fixed()
+	for _, f := range s.Fields {
+		if fixed.Value(f.Field) == "" {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+func (s Summary) Fixed() (all Assignment) {
+	for _, f := range s.Fields {
+		if len(f.Values) == 1 && !slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Set.Value(f.Field) == "" }) {
+			all = append(all, scenarios.Setting{Field: f.Field, Value: f.Values[0]})
+		}
+	}
+	return all
+}
+
+// Compared are the policies that have a speed-up over the first.
+func (s Summary) Compared() []string { return s.Policies[min(1, len(s.Policies)):] }
+
+// Summarize sums up the rows that are done.
+func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
+	s := Summary{Scenario: p.Scenario.Name, World: p.World, Network: p.Network, Seeds: p.Seeds, Repeats: p.Repeats, Policies: p.Policies, Points: len(keys)}
+	for _, f := range p.Fields() {
+		axis := Axis{Field: f}
+		seen := map[string]bool{}
+		for _, c := range p.Cells {
+			if v := c.Value(f); v != "" && !seen[v] {
+				seen[v] = true
+				axis.Values = append(axis.Values, v)
+			}
+		}
+		s.Fields = append(s.Fields, axis)
+	}
+	perCell := len(keys) / len(p.Cells)
+	target := p.target(keys, done)
+	if target > 0 {
+		s.Target = &target
+	}
+	for i, set := range p.Cells {
+		c := Cell{Set: set, WallClock: map[string]stats.Estimate{}, Incomplete: map[string]int{}, Learning: p.learnt(i, keys, done, target)}
+		walls, ratios := map[string][]float64{}, map[string][]float64{}
+		lost, effective := map[string][]float64{}, map[string][]float64{}
+		var reference float64 // wall-clock of the first policy with the same seed and repeat
+		for k := i * perCell; k < (i+1)*perCell; k++ {
+			first := k%len(p.Policies) == 0
+			if first {
+				reference = 0
+			}
+			r, ok := done[keys[k]]
+			switch {
+			case !ok:
+				continue
+			case !r.Complete:
+				c.Incomplete[r.Policy]++
+			default:
+				wall := float64(r.WallClock)
+				walls[r.Policy] = append(walls[r.Policy], wall)
+				if r.Lost != nil && *r.Lost < 1 {
+					lost[r.Policy] = append(lost[r.Policy], *r.Lost)
+					effective[r.Policy] = append(effective[r.Policy], wall/(1-*r.Lost))
+				}
+				if first {
+					reference = wall
+				} else if reference > 0 && wall > 0 {
+					ratios[r.Policy] = append(ratios[r.Policy], reference/wall)
+				}
+			}
+			s.Done++
+		}
+		for _, name := range p.Policies {
+			c.WallClock[name] = stats.Estimated(walls[name])
+			c.work(name, lost[name], effective[name])
+		}
+		c.compare(p.Policies, ratios)
+		s.Cells = append(s.Cells, c)
+	}
+	return s
+}
+
+// work sums up the work of the runs that have counted it.
+func (c *Cell) work(name string, lost, effective []float64) {
+	if len(lost) == 0 {
+		return
+	}
+	if c.Lost == nil {
+		c.Lost, c.Effective = map[string]stats.Estimate{}, map[string]stats.Estimate{}
+	}
+	c.Lost[name], c.Effective[name] = stats.Estimated(lost), stats.Estimated(effective)
+}
+
+// compare says how many times as fast each policy was as the first.
+func (c *Cell) compare(policies []string, ratios map[string][]float64) {
+	if len(policies) > 2 {
+		c.Speedups, c.Findings = map[string]stats.Estimate{}, map[string]string{}
+	}
+	for _, name := range policies[1:] {
+		e := stats.Estimated(ratios[name])
+		finding := e.Finding(name+" is faster", policies[0]+" is faster")
+		if len(policies) == 2 {
+			c.Speedup, c.Finding = &e, finding
+			return
+		}
+		c.Speedups[name] = e
+		if finding != "" {
+			c.Findings[name] = finding
+		}
+	}
+}
+
+// target is the validation loss that times are to; 0 where nothing was learnt.
+func (p *Plan) target(keys []string, done map[string]Row) float64 {
+	var all []learning.Curve
+	for _, key := range keys {
+		if !p.Train {
+			break
+		}
+		all = append(all, done[key].curve())
+	}
+	worst := learning.Target(all)
+	if p.Target > 0 && worst > 0 {
+		return p.Target
+	}
+	return worst
+}
+
+// learnt sums up what was learnt in a cell, by policy; nil if that is nothing.
+func (p *Plan) learnt(cell int, keys []string, done map[string]Row, target float64) map[string]learning.Outcome {
+	if target == 0 {
+		return nil
+	}
+	perCell := len(keys) / len(p.Cells)
+	curves := func(cell, policy int) (all []learning.Curve) { // by seed and repeat
+		for k := cell*perCell + policy; k < (cell+1)*perCell; k += len(p.Policies) {
+			all = append(all, done[keys[k]].curve())
+		}
+		return all
+	}
+	outcomes := map[string]learning.Outcome{}
+	for k, name := range p.Policies {
+		var reference []learning.Curve
+		switch {
+		case k > 0:
+			reference = curves(cell, 0)
+		case cell > 0:
+			reference = curves(0, 0)
+		}
+		outcomes[name] = learning.NewOutcome(curves(cell, k), reference, target)
+	}
+	return outcomes
+}

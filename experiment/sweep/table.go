@@ -1,0 +1,290 @@
+package sweep
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"strconv"
+
+	"testbed/policy"
+	"testbed/record"
+	"testbed/report/learning"
+	"testbed/shaping/fidelity"
+)
+
+// Row is the result of one point.
+type Row struct {
+	Key    string     `json:"key"`
+	Set    Assignment `json:"set"`
+	Seed   uint64     `json:"seed"`
+	Repeat int        `json:"repeat"`
+	Policy string     `json:"policy"`
+	World  string     `json:"world"`
+	Figures
+}
+
+// Figures are those of a run's summary, lists as their lengths.
+type Figures struct {
+	Complete            bool        `json:"complete"`
+	WallClock           policy.Time `json:"wall_clock_us"`
+	OuterSteps          int         `json:"outer_steps"`
+	ComputeFraction     float64     `json:"compute_fraction"`
+	BarrierWaitFraction float64     `json:"barrier_wait_fraction"`
+	JoinerStall         policy.Time `json:"joiner_stall_us"`
+	Sidelined           int         `json:"sidelined"`
+	Evicted             int         `json:"evicted"`
+	Rejoined            int         `json:"rejoined"`
+	BytesSent           int64       `json:"bytes_sent"`
+	// Lost is that of record.Work; nil in tables of before it was counted.
+	Lost *float64 `json:"lost,omitempty"`
+	// What was learnt; absent where nothing was. Loss is that of validation after
+	// the last outer step, Curve that after each.
+	Loss         *float64         `json:"loss,omitempty"`
+	TokensSeen   *int             `json:"tokens_seen,omitempty"`
+	TokensLost   *int             `json:"tokens_lost,omitempty"`
+	Curve        []learning.Point `json:"curve,omitempty"`
+	BitIdentical *bool            `json:"bit_identical"`
+	Fidelity     fidelity.Level   `json:"fidelity"`
+	Dir          string           `json:"dir,omitempty"`
+}
+
+// NewRow makes the row of a point.
+func (p *Plan) NewRow(key string, pt Point, sum record.Summary) Row {
+	r := Row{Key: key, Set: pt.Set, Seed: pt.Seed, Repeat: pt.Repeat, Policy: pt.Policy, World: p.World, Figures: Figures{
+		Complete: sum.Complete, WallClock: sum.WallClock, OuterSteps: sum.OuterSteps,
+		ComputeFraction: sum.ComputeFraction, BarrierWaitFraction: sum.BarrierWaitFraction, JoinerStall: sum.JoinerStall,
+		Sidelined: len(sum.Sidelined), Evicted: len(sum.Evicted), Rejoined: len(sum.Rejoined),
+		BitIdentical: sum.BitIdentical, Fidelity: sum.Fidelity.Verdict, Dir: sum.Dir,
+	}}
+	if sum.Work != nil {
+		r.Lost = &sum.Work.Lost
+	}
+	if c := learning.NewCurve(sum); len(c.Points) > 0 {
+		r.Loss, r.TokensSeen, r.TokensLost, r.Curve = new(c.Final()), &c.Seen, &c.Lost, c.Points
+	}
+	for _, round := range sum.Rounds {
+		r.BytesSent += round.BytesSent
+	}
+	return r
+}
+
+// UnmarshalJSON reads the figures and the key. What the point was, the key says.
+func (a *Assignment) UnmarshalJSON([]byte) error { return nil }
+
+// Schema is the version of the table's format.
+const Schema = 1
+
+// header is the first line of the table.
+type header struct {
+	Sweep    int               `json:"sweep"`
+	Scenario string            `json:"scenario"`
+	Digest   string            `json:"scenario_sha256"`
+	Columns  map[string]string `json:"columns"`
+}
+
+// curve is what was learnt; it has no points where nothing was, or where the run
+// was incomplete, which counts for nothing.
+func (f Figures) curve() (c learning.Curve) {
+	if !f.Complete || f.Curve == nil {
+		return c
+	}
+	return learning.Curve{Points: f.Curve, Seen: *f.TokensSeen, Lost: *f.TokensLost}
+}
+
+var columns = map[string]string{
+	"key":                   "names the point: scenario, set, seed, repeat, policy and world",
+	"set":                   "the fields set, by their paths in the scenario file",
+	"seed":                  "of the run",
+	"repeat":                "counts real runs of the same point from 1",
+	"policy":                "the policy as it was given, with its parameters",
+	"world":                 "sim or real",
+	"complete":              "all outer steps were done before the horizon",
+	"wall_clock_us":         "time of the last outer step, µs of scenario time",
+	"outer_steps":           "how many were done",
+	"compute_fraction":      "share of the membership time spent in inner steps",
+	"barrier_wait_fraction": "share of the membership time spent waiting for others",
+	"joiner_stall_us":       "how long late joiners waited for the state, µs of scenario time",
+	"sidelined":             "how often a worker was sidelined",
+	"evicted":               "how many workers were evicted",
+	"rejoined":              "how often a sidelined worker was back in time",
+	"bytes_sent":            "by all workers to the ring's streams; 0 in the simulator",
+	"lost":                  "share of the contributions that the workers could have made and no outer step has",
+	"bit_identical":         "all workers ended with the same bytes; null where none moved",
+	"fidelity":              "verdict on the emulation",
+	"dir":                   "record of a real run",
+}
+
+// learntColumns are those of a sweep that trains.
+var learntColumns = map[string]string{
+	"loss":        "validation loss after the last outer step, as the task measures it",
+	"tokens_seen": "of the inner steps that outer steps have",
+	"tokens_lost": "of inner steps that were thrown away",
+	"curve":       "the validation loss after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps",
+}
+
+// Table is the file of results: a header and a row a point, as JSON lines.
+type Table struct {
+	file *os.File
+	buf  *bufio.Writer
+	enc  *json.Encoder
+}
+
+// OpenTable opens or makes the table of a plan and returns the rows that it
+// holds already, by key. A last line that was cut off is removed. The caller
+// closes the table.
+func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the table of results: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the table of results: %w", err)
+	}
+	whole := text[:bytes.LastIndexByte(text, '\n')+1]
+	if done, err = readRows(whole, p); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := file.Truncate(int64(len(whole))); err != nil {
+		return nil, nil, fmt.Errorf("repairing the table of results: %w", err)
+	}
+	if _, err := file.Seek(0, io.SeekEnd); err != nil {
+		return nil, nil, fmt.Errorf("repairing the table of results: %w", err)
+	}
+	t = &Table{file: file, buf: bufio.NewWriter(file)}
+	t.enc = json.NewEncoder(t.buf)
+	if len(whole) == 0 {
+		what := maps.Clone(columns)
+		if p.Train {
+			maps.Copy(what, learntColumns)
+		}
+		if err := t.enc.Encode(header{Sweep: Schema, Scenario: p.Scenario.Name, Digest: p.Digest(), Columns: what}); err != nil {
+			return nil, nil, fmt.Errorf("writing the table of results: %w", err)
+		}
+		if err := t.Flush(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return t, done, nil
+}
+
+// readRows reads a table that ends with a whole line.
+func readRows(text []byte, p *Plan) (map[string]Row, error) {
+	done := map[string]Row{}
+	line := 0
+	for l := range bytes.Lines(text) {
+		line++
+		if line == 1 {
+			var h header
+			switch err := json.Unmarshal(l, &h); {
+			case err != nil || h.Sweep == 0:
+				return nil, errors.New("is no table of a sweep; choose another directory")
+			case h.Sweep != Schema:
+				return nil, fmt.Errorf("has version %d of the format, this program writes %d; choose another directory", h.Sweep, Schema)
+			case h.Digest != p.Digest():
+				return nil, fmt.Errorf("holds points of another text of scenario %s; choose another directory", h.Scenario)
+			}
+			continue
+		}
+		var r Row
+		if err := json.Unmarshal(l, &r); err != nil {
+			return nil, fmt.Errorf("line %d: %w", line, err)
+		}
+		if r.Key == "" {
+			return nil, fmt.Errorf("line %d: it has no key", line)
+		}
+		done[r.Key] = r
+	}
+	return done, nil
+}
+
+// Add appends a row. It is on disk after the next Flush.
+func (t *Table) Add(r Row) error {
+	if err := t.enc.Encode(r); err != nil {
+		return fmt.Errorf("writing the table of results: %w", err)
+	}
+	return nil
+}
+
+// Flush writes what was added to the file.
+func (t *Table) Flush() error {
+	if err := t.buf.Flush(); err != nil {
+		return fmt.Errorf("writing the table of results: %w", err)
+	}
+	return nil
+}
+
+// Close flushes and closes the file.
+func (t *Table) Close() error { return errors.Join(t.Flush(), t.file.Close()) }
+
+// WriteCSV writes the rows of a plan that are done, in the order of its points:
+// a column for every field that is set, empty where a point leaves it as it is.
+func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error {
+	fields := p.Fields()
+	w := csv.NewWriter(out)
+	note := append([]string{}, fields...)
+	note = append(note, "seed", "repeat", "policy", "world", "complete", "wall_clock_us", "outer_steps", "compute_fraction",
+		"barrier_wait_fraction", "joiner_stall_us", "sidelined", "evicted", "rejoined", "bytes_sent", "lost", "bit_identical", "fidelity", "dir", "key")
+	target := p.target(keys, done)
+	if p.Train {
+		note = append(note, "loss", "time_to_loss_us", "tokens_seen", "tokens_lost")
+	}
+	if err := w.Write(note); err != nil {
+		return err
+	}
+	fraction := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+	for i, key := range keys {
+		r, ok := done[key]
+		if !ok {
+			continue
+		}
+		pt := p.Point(i)
+		note = note[:0]
+		for _, f := range fields {
+			note = append(note, pt.Set.Value(f))
+		}
+		identical, lost := "", ""
+		if r.Lost != nil {
+			lost = fraction(*r.Lost)
+		}
+		if r.BitIdentical != nil {
+			identical = strconv.FormatBool(*r.BitIdentical)
+		}
+		note = append(note, strconv.FormatUint(r.Seed, 10), strconv.Itoa(r.Repeat), r.Policy, r.World, strconv.FormatBool(r.Complete),
+			strconv.FormatInt(int64(r.WallClock), 10), strconv.Itoa(r.OuterSteps), fraction(r.ComputeFraction), fraction(r.BarrierWaitFraction),
+			strconv.FormatInt(int64(r.JoinerStall), 10), strconv.Itoa(r.Sidelined), strconv.Itoa(r.Evicted), strconv.Itoa(r.Rejoined),
+			strconv.FormatInt(r.BytesSent, 10), lost, identical, string(r.Fidelity), r.Dir, key)
+		if p.Train {
+			note = append(note, learntFields(r, target)...)
+		}
+		if err := w.Write(note); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+// learntFields are those of learntColumns in a CSV, with the time to the target
+// instead of the curve.
+func learntFields(r Row, target float64) []string {
+	if r.Loss == nil {
+		return make([]string, 4)
+	}
+	at := ""
+	if t, ok := r.curve().Reached(target); ok {
+		at = strconv.FormatInt(int64(t), 10)
+	}
+	return []string{strconv.FormatFloat(*r.Loss, 'g', -1, 64), at, strconv.Itoa(*r.TokensSeen), strconv.Itoa(*r.TokensLost)}
+}

@@ -1,4 +1,0 @@
-package quorum
-
-// Known returns how many replica ids the lighthouse remembers.
-func (l *Lighthouse) Known() int { return len(l.replicas) }

@@ -1,0 +1,251 @@
+// Package record is the record of a run: typed events, the same in every
+// world, their JSON-lines form, the summary computed from them, and the run
+// directory that holds it all.
+package record
+
+import (
+	"strconv"
+
+	"testbed/policy"
+	"testbed/train"
+)
+
+// Schema is the version of the record's format.
+const Schema = 1
+
+// Type names what happened.
+type Type string
+
+// The types of events.
+const (
+	RunStart    Type = "run_start"
+	Absent      Type = "absent" // the run began without this worker
+	Join        Type = "join"
+	Step        Type = "step" // a worker has completed an inner step
+	Arrive      Type = "arrive"
+	DeadlineSet Type = "deadline"
+	RoundClose  Type = "round_close"
+	ReduceStart Type = "reduce_start"
+	ReduceAbort Type = "reduce_abort"
+	Reduced     Type = "reduced" // a worker has the outcome of a reduction
+	ReduceDone  Type = "reduce_done"
+	OuterStep   Type = "outer_step"
+	// Merge says that a worker has brought what the outer step of Round came to into
+	// its parameters, after inner step Step of the next round.
+	Merge         Type = "merge"
+	State         Type = "state"       // the outer states after an outer step, compared
+	Validated     Type = "validated"   // the loss of the outer state after an outer step
+	Contributed   Type = "contributed" // what a worker contributed to an outer step was like
+	HeartbeatMiss Type = "heartbeat_miss"
+	Sideline      Type = "sideline"
+	Rejoin        Type = "rejoin"
+	Evict         Type = "evict"
+	Crash         Type = "crash"
+	Restart       Type = "restart" // a new process of a worker has begun
+	Fail          Type = "fail"    // a worker gives up, and says so
+	Preempt       Type = "preempt" // a worker is told that it will be dead after Duration
+	Leave         Type = "leave"
+	Slow          Type = "slow"
+	Restore       Type = "restore"
+	Pause         Type = "pause"
+	Resume        Type = "resume"
+	Partition     Type = "partition"
+	Heal          Type = "heal"
+	LinkFault     Type = "link" // a link has other properties, or carries nothing
+	LinkRestored  Type = "link_restored"
+	// FailReduce says that a worker's next reduction fails, or the one under way.
+	FailReduce Type = "fail_reduce"
+	// Diverged says that an outer step of the lineage Other has been taken again, in
+	// another one, and Undone that nobody holds the last Step outer steps of a
+	// lineage any more, since the worker goes on in Other.
+	Diverged   Type = "diverged"
+	Undone     Type = "undone"
+	FetchStart Type = "fetch_start"
+	FetchDone  Type = "fetch_done"
+	Reject     Type = "reject"
+	// The coordinator's process has died, and another one has taken its place.
+	CoordinatorCrash Type = "coordinator_crash"
+	CoordinatorBack  Type = "coordinator_back"
+	// RunResume says that every node had died, and that the run goes on from the
+	// checkpoint of outer step Round. Later rounds before it are undone.
+	RunResume Type = "run_resume"
+	// Checkpoint says that the outer state after outer step Round is kept.
+	Checkpoint Type = "checkpoint"
+	// UploadStart and UploadDone say that the worker sends the outer state after
+	// outer step Round to the store, and that the store has it, or why not.
+	UploadStart Type = "upload_start"
+	UploadDone  Type = "upload_done"
+	Horizon     Type = "horizon"
+	RunEnd      Type = "run_end"
+)
+
+// Event is one line of the record. Fields that a type does not use are absent.
+type Event struct {
+	// T is scenario time since the start of the run.
+	T    policy.Time `json:"t_us"`
+	Type Type        `json:"type"`
+	// Seq numbers the events of the coordinator of a real run.
+	Seq int `json:"seq,omitempty"`
+	// Node is the worker concerned ("w3"), or absent for the run as a whole.
+	Node  string       `json:"node,omitempty"`
+	Round int          `json:"round,omitempty"`
+	Epoch policy.Epoch `json:"epoch,omitempty"`
+	// Lineage numbers the line of outer states that the event is about, where there
+	// is more than one; Other is another one.
+	Lineage int  `json:"lineage,omitempty"`
+	Other   *int `json:"other,omitempty"`
+	// Heartbeats says of a Pause that the worker gives them all the same.
+	Heartbeats bool `json:"heartbeats,omitempty"`
+	// Alone says of a FailReduce that the others can end their parts.
+	Alone bool `json:"alone,omitempty"`
+	// Incarnation numbers the processes of a worker; the first one is 0.
+	Incarnation int `json:"incarnation,omitempty"`
+	// Step counts the inner steps of a round from 1.
+	Step int `json:"step,omitempty"`
+	// Duration is how long the step, reduction or fetch that ended took, the notice
+	// of a preemption, or the time since enough had arrived for a round to close.
+	Duration policy.Time `json:"duration_us,omitempty"`
+	// Held is how long a round that closes has waited for joiners.
+	Held policy.Time `json:"held_us,omitempty"`
+	// Offset counts from the first arrival of the round.
+	Offset       *policy.Time `json:"offset_us,omitempty"`
+	Late         bool         `json:"late,omitempty"`
+	At           policy.Time  `json:"at_us,omitempty"`
+	Participants []policy.ID  `json:"participants,omitempty"`
+	Missing      []policy.ID  `json:"missing,omitempty"`
+	Zero         []policy.ID  `json:"zero,omitempty"` // participants that contribute zeros
+	IDs          []policy.ID  `json:"ids,omitempty"`
+	// Op is the inject of a link.
+	Op     string  `json:"op,omitempty"`
+	From   string  `json:"from,omitempty"`
+	To     string  `json:"to,omitempty"`
+	Factor float64 `json:"factor,omitempty"`
+	// Cause is how a process ended whose end nobody asked for.
+	Cause string `json:"cause,omitempty"`
+	// ReduceScatter is the part of a worker's Duration until it had its own
+	// chunk; the rest is the all-gather.
+	ReduceScatter policy.Time `json:"reduce_scatter_us,omitempty"`
+	// BytesSent is what a worker, or all participants, wrote to the ring's
+	// streams, BytesReceived what a worker read from them.
+	BytesSent     int64 `json:"bytes_sent,omitempty"`
+	BytesReceived int64 `json:"bytes_received,omitempty"`
+	// Hash is that of the bytes that all participants agree on; Identical
+	// says whether they do.
+	Hash      string `json:"hash,omitempty"`
+	Identical *bool  `json:"identical,omitempty"`
+	Complete  *bool  `json:"complete,omitempty"`
+	// Regions has what regions agree on, each by itself, in a round that they reduce
+	// apart. Then there is no Hash.
+	Regions []RegionHash `json:"regions,omitempty"`
+	// Agreed says of a fetch that what all regions last agreed on was fetched.
+	Agreed bool `json:"agreed,omitempty"`
+	// ClockError bounds the error of T in events that a worker has timed.
+	ClockError policy.Time `json:"clock_error_us,omitempty"`
+	// Loss is that of a State or of what was Validated on data nobody trains on,
+	// and that of a Step on what it trained on, before it. For the stand-in, it is
+	// the mean squared distance of the outer parameters from the optimum.
+	Loss *float64 `json:"loss,omitempty"`
+	// Contribution is what a worker has Contributed.
+	Contribution *train.Contribution `json:"contribution,omitempty"`
+	Ring         *Ring               `json:"ring,omitempty"`
+	Run          *Run                `json:"run,omitempty"`
+	Reason       *policy.Reason      `json:"reason,omitempty"`
+}
+
+// Run describes the run; it comes with its first event.
+type Run struct {
+	Schema    int     `json:"schema"`
+	Scenario  string  `json:"scenario"`
+	Policy    string  `json:"policy"`
+	World     string  `json:"world"` // sim, real or replay
+	Links     string  `json:"links"` // user, htb or netem; simulated: none or plan
+	Seed      uint64  `json:"seed"`
+	TimeScale float64 `json:"time_scale"`
+	Dilation  float64 `json:"dilation,omitempty"` // of real runs
+}
+
+// Ring is an optimised order of a ring, and what it is expected to gain.
+type Ring struct {
+	Order []policy.ID `json:"order"`
+	// Latency is the longest way of a chunk by the one-way delays known before
+	// the run, NaiveLatency the longest one in a ring ordered by ID.
+	Latency      policy.Time `json:"latency_us"`
+	NaiveLatency policy.Time `json:"naive_latency_us"`
+	// RateMbit is the rate of the slowest hop in Mbit/s as links count it, by
+	// the rates known before the run, NaiveRateMbit that in a ring ordered by ID.
+	// Zero: it is not ordered by rates, or nothing limits it.
+	RateMbit      float64 `json:"rate_mbit,omitempty"`
+	NaiveRateMbit float64 `json:"naive_rate_mbit,omitempty"`
+}
+
+// The worlds.
+const (
+	Sim  = "sim"
+	Real = "real"
+	// Replayed is a simulation whose durations come from the record of a run.
+	Replayed = "replay"
+)
+
+// names are those of the first workers: a simulator asks for them millions of
+// times.
+var names = func() (names [1024]string) {
+	for id := range names {
+		names[id] = "w" + strconv.Itoa(id)
+	}
+	return names
+}()
+
+func node(id policy.ID) string {
+	if id >= 0 && int(id) < len(names) {
+		return names[id]
+	}
+	return "w" + strconv.Itoa(int(id))
+}
+
+// FromAction returns the record of an action of the policy machine, or false
+// for an action that leaves none. The record points into the action.
+func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
+	e.T, e.Reason = now, a.Why()
+	switch a := a.(type) {
+	case *policy.Admit:
+		e.Type, e.Node, e.Round, e.Incarnation = Join, node(a.ID), a.Round, a.Incarnation
+	case *policy.Reject:
+		e.Type, e.Node = Reject, node(a.ID)
+	case *policy.Arrived:
+		e.Type, e.Node, e.Round, e.Late = Arrive, node(a.ID), a.Round, a.Late
+		if !a.Late || a.Offset > 0 { // that of an earlier round is not known
+			e.Offset = &a.Offset
+		}
+	case *policy.ArmDeadline:
+		e.Type, e.Round, e.At = DeadlineSet, a.Round, a.At
+	case *policy.Close:
+		e.Type, e.Round, e.Lineage, e.Participants, e.Missing, e.Duration, e.Held = RoundClose, a.Round, a.Lineage, a.Participants, a.Late, a.Overslept, a.Held
+	case *policy.Reduce:
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Lineage, a.Participants, a.Zero
+	case *policy.Abort:
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants = ReduceAbort, a.Round, a.Epoch, a.Lineage, a.Participants
+	case *policy.OuterStep:
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants = OuterStep, a.Round, a.Epoch, a.Lineage, a.Participants
+	case *policy.Diverge:
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Other, e.Participants = Diverged, a.Round, a.Epoch, a.Lineage, &a.Other, a.Participants
+	case *policy.Undo:
+		e.Type, e.Node, e.Round, e.Step, e.Lineage, e.Other = Undone, node(a.ID), a.Round, a.Steps, a.Lineage, &a.Other
+	case *policy.HeartbeatMiss:
+		e.Type, e.Node, e.Round = HeartbeatMiss, node(a.ID), a.Round
+	case *policy.Sideline:
+		e.Type, e.Node, e.Round = Sideline, node(a.ID), a.Round
+	case *policy.Rejoin:
+		e.Type, e.Node, e.Round = Rejoin, node(a.ID), a.Round
+	case *policy.Evict:
+		e.Type, e.Node, e.Round = Evict, node(a.ID), a.Round
+	case *policy.Fetch:
+		e.Type, e.Node, e.Round, e.From, e.Agreed = FetchStart, node(a.ID), a.Round, node(a.From), a.Agreed
+	case *policy.Fetched:
+		e.Type, e.Node, e.Round, e.Agreed = FetchDone, node(a.ID), a.Round, a.Agreed
+	case *policy.Finish:
+		e.Type, e.Complete = RunEnd, &a.Complete
+	default: // StartRound shows as the steps that follow; WakeAt is internal
+		return Event{}, false
+	}
+	return e, true
+}

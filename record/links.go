@@ -1,0 +1,31 @@
+package record
+
+import (
+	"time"
+
+	"testbed/scenarios"
+)
+
+// LinkChanges returns the events of the link injects that begin or end after one
+// time and until another, in the order of the scenario. The times are real, since
+// scenario time zero; the events have none yet.
+func LinkChanges(s *scenarios.Scenario, after, until time.Duration) (events []Event) {
+	for k, in := range s.Real.Injects {
+		was, is := s.LinkActive(k, after), s.LinkActive(k, until)
+		if was == is {
+			continue
+		}
+		e := Event{Type: LinkFault, Op: string(in.Op), From: in.From, To: in.To}
+		if was {
+			e.Type = LinkRestored
+		}
+		if in.Between != nil {
+			e.From, e.To = in.Between[0], in.Between[1]
+		}
+		if in.ID != nil {
+			e.Node = scenarios.NodeName(*in.ID)
+		}
+		events = append(events, e)
+	}
+	return events
+}

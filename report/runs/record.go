@@ -1,0 +1,348 @@
+// Package runs reads the directories of runs and comparisons.
+package runs
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/shaping/fidelity"
+)
+
+// Run is one run, as its directory keeps it.
+type Run struct {
+	record.Summary
+	Events []record.Event
+	// Rounds are the fidelity verdicts of rounds, where the record has them.
+	Rounds []RoundVerdict
+	// Queues are what waited at links, where the record has it.
+	Queues []record.Queue
+	// Environment is nil where the record has none.
+	Environment *record.Environment
+}
+
+// RoundVerdict is the fidelity of one round.
+type RoundVerdict struct {
+	Round   int            `json:"round"`
+	Verdict fidelity.Level `json:"verdict"`
+	Reasons []string       `json:"reasons"`
+}
+
+// Record is what a report is about: runs of one scenario.
+type Record struct {
+	// Dirs are the directories that were named.
+	Dirs     []string
+	Scenario *scenarios.Scenario
+	// Library says that the scenario is the library's of that name.
+	Library bool
+	Runs    []Run
+
+	// Links are the link backends that compare was given, if these are several.
+	// Of the real runs, those on the first one are what a report is about.
+	Links []string
+
+	Source   scenarios.Source
+	OwnScale float64 // time scale in the file; a flag may have changed it
+
+	scaled bool     // Scenario has the time scale of a real run
+	given  []string // the policies as compare was given them
+}
+
+// Policies are those of the runs in the order in which they are shown, the first
+// being the reference of the others: as compare was given them, then as the
+// library has them, then as they come.
+func (rec *Record) Policies() (names []string) {
+	played := func(name string) bool {
+		return slices.ContainsFunc(rec.Runs, func(run Run) bool { return run.Policy == name })
+	}
+	order := slices.Concat(rec.given, scenarios.PolicyNames)
+	for _, run := range rec.Runs {
+		order = append(order, run.Policy)
+	}
+	for _, name := range order {
+		if played(name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Read reads the run directories and the directories of comparisons that are
+// named. All have to be about the same scenario.
+func Read(dirs ...string) (*Record, error) {
+	rec := &Record{Dirs: dirs}
+	for _, dir := range dirs {
+		inner, err := runDirs(dir)
+		if err != nil {
+			return nil, err
+		}
+		var compared struct{ Policies, Links []string }
+		if err := readJSON(record.Dir(dir), record.ComparisonFile, &compared); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		rec.given = append(rec.given, compared.Policies...)
+		for _, backend := range compared.Links {
+			if !slices.Contains(rec.Links, backend) {
+				rec.Links = append(rec.Links, backend)
+			}
+		}
+		for _, d := range inner {
+			run, err := readRun(d)
+			if err != nil {
+				return nil, err
+			}
+			rec.Runs = append(rec.Runs, run)
+			if err := rec.readScenario(d, run.Summary); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if rec.Scenario == nil {
+		return nil, fmt.Errorf("%s: there is no scenario.yaml or scenario.json, as run and compare leave it", strings.Join(dirs, ", "))
+	}
+	for _, run := range rec.Runs {
+		if run.Scenario != rec.Scenario.Name {
+			return nil, fmt.Errorf("%s is a run of %s, and there are runs of %s; make a report for each", run.Dir, run.Scenario, rec.Scenario.Name)
+		}
+	}
+	return rec, nil
+}
+
+// runDirs returns the directory itself if it is that of a run, and those of
+// the runs in it if it is that of a comparison.
+func runDirs(dir string) ([]string, error) {
+	if _, err := os.Stat(filepath.Join(dir, record.SummaryFile)); err == nil {
+		return []string{dir}, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: there is no such directory", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the record: %w", err)
+	}
+	var runs []string
+	for _, e := range entries {
+		inner := filepath.Join(dir, e.Name())
+		world, _, _ := strings.Cut(e.Name(), "-")
+		_, err := os.Stat(filepath.Join(inner, record.SummaryFile))
+		if err == nil && (world == record.Sim || world == record.Real) {
+			runs = append(runs, inner)
+		}
+	}
+	if len(runs) == 0 {
+		return nil, fmt.Errorf("%s: it holds no %s, and no runs of a comparison; name a directory that run or compare has made", dir, record.SummaryFile)
+	}
+	slices.SortFunc(runs, func(a, b string) int { return cmp.Or(cmp.Compare(repeat(a), repeat(b)), cmp.Compare(a, b)) })
+	return runs, nil
+}
+
+// repeat is the number at the end of the name of a repeated run.
+func repeat(dir string) int {
+	n, _ := strconv.Atoi(dir[strings.LastIndex(dir, "-")+1:]) // 0 for a single one
+	return n
+}
+
+func readRun(dir string) (Run, error) {
+	var run Run
+	d := record.Dir(dir)
+	if err := readJSON(d, record.SummaryFile, &run.Summary); err != nil {
+		return run, err
+	}
+	if run.Policy == "" || run.World == "" {
+		return run, fmt.Errorf("%s: it names no policy or no world, so it is no summary of a run", d.Path(record.SummaryFile))
+	}
+	run.Dir = dir // it may have been moved since
+	f, err := os.Open(d.Path(record.EventsFile))
+	if err != nil {
+		return run, fmt.Errorf("reading the record: %w", err)
+	}
+	defer f.Close()
+	if run.Events, err = record.Read(f); err != nil {
+		return run, fmt.Errorf("%s: %w", d.Path(record.EventsFile), err)
+	}
+	run.Events = record.Lineage(run.Events)
+	if len(run.Events) > 0 && run.Events[0].Run != nil && run.Events[0].Run.Schema > record.Schema {
+		return run, fmt.Errorf("%s: its format has version %d, and this program knows %d; use a newer one", d.Path(record.EventsFile), run.Events[0].Run.Schema, record.Schema)
+	}
+	if run.World == record.Sim {
+		return run, nil
+	}
+	// Runs that were cut short, and those of earlier versions, lack these.
+	var note struct{ Rounds []RoundVerdict }
+	if err := readJSON(d, record.FidelityFile, &note); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return run, err
+	}
+	run.Rounds = note.Rounds
+	if run.Queues, err = readQueues(d); err != nil {
+		return run, err
+	}
+	var env record.Environment
+	switch err := readJSON(d, record.EnvironmentFile, &env); {
+	case err == nil:
+		run.Environment = &env
+	case !errors.Is(err, fs.ErrNotExist):
+		return run, err
+	}
+	return run, nil
+}
+
+func readQueues(d record.Dir) ([]record.Queue, error) {
+	f, err := os.Open(d.Path(record.QueuesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the record: %w", err)
+	}
+	defer f.Close()
+	queues, err := record.ReadQueues(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Path(record.QueuesFile), err)
+	}
+	return queues, nil
+}
+
+func readJSON(d record.Dir, name string, v any) error {
+	data, err := os.ReadFile(d.Path(name))
+	if err != nil {
+		return fmt.Errorf("reading the record: %w", err)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", d.Path(name), err)
+	}
+	return nil
+}
+
+// readScenario takes the scenario of a run, and holds those of further runs
+// against it.
+func (rec *Record) readScenario(dir string, sum record.Summary) error {
+	file := filepath.Join(dir, "scenario.yaml")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		file = filepath.Join(dir, "scenario.json")
+	}
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil // that of another run will do
+	}
+	source, err := scenarios.Find(file)
+	if err != nil {
+		return err
+	}
+	s, err := source.Parse()
+	if err != nil {
+		return err
+	}
+	s.Name = sum.Scenario
+	if rec.Scenario == nil {
+		rec.Scenario, rec.Source, rec.OwnScale = s, source, s.Real.TimeScale
+		known, err := scenarios.Find(s.Name)
+		rec.Library = err == nil && bytes.Equal(known.Text, source.Text)
+	}
+	switch scale := &rec.Scenario.Real.TimeScale; {
+	case !rec.same(source, s):
+		return fmt.Errorf("%s is not the scenario of the other runs; make a report for each", file)
+	case sum.World == record.Sim:
+	case rec.scaled && sum.TimeScale != *scale:
+		return fmt.Errorf("%s was run with a time scale of %g, and others with %g; make a report for each", dir, sum.TimeScale, *scale)
+	default:
+		*scale, rec.scaled = sum.TimeScale, true
+	}
+	return nil
+}
+
+// same says whether a scenario is that of the record. The seed may differ: runs
+// with several are repeats, and compare writes their scenarios as JSON.
+func (rec *Record) same(source scenarios.Source, s *scenarios.Scenario) bool {
+	if s.Name != rec.Scenario.Name || bytes.Equal(source.Text, rec.Source.Text) {
+		return s.Name == rec.Scenario.Name
+	}
+	mine, theirs := *rec.Scenario, *s
+	theirs.Seed, theirs.Real.TimeScale = mine.Seed, mine.Real.TimeScale // the scale is judged by what was run
+	a, err := mine.Text()
+	b, err2 := theirs.Text()
+	return err == nil && err2 == nil && bytes.Equal(a, b)
+}
+
+// Planned is what a run says of its links if it was simulated on those of the
+// plan.
+const Planned = "plan"
+
+// Of returns the runs of a world under a policy. Those that were simulated on
+// planned links count as the simulator's only where there is nothing else, and
+// those on other links than the first not at all.
+func (rec *Record) Of(world, name string) (runs []Run) {
+	for _, run := range rec.Runs {
+		other := run.World == record.Real && slices.Index(rec.Links, run.Links) > 0
+		if run.World == world && run.Policy == name && run.Links != Planned && !other {
+			runs = append(runs, run)
+		}
+	}
+	measured := func(run Run) bool { return run.World == record.Real }
+	if len(runs) > 0 || world != record.Sim || slices.ContainsFunc(rec.Runs, measured) {
+		return runs
+	}
+	return rec.OnLinks(name)
+}
+
+// OnLinks returns the runs that were simulated on the links of the plan.
+func (rec *Record) OnLinks(name string) (runs []Run) {
+	for _, run := range rec.Runs {
+		if run.World == record.Sim && run.Policy == name && run.Links == Planned {
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
+
+// Missing is a simulated run that the record lacks.
+type Missing struct {
+	Policy string
+	Seed   uint64
+}
+
+// Unsimulated lists the policies and seeds of real runs for which the record
+// has no simulated one.
+func (rec *Record) Unsimulated() (missing []Missing) {
+	for _, run := range rec.Runs {
+		m := Missing{run.Policy, run.Seed}
+		if run.World == record.Real && !slices.Contains(missing, m) && Seeded(rec.Of(record.Sim, m.Policy), m.Seed, 0) == nil {
+			missing = append(missing, m)
+		}
+	}
+	return missing
+}
+
+// Seeded returns the n-th of the runs with a seed, counted from 0, or nil.
+func Seeded(runs []Run, seed uint64, n int) *Run {
+	for k := range runs {
+		if runs[k].Seed != seed {
+			continue
+		}
+		if n == 0 {
+			return &runs[k]
+		}
+		n--
+	}
+	return nil
+}
+
+// Typical returns the run whose wall-clock is the median, the faster one of
+// two in the middle.
+func Typical(runs []Run) *Run {
+	if len(runs) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(runs)
+	slices.SortStableFunc(sorted, func(a, b Run) int { return cmp.Compare(a.WallClock, b.WallClock) })
+	return &sorted[(len(sorted)-1)/2]
+}

@@ -1,0 +1,148 @@
+package scenarios
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"testbed/policy"
+
+	"testbed/train/work"
+)
+
+// SlowShare is how many times as long as the median worker's an inner step is
+// expected to take where the scenario has made a worker slow.
+const SlowShare = 1.5
+
+// GroundTruth says whom a scenario has made slow, and when: whose inner step, begun at
+// that moment, is expected to take more than SlowShare times as long as the
+// median worker's, of an even number the lower one; and who is paused. Expected
+// is inner_step_mean times all factors that hold then: classes, noise, heat, the
+// time of day, Slow. Workers that are not there any more, or not yet, count. The
+// answers depend on the scenario alone, and not on the order of the questions.
+type GroundTruth struct {
+	workers []Worker
+	places  map[policy.ID]int
+	counted int // workers at the start whose IDs are their places
+	speeds  []*work.Speed
+	changes []change // in time
+
+	// The answers that hold from a time until another. plain is what is expected
+	// without injects, of each worker until a time of its own.
+	from, until policy.Time
+	slow        []bool
+	plain       []float64
+	untils      []policy.Time
+	expected    []float64
+	median      float64
+}
+
+// change is what an inject makes of a worker's speed.
+type change struct {
+	at     policy.Time
+	place  int
+	op     Op
+	factor float64
+}
+
+// NewGroundTruth returns the truth of a scenario.
+func NewGroundTruth(s *Scenario) *GroundTruth {
+	n := len(s.Workers)
+	t := &GroundTruth{workers: s.Workers, places: make(map[policy.ID]int, n), slow: make([]bool, n),
+		plain: make([]float64, n), untils: make([]policy.Time, n), expected: make([]float64, n)}
+	for i, w := range s.Workers {
+		t.places[w.ID] = i
+		if t.counted == i && int(w.ID) == i {
+			t.counted++
+		}
+		if s.Work != nil {
+			t.speeds = append(t.speeds, work.NewSpeed(s.Work, s.Seed, w.ID))
+		}
+	}
+	for _, in := range s.Injects {
+		if in.Op != Slow && in.Op != Restore && in.Op != Pause && in.Op != Resume {
+			continue
+		}
+		c := change{at: in.At, place: t.places[*in.ID], op: in.Op, factor: 1}
+		if join := s.Workers[c.place].JoinAt; in.At <= join {
+			c.at = join + 1 // after the first step has begun
+		}
+		if in.Op == Slow {
+			c.factor = *in.Factor
+		}
+		t.changes = append(t.changes, c)
+	}
+	slices.SortStableFunc(t.changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	return t
+}
+
+// Place returns the position of a worker in the scenario.
+func (t *GroundTruth) Place(id policy.ID) (place int, ok bool) {
+	if i := int(id); i >= 0 && i < t.counted {
+		return i, true
+	}
+	place, ok = t.places[id]
+	return place, ok
+}
+
+// Slow reports whether the worker at a place is slow at a time.
+func (t *GroundTruth) Slow(place int, at policy.Time) bool {
+	if at < t.from || at >= t.until {
+		t.look(at)
+	}
+	return t.slow[place]
+}
+
+// look finds out who is slow at a time, and how long that holds.
+func (t *GroundTruth) look(at policy.Time) {
+	back := at < t.from
+	t.from, t.until = at, math.MaxInt64
+	for i, w := range t.workers {
+		if back || at >= t.untils[i] {
+			factor, until := 1.0, policy.Time(math.MaxInt64)
+			if t.speeds != nil {
+				factor, until = t.speeds[i].Until(at)
+			}
+			t.plain[i], t.untils[i] = float64(w.InnerStepMean)*factor, until
+		}
+		t.until = min(t.until, t.untils[i])
+	}
+	copy(t.expected, t.plain)
+	clear(t.slow)
+	for _, c := range t.changes {
+		if c.at > at {
+			t.until = min(t.until, c.at)
+			break
+		}
+		switch c.op {
+		case Pause, Resume:
+			t.slow[c.place] = c.op == Pause
+		default:
+			t.expected[c.place] = t.plain[c.place] * c.factor
+		}
+	}
+	t.median = lowerMedian(t.expected, t.median)
+	for i, e := range t.expected {
+		t.slow[i] = t.slow[i] || e > SlowShare*t.median
+	}
+}
+
+// lowerMedian returns the median, of an even number the lower one. Of many
+// workers it is mostly what it was before, which is quicker to see than to sort.
+func lowerMedian(all []float64, before float64) float64 {
+	below, upTo, k := 0, 0, (len(all)-1)/2
+	for _, x := range all {
+		if x < before {
+			below++
+		}
+		if x <= before {
+			upTo++
+		}
+	}
+	if below <= k && k < upTo {
+		return before
+	}
+	sorted := slices.Clone(all)
+	slices.Sort(sorted)
+	return sorted[k]
+}

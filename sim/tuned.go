@@ -1,0 +1,71 @@
+package sim
+
+import (
+	"time"
+
+	"testbed/allreduce/tuner"
+)
+
+// steadyPath is a path as the connections of a link find it once their
+// congestion windows no longer grow.
+type steadyPath struct {
+	rate   byteRate // of the access links
+	loss   float64
+	window float64 // bytes, of each connection
+	rtt    time.Duration
+	minRTT time.Duration // with the luckiest jitter,
+	maxRTT time.Duration // and the unluckiest
+	enough int           // connections
+}
+
+// steady is the path between two nodes where each connection keeps a window of so
+// many bytes in flight. More connections than enough are not asked for.
+func (n *Network) steady(from, to int, window float64, enough int) steadyPath {
+	there, back := n.Plan.Paths[from][to], n.Plan.Paths[to][from]
+	return steadyPath{
+		rate: n.access(from, to), loss: float64(there.MeanLoss()), window: window, enough: enough,
+		rtt: n.RTT(from, to), minRTT: n.minRTT(from, to), maxRTT: time.Duration(there.Slowest() + back.Slowest()),
+	}
+}
+
+// tuned is how many connections a link gives itself on a path.
+func (n *Network) tuned(p steadyPath) int {
+	known, ok := n.tunedCounts[p]
+	if !ok {
+		known = p.connections()
+		n.tunedCounts[p] = known
+	}
+	return known
+}
+
+// tunedTrips is after how many round trips a link has the connections that it
+// wants: the tuner takes at most five for each step.
+const tunedTrips = 64
+
+// connections is how many the real tuner comes to, by what the connections would
+// measure on the path.
+func (p steadyPath) connections() int {
+	var t tuner.Tuner
+	s := tuner.Sample{Connections: 1}
+	for range tunedTrips {
+		s = p.sample(s)
+		if s.Connections = t.Next(s); s.Connections >= p.enough {
+			break
+		}
+	}
+	return s.Connections
+}
+
+// sample is what connections that always have something to send measure in a
+// round trip after the last sample. What the path does not hold waits in its queue.
+func (p steadyPath) sample(last tuner.Sample) tuner.Sample {
+	s := last
+	window := p.window * float64(s.Connections)
+	queue := max(0, p.rate.Serialisation(byteCount(window))-p.rtt)
+	s.Elapsed = p.rtt + queue
+	s.SmoothedRTT, s.LowestRTT, s.HighestRTT, s.MinRTT = p.rtt+queue, p.minRTT+queue, p.maxRTT+queue, p.minRTT
+	s.CongestionWindow = uint64(window)
+	s.BytesSent += s.CongestionWindow
+	s.PacketsLost = uint64(float64(s.BytesSent) / StreamData * p.loss)
+	return s
+}

@@ -1,0 +1,258 @@
+// Package lighthouse serves a job's quorums to torchft's clients: it turns calls
+// and time into events of quorum.Lighthouse, and what that issues into answers.
+//
+//	calls ──► Step(event) ──► answers      one lock; no other state decides
+//	ticks ──►             ──► journal, history
+package lighthouse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"testbed/policy"
+	"testbed/torchft"
+
+	"testbed/torchft/internal/wire"
+	"testbed/torchft/port"
+)
+
+// Config are the parameters of a server. The zero values of what is not the
+// core's switch it off.
+type Config struct {
+	torchft.Config
+	Tick time.Duration // how often the lighthouse looks again; positive
+	// Journal is the file in which the last quorum outlives the lighthouse.
+	Journal string
+	// KillToken is what a caller has to know to have a replica killed through the
+	// dashboard. Without one that is possible on loopback only.
+	KillToken string
+	// Wide, if there is one, is told when there is work for more than one processor,
+	// as at first, and when there has been none for a second: between quorums, if not
+	// very many replicas beat. It is called with the server's lock.
+	Wide func(bool)
+}
+
+// Validate says which parameter is wrong, if one is.
+func (c *Config) Validate() error {
+	if c.Tick <= 0 {
+		return errors.New("quorum_tick must be positive")
+	}
+	_, err := torchft.New(c.Config)
+	return err
+}
+
+// Server is a lighthouse.
+type Server struct {
+	cfg   Config
+	clock func() policy.Time // of the core
+
+	mu      sync.Mutex
+	core    *torchft.Lighthouse
+	waiting map[string][]*call // by replica id
+	issued  time.Time          // the last quorum
+	width   width
+	history history
+	journal *journal
+	failed  chan error // why it cannot go on
+}
+
+// call waits for a quorum with its replica.
+type call struct{ answer chan wire.Encoded }
+
+// errEnding answers those that wait when the server ends.
+var errEnding = status.Error(codes.Unavailable, "the lighthouse is ending")
+
+// New returns a lighthouse, which goes on from its journal if there is one.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	core, err := torchft.New(cfg.Config)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, clock: clock(), core: core, waiting: map[string][]*call{}, failed: make(chan error, 1), width: width{wide: true}}
+	j, last, err := openJournal(cfg.Journal)
+	if err != nil {
+		return nil, err
+	}
+	s.journal = j
+	if last != nil {
+		q := last.quorum()
+		if err := core.Restore(q); err != nil {
+			j.close()
+			return nil, fmt.Errorf("reading the journal %s: %w", cfg.Journal, err)
+		}
+		s.issued = last.Issued
+		s.history.add(last.Issued, &torchft.Issue{Quorum: q, Reason: torchft.Reason{Rule: last.Rule}}, torchft.Quorum{})
+	}
+	return s, nil
+}
+
+// Serve answers on a listener, which it closes, until the context is done or the
+// journal cannot be written. A server serves once.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.journal.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	page := Dashboard{View: s.view, Kill: s.kill, Right: port.KillRight{Token: s.cfg.KillToken, Loopback: port.Loopback(l)}}
+	service := port.Service(wire.LighthouseService,
+		port.Method("Quorum", func(call context.Context, r *wire.LighthouseQuorumRequest) (any, error) {
+			return s.quorum(ctx, call, r)
+		}),
+		port.Prompt("Heartbeat", s.heartbeat),
+	)
+	var failure error
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer cancel()
+		failure = s.tick(ctx)
+	})
+	err := port.Serve(ctx, l, page.Handler(), service)
+	cancel()
+	running.Wait()
+	if failure != nil {
+		return failure
+	}
+	return err
+}
+
+// tick has the core look again, until something ends the server.
+func (s *Server) tick(ctx context.Context) error {
+	t := time.NewTicker(s.cfg.Tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.failed:
+			return err
+		case <-t.C:
+			s.mu.Lock()
+			s.step(torchft.Tick{})
+			s.look()
+			s.mu.Unlock()
+		}
+	}
+}
+
+// clock returns a clock that begins now.
+func clock() func() policy.Time {
+	begun := time.Now()
+	return func() policy.Time { return policy.Time(time.Since(begun).Microseconds()) }
+}
+
+// step gives the core an event and carries out what follows, with the lock held.
+// It returns why the event was refused, if it was.
+func (s *Server) step(e torchft.Event) (refused error) {
+	before, _ := s.core.Last()
+	for _, a := range s.core.Step(s.clock(), e) {
+		switch a := a.(type) {
+		case *torchft.Issue:
+			s.issue(a, before)
+		case *torchft.Refuse:
+			refused = refusal(a)
+		}
+	}
+	return refused
+}
+
+func refusal(r *torchft.Refuse) error {
+	if r.Rule == torchft.RuleTooLarge {
+		return status.Errorf(codes.InvalidArgument, "the member's strings are longer than %d bytes together: %v", torchft.MaxMemberBytes, r.Reason)
+	}
+	return status.Errorf(codes.ResourceExhausted, "replica %.100q is not admitted: %v", r.ReplicaID, r.Reason)
+}
+
+// issue keeps a quorum and answers all that wait for it with the same bytes.
+func (s *Server) issue(i *torchft.Issue, before torchft.Quorum) {
+	now := time.Now()
+	if i.Quorum.ID != before.ID {
+		if err := s.journal.add(newEntry(now, i)); err != nil {
+			// Whoever waits goes on waiting: a quorum that could be forgotten is none.
+			select {
+			case s.failed <- err:
+			default:
+			}
+			return
+		}
+	}
+	s.issued = now
+	s.history.add(now, i, before)
+	answer, err := wire.Encode(&wire.LighthouseQuorumResponse{Quorum: wire.NewQuorum(&i.Quorum, now)})
+	if err != nil {
+		return // a string is no UTF-8: no decoder lets one in
+	}
+	for _, m := range i.Quorum.Participants {
+		for _, c := range s.waiting[m.ReplicaID] {
+			c.answer <- answer
+		}
+		delete(s.waiting, m.ReplicaID)
+	}
+}
+
+func (s *Server) heartbeat(r *wire.LighthouseHeartbeatRequest) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.width.beats++
+	if err := s.step(torchft.Heartbeat{ReplicaID: r.GetReplicaId()}); err != nil {
+		return nil, err
+	}
+	return wire.Encoded{}, nil
+}
+
+// quorum answers a replica with the first quorum that it is in.
+func (s *Server) quorum(server, ctx context.Context, r *wire.LighthouseQuorumRequest) (any, error) {
+	if r.Requester == nil {
+		return nil, status.Error(codes.InvalidArgument, "missing requester")
+	}
+	id := r.Requester.GetReplicaId()
+	c := &call{make(chan wire.Encoded, 1)}
+	s.mu.Lock()
+	s.waiting[id] = append(s.waiting[id], c)
+	s.width.needed = time.Now()
+	s.widen(true)
+	if err := s.step(torchft.Request{Member: r.Requester.Core()}); err != nil {
+		s.forget(id, c)
+		s.mu.Unlock()
+		return nil, err
+	}
+	s.mu.Unlock()
+	var gone error
+	select {
+	case answer := <-c.answer:
+		return answer, nil
+	case <-ctx.Done():
+		gone = ctx.Err()
+	case <-server.Done():
+		gone = errEnding
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forget(id, c) {
+		s.step(torchft.Cancel{ReplicaID: id})
+		return nil, gone
+	}
+	return <-c.answer, nil // issued meanwhile
+}
+
+// forget removes a call from those that wait. It reports whether it waited.
+func (s *Server) forget(id string, c *call) bool {
+	all := s.waiting[id]
+	i := slices.Index(all, c)
+	if i < 0 {
+		return false
+	}
+	if s.waiting[id] = slices.Delete(all, i, i+1); len(all) == 1 {
+		delete(s.waiting, id)
+	}
+	return true
+}

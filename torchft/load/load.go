@@ -1,0 +1,215 @@
+// Package load puts the load of a job's managers on a lighthouse, ours or
+// another, and measures how it stands that.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+
+	"testbed/internal/stats"
+	"testbed/torchft/internal/wire"
+	"testbed/torchft/port"
+)
+
+// timeout ends a call that a lighthouse does not answer.
+const timeout = time.Minute
+
+// Load is managers of groups of a job, each with a connection of its own.
+type Load struct {
+	ids   []string
+	conns []*grpc.ClientConn
+}
+
+// Connect returns the load of so many groups on the lighthouse at an address.
+func Connect(ctx context.Context, address string, groups int) (*Load, error) {
+	l := &Load{}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for i := range groups {
+		c, err := port.Dial(address)
+		if err != nil {
+			l.Close()
+			return nil, err
+		}
+		l.conns = append(l.conns, c)
+		l.ids = append(l.ids, fmt.Sprintf("train_%d:0b7b4d9c-2b0f-4f7e-9d43-%012d", i, i))
+	}
+	return l, errors.Join(l.each(func(i int) error { return port.Ready(ctx, l.conns[i]) })...)
+}
+
+// Close ends the connections.
+func (l *Load) Close() {
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+// each does something for every group at once.
+func (l *Load) each(f func(group int) error) []error {
+	errs := make([]error, len(l.conns))
+	var all sync.WaitGroup
+	for i := range l.conns {
+		all.Go(func() { errs[i] = f(i) })
+	}
+	all.Wait()
+	return errs
+}
+
+// Quorums is how long quorums took.
+type Quorums struct {
+	Rounds      int     `json:"rounds"`
+	P50ms       float64 `json:"p50_ms"` // from when all begin to ask to an answer
+	P99ms       float64 `json:"p99_ms"`
+	AnswerBytes int     `json:"answer_bytes"`
+	// PlainMs is how long as many bytes take from one process to as many plain
+	// TCP connections, all at once: nothing over TCP is faster here.
+	PlainMs float64 `json:"plain_tcp_ms"`
+	Ratio   float64 `json:"p99_to_plain_tcp"`
+}
+
+// Quorums has all groups ask so many times, all of them for every quorum. The
+// lighthouse has to need as many replicas as there are groups, and have no
+// others.
+func (l *Load) Quorums(ctx context.Context, rounds int) (*Quorums, error) {
+	var took []float64
+	var size atomic.Int64
+	for round := range rounds + 1 {
+		begin := time.Now()
+		times := make([]float64, len(l.conns))
+		err := errors.Join(l.each(func(i int) error {
+			n, err := l.ask(ctx, i, int64(round))
+			times[i] = ms(time.Since(begin))
+			size.Store(int64(n))
+			return err
+		})...)
+		if err != nil {
+			return nil, fmt.Errorf("quorum %d: %w", round, err)
+		}
+		if round > 0 { // the first finds connections and memory cold
+			took = append(took, times...)
+		}
+	}
+	slices.Sort(took)
+	q := &Quorums{Rounds: rounds, P50ms: stats.Quantile(took, 0.5), P99ms: stats.Quantile(took, 0.99), AnswerBytes: int(size.Load())}
+	var plain []float64
+	for range rounds {
+		d, err := plainTCP(len(l.conns), q.AnswerBytes)
+		if err != nil {
+			return nil, fmt.Errorf("the same bytes over plain TCP: %w", err)
+		}
+		plain = append(plain, ms(d))
+	}
+	q.PlainMs = stats.Median(plain)
+	q.Ratio = q.P99ms / q.PlainMs
+	return q, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// counter is a message of which only the length is wanted: whoever measures a
+// lighthouse has no time to decode a thousand answers.
+type counter struct{ bytes int }
+
+type countingCodec struct{ wire.Codec }
+
+func (countingCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	v.(*counter).bytes = data.Len()
+	return nil
+}
+
+func (l *Load) ask(ctx context.Context, group int, step int64) (bytes int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var answer counter
+	err = l.conns[group].Invoke(ctx, wire.LighthouseQuorum, &wire.LighthouseQuorumRequest{Requester: &wire.QuorumMember{
+		ReplicaId: l.ids[group], Address: fmt.Sprintf("http://node-%d:29512", group), StoreAddress: fmt.Sprintf("node-%d:29600", group),
+		Step: step, WorldSize: 8,
+	}}, &answer, grpc.ForceCodecV2(countingCodec{}))
+	return answer.bytes, err
+}
+
+// plainTCP times a process that sends so many bytes to each of its connections.
+func plainTCP(connections, bytes int) (time.Duration, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	var ends [2][]net.Conn
+	defer func() {
+		for _, c := range slices.Concat(ends[0], ends[1]) {
+			_ = c.Close()
+		}
+	}()
+	for range connections {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			return 0, err
+		}
+		ends[0] = append(ends[0], c)
+		s, err := l.Accept()
+		if err != nil {
+			return 0, err
+		}
+		ends[1] = append(ends[1], s)
+	}
+	data := make([]byte, bytes)
+	begin := time.Now()
+	errs := make([]error, 2*connections)
+	var all sync.WaitGroup
+	for i := range connections {
+		all.Go(func() { _, errs[2*i] = ends[0][i].Write(data) })
+		all.Go(func() { _, errs[2*i+1] = io.CopyN(io.Discard, ends[1][i], int64(bytes)) })
+	}
+	all.Wait()
+	return time.Since(begin), errors.Join(errs...)
+}
+
+// Heartbeats is what a lighthouse took in.
+type Heartbeats struct {
+	Sent      int     `json:"sent"`
+	PerSecond float64 `json:"per_second"`
+	P99ms     float64 `json:"p99_ms"` // from sending one to its answer
+}
+
+// Heartbeats has every group send one each interval, for so long, not all at the
+// same moment.
+func (l *Load) Heartbeats(ctx context.Context, interval, long time.Duration) (*Heartbeats, error) {
+	begin := time.Now()
+	took := make([][]float64, len(l.conns))
+	err := errors.Join(l.each(func(i int) error {
+		next := begin.Add(interval * time.Duration(i) / time.Duration(len(l.conns)))
+		for ; next.Sub(begin) < long; next = next.Add(interval) {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Until(next)):
+			}
+			sent := time.Now()
+			call, cancel := context.WithTimeout(ctx, timeout)
+			err := l.conns[i].Invoke(call, wire.Heartbeat, &wire.LighthouseHeartbeatRequest{ReplicaId: l.ids[i]}, &wire.LighthouseHeartbeatResponse{})
+			cancel()
+			if err != nil {
+				return fmt.Errorf("heartbeat of %s: %w", l.ids[i], err)
+			}
+			took[i] = append(took[i], ms(time.Since(sent)))
+		}
+		return nil
+	})...)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	return &Heartbeats{Sent: len(all), PerSecond: float64(len(all)) / time.Since(begin).Seconds(), P99ms: stats.Quantile(all, 0.99)}, nil
+}

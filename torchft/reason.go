@@ -1,0 +1,54 @@
+package torchft
+
+import (
+	"fmt"
+
+	"testbed/policy"
+)
+
+// Rule names what decided.
+type Rule string
+
+const (
+	RuleFastQuorum  Rule = "fast_quorum"  // everyone of the last quorum asks
+	RuleValidQuorum Rule = "valid_quorum" // enough ask, and none that lives is still awaited
+
+	RuleMinReplicas Rule = "min_replicas" // fewer ask than a quorum needs
+	RuleMajority    Rule = "majority"     // at most half of those that live ask
+	RuleJoinTimeout Rule = "join_timeout" // some that live do not ask yet, and are awaited
+	RuleEmptyQuorum Rule = "empty_quorum" // shrink_only, and nobody of the last quorum asks
+
+	RuleTooManyReplicas Rule = "too_many_replicas" // MaxReplicas live already
+	RuleTooLarge        Rule = "too_large"         // a member of more than MaxMemberBytes
+)
+
+var sayings = map[Rule]string{
+	RuleFastQuorum:      "the last quorum is complete",
+	RuleValidQuorum:     "enough replicas ask",
+	RuleMinReplicas:     "too few replicas ask",
+	RuleMajority:        "no majority of the living replicas asks",
+	RuleJoinTimeout:     "living replicas are awaited",
+	RuleEmptyQuorum:     "no replica would be left",
+	RuleTooManyReplicas: "too many replicas live",
+	RuleTooLarge:        "the member is too large",
+}
+
+// Reason is what the lighthouse decided on.
+type Reason struct {
+	Rule        Rule
+	Healthy     int         // replicas with a heartbeat within the time-out
+	Asking      int         // replicas that ask, healthy or not
+	Ready       int         // replicas that ask and are healthy
+	MinReplicas int         // what a quorum needs of them
+	ShrinkOnly  bool        // one that is ready wants nobody to come in
+	Until       policy.Time // with RuleJoinTimeout: how long the others are awaited
+}
+
+// quorum reports whether the rule lets a quorum be issued.
+func (r *Reason) quorum() bool { return r.Rule == RuleFastQuorum || r.Rule == RuleValidQuorum }
+
+// String has the counts in the form in which torchft's dashboard shows them.
+func (r Reason) String() string {
+	return fmt.Sprintf("%s (%s, min_replicas=%d) [%d/%d participants healthy][%d healthy heartbeating][shrink_only=%t]",
+		sayings[r.Rule], r.Rule, r.MinReplicas, r.Ready, r.Asking, r.Healthy, r.ShrinkOnly)
+}

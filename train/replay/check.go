@@ -1,0 +1,95 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/train"
+)
+
+// Check holds the outer states and the losses in a record against those that it
+// leads to, which have to be the same, bit by bit. It names every one that is
+// not.
+func Check(s *scenarios.Scenario, events []record.Event) error {
+	l, err := New(s)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	var problems []error
+	states, losses := map[int]record.Event{}, map[int]float64{}
+	contributions := map[string]*train.Contribution{} // by round and worker
+	about := func(e *record.Event) string {
+		return fmt.Sprintf("the contribution of %s to outer step %d", e.Node, e.Round)
+	}
+	// What workers have to say may come before the outer step that it is about:
+	// they and the coordinator do not wait for each other.
+	var early []record.Event
+	settle := func(e record.Event) (known bool) {
+		if e.Type == record.Validated {
+			loss, known := losses[e.Round]
+			if known && (e.Loss == nil || *e.Loss != loss) {
+				problems = append(problems, fmt.Errorf("the state after outer step %d has another validation loss; the record leads to %v", e.Round, loss))
+			}
+			return known
+		}
+		c, known := contributions[about(&e)]
+		if known && !reflect.DeepEqual(e.Contribution, c) {
+			problems = append(problems, fmt.Errorf("%s was %+v; the record leads to %+v", about(&e), e.Contribution, c))
+		}
+		return known
+	}
+	for _, e := range events {
+		told := e.Loss
+		learnt, err := l.Add(&e)
+		if err != nil {
+			return err
+		}
+		for _, k := range learnt {
+			switch k.Type {
+			case record.State:
+				states[k.Round] = k
+			case record.Contributed:
+				contributions[about(&k)] = k.Contribution
+			default:
+				losses[k.Round] = *k.Loss
+			}
+		}
+		switch {
+		case e.Type == record.State && e.Hash != states[e.Round].Hash:
+			problems = append(problems, fmt.Errorf("the state after outer step %d has the hash %s; the record leads to %s", e.Round, e.Hash, states[e.Round].Hash))
+		case e.Type == record.State:
+			for _, r := range e.Regions { // nobody may be left to tell of some
+				if hash := hashOf(states[e.Round].Regions, r.Region); r.Hash != hash {
+					problems = append(problems, fmt.Errorf("the state of region %s after outer step %d has the hash %s; the record leads to %s", r.Region, e.Round, r.Hash, hash))
+				}
+			}
+		case e.Type == record.Validated || e.Type == record.Contributed:
+			e.Loss = told
+			early = append(early, e)
+		case e.Type == record.RunResume: // what came later is undone
+			early = slices.DeleteFunc(early, func(w record.Event) bool { return w.Round > e.Round })
+		case e.Type == record.Step && (told == nil) != (e.Loss == nil) || e.Type == record.Step && told != nil && *told != *e.Loss:
+			problems = append(problems, fmt.Errorf("step %d of %s in round %d has another loss than the record leads to", e.Step, e.Node, e.Round))
+		}
+		early = slices.DeleteFunc(early, settle)
+	}
+	for _, e := range early {
+		problems = append(problems, fmt.Errorf("%s of %s in round %d: the record does not lead to it", e.Type, e.Node, e.Round))
+	}
+	return errors.Join(problems...)
+}
+
+// hashOf is the hash of a region, or empty.
+func hashOf(of []record.RegionHash, region string) string {
+	for _, r := range of {
+		if r.Region == region {
+			return r.Hash
+		}
+	}
+	return ""
+}

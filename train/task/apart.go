@@ -1,0 +1,64 @@
+package task
+
+import (
+	"fmt"
+
+	"testbed/policy"
+	"testbed/policy/regions"
+)
+
+// Apart reports whether not all workers reduce together in every round, also for a
+// nil section.
+func (s *Spec) Apart() bool {
+	return s != nil && (s.Regions != nil || s.GroupWorldSize != 0 && s.GroupWorldSize != 1)
+}
+
+// Ranks is how many workers are a replica group, also for a nil section.
+func (s *Spec) Ranks() int {
+	if s == nil {
+		return 1
+	}
+	return max(s.GroupWorldSize, 1)
+}
+
+// Shard is what a rank has of so many parameters.
+func (s *Spec) Shard(of int) int { return of / s.Ranks() }
+
+// Rule says who reduces with whom, of a section that is Apart: workers, each in a
+// group of the links or, with an empty name, in none.
+func (s *Spec) Rule(workers []policy.ID, groups []string) *regions.Rule {
+	if n := s.Ranks(); n > 1 {
+		return regions.Ranks(workers, n)
+	}
+	return s.Regions.Rule(workers, groups)
+}
+
+// Size is what there is of a run: outer steps, parameters, and after how many outer
+// steps each an upload, or 0.
+type Size struct{ Rounds, Parameters, Uploads int }
+
+// ValidateApart looks at regions and replica groups. Errors are as Validate has them.
+func (s *Spec) ValidateApart(workers []policy.ID, groups []string, run Size) error {
+	n := s.GroupWorldSize
+	if n == 0 || n == 1 {
+		return s.Regions.Validate(workers, groups, run.Rounds, run.Uploads)
+	}
+	bad := func(format string, args ...any) error {
+		return &policy.FieldError{Field: "group_world_size", Mend: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case n < 1:
+		return bad("is %d; give the number of ranks of a replica group, at least 1", n)
+	case len(workers)%n != 0:
+		return bad("is %d, but there are %d workers; give each group as many, or another number", n, len(workers))
+	case s.Regions != nil:
+		return bad("is %d, and regions have outer states of their own; remove one of the two", n)
+	case s.Real():
+		return bad("is %d, but what is trained for its loss cannot be dealt to ranks; remove it, or choose the task %s", n, Quadratic)
+	case run.Parameters%n != 0:
+		return bad("is %d, but real.parameters is %d; let that be a multiple, since each rank has its part", n, run.Parameters)
+	case run.Uploads > 0:
+		return bad("is %d, and so no worker has the whole outer state that real.upload uploads; remove one of the two", n)
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+// Package task is the section `train` of a scenario: what the workers of a
+// run train, on what, and by which optimisers. It makes the task for whoever
+// plays the scenario, and plays none.
+package task
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"testbed/policy"
+	"testbed/policy/regions"
+	"testbed/train"
+	"testbed/train/charlm"
+)
+
+// Spec is the section `train`.
+type Spec struct {
+	// Task is what is trained; empty: Quadratic.
+	Task string `yaml:"task" json:"task,omitempty"`
+	// Text is the file that CharLM trains on, relative to the scenario's; empty:
+	// the one that comes with the program. Corpus is what it holds.
+	Text   string `yaml:"text" json:"text,omitempty"`
+	Corpus []byte `yaml:"-" json:"corpus,omitempty"`
+	// Split is how workers share the text; empty: charlm.IID.
+	Split string `yaml:"split" json:"split,omitempty"`
+	Model Model  `yaml:"model" json:"model,omitzero"`
+	Inner Inner  `yaml:"inner" json:"inner,omitzero"`
+	Outer Outer  `yaml:"outer" json:"outer,omitzero"`
+	// Regions has regions take most outer steps by themselves; nil: all are of all
+	// workers.
+	Regions *regions.Spec `yaml:"regions" json:"regions,omitempty"`
+	// GroupWorldSize is how many workers are a replica group of torchft's, in the order
+	// of their ids: its ranks, each with a part of the parameters. 0: 1.
+	GroupWorldSize int `yaml:"group_world_size" json:"group_world_size,omitempty"`
+	// External has the fields of Program.
+	External `yaml:",inline"`
+}
+
+// Model is the shape of CharLM's transformer, and what a step trains on. What is
+// 0 is as charlm.Defaults has it.
+type Model struct {
+	Layers  int `yaml:"layers" json:"layers,omitempty"`
+	Width   int `yaml:"width" json:"width,omitempty"`
+	Heads   int `yaml:"heads" json:"heads,omitempty"`
+	Context int `yaml:"context" json:"context,omitempty"` // tokens
+	Batch   int `yaml:"batch" json:"batch,omitempty"`     // sequences
+}
+
+// Inner is CharLM's inner optimiser, AdamW. What is not given is as
+// charlm.Defaults has it.
+type Inner struct {
+	Rate   *float64 `yaml:"rate" json:"rate,omitempty"`
+	Decay  *float64 `yaml:"decay" json:"decay,omitempty"`
+	Warmup *int     `yaml:"warmup" json:"warmup,omitempty"` // steps
+}
+
+// The tasks.
+const (
+	Quadratic = "quadratic" // a stand-in, for runs in which time alone counts
+	CharLM    = "charlm"    // a language model on the bytes of a text
+	Program   = "program"   // what a program of the user's own trains
+)
+
+// Tasks lists them.
+var Tasks = []string{Quadratic, CharLM, Program}
+
+// Real says whether something is learnt that is worth a curve. A nil section is
+// the stand-in.
+func (s *Spec) Real() bool { return s.model() || s.Foreign() }
+
+func (s *Spec) model() bool { return s != nil && s.Task == CharLM }
+
+// config is CharLM's, with what the section leaves open filled in.
+func (s *Spec) config() charlm.Config {
+	c := charlm.Defaults()
+	for to, given := range map[*int]int{
+		&c.Layers: s.Model.Layers, &c.Width: s.Model.Width, &c.Heads: s.Model.Heads, &c.Context: s.Model.Context, &c.Batch: s.Model.Batch,
+	} {
+		if given != 0 {
+			*to = given
+		}
+	}
+	for to, given := range map[*float64]*float64{&c.Rate: s.Inner.Rate, &c.Decay: s.Inner.Decay} {
+		if given != nil {
+			*to = *given
+		}
+	}
+	if s.Inner.Warmup != nil {
+		c.Warmup = *s.Inner.Warmup
+	}
+	return c
+}
+
+// Parameters is the number of the model's parameters, or 0 where the scenario
+// chooses it, or a program that has not been asked.
+func (s *Spec) Parameters() int {
+	switch {
+	case s.Foreign() && s.Own != nil:
+		return parameters(s.Own)
+	case !s.model():
+		return 0
+	}
+	return s.config().Parameters()
+}
+
+// TokensPerStep is how many tokens an inner step trains on; 0 if none.
+func (s *Spec) TokensPerStep() int {
+	switch {
+	case s.Foreign():
+		return s.Tokens
+	case !s.model():
+		return 0
+	}
+	c := s.config()
+	return c.Batch * c.Context
+}
+
+// NewTask makes what the workers with these ids train, also for a nil section.
+// parameters are those of the stand-in, of which a rank has its part. The returned function is
+// train.Task.Trainer by id.
+func (s *Spec) NewTask(seed uint64, ids []policy.ID, parameters int) (train.Task, func(policy.ID) (train.Trainer, error), error) {
+	if s.Foreign() {
+		return s.ownTask()
+	}
+	if !s.Real() {
+		task := train.NewQuadratic(seed, s.Shard(parameters))
+		return task, func(id policy.ID) (train.Trainer, error) { return task.Trainer(int(id)) }, nil
+	}
+	text := s.Corpus
+	if s.Text == "" {
+		text = charlm.Text()
+	}
+	split := charlm.IID
+	if s.Split != "" {
+		split = charlm.Split(s.Split)
+	}
+	task, err := charlm.New(s.config(), seed, text, len(ids), split)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the model: %w", err)
+	}
+	ids = slices.Sorted(slices.Values(ids))
+	return task, func(id policy.ID) (train.Trainer, error) {
+		shard, ok := slices.BinarySearch(ids, id)
+		if !ok {
+			return nil, fmt.Errorf("worker %d has no shard of the text", id)
+		}
+		return task.Trainer(shard)
+	}, nil
+}
+
+// Validate looks at everything but the text. The error is a *policy.FieldError
+// with the path of the field in the section.
+func (s *Spec) Validate() error {
+	bad := func(field, format string, args ...any) error {
+		return &policy.FieldError{Field: field, Mend: fmt.Sprintf(format, args...)}
+	}
+	if s.Task != "" && !slices.Contains(Tasks, s.Task) {
+		return bad("task", "%q is no task; choose one of %s", s.Task, strings.Join(Tasks, ", "))
+	}
+	if err := s.Outer.validate(bad); err != nil {
+		return err
+	}
+	if err := s.External.validate(s.Task, bad); err != nil {
+		return err
+	}
+	if !s.model() {
+		for _, f := range []struct {
+			field string
+			given bool
+		}{{"text", s.Text != ""}, {"split", s.Split != ""}, {"model", s.Model != Model{}}, {"inner", s.Inner != Inner{}}} {
+			if f.given {
+				return bad(f.field, "is for the task %s; remove it, or choose that", CharLM)
+			}
+		}
+		return nil
+	}
+	if s.Split != "" && charlm.Split(s.Split) != charlm.IID && charlm.Split(s.Split) != charlm.Contiguous {
+		return bad("split", "%q is no way to share a text; choose %s or %s", s.Split, charlm.IID, charlm.Contiguous)
+	}
+	if err := s.config().Validate(); err != nil {
+		field, mend, _ := strings.Cut(err.Error(), " ") // it begins with the field
+		for _, in := range []struct {
+			section string
+			fields  []string
+		}{{"model", []string{"layers", "width", "heads", "context", "batch"}}, {"inner", []string{"rate", "decay", "warmup"}}} {
+			if slices.Contains(in.fields, field) {
+				field = in.section + "." + field
+			}
+		}
+		return bad(field, "%s", mend)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package task
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"testbed/policy"
+	"testbed/train"
+)
+
+// Outer is the outer optimiser, and what of the parameters a round exchanges.
+type Outer struct {
+	// Rate and Momentum are as train.DiLoCo has them if they are not given.
+	Rate     *float64 `yaml:"rate" json:"rate,omitempty"`
+	Momentum *float64 `yaml:"momentum" json:"momentum,omitempty"`
+	// Fragments is to how many parts the layers are dealt, of which a round
+	// exchanges one, in turn; 0: one, which is everything.
+	Fragments int `yaml:"fragments" json:"fragments,omitempty"`
+	// Mix is the share of its local parameters that a worker keeps of a fragment
+	// when its outer step is there.
+	Mix float64 `yaml:"mix" json:"mix,omitempty"`
+	// Overlap is for how many inner steps of the next round a reduction has time
+	// before they wait for it.
+	Overlap int `yaml:"overlap" json:"overlap,omitempty"`
+	// Correction is what a worker does about outer steps that come a round late:
+	// nothing, or Eager.
+	Correction string `yaml:"correction" json:"correction,omitempty"`
+}
+
+// Eager has a worker that goes on before the outer step is there add its own share
+// of the mean already.
+const Eager = "eager"
+
+// OuterOptimiser returns the outer optimiser, also that of a nil section.
+func (s *Spec) OuterOptimiser() train.Outer {
+	o := train.DiLoCo
+	if s == nil {
+		return o
+	}
+	if s.Outer.Rate != nil {
+		o.Rate = float32(*s.Outer.Rate)
+	}
+	if s.Outer.Momentum != nil {
+		o.Momentum = float32(*s.Outer.Momentum)
+	}
+	return o
+}
+
+// Exchange returns what rounds of so many inner steps exchange of so many
+// parameters, also for a nil section. The section is valid.
+func (s *Spec) Exchange(innerSteps, parameters int) *train.Exchange {
+	fragments, err := s.fragments(s.Shard(parameters))
+	if err != nil {
+		panic(fmt.Sprintf("learning: train.outer.fragments %v", err)) // ValidateRounds has seen it
+	}
+	e := &train.Exchange{Fragments: fragments}
+	if s != nil {
+		e.Mix, e.Overlap = float32(s.Outer.Mix), s.Outer.Overlap
+		e.Late, e.Eager = e.Overlap > 0 && e.Overlap == innerSteps, s.Outer.Correction == Eager
+	}
+	return e
+}
+
+func (s *Spec) fragments(parameters int) (train.Fragments, error) {
+	layers := []train.Layer{{Len: parameters}}
+	if s == nil {
+		return train.Deal(layers, 1)
+	}
+	if s.Task == CharLM {
+		layers = s.config().Parts()
+	}
+	return train.Deal(layers, cmp.Or(s.Outer.Fragments, 1))
+}
+
+func (o *Outer) validate(bad func(field, format string, args ...any) error) error {
+	for _, f := range []struct {
+		field     string
+		value     *float64
+		low, high float64
+	}{{"outer.rate", o.Rate, 0, 10}, {"outer.momentum", o.Momentum, 0, 1}, {"outer.mix", &o.Mix, 0, 1}} {
+		if v := f.value; v != nil && (math.IsNaN(*v) || *v < f.low || *v > f.high || f.field == "outer.momentum" && *v == 1) {
+			return bad(f.field, "is %v; it must lie between %v and %v", *v, f.low, f.high)
+		}
+	}
+	if o.Rate != nil && *o.Rate == 0 {
+		return bad("outer.rate", "is 0, with which nothing would be learnt; give one above it, 0.7 for example")
+	}
+	if o.Correction != "" && o.Correction != Eager {
+		return bad("outer.correction", "is %q; give %s, or leave it out", o.Correction, Eager)
+	}
+	return nil
+}
+
+// ValidateRounds looks at what depends on more than the section: how many inner
+// steps a round has, the parameters of the stand-in, and the weight of
+// contributions that come too late. Errors are as Validate has them.
+func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float64) error {
+	bad := func(field, format string, args ...any) error {
+		return &policy.FieldError{Field: field, Mend: fmt.Sprintf(format, args...)}
+	}
+	o := &s.Outer
+	if s.Foreign() && o.Fragments > 1 && parameters <= 0 {
+		return bad("outer.fragments", "deals parameters of which only the program knows how many they are; give real.parameters")
+	}
+	if _, err := s.fragments(s.Shard(parameters)); err != nil {
+		return bad("outer.fragments", "%s", err)
+	}
+	if o.Overlap < 0 || o.Overlap > innerSteps {
+		return bad("outer.overlap", "is %d; it lies between 0 and inner_steps, which is %d", o.Overlap, innerSteps)
+	}
+	if s.Foreign() && o.Overlap > 0 && o.Overlap < innerSteps {
+		return bad("outer.overlap", "is %d, but a program's parameters can be changed between rounds only; give 0, or inner_steps, which is %d", o.Overlap, innerSteps)
+	}
+	if o.Correction == Eager && (o.Overlap != innerSteps || o.Fragments > 1 || o.Mix != 0) {
+		return bad("outer.correction", "is for outer steps that come a round late; set outer.overlap to inner_steps, %d, and leave out outer.fragments and outer.mix, or remove it", innerSteps)
+	}
+	plain := s.Exchange(innerSteps, parameters).Plain()
+	if s.Regions != nil && !plain {
+		return bad("regions", "are for rounds that exchange everything; leave out outer.fragments, outer.mix and outer.overlap, or remove it")
+	}
+	if s.Regions != nil && stalenessWeight > 0 {
+		return bad("regions", "leave nothing to which a contribution that comes too late could be added; remove it, or policy.staleness_weight")
+	}
+	if stalenessWeight > 0 && !plain {
+		return bad("outer", "has fragments, mix or overlap, with which contributions that come too late do not fit those after them; leave that out, or policy.staleness_weight")
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package task
+
+import (
+	"errors"
+	"time"
+
+	"testbed/policy"
+	"testbed/shaping"
+	"testbed/train"
+)
+
+// External is what the section has of a program that trains.
+type External struct {
+	// Program is the command line. It is run in Dir, the folder of the scenario's
+	// file.
+	Program []string `yaml:"program" json:"program,omitempty"`
+	Dir     string   `yaml:"-" json:"dir,omitempty"`
+	// TimeLimit bounds, in real time, how long the program may take to join, for
+	// an inner step, and to hand its parameters over; 0: DefaultTimeLimit.
+	TimeLimit shaping.Duration `yaml:"time_limit" json:"time_limit,omitzero"`
+	// Tokens is how many tokens an inner step trains on; 0: that is not told.
+	Tokens int `yaml:"tokens_per_step" json:"tokens_per_step,omitempty"`
+	// Own is the task. Whoever plays the scenario sets it, because a scenario
+	// starts no program.
+	Own train.Task `yaml:"-" json:"-"`
+}
+
+// DefaultTimeLimit is time enough to import a framework on a busy machine.
+const DefaultTimeLimit = time.Minute
+
+// Foreign says whether a program of the user's own trains.
+func (s *Spec) Foreign() bool { return s != nil && s.Task == Program }
+
+// Limit is how long the program may take to answer.
+func (e *External) Limit() time.Duration {
+	if e.TimeLimit == 0 {
+		return DefaultTimeLimit
+	}
+	return time.Duration(e.TimeLimit)
+}
+
+func (s *Spec) ownTask() (train.Task, func(policy.ID) (train.Trainer, error), error) {
+	if s.Own == nil {
+		return nil, nil, errors.New("nobody has started the program of train.program")
+	}
+	return s.Own, func(id policy.ID) (train.Trainer, error) { return s.Own.Trainer(int(id)) }, nil
+}
+
+// parameters counts a task's.
+func parameters(t train.Task) (n int) {
+	for _, l := range t.Layers() {
+		n += l.Len
+	}
+	return n
+}
+
+// validate looks at the fields, for a task of that name.
+func (e *External) validate(task string, bad func(field, format string, args ...any) error) error {
+	if task != Program {
+		for _, f := range []struct {
+			field string
+			given bool
+		}{{"program", e.Program != nil}, {"time_limit", e.TimeLimit != 0}, {"tokens_per_step", e.Tokens != 0}} {
+			if f.given {
+				return bad(f.field, "is for the task %s; remove it, or choose that", Program)
+			}
+		}
+		return nil
+	}
+	switch {
+	case len(e.Program) == 0 || e.Program[0] == "":
+		return bad("program", "is missing; give the program and its arguments, such as [python3, train.py]")
+	case e.Limit() < time.Millisecond || e.Limit() > 24*time.Hour:
+		return bad("time_limit", "is %v; it must lie between 1ms and 24h", e.Limit())
+	case e.Tokens < 0:
+		return bad("tokens_per_step", "is %d; it must not be negative", e.Tokens)
+	}
+	return nil
+}
