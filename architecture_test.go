@@ -1,4 +1,4 @@
-package testbed_test
+package _test
 
 import (
 	"fmt"
@@ -79,7 +79,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "policy/adaptive", "policy/regions", "policy/torchft", "policy/worker", "torchft", "allreduce", "allreduce/int8", "allreduce/reduction", "allreduce/ringorder", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/replay", "internal/stats", "estimate", "train", "train/charlm", "train/matrix", "train/work"}
+	pure   = []string{"policy", "policy/adaptive", "policy/torchft", "policy/worker", "torchft", "allreduce", "allreduce/int8", "allreduce/reduction", "allreduce/ringorder", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/replay", "internal/stats", "estimate", "train", "train/charlm", "train/matrix", "train/work"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 

@@ -1,4 +1,4 @@
-package testbed_test
+package _test
 
 import (
 	"fmt"

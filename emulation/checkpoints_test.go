@@ -112,7 +112,7 @@ func TestLastCheckpoint(t *testing.T) {
 				store(checkpointName(step), state.Saving{Run: run, Of: 1, Own: own})
 			}
 			for _, id := range c.own[step] {
-				store(residualName(step, scenarios.NodeName(id)), state.Saving{Run: run, Of: id, Own: own, Stateless: true})
+				store(residualName(step, id.Node()), state.Saving{Run: run, Of: id, Own: own, Stateless: true})
 			}
 		}
 		got, err := r.lastCheckpoint(led)

@@ -11,6 +11,7 @@ import (
 
 	"testbed/emulation/network"
 	"testbed/emulation/process"
+	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
 )
@@ -41,7 +42,7 @@ func (p *player) startCoordinator() error {
 	}
 	defer journal.Close()
 	p.coordinator.child, err = p.startChild(network.ChildSpec{
-		Name: scenarios.Coordinator, Kind: process.KindCoordinator, Spec: p.coordinator.spec,
+		Name: policy.CoordinatorNode, Kind: process.KindCoordinator, Spec: p.coordinator.spec,
 		Files: []*os.File{journal}, FileNames: []string{process.Journal},
 		OnData: func(data json.RawMessage) error {
 			var r process.Report

@@ -150,7 +150,7 @@ func (p *player) linksChanged(before, at time.Duration) error {
 	// A refusal ends a worker's connection to the coordinator, and so its part.
 	plan := p.faults.Current
 	for name, w := range p.workers {
-		if plan.Paths[plan.Index(name)][plan.Index(scenarios.Coordinator)].Refused {
+		if plan.Paths[plan.Index(name)][plan.Index(policy.CoordinatorNode)].Refused {
 			w.excused = true
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
 )
 
 // Files of the run directory.
@@ -143,11 +142,11 @@ func (p *player) startNodes() error {
 	if err != nil {
 		return err
 	}
-	credentials, err := authority.Issue(scenarios.Coordinator)
+	credentials, err := authority.Issue(policy.CoordinatorNode)
 	if err != nil {
 		return err
 	}
-	addr := p.network.Addr(scenarios.Coordinator)
+	addr := p.network.Addr(policy.CoordinatorNode)
 	p.coordinator.spec = process.CoordinatorSpec{
 		Scenario: p.spec.Scenario, Policy: p.spec.Policy, Links: string(p.network.Backend), Addr: addr, Credentials: credentials,
 		Ways: p.coordinator.spec.Ways, Name: p.spec.Name, Reported: p.spec.Reported, Resume: p.spec.Resume,
@@ -163,7 +162,7 @@ func (p *player) startNodes() error {
 	}
 	shortPaths := p.network.Plan.ShortPaths(p.spec.Scenario.WorkerNodes(), allreduce.ShortRTT)
 	for _, w := range p.spec.Scenario.Workers {
-		name := scenarios.NodeName(w.ID)
+		name := w.ID.Node()
 		if credentials, err = authority.Issue(name); err != nil {
 			return err
 		}

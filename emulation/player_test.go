@@ -34,7 +34,7 @@ func newPlayer(t *testing.T, scenario string) (*player, *bytes.Buffer) {
 		monitor: monitor.New(s.InnerSteps, allreduce.Ring), clock: clock{scenario: s}, workers: map[string]*worker{}, slowed: map[policy.ID]float64{},
 	}
 	for _, w := range s.Workers {
-		name := scenarios.NodeName(w.ID)
+		name := w.ID.Node()
 		p.workers[name] = &worker{name: name, id: w.ID, child: &network.Child{Name: name}}
 	}
 	return p, &notes
@@ -96,7 +96,7 @@ func TestCoordinatorEnded(t *testing.T) {
 			p.over = test.state&over > 0
 			p.coordinator.down, p.coordinator.deaths = test.state&asked > 0, test.deaths
 			p.coordinator.back = time.Now().Add(time.Hour)
-			child := &network.Child{Name: scenarios.Coordinator, Ended: true, Failure: test.failure}
+			child := &network.Child{Name: policy.CoordinatorNode, Ended: true, Failure: test.failure}
 			p.coordinator.child = child
 			reason := test.failure
 			if reason == "" {
@@ -123,7 +123,7 @@ func TestCoordinatorEnded(t *testing.T) {
 func TestWorkerEnded(t *testing.T) {
 	p, notes := newPlayer(t, "homogeneous")
 	var dead bytes.Buffer
-	p.coordinator.child = network.NewChild(scenarios.Coordinator, &dead)
+	p.coordinator.child = network.NewChild(policy.CoordinatorNode, &dead)
 	reason := "exit status 2"
 	end := func(name string) error {
 		w := p.workers[name]

@@ -177,7 +177,7 @@ func (r *recorder) recall(events []record.Event) error {
 	r.spec.Resume = &node.Resume{}
 	r.spec.Incarnations = map[policy.ID]int{}
 	for _, w := range r.spec.Scenario.Workers {
-		name := scenarios.NodeName(w.ID)
+		name := w.ID.Node()
 		r.spec.Incarnations[w.ID] = incarnations[name]
 		switch {
 		case gone[name]:
@@ -265,7 +265,7 @@ func (r *recorder) withoutOwn(c state.Checkpoint, participants []policy.ID) (mis
 		return nil
 	}
 	for _, id := range r.spec.Resume.Holders {
-		name := scenarios.NodeName(id)
+		name := id.Node()
 		_, err := os.Stat(r.dir.Path(filepath.Join(resumeDir, residualName(c.OuterSteps, name))))
 		if err != nil && *c.Of != id && (participants == nil || slices.Contains(participants, id)) {
 			missing = append(missing, name)

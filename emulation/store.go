@@ -11,7 +11,6 @@ import (
 	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/train"
 )
 
@@ -61,7 +60,7 @@ func (p *player) upload(u *train.Upload) error {
 		return nil
 	}
 	p.store.now, p.store.since = *u, p.clock.now()
-	name := scenarios.NodeName(u.By)
+	name := u.By.Node()
 	_ = p.store.child.Send(process.StoreCommand{From: name, Addr: p.network.Addr(name), OuterSteps: u.OuterSteps}) // the only error is that it has ended
 	return p.record(record.Event{T: p.store.since, Type: record.UploadStart, Node: name, Round: u.OuterSteps})
 }
@@ -78,7 +77,7 @@ func (p *player) uploaded(data json.RawMessage) error {
 	s := &p.store
 	now := p.clock.now()
 	if err := p.record(record.Event{
-		T: now, Type: record.UploadDone, Node: scenarios.NodeName(s.now.By), Round: max(s.now.OuterSteps, r.OuterSteps),
+		T: now, Type: record.UploadDone, Node: s.now.By.Node(), Round: max(s.now.OuterSteps, r.OuterSteps),
 		Duration: now - s.since, BytesSent: r.Bytes, Hash: r.Hash, Cause: r.Error,
 	}); err != nil {
 		return err

@@ -50,7 +50,7 @@ func (p *player) command(id policy.ID, c node.Command) {
 	}
 }
 
-func (p *player) worker(id policy.ID) *worker { return p.workers[scenarios.NodeName(id)] }
+func (p *player) worker(id policy.ID) *worker { return p.workers[id.Node()] }
 
 // all says whether something is so of all workers.
 func (p *player) all(so func(*worker) bool) bool {
@@ -85,7 +85,7 @@ func (p *player) anyFirst() bool {
 // the run goes on from it.
 func (p *player) startWorker(id policy.ID) error {
 	spec := p.specs[id]
-	w := &worker{name: scenarios.NodeName(id), id: id, incarnation: spec.Incarnation}
+	w := &worker{name: id.Node(), id: id, incarnation: spec.Incarnation}
 	var err error
 	if w.memory, err = network.NewMemory("checkpoints of " + w.name); err != nil {
 		return fmt.Errorf("starting %s: %w", w.name, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/node/identity"
-	"testbed/scenarios"
+	"testbed/policy"
 )
 
 // partingPatience bounds how long a worker waits for the coordinator to
@@ -122,7 +122,7 @@ func (c *connection) connect(ctx context.Context) (*line, error) {
 }
 
 func (c *connection) dial(ctx context.Context, config *quic.Config) (*line, error) {
-	conn, err := c.transport.Dial(ctx, net.UDPAddrFromAddrPort(c.cfg.Coordinator), identity.For(c.cfg.TLS, controlALPN, scenarios.Coordinator), config)
+	conn, err := c.transport.Dial(ctx, net.UDPAddrFromAddrPort(c.cfg.Coordinator), identity.For(c.cfg.TLS, controlALPN, policy.CoordinatorNode), config)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 	"testbed/node/identity"
 	"testbed/node/outcomes"
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/record"
 	"testbed/scenarios"
 )
@@ -101,8 +101,8 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	}
 	defer listener.Close()
 	c := &coordinator{
-		cfg: cfg, scenario: cfg.Scenario, regions: cfg.Scenario.Regions(), machine: machine,
-		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, dead: map[policy.ID]bool{}, outcomes: outcomes.New(cfg.Scenario.Regions(), !cfg.Scenario.Train.Real()),
+		cfg: cfg, scenario: cfg.Scenario, regions: cfg.Scenario.Grouping(), machine: machine,
+		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, dead: map[policy.ID]bool{}, outcomes: outcomes.New(cfg.Scenario.Grouping(), !cfg.Scenario.Train.Real()),
 		t: cfg.Scenario.FirstJoin(), timer: time.NewTimer(time.Hour),
 	}
 	defer c.timer.Stop()
@@ -120,7 +120,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 type coordinator struct {
 	cfg       CoordinatorConfig
 	scenario  *scenarios.Scenario
-	regions   *regions.Rule
+	regions   *policy.Grouping
 	machine   policy.Coordinator
 	reception reception
 	workers   map[policy.ID]*remote

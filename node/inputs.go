@@ -315,7 +315,7 @@ func (c *coordinator) begin(began time.Time) {
 		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale, Dilation: c.scenario.Slowdown(),
 	}})
 	for _, id := range c.absent {
-		c.note(record.Event{Type: record.Absent, Node: scenarios.NodeName(id)})
+		c.note(record.Event{Type: record.Absent, Node: id.Node()})
 	}
 	ids := slices.Sorted(maps.Keys(c.workers))
 	for _, initial := range []bool{true, false} {

@@ -93,7 +93,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 	defer cancel()
 	control := loopback(t)
 	addr := netip.MustParseAddrPort(control.LocalAddr().String())
-	credentials, err := authority.Issue(scenarios.Coordinator)
+	credentials, err := authority.Issue(policy.CoordinatorNode)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 		}
 	})
 	for _, w := range s.Workers {
-		credentials, err := authority.Issue(scenarios.NodeName(w.ID))
+		credentials, err := authority.Issue(w.ID.Node())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +286,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		}
 		return c
 	}
-	coordinator := issue(ours, scenarios.Coordinator)
+	coordinator := issue(ours, policy.CoordinatorNode)
 	stranger := issue(theirs, "w0")
 	stranger.CA = coordinator.CA // it trusts us; we must not trust it
 	for name, credentials := range map[string]identity.Credentials{"of another run": stranger, "of another worker": issue(ours, "w1")} {

@@ -120,7 +120,7 @@ func (r *reception) checkHello(conn *quic.Conn, m message) error {
 	switch {
 	case m.Type != msgHello || m.Protocol != protocol:
 		return fmt.Errorf("expected hello of protocol %d, got %s of %d", protocol, m.Type, m.Protocol)
-	case scenarios.NodeName(m.ID) != identity.Peer(conn):
+	case m.ID.Node() != identity.Peer(conn):
 		return fmt.Errorf("worker %d presents the certificate of %q", m.ID, identity.Peer(conn))
 	case !m.Ring.IsValid() || !m.Fetch.IsValid():
 		return fmt.Errorf("worker %d gives no address", m.ID)

@@ -8,7 +8,7 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train/task"
@@ -17,7 +17,7 @@ import (
 // regional is worldScenario with two regions.
 func regional(t *testing.T, every int) *scenarios.Scenario {
 	s := worldScenario(t, 4)
-	s.Train = &task.Spec{Regions: &regions.Spec{Every: every, Workers: map[string][]policy.ID{"eu": {0, 3}, "us": {1, 2}}}}
+	s.Train = &task.Spec{Regions: &policy.RegionsSpec{Every: every, Workers: map[string][]policy.ID{"eu": {0, 3}, "us": {1, 2}}}}
 	return s
 }
 

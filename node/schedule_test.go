@@ -16,7 +16,7 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -47,7 +47,7 @@ type schedule struct {
 	stale   float64    // weight of what they come to
 	learn   bool       // they have a real model
 	outer   task.Outer // what of it rounds exchange
-	regions *regions.Spec
+	regions *policy.RegionsSpec
 	ranks   int // of a replica group
 	delay   time.Duration
 	jitter  time.Duration
@@ -128,9 +128,9 @@ func (s schedule) String() string {
 
 func nodeName(id policy.ID) string {
 	if id < 0 {
-		return scenarios.Coordinator
+		return policy.CoordinatorNode
 	}
-	return scenarios.NodeName(id)
+	return id.Node()
 }
 
 // drawSchedule makes the schedule of a seed. Worker 0 is spared what would end
@@ -206,7 +206,7 @@ func (s schedule) groups() int {
 
 // drawRegions deals the workers to up to three regions.
 func (s *schedule) drawRegions(r *rand.Rand, workers int) {
-	s.stale, s.regions = 0, &regions.Spec{Every: []int{1, 2, 3, 6}[r.IntN(4)], Workers: map[string][]policy.ID{}}
+	s.stale, s.regions = 0, &policy.RegionsSpec{Every: []int{1, 2, 3, 6}[r.IntN(4)], Workers: map[string][]policy.ID{}}
 	for id := range policy.ID(workers) {
 		name := []string{"ap", "eu", "us"}[r.IntN(3)]
 		s.regions.Workers[name] = append(s.regions.Workers[name], id)
@@ -436,7 +436,7 @@ func lostItsState(events []record.Event) bool {
 func longestFetch(id policy.ID, events []record.Event) (longest policy.Time) {
 	began, fetching := policy.Time(0), false
 	for _, e := range events {
-		if e.Node != scenarios.NodeName(id) {
+		if e.Node != id.Node() {
 			continue
 		}
 		switch e.Type {
@@ -517,7 +517,7 @@ func (w *world) inflict(i int, f fault) {
 			w.excuse(id)
 		}
 	}
-	name := scenarios.NodeName(f.id)
+	name := f.id.Node()
 	cause := fmt.Sprint("fault ", i)
 	lay := func(faults ...shaping.Fault) {
 		w.net.Fault(w.t, cause, faults...)

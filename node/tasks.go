@@ -83,7 +83,7 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 	}
 	if w.cfg.Scenario.Exchange().Overlap > 0 {
 		w.cfg.Report(Report{After: w.told, Event: &record.Event{
-			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: record.Merge, Node: scenarios.NodeName(w.cfg.ID), Round: a.OuterSteps, Step: a.Step,
+			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: record.Merge, Node: w.cfg.ID.Node(), Round: a.OuterSteps, Step: a.Step,
 		}})
 	}
 	return nil
@@ -101,7 +101,7 @@ func (w *workerDriver) review(outerSteps int) {
 			w.cfg.Log.Warn("reviewing an outer step", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
 		}
 		for _, e := range events {
-			e.T, e.Node, e.Round = w.cfg.Scenario.ClockTime(time.Since(w.began)), scenarios.NodeName(w.cfg.ID), outerSteps
+			e.T, e.Node, e.Round = w.cfg.Scenario.ClockTime(time.Since(w.began)), w.cfg.ID.Node(), outerSteps
 			w.cfg.Report(Report{Event: &e})
 		}
 	})
@@ -140,7 +140,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		took := end.Sub(begin) - stood
 		late := took - duration
 		r := Report{Lateness: &late, After: told, Event: &record.Event{
-			T: w.cfg.Scenario.ClockTime(end.Sub(w.began)), Type: record.Step, Node: scenarios.NodeName(w.cfg.ID),
+			T: w.cfg.Scenario.ClockTime(end.Sub(w.began)), Type: record.Step, Node: w.cfg.ID.Node(),
 			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ClockTime(took),
 			ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),
 		}}
@@ -167,7 +167,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 	op := quicring.Op{Epoch: uint64(a.Epoch), Round: a.Round, Rank: rank, Residual: lost}
 	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
 	for _, p := range w.peers {
-		op.Peers = append(op.Peers, quicring.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr, Incarnation: p.Incarnation})
+		op.Peers = append(op.Peers, quicring.Peer{Name: p.ID.Node(), Addr: p.Addr, Incarnation: p.Incarnation})
 	}
 	if op.Algorithm == allreduce.Hierarchical {
 		op.Groups = w.cfg.Scenario.Groups(a.Ring)
@@ -188,7 +188,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		}
 		b.Outcome = r.Outcome
 		w.cfg.Report(Report{Event: &record.Event{
-			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: record.Reduced, Node: scenarios.NodeName(w.cfg.ID),
+			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: record.Reduced, Node: w.cfg.ID.Node(),
 			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.ClockTime(r.Total), ReduceScatter: w.cfg.Scenario.ClockTime(r.ReduceScatter),
 			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),
 		}})
@@ -202,7 +202,7 @@ func failedAt(err error, ring []policy.ID) *policy.ID {
 	if !ok {
 		return nil
 	}
-	i := slices.IndexFunc(ring, func(id policy.ID) bool { return scenarios.NodeName(id) == at.Peer })
+	i := slices.IndexFunc(ring, func(id policy.ID) bool { return id.Node() == at.Peer })
 	if i < 0 {
 		return nil
 	}
@@ -213,7 +213,7 @@ func failedAt(err error, ring []policy.ID) *policy.ID {
 func (w *workerDriver) beginFetch(ctx context.Context, a *worker.BeginFetch) {
 	var donors []state.Peer
 	for _, p := range w.peers {
-		donors = append(donors, state.Peer{Name: scenarios.NodeName(p.ID), Addr: p.Addr})
+		donors = append(donors, state.Peer{Name: p.ID.Node(), Addr: p.Addr})
 	}
 	w.task = spawn(ctx, func(ctx context.Context) result {
 		begin := time.Now()

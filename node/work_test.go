@@ -30,7 +30,7 @@ func TestWorkersDrawWhatTheSimulatorDraws(t *testing.T) {
 	}
 	// undo takes the time of day out of a duration.
 	undo := func(e record.Event) float64 {
-		w := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return scenarios.NodeName(w.ID) == e.Node })
+		w := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return w.ID.Node() == e.Node })
 		return float64(e.Duration) / work.NewSpeed(s.Work, s.Seed, s.Workers[w].ID).At(e.T-e.Duration)
 	}
 	took := map[step]float64{}

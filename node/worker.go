@@ -19,7 +19,7 @@ import (
 	"testbed/node/state"
 	"testbed/node/stepclock"
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/policy/worker"
 	"testbed/scenarios"
 	"testbed/train/work"
@@ -72,9 +72,9 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w := &workerDriver{
 		cfg: cfg, spec: spec,
 		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps, exchange.Overlap),
-		outer:   state.NewOuter(task.Start(), cfg.Scenario.Train.OuterOptimiser(), exchange.Fragments, cfg.Scenario.Regions()),
+		outer:   state.NewOuter(task.Start(), cfg.Scenario.Train.OuterOptimiser(), exchange.Fragments, cfg.Scenario.Grouping()),
 		buffers: learner.NewBuffers(exchange, cfg.Scenario.Train.Shard(cfg.Scenario.Real.Parameters), cfg.Scenario.Real.AllReduce.Feedback()),
-		regions: cfg.Scenario.Regions(),
+		regions: cfg.Scenario.Grouping(),
 		steps:   cfg.Scenario.Sampler(spec, cfg.Incarnation, nil),
 		clock:   stepclock.New(),
 	}
@@ -133,7 +133,7 @@ type workerDriver struct {
 	cfg     WorkerConfig
 	spec    scenarios.Worker
 	machine *worker.Machine
-	regions *regions.Rule
+	regions *policy.Grouping
 	steps   work.Sampler // draws the durations of inner steps
 	// What is under way, or nil: an inner step or a fetch, and a reduction.
 	task, reduction *background

@@ -136,14 +136,14 @@ func (w *world) crashLighthouse(down policy.Time, torn, forgets bool) {
 func (w *world) coordinate(ctx context.Context, policyName string, port uint16) {
 	for {
 		ctx, cancel := context.WithCancel(ctx)
-		b := &life{socket: w.net.ListenAt(scenarios.Coordinator, port), cancel: cancel}
+		b := &life{socket: w.net.ListenAt(policy.CoordinatorNode, port), cancel: cancel}
 		w.mu.Lock()
 		w.life = b
 		reported, forgets := w.reported, w.forgets
 		w.mu.Unlock()
 		err := RunCoordinator(ctx, CoordinatorConfig{
 			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.Unreachable, Dead: w.dead,
-			TLS: memnet.TLS(w.t, scenarios.Coordinator), Log: w.log(scenarios.Coordinator),
+			TLS: memnet.TLS(w.t, policy.CoordinatorNode), Log: w.log(policy.CoordinatorNode),
 			Journal: &journalOf{memJournal: &w.journal, life: b}, Reported: reported, Forgets: forgets,
 			Report: func(r Report) {
 				if !b.dead.Load() {
@@ -225,7 +225,7 @@ func (w *world) play(policyName string, patience time.Duration) (record.Summary,
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	const port = 7000
-	control := netip.AddrPortFrom(w.net.Base.Nodes[w.net.Base.Index(scenarios.Coordinator)].Addr.Addr(), port)
+	control := netip.AddrPortFrom(w.net.Base.Nodes[w.net.Base.Index(policy.CoordinatorNode)].Addr.Addr(), port)
 	coordinated := make(chan struct{})
 	go func() {
 		defer close(coordinated)
@@ -277,7 +277,7 @@ func (w *world) play(policyName string, patience time.Duration) (record.Summary,
 
 func admitted(id policy.ID, events []record.Event) bool {
 	return slices.ContainsFunc(events, func(e record.Event) bool {
-		return e.Type == record.Join && e.Node == scenarios.NodeName(id)
+		return e.Type == record.Join && e.Node == id.Node()
 	})
 }
 
@@ -316,7 +316,7 @@ func (w *world) excused(id policy.ID) bool {
 }
 
 func (w *world) start(ctx context.Context, spec scenarios.Worker, incarnation int, coordinator netip.AddrPort) {
-	name := scenarios.NodeName(spec.ID)
+	name := spec.ID.Node()
 	ctx, cancel := context.WithCancel(ctx)
 	n := &worldNode{commands: make(chan Command, 16), process: incarnation, excused: incarnation > 0, cancel: cancel, ended: make(chan struct{})}
 	conns := make([]net.PacketConn, 3)
@@ -361,7 +361,7 @@ func (w *world) report(r Report) {
 	w.over = w.over || e.Type == record.RunEnd
 	if e.Type == record.Evict {
 		for id, n := range w.nodes {
-			n.excused = n.excused || scenarios.NodeName(id) == e.Node
+			n.excused = n.excused || id.Node() == e.Node
 		}
 	}
 	w.mu.Unlock()
@@ -406,7 +406,7 @@ func (w *world) excuse(id policy.ID) {
 // freeze makes a node mute and deaf, as a stopped process is.
 func (w *world) freeze(id policy.ID) {
 	w.excuse(id)
-	w.net.Fault(w.t, fmt.Sprintf("freeze %d", id), shaping.Partition{Nodes: []string{scenarios.NodeName(id)}})
+	w.net.Fault(w.t, fmt.Sprintf("freeze %d", id), shaping.Partition{Nodes: []string{id.Node()}})
 }
 
 // crash ends a worker as SIGKILL does: nothing that it says on its way out

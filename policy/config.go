@@ -44,7 +44,7 @@ type Config struct {
 	TargetOuterSteps int
 	// Policy decides when a round closes. The machine works with a copy of its
 	// own. Nil: Baseline.
-	Policy Policy
+	Policy Policy `json:"-"`
 	// MinSlack is the least time between the first arrival of a round and a
 	// deadline that a policy derives from arrivals: in a real run, those that are
 	// closer together say more about the machine that all workers share than
@@ -57,15 +57,14 @@ type Config struct {
 	Seed uint64
 	// Join says from when on a late joiner contributes. Empty: JoinRunning.
 	Join JoinMode
-	// Region is the number of a worker's region, where each has an outer state of its
-	// own between two rounds of all. Nil: all have the same.
-	Region func(ID) int
-	// Group is the replica group of a worker, by its ranks. Nil: itself alone.
-	Group func(ID) []ID
-	// Lighthouse is the number of the lighthouse that a process of a worker asks, from
-	// 0, of as many as Lighthouses. Nil: there is one.
-	Lighthouse  func(id ID, incarnation int) int
-	Lighthouses int
+	// Grouping says who reduces with whom: regions, each of which has an outer state of
+	// its own between two rounds of all, or replica groups. Nil: all workers together.
+	Grouping *Grouping `json:",omitempty"`
+	// Lighthouses is the number of lighthouses; 0 is 1. Asks are the numbers, from 0, of
+	// those that the processes of a worker ask, by incarnation: the last one holds for
+	// all later processes. A worker that is not in it asks lighthouse 0.
+	Lighthouses int          `json:",omitempty"`
+	Asks        map[ID][]int `json:",omitempty"`
 	// Rejoin says whether a worker may come back that was evicted alive or for its
 	// slowness. Empty: RejoinNever.
 	Rejoin RejoinMode
@@ -108,6 +107,15 @@ func (j JoinMode) Learns() bool { return j != "" && j != JoinRunning }
 type FieldError struct{ Field, Mend string }
 
 func (e *FieldError) Error() string { return e.Field + " " + e.Mend }
+
+// Lighthouse is the number of the lighthouse that a process of a worker asks.
+func (c *Config) Lighthouse(id ID, incarnation int) int {
+	asks := c.Asks[id]
+	if len(asks) == 0 {
+		return 0
+	}
+	return asks[min(incarnation, len(asks)-1)]
+}
 
 func (c Config) validate() error {
 	switch {

@@ -64,13 +64,13 @@ func (m *Machine) holds(w *member) bool { return w.outerSteps == m.OuterSteps() 
 
 // neighbours reports whether two workers share their outer states.
 func (m *Machine) neighbours(a, b *member) bool {
-	return m.cfg.Region == nil || m.cfg.Region(a.id) == m.cfg.Region(b.id)
+	return !m.cfg.Grouping.Regional() || m.cfg.Grouping.Of(a.id) == m.cfg.Grouping.Of(b.id)
 }
 
 // orphaned reports whether nobody else of a worker's region holds the current state
 // of that, so that only what all regions last agreed on is left of it.
 func (m *Machine) orphaned(w *member) bool {
-	return m.cfg.Region != nil && !slices.ContainsFunc(m.members, func(d *member) bool { return d != w && m.holds(d) && m.neighbours(d, w) })
+	return m.cfg.Grouping.Regional() && !slices.ContainsFunc(m.members, func(d *member) bool { return d != w && m.holds(d) && m.neighbours(d, w) })
 }
 
 // fetchLimit is the number of fetches in a row that a member may fail before

@@ -9,7 +9,7 @@ import (
 // inRegions is a run of two regions, {0, 1} and {2, 3}, in its second round.
 func inRegions(t *testing.T) *play {
 	cfg := straggler(func(s *policy.Straggler) { s.Quorum = 0.5 })
-	cfg.Region = func(id policy.ID) int { return int(id) / 2 % 2 }
+	cfg.Grouping = policy.NewRegions(2, map[string][]policy.ID{"east": {0, 1, 4, 5}, "west": {2, 3, 6, 7}})
 	p := newPlay(t, cfg)
 	p.start(4)
 	p.arrive(100, 1, 0, 1, 2, 3)

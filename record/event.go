@@ -4,8 +4,6 @@
 package record
 
 import (
-	"strconv"
-
 	"testbed/policy"
 	"testbed/train"
 )
@@ -186,33 +184,17 @@ const (
 	Replayed = "replay"
 )
 
-// names are those of the first workers: a simulator asks for them millions of
-// times.
-var names = func() (names [1024]string) {
-	for id := range names {
-		names[id] = "w" + strconv.Itoa(id)
-	}
-	return names
-}()
-
-func node(id policy.ID) string {
-	if id >= 0 && int(id) < len(names) {
-		return names[id]
-	}
-	return "w" + strconv.Itoa(int(id))
-}
-
 // FromAction returns the record of an action of the policy machine, or false
 // for an action that leaves none. The record points into the action.
 func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	e.T, e.Reason = now, a.Why()
 	switch a := a.(type) {
 	case *policy.Admit:
-		e.Type, e.Node, e.Round, e.Incarnation = Join, node(a.ID), a.Round, a.Incarnation
+		e.Type, e.Node, e.Round, e.Incarnation = Join, a.ID.Node(), a.Round, a.Incarnation
 	case *policy.Reject:
-		e.Type, e.Node = Reject, node(a.ID)
+		e.Type, e.Node = Reject, a.ID.Node()
 	case *policy.Arrived:
-		e.Type, e.Node, e.Round, e.Late = Arrive, node(a.ID), a.Round, a.Late
+		e.Type, e.Node, e.Round, e.Late = Arrive, a.ID.Node(), a.Round, a.Late
 		if !a.Late || a.Offset > 0 { // that of an earlier round is not known
 			e.Offset = &a.Offset
 		}
@@ -229,19 +211,19 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	case *policy.Diverge:
 		e.Type, e.Round, e.Epoch, e.Lineage, e.Other, e.Participants = Diverged, a.Round, a.Epoch, a.Lineage, &a.Other, a.Participants
 	case *policy.Undo:
-		e.Type, e.Node, e.Round, e.Step, e.Lineage, e.Other = Undone, node(a.ID), a.Round, a.Steps, a.Lineage, &a.Other
+		e.Type, e.Node, e.Round, e.Step, e.Lineage, e.Other = Undone, a.ID.Node(), a.Round, a.Steps, a.Lineage, &a.Other
 	case *policy.HeartbeatMiss:
-		e.Type, e.Node, e.Round = HeartbeatMiss, node(a.ID), a.Round
+		e.Type, e.Node, e.Round = HeartbeatMiss, a.ID.Node(), a.Round
 	case *policy.Sideline:
-		e.Type, e.Node, e.Round = Sideline, node(a.ID), a.Round
+		e.Type, e.Node, e.Round = Sideline, a.ID.Node(), a.Round
 	case *policy.Rejoin:
-		e.Type, e.Node, e.Round = Rejoin, node(a.ID), a.Round
+		e.Type, e.Node, e.Round = Rejoin, a.ID.Node(), a.Round
 	case *policy.Evict:
-		e.Type, e.Node, e.Round = Evict, node(a.ID), a.Round
+		e.Type, e.Node, e.Round = Evict, a.ID.Node(), a.Round
 	case *policy.Fetch:
-		e.Type, e.Node, e.Round, e.From, e.Agreed = FetchStart, node(a.ID), a.Round, node(a.From), a.Agreed
+		e.Type, e.Node, e.Round, e.From, e.Agreed = FetchStart, a.ID.Node(), a.Round, a.From.Node(), a.Agreed
 	case *policy.Fetched:
-		e.Type, e.Node, e.Round, e.Agreed = FetchDone, node(a.ID), a.Round, a.Agreed
+		e.Type, e.Node, e.Round, e.Agreed = FetchDone, a.ID.Node(), a.Round, a.Agreed
 	case *policy.Finish:
 		e.Type, e.Complete = RunEnd, &a.Complete
 	default: // StartRound shows as the steps that follow; WakeAt is internal

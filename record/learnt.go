@@ -102,10 +102,10 @@ func (l *Learnt) Into(sum *Summary) {
 		}
 		var all mean
 		for _, id := range r.Participants {
-			if c, ok := l.contributions[r.Round][node(id)]; ok {
+			if c, ok := l.contributions[r.Round][id.Node()]; ok {
 				r.PseudoGradients = append(r.PseudoGradients, PseudoGradient{id, c.Norm, c.Cosine, c.QuantisationError})
 			}
-			m := l.training[r.Round][node(id)]
+			m := l.training[r.Round][id.Node()]
 			all.sum, all.n = all.sum+m.sum, all.n+m.n
 		}
 		if all.n > 0 {
@@ -132,7 +132,7 @@ func (l *Learnt) layers(rounds []Round) (all []train.LayerError) {
 	var known []int // rounds, for each layer
 	for _, r := range rounds {
 		for _, id := range r.Participants {
-			c, ok := l.contributions[r.Round][node(id)]
+			c, ok := l.contributions[r.Round][id.Node()]
 			if !ok {
 				continue
 			}

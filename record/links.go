@@ -23,7 +23,7 @@ func LinkChanges(s *scenarios.Scenario, after, until time.Duration) (events []Ev
 			e.From, e.To = in.Between[0], in.Between[1]
 		}
 		if in.ID != nil {
-			e.Node = scenarios.NodeName(*in.ID)
+			e.Node = (*in.ID).Node()
 		}
 		events = append(events, e)
 	}

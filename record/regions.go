@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/policy/regions"
 )
 
 // RegionHash is what the participants of a region agree on.
@@ -18,7 +17,7 @@ type RegionHash struct {
 
 // Agree has the event say which hash the participants of a reduction, or each region
 // of them, report, and whether all of a ring report the same.
-func (e *Event) Agree(rings []regions.Ring, reported func(policy.ID) string) {
+func (e *Event) Agree(rings []policy.Ring, reported func(policy.ID) string) {
 	same := true
 	for _, ring := range rings {
 		hash := reported(ring.Workers[0])
@@ -36,7 +35,7 @@ func (e *Event) Agree(rings []regions.Ring, reported func(policy.ID) string) {
 
 // regionsOf are the regions that took an outer step apart, with the hashes of their
 // outcomes.
-func regionsOf(rule *regions.Rule, e *Event, hashes []RegionHash) (all []RegionHash) {
+func regionsOf(rule *policy.Grouping, e *Event, hashes []RegionHash) (all []RegionHash) {
 	for _, ring := range rule.Rings(e.Round, e.Participants) {
 		if ring.Region == "" {
 			return nil
@@ -56,7 +55,7 @@ func (r *Round) Apart() string {
 	if len(r.Regions) == 0 {
 		return ""
 	}
-	return regions.Kind(r.Regions[0].Region)
+	return policy.RingKind(r.Regions[0].Region)
 }
 
 // Outcome names the bytes that the reduction came to, in each region where they

@@ -71,7 +71,7 @@ func (s *splitter) end(to *Split, round *Round, turns *turns) {
 		return left - d
 	}
 	left := part(&to.Compute, turns.of(who).busy, last-round.Start)
-	left = part(&to.StateFetch, s.fetched[node(who)], left)
+	left = part(&to.StateFetch, s.fetched[who.Node()], left)
 	to.Control += left
 	to.Deadline += part(&to.StateFetch, s.held, s.reduce-last)
 	s.held = 0

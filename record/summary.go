@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 	"testbed/train"
@@ -213,7 +213,7 @@ type Summarizer struct {
 	split   splitter
 	work    account
 	learnt  *Learnt
-	rule    *regions.Rule
+	rule    *policy.Grouping
 	hashes  []RegionHash // of the regions' outcomes in the running round
 }
 
@@ -233,7 +233,7 @@ func NewSummarizer(s *scenarios.Scenario) *Summarizer {
 		split:    newSplitter(),
 		work:     newAccount(s),
 		learnt:   NewLearnt(s),
-		rule:     s.Regions(),
+		rule:     s.Grouping(),
 	}
 	if s.Exchange().Overlap > 0 {
 		sum.stepped = map[string]policy.Time{}
@@ -458,11 +458,11 @@ func (s *Summarizer) fault(e *Event) {
 		s.endSilence(e.Node, Pause)
 	case Partition:
 		for _, id := range e.IDs {
-			s.silence(node(id), e)
+			s.silence(id.Node(), e)
 		}
 	case Heal:
 		for _, id := range e.IDs {
-			s.endSilence(node(id), Partition)
+			s.endSilence(id.Node(), Partition)
 		}
 		if e.IDs == nil {
 			maps.DeleteFunc(s.silenced, func(_ string, by Event) bool { return by.Type == Partition })
@@ -494,12 +494,12 @@ func (s *Summarizer) held(e *Event) {
 		w := s.turns.of(id)
 		switch {
 		case !w.arrived: // contributes zeros
-		case s.joiners[node(id)]:
+		case s.joiners[id.Node()]:
 			joiner = max(joiner, w.arrival)
 		default:
 			other, others = max(other, w.arrival), true
 		}
-		delete(s.joiners, node(id))
+		delete(s.joiners, id.Node())
 	}
 	if others {
 		s.sum.JoinersHeld += max(0, joiner-other)

@@ -119,7 +119,7 @@ type verdict struct{ round, left, wrong, excused, slow, missed int }
 
 func newAccount(s *scenarios.Scenario) account {
 	a := account{scenario: s, overlap: s.Exchange().Overlap > 0, truth: scenarios.NewGroundTruth(s), workers: make([]books, len(s.Workers)), round: s.InitialStep() + 1}
-	rule := s.Regions()
+	rule := s.Grouping()
 	for i, w := range s.Workers {
 		for _, id := range rule.Group(w.ID) {
 			if place, ok := a.truth.Place(id); ok && place != i {

@@ -230,7 +230,7 @@ func TestTheBooksBalance(t *testing.T) {
 			case record.OuterStep:
 				for _, id := range e.Participants {
 					if !slices.Contains(zero, id) {
-						contributed += steps[turn{scenarios.NodeName(id), e.Round}]
+						contributed += steps[turn{id.Node(), e.Round}]
 						contributions[id]++
 					}
 				}

@@ -175,7 +175,7 @@ func (p *page) whatWasDone() document.Answer {
 			acted++
 			var who []string
 			for _, m := range append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...) {
-				if name := scenarios.NodeName(m.ID); !slices.Contains(who, name) {
+				if name := m.ID.Node(); !slices.Contains(who, name) {
 					who = append(who, name)
 				}
 			}

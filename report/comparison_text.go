@@ -327,7 +327,7 @@ func standing(sum record.Summary) string {
 			if len(rounds[id]) > 1 {
 				noun = "rounds"
 			}
-			parts = append(parts, fmt.Sprintf("%s %s in %s %s", scenarios.NodeName(id), what, noun, strings.Join(rounds[id], ", ")))
+			parts = append(parts, fmt.Sprintf("%s %s in %s %s", id.Node(), what, noun, strings.Join(rounds[id], ", ")))
 		}
 	}
 	list("sidelined", sum.Sidelined)

@@ -70,7 +70,7 @@ func WriteHTML(out io.Writer, rec *runs.Record) error {
 		"gib":       func(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) },
 		"find":      func(list []timeline.Round, n int) *timeline.Round { return findRound(list, n) },
 		"thousands": words.Thousands[policy.Time], "count": words.Thousands[int64], "base": filepath.Base,
-		"node": scenarios.NodeName, "noticed": noticed, "world": worldText, "summary": policy.Summary,
+		"node": policy.ID.Node, "noticed": noticed, "world": worldText, "summary": policy.Summary,
 		"lines": lines, "share": percentText, "brief": learning.Share,
 		"doubtful": doubtful, "arrivals": arrivals,
 	}).Parse(pageHTML)

@@ -404,7 +404,7 @@ func TestPageSaysWhoWasLost(t *testing.T) {
 	}
 	d := run.Detected[0]
 	page := strings.ReplaceAll(html(t, &runs.Record{Scenario: scenario, Library: true, Runs: []runs.Run{run}}), "\u00a0", " ")
-	want := fmt.Sprintf(`<th scope="row">baseline</th><td>%s</td><td class="n">%d</td><td class="words">heartbeat: it was silent for too long</td>`, scenarios.NodeName(d.ID), d.Round)
+	want := fmt.Sprintf(`<th scope="row">baseline</th><td>%s</td><td class="n">%d</td><td class="words">heartbeat: it was silent for too long</td>`, d.ID.Node(), d.Round)
 	if !strings.Contains(page, want) {
 		t.Errorf("the page does not say %q", want)
 	}

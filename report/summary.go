@@ -163,16 +163,16 @@ func reasons(f fidelity.Verdict) string {
 func decisions(sum record.Summary) []string {
 	var lines []string
 	for _, m := range sum.Sidelined {
-		lines = append(lines, fmt.Sprintf("round %d: %s sidelined: %s", m.Round, scenarios.NodeName(m.ID), words.Because(m.Why)))
+		lines = append(lines, fmt.Sprintf("round %d: %s sidelined: %s", m.Round, m.ID.Node(), words.Because(m.Why)))
 	}
 	for _, m := range sum.Rejoined {
-		lines = append(lines, fmt.Sprintf("round %d: %s back in time", m.Round, scenarios.NodeName(m.ID)))
+		lines = append(lines, fmt.Sprintf("round %d: %s back in time", m.Round, m.ID.Node()))
 	}
 	for _, m := range sum.Evicted {
-		lines = append(lines, fmt.Sprintf("round %d: %s evicted (%s): %s", m.Round, scenarios.NodeName(m.ID), m.Reason, words.Because(m.Why)))
+		lines = append(lines, fmt.Sprintf("round %d: %s evicted (%s): %s", m.Round, m.ID.Node(), m.Reason, words.Because(m.Why)))
 	}
 	for _, r := range sum.Returned {
-		line := fmt.Sprintf("round %d: %s a member again, %s after its eviction", r.Round, scenarios.NodeName(r.ID), words.Micros(r.Out))
+		line := fmt.Sprintf("round %d: %s a member again, %s after its eviction", r.Round, r.ID.Node(), words.Micros(r.Out))
 		if r.Incarnation > 0 {
 			line += fmt.Sprintf(", as its process %d", r.Incarnation)
 		}

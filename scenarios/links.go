@@ -61,7 +61,7 @@ func (in LinkInject) String() string {
 	text := string(in.Op)
 	switch {
 	case in.ID != nil:
-		text += " " + NodeName(*in.ID)
+		text += " " + (*in.ID).Node()
 	case in.Between != nil:
 		text += " " + strings.Join(in.Between, "–")
 	default:
@@ -86,12 +86,12 @@ func (in LinkInject) directions() []shaping.Direction {
 func (in LinkInject) faults(s *Scenario, since time.Duration) []shaping.Fault {
 	switch {
 	case in.Op == LinkTrace:
-		return []shaping.Fault{shaping.Paced{Node: NodeName(*in.ID), Down: in.Direction == Down, Now: in.Pace.At(since), Peak: in.Pace.Peak()}}
+		return []shaping.Fault{shaping.Paced{Node: (*in.ID).Node(), Down: in.Direction == Down, Now: in.Pace.At(since), Peak: in.Pace.Peak()}}
 	case in.Op == Refuse && in.ID != nil:
 		var f shaping.Refusal
 		for _, name := range s.Nodes() {
-			if name != NodeName(*in.ID) {
-				f.Pairs = append(f.Pairs, [2]string{NodeName(*in.ID), name})
+			if name != (*in.ID).Node() {
+				f.Pairs = append(f.Pairs, [2]string{(*in.ID).Node(), name})
 			}
 		}
 		return []shaping.Fault{f}
@@ -100,11 +100,11 @@ func (in LinkInject) faults(s *Scenario, since time.Duration) []shaping.Fault {
 	case in.Op == Flap && since%s.RealDuration(*in.Period) >= s.RealDuration(*in.Down):
 		return nil
 	case in.Op == Flap && in.ID != nil:
-		return []shaping.Fault{shaping.Partition{Nodes: []string{NodeName(*in.ID)}}}
+		return []shaping.Fault{shaping.Partition{Nodes: []string{(*in.ID).Node()}}}
 	case in.Op == Flap || in.Op == Cut:
 		return []shaping.Fault{shaping.Cut{Paths: in.directions()}}
 	case in.ID != nil:
-		return []shaping.Fault{shaping.AccessChange{Node: NodeName(*in.ID), Access: in.Access}}
+		return []shaping.Fault{shaping.AccessChange{Node: (*in.ID).Node(), Access: in.Access}}
 	}
 	var all []shaping.Fault
 	for _, d := range in.directions() {
@@ -121,14 +121,14 @@ func (s *Scenario) LinkFaults(at time.Duration) []shaping.Fault {
 	for _, part := range s.partitions(at) {
 		nodes := make([]string, len(part))
 		for i, id := range part {
-			nodes[i] = NodeName(id)
+			nodes[i] = id.Node()
 		}
 		faults = append(faults, shaping.Partition{Nodes: nodes})
 	}
 	for _, id := range s.hanging(at) { // it can still reach the coordinator
 		var paths []shaping.Direction
 		for _, other := range s.Nodes() {
-			if name := NodeName(id); other != name && other != Coordinator {
+			if name := id.Node(); other != name && other != policy.CoordinatorNode {
 				paths = append(paths, shaping.Direction{From: name, To: other}, shaping.Direction{From: other, To: name})
 			}
 		}

@@ -235,17 +235,23 @@ func (s *Scenario) lacks(p policy.Policy, spec string) error {
 	return nil
 }
 
-// lighthouse returns the number of the one that a process of a worker asks.
-func (s *Scenario) lighthouse(id policy.ID, incarnation int) int {
-	w, _ := s.Worker(id)
+// lighthouses are the numbers of the lighthouses that workers ask, by incarnation.
+func (s *Scenario) lighthouses() map[policy.ID][]int {
+	asks := map[policy.ID][]int{}
+	for _, w := range s.Workers {
+		asks[w.ID] = []int{w.Lighthouse}
+	}
 	for _, i := range inTime(s.Injects) {
-		if in := s.Injects[i]; in.Op == Restart && *in.ID == id {
-			if incarnation--; incarnation >= 0 && in.Lighthouse != nil {
-				w.Lighthouse = *in.Lighthouse
+		if in := s.Injects[i]; in.Op == Restart {
+			of := asks[*in.ID]
+			next := of[len(of)-1]
+			if in.Lighthouse != nil {
+				next = *in.Lighthouse
 			}
+			asks[*in.ID] = append(of, next)
 		}
 	}
-	return w.Lighthouse
+	return asks
 }
 
 // Machine returns the configuration of the policy machine under a policy, which
@@ -268,11 +274,11 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		Policy:                 p,
 		Seed:                   s.Seed,
 		Overlap:                s.Exchange().Overlap > 0,
+		Grouping:               s.Grouping(),
 	}
 	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) || slices.ContainsFunc(s.Injects, func(in Inject) bool { return in.Lighthouse != nil }) {
-		cfg.Lighthouse, cfg.Lighthouses = s.lighthouse, maxLighthouses
+		cfg.Lighthouses, cfg.Asks = maxLighthouses, s.lighthouses()
 	}
-	s.Regions().Configure(&cfg)
 	if _, err := policy.NewCoordinator(cfg); err != nil {
 		return cfg, &Error{File: s.Name, Field: "policy", Problem: err.Error()}
 	}

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"testbed/allreduce/reduction"
@@ -228,16 +227,10 @@ func (s *Scenario) Worker(id policy.ID) (Worker, bool) {
 	return s.Workers[i], true
 }
 
-// Coordinator is the name of the coordinator's node.
-const Coordinator = "coordinator"
-
-// NodeName returns the name of a worker's node.
-func NodeName(id policy.ID) string { return "w" + strconv.Itoa(int(id)) }
-
 // Nodes returns the names of all nodes: the coordinator, the workers, and the
 // store where there are uploads.
 func (s *Scenario) Nodes() []string {
-	nodes := append([]string{Coordinator}, s.WorkerNodes()...)
+	nodes := append([]string{policy.CoordinatorNode}, s.WorkerNodes()...)
 	if s.Real.Upload.Every > 0 {
 		nodes = append(nodes, train.StoreNode)
 	}
@@ -247,7 +240,7 @@ func (s *Scenario) Nodes() []string {
 // WorkerNodes returns the names of the workers' nodes.
 func (s *Scenario) WorkerNodes() (nodes []string) {
 	for _, w := range s.Workers {
-		nodes = append(nodes, NodeName(w.ID))
+		nodes = append(nodes, w.ID.Node())
 	}
 	return nodes
 }
@@ -260,7 +253,7 @@ func (s *Scenario) Groups(workers []policy.ID) []int {
 	names := slices.Sorted(maps.Keys(s.Real.Links.Groups))
 	groups := make([]int, len(workers))
 	for k, id := range workers {
-		groups[k] = slices.Index(names, of[slices.Index(nodes, NodeName(id))])
+		groups[k] = slices.Index(names, of[slices.Index(nodes, id.Node())])
 	}
 	return groups
 }

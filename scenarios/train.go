@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/train"
 	"testbed/train/task"
 )
@@ -54,8 +54,8 @@ func (s *Scenario) Exchange() *train.Exchange {
 	return s.Train.Exchange(s.InnerSteps, s.Real.Parameters)
 }
 
-// Regions says who reduces with whom in which round; nil: all do in each.
-func (s *Scenario) Regions() *regions.Rule {
+// Grouping says who reduces with whom in which round; nil: all do in each.
+func (s *Scenario) Grouping() *policy.Grouping {
 	if !s.Train.Apart() {
 		return nil
 	}

@@ -142,7 +142,7 @@ func TestRegions(t *testing.T) {
 		}
 		if c.links != "" && c.want == "" {
 			s := parse(t, text)
-			if r := s.Regions(); r.Len() != 2 || r.Of(0) != 0 || r.Of(1) != 1 {
+			if r := s.Grouping(); r.Len() != 2 || r.Of(0) != 0 || r.Of(1) != 1 {
 				t.Errorf("%q: %+v", text, r)
 			}
 			continue
@@ -169,10 +169,10 @@ func TestRegions(t *testing.T) {
 // the stand-in trains.
 func TestReplicaGroups(t *testing.T) {
 	s := parse(t, valid+"train: {group_world_size: 2}\n")
-	if r := s.Regions(); r.Len() != 2 || r.Of(1) != 1 || !slices.Equal(r.Group(1), []policy.ID{0, 1}) || s.Exchange().Fragments[0].Len != s.Real.Parameters/2 {
+	if r := s.Grouping(); r.Len() != 2 || r.Of(1) != 1 || !slices.Equal(r.Group(1), []policy.ID{0, 1}) || s.Exchange().Fragments[0].Len != s.Real.Parameters/2 {
 		t.Errorf("%+v, %+v", r, s.Exchange())
 	}
-	if cfg, err := s.Machine("torchft"); err != nil || cfg.Region != nil || len(cfg.Group(0)) != 2 {
+	if cfg, err := s.Machine("torchft"); err != nil || cfg.Grouping.Regional() || len(cfg.Grouping.Group(0)) != 2 {
 		t.Errorf("%v, %+v", err, cfg)
 	}
 	if _, err := s.Machine("baseline"); err == nil || !strings.Contains(err.Error(), "train.group_world_size: is 2, and workers share no fate under baseline; remove it, or choose torchft") {

@@ -349,7 +349,7 @@ func (p *parser) validateLinks(s *Scenario) error {
 	}
 	if s.Real.AllReduce.Algorithm == allreduce.Hierarchical.String() {
 		if k := slices.Index(s.Groups(s.ids()), -1); k >= 0 {
-			return p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", NodeName(s.Workers[k].ID)))
+			return p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", s.Workers[k].ID.Node()))
 		}
 	}
 	if _, err := plan.Dilated(s.Slowdown()); err != nil {

@@ -17,7 +17,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -64,7 +64,7 @@ type simulator struct {
 	machine  policy.Coordinator
 	exchange func(round int) policy.Time // what a reduction takes on the network of churn
 	overlap  int                         // of rounds, in inner steps
-	rule     *regions.Rule
+	rule     *policy.Grouping
 	heap     Heap
 	links    *world // nil: the network is churn's
 	now      policy.Time
@@ -117,13 +117,13 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, note func(record.Eve
 	binary.LittleEndian.PutUint64(key[:], s.Seed)
 	rng := rand.New(rand.NewChaCha8(key))
 	sim := &simulator{
-		scenario: s, machine: machine, exchange: Exchanges(s), overlap: s.Exchange().Overlap, rule: s.Regions(),
+		scenario: s, machine: machine, exchange: Exchanges(s), overlap: s.Exchange().Overlap, rule: s.Grouping(),
 		index:  make(map[policy.ID]int, len(s.Workers)),
 		record: note, sum: record.NewSummarizer(s),
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
 	}
 	for i, w := range s.Workers {
-		sim.workers = append(sim.workers, workerState{spec: w, name: scenarios.NodeName(w.ID), factor: 1, draw: s.Sampler(w, 0, rng)})
+		sim.workers = append(sim.workers, workerState{spec: w, name: w.ID.Node(), factor: 1, draw: s.Sampler(w, 0, rng)})
 		sim.index[w.ID] = i
 		sim.heap.Push(w.JoinAt, joins, i, 0)
 	}

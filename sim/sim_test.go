@@ -216,7 +216,7 @@ func TestRingOrderByRates(t *testing.T) {
 		all.Order, all.Entropy = order, "off"
 		s.Real.Parameters = 4_000_000 // beside whose transfer delays are short
 		for i := range workers {
-			from, to := scenarios.NodeName(policy.ID(i)), scenarios.NodeName(policy.ID((i+1)%workers))
+			from, to := policy.ID(i).Node(), policy.ID((i+1)%workers).Node()
 			s.Real.Links.Pairs = append(s.Real.Links.Pairs, shaping.Pair{From: from, To: to, Path: shaping.Path{Rate: &slow}})
 			if order == reduction.OrderGivenRates {
 				all.Rates = append(all.Rates, slices.Repeat([]shaping.Rate{fast}, workers))

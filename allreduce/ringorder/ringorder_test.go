@@ -143,7 +143,7 @@ func TestPlanned(t *testing.T) {
 			continue
 		}
 		for k, id := range r.Order {
-			hop := scenarios.NodeName(id) + scenarios.NodeName(r.Order[(k+1)%4])
+			hop := id.Node() + r.Order[(k+1)%4].Node()
 			if strings.Contains(want.avoids, hop) {
 				t.Errorf("%s: the ring %v goes %s", order, r.Order, hop)
 			}

@@ -75,7 +75,7 @@ func checkLesson(t *testing.T, file, dir string) {
 	}
 	apart := 0 // rounds that lead to no one model
 	for round := range s.TargetOuterSteps {
-		if !s.Regions().Global(round + 1) {
+		if !s.Grouping().Global(round + 1) {
 			apart++
 		}
 	}

@@ -45,7 +45,7 @@ type victim struct {
 func on(typ record.Type, round int, part float64) func(*tour, *victim, emulation.Progress) (time.Duration, bool) {
 	return func(r *tour, v *victim, p emulation.Progress) (time.Duration, bool) {
 		e := p.Event
-		if e == nil || e.Type != typ || e.Round != round || e.Node != "" && e.Node != scenarios.NodeName(v.id) {
+		if e == nil || e.Type != typ || e.Round != round || e.Node != "" && e.Node != v.id.Node() {
 			return 0, false
 		}
 		return time.Duration(part * float64(r.reduce)), true
@@ -56,7 +56,7 @@ func on(typ record.Type, round int, part float64) func(*tour, *victim, emulation
 func onFetch(joiner policy.ID, donor bool) func(*tour, *victim, emulation.Progress) (time.Duration, bool) {
 	return func(_ *tour, v *victim, p emulation.Progress) (time.Duration, bool) {
 		e := p.Event
-		if e == nil || e.Type != record.FetchStart || e.Node != scenarios.NodeName(joiner) {
+		if e == nil || e.Type != record.FetchStart || e.Node != joiner.Node() {
 			return 0, false
 		}
 		if donor {
@@ -206,7 +206,7 @@ func (r *tour) play(t *testing.T, op scenarios.Op) (wrong error) {
 	bound := window + window/2
 	lost := map[policy.ID]bool{}
 	has := func(typ record.Type, id policy.ID) bool {
-		return slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == typ && e.Node == scenarios.NodeName(id) })
+		return slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == typ && e.Node == id.Node() })
 	}
 	for _, v := range r.victims {
 		if !v.done {

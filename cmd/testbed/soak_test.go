@@ -185,7 +185,7 @@ func TestSoak(t *testing.T) {
 		},
 	})
 	if err != nil {
-		logs, _ := os.ReadFile(filepath.Join(dir, record.LogsDir, scenarios.Coordinator+".log"))
+		logs, _ := os.ReadFile(filepath.Join(dir, record.LogsDir, policy.CoordinatorNode+".log"))
 		t.Fatalf("%v\n%s", err, logs[max(0, len(logs)-4000):])
 	}
 	causes := map[policy.Rule]int{}

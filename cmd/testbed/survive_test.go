@@ -15,6 +15,7 @@ import (
 
 	"testbed/emulation"
 	"testbed/emulation/network"
+	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
 )
@@ -134,7 +135,7 @@ func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 // killCoordinator kills the process that writes the coordinator's log.
 func killCoordinator(t *testing.T, dir string) {
 	t.Helper()
-	log, err := os.Stat(filepath.Join(dir, record.LogsDir, scenarios.Coordinator+".log"))
+	log, err := os.Stat(filepath.Join(dir, record.LogsDir, policy.CoordinatorNode+".log"))
 	if err != nil {
 		t.Error(err)
 		return

@@ -68,7 +68,7 @@ func TestScenario(t *testing.T) {
 	if l := got.Links; l.Scenario != "three_regions" || l.SlowestRate != 100e6 || l.Rate != 0 || got.Settings.Workers != n || len(got.Settings.GroupOf) != n || got.Settings.Groups != 3 {
 		t.Errorf("%+v", got)
 	}
-	if len(got.Plan.Nodes) != n+1 || len(got.Nodes) != n || got.Nodes[0] != scenarios.NodeName(o.Scenario.Workers[0].ID) || len(got.Ordered.Ring) != n {
+	if len(got.Plan.Nodes) != n+1 || len(got.Nodes) != n || got.Nodes[0] != o.Scenario.Workers[0].ID.Node() || len(got.Ordered.Ring) != n {
 		t.Errorf("%+v", got)
 	}
 	if o.Scenario, err = scenarios.Load("homogeneous"); err != nil { // it has no groups

@@ -95,7 +95,7 @@ func ringOrder(s *scenarios.Scenario, plan *shaping.Plan) (nodes []int, err erro
 		slices.Sort(ids)
 	}
 	for _, id := range ids {
-		nodes = append(nodes, plan.Index(scenarios.NodeName(id)))
+		nodes = append(nodes, plan.Index(id.Node()))
 	}
 	return nodes, nil
 }

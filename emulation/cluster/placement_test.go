@@ -14,6 +14,7 @@ import (
 	"testbed/allreduce/reduction"
 	"testbed/emulation/cluster"
 	"testbed/internal/randscenario"
+	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -97,7 +98,7 @@ func TestChoose(t *testing.T) {
 		}
 		sizes := make([]int, n)
 		for i, node := range plan.Nodes {
-			if node.Name != scenarios.Coordinator {
+			if node.Name != policy.CoordinatorNode {
 				sizes[of[i]]++
 			} else if of[i] != 0 {
 				t.Fatal("the coordinator is not at the leader")

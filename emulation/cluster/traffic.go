@@ -41,13 +41,13 @@ func RoundKinds(s *scenarios.Scenario, plan *shaping.Plan) ([]RoundKind, error) 
 	t := traffic{s: s, plan: slow, ways: &ways, index: map[policy.ID]int{}}
 	var all []policy.ID
 	for _, w := range s.Workers {
-		t.index[w.ID] = plan.Index(scenarios.NodeName(w.ID))
+		t.index[w.ID] = plan.Index(w.ID.Node())
 		all = append(all, w.ID)
 	}
 	slices.Sort(all)
 	flows, err := t.reduction(all)
 	kinds := []RoundKind{{flows, 1}}
-	if rule := s.Regions(); err == nil && rule != nil && s.Train.Regions.Every > 1 {
+	if rule := s.Grouping(); err == nil && rule != nil && s.Train.Regions.Every > 1 {
 		kinds[0].Often = 1 / float64(s.Train.Regions.Every)
 		regional := RoundKind{Often: 1 - kinds[0].Often}
 		for _, ring := range rule.Deal(all) {

@@ -10,6 +10,7 @@ import (
 	"testbed/allreduce/reduction"
 	"testbed/allreduce/ringorder"
 	"testbed/emulation/network"
+	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
@@ -68,7 +69,7 @@ func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringo
 	w := ringorder.Planned(of, plan)
 	index := map[int]int{} // of a worker, by its node's index in the plan
 	for k, id := range w.Workers {
-		index[plan.Index(scenarios.NodeName(id))] = k
+		index[plan.Index(id.Node())] = k
 	}
 	for _, f := range found {
 		from, isWorker := index[f.Pair.From]
@@ -131,17 +132,17 @@ const likelySilent = 1e-4
 // pairs are those that a run depends on.
 func pairs(plan *shaping.Plan, of *scenarios.Scenario) []probe.Pair {
 	var pairs []probe.Pair
-	coordinator, workers := plan.Index(scenarios.Coordinator), of.Workers
+	coordinator, workers := plan.Index(policy.CoordinatorNode), of.Workers
 	for k, w := range workers {
-		here := plan.Index(scenarios.NodeName(w.ID))
+		here := plan.Index(w.ID.Node())
 		pairs = append(pairs, probe.Pair{From: here, To: coordinator})
 		if of.Real.AllReduce.Order == reduction.OrderMeasured {
 			for _, other := range workers[k+1:] {
-				pairs = append(pairs, probe.Pair{From: here, To: plan.Index(scenarios.NodeName(other.ID))})
+				pairs = append(pairs, probe.Pair{From: here, To: plan.Index(other.ID.Node())})
 			}
 			continue
 		}
-		next := plan.Index(scenarios.NodeName(workers[(k+1)%len(workers)].ID))
+		next := plan.Index(workers[(k+1)%len(workers)].ID.Node())
 		if next != here && (len(workers) > 2 || k == 0) { // two have one link between them
 			pairs = append(pairs, probe.Pair{From: here, To: next})
 		}
@@ -157,7 +158,7 @@ func ratedPairs(plan *shaping.Plan, of *scenarios.Scenario) (pairs []probe.Pair)
 	for _, a := range of.Workers {
 		for _, b := range of.Workers {
 			if a.ID != b.ID {
-				pairs = append(pairs, probe.Pair{From: plan.Index(scenarios.NodeName(a.ID)), To: plan.Index(scenarios.NodeName(b.ID))})
+				pairs = append(pairs, probe.Pair{From: plan.Index(a.ID.Node()), To: plan.Index(b.ID.Node())})
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"testbed/allreduce/reduction"
+	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
@@ -38,7 +39,7 @@ func TestPairsThatARunDependsOn(t *testing.T) {
 		for _, p := range pairs(plan, s) {
 			names = append(names, plan.Nodes[p.From].Name+">"+plan.Nodes[p.To].Name)
 		}
-		return strings.ReplaceAll(strings.Join(names, " "), scenarios.Coordinator, "c")
+		return strings.ReplaceAll(strings.Join(names, " "), policy.CoordinatorNode, "c")
 	}
 	s, plan := scenario(t, reduction.OrderPlanned)
 	if len(s.Workers) != 4 {
@@ -72,7 +73,7 @@ func TestWays(t *testing.T) {
 	pair := func(from, to string) probe.Pair { return probe.Pair{From: plan.Index(from), To: plan.Index(to)} }
 	flow := func(measured float64) probe.Flow { return probe.Flow{Planned: 200e6, Measured: measured, Frames: 100} }
 	found := []probe.Found{
-		{Pair: pair("w0", scenarios.Coordinator), RTTs: []time.Duration{ms}},
+		{Pair: pair("w0", policy.CoordinatorNode), RTTs: []time.Duration{ms}},
 		{Pair: pair("w0", "w1"), RTTs: []time.Duration{8 * ms}, Rate: flow(199e6)},
 		{Pair: pair("w1", "w0"), Rate: flow(60e6)},
 		{Pair: pair("w2", "w3"), Rate: flow(0)},

@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"testbed/allreduce/entropy"
 	"testbed/policy"
@@ -137,7 +135,7 @@ func Fits(s *scenarios.Scenario) error {
 		return because("overlap with inner steps (train.outer.overlap)")
 	case s.Train.Ranks() > 1:
 		return because("are those of ranks (train.group_world_size)")
-	case s.Regions() != nil:
+	case s.Grouping() != nil:
 		return because("are those of regions (train.regions)")
 	case s.Real.Upload.Every > 0 && !s.Real.Upload.Yields:
 		return because("share links with uploads (real.upload)")
@@ -263,7 +261,7 @@ type observer struct {
 func (w *observer) disturb(e record.Event) {
 	names := []string{e.Node}
 	for _, id := range e.IDs {
-		names = append(names, scenarios.NodeName(id))
+		names = append(names, id.Node())
 	}
 	w.disturbed = leftCut
 	switch e.Type {
@@ -335,7 +333,7 @@ func (w *observer) event(e record.Event) error {
 		_, again := w.joined[e.Node]
 		w.joined[e.Node] = e.T
 		delete(w.crashed, e.Node)
-		if spec, ok := r.Scenario.Worker(number(e.Node)); ok && !again && spec.JoinAt > r.Scenario.FirstJoin() && e.Incarnation == 0 && w.leftOut(e.Round) == "" {
+		if spec, ok := r.Scenario.Worker(worker(e.Node)); ok && !again && spec.JoinAt > r.Scenario.FirstJoin() && e.Incarnation == 0 && w.leftOut(e.Round) == "" {
 			w.o.Hellos = append(w.o.Hellos, Observation{Run: r.Name, Round: e.Round,
 				Measured: r.seconds(e.T - spec.JoinAt), Links: w.times.Hello(spec.ID).Seconds()})
 		}
@@ -353,7 +351,7 @@ func (w *observer) event(e record.Event) error {
 		clear(w.busy)
 		clear(w.lagging)
 		for _, id := range e.Participants {
-			w.known[scenarios.NodeName(id)] = e.Round
+			w.known[id.Node()] = e.Round
 		}
 	case record.FetchStart:
 		w.fetching[e.Node] = e
@@ -368,7 +366,7 @@ func (w *observer) event(e record.Event) error {
 // round if the worker took part in the one before: others fetched, or were at
 // the steps of an earlier round.
 func (w *observer) arrived(e record.Event) {
-	id := number(e.Node)
+	id := worker(e.Node)
 	began := w.before == nil || slices.Contains(w.before, id) && !slices.Contains(w.zero, id)
 	if e.Late || e.Round == 0 || w.leftOut(e.Round) != "" || w.lagging[e.Node] || !began {
 		return
@@ -382,7 +380,7 @@ func (w *observer) arrived(e record.Event) {
 // that are not slow.
 func (w *observer) step(e record.Event) {
 	w.busy[e.Node] += e.Duration
-	spec, ok := w.run.Scenario.Worker(number(e.Node))
+	spec, ok := w.run.Scenario.Worker(worker(e.Node))
 	if !ok || e.T-e.Duration < w.odd[e.Node] || !w.run.valid(e.Round) {
 		return
 	}
@@ -447,7 +445,7 @@ func (w *observer) fetched(e record.Event) {
 	if w.leftOut(e.Round) != "" {
 		return
 	}
-	id, donor := number(e.Node), number(start.From)
+	id, donor := worker(e.Node), worker(start.From)
 	outcomes := 0 // the whole state
 	if start.Reason.Rule == policy.RuleResync {
 		outcomes = start.Round - 1 - known
@@ -490,8 +488,8 @@ func detection(r *Run) (float64, error) {
 	return r.seconds(evict - crash), err
 }
 
-// number is a worker's ID.
-func number(node string) policy.ID {
-	id, _ := strconv.Atoi(strings.TrimPrefix(node, "w")) // written by record
-	return policy.ID(id)
+// worker is the one whose node has a name that record has written.
+func worker(node string) policy.ID {
+	id, _ := policy.ParseNode(node)
+	return id
 }

@@ -32,9 +32,9 @@ func written(t *testing.T, disturb map[int][]record.Event) (r *Run, reduction po
 		}
 		for _, id := range all {
 			for k := range 2 {
-				add(record.Event{T: now + oneWay + message + policy.Time(k+1)*step, Type: record.Step, Node: scenarios.NodeName(id), Round: round, Step: k + 1, Duration: step})
+				add(record.Event{T: now + oneWay + message + policy.Time(k+1)*step, Type: record.Step, Node: id.Node(), Round: round, Step: k + 1, Duration: step})
 			}
-			add(record.Event{T: now + 2*(oneWay+message) + 2*step, Type: record.Arrive, Node: scenarios.NodeName(id), Round: round})
+			add(record.Event{T: now + 2*(oneWay+message) + 2*step, Type: record.Arrive, Node: id.Node(), Round: round})
 		}
 		now += 2*(oneWay+message) + 2*step
 		add(record.Event{T: now, Type: record.ReduceStart, Round: round, Epoch: policy.Epoch(round), Participants: all})

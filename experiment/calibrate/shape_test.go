@@ -52,7 +52,7 @@ func madeUp(t *testing.T, rng *rand.Rand, name string, rounds int, draw func(u, 
 					d *= 2 * 1.3
 				}
 				at += policy.Time(d)
-				r.Events = append(r.Events, record.Event{T: at, Type: record.Step, Node: scenarios.NodeName(id), Round: round + 1, Step: step + 1, Duration: policy.Time(d)})
+				r.Events = append(r.Events, record.Event{T: at, Type: record.Step, Node: id.Node(), Round: round + 1, Step: step + 1, Duration: policy.Time(d)})
 			}
 		}
 		now += 100_000

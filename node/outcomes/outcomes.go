@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/record"
 )
 
@@ -30,7 +30,7 @@ type Stepped struct {
 
 // Book is that of a run.
 type Book struct {
-	rule    *regions.Rule
+	rule    *policy.Grouping
 	loses   bool                                   // states come with their losses
 	running map[policy.Epoch]map[policy.ID]Reduced // reductions under way, by epoch
 	steps   []step                                 // whose states are not all there, in their order
@@ -46,7 +46,7 @@ type step struct {
 
 // New returns an empty book of a run with these regions. Unless loses is set, the
 // losses of states are told by others, later.
-func New(rule *regions.Rule, loses bool) *Book {
+func New(rule *policy.Grouping, loses bool) *Book {
 	return &Book{rule: rule, loses: loses, running: map[policy.Epoch]map[policy.ID]Reduced{}}
 }
 

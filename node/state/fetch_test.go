@@ -47,7 +47,7 @@ func newLab(t *testing.T, parameters int, busy func() bool, donors int) *lab {
 	}
 	for i := range donors {
 		m := trained(t, parameters, 6)
-		e, peer := listen(scenarios.NodeName(policy.ID(i+1)), m)
+		e, peer := listen(policy.ID(i+1).Node(), m)
 		go e.Serve(ctx)
 		l.donors, l.hash = append(l.donors, peer), m.Hash()
 	}

@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"testbed/allreduce/codec"
-	"testbed/policy/regions"
+	"testbed/policy"
 	"testbed/policy/worker"
 	"testbed/train"
 )
@@ -44,7 +44,7 @@ type Outer struct {
 	parameters int // how many
 	optimiser  train.Outer
 	fragments  train.Fragments
-	rule       *regions.Rule
+	rule       *policy.Grouping
 
 	mu       sync.RWMutex
 	now      Snapshot // its vectors are written in place
@@ -57,7 +57,7 @@ type Outer struct {
 
 // NewOuter returns an outer state of version 0. It takes the parameters over. rule
 // says which outer steps are those of a region.
-func NewOuter(parameters []float32, optimiser train.Outer, fragments train.Fragments, rule *regions.Rule) *Outer {
+func NewOuter(parameters []float32, optimiser train.Outer, fragments train.Fragments, rule *policy.Grouping) *Outer {
 	n := len(parameters)
 	return &Outer{
 		parameters: n, optimiser: optimiser, fragments: fragments, rule: rule,

@@ -7,14 +7,14 @@ import (
 
 	"testbed/internal/memnet"
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/scenarios"
 )
 
 // inRegions gives outer states the rule that every third step is one of all.
 func inRegions(all ...*Outer) {
 	for _, o := range all {
-		o.rule = regions.New(3, map[string][]policy.ID{"eu": {0, 1}, "us": {2}})
+		o.rule = policy.NewRegions(3, map[string][]policy.ID{"eu": {0, 1}, "us": {2}})
 	}
 }
 
@@ -75,7 +75,7 @@ func TestFetchInRegions(t *testing.T) {
 			var ends []*Endpoint
 			var donor Peer
 			for i, m := range []*Outer{c.from, c.to} {
-				name := scenarios.NodeName(policy.ID(i))
+				name := policy.ID(i).Node()
 				conn := net.Listen(name)
 				e, err := Listen(Config{Conn: conn, TLS: memnet.TLS(t, name), Outer: m, PacketSize: memnet.PacketSize, Log: slog.New(slog.DiscardHandler)})
 				if err != nil {

@@ -63,10 +63,10 @@ func (m *Machine) livesOf(first policy.ID) *lives {
 
 // group returns the workers of a worker's replica group, by their ranks.
 func (m *Machine) group(id policy.ID) []policy.ID {
-	if m.cfg.Group == nil {
-		return []policy.ID{id}
+	if group := m.cfg.Grouping.Group(id); group != nil {
+		return group
 	}
-	return m.cfg.Group(id)
+	return []policy.ID{id}
 }
 
 // New returns a machine in which nobody has joined yet.
@@ -74,7 +74,7 @@ func New(cfg policy.Config, p Policy) (*Machine, error) {
 	if cfg.HeartbeatPeriod < 1 || cfg.HeartbeatMissThreshold < 1 || cfg.TargetOuterSteps < 1 {
 		return nil, errors.New("torchft: heartbeat period, miss threshold and number of outer steps must be at least 1")
 	}
-	if cfg.Region != nil {
+	if cfg.Grouping.Regional() {
 		return nil, errors.New("torchft: it has one outer state for all, and train.regions one for each region; choose another policy, or take train.regions out")
 	}
 	if err := p.Validate(); err != nil {
@@ -103,9 +103,6 @@ func (m *Machine) newHouses() error {
 
 // houseOf returns the lighthouse that a process of a worker asks.
 func (m *Machine) houseOf(id policy.ID, incarnation int) *house {
-	if m.cfg.Lighthouse == nil {
-		return m.houses[0]
-	}
 	return m.houses[m.cfg.Lighthouse(id, incarnation)]
 }
 

@@ -33,7 +33,7 @@ func newStory(t *testing.T, workers int, p torchft.Policy) *story {
 // emptyStory begins with nobody in the groups of so many ranks.
 func emptyStory(t *testing.T, ranks int, p torchft.Policy) *story {
 	t.Helper()
-	m, err := torchft.New(policy.Config{HeartbeatPeriod: 1000, HeartbeatMissThreshold: 5, TargetOuterSteps: 4, Group: groups(ranks)}, p)
+	m, err := torchft.New(policy.Config{HeartbeatPeriod: 1000, HeartbeatMissThreshold: 5, TargetOuterSteps: 4, Grouping: grouping(ranks)}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -509,7 +509,7 @@ func TestBadParameters(t *testing.T) {
 			t.Errorf("%+v is taken", p)
 		}
 	}
-	cfg.Region = func(policy.ID) int { return 0 }
+	cfg.Grouping = policy.NewRegions(2, map[string][]policy.ID{"east": {0}})
 	if _, err := torchft.New(cfg, torchft.Policy{MinReplicas: 1}); err == nil {
 		t.Error("regions are taken")
 	}

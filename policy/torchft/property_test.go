@@ -54,10 +54,15 @@ var nothing = held{steps: -1}
 func newJob(n, ranks, lighthouses int, p torchft.Policy) *job {
 	cfg := policy.Config{HeartbeatPeriod: 100, HeartbeatMissThreshold: 5, TargetOuterSteps: 30, Lighthouses: lighthouses}
 	if lighthouses > 1 {
-		cfg.Lighthouse = func(id policy.ID, incarnation int) int { return (int(id) + incarnation) % lighthouses } // it may change with a process
+		cfg.Asks = map[policy.ID][]int{} // it may change with a process
+		for id := range policy.ID(n * ranks) {
+			for incarnation := range 1000 {
+				cfg.Asks[id] = append(cfg.Asks[id], (int(id)+incarnation)%lighthouses)
+			}
+		}
 	}
 	if ranks > 1 {
-		cfg.Group = groups(ranks)
+		cfg.Grouping = grouping(ranks)
 	}
 	m, err := torchft.New(cfg, p)
 	if err != nil {
@@ -73,15 +78,24 @@ func newJob(n, ranks, lighthouses int, p torchft.Policy) *job {
 	return j
 }
 
-// groups are the replica groups of so many ranks each.
-func groups(ranks int) func(policy.ID) []policy.ID {
-	return func(id policy.ID) (of []policy.ID) {
-		first := int(id) / ranks * ranks
-		for k := range ranks {
-			of = append(of, policy.ID(first+k))
-		}
-		return of
+// grouping has replica groups of so many ranks each.
+func grouping(ranks int) *policy.Grouping {
+	if ranks == 1 {
+		return nil
 	}
+	var workers []policy.ID
+	for id := range 100 * ranks {
+		workers = append(workers, policy.ID(id))
+	}
+	return policy.NewReplicaGroups(workers, ranks)
+}
+
+// group has the workers of a replica group.
+func (j *job) group(n int) (of []policy.ID) {
+	for k := range j.ranks {
+		of = append(of, policy.ID(n*j.ranks+k))
+	}
+	return of
 }
 
 // whole returns how many groups a list of workers, which are in order, has, and
@@ -231,7 +245,7 @@ func (j *job) commit(a *policy.OuterStep) {
 	for _, epoch := range j.commits[a.Round] {
 		holders := 0
 		for group := range j.n {
-			if !slices.ContainsFunc(groups(j.ranks)(policy.ID(group*j.ranks)), func(id policy.ID) bool { return !j.led(held{a.Round, epoch}, j.holds[id]) }) {
+			if !slices.ContainsFunc(j.group(group), func(id policy.ID) bool { return !j.led(held{a.Round, epoch}, j.holds[id]) }) {
 				holders++
 			}
 		}

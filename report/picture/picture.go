@@ -13,7 +13,6 @@ import (
 	"testbed/record"
 	"testbed/report/runs"
 	"testbed/report/timeline"
-	"testbed/scenarios"
 )
 
 // Sizes, in pixels.
@@ -160,7 +159,7 @@ func (p *panel) outcomes(events []record.Event) {
 	labelled := 0.0 // up to where
 	for _, e := range events {
 		for _, id := range e.Participants {
-			x, y := p.x(e.T), p.y(scenarios.NodeName(id))+lane/2
+			x, y := p.x(e.T), p.y(id.Node())+lane/2
 			switch e.Type {
 			case record.OuterStep:
 				fmt.Fprintf(p.out, `<circle class="took" cx="%.1f" cy="%d" r="4"><title>outer step %d</title></circle>`, x, y, e.Round)

@@ -51,12 +51,12 @@ func Links(s *scenarios.Scenario, events []record.Event) ([]Link, error) {
 		}
 	}
 	for _, e := range events {
-		k := slices.IndexFunc(rings[e.Epoch], func(id policy.ID) bool { return scenarios.NodeName(id) == e.Node })
+		k := slices.IndexFunc(rings[e.Epoch], func(id policy.ID) bool { return id.Node() == e.Node })
 		if e.Type != record.Reduced || k < 0 {
 			continue
 		}
 		id := rings[e.Epoch][k]
-		ring := s.Regions().Ring(e.Round, rings[e.Epoch], id)
+		ring := s.Grouping().Ring(e.Round, rings[e.Epoch], id)
 		if len(ring) < 2 {
 			continue
 		}

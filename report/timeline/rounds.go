@@ -8,7 +8,6 @@ import (
 	"testbed/record"
 	"testbed/report/runs"
 	"testbed/report/words"
-	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
 
@@ -132,7 +131,7 @@ func Rounds(run *runs.Run) []Round {
 func names(ids []policy.ID) []string {
 	list := []string{}
 	for _, id := range ids {
-		list = append(list, scenarios.NodeName(id))
+		list = append(list, id.Node())
 	}
 	return list
 }
@@ -164,7 +163,7 @@ func Workers(run *runs.Run, t Timeline) []Worker {
 		}
 	}
 	each := func(id policy.ID, do func(*Worker)) {
-		if k, ok := at[scenarios.NodeName(id)]; ok {
+		if k, ok := at[id.Node()]; ok {
 			do(&list[k])
 		}
 	}

@@ -124,7 +124,7 @@ func New(s *scenarios.Scenario, events []record.Event) Timeline {
 		reduced: map[policy.Epoch]map[string]record.Event{},
 	}
 	for _, w := range s.Workers {
-		name := scenarios.NodeName(w.ID)
+		name := w.ID.Node()
 		t.out.Nodes = append(t.out.Nodes, name)
 		t.workers[name] = &doing{}
 	}
@@ -240,22 +240,22 @@ func (t *timeliner) add(e record.Event) {
 		t.reduceStart(e)
 	case record.ReduceAbort, record.ReduceDone:
 		for _, id := range e.Participants {
-			w := t.workers[scenarios.NodeName(id)]
+			w := t.workers[id.Node()]
 			if w == nil || w.what != AllReduce || w.epoch != e.Epoch {
 				continue
 			}
 			if e.Type == record.ReduceAbort {
 				w.note = "aborted"
 			}
-			t.enter(scenarios.NodeName(id), e.T, Waiting, e.Round)
+			t.enter(id.Node(), e.T, Waiting, e.Round)
 		}
 	case record.OuterStep:
 		t.reducing = false
 		maps.DeleteFunc(t.learners, func(name string, _ bool) bool {
-			return t.scenario.Policy.Join != policy.JoinBlocking || slices.ContainsFunc(e.Participants, func(id policy.ID) bool { return scenarios.NodeName(id) == name })
+			return t.scenario.Policy.Join != policy.JoinBlocking || slices.ContainsFunc(e.Participants, func(id policy.ID) bool { return id.Node() == name })
 		})
 		for _, id := range e.Participants {
-			t.enter(scenarios.NodeName(id), e.T, innerSteps, e.Round+1)
+			t.enter(id.Node(), e.T, innerSteps, e.Round+1)
 		}
 	case record.FetchStart:
 		t.enter(e.Node, e.T, Fetch, e.Round)
@@ -312,11 +312,11 @@ func (t *timeliner) stand(e record.Event) {
 		t.stop(is(Paused), e.T)
 	case record.Partition:
 		for _, id := range e.IDs {
-			t.start(stance{node: scenarios.NodeName(id), kind: CutOff}, e, "")
+			t.start(stance{node: id.Node(), kind: CutOff}, e, "")
 		}
 	case record.Heal:
 		for _, name := range t.out.Nodes {
-			if len(e.IDs) == 0 || slices.ContainsFunc(e.IDs, func(id policy.ID) bool { return scenarios.NodeName(id) == name }) {
+			if len(e.IDs) == 0 || slices.ContainsFunc(e.IDs, func(id policy.ID) bool { return id.Node() == name }) {
 				t.stop(stance{node: name, kind: CutOff}, e.T)
 			}
 		}
@@ -346,7 +346,7 @@ func (t *timeliner) step(e record.Event) {
 
 func (t *timeliner) reduceStart(e record.Event) {
 	for _, id := range e.Participants {
-		name := scenarios.NodeName(id)
+		name := id.Node()
 		w := t.workers[name]
 		if w == nil {
 			continue
@@ -357,7 +357,7 @@ func (t *timeliner) reduceStart(e record.Event) {
 			w.epoch = e.Epoch
 			continue
 		}
-		to := receiver(t.scenario, t.scenario.Regions().Ring(e.Round, e.Participants, id), id)
+		to := receiver(t.scenario, t.scenario.Grouping().Ring(e.Round, e.Participants, id), id)
 		t.enter(name, r.T-r.Duration, ReduceScatter, e.Round)
 		w.note = "to " + to
 		t.enter(name, r.T-r.Duration+r.ReduceScatter, AllGather, e.Round)
@@ -374,7 +374,7 @@ func receiver(s *scenarios.Scenario, ring []policy.ID, id policy.ID) string {
 	if s.Real.AllReduce.Algorithm == allreduce.Direct.String() {
 		return everybody
 	}
-	return scenarios.NodeName(ring[(slices.Index(ring, id)+1)%len(ring)])
+	return ring[(slices.Index(ring, id)+1)%len(ring)].Node()
 }
 
 // markText puts an event that a picture marks into words; "" for all others.

@@ -13,7 +13,6 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/report/runs"
-	"testbed/scenarios"
 )
 
 // traceEvent is an event of the Trace Event Format, the JSON that Chrome's
@@ -98,7 +97,7 @@ func WriteTrace(out io.Writer, rec *runs.Record) error {
 	line := New(rec.Scenario, run.Events)
 	line.Group(run.Hosts)
 	process := map[string]int{}
-	t.process(coordinatorProcess, scenarios.Coordinator, run.Hosts)
+	t.process(coordinatorProcess, policy.CoordinatorNode, run.Hosts)
 	t.name(coordinatorProcess, roundsThread, "thread_name", "rounds")
 	t.name(coordinatorProcess, decisionsThread, "thread_name", "faults and decisions")
 	for k, node := range line.Nodes {
@@ -232,7 +231,7 @@ func (t *tracer) counters(run runs.Run, process map[string]int) {
 func (t *tracer) queues(run runs.Run, process map[string]int) {
 	for _, q := range run.Queues {
 		of := process[q.Node]
-		if q.Node == scenarios.Coordinator {
+		if q.Node == policy.CoordinatorNode {
 			of = coordinatorProcess
 		}
 		if of == 0 { // it has never joined

@@ -39,9 +39,9 @@ func Workers(ids []policy.ID) string {
 		for len(ids) > MaxListed && i+1 < len(ids) && ids[i+1] == ids[i]+1 {
 			i++
 		}
-		name := scenarios.NodeName(ids[first])
+		name := ids[first].Node()
 		if i > first {
-			name += "–" + scenarios.NodeName(ids[i])
+			name += "–" + ids[i].Node()
 		}
 		parts = append(parts, name)
 	}
@@ -65,7 +65,7 @@ func Because(r *policy.Reason) string {
 	case policy.RuleReplaced:
 		return fmt.Sprintf("a new process of it has asked to join, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleLost:
-		return fmt.Sprintf("%s, a rank of the same group, is gone", scenarios.NodeName(*r.Lost))
+		return fmt.Sprintf("%s, a rank of the same group, is gone", (*r.Lost).Node())
 	case policy.RuleRejoin:
 		return fmt.Sprintf("%d outer steps after its eviction, %d to wait for", r.Misses, r.Limit)
 	case policy.RuleQuorumTimeout:

@@ -100,7 +100,7 @@ func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 
 // writeRegions shows who reduces with whom, where that is not always everybody.
 func writeRegions(out io.Writer, s *scenarios.Scenario) {
-	rule := s.Regions()
+	rule := s.Grouping()
 	if rule == nil {
 		return
 	}
@@ -118,7 +118,7 @@ func writeRegions(out io.Writer, s *scenarios.Scenario) {
 	for _, r := range rule.Deal(ids) {
 		fmt.Fprintf(out, "  %s:", r.Region)
 		for _, id := range r.Workers {
-			fmt.Fprintf(out, " %s", scenarios.NodeName(id))
+			fmt.Fprintf(out, " %s", id.Node())
 		}
 		fmt.Fprintln(out)
 	}
@@ -140,9 +140,9 @@ func writeRest(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 	fmt.Fprintf(out, "\nring of all workers, by %s: ", by)
 	for _, id := range r.Order {
-		fmt.Fprintf(out, "%s → ", scenarios.NodeName(id))
+		fmt.Fprintf(out, "%s → ", id.Node())
 	}
-	fmt.Fprintln(out, scenarios.NodeName(r.Order[0]))
+	fmt.Fprintln(out, r.Order[0].Node())
 	if by == reduction.OrderMeasured || by == reduction.OrderMeasuredRates {
 		fmt.Fprintln(out, "  by the plan; a run measures first, and may find another")
 	}

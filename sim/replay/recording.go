@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"testbed/policy"
@@ -125,7 +124,7 @@ func NewRecording(s *scenarios.Scenario, events []record.Event) (*Recording, err
 	if s.Exchange().Overlap > 0 {
 		return nil, fmt.Errorf("replaying %s: its rounds overlap (train.outer.overlap), and what workers have done ahead is not in the record; such a run cannot be replayed", s.Name)
 	}
-	if s.Regions() != nil {
+	if s.Grouping() != nil {
 		return nil, fmt.Errorf("replaying %s: its regions or ranks reduce apart (train.regions, train.group_world_size), and the record has one duration for all of them; such a run cannot be replayed", s.Name)
 	}
 	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
@@ -161,11 +160,10 @@ func (r *reader) read(i int, e record.Event) error {
 	}
 	var id policy.ID
 	if e.Node != "" {
-		n, err := strconv.Atoi(strings.TrimPrefix(e.Node, "w"))
-		if err != nil {
+		var ok bool
+		if id, ok = policy.ParseNode(e.Node); !ok {
 			return fmt.Errorf("%q is no worker", e.Node)
 		}
-		id = policy.ID(n)
 		if _, ok := r.scenario.Worker(id); !ok {
 			return fmt.Errorf("%s is not in the scenario", e.Node)
 		}
@@ -451,7 +449,7 @@ func (r *Recording) conclude() {
 			continue
 		}
 		id := *in.ID
-		at := happened{at: in.At, order: later, event: record.Event{T: in.At, Node: scenarios.NodeName(id)}}
+		at := happened{at: in.At, order: later, event: record.Event{T: in.At, Node: id.Node()}}
 		evicted, out := r.evicted[id]
 		unseen := in.At > r.end || out && in.At > evicted // nobody was there any more
 		_, crashed := r.crashes[id]

@@ -7,7 +7,6 @@ import (
 
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
 
@@ -101,7 +100,7 @@ func (r *Recording) Replay(policyName string, note func(record.Event)) (record.S
 		record: note, sum: record.NewSummarizer(r.scenario), attempts: map[int]int{},
 	}
 	for _, w := range r.scenario.Workers {
-		p.workers[w.ID] = &replayed{name: scenarios.NodeName(w.ID), fetches: map[int]int{}}
+		p.workers[w.ID] = &replayed{name: w.ID.Node(), fetches: map[int]int{}}
 		p.order = append(p.order, w.ID)
 		if j, ok := r.joins[w.ID]; ok {
 			p.joining++

@@ -13,7 +13,7 @@ import (
 	"testbed/internal/randscenario"
 	"testbed/internal/stories"
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
@@ -76,7 +76,7 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 		if stories.Told(s) {
 			continue // what torchft decides hangs on more than a record has
 		}
-		if slices.ContainsFunc(s.Injects, unplayable) || s.Regions() != nil {
+		if slices.ContainsFunc(s.Injects, unplayable) || s.Grouping() != nil {
 			if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 				t.Errorf("%s: error %v, want one that it cannot be replayed", s.Name, err)
 			}
@@ -297,7 +297,7 @@ func TestOverlapCannotBeReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Train = &task.Spec{Regions: &regions.Spec{Every: 2, Workers: map[string][]policy.ID{"all": {0, 1, 2, 3}}}}
+	s.Train = &task.Spec{Regions: &policy.RegionsSpec{Every: 2, Workers: map[string][]policy.ID{"all": {0, 1, 2, 3}}}}
 	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.regions") {
 		t.Errorf("error %v, want one that rounds of regions cannot be replayed", err)
 	}

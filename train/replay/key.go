@@ -33,7 +33,7 @@ func Key(s *scenarios.Scenario, events []record.Event) ([sha256.Size]byte, error
 	what.HeartbeatPeriod, what.HeartbeatMissThreshold = 0, 0
 	what.BaseLatency, what.BandwidthBpus, what.StateBytes = 0, 0, 0
 	what.Policy.Parameters, what.Real.Injects, what.Real.Dilation = nil, nil, 0
-	if s.Real.AllReduce.Algorithm != allreduce.Hierarchical.String() && s.Regions() == nil { // whose groups are in it
+	if s.Real.AllReduce.Algorithm != allreduce.Hierarchical.String() && s.Grouping() == nil { // whose groups are in it
 		what.Real.Links = shaping.Spec{}
 	}
 	what.Workers = slices.Clone(s.Workers)

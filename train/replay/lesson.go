@@ -20,7 +20,7 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/codec"
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train"
@@ -36,7 +36,7 @@ type Lesson struct {
 	feedback bool
 	weight   float32 // of a contribution that came too late
 
-	rule   *regions.Rule
+	rule   *policy.Grouping
 	pupils map[string]*pupil
 	steps  int           // outer steps taken
 	took   []int         // participants of each, in a ring
@@ -87,7 +87,7 @@ type attempt struct {
 func New(s *scenarios.Scenario) (*Lesson, error) {
 	l := &Lesson{
 		scenario: s, exchange: s.Exchange(), outer: s.Train.OuterOptimiser(), weight: float32(s.Policy.StalenessWeight), feedback: s.Real.AllReduce.Feedback(),
-		pupils: map[string]*pupil{}, rule: s.Regions(),
+		pupils: map[string]*pupil{}, rule: s.Grouping(),
 	}
 	l.mean.Algorithm, _ = allreduce.ParseAlgorithm(s.Real.AllReduce.Algorithm) // the scenario is valid
 	l.mean.Bits, l.mean.Block = s.Real.AllReduce.Bits, s.Real.AllReduce.Block
@@ -96,7 +96,7 @@ func New(s *scenarios.Scenario) (*Lesson, error) {
 		if err := l.enrol(p); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
-		l.pupils[scenarios.NodeName(w.ID)] = p
+		l.pupils[w.ID.Node()] = p
 	}
 	l.steps = s.InitialStep()
 	l.took = make([]int, l.steps)
@@ -379,7 +379,7 @@ func (l *Lesson) reduce(e *record.Event) error {
 		l.ring = e.Ring.Order
 	}
 	for _, id := range l.ring {
-		p := l.pupils[scenarios.NodeName(id)]
+		p := l.pupils[id.Node()]
 		if !slices.Contains(l.zero, id) {
 			if p.gradient[e.Round] == nil {
 				if err := l.train(p, e.Round, l.scenario.InnerSteps); err != nil {
@@ -463,7 +463,7 @@ func (l *Lesson) reduced(e *record.Event, ring []policy.ID) (vectors [][]float32
 		if slices.Contains(l.zero, id) {
 			vectors[k] = make([]float32, fragment.Len)
 		} else {
-			vectors[k] = l.pupils[scenarios.NodeName(id)].gradient[e.Round]
+			vectors[k] = l.pupils[id.Node()].gradient[e.Round]
 		}
 	}
 	var lost [][]float32
@@ -478,7 +478,7 @@ func (l *Lesson) reduced(e *record.Event, ring []policy.ID) (vectors [][]float32
 	mean = l.mean.Mean(vectors, lost)
 	for k := range lost {
 		if slices.Contains(e.Participants, ring[k]) {
-			p := l.pupils[scenarios.NodeName(ring[k])]
+			p := l.pupils[ring[k].Node()]
 			p.residual = slices.Clone(p.residual) // others may have saved it
 			fragment.Scatter(p.residual, lost[k])
 		}
@@ -498,7 +498,7 @@ func (l *Lesson) contributed(e *record.Event, ring []policy.ID, vectors [][]floa
 			layers = l.exchange.Fragments.Of(e.Round).Layers(l.task.Layers())
 		}
 		if c, ok := train.NewContribution(vectors[k], mean, l.format().Lost(vectors[k]), layers); ok {
-			all = append(all, record.Event{T: e.T, Type: record.Contributed, Node: scenarios.NodeName(id), Round: l.steps, Contribution: &c})
+			all = append(all, record.Event{T: e.T, Type: record.Contributed, Node: id.Node(), Round: l.steps, Contribution: &c})
 		}
 	}
 	return all

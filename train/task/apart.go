@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"testbed/policy"
-	"testbed/policy/regions"
 )
 
 // Apart reports whether not all workers reduce together in every round, also for a
@@ -26,9 +25,9 @@ func (s *Spec) Shard(of int) int { return of / s.Ranks() }
 
 // Rule says who reduces with whom, of a section that is Apart: workers, each in a
 // group of the links or, with an empty name, in none.
-func (s *Spec) Rule(workers []policy.ID, groups []string) *regions.Rule {
+func (s *Spec) Rule(workers []policy.ID, groups []string) *policy.Grouping {
 	if n := s.Ranks(); n > 1 {
-		return regions.Ranks(workers, n)
+		return policy.NewReplicaGroups(workers, n)
 	}
 	return s.Regions.Rule(workers, groups)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"testbed/policy"
-	"testbed/policy/regions"
+
 	"testbed/train"
 	"testbed/train/charlm"
 )
@@ -29,7 +29,7 @@ type Spec struct {
 	Outer Outer  `yaml:"outer" json:"outer,omitzero"`
 	// Regions has regions take most outer steps by themselves; nil: all are of all
 	// workers.
-	Regions *regions.Spec `yaml:"regions" json:"regions,omitempty"`
+	Regions *policy.RegionsSpec `yaml:"regions" json:"regions,omitempty"`
 	// GroupWorldSize is how many workers are a replica group of torchft's, in the order
 	// of their ids: its ranks, each with a part of the parameters. 0: 1.
 	GroupWorldSize int `yaml:"group_world_size" json:"group_world_size,omitempty"`

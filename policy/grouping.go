@@ -1,38 +1,29 @@
-// Package regions says who reduces with whom where outer steps are hierarchical: in
-// most rounds each region by itself, and in every k-th all regions together (Lin et
-// al. 2020, "Don't use large mini-batches, use local SGD", hierarchical local
-// SGD), or where replica groups have several ranks. Simulators, workers, the coordinator and who checks their records go by the
-// same Rule.
-//
-// The package is pure.
-package regions
+package policy
 
 import (
 	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-
-	"testbed/policy"
 )
 
-// Spec is the section train.regions of a scenario.
-type Spec struct {
+// RegionsSpec is the section train.regions of a scenario.
+type RegionsSpec struct {
 	// Every is the number of rounds from one that all regions take part in together
 	// to the next; 1: all rounds are such.
 	Every int `yaml:"every" json:"every" need:"yes"`
 	// Workers are the workers of each region; nil: the groups of the links are the
 	// regions.
-	Workers map[string][]policy.ID `yaml:"workers" json:"workers,omitempty"`
+	Workers map[string][]ID `yaml:"workers" json:"workers,omitempty"`
 }
 
 // Validate looks at the section of a run of these workers, each in a group of the
 // links or, with an empty name, in none, with so many rounds and, if that is not 0,
 // an upload in every so many. The error is a *policy.FieldError with the path of the
 // field.
-func (s *Spec) Validate(workers []policy.ID, groups []string, rounds, uploads int) error {
+func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads int) error {
 	bad := func(field, format string, args ...any) error {
-		return &policy.FieldError{Field: "regions" + field, Mend: fmt.Sprintf(format, args...)}
+		return &FieldError{Field: "regions" + field, Mend: fmt.Sprintf(format, args...)}
 	}
 	outside := slices.Index(groups, "")
 	switch {
@@ -49,7 +40,7 @@ func (s *Spec) Validate(workers []policy.ID, groups []string, rounds, uploads in
 	case s.Workers == nil && outside >= 0:
 		return bad("", "are the groups of real.links, but worker %d is in none; put it into one, or give train.regions.workers", workers[outside])
 	}
-	in := map[policy.ID]string{}
+	in := map[ID]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Workers)) {
 		if len(s.Workers[name]) == 0 {
 			return bad(".workers."+name, "has nobody in it; give it a worker, or remove it")
@@ -73,31 +64,31 @@ func (s *Spec) Validate(workers []policy.ID, groups []string, rounds, uploads in
 	return nil
 }
 
-// Rule is that of the section, for the workers that Validate was given.
-func (s *Spec) Rule(workers []policy.ID, groups []string) *Rule {
+// Grouping is that of the section, for the workers that Validate was given.
+func (s *RegionsSpec) Rule(workers []ID, groups []string) *Grouping {
 	in := s.Workers
 	if in == nil {
-		in = map[string][]policy.ID{}
+		in = map[string][]ID{}
 		for k, id := range workers {
 			in[groups[k]] = append(in[groups[k]], id)
 		}
 	}
-	return New(s.Every, in)
+	return NewRegions(s.Every, in)
 }
 
-// Rule says who reduces with whom. A nil Rule has one ring of all, in every round.
-type Rule struct {
+// Grouping says who reduces with whom. A nil Rule has one ring of all, in every round.
+type Grouping struct {
 	every int
 	names []string
-	of    map[policy.ID]int // of the names
+	of    map[ID]int // of the names
 
 	ranks   int // of a replica group; 0: these are regions
-	workers []policy.ID
+	workers []ID
 }
 
-// New returns the rule of regions by name, with a round of all in every so many.
-func New(every int, workers map[string][]policy.ID) *Rule {
-	r := &Rule{every: every, names: slices.Sorted(maps.Keys(workers)), of: map[policy.ID]int{}}
+// NewRegions returns the rule of regions by name, with a round of all in every so many.
+func NewRegions(every int, workers map[string][]ID) *Grouping {
+	r := &Grouping{every: every, names: slices.Sorted(maps.Keys(workers)), of: map[ID]int{}}
 	for k, name := range r.names {
 		for _, id := range workers[name] {
 			r.of[id] = k
@@ -109,12 +100,12 @@ func New(every int, workers map[string][]policy.ID) *Rule {
 // Global reports whether all take part in a round, or in its outer step, together, and
 // not each region by itself. Rounds count from 1; 0, the beginning of the run, is of
 // all, too.
-func (r *Rule) Global(round int) bool { return r == nil || round%r.every == 0 }
+func (r *Grouping) Global(round int) bool { return r == nil || round%r.every == 0 }
 
 // Missed lists the steps of all, of the outer steps that an asker with the state
 // after so many lacks, and reports whether a donor that holds the one after held has
 // kept their outcomes, which are among its last so many.
-func (r *Rule) Missed(have, held, kept int) (steps []int, ok bool) {
+func (r *Grouping) Missed(have, held, kept int) (steps []int, ok bool) {
 	for to := have + 1; to <= held; to++ {
 		if !r.Global(to) {
 			continue
@@ -128,7 +119,7 @@ func (r *Rule) Missed(have, held, kept int) (steps []int, ok bool) {
 }
 
 // Len is the number of regions.
-func (r *Rule) Len() int {
+func (r *Grouping) Len() int {
 	if r == nil {
 		return 1
 	}
@@ -136,7 +127,7 @@ func (r *Rule) Len() int {
 }
 
 // Of is the region of a worker, by number.
-func (r *Rule) Of(id policy.ID) int {
+func (r *Grouping) Of(id ID) int {
 	if r == nil {
 		return 0
 	}
@@ -147,12 +138,12 @@ func (r *Rule) Of(id policy.ID) int {
 type Ring struct {
 	Number  int    // of the region
 	Region  string // its name; empty: all
-	Workers []policy.ID
+	Workers []ID
 }
 
 // Rings deals the participants of a round to the rings in which they reduce: in
 // the order in which they are given, and the rings in that of the regions' names.
-func (r *Rule) Rings(round int, participants []policy.ID) []Ring {
+func (r *Grouping) Rings(round int, participants []ID) []Ring {
 	if r.Together(round) {
 		return []Ring{{Workers: participants}}
 	}
@@ -160,7 +151,7 @@ func (r *Rule) Rings(round int, participants []policy.ID) []Ring {
 }
 
 // Deal deals workers to their regions.
-func (r *Rule) Deal(workers []policy.ID) (rings []Ring) {
+func (r *Grouping) Deal(workers []ID) (rings []Ring) {
 	for _, id := range workers {
 		k, found := slices.BinarySearchFunc(rings, r.of[id], func(ring Ring, n int) int { return cmp.Compare(ring.Number, n) })
 		if !found {
@@ -172,7 +163,7 @@ func (r *Rule) Deal(workers []policy.ID) (rings []Ring) {
 }
 
 // Ring is the one of a participant's.
-func (r *Rule) Ring(round int, participants []policy.ID, id policy.ID) []policy.ID {
+func (r *Grouping) Ring(round int, participants []ID, id ID) []ID {
 	for _, ring := range r.Rings(round, participants) {
 		if slices.Contains(ring.Workers, id) {
 			return ring.Workers

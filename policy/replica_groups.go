@@ -1,19 +1,17 @@
-package regions
+package policy
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"testbed/policy"
 )
 
-// Ranks returns the rule of replica groups of so many ranks each, 2 or more: the first workers
+// NewReplicaGroups returns the rule of replica groups of so many ranks each, 2 or more: the first workers
 // are the ranks of the first group, by their ids, and so on. Each rank has a part of
 // the outer state, and reduces it with those of its number in the other groups,
 // in every round.
-func Ranks(workers []policy.ID, ranks int) *Rule {
-	r := &Rule{every: 1, of: map[policy.ID]int{}, ranks: ranks, workers: slices.Sorted(slices.Values(workers))}
+func NewReplicaGroups(workers []ID, ranks int) *Grouping {
+	r := &Grouping{every: 1, of: map[ID]int{}, ranks: ranks, workers: slices.Sorted(slices.Values(workers))}
 	for k, id := range r.workers {
 		r.of[id] = k % ranks
 	}
@@ -26,9 +24,9 @@ func Ranks(workers []policy.ID, ranks int) *Rule {
 // rankName begins the name of a rank.
 const rankName = "rank "
 
-// Kind says what a ring that is not of all workers is called: by a region's name, or
+// RingKind says what a ring that is not of all workers is called: by a region's name, or
 // a rank's.
-func Kind(name string) string {
+func RingKind(name string) string {
 	if strings.HasPrefix(name, rankName) {
 		return "rank"
 	}
@@ -37,7 +35,7 @@ func Kind(name string) string {
 
 // Group returns the replica group of a worker, in the order of its ranks; nil: it
 // is one by itself.
-func (r *Rule) Group(id policy.ID) []policy.ID {
+func (r *Grouping) Group(id ID) []ID {
 	if r == nil || r.ranks == 0 {
 		return nil
 	}
@@ -46,16 +44,9 @@ func (r *Rule) Group(id policy.ID) []policy.ID {
 	return r.workers[k : k+r.ranks]
 }
 
-// Configure tells a policy machine of the regions, or of the replica groups.
-func (r *Rule) Configure(cfg *policy.Config) {
-	switch {
-	case r == nil:
-	case r.ranks > 0:
-		cfg.Group = r.Group
-	default:
-		cfg.Region = r.Of
-	}
-}
+// Regional reports whether workers are grouped by region, each with an outer state of
+// its own between two rounds of all.
+func (r *Grouping) Regional() bool { return r != nil && r.ranks == 0 }
 
 // Together reports whether there is one ring of all in a round.
-func (r *Rule) Together(round int) bool { return r.Global(round) && (r == nil || r.ranks == 0) }
+func (r *Grouping) Together(round int) bool { return r.Global(round) && (r == nil || r.ranks == 0) }
