@@ -48,6 +48,8 @@ var rooms = []room{
 	{"scenarios/planned", "shows the network of a scenario"},
 	{"allreduce/ringorder", "orders rings by what is known of the paths"},
 	{"scenarios", "a scenario does not know who plays it"},
+	{"scenarios/resolved", "the values that a scenario is taken apart into, for every room below"},
+	{"scenarios/faults", "what happens to workers and links, whoever carries it out"},
 	{"train", "what workers learn"},
 	{"policy/torchft", "the policy whose core is torchft's"},
 	{"torchft", "torchft's decisions, and the servers that take them for its clients"},
@@ -79,7 +81,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "policy/adaptive", "policy/torchft", "policy/worker", "torchft", "allreduce", "allreduce/int8", "allreduce/reduction", "allreduce/ringorder", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "sim", "sim/replay", "internal/stats", "estimate", "train", "train/charlm", "train/matrix", "train/work"}
+	pure   = []string{"policy", "policy/adaptive", "policy/timescale", "policy/torchft", "policy/worker", "torchft", "allreduce", "allreduce/int8", "allreduce/reduction", "allreduce/ringorder", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "scenarios/faults", "sim", "sim/replay", "internal/stats", "estimate", "train", "train/charlm", "train/matrix", "train/work"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 

@@ -13,7 +13,7 @@ import (
 	"testbed/emulation/process"
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // maxDeaths is how many deaths of the coordinator that nobody asked for a run
@@ -93,12 +93,12 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 
 // crashCoordinator kills the coordinator. Another one takes its place when it
 // has ended and its time has come.
-func (p *player) crashCoordinator(in scenarios.Inject) error {
+func (p *player) crashCoordinator(in faults.Inject) error {
 	c := &p.coordinator
 	if c.down || p.over || c.child.Ended {
 		return nil
 	}
-	c.down, c.back = true, time.Now().Add(p.spec.Scenario.ClockDuration(in.Down))
+	c.down, c.back = true, time.Now().Add(p.spec.Scenario.Scale().ClockDuration(in.Down))
 	c.spec.Forgets = in.Forgets
 	err := p.record(record.Event{T: p.clock.now(), Type: record.CoordinatorCrash})
 	c.child.Kill()

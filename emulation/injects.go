@@ -8,8 +8,10 @@ import (
 
 	"testbed/node"
 	"testbed/policy"
+	"testbed/policy/timescale"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // at has something done at a scenario time.
@@ -33,7 +35,7 @@ func (p *player) schedule() {
 		if in.ID != nil {
 			p.at(in.At, func() error { return p.inject(in) })
 		}
-		if in.Op == scenarios.CoordinatorCrash && in.At > p.clock.resumed {
+		if in.Op == faults.CoordinatorCrash && in.At > p.clock.resumed {
 			p.at(in.At, func() error { return p.crashCoordinator(in) })
 		}
 	}
@@ -41,17 +43,17 @@ func (p *player) schedule() {
 }
 
 // inject does to a worker what the scenario has in store for it.
-func (p *player) inject(in scenarios.Inject) error {
+func (p *player) inject(in faults.Inject) error {
 	w := p.worker(*in.ID)
 	if p.over {
 		return nil
 	}
 	switch back := in.At + in.After; {
-	case in.Op == scenarios.Slow:
+	case in.Op == faults.Slow:
 		p.slowed[*in.ID] = *in.Factor
-	case in.Op == scenarios.Restore:
+	case in.Op == faults.Restore:
 		delete(p.slowed, *in.ID)
-	case in.Op == scenarios.Restart && back > p.clock.resumed:
+	case in.Op == faults.Restart && back > p.clock.resumed:
 		p.at(back, func() error { return p.restart(*in.ID) })
 	}
 	if w == nil || w.child.Ended {
@@ -59,7 +61,7 @@ func (p *player) inject(in scenarios.Inject) error {
 	}
 	e := record.Event{T: p.clock.now(), Node: w.name}
 	switch in.Op {
-	case scenarios.Pause:
+	case faults.Pause:
 		if !in.Heartbeats {
 			p.pause(w)
 			return nil // recorded when it has stopped
@@ -67,7 +69,7 @@ func (p *player) inject(in scenarios.Inject) error {
 		w.paused = true
 		w.command(node.Command{Op: node.OpPause, At: in.At, Heartbeats: true})
 		e.Type, e.Heartbeats = record.Pause, true
-	case scenarios.Resume:
+	case faults.Resume:
 		e.Type = record.Resume
 		err := p.record(e)
 		p.resume(w)
@@ -77,11 +79,11 @@ func (p *player) inject(in scenarios.Inject) error {
 			err = errors.Join(err, p.inject(in))
 		}
 		return err
-	case scenarios.Crash, scenarios.Restart:
+	case faults.Crash, faults.Restart:
 		w.excused = true
 		w.child.Kill()
 		e.Type = record.Crash
-	case scenarios.Preempt:
+	case faults.Preempt:
 		w.excused = true
 		if in.Notice > 0 {
 			w.command(node.Command{Op: node.OpPreempt, At: in.At})
@@ -89,18 +91,18 @@ func (p *player) inject(in scenarios.Inject) error {
 		end := in.At + in.Notice
 		p.at(end, func() error { return p.endNotice(w, end) })
 		e.Type, e.Duration = record.Preempt, in.Notice
-	case scenarios.Leave, scenarios.Fail, scenarios.FailReduce:
+	case faults.Leave, faults.Fail, faults.FailReduce:
 		if w.paused || w.pausing {
 			w.awaits = append(w.awaits, in)
 			return nil
 		}
-		if in.Op == scenarios.FailReduce {
+		if in.Op == faults.FailReduce {
 			w.command(node.Command{Op: node.OpFailReduce, At: in.At, Alone: in.Alone})
 			e.Type, e.Alone = record.FailReduce, in.Alone
 			break
 		}
 		w.excused = true
-		if in.Op == scenarios.Fail {
+		if in.Op == faults.Fail {
 			w.fails = true
 			w.command(node.Command{Op: node.OpFail, At: in.At})
 			e.Type = record.Fail
@@ -109,10 +111,10 @@ func (p *player) inject(in scenarios.Inject) error {
 		w.left = true
 		w.command(node.Command{Op: node.OpLeave, At: in.At})
 		e.Type = record.Leave
-	case scenarios.Slow:
+	case faults.Slow:
 		w.command(node.Command{Op: node.OpSlow, At: in.At, Factor: *in.Factor})
 		e.Type, e.Factor = record.Slow, *in.Factor
-	case scenarios.Restore:
+	case faults.Restore:
 		w.command(node.Command{Op: node.OpRestore, At: in.At})
 		e.Type = record.Restore
 	}
@@ -131,7 +133,7 @@ func (p *player) endNotice(w *worker, at policy.Time) error {
 		w.child.Kill() // the record has its departure
 		return nil
 	}
-	return p.inject(scenarios.Inject{Op: scenarios.Crash, At: at, ID: &w.id})
+	return p.inject(faults.Inject{Op: faults.Crash, At: at, ID: &w.id})
 }
 
 // linksChanged records which faults of links have begun and ended after one
@@ -139,7 +141,7 @@ func (p *player) endNotice(w *worker, at policy.Time) error {
 func (p *player) linksChanged(before, at time.Duration) error {
 	s := p.spec.Scenario
 	if at > s.RealDuration(p.clock.resumed) { // else it has been recorded before
-		p.monitor.Injected(time.Since(p.clock.began.Add(scenarios.OnClock(at-s.RealDuration(s.FirstJoin()), s.Slowdown()))))
+		p.monitor.Injected(time.Since(p.clock.began.Add(timescale.OnClock(at-s.RealDuration(s.FirstJoin()), s.Slowdown()))))
 		for _, e := range linkEvents(s, before, at) {
 			e.T = p.clock.now()
 			if err := p.record(e); err != nil {
@@ -161,9 +163,9 @@ func linkEvents(s *scenarios.Scenario, before, at time.Duration) (events []recor
 	for _, in := range s.Injects {
 		switch t := s.RealDuration(in.At); {
 		case t <= before || t > at:
-		case in.Op == scenarios.Partition:
+		case in.Op == faults.Partition:
 			events = append(events, record.Event{Type: record.Partition, IDs: in.IDs})
-		case in.Op == scenarios.ClearPartition:
+		case in.Op == faults.ClearPartition:
 			events = append(events, record.Event{Type: record.Heal, IDs: in.IDs})
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"testbed/record"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // takeFaults takes the faults that the nemesis finds during the run.
@@ -21,7 +21,7 @@ func (p *player) takeFaults() {
 }
 
 // injectUnplanned carries out an inject that no scenario has.
-func (p *player) injectUnplanned(in scenarios.Inject) error {
+func (p *player) injectUnplanned(in faults.Inject) error {
 	started := p.clock.running()
 	in.At = p.spec.Scenario.FirstJoin()
 	if started {
@@ -35,10 +35,10 @@ func (p *player) injectUnplanned(in scenarios.Inject) error {
 	case w == nil:
 	case started:
 		return p.inject(in)
-	case in.Op == scenarios.Crash:
+	case in.Op == faults.Crash:
 		w.excused, w.pausing = true, false
 		w.child.Kill()
-	case in.Op == scenarios.Pause:
+	case in.Op == faults.Pause:
 		w.excused, w.pausing = true, true
 		return p.stop(w)
 	}
@@ -46,7 +46,7 @@ func (p *player) injectUnplanned(in scenarios.Inject) error {
 }
 
 // partition cuts workers off from the others, or ends that.
-func (p *player) partition(in scenarios.Inject, started bool) error {
+func (p *player) partition(in faults.Inject, started bool) error {
 	for _, id := range in.IDs {
 		if w := p.worker(id); w != nil {
 			w.excused = true
@@ -58,7 +58,7 @@ func (p *player) partition(in scenarios.Inject, started bool) error {
 		return err
 	}
 	e := record.Event{T: in.At, Type: record.Partition, IDs: in.IDs}
-	if in.Op == scenarios.ClearPartition {
+	if in.Op == faults.ClearPartition {
 		e.Type = record.Heal
 	}
 	return p.record(e)

@@ -357,7 +357,7 @@ func (p *player) netemExcess() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, faults := p.spec.Scenario.NextLinkFault(-1); faults { // a cut loses packets by plan, and netem counts all losses alike
+	if _, faults := p.spec.Scenario.Faults().Next(-1); faults { // a cut loses packets by plan, and netem counts all losses alike
 		return 0, nil
 	}
 	return monitor.NetemExcess(p.network.Plan, counts), nil

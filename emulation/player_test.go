@@ -18,6 +18,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // newPlayer returns a player of a library scenario whose workers have started,
@@ -173,14 +174,14 @@ func TestInjectsAreRecordedOnce(t *testing.T) {
 		p.workers["w1"].child = sink(t)
 		p.clock.begin(5000, test.resumed)
 		id, factor := policy.ID(1), 3.0
-		if err := p.inject(scenarios.Inject{Op: scenarios.Slow, At: 4000, ID: &id, Factor: &factor}); err != nil {
+		if err := p.inject(faults.Inject{Op: faults.Slow, At: 4000, ID: &id, Factor: &factor}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(told(t, notes), ", "); got != test.want {
 			t.Errorf("resumed %v: %q", test.resumed, got)
 		}
 		p.over = true
-		if err := p.inject(scenarios.Inject{Op: scenarios.Slow, At: 6000, ID: &id, Factor: &factor}); err != nil || notes.Len() > 0 {
+		if err := p.inject(faults.Inject{Op: faults.Slow, At: 6000, ID: &id, Factor: &factor}); err != nil || notes.Len() > 0 {
 			t.Errorf("after the run: %v", err)
 		}
 	}
@@ -199,11 +200,11 @@ func TestLeaveOfAPausedWorker(t *testing.T) {
 	w := p.workers["w1"]
 	w.child, w.paused = sink(t), true
 	id := policy.ID(1)
-	if err := p.inject(scenarios.Inject{Op: scenarios.Leave, At: 10, ID: &id}); err != nil || len(w.awaits) != 1 || w.left || w.excused {
+	if err := p.inject(faults.Inject{Op: faults.Leave, At: 10, ID: &id}); err != nil || len(w.awaits) != 1 || w.left || w.excused {
 		t.Errorf("%+v, %v", w, err)
 	}
 	w.paused, w.awaits = false, nil
-	if err := p.inject(scenarios.Inject{Op: scenarios.Leave, At: 10, ID: &id}); err != nil || len(w.awaits) > 0 || !w.left || !w.excused {
+	if err := p.inject(faults.Inject{Op: faults.Leave, At: 10, ID: &id}); err != nil || len(w.awaits) > 0 || !w.left || !w.excused {
 		t.Errorf("%+v, %v", w, err)
 	}
 	if got := strings.Join(told(t, notes), ", "); got != "leave w1" {
@@ -214,8 +215,8 @@ func TestLeaveOfAPausedWorker(t *testing.T) {
 func TestLinkEvents(t *testing.T) {
 	s := &scenarios.Scenario{}
 	s.Real.TimeScale = 1
-	s.Injects = []scenarios.Inject{
-		{Op: scenarios.Partition, At: 1000, IDs: []policy.ID{1, 2}}, {Op: scenarios.ClearPartition, At: 3000, IDs: []policy.ID{1, 2}},
+	s.Injects = []faults.Inject{
+		{Op: faults.Partition, At: 1000, IDs: []policy.ID{1, 2}}, {Op: faults.ClearPartition, At: 3000, IDs: []policy.ID{1, 2}},
 	}
 	for _, test := range []struct {
 		before, at time.Duration

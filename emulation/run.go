@@ -18,6 +18,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping/fidelity"
 	"testbed/train/program/launch"
 )
@@ -56,7 +57,7 @@ type Options struct {
 // Fault is an inject of no scenario. Its time is that of its coming; before
 // the run has begun it leaves no record.
 type Fault struct {
-	Inject scenarios.Inject
+	Inject faults.Inject
 	After  time.Duration // real time to wait before it
 }
 

@@ -20,6 +20,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // worker is one of the run, as the sandbox's init sees it.
@@ -30,14 +31,14 @@ type worker struct {
 	child       *network.Child
 	memory      *os.File // where it leaves a checkpoint
 
-	member  bool               // of the run
-	excused bool               // it is meant to end: crashed, left or evicted
-	pausing bool               // it has been told of its pause
-	paused  bool               // it is stopped
-	awaits  []scenarios.Inject // what it is to do when it goes on
-	fails   bool               // it has been told to give up
-	left    bool               // it has been told to leave, or has left
-	returns bool               // another process is to begin when this one has ended
+	member  bool            // of the run
+	excused bool            // it is meant to end: crashed, left or evicted
+	pausing bool            // it has been told of its pause
+	paused  bool            // it is stopped
+	awaits  []faults.Inject // what it is to do when it goes on
+	fails   bool            // it has been told to give up
+	left    bool            // it has been told to leave, or has left
+	returns bool            // another process is to begin when this one has ended
 }
 
 // command gives a worker a command. One that is dead does not hear it.

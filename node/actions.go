@@ -21,7 +21,7 @@ func (c *coordinator) tell(e policy.Event) {
 // act carries out one action of the policy machine.
 func (c *coordinator) act(now policy.Time, a policy.Action) {
 	if step, ok := a.(*policy.OuterStep); ok {
-		c.report(c.outcomes.Step(now, step, c.scenario.ClockTime))
+		c.report(c.outcomes.Step(now, step, c.scenario.Scale().ClockTime))
 	}
 	if e, ok := record.FromAction(now, a); ok {
 		c.orderRing(&e)

@@ -171,7 +171,7 @@ func (c *connection) read(ctx context.Context, l *line) error {
 
 // beat sends heartbeats until ctx or the connection ends.
 func (c *connection) beat(ctx context.Context, conn *quic.Conn) {
-	ticker := time.NewTicker(max(time.Millisecond, c.cfg.Scenario.ClockDuration(c.cfg.Scenario.HeartbeatPeriod)))
+	ticker := time.NewTicker(max(time.Millisecond, c.cfg.Scenario.Scale().ClockDuration(c.cfg.Scenario.HeartbeatPeriod)))
 	defer ticker.Stop()
 	for {
 		select {

@@ -18,6 +18,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/policy"
+	"testbed/policy/timescale"
 	"testbed/scenarios"
 )
 
@@ -238,7 +239,7 @@ func (l *line) hangUp(patience time.Duration) {
 func controlQUIC(tracing Tracing, of *scenarios.Scenario) *quic.Config {
 	return &quic.Config{
 		MaxIdleTimeout:       coordinatorPatience,
-		HandshakeIdleTimeout: scenarios.OnClock(15*time.Second, of.Slowdown()),
+		HandshakeIdleTimeout: timescale.OnClock(15*time.Second, of.Slowdown()),
 		InitialPacketSize:    initialPacket,
 		EnableDatagrams:      true,
 		Tracer:               tracing.of("control"),

@@ -91,7 +91,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	if cfg.Scenario.Real.HeedUnreachable {
 		// Whoever is silent for a period is pinged: where nobody listens any
 		// more, the network says so.
-		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.Scenario.ClockDuration(cfg.Scenario.HeartbeatPeriod))
+		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.Scenario.Scale().ClockDuration(cfg.Scenario.HeartbeatPeriod))
 	} else {
 		cfg.Unreachable = nil
 	}
@@ -163,12 +163,12 @@ func (c *coordinator) now() policy.Time {
 		return c.t
 	}
 	elapsed := time.Since(c.began)
-	return max(c.t, c.scenario.FirstJoin()+c.scenario.ClockTime(elapsed))
+	return max(c.t, c.scenario.FirstJoin()+c.scenario.Scale().ClockTime(elapsed))
 }
 
 // realTime is when a scenario time comes.
 func (c *coordinator) realTime(t policy.Time) time.Time {
-	return c.began.Add(c.scenario.ClockDuration(t - c.scenario.FirstJoin()))
+	return c.began.Add(c.scenario.Scale().ClockDuration(t - c.scenario.FirstJoin()))
 }
 
 func (c *coordinator) run(ctx context.Context) error {

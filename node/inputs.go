@@ -220,7 +220,7 @@ func (c *coordinator) welcome(r received) error {
 	if !c.halted || slices.ContainsFunc(c.cfg.Resume.Holders, func(id policy.ID) bool { return !c.cameBack(id) }) {
 		return nil
 	}
-	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.ClockDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
+	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.Scale().ClockDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
 }
 
 // compare says by its sign whether a hello is of a later life of the worker than

@@ -86,7 +86,7 @@ func TestDeadBeforeTheRun(t *testing.T) {
 				began := time.Now()
 				time.AfterFunc(told, func() { w.dead <- w.missing })
 				sum, events := w.play(scenarios.Baseline, time.Minute)
-				waited := time.Since(began) - w.scenario.ClockDuration(sum.WallClock)
+				waited := time.Since(began) - w.scenario.Scale().ClockDuration(sum.WallClock)
 				if want := min(told, gatherPatience); !sum.Complete || admitted(3, events) || waited < want || waited > want+time.Second/2 {
 					t.Errorf("complete %v, waited %v for the missing one, told after %v", sum.Complete, waited, told)
 				}

@@ -74,7 +74,7 @@ func TestRegionWithoutState(t *testing.T) {
 			if e.Type == record.OuterStep && e.Round == 4 {
 				for _, id := range []policy.ID{1, 2} {
 					w.crash(id)
-					time.AfterFunc(w.scenario.ClockDuration(100), func() { w.restart(id) })
+					time.AfterFunc(w.scenario.Scale().ClockDuration(100), func() { w.restart(id) })
 				}
 			}
 		}

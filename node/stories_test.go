@@ -8,6 +8,7 @@ import (
 	"testbed/internal/stories"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // stage has the injects of the scenario happen, of workers and of links.
@@ -17,30 +18,30 @@ func (w *world) stage() {
 	}
 	var relay func(after time.Duration)
 	relay = func(after time.Duration) {
-		at, more := w.scenario.NextLinkFault(after)
+		at, more := w.scenario.Faults().Next(after)
 		if !more {
 			return
 		}
 		time.AfterFunc(time.Until(w.began.Add(at)), func() {
-			w.net.Fault(w.t, "links", w.scenario.LinkFaults(at)...)
+			w.net.Fault(w.t, "links", w.scenario.Faults().At(at)...)
 			relay(at)
 		})
 	}
 	relay(-1)
 }
 
-func (w *world) inject(in scenarios.Inject) {
+func (w *world) inject(in faults.Inject) {
 	switch in.Op {
-	case scenarios.Slow:
+	case faults.Slow:
 		w.command(*in.ID, Command{Op: OpSlow, At: in.At, Factor: *in.Factor})
-	case scenarios.Restart:
+	case faults.Restart:
 		w.crash(*in.ID)
 		time.AfterFunc(w.scenario.RealDuration(in.After), func() { w.restart(*in.ID) })
-	case scenarios.Restore:
+	case faults.Restore:
 		w.command(*in.ID, Command{Op: OpRestore, At: in.At})
-	case scenarios.CoordinatorCrash:
+	case faults.CoordinatorCrash:
 		w.crashLighthouse(in.Down, false, in.Forgets)
-	case scenarios.FailReduce:
+	case faults.FailReduce:
 		w.command(*in.ID, Command{Op: OpFailReduce, Alone: in.Alone})
 	default:
 		w.fail("%s is not staged", in.Op)

@@ -11,9 +11,9 @@ import (
 	"testbed/allreduce/quicring"
 	"testbed/node/state"
 	"testbed/policy"
+	"testbed/policy/timescale"
 	"testbed/policy/worker"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/train"
 )
 
@@ -83,7 +83,7 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 	}
 	if w.cfg.Scenario.Exchange().Overlap > 0 {
 		w.cfg.Report(Report{After: w.told, Event: &record.Event{
-			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: record.Merge, Node: w.cfg.ID.Node(), Round: a.OuterSteps, Step: a.Step,
+			T: w.cfg.Scenario.Scale().ClockTime(time.Since(w.began)), Type: record.Merge, Node: w.cfg.ID.Node(), Round: a.OuterSteps, Step: a.Step,
 		}})
 	}
 	return nil
@@ -101,7 +101,7 @@ func (w *workerDriver) review(outerSteps int) {
 			w.cfg.Log.Warn("reviewing an outer step", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
 		}
 		for _, e := range events {
-			e.T, e.Node, e.Round = w.cfg.Scenario.ClockTime(time.Since(w.began)), w.cfg.ID.Node(), outerSteps
+			e.T, e.Node, e.Round = w.cfg.Scenario.Scale().ClockTime(time.Since(w.began)), w.cfg.ID.Node(), outerSteps
 			w.cfg.Report(Report{Event: &e})
 		}
 	})
@@ -114,8 +114,8 @@ func (w *workerDriver) review(outerSteps int) {
 // steps, and workers that share few processors still arrive together.
 func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	begin, told := w.stepFrom, w.told
-	at := w.cfg.Scenario.ClockTime(begin.Sub(w.began))
-	duration := w.cfg.Scenario.ClockDuration(w.steps.Step(at, a.Factor))
+	at := w.cfg.Scenario.Scale().ClockTime(begin.Sub(w.began))
+	duration := w.cfg.Scenario.Scale().ClockDuration(w.steps.Step(at, a.Factor))
 	contribution := w.buffers.Contribution(a.Round)
 	w.task = spawn(ctx, func(ctx context.Context) result {
 		loss, computed, err := w.learner.Step(ctx, a.Round, a.Step)
@@ -130,7 +130,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		}
 		measured := w.cfg.Scenario.Real.Measured(w.cfg.Scenario.Train)
 		if measured {
-			duration = scenarios.OnClock(time.Duration(a.Factor*float64(time.Since(begin))), w.cfg.Scenario.Slowdown())
+			duration = timescale.OnClock(time.Duration(a.Factor*float64(time.Since(begin))), w.cfg.Scenario.Slowdown())
 		}
 		stood, err := w.clock.Pass(ctx, begin, duration)
 		if err != nil {
@@ -140,9 +140,9 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		took := end.Sub(begin) - stood
 		late := took - duration
 		r := Report{Lateness: &late, After: told, Event: &record.Event{
-			T: w.cfg.Scenario.ClockTime(end.Sub(w.began)), Type: record.Step, Node: w.cfg.ID.Node(),
-			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.ClockTime(took),
-			ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),
+			T: w.cfg.Scenario.Scale().ClockTime(end.Sub(w.began)), Type: record.Step, Node: w.cfg.ID.Node(),
+			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.Scale().ClockTime(took),
+			ClockError: w.cfg.Scenario.Scale().ClockTime(w.coordinator.oneWayDelay()),
 		}}
 		if w.cfg.Scenario.Train.Real() {
 			r.Event.Loss = &loss
@@ -188,9 +188,9 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		}
 		b.Outcome = r.Outcome
 		w.cfg.Report(Report{Event: &record.Event{
-			T: w.cfg.Scenario.ClockTime(time.Since(w.began)), Type: record.Reduced, Node: w.cfg.ID.Node(),
-			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.ClockTime(r.Total), ReduceScatter: w.cfg.Scenario.ClockTime(r.ReduceScatter),
-			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.ClockTime(w.coordinator.oneWayDelay()),
+			T: w.cfg.Scenario.Scale().ClockTime(time.Since(w.began)), Type: record.Reduced, Node: w.cfg.ID.Node(),
+			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.Scale().ClockTime(r.Total), ReduceScatter: w.cfg.Scenario.Scale().ClockTime(r.ReduceScatter),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.Scale().ClockTime(w.coordinator.oneWayDelay()),
 		}})
 		return result{event: worker.Reduced{}, details: message{Hash: train.Hash(mean), Bytes: r.BytesSent, Took: r.Total}}
 	})

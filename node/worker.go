@@ -306,7 +306,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 func (w *workerDriver) tellsTime(m message) {
 	w.coordinator.measure()
 	if w.began.IsZero() {
-		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.Scenario.ClockDuration(m.Now))
+		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.Scenario.Scale().ClockDuration(m.Now))
 	}
 }
 

@@ -158,7 +158,7 @@ func (w *world) coordinate(ctx context.Context, policyName string, port uint16) 
 			}
 			return
 		}
-		time.Sleep(w.scenario.ClockDuration(b.down))
+		time.Sleep(w.scenario.Scale().ClockDuration(b.down))
 	}
 }
 
@@ -382,12 +382,12 @@ func (w *world) report(r Report) {
 
 // at has something done at a scenario time.
 func (w *world) at(t policy.Time, do func()) {
-	time.AfterFunc(time.Until(w.began.Add(w.scenario.ClockDuration(t-w.scenario.FirstJoin()))), do)
+	time.AfterFunc(time.Until(w.began.Add(w.scenario.Scale().ClockDuration(t-w.scenario.FirstJoin()))), do)
 }
 
 // now is the scenario time.
 func (w *world) now() policy.Time {
-	return w.scenario.FirstJoin() + w.scenario.ClockTime(time.Since(w.began))
+	return w.scenario.FirstJoin() + w.scenario.Scale().ClockTime(time.Since(w.began))
 }
 
 func (w *world) command(id policy.ID, c Command) {

@@ -11,7 +11,7 @@ import (
 // scenario time zero; the events have none yet.
 func LinkChanges(s *scenarios.Scenario, after, until time.Duration) (events []Event) {
 	for k, in := range s.Real.Injects {
-		was, is := s.LinkActive(k, after), s.LinkActive(k, until)
+		was, is := s.Faults().LinkActive(k, after), s.Faults().LinkActive(k, until)
 		if was == is {
 			continue
 		}

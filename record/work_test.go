@@ -12,12 +12,13 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/sim"
 	"testbed/train/work"
 )
 
 // three is a scenario of three workers and two inner steps a round.
-func three(injects ...scenarios.Inject) *scenarios.Scenario {
+func three(injects ...faults.Inject) *scenarios.Scenario {
 	s := &scenarios.Scenario{InnerSteps: 2, Injects: injects}
 	for id := range policy.ID(3) {
 		s.Workers = append(s.Workers, scenarios.Worker{ID: id, InnerStepMean: 10})
@@ -76,14 +77,14 @@ func evicted(node string, at policy.Time, why policy.Rule) []record.Event {
 // TestWhoIsJudged: left out, wrongly, excused; slow, and missed.
 func TestWhoIsJudged(t *testing.T) {
 	type counts struct{ left, wrong, excused, slow, missed int }
-	on := func(op scenarios.Op, id policy.ID, at policy.Time, factor float64) scenarios.Inject {
-		in := scenarios.Inject{Op: op, ID: &id, At: at}
+	on := func(op faults.Op, id policy.ID, at policy.Time, factor float64) faults.Inject {
+		in := faults.Inject{Op: op, ID: &id, At: at}
 		if factor > 0 {
 			in.Factor = &factor
 		}
 		return in
 	}
-	slow, none := three(on(scenarios.Slow, 1, 1, 3)), three()
+	slow, none := three(on(faults.Slow, 1, 1, 3)), three()
 	first := []record.Event{step("w1", 20, 1, 1)}
 	event := func(t policy.Time, what record.Type) record.Event { return record.Event{T: t, Type: what, Node: "w1"} }
 	for _, c := range []struct {
@@ -97,18 +98,18 @@ func TestWhoIsJudged(t *testing.T) {
 		{"the slow one is waited for", slow, [][]record.Event{begin, first, round(1, 100)}, counts{slow: 1, missed: 1}},
 		{"the slow one is waited for, and there was no deadline", slow, [][]record.Event{begin, first, {{T: 100, Type: record.RoundClose, Round: 1, Participants: without(nil)}}}, counts{}},
 		{"another one is left out", slow, [][]record.Event{begin, first, round(1, 100, 2)}, counts{left: 1, wrong: 1, slow: 1, missed: 1}},
-		{"slowed in its last step", three(on(scenarios.Slow, 1, 15, 3)), [][]record.Event{begin, both("w1", 10, 1), round(1, 100, 1)}, counts{left: 1, wrong: 1}},
-		{"slow in the next round only", three(on(scenarios.Slow, 1, 15, 3)), [][]record.Event{begin, both("w1", 10, 1), round(1, 100), round(2, 200, 1)}, counts{left: 1, slow: 1}},
-		{"slow since it joined, but not in its first step", three(on(scenarios.Slow, 1, 0, 3)), [][]record.Event{begin, round(1, 100, 1)}, counts{left: 1, wrong: 1}},
+		{"slowed in its last step", three(on(faults.Slow, 1, 15, 3)), [][]record.Event{begin, both("w1", 10, 1), round(1, 100, 1)}, counts{left: 1, wrong: 1}},
+		{"slow in the next round only", three(on(faults.Slow, 1, 15, 3)), [][]record.Event{begin, both("w1", 10, 1), round(1, 100), round(2, 200, 1)}, counts{left: 1, slow: 1}},
+		{"slow since it joined, but not in its first step", three(on(faults.Slow, 1, 0, 3)), [][]record.Event{begin, round(1, 100, 1)}, counts{left: 1, wrong: 1}},
 		{"still at the step that it began slowly", slow, [][]record.Event{begin, first, round(1, 100, 1), round(2, 200, 1)}, counts{left: 2, slow: 2}},
-		{"restored before the step", three(on(scenarios.Slow, 1, 1, 3), on(scenarios.Restore, 1, 2, 0)), [][]record.Event{begin, first, round(1, 100, 1)}, counts{left: 1, wrong: 1}},
-		{"made faster", three(on(scenarios.Slow, 1, 1, 0.5)), [][]record.Event{begin, first, round(1, 100, 1)}, counts{left: 1, wrong: 1}},
-		{"a little slower", three(on(scenarios.Slow, 1, 1, 1.5)), [][]record.Event{begin, first, round(1, 100, 1)}, counts{left: 1, wrong: 1}},
+		{"restored before the step", three(on(faults.Slow, 1, 1, 3), on(faults.Restore, 1, 2, 0)), [][]record.Event{begin, first, round(1, 100, 1)}, counts{left: 1, wrong: 1}},
+		{"made faster", three(on(faults.Slow, 1, 1, 0.5)), [][]record.Event{begin, first, round(1, 100, 1)}, counts{left: 1, wrong: 1}},
+		{"a little slower", three(on(faults.Slow, 1, 1, 1.5)), [][]record.Event{begin, first, round(1, 100, 1)}, counts{left: 1, wrong: 1}},
 		{"a round that closes again is judged once", slow, [][]record.Event{begin, first, {closes(1, 90, 2)}, round(1, 100, 1)}, counts{left: 1, slow: 1}},
-		{"paused", three(on(scenarios.Pause, 1, 5, 0)), [][]record.Event{begin, {event(5, record.Pause)}, round(1, 100, 1), round(2, 200, 1)}, counts{left: 2, slow: 2}},
-		{"resumed a round ago", three(on(scenarios.Pause, 1, 5, 0), on(scenarios.Resume, 1, 6, 0)),
+		{"paused", three(on(faults.Pause, 1, 5, 0)), [][]record.Event{begin, {event(5, record.Pause)}, round(1, 100, 1), round(2, 200, 1)}, counts{left: 2, slow: 2}},
+		{"resumed a round ago", three(on(faults.Pause, 1, 5, 0), on(faults.Resume, 1, 6, 0)),
 			[][]record.Event{begin, {event(5, record.Pause), event(6, record.Resume)}, round(1, 100, 1), round(2, 200, 1)}, counts{left: 2, wrong: 1, slow: 1}},
-		{"resumed in the second round", three(on(scenarios.Pause, 1, 5, 0), on(scenarios.Resume, 1, 150, 0)),
+		{"resumed in the second round", three(on(faults.Pause, 1, 5, 0), on(faults.Resume, 1, 150, 0)),
 			[][]record.Event{begin, {event(5, record.Pause)}, round(1, 100, 1), {event(150, record.Resume)}, round(2, 200, 1)}, counts{left: 2, slow: 2}},
 		{"cut off", none, [][]record.Event{begin, {{T: 5, Type: record.Partition, IDs: []policy.ID{1}}}, round(1, 100, 1), round(2, 200, 1)}, counts{left: 2, excused: 2}},
 		{"healed a round ago", none, [][]record.Event{begin, {{T: 5, Type: record.Partition, IDs: []policy.ID{1}}, {T: 6, Type: record.Heal}}, round(1, 100, 1), round(2, 200, 1)},

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"testbed/policy"
+	"testbed/policy/timescale"
 	"testbed/record"
 	"testbed/report/learning"
 	"testbed/report/timeline"
@@ -33,7 +34,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	if real {
 		wall += fmt.Sprintf(" of scenario time, %.1f s of real time", s.RealDuration(sum.WallClock).Seconds())
 		if sum.Dilation > 1 {
-			wall += fmt.Sprintf(" (dilated: %.1f s by the clock)", scenarios.OnClock(s.RealDuration(sum.WallClock), sum.Dilation).Seconds())
+			wall += fmt.Sprintf(" (dilated: %.1f s by the clock)", timescale.OnClock(s.RealDuration(sum.WallClock), sum.Dilation).Seconds())
 		}
 	}
 	fmt.Fprintf(out, "%s under %s: %s for %d of %d outer steps\n", sum.Scenario, sum.Policy, wall, sum.OuterSteps, s.TargetOuterSteps)

@@ -77,7 +77,7 @@ func TestLinkFaultsAreWhatIsActive(t *testing.T) {
 	// A µs of scenario time takes 100 of real time.
 	real := func(t policy.Time) time.Duration { return time.Duration(t) * 100 * time.Microsecond }
 	var times []policy.Time
-	for t, ok := s.NextLinkFault(-1); ok; t, ok = s.NextLinkFault(t) {
+	for t, ok := s.Faults().Next(-1); ok; t, ok = s.Faults().Next(t) {
 		times = append(times, policy.Time(t/real(1)))
 	}
 	if want := []policy.Time{50, 100, 150, 160, 200, 250, 260, 300}; !slices.Equal(times, want) {
@@ -93,7 +93,7 @@ func TestLinkFaultsAreWhatIsActive(t *testing.T) {
 		0: nil, 50: {path}, 100: {both, path}, 150: {both, path, link}, 160: {both, link},
 		200: {one, link}, 250: {one, link, cut}, 260: {one, link}, 300: {link},
 	} {
-		if got := s.LinkFaults(real(at)); !reflect.DeepEqual(got, want) {
+		if got := s.Faults().At(real(at)); !reflect.DeepEqual(got, want) {
 			t.Errorf("at %d: %+v, want %+v", at, got, want)
 		}
 	}
@@ -189,10 +189,10 @@ func TestLinkFaultsRepeat(t *testing.T) {
 	at := time.Duration(-1)
 	for _, w := range want {
 		var ok bool
-		if at, ok = s.NextLinkFault(at); !ok || at != w.at {
+		if at, ok = s.Faults().Next(at); !ok || at != w.at {
 			t.Fatalf("the next change is at %v, %v, want %v", at, ok, w.at)
 		}
-		got := s.LinkFaults(at)
+		got := s.Faults().At(at)
 		if len(got) != len(w.faults) {
 			t.Fatalf("at %v: %+v, want %+v", at, got, w.faults)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"testbed/allreduce/reduction"
 	"testbed/policy"
+	"testbed/scenarios/faults"
 	"testbed/scenarios/internal/fields"
 )
 
@@ -57,7 +58,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 		s.Real.MinSlack = defaultMinSlack(len(s.Workers))
 	}
 	if s.Injects == nil {
-		s.Injects = []Inject{} // in JSON a list, not null
+		s.Injects = []faults.Inject{} // in JSON a list, not null
 	}
 	links := &s.Real.Links
 	for _, list := range []any{&links.Nodes, &links.Pairs, &links.Groups, &links.Paths, &s.Real.Injects} { // as it comes back from JSON

@@ -16,6 +16,7 @@ import (
 	"testbed/policy"
 	_ "testbed/policy/adaptive" // registers it
 	_ "testbed/policy/torchft"  // and this one
+	"testbed/scenarios/faults"
 )
 
 // Policies are the parameters of the policies, and what holds under any of them.
@@ -241,8 +242,8 @@ func (s *Scenario) lighthouses() map[policy.ID][]int {
 	for _, w := range s.Workers {
 		asks[w.ID] = []int{w.Lighthouse}
 	}
-	for _, i := range inTime(s.Injects) {
-		if in := s.Injects[i]; in.Op == Restart {
+	for _, i := range faults.InTime(s.Injects) {
+		if in := s.Injects[i]; in.Op == faults.Restart {
 			of := asks[*in.ID]
 			next := of[len(of)-1]
 			if in.Lighthouse != nil {
@@ -276,7 +277,7 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		Overlap:                s.Exchange().Overlap > 0,
 		Grouping:               s.Grouping(),
 	}
-	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) || slices.ContainsFunc(s.Injects, func(in Inject) bool { return in.Lighthouse != nil }) {
+	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) || slices.ContainsFunc(s.Injects, func(in faults.Inject) bool { return in.Lighthouse != nil }) {
 		cfg.Lighthouses, cfg.Asks = maxLighthouses, s.lighthouses()
 	}
 	if _, err := policy.NewCoordinator(cfg); err != nil {

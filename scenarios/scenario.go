@@ -9,12 +9,13 @@ package scenarios
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
 	"testbed/allreduce/reduction"
 	"testbed/policy"
+	"testbed/policy/timescale"
+	"testbed/scenarios/faults"
 	"testbed/shaping"
 	"testbed/train"
 	"testbed/train/task"
@@ -28,12 +29,12 @@ type Scenario struct {
 	Name        string `yaml:"name" json:"name,omitempty"`
 	Description string `yaml:"description" json:"description,omitempty"`
 
-	Seed             uint64      `yaml:"seed" json:"seed" need:"yes"`
-	Workers          []Worker    `yaml:"workers" json:"workers" need:"yes"`
-	Injects          []Inject    `yaml:"injects" json:"injects"`
-	InnerSteps       int         `yaml:"inner_steps" json:"inner_steps" need:"yes"`
-	TargetOuterSteps int         `yaml:"target_outer_steps" json:"target_outer_steps" need:"yes"`
-	Horizon          policy.Time `yaml:"horizon" json:"horizon" need:"yes"`
+	Seed             uint64          `yaml:"seed" json:"seed" need:"yes"`
+	Workers          []Worker        `yaml:"workers" json:"workers" need:"yes"`
+	Injects          []faults.Inject `yaml:"injects" json:"injects"`
+	InnerSteps       int             `yaml:"inner_steps" json:"inner_steps" need:"yes"`
+	TargetOuterSteps int             `yaml:"target_outer_steps" json:"target_outer_steps" need:"yes"`
+	Horizon          policy.Time     `yaml:"horizon" json:"horizon" need:"yes"`
 	// A member silent for HeartbeatPeriod × HeartbeatMissThreshold is evicted.
 	HeartbeatPeriod        policy.Time `yaml:"heartbeat_period" json:"heartbeat_period" need:"yes"`
 	HeartbeatMissThreshold int         `yaml:"heartbeat_miss_threshold" json:"heartbeat_miss_threshold" need:"yes"`
@@ -75,59 +76,6 @@ type Worker struct {
 // a time: one of those that start it holds the initial state.
 func (w Worker) Asks(first policy.Time) policy.Join {
 	return policy.Join{ID: w.ID, HasState: w.JoinAt == first || w.InitialStep > 0, OuterSteps: w.InitialStep}
-}
-
-// Op is the kind of an inject, in the words of churn's scenario files.
-type Op string
-
-// The injects.
-const (
-	Crash          Op = "Crash"          // the worker dies and sends nothing more
-	Leave          Op = "Leave"          // the worker leaves in good order
-	Slow           Op = "Slow"           // inner steps scheduled from now on take factor times as long
-	Restore        Op = "Restore"        // the end of Slow
-	Pause          Op = "Pause"          // the worker stands still, whatever it was doing
-	Resume         Op = "Resume"         // the end of Pause; it goes on where it stood
-	Partition      Op = "Partition"      // ids are cut off from everybody else
-	ClearPartition Op = "ClearPartition" // the end of Partition, for ids or for all
-	// CoordinatorCrash kills the coordinator. Another one takes its place after
-	// down.
-	CoordinatorCrash Op = "CoordinatorCrash"
-	// Restart is a Crash, after which a new process of the worker begins.
-	Restart Op = "Restart"
-	Fail    Op = "Fail" // the worker gives up, and says so
-	// Preempt gives the worker notice: it takes part until the outcome of the
-	// running round, and leaves. When the notice is over it is dead.
-	Preempt Op = "Preempt"
-	// FailReduce has the reduction fail that the worker takes part in, or else the
-	// next: at once, and so for all, or alone.
-	FailReduce Op = "FailReduce"
-)
-
-// Ops lists the injects.
-var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce}
-
-// Inject is something that happens to workers at a time.
-type Inject struct {
-	Op     Op          `yaml:"op" json:"op" need:"yes"`
-	At     policy.Time `yaml:"at" json:"at" need:"yes"`
-	ID     *policy.ID  `yaml:"id" json:"id,omitempty"`
-	IDs    []policy.ID `yaml:"ids" json:"ids,omitempty"`
-	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
-	// Down is for how long nobody coordinates after a CoordinatorCrash.
-	Down policy.Time `yaml:"down" json:"down,omitempty"`
-	// Heartbeats has a worker that is paused give heartbeats all the same.
-	Heartbeats bool `yaml:"heartbeats" json:"heartbeats,omitempty"`
-	// Forgets has torchft's lighthouse lose in a CoordinatorCrash what it knows.
-	Forgets bool `yaml:"forgets" json:"forgets,omitempty"`
-	// After is how long after a Restart the new process begins.
-	After policy.Time `yaml:"after" json:"after,omitempty"`
-	// Lighthouse is the one that a restarted worker asks from then on.
-	Lighthouse *int `yaml:"lighthouse" json:"lighthouse,omitempty"`
-	// Notice is how long before its end a Preempt tells the worker.
-	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
-	// Alone has a FailReduce come when the others can end theirs without the worker.
-	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 
 // Real says how the scenario is played on a real network.
@@ -173,7 +121,7 @@ type Real struct {
 	// Injects are what happens to links. They are here and not beside the
 	// injects of workers because a simulator without links has no use for
 	// them.
-	Injects []LinkInject `yaml:"injects" json:"injects,omitempty"`
+	Injects []faults.LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
 
 // Defaults of the real section.
@@ -258,42 +206,24 @@ func (s *Scenario) Groups(workers []policy.ID) []int {
 	return groups
 }
 
-// RealDuration converts scenario time to real time, and what is beyond the
-// range of a Duration to its limit.
-func (s *Scenario) RealDuration(t policy.Time) time.Duration {
-	d := float64(t) * s.Real.TimeScale * float64(time.Microsecond)
-	if d >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return time.Duration(d)
+// Scale relates the times of the scenario, of the real network, and of the machine's
+// clock.
+func (s *Scenario) Scale() timescale.Scale {
+	return timescale.Scale{TimeScale: s.Real.TimeScale, Dilation: s.Real.Dilation}
 }
 
-// ScenarioTime converts real time to scenario time: whole microseconds that have
-// passed.
-func (s *Scenario) ScenarioTime(d time.Duration) policy.Time {
-	return policy.Time(float64(d) / float64(time.Microsecond) / s.Real.TimeScale)
-}
+// RealDuration converts scenario time to real time.
+func (s *Scenario) RealDuration(t policy.Time) time.Duration { return s.Scale().RealDuration(t) }
 
-// Slowdown is Real.Dilation, 1 where there is none.
-func (s *Scenario) Slowdown() float64 { return max(s.Real.Dilation, 1) }
+// ScenarioTime converts real time to scenario time.
+func (s *Scenario) ScenarioTime(d time.Duration) policy.Time { return s.Scale().ScenarioTime(d) }
 
-// ClockDuration is RealDuration by the machine's clock, dilated.
-func (s *Scenario) ClockDuration(t policy.Time) time.Duration {
-	return OnClock(s.RealDuration(t), s.Slowdown())
-}
+// Slowdown is the dilation, at least 1.
+func (s *Scenario) Slowdown() float64 { return s.Scale().Slowdown() }
 
-// ClockTime is ScenarioTime of what the machine's clock says.
-func (s *Scenario) ClockTime(d time.Duration) policy.Time {
-	return policy.Time(float64(d) / float64(time.Microsecond) / s.Real.TimeScale / s.Slowdown())
-}
-
-// OnClock is what a real time takes by the clock of a machine on which everything
-// takes dilation times as long.
-func OnClock(d time.Duration, dilation float64) time.Duration {
-	if slow := float64(d) * dilation; slow < math.MaxInt64 {
-		return time.Duration(slow)
-	}
-	return math.MaxInt64
+// Faults are what happens to links, and when.
+func (s *Scenario) Faults() *faults.Schedule {
+	return &faults.Schedule{Scale: s.Scale(), Nodes: s.Nodes(), Injects: s.Injects, Links: s.Real.Injects}
 }
 
 // Plan resolves the links of the scenario.

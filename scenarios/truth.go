@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"testbed/policy"
+	"testbed/scenarios/faults"
 
 	"testbed/train/work"
 )
@@ -41,7 +42,7 @@ type GroundTruth struct {
 type change struct {
 	at     policy.Time
 	place  int
-	op     Op
+	op     faults.Op
 	factor float64
 }
 
@@ -60,14 +61,14 @@ func NewGroundTruth(s *Scenario) *GroundTruth {
 		}
 	}
 	for _, in := range s.Injects {
-		if in.Op != Slow && in.Op != Restore && in.Op != Pause && in.Op != Resume {
+		if in.Op != faults.Slow && in.Op != faults.Restore && in.Op != faults.Pause && in.Op != faults.Resume {
 			continue
 		}
 		c := change{at: in.At, place: t.places[*in.ID], op: in.Op, factor: 1}
 		if join := s.Workers[c.place].JoinAt; in.At <= join {
 			c.at = join + 1 // after the first step has begun
 		}
-		if in.Op == Slow {
+		if in.Op == faults.Slow {
 			c.factor = *in.Factor
 		}
 		t.changes = append(t.changes, c)
@@ -85,7 +86,7 @@ func (t *GroundTruth) Place(id policy.ID) (place int, ok bool) {
 	return place, ok
 }
 
-// Slow reports whether the worker at a place is slow at a time.
+// faults.Slow reports whether the worker at a place is slow at a time.
 func (t *GroundTruth) Slow(place int, at policy.Time) bool {
 	if at < t.from || at >= t.until {
 		t.look(at)
@@ -115,8 +116,8 @@ func (t *GroundTruth) look(at policy.Time) {
 			break
 		}
 		switch c.op {
-		case Pause, Resume:
-			t.slow[c.place] = c.op == Pause
+		case faults.Pause, faults.Resume:
+			t.slow[c.place] = c.op == faults.Pause
 		default:
 			t.expected[c.place] = t.plain[c.place] * c.factor
 		}

@@ -9,6 +9,7 @@ import (
 	"testbed/internal/randscenario"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 
 	"testbed/train/work"
 )
@@ -23,8 +24,8 @@ func TestWhomTheScenarioMadeSlow(t *testing.T) {
 		change(s)
 		return s
 	}
-	on := func(op scenarios.Op, id policy.ID, at policy.Time, factor ...float64) scenarios.Inject {
-		in := scenarios.Inject{Op: op, ID: &id, At: at}
+	on := func(op faults.Op, id policy.ID, at policy.Time, factor ...float64) faults.Inject {
+		in := faults.Inject{Op: op, ID: &id, At: at}
 		if len(factor) > 0 {
 			in.Factor = &factor[0]
 		}
@@ -32,8 +33,8 @@ func TestWhomTheScenarioMadeSlow(t *testing.T) {
 	}
 	injects := plain(4, func(s *scenarios.Scenario) {
 		s.Workers[2].JoinAt = 500
-		s.Injects = []scenarios.Inject{on(scenarios.Slow, 1, 100, 10), on(scenarios.Slow, 2, 500, 3), on(scenarios.Restore, 1, 900), on(scenarios.Slow, 3, 100, 1.4),
-			on(scenarios.Pause, 0, 700), on(scenarios.Resume, 0, 800)}
+		s.Injects = []faults.Inject{on(faults.Slow, 1, 100, 10), on(faults.Slow, 2, 500, 3), on(faults.Restore, 1, 900), on(faults.Slow, 3, 100, 1.4),
+			on(faults.Pause, 0, 700), on(faults.Resume, 0, 800)}
 	})
 	mixed, err := scenarios.Load("mixed_gpus")
 	if err != nil {

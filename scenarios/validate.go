@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -12,6 +11,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/policy"
+	"testbed/scenarios/faults"
 	"testbed/shaping"
 )
 
@@ -75,23 +75,13 @@ func (p *parser) validate(s *Scenario) error {
 	return p.validateRegions(s)
 }
 
-// inTime returns the places of the injects in the order of their times.
-func inTime(injects []Inject) []int {
-	order := make([]int, len(injects))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(injects[a].At, injects[b].At) })
-	return order
-}
-
 // validateRestarts holds every Restart against the one before it: there is one
 // process of a worker at a time.
 func (p *parser) validateRestarts(s *Scenario) error {
 	back := map[policy.ID]policy.Time{}
-	for _, i := range inTime(s.Injects) {
+	for _, i := range faults.InTime(s.Injects) {
 		in := s.Injects[i]
-		if in.Op != Restart {
+		if in.Op != faults.Restart {
 			continue
 		}
 		if at, restarts := back[*in.ID]; restarts && in.At <= at {
@@ -107,21 +97,21 @@ func (p *parser) validateRestarts(s *Scenario) error {
 // does not stand still.
 func (p *parser) validatePauses(s *Scenario) error {
 	since := map[policy.ID]policy.Time{}
-	for _, i := range inTime(s.Injects) {
+	for _, i := range faults.InTime(s.Injects) {
 		in := s.Injects[i]
-		if in.Op == Restart {
+		if in.Op == faults.Restart {
 			delete(since, *in.ID)
 		}
-		if in.Op != Pause && in.Op != Resume {
+		if in.Op != faults.Pause && in.Op != faults.Resume {
 			continue
 		}
 		at, paused := since[*in.ID]
 		switch field := fmt.Sprintf("injects[%d].at", i); {
-		case in.Op == Pause && paused:
+		case in.Op == faults.Pause && paused:
 			return p.fail(field, fmt.Sprintf("is %d, but worker %d is paused since %d; resume it before, or remove one", in.At, *in.ID, at))
-		case in.Op == Resume && !paused:
+		case in.Op == faults.Resume && !paused:
 			return p.fail(field, fmt.Sprintf("is %d, but worker %d is not paused then; pause it before, or remove the Resume", in.At, *in.ID))
-		case in.Op == Pause:
+		case in.Op == faults.Pause:
 			since[*in.ID] = in.At
 		default:
 			delete(since, *in.ID)
@@ -197,20 +187,20 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
 	return nil
 }
 
-func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
-	if !slices.Contains(Ops, in.Op) {
-		return p.fail(path+".op", fmt.Sprintf("%q is no inject; choose one of %s", in.Op, quoted(Ops)))
+func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) error {
+	if !slices.Contains(faults.Ops, in.Op) {
+		return p.fail(path+".op", fmt.Sprintf("%q is no inject; choose one of %s", in.Op, quoted(faults.Ops)))
 	}
 	if err := p.between(path+".at", int64(in.At), 0, int64(maxTime)); err != nil {
 		return err
 	}
-	group := in.Op == Partition || in.Op == ClearPartition
-	alone := in.Op == CoordinatorCrash
+	group := in.Op == faults.Partition || in.Op == faults.ClearPartition
+	alone := in.Op == faults.CoordinatorCrash
 	for _, of := range []struct {
-		op    Op
+		op    faults.Op
 		field string
 		value policy.Time
-	}{{CoordinatorCrash, "down", in.Down}, {Restart, "after", in.After}, {Preempt, "notice", in.Notice}} {
+	}{{faults.CoordinatorCrash, "down", in.Down}, {faults.Restart, "after", in.After}, {faults.Preempt, "notice", in.Notice}} {
 		if err := p.between(path+"."+of.field, int64(of.value), 0, int64(maxTime)); err != nil {
 			return err
 		}
@@ -219,10 +209,10 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 		}
 	}
 	for _, of := range []struct {
-		op    Op
+		op    faults.Op
 		field string
 		given bool
-	}{{FailReduce, "alone", in.Alone}, {Pause, "heartbeats", in.Heartbeats}, {CoordinatorCrash, "forgets", in.Forgets}, {Restart, "lighthouse", in.Lighthouse != nil}} {
+	}{{faults.FailReduce, "alone", in.Alone}, {faults.Pause, "heartbeats", in.Heartbeats}, {faults.CoordinatorCrash, "forgets", in.Forgets}, {faults.Restart, "lighthouse", in.Lighthouse != nil}} {
 		if of.given && in.Op != of.op {
 			return p.fail(path+"."+of.field, fmt.Sprintf("%s takes no %s; remove it", in.Op, of.field))
 		}
@@ -238,15 +228,15 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 		return p.fail(path+".ids", fmt.Sprintf("%s takes one worker: write id", in.Op))
 	case !group && !alone && in.ID == nil:
 		return p.fail(path+".id", fmt.Sprintf("is missing; %s needs the id of a worker", in.Op))
-	case in.Op == Partition && in.IDs == nil:
+	case in.Op == faults.Partition && in.IDs == nil:
 		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
 	case group && in.IDs != nil && len(in.IDs) == 0:
 		return p.fail(path+".ids", fmt.Sprintf("is empty; name the workers that %s is for", in.Op))
 	case in.Lighthouse != nil && (*in.Lighthouse < 0 || *in.Lighthouse >= maxLighthouses):
 		return p.fail(path+".lighthouse", fmt.Sprintf("is %d; it must lie between 0 and %d", *in.Lighthouse, maxLighthouses-1))
-	case in.Op == Slow && in.Factor == nil:
+	case in.Op == faults.Slow && in.Factor == nil:
 		return p.fail(path+".factor", "is missing; Slow needs a factor such as 10")
-	case in.Op != Slow && in.Factor != nil:
+	case in.Op != faults.Slow && in.Factor != nil:
 		return p.fail(path+".factor", fmt.Sprintf("%s takes no factor; remove it", in.Op))
 	case in.Factor != nil && !(*in.Factor > 0 && *in.Factor <= maxFactor):
 		return p.fail(path+".factor", fmt.Sprintf("is %v; it must lie in (0, %g]", *in.Factor, float64(maxFactor)))
@@ -256,7 +246,7 @@ func (p *parser) validateInject(s *Scenario, path string, in Inject) error {
 			return err
 		}
 		join := s.Workers[p.workers[*in.ID]].JoinAt
-		if in.Op != Slow && in.Op != Restore && in.Op != Resume && in.At < join {
+		if in.Op != faults.Slow && in.Op != faults.Restore && in.Op != faults.Resume && in.At < join {
 			return p.fail(path+".at", fmt.Sprintf("is %d, but worker %d joins at %d; a %s before that has no effect", in.At, *in.ID, join, in.Op))
 		}
 	}

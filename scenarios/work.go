@@ -5,26 +5,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 
 	"testbed/policy"
 	"testbed/train/work"
 )
 
-// Sampler draws the durations of a worker's inner steps. Each process of a
-// worker, of which the incarnation is the number, has a stream of randomness of
-// its own; shared, if it is not nil, is drawn from in its place where the
-// scenario has no section `work`, as churn's model does.
+// Sampler draws the durations of a worker's inner steps; see work.Spec.Sampler.
 func (s *Scenario) Sampler(w Worker, incarnation int, shared *rand.Rand) work.Sampler {
-	rng := shared
-	if rng == nil || s.Work != nil {
-		purpose := "inner step"
-		if incarnation > 0 {
-			purpose += strconv.Itoa(incarnation)
-		}
-		rng = work.Stream(s.Seed, w.ID, purpose)
-	}
-	return work.NewSampler(s.Work, s.Seed, w.ID, w.InnerStepMean, w.InnerStepJitter, rng)
+	return s.Work.Sampler(s.Seed, w.ID, w.InnerStepMean, w.InnerStepJitter, incarnation, shared)
 }
 
 // validateWork looks at the section `work`, and reads the file it names.

@@ -4,7 +4,7 @@ import (
 	"testbed/policy"
 	"testbed/policy/worker"
 	"testbed/record"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // comeback is what a worker is in its several lives. A life is the time from one
@@ -14,11 +14,11 @@ type comeback struct {
 	begun       bool // its first process has
 	incarnation int  // the number of its process
 	life        int
-	born        policy.Time       // when the coordinator has heard of this life
-	asking      bool              // it wants to join, and is not heard
-	preempted   bool              // it leaves after its round
-	slowed      float64           // what the last Slow asked for; 0 and 1: nothing
-	fails       *scenarios.Inject // what its next reduction does, or the one under way, on churn's network
+	born        policy.Time    // when the coordinator has heard of this life
+	asking      bool           // it wants to join, and is not heard
+	preempted   bool           // it leaves after its round
+	slowed      float64        // what the last Slow asked for; 0 and 1: nothing
+	fails       *faults.Inject // what its next reduction does, or the one under way, on churn's network
 }
 
 // undelivered is what was said while the coordinator was away; life is that of the
@@ -171,6 +171,6 @@ func (s *simulator) actOnNotice(i int) {
 // kill ends a preempted worker whose notice is over.
 func (s *simulator) kill(i, incarnation int) {
 	if s.workers[i].incarnation == incarnation {
-		s.injectWorker(scenarios.Inject{Op: scenarios.Crash}, i)
+		s.injectWorker(faults.Inject{Op: faults.Crash}, i)
 	}
 }

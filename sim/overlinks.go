@@ -11,6 +11,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping"
 	"testbed/train"
 
@@ -336,18 +337,18 @@ func (s *simulator) actOverLinks(a policy.Action) (done bool) {
 
 // injectOverLinks says whether an inject has been seen to, or has to wait, for
 // what the worker is doing.
-func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
+func (s *simulator) injectOverLinks(in faults.Inject, i int) (done bool) {
 	w, p := &s.workers[i], &s.links.workers[i]
 	switch in.Op {
-	case scenarios.Slow:
+	case faults.Slow:
 		w.slowed = *in.Factor
 		s.drive(i, worker.Slow{Factor: *in.Factor, AtJoin: in.At <= w.spec.JoinAt})
 		return true
-	case scenarios.Restore:
+	case faults.Restore:
 		w.slowed = 1
 		s.drive(i, worker.Restore{AtJoin: in.At <= w.spec.JoinAt})
 		return true
-	case scenarios.Crash:
+	case faults.Crash:
 		if w.alive && s.scenario.Real.HeedUnreachable {
 			// The answer to a ping: nobody listens there.
 			life := w.life
@@ -357,7 +358,7 @@ func (s *simulator) injectOverLinks(in scenarios.Inject, i int) (done bool) {
 				}
 			})
 		}
-	case scenarios.Leave:
+	case faults.Leave:
 		switch {
 		case w.paused:
 			w.awaits = append(w.awaits, func() { s.injectWorker(in, i) })
@@ -584,9 +585,9 @@ func (s *simulator) fetchedOverLinks(i, donor, gen, life, version int) {
 
 // awaitFault expects the next change of the links after a real time.
 func (s *simulator) awaitFault(after time.Duration) {
-	if at, ok := s.scenario.NextLinkFault(after); ok {
+	if at, ok := s.scenario.Faults().Next(after); ok {
 		s.links.before, s.links.fault = after, at
-		s.heap.Push(max(s.now, s.links.scenario(at)), faults, 0, 0)
+		s.heap.Push(max(s.now, s.links.scenario(at)), linksChange, 0, 0)
 	}
 }
 
@@ -594,7 +595,7 @@ func (s *simulator) awaitFault(after time.Duration) {
 // cut ones have held up.
 func (s *simulator) relay() error {
 	w := s.links
-	plan, err := shaping.Compose(w.base, s.scenario.LinkFaults(w.fault))
+	plan, err := shaping.Compose(w.base, s.scenario.Faults().At(w.fault))
 	if err != nil {
 		return fmt.Errorf("the links at %d µs: %w", s.now, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping"
 	"testbed/sim"
 	"testbed/train/task"
@@ -64,7 +65,7 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 		if rapid.Bool().Draw(t, "cut") {
 			until := rapid.IntRange(1, 20_000).Draw(t, "until")
 			end := policy.Time(until)
-			s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: end / 2, Until: &end, From: policy.CoordinatorNode, To: "w0"}}
+			s.Real.Injects = []faults.LinkInject{{Op: faults.Cut, At: end / 2, Until: &end, From: policy.CoordinatorNode, To: "w0"}}
 		}
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		costs := sim.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}

@@ -6,7 +6,7 @@ import (
 	"testbed/policy"
 	"testbed/policy/worker"
 	"testbed/record"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // reduction is one that is under way. There is one at a time, unless the policy
@@ -115,7 +115,7 @@ func (s *simulator) reducedByOthers(r *reduction) []policy.ID {
 
 // failReduce has the reduction of a worker fail that is under way, or else the
 // next.
-func (s *simulator) failReduce(in scenarios.Inject, i int) {
+func (s *simulator) failReduce(in faults.Inject, i int) {
 	if s.links != nil {
 		s.drive(i, worker.FailReduce{Alone: in.Alone})
 		return

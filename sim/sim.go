@@ -17,6 +17,7 @@ import (
 	"slices"
 
 	"testbed/policy"
+	"testbed/scenarios/faults"
 
 	"testbed/record"
 	"testbed/scenarios"
@@ -264,7 +265,7 @@ func (s *simulator) handle(e Entry) {
 		s.beat(a, b)
 	case reducedRank:
 		s.reducedRank(a, policy.Epoch(b))
-	case faults:
+	case linksChange:
 		if s.failed = s.relay(); s.failed != nil {
 			s.done = true
 		}
@@ -494,7 +495,7 @@ func (s *simulator) startFetch(a *policy.Fetch) {
 
 // crashCoordinator leaves the workers without a coordinator. They go on with
 // what they were told; what they have to say waits for the next one.
-func (s *simulator) crashCoordinator(in scenarios.Inject) {
+func (s *simulator) crashCoordinator(in faults.Inject) {
 	if s.away {
 		return
 	}
@@ -521,8 +522,8 @@ func (s *simulator) reunite() {
 	}
 }
 
-func (s *simulator) inject(in scenarios.Inject) {
-	if in.Op == scenarios.CoordinatorCrash {
+func (s *simulator) inject(in faults.Inject) {
+	if in.Op == faults.CoordinatorCrash {
 		s.crashCoordinator(in)
 		return
 	}
@@ -536,7 +537,7 @@ func (s *simulator) inject(in scenarios.Inject) {
 			targets = append(targets, s.workers[i].spec.ID)
 		}
 	}
-	cut := in.Op == scenarios.Partition
+	cut := in.Op == faults.Partition
 	e := record.Event{Type: record.Heal, IDs: targets}
 	if cut {
 		e.Type = record.Partition
@@ -636,18 +637,18 @@ func (s *simulator) release(i int) {
 	w.held = nil
 }
 
-func (s *simulator) injectWorker(in scenarios.Inject, i int) {
+func (s *simulator) injectWorker(in faults.Inject, i int) {
 	if s.links != nil && s.injectOverLinks(in, i) {
 		return
 	}
 	w := &s.workers[i]
 	switch in.Op {
-	case scenarios.Slow:
+	case faults.Slow:
 		s.noteSpeed(w, *in.Factor, true)
-	case scenarios.Restore:
+	case faults.Restore:
 		s.noteSpeed(w, 1, false)
-	case scenarios.Restart:
-		s.injectWorker(scenarios.Inject{Op: scenarios.Crash}, i)
+	case faults.Restart:
+		s.injectWorker(faults.Inject{Op: faults.Crash}, i)
 		s.heap.Push(s.now+in.After, restarts, i, 0)
 	default:
 		if w.alive {
@@ -668,31 +669,31 @@ func (s *simulator) noteSpeed(w *workerState, factor float64, slow bool) {
 }
 
 // disrupt ends or interrupts a worker that is alive.
-func (s *simulator) disrupt(in scenarios.Inject, i int) {
+func (s *simulator) disrupt(in faults.Inject, i int) {
 	w, op := &s.workers[i], in.Op
 	note := func(what record.Type) { s.note(&record.Event{Type: what, Node: w.name}) }
 	switch {
-	case op == scenarios.Crash:
+	case op == faults.Crash:
 		note(record.Crash)
 		w.alive = false
 		w.drop()
-	case op == scenarios.Preempt:
+	case op == faults.Preempt:
 		s.preempt(in.Notice, i)
-	case (op == scenarios.Leave || op == scenarios.Fail || op == scenarios.FailReduce) && w.paused:
+	case (op == faults.Leave || op == faults.Fail || op == faults.FailReduce) && w.paused:
 		w.awaits = append(w.awaits, func() { s.injectWorker(in, i) })
-	case op == scenarios.Leave:
+	case op == faults.Leave:
 		s.leave(w)
-	case op == scenarios.Fail:
+	case op == faults.Fail:
 		note(record.Fail)
 		s.fail(i)
-	case op == scenarios.FailReduce:
+	case op == faults.FailReduce:
 		s.note(&record.Event{Type: record.FailReduce, Node: w.name, Alone: in.Alone})
 		s.failReduce(in, i)
-	case op == scenarios.Pause && !w.paused:
+	case op == faults.Pause && !w.paused:
 		s.note(&record.Event{Type: record.Pause, Node: w.name, Heartbeats: in.Heartbeats})
 		w.beats = in.Heartbeats
 		s.pause(i)
-	case op == scenarios.Resume && w.paused:
+	case op == faults.Resume && w.paused:
 		note(record.Resume)
 		s.unpause(i)
 	}
@@ -721,5 +722,5 @@ const (
 	delivers    // a message arrives
 	beats       // a heartbeat of a worker
 	reducedRank // a reduction is over at a rank
-	faults      // links change
+	linksChange // links change
 )

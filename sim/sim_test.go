@@ -21,6 +21,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping"
 	"testbed/sim"
 )
@@ -126,7 +127,7 @@ func TestLinksFollowThePlan(t *testing.T) {
 	}
 	slower := play(func(s *scenarios.Scenario) {
 		id, until, rate := policy.ID(2), policy.Time(5000), shaping.Rate(20e6)
-		s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Link, At: 3000, Until: &until, ID: &id, Access: shaping.Access{RateUp: &rate}}}
+		s.Real.Injects = []faults.LinkInject{{Op: faults.Link, At: 3000, Until: &until, ID: &id, Access: shaping.Access{RateUp: &rate}}}
 	})
 	for i, r := range slower.Rounds {
 		if was := plain.Rounds[i].Reduce; i == 1 && r.Reduce < 5*was || i != 1 && r.Reduce != was {
@@ -269,7 +270,7 @@ func TestCutReductionGoesOn(t *testing.T) {
 	}
 	at := plain.Rounds[1].Close + 100
 	until := at + 1000
-	s.Real.Injects = []scenarios.LinkInject{{Op: scenarios.Cut, At: at, Until: &until, From: "w0", To: "w1"}}
+	s.Real.Injects = []faults.LinkInject{{Op: faults.Cut, At: at, Until: &until, From: "w0", To: "w1"}}
 	cut, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -368,12 +369,12 @@ func scenario(change func(*scenarios.Scenario)) *scenarios.Scenario {
 	return s
 }
 
-func on(op scenarios.Op, id policy.ID, at policy.Time) scenarios.Inject {
-	return scenarios.Inject{Op: op, ID: &id, At: at}
+func on(op faults.Op, id policy.ID, at policy.Time) faults.Inject {
+	return faults.Inject{Op: op, ID: &id, At: at}
 }
 
-func slow(id policy.ID, at policy.Time, factor float64) scenarios.Inject {
-	return scenarios.Inject{Op: scenarios.Slow, ID: &id, At: at, Factor: &factor}
+func slow(id policy.ID, at policy.Time, factor float64) faults.Inject {
+	return faults.Inject{Op: faults.Slow, ID: &id, At: at, Factor: &factor}
 }
 
 func TestTheSeedFixesTheJitter(t *testing.T) {
@@ -403,7 +404,7 @@ func TestTheSeedFixesTheJitter(t *testing.T) {
 // takes 100 µs.
 func TestAPauseHoldsTheStep(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
-		s.Injects = []scenarios.Inject{on(scenarios.Pause, 1, 500), on(scenarios.Resume, 1, 2500)}
+		s.Injects = []faults.Inject{on(faults.Pause, 1, 500), on(faults.Resume, 1, 2500)}
 	})
 	sum, trace := run(t, s, scenarios.Baseline)
 	if r := sum.Rounds[0]; r.Close != 4100 || story(sum) != "" || !sum.Complete {
@@ -418,7 +419,7 @@ func TestAPauseHoldsTheStep(t *testing.T) {
 // more. Its resumption changes nothing.
 func TestAPauseBeyondTheHeartbeatsEvicts(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
-		s.Injects = []scenarios.Inject{on(scenarios.Pause, 1, 2500), on(scenarios.Resume, 1, 9500)}
+		s.Injects = []faults.Inject{on(faults.Pause, 1, 2500), on(faults.Resume, 1, 9500)}
 	})
 	sum, _ := run(t, s, scenarios.Baseline)
 	if story(sum) != "round 2 evicts w1 (heartbeat)" || !sum.Complete {
@@ -433,7 +434,7 @@ func TestAPauseBeyondTheHeartbeatsEvicts(t *testing.T) {
 // and a goodbye until the end of the pause.
 func TestAPauseHoldsUp(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
-		s.Injects = []scenarios.Inject{on(scenarios.Pause, 1, 2150), on(scenarios.Leave, 1, 2300), on(scenarios.Resume, 1, 4000)}
+		s.Injects = []faults.Inject{on(faults.Pause, 1, 2150), on(faults.Leave, 1, 2300), on(faults.Resume, 1, 4000)}
 	})
 	sum, _ := run(t, s, scenarios.Baseline)
 	if story(sum) != "round 1 evicts w1 (leave)" || sum.Rounds[0].End != 4110 {
@@ -441,7 +442,7 @@ func TestAPauseHoldsUp(t *testing.T) {
 	}
 	s = scenario(func(s *scenarios.Scenario) {
 		s.Workers[3].JoinAt = 2250
-		s.Injects = []scenarios.Inject{on(scenarios.Pause, 0, 2300), on(scenarios.Resume, 0, 3000)}
+		s.Injects = []faults.Inject{on(faults.Pause, 0, 2300), on(faults.Resume, 0, 3000)}
 	})
 	sum, trace := run(t, s, scenarios.Baseline)
 	if want := `{"t_us":3100,"type":"fetch_done","node":"w3"`; !strings.Contains(trace, want) || story(sum) != "joiners wait 850 µs" {
@@ -465,7 +466,7 @@ func TestAPauseOverLinks(t *testing.T) {
 // TestACrashDuringTheReduction: round 1 reduces from 2,100 to 2,210. Worker 2
 // is last heard at 2,000 and evicted at 7,000; the others reduce again.
 func TestACrashDuringTheReduction(t *testing.T) {
-	s := scenario(func(s *scenarios.Scenario) { s.Injects = []scenarios.Inject{on(scenarios.Crash, 2, 2150)} })
+	s := scenario(func(s *scenarios.Scenario) { s.Injects = []faults.Inject{on(faults.Crash, 2, 2150)} })
 	for _, name := range scenarios.PolicyNames {
 		sum, trace := run(t, s, name)
 		if got := story(sum); got != "round 1 evicts w2 (heartbeat)" {
@@ -486,7 +487,7 @@ func TestACrashDuringTheReduction(t *testing.T) {
 func TestAllCrash(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
 		for id := range 4 {
-			s.Injects = append(s.Injects, on(scenarios.Crash, policy.ID(id), 3000))
+			s.Injects = append(s.Injects, on(faults.Crash, policy.ID(id), 3000))
 		}
 	})
 	for _, name := range scenarios.PolicyNames {
@@ -500,7 +501,7 @@ func TestAllCrash(t *testing.T) {
 func TestTheLastLeaves(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
 		s.Workers = s.Workers[:1]
-		s.Injects = []scenarios.Inject{on(scenarios.Leave, 0, 3000)}
+		s.Injects = []faults.Inject{on(faults.Leave, 0, 3000)}
 	})
 	for _, name := range scenarios.PolicyNames {
 		sum, trace := run(t, s, name)
@@ -519,7 +520,7 @@ func TestTheStateDiesWithItsHolders(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
 		s.Workers = s.Workers[:2]
 		s.Workers[1].JoinAt = 9000
-		s.Injects = []scenarios.Inject{on(scenarios.Leave, 0, 3000)}
+		s.Injects = []faults.Inject{on(faults.Leave, 0, 3000)}
 	})
 	sum, trace := run(t, s, scenarios.Baseline)
 	if want := `"reason":{"rule":"state_lost","members":1}}`; sum.Complete || !strings.HasSuffix(lastLine(trace), want) {
@@ -551,9 +552,9 @@ func lastLine(trace string) string {
 // comes back: 2,000 is its last heartbeat, 7,000 the check that evicts.
 func TestAPartitionLongerThanTheHeartbeatWindow(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
-		s.Injects = []scenarios.Inject{
-			{Op: scenarios.Partition, IDs: []policy.ID{1}, At: 2500},
-			{Op: scenarios.ClearPartition, At: 9500},
+		s.Injects = []faults.Inject{
+			{Op: faults.Partition, IDs: []policy.ID{1}, At: 2500},
+			{Op: faults.ClearPartition, At: 9500},
 		}
 	})
 	sum, _ := run(t, s, scenarios.Baseline)
@@ -576,9 +577,9 @@ func TestAPartitionLongerThanTheHeartbeatWindow(t *testing.T) {
 // TestAPartitionDuringTheReduction holds it up until it is over.
 func TestAPartitionDuringTheReduction(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
-		s.Injects = []scenarios.Inject{
-			{Op: scenarios.Partition, IDs: []policy.ID{0, 1}, At: 2150},
-			{Op: scenarios.ClearPartition, IDs: []policy.ID{0, 1}, At: 4000},
+		s.Injects = []faults.Inject{
+			{Op: faults.Partition, IDs: []policy.ID{0, 1}, At: 2150},
+			{Op: faults.ClearPartition, IDs: []policy.ID{0, 1}, At: 4000},
 		}
 	})
 	sum, _ := run(t, s, scenarios.Baseline)
@@ -593,7 +594,7 @@ func TestACrashOfTheDonor(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
 		s.Workers[3].JoinAt = 2250
 		s.StateBytes = 20_000
-		s.Injects = []scenarios.Inject{on(scenarios.Crash, 0, 2300)}
+		s.Injects = []faults.Inject{on(faults.Crash, 0, 2300)}
 	})
 	sum, trace := run(t, s, scenarios.Baseline)
 	for _, want := range []string{
@@ -614,7 +615,7 @@ func TestACrashOfTheDonor(t *testing.T) {
 func TestSlowAppliesToTheNextStep(t *testing.T) {
 	s := scenario(func(s *scenarios.Scenario) {
 		s.Workers, s.InnerSteps, s.TargetOuterSteps = s.Workers[:1], 4, 1
-		s.Injects = []scenarios.Inject{slow(0, 500, 3), slow(0, 1500, 2), on(scenarios.Restore, 0, 4500)}
+		s.Injects = []faults.Inject{slow(0, 500, 3), slow(0, 1500, 2), on(faults.Restore, 0, 4500)}
 	})
 	_, trace := run(t, s, scenarios.Baseline)
 	events, err := record.Read(strings.NewReader(trace))
@@ -698,7 +699,7 @@ func TestAnArrivalAtTheDeadlineIsOnTime(t *testing.T) {
 func TestWhatAPartitionHeldBackIsDeliveredOnce(t *testing.T) {
 	s := load(t, "partition_heal")
 	s.Injects = append(s.Injects,
-		scenarios.Inject{Op: scenarios.Partition, IDs: []policy.ID{1}, At: 7000}, scenarios.Inject{Op: scenarios.ClearPartition, At: 7100})
+		faults.Inject{Op: faults.Partition, IDs: []policy.ID{1}, At: 7000}, faults.Inject{Op: faults.ClearPartition, At: 7100})
 	_, trace := run(t, s, scenarios.Straggler)
 	if n := strings.Count(trace, `"late":true`); n != 1 {
 		t.Errorf("%d late arrivals, want 1", n)

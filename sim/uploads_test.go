@@ -5,6 +5,7 @@ import (
 
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping"
 	"testbed/train"
 )
@@ -59,7 +60,7 @@ func TestUploadsCompete(t *testing.T) {
 func TestUploadOfTheDead(t *testing.T) {
 	alone := uploaded(t, train.UploadSpec{Every: 2}, nil).Uploads[0]
 	dies := uploaded(t, train.UploadSpec{Every: 2}, func(s *scenarios.Scenario) {
-		s.Injects = append(s.Injects, scenarios.Inject{Op: scenarios.Crash, ID: &s.Workers[0].ID, At: (alone.Start + alone.End) / 2})
+		s.Injects = append(s.Injects, faults.Inject{Op: faults.Crash, ID: &s.Workers[0].ID, At: (alone.Start + alone.End) / 2})
 	})
 	if len(dies.Uploads) == 0 || dies.Uploads[0].ID != 1 || dies.Uploads[0].Round < 4 {
 		t.Errorf("%+v", dies.Uploads)

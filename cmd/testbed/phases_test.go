@@ -18,6 +18,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // A tour is a run that loses a worker in each of its phases, one after the
@@ -71,7 +72,7 @@ func atStart(_ *tour, _ *victim, p emulation.Progress) (time.Duration, bool) {
 }
 
 // nemesis strikes the victims whose moment has come.
-func (r *tour) nemesis(op scenarios.Op) func(emulation.Progress) []emulation.Fault {
+func (r *tour) nemesis(op faults.Op) func(emulation.Progress) []emulation.Fault {
 	return func(p emulation.Progress) (all []emulation.Fault) {
 		if e := p.Event; e != nil && e.Type == record.ReduceDone {
 			// The least: the first one, and those of a new ring, connect as well.
@@ -88,8 +89,8 @@ func (r *tour) nemesis(op scenarios.Op) func(emulation.Progress) []emulation.Fau
 				continue
 			}
 			v.done = true
-			in := scenarios.Inject{Op: op}
-			if op == scenarios.Partition {
+			in := faults.Inject{Op: op}
+			if op == faults.Partition {
 				in.IDs = []policy.ID{v.id}
 			} else {
 				in.ID = &v.id
@@ -140,7 +141,7 @@ workers:
 // the same bytes, and notice it within the heartbeats' bound.
 func TestEveryPhase(t *testing.T) {
 	needSandbox(t)
-	for name, op := range map[string]scenarios.Op{"kill": scenarios.Crash, "freeze": scenarios.Pause, "black hole": scenarios.Partition} {
+	for name, op := range map[string]faults.Op{"kill": faults.Crash, "freeze": faults.Pause, "black hole": faults.Partition} {
 		for phases, tours := range map[string]func() *tour{"start-up": func() *tour {
 			return newTour(t, 7, make([]policy.Time, 9),
 				&victim{phase: "start-up", id: 3, hit: atStart},
@@ -178,7 +179,7 @@ func (v *victim) over(events []record.Event) bool {
 }
 
 // play plays the tour and says what was not as it should be.
-func (r *tour) play(t *testing.T, op scenarios.Op) (wrong error) {
+func (r *tour) play(t *testing.T, op faults.Op) (wrong error) {
 	bad := func(format string, args ...any) { wrong = errors.Join(wrong, fmt.Errorf(format, args...)) }
 	var events []record.Event
 	dir := filepath.Join(t.TempDir(), "run")

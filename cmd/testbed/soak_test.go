@@ -21,6 +21,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // How long TestSoak goes on, and from which seed its faults come. A soak:
@@ -93,7 +94,7 @@ func (s *soaker) fault() []emulation.Fault {
 	if lossy && s.rng.IntN(4) == 0 {
 		lasts += window
 	}
-	do := func(what string, begin, end scenarios.Inject) []emulation.Fault {
+	do := func(what string, begin, end faults.Inject) []emulation.Fault {
 		s.count[what]++
 		s.struck[id] = time.Now().Add(lasts + window)
 		all := []emulation.Fault{{Inject: begin}}
@@ -108,16 +109,16 @@ func (s *soaker) fault() []emulation.Fault {
 	}
 	switch ids := []policy.ID{id}; s.rng.IntN(kinds) {
 	case 0, 1:
-		return do("pause", scenarios.Inject{Op: scenarios.Pause, ID: &id}, scenarios.Inject{Op: scenarios.Resume, ID: &id})
+		return do("pause", faults.Inject{Op: faults.Pause, ID: &id}, faults.Inject{Op: faults.Resume, ID: &id})
 	case 2:
-		return do("partition", scenarios.Inject{Op: scenarios.Partition, IDs: ids}, scenarios.Inject{Op: scenarios.ClearPartition, IDs: ids})
+		return do("partition", faults.Inject{Op: faults.Partition, IDs: ids}, faults.Inject{Op: faults.ClearPartition, IDs: ids})
 	case 3:
 		factor := 1.5 + 3*s.rng.Float64()
-		return do("slow", scenarios.Inject{Op: scenarios.Slow, ID: &id, Factor: &factor}, scenarios.Inject{Op: scenarios.Restore, ID: &id})
+		return do("slow", faults.Inject{Op: faults.Slow, ID: &id, Factor: &factor}, faults.Inject{Op: faults.Restore, ID: &id})
 	case 4:
-		return do("leave", scenarios.Inject{Op: scenarios.Leave, ID: &id}, scenarios.Inject{})
+		return do("leave", faults.Inject{Op: faults.Leave, ID: &id}, faults.Inject{})
 	}
-	return do("crash", scenarios.Inject{Op: scenarios.Crash, ID: &id}, scenarios.Inject{})
+	return do("crash", faults.Inject{Op: faults.Crash, ID: &id}, faults.Inject{})
 }
 
 // soakScenario has workers come throughout, and flapping links.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"testbed/policy"
+	"testbed/policy/timescale"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -28,7 +29,7 @@ func (n *Network) LinkFaults(of *scenarios.Scenario) *LinkFaults {
 // since scenario time zero. The plan is computed whole, never from the one
 // before.
 func (f *LinkFaults) Apply(at time.Duration) error {
-	plan, err := shaping.Compose(f.network.emulated, f.scenario.LinkFaults(at))
+	plan, err := shaping.Compose(f.network.emulated, f.scenario.Faults().At(at))
 	if err == nil {
 		plan, err = plan.Dilated(f.network.dilation)
 	}
@@ -45,14 +46,14 @@ func (f *LinkFaults) Apply(at time.Duration) error {
 // until the network is taken down. applied hears of each time, and of the one
 // before it.
 func (f *LinkFaults) Schedule(began time.Time, zero policy.Time, applied func(before, at time.Duration) error) {
-	start := began.Add(-f.scenario.ClockDuration(zero))
+	start := began.Add(-f.scenario.Scale().ClockDuration(zero))
 	var await func(before time.Duration)
 	await = func(before time.Duration) {
-		at, ok := f.scenario.NextLinkFault(before)
+		at, ok := f.scenario.Faults().Next(before)
 		if !ok {
 			return
 		}
-		time.AfterFunc(time.Until(start.Add(scenarios.OnClock(at, f.network.dilation))), func() {
+		time.AfterFunc(time.Until(start.Add(timescale.OnClock(at, f.network.dilation))), func() {
 			f.network.s.Post(func() error {
 				if f.network.takeDown {
 					return nil

@@ -74,7 +74,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		if err != nil {
 			return err
 		}
-		if _, faults := spec.Scenario.NextLinkFault(-1); !faults { // a cut loses packets by plan, and netem counts all losses alike
+		if _, faults := spec.Scenario.Faults().Next(-1); !faults { // a cut loses packets by plan, and netem counts all losses alike
 			seen.UnplannedDrops = monitor.NetemExcess(plan, counts)
 		}
 		monitor.EnterRouter(router, seen)

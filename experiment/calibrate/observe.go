@@ -16,6 +16,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping/fidelity"
 	"testbed/sim"
 	"testbed/train/work"
@@ -471,7 +472,7 @@ func (w *observer) donors(first policy.ID) []policy.ID {
 // crashesOnly says that nothing happens but a crash, so that its detection is the
 // only one.
 func crashesOnly(s *scenarios.Scenario) bool {
-	return len(s.Injects) == 1 && s.Injects[0].Op == scenarios.Crash && len(s.Real.Injects) == 0
+	return len(s.Injects) == 1 && s.Injects[0].Op == faults.Crash && len(s.Real.Injects) == 0
 }
 
 // detection is how long the simulator takes to notice the crash of a run.

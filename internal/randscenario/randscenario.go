@@ -6,6 +6,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/train/work"
 )
 
@@ -47,26 +48,26 @@ func Draw(t *rapid.T) *scenarios.Scenario {
 	}
 	for range rapid.IntRange(0, 8).Draw(t, "injects") {
 		id := rapid.SampledFrom(s.Workers).Draw(t, "whom").ID
-		in := scenarios.Inject{Op: rapid.SampledFrom(scenarios.Ops).Draw(t, "op"), At: draw(0, 20_000, "at")}
+		in := faults.Inject{Op: rapid.SampledFrom(faults.Ops).Draw(t, "op"), At: draw(0, 20_000, "at")}
 		switch in.Op {
-		case scenarios.Partition:
+		case faults.Partition:
 			in.IDs = []policy.ID{id}
-		case scenarios.ClearPartition:
+		case faults.ClearPartition:
 			if rapid.Bool().Draw(t, "one") {
 				in.IDs = []policy.ID{id}
 			}
-		case scenarios.Slow:
+		case faults.Slow:
 			factor := rapid.SampledFrom([]float64{0.5, 3, 20}).Draw(t, "factor")
 			in.ID, in.Factor = &id, &factor
-		case scenarios.CoordinatorCrash:
+		case faults.CoordinatorCrash:
 			in.Down = draw(0, 20_000, "down")
-		case scenarios.Restart:
+		case faults.Restart:
 			in.ID, in.After = &id, draw(0, 5000, "after")
-		case scenarios.FailReduce:
+		case faults.FailReduce:
 			in.ID, in.Alone = &id, rapid.Bool().Draw(t, "alone")
-		case scenarios.Pause:
+		case faults.Pause:
 			in.ID, in.Heartbeats = &id, rapid.Bool().Draw(t, "heartbeats")
-		case scenarios.Preempt:
+		case faults.Preempt:
 			in.ID, in.Notice = &id, draw(0, 5000, "notice")
 		default:
 			in.ID = &id

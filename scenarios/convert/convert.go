@@ -16,6 +16,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 )
 
 // Format is what a scenario is written as.
@@ -97,7 +98,7 @@ func File(s *scenarios.Scenario, to Format, name string) (lost []string, err err
 type ofChurn struct {
 	Seed                   uint64             `json:"seed"`
 	Workers                []scenarios.Worker `json:"workers"`
-	Injects                []scenarios.Inject `json:"injects"`
+	Injects                []faults.Inject    `json:"injects"`
 	InnerSteps             int                `json:"inner_steps"`
 	TargetOuterSteps       int                `json:"target_outer_steps"`
 	Horizon                policy.Time        `json:"horizon"`
@@ -109,7 +110,7 @@ type ofChurn struct {
 }
 
 // churnOps are the injects that churn has.
-var churnOps = []scenarios.Op{scenarios.Crash, scenarios.Leave, scenarios.Slow, scenarios.Restore, scenarios.Partition, scenarios.ClearPartition}
+var churnOps = []faults.Op{faults.Crash, faults.Leave, faults.Slow, faults.Restore, faults.Partition, faults.ClearPartition}
 
 func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 	refuse := func(field, problem string) ([]byte, []string, error) {
@@ -151,8 +152,8 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 	if !reflect.DeepEqual(s.Real, back.Real) {
 		lost = append(lost, "real is left out: churn plays no real network and no links")
 	}
-	if slices.ContainsFunc(s.Injects, func(in scenarios.Inject) bool {
-		return in.Op == scenarios.Partition || in.Op == scenarios.ClearPartition
+	if slices.ContainsFunc(s.Injects, func(in faults.Inject) bool {
+		return in.Op == faults.Partition || in.Op == faults.ClearPartition
 	}) {
 		lost = append(lost, "injects has a partition, whose fields churn's README does not show; they are written as here, with ids")
 	}
@@ -164,7 +165,7 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 
 // linkOps names the injects of links.
 func linkOps(s *scenarios.Scenario) string {
-	var ops []scenarios.Op
+	var ops []faults.Op
 	for _, in := range s.Real.Injects {
 		if !slices.Contains(ops, in.Op) {
 			ops = append(ops, in.Op)
@@ -173,7 +174,7 @@ func linkOps(s *scenarios.Scenario) string {
 	return list(ops)
 }
 
-func list(ops []scenarios.Op) string {
+func list(ops []faults.Op) string {
 	parts := make([]string, len(ops))
 	for i, op := range ops {
 		parts[i] = string(op)

@@ -15,6 +15,7 @@ import (
 	"testbed/allreduce/ringorder"
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping"
 	"testbed/train/work"
 )
@@ -24,9 +25,9 @@ type Network struct {
 	*shaping.Plan
 	// Ring is the order of the ring of all workers, nil where it is that of the
 	// ids.
-	Ring    *ringorder.Ring        `json:"ring,omitempty"`
-	Injects []scenarios.LinkInject `json:"injects,omitempty"`
-	Work    *work.Spec             `json:"work,omitempty"`
+	Ring    *ringorder.Ring     `json:"ring,omitempty"`
+	Injects []faults.LinkInject `json:"injects,omitempty"`
+	Work    *work.Spec          `json:"work,omitempty"`
 	// Load is nil if it was not measured.
 	Load *Load `json:"load,omitempty"`
 	// Hosts are the names of the nodes on each host, nil where there is one.
@@ -53,7 +54,7 @@ const maxMatrix = 12
 func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v", s.Name, len(plan.Nodes), s.RealDuration(1000))
 	if x := s.Slowdown(); x > 1 {
-		fmt.Fprintf(out, ", and by the machine's clock, dilated %g times, %v", x, s.ClockDuration(1000))
+		fmt.Fprintf(out, ", and by the machine's clock, dilated %g times, %v", x, s.Scale().ClockDuration(1000))
 	}
 	fmt.Fprint(out, "\n\n")
 	if s.Work != nil {
@@ -167,12 +168,12 @@ func printLinkInjects(out io.Writer, s *scenarios.Scenario) error {
 		}
 		what := ""
 		switch in.Op {
-		case scenarios.LinkTrace:
+		case faults.LinkTrace:
 			what = fmt.Sprintf("%s: %v over and over, %.2f Mbit/s on average, from %.2f to %.2f", in.File, in.Pace.Period,
 				float64(in.Pace.Mean())/1e6, float64(slices.Min(in.Pace.Rates))/1e6, float64(in.Pace.Peak())/1e6)
-		case scenarios.Flap:
+		case faults.Flap:
 			what = fmt.Sprintf("down for %v of every %v", s.RealDuration(*in.Down), s.RealDuration(*in.Period))
-		case scenarios.Link:
+		case faults.Link:
 			what = properties(in)
 		}
 		fmt.Fprintf(w, "%s\tfrom %v\t%s\t%s\n", in, s.RealDuration(in.At), until, what)
@@ -181,7 +182,7 @@ func printLinkInjects(out io.Writer, s *scenarios.Scenario) error {
 }
 
 // properties writes what a Link gives as it may stand in a scenario.
-func properties(in scenarios.LinkInject) string {
+func properties(in faults.LinkInject) string {
 	text, err := json.Marshal(struct {
 		shaping.Access
 		shaping.Path

@@ -12,6 +12,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/sim"
 )
 
@@ -456,16 +457,16 @@ func (r *Recording) conclude() {
 		_, left := r.leaves[id]
 		switch {
 		case !unseen:
-		case in.Op == scenarios.Crash && !crashed && !left:
+		case in.Op == faults.Crash && !crashed && !left:
 			at.event.Type = record.Crash
 			r.crashes[id] = at
-		case in.Op == scenarios.Leave && !crashed && !left:
+		case in.Op == faults.Leave && !crashed && !left:
 			r.leaves[id] = at
-		case in.Op == scenarios.Slow:
+		case in.Op == faults.Slow:
 			at.event.Type, at.event.Factor = record.Slow, *in.Factor
 			r.factors[id] = append(r.factors[id], factorChange{in.At, *in.Factor})
 			r.other = append(r.other, at)
-		case in.Op == scenarios.Restore:
+		case in.Op == faults.Restore:
 			at.event.Type = record.Restore
 			r.factors[id] = append(r.factors[id], factorChange{in.At, 1})
 			r.other = append(r.other, at)

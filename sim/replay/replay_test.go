@@ -13,6 +13,7 @@ import (
 	"testbed/internal/randscenario"
 	"testbed/internal/stories"
 	"testbed/policy"
+	"testbed/scenarios/faults"
 
 	"testbed/record"
 	"testbed/report"
@@ -89,8 +90,8 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 }
 
 // unplayable says whether a run with such an inject cannot be replayed.
-func unplayable(in scenarios.Inject) bool {
-	return in.Op == scenarios.CoordinatorCrash || in.Op == scenarios.Restart
+func unplayable(in faults.Inject) bool {
+	return in.Op == faults.CoordinatorCrash || in.Op == faults.Restart
 }
 
 // TestARunWithAReturnCannotBeReplayed also without a restart.
@@ -122,8 +123,8 @@ func TestReplayOfRandomRuns(t *testing.T) {
 		// who begin a round again, of which a record says less than everything.
 		// What happens at one instant has no order in a record, and blocking joins
 		// that cost nothing do, as well as the end of a notice and a heartbeat.
-		instant := s.BaseLatency == 0 && s.Policy.Join == policy.JoinBlocking || slices.ContainsFunc(s.Injects, func(in scenarios.Inject) bool {
-			return in.Op == scenarios.Preempt && (in.At+in.Notice)%s.HeartbeatPeriod == 0
+		instant := s.BaseLatency == 0 && s.Policy.Join == policy.JoinBlocking || slices.ContainsFunc(s.Injects, func(in faults.Inject) bool {
+			return in.Op == faults.Preempt && (in.At+in.Notice)%s.HeartbeatPeriod == 0
 		})
 		if name != "torchft" && !instant {
 			sameDecisions(t, s, note, name)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 
 	"testbed/policy"
 )
@@ -40,6 +41,22 @@ func NewSampler(spec *Spec, seed uint64, id policy.ID, mean, jitter policy.Time,
 	s.steps, s.speed = &spec.Steps, NewSpeed(spec, seed, id)
 	s.alpha, s.minimum = s.steps.pareto()
 	return s
+}
+
+// Sampler draws the durations of a worker's inner steps, also for a nil section. Each
+// process of a worker, of which the incarnation is the number, has a stream of
+// randomness of its own; shared, if it is not nil, is drawn from in its place where
+// there is no section, as churn's model does.
+func (s *Spec) Sampler(seed uint64, id policy.ID, mean, jitter policy.Time, incarnation int, shared *rand.Rand) Sampler {
+	rng := shared
+	if rng == nil || s != nil {
+		purpose := "inner step"
+		if incarnation > 0 {
+			purpose += strconv.Itoa(incarnation)
+		}
+		rng = Stream(seed, id, purpose)
+	}
+	return NewSampler(s, seed, id, mean, jitter, rng)
 }
 
 // Step draws the duration in µs of the inner step that begins at a scenario

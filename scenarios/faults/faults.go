@@ -1,0 +1,75 @@
+// Package faults says what happens to the workers and links of a run, and when: the
+// injects of a scenario. Whoever plays the run carries them out.
+//
+// The package is pure.
+package faults
+
+import (
+	"cmp"
+	"slices"
+
+	"testbed/policy"
+)
+
+// Op is the kind of an inject, in the words of churn's scenario files.
+type Op string
+
+// The injects.
+const (
+	Crash          Op = "Crash"          // the worker dies and sends nothing more
+	Leave          Op = "Leave"          // the worker leaves in good order
+	Slow           Op = "Slow"           // inner steps scheduled from now on take factor times as long
+	Restore        Op = "Restore"        // the end of Slow
+	Pause          Op = "Pause"          // the worker stands still, whatever it was doing
+	Resume         Op = "Resume"         // the end of Pause; it goes on where it stood
+	Partition      Op = "Partition"      // ids are cut off from everybody else
+	ClearPartition Op = "ClearPartition" // the end of Partition, for ids or for all
+	// CoordinatorCrash kills the coordinator. Another one takes its place after
+	// down.
+	CoordinatorCrash Op = "CoordinatorCrash"
+	// Restart is a Crash, after which a new process of the worker begins.
+	Restart Op = "Restart"
+	Fail    Op = "Fail" // the worker gives up, and says so
+	// Preempt gives the worker notice: it takes part until the outcome of the
+	// running round, and leaves. When the notice is over it is dead.
+	Preempt Op = "Preempt"
+	// FailReduce has the reduction fail that the worker takes part in, or else the
+	// next: at once, and so for all, or alone.
+	FailReduce Op = "FailReduce"
+)
+
+// Ops lists the injects.
+var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce}
+
+// Inject is something that happens to workers at a time.
+type Inject struct {
+	Op     Op          `yaml:"op" json:"op" need:"yes"`
+	At     policy.Time `yaml:"at" json:"at" need:"yes"`
+	ID     *policy.ID  `yaml:"id" json:"id,omitempty"`
+	IDs    []policy.ID `yaml:"ids" json:"ids,omitempty"`
+	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
+	// Down is for how long nobody coordinates after a CoordinatorCrash.
+	Down policy.Time `yaml:"down" json:"down,omitempty"`
+	// Heartbeats has a worker that is paused give heartbeats all the same.
+	Heartbeats bool `yaml:"heartbeats" json:"heartbeats,omitempty"`
+	// Forgets has torchft's lighthouse lose in a CoordinatorCrash what it knows.
+	Forgets bool `yaml:"forgets" json:"forgets,omitempty"`
+	// After is how long after a Restart the new process begins.
+	After policy.Time `yaml:"after" json:"after,omitempty"`
+	// Lighthouse is the one that a restarted worker asks from then on.
+	Lighthouse *int `yaml:"lighthouse" json:"lighthouse,omitempty"`
+	// Notice is how long before its end a Preempt tells the worker.
+	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
+	// Alone has a FailReduce come when the others can end theirs without the worker.
+	Alone bool `yaml:"alone" json:"alone,omitempty"`
+}
+
+// InTime returns the places of the injects in the order of their times.
+func InTime(injects []Inject) []int {
+	order := make([]int, len(injects))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(injects[a].At, injects[b].At) })
+	return order
+}

@@ -1,0 +1,157 @@
+// Package resolved is a scenario taken apart: the values that nodes, links, reductions
+// and simulators take, so that none of them knows the scenario language.
+// scenarios.Scenario.Resolve makes them, once for each run.
+package resolved
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+
+	"testbed/allreduce/reduction"
+	"testbed/policy"
+	"testbed/policy/timescale"
+	"testbed/scenarios/faults"
+	"testbed/shaping"
+	"testbed/train"
+	"testbed/train/task"
+	"testbed/train/work"
+)
+
+// Scenario is what is played: the same for every player. Times are scenario time in
+// microseconds where nothing else is said.
+type Scenario struct {
+	Name string
+	Seed uint64
+	timescale.Scale
+
+	Workers          []Worker
+	InnerSteps       int // of a round
+	TargetOuterSteps int
+	Horizon          policy.Time
+
+	// PolicyName is the policy as the user names it, NAME[:parameter=value]…, for the
+	// record. Empty: nothing is decided, and Policy is the zero value.
+	PolicyName string
+	// Policy is what the coordinator's machine needs to know on churn's network, where
+	// nothing but the scenario disturbs arrivals; OnLinks is for all others.
+	Policy policy.Config
+	// MinSlack and StallAfter are those of OnLinks.
+	MinSlack, StallAfter policy.Time
+	// StalenessWeight, 0 to 1, is the weight with which a worker adds a late
+	// pseudo-gradient to its next contribution; 0 discards it.
+	StalenessWeight float64
+
+	Injects []faults.Inject  // what happens to workers and the coordinator
+	Faults  *faults.Schedule // what happens to links
+
+	Churn Churn
+	Plan  *shaping.Plan // the links; it is shared, and not changed
+	// LinkGroups are the groups of the links in which the workers are, by number, in
+	// the order of Workers; -1: in none.
+	LinkGroups []int
+	// HeedUnreachable has the coordinator act on the ICMP error that nobody listens at
+	// an address any more.
+	HeedUnreachable bool
+
+	Reduction reduction.Spec
+	// Grouping says who reduces with whom in which round; nil: all workers together.
+	Grouping *policy.Grouping
+
+	Work *work.Spec // nil: inner steps vary by Worker.Jitter alone
+	// Measured says that inner steps take as long as computing takes.
+	Measured bool
+
+	Train      *task.Spec // nil: a stand-in is trained
+	Parameters int        // length of the model's float32 vector
+	Exchange   *train.Exchange
+	// CheckpointEvery is the number of outer steps from one checkpoint to the next; 0:
+	// there are none.
+	CheckpointEvery int
+	Upload          train.UploadSpec
+}
+
+// Worker is one of the workers.
+type Worker struct {
+	ID     policy.ID
+	JoinAt policy.Time
+	// An inner step takes Mean ± Jitter, uniformly, if Scenario.Work says nothing else.
+	Mean, Jitter policy.Time
+	// InitialStep is how many outer steps its first process claims to have taken.
+	InitialStep int
+}
+
+// Asks returns how the first process of the worker asks to join a run that begins at
+// a time: one of those that start it holds the initial state.
+func (w Worker) Asks(first policy.Time) policy.Join {
+	return policy.Join{ID: w.ID, HasState: w.JoinAt == first || w.InitialStep > 0, OuterSteps: w.InitialStep}
+}
+
+// Churn is churn's model of the network: a message takes BaseLatency, and a state
+// fetch or an all-reduce BaseLatency + StateBytes / BandwidthBpus.
+type Churn struct {
+	BaseLatency   policy.Time
+	BandwidthBpus int64 // bytes per microsecond
+	StateBytes    int64
+}
+
+// FirstJoin returns the time at which the first workers join. They start the run and
+// hold its initial state; whoever joins later has to fetch it.
+func (s *Scenario) FirstJoin() policy.Time {
+	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
+}
+
+// InitialStep is the most outer steps that a worker claims to have taken when it joins.
+func (s *Scenario) InitialStep() (most int) {
+	for _, w := range s.Workers {
+		most = max(most, w.InitialStep)
+	}
+	return most
+}
+
+// Worker returns the worker with this id.
+func (s *Scenario) Worker(id policy.ID) (Worker, bool) {
+	i := slices.IndexFunc(s.Workers, func(w Worker) bool { return w.ID == id })
+	if i < 0 {
+		return Worker{}, false
+	}
+	return s.Workers[i], true
+}
+
+// IDs are the workers', in their order.
+func (s *Scenario) IDs() []policy.ID {
+	ids := make([]policy.ID, len(s.Workers))
+	for i, w := range s.Workers {
+		ids[i] = w.ID
+	}
+	return ids
+}
+
+// WorkerNodes returns the names of the workers' nodes, in their order.
+func (s *Scenario) WorkerNodes() []string {
+	names := make([]string, len(s.Workers))
+	for i, w := range s.Workers {
+		names[i] = w.ID.Node()
+	}
+	return names
+}
+
+// OnLinks is Policy for a network of bytes: MinSlack is a floor under deadlines that
+// follow from arrivals, and a reduction can stand still.
+func (s *Scenario) OnLinks() policy.Config {
+	cfg := s.Policy
+	cfg.MinSlack, cfg.StallAfter = s.MinSlack, s.StallAfter
+	return cfg
+}
+
+// WorkersKeep reports whether each worker has something beside the outer state that
+// all share: what quantisation has taken, the state of its optimiser, or local
+// parameters.
+func (s *Scenario) WorkersKeep() bool {
+	return s.Reduction.Feedback() || s.Train.Real() || !s.Exchange.Plain()
+}
+
+// Sampler draws the durations of a worker's inner steps; see work.Spec.Sampler.
+func (s *Scenario) Sampler(w Worker, incarnation int, shared *rand.Rand) work.Sampler {
+	return s.Work.Sampler(s.Seed, w.ID, w.Mean, w.Jitter, incarnation, shared)
+}
