@@ -12,6 +12,7 @@ import (
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
+	"testbed/scenarios/resolved"
 )
 
 // at has something done at a scenario time.
@@ -169,5 +170,5 @@ func linkEvents(s *scenarios.Scenario, before, at time.Duration) (events []recor
 			events = append(events, record.Event{Type: record.Heal, IDs: in.IDs})
 		}
 	}
-	return append(events, record.LinkChanges(s, before, at)...)
+	return append(events, resolved.LinkChanges(s.Faults(), before, at)...)
 }

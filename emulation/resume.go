@@ -156,7 +156,7 @@ func (r *recorder) recall(events []record.Event) error {
 	if r.spec.Scenario, err = r.readScenario(was); err != nil {
 		return err
 	}
-	r.sum = record.NewSummarizer(r.spec.Scenario)
+	r.sum = record.NewSummarizer(r.spec.Scenario.Setup())
 	r.spec.Policy, r.spec.Links = was.Policy, was.Links
 	present, gone, led := map[string]bool{}, map[string]bool{}, map[int]record.Event{}
 	incarnations := map[string]int{}

@@ -61,7 +61,7 @@ type pupil struct {
 
 func newPupil(s *scenarios.Scenario) (*pupil, error) {
 	l, err := replay.New(s)
-	return &pupil{l, record.NewLearnt(s)}, err
+	return &pupil{l, record.NewLearnt(s.Train.TokensPerStep())}, err
 }
 
 // add takes the next event, and tells record of it and of what comes of it.
