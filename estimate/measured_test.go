@@ -185,11 +185,12 @@ func TestARingTakesWhatTheSimulatorSays(t *testing.T) {
 		mbps := math.Round(math.Exp(rapid.Float64Range(0, 7).Draw(t, "ln Mbit/s")))
 		oneWay := time.Duration(rapid.IntRange(10, 100_000).Draw(t, "one way, µs")) * time.Microsecond
 		m := calibrated()
-		times, err := sim.NewTimes(ringScenario(t, workers, parameters, mbps, oneWay), sim.Costs{
-			Efficiency: m.Efficiency, Hop: time.Duration(m.Hop * 1e9), Reduce: time.Duration(m.Reduce * 1e9)})
+		ring, err := ringScenario(t, workers, parameters, mbps, oneWay).Resolve("")
 		if err != nil {
 			t.Fatal(err)
 		}
+		times := sim.NewTimes(ring, sim.Costs{
+			Efficiency: m.Efficiency, Hop: time.Duration(m.Hop * 1e9), Reduce: time.Duration(m.Reduce * 1e9)})
 		var ids []policy.ID
 		for id := range workers {
 			ids = append(ids, policy.ID(id))

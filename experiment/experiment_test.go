@@ -21,7 +21,6 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 	"testbed/shaping/fidelity"
-	"testbed/sim"
 )
 
 var errBroken = errors.New("broken")
@@ -29,7 +28,7 @@ var errBroken = errors.New("broken")
 // fake plays runs by simulating them, and keeps what it was asked for.
 type fake struct {
 	runs      []experiment.Run
-	simulator experiment.Simulator // sim.Run if nil
+	simulator experiment.Simulator // experiment.OnChurn if nil
 	// spoil changes the result of a run, by its number from 0.
 	spoil func(n int, r experiment.Run, s *record.Summary) error
 }
@@ -42,7 +41,7 @@ func (f *fake) play(_ context.Context, r experiment.Run) (record.Summary, error)
 		return record.Summary{}, err
 	}
 	if f.simulator == nil {
-		f.simulator = sim.Run
+		f.simulator = experiment.OnChurn
 	}
 	sum, err := f.simulator.Record(r.Scenario, r.Policy, dir.Path(record.EventsFile))
 	if err != nil {
@@ -82,7 +81,7 @@ func load(t *testing.T, name string) experiment.Run {
 
 func comparison(t *testing.T, repeat int, f *fake) experiment.Comparison {
 	t.Helper()
-	return experiment.Comparison{Run: load(t, "persistent_straggler"), Policies: scenarios.PolicyNames, Repeat: repeat, Real: f.play, Churn: sim.Run, Links: links(t)}
+	return experiment.Comparison{Run: load(t, "persistent_straggler"), Policies: scenarios.PolicyNames, Repeat: repeat, Real: f.play, Churn: experiment.OnChurn, Links: links(t)}
 }
 
 func links(t *testing.T) experiment.Simulator {

@@ -12,7 +12,6 @@ import (
 	"testbed/report/runs"
 	"testbed/scenarios"
 	"testbed/sim"
-	"testbed/sim/replay"
 )
 
 // Simulator plays a scenario in the simulator. record is told every event; it
@@ -38,20 +37,38 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 			if s.Unasked() {
 				return record.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows; give it, or have it asked by --train"}
 			}
-			return sim.RunLinks(s, policyName, costs, note)
+			return OnLinks(s, policyName, costs, note)
 		}, nil
 	case network != NetworkChurn:
 		return nil, &scenarios.Error{Field: "network", Problem: fmt.Sprintf("there is no %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
 	case c == nil:
-		return sim.Run, nil
+		return OnChurn, nil
 	}
 	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 		priced, _, err := c.Price(s)
 		if err != nil {
 			return record.Summary{}, err
 		}
-		return sim.Run(priced, policyName, note)
+		return OnChurn(priced, policyName, note)
 	}, nil
+}
+
+// OnChurn is the Simulator with churn's model of the network.
+func OnChurn(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
+	r, err := s.ResolveWithoutLinks(policyName)
+	if err != nil {
+		return record.Summary{}, err
+	}
+	return sim.Run(r, note)
+}
+
+// OnLinks is the Simulator with the planned links, on a machine with these costs.
+func OnLinks(s *scenarios.Scenario, policyName string, costs sim.Costs, note func(record.Event)) (record.Summary, error) {
+	r, err := s.Resolve(policyName)
+	if err != nil {
+		return record.Summary{}, err
+	}
+	return sim.RunLinks(r, costs, note)
 }
 
 // Stdout is the name of a trace's file that is none.
@@ -120,15 +137,20 @@ func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (
 	if s, err = s.With(changed...); err != nil {
 		return fail(err)
 	}
-	if _, err := s.Machine(policyName); err != nil {
+	played := *s
+	if len(note) > 0 && note[0].Run != nil && note[0].Run.World == record.Real {
+		played.Real.TimeScale = note[0].Run.TimeScale
+	}
+	resolved, err := played.ResolveWithoutLinks(policyName)
+	if err != nil {
 		return fail(err)
 	}
-	recording, err := replay.NewRecording(s, note)
+	recording, err := sim.NewRecording(resolved, note)
 	if err != nil {
 		return fail(err)
 	}
 	var replayed []record.Event
-	if _, err := recording.Replay(policyName, func(e record.Event) { replayed = append(replayed, e) }); err != nil {
+	if _, err := recording.Replay(func(e record.Event) { replayed = append(replayed, e) }); err != nil {
 		return fail(err)
 	}
 	if trace != "" {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"testbed/experiment"
 	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/record"
@@ -54,11 +55,11 @@ func TestWorkersDrawWhatTheSimulatorDraws(t *testing.T) {
 			t.Errorf("%s: %d steps, %d in the simulator, want %d", what, n, len(took), want)
 		}
 	}
-	if _, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, note); err != nil {
+	if _, err := experiment.OnLinks(s, scenarios.Baseline, sim.Costs{}, note); err != nil {
 		t.Fatal(err)
 	}
 	var churns []record.Event
-	if _, err := sim.Run(s, scenarios.Baseline, func(e record.Event) { churns = append(churns, e) }); err != nil {
+	if _, err := experiment.OnChurn(s, scenarios.Baseline, func(e record.Event) { churns = append(churns, e) }); err != nil {
 		t.Fatal(err)
 	}
 	compare("on churn's network", churns)

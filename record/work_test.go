@@ -8,12 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"testbed/experiment"
 	"testbed/internal/randscenario"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
-	"testbed/sim"
 	"testbed/train/work"
 )
 
@@ -203,7 +203,7 @@ func TestTheBooksBalance(t *testing.T) {
 		s := randscenario.Draw(t)
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		var events []record.Event
-		sum, err := sim.Run(s, name, func(e record.Event) { events = append(events, e) })
+		sum, err := experiment.OnChurn(s, name, func(e record.Event) { events = append(events, e) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/experiment"
 	"testbed/internal/stories"
 	"testbed/policy"
 	"testbed/record"
@@ -19,7 +20,6 @@ import (
 	"testbed/report/runs"
 	"testbed/report/timeline"
 	"testbed/scenarios"
-	"testbed/sim"
 )
 
 // recorded is a comparison of persistent_straggler as a machine with two
@@ -194,7 +194,7 @@ func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) runs.Run {
 	t.Helper()
 	var run runs.Run
 	var err error
-	run.Summary, err = sim.Run(s, name, func(e record.Event) { run.Events = append(run.Events, e) })
+	run.Summary, err = experiment.OnChurn(s, name, func(e record.Event) { run.Events = append(run.Events, e) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -589,7 +589,7 @@ func TestLearningOnThePage(t *testing.T) {
 	rec := &runs.Record{Scenario: s}
 	for _, name := range scenarios.PolicyNames {
 		run := runs.Run{}
-		if run.Summary, err = sim.Run(s, name, func(e record.Event) { run.Events = append(run.Events, e) }); err != nil {
+		if run.Summary, err = experiment.OnChurn(s, name, func(e record.Event) { run.Events = append(run.Events, e) }); err != nil {
 			t.Fatal(err)
 		}
 		for k := range run.Summary.Rounds {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"testbed/experiment"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/report"
@@ -29,7 +30,7 @@ func simulated(t *testing.T, name string) (*scenarios.Scenario, report.Set) {
 	}
 	pair := report.Set{}
 	for _, p := range scenarios.PolicyNames {
-		if pair[p], err = sim.Run(s, p, nil); err != nil {
+		if pair[p], err = experiment.OnChurn(s, p, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,7 +101,7 @@ func TestComparisonOnPlannedLinks(t *testing.T) {
 	s, pair := simulated(t, "persistent_straggler")
 	links := report.Set{}
 	for _, name := range scenarios.PolicyNames {
-		sum, err := sim.RunLinks(s, name, sim.Costs{}, nil)
+		sum, err := experiment.OnLinks(s, name, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

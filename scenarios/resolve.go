@@ -10,12 +10,21 @@ import (
 // Resolve takes the scenario apart, for a run under a policy, which is named as in
 // Policies.Named. Without a name nothing is decided.
 func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
-	r := s.values()
-	var err error
-	if r.Plan, err = s.Plan(); err != nil {
+	plan, err := s.Plan()
+	if err != nil {
 		return nil, err
 	}
-	r.LinkGroups = s.Groups(s.ids())
+	r, err := s.ResolveWithoutLinks(policyName)
+	if err == nil {
+		r.Plan, r.LinkGroups = plan, s.Groups(s.ids())
+	}
+	return r, err
+}
+
+// ResolveWithoutLinks takes the scenario apart for a run that needs no plan, on churn's
+// network or from a record: to plan the links of many workers takes time.
+func (s *Scenario) ResolveWithoutLinks(policyName string) (r *resolved.Scenario, err error) {
+	r = s.values()
 	if r.PolicyName = policyName; policyName != "" {
 		r.Policy, err = s.Machine(policyName)
 	}
@@ -25,8 +34,7 @@ func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 // Setup is what summaries need to know of a run of the scenario.
 func (s *Scenario) Setup() record.Setup { return s.values().Setup() }
 
-// values are those of the scenario without the links and the policy, since a plan takes
-// time where there are many workers.
+// values are those of the scenario without the links and the policy.
 func (s *Scenario) values() *resolved.Scenario {
 	r := &resolved.Scenario{
 		Name: s.Name, Seed: s.Seed, Scale: s.Scale(),

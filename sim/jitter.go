@@ -2,23 +2,25 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"testbed/allreduce/tuner"
+	"testbed/shaping"
 )
 
 // burstDelay is by how much jitter delays, on the average, the last packet of so
 // many bytes that are sent at the rate of the access links.
-func (n *Network) burstDelay(from, to int, bytes byteCount) time.Duration {
-	p := n.Plan.Paths[from][to]
+func (n *links) burstDelay(from, to int, bytes byteCount) time.Duration {
+	p := n.plan.Paths[from][to]
 	if p.Jitter == 0 {
 		return 0
 	}
-	b := Burst{Jitter: p.Jitter, Distribution: p.JitterDistribution,
-		Packets: int((bytes + StreamData - 1) / StreamData), Spacing: n.access(from, to).Serialisation(StreamData)}
+	b := burst{jitter: p.Jitter, distribution: p.JitterDistribution,
+		packets: int((bytes + streamData - 1) / streamData), spacing: n.access(from, to).serialisation(streamData)}
 	known, ok := n.burstDelays[b]
 	if !ok {
-		known = b.MeanDelay()
+		known = b.meanDelay()
 		n.burstDelays[b] = known
 	}
 	return known
@@ -26,14 +28,14 @@ func (n *Network) burstDelay(from, to int, bytes byteCount) time.Duration {
 
 // jitterWindow is about what a connection has in flight on a path whose jitter
 // has ended its slow start.
-const jitterWindow = 2 * InitialWindow
+const jitterWindow = 2 * initialWindow
 
 // stalls is how long so many bytes wait for windows that jitter keeps small.
 // Where the number of connections is the tuner's choice (0), it is that of its
 // first step: finding out that more would do takes it several rounds. The tuner
 // is not asked here, as it is about losses (tuned): it takes this step by single
 // round trips, of which steady's samples know the mean and the bounds only.
-func (n *Network) stalls(from, to int, bytes byteCount, rate byteRate, connections int) time.Duration {
+func (n *links) stalls(from, to int, bytes byteCount, rate byteRate, connections int) time.Duration {
 	if bytes <= jitterWindow || !n.endsSlowStart(from, to) {
 		return 0
 	}
@@ -44,31 +46,74 @@ func (n *Network) stalls(from, to int, bytes byteCount, rate byteRate, connectio
 	if bytes <= window {
 		return 0
 	}
-	return time.Duration((bytes-1)/window) * max(0, n.RTT(from, to)-rate.Serialisation(window))
+	return time.Duration((bytes-1)/window) * max(0, n.rtt(from, to)-rate.serialisation(window))
 }
 
 // endsSlowStart says whether a sender takes the path's jitter for a queue: quic-go
 // ends its slow start when round trips are an eighth longer than the shortest,
 // but not for less than 4 ms, and for 16 ms anyway (HyStart).
-func (n *Network) endsSlowStart(from, to int) bool {
-	if n.Plan.Paths[from][to].Jitter == 0 && n.Plan.Paths[to][from].Jitter == 0 {
+func (n *links) endsSlowStart(from, to int) bool {
+	if n.plan.Paths[from][to].Jitter == 0 && n.plan.Paths[to][from].Jitter == 0 {
 		return false
 	}
 	shortest := n.minRTT(from, to)
-	return n.RTT(from, to)-shortest > min(max(shortest/8, 4*time.Millisecond), 16*time.Millisecond)
+	return n.rtt(from, to)-shortest > min(max(shortest/8, 4*time.Millisecond), 16*time.Millisecond)
 }
 
 // minRTT is the shortest round trip that jitter allows.
-func (n *Network) minRTT(a, b int) time.Duration {
-	return time.Duration(n.Plan.Paths[a][b].Fastest() + n.Plan.Paths[b][a].Fastest())
+func (n *links) minRTT(a, b int) time.Duration {
+	return time.Duration(n.plan.Paths[a][b].Fastest() + n.plan.Paths[b][a].Fastest())
 }
 
 // drawJitter draws the jitter of a single packet.
-func (n *Network) DrawJitter(from, to int, rng *rand.Rand) time.Duration {
-	p := n.Plan.Paths[from][to]
+func (n *links) drawJitter(from, to int, rng *rand.Rand) time.Duration {
+	p := n.plan.Paths[from][to]
 	if p.Jitter == 0 {
 		return 0
 	}
 	table := p.JitterDistribution.Table()
 	return time.Duration(p.Jitter.Deviation(table[rng.IntN(len(table))]))
+}
+
+// burst is packets that are sent one after the other on a path with jitter. Packets of
+// a path do not overtake each other: what comes behind a slow one waits for it. On
+// average nothing happens to a message of one packet, and a burst takes about as long
+// as its slowest packet.
+type burst struct {
+	jitter       shaping.Duration
+	distribution shaping.JitterDistribution
+	packets      int
+	spacing      time.Duration
+}
+
+// meanDelay is the mean of the largest of as many draws of the jitter as the
+// burst has packets, of which each earlier one counts spacing less than the
+// next: that of a variable whose distribution is the product of theirs.
+func (b burst) meanDelay() time.Duration {
+	const step = 4 // of the table; finer ones change nothing
+	table := b.distribution.Table()
+	unit := float64(b.jitter) / shaping.JitterScale
+	spacing := float64(b.spacing) / unit
+	mean := float64(table[len(table)-1])
+	for i := 0; i < len(table)-1; i += step {
+		next := min(i+step, len(table)-1)
+		below := 1.0 // the share of bursts whose last packet is not later
+		for k := range b.packets {
+			at := float64(table[(i+next)/2]) + float64(float64(k)*spacing)
+			higher, _ := slices.BinarySearchFunc(table, at, func(v int16, x float64) int {
+				if float64(v) <= x {
+					return -1
+				}
+				return 1
+			})
+			if higher == len(table) {
+				break
+			}
+			if below *= float64(higher) / float64(len(table)); below < 1e-6 {
+				break
+			}
+		}
+		mean -= float64(below * float64(int(table[next])-int(table[i])))
+	}
+	return time.Duration(mean * unit)
 }

@@ -19,10 +19,10 @@ func overlapped(t *testing.T, outer task.Outer) (churn, links record.Summary, ev
 	}
 	s.InnerSteps, s.Train = 4, &task.Spec{Outer: outer}
 	note := func(e record.Event) { events = append(events, e) }
-	if churn, err = sim.Run(s, scenarios.Baseline, note); err != nil {
+	if churn, err = onChurn(s, scenarios.Baseline, note); err != nil {
 		t.Fatal(err)
 	}
-	if links, err = sim.RunLinks(s, scenarios.Straggler, sim.Costs{}, note); err != nil {
+	if links, err = onLinks(s, scenarios.Straggler, sim.Costs{}, note); err != nil {
 		t.Fatal(err)
 	}
 	return churn, links, events
@@ -37,7 +37,7 @@ func TestOverlapHidesReductions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step, away := s.Workers[0].InnerStepMean, s.BaseLatency+sim.Transfer(s)
+	step, away := s.Workers[0].InnerStepMean, 2*s.BaseLatency+policy.Time(s.StateBytes/s.BandwidthBpus)
 	for overlap := 1; overlap <= 4; overlap++ {
 		churn, links, events := overlapped(t, task.Outer{Overlap: overlap})
 		rounds := policy.Time(len(plain.Rounds) - 1)

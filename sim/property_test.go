@@ -29,7 +29,7 @@ func TestRandomScenarios(t *testing.T) {
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		play := func() (record.Summary, []record.Event) {
 			var events []record.Event
-			sum, err := sim.Run(s, name, func(e record.Event) { events = append(events, e) })
+			sum, err := onChurn(s, name, func(e record.Event) { events = append(events, e) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +71,7 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 		costs := sim.Costs{Step: time.Duration(rapid.IntRange(0, 1000).Draw(t, "step")) * time.Microsecond, Efficiency: 0.8}
 		play := func() (record.Summary, []record.Event) {
 			var events []record.Event
-			sum, err := sim.RunLinks(s, name, costs, func(e record.Event) { events = append(events, e) })
+			sum, err := onLinks(s, name, costs, func(e record.Event) { events = append(events, e) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +194,7 @@ real:
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{Efficiency: 0.8}, nil)
+	sum, err := onLinks(s, scenarios.Baseline, sim.Costs{Efficiency: 0.8}, nil)
 	if err != nil || !sum.Complete {
 		t.Errorf("complete %v, %v", sum.Complete, err)
 	}

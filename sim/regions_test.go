@@ -50,7 +50,7 @@ workers:
 // between them, and the slower region ends it.
 func TestRegionsReduceSideBySide(t *testing.T) {
 	play := func(every int) record.Summary {
-		sum, err := sim.RunLinks(apart(t, every, ""), scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := onLinks(apart(t, every, ""), scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Fatalf("complete %v, %v", sum.Complete, err)
 		}
@@ -58,10 +58,11 @@ func TestRegionsReduceSideBySide(t *testing.T) {
 	}
 	always, sometimes := play(1), play(3)
 	s := apart(t, 1, "")
-	times, err := sim.NewTimes(s, sim.Costs{})
+	r, err := s.Resolve(scenarios.Baseline)
 	if err != nil {
 		t.Fatal(err)
 	}
+	times := sim.NewTimes(r, sim.Costs{})
 	us := []policy.ID{1, 3}
 	slower := s.ScenarioTime(times.Reduction(us, us))
 	for k, r := range sometimes.Rounds {
@@ -86,9 +87,9 @@ func TestRegionsReduceSideBySide(t *testing.T) {
 func TestRegionThatLosesItsState(t *testing.T) {
 	s := apart(t, 3, "policy: {rejoin: after_rounds}\ninjects:\n  - {op: Restart, at: 42000, id: 1, after: 3000}\n  - {op: Restart, at: 42000, id: 3, after: 3000}\n")
 	for network, play := range map[string]func(note func(record.Event)) (record.Summary, error){
-		"churn": func(note func(record.Event)) (record.Summary, error) { return sim.Run(s, scenarios.Baseline, note) },
+		"churn": func(note func(record.Event)) (record.Summary, error) { return onChurn(s, scenarios.Baseline, note) },
 		"links": func(note func(record.Event)) (record.Summary, error) {
-			return sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, note)
+			return onLinks(s, scenarios.Baseline, sim.Costs{}, note)
 		},
 	} {
 		l, err := replay.New(s)

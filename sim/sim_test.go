@@ -33,7 +33,7 @@ func run(t testing.TB, s *scenarios.Scenario, policyName string) (record.Summary
 	t.Helper()
 	var trace bytes.Buffer
 	w := record.NewWriter(&trace)
-	sum, err := sim.Run(s, policyName, w.Write)
+	sum, err := onChurn(s, policyName, w.Write)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestLinksFollowThePlan(t *testing.T) {
 		s := load(t, "homogeneous")
 		s.Real.AllReduce.Entropy = "off" // it would choose by what reductions took
 		change(s)
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := onLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Fatalf("complete %v: %v", sum.Complete, err)
 		}
@@ -145,7 +145,7 @@ func TestLongReductionIsNotHeldForStuck(t *testing.T) {
 	s := load(t, "homogeneous")
 	rate := shaping.Rate(1e6)
 	s.Real.Links.Default.RateUp = &rate
-	sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	sum, err := onLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestCrashDetection(t *testing.T) {
 	for heed, want := range map[bool][2]policy.Time{false: {5000, 5001}, true: {1000, 2000}} {
 		s := load(t, "crash_mid_round") // at 3,000 µs, with heartbeats every 1,000
 		s.Real.HeedUnreachable = heed
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := onLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestEntropyOnLinks(t *testing.T) {
 		s := load(t, "homogeneous")
 		s.TargetOuterSteps = 8
 		s.Real.AllReduce.Entropy = mode
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := onLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +224,7 @@ func TestRingOrderByRates(t *testing.T) {
 				all.Rates[i][i], all.Rates[i][(i+1)%workers] = none, slow
 			}
 		}
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := onLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Fatal(err, sum.Complete)
 		}
@@ -248,7 +248,7 @@ func TestJitterOnLinks(t *testing.T) {
 	run := func(jitter time.Duration) policy.Time {
 		s := load(t, "homogeneous")
 		s.Real.Links.Default.Jitter = new(shaping.Duration(jitter))
-		sum, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+		sum, err := onLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,14 +264,14 @@ func TestJitterOnLinks(t *testing.T) {
 // longer.
 func TestCutReductionGoesOn(t *testing.T) {
 	s := load(t, "homogeneous")
-	plain, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	plain, err := onLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := plain.Rounds[1].Close + 100
 	until := at + 1000
 	s.Real.Injects = []faults.LinkInject{{Op: faults.Cut, At: at, Until: &until, From: "w0", To: "w1"}}
-	cut, err := sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, nil)
+	cut, err := onLinks(s, scenarios.Baseline, sim.Costs{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,7 +456,7 @@ func TestAPauseOverLinks(t *testing.T) {
 		scenarios.Baseline:  "round 3 evicts w2 (heartbeat)",
 		scenarios.Straggler: "round 2 sidelines w1, round 3 takes w1 back, round 3 evicts w2 (heartbeat)",
 	} {
-		sum, err := sim.RunLinks(load(t, "pause_resume"), name, sim.Costs{}, nil)
+		sum, err := onLinks(load(t, "pause_resume"), name, sim.Costs{}, nil)
 		if err != nil || !sum.Complete || story(sum) != want {
 			t.Errorf("%s: %s, complete %v, %v", name, story(sum), sum.Complete, err)
 		}
@@ -634,11 +634,11 @@ func TestSlowAppliesToTheNextStep(t *testing.T) {
 }
 
 func TestAnUnknownPolicyIsAnError(t *testing.T) {
-	if _, err := sim.Run(load(t, "homogeneous"), "strict", nil); err == nil {
+	if _, err := onChurn(load(t, "homogeneous"), "strict", nil); err == nil {
 		t.Error("a run under an unknown policy succeeded")
 	}
 	s := scenario(func(s *scenarios.Scenario) { straggler(s).Quorum = 2 })
-	_, err := sim.Run(s, scenarios.Straggler, nil)
+	_, err := onChurn(s, scenarios.Straggler, nil)
 	if want := "policy.straggler.quorum: is 2; it must lie in (0, 1]"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -665,7 +665,7 @@ func BenchmarkRun(b *testing.B) {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				for b.Loop() {
-					if _, err := sim.Run(s, name, func(record.Event) { events++ }); err != nil {
+					if _, err := onChurn(s, name, func(record.Event) { events++ }); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -719,7 +719,7 @@ func TestWaitIsCountedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := sim.Run(s, "torchft", func(record.Event) {})
+	sum, err := onChurn(s, "torchft", func(record.Event) {})
 	if err != nil {
 		t.Fatal(err)
 	}

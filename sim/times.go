@@ -5,67 +5,66 @@ import (
 	"time"
 
 	"testbed/policy"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 )
 
 // Times are what single things take on the links of a scenario's plan, in real
 // time, when nothing disturbs them: what RunLinks is made of, to be compared
 // with measurements one by one.
 type Times struct {
-	network *Network
-	nodes   map[policy.ID]int
+	links *links
+	nodes map[policy.ID]int
 }
 
 // NewTimes computes with the links of a scenario and the costs of a machine.
 // Where the all-reduce chooses by itself whether to shorten codes, they are not
 // shortened.
-func NewTimes(s *scenarios.Scenario, costs Costs) (*Times, error) {
-	n, err := NewNetwork(s, costs)
-	if err != nil {
-		return nil, err
-	}
-	t := &Times{network: n, nodes: map[policy.ID]int{}}
-	for i, w := range s.Workers {
+func NewTimes(r *resolved.Scenario, costs Costs) *Times {
+	t := &Times{links: newLinks(r, costs), nodes: map[policy.ID]int{}}
+	for i, w := range r.Workers {
 		t.nodes[w.ID] = i + 1
 	}
-	return t, nil
+	return t
 }
 
 // With returns the same links with other costs.
 func (t *Times) With(costs Costs) *Times {
-	other, network := *t, *t.network
-	network.costs = costs
-	other.network = &network
-	return &other
+	other := t.copied()
+	other.links.costs = costs
+	return other
 }
 
 // Sending returns the same links for reductions in which so many participants
 // send these bytes together, as a record says that they did: entropy coding
 // shortens by what the values are.
 func (t *Times) Sending(participants int, bytes int64) *Times {
-	other, network := *t, *t.network
-	other.network = &network
-	other.network.Coded, other.network.share = false, 0
+	other := t.copied()
+	other.links.coded, other.links.share = false, 0
 	if plain := other.Sent(participants); plain > 0 {
-		other.network.share = float64(bytes) / float64(plain)
+		other.links.share = float64(bytes) / float64(plain)
 	}
-	return &other
+	return other
+}
+
+func (t *Times) copied() *Times {
+	links := *t.links
+	return &Times{links: &links, nodes: t.nodes}
 }
 
 // Control is the time of two control messages, to a worker and back.
 func (t *Times) Control(id policy.ID) time.Duration {
-	return t.network.OneWay(Coordinator, t.nodes[id]) + t.network.OneWay(t.nodes[id], Coordinator)
+	return t.links.oneWay(coordinator, t.nodes[id]) + t.links.oneWay(t.nodes[id], coordinator)
 }
 
-// Hello is the time from the start of a worker until the Coordinator has its
+// Hello is the time from the start of a worker until the coordinator has its
 // first message.
-func (t *Times) Hello(id policy.ID) time.Duration { return t.network.Hello(t.nodes[id], Coordinator) }
+func (t *Times) Hello(id policy.ID) time.Duration { return t.links.hello(t.nodes[id]) }
 
 // Reduction is the time of a reduction in which all begin together. before are
 // the participants of the reduction before, who are connected.
 func (t *Times) Reduction(participants, before []policy.ID) time.Duration {
-	warm := t.network.Connected(t.ring(before))
-	ends := t.network.Reduction(t.ring(participants), make([]time.Duration, len(participants)), func(i, j int) bool { return !warm[[2]int{i, j}] })
+	warm := t.links.connected(t.ring(before))
+	ends := t.links.reduce(t.ring(participants), make([]time.Duration, len(participants)), func(i, j int) bool { return !warm[[2]int{i, j}] })
 	return slices.Max(ends)
 }
 
@@ -79,17 +78,17 @@ func (t *Times) of(ids []policy.ID) []int {
 
 // ring are the nodes of participants in the order of their ring, as RunLinks has
 // it.
-func (t *Times) ring(ids []policy.ID) []int { return t.of(t.network.InOrder(ids)) }
+func (t *Times) ring(ids []policy.ID) []int { return t.of(t.links.inOrder(ids)) }
 
 // Hops is how many hops in a row a reduction of so many participants takes.
-func (t *Times) Hops(participants int) int { return t.network.algorithm.Hops(participants) }
+func (t *Times) Hops(participants int) int { return t.links.algorithm.Hops(participants) }
 
 // Sent is the bytes that so many participants send together in a reduction.
 func (t *Times) Sent(participants int) int64 {
 	if participants < 2 {
 		return 0
 	}
-	return int64(participants) * int64(t.network.Sent(participants))
+	return int64(participants) * int64(t.links.sent(participants))
 }
 
 // Fetch is the time of a state fetch, from a worker's decision until it has the
@@ -97,18 +96,18 @@ func (t *Times) Sent(participants int) int64 {
 // which the first donor has the help of the others.
 func (t *Times) Fetch(asker policy.ID, donors []policy.ID, outcomes int) time.Duration {
 	a, from := t.nodes[asker], t.of(donors)
-	request := t.network.FetchRequest(a, from[0])
+	request := t.links.fetchRequest(a, from[0])
 	if outcomes > 0 {
-		return request + t.network.FetchOutcomes(from[0], a, t.network.Outcomes(0, outcomes))
+		return request + t.links.fetchOutcomes(from[0], a, t.links.outcomes(0, outcomes))
 	}
-	return request + t.network.FetchState(from, a, false)
+	return request + t.links.fetchState(from, a, false)
 }
 
 // FetchBytes is how many bytes Fetch gets: so many outcomes or, if there are
 // none, the whole state, before compression.
 func (t *Times) FetchBytes(outcomes int) int64 {
 	if outcomes > 0 {
-		return int64(t.network.Outcomes(0, outcomes))
+		return int64(t.links.outcomes(0, outcomes))
 	}
-	return int64(t.network.state())
+	return int64(t.links.state())
 }

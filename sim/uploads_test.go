@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 
+	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
@@ -24,7 +26,11 @@ func uploaded(t *testing.T, u train.UploadSpec, change func(*scenarios.Scenario)
 	if change != nil {
 		change(s)
 	}
-	sum, err := RunLinks(s, scenarios.Baseline, Costs{}, func(record.Event) {})
+	r, err := s.Resolve(scenarios.Baseline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := RunLinks(r, Costs{}, nil)
 	if err != nil || !sum.Complete {
 		t.Fatalf("complete %v, %v", sum.Complete, err)
 	}
@@ -64,5 +70,29 @@ func TestUploadOfTheDead(t *testing.T) {
 	})
 	if len(dies.Uploads) == 0 || dies.Uploads[0].ID != 1 || dies.Uploads[0].Round < 4 {
 		t.Errorf("%+v", dies.Uploads)
+	}
+}
+
+func TestShare(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		end        policy.Time // of the transfer alone
+		full, half []policy.Time
+		ends       []policy.Time
+		then       policy.Time // the end of the transfer
+	}{
+		{"long", 2000, []policy.Time{200, 190}, []policy.Time{300, 280}, []policy.Time{300, 280}, 2100},
+		{"short", 150, []policy.Time{200, 200}, []policy.Time{300, 300}, []policy.Time{250, 250}, 200},
+		{"over", 100, []policy.Time{200}, []policy.Time{300}, []policy.Time{200}, 100},
+		{"no difference", 1000, []policy.Time{100}, []policy.Time{100}, []policy.Time{100}, 1000},
+	} {
+		transfer := sharedTransfer{c.end}
+		if ends := transfer.share(100, c.full, c.half); !slices.Equal(ends, c.ends) || transfer.end != c.then {
+			t.Errorf("%s: the reduction ends at %v and the transfer at %d, want %v and %d", c.name, ends, transfer.end, c.ends, c.then)
+		}
+	}
+	transfer := sharedTransfer{500}
+	if transfer.yield(100, []policy.Time{150, 180}); transfer.end != 580 {
+		t.Errorf("a transfer that yields for 80 ends at %d, want 580", transfer.end)
 	}
 }

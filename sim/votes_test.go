@@ -33,9 +33,9 @@ real: {time_scale: 100, parameters: 1500}
 	note := func(e record.Event) { events = append(events, e) }
 	var sum record.Summary
 	if links {
-		sum, err = sim.RunLinks(s, policyName, sim.Costs{}, note)
+		sum, err = onLinks(s, policyName, sim.Costs{}, note)
 	} else {
-		sum, err = sim.Run(s, policyName, note)
+		sum, err = onChurn(s, policyName, note)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestInitialStepIsTorchfts(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "s.json: workers[1].initial_step: is 2, and all workers take the same outer steps under straggler; remove it, or choose torchft"
-	if _, err := sim.Run(s, "straggler", nil); err == nil || !strings.HasSuffix(err.Error(), strings.TrimPrefix(want, "s.json: ")) {
+	if _, err := onChurn(s, "straggler", nil); err == nil || !strings.HasSuffix(err.Error(), strings.TrimPrefix(want, "s.json: ")) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
@@ -217,7 +217,7 @@ func TestWhatIsForALighthouse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := sim.Run(s, "deadline", nil); err == nil || !strings.HasSuffix(err.Error(), want) {
+		if _, err := onChurn(s, "deadline", nil); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"testbed/estimate"
 	"testbed/estimate/emulated"
+	"testbed/experiment"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -249,7 +250,7 @@ func simulated(t *testing.T, s emulated.Small) []record.Summary {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := sim.RunLinks(played, scenarios.Baseline, costs, nil)
+	sum, err := experiment.OnLinks(played, scenarios.Baseline, costs, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,10 +38,26 @@ func recorded(t *testing.T, e Experiment, rng *rand.Rand) *Run {
 	for _, d := range []*time.Duration{&noisy.Step, &noisy.Message, &noisy.Reduce, &noisy.Hop, &noisy.Dial} {
 		jitter(d)
 	}
-	if r.Summary, err = sim.RunLinks(s, e.Policy, noisy, func(e record.Event) { r.Events = append(r.Events, e) }); err != nil {
+	if r.Summary, err = onLinks(s, e.Policy, noisy, func(e record.Event) { r.Events = append(r.Events, e) }); err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func onLinks(s *scenarios.Scenario, policyName string, costs sim.Costs, note func(record.Event)) (record.Summary, error) {
+	r, err := s.Resolve(policyName)
+	if err != nil {
+		return record.Summary{}, err
+	}
+	return sim.RunLinks(r, costs, note)
+}
+
+func onChurn(s *scenarios.Scenario, policyName string) (record.Summary, error) {
+	r, err := s.ResolveWithoutLinks(policyName)
+	if err != nil {
+		return record.Summary{}, err
+	}
+	return sim.Run(r, nil)
 }
 
 // TestFitRecoversTheMachine from records of all experiments on a machine whose
@@ -141,13 +157,13 @@ func TestPricedScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	priced := parse(t, file, text)
-	churn, err := sim.Run(priced, scenarios.Baseline, nil)
+	churn, err := onChurn(priced, scenarios.Baseline)
 	if err != nil {
 		t.Fatal(err)
 	}
 	uncoded := parse(t, file, source)
 	uncoded.Real.AllReduce.Entropy = "off" // a single price knows no rounds that differ
-	links, err := sim.RunLinks(uncoded, scenarios.Baseline, c.SimCosts(), nil)
+	links, err := onLinks(uncoded, scenarios.Baseline, c.SimCosts(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

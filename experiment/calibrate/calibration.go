@@ -520,9 +520,13 @@ func (c *Calibration) fitFetches(o Observations) {
 // predict simulates the runs with the calibration and without.
 func (c *Calibration) predict(runs []*Run) error {
 	for _, r := range runs {
+		resolved, err := r.Scenario.Resolve(r.Policy)
+		if err != nil {
+			return err
+		}
 		result := RunResult{Name: r.Name, Dir: r.Summary.Dir, Policy: r.Policy, Fidelity: r.Summary.Fidelity.Verdict, Measured: r.seconds(r.Summary.WallClock)}
 		for costs, to := range map[sim.Costs]*float64{{}: &result.Links, c.SimCosts(): &result.Fitted} {
-			sum, err := sim.RunLinks(r.Scenario, r.Policy, costs, nil)
+			sum, err := sim.RunLinks(resolved, costs, nil)
 			if err != nil {
 				return err
 			}

@@ -22,10 +22,11 @@ func (c *Calibration) fitChurn(runs []*Run) {
 		if !middleLinks(r.Scenario) {
 			continue
 		}
-		times, err := sim.NewTimes(r.Scenario, sim.Costs{})
+		resolved, err := r.Scenario.Resolve(r.Policy)
 		if err != nil {
 			continue // Observe has refused it before
 		}
+		times := sim.NewTimes(resolved, sim.Costs{})
 		var busy policy.Time
 		durations := map[string]policy.Time{}
 		start := policy.Time(0)
@@ -129,10 +130,11 @@ func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, Prices,
 	undisturbed := func(parameters int) (real float64, bytes int64, err error) {
 		of := *s
 		of.Real.Parameters = parameters
-		times, err := sim.NewTimes(&of, c.SimCosts())
+		resolved, err := of.Resolve("")
 		if err != nil {
 			return 0, 0, err
 		}
+		times := sim.NewTimes(resolved, c.SimCosts())
 		var control float64
 		for _, id := range ids {
 			control = max(control, times.Control(id).Seconds())

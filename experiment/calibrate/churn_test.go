@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
-	"testbed/sim"
 )
 
 // fitted is a calibration of a machine whose costs are known.
@@ -48,11 +48,11 @@ func TestSlowLinksForChurn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		churn, err := sim.Run(parse(t, "slow.json", text), scenarios.Baseline, nil)
+		churn, err := onChurn(parse(t, "slow.json", text), scenarios.Baseline)
 		if err != nil {
 			t.Fatal(err)
 		}
-		links, err := sim.RunLinks(s, scenarios.Baseline, c.SimCosts(), nil)
+		links, err := onLinks(s, scenarios.Baseline, c.SimCosts(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,8 +75,7 @@ func TestWholeNumbersLeaveHalfAMicrosecond(t *testing.T) {
 		bytes := float64(rapid.Int64Range(0, 1e10).Draw(t, "bytes"))
 		full := empty + bytes/rate
 		p := round(empty, full, bytes)
-		s := scenarios.Scenario{BaseLatency: p.BaseLatency, BandwidthBpus: p.BandwidthBpus, StateBytes: p.StateBytes}
-		took := float64(s.BaseLatency + sim.Transfer(&s))
+		took := float64(2*p.BaseLatency + policy.Time(p.StateBytes/p.BandwidthBpus))
 		if math.Abs(took-full) > 0.5001 || p.BaseLatency < 0 || p.StateBytes < 0 || p.BandwidthBpus < 1 || p.BandwidthBpus > scenarios.MaxBandwidthBpus {
 			t.Fatalf("%v µs instead of %v: %+v", took, full, p)
 		}

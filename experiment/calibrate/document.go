@@ -88,15 +88,15 @@ func slowest(workers int, sigma float64, costs sim.Costs, rng *rand.Rand) (float
 		step := math.Exp(sigma*rng.NormFloat64() - sigma*sigma/2)
 		s.Workers = append(s.Workers, scenarios.Worker{ID: policy.ID(id), InnerStepMean: policy.Time(mean * step)})
 	}
-	sum, err := sim.RunLinks(s, scenarios.Baseline, costs, nil)
+	resolved, err := s.Resolve(scenarios.Baseline)
 	if err != nil {
 		return 0, err
 	}
-	times, err := sim.NewTimes(s, costs)
+	sum, err := sim.RunLinks(resolved, costs, nil)
 	if err != nil {
 		return 0, err
 	}
-	overhead := times.Control(0).Seconds() + costs.Step.Seconds()
+	overhead := sim.NewTimes(resolved, costs).Control(0).Seconds() + costs.Step.Seconds()
 	return float64(sum.Rounds[0].Close)/mean - overhead, nil
 }
 

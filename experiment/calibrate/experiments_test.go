@@ -20,7 +20,7 @@ func TestExperimentsCanBePlayed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum, err := sim.RunLinks(s, e.Policy, sim.Costs{}, nil)
+		sum, err := onLinks(s, e.Policy, sim.Costs{}, nil)
 		if err != nil || !sum.Complete {
 			t.Errorf("%s: complete %v: %v", e.Name, sum.Complete, err)
 		}

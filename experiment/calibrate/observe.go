@@ -215,10 +215,11 @@ const (
 // valid are left out, and those in which an inject changed what the planned links
 // take. Where entropy coding shortened codes, the bytes are those of the record.
 func (o *Observations) Observe(r *Run) error {
-	times, err := sim.NewTimes(r.Scenario, sim.Costs{})
+	resolved, err := r.Scenario.Resolve(r.Policy)
 	if err != nil {
 		return err
 	}
+	times := sim.NewTimes(resolved, sim.Costs{})
 	if o.left == nil {
 		o.left = map[string]int{}
 	}
@@ -478,7 +479,11 @@ func crashesOnly(s *scenarios.Scenario) bool {
 // detection is how long the simulator takes to notice the crash of a run.
 func detection(r *Run) (float64, error) {
 	var crash, evict policy.Time
-	_, err := sim.RunLinks(r.Scenario, r.Policy, sim.Costs{}, func(e record.Event) {
+	resolved, err := r.Scenario.Resolve(r.Policy)
+	if err != nil {
+		return 0, err
+	}
+	_, err = sim.RunLinks(resolved, sim.Costs{}, func(e record.Event) {
 		switch e.Type {
 		case record.Crash:
 			crash = e.T

@@ -4,14 +4,14 @@ import (
 	"context"
 	"testing"
 
+	"testbed/experiment"
 	"testbed/experiment/sweep"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/sim"
 )
 
 func simulate(_ context.Context, s *scenarios.Scenario, _ string, pt sweep.Point) (record.Summary, error) {
-	return sim.Run(s, pt.Policy, nil)
+	return experiment.OnChurn(s, pt.Policy, nil)
 }
 
 // BenchmarkPoint plays points of 64 workers and 100 rounds on one core, each

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"testbed/experiment"
 	"testbed/internal/stories"
 	"testbed/record"
 	"testbed/scenarios"
@@ -25,7 +26,7 @@ func TestFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 		var events []record.Event
-		if _, err = sim.RunLinks(s, c.policy, sim.Costs{}, func(e record.Event) { events = append(events, e) }); err != nil {
+		if _, err = experiment.OnLinks(s, c.policy, sim.Costs{}, func(e record.Event) { events = append(events, e) }); err != nil {
 			t.Fatal(err)
 		}
 		if got := stories.FiguresOf(events).String(); got != c.want {

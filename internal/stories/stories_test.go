@@ -3,6 +3,7 @@ package stories_test
 import (
 	"testing"
 
+	"testbed/experiment"
 	"testbed/internal/stories"
 	"testbed/record"
 	"testbed/report/runs"
@@ -22,7 +23,7 @@ func simulated(t *testing.T, name, policyName string) (run runs.Run) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run.Summary, err = sim.RunLinks(scenario, policyName, sim.Costs{}, func(e record.Event) { run.Events = append(run.Events, e) })
+	run.Summary, err = experiment.OnLinks(scenario, policyName, sim.Costs{}, func(e record.Event) { run.Events = append(run.Events, e) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/experiment"
 	"testbed/experiment/sweep"
 	"testbed/internal/browser"
 	"testbed/record"
 	"testbed/report/sweeps"
 	"testbed/scenarios"
-	"testbed/sim"
 )
 
 // swept plays a sweep in the simulator and leaves its directory as the command
@@ -59,7 +59,7 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 		}
 		s.Seed = pt.Seed
 		name, parameters, _ := strings.Cut(pt.Policy, ":")
-		sum, err := sim.Run(s, name, nil)
+		sum, err := experiment.OnChurn(s, name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

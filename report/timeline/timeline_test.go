@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"testbed/experiment"
 	"testbed/internal/stories"
 	"testbed/policy"
 	"testbed/record"
@@ -22,7 +23,6 @@ import (
 	"testbed/report/timeline"
 	"testbed/report/words"
 	"testbed/scenarios"
-	"testbed/sim"
 )
 
 // recorded is a comparison of persistent_straggler as a machine with two
@@ -42,7 +42,7 @@ func simulatedRun(t *testing.T, s *scenarios.Scenario, name string) runs.Run {
 	t.Helper()
 	var run runs.Run
 	var err error
-	run.Summary, err = sim.Run(s, name, func(e record.Event) { run.Events = append(run.Events, e) })
+	run.Summary, err = experiment.OnChurn(s, name, func(e record.Event) { run.Events = append(run.Events, e) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,14 +11,14 @@ import (
 // from link to link. A rank's uplink serves its peers round-robin, and each
 // downlink serves pieces in the order in which they come.
 type hierarchy struct {
-	n      *Network
+	n      *links
 	ranks  []int // nodes
 	groups allreduce.Groups
 	values []int // of each piece of a chunk
 	begin  []time.Duration
 	end    []time.Duration
 
-	heap     Heap
+	heap     heap
 	flight   []pieceSent
 	flows    [][]pieceFlow   // by sender
 	next     []int           // by sender, of its flows
@@ -46,12 +46,12 @@ type pieceSent struct {
 
 // Kinds of events; times are nanoseconds.
 const (
-	uplinkFree Kind = iota
+	uplinkFree kind = iota
 	pieceComes      // its first bytes
 	pieceWhole
 )
 
-func (n *Network) groups(nodes []int) allreduce.Groups {
+func (n *links) groups(nodes []int) allreduce.Groups {
 	if n.algorithm != allreduce.Hierarchical {
 		return allreduce.Groups{}
 	}
@@ -63,14 +63,14 @@ func (n *Network) groups(nodes []int) allreduce.Groups {
 }
 
 // grouped sums inside groups and between them, as allreduce.Groups says.
-func (n *Network) grouped(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
+func (n *links) grouped(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
 	size := len(ranks)
 	g := &hierarchy{
 		n: n, ranks: ranks, groups: n.groups(ranks), begin: begin, end: end,
 		flows: make([][]pieceFlow, size), next: make([]int, size), upFree: make([]time.Duration, size), downFree: make([]time.Duration, size),
 	}
-	_, values := allreduce.Chunk(n.Length, size, 0)
-	longest := allreduce.DefaultPieceValues(n.Length, size, n.block, n.shortPaths)
+	_, values := allreduce.Chunk(n.length, size, 0)
+	longest := allreduce.DefaultPieceValues(n.length, size, n.block, n.shortPaths)
 	for p := range allreduce.Pieces(values, longest) {
 		lo, hi := allreduce.Piece(values, longest, p)
 		g.values = append(g.values, hi-lo)
@@ -95,7 +95,7 @@ func (n *Network) grouped(ranks []int, begin []time.Duration, cold func(i, j int
 			to := ranks[j]
 			rate := n.reducePath(from, to)
 			f := pieceFlow{to: j, free: begin[i] + n.setUp(from, to, chunk, rate, cold(from, to)), rate: rate}
-			if took := n.transfer(from, to, chunk); took > rate.Serialisation(chunk) { // it stalls, now and then
+			if took := n.transfer(from, to, chunk); took > rate.serialisation(chunk) { // it stalls, now and then
 				f.rate = byteRate(float64(chunk) / took.Seconds())
 			}
 			g.flows[i] = append(g.flows[i], f)
@@ -106,23 +106,23 @@ func (n *Network) grouped(ranks []int, begin []time.Duration, cold func(i, j int
 		g.start(i)
 	}
 	for {
-		e, ok := g.heap.Pop()
+		e, ok := g.heap.pop()
 		if !ok {
 			return
 		}
-		switch at := time.Duration(e.At); e.Kind {
+		switch at := time.Duration(e.at); e.kind {
 		case uplinkFree:
-			g.send(int(e.A), at)
+			g.send(int(e.a), at)
 		case pieceComes:
-			g.receive(int(e.A), at)
+			g.receive(int(e.a), at)
 		case pieceWhole:
-			g.arrive(g.flight[e.A], at)
+			g.arrive(g.flight[e.a], at)
 		}
 	}
 }
 
-func (g *hierarchy) at(t time.Duration, k Kind, a int) {
-	g.heap.Push(policy.Time(t), k, a, 0)
+func (g *hierarchy) at(t time.Duration, k kind, a int) {
+	g.heap.push(policy.Time(t), k, a, 0)
 }
 
 // start queues a rank's own values: what leaves its group goes first.
@@ -178,8 +178,8 @@ func (g *hierarchy) send(i int, at time.Duration) {
 			g.next[i] = next + 1
 			from, to := g.ranks[i], g.ranks[f.to]
 			bytes := g.n.piece(g.values[p.piece])
-			g.upFree[i] = at + g.n.used(Goodput(g.n.Plan.Nodes[from].RateUp)).Serialisation(bytes)
-			f.free = max(g.upFree[i], at+f.rate.Serialisation(bytes))
+			g.upFree[i] = at + g.n.used(goodput(g.n.plan.Nodes[from].RateUp)).serialisation(bytes)
+			f.free = max(g.upFree[i], at+f.rate.serialisation(bytes))
 			p.sent = f.free
 			g.flight = append(g.flight, p)
 			g.at(at+g.n.hop(from, to, bytes), pieceComes, len(g.flight)-1)
@@ -198,7 +198,7 @@ func (g *hierarchy) receive(k int, at time.Duration) {
 	p := g.flight[k]
 	from, to := g.ranks[p.from], g.ranks[p.to]
 	bytes := g.n.piece(g.values[p.piece])
-	g.downFree[p.to] = max(g.downFree[p.to], at) + g.n.used(Goodput(g.n.Plan.Nodes[to].RateDown)).Serialisation(bytes)
+	g.downFree[p.to] = max(g.downFree[p.to], at) + g.n.used(goodput(g.n.plan.Nodes[to].RateDown)).serialisation(bytes)
 	whole := max(g.downFree[p.to], p.sent+g.n.hop(from, to, bytes), g.begin[p.to])
 	g.at(whole, pieceWhole, k)
 }

@@ -1,4 +1,4 @@
-package replay_test
+package sim_test
 
 import (
 	"bytes"
@@ -18,8 +18,6 @@ import (
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
-	"testbed/sim"
-	"testbed/sim/replay"
 	"testbed/train/task"
 )
 
@@ -32,12 +30,12 @@ type failer interface {
 // replayed runs a policy over a record.
 func replayed(t failer, s *scenarios.Scenario, note []record.Event, policyName string) []record.Event {
 	t.Helper()
-	r, err := replay.NewRecording(s, note)
+	r, err := newRecording(s, policyName, note)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var events []record.Event
-	if _, err := r.Replay(policyName, func(e record.Event) { events = append(events, e) }); err != nil {
+	if _, err := r.Replay(func(e record.Event) { events = append(events, e) }); err != nil {
 		t.Fatal(err)
 	}
 	return events
@@ -62,7 +60,7 @@ func sameDecisions(t failer, s *scenarios.Scenario, note []record.Event, policyN
 func recorded(t failer, s *scenarios.Scenario, policyName string) []record.Event {
 	t.Helper()
 	var events []record.Event
-	if _, err := sim.Run(s, policyName, func(e record.Event) { events = append(events, e) }); err != nil {
+	if _, err := onChurn(s, policyName, func(e record.Event) { events = append(events, e) }); err != nil {
 		t.Fatal(err)
 	}
 	return events
@@ -78,7 +76,7 @@ func TestReplayOfSimulatedRuns(t *testing.T) {
 			continue // what torchft decides hangs on more than a record has
 		}
 		if slices.ContainsFunc(s.Injects, unplayable) || s.Grouping() != nil {
-			if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+			if _, err := newRecording(s, scenarios.Baseline, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 				t.Errorf("%s: error %v, want one that it cannot be replayed", s.Name, err)
 			}
 			continue
@@ -101,7 +99,7 @@ func TestARunWithAReturnCannotBeReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Policy.Rejoin = policy.RejoinAfterRounds
-	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Straggler)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+	if _, err := newRecording(s, scenarios.Straggler, recorded(t, s, scenarios.Straggler)); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 		t.Errorf("error %v, want one that it cannot be replayed", err)
 	}
 }
@@ -114,7 +112,7 @@ func TestReplayOfRandomRuns(t *testing.T) {
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		note := recorded(t, s, name)
 		if slices.ContainsFunc(note, func(e record.Event) bool { return e.Type == record.Diverged }) {
-			if _, err := replay.NewRecording(s, note); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+			if _, err := newRecording(s, name, note); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 				t.Fatalf("error %v, want one that it cannot be replayed", err)
 			}
 			return
@@ -172,7 +170,7 @@ func TestReplayUnderTheOtherPolicy(t *testing.T) {
 	}
 }
 
-// TestReplayOfRealRuns replays the records in ../testdata, of runs on a real
+// TestReplayOfRealRuns replays the records in testdata, of runs on a real
 // network, under the policy that they were made under.
 func TestReplayOfRealRuns(t *testing.T) {
 	files, err := filepath.Glob("testdata/*/scenario.yaml")
@@ -255,7 +253,7 @@ func TestBadRecords(t *testing.T) {
 		"w99 is not in the scenario":       stranger,
 		"record does not begin with run_s": nil,
 	} {
-		if _, err := replay.NewRecording(s, events); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newRecording(s, scenarios.Baseline, events); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -281,12 +279,10 @@ func FuzzRecording(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r, err := replay.NewRecording(s, events)
-		if err != nil {
-			return
-		}
 		for _, name := range scenarios.PolicyNames {
-			_, _ = r.Replay(name, nil) // an error is an answer
+			if r, err := newRecording(s, name, events); err == nil {
+				_, _ = r.Replay(nil) // an error is an answer
+			}
 		}
 	})
 }
@@ -299,11 +295,11 @@ func TestOverlapCannotBeReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Train = &task.Spec{Regions: &policy.RegionsSpec{Every: 2, Workers: map[string][]policy.ID{"all": {0, 1, 2, 3}}}}
-	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.regions") {
+	if _, err := newRecording(s, scenarios.Baseline, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.regions") {
 		t.Errorf("error %v, want one that rounds of regions cannot be replayed", err)
 	}
 	s.Train = &task.Spec{Outer: task.Outer{Overlap: 1}}
-	if _, err := replay.NewRecording(s, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.outer.overlap") {
+	if _, err := newRecording(s, scenarios.Baseline, recorded(t, s, scenarios.Baseline)); err == nil || !strings.Contains(err.Error(), "train.outer.overlap") {
 		t.Errorf("error %v, want one that it cannot be replayed", err)
 	}
 }

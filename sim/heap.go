@@ -2,48 +2,49 @@ package sim
 
 import "testbed/policy"
 
-// Kind says what an entry is about.
-type Kind uint8
+// kind says what an entry of the heap is about.
+type kind uint8
 
-// Entry is one scheduled event. A and B mean what the kind says: an index, an
+// entry is one scheduled event. a and b mean what the kind says: an index, an
 // ID, a generation, a round, an epoch. It is kept small: entries are what the
 // simulator moves most.
-type Entry struct {
-	At   policy.Time
+type entry struct {
+	at   policy.Time
 	seq  uint64
-	Kind Kind
-	A, B int32
+	kind kind
+	a, b int32
 }
 
 // lastSeq puts an entry behind all others of its time.
 const lastSeq = 1 << 63
 
-// Heap is a binary heap of entries by (time, sequence). It is written out
+// heap is a binary heap of entries by (time, sequence). It is written out
 // because container/heap's interface costs a third of the simulator's speed.
-type Heap struct {
-	entries []Entry
+type heap struct {
+	entries []entry
 	next    uint64
 	// hole says that the first entry is gone. Mostly one comes for another that
 	// was taken out, and takes its place.
 	hole bool
 }
 
-func (e *Entry) before(o *Entry) bool {
-	return e.At < o.At || e.At == o.At && e.seq < o.seq
+func (e *entry) before(o *entry) bool {
+	return e.at < o.at || e.at == o.at && e.seq < o.seq
 }
 
-// Push adds an entry behind the others of its time, but for those of PushLast.
-func (h *Heap) Push(at policy.Time, k Kind, a, b int) {
-	h.push(Entry{At: at, seq: h.next, Kind: k, A: int32(a), B: int32(b)})
-}
-
-// PushLast adds an entry behind all others of its time, also those to come.
-func (h *Heap) PushLast(at policy.Time, k Kind, a, b int) {
-	h.push(Entry{At: at, seq: h.next | lastSeq, Kind: k, A: int32(a), B: int32(b)})
-}
-
-func (h *Heap) push(e Entry) {
+// push adds an entry behind the others of its time, except those of pushLast.
+func (h *heap) push(at policy.Time, k kind, a, b int) {
+	h.add(entry{at: at, seq: h.next, kind: k, a: int32(a), b: int32(b)})
 	h.next++
+}
+
+// pushLast adds an entry behind all others of its time, also those to come.
+func (h *heap) pushLast(at policy.Time, k kind, a, b int) {
+	h.add(entry{at: at, seq: h.next | lastSeq, kind: k, a: int32(a), b: int32(b)})
+	h.next++
+}
+
+func (h *heap) add(e entry) {
 	if h.hole {
 		h.hole = false
 		h.sink(e)
@@ -63,7 +64,7 @@ func (h *Heap) push(e Entry) {
 }
 
 // sink puts an entry in the place of the first, or below it.
-func (h *Heap) sink(e Entry) {
+func (h *heap) sink(e entry) {
 	i, n := 0, len(h.entries)
 	for c := 1; c < n; c = 2*i + 1 {
 		if c+1 < n && h.entries[c+1].before(&h.entries[c]) {
@@ -78,8 +79,8 @@ func (h *Heap) sink(e Entry) {
 	h.entries[i] = e
 }
 
-// Pop removes the first entry; ok is false if there is none.
-func (h *Heap) Pop() (first Entry, ok bool) {
+// pop removes the first entry; ok is false if there is none.
+func (h *heap) pop() (first entry, ok bool) {
 	if h.hole {
 		h.hole = false
 		n := len(h.entries) - 1
@@ -89,7 +90,7 @@ func (h *Heap) Pop() (first Entry, ok bool) {
 		}
 	}
 	if len(h.entries) == 0 {
-		return Entry{}, false
+		return entry{}, false
 	}
 	h.hole = true
 	return h.entries[0], true

@@ -15,9 +15,9 @@ import (
 )
 
 // lossyPair is two workers with losses on the way from the first to the second.
-func lossyPair(t testing.TB, rate shaping.Rate, oneWay time.Duration, loss float64) *Network {
+func lossyPair(t testing.TB, rate shaping.Rate, oneWay time.Duration, loss float64) *links {
 	n := alike(t, 2, rate, oneWay)
-	n.Plan.Paths[1][2].Loss = shaping.Probability(loss)
+	n.plan.Paths[1][2].Loss = shaping.Probability(loss)
 	return n
 }
 
@@ -47,7 +47,7 @@ func (l link) play(trips int, rng *rand.Rand) (connections int, rate float64) {
 		}
 		elapsed := l.rtt
 		if l.rate > 0 {
-			elapsed = max(elapsed, time.Duration(total*StreamData/l.rate*1e9))
+			elapsed = max(elapsed, time.Duration(total*streamData/l.rate*1e9))
 		}
 		for k := range windows {
 			lost := 0
@@ -62,10 +62,10 @@ func (l link) play(trips int, rng *rand.Rand) (connections int, rate float64) {
 			}
 		}
 		if trip >= trips/2 {
-			sent, seconds = sent+total*StreamData, seconds+elapsed.Seconds()
+			sent, seconds = sent+total*streamData, seconds+elapsed.Seconds()
 		}
-		s.Connections, s.Elapsed, s.BytesSent = len(windows), elapsed, s.BytesSent+uint64(total*StreamData)
-		s.CongestionWindow = uint64(total * StreamData)
+		s.Connections, s.Elapsed, s.BytesSent = len(windows), elapsed, s.BytesSent+uint64(total*streamData)
+		s.CongestionWindow = uint64(total * streamData)
 		s.SmoothedRTT, s.MinRTT, s.LowestRTT, s.HighestRTT = elapsed, l.rtt, elapsed, elapsed
 		n := t.Next(s)
 		if wanted <= len(windows) { // none is being dialled
@@ -91,7 +91,7 @@ func TestTunedLinks(t *testing.T) {
 		{100e6, 100 * ms, 0.02}, {0, 30 * ms, 0.01}, {1e9, ms / 2, 0.02}, {20e6, 50 * ms, 0.01},
 	} {
 		n := lossyPair(t, c.rate, c.oneWay, c.loss)
-		connections, want := link{float64(Goodput(c.rate)), 2 * c.oneWay, c.loss}.play(1000, rand.New(rand.NewPCG(1, 2)))
+		connections, want := link{float64(goodput(c.rate)), 2 * c.oneWay, c.loss}.play(1000, rand.New(rand.NewPCG(1, 2)))
 		if got := float64(n.path(1, 2, 0)); got < 0.75*want || got > 1.25*want {
 			t.Errorf("%v, %v one way, loss %v: %.0f bytes/s over %d connections, predicted %.0f", c.rate, c.oneWay, c.loss, want, connections, got)
 		}
@@ -109,7 +109,7 @@ func TestTunedDecisions(t *testing.T) {
 			rtt:    time.Duration(rapid.Int64Range(int64(ms)/10, int64(300*ms)).Draw(t, "rtt")),
 			enough: tuner.MaxTuned,
 		}
-		p.window = windowPackets / math.Sqrt(p.loss) * StreamData
+		p.window = windowPackets / math.Sqrt(p.loss) * streamData
 		jitter := time.Duration(rapid.Float64Range(0, 0.5).Draw(t, "jitter") * float64(p.rtt))
 		p.minRTT, p.maxRTT = p.rtt-jitter, p.rtt+jitter
 		var tuned tuner.Tuner

@@ -20,11 +20,11 @@ func (s scheduled) before(o scheduled) bool {
 	return s.at < o.at || s.at == o.at && (!s.last && o.last || s.last == o.last && s.n < o.n)
 }
 
-// TestOrder: by time, then those of PushLast behind the others, then in the order
+// TestOrder: by time, then those of pushLast behind the others, then in the order
 // in which they came.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var h Heap
+		var h heap
 		var list []scheduled
 		pop := func() {
 			first := 0
@@ -33,7 +33,7 @@ func TestOrder(t *testing.T) {
 					first = i
 				}
 			}
-			if e, ok := h.Pop(); !ok || int(e.A) != list[first].n || e.At != list[first].at {
+			if e, ok := h.pop(); !ok || int(e.a) != list[first].n || e.at != list[first].at {
 				t.Fatalf("popped %+v, %v, want %+v", e, ok, list[first])
 			}
 			list = slices.Delete(list, first, first+1)
@@ -42,9 +42,9 @@ func TestOrder(t *testing.T) {
 			s := scheduled{policy.Time(rapid.IntRange(0, 5).Draw(t, "at")), rapid.Bool().Draw(t, "last"), n}
 			list = append(list, s)
 			if s.last {
-				h.PushLast(s.at, 0, n, 0)
+				h.pushLast(s.at, 0, n, 0)
 			} else {
-				h.Push(s.at, 0, n, 0)
+				h.push(s.at, 0, n, 0)
 			}
 			if rapid.IntRange(0, 3).Draw(t, "pop") == 0 {
 				pop()
@@ -53,7 +53,7 @@ func TestOrder(t *testing.T) {
 		for len(list) > 0 {
 			pop()
 		}
-		if _, ok := h.Pop(); ok {
+		if _, ok := h.pop(); ok {
 			t.Fatal("an entry that nobody pushed")
 		}
 	})

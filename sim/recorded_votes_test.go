@@ -1,4 +1,4 @@
-package replay_test
+package sim_test
 
 import (
 	"slices"
@@ -7,8 +7,6 @@ import (
 
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/sim"
-	"testbed/sim/replay"
 )
 
 const voters = `
@@ -30,7 +28,7 @@ func voted(t *testing.T, text, policyName string) (*scenarios.Scenario, []record
 		t.Fatal(err)
 	}
 	var events []record.Event
-	if _, err := sim.Run(s, policyName, func(e record.Event) { events = append(events, e) }); err != nil {
+	if _, err := onChurn(s, policyName, func(e record.Event) { events = append(events, e) }); err != nil {
 		t.Fatal(err)
 	}
 	return s, events
@@ -65,7 +63,7 @@ func TestTwoLineagesAreRefused(t *testing.T) {
 	s, note := voted(t, `injects: []
 workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000, lighthouse: 1}]
 `, "torchft")
-	if _, err := replay.NewRecording(s, note); err == nil || !strings.Contains(err.Error(), "two lineages of outer states went on at once") {
+	if _, err := newRecording(s, "torchft", note); err == nil || !strings.Contains(err.Error(), "two lineages of outer states went on at once") {
 		t.Error(err)
 	}
 }

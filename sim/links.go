@@ -9,10 +9,9 @@ import (
 	"testbed/allreduce/ringorder"
 	"testbed/allreduce/tuner"
 	"testbed/policy"
-	"testbed/scenarios"
-	"testbed/shaping"
-
 	"testbed/policy/worker"
+	"testbed/scenarios/resolved"
+	"testbed/shaping"
 )
 
 // Costs are what processors and protocols add to the times of the network on a
@@ -54,99 +53,86 @@ const (
 	stateValue = 8
 )
 
-// Coordinator is the coordinator's position in the plan.
-const Coordinator = 0
+// coordinator is the coordinator's position in the plan. Workers follow it, and the
+// store, where there is one, comes last.
+const coordinator = 0
 
-type (
-	byteCount = Bytes
-	byteRate  = BytesPerSecond
-)
-
-// Network computes how long things take on a plan's links. What several
-// transfers take from each other does not count, but for those of one reduction,
-// and what Halved says.
-type Network struct {
-	Plan  *shaping.Plan // the links as they are now
+// links computes how long things take on a plan's links. Transfers take nothing from
+// each other, except those of one reduction, and what withHalf says.
+type links struct {
+	plan  *shaping.Plan // the links as they are now
 	costs Costs
 	// The all-reduce.
 	algorithm   allreduce.Algorithm
 	ways        ringorder.Ways // what the ring is ordered by
 	parameters  int            // of the state
 	lengths     []int          // of what rounds exchange of them, in turn
-	Length      int            // of what this round exchanges
+	length      int            // of what this round exchanges
 	block, bits int
 	shortPaths  bool  // as in quicring.Config
 	connections int   // to every peer; 0: as many as the tuner says
 	groupOf     []int // by node; hierarchical only
-	Entropy     entropy.Mode
-	Coded       bool // codes are shortened
+	entropy     entropy.Mode
+	coded       bool // codes are shortened
 	// share of the plain bytes that a reduction sends, where it is known; 0: it
 	// follows from coded.
 	share  float64
 	halved int // the node that has half of its link; the coordinator: none has
 
 	// Computed before.
-	burstDelays map[Burst]time.Duration
+	burstDelays map[burst]time.Duration
 	tunedCounts map[steadyPath]int
 }
 
-// NewNetwork computes with the links of a scenario and the costs of a machine.
-func NewNetwork(s *scenarios.Scenario, costs Costs) (*Network, error) {
-	plan, err := s.Plan()
-	if err != nil {
-		return nil, err
+// newLinks computes with the links of a scenario and the costs of a machine.
+func newLinks(r *resolved.Scenario, costs Costs) *links {
+	a := r.Reduction
+	n := &links{
+		shortPaths: r.Plan.ShortPaths(r.WorkerNodes(), allreduce.ShortRTT),
+		plan:       r.Plan, costs: costs,
+		parameters: r.Train.Shard(r.Parameters), block: a.Block, bits: a.Bits, connections: a.Connections,
+		ways:    plannedWays(r),
+		entropy: a.Entropy, coded: a.Entropy == entropy.On,
+		burstDelays: map[burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
 	}
-	a := s.Real.AllReduce
-	n := &Network{
-		shortPaths: plan.ShortPaths(s.WorkerNodes(), allreduce.ShortRTT),
-		Plan:       plan, costs: costs,
-		parameters: s.Train.Shard(s.Real.Parameters), block: a.Block, bits: a.Bits, connections: a.Connections,
-		ways:    ringorder.Planned(s, plan),
-		Entropy: a.Entropy, Coded: a.Entropy == entropy.On,
-		burstDelays: map[Burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
-	}
-	for _, f := range s.Exchange().Fragments {
+	for _, f := range r.Exchange.Fragments {
 		n.lengths = append(n.lengths, f.Len)
 	}
-	n.Begin(1)
+	n.beginRound(1)
 	n.algorithm, _ = allreduce.ParseAlgorithm(a.Algorithm) // the scenario is valid
 	if !allreduce.HasCodes(n.bits) {
-		n.Entropy = entropy.Off // there is nothing to shorten
+		n.entropy = entropy.Off // there is nothing to shorten
 	}
 	if n.algorithm == allreduce.Hierarchical {
-		ids := make([]policy.ID, len(s.Workers))
-		for i, w := range s.Workers {
-			ids[i] = w.ID
-		}
-		n.groupOf = append([]int{-1}, s.Groups(ids)...) // Nodes has the coordinator first
+		n.groupOf = append([]int{-1}, r.LinkGroups...) // the plan has the coordinator first
 	}
-	return n, nil
+	return n
 }
 
-// begin turns to what a round exchanges.
-func (n *Network) Begin(round int) { n.Length = n.exchanged(round) }
+// beginRound turns to what a round exchanges.
+func (n *links) beginRound(round int) { n.length = n.exchanged(round) }
 
-func (n *Network) exchanged(round int) int { return n.lengths[(round-1)%len(n.lengths)] }
+func (n *links) exchanged(round int) int { return n.lengths[(round-1)%len(n.lengths)] }
 
 // oneWay is how long a control message is on its way.
-func (n *Network) OneWay(from, to int) time.Duration {
-	return time.Duration(n.Plan.Paths[from][to].OneWayDelay) + n.costs.Message
+func (n *links) oneWay(from, to int) time.Duration {
+	return time.Duration(n.plan.Paths[from][to].OneWayDelay) + n.costs.Message
 }
 
-func (n *Network) delay(from, to int) time.Duration {
-	return time.Duration(n.Plan.Paths[from][to].OneWayDelay)
+func (n *links) delay(from, to int) time.Duration {
+	return time.Duration(n.plan.Paths[from][to].OneWayDelay)
 }
 
 // hop is the delay between two participants, for the last packet of so many
 // bytes.
-func (n *Network) hop(from, to int, bytes byteCount) time.Duration {
+func (n *links) hop(from, to int, bytes byteCount) time.Duration {
 	return n.delay(from, to) + n.burstDelay(from, to, bytes) + n.costs.Hop
 }
 
-func (n *Network) RTT(a, b int) time.Duration { return n.delay(a, b) + n.delay(b, a) }
+func (n *links) rtt(a, b int) time.Duration { return n.delay(a, b) + n.delay(b, a) }
 
-func (n *Network) Cut(from, to int) bool {
-	return n.Plan.Paths[from][to].Cut || n.Plan.Paths[from][to].Refused
+func (n *links) cut(from, to int) bool {
+	return n.plan.Paths[from][to].Cut || n.plan.Paths[from][to].Refused
 }
 
 // windowPackets is about what Reno keeps in flight where one packet in 1/p is
@@ -155,9 +141,9 @@ func (n *Network) Cut(from, to int) bool {
 const windowPackets = 1.68
 
 // access is what the rates on the way leave to a path.
-func (n *Network) access(from, to int) byteRate {
-	rate := Goodput(n.Plan.Rate(from, to))
-	if from == n.halved && from != Coordinator {
+func (n *links) access(from, to int) byteRate {
+	rate := goodput(n.plan.Rate(from, to))
+	if from == n.halved && from != coordinator {
 		rate = (rate + 1) / 2
 	}
 	return rate
@@ -165,24 +151,24 @@ func (n *Network) access(from, to int) byteRate {
 
 // path is the rate that a bulk transfer gets of a path, as losses leave it to so
 // many connections; 0: as many as the tuner says.
-func (n *Network) path(from, to, connections int) byteRate {
+func (n *links) path(from, to, connections int) byteRate {
 	rate := n.access(from, to)
-	loss, rtt := float64(n.Plan.Paths[from][to].MeanLoss()), n.RTT(from, to)
+	loss, rtt := float64(n.plan.Paths[from][to].MeanLoss()), n.rtt(from, to)
 	if loss <= 0 || loss >= 1 || rtt <= 0 {
 		return rate
 	}
-	window := windowPackets / math.Sqrt(loss) * StreamData
+	window := windowPackets / math.Sqrt(loss) * streamData
 	if connections == 0 {
 		connections = n.tuned(n.steady(from, to, window, tuner.MaxTuned))
 	}
-	return rate.Limited(max(1, byteRate(window*float64(connections)/rtt.Seconds())))
+	return rate.limited(max(1, byteRate(window*float64(connections)/rtt.Seconds())))
 }
 
 // chunk returns the bytes of a chunk of the vector and of a piece of it, with
 // their headers, when so many ranks reduce.
-func (n *Network) chunk(ranks int) (chunk, piece byteCount) {
-	_, values := allreduce.Chunk(n.Length, ranks, 0)
-	longest := allreduce.DefaultPieceValues(n.Length, ranks, n.block, n.shortPaths)
+func (n *links) chunk(ranks int) (chunk, piece byteCount) {
+	_, values := allreduce.Chunk(n.length, ranks, 0)
+	longest := allreduce.DefaultPieceValues(n.length, ranks, n.block, n.shortPaths)
 	for p := range allreduce.Pieces(values, longest) {
 		lo, hi := allreduce.Piece(values, longest, p)
 		chunk += n.piece(hi - lo)
@@ -191,24 +177,24 @@ func (n *Network) chunk(ranks int) (chunk, piece byteCount) {
 }
 
 // piece is the bytes of a piece of so many values, with its header.
-func (n *Network) piece(values int) byteCount {
+func (n *links) piece(values int) byteCount {
 	bytes := allreduce.HeaderLen + n.encoded(values)
 	switch {
 	case n.share > 0:
 		bytes = byteCount(float64(bytes) * n.share)
-	case n.Coded:
+	case n.coded:
 		bytes -= n.saved(values)
 	}
 	return bytes
 }
 
 // encoded is the bytes of so many values as the all-reduce sends them.
-func (n *Network) encoded(values int) byteCount {
+func (n *links) encoded(values int) byteCount {
 	return byteCount(allreduce.Header{Count: uint32(values), Block: uint32(n.block), Bits: uint8(n.bits)}.PlainLen())
 }
 
 // outcomes is the bytes of the outcomes of so many outer steps after one.
-func (n *Network) Outcomes(after, steps int) (bytes byteCount) {
+func (n *links) outcomes(after, steps int) (bytes byteCount) {
 	for round := after + 1; round <= after+steps; round++ {
 		bytes += n.encoded(n.exchanged(round))
 	}
@@ -216,31 +202,28 @@ func (n *Network) Outcomes(after, steps int) (bytes byteCount) {
 }
 
 // state is the bytes of the outer state.
-func (n *Network) state() byteCount { return stateValue * byteCount(n.parameters) }
+func (n *links) state() byteCount { return stateValue * byteCount(n.parameters) }
 
-// Halved computes with half of a node's link: something else has the rest.
-func (n *Network) Halved(node int, compute func()) {
+// withHalf computes with half of a node's link: something else has the rest.
+func (n *links) withHalf(node int, compute func()) {
 	n.halved = node
 	compute()
-	n.halved = Coordinator
+	n.halved = coordinator
 }
-
-// Uploaded is the bytes of a state on the wire.
-func (n *Network) Uploaded() int64 { return int64(compressed(n.state())) }
 
 // compressed is what is left of a state's bytes on the wire.
 func compressed(bytes byteCount) byteCount { return bytes / 100 * compressedPercent }
 
 // sent is what every rank sends in a reduction.
-func (n *Network) Sent(ranks int) byteCount {
+func (n *links) sent(ranks int) byteCount {
 	chunk, _ := n.chunk(ranks)
 	return 2 * byteCount(ranks-1) * chunk
 }
 
-// reduction returns when each of the ranks holds the outcome. ranks are the
+// reduce returns when each of the ranks holds the outcome. ranks are the
 // participants' positions in the plan, in the order of the ring; begin is when
 // each begins; cold says whether rank i has to connect to rank j first.
-func (n *Network) Reduction(ranks []int, begin []time.Duration, cold func(i, j int) bool) []time.Duration {
+func (n *links) reduce(ranks []int, begin []time.Duration, cold func(i, j int) bool) []time.Duration {
 	end := make([]time.Duration, len(ranks))
 	if len(ranks) == 1 {
 		copy(end, begin)
@@ -254,7 +237,7 @@ func (n *Network) Reduction(ranks []int, begin []time.Duration, cold func(i, j i
 	default:
 		n.ring(ranks, begin, cold, end)
 	}
-	extra := n.costs.Reduce + time.Duration(n.costs.ReduceByte*float64(byteCount(len(ranks))*n.Sent(len(ranks))))
+	extra := n.costs.Reduce + time.Duration(n.costs.ReduceByte*float64(byteCount(len(ranks))*n.sent(len(ranks))))
 	for i := range ranks {
 		end[i] += extra
 	}
@@ -263,18 +246,18 @@ func (n *Network) Reduction(ranks []int, begin []time.Duration, cold func(i, j i
 
 // transfer is how long a path takes for so many bytes of a reduction, from the
 // first to the last of them.
-func (n *Network) transfer(from, to int, bytes byteCount) time.Duration {
+func (n *links) transfer(from, to int, bytes byteCount) time.Duration {
 	rate := n.reducePath(from, to)
-	return rate.Serialisation(bytes) + n.stalls(from, to, bytes, rate, n.connections)
+	return rate.serialisation(bytes) + n.stalls(from, to, bytes, rate, n.connections)
 }
 
 // reducePath is the rate of a path in a reduction.
-func (n *Network) reducePath(from, to int) byteRate {
+func (n *links) reducePath(from, to int) byteRate {
 	return n.used(n.path(from, to, n.connections))
 }
 
 // used is what a reduction makes of a rate.
-func (n *Network) used(rate byteRate) byteRate {
+func (n *links) used(rate byteRate) byteRate {
 	if e := n.costs.Efficiency; e > 0 && rate > 0 {
 		rate = max(1, byteRate(float64(rate)*e))
 	}
@@ -283,7 +266,7 @@ func (n *Network) used(rate byteRate) byteRate {
 
 // inOrder returns participants in the order of their ring, as a real run orders
 // them: by the ways as the run begins. Without one it is that of the ids.
-func (n *Network) InOrder(participants []policy.ID) []policy.ID {
+func (n *links) inOrder(participants []policy.ID) []policy.ID {
 	if n.ways.Known() {
 		if ring, err := n.ways.Order(participants); err == nil {
 			return ring.Order
@@ -294,19 +277,19 @@ func (n *Network) InOrder(participants []policy.ID) []policy.ID {
 
 // setUp is how long rank i needs, from the order to reduce, before its first
 // bytes to rank j are sent as fast as later ones.
-func (n *Network) setUp(i, j int, bytes byteCount, rate byteRate, cold bool) time.Duration {
+func (n *links) setUp(i, j int, bytes byteCount, rate byteRate, cold bool) time.Duration {
 	if !cold {
 		return 0
 	}
 	if n.endsSlowStart(i, j) {
 		bytes = min(bytes, jitterWindow) // further waits come with every transfer
 	}
-	return n.RTT(i, j) + n.costs.Dial + SlowStart(bytes, rate, n.RTT(i, j))
+	return n.rtt(i, j) + n.costs.Dial + slowStart(bytes, rate, n.rtt(i, j))
 }
 
 // ring follows the first and the last piece of every chunk around the ring. A
 // rank sends on a piece when it has it whole and its link is free.
-func (n *Network) ring(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
+func (n *links) ring(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
 	type span struct{ first, last time.Duration }
 	size := len(ranks)
 	chunk, piece := n.chunk(size)
@@ -316,7 +299,7 @@ func (n *Network) ring(ranks []int, begin []time.Duration, cold func(i, j int) b
 	for i, from := range ranks {
 		to := ranks[(i+1)%size]
 		rate := n.reducePath(from, to)
-		chunks[i], pieces[i], hops[i] = n.transfer(from, to, chunk), rate.Serialisation(piece), n.hop(from, to, chunk)
+		chunks[i], pieces[i], hops[i] = n.transfer(from, to, chunk), rate.serialisation(piece), n.hop(from, to, chunk)
 		ready := begin[i] + n.setUp(from, to, chunk, rate, cold(from, to))
 		have[i] = span{ready, ready}
 	}
@@ -338,14 +321,14 @@ func (n *Network) ring(ranks []int, begin []time.Duration, cold func(i, j int) b
 // direct has every rank send each chunk to its owner and every owner the mean
 // to all. A rank's link carries its chunks for all owners side by side; the
 // pieces of the mean follow behind them.
-func (n *Network) direct(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
+func (n *links) direct(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
 	size := len(ranks)
 	chunk, piece := n.chunk(size)
 	others := byteCount(size - 1)
 	busy := func(i, j int, bytes byteCount) time.Duration {
 		// A path is shared by all others at the sender and at the receiver, and
 		// has the losses of this pair.
-		return max(n.used(n.access(i, j)).Serialisation(others*bytes), n.transfer(i, j, bytes))
+		return max(n.used(n.access(i, j)).serialisation(others*bytes), n.transfer(i, j, bytes))
 	}
 	owned, out := make([]time.Duration, size), make([]time.Duration, size)
 	for i, from := range ranks {
@@ -370,7 +353,7 @@ func (n *Network) direct(ranks []int, begin []time.Duration, cold func(i, j int)
 
 // connected returns the pairs of nodes that are connected after a reduction of
 // these: connections to others close.
-func (n *Network) Connected(nodes []int) map[[2]int]bool {
+func (n *links) connected(nodes []int) map[[2]int]bool {
 	pairs := map[[2]int]bool{}
 	groups := n.groups(nodes)
 	for k, from := range nodes {
@@ -392,19 +375,19 @@ func (n *Network) Connected(nodes []int) map[[2]int]bool {
 
 // fetchRequest is the time from a worker's decision to fetch until its donor
 // has been asked.
-func (n *Network) FetchRequest(asker, donor int) time.Duration {
-	return n.RTT(asker, donor) + n.delay(asker, donor) // the handshake goes first
+func (n *links) fetchRequest(asker, donor int) time.Duration {
+	return n.rtt(asker, donor) + n.delay(asker, donor) // the handshake goes first
 }
 
 // fetchOutcomes is the time from the donor's being asked until the asker has
 // so many bytes of outcomes.
-func (n *Network) FetchOutcomes(donor, asker int, bytes byteCount) time.Duration {
+func (n *links) fetchOutcomes(donor, asker int, bytes byteCount) time.Duration {
 	rate := n.path(donor, asker, 1)
-	return SlowStart(bytes, rate, n.RTT(donor, asker)) + rate.Serialisation(bytes) + n.stalls(donor, asker, bytes, rate, 1) +
+	return slowStart(bytes, rate, n.rtt(donor, asker)) + rate.serialisation(bytes) + n.stalls(donor, asker, bytes, rate, 1) +
 		n.delay(donor, asker) + n.burstDelay(donor, asker, bytes) + n.fetchCost(bytes)
 }
 
-func (n *Network) fetchCost(bytes byteCount) time.Duration {
+func (n *links) fetchCost(bytes byteCount) time.Duration {
 	return n.costs.Fetch + time.Duration(n.costs.FetchByte*float64(bytes))
 }
 
@@ -412,7 +395,7 @@ func (n *Network) fetchCost(bytes byteCount) time.Duration {
 // the whole state, of all donors: first a header, then what requests ask for,
 // each when the one before has been answered. The other donors are connected to
 // first. A region's state has a third vector, beside parameters and momentum.
-func (n *Network) FetchState(donors []int, asker int, regional bool) time.Duration {
+func (n *links) fetchState(donors []int, asker int, regional bool) time.Duration {
 	bytes := n.state()
 	if regional {
 		bytes += bytes / 2
@@ -420,15 +403,15 @@ func (n *Network) FetchState(donors []int, asker int, regional bool) time.Durati
 	if bytes <= worker.RequestBytes {
 		donors = donors[:1]
 	}
-	share := Goodput(n.Plan.Nodes[asker].RateDown) / byteRate(len(donors))
+	share := goodput(n.plan.Nodes[asker].RateDown) / byteRate(len(donors))
 	// Whoever is free takes the next request.
 	free, done := make([]time.Duration, len(donors)), time.Duration(0)
 	for k, d := range donors {
 		free[k] = n.delay(donors[0], asker)
 		if k > 0 {
-			free[k] += n.RTT(asker, d)
+			free[k] += n.rtt(asker, d)
 		}
-		free[k] += SlowStart(compressed(min(bytes, worker.RequestBytes)), n.path(d, asker, 1).Limited(share), n.RTT(d, asker))
+		free[k] += slowStart(compressed(min(bytes, worker.RequestBytes)), n.path(d, asker, 1).limited(share), n.rtt(d, asker))
 	}
 	for left := bytes; left > 0; left -= worker.RequestBytes {
 		k := 0
@@ -438,8 +421,8 @@ func (n *Network) FetchState(donors []int, asker int, regional bool) time.Durati
 			}
 		}
 		d := donors[k]
-		bytes, rate := compressed(min(left, worker.RequestBytes)), n.path(d, asker, 1).Limited(share)
-		free[k] += n.RTT(d, asker) + rate.Serialisation(bytes) + n.stalls(d, asker, bytes, rate, 1) + n.burstDelay(d, asker, bytes)
+		bytes, rate := compressed(min(left, worker.RequestBytes)), n.path(d, asker, 1).limited(share)
+		free[k] += n.rtt(d, asker) + rate.serialisation(bytes) + n.stalls(d, asker, bytes, rate, 1) + n.burstDelay(d, asker, bytes)
 		done = max(done, free[k])
 	}
 	return done + n.fetchCost(bytes)
@@ -447,24 +430,21 @@ func (n *Network) FetchState(donors []int, asker int, regional bool) time.Durati
 
 // hello is how long after its start a worker is heard of: a handshake, then
 // its first message.
-func (n *Network) Hello(worker, coordinator int) time.Duration {
-	return n.RTT(worker, coordinator) + n.OneWay(worker, coordinator) + n.costs.Join
+func (n *links) hello(worker int) time.Duration {
+	return n.rtt(worker, coordinator) + n.oneWay(worker, coordinator) + n.costs.Join
 }
 
 // recovery is when a packet that was sent at a time, and lost because its path
 // was cut, arrives after the path is open again: QUIC probes after a time-out
 // that doubles with each probe (RFC 9002, section 6.2), of twice the one-way
 // delays and 25 ms at first.
-func (n *Network) Recovery(from, to int, sent, open time.Duration) time.Duration {
+func (n *links) recovery(from, to int, sent, open time.Duration) time.Duration {
 	const maxAckDelay = 25 * time.Millisecond
-	probe := max(n.RTT(from, to)+maxAckDelay, time.Millisecond)
+	probe := max(n.rtt(from, to)+maxAckDelay, time.Millisecond)
 	at := sent + probe
 	for at < open {
 		probe *= 2
 		at += probe
 	}
-	return at + n.OneWay(from, to)
+	return at + n.oneWay(from, to)
 }
-
-// StepCost is what the machine adds to an inner step.
-func (n *Network) StepCost() time.Duration { return n.costs.Step }

@@ -20,16 +20,16 @@ type steadyPath struct {
 
 // steady is the path between two nodes where each connection keeps a window of so
 // many bytes in flight. More connections than enough are not asked for.
-func (n *Network) steady(from, to int, window float64, enough int) steadyPath {
-	there, back := n.Plan.Paths[from][to], n.Plan.Paths[to][from]
+func (n *links) steady(from, to int, window float64, enough int) steadyPath {
+	there, back := n.plan.Paths[from][to], n.plan.Paths[to][from]
 	return steadyPath{
 		rate: n.access(from, to), loss: float64(there.MeanLoss()), window: window, enough: enough,
-		rtt: n.RTT(from, to), minRTT: n.minRTT(from, to), maxRTT: time.Duration(there.Slowest() + back.Slowest()),
+		rtt: n.rtt(from, to), minRTT: n.minRTT(from, to), maxRTT: time.Duration(there.Slowest() + back.Slowest()),
 	}
 }
 
 // tuned is how many connections a link gives itself on a path.
-func (n *Network) tuned(p steadyPath) int {
+func (n *links) tuned(p steadyPath) int {
 	known, ok := n.tunedCounts[p]
 	if !ok {
 		known = p.connections()
@@ -61,11 +61,11 @@ func (p steadyPath) connections() int {
 func (p steadyPath) sample(last tuner.Sample) tuner.Sample {
 	s := last
 	window := p.window * float64(s.Connections)
-	queue := max(0, p.rate.Serialisation(byteCount(window))-p.rtt)
+	queue := max(0, p.rate.serialisation(byteCount(window))-p.rtt)
 	s.Elapsed = p.rtt + queue
 	s.SmoothedRTT, s.LowestRTT, s.HighestRTT, s.MinRTT = p.rtt+queue, p.minRTT+queue, p.maxRTT+queue, p.minRTT
 	s.CongestionWindow = uint64(window)
 	s.BytesSent += s.CongestionWindow
-	s.PacketsLost = uint64(float64(s.BytesSent) / StreamData * p.loss)
+	s.PacketsLost = uint64(float64(s.BytesSent) / streamData * p.loss)
 	return s
 }

@@ -1,6 +1,4 @@
-// Package replay plays a recorded run again: the durations are those of the
-// record, and the policy decides anew.
-package replay
+package sim
 
 import (
 	"cmp"
@@ -11,16 +9,15 @@ import (
 
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/scenarios/faults"
-	"testbed/sim"
+	"testbed/scenarios/resolved"
 )
 
 // Recording is what the record of a run says about everything but decisions:
 // how long work, reductions and fetches took, who came and went when, who was
 // silent, and how late timers were.
 type Recording struct {
-	scenario *scenarios.Scenario
+	scenario *resolved.Scenario
 	run      record.Run
 	end      policy.Time
 
@@ -107,10 +104,15 @@ type recordedClose struct {
 	order int
 }
 
-// NewRecording reads the events of a run of the scenario.
-func NewRecording(s *scenarios.Scenario, events []record.Event) (*Recording, error) {
+// NewRecording reads the events of a run of the scenario, which is resolved under the
+// policy that is to decide anew; its parameters may differ from those of the run. A
+// record of a real run needs a scenario with the time scale of that run.
+func NewRecording(s *resolved.Scenario, events []record.Event) (*Recording, error) {
+	fail := func(format string, a ...any) (*Recording, error) {
+		return nil, fmt.Errorf("replaying %s: %w", s.Name, fmt.Errorf(format, a...))
+	}
 	if len(events) == 0 || events[0].Type != record.RunStart || events[0].Run == nil {
-		return nil, fmt.Errorf("replaying %s: the record does not begin with run_start", s.Name)
+		return fail("the record does not begin with run_start")
 	}
 	r := &Recording{
 		scenario: s, run: *events[0].Run,
@@ -119,19 +121,22 @@ func NewRecording(s *scenarios.Scenario, events []record.Event) (*Recording, err
 		reduces: map[int][]recordedReduce{}, fetches: map[turn][]recordedFetch{},
 		silent: map[policy.ID]map[int]policy.Time{}, gone: map[policy.ID]policy.Time{}, checks: map[int]happened{}, closes: map[int]recordedClose{},
 	}
-	if r.run.Schema != record.Schema {
-		return nil, fmt.Errorf("replaying %s: the record has version %d of the format, this program reads %d", s.Name, r.run.Schema, record.Schema)
-	}
-	if s.Exchange().Overlap > 0 {
-		return nil, fmt.Errorf("replaying %s: its rounds overlap (train.outer.overlap), and what workers have done ahead is not in the record; such a run cannot be replayed", s.Name)
-	}
-	if s.Grouping() != nil {
-		return nil, fmt.Errorf("replaying %s: its regions or ranks reduce apart (train.regions, train.group_world_size), and the record has one duration for all of them; such a run cannot be replayed", s.Name)
+	switch {
+	case r.run.Schema != record.Schema:
+		return fail("the record has version %d of the format, this program reads %d", r.run.Schema, record.Schema)
+	case s.PolicyName == "":
+		return fail("the scenario was resolved without a policy")
+	case r.run.World == record.Real && r.run.TimeScale != s.TimeScale:
+		return fail("the run has a time scale of %v, the scenario one of %v", r.run.TimeScale, s.TimeScale)
+	case s.Exchange.Overlap > 0:
+		return fail("its rounds overlap (train.outer.overlap), and what workers have done ahead is not in the record; such a run cannot be replayed")
+	case s.Grouping != nil:
+		return fail("its regions or ranks reduce apart (train.regions, train.group_world_size), and the record has one duration for all of them; such a run cannot be replayed")
 	}
 	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
 	for i, e := range events {
 		if err := rd.read(i, e); err != nil {
-			return nil, fmt.Errorf("replaying %s: event %d (%s): %w", s.Name, i+1, e.Type, err)
+			return fail("event %d (%s): %w", i+1, e.Type, err)
 		}
 	}
 	for id := range rd.working {
@@ -376,7 +381,7 @@ func (r *reader) closed(order int, e record.Event, rule policy.Rule) {
 		c.late = max(0, e.T-e.Reason.Deadline.At-e.Reason.Deadline.Credit)
 	case rule == policy.RuleQuorum && (e.Duration > 0 || e.Held > 0):
 		c.late = e.Duration
-	case rule == policy.RuleQuorum && strings.HasPrefix(r.run.Policy, scenarios.Straggler): // older records do not say
+	case rule == policy.RuleQuorum && strings.HasPrefix(r.run.Policy, "straggler"): // older records do not say
 		var arrivals []policy.Time
 		for _, id := range e.Participants {
 			if at, ok := r.arrivals[turn{id, e.Round}]; ok { // one with zeros has none
@@ -394,7 +399,7 @@ func (r *reader) closed(order int, e record.Event, rule policy.Rule) {
 
 // missed takes down a check that found a worker silent.
 func (r *reader) missed(id policy.ID, at happened) {
-	check := int(at.at / r.scenario.HeartbeatPeriod)
+	check := int(at.at / r.scenario.Policy.HeartbeatPeriod)
 	if r.silent[id] == nil {
 		r.silent[id] = map[int]policy.Time{}
 	}
@@ -418,12 +423,12 @@ func (r *Recording) conclude() {
 		}
 	}
 	for _, w := range r.scenario.Workers {
-		r.overhead[w.ID] = r.scenario.BaseLatency
+		r.overhead[w.ID] = r.scenario.Churn.BaseLatency
 		if all := overheads[w.ID]; len(all) > 0 {
 			r.overhead[w.ID] = policy.Median(all)
 		}
 	}
-	model := sim.Transfer(r.scenario)
+	model := transfer(r.scenario)
 	var reductions, fetches []policy.Time
 	for _, attempts := range r.reduces {
 		for _, a := range attempts {
@@ -501,15 +506,15 @@ func (r *Recording) factor(id policy.ID, at policy.Time) float64 {
 	return f
 }
 
-// step estimates an inner step that the record does not have: the last one
+// estimate is an inner step that the record does not have: the last one
 // that the worker began with the same slowness, or else the mean that the
 // scenario gives it.
-func (r *Recording) step(id policy.ID, factor float64) policy.Time {
+func (r *Recording) estimate(id policy.ID, factor float64) policy.Time {
 	w, _ := r.scenario.Worker(id)
 	if c := r.scenario.Work.Of(id); c != nil {
-		w.InnerStepMean = policy.Time(float64(w.InnerStepMean) * c.Factor)
+		w.Mean = policy.Time(float64(w.Mean) * c.Factor)
 	}
-	best, found := policy.Time(float64(w.InnerStepMean)*factor), policy.Time(-1)
+	best, found := policy.Time(float64(w.Mean)*factor), policy.Time(-1)
 	for _, e := range r.steps[id] {
 		if e.T > found && r.factor(id, e.T-e.Duration) == factor {
 			best, found = e.Duration, e.T
@@ -518,9 +523,9 @@ func (r *Recording) step(id policy.ID, factor float64) policy.Time {
 	return best
 }
 
-// plan says how a worker passes a round that it begins at a time: the lengths
+// round says how a worker passes a round that it begins at a time: the lengths
 // of its inner steps and the time to its arrival.
-func (r *Recording) plan(t turn, begin policy.Time) (steps []policy.Time, took policy.Time, order int) {
+func (r *Recording) round(t turn, begin policy.Time) (steps []policy.Time, took policy.Time, order int) {
 	w := r.work[t]
 	if w == nil {
 		w = &recordedWork{}
@@ -531,7 +536,7 @@ func (r *Recording) plan(t turn, begin policy.Time) (steps []policy.Time, took p
 		if i < len(w.steps) {
 			d = w.steps[i].Duration
 		} else {
-			d = r.step(t.id, r.factor(t.id, now))
+			d = r.estimate(t.id, r.factor(t.id, now))
 		}
 		steps = append(steps, d)
 		now += d

@@ -71,9 +71,9 @@ func TestComingBack(t *testing.T) {
 			})
 			s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 100, 1000, reduction.Spec{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024}
 			for name, play := range map[string]func(func(record.Event)) (record.Summary, error){
-				"churn": func(do func(record.Event)) (record.Summary, error) { return sim.Run(s, scenarios.Baseline, do) },
+				"churn": func(do func(record.Event)) (record.Summary, error) { return onChurn(s, scenarios.Baseline, do) },
 				"links": func(do func(record.Event)) (record.Summary, error) {
-					return sim.RunLinks(s, scenarios.Baseline, sim.Costs{}, do)
+					return onLinks(s, scenarios.Baseline, sim.Costs{}, do)
 				},
 			} {
 				var got []string

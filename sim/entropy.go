@@ -14,7 +14,7 @@ const (
 
 // saved is by how many bytes entropy coding shortens a piece of so many normal
 // values, as are those of the model that workers train.
-func (n *Network) saved(values int) byteCount {
+func (n *links) saved(values int) byteCount {
 	plain := byteCount(values) * byteCount(n.bits) / 8
 	short := byteCount(float64(plain)*n.codeBits()/float64(n.bits)) + codeTable
 	return max(0, plain-short)
@@ -24,7 +24,7 @@ func (n *Network) saved(values int) byteCount {
 // normal distribution, √(2πe)σ, in steps of which the highest code's number
 // reaches to a block's largest value. Half of all blocks have a larger one than
 // is taken for it.
-func (n *Network) codeBits() float64 {
+func (n *links) codeBits() float64 {
 	highest := float64(int(1)<<(n.bits-1) - 1)
 	largest := math.Sqrt2 * math.Erfinv(math.Exp2(-1/float64(n.block)))
 	return min(float64(n.bits), codeLoss*math.Log2(math.Sqrt(2*math.Pi*math.E)*highest/largest))

@@ -1,9 +1,0 @@
-package replay_test
-
-import (
-	"testing"
-
-	"testbed/internal/rapidtest"
-)
-
-func TestMain(m *testing.M) { rapidtest.Main(m, 1000) }
