@@ -24,7 +24,7 @@ type onChurn struct {
 	ahead    bool               // its inner steps have begun before the outer step of the round before
 	due      bool               // that outer step is taken by now
 	held     []int              // rounds whose arrivals wait for the end of the partition
-	asking   bool               // it wants to join, and nobody hears it
+	asking   bool               // it wants to join, and cannot be heard
 	born     policy.Time        // when the coordinator has heard of this life
 	failNext *worker.FailReduce // what its next reduction does, or the one under way
 	fetch    struct {
@@ -35,14 +35,14 @@ type onChurn struct {
 	}
 }
 
-// mute says whether nobody hears of the worker.
+// mute reports whether the worker can neither be heard nor hear.
 func (w *workerState) mute() bool { return w.cut || w.paused }
 
-// Run simulates a scenario on churn's network. told is given every event in order; it
+// Run simulates a scenario on churn's network. note is given every event in order; it
 // may be nil. Times are scenario time in microseconds. The links of the scenario do not
 // count, so r needs no plan.
-func Run(r *resolved.Scenario, told func(record.Event)) (record.Summary, error) {
-	p, err := newProcesses(r, r.Policy, told)
+func Run(r *resolved.Scenario, note func(record.Event)) (record.Summary, error) {
+	p, err := newProcesses(r, r.Policy, note)
 	if err != nil {
 		return record.Summary{}, err
 	}
@@ -63,17 +63,17 @@ func Run(r *resolved.Scenario, told func(record.Event)) (record.Summary, error) 
 	return sum, nil
 }
 
-// transfer is what a state fetch takes on churn's network, or an all-reduce of
-// everything.
+// transfer is how long a state fetch takes on churn's network, or an all-reduce of the
+// whole state.
 func transfer(r *resolved.Scenario) policy.Time {
 	return r.Churn.BaseLatency + policy.Time(stateBytes(r)/r.Churn.BandwidthBpus)
 }
 
-// stateBytes is the bytes of what a worker has of the outer state.
+// stateBytes is the size of a worker's part of the outer state.
 func stateBytes(r *resolved.Scenario) int64 { return r.Churn.StateBytes / int64(r.Train.Ranks()) }
 
-// exchange is what the all-reduce of a round takes, by what the round exchanges of the
-// state.
+// exchange is how long the all-reduce of a round takes, by the part of the state that
+// the round exchanges.
 func (c *churn) exchange(round int) policy.Time {
 	r := c.scenario
 	bytes := stateBytes(r)
@@ -88,7 +88,7 @@ func (c *churn) begin() {
 	c.heap.push(c.scenario.Policy.HeartbeatPeriod, beats, 0, 0)
 }
 
-func (c *churn) happen(e entry) {
+func (c *churn) handle(e entry) {
 	a, b := int(e.a), int(e.b)
 	switch e.kind {
 	case stepDone:
@@ -98,7 +98,7 @@ func (c *churn) happen(e entry) {
 	case arrives:
 		if arrival := (policy.Arrival{ID: policy.ID(a), Round: b}); c.stale(arrival.ID) {
 			return
-		} else if c.apart {
+		} else if c.disconnected {
 			c.wait(arrival)
 		} else {
 			c.step(arrival)
@@ -113,7 +113,7 @@ func (c *churn) happen(e entry) {
 		}
 	case beats: // of everybody
 		for i := range c.workers {
-			if w := &c.workers[i]; w.alive && (w.member || w.life > 0) && (!w.mute() || w.beats && !w.cut) && !c.apart {
+			if w := &c.workers[i]; w.alive && (w.member || w.life > 0) && (!w.mute() || w.beats && !w.cut) && !c.disconnected {
 				c.step(policy.Heartbeat{ID: w.spec.ID})
 			}
 		}
@@ -161,7 +161,7 @@ func (c *churn) carryOut(a policy.Action) {
 	}
 }
 
-// startRound has a worker begin a round, or go on with it.
+// startRound begins a round at a worker, or continues one that it has begun ahead.
 func (c *churn) startRound(i, round int) {
 	w := &c.workers[i]
 	if w.ahead && w.round == round && !w.preempted && w.alive {
@@ -214,13 +214,13 @@ func (c *churn) arrive(w *workerState, round int) {
 	c.heap.push(c.now+c.scenario.Churn.BaseLatency, arrives, int(w.spec.ID), round)
 }
 
-// stale says whether an arrival that comes now was sent in an earlier life.
+// stale reports whether an arrival that comes now was sent in an earlier life.
 func (c *churn) stale(id policy.ID) bool {
 	w := &c.workers[c.find(id)]
 	return w.life > 0 && c.now-c.scenario.Churn.BaseLatency < w.born
 }
 
-// started has a worker's new process ask to join. It is as slow as the one before.
+// started is when a worker's new process asks to join. It is as slow as the one before.
 func (c *churn) started(i int) {
 	w := &c.workers[i]
 	if w.incarnation == 0 {
@@ -235,7 +235,7 @@ func (c *churn) started(i int) {
 	c.ask(i)
 }
 
-// ask has a worker ask to join again, as soon as it is heard.
+// ask is when a worker asks to join again. It waits until it can be heard.
 func (c *churn) ask(i int) {
 	w := &c.workers[i]
 	if w.asking = w.mute(); w.asking {
@@ -245,8 +245,7 @@ func (c *churn) ask(i int) {
 	c.tell(policy.Join{ID: w.spec.ID, Incarnation: w.incarnation})
 }
 
-// askAfter has a worker ask to join again once it has learnt that it was evicted, or is
-// heard again.
+// askAfter makes a worker ask to join again after a delay, unless it has joined by then.
 func (c *churn) askAfter(delay policy.Time, i int) {
 	w, life := &c.workers[i], c.workers[i].life
 	c.later(c.now+delay, func() {
@@ -256,7 +255,7 @@ func (c *churn) askAfter(delay policy.Time, i int) {
 	})
 }
 
-// drive has a worker do what an inject asks for.
+// drive carries out at a worker what an inject asks for.
 func (c *churn) drive(i int, e worker.Event) {
 	w := &c.workers[i]
 	switch e := e.(type) {
@@ -269,7 +268,7 @@ func (c *churn) drive(i int, e worker.Event) {
 	case worker.Preempt:
 		if w.member && w.round == c.machine.OuterSteps()+1 && !w.preempted {
 			w.preempted = true
-		} else { // it works on no round, or on none any more
+		} else { // it works on no round that is still open
 			c.leave(w)
 		}
 	case worker.FailReduce:
@@ -294,15 +293,15 @@ func (c *churn) lastWords(i int, e policy.Event) {
 	}
 }
 
-// reunite has workers give a sign of life before they say what they could not say.
-func (c *churn) reunite() {
-	c.apart = false
+// reconnect delivers a heartbeat of each worker before the messages that have waited.
+func (c *churn) reconnect() {
+	c.disconnected = false
 	for i := range c.workers {
 		if w := &c.workers[i]; w.alive && w.member && !w.cut {
 			c.tell(policy.Heartbeat{ID: w.spec.ID})
 		}
 	}
-	c.processes.reunite()
+	c.processes.reconnect()
 }
 
 func (c *churn) partition(ids []policy.ID, cut bool) {
@@ -332,8 +331,8 @@ func (c *churn) resume(i int) {
 	c.proceed()
 }
 
-// proceed has the reductions, fetches and requests to join go on that nothing holds up
-// any more.
+// proceed continues the reductions, fetches and requests to join that no partition and
+// no pause holds up any more.
 func (c *churn) proceed() {
 	latency := c.scenario.Churn.BaseLatency
 	for _, r := range c.running {
@@ -355,9 +354,9 @@ func (c *churn) proceed() {
 	}
 }
 
-// startFetch takes the time of a transfer for a joiner. A sidelined worker gets
-// the state at once: in churn's model it restarts with the round at no cost,
-// even from behind a partition.
+// startFetch takes a transfer's time for a joiner. A sidelined worker gets the state at
+// once: in churn's model it restarts with the round at no cost, even from behind a
+// partition.
 func (c *churn) startFetch(a *policy.Fetch) {
 	i := c.find(a.ID)
 	w := &c.workers[i]
@@ -387,7 +386,7 @@ func (c *churn) fetched(i int) {
 	}
 }
 
-// held says whether the worker's fetch cannot end now.
+// held reports whether something keeps the worker's fetch from ending now.
 func (c *churn) held(w *workerState) bool {
 	if w.fetch.free {
 		return w.paused
@@ -417,7 +416,7 @@ func (c *churn) reduced(r *reduction) {
 	}
 	c.note(&record.Event{Type: record.ReduceDone, Round: r.round, Epoch: r.epoch, Lineage: r.lineage, Participants: successful, Duration: c.now - r.begun})
 	for _, id := range successful {
-		if outcome := (policy.Reduced{ID: id, Round: r.round, Epoch: r.epoch}); c.apart {
+		if outcome := (policy.Reduced{ID: id, Round: r.round, Epoch: r.epoch}); c.disconnected {
 			c.wait(outcome)
 		} else {
 			c.step(outcome)
@@ -432,8 +431,8 @@ func (c *churn) reduced(r *reduction) {
 	}
 }
 
-// reducedByOthers returns the participants that end a reduction in which some are
-// to fail: nil if one that could not say so before does not leave them to.
+// reducedByOthers returns the participants for which a reduction succeeds although an
+// inject makes it fail for others. It is nil if it fails for all.
 func (c *churn) reducedByOthers(r *reduction) []policy.ID {
 	others := []policy.ID{}
 	for _, id := range r.participants {
@@ -448,8 +447,8 @@ func (c *churn) reducedByOthers(r *reduction) []policy.ID {
 	return others
 }
 
-// failSoon has the reduction of a worker fail at once that is to, if the worker can say
-// so.
+// failSoon makes a reduction fail at once, if an inject asks the worker for that and it
+// can be heard.
 func (c *churn) failSoon(i int, epoch policy.Epoch) {
 	c.later(c.now, func() {
 		if w, r := &c.workers[i], c.reduction(epoch); r != nil && w.alive && !w.mute() && w.failNext != nil && !w.failNext.Alone {
@@ -458,7 +457,7 @@ func (c *churn) failSoon(i int, epoch policy.Epoch) {
 	})
 }
 
-// reduceFails has a worker say that its reduction has failed.
+// reduceFails is when a worker reports that its reduction has failed.
 func (c *churn) reduceFails(i int, r *reduction) {
 	w := &c.workers[i]
 	alone := w.failNext.Alone
@@ -466,7 +465,8 @@ func (c *churn) reduceFails(i int, r *reduction) {
 	c.tell(policy.ReduceFailed{ID: w.spec.ID, Round: r.round, Epoch: r.epoch, Alone: alone})
 }
 
-// confirmAfter has a worker say that it has dropped a reduction, as soon as it can.
+// confirmAfter makes a worker confirm after a delay, or when it can be heard, that it
+// has dropped a reduction.
 func (c *churn) confirmAfter(delay policy.Time, i int, epoch policy.Epoch) {
 	c.later(c.now+delay, func() {
 		switch w := &c.workers[i]; {

@@ -19,7 +19,7 @@ type engine struct {
 	pending  []func() // functions that are scheduled, by the a of their entries
 	free     []int    // places in pending
 	now      policy.Time
-	wakeUps  int // that the coordinator's machine has asked for: the last one counts
+	wakeUps  int // how many the coordinator's machine has asked for; only the last counts
 	joining  int // joins still to come
 	done     bool
 	failed   error // why the run cannot go on
@@ -27,18 +27,18 @@ type engine struct {
 	sum      *record.Summarizer
 }
 
-// network says how long work, messages, reductions and state fetches take, and what
-// reaches whom in which order. There are three: churn's, the planned links, and the
+// network decides how long work, messages, reductions and state fetches take, and in
+// which order messages arrive. There are three: churn's, the planned links, and the
 // recorded one.
 type network interface {
-	// begin schedules what is known before the run.
+	// begin schedules the events that are known before the run.
 	begin()
 	// carryOut carries out an action of the coordinator's machine, and records it.
 	carryOut(a policy.Action)
-	// wakeUp wakes the coordinator's machine up.
+	// wakeUp wakes the coordinator's machine at the time that it has asked for.
 	wakeUp()
-	// happen plays an event that the network has scheduled by a kind of its own.
-	happen(e entry)
+	// handle plays an event that the network has scheduled by a kind of its own.
+	handle(e entry)
 }
 
 // The kinds of events.
@@ -54,14 +54,14 @@ const (
 	fetched // a state fetch is over
 )
 
-// newEngine returns an engine whose clock stands at 0. told is given every event of the
+// newEngine returns an engine whose clock stands at 0. note is given every event of the
 // record; it may be nil.
-func newEngine(r *resolved.Scenario, cfg policy.Config, told func(record.Event)) (engine, error) {
+func newEngine(r *resolved.Scenario, cfg policy.Config, note func(record.Event)) (engine, error) {
 	machine, err := policy.NewCoordinator(cfg)
 	if err != nil {
 		return engine{}, fmt.Errorf("simulating %s: %w", r.Name, err)
 	}
-	return engine{scenario: r, machine: machine, told: told, sum: record.NewSummarizer(r.Setup())}, nil
+	return engine{scenario: r, machine: machine, told: note, sum: record.NewSummarizer(r.Setup())}, nil
 }
 
 // run plays the scenario on a network to its end.
@@ -87,7 +87,7 @@ func (e *engine) run(n network, run record.Run) (record.Summary, error) {
 		case calls:
 			e.call(int(next.a))
 		default:
-			n.happen(next)
+			n.handle(next)
 		}
 		if e.joining == 0 && e.machine.Members() == 0 && !e.done {
 			e.end() // nobody is left and nobody will come
@@ -154,7 +154,7 @@ func (e *engine) wakeAt(at policy.Time) {
 	e.heap.pushLast(max(at, e.now), wakes, e.wakeUps, 0)
 }
 
-// step gives the coordinator's machine an event, and has its actions carried out.
+// step gives the coordinator's machine an event. The network carries its actions out.
 func (e *engine) step(ev policy.Event) {
 	if e.done {
 		return

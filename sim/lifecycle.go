@@ -21,8 +21,8 @@ func (p *processes) restart(i int) {
 	p.live.started(i)
 }
 
-// evict ends the part of a worker in the run, and reports whether it lives and may come
-// back. One whose process has ended before is no member any more.
+// evict ends a worker's membership, and reports whether it lives and may rejoin. A
+// worker whose process has ended is no member any more.
 func (p *processes) evict(a *policy.Evict) (rejoins bool) {
 	i := p.find(a.ID)
 	w := &p.workers[i]
@@ -59,7 +59,7 @@ func (p *processes) preempt(notice policy.Time, i int) {
 	}
 }
 
-// actOnNotice has a worker act on its notice.
+// actOnNotice is when a worker reads its notice.
 func (p *processes) actOnNotice(i int) {
 	switch w := &p.workers[i]; {
 	case !w.alive:
@@ -70,14 +70,14 @@ func (p *processes) actOnNotice(i int) {
 	}
 }
 
-// crashCoordinator leaves the workers without a coordinator. They go on with
-// what they were told; what they have to say waits for the next one.
+// crashCoordinator leaves the workers without a coordinator. They continue with
+// their orders. Their messages wait for the next coordinator.
 func (p *processes) crashCoordinator(in faults.Inject) {
 	if p.absent {
 		return
 	}
 	p.note(&record.Event{Type: record.CoordinatorCrash})
-	p.absent, p.apart, p.back = true, true, policy.Recovered{Forgets: in.Forgets, Away: in.Down}
+	p.absent, p.disconnected, p.back = true, true, policy.Recovered{Forgets: in.Forgets, Away: in.Down}
 	p.outages++
 	p.later(p.now+in.Down, p.returned)
 }
@@ -92,14 +92,14 @@ func (p *processes) returned() {
 	outage := p.outages
 	p.later(p.now+3*p.scenario.Churn.BaseLatency, func() {
 		if p.outages == outage {
-			p.live.reunite()
+			p.live.reconnect()
 		}
 	})
 }
 
-// reunite has the workers say what they could not say before.
-func (p *processes) reunite() {
-	p.apart = false
+// reconnect delivers the messages that have waited for a coordinator.
+func (p *processes) reconnect() {
+	p.disconnected = false
 	waiting := p.waiting
 	p.waiting = nil
 	for _, say := range waiting {
@@ -107,10 +107,10 @@ func (p *processes) reunite() {
 	}
 }
 
-// tell gives the coordinator's machine what a worker has to say, once they are
-// connected. What is said most does without it: a call of step alone does not allocate.
+// tell gives the coordinator's machine a message of a worker, once they are connected.
+// The most frequent messages do without it: a call of step alone does not allocate.
 func (p *processes) tell(e policy.Event) {
-	if p.apart {
+	if p.disconnected {
 		p.wait(e)
 		return
 	}

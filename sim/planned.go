@@ -37,7 +37,7 @@ type planned struct {
 type place struct {
 	node    int // its position in the plan
 	machine *worker.Machine
-	slowed  float64     // what the last Slow asked for; 0 and 1: nothing
+	slowed  float64     // the factor of the last Slow; 0 and 1: none
 	moved   int64       // grows while its reduction does
 	fetched policy.Time // when its fetch is over
 	whole   bool        // it fetches the whole state
@@ -52,11 +52,11 @@ type held struct {
 }
 
 // RunLinks simulates a scenario on the links of its plan, with the timing of the real
-// run and what the machine adds to it. told is given every event in order; it may be
+// run and what the machine adds to it. note is given every event in order; it may be
 // nil. Times are scenario time in microseconds; the time scale converts those of the
 // links.
-func RunLinks(r *resolved.Scenario, costs Costs, told func(record.Event)) (record.Summary, error) {
-	ps, err := newProcesses(r, r.OnLinks(), told)
+func RunLinks(r *resolved.Scenario, costs Costs, note func(record.Event)) (record.Summary, error) {
+	ps, err := newProcesses(r, r.OnLinks(), note)
 	if err != nil {
 		return record.Summary{}, err
 	}
@@ -88,7 +88,7 @@ func (p *planned) begin() {
 	p.awaitFault(-1)
 }
 
-func (p *planned) happen(e entry) {
+func (p *planned) handle(e entry) {
 	a, b := int(e.a), int(e.b)
 	switch e.kind {
 	case stepDone:
@@ -136,8 +136,8 @@ func (p *planned) carryOut(a policy.Action) {
 // in returns the scenario time after a real duration.
 func (p *planned) in(d time.Duration) policy.Time { return p.now + p.scenario.ScenarioTime(d) }
 
-// cut says whether nothing gets from one node to another. A worker that is
-// paused neither sends nor hears.
+// cut reports whether messages from one node to another do not get through. A worker
+// that is paused neither sends nor hears.
 func (p *planned) cut(from, to int) bool {
 	return p.paused[from] || p.paused[to] || p.links.cut(from, to)
 }
@@ -159,8 +159,8 @@ func (p *planned) hold(from, to int, deliver func()) {
 	p.held = append(p.held, held{from, to, p.now, deliver})
 }
 
-// arrive has a message arrive at a time, but not before one that was sent
-// earlier: a path's messages are on one stream.
+// arrive delivers a message at a time, but not before one that was sent earlier: a
+// path's messages are on one stream.
 func (p *planned) arrive(from, to int, at policy.Time, deliver func()) {
 	path := [2]int{from, to}
 	at = max(at, p.latest[path])
@@ -168,8 +168,8 @@ func (p *planned) arrive(from, to int, at policy.Time, deliver func()) {
 	p.later(at, deliver)
 }
 
-// report sends an event to the coordinator's machine. What the worker has sent
-// counts even if it dies meanwhile, but not once it has asked to join again.
+// report sends an event to the coordinator's machine. It counts even if the worker dies
+// meanwhile, but not once the worker has asked to join again.
 func (p *planned) report(i int, e policy.Event) {
 	at, life := &p.places[i], p.workers[i].life
 	p.post(at.node, coordinator, func() {
@@ -179,8 +179,8 @@ func (p *planned) report(i int, e policy.Event) {
 	})
 }
 
-// order sends a worker what it is to do, if it lives to receive it, and returns
-// how long the message is on its way.
+// order sends an event to a worker's machine, and returns how long the message is on
+// its way.
 func (p *planned) order(id policy.ID, e worker.Event) time.Duration {
 	i := p.find(id)
 	w, node, life := &p.workers[i], p.places[i].node, p.places[i].heard
@@ -236,7 +236,7 @@ func (p *planned) drive(i int, e worker.Event) {
 	}
 }
 
-// say sends what a worker's machine has to say to the coordinator.
+// say sends a message of a worker's machine to the coordinator.
 func (p *planned) say(i int, e policy.Event) {
 	if f, fails := e.(policy.ReduceFailed); fails && !f.Alone {
 		if r := p.reduction(f.Epoch); r != nil {
@@ -257,7 +257,7 @@ func (p *planned) started(i int) {
 	w.alive = true
 	if w.incarnation > 0 {
 		if at.whole = false; p.paused[at.node] {
-			p.stand(i, false)
+			p.setPaused(i, false)
 		}
 		p.newMachine(i)
 		if at.slowed > 0 {
@@ -273,8 +273,8 @@ func (p *planned) started(i int) {
 	p.hello(i)
 }
 
-// hello has a worker ask to join: when its path is open, if it has been a member
-// before.
+// hello is when a worker asks to join. If it has been a member before, it waits until its
+// path is open.
 func (p *planned) hello(i int) {
 	w, at := &p.workers[i], &p.places[i]
 	heard := p.in(p.links.hello(at.node))
@@ -294,7 +294,7 @@ func (p *planned) hello(i int) {
 			at.heard = life
 			p.step(asks)
 		}
-		if p.apart {
+		if p.disconnected {
 			p.waiting = append(p.waiting, admit)
 		} else {
 			admit()
@@ -307,8 +307,8 @@ func (p *planned) hello(i int) {
 	p.later(heard, join)
 }
 
-// expectBeats has heartbeats begin with a hello, a one-way delay before it is
-// heard.
+// expectBeats schedules the first heartbeat, a period after the worker has sent its
+// hello.
 func (p *planned) expectBeats(i int, heard policy.Time) {
 	beat := heard + p.scenario.Policy.HeartbeatPeriod - p.scenario.ScenarioTime(p.links.oneWay(p.places[i].node, coordinator))
 	p.heap.push(max(p.now, beat), beats, i, p.workers[i].life)
@@ -348,8 +348,8 @@ func (p *planned) lastWords(i int, e policy.Event) {
 	}
 }
 
-// crashed has the coordinator learn of a crash by the answer to a ping, where it heeds
-// that: nobody listens there.
+// crashed tells the coordinator of a crash by the ICMP error that answers a ping, where
+// the scenario says that the coordinator heeds it.
 func (p *planned) crashed(i int) {
 	if !p.scenario.HeedUnreachable {
 		return
@@ -364,19 +364,19 @@ func (p *planned) crashed(i int) {
 
 func (p *planned) pause(i int) {
 	p.processes.pause(i)
-	p.stand(i, true)
+	p.setPaused(i, true)
 }
 
 func (p *planned) resume(i int) {
-	p.stand(i, false)
+	p.setPaused(i, false)
 	p.processes.resume(i)
 }
 
-// stand has a worker stand still, or no longer. What has come meanwhile waits
-// in its sockets.
-func (p *planned) stand(i int, still bool) {
+// setPaused pauses a worker, or ends the pause: then it receives what has waited in its
+// sockets.
+func (p *planned) setPaused(i int, paused bool) {
 	node := p.places[i].node
-	p.paused[node] = still
+	p.paused[node] = paused
 	p.held = slices.DeleteFunc(p.held, func(h held) bool {
 		came := h.to == node && !p.cut(h.from, h.to)
 		if came {
@@ -384,5 +384,5 @@ func (p *planned) stand(i int, still bool) {
 		}
 		return came
 	})
-	p.letGo()
+	p.release()
 }

@@ -17,8 +17,7 @@ func (p *planned) awaitFault(after time.Duration) {
 	}
 }
 
-// changeLinks gives the links the faults of the present time, and lets go what the
-// cut ones have held up.
+// changeLinks gives the links the faults of the present time.
 func (p *planned) changeLinks() {
 	plan, err := shaping.Compose(p.scenario.Plan, p.scenario.Faults.At(p.change))
 	if err != nil {
@@ -30,12 +29,12 @@ func (p *planned) changeLinks() {
 		p.note(&e)
 	}
 	p.awaitFault(p.change)
-	p.letGo()
+	p.release()
 }
 
-// letGo delivers what no cut path holds up any more, and stops or goes on with
-// running reductions.
-func (p *planned) letGo() {
+// release delivers the messages that no cut path holds up any more, and blocks or
+// resumes running reductions.
+func (p *planned) release() {
 	var still []held
 	for _, h := range p.held {
 		if p.cut(h.from, h.to) {
@@ -67,7 +66,7 @@ func (p *planned) recovered(from, to int, sent policy.Time) policy.Time {
 	return max(at, p.now)
 }
 
-// recovery is when a packet that was sent at a time is resent by a probe and arrives.
+// recovery is when a packet that was lost at a time arrives, sent again by a probe.
 func (p *planned) recovery(from, to int, sent policy.Time) policy.Time {
 	return p.scenario.ScenarioTime(p.links.recovery(from, to, p.scenario.RealDuration(sent), p.scenario.RealDuration(p.now)))
 }

@@ -7,10 +7,10 @@ import (
 	"testbed/policy/worker"
 )
 
-// transferred is a state fetch under way: who asks whom, and in which of their lives.
+// transferred is a state fetch under way.
 type transferred struct {
 	asker, donor int // workers
-	gen, life    int // of the asker's work, and of the donor
+	gen, life    int // the asker's gen and the donor's life when it began
 	version      int // the outer state
 }
 

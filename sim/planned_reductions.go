@@ -20,7 +20,7 @@ type onLinks struct {
 	since   policy.Time     // it is blocked
 	pairs   map[[2]int]bool // of nodes that send to each other
 	coded   bool
-	broken  bool // it has failed somewhere: what is still to come will not
+	broken  bool // it has failed at a rank, so that it ends at no other
 }
 
 // reduce begins a reduction: each participant when it hears of it.
@@ -89,7 +89,7 @@ func (p *planned) warmUp(r *reduction, nodes []int) {
 	maps.Copy(p.warm, r.pairs)
 }
 
-// cool forgets the connections of a worker that has a new process.
+// cool forgets the connections of a worker's last process.
 func (p *planned) cool(node int) {
 	of := func(pair [2]int, _ bool) bool { return pair[0] == node || pair[1] == node }
 	maps.DeleteFunc(p.warm, of)
@@ -98,7 +98,7 @@ func (p *planned) cool(node int) {
 	}
 }
 
-// interrupted says whether a path that a reduction needs is cut.
+// interrupted reports whether a path that a reduction needs is cut.
 func (p *planned) interrupted(r *reduction) bool {
 	for _, i := range r.ranks {
 		if p.cut(coordinator, p.places[i].node) {
@@ -151,12 +151,12 @@ func (p *planned) reduceBegins(i int, epoch policy.Epoch) {
 	}
 }
 
-// hangs says that a reduction moves no more.
+// hangs reports whether a reduction makes no progress.
 func (p *planned) hangs(r *reduction) bool {
 	return r.blocked || r.broken || slices.ContainsFunc(r.ranks, func(i int) bool { return !p.workers[i].alive || !p.workers[i].member })
 }
 
-// resumeReduction goes on with a reduction whose paths are open again.
+// resumeReduction continues a reduction whose paths are open again.
 func (p *planned) resumeReduction(r *reduction) {
 	r.blocked = false
 	var late policy.Time

@@ -9,8 +9,8 @@ import (
 	"testbed/train/work"
 )
 
-// processes are the workers' processes, with what happens to them and to the
-// coordinator: what churn's network and the planned links have in common.
+// processes are the workers' processes, and the injects into them and into the
+// coordinator. Churn's network and the planned links have them in common.
 type processes struct {
 	engine
 	live      liveNetwork
@@ -21,34 +21,34 @@ type processes struct {
 	stepCost  policy.Time  // that the machine adds to every inner step
 
 	absent bool // there is no coordinator
-	// apart says that the workers are not connected to the coordinator. What they have
-	// to say meanwhile waits.
-	apart   bool
-	waiting []func()
-	outages int
-	back    policy.Recovered // what the next coordinator is told
+	// disconnected says that the workers are not connected to the coordinator. Their
+	// messages wait.
+	disconnected bool
+	waiting      []func()
+	outages      int
+	back         policy.Recovered // what the next coordinator is told
 
 	busy, barrier policy.Time // for the churn-like utilisation
 	firstArrival  policy.Time
 	arrivedAny    bool
 }
 
-// liveNetwork is a network that workers live on: the scenario's injects happen to them
-// while the run goes on. A recorded network has in its record what has happened.
-// Methods that a network does not need are those of processes.
+// liveNetwork is a network on which the scenario's injects happen during the run. (On a
+// recorded network they are in the record.) The methods of processes are those of a
+// network on which an inject has no further effect.
 type liveNetwork interface {
 	network
 	// started begins the life of a worker's new process.
 	started(i int)
-	// drive gives a worker an event that the scenario has in store for it.
+	// drive gives a worker an event that an inject asks for.
 	drive(i int, e worker.Event)
-	// lastWords sends the last message of a worker once: it is lost on a cut path.
+	// lastWords sends the last message of a worker. On a cut path it is lost.
 	lastWords(i int, e policy.Event)
 	crashed(i int) // a worker is about to crash
 	pause(i int)
 	resume(i int)
 	partition(ids []policy.ID, cut bool)
-	reunite() // workers are connected to the coordinator again
+	reconnect() // workers are connected to the coordinator again
 }
 
 // workerState is a worker as the simulator plays it.
@@ -81,8 +81,8 @@ type workerState struct {
 }
 
 // newProcesses returns processes that have not begun.
-func newProcesses(r *resolved.Scenario, cfg policy.Config, told func(record.Event)) (processes, error) {
-	e, err := newEngine(r, cfg, told)
+func newProcesses(r *resolved.Scenario, cfg policy.Config, note func(record.Event)) (processes, error) {
+	e, err := newEngine(r, cfg, note)
 	if err != nil {
 		return processes{}, err
 	}
@@ -137,15 +137,15 @@ func (p *processes) beginStep(i int) {
 	p.continueStep(i, w.stepFor)
 }
 
-// continueStep has the step of a worker end when that much of it has passed.
+// continueStep schedules the end of a worker's step, of which that much is left.
 func (p *processes) continueStep(i int, left policy.Time) {
 	w := &p.workers[i]
 	w.stepping, w.stepEnd = true, p.now+left
 	p.heap.push(w.stepEnd, stepDone, i, w.gen)
 }
 
-// endStep records the end of an inner step, and reports whether the worker was still
-// at it.
+// endStep records the end of an inner step, and reports whether it counts: the worker
+// may have been told to do something else.
 func (p *processes) endStep(i, gen int) bool {
 	w := &p.workers[i]
 	if !w.alive || w.gen != gen {
@@ -157,20 +157,20 @@ func (p *processes) endStep(i, gen int) bool {
 	return true
 }
 
-// drop has the worker forget what it was doing.
+// drop ends the worker's inner step and whatever it waits for.
 func (w *workerState) drop() {
 	w.gen++
 	w.stepping, w.begin, w.ahead = false, false, false
 }
 
-// noteMerge records when outcomes come in, where that is of interest.
+// noteMerge records when a worker merges an outcome, where rounds overlap.
 func (p *processes) noteMerge(w *workerState, outerSteps, step int) {
 	if p.scenario.Exchange.Overlap > 0 {
 		p.note(&record.Event{Type: record.Merge, Node: w.name, Round: outerSteps, Step: step})
 	}
 }
 
-// noteSpeed has a worker's inner steps that begin from now on take factor times
+// noteSpeed makes a worker's inner steps that begin from now on take factor times
 // as long.
 func (p *processes) noteSpeed(w *workerState, factor float64, slow bool) {
 	w.factor = factor
@@ -181,7 +181,7 @@ func (p *processes) noteSpeed(w *workerState, factor float64, slow bool) {
 	p.note(&record.Event{Type: record.Restore, Node: w.name})
 }
 
-// carryOut carries out an action in the way that is the same on both networks.
+// carryOut carries out an action of which both networks make the same.
 func (p *processes) carryOut(a policy.Action) {
 	switch a := a.(type) {
 	case *policy.Admit:
@@ -289,9 +289,9 @@ func (p *processes) disrupt(in faults.Inject, i int) {
 	}
 }
 
-func (*processes) crashed(int) {} // silently
+func (*processes) crashed(int) {}
 
-// partition does nothing where the paths change with the other faults of links.
+// partition does nothing: on planned links partitions are among the faults of links.
 func (*processes) partition([]policy.ID, bool) {}
 
 // pause stops a worker in the middle of its step.
@@ -304,7 +304,7 @@ func (p *processes) pause(i int) {
 	}
 }
 
-// resume has a worker go on where it stood, with what has come in since.
+// resume continues a paused worker where it stood, with what it has received since.
 func (p *processes) resume(i int) {
 	w := &p.workers[i]
 	w.paused, w.beats = false, false

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"maps"
 	"slices"
 
 	"testbed/policy"
@@ -35,15 +34,15 @@ type recordedWorker struct {
 	fetches map[int]int // begun so far, by round
 }
 
-// Replay runs the policy over the recording. told is given every event in order; it may
+// Replay runs the policy over the recording. note is given every event in order; it may
 // be nil.
-func (r *Recording) Replay(told func(record.Event)) (record.Summary, error) {
+func (r *Recording) Replay(note func(record.Event)) (record.Summary, error) {
 	cfg := r.scenario.Policy
 	if r.run.World == record.Real {
 		cfg = r.scenario.OnLinks()
 	}
 	cfg.StallAfter = 0 // a standstill is told as the record has it
-	e, err := newEngine(r.scenario, cfg, told)
+	e, err := newEngine(r.scenario, cfg, note)
 	if err != nil {
 		return record.Summary{}, err
 	}
@@ -84,8 +83,8 @@ func (p *recorded) begin() {
 		if l, ok := r.losses[id]; ok {
 			p.schedule(l.at, l.order, func() { p.step(policy.Lost{ID: id, Rule: l.rule}) })
 		}
-		for _, check := range slices.Sorted(maps.Keys(r.silent[id])) {
-			if at := r.silent[id][check]; !r.heardLate(id, at) {
+		for _, at := range r.silent[id] {
+			if !r.heardLate(id, at) {
 				p.heap.push(at, beats, int(id), 0)
 			}
 		}
@@ -95,8 +94,8 @@ func (p *recorded) begin() {
 	}
 }
 
-// schedule has something done at the place that it has in the record or, if the record
-// does not have it, behind everything of the same time that it has.
+// schedule schedules a call at a place in the record: order is the position of the
+// event. What the record does not have comes after its events of the same time.
 func (p *recorded) schedule(at policy.Time, order int, do func()) {
 	p.push(at, order, calls, p.keep(do))
 }
@@ -109,7 +108,7 @@ func (p *recorded) push(at policy.Time, order int, k kind, a int) {
 	p.heap.add(entry{at: at, seq: uint64(order), kind: k, a: int32(a)})
 }
 
-// die ends a worker, and reports whether it lived.
+// die ends a worker, and reports whether it was alive.
 func (p *recorded) die(w *recordedWorker) bool {
 	if w.dead {
 		return false
@@ -118,7 +117,7 @@ func (p *recorded) die(w *recordedWorker) bool {
 	return true
 }
 
-func (p *recorded) happen(e entry) {
+func (p *recorded) handle(e entry) {
 	switch e.kind {
 	case beats:
 		p.step(policy.Heartbeat{ID: policy.ID(e.a)})
@@ -129,8 +128,8 @@ func (p *recorded) happen(e entry) {
 	}
 }
 
-// arrive tells of an arrival. Of a worker that is dead by now only what was on
-// its way already, as in the record, still arrives.
+// arrive reports an arrival. An arrival of a worker that has died counts only if it was
+// on its way before, as in the record.
 func (p *recorded) arrive(t turn, gen int) {
 	w := p.workers[t.id]
 	if w.gen != gen {
@@ -190,23 +189,23 @@ func (p *recorded) fetched(id, from policy.ID, gen, outerSteps int, f recordedFe
 func (p *recorded) wakeUp() {
 	period := p.scenario.Policy.HeartbeatPeriod
 	for _, w := range p.scenario.Workers {
-		if p.beats(w.ID, int(p.now/period)) {
+		if p.heardBy(w.ID, int(p.now/period)) {
 			p.step(policy.Heartbeat{ID: w.ID})
 		}
 	}
 	p.step(policy.Timer{})
 	for _, w := range p.scenario.Workers { // those that were too late for this check
-		for _, c := range slices.Sorted(maps.Keys(p.rec.silent[w.ID])) {
-			if at := p.rec.silent[w.ID][c]; at == p.now && p.rec.heardLate(w.ID, at) {
+		for _, at := range p.rec.silent[w.ID] {
+			if at == p.now && p.rec.heardLate(w.ID, at) {
 				p.step(policy.Heartbeat{ID: w.ID})
 			}
 		}
 	}
 }
 
-// beats says whether a worker has been heard by a check: the record says so by
-// saying nothing else. If the time is known it has been told then.
-func (p *recorded) beats(id policy.ID, check int) bool {
+// heardBy reports whether a worker has been heard by a check. It has been if the record
+// does not say otherwise. A heartbeat whose time is known was reported at that time.
+func (p *recorded) heardBy(id policy.ID, check int) bool {
 	w := p.workers[id]
 	if !w.joined || w.dead {
 		return false
@@ -225,8 +224,8 @@ func (p *recorded) beats(id policy.ID, check int) bool {
 	return true
 }
 
-// heardLate says whether a sign of life came in the instant of a check that
-// had missed it.
+// heardLate reports whether a heartbeat came in the instant of a check that had missed
+// it.
 func (r *Recording) heardLate(id policy.ID, at policy.Time) bool {
 	check := int(at / r.scenario.Policy.HeartbeatPeriod)
 	_, silent := r.silent[id][check]
