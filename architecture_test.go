@@ -32,6 +32,7 @@ var rooms = []room{
 	{"cmd", "verbs call everything, so that nothing has to call them"},
 	{"internal/stories", "tests: torchft's failures, played in every world"},
 	{"internal/randscenario", "tests: scenarios drawn at random"},
+	{"internal/testscenario", "tests: what they do with scenarios"},
 	{"internal/memnet", "tests: a network in memory, in virtual time"},
 	{"internal/testenv", "tests: what a machine can do, and what it did meanwhile"},
 	{"internal/testprogram", "tests: a trainer of a user's own"},

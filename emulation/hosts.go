@@ -41,10 +41,6 @@ func checkHosts(o *Options) error {
 
 // playOver gathers the hosts and plays the scenario on all of them.
 func (r *recorder) playOver(ctx context.Context) (err error) {
-	plan, err := r.spec.Scenario.Plan()
-	if err != nil {
-		return err
-	}
 	hosts, err := cluster.Gather(ctx, *r.options.Hosts, r.stage)
 	if err != nil {
 		return err
@@ -61,7 +57,7 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if r.spec.Processors = differing(hosts.Spread.Hosts[0].Name, e); r.spec.Processors != nil {
 		r.stage("the hosts have different processors: " + strings.Join(r.spec.Processors, ", "))
 	}
-	placed, err := cluster.PlaceNodes(ctx, hosts, r.spec.Scenario, plan, r.options.Place, r.stage)
+	placed, err := cluster.PlaceNodes(ctx, hosts, r.options.Scenario, r.spec.Scenario.Plan, r.options.Place, r.stage)
 	if err == nil {
 		err = r.dir.WriteJSON(HostsFile, placed)
 	}

@@ -1,17 +1,16 @@
 package record
 
 import (
+	"testbed/scenarios/faults"
 	"time"
-
-	"testbed/scenarios"
 )
 
 // LinkChanges returns the events of the link injects that begin or end after one
 // time and until another, in the order of the scenario. The times are real, since
 // scenario time zero; the events have none yet.
-func LinkChanges(s *scenarios.Scenario, after, until time.Duration) (events []Event) {
-	for k, in := range s.Real.Injects {
-		was, is := s.Faults().LinkActive(k, after), s.Faults().LinkActive(k, until)
+func LinkChanges(s *faults.Schedule, after, until time.Duration) (events []Event) {
+	for k, in := range s.Links {
+		was, is := s.LinkActive(k, after), s.LinkActive(k, until)
 		if was == is {
 			continue
 		}

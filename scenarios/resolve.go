@@ -7,7 +7,7 @@ import (
 )
 
 // Resolve takes the scenario apart, for a run under a policy, which is named as in
-// Policies.Named. Without a name nothing is decided.
+// Policies.Named; without a name none is chosen.
 func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 	plan, err := s.Plan()
 	if err != nil {
@@ -20,7 +20,7 @@ func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 		MinSlack: s.ScenarioTime(time.Duration(s.Real.MinSlack)), StallAfter: s.ScenarioTime(s.StallTimeout()),
 		Injects: s.Injects, Faults: s.Faults(),
 		Churn: resolved.Churn{BaseLatency: s.BaseLatency, BandwidthBpus: s.BandwidthBpus, StateBytes: s.StateBytes},
-		Plan:  plan, LinkGroups: s.Groups(s.ids()), HeedUnreachable: s.Real.HeedUnreachable,
+		Plan:  plan, LinkGroups: s.Groups(s.IDs()), HeedUnreachable: s.Real.HeedUnreachable,
 		Reduction: s.Real.AllReduce, Grouping: s.Grouping(),
 		Work: s.Work, Measured: s.Real.Measured(s.Train),
 		Train: s.Train, Parameters: s.Real.Parameters, Exchange: s.Exchange(),
@@ -29,7 +29,7 @@ func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 	for _, w := range s.Workers {
 		r.Workers = append(r.Workers, resolved.Worker{ID: w.ID, JoinAt: w.JoinAt, Mean: w.InnerStepMean, Jitter: w.InnerStepJitter, InitialStep: w.InitialStep})
 	}
-	if policyName != "" {
+	if r.Policy = s.configuration(); policyName != "" {
 		r.Policy, err = s.Machine(policyName)
 	}
 	return r, err

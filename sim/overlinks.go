@@ -600,7 +600,7 @@ func (s *simulator) relay() error {
 		return fmt.Errorf("the links at %d µs: %w", s.now, err)
 	}
 	w.Plan = plan
-	for _, e := range record.LinkChanges(s.scenario, w.before, w.fault) {
+	for _, e := range record.LinkChanges(s.scenario.Faults(), w.before, w.fault) {
 		s.note(&e)
 	}
 	s.awaitFault(w.fault)

@@ -11,7 +11,6 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/reduction"
 	"testbed/policy"
-	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -25,30 +24,31 @@ type Ways struct {
 	Rates [][]shaping.Rate `json:"rates,omitempty"`
 }
 
-// Planned are the ways as the scenario and its plan know them before anything is
-// measured. They are zero where rings stay in the order of the ids.
-func Planned(s *scenarios.Scenario, plan *shaping.Plan) (w Ways) {
-	names := s.WorkerNodes()
-	switch all := s.Real.AllReduce; all.Order {
+// Planned are the ways between workers as the reduction and the plan know them before
+// anything is measured. They are zero where rings stay in the order of the ids.
+func Planned(workers []policy.ID, spec reduction.Spec, plan *shaping.Plan) (w Ways) {
+	names := make([]string, len(workers))
+	for i, id := range workers {
+		names[i] = id.Node()
+	}
+	switch spec.Order {
 	case reduction.OrderPlanned, reduction.OrderMeasured:
 	case reduction.OrderPlannedRates, reduction.OrderMeasuredRates:
 		w.Rates = plan.Rates(names)
 	case reduction.OrderGivenRates:
-		w.Rates = all.Rates
+		w.Rates = spec.Rates
 	default:
 		return w
 	}
 	w.Delays = plan.Delays(names)
-	for _, worker := range s.Workers {
-		w.Workers = append(w.Workers, worker.ID)
-	}
+	w.Workers = workers
 	return w
 }
 
-// OfAll is the ring of all workers of a scenario as far as its plan says it, nil
-// where rings stay in the order of the ids.
-func OfAll(s *scenarios.Scenario, plan *shaping.Plan) (*Ring, error) {
-	w := Planned(s, plan)
+// OfAll is the ring of all workers as far as the plan says it, nil where rings stay in
+// the order of the ids.
+func OfAll(workers []policy.ID, spec reduction.Spec, plan *shaping.Plan) (*Ring, error) {
+	w := Planned(workers, spec, plan)
 	if !w.Known() {
 		return nil, nil
 	}

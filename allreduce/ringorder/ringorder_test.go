@@ -132,7 +132,7 @@ func TestPlanned(t *testing.T) {
 		if order == reduction.OrderGivenRates {
 			s.Real.AllReduce.Rates = given
 		}
-		r, err := ringorder.OfAll(s, plan)
+		r, err := ringorder.OfAll(s.IDs(), s.Real.AllReduce, plan)
 		if err != nil {
 			t.Fatal(err)
 		}

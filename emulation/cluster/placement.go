@@ -81,7 +81,7 @@ func count(s *scenarios.Scenario, hosts int) error {
 // ringOrder is the workers' nodes in the order of the ring, as far as the plan says
 // it.
 func ringOrder(s *scenarios.Scenario, plan *shaping.Plan) (nodes []int, err error) {
-	ring, err := ringorder.OfAll(s, plan)
+	ring, err := ringorder.OfAll(s.IDs(), s.Real.AllReduce, plan)
 	if err != nil {
 		return nil, err
 	}

@@ -21,8 +21,8 @@ type Network struct {
 	Backend kernel.Backend
 	Kernel  *kernel.Network
 
-	emulated *shaping.Plan // Plan, not dilated
-	dilation float64
+	Undilated *shaping.Plan // Plan, not dilated
+	Dilation  float64       // at least 1
 
 	s        *Supervisor
 	places   []int           // in the plan, of the nodes on this host
@@ -45,7 +45,7 @@ func (s *Supervisor) BringUp(plan *shaping.Plan, dilation float64, links string,
 	if err != nil {
 		return nil, fmt.Errorf("building the network: real.dilation: %w", err)
 	}
-	n := &Network{Plan: slow, emulated: plan, dilation: dilation, s: s, carried: slow, onCount: onCount}
+	n := &Network{Plan: slow, Undilated: plan, Dilation: dilation, s: s, carried: slow, onCount: onCount}
 	if err := n.build(links); err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type Network struct {
 
 // New is the network of a scenario with this plan.
 func New(s *scenarios.Scenario, plan *shaping.Plan) (*Network, error) {
-	ring, err := ringorder.OfAll(s, plan)
+	ring, err := ringorder.OfAll(s.IDs(), s.Real.AllReduce, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func writeRegions(out io.Writer, s *scenarios.Scenario) {
 
 // writeRest shows the order of the ring, and what happens to links.
 func writeRest(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
-	ring, err := ringorder.OfAll(s, plan)
+	ring, err := ringorder.OfAll(s.IDs(), s.Real.AllReduce, plan)
 	if err != nil {
 		return err
 	}
