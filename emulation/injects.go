@@ -168,5 +168,5 @@ func linkEvents(s *resolved.Scenario, before, at time.Duration) (events []record
 			events = append(events, record.Event{Type: record.Heal, IDs: in.IDs})
 		}
 	}
-	return append(events, record.LinkChanges(s.Faults, before, at)...)
+	return append(events, resolved.LinkChanges(s.Faults, before, at)...)
 }

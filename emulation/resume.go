@@ -159,7 +159,7 @@ func (r *recorder) recall(events []record.Event) error {
 	if r.spec.Scenario, err = r.options.Scenario.Resolve(was.Policy); err != nil {
 		return err
 	}
-	r.sum = record.NewSummarizer(r.options.Scenario)
+	r.sum = record.NewSummarizer(r.spec.Scenario.Setup())
 	r.spec.Links = was.Links
 	present, gone, led := map[string]bool{}, map[string]bool{}, map[int]record.Event{}
 	incarnations := map[string]int{}

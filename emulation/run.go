@@ -101,7 +101,7 @@ type playerNote struct {
 // short, nothing of it stays behind, and the summary of the partial record is
 // returned with the context's error.
 func Play(ctx context.Context, o Options) (record.Summary, error) {
-	r := &recorder{options: o, sum: record.NewSummarizer(o.Scenario)}
+	r := &recorder{options: o, sum: record.NewSummarizer(o.Scenario.Setup())}
 	if o.Hosts != nil || o.Place != "" {
 		if err := checkHosts(&o); err != nil {
 			return record.Summary{}, err

@@ -65,7 +65,7 @@ func newPupil(s *scenarios.Scenario) (*pupil, error) {
 		return nil, err
 	}
 	l, err := replay.New(r)
-	return &pupil{l, record.NewLearnt(s)}, err
+	return &pupil{l, record.NewLearnt(s.Train.TokensPerStep())}, err
 }
 
 // add takes the next event, and tells record of it and of what comes of it.

@@ -148,7 +148,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 		}
 	}
 	c.wg.Wait()
-	sum := record.NewSummarizer(s)
+	sum := record.NewSummarizer(s.Setup())
 	for _, e := range c.events {
 		sum.Add(&e)
 	}

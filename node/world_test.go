@@ -270,7 +270,7 @@ func (w *world) play(policyName string, patience time.Duration) (record.Summary,
 	w.mu.Lock()
 	recorded = slices.Clone(w.events)
 	w.mu.Unlock()
-	sum := record.NewSummarizer(w.scenario)
+	sum := record.NewSummarizer(w.scenario.Setup())
 	for _, e := range recorded {
 		sum.Add(&e)
 	}

@@ -3,10 +3,7 @@
 // directory that holds it all.
 package record
 
-import (
-	"testbed/policy"
-	"testbed/train"
-)
+import "testbed/policy"
 
 // Schema is the version of the record's format.
 const Schema = 1
@@ -144,10 +141,10 @@ type Event struct {
 	// the mean squared distance of the outer parameters from the optimum.
 	Loss *float64 `json:"loss,omitempty"`
 	// Contribution is what a worker has Contributed.
-	Contribution *train.Contribution `json:"contribution,omitempty"`
-	Ring         *Ring               `json:"ring,omitempty"`
-	Run          *Run                `json:"run,omitempty"`
-	Reason       *policy.Reason      `json:"reason,omitempty"`
+	Contribution *Contribution  `json:"contribution,omitempty"`
+	Ring         *Ring          `json:"ring,omitempty"`
+	Run          *Run           `json:"run,omitempty"`
+	Reason       *policy.Reason `json:"reason,omitempty"`
 }
 
 // Run describes the run; it comes with its first event.
@@ -160,6 +157,25 @@ type Run struct {
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
 	Dilation  float64 `json:"dilation,omitempty"` // of real runs
+}
+
+// Contribution says what a worker's contribution to a reduction was like: a
+// pseudo-gradient, with whatever the worker added to it.
+type Contribution struct {
+	Norm float64 `json:"norm"`
+	// Cosine is that of the angle to the outcome of the reduction.
+	Cosine float64 `json:"cosine"`
+	// QuantisationError is what quantisation takes from it when it is encoded as it
+	// is, relative to it, both as norms. Layers has the same of its parts, where
+	// somebody asked for them.
+	QuantisationError float64      `json:"quantisation_error"`
+	Layers            []LayerError `json:"layers,omitempty"`
+}
+
+// LayerError is the QuantisationError of a layer.
+type LayerError struct {
+	Name  string  `json:"name"`
+	Error float64 `json:"error"`
 }
 
 // Ring is an optimised order of a ring, and what it is expected to gain.

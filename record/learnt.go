@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/scenarios"
-	"testbed/train"
 )
 
 // RoundLoss is how well the model does around one outer step: in nats a byte for the
@@ -44,7 +42,7 @@ type Learnt struct {
 	regions       map[int][]RegionHash // the same, where they differ between regions
 	validation    map[int]float64
 	training      map[int]map[string]mean // by round and worker
-	contributions map[int]map[string]*train.Contribution
+	contributions map[int]map[string]*Contribution
 }
 
 type mean struct {
@@ -52,11 +50,12 @@ type mean struct {
 	n   int
 }
 
-// NewLearnt returns one that has seen no event of a run of the scenario.
-func NewLearnt(s *scenarios.Scenario) *Learnt {
+// NewLearnt returns one that has seen no event of a run; Setup.TokensPerStep has
+// the tokens.
+func NewLearnt(tokensPerStep int) *Learnt {
 	return &Learnt{
-		tokensPerStep: s.Train.TokensPerStep(),
-		hashes:        map[int]string{}, regions: map[int][]RegionHash{}, validation: map[int]float64{}, training: map[int]map[string]mean{}, contributions: map[int]map[string]*train.Contribution{},
+		tokensPerStep: tokensPerStep,
+		hashes:        map[int]string{}, regions: map[int][]RegionHash{}, validation: map[int]float64{}, training: map[int]map[string]mean{}, contributions: map[int]map[string]*Contribution{},
 	}
 }
 
@@ -69,7 +68,7 @@ func (l *Learnt) Add(e *Event) {
 		l.validation[e.Round] = *e.Loss
 	case e.Type == Contributed && e.Contribution != nil:
 		if l.contributions[e.Round] == nil {
-			l.contributions[e.Round] = map[string]*train.Contribution{}
+			l.contributions[e.Round] = map[string]*Contribution{}
 		}
 		l.contributions[e.Round][e.Node] = e.Contribution
 	case e.Type == Step && e.Loss != nil:
@@ -128,7 +127,7 @@ func (l *Learnt) Into(sum *Summary) {
 
 // layers are the means of the layers' quantisation errors over the rounds of which
 // they are known, in the order of the layers.
-func (l *Learnt) layers(rounds []Round) (all []train.LayerError) {
+func (l *Learnt) layers(rounds []Round) (all []LayerError) {
 	var known []int // rounds, for each layer
 	for _, r := range rounds {
 		for _, id := range r.Participants {
@@ -137,9 +136,9 @@ func (l *Learnt) layers(rounds []Round) (all []train.LayerError) {
 				continue
 			}
 			for _, layer := range c.Layers {
-				k := slices.IndexFunc(all, func(e train.LayerError) bool { return e.Name == layer.Name })
+				k := slices.IndexFunc(all, func(e LayerError) bool { return e.Name == layer.Name })
 				if k < 0 {
-					k, all, known = len(all), append(all, train.LayerError{Name: layer.Name}), append(known, 0)
+					k, all, known = len(all), append(all, LayerError{Name: layer.Name}), append(known, 0)
 				}
 				all[k].Error += layer.Error
 				known[k]++

@@ -13,7 +13,6 @@ import (
 
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
 
@@ -179,7 +178,7 @@ func byHand() []record.Event {
 }
 
 func summarise(events []record.Event) record.Summary {
-	s := record.NewSummarizer(&scenarios.Scenario{})
+	s := record.NewSummarizer(record.Setup{})
 	for _, e := range events {
 		s.Add(&e)
 	}

@@ -4,13 +4,12 @@ import (
 	"testing"
 
 	"testbed/policy"
-	"testbed/scenarios"
 )
 
 // TestSplit by hand: in round 1 the second worker is the last; round 2 waits for
 // a worker that does not come, and one that takes part has fetched before.
 func TestSplit(t *testing.T) {
-	s := NewSummarizer(&scenarios.Scenario{})
+	s := NewSummarizer(Setup{})
 	both := []policy.ID{0, 1}
 	for _, e := range []Event{
 		{T: 0, Type: Join, Node: "w0"}, {T: 0, Type: Join, Node: "w1"}, {T: 0, Type: Join, Node: "w2"},
@@ -46,7 +45,7 @@ func TestSplit(t *testing.T) {
 // TestStepsThatWereUndoneAreNoCompute: the round is played again after a
 // restart, within 1,200 µs.
 func TestStepsThatWereUndoneAreNoCompute(t *testing.T) {
-	s := NewSummarizer(&scenarios.Scenario{})
+	s := NewSummarizer(Setup{})
 	for _, e := range []Event{
 		{T: 0, Type: Join, Node: "w0"},
 		{T: 1000, Type: Step, Node: "w0", Round: 1, Duration: 1000},

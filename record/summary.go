@@ -5,10 +5,7 @@ import (
 	"slices"
 
 	"testbed/policy"
-
-	"testbed/scenarios"
 	"testbed/shaping/fidelity"
-	"testbed/train"
 )
 
 // Summary is the result of a run, simulated or real. Times are scenario time
@@ -77,8 +74,8 @@ type Summary struct {
 	TimeToLoss []TimeToLoss `json:"time_to_loss,omitempty"`
 	// LayerErrors are what quantisation takes from the layers of a pseudo-gradient,
 	// relative to them, as means over the rounds.
-	LayerErrors []train.LayerError `json:"layer_errors,omitempty"`
-	Rounds      []Round            `json:"rounds"`
+	LayerErrors []LayerError `json:"layer_errors,omitempty"`
+	Rounds      []Round      `json:"rounds"`
 	// BitIdentical says that in every round every participant ended with the
 	// same bytes. It is absent where no bytes moved.
 	BitIdentical *bool `json:"bit_identical"`
@@ -217,9 +214,8 @@ type Summarizer struct {
 	hashes  []RegionHash // of the regions' outcomes in the running round
 }
 
-// NewSummarizer returns a Summarizer that has seen no event of a run of the
-// scenario.
-func NewSummarizer(s *scenarios.Scenario) *Summarizer {
+// NewSummarizer returns a Summarizer that has seen no event of a run.
+func NewSummarizer(s Setup) *Summarizer {
 	sum := &Summarizer{
 		sum: Summary{
 			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Detected: []Detection{}, Rounds: []Round{},
@@ -231,11 +227,11 @@ func NewSummarizer(s *scenarios.Scenario) *Summarizer {
 		evicted:  map[string]policy.Time{},
 		joiners:  map[string]bool{},
 		split:    newSplitter(),
-		work:     newAccount(s),
-		learnt:   NewLearnt(s),
-		rule:     s.Grouping(),
+		work:     newAccount(&s),
+		learnt:   NewLearnt(s.TokensPerStep),
+		rule:     s.Grouping,
 	}
-	if s.Exchange().Overlap > 0 {
+	if s.Overlap > 0 {
 		sum.stepped = map[string]policy.Time{}
 	}
 	return sum

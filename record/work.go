@@ -4,12 +4,11 @@ import (
 	"slices"
 
 	"testbed/policy"
-	"testbed/scenarios"
 )
 
 // Work is what became of the inner steps of a run, and how well those who were
 // left out or evicted had been chosen. Who was slow is what the scenario made so
-// (package truth); who was cut off, dead, joining or on a changed link is
+// (Setup.Slow); who was cut off, dead, joining or on a changed link is
 // excused.
 type Work struct {
 	// StepsDone are the inner steps that workers completed. The result of StepsLost
@@ -71,20 +70,19 @@ func (w *Work) Judge() {
 
 // account keeps the books of a run's inner steps, event by event.
 type account struct {
-	scenario *scenarios.Scenario
-	overlap  bool // of rounds
-	truth    *scenarios.GroundTruth
-	workers  []books // by their place in the scenario
-	round    int     // that is running
-	began    bool
-	first    policy.Time // of the joins
-	zero     []policy.ID // participants of the reduction that contribute zeros
-	heard    []heard     // in each outer step
-	closed   verdict     // of the running round, which may close again
-	done     int
-	lost     int
-	evicted  int // healthy ones
-	left     verdict
+	setup   *Setup
+	places  map[policy.ID]int // in Setup.Workers
+	workers []books           // by their place
+	round   int               // that is running
+	began   bool
+	first   policy.Time // of the joins
+	zero    []policy.ID // participants of the reduction that contribute zeros
+	heard   []heard     // in each outer step
+	closed  verdict     // of the running round, which may close again
+	done    int
+	lost    int
+	evicted int // healthy ones
+	left    verdict
 }
 
 // books are those of one worker.
@@ -117,12 +115,14 @@ type heard struct {
 // verdict counts the close of a round, or of several.
 type verdict struct{ round, left, wrong, excused, slow, missed int }
 
-func newAccount(s *scenarios.Scenario) account {
-	a := account{scenario: s, overlap: s.Exchange().Overlap > 0, truth: scenarios.NewGroundTruth(s), workers: make([]books, len(s.Workers)), round: s.InitialStep() + 1}
-	rule := s.Grouping()
-	for i, w := range s.Workers {
-		for _, id := range rule.Group(w.ID) {
-			if place, ok := a.truth.Place(id); ok && place != i {
+func newAccount(s *Setup) account {
+	a := account{setup: s, places: make(map[policy.ID]int, len(s.Workers)), workers: make([]books, len(s.Workers)), round: s.InitialStep + 1}
+	for i, id := range s.Workers {
+		a.places[id] = i
+	}
+	for i, id := range s.Workers {
+		for _, id := range s.Grouping.Group(id) {
+			if place, ok := a.places[id]; ok && place != i {
 				a.workers[i].group = append(a.workers[i].group, &a.workers[place])
 			}
 		}
@@ -130,10 +130,13 @@ func newAccount(s *scenarios.Scenario) account {
 	return a
 }
 
-// of returns the books of a worker; those of one that the scenario does not have
+// of returns the books of a worker; those of one that the run does not have
 // are thrown away.
 func (a *account) of(id policy.ID) (b *books, place int) {
-	if place, ok := a.truth.Place(id); ok {
+	if i := int(id); i >= 0 && i < len(a.workers) && a.setup.Workers[i] == id { // the usual case, and quick
+		return &a.workers[i], i
+	}
+	if place, ok := a.places[id]; ok {
 		return &a.workers[place], place
 	}
 	return new(books), -1
@@ -158,7 +161,7 @@ func (a *account) add(e *Event) {
 		a.begin(b, place, e.T, a.round)
 	case FetchDone:
 		b, place := a.named(e.Node)
-		if a.overlap { // it begins anew
+		if a.setup.Overlap > 0 { // it begins anew
 			a.settle(b)
 			b.round = 0
 		}
@@ -186,7 +189,7 @@ func (a *account) step(id policy.ID, e *Event) {
 	switch {
 	case place < 0 || b.gone:
 		a.lost++
-	case a.overlap && e.Round == b.round+1 && b.round > b.last:
+	case a.setup.Overlap > 0 && e.Round == b.round+1 && b.round > b.last:
 		b.ahead++
 	case e.Round > b.last:
 		if e.Round != b.round {
@@ -199,7 +202,7 @@ func (a *account) step(id policy.ID, e *Event) {
 	case len(a.heard) > 0 && a.heard[len(a.heard)-1].round == e.Round:
 		a.heard[len(a.heard)-1].steps++
 	}
-	if e.Step < a.scenario.InnerSteps {
+	if e.Step < a.setup.InnerSteps {
 		a.begin(b, place, e.T, e.Round)
 	}
 }
@@ -218,7 +221,7 @@ func (a *account) settle(b *books) {
 // late says whether the open steps are a contribution that came too late and is
 // added to the next one, with whatever weight.
 func (a *account) late(b *books) bool {
-	return a.scenario.Policy.StalenessWeight > 0 && b.steps == a.scenario.InnerSteps
+	return a.setup.StalenessWeight > 0 && b.steps == a.setup.InnerSteps
 }
 
 // drop closes the books of a worker that will contribute nothing of them.
@@ -229,7 +232,7 @@ func (a *account) drop(b *books) {
 
 // begin takes note that a worker begins an inner step, and whether slowly.
 func (a *account) begin(b *books, place int, at policy.Time, round int) {
-	b.begun, b.slowly = round, place >= 0 && a.truth.Slow(place, at)
+	b.begun, b.slowly = round, place >= 0 && a.setup.Slow != nil && a.setup.Slow(place, at)
 	if b.slowly {
 		b.slow = round
 	}
@@ -393,8 +396,8 @@ func (a *account) fault(e *Event) {
 			b.cut, b.excused = true, a.round
 		}
 	case Heal:
-		for i, w := range a.scenario.Workers {
-			if b := &a.workers[i]; b.cut && (len(e.IDs) == 0 || slices.Contains(e.IDs, w.ID)) {
+		for i, id := range a.setup.Workers {
+			if b := &a.workers[i]; b.cut && (len(e.IDs) == 0 || slices.Contains(e.IDs, id)) {
 				b.cut, b.excused = false, a.round
 			}
 		}
@@ -414,9 +417,9 @@ func (a *account) fault(e *Event) {
 func (a *account) work() *Work {
 	w := &Work{StepsDone: a.done, StepsLost: a.lost, Contributions: make(map[policy.ID]int, len(a.workers)), FalseEvicted: a.evicted}
 	rounds := make([]int, len(a.workers))
-	for i, spec := range a.scenario.Workers {
+	for i, id := range a.setup.Workers {
 		b := &a.workers[i]
-		w.Contributions[spec.ID] = b.contributions
+		w.Contributions[id] = b.contributions
 		w.StepsOpen += b.carried + b.ahead
 		if b.round >= a.round || a.late(b) {
 			w.StepsOpen += b.steps
@@ -427,25 +430,23 @@ func (a *account) work() *Work {
 			rounds[i] += max(0, a.round-b.since)
 		}
 	}
-	if could := (a.round - 1 - a.scenario.InitialStep()) * len(a.workers); could > 0 {
+	if could := (a.round - 1 - a.setup.InitialStep) * len(a.workers); could > 0 {
 		heard := 0
 		for _, n := range w.Contributions {
 			heard += n
 		}
 		w.Lost = 1 - float64(heard)/float64(could)
 	}
-	if a.scenario.Work != nil {
-		for _, c := range a.scenario.Work.Classes {
-			of := ClassWork{Name: c.Name}
-			for _, id := range c.IDs {
-				if place, ok := a.truth.Place(id); ok {
-					of.Rounds += rounds[place]
-					of.Heard += w.Contributions[id]
-				}
+	for _, c := range a.setup.Classes {
+		of := ClassWork{Name: c.Name}
+		for _, id := range c.IDs {
+			if place, ok := a.places[id]; ok {
+				of.Rounds += rounds[place]
+				of.Heard += w.Contributions[id]
 			}
-			of.Share = float64(of.Heard) / float64(max(of.Rounds, 1))
-			w.Classes = append(w.Classes, of)
 		}
+		of.Share = float64(of.Heard) / float64(max(of.Rounds, 1))
+		w.Classes = append(w.Classes, of)
 	}
 	v := a.left
 	v.add(a.closed)

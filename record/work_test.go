@@ -27,7 +27,7 @@ func three(injects ...faults.Inject) *scenarios.Scenario {
 }
 
 func workOf(s *scenarios.Scenario, parts ...[]record.Event) *record.Work {
-	sum := record.NewSummarizer(s)
+	sum := record.NewSummarizer(s.Setup())
 	for _, part := range parts {
 		for _, e := range part {
 			sum.Add(&e)

@@ -20,7 +20,6 @@ import (
 	"testbed/report/timeline"
 	"testbed/scenarios"
 	"testbed/sim"
-	"testbed/train"
 )
 
 // recorded is a comparison of persistent_straggler as a machine with two
@@ -600,7 +599,7 @@ func TestLearningOnThePage(t *testing.T) {
 				r.PseudoGradients = append(r.PseudoGradients, record.PseudoGradient{ID: id, Norm: 1, Cosine: 0.5, QuantisationError: 0.01})
 			}
 		}
-		run.LayerErrors = []train.LayerError{{Name: "embedding", Error: 0.0123}}
+		run.LayerErrors = []record.LayerError{{Name: "embedding", Error: 0.0123}}
 		rec.Runs = append(rec.Runs, run)
 	}
 	page := html(t, rec)

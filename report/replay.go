@@ -111,7 +111,7 @@ func Differences(recorded, replayed []Decision) []Difference {
 // NewReplay compares a recorded run of a scenario with its replay.
 func NewReplay(played *scenarios.Scenario, note string, recorded, replayed []record.Event) Replay {
 	sum := func(events []record.Event) record.Summary {
-		s := record.NewSummarizer(played)
+		s := record.NewSummarizer(played.Setup())
 		for _, e := range events {
 			s.Add(&e)
 		}

@@ -19,7 +19,7 @@ func workOf(s *scenarios.Scenario, run *runs.Run) *record.Work {
 	}
 	events := slices.Clone(run.Events)
 	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
-	sum := record.NewSummarizer(s)
+	sum := record.NewSummarizer(s.Setup())
 	for i := range events {
 		sum.Add(&events[i])
 	}

@@ -12,6 +12,7 @@ import (
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
+	"testbed/scenarios/resolved"
 	"testbed/shaping"
 	"testbed/train"
 
@@ -600,7 +601,7 @@ func (s *simulator) relay() error {
 		return fmt.Errorf("the links at %d µs: %w", s.now, err)
 	}
 	w.Plan = plan
-	for _, e := range record.LinkChanges(s.scenario.Faults(), w.before, w.fault) {
+	for _, e := range resolved.LinkChanges(s.scenario.Faults(), w.before, w.fault) {
 		s.note(&e)
 	}
 	s.awaitFault(w.fault)

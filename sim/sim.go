@@ -120,7 +120,7 @@ func newSimulator(s *scenarios.Scenario, cfg policy.Config, note func(record.Eve
 	sim := &simulator{
 		scenario: s, machine: machine, exchange: Exchanges(s), overlap: s.Exchange().Overlap, rule: s.Grouping(),
 		index:  make(map[policy.ID]int, len(s.Workers)),
-		record: note, sum: record.NewSummarizer(s),
+		record: note, sum: record.NewSummarizer(s.Setup()),
 		wake: -1, joining: len(s.Workers), first: s.FirstJoin(),
 	}
 	for i, w := range s.Workers {

@@ -1,30 +1,15 @@
 package train
 
-import "math"
+import (
+	"math"
 
-// Contribution says what a worker's contribution to a reduction was like: a
-// pseudo-gradient, with whatever the worker added to it.
-type Contribution struct {
-	Norm float64 `json:"norm"`
-	// Cosine is that of the angle to the outcome of the reduction.
-	Cosine float64 `json:"cosine"`
-	// QuantisationError is what quantisation takes from it when it is encoded as it
-	// is, relative to it, both as norms. Layers has the same of its parts, where
-	// somebody asked for them.
-	QuantisationError float64      `json:"quantisation_error"`
-	Layers            []LayerError `json:"layers,omitempty"`
-}
-
-// LayerError is the QuantisationError of a layer.
-type LayerError struct {
-	Name  string  `json:"name"`
-	Error float64 `json:"error"`
-}
+	"testbed/record"
+)
 
 // NewContribution describes a contribution. lost is what quantisation takes from
 // it; all three vectors have the same length. It is false for a contribution of
 // zeros, and for one that is no number any more: there is nothing to say of them.
-func NewContribution(contribution, outcome, lost []float32, layers []Layer) (c Contribution, ok bool) {
+func NewContribution(contribution, outcome, lost []float32, layers []Layer) (c record.Contribution, ok bool) {
 	square, error2, outcome2, product := 0.0, 0.0, 0.0, 0.0
 	for i, g := range contribution {
 		square += float64(float64(g) * float64(g))
@@ -35,7 +20,7 @@ func NewContribution(contribution, outcome, lost []float32, layers []Layer) (c C
 	if !(square > 0 && square+error2+outcome2 <= math.MaxFloat64) {
 		return c, false
 	}
-	c = Contribution{Norm: math.Sqrt(square), QuantisationError: math.Sqrt(error2 / square)}
+	c = record.Contribution{Norm: math.Sqrt(square), QuantisationError: math.Sqrt(error2 / square)}
 	if outcome2 > 0 {
 		c.Cosine = product / (math.Sqrt(square) * math.Sqrt(outcome2))
 	}
@@ -45,7 +30,7 @@ func NewContribution(contribution, outcome, lost []float32, layers []Layer) (c C
 			square += float64(float64(contribution[i]) * float64(contribution[i]))
 			error2 += float64(float64(lost[i]) * float64(lost[i]))
 		}
-		e := LayerError{Name: l.Name}
+		e := record.LayerError{Name: l.Name}
 		if square > 0 {
 			e.Error = math.Sqrt(error2 / square)
 		}

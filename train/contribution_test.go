@@ -3,6 +3,8 @@ package train
 import (
 	"math"
 	"testing"
+
+	"testbed/record"
 )
 
 func TestContribution(t *testing.T) {
@@ -11,7 +13,7 @@ func TestContribution(t *testing.T) {
 	if !ok || c.Norm != 5 || math.Abs(c.Cosine-18.0/50) > 1e-15 || math.Abs(c.QuantisationError-math.Sqrt(1.25)/5) > 1e-15 {
 		t.Errorf("%v: %+v", ok, c)
 	}
-	for k, want := range []LayerError{{"a", 0.5 / 3}, {"b", 0.25}, {"zeros", 0}} {
+	for k, want := range []record.LayerError{{Name: "a", Error: 0.5 / 3}, {Name: "b", Error: 0.25}, {Name: "zeros"}} {
 		if got := c.Layers[k]; got.Name != want.Name || math.Abs(got.Error-want.Error) > 1e-15 {
 			t.Errorf("layer %d: %+v, want %+v", k, got, want)
 		}

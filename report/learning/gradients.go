@@ -7,14 +7,13 @@ import (
 
 	"testbed/internal/stats"
 	"testbed/record"
-	"testbed/train"
 )
 
 // Gradients are what the workers of a run contributed to its outer steps.
 type Gradients struct {
-	Policy  string             `json:"policy"`
-	Workers []WorkerGradients  `json:"workers"`
-	Layers  []train.LayerError `json:"-"`
+	Policy  string              `json:"policy"`
+	Workers []WorkerGradients   `json:"workers"`
+	Layers  []record.LayerError `json:"-"`
 }
 
 // WorkerGradients are one worker's, by round.
@@ -71,7 +70,7 @@ func OfGradients(sum record.Summary) string {
 	text := fmt.Sprintf("pseudo-gradients: cosine to the mean %.2f in round %d, %.2f in round %d; quantisation takes %s",
 		median(first, cosine), first.Round, median(last, cosine), last.Round, Share(stats.Median(errors)))
 	if len(sum.LayerErrors) > 0 {
-		most := slices.MaxFunc(sum.LayerErrors, func(a, b train.LayerError) int { return cmp.Compare(a.Error, b.Error) })
+		most := slices.MaxFunc(sum.LayerErrors, func(a, b record.LayerError) int { return cmp.Compare(a.Error, b.Error) })
 		text += fmt.Sprintf(", most of %s (%s)", most.Name, Share(most.Error))
 	}
 	return text

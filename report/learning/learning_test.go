@@ -9,7 +9,6 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/report/learning"
-	"testbed/train"
 )
 
 // run is one of ten rounds that take so long each, and whose loss falls from 4 to
@@ -92,7 +91,7 @@ func TestGradients(t *testing.T) {
 			r.PseudoGradients = append(r.PseudoGradients, record.PseudoGradient{ID: 0, Norm: 3, Cosine: 0.9 - 0.05*float64(n), QuantisationError: 0.014})
 		}
 	}
-	sum.LayerErrors = []train.LayerError{{Name: "head", Error: 0.01}, {Name: "position", Error: 0.034}}
+	sum.LayerErrors = []record.LayerError{{Name: "head", Error: 0.01}, {Name: "position", Error: 0.034}}
 	if got, want := learning.OfGradients(sum), "pseudo-gradients: cosine to the mean 0.90 in round 1, 0.45 in round 10; quantisation takes 1.4 %, most of position (3.4 %)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

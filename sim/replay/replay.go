@@ -97,7 +97,7 @@ func (r *Recording) Replay(policyName string, note func(record.Event)) (record.S
 	}
 	p := &replay{
 		Recording: r, machine: machine, workers: map[policy.ID]*replayed{},
-		record: note, sum: record.NewSummarizer(r.scenario), attempts: map[int]int{},
+		record: note, sum: record.NewSummarizer(r.scenario.Setup()), attempts: map[int]int{},
 	}
 	for _, w := range r.scenario.Workers {
 		p.workers[w.ID] = &replayed{name: w.ID.Node(), fetches: map[int]int{}}

@@ -8,7 +8,6 @@ import (
 
 	"testbed/record"
 	"testbed/scenarios/resolved"
-	"testbed/train"
 )
 
 // Check holds the outer states and the losses in a record against those that it
@@ -22,7 +21,7 @@ func Check(s *resolved.Scenario, events []record.Event) error {
 	defer l.Close()
 	var problems []error
 	states, losses := map[int]record.Event{}, map[int]float64{}
-	contributions := map[string]*train.Contribution{} // by round and worker
+	contributions := map[string]*record.Contribution{} // by round and worker
 	about := func(e *record.Event) string {
 		return fmt.Sprintf("the contribution of %s to outer step %d", e.Node, e.Round)
 	}

@@ -1,4 +1,4 @@
-package scenarios
+package resolved
 
 import (
 	"cmp"
@@ -7,24 +7,21 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios/faults"
-
 	"testbed/train/work"
 )
 
-// SlowShare is how many times as long as the median worker's an inner step is
+// slowShare is how many times as long as the median worker's an inner step is
 // expected to take where the scenario has made a worker slow.
-const SlowShare = 1.5
+const slowShare = 1.5
 
-// GroundTruth says whom a scenario has made slow, and when: whose inner step, begun at
-// that moment, is expected to take more than SlowShare times as long as the
-// median worker's, of an even number the lower one; and who is paused. Expected
-// is inner_step_mean times all factors that hold then: classes, noise, heat, the
-// time of day, Slow. Workers that are not there any more, or not yet, count. The
+// groundTruth says which workers a scenario has made slow, and when: those whose inner
+// step, begun at that moment, is expected to take more than slowShare times as long as
+// the median worker's (of an even number the lower one), and those that are paused. The
+// expectation is inner_step_mean times all factors that hold then: classes, noise,
+// heat, the time of day, Slow. Workers that have left, or have yet to join, count. The
 // answers depend on the scenario alone, and not on the order of the questions.
-type GroundTruth struct {
+type groundTruth struct {
 	workers []Worker
-	places  map[policy.ID]int
-	counted int // workers at the start whose IDs are their places
 	speeds  []*work.Speed
 	changes []change // in time
 
@@ -46,16 +43,13 @@ type change struct {
 	factor float64
 }
 
-// NewGroundTruth returns the truth of a scenario.
-func NewGroundTruth(s *Scenario) *GroundTruth {
+func newGroundTruth(s *Scenario) *groundTruth {
 	n := len(s.Workers)
-	t := &GroundTruth{workers: s.Workers, places: make(map[policy.ID]int, n), slow: make([]bool, n),
+	t := &groundTruth{workers: s.Workers, slow: make([]bool, n),
 		plain: make([]float64, n), untils: make([]policy.Time, n), expected: make([]float64, n)}
+	places := make(map[policy.ID]int, n)
 	for i, w := range s.Workers {
-		t.places[w.ID] = i
-		if t.counted == i && int(w.ID) == i {
-			t.counted++
-		}
+		places[w.ID] = i
 		if s.Work != nil {
 			t.speeds = append(t.speeds, work.NewSpeed(s.Work, s.Seed, w.ID))
 		}
@@ -64,7 +58,7 @@ func NewGroundTruth(s *Scenario) *GroundTruth {
 		if in.Op != faults.Slow && in.Op != faults.Restore && in.Op != faults.Pause && in.Op != faults.Resume {
 			continue
 		}
-		c := change{at: in.At, place: t.places[*in.ID], op: in.Op, factor: 1}
+		c := change{at: in.At, place: places[*in.ID], op: in.Op, factor: 1}
 		if join := s.Workers[c.place].JoinAt; in.At <= join {
 			c.at = join + 1 // after the first step has begun
 		}
@@ -77,17 +71,8 @@ func NewGroundTruth(s *Scenario) *GroundTruth {
 	return t
 }
 
-// Place returns the position of a worker in the scenario.
-func (t *GroundTruth) Place(id policy.ID) (place int, ok bool) {
-	if i := int(id); i >= 0 && i < t.counted {
-		return i, true
-	}
-	place, ok = t.places[id]
-	return place, ok
-}
-
-// faults.Slow reports whether the worker at a place is slow at a time.
-func (t *GroundTruth) Slow(place int, at policy.Time) bool {
+// at reports whether the worker at a place in the scenario is slow at a time.
+func (t *groundTruth) at(place int, at policy.Time) bool {
 	if at < t.from || at >= t.until {
 		t.look(at)
 	}
@@ -95,7 +80,7 @@ func (t *GroundTruth) Slow(place int, at policy.Time) bool {
 }
 
 // look finds out who is slow at a time, and how long that holds.
-func (t *GroundTruth) look(at policy.Time) {
+func (t *groundTruth) look(at policy.Time) {
 	back := at < t.from
 	t.from, t.until = at, math.MaxInt64
 	for i, w := range t.workers {
@@ -104,7 +89,7 @@ func (t *GroundTruth) look(at policy.Time) {
 			if t.speeds != nil {
 				factor, until = t.speeds[i].Until(at)
 			}
-			t.plain[i], t.untils[i] = float64(w.InnerStepMean)*factor, until
+			t.plain[i], t.untils[i] = float64(w.Mean)*factor, until
 		}
 		t.until = min(t.until, t.untils[i])
 	}
@@ -124,7 +109,7 @@ func (t *GroundTruth) look(at policy.Time) {
 	}
 	t.median = lowerMedian(t.expected, t.median)
 	for i, e := range t.expected {
-		t.slow[i] = t.slow[i] || e > SlowShare*t.median
+		t.slow[i] = t.slow[i] || e > slowShare*t.median
 	}
 }
 

@@ -1,4 +1,4 @@
-package scenarios_test
+package resolved_test
 
 import (
 	"slices"
@@ -10,7 +10,6 @@ import (
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
-
 	"testbed/train/work"
 )
 
@@ -62,13 +61,11 @@ func TestWhomTheScenarioMadeSlow(t *testing.T) {
 			s.Work = &work.Spec{Diurnal: &work.Diurnal{Amplitude: 0.5, Period: 1000}, Classes: []work.Class{{Name: "east", IDs: []policy.ID{2}, Factor: 1, Phase: 0.5}}}
 		}), 750, []policy.ID{2}},
 	} {
-		known := scenarios.NewGroundTruth(c.s)
+		setup := c.s.Setup()
 		var got []policy.ID
-		for _, w := range c.s.Workers {
-			if place, ok := known.Place(w.ID); !ok {
-				t.Fatalf("%s: there is no worker %d", c.name, w.ID)
-			} else if known.Slow(place, c.at) {
-				got = append(got, w.ID)
+		for place, id := range setup.Workers {
+			if setup.Slow(place, c.at) {
+				got = append(got, id)
 			}
 		}
 		if !slices.Equal(got, c.want) {
@@ -89,10 +86,10 @@ func TestTheTruthDoesNotDependOnTheQuestions(t *testing.T) {
 				Diurnal: &work.Diurnal{Amplitude: 0.4, Period: 9000},
 			}
 		}
-		asked := scenarios.NewGroundTruth(s)
+		asked := s.Setup()
 		for range 40 {
 			place, at := rapid.IntRange(0, len(s.Workers)-1).Draw(t, "place"), policy.Time(rapid.IntRange(0, 25_000).Draw(t, "at"))
-			if got, want := asked.Slow(place, at), scenarios.NewGroundTruth(s).Slow(place, at); got != want {
+			if got, want := asked.Slow(place, at), s.Setup().Slow(place, at); got != want {
 				t.Fatalf("worker at place %d slow at %d: %v, asked for the first time %v", place, at, got, want)
 			}
 		}

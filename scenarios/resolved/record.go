@@ -1,0 +1,47 @@
+package resolved
+
+import (
+	"time"
+
+	"testbed/record"
+	"testbed/scenarios/faults"
+)
+
+// Setup is what summaries need to know of a run of the scenario.
+func (s *Scenario) Setup() record.Setup {
+	setup := record.Setup{
+		Workers: s.IDs(), InnerSteps: s.InnerSteps, InitialStep: s.InitialStep(), Overlap: s.Exchange.Overlap, Grouping: s.Grouping,
+		StalenessWeight: s.StalenessWeight, TokensPerStep: s.Train.TokensPerStep(),
+		Slow: newGroundTruth(s).at,
+	}
+	if s.Work != nil {
+		for _, c := range s.Work.Classes {
+			setup.Classes = append(setup.Classes, record.Class{Name: c.Name, IDs: c.IDs})
+		}
+	}
+	return setup
+}
+
+// LinkChanges returns the events of the link injects that begin or end after one
+// time and until another, in the order of the scenario. The times are real, since
+// scenario time zero; the events have none yet.
+func LinkChanges(s *faults.Schedule, after, until time.Duration) (events []record.Event) {
+	for k, in := range s.Links {
+		was, is := s.LinkActive(k, after), s.LinkActive(k, until)
+		if was == is {
+			continue
+		}
+		e := record.Event{Type: record.LinkFault, Op: string(in.Op), From: in.From, To: in.To}
+		if was {
+			e.Type = record.LinkRestored
+		}
+		if in.Between != nil {
+			e.From, e.To = in.Between[0], in.Between[1]
+		}
+		if in.ID != nil {
+			e.Node = (*in.ID).Node()
+		}
+		events = append(events, e)
+	}
+	return events
+}
