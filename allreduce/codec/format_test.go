@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"testing"
 
@@ -107,6 +108,15 @@ func TestFormatCheck(t *testing.T) {
 		if err := f.Check(); (err == nil) != ok {
 			t.Errorf("%+v: %v", f, err)
 		}
+	}
+}
+
+// TestOutcomeAnnounced: what peers are told of an outcome, byte for byte.
+func TestOutcomeAnnounced(t *testing.T) {
+	o := &Outcome{Length: 100, Ranks: 2, Piece: 1024, Block: 512, Bits: 4}
+	const want = `{"length":100,"ranks":2,"piece":1024,"block":512,"bits":4}`
+	if got, err := json.Marshal(o); err != nil || string(got) != want {
+		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 }
 
