@@ -123,7 +123,7 @@ func TestFramesStay(t *testing.T) {
 		{allreduce.Ring, 16, entropy.Off}, {allreduce.Ring, 32, entropy.Off},
 		{allreduce.Direct, 8, entropy.On}, {allreduce.Hierarchical, 4, entropy.Off},
 	} {
-		cfg := Config{Bits: c.bits, Block: 32, PieceValues: 96, Entropy: c.entropy}
+		cfg := Config{Format: allreduce.Format{Bits: c.bits, Block: 32}, PieceValues: 96, Entropy: c.entropy}
 		short := 0
 		for _, frame := range sentFrames(t, c.algorithm, cfg) {
 			fmt.Fprintf(&got, "%v %d %s %x\n", c.algorithm, c.bits, c.entropy, frame)
@@ -165,7 +165,7 @@ func encodedAgain(t *testing.T, h allreduce.Header, payload []byte) []byte {
 	if h.Phase == allreduce.End {
 		return allreduce.AppendHeader(nil, h)
 	}
-	c := codec.Codec{Format: codec.Format{Bits: int(h.Bits), Block: int(h.Block)}, Short: h.Coding != allreduce.Plain}
+	c := codec.Codec{Format: h.Format, Short: h.Coding != allreduce.Plain}
 	codes := payload
 	if c.Short {
 		codes = make([]byte, c.EncodedLen(int(h.Count)))
