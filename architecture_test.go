@@ -45,8 +45,6 @@ var rooms = []room{
 	{"train/program/launch", "starts the user's own trainer for a scenario"},
 	{"node", "what runs inside a node does not know which world it is in"},
 	{"record", "events and summaries, whichever world they come from"},
-	{"scenarios/planned", "shows the network of a scenario"},
-	{"allreduce/ringorder", "orders rings by what is known of the paths"},
 	{"scenarios", "a scenario does not know who plays it"},
 	{"train", "what workers learn"},
 	{"policy/torchft", "the policy whose core is torchft's"},

@@ -101,7 +101,7 @@ func NewNetwork(s *scenarios.Scenario, costs Costs) (*Network, error) {
 		shortPaths: plan.ShortPaths(s.WorkerNodes(), allreduce.ShortRTT),
 		Plan:       plan, costs: costs,
 		parameters: s.Train.Shard(s.Real.Parameters), format: a.Format, connections: a.Connections,
-		ways:    ringorder.Planned(s, plan),
+		ways:    s.Ways(plan),
 		Entropy: a.Entropy, Coded: a.Entropy == entropy.On,
 		burstDelays: map[Burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
 	}

@@ -65,7 +65,7 @@ func Check(s *network.Supervisor, links *network.Network, of *scenarios.Scenario
 // ways are the planned ones, not dilated, with the rates or half of the round trips that were
 // measured where these are wanted and there are any.
 func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringorder.Ways {
-	w := ringorder.Planned(of, plan)
+	w := of.Ways(plan)
 	index := map[int]int{} // of a worker, by its node's index in the plan
 	for k, id := range w.Workers {
 		index[plan.Index(scenarios.NodeName(id))] = k

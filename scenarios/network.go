@@ -1,5 +1,4 @@
-// Package planned writes for a person what a run of a scenario would install.
-package planned
+package scenarios
 
 import (
 	"encoding/json"
@@ -14,21 +13,21 @@ import (
 	"testbed/allreduce/reduction"
 	"testbed/allreduce/ringorder"
 	"testbed/policy"
-	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/train/work"
 )
 
-// Network is what Write writes, as JSON has it.
+// Network is what WriteNetwork writes, as JSON has it: what a run of a scenario
+// would install.
 type Network struct {
 	*shaping.Plan
 	// Ring is the order of the ring of all workers, nil where it is that of the
 	// ids.
-	Ring    *ringorder.Ring        `json:"ring,omitempty"`
-	Injects []scenarios.LinkInject `json:"injects,omitempty"`
-	Work    *work.Spec             `json:"work,omitempty"`
+	Ring    *ringorder.Ring `json:"ring,omitempty"`
+	Injects []LinkInject    `json:"injects,omitempty"`
+	Work    *work.Spec      `json:"work,omitempty"`
 	// Load is nil if it was not measured.
-	Load *Load `json:"load,omitempty"`
+	Load *MachineLoad `json:"load,omitempty"`
 	// Hosts are the names of the nodes on each host, nil where there is one.
 	Hosts [][]string `json:"hosts,omitempty"`
 	// HostTraffic is what reductions send between hosts at the most, in bit/s from
@@ -36,9 +35,10 @@ type Network struct {
 	HostTraffic [][]float64 `json:"host_traffic_bits_per_s,omitempty"`
 }
 
-// New is the network of a scenario with this plan.
-func New(s *scenarios.Scenario, plan *shaping.Plan) (*Network, error) {
-	ring, err := ringorder.OfAll(s, plan)
+// NewNetwork is the network of a scenario with this plan. It fails where the ring
+// cannot be ordered.
+func NewNetwork(s *Scenario, plan *shaping.Plan) (*Network, error) {
+	ring, err := s.Ways(plan).OfAll()
 	if err != nil {
 		return nil, err
 	}
@@ -48,9 +48,10 @@ func New(s *scenarios.Scenario, plan *shaping.Plan) (*Network, error) {
 // maxMatrix is the number of nodes up to which the matrix of paths is shown.
 const maxMatrix = 12
 
-// Write writes the network of a scenario, what its workers do and what happens
-// to its links. Paths are shown as a matrix where that fits on a screen.
-func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
+// WriteNetwork writes for a person the network of a scenario, what its workers do
+// and what happens to its links. Paths are shown as a matrix where that fits on a
+// screen.
+func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v", s.Name, len(plan.Nodes), s.RealDuration(1000))
 	if x := s.Slowdown(); x > 1 {
 		fmt.Fprintf(out, ", and by the machine's clock, dilated %g times, %v", x, s.ClockDuration(1000))
@@ -99,7 +100,7 @@ func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 }
 
 // writeRegions shows who reduces with whom, where that is not always everybody.
-func writeRegions(out io.Writer, s *scenarios.Scenario) {
+func writeRegions(out io.Writer, s *Scenario) {
 	rule := s.Regions()
 	if rule == nil {
 		return
@@ -118,7 +119,7 @@ func writeRegions(out io.Writer, s *scenarios.Scenario) {
 	for _, r := range rule.Deal(ids) {
 		fmt.Fprintf(out, "  %s:", r.Region)
 		for _, id := range r.Workers {
-			fmt.Fprintf(out, " %s", scenarios.NodeName(id))
+			fmt.Fprintf(out, " %s", NodeName(id))
 		}
 		fmt.Fprintln(out)
 	}
@@ -126,8 +127,8 @@ func writeRegions(out io.Writer, s *scenarios.Scenario) {
 }
 
 // writeRest shows the order of the ring, and what happens to links.
-func writeRest(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
-	ring, err := ringorder.OfAll(s, plan)
+func writeRest(out io.Writer, s *Scenario, plan *shaping.Plan) error {
+	ring, err := s.Ways(plan).OfAll()
 	if err != nil {
 		return err
 	}
@@ -140,9 +141,9 @@ func writeRest(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 	fmt.Fprintf(out, "\nring of all workers, by %s: ", by)
 	for _, id := range r.Order {
-		fmt.Fprintf(out, "%s → ", scenarios.NodeName(id))
+		fmt.Fprintf(out, "%s → ", NodeName(id))
 	}
-	fmt.Fprintln(out, scenarios.NodeName(r.Order[0]))
+	fmt.Fprintln(out, NodeName(r.Order[0]))
 	if by == reduction.OrderMeasured || by == reduction.OrderMeasuredRates {
 		fmt.Fprintln(out, "  by the plan; a run measures first, and may find another")
 	}
@@ -154,7 +155,7 @@ func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 }
 
 // printLinkInjects shows what happens to links, in real time.
-func printLinkInjects(out io.Writer, s *scenarios.Scenario) error {
+func printLinkInjects(out io.Writer, s *Scenario) error {
 	if len(s.Real.Injects) == 0 {
 		return nil
 	}
@@ -167,12 +168,12 @@ func printLinkInjects(out io.Writer, s *scenarios.Scenario) error {
 		}
 		what := ""
 		switch in.Op {
-		case scenarios.LinkTrace:
+		case LinkTrace:
 			what = fmt.Sprintf("%s: %v over and over, %.2f Mbit/s on average, from %.2f to %.2f", in.File, in.Pace.Period,
 				float64(in.Pace.Mean())/1e6, float64(slices.Min(in.Pace.Rates))/1e6, float64(in.Pace.Peak())/1e6)
-		case scenarios.Flap:
+		case Flap:
 			what = fmt.Sprintf("down for %v of every %v", s.RealDuration(*in.Down), s.RealDuration(*in.Period))
-		case scenarios.Link:
+		case Link:
 			what = properties(in)
 		}
 		fmt.Fprintf(w, "%s\tfrom %v\t%s\t%s\n", in, s.RealDuration(in.At), until, what)
@@ -181,7 +182,7 @@ func printLinkInjects(out io.Writer, s *scenarios.Scenario) error {
 }
 
 // properties writes what a Link gives as it may stand in a scenario.
-func properties(in scenarios.LinkInject) string {
+func properties(in LinkInject) string {
 	text, err := json.Marshal(struct {
 		shaping.Access
 		shaping.Path
