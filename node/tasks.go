@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"testbed/allreduce"
-	"testbed/allreduce/codec"
 	"testbed/allreduce/quicring"
 	"testbed/node/state"
 	"testbed/policy"
@@ -92,9 +91,8 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 // review tells what the contribution to an outer step was like and, where it
 // falls to this worker, how well the state does, which takes a while.
 func (w *workerDriver) review(outerSteps int) {
-	exchange := w.cfg.Reduction
 	contribution, outcome, _ := w.buffers.Of(outerSteps)
-	tell := w.learner.Review(outerSteps, contribution, outcome, codec.Format{Bits: exchange.Bits, Block: exchange.Block}, w.validates)
+	tell := w.learner.Review(outerSteps, contribution, outcome, w.cfg.Reduction.Format, w.validates)
 	w.background.Go(func() {
 		events, err := tell()
 		if err != nil {

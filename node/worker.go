@@ -96,7 +96,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
-		Bits: reduce.Bits, Block: reduce.Block, Entropy: reduce.Entropy, ShortPaths: cfg.ShortPaths,
+		Format: reduce.Format, Entropy: reduce.Entropy, ShortPaths: cfg.ShortPaths,
 		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"), Dilation: cfg.Slowdown(),
 	}
 	ring, err := quicring.Listen(ringConfig)

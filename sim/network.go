@@ -74,7 +74,7 @@ type Network struct {
 	parameters  int            // of the state
 	lengths     []int          // of what rounds exchange of them, in turn
 	Length      int            // of what this round exchanges
-	block, bits int
+	format      allreduce.Format
 	shortPaths  bool  // as in quicring.Config
 	connections int   // to every peer; 0: as many as the tuner says
 	groupOf     []int // by node; hierarchical only
@@ -100,8 +100,8 @@ func NewNetwork(s *scenarios.Scenario, costs Costs) (*Network, error) {
 	n := &Network{
 		shortPaths: plan.ShortPaths(s.WorkerNodes(), allreduce.ShortRTT),
 		Plan:       plan, costs: costs,
-		parameters: s.Train.Shard(s.Real.Parameters), block: a.Block, bits: a.Bits, connections: a.Connections,
-		ways:    ringorder.Planned(s.IDs(), s.Real.AllReduce, plan),
+		parameters: s.Train.Shard(s.Real.Parameters), format: a.Format, connections: a.Connections,
+		ways:    s.Ways(plan),
 		Entropy: a.Entropy, Coded: a.Entropy == entropy.On,
 		burstDelays: map[Burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
 	}
@@ -110,7 +110,7 @@ func NewNetwork(s *scenarios.Scenario, costs Costs) (*Network, error) {
 	}
 	n.Begin(1)
 	n.algorithm, _ = allreduce.ParseAlgorithm(a.Algorithm) // the scenario is valid
-	if !allreduce.HasCodes(n.bits) {
+	if !n.format.HasCodes() {
 		n.Entropy = entropy.Off // there is nothing to shorten
 	}
 	if n.algorithm == allreduce.Hierarchical {
@@ -182,7 +182,7 @@ func (n *Network) path(from, to, connections int) byteRate {
 // their headers, when so many ranks reduce.
 func (n *Network) chunk(ranks int) (chunk, piece byteCount) {
 	_, values := allreduce.Chunk(n.Length, ranks, 0)
-	longest := allreduce.DefaultPieceValues(n.Length, ranks, n.block, n.shortPaths)
+	longest := allreduce.DefaultPieceValues(n.Length, ranks, n.format.Block, n.shortPaths)
 	for p := range allreduce.Pieces(values, longest) {
 		lo, hi := allreduce.Piece(values, longest, p)
 		chunk += n.piece(hi - lo)
@@ -204,7 +204,7 @@ func (n *Network) piece(values int) byteCount {
 
 // encoded is the bytes of so many values as the all-reduce sends them.
 func (n *Network) encoded(values int) byteCount {
-	return byteCount(allreduce.Header{Count: uint32(values), Block: uint32(n.block), Bits: uint8(n.bits)}.PlainLen())
+	return byteCount(n.format.EncodedLen(values))
 }
 
 // outcomes is the bytes of the outcomes of so many outer steps after one.

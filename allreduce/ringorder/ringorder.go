@@ -1,6 +1,6 @@
-// Package ringorder puts the workers of a ring into the order that a scenario
-// asks for, by what is known of the ways between them. It is the same for a run,
-// the simulator of the planned links, and whoever only looks at a plan.
+// Package ringorder puts the workers of a ring into the order that is asked for,
+// by what is known of the ways between them. It is the same for a run, the
+// simulator of the planned links, and whoever only looks at a plan.
 package ringorder
 
 import (
@@ -24,31 +24,29 @@ type Ways struct {
 	Rates [][]shaping.Rate `json:"rates,omitempty"`
 }
 
-// Planned are the ways between workers as the reduction and the plan know them before
-// anything is measured. They are zero where rings stay in the order of the ids.
-func Planned(workers []policy.ID, spec reduction.Spec, plan *shaping.Plan) (w Ways) {
-	names := make([]string, len(workers))
+// Planned are the ways as a plan knows them before anything is measured, for the
+// order that a reduction of these workers has. They are zero where rings stay in the
+// order of the ids.
+func Planned(of reduction.Spec, workers []policy.ID, plan *shaping.Plan) (w Ways) {
+	nodes := make([]string, len(workers))
 	for i, id := range workers {
-		names[i] = id.Node()
+		nodes[i] = id.Node()
 	}
-	switch spec.Order {
+	switch of.Order {
 	case reduction.OrderPlanned, reduction.OrderMeasured:
 	case reduction.OrderPlannedRates, reduction.OrderMeasuredRates:
-		w.Rates = plan.Rates(names)
+		w.Rates = plan.Rates(nodes)
 	case reduction.OrderGivenRates:
-		w.Rates = spec.Rates
+		w.Rates = of.Rates
 	default:
 		return w
 	}
-	w.Delays = plan.Delays(names)
-	w.Workers = workers
+	w.Workers, w.Delays = workers, plan.Delays(nodes)
 	return w
 }
 
-// OfAll is the ring of all workers as far as the plan says it, nil where rings stay in
-// the order of the ids.
-func OfAll(workers []policy.ID, spec reduction.Spec, plan *shaping.Plan) (*Ring, error) {
-	w := Planned(workers, spec, plan)
+// OfAll is the ring of all workers, nil where rings stay in the order of the ids.
+func (w Ways) OfAll() (*Ring, error) {
 	if !w.Known() {
 		return nil, nil
 	}
@@ -56,7 +54,7 @@ func OfAll(workers []policy.ID, spec reduction.Spec, plan *shaping.Plan) (*Ring,
 }
 
 // Known says whether there is anything to order rings by.
-func (w *Ways) Known() bool { return len(w.Workers) > 0 }
+func (w Ways) Known() bool { return len(w.Workers) > 0 }
 
 // Ring is an order of workers, and what it gains over that of their ids.
 type Ring struct {
@@ -73,7 +71,7 @@ type Ring struct {
 
 // Order orders participants, which are in the order of their ids. It fails when
 // nothing is known of the ways between some of them.
-func (w *Ways) Order(participants []policy.ID) (*Ring, error) {
+func (w Ways) Order(participants []policy.ID) (*Ring, error) {
 	n := len(participants)
 	index, naive := make([]int, n), make([]int, n)
 	for k, id := range participants {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"testbed/allreduce"
 	"testbed/allreduce/bench"
-	"testbed/allreduce/int8"
 )
 
 func benchCommand() *cobra.Command {
@@ -64,7 +64,7 @@ layers of very different scale (the mean over the layers); and of --data, if it
 is a file.`,
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Block, "block", int8.DefaultBlock, "values per scale")
+	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "values per scale")
 	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "of the float32 values; each core has its own")
 	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, neon, avx2, avx512, these with -t0 or -stream, or auto, which is what all else takes (default all that this processor has)")
 	f.IntSliceVar(&o.Cores, "cores", []int{1, min(2, runtime.NumCPU())}, "how many cores at once")

@@ -17,7 +17,6 @@ import (
 
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/planned"
 	"testbed/train/program/launch"
 )
 
@@ -52,7 +51,7 @@ func quiet(err error) int {
 func ready(links ...string) error { return emulation.Ready(links...) }
 
 // measureLoad measures what this machine carries of a scenario's reductions.
-func measureLoad(ctx context.Context, s *scenarios.Scenario) (*planned.Load, error) {
+func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.MachineLoad, error) {
 	if err := ready(); err != nil {
 		return nil, err
 	}

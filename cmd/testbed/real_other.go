@@ -11,7 +11,6 @@ import (
 	"testbed/experiment"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/planned"
 )
 
 // The tag nohost makes on Linux what other systems get, for tests.
@@ -38,7 +37,7 @@ func resumeReal(context.Context, string, string, func(string, *record.Event)) (*
 	return nil, record.Summary{}, needsLinux{}
 }
 
-func measureLoad(context.Context, *scenarios.Scenario) (*planned.Load, error) {
+func measureLoad(context.Context, *scenarios.Scenario) (*scenarios.MachineLoad, error) {
 	return nil, needsLinux{}
 }
 

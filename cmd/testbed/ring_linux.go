@@ -15,7 +15,6 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/bench"
 	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 
 	emulationbench "testbed/emulation/bench"
 	"testbed/emulation/network"
@@ -93,7 +92,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.StringVar(&r.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
 	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
 	f.StringVar(&r.data, "data", string(bench.Gaussian), fmt.Sprintf("distribution of the values, of %v", bench.DataNames))
-	f.IntVar(&r.Block, "block", int8.DefaultBlock, "values per scale")
+	f.IntVar(&r.Block, "block", allreduce.DefaultBlock, "values per scale")
 	f.IntVar(&r.Bits, "bits", 8, "of a value: codes of 8 or 4, bfloat16 with 16, float32 with 32")
 	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
 	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")

@@ -61,7 +61,7 @@ func Check(s *network.Supervisor, links *network.Network, workers []policy.ID, s
 // ways are the planned ones, not dilated, with the rates or half of the round trips that were
 // measured where these are wanted and there are any.
 func ways(plan *shaping.Plan, workers []policy.ID, spec reduction.Spec, dilation float64, found []probe.Found) ringorder.Ways {
-	w := ringorder.Planned(workers, spec, plan)
+	w := ringorder.Planned(spec, workers, plan)
 	index := map[int]int{} // of a worker, by its node's index in the plan
 	for k, id := range w.Workers {
 		index[plan.Index(id.Node())] = k

@@ -90,7 +90,7 @@ func New(s *resolved.Scenario) (*Lesson, error) {
 		pupils: map[string]*pupil{}, rule: s.Grouping,
 	}
 	l.mean.Algorithm, _ = allreduce.ParseAlgorithm(s.Reduction.Algorithm) // the scenario is valid
-	l.mean.Bits, l.mean.Block = s.Reduction.Bits, s.Reduction.Block
+	l.mean.Format = s.Reduction.Format
 	for _, w := range s.Workers {
 		p := &pupil{id: w.ID}
 		if err := l.enrol(p); err != nil {
@@ -502,16 +502,11 @@ func (l *Lesson) contributed(e *record.Event, ring []policy.ID, vectors [][]floa
 		if l.rule.Global(e.Round) && id == slices.Min(ring) {
 			layers = l.exchange.Fragments.Of(e.Round).Layers(l.task.Layers())
 		}
-		if c, ok := train.NewContribution(vectors[k], mean, l.format().Lost(vectors[k]), layers); ok {
+		if c, ok := train.NewContribution(vectors[k], mean, codec.Lost(l.mean.Format, vectors[k]), layers); ok {
 			all = append(all, record.Event{T: e.T, Type: record.Contributed, Node: id.Node(), Round: l.steps, Contribution: &c})
 		}
 	}
 	return all
-}
-
-// format is that of values on the wire.
-func (l *Lesson) format() codec.Format {
-	return codec.Format{Bits: l.mean.Bits, Block: l.mean.Block}
 }
 
 // goOn has a participant go on from its own parameters after an outer step: at once
