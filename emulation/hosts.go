@@ -14,23 +14,22 @@ import (
 	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
-
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/shaping/fidelity"
 )
 
 // checkHosts says what of the options does not go over several hosts.
 func checkHosts(o *Options) error {
-	usage := func(problem string) error { return &network.UsageError{Problem: problem} }
 	switch s := o.Scenario; {
 	case o.Hosts == nil:
-		return usage("--place says on which of several hosts nodes are; give --hosts, too")
+		return errs.Usagef("--place says on which of several hosts nodes are; give --hosts, too")
 	case o.Links != network.LinksUser && o.Links != network.LinksAuto:
-		return usage(fmt.Sprintf("%s links cannot go over several hosts; take --links user", o.Links))
+		return errs.Usagef("%s links cannot go over several hosts; take --links user", o.Links)
 	case o.Qlog:
-		return usage("--qlog records on one host only; leave it out, or leave --hosts out")
+		return errs.Usagef("--qlog records on one host only; leave it out, or leave --hosts out")
 	case s.Train.Foreign():
-		return usage("a trainer of your own runs on one host only; leave --hosts out")
+		return errs.Usagef("a trainer of your own runs on one host only; leave --hosts out")
 	}
 	plan, err := o.Scenario.Plan()
 	if err != nil {

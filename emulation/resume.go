@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/emulation/network"
+	"testbed/internal/errs"
 	"testbed/node"
 	"testbed/node/state"
 	"testbed/policy"
@@ -69,7 +70,7 @@ func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary
 		r.options.Links = r.spec.Links
 		err = checkHosts(&r.options)
 		if l := r.spec.Links; l != network.LinksUser {
-			err = &network.UsageError{Problem: fmt.Sprintf("it has %s links, which cannot go over several hosts; leave --hosts out", l)}
+			err = errs.Usagef("it has %s links, which cannot go over several hosts; leave --hosts out", l)
 		}
 		if err != nil {
 			lock.Close()

@@ -12,6 +12,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/bench"
+	"testbed/internal/errs"
 )
 
 func benchCommand() *cobra.Command {
@@ -23,7 +24,7 @@ func benchCommand() *cobra.Command {
 docs/bench.md says how, and what every figure means. Leave the machine alone meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return Usage(fmt.Errorf("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath()))
+				return errs.Usagef("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath())
 			}
 			return cmd.Help()
 		},
@@ -35,7 +36,7 @@ docs/bench.md says how, and what every figure means. Leave the machine alone mea
 // byFlag names the flag where an error names the field that it sets.
 func byFlag(err error) error {
 	if e, ok := errors.AsType[*bench.FieldError](err); ok {
-		return Usage(fmt.Errorf("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem))
+		return errs.Usagef("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem)
 	}
 	return err
 }
@@ -75,14 +76,14 @@ is a file.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if o.Sizes, err = bench.ParseSizes(sizes); err != nil {
-			return Usage(fmt.Errorf("--sizes: %w", err))
+			return errs.Usagef("--sizes: %w", err)
 		}
 		if err := format.check(); err != nil {
 			return err
 		}
 		if o.Data = bench.Data(data); filepath.Ext(data) != "" {
 			if o.Values, err = bench.ReadVector(data); err != nil {
-				return Usage(fmt.Errorf("--data: %w", err))
+				return errs.Usagef("--data: %w", err)
 			}
 		}
 		if err := o.Check(); err != nil {
@@ -120,9 +121,9 @@ func (o *outputFormat) declare(f *pflag.FlagSet) {
 func (o *outputFormat) check() error {
 	switch {
 	case o.name != formatText && o.name != formatGo:
-		return Usage(fmt.Errorf("--format %s: choose text or go", o.name))
+		return errs.Usagef("--format %s: choose text or go", o.name)
 	case o.json && o.name == formatGo:
-		return Usage(errors.New("--json and --format go: choose one"))
+		return errs.Usagef("--json and --format go: choose one")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/emulation/cluster"
+	"testbed/internal/errs"
 	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/train/program/launch"
@@ -55,7 +56,7 @@ where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader firs
 		}
 		of, err := placed(s, plan, hosts, place)
 		if err != nil {
-			return Usage(err)
+			return errs.Usage(err)
 		}
 		var load *scenarios.MachineLoad
 		if measured {

@@ -14,7 +14,6 @@ import (
 	"testbed/emulation/bench"
 	"testbed/emulation/network"
 	"testbed/experiment"
-
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train/program/launch"
@@ -91,12 +90,6 @@ func resumeReal(ctx context.Context, dir, over string, step func(stage string, e
 	}
 	s, sum, err := emulation.Resume(ctx, emulation.Options{Dir: dir, Hosts: asked, Command: os.Args, Progress: func(p emulation.Progress) { step(p.Stage, p.Event) }})
 	return s, sum, orLost(err, sum.Policy, s)
-}
-
-// wrongUse says whether the host was asked for what makes no sense.
-func wrongUse(err error) bool {
-	_, is := errors.AsType[*network.UsageError](err)
-	return is
 }
 
 // hostCommands need Linux whatever their flags are.

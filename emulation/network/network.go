@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"testbed/internal/errs"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
 	"testbed/shaping/userlink"
@@ -114,7 +115,7 @@ func (n *Network) build(links string) error {
 	n.Backend = backend
 	begin := time.Now()
 	if n.s.spread != nil && backend != kernel.BackendUser {
-		return &UsageError{fmt.Sprintf("%s links cannot go over several hosts; take --links user", backend)}
+		return errs.Usagef("%s links cannot go over several hosts; take --links user", backend)
 	}
 	if n.Kernel, err = kernel.BuildPart(n.Plan, backend, n.s.spread.has); err != nil {
 		return fmt.Errorf("building the network: %w", err)
