@@ -22,9 +22,10 @@ import (
 //
 // Cancelling ctx aborts at once; the error then wraps its cause, and the
 // endpoint is ready for the next epoch. The neighbours' reductions fail too,
-// and so on around the ring. A *PeerError names the peer at which it
-// showed, which need not be the peer that caused it. A reduction may succeed on some ranks
-// and fail on others, when its last frames are lost.
+// and so on around the ring. A *PeerError names the peer at which it showed, which
+// need not be the peer that caused it. A reduction may succeed on some ranks and
+// fail on others, when its last frames are lost. After Close the error wraps
+// net.ErrClosed.
 func (e *Endpoint) Reduce(ctx context.Context, op Op, data, out []float32) (Result, error) {
 	return e.Start(ctx, op, data, out).Wait()
 }
@@ -37,7 +38,7 @@ type Reduction struct {
 }
 
 // Start begins what Reduce does, and returns. Up to eight reductions run at a
-// time; all workers start them in the same order.
+// time, and a further one fails; all workers start them in the same order.
 func (e *Endpoint) Start(ctx context.Context, op Op, data, out []float32) *Reduction {
 	d := &Reduction{done: make(chan struct{})}
 	start := time.Now()
