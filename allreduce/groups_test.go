@@ -135,9 +135,9 @@ func TestHierarchicalMean(t *testing.T) {
 				vectors[k][i] = float32(r.NormFloat64())
 			}
 		}
-		exact, got := Mean(vectors), HierarchicalMean(vectors, numbers, 8, 1024)
+		exact, got := Mean(vectors), HierarchicalMean(vectors, numbers, DefaultFormat)
 		if n := NewGroups(numbers).Len(); n == 1 || n == len(numbers) {
-			if direct := DirectMean(vectors, 8, 1024); !slices.Equal(got, direct) {
+			if direct := DirectMean(vectors, DefaultFormat); !slices.Equal(got, direct) {
 				t.Errorf("groups %v are not the direct algorithm", numbers)
 			}
 		}

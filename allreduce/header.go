@@ -17,26 +17,10 @@ const (
 	MaxLength = 1 << 36
 	// MaxPieceValues is the largest piece, in values.
 	MaxPieceValues = 1 << 20
-	// MinBlock and MaxBlock bound the quantisation block, in values; it is a
-	// multiple of MinBlock.
-	MinBlock = 16
-	MaxBlock = 4096
 )
 
 // HeaderLen is the length of an encoded Header in bytes.
 const HeaderLen = 52
-
-// scaleLen is the length of a block's scale in bytes.
-const scaleLen = 4
-
-// Bits are the sizes of a value on the wire: codes of 8 and of 4 bits, bfloat16
-// with 16, and float32 with 32.
-var Bits = []int{8, 4, 16, 32}
-
-// HasCodes reports whether values of so many bits are codes, which have a scale
-// for each block and can be shortened by entropy coding, and not floating-point
-// numbers, which have neither.
-func HasCodes(bits int) bool { return bits <= 8 }
 
 const (
 	headerMagic   = 0x54424152 // "TBAR"
@@ -94,22 +78,8 @@ type Header struct {
 	Chunk     uint32
 	Piece     uint32
 	Count     uint32
-	Block     uint32
-	Bits      uint8
+	Format    Format
 	Payload   uint32
-}
-
-// PlainLen returns the number of bytes of a plain payload: every value's bits
-// and, for codes, four bytes of scale for every block.
-func (h Header) PlainLen() int {
-	return h.scalesLen() + (int(h.Count)*int(h.Bits)+7)/8
-}
-
-func (h Header) scalesLen() int {
-	if !HasCodes(int(h.Bits)) {
-		return 0
-	}
-	return scaleLen * int((uint64(h.Count)+uint64(h.Block)-1)/uint64(h.Block))
 }
 
 // FramesLen returns the bytes of the frames that so many values make, in plain
@@ -135,8 +105,8 @@ func AppendHeader(dst []byte, h Header) []byte {
 	dst = be.AppendUint32(dst, h.Chunk)
 	dst = be.AppendUint32(dst, h.Piece)
 	dst = be.AppendUint32(dst, h.Count)
-	dst = be.AppendUint16(dst, uint16(h.Block))
-	dst = append(dst, h.Bits, 0)
+	dst = be.AppendUint16(dst, uint16(h.Format.Block))
+	dst = append(dst, byte(h.Format.Bits), 0)
 	return be.AppendUint32(dst, h.Payload)
 }
 
@@ -166,8 +136,7 @@ func ParseHeader(b []byte) (Header, error) {
 		Chunk:     be.Uint32(b[32:]),
 		Piece:     be.Uint32(b[36:]),
 		Count:     be.Uint32(b[40:]),
-		Block:     uint32(be.Uint16(b[44:])),
-		Bits:      b[46],
+		Format:    Format{Bits: int(b[46]), Block: int(be.Uint16(b[44:]))},
 		Payload:   be.Uint32(b[48:]),
 		Length:    int64(be.Uint64(b[16:])),
 	}
@@ -196,13 +165,11 @@ func (h Header) validate() error {
 		return fmt.Errorf("%w: step %d of %d ranks", ErrHeader, h.Step, h.Ranks)
 	case h.Chunk >= uint32(h.Ranks):
 		return fmt.Errorf("%w: chunk %d of %d ranks", ErrHeader, h.Chunk, h.Ranks)
-	case h.Block < MinBlock || h.Block > MaxBlock || h.Block%MinBlock != 0:
-		return fmt.Errorf("%w: block of %d values is no multiple of %d within %d to %d",
-			ErrHeader, h.Block, MinBlock, MinBlock, MaxBlock)
-	case !slices.Contains(Bits, int(h.Bits)):
-		return fmt.Errorf("%w: values of %d bits", ErrHeader, h.Bits)
 	case h.Count > MaxPieceValues:
 		return fmt.Errorf("%w: piece of %d values, at most %d", ErrHeader, h.Count, MaxPieceValues)
+	}
+	if err := h.Format.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrHeader, err)
 	}
 	if h.Phase == End {
 		if h.Coding != Plain || h.Step != 0 || h.Chunk != 0 || h.Piece != 0 || h.Payload != 0 {
@@ -216,13 +183,14 @@ func (h Header) validate() error {
 		return fmt.Errorf("%w: piece %d of %d values does not fit a chunk of %d",
 			ErrHeader, h.Piece, h.Count, hi-lo)
 	}
-	plain, payload := uint32(h.PlainLen()), h.Payload
+	count, payload := int(h.Count), h.Payload
+	plain, scales := uint32(h.Format.EncodedLen(count)), uint32(h.Format.ScalesLen(count))
 	switch {
 	case h.Coding == Plain && payload != plain:
-		return fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d", ErrHeader, payload, h.Count, h.Block, plain)
-	case h.Coding == Huffman && !HasCodes(int(h.Bits)):
-		return fmt.Errorf("%w: values of %d bits, shortened; they have no codes", ErrHeader, h.Bits)
-	case h.Coding == Huffman && (payload <= uint32(h.scalesLen()) || payload >= plain):
+		return fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d", ErrHeader, payload, h.Count, h.Format.Block, plain)
+	case h.Coding == Huffman && !h.Format.HasCodes():
+		return fmt.Errorf("%w: values of %d bits, shortened; they have no codes", ErrHeader, h.Format.Bits)
+	case h.Coding == Huffman && (payload <= scales || payload >= plain):
 		return fmt.Errorf("%w: shortened payload of %d bytes, plain ones have %d", ErrHeader, payload, plain)
 	}
 	return nil

@@ -27,18 +27,18 @@ func drawHeader(t *rapid.T) Header {
 		Chunk:     uint32(chunk),
 		Piece:     uint32(rapid.IntRange(0, max(0, min(hi-lo-1, math.MaxUint32))).Draw(t, "piece")),
 		Count:     uint32(rapid.IntRange(0, min(hi-lo, MaxPieceValues)).Draw(t, "count")),
-		Block:     uint32(MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")),
-		Bits:      uint8(rapid.SampledFrom(Bits).Draw(t, "bits")),
+		Format:    Format{Block: MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16"), Bits: rapid.SampledFrom(Bits).Draw(t, "bits")},
 	}
 	h.Step = uint16(rapid.IntRange(0, int(h.Algorithm.lastStep(h.Ranks))).Draw(t, "step"))
 	if rapid.Bool().Draw(t, "end") {
 		h.Phase, h.Step, h.Chunk, h.Piece = End, 0, 0, 0
 		return h
 	}
-	h.Payload = uint32(h.PlainLen())
-	if least := h.scalesLen() + 1; h.Count > 0 && HasCodes(int(h.Bits)) && rapid.Bool().Draw(t, "short") && least < h.PlainLen() {
+	plain := h.Format.EncodedLen(int(h.Count))
+	h.Payload = uint32(plain)
+	if least := h.Format.ScalesLen(int(h.Count)) + 1; h.Count > 0 && h.Format.HasCodes() && rapid.Bool().Draw(t, "short") && least < plain {
 		h.Coding = Huffman
-		h.Payload = uint32(rapid.IntRange(least, h.PlainLen()-1).Draw(t, "payload"))
+		h.Payload = uint32(rapid.IntRange(least, plain-1).Draw(t, "payload"))
 	}
 	return h
 }
@@ -61,7 +61,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 }
 
 func TestHeaderRefusals(t *testing.T) {
-	good := Header{Phase: ReduceScatter, Epoch: 7, Length: 1000, Round: 3, Ranks: 4, Step: 2, Chunk: 1, Count: 250, Block: 1024, Bits: 8, Payload: 254}
+	good := Header{Phase: ReduceScatter, Epoch: 7, Length: 1000, Round: 3, Ranks: 4, Step: 2, Chunk: 1, Count: 250, Format: DefaultFormat, Payload: 254}
 	encoded := AppendHeader(nil, good)
 	if _, err := ParseHeader(encoded); err != nil {
 		t.Fatal(err)
@@ -118,9 +118,9 @@ func TestHeaderRefusals(t *testing.T) {
 }
 
 func FuzzParseHeader(f *testing.F) {
-	f.Add(AppendHeader(nil, Header{Phase: AllGather, Ranks: 2, Block: 1024, Bits: 8}))
-	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Epoch: 9, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Block: 16, Bits: 4, Payload: 1024 + 4*128}))
-	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Block: 16, Bits: 32, Payload: 8192}))
+	f.Add(AppendHeader(nil, Header{Phase: AllGather, Ranks: 2, Format: DefaultFormat}))
+	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Epoch: 9, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Format: Format{4, 16}, Payload: 1024 + 4*128}))
+	f.Add(AppendHeader(nil, Header{Phase: ReduceScatter, Length: 4097, Ranks: 2, Chunk: 1, Count: 2048, Format: Format{32, 16}, Payload: 8192}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := ParseHeader(b)
 		if err != nil {
@@ -145,7 +145,7 @@ func TestFramesLenIsWhatAChunksFramesHave(t *testing.T) {
 		want := 0
 		for p := range Pieces(values, piece) {
 			lo, hi := Piece(values, piece, p)
-			want += HeaderLen + Header{Count: uint32(hi - lo), Block: uint32(block), Bits: uint8(bits)}.PlainLen()
+			want += HeaderLen + Format{bits, block}.EncodedLen(hi-lo)
 		}
 		if got := FramesLen(float64(values), piece, block, float64(bits)); got != float64(want) {
 			t.Fatalf("%v bytes, the frames have %d", got, want)

@@ -21,19 +21,18 @@ func Mean(vectors [][]float32) []float64 {
 // RingMean models the quantised ring in memory, one chunk after the other and
 // with the plainest arithmetic that is still exact to the bit: every
 // implementation must return exactly these values on every rank. vectors are
-// the ranks' inputs in ring order; bits is the size of a value, one of Bits, and
-// block the number of values per scale.
-// A single vector is returned as a copy, unquantised.
-func RingMean(vectors [][]float32, bits, block int) []float32 {
-	return Reference{Algorithm: Ring, Bits: bits, Block: block}.Mean(vectors, nil)
+// the ranks' inputs in ring order. A single vector is returned as a copy,
+// unquantised.
+func RingMean(vectors [][]float32, f Format) []float32 {
+	return Reference{Algorithm: Ring, Format: f}.Mean(vectors, nil)
 }
 
 // DirectMean models the direct algorithm as RingMean does the ring. Chunk c is
 // summed by rank c in the order of the ranks, the first one's values first;
 // its own values enter the sum exactly, those of the others as they came
 // through the wire.
-func DirectMean(vectors [][]float32, bits, block int) []float32 {
-	return Reference{Algorithm: Direct, Bits: bits, Block: block}.Mean(vectors, nil)
+func DirectMean(vectors [][]float32, f Format) []float32 {
+	return Reference{Algorithm: Direct, Format: f}.Mean(vectors, nil)
 }
 
 // HierarchicalMean models the hierarchical algorithm as RingMean does the ring.
@@ -41,16 +40,15 @@ func DirectMean(vectors [][]float32, bits, block int) []float32 {
 // summed by its leader in the order of the ranks, and the groups' sums by the
 // chunk's owner in the order of the groups. Who sums adds its own values, and
 // its own group's sum, exactly, and the others' as they came through the wire.
-func HierarchicalMean(vectors [][]float32, groups []int, bits, block int) []float32 {
-	return Reference{Algorithm: Hierarchical, Groups: groups, Bits: bits, Block: block}.Mean(vectors, nil)
+func HierarchicalMean(vectors [][]float32, groups []int, f Format) []float32 {
+	return Reference{Algorithm: Hierarchical, Groups: groups, Format: f}.Mean(vectors, nil)
 }
 
 // Reference is a model of the quantised all-reduce in memory.
 type Reference struct {
 	Algorithm Algorithm
 	Groups    []int // with Hierarchical: a number for every rank
-	Bits      int   // of a value, one of Bits
-	Block     int   // values per scale
+	Format    Format
 }
 
 // Mean returns the outcome that every rank has. vectors are the ranks' inputs,
@@ -158,7 +156,7 @@ func (r Reference) grouped(parts []part, c int, g Groups) []float32 {
 // wire is what a receiver sees of values. lost, unless it is nil, gets what
 // that lacks, and 0 where no number comes back.
 func (r Reference) wire(values, lost []float32) []float32 {
-	seen := passThroughWire(values, r.Bits, r.Block)
+	seen := passThroughWire(values, r.Format)
 	for i := range lost {
 		if lost[i] = values[i] - seen[i]; math.IsNaN(float64(lost[i])) || math.IsInf(float64(seen[i]), 0) {
 			lost[i] = 0
@@ -171,26 +169,25 @@ func (r Reference) wire(values, lost []float32) []float32 {
 // would come near the denormals, which not every machine treats alike.
 const minScaled = 0x1p-115
 
-// passThroughWire returns what a receiver sees of values: quantised to codes of
-// so many bits with one absmax scale per block, and back; or as floating-point
-// numbers of so many bits.
-func passThroughWire(values []float32, bits, block int) []float32 {
+// passThroughWire returns what a receiver sees of values: quantised to codes with
+// one absmax scale per block, and back; or as floating-point numbers.
+func passThroughWire(values []float32, f Format) []float32 {
 	seen := make([]float32, len(values))
-	if !HasCodes(bits) {
+	if !f.HasCodes() {
 		for i, x := range values {
-			seen[i] = float(x, bits)
+			seen[i] = float(x, f.Bits)
 		}
 		return seen
 	}
-	for lo := 0; lo < len(values); lo += block {
-		hi := min(lo+block, len(values))
+	for lo := 0; lo < len(values); lo += f.Block {
+		hi := min(lo+f.Block, len(values))
 		var absmax float64
 		finite := true
 		for _, x := range values[lo:hi] {
 			absmax = math.Max(absmax, math.Abs(float64(x)))
 			finite = finite && !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0)
 		}
-		top := float32(int(1)<<(bits-1) - 1)
+		top := float32(int(1)<<(f.Bits-1) - 1)
 		scale, inverse := float32(absmax)/top, top/float32(absmax)
 		for finite && math.IsInf(float64(scale*top), 0) {
 			scale = math.Nextafter32(scale, 0) // the largest must come back finite

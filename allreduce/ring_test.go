@@ -152,7 +152,7 @@ func TestRingMeanIsNearMean(t *testing.T) {
 				vectors[k][i] = float32(r.NormFloat64())
 			}
 		}
-		exact, got := Mean(vectors), RingMean(vectors, 8, 1024)
+		exact, got := Mean(vectors), RingMean(vectors, DefaultFormat)
 		var e, s float64
 		for i := range exact {
 			d := float64(got[i]) - exact[i]
@@ -180,7 +180,7 @@ func TestDirectMeanErrorIsFlat(t *testing.T) {
 				vectors[k][i] = float32(r.NormFloat64())
 			}
 		}
-		exact, got := Mean(vectors), DirectMean(vectors, 8, 1024)
+		exact, got := Mean(vectors), DirectMean(vectors, DefaultFormat)
 		var e, s float64
 		for i := range exact {
 			d := float64(got[i]) - exact[i]
@@ -219,7 +219,7 @@ func TestErrorByBits(t *testing.T) {
 	exact := Mean(vectors)
 	for bits, want := range map[int]float64{32: 4.1e-8, 16: 0.0026, 8: 0.0124, 4: 0.225} {
 		var e, s float64
-		for i, x := range RingMean(vectors, bits, 1024) {
+		for i, x := range RingMean(vectors, Format{bits, 1024}) {
 			d := float64(x) - exact[i]
 			e, s = e+d*d, s+exact[i]*exact[i]
 		}

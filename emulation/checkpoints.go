@@ -65,7 +65,7 @@ func (p *player) write(w *worker, saved state.Checkpoint, began time.Time) {
 			}
 			return p.record(record.Event{
 				T: p.clock.now(), Type: record.Checkpoint, Node: w.name, Round: saved.OuterSteps, Hash: saved.Hash,
-				Duration: p.spec.Scenario.Scale().ClockTime(time.Since(began)),
+				Duration: p.spec.Scenario.ClockTime(time.Since(began)),
 			})
 		})
 	})
@@ -87,7 +87,7 @@ func (p *player) keepModel() error {
 		return err
 	}
 	defer file.Close()
-	saved, err := state.ReadState(file, p.spec.Name, s.Real.Parameters)
+	saved, err := state.ReadState(file, p.spec.Name, s.Parameters)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"testbed/node/state"
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/train"
 )
 
@@ -67,11 +66,8 @@ func TestStoreCheckpoint(t *testing.T) {
 // TestLastCheckpoint: a run goes on from the last checkpoint beside which lies what is
 // the own of all that took part, else from the last one that is whole.
 func TestLastCheckpoint(t *testing.T) {
-	s, err := scenarios.Load("homogeneous")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Real.Parameters, s.Real.AllReduce.ErrorFeedback = 10, true
+	s := load(t, "homogeneous")
+	s.Parameters, s.Reduction.ErrorFeedback = 10, true
 	const run, steps = "run", 3
 	for name, c := range map[string]struct {
 		own     map[int][]policy.ID // kept beside the checkpoint of w1, which has its own
@@ -91,7 +87,7 @@ func TestLastCheckpoint(t *testing.T) {
 		if err := os.Mkdir(r.dir.Path(resumeDir), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		outer := state.NewOuter(make([]float32, 10), train.DiLoCo, s.Exchange().Fragments, nil)
+		outer := state.NewOuter(make([]float32, 10), train.DiLoCo, s.Train.Exchange(s.InnerSteps, s.Parameters).Fragments, nil)
 		led := map[int]record.Event{}
 		for step := 1; step <= steps; step++ {
 			outer.Step(make([]float32, 10), nil)

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"testbed/policy"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 )
 
 // clock relates the time of a scenario to that of the machine.
 type clock struct {
-	scenario *scenarios.Scenario
+	scenario *resolved.Scenario
 	began    time.Time // when the first workers joined, in scenario time FirstJoin; zero before
 	// resumed is where a run goes on after its death: what comes until then has
 	// been recorded. Otherwise it is before all times.
@@ -20,7 +20,7 @@ type clock struct {
 
 // begin sets the clock: it is that scenario time now.
 func (c *clock) begin(now policy.Time, resumed bool) {
-	c.began = time.Now().Add(-c.scenario.Scale().ClockDuration(now - c.scenario.FirstJoin()))
+	c.began = time.Now().Add(-c.scenario.ClockDuration(now - c.scenario.FirstJoin()))
 	c.resumed = -1
 	if resumed {
 		c.resumed = now
@@ -34,10 +34,10 @@ func (c *clock) now() policy.Time { return c.at(time.Now()) }
 
 // at is the scenario time of a time.
 func (c *clock) at(t time.Time) policy.Time {
-	return c.scenario.FirstJoin() + c.scenario.Scale().ClockTime(t.Sub(c.began))
+	return c.scenario.FirstJoin() + c.scenario.ClockTime(t.Sub(c.began))
 }
 
 // due is when that scenario time is.
 func (c *clock) due(t policy.Time) time.Time {
-	return c.began.Add(c.scenario.Scale().ClockDuration(t - c.scenario.FirstJoin()))
+	return c.began.Add(c.scenario.ClockDuration(t - c.scenario.FirstJoin()))
 }

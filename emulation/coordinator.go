@@ -98,7 +98,7 @@ func (p *player) crashCoordinator(in faults.Inject) error {
 	if c.down || p.over || c.child.Ended {
 		return nil
 	}
-	c.down, c.back = true, time.Now().Add(p.spec.Scenario.Scale().ClockDuration(in.Down))
+	c.down, c.back = true, time.Now().Add(p.spec.Scenario.ClockDuration(in.Down))
 	c.spec.Forgets = in.Forgets
 	err := p.record(record.Event{T: p.clock.now(), Type: record.CoordinatorCrash})
 	c.child.Kill()

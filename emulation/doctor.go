@@ -16,6 +16,7 @@ import (
 
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
+	"testbed/internal/errs"
 	"testbed/shaping/kernel"
 )
 
@@ -35,9 +36,8 @@ func Doctor() ([]Check, error) {
 	checks := []Check{machineCheck()}
 	if err := sandbox.Check(); err != nil {
 		c := Check{Name: "sandbox", Needed: true, Detail: err.Error()}
-		var unsupported *sandbox.UnsupportedError
-		if errors.As(err, &unsupported) {
-			c.Detail, c.Mend = unsupported.Missing, unsupported.Mend
+		if unsupported, ok := errors.AsType[*errs.UnsupportedError](err); ok {
+			c.Detail, c.Mend = unsupported.Missing, unsupported.Fix
 		}
 		return append(checks, c), nil
 	}
@@ -96,9 +96,8 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 	var checks []Check
 	for _, f := range can {
 		c := Check{Name: f.Feature, OK: f.Err == nil, Detail: "available"}
-		var unsupported *kernel.UnsupportedError
-		if errors.As(f.Err, &unsupported) {
-			c.Detail, c.Mend = fmt.Sprint(unsupported.Err), unsupported.Mend
+		if unsupported, ok := errors.AsType[*errs.UnsupportedError](f.Err); ok {
+			c.Detail, c.Mend = fmt.Sprint(unsupported.Err), unsupported.Fix
 		}
 		checks = append(checks, c)
 	}

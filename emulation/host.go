@@ -13,16 +13,14 @@ package emulation
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 
 	"testbed/emulation/bench"
+	"testbed/emulation/cluster"
 	"testbed/emulation/linkcheck"
 	"testbed/emulation/network"
 	"testbed/emulation/process"
-
-	"testbed/emulation/cluster"
 	"testbed/emulation/sandbox"
 	"testbed/emulation/shell"
 )
@@ -70,13 +68,9 @@ func RunNode() error { return network.RunChild(programs) }
 
 // Ready says whether real runs are possible on this machine, on each of the link
 // backends if some are named; if not, the error is an
-// *emulation.UnsupportedError.
+// *errs.UnsupportedError.
 func Ready(links ...string) error {
-	err := sandbox.Check()
-	if unsupported, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
-		return &network.UnsupportedError{Missing: unsupported.Missing, Mend: unsupported.Mend}
-	}
-	if err != nil || len(links) == 0 {
+	if err := sandbox.Check(); err != nil || len(links) == 0 {
 		return err
 	}
 	job, err := network.Start(context.Background(), network.JobSpec{Kind: kindReady, Spec: links}, sandbox.Config{Stderr: os.Stderr})

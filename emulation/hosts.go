@@ -14,23 +14,22 @@ import (
 	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
-
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/shaping/fidelity"
 )
 
 // checkHosts says what of the options does not go over several hosts.
 func checkHosts(o *Options) error {
-	usage := func(problem string) error { return &network.UsageError{Problem: problem} }
 	switch s := o.Scenario; {
 	case o.Hosts == nil:
-		return usage("--place says on which of several hosts nodes are; give --hosts, too")
+		return errs.Usagef("--place says on which of several hosts nodes are; give --hosts, too")
 	case o.Links != network.LinksUser && o.Links != network.LinksAuto:
-		return usage(fmt.Sprintf("%s links cannot go over several hosts; take --links user", o.Links))
+		return errs.Usagef("%s links cannot go over several hosts; take --links user", o.Links)
 	case o.Qlog:
-		return usage("--qlog records on one host only; leave it out, or leave --hosts out")
+		return errs.Usagef("--qlog records on one host only; leave it out, or leave --hosts out")
 	case s.Train.Foreign():
-		return usage("a trainer of your own runs on one host only; leave --hosts out")
+		return errs.Usagef("a trainer of your own runs on one host only; leave --hosts out")
 	}
 	plan, err := o.Scenario.Plan()
 	if err != nil {
@@ -41,10 +40,6 @@ func checkHosts(o *Options) error {
 
 // playOver gathers the hosts and plays the scenario on all of them.
 func (r *recorder) playOver(ctx context.Context) (err error) {
-	plan, err := r.spec.Scenario.Plan()
-	if err != nil {
-		return err
-	}
 	hosts, err := cluster.Gather(ctx, *r.options.Hosts, r.stage)
 	if err != nil {
 		return err
@@ -61,7 +56,7 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if r.spec.Processors = differing(hosts.Spread.Hosts[0].Name, e); r.spec.Processors != nil {
 		r.stage("the hosts have different processors: " + strings.Join(r.spec.Processors, ", "))
 	}
-	placed, err := cluster.PlaceNodes(ctx, hosts, r.spec.Scenario, plan, r.options.Place, r.stage)
+	placed, err := cluster.PlaceNodes(ctx, hosts, r.options.Scenario, r.spec.Scenario.Plan, r.options.Place, r.stage)
 	if err == nil {
 		err = r.dir.WriteJSON(HostsFile, placed)
 	}

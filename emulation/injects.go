@@ -8,9 +8,7 @@ import (
 
 	"testbed/node"
 	"testbed/policy"
-	"testbed/policy/timescale"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/scenarios/faults"
 	"testbed/scenarios/resolved"
 )
@@ -142,7 +140,7 @@ func (p *player) endNotice(w *worker, at policy.Time) error {
 func (p *player) linksChanged(before, at time.Duration) error {
 	s := p.spec.Scenario
 	if at > s.RealDuration(p.clock.resumed) { // else it has been recorded before
-		p.monitor.Injected(time.Since(p.clock.began.Add(timescale.OnClock(at-s.RealDuration(s.FirstJoin()), s.Slowdown()))))
+		p.monitor.Injected(time.Since(p.clock.began.Add(s.OnClock(at - s.RealDuration(s.FirstJoin())))))
 		for _, e := range linkEvents(s, before, at) {
 			e.T = p.clock.now()
 			if err := p.record(e); err != nil {
@@ -160,7 +158,7 @@ func (p *player) linksChanged(before, at time.Duration) error {
 	return nil
 }
 
-func linkEvents(s *scenarios.Scenario, before, at time.Duration) (events []record.Event) {
+func linkEvents(s *resolved.Scenario, before, at time.Duration) (events []record.Event) {
 	for _, in := range s.Injects {
 		switch t := s.RealDuration(in.At); {
 		case t <= before || t > at:
@@ -170,5 +168,5 @@ func linkEvents(s *scenarios.Scenario, before, at time.Duration) (events []recor
 			events = append(events, record.Event{Type: record.Heal, IDs: in.IDs})
 		}
 	}
-	return append(events, resolved.LinkChanges(s.Faults(), before, at)...)
+	return append(events, resolved.LinkChanges(s.Faults, before, at)...)
 }

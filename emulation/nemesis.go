@@ -53,7 +53,7 @@ func (p *player) partition(in faults.Inject, started bool) error {
 		}
 	}
 	// Whoever applies faults later has to know of it.
-	p.spec.Scenario.Injects = append(p.spec.Scenario.Injects, in)
+	p.spec.Scenario.Faults.Injects = append(p.spec.Scenario.Faults.Injects, in)
 	if err := p.faults.Apply(p.spec.Scenario.RealDuration(in.At)); err != nil || !started {
 		return err
 	}

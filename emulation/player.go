@@ -20,6 +20,7 @@ import (
 	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/record"
+	"testbed/train/program/launch"
 )
 
 // Files of the run directory.
@@ -70,22 +71,18 @@ func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 		return fmt.Errorf("reading the job: %w", err)
 	}
 	p.clock.scenario = p.spec.Scenario
-	algorithm, _ := allreduce.ParseAlgorithm(p.spec.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
+	algorithm, _ := allreduce.ParseAlgorithm(p.spec.Scenario.Reduction.Algorithm) // the scenario is valid
 	p.monitor = monitor.New(p.spec.Scenario.InnerSteps, algorithm)
 	if err := p.keepUsage(); err != nil {
-		return err
-	}
-	plan, err := p.spec.Scenario.Plan()
-	if err != nil {
 		return err
 	}
 	if err := p.goOver(); err != nil {
 		return err
 	}
-	if p.network, err = s.BringUp(plan, p.spec.Scenario.Slowdown(), p.spec.Links, p.monitor.Routed); err != nil {
+	if p.network, err = s.BringUp(p.spec.Scenario.Plan, p.spec.Scenario.Slowdown(), p.spec.Links, p.monitor.Routed); err != nil {
 		return err
 	}
-	p.faults = p.network.LinkFaults(p.spec.Scenario)
+	p.faults = p.network.LinkFaults(p.spec.Scenario.Faults)
 	if err := p.checkLinks(); err != nil {
 		return err
 	}
@@ -118,7 +115,7 @@ func (p *player) keepUsage() error {
 // checkLinks measures the round trips that the run depends on.
 func (p *player) checkLinks() error {
 	begin := time.Now()
-	checked, err := linkcheck.Check(p.s, p.network, p.spec.Scenario)
+	checked, err := linkcheck.Check(p.s, p.network, p.spec.Scenario.IDs(), p.spec.Scenario.Reduction)
 	if err != nil {
 		return err
 	}
@@ -148,7 +145,7 @@ func (p *player) startNodes() error {
 	}
 	addr := p.network.Addr(policy.CoordinatorNode)
 	p.coordinator.spec = process.CoordinatorSpec{
-		Scenario: p.spec.Scenario, Policy: p.spec.Policy, Links: string(p.network.Backend), Addr: addr, Credentials: credentials,
+		CoordinatorSettings: node.NewCoordinatorSettings(p.spec.Scenario), Links: string(p.network.Backend), Addr: addr, Credentials: credentials,
 		Ways: p.coordinator.spec.Ways, Name: p.spec.Name, Reported: p.spec.Reported, Resume: p.spec.Resume,
 	}
 	if err := p.startCoordinator(); err != nil {
@@ -167,9 +164,9 @@ func (p *player) startNodes() error {
 			return err
 		}
 		p.specs[w.ID] = process.WorkerSpec{
-			Scenario: p.spec.Scenario, ID: w.ID, Incarnation: p.spec.Incarnations[w.ID], Credentials: credentials,
+			WorkerSettings: node.NewWorkerSettings(p.spec.Scenario, w, p.spec.Incarnations[w.ID]), Credentials: credentials,
 			Addr: p.network.Addr(name), Coordinator: addr, ShortPaths: shortPaths, Name: p.spec.Name,
-			Dir: p.s.Dir, Trainer: p.s.Dir.Path(resumeDir),
+			Trainer: launch.InRun(p.spec.Scenario, p.s.Dir, p.s.Dir.Path(resumeDir)),
 		}
 		if p.isGone(w.ID) {
 			continue
@@ -268,7 +265,7 @@ func (p *player) happened(e *record.Event) error {
 	case record.OuterStep:
 		p.monitor.EndRound(e.Round, len(e.Participants), p.sample(p.links.Round()))
 		p.network.AskCount()
-		return p.upload(p.store.queue.OuterStep(p.spec.Scenario.Real.Upload, e.Round, p.spec.Scenario.TargetOuterSteps, e.Participants))
+		return p.upload(p.store.queue.OuterStep(p.spec.Scenario.Upload, e.Round, p.spec.Scenario.TargetOuterSteps, e.Participants))
 	case record.Evict:
 		if gone := p.workers[e.Node]; gone != nil && e.Reason.Rule != policy.RuleReplaced { // else it was the process before
 			gone.excused, gone.member, gone.left = true, false, gone.left || e.Reason.Rule == policy.RuleLeave
@@ -357,7 +354,7 @@ func (p *player) netemExcess() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, faults := p.spec.Scenario.Faults().Next(-1); faults { // a cut loses packets by plan, and netem counts all losses alike
+	if _, faults := p.spec.Scenario.Faults.Next(-1); faults { // a cut loses packets by plan, and netem counts all losses alike
 		return 0, nil
 	}
 	return monitor.NetemExcess(p.network.Plan, counts), nil

@@ -16,19 +16,32 @@ import (
 	"testbed/emulation/network"
 	"testbed/node"
 	"testbed/policy"
+	"testbed/policy/timescale"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
+	"testbed/scenarios/resolved"
 )
+
+// load takes a library scenario apart.
+func load(t *testing.T, name string) *resolved.Scenario {
+	t.Helper()
+	s, err := scenarios.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Resolve(scenarios.Baseline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
 
 // newPlayer returns a player of a library scenario whose workers have started,
 // as far as it knows, and what it tells.
 func newPlayer(t *testing.T, scenario string) (*player, *bytes.Buffer) {
 	t.Helper()
-	s, err := scenarios.Load(scenario)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := load(t, scenario)
 	var notes bytes.Buffer
 	p := &player{
 		spec: scenarioSpec{Scenario: s}, s: network.NewSupervisor(strings.NewReader(""), &notes),
@@ -213,8 +226,8 @@ func TestLeaveOfAPausedWorker(t *testing.T) {
 }
 
 func TestLinkEvents(t *testing.T) {
-	s := &scenarios.Scenario{}
-	s.Real.TimeScale = 1
+	s := &resolved.Scenario{Scale: timescale.Scale{TimeScale: 1}}
+	s.Faults = &faults.Schedule{Scale: s.Scale}
 	s.Injects = []faults.Inject{
 		{Op: faults.Partition, At: 1000, IDs: []policy.ID{1, 2}}, {Op: faults.ClearPartition, At: 3000, IDs: []policy.ID{1, 2}},
 	}
@@ -257,11 +270,8 @@ func TestFirstWorkers(t *testing.T) {
 }
 
 func TestClock(t *testing.T) {
-	s, err := scenarios.Load("homogeneous")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Real.TimeScale = 100
+	s := load(t, "homogeneous")
+	s.TimeScale = 100
 	c := clock{scenario: s}
 	if c.running() {
 		t.Error("it runs before it begins")

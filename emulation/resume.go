@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/emulation/network"
+	"testbed/internal/errs"
 	"testbed/node"
 	"testbed/node/state"
 	"testbed/policy"
@@ -66,10 +67,10 @@ func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary
 	r := &recorder{options: o}
 	lock, err := r.reopen()
 	if err == nil && o.Hosts != nil {
-		r.options.Scenario, r.options.Links = r.spec.Scenario, r.spec.Links
+		r.options.Links = r.spec.Links
 		err = checkHosts(&r.options)
 		if l := r.spec.Links; l != network.LinksUser {
-			err = &network.UsageError{Problem: fmt.Sprintf("it has %s links, which cannot go over several hosts; leave --hosts out", l)}
+			err = errs.Usagef("it has %s links, which cannot go over several hosts; leave --hosts out", l)
 		}
 		if err != nil {
 			lock.Close()
@@ -85,7 +86,7 @@ func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary
 		err = r.playOver(ctx)
 	}
 	sum, werr := r.conclude(err)
-	return r.spec.Scenario, sum, errors.Join(err, werr)
+	return r.options.Scenario, sum, errors.Join(err, werr)
 }
 
 // reopen takes over a run directory.
@@ -153,11 +154,14 @@ func (r *recorder) recall(events []record.Event) error {
 		return fmt.Errorf("its record has schema %d; this program writes %d", was.Schema, record.Schema)
 	}
 	var err error
-	if r.spec.Scenario, err = r.readScenario(was); err != nil {
+	if r.options.Scenario, err = r.readScenario(was); err != nil {
+		return err
+	}
+	if r.spec.Scenario, err = r.options.Scenario.Resolve(was.Policy); err != nil {
 		return err
 	}
 	r.sum = record.NewSummarizer(r.spec.Scenario.Setup())
-	r.spec.Policy, r.spec.Links = was.Policy, was.Links
+	r.spec.Links = was.Links
 	present, gone, led := map[string]bool{}, map[string]bool{}, map[int]record.Event{}
 	incarnations := map[string]int{}
 	for _, e := range events {
@@ -229,7 +233,7 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 		return last, err
 	}
 	if len(all) == 0 {
-		return last, fmt.Errorf("it left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.Real.CheckpointEvery)
+		return last, fmt.Errorf("it left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.CheckpointEvery)
 	}
 	var problems []error
 	for _, steps := range slices.Backward(all) {
@@ -288,8 +292,8 @@ func (r *recorder) readCheckpoint(steps int) (state.Checkpoint, error) {
 		return c, errors.New("it is of another run")
 	case c.Stateless:
 		return c, errors.New("it holds no state")
-	case c.OuterSteps != steps || c.Parameters != r.spec.Scenario.Real.Parameters:
-		return c, fmt.Errorf("it is of outer step %d and %d parameters, not %d and %d", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Real.Parameters)
+	case c.OuterSteps != steps || c.Parameters != r.spec.Scenario.Parameters:
+		return c, fmt.Errorf("it is of outer step %d and %d parameters, not %d and %d", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Parameters)
 	}
 	return c, nil
 }

@@ -19,6 +19,7 @@ import (
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
+	"testbed/scenarios/resolved"
 	"testbed/shaping/fidelity"
 	"testbed/train/program/launch"
 )
@@ -70,9 +71,8 @@ type Progress struct {
 
 // scenarioSpec is the job of Play and Resume.
 type scenarioSpec struct {
-	Scenario *scenarios.Scenario
+	Scenario *resolved.Scenario
 	Links    string
-	Policy   string
 	Qlog     bool   `json:",omitempty"`
 	Name     string // of the run, in its journal and checkpoints
 	// Resume is given for a run that goes on after its death. Gone are then the
@@ -119,7 +119,7 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 	if err := launch.Keep(o.Scenario, r.dir.Path(resumeDir)); err != nil {
 		return record.Summary{}, err
 	}
-	r.spec.Scenario, r.spec.Links, r.spec.Policy, r.spec.Qlog = o.Scenario, o.Links, o.Policy, o.Qlog
+	r.spec.Links, r.spec.Qlog = o.Links, o.Qlog
 	if o.Hosts == nil {
 		err = r.play(ctx, network.JobSpec{})
 	} else {
@@ -144,8 +144,8 @@ type recorder struct {
 
 func (r *recorder) prepare() error {
 	o := &r.options
-	plan, err := o.Scenario.Plan()
-	if err != nil {
+	var err error
+	if r.spec.Scenario, err = o.Scenario.Resolve(o.Policy); err != nil {
 		return err
 	}
 	if r.dir, err = record.CreateDir(o.Dir); err != nil {
@@ -154,7 +154,7 @@ func (r *recorder) prepare() error {
 	if err := os.Mkdir(r.dir.Path(record.LogsDir), 0o755); err != nil {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
-	return errors.Join(r.dir.WriteScenario(o.File, o.Text, o.Scenario.Traces), r.dir.WriteJSON(record.PlanFile, plan),
+	return errors.Join(r.dir.WriteScenario(o.File, o.Text, o.Scenario.Traces), r.dir.WriteJSON(record.PlanFile, r.spec.Scenario.Plan),
 		r.dir.WriteJSON(record.EnvironmentFile, monitor.Environment(o.Command)))
 }
 
@@ -239,8 +239,8 @@ func (r *recorder) conclude(failed error) (record.Summary, error) {
 	sum := r.sum.Summary()
 	sum.Dir, sum.Hosts = string(r.dir), r.hosts
 	if s := r.spec.Scenario; sum.Scenario == "" { // it did not get as far as run_start
-		sum.Scenario, sum.Policy, sum.World, sum.Links = s.Name, r.spec.Policy, record.Real, r.spec.Links
-		sum.Seed, sum.TimeScale, sum.Dilation = s.Seed, s.Real.TimeScale, s.Slowdown()
+		sum.Scenario, sum.Policy, sum.World, sum.Links = s.Name, s.PolicyName, record.Real, r.spec.Links
+		sum.Seed, sum.TimeScale, sum.Dilation = s.Seed, s.TimeScale, s.Slowdown()
 	}
 	sum.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{"the run was cut short"}}
 	if failed == nil && r.fidelity != nil {

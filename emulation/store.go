@@ -28,7 +28,7 @@ func (s *store) gone() bool { return s.child == nil || s.child.Ended }
 
 // startStore starts the store, if there is to be one.
 func (p *player) startStore(authority *identity.Authority) error {
-	upload := p.spec.Scenario.Real.Upload
+	upload := p.spec.Scenario.Upload
 	if upload.Every == 0 {
 		return nil
 	}

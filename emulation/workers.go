@@ -19,8 +19,8 @@ import (
 	"testbed/node"
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/scenarios/faults"
+	"testbed/scenarios/resolved"
 )
 
 // worker is one of the run, as the sandbox's init sees it.
@@ -67,7 +67,7 @@ func (p *player) all(so func(*worker) bool) bool {
 func (p *player) isGone(id policy.ID) bool { return slices.Contains(p.spec.Gone, id) }
 
 // isFirst says whether the run begins, or goes on, with this worker.
-func (p *player) isFirst(w scenarios.Worker) bool {
+func (p *player) isFirst(w resolved.Worker) bool {
 	if r := p.spec.Resume; r != nil {
 		return slices.Contains(r.Holders, w.ID)
 	}
@@ -76,7 +76,7 @@ func (p *player) isFirst(w scenarios.Worker) bool {
 
 // anyFirst says whether a worker is alive that the run can begin with.
 func (p *player) anyFirst() bool {
-	return slices.ContainsFunc(p.spec.Scenario.Workers, func(of scenarios.Worker) bool {
+	return slices.ContainsFunc(p.spec.Scenario.Workers, func(of resolved.Worker) bool {
 		w := p.worker(of.ID)
 		return of.JoinAt == p.spec.Scenario.FirstJoin() && (w == nil || !w.child.Ended)
 	})

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"testbed/allreduce"
-	"testbed/allreduce/int8"
 	"testbed/shaping"
 )
 
@@ -231,7 +230,7 @@ func (f formulas) reduction(in *Inputs, n, values, mbps, rtt float64) reduction 
 	piece := pieceValues(chunk, rtt)
 	data := r.bits / 8 // bytes
 	if f.uses(wireBytes) {
-		data = turns * allreduce.FramesLen(chunk, piece, int8.DefaultBlock, gradientBits/in.Compression)
+		data = turns * allreduce.FramesLen(chunk, piece, allreduce.DefaultBlock, gradientBits/in.Compression)
 		r.bits = 8 * data * FramesPerData
 	}
 	transfer, hop := r.bits/(mbps*1e6), rtt/2
@@ -265,7 +264,7 @@ const FramesPerData = float64(allreduce.PacketSize+shaping.UDPHeaders) / allredu
 // pieceValues is how many values of a chunk the all-reduce sends on at a time.
 func pieceValues(chunk, rtt float64) int {
 	const longChunk = 1 << 22 // longer ones have the largest pieces
-	return allreduce.DefaultPieceValues(int(min(chunk, longChunk)), 1, int8.DefaultBlock, rtt < allreduce.ShortRTT.Seconds())
+	return allreduce.DefaultPieceValues(int(min(chunk, longChunk)), 1, allreduce.DefaultBlock, rtt < allreduce.ShortRTT.Seconds())
 }
 
 // ComputeMeasured estimates a run with measured terms. Run and measurements have

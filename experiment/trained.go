@@ -60,7 +60,11 @@ type pupil struct {
 }
 
 func newPupil(s *scenarios.Scenario) (*pupil, error) {
-	l, err := replay.New(s)
+	r, err := s.Resolve("")
+	if err != nil {
+		return nil, err
+	}
+	l, err := replay.New(r)
 	return &pupil{l, record.NewLearnt(s.Train.TokensPerStep())}, err
 }
 
@@ -98,7 +102,11 @@ func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
 		if err != nil {
 			return sum, err
 		}
-		key, err := replay.Key(s, events)
+		r, err := s.Resolve("")
+		if err != nil {
+			return sum, err
+		}
+		key, err := replay.Key(r, events)
 		if err != nil {
 			return sum, err
 		}

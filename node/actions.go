@@ -21,7 +21,7 @@ func (c *coordinator) tell(e policy.Event) {
 // act carries out one action of the policy machine.
 func (c *coordinator) act(now policy.Time, a policy.Action) {
 	if step, ok := a.(*policy.OuterStep); ok {
-		c.report(c.outcomes.Step(now, step, c.scenario.Scale().ClockTime))
+		c.report(c.outcomes.Step(now, step, c.cfg.ClockTime))
 	}
 	if e, ok := record.FromAction(now, a); ok {
 		c.orderRing(&e)
@@ -35,7 +35,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		for _, id := range a.IDs {
 			c.send(id, message{
 				Type: msgStart, Round: a.Round, OuterSteps: a.Round - 1, Now: now, Told: c.reported,
-				Checkpoint: id == keeper, Residual: keeper >= 0 && c.scenario.WorkersKeep(),
+				Checkpoint: id == keeper, Residual: keeper >= 0 && c.cfg.Residuals,
 			})
 		}
 	case *policy.Reduce:
@@ -43,7 +43,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		order := c.order(a.Participants)
 		for _, id := range a.Participants {
 			var ring []peer
-			for _, id := range c.regions.Ring(a.Round, order, id) {
+			for _, id := range c.grouping.Ring(a.Round, order, id) {
 				ring = append(ring, peer{ID: id, Incarnation: c.workers[id].incarnation, Addr: c.workers[id].ring})
 			}
 			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id), Now: now})
@@ -77,8 +77,8 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 // agreed on the state that it begins with, each time another one of those that took
 // part in the outer step before. Of ranks nobody has all of it.
 func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
-	every, step := c.scenario.Real.CheckpointEvery, a.Round-1
-	if every == 0 || step == 0 || step%every != 0 || !c.regions.Together(step) || a.Rule != policy.RuleNextRound {
+	every, step := c.cfg.CheckpointEvery, a.Round-1
+	if every == 0 || step == 0 || step%every != 0 || !c.grouping.Together(step) || a.Rule != policy.RuleNextRound {
 		return -1
 	}
 	return a.IDs[step/every%len(a.IDs)]

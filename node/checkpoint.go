@@ -30,11 +30,11 @@ func (w *workerDriver) checkpoint(stateless bool) {
 
 // restore begins from a checkpoint.
 func (w *workerDriver) restore(r io.Reader) error {
-	s, err := state.ReadState(r, w.cfg.Run, w.cfg.Scenario.Real.Parameters)
+	s, err := state.ReadState(r, w.cfg.Run, w.cfg.Parameters)
 	if err != nil {
 		return err
 	}
-	if w.cfg.Scenario.WorkersKeep() {
+	if w.cfg.keeps() {
 		own, err := s.OwnOf(w.cfg.ID, w.cfg.Residual)
 		if err == nil {
 			err = w.learner.Restore(own, s.OuterSteps)

@@ -99,7 +99,7 @@ func (c *connection) reopen(ctx context.Context, lost error) error {
 // connect dials the coordinator, if it is not there again and again, for as long
 // as coordinatorPatience.
 func (c *connection) connect(ctx context.Context) (*line, error) {
-	config := controlQUIC(c.cfg.Tracing, c.cfg.Scenario)
+	config := controlQUIC(c.cfg.Tracing, c.cfg.Scale)
 	if rtt := 2 * c.oneWayDelay(); rtt > 0 {
 		config.HandshakeIdleTimeout = min(max(shortestAttempt, 8*rtt), config.HandshakeIdleTimeout)
 	}
@@ -171,7 +171,7 @@ func (c *connection) read(ctx context.Context, l *line) error {
 
 // beat sends heartbeats until ctx or the connection ends.
 func (c *connection) beat(ctx context.Context, conn *quic.Conn) {
-	ticker := time.NewTicker(max(time.Millisecond, c.cfg.Scenario.Scale().ClockDuration(c.cfg.Scenario.HeartbeatPeriod)))
+	ticker := time.NewTicker(max(time.Millisecond, c.cfg.ClockDuration(c.cfg.HeartbeatPeriod)))
 	defer ticker.Stop()
 	for {
 		select {

@@ -19,7 +19,6 @@ import (
 	"testbed/allreduce"
 	"testbed/policy"
 	"testbed/policy/timescale"
-	"testbed/scenarios"
 )
 
 // The control protocol: one bidirectional QUIC stream per worker, opened by
@@ -236,10 +235,10 @@ func (l *line) hangUp(patience time.Duration) {
 
 // controlQUIC: the idle timeout is far beyond every heartbeat threshold,
 // because the policy, and not the transport, decides who is dead.
-func controlQUIC(tracing Tracing, of *scenarios.Scenario) *quic.Config {
+func controlQUIC(tracing Tracing, scale timescale.Scale) *quic.Config {
 	return &quic.Config{
 		MaxIdleTimeout:       coordinatorPatience,
-		HandshakeIdleTimeout: timescale.OnClock(15*time.Second, of.Slowdown()),
+		HandshakeIdleTimeout: scale.OnClock(15 * time.Second),
 		InitialPacketSize:    initialPacket,
 		EnableDatagrams:      true,
 		Tracer:               tracing.of("control"),

@@ -22,7 +22,6 @@ import (
 	"testbed/policy"
 
 	"testbed/record"
-	"testbed/scenarios"
 )
 
 // endPatience bounds how long the coordinator waits for the last messages of the
@@ -36,14 +35,13 @@ const gatherPatience = 10 * time.Second
 
 // CoordinatorConfig is what a coordinator needs to know.
 type CoordinatorConfig struct {
-	Scenario *scenarios.Scenario
-	Policy   string
-	Links    string         // the link backend, for the record
-	Ways     ringorder.Ways // what rings are ordered by
-	Conn     net.PacketConn // where it listens; the coordinator closes it
-	TLS      *tls.Config
-	Tracing  Tracing
-	Log      *slog.Logger
+	CoordinatorSettings
+	Links   string         // the link backend, for the record
+	Ways    ringorder.Ways // what rings are ordered by
+	Conn    net.PacketConn // where it listens; the coordinator closes it
+	TLS     *tls.Config
+	Tracing Tracing
+	Log     *slog.Logger
 	// Unreachable gives addresses to which packets of Conn could not be
 	// delivered because nobody listens there. Nil: the network never says.
 	Unreachable <-chan netip.AddrPort
@@ -71,11 +69,7 @@ type CoordinatorConfig struct {
 // finishes it, the horizon is reached, or ctx ends. It returns an error if it
 // could not do its work; a run that stayed incomplete is no error.
 func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
-	machineConfig, err := cfg.Scenario.RealMachine(cfg.Policy)
-	if err != nil {
-		return err
-	}
-	machine, err := policy.NewCoordinator(machineConfig)
+	machine, err := policy.NewCoordinator(cfg.Policy)
 	if err != nil {
 		return err
 	}
@@ -87,11 +81,11 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 		transport.Close()
 		cfg.Conn.Close()
 	}()
-	quicConfig := controlQUIC(cfg.Tracing, cfg.Scenario)
-	if cfg.Scenario.Real.HeedUnreachable {
+	quicConfig := controlQUIC(cfg.Tracing, cfg.Scale)
+	if cfg.HeedUnreachable {
 		// Whoever is silent for a period is pinged: where nobody listens any
 		// more, the network says so.
-		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.Scenario.Scale().ClockDuration(cfg.Scenario.HeartbeatPeriod))
+		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.ClockDuration(cfg.Policy.HeartbeatPeriod))
 	} else {
 		cfg.Unreachable = nil
 	}
@@ -101,9 +95,9 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 	}
 	defer listener.Close()
 	c := &coordinator{
-		cfg: cfg, scenario: cfg.Scenario, regions: cfg.Scenario.Grouping(), machine: machine,
-		reception: newReception(cfg.Scenario, cfg.Log), workers: map[policy.ID]*remote{}, dead: map[policy.ID]bool{}, outcomes: outcomes.New(cfg.Scenario.Grouping(), !cfg.Scenario.Train.Real()),
-		t: cfg.Scenario.FirstJoin(), timer: time.NewTimer(time.Hour),
+		cfg: cfg, grouping: cfg.Policy.Grouping, machine: machine,
+		reception: newReception(cfg.Workers, cfg.Log), workers: map[policy.ID]*remote{}, dead: map[policy.ID]bool{}, outcomes: outcomes.New(cfg.Policy.Grouping, !cfg.Learns),
+		t: cfg.FirstJoin(), timer: time.NewTimer(time.Hour),
 	}
 	defer c.timer.Stop()
 	if err := c.recover(); err != nil {
@@ -119,8 +113,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
 // one goroutine, but for the reception's.
 type coordinator struct {
 	cfg       CoordinatorConfig
-	scenario  *scenarios.Scenario
-	regions   *policy.Grouping
+	grouping  *policy.Grouping
 	machine   policy.Coordinator
 	reception reception
 	workers   map[policy.ID]*remote
@@ -163,12 +156,12 @@ func (c *coordinator) now() policy.Time {
 		return c.t
 	}
 	elapsed := time.Since(c.began)
-	return max(c.t, c.scenario.FirstJoin()+c.scenario.Scale().ClockTime(elapsed))
+	return max(c.t, c.cfg.FirstJoin()+c.cfg.ClockTime(elapsed))
 }
 
 // realTime is when a scenario time comes.
 func (c *coordinator) realTime(t policy.Time) time.Time {
-	return c.began.Add(c.scenario.Scale().ClockDuration(t - c.scenario.FirstJoin()))
+	return c.began.Add(c.cfg.ClockDuration(t - c.cfg.FirstJoin()))
 }
 
 func (c *coordinator) run(ctx context.Context) error {
@@ -192,7 +185,7 @@ func (c *coordinator) run(ctx context.Context) error {
 		default:
 		}
 		if c.started && !c.halted && horizon == nil {
-			horizon = time.After(time.Until(c.realTime(c.scenario.Horizon)))
+			horizon = time.After(time.Until(c.realTime(c.cfg.Horizon)))
 		}
 		select {
 		case r := <-c.reception.inbox:

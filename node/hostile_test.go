@@ -147,8 +147,8 @@ func words(alpn string, i int) string {
 	}
 	// A frame of an epoch of the past, or of the future, as a worker of the
 	// ring would send it; and one cut short.
-	h := allreduce.Header{Phase: allreduce.ReduceScatter, Epoch: uint64(i % 8), Length: 1500, Round: uint32(i % 8), Ranks: 4, Count: 375, Block: 1024, Bits: 8}
-	h.Payload = uint32(h.PlainLen())
+	h := allreduce.Header{Phase: allreduce.ReduceScatter, Epoch: uint64(i % 8), Length: 1500, Round: uint32(i % 8), Ranks: 4, Count: 375, Format: allreduce.DefaultFormat}
+	h.Payload = uint32(h.Format.EncodedLen(int(h.Count)))
 	frame := string(allreduce.AppendHeader(nil, h)) + strings.Repeat("\x7f", int(h.Payload))
 	return []string{frame, frame[:20], long}[i%3]
 }

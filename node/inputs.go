@@ -11,7 +11,7 @@ import (
 	"testbed/node/outcomes"
 	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 )
 
 // recover takes over from the coordinator whose journal this is.
@@ -20,7 +20,7 @@ func (c *coordinator) recover() error {
 		return nil
 	}
 	c.replaying = true
-	header := journalHeader{journalVersion, c.cfg.Run, c.scenario.Name, c.cfg.Policy, c.scenario.Seed}
+	header := journalHeader{journalVersion, c.cfg.Run, c.cfg.Scenario, c.cfg.PolicyName, c.cfg.Seed}
 	if err := replayJournal(c.cfg.Journal, header, c.apply); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *coordinator) restart(e entry) {
 // expectJoin says whether a worker is still to come. One that was absent when
 // the run began may come yet, but nobody waits for it.
 func (c *coordinator) expectJoin() bool {
-	return slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool {
+	return slices.ContainsFunc(c.cfg.Workers, func(w resolved.Worker) bool {
 		return c.workers[w.ID] == nil && !slices.Contains(c.absent, w.ID)
 	})
 }
@@ -220,7 +220,7 @@ func (c *coordinator) welcome(r received) error {
 	if !c.halted || slices.ContainsFunc(c.cfg.Resume.Holders, func(id policy.ID) bool { return !c.cameBack(id) }) {
 		return nil
 	}
-	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.scenario.Scale().ClockDuration(c.t - c.scenario.FirstJoin()))), Resume: c.cfg.Resume})
+	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.cfg.ClockDuration(c.t - c.cfg.FirstJoin()))), Resume: c.cfg.Resume})
 }
 
 // compare says by its sign whether a hello is of a later life of the worker than
@@ -247,8 +247,8 @@ func (c *coordinator) cameBack(id policy.ID) bool {
 
 // gathered says whether all workers of the first hour are there.
 func (c *coordinator) gathered() bool {
-	return !slices.ContainsFunc(c.scenario.Workers, func(w scenarios.Worker) bool {
-		return w.JoinAt == c.scenario.FirstJoin() && c.workers[w.ID] == nil
+	return !slices.ContainsFunc(c.cfg.Workers, func(w resolved.Worker) bool {
+		return w.JoinAt == c.cfg.FirstJoin() && c.workers[w.ID] == nil
 	})
 }
 
@@ -273,8 +273,8 @@ func (c *coordinator) hello(e entry) {
 		return
 	case c.started:
 		join := policy.Join{ID: e.ID, Incarnation: w.incarnation}
-		if spec, _ := c.scenario.Worker(e.ID); spec.InitialStep > 0 && w.incarnation+w.rejoins == 0 {
-			join = spec.Asks(c.scenario.FirstJoin())
+		if spec, _ := c.cfg.worker(e.ID); spec.InitialStep > 0 && w.incarnation+w.rejoins == 0 {
+			join = spec.Asks(c.cfg.FirstJoin())
 		}
 		c.join(join)
 		return
@@ -290,8 +290,8 @@ func (c *coordinator) hello(e entry) {
 // gatherPatience is how long to wait for the next of the workers that start the
 // run: not at all where all that are missing are dead.
 func (c *coordinator) gatherPatience() time.Duration {
-	for _, w := range c.scenario.Workers {
-		if w.JoinAt == c.scenario.FirstJoin() && c.workers[w.ID] == nil && !c.dead[w.ID] {
+	for _, w := range c.cfg.Workers {
+		if w.JoinAt == c.cfg.FirstJoin() && c.workers[w.ID] == nil && !c.dead[w.ID] {
 			return gatherPatience
 		}
 	}
@@ -300,8 +300,8 @@ func (c *coordinator) gatherPatience() time.Duration {
 
 // begin starts the run with the workers that are there.
 func (c *coordinator) begin(began time.Time) {
-	first := c.scenario.FirstJoin()
-	for _, w := range c.scenario.Workers {
+	first := c.cfg.FirstJoin()
+	for _, w := range c.cfg.Workers {
 		if w.JoinAt == first && c.workers[w.ID] == nil {
 			c.absent = append(c.absent, w.ID)
 		}
@@ -311,8 +311,8 @@ func (c *coordinator) begin(began time.Time) {
 		c.gather.Stop()
 	}
 	c.note(record.Event{Type: record.RunStart, Run: &record.Run{
-		Schema: record.Schema, Scenario: c.scenario.Name, Policy: c.cfg.Policy, World: record.Real,
-		Links: c.cfg.Links, Seed: c.scenario.Seed, TimeScale: c.scenario.Real.TimeScale, Dilation: c.scenario.Slowdown(),
+		Schema: record.Schema, Scenario: c.cfg.Scenario, Policy: c.cfg.PolicyName, World: record.Real,
+		Links: c.cfg.Links, Seed: c.cfg.Seed, TimeScale: c.cfg.TimeScale, Dilation: c.cfg.Slowdown(),
 	}})
 	for _, id := range c.absent {
 		c.note(record.Event{Type: record.Absent, Node: id.Node()})
@@ -320,7 +320,7 @@ func (c *coordinator) begin(began time.Time) {
 	ids := slices.Sorted(maps.Keys(c.workers))
 	for _, initial := range []bool{true, false} {
 		for _, id := range ids {
-			if spec, _ := c.scenario.Worker(id); (spec.JoinAt == first) == initial {
+			if spec, _ := c.cfg.worker(id); (spec.JoinAt == first) == initial {
 				join := spec.Asks(first)
 				join.Incarnation = c.workers[id].incarnation
 				c.join(join)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"testbed/internal/memnet"
+	"testbed/internal/testscenario"
 	"testbed/node/identity"
 	"testbed/node/state"
 	"testbed/policy"
@@ -22,6 +23,17 @@ import (
 	"testbed/scenarios"
 	"testbed/shaping"
 )
+
+// workerSettings are those of a process of a scenario's worker.
+func workerSettings(t testing.TB, s *scenarios.Scenario, id policy.ID, incarnation int) WorkerSettings {
+	t.Helper()
+	r := testscenario.Resolve(t, s, "")
+	w, ok := r.Worker(id)
+	if !ok {
+		t.Fatalf("there is no worker %d", id)
+	}
+	return NewWorkerSettings(r, w, incarnation)
+}
 
 func TestMain(m *testing.M) {
 	initialPacket = memnet.PacketSize // see there
@@ -103,7 +115,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 	}
 	c.wg.Go(func() {
 		err := RunCoordinator(ctx, CoordinatorConfig{
-			Scenario: s, Policy: policyName, Links: "none", Conn: control, TLS: tlsConfig,
+			CoordinatorSettings: NewCoordinatorSettings(testscenario.Resolve(t, s, policyName)), Links: "none", Conn: control, TLS: tlsConfig,
 			Log: slog.New(slog.DiscardHandler), Report: c.report,
 		})
 		if err != nil {
@@ -124,7 +136,7 @@ func play(t *testing.T, s *scenarios.Scenario, policyName string, onEvent func(*
 		sockets := []net.PacketConn{loopback(t), loopback(t), loopback(t)}
 		c.wg.Go(func() {
 			err := RunWorker(ctx, WorkerConfig{
-				Scenario: s, ID: w.ID, Coordinator: addr, Control: sockets[0], Ring: sockets[1], Fetch: sockets[2],
+				WorkerSettings: workerSettings(t, s, w.ID, 0), Coordinator: addr, Control: sockets[0], Ring: sockets[1], Fetch: sockets[2],
 				TLS: tlsConfig, Commands: commands, Log: slog.New(slog.DiscardHandler), Report: c.report,
 			})
 			if err != nil {
@@ -304,7 +316,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			done := make(chan error, 1)
 			go func() {
 				done <- RunCoordinator(ctx, CoordinatorConfig{
-					Scenario: parse(t, threeWorkers), Policy: scenarios.Baseline, Conn: control, TLS: serverTLS,
+					CoordinatorSettings: NewCoordinatorSettings(testscenario.Resolve(t, parse(t, threeWorkers), scenarios.Baseline)), Conn: control, TLS: serverTLS,
 					Log: slog.New(slog.DiscardHandler), Report: func(r Report) {
 						if r.Event != nil {
 							t.Errorf("the stranger caused %+v", r.Event)
@@ -315,7 +327,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			commands := make(chan Command, 1)
 			commands <- Command{Op: OpJoin}
 			err = RunWorker(ctx, WorkerConfig{
-				Scenario: parse(t, threeWorkers), ID: 0, Coordinator: netip.MustParseAddrPort(control.LocalAddr().String()),
+				WorkerSettings: workerSettings(t, parse(t, threeWorkers), 0, 0), Coordinator: netip.MustParseAddrPort(control.LocalAddr().String()),
 				Control: loopback(t), Ring: loopback(t), Fetch: loopback(t), TLS: clientTLS, Commands: commands,
 				Log: slog.New(slog.DiscardHandler), Report: func(Report) {},
 			})

@@ -22,7 +22,7 @@ func (c *coordinator) order(participants []policy.ID) []policy.ID {
 		}
 		const mbit = 1e6
 		scenario := func(seconds float64) policy.Time {
-			return policy.Time(math.Round(seconds * 1e6 / c.scenario.Real.TimeScale))
+			return policy.Time(math.Round(seconds * 1e6 / c.cfg.TimeScale))
 		}
 		c.ring = &record.Ring{
 			Order: r.Order, Latency: scenario(r.Latency), NaiveLatency: scenario(r.NaiveLatency),

@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"testbed/allreduce/ringorder"
+	"testbed/internal/testscenario"
 	"testbed/policy"
 	"testbed/record"
+	"testbed/scenarios"
 )
 
 // TestRingOrder: two regions, whose workers' ids take turns.
@@ -23,7 +25,7 @@ func TestRingOrder(t *testing.T) {
 		}
 		d.Delays = append(d.Delays, row)
 	}
-	c := &coordinator{cfg: CoordinatorConfig{Ways: d, Log: slog.New(slog.DiscardHandler)}, scenario: parse(t, threeWorkers)}
+	c := &coordinator{cfg: CoordinatorConfig{CoordinatorSettings: NewCoordinatorSettings(testscenario.Resolve(t, parse(t, threeWorkers), scenarios.Baseline)), Ways: d, Log: slog.New(slog.DiscardHandler)}}
 	for _, participants := range [][]policy.ID{{0, 1, 2, 3, 4, 5}, {0, 2, 3, 5}, {1, 2, 4, 5}, {3}} {
 		e := record.Event{Type: record.ReduceStart, Participants: participants}
 		c.orderRing(&e)

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/quic-go/quic-go"
 
 	"testbed/node/identity"
 	"testbed/policy"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 )
 
 // received is a message, and who it came from over which line.
@@ -24,14 +25,14 @@ type received struct {
 // reception hears the workers, each in goroutines of its own, and passes on what
 // they say in the order in which it comes.
 type reception struct {
-	scenario *scenarios.Scenario
-	log      *slog.Logger
-	inbox    chan received
-	quit     chan struct{} // closed when the run is over
+	workers []resolved.Worker
+	log     *slog.Logger
+	inbox   chan received
+	quit    chan struct{} // closed when the run is over
 }
 
-func newReception(s *scenarios.Scenario, log *slog.Logger) reception {
-	return reception{s, log, make(chan received, 4*outboxMessages), make(chan struct{})}
+func newReception(workers []resolved.Worker, log *slog.Logger) reception {
+	return reception{workers, log, make(chan received, 4*outboxMessages), make(chan struct{})}
 }
 
 func (r *reception) accept(ctx context.Context, l *quic.Listener) {
@@ -125,7 +126,7 @@ func (r *reception) checkHello(conn *quic.Conn, m message) error {
 	case !m.Ring.IsValid() || !m.Fetch.IsValid():
 		return fmt.Errorf("worker %d gives no address", m.ID)
 	}
-	if _, ok := r.scenario.Worker(m.ID); !ok {
+	if !slices.ContainsFunc(r.workers, func(w resolved.Worker) bool { return w.ID == m.ID }) {
 		return fmt.Errorf("worker %d is not in the scenario", m.ID)
 	}
 	return nil

@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"testbed/allreduce"
-	"testbed/allreduce/codec"
 	"testbed/allreduce/quicring"
 	"testbed/node/state"
 	"testbed/policy"
-	"testbed/policy/timescale"
 	"testbed/policy/worker"
 	"testbed/record"
+	"testbed/scenarios/resolved"
 	"testbed/train"
 )
 
@@ -68,7 +67,7 @@ func (w *workerDriver) apply() {
 	w.outer.Step(mean, w.buffers.Outcome)
 	w.learner.Lost(steps, lost)
 	m := message{Type: msgStepped, OuterSteps: steps, Hash: w.outer.Hash()}
-	if !w.cfg.Scenario.Train.Real() {
+	if !w.cfg.Train.Real() {
 		m.Loss, _ = w.learner.Loss()() // the stand-in has one
 	} else {
 		w.review(steps)
@@ -81,9 +80,9 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 	if err := w.learner.Merge(a.OuterSteps, w.buffers.Contribution(a.OuterSteps+1), w.buffers.Ranks); err != nil {
 		return err
 	}
-	if w.cfg.Scenario.Exchange().Overlap > 0 {
+	if w.exchange.Overlap > 0 {
 		w.cfg.Report(Report{After: w.told, Event: &record.Event{
-			T: w.cfg.Scenario.Scale().ClockTime(time.Since(w.began)), Type: record.Merge, Node: w.cfg.ID.Node(), Round: a.OuterSteps, Step: a.Step,
+			T: w.cfg.ClockTime(time.Since(w.began)), Type: record.Merge, Node: w.cfg.ID.Node(), Round: a.OuterSteps, Step: a.Step,
 		}})
 	}
 	return nil
@@ -92,16 +91,15 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 // review tells what the contribution to an outer step was like and, where it
 // falls to this worker, how well the state does, which takes a while.
 func (w *workerDriver) review(outerSteps int) {
-	exchange := w.cfg.Scenario.Real.AllReduce
 	contribution, outcome, _ := w.buffers.Of(outerSteps)
-	tell := w.learner.Review(outerSteps, contribution, outcome, codec.Format{Bits: exchange.Bits, Block: exchange.Block}, w.validates)
+	tell := w.learner.Review(outerSteps, contribution, outcome, w.cfg.Reduction.Format, w.validates)
 	w.background.Go(func() {
 		events, err := tell()
 		if err != nil {
 			w.cfg.Log.Warn("reviewing an outer step", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
 		}
 		for _, e := range events {
-			e.T, e.Node, e.Round = w.cfg.Scenario.Scale().ClockTime(time.Since(w.began)), w.cfg.ID.Node(), outerSteps
+			e.T, e.Node, e.Round = w.cfg.ClockTime(time.Since(w.began)), w.cfg.ID.Node(), outerSteps
 			w.cfg.Report(Report{Event: &e})
 		}
 	})
@@ -114,23 +112,23 @@ func (w *workerDriver) review(outerSteps int) {
 // steps, and workers that share few processors still arrive together.
 func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	begin, told := w.stepFrom, w.told
-	at := w.cfg.Scenario.Scale().ClockTime(begin.Sub(w.began))
-	duration := w.cfg.Scenario.Scale().ClockDuration(w.steps.Step(at, a.Factor))
+	at := w.cfg.ClockTime(begin.Sub(w.began))
+	duration := w.cfg.ClockDuration(w.steps.Step(at, a.Factor))
 	contribution := w.buffers.Contribution(a.Round)
 	w.task = spawn(ctx, func(ctx context.Context) result {
 		loss, computed, err := w.learner.Step(ctx, a.Round, a.Step)
 		if err == nil && a.Last {
 			err = w.learner.Contribute(a.Round, contribution, a.Late > 0)
-			if a.Late > 0 && w.cfg.Scenario.Policy.StalenessWeight > 0 {
+			if a.Late > 0 && w.cfg.StalenessWeight > 0 {
 				w.cfg.Log.Info("a late contribution is added", "of_round", a.Late, "to_round", a.Round)
 			}
 		}
 		if err != nil {
 			return result{err: err}
 		}
-		measured := w.cfg.Scenario.Real.Measured(w.cfg.Scenario.Train)
+		measured := w.cfg.Measured
 		if measured {
-			duration = timescale.OnClock(time.Duration(a.Factor*float64(time.Since(begin))), w.cfg.Scenario.Slowdown())
+			duration = w.cfg.OnClock(time.Duration(a.Factor * float64(time.Since(begin))))
 		}
 		stood, err := w.clock.Pass(ctx, begin, duration)
 		if err != nil {
@@ -140,11 +138,11 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		took := end.Sub(begin) - stood
 		late := took - duration
 		r := Report{Lateness: &late, After: told, Event: &record.Event{
-			T: w.cfg.Scenario.Scale().ClockTime(end.Sub(w.began)), Type: record.Step, Node: w.cfg.ID.Node(),
-			Round: a.Round, Step: a.Step, Duration: w.cfg.Scenario.Scale().ClockTime(took),
-			ClockError: w.cfg.Scenario.Scale().ClockTime(w.coordinator.oneWayDelay()),
+			T: w.cfg.ClockTime(end.Sub(w.began)), Type: record.Step, Node: w.cfg.ID.Node(),
+			Round: a.Round, Step: a.Step, Duration: w.cfg.ClockTime(took),
+			ClockError: w.cfg.ClockTime(w.coordinator.oneWayDelay()),
 		}}
-		if w.cfg.Scenario.Train.Real() {
+		if w.cfg.Train.Real() {
 			r.Event.Loss = &loss
 			if !measured {
 				r.Computing = float64(computed) / float64(max(duration, 1))
@@ -165,19 +163,19 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		clear(gradient)
 	}
 	op := quicring.Op{Epoch: uint64(a.Epoch), Round: a.Round, Rank: rank, Residual: lost}
-	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Scenario.Real.AllReduce.Algorithm) // the scenario is valid
+	op.Algorithm, _ = allreduce.ParseAlgorithm(w.cfg.Reduction.Algorithm) // the scenario is valid
 	for _, p := range w.peers {
 		op.Peers = append(op.Peers, quicring.Peer{Name: p.ID.Node(), Addr: p.Addr, Incarnation: p.Incarnation})
 	}
 	if op.Algorithm == allreduce.Hierarchical {
-		op.Groups = w.cfg.Scenario.Groups(a.Ring)
+		op.Groups = resolved.GroupsOf(a.Ring, w.cfg.Workers, w.cfg.Groups)
 	}
 	from := a.Ring[(rank+len(a.Ring)-1)%len(a.Ring)]
 	if op.Algorithm == allreduce.Direct {
 		from = w.cfg.ID // from everybody: no one to name
 	}
 	w.reducing.Store(&reducing{a.Epoch, from})
-	w.validates = w.regions.Global(a.Round) && w.cfg.ID == slices.Min(a.Ring)
+	w.validates = w.grouping.Global(a.Round) && w.cfg.ID == slices.Min(a.Ring)
 	b.Ranks = len(a.Ring)
 	w.reduction = spawn(ctx, func(ctx context.Context) result {
 		defer w.reducing.Store(nil)
@@ -188,9 +186,9 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		}
 		b.Outcome = r.Outcome
 		w.cfg.Report(Report{Event: &record.Event{
-			T: w.cfg.Scenario.Scale().ClockTime(time.Since(w.began)), Type: record.Reduced, Node: w.cfg.ID.Node(),
-			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.Scenario.Scale().ClockTime(r.Total), ReduceScatter: w.cfg.Scenario.Scale().ClockTime(r.ReduceScatter),
-			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.Scenario.Scale().ClockTime(w.coordinator.oneWayDelay()),
+			T: w.cfg.ClockTime(time.Since(w.began)), Type: record.Reduced, Node: w.cfg.ID.Node(),
+			Round: a.Round, Epoch: a.Epoch, Duration: w.cfg.ClockTime(r.Total), ReduceScatter: w.cfg.ClockTime(r.ReduceScatter),
+			BytesSent: r.BytesSent, BytesReceived: r.BytesReceived, ClockError: w.cfg.ClockTime(w.coordinator.oneWayDelay()),
 		}})
 		return result{event: worker.Reduced{}, details: message{Hash: train.Hash(mean), Bytes: r.BytesSent, Took: r.Total}}
 	})

@@ -19,17 +19,15 @@ import (
 	"testbed/node/state"
 	"testbed/node/stepclock"
 	"testbed/policy"
+	"testbed/train"
 
 	"testbed/policy/worker"
-	"testbed/scenarios"
 	"testbed/train/work"
 )
 
 // WorkerConfig is what a worker needs to know.
 type WorkerConfig struct {
-	Scenario    *scenarios.Scenario
-	ID          policy.ID
-	Incarnation int // of its processes, from 0
+	WorkerSettings
 	Coordinator netip.AddrPort
 	// Control, Ring and Fetch are the sockets of the control connection, the
 	// all-reduce and the state transfer. The worker closes them.
@@ -60,46 +58,46 @@ type WorkerConfig struct {
 // RunWorker plays one worker until the run ends for it: finished, evicted for
 // good or left. It returns an error if it could not do its work.
 func RunWorker(ctx context.Context, cfg WorkerConfig) error {
-	spec, ok := cfg.Scenario.Worker(cfg.ID)
-	if !ok {
-		return fmt.Errorf("worker %d is not in the scenario", cfg.ID)
-	}
-	task, trainer, err := cfg.Scenario.Learning(cfg.ID)
+	task, trainers, err := cfg.Train.NewTask(cfg.Seed, cfg.Workers, cfg.Parameters)
 	if err != nil {
 		return err
 	}
-	exchange := cfg.Scenario.Exchange()
+	trainer, err := trainers(cfg.ID)
+	if err != nil {
+		return err
+	}
+	exchange := cfg.Train.Exchange(cfg.InnerSteps, cfg.Parameters)
 	w := &workerDriver{
-		cfg: cfg, spec: spec,
-		machine: worker.New(cfg.ID, cfg.Scenario.InnerSteps, exchange.Overlap),
-		outer:   state.NewOuter(task.Start(), cfg.Scenario.Train.OuterOptimiser(), exchange.Fragments, cfg.Scenario.Grouping()),
-		buffers: learner.NewBuffers(exchange, cfg.Scenario.Train.Shard(cfg.Scenario.Real.Parameters), cfg.Scenario.Real.AllReduce.Feedback()),
-		regions: cfg.Scenario.Grouping(),
-		steps:   cfg.Scenario.Sampler(spec, cfg.Incarnation, nil),
-		clock:   stepclock.New(),
+		cfg: cfg, exchange: exchange,
+		machine:  worker.New(cfg.ID, cfg.InnerSteps, exchange.Overlap),
+		outer:    state.NewOuter(task.Start(), cfg.Train.OuterOptimiser(), exchange.Fragments, cfg.Grouping),
+		buffers:  learner.NewBuffers(exchange, cfg.Train.Shard(cfg.Parameters), cfg.Reduction.Feedback()),
+		grouping: cfg.Grouping,
+		steps:    cfg.Work.Sampler(cfg.Seed, cfg.ID, cfg.Mean, cfg.Jitter, cfg.Incarnation, nil),
+		clock:    stepclock.New(),
 	}
 	w.learner = learner.New(learner.Config{
-		Task: task, Trainer: trainer, Outer: w.outer, Optimiser: cfg.Scenario.Train.OuterOptimiser(), Exchange: exchange, Long: cfg.Scenario.Train.Real(),
-		Feedback: cfg.Scenario.Real.AllReduce.Feedback(), Staleness: float32(cfg.Scenario.Policy.StalenessWeight),
-		CheckpointEvery: cfg.Scenario.Real.CheckpointEvery,
+		Task: task, Trainer: trainer, Outer: w.outer, Optimiser: cfg.Train.OuterOptimiser(), Exchange: exchange, Long: cfg.Train.Real(),
+		Feedback: cfg.Reduction.Feedback(), Staleness: float32(cfg.StalenessWeight),
+		CheckpointEvery: cfg.CheckpointEvery,
 	})
 	defer w.learner.Close()
 	w.coordinator = newConnection(&w.cfg, w.heartbeat)
 	defer w.background.Wait()
-	reduce := cfg.Scenario.Real.AllReduce
+	reduce := cfg.Reduction
 	switch {
 	case cfg.Restore != nil:
 		if err := w.restore(cfg.Restore); err != nil {
 			return err
 		}
-	case spec.InitialStep > 0 && cfg.Incarnation == 0:
-		w.outer.Initial(spec.InitialStep)
-		w.machine.Restored(spec.InitialStep)
+	case cfg.InitialStep > 0 && cfg.Incarnation == 0:
+		w.outer.Initial(cfg.InitialStep)
+		w.machine.Restored(cfg.InitialStep)
 	}
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
-		Bits: reduce.Bits, Block: reduce.Block, Entropy: reduce.Entropy, ShortPaths: cfg.ShortPaths,
-		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"), Dilation: cfg.Scenario.Slowdown(),
+		Format: reduce.Format, Entropy: reduce.Entropy, ShortPaths: cfg.ShortPaths,
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"), Dilation: cfg.Slowdown(),
 	}
 	ring, err := quicring.Listen(ringConfig)
 	if err != nil {
@@ -109,7 +107,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.ring = ring
 	w.states, err = state.Listen(state.Config{
 		Conn: cfg.Fetch, TLS: cfg.TLS, Log: cfg.Log, Outer: w.outer, Busy: func() bool { return w.reducing.Load() != nil },
-		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"), Dilation: cfg.Scenario.Slowdown(),
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"), Dilation: cfg.Slowdown(),
 	})
 	if err != nil {
 		return err
@@ -130,11 +128,11 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 // belongs to the goroutine of run, but for what is said to be shared; tasks get
 // what they need handed over.
 type workerDriver struct {
-	cfg     WorkerConfig
-	spec    scenarios.Worker
-	machine *worker.Machine
-	regions *policy.Grouping
-	steps   work.Sampler // draws the durations of inner steps
+	cfg      WorkerConfig
+	exchange *train.Exchange
+	machine  *worker.Machine
+	grouping *policy.Grouping
+	steps    work.Sampler // draws the durations of inner steps
 	// What is under way, or nil: an inner step or a fetch, and a reduction.
 	task, reduction *background
 
@@ -306,7 +304,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 func (w *workerDriver) tellsTime(m message) {
 	w.coordinator.measure()
 	if w.began.IsZero() {
-		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.Scenario.Scale().ClockDuration(m.Now))
+		w.began = m.received.Add(-w.coordinator.oneWayDelay() - w.cfg.ClockDuration(m.Now))
 	}
 }
 
@@ -318,7 +316,7 @@ func (w *workerDriver) started(m message) {
 
 // command carries out a command of whoever started the worker.
 func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, error) {
-	atJoin := c.At <= w.spec.JoinAt
+	atJoin := c.At <= w.cfg.JoinAt
 	switch c.Op {
 	case OpLeave:
 		return w.step(ctx, worker.Leave{})
@@ -387,7 +385,7 @@ func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.En
 			w.rejoins = true
 			w.learner.Reset()
 		case *worker.End:
-			if end = a; !a.Evicted && w.validates && w.cfg.Scenario.Train.Real() {
+			if end = a; !a.Evicted && w.validates && w.cfg.Train.Real() {
 				w.checkpoint(false) // the last one: what was learnt
 			}
 		case *worker.GiveUp:

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"testbed/internal/memnet"
+	"testbed/internal/testscenario"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
@@ -134,6 +135,7 @@ func (w *world) crashLighthouse(down policy.Time, torn, forgets bool) {
 
 // coordinate plays the coordinator, life by life.
 func (w *world) coordinate(ctx context.Context, policyName string, port uint16) {
+	settings := NewCoordinatorSettings(testscenario.Resolve(w.t, w.scenario, policyName))
 	for {
 		ctx, cancel := context.WithCancel(ctx)
 		b := &life{socket: w.net.ListenAt(policy.CoordinatorNode, port), cancel: cancel}
@@ -142,7 +144,7 @@ func (w *world) coordinate(ctx context.Context, policyName string, port uint16) 
 		reported, forgets := w.reported, w.forgets
 		w.mu.Unlock()
 		err := RunCoordinator(ctx, CoordinatorConfig{
-			Scenario: w.scenario, Policy: policyName, Links: "none", Conn: b.socket, Unreachable: b.socket.Unreachable, Dead: w.dead,
+			CoordinatorSettings: settings, Links: "none", Conn: b.socket, Unreachable: b.socket.Unreachable, Dead: w.dead,
 			TLS: memnet.TLS(w.t, policy.CoordinatorNode), Log: w.log(policy.CoordinatorNode),
 			Journal: &journalOf{memJournal: &w.journal, life: b}, Reported: reported, Forgets: forgets,
 			Report: func(r Report) {
@@ -330,11 +332,12 @@ func (w *world) start(ctx context.Context, spec scenarios.Worker, incarnation in
 	if spec.JoinAt == w.scenario.FirstJoin() || incarnation > 0 {
 		n.commands <- Command{Op: OpJoin}
 	}
+	settings := workerSettings(w.t, w.scenario, spec.ID, incarnation)
 	go func() {
 		defer close(n.ended)
 		defer cancel()
 		n.err = RunWorker(ctx, WorkerConfig{
-			Scenario: w.scenario, ID: spec.ID, Incarnation: incarnation, Coordinator: coordinator,
+			WorkerSettings: settings, Coordinator: coordinator,
 			Control: conns[0], Ring: conns[1], Fetch: conns[2],
 			TLS: memnet.TLS(w.t, name), Commands: n.commands, Log: w.log(name), Report: w.report,
 		})
@@ -472,7 +475,11 @@ func checkLineage(s *scenarios.Scenario, events []record.Event) error {
 		}
 		seen[e.Hash] = e.Round
 	}
-	return errors.Join(append(problems, replay.Check(s, events))...)
+	r, err := s.Resolve("")
+	if err == nil {
+		err = replay.Check(r, events)
+	}
+	return errors.Join(append(problems, err)...)
 }
 
 func worldScenario(t testing.TB, workers int) *scenarios.Scenario {

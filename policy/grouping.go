@@ -78,20 +78,20 @@ func (s *RegionsSpec) Rule(workers []ID, groups []string) *Grouping {
 
 // Grouping says who reduces with whom. A nil Rule has one ring of all, in every round.
 type Grouping struct {
-	every int
-	names []string
-	of    map[ID]int // of the names
+	Every   int        // rounds from one of all to the next
+	Names   []string   // of the regions, or of the ranks
+	Numbers map[ID]int // of each worker's region or rank, among Names
 
-	ranks   int // of a replica group; 0: these are regions
-	workers []ID
+	GroupSize int  `json:",omitempty"` // ranks of a replica group; 0: these are regions
+	Members   []ID `json:",omitempty"` // of replica groups, in their order
 }
 
 // NewRegions returns the rule of regions by name, with a round of all in every so many.
 func NewRegions(every int, workers map[string][]ID) *Grouping {
-	r := &Grouping{every: every, names: slices.Sorted(maps.Keys(workers)), of: map[ID]int{}}
-	for k, name := range r.names {
+	r := &Grouping{Every: every, Names: slices.Sorted(maps.Keys(workers)), Numbers: map[ID]int{}}
+	for k, name := range r.Names {
 		for _, id := range workers[name] {
-			r.of[id] = k
+			r.Numbers[id] = k
 		}
 	}
 	return r
@@ -100,7 +100,7 @@ func NewRegions(every int, workers map[string][]ID) *Grouping {
 // Global reports whether all take part in a round, or in its outer step, together, and
 // not each region by itself. Rounds count from 1; 0, the beginning of the run, is of
 // all, too.
-func (r *Grouping) Global(round int) bool { return r == nil || round%r.every == 0 }
+func (r *Grouping) Global(round int) bool { return r == nil || round%r.Every == 0 }
 
 // Missed lists the steps of all, of the outer steps that an asker with the state
 // after so many lacks, and reports whether a donor that holds the one after held has
@@ -123,7 +123,7 @@ func (r *Grouping) Len() int {
 	if r == nil {
 		return 1
 	}
-	return len(r.names)
+	return len(r.Names)
 }
 
 // Of is the region of a worker, by number.
@@ -131,7 +131,7 @@ func (r *Grouping) Of(id ID) int {
 	if r == nil {
 		return 0
 	}
-	return r.of[id]
+	return r.Numbers[id]
 }
 
 // Ring is who reduces together.
@@ -153,9 +153,9 @@ func (r *Grouping) Rings(round int, participants []ID) []Ring {
 // Deal deals workers to their regions.
 func (r *Grouping) Deal(workers []ID) (rings []Ring) {
 	for _, id := range workers {
-		k, found := slices.BinarySearchFunc(rings, r.of[id], func(ring Ring, n int) int { return cmp.Compare(ring.Number, n) })
+		k, found := slices.BinarySearchFunc(rings, r.Numbers[id], func(ring Ring, n int) int { return cmp.Compare(ring.Number, n) })
 		if !found {
-			rings = slices.Insert(rings, k, Ring{Number: r.of[id], Region: r.names[r.of[id]]})
+			rings = slices.Insert(rings, k, Ring{Number: r.Numbers[id], Region: r.Names[r.Numbers[id]]})
 		}
 		rings[k].Workers = append(rings[k].Workers, id)
 	}

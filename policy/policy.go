@@ -144,6 +144,15 @@ func Named(name string) (Policy, bool) {
 	return nil, false
 }
 
+// NameOf returns the name by which a policy is registered, empty if it is not.
+func NameOf(p Policy) string {
+	i := slices.IndexFunc(registered, func(r registration) bool { return reflect.TypeOf(r.prototype) == reflect.TypeOf(p) })
+	if i < 0 {
+		return ""
+	}
+	return registered[i].name
+}
+
 // Summary says in one line what a registered policy does.
 func Summary(name string) string {
 	i := slices.IndexFunc(registered, func(r registration) bool { return r.name == name })

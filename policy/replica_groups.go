@@ -11,12 +11,12 @@ import (
 // the outer state, and reduces it with those of its number in the other groups,
 // in every round.
 func NewReplicaGroups(workers []ID, ranks int) *Grouping {
-	r := &Grouping{every: 1, of: map[ID]int{}, ranks: ranks, workers: slices.Sorted(slices.Values(workers))}
-	for k, id := range r.workers {
-		r.of[id] = k % ranks
+	r := &Grouping{Every: 1, Numbers: map[ID]int{}, GroupSize: ranks, Members: slices.Sorted(slices.Values(workers))}
+	for k, id := range r.Members {
+		r.Numbers[id] = k % ranks
 	}
 	for k := range ranks {
-		r.names = append(r.names, fmt.Sprint(rankName, k))
+		r.Names = append(r.Names, fmt.Sprint(rankName, k))
 	}
 	return r
 }
@@ -36,17 +36,17 @@ func RingKind(name string) string {
 // Group returns the replica group of a worker, in the order of its ranks; nil: it
 // is one by itself.
 func (r *Grouping) Group(id ID) []ID {
-	if r == nil || r.ranks == 0 {
+	if r == nil || r.GroupSize == 0 {
 		return nil
 	}
-	k, _ := slices.BinarySearch(r.workers, id)
-	k -= k % r.ranks
-	return r.workers[k : k+r.ranks]
+	k, _ := slices.BinarySearch(r.Members, id)
+	k -= k % r.GroupSize
+	return r.Members[k : k+r.GroupSize]
 }
 
 // Regional reports whether workers are grouped by region, each with an outer state of
 // its own between two rounds of all.
-func (r *Grouping) Regional() bool { return r != nil && r.ranks == 0 }
+func (r *Grouping) Regional() bool { return r != nil && r.GroupSize == 0 }
 
 // Together reports whether there is one ring of all in a round.
-func (r *Grouping) Together(round int) bool { return r.Global(round) && (r == nil || r.ranks == 0) }
+func (r *Grouping) Together(round int) bool { return r.Global(round) && (r == nil || r.GroupSize == 0) }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"testbed/allreduce"
 	"testbed/allreduce/reduction"
 	"testbed/policy"
 	"testbed/scenarios"
@@ -286,7 +287,7 @@ func TestChurnsJSONLoadsUnchanged(t *testing.T) {
 	}
 	plain := *want
 	plain.Description, plain.Real = "", scenarios.Real{TimeScale: scenarios.DefaultTimeScale, Dilation: 1, Parameters: scenarios.DefaultParameters, MinSlack: shaping.Duration(90 * time.Millisecond), CheckpointEvery: scenarios.DefaultCheckpointEvery,
-		AllReduce: reduction.Spec{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024, Entropy: "auto"}}
+		AllReduce: reduction.Spec{Algorithm: "ring", Order: "naive", Format: allreduce.DefaultFormat, Entropy: "auto"}}
 	for name, text := range map[string]string{
 		"README": churnJSON, "compact": string(compact), "tabs": string(tabs), "CRLF": strings.ReplaceAll(string(tabs), "\n", "\r\n"),
 	} {

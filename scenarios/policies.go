@@ -255,6 +255,25 @@ func (s *Scenario) lighthouses() map[policy.ID][]int {
 	return asks
 }
 
+// configuration is that of the coordinator's machine, before a policy is chosen.
+func (s *Scenario) configuration() policy.Config {
+	cfg := policy.Config{
+		HeartbeatPeriod:        s.HeartbeatPeriod,
+		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
+		TargetOuterSteps:       s.TargetOuterSteps,
+		Join:                   s.Policy.Join,
+		Rejoin:                 s.Policy.Rejoin,
+		RejoinRounds:           s.Policy.RejoinRounds,
+		Seed:                   s.Seed,
+		Overlap:                s.Exchange().Overlap > 0,
+		Grouping:               s.Grouping(),
+	}
+	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) || slices.ContainsFunc(s.Injects, func(in faults.Inject) bool { return in.Lighthouse != nil }) {
+		cfg.Lighthouses, cfg.Asks = maxLighthouses, s.lighthouses()
+	}
+	return cfg
+}
+
 // Machine returns the configuration of the policy machine under a policy, which
 // is named as in Policies.Named.
 func (s *Scenario) Machine(spec string) (policy.Config, error) {
@@ -265,21 +284,8 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 	if err := s.lacks(p, spec); err != nil {
 		return policy.Config{}, err
 	}
-	cfg := policy.Config{
-		HeartbeatPeriod:        s.HeartbeatPeriod,
-		HeartbeatMissThreshold: s.HeartbeatMissThreshold,
-		TargetOuterSteps:       s.TargetOuterSteps,
-		Join:                   s.Policy.Join,
-		Rejoin:                 s.Policy.Rejoin,
-		RejoinRounds:           s.Policy.RejoinRounds,
-		Policy:                 p,
-		Seed:                   s.Seed,
-		Overlap:                s.Exchange().Overlap > 0,
-		Grouping:               s.Grouping(),
-	}
-	if slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Lighthouse > 0 }) || slices.ContainsFunc(s.Injects, func(in faults.Inject) bool { return in.Lighthouse != nil }) {
-		cfg.Lighthouses, cfg.Asks = maxLighthouses, s.lighthouses()
-	}
+	cfg := s.configuration()
+	cfg.Policy = p
 	if _, err := policy.NewCoordinator(cfg); err != nil {
 		return cfg, &Error{File: s.Name, Field: "policy", Problem: err.Error()}
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Resolve takes the scenario apart, for a run under a policy, which is named as in
-// Policies.Named. Without a name nothing is decided.
+// Policies.Named; without a name none is chosen.
 func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 	plan, err := s.Plan()
 	if err != nil {
@@ -16,7 +16,7 @@ func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 	}
 	r, err := s.ResolveWithoutLinks(policyName)
 	if err == nil {
-		r.Plan, r.LinkGroups = plan, s.Groups(s.ids())
+		r.Plan, r.LinkGroups = plan, s.Groups(s.IDs())
 	}
 	return r, err
 }
@@ -25,7 +25,7 @@ func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 // network or from a record: to plan the links of many workers takes time.
 func (s *Scenario) ResolveWithoutLinks(policyName string) (r *resolved.Scenario, err error) {
 	r = s.values()
-	if r.PolicyName = policyName; policyName != "" {
+	if r.Policy, r.PolicyName = s.configuration(), policyName; policyName != "" {
 		r.Policy, err = s.Machine(policyName)
 	}
 	return r, err

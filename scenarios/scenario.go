@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"testbed/allreduce/reduction"
+	"testbed/allreduce/ringorder"
 	"testbed/policy"
 	"testbed/policy/timescale"
 	"testbed/scenarios/faults"
@@ -233,4 +234,10 @@ func (s *Scenario) Plan() (*shaping.Plan, error) {
 		plan.TCP = s.Real.TCP
 	}
 	return plan, err
+}
+
+// Ways are what rings are ordered by, as the scenario's plan knows it before
+// anything is measured.
+func (s *Scenario) Ways(plan *shaping.Plan) ringorder.Ways {
+	return ringorder.Planned(s.Real.AllReduce, s.IDs(), plan)
 }

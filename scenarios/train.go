@@ -30,11 +30,11 @@ func (s *Scenario) Learning(id policy.ID) (train.Task, train.Trainer, error) {
 }
 
 func (s *Scenario) task() (train.Task, func(policy.ID) (train.Trainer, error), error) {
-	return s.Train.NewTask(s.Seed, s.ids(), s.Real.Parameters)
+	return s.Train.NewTask(s.Seed, s.IDs(), s.Real.Parameters)
 }
 
-// ids are the workers'.
-func (s *Scenario) ids() []policy.ID {
+// IDs are the workers', in their order.
+func (s *Scenario) IDs() []policy.ID {
 	ids := make([]policy.ID, len(s.Workers))
 	for i, w := range s.Workers {
 		ids[i] = w.ID
@@ -59,7 +59,7 @@ func (s *Scenario) Grouping() *policy.Grouping {
 	if !s.Train.Apart() {
 		return nil
 	}
-	return s.Train.Rule(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()))
+	return s.Train.Rule(s.IDs(), s.Real.Links.GroupOf(s.WorkerNodes()))
 }
 
 // validateRegions looks at who reduces apart, once the links are valid.
@@ -68,7 +68,7 @@ func (p *parser) validateRegions(s *Scenario) error {
 		return nil
 	}
 	run := task.Size{Rounds: s.TargetOuterSteps, Parameters: s.Real.Parameters, Uploads: s.Real.Upload.Every}
-	if bad, ok := errors.AsType[*policy.FieldError](s.Train.ValidateApart(s.ids(), s.Real.Links.GroupOf(s.WorkerNodes()), run)); ok {
+	if bad, ok := errors.AsType[*policy.FieldError](s.Train.ValidateApart(s.IDs(), s.Real.Links.GroupOf(s.WorkerNodes()), run)); ok {
 		return p.fail("train."+bad.Field, bad.Mend)
 	}
 	return nil

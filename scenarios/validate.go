@@ -338,7 +338,7 @@ func (p *parser) validateLinks(s *Scenario) error {
 		return p.fail("real.links", err.Error())
 	}
 	if s.Real.AllReduce.Algorithm == allreduce.Hierarchical.String() {
-		if k := slices.Index(s.Groups(s.ids()), -1); k >= 0 {
+		if k := slices.Index(s.Groups(s.IDs()), -1); k >= 0 {
 			return p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", s.Workers[k].ID.Node()))
 		}
 	}

@@ -15,8 +15,8 @@ const (
 // saved is by how many bytes entropy coding shortens a piece of so many normal
 // values, as are those of the model that workers train.
 func (n *links) saved(values int) byteCount {
-	plain := byteCount(values) * byteCount(n.bits) / 8
-	short := byteCount(float64(plain)*n.codeBits()/float64(n.bits)) + codeTable
+	plain := byteCount(values) * byteCount(n.format.Bits) / 8
+	short := byteCount(float64(plain)*n.codeBits()/float64(n.format.Bits)) + codeTable
 	return max(0, plain-short)
 }
 
@@ -25,7 +25,7 @@ func (n *links) saved(values int) byteCount {
 // reaches to a block's largest value. Half of all blocks have a larger one than
 // is taken for it.
 func (n *links) codeBits() float64 {
-	highest := float64(int(1)<<(n.bits-1) - 1)
-	largest := math.Sqrt2 * math.Erfinv(math.Exp2(-1/float64(n.block)))
-	return min(float64(n.bits), codeLoss*math.Log2(math.Sqrt(2*math.Pi*math.E)*highest/largest))
+	highest := float64(int(1)<<(n.format.Bits-1) - 1)
+	largest := math.Sqrt2 * math.Erfinv(math.Exp2(-1/float64(n.format.Block)))
+	return min(float64(n.format.Bits), codeLoss*math.Log2(math.Sqrt(2*math.Pi*math.E)*highest/largest))
 }

@@ -70,7 +70,7 @@ func (n *links) grouped(ranks []int, begin []time.Duration, cold func(i, j int) 
 		flows: make([][]pieceFlow, size), next: make([]int, size), upFree: make([]time.Duration, size), downFree: make([]time.Duration, size),
 	}
 	_, values := allreduce.Chunk(n.length, size, 0)
-	longest := allreduce.DefaultPieceValues(n.length, size, n.block, n.shortPaths)
+	longest := allreduce.DefaultPieceValues(n.length, size, n.format.Block, n.shortPaths)
 	for p := range allreduce.Pieces(values, longest) {
 		lo, hi := allreduce.Piece(values, longest, p)
 		g.values = append(g.values, hi-lo)

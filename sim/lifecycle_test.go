@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/allreduce"
 	"testbed/allreduce/reduction"
 	"testbed/policy"
 	"testbed/record"
@@ -69,7 +70,7 @@ func TestComingBack(t *testing.T) {
 			s := scenario(func(s *scenarios.Scenario) {
 				s.TargetOuterSteps, s.Injects, s.Policy.Rejoin, s.Policy.Join = 12, c.injects, c.rejoin, policy.JoinNext
 			})
-			s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 100, 1000, reduction.Spec{Algorithm: "ring", Order: "naive", Bits: 8, Block: 1024}
+			s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 100, 1000, reduction.Spec{Algorithm: "ring", Order: "naive", Format: allreduce.DefaultFormat}
 			for name, play := range map[string]func(func(record.Event)) (record.Summary, error){
 				"churn": func(do func(record.Event)) (record.Summary, error) { return onChurn(s, scenarios.Baseline, do) },
 				"links": func(do func(record.Event)) (record.Summary, error) {

@@ -68,7 +68,7 @@ type links struct {
 	parameters  int            // of the state
 	lengths     []int          // of what rounds exchange of them, in turn
 	length      int            // of what this round exchanges
-	block, bits int
+	format      allreduce.Format
 	shortPaths  bool  // as in quicring.Config
 	connections int   // to every peer; 0: as many as the tuner says
 	groupOf     []int // by node; hierarchical only
@@ -90,8 +90,8 @@ func newLinks(r *resolved.Scenario, costs Costs) *links {
 	n := &links{
 		shortPaths: r.Plan.ShortPaths(r.WorkerNodes(), allreduce.ShortRTT),
 		plan:       r.Plan, costs: costs,
-		parameters: r.Train.Shard(r.Parameters), block: a.Block, bits: a.Bits, connections: a.Connections,
-		ways:    plannedWays(r),
+		parameters: r.Train.Shard(r.Parameters), format: a.Format, connections: a.Connections,
+		ways:    ringorder.Planned(a, r.IDs(), r.Plan),
 		entropy: a.Entropy, coded: a.Entropy == entropy.On,
 		burstDelays: map[burst]time.Duration{}, tunedCounts: map[steadyPath]int{},
 	}
@@ -100,7 +100,7 @@ func newLinks(r *resolved.Scenario, costs Costs) *links {
 	}
 	n.beginRound(1)
 	n.algorithm, _ = allreduce.ParseAlgorithm(a.Algorithm) // the scenario is valid
-	if !allreduce.HasCodes(n.bits) {
+	if !n.format.HasCodes() {
 		n.entropy = entropy.Off // there is nothing to shorten
 	}
 	if n.algorithm == allreduce.Hierarchical {
@@ -168,7 +168,7 @@ func (n *links) path(from, to, connections int) byteRate {
 // their headers, when so many ranks reduce.
 func (n *links) chunk(ranks int) (chunk, piece byteCount) {
 	_, values := allreduce.Chunk(n.length, ranks, 0)
-	longest := allreduce.DefaultPieceValues(n.length, ranks, n.block, n.shortPaths)
+	longest := allreduce.DefaultPieceValues(n.length, ranks, n.format.Block, n.shortPaths)
 	for p := range allreduce.Pieces(values, longest) {
 		lo, hi := allreduce.Piece(values, longest, p)
 		chunk += n.piece(hi - lo)
@@ -190,7 +190,7 @@ func (n *links) piece(values int) byteCount {
 
 // encoded is the bytes of so many values as the all-reduce sends them.
 func (n *links) encoded(values int) byteCount {
-	return byteCount(allreduce.Header{Count: uint32(values), Block: uint32(n.block), Bits: uint8(n.bits)}.PlainLen())
+	return byteCount(n.format.EncodedLen(values))
 }
 
 // outcomes is the bytes of the outcomes of so many outer steps after one.

@@ -12,7 +12,6 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 	"testbed/allreduce/ringorder"
 	"testbed/policy"
 	"testbed/scenarios"
@@ -34,7 +33,7 @@ func alike(t testing.TB, workers int, rate shaping.Rate, oneWay time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &links{plan: plan, parameters: 1_000_000, lengths: []int{1_000_000}, length: 1_000_000, block: 1024, bits: 8, tunedCounts: map[steadyPath]int{}}
+	return &links{plan: plan, parameters: 1_000_000, lengths: []int{1_000_000}, length: 1_000_000, format: allreduce.DefaultFormat, tunedCounts: map[steadyPath]int{}}
 }
 
 // ranksOf are all workers.
@@ -225,7 +224,7 @@ func TestMoreTakesLonger(t *testing.T) {
 				t.Fatal(err)
 			}
 			return &links{
-				plan: plan, block: 1024, bits: rapid.SampledFrom([]int{4, 8}).Draw(t, "bits"),
+				plan: plan, format: allreduce.Format{Bits: rapid.SampledFrom([]int{4, 8}).Draw(t, "bits"), Block: 1024},
 				length:    rapid.IntRange(1, 2_000_000).Draw(t, "length"),
 				algorithm: rapid.SampledFrom([]allreduce.Algorithm{allreduce.Ring, allreduce.Direct}).Draw(t, "algorithm"),
 			}
@@ -323,19 +322,6 @@ func TestOneGroupIsDirect(t *testing.T) {
 	}
 }
 
-// TestEncodedIsWhatTheRingSends, with every size of a value.
-func TestEncodedIsWhatTheRingSends(t *testing.T) {
-	for _, bits := range allreduce.Bits {
-		n := &links{bits: bits, block: 1024}
-		for _, values := range []int{1, 1023, 100_003} {
-			want := codec.Format{Bits: bits, Block: n.block}.EncodedLen(values)
-			if got := n.encoded(values); got != byteCount(want) {
-				t.Errorf("%d values of %d bits take %v bytes, the ring sends %d", values, bits, got, want)
-			}
-		}
-	}
-}
-
 // TestCodedBytes compares the shares that entropy coding saves with what it
 // saves of normal values.
 func TestCodedBytes(t *testing.T) {
@@ -345,15 +331,15 @@ func TestCodedBytes(t *testing.T) {
 		{16_384, 8, 1024}, {4096, 8, 1024}, {16_384, 8, 64}, {16_384, 8, 4096}, {16_384, 4, 1024}, {16_384, 4, 64}, {16_384, 4, 4096},
 		{131_072, 8, 1024}, {131_072, 8, 4096}, {131_072, 4, 1024},
 	} {
-		n := &links{bits: c.bits, block: c.block, coded: true}
+		n := &links{format: allreduce.Format{Bits: c.bits, Block: c.block}, coded: true}
 		values := make([]float32, c.values)
 		for i := range values {
 			values[i] = float32(rng.NormFloat64())
 		}
-		format := int8.Format{Bits: c.bits, Block: c.block}
-		codes := make([]byte, format.EncodedLen(c.values))
-		format.Quantise(codes, values, nil)
-		codes = codes[format.ScalesLen(c.values):]
+		quantiser := codec.Codec{Format: n.format}
+		codes := make([]byte, n.format.EncodedLen(c.values))
+		quantiser.Quantise(codes, values, nil)
+		codes = codes[n.format.ScalesLen(c.values):]
 		short, _ := coder.Encode(nil, codes)
 		plain, want := float64(len(codes)), float64(len(short))
 		if got := plain - float64(n.saved(c.values)); math.Abs(got-want) > 0.02*plain {

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/allreduce"
 	"testbed/allreduce/reduction"
 	"testbed/internal/randscenario"
 	"testbed/policy"
@@ -53,7 +54,7 @@ func TestRandomScenariosOverLinks(t *testing.T) {
 			TimeScale: rapid.SampledFrom([]float64{1, 50, 1000}).Draw(t, "scale"), Parameters: rapid.IntRange(1, 100_000).Draw(t, "parameters"),
 			AllReduce: reduction.Spec{
 				Algorithm: rapid.SampledFrom([]string{"ring", "direct"}).Draw(t, "algorithm"),
-				Order:     rapid.SampledFrom(reduction.Orders).Draw(t, "order"), Bits: 8, Block: 1024,
+				Order:     rapid.SampledFrom(reduction.Orders).Draw(t, "order"), Format: allreduce.DefaultFormat,
 			},
 		}
 		s.Train = &task.Spec{Outer: task.Outer{

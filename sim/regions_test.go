@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"testbed/internal/testscenario"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
@@ -92,7 +93,7 @@ func TestRegionThatLosesItsState(t *testing.T) {
 			return onLinks(s, scenarios.Baseline, sim.Costs{}, note)
 		},
 	} {
-		l, err := replay.New(s)
+		l, err := replay.New(testscenario.Resolve(t, s, ""))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 
 // Fragment is the part of the flat parameter vector that a round exchanges.
 type Fragment struct {
-	spans [][2]int // from, to; in order
+	Spans [][2]int // from, to; in order
 	Len   int
 }
 
@@ -51,11 +51,11 @@ func Deal(layers []Layer, fragments int) (Fragments, error) {
 	for i, b := range blocks {
 		f := &dealt[i%fragments]
 		f.Len += b[1] - b[0]
-		if n := len(f.spans); n > 0 && f.spans[n-1][1] == b[0] {
-			f.spans[n-1][1] = b[1]
+		if n := len(f.Spans); n > 0 && f.Spans[n-1][1] == b[0] {
+			f.Spans[n-1][1] = b[1]
 			continue
 		}
-		f.spans = append(f.spans, b)
+		f.Spans = append(f.Spans, b)
 	}
 	return dealt, nil
 }
@@ -91,7 +91,7 @@ func (e *Exchange) Repeats() bool { return e.Late && len(e.Fragments) == 1 }
 // lo to hi of the whole vector are those from at on of the fragment's.
 func (f Fragment) Each(do func(at, lo, hi int)) {
 	at := 0
-	for _, s := range f.spans {
+	for _, s := range f.Spans {
 		do(at, s[0], s[1])
 		at += s[1] - s[0]
 	}

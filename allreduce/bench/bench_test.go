@@ -87,13 +87,13 @@ func TestDataIsWhatItIsCalled(t *testing.T) {
 // TestErrorOfTheShardsIsThatOfTheWhole compares the error summed up by rank,
 // from data made anew, with that of the model of the ring.
 func TestErrorOfTheShardsIsThatOfTheWhole(t *testing.T) {
-	s := Settings{Workers: 3, Elements: 10_007, Block: int8.DefaultBlock, Bits: 8, Data: Gaussian, Seed: 5}
+	s := Settings{Workers: 3, Elements: 10_007, Block: allreduce.DefaultBlock, Bits: 8, Data: Gaussian, Seed: 5}
 	inputs := make([][]float32, s.Workers)
 	for k := range inputs {
 		inputs[k] = make([]float32, s.Elements)
 		s.Data.Fill(inputs[k], s.Seed, k, 0)
 	}
-	result := allreduce.RingMean(inputs, 8, s.Block)
+	result := allreduce.RingMean(inputs, s.Format())
 	whole := compare(result, allreduce.Mean(inputs))
 	var sum Squares
 	for k := range s.Workers {
@@ -159,20 +159,20 @@ func TestSettingsCheckNamesTheField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, spoil := range map[string]func(*Settings){
-		"workers 1":       func(s *Settings) { s.Workers = 1 },
-		"elements 0":      func(s *Settings) { s.Elements = 0 },
-		"repeat 0":        func(s *Settings) { s.Repeat = 0 },
-		"warmup -1":       func(s *Settings) { s.Warmup = -1 },
-		"connections 65":  func(s *Settings) { s.Connections = 65 },
-		"groups 0":        func(s *Settings) { s.Groups = 0 },
-		"groups 5":        func(s *Settings) { s.Groups = 5 },
-		"order best":      func(s *Settings) { s.Order = "best" },
-		"order optimised": func(s *Settings) { s.Order = OptimisedOrder }, // direct has none
-		"bits 5":          func(s *Settings) { s.Bits = 5 },
-		"entropy maybe":   func(s *Settings) { s.Entropy = "maybe" },
-		"algorithm tree":  func(s *Settings) { s.Algorithm = "tree" },
-		"block 7":         func(s *Settings) { s.Block = 7 },
-		"data lognormal":  func(s *Settings) { s.Data = "lognormal" },
+		"workers 1":            func(s *Settings) { s.Workers = 1 },
+		"elements 0":           func(s *Settings) { s.Elements = 0 },
+		"repeat 0":             func(s *Settings) { s.Repeat = 0 },
+		"warmup -1":            func(s *Settings) { s.Warmup = -1 },
+		"connections 65":       func(s *Settings) { s.Connections = 65 },
+		"groups 0":             func(s *Settings) { s.Groups = 0 },
+		"groups 5":             func(s *Settings) { s.Groups = 5 },
+		"order best":           func(s *Settings) { s.Order = "best" },
+		"order optimised":      func(s *Settings) { s.Order = OptimisedOrder }, // direct has none
+		"bits is 5":            func(s *Settings) { s.Bits = 5 },
+		"entropy is \"maybe\"": func(s *Settings) { s.Entropy = "maybe" },
+		"algorithm tree":       func(s *Settings) { s.Algorithm = "tree" },
+		"block is 7":           func(s *Settings) { s.Block = 7 },
+		"data lognormal":       func(s *Settings) { s.Data = "lognormal" },
 	} {
 		s := good
 		spoil(&s)
@@ -316,7 +316,7 @@ func TestKernelsOnOnesOwnValues(t *testing.T) {
 // heavy tails the largest value decides, and layers depend on the scales chosen:
 // there the bounds are wide.
 func TestAccuracyIsWhatWasMeasured(t *testing.T) {
-	o := KernelOptions{Block: int8.DefaultBlock, Against: AgainstNames()}
+	o := KernelOptions{Block: allreduce.DefaultBlock, Against: AgainstNames()}
 	accuracy := o.accuracy()
 	for _, want := range []struct {
 		format        string

@@ -3,6 +3,7 @@ package bench
 import (
 	"math"
 
+	"testbed/allreduce"
 	"testbed/allreduce/codec"
 	"testbed/allreduce/rivals"
 )
@@ -52,7 +53,9 @@ func AgainstNames() (names []string) {
 
 // ours is a format of the ring.
 func ours(name, suffix string, bits int) *format {
-	of := func(block int) codec.Format { return codec.Format{Bits: bits, Block: block} }
+	of := func(block int) *codec.Codec {
+		return &codec.Codec{Format: allreduce.Format{Bits: bits, Block: block}}
+	}
 	return &format{
 		name: name, suffix: suffix, bits: bits,
 		encodedLen: func(n, block int) int { return of(block).EncodedLen(n) },

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/allreduce/int8"
 )
 
@@ -126,8 +127,8 @@ var found atomic.Bool
 // Check says what is wrong with the options, as a *FieldError, and fills in
 // what is not given.
 func (o *KernelOptions) Check() error {
-	if err := int8.CheckBlock(o.Block); err != nil {
-		return Wrong("block", "%d: %v", o.Block, err)
+	if field, problem := (allreduce.Format{Bits: 8, Block: o.Block}).Problem(); field != "" {
+		return Wrong(field, "%s", problem)
 	}
 	if o.Rounds < 1 || o.Rounds > maxRepeat {
 		return Wrong("rounds", "%d must lie between 1 and %d", o.Rounds, maxRepeat)

@@ -7,7 +7,6 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 )
 
 // Settings say which all-reduce is measured. All workers of a benchmark have
@@ -25,8 +24,8 @@ type Settings struct {
 	// Connections is the number of connections to each peer, 0 as many as the
 	// path asks for.
 	Connections int          `json:"connections"`
-	Block       int          `json:"block"` // values per scale
-	Bits        int          `json:"bits"`  // of a value
+	Block       int          `json:"block"` // of the Format, and in this order, for
+	Bits        int          `json:"bits"`  // whoever reads a result
 	Entropy     entropy.Mode `json:"entropy"`
 	// ErrorFeedback has every worker add to its vector what the reduction
 	// before lost of it.
@@ -36,6 +35,9 @@ type Settings struct {
 	Warmup        int    `json:"warmup"`
 	Repeat        int    `json:"repeat"`
 }
+
+// Format is that of the values on the wire.
+func (s *Settings) Format() allreduce.Format { return allreduce.Format{Bits: s.Bits, Block: s.Block} }
 
 func (s *Settings) algorithm() (allreduce.Algorithm, error) {
 	a, ok := allreduce.ParseAlgorithm(s.Algorithm)
@@ -104,17 +106,11 @@ func (s *Settings) Check() error {
 	case s.Order == OptimisedOrder && a != allreduce.Ring:
 		return Wrong("order", "%s: only the ring has an order", s.Order)
 	}
-	if err := int8.CheckBlock(s.Block); err != nil {
-		return Wrong("block", "%d: %v", s.Block, err)
+	if field, problem := s.Format().Problem(); field != "" {
+		return Wrong(field, "%s", problem)
 	}
-	if !slices.Contains(allreduce.Bits, s.Bits) {
-		return Wrong("bits", "%d: choose one of %v", s.Bits, allreduce.Bits)
-	}
-	if s.Entropy == entropy.On && !allreduce.HasCodes(s.Bits) {
-		return Wrong("entropy", "on: values of %d bits have no codes to shorten", s.Bits)
-	}
-	if !slices.Contains(entropy.Modes, s.Entropy) {
-		return Wrong("entropy", "%s: choose one of %v", s.Entropy, entropy.Modes)
+	if problem := s.Entropy.Problem(s.Format()); problem != "" {
+		return Wrong("entropy", "%s", problem)
 	}
 	if !slices.Contains(DataNames, s.Data) {
 		return Wrong("data", "%s: choose one of %v", s.Data, DataNames)

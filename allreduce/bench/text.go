@@ -8,22 +8,11 @@ import (
 	"text/tabwriter"
 )
 
-// formatName says what values are on the wire.
-func (r *Ring) formatName() string {
-	switch r.Bits {
-	case 32:
-		return "float32"
-	case 16:
-		return "bfloat16"
-	}
-	return fmt.Sprintf("int%d in blocks of %d", r.Bits, r.Block)
-}
-
 // WriteText writes the result to be read.
 func (r *Ring) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
-	line("all-reduce", "%d workers × %d values (%s), %s, %s", r.Workers, r.Elements, r.Data, r.Algorithm, r.formatName())
+	line("all-reduce", "%d workers × %d values (%s), %s, %s", r.Workers, r.Elements, r.Data, r.Algorithm, r.Format().Name())
 	if l := r.Links; l.Scenario != "" {
 		line("links", "those of %s, the slowest %v (%s)", l.Scenario, l.SlowestRate, l.Backend)
 	} else {

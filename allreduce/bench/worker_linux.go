@@ -79,7 +79,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.spoil()
 	w.exact, w.shard = s.exactShard(cfg.Rank)
 	w.sum, w.mean = make([]float64, len(w.exact)), make([]float32, len(w.exact))
-	if s.ErrorFeedback && s.Bits < 32 {
+	if s.ErrorFeedback && !s.Format().Exact() {
 		w.residual = make([]float32, s.Elements)
 	}
 	// The kernel gives memory when it is written: else these would count as
@@ -90,8 +90,8 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	debug.FreeOSMemory()
 	w.resident, _ = statusBytes("VmRSS")
 	ring, err := quicring.Listen(quicring.Config{
-		Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Block: s.Block, Connections: s.Connections,
-		Bits: s.Bits, Entropy: s.Entropy, ShortPaths: cfg.ShortPaths,
+		Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Format: s.Format(), Connections: s.Connections,
+		Entropy: s.Entropy, ShortPaths: cfg.ShortPaths,
 	})
 	if err != nil {
 		return err

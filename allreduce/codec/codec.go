@@ -1,6 +1,12 @@
 // Package codec turns pieces of vectors into the payloads of frames and back:
 // int8 or int4 codes with a scale for each block, shortened by entropy coding
 // where that makes them shorter, or floating-point numbers.
+//
+// Codes are those of package int8. Floating-point numbers lie one after the other,
+// little-endian. A bfloat16 is rounded to the nearest, half to even, so that what
+// is beyond the largest becomes infinite. An infinity stays one, and any NaN
+// becomes the canonical one, 0x7fc00000 or 0x7fc0: unlike a block of codes, values
+// spoil nothing but themselves. Sums are of float32, as with codes.
 package codec
 
 import (
@@ -14,7 +20,7 @@ import (
 // Codec turns pieces of values into codes and back. Codes lie in the Outcome;
 // what a frame carries of them is AppendFrame's and Restore's to say.
 type Codec struct {
-	Format
+	allreduce.Format
 	// Residual gets what encoding loses of this rank's values, or is nil.
 	Residual []float32
 	// Short says that frames carry codes shortened, where that makes them
@@ -22,8 +28,8 @@ type Codec struct {
 	Short bool
 }
 
-// Lost is the place in the residual for values [lo, hi).
-func (c *Codec) Lost(lo, hi int) []float32 {
+// Residue is the place in the residual for values [lo, hi).
+func (c *Codec) Residue(lo, hi int) []float32 {
 	if c.Residual == nil {
 		return nil
 	}
@@ -52,7 +58,7 @@ func (c *Codec) AppendFrame(dst []byte, h allreduce.Header, codes []byte, by *Co
 		return append(dst, codes...)
 	}
 	start := time.Now()
-	scales := c.codes().ScalesLen(int(h.Count))
+	scales := c.ScalesLen(int(h.Count))
 	dst = append(dst, codes[:scales]...)
 	short, ok := by.Encode(dst, codes[scales:])
 	by.Spent += time.Since(start)
@@ -73,7 +79,7 @@ func AppendShort(dst []byte, h allreduce.Header, payload []byte) []byte {
 // Restore writes the codes that a shortened payload carries.
 func (c *Codec) Restore(codes, payload []byte, h allreduce.Header, by *Coder) error {
 	start := time.Now()
-	scales := c.codes().ScalesLen(int(h.Count))
+	scales := c.ScalesLen(int(h.Count))
 	copy(codes, payload[:scales])
 	err := by.Decode(codes[scales:], payload[scales:])
 	by.Spent += time.Since(start)

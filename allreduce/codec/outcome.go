@@ -3,7 +3,6 @@ package codec
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"testbed/allreduce"
 )
@@ -15,8 +14,8 @@ type Outcome struct {
 	Length int    `json:"length"` // values
 	Ranks  int    `json:"ranks"`  // they are cut into as many chunks
 	Piece  int    `json:"piece"`  // values in a piece
-	Block  int    `json:"block"`  // values that share a scale
-	Bits   int    `json:"bits"`   // of a value
+	Block  int    `json:"block"`  // of the Format, and in this order, for peers that
+	Bits   int    `json:"bits"`   // are told of the outcome
 	Data   []byte `json:"-"`      // the pieces' codes, in order of the values
 }
 
@@ -25,25 +24,25 @@ func (o *Outcome) EncodedLen() int {
 	sum := 0
 	for c := range o.Ranks {
 		lo, hi := allreduce.Chunk(o.Length, o.Ranks, c)
-		sum += o.format().EncodedLen(hi - lo)
+		sum += o.Format().EncodedLen(hi - lo)
 	}
 	return sum
 }
 
-func (o *Outcome) format() Format { return Format{Bits: o.Bits, Block: o.Block} }
+// Format is how the values are encoded.
+func (o *Outcome) Format() allreduce.Format { return allreduce.Format{Bits: o.Bits, Block: o.Block} }
 
 // Check reports whether the sizes make sense, before Data is filled from a
 // peer. length is the number of values expected.
 func (o *Outcome) Check(length int) error {
+	err := o.Format().Check()
 	switch {
 	case o.Length != length:
 		return fmt.Errorf("outcome of %d values, expected %d", o.Length, length)
 	case o.Ranks < 2 || o.Ranks > allreduce.MaxRanks:
 		return fmt.Errorf("outcome of %d ranks is outside 2 to %d", o.Ranks, allreduce.MaxRanks)
-	case o.Block < 1 || o.Block > allreduce.MaxBlock:
-		return fmt.Errorf("outcome with blocks of %d values is outside 1 to %d", o.Block, allreduce.MaxBlock)
-	case !slices.Contains(allreduce.Bits, o.Bits):
-		return fmt.Errorf("outcome with values of %d bits; there are %v", o.Bits, allreduce.Bits)
+	case err != nil:
+		return fmt.Errorf("outcome: %w", err)
 	case o.Piece < 1 || o.Piece%o.Block != 0:
 		return fmt.Errorf("outcome with pieces of %d values, which are not whole blocks of %d", o.Piece, o.Block)
 	}
@@ -58,13 +57,13 @@ func (o *Outcome) Decode(out []float32) error {
 	if len(o.Data) != o.EncodedLen() {
 		return errors.New("outcome is incomplete")
 	}
-	at := 0
+	format, at := Codec{Format: o.Format()}, 0
 	for c := range o.Ranks {
 		base, end := allreduce.Chunk(o.Length, o.Ranks, c)
 		for i := range allreduce.Pieces(end-base, o.Piece) {
 			lo, hi := allreduce.Piece(end-base, o.Piece, i)
-			n := o.format().EncodedLen(hi - lo)
-			o.format().Dequantise(out[base+lo:base+hi], o.Data[at:at+n])
+			n := format.EncodedLen(hi - lo)
+			format.Dequantise(out[base+lo:base+hi], o.Data[at:at+n])
 			at += n
 		}
 	}

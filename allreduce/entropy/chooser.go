@@ -1,6 +1,13 @@
 package entropy
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"testbed/allreduce"
+)
 
 // Mode says when codes are shortened.
 type Mode string
@@ -13,6 +20,22 @@ const (
 
 // Modes are all there are.
 var Modes = []Mode{Auto, On, Off}
+
+// Problem says what is wrong with the mode where values go in this format, in
+// words that follow the name of its field; empty if nothing is.
+func (m Mode) Problem(f allreduce.Format) string {
+	switch {
+	case !slices.Contains(Modes, m):
+		var names []string
+		for _, known := range Modes {
+			names = append(names, string(known))
+		}
+		return fmt.Sprintf("is %q; choose one of %s", string(m), strings.Join(names, ", "))
+	case m == On && !f.HasCodes():
+		return fmt.Sprintf("is on, but values of %d bits have no codes to shorten; remove it, or set bits to 8 or 4", f.Bits)
+	}
+	return ""
+}
 
 // Chooser decides before each reduction whether this rank's codes are
 // shortened. It goes by what reductions with and without took, because whether

@@ -1,40 +1,27 @@
 package int8
 
 import (
-	"fmt"
 	"math"
+
+	"testbed/allreduce"
 )
 
-// Format is how values are encoded: with codes of 8 bits, which is what the
+// Format is an allreduce.Format that has codes: of 8 bits, which is what the
 // functions of this package do, or of 4.
 //
 // Codes of 4 bits are those of 8 with 7 in the place of 127, in scale and in
 // inverse: they lie in -7 … 7. Two share a byte, the earlier one in its lower
 // half, in two's complement; an odd last one has a zero beside it. Scales stay
 // float32, one for each block, and lie in front.
-type Format struct {
-	Bits  int // of a code: 8 or 4
-	Block int // values per scale, as CheckBlock has it
-}
+type Format allreduce.Format
 
-// Check reports whether the format is usable.
-func (f Format) Check() error {
-	if f.Bits != 8 && f.Bits != 4 {
-		return fmt.Errorf("codes of %d bits; there are 8 and 4", f.Bits)
-	}
-	return CheckBlock(f.Block)
-}
+// EncodedLen is that of allreduce.Format.
+func (f Format) EncodedLen(n int) int { return allreduce.Format(f).EncodedLen(n) }
 
-// EncodedLen returns the number of bytes that n values take.
-func (f Format) EncodedLen(n int) int {
-	return f.ScalesLen(n) + f.codesLen(n)
-}
+// ScalesLen is that of allreduce.Format.
+func (f Format) ScalesLen(n int) int { return allreduce.Format(f).ScalesLen(n) }
 
-// ScalesLen returns how many bytes of the encoding of n values are scales,
-// which come first.
-func (f Format) ScalesLen(n int) int { return scaleBytes * blocks(n, f.Block) }
-
-func (f Format) codesLen(n int) int { return (n*f.Bits + 7) / 8 }
+func (f Format) codesLen(n int) int { return allreduce.Format(f).CodesLen(n) }
 
 // Quantise encodes src into dst[:EncodedLen(len(src))]. If residual is not
 // nil, residual[i] becomes what src[i] lost, src[i] less its decoded form, and

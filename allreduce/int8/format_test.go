@@ -229,14 +229,6 @@ func TestErrorFeedbackTelescopes(t *testing.T) {
 	}
 }
 
-func TestFormatCheck(t *testing.T) {
-	for f, ok := range map[Format]bool{{8, 1024}: true, {4, 16}: true, {2, 1024}: false, {0, 1024}: false, {4, 1000}: false} {
-		if err := f.Check(); (err == nil) != ok {
-			t.Errorf("%+v: %v", f, err)
-		}
-	}
-}
-
 func TestFormatAllocatesNothing(t *testing.T) {
 	src, residual := make([]float32, 5000), make([]float32, 5000)
 	for _, f := range []Format{{8, 1024}, {4, 1024}} {

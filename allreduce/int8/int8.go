@@ -34,17 +34,16 @@ package int8
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
+
+	"testbed/allreduce"
 )
 
+// Bounds of a block, as allreduce has them.
 const (
-	// DefaultBlock is the usual number of values per scale: 8.03 bits a value.
-	DefaultBlock = 1024
-	// MinBlock is the smallest block, and every block is a multiple of it.
-	MinBlock = 16
-	// MaxBlock is the largest block.
-	MaxBlock = 4096
+	DefaultBlock = allreduce.DefaultBlock
+	MinBlock     = allreduce.MinBlock
+	MaxBlock     = allreduce.MaxBlock
 )
 
 const (
@@ -55,15 +54,6 @@ const (
 	maxScale   = 0x7c010203 // bits of the largest scale with a finite 127 × scale
 	scaleBytes = 4
 )
-
-// CheckBlock reports whether block is a usable number of values per scale.
-func CheckBlock(block int) error {
-	if block < MinBlock || block > MaxBlock || block%MinBlock != 0 {
-		return fmt.Errorf("block of %d values is no multiple of %d within %d to %d",
-			block, MinBlock, MinBlock, MaxBlock)
-	}
-	return nil
-}
 
 // EncodedLen returns the number of bytes that n values take in blocks of block
 // values.

@@ -382,14 +382,6 @@ func testGaussianError(t *testing.T) {
 	}
 }
 
-func TestCheckBlock(t *testing.T) {
-	for block, ok := range map[int]bool{0: false, -16: false, 8: false, 16: true, 24: false, 1024: true, 4096: true, 8192: false} {
-		if err := CheckBlock(block); (err == nil) != ok {
-			t.Errorf("block %d: %v", block, err)
-		}
-	}
-}
-
 func TestNothingAllocates(t *testing.T) { onEveryRoute(t, testNothingAllocates) }
 
 func testNothingAllocates(t *testing.T) {

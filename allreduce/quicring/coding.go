@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"testbed/allreduce"
 	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
 )
@@ -37,7 +36,7 @@ func (e *Endpoint) shorten(epoch uint64) bool {
 	switch {
 	case e.cfg.Entropy == entropy.On:
 		return true
-	case e.cfg.Entropy == entropy.Off || !allreduce.HasCodes(e.cfg.Bits):
+	case e.cfg.Entropy == entropy.Off || !e.cfg.Format.HasCodes():
 		return false
 	}
 	e.chooser.mu.Lock()

@@ -8,7 +8,6 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 )
 
 // heavy is vectors of Student's t with three degrees of freedom: their codes
@@ -34,25 +33,26 @@ func TestEveryFormatEqualsTheModel(t *testing.T) {
 	for _, a := range allreduce.Algorithms {
 		for _, bits := range allreduce.Bits {
 			for _, n := range []int{2, 3, 5} {
-				t.Run(fmt.Sprintf("%v/%d bits/n=%d", a, bits, n), func(t *testing.T) { everyFormatEqualsTheModel(t, a, bits, n) })
+				f := allreduce.Format{Bits: bits, Block: allreduce.DefaultBlock}
+				t.Run(fmt.Sprintf("%v/%d bits/n=%d", a, bits, n), func(t *testing.T) { everyFormatEqualsTheModel(t, a, f, n) })
 			}
 		}
 	}
 }
 
-func everyFormatEqualsTheModel(t *testing.T, a allreduce.Algorithm, bits, n int) {
+func everyFormatEqualsTheModel(t *testing.T, a allreduce.Algorithm, f allreduce.Format, n int) {
 	var sent [2]int64
 	modes := []entropy.Mode{entropy.Off, entropy.On}
-	if !allreduce.HasCodes(bits) {
+	if !f.HasCodes() {
 		modes[1] = entropy.Auto // which never shortens them
 	}
 	for i, e := range modes {
-		r := newRing(t, n, func(c *Config) { c.Bits, c.Entropy = bits, e })
+		r := newRing(t, n, func(c *Config) { c.Format, c.Entropy = f, e })
 		for epoch, length := range []int{1, n, 1000, 100_003} {
 			inputs := heavy(uint64(length), n, length)
 			r.residuals = residuals(n, length)
 			lost := residuals(n, length)
-			want := model(a, n, bits, int8.DefaultBlock).Mean(inputs, lost)
+			want := model(a, n, f).Mean(inputs, lost)
 			for k, o := range r.mustBy(a, uint64(epoch+1), upTo(n), inputs) {
 				sameBits(t, fmt.Sprintf("entropy %s length %d rank %d", e, length, k), o.out, want)
 				sameBits(t, fmt.Sprintf("what rank %d lost", k), r.residuals[k], lost[k])
@@ -68,7 +68,7 @@ func everyFormatEqualsTheModel(t *testing.T, a allreduce.Algorithm, bits, n int)
 			}
 		}
 	}
-	if allreduce.HasCodes(bits) && sent[1] > sent[0]*9/10 {
+	if f.HasCodes() && sent[1] > sent[0]*9/10 {
 		t.Errorf("%d bytes with entropy coding, %d without", sent[1], sent[0])
 	}
 }
@@ -81,7 +81,7 @@ func TestLongPieces(t *testing.T) {
 		var sent [2]int64
 		for i, e := range []entropy.Mode{entropy.Off, entropy.On} {
 			r := newRing(t, n, func(c *Config) { c.PieceValues, c.Entropy = 80<<10, e })
-			want := reference(a)(inputs, 8, int8.DefaultBlock)
+			want := reference(a)(inputs, allreduce.DefaultFormat)
 			for k, o := range r.mustBy(a, 1, upTo(n), inputs) {
 				sameBits(t, fmt.Sprintf("%v entropy %s rank %d", a, e, k), o.out, want)
 				sent[i] = o.result.BytesSent
@@ -104,7 +104,7 @@ func TestEveryRankDecidesForItself(t *testing.T) {
 	inputs[1][7] = float32(math.NaN())
 	for epoch := range uint64(4) {
 		for _, a := range allreduce.Algorithms {
-			want := reference(a)(inputs, 8, int8.DefaultBlock)
+			want := reference(a)(inputs, allreduce.DefaultFormat)
 			for k, o := range r.mustBy(a, uint64(len(allreduce.Algorithms))*epoch+uint64(a)+1, upTo(4), inputs) {
 				sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
 			}
@@ -131,7 +131,7 @@ func TestErrorFeedback(t *testing.T) {
 			gradients := gaussian(3, n, length)
 			exact := allreduce.Mean(gradients)
 			drift := func(feedback bool) float64 {
-				r := newRing(t, n, func(c *Config) { c.Bits = bits })
+				r := newRing(t, n, func(c *Config) { c.Format = allreduce.Format{Bits: bits, Block: allreduce.DefaultBlock} })
 				inputs, sum := gaussian(3, n, length), make([]float64, length)
 				if feedback {
 					r.residuals = residuals(n, length)
@@ -168,7 +168,7 @@ func TestErrorFeedback(t *testing.T) {
 func TestInvalidCoding(t *testing.T) {
 	authority := newAuthority(t)
 	for name, edit := range map[string]func(*Config){
-		"3 bits":       func(c *Config) { c.Bits = 3 },
+		"3 bits":       func(c *Config) { c.Format = allreduce.Format{Bits: 3, Block: allreduce.DefaultBlock} },
 		"entropy what": func(c *Config) { c.Entropy = "what" },
 	} {
 		cfg := Config{Conn: listenUDP(t), TLS: authority.tls(t, "w0")}

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce"
-	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 )
 
 const (
@@ -84,33 +81,24 @@ func (c *Config) check() error {
 		// Nil would mean the system's authorities: not what a ring trusts.
 		return errors.New("mutual TLS needs a configuration with RootCAs and ClientCAs")
 	}
-	if c.Block == 0 {
-		c.Block = int8.DefaultBlock
+	if c.Format == (allreduce.Format{}) {
+		c.Format = allreduce.DefaultFormat
 	}
-	if err := int8.CheckBlock(c.Block); err != nil {
+	if err := c.Format.Check(); err != nil {
 		return err
 	}
-	if c.PieceValues < 0 || c.PieceValues > allreduce.MaxPieceValues || c.PieceValues%c.Block != 0 {
+	if c.PieceValues < 0 || c.PieceValues > allreduce.MaxPieceValues || c.PieceValues%c.Format.Block != 0 {
 		return fmt.Errorf("piece of %d values is no multiple of the block, %d, up to %d",
-			c.PieceValues, c.Block, allreduce.MaxPieceValues)
+			c.PieceValues, c.Format.Block, allreduce.MaxPieceValues)
 	}
 	if c.PacketSize == 0 {
 		c.PacketSize = allreduce.PacketSize
 	}
-	if c.Bits == 0 {
-		c.Bits = 8
-	}
-	if err := c.format().Check(); err != nil {
-		return err
-	}
 	if c.Entropy == "" {
 		c.Entropy = entropy.Auto
 	}
-	if !slices.Contains(entropy.Modes, c.Entropy) {
-		return fmt.Errorf("entropy coding is %q; choose one of %v", c.Entropy, entropy.Modes)
-	}
-	if c.Entropy == entropy.On && !allreduce.HasCodes(c.Bits) {
-		return fmt.Errorf("entropy coding is on, but values of %d bits have no codes", c.Bits)
+	if problem := c.Entropy.Problem(c.Format); problem != "" {
+		return errors.New("entropy coding " + problem)
 	}
 	if c.Connections < 0 || c.Connections > allreduce.MaxConnections {
 		return fmt.Errorf("%d connections to a peer are outside 1 to %d", c.Connections, allreduce.MaxConnections)
@@ -120,8 +108,6 @@ func (c *Config) check() error {
 	}
 	return nil
 }
-
-func (c *Config) format() codec.Format { return codec.Format{Bits: c.Bits, Block: c.Block} }
 
 func (c *Config) serverTLS() *tls.Config {
 	t := c.TLS.Clone()

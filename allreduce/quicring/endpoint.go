@@ -15,7 +15,6 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce"
-	"testbed/allreduce/quicring/udp"
 )
 
 // Endpoint is one worker's end of the data plane: it listens for the peers that
@@ -74,7 +73,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 		links:   make(map[string]*link),
 		inbound: make(map[string]*inbound),
 	}
-	e.socket = udp.New(cfg.Conn, e.waitsForLast)
+	e.socket = newSocket(cfg.Conn, e.waitsForLast)
 	e.transport = &quic.Transport{Conn: e.socket}
 	var err error
 	if e.listener, err = e.transport.Listen(cfg.serverTLS(), cfg.quic()); err != nil {

@@ -26,7 +26,7 @@ const (
 
 // PeerError is a reduction's failure and the peer at which it showed.
 type PeerError struct {
-	Peer string
+	Peer string // its name
 	Err  error
 }
 

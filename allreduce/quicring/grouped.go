@@ -70,7 +70,7 @@ func newGroupedRank(r *run, groups allreduce.Groups) *groupedRank {
 		inputs = max(inputs, len(l.from))
 	}
 	lo, hi := r.layout.values(0, 0) // the first piece is the longest
-	a.room = inputs * r.layout.codec.EncodedLen(hi-lo)
+	a.room = inputs * r.layout.format.EncodedLen(hi-lo)
 	a.sum, a.total = make([]float32, hi-lo), make([]float32, hi-lo)
 	// Everybody begins with the rank after it, so that no rank is sent to by
 	// all at once.
@@ -211,7 +211,7 @@ func (a *groupedRank) finish(chunk, piece int) {
 			a.addTheirs(sum, r, chunk, piece, i == 0)
 		}
 	}
-	codes, lost := a.codes(chunk, piece), a.codec.Lost(lo, hi)
+	codes, lost := a.codes(chunk, piece), a.codec.Residue(lo, hi)
 	if chunk != a.rank {
 		a.codec.Quantise(codes, sum, lost)
 		a.to[chunk].put(job{phase: allreduce.ReduceScatter, step: allreduce.Between, chunk: chunk, piece: piece})
@@ -291,7 +291,7 @@ func (a *groupedRank) frame(b []byte, j job, by *codec.Coder) []byte {
 	}
 	if l := a.led[j.chunk]; l == nil || len(l.from) == 0 { // this rank's own values, and no sum
 		lo, hi := a.layout.values(j.chunk, j.piece)
-		a.codec.Quantise(codes, a.data[lo:hi], a.codec.Lost(lo, hi))
+		a.codec.Quantise(codes, a.data[lo:hi], a.codec.Residue(lo, hi))
 	}
 	b = a.codec.AppendFrame(b, a.header(j), codes, by)
 	// The place is free for the mean, which its owner has not had yet.

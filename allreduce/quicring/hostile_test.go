@@ -15,7 +15,6 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"testbed/allreduce"
-	"testbed/allreduce/int8"
 )
 
 // intruder is a QUIC client with a valid certificate and bad manners.
@@ -67,12 +66,12 @@ func (i *intruder) wantReset(s *quic.Stream, code quic.StreamErrorCode) {
 // first is the first header that rank 0 sends in a ring of two.
 func first(epoch uint64, length int) allreduce.Header {
 	_, hi := allreduce.Chunk(length, 2, 0)
-	piece := allreduce.DefaultPieceValues(length, 2, int8.DefaultBlock, false)
+	piece := allreduce.DefaultPieceValues(length, 2, allreduce.DefaultBlock, false)
 	h := allreduce.Header{
 		Phase: allreduce.ReduceScatter, Epoch: epoch, Length: int64(length), Round: 1, Ranks: 2,
-		Count: uint32(min(hi, piece)), Block: int8.DefaultBlock, Bits: 8,
+		Count: uint32(min(hi, piece)), Format: allreduce.DefaultFormat,
 	}
-	h.Payload = uint32(h.PlainLen())
+	h.Payload = uint32(h.Format.EncodedLen(int(h.Count)))
 	return h
 }
 
@@ -93,7 +92,7 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 	const length = 1000
 	frame := func(h allreduce.Header) []byte {
 		if h.Coding == allreduce.Plain {
-			h.Payload = uint32(h.PlainLen())
+			h.Payload = uint32(h.Format.EncodedLen(int(h.Count)))
 		}
 		return append(allreduce.AppendHeader(nil, h), make([]byte, h.Payload)...)
 	}
@@ -116,9 +115,9 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		{"reduces round 2, this worker round 1", edited(func(h *allreduce.Header) { h.Round = 2 })},
 		{"its ring has 3 ranks", edited(func(h *allreduce.Header) { h.Ranks = 3; h.Count = 300 })},
 		{"it reduces 2000 values", edited(func(h *allreduce.Header) { h.Length = 2000 })},
-		{"its values have 4 bits", edited(func(h *allreduce.Header) { h.Bits = 4 })},
+		{"its values have 4 bits", edited(func(h *allreduce.Header) { h.Format.Bits = 4 })},
 		{"shortened codes: huffman table", edited(func(h *allreduce.Header) { h.Coding, h.Payload = allreduce.Huffman, 40 })},
-		{"its blocks have 256 values", edited(func(h *allreduce.Header) { h.Block = 256 })},
+		{"its blocks have 256 values", edited(func(h *allreduce.Header) { h.Format.Block = 256 })},
 		{"frame out of order", edited(func(h *allreduce.Header) { h.Chunk = 1 })},
 		{"frame out of order", append(frame(first(1, length)), frame(first(1, length))...)},
 		{"frame of epoch 9", append(frame(first(1, length)), frame(first(9, length))...)},
@@ -154,9 +153,9 @@ func TestBadClassesFailTheReduction(t *testing.T) {
 	failed := victim(t, r, 1, length)
 	waitUntilBegun(t, r.endpoints[1])
 	h := first(1, length)
-	h.Count, h.Coding, h.Payload = piece, allreduce.Huffman, 4*piece/int8.DefaultBlock+40
+	h.Count, h.Coding, h.Payload = piece, allreduce.Huffman, 4*piece/allreduce.DefaultBlock+40
 	payload := make([]byte, h.Payload)
-	payload[4*piece/int8.DefaultBlock] = 5
+	payload[4*piece/allreduce.DefaultBlock] = 5
 	newIntruder(t, r, "w0", 1).send(append(allreduce.AppendHeader(nil, h), payload...)).Close()
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "receive from w0: shortened codes: short form has 5 classes") {
 		t.Errorf("want an error about 5 classes, got %v", err)

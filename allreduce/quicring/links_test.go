@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"testbed/allreduce"
-	"testbed/allreduce/int8"
 )
 
 func TestSeveralConnections(t *testing.T) {
@@ -18,7 +17,7 @@ func TestSeveralConnections(t *testing.T) {
 			const n, connections = 3, 5
 			r := newRing(t, n, func(c *Config) { c.Connections, c.PieceValues = connections, 4096 })
 			inputs := gaussian(11, n, 1<<20+5)
-			want := reference(algorithm)(inputs, 8, int8.DefaultBlock)
+			want := reference(algorithm)(inputs, allreduce.DefaultFormat)
 			for epoch := uint64(1); epoch <= 3; epoch++ {
 				for k, o := range r.mustBy(algorithm, epoch, upTo(n), inputs) {
 					sameBits(t, fmt.Sprintf("epoch %d rank %d", epoch, k), o.out, want)
@@ -79,7 +78,7 @@ func TestAbortOverSeveralConnections(t *testing.T) {
 			const n = 4
 			r := newRing(t, n, func(c *Config) { c.Connections = 4 })
 			inputs := gaussian(12, n, 1<<20)
-			want := reference(algorithm)(inputs, 8, int8.DefaultBlock)
+			want := reference(algorithm)(inputs, allreduce.DefaultFormat)
 			for epoch := uint64(1); epoch <= 10; epoch += 2 {
 				cause := errors.New("the coordinator says stop")
 				ctxs := same(t.Context(), n)
@@ -154,7 +153,7 @@ func TestSeveralReductionsAtATime(t *testing.T) {
 		if _, err := s.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		sameBits(t, fmt.Sprint("bucket ", s.bucket), s.out, reference(allreduce.Algorithm(s.bucket%2))(inputs[s.bucket], 8, int8.DefaultBlock))
+		sameBits(t, fmt.Sprint("bucket ", s.bucket), s.out, reference(allreduce.Algorithm(s.bucket%2))(inputs[s.bucket], allreduce.DefaultFormat))
 	}
 }
 

@@ -77,8 +77,14 @@ type Config struct {
 	Logger *slog.Logger
 	// Tracer records connections, see quic.Config; nil records nothing.
 	Tracer func(ctx context.Context, isClient bool, id quic.ConnectionID) qlogwriter.Trace
-	// PieceValues is the number of values per frame, a multiple of Block. All
-	// workers of a ring need the same. Zero: allreduce.DefaultPieceValues.
+	// Format is how values go over the wire, the same on all workers. Zero:
+	// allreduce.DefaultFormat, 8 bits in blocks of 1024. Smaller blocks are more
+	// exact and cost 4 bytes each; 4 bits are half the bytes and 18 times the
+	// error.
+	Format allreduce.Format
+	// PieceValues is the number of values per frame, a multiple of the format's
+	// block. All workers of a ring need the same. Zero:
+	// allreduce.DefaultPieceValues.
 	PieceValues int
 	// ShortPaths says, on all workers or on none, that all round trips between
 	// them are shorter than allreduce.ShortRTT, and that no packets get lost: it
@@ -87,9 +93,6 @@ type Config struct {
 	// Dilation is how many times slower the network is by the machine's clock than
 	// what waits here is made for. Zero: 1.
 	Dilation float64
-	// Block is the number of values per scale, the same on all workers. Zero:
-	// 1024. Smaller blocks are more exact and cost 4 bytes each.
-	Block int
 	// PacketSize is the largest UDP payload in bytes. Zero:
 	// allreduce.PacketSize.
 	PacketSize uint16
@@ -97,12 +100,9 @@ type Config struct {
 	// sends to, 1 to allreduce.MaxConnections. Zero: as many as package tuner
 	// says.
 	Connections int
-	// Bits is the size of a value, one of allreduce.Bits, the same on all
-	// workers. Zero: 8. Above 8, Entropy is of no effect, and may not be On.
-	// With 4 there are half the bytes and 18 times the error.
-	Bits int
 	// Entropy says whether this worker shortens its codes by entropy coding.
-	// Empty: entropy.Auto.
+	// Empty: entropy.Auto. A format without codes leaves nothing to shorten, and
+	// then it may not be On.
 	Entropy entropy.Mode
 }
 

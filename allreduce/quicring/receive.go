@@ -147,7 +147,7 @@ func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
 	want := got
 	want.Epoch, want.Round, want.Ranks = r.op.Epoch, uint32(r.op.Round), uint16(len(r.op.Peers))
 	want.Algorithm, want.Length = r.op.Algorithm, int64(len(r.data))
-	want.Block, want.Bits = uint32(r.codec.Block), uint8(r.codec.Bits)
+	want.Format = r.codec.Format
 	if got == want && int(got.Piece) < r.layout.pieces(int(got.Chunk)) {
 		want = r.header(job{phase: got.Phase, step: int(got.Step), chunk: int(got.Chunk), piece: int(got.Piece)})
 		want.Coding, want.Payload = got.Coding, got.Payload // as the header's parser checked
@@ -187,10 +187,10 @@ func disagreement(got, want allreduce.Header) error {
 		return fmt.Errorf("its algorithm is %v, this worker's %v", got.Algorithm, want.Algorithm)
 	case got.Length != want.Length:
 		return fmt.Errorf("it reduces %d values, this worker %d", got.Length, want.Length)
-	case got.Block != want.Block:
-		return fmt.Errorf("its blocks have %d values, this worker's %d", got.Block, want.Block)
-	case got.Bits != want.Bits:
-		return fmt.Errorf("its values have %d bits, this worker's %d", got.Bits, want.Bits)
+	case got.Format.Block != want.Format.Block:
+		return fmt.Errorf("its blocks have %d values, this worker's %d", got.Format.Block, want.Format.Block)
+	case got.Format.Bits != want.Format.Bits:
+		return fmt.Errorf("its values have %d bits, this worker's %d", got.Format.Bits, want.Format.Bits)
 	}
 	return fmt.Errorf("its pieces have %d values, this worker's %d", got.Count, want.Count)
 }

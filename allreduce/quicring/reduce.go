@@ -15,16 +15,17 @@ import (
 )
 
 // Reduce writes the mean over all ranks of data into out, the same bytes on
-// every rank, quantised as codec.Format says. data is never modified; out has
+// every rank, quantised as Config.Format says. data is never modified; out has
 // its length, does not overlap it, and is undefined after an error. A worker
 // alone gets its data back exactly. A block of codes with a value that is not
 // finite on any rank is NaN on all.
 //
 // Cancelling ctx aborts at once; the error then wraps its cause, and the
 // endpoint is ready for the next epoch. The neighbours' reductions fail too,
-// and so on around the ring. A *PeerError names the peer at which it
-// showed, which need not be the peer that caused it. A reduction may succeed on some ranks
-// and fail on others, when its last frames are lost.
+// and so on around the ring. A *PeerError names the peer at which it showed, which
+// need not be the peer that caused it. A reduction may succeed on some ranks and
+// fail on others, when its last frames are lost. After Close the error wraps
+// net.ErrClosed.
 func (e *Endpoint) Reduce(ctx context.Context, op Op, data, out []float32) (Result, error) {
 	return e.Start(ctx, op, data, out).Wait()
 }
@@ -37,7 +38,7 @@ type Reduction struct {
 }
 
 // Start begins what Reduce does, and returns. Up to eight reductions run at a
-// time; all workers start them in the same order.
+// time, and a further one fails; all workers start them in the same order.
 func (e *Endpoint) Start(ctx context.Context, op Op, data, out []float32) *Reduction {
 	d := &Reduction{done: make(chan struct{})}
 	start := time.Now()
@@ -186,13 +187,13 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	ranks := len(op.Peers)
 	r := &run{
 		e: e, op: op, start: start, data: data, out: out,
-		codec:    codec.Codec{Format: e.cfg.format(), Residual: op.Residual, Short: e.shorten(op.Epoch)},
+		codec:    codec.Codec{Format: e.cfg.Format, Residual: op.Residual, Short: e.shorten(op.Epoch)},
 		complete: make(chan struct{}),
 	}
 	r.aborted, r.abort = context.WithCancelCause(context.Background())
 	piece := e.cfg.PieceValues
 	if piece == 0 {
-		piece = allreduce.DefaultPieceValues(len(data), ranks, e.cfg.Block, e.cfg.ShortPaths)
+		piece = allreduce.DefaultPieceValues(len(data), ranks, r.codec.Block, e.cfg.ShortPaths)
 	}
 	r.layout = newLayout(len(data), ranks, piece, r.codec.Format)
 	r.expected = &expectation{epoch: op.Epoch, fail: r.abort, gone: r.gone}
@@ -200,7 +201,7 @@ func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
 	if ranks == 1 {
 		return r
 	}
-	r.outcome = &codec.Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: e.cfg.Block, Bits: e.cfg.Bits}
+	r.outcome = &codec.Outcome{Length: len(data), Ranks: ranks, Piece: piece, Block: r.codec.Block, Bits: r.codec.Bits}
 	r.outcome.Data = make([]byte, r.layout.offset[ranks])
 	switch op.Algorithm {
 	case allreduce.Ring:
@@ -310,8 +311,7 @@ func (r *run) header(j job) allreduce.Header {
 		Chunk:     uint32(j.chunk),
 		Piece:     uint32(j.piece),
 		Count:     uint32(hi - lo),
-		Block:     uint32(r.codec.Block),
-		Bits:      uint8(r.codec.Bits),
+		Format:    r.codec.Format,
 		Payload:   uint32(r.codec.EncodedLen(hi - lo)),
 	}
 }
@@ -333,16 +333,16 @@ func (r *run) codes(chunk, piece int) []byte {
 // layout is where pieces lie, among the values and among the codes.
 type layout struct {
 	length, ranks, piece int
-	codec                codec.Format
+	format               allreduce.Format
 	offset               []int // of every chunk's codes, and the end
 	index                []int // of every chunk's first piece, and the end
 }
 
-func newLayout(length, ranks, piece int, c codec.Format) layout {
-	l := layout{length: length, ranks: ranks, piece: piece, codec: c, offset: make([]int, ranks+1), index: make([]int, ranks+1)}
+func newLayout(length, ranks, piece int, f allreduce.Format) layout {
+	l := layout{length: length, ranks: ranks, piece: piece, format: f, offset: make([]int, ranks+1), index: make([]int, ranks+1)}
 	for i := range ranks {
 		lo, hi := allreduce.Chunk(length, ranks, i)
-		l.offset[i+1] = l.offset[i] + c.EncodedLen(hi-lo)
+		l.offset[i+1] = l.offset[i] + f.EncodedLen(hi-lo)
 		l.index[i+1] = l.index[i] + allreduce.Pieces(hi-lo, piece)
 	}
 	return l
@@ -363,11 +363,11 @@ func (l *layout) values(chunk, piece int) (lo, hi int) {
 func (l *layout) place(chunk, piece int) (at, n int) {
 	base, _ := allreduce.Chunk(l.length, l.ranks, chunk)
 	lo, hi := l.values(chunk, piece)
-	return l.offset[chunk] + l.codec.EncodedLen(lo-base), l.codec.EncodedLen(hi - lo)
+	return l.offset[chunk] + l.format.EncodedLen(lo-base), l.format.EncodedLen(hi - lo)
 }
 
 // largest is the number of bytes of the longest frame.
 func (l *layout) largest() int {
 	_, chunk := allreduce.Chunk(l.length, l.ranks, 0)
-	return allreduce.HeaderLen + l.codec.EncodedLen(min(l.piece, chunk))
+	return allreduce.HeaderLen + l.format.EncodedLen(min(l.piece, chunk))
 }

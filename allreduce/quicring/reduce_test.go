@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"testbed/allreduce"
-	"testbed/allreduce/int8"
 )
 
 // sameBits fails unless got is want to the bit.
@@ -50,7 +49,7 @@ func reduceEqualsTheModel(t *testing.T, a allreduce.Algorithm, n int) {
 		for k := range inputs {
 			before[k] = slices.Clone(inputs[k])
 		}
-		want := reference(a)(inputs, 8, int8.DefaultBlock)
+		want := reference(a)(inputs, allreduce.DefaultFormat)
 		outcomes := r.mustBy(a, uint64(i+1), upTo(n), inputs)
 		for k, o := range outcomes {
 			sameBits(t, fmt.Sprintf("length %d rank %d", length, k), o.out, want)
@@ -82,9 +81,9 @@ func reduceEqualsTheModel(t *testing.T, a allreduce.Algorithm, n int) {
 
 func TestManyPiecesThroughSmallOnes(t *testing.T) {
 	// Pieces of one small block: a long queue of tiny frames in every step.
-	r := newRing(t, 3, func(c *Config) { c.Block, c.PieceValues = 16, 16 })
+	r := newRing(t, 3, func(c *Config) { c.Format.Block, c.Format.Bits, c.PieceValues = 16, 8, 16 })
 	inputs := gaussian(5, 3, 50_001)
-	want := allreduce.RingMean(inputs, 8, 16)
+	want := allreduce.RingMean(inputs, allreduce.Format{Bits: 8, Block: 16})
 	for _, o := range r.must(1, upTo(3), inputs) {
 		sameBits(t, "result", o.out, want)
 	}
@@ -94,9 +93,9 @@ func TestBytesOnTheWire(t *testing.T) {
 	const n, length = 4, 1 << 18
 	r := newRing(t, n, nil)
 	for k, o := range r.must(1, upTo(n), gaussian(1, n, length)) {
-		piece := allreduce.DefaultPieceValues(length, n, int8.DefaultBlock, false)
+		piece := allreduce.DefaultPieceValues(length, n, allreduce.DefaultBlock, false)
 		frames := 2 * (n - 1) * length / n / piece
-		want := int64(frames * (allreduce.HeaderLen + int8.EncodedLen(piece, int8.DefaultBlock)))
+		want := int64(frames * (allreduce.HeaderLen + allreduce.DefaultFormat.EncodedLen(piece)))
 		if o.result.BytesSent != want || o.result.BytesReceived != want {
 			t.Errorf("rank %d sent %d and received %d bytes, want %d", k, o.result.BytesSent, o.result.BytesReceived, want)
 		}
@@ -114,7 +113,7 @@ func TestNotFinite(t *testing.T) {
 	inputs[1][3000] = float32(math.Inf(-1))
 	inputs[2][4500] = math.MaxFloat32 // alone in its block, no overflow
 	inputs[0][6000], inputs[1][6000] = math.MaxFloat32, math.MaxFloat32
-	want := allreduce.RingMean(inputs, 8, int8.DefaultBlock)
+	want := allreduce.RingMean(inputs, allreduce.DefaultFormat)
 	outcomes := r.must(1, upTo(n), inputs)
 	for k, o := range outcomes {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
@@ -168,7 +167,7 @@ func TestAbortThenReduceAgain(t *testing.T) {
 			}
 		}
 	}
-	want := allreduce.RingMean(inputs, 8, int8.DefaultBlock)
+	want := allreduce.RingMean(inputs, allreduce.DefaultFormat)
 	for k, o := range r.must(6, upTo(n), inputs) {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
 		if n := r.endpoints[k].due.Load(); n != 0 {
@@ -211,7 +210,7 @@ func TestDeadPeerAndNewRing(t *testing.T) {
 		}
 	}
 	survivors := [][]float32{inputs[0], inputs[2], inputs[3]}
-	want := allreduce.RingMean(survivors, 8, int8.DefaultBlock)
+	want := allreduce.RingMean(survivors, allreduce.DefaultFormat)
 	for k, o := range r.must(3, []int{0, 2, 3}, survivors) {
 		sameBits(t, fmt.Sprintf("rank %d", k), o.out, want)
 	}
@@ -309,7 +308,7 @@ func TestInvalidConfig(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
 		"no TLS":                    func(c *Config) { c.TLS = nil },
 		"system authorities":        func(c *Config) { c.TLS.ClientCAs = nil },
-		"odd block":                 func(c *Config) { c.Block = 1000 },
+		"odd block":                 func(c *Config) { c.Format = allreduce.Format{Bits: 8, Block: 1000} },
 		"piece not of whole blocks": func(c *Config) { c.PieceValues = 1000 },
 		"piece too large":           func(c *Config) { c.PieceValues = 1 << 21 },
 	} {
@@ -350,7 +349,7 @@ func TestGroupsOfAnyShape(t *testing.T) {
 	inputs := gaussian(10, 6, 100_001)
 	for i, groups := range [][]int{{7, 7, 7, 7, 7, 7}, {0, 1, 2, 3, 4, 5}, {0, 1, 0, 1, 0, 1}, {2, 2, 2, 9, 9, 9}, {0, 1, 1, 1, 1, 1}} {
 		r.groups = groups
-		want := allreduce.HierarchicalMean(inputs, groups, 8, int8.DefaultBlock)
+		want := allreduce.HierarchicalMean(inputs, groups, allreduce.DefaultFormat)
 		for k, o := range r.mustBy(allreduce.Hierarchical, uint64(i+1), upTo(6), inputs) {
 			sameBits(t, fmt.Sprintf("groups %v rank %d", groups, k), o.out, want)
 		}

@@ -102,14 +102,14 @@ func (a *ringRank) arrived(_ int, h allreduce.Header, codes, payload []byte) {
 		a.codec.Dequantise(a.out[lo:hi], codes)
 	case last:
 		// The owner finishes the chunk, and decodes what all others will.
-		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1/float32(a.ranks), a.codec.Lost(lo, hi))
+		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1/float32(a.ranks), a.codec.Residue(lo, hi))
 		a.next.put(job{phase: allreduce.AllGather, chunk: chunk, piece: piece})
 		a.codec.Dequantise(a.out[lo:hi], codes)
 		if a.unfinished.Add(-1) == 0 {
 			a.scattered()
 		}
 	default:
-		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1, a.codec.Lost(lo, hi))
+		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1, a.codec.Residue(lo, hi))
 		a.next.put(job{phase: allreduce.ReduceScatter, step: step + 1, chunk: chunk, piece: piece})
 	}
 }
@@ -126,7 +126,7 @@ func (a *ringRank) frame(b []byte, j job, by *codec.Coder) []byte {
 	if j.step == 0 {
 		from = untouched
 		lo, hi := a.layout.values(j.chunk, j.piece)
-		a.codec.Quantise(a.codes(j.chunk, j.piece), a.data[lo:hi], a.codec.Lost(lo, hi))
+		a.codec.Quantise(a.codes(j.chunk, j.piece), a.data[lo:hi], a.codec.Residue(lo, hi))
 	}
 	b = a.codec.AppendFrame(b, h, a.codes(j.chunk, j.piece), by)
 	a.enter(j.chunk, j.piece, from, passed)

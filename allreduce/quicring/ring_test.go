@@ -129,14 +129,14 @@ type outcome struct {
 }
 
 // reference is the model of an algorithm.
-func reference(a allreduce.Algorithm) func(vectors [][]float32, bits, block int) []float32 {
-	return func(vectors [][]float32, bits, block int) []float32 {
-		return model(a, len(vectors), bits, block).Mean(vectors, nil)
+func reference(a allreduce.Algorithm) func(vectors [][]float32, f allreduce.Format) []float32 {
+	return func(vectors [][]float32, f allreduce.Format) []float32 {
+		return model(a, len(vectors), f).Mean(vectors, nil)
 	}
 }
 
-func model(a allreduce.Algorithm, ranks, bits, block int) allreduce.Reference {
-	return allreduce.Reference{Algorithm: a, Groups: unevenGroups(ranks), Bits: bits, Block: block}
+func model(a allreduce.Algorithm, ranks int, f allreduce.Format) allreduce.Reference {
+	return allreduce.Reference{Algorithm: a, Groups: unevenGroups(ranks), Format: f}
 }
 
 // unevenGroups are a half, a quarter and so on of the ranks, in any order.

@@ -11,7 +11,6 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
 	"testbed/policy"
 	"testbed/shaping"
 )
@@ -31,11 +30,8 @@ type Spec struct {
 	// Connections is the number of QUIC connections to each peer; 0 is as many
 	// as the losses and the jitter on the path ask for.
 	Connections int `yaml:"connections" json:"connections"`
-	// Bits is the size of a value on the wire, one of allreduce.Bits: a code of 8
-	// or 4, or a floating-point number of 16 or 32. Block is the number of values
-	// that share a code's scale.
-	Bits  int `yaml:"bits" json:"bits"`
-	Block int `yaml:"block" json:"block"`
+	// Format is that of the values on the wire.
+	allreduce.Format `yaml:",inline"`
 	// Entropy says when codes are shortened by entropy coding: auto, on or off.
 	Entropy entropy.Mode `yaml:"entropy" json:"entropy"`
 	// ErrorFeedback has each worker add to its pseudo-gradient what
@@ -45,7 +41,7 @@ type Spec struct {
 
 // Feedback reports whether workers keep what quantisation takes: float32 loses
 // nothing.
-func (a Spec) Feedback() bool { return a.ErrorFeedback && a.Bits < 32 }
+func (a Spec) Feedback() bool { return a.ErrorFeedback && !a.Exact() }
 
 // Orders of the ring. The naive one is by the workers' ids; of the others the
 // first two have the least sum of one-way delays, the rest the highest rate of
@@ -62,7 +58,7 @@ const (
 var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured, OrderPlannedRates, OrderMeasuredRates, OrderGivenRates}
 
 // Default is that of a scenario that says nothing of it.
-var Default = Spec{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Bits: 8, Block: int8.DefaultBlock, Entropy: entropy.Auto}
+var Default = Spec{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Format: allreduce.DefaultFormat, Entropy: entropy.Auto}
 
 // Validate looks at the section of a run of so many workers. The error is a
 // *policy.FieldError.
@@ -75,14 +71,12 @@ func (a Spec) Validate(workers int) error {
 		return bad("order", fmt.Sprintf("%q is no order; choose one of %s", a.Order, strings.Join(Orders, ", ")))
 	case a.Order != allreduce.NaiveOrder && algorithm != allreduce.Ring:
 		return bad("order", fmt.Sprintf("is %s, but only the ring has an order; remove it, or the algorithm %s", a.Order, a.Algorithm))
-	case !slices.Contains(entropy.Modes, a.Entropy):
-		return bad("entropy", fmt.Sprintf("is %q; choose one of %s", a.Entropy, modes()))
-	case !slices.Contains(allreduce.Bits, a.Bits):
-		return bad("bits", fmt.Sprintf("is %d; codes have 8 or 4 bits, bfloat16 has 16, and float32 has 32", a.Bits))
-	case a.Entropy == entropy.On && !allreduce.HasCodes(a.Bits):
-		return bad("entropy", fmt.Sprintf("is on, but values of %d bits have no codes to shorten; remove it, or set bits to 8 or 4", a.Bits))
-	case a.Block < allreduce.MinBlock || a.Block > allreduce.MaxBlock || a.Block%allreduce.MinBlock != 0:
-		return bad("block", fmt.Sprintf("is %d; it must be a multiple of %d from %d to %d", a.Block, allreduce.MinBlock, allreduce.MinBlock, allreduce.MaxBlock))
+	}
+	if field, problem := a.Problem(); field != "" {
+		return bad(field, problem)
+	}
+	if problem := a.Entropy.Problem(a.Format); problem != "" {
+		return bad("entropy", problem)
 	}
 	if err := a.validateRates(workers); err != nil {
 		return err
@@ -113,14 +107,6 @@ func (a Spec) validateRates(workers int) error {
 		}
 	}
 	return nil
-}
-
-func modes() string {
-	var names []string
-	for _, m := range entropy.Modes {
-		names = append(names, string(m))
-	}
-	return strings.Join(names, ", ")
 }
 
 func bad(field, mend string) error { return &policy.FieldError{Field: field, Mend: mend} }

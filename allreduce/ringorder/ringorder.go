@@ -1,6 +1,6 @@
-// Package ringorder puts the workers of a ring into the order that a scenario
-// asks for, by what is known of the ways between them. It is the same for a run,
-// the simulator of the planned links, and whoever only looks at a plan.
+// Package ringorder puts the workers of a ring into the order that is asked for,
+// by what is known of the ways between them. It is the same for a run, the
+// simulator of the planned links, and whoever only looks at a plan.
 package ringorder
 
 import (
@@ -11,7 +11,6 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/reduction"
 	"testbed/policy"
-	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -25,30 +24,29 @@ type Ways struct {
 	Rates [][]shaping.Rate `json:"rates,omitempty"`
 }
 
-// Planned are the ways as the scenario and its plan know them before anything is
-// measured. They are zero where rings stay in the order of the ids.
-func Planned(s *scenarios.Scenario, plan *shaping.Plan) (w Ways) {
-	names := s.WorkerNodes()
-	switch all := s.Real.AllReduce; all.Order {
+// Planned are the ways as a plan knows them before anything is measured, for the
+// order that a reduction of these workers has. They are zero where rings stay in the
+// order of the ids.
+func Planned(of reduction.Spec, workers []policy.ID, plan *shaping.Plan) (w Ways) {
+	nodes := make([]string, len(workers))
+	for i, id := range workers {
+		nodes[i] = id.Node()
+	}
+	switch of.Order {
 	case reduction.OrderPlanned, reduction.OrderMeasured:
 	case reduction.OrderPlannedRates, reduction.OrderMeasuredRates:
-		w.Rates = plan.Rates(names)
+		w.Rates = plan.Rates(nodes)
 	case reduction.OrderGivenRates:
-		w.Rates = all.Rates
+		w.Rates = of.Rates
 	default:
 		return w
 	}
-	w.Delays = plan.Delays(names)
-	for _, worker := range s.Workers {
-		w.Workers = append(w.Workers, worker.ID)
-	}
+	w.Workers, w.Delays = workers, plan.Delays(nodes)
 	return w
 }
 
-// OfAll is the ring of all workers of a scenario as far as its plan says it, nil
-// where rings stay in the order of the ids.
-func OfAll(s *scenarios.Scenario, plan *shaping.Plan) (*Ring, error) {
-	w := Planned(s, plan)
+// OfAll is the ring of all workers, nil where rings stay in the order of the ids.
+func (w Ways) OfAll() (*Ring, error) {
 	if !w.Known() {
 		return nil, nil
 	}
@@ -56,7 +54,7 @@ func OfAll(s *scenarios.Scenario, plan *shaping.Plan) (*Ring, error) {
 }
 
 // Known says whether there is anything to order rings by.
-func (w *Ways) Known() bool { return len(w.Workers) > 0 }
+func (w Ways) Known() bool { return len(w.Workers) > 0 }
 
 // Ring is an order of workers, and what it gains over that of their ids.
 type Ring struct {
@@ -73,7 +71,7 @@ type Ring struct {
 
 // Order orders participants, which are in the order of their ids. It fails when
 // nothing is known of the ways between some of them.
-func (w *Ways) Order(participants []policy.ID) (*Ring, error) {
+func (w Ways) Order(participants []policy.ID) (*Ring, error) {
 	n := len(participants)
 	index, naive := make([]int, n), make([]int, n)
 	for k, id := range participants {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -13,7 +14,6 @@ import (
 	"testbed/allreduce/reduction"
 	"testbed/allreduce/ringorder"
 	"testbed/policy"
-	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -106,16 +106,15 @@ func TestOrderOfManyByRates(t *testing.T) {
 
 // TestPlanned: which order is asked for says what of the plan counts.
 func TestPlanned(t *testing.T) {
-	s, err := scenarios.Load("homogeneous")
-	if err != nil {
-		t.Fatal(err)
-	}
-	slow, far := shaping.Rate(10e6), shaping.Duration(50e6)
-	s.Real.Links.Pairs = []shaping.Pair{
+	fast, slow, far := shaping.Rate(200e6), shaping.Rate(10e6), shaping.Duration(50e6)
+	var spec shaping.Spec
+	spec.Default.RateUp, spec.Default.RateDown = &fast, &fast
+	spec.Pairs = []shaping.Pair{
 		{From: "w0", To: "w1", Path: shaping.Path{Rate: &slow}},
 		{From: "w1", To: "w2", Path: shaping.Path{OneWayDelay: &far}},
 	}
-	plan, err := s.Plan()
+	workers, nodes := []policy.ID{0, 1, 2, 3}, []string{"w0", "w1", "w2", "w3"}
+	plan, err := shaping.NewPlan(spec, append([]string{"coordinator"}, nodes...), 15*time.Millisecond, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,11 +127,8 @@ func TestPlanned(t *testing.T) {
 		"measured_rates": {"w0w1", "200mbit"},
 		"given_rates":    {"w0w3 w1w2 w2w0 w3w1", "9bit"},
 	} {
-		s.Real.AllReduce.Order, s.Real.AllReduce.Rates = order, nil
-		if order == reduction.OrderGivenRates {
-			s.Real.AllReduce.Rates = given
-		}
-		r, err := ringorder.OfAll(s, plan)
+		w := ringorder.Planned(reduction.Spec{Order: order, Rates: given}, workers, plan)
+		r, err := w.OfAll()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +139,7 @@ func TestPlanned(t *testing.T) {
 			continue
 		}
 		for k, id := range r.Order {
-			hop := id.Node() + r.Order[(k+1)%4].Node()
+			hop := nodes[id] + nodes[r.Order[(k+1)%4]]
 			if strings.Contains(want.avoids, hop) {
 				t.Errorf("%s: the ring %v goes %s", order, r.Order, hop)
 			}

@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"testbed/allreduce"
 	"testbed/allreduce/bench"
-	"testbed/allreduce/int8"
+	"testbed/internal/errs"
 )
 
 func benchCommand() *cobra.Command {
@@ -23,7 +24,7 @@ func benchCommand() *cobra.Command {
 docs/bench.md says how, and what every figure means. Leave the machine alone meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return Usage(fmt.Errorf("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath()))
+				return errs.Usagef("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath())
 			}
 			return cmd.Help()
 		},
@@ -35,7 +36,7 @@ docs/bench.md says how, and what every figure means. Leave the machine alone mea
 // byFlag names the flag where an error names the field that it sets.
 func byFlag(err error) error {
 	if e, ok := errors.AsType[*bench.FieldError](err); ok {
-		return Usage(fmt.Errorf("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem))
+		return errs.Usagef("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem)
 	}
 	return err
 }
@@ -64,7 +65,7 @@ layers of very different scale (the mean over the layers); and of --data, if it
 is a file.`,
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Block, "block", int8.DefaultBlock, "values per scale")
+	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "values per scale")
 	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "of the float32 values; each core has its own")
 	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, neon, avx2, avx512, these with -t0 or -stream, or auto, which is what all else takes (default all that this processor has)")
 	f.IntSliceVar(&o.Cores, "cores", []int{1, min(2, runtime.NumCPU())}, "how many cores at once")
@@ -75,14 +76,14 @@ is a file.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if o.Sizes, err = bench.ParseSizes(sizes); err != nil {
-			return Usage(fmt.Errorf("--sizes: %w", err))
+			return errs.Usagef("--sizes: %w", err)
 		}
 		if err := format.check(); err != nil {
 			return err
 		}
 		if o.Data = bench.Data(data); filepath.Ext(data) != "" {
 			if o.Values, err = bench.ReadVector(data); err != nil {
-				return Usage(fmt.Errorf("--data: %w", err))
+				return errs.Usagef("--data: %w", err)
 			}
 		}
 		if err := o.Check(); err != nil {
@@ -120,9 +121,9 @@ func (o *outputFormat) declare(f *pflag.FlagSet) {
 func (o *outputFormat) check() error {
 	switch {
 	case o.name != formatText && o.name != formatGo:
-		return Usage(fmt.Errorf("--format %s: choose text or go", o.name))
+		return errs.Usagef("--format %s: choose text or go", o.name)
 	case o.json && o.name == formatGo:
-		return Usage(errors.New("--json and --format go: choose one"))
+		return errs.Usagef("--json and --format go: choose one")
 	}
 	return nil
 }

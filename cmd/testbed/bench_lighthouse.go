@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/internal/errs"
 	"testbed/torchft/load"
 )
 
@@ -53,7 +54,7 @@ groups (--min_replicas), and have none. docs/torchft.md says what the figures me
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if b.Groups < 1 || rounds < 1 || interval <= 0 || long < interval {
-			return Usage(errors.New("--groups and --rounds must be at least 1, and --for not below --heartbeat-interval"))
+			return errs.Usagef("--groups and --rounds must be at least 1, and --for not below --heartbeat-interval")
 		}
 		if err := b.measure(cmd.Context(), rounds, interval, long); err != nil {
 			return err

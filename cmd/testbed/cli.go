@@ -7,17 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/internal/errs"
 	"testbed/scenarios"
 )
-
-// UsageError is a mistake on the command line.
-type UsageError struct{ error }
-
-// Usage makes a mistake on the command line of an error.
-func Usage(err error) error { return UsageError{err} }
-
-// Unwrap returns what the mistake is.
-func (e UsageError) Unwrap() error { return e.error }
 
 // ErrInvalid says that something was measured, but that its result is not valid.
 // What is wrong has been printed with the result.
@@ -38,7 +30,7 @@ func LinksFlag(cmd *cobra.Command, links *string) {
 // OneScenario is the check of commands that take a scenario.
 func OneScenario(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return Usage(fmt.Errorf("name one scenario, for example: %s persistent_straggler", cmd.CommandPath()))
+		return errs.Usagef("name one scenario, for example: %s persistent_straggler", cmd.CommandPath())
 	}
 	return nil
 }
@@ -46,7 +38,7 @@ func OneScenario(cmd *cobra.Command, args []string) error {
 // AtMostOneScenario is that of commands that may take one.
 func AtMostOneScenario(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return Usage(fmt.Errorf("%s takes one scenario at most", cmd.CommandPath()))
+		return errs.Usagef("%s takes one scenario at most", cmd.CommandPath())
 	}
 	return nil
 }
@@ -54,7 +46,7 @@ func AtMostOneScenario(cmd *cobra.Command, args []string) error {
 // NoArguments is that of commands that take none.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return Usage(fmt.Errorf("%s takes no arguments", cmd.CommandPath()))
+		return errs.Usagef("%s takes no arguments", cmd.CommandPath())
 	}
 	return nil
 }

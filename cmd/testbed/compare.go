@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/experiment/calibrate"
-
 	"testbed/experiment"
+	"testbed/experiment/calibrate"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
@@ -100,13 +100,13 @@ backends do not agree.`,
 func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment.Comparison, err error) {
 	switch {
 	case f.repeat < 1:
-		return o, Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
+		return o, errs.Usagef("--repeat %d must be at least 1", f.repeat)
 	case !slices.Contains(worldNames, f.world):
-		return o, Usage(fmt.Errorf("--world %s: choose sim, real or both", f.world))
+		return o, errs.Usagef("--world %s: choose sim, real or both", f.world)
 	case f.world == record.Sim && (cmd.Flags().Changed("links") || f.qlog):
-		return o, Usage(errors.New("--links and --qlog are of real runs; leave them out, or --world sim"))
+		return o, errs.Usagef("--links and --qlog are of real runs; leave them out, or --world sim")
 	case f.world == record.Real && f.calibrated != "":
-		return o, Usage(errors.New("--calibration is of the simulator; leave it out, or --world real"))
+		return o, errs.Usagef("--calibration is of the simulator; leave it out, or --world real")
 	}
 	o = experiment.Comparison{Policies: f.policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
 	if err := experiment.CheckLinks(o.Backends...); err != nil {

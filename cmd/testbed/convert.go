@@ -1,10 +1,9 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
+	"testbed/internal/errs"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 )
@@ -29,7 +28,7 @@ func convertCommand() *cobra.Command {
 	cmd.Flags().StringVar(&out, "out", "", "file to write (default: stdout)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if to == "" {
-			return Usage(errors.New("name the format: --to churn, json or yaml"))
+			return errs.Usagef("name the format: --to churn, json or yaml")
 		}
 		s, err := scenarios.Load(args[0])
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/emulation"
-	"testbed/emulation/network"
+	"testbed/internal/errs"
 )
 
 func doctorCommand() *cobra.Command {
@@ -50,7 +50,7 @@ how to mend it. Exits with 4 if no real run is possible here.`,
 		}
 		for _, c := range checks {
 			if c.Needed && !c.OK {
-				return &network.UnsupportedError{Missing: c.Name + ": " + c.Detail, Mend: c.Mend}
+				return &errs.UnsupportedError{Missing: c.Name + ": " + c.Detail, Fix: c.Mend}
 			}
 		}
 		return nil

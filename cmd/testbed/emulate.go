@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/experiment/calibrate"
-
 	"testbed/estimate"
 	"testbed/estimate/emulated"
 	"testbed/experiment"
+	"testbed/experiment/calibrate"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
 )
@@ -40,18 +40,18 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 	if !f.wanted {
 		for _, name := range []string{"links", "world", "repeat", "seed", "out"} {
 			if cmd.Flags().Changed(name) {
-				return Usage(fmt.Errorf("--%s is for --emulate; add that, or leave it out", name))
+				return errs.Usagef("--%s is for --emulate; add that, or leave it out", name)
 			}
 		}
 		return nil
 	}
 	switch {
 	case f.repeat < 1:
-		return Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
+		return errs.Usagef("--repeat %d must be at least 1", f.repeat)
 	case !slices.Contains([]string{record.Sim, worldNames[0]}, f.world):
-		return Usage(fmt.Errorf("--world %s: choose sim or both", f.world))
+		return errs.Usagef("--world %s: choose sim or both", f.world)
 	case f.world == record.Sim && cmd.Flags().Changed("links"):
-		return Usage(errors.New("--links is of real runs; leave it out, or --world sim"))
+		return errs.Usagef("--links is of real runs; leave it out, or --world sim")
 	}
 	return experiment.CheckLinks(f.links)
 }

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"testbed/experiment/calibrate"
-
 	"testbed/estimate"
 	"testbed/experiment"
+	"testbed/experiment/calibrate"
+	"testbed/internal/errs"
 	"testbed/scenarios"
 )
 
@@ -34,7 +34,7 @@ func estimateCommand() *cobra.Command {
 		Use: "estimate [FILE]", Short: "How many days a training run takes, from formulas",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return Usage(fmt.Errorf("name at most one file, for example: %s run.yaml", cmd.CommandPath()))
+				return errs.Usagef("name at most one file, for example: %s run.yaml", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -115,21 +115,21 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	}
 	switch {
 	case v != estimate.Page && v != estimate.Document:
-		return Usage(fmt.Errorf("--variant %q must be page or document", f.variant))
+		return errs.Usagef("--variant %q must be page or document", f.variant)
 	case f.calibration != "" && cmd.Flags().Changed("variant"):
-		return Usage(errors.New("--calibration shows all variants; leave --variant out"))
+		return errs.Usagef("--calibration shows all variants; leave --variant out")
 	case (f.calibration != "" || len(f.sweep) > 0 || f.html != "") && (f.reliability != "" || f.list):
-		return Usage(errors.New("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out"))
+		return errs.Usagef("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out")
 	case f.html != "" && (f.csv || f.json):
-		return Usage(errors.New("--html writes a page; leave --csv and --json out"))
+		return errs.Usagef("--html writes a page; leave --csv and --json out")
 	case f.emulation.wanted && (f.reliability != "" || f.list || len(f.sweep) > 0 || f.html != "" || cmd.Flags().Changed("variant")):
-		return Usage(errors.New("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out"))
+		return errs.Usagef("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out")
 	case f.csv && (len(f.sweep) == 0 || f.json):
-		return Usage(errors.New("--csv is for --sweep, and --json is another form of it"))
+		return errs.Usagef("--csv is for --sweep, and --json is another form of it")
 	case chosen > 1:
-		return Usage(errors.New("give one of FILE, --preset, --reliability and --list"))
+		return errs.Usagef("give one of FILE, --preset, --reliability and --list")
 	case f.list && len(f.set) > 0:
-		return Usage(errors.New("--set needs a run to change: a file, --preset, or the defaults without --list"))
+		return errs.Usagef("--set needs a run to change: a file, --preset, or the defaults without --list")
 	case f.reliability != "":
 		return f.printReliability(cmd)
 	case f.list && f.json:
@@ -183,7 +183,7 @@ func (f *estimateFlags) read(cmd *cobra.Command, v estimate.Variant, file string
 		return r, nil, err
 	}
 	if err := experiment.Measurements(c).Check(); err != nil {
-		return r, nil, Usage(fmt.Errorf("--calibration %s: %w", f.calibration, err))
+		return r, nil, errs.Usagef("--calibration %s: %w", f.calibration, err)
 	}
 	return r, c, readInputs(file, &r, f.set)
 }
@@ -201,7 +201,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 			return scenarios.Assign(r, name, value)
 		})
 		if err != nil {
-			return Usage(fmt.Errorf("--sweep %w", err))
+			return errs.Usagef("--sweep %w", err)
 		}
 		s.Axes = append(s.Axes, axis)
 	}
@@ -226,7 +226,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 		err = s.WriteText(cmd.OutOrStdout())
 	}
 	if wrong := (*estimate.FieldError)(nil); errors.As(err, &wrong) {
-		return Usage(fmt.Errorf("--sweep %w", err))
+		return errs.Usagef("--sweep %w", err)
 	}
 	return err
 }
@@ -251,7 +251,7 @@ func (f *estimateFlags) inputs(v estimate.Variant) (estimate.Inputs, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return estimate.Inputs{}, Usage(fmt.Errorf("--preset %s is not known; there are %s", f.preset, strings.Join(names, ", ")))
+	return estimate.Inputs{}, errs.Usagef("--preset %s is not known; there are %s", f.preset, strings.Join(names, ", "))
 }
 
 func (f *estimateFlags) printReliability(cmd *cobra.Command) error {
@@ -287,7 +287,7 @@ func readInputs(file string, v interface{ Check() error }, settings []string) er
 	for _, s := range settings {
 		field, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return Usage(fmt.Errorf("--set %q must be NAME=VALUE, such as numNodes=16", s))
+			return errs.Usagef("--set %q must be NAME=VALUE, such as numNodes=16", s)
 		}
 		if err := scenarios.Assign(v, field, value); err != nil {
 			return fmt.Errorf("--set %w", err)

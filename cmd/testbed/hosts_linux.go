@@ -16,6 +16,7 @@ import (
 
 	"testbed/emulation/cluster"
 	"testbed/emulation/network"
+	"testbed/internal/errs"
 )
 
 // port is where a leader listens if nothing else is said.
@@ -47,7 +48,7 @@ func Request(flag string) (*cluster.Request, error) {
 		return nil, nil
 	}
 	wrong := func(format string, args ...any) (*cluster.Request, error) {
-		return nil, Usage(fmt.Errorf("--hosts %s: "+format, append([]any{flag}, args...)...))
+		return nil, errs.Usagef("--hosts %s: "+format, append([]any{flag}, args...)...)
 	}
 	if flag == kubernetes {
 		return inPod()
@@ -77,7 +78,7 @@ func asSlurm(r *cluster.Request, number, address string) (err error) {
 	if number == "" {
 		r.Count, err = cluster.Allocated()
 	} else if r.Count, err = strconv.Atoi(number); err != nil || r.Count < 2 {
-		err = Usage(fmt.Errorf("--hosts slurm:%s: the number of hosts, with this one, is 2 at the least", number))
+		err = errs.Usagef("--hosts slurm:%s: the number of hosts, with this one, is 2 at the least", number)
 	}
 	if err != nil {
 		return err
@@ -151,14 +152,14 @@ In a pod that testbed manifests describes it needs no flags and no token.`,
 			}
 		}
 		if m.Index < 1 || m.Index >= m.Count || m.Leader == "" {
-			return Usage(fmt.Errorf("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", m.Index, m.Count, m.Leader))
+			return errs.Usagef("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", m.Index, m.Count, m.Leader)
 		}
 		m.Leader = withPort(m.Leader, defaultHostPort)
 		if m.Token == "" {
 			m.Token, err = token()
 		}
 		if err != nil {
-			return Usage(err)
+			return errs.Usage(err)
 		}
 		for err = cluster.Serve(cmd.Context(), m); stay && another(err) && cmd.Context().Err() == nil; err = cluster.Serve(cmd.Context(), m) {
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"testbed/emulation/cluster"
+	"testbed/internal/errs"
 )
 
 // kubernetes is what --hosts is where Kubernetes has started all hosts, this one too.
@@ -16,7 +17,7 @@ func inPod() (*cluster.Request, error) {
 		err = fmt.Errorf("this is host %d, and host 0 leads; call testbed host here", p.Index)
 	}
 	if err != nil {
-		return nil, Usage(fmt.Errorf("--hosts %s: %w", kubernetes, err))
+		return nil, errs.Usagef("--hosts %s: %w", kubernetes, err)
 	}
 	return &cluster.Request{Count: p.Count, Address: withPort(p.Address, defaultHostPort), Token: p.Token}, nil
 }
@@ -25,7 +26,7 @@ func inPod() (*cluster.Request, error) {
 func serves(m *cluster.Server) error {
 	p, err := Read()
 	if err != nil {
-		return Usage(err)
+		return errs.Usage(err)
 	}
 	m.Index, m.Count, m.Leader, m.Token = p.Index, p.Count, p.Leader, p.Token
 	return nil

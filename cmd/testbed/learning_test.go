@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"testbed/experiment/sweep"
+	"testbed/internal/testscenario"
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
@@ -59,7 +60,7 @@ func checkLesson(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	events := readEvents(t, dir)
-	if err := replay.Check(s, events); err != nil {
+	if err := replay.Check(testscenario.Resolve(t, s, ""), events); err != nil {
 		t.Error(err)
 	}
 	states, validated, most := 0, 0, s.TargetOuterSteps
@@ -141,7 +142,7 @@ func TestRegionsInBothWorlds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := replay.Check(s, readEvents(t, real.Dir)); err != nil {
+	if err := replay.Check(testscenario.Resolve(t, s, ""), readEvents(t, real.Dir)); err != nil {
 		t.Error(err)
 	}
 	if page := testbed(t, "report", real.Dir); page.code != 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/experiment"
+	"testbed/internal/errs"
 	"testbed/scenarios"
 )
 
@@ -52,12 +53,12 @@ func main() {
 }
 
 func exitCode(err error) int {
-	var usage UsageError
+	var usage *errs.UsageError
 	var scenario *scenarios.Error
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage), errors.As(err, &scenario), wrongUse(err):
+	case errors.As(err, &usage), errors.As(err, &scenario):
 		return exitUsage
 	case errors.Is(err, ErrInvalid), invalid(err):
 		return exitInvalid
@@ -85,13 +86,13 @@ result is not valid; 4 not supported on this machine.`,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return Usage(fmt.Errorf("unknown command %q; see testbed --help", args[0]))
+				return errs.Usagef("unknown command %q; see testbed --help", args[0])
 			}
 			return cmd.Help()
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return Usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+		return errs.Usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
 	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand(), manifestsCommand())
 	cmd.AddCommand(libraryCommands(measureLoad)...)

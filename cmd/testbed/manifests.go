@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"testbed/internal/errs"
 	"testbed/scenarios"
 )
 
@@ -92,7 +92,7 @@ var (
 
 // complete says all that is not said by flags.
 func (m *manifests) complete(root *cobra.Command, args []string) error {
-	wrong := func(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
+	wrong := func(format string, args ...any) error { return errs.Usagef(format, args...) }
 	if len(args) < 2 || strings.HasPrefix(args[1], "-") {
 		return wrong("say what is to be played, the scenario behind the verb, for example: testbed manifests --image IMAGE run persistent_straggler --policy straggler")
 	}
@@ -139,17 +139,17 @@ func (m *manifests) complete(root *cobra.Command, args []string) error {
 func check(root *cobra.Command, args []string) error {
 	verb, rest, err := root.Find(args)
 	if err != nil || verb == root {
-		return Usage(fmt.Errorf("there is no verb %q; see testbed --help", args[0]))
+		return errs.Usagef("there is no verb %q; see testbed --help", args[0])
 	}
 	// Where there is no real network verbs do not know all of their flags.
 	if hosts := verb.Flags().Lookup("hosts"); !verb.FParseErrWhitelist.UnknownFlags && (hosts == nil || hosts.Value.Type() != "string") {
-		return Usage(fmt.Errorf("testbed %s does not go over several hosts", verb.Name()))
+		return errs.Usagef("testbed %s does not go over several hosts", verb.Name())
 	}
 	if err := verb.ParseFlags(rest); err != nil {
-		return Usage(fmt.Errorf("testbed %s: %w", verb.Name(), err))
+		return errs.Usagef("testbed %s: %w", verb.Name(), err)
 	}
 	if verb.Flags().Changed("hosts") {
-		return Usage(errors.New("--hosts comes before the verb here, as a number"))
+		return errs.Usagef("--hosts comes before the verb here, as a number")
 	}
 	if err := verb.ValidateArgs(verb.Flags().Args()); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (m *manifests) take(source scenarios.Source, s *scenarios.Scenario) error {
 		size += len(f.content)
 	}
 	if size > maxFiles {
-		return Usage(fmt.Errorf("%s and the files that it names have %d bytes, and a ConfigMap holds %d; make them smaller", source.File, size, maxFiles))
+		return errs.Usagef("%s and the files that it names have %d bytes, and a ConfigMap holds %d; make them smaller", source.File, size, maxFiles)
 	}
 	return nil
 }

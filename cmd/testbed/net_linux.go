@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/shell"
 	"testbed/experiment"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -74,7 +74,7 @@ the network cards of the nodes are virtual.`,
 			names = args[:dash]
 		}
 		if len(names) > 1 {
-			return Usage(fmt.Errorf("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1]))
+			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
 		}
 		return OneScenario(cmd, names)
 	}
@@ -83,7 +83,7 @@ the network cards of the nodes are virtual.`,
 			return err
 		}
 		if limitMB < 1 {
-			return Usage(fmt.Errorf("--pcap-limit %d: must be at least 1", limitMB))
+			return errs.Usagef("--pcap-limit %d: must be at least 1", limitMB)
 		}
 		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
 			return err
@@ -132,7 +132,7 @@ The program's exit code is passed on; it is 126 or 127 if the program could not
 be started. $TESTBED_NODE holds the node's name.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return Usage(fmt.Errorf("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath()))
+				return errs.Usagef("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -142,7 +142,7 @@ be started. $TESTBED_NODE holds the node's name.`,
 				command = command[1:]
 			}
 			if len(command) == 0 {
-				return Usage(errors.New("name a program after --"))
+				return errs.Usagef("name a program after --")
 			}
 			code, err := shell.Enter(args[0], command)
 			if err == nil {

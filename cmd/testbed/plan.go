@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/emulation/cluster"
+	"testbed/internal/errs"
 	"testbed/scenarios"
-	"testbed/scenarios/planned"
 	"testbed/shaping"
 	"testbed/train/program/launch"
 )
 
 // Measure measures what this machine carries of a scenario's reductions.
-type Measure func(context.Context, *scenarios.Scenario) (*planned.Load, error)
+type Measure func(context.Context, *scenarios.Scenario) (*scenarios.MachineLoad, error)
 
 func planCommand(measure Measure) *cobra.Command {
 	var asJSON, measured bool
@@ -56,16 +56,16 @@ where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader firs
 		}
 		of, err := placed(s, plan, hosts, place)
 		if err != nil {
-			return Usage(err)
+			return errs.Usage(err)
 		}
-		var load *planned.Load
+		var load *scenarios.MachineLoad
 		if measured {
 			if load, err = measure(cmd.Context(), s); err != nil {
 				return err
 			}
 		}
 		if asJSON {
-			network, err := planned.New(s, plan)
+			network, err := scenarios.NewNetwork(s, plan)
 			if err != nil {
 				return err
 			}
@@ -84,8 +84,8 @@ where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader firs
 }
 
 // writePlan writes a plan for a person, and what is on which host.
-func writePlan(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan, of []int, load *planned.Load) error {
-	if err := planned.Write(out, s, plan); err != nil {
+func writePlan(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan, of []int, load *scenarios.MachineLoad) error {
+	if err := scenarios.WriteNetwork(out, s, plan); err != nil {
 		return err
 	}
 	if s.Train.Foreign() {

@@ -14,10 +14,8 @@ import (
 	"testbed/emulation/bench"
 	"testbed/emulation/network"
 	"testbed/experiment"
-
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/planned"
 	"testbed/train/program/launch"
 )
 
@@ -52,7 +50,7 @@ func quiet(err error) int {
 func ready(links ...string) error { return emulation.Ready(links...) }
 
 // measureLoad measures what this machine carries of a scenario's reductions.
-func measureLoad(ctx context.Context, s *scenarios.Scenario) (*planned.Load, error) {
+func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.MachineLoad, error) {
 	if err := ready(); err != nil {
 		return nil, err
 	}
@@ -92,12 +90,6 @@ func resumeReal(ctx context.Context, dir, over string, step func(stage string, e
 	}
 	s, sum, err := emulation.Resume(ctx, emulation.Options{Dir: dir, Hosts: asked, Command: os.Args, Progress: func(p emulation.Progress) { step(p.Stage, p.Event) }})
 	return s, sum, orLost(err, sum.Policy, s)
-}
-
-// wrongUse says whether the host was asked for what makes no sense.
-func wrongUse(err error) bool {
-	_, is := errors.AsType[*network.UsageError](err)
-	return is
 }
 
 // hostCommands need Linux whatever their flags are.

@@ -4,45 +4,38 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
 	"testbed/experiment"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/planned"
 )
 
 // The tag nohost makes on Linux what other systems get, for tests.
 
-// needsLinux is the error of all that plays on a real network.
-type needsLinux struct{}
-
-func (needsLinux) Error() string {
-	return "a real network is made of network namespaces and needs Linux; use a Linux machine, or the virtual one of vagrant/README.md"
+// errNeedsLinux is the error of all that plays on a real network.
+var errNeedsLinux = &errs.UnsupportedError{
+	Missing: "a real network is made of network namespaces and needs Linux",
+	Fix:     "use a Linux machine, or the virtual one of vagrant/README.md",
 }
-
-// Is makes errors.Is(err, errors.ErrUnsupported) true.
-func (needsLinux) Is(target error) bool { return target == errors.ErrUnsupported }
 
 func startedAgain([]string) (int, bool) { return 0, false }
 
-func ready(...string) error { return needsLinux{} }
+func ready(...string) error { return errNeedsLinux }
 
 func playReal(context.Context, experiment.Run, string, *realFlags, func(string, *record.Event)) (record.Summary, error) {
-	return record.Summary{}, needsLinux{}
+	return record.Summary{}, errNeedsLinux
 }
 
 func resumeReal(context.Context, string, string, func(string, *record.Event)) (*scenarios.Scenario, record.Summary, error) {
-	return nil, record.Summary{}, needsLinux{}
+	return nil, record.Summary{}, errNeedsLinux
 }
 
-func measureLoad(context.Context, *scenarios.Scenario) (*planned.Load, error) {
-	return nil, needsLinux{}
+func measureLoad(context.Context, *scenarios.Scenario) (*scenarios.MachineLoad, error) {
+	return nil, errNeedsLinux
 }
-
-func wrongUse(error) bool { return false }
 
 func hostCommands() []*cobra.Command {
 	return []*cobra.Command{
@@ -63,6 +56,6 @@ func linuxCommand(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short + " (needs Linux)", Args: cobra.ArbitraryArgs,
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
-		RunE:               func(*cobra.Command, []string) error { return needsLinux{} },
+		RunE:               func(*cobra.Command, []string) error { return errNeedsLinux },
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"testbed/estimate"
 	"testbed/experiment"
 	"testbed/experiment/sweep"
+	"testbed/internal/errs"
 	"testbed/report"
 	"testbed/report/estimates"
 	"testbed/report/picture"
@@ -40,7 +40,7 @@ ui.perfetto.dev and in chrome://tracing. With --picture it draws the runs, one
 below the other, as an SVG file.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return Usage(fmt.Errorf("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath()))
+				return errs.Usagef("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -50,7 +50,7 @@ below the other, as an SVG file.`,
 	cmd.Flags().StringVar(&drawn, "picture", "", "draw the runs to this SVG file, too")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if drawn != "" && (slices.ContainsFunc(args, sweep.Is) || slices.ContainsFunc(args, isFile)) {
-			return Usage(errors.New("--picture is of runs, and not of a sweep or an estimate; leave it out"))
+			return errs.Usagef("--picture is of runs, and not of a sweep or an estimate; leave it out")
 		}
 		if slices.ContainsFunc(args, sweep.Is) {
 			return reportSweep(cmd, args, out, trace)
@@ -93,9 +93,9 @@ below the other, as an SVG file.`,
 func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return Usage(errors.New("name one directory of a sweep, and no other; make a report for each"))
+		return errs.Usagef("name one directory of a sweep, and no other; make a report for each")
 	case trace != "":
-		return Usage(errors.New("--trace is of a single run; a real sweep keeps them in points/"))
+		return errs.Usagef("--trace is of a single run; a real sweep keeps them in points/")
 	}
 	r, err := sweep.Read(args[0])
 	if err != nil {
@@ -121,13 +121,13 @@ func isFile(name string) bool {
 func reportEstimate(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return Usage(errors.New("name one file of testbed estimate --json, and no other; make a report for each"))
+		return errs.Usagef("name one file of testbed estimate --json, and no other; make a report for each")
 	case trace != "":
-		return Usage(errors.New("--trace is of a run; an estimate has none"))
+		return errs.Usagef("--trace is of a run; an estimate has none")
 	}
 	s, err := estimates.Read(args[0])
 	if err != nil {
-		return Usage(err)
+		return errs.Usage(err)
 	}
 	if out == "" {
 		out = strings.TrimSuffix(args[0], filepath.Ext(args[0])) + ".html"

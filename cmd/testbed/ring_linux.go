@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,10 +14,9 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/bench"
 	"testbed/allreduce/entropy"
-	"testbed/allreduce/int8"
-
 	emulationbench "testbed/emulation/bench"
 	"testbed/emulation/network"
+	"testbed/internal/errs"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -63,7 +61,7 @@ Exits with 3 if the ranks end with different bytes.`,
 		if len(args) > 0 {
 			for _, flag := range linkFlags {
 				if cmd.Flags().Changed(flag) {
-					return Usage(fmt.Errorf("--%s: the scenario says what the network is; remove the flag, or the scenario", flag))
+					return errs.Usagef("--%s: the scenario says what the network is; remove the flag, or the scenario", flag)
 				}
 			}
 			if r.Scenario, err = scenarios.Load(args[0]); err != nil {
@@ -93,7 +91,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.StringVar(&r.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
 	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
 	f.StringVar(&r.data, "data", string(bench.Gaussian), fmt.Sprintf("distribution of the values, of %v", bench.DataNames))
-	f.IntVar(&r.Block, "block", int8.DefaultBlock, "values per scale")
+	f.IntVar(&r.Block, "block", allreduce.DefaultBlock, "values per scale")
 	f.IntVar(&r.Bits, "bits", 8, "of a value: codes of 8 or 4, bfloat16 with 16, float32 with 32")
 	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
 	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
@@ -109,17 +107,17 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 
 func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 	if !slices.Contains([]string{network.LinksAuto, network.LinksNetem, network.LinksUser, network.LinksHTB, network.LinksBridge}, r.Backend) {
-		return Usage(fmt.Errorf("--links %s: choose auto, bridge, netem, user or htb", r.Backend))
+		return errs.Usagef("--links %s: choose auto, bridge, netem, user or htb", r.Backend)
 	}
 	if err := r.format.check(); err != nil {
 		return err
 	}
 	if r.row && (r.format.json || r.format.name != formatText) {
-		return Usage(errors.New("--row and --json or --format: choose one"))
+		return errs.Usagef("--row and --json or --format: choose one")
 	}
 	if r.rate != "0" {
 		if r.Links.Rate, err = shaping.ParseRate(r.rate); err != nil {
-			return Usage(fmt.Errorf("--rate: %w", err))
+			return errs.Usagef("--rate: %w", err)
 		}
 	}
 	if r.Hosts, err = Request(r.over); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"testbed/experiment"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
@@ -75,7 +76,7 @@ func (f *realFlags) read(name string) (experiment.Run, error) {
 	}
 	switch {
 	case f.timeScale < 0 || f.timeScale > 1e6:
-		return fail(Usage(fmt.Errorf("--time-scale %v must lie in (0, 1000000]", f.timeScale)))
+		return fail(errs.Usagef("--time-scale %v must lie in (0, 1000000]", f.timeScale))
 	case f.timeScale > 0:
 		if r, err = r.Rescaled(f.timeScale); err != nil {
 			return fail(err)
@@ -167,7 +168,7 @@ func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 	var other error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name != "resume" && f.Name != "json" && f.Name != "hosts" {
-			other = Usage(fmt.Errorf("--%s: a run goes on as it began; --resume takes only --json and --hosts beside it", f.Name))
+			other = errs.Usagef("--%s: a run goes on as it began; --resume takes only --json and --hosts beside it", f.Name)
 		}
 	})
 	if other != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train/task"
@@ -24,7 +25,7 @@ func sampleCommand() *cobra.Command {
 testbed simulate --train --model FILE has written: it goes on from the prompt.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return Usage(fmt.Errorf("name the directory of a run that has trained a model, or the model's file"))
+				return errs.Usagef("name the directory of a run that has trained a model, or the model's file")
 			}
 			return nil
 		},
@@ -51,7 +52,7 @@ testbed simulate --train --model FILE has written: it goes on from the prompt.`,
 		}
 		text, err := model.Sample(prompt, length, temperature, seed)
 		if err != nil {
-			return Usage(err)
+			return errs.Usage(err)
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), prompt+text)
 		return err

@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"testbed/experiment/calibrate"
-
 	"testbed/experiment"
+	"testbed/experiment/calibrate"
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/report"
 	"testbed/scenarios"
@@ -50,7 +49,7 @@ has a model, its losses.`,
 				return OneScenario(cmd, args)
 			}
 			if len(args) > 0 {
-				return Usage(errors.New("--replay takes the scenario from the record; name none"))
+				return errs.Usagef("--replay takes the scenario from the record; name none")
 			}
 			return nil
 		},
@@ -70,7 +69,7 @@ has a model, its losses.`,
 		}
 		if record != "" {
 			if network != experiment.NetworkChurn || calibrated != "" {
-				return Usage(errors.New("--replay takes all times from the record; leave --network and --calibration out"))
+				return errs.Usagef("--replay takes all times from the record; leave --network and --calibration out")
 			}
 			return replayRecord(cmd, record, policyName, set, trace, asJSON)
 		}
@@ -103,7 +102,7 @@ func training(ctx context.Context, play experiment.Simulator, trained bool, mode
 	case trained:
 		return play.Trained(ctx, model), nil
 	case model != "":
-		return nil, Usage(errors.New("--model is of --train; add that"))
+		return nil, errs.Usagef("--model is of --train; add that")
 	}
 	return play, nil
 }
@@ -127,7 +126,7 @@ func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
 		return nil
 	}
 	if asJSON {
-		return Usage(errors.New("--trace - and --json both write to stdout; name a file for the trace, or leave --json out"))
+		return errs.Usagef("--trace - and --json both write to stdout; name a file for the trace, or leave --json out")
 	}
 	cmd.SetOut(cmd.ErrOrStderr())
 	return nil
@@ -137,7 +136,7 @@ func policyFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "policy", "", "NAME[:parameter=value]…, such as straggler:k=5 (testbed list --policies names them)")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *name == "" {
-			return Usage(fmt.Errorf("name the policy, such as --policy %s or --policy %s:k=5; the policies are %s", scenarios.Baseline, scenarios.Straggler, strings.Join(policy.Names(), ", ")))
+			return errs.Usagef("name the policy, such as --policy %s or --policy %s:k=5; the policies are %s", scenarios.Baseline, scenarios.Straggler, strings.Join(policy.Names(), ", "))
 		}
 		return nil
 	}
@@ -159,7 +158,7 @@ func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, e
 	}
 	c, foreign, err := experiment.LoadCalibration(file)
 	if err != nil {
-		return nil, Usage(fmt.Errorf("--calibration: %w", err))
+		return nil, errs.Usagef("--calibration: %w", err)
 	}
 	Warn(cmd, file, foreign)
 	return c, nil
@@ -180,7 +179,7 @@ func settings(set []string) (all []scenarios.Setting, err error) {
 	for _, text := range set {
 		field, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return nil, Usage(fmt.Errorf("--set %s has no value; write for example policy.straggler.k=5", text))
+			return nil, errs.Usagef("--set %s has no value; write for example policy.straggler.k=5", text)
 		}
 		one, err := scenarios.NewSetting(field, value)
 		if err != nil {
@@ -195,7 +194,7 @@ func settings(set []string) (all []scenarios.Setting, err error) {
 func replayRecord(cmd *cobra.Command, dir, policyName string, set []string, trace string, asJSON bool) error {
 	for _, text := range set { // what is recorded cannot be another
 		if !strings.HasPrefix(text, "policy.") && !strings.HasPrefix(text, "heartbeat_miss_threshold=") {
-			return Usage(fmt.Errorf("--set %s: a replay takes only fields of policy, and heartbeat_miss_threshold; the rest is recorded", text))
+			return errs.Usagef("--set %s: a replay takes only fields of policy, and heartbeat_miss_threshold; the rest is recorded", text)
 		}
 	}
 	changed, err := settings(set)

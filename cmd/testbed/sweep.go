@@ -13,6 +13,7 @@ import (
 
 	"testbed/experiment"
 	"testbed/experiment/sweep"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
 )
@@ -89,17 +90,17 @@ summary.json. A sweep that was interrupted goes on with --resume --out DIR.`,
 func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 	switch {
 	case f.repeat < 1:
-		return nil, Usage(fmt.Errorf("--repeat %d must be at least 1", f.repeat))
+		return nil, errs.Usagef("--repeat %d must be at least 1", f.repeat)
 	case f.repeat > 1 && !f.real:
-		return nil, Usage(errors.New("--repeat needs --real: the simulator gives the same result each time; vary --seeds"))
+		return nil, errs.Usagef("--repeat needs --real: the simulator gives the same result each time; vary --seeds")
 	case f.resume && f.out == "":
-		return nil, Usage(errors.New("--resume needs --out: the directory of the sweep to go on with"))
+		return nil, errs.Usagef("--resume needs --out: the directory of the sweep to go on with")
 	case f.real && (f.train || f.network != experiment.NetworkChurn):
-		return nil, Usage(errors.New("--train and --network are of the simulator, and real runs train anyway; leave them out, or --real"))
+		return nil, errs.Usagef("--train and --network are of the simulator, and real runs train anyway; leave them out, or --real")
 	case !(f.loss >= 0 && f.loss <= maxLoss):
-		return nil, Usage(fmt.Errorf("--loss %v must lie between 0 and %d nats a token", f.loss, maxLoss))
+		return nil, errs.Usagef("--loss %v must lie between 0 and %d nats a token", f.loss, maxLoss)
 	case f.loss > 0 && !f.train && !f.real:
-		return nil, Usage(errors.New("--loss needs --train: the simulator alone learns nothing"))
+		return nil, errs.Usagef("--loss needs --train: the simulator alone learns nothing")
 	}
 	p := &sweep.Plan{World: record.Sim, Repeats: f.repeat, Train: f.train, Target: f.loss}
 	if f.network != experiment.NetworkChurn {
@@ -144,7 +145,7 @@ func (f *sweepFlags) cells() ([]sweep.Assignment, error) {
 	if f.list != "" {
 		text, err := os.ReadFile(f.list)
 		if err != nil {
-			return nil, Usage(fmt.Errorf("reading --list: %w", err))
+			return nil, errs.Usagef("reading --list: %w", err)
 		}
 		if list, err = sweep.ParseList(f.list, text); err != nil {
 			return nil, err

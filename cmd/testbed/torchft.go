@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/torchft/lighthouse"
 	"testbed/torchft/manager"
@@ -57,7 +58,7 @@ reached from this machine only.`,
 		all := runtime.GOMAXPROCS(0)
 		cfg.Wide = func(wide bool) { runtime.GOMAXPROCS(map[bool]int{true: all, false: 1}[wide]) }
 		if err := cfg.Validate(); err != nil {
-			return Usage(err)
+			return errs.Usage(err)
 		}
 		return serve(cmd, bind, "", func(string) (server, error) { return lighthouse.New(cfg) })
 	}
@@ -93,7 +94,7 @@ otherwise it is reached from this machine only.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.HeartbeatInterval, cfg.ConnectTimeout = time.Duration(heartbeat)*time.Millisecond, time.Duration(connect)*time.Millisecond
 		if err := managerEnvironment(cmd, &cfg, &bind); err != nil {
-			return Usage(err)
+			return errs.Usage(err)
 		}
 		cfg.Exit = func(why string) {
 			fmt.Fprintf(os.Stderr, "testbed: manager %s: told to end: %.200q\n", cfg.ReplicaID, why)

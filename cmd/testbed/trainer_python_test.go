@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"testbed/internal/testenv"
+	"testbed/internal/testscenario"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train"
@@ -149,12 +150,12 @@ func targetOf(t *testing.T, task train.Task, worker int) []float32 {
 // agree plays a record as the lessons of two scenarios, and holds their states
 // against each other after each event.
 func agree(t *testing.T, a, b *scenarios.Scenario, events []record.Event) error {
-	one, err := replay.New(a)
+	one, err := replay.New(testscenario.Resolve(t, a, ""))
 	if err != nil {
 		return err
 	}
 	defer one.Close()
-	other, err := replay.New(b)
+	other, err := replay.New(testscenario.Resolve(t, b, ""))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"testbed/internal/testscenario"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train/program/launch"
@@ -60,7 +61,7 @@ func checkOwn(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	events := readEvents(t, dir)
-	if err := launch.With(t.Context(), s, func(s *scenarios.Scenario) error { return replay.Check(s, events) }); err != nil {
+	if err := launch.With(t.Context(), s, func(s *scenarios.Scenario) error { return replay.Check(testscenario.Resolve(t, s, ""), events) }); err != nil {
 		t.Error(err)
 	}
 }

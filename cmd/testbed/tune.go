@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/experiment"
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/record"
 )
@@ -104,16 +105,16 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 		value int
 	}{{"points", f.points}, {"seeds", f.seeds}, {"held-out", f.heldOut}, {"best", f.best}, {"repeat", f.repeat}} {
 		if n.value < 1 || n.value > 1_000_000 {
-			return o, Usage(fmt.Errorf("--%s %d must lie between 1 and 1000000", n.flag, n.value))
+			return o, errs.Usagef("--%s %d must lie between 1 and 1000000", n.flag, n.value)
 		}
 	}
 	switch {
 	case !slices.Contains([]string{record.Sim, worldNames[0]}, f.world):
-		return o, Usage(fmt.Errorf("--world %s: choose sim or both", f.world))
+		return o, errs.Usagef("--world %s: choose sim or both", f.world)
 	case f.world == record.Sim && cmd.Flags().Changed("links"):
-		return o, Usage(errors.New("--links is of real runs; leave it out, or --world both"))
+		return o, errs.Usagef("--links is of real runs; leave it out, or --world both")
 	case f.repeat > f.heldOut:
-		return o, Usage(fmt.Errorf("--repeat %d is more than the %d seeds that are held out; raise --held-out", f.repeat, f.heldOut))
+		return o, errs.Usagef("--repeat %d is more than the %d seeds that are held out; raise --held-out", f.repeat, f.heldOut)
 	}
 	o = experiment.Tuning{Policies: f.policies, Points: f.points, Seeds: f.seeds, HeldOut: f.heldOut, Best: f.best, Repeat: f.repeat}
 	if f.world == record.Sim {
@@ -126,7 +127,7 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 		return o, err
 	}
 	if f.train && !o.Run.Scenario.Train.Real() {
-		return o, Usage(fmt.Errorf("--train: %s trains nothing in earnest; give it the section train with a task, charlm for example", o.Run.Scenario.Name))
+		return o, errs.Usagef("--train: %s trains nothing in earnest; give it the section train with a task, charlm for example", o.Run.Scenario.Name)
 	}
 	if o.Simulate, err = simulator(cmd, experiment.NetworkLinks, f.calibrated); err == nil && f.train {
 		o.Simulate = o.Simulate.TrainedOnce(cmd.Context())

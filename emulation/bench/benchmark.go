@@ -17,7 +17,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
-
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -106,7 +106,7 @@ func (o *Options) workers() *scenarios.Scenario {
 func (o *Options) spec() (*ringSpec, error) {
 	plan, names, err := o.network()
 	if err != nil {
-		return nil, &network.UsageError{Problem: err.Error()}
+		return nil, errs.Usage(err)
 	}
 	links := o.Links
 	if s := o.Scenario; s != nil {
@@ -148,7 +148,7 @@ func (o *Options) network() (*shaping.Plan, []string, error) {
 func (o *Options) adopt() error {
 	s := o.Scenario
 	if x := s.Slowdown(); x > 1 {
-		return &network.UsageError{Problem: fmt.Sprintf("%s: real.dilation is %g, which is for runs; a benchmark goes by the machine's clock: leave it out", s.Name, x)}
+		return errs.Usagef("%s: real.dilation is %g, which is for runs; a benchmark goes by the machine's clock: leave it out", s.Name, x)
 	}
 	ids := make([]policy.ID, len(s.Workers))
 	for i, w := range s.Workers {

@@ -11,7 +11,6 @@ import (
 	"testbed/allreduce/bench"
 	"testbed/emulation/network"
 	"testbed/scenarios"
-	"testbed/scenarios/planned"
 	"testbed/shaping"
 )
 
@@ -26,7 +25,7 @@ const (
 // Load measures what this machine carries of the scenario's kind of reduction
 // when no link has a rate, with as many workers, or eight, and compares it with
 // what the scenario plans. It takes a few seconds.
-func Load(ctx context.Context, s *scenarios.Scenario) (*planned.Load, error) {
+func Load(ctx context.Context, s *scenarios.Scenario) (*scenarios.MachineLoad, error) {
 	plan, err := s.Plan()
 	if err != nil {
 		return nil, err
@@ -46,5 +45,5 @@ func Load(ctx context.Context, s *scenarios.Scenario) (*planned.Load, error) {
 		return nil, fmt.Errorf("measuring what this machine carries: %w", err)
 	}
 	carried := 8 * float64(r.BytesOnWire) / r.SecondsMedian
-	return planned.NewLoad(float64(len(s.Workers))*float64(bench.SlowestRate(plan, s.WorkerNodes())), carried), nil
+	return scenarios.NewMachineLoad(float64(len(s.Workers))*float64(bench.SlowestRate(plan, s.WorkerNodes())), carried), nil
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/emulation/network"
-
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/shaping/tunnel"
 )
@@ -54,7 +54,7 @@ type Hosts struct {
 func Gather(ctx context.Context, r Request, told func(string)) (h *Hosts, err error) {
 	address, err := netip.ParseAddrPort(r.Address)
 	if err != nil || !address.Addr().Is4() || address.Addr().IsUnspecified() {
-		return nil, &network.UsageError{Problem: fmt.Sprintf("the leader's address is %q; give an IPv4 address that all hosts reach, and a port, as 10.0.0.1:7400", r.Address)}
+		return nil, errs.Usagef("the leader's address is %q; give an IPv4 address that all hosts reach, and a port, as 10.0.0.1:7400", r.Address)
 	}
 	h = &Hosts{}
 	if h.leader, err = Listen(r.Address, r.Token); err != nil {

@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"testbed/emulation/network"
-
+	"testbed/internal/errs"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -28,7 +28,7 @@ func GatherNetwork(ctx context.Context, r *Request, s *scenarios.Scenario, plan 
 		return &NetworkHosts{Links: links}, nil
 	}
 	if links != network.LinksUser && links != network.LinksAuto {
-		return nil, &network.UsageError{Problem: links + " links cannot go over several hosts; take --links user"}
+		return nil, errs.Usagef("%s links cannot go over several hosts; take --links user", links)
 	}
 	if err := Possible(s, plan, r.Count, ""); err != nil {
 		return nil, err

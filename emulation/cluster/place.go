@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"testbed/emulation/monitor"
-	"testbed/emulation/network"
-
+	"testbed/internal/errs"
 	"testbed/scenarios"
-
 	"testbed/shaping"
 )
 
@@ -65,7 +63,7 @@ func Possible(s *scenarios.Scenario, plan *shaping.Plan, hosts int, wanted strin
 		err = fmt.Errorf("--hosts: %w", err)
 	}
 	if err != nil {
-		return &network.UsageError{Problem: err.Error()}
+		return errs.Usage(err)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"testbed/allreduce/ringorder"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -81,7 +80,7 @@ func count(s *scenarios.Scenario, hosts int) error {
 // ringOrder is the workers' nodes in the order of the ring, as far as the plan says
 // it.
 func ringOrder(s *scenarios.Scenario, plan *shaping.Plan) (nodes []int, err error) {
-	ring, err := ringorder.OfAll(s, plan)
+	ring, err := s.Ways(plan).OfAll()
 	if err != nil {
 		return nil, err
 	}

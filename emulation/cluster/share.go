@@ -11,11 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"testbed/emulation/network"
-
 	"testbed/emulation/monitor"
+	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
-
 	"testbed/shaping/tunnel"
 )
 
@@ -111,9 +109,6 @@ func work(ctx context.Context, c *Connection, socket *os.File, surveyor *Surveyo
 		Kind: network.KindShare, Files: []*os.File{socket}, FileNames: []string{network.TunnelFile},
 	}, sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
-		if missing, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
-			err = &network.UnsupportedError{Missing: missing.Missing, Mend: missing.Mend}
-		}
 		_ = c.Send(network.Failure(err)) // the leader may have gone, too
 		await(c)
 		return err

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"testbed/emulation/network"
+	"testbed/internal/errs"
 )
 
 // What Slurm tells the processes of a job and of a step (srun(1)).
@@ -38,7 +38,7 @@ func InStep() (index int, ok bool) {
 func Allocated() (int, error) {
 	nodes, err := strconv.Atoi(os.Getenv(slurmNodes))
 	if err != nil || os.Getenv(slurmJob) == "" {
-		return 0, &network.UsageError{Problem: "--hosts slurm: this is no allocation of Slurm's; call it in one (salloc, sbatch), or take slurm:N for one of its own"}
+		return 0, errs.Usagef("--hosts slurm: this is no allocation of Slurm's; call it in one (salloc, sbatch), or take slurm:N for one of its own")
 	}
 	if os.Getenv(slurmNode) == "" {
 		nodes++
@@ -62,7 +62,7 @@ func OwnAddress() (netip.Addr, error) {
 		}
 	}
 	if len(all) != 1 {
-		return netip.Addr{}, &network.UsageError{Problem: fmt.Sprintf("this host has %d addresses, %v; say at which the others reach it: --hosts slurm@ADDRESS", len(all), all)}
+		return netip.Addr{}, errs.Usagef("this host has %d addresses, %v; say at which the others reach it: --hosts slurm@ADDRESS", len(all), all)
 	}
 	return all[0], nil
 }
@@ -98,7 +98,7 @@ func startStep(r *Request, leader netip.AddrPort, failed func(error)) (*step, er
 	s.command.WaitDelay = time.Second
 	if err := s.command.Start(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
-			return nil, &network.UnsupportedError{Missing: "srun is not there", Mend: "install Slurm's client commands, or start testbed host on each host by hand (--hosts N@ADDRESS)"}
+			return nil, &errs.UnsupportedError{Missing: "srun is not there", Fix: "install Slurm's client commands, or start testbed host on each host by hand (--hosts N@ADDRESS)"}
 		}
 		return nil, fmt.Errorf("starting hosts with Slurm: %w", err)
 	}

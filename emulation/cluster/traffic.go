@@ -37,7 +37,7 @@ func RoundKinds(s *scenarios.Scenario, plan *shaping.Plan) ([]RoundKind, error) 
 	if err != nil {
 		return nil, fmt.Errorf("real.dilation: %w", err)
 	}
-	ways := ringorder.Planned(s, plan)
+	ways := s.Ways(plan)
 	t := traffic{s: s, plan: slow, ways: &ways, index: map[policy.ID]int{}}
 	var all []policy.ID
 	for _, w := range s.Workers {

@@ -11,7 +11,6 @@ import (
 	"testbed/allreduce/ringorder"
 	"testbed/emulation/network"
 	"testbed/policy"
-	"testbed/scenarios"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
@@ -31,14 +30,14 @@ type Checked struct {
 	Ways ringorder.Ways
 }
 
-// Check measures the round trips that a run of the scenario depends on before
+// Check measures the round trips that a run of these workers depends on before
 // it starts: each worker's to the coordinator and to its neighbour on the ring,
 // or to all others where the ring's order shall come from them. The rates
 // between workers are measured where the ring's order shall come from these.
-func Check(s *network.Supervisor, links *network.Network, of *scenarios.Scenario) (*Checked, error) {
-	plan := links.Plan
-	rated := ratedPairs(plan, of)
-	crew, err := newCrew(s, links, proberSpec{Plan: plan, Pairs: union(pairs(plan, of), rated)})
+func Check(s *network.Supervisor, links *network.Network, workers []policy.ID, spec reduction.Spec) (*Checked, error) {
+	plan, order := links.Plan, spec.Order
+	rated := ratedPairs(plan, workers, order)
+	crew, err := newCrew(s, links, proberSpec{Plan: plan, Pairs: union(pairs(plan, workers, order), rated)})
 	if err != nil {
 		return nil, err
 	}
@@ -54,19 +53,15 @@ func Check(s *network.Supervisor, links *network.Network, of *scenarios.Scenario
 		return nil, err
 	}
 	c := judge(plan, string(links.Backend), found)
-	c.Report.Undilate(of.Slowdown())
-	emulated, err := of.Plan()
-	if err != nil {
-		return nil, err
-	}
-	c.Ways = ways(emulated, of, found)
+	c.Report.Undilate(links.Dilation)
+	c.Ways = ways(links.Undilated, workers, spec, links.Dilation, found)
 	return c, nil
 }
 
 // ways are the planned ones, not dilated, with the rates or half of the round trips that were
 // measured where these are wanted and there are any.
-func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringorder.Ways {
-	w := ringorder.Planned(of, plan)
+func ways(plan *shaping.Plan, workers []policy.ID, spec reduction.Spec, dilation float64, found []probe.Found) ringorder.Ways {
+	w := ringorder.Planned(spec, workers, plan)
 	index := map[int]int{} // of a worker, by its node's index in the plan
 	for k, id := range w.Workers {
 		index[plan.Index(id.Node())] = k
@@ -78,13 +73,13 @@ func ways(plan *shaping.Plan, of *scenarios.Scenario, found []probe.Found) ringo
 			continue
 		}
 		switch rtt := Median(f); {
-		case of.Real.AllReduce.Order == reduction.OrderMeasured && rtt > 0:
-			w.Delays[from][to] = rtt.Seconds() / 2 / of.Slowdown()
+		case spec.Order == reduction.OrderMeasured && rtt > 0:
+			w.Delays[from][to] = rtt.Seconds() / 2 / dilation
 			w.Delays[to][from] = w.Delays[from][to]
-		case of.Real.AllReduce.Order == reduction.OrderMeasuredRates && f.Rate.Planned > 0 && !f.Rate.AsPlanned():
+		case spec.Order == reduction.OrderMeasuredRates && f.Rate.Planned > 0 && !f.Rate.AsPlanned():
 			// What is as planned keeps the planned rate, so that the error of the
 			// measurement orders nothing.
-			w.Rates[from][to] = max(shaping.Rate(f.Rate.Measured*of.Slowdown()), leastRate)
+			w.Rates[from][to] = max(shaping.Rate(f.Rate.Measured*dilation), leastRate)
 		}
 	}
 	return w
@@ -130,19 +125,19 @@ func Median(f probe.Found) time.Duration {
 const likelySilent = 1e-4
 
 // pairs are those that a run depends on.
-func pairs(plan *shaping.Plan, of *scenarios.Scenario) []probe.Pair {
+func pairs(plan *shaping.Plan, workers []policy.ID, order string) []probe.Pair {
 	var pairs []probe.Pair
-	coordinator, workers := plan.Index(policy.CoordinatorNode), of.Workers
-	for k, w := range workers {
-		here := plan.Index(w.ID.Node())
+	coordinator := plan.Index(policy.CoordinatorNode)
+	for k, id := range workers {
+		here := plan.Index(id.Node())
 		pairs = append(pairs, probe.Pair{From: here, To: coordinator})
-		if of.Real.AllReduce.Order == reduction.OrderMeasured {
+		if order == reduction.OrderMeasured {
 			for _, other := range workers[k+1:] {
-				pairs = append(pairs, probe.Pair{From: here, To: plan.Index(other.ID.Node())})
+				pairs = append(pairs, probe.Pair{From: here, To: plan.Index(other.Node())})
 			}
 			continue
 		}
-		next := plan.Index(workers[(k+1)%len(workers)].ID.Node())
+		next := plan.Index(workers[(k+1)%len(workers)].Node())
 		if next != here && (len(workers) > 2 || k == 0) { // two have one link between them
 			pairs = append(pairs, probe.Pair{From: here, To: next})
 		}
@@ -151,14 +146,14 @@ func pairs(plan *shaping.Plan, of *scenarios.Scenario) []probe.Pair {
 }
 
 // ratedPairs are those whose rates a run is ordered by and has to measure.
-func ratedPairs(plan *shaping.Plan, of *scenarios.Scenario) (pairs []probe.Pair) {
-	if of.Real.AllReduce.Order != reduction.OrderMeasuredRates {
+func ratedPairs(plan *shaping.Plan, workers []policy.ID, order string) (pairs []probe.Pair) {
+	if order != reduction.OrderMeasuredRates {
 		return nil
 	}
-	for _, a := range of.Workers {
-		for _, b := range of.Workers {
-			if a.ID != b.ID {
-				pairs = append(pairs, probe.Pair{From: plan.Index(a.ID.Node()), To: plan.Index(b.ID.Node())})
+	for _, a := range workers {
+		for _, b := range workers {
+			if a != b {
+				pairs = append(pairs, probe.Pair{From: plan.Index(a.Node()), To: plan.Index(b.Node())})
 			}
 		}
 	}

@@ -36,7 +36,7 @@ func scenario(t *testing.T, text string) (*scenarios.Scenario, *shaping.Plan) {
 func TestPairsThatARunDependsOn(t *testing.T) {
 	named := func(s *scenarios.Scenario, plan *shaping.Plan) string {
 		var names []string
-		for _, p := range pairs(plan, s) {
+		for _, p := range pairs(plan, s.IDs(), s.Real.AllReduce.Order) {
 			names = append(names, plan.Nodes[p.From].Name+">"+plan.Nodes[p.To].Name)
 		}
 		return strings.ReplaceAll(strings.Join(names, " "), policy.CoordinatorNode, "c")
@@ -67,7 +67,7 @@ func TestPairsThatARunDependsOn(t *testing.T) {
 // wanted, and differs by more than the measurement does.
 func TestWays(t *testing.T) {
 	s, plan := scenario(t, reduction.OrderMeasuredRates)
-	if rated := ratedPairs(plan, s); len(rated) != 12 || len(union(pairs(plan, s), rated)) != 4+12 {
+	if rated := ratedPairs(plan, s.IDs(), s.Real.AllReduce.Order); len(rated) != 12 || len(union(pairs(plan, s.IDs(), s.Real.AllReduce.Order), rated)) != 4+12 {
 		t.Errorf("rated pairs %v", rated)
 	}
 	pair := func(from, to string) probe.Pair { return probe.Pair{From: plan.Index(from), To: plan.Index(to)} }
@@ -79,16 +79,16 @@ func TestWays(t *testing.T) {
 		{Pair: pair("w2", "w3"), Rate: flow(0)},
 		{Pair: pair("w3", "w2")}, // it was not measured
 	}
-	w := ways(plan, s, found)
+	w := ways(plan, s.IDs(), s.Real.AllReduce, 1, found)
 	if w.Rates[0][1] != 200e6 || w.Rates[1][0] != 60e6 || w.Rates[2][3] != leastRate || w.Rates[3][2] != 200e6 || w.Delays[0][1] != 0.01 {
 		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
 	}
 	s.Real.AllReduce.Order = reduction.OrderMeasured
-	if w := ways(plan, s, found); w.Rates != nil || w.Delays[0][1] != 0.004 || w.Delays[1][0] != 0.004 || w.Delays[2][3] != 0.01 || len(ratedPairs(plan, s)) > 0 {
+	if w := ways(plan, s.IDs(), s.Real.AllReduce, 1, found); w.Rates != nil || w.Delays[0][1] != 0.004 || w.Delays[1][0] != 0.004 || w.Delays[2][3] != 0.01 || len(ratedPairs(plan, s.IDs(), s.Real.AllReduce.Order)) > 0 {
 		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
 	}
 	s.Real.AllReduce.Order = reduction.OrderPlannedRates
-	if w := ways(plan, s, found); w.Rates[1][0] != 200e6 || w.Delays[0][1] != 0.01 {
+	if w := ways(plan, s.IDs(), s.Real.AllReduce, 1, found); w.Rates[1][0] != 200e6 || w.Delays[0][1] != 0.01 {
 		t.Errorf("rates %v, delays %v", w.Rates, w.Delays)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/errs"
 	"testbed/shaping"
 	"testbed/shaping/userlink"
 )
@@ -210,7 +211,7 @@ func (n Note) Failed(host string) error {
 	case n.Lost != "":
 		return &LostError{n.Lost, n.Error}
 	case n.Mend != "":
-		return &UnsupportedError{Missing: "host " + host + ": " + n.Error, Mend: n.Mend}
+		return &errs.UnsupportedError{Missing: "host " + host + ": " + n.Error, Fix: n.Mend}
 	default:
 		return fmt.Errorf("host %s: %s", host, n.Error)
 	}

@@ -22,8 +22,6 @@
 // package host.
 package network
 
-import "errors"
-
 // Arguments with which the binary starts itself again.
 const (
 	VerbInside = "inside-sandbox"
@@ -40,20 +38,6 @@ const (
 	// LinksBridge is for benchmarks alone: see kernel.BackendBridge.
 	LinksBridge = "bridge"
 )
-
-// UsageError is a mistake in what was asked for.
-type UsageError struct{ Problem string }
-
-func (e *UsageError) Error() string { return e.Problem }
-
-// UnsupportedError says what this machine or this version cannot do, and the
-// mend.
-type UnsupportedError struct{ Missing, Mend string }
-
-func (e *UnsupportedError) Error() string { return e.Missing + "; " + e.Mend }
-
-// Is makes errors.Is(err, errors.ErrUnsupported) true.
-func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // LostError says which host of a run has gone, and why that is thought.
 type LostError struct{ Host, Why string }

@@ -8,30 +8,30 @@ import (
 
 	"testbed/policy"
 	"testbed/policy/timescale"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping"
 )
 
-// LinkFaults carries out the faults of links in a scenario.
+// LinkFaults carries out the faults of links.
 type LinkFaults struct {
 	Current *shaping.Plan // with the faults of the moment, by the machine's clock; nil before the first
 
 	network  *Network
-	scenario *scenarios.Scenario
+	schedule *faults.Schedule
 }
 
-// LinkFaults gives the network the faults of a scenario, when they are due.
-func (n *Network) LinkFaults(of *scenarios.Scenario) *LinkFaults {
-	return &LinkFaults{network: n, scenario: of}
+// LinkFaults gives the network the faults of a schedule, when they are due.
+func (n *Network) LinkFaults(of *faults.Schedule) *LinkFaults {
+	return &LinkFaults{network: n, schedule: of}
 }
 
 // Apply gives the network the faults that are active from this real time on,
 // since scenario time zero. The plan is computed whole, never from the one
 // before.
 func (f *LinkFaults) Apply(at time.Duration) error {
-	plan, err := shaping.Compose(f.network.emulated, f.scenario.Faults().At(at))
+	plan, err := shaping.Compose(f.network.Undilated, f.schedule.At(at))
 	if err == nil {
-		plan, err = plan.Dilated(f.network.dilation)
+		plan, err = plan.Dilated(f.network.Dilation)
 	}
 	if err == nil {
 		f.Current, err = plan, f.network.change(plan)
@@ -46,14 +46,14 @@ func (f *LinkFaults) Apply(at time.Duration) error {
 // until the network is taken down. applied hears of each time, and of the one
 // before it.
 func (f *LinkFaults) Schedule(began time.Time, zero policy.Time, applied func(before, at time.Duration) error) {
-	start := began.Add(-f.scenario.Scale().ClockDuration(zero))
+	start := began.Add(-f.schedule.ClockDuration(zero))
 	var await func(before time.Duration)
 	await = func(before time.Duration) {
-		at, ok := f.scenario.Faults().Next(before)
+		at, ok := f.schedule.Next(before)
 		if !ok {
 			return
 		}
-		time.AfterFunc(time.Until(start.Add(timescale.OnClock(at, f.network.dilation))), func() {
+		time.AfterFunc(time.Until(start.Add(timescale.OnClock(at, f.network.Dilation))), func() {
 			f.network.s.Post(func() error {
 				if f.network.takeDown {
 					return nil

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"testbed/emulation/sandbox"
+	"testbed/internal/errs"
 	"testbed/record"
 )
 
@@ -105,7 +106,7 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 func (j *Job) Send(command any) { j.commands <- command }
 
 // Next waits for the next note. A note of an error is returned as that error:
-// an *UnsupportedError where this machine cannot do the job, a *LostError where a
+// an *errs.UnsupportedError where this machine cannot do the job, a *LostError where a
 // host has gone.
 func (j *Job) Next() (Note, error) {
 	var n Note
@@ -118,7 +119,7 @@ func (j *Job) Next() (Note, error) {
 	case n.Lost != "":
 		return Note{}, &LostError{n.Lost, n.Error}
 	case n.Mend != "":
-		return Note{}, &UnsupportedError{Missing: n.Error, Mend: n.Mend}
+		return Note{}, &errs.UnsupportedError{Missing: n.Error, Fix: n.Mend}
 	case n.Error != "":
 		return Note{}, errors.New(n.Error)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"testbed/internal/errs"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
 	"testbed/shaping/userlink"
@@ -21,8 +22,8 @@ type Network struct {
 	Backend kernel.Backend
 	Kernel  *kernel.Network
 
-	emulated *shaping.Plan // Plan, not dilated
-	dilation float64
+	Undilated *shaping.Plan // Plan, not dilated
+	Dilation  float64       // at least 1
 
 	s        *Supervisor
 	places   []int           // in the plan, of the nodes on this host
@@ -45,7 +46,7 @@ func (s *Supervisor) BringUp(plan *shaping.Plan, dilation float64, links string,
 	if err != nil {
 		return nil, fmt.Errorf("building the network: real.dilation: %w", err)
 	}
-	n := &Network{Plan: slow, emulated: plan, dilation: dilation, s: s, carried: slow, onCount: onCount}
+	n := &Network{Plan: slow, Undilated: plan, Dilation: dilation, s: s, carried: slow, onCount: onCount}
 	if err := n.build(links); err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (n *Network) build(links string) error {
 	n.Backend = backend
 	begin := time.Now()
 	if n.s.spread != nil && backend != kernel.BackendUser {
-		return &UsageError{fmt.Sprintf("%s links cannot go over several hosts; take --links user", backend)}
+		return errs.Usagef("%s links cannot go over several hosts; take --links user", backend)
 	}
 	if n.Kernel, err = kernel.BuildPart(n.Plan, backend, n.s.spread.has); err != nil {
 		return fmt.Errorf("building the network: %w", err)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/emulation/sandbox"
+	"testbed/internal/errs"
 	"testbed/record"
-	"testbed/shaping/kernel"
 )
 
 // StartupPatience bounds how long processes may take to come up; emulated
@@ -97,14 +97,11 @@ const firstFile = sandbox.FirstFile + 2
 // Failure is the note of an error.
 func Failure(err error) Note {
 	n := Note{Error: err.Error()}
-	if missing, ok := errors.AsType[*UnsupportedError](err); ok {
-		n.Error, n.Mend = missing.Missing, missing.Mend
+	if missing, ok := errors.AsType[*errs.UnsupportedError](err); ok {
+		n.Error, n.Mend = missing.Missing, missing.Fix
 	}
 	if lost, ok := errors.AsType[*LostError](err); ok {
 		n.Lost = lost.Host
-	}
-	if unsupported, ok := errors.AsType[*kernel.UnsupportedError](err); ok {
-		n.Error, n.Mend = fmt.Sprintf("%s: not available here: %v", unsupported.Feature, unsupported.Err), unsupported.Mend
 	}
 	return n
 }

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"testbed/shaping/kernel"
+	"testbed/internal/errs"
 	"testbed/shaping/userlink"
 )
 
@@ -48,7 +48,7 @@ func TestJobByKind(t *testing.T) {
 	if err := told("b"); err == nil || !strings.Contains(err.Error(), `"b"`) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	plain, unsupported := errors.New("broken"), &kernel.UnsupportedError{Feature: "netem", Mend: "load it", Err: errors.New("none")}
+	plain, unsupported := errors.New("broken"), &errs.UnsupportedError{Missing: "netem: not available here: none", Fix: "load it"}
 	if n := Failure(plain); n.Error != "broken" || n.Mend != "" {
 		t.Errorf("%+v", n)
 	}

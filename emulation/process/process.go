@@ -20,8 +20,6 @@ import (
 	"testbed/node/identity"
 	"testbed/node/state"
 	"testbed/policy"
-	"testbed/record"
-	"testbed/scenarios"
 	"testbed/train/program/launch"
 )
 
@@ -59,8 +57,7 @@ const (
 // CoordinatorSpec says which coordinator a process is; see
 // node.CoordinatorConfig.
 type CoordinatorSpec struct {
-	Scenario    *scenarios.Scenario
-	Policy      string
+	node.CoordinatorSettings
 	Links       string
 	Addr        netip.Addr
 	Credentials identity.Credentials
@@ -73,18 +70,15 @@ type CoordinatorSpec struct {
 
 // WorkerSpec says which worker a process is; see node.WorkerConfig.
 type WorkerSpec struct {
-	Scenario    *scenarios.Scenario
-	ID          policy.ID
-	Incarnation int
+	node.WorkerSettings
 	Addr        netip.Addr
 	Coordinator netip.Addr
 	Credentials identity.Credentials
 	ShortPaths  bool
 	Name        string // of the run
-	// Dir is the run's directory, and Trainer the folder in it where
-	// launch.Keep has left what a trainer of the user's own needs.
-	Dir     record.Dir
-	Trainer string
+	// Trainer is how a program of the user's own is run beside the worker; nil: none
+	// trains.
+	Trainer *launch.Kept
 }
 
 // Report is what a process tells. Ready and Error of the embedded report go
@@ -122,7 +116,7 @@ func RunCoordinator(self *network.Self) error {
 			return err
 		}
 		cfg.Tracing, cfg.Log, cfg.Report, cfg.Journal = tracing, self.Log, tell(self), self.File(Journal)
-		dead := make(chan policy.ID, len(s.Scenario.Workers))
+		dead := make(chan policy.ID, len(s.Workers))
 		cfg.Dead = dead
 		go func() {
 			for commands, id := self.Commands(), policy.ID(0); commands.Decode(&id) == nil; {
@@ -148,7 +142,7 @@ func (s *CoordinatorSpec) config() (cfg node.CoordinatorConfig, err error) {
 		return cfg, err
 	}
 	return node.CoordinatorConfig{
-		Scenario: s.Scenario, Policy: s.Policy, Links: s.Links, Ways: s.Ways,
+		CoordinatorSettings: s.CoordinatorSettings, Links: s.Links, Ways: s.Ways,
 		Conn: conn, TLS: tlsConfig, Unreachable: conn.unreachable,
 		Run: s.Name, Reported: s.Reported, Resume: s.Resume, Forgets: s.Forgets,
 	}, nil
@@ -160,8 +154,11 @@ func RunWorker(self *network.Self) error {
 	if err := self.Spec(&s); err != nil {
 		return err
 	}
-	if err := launch.InRun(s.Scenario, s.Dir, s.Trainer); err != nil {
-		return err
+	if s.Trainer != nil {
+		var err error
+		if s.Train.Own, err = s.Trainer.Task(); err != nil {
+			return err
+		}
 	}
 	return withQlog(self, func(tracing node.Tracing) error {
 		cfg, err := s.config()
@@ -191,7 +188,7 @@ func (s *WorkerSpec) config() (cfg node.WorkerConfig, err error) {
 		return cfg, err
 	}
 	cfg = node.WorkerConfig{
-		Scenario: s.Scenario, ID: s.ID, Incarnation: s.Incarnation, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
+		WorkerSettings: s.WorkerSettings, Coordinator: netip.AddrPortFrom(s.Coordinator, controlPort),
 		TLS: tlsConfig, Run: s.Name, ShortPaths: s.ShortPaths,
 	}
 	for port, conn := range map[uint16]*net.PacketConn{0: &cfg.Control, ringPort: &cfg.Ring, fetchPort: &cfg.Fetch} {

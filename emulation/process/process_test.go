@@ -13,7 +13,6 @@ import (
 
 	"testbed/node/identity"
 	"testbed/node/state"
-	"testbed/scenarios"
 )
 
 // TestPortInUse has another program on the ports of a node: the error names
@@ -28,17 +27,13 @@ func TestPortInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := scenarios.Load("homogeneous")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for port, open := range map[uint16]func() error{
 		controlPort: func() error {
-			_, err := (&CoordinatorSpec{Scenario: s, Policy: "baseline", Addr: localhost, Credentials: credentials}).config()
+			_, err := (&CoordinatorSpec{Addr: localhost, Credentials: credentials}).config()
 			return err
 		},
 		ringPort: func() error {
-			_, err := (&WorkerSpec{Scenario: s, Addr: localhost, Coordinator: localhost, Credentials: credentials}).config()
+			_, err := (&WorkerSpec{Addr: localhost, Coordinator: localhost, Credentials: credentials}).config()
 			return err
 		},
 	} {

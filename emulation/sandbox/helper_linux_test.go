@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/errs"
 )
 
 // The test binary plays every part. "helper" and a role as its first
@@ -70,7 +72,8 @@ func TestMain(m *testing.M) {
 
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, err)
-	if _, ok := errors.AsType[*UnsupportedError](err); ok {
+	if unsupported, ok := errors.AsType[*errs.UnsupportedError](err); ok {
+		fmt.Fprintln(os.Stderr, unsupported.Err)
 		os.Exit(4)
 	}
 	os.Exit(1)

@@ -53,7 +53,7 @@ type Sandbox struct {
 // reach it.
 //
 // If Init fails, the error has Init's text. If the machine forbids sandboxes,
-// the error is an *UnsupportedError.
+// the error is an *errs.UnsupportedError.
 func Start(cfg Config) (*Sandbox, error) {
 	ours, theirs, err := newLifeline()
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/errs"
 )
 
 func TestExitStatusPassesThrough(t *testing.T) {
@@ -472,7 +474,7 @@ func TestInvalidArgumentIsNotUnsupported(t *testing.T) {
 func TestReportedErrors(t *testing.T) {
 	refused := &mountError{"proc", "/proc", unix.EPERM}
 	err := setUpError(newReport(fmt.Errorf("sandbox init: %w", refused)), true)
-	var unsupported *UnsupportedError
+	var unsupported *errs.UnsupportedError
 	if !errors.As(err, &unsupported) || !errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, unix.EPERM) {
 		t.Errorf("a refused mount became %v", err)
 	}

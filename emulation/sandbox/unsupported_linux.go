@@ -9,28 +9,12 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/errs"
 )
 
-// UnsupportedError says that this machine forbids a sandbox.
-// errors.Is(err, errors.ErrUnsupported) holds for it.
-type UnsupportedError struct {
-	Missing string // what is missing, as "user namespaces: forbidden by …"
-	Mend    string // what to do about it, for the person who runs the machine
-	Err     error  // what the kernel said
-}
-
-func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("start sandbox: %v (%s; to mend it: %s)", e.Err, e.Missing, e.Mend)
-}
-
-// Unwrap returns the kernel's error.
-func (e *UnsupportedError) Unwrap() error { return e.Err }
-
-// Is reports whether target is errors.ErrUnsupported.
-func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
-
 // Check reports whether a sandbox can be started on this machine, by starting
-// one. A machine that forbids it gives an *UnsupportedError.
+// one. A machine that forbids it gives an *errs.UnsupportedError.
 func Check() error {
 	s, err := Start(Config{Args: []string{checkArg}})
 	if err != nil {
@@ -123,10 +107,10 @@ func startError(err error, userNS bool) error {
 		switch errno {
 		case unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS:
 			missing, mend := inspect(userNS).explainClone(errno)
-			return &UnsupportedError{missing, mend, fmt.Errorf("make namespaces: %w", err)}
+			return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: fmt.Errorf("make namespaces: %w", err)}
 		case unix.EINVAL, unix.ENOSYS:
 			if missing, mend := lackingKinds(userNS); missing != "" {
-				return &UnsupportedError{missing, mend, fmt.Errorf("make namespaces: %w", err)}
+				return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: fmt.Errorf("make namespaces: %w", err)}
 			}
 		}
 	}
@@ -157,12 +141,12 @@ func setUpError(r report, userNS bool) error {
 	case unix.EPERM, unix.EACCES:
 		if r.Target != "" {
 			missing, mend := inspect(userNS).explainMount(r.Target)
-			return &UnsupportedError{missing, mend, err}
+			return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: err}
 		}
 	case unix.ENOSPC, unix.EUSERS:
 		if r.Target == "" { // a mount has other limits
 			missing, mend := inspect(userNS).explainClone(r.Errno)
-			return &UnsupportedError{missing, mend, err}
+			return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: err}
 		}
 	}
 	return fmt.Errorf("start sandbox: %w", err)

@@ -133,7 +133,7 @@ func runProgram(s *network.Supervisor, links *network.Network, spec *programSpec
 	if links.Spread() {
 		links.AskCount() // so that other hosts begin, too
 	}
-	links.LinkFaults(spec.Scenario).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
+	links.LinkFaults(spec.Scenario.Faults()).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
 	ended := false
 	go func() {
 		<-program.Done()

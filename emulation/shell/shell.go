@@ -26,7 +26,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
-
+	"testbed/internal/errs"
 	"testbed/scenarios"
 )
 
@@ -186,14 +186,14 @@ func (o *Options) check() error {
 	nodes := o.Scenario.Nodes()
 	for _, name := range o.Pcap {
 		if !slices.Contains(nodes, name) {
-			return &network.UsageError{Problem: fmt.Sprintf("no node %q to capture; the nodes are %s", name, strings.Join(nodes, " "))}
+			return errs.Usagef("no node %q to capture; the nodes are %s", name, strings.Join(nodes, " "))
 		}
 	}
 	if len(o.Pcap) > 0 && o.Hosts != nil {
-		return &network.UsageError{Problem: "--pcap writes on one host only; leave it out, or leave --hosts out"}
+		return errs.Usagef("--pcap writes on one host only; leave it out, or leave --hosts out")
 	}
 	if len(o.Pcap) > 0 && o.PcapLimit < pcapLeastAllowed {
-		return &network.UsageError{Problem: fmt.Sprintf("a capture of at most %d bytes holds no frame", o.PcapLimit)}
+		return errs.Usagef("a capture of at most %d bytes holds no frame", o.PcapLimit)
 	}
 	if len(o.Command) == 0 {
 		shell := os.Getenv("SHELL")
@@ -211,10 +211,10 @@ func (o *Options) check() error {
 func Enter(name string, command []string) (int, error) {
 	nodes := strings.Fields(os.Getenv(envNodes))
 	if len(nodes) == 0 {
-		return 0, &network.UsageError{Problem: "testbed in works only inside of testbed net: start for example testbed net SCENARIO, and then testbed in " + name + " ping …"}
+		return 0, errs.Usagef("testbed in works only inside of testbed net: start for example testbed net SCENARIO, and then testbed in %s ping …", name)
 	}
 	if !slices.Contains(nodes, name) {
-		return 0, &network.UsageError{Problem: fmt.Sprintf("no node %q; the nodes are %s", name, strings.Join(nodes, " "))}
+		return 0, errs.Usagef("no node %q; the nodes are %s", name, strings.Join(nodes, " "))
 	}
 	if isMissing(filepath.Join(sandbox.NetNSDir, name)) && !isMissing(guestSocket) {
 		return abroad(name, command)

@@ -12,6 +12,7 @@ import (
 
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
+	"testbed/internal/errs"
 	"testbed/scenarios"
 )
 
@@ -34,7 +35,7 @@ func TestCheck(t *testing.T) {
 		{Scenario: s, Pcap: []string{"w9"}, PcapLimit: 1 << 20},
 		{Scenario: s, Pcap: []string{"w1"}, PcapLimit: pcapLeastAllowed - 1},
 	} {
-		if _, usage := errors.AsType[*network.UsageError](o.check()); !usage {
+		if _, usage := errors.AsType[*errs.UsageError](o.check()); !usage {
 			t.Errorf("%q, %d: no usage error", o.Pcap, o.PcapLimit)
 		}
 	}

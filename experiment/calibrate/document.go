@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 
 	"testbed/allreduce"
-	"testbed/allreduce/int8"
 	"testbed/allreduce/reduction"
 	"testbed/policy"
 	"testbed/scenarios"
@@ -82,7 +81,7 @@ func slowest(workers int, sigma float64, costs sim.Costs, rng *rand.Rand) (float
 	s := &scenarios.Scenario{
 		Name: "stragglers", InnerSteps: 1, TargetOuterSteps: 1, Horizon: 1e12, HeartbeatPeriod: 1e9, HeartbeatMissThreshold: 100,
 		BandwidthBpus: 1, Policy: scenarios.DefaultPolicies(),
-		Real: scenarios.Real{TimeScale: 1, Parameters: 1, AllReduce: reduction.Spec{Algorithm: allreduce.Ring.String(), Bits: 8, Block: int8.DefaultBlock}},
+		Real: scenarios.Real{TimeScale: 1, Parameters: 1, AllReduce: reduction.Spec{Algorithm: allreduce.Ring.String(), Format: allreduce.DefaultFormat}},
 	}
 	for id := range workers {
 		step := math.Exp(sigma*rng.NormFloat64() - sigma*sigma/2)

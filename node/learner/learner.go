@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"testbed/allreduce"
 	"testbed/allreduce/codec"
 	"testbed/internal/nice"
 	"testbed/node/state"
@@ -317,7 +318,7 @@ func (l *Learner) Loss() func() (float64, error) {
 // round, the last one, was like, its layers too if the outer state is to be validated, and how well
 // that does as it is now. It may be called from any goroutine, while steps are
 // taken, and takes long.
-func (l *Learner) Review(round int, contribution, outcome []float32, format codec.Format, validate bool) func() ([]record.Event, error) {
+func (l *Learner) Review(round int, contribution, outcome []float32, format allreduce.Format, validate bool) func() ([]record.Event, error) {
 	contribution, outcome = slices.Clone(contribution), slices.Clone(outcome)
 	var layers []train.Layer
 	var loss func() (float64, error)
@@ -326,7 +327,7 @@ func (l *Learner) Review(round int, contribution, outcome []float32, format code
 	}
 	return func() (events []record.Event, err error) {
 		l.judge(func() {
-			if c, ok := train.NewContribution(contribution, outcome, format.Lost(contribution), layers); ok {
+			if c, ok := train.NewContribution(contribution, outcome, codec.Lost(format, contribution), layers); ok {
 				events = append(events, record.Event{Type: record.Contributed, Contribution: &c})
 			}
 		})

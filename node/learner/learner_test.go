@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"testbed/allreduce/codec"
+	"testbed/allreduce"
 	"testbed/node/state"
 	"testbed/train"
 )
@@ -74,7 +74,7 @@ func TestLearner(t *testing.T) {
 func review(t *testing.T, l *Learner, gradient []float32, validate bool) {
 	t.Helper()
 	contribution := slices.Clone(gradient)
-	tell := l.Review(1, contribution, gradient, codec.Format{Bits: 4, Block: 64}, validate)
+	tell := l.Review(1, contribution, gradient, allreduce.Format{Bits: 4, Block: 64}, validate)
 	clear(contribution)
 	events, err := tell()
 	if err != nil || len(events) != 1 && !validate || len(events) != 2 && validate {

@@ -16,8 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"testbed/allreduce"
 	"testbed/allreduce/codec"
-	"testbed/allreduce/int8"
 	"testbed/internal/memnet"
 	"testbed/node/identity"
 	"testbed/train"
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // to.
 func quantised(t *testing.T, seed uint64, n int) (*codec.Outcome, []float32) {
 	t.Helper()
-	o := &codec.Outcome{Length: n, Ranks: 2, Piece: int8.DefaultBlock, Block: int8.DefaultBlock, Bits: 8}
+	o := &codec.Outcome{Length: n, Ranks: 2, Piece: allreduce.DefaultBlock, Block: allreduce.DefaultBlock, Bits: 8}
 	o.Data = make([]byte, o.EncodedLen())
 	for i := range o.Data { // any bytes are codes; small scales keep values finite
 		o.Data[i] = byte(i*7+int(seed)) & 0x3f

@@ -31,7 +31,7 @@ type Scenario struct {
 	Horizon          policy.Time
 
 	// PolicyName is the policy as the user names it, NAME[:parameter=value]…, for the
-	// record. Empty: nothing is decided, and Policy is the zero value.
+	// record. Empty: none is chosen.
 	PolicyName string
 	// Policy is what the coordinator's machine needs to know on churn's network, where
 	// nothing but the scenario disturbs arrivals; OnLinks is for all others.
@@ -134,6 +134,18 @@ func (s *Scenario) WorkerNodes() []string {
 		names[i] = w.ID.Node()
 	}
 	return names
+}
+
+// Groups are the groups of the links in which the workers of a ring are, by number.
+func (s *Scenario) Groups(ring []policy.ID) []int { return GroupsOf(ring, s.IDs(), s.LinkGroups) }
+
+// GroupsOf picks, from the groups of all workers, those of the workers of a ring.
+func GroupsOf(ring, workers []policy.ID, groups []int) []int {
+	of := make([]int, len(ring))
+	for k, id := range ring {
+		of[k] = groups[slices.Index(workers, id)]
+	}
+	return of
 }
 
 // OnLinks is Policy for a network of bytes: MinSlack is a floor under deadlines that

@@ -32,7 +32,7 @@ const (
 // thread, the hub, which must be the caller's own: interfaces named like the
 // nodes, and a bridge unless it is Routed, appear in it. The caller holds the
 // thread locked. Where the kernel lacks something the error is an
-// *UnsupportedError; after any error nothing is left behind.
+// *errs.UnsupportedError; after any error nothing is left behind.
 func Build(plan *shaping.Plan, backend Backend) (*Network, error) {
 	return BuildPart(plan, backend, func(int) bool { return true })
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"testbed/internal/errs"
 	"testbed/internal/testenv"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
@@ -126,7 +127,7 @@ func TestDuplicatesAmongManyNodesWorkOrSayWhatToDo(t *testing.T) {
 	}
 	testenv.InNewNamespace(t, func() {
 		network, err := kernel.Build(plan, kernel.BackendNetem)
-		if missing, ok := errors.AsType[*kernel.UnsupportedError](err); ok {
+		if missing, ok := errors.AsType[*errs.UnsupportedError](err); ok {
 			t.Log(missing)
 		} else if err != nil {
 			t.Error(err)

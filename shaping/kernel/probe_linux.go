@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/errs"
 )
 
 // Probe tries everything that links need, for real, in a namespace of its
@@ -81,7 +83,7 @@ func probe() Capabilities {
 	defer c.close()
 	for _, s := range steps {
 		err := s.try(c)
-		if missing, ok := errors.AsType[*UnsupportedError](err); ok {
+		if missing, ok := errors.AsType[*errs.UnsupportedError](err); ok {
 			err = missing
 		} else if err != nil {
 			err = unsupported(s.feature, err)

@@ -226,7 +226,7 @@ func (c *conn) redirect(from, through int) error {
 const ingressHandle = 0xffff0000
 
 // asUnsupported turns the kernel's ways to say "no such thing" into an
-// UnsupportedError, and leaves other errors alone.
+// *errs.UnsupportedError, and leaves other errors alone.
 func asUnsupported(feature string, err error) error {
 	for _, missing := range []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT} {
 		if errors.Is(err, missing) {

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/errs"
 	"testbed/shaping"
 )
 
@@ -63,8 +64,8 @@ func TestACutIsCertainInNetem(t *testing.T) {
 
 func TestUnsupportedSaysWhatToDo(t *testing.T) {
 	err := asUnsupported(featureNetem, unix.ENOENT)
-	var u *UnsupportedError
-	if !errors.As(err, &u) || u.Feature == "" || u.Mend == "" || !errors.Is(err, unix.ENOENT) {
+	var u *errs.UnsupportedError
+	if !errors.As(err, &u) || u.Missing == "" || u.Fix == "" || !errors.Is(err, unix.ENOENT) {
 		t.Errorf("asUnsupported = %#v", err)
 	}
 	if err := asUnsupported(featureNetem, unix.EINVAL); err != unix.EINVAL {

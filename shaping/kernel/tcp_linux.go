@@ -18,16 +18,14 @@ const tcpFile = "/proc/sys/net/ipv4/tcp_congestion_control"
 // setTCP makes a congestion control that of the current thread's namespace.
 func setTCP(name string) error {
 	if err := os.WriteFile(tcpFile, []byte(name), 0); err != nil {
-		return &UnsupportedError{
-			Feature: "the TCP congestion control " + name + " in a namespace", Err: err,
-			Mend: fmt.Sprintf("load it with modprobe tcp_%s, allow it with sysctl -w net.ipv4.tcp_allowed_congestion_control=%q, or choose reno", name, "reno "+name),
-		}
+		return lacking("the TCP congestion control "+name+" in a namespace",
+			fmt.Sprintf("load it with modprobe tcp_%s, allow it with sysctl -w net.ipv4.tcp_allowed_congestion_control=%q, or choose reno", name, "reno "+name), err)
 	}
 	return nil
 }
 
 // TCPAllowed returns nil if connections in nodes can have that congestion
-// control here, and else an *UnsupportedError. It needs what Probe needs.
+// control here, and else an *errs.UnsupportedError. It needs what Probe needs.
 func TCPAllowed(name string) error {
 	result := make(chan error)
 	go func() {

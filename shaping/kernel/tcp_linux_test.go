@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"testbed/internal/errs"
 	"testbed/internal/testenv"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
@@ -22,8 +23,8 @@ func TestTCPIsAsNamed(t *testing.T) {
 		testenv.InNewNamespace(t, func() {
 			allowed := kernel.TCPAllowed(c.named)
 			network, err := kernel.Build(plan, kernel.BackendUser)
-			if missing := new(kernel.UnsupportedError); errors.As(err, &missing) {
-				if c.want == shaping.DefaultTCP || allowed == nil || missing.Mend == "" {
+			if missing := new(errs.UnsupportedError); errors.As(err, &missing) {
+				if c.want == shaping.DefaultTCP || allowed == nil || missing.Fix == "" {
 					t.Errorf("%q: %v, where asking says %v", c.named, err, allowed)
 				}
 				return

@@ -1,22 +1,13 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
 
-// UnsupportedError says that this machine cannot do what links need.
-type UnsupportedError struct {
-	Feature string // what is missing
-	Mend    string // what to do about it
-	Err     error  // what the kernel said
-}
-
-func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("%s: not available here (%v); %s", e.Feature, e.Err, e.Mend)
-}
-
-func (e *UnsupportedError) Unwrap() error { return e.Err }
+	"testbed/internal/errs"
+)
 
 // Capability is one thing that links need; Err is nil where it is present,
-// and an *UnsupportedError where it is not.
+// and an *errs.UnsupportedError where it is not.
 type Capability struct {
 	Feature string
 	Err     error
@@ -26,7 +17,7 @@ type Capability struct {
 type Capabilities []Capability
 
 // Supports returns nil if the backend works here, and otherwise the
-// *UnsupportedError of the first thing that it lacks.
+// *errs.UnsupportedError of the first thing that it lacks.
 func (c Capabilities) Supports(b Backend) error {
 	if err := b.check(); err != nil {
 		return err
@@ -58,8 +49,8 @@ const (
 	featureDuplicate = "duplicate beside other netem queues"
 )
 
-// mends says what to do where a feature is missing.
-var mends = map[string]string{
+// fixes says what to do where a feature is missing.
+var fixes = map[string]string{
 	featureNamespace: "run as root, or allow unprivileged user namespaces: kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu) or kernel.unprivileged_userns_clone=1 (Debian) with sysctl",
 	featureVeth:      "load it with modprobe veth, or use a kernel with CONFIG_VETH",
 	featureBridge:    "load it with modprobe bridge, or use the user links",
@@ -72,6 +63,9 @@ var mends = map[string]string{
 	featurePacket:    "load them with modprobe af_packet, or use a kernel with CONFIG_PACKET",
 }
 
-func unsupported(feature string, err error) error {
-	return &UnsupportedError{Feature: feature, Mend: mends[feature], Err: err}
+func unsupported(feature string, err error) error { return lacking(feature, fixes[feature], err) }
+
+// lacking is the error of a feature that the kernel refuses with an error.
+func lacking(feature, fix string, err error) error {
+	return &errs.UnsupportedError{Missing: fmt.Sprintf("%s: not available here: %v", feature, err), Fix: fix, Err: err}
 }

@@ -87,7 +87,9 @@ func half(mistaken bool) func([][]float32) []float32 {
 }
 
 func quantised(bits int) func([][]float32) []float32 {
-	return func(vectors [][]float32) []float32 { return allreduce.RingMean(vectors, bits, 1024) }
+	return func(vectors [][]float32) []float32 {
+		return allreduce.RingMean(vectors, allreduce.Format{Bits: bits, Block: 1024})
+	}
 }
 
 // TestLearning: with as many inner steps, four workers learn more than one; int8

@@ -19,7 +19,7 @@ type Config struct {
 	// Command is the program and its arguments, and Dir the folder it works in.
 	Command []string
 	Dir     string
-	Env     []string // added to this process's environment; wins over it
+	Env     []string `json:"-"` // added to this process's environment; wins over it
 	// Limit bounds how long the program may take to answer: for its start, an
 	// inner step, handing its parameters over, or a validation loss. It counts
 	// while this process runs, and not while it is stopped.
@@ -30,7 +30,7 @@ type Config struct {
 	OwnGroup bool
 	// Log opens the file for the output of the process of this name, such as w1.
 	// The file's name stands in errors.
-	Log func(name string) (*os.File, error)
+	Log func(name string) (*os.File, error) `json:"-"`
 
 	Workers, InnerSteps, Rounds int
 	Seed                        uint64

@@ -7,13 +7,13 @@ import (
 	"slices"
 
 	"testbed/record"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 )
 
 // Check holds the outer states and the losses in a record against those that it
 // leads to, which have to be the same, bit by bit. It names every one that is
 // not.
-func Check(s *scenarios.Scenario, events []record.Event) error {
+func Check(s *resolved.Scenario, events []record.Event) error {
 	l, err := New(s)
 	if err != nil {
 		return err

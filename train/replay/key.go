@@ -8,9 +8,11 @@ import (
 	"slices"
 
 	"testbed/allreduce"
+	"testbed/allreduce/reduction"
+	"testbed/policy"
 	"testbed/record"
-	"testbed/scenarios"
-	"testbed/shaping"
+	"testbed/scenarios/resolved"
+	"testbed/train/task"
 )
 
 // Matters says whether something may be learnt from an event, or in it.
@@ -25,29 +27,31 @@ func Matters(e *record.Event) bool {
 // Key names what a run teaches: runs of equal keys lead to the same outer states,
 // bit by bit, and the same losses in their rounds, whenever all that happened and
 // whoever decided it. events are those that matter.
-func Key(s *scenarios.Scenario, events []record.Event) ([sha256.Size]byte, error) {
-	// What is timed, and who decides, does not matter. All else may.
-	what := *s.Plain()
-	what.Name, what.Description, what.Work = "", "", nil
-	what.TargetOuterSteps, what.Horizon, what.Injects = 0, 0, nil
-	what.HeartbeatPeriod, what.HeartbeatMissThreshold = 0, 0
-	what.BaseLatency, what.BandwidthBpus, what.StateBytes = 0, 0, 0
-	what.Policy.Parameters, what.Real.Injects, what.Real.Dilation = nil, nil, 0
-	if s.Real.AllReduce.Algorithm != allreduce.Hierarchical.String() && s.Grouping() == nil { // whose groups are in it
-		what.Real.Links = shaping.Spec{}
-	}
-	what.Workers = slices.Clone(s.Workers)
+func Key(s *resolved.Scenario, events []record.Event) ([sha256.Size]byte, error) {
+	// What is timed, and who decides, does not matter.
+	what := struct {
+		Seed            uint64
+		Workers         []resolved.Worker // their ids and initial steps
+		InnerSteps      int
+		Parameters      int
+		Train           *task.Spec
+		Grouping        *policy.Grouping
+		Reduction       reduction.Spec
+		LinkGroups      []int // of the hierarchical algorithm
+		StalenessWeight float64
+		Measured        bool
+		CheckpointEvery int
+	}{s.Seed, slices.Clone(s.Workers), s.InnerSteps, s.Parameters, s.Train, s.Grouping, s.Reduction, nil, s.StalenessWeight, s.Measured, s.CheckpointEvery}
 	for i, w := range s.Workers {
-		what.Workers[i] = scenarios.Worker{ID: w.ID, InitialStep: w.InitialStep}
+		what.Workers[i] = resolved.Worker{ID: w.ID, InitialStep: w.InitialStep}
 	}
-	exchange := s.Exchange()
+	if s.Reduction.Algorithm == allreduce.Hierarchical.String() {
+		what.LinkGroups = s.LinkGroups
+	}
 	hash := sha256.New()
 	enc := json.NewEncoder(hash)
 	if err := enc.Encode(what); err != nil {
 		return [sha256.Size]byte{}, fmt.Errorf("naming a lesson: %w", err)
-	}
-	if s.Train != nil {
-		hash.Write(s.Train.Corpus) // Plain leaves it to the file
 	}
 	var ended []record.Event // inner steps of whole rounds: who was first does not matter
 	tell := func() error {
@@ -66,7 +70,7 @@ func Key(s *scenarios.Scenario, events []record.Event) ([sha256.Size]byte, error
 		if e.Ring != nil {
 			plain.Ring = &record.Ring{Order: slices.Clone(e.Ring.Order)}
 		}
-		if e.Type == record.Step && exchange.Plain() {
+		if e.Type == record.Step && s.Exchange.Plain() {
 			if e.Step == s.InnerSteps { // others leave no trace
 				ended = append(ended, plain)
 			}

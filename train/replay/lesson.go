@@ -20,15 +20,15 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/codec"
 	"testbed/policy"
+	"testbed/scenarios/resolved"
 
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/train"
 )
 
 // Lesson is a run whose learning is played.
 type Lesson struct {
-	scenario *scenarios.Scenario
+	scenario *resolved.Scenario
 	task     train.Task
 	outer    train.Outer
 	exchange *train.Exchange
@@ -84,13 +84,13 @@ type attempt struct {
 }
 
 // New begins the lesson of a run of the scenario.
-func New(s *scenarios.Scenario) (*Lesson, error) {
+func New(s *resolved.Scenario) (*Lesson, error) {
 	l := &Lesson{
-		scenario: s, exchange: s.Exchange(), outer: s.Train.OuterOptimiser(), weight: float32(s.Policy.StalenessWeight), feedback: s.Real.AllReduce.Feedback(),
-		pupils: map[string]*pupil{}, rule: s.Grouping(),
+		scenario: s, exchange: s.Exchange, outer: s.Train.OuterOptimiser(), weight: float32(s.StalenessWeight), feedback: s.Reduction.Feedback(),
+		pupils: map[string]*pupil{}, rule: s.Grouping,
 	}
-	l.mean.Algorithm, _ = allreduce.ParseAlgorithm(s.Real.AllReduce.Algorithm) // the scenario is valid
-	l.mean.Bits, l.mean.Block = s.Real.AllReduce.Bits, s.Real.AllReduce.Block
+	l.mean.Algorithm, _ = allreduce.ParseAlgorithm(s.Reduction.Algorithm) // the scenario is valid
+	l.mean.Format = s.Reduction.Format
 	for _, w := range s.Workers {
 		p := &pupil{id: w.ID}
 		if err := l.enrol(p); err != nil {
@@ -113,7 +113,12 @@ func (l *Lesson) of(p *pupil) *train.State { return &l.now[l.rule.Of(p.id)] }
 
 // enrol gives a worker what a new process of it has: nothing of the one before.
 func (l *Lesson) enrol(p *pupil) error {
-	task, trainer, err := l.scenario.Learning(p.id)
+	s := l.scenario
+	task, trainers, err := s.Train.NewTask(s.Seed, s.IDs(), s.Parameters)
+	if err != nil {
+		return err
+	}
+	trainer, err := trainers(p.id)
 	if err != nil {
 		return err
 	}
@@ -125,7 +130,7 @@ func (l *Lesson) enrol(p *pupil) error {
 	}
 	*p = pupil{id: p.id, incarnation: p.incarnation, trainer: trainer, starts: map[int]train.State{}, gradient: map[int][]float32{}}
 	if l.feedback {
-		p.residual = make([]float32, l.scenario.Train.Shard(l.scenario.Real.Parameters))
+		p.residual = make([]float32, s.Train.Shard(s.Parameters))
 	}
 	return nil
 }
@@ -347,7 +352,7 @@ func (l *Lesson) arrive(p *pupil) error {
 
 // saves says whether there is a checkpoint after an outer step.
 func (l *Lesson) saves(outerSteps int) bool {
-	every := l.scenario.Real.CheckpointEvery
+	every := l.scenario.CheckpointEvery
 	return every > 0 && outerSteps%every == 0 && l.rule.Together(outerSteps)
 }
 
@@ -497,16 +502,11 @@ func (l *Lesson) contributed(e *record.Event, ring []policy.ID, vectors [][]floa
 		if l.rule.Global(e.Round) && id == slices.Min(ring) {
 			layers = l.exchange.Fragments.Of(e.Round).Layers(l.task.Layers())
 		}
-		if c, ok := train.NewContribution(vectors[k], mean, l.format().Lost(vectors[k]), layers); ok {
+		if c, ok := train.NewContribution(vectors[k], mean, codec.Lost(l.mean.Format, vectors[k]), layers); ok {
 			all = append(all, record.Event{T: e.T, Type: record.Contributed, Node: id.Node(), Round: l.steps, Contribution: &c})
 		}
 	}
 	return all
-}
-
-// format is that of values on the wire.
-func (l *Lesson) format() codec.Format {
-	return codec.Format{Bits: l.mean.Bits, Block: l.mean.Block}
 }
 
 // goOn has a participant go on from its own parameters after an outer step: at once

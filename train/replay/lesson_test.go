@@ -11,6 +11,7 @@ import (
 
 	"testbed/experiment"
 	"testbed/internal/stories"
+	"testbed/internal/testscenario"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train/replay"
@@ -83,8 +84,8 @@ func TestSameDecisionsSameModel(t *testing.T) {
 }
 
 // hashes plays what a record teaches, and returns what the states hash to.
-func hashes(s *scenarios.Scenario, events []record.Event) (all []string, err error) {
-	l, err := replay.New(s)
+func hashes(t testing.TB, s *scenarios.Scenario, events []record.Event) (all []string, err error) {
+	l, err := replay.New(testscenario.Resolve(t, s, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func TestARecordHasTheLesson(t *testing.T) {
 	s, sum, events := played(t, "transient_slow", scenarios.Straggler, experiment.NetworkLinks)
 	differs := func(what string, changed []record.Event) bool {
 		t.Helper()
-		got, err := hashes(s, changed)
+		got, err := hashes(t, s, changed)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -294,11 +295,11 @@ func TestCheckMindsNoOrder(t *testing.T) {
 	if len(early) != len(s.Workers)+1 || final < 0 {
 		t.Fatalf("%d events of outer step %d, which is event %d", len(early), last, final)
 	}
-	if err := replay.Check(s, slices.Insert(slices.Clone(rest), final, early...)); err != nil {
+	if err := replay.Check(testscenario.Resolve(t, s, ""), slices.Insert(slices.Clone(rest), final, early...)); err != nil {
 		t.Errorf("told early: %v", err)
 	}
 	early[0].Round++
-	if err := replay.Check(s, slices.Insert(slices.Clone(rest), final, early...)); err == nil || !strings.Contains(err.Error(), "does not lead to it") {
+	if err := replay.Check(testscenario.Resolve(t, s, ""), slices.Insert(slices.Clone(rest), final, early...)); err == nil || !strings.Contains(err.Error(), "does not lead to it") {
 		t.Errorf("of an outer step that never was: %v", err)
 	}
 }

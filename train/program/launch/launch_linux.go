@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,10 +16,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/resolved"
+	"testbed/train"
 	"testbed/train/program"
 	"testbed/train/python"
+	"testbed/train/task"
 )
 
 func with(ctx context.Context, s *scenarios.Scenario, play func(*scenarios.Scenario) error) (err error) {
@@ -37,7 +42,11 @@ func with(ctx context.Context, s *scenarios.Scenario, play func(*scenarios.Scena
 	if err := os.CopyFS(filepath.Join(dir, pythonDir), python.Files); err != nil {
 		return fmt.Errorf("keeping the Python package for the program: %w", err)
 	}
-	cfg := config(s, filepath.Join(dir, pythonDir), func(name string) string { return filepath.Join(dir, name+".log") })
+	joins := map[policy.ID]policy.Time{}
+	for _, w := range s.Workers {
+		joins[w.ID] = w.JoinAt
+	}
+	cfg := here(settings(s.Train, s.Seed, s.InnerSteps, s.TargetOuterSteps, joins), filepath.Join(dir, pythonDir), func(name string) string { return filepath.Join(dir, name+".log") })
 	cfg.OwnGroup = true
 	initial, err := program.Ask(ctx, cfg)
 	if err != nil {
@@ -112,26 +121,33 @@ func sized(s *scenarios.Scenario, parameters int) (*scenarios.Scenario, error) {
 	return s.With(set)
 }
 
-// config says how a scenario's program is run.
-func config(s *scenarios.Scenario, pythonPath string, log func(name string) string) program.Config {
+// settings say how the program of a section is run, by the workers that join at these
+// times.
+func settings(t *task.Spec, seed uint64, innerSteps, rounds int, joins map[policy.ID]policy.Time) program.Config {
+	// The lowest of a reduction's workers validates.
+	first := slices.MinFunc(slices.Collect(maps.Keys(joins)), func(a, b policy.ID) int {
+		return cmp.Or(cmp.Compare(joins[a], joins[b]), cmp.Compare(a, b))
+	})
+	return program.Config{
+		Command: t.Program, Dir: t.Dir, Limit: t.Limit(),
+		Workers: len(joins), Seed: seed, InnerSteps: innerSteps, Rounds: rounds, Validator: int(first),
+	}
+}
+
+// here completes settings with what the machine has: where the Python package lies, and
+// the files that the program's output goes to.
+func here(c program.Config, pythonPath string, log func(name string) string) program.Config {
 	if other := os.Getenv("PYTHONPATH"); other != "" {
 		pythonPath += string(os.PathListSeparator) + other
 	}
-	env := []string{"PYTHONPATH=" + pythonPath, "PYTHONUNBUFFERED=1"} // what it said before it was killed counts
-	if os.Getenv("OMP_NUM_THREADS") == "" {                           // workers share the machine
-		env = append(env, "OMP_NUM_THREADS=1")
+	c.Env = []string{"PYTHONPATH=" + pythonPath, "PYTHONUNBUFFERED=1"} // what it said before it was killed counts
+	if os.Getenv("OMP_NUM_THREADS") == "" {                            // workers share the machine
+		c.Env = append(c.Env, "OMP_NUM_THREADS=1")
 	}
-	// The lowest of a reduction's workers validates.
-	first := slices.MinFunc(s.Workers, func(a, b scenarios.Worker) int {
-		return cmp.Or(cmp.Compare(a.JoinAt, b.JoinAt), cmp.Compare(a.ID, b.ID))
-	})
-	return program.Config{
-		Command: s.Train.Program, Dir: s.Train.Dir, Env: env, Limit: s.Train.Limit(),
-		Workers: len(s.Workers), Seed: s.Seed, InnerSteps: s.InnerSteps, Rounds: s.TargetOuterSteps, Validator: int(first.ID),
-		Log: func(name string) (*os.File, error) {
-			return os.OpenFile(log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-		},
+	c.Log = func(name string) (*os.File, error) {
+		return os.OpenFile(log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	}
+	return c
 }
 
 // What a run's processes need of the program lies in this folder of what the run
@@ -194,21 +210,38 @@ func Recall(s *scenarios.Scenario, dir string) (*scenarios.Scenario, error) {
 	return s, nil
 }
 
-// InRun makes the task of a scenario for a worker's process in a run's directory;
-// dir is that of Keep in it.
-func InRun(s *scenarios.Scenario, run record.Dir, dir string) error {
-	if !s.Train.Foreign() {
+// Kept is what Keep has left in a run's directory for a worker's process, and how the
+// program is run beside it: plain values, which travel to the process.
+type Kept struct {
+	program.Config
+	Parameters int        // of the program's model
+	Folder     string     // of Keep
+	Run        record.Dir // the program's output goes to its logs
+}
+
+// InRun returns what a worker's process in a run's directory needs to run the program
+// of a scenario; dir is that of Keep in it. Nil: no program trains.
+func InRun(r *resolved.Scenario, run record.Dir, dir string) *Kept {
+	if !r.Train.Foreign() {
 		return nil
 	}
-	dir = filepath.Join(dir, folder)
-	data, err := os.ReadFile(filepath.Join(dir, initialFile))
+	joins := map[policy.ID]policy.Time{}
+	for _, w := range r.Workers {
+		joins[w.ID] = w.JoinAt
+	}
+	return &Kept{settings(r.Train, r.Seed, r.InnerSteps, r.TargetOuterSteps, joins), r.Parameters, filepath.Join(dir, folder), run}
+}
+
+// Task makes the task of a worker's process.
+func (k *Kept) Task() (train.Task, error) {
+	data, err := os.ReadFile(filepath.Join(k.Folder, initialFile))
 	if err != nil {
-		return fmt.Errorf("reading the program's initial parameters: %w", err)
+		return nil, fmt.Errorf("reading the program's initial parameters: %w", err)
 	}
-	initial := make([]float32, s.Real.Parameters)
+	initial := make([]float32, k.Parameters)
 	if _, err := binary.Decode(data, binary.LittleEndian, initial); err != nil {
-		return fmt.Errorf("reading the program's initial parameters: %w", err)
+		return nil, fmt.Errorf("reading the program's initial parameters: %w", err)
 	}
-	s.Train.Own = program.New(config(s, filepath.Join(dir, pythonDir), func(name string) string { return run.Log(name + ".trainer") }), initial)
-	return nil
+	log := func(name string) string { return k.Run.Log(name + ".trainer") }
+	return program.New(here(k.Config, filepath.Join(k.Folder, pythonDir), log), initial), nil
 }

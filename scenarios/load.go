@@ -1,12 +1,12 @@
-package planned
+package scenarios
 
 import (
 	"fmt"
 	"math"
 )
 
-// Load is what reductions ask of a machine, and what it carries.
-type Load struct {
+// MachineLoad is what reductions ask of a machine, and what it carries.
+type MachineLoad struct {
 	// Planned is what all workers together send while they reduce at the rate of
 	// their slowest link, in bit/s as links count them and not dilated. It is 0
 	// where no link has a rate: then the machine sets the pace.
@@ -22,9 +22,9 @@ type Load struct {
 // to be punctual.
 const loaded = 0.7
 
-// NewLoad compares what is planned with what was carried.
-func NewLoad(plannedBits, carried float64) *Load {
-	return &Load{plannedBits, carried, max(1, roundUp(plannedBits/(loaded*carried)))}
+// NewMachineLoad compares what is planned with what was carried.
+func NewMachineLoad(plannedBits, carried float64) *MachineLoad {
+	return &MachineLoad{plannedBits, carried, max(1, roundUp(plannedBits/(loaded*carried)))}
 }
 
 // roundUp rounds up to two digits: what a machine carries is not known better.
@@ -37,7 +37,7 @@ func roundUp(x float64) float64 {
 }
 
 // Words say what that means for a scenario with this dilation.
-func (l *Load) Words(dilation float64) string {
+func (l *MachineLoad) Words(dilation float64) string {
 	text := fmt.Sprintf("this machine carried %s of a reduction on links without rates", bits(l.Carried))
 	if l.Planned == 0 {
 		return text + "; no link of this scenario has a rate, so the machine sets the pace"

@@ -1,13 +1,13 @@
-package planned_test
+package scenarios_test
 
 import (
 	"strings"
 	"testing"
 
-	"testbed/scenarios/planned"
+	"testbed/scenarios"
 )
 
-func TestLoad(t *testing.T) {
+func TestMachineLoad(t *testing.T) {
 	for _, c := range []struct {
 		planned, carried, dilation float64
 		least                      float64
@@ -20,7 +20,7 @@ func TestLoad(t *testing.T) {
 		{1e9, 1.4e9, 1, 1.1, "a dilation of 1.1 or more"},
 		{0, 1.4e9, 1, 1, "no link of this scenario has a rate"},
 	} {
-		l := planned.NewLoad(c.planned, c.carried)
+		l := scenarios.NewMachineLoad(c.planned, c.carried)
 		if words := l.Words(c.dilation); l.Dilation < c.least*0.999 || l.Dilation > c.least*1.001 || !strings.Contains(words, c.words) {
 			t.Errorf("%g of %g: %g, %s; want %g, %q", c.planned, c.carried, l.Dilation, words, c.least, c.words)
 		}

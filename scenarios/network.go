@@ -1,5 +1,4 @@
-// Package planned writes for a person what a run of a scenario would install.
-package planned
+package scenarios
 
 import (
 	"encoding/json"
@@ -14,13 +13,13 @@ import (
 	"testbed/allreduce/reduction"
 	"testbed/allreduce/ringorder"
 	"testbed/policy"
-	"testbed/scenarios"
 	"testbed/scenarios/faults"
 	"testbed/shaping"
 	"testbed/train/work"
 )
 
-// Network is what Write writes, as JSON has it.
+// Network is what WriteNetwork writes, as JSON has it: what a run of a scenario
+// would install.
 type Network struct {
 	*shaping.Plan
 	// Ring is the order of the ring of all workers, nil where it is that of the
@@ -29,7 +28,7 @@ type Network struct {
 	Injects []faults.LinkInject `json:"injects,omitempty"`
 	Work    *work.Spec          `json:"work,omitempty"`
 	// Load is nil if it was not measured.
-	Load *Load `json:"load,omitempty"`
+	Load *MachineLoad `json:"load,omitempty"`
 	// Hosts are the names of the nodes on each host, nil where there is one.
 	Hosts [][]string `json:"hosts,omitempty"`
 	// HostTraffic is what reductions send between hosts at the most, in bit/s from
@@ -37,9 +36,10 @@ type Network struct {
 	HostTraffic [][]float64 `json:"host_traffic_bits_per_s,omitempty"`
 }
 
-// New is the network of a scenario with this plan.
-func New(s *scenarios.Scenario, plan *shaping.Plan) (*Network, error) {
-	ring, err := ringorder.OfAll(s, plan)
+// NewNetwork is the network of a scenario with this plan. It fails where the ring
+// cannot be ordered.
+func NewNetwork(s *Scenario, plan *shaping.Plan) (*Network, error) {
+	ring, err := s.Ways(plan).OfAll()
 	if err != nil {
 		return nil, err
 	}
@@ -49,9 +49,10 @@ func New(s *scenarios.Scenario, plan *shaping.Plan) (*Network, error) {
 // maxMatrix is the number of nodes up to which the matrix of paths is shown.
 const maxMatrix = 12
 
-// Write writes the network of a scenario, what its workers do and what happens
-// to its links. Paths are shown as a matrix where that fits on a screen.
-func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
+// WriteNetwork writes for a person the network of a scenario, what its workers do
+// and what happens to its links. Paths are shown as a matrix where that fits on a
+// screen.
+func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v", s.Name, len(plan.Nodes), s.RealDuration(1000))
 	if x := s.Slowdown(); x > 1 {
 		fmt.Fprintf(out, ", and by the machine's clock, dilated %g times, %v", x, s.Scale().ClockDuration(1000))
@@ -100,7 +101,7 @@ func Write(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
 }
 
 // writeRegions shows who reduces with whom, where that is not always everybody.
-func writeRegions(out io.Writer, s *scenarios.Scenario) {
+func writeRegions(out io.Writer, s *Scenario) {
 	rule := s.Grouping()
 	if rule == nil {
 		return
@@ -127,8 +128,8 @@ func writeRegions(out io.Writer, s *scenarios.Scenario) {
 }
 
 // writeRest shows the order of the ring, and what happens to links.
-func writeRest(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan) error {
-	ring, err := ringorder.OfAll(s, plan)
+func writeRest(out io.Writer, s *Scenario, plan *shaping.Plan) error {
+	ring, err := s.Ways(plan).OfAll()
 	if err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 }
 
 // printLinkInjects shows what happens to links, in real time.
-func printLinkInjects(out io.Writer, s *scenarios.Scenario) error {
+func printLinkInjects(out io.Writer, s *Scenario) error {
 	if len(s.Real.Injects) == 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"testing"
 
@@ -24,6 +25,9 @@ func value() *rapid.Generator[float32] {
 	)
 }
 
+// floats encodes floating-point numbers of so many bits.
+func floats(bits int) *Codec { return &Codec{Format: allreduce.Format{Bits: bits, Block: 16}} }
+
 // TestBfloat16 has the roundings that decide, and what is out of the ordinary.
 func TestBfloat16(t *testing.T) {
 	for bits, want := range map[uint32]uint16{
@@ -42,11 +46,11 @@ func TestBfloat16(t *testing.T) {
 // which two ranks' vectors pass through it twice.
 func TestFloatsEqualTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := Format{Bits: rapid.SampledFrom([]int{16, 32}).Draw(t, "bits"), Block: 16}
+		f := floats(rapid.SampledFrom([]int{16, 32}).Draw(t, "bits"))
 		n := rapid.IntRange(0, 50).Draw(t, "n")
 		a := rapid.SliceOfN(value(), 2*n, 2*n).Draw(t, "a")
 		b := rapid.SliceOfN(value(), 2*n, 2*n).Draw(t, "b")
-		want := allreduce.RingMean([][]float32{a, b}, f.Bits, f.Block)
+		want := allreduce.RingMean([][]float32{a, b}, f.Format)
 		encoded, residual := make([]byte, f.EncodedLen(n)), make([]float32, n)
 		for chunk, ranks := range [][2][]float32{{a[:n], b[:n]}, {b[n:], a[n:]}} { // chunk c starts at rank c
 			f.Quantise(encoded, ranks[0], nil)
@@ -71,7 +75,7 @@ func TestFloatsEqualTheModel(t *testing.T) {
 // never what is no number.
 func TestFloatsLose(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := Format{Bits: rapid.SampledFrom([]int{16, 32}).Draw(t, "bits"), Block: 16}
+		f := floats(rapid.SampledFrom([]int{16, 32}).Draw(t, "bits"))
 		src := rapid.SliceOfN(value(), 0, 50).Draw(t, "src")
 		b, residual, back := make([]byte, f.EncodedLen(len(src))), make([]float32, len(src)), make([]float32, len(src))
 		f.Quantise(b, src, residual)
@@ -92,9 +96,9 @@ func TestFloatsLose(t *testing.T) {
 func TestCodesAreThoseOfInt8(t *testing.T) {
 	src := []float32{1, -2, 3, float32(math.Pi)}
 	for _, bits := range []int{8, 4} {
-		f := Format{Bits: bits, Block: 16}
-		got, want := make([]byte, f.EncodedLen(len(src))), make([]byte, int8.Format(f).EncodedLen(len(src)))
-		f.Quantise(got, src, nil)
+		f := allreduce.Format{Bits: bits, Block: 16}
+		got, want := make([]byte, f.EncodedLen(len(src))), make([]byte, f.EncodedLen(len(src)))
+		(&Codec{Format: f}).Quantise(got, src, nil)
 		int8.Format(f).Quantise(want, src, nil)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%d bits: %x, want %x", bits, got, want)
@@ -102,20 +106,21 @@ func TestCodesAreThoseOfInt8(t *testing.T) {
 	}
 }
 
-func TestFormatCheck(t *testing.T) {
-	for f, ok := range map[Format]bool{{8, 1024}: true, {4, 16}: true, {16, 1024}: true, {32, 1024}: true, {24, 1024}: false, {0, 1024}: false, {32, 1000}: false} {
-		if err := f.Check(); (err == nil) != ok {
-			t.Errorf("%+v: %v", f, err)
-		}
+// TestOutcomeAnnounced: what peers are told of an outcome, byte for byte.
+func TestOutcomeAnnounced(t *testing.T) {
+	o := &Outcome{Length: 100, Ranks: 2, Piece: 1024, Block: 512, Bits: 4}
+	const want = `{"length":100,"ranks":2,"piece":1024,"block":512,"bits":4}`
+	if got, err := json.Marshal(o); err != nil || string(got) != want {
+		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 }
 
 func FuzzDequantise(f *testing.F) {
 	f.Add([]byte{0, 0, 0x80, 0x7f, 1, 2, 3, 4}, true)
 	f.Fuzz(func(t *testing.T, b []byte, wide bool) {
-		format := Format{Bits: 16, Block: 16}
+		format := floats(16)
 		if wide {
-			format.Bits = 32
+			format = floats(32)
 		}
 		out := make([]float32, len(b)*8/format.Bits)
 		format.Dequantise(out, b)

@@ -1,6 +1,4 @@
-// Package udp makes a UDP socket cheap for quic-go: datagrams cross the kernel's
-// network in trains (UDP GSO and GRO), and reads gather what is about to come.
-package udp
+package quicring
 
 import (
 	"bytes"
@@ -72,10 +70,11 @@ type batch struct {
 	err     error // of the last that was sent, not yet returned
 }
 
-// New returns conn as quic-go reads and writes it best, where the kernel can.
-// waitsForLast says, at any time and from any goroutine, whether somebody waits
+// newSocket returns conn as quic-go reads and writes it best, where the kernel can:
+// datagrams cross the kernel's network in trains (UDP GSO and GRO), and reads gather
+// what is about to come. waitsForLast says, at any time and from any goroutine, whether somebody waits
 // for the little that is still to come, so that nothing gathers.
-func New(conn net.PacketConn, waitsForLast func() bool) net.PacketConn {
+func newSocket(conn net.PacketConn, waitsForLast func() bool) net.PacketConn {
 	udp, ok := conn.(*net.UDPConn)
 	if !ok {
 		return conn
@@ -207,10 +206,10 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 	return filled, nil
 }
 
-// coalescing decides when to let datagrams gather before they are read: where they come one by one but
-// closely, as from a link of some hundred Mbit/s. Each would wake the reader, the
-// connection's goroutine and the stream's, and every second be acknowledged: that
-// is where most of the processor time of such links goes.
+// coalescing decides when to let datagrams gather before they are read: where they
+// come one by one but closely, as from a link of some hundred Mbit/s. Each would
+// wake the reader, the connection's goroutine and the stream's, and every second be
+// acknowledged: that is where most of the processor time of such links goes.
 type coalescing struct {
 	sparse bool // reads find little, though they follow closely
 	fast   int  // reads that are not to wait

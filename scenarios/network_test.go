@@ -1,16 +1,15 @@
-package planned_test
+package scenarios_test
 
 import (
 	"strings"
 	"testing"
 
 	"testbed/scenarios"
-	"testbed/scenarios/planned"
 	"testbed/shaping"
 )
 
-// TestWriteRing: the order that is asked for, and what it gains.
-func TestWriteRing(t *testing.T) {
+// TestWriteNetworkRing: the order that is asked for, and what it gains.
+func TestWriteNetworkRing(t *testing.T) {
 	s, err := scenarios.Load("homogeneous")
 	if err != nil {
 		t.Fatal(err)
@@ -29,17 +28,17 @@ func TestWriteRing(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		if err := planned.Write(&out, s, plan); err != nil || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "ring") != (want != "") {
+		if err := scenarios.WriteNetwork(&out, s, plan); err != nil || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "ring") != (want != "") {
 			t.Errorf("%s: %v, no %q in\n%s", order, err, want, out.String())
 		}
-		if network, err := planned.New(s, plan); err != nil || (network.Ring != nil) != (want != "") {
+		if network, err := scenarios.NewNetwork(s, plan); err != nil || (network.Ring != nil) != (want != "") {
 			t.Errorf("%s: %+v, %v", order, network, err)
 		}
 	}
 }
 
-// TestWrite: whatever the library has is shown, links that change too.
-func TestWrite(t *testing.T) {
+// TestWriteNetwork: whatever the library has is shown, links that change too.
+func TestWriteNetwork(t *testing.T) {
 	all, err := scenarios.Library()
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +56,7 @@ func TestWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		if err := planned.Write(&out, s, plan); err != nil {
+		if err := scenarios.WriteNetwork(&out, s, plan); err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 		}
 		for _, want := range wants[s.Name] {

@@ -1,4 +1,4 @@
-package udp
+package quicring
 
 import (
 	"bytes"
@@ -17,15 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func listenUDP(tb testing.TB) *net.UDPConn {
-	tb.Helper()
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return conn
-}
-
 // segments is the control message of a train of datagrams of a length: struct
 // cmsghdr and UDP_SEGMENT.
 func segments(length int) []byte {
@@ -42,7 +33,7 @@ func segments(length int) []byte {
 // be a test that nobody runs.
 func listenSocket(t *testing.T) *socket {
 	t.Helper()
-	conn := New(listenUDP(t), func() bool { return false })
+	conn := newSocket(listenUDP(t), func() bool { return false })
 	s, ok := conn.(*socket)
 	if !ok {
 		conn.Close()

@@ -1,0 +1,38 @@
+// Package errs has the kinds of errors whose meaning a caller acts on: the command
+// chooses its exit code by them.
+package errs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// UsageError is a mistake in what was asked for.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the mistake.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usage returns a *UsageError of an error.
+func Usage(err error) error { return &UsageError{err} }
+
+// Usagef returns a *UsageError with a text as fmt.Errorf makes it.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// UnsupportedError reports what this machine, or this version of the program, cannot
+// do. errors.Is(err, errors.ErrUnsupported) holds for it.
+type UnsupportedError struct {
+	Missing string // as "user.max_net_namespaces is 0"
+	Fix     string // for the person who runs the machine
+	Err     error  // what the kernel said; may be nil
+}
+
+func (e *UnsupportedError) Error() string { return e.Missing + "; " + e.Fix }
+
+// Unwrap returns what the kernel said.
+func (e *UnsupportedError) Unwrap() error { return e.Err }
+
+// Is reports whether target is errors.ErrUnsupported.
+func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
