@@ -245,17 +245,23 @@ func TestBadRecords(t *testing.T) {
 	good := recorded(t, s, scenarios.Baseline)
 	other := *good[0].Run
 	other.Schema = 99
+	scaled := *good[0].Run
+	scaled.World, scaled.TimeScale = record.Real, 7
 	stranger := append([]record.Event{}, good...)
 	stranger[1].Node = "w99"
 	for want, events := range map[string][]record.Event{
 		"does not begin with run_start":    good[1:],
 		"version 99":                       {{Type: record.RunStart, Run: &other}},
+		"the run has a time scale of 7":    {{Type: record.RunStart, Run: &scaled}},
 		"w99 is not in the scenario":       stranger,
 		"record does not begin with run_s": nil,
 	} {
 		if _, err := newRecording(s, scenarios.Baseline, events); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
+	}
+	if _, err := newRecording(s, "", good); err == nil || !strings.Contains(err.Error(), "without a policy") {
+		t.Errorf("error %v, want one that there is no policy", err)
 	}
 }
 
