@@ -43,7 +43,7 @@ var jobs = map[string]func(s *network.Supervisor, spec json.RawMessage) error{
 	shell.KindProgram:    shell.RunProgram,
 	linkcheck.KindVerify: linkcheck.RunVerify,
 	bench.KindRing:       bench.RunRing,
-	network.KindShare:    cluster.Run,
+	cluster.KindHost:     cluster.RunHost,
 	kindProbe:            runProbe,
 	kindReady:            runReady,
 }

@@ -123,7 +123,7 @@ func readToken(from io.Reader) (string, error) {
 
 // hostCommand is testbed host.
 func hostCommand() *cobra.Command {
-	var m cluster.Server
+	var m cluster.HostOptions
 	var stay bool
 	cmd := &cobra.Command{
 		Use: "host --index I --count N --leader ADDRESS", Short: "Play a part of a run that goes over several hosts", Args: NoArguments,

@@ -23,7 +23,7 @@ func inPod() (*cluster.Request, error) {
 }
 
 // serves completes what a host in a pod has not been told on its command line.
-func serves(m *cluster.Server) error {
+func serves(m *cluster.HostOptions) error {
 	p, err := Read()
 	if err != nil {
 		return errs.Usage(err)

@@ -58,7 +58,7 @@ type ringSpec struct {
 	Ordered  *bench.Ordered // nil: the ring is in naive order
 	Against  []string
 	Timeout  time.Duration
-	Spread   *network.Spread `json:",omitempty"`
+	Layout   *network.Layout `json:",omitempty"`
 }
 
 // Run measures the all-reduce.
@@ -73,12 +73,12 @@ func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	hosts, err := cluster.GatherNetwork(ctx, o.Hosts, o.workers(), spec.Plan, spec.Backend, o.Progress)
-	if err != nil {
+	var hosts *cluster.Cluster
+	if hosts, spec.Backend, err = cluster.Form(ctx, o.Hosts, o.workers(), spec.Plan, spec.Backend, o.Progress); err != nil {
 		return nil, err
 	}
 	defer func() { hosts.Close(err) }()
-	spec.Backend, spec.Spread = hosts.Links, hosts.Spread
+	spec.Layout = hosts.Layout
 	job, err := network.Start(ctx, hosts.Job(KindRing, spec), sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return nil, err

@@ -12,20 +12,20 @@ import (
 	"testbed/shaping"
 )
 
-// Host is what is known of a host before nodes are on it. The first one of several
-// is the leader.
+// Host is what is known of a host before nodes are placed. The first host is the
+// leader.
 type Host struct {
 	Name       string `json:"name"`
 	Processors int    `json:"processors"`
 }
 
-// Underlay is how long the network between hosts takes, one way, from row to
-// column. A nil one is faster than any plan.
+// Underlay is the one-way delays of the network between hosts, from row to column. A
+// nil one is faster than any plan.
 type Underlay [][]time.Duration
 
-// others is the weight of a node that is no worker, in workers: the coordinator of
-// persistent_straggler took 0.15 s of processor time, a worker 0.21 s.
-const others = 0.7
+// otherLoad is the load of a node that is no worker, where that of a worker is 1: the
+// coordinator of persistent_straggler took 0.15 s of processor time, a worker 0.21 s.
+const otherLoad = 0.7
 
 // ChoosePlacement places the nodes of a scenario's plan: pairs that are planned faster than
 // the underlay share a host; then every host has work by the number of its
@@ -34,7 +34,7 @@ const others = 0.7
 // Each host has a worker, and the leader all nodes that are none. It returns the
 // host of each node, or an error that names two nodes which cannot be placed.
 func ChoosePlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, underlay Underlay) ([]int, error) {
-	if err := count(s, len(hosts)); err != nil {
+	if err := checkCount(s, len(hosts)); err != nil {
 		return nil, err
 	}
 	b, err := newBoard(s, plan, hosts, underlay)
@@ -45,8 +45,9 @@ func ChoosePlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, un
 	if err != nil {
 		return nil, err
 	}
-	// Whoever is nearer than the fastest two hosts has to share one; if that does
-	// not do, because others are slower, then who is nearer than those, and so on.
+	// Nodes that are nearer than the two nearest hosts have to share a host. If that
+	// does not suffice, because other hosts are farther apart, nodes that are nearer
+	// than those share a host, and so on.
 	for _, near := range underlay.steps() {
 		groups := b.groups(order, near)
 		if withWorkers := len(groups) - 1 + min(groups[0].workers, 1); withWorkers < len(hosts) {
@@ -65,8 +66,8 @@ func ContiguousPlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts int) (
 	return ChoosePlacement(s, plan, make([]Host, max(hosts, 0)), nil)
 }
 
-// count looks at the number of hosts.
-func count(s *scenarios.Scenario, hosts int) error {
+// checkCount reports a number of hosts for which there are too few workers.
+func checkCount(s *scenarios.Scenario, hosts int) error {
 	workers := len(s.Workers)
 	if hosts < 1 {
 		return fmt.Errorf("%d hosts; there is one at the least", hosts)
@@ -103,7 +104,7 @@ func ringOrder(s *scenarios.Scenario, plan *shaping.Plan) (nodes []int, err erro
 // leader first, with / between hosts and commas between nodes, ranges and patterns
 // (shaping.Match). Nodes that are no workers are on the leader and may be left out.
 func ParsePlacement(text string, s *scenarios.Scenario, plan *shaping.Plan, hosts int) ([]int, error) {
-	if err := count(s, hosts); err != nil {
+	if err := checkCount(s, hosts); err != nil {
 		return nil, err
 	}
 	parts := strings.Split(text, "/")
@@ -162,8 +163,9 @@ func NodesByHost(plan *shaping.Plan, of []int) [][]string {
 	return all
 }
 
-// DescribePlacement says what is on which host, what goes between hosts, and what their
-// network must not exceed: the least delay of a path between two of them.
+// DescribePlacement describes which nodes are on which host, the rates that they need
+// between hosts, and the delay that the hosts' network must not exceed: the least delay
+// of a path between two of them.
 func DescribePlacement(s *scenarios.Scenario, plan *shaping.Plan, of []int) (lines []string, err error) {
 	nodes := NodesByHost(plan, of)
 	for host, names := range nodes {

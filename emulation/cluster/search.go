@@ -125,7 +125,7 @@ func (b *board) groups(order []int, near time.Duration) []group {
 	}
 	for i := range b.of {
 		if !b.worker[i] {
-			put(i, others)
+			put(i, otherLoad)
 		}
 	}
 	for _, i := range order {
@@ -271,7 +271,7 @@ func (b *board) balance() (sum float64) {
 			loads[host]++
 			workers[host]++
 		} else {
-			loads[host] += others
+			loads[host] += otherLoad
 		}
 	}
 	for host, load := range loads {

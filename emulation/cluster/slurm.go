@@ -67,16 +67,16 @@ func OwnAddress() (netip.Addr, error) {
 	return all[0], nil
 }
 
-// step is a step of Slurm's, whose tasks are the other hosts of a run.
-type step struct {
+// slurmStep is a step of Slurm's, whose tasks are the other hosts of a run.
+type slurmStep struct {
 	command *exec.Cmd
 	output  bytes.Buffer
 	ended   chan struct{}
 }
 
-// startStep has Slurm start the other hosts: in the allocation that this process is
+// startSlurmStep has Slurm start the other hosts: in the allocation that this process is
 // in, on its other nodes, or in one of its own.
-func startStep(r *Request, leader netip.AddrPort, failed func(error)) (*step, error) {
+func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slurmStep, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting hosts with Slurm: %w", err)
@@ -90,7 +90,7 @@ func startStep(r *Request, leader netip.AddrPort, failed func(error)) (*step, er
 		}
 	}
 	args = append(args, program, "host", "--leader", leader.String(), "--count", strconv.Itoa(r.Count))
-	s := &step{command: exec.Command("srun", args...), ended: make(chan struct{})}
+	s := &slurmStep{command: exec.Command("srun", args...), ended: make(chan struct{})}
 	s.command.Stdin = strings.NewReader(r.Token + "\n")
 	s.command.Stdout, s.command.Stderr = &s.output, &s.output
 	// It tells its tasks when it is told itself.
@@ -114,7 +114,7 @@ func startStep(r *Request, leader netip.AddrPort, failed func(error)) (*step, er
 const stepPatience = 10 * time.Second
 
 // end waits for the end of the step, whose tasks know that the run is over.
-func (s *step) end() {
+func (s *slurmStep) end() {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		select {
 		case <-s.ended:

@@ -15,8 +15,8 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
-
 	"testbed/scenarios"
+	"testbed/shaping"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
 	"testbed/shaping/userlink"
@@ -39,7 +39,7 @@ type Options struct {
 type verifySpec struct {
 	Scenario *scenarios.Scenario
 	Links    string
-	Spread   *network.Spread `json:",omitempty"`
+	Layout   *network.Layout `json:",omitempty"`
 }
 
 // Verify builds the scenario's network, measures its pairs and compares them
@@ -52,12 +52,12 @@ func Verify(ctx context.Context, o Options) (r probe.Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	hosts, err := cluster.GatherNetwork(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	hosts, links, err := cluster.Form(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
 	if err != nil {
 		return r, err
 	}
 	defer func() { hosts.Close(err) }()
-	job, err := network.Start(ctx, hosts.Job(KindVerify, verifySpec{o.Scenario, hosts.Links, hosts.Spread}), sandbox.Config{Stderr: os.Stderr})
+	job, err := network.Start(ctx, hosts.Job(KindVerify, verifySpec{o.Scenario, links, hosts.Layout}), sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return r, err
 	}
@@ -75,7 +75,8 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if err := s.SpreadOver(v.Spread); err != nil {
+	hosts, err := cluster.Connect(s, v.Layout)
+	if err != nil {
 		return err
 	}
 	links, err := s.BringUp(plan, v.Scenario.Slowdown(), v.Links, nil)
@@ -91,8 +92,8 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	}
 	s.Tell("measuring %s takes about %v, and some seconds more if something has to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(links, links.Kernel.Nodes())
-	s.OnSample = watch.Elsewhere
-	crew, err := newCrew(s, links, proberSpec{Plan: plan, Pairs: pairs})
+	hosts.OnSample = watch.Elsewhere
+	crew, err := newCrew(s, hosts, links, proberSpec{Plan: plan, Pairs: pairs})
 	if err != nil {
 		return err
 	}
@@ -112,21 +113,21 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	watch.Conclude(router, &m)
 	r := probe.Judge(plan, string(links.Backend), whole, found)
 	r.Notes = append(r.Notes, crew.notes()...)
-	r.Hosts = hostsOf(links, router)
+	r.Hosts = hostsOf(plan, hosts, router)
 	r.Undilate(v.Scenario.Slowdown())
 	judgeMachine(&r, router, m)
 	return s.Hand(r)
 }
 
 // hostsOf are those that the network went over, nil where that was one.
-func hostsOf(links *network.Network, router *userlink.Stats) (all []probe.Host) {
-	if !links.Spread() {
+func hostsOf(plan *shaping.Plan, hosts *cluster.Hosts, router *userlink.Stats) (all []probe.Host) {
+	if !hosts.Several() {
 		return nil
 	}
-	for k, name := range links.Hosts() {
-		h := probe.Host{Name: name, Nodes: links.NodesOn(k)}
+	for k, name := range hosts.Names() {
+		h := probe.Host{Name: name, Nodes: hosts.Nodes(plan, k)}
 		for _, u := range router.Underlay {
-			if u.To == name && u.From == links.Hosts()[0] {
+			if u.To == name && u.From == hosts.Names()[0] {
 				h.ClockOffset, h.ClockBound = float64(u.Offset)/1e3, float64(u.Bound)/1e3
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
@@ -40,7 +41,8 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	}
 	var sent signals
 	go sent.pass(s)
-	if err := s.SpreadOver(spec.Spread); err != nil {
+	hosts, err := cluster.Connect(s, spec.Layout)
+	if err != nil {
 		return err
 	}
 	links, err := s.BringUp(plan, spec.Scenario.Slowdown(), spec.Links, nil)
@@ -58,7 +60,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		}
 		captures = append(captures, c)
 	}
-	note, seen, watch, err := runProgram(s, links, &spec, &sent)
+	note, seen, watch, err := runProgram(s, hosts, links, &spec, &sent)
 	if err != nil {
 		return err
 	}
@@ -98,9 +100,9 @@ func workerInjects(s *scenarios.Scenario) int {
 // runProgram starts the program and waits for it. It returns an error where
 // the network fails, and otherwise the program's exit code and what was seen of
 // the network meanwhile, nil if it could not be started.
-func runProgram(s *network.Supervisor, links *network.Network, spec *programSpec, sent *signals) (n programNote, seen *fidelity.Measurements, watch *monitor.Watch, err error) {
+func runProgram(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network, spec *programSpec, sent *signals) (n programNote, seen *fidelity.Measurements, watch *monitor.Watch, err error) {
 	env, err := programEnv(links)
-	if err == nil && links.Spread() {
+	if err == nil && hosts.Several() {
 		err = serveGuests(s, links)
 	}
 	if err != nil {
@@ -129,8 +131,8 @@ func runProgram(s *network.Supervisor, links *network.Network, spec *programSpec
 		return n, nil, nil, err
 	}
 	watch = monitor.NewWatch(links, links.Kernel.Nodes())
-	s.OnSample = watch.Elsewhere
-	if links.Spread() {
+	hosts.OnSample = watch.Elsewhere
+	if hosts.Several() {
 		links.AskCount() // so that other hosts begin, too
 	}
 	links.LinkFaults(spec.Scenario.Faults()).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })

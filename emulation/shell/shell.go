@@ -73,7 +73,7 @@ type Options struct {
 type programSpec struct {
 	Scenario  *scenarios.Scenario
 	Links     string
-	Spread    *network.Spread `json:",omitempty"`
+	Layout    *network.Layout `json:",omitempty"`
 	Command   []string
 	Pcap      []string
 	PcapDir   string
@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	hosts, err := cluster.GatherNetwork(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	hosts, links, err := cluster.Form(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +124,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	defer signal.Stop(signals)
 
 	job, err := network.Start(context.Background(), hosts.Job(KindProgram, programSpec{
-		Scenario: o.Scenario, Links: hosts.Links, Spread: hosts.Spread,
+		Scenario: o.Scenario, Links: links, Layout: hosts.Layout,
 		Command: o.Command, Terminal: stdio.terminal != nil,
 		Pcap: o.Pcap, PcapDir: o.PcapDir, PcapLimit: o.PcapLimit,
 	}), sandbox.Config{Stdin: stdio.in, Stdout: stdio.out, Stderr: stdio.err})

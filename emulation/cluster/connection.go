@@ -74,20 +74,20 @@ func credentials(token string) (*tls.Config, error) {
 	}, nil
 }
 
-// Hello is what a host says of itself.
+// Hello introduces a host to its leader.
 type Hello struct {
 	Index int    `json:"index"` // from 1; the leader is 0
 	Count int    `json:"count"` // of hosts, the leader too
 	Name  string `json:"name"`
 	Port  uint16 `json:"port"` // of its tunnel
-	// SurveyPort is that of the tunnel with which the hosts' network is measured.
-	SurveyPort uint16 `json:"survey_port"`
+	// MeterPort is that of the tunnel with which the hosts' network is measured.
+	MeterPort uint16 `json:"survey_port"`
 	// Environment is that of its program, which has to be the leader's.
 	Environment record.Environment `json:"environment"`
 }
 
-// EndedError says that the other end of a connection has gone, or has ended the run
-// because that failed.
+// EndedError reports that the other end of a connection has gone, or has ended the run
+// because the run has failed.
 type EndedError struct {
 	Who string
 	Why error
@@ -98,8 +98,9 @@ func (e *EndedError) Error() string { return e.Who + " " + e.Why.Error() }
 // Unwrap returns why.
 func (e *EndedError) Unwrap() error { return e.Why }
 
-// reason is why a connection has ended, in words for a person. who is the other end.
-func reason(err error, who string) error {
+// endedError is the error of a connection that has ended, for a person. who is the other
+// end.
+func endedError(err error, who string) error {
 	var idle *quic.IdleTimeoutError
 	var closed *quic.ApplicationError
 	switch {

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,38 +16,8 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// Run is the job of a host that is not the leader.
-func Run(s *network.Supervisor, _ json.RawMessage) error {
-	return network.RunShare(s, func(n *network.Network) network.Watcher {
-		queues := monitor.NewQueues(n.Kernel.Nodes())
-		return &watcher{monitor.WatchLinks(n, n.Kernel.Nodes(), queues), queues}
-	})
-}
-
-// watcher looks at a host as the leader's monitor wants it.
-type watcher struct {
-	links  *monitor.Links
-	queues *monitor.QueueLog
-}
-
-// Sample is a monitor.Sample.
-func (w *watcher) Sample(pids map[string]int, last bool) any {
-	waits := map[string]time.Duration{}
-	for name, pid := range pids {
-		waits[name] = monitor.RunnableWait(pid)
-	}
-	s := monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits}
-	if last {
-		s.Busy = w.links.Stop()
-	} else {
-		s.Busy = w.links.Round()
-	}
-	s.Queues, s.QueuesLost = w.queues.Take()
-	return s
-}
-
-// Server says which host of a run this one is.
-type Server struct {
+// HostOptions say which host of a run this one is.
+type HostOptions struct {
 	Index, Count int
 	Leader       string // its address
 	Token        string
@@ -58,11 +27,11 @@ type Server struct {
 // goodbye is how long a host waits for the leader to hear that it has failed.
 const goodbye = 5 * time.Second
 
-// Serve is a host of a run, until the leader ends it, or is silent for so long that
-// it must be dead. Nothing of the run is left then.
-func Serve(ctx context.Context, m Server) (err error) {
-	if m.Name == "" {
-		if m.Name, err = ownName(); err != nil {
+// Serve plays the part of a host in a run, until the leader ends the run, or is silent
+// for so long that it must be dead. Nothing of the run is left then.
+func Serve(ctx context.Context, o HostOptions) (err error) {
+	if o.Name == "" {
+		if o.Name, err = ownName(); err != nil {
 			return err
 		}
 	}
@@ -71,25 +40,25 @@ func Serve(ctx context.Context, m Server) (err error) {
 		return err
 	}
 	defer socket.Close()
-	measuring, surveyPort, err := tunnel.Listen("")
+	measuring, meterPort, err := tunnel.Listen("")
 	if err != nil {
 		return err
 	}
 	defer measuring.Close()
-	c, err := Join(ctx, m.Leader, m.Token, Hello{
-		Index: m.Index, Count: m.Count, Name: m.Name, Port: port, SurveyPort: surveyPort, Environment: monitor.Environment(nil),
+	c, err := Join(ctx, o.Leader, o.Token, Hello{
+		Index: o.Index, Count: o.Count, Name: o.Name, Port: port, MeterPort: meterPort, Environment: monitor.Environment(nil),
 	})
 	if err != nil {
 		return err
 	}
-	surveyor := &Surveyor{Socket: measuring}
-	defer surveyor.Close()
-	err = work(ctx, c, socket, surveyor)
+	meter := &Meter{Socket: measuring}
+	defer meter.Close()
+	err = work(ctx, c, socket, meter)
 	c.Close(err)
 	return err
 }
 
-// ownName is what this host is called: by Slurm, if that knows it.
+// ownName is the name of this host: Slurm's, if Slurm has one for it.
 func ownName() (string, error) {
 	if name := os.Getenv(slurmNode); name != "" {
 		return name, nil
@@ -102,11 +71,11 @@ func ownName() (string, error) {
 }
 
 // work plays this host's part, in a sandbox.
-func work(ctx context.Context, c *Connection, socket *os.File, surveyor *Surveyor) error {
+func work(ctx context.Context, c *LeaderConn, socket *os.File, meter *Meter) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	job, err := network.Start(ctx, network.JobSpec{
-		Kind: network.KindShare, Files: []*os.File{socket}, FileNames: []string{network.TunnelFile},
+		Kind: KindHost, Files: []*os.File{socket}, FileNames: []string{network.TunnelFile},
 	}, sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		_ = c.Send(network.Failure(err)) // the leader may have gone, too
@@ -122,7 +91,7 @@ func work(ctx context.Context, c *Connection, socket *os.File, surveyor *Surveyo
 				cancel(err)
 				return
 			}
-			if !surveyed(ctx, c, surveyor, v) {
+			if !measured(ctx, c, meter, v) {
 				job.Send(v)
 			}
 		}
@@ -133,8 +102,8 @@ func work(ctx context.Context, c *Connection, socket *os.File, surveyor *Surveyo
 	return err
 }
 
-// pass passes what the job tells on to the leader, until that ends the run.
-func pass(ctx context.Context, job *network.Job, c *Connection) error {
+// pass passes the job's notes on to the leader, until the leader ends the run.
+func pass(ctx context.Context, job *network.Job, c *LeaderConn) error {
 	for {
 		n, err := job.Next()
 		switch {
@@ -161,8 +130,8 @@ func pass(ctx context.Context, job *network.Job, c *Connection) error {
 	}
 }
 
-// await waits until the leader has heard what was said last, and has ended the run.
-func await(c *Connection) {
+// await waits until the leader has received the last note, and has ended the run.
+func await(c *LeaderConn) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
