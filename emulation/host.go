@@ -56,7 +56,7 @@ var programs = map[string]func(*network.Self) error{
 	process.KindStore:       process.RunStore,
 	linkcheck.KindProber:    linkcheck.RunProber,
 	shell.KindCapture:       shell.RunCapture,
-	shell.KindGuest:         shell.RunGuest,
+	cluster.KindExec:        shell.RunExec,
 	bench.KindRank:          bench.RunRank,
 }
 

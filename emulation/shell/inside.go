@@ -27,6 +27,8 @@ const (
 	ownBin = "/run/testbed-bin"
 	// ownExe is this binary: the sandbox's init runs it.
 	ownExe = "/proc/1/exe"
+	// execSocket is where the job hears of programs to start on other hosts.
+	execSocket = ownBin + "/exec"
 )
 
 // RunProgram is Run in the sandbox.
@@ -103,7 +105,7 @@ func workerInjects(s *scenarios.Scenario) int {
 func runProgram(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network, spec *programSpec, sent *signals) (n programNote, seen *fidelity.Measurements, watch *monitor.Watch, err error) {
 	env, err := programEnv(links)
 	if err == nil && hosts.Several() {
-		err = serveGuests(s, links)
+		err = cluster.ServeExec(s, links, execSocket)
 	}
 	if err != nil {
 		return n, nil, nil, err

@@ -216,8 +216,12 @@ func Enter(name string, command []string) (int, error) {
 	if !slices.Contains(nodes, name) {
 		return 0, errs.Usagef("no node %q; the nodes are %s", name, strings.Join(nodes, " "))
 	}
-	if isMissing(filepath.Join(sandbox.NetNSDir, name)) && !isMissing(guestSocket) {
-		return abroad(name, command)
+	if isMissing(filepath.Join(sandbox.NetNSDir, name)) && !isMissing(execSocket) {
+		dir, err := os.Getwd()
+		if err != nil {
+			dir = "/"
+		}
+		return cluster.Exec(execSocket, cluster.Program{Node: name, Command: command, Env: os.Environ(), Dir: dir})
 	}
 	path, err := exec.LookPath(command[0])
 	if err != nil {
@@ -228,6 +232,33 @@ func Enter(name string, command []string) (int, error) {
 		return 0, fmt.Errorf("entering node %s: %w", name, err)
 	}
 	return notStarted(&fs.PathError{Op: "exec", Path: path, Err: unix.Exec(path, command, inNode(os.Environ(), name))})
+}
+
+// RunExec is the process that stands, in a node on another host, for a program that
+// Enter was called for.
+func RunExec(self *network.Self) error { return cluster.RunExec(self, prepare, notStarted) }
+
+// prepare makes a command of a program, for the node whose namespace this thread is in.
+func prepare(p cluster.Program) (*exec.Cmd, error) {
+	for _, v := range p.Env {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			if err := os.Setenv("PATH", path); err != nil {
+				return nil, err
+			}
+		}
+	}
+	path, err := exec.LookPath(p.Command[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := showInterfaces(); err != nil {
+		return nil, err
+	}
+	cmd := &exec.Cmd{Path: path, Args: p.Command, Env: inNode(p.Env, p.Node), Dir: p.Dir}
+	if _, err := os.Stat(p.Dir); err != nil {
+		cmd.Dir = "/" // this host has no such directory
+	}
+	return cmd, nil
 }
 
 func isMissing(file string) bool {
