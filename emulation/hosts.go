@@ -19,27 +19,29 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// checkHosts says what of the options does not go over several hosts.
+// checkHosts reports an option that does not go over several hosts.
 func checkHosts(o *Options) error {
-	switch s := o.Scenario; {
-	case o.Hosts == nil:
+	if o.Hosts == nil {
 		return errs.Usagef("--place says on which of several hosts nodes are; give --hosts, too")
-	case cluster.CheckLinks(o.Links) != nil:
-		return cluster.CheckLinks(o.Links)
+	}
+	if err := cluster.CheckLinks(o.Links); err != nil {
+		return err
+	}
+	switch {
 	case o.Qlog:
 		return errs.Usagef("--qlog records on one host only; leave it out, or leave --hosts out")
-	case s.Train.Foreign():
+	case o.Scenario.Train.Foreign():
 		return errs.Usagef("a trainer of your own runs on one host only; leave --hosts out")
 	}
-	plan, err := o.Scenario.Plan()
+	s, err := o.Scenario.Resolve("")
 	if err != nil {
 		return err
 	}
-	return cluster.CheckPlacement(o.Scenario, plan, o.Hosts.Count, o.Place)
+	return cluster.CheckPlacement(cluster.NetworkOf(s), o.Hosts.Count, o.Place)
 }
 
-// playOver gathers the hosts and plays the scenario on all of them.
-func (r *recorder) playOver(ctx context.Context) (err error) {
+// playOnHosts gathers the hosts and plays the scenario on all of them.
+func (r *recorder) playOnHosts(ctx context.Context) (err error) {
 	hosts, err := cluster.Gather(ctx, *r.options.Hosts, r.stage)
 	if err != nil {
 		return err
@@ -56,7 +58,7 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if r.spec.Processors = differing(hosts.Layout.Hosts[0].Name, e); r.spec.Processors != nil {
 		r.stage("the hosts have different processors: " + strings.Join(r.spec.Processors, ", "))
 	}
-	placed, err := hosts.Place(ctx, r.options.Scenario, r.spec.Scenario.Plan, r.options.Place, r.stage)
+	placed, err := hosts.Place(ctx, cluster.NetworkOf(r.spec.Scenario), r.options.Place, r.stage)
 	if err == nil {
 		err = r.dir.WriteJSON(HostsFile, placed)
 	}

@@ -84,7 +84,7 @@ func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary
 	if o.Hosts == nil {
 		err = r.play(ctx, &cluster.Cluster{})
 	} else {
-		err = r.playOver(ctx)
+		err = r.playOnHosts(ctx)
 	}
 	sum, werr := r.conclude(err)
 	return r.options.Scenario, sum, errors.Join(err, werr)

@@ -123,7 +123,7 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 	if o.Hosts == nil {
 		err = r.play(ctx, &cluster.Cluster{})
 	} else {
-		err = r.playOver(ctx)
+		err = r.playOnHosts(ctx)
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return record.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run

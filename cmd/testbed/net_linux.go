@@ -13,7 +13,6 @@ import (
 	"testbed/experiment"
 	"testbed/internal/errs"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
 
@@ -85,7 +84,7 @@ the network cards of the nodes are virtual.`,
 		if limitMB < 1 {
 			return errs.Usagef("--pcap-limit %d: must be at least 1", limitMB)
 		}
-		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
+		if o.Scenario, err = loadResolved(args[0]); err != nil {
 			return err
 		}
 		if o.Hosts, err = Request(several); err != nil {

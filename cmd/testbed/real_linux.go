@@ -16,6 +16,7 @@ import (
 	"testbed/experiment"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 	"testbed/train/program/launch"
 )
 
@@ -48,6 +49,15 @@ func quiet(err error) int {
 
 // ready says whether real runs are possible on this machine, on these links.
 func ready(links ...string) error { return emulation.Ready(links...) }
+
+// loadResolved reads a scenario of which nothing but the network counts.
+func loadResolved(name string) (*resolved.Scenario, error) {
+	s, err := scenarios.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	return s.Resolve("")
+}
 
 // measureLoad measures what this machine carries of a scenario's reductions.
 func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.MachineLoad, error) {

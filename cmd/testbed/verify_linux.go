@@ -9,7 +9,6 @@ import (
 
 	"testbed/emulation/linkcheck"
 	"testbed/experiment"
-	"testbed/scenarios"
 	"testbed/shaping/probe"
 )
 
@@ -43,7 +42,7 @@ delay between two of them is known as well as their clocks are compared.`,
 		if err := experiment.CheckLinks(o.Links); err != nil {
 			return err
 		}
-		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
+		if o.Scenario, err = loadResolved(args[0]); err != nil {
 			return err
 		}
 		if o.Hosts, err = Request(over); err != nil {

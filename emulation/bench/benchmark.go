@@ -73,8 +73,12 @@ func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
+	placed, err := o.toPlace(spec.Plan)
+	if err != nil {
+		return nil, err
+	}
 	var hosts *cluster.Cluster
-	if hosts, spec.Backend, err = cluster.Form(ctx, o.Hosts, o.workers(), spec.Plan, spec.Backend, o.Progress); err != nil {
+	if hosts, spec.Backend, err = cluster.Form(ctx, o.Hosts, placed, spec.Backend, o.Progress); err != nil {
 		return nil, err
 	}
 	defer func() { hosts.Close(err) }()
@@ -91,16 +95,21 @@ func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 	return r, nil
 }
 
-// workers is the scenario, or one with as many workers and nothing else.
-func (o *Options) workers() *scenarios.Scenario {
+// toPlace is the network whose nodes are placed on hosts: the scenario's, or one of as
+// many workers of which nothing else is known.
+func (o *Options) toPlace(plan *shaping.Plan) (*cluster.Network, error) {
 	if o.Scenario != nil {
-		return o.Scenario
+		s, err := o.Scenario.Resolve("")
+		if err != nil {
+			return nil, err
+		}
+		return cluster.NetworkOf(s), nil
 	}
-	s := &scenarios.Scenario{}
+	n := &cluster.Network{Plan: plan, Dilation: 1}
 	for k := range o.Workers {
-		s.Workers = append(s.Workers, scenarios.Worker{ID: policy.ID(k)})
+		n.Workers = append(n.Workers, policy.ID(k))
 	}
-	return s
+	return n, nil
 }
 
 func (o *Options) spec() (*ringSpec, error) {

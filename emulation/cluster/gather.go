@@ -17,8 +17,6 @@ import (
 	"testbed/emulation/network"
 	"testbed/internal/errs"
 	"testbed/record"
-	"testbed/scenarios"
-	"testbed/shaping"
 	"testbed/shaping/tunnel"
 )
 
@@ -50,22 +48,22 @@ type Cluster struct {
 }
 
 // Form gathers the hosts that a request asks for, and says which of them each node of
-// a scenario's plan is on. A nil request is this host alone. links is the backend that
+// a network is on. A nil request is this host alone. links is the backend that
 // the user asks for; the one to take is returned beside the cluster.
-func Form(ctx context.Context, r *Request, s *scenarios.Scenario, plan *shaping.Plan, links string, progress func(string)) (c *Cluster, take string, err error) {
+func Form(ctx context.Context, r *Request, n *Network, links string, progress func(string)) (c *Cluster, take string, err error) {
 	if r == nil {
 		return &Cluster{}, links, nil
 	}
 	if err := CheckLinks(links); err != nil {
 		return nil, "", err
 	}
-	if err := CheckPlacement(s, plan, r.Count, ""); err != nil {
+	if err := CheckPlacement(n, r.Count, ""); err != nil {
 		return nil, "", err
 	}
 	if c, err = Gather(ctx, *r, progress); err != nil {
 		return nil, "", err
 	}
-	if _, err := c.Place(ctx, s, plan, "", progress); err != nil {
+	if _, err := c.Place(ctx, n, "", progress); err != nil {
 		c.Close(err)
 		return nil, "", err
 	}

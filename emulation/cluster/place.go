@@ -11,8 +11,6 @@ import (
 
 	"testbed/emulation/monitor"
 	"testbed/internal/errs"
-	"testbed/scenarios"
-	"testbed/shaping"
 )
 
 const (
@@ -56,12 +54,12 @@ type UnderlayPath struct {
 
 // CheckPlacement reports, before hosts have come, what is wrong with their number, or
 // with the placement that is wanted; without one it is empty.
-func CheckPlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts int, wanted string) (err error) {
+func CheckPlacement(n *Network, hosts int, wanted string) (err error) {
 	if wanted != "" {
-		if _, err = ParsePlacement(wanted, s, plan, hosts); err != nil {
+		if _, err = ParsePlacement(wanted, n, hosts); err != nil {
 			return errs.Usagef("--place %s: %w", wanted, err)
 		}
-	} else if _, err = ContiguousPlacement(s, plan, hosts); err != nil {
+	} else if _, err = ContiguousPlacement(n, hosts); err != nil {
 		return errs.Usagef("--hosts: %w", err)
 	}
 	return nil
@@ -70,8 +68,8 @@ func CheckPlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts int, wanted
 // Place measures the network between hosts and places the nodes: as wanted (see
 // ParsePlacement), or by ChoosePlacement if that is empty. It reports the result to
 // progress, and ends the measurements.
-func (c *Cluster) Place(ctx context.Context, s *scenarios.Scenario, plan *shaping.Plan, wanted string, progress func(string)) (*Record, error) {
-	p := &placing{cluster: c, s: s, plan: plan, progress: progress}
+func (c *Cluster) Place(ctx context.Context, n *Network, wanted string, progress func(string)) (*Record, error) {
+	p := &placing{cluster: c, network: n, progress: progress}
 	own := monitor.Environment(nil)
 	for k, h := range c.Layout.Hosts {
 		processors := own.Processors
@@ -93,8 +91,7 @@ func (c *Cluster) Place(ctx context.Context, s *scenarios.Scenario, plan *shapin
 // placing is a placement under way.
 type placing struct {
 	cluster  *Cluster
-	s        *scenarios.Scenario
-	plan     *shaping.Plan
+	network  *Network
 	progress func(string)
 
 	hosts                      []Host
@@ -113,16 +110,16 @@ func (p *placing) place(ctx context.Context, wanted string) (err error) {
 		}
 		p.underlay = shorter(p.underlay, delays)
 		if wanted != "" {
-			p.of, err = ParsePlacement(wanted, p.s, p.plan, len(p.hosts))
+			p.of, err = ParsePlacement(wanted, p.network, len(p.hosts))
 			return err // the routers see whether paths are as fast as planned
 		}
-		if p.of, err = ChoosePlacement(p.s, p.plan, p.hosts, p.underlay); err == nil {
+		if p.of, err = ChoosePlacement(p.network, p.hosts, p.underlay); err == nil {
 			return nil
 		}
 	}
 	// The routers, which have priority, have the last word.
 	p.progress(fmt.Sprintf("%v; the routers will see", err))
-	p.of, err = ChoosePlacement(p.s, p.plan, p.hosts, nil)
+	p.of, err = ChoosePlacement(p.network, p.hosts, nil)
 	return err
 }
 
@@ -141,10 +138,10 @@ func shorter(a, b Underlay) Underlay {
 // host to one other at a time.
 func (p *placing) measure(ctx context.Context) (err error) {
 	var unlimited bool
-	if p.reductions, unlimited, err = Traffic(p.s, p.plan, p.of); err != nil {
+	if p.reductions, unlimited, err = Traffic(p.network, p.of); err != nil {
 		return err
 	}
-	if p.fetch, err = Fetches(p.s, p.plan, p.of); err != nil {
+	if p.fetch, err = Fetches(p.network, p.of); err != nil {
 		return err
 	}
 	if unlimited {
@@ -220,7 +217,7 @@ func (p *placing) lacks(needs [][]float64) (from, to int) {
 func (p *placing) record() *Record {
 	r := &Record{}
 	var words []string
-	for k, nodes := range NodesByHost(p.plan, p.of) {
+	for k, nodes := range NodesByHost(p.network.Plan, p.of) {
 		r.Hosts = append(r.Hosts, HostRecord{p.hosts[k], nodes})
 		words = append(words, fmt.Sprintf("%s has %s", p.hosts[k].Name, strings.Join(nodes, " ")))
 		for to, h := range p.hosts {

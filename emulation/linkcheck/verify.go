@@ -15,7 +15,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
@@ -27,7 +27,7 @@ const KindVerify = "verify"
 
 // Options say which network to build and measure.
 type Options struct {
-	Scenario *scenarios.Scenario
+	Scenario *resolved.Scenario
 	Links    string // the backend, as in package emulation
 	// Hosts asks for a network over several hosts; nil for one on this alone.
 	Hosts *cluster.Request
@@ -37,7 +37,8 @@ type Options struct {
 
 // verifySpec is the job of Verify.
 type verifySpec struct {
-	Scenario *scenarios.Scenario
+	Plan     *shaping.Plan
+	Dilation float64
 	Links    string
 	Layout   *network.Layout `json:",omitempty"`
 }
@@ -45,19 +46,15 @@ type verifySpec struct {
 // Verify builds the scenario's network, measures its pairs and compares them
 // with the plan.
 func Verify(ctx context.Context, o Options) (r probe.Report, err error) {
-	plan, err := o.Scenario.Plan()
-	if err != nil {
-		return r, err
-	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	hosts, links, err := cluster.Form(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	hosts, links, err := cluster.Form(ctx, o.Hosts, cluster.NetworkOf(o.Scenario), o.Links, o.Progress)
 	if err != nil {
 		return r, err
 	}
 	defer func() { hosts.Close(err) }()
-	job, err := network.Start(ctx, hosts.Job(KindVerify, verifySpec{o.Scenario, links, hosts.Layout}), sandbox.Config{Stderr: os.Stderr})
+	job, err := network.Start(ctx, hosts.Job(KindVerify, verifySpec{o.Scenario.Plan, o.Scenario.Slowdown(), links, hosts.Layout}), sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return r, err
 	}
@@ -71,19 +68,15 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	if err := json.Unmarshal(spec, &v); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
-	plan, err := v.Scenario.Plan()
-	if err != nil {
-		return err
-	}
 	hosts, err := cluster.Connect(s, v.Layout)
 	if err != nil {
 		return err
 	}
-	links, err := s.BringUp(plan, v.Scenario.Slowdown(), v.Links, nil)
+	links, err := s.BringUp(v.Plan, v.Dilation, v.Links, nil)
 	if err != nil {
 		return err
 	}
-	plan = links.Plan
+	plan := links.Plan
 	pairs, whole := probe.AllPairs(plan)
 	n := len(plan.Nodes)
 	what := fmt.Sprintf("all %d pairs", len(pairs))
@@ -114,7 +107,7 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	r := probe.Judge(plan, string(links.Backend), whole, found)
 	r.Notes = append(r.Notes, crew.notes()...)
 	r.Hosts = hostsOf(plan, hosts, router)
-	r.Undilate(v.Scenario.Slowdown())
+	r.Undilate(v.Dilation)
 	judgeMachine(&r, router, m)
 	return s.Hand(r)
 }

@@ -17,7 +17,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping/fidelity"
 )
 
@@ -37,22 +37,18 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &spec); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
-	plan, err := spec.Scenario.Plan()
-	if err != nil {
-		return err
-	}
 	var sent signals
 	go sent.pass(s)
 	hosts, err := cluster.Connect(s, spec.Layout)
 	if err != nil {
 		return err
 	}
-	links, err := s.BringUp(plan, spec.Scenario.Slowdown(), spec.Links, nil)
+	links, err := s.BringUp(spec.Plan, spec.Dilation, spec.Links, nil)
 	if err != nil {
 		return err
 	}
-	if n := workerInjects(spec.Scenario); n > 0 {
-		s.Tell("%d injects of %s are for workers, and there are none here: only those of links are carried out", n, spec.Scenario.Name)
+	if n := workerInjects(spec.Faults); n > 0 {
+		s.Tell("%d injects of %s are for workers, and there are none here: only those of links are carried out", n, spec.Name)
 	}
 	var captures []*capture
 	for _, name := range spec.Pcap {
@@ -78,8 +74,8 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		if err != nil {
 			return err
 		}
-		if _, faults := spec.Scenario.Faults().Next(-1); !faults { // a cut loses packets by plan, and netem counts all losses alike
-			seen.UnplannedDrops = monitor.NetemExcess(plan, counts)
+		if _, some := spec.Faults.Next(-1); !some { // a cut loses packets by plan, and netem counts all losses alike
+			seen.UnplannedDrops = monitor.NetemExcess(spec.Plan, counts)
 		}
 		monitor.EnterRouter(router, seen)
 		watch.Conclude(router, seen)
@@ -89,7 +85,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 }
 
 // workerInjects counts the injects that happen to a worker.
-func workerInjects(s *scenarios.Scenario) int {
+func workerInjects(s *faults.Schedule) int {
 	n := 0
 	for _, in := range s.Injects {
 		if in.ID != nil {
@@ -137,7 +133,7 @@ func runProgram(s *network.Supervisor, hosts *cluster.Hosts, links *network.Netw
 	if hosts.Several() {
 		links.AskCount() // so that other hosts begin, too
 	}
-	links.LinkFaults(spec.Scenario.Faults()).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
+	links.LinkFaults(spec.Faults).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
 	ended := false
 	go func() {
 		<-program.Done()

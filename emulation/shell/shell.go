@@ -27,7 +27,9 @@ import (
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
+	"testbed/scenarios/resolved"
+	"testbed/shaping"
 )
 
 // Environment of a program on the emulated network.
@@ -51,7 +53,7 @@ const (
 
 // Options say which network to build and what to run on it.
 type Options struct {
-	Scenario *scenarios.Scenario
+	Scenario *resolved.Scenario
 	Links    string // the backend, as in package emulation
 	// Hosts asks for a network over several hosts; nil for one on this alone.
 	Hosts *cluster.Request
@@ -71,7 +73,10 @@ type Options struct {
 
 // programSpec is the job of Run.
 type programSpec struct {
-	Scenario  *scenarios.Scenario
+	Name      string // of the scenario
+	Plan      *shaping.Plan
+	Dilation  float64
+	Faults    *faults.Schedule
 	Links     string
 	Layout    *network.Layout `json:",omitempty"`
 	Command   []string
@@ -105,11 +110,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	if err := o.check(); err != nil {
 		return 0, err
 	}
-	plan, err := o.Scenario.Plan()
-	if err != nil {
-		return 0, err
-	}
-	hosts, links, err := cluster.Form(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	hosts, links, err := cluster.Form(ctx, o.Hosts, cluster.NetworkOf(o.Scenario), o.Links, o.Progress)
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +125,8 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	defer signal.Stop(signals)
 
 	job, err := network.Start(context.Background(), hosts.Job(KindProgram, programSpec{
-		Scenario: o.Scenario, Links: links, Layout: hosts.Layout,
+		Name: o.Scenario.Name, Plan: o.Scenario.Plan, Dilation: o.Scenario.Slowdown(), Faults: o.Scenario.Faults,
+		Links: links, Layout: hosts.Layout,
 		Command: o.Command, Terminal: stdio.terminal != nil,
 		Pcap: o.Pcap, PcapDir: o.PcapDir, PcapLimit: o.PcapLimit,
 	}), sandbox.Config{Stdin: stdio.in, Stdout: stdio.out, Stderr: stdio.err})
@@ -177,13 +179,21 @@ func (o *Options) listen(job *network.Job, interactive bool) (exit int, err erro
 			return *p.Exit, nil
 		}
 		if p.Started && interactive {
-			o.Progress("nodes " + strings.Join(o.Scenario.Nodes(), " ") + "; testbed in NODE CMD… runs a program in one; exit removes the network")
+			o.Progress("nodes " + strings.Join(o.nodes(), " ") + "; testbed in NODE CMD… runs a program in one; exit removes the network")
 		}
 	}
 }
 
+// nodes are the names of the network's nodes.
+func (o *Options) nodes() (names []string) {
+	for _, n := range o.Scenario.Plan.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
 func (o *Options) check() error {
-	nodes := o.Scenario.Nodes()
+	nodes := o.nodes()
 	for _, name := range o.Pcap {
 		if !slices.Contains(nodes, name) {
 			return errs.Usagef("no node %q to capture; the nodes are %s", name, strings.Join(nodes, " "))
