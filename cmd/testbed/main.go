@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/emulation/network"
 	"testbed/experiment"
 	"testbed/internal/errs"
 	"testbed/scenarios"
@@ -55,12 +56,13 @@ func main() {
 func exitCode(err error) int {
 	var usage *errs.UsageError
 	var scenario *scenarios.Error
+	var lost *network.LostError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage), errors.As(err, &scenario):
 		return exitUsage
-	case errors.Is(err, ErrInvalid), invalid(err):
+	case errors.Is(err, ErrInvalid), errors.As(err, &lost), invalid(err):
 		return exitInvalid
 	case errors.Is(err, errors.ErrUnsupported):
 		return exitUnsupported

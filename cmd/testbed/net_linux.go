@@ -1,3 +1,5 @@
+//go:build !nohost
+
 package main
 
 import (
@@ -8,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
 	"testbed/emulation/shell"
 	"testbed/experiment"
@@ -62,7 +65,7 @@ the directory of --out, or the current one. Their checksums are not computed:
 the network cards of the nodes are virtual.`,
 	}
 	LinksFlag(cmd, &o.Links)
-	Flag(cmd.Flags(), &several)
+	hostsFlag(cmd.Flags(), &several)
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
 	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
@@ -87,7 +90,7 @@ the network cards of the nodes are virtual.`,
 		if o.Scenario, err = loadResolved(args[0]); err != nil {
 			return err
 		}
-		if o.Hosts, err = Request(several); err != nil {
+		if o.Hosts, err = cluster.ParseRequest(several); err != nil {
 			return err
 		}
 		o.Command, o.PcapLimit = args[1:], limitMB*1e6
@@ -108,8 +111,11 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 	o.PcapDir = cmp.Or(out, ".")
 	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
 	code, err := shell.Run(cmd.Context(), o)
-	if err != nil || note == nil {
-		return cmp.Or(Ended(cmd, err), error(ProgramExit{Code: code}))
+	switch {
+	case err != nil:
+		return err
+	case note == nil:
+		return ProgramExit{Code: code}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(note.Verdict))
 	if out != "" {

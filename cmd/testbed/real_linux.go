@@ -12,6 +12,7 @@ import (
 
 	"testbed/emulation"
 	"testbed/emulation/bench"
+	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/experiment"
 	"testbed/record"
@@ -69,7 +70,7 @@ func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.Machine
 
 // playReal plays a run on a real network.
 func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags, step func(stage string, e *record.Event)) (record.Summary, error) {
-	over, err := Request(f.hosts)
+	over, err := cluster.ParseRequest(f.hosts)
 	if err != nil {
 		return record.Summary{}, err
 	}
@@ -94,7 +95,7 @@ func orLost(err error, policy string, s *scenarios.Scenario) error {
 
 // resumeReal goes on with a run that was killed.
 func resumeReal(ctx context.Context, dir, over string, step func(stage string, e *record.Event)) (*scenarios.Scenario, record.Summary, error) {
-	asked, err := Request(over)
+	asked, err := cluster.ParseRequest(over)
 	if err != nil {
 		return nil, record.Summary{}, err
 	}

@@ -16,7 +16,7 @@ import (
 // The tag nohost makes on Linux what other systems get, for tests.
 
 // errNeedsLinux is the error of all that plays on a real network.
-var errNeedsLinux = &errs.UnsupportedError{
+var errNeedsLinux error = &errs.UnsupportedError{
 	Missing: "a real network is made of network namespaces and needs Linux",
 	Fix:     "use a Linux machine, or the virtual one of vagrant/README.md",
 }

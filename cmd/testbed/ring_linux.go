@@ -15,6 +15,7 @@ import (
 	"testbed/allreduce/bench"
 	"testbed/allreduce/entropy"
 	emulationbench "testbed/emulation/bench"
+	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/internal/errs"
 	"testbed/scenarios"
@@ -100,7 +101,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.IntVar(&r.Repeat, "repeat", 5, "reductions that are measured")
 	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
 	f.StringSliceVar(&r.Against, "against", nil, "measure others beside it: "+strings.Join(emulationbench.RivalNames, ", "))
-	Flag(f, &r.over)
+	hostsFlag(f, &r.over)
 	r.format.declare(f)
 	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md")
 }
@@ -120,14 +121,14 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 			return errs.Usagef("--rate: %w", err)
 		}
 	}
-	if r.Hosts, err = Request(r.over); err != nil {
+	if r.Hosts, err = cluster.ParseRequest(r.over); err != nil {
 		return err
 	}
 	r.Data = bench.Data(r.data)
 	r.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 	result, err := emulationbench.Run(cmd.Context(), r.Options)
 	if err != nil {
-		return byFlag(Ended(cmd, err))
+		return byFlag(err)
 	}
 	switch {
 	case r.format.json:

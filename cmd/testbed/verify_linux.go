@@ -1,3 +1,5 @@
+//go:build !nohost
+
 package main
 
 import (
@@ -7,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/emulation/cluster"
 	"testbed/emulation/linkcheck"
 	"testbed/experiment"
 	"testbed/shaping/probe"
@@ -36,7 +39,7 @@ With --hosts the network goes over several hosts, as that of a run; a one-way
 delay between two of them is known as well as their clocks are compared.`,
 	}
 	LinksFlag(cmd, &o.Links)
-	Flag(cmd.Flags(), &over)
+	hostsFlag(cmd.Flags(), &over)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := experiment.CheckLinks(o.Links); err != nil {
@@ -45,13 +48,13 @@ delay between two of them is known as well as their clocks are compared.`,
 		if o.Scenario, err = loadResolved(args[0]); err != nil {
 			return err
 		}
-		if o.Hosts, err = Request(over); err != nil {
+		if o.Hosts, err = cluster.ParseRequest(over); err != nil {
 			return err
 		}
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 		report, err := linkcheck.Verify(cmd.Context(), o)
 		if err != nil {
-			return Ended(cmd, err)
+			return err
 		}
 		if asJSON {
 			err = PrintJSON(cmd, report)

@@ -20,15 +20,6 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// Request asks for several hosts.
-type Request struct {
-	Count   int    // of hosts, with this one, the leader
-	Address string // where the leader listens, as the others reach it
-	Token   string
-	// Slurm reports that Slurm is to start the others. Otherwise somebody else does.
-	Slurm bool
-}
-
 // Cluster is the hosts of a run, as the user's process at the leader has them. The
 // zero value is this host alone.
 type Cluster struct {

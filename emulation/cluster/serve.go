@@ -16,20 +16,31 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// HostOptions say which host of a run this one is.
-type HostOptions struct {
-	Index, Count int
-	Leader       string // its address
-	Token        string
-	Name         string // of this host; its own if empty
-}
-
 // goodbye is how long a host waits for the leader to hear that it has failed.
 const goodbye = 5 * time.Second
 
 // Serve plays the part of a host in a run, until the leader ends the run, or is silent
-// for so long that it must be dead. Nothing of the run is left then.
-func Serve(ctx context.Context, o HostOptions) (err error) {
+// for so long that it must be dead. Nothing of the run is left then. If it is to stay
+// it waits for the next run, until ctx ends; between hears why a run has failed.
+func Serve(ctx context.Context, o HostOptions, stay bool, between func(error)) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	for {
+		err := serveRun(ctx, o)
+		_, ended := errors.AsType[*EndedError](err)
+		another := err == nil || ended || errors.Is(err, ErrNoLeader)
+		if !stay || !another || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			between(err)
+		}
+	}
+}
+
+// serveRun is Serve for one run.
+func serveRun(ctx context.Context, o HostOptions) (err error) {
 	if o.Name == "" {
 		if o.Name, err = ownName(); err != nil {
 			return err
