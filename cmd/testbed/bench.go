@@ -29,7 +29,7 @@ docs/bench.md says how, and what every figure means. Leave the machine alone mea
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(benchKernelCommand(), benchRingCommand(), BenchCommand())
+	cmd.AddCommand(benchKernelCommand(), benchRingCommand(), benchLighthouseCommand())
 	return cmd
 }
 

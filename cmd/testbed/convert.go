@@ -50,5 +50,3 @@ func convertCommand() *cobra.Command {
 	}
 	return cmd
 }
-
-// warn says on stderr what one should know of a scenario that was written.

@@ -10,11 +10,6 @@ import (
 	"testbed/scenarios"
 )
 
-// libraryCommands returns the verbs. measure is what `plan --measure` does.
-func libraryCommands(measure Measure) []*cobra.Command {
-	return []*cobra.Command{listCommand(), planCommand(measure), convertCommand()}
-}
-
 func listCommand() *cobra.Command {
 	var asJSON, policies bool
 	cmd := &cobra.Command{

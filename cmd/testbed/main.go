@@ -96,8 +96,12 @@ result is not valid; 4 not supported on this machine.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return errs.Usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
-	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand(), manifestsCommand())
-	cmd.AddCommand(libraryCommands(measureLoad)...)
-	cmd.AddCommand(append(torchftCommands(), hostCommands()...)...)
+	cmd.AddCommand(
+		listCommand(), planCommand(), convertCommand(), doctorCommand(),
+		simulateCommand(), runCommand(), compareCommand(), sweepCommand(), tuneCommand(), calibrateCommand(),
+		reportCommand(), sampleCommand(), estimateCommand(), benchCommand(),
+		netCommand(), inCommand(), verifyCommand(), hostCommand(), manifestsCommand(),
+		lighthouseCommand(), managerCommand(),
+	)
 	return cmd
 }

@@ -19,11 +19,6 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// networkCommands are the verbs.
-func networkCommands() []*cobra.Command {
-	return []*cobra.Command{netCommand(), inCommand(), verifyCommand()}
-}
-
 func netCommand() *cobra.Command {
 	var o shell.Options
 	var limitMB int64
@@ -127,41 +122,6 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 		return ErrInvalid
 	}
 	return ProgramExit{Code: code}
-}
-
-func inCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "in NODE CMD...", Short: "Run a program in a node, inside of testbed net",
-		Long: `Runs a program in the network namespace of a node. Works inside of testbed net.
-The program's exit code is passed on; it is 126 or 127 if the program could not
-be started. $TESTBED_NODE holds the node's name.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return errs.Usagef("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			command := args[1:]
-			if command[0] == "--" {
-				command = command[1:]
-			}
-			if len(command) == 0 {
-				return errs.Usagef("name a program after --")
-			}
-			code, err := shell.Enter(args[0], command)
-			if err == nil {
-				return ProgramExit{Code: code} // of a program on another host
-			}
-			if code != 0 {
-				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
-				return ProgramExit{Code: code}
-			}
-			return err
-		},
-	}
-	cmd.Flags().SetInterspersed(false) // flags behind NODE are the program's
-	return cmd
 }
 
 // worth says in a line what a network was worth.

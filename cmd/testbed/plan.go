@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -15,10 +14,7 @@ import (
 	"testbed/train/program/launch"
 )
 
-// Measure measures what this machine carries of a scenario's reductions.
-type Measure func(context.Context, *scenarios.Scenario) (*scenarios.MachineLoad, error)
-
-func planCommand(measure Measure) *cobra.Command {
+func planCommand() *cobra.Command {
 	var asJSON, measured bool
 	var hosts int
 	var place string
@@ -60,7 +56,7 @@ where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader firs
 		}
 		var load *scenarios.MachineLoad
 		if measured {
-			if load, err = measure(cmd.Context(), s); err != nil {
+			if load, err = measureLoad(cmd.Context(), s); err != nil {
 				return err
 			}
 		}

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"testbed/emulation"
 	"testbed/emulation/bench"
 	"testbed/emulation/cluster"
@@ -101,9 +99,4 @@ func resumeReal(ctx context.Context, dir, over string, step func(stage string, e
 	}
 	s, sum, err := emulation.Resume(ctx, emulation.Options{Dir: dir, Hosts: asked, Command: os.Args, Progress: func(p emulation.Progress) { step(p.Stage, p.Event) }})
 	return s, sum, orLost(err, sum.Policy, s)
-}
-
-// hostCommands need Linux whatever their flags are.
-func hostCommands() []*cobra.Command {
-	return append(networkCommands(), doctorCommand(), hostCommand())
 }

@@ -15,7 +15,6 @@ import (
 	"testbed/shaping/probe"
 )
 
-// verifyCommand is testbed verify.
 func verifyCommand() *cobra.Command {
 	var o linkcheck.Options
 	var over string

@@ -1,69 +1,19 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"testbed/internal/errs"
-	"testbed/policy"
-	"testbed/torchft/lighthouse"
 	"testbed/torchft/manager"
 	"testbed/torchft/port"
 )
-
-// killTokenVariable is where a token is that is not to be seen in a list of
-// processes.
-const killTokenVariable = "TESTBED_KILL_TOKEN"
-
-// torchftCommands returns the verbs.
-func torchftCommands() []*cobra.Command {
-	return []*cobra.Command{lighthouseCommand(), managerCommand()}
-}
-
-func lighthouseCommand() *cobra.Command {
-	var cfg lighthouse.Config
-	var bind string
-	var joinTimeout, heartbeatTimeout, tick int64
-	cmd := &cobra.Command{
-		Use: "lighthouse", Short: "A lighthouse for torchft's clients", Args: NoArguments,
-		Long: `Serves a training job's quorums to torchft's managers, over gRPC, and a page
-about them to a browser, on the same port. Flags are spelt as torchft's own.
-
-When it listens it prints its address on stdout, which is what TORCHFT_LIGHTHOUSE
-has to be for managers; it ends on SIGTERM. Unless --bind says otherwise it is
-reached from this machine only.`,
-	}
-	f := cmd.Flags()
-	f.StringVar(&bind, "bind", "127.0.0.1:29510", "address to listen on")
-	f.IntVar(&cfg.MinReplicas, "min_replicas", 0, "replicas that a quorum needs; a majority of all, or two lighthouses can split a job (required)")
-	f.Int64Var(&joinTimeout, "join_timeout_ms", 60_000, "how long replicas that ask wait for others that live")
-	f.Int64Var(&heartbeatTimeout, "heartbeat_timeout_ms", 5000, "age at which a heartbeat is no sign of life any more")
-	f.Int64Var(&tick, "quorum_tick_ms", 100, "how often the lighthouse looks again")
-	f.StringVar(&cfg.Journal, "journal", "", "file in which the last quorum outlives the lighthouse")
-	f.BoolVar(&cfg.Compat, "compat", false, "let ghosts take part and quorums be empty, as torchft does")
-	killToken(cmd, &cfg.KillToken)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg.JoinTimeout, cfg.HeartbeatTimeout = policy.Time(joinTimeout)*1000, policy.Time(heartbeatTimeout)*1000
-		cfg.Tick = time.Duration(tick) * time.Millisecond
-		// A heartbeat is so little work that to wake a second processor for it takes
-		// as much again.
-		all := runtime.GOMAXPROCS(0)
-		cfg.Wide = func(wide bool) { runtime.GOMAXPROCS(map[bool]int{true: all, false: 1}[wide]) }
-		if err := cfg.Validate(); err != nil {
-			return errs.Usage(err)
-		}
-		return serve(cmd, bind, "", func(string) (server, error) { return lighthouse.New(cfg) })
-	}
-	return cmd
-}
 
 func managerCommand() *cobra.Command {
 	var cfg manager.Config
@@ -90,7 +40,7 @@ otherwise it is reached from this machine only.`,
 	f.Int64Var(&connect, "connect_timeout_ms", 60_000, "how long a connection to the lighthouse may take")
 	f.IntVar(&cfg.QuorumRetries, "quorum_retries", 0, "how often a call to the lighthouse that failed is repeated (default $TORCHFT_QUORUM_RETRIES, else 0)")
 	f.BoolVar(&cfg.Compat, "compat", false, "let requests and votes count whose callers have gone, as torchft does")
-	killToken(cmd, &cfg.KillToken)
+	killTokenFlag(cmd, &cfg.KillToken)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.HeartbeatInterval, cfg.ConnectTimeout = time.Duration(heartbeat)*time.Millisecond, time.Duration(connect)*time.Millisecond
 		if err := managerEnvironment(cmd, &cfg, &bind); err != nil {
@@ -140,51 +90,4 @@ func managerEnvironment(cmd *cobra.Command, cfg *manager.Config, bind *string) e
 		return err
 	}
 	return cfg.Validate()
-}
-
-func killToken(cmd *cobra.Command, token *string) {
-	cmd.Flags().StringVar(token, "kill_token", "", "what a caller has to know to kill; needed where others than this machine reach the port (default $"+killTokenVariable+")")
-	cmd.PreRun = func(*cobra.Command, []string) {
-		if *token == "" {
-			*token = os.Getenv(killTokenVariable)
-		}
-	}
-}
-
-// server answers on a listener until the context is done.
-type server interface {
-	Serve(ctx context.Context, l net.Listener) error
-}
-
-// serve listens, makes the server that has this address, says it on stdout, and
-// serves until the command is interrupted.
-func serve(cmd *cobra.Command, bind, hostname string, make func(address string) (server, error)) error {
-	var config net.ListenConfig
-	l, err := config.Listen(cmd.Context(), "tcp", bind)
-	if err != nil {
-		return fmt.Errorf("--bind %s: %w", bind, err)
-	}
-	at := address(l, hostname)
-	s, err := make(at)
-	if err != nil {
-		_ = l.Close()
-		return err
-	}
-	fmt.Fprintln(cmd.OutOrStdout(), at)
-	return s.Serve(cmd.Context(), l)
-}
-
-// address is how others reach a listener.
-func address(l net.Listener, hostname string) string {
-	at := l.Addr().(*net.TCPAddr)
-	if hostname == "" {
-		hostname = at.IP.String()
-		if at.IP.IsUnspecified() {
-			hostname = "localhost"
-			if name, err := os.Hostname(); err == nil {
-				hostname = name
-			}
-		}
-	}
-	return "http://" + net.JoinHostPort(hostname, strconv.Itoa(at.Port))
 }
