@@ -47,7 +47,7 @@ func benchKernelCommand() *cobra.Command {
 	var format outputFormat
 	var data string
 	cmd := &cobra.Command{
-		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: NoArguments,
+		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: noArguments,
 		Long: `Measures every kernel on every route that this processor has, in turn with
 copying memory (memcpy) and reading it (read), and with the formats of others
 (--against), so that what disturbs the machine disturbs all of them. What others
@@ -96,7 +96,7 @@ is a file.`,
 		}
 		switch {
 		case format.json:
-			return PrintJSON(cmd, results)
+			return printJSON(cmd, results)
 		case format.name == formatGo:
 			return bench.WriteGoKernels(cmd.OutOrStdout(), bench.ThisMachine(), results)
 		}

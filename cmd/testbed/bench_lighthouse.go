@@ -13,7 +13,7 @@ func benchLighthouseCommand() *cobra.Command {
 	var o load.Options
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "lighthouse", Short: "The load of a job's managers on a lighthouse", Args: NoArguments,
+		Use: "lighthouse", Short: "The load of a job's managers on a lighthouse", Args: noArguments,
 		Long: `Has the managers of many groups ask a lighthouse for quorums, all at once, and
 then send it heartbeats. The lighthouse is one of ours in a process of its own,
 or with --against any other: it has to need as many replicas as there are
@@ -35,7 +35,7 @@ groups (--min_replicas), and have none. docs/torchft.md says what the figures me
 			return err
 		}
 		if asJSON {
-			return PrintJSON(cmd, b)
+			return printJSON(cmd, b)
 		}
 		return b.WriteText(cmd.OutOrStdout())
 	}

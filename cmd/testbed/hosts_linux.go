@@ -21,7 +21,7 @@ func hostCommand() *cobra.Command {
 	var o cluster.HostOptions
 	var stay bool
 	cmd := &cobra.Command{
-		Use: "host --index I --count N --leader ADDRESS", Short: "Play a part of a run that goes over several hosts", Args: NoArguments,
+		Use: "host --index I --count N --leader ADDRESS", Short: "Play a part of a run that goes over several hosts", Args: noArguments,
 		Long: `Is one host of a run that testbed run --hosts N@ADDRESS leads, until that run is
 over. Reads the run's token from standard input. Needs what testbed run needs,
 and that UDP passes between all hosts of the run; which nodes are here, and all
@@ -42,7 +42,7 @@ In a pod that testbed manifests describes it needs no flags and no token.`,
 		err := cluster.Serve(cmd.Context(), o, stay, report)
 		if _, ended := errors.AsType[*cluster.EndedError](err); ended {
 			report(err)
-			return ErrInvalid
+			return errInvalid
 		}
 		return err
 	}

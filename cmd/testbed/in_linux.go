@@ -34,11 +34,11 @@ be started. $TESTBED_NODE holds the node's name.`,
 			}
 			code, err := shell.Enter(args[0], command)
 			if err == nil {
-				return ProgramExit{Code: code} // of a program on another host
+				return programExit{Code: code} // of a program on another host
 			}
 			if code != 0 {
 				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
-				return ProgramExit{Code: code}
+				return programExit{Code: code}
 			}
 			return err
 		},

@@ -16,7 +16,7 @@ func lighthouseCommand() *cobra.Command {
 	var bind string
 	var joinTimeout, heartbeatTimeout, tick int64
 	cmd := &cobra.Command{
-		Use: "lighthouse", Short: "A lighthouse for torchft's clients", Args: NoArguments,
+		Use: "lighthouse", Short: "A lighthouse for torchft's clients", Args: noArguments,
 		Long: `Serves a training job's quorums to torchft's managers, over gRPC, and a page
 about them to a browser, on the same port. Flags are spelt as torchft's own.
 

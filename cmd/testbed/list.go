@@ -13,7 +13,7 @@ import (
 func listCommand() *cobra.Command {
 	var asJSON, policies bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "The scenarios of the library, or the policies", Args: NoArguments,
+		Use: "list", Short: "The scenarios of the library, or the policies", Args: noArguments,
 		Long: `Lists the scenarios of the library by the names that other commands take. With
 --json each is printed whole, as the file of a scenario.`,
 	}
@@ -31,7 +31,7 @@ func listCommand() *cobra.Command {
 			for i, s := range all { // each is a scenario's file
 				all[i] = s.Plain()
 			}
-			return PrintJSON(cmd, all)
+			return printJSON(cmd, all)
 		}
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 		for _, s := range all {
@@ -66,7 +66,7 @@ func listPolicies(cmd *cobra.Command, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return PrintJSON(cmd, all)
+		return printJSON(cmd, all)
 	}
 	return w.Flush()
 }

@@ -40,14 +40,14 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends it at once
 	err := root().ExecuteContext(ctx)
-	var program ProgramExit
+	var program programExit
 	if errors.As(err, &program) {
 		os.Exit(program.Code)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	if err != nil && !errors.Is(err, ErrInvalid) {
+	if err != nil && !errors.Is(err, errInvalid) {
 		fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
 	}
 	os.Exit(exitCode(err))
@@ -62,7 +62,7 @@ func exitCode(err error) int {
 		return 0
 	case errors.As(err, &usage), errors.As(err, &scenario):
 		return exitUsage
-	case errors.Is(err, ErrInvalid), errors.As(err, &lost), invalid(err):
+	case errors.Is(err, errInvalid), errors.As(err, &lost), invalid(err):
 		return exitInvalid
 	case errors.Is(err, errors.ErrUnsupported):
 		return exitUnsupported

@@ -20,7 +20,7 @@ func managerCommand() *cobra.Command {
 	var bind, hostname string
 	var heartbeat, connect int64
 	cmd := &cobra.Command{
-		Use: "manager", Short: "A manager for a replica group of torchft's", Args: NoArguments,
+		Use: "manager", Short: "A manager for a replica group of torchft's", Args: noArguments,
 		Long: `Speaks for the ranks of a replica group: it asks the lighthouse for quorums, tells
 every rank what they mean for it, and has the group commit a step if all its
 ranks say so. Flags are spelt as the arguments of torchft's ManagerServer.

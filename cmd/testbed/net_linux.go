@@ -26,7 +26,7 @@ func netCommand() *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
-		ValidArgsFunction: CompleteScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Builds the scenario's network and runs CMD on it, or a shell. Inside,
 
     testbed in w0 CMD...
@@ -59,7 +59,7 @@ terminal.
 the directory of --out, or the current one. Their checksums are not computed:
 the network cards of the nodes are virtual.`,
 	}
-	LinksFlag(cmd, &o.Links)
+	linksFlag(cmd, &o.Links)
 	hostsFlag(cmd.Flags(), &several)
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
@@ -73,7 +73,7 @@ the network cards of the nodes are virtual.`,
 		if len(names) > 1 {
 			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
 		}
-		return OneScenario(cmd, names)
+		return oneScenario(cmd, names)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := experiment.CheckLinks(o.Links); err != nil {
@@ -110,7 +110,7 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 	case err != nil:
 		return err
 	case note == nil:
-		return ProgramExit{Code: code}
+		return programExit{Code: code}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(note.Verdict))
 	if out != "" {
@@ -119,9 +119,9 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 		}
 	}
 	if strict && code == 0 && note.Verdict.Verdict == fidelity.Invalid {
-		return ErrInvalid
+		return errInvalid
 	}
-	return ProgramExit{Code: code}
+	return programExit{Code: code}
 }
 
 // worth says in a line what a network was worth.

@@ -19,8 +19,8 @@ func planCommand() *cobra.Command {
 	var hosts int
 	var place string
 	cmd := &cobra.Command{
-		Use: "plan SCENARIO", Short: "What network a run would install", Args: OneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "plan SCENARIO", Short: "What network a run would install", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Prints every node's access link and every path, resolved, and the ring's order.
 Installs nothing and needs no rights.
 
@@ -72,7 +72,7 @@ where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader firs
 					return err
 				}
 			}
-			return PrintJSON(cmd, shown)
+			return printJSON(cmd, shown)
 		}
 		return writePlan(cmd.OutOrStdout(), s, network, of, load)
 	}

@@ -34,8 +34,8 @@ type ringFlags struct {
 func benchRingCommand() *cobra.Command {
 	var r ringFlags
 	cmd := &cobra.Command{
-		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: AtMostOneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: atMostOneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
 them reduce vectors of float32 values, by default with int8 codes, all from a common start.
 The time is from there to the end of the last one.
@@ -132,7 +132,7 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 	}
 	switch {
 	case r.format.json:
-		err = PrintJSON(cmd, result)
+		err = printJSON(cmd, result)
 	case r.format.name == formatGo:
 		err = result.WriteGo(cmd.OutOrStdout())
 	case r.row:
@@ -141,7 +141,7 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 		err = result.WriteText(cmd.OutOrStdout())
 	}
 	if err == nil && !result.BitIdentical {
-		err = ErrInvalid
+		err = errInvalid
 	}
 	return err
 }

@@ -20,8 +20,8 @@ func verifyCommand() *cobra.Command {
 	var over string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: OneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Builds the scenario's network and measures every path from node to node: round
 trip, one-way delay, jitter, loss, and what it carries alone, with all others,
 and how long packets take when all links are half busy. Above nine nodes it
@@ -37,7 +37,7 @@ or a machine that is too busy or too small for these rates.
 With --hosts the network goes over several hosts, as that of a run; a one-way
 delay between two of them is known as well as their clocks are compared.`,
 	}
-	LinksFlag(cmd, &o.Links)
+	linksFlag(cmd, &o.Links)
 	hostsFlag(cmd.Flags(), &over)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -56,12 +56,12 @@ delay between two of them is known as well as their clocks are compared.`,
 			return err
 		}
 		if asJSON {
-			err = PrintJSON(cmd, report)
+			err = printJSON(cmd, report)
 		} else {
 			err = printReport(cmd, report)
 		}
 		if err == nil && !report.OK {
-			err = ErrInvalid
+			err = errInvalid
 		}
 		return err
 	}
