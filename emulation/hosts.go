@@ -124,7 +124,7 @@ func (p *player) connectHosts() (err error) {
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return fmt.Errorf("reading what the host %s has seen: %w", host, err)
 		}
-		p.monitor.Elsewhere(host, s)
+		p.monitor.Remote(host, s)
 		p.queues.Enter(s.Queues, s.QueuesLost, p.hosts.ClockOffset(host))
 		return nil
 	}

@@ -67,7 +67,7 @@ func RunRing(s *network.Supervisor, spec json.RawMessage) (err error) {
 	b.startRivals()
 	began, waited := time.Now(), b.waits()
 	watch := monitor.NewWatch(b.network, b.network.Kernel.Nodes())
-	b.hosts.OnSample = watch.Elsewhere
+	b.hosts.OnSample = watch.Remote
 	if err := b.measure(); err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ const (
 	// lease is how often each end says that it lives, and dead how long the other
 	// may say nothing: two such messages may be lost, or late.
 	lease, dead = time.Second, 3 * time.Second
-	// LeastToken is how long a token is at the least, in bytes.
-	LeastToken = 16
+	// leastToken is how long a token is at the least, in bytes.
+	leastToken = 16
 
 	protocol = "testbed-host/1"
 	// maxGreeting bounds the wait for an end to say who it is.
@@ -42,8 +42,8 @@ var settings = &quic.Config{MaxIdleTimeout: dead, KeepAlivePeriod: lease, Handsh
 // credentials are those of whoever knows the token: both ends have the same key,
 // which follows from it, and accept nobody with another.
 func credentials(token string) (*tls.Config, error) {
-	if len(token) < LeastToken {
-		return nil, fmt.Errorf("the token has %d characters; take %d at the least, for example from openssl rand -hex 16", len(token), LeastToken)
+	if len(token) < leastToken {
+		return nil, fmt.Errorf("the token has %d characters; take %d at the least, for example from openssl rand -hex 16", len(token), leastToken)
 	}
 	seed, err := hkdf.Key(sha256.New, []byte(token), nil, protocol, ed25519.SeedSize)
 	if err != nil {

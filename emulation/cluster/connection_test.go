@@ -113,7 +113,7 @@ func TestTheEndOfARunIsNoFailure(t *testing.T) {
 	c := join(t, l, Hello{Index: 1, Count: 2})
 	<-admitted
 	l.Close(nil)
-	if _, err := c.Next(); !errors.Is(err, ErrDone) {
+	if _, err := c.Next(); !errors.Is(err, errDone) {
 		t.Errorf("the host heard %v", err)
 	}
 }

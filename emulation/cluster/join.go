@@ -49,7 +49,7 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, 
 			return nil, fmt.Errorf("the leader at %s has another token: %w", leader, err)
 		}
 		if time.Since(begin) > joinPatience || ctx.Err() != nil {
-			return nil, fmt.Errorf("reaching the leader at %s: %w: %w", leader, ErrNoLeader, err)
+			return nil, fmt.Errorf("reaching the leader at %s: %w: %w", leader, errNoLeader, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -99,7 +99,7 @@ func (c *LeaderConn) Send(v any) error {
 	return writeValue(c.stream, raw)
 }
 
-// Next waits for a value of the leader's. It returns ErrDone when the run is over.
+// Next waits for a value of the leader's. It returns errDone when the run is over.
 func (c *LeaderConn) Next() (v json.RawMessage, err error) {
 	if err = c.in.Decode(&v); err == nil {
 		return v, nil
@@ -109,16 +109,16 @@ func (c *LeaderConn) Next() (v json.RawMessage, err error) {
 	}
 	var closed *quic.ApplicationError
 	if errors.As(err, &closed) && closed.ErrorCode == codeDone && closed.Remote {
-		return nil, ErrDone
+		return nil, errDone
 	}
 	return nil, endedError(err, "the leader")
 }
 
-// ErrDone says that the leader has ended the run, as it should.
-var ErrDone = errors.New("the run is over")
+// errDone says that the leader has ended the run, as it should.
+var errDone = errors.New("the run is over")
 
-// ErrNoLeader says that a host has waited for its leader in vain.
-var ErrNoLeader = errors.New("nobody leads")
+// errNoLeader says that a host has waited for its leader in vain.
+var errNoLeader = errors.New("nobody leads")
 
 // Close ends the connection, for that reason if there is one.
 func (c *LeaderConn) Close(failed error) {

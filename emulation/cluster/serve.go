@@ -29,7 +29,7 @@ func Serve(ctx context.Context, o HostOptions, stay bool, between func(error)) e
 	for {
 		err := serveRun(ctx, o)
 		_, ended := errors.AsType[*EndedError](err)
-		another := err == nil || ended || errors.Is(err, ErrNoLeader)
+		another := err == nil || ended || errors.Is(err, errNoLeader)
 		if !stay || !another || ctx.Err() != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func pass(ctx context.Context, job *network.Job, c *LeaderConn) error {
 		switch {
 		case ctx.Err() != nil:
 			err = context.Cause(ctx)
-			if errors.Is(err, ErrDone) {
+			if errors.Is(err, errDone) {
 				err = nil
 			}
 			return err
@@ -134,7 +134,7 @@ func pass(ctx context.Context, job *network.Job, c *LeaderConn) error {
 		case <-ctx.Done():
 		case <-time.After(goodbye):
 		}
-		if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, ErrDone) {
+		if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, errDone) {
 			err = cause
 		}
 		return err

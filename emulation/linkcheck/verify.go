@@ -85,7 +85,7 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	}
 	s.Tell("measuring %s takes about %v, and some seconds more if something has to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(links, links.Kernel.Nodes())
-	hosts.OnSample = watch.Elsewhere
+	hosts.OnSample = watch.Remote
 	crew, err := newCrew(s, hosts, links, proberSpec{Plan: plan, Pairs: pairs})
 	if err != nil {
 		return err

@@ -129,7 +129,7 @@ func runProgram(s *network.Supervisor, hosts *cluster.Hosts, links *network.Netw
 		return n, nil, nil, err
 	}
 	watch = monitor.NewWatch(links, links.Kernel.Nodes())
-	hosts.OnSample = watch.Elsewhere
+	hosts.OnSample = watch.Remote
 	if hosts.Several() {
 		links.AskCount() // so that other hosts begin, too
 	}
