@@ -35,7 +35,7 @@ docs/bench.md says how, and what every figure means. Leave the machine alone mea
 
 // byFlag names the flag where an error names the field that it sets.
 func byFlag(err error) error {
-	if e, ok := errors.AsType[*bench.FieldError](err); ok {
+	if e, ok := errors.AsType[*errs.FieldError](err); ok {
 		return errs.Usagef("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem)
 	}
 	return err

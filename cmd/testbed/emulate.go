@@ -71,7 +71,7 @@ func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Cali
 		}
 	}
 	result, failed := experiment.Emulate(cmd.Context(), o)
-	if wrong, ok := errors.AsType[*estimate.FieldError](failed); ok {
+	if wrong, ok := errors.AsType[*errs.FieldError](failed); ok {
 		return fmt.Errorf("--emulate: %w", &scenarios.Error{Field: wrong.Field, Problem: wrong.Problem})
 	}
 	if result == nil {

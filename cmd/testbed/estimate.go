@@ -225,7 +225,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 	default:
 		err = s.WriteText(cmd.OutOrStdout())
 	}
-	if wrong := (*estimate.FieldError)(nil); errors.As(err, &wrong) {
+	if wrong := (*errs.FieldError)(nil); errors.As(err, &wrong) {
 		return errs.Usagef("--sweep %w", err)
 	}
 	return err
@@ -294,7 +294,7 @@ func readInputs(file string, v interface{ Check() error }, settings []string) er
 		}
 		inSetting[field] = true
 	}
-	var wrong *estimate.FieldError
+	var wrong *errs.FieldError
 	switch err := v.Check(); {
 	case !errors.As(err, &wrong):
 		return err

@@ -129,7 +129,7 @@ func (o *Options) spec() (*ringSpec, error) {
 	}
 	backend := o.Backend
 	if backend == network.LinksBridge && !plan.Plain() {
-		return nil, bench.Wrong("links", "bridge neither delays nor loses packets; choose auto, netem or user")
+		return nil, errs.Fieldf("links", "bridge neither delays nor loses packets; choose auto, netem or user")
 	}
 	if backend == network.LinksAuto && plan.Plain() && o.Hosts == nil {
 		backend = network.LinksBridge
@@ -168,7 +168,7 @@ func (o *Options) adopt() error {
 		o.GroupOf, o.Groups = s.Groups(ids), n
 	}
 	if o.Algorithm == allreduce.Hierarchical.String() && (o.GroupOf == nil || slices.Contains(o.GroupOf, -1)) {
-		return bench.Wrong("algorithm", "%s: every worker must be in a group of %s's links", o.Algorithm, s.Name)
+		return errs.Fieldf("algorithm", "%s: every worker must be in a group of %s's links", o.Algorithm, s.Name)
 	}
 	return nil
 }
@@ -183,19 +183,19 @@ func (o *Options) check() error {
 		return err
 	}
 	if o.Links.GroupDelay > 0 && o.Groups < 2 {
-		return bench.Wrong("group_delay", "%v: there is one group; groups says how many", o.Links.GroupDelay)
+		return errs.Fieldf("group_delay", "%v: there is one group; groups says how many", o.Links.GroupDelay)
 	}
 	if o.Hosts != nil && len(o.Against) > 0 {
-		return bench.Wrong("against", "others are measured on one host only; leave it out, or leave --hosts out")
+		return errs.Fieldf("against", "others are measured on one host only; leave it out, or leave --hosts out")
 	}
 	if o.Timeout <= 0 {
-		return bench.Wrong("timeout", "%v must be above 0", o.Timeout)
+		return errs.Fieldf("timeout", "%v must be above 0", o.Timeout)
 	}
 	// Input, output and as much again for what the reduction needs; the exact
 	// mean is spread over all.
 	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
 	if free := monitor.AvailableMemory(); free > 0 && n > free {
-		return bench.Wrong("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)
+		return errs.Fieldf("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)
 	}
 	for _, name := range o.Against {
 		if _, err := newRival(name); err != nil {
