@@ -101,7 +101,7 @@ var bans = []ban{
 
 // pureDecisions are the only packages that policy imports; reflect and
 // encoding/json, because the fields of a policy are its parameters.
-var pureDecisions = []string{"cmp", "encoding/json", "errors", "fmt", "maps", "math", "reflect", "slices", "sort", "strconv", "strings"}
+var pureDecisions = []string{"cmp", "encoding/json", "errors", "fmt", "maps", "math", "reflect", "slices", "sort", "strconv", "strings", "testbed/internal/errs"}
 
 type source struct {
 	name string // of the file

@@ -43,7 +43,7 @@ var jobs = map[string]func(s *network.Supervisor, spec json.RawMessage) error{
 	shell.KindProgram:    shell.RunProgram,
 	linkcheck.KindVerify: linkcheck.RunVerify,
 	bench.KindRing:       bench.RunRing,
-	network.KindShare:    cluster.Run,
+	cluster.KindHost:     cluster.RunHost,
 	kindProbe:            runProbe,
 	kindReady:            runReady,
 }
@@ -56,7 +56,7 @@ var programs = map[string]func(*network.Self) error{
 	process.KindStore:       process.RunStore,
 	linkcheck.KindProber:    linkcheck.RunProber,
 	shell.KindCapture:       shell.RunCapture,
-	shell.KindGuest:         shell.RunGuest,
+	cluster.KindExec:        shell.RunExec,
 	bench.KindRank:          bench.RunRank,
 }
 

@@ -19,27 +19,29 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// checkHosts says what of the options does not go over several hosts.
+// checkHosts reports an option that does not go over several hosts.
 func checkHosts(o *Options) error {
-	switch s := o.Scenario; {
-	case o.Hosts == nil:
+	if o.Hosts == nil {
 		return errs.Usagef("--place says on which of several hosts nodes are; give --hosts, too")
-	case o.Links != network.LinksUser && o.Links != network.LinksAuto:
-		return errs.Usagef("%s links cannot go over several hosts; take --links user", o.Links)
+	}
+	if err := cluster.CheckLinks(o.Links); err != nil {
+		return err
+	}
+	switch {
 	case o.Qlog:
 		return errs.Usagef("--qlog records on one host only; leave it out, or leave --hosts out")
-	case s.Train.Foreign():
+	case o.Scenario.Train.Foreign():
 		return errs.Usagef("a trainer of your own runs on one host only; leave --hosts out")
 	}
-	plan, err := o.Scenario.Plan()
+	s, err := o.Scenario.Resolve("")
 	if err != nil {
 		return err
 	}
-	return cluster.Possible(o.Scenario, plan, o.Hosts.Count, o.Place)
+	return cluster.CheckPlacement(cluster.NetworkOf(s), o.Hosts.Count, o.Place)
 }
 
-// playOver gathers the hosts and plays the scenario on all of them.
-func (r *recorder) playOver(ctx context.Context) (err error) {
+// playOnHosts gathers the hosts and plays the scenario on all of them.
+func (r *recorder) playOnHosts(ctx context.Context) (err error) {
 	hosts, err := cluster.Gather(ctx, *r.options.Hosts, r.stage)
 	if err != nil {
 		return err
@@ -53,10 +55,10 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	if err := r.dir.WriteJSON(record.EnvironmentFile, e); err != nil {
 		return err
 	}
-	if r.spec.Processors = differing(hosts.Spread.Hosts[0].Name, e); r.spec.Processors != nil {
+	if r.spec.Processors = differing(hosts.Layout.Hosts[0].Name, e); r.spec.Processors != nil {
 		r.stage("the hosts have different processors: " + strings.Join(r.spec.Processors, ", "))
 	}
-	placed, err := cluster.PlaceNodes(ctx, hosts, r.options.Scenario, r.spec.Scenario.Plan, r.options.Place, r.stage)
+	placed, err := hosts.Place(ctx, cluster.NetworkOf(r.spec.Scenario), r.options.Place, r.stage)
 	if err == nil {
 		err = r.dir.WriteJSON(HostsFile, placed)
 	}
@@ -66,8 +68,8 @@ func (r *recorder) playOver(ctx context.Context) (err error) {
 	for _, h := range placed.Hosts {
 		r.hosts = append(r.hosts, record.Host{Name: h.Name, Nodes: h.Nodes})
 	}
-	r.spec.Links, r.spec.Spread = network.LinksUser, hosts.Spread
-	return r.play(ctx, network.JobSpec{Files: hosts.Files, FileNames: hosts.FileNames})
+	r.spec.Links, r.spec.Layout = network.LinksUser, hosts.Layout
+	return r.play(ctx, hosts)
 }
 
 // command is the command line that the run began with, as far as that is known.
@@ -110,20 +112,21 @@ func boundClocks(hosts []record.Host, underlay []fidelity.Underlay) {
 	}
 }
 
-// goOver has the network go over several hosts, if it is to.
-func (p *player) goOver() error {
-	if p.spec.Spread == nil {
-		return nil
+// connectHosts makes the network one over all hosts of the run, and has the monitor
+// hear what the others see.
+func (p *player) connectHosts() (err error) {
+	if p.hosts, err = cluster.Connect(p.s, p.spec.Layout); err != nil {
+		return err
 	}
 	p.monitor.Differ(p.spec.Processors)
-	p.s.OnSample = func(host string, raw json.RawMessage) error {
+	p.hosts.OnSample = func(host string, raw json.RawMessage) error {
 		var s monitor.Sample
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return fmt.Errorf("reading what the host %s has seen: %w", host, err)
 		}
-		p.monitor.Elsewhere(host, s)
-		p.queues.Enter(s.Queues, s.QueuesLost, p.network.ClockOffset(host))
+		p.monitor.Remote(host, s)
+		p.queues.Enter(s.Queues, s.QueuesLost, p.hosts.ClockOffset(host))
 		return nil
 	}
-	return p.s.SpreadOver(p.spec.Spread)
+	return nil
 }

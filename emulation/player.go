@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"testbed/allreduce"
+	"testbed/emulation/cluster"
 	"testbed/emulation/linkcheck"
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
@@ -47,6 +48,7 @@ type player struct {
 	spec    scenarioSpec
 	s       *network.Supervisor
 	network *network.Network
+	hosts   *cluster.Hosts
 	faults  *network.LinkFaults
 	clock   clock
 
@@ -76,7 +78,7 @@ func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 	if err := p.keepUsage(); err != nil {
 		return err
 	}
-	if err := p.goOver(); err != nil {
+	if err := p.connectHosts(); err != nil {
 		return err
 	}
 	if p.network, err = s.BringUp(p.spec.Scenario.Plan, p.spec.Scenario.Slowdown(), p.spec.Links, p.monitor.Routed); err != nil {
@@ -115,7 +117,7 @@ func (p *player) keepUsage() error {
 // checkLinks measures the round trips that the run depends on.
 func (p *player) checkLinks() error {
 	begin := time.Now()
-	checked, err := linkcheck.Check(p.s, p.network, p.spec.Scenario.IDs(), p.spec.Scenario.Reduction)
+	checked, err := linkcheck.Check(p.s, p.hosts, p.network, p.spec.Scenario.IDs(), p.spec.Scenario.Reduction)
 	if err != nil {
 		return err
 	}
@@ -286,7 +288,7 @@ func (p *player) begin(e *record.Event) {
 	p.coordinator.spec.Resume = nil
 	p.clock.begin(e.T, e.Type == record.RunResume)
 	p.monitor.Begin(p.sample(nil))
-	if p.network.Spread() {
+	if p.hosts.Several() {
 		p.network.AskCount() // so that other hosts begin, too
 	}
 	var err error

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/internal/errs"
 	"testbed/node"
@@ -81,9 +82,9 @@ func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary
 	}
 	defer lock.Close()
 	if o.Hosts == nil {
-		err = r.play(ctx, network.JobSpec{})
+		err = r.play(ctx, &cluster.Cluster{})
 	} else {
-		err = r.playOver(ctx)
+		err = r.playOnHosts(ctx)
 	}
 	sum, werr := r.conclude(err)
 	return r.options.Scenario, sum, errors.Join(err, werr)

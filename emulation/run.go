@@ -83,8 +83,8 @@ type scenarioSpec struct {
 	Reported int
 	// Incarnations are then those of the processes to start.
 	Incarnations map[policy.ID]int `json:",omitempty"`
-	// Spread says how the network goes over several hosts, where it does.
-	Spread *network.Spread `json:",omitempty"`
+	// Layout says which host each node is on, where there are several hosts.
+	Layout *network.Layout `json:",omitempty"`
 	// Processors are those of its hosts if they differ.
 	Processors []string `json:",omitempty"`
 }
@@ -121,9 +121,9 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 	}
 	r.spec.Links, r.spec.Qlog = o.Links, o.Qlog
 	if o.Hosts == nil {
-		err = r.play(ctx, network.JobSpec{})
+		err = r.play(ctx, &cluster.Cluster{})
 	} else {
-		err = r.playOver(ctx)
+		err = r.playOnHosts(ctx)
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return record.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run
@@ -158,16 +158,17 @@ func (r *recorder) prepare() error {
 		r.dir.WriteJSON(record.EnvironmentFile, monitor.Environment(o.Command)))
 }
 
-// play has a sandbox play the scenario, with the files of a job, and writes the
-// record as it comes.
-func (r *recorder) play(ctx context.Context, job network.JobSpec) error {
+// play has a sandbox play the scenario, on this host and those that it is connected to,
+// and writes the record as it comes.
+func (r *recorder) play(ctx context.Context, hosts *cluster.Cluster) error {
 	r.stage("run directory " + r.options.Dir)
 	log, err := os.OpenFile(r.dir.Log("sandbox"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}
 	defer log.Close()
-	job.Kind, job.Dir, job.Spec = KindScenario, r.dir, r.spec
+	job := hosts.Job(KindScenario, r.spec)
+	job.Dir = r.dir
 	playing, err := network.Start(ctx, job, sandbox.Config{Stderr: log})
 	if err != nil {
 		return err

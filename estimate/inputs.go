@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"testbed/internal/errs"
 )
 
 // Inputs is what an estimate is made from. Names and units are those of the
@@ -93,11 +95,6 @@ var numbers = []number{
 	{"investGrowth", func(i *Inputs) *float64 { return &i.InvestGrowth }, 0, 10, false},
 }
 
-// FieldError says which input is wrong, and how to mend it.
-type FieldError struct{ Field, Problem string }
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
-
 // outside says what is wrong with a value, if anything. NaN is outside.
 func outside(value, least, most float64, whole bool) string {
 	switch {
@@ -124,11 +121,11 @@ func (c choice) problem() string {
 	return fmt.Sprintf("is %q; it must be one of %s", c.value, strings.Join(c.words, ", "))
 }
 
-// Check returns a *FieldError for the first value that is impossible.
+// Check returns a *errs.FieldError for the first value that is impossible.
 func (in Inputs) Check() error {
 	for _, n := range numbers {
 		if p := outside(*n.value(&in), n.least, n.most, n.whole); p != "" {
-			return &FieldError{n.name, p}
+			return &errs.FieldError{Field: n.name, Problem: p}
 		}
 	}
 	for _, c := range []choice{
@@ -137,14 +134,14 @@ func (in Inputs) Check() error {
 		{"stragglerStrategy", in.StragglerStrategy, []string{"none", "threshold", "redundancy"}},
 	} {
 		if p := c.problem(); p != "" {
-			return &FieldError{c.name, p}
+			return &errs.FieldError{Field: c.name, Problem: p}
 		}
 	}
 	switch {
 	case in.IsMoE && in.ActiveParams > in.Parameters:
-		return &FieldError{"activeParams", fmt.Sprintf("is %v, more than all parameters (%v); give the parameters that a token passes", in.ActiveParams, in.Parameters)}
+		return errs.Fieldf("activeParams", "is %v, more than all parameters (%v); give the parameters that a token passes", in.ActiveParams, in.Parameters)
 	case in.HwGrowth+in.SwGrowth+in.InvestGrowth <= 0:
-		return &FieldError{"hwGrowth", "is 0 like swGrowth and investGrowth; without growth no run is too long: give one of them"}
+		return &errs.FieldError{Field: "hwGrowth", Problem: "is 0 like swGrowth and investGrowth; without growth no run is too long: give one of them"}
 	}
 	return nil
 }

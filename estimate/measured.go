@@ -1,10 +1,10 @@
 package estimate
 
 import (
-	"fmt"
 	"math"
 
 	"testbed/allreduce"
+	"testbed/internal/errs"
 	"testbed/shaping"
 )
 
@@ -29,15 +29,15 @@ type Straggler struct {
 // Check says what an estimate cannot be made with.
 func (m Measurements) Check() error {
 	if p := outside(m.Efficiency, 1e-3, 1, false); p != "" {
-		return &FieldError{"efficiency", p}
+		return &errs.FieldError{Field: "efficiency", Problem: p}
 	}
 	if len(m.Stragglers) == 0 {
-		return &FieldError{"straggler", "holds no coefficient; calibrate anew"}
+		return &errs.FieldError{Field: "straggler", Problem: "holds no coefficient; calibrate anew"}
 	}
 	last := 0.0
 	for _, s := range m.Stragglers {
 		if !(s.Sigma > last) {
-			return &FieldError{"straggler", fmt.Sprintf("has a sigma of %v behind %v; they must rise from above 0", s.Sigma, last)}
+			return errs.Fieldf("straggler", "has a sigma of %v behind %v; they must rise from above 0", s.Sigma, last)
 		}
 		last = s.Sigma
 	}
@@ -77,7 +77,7 @@ type Run struct {
 	Further `yaml:",inline"`
 }
 
-// Check returns a *FieldError for the first value that is impossible.
+// Check returns a *errs.FieldError for the first value that is impossible.
 func (r Run) Check() error {
 	if err := r.Inputs.Check(); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (r Run) Check() error {
 		{"fragments", r.Fragments, 1, 1e4, true}, {"overlapSteps", r.OverlapSteps, 0, 1e7, true},
 	} {
 		if p := outside(n.value, n.least, n.most, n.whole); p != "" {
-			return &FieldError{n.name, p}
+			return &errs.FieldError{Field: n.name, Problem: p}
 		}
 	}
 	return nil

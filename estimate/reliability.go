@@ -3,6 +3,8 @@ package estimate
 import (
 	"fmt"
 	"math"
+
+	"testbed/internal/errs"
 )
 
 // ReliabilityInputs is what the reliability model is computed from: a part of
@@ -47,7 +49,7 @@ func DefaultReliability() ReliabilityInputs {
 
 var reliabilityModes = []string{"none", "synchronous", "checkpoint_elastic", "relay", "backup_workers", "threshold", "async"}
 
-// Check returns a *FieldError for the first value that is impossible.
+// Check returns a *errs.FieldError for the first value that is impossible.
 func (in ReliabilityInputs) Check() error {
 	for _, n := range []struct {
 		name               string
@@ -68,7 +70,7 @@ func (in ReliabilityInputs) Check() error {
 		{"ckpt_replicas", in.Replicas, 0, 1e4, true},
 	} {
 		if p := outside(n.value, n.least, n.most, n.whole); p != "" {
-			return &FieldError{n.name, p}
+			return &errs.FieldError{Field: n.name, Problem: p}
 		}
 	}
 	for _, c := range []choice{
@@ -76,7 +78,7 @@ func (in ReliabilityInputs) Check() error {
 		{"checkpoint_mode", in.CheckpointMode, []string{"sync", "async", "gpu_memory"}},
 	} {
 		if p := c.problem(); p != "" {
-			return &FieldError{c.name, p}
+			return &errs.FieldError{Field: c.name, Problem: p}
 		}
 	}
 	return nil

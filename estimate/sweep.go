@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"testbed/internal/errs"
 )
 
 // maxPoints keeps a sweep in memory.
@@ -37,7 +39,7 @@ func ParseAxis(text string, assign func(r *Run, name, value string) error) (Axis
 			return Axis{}, err
 		}
 		if slices.Contains(a.Values, value) {
-			return Axis{}, &FieldError{name, "takes the value " + value + " twice; keep one"}
+			return Axis{}, &errs.FieldError{Field: name, Problem: "takes the value " + value + " twice; keep one"}
 		}
 		a.index = fieldIndex(reflect.TypeFor[Run](), name)
 		a.Values = append(a.Values, value)
@@ -95,18 +97,18 @@ func (s *Sweep) Check() error {
 	seen := map[string]bool{}
 	for _, a := range s.Axes {
 		if seen[a.Input] {
-			return &FieldError{a.Input, "is swept twice; keep one"}
+			return &errs.FieldError{Field: a.Input, Problem: "is swept twice; keep one"}
 		}
 		seen[a.Input] = true
 		if points *= len(a.Values); points > maxPoints {
-			return &FieldError{a.Input, fmt.Sprintf("makes more than %d points", maxPoints)}
+			return errs.Fieldf(a.Input, "makes more than %d points", maxPoints)
 		}
 	}
 	return nil
 }
 
 // each computes the points and calls back for each, with the values' numbers.
-// The first impossible value ends it, with a *FieldError.
+// The first impossible value ends it, with a *errs.FieldError.
 func (s *Sweep) each(point func(at []int, v Variant, r *Results) error) error {
 	run, at := s.Run, make([]int, len(s.Axes))
 	fields := make([]reflect.Value, len(s.Axes))
@@ -149,11 +151,11 @@ func (s *Sweep) each(point func(at []int, v Variant, r *Results) error) error {
 
 // where adds to an error the point at which it came up.
 func (s *Sweep) where(err error, at []int) error {
-	var wrong *FieldError
+	var wrong *errs.FieldError
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	return &FieldError{wrong.Field, wrong.Problem + " (with " + strings.Join(s.set(at), ", ") + ")"}
+	return &errs.FieldError{Field: wrong.Field, Problem: wrong.Problem + " (with " + strings.Join(s.set(at), ", ") + ")"}
 }
 
 // set names the values of a point.

@@ -29,7 +29,7 @@ type Emulation struct {
 
 // Emulate makes an estimated run small, plays that, and holds the estimates
 // against it. A run that cannot be made small is refused with an
-// *estimate.FieldError. With another error there is a result only if it is an
+// *errs.FieldError. With another error there is a result only if it is an
 // *InvalidError, and not always.
 func Emulate(ctx context.Context, o Emulation) (*emulated.Result, error) {
 	small, err := emulated.Shrink(o.Run)

@@ -12,6 +12,7 @@ import (
 	"testbed/estimate/emulated"
 	"testbed/experiment"
 	"testbed/experiment/calibrate"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -97,7 +98,7 @@ func TestEmulateFails(t *testing.T) {
 	}
 	o.Run.NumNodes = 1
 	_, err := experiment.Emulate(t.Context(), o)
-	if _, refused := errors.AsType[*estimate.FieldError](err); !refused {
+	if _, refused := errors.AsType[*errs.FieldError](err); !refused {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 package policy
 
-import "fmt"
+import "testbed/internal/errs"
 
 func init() {
 	Register("backup", "close without the last b: backup workers", &Backup{B: 1})
@@ -18,7 +18,7 @@ type Backup struct {
 // Validate reports a parameter out of range.
 func (p *Backup) Validate() error {
 	if p.B < 0 {
-		return &FieldError{Field: "b", Mend: fmt.Sprintf("is %d; it must not be negative", p.B)}
+		return errs.Fieldf("b", "is %d; it must not be negative", p.B)
 	}
 	return nil
 }

@@ -103,11 +103,6 @@ var JoinModes = []JoinMode{JoinRunning, JoinNext, JoinZeros, JoinBlocking}
 // end of a round.
 func (j JoinMode) Learns() bool { return j != "" && j != JoinRunning }
 
-// FieldError says which parameter is wrong and how to mend it.
-type FieldError struct{ Field, Mend string }
-
-func (e *FieldError) Error() string { return e.Field + " " + e.Mend }
-
 // Lighthouse is the number of the lighthouse that a process of a worker asks.
 func (c *Config) Lighthouse(id ID, incarnation int) int {
 	asks := c.Asks[id]

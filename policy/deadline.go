@@ -1,8 +1,9 @@
 package policy
 
 import (
-	"fmt"
 	"math"
+
+	"testbed/internal/errs"
 )
 
 func init() {
@@ -28,11 +29,11 @@ type FixedDeadline struct {
 func (p *FixedDeadline) Validate() error {
 	switch {
 	case p.After < 0 || p.After > maxSlack:
-		return &FieldError{"after", fmt.Sprintf("is %d; it must lie between 0 and %d", p.After, maxSlack)}
+		return errs.Fieldf("after", "is %d; it must lie between 0 and %d", p.After, maxSlack)
 	case !(p.Factor >= 1 && p.Factor <= 1000):
-		return &FieldError{"factor", fmt.Sprintf("is %v; it must lie in [1, 1000]", p.Factor)}
+		return errs.Fieldf("factor", "is %v; it must lie in [1, 1000]", p.Factor)
 	case !(p.Quorum > 0 && p.Quorum <= 1):
-		return &FieldError{"quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", p.Quorum)}
+		return errs.Fieldf("quorum", "is %v; it must lie in (0, 1]", p.Quorum)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"testbed/internal/errs"
 )
 
 // RegionsSpec is the section train.regions of a scenario.
@@ -19,11 +21,11 @@ type RegionsSpec struct {
 
 // Validate looks at the section of a run of these workers, each in a group of the
 // links or, with an empty name, in none, with so many rounds and, if that is not 0,
-// an upload in every so many. The error is a *policy.FieldError with the path of the
+// an upload in every so many. The error is a *errs.FieldError with the path of the
 // field.
 func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads int) error {
 	bad := func(field, format string, args ...any) error {
-		return &FieldError{Field: "regions" + field, Mend: fmt.Sprintf(format, args...)}
+		return errs.Fieldf("regions"+field, format, args...)
 	}
 	outside := slices.Index(groups, "")
 	switch {

@@ -84,16 +84,16 @@ func TestValidate(t *testing.T) {
 	}{
 		{RegionsSpec{Every: 2}, groups, ""},
 		{RegionsSpec{Every: 4, Workers: map[string][]ID{"a": {0, 3}, "b": {1, 2}}}, make([]string, 4), ""},
-		{RegionsSpec{Every: 2}, make([]string, 4), "regions.workers is missing"},
-		{RegionsSpec{Every: 2}, []string{"x", "x", "", "y"}, "regions are the groups of real.links, but worker 2 is in none"},
-		{RegionsSpec{}, groups, "regions.every is 0"},
-		{RegionsSpec{Every: -1}, groups, "regions.every is -1"},
-		{RegionsSpec{Every: 3}, groups, "regions.every is 3, but target_outer_steps is 8"},
-		{RegionsSpec{Every: 2, Workers: map[string][]ID{}}, groups, "regions.workers is empty"},
-		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2, 3}, "b": {}}}, groups, "regions.workers.b has nobody"},
-		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {2, 3, 4}}}, groups, "regions.workers.b[2] there is no worker 4"},
-		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2}, "b": {2, 3}}}, groups, "regions.workers.b[0] worker 2 is in the region a"},
-		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {3}}}, groups, "regions.workers puts worker 2 into no region"},
+		{RegionsSpec{Every: 2}, make([]string, 4), "regions.workers: is missing"},
+		{RegionsSpec{Every: 2}, []string{"x", "x", "", "y"}, "regions: are the groups of real.links, but worker 2 is in none"},
+		{RegionsSpec{}, groups, "regions.every: is 0"},
+		{RegionsSpec{Every: -1}, groups, "regions.every: is -1"},
+		{RegionsSpec{Every: 3}, groups, "regions.every: is 3, but target_outer_steps is 8"},
+		{RegionsSpec{Every: 2, Workers: map[string][]ID{}}, groups, "regions.workers: is empty"},
+		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2, 3}, "b": {}}}, groups, "regions.workers.b: has nobody"},
+		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {2, 3, 4}}}, groups, "regions.workers.b[2]: there is no worker 4"},
+		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2}, "b": {2, 3}}}, groups, "regions.workers.b[0]: worker 2 is in the region a"},
+		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {3}}}, groups, "regions.workers: puts worker 2 into no region"},
 	} {
 		err := c.spec.Validate(workers, c.groups, 8, 0)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {

@@ -1,8 +1,9 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
+
+	"testbed/internal/errs"
 )
 
 func init() {
@@ -25,9 +26,9 @@ type Quorum struct {
 func (p *Quorum) Validate() error {
 	switch {
 	case p.MinReplicas < 1:
-		return &FieldError{"min_replicas", fmt.Sprintf("is %d; it must be at least 1", p.MinReplicas)}
+		return errs.Fieldf("min_replicas", "is %d; it must be at least 1", p.MinReplicas)
 	case p.JoinTimeout < 0 || p.JoinTimeout > maxSlack:
-		return &FieldError{"join_timeout", fmt.Sprintf("is %d; it must lie between 0 and %d", p.JoinTimeout, maxSlack)}
+		return errs.Fieldf("join_timeout", "is %d; it must lie between 0 and %d", p.JoinTimeout, maxSlack)
 	}
 	return nil
 }

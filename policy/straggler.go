@@ -1,6 +1,10 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+
+	"testbed/internal/errs"
+)
 
 func init() {
 	Register("straggler", "close at median + k·MAD of recent arrivals, with a quorum; evict who misses too often", DefaultStraggler())
@@ -46,9 +50,9 @@ const (
 	maxSlack  = Time(1e15)
 )
 
-// Validate reports the first parameter out of range as a *FieldError.
+// Validate reports the first parameter out of range as a *errs.FieldError.
 func (s *Straggler) Validate() error {
-	bad := func(field, mend string) error { return &FieldError{Field: field, Mend: mend} }
+	bad := func(field, mend string) error { return &errs.FieldError{Field: field, Problem: mend} }
 	switch {
 	case !(s.Quorum > 0 && s.Quorum <= 1):
 		return bad("quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", s.Quorum))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/scenarios/faults"
 	"testbed/shaping"
@@ -73,13 +74,13 @@ func (p *parser) compose(s *Scenario, plan *shaping.Plan, injects []int, at time
 	if err == nil {
 		return nil
 	}
-	bad, ok := errors.AsType[*shaping.FieldError](err)
+	bad, ok := errors.AsType[*errs.FieldError](err)
 	if !ok {
 		return p.fail("real.injects", err.Error())
 	}
 	var k int
-	_, _ = fmt.Sscanf(bad.Path, "faults[%d]", &k)
-	_, field, _ := strings.Cut(bad.Path, "].")
+	_, _ = fmt.Sscanf(bad.Field, "faults[%d]", &k)
+	_, field, _ := strings.Cut(bad.Field, "].")
 	field = strings.TrimPrefix(strings.TrimPrefix(field, "paths[0]."), "pairs[0].")
 	if s.Real.Injects[owner[k]].Between != nil {
 		field = strings.NewReplacer("from", "between[0]", "to", "between[1]").Replace(field)

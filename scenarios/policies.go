@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"testbed/internal/errs"
 	"testbed/policy"
 	_ "testbed/policy/adaptive" // registers it
 	_ "testbed/policy/torchft"  // and this one
@@ -146,9 +147,9 @@ func (p *Policies) UnmarshalJSON(text []byte) error {
 
 func (p *parser) validatePolicies(all Policies) error {
 	for _, name := range slices.Sorted(maps.Keys(all.Parameters)) {
-		var bad *policy.FieldError
+		var bad *errs.FieldError
 		if err := all.Parameters[name].Validate(); errors.As(err, &bad) {
-			return p.fail("policy."+name+"."+bad.Field, bad.Mend)
+			return p.fail("policy."+name+"."+bad.Field, bad.Problem)
 		} else if err != nil {
 			return p.fail("policy."+name, err.Error())
 		}

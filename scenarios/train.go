@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 
+	"testbed/internal/errs"
 	"testbed/policy"
-
 	"testbed/train"
 	"testbed/train/task"
 )
@@ -68,8 +68,8 @@ func (p *parser) validateRegions(s *Scenario) error {
 		return nil
 	}
 	run := task.Size{Rounds: s.TargetOuterSteps, Parameters: s.Real.Parameters, Uploads: s.Real.Upload.Every}
-	if bad, ok := errors.AsType[*policy.FieldError](s.Train.ValidateApart(s.IDs(), s.Real.Links.GroupOf(s.WorkerNodes()), run)); ok {
-		return p.fail("train."+bad.Field, bad.Mend)
+	if bad, ok := errors.AsType[*errs.FieldError](s.Train.ValidateApart(s.IDs(), s.Real.Links.GroupOf(s.WorkerNodes()), run)); ok {
+		return p.fail("train."+bad.Field, bad.Problem)
 	}
 	return nil
 }
@@ -109,11 +109,11 @@ func (p *parser) validateTrain(s *Scenario) error {
 	if s.Train == nil {
 		return nil
 	}
-	if bad, ok := errors.AsType[*policy.FieldError](s.Train.Validate()); ok {
-		return p.fail("train."+bad.Field, bad.Mend)
+	if bad, ok := errors.AsType[*errs.FieldError](s.Train.Validate()); ok {
+		return p.fail("train."+bad.Field, bad.Problem)
 	}
-	if bad, ok := errors.AsType[*policy.FieldError](s.Train.ValidateRounds(s.InnerSteps, s.Real.Parameters, s.Policy.StalenessWeight)); ok {
-		return p.fail("train."+bad.Field, bad.Mend)
+	if bad, ok := errors.AsType[*errs.FieldError](s.Train.ValidateRounds(s.InnerSteps, s.Real.Parameters, s.Policy.StalenessWeight)); ok {
+		return p.fail("train."+bad.Field, bad.Problem)
 	}
 	s.Train.Corpus = nil
 	if s.Train.Text != "" {

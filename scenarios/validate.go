@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"testbed/allreduce"
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/scenarios/faults"
-	"testbed/shaping"
 )
 
 // Limits keep every sum and product of a run inside 64 bits and every list in
@@ -306,8 +306,8 @@ func (p *parser) validateSections(s *Scenario) error {
 	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil && !s.Unasked() {
 		return err
 	}
-	if bad, ok := errors.AsType[*policy.FieldError](s.Real.AllReduce.Validate(len(s.Workers))); ok {
-		return p.fail("real.all_reduce."+bad.Field, bad.Mend)
+	if bad, ok := errors.AsType[*errs.FieldError](s.Real.AllReduce.Validate(len(s.Workers))); ok {
+		return p.fail("real.all_reduce."+bad.Field, bad.Problem)
 	}
 	return nil
 }
@@ -330,10 +330,10 @@ func (p *parser) validateLinks(s *Scenario) error {
 		return nil
 	}
 	plan, err := s.Plan()
-	var bad *shaping.FieldError // the first of them
+	var bad *errs.FieldError // the first of them
 	switch {
 	case errors.As(err, &bad):
-		return p.fail(bad.Path, bad.Problem)
+		return p.fail(bad.Field, bad.Problem)
 	case err != nil:
 		return p.fail("real.links", err.Error())
 	}
@@ -348,7 +348,7 @@ func (p *parser) validateLinks(s *Scenario) error {
 	// An inject may bring the rate or the jitter that a field waits for.
 	if len(s.Real.Injects) == 0 {
 		if errors.As(s.Real.Links.Idle(plan), &bad) {
-			return p.fail(bad.Path, bad.Problem)
+			return p.fail(bad.Field, bad.Problem)
 		}
 	}
 	return p.validateLinkFaults(s, plan)

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"testbed/policy"
+	"testbed/internal/errs"
 	"testbed/train/work"
 )
 
@@ -20,9 +20,9 @@ func (p *parser) validateWork(s *Scenario) error {
 	if s.Work == nil {
 		return nil
 	}
-	var bad *policy.FieldError
+	var bad *errs.FieldError
 	if err := s.Work.Validate(); errors.As(err, &bad) {
-		return p.fail("work."+bad.Field, bad.Mend)
+		return p.fail("work."+bad.Field, bad.Problem)
 	}
 	for i, c := range s.Work.Classes {
 		if len(c.IDs) == 0 {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"testbed/internal/errs"
 )
 
 // minRate is the least that a dilated link carries, as the least that one may be
@@ -15,7 +17,7 @@ const minRate = Rate(1000)
 // time multiplied. Whoever lives in it, and whose own clock is as slow, sees the
 // network as planned (Gupta et al., "To Infinity and Beyond: Time-Warped Network
 // Emulation", NSDI 2006). x is at least 1; for 1 the plan is returned itself. The
-// error is a *FieldError that names nodes, where a link would be beyond what can
+// error is a *errs.FieldError that names nodes, where a link would be beyond what can
 // be emulated.
 func (p *Plan) Dilated(x float64) (*Plan, error) {
 	if x == 1 {
@@ -45,7 +47,7 @@ func (p *Plan) Dilated(x float64) (*Plan, error) {
 				name, problem = "jitter", fmt.Sprintf("%v is above the limit of %v", way.Jitter, maxJitter)
 			}
 			if problem != "" {
-				return nil, &FieldError{name, fmt.Sprintf("from %s to %s, %g times as long: %s", d.Nodes[i].Name, d.Nodes[j].Name, x, problem)}
+				return nil, errs.Fieldf(name, "from %s to %s, %g times as long: %s", d.Nodes[i].Name, d.Nodes[j].Name, x, problem)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"testbed/internal/errs"
 	"testbed/shaping"
 )
 
@@ -48,7 +49,7 @@ func TestDilated(t *testing.T) {
 	}
 	for x, want := range map[float64]string{4000: "one_way_delay: from a to b, 4000 times as long", 1001: "jitter: from a to b, 1001 times as long: 2.002s is above"} {
 		_, err := plan.Dilated(x)
-		if _, is := errors.AsType[*shaping.FieldError](err); !is || !strings.HasPrefix(err.Error(), want) {
+		if _, is := errors.AsType[*errs.FieldError](err); !is || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("dilated %v times: %v", x, err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"testbed/internal/errs"
 )
 
 // Fault is something that is wrong with a network for a while: a Partition,
@@ -58,7 +60,7 @@ type PathChange struct {
 // Compose returns base with the active faults laid over it, one after the
 // other: where two change the same property the later one counts, and a path
 // is cut if any of them cuts it. Base stays as it is, and without faults the
-// result equals it; the two share what no fault changes. The error joins one *FieldError per problem, with paths
+// result equals it; the two share what no fault changes. The error joins one *errs.FieldError per problem, with paths
 // such as "faults[2].from".
 func Compose(base *Plan, active []Fault) (*Plan, error) {
 	plan := &Plan{Seed: base.Seed, Nodes: slices.Clone(base.Nodes), Paths: slices.Clone(base.Paths)}
@@ -94,7 +96,7 @@ type composition struct {
 }
 
 func (c *composition) reject(name, format string, args ...any) {
-	c.problems = append(c.problems, &FieldError{c.field + name, fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, errs.Fieldf(c.field+name, format, args...))
 }
 
 func (c *composition) node(name, node string) (int, bool) {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"testbed/internal/errs"
 	"testbed/shaping"
 )
 
@@ -250,11 +251,11 @@ func TestIdle(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = test.spec.Idle(plan)
-			var bad *shaping.FieldError
+			var bad *errs.FieldError
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("refused: %v", err)
-			case test.want != "" && (!errors.As(err, &bad) || bad.Path != "real.links."+test.want):
+			case test.want != "" && (!errors.As(err, &bad) || bad.Field != "real.links."+test.want):
 				t.Errorf("got %v, want an error about %s", err, test.want)
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"testbed/internal/errs"
 )
 
 // Bounds of a path.
@@ -23,20 +25,9 @@ const (
 // within a few round trips of a nearby peer.
 var DefaultQueue = Queue{Time: Duration(20 * time.Millisecond)}
 
-// FieldError is a value of the specification that cannot be used.
-type FieldError struct {
-	// Path names the field from the root of the scenario,
-	// for example "real.links.pairs[2].from".
-	Path string
-	// Problem says what is wrong and how to mend it.
-	Problem string
-}
-
-func (e *FieldError) Error() string { return e.Path + ": " + e.Problem }
-
 // NewPlan resolves spec for the named nodes. A rate given nowhere is
 // unlimited, a queue DefaultQueue, a one-way delay defaultOneWayDelay, and
-// everything else is zero. The error joins one *FieldError per problem of spec.
+// everything else is zero. The error joins one *errs.FieldError per problem of spec.
 func NewPlan(spec Spec, nodes []string, defaultOneWayDelay time.Duration, seed uint64) (*Plan, error) {
 	r := resolver{spec: spec, index: make(map[string]int, len(nodes)), names: nodes}
 	if err := r.checkNodes(); err != nil {
@@ -81,7 +72,7 @@ type resolver struct {
 }
 
 func (r *resolver) reject(field, format string, args ...any) {
-	r.problems = append(r.problems, &FieldError{"real.links." + field, fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, errs.Fieldf("real.links."+field, format, args...))
 }
 
 // source enters a field in fields.

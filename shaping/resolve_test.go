@@ -4,14 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"net/netip"
 
+	"testbed/internal/errs"
 	"testbed/shaping"
 )
 
@@ -102,7 +103,7 @@ func TestNewPlanNamesTheFieldAndTheMend(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := shaping.NewPlan(c.spec, nodes, 5*time.Millisecond, 0)
-			var field *shaping.FieldError
+			var field *errs.FieldError
 			if !errors.As(err, &field) {
 				t.Fatalf("error = %v, want a FieldError", err)
 			}

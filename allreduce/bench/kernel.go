@@ -13,6 +13,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/int8"
+	"testbed/internal/errs"
 )
 
 // KernelOptions say which kernels to measure.
@@ -124,43 +125,43 @@ var references = []kernel{
 // found keeps the compiler from leaving the reading out.
 var found atomic.Bool
 
-// Check says what is wrong with the options, as a *FieldError, and fills in
+// Check says what is wrong with the options, as a *errs.FieldError, and fills in
 // what is not given.
 func (o *KernelOptions) Check() error {
 	if field, problem := (allreduce.Format{Bits: 8, Block: o.Block}).Problem(); field != "" {
-		return Wrong(field, "%s", problem)
+		return errs.Fieldf(field, "%s", problem)
 	}
 	if o.Rounds < 1 || o.Rounds > maxRepeat {
-		return Wrong("rounds", "%d must lie between 1 and %d", o.Rounds, maxRepeat)
+		return errs.Fieldf("rounds", "%d must lie between 1 and %d", o.Rounds, maxRepeat)
 	}
 	if len(o.Sizes) == 0 {
-		return Wrong("sizes", "is empty; it needs at least one")
+		return errs.Fieldf("sizes", "is empty; it needs at least one")
 	}
 	if len(o.Cores) == 0 {
-		return Wrong("cores", "is empty; it needs at least one")
+		return errs.Fieldf("cores", "is empty; it needs at least one")
 	}
 	for _, n := range o.Cores {
 		if n < 1 || n > runtime.NumCPU() {
-			return Wrong("cores", "%d: this machine has 1 to %d", n, runtime.NumCPU())
+			return errs.Fieldf("cores", "%d: this machine has 1 to %d", n, runtime.NumCPU())
 		}
 	}
 	for _, name := range o.Against {
 		if !slices.Contains(AgainstNames(), name) {
-			return Wrong("against", "%s: choose from %s", name, strings.Join(AgainstNames(), ", "))
+			return errs.Fieldf("against", "%s: choose from %s", name, strings.Join(AgainstNames(), ", "))
 		}
 	}
 	if o.Data == "" {
 		o.Data = Gaussian
 	}
 	if o.Values == nil && !slices.Contains(DataNames, o.Data) {
-		return Wrong("data", "%s: choose one of %v, or a file that ends in .npy or .raw", o.Data, DataNames)
+		return errs.Fieldf("data", "%s: choose one of %v, or a file that ends in .npy or .raw", o.Data, DataNames)
 	}
 	if len(o.Routes) == 0 {
 		o.Routes = int8.Routes()
 	}
 	for _, r := range o.Routes {
 		if !slices.Contains(int8.Routes(), r) {
-			return Wrong("route", "%s: this machine has %s", r, strings.Join(int8.Routes(), ", "))
+			return errs.Fieldf("route", "%s: this machine has %s", r, strings.Join(int8.Routes(), ", "))
 		}
 	}
 	return nil

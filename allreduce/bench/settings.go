@@ -1,12 +1,12 @@
 package bench
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
+	"testbed/internal/errs"
 )
 
 // Settings say which all-reduce is measured. All workers of a benchmark have
@@ -42,21 +42,10 @@ func (s *Settings) Format() allreduce.Format { return allreduce.Format{Bits: s.B
 func (s *Settings) algorithm() (allreduce.Algorithm, error) {
 	a, ok := allreduce.ParseAlgorithm(s.Algorithm)
 	if !ok {
-		return 0, Wrong("algorithm", "%s: choose from %s", s.Algorithm, strings.Join(allreduce.AlgorithmNames(), ", "))
+		return 0, errs.Fieldf("algorithm", "%s: choose from %s", s.Algorithm, strings.Join(allreduce.AlgorithmNames(), ", "))
 	}
 	return a, nil
 }
-
-// FieldError says what is wrong with a setting, by the name of its field as
-// JSON has it.
-type FieldError struct{ Field, Problem string }
-
-// Wrong returns a *FieldError with this problem.
-func Wrong(field, problem string, args ...any) error {
-	return &FieldError{field, fmt.Sprintf(problem, args...)}
-}
-
-func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
 // GroupNumbers is the group of every rank. By turns, neighbours are in different
 // groups: for a ring the worst order.
@@ -82,7 +71,7 @@ const (
 	maxRepeat   = 1000
 )
 
-// Check says what is wrong with the settings, as a *FieldError.
+// Check says what is wrong with the settings, as a *errs.FieldError.
 func (s *Settings) Check() error {
 	for _, v := range []struct {
 		field              string
@@ -94,7 +83,7 @@ func (s *Settings) Check() error {
 		{"warmup", s.Warmup, 0, maxRepeat}, {"repeat", s.Repeat, 1, maxRepeat},
 	} {
 		if v.value < v.least || v.value > v.most {
-			return Wrong(v.field, "%d must lie between %d and %d", v.value, v.least, v.most)
+			return errs.Fieldf(v.field, "%d must lie between %d and %d", v.value, v.least, v.most)
 		}
 	}
 	a, err := s.algorithm()
@@ -102,18 +91,18 @@ func (s *Settings) Check() error {
 	case err != nil:
 		return err
 	case s.Order != allreduce.NaiveOrder && s.Order != OptimisedOrder:
-		return Wrong("order", "%s: choose %s or %s", s.Order, allreduce.NaiveOrder, OptimisedOrder)
+		return errs.Fieldf("order", "%s: choose %s or %s", s.Order, allreduce.NaiveOrder, OptimisedOrder)
 	case s.Order == OptimisedOrder && a != allreduce.Ring:
-		return Wrong("order", "%s: only the ring has an order", s.Order)
+		return errs.Fieldf("order", "%s: only the ring has an order", s.Order)
 	}
 	if field, problem := s.Format().Problem(); field != "" {
-		return Wrong(field, "%s", problem)
+		return errs.Fieldf(field, "%s", problem)
 	}
 	if problem := s.Entropy.Problem(s.Format()); problem != "" {
-		return Wrong("entropy", "%s", problem)
+		return errs.Fieldf("entropy", "%s", problem)
 	}
 	if !slices.Contains(DataNames, s.Data) {
-		return Wrong("data", "%s: choose one of %v", s.Data, DataNames)
+		return errs.Fieldf("data", "%s: choose one of %v", s.Data, DataNames)
 	}
 	return nil
 }

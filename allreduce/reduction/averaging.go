@@ -11,7 +11,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/entropy"
-	"testbed/policy"
+	"testbed/internal/errs"
 	"testbed/shaping"
 )
 
@@ -61,7 +61,7 @@ var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured, OrderPl
 var Default = Spec{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Format: allreduce.DefaultFormat, Entropy: entropy.Auto}
 
 // Validate looks at the section of a run of so many workers. The error is a
-// *policy.FieldError.
+// *errs.FieldError.
 func (a Spec) Validate(workers int) error {
 	algorithm, known := allreduce.ParseAlgorithm(a.Algorithm)
 	switch {
@@ -109,4 +109,4 @@ func (a Spec) validateRates(workers int) error {
 	return nil
 }
 
-func bad(field, mend string) error { return &policy.FieldError{Field: field, Mend: mend} }
+func bad(field, mend string) error { return &errs.FieldError{Field: field, Problem: mend} }

@@ -29,13 +29,13 @@ docs/bench.md says how, and what every figure means. Leave the machine alone mea
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(benchKernelCommand(), benchRingCommand(), BenchCommand())
+	cmd.AddCommand(benchKernelCommand(), benchRingCommand(), benchLighthouseCommand())
 	return cmd
 }
 
 // byFlag names the flag where an error names the field that it sets.
 func byFlag(err error) error {
-	if e, ok := errors.AsType[*bench.FieldError](err); ok {
+	if e, ok := errors.AsType[*errs.FieldError](err); ok {
 		return errs.Usagef("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem)
 	}
 	return err
@@ -47,7 +47,7 @@ func benchKernelCommand() *cobra.Command {
 	var format outputFormat
 	var data string
 	cmd := &cobra.Command{
-		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: NoArguments,
+		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: noArguments,
 		Long: `Measures every kernel on every route that this processor has, in turn with
 copying memory (memcpy) and reading it (read), and with the formats of others
 (--against), so that what disturbs the machine disturbs all of them. What others
@@ -96,7 +96,7 @@ is a file.`,
 		}
 		switch {
 		case format.json:
-			return PrintJSON(cmd, results)
+			return printJSON(cmd, results)
 		case format.name == formatGo:
 			return bench.WriteGoKernels(cmd.OutOrStdout(), bench.ThisMachine(), results)
 		}

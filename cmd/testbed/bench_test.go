@@ -296,7 +296,7 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --order best":                                  "--order best: choose",
 		"bench ring --order optimised --algorithm direct":          "only the ring",
 		"bench ring --connections 65":                              "--connections 65",
-		"bench ring --bits 2":                                      "--bits 2: choose one of [8 4 16 32]",
+		"bench ring --bits 2":                                      "--bits is 2;",
 		"bench ring --bits 32 --entropy on":                        "--entropy is on, but values of 32 bits have no codes",
 		"bench ring --entropy yes":                                 "--entropy yes: choose",
 		"bench ring --block 7":                                     "--block is 7",

@@ -15,7 +15,7 @@ func calibrateCommand() *cobra.Command {
 	var format convert.Format
 	cmd := &cobra.Command{
 		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds to the network, for the simulator",
-		ValidArgsFunction: CompleteScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Runs short experiments on the emulated network (payloads, numbers of workers,
 rates and delays of links, jitter, joiners, sidelined workers, a crash) and fits
 what the links do not explain: the lateness of timers, the cost of a message, a
@@ -36,7 +36,7 @@ round's time is printed beside them, and said on stderr above 1 %.
 --refit DIR makes no runs and fits those in DIR, of whatever scenario, as
 testbed run, compare and calibrate leave them. Further directories may follow.`,
 	}
-	LinksFlag(cmd, &flags.links)
+	linksFlag(cmd, &flags.links)
 	cmd.Flags().StringVar(&o.Dir, "out", "", "directory for the result and the records (default runs/calibrate-…, or DIR of --refit)")
 	cmd.Flags().StringSliceVar(&o.Refit, "refit", nil, "make no runs; fit those in this directory")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "run these experiments only; what they do not tell stays 0")
@@ -53,7 +53,7 @@ testbed run, compare and calibrate leave them. Further directories may follow.`,
 			return err
 		}
 		for _, s := range o.Rewrite {
-			Warn(cmd, s.Scenario.Name, s.Lost)
+			warn(cmd, s.Scenario.Name, s.Lost)
 		}
 		if len(o.Refit) == 0 {
 			if err := ready(); err != nil {
@@ -65,12 +65,12 @@ testbed run, compare and calibrate leave them. Further directories may follow.`,
 		if err != nil {
 			return err
 		}
-		Warn(cmd, files[0], c.Warnings())
+		warn(cmd, files[0], c.Warnings())
 		for _, p := range c.Scenarios {
-			Warn(cmd, p.Scenario, p.Warnings())
+			warn(cmd, p.Scenario, p.Warnings())
 		}
 		if flags.json {
-			return PrintJSON(cmd, c)
+			return printJSON(cmd, c)
 		}
 		return experiment.WriteCalibration(cmd.OutOrStdout(), c, files)
 	}

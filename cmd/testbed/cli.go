@@ -11,48 +11,48 @@ import (
 	"testbed/scenarios"
 )
 
-// ErrInvalid says that something was measured, but that its result is not valid.
+// errInvalid says that something was measured, but that its result is not valid.
 // What is wrong has been printed with the result.
-var ErrInvalid = errors.New("the result is not valid")
+var errInvalid = errors.New("the result is not valid")
 
-// ProgramExit is the exit code of a program of the user's, which is ours too.
-type ProgramExit struct{ Code int }
+// programExit is the exit code of a program of the user's, which is ours too.
+type programExit struct{ Code int }
 
-func (e ProgramExit) Error() string {
+func (e programExit) Error() string {
 	return fmt.Sprintf("the program ended with exit code %d", e.Code)
 }
 
-// LinksFlag asks for a link backend.
-func LinksFlag(cmd *cobra.Command, links *string) {
+// linksFlag asks for a link backend.
+func linksFlag(cmd *cobra.Command, links *string) {
 	cmd.Flags().StringVar(links, "links", "auto", "who carries packets: netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
 }
 
-// OneScenario is the check of commands that take a scenario.
-func OneScenario(cmd *cobra.Command, args []string) error {
+// oneScenario is the check of commands that take a scenario.
+func oneScenario(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return errs.Usagef("name one scenario, for example: %s persistent_straggler", cmd.CommandPath())
 	}
 	return nil
 }
 
-// AtMostOneScenario is that of commands that may take one.
-func AtMostOneScenario(cmd *cobra.Command, args []string) error {
+// atMostOneScenario is that of commands that may take one.
+func atMostOneScenario(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return errs.Usagef("%s takes one scenario at most", cmd.CommandPath())
 	}
 	return nil
 }
 
-// NoArguments is that of commands that take none.
-func NoArguments(cmd *cobra.Command, args []string) error {
+// noArguments is that of commands that take none.
+func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return errs.Usagef("%s takes no arguments", cmd.CommandPath())
 	}
 	return nil
 }
 
-// CompleteScenario completes names of the library.
-func CompleteScenario(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+// completeScenario completes names of the library.
+func completeScenario(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	all, err := scenarios.Library()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
@@ -64,15 +64,15 @@ func CompleteScenario(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 	return names, cobra.ShellCompDirectiveDefault
 }
 
-// PrintJSON prints a result.
-func PrintJSON(cmd *cobra.Command, v any) error {
+// printJSON prints a result.
+func printJSON(cmd *cobra.Command, v any) error {
 	enc := json.NewEncoder(cmd.OutOrStdout())
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
-// Warn says on stderr what is to be known of what has this name.
-func Warn(cmd *cobra.Command, name string, lines []string) {
+// warn says on stderr what is to be known of what has this name.
+func warn(cmd *cobra.Command, name string, lines []string) {
 	for _, line := range lines {
 		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: %s: %s\n", name, line)
 	}

@@ -33,8 +33,8 @@ var worldNames = []string{"both", record.Sim, record.Real}
 func compareCommand() *cobra.Command {
 	var flags compareFlags
 	cmd := &cobra.Command{
-		Use: "compare SCENARIO", Short: "Policies side by side, simulated and on a real network", Args: OneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "compare SCENARIO", Short: "Policies side by side, simulated and on a real network", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Simulates the scenario under each policy, runs it under each on a real network,
 and shows the results side by side (the simulations with churn's network and on
 the planned links, see testbed simulate --help): wall-clock, speed-up, and who
@@ -85,9 +85,9 @@ backends do not agree.`,
 			}
 			return failed
 		}
-		Warn(cmd, flags.calibrated, experiment.OtherLinks(flags.fitted, c))
+		warn(cmd, flags.calibrated, experiment.OtherLinks(flags.fitted, c))
 		if flags.json {
-			err = PrintJSON(cmd, c)
+			err = printJSON(cmd, c)
 		} else {
 			err = report.WriteComparison(cmd.OutOrStdout(), o.Run.Scenario, c)
 		}

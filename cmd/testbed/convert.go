@@ -12,8 +12,8 @@ func convertCommand() *cobra.Command {
 	var to convert.Format
 	var out string
 	cmd := &cobra.Command{
-		Use: "convert SCENARIO --to FORMAT", Short: "Write a scenario as JSON or YAML, or for churn", Args: OneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "convert SCENARIO --to FORMAT", Short: "Write a scenario as JSON or YAML, or for churn", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Writes a scenario to stdout, or to the file --out.
 
   json, yaml   every field, also those that have their defaults; reads back as
@@ -41,7 +41,7 @@ func convertCommand() *cobra.Command {
 		} else {
 			text, lost, err = convert.Text(s, to)
 		}
-		Warn(cmd, s.Name, lost)
+		warn(cmd, s.Name, lost)
 		if err != nil {
 			return err
 		}
@@ -50,5 +50,3 @@ func convertCommand() *cobra.Command {
 	}
 	return cmd
 }
-
-// warn says on stderr what one should know of a scenario that was written.

@@ -15,7 +15,7 @@ import (
 func doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "What this machine can do, and what is missing", Args: NoArguments,
+		Use: "doctor", Short: "What this machine can do, and what is missing", Args: noArguments,
 		Long: `Tries for real what runs on a real network need, and says what is missing and
 how to mend it. Exits with 4 if no real run is possible here.`,
 	}
@@ -26,7 +26,7 @@ how to mend it. Exits with 4 if no real run is possible here.`,
 			return err
 		}
 		if asJSON {
-			if err := PrintJSON(cmd, checks); err != nil {
+			if err := printJSON(cmd, checks); err != nil {
 				return err
 			}
 		} else {

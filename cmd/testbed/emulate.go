@@ -28,7 +28,7 @@ type emulateFlags struct {
 func (f *emulateFlags) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.wanted, "emulate", false, "play the same run in small, and hold the estimates against it")
-	LinksFlag(cmd, &f.links)
+	linksFlag(cmd, &f.links)
 	flags.StringVar(&f.world, "world", worldNames[0], "where to emulate: both (simulated, and on a real network) or sim")
 	flags.IntVar(&f.repeat, "repeat", 1, "with how many seeds to emulate")
 	flags.Uint64Var(&f.seed, "seed", 1, "the first of these seeds")
@@ -71,14 +71,14 @@ func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Cali
 		}
 	}
 	result, failed := experiment.Emulate(cmd.Context(), o)
-	if wrong, ok := errors.AsType[*estimate.FieldError](failed); ok {
+	if wrong, ok := errors.AsType[*errs.FieldError](failed); ok {
 		return fmt.Errorf("--emulate: %w", &scenarios.Error{Field: wrong.Field, Problem: wrong.Problem})
 	}
 	if result == nil {
 		return failed
 	}
 	if asJSON {
-		return errors.Join(PrintJSON(cmd, result), failed)
+		return errors.Join(printJSON(cmd, result), failed)
 	}
 	err := result.Write(cmd.OutOrStdout())
 	fmt.Fprintf(cmd.OutOrStdout(), "\nscenario and records: %s\n", result.Dir)

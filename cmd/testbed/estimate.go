@@ -133,7 +133,7 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case f.reliability != "":
 		return f.printReliability(cmd)
 	case f.list && f.json:
-		return PrintJSON(cmd, estimate.Presets(v))
+		return printJSON(cmd, estimate.Presets(v))
 	case f.list:
 		return estimate.WritePresets(cmd.OutOrStdout(), estimate.Presets(v))
 	}
@@ -155,13 +155,13 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case len(f.sweep) > 0 || f.html != "":
 		return f.printSweep(cmd, r, measured)
 	case measured != nil && f.json:
-		return PrintJSON(cmd, estimate.Compare(r, *measured))
+		return printJSON(cmd, estimate.Compare(r, *measured))
 	case measured != nil:
 		return estimate.WriteComparison(cmd.OutOrStdout(), estimate.Compare(r, *measured))
 	}
 	e := estimate.Explain(r.Inputs, v)
 	if f.json {
-		return PrintJSON(cmd, e)
+		return printJSON(cmd, e)
 	}
 	return estimate.WriteText(cmd.OutOrStdout(), e)
 }
@@ -215,7 +215,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 	case f.json:
 		var points []estimate.Point
 		if points, err = s.Points(); err == nil {
-			return PrintJSON(cmd, struct {
+			return printJSON(cmd, struct {
 				Inputs       any                    `json:"inputs"`
 				Axes         []estimate.Axis        `json:"axes"`
 				Points       []estimate.Point       `json:"points"`
@@ -225,7 +225,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 	default:
 		err = s.WriteText(cmd.OutOrStdout())
 	}
-	if wrong := (*estimate.FieldError)(nil); errors.As(err, &wrong) {
+	if wrong := (*errs.FieldError)(nil); errors.As(err, &wrong) {
 		return errs.Usagef("--sweep %w", err)
 	}
 	return err
@@ -261,7 +261,7 @@ func (f *estimateFlags) printReliability(cmd *cobra.Command) error {
 	}
 	out := estimate.Reliability(in)
 	if f.json {
-		return PrintJSON(cmd, struct {
+		return printJSON(cmd, struct {
 			Inputs  estimate.ReliabilityInputs  `json:"inputs"`
 			Outputs estimate.ReliabilityOutputs `json:"outputs"`
 		}{in, out})
@@ -294,7 +294,7 @@ func readInputs(file string, v interface{ Check() error }, settings []string) er
 		}
 		inSetting[field] = true
 	}
-	var wrong *estimate.FieldError
+	var wrong *errs.FieldError
 	switch err := v.Check(); {
 	case !errors.As(err, &wrong):
 		return err

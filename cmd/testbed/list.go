@@ -10,15 +10,10 @@ import (
 	"testbed/scenarios"
 )
 
-// libraryCommands returns the verbs. measure is what `plan --measure` does.
-func libraryCommands(measure Measure) []*cobra.Command {
-	return []*cobra.Command{listCommand(), planCommand(measure), convertCommand()}
-}
-
 func listCommand() *cobra.Command {
 	var asJSON, policies bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "The scenarios of the library, or the policies", Args: NoArguments,
+		Use: "list", Short: "The scenarios of the library, or the policies", Args: noArguments,
 		Long: `Lists the scenarios of the library by the names that other commands take. With
 --json each is printed whole, as the file of a scenario.`,
 	}
@@ -36,7 +31,7 @@ func listCommand() *cobra.Command {
 			for i, s := range all { // each is a scenario's file
 				all[i] = s.Plain()
 			}
-			return PrintJSON(cmd, all)
+			return printJSON(cmd, all)
 		}
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 		for _, s := range all {
@@ -71,7 +66,7 @@ func listPolicies(cmd *cobra.Command, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return PrintJSON(cmd, all)
+		return printJSON(cmd, all)
 	}
 	return w.Flush()
 }

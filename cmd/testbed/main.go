@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/emulation/network"
 	"testbed/experiment"
 	"testbed/internal/errs"
 	"testbed/scenarios"
@@ -39,14 +40,14 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends it at once
 	err := root().ExecuteContext(ctx)
-	var program ProgramExit
+	var program programExit
 	if errors.As(err, &program) {
 		os.Exit(program.Code)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	if err != nil && !errors.Is(err, ErrInvalid) {
+	if err != nil && !errors.Is(err, errInvalid) {
 		fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
 	}
 	os.Exit(exitCode(err))
@@ -55,12 +56,13 @@ func main() {
 func exitCode(err error) int {
 	var usage *errs.UsageError
 	var scenario *scenarios.Error
+	var lost *network.LostError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage), errors.As(err, &scenario):
 		return exitUsage
-	case errors.Is(err, ErrInvalid), invalid(err):
+	case errors.Is(err, errInvalid), errors.As(err, &lost), invalid(err):
 		return exitInvalid
 	case errors.Is(err, errors.ErrUnsupported):
 		return exitUnsupported
@@ -94,8 +96,12 @@ result is not valid; 4 not supported on this machine.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return errs.Usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
-	cmd.AddCommand(simulateCommand(), runCommand(), compareCommand(), tuneCommand(), benchCommand(), reportCommand(), calibrateCommand(), sweepCommand(), estimateCommand(), sampleCommand(), manifestsCommand())
-	cmd.AddCommand(libraryCommands(measureLoad)...)
-	cmd.AddCommand(append(torchftCommands(), hostCommands()...)...)
+	cmd.AddCommand(
+		listCommand(), planCommand(), convertCommand(), doctorCommand(),
+		simulateCommand(), runCommand(), compareCommand(), sweepCommand(), tuneCommand(), calibrateCommand(),
+		reportCommand(), sampleCommand(), estimateCommand(), benchCommand(),
+		netCommand(), inCommand(), verifyCommand(), hostCommand(), manifestsCommand(),
+		lighthouseCommand(), managerCommand(),
+	)
 	return cmd
 }

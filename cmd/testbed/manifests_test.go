@@ -106,7 +106,7 @@ func TestFilesGoAlong(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("there are %q, want %q", slices.Collect(maps.Keys(got)), slices.Collect(maps.Keys(want)))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "data", "some.txt"), make([]byte, maxFiles), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "data", "some.txt"), make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := writtenManifests(t, "run", filepath.Join(dir, "mine.yaml")); err == nil || !strings.Contains(err.Error(), "a ConfigMap holds") {

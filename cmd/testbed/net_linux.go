@@ -1,3 +1,5 @@
+//go:build !nohost
+
 package main
 
 import (
@@ -8,19 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
 	"testbed/emulation/shell"
 	"testbed/experiment"
 	"testbed/internal/errs"
 	"testbed/record"
-	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
-
-// networkCommands are the verbs.
-func networkCommands() []*cobra.Command {
-	return []*cobra.Command{netCommand(), inCommand(), verifyCommand()}
-}
 
 func netCommand() *cobra.Command {
 	var o shell.Options
@@ -29,7 +26,7 @@ func netCommand() *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
-		ValidArgsFunction: CompleteScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Builds the scenario's network and runs CMD on it, or a shell. Inside,
 
     testbed in w0 CMD...
@@ -62,8 +59,8 @@ terminal.
 the directory of --out, or the current one. Their checksums are not computed:
 the network cards of the nodes are virtual.`,
 	}
-	LinksFlag(cmd, &o.Links)
-	Flag(cmd.Flags(), &several)
+	linksFlag(cmd, &o.Links)
+	hostsFlag(cmd.Flags(), &several)
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
 	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
@@ -76,7 +73,7 @@ the network cards of the nodes are virtual.`,
 		if len(names) > 1 {
 			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
 		}
-		return OneScenario(cmd, names)
+		return oneScenario(cmd, names)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := experiment.CheckLinks(o.Links); err != nil {
@@ -85,10 +82,10 @@ the network cards of the nodes are virtual.`,
 		if limitMB < 1 {
 			return errs.Usagef("--pcap-limit %d: must be at least 1", limitMB)
 		}
-		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
+		if o.Scenario, err = loadResolved(args[0]); err != nil {
 			return err
 		}
-		if o.Hosts, err = Request(several); err != nil {
+		if o.Hosts, err = cluster.ParseRequest(several); err != nil {
 			return err
 		}
 		o.Command, o.PcapLimit = args[1:], limitMB*1e6
@@ -109,8 +106,11 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 	o.PcapDir = cmp.Or(out, ".")
 	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
 	code, err := shell.Run(cmd.Context(), o)
-	if err != nil || note == nil {
-		return cmp.Or(Ended(cmd, err), error(ProgramExit{Code: code}))
+	switch {
+	case err != nil:
+		return err
+	case note == nil:
+		return programExit{Code: code}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(note.Verdict))
 	if out != "" {
@@ -119,44 +119,9 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 		}
 	}
 	if strict && code == 0 && note.Verdict.Verdict == fidelity.Invalid {
-		return ErrInvalid
+		return errInvalid
 	}
-	return ProgramExit{Code: code}
-}
-
-func inCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "in NODE CMD...", Short: "Run a program in a node, inside of testbed net",
-		Long: `Runs a program in the network namespace of a node. Works inside of testbed net.
-The program's exit code is passed on; it is 126 or 127 if the program could not
-be started. $TESTBED_NODE holds the node's name.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return errs.Usagef("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			command := args[1:]
-			if command[0] == "--" {
-				command = command[1:]
-			}
-			if len(command) == 0 {
-				return errs.Usagef("name a program after --")
-			}
-			code, err := shell.Enter(args[0], command)
-			if err == nil {
-				return ProgramExit{Code: code} // of a program on another host
-			}
-			if code != 0 {
-				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
-				return ProgramExit{Code: code}
-			}
-			return err
-		},
-	}
-	cmd.Flags().SetInterspersed(false) // flags behind NODE are the program's
-	return cmd
+	return programExit{Code: code}
 }
 
 // worth says in a line what a network was worth.

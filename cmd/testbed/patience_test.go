@@ -1,8 +1,7 @@
 package main
 
 import (
-	"fmt"
-
+	"testbed/internal/errs"
 	"testbed/policy"
 )
 
@@ -20,9 +19,9 @@ type Patience struct {
 func (p *Patience) Validate() error {
 	switch {
 	case !(p.Share > 0 && p.Share <= 1):
-		return &policy.FieldError{Field: "share", Mend: fmt.Sprintf("is %v; it must lie in (0, 1]", p.Share)}
+		return errs.Fieldf("share", "is %v; it must lie in (0, 1]", p.Share)
 	case !(p.Longer >= 0 && p.Longer <= 100):
-		return &policy.FieldError{Field: "longer", Mend: fmt.Sprintf("is %v; it must lie in [0, 100]", p.Longer)}
+		return errs.Fieldf("longer", "is %v; it must lie in [0, 100]", p.Longer)
 	}
 	return nil
 }

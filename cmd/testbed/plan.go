@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -12,20 +11,16 @@ import (
 	"testbed/emulation/cluster"
 	"testbed/internal/errs"
 	"testbed/scenarios"
-	"testbed/shaping"
 	"testbed/train/program/launch"
 )
 
-// Measure measures what this machine carries of a scenario's reductions.
-type Measure func(context.Context, *scenarios.Scenario) (*scenarios.MachineLoad, error)
-
-func planCommand(measure Measure) *cobra.Command {
+func planCommand() *cobra.Command {
 	var asJSON, measured bool
 	var hosts int
 	var place string
 	cmd := &cobra.Command{
-		Use: "plan SCENARIO", Short: "What network a run would install", Args: OneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "plan SCENARIO", Short: "What network a run would install", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Prints every node's access link and every path, resolved, and the ring's order.
 Installs nothing and needs no rights.
 
@@ -47,45 +42,46 @@ where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader firs
 		if err != nil {
 			return err
 		}
-		plan, err := s.Plan()
+		values, err := s.Resolve("")
 		if err != nil {
 			return err
 		}
+		plan, network := values.Plan, cluster.NetworkOf(values)
 		if place != "" && !cmd.Flags().Changed("hosts") {
 			hosts = strings.Count(place, "/") + 1
 		}
-		of, err := placed(s, plan, hosts, place)
+		of, err := placed(network, hosts, place)
 		if err != nil {
 			return errs.Usage(err)
 		}
 		var load *scenarios.MachineLoad
 		if measured {
-			if load, err = measure(cmd.Context(), s); err != nil {
+			if load, err = measureLoad(cmd.Context(), s); err != nil {
 				return err
 			}
 		}
 		if asJSON {
-			network, err := scenarios.NewNetwork(s, plan)
+			shown, err := scenarios.NewNetwork(s, plan)
 			if err != nil {
 				return err
 			}
-			network.Load = load
+			shown.Load = load
 			if hosts > 1 {
-				network.Hosts = cluster.NodesByHost(plan, of)
-				if network.HostTraffic, _, err = cluster.Traffic(s, plan, of); err != nil {
+				shown.Hosts = cluster.NodesByHost(plan, of)
+				if shown.HostTraffic, _, err = cluster.Traffic(network, of); err != nil {
 					return err
 				}
 			}
-			return PrintJSON(cmd, network)
+			return printJSON(cmd, shown)
 		}
-		return writePlan(cmd.OutOrStdout(), s, plan, of, load)
+		return writePlan(cmd.OutOrStdout(), s, network, of, load)
 	}
 	return cmd
 }
 
 // writePlan writes a plan for a person, and what is on which host.
-func writePlan(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan, of []int, load *scenarios.MachineLoad) error {
-	if err := scenarios.WriteNetwork(out, s, plan); err != nil {
+func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, of []int, load *scenarios.MachineLoad) error {
+	if err := scenarios.WriteNetwork(out, s, network.Plan); err != nil {
 		return err
 	}
 	if s.Train.Foreign() {
@@ -103,23 +99,23 @@ func writePlan(out io.Writer, s *scenarios.Scenario, plan *shaping.Plan, of []in
 	if slices.Max(of) == 0 {
 		return nil
 	}
-	lines, err := cluster.DescribePlacement(s, plan, of)
+	lines, err := cluster.DescribePlacement(network, of)
 	if err == nil {
 		_, err = fmt.Fprintf(out, "\non %d hosts\n  %s\n", slices.Max(of)+1, strings.Join(lines, "\n  "))
 	}
 	return err
 }
 
-// placed says on which of equal hosts the nodes are, if nobody says otherwise.
-func placed(s *scenarios.Scenario, plan *shaping.Plan, hosts int, place string) ([]int, error) {
+// placed places the nodes on equal hosts, as --place says or else by itself.
+func placed(network *cluster.Network, hosts int, place string) ([]int, error) {
 	if place != "" {
-		of, err := cluster.ParsePlacement(place, s, plan, hosts)
+		of, err := cluster.ParsePlacement(place, network, hosts)
 		if err != nil {
 			err = fmt.Errorf("--place %s, for --hosts %d: %w", place, hosts, err)
 		}
 		return of, err
 	}
-	of, err := cluster.ContiguousPlacement(s, plan, hosts)
+	of, err := cluster.ContiguousPlacement(network, hosts)
 	if err != nil {
 		err = fmt.Errorf("--hosts: %w", err)
 	}

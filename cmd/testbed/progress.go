@@ -14,9 +14,9 @@ import (
 	"testbed/scenarios"
 )
 
-// Progress shows a run as it happens: a bar that counts rounds on a terminal,
+// progress shows a run as it happens: a bar that counts rounds on a terminal,
 // plain lines elsewhere, and lines for what is out of the ordinary on both.
-type Progress struct {
+type progress struct {
 	out      io.Writer
 	scenario *scenarios.Scenario
 	policy   string
@@ -26,10 +26,10 @@ type Progress struct {
 	members  int
 }
 
-// New returns the progress of a run of the scenario under a policy. If out is no
+// newProgress returns the progress of a run of the scenario under a policy. If out is no
 // terminal there are only lines.
-func New(out io.Writer, s *scenarios.Scenario, policyName string) *Progress {
-	p := &Progress{out: out, scenario: s, policy: policyName, begin: time.Now()}
+func newProgress(out io.Writer, s *scenarios.Scenario, policyName string) *progress {
+	p := &progress{out: out, scenario: s, policy: policyName, begin: time.Now()}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(s.TargetOuterSteps,
 			progressbar.OptionSetWriter(f), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
@@ -40,7 +40,7 @@ func New(out io.Writer, s *scenarios.Scenario, policyName string) *Progress {
 	return p
 }
 
-func (p *Progress) line(format string, args ...any) {
+func (p *progress) line(format string, args ...any) {
 	if p.bar != nil {
 		_ = p.bar.Clear() // cosmetic
 	}
@@ -50,14 +50,14 @@ func (p *Progress) line(format string, args ...any) {
 	}
 }
 
-func (p *Progress) describe(format string, args ...any) {
+func (p *progress) describe(format string, args ...any) {
 	if p.bar != nil {
 		p.bar.Describe(p.policy + ": " + fmt.Sprintf(format, args...))
 	}
 }
 
-// Step takes one step of the run: a stage of the set-up, or an event.
-func (p *Progress) Step(stage string, e *record.Event) {
+// step takes one step of the run: a stage of the set-up, or an event.
+func (p *progress) step(stage string, e *record.Event) {
 	if stage != "" {
 		p.line("%s", stage)
 		return
@@ -115,8 +115,8 @@ func (p *Progress) Step(stage string, e *record.Event) {
 	}
 }
 
-// End removes the bar.
-func (p *Progress) End() {
+// end removes the bar.
+func (p *progress) end() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
 	}

@@ -8,14 +8,14 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"testbed/emulation"
 	"testbed/emulation/bench"
+	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/experiment"
 	"testbed/record"
 	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 	"testbed/train/program/launch"
 )
 
@@ -49,6 +49,15 @@ func quiet(err error) int {
 // ready says whether real runs are possible on this machine, on these links.
 func ready(links ...string) error { return emulation.Ready(links...) }
 
+// loadResolved reads a scenario of which nothing but the network counts.
+func loadResolved(name string) (*resolved.Scenario, error) {
+	s, err := scenarios.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	return s.Resolve("")
+}
+
 // measureLoad measures what this machine carries of a scenario's reductions.
 func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.MachineLoad, error) {
 	if err := ready(); err != nil {
@@ -59,7 +68,7 @@ func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.Machine
 
 // playReal plays a run on a real network.
 func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags, step func(stage string, e *record.Event)) (record.Summary, error) {
-	over, err := Request(f.hosts)
+	over, err := cluster.ParseRequest(f.hosts)
 	if err != nil {
 		return record.Summary{}, err
 	}
@@ -84,15 +93,10 @@ func orLost(err error, policy string, s *scenarios.Scenario) error {
 
 // resumeReal goes on with a run that was killed.
 func resumeReal(ctx context.Context, dir, over string, step func(stage string, e *record.Event)) (*scenarios.Scenario, record.Summary, error) {
-	asked, err := Request(over)
+	asked, err := cluster.ParseRequest(over)
 	if err != nil {
 		return nil, record.Summary{}, err
 	}
 	s, sum, err := emulation.Resume(ctx, emulation.Options{Dir: dir, Hosts: asked, Command: os.Args, Progress: func(p emulation.Progress) { step(p.Stage, p.Event) }})
 	return s, sum, orLost(err, sum.Policy, s)
-}
-
-// hostCommands need Linux whatever their flags are.
-func hostCommands() []*cobra.Command {
-	return append(networkCommands(), doctorCommand(), hostCommand())
 }

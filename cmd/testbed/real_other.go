@@ -16,7 +16,7 @@ import (
 // The tag nohost makes on Linux what other systems get, for tests.
 
 // errNeedsLinux is the error of all that plays on a real network.
-var errNeedsLinux = &errs.UnsupportedError{
+var errNeedsLinux error = &errs.UnsupportedError{
 	Missing: "a real network is made of network namespaces and needs Linux",
 	Fix:     "use a Linux machine, or the virtual one of vagrant/README.md",
 }
@@ -37,14 +37,24 @@ func measureLoad(context.Context, *scenarios.Scenario) (*scenarios.MachineLoad, 
 	return nil, errNeedsLinux
 }
 
-func hostCommands() []*cobra.Command {
-	return []*cobra.Command{
-		linuxCommand("doctor", "What this machine can do, and what is missing"),
-		linuxCommand("host", "Play a part of a run that goes over several hosts"),
-		linuxCommand("net", "Run programs of your own on a scenario's network"),
-		linuxCommand("in", "Run a program in a node, inside of testbed net"),
-		linuxCommand("verify", "Measure a scenario's network against its plan"),
-	}
+func doctorCommand() *cobra.Command {
+	return linuxCommand("doctor", "What this machine can do, and what is missing")
+}
+
+func hostCommand() *cobra.Command {
+	return linuxCommand("host", "Play a part of a run that goes over several hosts")
+}
+
+func netCommand() *cobra.Command {
+	return linuxCommand("net", "Run programs of your own on a scenario's network")
+}
+
+func inCommand() *cobra.Command {
+	return linuxCommand("in", "Run a program in a node, inside of testbed net")
+}
+
+func verifyCommand() *cobra.Command {
+	return linuxCommand("verify", "Measure a scenario's network against its plan")
 }
 
 func benchRingCommand() *cobra.Command {

@@ -15,6 +15,7 @@ import (
 	"testbed/allreduce/bench"
 	"testbed/allreduce/entropy"
 	emulationbench "testbed/emulation/bench"
+	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/internal/errs"
 	"testbed/scenarios"
@@ -33,8 +34,8 @@ type ringFlags struct {
 func benchRingCommand() *cobra.Command {
 	var r ringFlags
 	cmd := &cobra.Command{
-		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: AtMostOneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: atMostOneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
 them reduce vectors of float32 values, by default with int8 codes, all from a common start.
 The time is from there to the end of the last one.
@@ -100,7 +101,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.IntVar(&r.Repeat, "repeat", 5, "reductions that are measured")
 	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
 	f.StringSliceVar(&r.Against, "against", nil, "measure others beside it: "+strings.Join(emulationbench.RivalNames, ", "))
-	Flag(f, &r.over)
+	hostsFlag(f, &r.over)
 	r.format.declare(f)
 	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md")
 }
@@ -120,18 +121,18 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 			return errs.Usagef("--rate: %w", err)
 		}
 	}
-	if r.Hosts, err = Request(r.over); err != nil {
+	if r.Hosts, err = cluster.ParseRequest(r.over); err != nil {
 		return err
 	}
 	r.Data = bench.Data(r.data)
 	r.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 	result, err := emulationbench.Run(cmd.Context(), r.Options)
 	if err != nil {
-		return byFlag(Ended(cmd, err))
+		return byFlag(err)
 	}
 	switch {
 	case r.format.json:
-		err = PrintJSON(cmd, result)
+		err = printJSON(cmd, result)
 	case r.format.name == formatGo:
 		err = result.WriteGo(cmd.OutOrStdout())
 	case r.row:
@@ -140,7 +141,7 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 		err = result.WriteText(cmd.OutOrStdout())
 	}
 	if err == nil && !result.BitIdentical {
-		err = ErrInvalid
+		err = errInvalid
 	}
 	return err
 }

@@ -29,7 +29,7 @@ type realFlags struct {
 }
 
 func (f *realFlags) declare(cmd *cobra.Command) {
-	LinksFlag(cmd, &f.links)
+	linksFlag(cmd, &f.links)
 	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time; the scenario's own if 0")
 	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "how many times slower everything goes by the machine's clock; the scenario's own if 0")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
@@ -97,9 +97,9 @@ func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 		}
 		step := func(string, *record.Event) {}
 		if show {
-			p := New(cmd.ErrOrStderr(), r.Scenario, r.Policy)
-			defer p.End()
-			step = p.Step
+			p := newProgress(cmd.ErrOrStderr(), r.Scenario, r.Policy)
+			defer p.end()
+			step = p.step
 		}
 		return playReal(ctx, r, cmp.Or(r.Links, f.links), f, step)
 	}
@@ -112,11 +112,11 @@ func runCommand() *cobra.Command {
 		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if resume == "" {
-				return OneScenario(cmd, args)
+				return oneScenario(cmd, args)
 			}
-			return NoArguments(cmd, args)
+			return noArguments(cmd, args)
 		},
-		ValidArgsFunction: CompleteScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario with real worker processes in network namespaces on shaped
 links. Needs root or unprivileged user namespaces; testbed doctor tells whether
 this machine has them. Nothing is left behind but the run directory. A short
@@ -190,7 +190,7 @@ func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 
 func printSummary(cmd *cobra.Command, s *scenarios.Scenario, sum record.Summary, asJSON bool) error {
 	if asJSON {
-		return PrintJSON(cmd, sum)
+		return printJSON(cmd, sum)
 	}
 	return report.WriteSummary(cmd.OutOrStdout(), s, sum)
 }

@@ -20,7 +20,7 @@ func simulateCommand() *cobra.Command {
 	var set []string
 	var asJSON, trained bool
 	cmd := &cobra.Command{
-		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", ValidArgsFunction: CompleteScenario,
+		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario in the deterministic simulator. The same scenario and seed give
 the same trace, byte for byte. Times are in microseconds of scenario time.
 
@@ -46,7 +46,7 @@ is decided: the result has the outer states' hashes and, if the section train
 has a model, its losses.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if record == "" {
-				return OneScenario(cmd, args)
+				return oneScenario(cmd, args)
 			}
 			if len(args) > 0 {
 				return errs.Usagef("--replay takes the scenario from the record; name none")
@@ -160,7 +160,7 @@ func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, e
 	if err != nil {
 		return nil, errs.Usagef("--calibration: %w", err)
 	}
-	Warn(cmd, file, foreign)
+	warn(cmd, file, foreign)
 	return c, nil
 }
 
@@ -206,7 +206,7 @@ func replayRecord(cmd *cobra.Command, dir, policyName string, set []string, trac
 		return err
 	}
 	if asJSON {
-		return PrintJSON(cmd, r)
+		return printJSON(cmd, r)
 	}
 	return report.WriteReplay(cmd.OutOrStdout(), r)
 }

@@ -38,8 +38,8 @@ const maxLoss = 1000
 func sweepCommand() *cobra.Command {
 	var flags sweepFlags
 	cmd := &cobra.Command{
-		Use: "sweep SCENARIO --set FIELD=V1,V2,…", Short: "Vary fields of a scenario and compare the policies", Args: OneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "sweep SCENARIO --set FIELD=V1,V2,…", Short: "Vary fields of a scenario and compare the policies", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario with every combination of the values given for its fields,
 every seed and every policy: in the simulator, on all processors, or with --real
 on a real network, one after the other.
@@ -184,7 +184,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 		return failed
 	}
 	if f.json {
-		return errors.Join(PrintJSON(cmd, s), failed)
+		return errors.Join(printJSON(cmd, s), failed)
 	}
 	return errors.Join(sweep.WriteText(cmd.OutOrStdout(), s), failed)
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -96,9 +95,6 @@ var python = []string{"/usr/bin/python3", "-c", "import grpc, google.protobuf"}
 // TestPythonClient has a client in another language, which knows torchft.proto
 // and nothing else, do everything with a lighthouse and three managers.
 func TestPythonClient(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("processes get no SIGTERM on Windows")
-	}
 	_, protoc := exec.LookPath("protoc")
 	if err := errors.Join(exec.Command(python[0], python[1:]...).Run(), protoc); err != nil {
 		err = fmt.Errorf("apt-get install python3-grpcio python3-protobuf protobuf-compiler libprotobuf-dev: %w", err)

@@ -25,8 +25,8 @@ type tuneFlags struct {
 func tuneCommand() *cobra.Command {
 	var flags tuneFlags
 	cmd := &cobra.Command{
-		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best on a real network", Args: OneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best on a real network", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Simulates policies with thousands of parameters on the planned links, on all
 processors, and keeps what nothing else beats: the Pareto front of wall-clock
 against work lost. It is simulated again with seeds that the search has not
@@ -80,7 +80,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			return failed
 		}
 		if flags.json {
-			return errors.Join(PrintJSON(cmd, t), failed)
+			return errors.Join(printJSON(cmd, t), failed)
 		}
 		return errors.Join(experiment.WriteTuned(cmd.OutOrStdout(), o.Run.Scenario, t), failed)
 	}

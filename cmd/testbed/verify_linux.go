@@ -1,3 +1,5 @@
+//go:build !nohost
+
 package main
 
 import (
@@ -7,20 +9,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"testbed/emulation/cluster"
 	"testbed/emulation/linkcheck"
 	"testbed/experiment"
-	"testbed/scenarios"
 	"testbed/shaping/probe"
 )
 
-// verifyCommand is testbed verify.
 func verifyCommand() *cobra.Command {
 	var o linkcheck.Options
 	var over string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: OneScenario,
-		ValidArgsFunction: CompleteScenario,
+		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: oneScenario,
+		ValidArgsFunction: completeScenario,
 		Long: `Builds the scenario's network and measures every path from node to node: round
 trip, one-way delay, jitter, loss, and what it carries alone, with all others,
 and how long packets take when all links are half busy. Above nine nodes it
@@ -36,31 +37,31 @@ or a machine that is too busy or too small for these rates.
 With --hosts the network goes over several hosts, as that of a run; a one-way
 delay between two of them is known as well as their clocks are compared.`,
 	}
-	LinksFlag(cmd, &o.Links)
-	Flag(cmd.Flags(), &over)
+	linksFlag(cmd, &o.Links)
+	hostsFlag(cmd.Flags(), &over)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := experiment.CheckLinks(o.Links); err != nil {
 			return err
 		}
-		if o.Scenario, err = scenarios.Load(args[0]); err != nil {
+		if o.Scenario, err = loadResolved(args[0]); err != nil {
 			return err
 		}
-		if o.Hosts, err = Request(over); err != nil {
+		if o.Hosts, err = cluster.ParseRequest(over); err != nil {
 			return err
 		}
 		o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), stage) }
 		report, err := linkcheck.Verify(cmd.Context(), o)
 		if err != nil {
-			return Ended(cmd, err)
+			return err
 		}
 		if asJSON {
-			err = PrintJSON(cmd, report)
+			err = printJSON(cmd, report)
 		} else {
 			err = printReport(cmd, report)
 		}
 		if err == nil && !report.OK {
-			err = ErrInvalid
+			err = errInvalid
 		}
 		return err
 	}

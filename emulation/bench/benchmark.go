@@ -58,7 +58,7 @@ type ringSpec struct {
 	Ordered  *bench.Ordered // nil: the ring is in naive order
 	Against  []string
 	Timeout  time.Duration
-	Spread   *network.Spread `json:",omitempty"`
+	Layout   *network.Layout `json:",omitempty"`
 }
 
 // Run measures the all-reduce.
@@ -73,12 +73,16 @@ func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	hosts, err := cluster.GatherNetwork(ctx, o.Hosts, o.workers(), spec.Plan, spec.Backend, o.Progress)
+	placed, err := o.toPlace(spec.Plan)
 	if err != nil {
 		return nil, err
 	}
+	var hosts *cluster.Cluster
+	if hosts, spec.Backend, err = cluster.Form(ctx, o.Hosts, placed, spec.Backend, o.Progress); err != nil {
+		return nil, err
+	}
 	defer func() { hosts.Close(err) }()
-	spec.Backend, spec.Spread = hosts.Links, hosts.Spread
+	spec.Layout = hosts.Layout
 	job, err := network.Start(ctx, hosts.Job(KindRing, spec), sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return nil, err
@@ -91,16 +95,21 @@ func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 	return r, nil
 }
 
-// workers is the scenario, or one with as many workers and nothing else.
-func (o *Options) workers() *scenarios.Scenario {
+// toPlace is the network whose nodes are placed on hosts: the scenario's, or one of as
+// many workers of which nothing else is known.
+func (o *Options) toPlace(plan *shaping.Plan) (*cluster.Network, error) {
 	if o.Scenario != nil {
-		return o.Scenario
+		s, err := o.Scenario.Resolve("")
+		if err != nil {
+			return nil, err
+		}
+		return cluster.NetworkOf(s), nil
 	}
-	s := &scenarios.Scenario{}
+	n := &cluster.Network{Plan: plan, Dilation: 1}
 	for k := range o.Workers {
-		s.Workers = append(s.Workers, scenarios.Worker{ID: policy.ID(k)})
+		n.Workers = append(n.Workers, policy.ID(k))
 	}
-	return s
+	return n, nil
 }
 
 func (o *Options) spec() (*ringSpec, error) {
@@ -120,7 +129,7 @@ func (o *Options) spec() (*ringSpec, error) {
 	}
 	backend := o.Backend
 	if backend == network.LinksBridge && !plan.Plain() {
-		return nil, bench.Wrong("links", "bridge neither delays nor loses packets; choose auto, netem or user")
+		return nil, errs.Fieldf("links", "bridge neither delays nor loses packets; choose auto, netem or user")
 	}
 	if backend == network.LinksAuto && plan.Plain() && o.Hosts == nil {
 		backend = network.LinksBridge
@@ -159,7 +168,7 @@ func (o *Options) adopt() error {
 		o.GroupOf, o.Groups = s.Groups(ids), n
 	}
 	if o.Algorithm == allreduce.Hierarchical.String() && (o.GroupOf == nil || slices.Contains(o.GroupOf, -1)) {
-		return bench.Wrong("algorithm", "%s: every worker must be in a group of %s's links", o.Algorithm, s.Name)
+		return errs.Fieldf("algorithm", "%s: every worker must be in a group of %s's links", o.Algorithm, s.Name)
 	}
 	return nil
 }
@@ -174,19 +183,19 @@ func (o *Options) check() error {
 		return err
 	}
 	if o.Links.GroupDelay > 0 && o.Groups < 2 {
-		return bench.Wrong("group_delay", "%v: there is one group; groups says how many", o.Links.GroupDelay)
+		return errs.Fieldf("group_delay", "%v: there is one group; groups says how many", o.Links.GroupDelay)
 	}
 	if o.Hosts != nil && len(o.Against) > 0 {
-		return bench.Wrong("against", "others are measured on one host only; leave it out, or leave --hosts out")
+		return errs.Fieldf("against", "others are measured on one host only; leave it out, or leave --hosts out")
 	}
 	if o.Timeout <= 0 {
-		return bench.Wrong("timeout", "%v must be above 0", o.Timeout)
+		return errs.Fieldf("timeout", "%v must be above 0", o.Timeout)
 	}
 	// Input, output and as much again for what the reduction needs; the exact
 	// mean is spread over all.
 	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
 	if free := monitor.AvailableMemory(); free > 0 && n > free {
-		return bench.Wrong("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)
+		return errs.Fieldf("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)
 	}
 	for _, name := range o.Against {
 		if _, err := newRival(name); err != nil {

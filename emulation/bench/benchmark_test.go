@@ -13,6 +13,7 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/bench"
 	"testbed/emulation/network"
+	"testbed/internal/errs"
 	"testbed/scenarios"
 	"testbed/shaping"
 )
@@ -32,7 +33,7 @@ func TestBackend(t *testing.T) {
 	for _, test := range []struct {
 		o       Options
 		backend string
-		want    string // empty: a *bench.FieldError
+		want    string // empty: a *errs.FieldError
 	}{
 		{plain, network.LinksAuto, network.LinksBridge},
 		{plain, network.LinksBridge, network.LinksBridge},
@@ -43,7 +44,7 @@ func TestBackend(t *testing.T) {
 	} {
 		test.o.Backend = test.backend
 		spec, err := test.o.spec()
-		if _, usage := errors.AsType[*bench.FieldError](err); usage != (test.want == "") || err == nil && spec.Backend != test.want {
+		if _, usage := errors.AsType[*errs.FieldError](err); usage != (test.want == "") || err == nil && spec.Backend != test.want {
 			t.Errorf("%s: %+v, %v; want %q", test.backend, spec, err, test.want)
 		}
 	}
@@ -75,7 +76,7 @@ func TestScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.GroupOf, o.Algorithm, o.Order = nil, "hierarchical", allreduce.NaiveOrder
-	if e, ok := errors.AsType[*bench.FieldError](o.check()); !ok || e.Field != "algorithm" {
+	if e, ok := errors.AsType[*errs.FieldError](o.check()); !ok || e.Field != "algorithm" {
 		t.Errorf("%v", e)
 	}
 }
@@ -93,7 +94,7 @@ func TestUsage(t *testing.T) {
 		}
 		change(&o)
 		_, err := Run(context.Background(), o)
-		if wrong, ok := errors.AsType[*bench.FieldError](err); !ok || wrong.Field != want {
+		if wrong, ok := errors.AsType[*errs.FieldError](err); !ok || wrong.Field != want {
 			t.Errorf("%v; want what is wrong with the field %s", err, want)
 		}
 	}

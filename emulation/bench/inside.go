@@ -12,6 +12,7 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/bench"
 	"testbed/allreduce/quicring"
+	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/node/identity"
@@ -23,6 +24,7 @@ import (
 type benchmark struct {
 	spec    ringSpec
 	s       *network.Supervisor
+	hosts   *cluster.Hosts
 	network *network.Network
 	workers []*network.Child // by rank
 	ending  bool             // the workers are meant to end
@@ -53,7 +55,7 @@ func RunRing(s *network.Supervisor, spec json.RawMessage) (err error) {
 	if len(b.spec.Against) > 0 {
 		b.chooseTCP()
 	}
-	if err := s.SpreadOver(b.spec.Spread); err != nil {
+	if b.hosts, err = cluster.Connect(s, b.spec.Layout); err != nil {
 		return err
 	}
 	if b.network, err = s.BringUp(b.spec.Plan, 1, b.spec.Backend, nil); err != nil {
@@ -65,7 +67,7 @@ func RunRing(s *network.Supervisor, spec json.RawMessage) (err error) {
 	b.startRivals()
 	began, waited := time.Now(), b.waits()
 	watch := monitor.NewWatch(b.network, b.network.Kernel.Nodes())
-	s.OnSample = watch.Elsewhere
+	b.hosts.OnSample = watch.Remote
 	if err := b.measure(); err != nil {
 		return err
 	}
@@ -215,7 +217,7 @@ func (b *benchmark) order(o bench.Order, ahead []time.Duration, patience time.Du
 	for _, c := range b.workers {
 		theirs := o
 		if ahead != nil {
-			theirs.Start += ahead[b.network.HostOf(c.Name)]
+			theirs.Start += ahead[b.hosts.Of(b.network.Plan.Index(c.Name))]
 		}
 		if err := c.Send(theirs); err != nil {
 			return c.Err()
@@ -248,8 +250,8 @@ func (b *benchmark) count() (cpu time.Duration, ahead []time.Duration, err error
 	if count == nil {
 		return 0, nil, err
 	}
-	if b.network.Spread() {
-		hosts := b.network.Hosts()
+	if b.hosts.Several() {
+		hosts := b.hosts.Names()
 		ahead = make([]time.Duration, len(hosts))
 		for _, u := range count.Underlay {
 			if u.From == hosts[0] {
@@ -293,9 +295,9 @@ func (b *benchmark) endAll() (*userlink.Stats, error) {
 func (b *benchmark) conclude(m fidelity.Measurements, router *userlink.Stats) (*bench.Ring, error) {
 	links := b.spec.Links
 	links.Backend = string(b.network.Backend)
-	if b.network.Spread() {
-		for k, name := range b.network.Hosts() {
-			links.Hosts = append(links.Hosts, bench.Host{Name: name, Nodes: b.network.NodesOn(k)})
+	if b.hosts.Several() {
+		for k, name := range b.hosts.Names() {
+			links.Hosts = append(links.Hosts, bench.Host{Name: name, Nodes: b.hosts.Nodes(b.network.Plan, k)})
 		}
 	}
 	if len(b.spec.Against) > 0 {

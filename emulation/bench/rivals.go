@@ -12,6 +12,7 @@ import (
 
 	"testbed/allreduce/bench"
 	"testbed/emulation/sandbox"
+	"testbed/internal/errs"
 	"testbed/shaping/kernel"
 )
 
@@ -37,7 +38,7 @@ func newRival(name string) (rival, error) {
 	case "gloo":
 		return &gloo{}, nil
 	}
-	return nil, bench.Wrong("against", "%s: choose from %s", name, strings.Join(RivalNames, ", "))
+	return nil, errs.Fieldf("against", "%s: choose from %s", name, strings.Join(RivalNames, ", "))
 }
 
 // lossProof is the congestion control for paths that lose packets: it does not

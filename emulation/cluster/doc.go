@@ -1,7 +1,22 @@
-// Package cluster is everything about a run over several hosts: which node is on
-// which host (placement), how the hosts find and trust their leader (one QUIC
-// connection each, on which both ends prove that they know the run's token), what
-// the network between them carries (survey), and the part that a host plays in a run
-// (Gather, Serve, Run). Nothing here starts a program on another machine: that is
-// the business of a person, or of the scheduler that a cluster has.
+// Package cluster is everything about a network over several hosts.
+//
+// A cluster is all hosts of a run. The first one, where the user's command runs, is the
+// leader; the underlay is the network between the hosts. Every host has a sandbox with
+// its part of the emulated network, and the routers in them pass frames on to each
+// other through a tunnel:
+//
+//	leader                                      another host
+//
+//	user's process                              testbed host
+//	Gather, Place, Job ◄─ QUIC: orders, reports ─► Serve
+//	     │                                          │
+//	job, of any kind                            job RunHost
+//	Connect, Hosts: a network.Remote            this host's network.Network
+//	     │                                          │
+//	router ◄═════════════ tunnel, UDP ═════════════► router
+//
+// Gather waits for the hosts that a Request asks for; each end proves that it knows the
+// run's token. Their Meters measure the underlay, by which Place says which node is on
+// which host. Manifests describes hosts that Kubernetes starts, and Slurm is asked to
+// start them; nothing else here starts a program on another machine.
 package cluster

@@ -20,139 +20,178 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// Request is for a run over several hosts.
-type Request struct {
-	Count   int    // of hosts, this one, the leader, too
-	Address string // where it listens for the others, as they reach it
-	Token   string
-	// Slurm has Slurm start the others; else somebody else does.
-	Slurm bool
+// Cluster is the hosts of a run, as the user's process at the leader has them. The
+// zero value is this host alone.
+type Cluster struct {
+	// Layout is for the job; nil if there is this host alone. Place fills it in.
+	Layout *network.Layout
+	// Environments are those of the other hosts.
+	Environments []record.HostEnvironment
+
+	files     []*os.File // for the job, with these names
+	fileNames []string
+	listener  *Listener
+	others    []*HostConn
+	meter     Meter
+	measuring tunnel.Config // of the meters of all hosts
+	step      *slurmStep    // or nil
+	relays    sync.WaitGroup
+}
+
+// Form gathers the hosts that a request asks for, and says which of them each node of
+// a network is on. A nil request is this host alone. links is the backend that
+// the user asks for; the one to take is returned beside the cluster.
+func Form(ctx context.Context, r *Request, n *Network, links string, progress func(string)) (c *Cluster, take string, err error) {
+	if r == nil {
+		return &Cluster{}, links, nil
+	}
+	if err := CheckLinks(links); err != nil {
+		return nil, "", err
+	}
+	if err := CheckPlacement(n, r.Count, ""); err != nil {
+		return nil, "", err
+	}
+	if c, err = Gather(ctx, *r, progress); err != nil {
+		return nil, "", err
+	}
+	if _, err := c.Place(ctx, n, "", progress); err != nil {
+		c.Close(err)
+		return nil, "", err
+	}
+	return c, network.LinksUser, nil
+}
+
+// CheckLinks reports a backend of links that cannot go over several hosts.
+func CheckLinks(links string) error {
+	if links != network.LinksUser && links != network.LinksAuto {
+		return errs.Usagef("%s links cannot go over several hosts; take --links user", links)
+	}
+	return nil
+}
+
+// Job is a job for a network over these hosts.
+func (c *Cluster) Job(kind string, spec any) network.JobSpec {
+	return network.JobSpec{Kind: kind, Spec: spec, Files: c.files, FileNames: c.fileNames}
 }
 
 // admitPatience bounds the wait for hosts that a person starts.
 const admitPatience = 10 * time.Minute
 
-// Hosts are those of a run, gathered at the leader.
-type Hosts struct {
-	// Spread lacks the places of the nodes.
-	Spread *network.Spread
-	// Files are for the job of the leader, with those names.
-	Files     []*os.File
-	FileNames []string
-	// Environments are those of the other hosts.
-	Environments []record.HostEnvironment
-
-	leader   *Leader
-	members  []*RemoteHost
-	surveyor Surveyor
-	meeting  tunnel.Config // of the survey
-	step     *step         // or nil
-	relays   sync.WaitGroup
-}
-
-// Gather waits for the other hosts of a run. told hears who has come.
-func Gather(ctx context.Context, r Request, told func(string)) (h *Hosts, err error) {
+// Gather waits for the other hosts of a run. progress hears which have come.
+func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, err error) {
 	address, err := netip.ParseAddrPort(r.Address)
 	if err != nil || !address.Addr().Is4() || address.Addr().IsUnspecified() {
 		return nil, errs.Usagef("the leader's address is %q; give an IPv4 address that all hosts reach, and a port, as 10.0.0.1:7400", r.Address)
 	}
-	h = &Hosts{}
-	if h.leader, err = Listen(r.Address, r.Token); err != nil {
+	c = &Cluster{}
+	if c.listener, err = Listen(r.Address, r.Token); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			h.Close(err)
+			c.Close(err)
 		}
 	}()
-	socket, port, err := tunnel.Listen(address.Addr().String())
-	if err != nil {
-		return h, err
+	if err := c.openTunnels(address.Addr()); err != nil {
+		return c, err
 	}
-	h.add(socket, network.TunnelFile)
-	var surveyPort uint16
-	if h.surveyor.Socket, surveyPort, err = tunnel.Listen(address.Addr().String()); err != nil {
-		return h, err
-	}
-	name, err := ownName()
-	if err != nil {
-		return h, err
-	}
-	h.Spread = &network.Spread{Config: tunnel.Config{
-		Hosts:  []tunnel.Host{{Name: name, Addr: netip.AddrPortFrom(address.Addr(), port)}},
-		Secret: make([]byte, tunnel.SecretSize),
-	}}
-	h.meeting = tunnel.Config{
-		Hosts:  []tunnel.Host{{Name: name, Addr: netip.AddrPortFrom(address.Addr(), surveyPort)}},
-		Secret: make([]byte, tunnel.SecretSize),
-	}
-	_, _ = rand.Read(h.Spread.Secret) // never fails
-	_, _ = rand.Read(h.meeting.Secret)
-	told(fmt.Sprintf("waiting for %d hosts at %v", r.Count-1, h.leader.Addr()))
+	name := c.Layout.Hosts[0].Name
+	progress(fmt.Sprintf("waiting for %d hosts at %v", r.Count-1, c.listener.Addr()))
 	admitting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if !r.Slurm { // else they come when there is room for them
+	if r.Slurm { // they come when there is room for them, however long that takes
+		c.step, err = startSlurmStep(&r, c.listener.Addr(), cancel)
+		if err != nil {
+			return c, err
+		}
+	} else {
 		waited := time.AfterFunc(admitPatience, func() { cancel(fmt.Errorf("waited %v for all hosts in vain", admitPatience)) })
 		defer waited.Stop()
 	}
-	if r.Slurm {
-		if h.step, err = startStep(&r, h.leader.Addr(), cancel); err != nil {
-			return h, err
-		}
-	}
-	h.members, err = h.leader.Admit(admitting, Hello{Count: r.Count, Name: name, Environment: record.Environment{Revision: record.Revision()}}, told)
+	c.others, err = c.listener.Admit(admitting, Hello{Count: r.Count, Name: name, Environment: record.Environment{Revision: record.Revision()}}, progress)
 	if cause := context.Cause(admitting); err != nil && cause != nil && ctx.Err() == nil {
 		err = cause
 	}
 	if err != nil {
-		return h, err
+		return c, err
 	}
-	for _, m := range h.members {
-		h.Spread.Hosts = append(h.Spread.Hosts, tunnel.Host{Name: m.Name, Addr: netip.AddrPortFrom(m.Addr, m.Port)})
-		h.meeting.Hosts = append(h.meeting.Hosts, tunnel.Host{Name: m.Name, Addr: netip.AddrPortFrom(m.Addr, m.SurveyPort)})
-		h.Environments = append(h.Environments, record.HostEnvironment{Name: m.Name, Environment: m.Environment})
-		if err := h.connect(m); err != nil {
-			return h, err
+	for _, h := range c.others {
+		c.Layout.Hosts = append(c.Layout.Hosts, tunnel.Host{Name: h.Name, Addr: netip.AddrPortFrom(h.Addr, h.Port)})
+		c.measuring.Hosts = append(c.measuring.Hosts, tunnel.Host{Name: h.Name, Addr: netip.AddrPortFrom(h.Addr, h.MeterPort)})
+		c.Environments = append(c.Environments, record.HostEnvironment{Name: h.Name, Environment: h.Environment})
+		if err := c.connect(h); err != nil {
+			return c, err
 		}
 	}
-	return h, nil
+	return c, nil
 }
 
-func (h *Hosts) add(file *os.File, name string) {
-	h.Files, h.FileNames = append(h.Files, file), append(h.FileNames, name)
+// openTunnels opens this host's ends of the run's tunnel, and of the one with which
+// the network between hosts is measured.
+func (c *Cluster) openTunnels(address netip.Addr) error {
+	name, err := ownName()
+	if err != nil {
+		return err
+	}
+	config := func(port uint16) tunnel.Config {
+		t := tunnel.Config{
+			Hosts:  []tunnel.Host{{Name: name, Addr: netip.AddrPortFrom(address, port)}},
+			Secret: make([]byte, tunnel.SecretSize),
+		}
+		_, _ = rand.Read(t.Secret) // never fails
+		return t
+	}
+	socket, port, err := tunnel.Listen(address.String())
+	if err != nil {
+		return err
+	}
+	c.inherit(socket, network.TunnelFile)
+	c.Layout = &network.Layout{Config: config(port)}
+	if c.meter.Socket, port, err = tunnel.Listen(address.String()); err != nil {
+		return err
+	}
+	c.measuring = config(port)
+	return nil
+}
+
+// inherit adds a file to those that the job inherits.
+func (c *Cluster) inherit(file *os.File, name string) {
+	c.files, c.fileNames = append(c.files, file), append(c.fileNames, name)
 }
 
 // connect passes on what the leader's job and a host say to each other.
-func (h *Hosts) connect(m *RemoteHost) error {
+func (c *Cluster) connect(h *HostConn) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("connecting host %s with the sandbox: %w", m.Name, os.NewSyscallError("socketpair", err))
+		return fmt.Errorf("connecting host %s with the sandbox: %w", h.Name, os.NewSyscallError("socketpair", err))
 	}
-	theirs := os.NewFile(uintptr(fds[1]), "host")
-	h.add(theirs, network.HostFile(m.Index))
+	c.inherit(os.NewFile(uintptr(fds[1]), "host"), hostFile(h.Index))
 	ours := os.NewFile(uintptr(fds[0]), "host")
 	conn, err := net.FileConn(ours)
 	ours.Close()
 	if err != nil {
-		return fmt.Errorf("connecting host %s with the sandbox: %w", m.Name, err)
+		return fmt.Errorf("connecting host %s with the sandbox: %w", h.Name, err)
 	}
-	h.relays.Go(func() {
+	c.relays.Go(func() {
 		defer conn.Close()
-		m.Relay(conn, func(why error) any { return network.Note{Error: why.Error(), Lost: m.Name} })
+		h.Relay(conn, func(why error) any { return network.Note{Error: why.Error(), Lost: h.Name} })
 	})
 	return nil
 }
 
-// Close ends the run for all hosts, with the reason if it has failed. The leader's
-// job has ended.
-func (h *Hosts) Close(failed error) {
-	for _, f := range append(h.Files, h.surveyor.Socket) {
+// Close ends the run on all hosts, with the reason if it has failed. The leader's job
+// has ended.
+func (c *Cluster) Close(failed error) {
+	if c.listener == nil {
+		return
+	}
+	for _, f := range append(c.files, c.meter.Socket) {
 		f.Close() // nil is refused, and that is all
 	}
-	_ = h.surveyor.Close() // nobody measures any more
-	h.leader.Close(failed)
-	h.relays.Wait()
-	if h.step != nil {
-		h.step.end()
+	_ = c.meter.Close() // nobody measures any more
+	c.listener.Close(failed)
+	c.relays.Wait()
+	if c.step != nil {
+		c.step.end()
 	}
 }

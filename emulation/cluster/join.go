@@ -21,8 +21,8 @@ const (
 	joinGap      = 200 * time.Millisecond
 )
 
-// Connection is a host's to its leader.
-type Connection struct {
+// LeaderConn is a host's to its leader.
+type LeaderConn struct {
 	transport *quic.Transport
 	conn      *quic.Conn
 	stream    *quic.Stream
@@ -32,12 +32,12 @@ type Connection struct {
 }
 
 // Join connects a host with the leader at an address, and says who it is.
-func Join(ctx context.Context, leader, token string, hello Hello) (*Connection, error) {
+func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, error) {
 	config, err := credentials(token)
 	if err != nil {
 		return nil, err
 	}
-	c := &Connection{}
+	c := &LeaderConn{}
 	begin := time.Now()
 	for {
 		err := c.dial(ctx, leader, config.Clone(), hello)
@@ -49,7 +49,7 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*Connection, 
 			return nil, fmt.Errorf("the leader at %s has another token: %w", leader, err)
 		}
 		if time.Since(begin) > joinPatience || ctx.Err() != nil {
-			return nil, fmt.Errorf("reaching the leader at %s: %w: %w", leader, ErrNoLeader, err)
+			return nil, fmt.Errorf("reaching the leader at %s: %w: %w", leader, errNoLeader, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -58,7 +58,7 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*Connection, 
 	}
 }
 
-func (c *Connection) dial(ctx context.Context, leader string, config *tls.Config, hello Hello) error {
+func (c *LeaderConn) dial(ctx context.Context, leader string, config *tls.Config, hello Hello) error {
 	to, err := net.ResolveUDPAddr("udp4", leader)
 	if err != nil {
 		return err
@@ -83,13 +83,13 @@ func (c *Connection) dial(ctx context.Context, leader string, config *tls.Config
 }
 
 // Leader is the address of the leader, as this host sees it.
-func (c *Connection) Leader() net.Addr { return c.conn.RemoteAddr() }
+func (c *LeaderConn) Leader() net.Addr { return c.conn.RemoteAddr() }
 
 // Context is done when the connection has ended.
-func (c *Connection) Context() context.Context { return c.conn.Context() }
+func (c *LeaderConn) Context() context.Context { return c.conn.Context() }
 
 // Send sends a value.
-func (c *Connection) Send(v any) error {
+func (c *LeaderConn) Send(v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -99,8 +99,8 @@ func (c *Connection) Send(v any) error {
 	return writeValue(c.stream, raw)
 }
 
-// Next waits for a value of the leader's. It returns ErrDone when the run is over.
-func (c *Connection) Next() (v json.RawMessage, err error) {
+// Next waits for a value of the leader's. It returns errDone when the run is over.
+func (c *LeaderConn) Next() (v json.RawMessage, err error) {
 	if err = c.in.Decode(&v); err == nil {
 		return v, nil
 	}
@@ -109,19 +109,19 @@ func (c *Connection) Next() (v json.RawMessage, err error) {
 	}
 	var closed *quic.ApplicationError
 	if errors.As(err, &closed) && closed.ErrorCode == codeDone && closed.Remote {
-		return nil, ErrDone
+		return nil, errDone
 	}
-	return nil, reason(err, "the leader")
+	return nil, endedError(err, "the leader")
 }
 
-// ErrDone says that the leader has ended the run, as it should.
-var ErrDone = errors.New("the run is over")
+// errDone says that the leader has ended the run, as it should.
+var errDone = errors.New("the run is over")
 
-// ErrNoLeader says that a host has waited for its leader in vain.
-var ErrNoLeader = errors.New("nobody leads")
+// errNoLeader says that a host has waited for its leader in vain.
+var errNoLeader = errors.New("nobody leads")
 
 // Close ends the connection, for that reason if there is one.
-func (c *Connection) Close(failed error) {
+func (c *LeaderConn) Close(failed error) {
 	if c.conn != nil {
 		code, why := codeDone, ""
 		if failed != nil {

@@ -7,54 +7,55 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
-	"time"
 
 	"testbed/emulation/network"
 )
 
-// surveyNote is what the leader has a host measure, and what that answers. Others
+// meterNote is an order of the leader's to a host's meter, or the answer. Other notes
 // are passed on.
-type surveyNote struct {
+type meterNote struct {
 	network.Note
-	Order  *SurveyOrder  `json:"survey_order,omitempty"`
-	Answer *SurveyAnswer `json:"survey_answer,omitempty"`
+	Order  *MeterOrder  `json:"survey_order,omitempty"`
+	Answer *MeterAnswer `json:"survey_answer,omitempty"`
 }
 
-// surveyed carries an order of the leader's out, if it is one to measure.
-func surveyed(ctx context.Context, c *Connection, s *Surveyor, v json.RawMessage) bool {
-	var n surveyNote
+// measured carries an order of the leader's out if it is one for the meter, and
+// reports whether it is.
+func measured(ctx context.Context, c *LeaderConn, m *Meter, v json.RawMessage) bool {
+	var n meterNote
 	if json.Unmarshal(v, &n) != nil || n.Order == nil {
 		return false
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.Context(), cancel)() // nobody reads of the leader's end meanwhile
-	a := s.Do(ctx, *n.Order)
-	_ = c.Send(surveyNote{Answer: &a}) // a leader that has gone is noticed soon
+	defer context.AfterFunc(c.Context(), cancel)() // meanwhile nothing else notices the leader's end
+	a := m.Do(ctx, *n.Order)
+	_ = c.Send(meterNote{Answer: &a}) // a leader that has gone is noticed soon
 	return true
 }
 
-// OneWay measures how long the hosts' network takes, one way, from row to column.
-// again: once more.
-func (h *Hosts) OneWay(ctx context.Context, again bool) (ways [][]time.Duration, err error) {
-	answers, err := h.measure(ctx, func(host int) SurveyOrder {
-		if again {
-			return SurveyOrder{Again: true}
+// oneWayDelays measures how long the network between hosts takes, one way, from row to
+// column. repeated forgets what was measured before.
+func (c *Cluster) oneWayDelays(ctx context.Context, repeated bool) (delays Underlay, err error) {
+	answers, err := c.measure(ctx, func(host int) MeterOrder {
+		if repeated {
+			return MeterOrder{Repeat: true}
 		}
-		c := h.meeting
-		c.Self = host
-		return SurveyOrder{Meet: &c}
+		t := c.measuring
+		t.Self = host
+		return MeterOrder{Open: &t}
 	})
 	for _, a := range answers {
-		ways = append(ways, a.OneWay)
+		delays = append(delays, a.OneWay)
 	}
-	return ways, err
+	return delays, err
 }
 
-// Burst has all hosts send to each other at these rates at the same time, in bit/s
-// from row to column, and returns what came. OneWay has been called before.
-func (h *Hosts) Burst(ctx context.Context, turn int, rates [][]float64) (carried [][]float64, err error) {
-	answers, err := h.measure(ctx, func(int) SurveyOrder { return SurveyOrder{Burst: &Burst{Turn: turn, Rates: rates}} })
+// burst has all hosts send to each other at these rates at the same time, in bit/s
+// from row to column, and returns the rates that arrived. oneWayDelays was called
+// before.
+func (c *Cluster) burst(ctx context.Context, number int, rates [][]float64) (carried [][]float64, err error) {
+	answers, err := c.measure(ctx, func(int) MeterOrder { return MeterOrder{Burst: &Burst{Number: number, Rates: rates}} })
 	carried = make([][]float64, len(rates))
 	for _, a := range answers {
 		for from := range min(len(carried), len(a.Carried)) {
@@ -64,35 +65,35 @@ func (h *Hosts) Burst(ctx context.Context, turn int, rates [][]float64) (carried
 	return carried, err
 }
 
-// Measured ends the measurements.
-func (h *Hosts) Measured(ctx context.Context) error {
-	_, err := h.measure(ctx, func(int) SurveyOrder { return SurveyOrder{End: true} })
+// endMeasuring ends the measurements.
+func (c *Cluster) endMeasuring(ctx context.Context) error {
+	_, err := c.measure(ctx, func(int) MeterOrder { return MeterOrder{End: true} })
 	return err
 }
 
-// measure has all hosts do something, this one too, and waits for what comes of it.
-func (h *Hosts) measure(ctx context.Context, order func(host int) SurveyOrder) ([]SurveyAnswer, error) {
-	for _, m := range h.members {
-		o := order(m.Index)
-		if err := m.Send(surveyNote{Order: &o}); err != nil {
-			return nil, lost(m, err)
+// measure has the meters of all hosts carry an order out, and returns their answers.
+func (c *Cluster) measure(ctx context.Context, order func(host int) MeterOrder) ([]MeterAnswer, error) {
+	for _, h := range c.others {
+		o := order(h.Index)
+		if err := h.Send(meterNote{Order: &o}); err != nil {
+			return nil, lost(h, err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	answers := make([]SurveyAnswer, len(h.members)+1)
+	answers := make([]MeterAnswer, len(c.others)+1)
 	var all sync.WaitGroup
-	for _, m := range h.members {
+	for _, h := range c.others {
 		all.Go(func() {
-			a, err := answer(ctx, m)
+			a, err := answer(ctx, h)
 			if err != nil {
 				cancel(err) // nobody waits for the others
 				return
 			}
-			answers[m.Index] = *a
+			answers[h.Index] = *a
 		})
 	}
-	answers[0] = h.surveyor.Do(ctx, order(0))
+	answers[0] = c.meter.Do(ctx, order(0))
 	all.Wait()
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -105,14 +106,14 @@ func (h *Hosts) measure(ctx context.Context, order func(host int) SurveyOrder) (
 	return answers, nil
 }
 
-// answer waits for a host's. One that cannot take part says so instead.
-func answer(ctx context.Context, m *RemoteHost) (*SurveyAnswer, error) {
+// answer waits for the answer of a host. One that cannot take part says so instead.
+func answer(ctx context.Context, h *HostConn) (*MeterAnswer, error) {
 	for {
-		var n surveyNote
-		if err := m.Next(ctx, &n); err != nil {
-			return nil, lost(m, err)
+		var n meterNote
+		if err := h.Next(ctx, &n); err != nil {
+			return nil, lost(h, err)
 		}
-		if err := n.Failed(m.Name); err != nil {
+		if err := failed(n.Note, h.Name); err != nil {
 			return nil, err
 		}
 		if n.Answer != nil {
@@ -122,9 +123,9 @@ func answer(ctx context.Context, m *RemoteHost) (*SurveyAnswer, error) {
 }
 
 // lost is the error of a host that has gone.
-func lost(m *RemoteHost, err error) error {
+func lost(h *HostConn, err error) error {
 	if ended, ok := errors.AsType[*EndedError](err); ok {
-		return &network.LostError{Host: m.Name, Why: ended.Error()}
+		return &network.LostError{Host: h.Name, Why: ended.Error()}
 	}
 	return err
 }

@@ -7,46 +7,86 @@ import (
 	"strings"
 	"time"
 
+	"testbed/allreduce/reduction"
+	"testbed/allreduce/ringorder"
 	"testbed/policy"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 	"testbed/shaping"
 )
 
-// Host is what is known of a host before nodes are on it. The first one of several
-// is the leader.
+// Network is a network whose nodes are to be placed, and what goes over it. A benchmark
+// without a scenario has Plan and Workers alone.
+type Network struct {
+	Plan      *shaping.Plan
+	Dilation  float64 // everything takes that many times as long by the machine's clock, at least 1
+	Workers   []policy.ID
+	Reduction reduction.Spec
+	// Groups are the groups of the links in which the workers are, by number, for a
+	// hierarchical reduction.
+	Groups []int
+	// Grouping says which workers reduce with which in a round; nil: all together.
+	Grouping   *policy.Grouping
+	Parameters int // that are reduced
+}
+
+// NetworkOf is the network of a scenario.
+func NetworkOf(s *resolved.Scenario) *Network {
+	return &Network{
+		Plan: s.Plan, Dilation: s.Slowdown(), Workers: s.IDs(), Reduction: s.Reduction, Groups: s.LinkGroups, Grouping: s.Grouping, Parameters: s.Parameters,
+	}
+}
+
+// slow is the plan by the machine's clock.
+func (n *Network) slow() (*shaping.Plan, error) {
+	slow, err := n.Plan.Dilated(n.Dilation)
+	if err != nil {
+		return nil, fmt.Errorf("real.dilation: %w", err)
+	}
+	return slow, nil
+}
+
+// isWorker reports whether the node at that place of the plan is a worker.
+func (n *Network) isWorker(node int) bool {
+	id, is := policy.ParseNode(n.Plan.Nodes[node].Name)
+	return is && slices.Contains(n.Workers, id)
+}
+
+// Host is what is known of a host before nodes are placed. The first host is the
+// leader.
 type Host struct {
 	Name       string `json:"name"`
 	Processors int    `json:"processors"`
 }
 
-// Underlay is how long the network between hosts takes, one way, from row to
-// column. A nil one is faster than any plan.
+// Underlay is the one-way delays of the network between hosts, from row to column. A
+// nil one is faster than any plan.
 type Underlay [][]time.Duration
 
-// others is the weight of a node that is no worker, in workers: the coordinator of
-// persistent_straggler took 0.15 s of processor time, a worker 0.21 s.
-const others = 0.7
+// otherLoad is the load of a node that is no worker, where that of a worker is 1: the
+// coordinator of persistent_straggler took 0.15 s of processor time, a worker 0.21 s.
+const otherLoad = 0.7
 
-// ChoosePlacement places the nodes of a scenario's plan: pairs that are planned faster than
+// ChoosePlacement places the nodes of a network: pairs that are planned faster than
 // the underlay share a host; then every host has work by the number of its
 // processors, of which a worker takes as much as another, since in a round all of
 // them compute and move as much; then as little as possible goes between hosts.
 // Each host has a worker, and the leader all nodes that are none. It returns the
 // host of each node, or an error that names two nodes which cannot be placed.
-func ChoosePlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, underlay Underlay) ([]int, error) {
-	if err := count(s, len(hosts)); err != nil {
+func ChoosePlacement(n *Network, hosts []Host, underlay Underlay) ([]int, error) {
+	if err := n.checkCount(len(hosts)); err != nil {
 		return nil, err
 	}
-	b, err := newBoard(s, plan, hosts, underlay)
+	b, err := newBoard(n, hosts, underlay)
 	if err != nil {
 		return nil, err
 	}
-	order, err := ringOrder(s, plan)
+	order, err := n.ringOrder()
 	if err != nil {
 		return nil, err
 	}
-	// Whoever is nearer than the fastest two hosts has to share one; if that does
-	// not do, because others are slower, then who is nearer than those, and so on.
+	// Nodes that are nearer than the two nearest hosts have to share a host. If that
+	// does not suffice, because other hosts are farther apart, nodes that are nearer
+	// than those share a host, and so on.
 	for _, near := range underlay.steps() {
 		groups := b.groups(order, near)
 		if withWorkers := len(groups) - 1 + min(groups[0].workers, 1); withWorkers < len(hosts) {
@@ -61,13 +101,13 @@ func ChoosePlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, un
 
 // ContiguousPlacement places the nodes on so many equal hosts before anything is known of
 // them: contiguous pieces of the ring, as a rule.
-func ContiguousPlacement(s *scenarios.Scenario, plan *shaping.Plan, hosts int) ([]int, error) {
-	return ChoosePlacement(s, plan, make([]Host, max(hosts, 0)), nil)
+func ContiguousPlacement(n *Network, hosts int) ([]int, error) {
+	return ChoosePlacement(n, make([]Host, max(hosts, 0)), nil)
 }
 
-// count looks at the number of hosts.
-func count(s *scenarios.Scenario, hosts int) error {
-	workers := len(s.Workers)
+// checkCount reports a number of hosts for which there are too few workers.
+func (n *Network) checkCount(hosts int) error {
+	workers := len(n.Workers)
 	if hosts < 1 {
 		return fmt.Errorf("%d hosts; there is one at the least", hosts)
 	}
@@ -79,8 +119,8 @@ func count(s *scenarios.Scenario, hosts int) error {
 
 // ringOrder is the workers' nodes in the order of the ring, as far as the plan says
 // it.
-func ringOrder(s *scenarios.Scenario, plan *shaping.Plan) (nodes []int, err error) {
-	ring, err := s.Ways(plan).OfAll()
+func (n *Network) ringOrder() (nodes []int, err error) {
+	ring, err := ringorder.Planned(n.Reduction, n.Workers, n.Plan).OfAll()
 	if err != nil {
 		return nil, err
 	}
@@ -88,13 +128,10 @@ func ringOrder(s *scenarios.Scenario, plan *shaping.Plan) (nodes []int, err erro
 	if ring != nil {
 		ids = ring.Order
 	} else {
-		for _, w := range s.Workers {
-			ids = append(ids, w.ID)
-		}
-		slices.Sort(ids)
+		ids = slices.Sorted(slices.Values(n.Workers))
 	}
 	for _, id := range ids {
-		nodes = append(nodes, plan.Index(id.Node()))
+		nodes = append(nodes, n.Plan.Index(id.Node()))
 	}
 	return nodes, nil
 }
@@ -102,20 +139,19 @@ func ringOrder(s *scenarios.Scenario, plan *shaping.Plan) (nodes []int, err erro
 // ParsePlacement reads a placement as a person gives it: the workers of each host, the
 // leader first, with / between hosts and commas between nodes, ranges and patterns
 // (shaping.Match). Nodes that are no workers are on the leader and may be left out.
-func ParsePlacement(text string, s *scenarios.Scenario, plan *shaping.Plan, hosts int) ([]int, error) {
-	if err := count(s, hosts); err != nil {
+func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
+	if err := n.checkCount(hosts); err != nil {
 		return nil, err
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) != hosts {
 		return nil, fmt.Errorf("%q has nodes for %d hosts, and there are %d; write those of each host, with / between hosts, as w0,w1/w2/w3-w5", text, len(parts), hosts)
 	}
-	names := make([]string, len(plan.Nodes))
-	of := make([]int, len(plan.Nodes))
-	for i, n := range plan.Nodes {
-		names[i], of[i] = n.Name, -1
+	names := make([]string, len(n.Plan.Nodes))
+	of := make([]int, len(n.Plan.Nodes))
+	for i, node := range n.Plan.Nodes {
+		names[i], of[i] = node.Name, -1
 	}
-	workers := s.WorkerNodes()
 	for host, part := range parts {
 		some := false
 		for term := range strings.SplitSeq(part, ",") {
@@ -124,7 +160,7 @@ func ParsePlacement(text string, s *scenarios.Scenario, plan *shaping.Plan, host
 				return nil, fmt.Errorf("host %d: %s", host, problem)
 			}
 			for _, i := range found {
-				worker := slices.Contains(workers, names[i])
+				worker := n.isWorker(i)
 				switch {
 				case of[i] >= 0:
 					return nil, fmt.Errorf("%s is on the hosts %d and %d; name it once", names[i], of[i], host)
@@ -141,7 +177,7 @@ func ParsePlacement(text string, s *scenarios.Scenario, plan *shaping.Plan, host
 	for i, host := range of {
 		switch {
 		case host >= 0:
-		case slices.Contains(workers, names[i]):
+		case n.isWorker(i):
 			return nil, fmt.Errorf("%s is on no host; name every worker", names[i])
 		default:
 			of[i] = 0
@@ -162,10 +198,11 @@ func NodesByHost(plan *shaping.Plan, of []int) [][]string {
 	return all
 }
 
-// DescribePlacement says what is on which host, what goes between hosts, and what their
-// network must not exceed: the least delay of a path between two of them.
-func DescribePlacement(s *scenarios.Scenario, plan *shaping.Plan, of []int) (lines []string, err error) {
-	nodes := NodesByHost(plan, of)
+// DescribePlacement describes which nodes are on which host, the rates that they need
+// between hosts, and the delay that the hosts' network must not exceed: the least delay
+// of a path between two of them.
+func DescribePlacement(n *Network, of []int) (lines []string, err error) {
+	nodes := NodesByHost(n.Plan, of)
 	for host, names := range nodes {
 		who := fmt.Sprintf("host %d", host)
 		if host == 0 {
@@ -176,9 +213,9 @@ func DescribePlacement(s *scenarios.Scenario, plan *shaping.Plan, of []int) (lin
 	if len(nodes) < 2 {
 		return lines, nil
 	}
-	slow, err := plan.Dilated(s.Slowdown())
+	slow, err := n.slow()
 	if err != nil {
-		return nil, fmt.Errorf("real.dilation: %w", err)
+		return nil, err
 	}
 	fastest := pair{-1, -1}
 	for i, row := range slow.Paths {
@@ -190,20 +227,20 @@ func DescribePlacement(s *scenarios.Scenario, plan *shaping.Plan, of []int) (lin
 	}
 	if fastest.from >= 0 {
 		lines = append(lines, fmt.Sprintf("the fastest path between hosts takes %v (%s→%s); their network has to be faster",
-			planned(slow.Paths[fastest.from][fastest.to]).Round(time.Microsecond), plan.Nodes[fastest.from].Name, plan.Nodes[fastest.to].Name))
+			planned(slow.Paths[fastest.from][fastest.to]).Round(time.Microsecond), slow.Nodes[fastest.from].Name, slow.Nodes[fastest.to].Name))
 	}
-	needs, unlimited, err := Traffic(s, plan, of)
+	needs, unlimited, err := Traffic(n, of)
 	if err != nil {
 		return nil, err
 	}
 	for a, row := range needs {
-		for b, n := range row {
-			if n > 0 {
-				lines = append(lines, fmt.Sprintf("from host %d to host %d reductions need up to %.3g Mbit/s", a, b, n/1e6))
+		for b, need := range row {
+			if need > 0 {
+				lines = append(lines, fmt.Sprintf("from host %d to host %d reductions need up to %.3g Mbit/s", a, b, need/1e6))
 			}
 		}
 	}
-	fetches, err := Fetches(s, plan, of)
+	fetches, err := Fetches(n, of)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,17 @@ import (
 	"testbed/shaping"
 )
 
-// drawn is a scenario with links of all sorts, and its plan.
-func drawn(t *rapid.T) (*scenarios.Scenario, *shaping.Plan) {
+// network is that of a scenario.
+func network(t interface{ Fatal(...any) }, s *scenarios.Scenario) *cluster.Network {
+	resolved, err := s.Resolve("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cluster.NetworkOf(resolved)
+}
+
+// drawn is a network with links of all sorts.
+func drawn(t *rapid.T) *cluster.Network {
 	s := randscenario.Draw(t)
 	s.Real.TimeScale, s.Real.Parameters, s.Real.AllReduce = 1, 100_000, reduction.Default
 	s.Real.AllReduce.Algorithm = rapid.SampledFrom(allreduce.AlgorithmNames()).Draw(t, "algorithm")
@@ -43,11 +52,7 @@ func drawn(t *rapid.T) (*scenarios.Scenario, *shaping.Plan) {
 			links.Pairs = append(links.Pairs, shaping.Pair{From: from, To: to, Path: shaping.Path{OneWayDelay: delay()}})
 		}
 	}
-	plan, err := s.Plan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, plan
+	return network(t, s)
 }
 
 func hosts(processors ...int) (all []cluster.Host) {
@@ -59,11 +64,11 @@ func hosts(processors ...int) (all []cluster.Host) {
 
 // contiguous are pieces of the ids' order that differ by one at most, the leader's
 // being the smallest.
-func contiguous(s *scenarios.Scenario, plan *shaping.Plan, hosts int) []int {
-	of := make([]int, len(plan.Nodes))
-	workers := len(s.Workers)
-	for k, name := range s.WorkerNodes() {
-		of[plan.Index(name)] = hosts - 1 - (workers-1-k)*hosts/workers
+func contiguous(n *cluster.Network, hosts int) []int {
+	of := make([]int, len(n.Plan.Nodes))
+	workers := len(n.Workers)
+	for k, id := range n.Workers {
+		of[n.Plan.Index(id.Node())] = hosts - 1 - (workers-1-k)*hosts/workers
 	}
 	return of
 }
@@ -73,8 +78,8 @@ func contiguous(s *scenarios.Scenario, plan *shaping.Plan, hosts int) []int {
 // two nodes; and no more goes between hosts than with contiguous pieces.
 func TestChoose(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, plan := drawn(t)
-		n := rapid.IntRange(1, len(s.Workers)+1).Draw(t, "hosts")
+		net := drawn(t)
+		plan, n := net.Plan, rapid.IntRange(1, len(net.Workers)+1).Draw(t, "hosts")
 		same := make([]int, n)
 		for k := range same {
 			same[k] = 4
@@ -89,10 +94,10 @@ func TestChoose(t *testing.T) {
 				underlay = append(underlay, row)
 			}
 		}
-		of, err := cluster.ChoosePlacement(s, plan, hosts(same...), underlay)
+		of, err := cluster.ChoosePlacement(net, hosts(same...), underlay)
 		if err != nil {
-			if n <= len(s.Workers) && !(underlay != nil && strings.Contains(err.Error(), "may take") && strings.Contains(err.Error(), "→w") || strings.Contains(err.Error(), "→coordinator")) {
-				t.Fatalf("%d hosts for %d workers: %v", n, len(s.Workers), err)
+			if n <= len(net.Workers) && !(underlay != nil && strings.Contains(err.Error(), "may take") && strings.Contains(err.Error(), "→w") || strings.Contains(err.Error(), "→coordinator")) {
+				t.Fatalf("%d hosts for %d workers: %v", n, len(net.Workers), err)
 			}
 			return
 		}
@@ -114,15 +119,15 @@ func TestChoose(t *testing.T) {
 				}
 			}
 		}
-		if was := contiguous(s, plan, n); underlay == nil && cut(t, s, plan, of) > cut(t, s, plan, was)*(1+1e-9) {
+		if was := contiguous(net, n); underlay == nil && cut(t, net, of) > cut(t, net, was)*(1+1e-9) {
 			t.Fatalf("%v has a larger cut than the contiguous %v", of, was)
 		}
 	})
 }
 
 // cut is what goes between hosts, a flow without a rate counting as 10 Gbit/s.
-func cut(t *rapid.T, s *scenarios.Scenario, plan *shaping.Plan, of []int) (sum float64) {
-	kinds, err := cluster.RoundKinds(s, plan)
+func cut(t *rapid.T, n *cluster.Network, of []int) (sum float64) {
+	kinds, err := cluster.RoundKinds(n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,8 +145,8 @@ func cut(t *rapid.T, s *scenarios.Scenario, plan *shaping.Plan, of []int) (sum f
 	return sum
 }
 
-// crowd is a scenario of that many workers at 100 Mbit/s and 10 ms.
-func crowd(t *testing.T, workers int, extra string) (*scenarios.Scenario, *shaping.Plan) {
+// crowd is the network of that many workers at 100 Mbit/s and 10 ms.
+func crowd(t *testing.T, workers int, extra string) *cluster.Network {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("seed: 1\ninner_steps: 1\ntarget_outer_steps: 2\nhorizon: 1000\nheartbeat_period: 100\nheartbeat_miss_threshold: 3\nbase_latency: 1\nbandwidth_bpus: 1\nstate_bytes: 1\nworkers:\n")
@@ -153,38 +158,34 @@ func crowd(t *testing.T, workers int, extra string) (*scenarios.Scenario, *shapi
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := s.Plan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, plan
+	return network(t, s)
 }
 
 func TestHostsHaveWorkByTheirProcessors(t *testing.T) {
-	s, plan := crowd(t, 13, "")
-	of, err := cluster.ChoosePlacement(s, plan, hosts(2, 8, 4), nil)
+	n := crowd(t, 13, "")
+	of, err := cluster.ChoosePlacement(n, hosts(2, 8, 4), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := cluster.NodesByHost(plan, of); len(got[0]) != 2 || len(got[1]) != 8 || len(got[2]) != 4 { // the coordinator, too
+	if got := cluster.NodesByHost(n.Plan, of); len(got[0]) != 2 || len(got[1]) != 8 || len(got[2]) != 4 { // the coordinator, too
 		t.Errorf("hosts of 2, 8 and 4 processors have %v", got)
 	}
 }
 
 // TestNearNodesShareAHost also where they are far apart in the ring.
 func TestNearNodesShareAHost(t *testing.T) {
-	s, plan := crowd(t, 6, `    pairs:
+	n := crowd(t, 6, `    pairs:
       - {from: w0, to: w3, one_way_delay: 20us}
       - {from: w5, to: w1, one_way_delay: 20us}
       - {from: coordinator, to: w4, one_way_delay: 20us}
 `)
 	slow := cluster.Underlay{{0, time.Millisecond}, {time.Millisecond, 0}}
-	of, err := cluster.ChoosePlacement(s, plan, hosts(4, 4), slow)
-	at := func(name string) int { return of[plan.Index(name)] }
+	of, err := cluster.ChoosePlacement(n, hosts(4, 4), slow)
+	at := func(name string) int { return of[n.Plan.Index(name)] }
 	if err != nil || at("w0") != at("w3") || at("w5") != at("w1") || at("w4") != 0 {
-		t.Errorf("%v, %v", cluster.NodesByHost(plan, of), err)
+		t.Errorf("%v, %v", cluster.NodesByHost(n.Plan, of), err)
 	}
-	if of, err = cluster.ChoosePlacement(s, plan, hosts(4, 4), cluster.Underlay{{0, 11 * time.Millisecond}, {time.Millisecond, 0}}); err == nil ||
+	if of, err = cluster.ChoosePlacement(n, hosts(4, 4), cluster.Underlay{{0, 11 * time.Millisecond}, {time.Millisecond, 0}}); err == nil ||
 		!strings.Contains(err.Error(), "by plan, and the network between their hosts, h0 and h1, takes 11ms") {
 		t.Errorf("%v, %v", of, err)
 	}
@@ -193,8 +194,8 @@ func TestNearNodesShareAHost(t *testing.T) {
 func TestKinds(t *testing.T) {
 	const nodes, rate = 4, 100e6
 	for algorithm, want := range map[string]int{"ring": nodes, "direct": nodes * (nodes - 1)} {
-		s, plan := crowd(t, nodes, "  parameters: 10000000\n  all_reduce: {algorithm: "+algorithm+"}\n")
-		kinds, err := cluster.RoundKinds(s, plan)
+		n := crowd(t, nodes, "  parameters: 10000000\n  all_reduce: {algorithm: "+algorithm+"}\n")
+		kinds, err := cluster.RoundKinds(n)
 		if err != nil || len(kinds) != 1 || len(kinds[0].Flows) != want {
 			t.Fatalf("%s: %v, %v", algorithm, kinds, err)
 		}
@@ -211,16 +212,45 @@ func TestKinds(t *testing.T) {
 			}
 		}
 	}
-	s, plan := crowd(t, nodes, "  dilation: 10\n  parameters: 10\n")
-	kinds, err := cluster.RoundKinds(s, plan)
+	n := crowd(t, nodes, "  dilation: 10\n  parameters: 10\n")
+	kinds, err := cluster.RoundKinds(n)
 	if err != nil || kinds[0].Flows[0].Rate != rate/10 || kinds[0].Flows[0].Need > rate/1000 {
 		t.Errorf("ten parameters, ten times as slow: %v, %v", kinds, err)
 	}
 }
 
+// TestKindsByGrouping: regions reduce by themselves in most rounds, and replica groups
+// rank by rank in all.
+func TestKindsByGrouping(t *testing.T) {
+	const nodes = 4
+	n := crowd(t, nodes, "  parameters: 10000000\n")
+	of := func(k cluster.RoundKind) (pairs string, need float64) {
+		for _, f := range k.Flows {
+			pairs += fmt.Sprintf("%s>%s ", n.Plan.Nodes[f.From].Name, n.Plan.Nodes[f.To].Name)
+		}
+		return pairs, k.Flows[0].Need
+	}
+	n.Grouping = policy.NewRegions(4, map[string][]policy.ID{"a": {0, 3}, "b": {1, 2}})
+	kinds, err := cluster.RoundKinds(n)
+	if err != nil || len(kinds) != 2 || kinds[0].Often != 0.25 || kinds[1].Often != 0.75 {
+		t.Fatalf("%+v, %v", kinds, err)
+	}
+	all, whole := of(kinds[0])
+	if regional, _ := of(kinds[1]); all != "w0>w1 w1>w2 w2>w3 w3>w0 " || regional != "w0>w3 w3>w0 w1>w2 w2>w1 " {
+		t.Errorf("all reduce %s, and regions %s", all, regional)
+	}
+	n.Grouping = policy.NewReplicaGroups(n.Workers, 2)
+	if kinds, err = cluster.RoundKinds(n); err != nil || len(kinds) != 1 || kinds[0].Often != 1 {
+		t.Fatalf("%+v, %v", kinds, err)
+	}
+	if ranks, need := of(kinds[0]); ranks != "w0>w2 w2>w0 w1>w3 w3>w1 " || need >= whole {
+		t.Errorf("ranks reduce %s, and need %.0f bit/s where a ring of all needs %.0f", ranks, need, whole)
+	}
+}
+
 func TestParse(t *testing.T) {
-	s, plan := crowd(t, 6, "")
-	of, err := cluster.ParsePlacement("w5, w0-w1 / w2,w4/w3", s, plan, 3)
+	n := crowd(t, 6, "")
+	of, err := cluster.ParsePlacement("w5, w0-w1 / w2,w4/w3", n, 3)
 	if want := []int{0, 0, 0, 1, 2, 1, 0}; err != nil || !slices.Equal(of, want) {
 		t.Errorf("%v, %v; want %v", of, err, want)
 	}
@@ -234,7 +264,7 @@ func TestParse(t *testing.T) {
 		"w0/w1/w2,w3,w4":             "w5 is on no host; name every worker",
 		"coordinator,w0/w1/w2-w5,w2": "w2 is on the hosts 2 and 2; name it once",
 	} {
-		if of, err := cluster.ParsePlacement(text, s, plan, 3); err == nil || !strings.Contains(err.Error(), says) {
+		if of, err := cluster.ParsePlacement(text, n, 3); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, %v; want %q", text, of, err, says)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -45,19 +44,19 @@ type group struct {
 	load    float64
 }
 
-func newBoard(s *scenarios.Scenario, plan *shaping.Plan, hosts []Host, underlay Underlay) (*board, error) {
-	slow, err := plan.Dilated(s.Slowdown())
-	if err != nil {
-		return nil, fmt.Errorf("real.dilation: %w", err)
-	}
-	kinds, err := RoundKinds(s, plan)
+func newBoard(network *Network, hosts []Host, underlay Underlay) (*board, error) {
+	slow, err := network.slow()
 	if err != nil {
 		return nil, err
 	}
-	n := len(plan.Nodes)
+	kinds, err := RoundKinds(network)
+	if err != nil {
+		return nil, err
+	}
+	n := len(slow.Nodes)
 	b := &board{plan: slow, hosts: hosts, underlay: underlay, of: make([]int, n), worker: make([]bool, n), flows: make([][]neighbour, n), quick: make([][]quickPath, n)}
-	for _, name := range s.WorkerNodes() {
-		b.worker[plan.Index(name)] = true
+	for i := range n {
+		b.worker[i] = network.isWorker(i)
 	}
 	for _, kind := range kinds {
 		for _, f := range kind.Flows {
@@ -125,7 +124,7 @@ func (b *board) groups(order []int, near time.Duration) []group {
 	}
 	for i := range b.of {
 		if !b.worker[i] {
-			put(i, others)
+			put(i, otherLoad)
 		}
 	}
 	for _, i := range order {
@@ -271,7 +270,7 @@ func (b *board) balance() (sum float64) {
 			loads[host]++
 			workers[host]++
 		} else {
-			loads[host] += others
+			loads[host] += otherLoad
 		}
 	}
 	for host, load := range loads {

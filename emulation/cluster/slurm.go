@@ -23,19 +23,19 @@ const (
 	slurmJob   = "SLURM_JOB_ID"
 	slurmNodes = "SLURM_JOB_NUM_NODES"
 	slurmNode  = "SLURMD_NODENAME" // on a node of the job
-	slurmTask  = "SLURM_PROCID"    // in a step, from 0
+	slurmProc  = "SLURM_PROCID"    // in a step, from 0
 )
 
-// InStep says which host of a run a task of a step is: the first one comes after
-// the leader, who is in no step.
-func InStep() (index int, ok bool) {
-	task, err := strconv.Atoi(os.Getenv(slurmTask))
+// slurmTask is which host of a run this task of a step is, if it is one: the first task
+// comes after the leader, who is in no step.
+func slurmTask() (index int, ok bool) {
+	task, err := strconv.Atoi(os.Getenv(slurmProc))
 	return task + 1, err == nil
 }
 
-// Allocated is how many hosts a run has in the allocation that this process is in:
+// allocated is how many hosts a run has in the allocation that this process is in:
 // all of its nodes, and this one if it is none of them.
-func Allocated() (int, error) {
+func allocated() (int, error) {
 	nodes, err := strconv.Atoi(os.Getenv(slurmNodes))
 	if err != nil || os.Getenv(slurmJob) == "" {
 		return 0, errs.Usagef("--hosts slurm: this is no allocation of Slurm's; call it in one (salloc, sbatch), or take slurm:N for one of its own")
@@ -46,9 +46,9 @@ func Allocated() (int, error) {
 	return nodes, nil
 }
 
-// OwnAddress is the address at which others reach this host: the only one that it
+// ownAddress is the address at which others reach this host: the only one that it
 // has.
-func OwnAddress() (netip.Addr, error) {
+func ownAddress() (netip.Addr, error) {
 	interfaces, err := net.InterfaceAddrs()
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("looking for this host's address: %w", err)
@@ -67,16 +67,16 @@ func OwnAddress() (netip.Addr, error) {
 	return all[0], nil
 }
 
-// step is a step of Slurm's, whose tasks are the other hosts of a run.
-type step struct {
+// slurmStep is a step of Slurm's, whose tasks are the other hosts of a run.
+type slurmStep struct {
 	command *exec.Cmd
 	output  bytes.Buffer
 	ended   chan struct{}
 }
 
-// startStep has Slurm start the other hosts: in the allocation that this process is
+// startSlurmStep has Slurm start the other hosts: in the allocation that this process is
 // in, on its other nodes, or in one of its own.
-func startStep(r *Request, leader netip.AddrPort, failed func(error)) (*step, error) {
+func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slurmStep, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting hosts with Slurm: %w", err)
@@ -90,7 +90,7 @@ func startStep(r *Request, leader netip.AddrPort, failed func(error)) (*step, er
 		}
 	}
 	args = append(args, program, "host", "--leader", leader.String(), "--count", strconv.Itoa(r.Count))
-	s := &step{command: exec.Command("srun", args...), ended: make(chan struct{})}
+	s := &slurmStep{command: exec.Command("srun", args...), ended: make(chan struct{})}
 	s.command.Stdin = strings.NewReader(r.Token + "\n")
 	s.command.Stdout, s.command.Stderr = &s.output, &s.output
 	// It tells its tasks when it is told itself.
@@ -114,7 +114,7 @@ func startStep(r *Request, leader netip.AddrPort, failed func(error)) (*step, er
 const stepPatience = 10 * time.Second
 
 // end waits for the end of the step, whose tasks know that the run is over.
-func (s *step) end() {
+func (s *slurmStep) end() {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		select {
 		case <-s.ended:

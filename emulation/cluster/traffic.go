@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"testbed/allreduce"
 	"testbed/allreduce/ringorder"
 	"testbed/policy"
-	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -30,42 +28,48 @@ type RoundKind struct {
 	Often float64 // the share of rounds that are so
 }
 
-// RoundKinds are the kinds of rounds of a scenario, and what the reductions of each send.
-// plan is the scenario's.
-func RoundKinds(s *scenarios.Scenario, plan *shaping.Plan) ([]RoundKind, error) {
-	slow, err := plan.Dilated(s.Slowdown())
+// RoundKinds are the kinds of rounds on a network, and what the reductions of each send.
+func RoundKinds(n *Network) (kinds []RoundKind, err error) {
+	slow, err := n.slow()
 	if err != nil {
-		return nil, fmt.Errorf("real.dilation: %w", err)
+		return nil, err
 	}
-	ways := s.Ways(plan)
-	t := traffic{s: s, plan: slow, ways: &ways, index: map[policy.ID]int{}}
-	var all []policy.ID
-	for _, w := range s.Workers {
-		t.index[w.ID] = plan.Index(w.ID.Node())
-		all = append(all, w.ID)
+	t := traffic{Network: n, plan: slow, ways: ringorder.Planned(n.Reduction, n.Workers, n.Plan), index: map[policy.ID]int{}, parameters: n.Parameters}
+	for _, id := range n.Workers {
+		t.index[id] = slow.Index(id.Node())
 	}
-	slices.Sort(all)
-	flows, err := t.reduction(all)
-	kinds := []RoundKind{{flows, 1}}
-	if rule := s.Grouping(); err == nil && rule != nil && s.Train.Regions.Every > 1 {
-		kinds[0].Often = 1 / float64(s.Train.Regions.Every)
-		regional := RoundKind{Often: 1 - kinds[0].Often}
-		for _, ring := range rule.Deal(all) {
-			if flows, err = t.reduction(ring.Workers); err != nil {
-				break
+	if n.Grouping != nil && !n.Grouping.Regional() { // each rank of a replica group has a part of the state
+		t.parameters /= n.Grouping.Len()
+	}
+	every := 1 // of all rounds one is global
+	for !n.Grouping.Global(every) {
+		every++
+	}
+	shares := []float64{1 / float64(every)}
+	if every > 1 {
+		shares = append(shares, 1-shares[0])
+	}
+	all := slices.Sorted(slices.Values(n.Workers))
+	for k, often := range shares {
+		kind := RoundKind{Often: often}
+		for _, ring := range n.Grouping.Rings(every-k, all) {
+			flows, err := t.reduction(ring.Workers)
+			if err != nil {
+				return nil, err
 			}
-			regional.Flows = append(regional.Flows, flows...)
+			kind.Flows = append(kind.Flows, flows...)
 		}
-		kinds = append(kinds, regional)
+		kinds = append(kinds, kind)
 	}
-	return kinds, err
+	return kinds, nil
 }
 
 type traffic struct {
-	s     *scenarios.Scenario
-	plan  *shaping.Plan // by the machine's clock
-	ways  *ringorder.Ways
-	index map[policy.ID]int // in the plan
+	*Network
+	plan       *shaping.Plan // by the machine's clock
+	ways       ringorder.Ways
+	index      map[policy.ID]int // in the plan
+	parameters int               // of a reduction
 }
 
 // pair is an ordered pair of nodes.
@@ -85,7 +89,7 @@ func (t *traffic) reduction(ids []policy.ID) ([]Flow, error) {
 		}
 		chunks[p] += more
 	}
-	if algorithm, _ := allreduce.ParseAlgorithm(t.s.Real.AllReduce.Algorithm); algorithm == allreduce.Ring { // the scenario is valid
+	if algorithm, _ := allreduce.ParseAlgorithm(t.Reduction.Algorithm); algorithm == allreduce.Ring { // the scenario is valid
 		if t.ways.Known() {
 			ring, err := t.ways.Order(ids)
 			if err != nil {
@@ -99,7 +103,9 @@ func (t *traffic) reduction(ids []policy.ID) ([]Flow, error) {
 	} else {
 		numbers := make([]int, n) // direct: as if all were one group
 		if algorithm == allreduce.Hierarchical {
-			numbers = t.s.Groups(ids)
+			for k, id := range ids {
+				numbers[k] = t.Groups[slices.Index(t.Workers, id)]
+			}
 		}
 		groups := allreduce.NewGroups(numbers)
 		both := func(a, b int) {
@@ -118,7 +124,7 @@ func (t *traffic) reduction(ids []policy.ID) ([]Flow, error) {
 			}
 		}
 	}
-	perChunk := float64(t.s.Real.Parameters) * float64(t.s.Real.AllReduce.Bits) / float64(n)
+	perChunk := float64(t.parameters) * float64(t.Reduction.Bits) / float64(n)
 	return t.flows(order, chunks, perChunk), nil
 }
 
@@ -160,8 +166,8 @@ func need(rate, bits float64, path shaping.PathPlan) float64 {
 // Traffic is what reductions need between hosts, in bit/s from row to column, at the
 // most in a round of any kind. unlimited says that flows without a rate are between
 // hosts, which count as nothing.
-func Traffic(s *scenarios.Scenario, plan *shaping.Plan, of []int) (needs [][]float64, unlimited bool, err error) {
-	kinds, err := RoundKinds(s, plan)
+func Traffic(n *Network, of []int) (needs [][]float64, unlimited bool, err error) {
+	kinds, err := RoundKinds(n)
 	hosts := slices.Max(of) + 1
 	needs = matrix(hosts)
 	for _, kind := range kinds {
@@ -183,19 +189,19 @@ func Traffic(s *scenarios.Scenario, plan *shaping.Plan, of []int) (needs [][]flo
 
 // Fetches is what the fetch of a state by one worker from another needs between
 // their hosts, at the most, as Traffic has it.
-func Fetches(s *scenarios.Scenario, plan *shaping.Plan, of []int) ([][]float64, error) {
-	slow, err := plan.Dilated(s.Slowdown())
+func Fetches(n *Network, of []int) ([][]float64, error) {
+	slow, err := n.slow()
 	if err != nil {
-		return nil, fmt.Errorf("real.dilation: %w", err)
+		return nil, err
 	}
 	const bits = 2 * 32 // of a parameter and its momentum
 	needs := matrix(slices.Max(of) + 1)
-	for _, from := range s.WorkerNodes() {
-		i := plan.Index(from)
-		for _, to := range s.WorkerNodes() {
-			j := plan.Index(to)
+	for _, from := range n.Workers {
+		i := n.Plan.Index(from.Node())
+		for _, to := range n.Workers {
+			j := n.Plan.Index(to.Node())
 			if a, b := of[i], of[j]; a != b {
-				needs[a][b] = max(needs[a][b], need(float64(slow.Rate(i, j)), bits*float64(s.Real.Parameters), slow.Paths[i][j]))
+				needs[a][b] = max(needs[a][b], need(float64(slow.Rate(i, j)), bits*float64(n.Parameters), slow.Paths[i][j]))
 			}
 		}
 	}

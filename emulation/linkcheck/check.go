@@ -9,6 +9,7 @@ import (
 
 	"testbed/allreduce/reduction"
 	"testbed/allreduce/ringorder"
+	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/policy"
 	"testbed/shaping"
@@ -34,10 +35,10 @@ type Checked struct {
 // it starts: each worker's to the coordinator and to its neighbour on the ring,
 // or to all others where the ring's order shall come from them. The rates
 // between workers are measured where the ring's order shall come from these.
-func Check(s *network.Supervisor, links *network.Network, workers []policy.ID, spec reduction.Spec) (*Checked, error) {
+func Check(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network, workers []policy.ID, spec reduction.Spec) (*Checked, error) {
 	plan, order := links.Plan, spec.Order
 	rated := ratedPairs(plan, workers, order)
-	crew, err := newCrew(s, links, proberSpec{Plan: plan, Pairs: union(pairs(plan, workers, order), rated)})
+	crew, err := newCrew(s, hosts, links, proberSpec{Plan: plan, Pairs: union(pairs(plan, workers, order), rated)})
 	if err != nil {
 		return nil, err
 	}

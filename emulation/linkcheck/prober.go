@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
 	"testbed/shaping"
@@ -49,6 +50,7 @@ type proberAnswer struct {
 // crew is the probers of all hosts.
 type crew struct {
 	s        *network.Supervisor
+	hosts    *cluster.Hosts
 	network  *network.Network
 	spec     proberSpec
 	children []*network.Child // by host
@@ -61,11 +63,11 @@ type crew struct {
 }
 
 // newCrew starts a prober on each host.
-func newCrew(s *network.Supervisor, links *network.Network, spec proberSpec) (*crew, error) {
-	c := &crew{s: s, network: links, spec: spec}
-	for k := range links.Hosts() {
-		child, err := links.StartOn(k, network.ChildSpec{
-			Name: proberName, NetNS: network.Hub, Kind: KindProber, Spec: spec,
+func newCrew(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network, spec proberSpec) (*crew, error) {
+	c := &crew{s: s, hosts: hosts, network: links, spec: spec}
+	for k := range hosts.Names() {
+		child, err := hosts.Start(k, network.ChildSpec{
+			Name: proberName, Kind: KindProber, Spec: spec,
 			OnData: func(data json.RawMessage) error {
 				c.answers[k] = proberAnswer{}
 				c.waiting--
@@ -134,18 +136,18 @@ func (c *crew) do(step probe.Step) ([]probe.Saw, error) {
 	seen := make([]probe.Seen, len(c.answers))
 	for k, a := range c.answers {
 		if a.Seen == nil || len(a.Seen.Pairs) != len(c.spec.Pairs) {
-			return nil, fmt.Errorf("the prober of the host %s has not said what it saw", c.network.Hosts()[k])
+			return nil, fmt.Errorf("the prober of the host %s has not said what it saw", c.hosts.Names()[k])
 		}
 		seen[k] = *a.Seen
 		c.stepped[k] += a.Seen.Stepped
 	}
-	saw := probe.Merge(c.spec.Pairs, seen, c.hostOf, func(host, other int) (time.Duration, time.Duration) {
+	saw := probe.Merge(c.spec.Pairs, seen, c.hosts.Of, func(host, other int) (time.Duration, time.Duration) {
 		x, y := before[[2]int{host, other}], after[[2]int{host, other}]
 		return (x.Offset + y.Offset) / 2, max(x.Bound, y.Bound)
 	})
 	if !c.clocks {
 		for k, p := range c.spec.Pairs {
-			if c.hostOf(p.From) != c.hostOf(p.To) {
+			if c.hosts.Of(p.From) != c.hosts.Of(p.To) {
 				saw[k].Delays = nil
 			}
 		}
@@ -153,18 +155,16 @@ func (c *crew) do(step probe.Step) ([]probe.Saw, error) {
 	return saw, nil
 }
 
-func (c *crew) hostOf(node int) int { return c.network.HostOf(c.spec.Plan.Nodes[node].Name) }
-
 // compared is what the routers know of each other's clocks, by pairs of hosts.
 func (c *crew) compared() (map[[2]int]tunnel.Stats, error) {
-	if !c.clocks || !c.network.Spread() {
+	if !c.clocks || !c.hosts.Several() {
 		return nil, nil
 	}
 	count, err := c.network.Count()
 	if err != nil {
 		return nil, err
 	}
-	all, hosts := map[[2]int]tunnel.Stats{}, c.network.Hosts()
+	all, hosts := map[[2]int]tunnel.Stats{}, c.hosts.Names()
 	for _, u := range count.Underlay {
 		all[[2]int{slices.Index(hosts, u.To), slices.Index(hosts, u.From)}] = u
 	}
@@ -192,8 +192,8 @@ func (c *crew) notes() (all []string) {
 	for k, step := range c.stepped {
 		if step.Abs() > 5*time.Millisecond {
 			where := "the machine's clock"
-			if c.network.Spread() {
-				where = "the clock of the host " + c.network.Hosts()[k]
+			if c.hosts.Several() {
+				where = "the clock of the host " + c.hosts.Names()[k]
 			}
 			all = append(all, fmt.Sprintf("%s was set by %v during the measurement: delays are wrong by as much", where, step))
 		}

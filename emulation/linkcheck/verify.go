@@ -15,8 +15,8 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
-
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
+	"testbed/shaping"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/probe"
 	"testbed/shaping/userlink"
@@ -27,7 +27,7 @@ const KindVerify = "verify"
 
 // Options say which network to build and measure.
 type Options struct {
-	Scenario *scenarios.Scenario
+	Scenario *resolved.Scenario
 	Links    string // the backend, as in package emulation
 	// Hosts asks for a network over several hosts; nil for one on this alone.
 	Hosts *cluster.Request
@@ -37,27 +37,24 @@ type Options struct {
 
 // verifySpec is the job of Verify.
 type verifySpec struct {
-	Scenario *scenarios.Scenario
+	Plan     *shaping.Plan
+	Dilation float64
 	Links    string
-	Spread   *network.Spread `json:",omitempty"`
+	Layout   *network.Layout `json:",omitempty"`
 }
 
 // Verify builds the scenario's network, measures its pairs and compares them
 // with the plan.
 func Verify(ctx context.Context, o Options) (r probe.Report, err error) {
-	plan, err := o.Scenario.Plan()
-	if err != nil {
-		return r, err
-	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	hosts, err := cluster.GatherNetwork(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	hosts, links, err := cluster.Form(ctx, o.Hosts, cluster.NetworkOf(o.Scenario), o.Links, o.Progress)
 	if err != nil {
 		return r, err
 	}
 	defer func() { hosts.Close(err) }()
-	job, err := network.Start(ctx, hosts.Job(KindVerify, verifySpec{o.Scenario, hosts.Links, hosts.Spread}), sandbox.Config{Stderr: os.Stderr})
+	job, err := network.Start(ctx, hosts.Job(KindVerify, verifySpec{o.Scenario.Plan, o.Scenario.Slowdown(), links, hosts.Layout}), sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
 		return r, err
 	}
@@ -71,18 +68,15 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	if err := json.Unmarshal(spec, &v); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
-	plan, err := v.Scenario.Plan()
+	hosts, err := cluster.Connect(s, v.Layout)
 	if err != nil {
 		return err
 	}
-	if err := s.SpreadOver(v.Spread); err != nil {
-		return err
-	}
-	links, err := s.BringUp(plan, v.Scenario.Slowdown(), v.Links, nil)
+	links, err := s.BringUp(v.Plan, v.Dilation, v.Links, nil)
 	if err != nil {
 		return err
 	}
-	plan = links.Plan
+	plan := links.Plan
 	pairs, whole := probe.AllPairs(plan)
 	n := len(plan.Nodes)
 	what := fmt.Sprintf("all %d pairs", len(pairs))
@@ -91,8 +85,8 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	}
 	s.Tell("measuring %s takes about %v, and some seconds more if something has to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(links, links.Kernel.Nodes())
-	s.OnSample = watch.Elsewhere
-	crew, err := newCrew(s, links, proberSpec{Plan: plan, Pairs: pairs})
+	hosts.OnSample = watch.Remote
+	crew, err := newCrew(s, hosts, links, proberSpec{Plan: plan, Pairs: pairs})
 	if err != nil {
 		return err
 	}
@@ -112,21 +106,21 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	watch.Conclude(router, &m)
 	r := probe.Judge(plan, string(links.Backend), whole, found)
 	r.Notes = append(r.Notes, crew.notes()...)
-	r.Hosts = hostsOf(links, router)
-	r.Undilate(v.Scenario.Slowdown())
+	r.Hosts = hostsOf(plan, hosts, router)
+	r.Undilate(v.Dilation)
 	judgeMachine(&r, router, m)
 	return s.Hand(r)
 }
 
 // hostsOf are those that the network went over, nil where that was one.
-func hostsOf(links *network.Network, router *userlink.Stats) (all []probe.Host) {
-	if !links.Spread() {
+func hostsOf(plan *shaping.Plan, hosts *cluster.Hosts, router *userlink.Stats) (all []probe.Host) {
+	if !hosts.Several() {
 		return nil
 	}
-	for k, name := range links.Hosts() {
-		h := probe.Host{Name: name, Nodes: links.NodesOn(k)}
+	for k, name := range hosts.Names() {
+		h := probe.Host{Name: name, Nodes: hosts.Nodes(plan, k)}
 		for _, u := range router.Underlay {
-			if u.To == name && u.From == links.Hosts()[0] {
+			if u.To == name && u.From == hosts.Names()[0] {
 				h.ClockOffset, h.ClockBound = float64(u.Offset)/1e3, float64(u.Bound)/1e3
 			}
 		}

@@ -69,7 +69,7 @@ type Monitor struct {
 	shared []float64
 	inject time.Duration // the slowest inject
 
-	away others
+	remote remoteHosts
 
 	asked  []*Round       // that the router has yet to answer for
 	router userlink.Stats // as of its last answer
@@ -78,7 +78,7 @@ type Monitor struct {
 // New returns a Monitor of a run in which a worker makes that many inner steps
 // in a round.
 func New(steps int, algorithm allreduce.Algorithm) *Monitor {
-	return &Monitor{steps: steps, algorithm: algorithm, away: others{}}
+	return &Monitor{steps: steps, algorithm: algorithm, remote: remoteHosts{}}
 }
 
 // Begin begins the run, and its first round.
@@ -140,7 +140,7 @@ func (m *Monitor) Routed(s *userlink.Stats) {
 	}
 	r := m.asked[0]
 	m.asked = m.asked[1:]
-	m.enterAway(r)
+	m.enterRemote(r)
 	r.Measured.RouterPackets = s.Packets - m.router.Packets
 	r.Measured.UnplannedDrops = s.Unplanned() - m.router.Unplanned()
 	r.Measured.RouterLatenessP50, r.Measured.RouterLatenessP99 = s.Recent.LatenessP50, s.Recent.LatenessP99
@@ -172,7 +172,7 @@ func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Reco
 	w.Computing = quantile(m.shares, 0.9)
 	EnterRouter(router, w)
 	s.enter(m.started, w)
-	m.away.conclude(router, w)
+	m.remote.conclude(router, w)
 	v := fidelity.Run(*w, levels)
 	if len(m.failures) > 0 {
 		v.Verdict, v.Reasons = fidelity.Invalid, append(v.Reasons, m.failures...)

@@ -17,29 +17,29 @@ type Watch struct {
 	began   time.Time
 	machine Machine
 	links   *Links
-	away    others
+	remote  remoteHosts
 }
 
 // NewWatch begins to look at a network with nodes of those names.
 func NewWatch(net Network, names []string) *Watch {
-	return &Watch{time.Now(), ReadMachine(), WatchLinks(net, names, nil), others{}}
+	return &Watch{time.Now(), ReadMachine(), WatchLinks(net, names, nil), remoteHosts{}}
 }
 
-// Elsewhere takes what another host has seen, a Sample, when its router was asked
+// Remote takes what another host has seen, a Sample, when its router was asked
 // for its count: first as soon as the watch begins, and at the end.
-func (w *Watch) Elsewhere(host string, raw json.RawMessage) error {
+func (w *Watch) Remote(host string, raw json.RawMessage) error {
 	var s Sample
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return fmt.Errorf("reading what the host %s has seen: %w", host, err)
 	}
-	w.away.take(host, s)
+	w.remote.take(host, s)
 	return nil
 }
 
 // Waited is how long the process on another host that waited most stood in line for a
 // processor, as a share of the time.
 func (w *Watch) Waited() (most float64) {
-	for _, e := range w.away {
+	for _, e := range w.remote {
 		for name, d := range e.last.Waits {
 			if took := e.last.At.Sub(e.first.At); took > 0 {
 				most = max(most, float64(d-e.first.Waits[name])/float64(took))
@@ -52,7 +52,7 @@ func (w *Watch) Waited() (most float64) {
 // Conclude enters what other hosts have seen, and what became of frames between
 // hosts, when the network is taken down. router is its last count.
 func (w *Watch) Conclude(router *userlink.Stats, to *fidelity.Measurements) {
-	w.away.conclude(router, to)
+	w.remote.conclude(router, to)
 }
 
 // Stop stops looking, before the network is taken down, and returns what was

@@ -11,14 +11,14 @@ import (
 // TestWatchSeesOtherHosts: whoever waited most counts, from the first sample on, also if
 // it has ended since.
 func TestWatchSeesOtherHosts(t *testing.T) {
-	w := &Watch{away: others{}}
+	w := &Watch{remote: remoteHosts{}}
 	began := time.Unix(1000, 0)
 	for k, waits := range []map[string]time.Duration{
 		{"w1": time.Second, "w2": 0}, {"w1": 3 * time.Second, "w2": time.Second}, {},
 	} {
 		raw, err := json.Marshal(Sample{At: began.Add(time.Duration(k) * 2 * time.Second), Waits: waits})
 		if err == nil {
-			err = w.Elsewhere("h1", raw)
+			err = w.Remote("h1", raw)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -27,7 +27,7 @@ func TestWatchSeesOtherHosts(t *testing.T) {
 	if got := w.Waited(); got != 0.5 {
 		t.Errorf("waited for %v of the time, want 2 s of 4", got)
 	}
-	if err := w.Elsewhere("h1", []byte("no sample")); err == nil {
+	if err := w.Remote("h1", []byte("no sample")); err == nil {
 		t.Error("what is no sample is taken for one")
 	}
 }

@@ -42,9 +42,10 @@ type ChildSpec struct {
 	// ends the job. Either may be nil.
 	OnData func(json.RawMessage) error
 	OnEnd  func(c *Child, reason string) error
-
-	log      *os.File          // what it writes, if not the file of its name
-	onReport func(childReport) // hears reports as they are, in place of the above
+	// Log is where it writes what it has to say; nil: to the log of its name.
+	Log *os.File
+	// OnReport, if not nil, hears its reports as they are, in the place of OnData.
+	OnReport func(Report)
 }
 
 // Child is a process on the network, as the sandbox's init sees it.
@@ -55,13 +56,41 @@ type Child struct {
 	Ended   bool
 	Failure string // why it gave up, in its own words
 
-	spec       ChildSpec
-	s          *Supervisor
-	out        *json.Encoder
-	commandsTo *os.File
-	away       *away // the host that it is on, nil for this one
-	fetching   []fetch
+	spec    ChildSpec
+	s       *Supervisor
+	control Control
 }
+
+// Control is how the process of a Child is reached. One that has ended hears nothing.
+type Control interface {
+	Send(command any) error
+	CloseCommands()
+	// Signal sends a signal to the process, or to it and to what it has started.
+	Signal(signal syscall.Signal, group bool)
+	Fetch(name string, to *os.File, done func(error) error) error
+}
+
+// pipes are the control of a process in this sandbox.
+type pipes struct {
+	process  *sandbox.Process
+	out      *json.Encoder
+	commands io.WriteCloser
+}
+
+func (p *pipes) Send(command any) error { return p.out.Encode(command) }
+
+func (p *pipes) CloseCommands() { _ = p.commands.Close() } // may be closed already
+
+func (p *pipes) Signal(signal syscall.Signal, group bool) {
+	if group {
+		_ = p.process.SignalGroup(signal) // the only error is that it has ended
+	} else {
+		_ = p.process.Signal(signal) // likewise
+	}
+}
+
+// Fetch has nothing to do: the process and this one share the memory.
+func (p *pipes) Fetch(_ string, _ *os.File, done func(error) error) error { return done(nil) }
 
 // rawChild is the part of a ChildSpec that goes to the child.
 type rawChild struct {
@@ -72,8 +101,8 @@ type rawChild struct {
 	Watched   bool
 }
 
-// childReport is a line of a child.
-type childReport struct {
+// Report is a line of a child.
+type Report struct {
 	Ready bool            `json:"ready,omitempty"`
 	Error string          `json:"error,omitempty"` // why it gives up
 	Usage *Usage          `json:"usage,omitempty"`
@@ -83,7 +112,13 @@ type childReport struct {
 // NewChild returns a child without a process, whose commands go to a writer: for
 // tests of those who command it.
 func NewChild(name string, commands io.Writer) *Child {
-	return &Child{Name: name, out: json.NewEncoder(commands)}
+	return &Child{Name: name, control: &pipes{out: json.NewEncoder(commands)}}
+}
+
+// NewRemoteChild returns a child whose process is on another host. Whoever reaches
+// that calls Reported and HasEnded.
+func (s *Supervisor) NewRemoteChild(spec ChildSpec, control Control) *Child {
+	return &Child{Name: spec.Name, spec: spec, s: s, control: control}
 }
 
 // StartChild starts a process and listens to it.
@@ -95,8 +130,8 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 	}
 	log := os.Stderr
 	switch {
-	case spec.log != nil:
-		log = spec.log
+	case spec.Log != nil:
+		log = spec.Log
 	case s.Dir != "":
 		if log, err = os.OpenFile(s.Dir.Log(spec.Name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
 			return nil, wrap(err)
@@ -116,7 +151,7 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 		defer theirs[k].Close()
 	}
 	specTo, reports, commandsTo := ours[0], ours[1], ours[2]
-	c := &Child{Name: spec.Name, spec: spec, s: s, out: json.NewEncoder(commandsTo), commandsTo: commandsTo}
+	c := &Child{Name: spec.Name, spec: spec, s: s}
 	c.Process, err = s.Box.Start(sandbox.Command{
 		Name: spec.Name, NetNS: spec.NetNS, Args: []string{VerbNode}, Env: spec.Env,
 		Files: append(theirs[:], spec.Files...), Stdout: log, Stderr: log,
@@ -127,6 +162,7 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 		}
 		return nil, wrap(err)
 	}
+	c.control = &pipes{c.Process, json.NewEncoder(commandsTo), commandsTo}
 	go func() {
 		// A child that died is reported by its end.
 		_ = json.NewEncoder(specTo).Encode(rawChild{spec.Name, spec.Kind, raw, spec.FileNames, spec.Watched})
@@ -140,21 +176,25 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 func (c *Child) listen(reports *os.File) {
 	in := json.NewDecoder(bufio.NewReader(reports))
 	for {
-		var r childReport
+		var r Report
 		if err := in.Decode(&r); err != nil {
 			break
 		}
-		c.s.Post(func() error { return c.reported(r) })
+		c.s.Post(func() error { return c.Reported(r) })
 	}
 	reports.Close()
 	status := c.Process.Wait()
 	c.Process.KillGroup()
-	c.s.Post(func() error { return c.ended(status) })
+	c.s.Post(func() error {
+		c.CloseCommands()
+		return c.HasEnded(status.String())
+	})
 }
 
-func (c *Child) reported(r childReport) error {
-	if c.spec.onReport != nil {
-		c.spec.onReport(r)
+// Reported takes a report of the child's process.
+func (c *Child) Reported(r Report) error {
+	if c.spec.OnReport != nil {
+		c.spec.OnReport(r)
 		return nil
 	}
 	c.Ready = c.Ready || r.Ready
@@ -170,10 +210,9 @@ func (c *Child) reported(r childReport) error {
 	return nil
 }
 
-func (c *Child) ended(status sandbox.Status) error {
+// HasEnded takes notice of the end of the child's process.
+func (c *Child) HasEnded(reason string) error {
 	c.Ended = true
-	c.CloseCommands()
-	reason := status.String()
 	if c.Failure != "" {
 		reason = c.Failure
 	}
@@ -185,43 +224,26 @@ func (c *Child) ended(status sandbox.Status) error {
 
 // Send gives the child a command, of a type of its kind's own. It fails if the
 // child is dead.
-func (c *Child) Send(command any) error {
-	if c.away == nil {
-		return c.out.Encode(command)
-	}
-	raw, err := json.Marshal(command)
-	if err == nil {
-		c.away.order(order{Child: c.Name, Command: raw})
-	}
-	return err
-}
+func (c *Child) Send(command any) error { return c.control.Send(command) }
 
 // CloseCommands says that there will be no more; it ends a service.
-func (c *Child) CloseCommands() {
-	if c.away != nil {
-		c.away.order(order{Child: c.Name, Close: true})
-		return
-	}
-	_ = c.commandsTo.Close() // may be closed already
-}
+func (c *Child) CloseCommands() { c.control.CloseCommands() }
 
 // Kill ends the child at once, if it has not ended.
-func (c *Child) Kill() {
-	if c.away != nil {
-		c.away.order(order{Child: c.Name, Signal: syscall.SIGKILL})
-		return
-	}
-	c.Process.Kill()
-}
+func (c *Child) Kill() { c.Signal(syscall.SIGKILL) }
+
+// Signal sends a signal to the child, if it has not ended.
+func (c *Child) Signal(signal syscall.Signal) { c.control.Signal(signal, false) }
 
 // SignalGroup sends a signal to the child and to what it has started, if it has
 // not ended.
-func (c *Child) SignalGroup(signal syscall.Signal) {
-	if c.away != nil {
-		c.away.order(order{Child: c.Name, Signal: signal, Group: true})
-		return
-	}
-	_ = c.Process.SignalGroup(signal) // the only error is that it has ended
+func (c *Child) SignalGroup(signal syscall.Signal) { c.control.Signal(signal, true) }
+
+// Fetch copies what is in a memory that the child shares, under that name, to the
+// file that stands for it here, and calls done then. On this host they are the
+// same.
+func (c *Child) Fetch(name string, to *os.File, done func(error) error) error {
+	return c.control.Fetch(name, to, done)
 }
 
 // Err is why a child ended without a result.

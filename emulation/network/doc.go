@@ -12,9 +12,8 @@
 //	└───────────┘ notes     │ Network            │ reports  └──────────┘
 //	                        └────────────────────┘
 //
-// Where the network goes over several hosts (Spread), each has a sandbox. The
-// leader's job gives orders to those of the others (away, RunShare), whose
-// processes are Childs to it like its own.
+// Where a part of the network is on other hosts, the job that directs all of it
+// reaches that part through a Remote, whose processes are Childs like its own.
 //
 // Every one is this same binary. What crosses a wire is JSON; a job and a
 // child's program are named by their kind, and own the form of their specs,
@@ -38,8 +37,3 @@ const (
 	// LinksBridge is for benchmarks alone: see kernel.BackendBridge.
 	LinksBridge = "bridge"
 )
-
-// LostError says which host of a run has gone, and why that is thought.
-type LostError struct{ Host, Why string }
-
-func (e *LostError) Error() string { return e.Why }

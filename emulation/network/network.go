@@ -32,7 +32,7 @@ type Network struct {
 	carried  *shaping.Plan   // the router's
 	onCount  func(*userlink.Stats)
 	count    *userlink.Stats   // the router's last answer
-	counts   []*userlink.Stats // those that other hosts' are not there for
+	counts   []*userlink.Stats // its answers that wait for those of other hosts
 	sum      *userlink.Stats   // of all hosts, as of the last time
 	takeDown bool              // the router is meant to end
 }
@@ -54,18 +54,18 @@ func (s *Supervisor) BringUp(plan *shaping.Plan, dilation float64, links string,
 	if !n.Backend.Routed() {
 		return n, nil
 	}
-	if err := n.startAway(); err != nil {
-		return nil, err
+	if s.remote != nil {
+		s.remote.Build(n.Plan)
 	}
 	if err := n.startRouter(); err != nil {
 		return nil, err
 	}
-	return n, s.Await(StartupPatience, "the router", func() bool { return n.router.Ready && s.awayReady() })
+	return n, s.Await(StartupPatience, "the router", func() bool { return n.router.Ready && (s.remote == nil || s.remote.Built()) })
 }
 
 func (n *Network) startRouter() error {
 	spec := ChildSpec{
-		Name: routerName, NetNS: Hub, Kind: KindRouter, Spec: routerSpec{n.Plan, n.Backend == kernel.BackendHTB, n.s.spread},
+		Name: routerName, NetNS: Hub, Kind: KindRouter, Spec: routerSpec{n.Plan, n.Backend == kernel.BackendHTB, n.s.layout},
 		Watched: true, OnData: n.counted, OnEnd: n.routerEnded,
 	}
 	if n.Backend == kernel.BackendUser {
@@ -76,7 +76,7 @@ func (n *Network) startRouter() error {
 		defer file.Close()
 		n.board, spec.Files, spec.FileNames = board, []*os.File{file}, []string{boardFile}
 	}
-	if n.s.spread != nil {
+	if n.s.layout != nil {
 		spec.Files, spec.FileNames = append(spec.Files, n.s.files[TunnelFile]), append(spec.FileNames, TunnelFile)
 	}
 	var err error
@@ -114,10 +114,10 @@ func (n *Network) build(links string) error {
 	}
 	n.Backend = backend
 	begin := time.Now()
-	if n.s.spread != nil && backend != kernel.BackendUser {
+	if n.s.layout != nil && backend != kernel.BackendUser {
 		return errs.Usagef("%s links cannot go over several hosts; take --links user", backend)
 	}
-	if n.Kernel, err = kernel.BuildPart(n.Plan, backend, n.s.spread.has); err != nil {
+	if n.Kernel, err = kernel.BuildPart(n.Plan, backend, n.s.layout.Has); err != nil {
 		return fmt.Errorf("building the network: %w", err)
 	}
 	n.places = n.Kernel.Places()
@@ -137,7 +137,7 @@ func (n *Network) build(links string) error {
 	if err != nil {
 		tcp = "unknown"
 	}
-	n.s.note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s",
+	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s",
 		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp)})
 	return nil
 }
@@ -168,6 +168,20 @@ func chooseBackend(links string) (kernel.Backend, string, error) {
 	return kernel.BackendUser, "the kernel has no netem", can.Supports(kernel.BackendUser)
 }
 
+// StartNode starts a process in the namespace of the node of its name, on whatever
+// host that is.
+func (n *Network) StartNode(spec ChildSpec) (*Child, error) { return n.StartIn(spec.Name, spec) }
+
+// StartIn starts a process of any name in the namespace of a node, on whatever host
+// that is.
+func (n *Network) StartIn(node string, spec ChildSpec) (*Child, error) {
+	if k := n.Plan.Index(node); !n.s.layout.Has(k) {
+		return n.s.remote.Start(n.s.layout.Of[k], node, spec)
+	}
+	spec.NetNS = n.NS(node)
+	return n.s.StartChild(spec)
+}
+
 // NS returns the descriptor of a node's network namespace.
 func (n *Network) NS(name string) int { return int(n.Kernel.NS(name)) }
 
@@ -176,14 +190,19 @@ func (n *Network) Addr(name string) netip.Addr {
 	return n.Plan.Nodes[n.Plan.Index(name)].Addr.Addr()
 }
 
+// Change changes the links that are on this host.
+func (n *Network) Change(c Change) error { return n.change(c.to(n.carried)) }
+
 // change makes the network that of another plan for the same nodes, in place.
 func (n *Network) change(plan *shaping.Plan) error {
-	if c := n.toRouter(plan); n.router != nil && (c.Plan != nil || c.Paces != nil) {
+	if c := n.changeTo(plan); n.router != nil && (c.Plan != nil || c.Paces != nil) {
 		if err := n.router.Send(c); err != nil {
 			return fmt.Errorf("changing the network: telling the router: %w", err)
 		}
+		if n.s.remote != nil {
+			n.s.remote.Change(c)
+		}
 	}
-	n.changeAway(plan)
 	n.carried = plan
 	if err := n.Kernel.Change(plan); err != nil {
 		return fmt.Errorf("changing the network: %w", err)
@@ -191,16 +210,16 @@ func (n *Network) change(plan *shaping.Plan) error {
 	return nil
 }
 
-// toRouter is the command that makes the router's links those of a plan. A trace
-// changes rates every 100 ms, and plans are long.
-func (n *Network) toRouter(plan *shaping.Plan) (c routerCommand) {
+// changeTo is what makes the router's links those of a plan. A trace changes rates
+// every 100 ms, and plans are long.
+func (n *Network) changeTo(plan *shaping.Plan) (c Change) {
 	if !plan.EqualButPace(n.carried) {
 		c.Plan = plan
 		return c
 	}
 	for i, to := range plan.Nodes {
 		if was := n.carried.Nodes[i]; to.Up() != was.Up() || to.Down() != was.Down() {
-			c.Paces = append(c.Paces, pace{i, to.Up(), to.Down()})
+			c.Paces = append(c.Paces, Pace{i, to.Up(), to.Down()})
 		}
 	}
 	return c
@@ -213,8 +232,10 @@ func (n *Network) TakeDown() (*userlink.Stats, error) {
 		return nil, nil
 	}
 	n.router.CloseCommands()
-	n.endAway()
-	err := n.s.Await(StartupPatience, "the router to end", func() bool { return n.router.Ended && n.s.awayEnded() })
+	if n.s.remote != nil {
+		n.s.remote.End()
+	}
+	err := n.s.Await(StartupPatience, "the router to end", func() bool { return n.router.Ended && (n.s.remote == nil || n.s.remote.Ended()) })
 	return n.sum, err
 }
 
@@ -222,9 +243,9 @@ func (n *Network) TakeDown() (*userlink.Stats, error) {
 // end.
 func (n *Network) AskCount() {
 	if n.router != nil {
-		_ = n.router.Send(routerCommand{})
-		for _, a := range n.s.away {
-			a.order(order{Count: true})
+		_ = n.router.Send(Change{})
+		if n.s.remote != nil {
+			n.s.remote.AskCount()
 		}
 	}
 }
@@ -247,24 +268,19 @@ func (n *Network) counted(data json.RawMessage) error {
 		return fmt.Errorf("reading the router's count: %w", err)
 	}
 	n.counts = append(n.counts, n.count)
-	return n.tell()
+	return n.sumCounts()
 }
 
-// tell hands a count out when those of all hosts are there.
-func (n *Network) tell() error {
-	for len(n.counts) > 0 && n.s.awayCounted() {
+// sumCounts hands a count out when those of all hosts are there.
+func (n *Network) sumCounts() error {
+	for len(n.counts) > 0 {
 		sum := *n.counts[0]
-		n.counts = n.counts[1:]
-		for _, a := range n.s.away {
-			c := a.counts[0]
-			a.counts = a.counts[1:]
-			sum.Add(c.Count)
-			if n.s.OnSample != nil && c.Sample != nil {
-				if err := n.s.OnSample(a.name, c.Sample); err != nil {
-					return err
-				}
+		if n.s.remote != nil {
+			if taken, err := n.s.remote.TakeCount(&sum); err != nil || !taken {
+				return err
 			}
 		}
+		n.counts = n.counts[1:]
 		if n.onCount != nil {
 			n.onCount(&sum)
 		}
@@ -291,7 +307,7 @@ func (n *Network) traffic() string {
 		return ""
 	}
 	n.count = nil
-	if n.router.Send(routerCommand{}) != nil {
+	if n.router.Send(Change{}) != nil {
 		return ""
 	}
 	patience := time.After(time.Second)

@@ -22,19 +22,32 @@ const boardFile = "board"
 type routerSpec struct {
 	Plan *shaping.Plan `json:"plan"`
 	HTB  bool          `json:"htb,omitempty"` // keeps the rates
-	// Spread is given where the network goes over several hosts.
-	Spread *Spread `json:"spread,omitempty"`
+	// Layout is given where the network goes over several hosts.
+	Layout *Layout `json:"layout,omitempty"`
 }
 
-// routerCommand has the router take another plan for the same nodes, or other
-// rates of some; without either, tell its count so far.
-type routerCommand struct {
+// Change is what changes on links: another plan for the same nodes, or other rates of
+// some. A router that is sent an empty one tells its count so far.
+type Change struct {
 	Plan  *shaping.Plan `json:"plan,omitempty"`
-	Paces []pace        `json:"paces,omitempty"`
+	Paces []Pace        `json:"paces,omitempty"`
 }
 
-// pace is what a node may send and receive at the moment.
-type pace struct {
+// to returns the plan that a change makes of another.
+func (c Change) to(plan *shaping.Plan) *shaping.Plan {
+	if c.Plan != nil {
+		return c.Plan
+	}
+	p := *plan
+	p.Nodes = append([]shaping.NodePlan(nil), plan.Nodes...)
+	for _, pace := range c.Paces {
+		p.Nodes[pace.Node].PaceUp, p.Nodes[pace.Node].PaceDown = pace.Up, pace.Down
+	}
+	return &p
+}
+
+// Pace is what a node may send and receive at the moment.
+type Pace struct {
 	Node int          `json:"node"`
 	Up   shaping.Rate `json:"up"`
 	Down shaping.Rate `json:"down"`
@@ -56,8 +69,8 @@ func RunRouter(self *Self) error {
 		o.Board = board
 	}
 	o.Opened = self.Ready
-	if spec.Spread != nil {
-		if err := spec.Spread.enter(self, &o); err != nil {
+	if spec.Layout != nil {
+		if err := spec.Layout.openTunnel(self, &o); err != nil {
 			return err
 		}
 	}
@@ -72,7 +85,7 @@ func RunRouter(self *Self) error {
 		defer cancel()
 		commands := self.Commands()
 		for {
-			var c routerCommand
+			var c Change
 			if commands.Decode(&c) != nil {
 				return // the end of the file
 			}
@@ -91,7 +104,7 @@ func RunRouter(self *Self) error {
 			}
 		}
 	}()
-	if spec.Spread == nil {
+	if spec.Layout == nil {
 		self.Ready()
 	}
 	if err := router.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {

@@ -33,7 +33,7 @@ func RunChild(programs map[string]func(*Self) error) error {
 	err := s.run(programs)
 	if err != nil {
 		s.Log.Error("giving up", "err", err)
-		s.report(childReport{Error: err.Error()})
+		s.report(Report{Error: err.Error()})
 	}
 	return err
 }
@@ -53,7 +53,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 		unix.CloseOnExec(fd) // no program that the child starts holds on to them
 	}
 	if s.spec.Watched {
-		go watchUsage(s.spec.Name, func(u Usage) { s.report(childReport{Usage: &u}) })
+		go watchUsage(s.spec.Name, func(u Usage) { s.report(Report{Usage: &u}) })
 	}
 	if err := slowMonitor(); err != nil {
 		s.Log.Warn("this takes more processor time", "err", err)
@@ -61,7 +61,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 	return program(s)
 }
 
-func (s *Self) report(r childReport) {
+func (s *Self) report(r Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.reports.Encode(r); err != nil {
@@ -79,16 +79,16 @@ func (s *Self) Spec(to any) error {
 }
 
 // Ready tells that the child does what it is for.
-func (s *Self) Ready() { s.report(childReport{Ready: true}) }
+func (s *Self) Ready() { s.report(Report{Ready: true}) }
 
 // Tell tells data of the kind's own type, which is made to be JSON.
 func (s *Self) Tell(data any) {
 	raw, err := json.Marshal(data)
 	if err != nil {
-		s.report(childReport{Error: err.Error()})
+		s.report(Report{Error: err.Error()})
 		return
 	}
-	s.report(childReport{Data: raw})
+	s.report(Report{Data: raw})
 }
 
 // Commands reads what the child is told; it ends when there will be no more.

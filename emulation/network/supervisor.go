@@ -31,17 +31,14 @@ type Supervisor struct {
 	Dir record.Dir // as in JobSpec
 	// OnUsage hears what watched children hold of the machine; it may be nil.
 	OnUsage func(Usage)
-	// OnSample hears what another host has seen of itself when it was asked for its
-	// count, in the form of whoever watches there; it may be nil.
-	OnSample func(host string, sample json.RawMessage) error
 
 	notes    *json.Encoder
 	commands *json.Decoder
 	inbox    chan func() error
 	network  *Network // nil before BringUp
 	files    map[string]*os.File
-	spread   *Spread // nil where all is on this host
-	away     []*away // the other hosts, at the leader
+	layout   *Layout // nil where all is on this host
+	remote   Remote  // nil where nothing is on other hosts, or another host's job directs them
 }
 
 // NewSupervisor returns a supervisor that takes commands from one place and
@@ -66,10 +63,10 @@ func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) er
 	s := NewSupervisor(os.NewFile(sandbox.FirstFile, "commands"), os.NewFile(sandbox.FirstFile+1, "notes"))
 	s.Box = box
 	if err := s.work(jobs); err != nil {
-		s.note(Failure(err))
+		s.Note(Failure(err))
 		return nil
 	}
-	s.note(Note{Done: true})
+	s.Note(Note{Done: true})
 	return nil
 }
 
@@ -106,20 +103,23 @@ func Failure(err error) Note {
 	return n
 }
 
-// note tells the user's process. If nobody listens any more, the sandbox is
+// Note tells the user's process. If nobody listens any more, the sandbox is
 // about to end.
-func (s *Supervisor) note(n Note) { _ = s.notes.Encode(n) }
+func (s *Supervisor) Note(n Note) { _ = s.notes.Encode(n) }
+
+// File returns the inherited file of a name (JobSpec.Files), nil if there is none.
+func (s *Supervisor) File(name string) *os.File { return s.files[name] }
 
 // Tell tells what the job does, or has seen, in words.
 func (s *Supervisor) Tell(format string, args ...any) {
-	s.note(Note{Stage: fmt.Sprintf(format, args...)})
+	s.Note(Note{Stage: fmt.Sprintf(format, args...)})
 }
 
 // Hand hands out data of the job's own type.
 func (s *Supervisor) Hand(data any) error {
 	raw, err := json.Marshal(data)
 	if err == nil {
-		s.note(Note{Data: raw})
+		s.Note(Note{Data: raw})
 	}
 	return err
 }

@@ -110,13 +110,13 @@ func TestAwaitInVain(t *testing.T) {
 				s := NewSupervisor(strings.NewReader(""), io.Discard)
 				asked, to := io.Pipe()
 				n := &Network{s: s}
-				n.router = &Child{Name: routerName, s: s, spec: ChildSpec{OnData: n.counted}, out: json.NewEncoder(to)}
+				n.router = &Child{Name: routerName, s: s, spec: ChildSpec{OnData: n.counted}, control: &pipes{out: json.NewEncoder(to)}}
 				s.network = n
 				go func() {
-					var c routerCommand
+					var c Change
 					if json.NewDecoder(asked).Decode(&c) == nil && test.answers {
 						data, _ := json.Marshal(userlink.Stats{Packets: 5, Lost: 1, Overflow: 1, QueueFull: 2})
-						s.Post(func() error { return n.router.reported(childReport{Data: data}) })
+						s.Post(func() error { return n.router.Reported(Report{Data: data}) })
 					}
 				}()
 				handled := 0

@@ -13,10 +13,11 @@ import (
 	"syscall"
 	"time"
 
+	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
 	"testbed/shaping/fidelity"
 )
 
@@ -26,6 +27,8 @@ const (
 	ownBin = "/run/testbed-bin"
 	// ownExe is this binary: the sandbox's init runs it.
 	ownExe = "/proc/1/exe"
+	// execSocket is where the job hears of programs to start on other hosts.
+	execSocket = ownBin + "/exec"
 )
 
 // RunProgram is Run in the sandbox.
@@ -34,21 +37,18 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &spec); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
-	plan, err := spec.Scenario.Plan()
-	if err != nil {
-		return err
-	}
 	var sent signals
 	go sent.pass(s)
-	if err := s.SpreadOver(spec.Spread); err != nil {
-		return err
-	}
-	links, err := s.BringUp(plan, spec.Scenario.Slowdown(), spec.Links, nil)
+	hosts, err := cluster.Connect(s, spec.Layout)
 	if err != nil {
 		return err
 	}
-	if n := workerInjects(spec.Scenario); n > 0 {
-		s.Tell("%d injects of %s are for workers, and there are none here: only those of links are carried out", n, spec.Scenario.Name)
+	links, err := s.BringUp(spec.Plan, spec.Dilation, spec.Links, nil)
+	if err != nil {
+		return err
+	}
+	if n := workerInjects(spec.Faults); n > 0 {
+		s.Tell("%d injects of %s are for workers, and there are none here: only those of links are carried out", n, spec.Name)
 	}
 	var captures []*capture
 	for _, name := range spec.Pcap {
@@ -58,7 +58,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		}
 		captures = append(captures, c)
 	}
-	note, seen, watch, err := runProgram(s, links, &spec, &sent)
+	note, seen, watch, err := runProgram(s, hosts, links, &spec, &sent)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		if err != nil {
 			return err
 		}
-		if _, faults := spec.Scenario.Faults().Next(-1); !faults { // a cut loses packets by plan, and netem counts all losses alike
-			seen.UnplannedDrops = monitor.NetemExcess(plan, counts)
+		if _, some := spec.Faults.Next(-1); !some { // a cut loses packets by plan, and netem counts all losses alike
+			seen.UnplannedDrops = monitor.NetemExcess(spec.Plan, counts)
 		}
 		monitor.EnterRouter(router, seen)
 		watch.Conclude(router, seen)
@@ -85,7 +85,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 }
 
 // workerInjects counts the injects that happen to a worker.
-func workerInjects(s *scenarios.Scenario) int {
+func workerInjects(s *faults.Schedule) int {
 	n := 0
 	for _, in := range s.Injects {
 		if in.ID != nil {
@@ -98,10 +98,10 @@ func workerInjects(s *scenarios.Scenario) int {
 // runProgram starts the program and waits for it. It returns an error where
 // the network fails, and otherwise the program's exit code and what was seen of
 // the network meanwhile, nil if it could not be started.
-func runProgram(s *network.Supervisor, links *network.Network, spec *programSpec, sent *signals) (n programNote, seen *fidelity.Measurements, watch *monitor.Watch, err error) {
+func runProgram(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network, spec *programSpec, sent *signals) (n programNote, seen *fidelity.Measurements, watch *monitor.Watch, err error) {
 	env, err := programEnv(links)
-	if err == nil && links.Spread() {
-		err = serveGuests(s, links)
+	if err == nil && hosts.Several() {
+		err = cluster.ServeExec(s, links, execSocket)
 	}
 	if err != nil {
 		return n, nil, nil, err
@@ -129,11 +129,11 @@ func runProgram(s *network.Supervisor, links *network.Network, spec *programSpec
 		return n, nil, nil, err
 	}
 	watch = monitor.NewWatch(links, links.Kernel.Nodes())
-	s.OnSample = watch.Elsewhere
-	if links.Spread() {
+	hosts.OnSample = watch.Remote
+	if hosts.Several() {
 		links.AskCount() // so that other hosts begin, too
 	}
-	links.LinkFaults(spec.Scenario.Faults()).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
+	links.LinkFaults(spec.Faults).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
 	ended := false
 	go func() {
 		<-program.Done()

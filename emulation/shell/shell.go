@@ -27,7 +27,9 @@ import (
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
-	"testbed/scenarios"
+	"testbed/scenarios/faults"
+	"testbed/scenarios/resolved"
+	"testbed/shaping"
 )
 
 // Environment of a program on the emulated network.
@@ -51,7 +53,7 @@ const (
 
 // Options say which network to build and what to run on it.
 type Options struct {
-	Scenario *scenarios.Scenario
+	Scenario *resolved.Scenario
 	Links    string // the backend, as in package emulation
 	// Hosts asks for a network over several hosts; nil for one on this alone.
 	Hosts *cluster.Request
@@ -71,9 +73,12 @@ type Options struct {
 
 // programSpec is the job of Run.
 type programSpec struct {
-	Scenario  *scenarios.Scenario
+	Name      string // of the scenario
+	Plan      *shaping.Plan
+	Dilation  float64
+	Faults    *faults.Schedule
 	Links     string
-	Spread    *network.Spread `json:",omitempty"`
+	Layout    *network.Layout `json:",omitempty"`
 	Command   []string
 	Pcap      []string
 	PcapDir   string
@@ -105,11 +110,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	if err := o.check(); err != nil {
 		return 0, err
 	}
-	plan, err := o.Scenario.Plan()
-	if err != nil {
-		return 0, err
-	}
-	hosts, err := cluster.GatherNetwork(ctx, o.Hosts, o.Scenario, plan, o.Links, o.Progress)
+	hosts, links, err := cluster.Form(ctx, o.Hosts, cluster.NetworkOf(o.Scenario), o.Links, o.Progress)
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +125,8 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	defer signal.Stop(signals)
 
 	job, err := network.Start(context.Background(), hosts.Job(KindProgram, programSpec{
-		Scenario: o.Scenario, Links: hosts.Links, Spread: hosts.Spread,
+		Name: o.Scenario.Name, Plan: o.Scenario.Plan, Dilation: o.Scenario.Slowdown(), Faults: o.Scenario.Faults,
+		Links: links, Layout: hosts.Layout,
 		Command: o.Command, Terminal: stdio.terminal != nil,
 		Pcap: o.Pcap, PcapDir: o.PcapDir, PcapLimit: o.PcapLimit,
 	}), sandbox.Config{Stdin: stdio.in, Stdout: stdio.out, Stderr: stdio.err})
@@ -177,13 +179,21 @@ func (o *Options) listen(job *network.Job, interactive bool) (exit int, err erro
 			return *p.Exit, nil
 		}
 		if p.Started && interactive {
-			o.Progress("nodes " + strings.Join(o.Scenario.Nodes(), " ") + "; testbed in NODE CMD… runs a program in one; exit removes the network")
+			o.Progress("nodes " + strings.Join(o.nodes(), " ") + "; testbed in NODE CMD… runs a program in one; exit removes the network")
 		}
 	}
 }
 
+// nodes are the names of the network's nodes.
+func (o *Options) nodes() (names []string) {
+	for _, n := range o.Scenario.Plan.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
 func (o *Options) check() error {
-	nodes := o.Scenario.Nodes()
+	nodes := o.nodes()
 	for _, name := range o.Pcap {
 		if !slices.Contains(nodes, name) {
 			return errs.Usagef("no node %q to capture; the nodes are %s", name, strings.Join(nodes, " "))
@@ -216,8 +226,12 @@ func Enter(name string, command []string) (int, error) {
 	if !slices.Contains(nodes, name) {
 		return 0, errs.Usagef("no node %q; the nodes are %s", name, strings.Join(nodes, " "))
 	}
-	if isMissing(filepath.Join(sandbox.NetNSDir, name)) && !isMissing(guestSocket) {
-		return abroad(name, command)
+	if isMissing(filepath.Join(sandbox.NetNSDir, name)) && !isMissing(execSocket) {
+		dir, err := os.Getwd()
+		if err != nil {
+			dir = "/"
+		}
+		return cluster.Exec(execSocket, cluster.Program{Node: name, Command: command, Env: os.Environ(), Dir: dir})
 	}
 	path, err := exec.LookPath(command[0])
 	if err != nil {
@@ -228,6 +242,33 @@ func Enter(name string, command []string) (int, error) {
 		return 0, fmt.Errorf("entering node %s: %w", name, err)
 	}
 	return notStarted(&fs.PathError{Op: "exec", Path: path, Err: unix.Exec(path, command, inNode(os.Environ(), name))})
+}
+
+// RunExec is the process that stands, in a node on another host, for a program that
+// Enter was called for.
+func RunExec(self *network.Self) error { return cluster.RunExec(self, prepare, notStarted) }
+
+// prepare makes a command of a program, for the node whose namespace this thread is in.
+func prepare(p cluster.Program) (*exec.Cmd, error) {
+	for _, v := range p.Env {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			if err := os.Setenv("PATH", path); err != nil {
+				return nil, err
+			}
+		}
+	}
+	path, err := exec.LookPath(p.Command[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := showInterfaces(); err != nil {
+		return nil, err
+	}
+	cmd := &exec.Cmd{Path: path, Args: p.Command, Env: inNode(p.Env, p.Node), Dir: p.Dir}
+	if _, err := os.Stat(p.Dir); err != nil {
+		cmd.Dir = "/" // this host has no such directory
+	}
+	return cmd, nil
 }
 
 func isMissing(file string) bool {

@@ -17,7 +17,11 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	s, err := scenarios.Load("homogeneous")
+	scenario, err := scenarios.Load("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := scenario.Resolve("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +104,7 @@ func TestWorkerInjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := workerInjects(s); n == 0 {
+	if n := workerInjects(s.Faults()); n == 0 {
 		t.Error("a crash is an inject of a worker")
 	}
 }

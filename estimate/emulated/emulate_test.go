@@ -16,6 +16,7 @@ import (
 	"testbed/estimate"
 	"testbed/estimate/emulated"
 	"testbed/experiment"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -60,7 +61,7 @@ func drawSmall(t *rapid.T, whole bool) emulated.Small {
 		r.UseHierarchy, r.NumNodes = false, min(r.NumNodes, 16)
 	}
 	s, err := emulated.Shrink(r)
-	if wrong, ok := errors.AsType[*estimate.FieldError](err); ok && wrong.Field == "bandwidthMbps" {
+	if wrong, ok := errors.AsType[*errs.FieldError](err); ok && wrong.Field == "bandwidthMbps" {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -154,7 +155,7 @@ func TestWhatHasNoCounterpartIsRefused(t *testing.T) {
 		r := defaultRun()
 		c.change(&r)
 		_, err := emulated.Shrink(r)
-		if _, ok := errors.AsType[*estimate.FieldError](err); !ok || !strings.HasPrefix(err.Error(), c.want) {
+		if _, ok := errors.AsType[*errs.FieldError](err); !ok || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("error %v, want %s", err, c.want)
 		}
 	}

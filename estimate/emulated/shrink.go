@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"testbed/estimate"
+	"testbed/internal/errs"
 )
 
 // What a round in small is to be: long against the lateness of timers, short
@@ -38,11 +39,11 @@ type Small struct {
 }
 
 func refuse(field, format string, args ...any) (Small, error) {
-	return Small{}, &estimate.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+	return Small{}, errs.Fieldf(field, format, args...)
 }
 
 // Shrink makes a run small. The run has to be such that Check says nothing; one
-// that has no counterpart in small is refused with an *estimate.FieldError.
+// that has no counterpart in small is refused with an *errs.FieldError.
 func Shrink(r estimate.Run) (Small, error) {
 	in := waiting(r.Inputs)
 	page := estimate.Compute(in, estimate.Page)

@@ -36,3 +36,16 @@ func (e *UnsupportedError) Unwrap() error { return e.Err }
 
 // Is reports whether target is errors.ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// FieldError reports a value that cannot be used.
+type FieldError struct {
+	Field   string // its name, or its path from the root of the file that has it
+	Problem string // as "is -1; it must not be negative"
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// Fieldf returns a *FieldError whose problem is a text as fmt.Sprintf makes it.
+func Fieldf(field, format string, args ...any) error {
+	return &FieldError{field, fmt.Sprintf(format, args...)}
+}

@@ -4,10 +4,10 @@ package adaptive
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
+	"testbed/internal/errs"
 	"testbed/policy"
 )
 
@@ -90,15 +90,15 @@ const (
 func (p *Policy) Validate() error {
 	switch {
 	case !(p.Quorum > 0 && p.Quorum <= 1):
-		return &policy.FieldError{Field: "quorum", Mend: fmt.Sprintf("is %v; it must lie in (0, 1]", p.Quorum)}
+		return errs.Fieldf("quorum", "is %v; it must lie in (0, 1]", p.Quorum)
 	case !(p.Z >= 0 && p.Z <= 100):
-		return &policy.FieldError{Field: "z", Mend: fmt.Sprintf("is %v; it must lie in [0, 100]", p.Z)}
+		return errs.Fieldf("z", "is %v; it must lie in [0, 100]", p.Z)
 	case p.Window < 1 || p.Window > 1000:
-		return &policy.FieldError{Field: "window", Mend: fmt.Sprintf("is %d; it must lie between 1 and 1000", p.Window)}
+		return errs.Fieldf("window", "is %d; it must lie between 1 and 1000", p.Window)
 	case !(p.Gain >= 0 && p.Gain <= 1000):
-		return &policy.FieldError{Field: "gain", Mend: fmt.Sprintf("is %v; it must lie in [0, 1000]", p.Gain)}
+		return errs.Fieldf("gain", "is %v; it must lie in [0, 1000]", p.Gain)
 	case !(p.Prior >= 0 && p.Prior <= 10):
-		return &policy.FieldError{Field: "prior", Mend: fmt.Sprintf("is %v; it must lie in [0, 10]", p.Prior)}
+		return errs.Fieldf("prior", "is %v; it must lie in [0, 10]", p.Prior)
 	}
 	return nil
 }

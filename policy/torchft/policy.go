@@ -4,8 +4,7 @@
 package torchft
 
 import (
-	"fmt"
-
+	"testbed/internal/errs"
 	"testbed/policy"
 )
 
@@ -61,14 +60,14 @@ const longest policy.Time = 1e15
 // Validate reports a parameter out of range.
 func (p *Policy) Validate() error {
 	if p.MinReplicas < 1 {
-		return &policy.FieldError{Field: "min_replicas", Mend: fmt.Sprintf("is %d; it must be at least 1", p.MinReplicas)}
+		return errs.Fieldf("min_replicas", "is %d; it must be at least 1", p.MinReplicas)
 	}
 	for _, t := range []struct {
 		field string
 		value policy.Time
 	}{{"join_timeout", p.JoinTimeout}, {"heartbeat_timeout", p.HeartbeatTimeout}, {"quorum_timeout", p.QuorumTimeout}, {"timeout", p.Timeout}} {
 		if t.value < 0 || t.value > longest {
-			return &policy.FieldError{Field: t.field, Mend: fmt.Sprintf("is %d; it must lie between 0 and %d", t.value, longest)}
+			return errs.Fieldf(t.field, "is %d; it must lie between 0 and %d", t.value, longest)
 		}
 	}
 	for _, n := range []struct {
@@ -76,7 +75,7 @@ func (p *Policy) Validate() error {
 		value int
 	}{{"quorum_retries", p.QuorumRetries}, {"max_retries", p.MaxRetries}, {"restarts", p.Restarts}, {"shrink_until", p.ShrinkUntil}} {
 		if n.value < 0 {
-			return &policy.FieldError{Field: n.field, Mend: fmt.Sprintf("is %d; it must not be negative", n.value)}
+			return errs.Fieldf(n.field, "is %d; it must not be negative", n.value)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"testbed/estimate"
+	"testbed/internal/errs"
 	"testbed/report/document"
 	"testbed/report/words"
 )
@@ -60,7 +61,7 @@ type axisData struct {
 
 // WriteHTML writes the page of a sweep as one HTML file that needs nothing else.
 // A sweep without axes gets two: nodes and bandwidth around the run's. An
-// impossible value is a *estimate.FieldError.
+// impossible value is a *errs.FieldError.
 func WriteHTML(out io.Writer, s *estimate.Sweep) error {
 	p, err := newPage(s)
 	if err != nil {
@@ -90,7 +91,7 @@ func newPage(s *estimate.Sweep) (*page, error) {
 	points := len(s.Variants)
 	for _, a := range s.Axes {
 		if points *= len(a.Values); points > maxPoints {
-			return nil, &estimate.FieldError{Field: a.Input, Problem: fmt.Sprintf("makes more than %d points, the most that a page shows; give fewer values, or take --csv", maxPoints)}
+			return nil, errs.Fieldf(a.Input, "makes more than %d points, the most that a page shows; give fewer values, or take --csv", maxPoints)
 		}
 	}
 	sheet, err := s.Sheet()

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"testbed/estimate"
+	"testbed/internal/errs"
 	"testbed/report/estimates"
 	"testbed/scenarios"
 )
@@ -111,7 +112,7 @@ func TestWhatHasNoPage(t *testing.T) {
 		{"mfu: is swept twice; keep one", []string{"mfu=0.3", "mfu=0.4"}},
 	} {
 		err := estimates.WriteHTML(&bytes.Buffer{}, sweep(t, false, c.axes...))
-		if wrong := (*estimate.FieldError)(nil); !errors.As(err, &wrong) || err.Error() != c.want {
+		if wrong := (*errs.FieldError)(nil); !errors.As(err, &wrong) || err.Error() != c.want {
 			t.Errorf("error %v, want %s", err, c.want)
 		}
 	}

@@ -35,7 +35,7 @@ type Router struct {
 	byIndex map[int]int
 	htb     bool    // rates are the kernel's
 	board   *Board  // nil for none
-	abroad  *abroad // nil where all nodes are on this host
+	remote  *remote // nil where all nodes are on this host
 
 	mu    sync.Mutex // held while packets are handled, never while waiting; guards ahead too
 	links *Links[*buffer]
@@ -96,7 +96,7 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	r.links = NewLinks[*buffer](r.shaped(plan), capacity(plan))
 	r.links.Drop, r.links.Corrupt, r.links.Clone = r.drop, (*buffer).corrupt, r.clone
 	if o.Tunnel != nil {
-		r.goAbroad(plan, o)
+		r.openRemote(plan, o)
 	}
 	r.ahead = r.lookAhead(plan)
 	defer func() {
@@ -111,7 +111,7 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	for i, node := range plan.Nodes {
 		r.byMAC[node.MAC] = i
 		r.ends = append(r.ends, 0)
-		if r.abroad.has(i) {
+		if r.remote.has(i) {
 			continue
 		}
 		if r.ends[i], err = interfaceIndex(r.sender.fds[0], node.Name); err != nil {
@@ -136,7 +136,7 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 		return r, err
 	}
 	wake = append(wake, unix.EpollEvent{Fd: int32(r.ring.fd), Events: unix.EPOLLIN})
-	if r.abroad != nil {
+	if r.remote != nil {
 		wake = append(wake, unix.EpollEvent{Fd: int32(o.Tunnel.FD()), Events: unix.EPOLLIN})
 	}
 	if r.all, err = newEpoll(wake); err != nil {
@@ -163,7 +163,7 @@ func newEpoll(events []unix.EpollEvent) (int, error) {
 // are stamped on arrival, and none is due before its path's delay is over.
 func (r *Router) lookAhead(plan *shaping.Plan) time.Duration {
 	ahead, looks := maxAhead, time.Duration(2)
-	if r.abroad != nil {
+	if r.remote != nil {
 		looks = 4 // they wait at both ends, and between hosts they are under way
 	}
 	for i, row := range plan.Paths {
@@ -268,8 +268,8 @@ func (r *Router) shaped(plan *shaping.Plan) *shaping.Plan {
 
 // Close releases the router's sockets. Run must have returned.
 func (r *Router) Close() error {
-	if r.abroad != nil {
-		_ = r.abroad.tunnel.Close() // its frames are gone whatever comes of it
+	if r.remote != nil {
+		_ = r.remote.tunnel.Close() // its frames are gone whatever comes of it
 	}
 	if r.ring != nil {
 		r.ring.close()
@@ -364,7 +364,7 @@ func (r *Router) work() (poll int, err error) {
 			continue
 		}
 		due, ok := r.links.Next(r.ahead)
-		due, ok = r.abroad.next(due, ok)
+		due, ok = r.remote.next(due, ok)
 		r.show(now, ok && due < now+boardGap)
 		if busy && r.ahead > 0 {
 			// More frames will come soon: let them gather.
@@ -512,7 +512,7 @@ func (r *Router) Stats() Stats {
 		r.stats.CPU = threadCPU(r.tid)
 	}
 	s := r.stats
-	r.abroad.count(&s)
+	r.remote.count(&s)
 	return s
 }
 

@@ -1,8 +1,7 @@
 package task
 
 import (
-	"fmt"
-
+	"testbed/internal/errs"
 	"testbed/policy"
 )
 
@@ -43,7 +42,7 @@ func (s *Spec) ValidateApart(workers []policy.ID, groups []string, run Size) err
 		return s.Regions.Validate(workers, groups, run.Rounds, run.Uploads)
 	}
 	bad := func(format string, args ...any) error {
-		return &policy.FieldError{Field: "group_world_size", Mend: fmt.Sprintf(format, args...)}
+		return errs.Fieldf("group_world_size", format, args...)
 	}
 	switch {
 	case n < 1:

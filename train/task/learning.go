@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"testbed/internal/errs"
 	"testbed/policy"
-
 	"testbed/train"
 	"testbed/train/charlm"
 )
@@ -149,12 +149,10 @@ func (s *Spec) NewTask(seed uint64, ids []policy.ID, parameters int) (train.Task
 	}, nil
 }
 
-// Validate looks at everything but the text. The error is a *policy.FieldError
+// Validate looks at everything but the text. The error is a *errs.FieldError
 // with the path of the field in the section.
 func (s *Spec) Validate() error {
-	bad := func(field, format string, args ...any) error {
-		return &policy.FieldError{Field: field, Mend: fmt.Sprintf(format, args...)}
-	}
+	bad := errs.Fieldf
 	if s.Task != "" && !slices.Contains(Tasks, s.Task) {
 		return bad("task", "%q is no task; choose one of %s", s.Task, strings.Join(Tasks, ", "))
 	}

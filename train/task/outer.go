@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"testbed/policy"
+	"testbed/internal/errs"
 	"testbed/train"
 )
 
@@ -96,9 +96,7 @@ func (o *Outer) validate(bad func(field, format string, args ...any) error) erro
 // steps a round has, the parameters of the stand-in, and the weight of
 // contributions that come too late. Errors are as Validate has them.
 func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float64) error {
-	bad := func(field, format string, args ...any) error {
-		return &policy.FieldError{Field: field, Mend: fmt.Sprintf(format, args...)}
-	}
+	bad := errs.Fieldf
 	o := &s.Outer
 	if s.Foreign() && o.Fragments > 1 && parameters <= 0 {
 		return bad("outer.fragments", "deals parameters of which only the program knows how many they are; give real.parameters")

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"testbed/internal/errs"
 	"testbed/policy"
 )
 
@@ -114,7 +115,7 @@ const (
 const paretoBound = 1000
 
 // Validate looks at everything but the file of a trace. The error is a
-// *policy.FieldError with the path of the field in the section.
+// *errs.FieldError with the path of the field in the section.
 func (s *Spec) Validate() error {
 	if err := s.Steps.validate(); err != nil {
 		return err
@@ -155,7 +156,7 @@ func within(field string, value, low, high float64) error {
 	if value >= low && value <= high {
 		return nil
 	}
-	return bad(field, "is %v; it must lie between %v and %v", number(value), number(low), number(high))
+	return errs.Fieldf(field, "is %v; it must lie between %v and %v", number(value), number(low), number(high))
 }
 
 // number has no exponent where a whole number can be written.
@@ -166,28 +167,24 @@ func number(x float64) any {
 	return x
 }
 
-func bad(field, format string, args ...any) error {
-	return &policy.FieldError{Field: field, Mend: fmt.Sprintf(format, args...)}
-}
-
 func (s *Spec) validateClass(i int, c Class, in map[policy.ID]string) error {
 	at := func(field string) string { return fmt.Sprintf("classes[%d].%s", i, field) }
 	for j, other := range s.Classes[:i] {
 		if other.Name == c.Name {
-			return bad(at("name"), "%q is already the name of classes[%d]; give each class a name of its own", c.Name, j)
+			return errs.Fieldf(at("name"), "%q is already the name of classes[%d]; give each class a name of its own", c.Name, j)
 		}
 	}
 	switch {
 	case c.Name == "":
-		return bad(at("name"), "is empty; give the class a name such as a100")
+		return errs.Fieldf(at("name"), "is empty; give the class a name such as a100")
 	case !(c.Factor > 0 && c.Factor <= maxFactor):
-		return bad(at("factor"), "is %v; it must lie in (0, %v]", number(c.Factor), number(maxFactor))
+		return errs.Fieldf(at("factor"), "is %v; it must lie in (0, %v]", number(c.Factor), number(maxFactor))
 	case c.Phase != 0 && s.Diurnal == nil:
-		return bad(at("phase"), "is %v, but there is no work.diurnal for it to shift; add that, or remove the phase", c.Phase)
+		return errs.Fieldf(at("phase"), "is %v, but there is no work.diurnal for it to shift; add that, or remove the phase", c.Phase)
 	}
 	for k, id := range c.IDs {
 		if other, twice := in[id]; twice {
-			return bad(at(fmt.Sprintf("ids[%d]", k)), "worker %d is already in class %s; name each worker once", id, other)
+			return errs.Fieldf(at(fmt.Sprintf("ids[%d]", k)), "worker %d is already in class %s; name each worker once", id, other)
 		}
 		in[id] = c.Name
 	}
@@ -201,7 +198,7 @@ var widest = 1 / math.Sqrt(3)
 func (s Steps) validate() error {
 	d := s.kind()
 	needs := func(field, example string) error {
-		return bad("steps."+field, "is missing; %s needs it, for example %s", d, example)
+		return errs.Fieldf("steps."+field, "is missing; %s needs it, for example %s", d, example)
 	}
 	switch {
 	case !slices.Contains(Distributions, d):
@@ -209,13 +206,13 @@ func (s Steps) validate() error {
 		for i, n := range Distributions {
 			names[i] = string(n)
 		}
-		return bad("steps.distribution", "%q is no distribution; choose one of %s", d, strings.Join(names, ", "))
+		return errs.Fieldf("steps.distribution", "%q is no distribution; choose one of %s", d, strings.Join(names, ", "))
 	case s.Sigma != nil && d == Trace:
-		return bad("steps.sigma", "a trace varies as it was measured; remove it")
+		return errs.Fieldf("steps.sigma", "a trace varies as it was measured; remove it")
 	case s.Shape != nil && d != Pareto:
-		return bad("steps.shape", "%s has no shape, pareto has; remove it", d)
+		return errs.Fieldf("steps.shape", "%s has no shape, pareto has; remove it", d)
 	case s.File != "" && d != Trace:
-		return bad("steps.file", "%s takes no file, trace does; remove it", d)
+		return errs.Fieldf("steps.file", "%s takes no file, trace does; remove it", d)
 	case s.File == "" && d == Trace:
 		return needs("file", "traces/steps.csv")
 	case s.Sigma == nil && (d == Normal || d == LogNormal):
@@ -223,15 +220,15 @@ func (s Steps) validate() error {
 	case d == Pareto && s.Sigma == nil && s.Shape == nil:
 		return needs("sigma", "0.3, or shape in its place")
 	case s.Sigma != nil && s.Shape != nil:
-		return bad("steps.shape", "sigma says the same; remove one of the two")
+		return errs.Fieldf("steps.shape", "sigma says the same; remove one of the two")
 	case s.Shape != nil && !(*s.Shape > 1 && *s.Shape <= 1000):
-		return bad("steps.shape", "is %v; it must lie in (1, 1000]", *s.Shape)
+		return errs.Fieldf("steps.shape", "is %v; it must lie in (1, 1000]", *s.Shape)
 	case s.Sigma == nil:
 		return nil
 	}
 	most := map[Distribution]float64{Uniform: widest, Normal: 1, LogNormal: 3, Pareto: 10}[d]
 	if !(*s.Sigma >= 0 && *s.Sigma <= most) {
-		return bad("steps.sigma", "is %v; of %s it must lie between 0 and %.3g", *s.Sigma, d, most)
+		return errs.Fieldf("steps.sigma", "is %v; of %s it must lie between 0 and %.3g", *s.Sigma, d, most)
 	}
 	return nil
 }

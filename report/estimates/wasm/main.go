@@ -8,18 +8,18 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"strconv"
 	"syscall/js"
 
 	"testbed/estimate"
+	"testbed/internal/errs"
 )
 
 func main() {
 	js.Global().Set("testbedSheet", js.FuncOf(func(_ js.Value, arguments []js.Value) any {
 		x, err := sheet(arguments[0])
-		if wrong := (*estimate.FieldError)(nil); errors.As(err, &wrong) {
+		if wrong := (*errs.FieldError)(nil); errors.As(err, &wrong) {
 			return map[string]any{"field": wrong.Field, "problem": wrong.Problem}
 		}
 		if err != nil {
@@ -75,14 +75,14 @@ func assign(r *estimate.Run, name, value string) error {
 			return nil
 		}
 	}
-	return &estimate.FieldError{Field: name, Problem: "is no input"}
+	return &errs.FieldError{Field: name, Problem: "is no input"}
 }
 
 // fromJS fills a value from an object that has all its fields, by their names in
 // JSON.
 func fromJS(to reflect.Value, v js.Value, field string) error {
 	wrong := func(what string) error {
-		return &estimate.FieldError{Field: field, Problem: fmt.Sprintf("is of type %v; it must be a %s", v.Type(), what)}
+		return errs.Fieldf(field, "is of type %v; it must be a %s", v.Type(), what)
 	}
 	switch to.Kind() {
 	case reflect.Pointer:

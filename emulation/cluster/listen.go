@@ -14,15 +14,15 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Leader waits for the hosts of a run.
-type Leader struct {
+// Listener is the leader's end, at which the hosts of a run arrive.
+type Listener struct {
 	listener *quic.Listener
 	conn     *net.UDPConn
-	members  []*RemoteHost
+	hosts    []*HostConn
 }
 
 // Listen opens the leader's end at an address, as "10.0.0.1:7400".
-func Listen(address, token string) (*Leader, error) {
+func Listen(address, token string) (*Listener, error) {
 	config, err := credentials(token)
 	if err != nil {
 		return nil, err
@@ -40,100 +40,100 @@ func Listen(address, token string) (*Leader, error) {
 		conn.Close()
 		return nil, fmt.Errorf("listening for hosts at %s: %w", address, err)
 	}
-	return &Leader{listener: listener, conn: conn}, nil
+	return &Listener{listener: listener, conn: conn}, nil
 }
 
 // Addr is where the leader listens.
-func (l *Leader) Addr() netip.AddrPort { return l.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
+func (l *Listener) Addr() netip.AddrPort { return l.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
 
 // Admit waits until all hosts of a run have come, of which there are as many as the
 // leader says, and returns them in order, from 1, with names that differ from each
-// other and from the leader's. told hears who has come.
-func (l *Leader) Admit(ctx context.Context, leader Hello, told func(string)) ([]*RemoteHost, error) {
+// other and from the leader's. progress hears who has come.
+func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string)) ([]*HostConn, error) {
 	count := leader.Count
-	l.members = make([]*RemoteHost, count-1)
+	l.hosts = make([]*HostConn, count-1)
 	for missing := count - 1; missing > 0; {
 		conn, err := l.listener.Accept(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("waiting for %d of %d hosts: %w", missing, count-1, err)
 		}
-		m, err := greet(ctx, conn)
+		h, err := greet(ctx, conn)
 		if err == nil {
-			err = l.fits(m, leader)
+			err = l.fits(h, leader)
 		}
 		if err != nil {
-			told(fmt.Sprintf("%v was sent away: %v", conn.RemoteAddr(), err))
+			progress(fmt.Sprintf("%v was sent away: %v", conn.RemoteAddr(), err))
 			_ = conn.CloseWithError(codeRefused, err.Error())
 			continue
 		}
-		l.members[m.Index-1] = m
+		l.hosts[h.Index-1] = h
 		missing--
-		told(fmt.Sprintf("host %d, %s, has come; %d to go", m.Index, m.Name, missing))
+		progress(fmt.Sprintf("host %d, %s, has come; %d to go", h.Index, h.Name, missing))
 	}
 	names := []string{leader.Name}
-	for _, m := range l.members {
-		if slices.Contains(names, m.Name) {
-			m.Name = fmt.Sprintf("%s-%d", m.Name, m.Index)
+	for _, h := range l.hosts {
+		if slices.Contains(names, h.Name) {
+			h.Name = fmt.Sprintf("%s-%d", h.Name, h.Index)
 		}
-		names = append(names, m.Name)
+		names = append(names, h.Name)
 	}
-	for _, m := range l.members { // one may have gone while others were waited for
-		if err := context.Cause(m.conn.Context()); err != nil {
-			return nil, reason(err, "host "+m.Name)
+	for _, h := range l.hosts { // one may have gone while others were waited for
+		if err := context.Cause(h.conn.Context()); err != nil {
+			return nil, endedError(err, "host "+h.Name)
 		}
 	}
-	return l.members, nil
+	return l.hosts, nil
 }
 
 // fits says what is wrong with a host that has come.
-func (l *Leader) fits(m *RemoteHost, leader Hello) error {
+func (l *Listener) fits(h *HostConn, leader Hello) error {
 	switch count := leader.Count; {
-	case m.Environment.Revision != leader.Environment.Revision:
-		return fmt.Errorf("it has another version of the program, %s, and the leader %s; give all hosts the same one", m.Environment.Revision, leader.Environment.Revision)
-	case m.Count != count:
-		return fmt.Errorf("it was started as one of %d hosts, and the run has %d", m.Count, count)
-	case m.Index < 1 || m.Index >= count:
-		return fmt.Errorf("its index is %d; hosts have 1 to %d, the leader is 0", m.Index, count-1)
-	case l.members[m.Index-1] != nil:
-		return fmt.Errorf("there is a host with index %d already, %s", m.Index, l.members[m.Index-1].Name)
+	case h.Environment.Revision != leader.Environment.Revision:
+		return fmt.Errorf("it has another version of the program, %s, and the leader %s; give all hosts the same one", h.Environment.Revision, leader.Environment.Revision)
+	case h.Count != count:
+		return fmt.Errorf("it was started as one of %d hosts, and the run has %d", h.Count, count)
+	case h.Index < 1 || h.Index >= count:
+		return fmt.Errorf("its index is %d; hosts have 1 to %d, the leader is 0", h.Index, count-1)
+	case l.hosts[h.Index-1] != nil:
+		return fmt.Errorf("there is a host with index %d already, %s", h.Index, l.hosts[h.Index-1].Name)
 	}
 	return nil
 }
 
 // greet takes the first words of a host.
-func greet(ctx context.Context, conn *quic.Conn) (*RemoteHost, error) {
+func greet(ctx context.Context, conn *quic.Conn) (*HostConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxGreeting)
 	defer cancel()
 	stream, err := conn.AcceptStream(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("it has not said who it is: %w", err)
 	}
-	m := &RemoteHost{conn: conn, stream: stream, in: json.NewDecoder(bufio.NewReader(stream))}
-	if err := m.in.Decode(&m.Hello); err != nil {
+	h := &HostConn{conn: conn, stream: stream, in: json.NewDecoder(bufio.NewReader(stream))}
+	if err := h.in.Decode(&h.Hello); err != nil {
 		return nil, fmt.Errorf("it has not said who it is: %w", err)
 	}
-	m.Addr = conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-	return m, nil
+	h.Addr = conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	return h, nil
 }
 
 // Close ends the run for all hosts, with the reason if it has failed.
-func (l *Leader) Close(failed error) {
-	for _, m := range l.members {
-		if m == nil {
+func (l *Listener) Close(failed error) {
+	for _, h := range l.hosts {
+		if h == nil {
 			continue
 		}
 		code, why := codeDone, ""
 		if failed != nil {
 			code, why = codeFailed, failed.Error()
 		}
-		_ = m.conn.CloseWithError(code, why)
+		_ = h.conn.CloseWithError(code, why)
 	}
 	l.listener.Close()
 	l.conn.Close()
 }
 
-// RemoteHost is a host of the run.
-type RemoteHost struct {
+// HostConn is the leader's connection to a host.
+type HostConn struct {
 	Hello
 	Addr netip.Addr // as the leader sees it
 
@@ -143,23 +143,23 @@ type RemoteHost struct {
 }
 
 // Send sends the host a value, before Relay does.
-func (m *RemoteHost) Send(v any) error {
+func (h *HostConn) Send(v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	if err := writeValue(m.stream, raw); err != nil {
-		return reason(err, "the host "+m.Name)
+	if err := writeValue(h.stream, raw); err != nil {
+		return endedError(err, "the host "+h.Name)
 	}
 	return nil
 }
 
 // Next waits for a value of the host's, before Relay does.
-func (m *RemoteHost) Next(ctx context.Context, v any) error {
-	stop := context.AfterFunc(ctx, func() { m.stream.CancelRead(0) })
+func (h *HostConn) Next(ctx context.Context, v any) error {
+	stop := context.AfterFunc(ctx, func() { h.stream.CancelRead(0) })
 	defer stop()
-	err := m.in.Decode(v)
-	switch cause := context.Cause(m.conn.Context()); {
+	err := h.in.Decode(v)
+	switch cause := context.Cause(h.conn.Context()); {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
@@ -167,13 +167,13 @@ func (m *RemoteHost) Next(ctx context.Context, v any) error {
 	case cause != nil:
 		err = cause
 	}
-	return reason(err, "the host "+m.Name)
+	return endedError(err, "the host "+h.Name)
 }
 
 // Relay passes JSON values between the host and whoever is at the other end, until
 // one of them ends. lost makes the value that says that the host has gone. What the
 // host says is for Next until whoever is at the other end has spoken.
-func (m *RemoteHost) Relay(with io.ReadWriter, lost func(why error) any) {
+func (h *HostConn) Relay(with io.ReadWriter, lost func(why error) any) {
 	var both sync.WaitGroup
 	spoken := make(chan struct{})
 	both.Go(func() {
@@ -182,7 +182,7 @@ func (m *RemoteHost) Relay(with io.ReadWriter, lost func(why error) any) {
 		in := json.NewDecoder(bufio.NewReader(with))
 		for {
 			var v json.RawMessage
-			if in.Decode(&v) != nil || writeValue(m.stream, v) != nil {
+			if in.Decode(&v) != nil || writeValue(h.stream, v) != nil {
 				return
 			}
 			speak()
@@ -192,12 +192,12 @@ func (m *RemoteHost) Relay(with io.ReadWriter, lost func(why error) any) {
 		<-spoken
 		for {
 			var v json.RawMessage
-			err := m.in.Decode(&v)
+			err := h.in.Decode(&v)
 			if err != nil {
-				if cause := context.Cause(m.conn.Context()); cause != nil {
+				if cause := context.Cause(h.conn.Context()); cause != nil {
 					err = cause
 				}
-				_ = json.NewEncoder(with).Encode(lost(reason(err, "the host "+m.Name))) // whoever is there may have ended
+				_ = json.NewEncoder(with).Encode(lost(endedError(err, "the host "+h.Name))) // whoever is there may have ended
 				return
 			}
 			if writeValue(with, v) != nil {

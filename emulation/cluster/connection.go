@@ -22,8 +22,8 @@ const (
 	// lease is how often each end says that it lives, and dead how long the other
 	// may say nothing: two such messages may be lost, or late.
 	lease, dead = time.Second, 3 * time.Second
-	// LeastToken is how long a token is at the least, in bytes.
-	LeastToken = 16
+	// leastToken is how long a token is at the least, in bytes.
+	leastToken = 16
 
 	protocol = "testbed-host/1"
 	// maxGreeting bounds the wait for an end to say who it is.
@@ -42,8 +42,8 @@ var settings = &quic.Config{MaxIdleTimeout: dead, KeepAlivePeriod: lease, Handsh
 // credentials are those of whoever knows the token: both ends have the same key,
 // which follows from it, and accept nobody with another.
 func credentials(token string) (*tls.Config, error) {
-	if len(token) < LeastToken {
-		return nil, fmt.Errorf("the token has %d characters; take %d at the least, for example from openssl rand -hex 16", len(token), LeastToken)
+	if len(token) < leastToken {
+		return nil, fmt.Errorf("the token has %d characters; take %d at the least, for example from openssl rand -hex 16", len(token), leastToken)
 	}
 	seed, err := hkdf.Key(sha256.New, []byte(token), nil, protocol, ed25519.SeedSize)
 	if err != nil {
@@ -74,20 +74,20 @@ func credentials(token string) (*tls.Config, error) {
 	}, nil
 }
 
-// Hello is what a host says of itself.
+// Hello introduces a host to its leader.
 type Hello struct {
 	Index int    `json:"index"` // from 1; the leader is 0
 	Count int    `json:"count"` // of hosts, the leader too
 	Name  string `json:"name"`
 	Port  uint16 `json:"port"` // of its tunnel
-	// SurveyPort is that of the tunnel with which the hosts' network is measured.
-	SurveyPort uint16 `json:"survey_port"`
+	// MeterPort is that of the tunnel with which the hosts' network is measured.
+	MeterPort uint16 `json:"survey_port"`
 	// Environment is that of its program, which has to be the leader's.
 	Environment record.Environment `json:"environment"`
 }
 
-// EndedError says that the other end of a connection has gone, or has ended the run
-// because that failed.
+// EndedError reports that the other end of a connection has gone, or has ended the run
+// because the run has failed.
 type EndedError struct {
 	Who string
 	Why error
@@ -98,8 +98,9 @@ func (e *EndedError) Error() string { return e.Who + " " + e.Why.Error() }
 // Unwrap returns why.
 func (e *EndedError) Unwrap() error { return e.Why }
 
-// reason is why a connection has ended, in words for a person. who is the other end.
-func reason(err error, who string) error {
+// endedError is the error of a connection that has ended, for a person. who is the other
+// end.
+func endedError(err error, who string) error {
 	var idle *quic.IdleTimeoutError
 	var closed *quic.ApplicationError
 	switch {

@@ -7,20 +7,20 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// elsewhere is what another host of the run has seen of itself, by its own clock.
-type elsewhere struct {
+// remoteHost is what another host of the run has seen of itself, by its own clock.
+type remoteHost struct {
 	first, before, last Sample
 	known               bool
 }
 
-// others are the other hosts, by name.
-type others map[string]*elsewhere
+// remoteHosts are the other hosts, by name.
+type remoteHosts map[string]*remoteHost
 
 // take takes what a host has seen since it told the last time.
-func (o others) take(host string, s Sample) {
-	e := o[host]
+func (r remoteHosts) take(host string, s Sample) {
+	e := r[host]
 	if e == nil {
-		o[host] = &elsewhere{first: s, before: s, last: s}
+		r[host] = &remoteHost{first: s, before: s, last: s}
 		return
 	}
 	for name, d := range e.last.Waits {
@@ -32,17 +32,17 @@ func (o others) take(host string, s Sample) {
 	e.known = true
 }
 
-// Elsewhere takes what another host has seen since it told the last time, when its
+// Remote takes what another host has seen since it told the last time, when its
 // router was asked for its count; Routed follows. What comes first is from before
 // the run, and what comes at the end of all the time.
-func (m *Monitor) Elsewhere(host string, s Sample) { m.away.take(host, s) }
+func (m *Monitor) Remote(host string, s Sample) { m.remote.take(host, s) }
 
 // Differ takes the processors of hosts that have different ones.
 func (m *Monitor) Differ(processors []string) { m.whole.Processors = processors }
 
-// enterAway enters what other hosts have seen into a round, where that is worse.
-func (m *Monitor) enterAway(r *Round) {
-	for _, e := range m.away {
+// enterRemote enters what other hosts have seen into a round, where that is worse.
+func (m *Monitor) enterRemote(r *Round) {
+	for _, e := range m.remote {
 		if e.known {
 			e.last.enterWorse(e.before, &r.Measured)
 			for name, d := range e.last.Waits {
@@ -54,8 +54,8 @@ func (m *Monitor) enterAway(r *Round) {
 
 // conclude enters what is of all the time: the other hosts' own, and what became of
 // frames between hosts.
-func (o others) conclude(router *userlink.Stats, to *fidelity.Measurements) {
-	for _, e := range o {
+func (r remoteHosts) conclude(router *userlink.Stats, to *fidelity.Measurements) {
+	for _, e := range r {
 		if e.known {
 			e.last.enterWorse(e.first, to)
 		}

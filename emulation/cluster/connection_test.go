@@ -19,14 +19,14 @@ const token = "a token of some length"
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // lead returns a leader, and what Admit of that many hosts will return.
-func lead(t *testing.T, count int) (l *Leader, told chan string, admitted chan []*RemoteHost) {
+func lead(t *testing.T, count int) (l *Listener, told chan string, admitted chan []*HostConn) {
 	t.Helper()
 	l, err := Listen("127.0.0.1:0", token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close(nil) })
-	told, admitted = make(chan string, 100), make(chan []*RemoteHost, 1)
+	told, admitted = make(chan string, 100), make(chan []*HostConn, 1)
 	go func() {
 		members, err := l.Admit(t.Context(), Hello{Count: count, Name: "a"}, func(s string) { told <- s })
 		if err != nil {
@@ -37,7 +37,7 @@ func lead(t *testing.T, count int) (l *Leader, told chan string, admitted chan [
 	return l, told, admitted
 }
 
-func join(t *testing.T, l *Leader, h Hello) *Connection {
+func join(t *testing.T, l *Listener, h Hello) *LeaderConn {
 	t.Helper()
 	c, err := Join(t.Context(), l.Addr().String(), token, h)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestHostsAreKnownByTheirIndex(t *testing.T) {
 	ours.Close()
 	theirs.Close()
 	<-relayed
-	for _, c := range []*Connection{first, second} {
+	for _, c := range []*LeaderConn{first, second} {
 		var ended *EndedError
 		if _, err := c.Next(); !errors.As(err, &ended) || !strings.Contains(err.Error(), "a reason") {
 			t.Errorf("a host heard %v", err)
@@ -113,7 +113,7 @@ func TestTheEndOfARunIsNoFailure(t *testing.T) {
 	c := join(t, l, Hello{Index: 1, Count: 2})
 	<-admitted
 	l.Close(nil)
-	if _, err := c.Next(); !errors.Is(err, ErrDone) {
+	if _, err := c.Next(); !errors.Is(err, errDone) {
 		t.Errorf("the host heard %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package network
+package cluster
 
 import (
 	"bytes"
@@ -12,20 +12,22 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"testbed/emulation/network"
 )
 
 // TestAChildOnAnotherHost is heard, told and ended like one of this host, and what
 // is in its memory comes along.
 func TestAChildOnAnotherHost(t *testing.T) {
-	s := NewSupervisor(strings.NewReader(""), io.Discard)
+	s := network.NewSupervisor(strings.NewReader(""), io.Discard)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	a := newAway(s, 1, "h1", ours)
+	a := newRemoteHost(s, 1, "h1", ours)
 	var said, end string
-	c, err := a.start(ChildSpec{
+	c, err := a.start(network.ChildSpec{
 		Name: "w1", Kind: "worker", Spec: "spec", FileNames: []string{"memory"},
 		OnData: func(raw json.RawMessage) error { return json.Unmarshal(raw, &said) },
-		OnEnd:  func(_ *Child, reason string) error { end = reason; return nil },
+		OnEnd:  func(_ *network.Child, reason string) error { end = reason; return nil },
 	}, "w1")
 	if err != nil {
 		t.Fatal(err)
@@ -38,11 +40,11 @@ func TestAChildOnAnotherHost(t *testing.T) {
 			t.Errorf("%s: the host was ordered %+v, %v", what, o, err)
 		}
 	}
-	tell := func(v tidings) {
+	tell := func(v hostReport) {
 		t.Helper()
 		raw, err := json.Marshal(v)
 		if err == nil {
-			err = out.Encode(Note{Data: raw})
+			err = out.Encode(network.Note{Data: raw})
 		}
 		if err != nil {
 			t.Error(err)
@@ -60,7 +62,7 @@ func TestAChildOnAnotherHost(t *testing.T) {
 	c.CloseCommands()
 	expect("close", func(o order) bool { return o.Close })
 
-	memory, err := NewMemory("test")
+	memory, err := network.NewMemory("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +73,11 @@ func TestAChildOnAnotherHost(t *testing.T) {
 	}
 	expect("fetch", func(o order) bool { return o.Child == "w1" && o.Fetch == "memory" })
 	go func() {
-		tell(tidings{Child: "w1", Report: &childReport{Ready: true, Data: json.RawMessage(`"data"`)}})
-		tell(tidings{Child: "w1", Chunk: &chunk{Data: []byte("in two ")}})
-		tell(tidings{Child: "w1", Chunk: &chunk{Data: []byte("pieces"), Last: true}})
-		tell(tidings{Child: "w1", Report: &childReport{Error: "its reason"}})
-		tell(tidings{Child: "w1", Ended: "exit status 1"})
+		tell(hostReport{Child: "w1", Report: &network.Report{Ready: true, Data: json.RawMessage(`"data"`)}})
+		tell(hostReport{Child: "w1", Chunk: &chunk{Data: []byte("in two ")}})
+		tell(hostReport{Child: "w1", Chunk: &chunk{Data: []byte("pieces"), Last: true}})
+		tell(hostReport{Child: "w1", Report: &network.Report{Error: "its reason"}})
+		tell(hostReport{Child: "w1", Ended: "exit status 1"})
 	}()
 	if err := s.Await(time.Minute, "the end", func() bool { return c.Ended }); err != nil {
 		t.Fatal(err)
@@ -84,13 +86,13 @@ func TestAChildOnAnotherHost(t *testing.T) {
 	if !c.Ready || said != "data" || end != "its reason" || !fetched || err != nil || string(text) != "in two pieces" {
 		t.Errorf("ready %v, said %q, ended because of %q, memory %q, %v", c.Ready, said, end, text, err)
 	}
-	go func() { _ = out.Encode(Note{Error: "the host h1 has gone", Lost: "h1"}) }()
-	var lost *LostError
+	go func() { _ = out.Encode(network.Note{Error: "the host h1 has gone", Lost: "h1"}) }()
+	var lost *network.LostError
 	if err := s.Await(time.Minute, "nothing", func() bool { return false }); !errors.As(err, &lost) || lost.Host != "h1" {
 		t.Errorf("a lost host is told as %v", err)
 	}
 	var note bytes.Buffer
-	if err := json.NewEncoder(&note).Encode(Failure(lost)); err != nil || !strings.Contains(note.String(), `"lost":"h1"`) {
+	if err := json.NewEncoder(&note).Encode(network.Failure(lost)); err != nil || !strings.Contains(note.String(), `"lost":"h1"`) {
 		t.Errorf("told as %s, %v", &note, err)
 	}
 }

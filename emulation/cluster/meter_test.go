@@ -10,11 +10,11 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// TestSurvey: three hosts meet on loopback, and each hears of a burst what was sent
+// TestMeter: three hosts meet on loopback, and each hears of a burst what was sent
 // to it, and nothing of what was not.
-func TestSurvey(t *testing.T) {
+func TestMeter(t *testing.T) {
 	const hosts = 3
-	all := make([]Surveyor, hosts)
+	all := make([]Meter, hosts)
 	c := tunnel.Config{Secret: make([]byte, tunnel.SecretSize)}
 	for k := range all {
 		socket, port, err := tunnel.Listen("127.0.0.1")
@@ -26,8 +26,8 @@ func TestSurvey(t *testing.T) {
 		defer all[k].Close()
 		c.Hosts = append(c.Hosts, tunnel.Host{Name: string(rune('a' + k)), Addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)})
 	}
-	do := func(order func(host int) SurveyOrder) []SurveyAnswer {
-		answers := make([]SurveyAnswer, hosts)
+	do := func(order func(host int) MeterOrder) []MeterAnswer {
+		answers := make([]MeterAnswer, hosts)
 		var done sync.WaitGroup
 		for k := range all {
 			done.Go(func() { answers[k] = all[k].Do(t.Context(), order(k)) })
@@ -40,13 +40,13 @@ func TestSurvey(t *testing.T) {
 		}
 		return answers
 	}
-	if a := all[0].Do(t.Context(), SurveyOrder{Again: true}); a.Err == "" {
+	if a := all[0].Do(t.Context(), MeterOrder{Repeat: true}); a.Err == "" {
 		t.Error("a host that has met nobody has measured something")
 	}
-	for k, a := range do(func(host int) SurveyOrder {
+	for k, a := range do(func(host int) MeterOrder {
 		own := c
 		own.Self = host
-		return SurveyOrder{Meet: &own}
+		return MeterOrder{Open: &own}
 	}) {
 		for other, way := range a.OneWay {
 			if (way > 0) != (other != k) {
@@ -56,7 +56,7 @@ func TestSurvey(t *testing.T) {
 	}
 	rates := [][]float64{{0, 20e6, 0}, {0, 0, 20e6}, {0, 20e6, 0}}
 	for turn := range 2 {
-		for to, a := range do(func(int) SurveyOrder { return SurveyOrder{Burst: &Burst{Turn: turn + 1, Rates: rates}} }) {
+		for to, a := range do(func(int) MeterOrder { return MeterOrder{Burst: &Burst{Number: turn + 1, Rates: rates}} }) {
 			for from, carried := range a.Carried {
 				if (carried > 0) != (rates[from][to] > 0) {
 					t.Errorf("from %d to %d came %.0f bit/s, and %.0f were offered", from, to, carried, rates[from][to])

@@ -8,8 +8,8 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// abroad is what a router knows of the nodes on other hosts. Nil knows of none.
-type abroad struct {
+// remote is what a router knows of the nodes on other hosts. Nil knows of none.
+type remote struct {
 	tunnel *tunnel.Tunnel
 	hosts  []int // of the nodes
 	self   int
@@ -29,19 +29,19 @@ const (
 	openingTries = 4
 )
 
-func (r *Router) goAbroad(plan *shaping.Plan, o Options) {
-	r.abroad = &abroad{tunnel: o.Tunnel, hosts: o.Hosts, self: o.Self, plan: plan, opened: o.Opened}
+func (r *Router) openRemote(plan *shaping.Plan, o Options) {
+	r.remote = &remote{tunnel: o.Tunnel, hosts: o.Hosts, self: o.Self, plan: plan, opened: o.Opened}
 	r.links.Leave(r.leave)
 }
 
 // has says whether the node is on another host.
-func (a *abroad) has(node int) bool { return a != nil && a.hosts[node] != a.self }
+func (a *remote) has(node int) bool { return a != nil && a.hosts[node] != a.self }
 
 // leave sends a packet to the host of its receiver, if that is another one. It
 // goes at once and carries its due time, until which that host holds it: so the
 // way there takes no time of its own.
 func (r *Router) leave(due time.Duration, from, to int, b *buffer) bool {
-	a := r.abroad
+	a := r.remote
 	if !a.has(to) {
 		return false
 	}
@@ -52,7 +52,7 @@ func (r *Router) leave(due time.Duration, from, to int, b *buffer) bool {
 
 // arrive takes in a frame of another host's.
 func (r *Router) arrive(f tunnel.Frame) {
-	a := r.abroad
+	a := r.remote
 	nodes := len(a.hosts)
 	switch {
 	case f.From >= nodes || f.To >= nodes || !a.has(f.From) || a.has(f.To):
@@ -71,7 +71,7 @@ func (r *Router) arrive(f tunnel.Frame) {
 // exchange takes in what other hosts have sent, sends what is for them, and says
 // whether anything came, and whether there may be more.
 func (r *Router) exchange(now time.Duration, wall time.Time) (some, more bool, err error) {
-	a := r.abroad
+	a := r.remote
 	if a == nil {
 		return false, false, nil
 	}
@@ -86,7 +86,7 @@ func (r *Router) exchange(now time.Duration, wall time.Time) (some, more bool, e
 }
 
 // next is the earlier one of a time, if there is one, and that of the tunnel.
-func (a *abroad) next(due time.Duration, ok bool) (time.Duration, bool) {
+func (a *remote) next(due time.Duration, ok bool) (time.Duration, bool) {
 	if a == nil {
 		return due, ok
 	}
@@ -97,7 +97,7 @@ func (a *abroad) next(due time.Duration, ok bool) (time.Duration, bool) {
 }
 
 // count adds the counts of the tunnel.
-func (a *abroad) count(to *Stats) {
+func (a *remote) count(to *Stats) {
 	if a != nil {
 		to.Underlay = a.tunnel.Stats()
 		to.SendDrops += a.tunnel.Unsent
@@ -106,7 +106,7 @@ func (a *abroad) count(to *Stats) {
 
 // open waits until all hosts have answered, and refuses a plan that is faster than
 // the underlay.
-func (a *abroad) open(now time.Duration) error {
+func (a *remote) open(now time.Duration) error {
 	if a.began == 0 {
 		a.began = now
 	}
@@ -130,7 +130,7 @@ func (a *abroad) open(now time.Duration) error {
 
 // tooSlow looks for a path that is planned faster than the underlay carries it,
 // and returns the host that it goes to.
-func (a *abroad) tooSlow() (host int, err error) {
+func (a *remote) tooSlow() (host int, err error) {
 	for i, row := range a.plan.Paths {
 		for j, p := range row {
 			if a.has(i) || !a.has(j) || p.Refused {

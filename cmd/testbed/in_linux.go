@@ -1,0 +1,48 @@
+//go:build !nohost
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"testbed/emulation/shell"
+	"testbed/internal/errs"
+)
+
+func inCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "in NODE CMD...", Short: "Run a program in a node, inside of testbed net",
+		Long: `Runs a program in the network namespace of a node. Works inside of testbed net.
+The program's exit code is passed on; it is 126 or 127 if the program could not
+be started. $TESTBED_NODE holds the node's name.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return errs.Usagef("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			command := args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			if len(command) == 0 {
+				return errs.Usagef("name a program after --")
+			}
+			code, err := shell.Enter(args[0], command)
+			if err == nil {
+				return programExit{Code: code} // of a program on another host
+			}
+			if code != 0 {
+				fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
+				return programExit{Code: code}
+			}
+			return err
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // flags behind NODE are the program's
+	return cmd
+}

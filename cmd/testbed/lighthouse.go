@@ -1,0 +1,49 @@
+package main
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"testbed/internal/errs"
+	"testbed/policy"
+	"testbed/torchft/lighthouse"
+)
+
+func lighthouseCommand() *cobra.Command {
+	var cfg lighthouse.Config
+	var bind string
+	var joinTimeout, heartbeatTimeout, tick int64
+	cmd := &cobra.Command{
+		Use: "lighthouse", Short: "A lighthouse for torchft's clients", Args: noArguments,
+		Long: `Serves a training job's quorums to torchft's managers, over gRPC, and a page
+about them to a browser, on the same port. Flags are spelt as torchft's own.
+
+When it listens it prints its address on stdout, which is what TORCHFT_LIGHTHOUSE
+has to be for managers; it ends on SIGTERM. Unless --bind says otherwise it is
+reached from this machine only.`,
+	}
+	f := cmd.Flags()
+	f.StringVar(&bind, "bind", "127.0.0.1:29510", "address to listen on")
+	f.IntVar(&cfg.MinReplicas, "min_replicas", 0, "replicas that a quorum needs; a majority of all, or two lighthouses can split a job (required)")
+	f.Int64Var(&joinTimeout, "join_timeout_ms", 60_000, "how long replicas that ask wait for others that live")
+	f.Int64Var(&heartbeatTimeout, "heartbeat_timeout_ms", 5000, "age at which a heartbeat is no sign of life any more")
+	f.Int64Var(&tick, "quorum_tick_ms", 100, "how often the lighthouse looks again")
+	f.StringVar(&cfg.Journal, "journal", "", "file in which the last quorum outlives the lighthouse")
+	f.BoolVar(&cfg.Compat, "compat", false, "let ghosts take part and quorums be empty, as torchft does")
+	killTokenFlag(cmd, &cfg.KillToken)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg.JoinTimeout, cfg.HeartbeatTimeout = policy.Time(joinTimeout)*1000, policy.Time(heartbeatTimeout)*1000
+		cfg.Tick = time.Duration(tick) * time.Millisecond
+		// A heartbeat is so little work that to wake a second processor for it takes
+		// as much again.
+		all := runtime.GOMAXPROCS(0)
+		cfg.Wide = func(wide bool) { runtime.GOMAXPROCS(map[bool]int{true: all, false: 1}[wide]) }
+		if err := cfg.Validate(); err != nil {
+			return errs.Usage(err)
+		}
+		return serve(cmd, bind, "", func(string) (server, error) { return lighthouse.New(cfg) })
+	}
+	return cmd
+}

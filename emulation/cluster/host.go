@@ -1,0 +1,250 @@
+//go:build linux
+
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"testbed/emulation/monitor"
+	"testbed/emulation/network"
+	"testbed/shaping/userlink"
+)
+
+// KindHost is the kind of the job of a host that is not the leader: RunHost.
+const KindHost = "host"
+
+// hostJob is the job of such a host.
+type hostJob struct {
+	s        *network.Supervisor
+	network  *network.Network
+	watch    watch // nil before the network is up
+	children map[string]*network.Child
+	memories map[string]map[string]*os.File // of children, by name
+	asked    int                            // counts of the router that are to come, before its last
+	ending   bool
+}
+
+// watch looks at the host while the network is up. It returns what it has seen since
+// it was called last, with the processes that are there by name; the last time it
+// returns what it has seen of all the time.
+type watch func(pids map[string]int, last bool) any
+
+// RunHost makes this host's part of a network and starts processes on it, as the
+// leader orders, until the leader orders the end.
+func RunHost(s *network.Supervisor, _ json.RawMessage) error {
+	h := &hostJob{s: s, children: map[string]*network.Child{}, memories: map[string]map[string]*os.File{}}
+	go func() {
+		for {
+			var o order
+			if err := s.NextCommand(&o); err != nil {
+				return // the process that started this sandbox ends it
+			}
+			s.Post(func() error { return h.take(o) })
+		}
+	}()
+	return s.HandleUntil(func() bool { return h.ending })
+}
+
+// take carries an order out.
+func (h *hostJob) take(o order) error {
+	switch {
+	case o.Build != nil:
+		return h.build(o.Build)
+	case o.Start != nil:
+		return h.start(o.Start)
+	case h.network == nil:
+		return errors.New("an order before there is a network")
+	case o.Fill != nil:
+		return h.fill(o.Child, o.Fill)
+	case o.Child != "":
+		return h.child(o)
+	case o.Plan != nil || o.Paces != nil:
+		return h.network.Change(o.Change)
+	case o.Count:
+		h.asked++
+		h.network.AskCount()
+	case o.End:
+		h.ending = true
+		_, err := h.network.TakeDown()
+		return err
+	}
+	return nil
+}
+
+// build builds this host's part of a network.
+func (h *hostJob) build(o *buildOrder) (err error) {
+	h.s.Distribute(o.Layout, nil)
+	if h.network, err = h.s.BringUp(o.Plan, 1, network.LinksUser, h.counted); err != nil {
+		return err
+	}
+	h.watch = watchHost(h.network)
+	return h.s.Hand(hostReport{Up: true})
+}
+
+// watchHost looks at a host as the leader's monitor wants it: what it returns is a
+// monitor.Sample.
+func watchHost(n *network.Network) watch {
+	queues := monitor.NewQueues(n.Kernel.Nodes())
+	links := monitor.WatchLinks(n, n.Kernel.Nodes(), queues)
+	return func(pids map[string]int, last bool) any {
+		waits := map[string]time.Duration{}
+		for name, pid := range pids {
+			waits[name] = monitor.RunnableWait(pid)
+		}
+		s := monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits}
+		if last {
+			s.Busy = links.Stop()
+		} else {
+			s.Busy = links.Round()
+		}
+		s.Queues, s.QueuesLost = queues.Take()
+		return s
+	}
+}
+
+// counted reports a count of the router, and what was seen meanwhile.
+func (h *hostJob) counted(stats *userlink.Stats) {
+	last := h.ending && h.asked == 0
+	h.asked = max(h.asked-1, 0)
+	if h.watch == nil {
+		return
+	}
+	pids := map[string]int{}
+	for name, c := range h.children {
+		pids[name] = c.Process.Pid()
+	}
+	raw, err := json.Marshal(h.watch(pids, last))
+	if err != nil {
+		raw = nil // the sample is missing, and the leader says so
+	}
+	_ = h.s.Hand(hostReport{Count: &count{stats, raw}}) // it can be JSON
+}
+
+// start starts a process.
+func (h *hostJob) start(o *startOrder) error {
+	spec := network.ChildSpec{
+		Name: o.Name, NetNS: network.Hub, Kind: o.Kind, Spec: o.Spec, Env: o.Env, FileNames: o.FileNames, Watched: o.Watched,
+	}
+	if o.Node != "" {
+		spec.NetNS = h.network.NS(o.Node)
+	}
+	for _, name := range o.FileNames {
+		file, err := h.memory(o.Name, name)
+		if err != nil {
+			return err
+		}
+		spec.Files = append(spec.Files, file)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", o.Name, err)
+	}
+	defer w.Close()
+	spec.Log = w
+	go h.passLog(o.Name, r)
+	spec.OnReport = func(r network.Report) { _ = h.s.Hand(hostReport{Child: o.Name, Report: &r}) } // it was JSON before
+	spec.OnEnd = func(c *network.Child, reason string) error {
+		if h.children[o.Name] == c {
+			delete(h.children, o.Name)
+			for _, m := range h.memories[o.Name] {
+				m.Close()
+			}
+			delete(h.memories, o.Name)
+		}
+		return h.s.Hand(hostReport{Child: o.Name, Ended: reason})
+	}
+	c, err := h.s.StartChild(spec)
+	if err == nil {
+		h.children[o.Name] = c
+	}
+	return err
+}
+
+// memory is what a process shares under a name, or will when it is started.
+func (h *hostJob) memory(child, name string) (*os.File, error) {
+	all := h.memories[child]
+	if all == nil {
+		all = map[string]*os.File{}
+		h.memories[child] = all
+	}
+	if all[name] == nil {
+		file, err := network.NewMemory(name + " of " + child)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = file
+	}
+	return all[name], nil
+}
+
+// fill fills a memory of a process that is about to be started. The process begins to
+// read at the beginning.
+func (h *hostJob) fill(child string, f *fill) error {
+	file, err := h.memory(child, f.Name)
+	if err == nil {
+		_, err = file.WriteAt(f.Data, f.At)
+	}
+	return err
+}
+
+// passLog reports what a process writes, until it has ended.
+func (h *hostJob) passLog(name string, from *os.File) {
+	defer from.Close()
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			text := append([]byte(nil), buf[:n]...)
+			h.s.Post(func() error { return h.s.Hand(hostReport{Child: name, Log: text}) })
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// child carries out an order for one process. One that has ended does not hear it.
+func (h *hostJob) child(o order) error {
+	c := h.children[o.Child]
+	switch {
+	case c == nil:
+	case o.Command != nil:
+		_ = c.Send(o.Command)
+	case o.Close:
+		c.CloseCommands()
+	case o.Signal != 0 && o.Group:
+		c.SignalGroup(o.Signal)
+	case o.Signal != 0:
+		c.Signal(o.Signal)
+	case o.Fetch != "":
+		return h.fetch(o.Child, h.memories[o.Child][o.Fetch])
+	}
+	return nil
+}
+
+// fetch reports what is in a memory. A gradient's worth takes a few chunks; the job
+// does nothing else meanwhile.
+func (h *hostJob) fetch(child string, memory *os.File) error {
+	report := func(c chunk) error { return h.s.Hand(hostReport{Child: child, Chunk: &c}) }
+	if memory == nil {
+		return report(chunk{Err: "there is no such memory", Last: true})
+	}
+	info, err := memory.Stat()
+	if err != nil {
+		return report(chunk{Err: err.Error(), Last: true})
+	}
+	for at := int64(0); ; at += chunkSize {
+		data := make([]byte, min(chunkSize, info.Size()-at))
+		if _, err := memory.ReadAt(data, at); err != nil && !errors.Is(err, io.EOF) {
+			return report(chunk{Err: err.Error(), Last: true})
+		}
+		if err := report(chunk{Data: data, Last: at+chunkSize >= info.Size()}); err != nil || at+chunkSize >= info.Size() {
+			return err
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// The environment of a container of a run.
+const (
+	podIndex   = "JOB_COMPLETION_INDEX" // from Kubernetes, in the pods of an indexed Job
+	podHosts   = "TESTBED_HOSTS"        // how many hosts there are
+	podLeader  = "TESTBED_LEADER"       // the name of the first host, which leads
+	podAddress = "TESTBED_ADDRESS"      // of this pod
+)
+
+// TokenKey is the key of a run's token in its secret, which is mounted at tokenDir.
+const (
+	TokenKey = "token"
+	tokenDir = "/var/run/secrets/testbed"
+)
+
+// podFix says how a pod of a run comes about.
+const podFix = "have testbed manifests write it: testbed manifests --image IMAGE --hosts 3 run SCENARIO … | kubectl create -f -"
+
+// pod is a pod of a run.
+type pod struct {
+	index, count           int
+	leader, address, token string
+}
+
+// inPod reports whether this process is in a pod of an indexed Job.
+func inPod() bool { return os.Getenv(podIndex) != "" }
+
+// readPod reads what this process's pod has been told.
+func readPod() (pod, error) {
+	k, noIndex := strconv.Atoi(os.Getenv(podIndex))
+	count, noCount := strconv.Atoi(os.Getenv(podHosts))
+	p := pod{index: k, count: count, leader: os.Getenv(podLeader), address: os.Getenv(podAddress)}
+	if noIndex != nil || noCount != nil || p.leader == "" || p.address == "" {
+		return p, fmt.Errorf("this is no pod of a run: its environment lacks one of %s, %s, %s and %s; %s", podIndex, podHosts, podLeader, podAddress, podFix)
+	}
+	token, err := os.ReadFile(tokenDir + "/" + TokenKey)
+	if err != nil {
+		return p, fmt.Errorf("reading the run's token, which a secret has: %w; %s", err, podFix)
+	}
+	p.token = strings.TrimSpace(string(token))
+	return p, nil
+}

@@ -1,0 +1,158 @@
+//go:build linux
+
+package cluster
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"testbed/internal/errs"
+)
+
+// Request asks for several hosts.
+type Request struct {
+	Count   int    // of hosts, with this one, the leader
+	Address string // where the leader listens, as the others reach it
+	Token   string
+	// Slurm reports that Slurm is to start the others. Otherwise somebody else does.
+	Slurm bool
+}
+
+const (
+	// defaultPort is where a leader listens if nothing else is said.
+	defaultPort = "7400"
+	// slurm and kubernetes are what a request says in the place of a number of hosts.
+	slurm, kubernetes = "slurm", "kubernetes"
+	// maxToken is the longest line that is read for a token, in bytes.
+	maxToken = 4096
+)
+
+// ParseRequest reads a request as the flag --hosts has it: N@ADDRESS, slurm[:N][@ADDRESS]
+// or kubernetes; nil if it is empty. A token that only a person knows is read from
+// standard input, once for all requests of this process.
+func ParseRequest(text string) (*Request, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if text == kubernetes {
+		return podRequest()
+	}
+	hosts, address, found := strings.Cut(text, "@")
+	if hosts == slurm || strings.HasPrefix(hosts, slurm+":") {
+		return slurmRequest(strings.TrimPrefix(strings.TrimPrefix(hosts, slurm), ":"), address)
+	}
+	count, err := strconv.Atoi(hosts)
+	if !found || err != nil || count < 2 {
+		return nil, errs.Usagef("--hosts %s: write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it; or slurm, slurm:N, or kubernetes", text)
+	}
+	token, err := stdinToken()
+	if err != nil {
+		return nil, errs.Usagef("--hosts %s: %w", text, err)
+	}
+	return &Request{Count: count, Address: withPort(address, defaultPort), Token: token}, nil
+}
+
+// slurmRequest asks for hosts that Slurm starts. count and address may be empty.
+func slurmRequest(count, address string) (r *Request, err error) {
+	r = &Request{Slurm: true, Token: rand.Text()}
+	if count == "" {
+		r.Count, err = allocated()
+	} else if r.Count, err = strconv.Atoi(count); err != nil || r.Count < 2 {
+		err = errs.Usagef("--hosts slurm:%s: the number of hosts, with this one, is 2 at the least", count)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if address == "" {
+		own, err := ownAddress()
+		if err != nil {
+			return nil, err
+		}
+		address = own.String()
+	}
+	r.Address = withPort(address, "0")
+	return r, nil
+}
+
+// podRequest is the request of the leader in its pod, of which Kubernetes has started
+// the others.
+func podRequest() (*Request, error) {
+	p, err := readPod()
+	if err == nil && p.index != 0 {
+		err = fmt.Errorf("this is host %d, and host 0 leads; call testbed host here", p.index)
+	}
+	if err != nil {
+		return nil, errs.Usagef("--hosts %s: %w", kubernetes, err)
+	}
+	return &Request{Count: p.count, Address: withPort(p.address, defaultPort), Token: p.token}, nil
+}
+
+// HostOptions say which host of a run this one is.
+type HostOptions struct {
+	Index  int // from 1; 0: that of the Slurm task or the pod that this process is in
+	Count  int
+	Leader string // its address
+	Token  string
+	Name   string // of this host; its own if empty
+}
+
+// complete fills in what Slurm, a pod or standard input says, and checks it.
+func (o *HostOptions) complete() (err error) {
+	if index, in := slurmTask(); in && o.Index == 0 {
+		o.Index = index
+	}
+	if inPod() && o.Leader == "" {
+		p, err := readPod()
+		if err != nil {
+			return errs.Usage(err)
+		}
+		o.Index, o.Count, o.Leader, o.Token = p.index, p.count, p.leader, p.token
+	}
+	if o.Index < 1 || o.Index >= o.Count || o.Leader == "" {
+		return errs.Usagef("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", o.Index, o.Count, o.Leader)
+	}
+	o.Leader = withPort(o.Leader, defaultPort)
+	if o.Token == "" {
+		if o.Token, err = stdinToken(); err != nil {
+			return errs.Usage(err)
+		}
+	}
+	return nil
+}
+
+func withPort(address, otherwise string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	return net.JoinHostPort(address, otherwise)
+}
+
+// stdinToken is the token on standard input, which is the same for all runs of this
+// process.
+var stdinToken = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) })
+
+// readToken reads the token that all hosts of a run share, a line.
+func readToken(from io.Reader) (string, error) {
+	var line []byte
+	var err error
+	next := make([]byte, 1) // no further than the line: what follows may be a program's
+	for len(line) < maxToken {
+		if _, err = io.ReadFull(from, next); err != nil || next[0] == '\n' {
+			break
+		}
+		line = append(line, next[0])
+	}
+	if token := strings.TrimSpace(string(line)); token != "" {
+		return token, nil
+	}
+	if err == io.EOF || err == nil {
+		return "", fmt.Errorf("standard input has no token; give the same one to all hosts, for example from openssl rand -hex 16")
+	}
+	return "", fmt.Errorf("reading the token from standard input: %w", err)
+}
