@@ -258,8 +258,12 @@ func TestKernels(t *testing.T) {
 		if reference := k.Format == ""; reference != (k.Route == "") || reference != (k.BytesPerValue == 0) {
 			t.Errorf("%+v", k)
 		}
-		if (k.Taken != "") != (k.Route == int8.Auto) || k.Taken != "" && !slices.Contains(int8.Routes(), k.Taken) {
-			t.Errorf("route %q takes %q", k.Route, k.Taken)
+		auto := k.Route == int8.Auto
+		if (k.Taken != "") != auto || (k.Choice != nil) != auto {
+			t.Errorf("route %q takes %q by %+v", k.Route, k.Taken, k.Choice)
+		}
+		if c := k.Choice; c != nil && (!slices.Contains(int8.Routes(), k.Taken) || c.Route != k.Taken || c.FromBytes != 0 || c.Operation != strings.TrimSuffix(k.Kernel, "_4bit") || (c.Bits == 4) != strings.HasSuffix(k.Kernel, "_4bit")) {
+			t.Errorf("%s takes %q by %+v", k.Kernel, k.Taken, c)
 		}
 		if quantises := strings.HasPrefix(k.Kernel, "quantise"); quantises != (len(k.Accuracy) == len(DataNames)) {
 			t.Errorf("%+v", k)

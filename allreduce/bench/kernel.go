@@ -34,11 +34,12 @@ type KernelOptions struct {
 type Kernel struct {
 	Kernel string `json:"kernel"`
 	Route  string `json:"route,omitempty"` // none of the references
-	// Taken is the route that int8.Auto took.
-	Taken string `json:"taken,omitempty"`
-	Bytes int    `json:"bytes"` // of float32 values, for each core
-	Block int    `json:"block"`
-	Cores int    `json:"cores"`
+	// Taken is the route that int8.Auto took, and Choice why.
+	Taken  string       `json:"taken,omitempty"`
+	Choice *int8.Choice `json:"choice,omitempty"`
+	Bytes  int          `json:"bytes"` // of float32 values, for each core
+	Block  int          `json:"block"`
+	Cores  int          `json:"cores"`
 	// Medians over the rounds. A ratio is the median of the rounds' ratios.
 	GBs       float64 `json:"gb_per_s"`
 	Spread    float64 `json:"spread"`
@@ -172,7 +173,7 @@ type subject struct {
 	kernel
 	format *format // nil: a reference
 	route  string
-	taken  string // by route int8.Auto
+	choice *int8.Choice // of route int8.Auto
 	cores  int
 	rates  []float64 // by round, in GB/s
 }
@@ -270,7 +271,7 @@ func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
 					return nil, err
 				}
 				if s.route == int8.Auto {
-					s.taken = int8.Format{Bits: s.format.bits, Block: o.Block}.Taken(int(size) / floatBytes)
+					s.choice = choiceFor(s.operation, s.format.bits, size)
 				}
 			}
 			rate := s.once(sets[:s.cores], o.Block)
@@ -280,6 +281,16 @@ func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
 		}
 	}
 	return o.results(size, subjects), nil
+}
+
+// choiceFor is what int8.Auto takes for an operation.
+func choiceFor(operation string, bits int, size Size) (last *int8.Choice) {
+	for _, c := range int8.Choices() { // lengths ascend
+		if c.Operation == operation && c.Bits == bits && c.FromBytes <= int(size) {
+			last = &c
+		}
+	}
+	return last
 }
 
 // subjects are all that is measured; the references come first.
@@ -362,11 +373,14 @@ func (o *KernelOptions) results(size Size, subjects []*subject) []Kernel {
 		name := s.name()
 		memcpy, read := find("memcpy", "", s.cores), find("read", "", s.cores)
 		k := Kernel{
-			Kernel: name, Route: s.route, Taken: s.taken, Bytes: int(size), Block: o.Block, Cores: s.cores,
+			Kernel: name, Route: s.route, Choice: s.choice, Bytes: int(size), Block: o.Block, Cores: s.cores,
 			GBs: medianOrZero(s.rates), Spread: Spread(s.rates),
 			MemcpyGBs: medianOrZero(memcpy.rates), Ratio: medianOrZero(quotients(s.rates, memcpy.rates)),
 			ReadGBs: medianOrZero(read.rates), ReadRatio: medianOrZero(quotients(s.rates, read.rates)),
 			Data: o.Data, Rates: s.rates,
+		}
+		if s.choice != nil {
+			k.Taken = s.choice.Route
 		}
 		if f := s.format; f != nil {
 			n := int(size) / floatBytes

@@ -16,14 +16,22 @@ type Machine struct {
 	Cores     int    `json:"cores"`
 	Kernel    string `json:"kernel"`
 	Go        string `json:"go"`
-	// Kernels says which routes of package int8 vectors take.
+	// Kernels says which routes of package int8 a step of the ring takes, where
+	// that matters.
 	Kernels string `json:"kernels"`
 }
 
-// ThisMachine describes this one. What only Linux tells is elsewhere the
-// architecture for the processor, and an unknown kernel.
+// WithKernels is the machine with its Kernels, which may have to be measured for
+// it.
+func (m Machine) WithKernels() Machine {
+	m.Kernels = int8.Rule()
+	return m
+}
+
+// ThisMachine describes this one, without its Kernels. What only Linux tells is
+// elsewhere the architecture for the processor, and an unknown kernel.
 func ThisMachine() Machine {
-	m := Machine{Processor: runtime.GOARCH, Cores: runtime.NumCPU(), Kernel: "unknown", Go: runtime.Version(), Kernels: int8.Rule()}
+	m := Machine{Processor: runtime.GOARCH, Cores: runtime.NumCPU(), Kernel: "unknown", Go: runtime.Version()}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = string(bytes.TrimSpace(release))
 	}

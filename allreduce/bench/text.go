@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -84,7 +85,28 @@ func WriteKernels(out io.Writer, results []Kernel) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if err := writeChoices(out, results); err != nil {
+		return err
+	}
 	return writeFormats(out, Formats(results))
+}
+
+// writeChoices says why the rows of route auto took theirs, once for each
+// kernel and size that there is more than one form for.
+func writeChoices(out io.Writer, results []Kernel) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	head := "\nauto, as measured at its first use\nkernel\tsize\troute\tmeasured\tms\t\n"
+	for i, k := range results {
+		same := func(other Kernel) bool {
+			return other.Choice != nil && other.Kernel == k.Kernel && other.Bytes == k.Bytes
+		}
+		if k.Choice == nil || len(k.Choice.Rates) == 0 || slices.ContainsFunc(results[:i], same) {
+			continue
+		}
+		fmt.Fprintf(w, "%s%s\t%v\t%s\t%s\t%.1f\t\n", head, k.Kernel, Size(k.Bytes), k.Choice.Route, k.Choice.Why(), float64(k.Choice.MeasuringUS)/1e3)
+		head = ""
+	}
+	return w.Flush()
 }
 
 // routeCell is a route, and the one that it took if that is another.

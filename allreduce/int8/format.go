@@ -30,7 +30,7 @@ func (f Format) codesLen(n int) int { return allreduce.Format(f).CodesLen(n) }
 // stochastic gradient descent", §3). Slices that are too short make it panic;
 // residual may be src.
 func (f Format) Quantise(dst []byte, src, residual []float32) {
-	c := f.coder(len(src))
+	c := f.coder(encode, len(src))
 	if residual == nil {
 		c.quantise(dst, src)
 		return
@@ -47,12 +47,15 @@ func (f Format) Quantise(dst []byte, src, residual []float32) {
 // Dequantise decodes src[:EncodedLen(len(dst))] into dst. It panics when src
 // is shorter. Any bytes are valid input.
 func (f Format) Dequantise(dst []float32, src []byte) {
-	c := f.coder(len(dst))
+	f.coder(decode, len(dst)).dequantise(dst, src)
+}
+
+func (c coder) dequantise(dst []float32, src []byte) {
 	stream := c.streamsValues(dst)
-	scales, codes := f.split(src, len(dst))
+	scales, codes := c.split(src, len(dst))
 	for len(dst) > 0 {
-		n := min(f.Block, len(dst))
-		size := f.codesLen(n)
+		n := min(c.Block, len(dst))
+		size := c.codesLen(n)
 		c.dequantiseBlock(dst[:n], codes[:size], scaleAt(scales), stream)
 		scales, codes, dst = scales[scaleBytes:], codes[size:], dst[n:]
 	}
@@ -65,13 +68,16 @@ func (f Format) Dequantise(dst []float32, src []byte) {
 // it, into sums, which has their length and may be add. It panics when src is
 // shorter.
 func (f Format) DequantiseAdd(sums []float32, src []byte, add []float32) {
-	c := f.coder(len(add))
+	f.coder(decodeAdd, len(add)).dequantiseAdd(sums, src, add)
+}
+
+func (c coder) dequantiseAdd(sums []float32, src []byte, add []float32) {
 	// Values that have just been read are in the cache.
 	stream := c.streamsValues(sums) && len(add) > 0 && &sums[0] != &add[0]
-	scales, codes := f.split(src, len(add))
+	scales, codes := c.split(src, len(add))
 	for len(add) > 0 {
-		n := min(f.Block, len(add))
-		size := f.codesLen(n)
+		n := min(c.Block, len(add))
+		size := c.codesLen(n)
 		if scale := scaleAt(scales); finite(scale) {
 			c.addBlock(sums[:n], codes[:size], add[:n], scale, 1, stream)
 		} else {
@@ -89,7 +95,7 @@ func (f Format) DequantiseAdd(sums []float32, src []byte, add []float32) {
 // Quantise, divided by mul: with mul = 1/ranks it is a loss of the sum, not of
 // the mean. residual has the length of add and may be add.
 func (f Format) AddRequantise(dst, src []byte, add []float32, mul float32, residual []float32) {
-	c := f.coder(len(add))
+	c := f.coder(ringStep, len(add))
 	if residual == nil {
 		c.fused(dst, src, add, mul)
 		return

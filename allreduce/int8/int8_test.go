@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -73,26 +72,14 @@ func slowAddRequantise(src []byte, add []float32, block int, mul float32) []byte
 
 // onEveryRoute runs a test in each form that this machine has.
 func onEveryRoute(t *testing.T, test func(*testing.T)) {
-	defer func(was rule) { active = was }(active)
+	defer func(was *form) { forced = was }(forced)
 	for _, f := range forms() {
-		active = always(f)
+		forced = &f
 		t.Run(f.String(), test)
 	}
 }
 
-// roomFor returns room for an encoding whose codes begin on a cache line, which
-// is what streaming needs.
 func roomFor(n, block int) []byte { return eight(block).roomFor(n) }
-
-func (f Format) roomFor(n int) []byte {
-	length := f.EncodedLen(n)
-	room := make([]byte, length+lineBytes)
-	codes := uintptr(unsafe.Pointer(&room[0])) + uintptr(f.ScalesLen(n))
-	return room[-codes%lineBytes:][:length]
-}
-
-// valuesFor returns room for n values that begin on a cache line.
-func valuesFor(n int) []float32 { return onLine(make([]float32, n+lineValues)) }
 
 // value draws numbers that matter: ordinary ones, ties, extremes, specials.
 func value() *rapid.Generator[float32] {
@@ -258,7 +245,7 @@ func testErrorIsHalfAStepAtMost(t *testing.T) {
 		Dequantise(decoded, encoded, 64)
 		for lo := 0; lo < len(src); lo += 64 {
 			hi := min(lo+64, len(src))
-			absmax := float64(math.Float32frombits(eight(64).coder(0).absmaxBits(src[lo:hi])))
+			absmax := float64(math.Float32frombits(eight(64).coder(encode, 0).absmaxBits(src[lo:hi])))
 			for i := lo; i < hi; i++ {
 				// The margin covers the roundings of scale and inverse.
 				limit := absmax/127*0.50002 + 0x1p-115
@@ -462,30 +449,33 @@ func BenchmarkKernels(b *testing.B) {
 }
 
 func TestUse(t *testing.T) {
-	defer func(was rule) { active = was }(active)
+	defer func(was *form) { forced = was }(forced)
 	all := Routes()
-	if all[0] != "go" || all[len(all)-1] != Auto || active != preferred() {
-		t.Errorf("routes %v, active %v", all, active)
+	if all[0] != "go" || all[len(all)-1] != Auto || forced != nil {
+		t.Errorf("routes %v, forced %v", all, forced)
 	}
-	f := eight(DefaultBlock)
 	for _, name := range all {
 		if err := Use(name); err != nil {
 			t.Error(err)
 		}
-		small, large := f.Taken(max(1, active.largeFrom)-1), f.Taken(max(1, active.largeFrom))
-		if name != Auto && (small != name || large != name) {
-			t.Errorf("%s takes %s and %s", name, small, large)
-		}
-		if r := preferred(); name == Auto && (active != r || r.largeFrom > 0 && small != r.cached.String() || large != r.large.String()) {
-			t.Errorf("%s takes %s and %s, its rule is %v", name, small, large, r)
+		for o := range operations {
+			for _, n := range []int{1, 1 << 30} {
+				f := eight(DefaultBlock)
+				want := f.chosen(operation(o), n).form
+				if name != Auto {
+					want = forms()[slices.Index(all, name)]
+					if Rule() != name {
+						t.Errorf("the rule is %s, not %s", Rule(), name)
+					}
+				}
+				want.stream = want.streams(operation(o))
+				if got := f.coder(operation(o), n).form; got != want {
+					t.Errorf("%s with %d values takes %v for %s, not %v", name, n, got, operations[o], want)
+				}
+			}
 		}
 	}
-	if err := Use("sse"); err == nil || active != preferred() {
-		t.Errorf("an unknown route: %v, active %v", err, active)
-	}
-	for _, f := range []form{preferred().cached, preferred().large} {
-		if !slices.Contains(forms(), f) {
-			t.Errorf("%v is not of this machine", f)
-		}
+	if err := Use("sse"); err == nil || forced != nil {
+		t.Errorf("an unknown route: %v, forced %v", err, forced)
 	}
 }

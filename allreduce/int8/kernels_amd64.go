@@ -14,15 +14,15 @@ func absmaxAVX2(src *float32, n int) uint32
 //go:noescape
 func quantiseAVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
-// quantiseStreamAVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
-//
-//go:noescape
-func quantiseStreamAVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-
 // dequantiseAVX2 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
 //go:noescape
 func dequantiseAVX2(dst *float32, codes *byte, n int, scale float32)
+
+// dequantiseStreamAVX2 writes float32(code) × scale for n codes. Values begin on a cache line, and go past the caches. n is a positive multiple of 16.
+//
+//go:noescape
+func dequantiseStreamAVX2(dst *float32, codes *byte, n int, scale float32)
 
 // addAVX2 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
 //
@@ -49,15 +49,15 @@ func addQuantiseMulAVX2(sums *float32, late *float32, inScales *byte, codes *byt
 //go:noescape
 func quantise4AVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
-// quantiseStream4AVX2 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
-//
-//go:noescape
-func quantiseStream4AVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-
 // dequantise4AVX2 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
 //go:noescape
 func dequantise4AVX2(dst *float32, codes *byte, n int, scale float32)
+
+// dequantiseStream4AVX2 writes float32(code) × scale for n codes. Values begin on a cache line, and go past the caches. n is a positive multiple of 16.
+//
+//go:noescape
+func dequantiseStream4AVX2(dst *float32, codes *byte, n int, scale float32)
 
 // add4AVX2 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. n is a positive multiple of 16.
 //
@@ -89,15 +89,15 @@ func absmaxAVX512(src *float32, n int) uint32
 //go:noescape
 func quantiseAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
-// quantiseStreamAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
-//
-//go:noescape
-func quantiseStreamAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-
 // dequantiseAVX512 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
 //go:noescape
 func dequantiseAVX512(dst *float32, codes *byte, n int, scale float32)
+
+// dequantiseStreamAVX512 writes float32(code) × scale for n codes. Values begin on a cache line, and go past the caches. n is a positive multiple of 16.
+//
+//go:noescape
+func dequantiseStreamAVX512(dst *float32, codes *byte, n int, scale float32)
 
 // addAVX512 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. It does not see NaN. n is a positive multiple of 16.
 //
@@ -124,15 +124,15 @@ func addQuantiseMulAVX512(sums *float32, late *float32, inScales *byte, codes *b
 //go:noescape
 func quantise4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
-// quantiseStream4AVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
-//
-//go:noescape
-func quantiseStream4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-
 // dequantise4AVX512 writes float32(code) × scale for n codes. n is a positive multiple of 16.
 //
 //go:noescape
 func dequantise4AVX512(dst *float32, codes *byte, n int, scale float32)
+
+// dequantiseStream4AVX512 writes float32(code) × scale for n codes. Values begin on a cache line, and go past the caches. n is a positive multiple of 16.
+//
+//go:noescape
+func dequantiseStream4AVX512(dst *float32, codes *byte, n int, scale float32)
 
 // add4AVX512 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. It does not see NaN. n is a positive multiple of 16.
 //
@@ -154,78 +154,53 @@ func add4MulAVX512(sums *float32, codes *byte, own *float32, n int, scale float3
 //go:noescape
 func addQuantise4MulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
 
-// quantiseAVX512T0 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
+// quantiseStreamAVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseAVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+func quantiseStreamAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
-// quantiseStreamAVX512T0 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
+// addStreamAVX512 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. Sums begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 16.
 //
 //go:noescape
-func quantiseStreamAVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+func addStreamAVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 
-// dequantiseStreamAVX512T0 writes float32(code) × scale for n codes. Values begin on a cache line, and go past the caches. n is a positive multiple of 16.
+// addQuantiseStreamAVX512 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. Codes begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 64.
 //
 //go:noescape
-func dequantiseStreamAVX512T0(dst *float32, codes *byte, n int, scale float32)
+func addQuantiseStreamAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
 
-// addAVX512T0 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. It does not see NaN. n is a positive multiple of 16.
+// addQuantiseStreamMulAVX512 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. Codes begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 64.
 //
 //go:noescape
-func addAVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+func addQuantiseStreamMulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
 
-// addStreamAVX512T0 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. Sums begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 16.
+// quantiseStream4AVX512 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
 //
 //go:noescape
-func addStreamAVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+func quantiseStream4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 
-// addQuantiseStreamAVX512T0 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. Codes begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 64.
+// addStream4AVX512 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. Sums begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 16.
 //
 //go:noescape
-func addQuantiseStreamAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+func addStream4AVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 
-// addQuantiseStreamMulAVX512T0 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. Codes begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 64.
+// addQuantiseStream4AVX512 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. Codes begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 64.
 //
 //go:noescape
-func addQuantiseStreamMulAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+func addQuantiseStream4AVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
 
-// quantise4AVX512T0 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. n is a positive multiple of 16.
+// addQuantiseStream4MulAVX512 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. Codes begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 64.
 //
 //go:noescape
-func quantise4AVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-
-// quantiseStream4AVX512T0 writes the codes of n values, round-half-even(value × inverse), and fetches the n values at next into the cache. Where a value is NaN it returns other than 0. Codes begin on a cache line, and go past the caches. n is a positive multiple of 16.
-//
-//go:noescape
-func quantiseStream4AVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-
-// dequantiseStream4AVX512T0 writes float32(code) × scale for n codes. Values begin on a cache line, and go past the caches. n is a positive multiple of 16.
-//
-//go:noescape
-func dequantiseStream4AVX512T0(dst *float32, codes *byte, n int, scale float32)
-
-// add4AVX512T0 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. It does not see NaN. n is a positive multiple of 16.
-//
-//go:noescape
-func add4AVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
-
-// addStream4AVX512T0 writes float32(code) × scale + own to sums, each operation rounded, and returns the largest bit pattern of the sums without their signs. Sums begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 16.
-//
-//go:noescape
-func addStream4AVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
-
-// addQuantiseStream4AVX512T0 does with the first of so many blocks of n values what add does with float32(code) × scale + own, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. Codes begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 64.
-//
-//go:noescape
-func addQuantiseStream4AVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
-
-// addQuantiseStream4MulAVX512T0 does with the first of so many blocks of n values what add does with (float32(code) × scale + own) × mul, and with late, the sums of the block before, what quantise does. If late has no NaN and the first block's absmax leads to codes, it writes the scale of the first to scales and goes on with the next, late and sums in each other's place. It returns the number of blocks added up, and absmax and nan of the last one. Codes begin on a cache line, and go past the caches. It does not see NaN. n is a positive multiple of 64.
-//
-//go:noescape
-func addQuantiseStream4MulAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+func addQuantiseStream4MulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
 
 // fence orders what quantiseStream has written before all that is written later.
 func fence()
 
-// vendor returns the first four letters of the name of the processor's vendor, the first one lowest.
-func vendor() uint32
+// flush writes the lines of the n bytes at p back to memory, and puts them out of all caches. n is positive.
+//
+//go:noescape
+func flush(p *byte, n int)
+
+// canFlush reports whether the processor has the instruction that flush needs. It must have AVX2.
+func canFlush() bool

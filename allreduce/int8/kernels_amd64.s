@@ -177,126 +177,46 @@ TEXT ·quantiseAVX2(SB), NOSPLIT, $0-44
 	JZ           steps
 
 turns:
-	PREFETCHNTA (DX)(SI*4)
-	PREFETCHNTA 64(DX)(SI*4)
-	PREFETCHNTA 128(DX)(SI*4)
-	PREFETCHNTA 192(DX)(SI*4)
-	VMULPS      (CX)(SI*4), Y0, Y3
-	VCVTPS2DQ   Y3, Y3
-	VMULPS      32(CX)(SI*4), Y0, Y4
-	VCVTPS2DQ   Y4, Y4
-	VMULPS      64(CX)(SI*4), Y0, Y5
-	VCVTPS2DQ   Y5, Y5
-	VMULPS      96(CX)(SI*4), Y0, Y6
-	VCVTPS2DQ   Y6, Y6
-	VPACKSSDW   Y4, Y3, Y3
-	VPACKSSDW   Y6, Y5, Y5
-	VPACKSSWB   Y5, Y3, Y3
-	VPERMD      Y3, Y1, Y3
-	VPMINSB     Y3, Y2, Y2
-	VMOVDQU     Y3, (AX)(SI*1)
-	VMULPS      128(CX)(SI*4), Y0, Y3
-	VCVTPS2DQ   Y3, Y3
-	VMULPS      160(CX)(SI*4), Y0, Y4
-	VCVTPS2DQ   Y4, Y4
-	VMULPS      192(CX)(SI*4), Y0, Y5
-	VCVTPS2DQ   Y5, Y5
-	VMULPS      224(CX)(SI*4), Y0, Y6
-	VCVTPS2DQ   Y6, Y6
-	VPACKSSDW   Y4, Y3, Y3
-	VPACKSSDW   Y6, Y5, Y5
-	VPACKSSWB   Y5, Y3, Y3
-	VPERMD      Y3, Y1, Y3
-	VPMINSB     Y3, Y2, Y2
-	VMOVDQU     Y3, 32(AX)(SI*1)
-	ADDQ        $0x40, SI
-	CMPQ        SI, DI
-	JL          turns
-	CMPQ        SI, BX
-	JGE         done
+	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT0 64(DX)(SI*4)
+	PREFETCHT0 128(DX)(SI*4)
+	PREFETCHT0 192(DX)(SI*4)
+	VMULPS     (CX)(SI*4), Y0, Y3
+	VCVTPS2DQ  Y3, Y3
+	VMULPS     32(CX)(SI*4), Y0, Y4
+	VCVTPS2DQ  Y4, Y4
+	VMULPS     64(CX)(SI*4), Y0, Y5
+	VCVTPS2DQ  Y5, Y5
+	VMULPS     96(CX)(SI*4), Y0, Y6
+	VCVTPS2DQ  Y6, Y6
+	VPACKSSDW  Y4, Y3, Y3
+	VPACKSSDW  Y6, Y5, Y5
+	VPACKSSWB  Y5, Y3, Y3
+	VPERMD     Y3, Y1, Y3
+	VPMINSB    Y3, Y2, Y2
+	VMOVDQU    Y3, (AX)(SI*1)
+	VMULPS     128(CX)(SI*4), Y0, Y3
+	VCVTPS2DQ  Y3, Y3
+	VMULPS     160(CX)(SI*4), Y0, Y4
+	VCVTPS2DQ  Y4, Y4
+	VMULPS     192(CX)(SI*4), Y0, Y5
+	VCVTPS2DQ  Y5, Y5
+	VMULPS     224(CX)(SI*4), Y0, Y6
+	VCVTPS2DQ  Y6, Y6
+	VPACKSSDW  Y4, Y3, Y3
+	VPACKSSDW  Y6, Y5, Y5
+	VPACKSSWB  Y5, Y3, Y3
+	VPERMD     Y3, Y1, Y3
+	VPMINSB    Y3, Y2, Y2
+	VMOVDQU    Y3, 32(AX)(SI*1)
+	ADDQ       $0x40, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, BX
+	JGE        done
 
 steps:
-	PREFETCHNTA  (DX)(SI*4)
-	VMULPS       (CX)(SI*4), Y0, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       32(CX)(SI*4), Y0, Y4
-	VCVTPS2DQ    Y4, Y4
-	VPACKSSDW    Y4, Y3, Y3
-	VPERMQ       $0xd8, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPACKSSWB    X4, X3, X3
-	VPMINSB      Y3, Y2, Y2
-	VMOVDQU      X3, (AX)(SI*1)
-	ADDQ         $0x10, SI
-	CMPQ         SI, BX
-	JL           steps
-
-done:
-	VEXTRACTI128 $0x01, Y2, X0
-	VPMINSB      X0, X2, X2
-	VPABSB       X2, X2
-	VPMOVMSKB    X2, AX
-	MOVL         AX, nan+40(FP)
-	VZEROUPPER
-	RET
-
-// func quantiseStreamAVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·quantiseStreamAVX2(SB), NOSPLIT, $0-44
-	MOVQ         codes+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         next+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSS inverse+32(FP), Y0
-	VMOVDQU      orderAVX2<>+0(SB), Y1
-	VPXOR        Y2, Y2, Y2
-	PREFETCHT1   (DX)(BX*4)
-	XORQ         SI, SI
-	MOVQ         BX, DI
-	ANDQ         $-64, DI
-	JZ           steps
-
-turns:
-	PREFETCHNTA (DX)(SI*4)
-	PREFETCHNTA 64(DX)(SI*4)
-	PREFETCHNTA 128(DX)(SI*4)
-	PREFETCHNTA 192(DX)(SI*4)
-	VMULPS      (CX)(SI*4), Y0, Y3
-	VCVTPS2DQ   Y3, Y3
-	VMULPS      32(CX)(SI*4), Y0, Y4
-	VCVTPS2DQ   Y4, Y4
-	VMULPS      64(CX)(SI*4), Y0, Y5
-	VCVTPS2DQ   Y5, Y5
-	VMULPS      96(CX)(SI*4), Y0, Y6
-	VCVTPS2DQ   Y6, Y6
-	VPACKSSDW   Y4, Y3, Y3
-	VPACKSSDW   Y6, Y5, Y5
-	VPACKSSWB   Y5, Y3, Y3
-	VPERMD      Y3, Y1, Y3
-	VPMINSB     Y3, Y2, Y2
-	VMOVNTDQ    Y3, (AX)(SI*1)
-	VMULPS      128(CX)(SI*4), Y0, Y3
-	VCVTPS2DQ   Y3, Y3
-	VMULPS      160(CX)(SI*4), Y0, Y4
-	VCVTPS2DQ   Y4, Y4
-	VMULPS      192(CX)(SI*4), Y0, Y5
-	VCVTPS2DQ   Y5, Y5
-	VMULPS      224(CX)(SI*4), Y0, Y6
-	VCVTPS2DQ   Y6, Y6
-	VPACKSSDW   Y4, Y3, Y3
-	VPACKSSDW   Y6, Y5, Y5
-	VPACKSSWB   Y5, Y3, Y3
-	VPERMD      Y3, Y1, Y3
-	VPMINSB     Y3, Y2, Y2
-	VMOVNTDQ    Y3, 32(AX)(SI*1)
-	ADDQ        $0x40, SI
-	CMPQ        SI, DI
-	JL          turns
-	CMPQ        SI, BX
-	JGE         done
-
-steps:
-	PREFETCHNTA  (DX)(SI*4)
+	PREFETCHT0   (DX)(SI*4)
 	VMULPS       (CX)(SI*4), Y0, Y3
 	VCVTPS2DQ    Y3, Y3
 	VMULPS       32(CX)(SI*4), Y0, Y4
@@ -380,6 +300,74 @@ steps:
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
 	VMOVUPS   Y1, 32(AX)(BX*4)
+	ADDQ      $0x10, BX
+	CMPQ      BX, DX
+	JL        steps
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantiseStreamAVX2(dst *float32, codes *byte, n int, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dequantiseStreamAVX2(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS scale+24(FP), Y0
+	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-64, SI
+	JZ           steps
+
+turns:
+	VPMOVSXBD (CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, (AX)(BX*4)
+	VPMOVSXBD 8(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, 32(AX)(BX*4)
+	VPMOVSXBD 16(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, 64(AX)(BX*4)
+	VPMOVSXBD 24(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, 96(AX)(BX*4)
+	VPMOVSXBD 32(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, 128(AX)(BX*4)
+	VPMOVSXBD 40(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, 160(AX)(BX*4)
+	VPMOVSXBD 48(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, 192(AX)(BX*4)
+	VPMOVSXBD 56(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, 224(AX)(BX*4)
+	ADDQ      $0x40, BX
+	CMPQ      BX, SI
+	JL        turns
+	CMPQ      BX, DX
+	JGE       done
+
+steps:
+	VPMOVSXBD (CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, (AX)(BX*4)
+	VPMOVSXBD 8(CX)(BX*1), Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVNTDQ  Y1, 32(AX)(BX*4)
 	ADDQ      $0x10, BX
 	CMPQ      BX, DX
 	JL        steps
@@ -978,140 +966,51 @@ TEXT ·quantise4AVX2(SB), NOSPLIT, $0-44
 	JZ           steps
 
 turns:
-	PREFETCHNTA (DX)(SI*8)
-	PREFETCHNTA 64(DX)(SI*8)
-	PREFETCHNTA 128(DX)(SI*8)
-	PREFETCHNTA 192(DX)(SI*8)
-	VMULPS      (CX)(SI*8), Y0, Y3
-	VCVTPS2DQ   Y3, Y3
-	VMULPS      32(CX)(SI*8), Y0, Y4
-	VCVTPS2DQ   Y4, Y4
-	VMULPS      64(CX)(SI*8), Y0, Y5
-	VCVTPS2DQ   Y5, Y5
-	VMULPS      96(CX)(SI*8), Y0, Y6
-	VCVTPS2DQ   Y6, Y6
-	VPACKSSDW   Y4, Y3, Y3
-	VPACKSSDW   Y6, Y5, Y5
-	VPACKSSWB   Y5, Y3, Y3
-	VPERMD      Y3, Y1, Y3
-	VPMINSB     Y3, Y2, Y2
-	VPAND       lowHalves<>+0(SB), Y3, Y3
-	VPMADDUBSW  joined<>+0(SB), Y3, Y3
-	VMULPS      128(CX)(SI*8), Y0, Y4
-	VCVTPS2DQ   Y4, Y4
-	VMULPS      160(CX)(SI*8), Y0, Y5
-	VCVTPS2DQ   Y5, Y5
-	VMULPS      192(CX)(SI*8), Y0, Y6
-	VCVTPS2DQ   Y6, Y6
-	VMULPS      224(CX)(SI*8), Y0, Y7
-	VCVTPS2DQ   Y7, Y7
-	VPACKSSDW   Y5, Y4, Y4
-	VPACKSSDW   Y7, Y6, Y6
-	VPACKSSWB   Y6, Y4, Y4
-	VPERMD      Y4, Y1, Y4
-	VPMINSB     Y4, Y2, Y2
-	VPAND       lowHalves<>+0(SB), Y4, Y4
-	VPMADDUBSW  joined<>+0(SB), Y4, Y4
-	VPACKUSWB   Y4, Y3, Y3
-	VPERMQ      $0xd8, Y3, Y3
-	VMOVDQU     Y3, (AX)(SI*1)
-	ADDQ        $0x20, SI
-	CMPQ        SI, DI
-	JL          turns
-	CMPQ        SI, BX
-	JGE         done
+	PREFETCHT0 (DX)(SI*8)
+	PREFETCHT0 64(DX)(SI*8)
+	PREFETCHT0 128(DX)(SI*8)
+	PREFETCHT0 192(DX)(SI*8)
+	VMULPS     (CX)(SI*8), Y0, Y3
+	VCVTPS2DQ  Y3, Y3
+	VMULPS     32(CX)(SI*8), Y0, Y4
+	VCVTPS2DQ  Y4, Y4
+	VMULPS     64(CX)(SI*8), Y0, Y5
+	VCVTPS2DQ  Y5, Y5
+	VMULPS     96(CX)(SI*8), Y0, Y6
+	VCVTPS2DQ  Y6, Y6
+	VPACKSSDW  Y4, Y3, Y3
+	VPACKSSDW  Y6, Y5, Y5
+	VPACKSSWB  Y5, Y3, Y3
+	VPERMD     Y3, Y1, Y3
+	VPMINSB    Y3, Y2, Y2
+	VPAND      lowHalves<>+0(SB), Y3, Y3
+	VPMADDUBSW joined<>+0(SB), Y3, Y3
+	VMULPS     128(CX)(SI*8), Y0, Y4
+	VCVTPS2DQ  Y4, Y4
+	VMULPS     160(CX)(SI*8), Y0, Y5
+	VCVTPS2DQ  Y5, Y5
+	VMULPS     192(CX)(SI*8), Y0, Y6
+	VCVTPS2DQ  Y6, Y6
+	VMULPS     224(CX)(SI*8), Y0, Y7
+	VCVTPS2DQ  Y7, Y7
+	VPACKSSDW  Y5, Y4, Y4
+	VPACKSSDW  Y7, Y6, Y6
+	VPACKSSWB  Y6, Y4, Y4
+	VPERMD     Y4, Y1, Y4
+	VPMINSB    Y4, Y2, Y2
+	VPAND      lowHalves<>+0(SB), Y4, Y4
+	VPMADDUBSW joined<>+0(SB), Y4, Y4
+	VPACKUSWB  Y4, Y3, Y3
+	VPERMQ     $0xd8, Y3, Y3
+	VMOVDQU    Y3, (AX)(SI*1)
+	ADDQ       $0x20, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, BX
+	JGE        done
 
 steps:
-	PREFETCHNTA  (DX)(SI*8)
-	VMULPS       (CX)(SI*8), Y0, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       32(CX)(SI*8), Y0, Y4
-	VCVTPS2DQ    Y4, Y4
-	VPACKSSDW    Y4, Y3, Y3
-	VPERMQ       $0xd8, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPACKSSWB    X4, X3, X3
-	VPMINSB      Y3, Y2, Y2
-	VPAND        lowHalves<>+0(SB), X3, X3
-	VPMADDUBSW   joined<>+0(SB), X3, X3
-	VPACKUSWB    X3, X3, X3
-	VMOVQ        X3, (AX)(SI*1)
-	ADDQ         $0x08, SI
-	CMPQ         SI, BX
-	JL           steps
-
-done:
-	VEXTRACTI128 $0x01, Y2, X0
-	VPMINSB      X0, X2, X2
-	VPABSB       X2, X2
-	VPMOVMSKB    X2, AX
-	MOVL         AX, nan+40(FP)
-	VZEROUPPER
-	RET
-
-// func quantiseStream4AVX2(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·quantiseStream4AVX2(SB), NOSPLIT, $0-44
-	MOVQ         codes+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         next+16(FP), DX
-	MOVQ         n+24(FP), BX
-	SHRQ         $0x01, BX
-	VBROADCASTSS inverse+32(FP), Y0
-	VMOVDQU      orderAVX2<>+0(SB), Y1
-	VPXOR        Y2, Y2, Y2
-	PREFETCHT1   (DX)(BX*8)
-	XORQ         SI, SI
-	MOVQ         BX, DI
-	ANDQ         $-32, DI
-	JZ           steps
-
-turns:
-	PREFETCHNTA (DX)(SI*8)
-	PREFETCHNTA 64(DX)(SI*8)
-	PREFETCHNTA 128(DX)(SI*8)
-	PREFETCHNTA 192(DX)(SI*8)
-	VMULPS      (CX)(SI*8), Y0, Y3
-	VCVTPS2DQ   Y3, Y3
-	VMULPS      32(CX)(SI*8), Y0, Y4
-	VCVTPS2DQ   Y4, Y4
-	VMULPS      64(CX)(SI*8), Y0, Y5
-	VCVTPS2DQ   Y5, Y5
-	VMULPS      96(CX)(SI*8), Y0, Y6
-	VCVTPS2DQ   Y6, Y6
-	VPACKSSDW   Y4, Y3, Y3
-	VPACKSSDW   Y6, Y5, Y5
-	VPACKSSWB   Y5, Y3, Y3
-	VPERMD      Y3, Y1, Y3
-	VPMINSB     Y3, Y2, Y2
-	VPAND       lowHalves<>+0(SB), Y3, Y3
-	VPMADDUBSW  joined<>+0(SB), Y3, Y3
-	VMULPS      128(CX)(SI*8), Y0, Y4
-	VCVTPS2DQ   Y4, Y4
-	VMULPS      160(CX)(SI*8), Y0, Y5
-	VCVTPS2DQ   Y5, Y5
-	VMULPS      192(CX)(SI*8), Y0, Y6
-	VCVTPS2DQ   Y6, Y6
-	VMULPS      224(CX)(SI*8), Y0, Y7
-	VCVTPS2DQ   Y7, Y7
-	VPACKSSDW   Y5, Y4, Y4
-	VPACKSSDW   Y7, Y6, Y6
-	VPACKSSWB   Y6, Y4, Y4
-	VPERMD      Y4, Y1, Y4
-	VPMINSB     Y4, Y2, Y2
-	VPAND       lowHalves<>+0(SB), Y4, Y4
-	VPMADDUBSW  joined<>+0(SB), Y4, Y4
-	VPACKUSWB   Y4, Y3, Y3
-	VPERMQ      $0xd8, Y3, Y3
-	VMOVNTDQ    Y3, (AX)(SI*1)
-	ADDQ        $0x20, SI
-	CMPQ        SI, DI
-	JL          turns
-	CMPQ        SI, BX
-	JGE         done
-
-steps:
-	PREFETCHNTA  (DX)(SI*8)
+	PREFETCHT0   (DX)(SI*8)
 	VMULPS       (CX)(SI*8), Y0, Y3
 	VCVTPS2DQ    Y3, Y3
 	VMULPS       32(CX)(SI*8), Y0, Y4
@@ -1219,6 +1118,95 @@ steps:
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y0, Y1, Y1
 	VMOVUPS      Y1, 32(AX)(BX*8)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JL           steps
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantiseStream4AVX2(dst *float32, codes *byte, n int, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dequantiseStream4AVX2(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	SHRQ         $0x01, DX
+	VBROADCASTSS scale+24(FP), Y0
+	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-32, SI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, (AX)(BX*8)
+	VPBROADCASTD 4(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, 32(AX)(BX*8)
+	VPBROADCASTD 8(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, 64(AX)(BX*8)
+	VPBROADCASTD 12(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, 96(AX)(BX*8)
+	VPBROADCASTD 16(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, 128(AX)(BX*8)
+	VPBROADCASTD 20(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, 160(AX)(BX*8)
+	VPBROADCASTD 24(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, 192(AX)(BX*8)
+	VPBROADCASTD 28(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, 224(AX)(BX*8)
+	ADDQ         $0x20, BX
+	CMPQ         BX, SI
+	JL           turns
+	CMPQ         BX, DX
+	JGE          done
+
+steps:
+	VPBROADCASTD (CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, (AX)(BX*8)
+	VPBROADCASTD 4(CX)(BX*1), Y1
+	VPSLLVD      upwards<>+0(SB), Y1, Y1
+	VPSRAD       $0x1c, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVNTDQ     Y1, 32(AX)(BX*8)
 	ADDQ         $0x08, BX
 	CMPQ         BX, DX
 	JL           steps
@@ -1968,103 +1956,40 @@ TEXT ·quantiseAVX512(SB), NOSPLIT, $0-44
 	JZ           steps
 
 turns:
-	PREFETCHNTA (DX)(SI*4)
-	PREFETCHNTA 64(DX)(SI*4)
-	PREFETCHNTA 128(DX)(SI*4)
-	PREFETCHNTA 192(DX)(SI*4)
-	VMULPS      (CX)(SI*4), Z0, Z3
-	VCVTPS2DQ   Z3, Z3
-	VMULPS      64(CX)(SI*4), Z0, Z4
-	VCVTPS2DQ   Z4, Z4
-	VMULPS      128(CX)(SI*4), Z0, Z5
-	VCVTPS2DQ   Z5, Z5
-	VMULPS      192(CX)(SI*4), Z0, Z6
-	VCVTPS2DQ   Z6, Z6
-	VPACKSSDW   Z4, Z3, Z3
-	VPACKSSDW   Z6, Z5, Z5
-	VPACKSSWB   Z5, Z3, Z3
-	VPERMD      Z3, Z1, Z3
-	VPMINSB     Z3, Z2, Z2
-	VMOVDQU32   Z3, (AX)(SI*1)
-	ADDQ        $0x40, SI
-	CMPQ        SI, DI
-	JL          turns
-	CMPQ        SI, BX
-	JGE         done
+	PREFETCHT0 (DX)(SI*4)
+	PREFETCHT0 64(DX)(SI*4)
+	PREFETCHT0 128(DX)(SI*4)
+	PREFETCHT0 192(DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VMULPS     64(CX)(SI*4), Z0, Z4
+	VCVTPS2DQ  Z4, Z4
+	VMULPS     128(CX)(SI*4), Z0, Z5
+	VCVTPS2DQ  Z5, Z5
+	VMULPS     192(CX)(SI*4), Z0, Z6
+	VCVTPS2DQ  Z6, Z6
+	VPACKSSDW  Z4, Z3, Z3
+	VPACKSSDW  Z6, Z5, Z5
+	VPACKSSWB  Z5, Z3, Z3
+	VPERMD     Z3, Z1, Z3
+	VPMINSB    Z3, Z2, Z2
+	VMOVDQU32  Z3, (AX)(SI*1)
+	ADDQ       $0x40, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, BX
+	JGE        done
 
 steps:
-	PREFETCHNTA (DX)(SI*4)
-	VMULPS      (CX)(SI*4), Z0, Z3
-	VCVTPS2DQ   Z3, Z3
-	VPMOVSDB    Z3, X3
-	VPMINSB     Z3, Z2, Z2
-	VMOVDQU     X3, (AX)(SI*1)
-	ADDQ        $0x10, SI
-	CMPQ        SI, BX
-	JL          steps
-
-done:
-	VEXTRACTI64X4 $0x01, Z2, Y0
-	VPMINSB       Y0, Y2, Y2
-	VEXTRACTI128  $0x01, Y2, X0
-	VPMINSB       X0, X2, X2
-	VPABSB        X2, X2
-	VPMOVMSKB     X2, AX
-	MOVL          AX, nan+40(FP)
-	VZEROUPPER
-	RET
-
-// func quantiseStreamAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
-TEXT ·quantiseStreamAVX512(SB), NOSPLIT, $0-44
-	MOVQ         codes+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         next+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSS inverse+32(FP), Z0
-	VMOVDQU32    orderAVX512<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
-	PREFETCHT1   (DX)(BX*4)
-	XORQ         SI, SI
-	MOVQ         BX, DI
-	ANDQ         $-64, DI
-	JZ           steps
-
-turns:
-	PREFETCHNTA (DX)(SI*4)
-	PREFETCHNTA 64(DX)(SI*4)
-	PREFETCHNTA 128(DX)(SI*4)
-	PREFETCHNTA 192(DX)(SI*4)
-	VMULPS      (CX)(SI*4), Z0, Z3
-	VCVTPS2DQ   Z3, Z3
-	VMULPS      64(CX)(SI*4), Z0, Z4
-	VCVTPS2DQ   Z4, Z4
-	VMULPS      128(CX)(SI*4), Z0, Z5
-	VCVTPS2DQ   Z5, Z5
-	VMULPS      192(CX)(SI*4), Z0, Z6
-	VCVTPS2DQ   Z6, Z6
-	VPACKSSDW   Z4, Z3, Z3
-	VPACKSSDW   Z6, Z5, Z5
-	VPACKSSWB   Z5, Z3, Z3
-	VPERMD      Z3, Z1, Z3
-	VPMINSB     Z3, Z2, Z2
-	VMOVNTDQ    Z3, (AX)(SI*1)
-	ADDQ        $0x40, SI
-	CMPQ        SI, DI
-	JL          turns
-	CMPQ        SI, BX
-	JGE         done
-
-steps:
-	PREFETCHNTA (DX)(SI*4)
-	VMULPS      (CX)(SI*4), Z0, Z3
-	VCVTPS2DQ   Z3, Z3
-	VPMOVSDB    Z3, X3
-	VPMINSB     Z3, Z2, Z2
-	VMOVDQU     X3, (AX)(SI*1)
-	ADDQ        $0x10, SI
-	CMPQ        SI, BX
-	JL          steps
+	PREFETCHT0 (DX)(SI*4)
+	VMULPS     (CX)(SI*4), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VPMOVSDB   Z3, X3
+	VPMINSB    Z3, Z2, Z2
+	VMOVDQU    X3, (AX)(SI*1)
+	ADDQ       $0x10, SI
+	CMPQ       SI, BX
+	JL         steps
 
 done:
 	VEXTRACTI64X4 $0x01, Z2, Y0
@@ -2117,6 +2042,54 @@ steps:
 	VCVTDQ2PS Z1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	CMPQ      BX, DX
+	JL        steps
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantiseStreamAVX512(dst *float32, codes *byte, n int, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·dequantiseStreamAVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS scale+24(FP), Z0
+	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-64, SI
+	JZ           steps
+
+turns:
+	VPMOVSXBD (CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, (AX)(BX*4)
+	VPMOVSXBD 16(CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, 64(AX)(BX*4)
+	VPMOVSXBD 32(CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, 128(AX)(BX*4)
+	VPMOVSXBD 48(CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, 192(AX)(BX*4)
+	ADDQ      $0x40, BX
+	CMPQ      BX, SI
+	JL        turns
+	CMPQ      BX, DX
+	JGE       done
+
+steps:
+	VPMOVSXBD (CX)(BX*1), Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTDQ  Z1, (AX)(BX*4)
 	ADDQ      $0x10, BX
 	CMPQ      BX, DX
 	JL        steps
@@ -2534,116 +2507,46 @@ TEXT ·quantise4AVX512(SB), NOSPLIT, $0-44
 	JZ           steps
 
 turns:
-	PREFETCHNTA (DX)(SI*8)
-	PREFETCHNTA 64(DX)(SI*8)
-	PREFETCHNTA 128(DX)(SI*8)
-	PREFETCHNTA 192(DX)(SI*8)
-	VMULPS      (CX)(SI*8), Z0, Z3
-	VCVTPS2DQ   Z3, Z3
-	VMULPS      64(CX)(SI*8), Z0, Z4
-	VCVTPS2DQ   Z4, Z4
-	VMULPS      128(CX)(SI*8), Z0, Z5
-	VCVTPS2DQ   Z5, Z5
-	VMULPS      192(CX)(SI*8), Z0, Z6
-	VCVTPS2DQ   Z6, Z6
-	VPACKSSDW   Z4, Z3, Z3
-	VPACKSSDW   Z6, Z5, Z5
-	VPACKSSWB   Z5, Z3, Z3
-	VPERMD      Z3, Z1, Z3
-	VPMINSB     Z3, Z2, Z2
-	VPANDD      lowHalves<>+0(SB), Z3, Z3
-	VPMADDUBSW  joined<>+0(SB), Z3, Z3
-	VPMOVWB     Z3, Y3
-	VMOVDQU32   Y3, (AX)(SI*1)
-	ADDQ        $0x20, SI
-	CMPQ        SI, DI
-	JL          turns
-	CMPQ        SI, BX
-	JGE         done
+	PREFETCHT0 (DX)(SI*8)
+	PREFETCHT0 64(DX)(SI*8)
+	PREFETCHT0 128(DX)(SI*8)
+	PREFETCHT0 192(DX)(SI*8)
+	VMULPS     (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VMULPS     64(CX)(SI*8), Z0, Z4
+	VCVTPS2DQ  Z4, Z4
+	VMULPS     128(CX)(SI*8), Z0, Z5
+	VCVTPS2DQ  Z5, Z5
+	VMULPS     192(CX)(SI*8), Z0, Z6
+	VCVTPS2DQ  Z6, Z6
+	VPACKSSDW  Z4, Z3, Z3
+	VPACKSSDW  Z6, Z5, Z5
+	VPACKSSWB  Z5, Z3, Z3
+	VPERMD     Z3, Z1, Z3
+	VPMINSB    Z3, Z2, Z2
+	VPANDD     lowHalves<>+0(SB), Z3, Z3
+	VPMADDUBSW joined<>+0(SB), Z3, Z3
+	VPMOVWB    Z3, Y3
+	VMOVDQU32  Y3, (AX)(SI*1)
+	ADDQ       $0x20, SI
+	CMPQ       SI, DI
+	JL         turns
+	CMPQ       SI, BX
+	JGE        done
 
 steps:
-	PREFETCHNTA (DX)(SI*8)
-	VMULPS      (CX)(SI*8), Z0, Z3
-	VCVTPS2DQ   Z3, Z3
-	VPMOVSDB    Z3, X3
-	VPMINSB     Z3, Z2, Z2
-	VPAND       lowHalves<>+0(SB), X3, X3
-	VPMADDUBSW  joined<>+0(SB), X3, X3
-	VPACKUSWB   X3, X3, X3
-	VMOVQ       X3, (AX)(SI*1)
-	ADDQ        $0x08, SI
-	CMPQ        SI, BX
-	JL          steps
-
-done:
-	VEXTRACTI64X4 $0x01, Z2, Y0
-	VPMINSB       Y0, Y2, Y2
-	VEXTRACTI128  $0x01, Y2, X0
-	VPMINSB       X0, X2, X2
-	VPABSB        X2, X2
-	VPMOVMSKB     X2, AX
-	MOVL          AX, nan+40(FP)
-	VZEROUPPER
-	RET
-
-// func quantiseStream4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
-TEXT ·quantiseStream4AVX512(SB), NOSPLIT, $0-44
-	MOVQ         codes+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         next+16(FP), DX
-	MOVQ         n+24(FP), BX
-	SHRQ         $0x01, BX
-	VBROADCASTSS inverse+32(FP), Z0
-	VMOVDQU32    orderAVX512<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
-	PREFETCHT1   (DX)(BX*8)
-	XORQ         SI, SI
-	MOVQ         BX, DI
-	ANDQ         $-32, DI
-	JZ           steps
-
-turns:
-	PREFETCHNTA (DX)(SI*8)
-	PREFETCHNTA 64(DX)(SI*8)
-	PREFETCHNTA 128(DX)(SI*8)
-	PREFETCHNTA 192(DX)(SI*8)
-	VMULPS      (CX)(SI*8), Z0, Z3
-	VCVTPS2DQ   Z3, Z3
-	VMULPS      64(CX)(SI*8), Z0, Z4
-	VCVTPS2DQ   Z4, Z4
-	VMULPS      128(CX)(SI*8), Z0, Z5
-	VCVTPS2DQ   Z5, Z5
-	VMULPS      192(CX)(SI*8), Z0, Z6
-	VCVTPS2DQ   Z6, Z6
-	VPACKSSDW   Z4, Z3, Z3
-	VPACKSSDW   Z6, Z5, Z5
-	VPACKSSWB   Z5, Z3, Z3
-	VPERMD      Z3, Z1, Z3
-	VPMINSB     Z3, Z2, Z2
-	VPANDD      lowHalves<>+0(SB), Z3, Z3
-	VPMADDUBSW  joined<>+0(SB), Z3, Z3
-	VPMOVWB     Z3, Y3
-	VMOVNTDQ    Y3, (AX)(SI*1)
-	ADDQ        $0x20, SI
-	CMPQ        SI, DI
-	JL          turns
-	CMPQ        SI, BX
-	JGE         done
-
-steps:
-	PREFETCHNTA (DX)(SI*8)
-	VMULPS      (CX)(SI*8), Z0, Z3
-	VCVTPS2DQ   Z3, Z3
-	VPMOVSDB    Z3, X3
-	VPMINSB     Z3, Z2, Z2
-	VPAND       lowHalves<>+0(SB), X3, X3
-	VPMADDUBSW  joined<>+0(SB), X3, X3
-	VPACKUSWB   X3, X3, X3
-	VMOVQ       X3, (AX)(SI*1)
-	ADDQ        $0x08, SI
-	CMPQ        SI, BX
-	JL          steps
+	PREFETCHT0 (DX)(SI*8)
+	VMULPS     (CX)(SI*8), Z0, Z3
+	VCVTPS2DQ  Z3, Z3
+	VPMOVSDB   Z3, X3
+	VPMINSB    Z3, Z2, Z2
+	VPAND      lowHalves<>+0(SB), X3, X3
+	VPMADDUBSW joined<>+0(SB), X3, X3
+	VPACKUSWB  X3, X3, X3
+	VMOVQ      X3, (AX)(SI*1)
+	ADDQ       $0x08, SI
+	CMPQ       SI, BX
+	JL         steps
 
 done:
 	VEXTRACTI64X4 $0x01, Z2, Y0
@@ -2706,6 +2609,64 @@ steps:
 	VPSRLVD      Z1, Z0, Z0
 	VPERMPS      Z2, Z0, Z0
 	VMOVUPS      Z0, (AX)(BX*8)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JL           steps
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantiseStream4AVX512(dst *float32, codes *byte, n int, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·dequantiseStream4AVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	SHRQ         $0x01, DX
+	VBROADCASTSS scale+24(FP), Z0
+	VMOVDQU32    downwards<>+0(SB), Z1
+	MOVL         $0x0000ff00, BX
+	KMOVW        BX, K1
+	VMULPS       halves<>+0(SB), Z0, Z2
+	XORQ         BX, BX
+	MOVQ         DX, SI
+	ANDQ         $-32, SI
+	JZ           steps
+
+turns:
+	VPBROADCASTD (CX)(BX*1), Z0
+	VPBROADCASTD 4(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, (AX)(BX*8)
+	VPBROADCASTD 8(CX)(BX*1), Z0
+	VPBROADCASTD 12(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, 64(AX)(BX*8)
+	VPBROADCASTD 16(CX)(BX*1), Z0
+	VPBROADCASTD 20(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, 128(AX)(BX*8)
+	VPBROADCASTD 24(CX)(BX*1), Z0
+	VPBROADCASTD 28(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, 192(AX)(BX*8)
+	ADDQ         $0x20, BX
+	CMPQ         BX, SI
+	JL           turns
+	CMPQ         BX, DX
+	JGE          done
+
+steps:
+	VPBROADCASTD (CX)(BX*1), Z0
+	VPBROADCASTD 4(CX)(BX*1), K1, Z0
+	VPSRLVD      Z1, Z0, Z0
+	VPERMPS      Z2, Z0, Z0
+	VMOVNTDQ     Z0, (AX)(BX*8)
 	ADDQ         $0x08, BX
 	CMPQ         BX, DX
 	JL           steps
@@ -3149,72 +3110,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func quantiseAVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// func quantiseStreamAVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
-TEXT ·quantiseAVX512T0(SB), NOSPLIT, $0-44
-	MOVQ         codes+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         next+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSS inverse+32(FP), Z0
-	VMOVDQU32    orderAVX512<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
-	PREFETCHT1   (DX)(BX*4)
-	XORQ         SI, SI
-	MOVQ         BX, DI
-	ANDQ         $-64, DI
-	JZ           steps
-
-turns:
-	PREFETCHT0 (DX)(SI*4)
-	PREFETCHT0 64(DX)(SI*4)
-	PREFETCHT0 128(DX)(SI*4)
-	PREFETCHT0 192(DX)(SI*4)
-	VMULPS     (CX)(SI*4), Z0, Z3
-	VCVTPS2DQ  Z3, Z3
-	VMULPS     64(CX)(SI*4), Z0, Z4
-	VCVTPS2DQ  Z4, Z4
-	VMULPS     128(CX)(SI*4), Z0, Z5
-	VCVTPS2DQ  Z5, Z5
-	VMULPS     192(CX)(SI*4), Z0, Z6
-	VCVTPS2DQ  Z6, Z6
-	VPACKSSDW  Z4, Z3, Z3
-	VPACKSSDW  Z6, Z5, Z5
-	VPACKSSWB  Z5, Z3, Z3
-	VPERMD     Z3, Z1, Z3
-	VPMINSB    Z3, Z2, Z2
-	VMOVDQU32  Z3, (AX)(SI*1)
-	ADDQ       $0x40, SI
-	CMPQ       SI, DI
-	JL         turns
-	CMPQ       SI, BX
-	JGE        done
-
-steps:
-	PREFETCHT0 (DX)(SI*4)
-	VMULPS     (CX)(SI*4), Z0, Z3
-	VCVTPS2DQ  Z3, Z3
-	VPMOVSDB   Z3, X3
-	VPMINSB    Z3, Z2, Z2
-	VMOVDQU    X3, (AX)(SI*1)
-	ADDQ       $0x10, SI
-	CMPQ       SI, BX
-	JL         steps
-
-done:
-	VEXTRACTI64X4 $0x01, Z2, Y0
-	VPMINSB       Y0, Y2, Y2
-	VEXTRACTI128  $0x01, Y2, X0
-	VPMINSB       X0, X2, X2
-	VPABSB        X2, X2
-	VPMOVMSKB     X2, AX
-	MOVL          AX, nan+40(FP)
-	VZEROUPPER
-	RET
-
-// func quantiseStreamAVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
-TEXT ·quantiseStreamAVX512T0(SB), NOSPLIT, $0-44
+TEXT ·quantiseStreamAVX512(SB), NOSPLIT, $0-44
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
 	MOVQ         next+16(FP), DX
@@ -3275,135 +3173,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dequantiseStreamAVX512T0(dst *float32, codes *byte, n int, scale float32)
-// Requires: AVX, AVX512F
-TEXT ·dequantiseStreamAVX512T0(SB), NOSPLIT, $0-28
-	MOVQ         dst+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS scale+24(FP), Z0
-	XORQ         BX, BX
-	MOVQ         DX, SI
-	ANDQ         $-64, SI
-	JZ           steps
-
-turns:
-	VPMOVSXBD (CX)(BX*1), Z1
-	VCVTDQ2PS Z1, Z1
-	VMULPS    Z0, Z1, Z1
-	VMOVNTDQ  Z1, (AX)(BX*4)
-	VPMOVSXBD 16(CX)(BX*1), Z1
-	VCVTDQ2PS Z1, Z1
-	VMULPS    Z0, Z1, Z1
-	VMOVNTDQ  Z1, 64(AX)(BX*4)
-	VPMOVSXBD 32(CX)(BX*1), Z1
-	VCVTDQ2PS Z1, Z1
-	VMULPS    Z0, Z1, Z1
-	VMOVNTDQ  Z1, 128(AX)(BX*4)
-	VPMOVSXBD 48(CX)(BX*1), Z1
-	VCVTDQ2PS Z1, Z1
-	VMULPS    Z0, Z1, Z1
-	VMOVNTDQ  Z1, 192(AX)(BX*4)
-	ADDQ      $0x40, BX
-	CMPQ      BX, SI
-	JL        turns
-	CMPQ      BX, DX
-	JGE       done
-
-steps:
-	VPMOVSXBD (CX)(BX*1), Z1
-	VCVTDQ2PS Z1, Z1
-	VMULPS    Z0, Z1, Z1
-	VMOVNTDQ  Z1, (AX)(BX*4)
-	ADDQ      $0x10, BX
-	CMPQ      BX, DX
-	JL        steps
-
-done:
-	VZEROUPPER
-	RET
-
-// func addAVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+// func addStreamAVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
-TEXT ·addAVX512T0(SB), NOSPLIT, $0-44
-	MOVQ         n+24(FP), AX
-	MOVQ         sums+0(FP), CX
-	MOVQ         codes+8(FP), DX
-	MOVQ         own+16(FP), BX
-	VBROADCASTSS scale+32(FP), Z0
-	VPXORD       Z2, Z2, Z2
-	VPXORD       Z3, Z3, Z3
-	PREFETCHT1   12288(BX)
-	XORQ         SI, SI
-	MOVQ         AX, DI
-	ANDQ         $-64, DI
-	JZ           steps
-
-turns:
-	PREFETCHT0 8192(BX)(SI*4)
-	PREFETCHT0 8256(BX)(SI*4)
-	PREFETCHT0 8320(BX)(SI*4)
-	PREFETCHT0 8384(BX)(SI*4)
-	VPMOVSXBD  (DX)(SI*1), Z1
-	VCVTDQ2PS  Z1, Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     (BX)(SI*4), Z1, Z1
-	VMOVUPS    Z1, (CX)(SI*4)
-	VRANGEPS   $0x0b, Z1, Z2, Z2
-	VPMOVSXBD  16(DX)(SI*1), Z1
-	VCVTDQ2PS  Z1, Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     64(BX)(SI*4), Z1, Z1
-	VMOVUPS    Z1, 64(CX)(SI*4)
-	VRANGEPS   $0x0b, Z1, Z3, Z3
-	VPMOVSXBD  32(DX)(SI*1), Z1
-	VCVTDQ2PS  Z1, Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     128(BX)(SI*4), Z1, Z1
-	VMOVUPS    Z1, 128(CX)(SI*4)
-	VRANGEPS   $0x0b, Z1, Z2, Z2
-	VPMOVSXBD  48(DX)(SI*1), Z1
-	VCVTDQ2PS  Z1, Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     192(BX)(SI*4), Z1, Z1
-	VMOVUPS    Z1, 192(CX)(SI*4)
-	VRANGEPS   $0x0b, Z1, Z3, Z3
-	ADDQ       $0x40, SI
-	CMPQ       SI, DI
-	JL         turns
-	CMPQ       SI, AX
-	JGE        done
-
-steps:
-	PREFETCHT0 8192(BX)(SI*4)
-	VPMOVSXBD  (DX)(SI*1), Z1
-	VCVTDQ2PS  Z1, Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     (BX)(SI*4), Z1, Z1
-	VMOVUPS    Z1, (CX)(SI*4)
-	VRANGEPS   $0x0b, Z1, Z2, Z2
-	ADDQ       $0x10, SI
-	CMPQ       SI, AX
-	JL         steps
-
-done:
-	VPMAXUD       Z3, Z2, Z2
-	VEXTRACTI64X4 $0x01, Z2, Y0
-	VPMAXUD       Y0, Y2, Y2
-	VEXTRACTI128  $0x01, Y2, X0
-	VPMAXUD       X0, X2, X2
-	VPSHUFD       $0x4e, X2, X0
-	VPMAXUD       X0, X2, X2
-	VPSHUFD       $0xb1, X2, X0
-	VPMAXUD       X0, X2, X2
-	VMOVD         X2, AX
-	MOVL          AX, ret+40(FP)
-	VZEROUPPER
-	RET
-
-// func addStreamAVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
-TEXT ·addStreamAVX512T0(SB), NOSPLIT, $0-44
+TEXT ·addStreamAVX512(SB), NOSPLIT, $0-44
 	MOVQ         n+24(FP), AX
 	MOVQ         sums+0(FP), CX
 	MOVQ         codes+8(FP), DX
@@ -3479,9 +3251,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addQuantiseStreamAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+// func addQuantiseStreamAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·addQuantiseStreamAVX512T0(SB), NOSPLIT, $0-96
+TEXT ·addQuantiseStreamAVX512(SB), NOSPLIT, $0-96
 	MOVQ         n+56(FP), AX
 	MOVQ         blocks+64(FP), CX
 	MOVQ         late+8(FP), BX
@@ -3597,9 +3369,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func addQuantiseStreamMulAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+// func addQuantiseStreamMulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·addQuantiseStreamMulAVX512T0(SB), NOSPLIT, $0-96
+TEXT ·addQuantiseStreamMulAVX512(SB), NOSPLIT, $0-96
 	MOVQ         n+56(FP), AX
 	MOVQ         blocks+64(FP), CX
 	MOVQ         late+8(FP), BX
@@ -3720,79 +3492,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func quantise4AVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, MMX+
-TEXT ·quantise4AVX512T0(SB), NOSPLIT, $0-44
-	MOVQ         codes+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         next+16(FP), DX
-	MOVQ         n+24(FP), BX
-	SHRQ         $0x01, BX
-	VBROADCASTSS inverse+32(FP), Z0
-	VMOVDQU32    orderAVX512<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
-	PREFETCHT1   (DX)(BX*8)
-	XORQ         SI, SI
-	MOVQ         BX, DI
-	ANDQ         $-32, DI
-	JZ           steps
-
-turns:
-	PREFETCHT0 (DX)(SI*8)
-	PREFETCHT0 64(DX)(SI*8)
-	PREFETCHT0 128(DX)(SI*8)
-	PREFETCHT0 192(DX)(SI*8)
-	VMULPS     (CX)(SI*8), Z0, Z3
-	VCVTPS2DQ  Z3, Z3
-	VMULPS     64(CX)(SI*8), Z0, Z4
-	VCVTPS2DQ  Z4, Z4
-	VMULPS     128(CX)(SI*8), Z0, Z5
-	VCVTPS2DQ  Z5, Z5
-	VMULPS     192(CX)(SI*8), Z0, Z6
-	VCVTPS2DQ  Z6, Z6
-	VPACKSSDW  Z4, Z3, Z3
-	VPACKSSDW  Z6, Z5, Z5
-	VPACKSSWB  Z5, Z3, Z3
-	VPERMD     Z3, Z1, Z3
-	VPMINSB    Z3, Z2, Z2
-	VPANDD     lowHalves<>+0(SB), Z3, Z3
-	VPMADDUBSW joined<>+0(SB), Z3, Z3
-	VPMOVWB    Z3, Y3
-	VMOVDQU32  Y3, (AX)(SI*1)
-	ADDQ       $0x20, SI
-	CMPQ       SI, DI
-	JL         turns
-	CMPQ       SI, BX
-	JGE        done
-
-steps:
-	PREFETCHT0 (DX)(SI*8)
-	VMULPS     (CX)(SI*8), Z0, Z3
-	VCVTPS2DQ  Z3, Z3
-	VPMOVSDB   Z3, X3
-	VPMINSB    Z3, Z2, Z2
-	VPAND      lowHalves<>+0(SB), X3, X3
-	VPMADDUBSW joined<>+0(SB), X3, X3
-	VPACKUSWB  X3, X3, X3
-	VMOVQ      X3, (AX)(SI*1)
-	ADDQ       $0x08, SI
-	CMPQ       SI, BX
-	JL         steps
-
-done:
-	VEXTRACTI64X4 $0x01, Z2, Y0
-	VPMINSB       Y0, Y2, Y2
-	VEXTRACTI128  $0x01, Y2, X0
-	VPMINSB       X0, X2, X2
-	VPABSB        X2, X2
-	VPMOVMSKB     X2, AX
-	MOVL          AX, nan+40(FP)
-	VZEROUPPER
-	RET
-
-// func quantiseStream4AVX512T0(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
+// func quantiseStream4AVX512(codes *byte, src *float32, next *float32, n int, inverse float32) (nan uint32)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+
-TEXT ·quantiseStream4AVX512T0(SB), NOSPLIT, $0-44
+TEXT ·quantiseStream4AVX512(SB), NOSPLIT, $0-44
 	MOVQ         codes+0(FP), AX
 	MOVQ         src+8(FP), CX
 	MOVQ         next+16(FP), DX
@@ -3860,155 +3562,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dequantiseStream4AVX512T0(dst *float32, codes *byte, n int, scale float32)
-// Requires: AVX, AVX512F
-TEXT ·dequantiseStream4AVX512T0(SB), NOSPLIT, $0-28
-	MOVQ         dst+0(FP), AX
-	MOVQ         codes+8(FP), CX
-	MOVQ         n+16(FP), DX
-	SHRQ         $0x01, DX
-	VBROADCASTSS scale+24(FP), Z0
-	VMOVDQU32    downwards<>+0(SB), Z1
-	MOVL         $0x0000ff00, BX
-	KMOVW        BX, K1
-	VMULPS       halves<>+0(SB), Z0, Z2
-	XORQ         BX, BX
-	MOVQ         DX, SI
-	ANDQ         $-32, SI
-	JZ           steps
-
-turns:
-	VPBROADCASTD (CX)(BX*1), Z0
-	VPBROADCASTD 4(CX)(BX*1), K1, Z0
-	VPSRLVD      Z1, Z0, Z0
-	VPERMPS      Z2, Z0, Z0
-	VMOVNTDQ     Z0, (AX)(BX*8)
-	VPBROADCASTD 8(CX)(BX*1), Z0
-	VPBROADCASTD 12(CX)(BX*1), K1, Z0
-	VPSRLVD      Z1, Z0, Z0
-	VPERMPS      Z2, Z0, Z0
-	VMOVNTDQ     Z0, 64(AX)(BX*8)
-	VPBROADCASTD 16(CX)(BX*1), Z0
-	VPBROADCASTD 20(CX)(BX*1), K1, Z0
-	VPSRLVD      Z1, Z0, Z0
-	VPERMPS      Z2, Z0, Z0
-	VMOVNTDQ     Z0, 128(AX)(BX*8)
-	VPBROADCASTD 24(CX)(BX*1), Z0
-	VPBROADCASTD 28(CX)(BX*1), K1, Z0
-	VPSRLVD      Z1, Z0, Z0
-	VPERMPS      Z2, Z0, Z0
-	VMOVNTDQ     Z0, 192(AX)(BX*8)
-	ADDQ         $0x20, BX
-	CMPQ         BX, SI
-	JL           turns
-	CMPQ         BX, DX
-	JGE          done
-
-steps:
-	VPBROADCASTD (CX)(BX*1), Z0
-	VPBROADCASTD 4(CX)(BX*1), K1, Z0
-	VPSRLVD      Z1, Z0, Z0
-	VPERMPS      Z2, Z0, Z0
-	VMOVNTDQ     Z0, (AX)(BX*8)
-	ADDQ         $0x08, BX
-	CMPQ         BX, DX
-	JL           steps
-
-done:
-	VZEROUPPER
-	RET
-
-// func add4AVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
+// func addStream4AVX512(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
-TEXT ·add4AVX512T0(SB), NOSPLIT, $0-44
-	MOVQ         n+24(FP), AX
-	SHRQ         $0x01, AX
-	MOVQ         sums+0(FP), CX
-	MOVQ         codes+8(FP), DX
-	MOVQ         own+16(FP), BX
-	VMOVDQU32    downwards<>+0(SB), Z3
-	MOVL         $0x0000ff00, SI
-	KMOVW        SI, K1
-	VBROADCASTSS scale+32(FP), Z0
-	VMULPS       halves<>+0(SB), Z0, Z4
-	VPXORD       Z1, Z1, Z1
-	VPXORD       Z2, Z2, Z2
-	PREFETCHT1   12288(BX)
-	XORQ         SI, SI
-	MOVQ         AX, DI
-	ANDQ         $-32, DI
-	JZ           steps
-
-turns:
-	PREFETCHT0   8192(BX)(SI*8)
-	PREFETCHT0   8256(BX)(SI*8)
-	PREFETCHT0   8320(BX)(SI*8)
-	PREFETCHT0   8384(BX)(SI*8)
-	VPBROADCASTD (DX)(SI*1), Z0
-	VPBROADCASTD 4(DX)(SI*1), K1, Z0
-	VPSRLVD      Z3, Z0, Z0
-	VPERMPS      Z4, Z0, Z0
-	VADDPS       (BX)(SI*8), Z0, Z0
-	VMOVUPS      Z0, (CX)(SI*8)
-	VRANGEPS     $0x0b, Z0, Z1, Z1
-	VPBROADCASTD 8(DX)(SI*1), Z0
-	VPBROADCASTD 12(DX)(SI*1), K1, Z0
-	VPSRLVD      Z3, Z0, Z0
-	VPERMPS      Z4, Z0, Z0
-	VADDPS       64(BX)(SI*8), Z0, Z0
-	VMOVUPS      Z0, 64(CX)(SI*8)
-	VRANGEPS     $0x0b, Z0, Z2, Z2
-	VPBROADCASTD 16(DX)(SI*1), Z0
-	VPBROADCASTD 20(DX)(SI*1), K1, Z0
-	VPSRLVD      Z3, Z0, Z0
-	VPERMPS      Z4, Z0, Z0
-	VADDPS       128(BX)(SI*8), Z0, Z0
-	VMOVUPS      Z0, 128(CX)(SI*8)
-	VRANGEPS     $0x0b, Z0, Z1, Z1
-	VPBROADCASTD 24(DX)(SI*1), Z0
-	VPBROADCASTD 28(DX)(SI*1), K1, Z0
-	VPSRLVD      Z3, Z0, Z0
-	VPERMPS      Z4, Z0, Z0
-	VADDPS       192(BX)(SI*8), Z0, Z0
-	VMOVUPS      Z0, 192(CX)(SI*8)
-	VRANGEPS     $0x0b, Z0, Z2, Z2
-	ADDQ         $0x20, SI
-	CMPQ         SI, DI
-	JL           turns
-	CMPQ         SI, AX
-	JGE          done
-
-steps:
-	PREFETCHT0   8192(BX)(SI*8)
-	VPBROADCASTD (DX)(SI*1), Z0
-	VPBROADCASTD 4(DX)(SI*1), K1, Z0
-	VPSRLVD      Z3, Z0, Z0
-	VPERMPS      Z4, Z0, Z0
-	VADDPS       (BX)(SI*8), Z0, Z0
-	VMOVUPS      Z0, (CX)(SI*8)
-	VRANGEPS     $0x0b, Z0, Z1, Z1
-	ADDQ         $0x08, SI
-	CMPQ         SI, AX
-	JL           steps
-
-done:
-	VPMAXUD       Z2, Z1, Z1
-	VEXTRACTI64X4 $0x01, Z1, Y0
-	VPMAXUD       Y0, Y1, Y1
-	VEXTRACTI128  $0x01, Y1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0x4e, X1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0xb1, X1, X0
-	VPMAXUD       X0, X1, X1
-	VMOVD         X1, AX
-	MOVL          AX, ret+40(FP)
-	VZEROUPPER
-	RET
-
-// func addStream4AVX512T0(sums *float32, codes *byte, own *float32, n int, scale float32) uint32
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, MMX+
-TEXT ·addStream4AVX512T0(SB), NOSPLIT, $0-44
+TEXT ·addStream4AVX512(SB), NOSPLIT, $0-44
 	MOVQ         n+24(FP), AX
 	SHRQ         $0x01, AX
 	MOVQ         sums+0(FP), CX
@@ -4094,9 +3650,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addQuantiseStream4AVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
+// func addQuantiseStream4AVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32) (done int, absmax uint32, nan uint32)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·addQuantiseStream4AVX512T0(SB), NOSPLIT, $0-96
+TEXT ·addQuantiseStream4AVX512(SB), NOSPLIT, $0-96
 	MOVQ         n+56(FP), AX
 	SHRQ         $0x01, AX
 	MOVQ         blocks+64(FP), CX
@@ -4224,9 +3780,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func addQuantiseStream4MulAVX512T0(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
+// func addQuantiseStream4MulAVX512(sums *float32, late *float32, inScales *byte, codes *byte, own *float32, scales *byte, lateCodes *byte, n int, blocks int, inverse float32, mul float32) (done int, absmax uint32, nan uint32)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·addQuantiseStream4MulAVX512T0(SB), NOSPLIT, $0-96
+TEXT ·addQuantiseStream4MulAVX512(SB), NOSPLIT, $0-96
 	MOVQ         n+56(FP), AX
 	SHRQ         $0x01, AX
 	MOVQ         blocks+64(FP), CX
@@ -4365,11 +3921,29 @@ TEXT ·fence(SB), NOSPLIT, $0
 	SFENCE
 	RET
 
-// func vendor() uint32
+// func flush(p *byte, n int)
+// Requires: CLFLUSHOPT, SSE2
+TEXT ·flush(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+	ADDQ AX, CX
+	ANDQ $-64, AX
+
+line:
+	CLFLUSHOPT (AX)
+	ADDQ       $0x40, AX
+	CMPQ       AX, CX
+	JL         line
+	MFENCE
+	RET
+
+// func canFlush() bool
 // Requires: CPUID
-TEXT ·vendor(SB), NOSPLIT, $0-4
-	XORL AX, AX
+TEXT ·canFlush(SB), NOSPLIT, $0-1
+	MOVL $0x00000007, AX
 	XORL CX, CX
 	CPUID
-	MOVL BX, ret+0(FP)
+	SHRL $0x17, BX
+	ANDL $0x01, BX
+	MOVB BL, ret+0(FP)
 	RET

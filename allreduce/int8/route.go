@@ -23,44 +23,30 @@ const (
 // form is how a vector is worked on.
 type form struct {
 	route
-	// near has what comes next fetched to the first-level cache, and whatever is
-	// written streamed where stream is set; otherwise codes alone are.
-	near bool
-	// stream has what is written go past the caches: a line that is written
-	// whole past them need not be read first.
+	// stream has output go past the caches, and what comes next fetched to the
+	// first-level cache: a line that is written whole past the caches need not be
+	// read first.
 	stream bool
 }
 
 func (f form) String() string {
 	name := [...]string{"go", "neon", "avx2", "avx512"}[f.route]
-	if f.near {
-		name += "-t0"
-	}
 	if f.stream {
 		name += "-stream"
 	}
 	return name
 }
 
-// rule says which form is taken: for vectors that caches may hold, and for large
-// ones.
-type rule struct {
-	cached, large form
-	// largeFrom is from how many bytes of codes on a vector is large: the caches
-	// hold less than these and the values that they stand for, so that who reads
-	// next what is written would not find it there anyway.
-	largeFrom int
-}
+// streams reports whether the form writes the operation's output past the
+// caches. With AVX2 only decoding gained by it (docs/notes/bench.md).
+func (f form) streams(o operation) bool { return f.stream && (f.route == avx512 || o == decode) }
 
-// always is the rule that takes one form for all vectors.
-func always(f form) rule { return rule{cached: f, large: f} }
-
-// active is the rule in use.
-var active = preferred()
-
-// Auto names the route that takes the best of the others for this processor and
-// the length of the vector.
+// Auto names the route that takes for every call the form that was measured to
+// be the fastest on this machine.
 const Auto = "auto"
+
+// forced is the form that Use has all calls take, or nil: the measured ones.
+var forced *form
 
 // Routes names the ways to compute that this machine has, plain Go first and Auto
 // last. The kernels take that one.
@@ -76,7 +62,7 @@ func Routes() []string {
 // the results are the same bytes. No kernel may run meanwhile.
 func Use(name string) error {
 	if name == Auto {
-		active = preferred()
+		forced = nil
 		return nil
 	}
 	all := forms()
@@ -84,20 +70,9 @@ func Use(name string) error {
 	if i < 0 {
 		return fmt.Errorf("no route %q on this machine; there are %s", name, strings.Join(Routes(), ", "))
 	}
-	active = always(all[i])
+	forced = &all[i]
 	return nil
 }
-
-// Rule says which routes the kernels take.
-func Rule() string {
-	if active.cached == active.large {
-		return active.cached.String()
-	}
-	return fmt.Sprintf("%v, from %d KiB of codes on %v", active.cached, active.largeFrom>>10, active.large)
-}
-
-// Taken names the route that n values take at present, which is never Auto.
-func (f Format) Taken(n int) string { return f.coder(n).form.String() }
 
 // coder is a format and the form that a vector of it is worked on in.
 type coder struct {
@@ -105,11 +80,17 @@ type coder struct {
 	form
 }
 
-func (f Format) coder(n int) coder {
-	if f.codesLen(n) >= active.largeFrom {
-		return coder{f, active.large}
+// coder returns how to do the operation with n values.
+func (f Format) coder(o operation, n int) coder {
+	if forced != nil {
+		return f.coderIn(*forced, o)
 	}
-	return coder{f, active.cached}
+	return f.coderIn(f.chosen(o, n).form, o)
+}
+
+func (f Format) coderIn(as form, o operation) coder {
+	as.stream = as.streams(o)
+	return coder{f, as}
 }
 
 // step is the number of values that vector code handles at a time; it leaves
@@ -127,16 +108,17 @@ func (c coder) vectors(n int) int {
 // lineBytes is the length of a cache line.
 const lineBytes = 64
 
-// streams reports whether the codes of a vector go past the caches. If so, the
-// caller ends with endStream.
-func (c coder) streams(codes []byte) bool {
+// streamsCodes reports whether the codes of a vector go past the caches. If so,
+// the caller ends with endStream.
+func (c coder) streamsCodes(codes []byte) bool {
 	return c.stream && len(codes) > 0 &&
 		c.codesLen(c.Block)%lineBytes == 0 && uintptr(unsafe.Pointer(&codes[0]))%lineBytes == 0
 }
 
-// streamsValues is what streams is, of values: those of each block fill lines.
+// streamsValues is what streamsCodes is, of values: those of each block fill
+// lines.
 func (c coder) streamsValues(values []float32) bool {
-	return c.stream && c.near && len(values) > 0 && uintptr(unsafe.Pointer(&values[0]))%lineBytes == 0
+	return c.stream && len(values) > 0 && uintptr(unsafe.Pointer(&values[0]))%lineBytes == 0
 }
 
 // onLine cuts off what precedes the first cache line, and as much in all as a

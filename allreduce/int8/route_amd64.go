@@ -11,28 +11,9 @@ func forms() []form {
 		all = append(all, form{route: avx2}, form{route: avx2, stream: true})
 	}
 	if cpu.X86.HasAVX2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512DQ {
-		all = append(all, form{route: avx512}, form{route: avx512, stream: true},
-			form{route: avx512, near: true}, form{route: avx512, near: true, stream: true})
+		all = append(all, form{route: avx512}, form{route: avx512, stream: true})
 	}
 	return all
-}
-
-// intel is what vendor returns of "GenuineIntel".
-const intel = 'G' | 'e'<<8 | 'n'<<16 | 'u'<<24
-
-func preferred() rule { return ruleFor(vendor(), forms()) }
-
-// ruleFor is the rule that has been measured to be best on a processor of this
-// vendor (docs/notes/bench.md): of Intel a Sapphire Rapids, else a Zen 4.
-func ruleFor(vendor uint32, forms []form) rule {
-	switch widest := forms[len(forms)-1].route; {
-	case widest == portable:
-		return always(forms[0])
-	case widest == avx512 && vendor == intel:
-		return rule{form{route: avx512, near: true}, form{route: avx512, near: true, stream: true}, 512 << 10}
-	default:
-		return rule{form{route: widest}, form{route: avx2, stream: true}, 16 << 20}
-	}
 }
 
 // perTurn is the number of values that a turn of a kernel's main loop handles.
@@ -63,28 +44,16 @@ func (c coder) quantiseVector(codes []byte, src, next []float32, inverse float32
 	wide, half := c.route == avx512, c.Bits == 4
 	var nan uint32
 	switch {
-	case half && c.near && stream:
-		nan = quantiseStream4AVX512T0(to, from, ahead, n, inverse)
-	case half && c.near:
-		nan = quantise4AVX512T0(to, from, ahead, n, inverse)
-	case c.near && stream:
-		nan = quantiseStreamAVX512T0(to, from, ahead, n, inverse)
-	case c.near:
-		nan = quantiseAVX512T0(to, from, ahead, n, inverse)
-	case half && wide && stream:
+	case half && stream:
 		nan = quantiseStream4AVX512(to, from, ahead, n, inverse)
+	case stream:
+		nan = quantiseStreamAVX512(to, from, ahead, n, inverse)
 	case half && wide:
 		nan = quantise4AVX512(to, from, ahead, n, inverse)
-	case half && stream:
-		nan = quantiseStream4AVX2(to, from, ahead, n, inverse)
 	case half:
 		nan = quantise4AVX2(to, from, ahead, n, inverse)
-	case wide && stream:
-		nan = quantiseStreamAVX512(to, from, ahead, n, inverse)
 	case wide:
 		nan = quantiseAVX512(to, from, ahead, n, inverse)
-	case stream:
-		nan = quantiseStreamAVX2(to, from, ahead, n, inverse)
 	default:
 		nan = quantiseAVX2(to, from, ahead, n, inverse)
 	}
@@ -94,10 +63,14 @@ func (c coder) quantiseVector(codes []byte, src, next []float32, inverse float32
 func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32, stream bool) {
 	to, from, n := &dst[0], &codes[0], len(dst)
 	switch wide, half := c.route == avx512, c.Bits == 4; {
+	case half && wide && stream:
+		dequantiseStream4AVX512(to, from, n, scale)
 	case half && stream:
-		dequantiseStream4AVX512T0(to, from, n, scale)
+		dequantiseStream4AVX2(to, from, n, scale)
+	case wide && stream:
+		dequantiseStreamAVX512(to, from, n, scale)
 	case stream:
-		dequantiseStreamAVX512T0(to, from, n, scale)
+		dequantiseStreamAVX2(to, from, n, scale)
 	case half && wide:
 		dequantise4AVX512(to, from, n, scale)
 	case half:
@@ -116,13 +89,9 @@ func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul
 	var top uint32
 	switch {
 	case half && stream:
-		top = addStream4AVX512T0(to, from, add, n, scale)
+		top = addStream4AVX512(to, from, add, n, scale)
 	case stream:
-		top = addStreamAVX512T0(to, from, add, n, scale)
-	case half && c.near && plain:
-		top = add4AVX512T0(to, from, add, n, scale)
-	case c.near && plain:
-		top = addAVX512T0(to, from, add, n, scale)
+		top = addStreamAVX512(to, from, add, n, scale)
 	case half && wide && plain:
 		top = add4AVX512(to, from, add, n, scale)
 	case half && wide:
@@ -158,13 +127,13 @@ func (c coder) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []b
 	wide, half, plain := c.route == avx512, c.Bits == 4, mul == 1
 	switch {
 	case half && stream && plain:
-		done, absmax, nan = addQuantiseStream4AVX512T0(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
+		done, absmax, nan = addQuantiseStream4AVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
 	case half && stream:
-		done, absmax, nan = addQuantiseStream4MulAVX512T0(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
+		done, absmax, nan = addQuantiseStream4MulAVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
 	case stream && plain:
-		done, absmax, nan = addQuantiseStreamAVX512T0(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
+		done, absmax, nan = addQuantiseStreamAVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
 	case stream:
-		done, absmax, nan = addQuantiseStreamMulAVX512T0(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
+		done, absmax, nan = addQuantiseStreamMulAVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse, mul)
 	case half && wide && plain:
 		done, absmax, nan = addQuantise4AVX512(to, late, scalesIn, from, add, scalesOut, codes, n, blocks, inverse)
 	case half && wide:

@@ -6,13 +6,14 @@ package int8
 // processor that runs Go.
 func forms() []form { return []form{{route: portable}, {route: neon}} }
 
-// preferred is one form for all vectors. None has been measured on a processor.
-func preferred() rule { return always(form{route: neon}) }
-
 // NEON is 128 bits wide: blocks are encoded one by one and codes go through the
-// caches.
+// caches. With this one form there is nothing to choose from, nor to measure.
 
 func endStream() {}
+
+func canFlush() bool { return false }
+
+func flush(*byte, int) {}
 
 func (coder) together() bool { return false }
 

@@ -4,11 +4,14 @@ package int8
 
 func forms() []form { return []form{{}} }
 
-func preferred() rule { return rule{} }
-
-// With the portable route alone there is never a vector part.
+// With the portable route alone there is never a vector part, nor anything to
+// measure.
 
 func endStream() {}
+
+func canFlush() bool { return false }
+
+func flush(*byte, int) {}
 
 func (coder) together() bool { return false }
 

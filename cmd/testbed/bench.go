@@ -67,7 +67,7 @@ is a file.`,
 	f := cmd.Flags()
 	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "values per scale")
 	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "of the float32 values; each core has its own")
-	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, neon, avx2, avx512, these with -t0 or -stream, or auto, which is what all else takes (default all that this processor has)")
+	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, neon, avx2, avx512, the latter two with -stream, or auto, which is what all else takes (default all that this processor has)")
 	f.IntSliceVar(&o.Cores, "cores", []int{1, min(2, runtime.NumCPU())}, "how many cores at once")
 	f.IntVar(&o.Rounds, "rounds", 9, "how often each is measured")
 	f.StringSliceVar(&o.Against, "against", bench.AgainstNames(), "formats to measure beside int8 and int4; empty: none")

@@ -307,7 +307,7 @@ func (b *benchmark) conclude(m fidelity.Measurements, router *userlink.Stats) (*
 		}
 	}
 	r := bench.NewRing(b.spec.Settings, links, b.all)
-	r.Machine = bench.ThisMachine()
+	r.Machine = bench.ThisMachine().WithKernels()
 	if o := b.spec.Ordered; o != nil {
 		r.Gained(*o, b.naive)
 	}

@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -40,10 +39,6 @@ type lanes struct {
 	stream func(v, dst Op)
 	// perByte is how many codes a byte holds.
 	perByte int
-	// near has what comes next fetched to the first-level cache, which is best
-	// on a Sapphire Rapids; else quantising fetches it past the caches, and
-	// adding to the second-level cache, as a Zen 4 was tuned with.
-	near bool
 }
 
 var avx2 = lanes{
@@ -152,8 +147,8 @@ func main() {
 		l.findAbsmax()
 		for _, l.perByte = range []int{1, 2} {
 			l.quantise(false)
-			l.quantise(true)
 			l.dequantise(false)
+			l.dequantise(true)
 			for _, multiply := range []bool{false, true} {
 				l.add(multiply, false)
 				l.addQuantise(multiply, false)
@@ -161,18 +156,15 @@ func main() {
 		}
 	}
 	l := avx512
-	l.name, l.near = "AVX512T0", true
 	for _, l.perByte = range []int{1, 2} {
-		l.quantise(false)
 		l.quantise(true)
-		l.dequantise(true)
-		l.add(false, false)
 		l.add(false, true)
 		l.addQuantise(false, true)
 		l.addQuantise(true, true)
 	}
 	fence()
-	vendor()
+	flush()
+	canFlush()
 	Generate()
 }
 
@@ -353,7 +345,7 @@ func (l lanes) encoder() encoder {
 	if l.perByte == 2 && l.values < 16 {
 		e.vs = l.several(5) // of 64 values one vector waits for the other
 	}
-	l.load(NewDataAddr(Symbol{Name: "order" + strings.TrimSuffix(l.name, "T0"), Static: true}, 0), e.order)
+	l.load(NewDataAddr(Symbol{Name: "order" + l.name, Static: true}, 0), e.order)
 	l.zero(e.least)
 	return e
 }
@@ -464,13 +456,8 @@ func (l lanes) quantise(stream bool) {
 	e := l.encoder()
 	PREFETCHT1(l.value(next, n, 0))
 	l.loop(n, func(i reg.GPVirtual, values int) {
-		// What comes is read twice at once, and then not for long.
 		for k := 0; k < values; k += lineValues {
-			if l.near {
-				PREFETCHT0(l.value(next, i, k))
-			} else {
-				PREFETCHNTA(l.value(next, i, k))
-			}
+			PREFETCHT0(l.value(next, i, k))
 		}
 		e.encode(codes, src, i, values, store)
 	})
@@ -586,11 +573,11 @@ func (l lanes) add(multiply, stream bool) {
 	l.broadcastTo(a.scale, "scale")
 	a.scaled()
 	a.top.begin()
-	if l.near {
+	if stream {
 		PREFETCHT1(Mem{Base: a.own, Disp: touchAhead})
 	}
 	l.loop(n, func(i reg.GPVirtual, values int) {
-		for k := 0; l.near && k < values; k += lineValues {
+		for k := 0; stream && k < values; k += lineValues {
 			PREFETCHT0(l.value(a.own, i, fetchAhead/4+k))
 		}
 		a.add(i, values)
@@ -633,7 +620,7 @@ func (l lanes) addQuantise(multiply, stream bool) {
 	XORQ(i, i)
 	l.turns(i, n, func() {
 		for k := 0; k < perTurn; k += lineValues {
-			if l.near {
+			if stream {
 				PREFETCHT0(l.value(a.own, i, fetchAhead/4+k))
 			} else {
 				PREFETCHT1(l.value(a.own, i, fetchAhead/4+k))
@@ -685,13 +672,33 @@ func fence() {
 	RET()
 }
 
-// vendor tells processors apart.
-func vendor() {
-	TEXT("vendor", NOSPLIT, "func() uint32")
-	Doc("vendor returns the first four letters of the name of the processor's vendor, the first one lowest.")
-	XORL(reg.EAX, reg.EAX)
+// flush puts memory out of the caches, for measuring.
+func flush() {
+	TEXT("flush", NOSPLIT, "func(p *byte, n int)")
+	Pragma("noescape")
+	Doc("flush writes the lines of the n bytes at p back to memory, and puts them out of all caches. n is positive.")
+	p, end := Load(Param("p"), GP64()), Load(Param("n"), GP64())
+	ADDQ(p, end)
+	ANDQ(I8(-4*lineValues), p)
+	Label("line")
+	CLFLUSHOPT(Mem{Base: p})
+	ADDQ(Imm(4*lineValues), p)
+	CMPQ(p, end)
+	JL(LabelRef("line"))
+	MFENCE()
+	RET()
+}
+
+// canFlush asks whether the processor has flush's instruction: it is younger
+// than AVX2.
+func canFlush() {
+	TEXT("canFlush", NOSPLIT, "func() bool")
+	Doc("canFlush reports whether the processor has the instruction that flush needs. It must have AVX2.")
+	MOVL(U32(7), reg.EAX)
 	XORL(reg.ECX, reg.ECX)
 	CPUID()
-	Store(reg.EBX, ReturnIndex(0))
+	SHRL(Imm(23), reg.EBX)
+	ANDL(Imm(1), reg.EBX)
+	Store(reg.BL, ReturnIndex(0))
 	RET()
 }
