@@ -46,7 +46,7 @@ func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyNa
 	if err == nil {
 		err = failed
 	}
-	l.learnt.Into(&sum)
+	l.learnt.Complete(&sum)
 	if err == nil && model != "" {
 		err = keep(s, l.lesson, model)
 	}
@@ -56,12 +56,12 @@ func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyNa
 // pupil gathers what a simulated run learns.
 type pupil struct {
 	lesson *replay.Lesson
-	learnt *record.Learnt
+	learnt *record.Training
 }
 
 func newPupil(s *scenarios.Scenario) (*pupil, error) {
 	l, err := replay.New(s)
-	return &pupil{l, record.NewLearnt(s.Train.TokensPerStep())}, err
+	return &pupil{l, record.NewTraining(s.Train.TokensPerStep())}, err
 }
 
 // add takes the next event, and tells record of it and of what comes of it.
@@ -81,7 +81,7 @@ func (p *pupil) add(e record.Event, note func(record.Event)) error {
 // the lowest priority. It is safe for concurrent use, and ends early with ctx.
 func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
 	var mutex sync.Mutex
-	known := map[any]func() (*record.Learnt, error){}
+	known := map[any]func() (*record.Training, error){}
 	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 		if s.Train.Foreign() { // who knows what it hangs on
 			return play.Trained(ctx, "")(s, policyName, note)
@@ -105,20 +105,20 @@ func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
 		mutex.Lock()
 		taught, ok := known[key]
 		if !ok {
-			taught = sync.OnceValues(func() (*record.Learnt, error) { return teach(ctx, s, events) })
+			taught = sync.OnceValues(func() (*record.Training, error) { return teach(ctx, s, events) })
 			known[key] = taught
 		}
 		mutex.Unlock()
 		learnt, err := taught()
 		if err == nil {
-			learnt.Into(&sum)
+			learnt.Complete(&sum)
 		}
 		return sum, err
 	}
 }
 
 // teach plays what is learnt from events, on a thread of its own.
-func teach(ctx context.Context, s *scenarios.Scenario, events []record.Event) (learnt *record.Learnt, err error) {
+func teach(ctx context.Context, s *scenarios.Scenario, events []record.Event) (learnt *record.Training, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
