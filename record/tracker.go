@@ -30,6 +30,7 @@ type Worker struct {
 	// whether it ever was.
 	Joined, Left    policy.Time
 	Member, Evicted bool
+	Incarnation     int // of the process that was last admitted
 	// Fetch has the starts of the state fetch under way: a further one for each donor
 	// that had to be replaced.
 	Fetch   []Event
@@ -119,7 +120,7 @@ func (t *Tracker) Add(e *Event) []Change {
 		if t.Round == 0 || !t.stepped && e.Round > t.Round { // whoever begins at a later outer step
 			t.Round, t.Start = max(e.Round, 1), e.T
 		}
-		w.Joined, w.Member = e.T, true
+		w.Joined, w.Member, w.Incarnation = e.T, true, e.Incarnation
 		w.Busy, w.Arrived, w.waited = 0, false, 0 // what it did before it was evicted does not count
 		t.set(id, Dead, false)
 	case Evict:

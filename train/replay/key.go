@@ -13,7 +13,7 @@ import (
 	"testbed/shaping"
 )
 
-// Matters says whether something may be learnt from an event, or in it.
+// Matters reports whether the training of a run may depend on an event.
 func Matters(e *record.Event) bool {
 	switch e.Type {
 	case record.Join, record.Evict, record.Step, record.ReduceStart, record.OuterStep, record.Merge, record.FetchDone, record.RunResume, record.Diverged:
@@ -22,7 +22,7 @@ func Matters(e *record.Event) bool {
 	return false
 }
 
-// Key names what a run teaches: runs of equal keys lead to the same outer states,
+// Key names what a run trains: runs of equal keys lead to the same outer states,
 // bit by bit, and the same losses in their rounds, whenever all that happened and
 // whoever decided it. events are those that matter.
 func Key(s *scenarios.Scenario, events []record.Event) ([sha256.Size]byte, error) {
@@ -44,7 +44,7 @@ func Key(s *scenarios.Scenario, events []record.Event) ([sha256.Size]byte, error
 	hash := sha256.New()
 	enc := json.NewEncoder(hash)
 	if err := enc.Encode(what); err != nil {
-		return [sha256.Size]byte{}, fmt.Errorf("naming a lesson: %w", err)
+		return [sha256.Size]byte{}, fmt.Errorf("naming what a run trains: %w", err)
 	}
 	if s.Train != nil {
 		hash.Write(s.Train.Corpus) // Plain leaves it to the file
@@ -73,10 +73,10 @@ func Key(s *scenarios.Scenario, events []record.Event) ([sha256.Size]byte, error
 			continue
 		}
 		if err := tell(); err != nil {
-			return [sha256.Size]byte{}, fmt.Errorf("naming a lesson: %w", err)
+			return [sha256.Size]byte{}, fmt.Errorf("naming what a run trains: %w", err)
 		}
 		if err := enc.Encode(&plain); err != nil {
-			return [sha256.Size]byte{}, fmt.Errorf("naming a lesson: %w", err)
+			return [sha256.Size]byte{}, fmt.Errorf("naming what a run trains: %w", err)
 		}
 	}
 	return [sha256.Size]byte(hash.Sum(nil)), nil
