@@ -14,7 +14,7 @@ import (
 	"testbed/train/replay"
 )
 
-// Trained returns a simulator that also plays what the run learns, so that its
+// Trained returns a simulator that also computes what the run trains, so that its
 // events and its result have the outer states' hashes, and losses where
 // something real is trained. The model is written to the file, if one is named. It
 // ends early with ctx.
@@ -29,50 +29,50 @@ func (play Simulator) Trained(ctx context.Context, model string) Simulator {
 }
 
 func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyName string, note func(record.Event), model string) (record.Summary, error) {
-	l, err := newPupil(s)
+	t, err := newTrained(s)
 	if err != nil {
 		return record.Summary{}, err
 	}
-	defer l.lesson.Close()
+	defer t.replay.Close()
 	var failed error
 	sum, err := play(s, policyName, func(e record.Event) {
 		if failed == nil {
 			failed = ctx.Err()
 		}
 		if failed == nil {
-			failed = l.add(e, note)
+			failed = t.add(e, note)
 		}
 	})
 	if err == nil {
 		err = failed
 	}
-	l.learnt.Into(&sum)
+	t.training.Complete(&sum)
 	if err == nil && model != "" {
-		err = keep(s, l.lesson, model)
+		err = keep(s, t.replay, model)
 	}
 	return sum, err
 }
 
-// pupil gathers what a simulated run learns.
-type pupil struct {
-	lesson *replay.Lesson
-	learnt *record.Learnt
+// trained computes what a simulated run trains, and gathers it for the summary.
+type trained struct {
+	replay   *replay.Training
+	training *record.Training
 }
 
-func newPupil(s *scenarios.Scenario) (*pupil, error) {
+func newTrained(s *scenarios.Scenario) (*trained, error) {
 	r, err := s.Resolve("")
 	if err != nil {
 		return nil, err
 	}
-	l, err := replay.New(r)
-	return &pupil{l, record.NewLearnt(s.Train.TokensPerStep())}, err
+	t, err := replay.New(r)
+	return &trained{t, record.NewTraining(s.Train.TokensPerStep())}, err
 }
 
 // add takes the next event, and tells record of it and of what comes of it.
-func (p *pupil) add(e record.Event, note func(record.Event)) error {
-	more, err := p.lesson.Add(&e)
+func (t *trained) add(e record.Event, note func(record.Event)) error {
+	more, err := t.replay.Add(&e)
 	for _, e := range append([]record.Event{e}, more...) {
-		p.learnt.Add(&e)
+		t.training.Add(&e)
 		if note != nil {
 			note(e)
 		}
@@ -80,12 +80,12 @@ func (p *pupil) add(e record.Event, note func(record.Event)) error {
 	return err
 }
 
-// TrainedOnce returns a simulator whose results have what the runs learn, as that
-// of Trained has. What several runs learn alike is computed once, on a thread of
+// TrainedOnce returns a simulator whose results have what the runs train, as that
+// of Trained has. What several runs train alike is computed once, on a thread of
 // the lowest priority. It is safe for concurrent use, and ends early with ctx.
 func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
 	var mutex sync.Mutex
-	known := map[any]func() (*record.Learnt, error){}
+	known := map[any]func() (*record.Training, error){}
 	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 		if s.Train.Foreign() { // who knows what it hangs on
 			return play.Trained(ctx, "")(s, policyName, note)
@@ -111,35 +111,35 @@ func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
 			return sum, err
 		}
 		mutex.Lock()
-		taught, ok := known[key]
+		once, ok := known[key]
 		if !ok {
-			taught = sync.OnceValues(func() (*record.Learnt, error) { return teach(ctx, s, events) })
-			known[key] = taught
+			once = sync.OnceValues(func() (*record.Training, error) { return training(ctx, s, events) })
+			known[key] = once
 		}
 		mutex.Unlock()
-		learnt, err := taught()
+		computed, err := once()
 		if err == nil {
-			learnt.Into(&sum)
+			computed.Complete(&sum)
 		}
 		return sum, err
 	}
 }
 
-// teach plays what is learnt from events, on a thread of its own.
-func teach(ctx context.Context, s *scenarios.Scenario, events []record.Event) (learnt *record.Learnt, err error) {
+// training computes what the events of a run train, on a thread of its own.
+func training(ctx context.Context, s *scenarios.Scenario, events []record.Event) (computed *record.Training, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		nice.Thread()
-		var p *pupil
-		if p, err = newPupil(s); err != nil {
+		var t *trained
+		if t, err = newTrained(s); err != nil {
 			return
 		}
-		defer p.lesson.Close()
-		learnt = p.learnt
+		defer t.replay.Close()
+		computed = t.training
 		for _, e := range events {
 			if err = ctx.Err(); err == nil {
-				err = p.add(e, nil)
+				err = t.add(e, nil)
 			}
 			if err != nil {
 				return
@@ -147,11 +147,11 @@ func teach(ctx context.Context, s *scenarios.Scenario, events []record.Event) (l
 		}
 	}()
 	<-done
-	return learnt, err
+	return computed, err
 }
 
-// keep writes what was learnt to a file.
-func keep(s *scenarios.Scenario, l *replay.Lesson, file string) error {
+// keep writes the model that was trained to a file.
+func keep(s *scenarios.Scenario, t *replay.Training, file string) error {
 	if !s.Train.Real() {
 		return &scenarios.Error{Field: "model", Problem: "the scenario trains none; give it the section train with a task, charlm for example"}
 	}
@@ -159,5 +159,5 @@ func keep(s *scenarios.Scenario, l *replay.Lesson, file string) error {
 	if err != nil {
 		return fmt.Errorf("writing the model: %w", err)
 	}
-	return errors.Join(s.Train.NewTrained(l.State()).Write(f), f.Close())
+	return errors.Join(s.Train.NewTrained(t.State()).Write(f), f.Close())
 }

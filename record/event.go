@@ -147,6 +147,10 @@ type Event struct {
 	Reason       *policy.Reason `json:"reason,omitempty"`
 }
 
+// Worker returns the worker that the event is about; for an event about the run as a
+// whole it is -1, and ok is false.
+func (e *Event) Worker() (id policy.ID, ok bool) { return policy.ParseNode(e.Node) }
+
 // Run describes the run; it comes with its first event.
 type Run struct {
 	Schema    int     `json:"schema"`

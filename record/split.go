@@ -25,43 +25,12 @@ func (s Split) Minus(o Split) Split {
 	return Split{s.Compute - o.Compute, s.Transfer - o.Transfer, s.Control - o.Control, s.StateFetch - o.StateFetch, s.Deadline - o.Deadline}
 }
 
-// splitter splits the running round.
-type splitter struct {
-	fetching map[string]policy.Time // since when
-	fetched  map[string]policy.Time // how long, in the round
-	reduce   policy.Time            // when the last reduction began
-	held     policy.Time            // the round, for joiners
-}
-
-func newSplitter() splitter {
-	return splitter{fetching: map[string]policy.Time{}, fetched: map[string]policy.Time{}}
-}
-
-func (s *splitter) add(e *Event, round *Round) {
-	switch e.Type {
-	case FetchStart:
-		if _, running := s.fetching[e.Node]; !running { // else from another donor
-			s.fetching[e.Node] = e.T
-		}
-	case FetchDone:
-		if start, ok := s.fetching[e.Node]; ok {
-			s.fetched[e.Node] += e.T - max(start, round.Start)
-			delete(s.fetching, e.Node)
-		}
-	case Evict:
-		delete(s.fetching, e.Node)
-	case RoundClose, ReduceStart:
-		s.reduce = e.T
-		s.held += e.Held
-	}
-}
-
-// end adds the round, which is complete, to the split.
-func (s *splitter) end(to *Split, round *Round, turns *turns) {
-	last, who := round.Start, policy.ID(-1)
+// split adds the round, which is complete, to the parts.
+func (s *Summarizer) split(round *Round) {
+	to, last, slowest := &s.sum.Split, round.Start, s.run.Worker(-1)
 	for _, id := range round.Participants {
-		if w := turns.of(id); w.arrived && w.arrival >= last {
-			last, who = w.arrival, id
+		if w := s.run.Worker(id); w.Arrived && w.Arrival >= last {
+			last, slowest = w.Arrival, w
 		}
 	}
 	last = min(last, s.reduce)
@@ -70,11 +39,10 @@ func (s *splitter) end(to *Split, round *Round, turns *turns) {
 		*of += d
 		return left - d
 	}
-	left := part(&to.Compute, turns.of(who).busy, last-round.Start)
-	left = part(&to.StateFetch, s.fetched[who.Node()], left)
+	left := part(&to.Compute, slowest.Busy, last-round.Start)
+	left = part(&to.StateFetch, slowest.Fetched, left)
 	to.Control += left
 	to.Deadline += part(&to.StateFetch, s.held, s.reduce-last)
 	s.held = 0
 	to.Control += part(&to.Transfer, round.Reduce, round.End-s.reduce)
-	clear(s.fetched)
 }

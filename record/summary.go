@@ -1,7 +1,6 @@
 package record
 
 import (
-	"maps"
 	"slices"
 
 	"testbed/policy"
@@ -191,27 +190,30 @@ type Round struct {
 
 // Summarizer computes a Summary from the events of a run, one by one.
 type Summarizer struct {
+	run          Tracker
 	sum          Summary
-	current      Round
-	since        map[string]policy.Time // join time of the present members
-	turns        turns                  // in the running round
-	fetching     map[string]policy.Time // start of a joiner's fetch
-	silenced     map[string]Event       // by which crash, failure, pause or partition
-	evicted      map[string]policy.Time // last
-	joiners      map[string]bool        // have joined late and not yet arrived in time
-	member, busy policy.Time            // completed spans
+	current      Round // but for Round and Start, which run has
+	silenced     map[policy.ID]silence
+	joiners      map[policy.ID]bool // have joined late and not yet arrived in time
+	member, busy policy.Time        // completed spans
 	wait         policy.Time
-	// stepped is when workers ended their last inner steps, where rounds overlap: who
-	// has arrived goes on, and waits only before an outcome comes in. Else it is nil.
-	stepped map[string]policy.Time
-	last    policy.Time
-	lineage int // whose rounds are counted
-	started bool
-	split   splitter
-	work    account
-	learnt  *Learnt
-	rule    *policy.Grouping
-	hashes  []RegionHash // of the regions' outcomes in the running round
+	last         policy.Time
+	lineage      int // whose rounds are counted: the first one, until its last outer steps are lost
+	// overlap says that rounds overlap: who has arrived goes on, and waits only before
+	// an outcome comes in.
+	overlap  bool
+	reduce   policy.Time // when the last reduction began
+	held     policy.Time // the running round, for joiners
+	work     accounting
+	training *Training
+	rule     *policy.Grouping
+	hashes   []RegionHash // of the regions' outcomes in the running round
+}
+
+// silence is what silenced a worker, and when.
+type silence struct {
+	by Condition
+	at policy.Time
 }
 
 // NewSummarizer returns a Summarizer that has seen no event of a run.
@@ -221,37 +223,32 @@ func NewSummarizer(s Setup) *Summarizer {
 			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Detected: []Detection{}, Rounds: []Round{},
 			Fidelity: fidelity.Verdict{Reasons: []string{}},
 		},
-		since:    map[string]policy.Time{},
-		fetching: map[string]policy.Time{},
-		silenced: map[string]Event{},
-		evicted:  map[string]policy.Time{},
-		joiners:  map[string]bool{},
-		split:    newSplitter(),
-		work:     newAccount(&s),
-		learnt:   NewLearnt(s.TokensPerStep),
-		rule:     s.Grouping,
+		silenced: map[policy.ID]silence{}, joiners: map[policy.ID]bool{},
+		overlap: s.Overlap > 0, training: NewTraining(s.TokensPerStep), rule: s.Grouping,
 	}
-	if s.Overlap > 0 {
-		sum.stepped = map[string]policy.Time{}
-	}
+	sum.work = newAccounting(&s, &sum.run)
 	return sum
 }
 
 // Add takes the next event. It does not keep it.
 func (s *Summarizer) Add(e *Event) {
 	s.last = max(s.last, e.T)
-	switch e.Type { // most events are these
-	case Step:
+	switch {
+	case e.Type == Step: // most events are these
 		s.step(e)
+	case e.Type == Arrive:
+	case s.elsewhere(e):
 		return
-	case Arrive:
-		s.arrive(e)
-		return
+	default:
+		s.event(e)
 	}
-	if s.elsewhere(e) {
-		return
+	for _, c := range s.run.Add(e) {
+		s.silence(e, c)
+		s.work.change(e, c)
 	}
-	s.split.add(e, &s.current)
+}
+
+func (s *Summarizer) event(e *Event) {
 	s.work.add(e)
 	switch e.Type {
 	case RunStart:
@@ -260,47 +257,41 @@ func (s *Summarizer) Add(e *Event) {
 			s.sum.Seed, s.sum.TimeScale, s.sum.Dilation = r.Seed, r.TimeScale, r.Dilation
 		}
 	case Join:
-		if !s.started || len(s.sum.Rounds) == 0 && e.Round > s.current.Round { // whoever begins at a later outer step
-			s.started, s.current = true, Round{Round: max(e.Round, 1), Start: e.T}
-		}
-		s.since[e.Node] = e.T
-		s.turns.anew(e.Node)
-		s.returns(e)
+		s.join(e)
 	case RoundClose:
 		s.close(e)
+	case ReduceStart:
+		s.reduce = e.T
 	case Merge:
 		s.merge(e)
 	case ReduceDone:
 		s.current.Reduce, s.current.BytesSent, s.current.Hash, s.hashes = e.Duration, e.BytesSent, e.Hash, e.Regions
 		s.identical(e)
 	case State, Validated, Contributed:
-		s.state(e)
+		s.training.Add(e)
 	case OuterStep:
 		s.outerStep(e)
 	case Sideline:
 		s.sum.Sidelined = append(s.sum.Sidelined, membership(e, ""))
 	case Rejoin:
 		s.sum.Rejoined = append(s.sum.Rejoined, membership(e, ""))
-	case Crash, Fail, Pause, Resume, Partition, Heal:
-		s.fault(e)
 	case Evict:
-		s.detected(e)
-		s.sum.Evicted = append(s.sum.Evicted, membership(e, rule(e)))
-		if since, ok := s.since[e.Node]; ok {
-			s.member += e.T - since
-		}
-		delete(s.since, e.Node)
-		delete(s.fetching, e.Node)
-		s.evicted[e.Node] = e.T
+		s.evict(e)
 	case FetchStart:
-		if _, running := s.fetching[e.Node]; !running && rule(e) == policy.RuleJoin {
-			s.fetching[e.Node] = s.since[e.Node]
-			s.joiners[e.Node] = true
+		if id, _ := e.Worker(); rule(e) == policy.RuleJoin {
+			s.joiners[id] = true
 		}
 	case FetchDone:
-		if start, ok := s.fetching[e.Node]; ok {
-			s.sum.JoinerStall += e.T - start
-			delete(s.fetching, e.Node)
+		if w := s.run.Of(e); len(w.Fetch) > 0 && rule(&w.Fetch[0]) == policy.RuleJoin {
+			s.sum.JoinerStall += e.T - w.Joined
+		}
+	case Diverged:
+		s.sum.Diverged = append(s.sum.Diverged, Divergence{e.Round, e.T, e.Lineage, other(e), e.Participants})
+	case Undone:
+		id, _ := e.Worker()
+		s.sum.Undone = append(s.sum.Undone, Undoing{e.Round, e.Step, e.T, id, e.Lineage, other(e)})
+		if e.Lineage == s.lineage {
+			s.lineage = other(e)
 		}
 	case CoordinatorCrash:
 		s.sum.Outages = append(s.sum.Outages, Outage{At: e.T, Cause: e.Cause})
@@ -309,7 +300,7 @@ func (s *Summarizer) Add(e *Event) {
 			s.sum.Outages[n-1].Length = new(max(0, e.T-s.sum.Outages[n-1].At))
 		}
 	case UploadDone:
-		if id, ok := workerID(e.Node); ok && e.Cause == "" {
+		if id, ok := e.Worker(); ok && e.Cause == "" {
 			s.sum.Uploads = append(s.sum.Uploads, Upload{e.Round, id, e.T - e.Duration, e.T, e.BytesSent})
 		}
 	case RunResume:
@@ -319,151 +310,101 @@ func (s *Summarizer) Add(e *Event) {
 	}
 }
 
-// arrive takes an arrival. A late one counts too: its round may open again and
-// take it in.
-func (s *Summarizer) arrive(e *Event) {
-	if e.Round == s.current.Round {
-		w := s.turns.named(e.Node)
-		w.arrived, w.arrival = true, e.T
-	}
-}
-
-// elsewhere reports whether an event is about another lineage than the one whose
-// rounds are counted: the first, until its last outer steps are lost.
+// elsewhere reports whether an event is about a round of another lineage than the one
+// whose rounds are counted.
 func (s *Summarizer) elsewhere(e *Event) bool {
 	switch e.Type {
+	case State:
+		s.identical(e)
+		return e.Lineage != s.lineage
 	case RoundClose, ReduceStart, ReduceAbort, ReduceDone, OuterStep:
 		return e.Lineage != s.lineage
-	case State:
-		if e.Lineage != s.lineage {
-			s.identical(e)
-		}
-		return e.Lineage != s.lineage
-	case Diverged:
-		s.sum.Diverged = append(s.sum.Diverged, Divergence{e.Round, e.T, e.Lineage, other(e), e.Participants})
-	case Undone:
-		id, _ := workerID(e.Node) // written by node
-		s.sum.Undone = append(s.sum.Undone, Undoing{e.Round, e.Step, e.T, id, e.Lineage, other(e)})
-		if e.Lineage == s.lineage {
-			s.lineage = other(e)
-		}
 	}
 	return false
 }
 
-// other is the other lineage that an event is about.
-func other(e *Event) int {
-	if e.Other == nil {
-		return 0
+func (s *Summarizer) step(e *Event) {
+	if e.Loss != nil {
+		s.training.Add(e)
 	}
-	return *e.Other
+	id, _ := e.Worker()
+	if w := s.run.Worker(id); !w.Evicted || w.Member || e.T <= w.Left { // who was evicted may have yet to learn it
+		s.busy += e.Duration
+	}
+	s.work.step(id, e)
+}
+
+// join takes a worker in, perhaps again. What has ended the process before this one
+// silences it no more.
+func (s *Summarizer) join(e *Event) {
+	id, _ := e.Worker()
+	w := s.run.Worker(id)
+	if w.Evicted {
+		s.sum.Returned = append(s.sum.Returned, Return{e.Round, id, e.Incarnation, e.T - w.Left})
+	}
+	if (w.Evicted || e.Incarnation > 0) && s.silenced[id].by == Dead {
+		delete(s.silenced, id)
+	}
 }
 
 func (s *Summarizer) close(e *Event) {
 	s.current.Close, s.current.Participants, s.current.Late = e.T, e.Participants, e.Missing
 	for _, id := range e.Participants {
-		if w := s.turns.of(id); w.arrived && s.stepped == nil {
-			s.wait += e.T - max(w.arrival, w.waited)
+		if w := s.run.Worker(id); w.Arrived && !s.overlap {
+			s.wait += e.T - max(w.Arrival, w.waited)
 			w.waited = e.T // a round that was closed may close again
 		}
 	}
-	s.sum.JoinersHeld += e.Held
-	s.held(e)
+	s.reduce = e.T
+	s.held += e.Held
+	s.sum.JoinersHeld += e.Held + s.heldByJoiners(e)
+}
+
+// heldByJoiners is for how long a round that closes has waited for joiners alone.
+func (s *Summarizer) heldByJoiners(e *Event) policy.Time {
+	if len(s.joiners) == 0 {
+		return 0
+	}
+	var joiner, other policy.Time
+	others := false
+	for _, id := range e.Participants {
+		w := s.run.Worker(id)
+		switch {
+		case !w.Arrived: // contributes zeros
+		case s.joiners[id]:
+			joiner = max(joiner, w.Arrival)
+		default:
+			other, others = max(other, w.Arrival), true
+		}
+		delete(s.joiners, id)
+	}
+	if !others {
+		return 0
+	}
+	return max(0, joiner-other)
 }
 
 // merge adds for how long a worker that had taken its steps ahead has waited for
 // the round to close.
 func (s *Summarizer) merge(e *Event) {
 	if n := len(s.sum.Rounds); n > 0 && s.sum.Rounds[n-1].Round == e.Round {
-		s.wait += max(0, s.sum.Rounds[n-1].Close-s.stepped[e.Node])
+		s.wait += max(0, s.sum.Rounds[n-1].Close-s.run.Of(e).Stepped)
 	}
-}
-
-func (s *Summarizer) state(e *Event) {
-	s.identical(e)
-	s.learnt.Add(e)
-}
-
-func (s *Summarizer) step(e *Event) {
-	if s.stepped != nil {
-		s.stepped[e.Node] = e.T
-	}
-	if e.Loss != nil {
-		s.learnt.Add(e)
-	}
-	if len(s.evicted) == 0 || s.mayWork(e) {
-		s.busy += e.Duration
-	}
-	if id, ok := workerID(e.Node); ok {
-		s.work.step(id, e)
-		if e.Round == s.current.Round {
-			s.turns.of(id).busy += e.Duration
-		}
-	}
-}
-
-// mayWork says whether the worker of an inner step was a member. One that was
-// evicted may have yet to learn it.
-func (s *Summarizer) mayWork(e *Event) bool {
-	at, evicted := s.evicted[e.Node]
-	return !evicted || e.T <= at || s.isMember(e.Node)
 }
 
 // outerStep completes the running round.
 func (s *Summarizer) outerStep(e *Event) {
+	r := &s.current
 	// A member evicted during the reduction is not among them any more.
-	s.current.Participants, s.current.End = e.Participants, e.T
-	s.current.Regions = regionsOf(s.rule, e, s.hashes)
-	if s.current.Late == nil {
-		s.current.Late = []policy.ID{}
+	r.Round, r.Start, r.End, r.Participants = s.run.Round, s.run.Start, e.T, e.Participants
+	r.Regions = regionsOf(s.rule, e, s.hashes)
+	if r.Late == nil {
+		r.Late = []policy.ID{}
 	}
-	s.split.end(&s.sum.Split, &s.current, &s.turns)
-	s.sum.Rounds = append(s.sum.Rounds, s.current)
+	s.split(r)
+	s.sum.Rounds = append(s.sum.Rounds, *r)
 	s.sum.OuterSteps, s.sum.WallClock = e.Round, e.T
-	s.current = Round{Round: e.Round + 1, Start: e.T}
-	s.turns.next()
-}
-
-func (s *Summarizer) isMember(name string) bool {
-	_, ok := s.since[name]
-	return ok
-}
-
-// returns takes a worker in that was evicted before. What has ended the process
-// before this one silences it no more.
-func (s *Summarizer) returns(e *Event) {
-	at, evicted := s.evicted[e.Node]
-	if evicted {
-		id, _ := workerID(e.Node) // written by node
-		s.sum.Returned = append(s.sum.Returned, Return{e.Round, id, e.Incarnation, e.T - at})
-	}
-	if !evicted && e.Incarnation == 0 {
-		return
-	}
-	if by := s.silenced[e.Node].Type; by == Crash || by == Fail {
-		delete(s.silenced, e.Node)
-	}
-}
-
-// fault keeps what silences a worker, for its detection.
-func (s *Summarizer) fault(e *Event) {
-	switch e.Type {
-	case Crash, Fail, Pause:
-		s.silence(e.Node, e)
-	case Resume:
-		s.endSilence(e.Node, Pause)
-	case Partition:
-		for _, id := range e.IDs {
-			s.silence(id.Node(), e)
-		}
-	case Heal:
-		for _, id := range e.IDs {
-			s.endSilence(id.Node(), Partition)
-		}
-		if e.IDs == nil {
-			maps.DeleteFunc(s.silenced, func(_ string, by Event) bool { return by.Type == Partition })
-		}
-	}
+	*r = Round{}
 }
 
 // resume takes back what came after the outer step that the run goes on from.
@@ -474,56 +415,35 @@ func (s *Summarizer) resume(e *Event) {
 	s.sum.Sidelined = slices.DeleteFunc(s.sum.Sidelined, undone)
 	s.sum.Rejoined = slices.DeleteFunc(s.sum.Rejoined, undone)
 	s.sum.OuterSteps, s.sum.Complete = e.Round, false
-	s.current = Round{Round: e.Round + 1, Start: e.T}
-	s.turns.next()
-	clear(s.fetching)
+	s.current = Round{}
 }
 
-// held adds what a round that closes has waited for joiners.
-func (s *Summarizer) held(e *Event) {
-	if len(s.joiners) == 0 {
+// silence notes what silences a worker, for its detection. The first cause counts.
+func (s *Summarizer) silence(e *Event, c Change) {
+	was, silent := s.silenced[c.ID]
+	switch {
+	case c.Condition == Slowed:
+	case c.Begins && !silent:
+		s.silenced[c.ID] = silence{c.Condition, e.T}
+	case !c.Begins && c.Condition == was.by && c.Condition != Dead: // else see join
+		delete(s.silenced, c.ID)
+	}
+}
+
+func (s *Summarizer) evict(e *Event) {
+	m := membership(e, rule(e))
+	s.sum.Evicted = append(s.sum.Evicted, m)
+	w := s.run.Worker(m.ID)
+	if w.Member {
+		s.member += e.T - w.Joined
+	}
+	switch m.Reason {
+	case "", policy.RuleLeave, policy.RuleStraggler, policy.RuleLost: // the last one with its group
 		return
 	}
-	var joiner, other policy.Time
-	others := false
-	for _, id := range e.Participants {
-		w := s.turns.of(id)
-		switch {
-		case !w.arrived: // contributes zeros
-		case s.joiners[id.Node()]:
-			joiner = max(joiner, w.arrival)
-		default:
-			other, others = max(other, w.arrival), true
-		}
-		delete(s.joiners, id.Node())
-	}
-	if others {
-		s.sum.JoinersHeld += max(0, joiner-other)
-	}
-}
-
-// silence notes what silences a worker. The first cause counts.
-func (s *Summarizer) silence(name string, by *Event) {
-	if _, already := s.silenced[name]; !already {
-		s.silenced[name] = *by
-	}
-}
-
-// endSilence forgets a cause that is over.
-func (s *Summarizer) endSilence(name string, cause Type) {
-	if s.silenced[name].Type == cause {
-		delete(s.silenced, name)
-	}
-}
-
-func (s *Summarizer) detected(e *Event) {
-	if e.Reason == nil || e.Reason.Rule == policy.RuleLeave || e.Reason.Rule == policy.RuleStraggler || e.Reason.Rule == policy.RuleLost { // with its group
-		return
-	}
-	m := membership(e, "")
-	d := Detection{Round: m.Round, ID: m.ID, Cause: e.Reason.Rule, Silent: e.Reason.Silent}
-	if by, ok := s.silenced[e.Node]; ok {
-		d.After = new(e.T - by.T)
+	d := Detection{Round: m.Round, ID: m.ID, Cause: m.Reason, Silent: e.Reason.Silent}
+	if by, ok := s.silenced[m.ID]; ok {
+		d.After = new(e.T - by.at)
 	}
 	s.sum.Detected = append(s.sum.Detected, d)
 }
@@ -540,20 +460,30 @@ func (s *Summarizer) Summary() Summary {
 	sum := s.sum
 	sum.Work = s.work.work()
 	sum.Rounds = slices.Clone(s.sum.Rounds)
-	s.learnt.Into(&sum)
+	s.training.Complete(&sum)
 	end := s.last
 	if sum.Complete {
 		end = sum.WallClock
 	}
 	member := s.member
-	for _, since := range s.since {
-		member += max(0, end-since)
+	for _, w := range s.run.workers {
+		if w != nil && w.Member {
+			member += max(0, end-w.Joined)
+		}
 	}
 	if member > 0 {
 		sum.ComputeFraction = float64(s.busy) / float64(member)
 		sum.BarrierWaitFraction = float64(s.wait) / float64(member)
 	}
 	return sum
+}
+
+// other is the other lineage that an event is about.
+func other(e *Event) int {
+	if e.Other == nil {
+		return 0
+	}
+	return *e.Other
 }
 
 // rule returns the rule of an event's reason, if it has one.
@@ -565,6 +495,6 @@ func rule(e *Event) policy.Rule {
 }
 
 func membership(e *Event, why policy.Rule) Membership {
-	id, _ := workerID(e.Node) // written by node
+	id, _ := e.Worker()
 	return Membership{Round: e.Round, ID: id, Reason: why, Why: e.Reason}
 }

@@ -68,26 +68,23 @@ func (w *Work) Judge() {
 	w.Precision, w.Recall = share(accused-w.FalseSidelined, accused), share(w.Slow-w.Missed, w.Slow)
 }
 
-// account keeps the books of a run's inner steps, event by event.
-type account struct {
-	setup   *Setup
-	places  map[policy.ID]int // in Setup.Workers
-	workers []books           // by their place
-	round   int               // that is running
-	began   bool
-	first   policy.Time // of the joins
-	zero    []policy.ID // participants of the reduction that contribute zeros
-	heard   []heard     // in each outer step
-	closed  verdict     // of the running round, which may close again
-	done    int
-	lost    int
-	evicted int // healthy ones
-	left    verdict
+// accounting follows what becomes of a run's inner steps.
+type accounting struct {
+	setup    *Setup
+	run      *Tracker
+	places   map[policy.ID]int // in Setup.Workers
+	workers  []workerAccount   // by their place
+	round    int               // that is running
+	outcomes []outcome
+	closed   judgement // of the running round, which may close again
+	done     int
+	lost     int
+	evicted  int // healthy ones
+	judged   judgement
 }
 
-// books are those of one worker.
-type books struct {
-	gone    bool // evicted
+// workerAccount is what the accounting has on one worker.
+type workerAccount struct {
 	joining bool // has joined late and has not taken part yet
 	// It has been there since the round since, and before for past rounds.
 	there       bool
@@ -101,28 +98,28 @@ type books struct {
 	begun                 int // the last round in which it began a step
 	slowly                bool
 	cause                 bool // was slow or excused when it was left out since its last contribution
-	cut, dead             bool
-	faults                int
-	group                 []*books // of the other ranks of its replica group, whose fate it shares
+	links                 int  // of its own that have changed
+	state                 *Worker
+	group                 []*workerAccount // the other ranks of its replica group, whose fate it shares
 }
 
-// heard is who contributed to an outer step, and how many inner steps.
-type heard struct {
+// outcome is an outer step: who contributed to it, and how many inner steps.
+type outcome struct {
 	round, steps int
 	ids          []policy.ID
 }
 
-// verdict counts the close of a round, or of several.
-type verdict struct{ round, left, wrong, excused, slow, missed int }
+// judgement counts the workers at the close of a round, or of several.
+type judgement struct{ round, left, wrong, excused, slow, missed int }
 
-func newAccount(s *Setup) account {
-	a := account{setup: s, places: make(map[policy.ID]int, len(s.Workers)), workers: make([]books, len(s.Workers)), round: s.InitialStep + 1}
+func newAccounting(s *Setup, run *Tracker) accounting {
+	a := accounting{setup: s, run: run, places: make(map[policy.ID]int, len(s.Workers)), workers: make([]workerAccount, len(s.Workers)), round: s.InitialStep + 1}
 	for i, id := range s.Workers {
-		a.places[id] = i
+		a.places[id], a.workers[i].state = i, run.Worker(id)
 	}
 	for i, id := range s.Workers {
-		for _, id := range s.Grouping.Group(id) {
-			if place, ok := a.places[id]; ok && place != i {
+		for _, mate := range s.Grouping.Group(id) {
+			if place, ok := a.places[mate]; ok && place != i {
 				a.workers[i].group = append(a.workers[i].group, &a.workers[place])
 			}
 		}
@@ -130,327 +127,293 @@ func newAccount(s *Setup) account {
 	return a
 }
 
-// of returns the books of a worker; those of one that the run does not have
-// are thrown away.
-func (a *account) of(id policy.ID) (b *books, place int) {
+// of returns the account of a worker; that of one that the run does not have is thrown
+// away.
+func (a *accounting) of(id policy.ID) (w *workerAccount, place int) {
 	if i := int(id); i >= 0 && i < len(a.workers) && a.setup.Workers[i] == id { // the usual case, and quick
 		return &a.workers[i], i
 	}
 	if place, ok := a.places[id]; ok {
 		return &a.workers[place], place
 	}
-	return new(books), -1
+	return &workerAccount{state: new(Worker)}, -1
 }
 
-func (a *account) named(name string) (b *books, place int) {
-	if id, ok := workerID(name); ok {
-		return a.of(id)
-	}
-	return new(books), -1
-}
-
-func (a *account) add(e *Event) {
+// add takes an event but for inner steps and arrivals, before the Tracker has it.
+func (a *accounting) add(e *Event) {
+	id, _ := e.Worker()
+	w, place := a.of(id)
 	switch e.Type {
 	case Join:
-		b, place := a.named(e.Node)
-		if !a.began {
-			a.began, a.first = true, e.T
-		}
-		b.gone, b.joining = false, e.T > a.first
-		a.stay(b, true)
-		a.begin(b, place, e.T, a.round)
+		w.joining = a.run.Round > 0 && e.T > a.run.First
+		a.stay(w, true)
+		a.begin(w, place, e.T, a.round)
 	case FetchDone:
-		b, place := a.named(e.Node)
 		if a.setup.Overlap > 0 { // it begins anew
-			a.settle(b)
-			b.round = 0
+			a.settle(w)
+			w.round = 0
 		}
-		a.begin(b, place, e.T, a.round)
-	case ReduceStart:
-		a.zero = e.Zero
+		a.begin(w, place, e.T, a.round)
 	case OuterStep:
 		a.outerStep(e)
 	case RoundClose:
 		a.close(e)
 	case Evict:
-		a.evict(e)
+		a.evict(e, w)
 	case RunResume:
 		a.resume(e)
-	case Crash, Fail, Restart, Leave, Pause, Resume, Partition, Heal, LinkFault, LinkRestored:
-		a.fault(e)
-	}
-}
-
-// step takes note of an inner step. The report of a worker may come after the
-// outer step that has it.
-func (a *account) step(id policy.ID, e *Event) {
-	b, place := a.of(id)
-	a.done++
-	switch {
-	case place < 0 || b.gone:
-		a.lost++
-	case a.setup.Overlap > 0 && e.Round == b.round+1 && b.round > b.last:
-		b.ahead++
-	case e.Round > b.last:
-		if e.Round != b.round {
-			a.settle(b)
-			b.round = e.Round
-		}
-		b.steps++
-	case e.Round < b.last || b.joining: // a process that came after that round began where all did
-		a.lost++
-	case len(a.heard) > 0 && a.heard[len(a.heard)-1].round == e.Round:
-		a.heard[len(a.heard)-1].steps++
-	}
-	if e.Step < a.setup.InnerSteps {
-		a.begin(b, place, e.T, e.Round)
-	}
-}
-
-// settle closes the books of a round that a worker has given up.
-func (a *account) settle(b *books) {
-	if a.late(b) {
-		b.carried += b.steps
-	} else {
-		a.lost += b.steps
-	}
-	a.lost += b.ahead
-	b.steps, b.ahead = 0, 0
-}
-
-// late says whether the open steps are a contribution that came too late and is
-// added to the next one, with whatever weight.
-func (a *account) late(b *books) bool {
-	return a.setup.StalenessWeight > 0 && b.steps == a.setup.InnerSteps
-}
-
-// drop closes the books of a worker that will contribute nothing of them.
-func (a *account) drop(b *books) {
-	a.lost += b.steps + b.carried + b.ahead
-	b.steps, b.carried, b.ahead = 0, 0, 0
-}
-
-// begin takes note that a worker begins an inner step, and whether slowly.
-func (a *account) begin(b *books, place int, at policy.Time, round int) {
-	b.begun, b.slowly = round, place >= 0 && a.setup.Slow != nil && a.setup.Slow(place, at)
-	if b.slowly {
-		b.slow = round
-	}
-}
-
-// isSlow says whether a worker, or one of its group, is slow in the running round: it
-// began a step of it slowly, or is still at one that it began so.
-func (a *account) isSlow(b *books) bool {
-	slow := func(b *books) bool { return b.slow == a.round || b.begun < a.round && b.slowly }
-	return slow(b) || slices.ContainsFunc(b.group, slow)
-}
-
-func (a *account) isExcused(b *books) bool {
-	excused := func(b *books) bool { return b.excused == a.round || b.cut || b.faults > 0 || b.joining }
-	return excused(b) || slices.ContainsFunc(b.group, excused)
-}
-
-// stay keeps for how long a worker is there.
-func (a *account) stay(b *books, there bool) {
-	switch {
-	case there && !b.there:
-		b.since = a.round
-	case !there && b.there:
-		b.past += max(0, a.round-b.since)
-	}
-	b.there = there
-}
-
-func (a *account) outerStep(e *Event) {
-	h := heard{round: e.Round, ids: e.Participants}
-	if len(a.zero) > 0 {
-		h.ids = slices.DeleteFunc(slices.Clone(e.Participants), func(id policy.ID) bool { return slices.Contains(a.zero, id) })
-	}
-	a.round = e.Round + 1
-	for _, id := range e.Participants {
-		b, place := a.of(id)
-		b.joining, b.cause = false, false
-		a.begin(b, place, e.T, a.round)
-	}
-	for _, id := range h.ids {
-		b, _ := a.of(id)
-		if b.round == e.Round {
-			h.steps += b.steps
-		} else {
-			a.settle(b)
-		}
-		h.steps += b.carried
-		b.steps, b.carried, b.last = 0, 0, e.Round
-		if b.ahead > 0 {
-			b.round, b.steps, b.ahead = e.Round+1, b.ahead, 0
-		}
-		b.contributions++
-	}
-	a.heard = append(a.heard, h)
-	a.left.add(a.closed)
-	a.closed = verdict{}
-}
-
-// close judges who is left out of a round. A round that closes again is judged
-// by its last close.
-func (a *account) close(e *Event) {
-	v := verdict{round: e.Round}
-	decides := len(e.Missing) > 0 || e.Reason != nil && e.Reason.Deadline != nil
-	for _, id := range e.Missing {
-		b, _ := a.of(id)
-		slow, excused := a.isSlow(b), a.isExcused(b)
-		b.cause = b.cause || slow || excused
-		v.left++
-		switch {
-		case slow:
-			v.slow++
-		case excused:
-			v.excused++
-		default:
-			v.wrong++
-		}
-	}
-	for _, id := range e.Participants {
-		if b, _ := a.of(id); decides && a.isSlow(b) {
-			v.slow++
-			v.missed++
-		}
-	}
-	if a.closed.round != e.Round {
-		a.left.add(a.closed)
-	}
-	a.closed = v
-}
-
-func (v *verdict) add(o verdict) {
-	v.left += o.left
-	v.wrong += o.wrong
-	v.excused += o.excused
-	v.slow += o.slow
-	v.missed += o.missed
-}
-
-func (a *account) evict(e *Event) {
-	b, _ := a.named(e.Node)
-	why := rule(e)
-	if why != policy.RuleLeave && !b.cause && !a.isSlow(b) && !a.isExcused(b) {
-		a.evicted++
-	}
-	if why == policy.RuleLeave || why == policy.RuleGaveUp || why == policy.RuleConnection {
-		a.stay(b, false) // its process has ended
-	}
-	a.drop(b)
-	b.gone = true
-}
-
-// resume takes back the outer steps after the one that the run goes on from.
-func (a *account) resume(e *Event) {
-	for n := len(a.heard); n > 0 && a.heard[n-1].round > e.Round; n-- {
-		a.lost += a.heard[n-1].steps
-		for _, id := range a.heard[n-1].ids {
-			b, _ := a.of(id)
-			b.contributions--
-		}
-		a.heard = a.heard[:n-1]
-	}
-	a.round = e.Round + 1
-	for i := range a.workers {
-		b := &a.workers[i]
-		a.drop(b)
-		b.round, b.last = 0, min(b.last, e.Round)
-		b.slow, b.excused, b.begun = min(b.slow, e.Round), min(b.excused, e.Round), min(b.begun, e.Round)
-	}
-	for _, id := range e.IDs {
-		b, place := a.of(id)
-		b.gone = false
-		a.begin(b, place, e.T, a.round)
-	}
-}
-
-// fault keeps what excuses a worker.
-func (a *account) fault(e *Event) {
-	excuse := func(b *books, faults int) { b.excused, b.faults = a.round, b.faults+faults }
-	b, place := a.named(e.Node)
-	switch e.Type {
-	case Crash, Fail:
-		a.stay(b, false)
-		if !b.dead {
-			b.dead = true
-			excuse(b, 1)
-		}
-	case Restart:
-		if b.dead {
-			b.dead = false
-			excuse(b, -1)
-		}
-	case Leave:
-		a.stay(b, false)
-	case Pause, Resume:
-		if a.isSlow(b) { // it stood still in this round too
-			b.slow = a.round
-		}
-		a.begin(b, place, e.T, a.round)
-	case Partition:
-		for _, id := range e.IDs {
-			b, _ := a.of(id)
-			b.cut, b.excused = true, a.round
-		}
-	case Heal:
-		for i, id := range a.setup.Workers {
-			if b := &a.workers[i]; b.cut && (len(e.IDs) == 0 || slices.Contains(e.IDs, id)) {
-				b.cut, b.excused = false, a.round
-			}
-		}
+	case Crash, Fail, Leave:
+		a.stay(w, false)
 	case LinkFault, LinkRestored:
 		by := 1
 		if e.Type == LinkRestored {
 			by = -1
 		}
-		for _, name := range []string{e.Node, e.From, e.To} {
-			b, _ := a.named(name)
-			excuse(b, by)
+		for _, node := range []string{e.Node, e.From, e.To} {
+			id, _ := policy.ParseNode(node)
+			w, _ := a.of(id)
+			w.excused, w.links = a.round, w.links+by
 		}
 	}
 }
 
+// change takes the beginning or the end of what excuses a worker, or stops it.
+func (a *accounting) change(e *Event, c Change) {
+	w, place := a.of(c.ID)
+	switch c.Condition {
+	case Dead, CutOff:
+		w.excused = a.round
+	case Paused:
+		if a.isSlow(w) { // it stood still in this round too
+			w.slow = a.round
+		}
+		a.begin(w, place, e.T, a.round)
+	}
+}
+
+// step takes an inner step. The report of a worker may come after the outer step that
+// has it.
+func (a *accounting) step(id policy.ID, e *Event) {
+	w, place := a.of(id)
+	a.done++
+	switch {
+	case place < 0 || w.state.Evicted && !w.state.Member:
+		a.lost++
+	case a.setup.Overlap > 0 && e.Round == w.round+1 && w.round > w.last:
+		w.ahead++
+	case e.Round > w.last:
+		if e.Round != w.round {
+			a.settle(w)
+			w.round = e.Round
+		}
+		w.steps++
+	case e.Round < w.last || w.joining: // a process that came after that round began where all did
+		a.lost++
+	case len(a.outcomes) > 0 && a.outcomes[len(a.outcomes)-1].round == e.Round:
+		a.outcomes[len(a.outcomes)-1].steps++
+	}
+	if e.Step < a.setup.InnerSteps {
+		a.begin(w, place, e.T, e.Round)
+	}
+}
+
+// settle ends the account of a round that a worker has given up.
+func (a *accounting) settle(w *workerAccount) {
+	if a.late(w) {
+		w.carried += w.steps
+	} else {
+		a.lost += w.steps
+	}
+	a.lost += w.ahead
+	w.steps, w.ahead = 0, 0
+}
+
+// late reports whether the open steps are a contribution that came too late and is
+// added to the next one, with whatever weight.
+func (a *accounting) late(w *workerAccount) bool {
+	return a.setup.StalenessWeight > 0 && w.steps == a.setup.InnerSteps
+}
+
+// drop counts the open steps of a worker as lost.
+func (a *accounting) drop(w *workerAccount) {
+	a.lost += w.steps + w.carried + w.ahead
+	w.steps, w.carried, w.ahead = 0, 0, 0
+}
+
+// begin notes that a worker begins an inner step, and whether slowly.
+func (a *accounting) begin(w *workerAccount, place int, at policy.Time, round int) {
+	w.begun, w.slowly = round, place >= 0 && a.setup.Slow != nil && a.setup.Slow(place, at)
+	if w.slowly {
+		w.slow = round
+	}
+}
+
+// isSlow reports whether a worker, or one of its group, is slow in the running round: it
+// began a step of it slowly, or is still at one that it began so.
+func (a *accounting) isSlow(w *workerAccount) bool {
+	slow := func(w *workerAccount) bool { return w.slow == a.round || w.begun < a.round && w.slowly }
+	return slow(w) || slices.ContainsFunc(w.group, slow)
+}
+
+func (a *accounting) isExcused(w *workerAccount) bool {
+	excused := func(w *workerAccount) bool {
+		return w.excused == a.round || w.state.Holds(CutOff) || w.state.Holds(Dead) || w.links > 0 || w.joining
+	}
+	return excused(w) || slices.ContainsFunc(w.group, excused)
+}
+
+// stay keeps for how long a worker is there.
+func (a *accounting) stay(w *workerAccount, there bool) {
+	switch {
+	case there && !w.there:
+		w.since = a.round
+	case !there && w.there:
+		w.past += max(0, a.round-w.since)
+	}
+	w.there = there
+}
+
+func (a *accounting) outerStep(e *Event) {
+	o := outcome{round: e.Round, ids: e.Participants}
+	if zero := a.run.Reduction.Zero; len(zero) > 0 {
+		o.ids = slices.DeleteFunc(slices.Clone(e.Participants), func(id policy.ID) bool { return slices.Contains(zero, id) })
+	}
+	a.round = e.Round + 1
+	for _, id := range e.Participants {
+		w, place := a.of(id)
+		w.joining, w.cause = false, false
+		a.begin(w, place, e.T, a.round)
+	}
+	for _, id := range o.ids {
+		w, _ := a.of(id)
+		if w.round == e.Round {
+			o.steps += w.steps
+		} else {
+			a.settle(w)
+		}
+		o.steps += w.carried
+		w.steps, w.carried, w.last = 0, 0, e.Round
+		if w.ahead > 0 {
+			w.round, w.steps, w.ahead = e.Round+1, w.ahead, 0
+		}
+		w.contributions++
+	}
+	a.outcomes = append(a.outcomes, o)
+	a.judged.add(a.closed)
+	a.closed = judgement{}
+}
+
+// close judges who is left out of a round. A round that closes again is judged
+// by its last close.
+func (a *accounting) close(e *Event) {
+	j := judgement{round: e.Round}
+	decides := len(e.Missing) > 0 || e.Reason != nil && e.Reason.Deadline != nil
+	for _, id := range e.Missing {
+		w, _ := a.of(id)
+		slow, excused := a.isSlow(w), a.isExcused(w)
+		w.cause = w.cause || slow || excused
+		j.left++
+		switch {
+		case slow:
+			j.slow++
+		case excused:
+			j.excused++
+		default:
+			j.wrong++
+		}
+	}
+	for _, id := range e.Participants {
+		if w, _ := a.of(id); decides && a.isSlow(w) {
+			j.slow++
+			j.missed++
+		}
+	}
+	if a.closed.round != e.Round {
+		a.judged.add(a.closed)
+	}
+	a.closed = j
+}
+
+func (j *judgement) add(o judgement) {
+	j.left += o.left
+	j.wrong += o.wrong
+	j.excused += o.excused
+	j.slow += o.slow
+	j.missed += o.missed
+}
+
+func (a *accounting) evict(e *Event, w *workerAccount) {
+	why := rule(e)
+	if why != policy.RuleLeave && !w.cause && !a.isSlow(w) && !a.isExcused(w) {
+		a.evicted++
+	}
+	if why == policy.RuleLeave || why == policy.RuleGaveUp || why == policy.RuleConnection {
+		a.stay(w, false) // its process has ended
+	}
+	a.drop(w)
+}
+
+// resume takes back the outer steps after the one that the run goes on from.
+func (a *accounting) resume(e *Event) {
+	for n := len(a.outcomes); n > 0 && a.outcomes[n-1].round > e.Round; n-- {
+		a.lost += a.outcomes[n-1].steps
+		for _, id := range a.outcomes[n-1].ids {
+			w, _ := a.of(id)
+			w.contributions--
+		}
+		a.outcomes = a.outcomes[:n-1]
+	}
+	a.round = e.Round + 1
+	for i := range a.workers {
+		w := &a.workers[i]
+		a.drop(w)
+		w.round, w.last = 0, min(w.last, e.Round)
+		w.slow, w.excused, w.begun = min(w.slow, e.Round), min(w.excused, e.Round), min(w.begun, e.Round)
+	}
+	for _, id := range e.IDs {
+		w, place := a.of(id)
+		a.begin(w, place, e.T, a.round)
+	}
+}
+
 // work returns the account as of the last event.
-func (a *account) work() *Work {
-	w := &Work{StepsDone: a.done, StepsLost: a.lost, Contributions: make(map[policy.ID]int, len(a.workers)), FalseEvicted: a.evicted}
+func (a *accounting) work() *Work {
+	work := &Work{StepsDone: a.done, StepsLost: a.lost, Contributions: make(map[policy.ID]int, len(a.workers)), FalseEvicted: a.evicted}
 	rounds := make([]int, len(a.workers))
 	for i, id := range a.setup.Workers {
-		b := &a.workers[i]
-		w.Contributions[id] = b.contributions
-		w.StepsOpen += b.carried + b.ahead
-		if b.round >= a.round || a.late(b) {
-			w.StepsOpen += b.steps
+		w := &a.workers[i]
+		work.Contributions[id] = w.contributions
+		work.StepsOpen += w.carried + w.ahead
+		if w.round >= a.round || a.late(w) {
+			work.StepsOpen += w.steps
 		} else {
-			w.StepsLost += b.steps
+			work.StepsLost += w.steps
 		}
-		if rounds[i] = b.past; b.there {
-			rounds[i] += max(0, a.round-b.since)
+		if rounds[i] = w.past; w.there {
+			rounds[i] += max(0, a.round-w.since)
 		}
 	}
 	if could := (a.round - 1 - a.setup.InitialStep) * len(a.workers); could > 0 {
-		heard := 0
-		for _, n := range w.Contributions {
-			heard += n
+		contributed := 0
+		for _, n := range work.Contributions {
+			contributed += n
 		}
-		w.Lost = 1 - float64(heard)/float64(could)
+		work.Lost = 1 - float64(contributed)/float64(could)
 	}
 	for _, c := range a.setup.Classes {
 		of := ClassWork{Name: c.Name}
 		for _, id := range c.IDs {
 			if place, ok := a.places[id]; ok {
 				of.Rounds += rounds[place]
-				of.Heard += w.Contributions[id]
+				of.Heard += work.Contributions[id]
 			}
 		}
 		of.Share = float64(of.Heard) / float64(max(of.Rounds, 1))
-		w.Classes = append(w.Classes, of)
+		work.Classes = append(work.Classes, of)
 	}
-	v := a.left
-	v.add(a.closed)
-	w.LeftOut, w.FalseSidelined, w.Excused, w.Slow, w.Missed = v.left, v.wrong, v.excused, v.slow, v.missed
-	w.Judge()
-	return w
+	j := a.judged
+	j.add(a.closed)
+	work.LeftOut, work.FalseSidelined, work.Excused, work.Slow, work.Missed = j.left, j.wrong, j.excused, j.slow, j.missed
+	work.Judge()
+	return work
 }

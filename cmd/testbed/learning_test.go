@@ -51,9 +51,9 @@ func exchanging(t *testing.T, file, outer string) {
 	}
 }
 
-// checkLesson computes what a record teaches, and holds the states and losses in
+// checkTraining computes what a record trains, and holds the states and losses in
 // it against that, bit by bit.
-func checkLesson(t *testing.T, file, dir string) {
+func checkTraining(t *testing.T, file, dir string) {
 	t.Helper()
 	s, err := scenarios.Load(file)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestRealRunsLearn(t *testing.T) {
 			exchanging(t, file, ", fragments: 2, overlap: 2, mix: 0.5")
 		}
 		sum := runBeside(t, file, "--policy", "straggler")
-		checkLesson(t, file, sum.Dir)
+		checkTraining(t, file, sum.Dir)
 		if last := sum.Rounds[len(sum.Rounds)-1]; last.ModelHash == "" || last.Loss == nil || len(last.PseudoGradients) == 0 || len(sum.LayerErrors) == 0 || *sum.TokensSeen == 0 {
 			t.Errorf("%s: %+v", what, last)
 		}
@@ -180,7 +180,7 @@ func TestALearningRunGoesOn(t *testing.T) {
 		if r := testbed(t, "run", "--resume", dir); r.code != 0 && r.code != exitInvalid {
 			t.Fatalf("%q: exit code %d\n%s\n%s", outer, r.code, r.stdout, r.stderr)
 		}
-		checkLesson(t, file, dir)
+		checkTraining(t, file, dir)
 		if t.Failed() {
 			t.Fatalf("with the outer steps %q", outer)
 		}

@@ -147,7 +147,7 @@ func targetOf(t *testing.T, task train.Task, worker int) []float32 {
 	return target
 }
 
-// agree plays a record as the lessons of two scenarios, and holds their states
+// agree computes what a record trains under two scenarios, and holds their states
 // against each other after each event.
 func agree(t *testing.T, a, b *scenarios.Scenario, events []record.Event) error {
 	one, err := replay.New(testscenario.Resolve(t, a, ""))

@@ -53,7 +53,7 @@ func own(t *testing.T, n, rounds int, how, extra string, program ...string) stri
 	return file
 }
 
-// checkOwn is checkLesson with the program started.
+// checkOwn is checkTraining with the program started.
 func checkOwn(t *testing.T, file, dir string) {
 	t.Helper()
 	s, err := scenarios.Load(file)

@@ -223,8 +223,8 @@ func (o *Observations) Observe(r *Run) error {
 	if o.left == nil {
 		o.left = map[string]int{}
 	}
-	w := observer{o: o, run: r, times: times, joined: map[string]policy.Time{}, fetching: map[string]record.Event{}, busy: map[string]policy.Time{}, known: map[string]int{}, lagging: map[string]bool{},
-		odd: map[string]policy.Time{}, out: map[string]bool{}, speeds: map[policy.ID]*work.Speed{}, rng: rand.New(rand.NewPCG(7, 8))}
+	w := observer{o: o, run: r, times: times, known: map[policy.ID]int{}, crashed: map[policy.ID]policy.Time{}, odd: map[policy.ID]policy.Time{},
+		out: map[policy.ID]bool{}, speeds: map[policy.ID]*work.Speed{}, rng: rand.New(rand.NewPCG(7, 8))}
 	for _, e := range record.Lineage(r.Events) {
 		if err := w.event(e); err != nil {
 			return err
@@ -238,60 +238,24 @@ type observer struct {
 	run   *Run
 	times *sim.Times
 
-	start    policy.Time            // of the round
-	reduce   record.Event           // the reduction that has begun
-	before   []policy.ID            // participants of the one before
-	zero     []policy.ID            // those of them that contributed zeros
-	joined   map[string]policy.Time // by node
-	fetching map[string]record.Event
-	busy     map[string]policy.Time // in inner steps of the round
-	crashed  map[string]policy.Time
-	lagging  map[string]bool
-	known    map[string]int // outer steps, by node
+	tracker record.Tracker // the run as it was before the event
+	before  []policy.ID    // participants of the reduction before
+	zero    []policy.ID    // those of them that contributed zeros
+	crashed map[policy.ID]policy.Time
+	known   map[policy.ID]int // outer steps
 	// odd is until when a worker is slow, or stands still.
-	odd map[string]policy.Time
+	odd map[policy.ID]policy.Time
 	// disturbed is why the round does not follow from the planned links. It goes on
 	// while links are changed and while workers are out.
 	disturbed string
 	changed   int
-	out       map[string]bool
+	out       map[policy.ID]bool // paused, or cut off
 	speeds    map[policy.ID]*work.Speed
 	rng       *rand.Rand // fills up what records cut off
 }
 
-// disturb takes note of what changes the times of the links.
-func (w *observer) disturb(e record.Event) {
-	names := []string{e.Node}
-	for _, id := range e.IDs {
-		names = append(names, id.Node())
-	}
-	w.disturbed = leftCut
-	switch e.Type {
-	case record.LinkFault:
-		w.disturbed = leftLinks
-		w.changed++
-	case record.LinkRestored:
-		w.disturbed = leftLinks
-		w.changed--
-	case record.Pause, record.Partition:
-		for _, name := range names {
-			w.out[name] = true
-		}
-	case record.Resume, record.Heal:
-		for _, name := range names {
-			delete(w.out, name)
-		}
-		if e.Type == record.Heal && e.IDs == nil {
-			clear(w.out)
-		}
-	default:
-		w.disturbed = leftNobody
-	}
-}
-
 // calm forgets what has disturbed the round before, but for what still does.
 func (w *observer) calm() {
-	delete(w.out, "") // no node's
 	switch {
 	case w.changed > 0:
 		w.disturbed = leftLinks
@@ -312,19 +276,27 @@ func (w *observer) leftOut(round int) string {
 
 func (w *observer) event(e record.Event) error {
 	r := w.run
+	id, _ := e.Worker()
 	switch e.Type {
 	case record.Slow:
-		w.odd[e.Node] = math.MaxInt64
+		w.odd[id] = math.MaxInt64
 	case record.Restore:
-		w.odd[e.Node] = e.T
-	case record.FailReduce, record.Pause, record.Resume, record.Partition, record.Heal, record.LinkFault, record.LinkRestored,
-		record.CoordinatorCrash, record.CoordinatorBack, record.RunResume:
-		w.disturb(e)
+		w.odd[id] = e.T
+	case record.LinkFault:
+		w.changed++
+		w.disturbed = leftLinks
+	case record.LinkRestored:
+		w.changed--
+		w.disturbed = leftLinks
+	case record.Pause, record.Resume, record.Partition, record.Heal:
+		w.disturbed = leftCut
+	case record.FailReduce, record.CoordinatorCrash, record.CoordinatorBack, record.RunResume:
+		w.disturbed = leftNobody
 	case record.Crash:
-		w.crashed = map[string]policy.Time{e.Node: e.T}
+		w.crashed[id] = e.T
 	case record.Evict:
-		delete(w.out, e.Node) // nobody waits for it
-		if at, ok := w.crashed[e.Node]; ok && crashesOnly(r.Scenario) {
+		delete(w.out, id) // nobody waits for it
+		if at, ok := w.crashed[id]; ok && crashesOnly(r.Scenario) {
 			predicted, err := detection(r)
 			if err != nil {
 				return err
@@ -332,34 +304,35 @@ func (w *observer) event(e record.Event) error {
 			w.o.Detections = append(w.o.Detections, Observation{Run: r.Name, Round: e.Round, Measured: r.seconds(e.T - at), Links: predicted})
 		}
 	case record.Join:
-		_, again := w.joined[e.Node]
-		w.joined[e.Node] = e.T
-		delete(w.crashed, e.Node)
-		if spec, ok := r.Scenario.Worker(worker(e.Node)); ok && !again && spec.JoinAt > r.Scenario.FirstJoin() && e.Incarnation == 0 && w.leftOut(e.Round) == "" {
+		before := w.tracker.Worker(id)
+		delete(w.crashed, id)
+		if spec, ok := r.Scenario.Worker(id); ok && !before.Member && !before.Evicted && spec.JoinAt > r.Scenario.FirstJoin() && e.Incarnation == 0 && w.leftOut(e.Round) == "" {
 			w.o.Hellos = append(w.o.Hellos, Observation{Run: r.Name, Round: e.Round,
 				Measured: r.seconds(e.T - spec.JoinAt), Links: w.times.Hello(spec.ID).Seconds()})
 		}
 	case record.Step:
-		w.step(e)
+		w.step(id, e)
 	case record.Arrive:
-		w.arrived(e)
-	case record.ReduceStart:
-		w.reduce = e
+		w.arrived(id, e)
 	case record.ReduceDone:
 		w.reduced(e)
 	case record.OuterStep:
-		w.start, w.before, w.zero = e.T, e.Participants, w.reduce.Zero
+		w.before, w.zero = e.Participants, w.tracker.Reduction.Zero
 		w.calm()
-		clear(w.busy)
-		clear(w.lagging)
 		for _, id := range e.Participants {
-			w.known[id.Node()] = e.Round
+			w.known[id] = e.Round
 		}
-	case record.FetchStart:
-		w.fetching[e.Node] = e
-		w.lagging[e.Node] = true
 	case record.FetchDone:
-		w.fetched(e)
+		w.fetched(id, e)
+	}
+	for _, c := range w.tracker.Add(&e) {
+		switch {
+		case c.Condition != record.Paused && c.Condition != record.CutOff:
+		case c.Begins:
+			w.out[c.ID] = true
+		default:
+			delete(w.out, c.ID)
+		}
 	}
 	return nil
 }
@@ -367,23 +340,23 @@ func (w *observer) event(e record.Event) error {
 // arrived compares the round of a worker until it has arrived. It began with the
 // round if the worker took part in the one before: others fetched, or were at
 // the steps of an earlier round.
-func (w *observer) arrived(e record.Event) {
-	id := worker(e.Node)
+func (w *observer) arrived(id policy.ID, e record.Event) {
+	worker := w.tracker.Worker(id)
+	fetched := len(worker.Fetch) > 0 || worker.Fetched > 0
 	began := w.before == nil || slices.Contains(w.before, id) && !slices.Contains(w.zero, id)
-	if e.Late || e.Round == 0 || w.leftOut(e.Round) != "" || w.lagging[e.Node] || !began {
+	if e.Late || e.Round == 0 || w.leftOut(e.Round) != "" || fetched || !began {
 		return
 	}
 	cut := w.run.seconds(policy.Time(w.run.Scenario.InnerSteps)) / 2 // see took
 	w.o.Rounds = append(w.o.Rounds, Observation{Run: w.run.Name, Round: e.Round,
-		Measured: w.run.seconds(e.T-w.start-w.busy[e.Node]) - cut, Links: w.times.Control(id).Seconds()})
+		Measured: w.run.seconds(e.T-w.tracker.Start-worker.Busy) - cut, Links: w.times.Control(id).Seconds()})
 }
 
 // step compares with the mean, and so takes workers whose steps do not vary and
 // that are not slow.
-func (w *observer) step(e record.Event) {
-	w.busy[e.Node] += e.Duration
-	spec, ok := w.run.Scenario.Worker(worker(e.Node))
-	if !ok || e.T-e.Duration < w.odd[e.Node] || !w.run.valid(e.Round) {
+func (w *observer) step(id policy.ID, e record.Event) {
+	spec, ok := w.run.Scenario.Worker(id)
+	if !ok || e.T-e.Duration < w.odd[id] || !w.run.valid(e.Round) {
 		return
 	}
 	w.ratio(spec.ID, spec.InnerStepMean, e.T-e.Duration, e.Duration)
@@ -396,7 +369,7 @@ func (w *observer) step(e record.Event) {
 
 func (w *observer) reduced(e record.Event) {
 	r, n := w.run, len(e.Participants)
-	if e.Epoch != w.reduce.Epoch {
+	if e.Epoch != w.tracker.Reduction.Epoch {
 		return
 	}
 	times, bytes, why := w.times, w.times.Sent(n), w.leftOut(e.Round)
@@ -428,26 +401,24 @@ func (w *observer) reduced(e record.Event) {
 		control = max(control, w.times.Control(id))
 	}
 	w.o.Orders = append(w.o.Orders, Observation{Run: r.Name, Round: e.Round,
-		Measured: r.seconds(e.T-w.reduce.T) - r.took(e.Duration), Links: control.Seconds()})
+		Measured: r.seconds(e.T-w.tracker.Reduction.T) - r.took(e.Duration), Links: control.Seconds()})
 }
 
-func (w *observer) fetched(e record.Event) {
-	start, ok := w.fetching[e.Node]
-	delete(w.fetching, e.Node)
-	if !ok || start.Reason == nil {
+func (w *observer) fetched(id policy.ID, e record.Event) {
+	worker := w.tracker.Worker(id)
+	if len(worker.Fetch) == 0 || worker.Fetch[len(worker.Fetch)-1].Reason == nil {
 		return
 	}
-	known := w.known[e.Node]
-	w.known[e.Node] = start.Round - 1
+	start := worker.Fetch[len(worker.Fetch)-1]
+	known := w.known[id]
+	w.known[id] = start.Round - 1
 	if start.Reason.Rule == policy.RuleJoin {
-		if at, ok := w.joined[e.Node]; ok {
-			w.o.Stalls = append(w.o.Stalls, Observation{Run: w.run.Name, Round: e.Round, Measured: w.run.seconds(e.T - at)})
-		}
+		w.o.Stalls = append(w.o.Stalls, Observation{Run: w.run.Name, Round: e.Round, Measured: w.run.seconds(e.T - worker.Joined)})
 	}
 	if w.leftOut(e.Round) != "" {
 		return
 	}
-	id, donor := worker(e.Node), worker(start.From)
+	donor, _ := policy.ParseNode(start.From)
 	outcomes := 0 // the whole state
 	if start.Reason.Rule == policy.RuleResync {
 		outcomes = start.Round - 1 - known
@@ -492,10 +463,4 @@ func detection(r *Run) (float64, error) {
 		}
 	})
 	return r.seconds(evict - crash), err
-}
-
-// worker is the one whose node has a name that record has written.
-func worker(node string) policy.ID {
-	id, _ := policy.ParseNode(node)
-	return id
 }

@@ -8,8 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
+	"reflect"
+	"slices"
 	"strconv"
 
 	"testbed/policy"
@@ -97,35 +98,54 @@ func (f Figures) curve() (c learning.Curve) {
 	return learning.Curve{Points: f.Curve, Seen: *f.TokensSeen, Lost: *f.TokensLost}
 }
 
-var columns = map[string]string{
-	"key":                   "names the point: scenario, set, seed, repeat, policy and world",
-	"set":                   "the fields set, by their paths in the scenario file",
-	"seed":                  "of the run",
-	"repeat":                "counts real runs of the same point from 1",
-	"policy":                "the policy as it was given, with its parameters",
-	"world":                 "sim or real",
-	"complete":              "all outer steps were done before the horizon",
-	"wall_clock_us":         "time of the last outer step, µs of scenario time",
-	"outer_steps":           "how many were done",
-	"compute_fraction":      "share of the membership time spent in inner steps",
-	"barrier_wait_fraction": "share of the membership time spent waiting for others",
-	"joiner_stall_us":       "how long late joiners waited for the state, µs of scenario time",
-	"sidelined":             "how often a worker was sidelined",
-	"evicted":               "how many workers were evicted",
-	"rejoined":              "how often a sidelined worker was back in time",
-	"bytes_sent":            "by all workers to the ring's streams; 0 in the simulator",
-	"lost":                  "share of the contributions that the workers could have made and no outer step has",
-	"bit_identical":         "all workers ended with the same bytes; null where none moved",
-	"fidelity":              "verdict on the emulation",
-	"dir":                   "record of a real run",
+// column is a figure of a point. JSON lines have it in the field of Row of its name.
+type column struct {
+	name  string
+	what  string // for the header of the table; empty: it is in the CSV alone
+	train bool   // only sweeps that train have it
+	// value is what the CSV has, nil pointers as empty cells; nil: it is in the table
+	// alone.
+	value func(csvRow) any
 }
 
-// learntColumns are those of a sweep that trains.
-var learntColumns = map[string]string{
-	"loss":        "validation loss after the last outer step, as the task measures it",
-	"tokens_seen": "of the inner steps that outer steps have",
-	"tokens_lost": "of inner steps that were thrown away",
-	"curve":       "the validation loss after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps",
+// csvRow is a row, with the loss that times are to.
+type csvRow struct {
+	Row
+	target float64
+}
+
+// columns are in the order of the CSV.
+var columns = []column{
+	{"set", "the fields set, by their paths in the scenario file", false, nil}, // the CSV has a column for each
+	{"seed", "of the run", false, func(r csvRow) any { return r.Seed }},
+	{"repeat", "counts real runs of the same point from 1", false, func(r csvRow) any { return r.Repeat }},
+	{"policy", "the policy as it was given, with its parameters", false, func(r csvRow) any { return r.Policy }},
+	{"world", "sim or real", false, func(r csvRow) any { return r.World }},
+	{"complete", "all outer steps were done before the horizon", false, func(r csvRow) any { return r.Complete }},
+	{"wall_clock_us", "time of the last outer step, µs of scenario time", false, func(r csvRow) any { return r.WallClock }},
+	{"outer_steps", "how many were done", false, func(r csvRow) any { return r.OuterSteps }},
+	{"compute_fraction", "share of the membership time spent in inner steps", false, func(r csvRow) any { return r.ComputeFraction }},
+	{"barrier_wait_fraction", "share of the membership time spent waiting for others", false, func(r csvRow) any { return r.BarrierWaitFraction }},
+	{"joiner_stall_us", "how long late joiners waited for the state, µs of scenario time", false, func(r csvRow) any { return r.JoinerStall }},
+	{"sidelined", "how often a worker was sidelined", false, func(r csvRow) any { return r.Sidelined }},
+	{"evicted", "how many workers were evicted", false, func(r csvRow) any { return r.Evicted }},
+	{"rejoined", "how often a sidelined worker was back in time", false, func(r csvRow) any { return r.Rejoined }},
+	{"bytes_sent", "by all workers to the ring's streams; 0 in the simulator", false, func(r csvRow) any { return r.BytesSent }},
+	{"lost", "share of the contributions that the workers could have made and no outer step has", false, func(r csvRow) any { return r.Lost }},
+	{"bit_identical", "all workers ended with the same bytes; null where none moved", false, func(r csvRow) any { return r.BitIdentical }},
+	{"fidelity", "verdict on the emulation", false, func(r csvRow) any { return r.Fidelity }},
+	{"dir", "record of a real run", false, func(r csvRow) any { return r.Dir }},
+	{"key", "names the point: scenario, set, seed, repeat, policy and world", false, func(r csvRow) any { return r.Key }},
+	{"loss", "validation loss after the last outer step, as the task measures it", true, func(r csvRow) any { return r.Loss }},
+	{"time_to_loss_us", "", true, func(r csvRow) any {
+		if t, ok := r.curve().Reached(r.target); ok {
+			return t
+		}
+		return ""
+	}},
+	{"tokens_seen", "of the inner steps that outer steps have", true, func(r csvRow) any { return r.TokensSeen }},
+	{"tokens_lost", "of inner steps that were thrown away", true, func(r csvRow) any { return r.TokensLost }},
+	{"curve", "the validation loss after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps", true, nil},
 }
 
 // Table is the file of results: a header and a row a point, as JSON lines.
@@ -165,9 +185,11 @@ func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) 
 	t = &Table{file: file, buf: bufio.NewWriter(file)}
 	t.enc = json.NewEncoder(t.buf)
 	if len(whole) == 0 {
-		what := maps.Clone(columns)
-		if p.Train {
-			maps.Copy(what, learntColumns)
+		what := map[string]string{}
+		for _, c := range columns {
+			if c.what != "" && (p.Train || !c.train) {
+				what[c.name] = c.what
+			}
 		}
 		if err := t.enc.Encode(header{Sweep: Schema, Scenario: p.Scenario.Name, Digest: p.Digest(), Columns: what}); err != nil {
 			return nil, nil, fmt.Errorf("writing the table of results: %w", err)
@@ -231,44 +253,32 @@ func (t *Table) Close() error { return errors.Join(t.Flush(), t.file.Close()) }
 // WriteCSV writes the rows of a plan that are done, in the order of its points:
 // a column for every field that is set, empty where a point leaves it as it is.
 func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error {
-	fields := p.Fields()
-	w := csv.NewWriter(out)
-	note := append([]string{}, fields...)
-	note = append(note, "seed", "repeat", "policy", "world", "complete", "wall_clock_us", "outer_steps", "compute_fraction",
-		"barrier_wait_fraction", "joiner_stall_us", "sidelined", "evicted", "rejoined", "bytes_sent", "lost", "bit_identical", "fidelity", "dir", "key")
-	target := p.target(keys, done)
-	if p.Train {
-		note = append(note, "loss", "time_to_loss_us", "tokens_seen", "tokens_lost")
+	fields, target := p.Fields(), p.target(keys, done)
+	var shown []column
+	line := slices.Clone(fields)
+	for _, c := range columns {
+		if c.value != nil && (p.Train || !c.train) {
+			shown, line = append(shown, c), append(line, c.name)
+		}
 	}
-	if err := w.Write(note); err != nil {
+	w := csv.NewWriter(out)
+	if err := w.Write(line); err != nil {
 		return err
 	}
-	fraction := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 	for i, key := range keys {
 		r, ok := done[key]
 		if !ok {
 			continue
 		}
 		pt := p.Point(i)
-		note = note[:0]
+		line = line[:0]
 		for _, f := range fields {
-			note = append(note, pt.Set.Value(f))
+			line = append(line, pt.Set.Value(f))
 		}
-		identical, lost := "", ""
-		if r.Lost != nil {
-			lost = fraction(*r.Lost)
+		for _, c := range shown {
+			line = append(line, cell(c.value(csvRow{r, target})))
 		}
-		if r.BitIdentical != nil {
-			identical = strconv.FormatBool(*r.BitIdentical)
-		}
-		note = append(note, strconv.FormatUint(r.Seed, 10), strconv.Itoa(r.Repeat), r.Policy, r.World, strconv.FormatBool(r.Complete),
-			strconv.FormatInt(int64(r.WallClock), 10), strconv.Itoa(r.OuterSteps), fraction(r.ComputeFraction), fraction(r.BarrierWaitFraction),
-			strconv.FormatInt(int64(r.JoinerStall), 10), strconv.Itoa(r.Sidelined), strconv.Itoa(r.Evicted), strconv.Itoa(r.Rejoined),
-			strconv.FormatInt(r.BytesSent, 10), lost, identical, string(r.Fidelity), r.Dir, key)
-		if p.Train {
-			note = append(note, learntFields(r, target)...)
-		}
-		if err := w.Write(note); err != nil {
+		if err := w.Write(line); err != nil {
 			return err
 		}
 	}
@@ -276,15 +286,16 @@ func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error 
 	return w.Error()
 }
 
-// learntFields are those of learntColumns in a CSV, with the time to the target
-// instead of the curve.
-func learntFields(r Row, target float64) []string {
-	if r.Loss == nil {
-		return make([]string, 4)
+// cell is a value in a CSV.
+func cell(value any) string {
+	if v := reflect.ValueOf(value); v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return ""
+		}
+		value = v.Elem().Interface()
 	}
-	at := ""
-	if t, ok := r.curve().Reached(target); ok {
-		at = strconv.FormatInt(int64(t), 10)
+	if f, ok := value.(float64); ok {
+		return strconv.FormatFloat(f, 'g', -1, 64)
 	}
-	return []string{strconv.FormatFloat(*r.Loss, 'g', -1, 64), at, strconv.Itoa(*r.TokensSeen), strconv.Itoa(*r.TokensLost)}
+	return fmt.Sprint(value)
 }

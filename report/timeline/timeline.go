@@ -91,10 +91,13 @@ type doing struct {
 // stance is one way in which a worker stands. Link has the other end of a path
 // that has changed: a worker has several.
 type stance struct {
-	node string
+	id   policy.ID
 	kind Kind
 	link string
 }
+
+// conditions are the stances that the record's Tracker follows.
+var conditions = map[record.Condition]Kind{record.Dead: Dead, record.Paused: Paused, record.CutOff: CutOff, record.Slowed: Slowed}
 
 // innerSteps stands for the time between steps that have ended: what it turns
 // out to be depends on what comes next.
@@ -102,14 +105,20 @@ const innerSteps Kind = "inner steps"
 
 type timeliner struct {
 	scenario *scenarios.Scenario
+	grouping *policy.Grouping
+	run      record.Tracker
 	out      Timeline
-	first    policy.Time
-	begun    bool
-	reducing bool            // between the close of a round and its outer step
-	learners map[string]bool // joiners that do not work on the running round
-	workers  map[string]*doing
+	reducing bool               // between the close of a round and its outer step
+	learners map[policy.ID]bool // joiners that do not work on the running round
+	workers  map[policy.ID]*doing
 	standing map[stance]Span
-	reduced  map[policy.Epoch]map[string]record.Event // by epoch and node
+	reduced  map[participant]record.Event
+}
+
+// participant is a worker in a reduction.
+type participant struct {
+	epoch policy.Epoch
+	id    policy.ID
 }
 
 // New derives from the events of a run what every worker did when.
@@ -120,20 +129,17 @@ func New(s *scenarios.Scenario, events []record.Event) Timeline {
 	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
 	t := timeliner{
 		out:      Timeline{Doing: []Span{}, Standing: []Span{}, Marks: []Mark{}},
-		scenario: s, workers: map[string]*doing{}, learners: map[string]bool{}, standing: map[stance]Span{},
-		reduced: map[policy.Epoch]map[string]record.Event{},
+		scenario: s, grouping: s.Grouping(), workers: map[policy.ID]*doing{}, learners: map[policy.ID]bool{}, standing: map[stance]Span{},
+		reduced: map[participant]record.Event{},
 	}
 	for _, w := range s.Workers {
-		name := w.ID.Node()
-		t.out.Nodes = append(t.out.Nodes, name)
-		t.workers[name] = &doing{}
+		t.out.Nodes = append(t.out.Nodes, w.ID.Node())
+		t.workers[w.ID] = &doing{}
 	}
 	for _, e := range events {
 		if e.Type == record.Reduced {
-			if t.reduced[e.Epoch] == nil {
-				t.reduced[e.Epoch] = map[string]record.Event{}
-			}
-			t.reduced[e.Epoch][e.Node] = e
+			id, _ := e.Worker()
+			t.reduced[participant{e.Epoch, id}] = e
 		}
 	}
 	for _, e := range events {
@@ -143,8 +149,8 @@ func New(s *scenarios.Scenario, events []record.Event) Timeline {
 			break // the coordinator still compares what the workers ended with
 		}
 	}
-	for _, name := range t.out.Nodes {
-		t.enter(name, t.out.End, "", 0)
+	for _, w := range s.Workers {
+		t.enter(w.ID, t.out.End, "", 0)
 	}
 	for s := range t.standing {
 		t.stop(s, t.out.End)
@@ -165,8 +171,8 @@ func (t *Timeline) Group(hosts []record.Host) {
 }
 
 // enter ends what a worker is at and begins something else.
-func (t *timeliner) enter(name string, at policy.Time, what Kind, round int) {
-	w := t.workers[name]
+func (t *timeliner) enter(id policy.ID, at policy.Time, what Kind, round int) {
+	w := t.workers[id]
 	if w == nil || w.gone {
 		return // what the coordinator asks of a crashed worker comes to nothing
 	}
@@ -175,35 +181,31 @@ func (t *timeliner) enter(name string, at policy.Time, what Kind, round int) {
 		kind = Dropped
 	}
 	if kind != "" && at > w.since {
-		t.out.Doing = append(t.out.Doing, Span{Node: name, Kind: kind, Start: w.since, End: at, Round: w.round, Note: w.note})
+		t.out.Doing = append(t.out.Doing, Span{Node: id.Node(), Kind: kind, Start: w.since, End: at, Round: w.round, Note: w.note})
 	}
 	*w = doing{what: what, since: max(at, w.since), round: round}
 }
 
 // end is the end of what a worker does.
-func (t *timeliner) end(e record.Event) {
-	t.enter(e.Node, e.T, "", 0)
-	if w := t.workers[e.Node]; w != nil {
+func (t *timeliner) end(id policy.ID, at policy.Time) {
+	t.enter(id, at, "", 0)
+	if w := t.workers[id]; w != nil {
 		w.gone = true
 	}
 }
 
 // back is when a worker that was gone is there again: as a new process, or as a
 // member.
-func (t *timeliner) back(e record.Event) {
-	if w := t.workers[e.Node]; w != nil && w.gone {
-		*w = doing{since: e.T}
-	}
-	t.stop(stance{node: e.Node, kind: Dead}, e.T)
-	if e.Type == record.Join {
-		t.stop(stance{node: e.Node, kind: Removed}, e.T)
+func (t *timeliner) back(id policy.ID, at policy.Time) {
+	if w := t.workers[id]; w != nil && w.gone {
+		*w = doing{since: at}
 	}
 }
 
 // start begins a way of standing, unless it holds already.
 func (t *timeliner) start(s stance, e record.Event, note string) {
-	if _, holds := t.standing[s]; !holds && t.workers[s.node] != nil {
-		t.standing[s] = Span{Node: s.node, Kind: s.kind, Start: e.T, Round: e.Round, Note: note}
+	if _, holds := t.standing[s]; !holds && t.workers[s.id] != nil {
+		t.standing[s] = Span{Node: s.id.Node(), Kind: s.kind, Start: e.T, Round: e.Round, Note: note}
 	}
 }
 
@@ -220,120 +222,111 @@ func (t *timeliner) add(e record.Event) {
 	if text := markText(e); text != "" {
 		t.out.Marks = append(t.out.Marks, Mark{Node: e.Node, Type: e.Type, T: e.T, Round: e.Round, Text: text})
 	}
+	id, _ := e.Worker()
+	is := func(kind Kind) stance { return stance{id: id, kind: kind} }
 	switch e.Type {
 	case record.Join:
-		if !t.begun {
-			t.begun, t.first = true, e.T
-		}
-		t.back(e)
-		if e.T == t.first {
-			t.enter(e.Node, e.T, innerSteps, e.Round)
+		t.back(id, e.T)
+		t.stop(is(Removed), e.T)
+		if t.run.Round == 0 || e.T == t.run.First {
+			t.enter(id, e.T, innerSteps, e.Round)
 		} else {
-			t.enter(e.Node, e.T, Waiting, e.Round)
-			t.learners[e.Node] = t.scenario.Policy.Join.Learns()
+			t.enter(id, e.T, Waiting, e.Round)
+			t.learners[id] = t.scenario.Policy.Join.Learns()
 		}
 	case record.Step:
-		t.step(e)
+		t.step(id, e)
 	case record.RoundClose:
 		t.reducing = true
 	case record.ReduceStart:
 		t.reduceStart(e)
 	case record.ReduceAbort, record.ReduceDone:
 		for _, id := range e.Participants {
-			w := t.workers[id.Node()]
+			w := t.workers[id]
 			if w == nil || w.what != AllReduce || w.epoch != e.Epoch {
 				continue
 			}
 			if e.Type == record.ReduceAbort {
 				w.note = "aborted"
 			}
-			t.enter(id.Node(), e.T, Waiting, e.Round)
+			t.enter(id, e.T, Waiting, e.Round)
 		}
 	case record.OuterStep:
 		t.reducing = false
-		maps.DeleteFunc(t.learners, func(name string, _ bool) bool {
-			return t.scenario.Policy.Join != policy.JoinBlocking || slices.ContainsFunc(e.Participants, func(id policy.ID) bool { return id.Node() == name })
+		maps.DeleteFunc(t.learners, func(id policy.ID, _ bool) bool {
+			return t.scenario.Policy.Join != policy.JoinBlocking || slices.Contains(e.Participants, id)
 		})
 		for _, id := range e.Participants {
-			t.enter(id.Node(), e.T, innerSteps, e.Round+1)
+			t.enter(id, e.T, innerSteps, e.Round+1)
 		}
 	case record.FetchStart:
-		t.enter(e.Node, e.T, Fetch, e.Round)
-		if w := t.workers[e.Node]; w != nil {
+		t.enter(id, e.T, Fetch, e.Round)
+		if w := t.workers[id]; w != nil {
 			w.note = "from " + e.From
 		}
 	case record.FetchDone:
 		next := innerSteps
-		if t.reducing || t.learners[e.Node] {
+		if t.reducing || t.learners[id] {
 			next = Waiting
 		}
-		t.enter(e.Node, e.T, next, e.Round)
-		t.stop(stance{node: e.Node, kind: Sidelined}, e.T)
-	default:
-		t.stand(e)
-	}
-}
-
-// stand takes the events that change how workers stand.
-func (t *timeliner) stand(e record.Event) {
-	is := func(kind Kind) stance { return stance{node: e.Node, kind: kind} }
-	link := stance{node: cmp.Or(e.Node, e.From), kind: Relinked, link: e.To}
-	switch e.Type {
+		t.enter(id, e.T, next, e.Round)
+		t.stop(is(Sidelined), e.T)
 	case record.Sideline:
 		t.start(is(Sidelined), e, words.Because(e.Reason))
 	case record.Rejoin:
 		t.stop(is(Sidelined), e.T)
 	case record.Crash, record.Fail:
-		note := "crashed"
-		if e.Type == record.Fail {
-			note = "gave up"
-		}
-		t.end(e)
+		t.end(id, e.T)
 		t.stop(is(Sidelined), e.T)
-		t.start(is(Dead), e, note)
 	case record.Restart:
-		t.back(e)
+		t.back(id, e.T)
 		t.stop(is(Paused), e.T)
-		t.enter(e.Node, e.T, Waiting, e.Round)
+		t.enter(id, e.T, Waiting, e.Round)
 	case record.Evict:
-		t.end(e)
+		t.end(id, e.T)
 		for _, kind := range []Kind{Sidelined, Dead, Slowed, CutOff, Paused} {
 			t.stop(is(kind), e.T)
 		}
 		t.start(is(Removed), e, words.Because(e.Reason))
-	case record.Slow:
-		t.stop(is(Slowed), e.T)
-		t.start(is(Slowed), e, markText(e))
-	case record.Restore:
-		t.stop(is(Slowed), e.T)
-	case record.Pause:
-		t.start(is(Paused), e, "")
-	case record.Resume:
-		t.stop(is(Paused), e.T)
-	case record.Partition:
-		for _, id := range e.IDs {
-			t.start(stance{node: id.Node(), kind: CutOff}, e, "")
+	case record.LinkFault, record.LinkRestored:
+		t.link(e)
+	}
+	for _, c := range t.run.Add(&e) {
+		s := stance{id: c.ID, kind: conditions[c.Condition]}
+		switch {
+		case !c.Begins:
+			t.stop(s, e.T)
+		case e.Type == record.Crash:
+			t.start(s, e, "crashed")
+		case e.Type == record.Fail:
+			t.start(s, e, "gave up")
+		case e.Type == record.Slow:
+			t.start(s, e, markText(e))
+		default:
+			t.start(s, e, "")
 		}
-	case record.Heal:
-		for _, name := range t.out.Nodes {
-			if len(e.IDs) == 0 || slices.ContainsFunc(e.IDs, func(id policy.ID) bool { return id.Node() == name }) {
-				t.stop(stance{node: name, kind: CutOff}, e.T)
-			}
-		}
-	case record.LinkFault:
-		t.start(link, e, markText(e))
-	case record.LinkRestored:
-		t.stop(link, e.T)
 	}
 }
 
-func (t *timeliner) step(e record.Event) {
-	w := t.workers[e.Node]
+// link begins or ends a change of a link, which is drawn at the worker that it is of, or
+// from which the path leads.
+func (t *timeliner) link(e record.Event) {
+	id, _ := policy.ParseNode(cmp.Or(e.Node, e.From))
+	s := stance{id: id, kind: Relinked, link: e.To}
+	if e.Type == record.LinkFault {
+		t.start(s, e, markText(e))
+	} else {
+		t.stop(s, e.T)
+	}
+}
+
+func (t *timeliner) step(id policy.ID, e record.Event) {
+	w := t.workers[id]
 	if w == nil || w.what == "" {
 		return
 	}
 	w.what = Waiting // for the message to begin
-	t.enter(e.Node, e.T-e.Duration, innerSteps, e.Round)
+	t.enter(id, e.T-e.Duration, innerSteps, e.Round)
 	if start := w.since; e.T > start {
 		t.out.Doing = append(t.out.Doing, Span{Node: e.Node, Kind: InnerStep, Start: start, End: e.T, Round: e.Round,
 			Note: fmt.Sprintf("step %d of %d", e.Step, t.scenario.InnerSteps)})
@@ -346,23 +339,22 @@ func (t *timeliner) step(e record.Event) {
 
 func (t *timeliner) reduceStart(e record.Event) {
 	for _, id := range e.Participants {
-		name := id.Node()
-		w := t.workers[name]
+		w := t.workers[id]
 		if w == nil {
 			continue
 		}
-		r, known := t.reduced[e.Epoch][name]
+		r, known := t.reduced[participant{e.Epoch, id}]
 		if !known {
-			t.enter(name, e.T, AllReduce, e.Round)
+			t.enter(id, e.T, AllReduce, e.Round)
 			w.epoch = e.Epoch
 			continue
 		}
-		to := receiver(t.scenario, t.scenario.Grouping().Ring(e.Round, e.Participants, id), id)
-		t.enter(name, r.T-r.Duration, ReduceScatter, e.Round)
+		to := receiver(t.scenario, t.grouping.Ring(e.Round, e.Participants, id), id)
+		t.enter(id, r.T-r.Duration, ReduceScatter, e.Round)
 		w.note = "to " + to
-		t.enter(name, r.T-r.Duration+r.ReduceScatter, AllGather, e.Round)
+		t.enter(id, r.T-r.Duration+r.ReduceScatter, AllGather, e.Round)
 		w.note = "to " + to
-		t.enter(name, r.T, Waiting, e.Round)
+		t.enter(id, r.T, Waiting, e.Round)
 	}
 }
 

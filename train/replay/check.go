@@ -14,11 +14,11 @@ import (
 // leads to, which have to be the same, bit by bit. It names every one that is
 // not.
 func Check(s *resolved.Scenario, events []record.Event) error {
-	l, err := New(s)
+	t, err := New(s)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer t.Close()
 	var problems []error
 	states, losses := map[int]record.Event{}, map[int]float64{}
 	contributions := map[string]*record.Contribution{} // by round and worker
@@ -44,11 +44,11 @@ func Check(s *resolved.Scenario, events []record.Event) error {
 	}
 	for _, e := range events {
 		told := e.Loss
-		learnt, err := l.Add(&e)
+		computed, err := t.Add(&e)
 		if err != nil {
 			return err
 		}
-		for _, k := range learnt {
+		for _, k := range computed {
 			switch k.Type {
 			case record.State:
 				states[k.Round] = k

@@ -15,7 +15,7 @@ import (
 	"testbed/train/task"
 )
 
-// Matters says whether something may be learnt from an event, or in it.
+// Matters reports whether the training of a run may depend on an event.
 func Matters(e *record.Event) bool {
 	switch e.Type {
 	case record.Join, record.Evict, record.Step, record.ReduceStart, record.OuterStep, record.Merge, record.FetchDone, record.RunResume, record.Diverged:
@@ -24,7 +24,7 @@ func Matters(e *record.Event) bool {
 	return false
 }
 
-// Key names what a run teaches: runs of equal keys lead to the same outer states,
+// Key names what a run trains: runs of equal keys lead to the same outer states,
 // bit by bit, and the same losses in their rounds, whenever all that happened and
 // whoever decided it. events are those that matter.
 func Key(s *resolved.Scenario, events []record.Event) ([sha256.Size]byte, error) {
@@ -51,7 +51,7 @@ func Key(s *resolved.Scenario, events []record.Event) ([sha256.Size]byte, error)
 	hash := sha256.New()
 	enc := json.NewEncoder(hash)
 	if err := enc.Encode(what); err != nil {
-		return [sha256.Size]byte{}, fmt.Errorf("naming a lesson: %w", err)
+		return [sha256.Size]byte{}, fmt.Errorf("naming what a run trains: %w", err)
 	}
 	var ended []record.Event // inner steps of whole rounds: who was first does not matter
 	tell := func() error {
@@ -77,10 +77,10 @@ func Key(s *resolved.Scenario, events []record.Event) ([sha256.Size]byte, error)
 			continue
 		}
 		if err := tell(); err != nil {
-			return [sha256.Size]byte{}, fmt.Errorf("naming a lesson: %w", err)
+			return [sha256.Size]byte{}, fmt.Errorf("naming what a run trains: %w", err)
 		}
 		if err := enc.Encode(&plain); err != nil {
-			return [sha256.Size]byte{}, fmt.Errorf("naming a lesson: %w", err)
+			return [sha256.Size]byte{}, fmt.Errorf("naming what a run trains: %w", err)
 		}
 	}
 	return [sha256.Size]byte(hash.Sum(nil)), nil

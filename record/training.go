@@ -35,14 +35,20 @@ type TimeToLoss struct {
 	WallClock policy.Time `json:"wall_clock_us"`
 }
 
-// Learnt gathers what a run learns from its events.
-type Learnt struct {
+// Training gathers from the events of a run what its training comes to.
+type Training struct {
 	tokensPerStep int
 	hashes        map[int]string       // of outer states, by outer step
 	regions       map[int][]RegionHash // the same, where they differ between regions
 	validation    map[int]float64
-	training      map[int]map[string]mean // by round and worker
-	contributions map[int]map[string]*Contribution
+	losses        map[part]mean // of inner steps
+	contributions map[part]*Contribution
+}
+
+// part is what a worker does in a round.
+type part struct {
+	round int
+	id    policy.ID
 }
 
 type mean struct {
@@ -50,61 +56,57 @@ type mean struct {
 	n   int
 }
 
-// NewLearnt returns one that has seen no event of a run; Setup.TokensPerStep has
+// NewTraining returns one that has seen no event of a run; Setup.TokensPerStep has
 // the tokens.
-func NewLearnt(tokensPerStep int) *Learnt {
-	return &Learnt{
-		tokensPerStep: tokensPerStep,
-		hashes:        map[int]string{}, regions: map[int][]RegionHash{}, validation: map[int]float64{}, training: map[int]map[string]mean{}, contributions: map[int]map[string]*Contribution{},
+func NewTraining(tokensPerStep int) *Training {
+	return &Training{
+		tokensPerStep: tokensPerStep, hashes: map[int]string{}, regions: map[int][]RegionHash{},
+		validation: map[int]float64{}, losses: map[part]mean{}, contributions: map[part]*Contribution{},
 	}
 }
 
 // Add takes the next event.
-func (l *Learnt) Add(e *Event) {
+func (t *Training) Add(e *Event) {
+	id, _ := e.Worker()
+	of := part{e.Round, id}
 	switch {
 	case e.Type == State:
-		l.hashes[e.Round], l.regions[e.Round] = e.Hash, e.Regions
+		t.hashes[e.Round], t.regions[e.Round] = e.Hash, e.Regions
 	case e.Type == Validated && e.Loss != nil && math.Abs(*e.Loss) < maxLoss:
-		l.validation[e.Round] = *e.Loss
+		t.validation[e.Round] = *e.Loss
 	case e.Type == Contributed && e.Contribution != nil:
-		if l.contributions[e.Round] == nil {
-			l.contributions[e.Round] = map[string]*Contribution{}
-		}
-		l.contributions[e.Round][e.Node] = e.Contribution
+		t.contributions[of] = e.Contribution
 	case e.Type == Step && e.Loss != nil:
-		if l.training[e.Round] == nil {
-			l.training[e.Round] = map[string]mean{}
-		}
-		m := l.training[e.Round][e.Node]
+		m := t.losses[of]
 		if e.Step == 1 { // once more, in another process perhaps
 			m = mean{}
 		}
-		l.training[e.Round][e.Node] = mean{m.sum + *e.Loss, m.n + 1}
+		t.losses[of] = mean{m.sum + *e.Loss, m.n + 1}
 	}
 }
 
-// Into completes a summary of the same run.
-func (l *Learnt) Into(sum *Summary) {
+// Complete adds to a summary of the same run what the training came to.
+func (t *Training) Complete(sum *Summary) {
 	for i := range sum.Rounds {
 		r := &sum.Rounds[i]
-		r.ModelHash = l.hashes[r.Round]
+		r.ModelHash = t.hashes[r.Round]
 		for k := range r.Regions {
-			for _, h := range l.regions[r.Round] {
+			for _, h := range t.regions[r.Round] {
 				if h.Region == r.Regions[k].Region {
 					r.Regions[k].ModelHash = h.Hash
 				}
 			}
 		}
 		var loss RoundLoss
-		if v, ok := l.validation[r.Round]; ok {
+		if v, ok := t.validation[r.Round]; ok {
 			loss.Validation = &v
 		}
 		var all mean
 		for _, id := range r.Participants {
-			if c, ok := l.contributions[r.Round][id.Node()]; ok {
+			if c, ok := t.contributions[part{r.Round, id}]; ok {
 				r.PseudoGradients = append(r.PseudoGradients, PseudoGradient{id, c.Norm, c.Cosine, c.QuantisationError})
 			}
-			m := l.training[r.Round][id.Node()]
+			m := t.losses[part{r.Round, id}]
 			all.sum, all.n = all.sum+m.sum, all.n+m.n
 		}
 		if all.n > 0 {
@@ -114,24 +116,24 @@ func (l *Learnt) Into(sum *Summary) {
 			r.Loss = &loss
 		}
 	}
-	if l.tokensPerStep == 0 {
+	if t.tokensPerStep == 0 {
 		return
 	}
 	if w := sum.Work; w != nil {
-		sum.TokensSeen = new((w.StepsDone - w.StepsLost - w.StepsOpen) * l.tokensPerStep)
-		sum.TokensLost = new(w.StepsLost * l.tokensPerStep)
+		sum.TokensSeen = new((w.StepsDone - w.StepsLost - w.StepsOpen) * t.tokensPerStep)
+		sum.TokensLost = new(w.StepsLost * t.tokensPerStep)
 	}
 	sum.TimeToLoss = timesTo(sum.Rounds)
-	sum.LayerErrors = l.layers(sum.Rounds)
+	sum.LayerErrors = t.layers(sum.Rounds)
 }
 
 // layers are the means of the layers' quantisation errors over the rounds of which
 // they are known, in the order of the layers.
-func (l *Learnt) layers(rounds []Round) (all []LayerError) {
+func (t *Training) layers(rounds []Round) (all []LayerError) {
 	var known []int // rounds, for each layer
 	for _, r := range rounds {
 		for _, id := range r.Participants {
-			c, ok := l.contributions[r.Round][id.Node()]
+			c, ok := t.contributions[part{r.Round, id}]
 			if !ok {
 				continue
 			}

@@ -83,7 +83,7 @@ func TestSameDecisionsSameModel(t *testing.T) {
 	}
 }
 
-// hashes plays what a record teaches, and returns what the states hash to.
+// hashes computes what a record trains, and returns what the states hash to.
 func hashes(t testing.TB, s *scenarios.Scenario, events []record.Event) (all []string, err error) {
 	l, err := replay.New(testscenario.Resolve(t, s, ""))
 	if err != nil {
@@ -106,10 +106,10 @@ func hashes(t testing.TB, s *scenarios.Scenario, events []record.Event) (all []s
 	return all, nil
 }
 
-// TestARecordHasTheLesson: what was learnt follows from the record, also where
+// TestARecordDeterminesTheTraining: what was learnt follows from the record, also where
 // workers told of their inner steps only after the outer step; and another record
-// teaches something else.
-func TestARecordHasTheLesson(t *testing.T) {
+// leads to something else.
+func TestARecordDeterminesTheTraining(t *testing.T) {
 	s, sum, events := played(t, "transient_slow", scenarios.Straggler, experiment.NetworkLinks)
 	differs := func(what string, changed []record.Event) bool {
 		t.Helper()
@@ -161,7 +161,7 @@ func TestTaughtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lessons, runs := map[string]bool{}, 0
+	models, runs := map[string]bool{}, 0
 	for _, s := range all {
 		if len(s.Workers)*s.TargetOuterSteps*s.InnerSteps > 150 || stories.Told(s) {
 			continue
@@ -187,13 +187,13 @@ func TestTaughtOnce(t *testing.T) {
 					t.Errorf("%s under %s on %s (-alone +once):\n%s", s.Name, policyName, network, diff)
 				}
 				if runs++; len(want.Rounds) > 0 {
-					lessons[want.Rounds[len(want.Rounds)-1].ModelHash] = true
+					models[want.Rounds[len(want.Rounds)-1].ModelHash] = true
 				}
 			}
 		}
 	}
-	if len(lessons) < runs/8 || len(lessons) > runs*3/4 {
-		t.Errorf("%d runs learn %d models: some alike, and some not", runs, len(lessons))
+	if len(models) < runs/8 || len(models) > runs*3/4 {
+		t.Errorf("%d runs learn %d models: some alike, and some not", runs, len(models))
 	}
 }
 
