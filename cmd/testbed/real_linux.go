@@ -63,7 +63,15 @@ func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.Machine
 	if err := ready(); err != nil {
 		return nil, err
 	}
-	return bench.Load(ctx, s)
+	r, err := s.Resolve("")
+	if err != nil {
+		return nil, err
+	}
+	planned, carried, err := bench.Load(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return scenarios.NewMachineLoad(planned, carried), nil
 }
 
 // playReal plays a run on a real network.

@@ -18,7 +18,6 @@ import (
 	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/internal/errs"
-	"testbed/scenarios"
 	"testbed/shaping"
 )
 
@@ -65,7 +64,7 @@ Exits with 3 if the ranks end with different bytes.`,
 					return errs.Usagef("--%s: the scenario says what the network is; remove the flag, or the scenario", flag)
 				}
 			}
-			if r.Scenario, err = scenarios.Load(args[0]); err != nil {
+			if r.Scenario, err = loadResolved(args[0]); err != nil {
 				return err
 			}
 		}

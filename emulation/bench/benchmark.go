@@ -19,7 +19,7 @@ import (
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
 	"testbed/policy"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 	"testbed/shaping"
 )
 
@@ -35,7 +35,7 @@ type Options struct {
 	Links bench.Links
 	// Scenario is the one whose workers are the ranks, on its links in the place
 	// of Links; nil: none.
-	Scenario *scenarios.Scenario
+	Scenario *resolved.Scenario
 	// Backend carries packets; emulation.LinksAuto takes a bridge alone where
 	// the links neither delay nor lose, and else what a run takes.
 	Backend string
@@ -73,12 +73,8 @@ func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	placed, err := o.toPlace(spec.Plan)
-	if err != nil {
-		return nil, err
-	}
 	var hosts *cluster.Cluster
-	if hosts, spec.Backend, err = cluster.Form(ctx, o.Hosts, placed, spec.Backend, o.Progress); err != nil {
+	if hosts, spec.Backend, err = cluster.Form(ctx, o.Hosts, o.toPlace(spec.Plan), spec.Backend, o.Progress); err != nil {
 		return nil, err
 	}
 	defer func() { hosts.Close(err) }()
@@ -97,19 +93,15 @@ func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 
 // toPlace is the network whose nodes are placed on hosts: the scenario's, or one of as
 // many workers of which nothing else is known.
-func (o *Options) toPlace(plan *shaping.Plan) (*cluster.Network, error) {
+func (o *Options) toPlace(plan *shaping.Plan) *cluster.Network {
 	if o.Scenario != nil {
-		s, err := o.Scenario.Resolve("")
-		if err != nil {
-			return nil, err
-		}
-		return cluster.NetworkOf(s), nil
+		return cluster.NetworkOf(o.Scenario)
 	}
 	n := &cluster.Network{Plan: plan, Dilation: 1}
 	for k := range o.Workers {
 		n.Workers = append(n.Workers, policy.ID(k))
 	}
-	return n, nil
+	return n
 }
 
 func (o *Options) spec() (*ringSpec, error) {
@@ -142,8 +134,7 @@ func (o *Options) spec() (*ringSpec, error) {
 // network returns the plan, and the ranks' nodes in it.
 func (o *Options) network() (*shaping.Plan, []string, error) {
 	if s := o.Scenario; s != nil {
-		plan, err := s.Plan()
-		return plan, s.WorkerNodes(), err
+		return s.Plan, s.WorkerNodes(), nil
 	}
 	names := make([]string, o.Workers)
 	for k := range names {
@@ -159,13 +150,9 @@ func (o *Options) adopt() error {
 	if x := s.Slowdown(); x > 1 {
 		return errs.Usagef("%s: real.dilation is %g, which is for runs; a benchmark goes by the machine's clock: leave it out", s.Name, x)
 	}
-	ids := make([]policy.ID, len(s.Workers))
-	for i, w := range s.Workers {
-		ids[i] = w.ID
-	}
-	o.Workers = len(ids)
-	if n := len(s.Real.Links.Groups); n > 0 {
-		o.GroupOf, o.Groups = s.Groups(ids), n
+	o.Workers = len(s.Workers)
+	if n := slices.Max(s.LinkGroups) + 1; n > 0 {
+		o.GroupOf, o.Groups = s.LinkGroups, n
 	}
 	if o.Algorithm == allreduce.Hierarchical.String() && (o.GroupOf == nil || slices.Contains(o.GroupOf, -1)) {
 		return errs.Fieldf("algorithm", "%s: every worker must be in a group of %s's links", o.Algorithm, s.Name)

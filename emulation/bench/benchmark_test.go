@@ -14,7 +14,9 @@ import (
 	"testbed/allreduce/bench"
 	"testbed/emulation/network"
 	"testbed/internal/errs"
+	"testbed/internal/testscenario"
 	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 	"testbed/shaping"
 )
 
@@ -50,13 +52,20 @@ func TestBackend(t *testing.T) {
 	}
 }
 
+// load takes a scenario of the library apart.
+func load(t *testing.T, name string) *resolved.Scenario {
+	t.Helper()
+	s, err := scenarios.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testscenario.Resolve(t, s, "")
+}
+
 // TestScenario takes the place of the links, and says who the ranks are.
 func TestScenario(t *testing.T) {
 	o := options()
-	var err error
-	if o.Scenario, err = scenarios.Load("three_regions"); err != nil {
-		t.Fatal(err)
-	}
+	o.Scenario = load(t, "three_regions")
 	o.Order = bench.OptimisedOrder
 	if err := o.check(); err != nil {
 		t.Fatal(err)
@@ -72,9 +81,7 @@ func TestScenario(t *testing.T) {
 	if len(got.Plan.Nodes) != n+1 || len(got.Nodes) != n || got.Nodes[0] != o.Scenario.Workers[0].ID.Node() || len(got.Ordered.Ring) != n {
 		t.Errorf("%+v", got)
 	}
-	if o.Scenario, err = scenarios.Load("homogeneous"); err != nil { // it has no groups
-		t.Fatal(err)
-	}
+	o.Scenario = load(t, "homogeneous") // it has no groups
 	o.GroupOf, o.Algorithm, o.Order = nil, "hierarchical", allreduce.NaiveOrder
 	if e, ok := errors.AsType[*errs.FieldError](o.check()); !ok || e.Field != "algorithm" {
 		t.Errorf("%v", e)

@@ -10,7 +10,7 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/bench"
 	"testbed/emulation/network"
-	"testbed/scenarios"
+	"testbed/scenarios/resolved"
 	"testbed/shaping"
 )
 
@@ -22,16 +22,13 @@ const (
 	loadRepeat   = 3
 )
 
-// Load measures what this machine carries of the scenario's kind of reduction
-// when no link has a rate, with as many workers, or eight, and compares it with
-// what the scenario plans. It takes a few seconds.
-func Load(ctx context.Context, s *scenarios.Scenario) (*scenarios.MachineLoad, error) {
-	plan, err := s.Plan()
-	if err != nil {
-		return nil, err
-	}
+// Load measures what this machine carries of the scenario's kind of reduction when no
+// link has a rate, with as many workers, or eight. It takes a few seconds. Both results
+// are in bit/s: what the scenario plans for all workers together, 0 for no limit, and
+// what was carried.
+func Load(ctx context.Context, s *resolved.Scenario) (planned, carried float64, err error) {
 	n := min(max(len(s.Workers), 2), loadWorkers)
-	kind := s.Real.AllReduce
+	kind := s.Reduction
 	r, err := Run(ctx, Options{
 		Settings: bench.Settings{
 			Workers: n, Elements: loadElements, Algorithm: allreduce.Ring.String(), Groups: 1, Order: allreduce.NaiveOrder,
@@ -42,8 +39,8 @@ func Load(ctx context.Context, s *scenarios.Scenario) (*scenarios.MachineLoad, e
 		Backend: network.LinksAuto, Timeout: network.StartupPatience,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("measuring what this machine carries: %w", err)
+		return 0, 0, fmt.Errorf("measuring what this machine carries: %w", err)
 	}
-	carried := 8 * float64(r.BytesOnWire) / r.SecondsMedian
-	return scenarios.NewMachineLoad(float64(len(s.Workers))*float64(bench.SlowestRate(plan, s.WorkerNodes())), carried), nil
+	planned = float64(len(s.Workers)) * float64(bench.SlowestRate(s.Plan, s.WorkerNodes()))
+	return planned, 8 * float64(r.BytesOnWire) / r.SecondsMedian, nil
 }
