@@ -41,7 +41,6 @@ var rooms = []room{
 	{"report", "shows what runs have left behind, and plays none"},
 	{"emulation", "the real network of a machine, and everything that runs on it"},
 	{"estimate", "formulas, and scaled-down runs that check them"},
-	{"train/program/launch", "starts the user's own trainer for a scenario"},
 	{"scenarios", "a scenario does not know who plays it"},
 	{"sim", "the simulator plays values, and knows no scenario"},
 	{"node", "what runs inside a node does not know which world it is in"},

@@ -21,7 +21,6 @@ import (
 	"testbed/node/identity"
 	"testbed/policy"
 	"testbed/record"
-	"testbed/train/program/launch"
 )
 
 // Files of the run directory.
@@ -168,7 +167,7 @@ func (p *player) startNodes() error {
 		p.specs[w.ID] = process.WorkerSpec{
 			WorkerSettings: node.NewWorkerSettings(p.spec.Scenario, w, p.spec.Incarnations[w.ID]), Credentials: credentials,
 			Addr: p.network.Addr(name), Coordinator: addr, ShortPaths: shortPaths, Name: p.spec.Name,
-			Trainer: launch.InRun(p.spec.Scenario, p.s.Dir, p.s.Dir.Path(resumeDir)),
+			Trainer: trainerOf(p.spec.Scenario, p.s.Dir, p.s.Dir.Path(resumeDir)),
 		}
 		if p.isGone(w.ID) {
 			continue

@@ -24,7 +24,6 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/train/program/launch"
 )
 
 // runFile, in resumeDir, holds the name of the run. It is locked for as long
@@ -220,7 +219,7 @@ func (r *recorder) readScenario(was *record.Run) (*scenarios.Scenario, error) {
 			return nil, err
 		}
 	}
-	return launch.Recall(s, r.dir.Path(resumeDir))
+	return recallTrainer(s, r.dir.Path(resumeDir))
 }
 
 // lastCheckpoint finds the last one that is whole, of this run, and beside which lies

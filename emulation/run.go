@@ -21,7 +21,6 @@ import (
 	"testbed/scenarios/faults"
 	"testbed/scenarios/resolved"
 	"testbed/shaping/fidelity"
-	"testbed/train/program/launch"
 )
 
 // KindScenario is the kind of the job of Play and Resume: RunScenario.
@@ -116,7 +115,7 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 		return record.Summary{}, err
 	}
 	defer lock.Close()
-	if err := launch.Keep(o.Scenario, r.dir.Path(resumeDir)); err != nil {
+	if err := keepTrainer(o.Scenario, r.dir.Path(resumeDir)); err != nil {
 		return record.Summary{}, err
 	}
 	r.spec.Links, r.spec.Qlog = o.Links, o.Qlog

@@ -10,7 +10,6 @@ import (
 	"testbed/internal/nice"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/train/program/launch"
 	"testbed/train/replay"
 )
 
@@ -20,7 +19,7 @@ import (
 // ends early with ctx.
 func (play Simulator) Trained(ctx context.Context, model string) Simulator {
 	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (sum record.Summary, err error) {
-		err = launch.With(ctx, s, func(s *scenarios.Scenario) error {
+		err = WithTrainer(ctx, s, func(s *scenarios.Scenario) error {
 			sum, err = play.train(ctx, s, policyName, note, model)
 			return err
 		})

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"testbed/internal/errs"
 	"testbed/policy"
@@ -82,6 +86,32 @@ func (r *Real) Measured(t *task.Spec) bool {
 // Unasked says whether only a program of the user's own knows how many parameters
 // there are, and has not been asked.
 func (s *Scenario) Unasked() bool { return s.Real.Parameters == 0 && s.Train.Foreign() }
+
+// Sized returns a copy of the scenario of whose program the number of parameters is
+// known. Every error is an *Error.
+func (s *Scenario) Sized(parameters int) (*Scenario, error) {
+	if n := s.Real.Parameters; n != parameters && !s.Unasked() {
+		return nil, &Error{File: s.Name, Field: "real.parameters", Problem: fmt.Sprintf("is %d, but the program has %d parameters; remove it, or mend one of the two", n, parameters)}
+	}
+	set, err := NewSetting("real.parameters", strconv.Itoa(parameters))
+	if err != nil {
+		return nil, err
+	}
+	return s.With(set)
+}
+
+// FindProgram returns the path of the program that trains. Every error is an *Error.
+func (s *Scenario) FindProgram() (path string, err error) {
+	name := s.Train.Program[0]
+	if strings.ContainsRune(name, filepath.Separator) && !filepath.IsAbs(name) {
+		name = filepath.Join(s.Train.Dir, name)
+	}
+	if path, err = exec.LookPath(name); err != nil {
+		return "", &Error{File: s.Name, Field: "train.program", Problem: fmt.Sprintf(
+			"%q is not there: %v; install it, or write its path from the scenario's folder, %s", s.Train.Program[0], err, s.Train.Dir)}
+	}
+	return path, nil
+}
 
 // notGiven stands for a number of parameters that the file lacks.
 const notGiven = math.MinInt

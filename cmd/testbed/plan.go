@@ -11,7 +11,6 @@ import (
 	"testbed/emulation/cluster"
 	"testbed/internal/errs"
 	"testbed/scenarios"
-	"testbed/train/program/launch"
 )
 
 func planCommand() *cobra.Command {
@@ -86,7 +85,7 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 	}
 	if s.Train.Foreign() {
 		words := strings.Join(s.Train.Program, " ") + ", in " + s.Train.Dir
-		if path, err := launch.Find(s); err != nil {
+		if path, err := s.FindProgram(); err != nil {
 			words += "; it CANNOT BE STARTED: " + err.Error()
 		} else {
 			words += ", which is " + path

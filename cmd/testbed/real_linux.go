@@ -16,7 +16,6 @@ import (
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/resolved"
-	"testbed/train/program/launch"
 )
 
 // startedAgain does the part of a process that a real run has started, if this
@@ -80,7 +79,7 @@ func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags,
 	if err != nil {
 		return record.Summary{}, err
 	}
-	asked, err := launch.Ask(ctx, r.Scenario)
+	asked, err := experiment.AskTrainer(ctx, r.Scenario)
 	if err != nil {
 		return record.Summary{}, err
 	}

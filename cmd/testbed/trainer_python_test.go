@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"testbed/experiment"
 	"testbed/internal/testenv"
 	"testbed/internal/testscenario"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train"
-	"testbed/train/program/launch"
 	"testbed/train/replay"
 )
 
@@ -118,7 +118,7 @@ func TestNumpyAgreesWithTheEmbedded(t *testing.T) {
 	embedded, section := *s, *s.Train
 	section.Task, section.Program = "", nil
 	embedded.Train = &section
-	if err := launch.With(t.Context(), s, func(s *scenarios.Scenario) error { return agree(t, s, &embedded, events) }); err != nil {
+	if err := experiment.WithTrainer(t.Context(), s, func(s *scenarios.Scenario) error { return agree(t, s, &embedded, events) }); err != nil {
 		t.Error(err)
 	}
 }

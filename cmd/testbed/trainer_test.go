@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"testing"
 
+	"testbed/experiment"
 	"testbed/internal/testscenario"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/train/program/launch"
 	"testbed/train/replay"
 )
 
@@ -61,7 +61,7 @@ func checkOwn(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	events := readEvents(t, dir)
-	if err := launch.With(t.Context(), s, func(s *scenarios.Scenario) error { return replay.Check(testscenario.Resolve(t, s, ""), events) }); err != nil {
+	if err := experiment.WithTrainer(t.Context(), s, func(s *scenarios.Scenario) error { return replay.Check(testscenario.Resolve(t, s, ""), events) }); err != nil {
 		t.Error(err)
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"testbed/node/identity"
 	"testbed/node/state"
 	"testbed/policy"
-	"testbed/train/program/launch"
 )
 
 // Kinds of processes, whose programs are RunCoordinator and RunWorker.
@@ -78,7 +77,7 @@ type WorkerSpec struct {
 	Name        string // of the run
 	// Trainer is how a program of the user's own is run beside the worker; nil: none
 	// trains.
-	Trainer *launch.Kept
+	Trainer *Trainer
 }
 
 // Report is what a process tells. Ready and Error of the embedded report go

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package launch
+package experiment
 
 import (
 	"context"
@@ -10,6 +10,6 @@ import (
 	"testbed/scenarios"
 )
 
-func with(context.Context, *scenarios.Scenario, func(*scenarios.Scenario) error) error {
+func withTrainer(context.Context, *scenarios.Scenario, func(*scenarios.Scenario) error) error {
 	return fmt.Errorf("training with a program of your own: %w here; do it on Linux", errors.ErrUnsupported)
 }

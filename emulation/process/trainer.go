@@ -1,0 +1,42 @@
+//go:build linux
+
+package process
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testbed/record"
+	"testbed/train"
+	"testbed/train/program"
+)
+
+// Trainer is what lies in a run's directory for a worker's process, and how the
+// program is run beside it: plain values, which travel to the process.
+type Trainer struct {
+	program.Config
+	Parameters int        // of the program's model
+	Folder     string     // of what was kept
+	Run        record.Dir // the program's output goes to its logs
+}
+
+// Files of Trainer.Folder.
+const (
+	TrainerInitial = "initial" // parameters: float32, little-endian
+	TrainerPython  = "python"  // the Python package
+)
+
+// Task makes the task of a worker's process.
+func (k *Trainer) Task() (train.Task, error) {
+	data, err := os.ReadFile(filepath.Join(k.Folder, TrainerInitial))
+	if err != nil {
+		return nil, fmt.Errorf("reading the program's initial parameters: %w", err)
+	}
+	initial := make([]float32, k.Parameters)
+	if _, err := binary.Decode(data, binary.LittleEndian, initial); err != nil {
+		return nil, fmt.Errorf("reading the program's initial parameters: %w", err)
+	}
+	log := func(name string) string { return k.Run.Log(name + ".trainer") }
+	return program.New(k.Here(filepath.Join(k.Folder, TrainerPython), log), initial), nil
+}

@@ -1,0 +1,41 @@
+//go:build linux
+
+package program
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"slices"
+	"testbed/policy"
+	"testbed/train/task"
+)
+
+// Settings say how the program of a section is run, by the workers that join at these
+// times: plain values, the same on every machine.
+func Settings(t *task.Spec, seed uint64, innerSteps, rounds int, joins map[policy.ID]policy.Time) Config {
+	// The lowest of a reduction's workers validates.
+	first := slices.MinFunc(slices.Collect(maps.Keys(joins)), func(a, b policy.ID) int {
+		return cmp.Or(cmp.Compare(joins[a], joins[b]), cmp.Compare(a, b))
+	})
+	return Config{
+		Command: t.Program, Dir: t.Dir, Limit: t.Limit(),
+		Workers: len(joins), Seed: seed, InnerSteps: innerSteps, Rounds: rounds, Validator: int(first),
+	}
+}
+
+// Here completes settings with what the machine has: where the Python package lies, and
+// the files that the program's output goes to.
+func (c Config) Here(pythonPath string, log func(name string) string) Config {
+	if other := os.Getenv("PYTHONPATH"); other != "" {
+		pythonPath += string(os.PathListSeparator) + other
+	}
+	c.Env = []string{"PYTHONPATH=" + pythonPath, "PYTHONUNBUFFERED=1"} // what it said before it was killed counts
+	if os.Getenv("OMP_NUM_THREADS") == "" {                            // workers share the machine
+		c.Env = append(c.Env, "OMP_NUM_THREADS=1")
+	}
+	c.Log = func(name string) (*os.File, error) {
+		return os.OpenFile(log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	}
+	return c
+}
