@@ -306,3 +306,17 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryPackageHasItsSentence in docs/architecture.md, where a newcomer looks for
+// what lives where.
+func TestEveryPackageHasItsSentence(t *testing.T) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder := range packages(t) {
+		if !strings.Contains(string(page), "`"+folder+"`") {
+			t.Errorf("docs/architecture.md does not say what %s is; name it in its room, with one sentence", folder)
+		}
+	}
+}
