@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testbed/internal/errs"
 )
 
 // Policy decides when a round closes, and what becomes of the members that it
@@ -143,6 +144,10 @@ func Named(name string) (Policy, bool) {
 	}
 	return nil, false
 }
+
+// BadParameter returns the error of a Validate: which parameter cannot be used, and as a
+// text what is wrong and what would be right, such as "is %v; it must lie in (0, 1]".
+func BadParameter(name, format string, args ...any) error { return errs.Fieldf(name, format, args...) }
 
 // NameOf returns the name by which a policy is registered, empty if it is not.
 func NameOf(p Policy) string {

@@ -298,7 +298,7 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --connections 65":                              "--connections 65",
 		"bench ring --bits 2":                                      "--bits is 2;",
 		"bench ring --bits 32 --entropy on":                        "--entropy is on, but values of 32 bits have no codes",
-		"bench ring --entropy yes":                                 "--entropy yes: choose",
+		"bench ring --entropy yes":                                 "--entropy is \"yes\"; choose one of",
 		"bench ring --block 7":                                     "--block is 7",
 		"bench ring --links carrier":                               "--links carrier",
 		"bench ring --links bridge --loss 1%":                      "--links bridge neither delays",

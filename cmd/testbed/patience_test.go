@@ -1,9 +1,6 @@
 package main
 
-import (
-	"testbed/internal/errs"
-	"testbed/policy"
-)
+import "testbed/policy"
 
 func init() {
 	policy.Register("patience", "once a share has arrived, wait a little longer", &Patience{Share: 0.5, Longer: 0.25})
@@ -19,9 +16,9 @@ type Patience struct {
 func (p *Patience) Validate() error {
 	switch {
 	case !(p.Share > 0 && p.Share <= 1):
-		return errs.Fieldf("share", "is %v; it must lie in (0, 1]", p.Share)
+		return policy.BadParameter("share", "is %v; it must lie in (0, 1]", p.Share)
 	case !(p.Longer >= 0 && p.Longer <= 100):
-		return errs.Fieldf("longer", "is %v; it must lie in [0, 100]", p.Longer)
+		return policy.BadParameter("longer", "is %v; it must lie in [0, 100]", p.Longer)
 	}
 	return nil
 }

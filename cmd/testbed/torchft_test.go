@@ -104,7 +104,7 @@ func TestPythonClient(t *testing.T) {
 		t.Skip(err)
 	}
 	generated := t.TempDir()
-	wire := filepath.Join("..", "..", "..", "quorum", "wire")
+	wire := filepath.Join("..", "..", "torchft", "internal", "wire")
 	if out, err := exec.Command("protoc", "-I", wire, "--python_out="+generated, "torchft.proto").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
