@@ -34,7 +34,6 @@ var rooms = []room{
 	{"internal/randscenario", "tests: scenarios drawn at random"},
 	{"internal/testscenario", "tests: what they do with scenarios"},
 	{"internal/memnet", "tests: a network in memory, in virtual time"},
-	{"internal/testenv", "tests: what a machine can do, and what it did meanwhile"},
 	{"internal/testprogram", "tests: a trainer of a user's own"},
 	{"report/sweeps", "shows the tables of sweeps"},
 	{"experiment", "plays many runs; how one is played on a real network is given to it"},
@@ -97,6 +96,13 @@ var bans = []ban{
 	{in: []string{}, contrary: true, imports: "math/rand", why: "its streams are not promised to stay the same; use math/rand/v2 with a seeded source"},
 	{in: []string{"node", "node/state", "allreduce/quicring", "report", "report/agreement", "report/sweeps", "report/timeline", "report/runs", "report/words", "report/document", "report/estimates", "allreduce/bench", "experiment", "experiment/sweep"}, imports: "os/exec", why: "nodes are started by the host, and never start anything"},
 }
+
+// seeded are the names of math/rand/v2 that tests may use, and drawn those of rapid that
+// they may not: what rapid draws has the seed of internal/rapidtest.
+var (
+	seeded = []string{"New", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "PCG", "ChaCha8", "Zipf", "Source"}
+	drawn  = []string{"Check", "MakeCheck"}
+)
 
 // pureDecisions are the only packages that policy imports; reflect and
 // encoding/json, because the fields of a policy are its parameters.
@@ -178,7 +184,7 @@ func (s source) imported() map[string]*ast.ImportSpec {
 
 // uses returns the names of an imported package that a file uses.
 func (s source) uses(p string, spec *ast.ImportSpec) map[string]token.Pos {
-	local := path.Base(p)
+	local := path.Base(strings.TrimSuffix(p, "/v2"))
 	if spec.Name != nil {
 		local = spec.Name.Name
 	}
@@ -251,6 +257,44 @@ func (b ban) check(t *testing.T, folder string, s source, p string, spec *ast.Im
 			}
 		}
 	}
+}
+
+// TestRandomTestsHaveASeed: what CI has tried, everybody can try again. Fresh seeds are
+// for internal/explore.
+func TestRandomTestsHaveASeed(t *testing.T) {
+	for _, name := range files(t, "_test.go") {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := source{name, fset, file}
+		for p, spec := range s.imported() {
+			for used, pos := range s.uses(p, spec) {
+				if p == "pgregory.net/rapid" && slices.Contains(drawn, used) || p == "math/rand/v2" && !slices.Contains(seeded, used) {
+					t.Errorf("%s: a test may not use %s.%s: take rapidtest.Check, or rand.New with a fixed seed or rapidtest.Seed()", s.at(pos), p, used)
+				}
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, is := n.(*ast.CallExpr); is && slices.ContainsFunc(call.Args, s.clock) {
+				if fun, is := call.Fun.(*ast.SelectorExpr); is && (fun.Sel.Name == "NewPCG" || fun.Sel.Name == "NewChaCha8") {
+					t.Errorf("%s: a seed is not taken from the clock", s.at(call.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
+
+// clock says whether an expression asks for the time.
+func (s source) clock(e ast.Expr) (asks bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		sel, is := n.(*ast.SelectorExpr)
+		asks = asks || is && sel.Sel.Name == "Now"
+		return !asks
+	})
+	return asks
 }
 
 // TestPurePackagesUseTheStandardLibraryOnly: a third party's package could do

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 func drawGroups(t *rapid.T) []int {
@@ -16,7 +18,7 @@ func drawGroups(t *rapid.T) []int {
 // TestEveryGroupGivesItsValuesOnce plays the schedule of every chunk with sets
 // of ranks in place of sums.
 func TestEveryGroupGivesItsValuesOnce(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		numbers := drawGroups(t)
 		g, ranks := NewGroups(numbers), len(numbers)
 		all := uint64(1)<<ranks - 1
@@ -70,7 +72,7 @@ func TestEveryGroupGivesItsValuesOnce(t *testing.T) {
 }
 
 func TestPeersAreThoseThatAreSentTo(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		numbers := drawGroups(t)
 		g, ranks := NewGroups(numbers), len(numbers)
 		for rank := range ranks {

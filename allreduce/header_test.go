@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 func drawHeader(t *rapid.T) Header {
@@ -44,7 +46,7 @@ func drawHeader(t *rapid.T) Header {
 }
 
 func TestHeaderRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		want := drawHeader(t)
 		b := AppendHeader([]byte("before"), want)[len("before"):]
 		if len(b) != HeaderLen {
@@ -137,7 +139,7 @@ func FuzzParseHeader(f *testing.F) {
 
 // TestFramesLenIsWhatAChunksFramesHave.
 func TestFramesLenIsWhatAChunksFramesHave(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		values := rapid.IntRange(0, 300_000).Draw(t, "values")
 		block := MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "blocks")
 		piece := block * rapid.IntRange(1, 64).Draw(t, "blocks of a piece")

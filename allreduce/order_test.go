@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 func drawCosts(t *rapid.T, least, most int) [][]float64 {
@@ -20,7 +22,7 @@ func drawCosts(t *rapid.T, least, most int) [][]float64 {
 
 // TestOrderIsTheBest: of all orders, tried one after the other.
 func TestOrderIsTheBest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		cost := drawCosts(t, 1, 7)
 		for _, objective := range []Objective{Bottleneck, Sum} {
 			best := math.Inf(1)
@@ -50,7 +52,7 @@ func TestOrderIsTheBest(t *testing.T) {
 }
 
 func TestOrderIsNeverWorseThanNaive(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		cost := drawCosts(t, maxExact-1, 24)
 		for _, objective := range []Objective{Bottleneck, Sum} {
 			tour, err := OrderRing(cost, objective)

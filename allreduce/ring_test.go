@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 func TestChunksPartitionTheVector(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(0, 1<<20).Draw(t, "length")
 		ranks := rapid.IntRange(1, 300).Draw(t, "ranks")
 		next := 0
@@ -30,7 +32,7 @@ func TestChunksPartitionTheVector(t *testing.T) {
 }
 
 func TestPiecesPartitionTheChunk(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		chunk := rapid.IntRange(0, 10000).Draw(t, "chunk")
 		size := rapid.IntRange(1, 3000).Draw(t, "piece")
 		next, n := 0, Pieces(chunk, size)
@@ -50,7 +52,7 @@ func TestPiecesPartitionTheChunk(t *testing.T) {
 // TestEveryElementOnceFromEveryRank plays the schedule with sets of ranks in
 // place of sums: adding a set that overlaps would count a rank twice.
 func TestEveryElementOnceFromEveryRank(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		ranks := rapid.IntRange(2, 40).Draw(t, "ranks")
 		held := make([][]uint64, ranks) // held[rank][chunk]: the ranks summed in it
 		for r := range held {
@@ -126,7 +128,7 @@ func TestRingIsAPipeline(t *testing.T) {
 }
 
 func TestDefaultPieceValues(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(0, 1<<30).Draw(t, "length")
 		ranks := rapid.IntRange(2, MaxRanks).Draw(t, "ranks")
 		block := MinBlock * rapid.IntRange(1, MaxBlock/MinBlock).Draw(t, "block/16")

@@ -87,7 +87,6 @@ func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 	if err := p.checkLinks(); err != nil {
 		return err
 	}
-	go p.takeFaults()
 	if err := p.startNodes(); err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/faults"
 	"testbed/scenarios/resolved"
 	"testbed/shaping/fidelity"
 )
@@ -48,17 +47,6 @@ type Options struct {
 	Dir string
 	// Progress is told what happens, from one goroutine; it may be nil.
 	Progress func(Progress)
-	// Nemesis is asked after each Progress for faults that the scenario does
-	// not have in store; it may be nil. Tests hit with it a phase that has no
-	// time of its own.
-	Nemesis func(Progress) []Fault
-}
-
-// Fault is an inject of no scenario. Its time is that of its coming; before
-// the run has begun it leaves no record.
-type Fault struct {
-	Inject faults.Inject
-	After  time.Duration // real time to wait before it
 }
 
 // Progress is a step of a run as it happens: a stage of the set-up in words, or
@@ -176,21 +164,12 @@ func (r *recorder) play(ctx context.Context, hosts *cluster.Cluster) error {
 	return r.listen(playing)
 }
 
-func (r *recorder) stage(words string) {
-	if r.options.Progress != nil {
-		r.options.Progress(Progress{Stage: words})
-	}
-}
+func (r *recorder) stage(words string) { r.progress(Progress{Stage: words}) }
 
-// progress tells the user of a step, and passes the nemesis's answer on.
-func (r *recorder) progress(job *network.Job, p Progress) {
+// progress tells the user of a step.
+func (r *recorder) progress(p Progress) {
 	if r.options.Progress != nil {
 		r.options.Progress(p)
-	}
-	if r.options.Nemesis != nil {
-		for _, f := range r.options.Nemesis(p) {
-			job.Send(f)
-		}
 	}
 }
 
@@ -212,7 +191,7 @@ func (r *recorder) listen(job *network.Job) error {
 		case n.Done:
 			return nil
 		case n.Stage != "":
-			r.progress(job, Progress{Stage: n.Stage})
+			r.stage(n.Stage)
 			continue
 		}
 		var p playerNote
@@ -229,7 +208,7 @@ func (r *recorder) listen(job *network.Job) error {
 			if err := note.Flush(); err != nil {
 				return fmt.Errorf("writing the record: %w", err)
 			}
-			r.progress(job, Progress{Event: p.Event})
+			r.progress(Progress{Event: p.Event})
 		}
 	}
 }

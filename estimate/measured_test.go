@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/estimate"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/sim"
@@ -41,7 +42,7 @@ func defaultRun() estimate.Run {
 
 func TestMeasuredMoreBandwidthNeverCostsDays(t *testing.T) {
 	m := calibrated()
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		r := drawRun(t)
 		before := estimate.ComputeMeasured(r, &m).Days
 		r.BandwidthMbps *= rapid.Float64Range(1, 100).Draw(t, "more")
@@ -53,7 +54,7 @@ func TestMeasuredMoreBandwidthNeverCostsDays(t *testing.T) {
 }
 
 func TestMeasuredStreamingNeverBeatsTheLonger(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		r := drawRun(t)
 		r.StreamingEnabled = true
 		e := estimate.ExplainMeasured(r, calibrated())
@@ -73,7 +74,7 @@ func TestMeasuredStreamingNeverBeatsTheLonger(t *testing.T) {
 
 func TestMeasuredTwiceTheTokensTakeTwiceTheDays(t *testing.T) {
 	m := calibrated()
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		r := drawRun(t)
 		once := estimate.ComputeMeasured(r, &m).Days
 		r.Tokens *= 2
@@ -85,7 +86,7 @@ func TestMeasuredTwiceTheTokensTakeTwiceTheDays(t *testing.T) {
 
 func TestMeasuredOneNodeHasNoSync(t *testing.T) {
 	m := calibrated()
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		r := drawRun(t)
 		r.NumNodes = 1
 		r.VRAMPerNode = 1e9 // it fits
@@ -100,7 +101,7 @@ func TestMeasuredOneNodeHasNoSync(t *testing.T) {
 // bit, and with terms that have the published values to rounding, so that
 // every difference between the columns is one of the listed terms.
 func TestMeasuredWithThePagesFactorsIsThePage(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		r := drawRun(t)
 		page := estimate.Compute(r.Inputs, estimate.Page)
 		if got := estimate.ComputeWith(r, calibrated()); got != page {
@@ -117,7 +118,7 @@ func TestMeasuredWithThePagesFactorsIsThePage(t *testing.T) {
 // TestOnlyListedTermsChangeTheDays, and what is said of each is what it does
 // alone.
 func TestOnlyListedTermsChangeTheDays(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		r := drawRun(t)
 		c := estimate.Compare(r, calibrated())
 		var listed []string
@@ -179,7 +180,7 @@ real:
 func TestARingTakesWhatTheSimulatorSays(t *testing.T) {
 	in := estimate.Defaults()
 	in.Compression = 2 // int8
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(2, 16).Draw(t, "workers")
 		parameters := rapid.IntRange(1_000, 3_000_000).Draw(t, "parameters")
 		mbps := math.Round(math.Exp(rapid.Float64Range(0, 7).Draw(t, "ln Mbit/s")))

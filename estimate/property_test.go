@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/estimate"
+	"testbed/internal/rapidtest"
 )
 
 // inputs draws inputs of all modes.
@@ -43,7 +44,7 @@ func variant(t *rapid.T) estimate.Variant {
 }
 
 func TestMoreBandwidthNeverCostsDays(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		in, v := inputs(t), variant(t)
 		before := estimate.Compute(in, v).Days
 		in.BandwidthMbps *= rapid.Float64Range(1, 100).Draw(t, "more")
@@ -55,7 +56,7 @@ func TestMoreBandwidthNeverCostsDays(t *testing.T) {
 }
 
 func TestStreamingIsBetweenTheLongerAndBoth(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		in, v := inputs(t), variant(t)
 		in.StreamingEnabled = true
 		streamed := estimate.Explain(in, v)
@@ -74,7 +75,7 @@ func TestStreamingIsBetweenTheLongerAndBoth(t *testing.T) {
 }
 
 func TestTwiceTheTokensTakeTwiceTheDays(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		in, v := inputs(t), variant(t)
 		once := estimate.Compute(in, v).Days
 		in.Tokens *= 2
@@ -105,7 +106,7 @@ func differ(in estimate.Inputs, r estimate.Results) bool {
 
 func TestVariantsDifferOnlyWhereTheyMay(t *testing.T) {
 	var same, other int
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		in := inputs(t)
 		if rapid.Bool().Draw(t, "activations alike") {
 			in.PPCompression = 2
@@ -128,7 +129,7 @@ func TestVariantsDifferOnlyWhereTheyMay(t *testing.T) {
 // TestTermsExplainTheResults: what the terms say is what was computed, without
 // a name twice.
 func TestTermsExplainTheResults(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		e := estimate.Explain(inputs(t), variant(t))
 		if e.Results != estimate.Compute(e.Inputs, e.Variant) {
 			t.Fatal("an explained estimate is another one")

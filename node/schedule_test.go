@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"testbed/internal/memnet"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 
 	"testbed/record"
@@ -23,11 +24,10 @@ import (
 	"testbed/train/task"
 )
 
-// How many random schedules of faults TestSchedules tries, and from which
-// seed. A soak: go test ./node -run TestSchedules -schedules 100000 -timeout 0 -v
+// How many random schedules of faults TestSchedules tries. The first one has the seed
+// of rapidtest. A soak: go test ./node -run TestSchedules -schedules 100000 -timeout 0 -v
 var (
-	scheduleCount = flag.Int("schedules", 1000, "random schedules of faults to try")
-	scheduleSeed  = flag.Uint64("schedule.seed", 1, "seed of the first schedule")
+	scheduleCount = flag.Int("schedules", 100, "random schedules of faults to try")
 	schedulePlay  = flag.String("schedule.policy", "", "the policy of all schedules, instead of any")
 )
 
@@ -600,9 +600,6 @@ func (s schedule) shrink(t *testing.T) schedule {
 // after the last fault, no eviction without a fault, no goroutine left over.
 func TestSchedules(t *testing.T) {
 	n := *scheduleCount
-	if testing.Short() {
-		n = min(n, 100)
-	}
 	var tried, broken atomic.Int64
 	causes := detections{worst: map[policy.Rule]policy.Time{}, count: map[policy.Rule]int{}}
 	begin := time.Now()
@@ -615,7 +612,7 @@ func TestSchedules(t *testing.T) {
 		t.Run(fmt.Sprint("shard ", shard), func(t *testing.T) {
 			t.Parallel()
 			for i := shard; i < n && broken.Load() < 5; i += shards {
-				s := drawSchedule(*scheduleSeed + uint64(i))
+				s := drawSchedule(rapidtest.Seed() + uint64(i))
 				if s.causes = &causes; *schedulePlay != "" {
 					s.policy = *schedulePlay
 				}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"testbed/internal/rapidtest"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -45,7 +46,7 @@ func TestRanks(t *testing.T) {
 // TestEverybodyIsInOneRing: whoever takes part is in one ring, which has workers of
 // one region alone if the round is a regional one.
 func TestEverybodyIsInOneRing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		of := map[string][]ID{}
 		var all []ID
 		for id := range ID(rapid.IntRange(1, 12).Draw(t, "workers")) {

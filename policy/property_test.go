@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 )
 
@@ -155,7 +156,7 @@ func (w *world) advance(to policy.Time, punctual func() bool) {
 // every action against the checker, and then lets the living do their part:
 // the run has to come to its end.
 func TestRandomRuns(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		w := newWorld(t, drawConfig(t))
 		for range rapid.IntRange(1, 6).Draw(t, "workers") {
 			w.join(true)
@@ -351,7 +352,7 @@ func (w *world) conclude() {
 // of one instant in different orders and always before a Timer of that instant.
 // Every decision has to be the same.
 func TestSameTimeArrivalsInAnyOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		cfg := drawConfig(t)
 		cfg.HeartbeatPeriod, cfg.HeartbeatMissThreshold = 1000, 1000
 		n := rapid.IntRange(2, 8).Draw(t, "workers")

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 var times = rapid.SliceOfN(rapid.Map(rapid.Int64Range(-1e6, 1e6), func(v int64) Time { return Time(v) }), 1, 40)
@@ -12,7 +14,7 @@ var times = rapid.SliceOfN(rapid.Map(rapid.Int64Range(-1e6, 1e6), func(v int64) 
 // TestMedianHasHalfOnEachSide compares with the definition: at most half of
 // the values lie below the median and at most half above it.
 func TestMedianHasHalfOnEachSide(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		values := times.Draw(t, "values")
 		m := Median(slices.Clone(values))
 		below, above := 0, 0
@@ -51,7 +53,7 @@ func TestMedianAndMAD(t *testing.T) {
 
 // TestMADIsTheMedianDeviation compares with the definition.
 func TestMADIsTheMedianDeviation(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		values := times.Draw(t, "values")
 		centre := Median(slices.Clone(values))
 		var deviations []Time
@@ -71,7 +73,7 @@ func TestMADIsTheMedianDeviation(t *testing.T) {
 // TestHistoryKeepsWholeRoundsThatCoverTheWindow: dropping the oldest round it
 // has kept would leave fewer samples than the window.
 func TestHistoryKeepsWholeRoundsThatCoverTheWindow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		window := rapid.IntRange(1, 20).Draw(t, "window")
 		var h history
 		var all [][]Time

@@ -10,6 +10,7 @@ import (
 
 	"testbed/experiment"
 	"testbed/internal/randscenario"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
@@ -199,7 +200,7 @@ func TestClassesAreHeardOrNot(t *testing.T) {
 // TestTheBooksBalance: over random runs, what was done was contributed, lost, or
 // is open; and it is what a recount of the whole record comes to.
 func TestTheBooksBalance(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		var events []record.Event

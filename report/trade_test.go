@@ -5,13 +5,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/internal/stats"
 )
 
 // TestFront: on the front nobody is beaten by anybody, and whoever is not on it
 // is beaten by somebody who is.
 func TestFront(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		var world []score
 		for range rapid.IntRange(1, 8).Draw(t, "policies") {
 			lost := float64(rapid.IntRange(0, 4).Draw(t, "lost"))

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/scenarios"
 )
@@ -151,7 +152,7 @@ func TestFieldsAreWhatNewSettingTakes(t *testing.T) {
 // what the file that comes of it says.
 func TestSettingsByProperty(t *testing.T) {
 	base := parse(t, valid)
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 4).Draw(t, "workers")
 		steps := rapid.IntRange(-1, 9).Draw(t, "inner_steps")
 		k := rapid.Float64Range(-1, 1001).Draw(t, "k")

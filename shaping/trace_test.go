@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/shaping"
 )
 
@@ -79,7 +80,7 @@ func TestParseTraceNamesTheLine(t *testing.T) {
 // TestPaceCarriesWhatTheTraceOffers: in a whole period exactly as much, in no
 // window less than one frame, and Next finds every change of the rate.
 func TestPaceCarriesWhatTheTraceOffers(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		gaps := rapid.SliceOfN(rapid.IntRange(0, 60), 2, 400).Draw(t, "gaps")
 		if rapid.Bool().Draw(t, "outage") {
 			gaps[len(gaps)/2] = rapid.IntRange(100, 2000).Draw(t, "length")

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/shaping"
 )
 
@@ -58,7 +59,7 @@ func readsBack[T interface {
 }
 
 func TestUnitsReadBackWhatTheyWrite(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		readsBack(t, shaping.Rate(rapid.Int64Range(1000, 1e12).Draw(t, "bits")))
 		readsBack(t, shaping.Rate(rapid.Int64Range(1, 1e6).Draw(t, "mbit")*1e6))
 		readsBack(t, shaping.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ns")))

@@ -11,6 +11,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/tuner"
+	"testbed/internal/rapidtest"
 	"testbed/shaping"
 )
 
@@ -102,7 +103,7 @@ func TestTunedLinks(t *testing.T) {
 // it is driven as quicring does it, where each connection is there a round trip
 // after it was asked for.
 func TestTunedDecisions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		p := steadyPath{
 			rate:   byteRate(rapid.Int64Range(0, 1e9).Draw(t, "rate")),
 			loss:   math.Exp(rapid.Float64Range(math.Log(1e-4), math.Log(0.2)).Draw(t, "log loss")),

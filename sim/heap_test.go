@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 )
 
@@ -23,7 +24,7 @@ func (s scheduled) before(o scheduled) bool {
 // TestOrder: by time, then those of pushLast behind the others, then in the order
 // in which they came.
 func TestOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		var h heap
 		var list []scheduled
 		pop := func() {

@@ -13,6 +13,7 @@ import (
 	"testbed/allreduce/codec"
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/ringorder"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -215,7 +216,7 @@ func TestRecovery(t *testing.T) {
 // TestMoreTakesLonger: more bytes, more delay, a lower rate, a later start or a
 // cold connection never shorten a transfer.
 func TestMoreTakesLonger(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(2, 7).Draw(t, "ranks")
 		draw := func() *links {
 			names := []string{"coordinator", "w0", "w1", "w2", "w3", "w4", "w5", "w6"}[:size+1]

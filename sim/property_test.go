@@ -12,6 +12,7 @@ import (
 	"testbed/allreduce"
 	"testbed/allreduce/reduction"
 	"testbed/internal/randscenario"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
@@ -24,7 +25,7 @@ import (
 // TestRandomScenarios end, are deterministic, tell their events in order of
 // time, and sum up to something that makes sense.
 func TestRandomScenarios(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
 		s.Train = &task.Spec{Outer: task.Outer{Overlap: rapid.IntRange(0, s.InnerSteps).Draw(t, "overlap")}}
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
@@ -48,7 +49,7 @@ func TestRandomScenarios(t *testing.T) {
 
 // TestRandomScenariosOverLinks do the same on random links.
 func TestRandomScenariosOverLinks(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
 		s.Real = scenarios.Real{
 			TimeScale: rapid.SampledFrom([]float64{1, 50, 1000}).Draw(t, "scale"), Parameters: rapid.IntRange(1, 100_000).Draw(t, "parameters"),

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/internal/randscenario"
+	"testbed/internal/rapidtest"
 	"testbed/internal/stories"
 	"testbed/policy"
 	"testbed/scenarios/faults"
@@ -105,7 +106,7 @@ func TestARunWithAReturnCannotBeReplayed(t *testing.T) {
 }
 
 func TestReplayOfRandomRuns(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
 		s.Injects = slices.DeleteFunc(s.Injects, unplayable)
 		s.Policy.Rejoin = policy.RejoinNever

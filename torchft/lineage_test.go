@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/torchft"
 )
@@ -193,7 +194,7 @@ func (j *job) commit(lighthouse int) {
 // by two quorums, whatever the replicas and lighthouses go through.
 func TestOneLineage(t *testing.T) {
 	schedules, committed := 0, 0
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "replicas")
 		j := newJob(t, n, n/2+1)
 		for _, o := range drawOps(t) {

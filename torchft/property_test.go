@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/torchft"
 )
@@ -52,7 +53,7 @@ func drawScript(t *rapid.T) (script []timed) {
 // TestAgreesWithOracle: the lighthouse and a naive second one say the same to
 // any events, with the same numbers.
 func TestAgreesWithOracle(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		cfg := drawConfig(t)
 		l, err := torchft.New(cfg)
 		if err != nil {
@@ -88,7 +89,7 @@ func TestAgreesWithOracle(t *testing.T) {
 // TestResultsAgreeWithOracle, and all ranks' results fit together: whoever heals
 // is served by one that holds the state.
 func TestResultsAgreeWithOracle(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		all := rapid.SliceOfNDistinct(rapid.Custom(drawMember), 1, 5, func(m torchft.Member) string { return m.ReplicaID }).Draw(t, "members")
 		slices.SortFunc(all, func(a, b torchft.Member) int { return int(a.ReplicaID[0]) - int(b.ReplicaID[0]) })
 		q := torchft.Quorum{ID: 7, Participants: all}
@@ -121,7 +122,7 @@ func TestResultsAgreeWithOracle(t *testing.T) {
 // TestSameEventsSameActions, and a driver that ticks only when Next says so sees
 // the quorums of one that ticks all the time.
 func TestSameEventsSameActions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		cfg := drawConfig(t)
 		cfg.Compat = false
 		script := drawScript(t)
@@ -180,7 +181,7 @@ func playAll(t *rapid.T, cfg torchft.Config, script []timed, lazy bool) (got []s
 // TestNoQuorumBelowMinReplicas, unless somebody asks for shrink_only: that, and
 // the fast path after it, look at the last quorum alone.
 func TestNoQuorumBelowMinReplicas(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		cfg := drawConfig(t)
 		l, err := torchft.New(cfg)
 		if err != nil {

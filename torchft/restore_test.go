@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/torchft"
 )
 
@@ -75,7 +76,7 @@ func TestRestoreAwaitsTheOthers(t *testing.T) {
 // TestRestoredGoesOnAsBefore: one that has just issued a quorum, and one that is
 // restored from it, do the same with whatever comes.
 func TestRestoredGoesOnAsBefore(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		cfg := drawConfig(t)
 		ids := []string{"a", "b", "c", "d", "e"}[:rapid.IntRange(1, 5).Draw(t, "replicas")]
 		cfg.MinReplicas = len(ids)

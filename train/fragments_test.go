@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 // TestDeal: every parameter is in one fragment, what makes up a block is in the
 // same one, and blocks go to the fragments in turn.
 func TestDeal(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		var layers []Layer
 		var blockOf []int // of each layer
 		at, blocks := 0, 0

@@ -16,9 +16,8 @@ import (
 // TestVagrantfile has Vagrant, where it is installed, judge the Vagrantfile.
 // That needs neither a network nor a box.
 func TestVagrantfile(t *testing.T) {
-	if _, err := exec.LookPath("vagrant"); err != nil {
-		testenv.Missing(t, err)
-	}
+	_, err := exec.LookPath("vagrant")
+	testenv.Need(t, err)
 	text, err := os.ReadFile("Vagrantfile")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/int8"
+	"testbed/internal/rapidtest"
 	"testbed/shaping"
 )
 
@@ -46,7 +47,7 @@ func TestBoundAndBandwidths(t *testing.T) {
 
 // TestAnyPartOfAVectorIsTheSame however it is cut for filling.
 func TestAnyPartOfAVectorIsTheSame(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(DataNames).Draw(t, "data")
 		n := rapid.IntRange(1, 3*stretch).Draw(t, "length")
 		whole := make([]float32, n)

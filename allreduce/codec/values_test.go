@@ -10,6 +10,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/int8"
+	"testbed/internal/rapidtest"
 )
 
 // value draws numbers that matter: ordinary ones, halves of the last place of a
@@ -45,7 +46,7 @@ func TestBfloat16(t *testing.T) {
 // TestFloatsEqualTheModel compares with allreduce's own model of the wire, in
 // which two ranks' vectors pass through it twice.
 func TestFloatsEqualTheModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		f := floats(rapid.SampledFrom([]int{16, 32}).Draw(t, "bits"))
 		n := rapid.IntRange(0, 50).Draw(t, "n")
 		a := rapid.SliceOfN(value(), 2*n, 2*n).Draw(t, "a")
@@ -74,7 +75,7 @@ func TestFloatsEqualTheModel(t *testing.T) {
 // TestFloatsLose checks what the residual holds: exactly what is missing, and
 // never what is no number.
 func TestFloatsLose(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		f := floats(rapid.SampledFrom([]int{16, 32}).Draw(t, "bits"))
 		src := rapid.SliceOfN(value(), 0, 50).Draw(t, "src")
 		b, residual, back := make([]byte, f.EncodedLen(len(src))), make([]float32, len(src)), make([]float32, len(src))

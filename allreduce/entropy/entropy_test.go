@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/allreduce/int8"
+	"testbed/internal/rapidtest"
 )
 
 // codes returns the codes of n values drawn by next, quantised to 8 bits.
@@ -42,7 +43,7 @@ func student(r *rand.Rand) float64 {
 
 func TestRoundTrip(t *testing.T) {
 	var c Coder
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 5000).Draw(t, "n")
 		spread := rapid.Float64Range(0.1, 80).Draw(t, "spread")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -82,7 +83,7 @@ func TestRoundTrip(t *testing.T) {
 // differ: normal codes, equal ones, and noise that nothing makes shorter.
 func TestClassesRoundTrip(t *testing.T) {
 	var c Coder
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2*classCodes, maxClasses*classCodes+3*stretchCodes).Draw(t, "n")
 		noise := rapid.IntRange(0, 9).Draw(t, "noise")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

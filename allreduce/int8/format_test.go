@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 // slow4 follows Format's contract for 4 bits in the plainest way; it returns
@@ -66,7 +68,7 @@ func slow4(src []float32, block int) (encoded []byte, decoded []float32) {
 func TestFourBitsEqualSlowOnes(t *testing.T) { onEveryRoute(t, testFourBitsEqualSlowOnes) }
 
 func testFourBitsEqualSlowOnes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		f := Format{Bits: 4, Block: drawBlock(t)}
 		n := rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(1000, 2100)).Draw(t, "n")
 		src, add := vector(t, "src", n), vector(t, "add", n)
@@ -123,7 +125,7 @@ func testFourBitsEqualSlowOnes(t *testing.T) {
 func TestResidualChangesNoByte(t *testing.T) { onEveryRoute(t, testResidualChangesNoByte) }
 
 func testResidualChangesNoByte(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		f := Format{Bits: rapid.SampledFrom([]int{8, 4}).Draw(t, "bits"), Block: drawBlock(t)}
 		n := rapid.IntRange(0, 1500).Draw(t, "n")
 		src, add := vector(t, "src", n), vector(t, "add", n)

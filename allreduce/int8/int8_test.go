@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 // slowQuantise follows the package's contract in the plainest way.
@@ -122,7 +124,7 @@ func drawBlock(t *rapid.T) int {
 func TestKernelsEqualSlowOnes(t *testing.T) { onEveryRoute(t, testKernelsEqualSlowOnes) }
 
 func testKernelsEqualSlowOnes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		block := drawBlock(t)
 		n := rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(1000, 2100)).Draw(t, "n")
 		src, add := vector(t, "src", n), vector(t, "add", n)
@@ -180,7 +182,7 @@ func testRowsOfSpecialBlocks(t *testing.T) {
 		"infinite": {1, inf}, "largest": {math.MaxFloat32, 1},
 	}
 	names := slices.Sorted(maps.Keys(kinds))
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		row := rapid.SliceOfN(rapid.OneOf(rapid.Just("ordinary"), rapid.SampledFrom(names)), 1, 20)
 		draw := func(blocks []string, n int) []float32 {
 			v := make([]float32, n)
@@ -237,7 +239,7 @@ func testRowsOfSpecialBlocks(t *testing.T) {
 func TestErrorIsHalfAStepAtMost(t *testing.T) { onEveryRoute(t, testErrorIsHalfAStepAtMost) }
 
 func testErrorIsHalfAStepAtMost(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		src := rapid.SliceOfN(rapid.Float32Range(-1e30, 1e30), 1, 300).Draw(t, "src")
 		encoded := make([]byte, EncodedLen(len(src), 64))
 		Quantise(encoded, src, 64)

@@ -38,7 +38,7 @@ func dialAs(tb testing.TB, a *authority, name string, victim Peer) (*quic.Conn, 
 	transport := &quic.Transport{Conn: socket}
 	tb.Cleanup(func() { transport.Close(); socket.Close() })
 	cfg := Config{TLS: a.tls(tb, name)}
-	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	return transport.Dial(ctx, net.UDPAddrFromAddrPort(victim.Addr), cfg.clientTLS(victim.Name, rand.Text()), quicConfig(1452))
 }
@@ -56,7 +56,7 @@ func (i *intruder) send(b []byte) *quic.Stream {
 // wantReset fails unless the victim resets the stream with this code.
 func (i *intruder) wantReset(s *quic.Stream, code quic.StreamErrorCode) {
 	i.tb.Helper()
-	s.SetReadDeadline(time.Now().Add(5 * time.Second))
+	s.SetReadDeadline(time.Now().Add(patience))
 	_, err := s.Read(make([]byte, 1))
 	if e, ok := errors.AsType[*quic.StreamError](err); !ok || !e.Remote || e.ErrorCode != code {
 		i.tb.Errorf("want a reset with code %d, got %v", code, err)
@@ -78,7 +78,7 @@ func first(epoch uint64, length int) allreduce.Header {
 // victim starts rank 1's reduction in a ring of two whose rank 0 is played by
 // the test, and returns where its error will come.
 func victim(t *testing.T, r *ring, epoch uint64, length int) <-chan error {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	failed := make(chan error, 1)
 	go func() {
 		defer cancel()
@@ -212,7 +212,7 @@ func TestEndOfAPeersSending(t *testing.T) {
 			i := &intruder{t, conn}
 			s := i.send(stream(sum, 2))
 			s.Close()
-			s.SetReadDeadline(time.Now().Add(5 * time.Second))
+			s.SetReadDeadline(time.Now().Add(patience))
 			if _, err := s.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 				t.Fatalf("the first stream is not confirmed: %v", err)
 			}
@@ -232,13 +232,12 @@ func TestEndOfAPeersSending(t *testing.T) {
 
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for range 5000 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if done() {
 			return
 		}
-		time.Sleep(time.Millisecond)
 	}
-	t.Errorf("waited 5 s for %s", what) // not Fatal: callers may be goroutines
+	t.Errorf("waited %v for %s", patience, what) // not Fatal: callers may be goroutines
 }
 
 func waitUntilBegun(t *testing.T, e *Endpoint) {
@@ -304,7 +303,7 @@ func TestUntrustedClientIsRefused(t *testing.T) {
 	}
 	defer e.Close()
 	peers := []Peer{{Name: "w0", Addr: addrOf(socket)}, r.peers[1]}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err = e.Reduce(ctx, Op{Epoch: 1, Peers: peers}, make([]float32, 9), make([]float32, 9))
 	if err == nil || !strings.Contains(err.Error(), "send to w1") || !strings.Contains(err.Error(), "certificate") {
@@ -315,7 +314,7 @@ func TestUntrustedClientIsRefused(t *testing.T) {
 func TestEarlyStreamIsHeld(t *testing.T) {
 	r := newRing(t, 3, nil)
 	inputs := gaussian(1, 3, 100_000)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	errs := make(chan error, 3)
 	for k := range 3 {
@@ -378,7 +377,7 @@ func TestLateStreamIsRefused(t *testing.T) {
 
 func TestDisagreementAboutLength(t *testing.T) {
 	r := newRing(t, 2, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	outcomes := r.reduce(same(ctx, 2), 1, upTo(2), [][]float32{make([]float32, 10), make([]float32, 11)})
 	said := ""
@@ -403,7 +402,7 @@ func TestTooManyConnections(t *testing.T) {
 	})
 	conn, err := dialAs(t, r.authority, "y", r.peers[0])
 	if err == nil { // the handshake may end before the refusal comes
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		_, err = conn.AcceptStream(ctx)
 	}
@@ -416,7 +415,7 @@ func TestConnectionFromSamePeerReplacesTheFormer(t *testing.T) {
 	r := newRing(t, 1, nil)
 	former := newIntruder(t, r, "w7", 0)
 	held := former.send(allreduce.AppendHeader(nil, first(1, 10)))
-	held.SetReadDeadline(time.Now().Add(5 * time.Second))
+	held.SetReadDeadline(time.Now().Add(patience))
 	waitFor(t, "the first connection", func() bool {
 		r.endpoints[0].mu.Lock()
 		defer r.endpoints[0].mu.Unlock()

@@ -179,6 +179,9 @@ func (r *ring) reduceBy(a allreduce.Algorithm, ctxs []context.Context, epoch uin
 	return outcomes
 }
 
+// patience is how long a test waits for what has to come.
+const patience = time.Minute
+
 // must reduces over the members and fails the test on any error.
 func (r *ring) must(epoch uint64, members []int, inputs [][]float32) []outcome {
 	r.tb.Helper()
@@ -187,7 +190,7 @@ func (r *ring) must(epoch uint64, members []int, inputs [][]float32) []outcome {
 
 func (r *ring) mustBy(a allreduce.Algorithm, epoch uint64, members []int, inputs [][]float32) []outcome {
 	r.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	outcomes := r.reduceBy(a, same(ctx, len(members)), epoch, members, inputs)
 	for k, o := range outcomes {

@@ -13,6 +13,7 @@ import (
 
 	"testbed/allreduce/reduction"
 	"testbed/allreduce/ringorder"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/shaping"
 )
@@ -47,7 +48,7 @@ func slowest(w ringorder.Ways, order []policy.ID) float64 {
 // TestOrderByRates finds, for whoever takes part, the ring whose slowest hop is
 // as fast as in any order, and says how fast that is.
 func TestOrderByRates(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 7).Draw(t, "workers")
 		var w ringorder.Ways
 		var participants []policy.ID
@@ -85,7 +86,7 @@ func TestOrderByRates(t *testing.T) {
 // TestOrderOfManyByRates: above 12 workers the order is not proven to be the
 // best, and never worse than that of the ids.
 func TestOrderOfManyByRates(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(13, 20).Draw(t, "workers")
 		var w ringorder.Ways
 		for i := range n {

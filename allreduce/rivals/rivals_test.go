@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 const block = 64
@@ -20,7 +22,7 @@ func (c *Codec) through(src []float32) []float32 {
 // TestErrorsStayWithinTheStep: each value comes back within what the rival's
 // description allows, whatever the chunk is.
 func TestErrorsStayWithinTheStep(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		src := rapid.OneOf(
 			rapid.SliceOfN(rapid.Float32Range(-1000, 1000), 0, 300),
 			rapid.SliceOfN(rapid.SampledFrom([]float32{0, 1, -1, 1e-30, 1e30, -1e30, 1e-40}), 0, 300),
@@ -64,7 +66,7 @@ func TestErrorsStayWithinTheStep(t *testing.T) {
 
 // TestAdding: the sum is what decoding and adding give, in place as well.
 func TestAdding(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		src := rapid.SliceOfN(rapid.Float32Range(-10, 10), 0, 200).Draw(t, "src")
 		add := rapid.SliceOfN(rapid.Float32Range(-10, 10), len(src), len(src)).Draw(t, "add")
 		for _, c := range All {
@@ -103,7 +105,7 @@ func TestFP8(t *testing.T) {
 	if fp8Values[0x7e] != 448 || fp8Values[1] != 0x1p-9 || fp8Values[0x38] != 1 || fp8Values[0xb8] != -1 {
 		t.Fatal(fp8Values)
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		x := rapid.OneOf(rapid.Float32Range(-448, 448), rapid.Float32Range(-0.04, 0.04), rapid.Custom(func(t *rapid.T) float32 {
 			code := rapid.IntRange(0, 0x7d).Draw(t, "code") // halfway to the next
 			return (fp8Values[code] + fp8Values[code+1]) / 2

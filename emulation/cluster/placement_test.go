@@ -14,6 +14,7 @@ import (
 	"testbed/allreduce/reduction"
 	"testbed/emulation/cluster"
 	"testbed/internal/randscenario"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/shaping"
@@ -77,7 +78,7 @@ func contiguous(n *cluster.Network, hosts int) []int {
 // is none; who is nearer than two hosts shares one, or there is a reason that names
 // two nodes; and no more goes between hosts than with contiguous pieces.
 func TestChoose(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		net := drawn(t)
 		plan, n := net.Plan, rapid.IntRange(1, len(net.Workers)+1).Draw(t, "hosts")
 		same := make([]int, n)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"testbed/emulation/sandbox"
+	"testbed/internal/testenv"
 	"testbed/record"
 )
 
@@ -121,12 +122,7 @@ func wireJob(s *Supervisor, raw json.RawMessage) error {
 // TestWires takes specs, files, commands, data and ends through all three
 // generations of processes.
 func TestWires(t *testing.T) {
-	if err := sandbox.Check(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("in CI this test may not be skipped: %v", err)
-		}
-		t.Skip(err)
-	}
+	testenv.Need(t, sandbox.Check())
 	dir, err := record.CreateDir(t.TempDir() + "/run")
 	if err != nil {
 		t.Fatal(err)

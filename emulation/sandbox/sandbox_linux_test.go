@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/internal/errs"
+	"testbed/internal/rapidtest"
+	"testbed/internal/testenv"
 )
 
 func TestExitStatusPassesThrough(t *testing.T) {
@@ -159,7 +161,7 @@ func runOuter(t *testing.T, cmd *exec.Cmd) {
 		return
 	}
 	if strings.Contains(string(out), "skip: ") {
-		skip(t, string(out))
+		testenv.Need(t, errors.New(string(out)))
 	}
 	t.Errorf("%v\n%s", err, out)
 }
@@ -321,11 +323,11 @@ func TestRandomKills(t *testing.T) {
 				needRoot(t)
 			}
 			before := look(t)
-			begun := 0
+			begun, random := 0, rand.New(rand.NewPCG(rapidtest.Seed(), 0))
 			for _, window := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond} {
 				for range 20 {
 					o := startOuter(t, credential, helperArgs("outer", "load")...)
-					time.Sleep(rand.N(window))
+					time.Sleep(time.Duration(random.Int64N(int64(window))))
 					if len(look(t).processes) > len(before.processes)+1 {
 						begun++
 					}

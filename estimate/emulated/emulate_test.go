@@ -17,6 +17,7 @@ import (
 	"testbed/estimate/emulated"
 	"testbed/experiment"
 	"testbed/internal/errs"
+	"testbed/internal/rapidtest"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -82,7 +83,7 @@ func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance*math
 // TestSmallIsTheSameRun: for each second of computing there is as much transfer
 // and latency.
 func TestSmallIsTheSameRun(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := drawSmall(t, false)
 		block, transfer, latency := quantities(s.Of)
 		b, x, l := quantities(s.Run)
@@ -108,7 +109,7 @@ func TestSmallIsTheSameRun(t *testing.T) {
 // TestThePageSharesAreThoseOfTheRun: where all nodes are played, the page says
 // the same of the run and of the run in small.
 func TestThePageSharesAreThoseOfTheRun(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := drawSmall(t, true)
 		of := s.Of.Inputs
 		of.StreamingEnabled = false
@@ -121,7 +122,7 @@ func TestThePageSharesAreThoseOfTheRun(t *testing.T) {
 
 // TestWhatIsSmallStaysAsItIs.
 func TestWhatIsSmallStaysAsItIs(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		once := drawSmall(t, true)
 		block, transfer, latency := quantities(once.Run)
 		if n := once.Run.NumNodes; block+2*(n-1)*(transfer/n+latency/2) < 0.3 {
@@ -163,7 +164,7 @@ func TestWhatHasNoCounterpartIsRefused(t *testing.T) {
 
 // TestSmallRunsAreScenarios, with the links and the spread of the run.
 func TestSmallRunsAreScenarios(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := drawSmall(t, false)
 		played, _, err := s.Scenario(rapid.Uint64().Draw(t, "seed"))
 		if err != nil {
@@ -198,7 +199,7 @@ func TestSmallRunsAreScenarios(t *testing.T) {
 // TestNodesAreAsFarApartAsExpected: their mean is that of all, and the slower of
 // two takes as long as is known of two log-normal variables.
 func TestNodesAreAsFarApartAsExpected(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n, sigma := rapid.IntRange(1, 16).Draw(t, "n"), rapid.Float64Range(0, 0.4).Draw(t, "sigma")
 		means := emulated.OrderMeans(n, sigma)
 		sum := 0.0

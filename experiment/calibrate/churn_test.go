@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
@@ -69,7 +70,7 @@ func TestSlowLinksForChurn(t *testing.T) {
 // TestWholeNumbersLeaveHalfAMicrosecond of a round, whatever the rate; and what
 // is said to be left is what is left.
 func TestWholeNumbersLeaveHalfAMicrosecond(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		empty := rapid.Float64Range(0, 1e6).Draw(t, "empty")
 		rate := math.Exp(rapid.Float64Range(math.Log(1e-3), math.Log(1e6)).Draw(t, "log rate"))
 		bytes := float64(rapid.Int64Range(0, 1e10).Draw(t, "bytes"))

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/experiment/sweep"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
@@ -68,7 +69,7 @@ func keysOf(t testing.TB, p *sweep.Plan) []string {
 // plan a key of its own.
 func TestGridByProperty(t *testing.T) {
 	fields := []string{"inner_steps", "policy.straggler.k", "target_outer_steps", "workers[*].inner_step_mean"}
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		var axes []sweep.Axis
 		want := 1
 		for _, f := range fields[:rapid.IntRange(0, len(fields)).Draw(t, "fields")] {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/experiment/tune"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/scenarios"
 )
@@ -19,7 +20,7 @@ func TestEveryPlaceIsAPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(all).Draw(t, "scenario")
 		name := rapid.SampledFrom(policy.Names()).Draw(t, "policy")
 		if _, err := s.Machine(name); err != nil {
@@ -96,7 +97,7 @@ func TestSpreadCoversEveryStratum(t *testing.T) {
 // TestFront: no point of the front is beaten, and every other one is, or came to
 // the same as one of it.
 func TestFront(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		points := rapid.SliceOf(rapid.Custom(func(t *rapid.T) tune.Point {
 			return tune.Point{Policy: rapid.StringMatching(`[a-z]{3}`).Draw(t, "policy"), Complete: rapid.IntRange(0, 4).Draw(t, "complete") > 0,
 				WallClock: float64(rapid.IntRange(1, 6).Draw(t, "wall")), Lost: float64(rapid.IntRange(0, 5).Draw(t, "lost")) / 10}

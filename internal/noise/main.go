@@ -3,10 +3,10 @@
 // Noise takes a third of every processor away by fits and starts, as the host
 // of a virtual machine does that has promised its processors to others too: a
 // thread for each CPU is busy for about 10 ms at real-time priority, before
-// which all other threads give way, and then sleeps for about 20. The tests
-// that measure are to pass beside it:
+// which all other threads give way, and then sleeps for about 20. What no busy
+// machine can falsify is to pass beside it:
 //
-//	go run ./internal/noise -for 15m & go test -p 1 -timeout 20m ./...
+//	go run ./internal/noise -for 15m & go test ./...
 //
 // Its share is far below the kernel's limit for real-time threads, 95 % of a
 // second. It ends on SIGINT, on SIGTERM and with its parent.

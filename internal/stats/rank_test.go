@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/internal/stats"
 )
 
@@ -36,7 +37,7 @@ func TestKendallTau(t *testing.T) {
 // TestKendallTauHolds: it is symmetric, lies in [-1, 1], turns its sign when one
 // list is reversed, and hangs on the order alone.
 func TestKendallTauHolds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 8).Draw(t, "n")
 		list := rapid.SliceOfN(rapid.IntRange(0, 5), n, n)
 		var x, y, reversed, bent []float64

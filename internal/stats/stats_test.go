@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/internal/stats"
 )
 
@@ -63,7 +64,7 @@ func TestOneLuckyRun(t *testing.T) {
 }
 
 func TestEstimateByProperty(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Float64Range(-1e9, 1e9), stats.LeastRepeats, 20).Draw(t, "values")
 		e := stats.Estimated(values)
 		i := e.Interval
@@ -125,7 +126,7 @@ func TestQuantileOfWholeRanks(t *testing.T) {
 }
 
 func TestMedianHasHalfOnEachSide(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Float64Range(1, 1e6), 1, 30).Draw(t, "values")
 		before := slices.Clone(values)
 		m := stats.Median(values)

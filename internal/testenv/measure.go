@@ -35,97 +35,69 @@ func (m Machine) quiet() bool { return m.Taken < services && m.Late < 10*time.Mi
 // services is the share that they may take.
 const services = 0.02
 
-// patience bounds how long a measurement is repeated for, but for the first
-// attempts: one that takes longer is given as many, too.
-const (
-	patience = 30 * time.Second
-	attempts = 3
-)
-
-// Measure takes a measurement and judges it. judge says what is wrong with it,
-// if anything, given what others took meanwhile: given the zero Machine it has
-// the tolerance of a quiet one, otherwise that much more as the taken time
-// explains.
-//
-// On a quiet machine the first judgement stands. On a disturbed one a
-// measurement that seems wrong is repeated until one is right, or was
-// undisturbed, or half a minute is over with three of them: then it is enough if
-// one was right for what others took. It is never skipped, so that a broken product
-// fails on every machine. Measure ends neither the test nor the goroutine.
-func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
-	t.Helper()
-	repeat(t, watch, measure)
-}
-
-// MeasureBeside is Measure for a test that runs beside others of its package. What
-// seems wrong is measured again as by Measure, but in the end late timers, which the
-// others may have had a part in, explain nothing.
-func MeasureBeside(t testing.TB, measure func() (judge func(Machine) error)) {
-	t.Helper()
-	repeat(t, watchBeside, measure)
-}
+// attempts is how often a measurement is taken at most.
+const attempts = 3
 
 // mostExcused is the share that a scheduler which is fair to both may leave to
 // another program where the test needs the processors itself. A program that
 // merely fills what is idle takes more, and excuses nothing by that.
 const mostExcused = 0.5
 
-// repeat has watch say what was taken, of which explains may explain a wrong
-// measurement.
-func repeat(t testing.TB, watch func() (stop func() (was, explains Machine)), measure func() (judge func(Machine) error)) {
+// Measure takes a measurement and judges it. judge says what is wrong with it,
+// if anything, given what others took meanwhile: given the zero Machine it has
+// the tolerance of a quiet one, otherwise that much more as the taken time
+// explains.
+//
+// A measurement that seems wrong is taken again, twice at most, and what the machine
+// did meanwhile is logged. The last one has to be right: on a quiet machine for the
+// zero Machine, on a busy one for what others took. Measure ends neither the test
+// nor the goroutine.
+func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
 	t.Helper()
-	explained := false
-	for begin, attempt := time.Now(), 1; ; attempt++ {
+	needName(t)
+	repeat(t, watch, measure)
+}
+
+// repeat has watch say what was taken.
+func repeat(t testing.TB, watch func() (stop func() Machine), measure func() (judge func(Machine) error)) {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
 		stop := watch()
 		judge := measure()
-		m, explains := stop()
+		m := stop()
 		err := judge(Machine{})
 		if err == nil || t.Failed() {
 			return
 		}
-		wide := judge(Machine{min(explains.Taken, mostExcused), explains.Late})
-		explained = explained || wide == nil
-		switch {
-		case m.quiet():
-			t.Errorf("%v (on a quiet machine: %v)", err, m)
-			return
-		case attempt < attempts || time.Since(begin) < patience:
-			t.Logf("measured again, because %v: %v", m, err)
-		case !explained:
-			t.Errorf("%v, even for a machine of which %v", wide, m)
-			return
-		default:
-			t.Logf("the machine was never quiet, %v; what others took explains this: %v", m, err)
+		if attempt < attempts {
+			t.Logf("measurement %d of %d: %v (%v)", attempt, attempts, err, m)
+			continue
+		}
+		if m.quiet() {
+			t.Errorf("the last of %d measurements: %v (on a quiet machine: %v)", attempts, err, m)
 			return
 		}
+		if wide := judge(Machine{min(m.Taken, mostExcused), m.Late}); wide != nil {
+			t.Errorf("the last of %d measurements: %v, even for a busy machine: %v", attempts, wide, m)
+			return
+		}
+		t.Logf("the last of %d measurements is right for a busy machine, %v: %v", attempts, m, err)
+		return
 	}
 }
 
 // watch begins to watch the machine.
-func watch() (stop func() (was, explains Machine)) {
-	beside := watchBeside()
-	return func() (was, explains Machine) {
-		was, _ = beside()
-		return was, was
-	}
-}
-
-// watchBeside is watch for a test that runs beside others: timers may be late for
-// them. Nor does what services take of any machine explain anything.
-func watchBeside() (stop func() (was, explains Machine)) {
+func watch() (stop func() Machine) {
 	busy, all := processorTime()
 	own := ownTime()
 	late := watchTimer()
-	return func() (was, explains Machine) {
-		was.Late = late()
+	return func() (m Machine) {
+		m.Late = late()
 		nowBusy, nowAll := processorTime()
 		if others := nowBusy - busy - (ownTime() - own); others > 0 {
-			was.Taken = min(float64(others)/float64(nowAll-all), 1)
+			m.Taken = min(float64(others)/float64(nowAll-all), 1)
 		}
-		if was.Taken >= services {
-			explains.Taken = was.Taken
-		}
-		return was, explains
+		return m
 	}
 }
 
@@ -176,13 +148,16 @@ func processorTime() (busy, all time.Duration) {
 // have ended and been waited for included (proc_pid_stat(5)).
 func ownTime() (sum time.Duration) {
 	parents, spent := map[int]int{}, map[int]time.Duration{}
-	names, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, name := range names {
-		stat, err := os.ReadFile(name)
+	dirs, _ := os.ReadDir("/proc")
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", d.Name(), "stat"))
 		if err != nil {
 			continue // it has ended
 		}
-		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])
 		text := string(stat)
 		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // from the third
 		parents[pid], _ = strconv.Atoi(fields[4-3])

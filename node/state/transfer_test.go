@@ -71,7 +71,7 @@ func transfer(t *testing.T, from, to *Outer, outerSteps int, current bool) error
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var ends []*Endpoint
 	var donor Peer

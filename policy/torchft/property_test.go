@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/policy/torchft"
 )
@@ -399,7 +400,7 @@ func play(t *rapid.T, n, first, minReplicas, lighthouses int) *job {
 // taken twice while a majority holds it, and each by those that hold its outcome.
 func TestOneLineage(t *testing.T) {
 	committed := 0
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "workers")
 		j := play(t, n, n, n/2+1, rapid.IntRange(1, 2).Draw(t, "lighthouses"))
 		if j.problem != "" {
@@ -416,7 +417,7 @@ func TestOneLineage(t *testing.T) {
 // machine tells. It shows that TestOneLineage can fail.
 func TestSplitBrain(t *testing.T) {
 	splits := 0
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		j := play(t, 5, 2, 1, rapid.IntRange(1, 2).Draw(t, "lighthouses"))
 		if j.problem != "" {
 			t.Fatal(j.problem)
@@ -434,7 +435,7 @@ func TestSplitBrain(t *testing.T) {
 // TestItGoesOn: when the faults are over and a majority is there, the run comes to
 // its end.
 func TestItGoesOn(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "workers")
 		j := play(t, n, n, n/2+1, 1)
 		for id := range policy.ID(n * j.ranks) {

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/policy/worker"
 )
@@ -307,7 +308,7 @@ func (d *driven) carryOut(a worker.Action) {
 
 // TestAnyEvents gives machines events in any order, sensible or not.
 func TestAnyEvents(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		overlap := rapid.IntRange(0, innerSteps).Draw(t, "overlap")
 		d := &driven{T: t, overlap: overlap, machine: worker.New(0, innerSteps, overlap)}
 		for range rapid.IntRange(1, 60).Draw(t, "events") {

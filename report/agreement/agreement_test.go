@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/report/agreement"
@@ -114,7 +115,7 @@ the links agree: wall-clocks within 3 % of user, the same decisions, the same by
 // TestAgreementHolds: runs agree with themselves, in whatever order they come, and
 // what one backend says of another is the reverse of what the other says.
 func TestAgreementHolds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		var runs, swapped []record.Summary
 		for n := range rapid.IntRange(1, 6).Draw(t, "seeds") {
 			for _, links := range []string{"user", "htb"} {

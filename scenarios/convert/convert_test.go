@@ -18,6 +18,7 @@ import (
 
 	"testbed/allreduce/entropy"
 	"testbed/allreduce/reduction"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
@@ -112,7 +113,7 @@ func random(t *rapid.T) *scenarios.Scenario {
 // TestRandomScenariosReadBack, and what is text in their YAML is text for a
 // reader that knows no scenarios.
 func TestRandomScenariosReadBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := random(t)
 		if !strings.Contains(s.Description, "\ufffd") { // else not every character was one
 			s.Description = strings.ToValidUTF8(s.Description, "")

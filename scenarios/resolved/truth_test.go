@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"testbed/internal/randscenario"
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
@@ -77,7 +78,7 @@ func TestWhomTheScenarioMadeSlow(t *testing.T) {
 // TestTheTruthDoesNotDependOnTheQuestions compares answers to questions in any
 // order with those of somebody who has never been asked before.
 func TestTheTruthDoesNotDependOnTheQuestions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		s := randscenario.Draw(t)
 		if rapid.Bool().Draw(t, "work") {
 			s.Work = &work.Spec{

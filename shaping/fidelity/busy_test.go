@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
 )
@@ -15,7 +16,7 @@ import (
 // at a share of its rate: only the time in which it was surely busy counts, and
 // the share comes out.
 func TestBusyLinkSeesTheRateAndNothingElse(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		const rate, tick = shaping.Rate(80e6), 5 * time.Millisecond // 50 kB a tick
 		share := rapid.Float64Range(0.2, 1).Draw(t, "share")
 		perTick := uint64(share * float64(rate) / 8 * tick.Seconds())

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/shaping/fidelity"
 )
 
@@ -86,7 +87,7 @@ func TestRun(t *testing.T) {
 // round trips, which can also be too short.
 func TestWorseMeasurementsNeverImproveTheVerdict(t *testing.T) {
 	rank := map[fidelity.Level]int{fidelity.Valid: 0, fidelity.Suspect: 1, fidelity.Invalid: 2}
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		late := func(name string) time.Duration {
 			return time.Duration(rapid.Int64Range(0, int64(100*ms)).Draw(t, name))
 		}

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/internal/stats"
 	"testbed/shaping"
 )
@@ -64,7 +65,7 @@ func TestWilson(t *testing.T) {
 // TestBinomialRangeCovers: what a right network shows lies in the range as
 // often as it should, exactly.
 func TestBinomialRangeCovers(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 400).Draw(t, "n")
 		p := rapid.Float64Range(0, 1).Draw(t, "p")
 		alpha := rapid.SampledFrom([]float64{0.05, 0.01, 0.0005}).Draw(t, "alpha")
@@ -123,7 +124,7 @@ func TestAllPairs(t *testing.T) {
 }
 
 func TestRoundsDisturbNobody(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		plan := network(t, rapid.IntRange(2, 9).Draw(t, "nodes"), shaping.Spec{Default: shaping.Properties{Access: access(100e6, 100e6)}})
 		pairs, _ := AllPairs(plan)
 		rate := func(p Pair) float64 { return alone(plan, p) }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 // wires collects what is sent.
@@ -42,7 +44,7 @@ func newPair(t testing.TB) (a, b *ends, fromA, fromB *wires) {
 // TestFramesCrossOnceAndUnchanged whatever the underlay does with datagrams: it
 // loses, doubles and reorders them.
 func TestFramesCrossOnceAndUnchanged(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	rapidtest.Check(t, func(rt *rapid.T) {
 		a, b, out, _ := newPair(t)
 		a.peers[1].fits = rapid.Bool().Draw(rt, "whole frames fit")
 		b.peers[0].clock.Offset = 5 * time.Second
@@ -117,7 +119,7 @@ func TestNothingForgedIsAccepted(t *testing.T) {
 // TestTheClockIsWithinItsBound for any two ways that take any time: the error is
 // at most half of the shortest round trip, plus what the clocks ran apart.
 func TestTheClockIsWithinItsBound(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	rapidtest.Check(t, func(rt *rapid.T) {
 		ahead := time.Duration(rapid.Int64Range(-1e12, 1e12).Draw(rt, "ahead")) // of the other one
 		var c Clock
 		now := time.Duration(0)
@@ -140,7 +142,7 @@ func TestTheClockIsWithinItsBound(t *testing.T) {
 
 // TestTheWindowKnowsWhatHasCome compares it with a set.
 func TestTheWindowKnowsWhatHasCome(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	rapidtest.Check(t, func(rt *rapid.T) {
 		var w window
 		seen := map[uint64]bool{}
 		newest := uint64(0)

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 // TestCorruptFlipsOneBitAfterTheChecksum: the sum over a frame whose
 // checksum was left to the device is right, but for the flipped bit.
 func TestCorruptFlipsOneBitAfterTheChecksum(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		packet := rapid.SliceOfN(rapid.Byte(), 28, 1500).Draw(t, "packet")
 		const start, field = etherHeader + 20, 6
 		b := &buffer{}

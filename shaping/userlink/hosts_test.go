@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/shaping"
 	"testbed/shaping/userlink"
 )
@@ -18,7 +19,7 @@ import (
 // the same packets come out at the same times, but for those that the way between
 // hosts made late.
 func TestFatesDoNotDependOnHosts(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	rapidtest.Check(t, func(rt *rapid.T) {
 		const nodes = 4
 		plan := lossyPlan(rt, nodes)
 		one := make([]int, nodes)

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/shaping"
 	"testbed/shaping/userlink"
 )
@@ -60,7 +61,7 @@ func drawFrames(t *rapid.T, nodes int) (all []frame) {
 // TestLinksDoNotDependOnWhoLooks: with packets stamped as they come, those who
 // look seldom find what those find who look all the time.
 func TestLinksDoNotDependOnWhoLooks(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		rates := rapid.SampledFrom([]shaping.Rate{0, 1e6, 20e6, 100e6})
 		p := limited(rates.Draw(t, "up"), rates.Draw(t, "down"), rough, "a", "b", "c")
 		frames := drawFrames(t, 3)
@@ -101,7 +102,7 @@ func TestLinksDoNotDependOnWhoLooks(t *testing.T) {
 // idle while one waits.
 func TestALinkIsASchedule(t *testing.T) {
 	const rate = 10e6
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		up := rapid.Bool().Draw(t, "up")
 		p := limited(rate, 0, shaping.PathPlan{}, "a", "b", "c", "d")
 		if !up {

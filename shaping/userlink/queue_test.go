@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/shaping"
 	"testbed/shaping/userlink"
 )
@@ -112,7 +113,7 @@ func TestAFullQueueSaysSo(t *testing.T) {
 // TestQueueAgainstAnObviousOne: packets come out in the order of their due
 // times, never before, each pair in the order in which it was sent.
 func TestQueueAgainstAnObviousOne(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		type sent struct {
 			from, to, n int
 			at          time.Duration

@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"testbed/internal/rapidtest"
 )
 
 func TestHistogramIsOffByAnEighthAtMost(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "d"))
 		var h histogram
 		h.add(d)

@@ -108,7 +108,7 @@ func TestSession(t *testing.T) {
 				text += fmt.Sprintf(" %s@%d", p.ReplicaId, p.Step)
 			}
 			got[at] = text
-		case <-time.After(time.Second): // it waits for a quorum that never came
+		case <-time.After(patience): // it waits for a quorum that never came
 		}
 	}
 	slices.Sort(order)

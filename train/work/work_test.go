@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"testbed/internal/rapidtest"
 	"testbed/policy"
 	"testbed/train/work"
 )
@@ -73,7 +74,7 @@ func TestDistributions(t *testing.T) {
 
 // TestWithoutASpec: steps vary as churn's do, from the same stream.
 func TestWithoutASpec(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		seed, m := rapid.Uint64().Draw(t, "seed"), policy.Time(rapid.Int64Range(1, 5000).Draw(t, "mean"))
 		j := rapid.Int64Range(0, int64(m)).Draw(t, "jitter")
 		factor := rapid.SampledFrom([]float64{1, 0.3, 10}).Draw(t, "factor")
@@ -116,7 +117,7 @@ func randomSpec(t *rapid.T) *work.Spec {
 // TestSpeedIsAFunctionOfTime: whoever asks in whatever order hears the same, and
 // a factor holds for as long as is said.
 func TestSpeedIsAFunctionOfTime(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		spec, seed, id := randomSpec(t), rapid.Uint64().Draw(t, "seed"), policy.ID(rapid.IntRange(0, 3).Draw(t, "id"))
 		inOrder, jumping := work.NewSpeed(spec, seed, id), work.NewSpeed(spec, seed, id)
 		const end = 10_000
@@ -189,7 +190,7 @@ func TestDay(t *testing.T) {
 
 // TestStepsFollowTheSpeed: what makes a worker slow multiplies its steps.
 func TestStepsFollowTheSpeed(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
 		spec, seed := randomSpec(t), rapid.Uint64().Draw(t, "seed")
 		s := work.NewSampler(spec, seed, 2, mean, 0, work.Stream(seed, 2, "inner step"))
 		speed := work.NewSpeed(spec, seed, 2)

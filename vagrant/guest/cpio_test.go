@@ -84,9 +84,8 @@ func (a archive) write(w io.Writer) error {
 
 // TestCPIO has cpio(1), where there is one, unpack an archive.
 func TestCPIO(t *testing.T) {
-	if _, err := exec.LookPath("cpio"); err != nil {
-		testenv.Missing(t, err)
-	}
+	_, err := exec.LookPath("cpio")
+	testenv.Need(t, err)
 	want := map[string]string{"a/b/one": "1", "a/four": "four", "empty": ""}
 	var a archive
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -102,7 +101,7 @@ func TestCPIO(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cpio: %v\n%s", err, out)
 	}
-	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}

@@ -32,20 +32,16 @@ const (
 	bootTimeout = 15 * time.Minute
 )
 
-// TestGuest boots a kernel that has netem and runs the tests of links on it.
-func TestGuest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the guest takes a minute")
-	}
-	t.Parallel()
+// TestMeasuredGuest boots a kernel that has netem and runs the tests of links on it.
+func TestMeasuredGuest(t *testing.T) {
+	testenv.Measured(t)
+	t.Parallel() // what it measures does not depend on the load of this machine
 	testenv.WatchSources(t, filepath.Join("..", ".."))
 	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
 	defer cancel()
 	start := time.Now()
 	g, err := prepare(ctx, t)
-	if err != nil {
-		testenv.Missing(t, err)
-	}
+	testenv.Need(t, err)
 	t.Logf("finding a kernel, building and packing: %.1f s", time.Since(start).Seconds())
 	start = time.Now()
 	reported := 0
@@ -105,7 +101,7 @@ func writeInitramfs(t testing.TB, file string, im image) error {
 		args []string
 	}{
 		{"init", []string{"test", "-c", "testbed/vagrant/guest"}},
-		{"kernel.test", []string{"test", "-c", "testbed/shaping/kernel"}},
+		{"links.test", []string{"test", "-c", "testbed/test/links"}},
 		{"testbed", []string{"build", "testbed/cmd/testbed"}},
 	} {
 		file, err := build(t, p.name, p.args)

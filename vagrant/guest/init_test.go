@@ -40,8 +40,8 @@ type step struct {
 // out: an emulated processor is too slow for its rates, and it needs no
 // special kernel.
 var steps = []step{
-	{"kernel", "/kernel.test", []string{"-test.v", "-test.skip=^TestSixtyFour|/^(user|htb)$|//^(user|htb)$"}, stepTimeout},
-	{"links", "/init", []string{"-test.v", "-test.run=^TestNetem"}, stepTimeout},
+	{"links", "/links.test", []string{"-test.v", "-test.run=^Test|Measured", "-test.skip=^TestSixtyFour|/^(user|htb)$|//^(user|htb)$"}, stepTimeout},
+	{"netem", "/init", []string{"-test.v", "-test.run=^TestNetem"}, stepTimeout},
 	{"command", "/init", []string{"-test.v", "-test.run=^TestCommand"}, stepTimeout},
 }
 
@@ -51,7 +51,7 @@ const noiseGuest = "noise"
 
 var noiseSteps = []step{{"noise", "/init", []string{"-test.v", "-test.run=^TestUnderNoise"}, 10 * time.Minute}}
 
-// stepTimeout bounds each step of TestGuest.
+// stepTimeout bounds each step of TestMeasuredGuest.
 const stepTimeout = 2 * time.Minute
 
 // TestMain makes the binary the guest's first process when it is one.

@@ -38,7 +38,7 @@ import (
 func onlyInGuest(t *testing.T) {
 	t.Helper()
 	if os.Getenv(inGuest) == "" {
-		t.Skip("TestGuest runs this in the guest")
+		t.Skip("TestMeasuredGuest runs this in the guest")
 	}
 }
 

@@ -35,21 +35,17 @@ cp -L /etc/resolv.conf "$root/etc/"
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/host.crt" 2>/dev/null || :
 exec chroot "$root" "$@"`
 
-// TestProvision has the provisioning script prepare a Debian root, the smallest
+// TestMeasuredProvision has the provisioning script prepare a Debian root, the smallest
 // that has apt, and plays a run in it. What a chroot cannot show is modules
 // being loaded, and an ordinary user's sandbox.
-func TestProvision(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a Debian root takes most of a minute")
-	}
+func TestMeasuredProvision(t *testing.T) {
+	testenv.Measured(t)
 	t.Parallel() // with the guest, to whose clock it is all the same
 	_, err := exec.LookPath("mmdebstrap")
 	if os.Geteuid() != 0 {
 		err = errors.Join(err, errors.New("only root can enter a Debian root and install packages in it"))
 	}
-	if err != nil {
-		testenv.Missing(t, err)
-	}
+	testenv.Need(t, err)
 	project, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

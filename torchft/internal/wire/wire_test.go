@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"testbed/internal/testenv"
 	"testbed/torchft"
 	"testbed/torchft/internal/wire"
 )
@@ -24,7 +25,7 @@ import (
 // TestGeneratedCodeIsOfThisFile: torchft.pb.go says what torchft.proto says.
 func TestGeneratedCodeIsOfThisFile(t *testing.T) {
 	if _, err := exec.LookPath("protoc"); err != nil {
-		missing(t, errors.New("no protoc is installed (apt-get install protobuf-compiler libprotobuf-dev)"))
+		testenv.Need(t, errors.New("no protoc is installed (apt-get install protobuf-compiler libprotobuf-dev)"))
 	}
 	out := filepath.Join(t.TempDir(), "set")
 	if text, err := exec.Command("protoc", "--descriptor_set_out="+out, "torchft.proto").CombinedOutput(); err != nil {
@@ -41,13 +42,6 @@ func TestGeneratedCodeIsOfThisFile(t *testing.T) {
 	if generated := protodesc.ToFileDescriptorProto(wire.File_torchft_proto); !proto.Equal(generated, set.File[0]) {
 		t.Error("torchft.pb.go is of another torchft.proto; generate it again as the proto file says")
 	}
-}
-
-func missing(t *testing.T, err error) {
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("in CI this test may not be skipped: %v", err)
-	}
-	t.Skip(err)
 }
 
 // TestNumbersAreTorchfts: bytes written by hand from torchft's table of fields.

@@ -1,0 +1,205 @@
+// Explore looks for failures on purpose, and keeps a log of what it has tried. It is no
+// part of CI. By default it runs the random tests with fresh seeds:
+//
+//	go run ./internal/explore -for 10m
+//	go run ./internal/explore -for 1h -run ./node
+//
+// With -suite it runs go test ./... so many times, to find what a machine can falsify:
+//
+//	go run ./internal/explore -suite 20
+//
+// What fails is printed with the command that repeats it, and its output is kept beside
+// the log.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	length := flag.Duration("for", 10*time.Minute, "how long to try fresh seeds")
+	pattern := flag.String("run", "./...", "the packages to look at")
+	suite := flag.Int("suite", 0, "run all tests of the packages so many times, in place of random ones with fresh seeds")
+	name := flag.String("log", filepath.Join("runs", "explore.log"), "file to which a line for each run is added")
+	flag.Parse()
+	found, err := explore(*length, *pattern, *suite, *name)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "explore:", err)
+		os.Exit(2)
+	}
+	if found > 0 {
+		os.Exit(1)
+	}
+}
+
+// explore returns how many runs have failed.
+func explore(length time.Duration, pattern string, suite int, name string) (found int, err error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return 0, err
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	l := &log{file: file, name: name}
+	for range suite {
+		if err := l.run("go", "test", "-count=1", pattern); err != nil {
+			return l.found, err
+		}
+	}
+	if suite > 0 {
+		return l.found, nil
+	}
+	all, err := randomTests(pattern)
+	if err != nil {
+		return 0, err
+	}
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		for _, p := range slices.Sorted(maps.Keys(all)) {
+			seed := fmt.Sprintf("-rapid.seed=%d", 1+rand.Uint32())
+			if err := l.run("go", "test", "-count=1", "-timeout=30m", "-run=^("+strings.Join(all[p], "|")+")$", p, seed); err != nil {
+				return l.found, err
+			}
+			if time.Now().After(end) {
+				break
+			}
+		}
+	}
+	return l.found, nil
+}
+
+// log has a line for each run.
+type log struct {
+	file  *os.File
+	name  string
+	found int
+}
+
+// run runs a command and notes what came of it. The error is that it could not be
+// noted.
+func (l *log) run(command ...string) error {
+	revision, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		revision = []byte("unknown")
+	}
+	began := time.Now()
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	verdict := "ok"
+	if err != nil {
+		verdict = "FAILED"
+	}
+	line := fmt.Sprintf("%s %s %s %.0fs %q\n", began.UTC().Format(time.RFC3339), bytes.TrimSpace(revision), verdict, time.Since(began).Seconds(), command)
+	fmt.Print(line)
+	if _, err := l.file.WriteString(line); err != nil {
+		return err
+	}
+	if err == nil {
+		return nil
+	}
+	l.found++
+	kept := fmt.Sprintf("%s.%s.txt", l.name, began.UTC().Format("20060102-150405"))
+	fmt.Printf("%s\nits output is in %s; again:\n", failures(out), kept)
+	for _, word := range command {
+		if strings.ContainsAny(word, "|()$") {
+			word = "'" + word + "'"
+		}
+		fmt.Print(word, " ")
+	}
+	fmt.Println()
+	return os.WriteFile(kept, out, 0o644)
+}
+
+// failures are the lines of go test that name what has failed.
+func failures(out []byte) []byte {
+	var all [][]byte
+	for line := range bytes.Lines(out) {
+		if text := bytes.TrimSpace(line); bytes.HasPrefix(text, []byte("--- FAIL")) || bytes.HasPrefix(text, []byte("FAIL\t")) || bytes.HasPrefix(text, []byte("panic:")) {
+			all = append(all, text)
+		}
+	}
+	return bytes.Join(all, []byte("\n"))
+}
+
+// randomTests are the tests with random cases, by package: those that lead to rapidtest
+// by functions of their package. Measured ones are none of them.
+func randomTests(pattern string) (map[string][]string, error) {
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}}", pattern).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", pattern, err)
+	}
+	all := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		p, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
+		names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		if err != nil {
+			return nil, err
+		}
+		uses := map[string][]string{} // by function, what it names
+		for _, name := range names {
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			for _, d := range file.Decls {
+				if f, is := d.(*ast.FuncDecl); is && f.Body != nil {
+					uses[f.Name.Name] = append(uses[f.Name.Name], named(f.Body)...)
+				}
+			}
+		}
+		for f := range uses {
+			if strings.HasPrefix(f, "Test") && !strings.HasPrefix(f, "TestMeasured") && f != "TestMain" && leads(uses, f, map[string]bool{}) {
+				all[p] = append(all[p], f)
+			}
+		}
+		slices.Sort(all[p])
+		if all[p] == nil {
+			delete(all, p)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no random tests", pattern)
+	}
+	return all, nil
+}
+
+// named are the names in a function, with their package if they are of another one.
+func named(body ast.Node) (all []string) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if x, is := n.X.(*ast.Ident); is {
+				all = append(all, x.Name+"."+n.Sel.Name)
+			}
+			all = append(all, n.Sel.Name)
+		case *ast.Ident:
+			all = append(all, n.Name)
+		}
+		return true
+	})
+	return all
+}
+
+// leads says whether a function uses rapidtest, or names one that does.
+func leads(uses map[string][]string, f string, seen map[string]bool) bool {
+	if seen[f] {
+		return false
+	}
+	seen[f] = true
+	return slices.ContainsFunc(uses[f], func(name string) bool {
+		return name == "rapidtest.Check" || name == "rapidtest.Seed" || uses[name] != nil && leads(uses, name, seen)
+	})
+}

@@ -1,0 +1,73 @@
+// Package testenv says what tests need of the machine, and what the machine did
+// while they measured. Where something is missing a test is skipped with the reason,
+// but fails if CI=true: there a skip would be a test that nobody runs.
+package testenv
+
+import (
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Need skips a test for the reason err, if there is one: what it needs is not here.
+// In CI it fails the test.
+func Need(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatalf("in CI this test may not be skipped: %v", err)
+	case err != nil:
+		t.Skip(err)
+	}
+}
+
+// measuredName begins the names of the tests of the measured suite.
+const measuredName = "TestMeasured"
+
+// Measured is called first by tests that judge a rate, a delay or a time, or that
+// take minutes. A busy machine could falsify them, so they belong to the measured
+// suite: they are skipped unless -run asks for them by name.
+func Measured(t testing.TB) {
+	t.Helper()
+	needName(t)
+	if asked := flag.Lookup("test.run").Value.String(); !strings.Contains(asked, "Measured") {
+		t.Skip("in the measured suite: go test -p 1 -run Measured ./test/... ./vagrant/...")
+	}
+}
+
+// needName fails a test that measures and does not say so in its name.
+func needName(t testing.TB) {
+	t.Helper()
+	if !strings.HasPrefix(t.Name(), measuredName) {
+		t.Fatalf("%s measures: its name has to begin with %s", t.Name(), measuredName)
+	}
+}
+
+// WatchSources looks at every source file below a folder. The go command reuses
+// a test's result until a file that the test has looked at changes, and a test
+// that builds programs imports nothing of them.
+func WatchSources(t testing.TB, root string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.Name() == ".git" || d.Name() == "runs" {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		switch filepath.Ext(path) {
+		case ".go", ".s", ".mod", ".yaml", ".sh", ".py":
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

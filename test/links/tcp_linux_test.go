@@ -1,0 +1,46 @@
+package links
+
+import (
+	"errors"
+	"testing"
+
+	"testbed/internal/errs"
+	"testbed/internal/testenv"
+	"testbed/shaping"
+	"testbed/shaping/kernel"
+)
+
+// TestTCPIsAsNamed: nodes have the congestion control of the plan, and reno where
+// it names none; one that there is not is an error that says so.
+func TestTCPIsAsNamed(t *testing.T) {
+	t.Parallel()
+	needNamespaces(t)
+	for _, c := range []struct{ named, want string }{{"", shaping.DefaultTCP}, {"reno", "reno"}, {"bbr", "bbr"}, {"no_such", ""}} {
+		plan, err := shaping.NewPlan(shaping.Spec{}, fourNodes, 0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan.TCP = c.named
+		testenv.InNewNamespace(t, func() {
+			allowed := kernel.TCPAllowed(c.named)
+			network, err := kernel.Build(plan, kernel.BackendUser)
+			if missing := new(errs.UnsupportedError); errors.As(err, &missing) {
+				if c.want == shaping.DefaultTCP || allowed == nil || missing.Fix == "" {
+					t.Errorf("%q: %v, where asking says %v", c.named, err, allowed)
+				}
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer network.Close()
+			if got, err := network.TCP(); err != nil || got != c.want {
+				t.Errorf("with %q named the nodes have %q, %v", c.named, got, err)
+			}
+			if differences, err := network.ReadBack(); err != nil || len(differences) > 0 {
+				t.Errorf("%q reads back as %v %v", c.named, differences, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,482 @@
+//go:build linux
+
+package test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/internal/testenv"
+	"testbed/record"
+)
+
+// asymmetric is a network on which no two directions are alike.
+const asymmetric = `
+  links:
+    default: {rate_up: 50mbit, rate_down: 50mbit, one_way_delay: 2ms}
+    nodes: {w0: {rate_up: 10mbit}, w1: {rate_up: 30mbit}}
+    pairs:
+      - {from: w0, to: w1, one_way_delay: 30ms}
+      - {from: w1, to: w0, one_way_delay: 10ms}
+      - {from: w0, to: w2, one_way_delay: 2ms, loss: 20%}
+`
+
+// links writes a scenario of three workers with these links.
+func links(t *testing.T, links string) string {
+	t.Helper()
+	text := "seed: 7\ninner_steps: 2\ntarget_outer_steps: 3\nhorizon: 5000000\nheartbeat_period: 1000\nheartbeat_miss_threshold: 50\n" +
+		"base_latency: 100\nbandwidth_bpus: 10\nstate_bytes: 100\nworkers:\n" +
+		"  - {id: 0, inner_step_mean: 1000}\n  - {id: 1, inner_step_mean: 1000}\n  - {id: 2, inner_step_mean: 1000}\n" +
+		"real:\n  time_scale: 100" + links
+	file := filepath.Join(t.TempDir(), "links.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// needTool skips where a program that a test compares with is not installed.
+func needTool(t *testing.T, name string) {
+	t.Helper()
+	_, err := exec.LookPath(name)
+	testenv.Need(t, err)
+}
+
+func TestNetExitCodes(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	for _, c := range []struct {
+		script string
+		code   int
+	}{
+		{"exit 0", 0}, {"exit 5", 5}, {"kill -9 $$", 137}, {"kill -TERM $$", 143},
+		{"testbed in w1 sh -c 'exit 6'", 6}, {"testbed in w1 -- sh -c 'exit 7'", 7}, {"testbed in w1 sh -c 'kill -9 $$'", 137},
+		{"testbed in w1 no-such-program", 127}, {"testbed in w1 /", 126},
+		{"testbed in w7 true", exitUsage}, {"testbed in w1", exitUsage},
+	} {
+		t.Run(c.script, func(t *testing.T) {
+			if r := testbed(t, "net", "homogeneous", "--", "sh", "-c", c.script); r.code != c.code {
+				t.Errorf("exit code %d, want %d\n%s%s", r.code, c.code, r.stdout, r.stderr)
+			}
+		})
+	}
+	if r := testbed(t, "net", "homogeneous", "--", "no-such-program"); r.code != 127 || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+func TestNetPassesFilesAndEnvironment(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	cmd := command(t, t.Context(), t.Name(), "net", "homogeneous", "--", "sh", "-c",
+		`cat; echo $TESTBED_NODES $TESTBED_ADDR_COORDINATOR $TESTBED_ADDR_W3; testbed in w3 sh -c 'echo $TESTBED_NODE; ls /sys/class/net; cat' </dev/null; ls /run/netns; echo bad >&2`)
+	cmd.Stdin = strings.NewReader("from outside\n")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err, stderr.String())
+	}
+	want := "from outside\ncoordinator w0 w1 w2 w3 10.0.0.1 10.0.0.5\nw3\neth0\nlo\ncoordinator\nw0\nw1\nw2\nw3\n"
+	if string(out) != want || !strings.HasPrefix(stderr.String(), "bad\ntestbed: the network was ") {
+		t.Errorf("stdout %q, want %q; stderr %q", out, want, stderr.String())
+	}
+}
+
+// TestMeasuredNetTellsWhatTheNetworkWasWorth: a rate that somebody has changed behind our
+// back is found out, and with --strict it makes the exit code.
+func TestMeasuredNetTellsWhatTheNetworkWasWorth(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needTool(t, "tc")
+	needTool(t, "ping")
+	dir := t.TempDir()
+	r := testbed(t, "net", "homogeneous", "--links", "htb", "--strict", "--out", dir, "--", "sh", "-c",
+		"for c in 1:1 1:2 1:3 1:4 1:5; do tc -n w0 class change dev eth0 classid $c htb rate 1mbit ceil 1mbit; done; testbed in w0 ping -q -l 300 -S 4000000 -c 400 -i 0.002 -s 1400 $TESTBED_ADDR_W1; true")
+	if r.code != exitInvalid || !strings.Contains(r.stderr, "testbed: the network was invalid: ") || !strings.Contains(r.stderr, "w0 sent at ") {
+		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, record.FidelityFile))
+	if err != nil || !strings.Contains(string(text), `"busy_link": "w0"`) {
+		t.Errorf("the record: %v\n%s", err, text)
+	}
+}
+
+// TestNetInterrupt: what the user's program makes of a signal decides, and the
+// network goes with it.
+func TestNetInterrupt(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	for _, c := range []struct {
+		signal syscall.Signal
+		script string
+		code   int
+	}{
+		{syscall.SIGINT, "trap 'exit 8' INT; echo up; sleep 60 & wait", 8},
+		{syscall.SIGTERM, "echo up; exec sleep 60", 143},
+	} {
+		cmd := command(t, t.Context(), t.Name(), "net", "homogeneous", "--", "sh", "-c", c.script)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(c.signal); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // an exit code
+		if got := cmd.ProcessState.ExitCode(); got != c.code {
+			t.Errorf("%q after %v: exit code %d, want %d", c.script, c.signal, got, c.code)
+		}
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestNetTerminal talks to a shell on a terminal: it has job control, Ctrl-C
+// ends what runs in the foreground only, and the window's size is passed on.
+func TestNetTerminal(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	testenv.Need(t, err)
+	defer terminal.Close()
+	fd := int(terminal.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 99}); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := command(t, ctx, t.Name(), "net", "homogeneous", "--", "sh", "-i")
+	cmd.Env = append(cmd.Env, "PS1=ready> ", "ENV=")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string)
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := terminal.Read(buf)
+			if err != nil {
+				close(read)
+				return
+			}
+			read <- string(buf[:n])
+		}
+	}()
+	seen := ""
+	expect := func(want string) {
+		t.Helper()
+		timeout := time.After(time.Minute)
+		for !strings.Contains(seen, want) {
+			select {
+			case s := <-read:
+				seen += s
+			case <-timeout:
+				t.Fatalf("waited for %q in vain, seen %q", want, seen)
+			}
+		}
+		seen = seen[strings.Index(seen, want)+len(want):]
+	}
+	send := func(s string) {
+		if _, err := terminal.WriteString(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("ready> ")
+	send("stty size\n")
+	expect("33 99")
+	const job = "sh -c 'echo go$((1))ing; exec sleep 100'\n" // its echo is not what it says
+	send(job)
+	expect("go1ing")
+	send("\x03")
+	expect("ready> ")
+	send("echo code $?\n")
+	expect("code 130")
+	send(job)
+	expect("go1ing")
+	send("\x1a")
+	expect("topped")
+	expect("ready> ")
+	send("fg\n")
+	expect("sleep 100")
+	time.Sleep(2 * time.Second) // for the shell to give it the terminal
+	send("\x03")
+	expect("ready> ")
+	send("exit 4\n")
+	go func() {
+		for range read { // what is left
+		}
+	}()
+	_ = cmd.Wait() // an exit code
+	if code := cmd.ProcessState.ExitCode(); code != 4 {
+		t.Errorf("exit code %d, want 4", code)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+func TestNetPcap(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := command(t, t.Context(), t.Name(), "net", "homogeneous", "--pcap", "w0", "--pcap", "w2", "--", "sh", "-c",
+		"testbed in w0 ping -q -c 4 -i 0.05 $TESTBED_ADDR_W1")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name, frames := range map[string]int{"w0": 8, "w2": 0} {
+		data, err := os.ReadFile(filepath.Join(dir, name+".pcap"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(data) != 24+frames*(16+98) || binary.LittleEndian.Uint32(data) != 0xa1b23c4d {
+			t.Errorf("%s.pcap has %d bytes, want %d frames of 98", name, len(data), frames)
+		}
+		if frames == 0 {
+			continue
+		}
+		least, asked := time.Hour, map[uint16]time.Duration{} // by sequence number, RFC 792
+		for note := range slices.Chunk(data[24:], 16+98) {
+			at := time.Duration(binary.LittleEndian.Uint32(note))*time.Second + time.Duration(binary.LittleEndian.Uint32(note[4:]))
+			icmp := note[16+14+20:]
+			switch seq := binary.BigEndian.Uint16(icmp[6:]); icmp[0] {
+			case 8:
+				asked[seq] = at
+			case 0:
+				least = min(least, at-asked[seq])
+			}
+		}
+		if least < 20*time.Millisecond { // on a busy machine it is longer
+			t.Errorf("the capture shows a round trip of %v, want 20 ms", least)
+		}
+	}
+}
+
+// TestMeasuredNetAgreesWithPing compares the plan with what ping says.
+func TestMeasuredNetAgreesWithPing(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needTool(t, "ping")
+	file := links(t, asymmetric)
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		rtts, lost := askPing(t, file)
+		return func(m testenv.Machine) error {
+			for k, want := range []float64{40, 4} {
+				// The least, because the machine may be busy.
+				if got := rtts[k]; got < want || got > want+2+1000*m.Late.Seconds() {
+					return fmt.Errorf("ping saw a round trip of %v ms, want %v", got, want)
+				}
+			}
+			// 99.9 % of all samples of 300 lie in 20 ± 7.6.
+			if lost[0] != 0 || lost[1] < 12.4 || lost[1] > 27.6 {
+				return fmt.Errorf("ping saw losses of %v %%, want 0 and 20", lost)
+			}
+			return nil
+		}
+	})
+}
+
+// askPing returns the least round trips that it saw, in milliseconds, and the
+// losses in per cent: from w0 to w1, and to w2.
+func askPing(t *testing.T, file string) (least, losses [2]float64) {
+	t.Helper()
+	r := testbed(t, "net", file, "--", "sh", "-c", `testbed in w0 ping -q -c 20 -i 0.05 $TESTBED_ADDR_W1; testbed in w0 ping -q -c 300 -i 0.01 $TESTBED_ADDR_W2; true`)
+	rtts := regexp.MustCompile(`rtt min/avg/max/mdev = ([\d.]+)/`).FindAllStringSubmatch(r.stdout, -1)
+	lost := regexp.MustCompile(`([\d.]+)% packet loss`).FindAllStringSubmatch(r.stdout, -1)
+	if len(rtts) != 2 || len(lost) != 2 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	for k := range 2 {
+		least[k], losses[k] = number(t, rtts[k][1]), number(t, lost[k][1])
+	}
+	return least, losses
+}
+
+func number(t *testing.T, s string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestMeasuredNetAgreesWithIperf3 compares the plan with what iperf3 says. Rates count
+// Ethernet frames: of 1514 bytes TCP with timestamps carries 1448. The queues hold
+// more than a round trip's worth, or reno, which halves its window, would leave
+// the wire idle.
+func TestMeasuredNetAgreesWithIperf3(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needTool(t, "iperf3")
+	file := links(t, strings.Replace(asymmetric, "rate_down: 50mbit", "rate_down: 50mbit, queue: 80ms", 1))
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		got := askIperf3(t, file)
+		return func(m testenv.Machine) error {
+			for k, want := range []float64{10e6 * 1448 / 1514, 30e6 * 1448 / 1514} {
+				// A busy machine makes TCP slower, and never faster.
+				if got[k] > 1.02*want || got[k] < 0.95*want*(1-m.Taken) {
+					return fmt.Errorf("iperf3 saw %.2f Mbit/s, want %.2f", got[k]/1e6, want/1e6)
+				}
+			}
+			return nil
+		}
+	})
+}
+
+// askIperf3 returns what it saw in bits per second, there and back.
+func askIperf3(t *testing.T, file string) (rates [2]float64) {
+	t.Helper()
+	r := testbed(t, "net", file, "--", "sh", "-c", `
+		testbed in w1 iperf3 -s -D; sleep 0.5
+		testbed in w0 iperf3 -J -c $TESTBED_ADDR_W1 -t 3 -O 1
+		testbed in w0 iperf3 -J -c $TESTBED_ADDR_W1 -t 3 -O 1 -R`)
+	dec := json.NewDecoder(strings.NewReader(r.stdout))
+	for k := range rates {
+		var result struct {
+			End struct {
+				Received struct {
+					BitsPerSecond float64 `json:"bits_per_second"`
+				} `json:"sum_received"`
+			}
+		}
+		if err := dec.Decode(&result); err != nil {
+			t.Fatalf("%v\nexit code %d\n%s%s", err, r.code, r.stdout, r.stderr)
+		}
+		rates[k] = result.End.Received.BitsPerSecond
+	}
+	return rates
+}
+
+var echo = regexp.MustCompile(`icmp_seq=(\d+) `)
+
+// answered returns the numbers of the echoes that came back.
+func answered(t *testing.T, file, node, to string, count int) []string {
+	t.Helper()
+	script := fmt.Sprintf("testbed in %s ping -i 0.02 -c %d -W 1 $TESTBED_ADDR_%s", node, count, strings.ToUpper(to))
+	r := testbed(t, "net", file, "--", "sh", "-c", script)
+	var numbers []string
+	for _, m := range echo.FindAllStringSubmatch(r.stdout, -1) {
+		numbers = append(numbers, m[1])
+	}
+	if len(numbers) == 0 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	return numbers
+}
+
+// TestNetSeed loses the same packets of a stream twice, and others with another
+// seed.
+func TestNetSeed(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	t.Parallel()
+	file := links(t, asymmetric)
+	first, second := answered(t, file, "w0", "w2", 100), answered(t, file, "w0", "w2", 100)
+	if !slices.Equal(first, second) {
+		t.Errorf("the same seed gave\n%v and\n%v", first, second)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "seed: 7", "seed: 8", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if other := answered(t, file, "w0", "w2", 100); slices.Equal(first, other) {
+		t.Error("another seed lost the same packets")
+	}
+}
+
+// TestMeasuredNetCarriesOutInjectsOfLinks cuts a path, one way, for the second of three
+// seconds of pings.
+func TestMeasuredNetCarriesOutInjectsOfLinks(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needTool(t, "ping")
+	file := links(t, "\n  links: {default: {one_way_delay: 1ms}}\n  injects:\n    - {op: Cut, at: 10000, until: 20000, from: w0, to: w1}\n")
+	answersBetween(t, file, 75, 125)
+}
+
+// answersBetween wants so many of 150 echoes from w0 to w1. A ping that is held
+// up sends fewer of them while the link is there, or more.
+func answersBetween(t *testing.T, file string, least, most float64) {
+	t.Helper()
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		got := len(answered(t, file, "w0", "w1", 150))
+		return func(m testenv.Machine) error {
+			if float64(got) < least-150*m.Taken/2 || float64(got) > most+150*m.Taken/2 || got == 150 {
+				return fmt.Errorf("%d of 150 echoes came back, want %v to %v", got, least, most)
+			}
+			return nil
+		}
+	})
+}
+
+// TestMeasuredNetFlaps cuts both ways of a pair for half of the time.
+func TestMeasuredNetFlaps(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needTool(t, "ping")
+	file := links(t, "\n  links: {default: {one_way_delay: 1ms}}\n  injects:\n    - {op: Flap, at: 1000, between: [w0, w1], period: 4000, down: 2000}\n")
+	answersBetween(t, file, 55, 95)
+}
+
+// TestNetRefuses: a program is told at once that a node cannot be reached,
+// where a cut would let it wait.
+func TestNetRefuses(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	t.Parallel()
+	file := links(t, "\n  links: {default: {one_way_delay: 1ms}}\n  injects:\n    - {op: Refuse, at: 0, id: 1}\n")
+	// The program may begin before the inject is in place.
+	for _, pair := range [][2]string{{"w0", "W1"}, {"w1", "COORDINATOR"}} {
+		r := testbed(t, "net", file, "--", "sh", "-c", "for k in $(seq 100); do testbed in "+pair[0]+" ping -c 1 -W 5 $TESTBED_ADDR_"+pair[1]+" 2>&1 || exit 1; sleep 0.1; done")
+		if !strings.Contains(r.stdout, "No route to host") || r.code != 1 {
+			t.Errorf("%v: exit code %d\n%s%s", pair, r.code, r.stdout, r.stderr)
+		}
+	}
+	r := testbed(t, "net", file, "--", "sh", "-c", "while testbed in w0 ping -c 1 -W 5 $TESTBED_ADDR_W1 >/dev/null 2>&1; do sleep 0.1; done; testbed in w0 ping -c 1 -W 5 $TESTBED_ADDR_W2 2>&1")
+	if r.code != 0 {
+		t.Errorf("others are affected: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+}

@@ -1,0 +1,77 @@
+//go:build linux
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"testbed/internal/testenv"
+	"testbed/policy"
+	"testbed/record"
+)
+
+// voters writes a scenario for torchft.
+func voters(t *testing.T, more string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "voters.yaml")
+	text := `
+seed: 1
+inner_steps: 2
+target_outer_steps: 5
+horizon: 200000
+heartbeat_period: 1000
+heartbeat_miss_threshold: 5
+base_latency: 100
+bandwidth_bpus: 10
+state_bytes: 1000
+real: {time_scale: 100, parameters: 1500}
+` + more
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestMeasuredSplitVote: a reduction fails at one worker alone. The others take the step,
+// and it heals.
+func TestMeasuredSplitVote(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	play(t, func(sum record.Summary) error {
+		without := slices.IndexFunc(sum.Rounds, func(r record.Round) bool { return slices.Equal(r.Participants, []policy.ID{0, 2}) })
+		if last := sum.Rounds[len(sum.Rounds)-1]; without < 0 || len(last.Participants) != 3 || len(sum.Evicted)+len(sum.Diverged) > 0 {
+			return fmt.Errorf("rounds %+v, evicted %v, diverged %v; want one without w1, and all in the last", sum.Rounds, sum.Evicted, sum.Diverged)
+		}
+		return nil
+	}, voters(t, `workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000}]
+injects: [{op: FailReduce, id: 1, at: 3000, alone: true}]
+`), "--policy", "torchft:min_replicas=2")
+}
+
+// TestSplitBrain: two lighthouses, each with two workers, have outer steps taken
+// twice. The command says so.
+func TestSplitBrain(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	file := voters(t, `workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000, lighthouse: 1}, {id: 3, inner_step_mean: 1000, lighthouse: 1}]
+injects: []
+`)
+	amend(t, file, "heartbeat_miss_threshold: 5", "heartbeat_miss_threshold: 50") // nobody is to be lost
+	r := testbed(t, "run", "--json", "--out", filepath.Join(t.TempDir(), "run"), file, "--policy", "torchft:min_replicas=2")
+	var sum record.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
+		t.Fatal(err, r.stderr)
+	}
+	if r.code != exitInvalid || len(sum.Diverged) != 1 || sum.BitIdentical == nil || !*sum.BitIdentical || !strings.Contains(r.stderr, "was taken twice (split brain)") {
+		t.Errorf("exit code %d, diverged %+v, bit-identical %v\n%s", r.code, sum.Diverged, sum.BitIdentical, r.stderr)
+	}
+	if r := testbed(t, "simulate", file, "--policy", "baseline"); r.code != exitUsage || !strings.Contains(r.stderr, "workers[2].lighthouse: is 1, and there is none under baseline; remove it, or choose torchft") {
+		t.Errorf("exit code %d\n%s", r.code, r.stderr)
+	}
+}
