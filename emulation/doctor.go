@@ -27,7 +27,7 @@ type Check struct {
 	// Needed says that no real run is possible without it.
 	Needed bool   `json:"needed"`
 	Detail string `json:"detail"`
-	Mend   string `json:"mend,omitempty"`
+	Fix   string `json:"mend,omitempty"`
 }
 
 // Doctor tells what this machine can do and what is missing. It tries
@@ -37,7 +37,7 @@ func Doctor() ([]Check, error) {
 	if err := sandbox.Check(); err != nil {
 		c := Check{Name: "sandbox", Needed: true, Detail: err.Error()}
 		if unsupported, ok := errors.AsType[*errs.UnsupportedError](err); ok {
-			c.Detail, c.Mend = unsupported.Missing, unsupported.Fix
+			c.Detail, c.Fix = unsupported.Missing, unsupported.Fix
 		}
 		return append(checks, c), nil
 	}
@@ -56,13 +56,13 @@ const PythonTrainers = "trainers in Python"
 // pythonCheck looks for what trainers of a user's own need that are written in
 // Python.
 func pythonCheck() Check {
-	c := Check{Name: PythonTrainers, Mend: "apt-get install python3-numpy; trainers in other languages, and all else, do without"}
+	c := Check{Name: PythonTrainers, Fix: "apt-get install python3-numpy; trainers in other languages, and all else, do without"}
 	out, err := exec.Command("python3", "-c", "import sys, numpy; print(sys.executable, 'with numpy', numpy.__version__)").Output()
 	if c.Detail = strings.TrimSpace(string(out)); err != nil {
 		c.Detail = "no python3 with numpy: " + err.Error()
 		return c
 	}
-	c.OK, c.Mend = true, ""
+	c.OK, c.Fix = true, ""
 	return c
 }
 
@@ -97,7 +97,7 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 	for _, f := range can {
 		c := Check{Name: f.Feature, OK: f.Err == nil, Detail: "available"}
 		if unsupported, ok := errors.AsType[*errs.UnsupportedError](f.Err); ok {
-			c.Detail, c.Mend = fmt.Sprint(unsupported.Err), unsupported.Fix
+			c.Detail, c.Fix = fmt.Sprint(unsupported.Err), unsupported.Fix
 		}
 		checks = append(checks, c)
 	}

@@ -70,7 +70,7 @@ func TestCompareLinks(t *testing.T) {
 	if !slices.Equal(c.Links, o.Backends) || len(c.Repeats) != 2 || len(c.SimRepeats) != 2 || len(c.OtherLinks) != 1 || len(c.OtherLinks["htb"]) != 3 {
 		t.Errorf("on %q: %d repeats, %d simulated, others %+v", c.Links, len(c.Repeats), len(c.SimRepeats), c.OtherLinks)
 	}
-	if a := c.Agreement; !a.Agree || len(a.Rows) != 4 || a.Rows[3].Links != "htb" || a.Rows[3].Beside.Ratio.N != 3 || a.Rows[3].Beside.Ratio.Median != 1 {
+	if a := c.Agreement; !a.Agree || len(a.Rows) != 4 || a.Rows[3].Links != "htb" || a.Rows[3].Comparison.Ratio.N != 3 || a.Rows[3].Comparison.Ratio.Median != 1 {
 		t.Errorf("%+v", a)
 	}
 	for n, set := range append([]report.Set{c.Real}, c.Repeats...) {

@@ -220,7 +220,7 @@ func (p *page) whatWasGained() document.Answer {
 	return a
 }
 
-func (p *page) whatWasLearnt() document.Answer {
+func (p *page) trainingAnswer() document.Answer {
 	a := document.Answer{Question: "What was learnt?", Text: p.Learning.Answer()}
 	var finals []string
 	for _, one := range p.Learning.Policies {

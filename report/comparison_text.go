@@ -250,10 +250,10 @@ func (c *Comparison) writeAgreement(out io.Writer) error {
 	}
 	runs := c.measured()
 	for _, row := range c.Agreement.Rows {
-		if row.Beside == nil {
+		if row.Comparison == nil {
 			continue
 		}
-		for _, seed := range row.Beside.OtherDecisions {
+		for _, seed := range row.Comparison.OtherDecisions {
 			for _, run := range runs {
 				if run.Policy == row.Policy && run.Seed == seed && (run.Links == row.Links || run.Links == c.Links[0]) {
 					fmt.Fprintf(out, "  %s with seed %d on %s: %s\n", row.Policy, seed, run.Links, crowd(run))

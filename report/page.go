@@ -119,7 +119,7 @@ func newPage(rec *runs.Record) (*page, error) {
 	p.Headline = p.headline()
 	p.Answers = []document.Answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
 	if p.Learning != nil {
-		p.Answers = slices.Insert(p.Answers, 3, p.whatWasLearnt())
+		p.Answers = slices.Insert(p.Answers, 3, p.trainingAnswer())
 	}
 	p.Headline = document.Together.Replace(p.Headline)
 	for _, a := range p.Answers {

@@ -35,7 +35,7 @@ func TestCompareLinks(t *testing.T) {
 	if first.Links != "user" || other.Links != "htb" || !slices.Equal(c.Links, []string{"user", "htb"}) {
 		t.Errorf("on %s and %s of %q", first.Links, other.Links, c.Links)
 	}
-	b := c.Agreement.Rows[1].Beside
+	b := c.Agreement.Rows[1].Comparison
 	if b.Ratio.N != 1 || len(b.OtherDecisions) > 0 || b.Rounds != 3 || b.SameBytes != 3 {
 		t.Errorf("%+v\n%s", b, r.stderr)
 	}

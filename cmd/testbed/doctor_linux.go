@@ -75,8 +75,8 @@ changes their speed alone. Exits with 4 if no real run is possible here.`,
 					mark = "absent"
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\n", mark, c.Name, c.Detail)
-				if c.Mend != "" {
-					fmt.Fprintf(w, "\t\tmend: %s\n", c.Mend)
+				if c.Fix != "" {
+					fmt.Fprintf(w, "\t\tmend: %s\n", c.Fix)
 				}
 			}
 			if err := w.Flush(); err != nil {
@@ -85,7 +85,7 @@ changes their speed alone. Exits with 4 if no real run is possible here.`,
 		}
 		for _, c := range checks {
 			if c.Needed && !c.OK {
-				return &errs.UnsupportedError{Missing: c.Name + ": " + c.Detail, Fix: c.Mend}
+				return &errs.UnsupportedError{Missing: c.Name + ": " + c.Detail, Fix: c.Fix}
 			}
 		}
 		return nil

@@ -295,8 +295,8 @@ func failed(n network.Note, host string) error {
 		return nil
 	case n.Lost != "":
 		return &network.LostError{Host: n.Lost, Why: n.Error}
-	case n.Mend != "":
-		return &errs.UnsupportedError{Missing: "host " + host + ": " + n.Error, Fix: n.Mend}
+	case n.Fix != "":
+		return &errs.UnsupportedError{Missing: "host " + host + ": " + n.Error, Fix: n.Fix}
 	default:
 		return fmt.Errorf("host %s: %s", host, n.Error)
 	}

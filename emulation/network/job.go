@@ -42,7 +42,7 @@ type Note struct {
 	Quiet bool            `json:"quiet,omitempty"` // the stage is of no concern to a user's program
 	Data  json.RawMessage `json:"data,omitempty"`  // of a type of the job's own
 	Error string          `json:"error,omitempty"`
-	Mend  string          `json:"mend,omitempty"` // with Error: not supported here
+	Fix  string          `json:"mend,omitempty"` // with Error: not supported here
 	Lost  string          `json:"lost,omitempty"` // with Error: the host that has gone
 	Done  bool            `json:"done,omitempty"` // the job is over
 }
@@ -118,8 +118,8 @@ func (j *Job) Next() (Note, error) {
 		return Note{}, ErrSandboxEnded
 	case n.Lost != "":
 		return Note{}, &LostError{n.Lost, n.Error}
-	case n.Mend != "":
-		return Note{}, &errs.UnsupportedError{Missing: n.Error, Fix: n.Mend}
+	case n.Fix != "":
+		return Note{}, &errs.UnsupportedError{Missing: n.Error, Fix: n.Fix}
 	case n.Error != "":
 		return Note{}, errors.New(n.Error)
 	}

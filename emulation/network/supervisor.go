@@ -95,7 +95,7 @@ const firstFile = sandbox.FirstFile + 2
 func Failure(err error) Note {
 	n := Note{Error: err.Error()}
 	if missing, ok := errors.AsType[*errs.UnsupportedError](err); ok {
-		n.Error, n.Mend = missing.Missing, missing.Fix
+		n.Error, n.Fix = missing.Missing, missing.Fix
 	}
 	if lost, ok := errors.AsType[*LostError](err); ok {
 		n.Lost = lost.Host

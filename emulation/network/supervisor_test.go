@@ -49,10 +49,10 @@ func TestJobByKind(t *testing.T) {
 		t.Errorf("an unknown kind: %v", err)
 	}
 	plain, unsupported := errors.New("broken"), &errs.UnsupportedError{Missing: "netem: not available here: none", Fix: "load it"}
-	if n := Failure(plain); n.Error != "broken" || n.Mend != "" {
+	if n := Failure(plain); n.Error != "broken" || n.Fix != "" {
 		t.Errorf("%+v", n)
 	}
-	if n := Failure(fmt.Errorf("building: %w", unsupported)); n.Error != "netem: not available here: none" || n.Mend != "load it" {
+	if n := Failure(fmt.Errorf("building: %w", unsupported)); n.Error != "netem: not available here: none" || n.Fix != "load it" {
 		t.Errorf("%+v", n)
 	}
 }
@@ -86,7 +86,7 @@ func TestResultOfAJob(t *testing.T) {
 	if err := listening(t.Context(), Note{Error: "broken"}).Result(&result, nil); err == nil || err.Error() != "broken" || errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("an error: %v", err)
 	}
-	if err := listening(t.Context(), Note{Error: "no netem", Mend: "load it"}).Result(&result, nil); !errors.Is(err, errors.ErrUnsupported) || err.Error() != "no netem; load it" {
+	if err := listening(t.Context(), Note{Error: "no netem", Fix: "load it"}).Result(&result, nil); !errors.Is(err, errors.ErrUnsupported) || err.Error() != "no netem; load it" {
 		t.Errorf("what is not supported: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -60,7 +60,7 @@ func RunStore(self *network.Self) error {
 	if err != nil {
 		return err
 	}
-	states, err := state.Listen(state.Config{Conn: conn, TLS: tlsConfig, Log: self.Log, PacketSize: allreduce.PacketSize, Beside: !s.Yields, Dilation: s.Dilation})
+	states, err := state.Listen(state.Config{Conn: conn, TLS: tlsConfig, Log: self.Log, PacketSize: allreduce.PacketSize, WhileBusy: !s.Yields, Dilation: s.Dilation})
 	if err != nil {
 		return err
 	}

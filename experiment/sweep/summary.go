@@ -110,7 +110,7 @@ func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
 		s.Target = &target
 	}
 	for i, set := range p.Cells {
-		c := Cell{Set: set, WallClock: map[string]stats.Estimate{}, Incomplete: map[string]int{}, Learning: p.learnt(i, keys, done, target)}
+		c := Cell{Set: set, WallClock: map[string]stats.Estimate{}, Incomplete: map[string]int{}, Learning: p.training(i, keys, done, target)}
 		walls, ratios := map[string][]float64{}, map[string][]float64{}
 		lost, effective := map[string][]float64{}, map[string][]float64{}
 		var reference float64 // wall-clock of the first policy with the same seed and repeat
@@ -196,8 +196,8 @@ func (p *Plan) target(keys []string, done map[string]Row) float64 {
 	return worst
 }
 
-// learnt sums up what was learnt in a cell, by policy; nil if that is nothing.
-func (p *Plan) learnt(cell int, keys []string, done map[string]Row, target float64) map[string]learning.Outcome {
+// training sums up what was learnt in a cell, by policy; nil if that is nothing.
+func (p *Plan) training(cell int, keys []string, done map[string]Row, target float64) map[string]learning.Outcome {
 	if target == 0 {
 		return nil
 	}

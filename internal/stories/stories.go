@@ -10,12 +10,12 @@ import (
 // the library, and is played under the policy torchft.
 type Story struct {
 	Number int // T1 to T17
-	// Mend are the parameters of the policy with which it does not happen; empty
+	// Fix are the parameters of the policy with which it does not happen; empty
 	// where torchft gets over it.
-	Mend string
+	Fix string
 	// Rates says that it hangs on the rates of links.
 	Rates bool
-	// Told is what becomes of it on the planned links, and Mended with Mend.
+	// Told is what becomes of it on the planned links, and Mended with Fix.
 	Told, Mended string
 }
 
@@ -25,14 +25,14 @@ func (s Story) Scenario() string { return fmt.Sprintf("torchft_t%02d", s.Number)
 // Policy is that of the story, and that with which it does not happen.
 func (s Story) Policy(mended bool) string {
 	if mended {
-		return "torchft:" + s.Mend
+		return "torchft:" + s.Fix
 	}
 	return "torchft"
 }
 
 // Versions are the ways in which the story is played: as it is, and mended.
 func (s Story) Versions() []bool {
-	if s.Mend == "" {
+	if s.Fix == "" {
 		return []bool{false}
 	}
 	return []bool{false, true}

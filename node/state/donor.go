@@ -106,7 +106,7 @@ func (d *donor) deliver(ctx context.Context, w io.Writer, req request) error {
 	}
 	defer enc.close()
 	for i := req.From; i < req.To; i++ {
-		if !req.Beside {
+		if !req.WhileBusy {
 			if err := d.waitIdle(ctx, enc); err != nil {
 				return err
 			}

@@ -56,7 +56,7 @@ func (f *fetcher) fetch(ctx context.Context, donors []Peer, outerSteps int, curr
 	}
 	defer conn.CloseWithError(0, "")
 	defer context.AfterFunc(ctx, func() { conn.CloseWithError(0, "aborted") })()
-	req := request{OuterSteps: outerSteps, Beside: f.Beside, Agreed: agreed}
+	req := request{OuterSteps: outerSteps, WhileBusy: f.WhileBusy, Agreed: agreed}
 	if current {
 		have, _ := f.Outer.Version()
 		if req.Have = &have; f.Outer.rule != nil {

@@ -80,7 +80,7 @@ func (p *partial) collect(ctx context.Context, complete func(), conn *quic.Conn,
 		if !ok {
 			return nil
 		}
-		bytes, err := p.receive(ctx, complete, conn, request{Hash: p.digest, From: from, To: to, Beside: c.Beside, Agreed: p.agreed}, c)
+		bytes, err := p.receive(ctx, complete, conn, request{Hash: p.digest, From: from, To: to, WhileBusy: c.WhileBusy, Agreed: p.agreed}, c)
 		p.settle(from, to, bytes)
 		if err != nil {
 			return err

@@ -50,8 +50,8 @@ type request struct {
 	Hash string `json:"hash,omitempty"`
 	From int    `json:"from,omitempty"`
 	To   int    `json:"to,omitempty"`
-	// Beside wants chunks while the donor needs its network for something else.
-	Beside bool `json:"beside,omitempty"`
+	// WhileBusy wants chunks while the donor needs its network for something else.
+	WhileBusy bool `json:"beside,omitempty"`
 }
 
 type header struct {
@@ -75,8 +75,8 @@ type Config struct {
 	// Busy says whether the network is needed for something else: chunks wait
 	// until then, so that a joiner does not hold a reduction up. Nil: never.
 	Busy func() bool
-	// Beside has donors send what is fetched while they are busy, too.
-	Beside bool
+	// WhileBusy has donors send what is fetched while they are busy, too.
+	WhileBusy bool
 	// Dilation is how many times slower the network is by the machine's clock than
 	// what is patient here is made for; 0 is 1.
 	Dilation float64

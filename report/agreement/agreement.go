@@ -43,13 +43,13 @@ type Row struct {
 	Wall stats.Estimate `json:"wall_clock_us"`
 	// Fidelity counts the runs by the verdict on the emulation.
 	Fidelity map[fidelity.Level]int `json:"fidelity"`
-	// Beside is nil for the first backend.
-	Beside *Beside `json:"beside,omitempty"`
+	// Comparison is nil for the first backend.
+	Comparison *Comparison `json:"beside,omitempty"`
 }
 
-// Beside holds the runs of a row against those on the first backend. Only pairs
+// Comparison holds the runs of a row against those on the first backend. Only pairs
 // with the same seed count, of which both are complete.
-type Beside struct {
+type Comparison struct {
 	// Ratio is the wall-clock divided by that on the first backend.
 	Ratio stats.Estimate `json:"ratio"`
 	// OtherDecisions are the seeds of the pairs in which not the same workers
@@ -76,8 +76,8 @@ func New(policies, links []string, runs []record.Summary) *Table {
 			all := of(runs, name, backend)
 			row := newRow(name, backend, all)
 			if k > 0 {
-				row.Beside = beside(first, all)
-				switch b := row.Beside; {
+				row.Comparison = compare(first, all)
+				switch b := row.Comparison; {
 				case b.Differs != "":
 					differ = append(differ, fmt.Sprintf("%s on %s: %s", name, backend, b.Differs))
 				case !b.within():
@@ -122,8 +122,8 @@ func newRow(name, backend string, runs []record.Summary) Row {
 }
 
 // beside pairs runs by their seed.
-func beside(first, others []record.Summary) *Beside {
-	b := &Beside{OtherDecisions: []uint64{}}
+func compare(first, others []record.Summary) *Comparison {
+	b := &Comparison{OtherDecisions: []uint64{}}
 	var ratios []float64
 	taken := map[uint64]int{}
 	for _, run := range others {
@@ -182,10 +182,10 @@ func sameBytes(a, b []record.Round) (rounds, same int) {
 }
 
 // within says that the median is within the tolerance.
-func (b *Beside) within() bool { return math.Abs(b.Ratio.Median-1) <= Tolerance }
+func (b *Comparison) within() bool { return math.Abs(b.Ratio.Median-1) <= Tolerance }
 
 // differs says in what the backends differ, empty if they agree.
-func (b *Beside) differs() string {
+func (b *Comparison) differs() string {
 	if b.Ratio.N == 0 {
 		return "no complete run with a complete partner of the same seed"
 	}
@@ -224,7 +224,7 @@ func (r *Row) WallText() string {
 }
 
 // RatioText is how much longer the runs took, with its interval.
-func (b *Beside) RatioText() string {
+func (b *Comparison) RatioText() string {
 	if b == nil || b.Ratio.N == 0 {
 		return "–"
 	}
@@ -236,7 +236,7 @@ func (b *Beside) RatioText() string {
 }
 
 // DecisionsText says whether the same workers were left out.
-func (b *Beside) DecisionsText() string {
+func (b *Comparison) DecisionsText() string {
 	switch {
 	case b == nil || b.Ratio.N == 0:
 		return "–"
@@ -247,7 +247,7 @@ func (b *Beside) DecisionsText() string {
 }
 
 // BytesText says in how many rounds the bytes are the same.
-func (b *Beside) BytesText() string {
+func (b *Comparison) BytesText() string {
 	if b == nil || b.Rounds == 0 {
 		return "–"
 	}

@@ -135,10 +135,10 @@ func TestAgreementHolds(t *testing.T) {
 				alone = append(alone, r, other)
 			}
 		}
-		if a := table(alone); !a.Agree && a.Rows[1].Beside.Ratio.N > 0 {
+		if a := table(alone); !a.Agree && a.Rows[1].Comparison.Ratio.N > 0 {
 			t.Fatalf("a backend does not agree with itself: %s", a.Verdict)
 		}
-		there, back := table(runs).Rows[1].Beside, table(swapped).Rows[1].Beside
+		there, back := table(runs).Rows[1].Comparison, table(swapped).Rows[1].Comparison
 		if there.Ratio.N != back.Ratio.N || there.Rounds != back.Rounds || there.SameBytes != back.SameBytes || len(there.OtherDecisions) != len(back.OtherDecisions) {
 			t.Fatalf("there %+v, back %+v", there, back)
 		}

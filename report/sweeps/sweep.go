@@ -99,13 +99,13 @@ func newSweepPage(r *sweep.Results) *sweepPage {
 		p.Cells = append(p.Cells, at)
 	}
 	p.Figures = times(r)
-	p.Figures = append(p.Figures, learnt(r)...)
+	p.Figures = append(p.Figures, trainingFigures(r)...)
 	p.first = len(p.Figures)
 	p.Figures = append(p.Figures, figures(r)...)
 	p.Headline = document.Together.Replace(p.headline())
 	p.Answers = []document.Answer{p.whereMost(), p.everLost(), p.whatWasPlayed(), p.trust()}
 	if r.Target != nil {
-		p.Answers = slices.Insert(p.Answers, 2, p.whatWasLearnt())
+		p.Answers = slices.Insert(p.Answers, 2, p.trainingAnswer())
 	}
 	for _, a := range p.Answers {
 		for k := range a.Text {
@@ -140,8 +140,8 @@ func times(r *sweep.Results) (all []figure) {
 	return append(all, wall)
 }
 
-// learnt are the figures of what was learnt.
-func learnt(r *sweep.Results) (all []figure) {
+// trainingFigures are the figures of what was learnt.
+func trainingFigures(r *sweep.Results) (all []figure) {
 	if r.Target == nil {
 		return nil
 	}
@@ -550,8 +550,8 @@ func (p *sweepPage) whatWasPlayed() document.Answer {
 	return a
 }
 
-// whatWasLearnt names who came to the target loss first, and who to the least.
-func (p *sweepPage) whatWasLearnt() document.Answer {
+// trainingAnswer names who came to the target loss first, and who to the least.
+func (p *sweepPage) trainingAnswer() document.Answer {
 	a := document.Answer{Question: "What was learnt?", Short: "nothing"}
 	var soonest, least struct {
 		what string
