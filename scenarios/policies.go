@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -291,14 +290,4 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		return cfg, &Error{File: s.Name, Field: "policy", Problem: err.Error()}
 	}
 	return cfg, nil
-}
-
-// RealMachine returns the configuration of the policy machine in a real run,
-// where Real.MinSlack is a floor under deadlines that follow from arrivals, and
-// a reduction can stand still.
-func (s *Scenario) RealMachine(spec string) (policy.Config, error) {
-	cfg, err := s.Machine(spec)
-	cfg.MinSlack = s.ScenarioTime(time.Duration(s.Real.MinSlack))
-	cfg.StallAfter = s.ScenarioTime(s.StallTimeout())
-	return cfg, err
 }
