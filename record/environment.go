@@ -8,6 +8,8 @@ type Environment struct {
 	Began string `json:"began"` // RFC 3339
 	// Command is the command line, the program's name first.
 	Command []string `json:"command,omitempty"`
+	// Version is the program's; older records lack it.
+	Version string `json:"version,omitempty"`
 	// Revision is that of the program's source; a + at its end says that the
 	// source had been changed since.
 	Revision    string `json:"revision,omitempty"`
@@ -37,6 +39,9 @@ type Host struct {
 	// the leader, and in a run that was cut short, zero.
 	ClockBound int64 `json:"clock_bound_us"`
 }
+
+// Version is that of this program, as https://semver.org has it.
+const Version = "0.3.0"
 
 // revision is set by the linker, -X testbed/record.revision=…, where the go
 // command finds the source without its history.

@@ -96,12 +96,13 @@ result is not valid; 4 not supported on this machine.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return errs.Usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
+	progressFlag(cmd)
 	cmd.AddCommand(
 		listCommand(), planCommand(), convertCommand(), doctorCommand(),
 		simulateCommand(), runCommand(), compareCommand(), sweepCommand(), tuneCommand(), calibrateCommand(),
 		reportCommand(), sampleCommand(), estimateCommand(), benchCommand(),
 		netCommand(), inCommand(), verifyCommand(), hostCommand(), manifestsCommand(),
-		lighthouseCommand(), managerCommand(),
+		lighthouseCommand(), managerCommand(), schemaCommand(), versionCommand(),
 	)
 	return cmd
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"testbed/record"
@@ -18,19 +20,51 @@ import (
 // plain lines elsewhere, and lines for what is out of the ordinary on both.
 type progress struct {
 	out      io.Writer
+	json     bool
 	scenario *scenarios.Scenario
 	policy   string
 	bar      *progressbar.ProgressBar // nil where there is no terminal
 	begin    time.Time
 	arrived  int
 	members  int
+	done     int // rounds
 }
 
-// newProgress returns the progress of a run of the scenario under a policy. If out is no
-// terminal there are only lines.
-func newProgress(out io.Writer, s *scenarios.Scenario, policyName string) *progress {
-	p := &progress{out: out, scenario: s, policy: policyName, begin: time.Now()}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+// progressFlag asks for progress as programs read it: lines of JSON, in place of a bar
+// or text. It is for the Python package and the like, and in no help text.
+func progressFlag(cmd *cobra.Command) {
+	cmd.PersistentFlags().String("progress", "text", "how to show progress on stderr: text or json")
+	_ = cmd.PersistentFlags().MarkHidden("progress") // it was declared just above
+}
+
+func progressAsJSON(cmd *cobra.Command) bool {
+	f := cmd.Flag("progress")
+	return f != nil && f.Value.String() == "json"
+}
+
+// progressLine is a line of --progress json.
+type progressLine struct {
+	Policy  string  `json:"policy,omitempty"`
+	Seconds float64 `json:"seconds"` // since it began
+	Done    int     `json:"done"`    // rounds of a run, or points of a sweep
+	Of      int     `json:"of"`
+	Text    string  `json:"text"`
+}
+
+func (l progressLine) write(out io.Writer) {
+	text, err := json.Marshal(l)
+	if err != nil {
+		return // it is never: there is nothing in it that cannot be written
+	}
+	fmt.Fprintf(out, "%s\n", text)
+}
+
+// newProgress returns the progress of a run of the scenario under a policy. If stderr is
+// no terminal there are only lines.
+func newProgress(cmd *cobra.Command, s *scenarios.Scenario, policyName string) *progress {
+	out := cmd.ErrOrStderr()
+	p := &progress{out: out, json: progressAsJSON(cmd), scenario: s, policy: policyName, begin: time.Now()}
+	if f, ok := out.(*os.File); ok && !p.json && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(s.TargetOuterSteps,
 			progressbar.OptionSetWriter(f), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
 			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(false),
@@ -41,6 +75,10 @@ func newProgress(out io.Writer, s *scenarios.Scenario, policyName string) *progr
 }
 
 func (p *progress) line(format string, args ...any) {
+	if p.json {
+		progressLine{p.policy, time.Since(p.begin).Seconds(), p.done, p.scenario.TargetOuterSteps, fmt.Sprintf(format, args...)}.write(p.out)
+		return
+	}
 	if p.bar != nil {
 		_ = p.bar.Clear() // cosmetic
 	}
@@ -77,6 +115,7 @@ func (p *progress) step(stage string, e *record.Event) {
 		p.arrived = 0
 		p.describe("round %d, %d workers reduce", e.Round, len(e.Participants))
 	case record.OuterStep:
+		p.done = e.Round
 		if p.bar != nil {
 			_ = p.bar.Set(e.Round)
 			p.describe("round %d, inner steps", e.Round+1)

@@ -92,12 +92,12 @@ func (f *realFlags) read(name string) (experiment.Run, error) {
 // to.
 func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 	return func(ctx context.Context, r experiment.Run) (record.Summary, error) {
-		if r.Title != "" {
+		if r.Title != "" && !progressAsJSON(cmd) {
 			fmt.Fprintln(cmd.ErrOrStderr(), r.Title)
 		}
 		step := func(string, *record.Event) {}
 		if show {
-			p := newProgress(cmd.ErrOrStderr(), r.Scenario, r.Policy)
+			p := newProgress(cmd, r.Scenario, r.Policy)
 			defer p.end()
 			step = p.step
 		}

@@ -163,7 +163,7 @@ func (f *sweepFlags) cells() ([]sweep.Assignment, error) {
 }
 
 func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
-	show := &sweepProgress{out: cmd.ErrOrStderr()}
+	show := newSweepProgress(cmd)
 	o := experiment.SweepOptions{Dir: f.dir(p.Scenario.Name, "sweep"), Resume: f.resume, Progress: show.step}
 	var err error
 	if o.Simulate, err = experiment.NewSimulator(f.network, nil); err != nil {
@@ -193,13 +193,28 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 // take: a bar on a terminal, lines elsewhere.
 type sweepProgress struct {
 	out         io.Writer
+	json        bool
 	bar         *progressbar.ProgressBar // nil where there is no terminal
 	before      int                      // points that were done at the beginning
 	begin, told time.Time                // zero until then
 }
 
+func newSweepProgress(cmd *cobra.Command) *sweepProgress {
+	return &sweepProgress{out: cmd.ErrOrStderr(), json: progressAsJSON(cmd)}
+}
+
 // step is told, first of all and after each point, how many are done.
 func (p *sweepProgress) step(done, points int) {
+	if p.json {
+		if p.begin.IsZero() {
+			p.begin = time.Now()
+		}
+		if time.Since(p.told) >= 100*time.Millisecond || done == points {
+			p.told = time.Now()
+			progressLine{"", time.Since(p.begin).Seconds(), done, points, fmt.Sprintf("%d of %d points", done, points)}.write(p.out)
+		}
+		return
+	}
 	switch {
 	case p.begin.IsZero():
 		p.start(done, points)

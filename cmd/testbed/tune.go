@@ -65,7 +65,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		if err != nil {
 			return err
 		}
-		show := &sweepProgress{out: cmd.ErrOrStderr()}
+		show := newSweepProgress(cmd)
 		o.Progress = func(done, all int) {
 			show.step(done, all)
 			if done == all {

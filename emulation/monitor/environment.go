@@ -18,7 +18,7 @@ var processorName = regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`)
 // Environment describes this machine and program for the record of a run.
 func Environment(command []string) record.Environment {
 	e := record.Environment{
-		Began: time.Now().Format(time.RFC3339), Command: command, Revision: record.Revision(),
+		Began: time.Now().Format(time.RFC3339), Command: command, Version: record.Version, Revision: record.Revision(),
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Processors: runtime.NumCPU(),
 	}
 	var u unix.Utsname
