@@ -47,6 +47,7 @@ var rooms = []room{
 	{"scenarios/resolved", "the values that a scenario is taken apart into, for every room below"},
 	{"scenarios/faults", "what happens to workers and links, whoever carries it out"},
 	{"train", "what workers learn"},
+	{"python", "the package that trainers of a user's own import, as a file"},
 	{"record", "events and summaries, whichever world they come from, and whatever a scenario is"},
 	{"policy/torchft", "the policy whose core is torchft's"},
 	{"torchft", "torchft's decisions, and the servers that take them for its clients"},

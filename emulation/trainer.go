@@ -14,7 +14,7 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/resolved"
 	"testbed/train/program"
-	"testbed/train/python"
+	"testbed/python"
 )
 
 // What a run's processes need of the program lies in this folder of what the run
@@ -35,7 +35,7 @@ func keepTrainer(s *scenarios.Scenario, dir string) error {
 		return wrap(errors.New("it has not been asked for them"))
 	}
 	dir = filepath.Join(dir, trainerDir)
-	if err := os.CopyFS(filepath.Join(dir, process.TrainerPython), python.Files); err != nil {
+	if err := python.Write(filepath.Join(dir, process.TrainerPython)); err != nil {
 		return wrap(err)
 	}
 	initial, err := binary.Append(nil, binary.LittleEndian, s.Train.Own.Start())

@@ -10,7 +10,7 @@ import (
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/train/program"
-	"testbed/train/python"
+	"testbed/python"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +29,7 @@ func withTrainer(ctx context.Context, s *scenarios.Scenario, play func(*scenario
 		}
 		_ = os.WriteFile(filepath.Join(dir, kept), nil, 0o644) // the error names what lies there
 	}()
-	if err := os.CopyFS(filepath.Join(dir, "python"), python.Files); err != nil {
+	if err := python.Write(filepath.Join(dir, "python")); err != nil {
 		return fmt.Errorf("keeping the Python package for the program: %w", err)
 	}
 	joins := map[policy.ID]policy.Time{}

@@ -23,7 +23,7 @@ import (
 // needPython skips where the system's Python lacks a module, but fails in CI.
 func needPython(t *testing.T, module string) {
 	t.Helper()
-	testenv.WatchSources(t, "../train/python")
+	testenv.WatchSources(t, "../python")
 	if out, err := exec.Command("/usr/bin/python3", "-c", "import "+module).CombinedOutput(); err != nil {
 		testenv.Need(t, fmt.Errorf("the system's Python has no %s (%w: %s); install python3-%s", module, err, out, module))
 	}
@@ -31,7 +31,7 @@ func needPython(t *testing.T, module string) {
 
 func example(t *testing.T, name string) string {
 	t.Helper()
-	file, err := filepath.Abs("../train/python/examples/" + name)
+	file, err := filepath.Abs("../python/examples/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestPythonExamples(t *testing.T) {
 				t.Errorf("validation losses %v, want falling ones", losses)
 			}
 			out, err := exec.Command("/usr/bin/python3", "-c",
-				"import sys; sys.path.insert(0, '../train/python'); import testbed; print(testbed.load_model(sys.argv[1]).size)", filepath.Join(sum.Dir, record.ModelFile)).CombinedOutput()
+				"import sys; sys.path.insert(0, '../python/src'); import testbed; print(testbed.load_model(sys.argv[1]).size)", filepath.Join(sum.Dir, record.ModelFile)).CombinedOutput()
 			if err != nil || string(out) == "0\n" {
 				t.Errorf("the model of the run: %v, %s", err, out)
 			}

@@ -27,7 +27,7 @@ target = optimum + np.float32(0.3) * gaussian(run.seed, 2 + run.worker)
 run.init(gaussian(run.seed, 1))
 for r in run:
     params = r.params.copy()
-    for step in r.steps:
+    for _ in r.steps:
         before = float(np.mean((params - target) ** 2))
         params += RATE * (target - params)
         r.done(before)

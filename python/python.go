@@ -1,0 +1,21 @@
+// Package python holds what trainers of a user's own import as testbed: the part of
+// the Python package that joins a run.
+package python
+
+import (
+	_ "embed"
+	"os"
+	"path/filepath"
+)
+
+//go:embed src/testbed/_join.py
+var join []byte
+
+// Write makes a folder that Python finds the package testbed in.
+func Write(dir string) error {
+	pkg := filepath.Join(dir, "testbed")
+	if err := os.MkdirAll(pkg, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(pkg, "__init__.py"), join, 0o644)
+}

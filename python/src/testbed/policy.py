@@ -1,0 +1,416 @@
+"""Membership policies in Python, as programs that Testbed asks.
+
+    import testbed as tb
+
+    class Patience(tb.Policy):
+        '''Waits until a share of the members has arrived, then a little longer.'''
+
+        share: float = 0.75
+        longer: Annotated[float, tb.Range(0.05, 4, log=True)] = 0.5
+
+        def deadline(self, round):
+            if round.deadline is None and round.arrived >= tb.share(self.share, len(round.members)):
+                return round.now + int(self.longer * (round.now - round.start))
+
+        def enough(self, round):
+            return round.overdue
+
+    tb.compare("persistent_straggler", ["baseline", Patience(longer=1)], world="sim")
+
+A file that ends with `Patience.main()` is such a program for the command line, too:
+`testbed compare … --policy baseline,program:./patience.py:longer=1`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import typing
+from dataclasses import dataclass, field
+from typing import IO, Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Union
+
+VERSION = 1  # of the protocol: docs/policies.md
+
+
+@dataclass
+class Deadline:
+    """When the running round is to close if enough have arrived.
+
+    at: in microseconds of scenario time, not before round.now.
+    numbers: what it follows from; they are recorded, and shown in reports.
+    """
+
+    at: int
+    numbers: Dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Member:
+    """A member that the running round counts on.
+
+    id: number of the worker.
+    arrived: when it arrived, None if it has not, or not in time (µs).
+    began: when it began the inner steps of the round, None if it has not (µs).
+    lag: by how much it began late because it had to catch up (µs).
+    misses: how many rounds in a row went on without it.
+    """
+
+    id: int
+    arrived: Optional[int] = None
+    began: Optional[int] = None
+    lag: int = 0
+    misses: int = 0
+
+
+@dataclass
+class Round:
+    """The running round, as a policy sees it. Times are in microseconds of scenario time.
+
+    number: from 1.
+    now: of what the policy is asked for.
+    start: when the round began.
+    members: those that it counts on, in order of their ids.
+    arrived: how many of them have, in time.
+    first: when the first of them did, None if none has.
+    deadline: the one that holds, or None.
+    overdue: whether it has come.
+    seed: of the scenario; draw what is drawn by lot from this and the number.
+    min_slack: least time from the first arrival to a deadline; 0 in a simulator
+        without noise.
+    """
+
+    number: int
+    now: int
+    start: int
+    members: List[Member]
+    arrived: int
+    first: Optional[int]
+    deadline: Optional[Deadline]
+    overdue: bool
+    seed: int
+    min_slack: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where tune searches a parameter: from low to high, rather by the logarithm if log.
+    With of="round" both are multiples of what the inner steps of a round take, with
+    of="members" of the number of workers."""
+
+    low: float
+    high: float
+    log: bool = False
+    of: Optional[str] = None
+
+
+def share(fraction: float, members: int) -> int:
+    """⌈fraction × members⌉, and at least one. The small term keeps a product such as
+    0.7 × 10 from being rounded up by its binary representation."""
+    return max(1, math.ceil(fraction * members - 1e-9))
+
+
+_KINDS = {int: "int", float: "float", bool: "bool", str: "string"}
+
+
+@dataclass
+class _Parameter:
+    kind: type
+    default: Any
+    range: Optional[Range]
+
+    def described(self, name: str) -> Dict[str, Any]:
+        out = {"name": name, "type": _KINDS[self.kind], "default": self.default}
+        if self.range is not None:
+            given = {"low": self.range.low, "high": self.range.high, "log": self.range.log, "of": self.range.of}
+            out["range"] = {k: v for k, v in given.items() if v not in (None, False)}
+        return out
+
+
+class Policy:
+    """Decides when a round closes, and what becomes of the members that it closes without.
+
+    Class variables with a type (int, float, bool, str) and a default are parameters;
+    Annotated[float, Range(…)] has tune search them. What else an instance remembers is
+    forgotten when a run begins: each run is played by a copy of the instance as it was
+    given. A policy answers from what it is told alone: no clock, and no randomness but
+    from Round.seed.
+
+    Override what is to differ from the policy baseline, which waits for everybody.
+
+    time_limit: seconds that an answer may take.
+    """
+
+    time_limit: ClassVar[float] = 10
+
+    def __init__(self, **parameters: Any) -> None:
+        known = self.parameters()
+        for name, value in parameters.items():
+            if name not in known:
+                raise TypeError("%s has no parameter %s; it has %s" % (type(self).__name__, name, ", ".join(known) or "none"))
+            setattr(self, name, _typed(name, value, known[name].kind))
+        problem = self.validate()
+        if problem:
+            raise ValueError(problem)
+
+    def validate(self) -> Optional[str]:
+        """What is wrong with the parameters, and what would be right; None if nothing is."""
+        return None
+
+    def deadline(self, round: Round) -> Union[Deadline, int, None]:
+        """A deadline that is to hold from now on, or None to leave things as they are.
+        Asked when a round begins and at every change in it, until the deadline has come."""
+        return None
+
+    def enough(self, round: Round) -> Union[bool, Tuple[int, bool]]:
+        """Whether the round, in which somebody has arrived, may close without those that
+        have not. With how many had to arrive for that, if it is to go on record."""
+        return False
+
+    def late(self, round: Round, member: Member) -> Union[bool, Tuple[int, bool]]:
+        """Whether a member that a round has closed without is evicted, and not only
+        sidelined. With how many misses in a row are tolerated, for the record."""
+        return False
+
+    def closed(self, round: Round) -> None:
+        """A round has closed. Not asked of rounds in which the coordinator was away."""
+
+    def finishes_steps(self) -> bool:
+        """Whether a sidelined member finishes its inner steps before it catches up."""
+        return False
+
+    @classmethod
+    def parameters(cls) -> Dict[str, _Parameter]:
+        """The parameters by name."""
+        found: Dict[str, _Parameter] = {}
+        for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+            if name.startswith("_") or typing.get_origin(hint) is ClassVar or not hasattr(cls, name):
+                continue
+            spread = None
+            if hasattr(hint, "__metadata__"):
+                spread = next((m for m in hint.__metadata__ if isinstance(m, Range)), None)
+                hint = typing.get_args(hint)[0]
+            if hint not in _KINDS:
+                raise TypeError("%s.%s is %s; a parameter is an int, a float, a bool or a str" % (cls.__name__, name, hint))
+            found[name] = _Parameter(hint, _typed(name, getattr(cls, name), hint), spread)
+        return found
+
+    @classmethod
+    def main(cls) -> None:
+        """Be the program that Testbed asks, if this file is run as one."""
+        if sys._getframe(1).f_globals.get("__name__") == "__main__":
+            sys.exit(_serve(cls(), sys.stdin.buffer, sys.stdout.buffer))
+
+    def __repr__(self) -> str:
+        given = ("%s=%r" % (name, getattr(self, name)) for name in self.parameters())
+        return "%s(%s)" % (type(self).__name__, ", ".join(given))
+
+
+#: What the verbs take for a policy: "straggler:k=5", or an instance of a Policy.
+PolicyLike = Union[str, Policy]
+
+
+def _typed(name: str, value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or kind is int and isinstance(value, bool):
+        raise TypeError("%s is %r; it must be %s" % (name, value, _KINDS[kind]))
+    return value
+
+
+_ASKED = ("deadline", "enough", "late", "closed", "finishes_steps")
+
+
+class _Answerer:
+    """Answers the questions of one process of Testbed's."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._given, self._policy = policy, policy
+        self._members: Dict[int, Member] = {}
+        self._seed = self._slack = 0
+
+    def answer(self, q: Mapping[str, Any]) -> Dict[str, Any]:
+        ask = q["ask"]
+        if ask == "hello":
+            return self._hello(q)
+        if ask == "reset":
+            return self._reset(q)
+        if ask == "finishes_steps":
+            return {"finishes_steps": bool(self._policy.finishes_steps())}
+        r = self._round(q)
+        if ask == "deadline":
+            d = self._policy.deadline(r)
+            if d is None:
+                return {}
+            if not isinstance(d, Deadline):
+                d = Deadline(d)
+            return {"deadline": {"at_us": _whole(d.at), "numbers": {k: _number(v) for k, v in d.numbers.items()}}}
+        if ask == "enough":
+            needed, enough = _pair(self._policy.enough(r))
+            return {"enough": enough, "needed": needed}
+        if ask == "late":
+            limit, evict = _pair(self._policy.late(r, _member(q["member"])))
+            return {"evict": evict, "limit": limit}
+        if ask == "closed":
+            self._policy.closed(r)
+            return {}
+        raise ValueError("unknown question %r; the protocol here is version %d" % (ask, VERSION))
+
+    def _hello(self, q: Mapping[str, Any]) -> Dict[str, Any]:
+        cls = type(self._given)
+        answers = [a for a in _ASKED if getattr(cls, a) is not getattr(Policy, a)]
+        described = []
+        for name, p in cls.parameters().items():
+            p.default = _typed(name, getattr(self._given, name), p.kind)
+            described.append(p.described(name))
+        return {"version": VERSION, "name": cls.__name__, "answers": answers, "parameters": described, "time_limit_s": cls.time_limit}
+
+    def _reset(self, q: Mapping[str, Any]) -> Dict[str, Any]:
+        self._members.clear()
+        self._seed, self._slack = q["seed"], q["min_slack_us"]
+        self._policy = copy.deepcopy(self._given)
+        known = self._policy.parameters()
+        for name, value in q.get("parameters", {}).items():
+            setattr(self._policy, name, _typed(name, value, known[name].kind))
+        problem = self._policy.validate()
+        if problem:
+            raise ValueError(problem)
+        return {}
+
+    def _round(self, q: Mapping[str, Any]) -> Round:
+        for m in q.get("members", ()):
+            self._members[m["id"]] = _member(m)
+        for id in q.get("gone", ()):
+            self._members.pop(id, None)
+        r = q["round"]
+        holds = r.get("deadline")
+        return Round(
+            r["number"], r["now_us"], r["start_us"], [self._members[id] for id in sorted(self._members)], r["arrived"], r.get("first_us"),
+            Deadline(holds["at_us"], holds.get("numbers") or {}) if holds else None, r["overdue"], self._seed, self._slack,
+        )  # fmt: skip
+
+
+def _member(m: Mapping[str, Any]) -> Member:
+    return Member(m["id"], m.get("arrived_us"), m.get("began_us"), m.get("lag_us", 0), m.get("misses", 0))
+
+
+def _pair(answer: Union[bool, Tuple[int, bool]]) -> Tuple[int, bool]:
+    if isinstance(answer, tuple):
+        return _whole(answer[0]), bool(answer[1])
+    return 0, bool(answer)
+
+
+def _whole(value: Any) -> int:
+    """A whole number, also one of numpy's."""
+    number = int(value)
+    if number != value:
+        raise ValueError("%r is no whole number of microseconds; round it" % (value,))
+    return number
+
+
+def _number(value: Any) -> Union[int, float]:
+    return value if isinstance(value, (int, float)) else float(value)
+
+
+def _serve(policy: Policy, questions: "IO[bytes]", answers: "IO[bytes]") -> int:
+    """Answer until no question can come any more. Errors end the run that asks."""
+    one = _Answerer(policy)
+    for line in questions:
+        q = json.loads(line)
+        try:
+            a = one.answer(q)
+        except Exception as err:
+            import traceback
+
+            traceback.print_exc()
+            a = {"error": "%s: %s" % (type(err).__name__, err)}
+        a["n"] = q["n"]
+        answers.write(json.dumps(a, separators=(",", ":")).encode() + b"\n")
+        answers.flush()
+    return 0
+
+
+class _Served:
+    """Policies of this process, each behind a socket that Testbed connects to."""
+
+    def __init__(self, policies: typing.Sequence[PolicyLike]) -> None:
+        self.names: List[str] = []
+        self.labels: Dict[str, str] = {}  # a name as the program knows it, and what people call it
+        self._dir: Optional[str] = None
+        self._sockets: List[socket.socket] = []
+        for i, p in enumerate(policies):
+            self.names.append(p if isinstance(p, str) else self._serve(p, i))
+
+    def _serve(self, policy: Policy, i: int) -> str:
+        if not isinstance(policy, Policy):
+            raise TypeError("%r is no policy; give a name such as 'straggler:k=5', or an instance of a testbed.Policy" % (policy,))
+        if os.name != "posix":
+            raise OSError("a policy of this process needs Unix sockets; write it to a file, and name it as program:FILE")
+        if self._dir is None:
+            self._dir = tempfile.mkdtemp(prefix="testbed-")
+        folder = os.path.join(self._dir, str(i))
+        os.mkdir(folder)
+        path = os.path.join(folder, type(policy).__name__)
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        s.bind(path)
+        s.listen(64)
+        self._sockets.append(s)
+        # As it is now: what is asked later is of a copy.
+        threading.Thread(target=self._accept, args=(s, copy.deepcopy(policy)), daemon=True).start()
+        name = "program:" + path.replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+        self.labels[name] = _label(policy)
+        return name
+
+    def _accept(self, s: socket.socket, policy: Policy) -> None:
+        while True:
+            try:
+                peer, _ = s.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._talk, args=(peer, policy), daemon=True).start()
+
+    @staticmethod
+    def _talk(peer: socket.socket, policy: Policy) -> None:
+        try:
+            with peer, peer.makefile("rb") as questions, peer.makefile("wb") as answers:
+                _serve(copy.deepcopy(policy), questions, answers)
+        except OSError:
+            pass  # the asker has gone
+
+    def given(self) -> Dict[str, str]:
+        """The names as the program knows them, by what people call the policies."""
+        return {label: name for name, label in self.labels.items()}
+
+    def close(self) -> None:
+        for s in self._sockets:
+            s.close()
+        if self._dir is not None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    def __enter__(self) -> "_Served":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def renamed(self, text: bytes) -> bytes:
+        """The output of the program with people's names for the policies."""
+        for name, label in self.labels.items():
+            text = text.replace(name.encode(), label.encode())
+        return text
+
+
+def _label(policy: Policy) -> str:
+    """The name of a policy in results: its class, and what differs from the defaults."""
+    text = type(policy).__name__
+    for name, p in policy.parameters().items():
+        value = getattr(policy, name)
+        if value != p.default:
+            text += ":%s=%s" % (name, json.dumps(value) if isinstance(value, bool) else value)
+    return text

@@ -1,0 +1,278 @@
+"""The verbs of the command line, as functions."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+
+from ._binary import Cancel, ProgressOption, call
+from .errors import InvalidResult, UsageError
+from .policy import PolicyLike, _Served
+from .results import Comparison, Document, Result, Sweep, Tuning, result_of
+from .scenario import ScenarioLike, file_of
+
+PathLike = Union[str, Path]
+R = TypeVar("R")
+
+#: The names that the record has for policies of this process, by what people call them.
+Names = Dict[str, str]
+
+#: Values for fields, by their paths in a scenario file: {"policy.straggler.k": 5}.
+Set = Optional[Mapping[str, Any]]
+
+
+def _flags(set: Set = None, **options: Any) -> List[str]:
+    flags: List[str] = []
+    for field, value in (set or {}).items():
+        flags.append("--set=%s=%s" % (field, _value(value)))
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        flag = "--" + name.rstrip("_").replace("_", "-")
+        flags.append(flag if value is True else "%s=%s" % (flag, value))
+    return flags
+
+
+def _given(links: str) -> Optional[str]:
+    """None where links are as they are anyway: some flags go with real runs only."""
+    return None if links == "auto" else links
+
+
+def _value(value: Any) -> str:
+    """A value as a file would have it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _play(
+    verb: str, scenario: Optional[ScenarioLike], policies: Sequence[PolicyLike], flags: List[str], make: Callable[[Any, Names], R], progress: ProgressOption,
+    cancel: Optional[Cancel],
+) -> R:  # fmt: skip
+    with ExitStack() as stack:
+        served = stack.enter_context(_Served(policies))
+        args = [verb]
+        if scenario is not None:
+            args.append(stack.enter_context(file_of(scenario)))
+        if policies:
+            args.append("--policy=" + ",".join(served.names))
+        try:
+            out = call([*args, "--json", *flags], progress=progress, cancel=cancel)
+        except InvalidResult as err:
+            printed = served.renamed(err.result or b"")
+            raise InvalidResult(_plain(served, err), result_of(printed, lambda data: make(data, served.given()))) from None
+        except Exception as err:
+            if served.labels and err.args:
+                err.args = (_plain(served, err), *err.args[1:])
+            raise
+        return make(json.loads(served.renamed(out)), served.given())
+
+
+def _result(data: Any, _: Names) -> Result:
+    return Result(data)
+
+
+def _document(data: Any, _: Names) -> Document:
+    return Document(data)
+
+
+def _plain(served: _Served, err: BaseException) -> str:
+    return served.renamed(str(err).encode()).decode()
+
+
+def simulate(
+    scenario: ScenarioLike, policy: PolicyLike, *, network: str = "churn", calibration: Optional[PathLike] = None, set: Set = None, train: bool = False,
+    model: Optional[PathLike] = None, trace: bool = True, cancel: Optional[Cancel] = None,
+) -> Result:  # fmt: skip
+    """Play a scenario in the deterministic simulator.
+
+    network: "churn" (a message takes base_latency), or "links" (the planned links).
+    calibration: what this machine adds, a calibration.json of calibrate().
+    set: other values for fields of the scenario.
+    train: train what the section train says; model: write the model to this file.
+    trace: keep the events; without, the result has none, which saves time where a
+        thousand workers take part.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="testbed-") if trace else None
+    path = Path(folder.name) / "events.jsonl" if folder is not None else None
+    flags = _flags(set, network=network, calibration=calibration, train=train, model=model, trace=path)
+    return _play("simulate", scenario, [policy], flags, lambda data, _: Result(data, path, folder), False, cancel)
+
+
+def replay(dir: PathLike, policy: PolicyLike, *, set: Set = None, cancel: Optional[Cancel] = None) -> Document:
+    """Play the record of a run again under a policy: what it would have decided. The
+    result has recorded and replayed (summaries), same, and differences."""
+    return _play("simulate", None, [policy], _flags(set, replay=dir), _document, False, cancel)
+
+
+def run(
+    scenario: ScenarioLike, policy: PolicyLike, *, links: str = "auto", time_scale: Optional[float] = None, dilation: Optional[float] = None,
+    hosts: Optional[str] = None, place: Optional[str] = None, qlog: bool = False, out: Optional[PathLike] = None, progress: ProgressOption = False,
+    cancel: Optional[Cancel] = None,
+) -> Result:  # fmt: skip
+    """Play a scenario on a real network: worker processes in network namespaces on shaped
+    links. Linux alone; needs root or unprivileged user namespaces.
+
+    links: who carries packets: "netem", "user", "htb" or "auto".
+    time_scale: real time divided by scenario time; the scenario's own if None.
+    dilation: how many times slower everything goes by the machine's clock.
+    hosts, place: play on several hosts; docs/hosts.md.
+    out: the run directory; runs/SCENARIO-… if None.
+
+    Raises InvalidResult, with the result, if the run stayed incomplete, if workers
+    ended with different bytes, or if the network was not what it claimed to be.
+    """
+    flags = _flags(links=_given(links), time_scale=time_scale, dilation=dilation, hosts=hosts, place=place, qlog=qlog, out=out)
+    return _play("run", scenario, [policy], flags, _result, progress, cancel)
+
+
+def resume(dir: PathLike, *, progress: ProgressOption = False, cancel: Optional[Cancel] = None) -> Result:
+    """Go on with the run in a directory that was killed."""
+    return _play("run", None, [], _flags(resume=dir), _result, progress, cancel)
+
+
+def compare(
+    scenario: ScenarioLike, policies: Sequence[PolicyLike] = ("baseline", "straggler"), *, world: str = "both", repeat: int = 1, set: Set = None,
+    train: bool = False, calibration: Optional[PathLike] = None, links: str = "auto", time_scale: Optional[float] = None, dilation: Optional[float] = None,
+    hosts: Optional[str] = None, place: Optional[str] = None, qlog: bool = False, out: Optional[PathLike] = None, progress: ProgressOption = False,
+    cancel: Optional[Cancel] = None,
+) -> Comparison:  # fmt: skip
+    """Play a scenario under each policy, in the simulator and on a real network. The first
+    policy is the reference of the others.
+
+    world: "sim" (any system), "real", or "both".
+    repeat: with how many seeds to play each policy.
+    The others as of run() and simulate().
+
+    Raises InvalidResult, with the comparison, if a real run is not valid.
+    """
+    flags = _flags(
+        set, world=world, repeat=repeat, train=train, calibration=calibration, links=_given(links), time_scale=time_scale, dilation=dilation, hosts=hosts, place=place,
+        qlog=qlog, out=out,
+    )  # fmt: skip
+    return _play("compare", scenario, list(policies), flags, Comparison, progress, cancel)
+
+
+def _axes(fields: Mapping[str, Sequence[Any]]) -> List[str]:
+    flags = []
+    for field, values in fields.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise UsageError("%s is to be varied over %r; give a list of values" % (field, values))
+        flags.append("--set=%s=%s" % (field, ",".join(_value(v) for v in values)))
+    return flags
+
+
+def sweep(
+    scenario: ScenarioLike, fields: Mapping[str, Sequence[Any]], policies: Sequence[PolicyLike] = ("baseline", "straggler"), *,
+    seeds: Optional[Tuple[int, int]] = None, network: str = "churn", train: bool = False, loss: Optional[float] = None, real: bool = False, repeat: int = 1,
+    links: str = "auto", out: Optional[PathLike] = None, resume: bool = False, progress: ProgressOption = False, cancel: Optional[Cancel] = None,
+) -> Sweep:  # fmt: skip
+    """Play a scenario with every combination of values, every seed and every policy.
+
+    >>> tb.sweep("homogeneous", {"workers.count": [4, 16, 64]}, seeds=(1, 5))
+
+    fields: values by the path of the field in a scenario file; workers.count is the
+        number of workers.
+    seeds: the first and the last; the scenario's own if None.
+    real: on a real network, one after the other, each point repeat times.
+    resume: skip what the directory out has already.
+    """
+    span = "%d..%d" % seeds if seeds is not None else None
+    flags = _axes(fields) + _flags(
+        seeds=span, network=network, train=train, loss=loss, real=real, repeat=repeat if real else None, links=_given(links) if real else None, out=out, resume=resume
+    )
+    return _play("sweep", scenario, list(policies), flags, Sweep, progress, cancel)
+
+
+def tune(
+    scenario: ScenarioLike, policies: Optional[Sequence[PolicyLike]] = None, *, world: str = "sim", points: Optional[int] = None, seeds: Optional[int] = None,
+    held_out: Optional[int] = None, best: Optional[int] = None, repeat: Optional[int] = None, train: bool = False, calibration: Optional[PathLike] = None,
+    links: str = "auto", out: Optional[PathLike] = None, progress: ProgressOption = False, cancel: Optional[Cancel] = None,
+) -> Tuning:  # fmt: skip
+    """Search policies' parameters in the simulator, and keep what nothing else beats in
+    wall-clock and work lost. With world="both" the best few are played on a real network.
+
+    points: to simulate, over all policies; seeds: for each; held_out: other seeds to
+    judge the best by; best: how many points to choose.
+    """
+    flags = _flags(
+        world=world, points=points, seeds=seeds, held_out=held_out, best=best, repeat=repeat, train=train, calibration=calibration, links=_given(links), out=out
+    )
+    return _play("tune", scenario, list(policies or ()), flags, lambda data, _: Tuning(data), progress, cancel)
+
+
+def plan(scenario: ScenarioLike, *, measure: bool = False) -> Document:
+    """The network that a run would install: nodes, paths, ring. Installs nothing.
+
+    measure: find in some seconds what this machine carries, and by how much the
+        scenario has to be dilated.
+    """
+    return _play("plan", scenario, [], _flags(measure=measure), _document, False, None)
+
+
+def verify(scenario: ScenarioLike, *, links: str = "auto", hosts: Optional[str] = None, cancel: Optional[Cancel] = None) -> Document:
+    """Build the scenario's network and measure every path of it against the plan. Raises
+    InvalidResult, with the result, if something is outside of its tolerance."""
+    return _play("verify", scenario, [], _flags(links=_given(links), hosts=hosts), _document, False, cancel)
+
+
+def calibrate(
+    scenarios: Sequence[ScenarioLike] = (), *, policy: Optional[str] = None, only: Sequence[str] = (), refit: Sequence[PathLike] = (),
+    repeat: Optional[int] = None, retries: Optional[int] = None, links: str = "auto", out: Optional[PathLike] = None, cancel: Optional[Cancel] = None,
+) -> Document:  # fmt: skip
+    """Measure what this machine adds to the network, in about two minutes. The directory
+    has calibration.json, for simulate() and compare().
+
+    only: run these experiments alone; refit: make no runs, and fit those in these
+    directories.
+    """
+    flags = _flags(policy=policy, repeat=repeat, retries=retries, out=out, links=None if refit else _given(links))
+    flags += ["--only=" + name for name in only] + ["--refit=%s" % dir for dir in refit]
+    with ExitStack() as stack:
+        names = [stack.enter_context(file_of(s)) for s in scenarios]
+        return Document(json.loads(call(["calibrate", *names, "--json", *flags], cancel=cancel)))
+
+
+def estimate(file: Optional[PathLike] = None, *, preset: Optional[str] = None, variant: str = "page", calibration: Optional[PathLike] = None, **inputs: Any) -> Document:
+    """How many days a training run takes, from formulas; docs/estimate.md has them.
+
+    >>> tb.estimate(numNodes=32, bandwidthMbps=500).data
+
+    file: inputs in a file; preset: begin with a published run; inputs: others, by
+    their names there.
+    """
+    args = ["estimate"] + ([str(file)] if file is not None else [])
+    return Document(json.loads(call([*args, "--json", *_flags(inputs, preset=preset, variant=variant, calibration=calibration)])))
+
+
+def report(dir: Union[PathLike, Sequence[PathLike]], *, out: Optional[PathLike] = None, trace: Optional[PathLike] = None, picture: Optional[PathLike] = None) -> Path:
+    """Write the report of runs, of a comparison or of a sweep: one HTML file that needs no
+    network. trace: for ui.perfetto.dev, of a single run; picture: an SVG file."""
+    dirs = [dir] if isinstance(dir, (str, Path)) else list(dir)
+    call(["report", *map(str, dirs), *_flags(out=out, trace=trace, picture=picture)])
+    return Path(out) if out is not None else Path(dirs[0]) / "report.html"
+
+
+def doctor() -> Document:
+    """What this machine can do, and what is missing."""
+    return Document(json.loads(call(["doctor", "--json"])))
+
+
+def load(dir: PathLike) -> Union[Result, Comparison, Sweep, Tuning]:
+    """What is in the directory of a run, a comparison, a sweep or a search."""
+    folder = Path(dir)
+    for name, make in _FILES.items():
+        path = folder / name
+        if not path.exists():
+            continue
+        data: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if name == "summary.json":
+            make = Sweep if "points" in data else Result
+        data["dir"] = str(folder)
+        loaded: Union[Result, Comparison, Sweep, Tuning] = make(data)
+        return loaded
+    raise UsageError("%s has no result of a run, a comparison, a sweep or a search in it" % folder)
+
+
+_FILES: Dict[str, Callable[[Any], Any]] = {"comparison.json": Comparison, "tuning.json": Tuning, "summary.json": Result}
