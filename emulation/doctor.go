@@ -27,7 +27,7 @@ type Check struct {
 	// Needed says that no real run is possible without it.
 	Needed bool   `json:"needed"`
 	Detail string `json:"detail"`
-	Fix   string `json:"mend,omitempty"`
+	Fix    string `json:"mend,omitempty"`
 }
 
 // Doctor tells what this machine can do and what is missing. It tries

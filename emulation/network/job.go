@@ -42,7 +42,7 @@ type Note struct {
 	Quiet bool            `json:"quiet,omitempty"` // the stage is of no concern to a user's program
 	Data  json.RawMessage `json:"data,omitempty"`  // of a type of the job's own
 	Error string          `json:"error,omitempty"`
-	Fix  string          `json:"mend,omitempty"` // with Error: not supported here
+	Fix   string          `json:"mend,omitempty"` // with Error: not supported here
 	Lost  string          `json:"lost,omitempty"` // with Error: the host that has gone
 	Done  bool            `json:"done,omitempty"` // the job is over
 }
