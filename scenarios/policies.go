@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,28 +100,27 @@ func (p *Policies) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// MarshalJSON writes the section as it is read.
+// MarshalJSON writes the section as it is read: the policies' sections first, each a
+// field of a struct that is made for them.
 func (p Policies) MarshalJSON() ([]byte, error) {
-	type plain Policies
-	rest, err := json.Marshal(plain(p))
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	out.WriteByte('{')
-	for _, name := range policy.Names() {
-		params, ok := p.Parameters[name]
-		if !ok {
-			continue
+	var fields []reflect.StructField
+	var values []reflect.Value
+	for k, name := range policy.Names() {
+		if params, ok := p.Parameters[name]; ok {
+			value := reflect.ValueOf(params)
+			fields = append(fields, reflect.StructField{Name: fmt.Sprint("Policy", k), Type: value.Type(), Tag: reflect.StructTag(fmt.Sprintf("json:%q", name))})
+			values = append(values, value)
 		}
-		text, err := json.Marshal(params)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&out, "%q:%s,", name, text)
 	}
-	out.Write(rest[1:])
-	return bytes.Replace(out.Bytes(), []byte(",}"), []byte("}"), 1), nil
+	for _, field := range reflect.VisibleFields(policiesType) {
+		fields = append(fields, field)
+		values = append(values, reflect.ValueOf(p).FieldByIndex(field.Index))
+	}
+	section := reflect.New(reflect.StructOf(fields)).Elem()
+	for k, value := range values {
+		section.Field(k).Set(value)
+	}
+	return json.Marshal(section.Interface())
 }
 
 // UnmarshalJSON reads what MarshalJSON has written.

@@ -4,13 +4,11 @@ import (
 	"encoding/binary"
 
 	"testbed/shaping"
+	"testbed/shaping/packetring"
 )
 
 const (
-	// vnetHeader is the size of struct virtio_net_hdr. It precedes every
-	// frame, received or sent, and carries the state of its checksum, which
-	// between two namespaces is never computed.
-	vnetHeader  = 10
+	vnetHeader  = packetring.VnetHeader
 	etherHeader = 14
 )
 

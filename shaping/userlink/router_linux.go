@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/shaping"
+	"testbed/shaping/packetring"
 	"testbed/shaping/tunnel"
 )
 
@@ -22,7 +23,7 @@ import (
 // the links of a plan and by their destination MAC alone. It belongs in a
 // process of its own: its thread must not wait for a busy Go scheduler.
 type Router struct {
-	ring    *ring
+	ring    *packetring.Ring
 	sender  *sender
 	timer   int // timerfd, armed for the next due packet
 	stop    int // eventfd
@@ -125,7 +126,7 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	if r.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return r, os.NewSyscallError("eventfd", err)
 	}
-	if r.ring, err = openRing(); err != nil {
+	if r.ring, err = packetring.Open(false); err != nil {
 		return r, err
 	}
 	wake := []unix.EpollEvent{
@@ -135,7 +136,7 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	if r.blind, err = newEpoll(wake); err != nil {
 		return r, err
 	}
-	wake = append(wake, unix.EpollEvent{Fd: int32(r.ring.fd), Events: unix.EPOLLIN})
+	wake = append(wake, unix.EpollEvent{Fd: int32(r.ring.FD()), Events: unix.EPOLLIN})
 	if r.remote != nil {
 		wake = append(wake, unix.EpollEvent{Fd: int32(o.Tunnel.FD()), Events: unix.EPOLLIN})
 	}
@@ -272,7 +273,7 @@ func (r *Router) Close() error {
 		_ = r.remote.tunnel.Close() // its frames are gone whatever comes of it
 	}
 	if r.ring != nil {
-		r.ring.close()
+		r.ring.Close()
 	}
 	if r.sender != nil {
 		r.sender.close()
@@ -396,37 +397,37 @@ func (r *Router) sendDue(now time.Duration) (sent int) {
 
 func (r *Router) takeIn(now time.Duration, wall time.Time) (taken int) {
 	for ; taken < batch; taken++ {
-		f, ok := r.ring.read()
+		f, ok := r.ring.Read()
 		if !ok {
 			break
 		}
 		// The kernel says when the frame came, so that time spent in the
 		// ring is part of its delay. A step of the wall clock must not be.
-		waited := min(max(wall.Sub(time.Unix(int64(f.sec), int64(f.nsec))), 0), time.Second)
+		waited := min(max(wall.Sub(f.At), 0), time.Second)
 		r.push(now-waited, f)
-		r.ring.release()
+		r.ring.Release()
 	}
 	return taken
 }
 
-func (r *Router) push(at time.Duration, f frame) {
-	if len(f.data) < vnetHeader+etherHeader {
+func (r *Router) push(at time.Duration, f packetring.Frame) {
+	if len(f.Data) < vnetHeader+etherHeader {
 		r.stats.Unknown++
 		return
 	}
-	from, okFrom := r.byIndex[f.ifindex]
-	to, okTo := r.byMAC[shaping.MAC(f.data[vnetHeader:])]
+	from, okFrom := r.byIndex[f.Interface]
+	to, okTo := r.byMAC[shaping.MAC(f.Data[vnetHeader:])]
 	switch {
 	case !okFrom || !okTo || from == to:
 		r.stats.Unknown++
 		return
-	case f.length > shaping.FrameSize || len(f.data) != vnetHeader+f.length:
+	case f.Length > shaping.FrameSize || len(f.Data) != vnetHeader+f.Length:
 		r.stats.Oversize++
 		return
 	}
 	b := r.newBuffer()
-	b.n = copy(b.data[:], f.data)
-	r.links.Push(at, from, to, f.length, b)
+	b.n = copy(b.data[:], f.Data)
+	r.links.Push(at, from, to, f.Length, b)
 	r.stats.MaxQueued = max(r.stats.MaxQueued, r.links.Len())
 }
 
@@ -505,7 +506,7 @@ func (r *Router) arm(at time.Duration) error {
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.SocketDrops += r.ring.drops()
+	r.stats.SocketDrops += r.ring.Drops()
 	r.stats.Lateness, r.stats.Recent = r.late.lateness(), r.since.lateness()
 	r.since = histogram{}
 	if r.tid != 0 {

@@ -3,116 +3,12 @@ package userlink
 import (
 	"fmt"
 	"os"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"testbed/shaping"
 )
-
-const (
-	slotSize  = 2048
-	blockSize = 64 << 10
-	// ringSlots is how many frames may wait for the router: 0.2 s of
-	// 80,000 frames a second, which is 1 Gbit/s. A ring needs no privilege,
-	// where a receive buffer of an ordinary user ends at 200 frames.
-	ringSlots = 16384
-)
-
-// ring receives the frames of all interfaces of a namespace through memory
-// shared with the kernel (packet_mmap, TPACKET_V2).
-type ring struct {
-	fd   int
-	mem  []byte
-	next int
-}
-
-// frame is one received frame; data begins with the virtio_net_hdr and is
-// valid until the slot is released.
-type frame struct {
-	ifindex   int
-	data      []byte
-	length    int // of the whole Ethernet frame, also where data holds less
-	sec, nsec uint32
-}
-
-func openRing() (r *ring, err error) {
-	// Without a protocol nothing is received before all is set.
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("opening a packet socket: %w", err)
-	}
-	r = &ring{fd: fd}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("setting up the packet ring: %w", err)
-			r.close()
-		}
-	}()
-	for _, o := range []struct{ name, value int }{
-		{unix.PACKET_VERSION, unix.TPACKET_V2},
-		{unix.PACKET_VNET_HDR, 1},
-		{unix.PACKET_IGNORE_OUTGOING, 1},
-	} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, o.name, o.value); err != nil {
-			return nil, os.NewSyscallError("setsockopt", err)
-		}
-	}
-	size := ringSlots * slotSize
-	req := unix.TpacketReq{Block_size: blockSize, Block_nr: uint32(size / blockSize), Frame_size: slotSize, Frame_nr: ringSlots}
-	if err := unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
-		return nil, os.NewSyscallError("setsockopt", err)
-	}
-	if r.mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return nil, os.NewSyscallError("mmap", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL)}); err != nil {
-		return nil, os.NewSyscallError("bind", err)
-	}
-	return r, nil
-}
-
-func (r *ring) header() *unix.Tpacket2Hdr {
-	return (*unix.Tpacket2Hdr)(unsafe.Pointer(&r.mem[r.next*slotSize]))
-}
-
-// read returns the next frame if there is one; release gives its slot back.
-func (r *ring) read() (f frame, ok bool) {
-	h := r.header()
-	if atomic.LoadUint32(&h.Status)&unix.TP_STATUS_USER == 0 {
-		return frame{}, false
-	}
-	slot := r.mem[r.next*slotSize:][:slotSize]
-	from := (*unix.RawSockaddrLinklayer)(unsafe.Pointer(&slot[(unix.SizeofTpacket2Hdr+15)&^15]))
-	return frame{
-		ifindex: int(from.Ifindex),
-		data:    slot[int(h.Mac)-vnetHeader : int(h.Mac)+int(h.Snaplen)],
-		length:  int(h.Len),
-		sec:     h.Sec, nsec: h.Nsec,
-	}, true
-}
-
-func (r *ring) release() {
-	atomic.StoreUint32(&r.header().Status, unix.TP_STATUS_KERNEL)
-	r.next = (r.next + 1) % ringSlots
-}
-
-// drops returns the frames that found the ring full since the last call.
-func (r *ring) drops() uint64 {
-	s, err := unix.GetsockoptTpacketStats(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
-	if err != nil {
-		return 0
-	}
-	return uint64(s.Drops)
-}
-
-func (r *ring) close() {
-	if r.mem != nil {
-		unix.Munmap(r.mem)
-	}
-	unix.Close(r.fd)
-}
 
 // sender sends frames through a pool of packet sockets. A frame counts
 // against its socket until the receiver's HTB, if there is one, lets it go, and
@@ -222,10 +118,4 @@ func (s *sender) close() {
 	for _, fd := range s.fds {
 		unix.Close(fd)
 	}
-}
-
-// bigEndian is htons: the kernel wants the protocol in network order.
-func bigEndian(v uint16) uint16 {
-	b := [2]byte{byte(v >> 8), byte(v)}
-	return *(*uint16)(unsafe.Pointer(&b))
 }
