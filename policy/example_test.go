@@ -43,17 +43,17 @@ func ExampleMachine() {
 			switch a := action.(type) {
 			case *policy.ArmDeadline:
 				d := a.Deadline
-				fmt.Printf("%6d: deadline at %d: the first arrival + %d + %g × %d\n", happens.at, a.At, d.Median, d.K, d.MAD)
+				fmt.Printf("at %d: deadline at %d: the first arrival + %d + %g × %d\n", happens.at, a.At, d.Median, d.K, d.MAD)
 			case *policy.Close:
-				fmt.Printf("%6d: round %d closes with %v: %s\n", happens.at, a.Round, a.Participants, a.Rule)
+				fmt.Printf("at %d: round %d closes with %v: %s\n", happens.at, a.Round, a.Participants, a.Rule)
 			case *policy.Sideline:
-				fmt.Printf("%6d: worker %d is left out: miss %d of %d that are tolerated\n", happens.at, a.ID, a.Misses, a.Limit)
+				fmt.Printf("at %d: worker %d is left out: miss %d of %d that are tolerated\n", happens.at, a.ID, a.Misses, a.Limit)
 			}
 		}
 	}
 	// Output:
-	//   9000: round 1 closes with [0 1 2 3]: all_arrived
-	//  10500: deadline at 10545: the first arrival + 15 + 3 × 10
-	//  10545: round 2 closes with [0 1 2]: deadline
-	//  10545: worker 3 is left out: miss 1 of 2 that are tolerated
+	// at 9000: round 1 closes with [0 1 2 3]: all_arrived
+	// at 10500: deadline at 10545: the first arrival + 15 + 3 × 10
+	// at 10545: round 2 closes with [0 1 2]: deadline
+	// at 10545: worker 3 is left out: miss 1 of 2 that are tolerated
 }
