@@ -230,6 +230,25 @@ func TestOldRecords(t *testing.T) {
 	}
 }
 
+// TestARunOfAnOldVersion: a run of commit 8295e8e has a page and a trace. It was killed and
+// resumed, and has a crash, a late joiner and a straggler.
+func TestARunOfAnOldVersion(t *testing.T) {
+	rec := read(t, "../record/testdata/eventful")
+	page := strings.ReplaceAll(html(t, rec), "\u00a0", " ")
+	for _, text := range []string{
+		"w2 evicted in round 1 (heartbeat); w3 evicted in round 5 (straggler)", "w4 joins", "w2 crashes",
+		"everything had died; the run goes on from outer step 1", "3 of 4 had arrived (3 needed) at the deadline", "5,172 µs",
+	} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page does not say %q", text)
+		}
+	}
+	var trace bytes.Buffer
+	if err := timeline.WriteTrace(&trace, rec); err != nil || !strings.Contains(trace.String(), `"name":"run_resume"`) {
+		t.Errorf("its trace: %v", err)
+	}
+}
+
 // TestASimulatedRunByItself has the scenario beside it, as compare leaves it
 // now, and the time scale of the file, which is not what it was simulated at.
 func TestASimulatedRunByItself(t *testing.T) {

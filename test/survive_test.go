@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -253,4 +255,34 @@ func lastOf(t *testing.T, dir string) (last int) {
 		last = max(last, stepsOf(name))
 	}
 	return last
+}
+
+// TestAnOldRunGoesOn: a run that was killed after its first outer step, when the program was
+// that of commit 8295e8e, is resumed.
+func TestAnOldRunGoesOn(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "run")
+	if err := os.CopyFS(dir, os.DirFS("testdata/killed")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, record.LogsDir), 0o755); err != nil { // is not kept in the test data
+		t.Fatal(err)
+	}
+	before := readEvents(t, dir)
+	r := testbed(t, "run", "--resume", dir, "--json")
+	var sum record.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != 0 && r.code != exitInvalid { // on a disturbed machine
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	if !sum.Complete || len(sum.Rounds) != 5 || !slices.Equal(sum.ResumedFrom, []int{1}) || !*sum.BitIdentical {
+		t.Errorf("complete %v, %d rounds, resumed from %v, same bytes %v", sum.Complete, len(sum.Rounds), sum.ResumedFrom, *sum.BitIdentical)
+	}
+	after := readEvents(t, dir)
+	if len(after) <= len(before) || !reflect.DeepEqual(after[:len(before)], before) {
+		t.Errorf("the record does not go on where it was cut off: %d events, then %d", len(before), len(after))
+	}
+	if r := testbed(t, "report", dir); r.code != 0 {
+		t.Errorf("its report: exit code %d, %s", r.code, r.stderr)
+	}
 }

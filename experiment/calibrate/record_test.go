@@ -126,3 +126,26 @@ func TestOtherMachinesAreNamed(t *testing.T) {
 		t.Errorf("%v: %+v on %s, mixed %q", err, c.Machine, c.Links, c.Mixed)
 	}
 }
+
+// TestAnOldRunIsFitted: to a run of commit 8295e8e the fit of then had these costs.
+func TestAnOldRunIsFitted(t *testing.T) {
+	runs, err := ReadRuns("../../record/testdata/eventful")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Fit(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cost := range []struct {
+		name      string
+		now, then float64
+	}{
+		{"step", c.Costs.Step.Value, 0.7}, {"message", c.Costs.Message.Value, 0.525}, {"dial", c.Costs.Dial.Value, 10.8},
+		{"fetch", c.Costs.Fetch.Value, 3.165495}, {"reduce_byte", c.Costs.ReduceByte.Value, 251.4382502308326},
+	} {
+		if math.Abs(cost.now-cost.then) > 1e-9*cost.then {
+			t.Errorf("%s costs %v; the fit of then says %v", cost.name, cost.now, cost.then)
+		}
+	}
+}

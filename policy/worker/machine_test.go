@@ -1,153 +1,38 @@
 package worker_test
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"testbed/internal/rapidtest"
+	"testbed/internal/transcript"
 	"testbed/policy"
 	"testbed/policy/worker"
 )
 
-// show writes actions as one would say them.
-func show(actions []worker.Action) string {
-	var out []string
-	for _, a := range actions {
-		s := strings.TrimPrefix(fmt.Sprintf("%T%+v", a, a), "*worker.")
-		s = strings.NewReplacer("&", "", " Problem:", " ", "Event:", "").Replace(s)
-		out = append(out, s)
-	}
-	return strings.Join(out, " ")
+// events are of every kind that transcripts have.
+var events = []any{
+	worker.Start{}, worker.Reduce{}, worker.Abort{}, worker.Fetch{}, worker.Evict{}, worker.Finish{}, worker.Leave{}, worker.Preempt{}, worker.Slow{},
+	worker.Restore{}, worker.FailReduce{}, worker.StepDone{}, worker.Reduced{}, worker.ReduceFailed{}, worker.Fetched{}, worker.FetchFailed{},
 }
 
-// TestTranscripts plays lives of a worker, of two inner steps a round. The
-// expectations are read line by line: what happens, and what is done about it.
+// TestTranscripts plays lives of worker 1, of two inner steps a round: what happens, and
+// what the worker does about it.
 func TestTranscripts(t *testing.T) {
-	slow := worker.Slow{Factor: 3, AtJoin: true}
-	ring := []policy.ID{0, 1}
-	type line struct {
-		event worker.Event
-		want  string
-	}
-	const (
-		step1    = "BeginStep{Round:1 Step:1 Factor:1 Last:false Late:0}"
-		step2    = "BeginStep{Round:1 Step:2 Factor:1 Last:true Late:0}"
-		arrival1 = "Say{{ID:1 Round:1} }"
-		leave    = "Say{{ID:1} }"
-	)
-	begin := []line{{worker.Start{Round: 1}, step1}, {worker.StepDone{}, step2}, {worker.StepDone{}, arrival1}}
-	reduce := append(slices.Clone(begin), line{worker.Reduce{Round: 1, Epoch: 7, Ring: ring}, "BeginReduce{Round:1 Epoch:7 Ring:[0 1] Zero:false}"})
-	reduced := append(slices.Clone(reduce), line{worker.Reduced{}, "Say{{ID:1 Round:1 Epoch:7} }"})
-	for name, c := range map[string][]line{
-		"a round, and the next after its outer step": append(slices.Clone(reduced),
-			line{worker.Start{Round: 2, OuterSteps: 1, Checkpoint: true}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} Save{Stateless:false} BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"}),
-		"the last round": append(slices.Clone(reduced),
-			line{worker.Finish{OuterSteps: 1}, "Apply{OuterSteps:1} End{Evicted:false}"}),
-		"sidelined: the steps are dropped, and what came too late is kept for the next contribution": append(slices.Clone(begin),
-			line{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}}, "BeginFetch{OuterSteps:1 Donors:[0] Current:true Agreed:false}"},
-			line{worker.Fetched{OuterSteps: 1}, "Say{{ID:1 OuterSteps:1 Agreed:false} }"},
-			line{worker.Start{Round: 2, OuterSteps: 1}, "BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"},
-			line{worker.StepDone{}, "BeginStep{Round:2 Step:2 Factor:1 Last:true Late:1}"}),
-		"a fetch ends the steps under way": {
-			begin[0],
-			{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}}, "Stop{} BeginFetch{OuterSteps:1 Donors:[0] Current:true Agreed:false}"},
-			{worker.StepDone{}, ""},
-			{worker.FetchFailed{}, "Say{{ID:1} }"},
-			{worker.Fetch{OuterSteps: 1}, "Say{{ID:1} no donor given}"},
-		},
-		"fetches what all regions agreed on": {
-			begin[0],
-			{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}, Agreed: true}, "Stop{} BeginFetch{OuterSteps:1 Donors:[0] Current:true Agreed:true}"},
-			{worker.Fetched{OuterSteps: 1}, "Say{{ID:1 OuterSteps:1 Agreed:true} }"},
-			{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{2}}, "BeginFetch{OuterSteps:1 Donors:[2] Current:true Agreed:false}"},
-			{worker.Fetched{OuterSteps: 1}, "Say{{ID:1 OuterSteps:1 Agreed:false} }"},
-		},
-		"aborted and begun again with the same contribution": append(slices.Clone(reduce),
-			line{worker.Abort{Epoch: 6}, ""},
-			line{worker.Abort{Epoch: 7}, "StopReduce{}"},
-			line{worker.Reduced{}, ""},
-			line{worker.Reduce{Round: 1, Epoch: 8, Ring: []policy.ID{1}}, "BeginReduce{Round:1 Epoch:8 Ring:[1] Zero:false}"},
-			line{worker.ReduceFailed{Peer: &ring[1]}, fmt.Sprintf("Say{{ID:1 Round:1 Epoch:8 Peer:%p Alone:false} }", &ring[1])}),
-		"its reduction fails at once": append(slices.Clone(reduce),
-			line{worker.FailReduce{}, "StopReduce{} Say{{ID:1 Round:1 Epoch:7 Peer:<nil> Alone:false} the scenario has it fail}"},
-			line{worker.Abort{Epoch: 7}, ""},
-			line{worker.Reduce{Round: 1, Epoch: 8, Ring: ring}, "BeginReduce{Round:1 Epoch:8 Ring:[0 1] Zero:false}"}),
-		"its next reduction fails": append(append(slices.Clone(begin), line{worker.FailReduce{}, ""}),
-			line{worker.Reduce{Round: 1, Epoch: 7, Ring: ring}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil> Alone:false} the scenario has it fail}"},
-			line{worker.Reduce{Round: 1, Epoch: 8, Ring: ring}, "BeginReduce{Round:1 Epoch:8 Ring:[0 1] Zero:false}"}),
-		"its reduction fails alone: the outcome is dropped": append(slices.Clone(reduce),
-			line{worker.FailReduce{Alone: true}, ""},
-			line{worker.Reduced{}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil> Alone:true} the scenario has it fail}"},
-			line{worker.Fetch{OuterSteps: 1, Donors: []policy.ID{0}, Whole: true}, "BeginFetch{OuterSteps:1 Donors:[0] Current:false Agreed:false}"}),
-		"the outcome of an aborted reduction is not applied": append(slices.Clone(reduced),
-			line{worker.Abort{Epoch: 7}, ""},
-			line{worker.Start{Round: 2, OuterSteps: 1}, "GiveUp{Problem:asked to begin round 2 from outer step 1 while at 0}"}),
-		"nothing to contribute": {
-			begin[0],
-			{worker.Reduce{Round: 1, Epoch: 1, Ring: ring}, "Stop{} Say{{ID:1 Round:1 Epoch:1 Peer:<nil> Alone:false} this worker has no contribution to the round}"},
-		},
-		"a joiner contributes zeros": {
-			{worker.Fetch{OuterSteps: 3, Donors: []policy.ID{0, 2}}, "BeginFetch{OuterSteps:3 Donors:[0 2] Current:false Agreed:false}"},
-			{worker.Fetched{OuterSteps: 3}, "Say{{ID:1 OuterSteps:3 Agreed:false} }"},
-			{worker.Reduce{Round: 4, Epoch: 9, Ring: ring, Zero: true}, "BeginReduce{Round:4 Epoch:9 Ring:[0 1] Zero:true}"},
-		},
-		"a speed from the join on counts from the second step": {
-			{slow, ""},
-			{worker.Start{Round: 1}, step1 + " SpeedChanged{Factor:3 Slow:true}"},
-			{worker.StepDone{}, "BeginStep{Round:1 Step:2 Factor:3 Last:true Late:0}"},
-			{worker.Restore{}, "SpeedChanged{Factor:1 Slow:false}"},
-		},
-		"leaves at once": {
-			begin[0],
-			{worker.Leave{}, "Stop{} " + leave},
-			{worker.StepDone{}, ""},
-			{worker.Evict{}, "End{Evicted:true}"},
-		},
-		"leaves when the outcome of its reduction is applied": append(slices.Clone(reduce),
-			line{worker.Leave{}, ""},
-			line{worker.Reduced{}, "Say{{ID:1 Round:1 Epoch:7} }"},
-			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} " + leave}),
-		"leaves when its reduction has failed": append(slices.Clone(reduce),
-			line{worker.Leave{}, ""},
-			line{worker.ReduceFailed{}, "Say{{ID:1 Round:1 Epoch:7 Peer:<nil> Alone:false} } " + leave}),
-		"preempted in its inner steps: it stays for the outcome": append([]line{begin[0], {worker.Preempt{}, ""}}, append(slices.Clone(reduced[1:]),
-			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} " + leave},
-			line{worker.Evict{Rejoin: true}, "End{Evicted:true}"})...),
-		"preempted, and the round goes on without it": {
-			begin[0],
-			{worker.Preempt{}, ""},
-			{worker.Fetch{OuterSteps: 1, Donors: ring}, "Stop{} " + leave},
-		},
-		"preempted while it works on no round": {
-			{worker.Fetch{OuterSteps: 1, Donors: ring}, "BeginFetch{OuterSteps:1 Donors:[0 1] Current:false Agreed:false}"},
-			{worker.Preempt{}, "Stop{} " + leave},
-		},
-		"joins anew with the state and the speed that it has": append(slices.Clone(reduced),
-			line{worker.Start{Round: 2, OuterSteps: 1}, "Apply{OuterSteps:1} Merge{OuterSteps:1 Step:0} BeginStep{Round:2 Step:1 Factor:1 Last:false Late:0}"},
-			line{worker.Slow{Factor: 3}, "SpeedChanged{Factor:3 Slow:true}"},
-			line{worker.Evict{Rejoin: true}, "Stop{} Rejoin{}"},
-			line{worker.Fetch{OuterSteps: 4, Donors: ring}, "BeginFetch{OuterSteps:4 Donors:[0 1] Current:true Agreed:false}"},
-			line{worker.Fetched{OuterSteps: 4}, "Say{{ID:1 OuterSteps:4 Agreed:false} }"},
-			line{worker.Start{Round: 5, OuterSteps: 4}, "BeginStep{Round:5 Step:1 Factor:3 Last:false Late:0}"}),
-		"leaves before it is admitted again": {
-			begin[0],
-			{worker.Evict{Rejoin: true}, "Stop{} Rejoin{}"},
-			{worker.Leave{}, leave},
-			{worker.Evict{}, "End{Evicted:true}"},
-		},
-	} {
+	transcript.Run(t, "testdata/*.txt", func(*testing.T) func(string) ([]string, error) {
 		m := worker.New(1, 2, 0)
-		for i, l := range c {
-			if got := show(m.Step(l.event)); got != l.want {
-				t.Errorf("%s: line %d, %+v:\n%s\nwant\n%s", name, i+1, l.event, got, l.want)
-				break
+		return func(line string) (seen []string, err error) {
+			read, err := transcript.Read(line, events...)
+			for _, e := range read {
+				for _, a := range m.Step(e.(worker.Event)) {
+					seen = append(seen, transcript.Show(a))
+				}
 			}
+			return seen, err
 		}
-	}
+	})
 }
 
 // driven is a machine and what its driver knows of it.
