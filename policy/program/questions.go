@@ -328,4 +328,3 @@ func excerpt(line []byte) string {
 	}
 	return fmt.Sprintf("%q", line)
 }
-
