@@ -50,6 +50,7 @@ var rooms = []room{
 	{"python", "the package that trainers of a user's own import, as a file"},
 	{"record", "events and summaries, whichever world they come from, and whatever a scenario is"},
 	{"policy/torchft", "the policy whose core is torchft's"},
+	{"policy/program", "policies that are processes: the policies that are code cannot know of any"},
 	{"torchft", "torchft's decisions, and the servers that take them for its clients"},
 	{"allreduce", "the all-reduce does not judge who takes part"},
 	{"shaping", "what a link is, and how the kernel or the router carries it out"},

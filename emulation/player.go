@@ -20,6 +20,7 @@ import (
 	"testbed/node"
 	"testbed/node/identity"
 	"testbed/policy"
+	"testbed/policy/program"
 	"testbed/record"
 )
 
@@ -147,6 +148,9 @@ func (p *player) startNodes() error {
 	p.coordinator.spec = process.CoordinatorSpec{
 		CoordinatorSettings: node.NewCoordinatorSettings(p.spec.Scenario), Links: string(p.network.Backend), Addr: addr, Credentials: credentials,
 		Ways: p.coordinator.spec.Ways, Name: p.spec.Name, Reported: p.spec.Reported, Resume: p.spec.Resume,
+	}
+	if own, is := p.coordinator.spec.Policy.Policy.(*program.Policy); is {
+		p.coordinator.spec.Policy.Policy = own.Logged(p.s.Dir.Log("policy"))
 	}
 	if err := p.startCoordinator(); err != nil {
 		return err

@@ -13,7 +13,11 @@ func (c *coordinator) tell(e policy.Event) {
 	if !c.started || c.done || c.halted {
 		return
 	}
-	for _, a := range c.machine.Step(c.t, e) {
+	actions := c.machine.Step(c.t, e)
+	if c.witness(actions); c.failed != nil {
+		return
+	}
+	for _, a := range actions {
 		c.act(c.t, a)
 	}
 }

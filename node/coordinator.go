@@ -68,11 +68,16 @@ type CoordinatorConfig struct {
 // RunCoordinator plays the coordinator of one run until the policy machine
 // finishes it, the horizon is reached, or ctx ends. It returns an error if it
 // could not do its work; a run that stayed incomplete is no error.
-func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) error {
+func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) (err error) {
 	machine, err := policy.NewCoordinator(cfg.Policy)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if failed := machine.Close(); failed != nil {
+			err = failed // whatever else is wrong follows from it
+		}
+	}()
 	transport := &quic.Transport{Conn: cfg.Conn}
 	if transport.StatelessResetKey, err = resetKey(cfg.TLS); err != nil {
 		return err
@@ -127,7 +132,9 @@ type coordinator struct {
 	dead   map[policy.ID]bool // of those that were to start the run
 	absent []policy.ID        // likewise, when it started
 
-	replaying      bool // the inputs come from the journal
+	replaying      bool    // the inputs come from the journal
+	pending        []entry // decided while replaying, and not compared yet
+	failed         error   // why it cannot go on
 	started        bool
 	halted         bool // all nodes had died, and their workers are waited for
 	done, complete bool

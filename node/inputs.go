@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,10 +22,16 @@ func (c *coordinator) recover() error {
 	}
 	c.replaying = true
 	header := journalHeader{journalVersion, c.cfg.Run, c.cfg.Scenario, c.cfg.PolicyName, c.cfg.Seed}
-	if err := replayJournal(c.cfg.Journal, header, c.apply); err != nil {
+	if err := replayJournal(c.cfg.Journal, header, c.replay); err != nil {
 		return err
 	}
 	c.replaying = false
+	for _, d := range c.pending { // the one before died before it could write them
+		if err := appendLine(c.cfg.Journal, d); err != nil {
+			return err
+		}
+	}
+	c.pending = nil
 	switch {
 	case c.cfg.Resume != nil:
 		if !c.started {
@@ -39,6 +46,27 @@ func (c *coordinator) recover() error {
 	return nil
 }
 
+// replay acts on an input of the journal, or compares what is decided about the last
+// one with what was.
+func (c *coordinator) replay(e entry) error {
+	if e.What != decided && len(c.pending) == 0 {
+		c.apply(e)
+		return c.failed
+	}
+	now, then := "nothing", "nothing"
+	if len(c.pending) > 0 {
+		now = string(c.pending[0].Decided)
+		c.pending = c.pending[1:]
+	}
+	if e.What == decided {
+		then = string(e.Decided)
+	}
+	if now != then {
+		return fmt.Errorf("the policy decides something else than it did when the journal was written: now %s, then %s; a program must answer from what it is told alone, without a clock or randomness of its own", now, then)
+	}
+	return nil
+}
+
 // take writes an input to the journal, and then acts on it.
 func (c *coordinator) take(e entry) error {
 	if c.cfg.Journal != nil {
@@ -47,7 +75,30 @@ func (c *coordinator) take(e entry) error {
 		}
 	}
 	c.apply(e)
-	return nil
+	return c.failed
+}
+
+// witness writes to the journal what an External policy has decided, before anybody
+// hears of it.
+func (c *coordinator) witness(actions []policy.Action) {
+	if _, is := c.cfg.Policy.Policy.(policy.External); !is || c.cfg.Journal == nil {
+		return
+	}
+	var events []record.Event
+	for _, a := range actions {
+		if e, ok := record.FromAction(c.t, a); ok {
+			events = append(events, e)
+		}
+	}
+	if len(events) == 0 {
+		return
+	}
+	d := entry{T: c.t, What: decided, Decided: json.RawMessage(describe(events))}
+	if c.replaying {
+		c.pending = append(c.pending, d)
+	} else if err := appendLine(c.cfg.Journal, d); err != nil {
+		c.failed = err
+	}
 }
 
 // apply acts on an input. It depends on nothing but the inputs so far.

@@ -16,7 +16,8 @@ import (
 // its place: a file opened for reading and appending, in a place of the
 // coordinator's own. Every input is written before it is acted on. What the
 // coordinator decided follows from its inputs, because the policy machine is
-// deterministic, and is not written.
+// deterministic, and is not written. Only what a policy decides that is asked outside
+// of this process is written: another answer to the same question is an error.
 //
 // It is not synced: it is there for the death of a process, which loses
 // nothing that was written, and not for that of a machine.
@@ -57,6 +58,7 @@ const (
 	recovered   cause = "recovered" // it is back
 	halted      cause = "halted"    // all nodes had died
 	restarted   cause = "restarted" // and are back
+	decided     cause = "decided"   // no input: what an External policy made of the last one
 )
 
 // entry is one input.
@@ -70,12 +72,14 @@ type entry struct {
 	Forgets bool `json:"forgets,omitempty"`
 	// Resume is given with restarted.
 	Resume *Resume `json:"resume,omitempty"`
+	// Decided is given with decided: a list of record.Event.
+	Decided json.RawMessage `json:"decided,omitempty"`
 }
 
-// replay gives the entries of a journal to do, in order, and leaves the journal
+// replayJournal gives the entries of a journal to do, in order and until it fails, and leaves the journal
 // at its end. A last line that was not written to its end is removed: nobody
 // has acted on it. An empty journal gets its header.
-func replayJournal(j Journal, header journalHeader, do func(entry)) error {
+func replayJournal(j Journal, header journalHeader, do func(entry) error) error {
 	wrap := func(err error) error { return fmt.Errorf("reading the coordinator's journal: %w", err) }
 	in := bufio.NewReader(j)
 	var size int64
@@ -108,7 +112,9 @@ func replayJournal(j Journal, header journalHeader, do func(entry)) error {
 			if err := strictly(line, &e); err != nil {
 				return wrap(fmt.Errorf("line %d: %w", n, err))
 			}
-			do(e)
+			if err := do(e); err != nil {
+				return wrap(fmt.Errorf("line %d: %w", n, err))
+			}
 		}
 		size += int64(len(line))
 	}

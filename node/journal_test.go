@@ -34,7 +34,7 @@ func TestJournalIsReadAndMended(t *testing.T) {
 	for torn := range []byte(`{"t_us":3,"what":"timer"}`) {
 		j := journalOnDisk(t, whole+`{"t_us":3,"what":"timer"}`[:torn])
 		var got []entry
-		if err := replayJournal(j, header, func(e entry) { got = append(got, e) }); err != nil {
+		if err := replayJournal(j, header, func(e entry) error { got = append(got, e); return nil }); err != nil {
 			t.Fatalf("torn after %d bytes: %v", torn, err)
 		}
 		if len(got) != 2 || got[0].What != timerFired || got[1].Msg == nil || got[1].Msg.Round != 4 || got[1].ID != 3 {
@@ -48,7 +48,7 @@ func TestJournalIsReadAndMended(t *testing.T) {
 		}
 	}
 	empty := journalOnDisk(t, "")
-	if err := replayJournal(empty, header, func(entry) { t.Error("an entry of nothing") }); err != nil {
+	if err := replayJournal(empty, header, func(entry) error { t.Error("an entry of nothing"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(empty.Name()); string(text) != describe(header)+"\n" {
@@ -59,7 +59,7 @@ func TestJournalIsReadAndMended(t *testing.T) {
 		"line 3":      strings.Replace(whole, `"msg"`, `"mess"`, 1),
 		"line 1":      "{}}\n",
 	} {
-		if err := replayJournal(journalOnDisk(t, text), header, func(entry) {}); err == nil || !strings.Contains(err.Error(), name) {
+		if err := replayJournal(journalOnDisk(t, text), header, func(entry) error { return nil }); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one about %s", err, name)
 		}
 	}
@@ -188,7 +188,7 @@ func BenchmarkReplay(b *testing.B) {
 	b.SetBytes(int64(len(line)))
 	j := &journalOf{memJournal: &memJournal{data: []byte(describe(header) + "\n" + strings.Repeat(line, b.N))}}
 	b.ResetTimer()
-	if err := replayJournal(j, header, func(entry) {}); err != nil {
+	if err := replayJournal(j, header, func(entry) error { return nil }); err != nil {
 		b.Fatal(err)
 	}
 }

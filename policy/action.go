@@ -163,9 +163,11 @@ type (
 		At Time
 		Reason
 	}
-	// Finish ends the run.
+	// Finish ends the run. Cause says in words why the policy could not answer, if
+	// that is the reason.
 	Finish struct {
 		Complete bool
+		Cause    string
 		Reason
 	}
 )
@@ -203,6 +205,7 @@ const (
 	RuleStateLost    Rule = "state_lost"    // nobody holds the outer state any more
 	RuleRestart      Rule = "restart"       // the run goes on from a checkpoint
 	RuleTimer        Rule = "timer"         // the next thing that is due
+	RulePolicyFailed Rule = "policy_failed" // the policy, outside of this process, did not answer
 
 	RuleTimeout       Rule = "timeout"        // an outer step took too long
 	RuleQuorumTimeout Rule = "quorum_timeout" // waited too long for a quorum

@@ -12,6 +12,10 @@ type Coordinator interface {
 	Members() int
 	// Finished reports whether a Finish action has been given.
 	Finished() bool
+	// Close is called when the run is over. It ends what the policy keeps outside
+	// of this process, and returns why the policy could not answer, if that ended
+	// the run: what has Finish with RulePolicyFailed for a last action is an error.
+	Close() error
 }
 
 // Protocol is a Policy that decides on more than rounds: it has a machine of its

@@ -43,6 +43,9 @@ func (c *Config) UnmarshalJSON(text []byte) error {
 	}
 	p, ok := Named(e.Name)
 	if !ok {
+		p, ok = prototype(e.Name, true)
+	}
+	if !ok {
 		return fmt.Errorf("policy: %s is not registered", e.Name)
 	}
 	c.Policy = p

@@ -11,6 +11,7 @@ import (
 //	     ◄── outer step, or nobody is left ──
 //	collecting, reducing ── the last outer step, or the state is lost ──► finished
 //	any ── restart from a checkpoint ──► collecting
+//	any ── the policy does not answer ──► finished, for good
 type phase int
 
 const (
@@ -26,7 +27,9 @@ func (p phase) String() string { return [...]string{"collecting", "reducing", "f
 type Machine struct {
 	cfg        Config
 	policy     Policy
-	asked      Round // what the policy was last shown
+	external   External // the policy, if it is one
+	failed     bool     // the policy has
+	asked      Round    // what the policy was last shown
 	phase      phase
 	round      round
 	reduction  reduction         // while reducing
@@ -53,6 +56,7 @@ func New(cfg Config) (*Machine, error) {
 		cfg.Policy = &Baseline{}
 	}
 	m := &Machine{cfg: cfg, policy: fresh(cfg.Policy), round: round{number: 1}, admissions: map[ID]*admission{}}
+	m.external, _ = m.policy.(External)
 	m.asked = Round{MinSlack: cfg.MinSlack, Seed: cfg.Seed, machine: m}
 	return m, nil
 }
@@ -66,11 +70,37 @@ func (m *Machine) Members() int { return len(m.members) }
 // Finished reports whether a Finish action has been given.
 func (m *Machine) Finished() bool { return m.phase == finished }
 
+// Close ends what answers outside of this process, if the policy is an External,
+// and returns why that could not answer, if so.
+func (m *Machine) Close() error {
+	if m.external == nil {
+		return nil
+	}
+	m.external.Close()
+	return m.external.Err()
+}
+
 // Step takes one event and returns what is to be done about it, in order. The
 // slice is valid until the next call. Times must not decrease. Events that
 // make no sense any more (of an evicted worker, an old round, an old epoch)
 // have no effect.
 func (m *Machine) Step(now Time, e Event) []Action {
+	actions := m.step(now, e)
+	if m.external == nil || m.failed {
+		return actions
+	}
+	if err := m.external.Err(); err != nil { // what was decided without it does not count
+		m.failed, m.phase, m.reduction = true, finished, reduction{}
+		m.out = append(m.out[:0], &Finish{Cause: err.Error(), Reason: Reason{Rule: RulePolicyFailed}})
+		return m.out
+	}
+	return actions
+}
+
+func (m *Machine) step(now Time, e Event) []Action {
+	if m.failed {
+		return nil
+	}
 	m.out = m.out[:0]
 	if r, ok := e.(Restarted); ok {
 		m.restart(now, r)

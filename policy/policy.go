@@ -48,6 +48,17 @@ type Policy interface {
 // of a round that went on without it before it catches up.
 type Finisher interface{ FinishesSteps() bool }
 
+// External is a Policy that is asked outside of this process, and may fail to
+// answer. The run then ends: see RulePolicyFailed.
+type External interface {
+	Policy
+	// Err returns why the policy can answer no more, or nil while it can. What it
+	// answers afterwards has no effect.
+	Err() error
+	// Close ends what answers in this run. Nothing is asked afterwards.
+	Close()
+}
+
 // Round is what a Policy is shown of the running round. It is valid during the
 // call only.
 type Round struct {
@@ -107,6 +118,7 @@ func Share(fraction float64, members int) int {
 type registration struct {
 	name, summary string
 	prototype     Policy
+	unlisted      bool
 }
 
 var registered []registration
@@ -120,14 +132,20 @@ func Register(name, summary string, prototype Policy) {
 	if _, ok := Named(name); ok || prototype.Validate() != nil {
 		panic(fmt.Sprintf("policy: %s is registered twice, or its defaults are not valid", name))
 	}
-	registered = append(registered, registration{name, summary, prototype})
+	registered = append(registered, registration{name: name, summary: summary, prototype: prototype})
+}
+
+// RegisterUnlisted makes a policy known to Config's JSON alone, under a name that no
+// other has: one that takes more than a name and parameters to find.
+func RegisterUnlisted(name string, prototype Policy) {
+	registered = append(registered, registration{name: name, prototype: prototype, unlisted: true})
 }
 
 // Names lists the registered policies: the baseline, then by name.
 func Names() []string {
 	var names []string
 	for _, r := range registered {
-		if r.name != "baseline" {
+		if r.name != "baseline" && !r.unlisted {
 			names = append(names, r.name)
 		}
 	}
@@ -136,9 +154,12 @@ func Names() []string {
 }
 
 // Named returns a policy with its default parameters, as a copy of its own.
-func Named(name string) (Policy, bool) {
+func Named(name string) (Policy, bool) { return prototype(name, false) }
+
+// prototype returns a copy of a registered policy.
+func prototype(name string, unlisted bool) (Policy, bool) {
 	for _, r := range registered {
-		if r.name == name {
+		if r.name == name && r.unlisted == unlisted {
 			return fresh(r.prototype), true
 		}
 	}
@@ -207,9 +228,15 @@ func newRange(tag string) *Range {
 	return r
 }
 
+// Parametrised is a Policy whose parameters are not its exported fields.
+type Parametrised interface{ Parameters() []Parameter }
+
 // Parameters returns the parameters of a policy in the order in which it has
 // them.
 func Parameters(p Policy) []Parameter {
+	if own, ok := p.(Parametrised); ok {
+		return own.Parameters()
+	}
 	all := []Parameter{}
 	of := reflect.ValueOf(p).Elem()
 	for f, v := range of.Fields() {

@@ -115,7 +115,8 @@ type Event struct {
 	From   string  `json:"from,omitempty"`
 	To     string  `json:"to,omitempty"`
 	Factor float64 `json:"factor,omitempty"`
-	// Cause is how a process ended whose end nobody asked for.
+	// Cause is how a process ended whose end nobody asked for, or why a run ended
+	// whose policy did not answer.
 	Cause string `json:"cause,omitempty"`
 	// ReduceScatter is the part of a worker's Duration until it had its own
 	// chunk; the rest is the all-gather.
@@ -245,7 +246,7 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	case *policy.Fetched:
 		e.Type, e.Node, e.Round, e.Agreed = FetchDone, a.ID.Node(), a.Round, a.Agreed
 	case *policy.Finish:
-		e.Type, e.Complete = RunEnd, &a.Complete
+		e.Type, e.Complete, e.Cause = RunEnd, &a.Complete, a.Cause
 	default: // StartRound shows as the steps that follow; WakeAt is internal
 		return Event{}, false
 	}

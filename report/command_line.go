@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"testbed/policy"
+	"testbed/policy/program"
 	"testbed/record"
 	"testbed/report/runs"
 	"testbed/report/words"
@@ -72,8 +73,8 @@ func (p *page) PolicyParameters() string {
 	var all []string
 	for _, side := range p.Sides {
 		params, err := s.Policy.Named(side.Policy)
-		if err != nil {
-			continue // of a policy that this program does not have
+		if err != nil || program.Is(side.Policy) {
+			continue // of a policy that this program does not have, or another program is
 		}
 		var parts []string
 		for _, param := range policy.Parameters(params) {

@@ -14,7 +14,8 @@ import (
 	"testbed/internal/errs"
 	"testbed/policy"
 	_ "testbed/policy/adaptive" // registers it
-	_ "testbed/policy/torchft"  // and this one
+	"testbed/policy/program"
+	_ "testbed/policy/torchft" // registers it, too
 	"testbed/scenarios/faults"
 )
 
@@ -33,6 +34,9 @@ type Policies struct {
 	// steps. Empty: policy.RejoinNever; 0: 1.
 	Rejoin       policy.RejoinMode `yaml:"rejoin" json:"rejoin,omitempty"`
 	RejoinRounds int               `yaml:"rejoin_rounds" json:"rejoin_rounds,omitempty"`
+	// Program has parameters of the policies that are programs, by name: of all of
+	// them, and as text, because only a program knows its parameters.
+	Program map[string]program.Value `yaml:"program" json:"program,omitempty"`
 	// StalenessWeight, 0 to 1, is the weight with which a worker adds a
 	// pseudo-gradient that came too late for its round to its next contribution.
 	// 0 discards it. No decision depends on it.
@@ -168,10 +172,18 @@ func (p *parser) validatePolicies(all Policies) error {
 
 // Named returns the policy that a specification names, with the parameters of
 // the scenario and those that the specification has itself:
-// NAME[:parameter=value]…, such as straggler:k=5:quorum=0.5. Every error is an
-// *Error.
+// NAME[:parameter=value]…, such as straggler:k=5:quorum=0.5, or
+// program:PATH[:parameter=value]…, whose parameters are not checked: Machine does
+// that. Every error is an *Error.
 func (p Policies) Named(spec string) (policy.Policy, error) {
 	var of parser
+	if program.Is(spec) {
+		params, err := program.Parse(spec, p.Program)
+		if err != nil {
+			return nil, of.fail("policy", err.Error())
+		}
+		return params, nil
+	}
 	name, settings, given := strings.Cut(spec, ":")
 	params, ok := policy.Named(name)
 	if !ok {
@@ -281,6 +293,11 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 	}
 	if err := s.lacks(p, spec); err != nil {
 		return policy.Config{}, err
+	}
+	if external, is := p.(policy.External); is {
+		if err := external.Validate(); err != nil {
+			return policy.Config{}, &Error{File: s.Name, Field: "policy", Problem: err.Error()}
+		}
 	}
 	cfg := s.configuration()
 	cfg.Policy = p

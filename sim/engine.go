@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 
 	"testbed/policy"
@@ -93,8 +94,8 @@ func (e *engine) run(n network, run record.Run) (record.Summary, error) {
 			e.end() // nobody is left and nobody will come
 		}
 	}
-	if e.failed != nil {
-		return record.Summary{}, e.failed
+	if err := errors.Join(e.failed, e.machine.Close()); err != nil {
+		return record.Summary{}, err
 	}
 	sum := e.sum.Summary()
 	sum.Fidelity.Verdict = fidelity.Valid // a logical clock is never late

@@ -15,6 +15,7 @@ import (
 	"testbed/emulation/network"
 	"testbed/experiment"
 	"testbed/internal/errs"
+	"testbed/policy/program"
 	"testbed/scenarios"
 )
 
@@ -40,9 +41,10 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends it at once
 	err := root().ExecuteContext(ctx)
-	var program programExit
-	if errors.As(err, &program) {
-		os.Exit(program.Code)
+	program.End()
+	var exit programExit
+	if errors.As(err, &exit) {
+		os.Exit(exit.Code)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")

@@ -38,6 +38,9 @@ func NewSpace(s *scenarios.Scenario, name string) (Space, error) {
 	if err != nil {
 		return Space{}, err
 	}
+	if err := p.Validate(); err != nil { // which asks a program for its parameters
+		return Space{}, &scenarios.Error{File: s.Name, Field: "policy", Problem: err.Error()}
+	}
 	space := Space{Policy: name}
 	for _, param := range policy.Parameters(p) {
 		r := param.Range

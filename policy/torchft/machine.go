@@ -122,6 +122,9 @@ func (m *Machine) Members() (n int) {
 // Finished reports whether a Finish action has been given.
 func (m *Machine) Finished() bool { return m.finished }
 
+// Close does nothing: all is in this process.
+func (m *Machine) Close() error { return nil }
+
 // Step takes one event and returns what is to be done about it, in order. The
 // slice is valid until the next call. Times must not decrease. Events that make
 // no sense any more have no effect.

@@ -1,0 +1,183 @@
+package program
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"testbed/policy"
+)
+
+// version is that of the protocol.
+const version = 1
+
+// hello is what a program says of itself: its answer to the first question.
+type hello struct {
+	base
+	Version    int         `json:"version"`
+	Name       string      `json:"name"`
+	Answers    []string    `json:"answers"`
+	Parameters []parameter `json:"parameters"`
+	TimeLimit  *float64    `json:"time_limit_s"`
+}
+
+// parameter is one of a program.
+type parameter struct {
+	Name    string        `json:"name"`
+	Type    string        `json:"type"`
+	Default any           `json:"default"`
+	Min     *float64      `json:"min"`
+	Max     *float64      `json:"max"`
+	Range   *policy.Range `json:"range"`
+}
+
+var parameterName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
+
+// maxTimeLimit is the most that a program may take for an answer, in seconds.
+const maxTimeLimit = 3600
+
+// check reports what is wrong with what a program says of itself.
+func (h *hello) check() error {
+	if h.Version != version {
+		return fmt.Errorf("speaks version %d of the protocol, and this testbed speaks %d; take a testbed or a program of the other's version", h.Version, version)
+	}
+	for _, kind := range h.Answers {
+		if !slices.Contains(kinds, kind) {
+			return fmt.Errorf("says that it answers %q; the kinds of questions are %s", kind, strings.Join(kinds, ", "))
+		}
+	}
+	if l := h.TimeLimit; l != nil && !(*l > 0 && *l <= maxTimeLimit) {
+		return fmt.Errorf("says that time_limit_s is %v; it must lie in (0, %d]", *l, maxTimeLimit)
+	}
+	seen := map[string]bool{}
+	for i := range h.Parameters {
+		p := &h.Parameters[i]
+		if !parameterName.MatchString(p.Name) || seen[p.Name] {
+			return fmt.Errorf("says that a parameter is called %q; a name has letters, digits and _ only, and is given once", p.Name)
+		}
+		seen[p.Name] = true
+		if err := p.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parameter) check() error {
+	number := p.Type == "int" || p.Type == "float"
+	switch {
+	case !number && p.Type != "bool" && p.Type != "string":
+		return fmt.Errorf("says that its parameter %s has the type %q; choose int, float, bool or string", p.Name, p.Type)
+	case !number && (p.Min != nil || p.Max != nil):
+		return fmt.Errorf("says that its parameter %s has a min or max; those are of int and float", p.Name)
+	case p.Range != nil && p.Type == "string":
+		return fmt.Errorf("says that its parameter %s has a range; a string has none", p.Name)
+	}
+	if r := p.Range; r != nil && (!(r.High >= r.Low) || r.Log && r.Low <= 0 || r.Of != "" && r.Of != policy.OfRound && r.Of != policy.OfMembers) {
+		return fmt.Errorf("says that its parameter %s has a range from %v to %v of %q; low must not be above high, and above 0 with log, and of is absent, %s or %s", p.Name, r.Low, r.High, r.Of, policy.OfRound, policy.OfMembers)
+	}
+	if number { // JSON has one kind of numbers
+		f, is := p.Default.(float64)
+		if p.Default = any(f); p.Type == "int" {
+			is = is && f == math.Trunc(f) && math.Abs(f) < 1<<53
+			p.Default = int64(f)
+		}
+		if !is {
+			return fmt.Errorf("says nothing of the type %s for the default of its parameter %s", p.Type, p.Name)
+		}
+		if problem := p.outside(f); problem != "" {
+			return fmt.Errorf("says that the default of its parameter %s %s", p.Name, problem)
+		}
+		return nil
+	}
+	if _, is := p.Default.(bool); is != (p.Type == "bool") {
+		return fmt.Errorf("says nothing of the type %s for the default of its parameter %s", p.Type, p.Name)
+	}
+	if _, is := p.Default.(string); is != (p.Type == "string") {
+		return fmt.Errorf("says nothing of the type %s for the default of its parameter %s", p.Type, p.Name)
+	}
+	return nil
+}
+
+// outside says in words that a value is out of the parameter's limits; else it is
+// empty.
+func (p *parameter) outside(v float64) string {
+	switch {
+	case p.Min != nil && v < *p.Min:
+		return fmt.Sprintf("is %v; it must be at least %v", v, *p.Min)
+	case p.Max != nil && v > *p.Max:
+		return fmt.Sprintf("is %v; it must be at most %v", v, *p.Max)
+	}
+	return ""
+}
+
+// value reads a value of the parameter's type: an int64, float64, bool or string.
+func (p *parameter) value(text Value) (any, error) {
+	var v any
+	var f float64
+	var err error
+	switch p.Type {
+	case "int":
+		var n int64
+		n, err = strconv.ParseInt(string(text), 10, 64)
+		v, f = n, float64(n)
+	case "float":
+		f, err = strconv.ParseFloat(string(text), 64)
+		if v = f; math.IsInf(f, 0) || math.IsNaN(f) {
+			err = strconv.ErrRange
+		}
+	case "bool":
+		if v = text == "true"; text != "true" && text != "false" {
+			err = strconv.ErrSyntax
+		}
+	default:
+		return string(text), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("does not take %s=%s: it must be of the type %s", p.Name, text, p.Type)
+	}
+	if problem := p.outside(f); problem != "" {
+		return nil, fmt.Errorf("does not take %s=%s: it %s", p.Name, text, problem)
+	}
+	return v, nil
+}
+
+// values are those of all parameters, with the ones that were given.
+func (h *hello) values(given map[string]Value) ([]any, error) {
+	all := make([]any, len(h.Parameters))
+	known := make([]string, len(h.Parameters))
+	for i, p := range h.Parameters {
+		all[i], known[i] = p.Default, p.Name
+		text, ok := given[p.Name]
+		if !ok {
+			continue
+		}
+		var err error
+		if all[i], err = p.value(text); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if slices.Contains(known, name) {
+			continue
+		}
+		if len(known) == 0 {
+			return nil, fmt.Errorf("has no parameters, and %s is given", name)
+		}
+		return nil, fmt.Errorf("has no parameter %s; its parameters are %s", name, strings.Join(known, ", "))
+	}
+	return all, nil
+}
+
+// limit is how long an answer may take.
+func (h *hello) limit() time.Duration {
+	if h.TimeLimit == nil {
+		return defaultLimit
+	}
+	return time.Duration(*h.TimeLimit * float64(time.Second))
+}

@@ -1,0 +1,9 @@
+package program_test
+
+import (
+	"testing"
+
+	"testbed/internal/rapidtest"
+)
+
+func TestMain(m *testing.M) { rapidtest.Main(m, 1000) }

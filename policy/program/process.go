@@ -1,0 +1,275 @@
+package program
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"testbed/policy"
+)
+
+// Limits of a program.
+const (
+	// defaultLimit is how long an answer may take, if the program does not say.
+	defaultLimit = 10 * time.Second
+	// firstLimit is how long the first one may take: the program starts meanwhile.
+	firstLimit = 30 * time.Second
+	// maxLine is the length of an answer, in bytes.
+	maxLine = 64 << 10
+	// endPatience is how long a program may take to end.
+	endPatience = 2 * time.Second
+	// statusPatience is how long the end of a process may come after that of its
+	// output.
+	statusPatience = time.Second
+)
+
+// process is one of a program. It has one user at a time.
+type process struct {
+	spec    spec
+	hello   *hello
+	said    []byte // its hello, as it came
+	command *exec.Cmd
+	in      *os.File // what it reads
+	answers *os.File // what it writes
+	lines   *bufio.Reader
+	tail    *tail // of its standard error
+	ended   chan struct{}
+	status  error // how it ended, once ended is closed
+
+	n       int    // number of the last question
+	asked   string // its kind
+	out     []byte
+	shown   []policy.Member // as of the last question of the run, in order
+	scratch []policy.Member
+	gone    []policy.ID
+	broken  bool // it is to be asked no more
+}
+
+// start starts a process and greets it.
+func start(s spec) (*process, error) {
+	q := &process{spec: s, ended: make(chan struct{}), tail: &tail{}}
+	if err := q.startable(); err != nil {
+		return nil, q.named(err)
+	}
+	if err := q.launch(); err != nil {
+		return nil, q.named(fmt.Errorf("cannot be started: %w", err))
+	}
+	h, err := q.greet()
+	if err != nil {
+		q.end()
+		return nil, err
+	}
+	q.hello = h
+	return q, nil
+}
+
+// startable says what is wrong with the file, in words that the kernel does not have.
+func (q *process) startable() error {
+	info, err := os.Stat(q.spec.File)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("is not there: there is no %s; name an executable file, from the current directory", q.spec.File)
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errors.New("is no file; name an executable file")
+	case info.Mode()&0o111 == 0 && runtime.GOOS != "windows":
+		return errors.New("is not executable; call chmod +x, and let a script begin with a line such as #!/usr/bin/env python3")
+	}
+	return nil
+}
+
+// launch starts the process, whose life belongs to a goroutine of its own.
+func (q *process) launch() error {
+	theirIn, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer theirIn.Close()
+	answers, theirOut, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return err
+	}
+	defer theirOut.Close()
+	q.in, q.answers, q.lines = in, answers, bufio.NewReaderSize(answers, maxLine)
+	var log io.Writer = os.Stderr
+	if q.spec.Log != "" {
+		file, err := os.OpenFile(q.spec.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		if err != nil {
+			in.Close()
+			answers.Close()
+			return err
+		}
+		q.tail.file, log = file, file
+	}
+	q.tail.to = log
+	c := exec.Command(q.spec.File)
+	c.Dir, c.Stdin, c.Stdout, c.Stderr = q.spec.Dir, theirIn, theirOut, q.tail
+	c.WaitDelay = statusPatience // what it has started may hold its standard error
+	c.SysProcAttr = attributes()
+	q.command = c
+	started := make(chan error)
+	go q.live(started)
+	if err := <-started; err != nil {
+		in.Close()
+		answers.Close()
+		q.tail.close()
+		return err
+	}
+	return nil
+}
+
+// live starts the process and waits for its end, on one thread: with that thread the
+// process dies.
+func (q *process) live(started chan<- error) {
+	runtime.LockOSThread()
+	err := q.command.Start()
+	started <- err
+	if err == nil {
+		q.status = q.command.Wait()
+		kill(q.command.Process) // what it has started
+		q.tail.close()
+		close(q.ended)
+	}
+}
+
+// exchange asks the question that has been written, and reads its answer. After an
+// error that is no refusal the process is broken.
+func (q *process) exchange(a answer, limit time.Duration) error {
+	q.out = append(q.out, "}\n"...)
+	due := time.Now().Add(limit)
+	err := errors.Join(q.in.SetWriteDeadline(due), q.answers.SetReadDeadline(due))
+	if err == nil {
+		_, err = q.in.Write(q.out)
+	}
+	var line []byte
+	if err == nil {
+		line, err = q.lines.ReadSlice('\n')
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return q.problem(fmt.Errorf("has not answered %s for %v", q.asked, limit), "it hangs, or needs more time: let it answer hello with a time_limit_s")
+	case errors.Is(err, bufio.ErrBufferFull):
+		return q.problem(fmt.Errorf("answered %s with a line longer than %d bytes: %s", q.asked, maxLine, excerpt(line)), keep)
+	default:
+		return q.problem(q.death(), "")
+	}
+	if q.asked == "hello" {
+		q.said = slices.Clone(line)
+	}
+	err = q.read(line, a)
+	var no *refusal
+	if errors.As(err, &no) {
+		if q.asked == "reset" {
+			return q.named(fmt.Errorf("refuses its parameters: %w", err))
+		}
+		q.broken = true
+		return q.named(fmt.Errorf("cannot answer %s: %w", q.asked, err))
+	}
+	return err
+}
+
+// death says how a process ended that does not answer any more.
+func (q *process) death() error {
+	select {
+	case <-q.ended:
+		if q.status == nil {
+			return fmt.Errorf("ended by itself when it was asked %s; let it go on until its standard input ends", q.asked)
+		}
+		return fmt.Errorf("died when it was asked %s: %w", q.asked, q.status)
+	case <-time.After(statusPatience):
+		return fmt.Errorf("closed its standard output when it was asked %s; let it go on until its standard input ends", q.asked)
+	}
+}
+
+// problem ends the process, and returns an error of it with what it said last and
+// what to do about it.
+func (q *process) problem(err error, fix string) error {
+	q.broken = true
+	q.kill()
+	if fix != "" {
+		err = fmt.Errorf("%w; %s", err, fix)
+	}
+	if said := q.tail.last(); said != "" {
+		err = fmt.Errorf("%w; its last words: %q", err, said)
+	}
+	if q.spec.Log != "" {
+		err = fmt.Errorf("%w (its standard error is in %s)", err, q.spec.Log)
+	}
+	return q.named(err)
+}
+
+// named puts the program's name before an error.
+func (q *process) named(err error) error {
+	if q.hello != nil && q.hello.Name != "" {
+		return fmt.Errorf("the policy's program %s (%s) %w", q.spec.Path, q.hello.Name, err)
+	}
+	return fmt.Errorf("the policy's program %s %w", q.spec.Path, err)
+}
+
+// end has the process end, and waits for that.
+func (q *process) end() {
+	q.in.Close()
+	patience := time.NewTimer(endPatience)
+	defer patience.Stop()
+	select {
+	case <-q.ended:
+	case <-patience.C:
+		q.kill()
+	}
+	q.answers.Close()
+}
+
+// kill ends the process at once.
+func (q *process) kill() {
+	select {
+	case <-q.ended: // its number may be another's by now
+	default:
+		kill(q.command.Process)
+		<-q.ended
+	}
+}
+
+// tail passes on what a program writes to its standard error, and keeps the end of it.
+type tail struct {
+	to    io.Writer
+	file  *os.File // to, if it is to be closed
+	mutex sync.Mutex
+	text  []byte
+}
+
+// tailBytes is how much is kept.
+const tailBytes = 1 << 10
+
+func (t *tail) Write(text []byte) (int, error) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.text = append(t.text, text...)
+	t.text = t.text[max(0, len(t.text)-tailBytes):]
+	_, _ = t.to.Write(text) // the program is not to die of a full disk
+	return len(text), nil
+}
+
+// last are the last lines that are not empty, at most three.
+func (t *tail) last() string {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	lines := bytes.Split(bytes.TrimSpace(t.text), []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-3):], []byte("\n")))
+}
+
+func (t *tail) close() {
+	if t.file != nil {
+		t.file.Close()
+	}
+}
