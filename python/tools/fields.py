@@ -107,7 +107,7 @@ def source() -> str:
     # The sections of policies have no name of their own.
     policies = defs["Policies"]["properties"]
     for name in list(policies):
-        if policies[name].get("type") == "object":
+        if "properties" in policies[name]:
             title = "".join(word.capitalize() for word in name.split("_")) + "Parameters"
             defs[title] = policies[name]
             policies[name] = {"$ref": "#/$defs/" + title, "description": "the parameters of the policy %s" % name}

@@ -8,7 +8,7 @@ are text with a unit, such as "100mbit", "256kb" and "25ms".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 
 @dataclass
@@ -80,6 +80,8 @@ class Policies:
         under any policy, and rejoin_rounds after how many outer steps. Empty:
         policy.RejoinNever; 0: 1.
     rejoin_rounds: (default 0)
+    program: has parameters of the policies that are programs, by name: of all of them, and as
+        text, because only a program knows its parameters.
     staleness_weight: staleness_weight, 0 to 1, is the weight with which a worker adds a pseudo-
         gradient that came too late for its round to its next contribution. 0 discards it. No
         decision depends on it (default 0)
@@ -96,6 +98,7 @@ class Policies:
     join: Optional[str] = None
     rejoin: Optional[str] = None
     rejoin_rounds: Optional[int] = None
+    program: Optional[Dict[str, str]] = None
     staleness_weight: Optional[float] = None
 
 
