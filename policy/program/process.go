@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -35,10 +37,10 @@ const (
 type process struct {
 	spec    spec
 	hello   *hello
-	said    []byte // its hello, as it came
-	command *exec.Cmd
-	in      *os.File // what it reads
-	answers *os.File // what it writes
+	said    []byte    // its hello, as it came
+	command *exec.Cmd // nil: it is not ours, and reached by a socket
+	in      input     // what it reads
+	answers output    // what it writes
 	lines   *bufio.Reader
 	tail    *tail // of its standard error
 	ended   chan struct{}
@@ -53,13 +55,27 @@ type process struct {
 	broken  bool // it is to be asked no more
 }
 
+type input interface {
+	io.WriteCloser
+	SetWriteDeadline(time.Time) error
+}
+
+type output interface {
+	io.ReadCloser
+	SetReadDeadline(time.Time) error
+}
+
 // start starts a process and greets it.
 func start(s spec) (*process, error) {
 	q := &process{spec: s, ended: make(chan struct{}), tail: &tail{}}
 	if err := q.startable(); err != nil {
 		return nil, q.named(err)
 	}
-	if err := q.launch(); err != nil {
+	if info, err := os.Stat(s.File); err == nil && info.Mode()&fs.ModeSocket != 0 {
+		if err := q.connect(); err != nil {
+			return nil, q.named(fmt.Errorf("cannot be reached: %w; it has to listen on that socket until the command ends", err))
+		}
+	} else if err := q.launch(); err != nil {
 		return nil, q.named(fmt.Errorf("cannot be started: %w", err))
 	}
 	h, err := q.greet()
@@ -79,11 +95,23 @@ func (q *process) startable() error {
 		return fmt.Errorf("is not there: there is no %s; name an executable file, from the current directory", q.spec.File)
 	case err != nil:
 		return err
+	case info.Mode()&fs.ModeSocket != 0:
 	case !info.Mode().IsRegular():
 		return errors.New("is no file; name an executable file")
 	case info.Mode()&0o111 == 0 && runtime.GOOS != "windows":
 		return errors.New("is not executable; call chmod +x, and let a script begin with a line such as #!/usr/bin/env python3")
 	}
+	return nil
+}
+
+// connect reaches a program that is running already. A connection is to it what a
+// process is to another.
+func (q *process) connect() error {
+	conn, err := net.Dial("unix", q.spec.File)
+	if err != nil {
+		return err
+	}
+	q.in, q.answers, q.lines = conn, conn, bufio.NewReaderSize(conn, maxLine)
 	return nil
 }
 
@@ -181,6 +209,9 @@ func (q *process) exchange(a answer, limit time.Duration) error {
 
 // death says how a process ended that does not answer any more.
 func (q *process) death() error {
+	if q.command == nil {
+		return fmt.Errorf("closed its connection when it was asked %s", q.asked)
+	}
 	select {
 	case <-q.ended:
 		if q.status == nil {
@@ -220,6 +251,9 @@ func (q *process) named(err error) error {
 // end has the process end, and waits for that.
 func (q *process) end() {
 	q.in.Close()
+	if q.command == nil {
+		return
+	}
 	patience := time.NewTimer(endPatience)
 	defer patience.Stop()
 	select {
@@ -232,6 +266,10 @@ func (q *process) end() {
 
 // kill ends the process at once.
 func (q *process) kill() {
+	if q.command == nil {
+		q.in.Close()
+		return
+	}
 	select {
 	case <-q.ended: // its number may be another's by now
 	default:

@@ -12,7 +12,7 @@ import sysconfig
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Union
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Union
 
 from .errors import InvalidResult, TestbedError, Unsupported, UsageError
 
@@ -100,15 +100,17 @@ class _Bar:
             self._bar = None
 
 
-def _tell(line: str, heard: Callable[[Progress], None]) -> bool:
+def _tell(line: str, heard: Callable[[Progress], None], names: Mapping[str, str]) -> bool:
     """Whether a line of stderr is one of progress; it is told then."""
     if not line.startswith("{"):
         return False
     try:
         m = json.loads(line)
-        heard(Progress(m.get("policy", ""), m["seconds"], m["done"], m["of"], m["text"]))
+        policy = m.get("policy", "")
+        p = Progress(names.get(policy, policy), m["seconds"], m["done"], m["of"], m["text"])
     except (ValueError, KeyError):
         return False
+    heard(p)
     return True
 
 
@@ -148,10 +150,12 @@ def call(
     *,
     progress: ProgressOption = False,
     cancel: Optional[Cancel] = None,
-    cwd: Optional[str] = None,
+    names: Optional[Mapping[str, str]] = None,
 ) -> bytes:
     """Run the command and return what it has printed. Ctrl-C is passed on: the command
     ends what it has started before KeyboardInterrupt is raised here.
+
+    names: what progress calls policies, by the names that the command has for them.
 
     Raises the exception of the exit code; InvalidResult has what was printed as its
     result, as bytes.
@@ -170,7 +174,7 @@ def call(
     # A group of its own: a terminal's Ctrl-C reaches this process alone, which then
     # interrupts the command once.
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, start_new_session=os.name == "posix"
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=os.name == "posix"
     )
     assert process.stdout is not None and process.stderr is not None
     stderr = process.stderr
@@ -179,7 +183,7 @@ def call(
         for raw in stderr:
             line = raw.decode("utf-8", "replace").rstrip("\n")
             try:
-                if heard is not None and not failed and _tell(line, heard):
+                if heard is not None and not failed and _tell(line, heard, names or {}):
                     continue
             except BaseException as err:  # of the caller's function; raised below
                 failed.append(err)

@@ -32,9 +32,10 @@ import socket
 import sys
 import tempfile
 import threading
+import traceback
 import typing
 from dataclasses import dataclass, field
-from typing import IO, Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Union
+from typing import IO, Any, Callable, ClassVar, Dict, List, Mapping, Optional, Tuple, Union
 
 VERSION = 1  # of the protocol: docs/policies.md
 
@@ -205,7 +206,7 @@ class Policy:
     def main(cls) -> None:
         """Be the program that Testbed asks, if this file is run as one."""
         if sys._getframe(1).f_globals.get("__name__") == "__main__":
-            sys.exit(_serve(cls(), sys.stdin.buffer, sys.stdout.buffer))
+            sys.exit(_serve(cls(), sys.stdin.buffer, sys.stdout.buffer, lambda _: traceback.print_exc()))
 
     def __repr__(self) -> str:
         given = ("%s=%r" % (name, getattr(self, name)) for name in self.parameters())
@@ -318,17 +319,16 @@ def _number(value: Any) -> Union[int, float]:
     return value if isinstance(value, (int, float)) else float(value)
 
 
-def _serve(policy: Policy, questions: "IO[bytes]", answers: "IO[bytes]") -> int:
-    """Answer until no question can come any more. Errors end the run that asks."""
+def _serve(policy: Policy, questions: "IO[bytes]", answers: "IO[bytes]", heard: Callable[[Exception], None]) -> int:
+    """Answer until no question can come any more. Errors end the run that asks; they are
+    heard of here, too."""
     one = _Answerer(policy)
     for line in questions:
         q = json.loads(line)
         try:
             a = one.answer(q)
         except Exception as err:
-            import traceback
-
-            traceback.print_exc()
+            heard(err)
             a = {"error": "%s: %s" % (type(err).__name__, err)}
         a["n"] = q["n"]
         answers.write(json.dumps(a, separators=(",", ":")).encode() + b"\n")
@@ -342,6 +342,7 @@ class _Served:
     def __init__(self, policies: typing.Sequence[PolicyLike]) -> None:
         self.names: List[str] = []
         self.labels: Dict[str, str] = {}  # a name as the program knows it, and what people call it
+        self.failed: List[Exception] = []  # what policies have raised
         self._dir: Optional[str] = None
         self._sockets: List[socket.socket] = []
         for i, p in enumerate(policies):
@@ -375,11 +376,10 @@ class _Served:
                 return  # closed
             threading.Thread(target=self._talk, args=(peer, policy), daemon=True).start()
 
-    @staticmethod
-    def _talk(peer: socket.socket, policy: Policy) -> None:
+    def _talk(self, peer: socket.socket, policy: Policy) -> None:
         try:
             with peer, peer.makefile("rb") as questions, peer.makefile("wb") as answers:
-                _serve(copy.deepcopy(policy), questions, answers)
+                _serve(copy.deepcopy(policy), questions, answers, self.failed.append)
         except OSError:
             pass  # the asker has gone
 
@@ -402,7 +402,9 @@ class _Served:
     def renamed(self, text: bytes) -> bytes:
         """The output of the program with people's names for the policies."""
         for name, label in self.labels.items():
-            text = text.replace(name.encode(), label.encode())
+            path = name[len("program:") :]
+            told = "policy's program %s (%s)" % (path, os.path.basename(path))
+            text = text.replace(told.encode(), b"policy " + label.encode()).replace(name.encode(), label.encode())
         return text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._binary import Cancel, ProgressOption, call
-from .errors import InvalidResult, UsageError
+from .errors import InvalidResult, TestbedError, UsageError
 from .policy import PolicyLike, _Served
 from .results import Comparison, Document, Result, Sweep, Tuning, result_of
 from .scenario import ScenarioLike, file_of
@@ -58,14 +58,14 @@ def _play(
         if policies:
             args.append("--policy=" + ",".join(served.names))
         try:
-            out = call([*args, "--json", *flags], progress=progress, cancel=cancel)
+            out = call([*args, "--json", *flags], progress=progress, cancel=cancel, names=served.labels)
         except InvalidResult as err:
             printed = served.renamed(err.result or b"")
             raise InvalidResult(_plain(served, err), result_of(printed, lambda data: make(data, served.given()))) from None
-        except Exception as err:
+        except TestbedError as err:
             if served.labels and err.args:
                 err.args = (_plain(served, err), *err.args[1:])
-            raise
+            raise err from (served.failed[0] if served.failed else None)
         return make(json.loads(served.renamed(out)), served.given())
 
 
