@@ -20,7 +20,7 @@ func BenchmarkAnswers(b *testing.B) {
 		}
 		for _, name := range twins {
 			b.Run(scenario+"/"+name, func(b *testing.B) {
-				spec, answers := twin(b, s, name), 0
+				spec, answers := twin(b, s, "testdata", name), 0
 				for b.Loop() {
 					before := program.Asked()
 					if _, err := experiment.OnChurn(s, spec, func(record.Event) {}); err != nil {

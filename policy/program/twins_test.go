@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,21 +26,29 @@ import (
 // twins are policies in Go that testdata has in Python, too.
 var twins = []string{"straggler", "backup", "deadline"}
 
+// folders are where the twins lie: as plain scripts, and with the Python package.
+var folders = []string{"testdata", "../../python/examples/policies"}
+
 func needPython(t testing.TB) {
 	t.Helper()
 	_, err := exec.LookPath("python3")
 	testenv.Need(t, err)
+	pkg, err := filepath.Abs("../../python/src")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", pkg)
 	t.Cleanup(program.End)
 }
 
 // twin names the program that is to decide as a policy of the scenario does.
-func twin(t rapid.TB, s *scenarios.Scenario, name string) string {
+func twin(t rapid.TB, s *scenarios.Scenario, folder, name string) string {
 	t.Helper()
 	p, err := s.Policy.Named(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := "program:testdata/" + name + ".py"
+	spec := "program:" + folder + "/" + name + ".py"
 	for _, param := range policy.Parameters(p) {
 		spec += fmt.Sprintf(":%s=%v", param.Name, param.Default)
 	}
@@ -84,11 +93,11 @@ func numbersOf(t rapid.TB, spread *policy.Spread) (numbers map[string]float64) {
 	return numbers
 }
 
-// wantSame simulates a scenario under a policy and under its twin.
-func wantSame(t rapid.TB, s *scenarios.Scenario, name string, play experiment.Simulator) (n int) {
+// wantSame simulates a scenario under a policy and under its twin in a folder.
+func wantSame(t rapid.TB, s *scenarios.Scenario, folder, name string, play experiment.Simulator) (n int) {
 	t.Helper()
 	var texts [2]string
-	for i, spec := range []string{name, twin(t, s, name)} {
+	for i, spec := range []string{name, twin(t, s, folder, name)} {
 		var events []record.Event
 		if _, err := play(s, spec, func(e record.Event) { events = append(events, e) }); err != nil {
 			t.Fatalf("%s under %s: %v", s.Name, spec, err)
@@ -123,12 +132,14 @@ func TestTwinsOnTheLibrary(t *testing.T) {
 			if _, err := s.Machine(name); err != nil {
 				continue // a scenario of torchft's alone
 			}
-			if wantSame(t, s, name, experiment.OnChurn) > 10 {
-				played++
+			for _, folder := range folders {
+				if wantSame(t, s, folder, name, experiment.OnChurn) > 10 {
+					played++
+				}
 			}
 		}
 	}
-	if played < 60 {
+	if played < 120 {
 		t.Errorf("only %d traces are longer than ten events", played)
 	}
 }
@@ -144,6 +155,6 @@ func TestTwinsOnRandomScenarios(t *testing.T) {
 		straggler.FinishSteps = rapid.Bool().Draw(t, "finish")
 		straggler.Window = rapid.IntRange(1, 12).Draw(t, "window")
 		straggler.K = rapid.Float64Range(0, 5).Draw(t, "k")
-		wantSame(t, s, rapid.SampledFrom(twins).Draw(t, "twin"), experiment.OnChurn)
+		wantSame(t, s, rapid.SampledFrom(folders).Draw(t, "folder"), rapid.SampledFrom(twins).Draw(t, "twin"), experiment.OnChurn)
 	})
 }
