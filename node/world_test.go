@@ -23,7 +23,6 @@ import (
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping"
-	"testbed/train/replay"
 )
 
 // A world is one run of the real coordinator and the real workers over an
@@ -479,7 +478,7 @@ func checkLineage(s *scenarios.Scenario, events []record.Event) error {
 		}
 		seen[e.Hash] = e.Round
 	}
-	return errors.Join(append(problems, replay.Check(r, events))...)
+	return errors.Join(append(problems, testscenario.CheckTraining(r, events))...)
 }
 
 func worldScenario(t testing.TB, workers int) *scenarios.Scenario {
