@@ -40,14 +40,6 @@ type Tour struct {
 	Naive float64 // cost of the order 0, 1, 2, …
 }
 
-// Gain is the naive order's cost divided by this one's, at least 1.
-func (t Tour) Gain() float64 {
-	if t.Naive == t.Cost {
-		return 1 // also where both are 0, or infinite
-	}
-	return t.Naive / t.Cost
-}
-
 // RingLatency is what the longest way around the ring costs: a chunk's
 // 2(ranks-1) hops, one after the other, from where that is worst.
 func RingLatency(cost [][]float64, order []int) (longest float64) {

@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,8 +138,8 @@ func TestCoordinatorEnded(t *testing.T) {
 
 func TestWorkerEnded(t *testing.T) {
 	p, notes := newPlayer(t, "homogeneous")
-	var dead bytes.Buffer
-	p.coordinator.child = network.NewChild(policy.CoordinatorNode, &dead)
+	var dead sent
+	p.coordinator.child = p.s.NewRemoteChild(network.ChildSpec{Name: policy.CoordinatorNode}, &dead)
 	reason := "exit status 2"
 	end := func(name string) error {
 		w := p.workers[name]
@@ -200,10 +202,18 @@ func TestInjectsAreRecordedOnce(t *testing.T) {
 	}
 }
 
+// sent is the control of a child without a process: it keeps the commands.
+type sent struct{ bytes.Buffer }
+
+func (s *sent) Send(command any) error                        { return json.NewEncoder(s).Encode(command) }
+func (*sent) CloseCommands()                                  {}
+func (*sent) Signal(syscall.Signal, bool)                     {}
+func (*sent) Fetch(string, *os.File, func(error) error) error { return nil }
+
 // sink is a child that takes commands.
 func sink(t *testing.T) *network.Child {
 	t.Helper()
-	return network.NewChild("w1", io.Discard)
+	return new(network.Supervisor).NewRemoteChild(network.ChildSpec{Name: "w1"}, &sent{})
 }
 
 // TestLeaveOfAPausedWorker: it leaves when it goes on.

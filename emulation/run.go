@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
@@ -226,9 +225,4 @@ func (r *recorder) conclude(failed error) (record.Summary, error) {
 		sum.Fidelity = *r.fidelity
 	}
 	return sum, r.dir.WriteJSON(record.SummaryFile, sum)
-}
-
-// DefaultDir names a run directory after what is run and when.
-func DefaultDir(scenario, what string) string {
-	return fmt.Sprintf("runs/%s-%s-%s", scenario, what, time.Now().Format("20060102-150405"))
 }

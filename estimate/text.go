@@ -25,13 +25,13 @@ func trim(x float64) string {
 	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
-// wrapped indents a text and breaks it at 80 characters.
-func wrapped(w io.Writer, first, rest, text string) {
-	line := first
+// writeItem writes a text as an item of a list, and breaks it at 80 characters.
+func writeItem(w io.Writer, text string) {
+	line := "  - "
 	for i, word := range strings.Fields(text) {
 		if i > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > 80 {
 			fmt.Fprintln(w, line)
-			line = rest + word
+			line = "    " + word
 			continue
 		}
 		if i > 0 {
@@ -72,7 +72,7 @@ func writeWarnings(w io.Writer, all []Warning) {
 	}
 	fmt.Fprintln(w, "\nTo know before it is believed (in brackets: section of the document)")
 	for _, x := range all {
-		wrapped(w, "  - ", "    ", x.Text)
+		writeItem(w, x.Text)
 	}
 }
 

@@ -131,7 +131,8 @@ func (c *coordinator) compareStates(gone func(policy.ID) bool) {
 
 func (c *coordinator) gone(id policy.ID) bool { return c.workers[id].gone }
 
-func (c *coordinator) end(complete bool) {
-	c.done, c.complete = true, complete
-	c.note(record.Event{Type: record.RunEnd, Complete: &complete})
+// giveUp ends a run that is not complete.
+func (c *coordinator) giveUp() {
+	c.done, c.complete = true, false
+	c.note(record.Event{Type: record.RunEnd, Complete: new(false)})
 }

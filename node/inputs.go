@@ -118,7 +118,7 @@ func (c *coordinator) apply(e entry) {
 		c.tell(policy.Unreachable{ID: e.ID})
 	case e.What == horizonCame:
 		c.note(record.Event{Type: record.Horizon})
-		c.end(false)
+		c.giveUp()
 	case e.What == recovered:
 		c.note(record.Event{Type: record.CoordinatorBack, Duration: c.t - before})
 		c.tell(policy.Recovered{Forgets: e.Forgets, Away: c.t - before})
@@ -131,7 +131,7 @@ func (c *coordinator) apply(e entry) {
 		c.restart(e)
 	}
 	if c.started && c.machine.Members() == 0 && !c.expectJoin() && !c.done {
-		c.end(false)
+		c.giveUp()
 	}
 }
 
@@ -324,7 +324,7 @@ func (c *coordinator) hello(e entry) {
 		return
 	case c.started:
 		join := policy.Join{ID: e.ID, Incarnation: w.incarnation}
-		if spec, _ := c.cfg.worker(e.ID); spec.InitialStep > 0 && w.incarnation+w.rejoins == 0 {
+		if spec := c.cfg.worker(e.ID); spec.InitialStep > 0 && w.incarnation+w.rejoins == 0 {
 			join = spec.Asks(c.cfg.FirstJoin())
 		}
 		c.join(join)
@@ -371,7 +371,7 @@ func (c *coordinator) begin(began time.Time) {
 	ids := slices.Sorted(maps.Keys(c.workers))
 	for _, initial := range []bool{true, false} {
 		for _, id := range ids {
-			if spec, _ := c.cfg.worker(id); (spec.JoinAt == first) == initial {
+			if spec := c.cfg.worker(id); (spec.JoinAt == first) == initial {
 				join := spec.Asks(first)
 				join.Incarnation = c.workers[id].incarnation
 				c.join(join)

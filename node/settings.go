@@ -46,13 +46,12 @@ func (s *CoordinatorSettings) FirstJoin() policy.Time {
 	return slices.MinFunc(s.Workers, func(a, b resolved.Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
 }
 
-// worker returns the worker with this id.
-func (s *CoordinatorSettings) worker(id policy.ID) (resolved.Worker, bool) {
-	i := slices.IndexFunc(s.Workers, func(w resolved.Worker) bool { return w.ID == id })
-	if i < 0 {
-		return resolved.Worker{}, false
+// worker returns the worker with this id, the zero Worker if there is none.
+func (s *CoordinatorSettings) worker(id policy.ID) (w resolved.Worker) {
+	if i := slices.IndexFunc(s.Workers, func(w resolved.Worker) bool { return w.ID == id }); i >= 0 {
+		w = s.Workers[i]
 	}
-	return s.Workers[i], true
+	return w
 }
 
 // WorkerSettings are what a worker is told of the run: plain values, which travel to

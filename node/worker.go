@@ -175,7 +175,7 @@ func (w *workerDriver) awaitJoin(ctx context.Context) error {
 			if c.Op == OpJoin {
 				return nil
 			}
-			if _, err := w.command(ctx, c); err != nil {
+			if err := w.command(ctx, c); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -240,7 +240,7 @@ func (w *workerDriver) takePart(ctx context.Context) (again bool, err error) {
 				return false, err
 			}
 		case command := <-w.cfg.Commands:
-			if _, err := w.command(ctx, command); err != nil {
+			if err := w.command(ctx, command); err != nil {
 				return false, err
 			}
 		case err := <-c.lost:
@@ -315,30 +315,36 @@ func (w *workerDriver) started(m message) {
 }
 
 // command carries out a command of whoever started the worker.
-func (w *workerDriver) command(ctx context.Context, c Command) (*worker.End, error) {
+func (w *workerDriver) command(ctx context.Context, c Command) error {
 	atJoin := c.At <= w.cfg.JoinAt
+	var event worker.Event
 	switch c.Op {
 	case OpLeave:
-		return w.step(ctx, worker.Leave{})
+		event = worker.Leave{}
 	case OpFail:
-		return nil, errors.New("the scenario has it give up")
+		return errors.New("the scenario has it give up")
 	case OpPreempt:
-		return w.step(ctx, worker.Preempt{})
+		event = worker.Preempt{}
 	case OpFailReduce:
-		return w.step(ctx, worker.FailReduce{Alone: c.Alone})
+		event = worker.FailReduce{Alone: c.Alone}
 	case OpSlow:
-		return w.step(ctx, worker.Slow{Factor: c.Factor, AtJoin: atJoin})
+		event = worker.Slow{Factor: c.Factor, AtJoin: atJoin}
 	case OpRestore:
-		return w.step(ctx, worker.Restore{AtJoin: atJoin})
+		event = worker.Restore{AtJoin: atJoin}
 	case OpPause:
 		w.hangs = c.Heartbeats
 		w.clock.Set(true)
 		w.cfg.Report(Report{Paused: true})
+		return nil
 	case OpResume:
 		w.hangs = false
 		w.clock.Set(false)
+		return nil
+	default:
+		return nil
 	}
-	return nil, nil
+	_, err := w.step(ctx, event)
+	return err
 }
 
 // finished takes over the result of a task that came to its end by itself.

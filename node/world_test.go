@@ -23,7 +23,6 @@ import (
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping"
-	"testbed/train/replay"
 )
 
 // A world is one run of the real coordinator and the real workers over an
@@ -453,9 +452,13 @@ func (w *world) restart(id policy.ID) {
 // twice or a state that does not follow from the one before shows as another
 // hash.
 func checkLineage(s *scenarios.Scenario, events []record.Event) error {
+	r, err := s.Resolve("")
+	if err != nil {
+		return err
+	}
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	steps, seen := s.InitialStep(), map[string]int{}
+	steps, seen := r.InitialStep(), map[string]int{}
 	for _, e := range events {
 		switch e.Type {
 		case record.OuterStep:
@@ -475,11 +478,7 @@ func checkLineage(s *scenarios.Scenario, events []record.Event) error {
 		}
 		seen[e.Hash] = e.Round
 	}
-	r, err := s.Resolve("")
-	if err == nil {
-		err = replay.Check(r, events)
-	}
-	return errors.Join(append(problems, err)...)
+	return errors.Join(append(problems, testscenario.CheckTraining(r, events))...)
 }
 
 func worldScenario(t testing.TB, workers int) *scenarios.Scenario {

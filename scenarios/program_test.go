@@ -42,7 +42,7 @@ func TestProgramOfTheUsersOwn(t *testing.T) {
 	if !s.Unasked() || !s.Train.Foreign() || !s.Train.Real() || s.Train.Dir != dir || !s.Real.Measured(s.Train) || s.Train.TokensPerStep() != 8 || s.Train.Limit().Seconds() != 5 {
 		t.Errorf("%+v, %d parameters", s.Train, s.Real.Parameters)
 	}
-	if _, _, err := s.Learning(0); err == nil {
+	if _, _, err := s.Train.NewTask(s.Seed, s.IDs(), s.Real.Parameters); err == nil {
 		t.Error("it trains, though nobody has started it")
 	}
 	text, err := s.Text()

@@ -73,12 +73,6 @@ type Worker struct {
 	Lighthouse int `yaml:"lighthouse" json:"lighthouse,omitempty"`
 }
 
-// Asks returns how the first process of the worker asks to join a run that begins at
-// a time: one of those that start it holds the initial state.
-func (w Worker) Asks(first policy.Time) policy.Join {
-	return policy.Join{ID: w.ID, HasState: w.JoinAt == first || w.InitialStep > 0, OuterSteps: w.InitialStep}
-}
-
 // Real says how the scenario is played on a real network.
 type Real struct {
 	// TimeScale is real time divided by scenario time.
@@ -147,15 +141,6 @@ const minStallTimeout = 2 * time.Second
 // run and hold its initial state; whoever joins later has to fetch it.
 func (s *Scenario) FirstJoin() policy.Time {
 	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
-}
-
-// InitialStep is the most outer steps that a worker says to have taken when it
-// joins.
-func (s *Scenario) InitialStep() (most int) {
-	for _, w := range s.Workers {
-		most = max(most, w.InitialStep)
-	}
-	return most
 }
 
 // StallTimeout returns the real time after which a reduction stands still.

@@ -23,20 +23,6 @@ const (
 	ComputeMeasured = "measured"
 )
 
-// Learning makes what the workers train, and the inner optimiser of one of them.
-func (s *Scenario) Learning(id policy.ID) (train.Task, train.Trainer, error) {
-	chosen, trainer, err := s.task()
-	if err != nil {
-		return nil, nil, err
-	}
-	t, err := trainer(id)
-	return chosen, t, err
-}
-
-func (s *Scenario) task() (train.Task, func(policy.ID) (train.Trainer, error), error) {
-	return s.Train.NewTask(s.Seed, s.IDs(), s.Real.Parameters)
-}
-
 // IDs are the workers', in their order.
 func (s *Scenario) IDs() []policy.ID {
 	ids := make([]policy.ID, len(s.Workers))
@@ -44,13 +30,6 @@ func (s *Scenario) IDs() []policy.ID {
 		ids[i] = w.ID
 	}
 	return ids
-}
-
-// WorkersKeep says whether each worker has something beside the outer state that
-// all share: what quantisation has taken, the state of its optimiser, or local
-// parameters.
-func (s *Scenario) WorkersKeep() bool {
-	return s.Real.AllReduce.Feedback() || s.Train.Real() || !s.Exchange().Plain()
 }
 
 // Exchange is what a round exchanges of the parameters.
@@ -156,7 +135,7 @@ func (p *parser) validateTrain(s *Scenario) error {
 	if !s.Train.Real() || s.Train.Foreign() {
 		return nil
 	}
-	if _, _, err := s.task(); err != nil {
+	if _, _, err := s.Train.NewTask(s.Seed, s.IDs(), s.Real.Parameters); err != nil {
 		return p.fail("train", err.Error())
 	}
 	return nil

@@ -3,17 +3,11 @@ package scenarios
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 
 	"testbed/internal/errs"
 	"testbed/train/work"
 )
-
-// Sampler draws the durations of a worker's inner steps; see work.Spec.Sampler.
-func (s *Scenario) Sampler(w Worker, incarnation int, shared *rand.Rand) work.Sampler {
-	return s.Work.Sampler(s.Seed, w.ID, w.InnerStepMean, w.InnerStepJitter, incarnation, shared)
-}
 
 // validateWork looks at the section `work`, and reads the file it names.
 func (p *parser) validateWork(s *Scenario) error {

@@ -20,7 +20,6 @@ import (
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
-	"testbed/train/replay"
 )
 
 // learns is a scenario of n workers with a small language model.
@@ -60,7 +59,7 @@ func checkTraining(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	events := readEvents(t, dir)
-	if err := replay.Check(testscenario.Resolve(t, s, ""), events); err != nil {
+	if err := testscenario.CheckTraining(testscenario.Resolve(t, s, ""), events); err != nil {
 		t.Error(err)
 	}
 	states, validated, most := 0, 0, s.TargetOuterSteps
@@ -145,7 +144,7 @@ func TestRegionsInBothWorlds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := replay.Check(testscenario.Resolve(t, s, ""), readEvents(t, real.Dir)); err != nil {
+	if err := testscenario.CheckTraining(testscenario.Resolve(t, s, ""), readEvents(t, real.Dir)); err != nil {
 		t.Error(err)
 	}
 	if page := testbed(t, "report", real.Dir); page.code != 0 {

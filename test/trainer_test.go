@@ -17,7 +17,6 @@ import (
 	"testbed/internal/testscenario"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/train/replay"
 )
 
 // own is a scenario of n workers with a program of the user's own: this test
@@ -61,7 +60,7 @@ func checkOwn(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	events := readEvents(t, dir)
-	if err := experiment.WithTrainer(t.Context(), s, func(s *scenarios.Scenario) error { return replay.Check(testscenario.Resolve(t, s, ""), events) }); err != nil {
+	if err := experiment.WithTrainer(t.Context(), s, func(s *scenarios.Scenario) error { return testscenario.CheckTraining(testscenario.Resolve(t, s, ""), events) }); err != nil {
 		t.Error(err)
 	}
 }

@@ -110,11 +110,6 @@ func (f Fragment) Layers(of []Layer) (all []Layer) {
 	return all
 }
 
-// Gather copies the fragment's part of a whole vector to a slice of its length.
-func (f Fragment) Gather(to, whole []float32) {
-	f.Each(func(at, lo, hi int) { copy(to[at:], whole[lo:hi]) })
-}
-
 // Scatter copies a slice of the fragment's length to its part of a whole vector.
 func (f Fragment) Scatter(whole, from []float32) {
 	f.Each(func(at, lo, hi int) { copy(whole[lo:hi], from[at:]) })

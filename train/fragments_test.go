@@ -43,7 +43,7 @@ func TestDeal(t *testing.T) {
 		for round := 1; round <= p; round++ {
 			f := dealt.Of(round + p*rapid.IntRange(0, 3).Draw(t, "later"))
 			part := make([]float32, f.Len)
-			f.Gather(part, whole)
+			f.AddTo(part, whole)
 			if !slices.IsSorted(part) {
 				t.Fatalf("fragment %d is out of order", round)
 			}

@@ -20,10 +20,10 @@ func TestSameBytesEverywhere(t *testing.T) {
 		return v
 	}
 	src := vector()
-	encoded := make([]byte, EncodedLen(len(src), DefaultBlock))
-	Quantise(encoded, src, DefaultBlock)
+	encoded := make([]byte, eight(DefaultBlock).EncodedLen(len(src)))
+	eight(DefaultBlock).Quantise(encoded, src, nil)
 	for _, mul := range []float32{1, 1, 1.0 / 3} {
-		AddRequantise(encoded, encoded, vector(), DefaultBlock, mul)
+		eight(DefaultBlock).AddRequantise(encoded, encoded, vector(), mul, nil)
 	}
 	sum := sha256.Sum256(encoded)
 	const want = "ea7ffa1181f36b2dd75aba31b01619357ccf13e1256eca901a186206f9757956"

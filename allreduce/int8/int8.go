@@ -55,18 +55,7 @@ const (
 	scaleBytes = 4
 )
 
-// EncodedLen returns the number of bytes that n values take in blocks of block
-// values.
-func EncodedLen(n, block int) int { return eight(block).EncodedLen(n) }
-
 func blocks(n, block int) int { return (n + block - 1) / block }
-
-// eight is the format that the functions of the package are for.
-func eight(block int) Format { return Format{Bits: 8, Block: block} }
-
-// Quantise encodes src into dst[:EncodedLen(len(src), block)]. It panics when
-// dst is shorter.
-func Quantise(dst []byte, src []float32, block int) { eight(block).Quantise(dst, src, nil) }
 
 func (c coder) quantise(dst []byte, src []float32) {
 	scales, codes := c.split(dst, len(src))
@@ -84,19 +73,6 @@ func (c coder) quantise(dst []byte, src []float32) {
 	if stream {
 		endStream()
 	}
-}
-
-// Dequantise decodes src[:EncodedLen(len(dst), block)] into dst. It panics
-// when src is shorter. Any bytes are valid input.
-func Dequantise(dst []float32, src []byte, block int) { eight(block).Dequantise(dst, src) }
-
-// AddRequantise is one step of the ring, fused: it decodes src, adds the
-// values of add, multiplies each sum by mul and encodes the result into dst.
-// mul is 1 but in the last step, where it is 1/ranks. dst and src have
-// EncodedLen(len(add), block) bytes and may be the same slice; it panics when
-// either is shorter. The sum is rounded to float32 before it is multiplied.
-func AddRequantise(dst, src []byte, add []float32, block int, mul float32) {
-	eight(block).AddRequantise(dst, src, add, mul, nil)
 }
 
 func (c coder) fused(dst, src []byte, add []float32, mul float32) {

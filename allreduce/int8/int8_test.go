@@ -81,6 +81,9 @@ func onEveryRoute(t *testing.T, test func(*testing.T)) {
 	}
 }
 
+// eight has codes of 8 bits, of which most tests are.
+func eight(block int) Format { return Format{Bits: 8, Block: block} }
+
 func roomFor(n, block int) []byte { return eight(block).roomFor(n) }
 
 // value draws numbers that matter: ordinary ones, ties, extremes, specials.
@@ -131,12 +134,12 @@ func testKernelsEqualSlowOnes(t *testing.T) {
 		mul := rapid.SampledFrom([]float32{1, 0.5, 1.0 / 3, 0.2}).Draw(t, "mul")
 
 		encoded := roomFor(n, block)
-		Quantise(encoded, src, block)
+		eight(block).Quantise(encoded, src, nil)
 		if want := slowQuantise(src, block); !bytes.Equal(encoded, want) {
 			t.Fatalf("quantise:\n got %x\nwant %x", encoded, want)
 		}
 		decoded := valuesFor(n)
-		Dequantise(decoded, encoded, block)
+		eight(block).Dequantise(decoded, encoded)
 		for i, want := range slowDequantise(encoded, n, block) {
 			if math.Float32bits(decoded[i]) != math.Float32bits(want) {
 				t.Fatalf("dequantise[%d] = %v, want %v", i, decoded[i], want)
@@ -155,11 +158,11 @@ func testKernelsEqualSlowOnes(t *testing.T) {
 			}
 		}
 		stepped := roomFor(n, block)
-		AddRequantise(stepped, encoded, add, block, mul)
+		eight(block).AddRequantise(stepped, encoded, add, mul, nil)
 		if want := slowAddRequantise(encoded, add, block, mul); !bytes.Equal(stepped, want) {
 			t.Fatalf("add and requantise:\n got %x\nwant %x", stepped, want)
 		}
-		AddRequantise(encoded, encoded, add, block, mul)
+		eight(block).AddRequantise(encoded, encoded, add, mul, nil)
 		if !bytes.Equal(stepped, encoded) {
 			t.Fatal("add and requantise differs in place")
 		}
@@ -218,7 +221,7 @@ func testRowsOfSpecialBlocks(t *testing.T) {
 			return
 		}
 		encoded := roomFor(n, block)
-		Quantise(encoded, src, block)
+		eight(block).Quantise(encoded, src, nil)
 		if want := slowQuantise(src, block); !bytes.Equal(encoded, want) {
 			t.Fatalf("quantise:\n got %x\nwant %x", encoded, want)
 		}
@@ -229,7 +232,7 @@ func testRowsOfSpecialBlocks(t *testing.T) {
 			}
 		}
 		want := slowAddRequantise(encoded, add, block, mul)
-		AddRequantise(encoded, encoded, add, block, mul)
+		eight(block).AddRequantise(encoded, encoded, add, mul, nil)
 		if !bytes.Equal(encoded, want) {
 			t.Fatalf("add and requantise:\n got %x\nwant %x", encoded, want)
 		}
@@ -241,10 +244,10 @@ func TestErrorIsHalfAStepAtMost(t *testing.T) { onEveryRoute(t, testErrorIsHalfA
 func testErrorIsHalfAStepAtMost(t *testing.T) {
 	rapidtest.Check(t, func(t *rapid.T) {
 		src := rapid.SliceOfN(rapid.Float32Range(-1e30, 1e30), 1, 300).Draw(t, "src")
-		encoded := make([]byte, EncodedLen(len(src), 64))
-		Quantise(encoded, src, 64)
+		encoded := make([]byte, eight(64).EncodedLen(len(src)))
+		eight(64).Quantise(encoded, src, nil)
 		decoded := make([]float32, len(src))
-		Dequantise(decoded, encoded, 64)
+		eight(64).Dequantise(decoded, encoded)
 		for lo := 0; lo < len(src); lo += 64 {
 			hi := min(lo+64, len(src))
 			absmax := float64(math.Float32frombits(eight(64).coder(encode, 0).absmaxBits(src[lo:hi])))
@@ -288,8 +291,8 @@ func testEdges(t *testing.T) {
 			for _, c := range test.codes {
 				want = append(want, byte(c))
 			}
-			got := make([]byte, EncodedLen(len(test.src), DefaultBlock))
-			Quantise(got, test.src, DefaultBlock)
+			got := make([]byte, eight(DefaultBlock).EncodedLen(len(test.src)))
+			eight(DefaultBlock).Quantise(got, test.src, nil)
 			if !bytes.Equal(got, want) {
 				t.Errorf("got %x, want %x", got, want)
 			}
@@ -302,9 +305,9 @@ func TestLargestStaysFinite(t *testing.T) { onEveryRoute(t, testLargestStaysFini
 func testLargestStaysFinite(t *testing.T) {
 	for below := range uint32(1 << 12) {
 		x := []float32{math.Float32frombits(infinity - 1 - below)}
-		b, y := make([]byte, EncodedLen(1, MinBlock)), make([]float32, 1)
-		Quantise(b, x, MinBlock)
-		Dequantise(y, b, MinBlock)
+		b, y := make([]byte, eight(MinBlock).EncodedLen(1)), make([]float32, 1)
+		eight(MinBlock).Quantise(b, x, nil)
+		eight(MinBlock).Dequantise(y, b)
 		if math.IsInf(float64(y[0]), 0) || y[0] < x[0]*0.999999 {
 			t.Fatalf("%v comes back as %v", x[0], y[0])
 		}
@@ -320,12 +323,12 @@ func testBadBlockSpoilsOnlyItself(t *testing.T) {
 		src[i] = 1
 	}
 	src[block] = float32(math.Inf(-1))
-	encoded := make([]byte, EncodedLen(len(src), block))
-	Quantise(encoded, src, block)
+	encoded := make([]byte, eight(block).EncodedLen(len(src)))
+	eight(block).Quantise(encoded, src, nil)
 	add := make([]float32, len(src))
-	AddRequantise(encoded, encoded, add, block, 1)
+	eight(block).AddRequantise(encoded, encoded, add, 1, nil)
 	out := make([]float32, len(src))
-	Dequantise(out, encoded, block)
+	eight(block).Dequantise(out, encoded)
 	for i, x := range out {
 		if i/block == 1 {
 			if math.Float32bits(x) != 0x7fc00000 {
@@ -341,9 +344,9 @@ func TestOverflowSpoilsTheBlock(t *testing.T) { onEveryRoute(t, testOverflowSpoi
 
 func testOverflowSpoilsTheBlock(t *testing.T) {
 	src := []float32{math.MaxFloat32, 1}
-	encoded := make([]byte, EncodedLen(2, 16))
-	Quantise(encoded, src, 16)
-	AddRequantise(encoded, encoded, src, 16, 0.5)
+	encoded := make([]byte, eight(16).EncodedLen(2))
+	eight(16).Quantise(encoded, src, nil)
+	eight(16).AddRequantise(encoded, encoded, src, 0.5, nil)
 	if scale := binary.LittleEndian.Uint32(encoded); scale != 0x7fc00000 {
 		t.Errorf("scale %#x after an overflow", scale)
 	}
@@ -357,10 +360,10 @@ func testGaussianError(t *testing.T) {
 	for i := range src {
 		src[i] = float32(r.NormFloat64())
 	}
-	encoded := make([]byte, EncodedLen(len(src), DefaultBlock))
-	Quantise(encoded, src, DefaultBlock)
+	encoded := make([]byte, eight(DefaultBlock).EncodedLen(len(src)))
+	eight(DefaultBlock).Quantise(encoded, src, nil)
 	out := make([]float32, len(src))
-	Dequantise(out, encoded, DefaultBlock)
+	eight(DefaultBlock).Dequantise(out, encoded)
 	var e, s float64
 	for i := range src {
 		d := float64(out[i]) - float64(src[i])
@@ -375,11 +378,11 @@ func TestNothingAllocates(t *testing.T) { onEveryRoute(t, testNothingAllocates) 
 
 func testNothingAllocates(t *testing.T) {
 	src := make([]float32, 5000)
-	b := make([]byte, EncodedLen(len(src), DefaultBlock))
+	b := make([]byte, eight(DefaultBlock).EncodedLen(len(src)))
 	if n := testing.AllocsPerRun(10, func() {
-		Quantise(b, src, DefaultBlock)
-		AddRequantise(b, b, src, DefaultBlock, 0.25)
-		Dequantise(src, b, DefaultBlock)
+		eight(DefaultBlock).Quantise(b, src, nil)
+		eight(DefaultBlock).AddRequantise(b, b, src, 0.25, nil)
+		eight(DefaultBlock).Dequantise(src, b)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -395,19 +398,19 @@ func FuzzDecode(f *testing.F) {
 
 func decodeEqualsSlow(t *testing.T, b []byte, n uint16) {
 	const block = 16
-	if EncodedLen(int(n), block) > len(b) {
+	if eight(block).EncodedLen(int(n)) > len(b) {
 		t.Skip("the input is too short for its number of values")
 	}
-	b = b[:EncodedLen(int(n), block)]
+	b = b[:eight(block).EncodedLen(int(n))]
 	got := make([]float32, n)
-	Dequantise(got, b, block)
+	eight(block).Dequantise(got, b)
 	for i, want := range slowDequantise(b, int(n), block) {
 		if math.Float32bits(got[i]) != math.Float32bits(want) {
 			t.Fatalf("value %d is %v, want %v", i, got[i], want)
 		}
 	}
 	stepped := make([]byte, len(b))
-	AddRequantise(stepped, b, got, block, 0.5)
+	eight(block).AddRequantise(stepped, b, got, 0.5, nil)
 	if want := slowAddRequantise(b, got, block, 0.5); !bytes.Equal(stepped, want) {
 		t.Fatalf("got %x, want %x", stepped, want)
 	}
@@ -423,8 +426,8 @@ func BenchmarkKernels(b *testing.B) {
 			src[i] = float32(r.NormFloat64())
 		}
 		dst := make([]float32, n)
-		in, out := make([]byte, EncodedLen(n, DefaultBlock)), make([]byte, EncodedLen(n, DefaultBlock))
-		Quantise(in, src, DefaultBlock)
+		in, out := make([]byte, eight(DefaultBlock).EncodedLen(n)), make([]byte, eight(DefaultBlock).EncodedLen(n))
+		eight(DefaultBlock).Quantise(in, src, nil)
 		plain := bytes.Repeat([]byte{1}, 4*n)
 		for _, k := range []struct {
 			name string
@@ -436,9 +439,9 @@ func BenchmarkKernels(b *testing.B) {
 					b.Error("found")
 				}
 			}},
-			{"quantise", func() { Quantise(out, src, DefaultBlock) }},
-			{"dequantise", func() { Dequantise(dst, in, DefaultBlock) }},
-			{"ring step", func() { AddRequantise(out, in, src, DefaultBlock, 1) }},
+			{"quantise", func() { eight(DefaultBlock).Quantise(out, src, nil) }},
+			{"dequantise", func() { eight(DefaultBlock).Dequantise(dst, in) }},
+			{"ring step", func() { eight(DefaultBlock).AddRequantise(out, in, src, 1, nil) }},
 		} {
 			b.Run(fmt.Sprintf("%s/%dKiB", k.name, n>>8), func(b *testing.B) {
 				b.SetBytes(int64(4 * n))

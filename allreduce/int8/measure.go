@@ -274,10 +274,11 @@ func Rule() string {
 	if forced != nil {
 		return forced.String()
 	}
-	last := eight(DefaultBlock).chosen(ringStep, 0).form
+	eight := Format{Bits: 8, Block: DefaultBlock}
+	last := eight.chosen(ringStep, 0).form
 	text := last.String()
 	for _, k := range classes[1:] {
-		if f := eight(DefaultBlock).chosen(ringStep, k.from/floatBytes).form; f != last {
+		if f := eight.chosen(ringStep, k.from/floatBytes).form; f != last {
 			text += fmt.Sprintf(", from %d MiB of values on %v", k.from>>20, f)
 			last = f
 		}

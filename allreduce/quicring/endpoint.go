@@ -116,7 +116,7 @@ func (e *Endpoint) Close() error {
 		closing.Wait()
 		// A peer that has not ended its stream may still be inside its
 		// last write, which closing the connection would fail.
-		waitUpTo(closeTime, &e.unended, nil)
+		waitToClose(&e.unended, nil)
 		e.listener.Close()
 		e.mu.Lock()
 		conns := e.inbound
@@ -150,12 +150,12 @@ func (e *Endpoint) accept() {
 			e.cfg.Logger.Warn("refused a connection: too many, or too late", "peer", name, "addr", conn.RemoteAddr())
 			continue
 		}
-		e.tasks.Go(func() { e.serve(conn, name, leaf) })
+		e.tasks.Go(func() { e.serve(conn, leaf) })
 	}
 }
 
 // serve takes the streams of one peer until its connection ends.
-func (e *Endpoint) serve(conn *quic.Conn, name string, leaf *x509.Certificate) {
+func (e *Endpoint) serve(conn *quic.Conn, leaf *x509.Certificate) {
 	defer e.dismiss(leaf, conn)
 	for {
 		// Not until e.ctx ends: Close must still find the connection here.

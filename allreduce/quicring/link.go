@@ -315,7 +315,7 @@ func (l *link) close() {
 	conns := l.conns
 	l.mu.Unlock()
 	if len(conns) > 0 {
-		waitUpTo(closeTime, &l.unconfirmed, conns[0].Context().Done())
+		waitToClose(&l.unconfirmed, conns[0].Context().Done())
 	}
 	for _, c := range conns {
 		c.CloseWithError(connClosing, "no longer needed")
@@ -332,9 +332,9 @@ func drain(stream *quic.Stream) {
 	}
 }
 
-// waitUpTo waits for group, at most d long and only until stop is closed. What
+// waitToClose waits for group, at most closeTime and only until stop is closed. What
 // group waits for must end soon after in any case, when connections close.
-func waitUpTo(d time.Duration, group *sync.WaitGroup, stop <-chan struct{}) {
+func waitToClose(group *sync.WaitGroup, stop <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
 		group.Wait()
@@ -342,7 +342,7 @@ func waitUpTo(d time.Duration, group *sync.WaitGroup, stop <-chan struct{}) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(d):
+	case <-time.After(closeTime):
 	case <-stop:
 	}
 }

@@ -82,9 +82,6 @@ func (c *LeaderConn) dial(ctx context.Context, leader string, config *tls.Config
 	return err
 }
 
-// Leader is the address of the leader, as this host sees it.
-func (c *LeaderConn) Leader() net.Addr { return c.conn.RemoteAddr() }
-
 // Context is done when the connection has ended.
 func (c *LeaderConn) Context() context.Context { return c.conn.Context() }
 

@@ -109,12 +109,6 @@ type Report struct {
 	Data  json.RawMessage `json:"data,omitempty"` // of a type of the kind's own
 }
 
-// NewChild returns a child without a process, whose commands go to a writer: for
-// tests of those who command it.
-func NewChild(name string, commands io.Writer) *Child {
-	return &Child{Name: name, control: &pipes{out: json.NewEncoder(commands)}}
-}
-
 // NewRemoteChild returns a child whose process is on another host. Whoever reaches
 // that calls Reported and HasEnded.
 func (s *Supervisor) NewRemoteChild(spec ChildSpec, control Control) *Child {

@@ -117,7 +117,7 @@ func (n *Network) build(links string) error {
 	if n.s.layout != nil && backend != kernel.BackendUser {
 		return errs.Usagef("%s links cannot go over several hosts; take --links user", backend)
 	}
-	if n.Kernel, err = kernel.BuildPart(n.Plan, backend, n.s.layout.Has); err != nil {
+	if n.Kernel, err = kernel.Build(n.Plan, backend, n.s.layout.Has); err != nil {
 		return fmt.Errorf("building the network: %w", err)
 	}
 	n.places = n.Kernel.Places()

@@ -94,7 +94,7 @@ func number(s string) int { return must(strconv.Atoi(s)) }
 // roleOuter starts a sandbox and lives until it is killed.
 func roleOuter(args []string) {
 	s := must(Start(Config{Args: helperArgs(args[0], args[1:]...), Stdout: os.Stdout, Stderr: os.Stderr}))
-	fmt.Println("sandbox", s.Pid())
+	fmt.Println("sandbox", s.process.Pid)
 	select {}
 }
 
@@ -116,10 +116,10 @@ func roleOuterTerminal([]string) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	s := must(Start(Config{Args: helperArgs("load"), Stdout: os.Stdout, Stderr: os.Stderr}))
-	fmt.Println("sandbox", s.Pid())
+	fmt.Println("sandbox", s.process.Pid)
 	<-interrupts
 	select {
-	case <-s.Done():
+	case <-s.done:
 		fail(errors.New("the interrupt ended the sandbox"))
 	case <-time.After(200 * time.Millisecond):
 	}

@@ -3,9 +3,9 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,13 +34,10 @@ type Process struct {
 	status Status // valid once done is closed
 }
 
-// Status is how a process ended and what it used, with the children it had
-// waited for.
+// Status is how a process ended.
 type Status struct {
-	Code       int            // exit code, -1 if a signal ended it
-	Signal     syscall.Signal // the signal that ended it, or 0
-	UserTime   time.Duration
-	SystemTime time.Duration
+	Code   int            // exit code, -1 if a signal ended it
+	Signal syscall.Signal // the signal that ended it, or 0
 }
 
 // Success reports whether the process exited with code 0.
@@ -173,8 +170,7 @@ func (in *Inside) reapOne() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var ws unix.WaitStatus
-	var usage unix.Rusage
-	pid, err := unix.Wait4(-1, &ws, unix.WNOHANG, &usage)
+	pid, err := unix.Wait4(-1, &ws, unix.WNOHANG, nil)
 	if err == unix.EINTR {
 		return true
 	}
@@ -183,18 +179,14 @@ func (in *Inside) reapOne() bool {
 	}
 	if p, ok := in.children[pid]; ok {
 		delete(in.children, pid)
-		p.status = newStatus(ws, usage)
+		p.status = newStatus(ws)
 		close(p.done)
 	}
 	return true
 }
 
-func newStatus(ws unix.WaitStatus, usage unix.Rusage) Status {
-	s := Status{
-		Code:       ws.ExitStatus(),
-		UserTime:   time.Duration(usage.Utime.Nano()),
-		SystemTime: time.Duration(usage.Stime.Nano()),
-	}
+func newStatus(ws unix.WaitStatus) Status {
+	s := Status{Code: ws.ExitStatus()}
 	if ws.Signaled() {
 		s.Signal = ws.Signal()
 	}
@@ -250,4 +242,10 @@ func (p *Process) signal(target int, sig os.Signal) error {
 		return fmt.Errorf("signal %s: %w", p.name, err)
 	}
 	return nil
+}
+
+// mergeEnv returns this process's environment with extra over it. Without
+// the merging, programs would disagree about which of two entries counts.
+func mergeEnv(extra []string) []string {
+	return (&exec.Cmd{Env: append(os.Environ(), extra...)}).Environ()
 }

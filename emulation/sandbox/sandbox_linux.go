@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
@@ -30,7 +29,6 @@ const (
 // Config says what to run as PID 1 of a sandbox.
 type Config struct {
 	Args  []string   // arguments for the re-executed binary, without argv[0]
-	Env   []string   // added to this process's environment; wins over it
 	Files []*os.File // inherited, as descriptors FirstFile, FirstFile+1, …
 
 	Stdin, Stdout, Stderr *os.File // nil means /dev/null
@@ -70,7 +68,7 @@ func Start(cfg Config) (*Sandbox, error) {
 	files := []*os.File{orNull(cfg.Stdin, null), orNull(cfg.Stdout, null), orNull(cfg.Stderr, null), theirs}
 	userNS := !privileged()
 	attr := &os.ProcAttr{
-		Env:   mergeEnv(cfg.Env),
+		Env:   os.Environ(),
 		Files: append(files, cfg.Files...),
 		Sys:   sysProcAttr(userNS),
 	}
@@ -150,12 +148,6 @@ func (s *Sandbox) keep(argv []string, attr *os.ProcAttr, started chan<- error) {
 	close(s.done)
 }
 
-// Pid returns the process id of the sandbox's init, as seen from outside.
-func (s *Sandbox) Pid() int { return s.process.Pid }
-
-// Done returns a channel that is closed when init has ended.
-func (s *Sandbox) Done() <-chan struct{} { return s.done }
-
 // Wait waits until init has ended and returns how. By then no process of the
 // sandbox is left. It may be called more than once, and from several
 // goroutines. A non-zero exit status is no error.
@@ -232,10 +224,4 @@ func orNull(f, null *os.File) *os.File {
 		return null
 	}
 	return f
-}
-
-// mergeEnv returns this process's environment with extra over it. Without
-// the merging, programs would disagree about which of two entries counts.
-func mergeEnv(extra []string) []string {
-	return (&exec.Cmd{Env: append(os.Environ(), extra...)}).Environ()
 }

@@ -60,7 +60,7 @@ func TestLateReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	for unix.Kill(s.Pid(), 0) == nil {
+	for unix.Kill(s.process.Pid, 0) == nil {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(20 * time.Millisecond)
@@ -113,7 +113,6 @@ func TestFilesAndEnvironment(t *testing.T) {
 	defer r.Close()
 	s, err := Start(Config{
 		Args:   helperArgs("inside", "files"),
-		Env:    []string{"SANDBOX_TEST=inner"},
 		Files:  []*os.File{w},
 		Stderr: os.Stderr,
 	})
@@ -125,7 +124,7 @@ func TestFilesAndEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "child given\ninner\n"
+	const want = "child given\nouter\n"
 	if string(got) != want {
 		t.Errorf("read %q, want %q", got, want)
 	}

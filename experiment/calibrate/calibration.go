@@ -288,9 +288,9 @@ func (c *Calibration) unseen() {
 const toMs = 1000 // from seconds
 
 // fitMedian estimates the median of something, in milliseconds.
-func fitMedian(rows []row, unit string, times float64) Estimate {
+func fitMedian(rows []row) Estimate {
 	if len(rows) == 0 {
-		return Estimate{Unit: unit}
+		return Estimate{Unit: "ms"}
 	}
 	fit := func(rows []row) []float64 {
 		values := make([]float64, len(rows))
@@ -300,7 +300,7 @@ func fitMedian(rows []row, unit string, times float64) Estimate {
 		return []float64{stats.Median(values)}
 	}
 	low, high := bootstrap(rows, fit)
-	return Estimate{Value: fit(rows)[0] * times, Low: low[0] * times, High: high[0] * times, Unit: unit, Observations: len(rows)}
+	return Estimate{Value: fit(rows)[0] * toMs, Low: low[0] * toMs, High: high[0] * toMs, Unit: "ms", Observations: len(rows)}
 }
 
 // over are the rows of what was measured over what links explain.
@@ -336,8 +336,8 @@ func (c *Calibration) residuals(what string, all []Observation, explained func(O
 }
 
 func (c *Calibration) fitSteps(steps []Observation) {
-	c.Costs.Step = fitMedian(over(steps), "ms", toMs)
-	c.Measured.StepTime = fitMedian(measured(steps), "ms", toMs)
+	c.Costs.Step = fitMedian(over(steps))
+	c.Measured.StepTime = fitMedian(measured(steps))
 	rows := over(steps)
 	fit := func(rows []row) []float64 {
 		values := make([]float64, len(rows))
@@ -365,8 +365,8 @@ func (c *Calibration) fitControl(rounds, orders []Observation) {
 	for i := range rows {
 		rows[i].y /= 2
 	}
-	c.Costs.Message = fitMedian(rows, "ms", toMs)
-	c.Measured.CoordinatorPerRound = fitMedian(over(orders), "ms", toMs)
+	c.Costs.Message = fitMedian(rows)
+	c.Measured.CoordinatorPerRound = fitMedian(over(orders))
 	c.residuals("control messages", all, func(o Observation) float64 { return o.Links + 2*c.Costs.Message.Value/toMs })
 }
 
@@ -506,14 +506,14 @@ func (c *Calibration) fitFetches(o Observations) {
 	c.residuals("state fetches", o.Fetches, func(f Observation) float64 {
 		return f.Links + 2*c.Costs.Message.Value/toMs + e[0].Value/toMs + e[1].Value/1e9*float64(f.Bytes)
 	})
-	c.Costs.Join = fitMedian(over(o.Hellos), "ms", toMs)
-	c.Measured.JoinerStall = fitMedian(measured(o.Stalls), "ms", toMs)
-	c.Measured.Detection = fitMedian(measured(o.Detections), "ms", toMs)
+	c.Costs.Join = fitMedian(over(o.Hellos))
+	c.Measured.JoinerStall = fitMedian(measured(o.Stalls))
+	c.Measured.Detection = fitMedian(measured(o.Detections))
 	predicted := make([]row, len(o.Detections))
 	for i, d := range o.Detections {
 		predicted[i] = row{y: d.Links, group: d.Run}
 	}
-	c.Measured.DetectionPredicted = fitMedian(predicted, "ms", toMs)
+	c.Measured.DetectionPredicted = fitMedian(predicted)
 	c.residuals("detections", o.Detections, func(d Observation) float64 { return d.Links })
 }
 

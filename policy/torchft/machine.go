@@ -209,7 +209,7 @@ func (m *Machine) ask(now policy.Time, w *member, at work) {
 			k.work, k.asked = waiting, now
 		}
 	}
-	if w.are(waiting) {
+	if w.allWait() {
 		m.settle(w)
 		m.request(now, w)
 	}
@@ -270,7 +270,7 @@ func (m *Machine) timer(now policy.Time) {
 		}
 	}
 	for _, w := range slices.Clone(m.members) {
-		if !m.finished && w.are(waiting) && w.again > 0 && now >= w.again {
+		if !m.finished && w.allWait() && w.again > 0 && now >= w.again {
 			m.request(now, w)
 		}
 	}
@@ -303,7 +303,7 @@ func (m *Machine) setWake(now policy.Time) {
 		if k := w.longestWait(); k != nil {
 			at = min(at, k.asked+m.policy.QuorumTimeout)
 		}
-		if w.are(waiting) && w.again > 0 {
+		if w.allWait() && w.again > 0 {
 			at = min(at, w.again)
 		}
 	}

@@ -89,11 +89,12 @@ func (w *member) rank(id policy.ID) *rank {
 // complete reports whether all ranks have joined.
 func (w *member) complete() bool { return len(w.ranks) == len(w.workers) }
 
-// are reports whether all ranks are at the same work, and anyIs whether one is.
-func (w *member) are(at work) bool {
-	return w.complete() && !slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.work != at })
+// allWait reports whether all ranks are waiting.
+func (w *member) allWait() bool {
+	return w.complete() && !slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.work != waiting })
 }
 
+// anyIs reports whether a rank is at that work.
 func (w *member) anyIs(at work) bool {
 	return slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.work == at })
 }
@@ -266,7 +267,7 @@ func (m *Machine) ends(now policy.Time, cause *rank, rejoin bool, why func(*rank
 		reason := why(k)
 		m.emit(&policy.Evict{ID: k.id, Round: m.outerSteps + 1, Rejoin: rejoin && reason.Rule != policy.RuleReplaced, Reason: reason})
 	}
-	if w.are(waiting) {
+	if w.allWait() {
 		m.tell(now, w.house, torchft.Cancel{ReplicaID: w.replica})
 	}
 	if r := w.in; r != nil { // the others' connections to it are gone
@@ -448,7 +449,7 @@ func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 		if m.finished {
 			break
 		}
-		if w.are(waiting) {
+		if w.allWait() {
 			m.tell(now, w.house, torchft.Cancel{ReplicaID: w.replica})
 		}
 		m.ask(now, w, waiting)
@@ -468,7 +469,7 @@ func (m *Machine) forget(now, died policy.Time) {
 		for _, k := range w.ranks {
 			k.heard = false
 		}
-		if next := max((now-died+pause-1)/pause, 1); w.are(waiting) && next <= policy.Time(m.policy.QuorumRetries) {
+		if next := max((now-died+pause-1)/pause, 1); w.allWait() && next <= policy.Time(m.policy.QuorumRetries) {
 			w.again = died + next*pause
 		}
 	}

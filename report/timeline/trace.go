@@ -105,7 +105,7 @@ func WriteTrace(out io.Writer, rec *runs.Record) error {
 		t.process(process[node], node, run.Hosts)
 		t.name(process[node], doingThread, "thread_name", "doing")
 	}
-	t.spans(rec, line, process)
+	t.spans(line, process)
 	t.rounds(run)
 	t.marks(line, process)
 	t.counters(run, process)
@@ -145,7 +145,7 @@ func WriteTrace(out io.Writer, rec *runs.Record) error {
 
 // spans writes what workers do, and how they stand: one thread for each way,
 // because ways of standing overlap.
-func (t *tracer) spans(rec *runs.Record, line Timeline, process map[string]int) {
+func (t *tracer) spans(line Timeline, process map[string]int) {
 	for _, s := range line.Doing {
 		args := map[string]any{"round": s.Round}
 		if s.Note != "" {

@@ -28,19 +28,13 @@ const (
 	addrGenNone = 1
 )
 
-// Build installs the plan around the network namespace of the calling
-// thread, the hub, which must be the caller's own: interfaces named like the
-// nodes, and a bridge unless it is Routed, appear in it. The caller holds the
-// thread locked. Where the kernel lacks something the error is an
+// Build installs the nodes of the plan that are here, by their places in it, around
+// the network namespace of the calling thread, the hub, which must be the caller's
+// own: interfaces named like the nodes, and a bridge unless it is Routed, appear in
+// it. The others are on other hosts, which takes a router; without here none are. The
+// caller holds the thread locked. Where the kernel lacks something the error is an
 // *errs.UnsupportedError; after any error nothing is left behind.
-func Build(plan *shaping.Plan, backend Backend) (*Network, error) {
-	return BuildPart(plan, backend, func(int) bool { return true })
-}
-
-// BuildPart is Build of the nodes alone that are here, by their places in the
-// plan: others are on other hosts, where a router leads to. It needs a backend
-// with a router.
-func BuildPart(plan *shaping.Plan, backend Backend, here func(node int) bool) (*Network, error) {
+func Build(plan *shaping.Plan, backend Backend, here func(node int) bool) (*Network, error) {
 	if err := backend.check(); err != nil {
 		return nil, err
 	}
@@ -53,7 +47,7 @@ func BuildPart(plan *shaping.Plan, backend Backend, here func(node int) bool) (*
 	}
 	n := &Network{plan: plan, backend: backend, hub: hub, nodes: make([]node, len(plan.Nodes))}
 	for i := range plan.Nodes {
-		if n.nodes[i].ns = netns.None(); here(i) {
+		if n.nodes[i].ns = netns.None(); here == nil || here(i) {
 			n.here = append(n.here, i)
 		}
 	}

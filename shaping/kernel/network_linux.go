@@ -368,7 +368,7 @@ func (n *Network) UpLoad(i int) (Load, error) {
 	if rate == 0 || n.backend == BackendUser {
 		return Load{}, nil
 	}
-	q, err := n.nodes[i].conn.qdisc(n.nodes[i].inside, netlink.HANDLE_ROOT)
+	q, err := n.nodes[i].conn.rootQdisc(n.nodes[i].inside)
 	if err != nil {
 		return Load{}, fmt.Errorf("looking at rate_up of node %s: %w", n.plan.Nodes[i].Name, err)
 	}
@@ -383,7 +383,7 @@ func (n *Network) DownWaiting(i int) (uint64, error) {
 	if n.plan.Nodes[i].Down() == 0 || n.backend == BackendUser {
 		return 0, nil
 	}
-	q, err := n.hub.qdisc(n.nodes[i].outside, netlink.HANDLE_ROOT)
+	q, err := n.hub.rootQdisc(n.nodes[i].outside)
 	if err != nil {
 		return 0, fmt.Errorf("looking at rate_down of node %s: %w", n.plan.Nodes[i].Name, err)
 	}

@@ -267,10 +267,10 @@ func (c *conn) qdiscs() (map[int][]qdisc, error) {
 	return all, nil
 }
 
-// qdisc looks at one queue of a device, the one in that place.
-func (c *conn) qdisc(index int, parent uint32) (qdisc, error) {
+// rootQdisc looks at a device's queue.
+func (c *conn) rootQdisc(index int) (qdisc, error) {
 	msgs, err := c.request(unix.RTM_GETQDISC, unix.NLM_F_ECHO, unix.RTM_NEWQDISC, // without echo nobody answers
-		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: parent})
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: netlink.HANDLE_ROOT})
 	if err == nil && len(msgs) != 1 {
 		err = fmt.Errorf("%d answers", len(msgs))
 	}
@@ -279,7 +279,7 @@ func (c *conn) qdisc(index int, parent uint32) (qdisc, error) {
 		q, _, err = parseQdisc(msgs[0])
 	}
 	if err != nil {
-		return qdisc{}, fmt.Errorf("looking at the queue in %x: %w", parent, err)
+		return qdisc{}, fmt.Errorf("looking at a device's queue: %w", err)
 	}
 	return q, nil
 }

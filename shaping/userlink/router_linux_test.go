@@ -43,7 +43,7 @@ func TestARouterOutlivesATimerThatFiresEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.InNewNamespace(t, func() {
-		network, err := kernel.Build(plan, kernel.BackendUser)
+		network, err := kernel.Build(plan, kernel.BackendUser, nil)
 		if err != nil {
 			t.Error(err)
 			return

@@ -129,7 +129,7 @@ func TestDuplicatesAmongManyNodesWorkOrSayWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.InNewNamespace(t, func() {
-		network, err := kernel.Build(plan, kernel.BackendNetem)
+		network, err := kernel.Build(plan, kernel.BackendNetem, nil)
 		if missing, ok := errors.AsType[*errs.UnsupportedError](err); ok {
 			t.Log(missing)
 		} else if err != nil {

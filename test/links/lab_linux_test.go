@@ -57,7 +57,7 @@ func newLab(t *testing.T, backend kernel.Backend, spec shaping.Spec, nodes []str
 	}
 	testenv.InNewNamespace(t, func() {
 		l := &lab{TB: t, plan: plan}
-		if l.net, err = kernel.Build(plan, backend); err != nil {
+		if l.net, err = kernel.Build(plan, backend, nil); err != nil {
 			t.Error(err)
 			return
 		}

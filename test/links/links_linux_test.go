@@ -136,7 +136,7 @@ func TestBridgeIsForPlainPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.InNewNamespace(t, func() {
-		if _, err := kernel.Build(plan, kernel.BackendBridge); err == nil || !strings.Contains(err.Error(), "neither delays nor loses") {
+		if _, err := kernel.Build(plan, kernel.BackendBridge, nil); err == nil || !strings.Contains(err.Error(), "neither delays nor loses") {
 			t.Errorf("a bridge that delays: %v", err)
 		}
 	})
@@ -359,7 +359,7 @@ func TestBuildLeavesNothingBehindAfterAnError(t *testing.T) {
 	}
 	plan.Nodes[3].Name = plan.Nodes[0].Name // the hub cannot hold both
 	testenv.InNewNamespace(t, func() {
-		if _, err := kernel.Build(plan, kernel.BackendUser); err == nil {
+		if _, err := kernel.Build(plan, kernel.BackendUser, nil); err == nil {
 			t.Error("two nodes of one name were built")
 		}
 		waitFor(t, "links of the hub to go", func() bool {

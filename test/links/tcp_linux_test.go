@@ -23,7 +23,7 @@ func TestTCPIsAsNamed(t *testing.T) {
 		plan.TCP = c.named
 		testenv.InNewNamespace(t, func() {
 			allowed := kernel.TCPAllowed(c.named)
-			network, err := kernel.Build(plan, kernel.BackendUser)
+			network, err := kernel.Build(plan, kernel.BackendUser, nil)
 			if missing := new(errs.UnsupportedError); errors.As(err, &missing) {
 				if c.want == shaping.DefaultTCP || allowed == nil || missing.Fix == "" {
 					t.Errorf("%q: %v, where asking says %v", c.named, err, allowed)

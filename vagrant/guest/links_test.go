@@ -57,7 +57,7 @@ func withLinks(t *testing.T, spec shaping.Spec, f func(*lab)) {
 		t.Fatal(err)
 	}
 	testenv.InNewNamespace(t, func() {
-		network, err := kernel.Build(plan, kernel.BackendNetem)
+		network, err := kernel.Build(plan, kernel.BackendNetem, nil)
 		if err != nil {
 			t.Error(err)
 			return

@@ -163,7 +163,7 @@ func underNoise(t *testing.T, backend kernel.Backend, rate float64, name string)
 		t.Fatal(err)
 	}
 	testenv.InNewNamespace(t, func() {
-		network, err := kernel.Build(plan, backend)
+		network, err := kernel.Build(plan, backend, nil)
 		if err != nil {
 			t.Error(err)
 			return

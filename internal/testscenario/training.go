@@ -1,4 +1,4 @@
-package replay
+package testscenario
 
 import (
 	"errors"
@@ -8,13 +8,14 @@ import (
 
 	"testbed/record"
 	"testbed/scenarios/resolved"
+	"testbed/train/replay"
 )
 
-// Check holds the outer states and the losses in a record against those that it
+// CheckTraining holds the outer states and the losses in a record against those that it
 // leads to, which have to be the same, bit by bit. It names every one that is
 // not.
-func Check(s *resolved.Scenario, events []record.Event) error {
-	t, err := New(s)
+func CheckTraining(s *resolved.Scenario, events []record.Event) error {
+	t, err := replay.New(s)
 	if err != nil {
 		return err
 	}
