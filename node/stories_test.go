@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"testbed/internal/memnet"
 	"testbed/internal/stories"
 	"testbed/record"
@@ -54,12 +56,12 @@ func (w *world) inject(in faults.Inject) {
 func TestStories(t *testing.T) {
 	t.Parallel()
 	for _, story := range stories.All {
-		if story.Rates {
+		if story.Rates() {
 			continue
 		}
-		for _, mended := range story.Versions() {
-			t.Run(story.Scenario()+" "+story.Policy(mended), func(t *testing.T) {
-				err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, story.Scenario(), story.Policy(mended), story.Want(mended)) })
+		for _, version := range story.Versions {
+			t.Run(story.Scenario+" "+version.Policy, func(t *testing.T) {
+				err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, story.Scenario, version) })
 				if err != nil {
 					t.Error(err)
 				}
@@ -70,12 +72,12 @@ func TestStories(t *testing.T) {
 
 // TestGroups: a rank dies, and another votes against a step. Their groups share that.
 func TestGroups(t *testing.T) {
-	if err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, stories.Groups, "torchft", stories.GroupsTold) }); err != nil {
+	if err := memnet.TryBubble(t, func(t *testing.T) { tellStory(t, stories.Groups.Scenario, stories.Groups.Versions[0]) }); err != nil {
 		t.Error(err)
 	}
 }
 
-func tellStory(t *testing.T, name, policyName, want string) {
+func tellStory(t *testing.T, name string, version stories.Version) {
 	s, err := scenarios.Load(name)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +89,7 @@ func tellStory(t *testing.T, name, policyName, want string) {
 			w.stage()
 		}
 	}
-	sum, events := w.play(policyName, time.Hour)
+	sum, events := w.play(version.Policy, time.Hour)
 	if len(w.failed) > 0 {
 		t.Errorf("%q", w.failed)
 	}
@@ -96,8 +98,8 @@ func tellStory(t *testing.T, name, policyName, want string) {
 			t.Errorf("%s of %s at %d", e.Type, e.Node, e.T)
 		}
 	}
-	if told := stories.Tell(events); told != want {
-		t.Errorf("%s\nwant\n%s\n%s", told, want, w.logs.String())
+	if diff := cmp.Diff(version.Told, stories.Tell(events)); diff != "" {
+		t.Errorf("-told +played:\n%s\n%s", diff, w.logs.String())
 	}
 	if err := checkLineage(s, events); (err != nil) != (len(sum.Diverged) > 0) {
 		t.Errorf("diverged %v; of the lineage of states: %v", sum.Diverged, err)

@@ -3,19 +3,16 @@ package stories_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"testbed/experiment"
 	"testbed/internal/stories"
+	"testbed/policy"
 	"testbed/record"
 	"testbed/report/runs"
 	"testbed/scenarios"
 	"testbed/sim"
 )
-
-// play is a story on the planned links.
-func play(t *testing.T, s stories.Story, mended bool) (run runs.Run) {
-	t.Helper()
-	return simulated(t, s.Scenario(), s.Policy(mended))
-}
 
 func simulated(t *testing.T, name, policyName string) (run runs.Run) {
 	t.Helper()
@@ -30,13 +27,16 @@ func simulated(t *testing.T, name, policyName string) (run runs.Run) {
 	return run
 }
 
-// TestSimulated: on the planned links each story is told as it is written down, and
-// its mend keeps it from happening.
+// TestSimulated: on the planned links each story is told as its file has it, and its
+// fix keeps it from happening.
 func TestSimulated(t *testing.T) {
+	if len(stories.All) != 17 {
+		t.Errorf("there are %d stories, want 17", len(stories.All))
+	}
 	for _, s := range stories.All {
-		for _, mended := range s.Versions() {
-			if told := stories.Tell(play(t, s, mended).Events); told != s.Want(mended) {
-				t.Errorf("%s under %s:\n  %s\nwant\n  %s", s.Scenario(), s.Policy(mended), told, s.Want(mended))
+		for _, v := range s.Versions {
+			if diff := cmp.Diff(v.Told, stories.Tell(simulated(t, s.Scenario, v.Policy).Events)); diff != "" {
+				t.Errorf("%s under %s (-told +simulated):\n%s", s.Scenario, v.Policy, diff)
 			}
 		}
 	}
@@ -45,9 +45,10 @@ func TestSimulated(t *testing.T) {
 // TestGroups: the ranks of a group share its fate, and who reduces and heals is the
 // same rank of others. Nobody is judged for what befell another rank of its group.
 func TestGroups(t *testing.T) {
-	run := simulated(t, stories.Groups, "torchft")
-	if told := stories.Tell(run.Events); told != stories.GroupsTold {
-		t.Errorf("%s\nwant\n%s", told, stories.GroupsTold)
+	version := stories.Groups.Versions[0]
+	run := simulated(t, stories.Groups.Scenario, version.Policy)
+	if diff := cmp.Diff(version.Told, stories.Tell(run.Events)); diff != "" {
+		t.Errorf("-told +simulated:\n%s", diff)
 	}
 	donors := map[string]string{}
 	for _, e := range run.Events {
@@ -68,22 +69,15 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestMaxRetries ends a job whose steps never commit (T9).
-func TestMaxRetries(t *testing.T) {
-	const want = "quorums 1-4 of 0 1 2 3 fail 1 4 times (timeout), w0 dies (reduce_failed), w1 dies (reduce_failed), w2 dies (reduce_failed), w3 dies (reduce_failed), not complete"
-	if told := stories.Tell(simulated(t, "torchft_t09", "torchft:max_retries=3").Events); told != want {
-		t.Errorf("%s\nwant\n%s", told, want)
-	}
-}
-
 // TestKill: what a group that is killed costs the others (T17) is the time until
 // its heartbeats are too old, and so shrinks with the heartbeat time-out.
 func TestKill(t *testing.T) {
 	for _, s := range stories.All {
-		if s.Number != 17 {
+		if s.Scenario != "torchft_t17" {
 			continue
 		}
-		if sooner := play(t, s, false).WallClock - play(t, s, true).WallClock; sooner < 1000 || sooner > 2000 {
+		wallClock := func(version int) policy.Time { return simulated(t, s.Scenario, s.Versions[version].Policy).WallClock }
+		if sooner := wallClock(0) - wallClock(1); sooner < 1000 || sooner > 2000 {
 			t.Errorf("a heartbeat time-out that is 2,000 µs shorter gains %d", sooner)
 		}
 	}

@@ -24,16 +24,19 @@ type attempt struct {
 // Tell says which quorums came about, what they came to, who healed and who died,
 // in order:
 //
-//	quorum 1 of 0 1 2 3 takes 1-4, w3 dies (quorum_timeout), quorum 2 of 0 1 2 fails 5 twice (timeout), complete
+//	quorum 1 of 0 1 2 3 takes 1-4
+//	w3 dies (quorum_timeout)
+//	quorum 2 of 0 1 2 fails 5 2 times (timeout)
+//	complete
 //
 // What happens again in the same way is said once.
-func Tell(events []record.Event) string {
+func Tell(events []record.Event) []string {
 	t := teller{running: map[policy.Epoch]attempt{}}
 	for _, e := range events {
 		t.add(e)
 	}
 	t.flush()
-	return strings.Join(t.said, ", ")
+	return t.said
 }
 
 type teller struct {
