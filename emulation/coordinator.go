@@ -73,7 +73,11 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 		if c.deaths > 0 {
 			again = fmt.Sprintf(", after %d others that it was replaced for", c.deaths)
 		}
-		return fmt.Errorf("the coordinator died during the run: %s%s; see %s", reason, again, p.s.Log(child.Name))
+		did := "died during the run"
+		if child.Failure != "" {
+			did = "gave up"
+		}
+		return fmt.Errorf("the coordinator %s: %s%s; see %s", did, reason, again, p.s.Log(child.Name))
 	default:
 		c.deaths++
 		c.down, c.back, c.spec.Forgets = true, time.Now(), false

@@ -96,7 +96,7 @@ func TestCoordinatorEnded(t *testing.T) {
 		blamed  bool   // in the verdict
 	}{
 		"at the end of the run":       {running | over, "", 0, "", false, false},
-		"at the end, with an error":   {running | over, "disk full", 0, "died during the run: disk full", false, false},
+		"at the end, with an error":   {running | over, "disk full", 0, "gave up: disk full", false, false},
 		"killed by an inject":         {running | asked, "", 0, "", true, false},
 		"of itself":                   {running, "", 0, "", true, true},
 		"of itself too often":         {running, "", maxDeaths, "after 3 others that it was replaced for", false, false},

@@ -97,7 +97,7 @@ func writeEvents(file string, fill func(note func(record.Event)) error) error {
 	}
 	w := record.NewWriter(f)
 	if err := fill(w.Write); err != nil {
-		return errors.Join(err, f.Close())
+		return errors.Join(err, w.Flush(), f.Close()) // what there is stays
 	}
 	if err := errors.Join(w.Flush(), f.Close()); err != nil {
 		return fmt.Errorf("writing the trace: %w", err)

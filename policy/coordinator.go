@@ -13,8 +13,7 @@ type Coordinator interface {
 	// Finished reports whether a Finish action has been given.
 	Finished() bool
 	// Close is called when the run is over. It ends what the policy keeps outside
-	// of this process, and returns why the policy could not answer, if that ended
-	// the run: what has Finish with RulePolicyFailed for a last action is an error.
+	// of this process. After a Finish with RulePolicyFailed it returns a *FailedError.
 	Close() error
 }
 

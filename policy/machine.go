@@ -70,14 +70,17 @@ func (m *Machine) Members() int { return len(m.members) }
 // Finished reports whether a Finish action has been given.
 func (m *Machine) Finished() bool { return m.phase == finished }
 
-// Close ends what answers outside of this process, if the policy is an External,
-// and returns why that could not answer, if so.
+// Close ends what answers outside of this process, if the policy is an External. If
+// that could not answer the error is a *FailedError.
 func (m *Machine) Close() error {
 	if m.external == nil {
 		return nil
 	}
 	m.external.Close()
-	return m.external.Err()
+	if err := m.external.Err(); err != nil {
+		return &FailedError{err}
+	}
+	return nil
 }
 
 // Step takes one event and returns what is to be done about it, in order. The

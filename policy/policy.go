@@ -59,6 +59,14 @@ type External interface {
 	Close()
 }
 
+// FailedError is why an External policy could not answer, after which a run has ended.
+type FailedError struct{ Err error }
+
+func (e *FailedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *FailedError) Unwrap() error { return e.Err }
+
 // Round is what a Policy is shown of the running round. It is valid during the
 // call only.
 type Round struct {

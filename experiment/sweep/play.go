@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
 )
@@ -34,8 +35,8 @@ func (e *PointError) Unwrap() error { return e.Err }
 // Play plays the points that are not done yet, as many at once as there are
 // workers, and hands their rows over in the order of the points, from one
 // goroutine. It returns when all are played, when accept fails, when the
-// machine does not support a point, after three failures in a row, or when ctx
-// ends; what was played by then is still handed over. The errors of points and
+// machine does not support a point, when a policy's program fails, after three
+// failures in a row, or when ctx ends; what was played by then is still handed over. The errors of points and
 // of accept are joined.
 func (p *Plan) Play(ctx context.Context, workers int, keys []string, done map[string]Row, play Player, accept func(Row) error) error {
 	var todo []int
@@ -55,12 +56,13 @@ func (p *Plan) Play(ctx context.Context, workers int, keys []string, done map[st
 			o.add(r.n, r.row)
 			continue
 		}
-		cutShort := ctx.Err() != nil && errors.Is(r.err, context.Cause(ctx)) // it was not its own fault
+		_, hopeless := errors.AsType[*policy.FailedError](r.err)                           // it would fail again
+		cutShort := ctx.Err() != nil && (hopeless || errors.Is(r.err, context.Cause(ctx))) // it was not its own fault
 		if !cutShort {
 			inRow++
 			failed = append(failed, r.err)
 		}
-		if !cutShort && (inRow >= maxFailures || errors.Is(r.err, errors.ErrUnsupported)) {
+		if !cutShort && (inRow >= maxFailures || hopeless || errors.Is(r.err, errors.ErrUnsupported)) {
 			cancel()
 		}
 		o.skip(r.n)

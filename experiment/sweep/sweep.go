@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"testbed/policy/program"
 	"testbed/scenarios"
 	"testbed/train/task"
 )
@@ -261,7 +262,8 @@ type Plan struct {
 	Policies []string
 }
 
-// Check validates the scenario of every cell and returns the first error.
+// Check validates the scenario of every cell, and with it the parameters of policies,
+// and returns the first error.
 func (p *Plan) Check() error {
 	if n := float64(len(p.Cells)) * float64(len(p.Seeds)) * float64(p.Repeats) * float64(len(p.Policies)); n > maxPoints {
 		return invalid("", fmt.Sprintf("the fields make %.0f points with seeds, repeats and policies; at most %d are played", n, maxPoints))
@@ -273,6 +275,14 @@ func (p *Plan) Check() error {
 		}
 		if p.Train && !s.Train.Real() {
 			return invalid("train.task", fmt.Sprintf("names nothing that is learnt in earnest; set it, for example --set train.task=%s", task.CharLM))
+		}
+		for _, name := range p.Policies {
+			if !program.Is(name) {
+				continue // its parameters are fields of the scenario
+			}
+			if _, err := s.Machine(name); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"testbed/policy"
+	"testbed/policy/program"
 	"testbed/scenarios"
 )
 
@@ -150,8 +151,13 @@ func (s Space) Near(places [][]float64, n int, rng *rand.Rand) [][]float64 {
 	return near
 }
 
-// PolicyOf returns the name of the policy in a specification.
+// PolicyOf returns the name of the policy in a specification: what is left of it
+// without parameters.
 func PolicyOf(spec string) string {
-	name, _, _ := strings.Cut(spec, ":")
+	name, settings, _ := strings.Cut(spec, ":")
+	if program.Is(spec) {
+		path, _, _ := strings.Cut(settings, ":")
+		return name + ":" + path
+	}
 	return name
 }

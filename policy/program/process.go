@@ -298,12 +298,12 @@ func (t *tail) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// last are the last lines that are not empty, at most three.
+// last is the last line that is not empty: of a Python program, its exception.
 func (t *tail) last() string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	lines := bytes.Split(bytes.TrimSpace(t.text), []byte("\n"))
-	return string(bytes.Join(lines[max(0, len(lines)-3):], []byte("\n")))
+	text := bytes.TrimSpace(t.text)
+	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
 func (t *tail) close() {
