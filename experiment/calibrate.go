@@ -90,9 +90,6 @@ func (o *Calibration) Plan(names, only []string, to convert.Format) (err error) 
 			return further
 		})
 	}
-	if o.Dir == "" && len(o.Refit) != 1 {
-		o.Dir = DefaultDir("calibrate", "machine")
-	}
 	if o.Rewrite, err = ReadSources(names, to); err != nil {
 		return err
 	}
@@ -122,7 +119,7 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 	from := o.Refit
 	var dir record.Dir
 	if len(from) == 0 {
-		if dir, err = record.CreateDir(o.Dir); err != nil {
+		if dir, err = o.makeDir(); err != nil {
 			return fail(err)
 		}
 		from = []string{string(dir)}
@@ -153,7 +150,7 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 			}
 		}
 	default:
-		if dir, err = record.CreateDir(o.Dir); err != nil {
+		if dir, err = o.makeDir(); err != nil {
 			return fail(err)
 		}
 	}
@@ -170,6 +167,17 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 		c.Scenarios, files = append(c.Scenarios, prices), append(files, dir.Path(name))
 	}
 	return c, files, dir.WriteJSON(CalibrationFile, c)
+}
+
+// makeDir makes the directory for the result.
+func (o *Calibration) makeDir() (record.Dir, error) {
+	if o.Dir == "" {
+		var err error
+		if o.Dir, err = DefaultDir("calibrate", "machine"); err != nil {
+			return "", err
+		}
+	}
+	return record.CreateDir(o.Dir)
 }
 
 // thisMachine is what a calibration holds of this machine.

@@ -6,7 +6,10 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -73,9 +76,23 @@ func Usable(results ...record.Summary) error {
 	return nil
 }
 
-// DefaultDir names a run directory after what is run and when.
-func DefaultDir(scenario, what string) string {
-	return filepath.Join("runs", fmt.Sprintf("%s-%s-%s", scenario, what, time.Now().Format("20060102-150405")))
+// DefaultDir names a run directory after what is run and when, and makes it, so that
+// nobody else's run of the same second has it too.
+func DefaultDir(scenario, what string) (string, error) {
+	name := filepath.Join("runs", fmt.Sprintf("%s-%s", folder(scenario+"-", what, ""), time.Now().Format("20060102-150405")))
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return "", fmt.Errorf("making the run directory (choose another place): %w", err)
+	}
+	for dir, n := name, 2; ; n++ {
+		err := os.Mkdir(dir, 0o755)
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("making the run directory (choose another place): %w", err)
+		}
+		dir = fmt.Sprintf("%s-%d", name, n)
+	}
 }
 
 // reseeded returns a run of the scenario with another seed.

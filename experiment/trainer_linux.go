@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testbed/policy"
+	"testbed/python"
 	"testbed/scenarios"
 	"testbed/train/program"
-	"testbed/python"
 	"time"
 
 	"golang.org/x/sys/unix"

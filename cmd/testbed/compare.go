@@ -139,6 +139,6 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 	if err != nil {
 		return o, err
 	}
-	o.Run.Dir = f.dir(o.Run.Scenario.Name, "compare")
-	return o, nil
+	o.Run.Dir, err = f.dir(o.Run.Scenario.Name, "compare")
+	return o, err
 }

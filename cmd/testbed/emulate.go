@@ -59,7 +59,7 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 // run emulates a run and prints what that came to. Where the machine has no real
 // network it is simulated.
 func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Calibration, asJSON bool) error {
-	o := experiment.Emulation{Run: r, Calibration: c, Seed: f.seed, Repeat: f.repeat, Dir: f.dir(emulated.Name, "estimate")}
+	o := experiment.Emulation{Run: r, Calibration: c, Seed: f.seed, Repeat: f.repeat}
 	if f.world != record.Sim {
 		switch err := ready(); {
 		case err == nil:
@@ -69,6 +69,10 @@ func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Cali
 		default:
 			return err
 		}
+	}
+	var err error
+	if o.Dir, err = f.dir(emulated.Name, "estimate"); err != nil {
+		return err
 	}
 	result, failed := experiment.Emulate(cmd.Context(), o)
 	if wrong, ok := errors.AsType[*errs.FieldError](failed); ok {
@@ -80,7 +84,7 @@ func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Cali
 	if asJSON {
 		return errors.Join(printJSON(cmd, result), failed)
 	}
-	err := result.Write(cmd.OutOrStdout())
+	err = result.Write(cmd.OutOrStdout())
 	fmt.Fprintf(cmd.OutOrStdout(), "\nscenario and records: %s\n", result.Dir)
 	return errors.Join(err, failed)
 }

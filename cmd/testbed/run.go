@@ -43,9 +43,9 @@ func (f *realFlags) declareQlog(cmd *cobra.Command) {
 }
 
 // dir is the directory for the record of what is run.
-func (f *realFlags) dir(scenario, what string) string {
+func (f *realFlags) dir(scenario, what string) (string, error) {
 	if f.out != "" {
-		return f.out
+		return f.out, nil
 	}
 	return experiment.DefaultDir(scenario, what)
 }
@@ -151,7 +151,10 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 		if _, err := r.Scenario.Machine(policyName); err != nil {
 			return err
 		}
-		r.Policy, r.Dir = policyName, flags.dir(r.Scenario.Name, policyName)
+		r.Policy = policyName
+		if r.Dir, err = flags.dir(r.Scenario.Name, policyName); err != nil {
+			return err
+		}
 		sum, err := flags.player(cmd, true)(cmd.Context(), r)
 		if err != nil {
 			if sum.Dir != "" {

@@ -164,8 +164,11 @@ func (f *sweepFlags) cells() ([]sweep.Assignment, error) {
 
 func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 	show := newSweepProgress(cmd)
-	o := experiment.SweepOptions{Dir: f.dir(p.Scenario.Name, "sweep"), Resume: f.resume, Progress: show.step}
+	o := experiment.SweepOptions{Resume: f.resume, Progress: show.step}
 	var err error
+	if o.Dir, err = f.dir(p.Scenario.Name, "sweep"); err != nil {
+		return err
+	}
 	if o.Simulate, err = experiment.NewSimulator(f.network, nil); err != nil {
 		return err
 	}

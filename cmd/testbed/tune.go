@@ -132,6 +132,9 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 	if o.Simulate, err = simulator(cmd, experiment.NetworkLinks, f.calibrated); err == nil && f.train {
 		o.Simulate = o.Simulate.TrainedOnce(cmd.Context())
 	}
-	o.Run.Dir = f.dir(o.Run.Scenario.Name, "tune")
+	if err != nil {
+		return o, err
+	}
+	o.Run.Dir, err = f.dir(o.Run.Scenario.Name, "tune")
 	return o, err
 }

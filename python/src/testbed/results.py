@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import html
 import json
+import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
@@ -391,7 +392,8 @@ class Comparison:
         name = {"sim": "sim-", "sim_links": "sim-links-"}.get(world)
         trace = None
         if name is not None and self.dir is not None:
-            trace = self.dir / (name + self._given.get(policy, policy) + ("" if seed == 1 else "-%d" % seed)) / "events.jsonl"
+            known = urllib.parse.quote(self._given.get(policy, policy), safe="$&+=:@")
+            trace = self.dir / (name + known + ("" if seed == 1 else "-%d" % seed)) / "events.jsonl"
         return Result(data, trace)
 
     @property
