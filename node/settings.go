@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"slices"
 
 	"testbed/allreduce/reduction"
@@ -43,7 +42,7 @@ func NewCoordinatorSettings(r *resolved.Scenario) CoordinatorSettings {
 
 // FirstJoin is when the workers join that start the run.
 func (s *CoordinatorSettings) FirstJoin() policy.Time {
-	return slices.MinFunc(s.Workers, func(a, b resolved.Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
+	return resolved.FirstJoin(s.Workers)
 }
 
 // worker returns the worker with this id, the zero Worker if there is none.

@@ -60,7 +60,7 @@ func WriteHTML(out io.Writer, rec *runs.Record) error {
 	if err != nil {
 		return err
 	}
-	t, err := template.New("report").Funcs(template.FuncMap{
+	return document.Page{HTML: pageHTML, Data: p, Script: pageJS, Funcs: template.FuncMap{
 		"micros": words.Micros, "real": func(t policy.Time) string { return seconds(rec.Scenario, t) },
 		"megabits": func(bps float64) string { return fmt.Sprintf("%.1f Mbit/s", bps/1e6) },
 		"percent":  func(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) },
@@ -73,11 +73,7 @@ func WriteHTML(out io.Writer, rec *runs.Record) error {
 		"node": policy.ID.Node, "noticed": noticed, "world": worldText, "summary": policy.Summary,
 		"lines": lines, "share": percentText, "brief": learning.Share,
 		"doubtful": doubtful, "arrivals": arrivals,
-	}).Parse(pageHTML)
-	if err != nil {
-		return fmt.Errorf("parsing the page: %w", err)
-	}
-	return document.Write(out, t, p, pageJS)
+	}}.Write(out)
 }
 
 func newPage(rec *runs.Record) (*page, error) {

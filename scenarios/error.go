@@ -26,11 +26,3 @@ func (e *Error) Error() string {
 	}
 	return strings.Join(parts, ": ")
 }
-
-func quoted[S ~string](names []S) string {
-	parts := make([]string, len(names))
-	for i, n := range names {
-		parts[i] = string(n)
-	}
-	return strings.Join(parts, ", ")
-}

@@ -94,7 +94,7 @@ const leastFlap = 20 * time.Millisecond
 
 func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInject) error {
 	if !slices.Contains(faults.LinkOps, in.Op) {
-		return p.fail(path+".op", fmt.Sprintf("%q is no inject of a link; choose one of %s", in.Op, quoted(faults.LinkOps)))
+		return p.fail(path+".op", fmt.Sprintf("%q is no inject of a link; choose one of %s", in.Op, errs.List(faults.LinkOps)))
 	}
 	if err := p.between(path+".at", int64(in.At), 0, int64(maxTime)); err != nil {
 		return err

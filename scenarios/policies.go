@@ -156,10 +156,10 @@ func (p *parser) validatePolicies(all Policies) error {
 		}
 	}
 	if join := all.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
-		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, quoted(policy.JoinModes)))
+		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, errs.List(policy.JoinModes)))
 	}
 	if rejoin := all.Rejoin; rejoin != "" && !slices.Contains(policy.RejoinModes, rejoin) {
-		return p.fail("policy.rejoin", fmt.Sprintf("%q is no way to come back; choose one of %s", rejoin, quoted(policy.RejoinModes)))
+		return p.fail("policy.rejoin", fmt.Sprintf("%q is no way to come back; choose one of %s", rejoin, errs.List(policy.RejoinModes)))
 	}
 	if err := p.between("policy.rejoin_rounds", int64(all.RejoinRounds), 0, maxCount); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (p Policies) Named(spec string) (policy.Policy, error) {
 	name, settings, given := strings.Cut(spec, ":")
 	params, ok := policy.Named(name)
 	if !ok {
-		return nil, of.fail("policy", fmt.Sprintf("%q is no policy; choose one of %s", name, quoted(policy.Names())))
+		return nil, of.fail("policy", fmt.Sprintf("%q is no policy; choose one of %s", name, errs.List(policy.Names())))
 	}
 	if own, ok := p.Parameters[name]; ok {
 		params = own

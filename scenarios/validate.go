@@ -189,7 +189,7 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
 
 func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) error {
 	if !slices.Contains(faults.Ops, in.Op) {
-		return p.fail(path+".op", fmt.Sprintf("%q is no inject; choose one of %s", in.Op, quoted(faults.Ops)))
+		return p.fail(path+".op", fmt.Sprintf("%q is no inject; choose one of %s", in.Op, errs.List(faults.Ops)))
 	}
 	if err := p.between(path+".at", int64(in.At), 0, int64(maxTime)); err != nil {
 		return err

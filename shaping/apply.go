@@ -1,6 +1,10 @@
 package shaping
 
-import "fmt"
+import (
+	"fmt"
+
+	"testbed/internal/errs"
+)
 
 // reject is told the name of a field and what is wrong with it.
 type reject func(name, format string, args ...any)
@@ -81,7 +85,7 @@ func (p Path) check(bad reject) {
 		bad("jitter", "%v is above the limit of %v", *p.Jitter, maxJitter)
 	}
 	if d := p.JitterDistribution; d != nil && int(*d) >= len(distributionNames) {
-		bad("jitter_distribution", "%v is no distribution; the distributions are %s", *d, join(distributionNames))
+		bad("jitter_distribution", "%v is no distribution; the distributions are %s", *d, errs.List(distributionNames))
 	}
 	if p.Loss != nil && p.LossBurst != nil {
 		bad("loss_burst", "there is loss beside it; give one of the two, loss_outside is the independent part")

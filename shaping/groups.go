@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"testbed/internal/errs"
 )
 
 // GroupOf is the name of the group that each of these nodes is in, or "" for
@@ -144,7 +146,7 @@ func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 		known := true
 		for _, n := range names {
 			if _, ok := members[n.group]; !ok {
-				r.reject(field+n.field, "no group %q; the groups are %s", n.group, join(slices.Sorted(maps.Keys(members))))
+				r.reject(field+n.field, "no group %q; the groups are %s", n.group, errs.List(slices.Sorted(maps.Keys(members))))
 				known = false
 			}
 		}

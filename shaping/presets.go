@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"testbed/internal/errs"
 )
 
 // AccessPreset names an access link of a kind that others have measured.
@@ -47,7 +49,7 @@ func (p AccessPreset) problem() string {
 	if _, ok := accessPresets[p]; ok {
 		return ""
 	}
-	return fmt.Sprintf("no access preset %q; there are %s", string(p), join(slices.Sorted(maps.Keys(accessPresets))))
+	return fmt.Sprintf("no access preset %q; there are %s", string(p), errs.List(slices.Sorted(maps.Keys(accessPresets))))
 }
 
 func (p AccessPreset) apply(n *NodePlan) {
@@ -102,15 +104,7 @@ func (p PathPreset) oneWayDelay() (Duration, error) {
 	from, to, _ := strings.Cut(string(p), "-")
 	i, j := slices.Index(regions, from), slices.Index(regions, to)
 	if i < 0 || j < 0 || i == j {
-		return 0, fmt.Errorf("no path preset %q; there are datacentre, zones, and two different ones of %s joined by a hyphen, for example dallas-tokyo", string(p), join(regions))
+		return 0, fmt.Errorf("no path preset %q; there are datacentre, zones, and two different ones of %s joined by a hyphen, for example dallas-tokyo", string(p), errs.List(regions))
 	}
 	return Duration(time.Duration(regionRTT[i][j]) * time.Millisecond / 2), nil
-}
-
-func join[S ~string](names []S) string {
-	parts := make([]string, len(names))
-	for i, n := range names {
-		parts[i] = string(n)
-	}
-	return strings.Join(parts, ", ")
 }

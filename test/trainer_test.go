@@ -60,7 +60,9 @@ func checkOwn(t *testing.T, file, dir string) {
 		t.Fatal(err)
 	}
 	events := readEvents(t, dir)
-	if err := experiment.WithTrainer(t.Context(), s, func(s *scenarios.Scenario) error { return testscenario.CheckTraining(testscenario.Resolve(t, s, ""), events) }); err != nil {
+	if err := experiment.WithTrainer(t.Context(), s, func(s *scenarios.Scenario) error {
+		return testscenario.CheckTraining(testscenario.Resolve(t, s, ""), events)
+	}); err != nil {
 		t.Error(err)
 	}
 }

@@ -23,8 +23,7 @@ const (
 	pcapLeastAllowed = pcapHeaderSize + pcapRecordSize + 1514
 )
 
-// pcapWriter writes frames as a pcap file with nanoseconds, up to a limit. A
-// nil writer writes nothing.
+// pcapWriter writes frames as a pcap file with nanoseconds, up to a limit.
 type pcapWriter struct {
 	out     *bufio.Writer
 	left    int64
@@ -49,7 +48,7 @@ func newPcapWriter(out io.Writer, limit int64) *pcapWriter {
 // write adds a frame of the given length on the wire. A failure is told by
 // flush.
 func (w *pcapWriter) write(at time.Time, frame []byte, length int) {
-	if w == nil || w.problem != nil {
+	if w.problem != nil {
 		return
 	}
 	size := int64(pcapRecordSize + len(frame))
@@ -71,9 +70,6 @@ func (w *pcapWriter) write(at time.Time, frame []byte, length int) {
 }
 
 func (w *pcapWriter) flush() error {
-	if w == nil {
-		return nil
-	}
 	if w.problem == nil {
 		w.problem = w.out.Flush()
 	}

@@ -18,6 +18,10 @@ import (
 //go:generate sh echarts/refresh.sh
 
 var (
+	// frame has the templates that pages share, head and answers. head takes the
+	// page's template title.
+	//go:embed frame.html
+	frame string
 	//go:embed page.css
 	style string
 	//go:embed common.js
@@ -37,26 +41,37 @@ type Answer struct {
 	Level    fidelity.Level // of trust, for its colour
 }
 
-// Write fills a template in with a page, the style and the scripts, of which own
-// is the page's.
-func Write(out io.Writer, t *template.Template, p any, own string) error {
-	return write(out, t, p, own, "")
+// Page is a page in the frame.
+type Page struct {
+	HTML   string // a template
+	Funcs  template.FuncMap
+	Data   any    // the template's Page
+	Script string // its own, beside those of the frame
+	// Computes says that the script starts a WebAssembly program.
+	Computes bool
 }
 
-// WriteComputing writes a page whose script may start a WebAssembly program.
-func WriteComputing(out io.Writer, t *template.Template, p any, own string) error {
-	return write(out, t, p, own, " 'wasm-unsafe-eval'")
-}
-
-func write(out io.Writer, t *template.Template, p any, own, further string) error {
-	script := "(() => {\n'use strict';\n" + common + own + "})();\n"
+// Write fills the page's template in, with the style and the scripts.
+func (p Page) Write(out io.Writer) error {
+	t, err := template.New("frame").Funcs(p.Funcs).Parse(frame)
+	if err == nil {
+		t, err = t.New("page").Parse(p.HTML)
+	}
+	if err != nil {
+		return fmt.Errorf("parsing the page: %w", err)
+	}
+	further := ""
+	if p.Computes {
+		further = " 'wasm-unsafe-eval'"
+	}
+	script := "(() => {\n'use strict';\n" + common + p.Script + "})();\n"
 	// Only these two scripts may run, and nothing may be fetched: were text of
 	// a scenario to get into the page as markup, it could do nothing.
 	security := fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src '%s' '%s'%s",
 		scriptHash(chartLibrary), scriptHash(script), further)
 	var b bytes.Buffer
-	err := t.Execute(&b, map[string]any{
-		"Page": p, "Security": security,
+	err = t.Execute(&b, map[string]any{
+		"Page": p.Data, "Security": security,
 		"Style": template.CSS(style), "Library": template.JS(chartLibrary), "Script": template.JS(script),
 	})
 	if err != nil {

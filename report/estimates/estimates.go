@@ -67,13 +67,12 @@ func WriteHTML(out io.Writer, s *estimate.Sweep) error {
 	if err != nil {
 		return err
 	}
-	t, err := template.New("estimate").Funcs(template.FuncMap{"swept": p.swept}).Parse(pageHTML)
-	if err != nil {
-		return fmt.Errorf("parsing the page: %w", err)
-	}
-	// The starter gives up with an error where a browser lacks what it needs; the
-	// rest of the page does without it.
-	return document.WriteComputing(out, t, p, "try {\n"+starter+"\n} catch {}\n"+pageJS)
+	return document.Page{
+		HTML: pageHTML, Data: p, Funcs: template.FuncMap{"swept": p.swept},
+		// The starter gives up with an error where a browser lacks what it needs; the
+		// rest of the page does without it.
+		Script: "try {\n" + starter + "\n} catch {}\n" + pageJS, Computes: true,
+	}.Write(out)
 }
 
 func newPage(s *estimate.Sweep) (*page, error) {

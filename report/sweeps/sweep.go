@@ -76,14 +76,10 @@ type line struct {
 // else.
 func WriteHTML(out io.Writer, r *sweep.Results) error {
 	p := newSweepPage(r)
-	t, err := template.New("sweep").Funcs(template.FuncMap{
+	return document.Page{HTML: sweepHTML, Data: p, Script: sweepJS, Funcs: template.FuncMap{
 		"text":  func(f figure, l line, cell int) string { return f.text(l.Points[cell]) },
 		"value": func(a sweep.Assignment, field string) string { return cmp.Or(a.Value(field), "–") },
-	}).Parse(sweepHTML)
-	if err != nil {
-		return fmt.Errorf("parsing the page: %w", err)
-	}
-	return document.Write(out, t, p, sweepJS)
+	}}.Write(out)
 }
 
 func newSweepPage(r *sweep.Results) *sweepPage {

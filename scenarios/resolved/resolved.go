@@ -97,8 +97,11 @@ type Churn struct {
 
 // FirstJoin returns the time at which the first workers join. They start the run and
 // hold its initial state; whoever joins later has to fetch it.
-func (s *Scenario) FirstJoin() policy.Time {
-	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
+func (s *Scenario) FirstJoin() policy.Time { return FirstJoin(s.Workers) }
+
+// FirstJoin is the FirstJoin of a scenario with these workers.
+func FirstJoin(workers []Worker) policy.Time {
+	return slices.MinFunc(workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
 }
 
 // InitialStep is the most outer steps that a worker claims to have taken when it joins.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -56,16 +55,13 @@ type Server struct {
 
 	mu      sync.Mutex
 	core    *torchft.Lighthouse
-	waiting map[string][]*call // by replica id
-	issued  time.Time          // the last quorum
+	waiting port.Waiting[string, wire.Encoded] // for a quorum, by replica id
+	issued  time.Time                          // the last quorum
 	width   width
 	history history
 	journal *journal
 	failed  chan error // why it cannot go on
 }
-
-// call waits for a quorum with its replica.
-type call struct{ answer chan wire.Encoded }
 
 // errEnding answers those that wait when the server ends.
 var errEnding = status.Error(codes.Unavailable, "the lighthouse is ending")
@@ -79,7 +75,8 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, clock: clock(), core: core, waiting: map[string][]*call{}, failed: make(chan error, 1), width: width{wide: true}}
+	s := &Server{cfg: cfg, clock: clock(), core: core, failed: make(chan error, 1), width: width{wide: true}}
+	s.waiting = port.NewWaiting[string, wire.Encoded](&s.mu)
 	j, last, err := openJournal(cfg.Journal)
 	if err != nil {
 		return nil, err
@@ -192,10 +189,7 @@ func (s *Server) issue(i *torchft.Issue, before torchft.Quorum) {
 		return // a string is no UTF-8: no decoder lets one in
 	}
 	for _, m := range i.Quorum.Participants {
-		for _, c := range s.waiting[m.ReplicaID] {
-			c.answer <- answer
-		}
-		delete(s.waiting, m.ReplicaID)
+		s.waiting.Answer(m.ReplicaID, answer)
 	}
 }
 
@@ -215,44 +209,9 @@ func (s *Server) quorum(server, ctx context.Context, r *wire.LighthouseQuorumReq
 		return nil, status.Error(codes.InvalidArgument, "missing requester")
 	}
 	id := r.Requester.GetReplicaId()
-	c := &call{make(chan wire.Encoded, 1)}
-	s.mu.Lock()
-	s.waiting[id] = append(s.waiting[id], c)
-	s.width.needed = time.Now()
-	s.widen(true)
-	if err := s.step(torchft.Request{Member: r.Requester.Core()}); err != nil {
-		s.forget(id, c)
-		s.mu.Unlock()
-		return nil, err
-	}
-	s.mu.Unlock()
-	var gone error
-	select {
-	case answer := <-c.answer:
-		return answer, nil
-	case <-ctx.Done():
-		gone = ctx.Err()
-	case <-server.Done():
-		gone = errEnding
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.forget(id, c) {
-		s.step(torchft.Cancel{ReplicaID: id})
-		return nil, gone
-	}
-	return <-c.answer, nil // issued meanwhile
-}
-
-// forget removes a call from those that wait. It reports whether it waited.
-func (s *Server) forget(id string, c *call) bool {
-	all := s.waiting[id]
-	i := slices.Index(all, c)
-	if i < 0 {
-		return false
-	}
-	if s.waiting[id] = slices.Delete(all, i, i+1); len(all) == 1 {
-		delete(s.waiting, id)
-	}
-	return true
+	return s.waiting.Wait(ctx, server, errEnding, id, func() error {
+		s.width.needed = time.Now()
+		s.widen(true)
+		return s.step(torchft.Request{Member: r.Requester.Core()})
+	}, func() { s.step(torchft.Cancel{ReplicaID: id}) })
 }

@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -26,41 +25,14 @@ func (s *Server) checkpointMetadata(_ context.Context, r *wire.CheckpointMetadat
 
 // shouldCommit answers a rank when all of its group have voted.
 func (s *Server) shouldCommit(ctx context.Context, r *wire.ShouldCommitRequest) (any, error) {
-	v := &vote{wire.Rank(r.GroupRank), make(chan bool, 1)}
-	s.mu.Lock()
-	s.voting = append(s.voting, v)
-	if err := s.step(torchft.Vote{GroupRank: v.groupRank, Commit: r.ShouldCommit}); err != nil {
-		s.withdraw(v)
-		s.mu.Unlock()
+	rank := wire.Rank(r.GroupRank)
+	commit, err := s.voting.Wait(ctx, s.ctx, errEnding, rank, func() error {
+		return s.step(torchft.Vote{GroupRank: rank, Commit: r.ShouldCommit})
+	}, func() { s.step(torchft.VoteCancel{GroupRank: rank}) })
+	if err != nil {
 		return nil, err
 	}
-	s.mu.Unlock()
-	var gone error
-	select {
-	case commit := <-v.decision:
-		return &wire.ShouldCommitResponse{ShouldCommit: commit}, nil
-	case <-ctx.Done():
-		gone = ctx.Err()
-	case <-s.ctx.Done():
-		gone = errEnding
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.withdraw(v) {
-		s.step(torchft.VoteCancel{GroupRank: v.groupRank})
-		return nil, gone
-	}
-	return &wire.ShouldCommitResponse{ShouldCommit: <-v.decision}, nil // meanwhile
-}
-
-// withdraw removes a call from those that wait for the decision. It reports
-// whether it waited.
-func (s *Server) withdraw(v *vote) bool {
-	i := slices.Index(s.voting, v)
-	if i >= 0 {
-		s.voting = slices.Delete(s.voting, i, i+1)
-	}
-	return i >= 0
+	return &wire.ShouldCommitResponse{ShouldCommit: commit}, nil
 }
 
 // kill ends the process, and answers nothing.

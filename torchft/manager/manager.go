@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -65,23 +64,17 @@ type Server struct {
 
 	mu      sync.Mutex
 	core    *torchft.Manager
-	waiting map[int][]chan answer // calls for a quorum, by group rank
-	voting  []*vote
-	asks    *grpc.ClientConn // of calls for quorums
-	running sync.WaitGroup   // calls to the lighthouse
-	ctx     context.Context  // of Serve
+	waiting port.Waiting[int, answer] // for a quorum, by group rank
+	voting  port.Waiting[int, bool]   // for the group's decision, by group rank
+	asks    *grpc.ClientConn          // of calls for quorums
+	running sync.WaitGroup            // calls to the lighthouse
+	ctx     context.Context           // of Serve
 }
 
 // answer is to a call of a rank.
 type answer struct {
 	results *wire.ManagerQuorumResponse
 	err     error
-}
-
-// vote is a call of a rank that waits for the group's decision.
-type vote struct {
-	groupRank int
-	decision  chan bool
 }
 
 // errEnding answers those that wait when the server ends.
@@ -99,7 +92,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string) {}
 	}
-	s := &Server{cfg: cfg, begun: time.Now(), core: core, waiting: map[int][]chan answer{}}
+	s := &Server{cfg: cfg, begun: time.Now(), core: core}
+	s.waiting, s.voting = port.NewWaiting[int, answer](&s.mu), port.NewWaiting[int, bool](&s.mu)
 	if s.asks, err = connect(ctx, &cfg); err != nil {
 		return nil, err
 	}
@@ -175,10 +169,7 @@ func (s *Server) step(e torchft.ManagerEvent) (refused error) {
 		case *torchft.GiveUp:
 			s.cfg.Log(fmt.Sprintf("no quorum after %d tries (timed out: %t); the ranks wait for their own time-outs", a.Tries, a.TimedOut))
 		case *torchft.Decide:
-			for _, v := range s.voting {
-				v.decision <- a.Commit
-			}
-			s.voting = nil
+			s.voting.AnswerAll(a.Commit)
 		case *torchft.RefuseRank:
 			refused = status.Error(codes.InvalidArgument, a.Err.Error())
 		}
@@ -193,10 +184,7 @@ func (s *Server) answer(a *torchft.Answer) {
 	} else {
 		to.results = wire.NewResults(a.Results)
 	}
-	for _, c := range s.waiting[a.GroupRank] {
-		c <- to
-	}
-	delete(s.waiting, a.GroupRank)
+	s.waiting.Answer(a.GroupRank, to)
 }
 
 // quorum answers a rank when its group takes part in a quorum.
@@ -205,50 +193,17 @@ func (s *Server) quorum(ctx context.Context, r *wire.ManagerQuorumRequest) (any,
 	if !ok {
 		return nil, status.Error(codes.InvalidArgument, "missing timeout")
 	}
-	rank, c := wire.Rank(r.GroupRank), make(chan answer, 1)
-	s.mu.Lock()
-	s.waiting[rank] = append(s.waiting[rank], c)
-	err := s.step(torchft.RankRequest{
-		GroupRank: rank, Step: r.Step, CheckpointMetadata: r.CheckpointMetadata, ShrinkOnly: r.ShrinkOnly,
-		InitSync: r.InitSync, CommitFailures: r.CommitFailures, Timeout: policy.Time(time.Until(deadline).Microseconds()),
-	})
+	rank := wire.Rank(r.GroupRank)
+	a, err := s.waiting.Wait(ctx, s.ctx, errEnding, rank, func() error {
+		return s.step(torchft.RankRequest{
+			GroupRank: rank, Step: r.Step, CheckpointMetadata: r.CheckpointMetadata, ShrinkOnly: r.ShrinkOnly,
+			InitSync: r.InitSync, CommitFailures: r.CommitFailures, Timeout: policy.Time(time.Until(deadline).Microseconds()),
+		})
+	}, func() { s.step(torchft.RankCancel{GroupRank: rank}) })
 	if err != nil {
-		s.forget(rank, c)
-		s.mu.Unlock()
 		return nil, err
 	}
-	s.mu.Unlock()
-	var gone error
-	select {
-	case a := <-c:
-		return a.results, a.err
-	case <-ctx.Done():
-		gone = ctx.Err()
-	case <-s.ctx.Done():
-		gone = errEnding
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.forget(rank, c) {
-		s.step(torchft.RankCancel{GroupRank: rank})
-		return nil, gone
-	}
-	a := <-c // meanwhile
 	return a.results, a.err
-}
-
-// forget removes a call from those that wait for a quorum. It reports whether it
-// waited.
-func (s *Server) forget(rank int, c chan answer) bool {
-	all := s.waiting[rank]
-	i := slices.Index(all, c)
-	if i < 0 {
-		return false
-	}
-	if s.waiting[rank] = slices.Delete(all, i, i+1); len(all) == 1 {
-		delete(s.waiting, rank)
-	}
-	return true
 }
 
 // ask calls the lighthouse when it is time, and tells the core what came of it.

@@ -1,0 +1,83 @@
+package port
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Waiting are the calls that wait for an answer A of a server's core, by who calls. The
+// server's lock guards them.
+type Waiting[K comparable, A any] struct {
+	lock  sync.Locker
+	calls map[K][]chan A
+}
+
+// NewWaiting returns that no call waits yet.
+func NewWaiting[K comparable, A any](lock sync.Locker) Waiting[K, A] {
+	return Waiting[K, A]{lock, map[K][]chan A{}}
+}
+
+// Wait asks the core, and waits until somebody answers the caller. If the caller goes
+// before, or the server with the error ending, it withdraws what it has asked. The lock
+// is held meanwhile in ask and withdraw, and not while it waits.
+func (w *Waiting[K, A]) Wait(call, server context.Context, ending error, by K, ask func() error, withdraw func()) (a A, err error) {
+	c := make(chan A, 1)
+	w.lock.Lock()
+	w.calls[by] = append(w.calls[by], c)
+	if err := ask(); err != nil {
+		w.forget(by, c)
+		w.lock.Unlock()
+		return a, err
+	}
+	w.lock.Unlock()
+	select {
+	case a = <-c:
+		return a, nil
+	case <-call.Done():
+		err = call.Err()
+	case <-server.Done():
+		err = ending
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if w.forget(by, c) {
+		withdraw()
+		return a, err
+	}
+	return <-c, nil // answered meanwhile
+}
+
+// forget removes a call. It reports whether it waited.
+func (w *Waiting[K, A]) forget(by K, c chan A) bool {
+	all := w.calls[by]
+	i := slices.Index(all, c)
+	if i < 0 {
+		return false
+	}
+	if w.calls[by] = slices.Delete(all, i, i+1); len(all) == 1 {
+		delete(w.calls, by)
+	}
+	return true
+}
+
+// Answer answers all calls of a caller. The lock is held.
+func (w *Waiting[K, A]) Answer(by K, a A) {
+	for _, c := range w.calls[by] {
+		c <- a
+	}
+	delete(w.calls, by)
+}
+
+// AnswerAll answers all calls. The lock is held.
+func (w *Waiting[K, A]) AnswerAll(a A) {
+	for by := range w.calls {
+		w.Answer(by, a)
+	}
+}
+
+// Any reports whether a call waits. The lock is held.
+func (w *Waiting[K, A]) Any() bool { return len(w.calls) > 0 }
+
+// Len returns how many calls of a caller wait. The lock is held.
+func (w *Waiting[K, A]) Len(by K) int { return len(w.calls[by]) }
