@@ -1,11 +1,14 @@
 package torchft_test
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
-	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
+	"testbed/internal/transcript"
 	"testbed/policy"
 	"testbed/torchft"
 )
@@ -20,144 +23,99 @@ func groupOf(t testing.TB, retries int, compat bool) *torchft.Manager {
 	return m
 }
 
-// transcript plays events, one each millisecond, and writes down what follows.
-func transcript(m *torchft.Manager, events ...torchft.ManagerEvent) string {
-	var lines []string
-	for i, e := range events {
-		line := fmt.Sprintf("%s:", strings.TrimPrefix(reflect.TypeOf(e).String(), "torchft."))
-		for _, a := range m.Step(policy.Time(i)*ms, e) {
-			switch a := a.(type) {
-			case *torchft.Ask:
-				line += fmt.Sprintf(" ask %d.%d at %d step %d failures %d", a.Call, a.Retry, a.At/ms, a.Member.Step, a.Member.CommitFailures)
-			case *torchft.Answer:
-				if a.Err != nil {
-					line += fmt.Sprintf(" %d:%v", a.GroupRank, a.Err)
-				} else {
-					line += fmt.Sprintf(" %d:rank %d of %d heal=%t from %q", a.GroupRank, a.Results.ReplicaRank, a.Results.ReplicaWorldSize, a.Results.Heal, a.Results.RecoverSrcManagerAddress)
-				}
-			case *torchft.GiveUp:
-				line += fmt.Sprintf(" give up %d after %d", a.Call, a.Tries)
-			case *torchft.Decide:
-				line += fmt.Sprintf(" commit=%t against %v", a.Commit, a.Against)
-			case *torchft.RefuseRank:
-				line += fmt.Sprintf(" refuse: %v", a.Err)
-			}
-		}
-		lines = append(lines, line)
-	}
-	return strings.Join(lines, "\n")
+// managerEvents are of every kind that transcripts have. Of a rank that requests, the steps
+// up to the fourth were committed, and none since.
+var managerEvents = []any{
+	torchft.RankRequest{Timeout: 900 * ms}, torchft.RankCancel{}, torchft.Issued{}, torchft.Failed{}, torchft.Vote{}, torchft.VoteCancel{},
 }
 
+// TestManager plays what happens to the manager of a group of two ranks, b, one thing
+// each millisecond, and what it does about it. First may stand what it is like:
+//
+//	manager quorum_retries=2 compat
+//
+// A quorum that was issued has members with their steps: "issued call=1 quorum=3 a:7 b:5".
 func TestManager(t *testing.T) {
-	four := torchft.Quorum{ID: 3, Participants: []torchft.Member{
-		{ReplicaID: "a", Address: "addr-a", Step: 7}, {ReplicaID: "b", Address: "addr-b", Step: 5},
-		{ReplicaID: "c", Address: "addr-c", Step: 7}, {ReplicaID: "d", Address: "addr-d", Step: 5},
-	}}
-	request := func(groupRank int, step int64) torchft.ManagerEvent {
-		return torchft.RankRequest{GroupRank: groupRank, Step: step, CommitFailures: step - 4, Timeout: 900 * ms, CheckpointMetadata: fmt.Sprint("meta", groupRank)}
-	}
-	vote := func(groupRank int, commit bool) torchft.ManagerEvent {
-		return torchft.Vote{GroupRank: groupRank, Commit: commit}
-	}
-	for name, c := range map[string]struct {
-		retries int
-		compat  bool
-		events  []torchft.ManagerEvent
-		want    string
-	}{
-		"the last rank speaks for the group, and the ranks heal from different groups": {
-			events: []torchft.ManagerEvent{request(1, 4), request(0, 5), torchft.Issued{Call: 1, Quorum: four}},
-			want: `RankRequest:
-RankRequest: ask 1.0 at 1 step 5 failures 1
-Issued: 0:rank 1 of 4 heal=true from "addr-a" 1:rank 1 of 4 heal=true from "addr-c"`,
-		},
-		"a rank that asks twice counts once": {
-			events: []torchft.ManagerEvent{request(1, 5), request(1, 5), request(0, 5)},
-			want:   "RankRequest:\nRankRequest:\nRankRequest: ask 1.0 at 2 step 5 failures 1",
-		},
-		"a request goes with its call": {
-			events: []torchft.ManagerEvent{request(1, 5), torchft.RankCancel{GroupRank: 1}, request(0, 5), request(1, 5)},
-			want:   "RankRequest:\nRankCancel:\nRankRequest:\nRankRequest: ask 1.0 at 3 step 5 failures 1",
-		},
-		"torchft keeps a request whose call has gone": {
-			compat: true,
-			events: []torchft.ManagerEvent{request(1, 5), torchft.RankCancel{GroupRank: 1}, request(0, 5)},
-			want:   "RankRequest:\nRankCancel:\nRankRequest: ask 1.0 at 2 step 5 failures 1",
-		},
-		"an answer is for whoever waits, and takes a new request with it": {
-			events: []torchft.ManagerEvent{request(1, 5), request(0, 5), request(0, 5), torchft.Issued{Call: 1}, request(1, 5), request(0, 5)},
-			want: `RankRequest:
-RankRequest: ask 1.0 at 1 step 5 failures 1
-RankRequest:
-Issued: 0:results of quorum 0: replica "b" does not take part 1:results of quorum 0: replica "b" does not take part
-RankRequest:
-RankRequest: ask 2.0 at 5 step 5 failures 1`,
-		},
-		"in torchft a new request stays when an old one is answered": {
-			compat: true,
-			events: []torchft.ManagerEvent{request(1, 5), request(0, 5), request(0, 5), torchft.Issued{Call: 1}, request(1, 5)},
-			want: `RankRequest:
-RankRequest: ask 1.0 at 1 step 5 failures 1
-RankRequest:
-Issued: 0:results of quorum 0: replica "b" does not take part 1:results of quorum 0: replica "b" does not take part
-RankRequest: ask 2.0 at 4 step 5 failures 1`,
-		},
-		"a quorum without the group": {
-			events: []torchft.ManagerEvent{request(1, 5), request(0, 5), torchft.Issued{Call: 1, Quorum: torchft.Quorum{ID: 9}}},
-			want: `RankRequest:
-RankRequest: ask 1.0 at 1 step 5 failures 1
-Issued: 0:results of quorum 9: replica "b" does not take part 1:results of quorum 9: replica "b" does not take part`,
-		},
-		"without retries one failure is the end, and nobody is answered": {
-			events: []torchft.ManagerEvent{request(1, 5), request(0, 5), torchft.Failed{Call: 1}, request(0, 5), request(1, 5), torchft.Failed{Call: 1}},
-			want: `RankRequest:
-RankRequest: ask 1.0 at 1 step 5 failures 1
-Failed: give up 1 after 1
-RankRequest:
-RankRequest: ask 2.0 at 4 step 5 failures 1
-Failed:`,
-		},
-		"errors wait for their share of the time-out, time-outs do not": {
-			retries: 2,
-			events:  []torchft.ManagerEvent{request(1, 5), request(0, 5), torchft.Failed{Call: 1}, torchft.Failed{Call: 1, TimedOut: true}, torchft.Failed{Call: 1}},
-			want: `RankRequest:
-RankRequest: ask 1.0 at 1 step 5 failures 1
-Failed: ask 1.1 at 302 step 5 failures 1
-Failed: ask 1.2 at 103 step 5 failures 1
-Failed: give up 1 after 3`,
-		},
-		"a group commits if no rank is against it": {
-			events: []torchft.ManagerEvent{vote(0, true), vote(1, true), vote(1, true), vote(0, false)},
-			want:   "Vote:\nVote: commit=true against []\nVote:\nVote: commit=false against [0]",
-		},
-		"a vote against a step stays": {
-			events: []torchft.ManagerEvent{vote(0, false), vote(0, true), vote(1, true), vote(0, true), vote(1, true)},
-			want:   "Vote:\nVote:\nVote: commit=false against [0]\nVote:\nVote: commit=true against []",
-		},
-		"a vote goes with its call, but not that it was against": {
-			events: []torchft.ManagerEvent{vote(0, false), torchft.VoteCancel{GroupRank: 0}, vote(1, true), vote(0, true)},
-			want:   "Vote:\nVoteCancel:\nVote:\nVote: commit=false against [0]",
-		},
-		"torchft keeps a vote whose call has gone": {
-			compat: true,
-			events: []torchft.ManagerEvent{vote(0, true), torchft.VoteCancel{GroupRank: 0}, vote(1, true)},
-			want:   "Vote:\nVoteCancel:\nVote: commit=true against []",
-		},
-		"who is no rank of the group": {
-			events: []torchft.ManagerEvent{request(2, 0), vote(-1, true), torchft.RankCancel{GroupRank: 2}, torchft.VoteCancel{GroupRank: -1}, torchft.Failed{}},
-			want: `RankRequest: refuse: group rank 2 is not below the world size of 2
-Vote: refuse: group rank -1 is not below the world size of 2
-RankCancel:
-VoteCancel:
-Failed:`,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := transcript(groupOf(t, c.retries, c.compat), c.events...); got != c.want {
-				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+	transcript.Run(t, "testdata/manager/*.txt", func(t *testing.T) func(string) ([]string, error) {
+		cfg := torchft.ManagerConfig{}
+		var m *torchft.Manager
+		now := policy.Time(0)
+		return func(line string) (seen []string, err error) {
+			if fields, is := strings.CutPrefix(line, "manager "); is && m == nil {
+				read, err := transcript.Read("manager_config "+fields, cfg)
+				if err == nil {
+					cfg = read[0].(torchft.ManagerConfig)
+				}
+				return nil, err
 			}
-		})
+			if m == nil {
+				m = groupOf(t, cfg.QuorumRetries, cfg.Compat)
+			}
+			line, quorum, err := withoutQuorum(line)
+			if err != nil {
+				return nil, err
+			}
+			read, err := transcript.Read(line, managerEvents...)
+			if err != nil {
+				return nil, err
+			}
+			if len(read) != 1 {
+				return nil, errors.New("one thing happens each millisecond")
+			}
+			e := read[0].(torchft.ManagerEvent)
+			switch r := e.(type) {
+			case torchft.Issued:
+				r.Quorum = quorum
+				e = r
+			case torchft.RankRequest:
+				r.CommitFailures, r.CheckpointMetadata = r.Step-4, fmt.Sprint("meta", r.GroupRank)
+				e = r
+			}
+			for _, a := range m.Step(now, e) {
+				seen = append(seen, done(a))
+			}
+			now += ms
+			return seen, nil
+		}
+	})
+}
+
+// withoutQuorum takes a quorum out of a line.
+func withoutQuorum(line string) (rest string, q torchft.Quorum, err error) {
+	line, quorum, _ := strings.Cut(line, " quorum=")
+	for k, word := range strings.Fields(quorum) {
+		name, step, _ := strings.Cut(word, ":")
+		number, err := strconv.ParseInt(cmp.Or(step, name), 10, 64)
+		if err != nil {
+			return "", q, err
+		}
+		if k == 0 {
+			q.ID = number
+		} else {
+			q.Participants = append(q.Participants, torchft.Member{ReplicaID: name, Address: "addr-" + name, Step: number})
+		}
 	}
+	return line, q, nil
+}
+
+// done writes an action as one would say it.
+func done(a torchft.ManagerAction) string {
+	switch a := a.(type) {
+	case *torchft.Ask:
+		return fmt.Sprintf("ask, call %d, retry %d, at %d: step %d, %d failed commits", a.Call, a.Retry, a.At/ms, a.Member.Step, a.Member.CommitFailures)
+	case *torchft.Answer:
+		if a.Err != nil {
+			return fmt.Sprintf("answer rank %d: %v", a.GroupRank, a.Err)
+		}
+		return fmt.Sprintf("answer rank %d: replica %d of %d, heal %t, from %q", a.GroupRank, a.Results.ReplicaRank, a.Results.ReplicaWorldSize, a.Results.Heal, a.Results.RecoverSrcManagerAddress)
+	case *torchft.GiveUp:
+		return fmt.Sprintf("give call %d up after %d tries", a.Call, a.Tries)
+	case *torchft.Decide:
+		return fmt.Sprintf("commit %t, against it %v", a.Commit, a.Against)
+	case *torchft.RefuseRank:
+		return fmt.Sprintf("refuse: %v", a.Err)
+	}
+	return fmt.Sprintf("%T", a)
 }
 
 func TestCheckpointMetadata(t *testing.T) {
