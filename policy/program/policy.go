@@ -122,13 +122,18 @@ func (p *Policy) UnmarshalJSON(text []byte) error {
 }
 
 // Validate starts the program, if no process of it waits, and asks it whether the
-// parameters that were given make sense.
+// parameters that were given make sense, once.
 func (p *Policy) Validate() error {
+	if p.pool.accepted(p.given) {
+		return nil
+	}
 	q, err := p.pool.take()
 	if err != nil {
 		return err
 	}
-	err = q.reset(p.given, 0, 0)
+	if err = q.reset(p.given, 0, 0); err == nil {
+		p.pool.accept(p.given)
+	}
 	p.pool.give(q, false)
 	return err
 }

@@ -3,6 +3,8 @@ package program
 import (
 	"bytes"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -15,7 +17,11 @@ type pool struct {
 	hello *hello // of the first process
 	said  []byte // likewise, as it came
 	idle  []*process
+	fine  []map[string]Value // parameters that it has accepted
 }
+
+// maxFine bounds how many are kept.
+const maxFine = 64
 
 // pools are those of this process, which End empties.
 var (
@@ -93,6 +99,20 @@ func (p *pool) close() {
 		}
 		p.idle = nil
 	}
+}
+
+// accepted reports whether the program is known to accept parameters.
+func (p *pool) accepted(given map[string]Value) bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return slices.ContainsFunc(p.fine, func(fine map[string]Value) bool { return maps.Equal(fine, given) })
+}
+
+// accept notes that the program accepts parameters.
+func (p *pool) accept(given map[string]Value) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.fine = append(p.fine[max(0, len(p.fine)-maxFine+1):], given)
 }
 
 // known is what the program says of itself, nil before it was started.

@@ -303,6 +303,10 @@ func (q *process) read(line []byte, a answer) error {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(a); err != nil {
+		var other base // maybe it has the fields of another question's answer
+		if json.Unmarshal(line, &other) == nil && other.N != nil && *other.N != q.n {
+			return q.astray(*other.N)
+		}
 		return q.problem(fmt.Errorf("answered %s with %s: %w", q.asked, excerpt(line), err), keep)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
@@ -312,11 +316,15 @@ func (q *process) read(line []byte, a answer) error {
 	case b.N == nil:
 		return q.problem(fmt.Errorf("answered %s without n: %s", q.asked, excerpt(line)), keep)
 	case *b.N != q.n:
-		return q.problem(fmt.Errorf("answered question %d when it was asked question %d, %s", *b.N, q.n, q.asked), keep)
+		return q.astray(*b.N)
 	case b.Error != nil:
 		return &refusal{*b.Error}
 	}
 	return nil
+}
+
+func (q *process) astray(n int) error {
+	return q.problem(fmt.Errorf("answered question %d when it was asked question %d, %s", n, q.n, q.asked), keep)
 }
 
 // excerpt quotes the beginning of a line.
