@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"testbed/emulation/process"
 	"testbed/policy"
+	"testbed/python"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/resolved"
 	"testbed/train/program"
-	"testbed/python"
 )
 
 // What a run's processes need of the program lies in this folder of what the run
