@@ -46,7 +46,11 @@ def flat(values):
 
 def _array(value):
     if hasattr(value, "detach"):  # a tensor of torch, which is not imported here
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        try:
+            value = value.numpy()
+        except TypeError:  # of a type that numpy does not have, such as bfloat16
+            value = value.float().numpy()
     return numpy.asarray(value)
 
 
@@ -86,7 +90,14 @@ class Run:
                 "this program is started by testbed: name it in train.program of a scenario, "
                 "and run `testbed run` or `testbed simulate --train`"
             ) from None
-        self._socket = socket.socket(fileno=fd)
+        try:
+            self._socket = socket.socket(fileno=fd)
+            os.fstat(self._memory)
+        except OSError:
+            raise RuntimeError(
+                "descriptors %d and %d, over which testbed and this program speak, are closed: whatever started this process in between closes what "
+                "it inherits. Have it pass them on (subprocess.run(…, pass_fds=(%d, %d))), or name this program itself in train.program" % (2 * (fd, self._memory))
+            ) from None
         self._size, self._state_bytes, self._validate = size, state_bytes, validate
         self._next = None  # has been received, and not yet acted on
         self._over = False  # the run is

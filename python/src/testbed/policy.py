@@ -24,6 +24,7 @@ A file that ends with `Patience.main()` is such a program for the command line, 
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import math
 import os
@@ -190,7 +191,7 @@ class Policy:
     def parameters(cls) -> Dict[str, _Parameter]:
         """The parameters by name."""
         found: Dict[str, _Parameter] = {}
-        for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        for name, hint in _annotations(cls).items():
             if name.startswith("_") or typing.get_origin(hint) is ClassVar or not hasattr(cls, name):
                 continue
             spread = None
@@ -211,6 +212,18 @@ class Policy:
     def __repr__(self) -> str:
         given = ("%s=%r" % (name, getattr(self, name)) for name in self.parameters())
         return "%s(%s)" % (type(self).__name__, ", ".join(given))
+
+
+def _annotations(cls: type) -> Dict[str, Any]:
+    """Those of a class and of what it inherits from. typing.get_type_hints does not do for
+    classes of a module that is not imported, such as one of runpy's."""
+    found: Dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        own = inspect.get_annotations(base) if hasattr(inspect, "get_annotations") else base.__dict__.get("__annotations__", {})
+        module = sys.modules.get(base.__module__)
+        for name, hint in own.items():
+            found[name] = eval(hint, {**vars(typing), **(vars(module) if module else {})}) if isinstance(hint, str) else hint
+    return found
 
 
 #: What the verbs take for a policy: "straggler:k=5", or an instance of a Policy.
