@@ -177,7 +177,6 @@ type Rule string
 
 // The rules. An eviction's rule is the cause of the eviction.
 const (
-	RuleStart        Rule = "start"         // the run begins
 	RuleJoin         Rule = "join"          // a worker asked to join
 	RuleRejoinDenied Rule = "was_member"    // it is, or was once, a member
 	RuleRejoin       Rule = "rejoin"        // its rounds without it are over

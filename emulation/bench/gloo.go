@@ -14,6 +14,7 @@ import (
 
 	"testbed/allreduce/bench"
 	"testbed/emulation/network"
+	"testbed/shaping/kernel"
 )
 
 // gloo is PyTorch's all-reduce over TCP: the sum of float32 vectors of the
@@ -52,7 +53,7 @@ func (g *gloo) start(b *benchmark) (string, error) {
 	}
 	s := b.spec.Settings
 	for rank, name := range b.spec.Nodes {
-		t, err := b.startTool(b.network.NS(name), []string{"GLOO_SOCKET_IFNAME=" + nodeInterface, "OMP_NUM_THREADS=1"},
+		t, err := b.startTool(b.network.NS(name), []string{"GLOO_SOCKET_IFNAME=" + kernel.NodeInterface, "OMP_NUM_THREADS=1"},
 			g.python, "-c", glooScript, b.network.Addr(b.spec.Nodes[0]).String(), glooPort,
 			strconv.Itoa(rank), strconv.Itoa(s.Workers), strconv.Itoa(s.Elements), strconv.FormatFloat(b.spec.Timeout.Seconds(), 'f', 3, 64))
 		if err != nil {

@@ -11,13 +11,11 @@ import (
 	"testbed/allreduce/quicring"
 	"testbed/emulation/network"
 	"testbed/node/identity"
+	"testbed/shaping/kernel"
 )
 
 // ringPort is every rank's. Each has a network of its own, so they never clash.
 const ringPort = 7001
-
-// nodeInterface is every node's interface, as package kernel names it.
-const nodeInterface = "eth0"
 
 // rankSpec has a process be a rank of a benchmark; see bench.WorkerConfig.
 type rankSpec struct {
@@ -57,7 +55,7 @@ func RunRank(self *network.Self) error {
 	}()
 	return bench.RunWorker(context.Background(), bench.WorkerConfig{
 		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, ShortPaths: s.ShortPaths, Timeout: s.Timeout,
-		Conn: conn, TLS: tlsConfig, Log: self.Log, Interface: nodeInterface, Orders: orders,
+		Conn: conn, TLS: tlsConfig, Log: self.Log, Interface: kernel.NodeInterface, Orders: orders,
 		Report: func(r bench.Report) {
 			if r.Ready {
 				self.Ready()

@@ -18,8 +18,10 @@
 // Every one is this same binary. What crosses a wire is JSON; a job and a
 // child's program are named by their kind, and own the form of their specs,
 // data and commands. Which kinds there are is the caller's business: see
-// package host.
+// package emulation.
 package network
+
+import "testbed/shaping/kernel"
 
 // Arguments with which the binary starts itself again.
 const (
@@ -30,10 +32,10 @@ const (
 // Link backends as a user names them.
 const (
 	LinksAuto  = "auto"
-	LinksNetem = "netem"
-	LinksUser  = "user"
+	LinksNetem = string(kernel.BackendNetem)
+	LinksUser  = string(kernel.BackendUser)
 	// LinksHTB is LinksUser with rates that are HTB's: see kernel.BackendHTB.
-	LinksHTB = "htb"
+	LinksHTB = string(kernel.BackendHTB)
 	// LinksBridge is for benchmarks alone: see kernel.BackendBridge.
-	LinksBridge = "bridge"
+	LinksBridge = string(kernel.BackendBridge)
 )

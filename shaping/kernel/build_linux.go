@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// nodeInterface is the name of every node's own interface.
-	nodeInterface = "eth0"
+	// NodeInterface is the name of every node's own interface.
+	NodeInterface = "eth0"
 	// bridgeName cannot be the name of a node, nor can what begins with
 	// pathPrefix: the interface whose queues are the paths from a node.
 	bridgeName = "+hub"
@@ -140,7 +140,7 @@ func (n *Network) createBridge() (*netlink.Bridge, error) {
 func (n *Network) createLink(i int, hubNS netns.NsHandle, bridge *netlink.Bridge) error {
 	p, node := n.plan.Nodes[i], &n.nodes[i]
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = nodeInterface, shaping.MTU, p.MAC[:]
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = NodeInterface, shaping.MTU, p.MAC[:]
 	attrs.Namespace = netlink.NsFd(node.ns)
 	attrs.GSOMaxSegs = n.backend.segments()
 	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
@@ -150,9 +150,9 @@ func (n *Network) createLink(i int, hubNS netns.NsHandle, bridge *netlink.Bridge
 	if err := n.hub.LinkAdd(veth); err != nil {
 		return fmt.Errorf("adding a veth pair: %w", asUnsupported(featureVeth, err))
 	}
-	inside, err := node.conn.LinkByName(nodeInterface)
+	inside, err := node.conn.LinkByName(NodeInterface)
 	if err != nil {
-		return fmt.Errorf("finding %s: %w", nodeInterface, err)
+		return fmt.Errorf("finding %s: %w", NodeInterface, err)
 	}
 	outside, err := n.hub.LinkByName(p.Name)
 	if err != nil {

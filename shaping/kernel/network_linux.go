@@ -136,7 +136,7 @@ func (n *Network) ReadBack() ([]Difference, error) {
 			}
 			found = append(found, tcpLine(tcp))
 		}
-		all = append(all, compare(p.Name+" "+nodeInterface, nodeLines(n.plan, i, n.backend), found)...)
+		all = append(all, compare(p.Name+" "+NodeInterface, nodeLines(n.plan, i, n.backend), found)...)
 
 		found, err = n.hub.readEnd(node.outside, hubQueues[node.outside])
 		if err != nil {
@@ -177,7 +177,7 @@ func compare(where string, planned, found []string) []Difference {
 func nodeLines(plan *shaping.Plan, i int, backend Backend) []string {
 	p := plan.Nodes[i]
 	all := append(upTree(plan, i, backend).lines(false),
-		linkLine(nodeInterface, p.MAC[:], true, backend.segments()), "address "+p.Addr.String())
+		linkLine(NodeInterface, p.MAC[:], true, backend.segments()), "address "+p.Addr.String())
 	for j, peer := range plan.Nodes {
 		if j != i {
 			all = append(all, neighbourLine(peer.Addr.Addr().String(), peer.MAC[:]))
@@ -222,7 +222,7 @@ func (c *conn) readNode(index int) ([]string, error) {
 	}
 	link, err := c.LinkByIndex(index)
 	if err != nil {
-		return nil, fmt.Errorf("finding %s: %w", nodeInterface, err)
+		return nil, fmt.Errorf("finding %s: %w", NodeInterface, err)
 	}
 	all = append(all, describeLink(link.Attrs(), link.Attrs().GSOMaxSegs))
 	addrs, err := retry(func() ([]netlink.Addr, error) { return c.AddrList(link, netlink.FAMILY_ALL) })

@@ -131,7 +131,7 @@ func (s *Server) waits(t *testing.T, id string, calls int) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		s.mu.Lock()
-		n := s.waiting.Len(id)
+		n := len(s.waiting.Calls[id])
 		s.mu.Unlock()
 		if n == calls {
 			return

@@ -31,7 +31,7 @@ func (s *Server) widen(wide bool) {
 func (s *Server) look() {
 	w := &s.width
 	since := time.Since(w.looked)
-	if s.waiting.Any() || float64(w.beats) > beatsOfOne*since.Seconds() || since > 3*s.cfg.Tick/2 {
+	if len(s.waiting.Calls) > 0 || float64(w.beats) > beatsOfOne*since.Seconds() || since > 3*s.cfg.Tick/2 {
 		w.needed = time.Now()
 	}
 	w.beats, w.looked = 0, time.Now()

@@ -9,13 +9,13 @@ import (
 // Waiting are the calls that wait for an answer A of a server's core, by who calls. The
 // server's lock guards them.
 type Waiting[K comparable, A any] struct {
+	Calls map[K][]chan A
 	lock  sync.Locker
-	calls map[K][]chan A
 }
 
 // NewWaiting returns that no call waits yet.
 func NewWaiting[K comparable, A any](lock sync.Locker) Waiting[K, A] {
-	return Waiting[K, A]{lock, map[K][]chan A{}}
+	return Waiting[K, A]{map[K][]chan A{}, lock}
 }
 
 // Wait asks the core, and waits until somebody answers the caller. If the caller goes
@@ -24,7 +24,7 @@ func NewWaiting[K comparable, A any](lock sync.Locker) Waiting[K, A] {
 func (w *Waiting[K, A]) Wait(call, server context.Context, ending error, by K, ask func() error, withdraw func()) (a A, err error) {
 	c := make(chan A, 1)
 	w.lock.Lock()
-	w.calls[by] = append(w.calls[by], c)
+	w.Calls[by] = append(w.Calls[by], c)
 	if err := ask(); err != nil {
 		w.forget(by, c)
 		w.lock.Unlock()
@@ -50,34 +50,28 @@ func (w *Waiting[K, A]) Wait(call, server context.Context, ending error, by K, a
 
 // forget removes a call. It reports whether it waited.
 func (w *Waiting[K, A]) forget(by K, c chan A) bool {
-	all := w.calls[by]
+	all := w.Calls[by]
 	i := slices.Index(all, c)
 	if i < 0 {
 		return false
 	}
-	if w.calls[by] = slices.Delete(all, i, i+1); len(all) == 1 {
-		delete(w.calls, by)
+	if w.Calls[by] = slices.Delete(all, i, i+1); len(all) == 1 {
+		delete(w.Calls, by)
 	}
 	return true
 }
 
 // Answer answers all calls of a caller. The lock is held.
 func (w *Waiting[K, A]) Answer(by K, a A) {
-	for _, c := range w.calls[by] {
+	for _, c := range w.Calls[by] {
 		c <- a
 	}
-	delete(w.calls, by)
+	delete(w.Calls, by)
 }
 
 // AnswerAll answers all calls. The lock is held.
 func (w *Waiting[K, A]) AnswerAll(a A) {
-	for by := range w.calls {
+	for by := range w.Calls {
 		w.Answer(by, a)
 	}
 }
-
-// Any reports whether a call waits. The lock is held.
-func (w *Waiting[K, A]) Any() bool { return len(w.calls) > 0 }
-
-// Len returns how many calls of a caller wait. The lock is held.
-func (w *Waiting[K, A]) Len(by K) int { return len(w.calls[by]) }
