@@ -8,7 +8,7 @@ are text with a unit, such as "100mbit", "256kb" and "25ms".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 
 @dataclass
