@@ -22,6 +22,7 @@ import (
 	"testbed/node"
 	"testbed/node/state"
 	"testbed/policy"
+	"testbed/policy/program"
 	"testbed/record"
 	"testbed/scenarios"
 )
@@ -55,6 +56,22 @@ func claim(dir record.Dir) (name string, lock *os.File, err error) {
 		return "", nil, wrap(err)
 	}
 	return string(text), lock, nil
+}
+
+// policyFile, in resumeDir, holds the specification of the policy as it is understood
+// from any folder.
+const policyFile = "policy"
+
+// keepPolicy leaves what recall needs to find a policy's program.
+func (r *recorder) keepPolicy() error {
+	name, err := program.Absolute(r.options.Policy)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(r.dir.Path(filepath.Join(resumeDir, policyFile)), []byte(name), 0o644); err != nil {
+		return fmt.Errorf("writing the run directory: %w", err)
+	}
+	return nil
 }
 
 var errOver = errors.New("the run came to its end; there is nothing to resume")
@@ -157,9 +174,14 @@ func (r *recorder) recall(events []record.Event) error {
 	if r.options.Scenario, err = r.readScenario(was); err != nil {
 		return err
 	}
-	if r.spec.Scenario, err = r.options.Scenario.Resolve(was.Policy); err != nil {
+	name, err := os.ReadFile(r.dir.Path(filepath.Join(resumeDir, policyFile)))
+	if err != nil {
+		name = []byte(was.Policy) // of a run of an earlier version
+	}
+	if r.spec.Scenario, err = r.options.Scenario.Resolve(string(name)); err != nil {
 		return err
 	}
+	r.spec.Scenario.PolicyName = was.Policy
 	r.sum = record.NewSummarizer(r.spec.Scenario.Setup())
 	r.spec.Links = was.Links
 	present, gone, led := map[string]bool{}, map[string]bool{}, map[int]record.Event{}

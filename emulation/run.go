@@ -102,7 +102,7 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 		return record.Summary{}, err
 	}
 	defer lock.Close()
-	if err := keepTrainer(o.Scenario, r.dir.Path(resumeDir)); err != nil {
+	if err := errors.Join(keepTrainer(o.Scenario, r.dir.Path(resumeDir)), r.keepPolicy()); err != nil {
 		return record.Summary{}, err
 	}
 	r.spec.Links, r.spec.Qlog = o.Links, o.Qlog

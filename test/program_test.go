@@ -112,6 +112,42 @@ func TestProgramIsAskedAgain(t *testing.T) {
 	}
 }
 
+// TestKilledRunOfAProgram goes on from another folder, with a process that is asked all
+// questions again.
+func TestKilledRunOfAProgram(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	text, err := os.ReadFile(strings.TrimPrefix(pythonPolicy(t, "straggler"), "program:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := scenario(t, 3, "100mbit", "  min_slack: 20s\n  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n")
+	lengthen(t, file, 20)
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd := command(t, t.Context(), t.Name(), "run", file, "--policy", "program:straggler.py", "--out", dir)
+	if err := os.WriteFile(filepath.Join(cmd.Dir, "straggler.py"), text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return wholeBefore(dir, 3) > 1 })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	waitFor(t, func() bool { return len(marked(t.Name())) == 0 })
+	journal, err := os.ReadFile(filepath.Join(dir, "resume", "journal.jsonl"))
+	if err != nil || !strings.Contains(string(journal), `"what":"decided"`) {
+		t.Errorf("%v: no decision is in the journal", err)
+	}
+	var sum record.Summary
+	r := testbed(t, "run", "--resume", dir, "--json")
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || !sum.Complete || sum.OuterSteps != 20 || len(sum.ResumedFrom) != 1 || sum.Policy != "program:straggler.py" {
+		t.Errorf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+}
+
 // TestProgramDiesInARun: one error, its standard error and what there is of the record
 // are kept, and nothing else stays.
 func TestProgramDiesInARun(t *testing.T) {

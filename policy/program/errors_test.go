@@ -12,6 +12,7 @@ import (
 
 	"testbed/experiment"
 	"testbed/policy"
+	"testbed/policy/program"
 	"testbed/record"
 	"testbed/scenarios"
 )
@@ -216,6 +217,13 @@ func TestPathsWithColons(t *testing.T) {
 	}
 	spec := "program:" + strings.NewReplacer("%", "%25", ":", "%3A", ",", "%2C").Replace(name) + ":b=2"
 	sum, err := experiment.OnChurn(s, spec, nil)
+	t.Chdir(filepath.Dir(name))
+	if absolute, err := program.Absolute("program:a%3Ab%2Cc%25d.py:b=2"); err != nil || absolute != spec {
+		t.Errorf("%v: from anywhere it is %s, not %s", err, absolute, spec)
+	}
+	if other, err := program.Absolute("straggler:k=2"); err != nil || other != "straggler:k=2" {
+		t.Errorf("%v: straggler is %s", err, other)
+	}
 	if err != nil || sum.Policy != spec || len(sum.Rounds[0].Participants) != 1 {
 		t.Errorf("%v, policy %s, %d participants", err, sum.Policy, len(sum.Rounds[0].Participants))
 	}

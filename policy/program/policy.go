@@ -99,6 +99,26 @@ func Parse(text string, defaults map[string]Value) (*Policy, error) {
 	return p, nil
 }
 
+var escaped = strings.NewReplacer("%", "%25", ":", "%3A", ",", "%2C")
+
+// Absolute returns a specification that names the same program from any folder; that
+// of a registered policy is as it was.
+func Absolute(text string) (string, error) {
+	parts := strings.Split(text, ":")
+	if !Is(text) || len(parts) < 2 {
+		return text, nil
+	}
+	path, err := url.PathUnescape(parts[1])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("finding the program of %s: %w", text, err)
+	}
+	parts[1] = escaped.Replace(path)
+	return strings.Join(parts, ":"), nil
+}
+
 // Logged returns the policy for another process, in which its standard error is
 // appended to a file.
 func (p *Policy) Logged(file string) *Policy {
