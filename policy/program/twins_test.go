@@ -144,6 +144,69 @@ func TestTwinsOnTheLibrary(t *testing.T) {
 	}
 }
 
+// TestTwinsOnPlannedLinks: likewise, where deadlines lie at least real.min_slack after
+// the first arrival.
+func TestTwinsOnPlannedLinks(t *testing.T) {
+	needPython(t)
+	links, err := experiment.NewSimulator(experiment.NetworkLinks, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, scenario := range []string{"persistent_straggler", "lognormal_16", "spot_fleet", "coordinator_crash", "late_join"} {
+		s, err := scenarios.Load(scenario)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range twins {
+			wantSame(t, s, "testdata", name, links)
+		}
+	}
+}
+
+// TestParametersInAFile are those of all programs that do not say otherwise.
+func TestParametersInAFile(t *testing.T) {
+	needPython(t)
+	s, err := scenarios.Parse("short.yaml", []byte(short+"policy:\n  program: {quorum: 0.6, sideline_limit: 0, finish_steps: true}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := s.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := scenarios.Parse("short.json", text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	set, err := scenarios.NewSetting("policy.program.sideline_limit", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := s.With(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		s       *scenarios.Scenario
+		spec    string
+		evicted int // in this round
+	}{{s, "", 2}, {again, "", 2}, {changed, "", 3}, {s, ":sideline_limit=1", 3}} {
+		sum, err := experiment.OnChurn(c.s, "program:testdata/straggler.py"+c.spec, nil)
+		if err != nil || len(sum.Evicted) != 1 || sum.Evicted[0].Round != c.evicted {
+			t.Errorf("%v, evicted %+v, want that in round %d", err, sum.Evicted, c.evicted)
+		}
+	}
+	if _, err := s.Machine("program:testdata/backup.py"); err == nil || !strings.Contains(err.Error(), "has no parameter finish_steps; its parameters are b") {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.Machine("straggler"); err != nil {
+		t.Errorf("a policy that is no program: %v", err)
+	}
+	if _, err := scenarios.Parse("short.yaml", []byte(short+"policy:\n  program: {quorum: [1, 2]}\n")); err == nil || !strings.Contains(err.Error(), "policy.program.quorum: must be a single value") {
+		t.Errorf("a list: %v", err)
+	}
+}
+
 // TestTwinsOnRandomScenarios: likewise, with injects of all kinds and random parameters
 // of straggler.
 func TestTwinsOnRandomScenarios(t *testing.T) {
