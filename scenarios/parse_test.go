@@ -394,7 +394,7 @@ func TestMachineOfAnUnknownPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.Machine("strict")
-	if want := `policy: "strict" is no policy; choose one of baseline, adaptive, backup, deadline, quorum, sample, straggler, torchft`; err == nil || err.Error() != want {
+	if want := `policy: "strict" is no policy; choose one of baseline, adaptive, backup, deadline, quorum, sample, straggler, torchft, or name a program of your own as program:PATH`; err == nil || err.Error() != want {
 		t.Errorf("error = %v, want %s", err, want)
 	}
 	if cfg, err := s.Machine(scenarios.Straggler); err != nil || cfg.Policy.(*policy.Straggler).Quorum != 0.75 {

@@ -187,7 +187,7 @@ func (p Policies) Named(spec string) (policy.Policy, error) {
 	name, settings, given := strings.Cut(spec, ":")
 	params, ok := policy.Named(name)
 	if !ok {
-		return nil, of.fail("policy", fmt.Sprintf("%q is no policy; choose one of %s", name, errs.List(policy.Names())))
+		return nil, of.fail("policy", fmt.Sprintf("%q is no policy; choose one of %s, or name a program of your own as program:PATH", name, errs.List(policy.Names())))
 	}
 	if own, ok := p.Parameters[name]; ok {
 		params = own

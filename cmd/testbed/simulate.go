@@ -133,7 +133,7 @@ func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
 }
 
 func policyFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "policy", "", "NAME[:parameter=value]…, such as straggler:k=5 (testbed list --policies names them)")
+	cmd.Flags().StringVar(name, "policy", "", "NAME[:parameter=value]…, such as straggler:k=5 (testbed list --policies names them), or program:PATH, a program of your own")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *name == "" {
 			return errs.Usagef("name the policy, such as --policy %s or --policy %s:k=5; the policies are %s", scenarios.Baseline, scenarios.Straggler, strings.Join(policy.Names(), ", "))
