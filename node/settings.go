@@ -70,7 +70,10 @@ type WorkerSettings struct {
 	Reduction reduction.Spec
 
 	Work     *work.Spec // nil: inner steps vary by Jitter alone
-	Measured bool       // they take as long as computing takes
+	// Measured has them take as long as computing takes, times what the scenario says of
+	// them over Typical, what it says of a typical one.
+	Measured bool
+	Typical  policy.Time
 
 	Train           *task.Spec // nil: a stand-in is trained
 	Parameters      int        // length of the model's float32 vector
@@ -83,7 +86,7 @@ func NewWorkerSettings(r *resolved.Scenario, w resolved.Worker, incarnation int)
 	return WorkerSettings{
 		Worker: w, Incarnation: incarnation, Seed: r.Seed, Scale: r.Scale, HeartbeatPeriod: r.Policy.HeartbeatPeriod, InnerSteps: r.InnerSteps,
 		Workers: r.IDs(), Groups: r.LinkGroups, Grouping: r.Grouping, Reduction: r.Reduction,
-		Work: r.Work, Measured: r.Measured,
+		Work: r.Work, Measured: r.Measured, Typical: r.TypicalStep(),
 		Train: r.Train, Parameters: r.Parameters, StalenessWeight: r.StalenessWeight, CheckpointEvery: r.CheckpointEvery,
 	}
 }

@@ -113,7 +113,8 @@ func (w *workerDriver) review(outerSteps int) {
 func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	begin, told := w.stepFrom, w.told
 	at := w.cfg.ClockTime(begin.Sub(w.began))
-	duration := w.cfg.ClockDuration(w.steps.Step(at, a.Factor))
+	planned := w.steps.Step(at, a.Factor)
+	duration := w.cfg.ClockDuration(planned)
 	contribution := w.buffers.Contribution(a.Round)
 	w.task = spawn(ctx, func(ctx context.Context) result {
 		loss, computed, err := w.learner.Step(ctx, a.Round, a.Step)
@@ -128,7 +129,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		}
 		measured := w.cfg.Measured
 		if measured {
-			duration = w.cfg.OnClock(time.Duration(a.Factor * float64(time.Since(begin))))
+			duration = w.cfg.OnClock(time.Duration(float64(planned) / float64(w.cfg.Typical) * float64(time.Since(begin))))
 		}
 		stood, err := w.clock.Pass(ctx, begin, duration)
 		if err != nil {

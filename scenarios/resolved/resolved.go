@@ -59,7 +59,8 @@ type Scenario struct {
 	Grouping *policy.Grouping
 
 	Work *work.Spec // nil: inner steps vary by Worker.Jitter alone
-	// Measured says that inner steps take as long as computing takes.
+	// Measured says that inner steps take as long as computing takes, on a worker whose
+	// steps are typical.
 	Measured bool
 
 	Train      *task.Spec // nil: a stand-in is trained
@@ -93,6 +94,17 @@ type Churn struct {
 	BaseLatency   policy.Time
 	BandwidthBpus int64 // bytes per microsecond
 	StateBytes    int64
+}
+
+// TypicalStep is the median of the workers' mean inner steps; of an even number the
+// lower one.
+func (s *Scenario) TypicalStep() policy.Time {
+	means := make([]policy.Time, len(s.Workers))
+	for i, w := range s.Workers {
+		means[i] = w.Mean
+	}
+	slices.Sort(means)
+	return means[(len(means)-1)/2]
 }
 
 // FirstJoin returns the time at which the first workers join. They start the run and
