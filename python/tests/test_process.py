@@ -112,6 +112,22 @@ def test_the_binary_is_missing(monkeypatch):
         tb.version()
 
 
+def program_that(own_folder, monkeypatch, *lines):
+    path = own_folder / "testbed"
+    path.write_text("#!/bin/sh\n" + "\n".join(lines) + "\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("TESTBED_BINARY", str(path))
+
+
+def test_the_doctor_says_what_is_missing(own_folder, monkeypatch):
+    check = '[{"name":"sandbox","ok":false,"needed":true,"detail":"not permitted"}]'
+    program_that(own_folder, monkeypatch, "echo '%s'" % check, "echo 'testbed: no real run is possible here' >&2", "exit 4")
+    assert [c["name"] for c in tb.doctor().data if c["needed"] and not c["ok"]] == ["sandbox"]
+    program_that(own_folder, monkeypatch, "echo 'testbed: needs Linux' >&2", "exit 4")
+    with pytest.raises(tb.Unsupported, match="needs Linux"):
+        tb.doctor()
+
+
 def test_nothing_but_the_standard_library_is_imported():
     code = "import sys, testbed, testbed.churn; print([m for m in ('numpy', 'pandas', 'matplotlib', 'tqdm') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": SRC}).stdout

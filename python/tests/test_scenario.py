@@ -84,6 +84,11 @@ def test_a_field_that_is_not_there():
         tb.Scenario.from_file("nosuch.yaml")
 
 
+def test_what_is_not_given_is_not_shown():
+    assert repr(tb.WorkerSpec(id=3, inner_step_mean=1000)) == "WorkerSpec(id=3, inner_step_mean=1000)"
+    assert repr(tb.Slow(id=3, at=0, factor=10)) == "Slow(op='Slow', at=0, id=3, factor=10)"
+
+
 def test_files(own_folder):
     sc = small(name="mine", injects=[tb.Slow(id=3, at=0, factor=10)])
     for name in ("mine.json", "mine.yaml"):

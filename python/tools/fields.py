@@ -27,8 +27,14 @@ are text with a unit, such as "100mbit", "256kb" and "25ms".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Union
+from dataclasses import dataclass, field, fields
+from typing import Dict, List, Optional, Union
+
+
+class _Fields:
+    def __repr__(self) -> str:
+        given = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
+        return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % (name, value) for name, value in given if value is not None))
 
 '''
 
@@ -73,7 +79,7 @@ def meaning(name: str, schema: dict) -> str:
 def dataclass_of(name: str, schema: dict) -> str:
     required = schema.get("required", [])
     fields = schema["properties"]
-    lines = ["@dataclass", "class %s:" % name]
+    lines = ["@dataclass(repr=False)", "class %s(_Fields):" % name]
     doc = [schema.get("description", name + ".").strip()]
     doc.append("")
     for f, s in fields.items():

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Union
@@ -75,7 +76,9 @@ class _Bar:
     def __init__(self) -> None:
         self._tqdm: Any = None
         try:
-            from tqdm.auto import tqdm
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # in a notebook without ipywidgets the bar is one of text
+                from tqdm.auto import tqdm
 
             self._tqdm = tqdm
         except ImportError:
@@ -233,7 +236,7 @@ def call(
     if process.returncode == 3:
         raise InvalidResult(message or "the result is not valid", out)
     if process.returncode == 4:
-        raise Unsupported(message)
+        raise Unsupported(message, out)
     if process.returncode < 0:
         message = "testbed was ended by signal %d%s" % (-process.returncode, ": " + message if message else "")
     raise TestbedError(message or "testbed ended with exit code %d" % process.returncode)

@@ -7,12 +7,18 @@ are text with a unit, such as "100mbit", "256kb" and "25ms".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Union
+from dataclasses import dataclass, field, fields
+from typing import Dict, List, Optional, Union
 
 
-@dataclass
-class WorkerSpec:
+class _Fields:
+    def __repr__(self) -> str:
+        given = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
+        return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % (name, value) for name, value in given if value is not None))
+
+
+@dataclass(repr=False)
+class WorkerSpec(_Fields):
     """Worker is one training process.
 
     join_at: (µs)
@@ -32,8 +38,8 @@ class WorkerSpec:
     lighthouse: Optional[int] = None
 
 
-@dataclass
-class Inject:
+@dataclass(repr=False)
+class Inject(_Fields):
     """Inject is something that happens to workers at a time.
 
     op: (Crash | Leave | Slow | Restore | Pause | Resume | Partition | ClearPartition |
@@ -62,8 +68,8 @@ class Inject:
     alone: Optional[bool] = None
 
 
-@dataclass
-class Policies:
+@dataclass(repr=False)
+class Policies(_Fields):
     """Policies are the parameters of the policies, and what holds under any of them.
 
     baseline: the parameters of the policy baseline
@@ -102,8 +108,8 @@ class Policies:
     staleness_weight: Optional[float] = None
 
 
-@dataclass
-class Real:
+@dataclass(repr=False)
+class Real(_Fields):
     """Real says how the scenario is played on a real network.
 
     time_scale: real time divided by scenario time (default 100)
@@ -150,8 +156,8 @@ class Real:
     injects: Optional[List[LinkInject]] = None
 
 
-@dataclass
-class Upload:
+@dataclass(repr=False)
+class Upload(_Fields):
     """UploadSpec is the section real.upload of a scenario.
 
     every: the number of outer steps from one upload to the next; 0 is none (default 0)
@@ -163,8 +169,8 @@ class Upload:
     yields: Optional[bool] = None
 
 
-@dataclass
-class Links:
+@dataclass(repr=False)
+class Links(_Fields):
     """Spec is the `real.links` section of a scenario. A property that is absent is nil, so that
     "not given" and "zero" stay different. The closest level wins, property by property:
     default, then group, then node or pair; and within a level what is written out wins over
@@ -184,8 +190,8 @@ class Links:
     pairs: Optional[List[PairPath]] = None
 
 
-@dataclass
-class Properties:
+@dataclass(repr=False)
+class Properties(_Fields):
     """Properties are an access link and a path together.
 
     access_preset: access_preset gives what the fields below do not (such as "cable")
@@ -225,8 +231,8 @@ class Properties:
     corrupt: Optional[Union[float, str]] = None
 
 
-@dataclass
-class LossBurst:
+@dataclass(repr=False)
+class LossBurst(_Fields):
     """LossBurst is loss in bursts: the Gilbert-Elliott model (E. N. Gilbert, "Capacity of a
     burst-noise channel", 1960; E. O. Elliott, "Estimates of error rates for codes on burst-
     noise channels", 1963) with the parameters of netem(8). The path is inside a burst or
@@ -246,8 +252,8 @@ class LossBurst:
     loss_outside: Optional[Union[float, str]] = None
 
 
-@dataclass
-class Group:
+@dataclass(repr=False)
+class Group(_Fields):
     """Group is a set of nodes.
 
     nodes: names ("coordinator"), ranges ("w0-w20") and patterns ("w*").
@@ -267,8 +273,8 @@ class Group:
     access_one_way_delay: Optional[str] = None
 
 
-@dataclass
-class GroupPath:
+@dataclass(repr=False)
+class GroupPath(_Fields):
     """GroupPath is the path between the nodes of two groups: between both ways, or from one to
     the other. A group's path to itself joins its own nodes.
 
@@ -301,8 +307,8 @@ class GroupPath:
     corrupt: Optional[Union[float, str]] = None
 
 
-@dataclass
-class Access:
+@dataclass(repr=False)
+class Access(_Fields):
     """Access is a node's own link to the network.
 
     access_preset: access_preset gives what the fields below do not (such as "cable")
@@ -320,8 +326,8 @@ class Access:
     access_one_way_delay: Optional[str] = None
 
 
-@dataclass
-class PairPath:
+@dataclass(repr=False)
+class PairPath(_Fields):
     """Pair is the path from one node to another; the way back is its own pair.
 
     path_preset: path_preset gives what the fields below do not (such as "dallas-tokyo")
@@ -352,8 +358,8 @@ class PairPath:
     corrupt: Optional[Union[float, str]] = None
 
 
-@dataclass
-class AllReduce:
+@dataclass(repr=False)
+class AllReduce(_Fields):
     """Spec is the section real.all_reduce of a scenario. It is for the real network and the
     simulator's planned links: churn's network, where an all-reduce has a fixed price, has no
     use for it.
@@ -384,8 +390,8 @@ class AllReduce:
     error_feedback: Optional[bool] = None
 
 
-@dataclass
-class LinkInject:
+@dataclass(repr=False)
+class LinkInject(_Fields):
     """LinkInject is something that happens to a link for a while.
 
     op: (Link | LinkTrace | Cut | Refuse | Flap)
@@ -445,8 +451,8 @@ class LinkInject:
     corrupt: Optional[Union[float, str]] = None
 
 
-@dataclass
-class Work:
+@dataclass(repr=False)
+class Work(_Fields):
     """Spec is the section `work` of a scenario. Times are scenario time in microseconds.
 
     classes: kinds of workers. A worker in none has the factor 1.
@@ -459,8 +465,8 @@ class Work:
     diurnal: Optional[Diurnal] = None
 
 
-@dataclass
-class Steps:
+@dataclass(repr=False)
+class Steps(_Fields):
     """Steps says by what distribution the durations of inner steps vary. The mean is the
     worker's inner_step_mean.
 
@@ -477,8 +483,8 @@ class Steps:
     file: Optional[str] = None
 
 
-@dataclass
-class WorkerClass:
+@dataclass(repr=False)
+class WorkerClass(_Fields):
     """Class is a kind of workers.
 
     factor: by how much their inner steps take longer.
@@ -491,8 +497,8 @@ class WorkerClass:
     phase: Optional[float] = None
 
 
-@dataclass
-class Noise:
+@dataclass(repr=False)
+class Noise(_Fields):
     """Noise is slowness that comes and goes, as neighbours on the same machine do: a Markov
     chain of two states with exponential sojourns, for each worker by itself.
 
@@ -505,8 +511,8 @@ class Noise:
     mean_slow: int
 
 
-@dataclass
-class Thermal:
+@dataclass(repr=False)
+class Thermal(_Fields):
     """Thermal is throttling: a worker's temperature rises for the time heat, then its steps take
     slow_factor as long for the time cool. This is what the lumped thermal resistance and
     capacitance of Skadron et al., "Temperature-aware microarchitecture" (ISCA 2003), does
@@ -522,8 +528,8 @@ class Thermal:
     cool: int
 
 
-@dataclass
-class Diurnal:
+@dataclass(repr=False)
+class Diurnal(_Fields):
     """Diurnal is load that follows the time of day: steps take 1 + amplitude·sin(2π(t/period +
     phase)) as long.
 
@@ -536,8 +542,8 @@ class Diurnal:
     phase: Optional[float] = None
 
 
-@dataclass
-class Train:
+@dataclass(repr=False)
+class Train(_Fields):
     """Spec is the section `train`.
 
     task: what is trained; empty: Quadratic (quadratic | charlm | program)
@@ -566,8 +572,8 @@ class Train:
     tokens_per_step: Optional[int] = None
 
 
-@dataclass
-class Model:
+@dataclass(repr=False)
+class Model(_Fields):
     """Model is the shape of CharLM's transformer, and what a step trains on. What is 0 is as
     charlm.Defaults has it.
 
@@ -582,8 +588,8 @@ class Model:
     batch: Optional[int] = None
 
 
-@dataclass
-class InnerOptimiser:
+@dataclass(repr=False)
+class InnerOptimiser(_Fields):
     """Inner is CharLM's inner optimiser, AdamW. What is not given is as charlm.Defaults has it.
 
     warmup: steps
@@ -594,8 +600,8 @@ class InnerOptimiser:
     warmup: Optional[int] = None
 
 
-@dataclass
-class OuterOptimiser:
+@dataclass(repr=False)
+class OuterOptimiser(_Fields):
     """Outer is the outer optimiser, and what of the parameters a round exchanges.
 
     rate: rate and momentum are as train.DiLoCo has them if they are not given.
@@ -616,8 +622,8 @@ class OuterOptimiser:
     correction: Optional[str] = None
 
 
-@dataclass
-class Regions:
+@dataclass(repr=False)
+class Regions(_Fields):
     """RegionsSpec is the section train.regions of a scenario.
 
     every: the number of rounds from one that all regions take part in together to the next; 1:
@@ -629,16 +635,16 @@ class Regions:
     workers: Optional[Dict[str, List[int]]] = None
 
 
-@dataclass
-class BaselineParameters:
+@dataclass(repr=False)
+class BaselineParameters(_Fields):
     """Baseline waits for every member, as synchronous training does: only who is silent, gives
     up or leaves keeps a round from waiting for it.
     """
 
 
 
-@dataclass
-class AdaptiveParameters:
+@dataclass(repr=False)
+class AdaptiveParameters(_Fields):
     """Policy waits for each member as long as a healthy one with its history may take, and not
     at all for those whose contribution costs the others more than it is worth. It evicts
     nobody. Durations are compared by their logarithms, because step times are positive and
@@ -670,8 +676,8 @@ class AdaptiveParameters:
     prior: Optional[float] = None
 
 
-@dataclass
-class BackupParameters:
+@dataclass(repr=False)
+class BackupParameters(_Fields):
     """Backup closes a round as soon as all but B members have arrived, as synchronous training
     with B backup workers does: whoever comes last is left out, slow or not (J. Chen et al.,
     Revisiting Distributed Synchronous SGD, 2016, https://arxiv.org/abs/1604.00981). It evicts
@@ -683,8 +689,8 @@ class BackupParameters:
     b: Optional[int] = None
 
 
-@dataclass
-class DeadlineParameters:
+@dataclass(repr=False)
+class DeadlineParameters(_Fields):
     """FixedDeadline closes every round the same time after it began, with a quorum. It evicts
     nobody.
 
@@ -701,8 +707,8 @@ class DeadlineParameters:
     quorum: Optional[float] = None
 
 
-@dataclass
-class QuorumParameters:
+@dataclass(repr=False)
+class QuorumParameters(_Fields):
     """Quorum closes a round as torchft's lighthouse closes a quorum
     (https://github.com/pytorch/torchft, src/lighthouse.rs): at once, when all that took part
     in the round before have arrived; else join_timeout after the first arrival, if more than
@@ -716,8 +722,8 @@ class QuorumParameters:
     join_timeout: Optional[int] = None
 
 
-@dataclass
-class SampleParameters:
+@dataclass(repr=False)
+class SampleParameters(_Fields):
     """Sample waits in each round for a fraction of the members, drawn anew, as federated
     averaging samples its clients (B. McMahan et al., Communication-Efficient Learning of Deep
     Networks from Decentralized Data, 2017, https://arxiv.org/abs/1602.05629, where the
@@ -731,8 +737,8 @@ class SampleParameters:
     fraction: Optional[float] = None
 
 
-@dataclass
-class StragglerParameters:
+@dataclass(repr=False)
+class StragglerParameters(_Fields):
     """Straggler closes a round at an adaptive deadline, which lies max(min_slack, median +
     K·MAD) after its first arrival; median and MAD are taken over the arrival offsets in the
     window.
@@ -761,8 +767,8 @@ class StragglerParameters:
     finish_steps: Optional[bool] = None
 
 
-@dataclass
-class TorchftParameters:
+@dataclass(repr=False)
+class TorchftParameters(_Fields):
     """Policy are the parameters, of the lighthouse and of the managers. Times are in
     microseconds; one that is 0 is to the heartbeat timeout as torchft's is.
 
@@ -797,8 +803,8 @@ class TorchftParameters:
     shrink_until: Optional[int] = None
 
 
-@dataclass
-class ScenarioFields:
+@dataclass(repr=False)
+class ScenarioFields(_Fields):
     """Scenario is one run: the workers, what happens to them, and the rules. Times are scenario
     time in microseconds.
 

@@ -31,3 +31,7 @@ class InvalidResult(TestbedError):
 class Unsupported(TestbedError):
     """This machine cannot do it (exit code 4); the text says what is missing and how to
     get it."""
+
+    def __init__(self, message: str, printed: bytes = b"") -> None:
+        super().__init__(message)
+        self._printed = printed  # by the command, before it said so

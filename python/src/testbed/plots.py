@@ -52,7 +52,7 @@ def timeline(result: "Result", ax: Optional["Axes"] = None) -> "Axes":
     ax.invert_yaxis()
     ax.set_xlabel("scenario time in ms")
     ax.set_title("%s under %s" % (result.scenario, result.policy))
-    ax.legend(loc="upper right", fontsize="small")
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")  # beside the picture: bars may be anywhere in it
     return ax
 
 
