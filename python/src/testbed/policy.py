@@ -84,8 +84,8 @@ class Round:
     deadline: the one that holds, or None.
     overdue: whether it has come.
     seed: of the scenario; draw what is drawn by lot from this and the number.
-    min_slack: least time from the first arrival to a deadline; 0 in a simulator
-        without noise.
+    min_slack: least time from the first arrival to a deadline; 0 on churn's simulated
+        network.
     """
 
     number: int

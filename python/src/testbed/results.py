@@ -615,7 +615,9 @@ def _frame(rows: List[Dict[str, Any]], whole: Sequence[str] = ()) -> "pandas.Dat
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     def cells(tag: str, values: Sequence[Any]) -> str:
-        return "<tr>%s</tr>" % "".join("<%s style='text-align:left'>%s</%s>" % (tag, html.escape(str(v)), tag) for v in values)
+        whole = ("text-align:left;white-space:nowrap", "text-align:left")  # short ones are not broken
+        texts = [str(v) for v in values]
+        return "<tr>%s</tr>" % "".join("<%s style='%s'>%s</%s>" % (tag, whole[len(t) > 40], html.escape(t), tag) for t in texts)
 
     top = cells("th", head) if any(head) else ""
     return "<table>%s%s</table>" % (top, "".join(cells("td", r) for r in rows))
