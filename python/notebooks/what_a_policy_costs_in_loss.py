@@ -94,9 +94,9 @@ table["round"] = [row.name for row in rows.values()]
 table[["validation_loss", "round", "seconds", "tokens"]].round(3).astype({"tokens": int})
 
 # %% [markdown]
-# The straggler policy is far ahead at equal time. It is ahead at equal tokens, too,
-# because three workers need more outer steps for the same tokens than four do. It is
-# behind at equal rounds only, and there the baseline has taken more than twice the time.
+# The straggler policy is far ahead at equal time. It is ahead at equal tokens, too:
+# three workers have taken more steps on them than four. It is behind at equal rounds
+# only, and there the baseline has taken more than twice the time.
 #
 # ## And if worker 3 has data that nobody else has?
 #
