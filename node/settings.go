@@ -69,7 +69,7 @@ type WorkerSettings struct {
 	Grouping  *policy.Grouping // who reduces with whom
 	Reduction reduction.Spec
 
-	Work     *work.Spec // nil: inner steps vary by Jitter alone
+	Work *work.Spec // nil: inner steps vary by Jitter alone
 	// Measured has them take as long as computing takes, times what the scenario says of
 	// them over Typical, what it says of a typical one.
 	Measured bool
