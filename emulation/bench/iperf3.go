@@ -86,7 +86,7 @@ func (t *tool) awaitText(text string) error {
 
 var (
 	// errNothing is what iperf3 now and then makes of a transfer of a few
-	// milliseconds.
+	// milliseconds, and on a busy machine several times in a row.
 	errNothing = errors.New("iperf3 received nothing")
 	// errBetween is what a client is told whose server has yet to tidy up after
 	// the one before: it stops listening meanwhile.
@@ -95,15 +95,13 @@ var (
 
 func (p *iperf3) once(b *benchmark) (seconds, cpu float64, err error) {
 	begin := time.Now()
-	for attempt := 1; ; attempt++ {
+	for {
 		seconds, cpu, err = p.transfer(b)
-		switch {
-		case errors.Is(err, errNothing) && attempt < 3:
-		case errors.Is(err, errBetween) && time.Since(begin) < network.StartupPatience:
-			time.Sleep(20 * time.Millisecond)
-		default:
+		again := errors.Is(err, errNothing) || errors.Is(err, errBetween)
+		if !again || time.Since(begin) > network.StartupPatience {
 			return seconds, cpu, err
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
