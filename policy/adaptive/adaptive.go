@@ -24,15 +24,15 @@ func init() {
 // the spread is 1.4826 times the median absolute deviation from it over all
 // members, a consistent estimate of a normal's standard deviation (P. Rousseeuw
 // and C. Croux, Alternatives to the Median Absolute Deviation, 1993). A member
-// is waited for until its typical duration × e^(Z × spread), and longer by the
-// factor by which the quorum came later than its own spread allows for: what makes
-// everybody late is nobody's fault.
+// is waited for until its typical duration × e^(Z × spread). If the quorum came
+// later than its own spread allows for, this time is stretched by the same factor:
+// a cause that makes everybody late is nobody's fault.
 //
-// Whom it pays to wait for is the k members that are expected first, with k the
-// one that makes the most contributions in a time, k ÷ (duration of a round of
-// k): see C. Xu et al., Dynamic Backup Workers for Parallel Machine Learning
-// (2020). The others, and who has missed several rounds in a row, are given a
-// chance again after 2, 4, 8, … rounds.
+// The policy waits for the k members that are expected first. It chooses the k that
+// yields the most contributions per unit of time, k ÷ (duration of a round of k):
+// see C. Xu et al., Dynamic Backup Workers for Parallel Machine Learning (2020).
+// The other members, and members that have missed several rounds in a row, get
+// another chance after 2, 4, 8, … rounds.
 type Policy struct {
 	// Quorum is the fraction of the members, in (0, 1], that must have arrived
 	// before a round may close without the others: ⌈Quorum × members⌉.

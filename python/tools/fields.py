@@ -20,7 +20,7 @@ NAMES = {"Worker": "WorkerSpec", "Inject": "Inject", "Class": "WorkerClass"}
 
 HEAD = '''"""The fields of a scenario, as its file has them. Made by tools/fields.py.
 
-What is None is not given: it has its default, or no effect. Times in
+A field that is None is not given: it has its default, or no effect. Times in
 microseconds are whole numbers; rates, sizes and durations of the real network
 are text with a unit, such as "100mbit", "256kb" and "25ms".
 """

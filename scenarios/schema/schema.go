@@ -1,6 +1,6 @@
 // Package schema holds the JSON schema of scenario files, for editors and for
-// programs that write scenarios. A test makes it from the structs that a file is
-// read into, with the comments on their fields.
+// programs that write scenarios. A test generates the schema from the structs of a
+// scenario and the comments on their fields.
 package schema
 
 import _ "embed"

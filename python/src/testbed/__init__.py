@@ -5,7 +5,7 @@
     ab = tb.compare("persistent_straggler", ["baseline", "straggler"], world="sim")
     ab.speedup(), ab.to_frame(), ab.plot()
 
-testbed.join() is of programs that train inside of a run.
+Programs that train inside of a run call testbed.join().
 """
 
 from __future__ import annotations
