@@ -17,6 +17,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/process"
+	"testbed/internal/steady"
 	"testbed/node"
 	"testbed/node/identity"
 	"testbed/policy"
@@ -310,7 +311,7 @@ func (p *player) sample(busy []monitor.BusyLink) monitor.Sample {
 			waits[name] = monitor.RunnableWait(w.child.Process.Pid())
 		}
 	}
-	return monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits, Busy: busy}
+	return monitor.Sample{At: steady.Now(), Machine: monitor.ReadMachine(), Waits: waits, Busy: busy}
 }
 
 // finish waits for the workers, stops the router and hands the verdict in.

@@ -52,6 +52,9 @@ type CoordinatorConfig struct {
 	Report func(Report)
 	// Run names the run in its journal.
 	Run string
+	// Clock is one that nobody sets, and that goes on when a coordinator takes the
+	// place of another one: all of them read the same. Nil: one of this process's own.
+	Clock func() time.Duration
 	// Journal is where the coordinator writes what it learns. With the journal
 	// of one that has died, and its credentials and address, it takes its
 	// place. Nil: it cannot be replaced.
@@ -78,6 +81,10 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) (err error) {
 			err = failed // whatever else is wrong follows from it
 		}
 	}()
+	if cfg.Clock == nil {
+		begun := time.Now()
+		cfg.Clock = func() time.Duration { return time.Since(begun) }
+	}
 	transport := &quic.Transport{Conn: cfg.Conn}
 	if transport.StatelessResetKey, err = resetKey(cfg.TLS); err != nil {
 		return err
@@ -211,7 +218,7 @@ func (c *coordinator) run(ctx context.Context) error {
 		case <-c.timer.C:
 			err = c.take(entry{T: c.now(), What: timerFired})
 		case <-c.gather.C:
-			err = c.take(entry{T: c.now(), What: waitedOut, Began: new(time.Now())})
+			err = c.take(entry{T: c.now(), What: waitedOut, BeganAt: new(c.cfg.Clock())})
 		case <-horizon:
 			err = c.take(entry{T: c.now(), What: horizonCame})
 		case <-ctx.Done():

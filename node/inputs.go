@@ -39,8 +39,6 @@ func (c *coordinator) recover() error {
 		}
 		return c.take(entry{T: c.t, What: halted})
 	case c.started && !c.done:
-		// Of the wall clock only the difference counts that it shows now.
-		c.began = time.Now().Add(-time.Now().Round(0).Sub(c.began))
 		return c.take(entry{T: c.now(), What: recovered, Forgets: c.cfg.Forgets})
 	}
 	return nil
@@ -111,7 +109,7 @@ func (c *coordinator) apply(e entry) {
 	case e.Msg != nil:
 		c.handle(e.ID, *e.Msg)
 	case e.What == waitedOut:
-		c.begin(*e.Began)
+		c.begin(e.BeganAt)
 	case e.What == timerFired:
 		c.tell(policy.Timer{})
 	case e.What == unreachable:
@@ -137,7 +135,7 @@ func (c *coordinator) apply(e entry) {
 
 // restart goes on from a checkpoint.
 func (c *coordinator) restart(e entry) {
-	c.halted, c.began, c.done = false, *e.Began, false
+	c.halted, c.began, c.done = false, c.timeOf(e.BeganAt), false
 	c.outcomes.Clear()
 	c.note(record.Event{Type: record.RunResume, Round: e.Resume.OuterSteps, IDs: e.Resume.Holders, Hash: e.Resume.Hash})
 	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
@@ -257,7 +255,7 @@ func (c *coordinator) welcome(r received) error {
 		w = c.register(r.id, r.msg)
 	}
 	if !c.started && c.gathered() {
-		e.Began = new(time.Now())
+		e.BeganAt = new(c.cfg.Clock())
 	}
 	w.session.accept(r.msg)
 	w.session.attach(r.line, nil, func(m *message) {
@@ -271,7 +269,7 @@ func (c *coordinator) welcome(r received) error {
 	if !c.halted || slices.ContainsFunc(c.cfg.Resume.Holders, func(id policy.ID) bool { return !c.cameBack(id) }) {
 		return nil
 	}
-	return c.take(entry{T: c.t, What: restarted, Began: new(time.Now().Add(-c.cfg.ClockDuration(c.t - c.cfg.FirstJoin()))), Resume: c.cfg.Resume})
+	return c.take(entry{T: c.t, What: restarted, BeganAt: new(c.cfg.Clock() - c.cfg.ClockDuration(c.t-c.cfg.FirstJoin())), Resume: c.cfg.Resume})
 }
 
 // compare says by its sign whether a hello is of a later life of the worker than
@@ -329,13 +327,21 @@ func (c *coordinator) hello(e entry) {
 		}
 		c.join(join)
 		return
-	case e.Began == nil:
+	case e.BeganAt == nil && e.Began == nil:
 		if !c.replaying {
 			c.gather.Reset(c.gatherPatience())
 		}
 		return
 	}
-	c.begin(*e.Began)
+	c.begin(e.BeganAt)
+}
+
+// timeOf is the time of a reading of the clock that outlives this process.
+func (c *coordinator) timeOf(at *time.Duration) time.Time {
+	if at == nil { // in a journal of an earlier version
+		return time.Now()
+	}
+	return time.Now().Add(*at - c.cfg.Clock())
 }
 
 // gatherPatience is how long to wait for the next of the workers that start the
@@ -350,14 +356,14 @@ func (c *coordinator) gatherPatience() time.Duration {
 }
 
 // begin starts the run with the workers that are there.
-func (c *coordinator) begin(began time.Time) {
+func (c *coordinator) begin(at *time.Duration) {
 	first := c.cfg.FirstJoin()
 	for _, w := range c.cfg.Workers {
 		if w.JoinAt == first && c.workers[w.ID] == nil {
 			c.absent = append(c.absent, w.ID)
 		}
 	}
-	c.began, c.started = began, true
+	c.began, c.started = c.timeOf(at), true
 	if !c.replaying {
 		c.gather.Stop()
 	}

@@ -63,11 +63,15 @@ const (
 
 // entry is one input.
 type entry struct {
-	T     policy.Time `json:"t_us"` // scenario time
-	What  cause       `json:"what,omitempty"`
-	ID    policy.ID   `json:"id,omitempty"` // of the worker
-	Msg   *message    `json:"msg,omitempty"`
-	Began *time.Time  `json:"began,omitempty"` // when the run began, by the wall clock
+	T    policy.Time `json:"t_us"` // scenario time
+	What cause       `json:"what,omitempty"`
+	ID   policy.ID   `json:"id,omitempty"` // of the worker
+	Msg  *message    `json:"msg,omitempty"`
+	// BeganAt is when the run began, by CoordinatorConfig.Clock.
+	BeganAt *time.Duration `json:"began_ns,omitempty"`
+	// Began is that by the wall clock, in journals of earlier versions. It counts for
+	// nothing: whoever reads such a journal sets a new one (restarted).
+	Began *time.Time `json:"began,omitempty"`
 	// Forgets is that of recovered.
 	Forgets bool `json:"forgets,omitempty"`
 	// Resume is given with restarted.

@@ -146,6 +146,7 @@ func (w *world) coordinate(ctx context.Context, policyName string, port uint16) 
 			CoordinatorSettings: settings, Links: "none", Conn: b.socket, Unreachable: b.socket.Unreachable, Dead: w.dead,
 			TLS: memnet.TLS(w.t, policy.CoordinatorNode), Log: w.log(policy.CoordinatorNode),
 			Journal: &journalOf{memJournal: &w.journal, life: b}, Reported: reported, Forgets: forgets,
+			Clock: func() time.Duration { return 1000*time.Hour + time.Since(w.net.Began) },
 			Report: func(r Report) {
 				if !b.dead.Load() {
 					w.report(r)

@@ -12,6 +12,7 @@ import (
 
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
+	"testbed/internal/steady"
 	"testbed/shaping/userlink"
 )
 
@@ -96,7 +97,7 @@ func watchHost(n *network.Network) watch {
 		for name, pid := range pids {
 			waits[name] = monitor.RunnableWait(pid)
 		}
-		s := monitor.Sample{At: time.Now(), Machine: monitor.ReadMachine(), Waits: waits}
+		s := monitor.Sample{At: steady.Now(), Machine: monitor.ReadMachine(), Waits: waits}
 		if last {
 			s.Busy = links.Stop()
 		} else {

@@ -32,7 +32,7 @@ type Round struct {
 
 // Sample is the state of what is watched, at the end of a round or of the run.
 type Sample struct {
-	At      time.Time
+	At      time.Duration // as steady.Now has it
 	Machine Machine
 	// Waits is how long each worker has waited for a processor so far.
 	Waits map[string]time.Duration
@@ -109,7 +109,7 @@ func (m *Monitor) Failed(reason string) { m.failures = append(m.failures, reason
 // EndRound closes a round of the participants. The router's part follows in
 // Routed.
 func (m *Monitor) EndRound(round, participants int, s Sample) {
-	took := s.At.Sub(m.last.At)
+	took := s.At - m.last.At
 	r := &Round{Round: round, Measured: fidelity.Measurements{
 		RoundTime: took, Hops: m.algorithm.Hops(participants), Steps: m.steps,
 		TimerLatenessP50: quantile(m.open, 0.5), TimerLatenessP99: quantile(m.open, 0.99),
@@ -126,7 +126,7 @@ func (m *Monitor) EndRound(round, participants int, s Sample) {
 // enter enters what the machine and the links have done since an earlier
 // sample.
 func (s Sample) enter(since Sample, to *fidelity.Measurements) {
-	s.Machine.Since(since.Machine, s.At.Sub(since.At), to)
+	s.Machine.Since(since.Machine, s.At-since.At, to)
 	for _, b := range s.Busy {
 		to.Busy(b.Node, b.Time, b.Share)
 	}

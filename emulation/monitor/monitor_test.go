@@ -32,7 +32,7 @@ type history struct {
 
 func (h history) play() Record {
 	m := New(2, allreduce.Ring)
-	at, machine, waited := time.Unix(1_700_000_000, 0), Machine{}, time.Duration(0)
+	at, machine, waited := 100*time.Hour, Machine{}, time.Duration(0)
 	sample := func(round int) Sample {
 		s := Sample{At: at, Machine: machine, Waits: map[string]time.Duration{"w0": waited, "w1": waited / 2}}
 		if b, ok := h.busy[round]; ok {
@@ -52,7 +52,7 @@ func (h history) play() Record {
 			m.Injected(late)
 			m.Injected(late / 2)
 		}
-		at, waited = at.Add(time.Second), waited+100*ms+h.wait[round]
+		at, waited = at+time.Second, waited+100*ms+h.wait[round]
 		machine.Total, machine.Steal = machine.Total+100, machine.Steal+h.steal[round]
 		m.EndRound(round, 4, sample(round))
 	}
@@ -167,14 +167,14 @@ func TestVerdicts(t *testing.T) {
 // the one before, although answers come late.
 func TestRoutedSplitsTheRouterByRounds(t *testing.T) {
 	m := New(2, allreduce.Ring)
-	at := time.Unix(1_700_000_000, 0)
+	at := 100 * time.Hour
 	m.Begin(Sample{At: at})
-	m.EndRound(1, 4, Sample{At: at.Add(time.Second)})
-	m.EndRound(2, 3, Sample{At: at.Add(3 * time.Second)})
+	m.EndRound(1, 4, Sample{At: at + time.Second})
+	m.EndRound(2, 3, Sample{At: at + 3*time.Second})
 	m.Routed(&userlink.Stats{Packets: 100, Overflow: 2, Recent: userlink.Lateness{LatenessP50: 1 * ms, LatenessP99: 4 * ms, LatenessMax: 5 * ms}})
 	m.Routed(&userlink.Stats{Packets: 150, Overflow: 2, SendDrops: 1, Recent: userlink.Lateness{LatenessP99: 2 * ms, LatenessMax: 3 * ms}})
 	m.Routed(&userlink.Stats{Packets: 999}) // the last count is of no round
-	r := m.Conclude(Sample{At: at.Add(3 * time.Second)}, &userlink.Stats{Packets: 160, Overflow: 3, Lateness: userlink.Lateness{LatenessP99: ms}}, 4)
+	r := m.Conclude(Sample{At: at + 3*time.Second}, &userlink.Stats{Packets: 160, Overflow: 3, Lateness: userlink.Lateness{LatenessP99: ms}}, 4)
 	one, two := r.Rounds[0], r.Rounds[1]
 	if one.Measured.RouterPackets != 100 || one.Measured.UnplannedDrops != 2 || one.Measured.Hops != 6 || one.Measured.RoundTime != time.Second ||
 		one.Measured.RouterLatenessP50 != 1*ms || one.Measured.RouterLatenessP99 != 4*ms || one.RouterLatenessMax != 5*ms {

@@ -46,7 +46,7 @@ func (m *Monitor) enterRemote(r *Round) {
 		if e.known {
 			e.last.enterWorse(e.before, &r.Measured)
 			for name, d := range e.last.Waits {
-				r.Measured.CPUWait = max(r.Measured.CPUWait, float64(d-e.before.Waits[name])/float64(e.last.At.Sub(e.before.At)))
+				r.Measured.CPUWait = max(r.Measured.CPUWait, float64(d-e.before.Waits[name])/float64(e.last.At-e.before.At))
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func (w *Watch) Remote(host string, raw json.RawMessage) error {
 func (w *Watch) Waited() (most float64) {
 	for _, e := range w.remote {
 		for name, d := range e.last.Waits {
-			if took := e.last.At.Sub(e.first.At); took > 0 {
+			if took := e.last.At - e.first.At; took > 0 {
 				most = max(most, float64(d-e.first.Waits[name])/float64(took))
 			}
 		}

@@ -12,11 +12,11 @@ import (
 // it has ended since.
 func TestWatchSeesOtherHosts(t *testing.T) {
 	w := &Watch{remote: remoteHosts{}}
-	began := time.Unix(1000, 0)
+	began := 1000 * time.Second
 	for k, waits := range []map[string]time.Duration{
 		{"w1": time.Second, "w2": 0}, {"w1": 3 * time.Second, "w2": time.Second}, {},
 	} {
-		raw, err := json.Marshal(Sample{At: began.Add(time.Duration(k) * 2 * time.Second), Waits: waits})
+		raw, err := json.Marshal(Sample{At: began + time.Duration(k)*2*time.Second, Waits: waits})
 		if err == nil {
 			err = w.Remote("h1", raw)
 		}

@@ -45,6 +45,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 	if err != nil {
 		return fmt.Errorf("reading the process's spec: %w", err)
 	}
+	showName(s.spec.Name)
 	program, ok := programs[s.spec.Kind]
 	if !ok {
 		return fmt.Errorf("there is no program of kind %q", s.spec.Kind)
@@ -59,6 +60,11 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 		s.Log.Warn("this takes more processor time", "err", err)
 	}
 	return program(s)
+}
+
+// showName gives the process the name that top and ps -o comm show.
+func showName(name string) {
+	_ = os.WriteFile("/proc/self/comm", []byte("testbed: "+name), 0) // longer ones are cut off
 }
 
 func (s *Self) report(r Report) {

@@ -60,6 +60,7 @@ func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) er
 	if err != nil {
 		return err
 	}
+	showName("sandbox")
 	s := NewSupervisor(os.NewFile(sandbox.FirstFile, "commands"), os.NewFile(sandbox.FirstFile+1, "notes"))
 	s.Box = box
 	if err := s.work(jobs); err != nil {

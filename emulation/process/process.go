@@ -16,6 +16,7 @@ import (
 
 	"testbed/allreduce/ringorder"
 	"testbed/emulation/network"
+	"testbed/internal/steady"
 	"testbed/node"
 	"testbed/node/identity"
 	"testbed/node/state"
@@ -115,6 +116,7 @@ func RunCoordinator(self *network.Self) error {
 			return err
 		}
 		cfg.Tracing, cfg.Log, cfg.Report, cfg.Journal = tracing, self.Log, tell(self), self.File(Journal)
+		cfg.Clock = steady.Now
 		dead := make(chan policy.ID, len(s.Workers))
 		cfg.Dead = dead
 		go func() {

@@ -12,7 +12,7 @@ import (
 
 // A Command is a process to start inside a sandbox.
 type Command struct {
-	Name  string     // for errors
+	Name  string     // for errors and, of this binary, for ps
 	Path  string     // the program; empty means this binary
 	NetNS int        // descriptor of its network namespace; -1 means init's own
 	Args  []string   // without argv[0]
@@ -90,7 +90,7 @@ func (in *Inside) start(c Command) (*Process, error) {
 		return nil, err
 	}
 	defer null.Close()
-	path, argv := selfExe, []string{argv0}
+	path, argv := selfExe, []string{"testbed: " + c.Name} // what ps shows of it
 	if c.Path != "" {
 		path, argv = c.Path, []string{c.Path}
 	}

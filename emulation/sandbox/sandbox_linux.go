@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	selfExe    = "/proc/self/exe" // works even when the file has been deleted, as after go run
-	argv0      = "testbed"
+	selfExe    = "/proc/self/exe"   // works even when the file has been deleted, as after go run
+	argv0      = "testbed: sandbox" // what ps shows of init
 	lifelineFD = 3
 
 	// FirstFile is the descriptor that the first of Config.Files has inside.

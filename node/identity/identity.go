@@ -18,9 +18,10 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// validity bounds a run's certificates. They are made for one run and never
-// written anywhere.
-const validity = 30 * 24 * time.Hour
+// notBefore and notAfter bound a run's certificates: they hold whatever the wall clock
+// shows, which may be wrong or be set during the run. They are made for one run and
+// never written anywhere, so that they end with it.
+var notBefore, notAfter = time.Unix(0, 0), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // Authority is the ephemeral certificate authority of one run.
 type Authority struct {
@@ -93,8 +94,7 @@ func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*ecd
 	if parent == nil {
 		parent, parentKey = template, key
 	}
-	now := time.Now()
-	template.NotBefore, template.NotAfter = now.Add(-time.Hour), now.Add(validity)
+	template.NotBefore, template.NotAfter = notBefore, notAfter
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
 	return key, der, err
 }

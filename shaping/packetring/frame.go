@@ -17,3 +17,10 @@ type Frame struct {
 	Length    int    // of the whole frame, also where Data holds less
 	At        time.Time
 }
+
+// Waited is how long something has waited that the kernel has stamped, where the wall
+// clock now shows wall. The wall clock may have been set in between: nothing has waited
+// for longer than nobody has looked, nor for a second.
+func Waited(wall, stamp time.Time, unseen time.Duration) time.Duration {
+	return min(max(wall.Sub(stamp), 0), unseen, time.Second)
+}

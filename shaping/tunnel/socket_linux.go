@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"testbed/shaping/packetring"
 )
 
 const (
@@ -37,7 +40,8 @@ type Tunnel struct {
 	trains [batch]train
 	addrs  []unix.RawSockaddrInet4 // of the hosts
 	// Unsent are datagrams that the kernel did not take.
-	Unsent uint64
+	Unsent  uint64
+	emptied time.Duration // when the socket was last found empty
 }
 
 // train is a message of datagrams of one size, of which only the last may be
@@ -159,9 +163,15 @@ func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) 
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(t.fd), uintptr(unsafe.Pointer(&t.in.headers[0])), batch, unix.MSG_DONTWAIT, 0, 0)
 	switch errno {
 	case 0:
-	case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EMSGSIZE:
+	case unix.EAGAIN:
+		t.emptied = now
+		return false, false, nil
+	case unix.EINTR, unix.ECONNREFUSED, unix.EMSGSIZE:
 		return false, false, nil // the errors are of datagrams that were sent, which are lost
 	default:
+		if underlay(errno) {
+			return false, false, nil // likewise
+		}
 		return false, false, os.NewSyscallError("recvmmsg", errno)
 	}
 	for k := range int(n) {
@@ -170,8 +180,7 @@ func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) 
 		size, stamp := readControl(t.in.control[k][:m.header.Controllen])
 		at := now
 		if !stamp.IsZero() {
-			// A step of the wall clock must do no harm.
-			at -= min(max(wall.Sub(stamp), 0), time.Second)
+			at -= packetring.Waited(wall, stamp, now-t.emptied)
 		}
 		if size == 0 {
 			size = max(len(data), 1)
@@ -183,6 +192,9 @@ func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) 
 				handle(f)
 			}
 		}
+	}
+	if n < batch {
+		t.emptied = now
 	}
 	return n > 0, n == batch, nil
 }
@@ -268,12 +280,14 @@ func (t *Tunnel) flush() error {
 			first += int(n)
 		case errno == unix.EINTR, errno == unix.ECONNREFUSED: // of what was sent before
 		case (errno == unix.EIO || errno == unix.EINVAL) && t.trains[first].count > 1:
-			t.gso = false // the device computes no checksums; the train goes one by one
-			t.single(first)
+			// If the device computes no checksums, the train goes one by one.
+			if t.single(first) > 0 {
+				t.gso = false
+			}
 			first++
 		case errno == unix.EMSGSIZE: // an ask that finds out just that
 			first++
-		case errno == unix.EAGAIN, errno == unix.ENOBUFS, errno == unix.EHOSTUNREACH, errno == unix.ENETUNREACH, errno == unix.EPERM:
+		case errno == unix.EAGAIN, underlay(errno):
 			t.Unsent += uint64(t.trains[first].count)
 			first++
 		default:
@@ -283,8 +297,20 @@ func (t *Tunnel) flush() error {
 	return nil
 }
 
-// single sends the datagrams of a train one by one.
-func (t *Tunnel) single(k int) {
+// underlay says whether an error is one of the network between the hosts, which may pass: an address or a
+// device that is gone for a moment, a firewall, a route, memory. What is sent meanwhile is lost. How long
+// that may go on is for the leases of the hosts to say.
+func underlay(errno syscall.Errno) bool {
+	switch errno {
+	case unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENETDOWN, unix.ENETRESET, unix.ENONET,
+		unix.EPERM, unix.EACCES, unix.EINVAL, unix.EIO, unix.EADDRNOTAVAIL, unix.ENODEV, unix.ENXIO, unix.ENOBUFS, unix.ENOMEM:
+		return true
+	}
+	return false
+}
+
+// single sends the datagrams of a train one by one, and returns how many the kernel took.
+func (t *Tunnel) single(k int) (sent int) {
 	o := &t.trains[k]
 	for from := 0; from < o.bytes; from += o.size {
 		d := t.out.buffers[k][from:min(from+o.size, o.bytes)]
@@ -292,6 +318,9 @@ func (t *Tunnel) single(k int) {
 			uintptr(unsafe.Pointer(&t.out.names[k])), unix.SizeofSockaddrInet4)
 		if errno != 0 {
 			t.Unsent++
+			continue
 		}
+		sent++
 	}
+	return sent
 }

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"bytes"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -103,5 +104,44 @@ func BenchmarkTunnel(b *testing.B) {
 				b.Errorf("%d frames lost", lost)
 			}
 		})
+	}
+}
+
+// TestErrorsOfTheUnderlayAreLosses: what the kernel refuses for a while is lost, and
+// counted, and the tunnel goes on as before.
+func TestErrorsOfTheUnderlayAreLosses(t *testing.T) {
+	a, b := openPair(t)
+	gso, to := a.gso, a.addrs[1]
+	for _, count := range []int{5, 1} { // a train, and one alone
+		before := a.Unsent
+		a.addrs[1].Addr = [4]byte{240, 0, 0, 1} // nobody can send there: EINVAL
+		for range count {
+			a.Send(1, &Frame{Data: make([]byte, 1000)})
+		}
+		if err := a.flush(); err != nil {
+			t.Errorf("sending %d: %v", count, err)
+		}
+		if a.gso != gso {
+			t.Errorf("after an error of %d, trains are given up", count)
+		}
+		if a.Unsent != before+uint64(count) {
+			t.Errorf("%d datagrams are counted as not sent, want %d", a.Unsent-before, count)
+		}
+	}
+	a.addrs[1] = to
+	a.Send(1, &Frame{Data: make([]byte, 1000)})
+	if err := a.flush(); err != nil {
+		t.Fatal(err)
+	}
+	if drain(t, b, 1, func(Frame) {}) != 1 {
+		t.Error("nothing comes after the errors")
+	}
+	for _, errno := range []syscall.Errno{unix.EINVAL, unix.EACCES, unix.ENETDOWN, unix.ENETUNREACH} {
+		if !underlay(errno) {
+			t.Errorf("%v is none of the underlay", errno)
+		}
+	}
+	if underlay(unix.EBADF) || underlay(unix.EFAULT) {
+		t.Error("a fault of the program is one of the underlay")
 	}
 }

@@ -31,6 +31,7 @@ type Router struct {
 	blind   int // epoll of those two only
 	ahead   time.Duration
 	clock   clock
+	emptied time.Duration // when the ring was last found empty
 	ends    []int
 	byMAC   map[shaping.MAC]int
 	byIndex map[int]int
@@ -402,10 +403,12 @@ func (r *Router) takeIn(now time.Duration, wall time.Time) (taken int) {
 			break
 		}
 		// The kernel says when the frame came, so that time spent in the
-		// ring is part of its delay. A step of the wall clock must not be.
-		waited := min(max(wall.Sub(f.At), 0), time.Second)
-		r.push(now-waited, f)
+		// ring is part of its delay.
+		r.push(now-packetring.Waited(wall, f.At, now-r.emptied), f)
 		r.ring.Release()
+	}
+	if taken < batch {
+		r.emptied = now
 	}
 	return taken
 }
