@@ -11,6 +11,8 @@ type cutoff struct {
 	enough      bool // have arrived, says the policy, since enoughAt
 	enoughAt    Time
 	lagging     []*member // began the round late, having caught up, in this order
+	credit      Time      // as of the last event
+	credited    Time      // by which credit that is no longer given has put the deadline off
 }
 
 // ask fills in what the policy is shown of the running round.
@@ -72,6 +74,16 @@ func (m *Machine) cutoffAt() (at Time, ok bool) {
 	return 0, false
 }
 
+// noteCredit keeps what the deadline was put off by for a member that has arrived since,
+// or is gone: from then on the round may close.
+func (m *Machine) noteCredit(now Time) {
+	c, credit := &m.round.cutoff, m.credit()
+	if c.hasDeadline && !c.overdue && credit < c.credit && c.deadline.At+credit < now {
+		c.credited = min(now-c.deadline.At, c.credit)
+	}
+	c.credit = credit
+}
+
 // enough asks the policy whether the round may close with those that have
 // arrived. It needs one contribution in any case.
 func (m *Machine) enough(now Time) bool {
@@ -117,8 +129,8 @@ func (m *Machine) cutoffReason(now Time) (needed int, deadline *Deadline) {
 	needed, _ = m.policy.Enough(m.ask(now))
 	if c := &m.round.cutoff; c.hasDeadline {
 		d := c.deadline
-		d.Credit = m.credit()
-		if c.early {
+		d.Credit = max(m.credit(), c.credited)
+		if m.round.hasArrival { // it was set before, or an outage has put it off
 			d.Offset = d.At - m.round.firstArrival
 		}
 		deadline = &d

@@ -284,6 +284,7 @@ func (m *Machine) setWake(now Time) {
 	}
 	at := m.nextCheck
 	if m.phase == collecting && !m.outage {
+		m.noteCredit(now)
 		if cutoff, ok := m.cutoffAt(); ok {
 			at = min(at, cutoff)
 		}

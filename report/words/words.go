@@ -80,28 +80,52 @@ func Because(r *policy.Reason) string {
 			return text + fmt.Sprintf(", and it had been silent for %s", Micros(r.Silent))
 		}
 		return text + fmt.Sprintf(", the last of %d that failed with it", r.Misses)
+	case policy.RuleTimeout:
+		return fmt.Sprintf("the outer step had taken %s", Micros(r.Stalled))
+	case policy.RuleLate, policy.RuleStraggler:
+		return left(r)
 	}
-	text := gathered(r) + fmt.Sprintf("; miss %d", r.Misses)
+	return "by the rule " + string(r.Rule)
+}
+
+// left says why a round went on without a worker. Whether the quorum came before the
+// deadline is not among the numbers.
+func left(r *policy.Reason) string {
+	text := gathered(r) + " when the round closed"
+	if r.Deadline != nil {
+		text += "; the deadline was " + deadlineText(r)
+	}
+	if r.Misses == 0 { // its first round, which it spent on getting a state
+		return text + "; this does not count as a miss"
+	}
+	text += fmt.Sprintf("; miss %d", r.Misses)
 	if r.Limit > 0 || r.Rule == policy.RuleStraggler { // else any number is tolerated
 		text += fmt.Sprintf(", %d tolerated", r.Limit)
 	}
 	return text
 }
 
-// gathered says how many had arrived when a round closed, and what its
-// deadline came from.
+// gathered says how many had arrived when a round closed.
 func gathered(r *policy.Reason) string {
-	text := fmt.Sprintf("%d of %d had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
-	if d := r.Deadline; d != nil {
-		text += " at the deadline, " + deadlineText(d)
-	}
-	return text
+	return fmt.Sprintf("%d of %d had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
 }
 
-func deadlineText(d *policy.Deadline) string {
+// deadlineText says when the deadline was, and what it was computed from. Under torchft it
+// counts from the first request for a quorum, which need not follow an arrival.
+func deadlineText(r *policy.Reason) string {
+	d := r.Deadline
 	text := Micros(d.Offset) + " after the first"
+	switch {
+	case r.QuorumID > 0:
+		text += " had asked"
+	case d.Offset < 0:
+		text = Micros(-d.Offset) + " before the first"
+	}
 	if s := d.Spread; s != nil {
 		text += fmt.Sprintf(" (median %s + %g × MAD %s, at least %s)", Micros(s.Median), s.K, Micros(s.MAD), Micros(s.MinSlack))
+		if by := d.Offset - max(s.MinSlack, s.Median+policy.Time(s.K*float64(s.MAD))); by > 0 {
+			text += fmt.Sprintf(", put off by %s because the coordinator was away", Micros(by))
+		}
 	}
 	var numbers []string
 	for _, name := range slices.Sorted(maps.Keys(d.Numbers)) {
@@ -124,11 +148,13 @@ func Closing(r *policy.Reason) string {
 	case r.Rule == policy.RuleAllArrived && r.Deadline == nil:
 		return fmt.Sprintf("all %d had arrived; there was no deadline", r.Members)
 	case r.Rule == policy.RuleAllArrived:
-		return fmt.Sprintf("all %d had arrived; the deadline was %s", r.Members, deadlineText(r.Deadline))
+		return fmt.Sprintf("all %d had arrived; the deadline was %s", r.Members, deadlineText(r))
 	case r.Rule == policy.RuleQuorum && r.Deadline == nil:
 		return fmt.Sprintf("%d of %d had arrived, which was enough (%d needed)", r.Arrived, r.Members, r.Needed)
-	case r.Rule == policy.RuleQuorum:
-		return "the quorum came after the deadline: " + gathered(r)
+	case r.Rule == policy.RuleDeadline && r.Deadline != nil && r.QuorumID == 0: // torchft may be late for its deadline
+		return gathered(r) + " at the deadline, " + deadlineText(r)
+	case r.Deadline != nil: // the quorum came after the deadline, or the policy waits for nobody else before
+		return gathered(r) + " when the round closed; the deadline was " + deadlineText(r)
 	}
 	return gathered(r)
 }
