@@ -100,6 +100,84 @@ func TestNetPassesFilesAndEnvironment(t *testing.T) {
 	}
 }
 
+// TestNetNodesAreMachines: what programs take for a machine is the node's own, for root
+// and for an ordinary user, on every way into a node. Names lead over links, never to
+// the loopback, and memory is shared within a node alone.
+func TestNetNodesAreMachines(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	const script = `
+echo hub $(ls /sys/class/net) / $(getent hosts w1)
+ipcmk -M 4096 >/dev/null
+testbed in w0 sh -c 'echo mine >/dev/shm/segment; ipcmk -M 4096 >/dev/null; ipcmk -M 4096 >/dev/null'
+testbed in w1 sh -c 'echo $(hostname) $HOSTNAME: $(getent hosts $(hostname)) / $(getent hosts w0) / $(getent hosts coordinator) / $(getent hosts elsewhere) $(ls /sys/class/net)'
+echo w1 memory: $(testbed in w1 sh -c 'ls /dev/shm; ipcs -m | grep -c 4096')
+echo w0 memory: $(testbed in w0 sh -c 'ls /dev/shm; ipcs -m | grep -c 4096')
+echo from w0: $(testbed in w0 testbed in w2 sh -c 'hostname; pwd')
+for n in w0 w1 w0; do testbed in $n cat /proc/sys/kernel/random/boot_id; done | uniq | wc -l
+diff -r <(cd /sys/fs/cgroup && find . | sort | head -50) <(testbed in w0 sh -c 'cd /sys/fs/cgroup && find . | sort | head -50') && ls /sys/fs/cgroup | wc -l
+`
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cgroups, err := os.ReadDir("/sys/fs/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`hub coordinator lo w0 w1 w2 w3 / 10.0.0.3 w1
+w1 w1: 10.0.0.3 w1 / 10.0.0.2 w0 / 10.0.0.1 coordinator / eth0 lo
+w1 memory: 0
+w0 memory: segment 2
+from w0: w2 %s
+3
+%d
+`, dir, len(cgroups))
+	for name, credential := range map[string]*syscall.Credential{"as we are": nil, "ordinary user": {Uid: 65534, Gid: 65534}} {
+		t.Run(name, func(t *testing.T) {
+			if credential != nil && os.Geteuid() != 0 {
+				t.Skip("needs root, to become an ordinary user")
+			}
+			cmd := command(t, t.Context(), t.Name(), "net", "homogeneous", "--", "bash", "-c", script)
+			cmd.Dir, cmd.Env = dir, append(cmd.Environ(), "HOSTNAME=outside")
+			if credential != nil {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+			}
+			out, err := cmd.CombinedOutput()
+			var got string
+			for line := range strings.Lines(string(out)) {
+				if !strings.HasPrefix(line, "testbed: ") {
+					got += strings.Join(strings.Fields(line), " ") + "\n"
+				}
+			}
+			if err != nil || got != want {
+				t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+			}
+		})
+	}
+}
+
+// TestNetAt: the program itself runs in a node, and others reach it there by its name.
+func TestNetAt(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "python3")
+	t.Parallel()
+	r := testbed(t, "net", "homogeneous", "--at", "coordinator", "--", "python3", "-c", `
+import socket, subprocess
+s = socket.create_server(("", 5000))
+c = "import socket; s = socket.create_connection(('coordinator', 5000)); s.sendall(socket.gethostname().encode())"
+subprocess.Popen(["testbed", "in", "w2", "python3", "-c", c])
+peer, address = s.accept()
+print(peer.recv(99).decode(), address[0], socket.gethostbyname(socket.gethostname()))
+`)
+	if r.code != 0 || r.stdout != "w2 10.0.0.4 10.0.0.1\n" {
+		t.Errorf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	if r := testbed(t, "net", "homogeneous", "--at", "w7", "--", "true"); r.code != exitUsage {
+		t.Errorf("exit code %d for a node that is none", r.code)
+	}
+}
+
 // TestMeasuredNetTellsWhatTheNetworkWasWorth: a rate that somebody has changed behind our
 // back is found out, and with --strict it makes the exit code.
 func TestMeasuredNetTellsWhatTheNetworkWasWorth(t *testing.T) {

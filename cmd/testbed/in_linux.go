@@ -15,7 +15,8 @@ import (
 func inCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "in NODE CMD...", Short: "Run a program in a node, inside of testbed net",
-		Long: `Runs a program in the network namespace of a node. Works inside of testbed net.
+		Long: `Runs a program in a node, with the node's network, host name and shared memory.
+Works inside of testbed net.
 The program's exit code is passed on; it is 126 or 127 if the program could not
 be started. $TESTBED_NODE holds the node's name.`,
 		Args: func(cmd *cobra.Command, args []string) error {

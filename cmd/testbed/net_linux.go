@@ -36,7 +36,13 @@ $TESTBED_ADDR_W0 the address of w0. ip netns exec, ip -n and tc -n know the
 nodes too. CMD itself is at the hub, where the far ends of all links are; the
 hub has no address. For example:
 
-    testbed net homogeneous -- sh -c 'testbed in w0 ping -c 3 $TESTBED_ADDR_W1'
+    testbed net homogeneous -- sh -c 'testbed in w0 ping -c 3 w1'
+
+A node is a machine: its host name is that of the node, all nodes know each
+other's names, and shared memory (System V, /dev/shm) is the node's own. Files
+elsewhere and process ids are common to all. With --at NODE, CMD itself runs in
+a node and has its address: mpiexec, or a server that the others talk to, may
+run in the coordinator's.
 
 Standard input, output and error are CMD's, and its exit code is that of
 testbed net; 128 + n if signal n ended it, 126 or 127 if it could not be
@@ -61,6 +67,7 @@ the network cards of the nodes are virtual.`,
 	}
 	linksFlag(cmd, &o.Links)
 	hostsFlag(cmd.Flags(), &several)
+	cmd.Flags().StringVar(&o.At, "at", "", "run CMD in this node (default: at the hub, without an address)")
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
 	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")

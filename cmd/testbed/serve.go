@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -53,11 +56,53 @@ func address(l net.Listener, hostname string) string {
 	if hostname == "" {
 		hostname = at.IP.String()
 		if at.IP.IsUnspecified() {
-			hostname = "localhost"
-			if name, err := os.Hostname(); err == nil {
-				hostname = name
-			}
+			hostname = ownName(at.IP.To4() != nil)
 		}
 	}
 	return "http://" + net.JoinHostPort(hostname, strconv.Itoa(at.Port))
+}
+
+// lookUpPatience is how long a name server may take to tell the machine's own name.
+const lookUpPatience = 2 * time.Second
+
+// ownName is how others reach this machine.
+func ownName(onlyIPv4 bool) string {
+	name, err := os.Hostname()
+	if err != nil {
+		name = ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookUpPatience)
+	defer cancel()
+	named, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", name) // none: the name says nothing
+	var own []netip.Addr
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, p.Addr())
+		}
+	}
+	return reachable(name, named, own, onlyIPv4)
+}
+
+// reachable chooses how others reach a machine: by its name, if that stands for more
+// than the machine itself, or by one of its own addresses, IPv4 first. Many machines
+// have their name stand for 127.0.1.1.
+func reachable(name string, named, own []netip.Addr, onlyIPv4 bool) string {
+	reaches := func(a netip.Addr) bool { return a.Unmap().Is4() || !onlyIPv4 }
+	if slices.ContainsFunc(named, func(a netip.Addr) bool { return !a.Unmap().IsLoopback() && reaches(a) }) {
+		return name
+	}
+	best := "localhost"
+	for _, a := range own {
+		if !a.IsGlobalUnicast() || !reaches(a) {
+			continue
+		}
+		if a.Is4() {
+			return a.String()
+		}
+		if best == "localhost" {
+			best = a.String()
+		}
+	}
+	return best
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
@@ -121,10 +122,8 @@ func (n *Network) build(links string) error {
 		return fmt.Errorf("building the network: %w", err)
 	}
 	n.places = n.Kernel.Places()
-	for _, name := range n.Kernel.Nodes() {
-		if err := n.s.Box.BindNetNS(name, n.NS(name)); err != nil {
-			return err
-		}
+	if err := n.furnish(); err != nil {
+		return err
 	}
 	differences, err := n.Kernel.ReadBack()
 	if err != nil {
@@ -139,6 +138,29 @@ func (n *Network) build(links string) error {
 	}
 	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s",
 		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp)})
+	return nil
+}
+
+// furnish makes the nodes on this host machines, which know the names of all.
+func (n *Network) furnish() error {
+	var hosts []sandbox.Host
+	for _, p := range n.Plan.Nodes {
+		hosts = append(hosts, sandbox.Host{Name: p.Name, Addr: p.Addr.Addr().String()})
+	}
+	if err := n.s.Box.WriteHosts(hosts); err != nil {
+		return err
+	}
+	here := n.Kernel.Nodes()
+	for _, name := range here {
+		if err := n.s.Box.BindNetNS(name, n.NS(name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range here {
+		if err := n.s.Box.Furnish(name, n.NS(name)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -32,11 +32,13 @@ const (
 // sandbox processes are started with Inside.Start, not with os/exec.
 type Inside struct {
 	lifeline *os.File
-	ownNetNS *os.File
+	home     *surroundings // init's own namespaces
+	dir      string        // working directory
 	starts   chan startRequest
 
 	mu       sync.Mutex // held while a child is started, reaped or signalled
 	children map[int]*Process
+	machines map[uint64]*surroundings // by the inode of the network namespace
 }
 
 // Init makes this process the init of its sandbox. The program calls it first
@@ -79,6 +81,7 @@ func openLifeline() (*Inside, error) {
 		lifeline: os.NewFile(lifelineFD, "lifeline"),
 		starts:   make(chan startRequest),
 		children: make(map[int]*Process),
+		machines: make(map[uint64]*surroundings),
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, in.lifeline) // returns at the outer process's end
@@ -97,7 +100,8 @@ func (in *Inside) report(err error) error {
 // setUp mounts what a sandbox has of its own and starts the goroutines that
 // live as long as it does.
 func (in *Inside) setUp() error {
-	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
+	var err error
+	if err = mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
 		return fmt.Errorf("sandbox init: make mounts private: %w", err)
 	}
 	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC); err != nil {
@@ -106,11 +110,16 @@ func (in *Inside) setUp() error {
 	if err := coverRun(); err != nil {
 		return fmt.Errorf("sandbox init: cover /run: %w", err)
 	}
-	own, err := os.Open(selfNetNS)
-	if err != nil {
+	if err := coverSys(); err != nil {
+		return fmt.Errorf("sandbox init: cover /sys: %w", err)
+	}
+	in.home = &surroundings{name: "the hub"}
+	if err := in.home.open(); err != nil {
 		return fmt.Errorf("sandbox init: %w", err)
 	}
-	in.ownNetNS = own
+	if in.dir, err = os.Getwd(); err != nil {
+		in.dir = "/"
+	}
 
 	childEnded := make(chan os.Signal, 1)
 	signal.Notify(childEnded, unix.SIGCHLD)

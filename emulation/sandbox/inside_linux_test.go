@@ -266,14 +266,14 @@ func checkErrors(in *Inside) error {
 		return errors.New("bound a descriptor that is no namespace")
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "../x"} {
-		if err := in.BindNetNS(name, int(in.ownNetNS.Fd())); err == nil {
+		if err := in.BindNetNS(name, int(in.home.own[0].file.Fd())); err == nil {
 			return fmt.Errorf("bound the name %q", name)
 		}
 	}
-	if err := in.BindNetNS("w0", int(in.ownNetNS.Fd())); err != nil {
+	if err := in.BindNetNS("w0", int(in.home.own[0].file.Fd())); err != nil {
 		return err
 	}
-	if err := in.BindNetNS("w0", int(in.ownNetNS.Fd())); !errors.Is(err, os.ErrExist) {
+	if err := in.BindNetNS("w0", int(in.home.own[0].file.Fd())); !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("bound a name twice: %v", err)
 	}
 	return onlyInitLeft() // the failed starts left no zombie

@@ -14,7 +14,7 @@ import (
 type Command struct {
 	Name  string     // for errors and, of this binary, for ps
 	Path  string     // the program; empty means this binary
-	NetNS int        // descriptor of its network namespace; -1 means init's own
+	NetNS int        // descriptor of its network namespace, with the machine that Furnish made of it; -1 means init's own
 	Args  []string   // without argv[0]
 	Env   []string   // added to init's environment; wins over it
 	Files []*os.File // inherited, as descriptors 3, 4, …
@@ -78,6 +78,9 @@ func (in *Inside) Start(c Command) (*Process, error) {
 // parent-death signal fires at the end of that thread.
 func (in *Inside) spawn() {
 	runtime.LockOSThread()
+	// The thread goes to other mount namespaces and back: its root and working
+	// directory must be its own. This fails on no kernel that has namespaces.
+	_ = unix.Unshare(unix.CLONE_FS)
 	for r := range in.starts {
 		p, err := in.start(r.command)
 		r.result <- startResult{p, err}
@@ -104,30 +107,49 @@ func (in *Inside) start(c Command) (*Process, error) {
 	}
 	defer runtime.KeepAlive(files)
 
-	if c.NetNS >= 0 {
-		if err := unix.Setns(c.NetNS, unix.CLONE_NEWNET); err != nil {
-			return nil, fmt.Errorf("enter network namespace: %w", err)
-		}
-	} else if err := in.enterOwnNetNS(); err != nil {
+	if err := in.enterOwn(); err != nil {
 		return nil, err
 	}
+	m, err := in.machineOf(c.NetNS)
+	switch {
+	case err != nil:
+	case m != nil:
+		attr.Env = MachineEnv(attr.Env, m.name)
+		err = m.enter(in.dir)
+	case c.NetNS >= 0:
+		if err = unix.Setns(c.NetNS, unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter network namespace: %w", err)
+		}
+	}
 	p := &Process{name: c.Name, in: in, done: make(chan struct{})}
-	err = in.fork(p, path, argv, attr)
-	// The thread must not keep the node's namespace alive. Should this fail,
-	// the next start still enters its own namespace first.
-	_ = in.enterOwnNetNS()
+	if err == nil {
+		err = in.fork(p, path, argv, attr)
+	}
+	// The thread must not keep the node's namespaces alive. Should this fail,
+	// the next start still enters its own namespaces first.
+	_ = in.enterOwn()
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (in *Inside) enterOwnNetNS() error {
-	if err := unix.Setns(int(in.ownNetNS.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter init's network namespace: %w", err)
+// machineOf returns the machine that a network namespace belongs to, nil if it is none.
+func (in *Inside) machineOf(netNS int) (*surroundings, error) {
+	if netNS < 0 {
+		return nil, nil
 	}
-	return nil
+	key, err := inode(netNS)
+	if err != nil {
+		return nil, err
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.machines[key], nil
 }
+
+// enterOwn moves the thread to init's own namespaces.
+func (in *Inside) enterOwn() error { return in.home.enter(in.dir) }
 
 // fork starts and registers a child under the lock, so that the reaper finds
 // even a child that ends at once, and leaves to ForkExec the child whose exec

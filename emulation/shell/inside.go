@@ -17,6 +17,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
+	"testbed/internal/errs"
 	"testbed/scenarios/faults"
 	"testbed/shaping/fidelity"
 )
@@ -115,8 +116,15 @@ func runProgram(s *network.Supervisor, hosts *cluster.Hosts, links *network.Netw
 	if err != nil {
 		return failed(err)
 	}
+	at := network.Hub
+	if spec.At != "" {
+		if !sandbox.HasMachine(spec.At) {
+			return n, nil, nil, errs.Usagef("node %s is on another host: the program can only run in a node of this one", spec.At)
+		}
+		at, env = links.NS(spec.At), inNode(env, spec.At)
+	}
 	program, early, err := sent.start(s.Box, sandbox.Command{
-		Name: spec.Command[0], NetNS: network.Hub, Path: path, Args: spec.Command[1:], Env: env, Terminal: spec.Terminal,
+		Name: spec.Command[0], NetNS: at, Path: path, Args: spec.Command[1:], Env: env, Terminal: spec.Terminal,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {

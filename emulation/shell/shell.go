@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -59,6 +58,8 @@ type Options struct {
 	Hosts *cluster.Request
 	// Command is the program with its arguments; empty means $SHELL, or sh.
 	Command []string
+	// At names the node to run it in, which must be on this host; empty: the hub.
+	At string
 	// Pcap names the nodes whose frames are written to NODE.pcap in PcapDir,
 	// each file no longer than PcapLimit bytes.
 	Pcap      []string
@@ -80,6 +81,7 @@ type programSpec struct {
 	Links     string
 	Layout    *network.Layout `json:",omitempty"`
 	Command   []string
+	At        string
 	Pcap      []string
 	PcapDir   string
 	PcapLimit int64
@@ -100,7 +102,7 @@ type signalCommand struct{ Signal syscall.Signal }
 // Run runs a program of the user's on the scenario's network and returns its
 // exit code, 128 + n if signal n ended it. Standard input, output and error
 // are the program's. Interrupts are passed on to it. The program runs in the
-// hub, between all links; Enter starts others in the nodes. When it has ended,
+// hub, between all links, or in the node At; Enter starts others in the nodes. When it has ended,
 // everything is removed. The end of ctx ends the wait for hosts, and nothing else.
 func Run(ctx context.Context, o Options) (exit int, err error) {
 	if o.Progress == nil {
@@ -127,7 +129,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	job, err := network.Start(context.Background(), hosts.Job(KindProgram, programSpec{
 		Name: o.Scenario.Name, Plan: o.Scenario.Plan, Dilation: o.Scenario.Slowdown(), Faults: o.Scenario.Faults,
 		Links: links, Layout: hosts.Layout,
-		Command: o.Command, Terminal: stdio.terminal != nil,
+		Command: o.Command, At: o.At, Terminal: stdio.terminal != nil,
 		Pcap: o.Pcap, PcapDir: o.PcapDir, PcapLimit: o.PcapLimit,
 	}), sandbox.Config{Stdin: stdio.in, Stdout: stdio.out, Stderr: stdio.err})
 	if err != nil {
@@ -199,6 +201,9 @@ func (o *Options) check() error {
 			return errs.Usagef("no node %q to capture; the nodes are %s", name, strings.Join(nodes, " "))
 		}
 	}
+	if o.At != "" && !slices.Contains(nodes, o.At) {
+		return errs.Usagef("no node %q to run the program in; the nodes are %s", o.At, strings.Join(nodes, " "))
+	}
 	if len(o.Pcap) > 0 && o.Hosts != nil {
 		return errs.Usagef("--pcap writes on one host only; leave it out, or leave --hosts out")
 	}
@@ -215,7 +220,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Enter replaces this process by a program in the namespace of a node. It returns
+// Enter replaces this process by a program in the machine of a node. It returns
 // only if that fails, with an exit code, or if the node is on another host: then
 // with that of the program, when it has ended. It works inside of Run.
 func Enter(name string, command []string) (int, error) {
@@ -226,7 +231,7 @@ func Enter(name string, command []string) (int, error) {
 	if !slices.Contains(nodes, name) {
 		return 0, errs.Usagef("no node %q; the nodes are %s", name, strings.Join(nodes, " "))
 	}
-	if isMissing(filepath.Join(sandbox.NetNSDir, name)) && !isMissing(execSocket) {
+	if !sandbox.HasMachine(name) && !isMissing(execSocket) {
 		dir, err := os.Getwd()
 		if err != nil {
 			dir = "/"
@@ -237,8 +242,8 @@ func Enter(name string, command []string) (int, error) {
 	if err != nil {
 		return notStarted(err)
 	}
-	runtime.LockOSThread() // the namespace is the thread's, until exec makes it the process's
-	if err := enter(name); err != nil {
+	runtime.LockOSThread() // the namespaces are the thread's, until exec makes them the process's
+	if err := sandbox.EnterMachine(name); err != nil {
 		return 0, fmt.Errorf("entering node %s: %w", name, err)
 	}
 	return notStarted(&fs.PathError{Op: "exec", Path: path, Err: unix.Exec(path, command, inNode(os.Environ(), name))})
@@ -261,9 +266,6 @@ func prepare(p cluster.Program) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := showInterfaces(); err != nil {
-		return nil, err
-	}
 	cmd := &exec.Cmd{Path: path, Args: p.Command, Env: inNode(p.Env, p.Node), Dir: p.Dir}
 	if _, err := os.Stat(p.Dir); err != nil {
 		cmd.Dir = "/" // this host has no such directory
@@ -279,32 +281,7 @@ func isMissing(file string) bool {
 // inNode is an environment in a node.
 func inNode(env []string, node string) []string {
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, envNode+"=") })
-	return append(env, envNode+"="+node)
-}
-
-// enter moves the thread into the node's network namespace.
-func enter(name string) error {
-	ns, err := os.Open(filepath.Join(sandbox.NetNSDir, name))
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		return os.NewSyscallError("setns", err)
-	}
-	return showInterfaces()
-}
-
-// showInterfaces shows the interfaces of the thread's network namespace in /sys, where
-// programs look for them.
-func showInterfaces() error {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return os.NewSyscallError("unshare", err)
-	}
-	// A machine that masks parts of /sys forbids a fresh one to ordinary
-	// users; then the old one stays.
-	_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "")
-	return nil
+	return append(sandbox.MachineEnv(env, node), envNode+"="+node)
 }
 
 // notStarted is the exit code of a program that could not be started, and why.
