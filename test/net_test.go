@@ -178,6 +178,51 @@ print(peer.recv(99).decode(), address[0], socket.gethostbyname(socket.gethostnam
 	}
 }
 
+// TestNetTellsWhatNoLinkCarries: links carry IPv4 from one node to one other. What a
+// program sends otherwise is counted, on every backend.
+func TestNetTellsWhatNoLinkCarries(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "python3")
+	t.Parallel()
+	for _, backend := range []string{"user", "htb"} {
+		r := testbed(t, "net", "homogeneous", "--links", backend, "--", "testbed", "in", "w0", "python3", "-c", `
+import socket
+def tries(s, to):
+    try: s.sendto(b"x", to)
+    except OSError: pass
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("10.0.0.2"))
+for to in ["10.0.255.255", "10.0.255.255", "239.1.1.1", "192.0.2.1", "127.0.0.1"]: tries(s, (to, 9))
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+for to in ["2001:db8::1", "::1"]: tries(s, (to, 9))
+`)
+		if want := "testbed: w0: 2 broadcast packets, 1 multicast packets, 1 attempts to send by IPv6, 1 attempts to send beyond the network; "; r.code != 0 || strings.Count(r.stderr, "nothing else") != 1 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: exit code %d\n%s", backend, r.code, r.stderr)
+		}
+	}
+	if r := testbed(t, "net", "homogeneous", "--", "sh", "-c", "testbed in w0 getent hosts w1"); strings.Contains(r.stderr, "nothing else") {
+		t.Errorf("nothing was sent: %s", r.stderr)
+	}
+}
+
+// TestNetInterfaceDownAndUp: a program may take its node's interface down and up, and
+// reaches the others afterwards, and they it, as before.
+func TestNetInterfaceDownAndUp(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ip")
+	needTool(t, "ping")
+	t.Parallel()
+	const look = `testbed in w1 sh -c 'ip neigh; ip route; ip addr show dev eth0; tc qdisc show dev eth0' | sed 's/ref.*//' | sort`
+	r := testbed(t, "net", "homogeneous", "--links", "htb", "--", "sh", "-c",
+		`before=$(`+look+`); for k in 1 2; do testbed in w1 sh -c "ip link set eth0 down; ip link set eth0 up"; done
+for k in $(seq 100); do [ "$(`+look+`)" = "$before" ] && break; sleep 0.1; done
+[ "$(`+look+`)" = "$before" ] && testbed in w1 ping -q -c 1 -W 20 w2 && testbed in w2 ping -q -c 1 -W 20 w1`)
+	if r.code != 0 {
+		t.Errorf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
 // TestMeasuredNetTellsWhatTheNetworkWasWorth: a rate that somebody has changed behind our
 // back is found out, and with --strict it makes the exit code.
 func TestMeasuredNetTellsWhatTheNetworkWasWorth(t *testing.T) {

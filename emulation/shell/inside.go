@@ -51,6 +51,11 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	if n := workerInjects(spec.Faults); n > 0 {
 		s.Tell("%d injects of %s are for workers, and there are none here: only those of links are carried out", n, spec.Name)
 	}
+	over := make(chan struct{})
+	defer close(over)
+	if err := links.Kernel.KeepNeighbours(over); err != nil {
+		return err
+	}
 	var captures []*capture
 	for _, name := range spec.Pcap {
 		c, err := startCapture(s, links, name, captureSpec{File: filepath.Join(spec.PcapDir, name+".pcap"), Limit: spec.PcapLimit})
@@ -70,6 +75,9 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	if err := tellStrays(s, links); err != nil {
+		return err
+	}
 	if seen != nil {
 		counts, err := links.Kernel.Counters()
 		if err != nil {
@@ -83,6 +91,18 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		note.Fidelity = &monitor.Record{Verdict: fidelity.Judge(*seen), Measured: *seen, Rounds: []*monitor.Round{}}
 	}
 	return s.Hand(note)
+}
+
+// tellStrays tells what programs sent that no link carries.
+func tellStrays(s *network.Supervisor, links *network.Network) error {
+	strays, err := links.Kernel.Strays()
+	if err != nil {
+		return err
+	}
+	for _, stray := range strays {
+		s.Tell("%s; links carry IPv4 from one node to one other, and nothing else", stray)
+	}
+	return nil
 }
 
 // workerInjects counts the injects that happen to a worker.

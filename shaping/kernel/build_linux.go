@@ -251,12 +251,17 @@ func (c *conn) address(plan *shaping.Plan, i int, eth0 netlink.Link) error {
 	if err := c.raise(eth0); err != nil {
 		return err
 	}
+	return c.neighbours(plan, i, eth0.Attrs().Index)
+}
+
+// neighbours tells node i all others.
+func (c *conn) neighbours(plan *shaping.Plan, i, eth0 int) error {
 	for j, peer := range plan.Nodes {
 		if j == i {
 			continue
 		}
 		err := c.NeighSet(&netlink.Neigh{
-			LinkIndex: eth0.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+			LinkIndex: eth0, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
 			IP: peer.Addr.Addr().AsSlice(), HardwareAddr: peer.MAC[:],
 		})
 		if err != nil {

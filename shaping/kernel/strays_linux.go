@@ -1,0 +1,139 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Strays are what programs in a node have sent so far that no link carries: links
+// carry IPv4 from one node to one other.
+type Strays struct {
+	Node string
+	// Broadcast and Multicast are packets that left the node and reached nobody.
+	Broadcast, Multicast uint64
+	// IPv6 and Elsewhere are attempts to send by IPv6, and to addresses that are no
+	// node's. The program was told that there is no way.
+	IPv6, Elsewhere uint64
+}
+
+func (s Strays) String() string {
+	var all []string
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{
+		{s.Broadcast, "broadcast packets"}, {s.Multicast, "multicast packets"},
+		{s.IPv6, "attempts to send by IPv6"}, {s.Elsewhere, "attempts to send beyond the network"},
+	} {
+		if c.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	return s.Node + ": " + strings.Join(all, ", ")
+}
+
+// Strays returns those of the nodes on this host that have any.
+func (n *Network) Strays() ([]Strays, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []Strays
+	for _, i := range n.here {
+		c, err := countersOf(n.nodes[i].ns)
+		if err != nil {
+			return nil, fmt.Errorf("counting what node %s sent in vain: %w", n.plan.Nodes[i].Name, err)
+		}
+		s := Strays{
+			Node: n.plan.Nodes[i].Name, Broadcast: c["IpExt.OutBcastPkts"], Multicast: c["IpExt.OutMcastPkts"],
+			IPv6: c["Ip6OutNoRoutes"], Elsewhere: c["Ip.OutNoRoutes"],
+		}
+		if s != (Strays{Node: s.Node}) {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// countersOf reads the counters of a namespace's protocols: «Ip.OutNoRoutes» and the
+// like, and without a dot those of IPv6, which a kernel may lack.
+func countersOf(ns netns.NsHandle) (map[string]uint64, error) {
+	all := map[string]uint64{}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is in another namespace
+		err := netns.Set(ns)
+		for _, name := range []string{"snmp", "netstat"} {
+			var text []byte
+			if err == nil {
+				text, err = os.ReadFile("/proc/thread-self/net/" + name)
+			}
+			addCounters(all, string(text))
+		}
+		if text, missing := os.ReadFile("/proc/thread-self/net/snmp6"); missing == nil {
+			addCounters(all, string(text))
+		}
+		result <- err
+	}()
+	return all, <-result
+}
+
+// addCounters reads both forms of such files: a line of names and one of values, each
+// after the protocol's, or a name and a value on each line.
+func addCounters(to map[string]uint64, text string) {
+	var names []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 2 && !strings.HasSuffix(f[0], ":"):
+			if v, err := strconv.ParseUint(f[1], 10, 64); err == nil {
+				to[f[0]] = v
+			}
+		case len(names) == len(f) && len(f) > 0 && names[0] == f[0]:
+			for k := 1; k < len(f); k++ {
+				if v, err := strconv.ParseUint(f[k], 10, 64); err == nil {
+					to[strings.TrimSuffix(f[0], ":")+"."+names[k]] = v
+				}
+			}
+			names = nil
+		default:
+			names = f
+		}
+	}
+}
+
+// KeepNeighbours has every node here know the others again when a program has taken
+// its interface down and up: the kernel forgets them then. It ends when done is closed.
+func (n *Network) KeepNeighbours(done <-chan struct{}) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, i := range n.here {
+		updates, inside := make(chan netlink.LinkUpdate, 16), n.nodes[i].inside
+		if err := netlink.LinkSubscribeAt(n.nodes[i].ns, updates, done); err != nil {
+			return fmt.Errorf("watching the interface of node %s: %w", n.plan.Nodes[i].Name, err)
+		}
+		go func() {
+			up := true
+			for u := range updates {
+				if int(u.Index) != inside {
+					continue
+				}
+				was := up
+				if up = u.IfInfomsg.Flags&unix.IFF_UP != 0; was || !up {
+					continue
+				}
+				n.mu.Lock()
+				if n.hub != nil { // else it is closed, and the namespace about to go
+					_ = n.nodes[i].conn.neighbours(n.plan, i, inside) // the interface may be down again
+				}
+				n.mu.Unlock()
+			}
+		}()
+	}
+	return nil
+}
