@@ -180,7 +180,7 @@ func (p *player) startNodes() error {
 			return err
 		}
 	}
-	patience := network.StartupPatience
+	patience := p.patient(network.StartupPatience)
 	if t := p.spec.Scenario.Train; t.Foreign() {
 		patience += 2 * t.Limit() // one process after the other, where a worker has the one that validates, too
 	}
@@ -195,7 +195,12 @@ func (p *player) startNodes() error {
 			p.command(w.ID, node.Command{Op: node.OpJoin})
 		}
 	}
-	return p.s.Await(network.StartupPatience, "the first workers to join", p.clock.running)
+	return p.s.Await(p.patient(network.StartupPatience), "the first workers to join", p.clock.running)
+}
+
+// patient is a real time by the machine's clock, where the links allow it.
+func (p *player) patient(d time.Duration) time.Duration {
+	return p.spec.Scenario.OnClock(max(d, p.spec.Scenario.Patience))
 }
 
 // startChild starts a node. It leaves qlog files if that is wanted.

@@ -220,7 +220,7 @@ func (p *player) endWorkers() {
 // awaitWorkers waits until all have ended, and ends them when they have had
 // their time.
 func (p *player) awaitWorkers() error {
-	patience := endPatience
+	patience := p.patient(endPatience)
 	if p.spec.Qlog {
 		patience = qlogEndPatience
 	}
@@ -235,7 +235,7 @@ func (p *player) awaitWorkers() error {
 		})
 	})
 	defer timeout.Stop()
-	return p.s.Await(network.StartupPatience, "the workers to end", func() bool {
+	return p.s.Await(network.StartupPatience+patience, "the workers to end", func() bool {
 		return p.store.gone() && p.all(func(w *worker) bool { return w.child.Ended })
 	})
 }

@@ -95,7 +95,7 @@ func (c *coordinator) dismiss(id policy.ID, m message) {
 	r.gone = true
 	if l := r.session.current(); l != nil {
 		// Whoever is dead or cut off does not hang up itself.
-		time.AfterFunc(endPatience, func() { l.conn.CloseWithError(0, "evicted") })
+		time.AfterFunc(c.patient(endPatience), func() { l.conn.CloseWithError(0, "evicted") })
 	}
 }
 

@@ -99,7 +99,7 @@ func (c *connection) reopen(ctx context.Context, lost error) error {
 // connect dials the coordinator, if it is not there again and again, for as long
 // as coordinatorPatience.
 func (c *connection) connect(ctx context.Context) (*line, error) {
-	config := controlQUIC(c.cfg.Tracing, c.cfg.Scale)
+	config := controlQUIC(c.cfg.Tracing, c.cfg.Scale, c.cfg.Patience)
 	if rtt := 2 * c.oneWayDelay(); rtt > 0 {
 		config.HandshakeIdleTimeout = min(max(shortestAttempt, 8*rtt), config.HandshakeIdleTimeout)
 	}
@@ -194,7 +194,7 @@ func (c *connection) beat(ctx context.Context, conn *quic.Conn) {
 // awaitEnd waits until the coordinator has closed its side: then it has read this
 // worker's last message.
 func (c *connection) awaitEnd(ctx context.Context) {
-	timeout := time.After(partingPatience)
+	timeout := time.After(c.parting())
 	for {
 		select {
 		case <-c.inbox:
@@ -208,6 +208,10 @@ func (c *connection) awaitEnd(ctx context.Context) {
 	}
 }
 
+func (c *connection) parting() time.Duration {
+	return patient(partingPatience, c.cfg.Patience, c.cfg.Scale)
+}
+
 // hangUp says what is queued and, if the worker gives up, why.
 func (c *connection) hangUp(problem error) {
 	l := c.session.current()
@@ -218,7 +222,7 @@ func (c *connection) hangUp(problem error) {
 		// Before the stream ends: its end alone reads as a lost connection.
 		l.conn.CloseWithError(codeGaveUp, problem.Error())
 	}
-	l.hangUp(partingPatience)
+	l.hangUp(c.parting())
 }
 
 // disconnect ends what open and reopen have begun, whose ctx has ended.

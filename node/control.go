@@ -233,12 +233,15 @@ func (l *line) hangUp(patience time.Duration) {
 	}
 }
 
+// helloPatience bounds how long a handshake, and the hello after it, may take.
+const helloPatience = 15 * time.Second
+
 // controlQUIC: the idle timeout is far beyond every heartbeat threshold,
 // because the policy, and not the transport, decides who is dead.
-func controlQUIC(tracing Tracing, scale timescale.Scale) *quic.Config {
+func controlQUIC(tracing Tracing, scale timescale.Scale, links time.Duration) *quic.Config {
 	return &quic.Config{
 		MaxIdleTimeout:       coordinatorPatience,
-		HandshakeIdleTimeout: scale.OnClock(15 * time.Second),
+		HandshakeIdleTimeout: patient(helloPatience, links, scale),
 		InitialPacketSize:    initialPacket,
 		EnableDatagrams:      true,
 		Tracer:               tracing.of("control"),

@@ -93,7 +93,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) (err error) {
 		transport.Close()
 		cfg.Conn.Close()
 	}()
-	quicConfig := controlQUIC(cfg.Tracing, cfg.Scale)
+	quicConfig := controlQUIC(cfg.Tracing, cfg.Scale, cfg.Patience)
 	if cfg.HeedUnreachable {
 		// Whoever is silent for a period is pinged: where nobody listens any
 		// more, the network says so.
@@ -108,7 +108,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) (err error) {
 	defer listener.Close()
 	c := &coordinator{
 		cfg: cfg, grouping: cfg.Policy.Grouping, machine: machine,
-		reception: newReception(cfg.Workers, cfg.Log), workers: map[policy.ID]*remote{}, dead: map[policy.ID]bool{}, outcomes: outcomes.New(cfg.Policy.Grouping, !cfg.Learns),
+		reception: newReception(cfg.Workers, patient(helloPatience, cfg.Patience, cfg.Scale), cfg.Log), workers: map[policy.ID]*remote{}, dead: map[policy.ID]bool{}, outcomes: outcomes.New(cfg.Policy.Grouping, !cfg.Learns),
 		t: cfg.FirstJoin(), timer: time.NewTimer(time.Hour),
 	}
 	defer c.timer.Stop()
@@ -163,6 +163,11 @@ type remote struct {
 	gone    bool // evicted: nothing more is expected from it
 }
 
+// patient is a real time by the machine's clock, where the links allow it.
+func (c *coordinator) patient(d time.Duration) time.Duration {
+	return patient(d, c.cfg.Patience, c.cfg.Scale)
+}
+
 // now is the scenario time. It stands still until the run begins, and as long
 // as it waits for workers to come back.
 func (c *coordinator) now() policy.Time {
@@ -179,7 +184,7 @@ func (c *coordinator) realTime(t policy.Time) time.Time {
 }
 
 func (c *coordinator) run(ctx context.Context) error {
-	c.gather = time.NewTimer(gatherPatience)
+	c.gather = time.NewTimer(c.patient(gatherPatience))
 	defer c.gather.Stop()
 	if c.started || len(c.workers) == 0 {
 		c.gather.Stop()
@@ -237,7 +242,7 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
 		c.finish(id)
 	}
-	timeout := time.After(endPatience)
+	timeout := time.After(c.patient(endPatience))
 	for c.complete && c.outcomes.Waits() || c.apart() {
 		select {
 		case r := <-c.reception.inbox:
@@ -246,10 +251,10 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 			}
 		case <-timeout:
 			if c.apart() {
-				c.cfg.Log.Warn("a worker did not come back for the end", "patience", endPatience)
+				c.cfg.Log.Warn("a worker did not come back for the end", "patience", c.patient(endPatience))
 			}
 			if c.outcomes.Waits() {
-				c.cfg.Log.Warn("a worker did not report its final state", "patience", endPatience)
+				c.cfg.Log.Warn("a worker did not report its final state", "patience", c.patient(endPatience))
 			}
 			c.compareStates(nil)
 			return nil
@@ -278,7 +283,7 @@ func (c *coordinator) apart() bool {
 
 // hangUp lets every worker hear the last message before the connections close.
 func (c *coordinator) hangUp() {
-	deadline := time.Now().Add(time.Second)
+	deadline := time.Now().Add(c.patient(time.Second))
 	for _, r := range c.workers {
 		if l := r.session.current(); l != nil {
 			l.hangUp(time.Until(deadline))

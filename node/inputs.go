@@ -349,7 +349,7 @@ func (c *coordinator) timeOf(at *time.Duration) time.Time {
 func (c *coordinator) gatherPatience() time.Duration {
 	for _, w := range c.cfg.Workers {
 		if w.JoinAt == c.cfg.FirstJoin() && c.workers[w.ID] == nil && !c.dead[w.ID] {
-			return gatherPatience
+			return c.patient(gatherPatience)
 		}
 	}
 	return 0

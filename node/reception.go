@@ -26,13 +26,14 @@ type received struct {
 // they say in the order in which it comes.
 type reception struct {
 	workers []resolved.Worker
+	hello   time.Duration // how long a worker may take for it
 	log     *slog.Logger
 	inbox   chan received
 	quit    chan struct{} // closed when the run is over
 }
 
-func newReception(workers []resolved.Worker, log *slog.Logger) reception {
-	return reception{workers, log, make(chan received, 4*outboxMessages), make(chan struct{})}
+func newReception(workers []resolved.Worker, hello time.Duration, log *slog.Logger) reception {
+	return reception{workers, hello, log, make(chan received, 4*outboxMessages), make(chan struct{})}
 }
 
 func (r *reception) accept(ctx context.Context, l *quic.Listener) {
@@ -52,13 +53,13 @@ func (r *reception) accept(ctx context.Context, l *quic.Listener) {
 
 // serve reads the messages of one worker.
 func (r *reception) serve(ctx context.Context, conn *quic.Conn) error {
-	hello, cancel := context.WithTimeout(ctx, 15*time.Second)
+	hello, cancel := context.WithTimeout(ctx, r.hello)
 	defer cancel()
 	stream, err := conn.AcceptStream(hello)
 	if err != nil {
 		return err
 	}
-	stream.SetReadDeadline(time.Now().Add(15 * time.Second))
+	stream.SetReadDeadline(time.Now().Add(r.hello))
 	l := newLine(conn, stream)
 	defer l.hangUp(0)
 	m, err := readMessage(l.in)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"slices"
+	"time"
 
 	"testbed/allreduce/reduction"
 	"testbed/policy"
@@ -28,6 +29,13 @@ type CoordinatorSettings struct {
 	// Residuals says that workers keep more than the outer state that all share.
 	Residuals bool
 	Learns    bool // a model is trained, not the stand-in
+	// Patience is resolved.Scenario's.
+	Patience time.Duration
+}
+
+// patient is a real time by the machine's clock, where the links allow it.
+func patient(d, links time.Duration, scale timescale.Scale) time.Duration {
+	return scale.OnClock(max(d, links))
 }
 
 // NewCoordinatorSettings returns the settings of a run's coordinator.
@@ -36,7 +44,7 @@ func NewCoordinatorSettings(r *resolved.Scenario) CoordinatorSettings {
 		Scenario: r.Name, PolicyName: r.PolicyName, Seed: r.Seed, Scale: r.Scale,
 		Policy: r.OnLinks(), Workers: r.Workers, Horizon: r.Horizon,
 		HeedUnreachable: r.HeedUnreachable, CheckpointEvery: r.CheckpointEvery,
-		Residuals: r.WorkersKeep(), Learns: r.Train.Real(),
+		Residuals: r.WorkersKeep(), Learns: r.Train.Real(), Patience: r.Patience,
 	}
 }
 
@@ -79,6 +87,8 @@ type WorkerSettings struct {
 	Parameters      int        // length of the model's float32 vector
 	StalenessWeight float64    // of late pseudo-gradients, 0 to 1
 	CheckpointEvery int        // outer steps from one checkpoint to the next; 0: none
+	// Patience is resolved.Scenario's.
+	Patience time.Duration
 }
 
 // NewWorkerSettings returns the settings of a process of a worker.
@@ -88,6 +98,7 @@ func NewWorkerSettings(r *resolved.Scenario, w resolved.Worker, incarnation int)
 		Workers: r.IDs(), Groups: r.LinkGroups, Grouping: r.Grouping, Reduction: r.Reduction,
 		Work: r.Work, Measured: r.Measured, Typical: r.TypicalStep(),
 		Train: r.Train, Parameters: r.Parameters, StalenessWeight: r.StalenessWeight, CheckpointEvery: r.CheckpointEvery,
+		Patience: r.Patience,
 	}
 }
 

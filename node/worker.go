@@ -97,7 +97,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	ringConfig := quicring.Config{
 		Conn: cfg.Ring, TLS: cfg.TLS, Logger: cfg.Log, Connections: reduce.Connections,
 		Format: reduce.Format, Entropy: reduce.Entropy, ShortPaths: cfg.ShortPaths,
-		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"), Dilation: cfg.Slowdown(),
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("ring"), Dilation: cfg.Slowdown(), Patience: cfg.Patience,
 	}
 	ring, err := quicring.Listen(ringConfig)
 	if err != nil {
@@ -107,7 +107,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.ring = ring
 	w.states, err = state.Listen(state.Config{
 		Conn: cfg.Fetch, TLS: cfg.TLS, Log: cfg.Log, Outer: w.outer, Busy: func() bool { return w.reducing.Load() != nil },
-		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"), Dilation: cfg.Slowdown(),
+		PacketSize: initialPacket, Tracer: cfg.Tracing.of("state"), Dilation: cfg.Slowdown(), Patience: cfg.Patience,
 	})
 	if err != nil {
 		return err

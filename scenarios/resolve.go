@@ -17,6 +17,10 @@ func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 	r, err := s.ResolveWithoutLinks(policyName)
 	if err == nil {
 		r.Plan, r.LinkGroups = plan, s.Groups(s.IDs())
+		r.Patience = s.patience(plan)
+		if s.Real.StallTimeout == 0 {
+			r.StallAfter = max(r.StallAfter, s.ScenarioTime(r.Patience))
+		}
 	}
 	return r, err
 }

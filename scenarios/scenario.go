@@ -94,7 +94,8 @@ type Real struct {
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
 	// StallTimeout is the real time after which a reduction in which nobody
 	// receives anything has stalled. Zero: HeartbeatPeriod ×
-	// HeartbeatMissThreshold, and at least two seconds.
+	// HeartbeatMissThreshold, and at least two seconds, and eight of the slowest
+	// round trips with four times the queues on their way.
 	StallTimeout shaping.Duration `yaml:"stall_timeout" json:"stall_timeout,omitzero"`
 	// HeedUnreachable has the coordinator ping who is silent and act on the
 	// ICMP error that nobody listens there any more, so that a crash is
@@ -143,13 +144,29 @@ func (s *Scenario) FirstJoin() policy.Time {
 	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
 }
 
-// StallTimeout returns the real time after which a reduction stands still.
+// StallTimeout returns the real time after which a reduction stands still, whatever
+// the links.
 func (s *Scenario) StallTimeout() time.Duration {
 	if t := s.Real.StallTimeout; t > 0 {
 		return time.Duration(t)
 	}
 	window := float64(s.HeartbeatPeriod) * float64(s.HeartbeatMissThreshold)
 	return max(minStallTimeout, s.RealDuration(policy.Time(min(window, 1e15))))
+}
+
+// patience is the plan's, and that of what injects make of it.
+func (s *Scenario) patience(plan *shaping.Plan) time.Duration {
+	longest := plan.Patience()
+	schedule := s.Faults()
+	for _, in := range s.Real.Injects {
+		if in.Op != faults.Link {
+			continue // a cut is a fault, and a trace's average carries the vector
+		}
+		if changed, err := shaping.Compose(plan, schedule.At(s.RealDuration(in.At))); err == nil { // else it is no valid scenario
+			longest = max(longest, changed.Patience())
+		}
+	}
+	return longest
 }
 
 // Worker returns the worker with this id.

@@ -4,6 +4,7 @@ package test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -40,4 +41,37 @@ func TestMeasuredWallClockDecidesNothing(t *testing.T) {
 		}
 		return nil
 	}, file, "--policy", "baseline")
+}
+
+// TestMeasuredSlowLinksMakeNobodyDead: time-outs follow the plan, so that nobody is evicted
+// because it is far away, or sends for long.
+func TestMeasuredSlowLinksMakeNobodyDead(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	for name, links := range map[string]string{
+		"800 ms":    "parameters: 200000\n  links: {default: {rate_up: 100mbit, rate_down: 100mbit, one_way_delay: 800ms}}",
+		"64 kbit/s": "parameters: 20000\n  links: {default: {rate_up: 64kbit, rate_down: 100mbit, one_way_delay: 5ms}}",
+		"100 kbit/s during the run": "parameters: 20000\n  links: {default: {rate_up: 100mbit, rate_down: 100mbit, one_way_delay: 5ms}}\n" +
+			"  injects: [{op: Link, at: 1000, until: 5000000, id: 1, rate_up: 100kbit}]",
+	} {
+		text := `
+seed: 7
+inner_steps: 2
+target_outer_steps: 2
+horizon: 5000000
+heartbeat_period: 1000
+heartbeat_miss_threshold: 4
+base_latency: 100
+bandwidth_bpus: 10
+state_bytes: 100
+workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}, {id: 2, inner_step_mean: 1000}, {id: 3, inner_step_mean: 1000}]
+real:
+  time_scale: 300
+  ` + links + "\n"
+		file := filepath.Join(t.TempDir(), "slow.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(name, func(t *testing.T) { play(t, evicts(""), file, "--policy", "baseline") })
+	}
 }

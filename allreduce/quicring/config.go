@@ -40,10 +40,13 @@ const (
 func (c *Config) quic() *quic.Config {
 	q := quicConfig(c.PacketSize)
 	q.Tracer = c.Tracer
-	if x := c.Dilation; x > 1 {
-		q.HandshakeIdleTimeout, q.MaxIdleTimeout = time.Duration(x*float64(q.HandshakeIdleTimeout)), time.Duration(x*float64(q.MaxIdleTimeout))
-	}
+	q.HandshakeIdleTimeout, q.MaxIdleTimeout = c.patient(q.HandshakeIdleTimeout), c.patient(q.MaxIdleTimeout)
 	return q
+}
+
+// patient is a real time by the machine's clock, where the links allow it.
+func (c *Config) patient(d time.Duration) time.Duration {
+	return time.Duration(float64(max(d, c.Patience)) * max(c.Dilation, 1))
 }
 
 // quicConfig sizes a link's first connection for 1 Gbit/s × 100 ms. QUIC's

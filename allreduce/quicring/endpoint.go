@@ -31,7 +31,8 @@ type Endpoint struct {
 
 	ctx       context.Context // ends with errClosed as its cause
 	cancel    context.CancelCauseFunc
-	received  atomic.Int64
+	received  atomic.Int64 // bytes of frames, in order
+	reached   atomic.Int64 // bytes of data at the socket, where that tells
 	due       atomic.Int64 // frames of running reductions not yet received
 	tasks     sync.WaitGroup
 	unended   sync.WaitGroup // peers' streams, complete but for their end
@@ -73,7 +74,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 		links:   make(map[string]*link),
 		inbound: make(map[string]*inbound),
 	}
-	e.socket = newSocket(cfg.Conn, e.waitsForLast)
+	e.socket = newSocket(cfg.Conn, e.waitsForLast, &e.reached)
 	e.transport = &quic.Transport{Conn: e.socket}
 	var err error
 	if e.listener, err = e.transport.Listen(cfg.serverTLS(), cfg.quic()); err != nil {
@@ -86,9 +87,9 @@ func Listen(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// Received returns the number of bytes of frames received so far, in all
-// reductions. While a reduction makes progress it grows.
-func (e *Endpoint) Received() int64 { return e.received.Load() }
+// Received grows while data comes in, of whatever reduction: also while what is lost is
+// awaited, and nothing can be read in order.
+func (e *Endpoint) Received() int64 { return e.received.Load() + e.reached.Load() }
 
 // lastFrames are those at a reduction's end that nothing else is done beside:
 // what a link of 400 Mbit/s carries in the time that its datagrams may gather.
@@ -171,7 +172,7 @@ func (e *Endpoint) serve(conn *quic.Conn, leaf *x509.Certificate) {
 // receiveFirst reads a stream's first header and gives it to the inbox.
 func (e *Endpoint) receiveFirst(stream *quic.Stream, leaf *x509.Certificate) {
 	var b [allreduce.HeaderLen]byte
-	stream.SetReadDeadline(time.Now().Add(holdTime))
+	stream.SetReadDeadline(time.Now().Add(e.cfg.patient(holdTime)))
 	_, err := io.ReadFull(stream, b[:])
 	var h allreduce.Header
 	if err == nil {

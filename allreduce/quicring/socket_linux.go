@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/ipv4"
@@ -56,6 +57,8 @@ type socket struct {
 	length     int
 	coalescing coalescing
 
+	reached *atomic.Int64 // bytes in datagrams of data
+
 	sending sync.Mutex
 	out     batch
 	filled  chan struct{} // tells flusher that out waits; nil when closed
@@ -73,8 +76,9 @@ type batch struct {
 // newSocket returns conn as quic-go reads and writes it best, where the kernel can:
 // datagrams cross the kernel's network in trains (UDP GSO and GRO), and reads gather
 // what is about to come. waitsForLast says, at any time and from any goroutine, whether somebody waits
-// for the little that is still to come, so that nothing gathers.
-func newSocket(conn net.PacketConn, waitsForLast func() bool) net.PacketConn {
+// for the little that is still to come, so that nothing gathers. reached grows by the bytes
+// that come in datagrams of data.
+func newSocket(conn net.PacketConn, waitsForLast func() bool, reached *atomic.Int64) net.PacketConn {
 	udp, ok := conn.(*net.UDPConn)
 	if !ok {
 		return conn
@@ -91,7 +95,7 @@ func newSocket(conn net.PacketConn, waitsForLast func() bool) net.PacketConn {
 		return conn // before Linux 5.0
 	}
 	s := &socket{
-		UDPConn: udp, waitsForLast: waitsForLast,
+		UDPConn: udp, waitsForLast: waitsForLast, reached: reached,
 		reader: ipv4.NewPacketConn(udp), trains: make([]ipv4.Message, batchLen),
 		filled: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
@@ -194,6 +198,9 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 	for filled < len(datagrams) && s.next < s.n {
 		train, to := &s.trains[s.next], &datagrams[filled]
 		length := min(s.length, len(s.rest))
+		if length >= leastData {
+			s.reached.Add(int64(length))
+		}
 		to.N = copy(to.Buffers[0], s.rest[:length])
 		to.NN = copy(to.OOB, train.OOB[:train.NN])
 		to.Addr, to.Flags = train.Addr, train.Flags
@@ -205,6 +212,10 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 	}
 	return filled, nil
 }
+
+// leastData is the size in bytes of a datagram from which it carries data: it is no
+// acknowledgement, and no question whether somebody is there.
+const leastData = 512
 
 // coalescing decides when to let datagrams gather before they are read: where they
 // come one by one but closely, as from a link of some hundred Mbit/s. Each would

@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -34,7 +35,7 @@ func segments(length int) []byte {
 // GRO (before Linux 5.0) the test is skipped.
 func listenSocket(t *testing.T) *socket {
 	t.Helper()
-	conn := newSocket(listenUDP(t), func() bool { return false })
+	conn := newSocket(listenUDP(t), func() bool { return false }, new(atomic.Int64))
 	s, ok := conn.(*socket)
 	if !ok {
 		conn.Close()

@@ -2,7 +2,10 @@
 
 package quicring
 
-import "net"
+import (
+	"net"
+	"sync/atomic"
+)
 
 // newSocket returns conn as quic-go reads and writes it best.
-func newSocket(conn net.PacketConn, _ func() bool) net.PacketConn { return conn }
+func newSocket(conn net.PacketConn, _ func() bool, _ *atomic.Int64) net.PacketConn { return conn }

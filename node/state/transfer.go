@@ -80,6 +80,9 @@ type Config struct {
 	// Dilation is how many times slower the network is by the machine's clock than
 	// what is patient here is made for; 0 is 1.
 	Dilation float64
+	// Patience is how long, in real time, a healthy exchange may stand still on the
+	// slowest link: nothing here is less patient.
+	Patience time.Duration
 	// PacketSize is the largest UDP payload in bytes.
 	PacketSize uint16
 	// Tracer records connections, see quic.Config; nil records nothing.
@@ -89,7 +92,7 @@ type Config struct {
 
 // patience is d by the machine's clock.
 func (c *Config) patience(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * max(c.Dilation, 1))
+	return time.Duration(float64(max(d, c.Patience)) * max(c.Dilation, 1))
 }
 
 func (c *Config) quic() *quic.Config {

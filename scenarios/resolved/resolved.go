@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"testbed/allreduce/reduction"
 	"testbed/policy"
@@ -38,6 +39,9 @@ type Scenario struct {
 	Policy policy.Config
 	// MinSlack and StallAfter are those of OnLinks.
 	MinSlack, StallAfter policy.Time
+	// Patience is how long, in real time, a healthy exchange may stand still on the
+	// slowest of the links, also while injects make them slower.
+	Patience time.Duration
 	// StalenessWeight, 0 to 1, is the weight with which a worker adds a late
 	// pseudo-gradient to its next contribution; 0 discards it.
 	StalenessWeight float64

@@ -124,8 +124,9 @@ class Real(_Fields):
         arrivals closer together than this say more about the machine that all workers share
         than about a worker. If not given it is 50 ms and 10 ms per worker (such as "25ms")
     stall_timeout: the real time after which a reduction in which nobody receives anything has
-        stalled. Zero: HeartbeatPeriod × HeartbeatMissThreshold, and at least two seconds (such
-        as "25ms")
+        stalled. Zero: HeartbeatPeriod × HeartbeatMissThreshold, and at least two seconds, and
+        eight of the slowest round trips with four times the queues on their way (such as
+        "25ms")
     heed_unreachable: has the coordinator ping who is silent and act on the ICMP error that
         nobody listens there any more, so that a crash is noticed in about a heartbeat period.
         Without it a crash is as silent as in the simulator, and as one that takes the machine
