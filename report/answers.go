@@ -47,6 +47,8 @@ func (p *page) headlineOfTwo(e stats.Estimate) string {
 	reference, name := words.Policy(base.Policy), words.Policy(other.Policy)
 	instead := fmt.Sprintf("%s instead of %s for %d rounds", wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
 	switch {
+	case e.Interval == nil && e.NoDifference():
+		return fmt.Sprintf("No difference: in each of %d pairs of runs %s was exactly as fast as %s.", e.N, name, reference)
 	case e.Interval == nil:
 		return fmt.Sprintf("%s was %s as fast as %s: %s.", words.Capital(name), words.Times(e.Median), reference, instead)
 	case e.Interval.Contains(1):
@@ -74,10 +76,13 @@ func (p *page) best() (best *score) {
 // headlineOfMany says which of several policies was the fastest.
 func (p *page) headlineOfMany(best *score) string {
 	reference, e := p.Sides[0].Policy, best.Speedup
-	if e.Median <= 1 && (e.Interval == nil || !e.Interval.Contains(1)) {
+	if e.Median <= 1 && !e.NoDifference() {
 		return fmt.Sprintf("None of the other %d policies was faster than %s.", len(p.Sides)-1, words.Policy(reference))
 	}
 	gain := words.Times(e.Median) + " as fast as " + words.Policy(reference)
+	if e.Interval == nil && e.NoDifference() {
+		return fmt.Sprintf("No difference: with each of %d seeds no policy was faster than %s.", e.N, words.Policy(reference))
+	}
 	if e.Interval == nil {
 		return fmt.Sprintf("Of %d policies %s was the fastest: %s, %s instead of %s.", len(p.Sides), best.Policy, gain,
 			wallText(p.Record.Scenario, p.side(best.Policy)), wallText(p.Record.Scenario, &p.Sides[0]))
@@ -235,9 +240,9 @@ func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 	a.Short = words.Times(e.Median)
 	if i := e.Interval; i != nil {
 		a.Short += " (" + interval(i) + ")"
-		if i.Contains(1) {
-			a.Short = "no difference shown: " + a.Short
-		}
+	}
+	if e.NoDifference() {
+		a.Short = "no difference shown: " + a.Short
 	}
 	base, other := &p.Sides[0], &p.Sides[1]
 	a.Text = append(a.Text, fmt.Sprintf("%s under %s, %s under %s.", wallText(p.Record.Scenario, other), other.Policy, wallText(p.Record.Scenario, base), base.Policy))

@@ -215,6 +215,7 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 			text += fmt.Sprintf("; in brackets a %.3g %% interval of the median of %d seeds, = where no difference is shown", 100*all[k].Speedup.Interval.Level, all[k].Speedup.N)
 		}
 		lines = append(lines, text)
+		lines = append(lines, unchanged(all)...)
 	}
 	if slices.ContainsFunc(all, func(sc score) bool { return sc.Front }) {
 		lines = append(lines, "work lost: contributions that no outer step has, of all that the workers could have made; * on the Pareto front: no other policy is as fast and loses as little")
@@ -226,6 +227,22 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 	if len(lines) > 0 {
 		fmt.Fprintln(out, "\n"+strings.Join(lines, "\n"))
 	}
+}
+
+// unchanged says under which policies the seeds change nothing, a line for each world.
+func unchanged(all []score) (lines []string) {
+	for _, world := range worlds {
+		var names []string
+		for _, sc := range all {
+			if sc.World == world && sc.Wall.Same {
+				names = append(names, sc.Policy)
+			}
+		}
+		if len(names) > 0 {
+			lines = append(lines, fmt.Sprintf("%s: %s under %s, where all runs took the same; there is no interval", worldText(world), stats.Unchanged, strings.Join(names, ", ")))
+		}
+	}
+	return lines
 }
 
 // errorText is a prediction's error under a policy.

@@ -190,12 +190,19 @@ func (s Statistics) write(out io.Writer, policies []string) {
 		if e.N <= 1 {
 			return // nobody asked for more
 		}
-		fmt.Fprintf(out, "no interval of the speed-up: %s (--repeat)\n", e.Why)
+		mend := " (--repeat)"
+		if e.Same {
+			mend = ""
+		}
+		fmt.Fprintf(out, "no interval of the speed-up: %s%s\n", e.Why, mend)
 		return
 	}
 	fmt.Fprintf(out, "measured: %s; speed-up %.3f× (%.3f× to %.3f×, %.3g %% interval of the median of %d pairs)\n",
 		s.Finding["real"], e.Median, e.Interval.Low, e.Interval.High, 100*e.Interval.Level, e.N)
-	if sim := s.Speedup["sim"]; sim.Interval != nil {
+	switch sim := s.Speedup["sim"]; {
+	case sim.Same:
+		fmt.Fprintf(out, "simulated with the same seeds: speed-up %.3f×; %s\n", sim.Median, stats.Unchanged)
+	case sim.Interval != nil:
 		fmt.Fprintf(out, "simulated with the same seeds: %s; speed-up %.3f× (%.3f× to %.3f×)\n", s.Finding["sim"], sim.Median, sim.Interval.Low, sim.Interval.High)
 	}
 	for _, name := range policies {

@@ -113,9 +113,9 @@ func (s score) SpeedupText() string {
 	text := fmt.Sprintf("%.3f×", s.Speedup.Median)
 	if i := s.Speedup.Interval; i != nil {
 		text += fmt.Sprintf(" (%.3f–%.3f)", i.Low, i.High)
-		if i.Contains(1) {
-			text += " ="
-		}
+	}
+	if s.Speedup.NoDifference() {
+		text += " ="
 	}
 	return text
 }

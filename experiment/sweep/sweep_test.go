@@ -490,7 +490,7 @@ func TestLearning(t *testing.T) {
 	for _, want := range []string{
 		"all with target_outer_steps=2",
 		"time is that to a validation loss of 2.20; each policy is held against baseline in the same cell, and that against the first cell, seed by seed",
-		"8   straggler   2.200 (2.200 to 2.200)   2 (2 to 2)   3.00× (3.00 to 3.00)   +10.00 % (+10.00 to +10.00)",
+		"8   straggler             2.200         2    3.00×          +10.00 %",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, text.String())

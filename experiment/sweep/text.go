@@ -22,8 +22,7 @@ const maxShown = 60
 func WriteText(out io.Writer, s Summary) error {
 	fmt.Fprintf(out, "%s, %s: %d of %d points; medians over %d runs each", s.Scenario, worldName(s.World), s.Done, s.Points, len(s.Seeds)*s.Repeats)
 	if len(s.Seeds)*s.Repeats >= stats.LeastRepeats {
-		level := stats.Estimated(make([]float64, len(s.Seeds)*s.Repeats)).Interval.Level
-		fmt.Fprintf(out, ", with %.3g %% intervals", 100*level)
+		fmt.Fprintf(out, ", with %.3g %% intervals where the seeds change anything", 100*stats.Level(len(s.Seeds)*s.Repeats))
 	}
 	if fixed := s.Fixed(); len(fixed) > 0 {
 		fmt.Fprintf(out, "\nall with %s", fixed)
@@ -126,8 +125,8 @@ func writeLearning(out io.Writer, s Summary) error {
 				continue
 			}
 			writeValues(w, c, fields)
-			lost := 100 * float64(o.Lost) / float64(max(1, o.Seen+o.Lost))
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%.1f %%\t\n", name, bounded(o.Final, "%.3f", 1, ""), reached(o),
+			_, lost := o.TokensText()
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", name, bounded(o.Final, "%.3f", 1, ""), reached(o),
 				bounded(o.Sooner, "%.2f", 1, "×"), bounded(o.EqualTokens, "%+.2f", 100, " %"), bounded(o.EqualRounds, "%+.2f", 100, " %"), lost)
 		}
 	}
@@ -209,9 +208,9 @@ func (c Cell) speedup(name string) string {
 	text := fmt.Sprintf("%.3f×", e.Median)
 	if i := e.Interval; i != nil {
 		text += fmt.Sprintf(" (%.3f–%.3f)", i.Low, i.High)
-		if i.Contains(1) {
-			text += " ="
-		}
+	}
+	if e.NoDifference() {
+		text += " ="
 	}
 	return text
 }

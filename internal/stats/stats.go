@@ -26,6 +26,8 @@ type Estimate struct {
 	// Interval is nil where there is none; Why says why.
 	Interval *Interval `json:"interval"`
 	Why      string    `json:"why,omitempty"`
+	// Same says that there were values enough for an interval, and all are the same.
+	Same bool `json:"same,omitempty"`
 }
 
 // Interval is where the median of the population is believed to lie, or
@@ -41,19 +43,30 @@ type Interval struct {
 // Contains says whether the interval has x in it, its ends included.
 func (i Interval) Contains(x float64) bool { return i.Low <= x && x <= i.High }
 
+// Unchanged is what ratios show that are the same with every seed.
+const Unchanged = "the seeds change nothing"
+
 // Finding says what the ratio of two times shows: faster or slower in words of
 // the caller's, "no difference shown" if the interval holds 1, and nothing
-// without an interval.
+// without an interval, unless that is so because all ratios are the same.
 func (e Estimate) Finding(above, below string) string {
 	switch i := e.Interval; {
+	case e.NoDifference():
+		return "no difference shown"
+	case e.Same:
+		return Unchanged
 	case i == nil:
 		return ""
-	case i.Contains(1):
-		return "no difference shown"
 	case i.Low > 1:
 		return above
 	}
 	return below
+}
+
+// NoDifference says of the ratio of two times that it shows no difference: the interval
+// holds 1, or all ratios are 1.
+func (e Estimate) NoDifference() bool {
+	return e.Interval != nil && e.Interval.Contains(1) || e.Same && e.Median == 1
 }
 
 // Median returns the middle of the values, the mean of the middle two of an
@@ -85,7 +98,8 @@ func Quantile[T any](sorted []T, p float64) T {
 //
 // No interval made of n values can reach beyond them, and all of them lie on
 // one side of the population's median with probability 2·2⁻ⁿ. So the level of
-// three values is 0.75 at most, of four 0.875, of five 0.9375.
+// three values is 0.75 at most, of four 0.875, of five 0.9375. Values that are all the
+// same have no interval: a thousand runs in which nothing varies say as much as one.
 func Estimated(values []float64) Estimate {
 	n := len(values)
 	e := Estimate{N: n}
@@ -97,12 +111,19 @@ func Estimated(values []float64) Estimate {
 		return e
 	}
 	sorted := slices.Sorted(slices.Values(values))
+	if sorted[0] == sorted[n-1] {
+		e.Same, e.Why = true, fmt.Sprintf("all %d values are the same, so the seeds change nothing", n)
+		return e
+	}
 	e.Interval = bootstrap(n, func(picks []int) float64 {
 		slices.Sort(picks) // of sorted values, so that the middle is the median
 		return (sorted[picks[(n-1)/2]] + sorted[picks[n/2]]) / 2
 	})
 	return e
 }
+
+// Level is that of an interval made of n values.
+func Level(n int) float64 { return min(nominal, 1-2*math.Pow(0.5, float64(n))) }
 
 // bootstrap returns the percentile interval of a statistic of n measurements.
 // The statistic is given the positions of a sample with replacement, and may
@@ -123,6 +144,6 @@ func bootstrap(n int, statistic func(picks []int) float64) *Interval {
 	tail := int(math.Floor((1 - nominal) / 2 * resamples))
 	return &Interval{
 		Low: results[tail], High: results[resamples-1-tail],
-		Level: min(nominal, 1-2*math.Pow(0.5, float64(n))),
+		Level: Level(n),
 	}
 }

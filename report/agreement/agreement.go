@@ -192,9 +192,9 @@ func (b *Comparison) differs() string {
 	var parts []string
 	switch i := b.Ratio.Interval; {
 	case b.within():
-	case i == nil:
+	case i == nil && !b.Ratio.Same:
 		parts = append(parts, fmt.Sprintf("wall-clock %s, which may be noise (with --repeat %d there is an interval)", b.RatioText(), stats.LeastRepeats))
-	case !i.Contains(1):
+	case !b.Ratio.NoDifference():
 		parts = append(parts, "wall-clock "+b.RatioText())
 	}
 	if n := len(b.OtherDecisions); n > 0 {

@@ -215,7 +215,10 @@ func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 		if before, ok := r.Reached(target); ok && reached && at > 0 {
 			sooner = append(sooner, float64(before)/float64(at))
 		}
-		byTokens, byRounds = append(byTokens, c.against(r, tokens)), append(byRounds, c.against(r, rounds))
+		byRounds = append(byRounds, c.against(r, rounds))
+		if c.Seen > 0 && r.Seen > 0 { // else nobody knows how many there were
+			byTokens = append(byTokens, c.against(r, tokens))
+		}
 	}
 	o.Final, o.Time = stats.Estimated(final), stats.Estimated(times)
 	if reference != nil {
@@ -234,10 +237,16 @@ func (o Outcome) Seconds() float64 { return o.Time.Median / 1e6 }
 func (r *Result) Answer() (lines []string) {
 	first := r.Policies[0]
 	if len(r.Policies) == 1 {
-		return []string{fmt.Sprintf("%s reached a validation loss of %.2f in %s.", first.Name, r.Target, seconds(first.Seconds()))}
+		if first.Time.N == 0 {
+			return []string{fmt.Sprintf("%s never reached a validation loss of %.2f.", first.Name, r.Target)}
+		}
+		return []string{fmt.Sprintf("%s reached a validation loss of %.2f in %s.", first.Name, r.Target, first.When())}
 	}
 	for _, p := range r.Policies[1:] {
-		text := fmt.Sprintf("%s reached a validation loss of %.2f in %s, %s in %s", p.Name, r.Target, seconds(p.Seconds()), first.Name, seconds(first.Seconds()))
+		text := fmt.Sprintf("%s reached a validation loss of %.2f in %s, %s in %s", p.Name, r.Target, p.When(), first.Name, first.When())
+		if p.Time.N == 0 || first.Time.N == 0 {
+			text = fmt.Sprintf("time to a validation loss of %.2f: %s %s, %s %s", r.Target, p.Name, p.When(), first.Name, first.When())
+		}
 		text += fmt.Sprintf("; at equal tokens its loss was %s, at equal rounds %s", above(p.EqualTokens), above(p.EqualRounds))
 		lines = append(lines, text+".")
 	}
@@ -271,21 +280,42 @@ func Of(sum record.Summary) string {
 		first = fmt.Sprint(n)
 	}
 	text := fmt.Sprintf("validation loss %.3f after %d outer steps, from %.3f after %s", last.Loss, last.Round, c.Points[0].Loss, first)
-	if sum.TokensSeen != nil && sum.TokensLost != nil {
+	if sum.TokensSeen != nil && sum.TokensLost != nil && *sum.TokensSeen+*sum.TokensLost > 0 {
 		text += fmt.Sprintf("; %s tokens seen, %s thrown away", words.Thousands(int64(*sum.TokensSeen)), words.Thousands(int64(*sum.TokensLost)))
 	}
 	return text
 }
 
-func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
+// When is Time in words.
+func (o Outcome) When() string {
+	if o.Time.N == 0 {
+		return "never"
+	}
+	return fmt.Sprintf("%.1f s", o.Seconds())
+}
+
+// TokensText says how many tokens went into outer steps, and what share was thrown
+// away, where a trainer counts them.
+func (o Outcome) TokensText() (seen, lost string) {
+	if o.Seen+o.Lost == 0 {
+		return "unknown", "unknown"
+	}
+	return words.Thousands(o.Seen), fmt.Sprintf("%.1f %%", 100*float64(o.Lost)/float64(o.Seen+o.Lost))
+}
 
 // above says by how much a loss is higher or lower than another.
 func above(e stats.Estimate) string {
+	if e.N == 0 {
+		return "unknown"
+	}
 	word := "higher"
 	if e.Median < 0 {
 		word = "lower"
 	}
 	text := fmt.Sprintf("%.1f %% %s", 100*math.Abs(e.Median), word)
+	if e.Median == 0 {
+		text = "the same"
+	}
 	if i := e.Interval; i != nil {
 		text += fmt.Sprintf(" (%+.1f to %+.1f %%, %.3g %% interval)", 100*i.Low, 100*i.High, 100*i.Level)
 		if i.Contains(0) {
@@ -301,11 +331,8 @@ func (r *Result) Write(out io.Writer, title string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(w, "\nlearning, %s\tvalidation loss\tloss %.2f after\ttokens seen\tthrown away\n", title, r.Target)
 	for _, p := range r.Policies {
-		share := 0.0
-		if p.Seen+p.Lost > 0 {
-			share = float64(p.Lost) / float64(p.Seen+p.Lost)
-		}
-		fmt.Fprintf(w, "%s\t%.3f\t%s\t%s\t%.1f %%\n", p.Name, p.Final.Median, seconds(p.Seconds()), words.Thousands(p.Seen), 100*share)
+		seen, lost := p.TokensText()
+		fmt.Fprintf(w, "%s\t%.3f\t%s\t%s\t%s\n", p.Name, p.Final.Median, p.When(), seen, lost)
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -53,7 +53,7 @@ func TestResult(t *testing.T) {
 	for _, want := range []string{
 		"learning, measured   validation loss   loss 2.20 after   tokens seen   thrown away",
 		"straggler            2.200             10.0 s            300           3.2 %",
-		"straggler reached a validation loss of 2.20 in 10.0 s, baseline in 27.0 s; at equal tokens its loss was 12.0 % lower (-12.0 to -12.0 %, 75 % interval), at equal rounds 10.0 % higher (+10.0 to +10.0 %, 75 % interval).",
+		"straggler reached a validation loss of 2.20 in 10.0 s, baseline in 27.0 s; at equal tokens its loss was 12.0 % lower, at equal rounds 10.0 % higher.",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, out.String())
@@ -98,5 +98,31 @@ func TestGradients(t *testing.T) {
 	g := learning.NewGradients("baseline", sum)
 	if len(g.Workers) != 2 || g.Workers[0].ID != 0 || len(g.Workers[0].Points) != 9 || g.Workers[1].Points[0] != (learning.GradientPoint{Round: 1, Norm: 2, Cosine: 0.9}) || len(g.Layers) != 2 {
 		t.Errorf("%+v", g)
+	}
+}
+
+// TestUnknownIsUnknown: a trainer that counts no tokens has no loss at equal tokens, and
+// a loss that no run reaches has no time.
+func TestUnknownIsUnknown(t *testing.T) {
+	var seeds []map[string]record.Summary
+	for seed := range uint64(2) {
+		one, other := run(seed, 3e6, 4, 2), run(seed, 1e6, 3, 2)
+		for _, s := range []*record.Summary{&one, &other} {
+			s.TokensSeen, s.TokensLost = new(0), new(0)
+		}
+		seeds = append(seeds, map[string]record.Summary{"baseline": one, "straggler": other})
+	}
+	r := learning.New([]string{"baseline", "straggler"}, seeds)
+	var out bytes.Buffer
+	if err := r.Write(&out, "measured"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"unknown       unknown", "at equal tokens its loss was unknown, at equal rounds the same"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, out.String())
+		}
+	}
+	if o := learning.NewOutcome(r.Policies[1].Curves, r.Policies[0].Curves, 0.1); o.Time.N != 0 || o.Unreached != 2 || o.EqualTokens.N != 0 {
+		t.Errorf("%+v", o)
 	}
 }

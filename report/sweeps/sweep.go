@@ -507,15 +507,18 @@ func (p *sweepPage) everLost() document.Answer {
 	} else if won == 0 {
 		a.Short = "not known"
 	}
-	with := 0
+	same, few := false, false
 	for _, c := range p.Results.Cells {
 		for _, name := range p.Results.Compared() {
-			if e := c.SpeedupOf(name); e != nil && e.Interval != nil {
-				with++
+			if e := c.SpeedupOf(name); e != nil && e.N > 0 {
+				same, few = same || e.Same, few || e.Interval == nil && !e.Same
 			}
 		}
 	}
-	if with < decided {
+	if same {
+		a.Text = append(a.Text, "Where all runs of a cell took the same the seeds change nothing, and there is no interval.")
+	}
+	if few {
 		a.Text = append(a.Text, fmt.Sprintf("Where there are fewer than %d pairs of runs there is no interval, and the median alone decides: it may be chance. Use --seeds or --repeat.", stats.LeastRepeats))
 	}
 	return a
