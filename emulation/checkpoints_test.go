@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"testbed/emulation/network"
+	"testbed/internal/lines"
 	"testbed/node"
 	"testbed/node/state"
 	"testbed/policy"
@@ -165,6 +166,11 @@ func TestReopenRecord(t *testing.T) {
 			}
 			continue
 		}
+		file, err := lines.Append(dir.Path(record.EventsFile)) // as the recorder goes on
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
 		if left, err := os.ReadFile(dir.Path(record.EventsFile)); string(left) != want || err != nil || len(events) != 2 {
 			t.Errorf("%q: left %q, %s, %v", text, left, fmt.Sprint(len(events)), err)
 		}

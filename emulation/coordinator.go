@@ -11,6 +11,7 @@ import (
 
 	"testbed/emulation/network"
 	"testbed/emulation/process"
+	"testbed/internal/lines"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios/faults"
@@ -36,7 +37,7 @@ func (c *coordinator) gone() bool { return !c.down && c.child.Ended }
 
 // startCoordinator starts the first coordinator, or another one in its place.
 func (p *player) startCoordinator() error {
-	journal, err := os.OpenFile(p.s.Dir.Path(filepath.Join(resumeDir, journalFile)), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	journal, err := lines.Append(p.s.Dir.Path(filepath.Join(resumeDir, journalFile)))
 	if err != nil {
 		return fmt.Errorf("starting the coordinator: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/process"
+	"testbed/internal/lines"
 	"testbed/internal/steady"
 	"testbed/node"
 	"testbed/node/identity"
@@ -101,14 +102,22 @@ func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 
 // keepUsage has what all processes tell of their usage written down.
 func (p *player) keepUsage() error {
-	file, err := os.Create(p.s.Dir.Path(UsageFile))
+	name := p.s.Dir.Path(UsageFile)
+	file, err := lines.Append(name)
 	if err != nil {
-		return fmt.Errorf("writing the run directory: %w", err)
+		return err
 	}
-	out, began := json.NewEncoder(file), time.Now()
+	before := 0.0 // the seconds of a run that goes on
+	if err := lines.Read(file, "usage", func(_ int, _ []byte, u *network.Usage) error {
+		before = max(before, u.Seconds)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	out, began, full := json.NewEncoder(file), time.Now(), false
 	p.s.OnUsage = func(u network.Usage) {
-		u.Seconds = time.Since(began).Seconds()
-		_ = out.Encode(u) // a full disk shows in the record
+		u.Seconds = before + time.Since(began).Seconds()
+		full = full || out.Encode(u) != nil // a full disk shows in the record; after half a line comes nothing
 	}
 	p.s.WatchUsage()
 	return nil

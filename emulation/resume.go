@@ -3,9 +3,9 @@
 package emulation
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -132,33 +132,45 @@ func (r *recorder) reopen() (lock *os.File, err error) {
 
 // whyGone is why there is no state to go on from.
 func (r *recorder) whyGone(err error) error {
-	text, rerr := os.ReadFile(r.dir.Path(record.EventsFile))
+	file, rerr := os.Open(r.dir.Path(record.EventsFile))
 	if rerr != nil {
 		return fmt.Errorf("this is no run directory: %w", rerr)
 	}
-	events, _ := record.Read(bytes.NewReader(text)) // up to the line that is none
+	defer file.Close()
+	events, _ := record.Read(file) // up to the line that is none
 	if slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.RunEnd }) {
 		return errOver
 	}
 	return fmt.Errorf("it left no state: %w", err)
 }
 
-// reopenRecord reads the record and removes a last line that was cut off.
+// reopenRecord reads the record, which is to be as the run has left it, and takes away
+// the summary of one that was cut short: the run goes on.
 func (r *recorder) reopenRecord() ([]record.Event, error) {
-	text, err := os.ReadFile(r.dir.Path(record.EventsFile))
+	if _, _, err := r.dir.ReadSummary(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var began record.Environment
+	switch text, err := os.ReadFile(r.dir.Path(record.EnvironmentFile)); {
+	case err == nil:
+		if err := json.Unmarshal(text, &began); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.dir.Path(record.EnvironmentFile), err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if err := r.dir.Verify(began.SHA256); err != nil { // earlier versions have none
+		return nil, err
+	}
+	events, err := r.dir.ReadEvents()
 	if err != nil {
 		return nil, err
 	}
-	whole := bytes.LastIndexByte(text, '\n') + 1
-	events, err := record.Read(bytes.NewReader(text[:whole]))
-	if err != nil {
-		return nil, err
-	}
-	if len(events) == 0 || events[0].Run == nil {
+	if len(events) == 0 {
 		return nil, errors.New("it was killed before it began; run the scenario again")
 	}
-	if whole < len(text) {
-		return events, os.Truncate(r.dir.Path(record.EventsFile), int64(whole))
+	if err := os.Remove(r.dir.Path(record.SummaryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	return events, nil
 }
@@ -167,9 +179,6 @@ func (r *recorder) reopenRecord() ([]record.Event, error) {
 // on.
 func (r *recorder) recall(events []record.Event) error {
 	was := events[0].Run
-	if was.Schema != record.Schema {
-		return fmt.Errorf("its record has schema %d; this program writes %d", was.Schema, record.Schema)
-	}
 	var err error
 	if r.options.Scenario, err = r.readScenario(was); err != nil {
 		return err
@@ -223,9 +232,9 @@ func (r *recorder) recall(events []record.Event) error {
 
 // readScenario reads the copy of the scenario in the run directory.
 func (r *recorder) readScenario(was *record.Run) (*scenarios.Scenario, error) {
-	file := r.dir.Path("scenario.yaml")
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		file = r.dir.Path("scenario.json")
+	file, err := r.dir.ScenarioFile()
+	if err != nil {
+		return nil, err
 	}
 	source, err := scenarios.Find(file)
 	if err != nil {

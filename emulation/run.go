@@ -13,6 +13,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
+	"testbed/internal/lines"
 	"testbed/node"
 	"testbed/policy"
 	"testbed/record"
@@ -140,17 +141,23 @@ func (r *recorder) prepare() error {
 	if err := os.Mkdir(r.dir.Path(record.LogsDir), 0o755); err != nil {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
-	return errors.Join(r.dir.WriteScenario(o.File, o.Text, o.Scenario.Traces), r.dir.WriteJSON(record.PlanFile, r.spec.Scenario.Plan),
-		r.dir.WriteJSON(record.EnvironmentFile, monitor.Environment(o.Command)))
+	if err := r.dir.WriteScenario(o.File, o.Text, o.Scenario.Traces); err != nil {
+		return err
+	}
+	environment := monitor.Environment(o.Command)
+	if environment.SHA256, err = r.dir.ScenarioDigests(o.Scenario.Traces); err != nil {
+		return err
+	}
+	return errors.Join(r.dir.WriteJSON(record.PlanFile, r.spec.Scenario.Plan), r.dir.WriteJSON(record.EnvironmentFile, environment))
 }
 
 // play has a sandbox play the scenario, on this host and those that it is connected to,
 // and writes the record as it comes.
 func (r *recorder) play(ctx context.Context, hosts *cluster.Cluster) error {
 	r.stage("run directory " + r.options.Dir)
-	log, err := os.OpenFile(r.dir.Log("sandbox"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	log, err := lines.AppendText(r.dir.Log("sandbox"))
 	if err != nil {
-		return fmt.Errorf("writing the run directory: %w", err)
+		return err
 	}
 	defer log.Close()
 	job := hosts.Job(KindScenario, r.spec)
@@ -174,9 +181,9 @@ func (r *recorder) progress(p Progress) {
 
 // listen takes the notes of the sandbox's init until it is done.
 func (r *recorder) listen(job *network.Job) error {
-	file, err := os.OpenFile(r.dir.Path(record.EventsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	file, err := lines.Append(r.dir.Path(record.EventsFile))
 	if err != nil {
-		return fmt.Errorf("writing the run directory: %w", err)
+		return err
 	}
 	defer file.Close()
 	note := record.NewWriter(file)
@@ -224,5 +231,5 @@ func (r *recorder) conclude(failed error) (record.Summary, error) {
 	if failed == nil && r.fidelity != nil {
 		sum.Fidelity = *r.fidelity
 	}
-	return sum, r.dir.WriteJSON(record.SummaryFile, sum)
+	return sum, r.dir.WriteSummary(&sum, r.options.Scenario.Traces)
 }

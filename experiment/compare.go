@@ -177,7 +177,7 @@ func (play Simulator) set(r Run, policies []string, root record.Dir, prefix, suf
 			return nil, err
 		}
 		sum.Dir = string(dir)
-		if err := errors.Join(dir.WriteScenario(r.File, r.Source, r.Scenario.Traces), dir.WriteJSON(record.SummaryFile, sum)); err != nil {
+		if err := errors.Join(dir.WriteScenario(r.File, r.Source, r.Scenario.Traces), dir.WriteSummary(&sum, r.Scenario.Traces)); err != nil {
 			return nil, err
 		}
 		set[name] = sum

@@ -1,6 +1,7 @@
 package experiment_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -43,8 +44,15 @@ func (f *fake) play(_ context.Context, r experiment.Run) (record.Summary, error)
 	if f.simulator == nil {
 		f.simulator = experiment.OnChurn
 	}
-	sum, err := f.simulator.Record(r.Scenario, r.Policy, dir.Path(record.EventsFile))
-	if err != nil {
+	var events bytes.Buffer
+	w := record.NewWriter(&events)
+	sum, err := f.simulator(r.Scenario, r.Policy, func(e record.Event) {
+		if e.Run != nil {
+			e.Run.World, e.Run.Links, e.Run.TimeScale = record.Real, cmp.Or(r.Links, "user"), r.Scenario.Real.TimeScale
+		}
+		w.Write(e)
+	})
+	if err := errors.Join(err, w.Flush(), dir.WriteFile(record.EventsFile, events.Bytes())); err != nil {
 		return sum, err
 	}
 	sum.World, sum.Links, sum.TimeScale, sum.Fidelity.Verdict = record.Real, cmp.Or(r.Links, "user"), r.Scenario.Real.TimeScale, fidelity.Valid

@@ -3,8 +3,8 @@ package experiment
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 
 	"testbed/experiment/calibrate"
 	"testbed/record"
@@ -138,7 +138,7 @@ func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (
 		return fail(err)
 	}
 	played := *s
-	if len(note) > 0 && note[0].Run != nil && note[0].Run.World == record.Real {
+	if note[0].Run.World == record.Real {
 		played.Real.TimeScale = note[0].Run.TimeScale
 	}
 	resolved, err := played.ResolveWithoutLinks(policyName)
@@ -164,33 +164,41 @@ func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (
 	return report.NewReplay(s, dir, note, replayed), err
 }
 
-// readRecord reads the scenario and the events of a run directory.
+// readRecord reads the scenario and the events of a run directory. The record of a run
+// that was killed has no summary to be held against.
 func readRecord(dir string) (*scenarios.Scenario, []record.Event, error) {
-	var s *scenarios.Scenario
-	var err error
-	for _, name := range []string{"scenario.yaml", "scenario.json"} {
-		file := filepath.Join(dir, name)
-		if _, err := os.Stat(file); err != nil {
-			continue
-		}
-		if s, err = scenarios.Load(file); err != nil {
-			return nil, nil, err
-		}
-	}
-	if s == nil {
+	d := record.Dir(dir)
+	file, err := d.ScenarioFile()
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, &scenarios.Error{File: dir, Problem: "it has no scenario.yaml; name the directory of a run"}
 	}
-	f, err := os.Open(filepath.Join(dir, record.EventsFile))
 	if err != nil {
+		return nil, nil, err
+	}
+	s, err := scenarios.Load(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := os.Stat(d.Path(record.EventsFile)); err != nil {
 		return nil, nil, &scenarios.Error{File: dir, Problem: "the record cannot be read: " + err.Error()}
 	}
-	defer f.Close()
-	events, err := record.Read(f)
+	events, err := d.ReadEvents()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(events) == 0 {
+		return nil, nil, fmt.Errorf("%s: it has no events, so there is nothing to replay", d.Path(record.EventsFile))
+	}
+	sum, seal, err := d.ReadSummary()
+	switch {
+	case err == nil:
+		err = sum.Follows(events, s.Setup(), seal)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the record in %s: %w", dir, err)
 	}
-	if len(events) > 0 && events[0].Run != nil { // the file's own name was lost
-		s.Name = events[0].Run.Scenario
-	}
+	s.Name = events[0].Run.Scenario // the file's own name was lost
 	return s, events, nil
 }

@@ -22,6 +22,9 @@ type Environment struct {
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 	// Hosts are the others of a run over several; the above is the leader's.
 	Hosts []HostEnvironment `json:"hosts,omitempty"`
+	// SHA256 are the digests of the scenario's files in the run directory, in
+	// hexadecimal, by their names; older records lack them.
+	SHA256 map[string]string `json:"sha256,omitempty"`
 }
 
 // HostEnvironment is the environment of another host.

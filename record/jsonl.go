@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"slices"
+
+	"testbed/internal/lines"
 )
 
 // Writer writes events as JSON lines. The first error sticks and is returned
@@ -40,27 +43,25 @@ func (w *Writer) Flush() error {
 
 // Read reads JSON lines of events. A last line that was cut off, as a killed
 // run leaves it, is dropped; anything else that is no event is an error that
-// names the line.
+// names the line. So is a line that stands there twice.
 func Read(r io.Reader) ([]Event, error) {
 	var events []Event
-	in := bufio.NewReader(r)
-	for line := 1; ; line++ {
-		text, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return events, nil
-		}
-		if err != nil {
-			return events, fmt.Errorf("reading events: %w", err)
-		}
-		var e Event
-		if err := json.Unmarshal(text, &e); err != nil {
-			return events, fmt.Errorf("event in line %d: %w", line, err)
-		}
+	seed, known := maphash.MakeSeed(), map[uint64]int{}
+	err := lines.Read(r, "event", func(line int, text []byte, e *Event) error {
 		if e.Type == "" {
-			return events, fmt.Errorf("event in line %d: it has no type", line)
+			return errors.New("it has no type")
 		}
-		events = append(events, e)
-	}
+		if once[e.Type] {
+			hash := maphash.Bytes(seed, text)
+			if before := known[hash]; before > 0 {
+				return fmt.Errorf("line %d is the same; take the record from where it is whole", before)
+			}
+			known[hash] = line
+		}
+		events = append(events, *e)
+		return nil
+	})
+	return events, err
 }
 
 // Lineage drops from a record what was undone when its run went on from a

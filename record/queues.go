@@ -1,12 +1,9 @@
 package record
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 
+	"testbed/internal/lines"
 	"testbed/policy"
 )
 
@@ -23,19 +20,9 @@ type Queue struct {
 // error.
 func ReadQueues(r io.Reader) ([]Queue, error) {
 	var all []Queue
-	in := bufio.NewReader(r)
-	for line := 1; ; line++ {
-		text, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return all, fmt.Errorf("reading queues: %w", err)
-		}
-		var q Queue
-		if err := json.Unmarshal(text, &q); err != nil {
-			return all, fmt.Errorf("queue in line %d: %w", line, err)
-		}
-		all = append(all, q)
-	}
+	err := lines.Read(r, "queue", func(_ int, _ []byte, q *Queue) error {
+		all = append(all, *q)
+		return nil
+	})
+	return all, err
 }

@@ -148,6 +148,9 @@ func TestPageOfAHostileScenario(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, string(text), summary)
+		if err := os.Remove(filepath.Join(dir, run, "fidelity.json")); err != nil { // it says something else
+			t.Fatal(err)
+		}
 	}
 	page := html(t, read(t, dir))
 	library, err := os.ReadFile("document/echarts/echarts.min.js")
@@ -272,6 +275,20 @@ func TestASimulatedRunByItself(t *testing.T) {
 	}
 }
 
+// change replaces a text in a file of a record.
+func change(t *testing.T, was, is string, path ...string) {
+	t.Helper()
+	file := filepath.Join(path...)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), was) {
+		t.Fatalf("%s does not have %q", file, was)
+	}
+	write(t, strings.ReplaceAll(string(text), was, is), file)
+}
+
 func TestRepeats(t *testing.T) {
 	dir := copied(t)
 	for _, run := range []string{"real-baseline", "real-straggler"} {
@@ -282,12 +299,8 @@ func TestRepeats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file := filepath.Join(dir, "real-straggler-2", "summary.json")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, strings.Replace(string(text), `"wall_clock_us": 23864`, `"wall_clock_us": 47728`, 1), file)
+	change(t, `"wall_clock_us": 23864`, `"wall_clock_us": 47728`, dir, "real-straggler-2", "summary.json")
+	change(t, `"t_us":23864`, `"t_us":47728`, dir, "real-straggler-2", "events.jsonl")
 	page := html(t, read(t, dir))
 	for _, want := range []string{
 		"The median of 2 pairs of runs; an interval needs at least 3 measurements, there are 2.", "<strong>2.96×</strong>",
@@ -395,11 +408,8 @@ func TestSeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, string(text), other, "scenario.json")
-	summary, err := os.ReadFile(filepath.Join(other, "summary.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, strings.Replace(string(summary), `"seed": 42`, `"seed": 43`, 1), other, "summary.json")
+	change(t, `"seed": 42`, `"seed": 43`, other, "summary.json")
+	change(t, `"seed":42`, `"seed":43`, other, "events.jsonl")
 	missing := read(t, dir).Unsimulated()
 	if want := []runs.Missing{{Policy: "baseline", Seed: 43}}; !slices.Equal(missing, want) {
 		t.Errorf("to simulate: %v, want %v", missing, want)
@@ -446,12 +456,8 @@ func TestPageSaysWhatWasNotSimulated(t *testing.T) {
 
 func TestAnIncompleteRunIsNotTrusted(t *testing.T) {
 	dir := copied(t)
-	file := filepath.Join(dir, "real-baseline", "summary.json")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, strings.Replace(string(text), `"complete": true`, `"complete": false`, 1), file)
+	change(t, `"complete": true`, `"complete": false`, dir, "real-baseline", "summary.json")
+	change(t, `"complete":true`, `"complete":false`, dir, "real-baseline", "events.jsonl")
 	page := html(t, read(t, dir))
 	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline the run stayed incomplete: 5 of 5 rounds.", "A run that stayed incomplete has no speed-up, and neither has one without"} {
 		if !strings.Contains(page, want) {
@@ -549,7 +555,8 @@ func TestWhatCannotBeReported(t *testing.T) {
 		}, "x/scenario.yaml is not the scenario of the other runs; make a report for each"},
 		{"two time scales", func() []string {
 			dir := run()
-			write(t, strings.Replace(original("real-straggler/summary.json"), `"time_scale": 300`, `"time_scale": 30`, 1), dir, "summary.json")
+			change(t, `"time_scale": 300`, `"time_scale": 30`, dir, "summary.json")
+			change(t, `"time_scale":300`, `"time_scale":30`, dir, "events.jsonl")
 			return []string{recordedAt, dir}
 		}, "x was run with a time scale of 30, and others with 300; make a report for each"},
 	} {

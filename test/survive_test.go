@@ -5,7 +5,9 @@ package test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,7 +15,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"testbed/internal/rapidtest"
 	"testbed/internal/testenv"
 	"testbed/policy"
 	"testbed/record"
@@ -284,5 +288,79 @@ func TestAnOldRunGoesOn(t *testing.T) {
 	}
 	if r := testbed(t, "report", dir); r.code != 0 {
 		t.Errorf("its report: exit code %d, %s", r.code, r.stderr)
+	}
+}
+
+// TestRecordsSurviveEveryKill kills a run at random moments and resumes it in a loop; then
+// every reader reads everything. The explorer tries other moments.
+func TestRecordsSurviveEveryKill(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	random := rand.New(rand.NewPCG(rapidtest.Seed(), 31))
+	file := scenario(t, 3, "100mbit", "  min_slack: 20s\n  checkpoint_every: 1\n  parameters: 20000\n")
+	lengthen(t, file, 30)
+	dir := filepath.Join(t.TempDir(), "run")
+	begin := []string{"run", file, "--policy", "straggler", "--out", dir}
+	args := begin
+	for life := range 5 {
+		cmd := command(t, t.Context(), fmt.Sprintf("%s-%d", t.Name(), life), args...)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case <-time.After(time.Duration(500+random.IntN(3000)) * time.Millisecond):
+			if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				t.Fatal(err)
+			}
+			<-ended
+			args = []string{"run", "--resume", dir, "--json"}
+		case err := <-ended:
+			// It was killed before there was anything to go on from, or came to its end.
+			if !strings.Contains(said.String(), "run the scenario again") && err != nil && cmd.ProcessState.ExitCode() != exitInvalid {
+				t.Fatalf("life %d: %v\n%s", life, err, said.String())
+			}
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			args = begin
+		}
+	}
+	r := testbed(t, args...)
+	if strings.Contains(r.stderr, "run the scenario again") {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		r = testbed(t, begin...)
+	}
+	if r.code != 0 && r.code != exitInvalid { // on a disturbed machine
+		t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("files of lines: %q, %v", files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, line := range bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n")) {
+			if len(text) > 0 && !json.Valid(line) {
+				t.Errorf("%s, line %d is no JSON: %q", name, n+1, line)
+			}
+		}
+	}
+	if r := testbed(t, "report", dir); r.code != 0 {
+		t.Errorf("report: exit code %d, %s", r.code, r.stderr)
+	}
+	// What they say of a resumed run is no matter here, only that they can read it.
+	for _, args := range [][]string{{"calibrate", "--refit", dir}, {"simulate", "--replay", dir, "--policy", "straggler"}} {
+		if r := testbed(t, args...); r.code > exitUsage || strings.Contains(r.stderr, "line") || strings.Contains(r.stderr, "SHA") || strings.Contains(r.stderr, "follow") {
+			t.Errorf("%s: exit code %d, %s", args[0], r.code, r.stderr)
+		}
 	}
 }

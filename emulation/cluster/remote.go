@@ -16,6 +16,7 @@ import (
 
 	"testbed/emulation/network"
 	"testbed/internal/errs"
+	"testbed/internal/lines"
 	"testbed/shaping"
 	"testbed/shaping/tunnel"
 	"testbed/shaping/userlink"
@@ -330,7 +331,7 @@ func (h *remoteHost) log(process string, text []byte) error {
 				name += "-" + h.name
 			}
 			var err error
-			if file, err = os.OpenFile(h.s.Dir.Log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+			if file, err = lines.AppendText(h.s.Dir.Log(name)); err != nil {
 				return err
 			}
 		}

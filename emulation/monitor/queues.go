@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/lines"
 	"testbed/policy"
 	"testbed/record"
 )
@@ -50,7 +51,7 @@ type queuePeak struct {
 // NewQueueLog begins the file in a run directory, of the nodes of those names;
 // at tells the scenario time of a time.
 func NewQueueLog(dir record.Dir, names []string, at func(time.Time) policy.Time) (*QueueLog, error) {
-	file, err := os.OpenFile(dir.Path(record.QueuesFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	file, err := lines.Append(dir.Path(record.QueuesFile))
 	if err != nil {
 		return nil, fmt.Errorf("writing the run directory: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"testbed/emulation/sandbox"
+	"testbed/internal/lines"
 )
 
 // The descriptors that a child inherits, and the files of its ChildSpec after
@@ -127,7 +128,7 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 	case spec.Log != nil:
 		log = spec.Log
 	case s.Dir != "":
-		if log, err = os.OpenFile(s.Dir.Log(spec.Name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+		if log, err = lines.AppendText(s.Dir.Log(spec.Name)); err != nil {
 			return nil, wrap(err)
 		}
 		defer log.Close()

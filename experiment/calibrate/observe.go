@@ -74,32 +74,28 @@ func ReadRun(dir string) (*Run, error) {
 	d := record.Dir(dir)
 	fail := func(err error) (*Run, error) { return nil, fmt.Errorf("reading the run in %s: %w", dir, err) }
 	r := &Run{Name: dir, Valid: map[int]bool{}}
-	if err := readJSON(d.Path(record.SummaryFile), &r.Summary); err != nil {
+	var seal *record.Seal
+	var err error
+	if r.Summary, seal, err = d.ReadSummary(); err != nil {
 		return fail(err)
 	}
 	if r.Summary.World != record.Real {
 		return nil, nil
 	}
-	files, err := filepath.Glob(d.Path("scenario.*"))
-	if err != nil || len(files) != 1 {
-		return fail(fmt.Errorf("%d scenario files, want one", len(files)))
-	}
-	source, err := os.ReadFile(files[0])
+	file, err := d.ScenarioFile()
 	if err != nil {
 		return fail(err)
 	}
-	if r.Scenario, err = scenarios.Parse(files[0], source); err != nil {
+	if r.Scenario, err = scenarios.Load(file); err != nil {
 		return fail(err)
 	}
 	if err := Fits(r.Scenario); err != nil {
 		return fail(err)
 	}
-	f, err := os.Open(d.Path(record.EventsFile))
-	if err != nil {
+	if r.Events, err = d.ReadEvents(); err != nil {
 		return fail(err)
 	}
-	defer f.Close()
-	if r.Events, err = record.Read(f); err != nil {
+	if err := r.Summary.Follows(r.Events, r.Scenario.Setup(), seal); err != nil {
 		return fail(err)
 	}
 	var verdicts struct {

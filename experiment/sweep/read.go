@@ -86,6 +86,7 @@ func Read(dir string) (*Results, error) {
 
 func (r *Results) readTable(in io.Reader, cells map[string]int) error {
 	lines := bufio.NewReader(in)
+	known := map[string]int{} // lines, by key
 	for n := 1; ; n++ {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -106,6 +107,10 @@ func (r *Results) readTable(in io.Reader, cells map[string]int) error {
 		if err := errors.Join(json.Unmarshal(line, &row), json.Unmarshal(line, &raw)); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
+		if before := known[row.Key]; before > 0 {
+			return fmt.Errorf("line %d: the point %s is there in line %d already; take the table from where it is whole", n, row.Key, before)
+		}
+		known[row.Key] = n
 		i, ok := cells[string(raw.Set)]
 		if !ok || !slices.Contains(r.Seeds, row.Seed) || row.Repeat > r.Repeats || !slices.Contains(r.Policies, row.Policy) || row.World != r.World {
 			continue

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 
+	"testbed/internal/lines"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/report/learning"
@@ -159,7 +160,7 @@ type Table struct {
 // holds already, by key. A last line that was cut off is removed. The caller
 // closes the table.
 func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	file, err := lines.Append(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the table of results: %w", err)
 	}
@@ -172,19 +173,12 @@ func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) 
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the table of results: %w", err)
 	}
-	whole := text[:bytes.LastIndexByte(text, '\n')+1]
-	if done, err = readRows(whole, p); err != nil {
+	if done, err = readRows(text, p); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if err := file.Truncate(int64(len(whole))); err != nil {
-		return nil, nil, fmt.Errorf("repairing the table of results: %w", err)
-	}
-	if _, err := file.Seek(0, io.SeekEnd); err != nil {
-		return nil, nil, fmt.Errorf("repairing the table of results: %w", err)
 	}
 	t = &Table{file: file, buf: bufio.NewWriter(file)}
 	t.enc = json.NewEncoder(t.buf)
-	if len(whole) == 0 {
+	if len(text) == 0 {
 		what := map[string]string{}
 		for _, c := range columns {
 			if c.what != "" && (p.Train || !c.train) {
@@ -201,7 +195,7 @@ func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) 
 	return t, done, nil
 }
 
-// readRows reads a table that ends with a whole line.
+// readRows reads a table that ends with a whole line. A row that stands there twice is an error.
 func readRows(text []byte, p *Plan) (map[string]Row, error) {
 	done := map[string]Row{}
 	line := 0
@@ -225,6 +219,9 @@ func readRows(text []byte, p *Plan) (map[string]Row, error) {
 		}
 		if r.Key == "" {
 			return nil, fmt.Errorf("line %d: it has no key", line)
+		}
+		if _, twice := done[r.Key]; twice {
+			return nil, fmt.Errorf("line %d: the point %s is there before; take the table from where it is whole", line, r.Key)
 		}
 		done[r.Key] = r
 	}

@@ -27,6 +27,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"testbed/internal/lines"
 )
 
 func main() {
@@ -50,7 +52,7 @@ func explore(length time.Duration, pattern string, suite int, name string) (foun
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return 0, err
 	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	file, err := lines.AppendText(name)
 	if err != nil {
 		return 0, err
 	}

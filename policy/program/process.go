@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"testbed/internal/lines"
 	"testbed/policy"
 )
 
@@ -131,7 +132,7 @@ func (q *process) launch() error {
 	q.in, q.answers, q.lines = in, answers, bufio.NewReaderSize(answers, maxLine)
 	var log io.Writer = os.Stderr
 	if q.spec.Log != "" {
-		file, err := os.OpenFile(q.spec.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		file, err := lines.AppendText(q.spec.Log)
 		if err != nil {
 			in.Close()
 			answers.Close()

@@ -29,6 +29,9 @@ type Run struct {
 	Queues []record.Queue
 	// Environment is nil where the record has none.
 	Environment *record.Environment
+
+	whole []record.Event // also those that were undone
+	seal  *record.Seal
 }
 
 // RoundVerdict is the fidelity of one round.
@@ -101,10 +104,11 @@ func Read(dirs ...string) (*Record, error) {
 			if err != nil {
 				return nil, err
 			}
-			rec.Runs = append(rec.Runs, run)
-			if err := rec.readScenario(d, run.Summary); err != nil {
+			if err := rec.readScenario(&run); err != nil {
 				return nil, err
 			}
+			run.whole = nil
+			rec.Runs = append(rec.Runs, run)
 		}
 	}
 	if rec.Scenario == nil {
@@ -140,6 +144,9 @@ func runDirs(dir string) ([]string, error) {
 			runs = append(runs, inner)
 		}
 	}
+	if _, err := os.Stat(filepath.Join(dir, record.EventsFile)); len(runs) == 0 && err == nil {
+		return nil, fmt.Errorf("%s: the run has not come to its end, so there is no %s; wait for it or, if it was killed, go on with testbed run --resume %[1]s", dir, record.SummaryFile)
+	}
 	if len(runs) == 0 {
 		return nil, fmt.Errorf("%s: it holds no %s, and no runs of a comparison; name a directory that run or compare has made", dir, record.SummaryFile)
 	}
@@ -156,32 +163,29 @@ func repeat(dir string) int {
 func readRun(dir string) (Run, error) {
 	var run Run
 	d := record.Dir(dir)
-	if err := readJSON(d, record.SummaryFile, &run.Summary); err != nil {
+	var err error
+	if run.Summary, run.seal, err = d.ReadSummary(); err != nil {
 		return run, err
 	}
-	if run.Policy == "" || run.World == "" {
-		return run, fmt.Errorf("%s: it names no policy or no world, so it is no summary of a run", d.Path(record.SummaryFile))
-	}
 	run.Dir = dir // it may have been moved since
-	f, err := os.Open(d.Path(record.EventsFile))
-	if err != nil {
-		return run, fmt.Errorf("reading the record: %w", err)
+	if run.whole, err = d.ReadEvents(); err != nil {
+		return run, err
 	}
-	defer f.Close()
-	if run.Events, err = record.Read(f); err != nil {
-		return run, fmt.Errorf("%s: %w", d.Path(record.EventsFile), err)
-	}
-	run.Events = record.Lineage(run.Events)
-	if len(run.Events) > 0 && run.Events[0].Run != nil && run.Events[0].Run.Schema > record.Schema {
-		return run, fmt.Errorf("%s: its format has version %d, and this program knows %d; use a newer one", d.Path(record.EventsFile), run.Events[0].Run.Schema, record.Schema)
-	}
+	run.Events = record.Lineage(slices.Clone(run.whole))
 	if run.World == record.Sim {
 		return run, nil
 	}
 	// Runs that were cut short, and those of earlier versions, lack these.
-	var note struct{ Rounds []RoundVerdict }
+	var note struct {
+		Verdict fidelity.Level
+		Rounds  []RoundVerdict
+	}
 	if err := readJSON(d, record.FidelityFile, &note); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return run, err
+	}
+	if note.Verdict != "" && run.Fidelity.Verdict != fidelity.Invalid && run.Fidelity.Verdict != note.Verdict {
+		return run, fmt.Errorf("%s says that the emulation was %s, and %s says %s; take the record from where it is whole",
+			d.Path(record.SummaryFile), run.Fidelity.Verdict, record.FidelityFile, note.Verdict)
 	}
 	run.Rounds = note.Rounds
 	if run.Queues, err = readQueues(d); err != nil {
@@ -224,15 +228,16 @@ func readJSON(d record.Dir, name string, v any) error {
 	return nil
 }
 
-// readScenario takes the scenario of a run, and holds those of further runs
-// against it.
-func (rec *Record) readScenario(dir string, sum record.Summary) error {
-	file := filepath.Join(dir, "scenario.yaml")
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		file = filepath.Join(dir, "scenario.json")
-	}
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+// readScenario takes the scenario of a run, and holds the run's summary and those of
+// further runs against it.
+func (rec *Record) readScenario(run *Run) error {
+	dir, sum := run.Dir, run.Summary
+	file, err := record.Dir(dir).ScenarioFile()
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // that of another run will do
+	}
+	if err != nil {
+		return err
 	}
 	source, err := scenarios.Find(file)
 	if err != nil {
@@ -241,6 +246,9 @@ func (rec *Record) readScenario(dir string, sum record.Summary) error {
 	s, err := source.Parse()
 	if err != nil {
 		return err
+	}
+	if err := sum.Follows(run.whole, s.Setup(), run.seal); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
 	}
 	s.Name = sum.Scenario
 	if rec.Scenario == nil {

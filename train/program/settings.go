@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"testbed/internal/lines"
 	"testbed/policy"
 	"testbed/train/task"
 )
@@ -35,7 +36,7 @@ func (c Config) Here(pythonPath string, log func(name string) string) Config {
 		c.Env = append(c.Env, "OMP_NUM_THREADS=1")
 	}
 	c.Log = func(name string) (*os.File, error) {
-		return os.OpenFile(log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		return lines.AppendText(log(name))
 	}
 	return c
 }

@@ -1,0 +1,97 @@
+// Package lines opens files that grow by lines so that what a killed process has left
+// of a line harms nobody, and reads them.
+package lines
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Append opens a file of JSON lines to add to it, or makes it. A last line that was
+// not written to its end, as a killed process leaves it, is removed: whatever comes
+// next stands on a line of its own. Every file of a record that grows is opened by
+// Append or AppendText.
+func Append(path string) (*os.File, error) {
+	file, size, whole, err := reopen(path)
+	if err == nil && whole < size {
+		err = file.Truncate(whole)
+	}
+	return opened(file, err)
+}
+
+// AppendText opens a log to add to it, or makes it. A last line that was not written to
+// its end is ended.
+func AppendText(path string) (*os.File, error) {
+	file, size, whole, err := reopen(path)
+	if err == nil && whole < size {
+		_, err = file.WriteString("\n")
+	}
+	return opened(file, err)
+}
+
+func opened(file *os.File, err error) (*os.File, error) {
+	if err == nil {
+		return file, nil
+	}
+	if file != nil {
+		err = errors.Join(err, file.Close())
+	}
+	return nil, fmt.Errorf("opening a file to add to it: %w", err)
+}
+
+// reopen opens a file for appending, and returns its size and that of its whole lines.
+// An error may come with a file, which is to be closed.
+func reopen(path string) (file *os.File, size, whole int64, err error) {
+	if file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+		return nil, 0, 0, err
+	}
+	about, err := file.Stat()
+	if err != nil {
+		return file, 0, 0, err
+	}
+	size = about.Size()
+	if !about.Mode().IsRegular() { // a terminal or a pipe keeps nothing
+		return file, 0, 0, nil
+	}
+	const look = 64 << 10
+	for end := size; end > 0; {
+		block := make([]byte, min(look, end))
+		if _, err := file.ReadAt(block, end-int64(len(block))); err != nil && !errors.Is(err, io.EOF) {
+			return file, size, 0, err
+		}
+		begin := end - int64(len(block))
+		if at := bytes.LastIndexByte(block, '\n'); at >= 0 {
+			return file, size, begin + int64(at) + 1, nil
+		}
+		end = begin
+	}
+	return file, size, 0, nil
+}
+
+// Read decodes JSON lines into values of a type and gives each to take, with its
+// text and its number, which counts from 1. A last line that was cut off, as a killed
+// run leaves it, is left out. An error names the line.
+func Read[T any](r io.Reader, what string, take func(line int, text []byte, v *T) error) error {
+	in := bufio.NewReader(r)
+	for line := 1; ; line++ {
+		text, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading %ss: %w", what, err)
+		}
+		v := new(T)
+		if err := json.Unmarshal(text, v); err != nil {
+			return fmt.Errorf("%s in line %d: %w", what, line, err)
+		}
+		if err := take(line, text, v); err != nil {
+			return fmt.Errorf("%s in line %d: %w", what, line, err)
+		}
+	}
+}
