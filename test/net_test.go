@@ -604,3 +604,52 @@ func TestNetRefuses(t *testing.T) {
 		t.Errorf("others are affected: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 	}
 }
+
+// TestMeasuredTCPFillsLongPaths: one TCP connection in a node fills a long path whose
+// queue allows it, for root and for an ordinary user.
+func TestMeasuredTCPFillsLongPaths(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needTool(t, "iperf3")
+	file := links(t, `
+  links: {default: {rate_up: 200mbit, rate_down: 200mbit, one_way_delay: 100ms, queue: 200ms}}
+`)
+	if err := os.Chmod(filepath.Dir(filepath.Dir(file)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, credential := range map[string]*syscall.Credential{"as we are": nil, "ordinary user": {Uid: 65534, Gid: 65534}} {
+		if credential != nil && os.Geteuid() != 0 {
+			continue
+		}
+		testenv.Measure(t, func() func(testenv.Machine) error {
+			cmd := command(t, t.Context(), t.Name(), "net", file, "--links", "user", "--", "sh", "-c",
+				"testbed in w1 iperf3 -s -1 >/dev/null & sleep 1; testbed in w0 iperf3 -c w1 -t 6 -O 4 -J")
+			cmd.Dir = "/"
+			if credential != nil {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+			}
+			out, err := cmd.Output()
+			var result struct {
+				End struct {
+					Received struct {
+						Rate float64 `json:"bits_per_second"`
+					} `json:"sum_received"`
+				}
+			}
+			if err == nil {
+				err = json.Unmarshal(out, &result)
+			}
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, out)
+			}
+			// The kernel's default windows end at 74 Mbit/s.
+			rate := result.End.Received.Rate / 1e6
+			return func(m testenv.Machine) error {
+				if rate < 120*(1-m.Taken) {
+					return fmt.Errorf("%s: one connection got %.0f of 200 Mbit/s", name, rate)
+				}
+				return nil
+			}
+		})
+	}
+}

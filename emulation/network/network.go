@@ -5,6 +5,7 @@ package network
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"time"
@@ -136,9 +137,29 @@ func (n *Network) build(links string) error {
 	if err != nil {
 		tcp = "unknown"
 	}
-	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s",
-		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp)})
+	if short := n.Kernel.ShortWindows(); short != nil {
+		window, _ := n.Kernel.Window(n.places[0]) // zero: unknown
+		n.s.Tell("%v: a TCP connection in a node has at most %d bytes under way in a round trip, and a fast long path is not filled by one", short, window)
+	}
+	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s, with windows of up to %s",
+		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp, n.windows())})
 	return nil
+}
+
+// windows are the greatest windows of TCP in the nodes on this host, in words.
+func (n *Network) windows() string {
+	least, most := math.MaxInt, 0
+	for _, i := range n.places {
+		w, err := n.Kernel.Window(i)
+		if err != nil {
+			return "unknown size"
+		}
+		least, most = min(least, w), max(most, w)
+	}
+	if least >= most {
+		return fmt.Sprintf("%.1f MB", float64(most)/1e6)
+	}
+	return fmt.Sprintf("%.1f to %.1f MB", float64(least)/1e6, float64(most)/1e6)
 }
 
 // furnish makes the nodes on this host machines, which know the names of all.

@@ -80,6 +80,7 @@ func (n *Network) build() error {
 			return fmt.Errorf("node %s: %w", n.plan.Nodes[i].Name, err)
 		}
 	}
+	n.short = n.setWindows()
 	return n.refuse()
 }
 

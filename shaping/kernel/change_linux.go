@@ -32,6 +32,9 @@ func (n *Network) Change(plan *shaping.Plan) error {
 		return fmt.Errorf("changing links: %w", err)
 	}
 	n.plan = plan
+	if n.short == nil {
+		n.short = n.setWindows()
+	}
 	if err := n.refuse(); err != nil {
 		return fmt.Errorf("changing links: %w", err)
 	}

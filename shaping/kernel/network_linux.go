@@ -22,6 +22,7 @@ type Network struct {
 	hub     *conn
 	nodes   []node // by place in the plan
 	here    []int  // those that are on this host
+	short   error  // why TCP has less room than the links need
 }
 
 type node struct {
@@ -30,6 +31,7 @@ type node struct {
 	inside, outside int // interface indexes of eth0 and of the hub's end
 	paths           int // that of the ifb with netem queues; BackendNetem only
 	up, path, down  device
+	window          int          // bytes of TCP's buffers that were asked for
 	refused         map[int]bool // the peers that the node has no route to
 }
 

@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -64,23 +63,19 @@ func (n *Network) Strays() ([]Strays, error) {
 // like, and without a dot those of IPv6, which a kernel may lack.
 func countersOf(ns netns.NsHandle) (map[string]uint64, error) {
 	all := map[string]uint64{}
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is in another namespace
-		err := netns.Set(ns)
+	return all, inNamespace(ns, func() error {
 		for _, name := range []string{"snmp", "netstat"} {
-			var text []byte
-			if err == nil {
-				text, err = os.ReadFile("/proc/thread-self/net/" + name)
+			text, err := os.ReadFile("/proc/thread-self/net/" + name)
+			if err != nil {
+				return err
 			}
 			addCounters(all, string(text))
 		}
-		if text, missing := os.ReadFile("/proc/thread-self/net/snmp6"); missing == nil {
+		if text, err := os.ReadFile("/proc/thread-self/net/snmp6"); err == nil {
 			addCounters(all, string(text))
 		}
-		result <- err
-	}()
-	return all, <-result
+		return nil
+	})
 }
 
 // addCounters reads both forms of such files: a line of names and one of values, each

@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strings"
@@ -42,16 +43,11 @@ func TCPAllowed(name string) error {
 // readTCP returns the congestion control of a namespace.
 func readTCP(ns netns.NsHandle) (string, error) {
 	var name []byte
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // as above
-		err := netns.Set(ns)
-		if err == nil {
-			name, err = os.ReadFile(tcpFile)
-		}
-		result <- err
-	}()
-	if err := <-result; err != nil {
+	err := inNamespace(ns, func() (err error) {
+		name, err = os.ReadFile(tcpFile)
+		return err
+	})
+	if err != nil {
 		return "", fmt.Errorf("reading the congestion control of TCP: %w", err)
 	}
 	return strings.TrimSpace(string(name)), nil
@@ -65,6 +61,97 @@ func (n *Network) TCP() (string, error) {
 		return "", errors.New("no node is on this host")
 	}
 	return readTCP(n.nodes[n.here[0]].ns)
+}
+
+// windowFiles have the least, first and greatest bytes of the buffers of TCP
+// connections in a namespace: to receive and to send.
+var windowFiles = []string{"/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"}
+
+// bufferShare is how many bytes of buffer the kernel takes for one of a window:
+// half of it is for its own accounts (tcp_adv_win_scale).
+const bufferShare = 2
+
+// setWindows gives the buffers of TCP connections in the nodes the room that the plan
+// asks for. Where the kernel has more they keep it. It returns what it could not set.
+func (n *Network) setWindows() error {
+	for _, i := range n.here {
+		node := &n.nodes[i]
+		want := min(bufferShare*n.plan.Window(i), math.MaxInt32/2)
+		if want <= node.window {
+			continue
+		}
+		if err := inNamespace(node.ns, func() error { return raiseWindows(want) }); err != nil {
+			return fmt.Errorf("node %s: giving TCP the room that its links need: %w", n.plan.Nodes[i].Name, err)
+		}
+		node.window = want
+	}
+	return nil
+}
+
+// raiseWindows does so in the current thread's namespace.
+func raiseWindows(want int) error {
+	for _, file := range windowFiles {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var least, first, most int
+		if _, err := fmt.Sscan(string(text), &least, &first, &most); err != nil {
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+		if most >= want {
+			continue
+		}
+		if err := os.WriteFile(file, fmt.Appendf(nil, "%d %d %d", least, first, want), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ShortWindows is why TCP connections in the nodes may have less room than the links
+// need, nil if they have it.
+func (n *Network) ShortWindows() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.short
+}
+
+// Window is the greatest window, in bytes, of TCP connections in the node at that place of
+// the plan, as the kernel has it.
+func (n *Network) Window(i int) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	window := math.MaxInt
+	err := inNamespace(n.nodes[i].ns, func() error {
+		for _, file := range windowFiles {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			var least, first, most int
+			if _, err := fmt.Sscan(string(text), &least, &first, &most); err != nil {
+				return fmt.Errorf("reading %s: %w", file, err)
+			}
+			window = min(window, most/bufferShare)
+		}
+		return nil
+	})
+	return window, err
+}
+
+// inNamespace calls a function on a thread in a namespace.
+func inNamespace(ns netns.NsHandle, do func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread dies in that namespace
+		err := netns.Set(ns)
+		if err == nil {
+			err = do()
+		}
+		result <- err
+	}()
+	return <-result
 }
 
 func tcpLine(name string) string { return "tcp " + name }

@@ -44,3 +44,38 @@ func TestTCPIsAsNamed(t *testing.T) {
 		})
 	}
 }
+
+// TestTCPWindowsFollowThePlan: buffers of TCP in a node hold what its links may have
+// under way, from the start and after a change that asks for more.
+func TestTCPWindowsFollowThePlan(t *testing.T) {
+	t.Parallel()
+	needNamespaces(t)
+	spec := shaping.Spec{Default: shaping.Properties{
+		Access: shaping.Access{RateUp: new(shaping.Rate(400e6)), RateDown: new(shaping.Rate(400e6))},
+		Path:   shaping.Path{OneWayDelay: new(shaping.Duration(50e6))},
+	}}
+	newLab(t, kernel.BackendUser, spec, fourNodes, func(l *lab) {
+		expect := func(plan *shaping.Plan) {
+			for i := range plan.Nodes {
+				if got, err := l.net.Window(i); err != nil || got < plan.Window(i) || got < 10_000_000 {
+					l.Errorf("node %d has windows of %d bytes, %v, want %d", i, got, err, plan.Window(i))
+				}
+			}
+			if err := l.net.ShortWindows(); err != nil {
+				l.Error(err)
+			}
+		}
+		expect(l.plan)
+		farther := *l.plan
+		farther.Paths = nil
+		for _, row := range l.plan.Paths {
+			row = append([]shaping.PathPlan(nil), row...)
+			for j := range row {
+				row[j].OneWayDelay *= 10
+			}
+			farther.Paths = append(farther.Paths, row)
+		}
+		l.change(&farther)
+		expect(&farther)
+	})
+}
