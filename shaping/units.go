@@ -3,6 +3,7 @@ package shaping
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,8 @@ var rateUnits = []struct {
 	suffix string
 	bits   float64
 }{
-	{"kibit", 1 << 10}, {"mibit", 1 << 20}, {"gibit", 1 << 30},
+	{"kibit", 1 << 10}, {"mibit", 1 << 20}, {"gibit", 1 << 30}, {"tibit", 1 << 40},
+	{"kibps", 8 << 10}, {"mibps", 8 << 20}, {"gibps", 8 << 30}, {"tibps", 8 << 40},
 	{"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}, {"tbit", 1e12},
 	{"kbps", 8e3}, {"mbps", 8e6}, {"gbps", 8e9}, {"tbps", 8e12},
 	{"bit", 1}, {"bps", 8},
@@ -36,9 +38,13 @@ var rateUnits = []struct {
 
 // ParseRate reads a rate as tc(8) writes it: "100mbit", "1.5gbit", "20kbit",
 // and, as in tc, "mbps" for megabytes per second. A bare number is refused,
-// because tc and people disagree about its unit.
+// because tc and people disagree about its unit. So is "Mbps", which means
+// megabits per second to people.
 func ParseRate(s string) (Rate, error) {
 	t := strings.ToLower(strings.TrimSpace(s))
+	if err := ambiguousRate(s); err != nil {
+		return 0, err
+	}
 	if t == "unlimited" {
 		return 0, nil
 	}
@@ -58,6 +64,21 @@ func ParseRate(s string) (Rate, error) {
 		return Rate(bits), nil
 	}
 	return 0, fmt.Errorf("rate %q is not a number with a unit: write it as tc does, for example 100mbit", s)
+}
+
+// perSecond is every way to write a rate per second: number, prefix, binary prefix.
+var perSecond = regexp.MustCompile(`^(?i)([0-9.]+)([kmgt]?)(i?)(?:bps|b/s|bits?/s)$`)
+
+// ambiguousRate refuses spellings that tc and people read differently, and offers
+// both readings.
+func ambiguousRate(s string) error {
+	t := strings.TrimSpace(s)
+	m := perSecond.FindStringSubmatch(t)
+	if m == nil || t == strings.ToLower(t) && strings.HasSuffix(t, "bps") {
+		return nil
+	}
+	number := strings.ToLower(m[1] + m[2] + m[3])
+	return fmt.Errorf("rate %q can be read in two ways: write %sbit for bits per second, or %sbps for bytes per second, as tc does", s, number, number)
 }
 
 // parseNumber reads a plain decimal number; the forms that only

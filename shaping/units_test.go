@@ -2,6 +2,8 @@ package shaping_test
 
 import (
 	"encoding"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +36,48 @@ func TestParseRate(t *testing.T) {
 	for _, in := range []string{"", "100", "mbit", "-1mbit", "1e3mbit", "0x10mbit", "NaNmbit", "Infgbit", "1.2.3mbit", "2tbit", "1bit", "10mbits"} {
 		if got, err := shaping.ParseRate(in); err == nil {
 			t.Errorf("ParseRate(%q) = %v, want an error", in, got)
+		}
+	}
+}
+
+// TestRatesOfTC: all of tc's units (tc(8), "RATES") are read, in bits or bytes, by
+// powers of 1000 or 1024.
+func TestRatesOfTC(t *testing.T) {
+	for prefix, factor := range map[string]float64{
+		"k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "t": 1e12, "ti": 1 << 40,
+	} {
+		number := 4.0
+		if factor >= 1e12 {
+			number = 0.0625
+		}
+		for unit, bits := range map[string]float64{"bit": 1, "bps": 8} {
+			text := strconv.FormatFloat(number, 'f', -1, 64) + prefix + unit
+			if got, err := shaping.ParseRate(text); err != nil || float64(got) != number*factor*bits {
+				t.Errorf("ParseRate(%q) = %d, %v; want %.0f", text, got, err, number*factor*bits)
+			}
+		}
+	}
+	for text, want := range map[string]shaping.Rate{"2000bit": 2000, "1000bps": 8000, "100MBIT": 100e6, "100Mbit": 100e6} {
+		if got, err := shaping.ParseRate(text); err != nil || got != want {
+			t.Errorf("ParseRate(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+// TestAmbiguousRatesAreRefused: what people take for bits and tc for bytes is refused,
+// with both spellings.
+func TestAmbiguousRatesAreRefused(t *testing.T) {
+	for text, offers := range map[string][2]string{
+		"100Mbps": {"100mbit", "100mbps"}, "1.5Gbps": {"1.5gbit", "1.5gbps"}, "64Kbps": {"64kbit", "64kbps"},
+		"100MBps": {"100mbit", "100mbps"}, "100MBPS": {"100mbit", "100mbps"}, "1Tbps": {"1tbit", "1tbps"}, "9600Bps": {"9600bit", "9600bps"},
+		"100Mb/s": {"100mbit", "100mbps"}, "100Mbit/s": {"100mbit", "100mbps"}, "100MiBps": {"100mibit", "100mibps"}, "10mBps": {"10mbit", "10mbps"},
+	} {
+		_, err := shaping.ParseRate(text)
+		if err == nil || !strings.Contains(err.Error(), offers[0]+" for bits") || !strings.Contains(err.Error(), offers[1]+" for bytes") {
+			t.Errorf("ParseRate(%q): %v, want both of %v", text, err, offers)
+		}
+		if _, err := shaping.ParseRate(offers[0]); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -159,7 +159,7 @@ func (c *conn) setHFSC(flags int, a netlink.ClassAttrs, share, limit shaping.Rat
 func hfscCurves(share, limit shaping.Rate) *nl.RtAttr {
 	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
 	curve := func(kind int, r shaping.Rate) {
-		options.AddRtAttr(kind, binary.NativeEndian.AppendUint32(make([]byte, 8), uint32(r/8)))
+		options.AddRtAttr(kind, binary.NativeEndian.AppendUint32(make([]byte, 8), hfscBytes(r)))
 	}
 	if curve(nl.TCA_HFSC_FSC, share); limit > 0 {
 		curve(nl.TCA_HFSC_USC, limit)

@@ -114,6 +114,8 @@ func TestHFSCReadsBack(t *testing.T) {
 	}{
 		{1, 100e6, 100e6, "class 1:1 share 12500000 B/s limit 12500000 B/s"},
 		{2, 32e9, 0, "class 1:2 share 4000000000 B/s"},
+		{1, 40e9, 40e9, "class 1:1 share 4294967295 B/s limit 4294967295 B/s"}, // all that it counts
+		{2, 1e12, 0, "class 1:2 share 4294967295 B/s"},
 	} {
 		text, err := hfscText(c.minor, hfscCurves(c.rate, c.limit).Serialize()[4:])
 		if planned := hfsc.classLine(c.minor, c.rate, c.rate); err != nil || text != c.want || planned != c.want {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -273,11 +274,11 @@ func (s scheduler) rootLine(defaultMinor uint16) string {
 
 // classLine describes a class with a guaranteed rate, and the most it takes.
 func (s scheduler) classLine(minor uint16, rate, most shaping.Rate) string {
-	guaranteed := uint64(max(rate, minRate) / 8)
+	rate = max(rate, minRate)
 	if s == hfsc {
-		return hfscLine(minor, guaranteed, uint64(hfscLimit(minor, most)/8))
+		return hfscLine(minor, uint64(hfscBytes(rate)), uint64(hfscBytes(hfscLimit(minor, most))))
 	}
-	return htbLine(minor, guaranteed, uint64(most/8), shaping.Quantum)
+	return htbLine(minor, uint64(rate/8), uint64(most/8), shaping.Quantum)
 }
 
 func htbLine(minor uint16, rate, ceil uint64, quantum uint32) string {
@@ -299,6 +300,10 @@ func hfscLimit(minor uint16, most shaping.Rate) shaping.Rate {
 	}
 	return 0
 }
+
+// hfscBytes is a rate as HFSC counts it, in bytes per second of 32 bits: more than
+// 34.36 Gbit/s is that much, which is beyond what a veth pair carries.
+func hfscBytes(r shaping.Rate) uint32 { return uint32(min(r/8, math.MaxUint32)) }
 
 func filterLine(offset int32, addr, mask uint32, minor uint16) string {
 	return fmt.Sprintf("filter at %d match %08x/%08x to 1:%x", offset, addr, mask, minor)
