@@ -104,7 +104,7 @@ result is not valid; 4 not supported on this machine.`,
 		simulateCommand(), runCommand(), compareCommand(), sweepCommand(), tuneCommand(), calibrateCommand(),
 		reportCommand(), sampleCommand(), estimateCommand(), benchCommand(),
 		netCommand(), inCommand(), verifyCommand(), hostCommand(), manifestsCommand(),
-		lighthouseCommand(), managerCommand(), schemaCommand(), versionCommand(),
+		lighthouseCommand(), managerCommand(), schemaCommand(), versionCommand(), referenceCommand(),
 	)
 	return cmd
 }
