@@ -2,10 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/scenarios"
 )
@@ -13,33 +17,87 @@ import (
 func listCommand() *cobra.Command {
 	var asJSON, policies bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "The scenarios of the library, or the policies", Args: noArguments,
-		Long: `Lists the scenarios of the library by the names that other commands take. With
---json each is printed whole, as the file of a scenario.`,
+		Use: "list [WORD…]", Short: "The scenarios of the library, or the policies",
+		Long: `Lists the scenarios of the library by the names that other commands take, in
+topics. With words only those are listed whose topic, name or description has
+them all:
+
+  testbed list straggler
+  testbed list torchft quorum
+
+With --json each scenario is printed whole, as its file.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&policies, "policies", false, "list the policies, with their parameters and defaults")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, words []string) error {
 		if policies {
+			if len(words) > 0 {
+				return errs.Usagef("--policies lists all policies, and takes no words")
+			}
 			return listPolicies(cmd, asJSON)
 		}
 		all, err := scenarios.Library()
 		if err != nil {
 			return err
 		}
+		topics := topicsWith(all, words)
+		if len(topics) == 0 {
+			return errs.Usagef("no scenario of the library has %s in its topic, name or description: try fewer words, or testbed list", strings.Join(words, " and "))
+		}
 		if asJSON {
-			for i, s := range all { // each is a scenario's file
-				all[i] = s.Plain()
+			var found []*scenarios.Scenario
+			for _, s := range all { // by name, as their files are
+				if slices.ContainsFunc(topics, func(t topic) bool { return slices.Contains(t.found, s) }) {
+					found = append(found, s.Plain())
+				}
 			}
-			return printJSON(cmd, all)
+			return printJSON(cmd, found)
 		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-		for _, s := range all {
-			fmt.Fprintf(w, "%s\t%d workers\t%s\n", s.Name, len(s.Workers), s.Description)
-		}
-		return w.Flush()
+		return printTopics(cmd.OutOrStdout(), topics)
 	}
 	return cmd
+}
+
+// topic is a topic of the library with those of its scenarios that are listed.
+type topic struct {
+	scenarios.Topic
+	found []*scenarios.Scenario
+}
+
+// topicsWith returns the topics that have scenarios with all the words.
+func topicsWith(all []*scenarios.Scenario, words []string) (found []topic) {
+	byName := map[string]*scenarios.Scenario{}
+	for _, s := range all {
+		byName[s.Name] = s
+	}
+	for _, t := range scenarios.Topics() {
+		one := topic{Topic: t}
+		for _, name := range t.Scenarios {
+			s := byName[name]
+			text := strings.ToLower(strings.Join([]string{t.Name, t.Meaning, name, s.Description}, "\n"))
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, strings.ToLower(w)) }) {
+				one.found = append(one.found, s)
+			}
+		}
+		if len(one.found) > 0 {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+func printTopics(out io.Writer, topics []topic) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i, t := range topics {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s: %s\n", t.Name, t.Meaning)
+		for _, s := range t.found {
+			fmt.Fprintf(w, "  %s\t%d workers\t%s\n", s.Name, len(s.Workers), s.Description)
+		}
+	}
+	return w.Flush()
 }
 
 // listPolicies prints the policies, and under each its parameters as they follow

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -92,19 +93,36 @@ result is not valid; 4 not supported on this machine.`,
 			if len(args) > 0 {
 				return errs.Usagef("unknown command %q; see testbed --help", args[0])
 			}
-			return cmd.Help()
+			_, err := io.WriteString(cmd.OutOrStdout(), `Does a membership policy that wins in simulation win on a real network?
+
+  testbed doctor                          what this machine can do
+  testbed list                            scenarios to play
+  testbed compare persistent_straggler    two policies, simulated and real, in 40 seconds
+  testbed --help                          all commands
+`)
+			return err
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return errs.Usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
 	progressFlag(cmd)
-	cmd.AddCommand(
-		listCommand(), planCommand(), convertCommand(), doctorCommand(),
-		simulateCommand(), runCommand(), compareCommand(), sweepCommand(), tuneCommand(), calibrateCommand(),
-		reportCommand(), sampleCommand(), estimateCommand(), benchCommand(),
-		netCommand(), inCommand(), verifyCommand(), hostCommand(), manifestsCommand(),
-		lighthouseCommand(), managerCommand(), schemaCommand(), versionCommand(), referenceCommand(),
-	)
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"play", "Play scenarios:", []*cobra.Command{compareCommand(), runCommand(), simulateCommand(), sweepCommand(), tuneCommand(), estimateCommand()}},
+		{"look", "Look at scenarios and results:", []*cobra.Command{listCommand(), planCommand(), reportCommand(), sampleCommand(), convertCommand(), schemaCommand()}},
+		{"measure", "Measure the machine:", []*cobra.Command{doctorCommand(), verifyCommand(), benchCommand(), calibrateCommand()}},
+		{"network", "Run programs of your own on the network:", []*cobra.Command{netCommand(), inCommand()}},
+		{"servers", "Servers and several hosts:", []*cobra.Command{lighthouseCommand(), managerCommand(), hostCommand(), manifestsCommand()}},
+	} {
+		cmd.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			cmd.AddCommand(c)
+		}
+	}
+	cmd.AddCommand(versionCommand(), referenceCommand())
 	return cmd
 }

@@ -92,7 +92,7 @@ func (s *Small) Scenario(seed uint64) (*scenarios.Scenario, []byte, error) {
 	oneWay := func(ms float64) time.Duration { return time.Duration(math.Round(ms / 2 * 1e6)) }
 	step := math.Round(6e6 * in.Parameters * in.LocalBatch / (in.PFLOPSPerNode * 1e15 * in.MFU))
 	f := map[string]any{
-		"Description": fmt.Sprintf("a run of %v nodes in small, 1 s of it in %.3g s", s.Of.NumNodes, s.Scale), "Seed": seed,
+		"Description": fmt.Sprintf("A run of %v nodes at small scale. One second of it takes %.3g s.", s.Of.NumNodes, s.Scale), "Seed": seed,
 		"Step": int64(step), "InnerSteps": in.InnerSteps, "Rounds": Rounds, "Heartbeat": heartbeat, "Missed": missed,
 		"Horizon": int64(3600e6), "OneWay": oneWay(in.LatencyMs), "Inside": oneWay(in.LatencyMs),
 		"Bpus": max(1, int64(in.BandwidthMbps/8)), "Bytes": int64(2 * in.Parameters / in.Compression),
