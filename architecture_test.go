@@ -122,7 +122,7 @@ func (s source) at(pos token.Pos) string {
 }
 
 // files returns the files of the module whose names end so, and leaves out
-// inner modules, test data and what begins with a dot.
+// inner modules, test data, releases and what begins with a dot.
 func files(t *testing.T, suffix string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
@@ -132,7 +132,7 @@ func files(t *testing.T, suffix string) (names []string) {
 		if d.IsDir() {
 			base := d.Name()
 			_, inner := os.Stat(filepath.Join(name, "go.mod"))
-			if name != "." && (inner == nil || base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
+			if name != "." && (inner == nil || name == "build" || name == "dist" || base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
 				return fs.SkipDir
 			}
 			return nil

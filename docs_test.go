@@ -22,7 +22,7 @@ var (
 	codeSpan = regexp.MustCompile("`([^`]+)`")
 	// A path is a name that begins with a folder or file of the repository's root.
 	// With a colon a name declared there follows: file.go:Type.method.
-	filePath = regexp.MustCompile(`^([\w.-]+(?:/[\w.-]+)*)/?(?::([\w.]+))?$`)
+	filePath = regexp.MustCompile(`^([\w.-]+(?:/[\w.-]+)*)/?(?::([A-Za-z_][\w.]*))?$`)
 	cited    = regexp.MustCompile(`\bdocs/[\w./-]+\.(?:md|sh)\b`)
 )
 
