@@ -343,6 +343,9 @@ func (p *player) finish() error {
 		return err
 	}
 	note := p.monitor.Conclude(p.sample(busy), router, excess)
+	if note.Drops, err = p.network.Drops(router); err != nil {
+		return err
+	}
 	lost, err := p.queues.Close()
 	if err != nil {
 		return err

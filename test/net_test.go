@@ -206,6 +206,60 @@ for to in ["2001:db8::1", "::1"]: tries(s, (to, 9))
 	}
 }
 
+// TestNetTellsPlannedDrops: what links drop as planned is counted by node, whoever
+// keeps the queues: beyond the queue of a receiver, and on a lossy path.
+func TestNetTellsPlannedDrops(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "python3")
+	t.Parallel()
+	file := links(t, `
+  links:
+    nodes: {w1: {rate_down: 1mbit}}
+    pairs: [{from: w0, to: w2, loss: 50%}]
+`)
+	for _, backend := range []string{"user", "htb"} {
+		dir := t.TempDir()
+		r := testbed(t, "net", file, "--links", backend, "--out", dir, "--", "testbed", "in", "w0", "python3", "-c", `
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for k in range(1000):
+    s.sendto(bytes(1400), (socket.gethostbyname("w1"), 9))
+    s.sendto(bytes(14), (socket.gethostbyname("w2"), 9))
+    if k % 20 == 0: time.sleep(0.005)
+time.sleep(0.5)
+`)
+		if r.code != 0 || !strings.Contains(r.stderr, " packets beyond the queue of rate_down") || !strings.Contains(r.stderr, "testbed: w0: links dropped as planned ") {
+			t.Errorf("%s: exit code %d\n%s", backend, r.code, r.stderr)
+		}
+		var record struct {
+			Drops []struct {
+				Node           string
+				Up, Down, Path uint64
+			}
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "fidelity.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &record)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range record.Drops {
+			// The kernel tells senders ICMP that nobody listens at w2 and w1: few, and never
+			// dropped.
+			switch {
+			case d.Node == "w0" && d.Up == 0 && d.Down == 0 && 350 < d.Path && d.Path < 650:
+			case d.Node == "w1" && d.Up == 0 && 500 < d.Down && d.Down <= 1000 && d.Path == 0:
+			default:
+				t.Errorf("%s: drops %+v", backend, d)
+			}
+		}
+		if len(record.Drops) != 2 {
+			t.Errorf("%s: drops %+v, want those of w0 and w1", backend, record.Drops)
+		}
+	}
+}
+
 // TestNetInterfaceDownAndUp: a program may take its node's interface down and up, and
 // reaches the others afterwards, and they it, as before.
 func TestNetInterfaceDownAndUp(t *testing.T) {

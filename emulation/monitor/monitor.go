@@ -19,6 +19,9 @@ type Record struct {
 	fidelity.Verdict
 	Measured fidelity.Measurements `json:"measured"`
 	Rounds   []*Round              `json:"rounds"`
+	// Drops are what links dropped as planned, by node. They are no reason to doubt
+	// anything, and the same on every backend.
+	Drops []userlink.NodeDrops `json:"drops,omitempty"`
 }
 
 // Round is the emulation's fidelity during one round, from the end of the round

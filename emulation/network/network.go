@@ -282,6 +282,32 @@ func (n *Network) TakeDown() (*userlink.Stats, error) {
 	return n.sum, err
 }
 
+// Drops are the packets that links have dropped so far as planned, by node; router is
+// the router's count, nil where there is none. Those of queues that are the kernel's on
+// other hosts do not exist: several hosts have the router's.
+func (n *Network) Drops(router *userlink.Stats) ([]userlink.NodeDrops, error) {
+	var all []userlink.NodeDrops
+	if router != nil {
+		all = router.Drops
+	}
+	counts, err := n.Kernel.Counters()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range counts {
+		d := userlink.NodeDrops{Node: c.Node, Path: c.Lost}
+		if c.Down {
+			d.Down = c.Drops
+		} else {
+			d.Up = c.Drops
+		}
+		if d != (userlink.NodeDrops{Node: c.Node}) {
+			all = userlink.AddDrops(all, []userlink.NodeDrops{d})
+		}
+	}
+	return all, nil
+}
+
 // AskCount has the router tell its count. One that has died is noticed by its
 // end.
 func (n *Network) AskCount() {

@@ -20,6 +20,7 @@ import (
 	"testbed/internal/errs"
 	"testbed/scenarios/faults"
 	"testbed/shaping/fidelity"
+	"testbed/shaping/userlink"
 )
 
 const (
@@ -89,8 +90,28 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		monitor.EnterRouter(router, seen)
 		watch.Conclude(router, seen)
 		note.Fidelity = &monitor.Record{Verdict: fidelity.Judge(*seen), Measured: *seen, Rounds: []*monitor.Round{}}
+		if note.Fidelity.Drops, err = links.Drops(router); err != nil {
+			return err
+		}
+		for _, d := range note.Fidelity.Drops {
+			s.Tell("%s", dropsLine(d))
+		}
 	}
 	return s.Hand(note)
+}
+
+// dropsLine says what a node's links dropped.
+func dropsLine(d userlink.NodeDrops) string {
+	var parts []string
+	for _, part := range []struct {
+		packets uint64
+		where   string
+	}{{d.Up, "beyond the queue of rate_up"}, {d.Down, "beyond the queue of rate_down"}, {d.Path, "on paths to others"}} {
+		if part.packets > 0 {
+			parts = append(parts, fmt.Sprintf("%d packets %s", part.packets, part.where))
+		}
+	}
+	return fmt.Sprintf("%s: links dropped as planned %s", d.Node, strings.Join(parts, ", "))
 }
 
 // tellStrays tells what programs sent that no link carries.

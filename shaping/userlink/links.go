@@ -23,13 +23,22 @@ type Links[T any] struct {
 	up, down []line[T]
 	sent     departures // of up
 	received departures // of down
+	dropped  []Dropped
 }
+
+// Dropped counts the packets that a node's links did not let through, as planned: Up
+// and Down for lack of room in a queue of its access link, Path on its paths to others.
+type Dropped struct{ Up, Down, Path uint64 }
+
+// Dropped are the drops of a node so far.
+func (l *Links[T]) Dropped(node int) Dropped { return l.dropped[node] }
 
 // NewLinks returns links with room for limit packets at a time on their paths.
 func NewLinks[T any](plan *shaping.Plan, limit int) *Links[T] {
 	l := &Links[T]{
 		paths: NewQueue[packet[T]](plan, limit),
 		up:    make([]line[T], len(plan.Nodes)), down: make([]line[T], len(plan.Nodes)),
+		dropped: make([]Dropped, len(plan.Nodes)),
 	}
 	l.paths.Corrupt = func(p packet[T], seed uint64) {
 		if l.Corrupt != nil {
@@ -51,7 +60,7 @@ func NewLinks[T any](plan *shaping.Plan, limit int) *Links[T] {
 // sending goes at the old rate; those under way on a path that is cut are lost.
 func (l *Links[T]) Change(plan *shaping.Plan, limit int) {
 	for _, p := range l.paths.Change(plan, limit) {
-		l.drop(p, Lost)
+		l.lose(p, Lost)
 	}
 	for i, n := range plan.Nodes {
 		l.Pace(i, n.Up(), n.Down())
@@ -82,6 +91,11 @@ func (l *Links[T]) Push(at time.Duration, from, to, size int, item T) {
 func (l *Links[T]) offer(line *line[T], to *departures, node int, at time.Duration, peer int, p packet[T]) {
 	idle := !line.busy
 	if !line.offer(at, peer, len(l.up), p) {
+		if to == &l.sent {
+			l.dropped[node].Up++
+		} else {
+			l.dropped[node].Down++
+		}
 		l.drop(p, QueueFull)
 	} else if idle {
 		to.push(departure{line.due, node})
@@ -91,7 +105,7 @@ func (l *Links[T]) offer(line *line[T], to *departures, node int, at time.Durati
 // cross sends a packet on its path.
 func (l *Links[T]) cross(at time.Duration, p packet[T]) {
 	if fate := l.paths.Push(at, p.from, p.to, p.size, p); fate != Queued {
-		l.drop(p, fate)
+		l.lose(p, fate)
 	}
 }
 
@@ -107,8 +121,16 @@ func (l *Links[T]) Leave(take func(due time.Duration, from, to int, item T) bool
 func (l *Links[T]) Arrive(due time.Duration, from, to, size int, item T) {
 	p := packet[T]{from, to, size, item}
 	if fate := l.paths.Arrive(due, from, to, p); fate != Queued {
-		l.drop(p, fate)
+		l.lose(p, fate)
 	}
+}
+
+// lose lets go of a packet on a path.
+func (l *Links[T]) lose(p packet[T], fate Fate) {
+	if fate != Overflow { // which no plan asks for
+		l.dropped[p.from].Path++
+	}
+	l.drop(p, fate)
 }
 
 func (l *Links[T]) drop(p packet[T], fate Fate) {

@@ -32,6 +32,7 @@ type Router struct {
 	ahead   time.Duration
 	clock   clock
 	emptied time.Duration // when the ring was last found empty
+	names   []string      // of the nodes
 	ends    []int
 	byMAC   map[shaping.MAC]int
 	byIndex map[int]int
@@ -94,6 +95,9 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	r = &Router{
 		timer: -1, stop: -1, all: -1, blind: -1, clock: newClock(),
 		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int), htb: o.HTB, board: o.Board,
+	}
+	for _, n := range plan.Nodes {
+		r.names = append(r.names, n.Name)
 	}
 	r.links = NewLinks[*buffer](r.shaped(plan), capacity(plan))
 	r.links.Drop, r.links.Corrupt, r.links.Clone = r.drop, (*buffer).corrupt, r.clone
@@ -516,6 +520,11 @@ func (r *Router) Stats() Stats {
 		r.stats.CPU = threadCPU(r.tid)
 	}
 	s := r.stats
+	for i, name := range r.names {
+		if d := r.links.Dropped(i); d != (Dropped{}) {
+			s.Drops = append(s.Drops, NodeDrops{Node: name, Up: d.Up, Down: d.Down, Path: d.Path})
+		}
+	}
 	r.remote.count(&s)
 	return s
 }

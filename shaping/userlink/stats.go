@@ -2,6 +2,7 @@ package userlink
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"testbed/shaping/tunnel"
@@ -15,6 +16,9 @@ type Stats struct {
 	// Drops by plan: Lost on the path, QueueFull at a rate.
 	Lost      uint64 `json:"lost"`
 	QueueFull uint64 `json:"queue_full"`
+
+	// Drops are Lost and QueueFull by node, of nodes that have any.
+	Drops []NodeDrops `json:"drops,omitempty"`
 
 	// Drops that no plan asks for, and that make a run suspect: the
 	// router's own queue or its socket's ring was full, the kernel had no
@@ -39,11 +43,36 @@ type Stats struct {
 	Underlay []tunnel.Stats `json:"underlay,omitempty"`
 }
 
+// NodeDrops are the planned drops of a node's links.
+type NodeDrops struct {
+	Node string `json:"node"`
+	// Up and Down are beyond the queues of its access link, Path what its paths to
+	// others lost.
+	Up   uint64 `json:"up,omitempty"`
+	Down uint64 `json:"down,omitempty"`
+	Path uint64 `json:"path,omitempty"`
+}
+
+// AddDrops adds drops by node.
+func AddDrops(to, more []NodeDrops) []NodeDrops {
+	to = slices.Clone(to)
+	for _, d := range more {
+		k := slices.IndexFunc(to, func(o NodeDrops) bool { return o.Node == d.Node })
+		if k < 0 {
+			to = append(to, d)
+			continue
+		}
+		to[k].Up, to[k].Down, to[k].Path = to[k].Up+d.Up, to[k].Down+d.Down, to[k].Path+d.Path
+	}
+	return to
+}
+
 // Add adds what the router of another host of the same network has done. How late
 // packets were is that of the worse one.
 func (s *Stats) Add(o *Stats) {
 	s.Packets, s.Bytes = s.Packets+o.Packets, s.Bytes+o.Bytes
 	s.Lost, s.QueueFull = s.Lost+o.Lost, s.QueueFull+o.QueueFull
+	s.Drops = AddDrops(s.Drops, o.Drops)
 	s.Overflow, s.SocketDrops, s.SendDrops = s.Overflow+o.Overflow, s.SocketDrops+o.SocketDrops, s.SendDrops+o.SendDrops
 	s.Unknown, s.Oversize = s.Unknown+o.Unknown, s.Oversize+o.Oversize
 	s.Lateness, s.Recent = s.worse(o.Lateness), s.Recent.worse(o.Recent)
