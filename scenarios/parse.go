@@ -18,6 +18,7 @@ import (
 	"testbed/policy"
 	"testbed/scenarios/faults"
 	"testbed/scenarios/internal/fields"
+	"testbed/scenarios/internal/jsonnode"
 )
 
 // maxFileBytes bounds a scenario file.
@@ -80,6 +81,17 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 func (p *parser) document(data []byte, kind, hint string) error {
 	if len(data) > maxFileBytes {
 		return p.fail("", fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), maxFileBytes))
+	}
+	if jsonnode.Is(data) { // YAML may begin so, too
+		root, err := jsonnode.Parse(data)
+		if err == nil {
+			p.root = root
+			return nil
+		}
+		var wrong *jsonnode.Error
+		if errors.As(err, &wrong) && filepath.Ext(p.file) == ".json" {
+			return &Error{File: p.file, Line: wrong.Line, Problem: wrong.Problem}
+		}
 	}
 	dec := yaml.NewDecoder(strings.NewReader(string(data)))
 	var doc, second yaml.Node

@@ -17,6 +17,7 @@ import (
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/faults"
+	"testbed/scenarios/internal/jsonnode"
 )
 
 // Format is what a scenario is written as.
@@ -50,7 +51,7 @@ func (f Format) Type() string { return "format" }
 // FormatOf returns the format of a scenario's file: JSON if it is an object in
 // braces, else YAML.
 func FormatOf(source []byte) Format {
-	if bytes.HasPrefix(bytes.TrimSpace(source), []byte("{")) {
+	if bytes.HasPrefix(bytes.TrimSpace(bytes.TrimPrefix(source, []byte("\ufeff"))), []byte("{")) {
 		return JSON
 	}
 	return YAML
@@ -192,10 +193,11 @@ func toYAML(s *scenarios.Scenario) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	root, err := jsonnode.Parse(text)
+	if err != nil {
 		return fail(err)
 	}
+	doc := yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}}
 	if err := restyle(&doc); err != nil {
 		return fail(err)
 	}
