@@ -135,6 +135,10 @@ func (r *recorder) prepare() error {
 	if r.spec.Scenario, err = o.Scenario.Resolve(o.Policy); err != nil {
 		return err
 	}
+	if n := o.Scenario.Real.Parameters; n > scenarios.MaxRealParameters {
+		_ = os.Remove(o.Dir) // if it was made for this run alone
+		return &scenarios.Error{File: o.File, Field: "real.parameters", Problem: fmt.Sprintf("is %d; a real run takes at most %d, and plan and simulate --network links take more", n, scenarios.MaxRealParameters)}
+	}
 	if r.dir, err = record.CreateDir(o.Dir); err != nil {
 		return err
 	}

@@ -35,6 +35,9 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	if err := p.document(data, "scenario", "`testbed list` names scenarios to start from"); err != nil {
 		return nil, err
 	}
+	if err := p.expandWorkers(); err != nil {
+		return nil, err
+	}
 	s := &Scenario{
 		Policy: DefaultPolicies(),
 		Real:   Real{TimeScale: DefaultTimeScale, Dilation: 1, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: reduction.Default},
@@ -186,6 +189,11 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
 	case reflect.Struct:
 		return p.object(n, t, path)
 	case reflect.Slice:
+		if t == idsType {
+			if problem := expandRanges(n); problem != "" {
+				return p.at(n, path, problem)
+			}
+		}
 		if n.Kind != yaml.SequenceNode {
 			return p.at(n, path, "must be a list")
 		}

@@ -60,7 +60,10 @@ type Scenario struct {
 
 // Worker is one training process.
 type Worker struct {
-	ID     policy.ID   `yaml:"id" json:"id" need:"yes"`
+	ID policy.ID `yaml:"id" json:"id" need:"or ids"`
+	// IDs stands in a file in place of ID, for an entry that is that of many workers: a
+	// range such as 0-999, or several as 0-9,20-29. It is empty in what was read.
+	IDs    string      `yaml:"ids" json:"ids,omitempty"`
 	JoinAt policy.Time `yaml:"join_at" json:"join_at"`
 	// An inner step takes InnerStepMean ± InnerStepJitter, uniformly, if Work
 	// says nothing else.

@@ -24,7 +24,10 @@ const (
 	maxWorkers     = 100_000
 	maxFactor      = 1e6
 	maxLighthouses = 2 // can split a run; more show nothing else
-	maxParameters  = 1 << 30
+	maxParameters  = 1 << 36
+	// MaxRealParameters is the most of a real run: all its workers hold the vector in
+	// the memory of one machine.
+	MaxRealParameters = 1 << 30
 )
 
 // MaxBandwidthBpus is the largest bandwidth_bpus.
@@ -162,6 +165,9 @@ func (p *parser) between(field string, value, least, most int64) error {
 
 func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
 	at := func(field string) string { return fmt.Sprintf("workers[%d].%s", i, field) }
+	if w.IDs != "" {
+		return p.fail(at("ids"), "is for files; give the id of the one worker")
+	}
 	for _, c := range []struct {
 		field            string
 		value, low, high int64

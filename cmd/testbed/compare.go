@@ -70,7 +70,7 @@ backends do not agree.`,
 	flags.declareQlog(cmd)
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to compare, the reference first")
 	cmd.Flags().StringVar(&flags.world, "world", worldNames[0], "where to play: sim, real or both")
-	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "FIELD=VALUE: another value for a field of the scenario; may be given several times")
+	setFlag(cmd, &flags.set)
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "with how many seeds to play each policy")
 	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, too, what the scenario's section train says")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -119,11 +119,8 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 		o.Run, err = f.load(name)
 		o.Real = f.player(cmd, true)
 	}
-	if err == nil && len(f.set) > 0 {
-		var changed []scenarios.Setting
-		if changed, err = settings(f.set); err == nil {
-			o.Run, err = o.Run.With(changed...)
-		}
+	if err == nil {
+		o.Run, err = changedRun(o.Run, f.set)
 	}
 	if err == nil && f.world != record.Real {
 		if f.fitted, err = loadCalibration(cmd, f.calibrated); err != nil {

@@ -15,6 +15,7 @@ import (
 
 func planCommand() *cobra.Command {
 	var asJSON, measured bool
+	var set []string
 	var hosts int
 	var place string
 	cmd := &cobra.Command{
@@ -33,11 +34,12 @@ it finds: how many processors they have, and how far apart they are. --place say
 where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader first.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	setFlag(cmd, &set)
 	cmd.Flags().BoolVar(&measured, "measure", false, "measure what this machine carries, and propose a dilation")
 	cmd.Flags().IntVar(&hosts, "hosts", 1, "how many hosts a run would go over")
 	cmd.Flags().StringVar(&place, "place", "", "which workers are on which host, as w0-w3/w4,w5; see docs/hosts.md")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		s, err := scenarios.Load(args[0])
+		s, err := changedScenario(args[0], set)
 		if err != nil {
 			return err
 		}

@@ -108,6 +108,7 @@ func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 func runCommand() *cobra.Command {
 	var flags realFlags
 	var policyName, resume string
+	var set []string
 	cmd := &cobra.Command{
 		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -139,6 +140,7 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 	}
 	flags.declare(cmd)
 	flags.declareQlog(cmd)
+	setFlag(cmd, &set)
 	cmd.Flags().StringVar(&resume, "resume", "", "go on with the run in this directory, which was killed; takes no scenario")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if resume != "" {
@@ -146,6 +148,9 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 		}
 		r, err := flags.load(args[0])
 		if err != nil {
+			return err
+		}
+		if r, err = changedRun(r, set); err != nil {
 			return err
 		}
 		if _, err := r.Scenario.Machine(policyName); err != nil {

@@ -56,7 +56,7 @@ has a model, its losses.`,
 	}
 	policyFlag(cmd, &policyName)
 	cmd.Flags().StringVar(&record, "replay", "", "run directory whose record to replay")
-	cmd.Flags().StringArrayVar(&set, "set", nil, "FIELD=VALUE: another value for a field of the scenario; may be given several times")
+	setFlag(cmd, &set)
 	cmd.Flags().StringVar(&network, "network", experiment.NetworkChurn, "what messages and transfers take: churn or links")
 	calibrationFlag(cmd, &calibrated)
 	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines; - is stdout")
@@ -172,6 +172,23 @@ func simulator(cmd *cobra.Command, network, calibrated string) (experiment.Simul
 		return nil, err
 	}
 	return experiment.NewSimulator(network, c)
+}
+
+// setFlag declares the flag that changes fields of a scenario.
+func setFlag(cmd *cobra.Command, set *[]string) {
+	cmd.Flags().StringArrayVar(set, "set", nil, "FIELD=VALUE: another value for a field of the scenario; may be given several times")
+}
+
+// changedRun makes settings in the scenario of a run.
+func changedRun(r experiment.Run, set []string) (experiment.Run, error) {
+	if len(set) == 0 {
+		return r, nil
+	}
+	changed, err := settings(set)
+	if err != nil {
+		return r, err
+	}
+	return r.With(changed...)
 }
 
 // settings reads the values of --set, such as inner_steps=4.

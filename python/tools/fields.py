@@ -48,6 +48,8 @@ def type_of(schema: dict) -> str:
     if "$ref" in schema:
         return class_name(schema["$ref"])
     kind = schema["type"]
+    if kind == ["array", "string"]:  # ranges of ids are for files
+        return "List[int]"
     if isinstance(kind, list):
         return "Union[%s]" % ", ".join({"number": "float", "string": "str"}[k] for k in kind)
     if kind == "array":
@@ -79,6 +81,9 @@ def meaning(name: str, schema: dict) -> str:
 def dataclass_of(name: str, schema: dict) -> str:
     required = schema.get("required", [])
     fields = schema["properties"]
+    if name == "WorkerSpec":  # ids are for files: a program has loops
+        fields = {f: s for f, s in fields.items() if f != "ids"}
+        required = ["id"] + required
     lines = ["@dataclass(repr=False)", "class %s(_Fields):" % name]
     doc = [schema.get("description", name + ".").strip()]
     doc.append("")

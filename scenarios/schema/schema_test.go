@@ -249,6 +249,11 @@ func (b *builder) value(t reflect.Type, standard reflect.Value) *object {
 		name := b.define(t, standard)
 		o.add("$ref", "#/$defs/"+name)
 		return o
+	case t == reflect.TypeFor[[]policy.ID]():
+		o.add("type", []string{"array", "string"})
+		o.add("items", &object{names: []string{"type"}, values: []any{[]string{"integer", "string"}}})
+		o.add("examples", []string{"0-999"})
+		return o
 	case t.Kind() == reflect.Slice:
 		o.add("type", "array")
 		o.add("items", b.value(t.Elem(), reflect.Value{}))
@@ -323,6 +328,9 @@ func (b *builder) structure(t reflect.Type, standard reflect.Value) *object {
 	b.fields(t, standard, nameOf(t), properties, &required)
 	o.add("properties", properties)
 	o.add("required", required)
+	if t == reflect.TypeFor[scenarios.Worker]() {
+		o.add("oneOf", []map[string][]string{{"required": {"id"}}, {"required": {"ids"}}})
+	}
 	o.add("additionalProperties", false)
 	return o
 }
@@ -353,8 +361,10 @@ func (b *builder) fields(t reflect.Type, standard reflect.Value, owner string, p
 		case !f.IsExported() || name == "-":
 			continue
 		}
-		if f.Tag.Get("need") != "" {
+		if need := f.Tag.Get("need"); need == "yes" {
 			*required = append(*required, name)
+			inner = reflect.Value{}
+		} else if need != "" { // another one will do
 			inner = reflect.Value{}
 		}
 		// Some defaults follow from other fields.

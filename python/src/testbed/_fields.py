@@ -45,6 +45,7 @@ class Inject(_Fields):
     op: (Crash | Leave | Slow | Restore | Pause | Resume | Partition | ClearPartition |
         CoordinatorCrash | Restart | Fail | Preempt | FailReduce)
     at: (µs)
+    ids: (such as "0-999")
     down: for how long nobody coordinates after a CoordinatorCrash (µs)
     heartbeats: has a worker that is paused give heartbeats all the same.
     forgets: has torchft's lighthouse lose in a CoordinatorCrash what it knows.
@@ -488,6 +489,7 @@ class Steps(_Fields):
 class WorkerClass(_Fields):
     """Class is a kind of workers.
 
+    ids: (such as "0-999")
     factor: by how much their inner steps take longer.
     phase: added to that of Diurnal: a class can be a region.
     """
