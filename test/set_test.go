@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"testbed/record"
@@ -24,10 +23,7 @@ func TestRunSet(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != 0 && r.code != exitInvalid { // on a disturbed machine
 		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
-	s, err := scenarios.Load(filepath.Join(dir, strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))+".json"))
-	if err != nil {
-		s, err = scenarios.Load(filepath.Join(dir, "scenario.json"))
-	}
+	s, err := scenarios.Load(filepath.Join(dir, "scenario.json"))
 	if err != nil || sum.OuterSteps != 2 || s.TargetOuterSteps != 2 || s.Real.Parameters != 2000 {
 		t.Errorf("%d outer steps, and the record's scenario: %v", sum.OuterSteps, err)
 	}
