@@ -16,9 +16,22 @@ type Setup struct {
 	StalenessWeight float64
 	TokensPerStep   int // 0 where no tokens are trained on
 	Classes         []Class
+	// Planned is what the scenario has happen, in order of time.
+	Planned []Planned
 	// Slow reports whether the worker at a place in Workers was made slow at a time;
 	// nil: none was. It keeps its last answer, so it is not safe for concurrent use.
 	Slow func(place int, at policy.Time) bool
+}
+
+// Planned is something that a scenario has happen at a time.
+type Planned struct {
+	At    policy.Time
+	What  string     // such as "Crash w1"
+	Joins *policy.ID // the worker that joins then, if that is what happens
+	// Type and Node are those of the event that records it, if it happens to a worker
+	// that has to live then.
+	Type Type
+	Node string
 }
 
 // Class is a kind of workers, of which a summary counts the contributions.

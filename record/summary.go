@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"slices"
 
 	"testbed/policy"
@@ -83,6 +84,12 @@ type Summary struct {
 	// NotSimulated are the injects of links in the scenario, which a simulator
 	// without links leaves out. Simulated runs only.
 	NotSimulated []string `json:"not_simulated,omitempty"`
+	// NeverJoined are the workers that have never become members, though the run went
+	// on for longer than until they were to join.
+	NeverJoined []policy.ID `json:"never_joined,omitempty"`
+	// NeverHappened is what the scenario has happen after the end of the run, or to a
+	// worker that did not live then.
+	NeverHappened []string `json:"never_happened,omitempty"`
 	// Hosts are those of a run over several.
 	Hosts []Host `json:"hosts,omitempty"`
 	Dir   string `json:"dir"`
@@ -208,12 +215,20 @@ type Summarizer struct {
 	training *Training
 	rule     *policy.Grouping
 	hashes   []RegionHash // of the regions' outcomes in the running round
+	planned  []planned
+	ended    bool // the run is over
 }
 
 // silence is what silenced a worker, and when.
 type silence struct {
 	by Condition
 	at policy.Time
+}
+
+// planned is what a scenario has happen, and whether it has.
+type planned struct {
+	Planned
+	happened bool
 }
 
 // NewSummarizer returns a Summarizer that has seen no event of a run.
@@ -227,6 +242,9 @@ func NewSummarizer(s Setup) *Summarizer {
 		overlap: s.Overlap > 0, training: NewTraining(s.TokensPerStep), rule: s.Grouping,
 	}
 	sum.work = newAccounting(&s, &sum.run)
+	for _, p := range s.Planned {
+		sum.planned = append(sum.planned, planned{Planned: p})
+	}
 	return sum
 }
 
@@ -250,6 +268,7 @@ func (s *Summarizer) Add(e *Event) {
 
 func (s *Summarizer) event(e *Event) {
 	s.work.add(e)
+	s.happens(e)
 	switch e.Type {
 	case RunStart:
 		if r := e.Run; r != nil {
@@ -306,7 +325,7 @@ func (s *Summarizer) event(e *Event) {
 	case RunResume:
 		s.resume(e)
 	case RunEnd:
-		s.sum.Complete = e.Complete != nil && *e.Complete
+		s.sum.Complete, s.ended = e.Complete != nil && *e.Complete, true
 	}
 }
 
@@ -461,6 +480,7 @@ func (s *Summarizer) Summary() Summary {
 	sum.Work = s.work.work()
 	sum.Rounds = slices.Clone(s.sum.Rounds)
 	s.training.Complete(&sum)
+	s.unplayed(&sum)
 	end := s.last
 	if sum.Complete {
 		end = sum.WallClock
@@ -476,6 +496,37 @@ func (s *Summarizer) Summary() Summary {
 		sum.BarrierWaitFraction = float64(s.wait) / float64(member)
 	}
 	return sum
+}
+
+// happens ticks off what was planned.
+func (s *Summarizer) happens(e *Event) {
+	for k := range s.planned {
+		if p := &s.planned[k]; p.At > e.T {
+			return
+		} else if p.Type == e.Type && p.Node == e.Node && !p.happened {
+			p.happened = true
+			return
+		}
+	}
+}
+
+// unplayed says what of the scenario the run, which is over, has not come to.
+func (s *Summarizer) unplayed(sum *Summary) {
+	if !s.ended {
+		return
+	}
+	for _, p := range s.planned {
+		switch {
+		case p.At > s.last:
+			sum.NeverHappened = append(sum.NeverHappened, fmt.Sprintf("%s at %d µs (the run was over)", p.What, p.At))
+		case p.Type != "" && !p.happened:
+			sum.NeverHappened = append(sum.NeverHappened, fmt.Sprintf("%s at %d µs (it did not live then)", p.What, p.At))
+		case p.Joins != nil:
+			if w := s.run.Worker(*p.Joins); !w.Member && !w.Evicted {
+				sum.NeverJoined = append(sum.NeverJoined, *p.Joins)
+			}
+		}
+	}
 }
 
 // other is the other lineage that an event is about.

@@ -195,6 +195,9 @@ func (p *page) whatWasDone() document.Answer {
 			text += " It waits for every member."
 		}
 		a.Text = append(a.Text, text)
+		for _, line := range unplayed(s.Run.Summary) {
+			a.Text = append(a.Text, words.Capital(line)+".")
+		}
 	}
 	if many && acted > 1 {
 		a.Short = fmt.Sprintf("%d of %d policies left workers out", acted, len(p.Sides))

@@ -99,6 +99,7 @@ func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
 		}
 		fmt.Fprintf(w, "  measured\t%s%s\n", standing(real), same)
 		writeVerdict(w, s, real)
+		writeNeverHappened(w, sim, real)
 		if err := w.Flush(); err != nil {
 			return err
 		}
@@ -140,6 +141,7 @@ func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario) error {
 		if c.Real != nil {
 			writeVerdict(w, s, c.Real[name])
 		}
+		writeNeverHappened(w, c.Sim[name], c.SimLinks[name], c.Real[name])
 		if err := w.Flush(); err != nil {
 			return err
 		}
@@ -297,6 +299,16 @@ func writeVerdict(w io.Writer, s *scenarios.Scenario, real record.Summary) {
 	}
 }
 
+// writeNeverHappened says what of the scenario the first run that lacks some has not come to.
+func writeNeverHappened(w io.Writer, of ...record.Summary) {
+	for _, sum := range of {
+		if len(sum.NeverHappened) > 0 {
+			fmt.Fprintf(w, "  never happened\t%s (%s)\n", first(sum.NeverHappened), worldText(sum.World))
+			return
+		}
+	}
+}
+
 // writeResiduals writes where the predictions' errors lie, in % of the measured
 // wall-clock.
 func (c *Comparison) writeResiduals(out io.Writer) error {
@@ -346,6 +358,9 @@ func standing(sum record.Summary) string {
 			}
 			parts = append(parts, fmt.Sprintf("%s %s in %s %s", id.Node(), what, noun, strings.Join(rounds[id], ", ")))
 		}
+	}
+	if len(sum.NeverJoined) > 0 {
+		parts = append(parts, words.Workers(sum.NeverJoined)+" never joined")
 	}
 	list("sidelined", sum.Sidelined)
 	list("back in time", sum.Rejoined)

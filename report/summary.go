@@ -160,6 +160,26 @@ func reasons(f fidelity.Verdict) string {
 	return " (" + strings.Join(f.Reasons, "; ") + ")"
 }
 
+// unplayed says what of the scenario the run has not come to.
+func unplayed(sum record.Summary) (lines []string) {
+	if len(sum.NeverJoined) > 0 {
+		lines = append(lines, "never joined: "+words.Workers(sum.NeverJoined))
+	}
+	if len(sum.NeverHappened) > 0 {
+		lines = append(lines, "never happened: "+first(sum.NeverHappened))
+	}
+	return lines
+}
+
+// first lists the first of many things.
+func first(all []string) string {
+	const most = 4
+	if n := len(all); n > most+1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), n-most)
+	}
+	return strings.Join(all, ", ")
+}
+
 // decisions says who was left out, removed or taken back, and why.
 func decisions(sum record.Summary) []string {
 	var lines []string
@@ -182,6 +202,7 @@ func decisions(sum record.Summary) []string {
 	if len(lines) == 0 {
 		lines = append(lines, "nobody was sidelined or evicted")
 	}
+	lines = append(unplayed(sum), lines...)
 	for _, o := range sum.Outages {
 		line := "no coordinator from " + words.Micros(o.At) + " on"
 		if o.Length != nil {

@@ -130,6 +130,9 @@ func TestBadInput(t *testing.T) {
 		{"negative slack", "quorum: 0.75", "min_slack: -1", "bad.yaml:16: policy.straggler.min_slack: is -1; it must lie between 0 and 1000000000000000"},
 		{"horizon before the first join", "join_at: 0, inner_step_mean: 1000, inner_step_jitter: 0}\n  - {id: 1, join_at: 500,", "join_at: 9000000, inner_step_mean: 1}\n  - {id: 1, join_at: 5000000,", "bad.yaml:9: horizon: is 5000000, but the first worker joins at 5000000; the horizon must lie after it"},
 
+		{"join beyond the horizon", "join_at: 500", "join_at: 5000001", "bad.yaml:4: workers[1].join_at: is 5000001, but the horizon is 5000000, and nothing happens after that; let it happen earlier, raise the horizon or remove it"},
+		{"inject beyond the horizon", "op: Slow, id: 1, at: 0", "op: Slow, id: 1, at: 6000000", "bad.yaml:6: injects[0].at: is 6000000, but the horizon is 5000000, and nothing happens after that; let it happen earlier, raise the horizon or remove it"},
+
 		{"missing field", "horizon: 5000000\n", "", "bad.yaml:1: horizon: is missing; add it"},
 		{"missing field of a worker", worker1, "{id: 1}", "bad.yaml:4: workers[1].inner_step_mean: is missing; add it"},
 		{"missing op", inject, "{at: 1}", "bad.yaml:6: injects[0].op: is missing; add it"},

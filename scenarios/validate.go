@@ -55,6 +55,9 @@ func (p *parser) validate(s *Scenario) error {
 			return err
 		}
 	}
+	if err := p.validateHorizon(s); err != nil {
+		return err
+	}
 	if err := p.validatePauses(s); err != nil {
 		return err
 	}
@@ -76,6 +79,32 @@ func (p *parser) validate(s *Scenario) error {
 		}
 	}
 	return p.validateRegions(s)
+}
+
+// validateHorizon refuses what would happen after the run is over in any case.
+func (p *parser) validateHorizon(s *Scenario) error {
+	beyond := func(field string, at policy.Time) error {
+		if at <= s.Horizon {
+			return nil
+		}
+		return p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and nothing happens after that; let it happen earlier, raise the horizon or remove it", at, s.Horizon))
+	}
+	for i, w := range s.Workers {
+		if err := beyond(fmt.Sprintf("workers[%d].join_at", i), w.JoinAt); err != nil {
+			return err
+		}
+	}
+	for i, in := range s.Injects {
+		if err := beyond(fmt.Sprintf("injects[%d].at", i), in.At); err != nil {
+			return err
+		}
+	}
+	for i, in := range s.Real.Injects {
+		if err := beyond(fmt.Sprintf("real.injects[%d].at", i), in.At); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // validateRestarts holds every Restart against the one before it: there is one

@@ -934,6 +934,16 @@ func TestWorkerDiesDuringStartUp(t *testing.T) {
 	expectNothing(t, t.Name(), before)
 }
 
+// TestIncompleteSimulation: a simulation that does not come to its end has the exit code
+// of a run that does not, and prints its result all the same.
+func TestIncompleteSimulation(t *testing.T) {
+	r := testbed(t, "simulate", "torchft_t06", "--policy", "baseline", "--json")
+	var sum record.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != exitInvalid || sum.Complete || !strings.Contains(r.stderr, "incomplete after 10 outer steps") {
+		t.Errorf("%v, exit code %d, complete %v: %s", err, r.code, sum.Complete, r.stderr)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -43,7 +44,9 @@ churn's own program has it.
 
 With --train the workers train, bit by bit as in a real run in which the same
 is decided: the result has the outer states' hashes and, if the section train
-has a model, its losses.`,
+has a model, its losses.
+
+Exits with 3 if the run stayed incomplete.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if record == "" {
 				return oneScenario(cmd, args)
@@ -91,7 +94,7 @@ has a model, its losses.`,
 		if err != nil {
 			return err
 		}
-		return printSummary(cmd, s, sum, asJSON)
+		return errors.Join(printSummary(cmd, s, sum, asJSON), experiment.Usable(sum))
 	}
 	return cmd
 }

@@ -64,6 +64,18 @@ type Inject struct {
 	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 
+// String says what happens to whom: "Crash w3".
+func (in Inject) String() string {
+	text := string(in.Op)
+	if in.ID != nil {
+		text += " " + in.ID.Node()
+	}
+	for _, id := range in.IDs {
+		text += " " + id.Node()
+	}
+	return text
+}
+
 // InTime returns the places of the injects in the order of their times.
 func InTime(injects []Inject) []int {
 	order := make([]int, len(injects))

@@ -1,11 +1,19 @@
 package resolved
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"testbed/record"
 	"testbed/scenarios/faults"
 )
+
+// needsLife has the events of the injects that happen to workers which live then.
+var needsLife = map[faults.Op]record.Type{
+	faults.Crash: record.Crash, faults.Leave: record.Leave, faults.Fail: record.Fail,
+	faults.Pause: record.Pause, faults.Resume: record.Resume, faults.Preempt: record.Preempt, faults.FailReduce: record.FailReduce,
+}
 
 // Setup is what summaries need to know of a run of the scenario.
 func (s *Scenario) Setup() record.Setup {
@@ -14,6 +22,20 @@ func (s *Scenario) Setup() record.Setup {
 		StalenessWeight: s.StalenessWeight, TokensPerStep: s.Train.TokensPerStep(),
 		Slow: newGroundTruth(s).at,
 	}
+	for _, w := range s.Workers {
+		setup.Planned = append(setup.Planned, record.Planned{At: w.JoinAt, What: "join of " + w.ID.Node(), Joins: &w.ID})
+	}
+	for _, in := range s.Injects {
+		p := record.Planned{At: in.At, What: in.String()}
+		if p.Type = needsLife[in.Op]; p.Type != "" {
+			p.Node = in.ID.Node()
+		}
+		setup.Planned = append(setup.Planned, p)
+	}
+	for _, in := range s.Faults.Links {
+		setup.Planned = append(setup.Planned, record.Planned{At: in.At, What: in.String()})
+	}
+	slices.SortStableFunc(setup.Planned, func(a, b record.Planned) int { return cmp.Compare(a.At, b.At) })
 	if s.Work != nil {
 		for _, c := range s.Work.Classes {
 			setup.Classes = append(setup.Classes, record.Class{Name: c.Name, IDs: c.IDs})
