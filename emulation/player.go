@@ -93,6 +93,8 @@ func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 	if err := p.startNodes(); err != nil {
 		return err
 	}
+	// Without these nothing comes to an end.
+	s.WatchSilence(func() []*network.Child { return []*network.Child{p.coordinator.child, p.network.Router()} })
 	// The coordinator ends when it has recorded the end of the run.
 	if err := s.HandleUntil(p.coordinator.gone); err != nil {
 		return err
@@ -120,6 +122,8 @@ func (p *player) keepUsage() error {
 		full = full || out.Encode(u) != nil // a full disk shows in the record; after half a line comes nothing
 	}
 	p.s.WatchUsage()
+	p.s.OnStall = func(process string, stood time.Duration) { p.monitor.Stalled(process, steady.Now(), stood) }
+	p.s.WatchStalls()
 	return nil
 }
 
@@ -295,6 +299,7 @@ func (p *player) happened(e *record.Event) error {
 		}
 	case record.RunEnd:
 		p.over = true
+		p.monitor.Ended(steady.Now())
 		p.endWorkers()
 	}
 	return nil
@@ -315,6 +320,15 @@ func (p *player) begin(e *record.Event) {
 	}
 	p.links = monitor.WatchLinks(p.network, p.network.Kernel.Nodes(), p.queues)
 	p.schedule()
+	horizon := p.spec.Scenario.Horizon
+	time.AfterFunc(time.Until(p.clock.due(horizon))+p.patient(network.StartupPatience), func() {
+		p.s.Post(func() error {
+			if p.over {
+				return nil
+			}
+			return fmt.Errorf("the coordinator has not ended the run at its horizon, %d µs, nor for %v after; see %s", horizon, p.patient(network.StartupPatience), p.s.Log(policy.CoordinatorNode))
+		})
+	})
 }
 
 // sample is what the monitor wants to know at this moment.

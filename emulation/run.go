@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
@@ -234,6 +236,13 @@ func (r *recorder) conclude(failed error) (record.Summary, error) {
 	sum.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{"the run was cut short"}}
 	if failed == nil && r.fidelity != nil {
 		sum.Fidelity = *r.fidelity
+	}
+	if sum.Work != nil && len(sum.Work.Unasked) > 0 {
+		if sum.Fidelity.Verdict == fidelity.Valid {
+			sum.Fidelity.Verdict = fidelity.Suspect
+		}
+		sum.Fidelity.Reasons = append(slices.Clone(sum.Fidelity.Reasons),
+			"taken for dead, though the scenario made them neither slow nor dead: "+strings.Join(sum.Work.Unasked, ", "))
 	}
 	return sum, r.dir.WriteSummary(&sum, r.options.Scenario.Traces)
 }

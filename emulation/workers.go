@@ -16,6 +16,7 @@ import (
 	"testbed/emulation/network"
 	"testbed/emulation/process"
 	"testbed/emulation/sandbox"
+	"testbed/internal/steady"
 	"testbed/node"
 	"testbed/policy"
 	"testbed/record"
@@ -34,6 +35,7 @@ type worker struct {
 	member  bool            // of the run
 	excused bool            // it is meant to end: crashed, left or evicted
 	pausing bool            // it has been told of its pause
+	stopped time.Duration   // when it was stopped, as steady.Now has it
 	paused  bool            // it is stopped
 	awaits  []faults.Inject // what it is to do when it goes on
 	fails   bool            // it has been told to give up
@@ -257,7 +259,7 @@ func (p *player) stop(w *worker) error {
 	if !w.pausing || w.child.Ended || p.over {
 		return nil
 	}
-	w.pausing, w.paused = false, true
+	w.pausing, w.paused, w.stopped = false, true, steady.Now()
 	w.child.SignalGroup(syscall.SIGSTOP)
 	if !p.clock.running() {
 		return nil
@@ -267,6 +269,10 @@ func (p *player) stop(w *worker) error {
 
 // resume has a stopped worker go on.
 func (p *player) resume(w *worker) {
+	if w.paused && w.stopped > 0 {
+		p.monitor.Paused(w.name, w.stopped, steady.Now())
+		w.stopped = 0
+	}
 	w.pausing, w.paused = false, false
 	w.command(node.Command{Op: node.OpResume})
 	w.child.SignalGroup(syscall.SIGCONT)

@@ -134,6 +134,9 @@ type coordinator struct {
 	t     policy.Time // of the running input
 	began time.Time   // scenario time starts here, at the first join
 	timer *time.Timer // for the machine
+	// looked is when it was last seen to be there, and reads until when it judges
+	// nobody, because it was away.
+	looked, reads time.Time
 	// gather runs since the last worker has come, before the start.
 	gather *time.Timer
 	dead   map[policy.ID]bool // of those that were to start the run
@@ -190,6 +193,9 @@ func (c *coordinator) run(ctx context.Context) error {
 		c.gather.Stop()
 	}
 	var horizon <-chan time.Time
+	look := time.NewTicker(c.glance())
+	defer look.Stop()
+	c.looked = time.Now()
 	defer c.hangUp()
 	for !c.done {
 		// What has already arrived comes before a timer: a coordinator that was
@@ -220,7 +226,13 @@ func (c *coordinator) run(ctx context.Context) error {
 			if !c.started && len(c.workers) > 0 {
 				c.gather.Reset(c.gatherPatience())
 			}
+		case <-look.C:
+			c.look()
 		case <-c.timer.C:
+			if c.look(); time.Now().Before(c.reads) {
+				c.timer.Reset(time.Until(c.reads))
+				continue
+			}
 			err = c.take(entry{T: c.now(), What: timerFired})
 		case <-c.gather.C:
 			err = c.take(entry{T: c.now(), What: waitedOut, BeganAt: new(c.cfg.Clock())})
@@ -234,6 +246,26 @@ func (c *coordinator) run(ctx context.Context) error {
 		}
 	}
 	return c.awaitFinalStates(ctx)
+}
+
+// glance is the time between two looks at the clock.
+func (c *coordinator) glance() time.Duration {
+	return max(c.cfg.ClockDuration(c.cfg.Policy.HeartbeatPeriod)/4, 5*time.Millisecond)
+}
+
+// readTime is how long what lies in a socket may take on its way to the inbox.
+const readTime = 50 * time.Millisecond
+
+// look finds out whether the coordinator was away: stopped, frozen, or without a
+// processor. Then it reads what has come meanwhile, and hears everybody once more, before
+// it takes anybody's silence for more than its own absence.
+func (c *coordinator) look() {
+	now := time.Now()
+	if away := now.Sub(c.looked); away > 2*c.glance() {
+		c.reads = now.Add(readTime + c.cfg.ClockDuration(c.cfg.Policy.HeartbeatPeriod))
+		c.cfg.Log.Warn("was away, and judges nobody before all were heard again", "away", away)
+	}
+	c.looked = now
 }
 
 // awaitFinalStates ends the run for the workers and waits, for a while, for the hashes

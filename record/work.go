@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"slices"
 
 	"testbed/policy"
@@ -43,6 +44,8 @@ type Work struct {
 	// FalseEvicted is how many were evicted that had not left and had been neither
 	// slow nor excused since they last contributed.
 	FalseEvicted int `json:"false_evicted"`
+	// Unasked are those of them that were taken for dead, each with the rule.
+	Unasked []string `json:"-"`
 }
 
 // ClassWork is how much of the work of a class was heard.
@@ -80,6 +83,7 @@ type accounting struct {
 	done     int
 	lost     int
 	evicted  int // healthy ones
+	unasked  []string
 	judged   judgement
 }
 
@@ -346,6 +350,10 @@ func (a *accounting) evict(e *Event, w *workerAccount) {
 	why := rule(e)
 	if why != policy.RuleLeave && !w.cause && !a.isSlow(w) && !a.isExcused(w) {
 		a.evicted++
+		switch why {
+		case policy.RuleHeartbeat, policy.RuleProgress, policy.RuleConnection, policy.RuleGaveUp:
+			a.unasked = append(a.unasked, fmt.Sprintf("%s (%s)", e.Node, why))
+		}
 	}
 	if why == policy.RuleLeave || why == policy.RuleGaveUp || why == policy.RuleConnection {
 		a.stay(w, false) // its process has ended
@@ -378,7 +386,7 @@ func (a *accounting) resume(e *Event) {
 
 // work returns the account as of the last event.
 func (a *accounting) work() *Work {
-	work := &Work{StepsDone: a.done, StepsLost: a.lost, Contributions: make(map[policy.ID]int, len(a.workers)), FalseEvicted: a.evicted}
+	work := &Work{StepsDone: a.done, StepsLost: a.lost, Contributions: make(map[policy.ID]int, len(a.workers)), FalseEvicted: a.evicted, Unasked: slices.Clone(a.unasked)}
 	rounds := make([]int, len(a.workers))
 	for i, id := range a.setup.Workers {
 		w := &a.workers[i]

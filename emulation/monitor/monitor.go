@@ -3,11 +3,11 @@
 package monitor
 
 import (
+	"math"
 	"slices"
 	"time"
 
 	"testbed/allreduce"
-	"testbed/internal/stats"
 	"testbed/record"
 	"testbed/shaping/fidelity"
 	"testbed/shaping/userlink"
@@ -64,7 +64,11 @@ type Monitor struct {
 	shares   []float64       // of inner steps' time that computing took
 	failures []string        // what went wrong that no scenario asked for
 	rounds   []*Round
-	started  Sample // when the run began
+	started  Sample          // when the run began
+	ends     []time.Duration // of the rounds, as steady.Now has them
+	ended    time.Duration   // of the run; 0: not known
+	stalls   []stall
+	pauses   []stall // that the scenario asked for
 
 	// The round under way.
 	last   Sample          // when it began
@@ -122,7 +126,7 @@ func (m *Monitor) EndRound(round, participants int, s Sample) {
 		r.Measured.CPUWait = max(r.Measured.CPUWait, float64(d-m.last.Waits[name])/float64(took))
 	}
 	s.enter(m.last, &r.Measured)
-	m.rounds, m.asked = append(m.rounds, r), append(m.asked, r)
+	m.rounds, m.asked, m.ends = append(m.rounds, r), append(m.asked, r), append(m.ends, s.At)
 	m.last, m.open, m.shared, m.inject = s, nil, nil, 0
 }
 
@@ -156,6 +160,7 @@ func (m *Monitor) Routed(s *userlink.Stats) {
 // excess that of the kernel's queues (see NetemExcess).
 func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Record {
 	w := &m.whole
+	m.enterStalls()
 	var times []time.Duration
 	var waits []float64
 	var levels []fidelity.Level
@@ -192,6 +197,11 @@ func EnterRouter(s *userlink.Stats, to *fidelity.Measurements) {
 	to.UnplannedDrops += s.Unplanned()
 }
 
+// quantile errs upwards: of few values the 99th percentile is the largest.
 func quantile[T time.Duration | float64](d []T, p float64) T {
-	return stats.Quantile(slices.Sorted(slices.Values(d)), p)
+	if len(d) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(d))
+	return sorted[max(int(math.Ceil(p*float64(len(d))-1e-9)), 1)-1]
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"testbed/emulation/sandbox"
 	"testbed/internal/lines"
@@ -37,7 +38,7 @@ type ChildSpec struct {
 	// Files are inherited; the child asks for them by the names in FileNames.
 	Files     []*os.File
 	FileNames []string
-	// Watched says that it tells its Usage once in a while.
+	// Watched says that it tells its Usage once in a while, and when it has stood still.
 	Watched bool
 	// OnData hears the data that it tells, and OnEnd why it has ended. An error
 	// ends the job. Either may be nil.
@@ -57,6 +58,7 @@ type Child struct {
 	Ended   bool
 	Failure string // why it gave up, in its own words
 
+	missed  int // looks of WatchSilence since it was heard
 	spec    ChildSpec
 	s       *Supervisor
 	control Control
@@ -104,10 +106,12 @@ type rawChild struct {
 
 // Report is a line of a child.
 type Report struct {
-	Ready bool            `json:"ready,omitempty"`
-	Error string          `json:"error,omitempty"` // why it gives up
-	Usage *Usage          `json:"usage,omitempty"`
-	Data  json.RawMessage `json:"data,omitempty"` // of a type of the kind's own
+	Ready bool   `json:"ready,omitempty"`
+	Error string `json:"error,omitempty"` // why it gives up
+	Usage *Usage `json:"usage,omitempty"`
+	// Stalled is for how long the process has stood still, until now.
+	Stalled time.Duration   `json:"stalled_ns,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"` // of a type of the kind's own
 }
 
 // NewRemoteChild returns a child whose process is on another host. Whoever reaches
@@ -188,6 +192,7 @@ func (c *Child) listen(reports *os.File) {
 
 // Reported takes a report of the child's process.
 func (c *Child) Reported(r Report) error {
+	c.missed = 0
 	if c.spec.OnReport != nil {
 		c.spec.OnReport(r)
 		return nil
@@ -198,6 +203,9 @@ func (c *Child) Reported(r Report) error {
 	}
 	if r.Usage != nil && c.s.OnUsage != nil {
 		c.s.OnUsage(*r.Usage)
+	}
+	if r.Stalled > 0 && c.s.OnStall != nil {
+		c.s.OnStall(c.Name, r.Stalled)
 	}
 	if r.Data != nil && c.spec.OnData != nil {
 		return c.spec.OnData(r.Data)

@@ -8,7 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
@@ -42,10 +45,18 @@ type Note struct {
 	Quiet bool            `json:"quiet,omitempty"` // the stage is of no concern to a user's program
 	Data  json.RawMessage `json:"data,omitempty"`  // of a type of the job's own
 	Error string          `json:"error,omitempty"`
-	Fix   string          `json:"mend,omitempty"` // with Error: not supported here
-	Lost  string          `json:"lost,omitempty"` // with Error: the host that has gone
-	Done  bool            `json:"done,omitempty"` // the job is over
+	Fix   string          `json:"mend,omitempty"`  // with Error: not supported here
+	Lost  string          `json:"lost,omitempty"`  // with Error: the host that has gone
+	Done  bool            `json:"done,omitempty"`  // the job is over
+	Alive bool            `json:"alive,omitempty"` // init is there, and that is all
 }
+
+// Init tells once in alivePeriod that it is there. Where it says nothing for silence it
+// stands still for good.
+const (
+	alivePeriod = time.Second
+	silence     = time.Minute
+)
 
 // Job is a job in a sandbox, seen from outside.
 type Job struct {
@@ -53,9 +64,15 @@ type Job struct {
 	box      *sandbox.Sandbox
 	commands chan any
 	notes    *os.File
-	in       *json.Decoder
+	in       chan Note // closed at the end of the notes
 	stop     func() bool
+	closed   chan struct{}
+	heard    atomic.Uint64 // notes
+	silent   atomic.Bool   // init was killed for its silence
 }
+
+// ErrSandboxSilent is returned by Next where the sandbox's init stands still.
+var ErrSandboxSilent = fmt.Errorf("the sandbox's init (testbed: sandbox) has said nothing for %v: it was stopped or frozen, or got no processor; the run is over", silence)
 
 // ErrSandboxEnded is returned by Next where the sandbox's init has died.
 var ErrSandboxEnded = errors.New("the sandbox ended unexpectedly")
@@ -83,8 +100,10 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 	}
 	j := &Job{
 		ctx: ctx, box: box, commands: make(chan any, 16),
-		notes: notesIn, in: json.NewDecoder(bufio.NewReader(notesIn)), stop: context.AfterFunc(ctx, box.Kill),
+		notes: notesIn, in: make(chan Note, 64), closed: make(chan struct{}), stop: context.AfterFunc(ctx, box.Kill),
 	}
+	go j.read(notesIn)
+	go j.watch(silence, box.Kill)
 	go func() {
 		defer commandsOut.Close()
 		out := json.NewEncoder(commandsOut)
@@ -105,16 +124,59 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 // after Close.
 func (j *Job) Send(command any) { j.commands <- command }
 
+// read takes in the notes.
+func (j *Job) read(notes io.Reader) {
+	defer close(j.in)
+	for in := json.NewDecoder(bufio.NewReader(notes)); ; {
+		var n Note
+		if in.Decode(&n) != nil {
+			return
+		}
+		if j.heard.Add(1); n.Alive {
+			continue
+		}
+		select {
+		case j.in <- n:
+		case <-j.closed:
+			return
+		}
+	}
+}
+
+// watch has an init killed that is silent for so long. What this process slept through does not
+// count: after that it ticks but once.
+func (j *Job) watch(patience time.Duration, kill func()) {
+	ticker := time.NewTicker(patience / 60)
+	defer ticker.Stop()
+	for last, missed := uint64(0), 0; ; {
+		select {
+		case <-j.closed:
+			return
+		case <-ticker.C:
+		}
+		heard := j.heard.Load()
+		if missed++; heard != last || len(j.in) > 0 {
+			last, missed = heard, 0
+		}
+		if missed >= 60 {
+			j.silent.Store(true)
+			kill()
+			return
+		}
+	}
+}
+
 // Next waits for the next note. A note of an error is returned as that error:
 // an *errs.UnsupportedError where this machine cannot do the job, a *LostError where a
 // host has gone.
 func (j *Job) Next() (Note, error) {
-	var n Note
-	err := j.in.Decode(&n)
+	n, more := <-j.in
 	switch {
 	case j.ctx.Err() != nil:
 		return Note{}, context.Cause(j.ctx)
-	case err != nil:
+	case !more && j.silent.Load():
+		return Note{}, ErrSandboxSilent
+	case !more:
 		return Note{}, ErrSandboxEnded
 	case n.Lost != "":
 		return Note{}, &LostError{n.Lost, n.Error}
@@ -148,7 +210,19 @@ func (j *Job) Result(to any, progress func(stage string)) error {
 func (j *Job) Close() {
 	j.stop()
 	j.box.Kill()
-	j.box.Wait()
+	close(j.closed)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		j.box.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(endPatience): // a cgroup's freezer keeps even what is killed; it ends when it thaws
+	}
 	close(j.commands)
 	j.notes.Close()
 }
+
+// endPatience bounds how long a sandbox that was killed may take to end.
+const endPatience = 30 * time.Second

@@ -86,6 +86,9 @@ func (n *Network) startRouter() error {
 	return err
 }
 
+// Router is the process that carries packets, nil where the kernel does.
+func (n *Network) Router() *Child { return n.router }
+
 // UpLoad looks at rate_up of the node at that place among Kernel.Nodes. It is
 // cheap enough to be called a thousand times a second.
 func (n *Network) UpLoad(k int) (kernel.Load, error) {

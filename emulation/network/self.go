@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,6 +56,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 	}
 	if s.spec.Watched {
 		go watchUsage(s.spec.Name, func(u Usage) { s.report(Report{Usage: &u}) })
+		go watchStalls(func(stood time.Duration) { s.report(Report{Stalled: stood}) })
 	}
 	if err := slowMonitor(); err != nil {
 		s.Log.Warn("this takes more processor time", "err", err)

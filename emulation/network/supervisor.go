@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,10 @@ type Supervisor struct {
 	Dir record.Dir // as in JobSpec
 	// OnUsage hears what watched children hold of the machine; it may be nil.
 	OnUsage func(Usage)
+	// OnStall hears for how long a watched child has stood still, until now; it may be nil.
+	OnStall func(process string, stood time.Duration)
 
+	telling  sync.Mutex // to use notes
 	notes    *json.Encoder
 	commands *json.Decoder
 	inbox    chan func() error
@@ -63,6 +67,11 @@ func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) er
 	showName("sandbox")
 	s := NewSupervisor(os.NewFile(sandbox.FirstFile, "commands"), os.NewFile(sandbox.FirstFile+1, "notes"))
 	s.Box = box
+	go func() {
+		for range time.Tick(alivePeriod) {
+			s.Note(Note{Alive: true})
+		}
+	}()
 	if err := s.work(jobs); err != nil {
 		s.Note(Failure(err))
 		return nil
@@ -106,7 +115,11 @@ func Failure(err error) Note {
 
 // Note tells the user's process. If nobody listens any more, the sandbox is
 // about to end.
-func (s *Supervisor) Note(n Note) { _ = s.notes.Encode(n) }
+func (s *Supervisor) Note(n Note) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	_ = s.notes.Encode(n)
+}
 
 // File returns the inherited file of a name (JobSpec.Files), nil if there is none.
 func (s *Supervisor) File(name string) *os.File { return s.files[name] }

@@ -64,7 +64,43 @@ func listening(ctx context.Context, notes ...Note) *Job {
 	for _, n := range notes {
 		_ = out.Encode(n)
 	}
-	return &Job{ctx: ctx, in: json.NewDecoder(&text)}
+	j := &Job{ctx: ctx, in: make(chan Note), closed: make(chan struct{})}
+	go j.read(&text)
+	return j
+}
+
+// TestSilentInitIsKilled, and one that says that it is there is not, however long it has
+// nothing else to say.
+func TestSilentInitIsKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, silent := range []bool{false, true} {
+			in, out := io.Pipe()
+			j := &Job{ctx: t.Context(), in: make(chan Note, 1), closed: make(chan struct{})}
+			go j.read(in)
+			go j.watch(silence, func() { out.Close() })
+			begin := time.Now()
+			if !silent {
+				go func() {
+					notes := json.NewEncoder(out)
+					for range 1000 {
+						time.Sleep(alivePeriod)
+						_ = notes.Encode(Note{Alive: true})
+					}
+					_ = notes.Encode(Note{Done: true})
+				}()
+			}
+			n, err := j.Next()
+			took := time.Since(begin)
+			if silent != errors.Is(err, ErrSandboxSilent) || !silent && !n.Done {
+				t.Errorf("silent %v: %+v, %v", silent, n, err)
+			}
+			if want := map[bool]time.Duration{true: silence, false: 1000 * alivePeriod}[silent]; took < want || took > want+5*time.Second {
+				t.Errorf("silent %v: it took %v, want %v", silent, took, want)
+			}
+			close(j.closed)
+			out.Close()
+		}
+	})
 }
 
 func TestResultOfAJob(t *testing.T) {

@@ -73,6 +73,10 @@ type Measurements struct {
 	// host took away, and that went into passing packets on.
 	Steal   float64 `json:"steal"`
 	SoftIRQ float64 `json:"softirq"`
+	// Stall is how long a process of the run stood still in one piece that nobody had asked
+	// it to, the longest one, and StallOf which process did.
+	Stall   time.Duration `json:"stall_ns,omitempty"`
+	StallOf string        `json:"stall_of,omitempty"`
 	// Underlay is what became of frames between hosts, where there are several. The
 	// other measurements are then of the worst host.
 	Underlay []Underlay `json:"underlay,omitempty"`
@@ -138,6 +142,7 @@ const (
 // Judge weighs every measurement; the verdict is the worst of them.
 func Judge(m Measurements) Verdict {
 	v := judge(m)
+	v.stall(m, Invalid)
 	v.cause(m)
 	return v
 }
@@ -177,6 +182,22 @@ func judge(m Measurements) Verdict {
 	return v
 }
 
+// stall judges how long a process stood still. It makes a round bad, and a run no worse
+// than suspect: the other rounds know nothing of it.
+func (v *Verdict) stall(m Measurements, worst Level) {
+	if m.Stall == 0 || m.RoundTime == 0 {
+		return
+	}
+	share := float64(m.Stall) / float64(m.RoundTime)
+	level, limit := Suspect, shareSuspect
+	if share > shareInvalid && worst == Invalid {
+		level, limit = Invalid, shareInvalid
+	}
+	if share > limit {
+		v.add(level, "%s stood still for %v in one piece: %.0f %% of a round (limit %.0f %%)", m.StallOf, m.Stall.Round(time.Millisecond), 100*share, 100*limit)
+	}
+}
+
 // cause names who is likely to have made what is wrong.
 func (v *Verdict) cause(m Measurements) {
 	if v.Verdict != Valid {
@@ -199,6 +220,7 @@ func Likely(m Measurements) (causes []string) {
 // makes a run suspect, and more than half of them invalid.
 func Run(m Measurements, rounds []Level) Verdict {
 	v := judge(m)
+	v.stall(m, Suspect)
 	bad := 0
 	for _, l := range rounds {
 		if l == Invalid {

@@ -1,0 +1,66 @@
+//go:build linux
+
+package monitor
+
+import (
+	"time"
+
+	"testbed/shaping/fidelity"
+)
+
+// span is from one time until another, as steady.Now has them.
+type span struct{ from, until time.Duration }
+
+func (s span) and(o span) time.Duration { return max(min(s.until, o.until)-max(s.from, o.from), 0) }
+
+// stall is a time in which a process has stood still.
+type stall struct {
+	process string
+	span
+}
+
+// Stalled takes that a process has stood still, until a time and for so long.
+func (m *Monitor) Stalled(process string, until, length time.Duration) {
+	m.stalls = append(m.stalls, stall{process, span{until - length, until}})
+}
+
+// Paused takes that the scenario had a process stand still from one time until another.
+func (m *Monitor) Paused(process string, from, until time.Duration) {
+	m.pauses = append(m.pauses, stall{process, span{from, until}})
+}
+
+// Ended takes that the run has come to its end.
+func (m *Monitor) Ended(at time.Duration) { m.ended = at }
+
+// pauseGrace is how long after it was told to go on a process may go on.
+const pauseGrace = 50 * time.Millisecond
+
+// in is for how long of a span the process stood still without being asked to.
+func (m *Monitor) in(of stall, during span) time.Duration {
+	stood := of.and(during)
+	for _, p := range m.pauses {
+		if p.process == of.process {
+			p.until += pauseGrace
+			both := span{max(of.from, p.from), min(of.until, p.until)}
+			stood -= both.and(during)
+		}
+	}
+	return max(stood, 0)
+}
+
+// enterStalls enters the longest stall of each round into it, and that of the run.
+func (m *Monitor) enterStalls() {
+	enter := func(to *fidelity.Measurements, during span) {
+		for _, s := range m.stalls {
+			if stood := m.in(s, during); stood > to.Stall {
+				to.Stall, to.StallOf = stood, s.process
+			}
+		}
+	}
+	from := m.started.At
+	for k, until := range m.ends {
+		enter(&m.rounds[k].Measured, span{from, until})
+		from = until
+	}
+	enter(&m.whole, span{m.started.At, max(m.ended, from)})
+}

@@ -1,0 +1,62 @@
+//go:build linux
+
+package network
+
+import (
+	"fmt"
+	"time"
+)
+
+// Processes look at the clock once in a tick. One that finds that more than leastStall
+// has gone by besides has stood still meanwhile: it was stopped, frozen, or got no
+// processor.
+const (
+	stallTick  = 20 * time.Millisecond
+	leastStall = 20 * time.Millisecond
+)
+
+// watchStalls tells for how long the process has stood still, whenever it has, for ever.
+func watchStalls(tell func(time.Duration)) {
+	last := time.Now()
+	for range time.Tick(stallTick) {
+		now := time.Now()
+		if stood := now.Sub(last) - stallTick; stood >= leastStall {
+			tell(stood)
+		}
+		last = now
+	}
+}
+
+// silenceLooks is how often WatchSilence looks before silence is over. Whoever is watched
+// tells its usage oftener.
+const silenceLooks = 12
+
+// WatchSilence ends the job when one of some watched children is silent for as long as
+// silence, for ever. What this process slept through does not count.
+func (s *Supervisor) WatchSilence(children func() []*Child) {
+	go func() {
+		for range time.Tick(silence / silenceLooks) {
+			s.Post(func() error {
+				for _, c := range children() {
+					if c == nil || c.Ended {
+						continue
+					}
+					if c.missed++; c.missed > silenceLooks {
+						return fmt.Errorf("the process of %s (testbed: %s) has said nothing for %v: it was stopped or frozen, or got no processor; the run is over", c.Name, c.Name, silence)
+					}
+				}
+				return nil
+			})
+		}
+	}()
+}
+
+// WatchStalls has OnStall hear of those of init, too.
+func (s *Supervisor) WatchStalls() {
+	go watchStalls(func(stood time.Duration) {
+		s.Post(func() error {
+			s.OnStall("init", stood)
+			return nil
+		})
+	})
+}

@@ -1,0 +1,114 @@
+//go:build linux
+
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"testbed/internal/testenv"
+	"testbed/record"
+)
+
+// processOf returns the number of the process that writes a log of a run, 0 if there is
+// none.
+func processOf(dir, name string) (pid int) {
+	log := record.Dir(dir).Log(name)
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/2") // the pattern is right
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && to == log {
+			pid, _ = strconv.Atoi(strings.Split(link, "/")[2])
+			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.HasPrefix(string(status), "testbed: ") {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// startStopped starts a run and stops one of its processes when its first round is done. It
+// returns what came of the run once that has ended, at most after patience.
+func startStopped(t *testing.T, name string, length, patience time.Duration) (r result, dir string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	dir = filepath.Join(t.TempDir(), "run")
+	var out, errors strings.Builder
+	cmd := command(t, ctx, t.Name(), "run", scenario(t, 4, "20mbit", ""), "--policy", "baseline", "--out", dir)
+	cmd.Stdout, cmd.Stderr = &out, &errors
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan int, 1)
+	go func() {
+		defer close(stopped)
+		for ctx.Err() == nil {
+			text, _ := os.ReadFile(filepath.Join(dir, record.EventsFile))
+			if pid := processOf(dir, name); pid > 0 && strings.Contains(string(text), `"outer_step"`) {
+				if syscall.Kill(pid, syscall.SIGSTOP) == nil {
+					stopped <- pid
+				}
+				if length > 0 {
+					time.Sleep(length)
+					_ = syscall.Kill(pid, syscall.SIGCONT)
+				}
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	err := cmd.Wait()
+	if ctx.Err() != nil {
+		t.Fatalf("with %s stopped the run does not end\n%s", name, errors.String())
+	}
+	if pid := <-stopped; pid == 0 {
+		t.Fatalf("%s was not stopped: %v\n%s", name, err, errors.String())
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errors.String()}, dir
+}
+
+// TestMeasuredStandingStillIsSeen: whoever is stopped from outside for a while is named,
+// and nobody is evicted because the coordinator was away.
+func TestMeasuredStandingStillIsSeen(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	for name, length := range map[string]time.Duration{"w1": time.Second, "coordinator": 3 * time.Second, "router": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := startStopped(t, name, length, 2*time.Minute)
+			if !strings.Contains(r.stdout, name+" stood still for ") || strings.Contains(r.stdout, "fidelity: valid") {
+				t.Errorf("the verdict does not name %s, which stood still for %v\n%s%s", name, length, r.stdout, r.stderr)
+			}
+			if name == "coordinator" && !strings.Contains(r.stdout, "nobody was sidelined or evicted") {
+				t.Errorf("somebody was judged by the silence of the coordinator's absence\n%s", r.stdout)
+			}
+		})
+	}
+}
+
+// TestMeasuredEveryRunEnds, whoever stands still for good, with the name of who is silent.
+func TestMeasuredEveryRunEnds(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	for name, says := range map[string]string{
+		"sandbox": "the sandbox's init (testbed: sandbox) has said nothing for", "router": "the process of router (testbed: router) has said nothing for",
+		"coordinator": "the process of coordinator (testbed: coordinator) has said nothing for",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, dir := startStopped(t, name, 0, 4*time.Minute)
+			if r.code != exitError || !strings.Contains(r.stderr, says) {
+				t.Errorf("exit %d, want %q\n%s%s", r.code, says, r.stdout, r.stderr)
+			}
+			if pid := processOf(dir, "w1"); pid > 0 {
+				t.Errorf("w1 is left behind, as process %d", pid)
+			}
+		})
+	}
+}
