@@ -162,6 +162,9 @@ func (r *recorder) reopenRecord() ([]record.Event, error) {
 	if err := r.dir.Verify(began.SHA256); err != nil { // earlier versions have none
 		return nil, err
 	}
+	if changed := began.Trainer.Changed(); len(changed) > 0 {
+		return nil, fmt.Errorf("the program that trains has changed since the run began: %s; put back what it was, or run the scenario again", strings.Join(changed, ", "))
+	}
 	events, err := r.dir.ReadEvents()
 	if err != nil {
 		return nil, err

@@ -151,6 +151,9 @@ func (r *recorder) prepare() error {
 		return err
 	}
 	environment := monitor.Environment(o.Command)
+	if t := o.Scenario.Train; t.Foreign() {
+		environment.Trainer = t.Made
+	}
 	if environment.SHA256, err = r.dir.ScenarioDigests(o.Scenario.Traces); err != nil {
 		return err
 	}

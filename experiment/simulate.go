@@ -107,10 +107,22 @@ func writeEvents(file string, fill func(note func(record.Event)) error) error {
 
 // Predict adds to a record the simulated runs that it lacks.
 func Predict(rec *runs.Record) error {
+	known := rec.Scenario
+	for _, run := range rec.Runs {
+		if e := run.Environment; known.Unasked() && e != nil && e.Trainer != nil && e.Trainer.Parameters > 0 {
+			var err error
+			if known, err = known.Sized(e.Trainer.Parameters); err != nil {
+				return err
+			}
+		}
+	}
 	for _, m := range rec.Unsimulated() {
-		s := *rec.Scenario
+		s := *known
 		s.Seed = m.Seed
 		for _, network := range []string{NetworkChurn, NetworkLinks} {
+			if network == NetworkLinks && s.Unasked() {
+				continue // a record of an earlier version does not say how many parameters there are
+			}
 			play, err := NewSimulator(network, nil)
 			if err != nil {
 				return err

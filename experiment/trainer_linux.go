@@ -2,18 +2,28 @@ package experiment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"testbed/policy"
-	"testbed/python"
-	"testbed/scenarios"
-	"testbed/train/program"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"testbed/policy"
+	"testbed/python"
+	"testbed/record"
+	"testbed/scenarios"
+	"testbed/train/program"
+)
+
+// importsFile is where the Python package says what the program has imported; the
+// environment tells it the path.
+const (
+	importsFile = "imports.json"
+	envImports  = "TESTBED_IMPORTS"
 )
 
 func withTrainer(ctx context.Context, s *scenarios.Scenario, play func(*scenarios.Scenario) error) (err error) {
@@ -22,13 +32,7 @@ func withTrainer(ctx context.Context, s *scenarios.Scenario, play func(*scenario
 		return fmt.Errorf("making a folder for what the program says: %w", err)
 	}
 	defer lock.Close()
-	defer func() {
-		if err == nil || !strings.Contains(err.Error(), dir) {
-			err = errors.Join(err, os.RemoveAll(dir))
-			return
-		}
-		_ = os.WriteFile(filepath.Join(dir, kept), nil, 0o644) // the error names what lies there
-	}()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := python.Write(filepath.Join(dir, "python")); err != nil {
 		return fmt.Errorf("keeping the Python package for the program: %w", err)
 	}
@@ -37,8 +41,10 @@ func withTrainer(ctx context.Context, s *scenarios.Scenario, play func(*scenario
 		joins[w.ID] = w.JoinAt
 	}
 	cfg := program.Settings(s.Train, s.Seed, s.InnerSteps, s.TargetOuterSteps, joins).Here(filepath.Join(dir, "python"), func(name string) string { return filepath.Join(dir, name+".log") })
-	cfg.OwnGroup = true
-	initial, err := program.Ask(ctx, cfg)
+	cfg.OwnGroup, cfg.Quotes = true, true
+	asking := cfg
+	asking.Env = append(slices.Clone(cfg.Env), envImports+"="+filepath.Join(dir, importsFile))
+	initial, err := program.Ask(ctx, asking)
 	if err != nil {
 		return fmt.Errorf("asking the program for its initial parameters: %w", err)
 	}
@@ -49,12 +55,60 @@ func withTrainer(ctx context.Context, s *scenarios.Scenario, play func(*scenario
 	task := program.New(cfg, initial)
 	defer task.Close()
 	asked.Train.Own = task
+	if asked.Train.Made, err = describeTrainer(s, filepath.Join(dir, importsFile), len(initial)); err != nil {
+		return err
+	}
 	return play(asked)
+}
+
+// describeTrainer says what the program of a scenario is. The file of imports may be
+// missing: other languages have none.
+func describeTrainer(s *scenarios.Scenario, imports string, parameters int) (*record.Trainer, error) {
+	path, err := s.FindProgram()
+	if err != nil {
+		return nil, err
+	}
+	t := &record.Trainer{Command: s.Train.Program, Dir: s.Train.Dir, Path: path, SHA256: map[string]string{}, Parameters: parameters}
+	var said struct {
+		Python    string            `json:"python"`
+		Libraries map[string]string `json:"libraries"`
+		Files     []string          `json:"files"`
+	}
+	const most = 4 << 20 // bytes
+	if info, err := os.Stat(imports); err == nil && info.Size() <= most {
+		text, err := os.ReadFile(imports)
+		if err == nil {
+			err = json.Unmarshal(text, &said)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading what the program imports: %w", err)
+		}
+	}
+	t.Python, t.Libraries = said.Python, said.Libraries
+	files := append([]string{path}, said.Files...)
+	for _, argument := range s.Train.Program[1:] {
+		if !filepath.IsAbs(argument) {
+			argument = filepath.Join(s.Train.Dir, argument)
+		}
+		files = append(files, argument)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+			continue // an argument that names no file
+		}
+		name := file
+		if inner, err := filepath.Rel(s.Train.Dir, file); err == nil && filepath.IsLocal(inner) {
+			name = filepath.ToSlash(inner)
+		}
+		if t.SHA256[name], err = record.FileDigest(file); err != nil {
+			return nil, fmt.Errorf("reading the program: %w", err)
+		}
+	}
+	return t, nil
 }
 
 const (
 	scratchPrefix = "testbed-trainer-"
-	kept          = "kept" // a file in a folder that is to stay
 	// scratchAge is how old a folder without a lock is that nobody is about to lock.
 	scratchAge = time.Minute
 )
@@ -68,9 +122,6 @@ func scratch() (dir string, lock *os.File, err error) {
 	}
 	for _, other := range others {
 		if info, err := os.Stat(other); err != nil || time.Since(info.ModTime()) < scratchAge {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(other, kept)); err == nil {
 			continue
 		}
 		if lock, err := locked(other); err == nil {

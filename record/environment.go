@@ -1,6 +1,11 @@
 package record
 
-import "runtime/debug"
+import (
+	"maps"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+)
 
 // Environment is where a run was made: the program, the machine, and the
 // command line that asked for it. What could not be found out is empty.
@@ -20,11 +25,48 @@ type Environment struct {
 	Processor   string `json:"processor,omitempty"`
 	Processors  int    `json:"processors"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
+	// Trainer is the program of the user's own that trains, if one does.
+	Trainer *Trainer `json:"trainer,omitempty"`
 	// Hosts are the others of a run over several; the above is the leader's.
 	Hosts []HostEnvironment `json:"hosts,omitempty"`
 	// SHA256 are the digests of the scenario's files in the run directory, in
 	// hexadecimal, by their names; older records lack them.
 	SHA256 map[string]string `json:"sha256,omitempty"`
+}
+
+// Trainer is a program of the user's own that trains, as it was when the run began.
+type Trainer struct {
+	// Command is its command line, run in Dir, and Path the executable.
+	Command []string `json:"command"`
+	Dir     string   `json:"dir"`
+	Path    string   `json:"path"`
+	// SHA256 are the digests, in hexadecimal, of the executable, of the arguments that
+	// are files, and of what the program imports that is its own and no library; by
+	// paths from Dir.
+	SHA256 map[string]string `json:"sha256"`
+	// Parameters is how many it has.
+	Parameters int `json:"parameters,omitempty"`
+	// Python is the version of its interpreter, and Libraries those of what it
+	// imports, if it joins with the Python package.
+	Python    string            `json:"python,omitempty"`
+	Libraries map[string]string `json:"libraries,omitempty"`
+}
+
+// Changed names the files that differ from what the digests say, from the folder Dir.
+func (t *Trainer) Changed() (names []string) {
+	if t == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.SHA256)) {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(t.Dir, name)
+		}
+		if hash, err := FileDigest(path); err != nil || hash != t.SHA256[name] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // HostEnvironment is the environment of another host.

@@ -68,8 +68,11 @@ func (d Dir) ScenarioDigests(named map[string][]byte) (map[string]string, error)
 	return all, nil
 }
 
-func (d Dir) digest(name string) (string, error) {
-	file, err := os.Open(d.Path(name))
+func (d Dir) digest(name string) (string, error) { return FileDigest(d.Path(name)) }
+
+// FileDigest is the SHA-256 of a file, in hexadecimal.
+func FileDigest(path string) (string, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}

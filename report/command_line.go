@@ -42,6 +42,9 @@ func (p *page) Command() string {
 		if links == "" {
 			flags += " --world sim"
 		}
+		if p.trained() {
+			flags += " --train"
+		}
 		if most > 1 {
 			flags += fmt.Sprintf(" --repeat %d", most)
 		}
@@ -53,8 +56,18 @@ func (p *page) Command() string {
 		if p.Sides[0].Run.Links == runs.Planned {
 			flags += " --network links"
 		}
+		if p.trained() {
+			flags += " --train"
+		}
 	}
 	return fmt.Sprintf("testbed %s %s --policy %s%s", verb, source, words.Quote(p.Sides[0].Policy), flags)
+}
+
+// trained says whether a simulated run has trained.
+func (p *page) trained() bool {
+	return slices.ContainsFunc(p.Record.Runs, func(run runs.Run) bool {
+		return run.World == record.Sim && slices.ContainsFunc(run.Summary.Rounds, func(r record.Round) bool { return r.ModelHash != "" || r.Loss != nil })
+	})
 }
 
 // Environment is that of the first run which has one.

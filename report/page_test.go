@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -287,6 +288,19 @@ func change(t *testing.T, was, is string, path ...string) {
 		t.Fatalf("%s does not have %q", file, was)
 	}
 	write(t, strings.ReplaceAll(string(text), was, is), file)
+}
+
+// TestTheCommandTrainsAgain: what has been trained in the simulator is trained by the
+// printed command, too.
+func TestTheCommandTrainsAgain(t *testing.T) {
+	dir := copied(t)
+	if page := html(t, read(t, dir)); strings.Contains(page, "--train") {
+		t.Error("the page says --train of runs that have not trained")
+	}
+	change(t, `"bytes_sent": 0`, `"bytes_sent": 0, "model_hash": "ab"`, dir, "sim-baseline", "summary.json")
+	if page := html(t, read(t, dir)); !strings.Contains(page, " --links user --train") {
+		t.Errorf("the page does not say --train: %q", regexp.MustCompile(`testbed compare[^<]*`).FindAllString(page, -1))
+	}
 }
 
 func TestRepeats(t *testing.T) {

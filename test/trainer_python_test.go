@@ -3,13 +3,20 @@
 package test
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"testbed/experiment"
 	"testbed/internal/testenv"
@@ -185,4 +192,101 @@ func agree(t *testing.T, a, b *scenarios.Scenario, events []record.Event) error 
 		t.Errorf("%d outer steps", last)
 	}
 	return nil
+}
+
+// TestATrainerCanBeMadeAgain: the record names the program, what it imports beside it,
+// with their digests, and versions; the printed line has --train.
+func TestATrainerCanBeMadeAgain(t *testing.T) {
+	needSandbox(t)
+	needPython(t, "numpy")
+	t.Parallel()
+	file := own(t, 2, 2, "", "", "/usr/bin/python3", "mine.py", "an argument")
+	folder := filepath.Dir(file)
+	for name, text := range map[string]string{
+		"mine.py": `
+import testbed
+from models import small
+run = testbed.join()
+run.init(small.start())
+for r in run:
+    for step in r.steps:
+        r.done(1.0)
+`,
+		"models/__init__.py": "",
+		"models/small.py":    "import numpy\ndef start():\n    return numpy.zeros(5, dtype=numpy.float32)\n",
+		"models/other.py":    "",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := complete(t, file, "--policy", "baseline").Dir
+	text, err := os.ReadFile(filepath.Join(dir, record.EnvironmentFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made record.Environment
+	if err := json.Unmarshal(text, &made); err != nil || made.Trainer == nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for _, name := range []string{"mine.py", "models/__init__.py", "models/small.py"} {
+		if want, err := record.FileDigest(filepath.Join(folder, name)); err != nil || made.Trainer.SHA256[name] != want {
+			t.Errorf("%s has the digest %s in the record, want %s, %v", name, made.Trainer.SHA256[name], want, err)
+		}
+	}
+	if len(made.Trainer.SHA256) != 4 || made.Trainer.Python == "" || made.Trainer.Libraries["numpy"] == "" || made.Version != record.Version {
+		t.Errorf("the record says %+v", made.Trainer)
+	}
+	if changed := made.Trainer.Changed(); changed != nil {
+		t.Errorf("changed: %v", changed)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "models/small.py"), []byte("pass\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if changed := made.Trainer.Changed(); len(changed) != 1 || changed[0] != "models/small.py" {
+		t.Errorf("changed: %v", changed)
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	if r := testbed(t, "report", dir, "--out", page); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	shown, err := os.ReadFile(page)
+	if err != nil || !bytes.Contains(shown, []byte(made.Trainer.SHA256["mine.py"])) || !bytes.Contains(shown, []byte("Python "+made.Trainer.Python)) {
+		t.Errorf("the page does not show the program, %v", err)
+	}
+
+	// What fails says how it ended, and leaves nothing behind.
+	before, err := filepath.Glob(filepath.Join(os.TempDir(), "testbed-trainer-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := testbed(t, "simulate", file, "--policy", "baseline", "--train")
+	if r.code != exitError || !strings.Contains(r.stderr, "Traceback (most recent call last)") || strings.Contains(r.stderr, "testbed-trainer-") {
+		t.Errorf("exit code %d, %s", r.code, r.stderr)
+	}
+	after, err := filepath.Glob(filepath.Join(os.TempDir(), "testbed-trainer-*"))
+	for _, name := range after {
+		if !slices.Contains(before, name) && err == nil && !busy(name) {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// busy says whether another test, beside this one, uses a folder of a trainer.
+func busy(folder string) bool {
+	for range 20 {
+		if _, err := os.Stat(folder); err != nil {
+			return true // it was there for a moment
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	f, err := os.Open(folder)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
 }

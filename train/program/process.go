@@ -371,29 +371,52 @@ func (p *process) problem(err error, mend string) error {
 	if last := lastLine(p.log); last != "" {
 		said = fmt.Sprintf("; its last words: %q", last)
 	}
-	return fmt.Errorf("the program %q (%s) %w%s; %s (its output is in %s)", strings.Join(p.cfg.Command, " "), p.name, err, said, mend, p.log)
+	where := fmt.Sprintf(" (its output is in %s)", p.log)
+	if p.cfg.Quotes {
+		where = ""
+		if end := lastLines(p.log); strings.Contains(end, "\n") {
+			where = "; its output ended so:\n" + end
+		}
+	}
+	return fmt.Errorf("the program %q (%s) %w%s; %s%s", strings.Join(p.cfg.Command, " "), p.name, err, said, mend, where)
 }
 
 // lastLine returns the last line of a file that has something in it, or the end of
 // that.
 func lastLine(name string) string {
+	const most = 200
+	line := endOf(name, 4*most)
+	line = line[bytes.LastIndexByte(line, '\n')+1:]
+	return string(line[max(0, len(line)-most):])
+}
+
+// lastLines returns the end of a file, as much as a person reads.
+func lastLines(name string) string {
+	const most = 4000
+	text := endOf(name, most)
+	if at := bytes.IndexByte(text, '\n'); len(text) > most-10 && at >= 0 {
+		text = text[at+1:]
+	}
+	return string(text)
+}
+
+// endOf returns at most so many bytes of the end of a file, without the white space
+// around them.
+func endOf(name string, most int64) []byte {
 	file, err := os.Open(name)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer file.Close()
-	const most = 200
 	var end int64
 	if info, err := file.Stat(); err == nil {
 		end = info.Size()
 	}
-	buf := make([]byte, min(end, 4*most))
+	buf := make([]byte, min(end, most))
 	if _, err := file.ReadAt(buf, end-int64(len(buf))); err != nil {
-		return ""
+		return nil
 	}
-	line := bytes.TrimSpace(buf)
-	line = line[bytes.LastIndexByte(line, '\n')+1:]
-	return string(line[max(0, len(line)-most):])
+	return bytes.TrimSpace(buf)
 }
 
 // end tells the program that the run is over, and sees to it that it ends.

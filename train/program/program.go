@@ -29,8 +29,10 @@ type Config struct {
 	// mind them.
 	OwnGroup bool
 	// Log opens the file for the output of the process of this name, such as w1.
-	// The file's name stands in errors.
-	Log func(name string) (*os.File, error) `json:"-"`
+	// The file's name stands in errors. Where these files are not kept, Quotes has
+	// errors quote the end of the output instead.
+	Log    func(name string) (*os.File, error) `json:"-"`
+	Quotes bool                                `json:"-"`
 
 	Workers, InnerSteps, Rounds int
 	Seed                        uint64

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"testbed/policy"
+	"testbed/record"
 	"testbed/shaping"
 	"testbed/train"
 )
@@ -23,6 +24,8 @@ type External struct {
 	// Own is the task. Whoever plays the scenario sets it, because a scenario
 	// starts no program.
 	Own train.Task `yaml:"-" json:"-"`
+	// Made says what the program is, once it has been started.
+	Made *record.Trainer `yaml:"-" json:"-"`
 }
 
 // DefaultTimeLimit is time enough to import a framework on a busy machine.

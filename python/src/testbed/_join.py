@@ -127,6 +127,7 @@ class Run:
         self._shared, self._layout = mmap.mmap(self._memory, layout["bytes"]), layout
         self._outer, self._local = self._vector("outer"), self._vector("local")
         if self._role == "init":
+            _tell_imports()
             self._local[:] = params
             self._send(type="init")
 
@@ -251,6 +252,30 @@ class Round:
         self._run._shared[at : at + len(state)] = state
         self._run._send(type="finished", attempt=self._attempt, state=len(state))
         return state
+
+
+def _tell_imports():
+    """Say what this program has imported, for the record of the run."""
+    path = os.environ.get("TESTBED_IMPORTS")
+    if not path:
+        return
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    own = {os.path.realpath(os.getcwd())} | ({os.path.dirname(os.path.realpath(main))} if main else set())
+    package = os.path.dirname(os.path.realpath(__file__))
+    files, libraries = [], {}
+    for name, module in sorted(sys.modules.items()):
+        file, version = getattr(module, "__file__", None), getattr(module, "__version__", None)
+        if not isinstance(file, str):
+            continue
+        file = os.path.realpath(file)
+        parts = file.split(os.sep)
+        library = "site-packages" in parts or "dist-packages" in parts or file.startswith(package + os.sep)
+        if not library and any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in own):
+            files.append(file)
+        elif "." not in name and isinstance(version, str) and library:
+            libraries[name] = version
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump({"python": sys.version.split()[0], "libraries": libraries, "files": sorted(set(files))}, out)
 
 
 def _finite(loss, what):
