@@ -6,7 +6,7 @@ VULNS  = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 PYTHON = python3
 
 .DEFAULT_GOAL := help
-.PHONY: help build test measure explore lint generate docs release bench clean
+.PHONY: help vulnerabilities build test measure explore lint generate docs release bench clean
 
 help:
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,11 +23,11 @@ measure: ## the tests that judge times and rates; they want the machine for them
 explore: ## the random tests with fresh seeds, for ten minutes
 	go run ./internal/explore -for 10m
 
-lint: ## gofmt, vet, the linters and known vulnerabilities
+lint: vulnerabilities ## the linters, and known vulnerabilities
 	$(LINTER) fmt --diff
-	go vet ./...
-	go tool staticcheck ./...
 	$(LINTER) run
+
+vulnerabilities:
 	$(VULNS) ./...
 
 generate: ## what is made from the code: the schema, the Python fields, the reference of commands

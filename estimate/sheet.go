@@ -41,11 +41,11 @@ func (s *Sweep) Sheet() (Sheet, error) {
 		return x, err
 	}
 	x.Table = table.String()
-	return x, s.summarize(&x)
+	return x, s.summarise(&x)
 }
 
-// summarize fills in the rows, and says what the last of the variants shows.
-func (s *Sweep) summarize(x *Sheet) error {
+// summarise fills in the rows, and says what the last of the variants shows.
+func (s *Sweep) summarise(x *Sheet) error {
 	last := s.Variants[len(s.Variants)-1]
 	points, within, fewest, limit := 0, 0, math.Inf(1), math.NaN()
 	var best []string

@@ -76,7 +76,7 @@ func Sweep(ctx context.Context, p *sweep.Plan, o SweepOptions) (s sweep.Summary,
 		flushed = time.Now()
 		return table.Flush()
 	})
-	s = p.Summarize(keys, done)
+	s = p.Summarise(keys, done)
 	s.Dir = string(dir)
 	err = errors.Join(failed, ctx.Err(), table.Flush(), writeCSV(dir, p, keys, done), dir.WriteJSON(record.SummaryFile, s))
 	if err == nil {

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -81,7 +82,7 @@ func (p *parser) single(field, value string, kind reflect.Type) (*yaml.Node, err
 	}
 	n := doc.Content[0]
 	if err := p.shape(n, kind, field); err != nil {
-		e := err.(*Error) // shape gives no other
+		e, _ := errors.AsType[*Error](err) // shape gives no other
 		e.Line = 0
 		return nil, e
 	}

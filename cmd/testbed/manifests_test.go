@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"io"
 	"maps"
 	"os"
@@ -33,7 +34,7 @@ func writtenManifests(t *testing.T, args ...string) (map[string]map[string]any, 
 	all := map[string]map[string]any{}
 	for in := yaml.NewDecoder(&out); ; {
 		var one map[string]any
-		if err := in.Decode(&one); err == io.EOF {
+		if err := in.Decode(&one); errors.Is(err, io.EOF) {
 			return all, nil
 		} else if err != nil {
 			t.Fatalf("%v\n%s", err, &out)

@@ -176,7 +176,7 @@ func TestHandleUntil(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	s.Post(func() error { return failed })
-	if err := s.HandleUntil(func() bool { return false }); err != failed || n != 3 {
+	if err := s.HandleUntil(func() bool { return false }); !errors.Is(err, failed) || n != 3 {
 		t.Errorf("%d, %v", n, err)
 	}
 	if err := s.Await(time.Hour, "nothing", func() bool { return true }); err != nil {

@@ -90,8 +90,8 @@ func (s Summary) Fixed() (all Assignment) {
 // Compared are the policies that have a speed-up over the first.
 func (s Summary) Compared() []string { return s.Policies[min(1, len(s.Policies)):] }
 
-// Summarize sums up the rows that are done.
-func (p *Plan) Summarize(keys []string, done map[string]Row) Summary {
+// Summarise sums up the rows that are done.
+func (p *Plan) Summarise(keys []string, done map[string]Row) Summary {
 	s := Summary{Scenario: p.Scenario.Name, World: p.World, Network: p.Network, Seeds: p.Seeds, Repeats: p.Repeats, Policies: p.Policies, Points: len(keys)}
 	for _, f := range p.Fields() {
 		axis := Axis{Field: f}

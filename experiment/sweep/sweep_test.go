@@ -329,7 +329,7 @@ func TestText(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		s := p.Summarize(keys, done)
+		s := p.Summarise(keys, done)
 		s.Dir = "runs/somewhere"
 		if err := sweep.WriteText(&b, s); err != nil {
 			t.Fatal(err)
@@ -425,7 +425,7 @@ func TestManyPolicies(t *testing.T) {
 		sum := record.Summary{Complete: pt.Seed != 3 || pt.Policy != "b", WallClock: map[string]policy.Time{"b": 600, "a": 300, "a:k=5": 1200}[pt.Policy]}
 		done[key] = p.NewRow(key, pt, sum)
 	}
-	s := p.Summarize(keys, done)
+	s := p.Summarise(keys, done)
 	for _, c := range s.Cells {
 		if a, k := c.SpeedupOf("a"), c.SpeedupOf("a:k=5"); c.Speedup != nil || a.N != 2 || a.Median != 2 || k.N != 2 || k.Median != .5 || c.SpeedupOf("b") != nil {
 			t.Errorf("%v: %+v", c.Set, c.Speedups)
@@ -472,7 +472,7 @@ func TestLearning(t *testing.T) {
 		}
 		back.Set, done[key] = row.Set, back
 	}
-	s := p.Summarize(keys, done)
+	s := p.Summarise(keys, done)
 	if s.Target == nil || *s.Target != 2.2 {
 		t.Fatalf("target %v", s.Target)
 	}
@@ -500,15 +500,15 @@ func TestLearning(t *testing.T) {
 		t.Errorf("the table:\n%s", table.String())
 	}
 	p.Target = 2
-	if s := p.Summarize(keys, done); *s.Target != 2 || s.Cells[0].Learning[scenarios.Straggler].Unreached != 3 || s.Cells[1].Learning[scenarios.Baseline].Time.N != 3 {
+	if s := p.Summarise(keys, done); *s.Target != 2 || s.Cells[0].Learning[scenarios.Straggler].Unreached != 3 || s.Cells[1].Learning[scenarios.Baseline].Time.N != 3 {
 		t.Errorf("a target of 2: %+v", s.Cells)
 	}
 	p.Policies = p.Policies[:1]
 	text.Reset()
-	if err := sweep.WriteText(&text, p.Summarize(keysOf(t, p), nil)); err != nil || strings.Contains(text.String(), "learning") {
+	if err := sweep.WriteText(&text, p.Summarise(keysOf(t, p), nil)); err != nil || strings.Contains(text.String(), "learning") {
 		t.Errorf("nothing learnt yet: %v\n%s", err, text.String())
 	}
-	if err := sweep.WriteText(&text, p.Summarize(keysOf(t, p), done)); err != nil || !strings.Contains(text.String(), "a validation loss of 2.00; each cell is held against the first one, seed by seed\n") {
+	if err := sweep.WriteText(&text, p.Summarise(keysOf(t, p), done)); err != nil || !strings.Contains(text.String(), "a validation loss of 2.00; each cell is held against the first one, seed by seed\n") {
 		t.Errorf("one policy: %v\n%s", err, text.String())
 	}
 	p = plan(t, "homogeneous")

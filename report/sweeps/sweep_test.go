@@ -80,7 +80,7 @@ func swept(t *testing.T, seeds int, policies []string, fields ...string) string 
 	if err := table.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.WriteJSON(record.SummaryFile, p.Summarize(keys, done)); err != nil {
+	if err := dir.WriteJSON(record.SummaryFile, p.Summarise(keys, done)); err != nil {
 		t.Fatal(err)
 	}
 	return string(dir)

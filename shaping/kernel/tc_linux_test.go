@@ -68,7 +68,7 @@ func TestUnsupportedSaysWhatToDo(t *testing.T) {
 	if !errors.As(err, &u) || u.Missing == "" || u.Fix == "" || !errors.Is(err, unix.ENOENT) {
 		t.Errorf("asUnsupported = %#v", err)
 	}
-	if err := asUnsupported(featureNetem, unix.EINVAL); err != unix.EINVAL {
+	if err := asUnsupported(featureNetem, unix.EINVAL); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("an error of ours became %v", err)
 	}
 	all := Capabilities{{Feature: featureBridge, Err: unix.ENOENT}, {Feature: featureNetem, Err: unix.ENOENT}}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -220,7 +221,7 @@ func TestTooManyCalls(t *testing.T) {
 	}
 	cancel()
 	calls.Wait()
-	for err := error(status.Error(codes.ResourceExhausted, "")); status.Code(err) == codes.ResourceExhausted; {
+	for err := status.Error(codes.ResourceExhausted, ""); status.Code(err) == codes.ResourceExhausted; {
 		if err = beat(t, address, "a"); err != nil && status.Code(err) != codes.ResourceExhausted {
 			t.Error(err)
 		}
@@ -290,7 +291,7 @@ func TestKillRight(t *testing.T) {
 		{port.KillRight{Token: "x"}, "", port.ErrKillToken},
 		{port.KillRight{Token: "x", Loopback: true}, "", port.ErrKillToken},
 	} {
-		if got := c.right.Check(c.header); got != c.want {
+		if got := c.right.Check(c.header); !errors.Is(got, c.want) {
 			t.Errorf("%+v and %q: %v, want %v", c.right, c.header, got, c.want)
 		}
 	}

@@ -349,7 +349,7 @@ func (p *process) gone() error {
 	}
 	for range p.said { // of no use any more
 	}
-	if p.silent != io.EOF {
+	if !errors.Is(p.silent, io.EOF) {
 		return p.problem(p.silent, "let it keep to the protocol of docs/trainer.md, and leave the socket to that")
 	}
 	select {
