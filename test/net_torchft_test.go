@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// onNetwork is what docs/torchft.md shows: a lighthouse in a node, managers in
+// onNetwork is what docs/examples/torchft does: a lighthouse in a node, managers in
 // others. Then it looks at the lighthouse's page until a replica that was silent
 // is back.
 const onNetwork = `
