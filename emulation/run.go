@@ -231,6 +231,7 @@ func (r *recorder) listen(job *network.Job) error {
 // conclude writes the summary. A run that was cut short keeps a partial one.
 func (r *recorder) conclude(failed error) (record.Summary, error) {
 	sum := r.sum.Summary()
+	sum.Ignored = r.options.Scenario.Ignored(record.Real, false)
 	sum.Dir, sum.Hosts = string(r.dir), r.hosts
 	if s := r.spec.Scenario; sum.Scenario == "" { // it did not get as far as run_start
 		sum.Scenario, sum.Policy, sum.World, sum.Links = s.Name, s.PolicyName, record.Real, r.spec.Links

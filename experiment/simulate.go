@@ -49,7 +49,9 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 		if err != nil {
 			return record.Summary{}, err
 		}
-		return OnChurn(priced, policyName, note)
+		sum, err := OnChurn(priced, policyName, note)
+		sum.Ignored = nil // the prices come of the links
+		return sum, err
 	}, nil
 }
 
@@ -59,7 +61,9 @@ func OnChurn(s *scenarios.Scenario, policyName string, note func(record.Event)) 
 	if err != nil {
 		return record.Summary{}, err
 	}
-	return sim.Run(r, note)
+	sum, err := sim.Run(r, note)
+	sum.Ignored = s.Ignored(record.Sim, false)
+	return sum, err
 }
 
 // OnLinks is the Simulator with the planned links, on a machine with these costs.
@@ -68,7 +72,9 @@ func OnLinks(s *scenarios.Scenario, policyName string, costs sim.Costs, note fun
 	if err != nil {
 		return record.Summary{}, err
 	}
-	return sim.RunLinks(r, costs, note)
+	sum, err := sim.RunLinks(r, costs, note)
+	sum.Ignored = s.Ignored(scenarios.SimLinks, false)
+	return sum, err
 }
 
 // Stdout is the name of a trace's file that is none.

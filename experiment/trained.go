@@ -9,6 +9,7 @@ import (
 
 	"testbed/internal/nice"
 	"testbed/record"
+	"testbed/report/runs"
 	"testbed/scenarios"
 	"testbed/train/replay"
 )
@@ -46,6 +47,12 @@ func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyNa
 		err = failed
 	}
 	t.training.Complete(&sum)
+	if world := record.Sim; sum.Ignored != nil {
+		if sum.Links == runs.Planned {
+			world = scenarios.SimLinks
+		}
+		sum.Ignored = s.Ignored(world, true)
+	}
 	if err == nil && model != "" {
 		err = keep(s, t.replay, model)
 	}

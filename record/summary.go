@@ -84,6 +84,8 @@ type Summary struct {
 	// NotSimulated are the injects of links in the scenario, which a simulator
 	// without links leaves out. Simulated runs only.
 	NotSimulated []string `json:"not_simulated,omitempty"`
+	// Ignored are the fields of the scenario that this world ignores.
+	Ignored []Ignored `json:"ignored,omitempty"`
 	// NeverJoined are the workers that have never become members, though the run went
 	// on for longer than until they were to join.
 	NeverJoined []policy.ID `json:"never_joined,omitempty"`
@@ -93,6 +95,12 @@ type Summary struct {
 	// Hosts are those of a run over several.
 	Hosts []Host `json:"hosts,omitempty"`
 	Dir   string `json:"dir"`
+}
+
+// Ignored is a field of a scenario that a world ignores, and why.
+type Ignored struct {
+	Field string `json:"field"`
+	Why   string `json:"why"`
 }
 
 // Membership is a change of a worker's standing.

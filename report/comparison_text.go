@@ -288,6 +288,13 @@ func (c *Comparison) writeLeftOut(out io.Writer) {
 	if sim := c.Sim[c.Policies[0]]; len(sim.NotSimulated) > 0 {
 		fmt.Fprintf(out, "\n%s\n", leftOut(sim))
 	}
+	var ignored strings.Builder
+	for k, of := range []Set{c.Sim, c.SimLinks, c.Real} {
+		scenarios.WriteIgnored(&ignored, "fields ignored, "+worldText(worlds[k]), of[c.Policies[0]].Ignored, false)
+	}
+	if ignored.Len() > 0 {
+		fmt.Fprint(out, "\n", ignored.String())
+	}
 }
 
 // writeVerdict says whether a real run may be used.

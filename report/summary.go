@@ -82,6 +82,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	if len(sum.NotSimulated) > 0 {
 		fmt.Fprintln(out, leftOut(sum))
 	}
+	scenarios.WriteIgnored(out, "fields of the scenario that this world ignores", sum.Ignored, false)
 	if real {
 		fmt.Fprintf(out, "same bytes on every worker: %s; fidelity: %s%s\n", yesNo(sum.BitIdentical), sum.Fidelity.Verdict, reasons(sum.Fidelity))
 		fmt.Fprintf(out, "record: %s\n", sum.Dir)

@@ -13,6 +13,7 @@ import (
 	"testbed/allreduce/reduction"
 	"testbed/allreduce/ringorder"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/scenarios/faults"
 	"testbed/shaping"
 	"testbed/train/work"
@@ -27,6 +28,8 @@ type Network struct {
 	Ring    *ringorder.Ring     `json:"ring,omitempty"`
 	Injects []faults.LinkInject `json:"injects,omitempty"`
 	Work    *work.Spec          `json:"work,omitempty"`
+	// Ignored are the fields that worlds ignore, by world: sim, sim_links and real.
+	Ignored map[string][]record.Ignored `json:"ignored,omitempty"`
 	// Load is nil if it was not measured.
 	Load *MachineLoad `json:"load,omitempty"`
 	// Hosts are the names of the nodes on each host, nil where there is one.
@@ -43,7 +46,11 @@ func NewNetwork(s *Scenario, plan *shaping.Plan) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Network{Plan: plan, Ring: ring, Injects: s.Real.Injects, Work: s.Work}, nil
+	n := &Network{Plan: plan, Ring: ring, Injects: s.Real.Injects, Work: s.Work, Ignored: map[string][]record.Ignored{}}
+	for _, world := range []string{record.Sim, SimLinks, record.Real} {
+		n.Ignored[world] = s.Ignored(world, false)
+	}
+	return n, nil
 }
 
 // maxMatrix is the number of nodes up to which the matrix of paths is shown.

@@ -10,6 +10,7 @@ import (
 
 	"testbed/emulation/cluster"
 	"testbed/internal/errs"
+	"testbed/record"
 	"testbed/scenarios"
 )
 
@@ -94,6 +95,10 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 		}
 		fmt.Fprintf(out, "\nworkers train with a program of your own: %s\n", words)
 	}
+	fmt.Fprintln(out)
+	scenarios.WriteIgnored(out, "ignored by run", s.Ignored(record.Real, false), true)
+	scenarios.WriteIgnored(out, "ignored by simulate", s.Ignored(record.Sim, false), true)
+	scenarios.WriteIgnored(out, "ignored by simulate --network links", s.Ignored(scenarios.SimLinks, false), true)
 	if load != nil {
 		fmt.Fprintf(out, "\n%s\n", load.Words(s.Slowdown()))
 	}
