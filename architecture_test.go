@@ -89,6 +89,7 @@ var bans = []ban{
 	{in: []string{"shaping/kernel"}, contrary: true, imports: "github.com/vishvananda/netlink/", why: "one room talks to the kernel's network, and can be checked against it"},
 	{in: append(slices.Clone(pure), "scenarios", "record", "allreduce/entropy"), imports: "time", names: clocks, why: "time is an argument here; a clock would make runs differ"},
 	{in: pure, imports: "os", why: "pure: no files, no environment, no processes"},
+	{in: []string{"internal/filelock"}, contrary: true, imports: "golang.org/x/sys/unix", names: []string{"Flock"}, why: "what flock answers is told apart in one place: held by somebody else, or not supported"},
 	{in: []string{"internal/lines", "torchft/lighthouse"}, contrary: true, imports: "os", names: []string{"O_APPEND"}, why: "a file that grows is opened by internal/lines, which mends what a killed process has left; a lighthouse replaces its journal"},
 	{in: pure, imports: "net", except: map[string][]string{"shaping": {"ParseMAC", "HardwareAddr"}}, why: "pure: no sockets; names and addresses as data are fine"},
 	{in: pure, imports: "net/http", why: "pure: no sockets"},

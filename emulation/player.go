@@ -5,7 +5,6 @@ package emulation
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -378,10 +377,7 @@ func (p *player) finish() error {
 	if err := p.keepModel(); err != nil {
 		p.s.Tell("the model is not kept: %v", err)
 	}
-	if err := os.RemoveAll(p.s.Dir.Path(resumeDir)); err != nil {
-		return fmt.Errorf("tidying the run directory: %w", err)
-	}
-	return nil
+	return nil // the user's process tidies the run directory, when all others are gone
 }
 
 // netemExcess counts the packets that the kernel lost against the plan.

@@ -13,12 +13,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/internal/errs"
+	"testbed/internal/filelock"
 	"testbed/node"
 	"testbed/node/state"
 	"testbed/policy"
@@ -42,9 +42,14 @@ func claim(dir record.Dir) (name string, lock *os.File, err error) {
 	if err != nil {
 		return "", nil, wrap(err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	switch err := filelock.Try(lock); {
+	case errors.Is(err, filelock.ErrHeld):
 		lock.Close()
 		return "", nil, wrap(errors.New("it is still going on; wait for its end, or kill it first"))
+	case errors.Is(err, filelock.ErrUnsupported): // whoever resumes it has to know that it is dead
+	case err != nil:
+		lock.Close()
+		return "", nil, wrap(err)
 	}
 	text, err := os.ReadFile(lock.Name())
 	if err == nil && len(text) == 0 {
@@ -56,6 +61,21 @@ func claim(dir record.Dir) (name string, lock *os.File, err error) {
 		return "", nil, wrap(err)
 	}
 	return string(text), lock, nil
+}
+
+// tidy removes what a run leaves for its resumption, when it is over and all its
+// processes are gone: a network file system keeps files that somebody has open, and
+// with them the folder. The run is over all the same if that fails.
+func (r *recorder) tidy(lock *os.File) {
+	lock.Close()
+	var err error
+	for attempt := range 5 {
+		if err = os.RemoveAll(r.dir.Path(resumeDir)); err == nil {
+			return
+		}
+		time.Sleep(time.Duration(attempt) * 50 * time.Millisecond)
+	}
+	r.stage(fmt.Sprintf("%s is left, and of no use any more: %v", r.dir.Path(resumeDir), err))
 }
 
 // policyFile, in resumeDir, holds the specification of the policy as it is understood
@@ -103,6 +123,9 @@ func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary
 		err = r.playOnHosts(ctx)
 	}
 	sum, werr := r.conclude(err)
+	if err == nil {
+		r.tidy(lock)
+	}
 	return r.options.Scenario, sum, errors.Join(err, werr)
 }
 

@@ -115,9 +115,13 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 		err = r.playOnHosts(ctx)
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
+		lock.Close()
 		return record.Summary{}, errors.Join(err, os.RemoveAll(string(r.dir))) // nothing has run
 	}
 	sum, werr := r.conclude(err)
+	if err == nil {
+		r.tidy(lock)
+	}
 	return sum, errors.Join(err, werr)
 }
 

@@ -10,8 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"testbed/internal/filelock"
 	"testbed/policy"
 	"testbed/python"
 	"testbed/record"
@@ -124,28 +123,32 @@ func scratch() (dir string, lock *os.File, err error) {
 		if info, err := os.Stat(other); err != nil || time.Since(info.ModTime()) < scratchAge {
 			continue
 		}
-		if lock, err := locked(other); err == nil {
+		lock, err := locked(other)
+		if err == nil {
 			_ = os.RemoveAll(other) // another user's stays
+		}
+		if lock != nil {
 			lock.Close()
 		}
 	}
 	if dir, err = os.MkdirTemp("", scratchPrefix); err != nil {
 		return "", nil, err
 	}
-	if lock, err = locked(dir); err != nil {
+	if lock, err = locked(dir); err != nil && !errors.Is(err, filelock.ErrUnsupported) { // without locks nobody removes another's
 		return "", nil, errors.Join(err, os.Remove(dir))
 	}
 	return dir, lock, nil
 }
 
-// locked locks a folder, if nobody has, until the file is closed.
+// locked locks a folder, if nobody has, until the file is closed. The file may come
+// with an error.
 func locked(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(err, f.Close())
+	if err := filelock.Try(f); err != nil {
+		return f, err
 	}
 	return f, nil
 }

@@ -1,4 +1,9 @@
+import math
+import os
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +71,54 @@ def test_flat():
     assert tb.flat(Tensor()).tolist() == [1.5, 2.5]
     both = tb.flat([Tensor(), numpy.arange(3, dtype=numpy.float64)])
     assert both.dtype == numpy.float32 and both.tolist() == [1.5, 2.5, 0, 1, 2]
+
+
+def alone(folder, code):
+    (folder / "alone.py").write_text(code)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TESTBED_")}
+    env["PYTHONPATH"] = str(Path(tb.__file__).parent.parent)
+    return subprocess.run([sys.executable, "alone.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_a_worker_alone(own_folder):
+    code = TRAIN.replace("join(size=4)", "join(size=4, validate=lambda p: float(p.sum()), standalone={'rounds': 2, 'inner_steps': 3})")
+    code = code.replace("(params - run.worker)", "(params - 1)").replace("(run.worker - params)", "(1 - params)")
+    code = code.replace("    r.params = params", "    assert r.state == (None if r.number == 1 else {'round': 1})\n    r.state = {'round': r.number}\n    r.params = params")
+    done = alone(own_folder, code)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2 and lines[0].startswith("round 1: training loss ") and "validation loss" in lines[1], lines
+    first, second = (float(line.split("training loss ")[1].split(",")[0]) for line in lines)
+    assert second < first
+
+
+def test_alone_is_asked_for(own_folder):
+    done = alone(own_folder, TRAIN)
+    assert done.returncode != 0 and "standalone=True" in done.stderr
+
+
+def test_a_long_state_needs_no_words(own_folder):
+    state = "    r.state = b'x' * (64 * 1024 + 200)\n    r.params = params"
+    sc = scenario(own_folder, sys.executable, "train.py")
+    (own_folder / "train.py").write_text(TRAIN.replace("    r.params = params", state))
+    assert tb.simulate(sc, "baseline", network="links", train=True).complete
+
+
+RATE = re.search(r"```python\n(def rate.*?)\n\nfor r in run", (Path(__file__).parents[2] / "docs" / "trainer.md").read_text(encoding="utf-8"), re.S)
+
+
+def test_the_learning_rate_of_the_docs():
+    names = {"math": math}
+    assert RATE is not None
+    exec(RATE[1], names)  # noqa: S102
+
+    class Of:
+        inner_steps, rounds, number = 10, 5, 1
+
+    run = Of()
+    rates = []
+    for n in range(1, 6):
+        r = Of()
+        r.number = n
+        rates += [names["rate"](run, r, step, highest=1.0, warmup=5) for step in range(1, 11)]
+    assert rates[4] == 1.0 and rates == rates[:5] + sorted(rates[5:], reverse=True) and rates[-1] == pytest.approx(0) and rates[0] == 0.2

@@ -14,6 +14,7 @@ Testbed starts the program beside every worker; `train.program` of a scenario
 names it. docs/trainer.md has the whole.
 """
 
+import collections
 import json
 import math
 import mmap
@@ -24,7 +25,7 @@ import sys
 import numpy
 
 __all__ = ["join", "Run", "Round", "flat", "load_model"]
-__version__ = "1.0"
+__version__ = "1.1"
 
 VERSION = 1  # of the protocol
 _MAX_BYTES = 4096  # of a message
@@ -64,40 +65,35 @@ def load_model(path):
     return params.astype(numpy.float32)
 
 
-def join(size=None, state_bytes=65536, validate=None):
+def join(size=None, state_bytes=None, validate=None, standalone=False):
     """Join the run that has started this process.
 
     size: how many parameters the model has, if it is to be checked.
-    state_bytes: how long r.state may become.
+    state_bytes: how long r.state may become; if not given, as long as a state may
+    be: 64 KiB and 64 bytes a parameter. What is not used costs nothing.
     validate: a function of the parameters that returns a validation loss. It is
     called in a process of its own.
+    standalone: if testbed has not started this process, play one worker alone, for
+    debugging: True for 3 rounds of 4 inner steps, or a dict with rounds,
+    inner_steps and seed. Losses are printed to stderr. Under testbed it changes
+    nothing.
     """
-    return Run(size, state_bytes, validate)
+    return Run(size, state_bytes, validate, standalone)
 
 
 class Run:
     """The run. Iterating over it gives the rounds of this process's worker.
 
-    worker: the number of the worker, the same shard of the data every time.
-    workers, seed, inner_steps, rounds: of the run.
+    worker: the number of the worker, from 0 on; the same shard of the data every time.
+    workers, seed, inner_steps, rounds: of the run. Rounds and inner steps count from 1.
     """
 
-    def __init__(self, size, state_bytes, validate):
-        try:
-            fd, self._memory = int(os.environ["TESTBED_SOCKET"]), int(os.environ["TESTBED_MEMORY"])
-        except KeyError:
-            raise RuntimeError(
-                "this program is started by testbed: name it in train.program of a scenario, "
-                "and run `testbed run` or `testbed simulate --train`"
-            ) from None
-        try:
-            self._socket = socket.socket(fileno=fd)
-            os.fstat(self._memory)
-        except OSError:
-            raise RuntimeError(
-                "descriptors %d and %d, over which testbed and this program speak, are closed: whatever started this process in between closes what "
-                "it inherits. Have it pass them on (subprocess.run(…, pass_fds=(%d, %d))), or name this program itself in train.program" % (2 * (fd, self._memory))
-            ) from None
+    def __init__(self, size, state_bytes, validate, standalone=False):
+        self._alone = None
+        if standalone and "TESTBED_SOCKET" not in os.environ:
+            self._alone = _Alone(**({} if standalone is True else dict(standalone)))
+        else:
+            self._connect()
         self._size, self._state_bytes, self._validate = size, state_bytes, validate
         self._next = None  # has been received, and not yet acted on
         self._over = False  # the run is
@@ -112,6 +108,23 @@ class Run:
         self.worker, self.workers = m.get("worker", 0), m.get("workers", 0)
         self.seed, self.inner_steps, self.rounds = m.get("seed", 0), m.get("inner_steps", 0), m.get("rounds", 0)
 
+    def _connect(self):
+        try:
+            fd, self._memory = int(os.environ["TESTBED_SOCKET"]), int(os.environ["TESTBED_MEMORY"])
+        except KeyError:
+            raise RuntimeError(
+                "this program is started by testbed: name it in train.program of a scenario, "
+                "and run `testbed run` or `testbed simulate --train`; testbed.join(standalone=True) plays one worker without testbed"
+            ) from None
+        try:
+            self._socket = socket.socket(fileno=fd)
+            os.fstat(self._memory)
+        except OSError:
+            raise RuntimeError(
+                "descriptors %d and %d, over which testbed and this program speak, are closed: whatever started this process in between closes what "
+                "it inherits. Have it pass them on (subprocess.run(…, pass_fds=(%d, %d))), or name this program itself in train.program" % (2 * (fd, self._memory))
+            ) from None
+
     def init(self, params):
         """Offer the initial parameters. Those of the first call become everyone's;
         every process has to offer as many."""
@@ -119,12 +132,14 @@ class Run:
         if self._size is not None and params.size != self._size:
             raise ValueError("%d initial parameters, but join was told %d" % (params.size, self._size))
         self._size = params.size
+        if self._state_bytes is None:
+            self._state_bytes = (64 << 10) + 64 * params.size
         try:
             self._send(type="join", version=VERSION, parameters=self._size, state_bytes=self._state_bytes, validates=self._validate is not None)
             layout = self._receive("memory")["layout"]
         except _Over:
             sys.exit(0)
-        self._shared, self._layout = mmap.mmap(self._memory, layout["bytes"]), layout
+        self._shared, self._layout = self._alone.memory if self._alone else mmap.mmap(self._memory, layout["bytes"]), layout
         self._outer, self._local = self._vector("outer"), self._vector("local")
         if self._role == "init":
             _tell_imports()
@@ -135,6 +150,9 @@ class Run:
         return numpy.frombuffer(self._shared, dtype=numpy.float32, count=self._size, offset=self._layout[name])
 
     def _send(self, **message):
+        if self._alone:
+            self._alone.take(message)
+            return
         try:
             self._socket.send(json.dumps(message).encode())
         except (BrokenPipeError, ConnectionResetError):
@@ -143,6 +161,11 @@ class Run:
 
     def _receive(self, *types):
         m, self._next = self._next, None
+        if m is None and self._alone:
+            m = self._alone.say()
+            if m is None:
+                self._over = True
+                raise _Over()
         if m is None:
             try:
                 data = b"" if self._over else self._socket.recv(_MAX_BYTES)
@@ -252,6 +275,70 @@ class Round:
         self._run._shared[at : at + len(state)] = state
         self._run._send(type="finished", attempt=self._attempt, state=len(state))
         return state
+
+
+class _Alone:
+    """Testbed's side of the protocol for one worker alone: whatever it hands over
+    are the next outer parameters."""
+
+    def __init__(self, rounds=3, inner_steps=4, seed=0):
+        if rounds < 1 or inner_steps < 1:
+            raise ValueError("standalone: rounds and inner_steps must be at least 1, not %s and %s" % (rounds, inner_steps))
+        self._rounds, self._steps, self._round, self._losses = rounds, inner_steps, 0, []
+        self._said = collections.deque([dict(type="welcome", version=VERSION, role="init", worker=0, workers=1, seed=seed, inner_steps=inner_steps, rounds=rounds)])
+
+    def say(self):
+        return self._said.popleft() if self._said else None
+
+    def take(self, m):
+        kind = m["type"]
+        if kind == "join":
+            bytes_, state = 4 * m["parameters"], m["state_bytes"]
+            self._validates = m["validates"]
+            starts = [0]
+            for length in (bytes_, bytes_, state, state):
+                starts.append((starts[-1] + length + 63) // 64 * 64)
+            self._layout = dict(zip(("outer", "local", "state_in", "state_out", "bytes"), starts))
+            self._bytes, self.memory = bytes_, mmap.mmap(-1, max(1, starts[-1]))
+            self._say(type="memory", layout=self._layout)
+        elif kind == "init":
+            self._outer()
+            self._begin(0)
+        elif kind == "done":
+            self._losses.append(m["loss"])
+            if m["step"] < self._steps:
+                self._say(type="step", step=m["step"] + 1)
+            else:
+                self._say(type="finish")
+        elif kind == "finished":
+            self._outer()
+            size, i, o = m["state"], self._layout["state_in"], self._layout["state_out"]
+            self.memory[i : i + size] = self.memory[o : o + size]
+            self._state, self._line = size, "round %d: training loss %.6g" % (self._round, sum(self._losses) / len(self._losses))
+            if self._validates:
+                self._say(type="validate", attempt=self._round)
+            else:
+                self._ended()
+        elif kind == "loss":
+            self._line += ", validation loss %.6g" % m["loss"]
+            self._ended()
+
+    def _say(self, **message):
+        self._said.append(message)
+
+    def _outer(self):
+        local, outer = self._layout["local"], self._layout["outer"]
+        self.memory[outer : outer + self._bytes] = self.memory[local : local + self._bytes]
+
+    def _begin(self, state):
+        self._round, self._losses = self._round + 1, []
+        self._say(type="round", attempt=self._round, round=self._round, state=state)
+        self._say(type="step", step=1)
+
+    def _ended(self):
+        print(self._line, file=sys.stderr)
+        if self._round < self._rounds:
+            self._begin(self._state)
 
 
 def _tell_imports():
