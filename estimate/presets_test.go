@@ -11,10 +11,10 @@ import (
 	"testbed/estimate"
 )
 
-// TestPresetsBesideWhatWasReported: docs/estimate.md has the table of what was
+// TestPresetsBesideWhatWasReported: docs/notes/estimate.md has the table of what was
 // published and what is estimated, for both variants.
 func TestPresetsBesideWhatWasReported(t *testing.T) {
-	page, err := os.ReadFile("../docs/estimate.md")
+	page, err := os.ReadFile("../docs/notes/estimate.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestPresetsBesideWhatWasReported(t *testing.T) {
 			}
 			seen[p.Name] = true
 			if !strings.Contains(string(page), "`"+p.Name+"`") {
-				t.Errorf("docs/estimate.md does not name %s", p.Name)
+				t.Errorf("docs/notes/estimate.md does not name %s", p.Name)
 			}
 			for _, r := range p.Reported {
 				figure := fmt.Sprintf("%.4g", r.Estimate)
@@ -38,7 +38,7 @@ func TestPresetsBesideWhatWasReported(t *testing.T) {
 				}
 				row := fmt.Sprintf("| `%s` | %s | %v %s | %s | %.2f |", p.Name, r.What, r.Value, r.Unit, figure, r.Ratio)
 				if !strings.Contains(string(page), row+"\n") {
-					t.Errorf("docs/estimate.md lacks the row\n%s", row)
+					t.Errorf("docs/notes/estimate.md lacks the row\n%s", row)
 				}
 				if (math.Abs(r.Ratio-1) > 0.2) != (r.Term != "") {
 					t.Errorf("%s, %s: ratio %.2f, wrong term %q", p.Name, r.What, r.Ratio, r.Term)

@@ -263,9 +263,9 @@ func simulated(t *testing.T, s emulated.Small) []record.Summary {
 var names = []string{"three", "four", "six", "eight", "sixteen"}
 
 // TestMeasuredTermsPredictWhatIsSimulated: round and share within 5 % for the
-// runs of the documentation, which has a table of them.
+// runs of the documentation; a note has a table of them.
 func TestMeasuredTermsPredictWhatIsSimulated(t *testing.T) {
-	page, err := os.ReadFile("../../docs/estimate.md")
+	page, err := os.ReadFile("../../docs/notes/emulated.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestMeasuredTermsPredictWhatIsSimulated(t *testing.T) {
 		row := fmt.Sprintf("| `%s` | %v | %.4g | %.3g | %.4g | %.4g | %+.1f, %+.1f %% | %+.1f, %+.1f %% | %s |", name, in.NumNodes, in.BandwidthMbps, in.LatencyMs, in.NodeSpread, r.Round.Median,
 			off100(r.Predictions[0].RoundRatio), off100(r.Predictions[0].ShareRatio), off100(r.Predictions[2].RoundRatio), off100(r.Predictions[2].ShareRatio), strings.Join(factors, ", "))
 		if row = strings.ReplaceAll(row, " -", " −"); !strings.Contains(string(page), row+"\n") {
-			t.Errorf("docs/estimate.md lacks the row\n%s", row)
+			t.Errorf("docs/notes/emulated.md lacks the row\n%s", row)
 		}
 		if len(off) < 3 {
 			t.Errorf("%s: of the page's terms only %q did not hold", name, off)
