@@ -193,3 +193,56 @@ func TestMeasuredOverloadedRunIsInvalid(t *testing.T) {
 		t.Errorf("fidelity is %+v", sum.Fidelity)
 	}
 }
+
+// TestMeasuredVerifyKnowsItsLanguage: every property of paths at its extremes, and rates
+// far below a megabit, are found as planned on every backend that is here. Shares do not
+// depend on the machine; a tail may be late on a busy one.
+func TestMeasuredVerifyKnowsItsLanguage(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	for name, text := range map[string]string{
+		"paths": `
+  links:
+    default: {rate_up: 10mbit, rate_down: 10mbit, one_way_delay: 20ms, queue: 100ms}
+    pairs:
+      - {from: w0, to: w1, corrupt: 100%}
+      - {from: w1, to: w0, duplicate: 100%}
+      - {from: w0, to: w2, reorder: 100%}
+      - {from: w2, to: w0, loss: 50%, duplicate: 100%}
+      - {from: w1, to: w2, loss: 100%}
+      - {from: w2, to: w1, loss: 99%}
+      - {from: w0, to: coordinator, corrupt: 30%, duplicate: 20%, reorder: 10%, loss: 5%}
+      - {from: coordinator, to: w0, loss_burst: {enter: 3%, leave: 30%, loss_inside: 90%}}
+      - {from: w1, to: coordinator, jitter: 20ms}
+`,
+		"a slow link": `
+  links: {default: {rate_up: 64kbit, rate_down: 64kbit, one_way_delay: 20ms, queue: 3s}}
+`,
+	} {
+		for _, backend := range []string{network.LinksUser, network.LinksHTB, network.LinksNetem} {
+			file := links(t, text)
+			testenv.Measure(t, func() func(testenv.Machine) error {
+				r := testbed(t, "verify", file, "--json", "--links", backend)
+				if backend == network.LinksNetem && r.code == exitUnsupported {
+					t.Logf("%s: %s", name, r.stderr)
+					return func(testenv.Machine) error { return nil }
+				}
+				var report probe.Report
+				if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+					t.Fatalf("%s on %s links: exit code %d, %v\n%s", name, backend, r.code, err, r.stderr)
+				}
+				return func(m testenv.Machine) error {
+					for _, p := range report.Pairs {
+						names, all := p.Properties()
+						for k, q := range all {
+							if !q.OK && (!strings.HasSuffix(names[k], "_ms") || !late(m, q)) && (!strings.HasPrefix(names[k], "goodput") || m.Taken < 0.2) {
+								return fmt.Errorf("%s on %s links, %s to %s: %s %v", name, backend, p.From, p.To, names[k], q)
+							}
+						}
+					}
+					return nil
+				}
+			})
+		}
+	}
+}

@@ -82,6 +82,9 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 		if q := p.Loss; q != nil {
 			loss = fmt.Sprintf("%.2f/%.3g %% [%.2f, %.2f]%s", 100*q.Measured, 100*q.Planned, 100*q.Interval[0], 100*q.Interval[1], failed(q))
 		}
+		if q := p.Reorder; q != nil {
+			loss += fmt.Sprintf(", %.2f/%.3g %% overtook%s", 100*q.Measured, 100*q.Planned, failed(q))
+		}
 		fmt.Fprintf(w, "\t%s\t%s\t%s", loss, cell(p.Goodput, "%.2f/%.2f"), cell(p.GoodputAll, "%.2f/%.2f"))
 		fmt.Fprintf(w, "\t%s\t%s\n", cell(p.BusyDelay, "%.2f/%.4g"), cell(p.BusyDelayP99, "%.2f/%.4g"))
 	}

@@ -127,6 +127,30 @@ func offers(plan *shaping.Plan, pairs []Pair) []float64 {
 	return all
 }
 
+// passage is what a path does to packets, in shares of those that enter it. A packet
+// that is corrupted reaches its node, whose kernel drops it for its checksum.
+type passage struct {
+	seen    float64 // of packets: at least one copy arrives whole
+	crossed float64 // copies on the way, also corrupted ones
+	whole   float64 // copies that arrive whole
+}
+
+// pass is what the path from one node to another does, on any backend: a duplicate makes
+// up for a loss, and a second copy may be lost in its turn, and each may be corrupted.
+func pass(p shaping.PathPlan) passage {
+	lost, twice, bad := float64(p.MeanLoss()), float64(p.Duplicate), float64(p.Corrupt)
+	if p.Cut {
+		return passage{}
+	}
+	one := (1-twice)*(1-lost) + twice*lost
+	two := twice * (1 - lost)
+	return passage{
+		seen:    one*(1-bad) + two*(1-bad*(1-(1-lost)*(1-bad))),
+		crossed: one + two*(2-lost),
+		whole:   (one + two*(2-lost)) * (1 - bad),
+	}
+}
+
 // together returns the rates that arrive when all pairs send at once at the
 // offered rates: each sender's rate is shared by its destinations, as HTB
 // does, and then each receiver's by its senders.
@@ -147,11 +171,15 @@ func together(plan *shaping.Plan, pairs []Pair, offered []float64) []float64 {
 	for k, p := range pairs {
 		rates[k] = min(rates[k], orInf(plan.Paths[p.From][p.To].Rate))
 	}
-	lossy := func(k int) float64 { return 1 - float64(plan.Paths[pairs[k].From][pairs[k].To].MeanLoss()) }
-	for k := range rates {
-		rates[k] *= lossy(k)
+	for k, p := range pairs {
+		rates[k] *= pass(plan.Paths[p.From][p.To]).crossed
 	}
 	stage(func(p Pair) int { return p.To }, func(n shaping.NodePlan) shaping.Rate { return n.RateDown })
+	for k, p := range pairs {
+		if through := pass(plan.Paths[p.From][p.To]); through.crossed > 0 {
+			rates[k] *= through.whole / through.crossed
+		}
+	}
 	return rates
 }
 

@@ -326,8 +326,8 @@ func (s *Survey) together(found []Found, offered, shares []float64) error {
 // busy measures delays while every pair sends half of what it can.
 func (s *Survey) busy(found []Found, shares []float64) error {
 	half := make([]float64, len(shares))
-	for k := range shares {
-		half[k] = shares[k] / 2
+	for k, p := range s.pairs {
+		half[k] = shares[k] / 2 / max(1, pass(s.plan.Paths[p.From][p.To]).crossed) // duplicates take their room, too
 	}
 	seen, err := s.asPlanned("one-way delays with all links half busy", func() ([]Found, error) {
 		saw, err := s.do(Step{

@@ -244,6 +244,65 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeKnowsEveryProperty: what paths do to packets beyond delay and loss is
+// expected, at its extremes too, and what departs from it is found.
+func TestJudgeKnowsEveryProperty(t *testing.T) {
+	probability := func(p float64) *shaping.Probability { return new(shaping.Probability(p)) }
+	for _, c := range []struct {
+		name string
+		path shaping.Path
+		// Shares of probes: that are lost, and that overtake; and of frames that arrive.
+		lost, overtook, frames float64
+		wrong                  string
+	}{
+		{"corrupt", shaping.Path{Corrupt: probability(0.1)}, 0.1, 0, 0.9, ""},
+		{"corrupt, but for hardware addresses", shaping.Path{Corrupt: probability(0.5)}, 0.5 * (1 - 6.0/82), 0, 0.5, ""},
+		{"corrupt always", shaping.Path{Corrupt: probability(1)}, 1, 0, 0, ""},
+		{"corrupt never", shaping.Path{Corrupt: probability(0.1)}, 0, 0, 1, "loss"},
+		{"duplicate", shaping.Path{Duplicate: probability(1)}, 0, 0, 1, ""},
+		{"duplicates make up for losses", shaping.Path{Duplicate: probability(1), Loss: probability(0.5)}, 0, 0, 1, ""},
+		{"duplicates do not", shaping.Path{Duplicate: probability(1), Loss: probability(0.5)}, 0.5, 0, 1, "loss"},
+		{"loss and corruption", shaping.Path{Loss: probability(0.2), Corrupt: probability(0.5)}, 0.6, 0, 0.4, ""},
+		{"loss always", shaping.Path{Loss: probability(1)}, 1, 0, 0, ""},
+		{"loss always, but once", shaping.Path{Loss: probability(1)}, 0.99, 0, 0, "loss"},
+		{"reorder", shaping.Path{Reorder: probability(0.3)}, 0, 0.3, 1, ""},
+		{"reorder always", shaping.Path{Reorder: probability(1)}, 0, 1, 1, ""},
+		{"reorder never", shaping.Path{Reorder: probability(0.3)}, 0, 0, 1, "reorder"},
+	} {
+		c.path.OneWayDelay = new(shaping.Duration(20 * milli))
+		plan := network(t, 2, shaping.Spec{
+			Default: shaping.Properties{Access: access(100e6, 100e6), Path: shaping.Path{OneWayDelay: c.path.OneWayDelay}},
+			Pairs:   []shaping.Pair{{From: "n0", To: "n1", Path: c.path}},
+		})
+		pair := Pair{0, 1}
+		f := perfect(plan, pair)
+		arrive := func(all []time.Duration) []time.Duration {
+			all = all[:int(float64(len(all))*(1-c.lost)+0.5)]
+			for k := range int(float64(len(all))*c.overtook + 0.5) {
+				all[k] = 200 * time.Microsecond
+			}
+			return all
+		}
+		f.Lost = int(float64(f.Sent)*c.lost + 0.5)
+		f.Delays, f.RTTs, f.Busy = arrive(f.Delays), arrive(f.RTTs), arrive(f.Busy)
+		offered := []float64{110e6}
+		planned := together(plan, []Pair{pair}, offered)[0]
+		f.Rate = Flow{Planned: planned, Measured: c.frames * 100e6, Frames: int(c.frames * 6000)}
+		f.Together = f.Rate
+		r := Judge(plan, "user", true, []Found{f})
+		names, all := r.Pairs[0].Properties()
+		var wrong []string
+		for k, p := range all {
+			if !p.OK {
+				wrong = append(wrong, fmt.Sprintf("%s %v", names[k], p))
+			}
+		}
+		if r.OK != (c.wrong == "") || c.wrong != "" && !strings.Contains(strings.Join(wrong, "; "), c.wrong) {
+			t.Errorf("%s: ok %v, wrong %s, want %q", c.name, r.OK, strings.Join(wrong, "; "), c.wrong)
+		}
+	}
+}
+
 func TestEstimateIsBounded(t *testing.T) {
 	plan := network(t, 5, shaping.Spec{Default: shaping.Properties{Access: access(100e6, 100e6)}})
 	pairs, _ := AllPairs(plan)

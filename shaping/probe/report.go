@@ -46,7 +46,8 @@ type PairReport struct {
 	OneWayDelay    *Property `json:"one_way_delay_ms,omitempty"`     // the median
 	OneWayDelayP99 *Property `json:"one_way_delay_p99_ms,omitempty"` // its 99th percentile
 	Jitter         *Property `json:"jitter_ms,omitempty"`            // the half-width
-	Loss           *Property `json:"loss,omitempty"`                 // a share, 0 to 1
+	Loss           *Property `json:"loss,omitempty"`                 // a share, 0 to 1, with what corruption takes
+	Reorder        *Property `json:"reorder,omitempty"`              // the share that overtook
 	Goodput        *Property `json:"goodput_mbit,omitempty"`         // payload of UDP, the pair alone
 	GoodputAll     *Property `json:"goodput_all_mbit,omitempty"`     // all pairs at once
 	// The one-way delay while every link carries half its rate.
@@ -75,7 +76,7 @@ func (p PairReport) Properties() (names []string, all []*Property) {
 		p    *Property
 	}{
 		{"rtt_ms", p.RTT}, {"rtt_p99_ms", p.RTTP99}, {"one_way_delay_ms", p.OneWayDelay}, {"one_way_delay_p99_ms", p.OneWayDelayP99},
-		{"jitter_ms", p.Jitter}, {"loss", p.Loss}, {"goodput_mbit", p.Goodput}, {"goodput_all_mbit", p.GoodputAll},
+		{"jitter_ms", p.Jitter}, {"loss", p.Loss}, {"reorder", p.Reorder}, {"goodput_mbit", p.Goodput}, {"goodput_all_mbit", p.GoodputAll},
 		{"busy_one_way_delay_ms", p.BusyDelay}, {"busy_one_way_delay_p99_ms", p.BusyDelayP99},
 	} {
 		if e.p != nil {
@@ -165,8 +166,13 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 		to, fro := vary(there), vary(back)
 		delay, jitter := time.Duration(there.OneWayDelay)+to.median, to.width
 		sending := plan.Sending(f.Pair.From, f.Pair.To, Frame) // none where rates are buckets
-		if n := len(f.Delays); n > 0 || f.Sent > 0 {
-			d := sorted(f.Delays)
+		alpha := familyErrors / float64(len(found))
+		slow, overtook := overtaken(there, f.Delays)
+		if overtook != nil {
+			p.Reorder = shareOf(float64(there.Reorder), *overtook, len(f.Delays), 1, alpha)
+		}
+		if n := len(slow); n > 0 || f.Sent > 0 && expects(there, max(f.Asked, f.Sent)) {
+			d := sorted(slow)
 			p.OneWayDelay, p.OneWayDelayP99 = delays(d, delay, to, variation{}, sending)
 			width := HalfWidth(d)
 			// Of n samples the half-width is known to 2.5 standard errors of 0.2/√n.
@@ -175,18 +181,19 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 				p.Jitter = within(ms(jitter), ms(width), ms(max(jitter-slack, 0)), ms(jitter+slack), n)
 			}
 		}
-		if f.RTTs != nil {
-			p.RTT, p.RTTP99 = delays(sorted(f.RTTs), delay+time.Duration(back.OneWayDelay)+fro.median, to, fro, sending+plan.Sending(f.Pair.To, f.Pair.From, Frame))
+		expected := expects(there, max(f.Asked, f.Sent))
+		if rtts := roundTrips(there, back, f.RTTs); len(rtts) > 0 || rtts != nil && expected && expects(back, max(f.Asked, f.Sent)) {
+			p.RTT, p.RTTP99 = delays(sorted(rtts), delay+time.Duration(back.OneWayDelay)+fro.median, to, fro, sending+plan.Sending(f.Pair.To, f.Pair.From, Frame))
 		}
 		if f.Sent > 0 {
-			p.Loss = loss(there, f.Lost, f.Sent, familyErrors/float64(len(found)))
+			p.Loss = loss(there, f.Lost, f.Sent, alpha)
 		}
-		p.Goodput = goodput(f.Rate, float64(there.MeanLoss()), rateBelow)
-		p.GoodputAll = goodput(f.Together, float64(there.MeanLoss()), sharedBelow)
-		if f.Busy != nil {
+		p.Goodput = goodput(f.Rate, there, rateBelow)
+		p.GoodputAll = goodput(f.Together, there, sharedBelow)
+		if busy, _ := overtaken(there, f.Busy); len(busy) > 0 || busy != nil && expected {
 			// Where packets follow closely, each waits for a slower one before
 			// it: none overtakes, and the jitter becomes delay.
-			p.BusyDelay, p.BusyDelayP99 = delays(sorted(f.Busy), delay, to, variation{}, to.longest+sending+queueing(plan, f.Pair))
+			p.BusyDelay, p.BusyDelayP99 = delays(sorted(busy), delay, to, variation{}, to.longest+sending+queueing(plan, f.Pair))
 		}
 		for _, q := range []*Property{p.OneWayDelay, p.OneWayDelayP99, p.BusyDelay, p.BusyDelayP99} {
 			q.allow(ms(f.Clock))
@@ -274,30 +281,78 @@ func queueing(plan *shaping.Plan, p Pair) time.Duration {
 	return plan.Sending(p.From, p.To, 2*shaping.FrameSize)
 }
 
+// expects says whether of so many probes enough arrive, and do not overtake, that none
+// at all is a fault.
+func expects(there shaping.PathPlan, asked int) bool {
+	const enoughToMiss = 20 // none of these is a chance of 2e-9
+	return float64(asked)*pass(there).seen*(1-float64(there.Reorder)) >= enoughToMiss
+}
+
+// overtaken takes out the delays of packets that overtook, and counts them; nil where
+// the path lets none overtake, or delays so little that they look alike.
+func overtaken(there shaping.PathPlan, all []time.Duration) (slow []time.Duration, count *int) {
+	least := time.Duration(there.Fastest())
+	if there.Reorder == 0 || least < 2*medianSlack || len(all) == 0 {
+		return all, nil
+	}
+	slow = slices.DeleteFunc(slices.Clone(all), func(d time.Duration) bool { return d < least-early })
+	count = new(len(all) - len(slow))
+	if len(slow) == 0 {
+		slow = nil
+	}
+	return slow, count
+}
+
+// roundTrips takes out those of packets that overtook on either way.
+func roundTrips(there, back shaping.PathPlan, all []time.Duration) []time.Duration {
+	if there.Reorder == 0 && back.Reorder == 0 {
+		return all
+	}
+	least := time.Duration(there.Fastest() + back.Fastest())
+	all = slices.DeleteFunc(slices.Clone(all), func(d time.Duration) bool { return d < least-early })
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// sourceShare is the share of a probe's frame whose corruption nobody notices: its
+// sender's hardware address, which netem corrupts like the rest, and the router never.
+const sourceShare = 6.0 / Frame
+
 func loss(there shaping.PathPlan, lost, sent int, alpha float64) *Property {
-	planned := float64(there.MeanLoss())
-	// Losses in bursts tell as much as fewer single ones would.
-	alike := there.Clumping()
-	n := float64(sent)
-	independent := max(1, int(n/alike))
-	low, high := BinomialRange(independent, planned, alpha)
-	p := within(planned, float64(lost)/n, float64(low)/float64(independent), float64(high)/float64(independent), sent)
+	p := shareOf(1-pass(there).seen, lost, sent, there.Clumping(), alpha)
+	if there.Corrupt > 0 {
+		milder := there
+		milder.Corrupt *= 1 - sourceShare
+		p.Tolerance[0] = min(p.Tolerance[0], shareOf(1-pass(milder).seen, lost, sent, there.Clumping(), alpha).Tolerance[0])
+		p.OK = p.Samples > 0 && p.Measured >= p.Tolerance[0] && p.Measured <= p.Tolerance[1]
+	}
 	from, to := Wilson(lost, sent)
 	p.Interval = &[2]float64{from, to}
 	return p
 }
 
-func goodput(f Flow, loss, below float64) *Property {
+// shareOf judges a share of n packets by a binomial distribution. Packets that share
+// their fate, so many alike, tell as much as fewer single ones would.
+func shareOf(planned float64, count, n int, alike, alpha float64) *Property {
+	planned = min(max(planned, 0), 1)
+	independent := max(1, int(float64(n)/alike))
+	low, high := BinomialRange(independent, planned, alpha)
+	return within(planned, float64(count)/float64(n), float64(low)/float64(independent), float64(high)/float64(independent), n)
+}
+
+func goodput(f Flow, there shaping.PathPlan, below float64) *Property {
 	if f.Planned == 0 {
 		return nil
 	}
 	const mbit = Ceiling / 1e6
-	noise := 0.0
-	if loss > 0 && loss < 1 {
-		noise = lossyErrors * math.Sqrt(loss/(1-loss)/float64(max(f.Frames, 1)))
+	noise, through := 0.0, pass(there)
+	if missed := 1 - through.seen; missed > 0 && missed < 1 || there.Duplicate > 0 {
+		noise = lossyErrors * math.Sqrt((missed/max(through.seen, 1e-9)+float64(there.Duplicate))/float64(max(f.Frames, 1)))
 	}
-	p := within(f.Planned*mbit, f.Measured*mbit, f.Planned*mbit*(1-below-noise), f.Planned*mbit*(1+rateAbove+noise), f.Frames)
-	if loss == 1 {
+	p := within(f.Planned*mbit, f.Measured*mbit, f.Planned*mbit*(1-below-noise-float64(there.Corrupt)*sourceShare), f.Planned*mbit*(1+rateAbove+noise+float64(there.Corrupt)*sourceShare), f.Frames)
+	if through.whole == 0 {
 		p.OK = f.Frames == 0
 	}
 	return p
