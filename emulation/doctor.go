@@ -17,6 +17,7 @@ import (
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
+	"testbed/internal/quota"
 	"testbed/shaping/kernel"
 )
 
@@ -72,8 +73,11 @@ func machineCheck() Check {
 	if unix.Uname(&u) == nil {
 		kernelName = unix.ByteSliceToString(u.Release[:])
 	}
-	return Check{Name: "machine", OK: true, Needed: true,
-		Detail: fmt.Sprintf("Linux %s, %d processors, %s", kernelName, runtime.NumCPU(), runtime.GOARCH)}
+	detail := fmt.Sprintf("Linux %s, %d processors, %s", kernelName, runtime.NumCPU(), runtime.GOARCH)
+	if limits := quota.Read().String(); limits != "" {
+		detail += "; the control group of this program may use " + limits
+	}
+	return Check{Name: "machine", OK: true, Needed: true, Detail: detail}
 }
 
 // probeInside has a sandbox tell what the kernel can do: an ordinary user may

@@ -86,12 +86,16 @@ func (r *recorder) command() []string {
 // the same.
 func differing(leader string, e record.Environment) (all []string) {
 	of := func(name string, e record.Environment) string {
-		return fmt.Sprintf("%d × %s on %s", e.Processors, cmp.Or(e.Processor, e.Arch), name)
+		limit := ""
+		if e.CPUQuota > 0 {
+			limit = fmt.Sprintf(", of which %.4g may be used,", e.CPUQuota)
+		}
+		return fmt.Sprintf("%d × %s%s on %s", e.Processors, cmp.Or(e.Processor, e.Arch), limit, name)
 	}
 	all, differ := []string{of(leader, e)}, false
 	for _, h := range e.Hosts {
 		all = append(all, of(h.Name, h.Environment))
-		differ = differ || h.Processor != e.Processor || h.Processors != e.Processors
+		differ = differ || h.Processor != e.Processor || h.Processors != e.Processors || h.CPUQuota != e.CPUQuota
 	}
 	if !differ {
 		return nil

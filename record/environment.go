@@ -27,6 +27,10 @@ type Environment struct {
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 	// Trainer is the program of the user's own that trains, if one does.
 	Trainer *Trainer `json:"trainer,omitempty"`
+	// CPUQuota and MemoryQuotaBytes are what the control group of the program may use of
+	// processors and memory; absent where it has no limit.
+	CPUQuota         float64 `json:"cpu_quota,omitempty"`
+	MemoryQuotaBytes int64   `json:"memory_quota_bytes,omitempty"`
 	// Hosts are the others of a run over several; the above is the leader's.
 	Hosts []HostEnvironment `json:"hosts,omitempty"`
 	// SHA256 are the digests of the scenario's files in the run directory, in

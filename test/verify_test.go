@@ -235,7 +235,9 @@ func TestMeasuredVerifyKnowsItsLanguage(t *testing.T) {
 					for _, p := range report.Pairs {
 						names, all := p.Properties()
 						for k, q := range all {
-							if !q.OK && (!strings.HasSuffix(names[k], "_ms") || !late(m, q)) && (!strings.HasPrefix(names[k], "goodput") || m.Taken < 0.2) {
+							waited := strings.HasSuffix(names[k], "_ms") && q.Measured > q.Tolerance[1] && q.Measured <= q.Tolerance[1]+1000*m.Late.Seconds()
+							slower := strings.HasPrefix(names[k], "goodput") && q.Measured < q.Tolerance[0] && q.Measured >= q.Tolerance[0]*(1-m.Taken)
+							if !q.OK && !waited && !slower {
 								return fmt.Errorf("%s on %s links, %s to %s: %s %v", name, backend, p.From, p.To, names[k], q)
 							}
 						}

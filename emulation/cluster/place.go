@@ -11,6 +11,7 @@ import (
 
 	"testbed/emulation/monitor"
 	"testbed/internal/errs"
+	"testbed/internal/quota"
 )
 
 const (
@@ -72,11 +73,11 @@ func (c *Cluster) Place(ctx context.Context, n *Network, wanted string, progress
 	p := &placing{cluster: c, network: n, progress: progress}
 	own := monitor.Environment(nil)
 	for k, h := range c.Layout.Hosts {
-		processors := own.Processors
+		e := own
 		if k > 0 {
-			processors = c.Environments[k-1].Processors
+			e = c.Environments[k-1].Environment
 		}
-		p.hosts = append(p.hosts, Host{Name: h.Name, Processors: processors})
+		p.hosts = append(p.hosts, Host{Name: h.Name, Processors: quota.Quota{CPUs: e.CPUQuota}.Processors(e.Processors)})
 	}
 	if err := p.place(ctx, wanted); err != nil {
 		return nil, err

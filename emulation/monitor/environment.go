@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/quota"
 	"testbed/record"
 )
 
@@ -21,6 +22,8 @@ func Environment(command []string) record.Environment {
 		Began: time.Now().Format(time.RFC3339), Command: command, Version: record.Version, Revision: record.Revision(),
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Processors: runtime.NumCPU(),
 	}
+	q := quota.Read()
+	e.CPUQuota, e.MemoryQuotaBytes = q.CPUs, q.MemoryBytes
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		e.Kernel = unix.ByteSliceToString(u.Release[:])

@@ -14,19 +14,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/quota"
 	"testbed/shaping/fidelity"
 )
 
 // Machine is how the whole machine has spent its time since boot.
 type Machine struct {
 	Pressure time.Duration // some runnable task waited for a processor
+	// Throttled is for how long the program's control group stood still because its
+	// quota of processor time was used up; CPUQuota is that, in processors.
+	Throttled time.Duration
+	CPUQuota  float64
 	// In clock ticks of all processors.
 	Total, Steal, SoftIRQ uint64
 }
 
 // ReadMachine looks at this machine. What its kernel does not tell is 0.
 func ReadMachine() Machine {
-	m := Machine{Pressure: CPUPressure()}
+	q := quota.Read()
+	m := Machine{Pressure: CPUPressure(), Throttled: q.Throttled, CPUQuota: q.CPUs}
 	f, err := os.Open("/proc/stat")
 	if err != nil {
 		return m
@@ -63,7 +69,9 @@ func parseStat(r io.Reader) (total, steal, softirq uint64) {
 func (m Machine) Since(then Machine, took time.Duration, to *fidelity.Measurements) {
 	if took > 0 {
 		to.CPUPressure = min(float64(m.Pressure-then.Pressure)/float64(took), 1)
+		to.Throttled = min(float64(m.Throttled-then.Throttled)/float64(took), 1)
 	}
+	to.CPUQuota = m.CPUQuota
 	if ticks := float64(m.Total - then.Total); m.Total > then.Total {
 		to.Steal, to.SoftIRQ = float64(m.Steal-then.Steal)/ticks, float64(m.SoftIRQ-then.SoftIRQ)/ticks
 	}
@@ -90,8 +98,19 @@ func CPUPressure() time.Duration {
 }
 
 // AvailableMemory is how many bytes programs may take before the machine has
-// to swap (proc_meminfo(5)), or 0 where the kernel does not say.
+// to swap (proc_meminfo(5)) or their control group is full, or 0 where the kernel does
+// not say.
 func AvailableMemory() int64 {
+	free := machineMemory()
+	if q := quota.Read(); q.MemoryBytes > 0 {
+		if left := max(q.MemoryBytes-q.UsedBytes, 1); free == 0 || left < free {
+			return left
+		}
+	}
+	return free
+}
+
+func machineMemory() int64 {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0

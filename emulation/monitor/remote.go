@@ -78,4 +78,7 @@ func (s Sample) enterWorse(since Sample, to *fidelity.Measurements) {
 	s.enter(since, to)
 	to.CPUPressure = max(to.CPUPressure, here.CPUPressure)
 	to.Steal, to.SoftIRQ = max(to.Steal, here.Steal), max(to.SoftIRQ, here.SoftIRQ)
+	if here.Throttled > to.Throttled || to.CPUQuota == 0 {
+		to.Throttled, to.CPUQuota = here.Throttled, here.CPUQuota
+	}
 }

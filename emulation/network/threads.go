@@ -5,6 +5,8 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+
+	"testbed/internal/quota"
 )
 
 // WorkerEnv gives each worker a single thread to run Go code on where there are
@@ -12,7 +14,7 @@ import (
 // work that another process's thread is about to do: that took 40 % of the
 // processor time of four rings on two CPUs.
 func WorkerEnv(workers int) []string {
-	if workers >= runtime.NumCPU() {
+	if workers >= quota.Read().Processors(runtime.NumCPU()) {
 		return []string{"GOMAXPROCS=1"}
 	}
 	return nil

@@ -69,6 +69,10 @@ type Measurements struct {
 	// CPUPressure is the share of the time, 0 to 1, in which some task of the
 	// machine waited for a CPU (PSI, "some").
 	CPUPressure float64 `json:"cpu_pressure"`
+	// CPUQuota is how many processors the control group of the programs may use, and
+	// Throttled the share of the time in which it stood still for having used them up.
+	CPUQuota  float64 `json:"cpu_quota,omitempty"`
+	Throttled float64 `json:"throttled,omitempty"`
 	// Steal and SoftIRQ are the shares of all CPU time that the machine's
 	// host took away, and that went into passing packets on.
 	Steal   float64 `json:"steal"`
@@ -134,6 +138,9 @@ const (
 	// they do no harm. It is judged only where the kernel does not say how
 	// long a thread waits.
 	pressureSuspect, pressureInvalid = 0.6, 0.9
+	// A group that has used its quota up stands still until the next period, for up to
+	// 100 ms at a time.
+	throttledSuspect, throttledInvalid = 0.01, 0.10
 	// A host that takes a twentieth of the CPU takes all of it for a while. That
 	// may have had no effect; where there is one it is the likely cause.
 	stealNamed = 0.05
@@ -176,6 +183,7 @@ func judge(m Measurements) Verdict {
 	if m.CPUWait == 0 {
 		v.share("tasks waited for a CPU in %.0f %% of the time (limit %.0f %%)", m.CPUPressure, pressureSuspect, pressureInvalid)
 	}
+	v.share(fmt.Sprintf("the quota of the control group, %.4g processors, was used up and all stood still in %%.0f %%%% of the time (limit %%.0f %%%%); raise it (cpu.max, or the container's limit)", m.CPUQuota), m.Throttled, throttledSuspect, throttledInvalid)
 	for _, u := range m.Underlay {
 		v.judgeUnderlay(u)
 	}
@@ -209,6 +217,9 @@ func (v *Verdict) cause(m Measurements) {
 func Likely(m Measurements) (causes []string) {
 	if m.Steal > stealNamed {
 		causes = append(causes, fmt.Sprintf("the likely cause: the host took %.0f %% of the CPU time away", 100*m.Steal))
+	}
+	if m.CPUQuota > 0 {
+		causes = append(causes, fmt.Sprintf("the programs may use %.4g processors of the machine, by the quota of their control group", m.CPUQuota))
 	}
 	if len(m.Processors) > 0 {
 		causes = append(causes, "the hosts have different processors: "+strings.Join(m.Processors, ", "))
