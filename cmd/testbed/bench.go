@@ -17,11 +17,11 @@ import (
 
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Benchmarks with their references in the same run",
+		Use: "bench", Short: "Benchmark the ring, its kernels, or a lighthouse, beside references",
 		Args: cobra.ArbitraryArgs, // so that RunE judges an unknown one
-		Long: `Measures what the all-reduce (ring), its kernels (kernel) and a lighthouse
-(lighthouse) take, beside references on the same machine in the same run.
-docs/bench.md says how, and what every figure means. Leave the machine alone meanwhile.`,
+		Long: `Measures the all-reduce (ring), its kernels (kernel) and a lighthouse
+(lighthouse), each beside references on the same machine in the same run.
+docs/bench.md explains the figures. Leave the machine idle meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return errs.Usagef("unknown benchmark %q; see %s --help", args[0], cmd.CommandPath())
@@ -48,21 +48,20 @@ func benchKernelCommand() *cobra.Command {
 	var data string
 	cmd := &cobra.Command{
 		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: noArguments,
-		Long: `Measures every kernel on every route that this processor has, in turn with
-copying memory (memcpy) and reading it (read), and with the formats of others
-(--against), so that what disturbs the machine disturbs all of them. What others
-have is written anew in plain Go: their errors and sizes are their own, their
-speeds are to be compared with the route go.
+		Long: `Measures every kernel on every route of this processor, in turn with copying
+memory (memcpy), reading it (read), and other projects' formats (--against). A
+disturbance of the machine therefore reaches all of them alike. Other projects'
+formats are reimplemented in plain Go: their errors and sizes are exact, and
+their speeds compare with the route go.
 
-GB/s are bytes of float32 values, of those that are encoded, decoded or added
-to, per second; of memcpy the bytes copied and of read the bytes read. So
-quantise may well be faster than memcpy: it writes a quarter as much.
+GB/s count the bytes of the float32 values that are encoded, decoded or added
+to; for memcpy the bytes copied, for read the bytes read. Quantising can be
+faster than memcpy, because it writes a quarter as much.
 
-The second table has, for each format, the error of encoding and decoding once
-(relative L2 norm) and the bias (mean error ÷ root mean square of the values),
-of vectors of 1 Mi values: normal ones, heavy tails, 1 % that are not zero,
-layers of very different scale (the mean over the layers); and of --data, if it
-is a file.`,
+The second table gives, for each format, the error of encoding and decoding once
+(relative L2 norm) and the bias (mean error ÷ root mean square of the values).
+Its vectors have 1 Mi values: normal; heavy-tailed; 1 % non-zero; layers of very
+different scale (mean over the layers); and the file of --data, if given.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "values per scale")

@@ -14,10 +14,10 @@ func benchLighthouseCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "lighthouse", Short: "The load of a job's managers on a lighthouse", Args: noArguments,
-		Long: `Has the managers of many groups ask a lighthouse for quorums, all at once, and
-then send it heartbeats. The lighthouse is one of ours in a process of its own,
-or with --against any other: it has to need as many replicas as there are
-groups (--min_replicas), and have none. docs/torchft.md says what the figures mean.`,
+		Long: `Lets the managers of many groups ask a lighthouse for quorums, all at once, and
+then send it heartbeats. By default the lighthouse is Testbed's own, in a process
+of its own. --against measures another one, which must have no replicas yet and a
+--min_replicas equal to the number of groups. docs/torchft.md explains the figures.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Against, "against", "", "address of the lighthouse, such as http://host:29510")

@@ -14,27 +14,27 @@ func calibrateCommand() *cobra.Command {
 	var only []string
 	var format convert.Format
 	cmd := &cobra.Command{
-		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds to the network, for the simulator",
+		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds, and fit the simulator to it",
 		ValidArgsFunction: completeScenario,
-		Long: `Runs short experiments on the emulated network (payloads, numbers of workers,
-rates and delays of links, jitter, joiners, sidelined workers, a crash) and fits
-what the links do not explain: the lateness of timers, the cost of a message, a
-hop, a byte, a connection, a state fetch; with 95 % intervals. It takes about
-two minutes. Let the machine do nothing else meanwhile: rounds in which the
-emulation was not valid are left out, and runs that were invalid are made again.
+		Long: `Plays short experiments on the emulated network: payloads, numbers of workers,
+rates and delays of links, jitter, joiners, sidelined workers, a crash. Then fits
+the times that the links do not explain: the lateness of timers, the cost of a
+message, a hop, a byte, a connection and a state fetch, with 95 % intervals. It
+takes about two minutes. Leave the machine idle meanwhile. Rounds whose emulation
+was not valid are left out, and invalid runs are repeated.
 
-With a SCENARIO, that is run instead, under --policy. What its runs cannot tell
-apart is said and left at the default; --repeat tells more.
+With a SCENARIO, its runs under --policy replace the experiments. Costs that
+these runs cannot separate are named and stay at their defaults; --repeat helps.
 
-Leaves calibration.json, for testbed simulate and compare --calibration, and of
-every SCENARIO a copy with base_latency, bandwidth_bpus and state_bytes as
-churn's network has to have them on this machine and the scenario's links: in
-the format of its own file or, with --format churn, with churn's fields only
-(see testbed convert --help). These are whole numbers; what that leaves of a
-round's time is printed beside them, and said on stderr above 1 %.
+Writes calibration.json, for testbed simulate and compare --calibration. For
+each SCENARIO it also writes a copy whose base_latency, bandwidth_bpus and
+state_bytes make churn's network match this machine and the scenario's links.
+The copy has the format of the scenario's file, or with --format churn only
+churn's fields (see testbed convert --help). These fields are whole numbers; the
+rounding error of a round's time is printed, and is a warning above 1 %.
 
---refit DIR makes no runs and fits those in DIR, of whatever scenario, as
-testbed run, compare and calibrate leave them. Further directories may follow.`,
+--refit DIR plays nothing and fits the runs in DIR, as testbed run, compare and
+calibrate leave them. Further directories may follow.`,
 	}
 	linksFlag(cmd, &flags.links)
 	cmd.Flags().StringVar(&o.Dir, "out", "", "directory for the result and the records (default runs/calibrate-…, or DIR of --refit)")

@@ -24,7 +24,7 @@ func (e programExit) Error() string {
 
 // linksFlag asks for a link backend.
 func linksFlag(cmd *cobra.Command, links *string) {
-	cmd.Flags().StringVar(links, "links", "auto", "who carries packets: netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
+	cmd.Flags().StringVar(links, "links", "auto", "link backend: netem (the kernel), user (a router process), htb (a router process, rates by the kernel), or auto")
 }
 
 // oneScenario is the check of commands that take a scenario.

@@ -33,34 +33,34 @@ var worldNames = []string{"both", record.Sim, record.Real}
 func compareCommand() *cobra.Command {
 	var flags compareFlags
 	cmd := &cobra.Command{
-		Use: "compare SCENARIO", Short: "Policies side by side, simulated and on a real network", Args: oneScenario,
+		Use: "compare SCENARIO", Short: "Compare policies, simulated and on a real network", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
-		Long: `Simulates the scenario under each policy, runs it under each on a real network,
-and shows the results side by side (the simulations with churn's network and on
-the planned links, see testbed simulate --help): wall-clock, speed-up, and who
-was sidelined and evicted. The speed-up is the wall-clock of the first policy of
-the list divided by another one's: the first is the reference.
+		Long: `Simulates the scenario under each policy, plays it on a real network under each,
+and prints the results side by side: wall-clock, speed-up, and which workers were
+sidelined or evicted. There are two simulations, with churn's network and on the
+planned links (see testbed simulate --help). The first policy is the reference:
+a speed-up is its wall-clock divided by another policy's.
 
   testbed compare persistent_straggler --policy baseline,straggler:k=1,straggler:k=5
   testbed compare persistent_straggler --world sim --repeat 20
 
-A policy may be given with parameters, NAME:param=value:param=value, and several
-times with different ones. With --world sim nothing is run on a real network, so
-that no sandbox and no Linux is needed.
+A policy may have parameters, NAME:param=value:param=value, and may be given
+several times with different ones. --world sim plays nothing on a real network,
+and so needs neither a sandbox nor Linux.
 
-With --repeat, every policy is simulated and run with the scenario's seed, the
-next one, and so on. From three seeds on, a bootstrap interval says how far the
-speed-ups and the simulator's error can be trusted; if that of a speed-up holds
-1, no difference has been shown. Of three policies or more in both worlds,
-Kendall's tau says how far the simulated order of the policies is the measured
-one: 1 is the same, -1 the reverse.
+With --repeat N every policy is simulated and played with N seeds: the
+scenario's seed, the next one, and so on. From three seeds on, speed-ups and the
+simulator's errors have bootstrap intervals. A speed-up whose interval contains 1
+shows no difference. With three policies or more in both worlds, Kendall's tau
+compares the simulated order of the policies with the measured one: 1 is the
+same order, -1 the reverse.
 
-Work lost is the share of the inner steps done that no outer step took in. A
-policy is on the Pareto front if no other is as fast and loses as little.
+Work lost is the share of inner steps that entered no outer step. A policy is on
+the Pareto front if no other policy is as fast and loses as little work.
 
-With --links user,htb each of these runs is made on every one of the backends in
-turn, and a table says whether they agree: in the wall-clock, in who was left
-out, and in the bytes. The first backend is compared with the simulator.
+With --links user,htb each real run is played on both backends in turn, and a
+table shows whether the backends agree: in wall-clock, in the workers left out,
+and in bytes. The simulator is compared with the first backend.
 
 Exits with 3 if a real run is not valid (see testbed run --help), or if the link
 backends do not agree.`,
@@ -71,8 +71,8 @@ backends do not agree.`,
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to compare, the reference first")
 	cmd.Flags().StringVar(&flags.world, "world", worldNames[0], "where to play: sim, real or both")
 	setFlag(cmd, &flags.set)
-	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "with how many seeds to play each policy")
-	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, too, what the scenario's section train says")
+	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "number of seeds to play each policy with")
+	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, too, as the scenario's section train says")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := flags.comparison(cmd, args[0])
 		if err != nil {

@@ -18,11 +18,11 @@ func convertCommand() *cobra.Command {
 
   json, yaml   every field, also those that have their defaults; reads back as
                the same scenario. Comments are not kept.
-  churn        JSON with exactly the fields that churn's README names. What is
-               left out is said on stderr, a line each: policy, which churn takes
-               elsewhere; real, real.injects and train. Injects that churn does not have
-               and the section work are an error, because without them it would
-               be another scenario.`,
+  churn        JSON with exactly the fields that churn's README names. Fields that
+               are left out (policy, which churn takes elsewhere, real and train)
+               are named on stderr, a line each. Injects that churn does not have
+               and the section work are an error: without them it would be
+               another scenario.`,
 	}
 	cmd.Flags().Var(&to, "to", "churn, json or yaml")
 	cmd.Flags().StringVar(&out, "out", "", "file to write (default: stdout)")

@@ -44,10 +44,10 @@ func kernelChecks() (checks []doctorCheck) {
 func doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "What this machine can do, and what is missing", Args: noArguments,
-		Long: `Tries for real what runs on a real network need, and says what is missing and
-how to mend it. Measures how the int8 kernels are best run on this processor, which
-changes their speed alone. Exits with 4 if no real run is possible here.`,
+		Use: "doctor", Short: "Check what this machine can do, and what is missing", Args: noArguments,
+		Long: `Tries everything that real runs need, and says what is missing and how to get
+it. Measures which int8 kernels are fastest on this processor; the choice changes
+speed alone, never results. Exits with 4 if no real run is possible here.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -31,36 +31,35 @@ type estimateFlags struct {
 func estimateCommand() *cobra.Command {
 	var f estimateFlags
 	cmd := &cobra.Command{
-		Use: "estimate [FILE]", Short: "How many days a training run takes, from formulas",
+		Use: "estimate [FILE]", Short: "Estimate the days of a training run, from formulas",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return errs.Usagef("name at most one file, for example: %s run.yaml", cmd.CommandPath())
 			}
 			return nil
 		},
-		Long: `Estimates how many days a training run takes on nodes that are joined by the
-internet, with the formulas of the Decentralized Training Simulator: no
-simulation, no measurement. docs/estimate.md has the formulas, and how wrong
-they are.
+		Long: `Estimates how many days a training run takes on nodes that are connected by the
+internet, with the formulas of the Decentralized Training Simulator. Nothing is
+simulated or measured. docs/estimate.md has the formulas and their known errors.
 
-FILE is JSON or YAML with the names and units of the published page; what it
-lacks has the page's default:
+FILE is JSON or YAML with the names and units of the published page. Inputs that
+it lacks have the page's defaults:
 
   testbed estimate run.yaml --set bandwidthMbps=500
   testbed estimate --preset intellect-1-global
   testbed estimate --list                   # published runs, and what was reported
 
-"days" are those until the loss that synchronous training has on these tokens.
-"What to change first" is the derivative of the days by each input: what is not
-named there changes nothing. Believe the answer no further than what is said
-below it.
+"days" is the time until the loss that synchronous training reaches on these
+tokens. "What to change first" lists the derivative of the days by each input;
+inputs that are not listed change nothing. The caveats are printed below the
+answer.
 
---variant page computes what the page computes, document what the text beside
-it says: they differ by a factor of four where the model needs pipelines.
+--variant page computes as the page does, --variant document as the text beside
+it says. The two differ by a factor of four where the model needs pipelines.
 
 --calibration FILE (from testbed calibrate) computes the run three times: as the
-page, as the document, and with measured terms, and says what each of these
-changes. It adds the inputs nodeSpread, stepSpread, fragments and overlapSteps.
+page, as the document, and with measured terms. It shows the effect of each term,
+and adds the inputs nodeSpread, stepSpread, fragments and overlapSteps.
 
 --sweep NAME=V1,V2,… computes the days for each value, and for each combination
 if it is given several times:
@@ -69,19 +68,20 @@ if it is given several times:
   testbed estimate --sweep innerSteps=32,128,512 --calibration calibration.json --csv
 
 --html FILE writes a page with pictures of the sweep (of nodes and bandwidth if
-none is given), which computes it anew when an input is moved.
+no sweep is given). The page computes the sweep again when an input is moved.
 
---emulate makes a scenario that is the same run in small (as much transfer and
-latency for each second of computing), plays it as testbed run does, and shows
-what each variant says of it beside what it took, and which assumptions held:
+--emulate makes a scenario that is the same run at small scale, with as much
+transfer and latency for each second of compute. It plays that scenario as
+testbed run does, and shows each variant's estimate beside the measured time, and
+which assumptions held:
 
   testbed estimate run.yaml --emulate --calibration calibration.json
   testbed estimate run.yaml --emulate --world sim   # simulated, on any system
 
-Exits with 3 if what was played is not valid (see testbed run --help).
+Exits with 3 if a real run is not valid (see testbed run --help).
 
---reliability FILE computes the reliability model, which is a part of its own:
-the share of the time that counts when nodes fail and some are slow.`,
+--reliability FILE computes the reliability model, a separate part: the share of
+time that is useful when nodes fail and some are slow.`,
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.set, "set", nil, "NAME=VALUE: give an input another value; may be given several times")

@@ -21,16 +21,17 @@ func hostCommand() *cobra.Command {
 	var o cluster.HostOptions
 	var stay bool
 	cmd := &cobra.Command{
-		Use: "host --index I --count N --leader ADDRESS", Short: "Play a part of a run that goes over several hosts", Args: noArguments,
-		Long: `Is one host of a run that testbed run --hosts N@ADDRESS leads, until that run is
-over. Reads the run's token from standard input. Needs what testbed run needs,
-and that UDP passes between all hosts of the run; which nodes are here, and all
-that is to be known of the scenario, the leader says.
+		Use: "host --index I --count N --leader ADDRESS", Short: "Take part in a run over several hosts", Args: noArguments,
+		Long: `Serves as one host of a run that testbed run --hosts N@ADDRESS leads, until the
+run is over. Reads the run's token from standard input. Needs everything that
+testbed run needs, and UDP between all hosts of the run. The leader sends the
+scenario, and says which nodes are on this host.
 
-If the leader is silent for three seconds it ends, and so does all that it has
-started. Exits with 3 if the leader has gone, or if the run has failed elsewhere.
+If the leader is silent for three seconds, the host ends everything that it has
+started, and exits. It exits with 3 if the leader has gone, or if the run has
+failed elsewhere.
 
-In a pod that testbed manifests describes it needs no flags and no token.`,
+In a pod that testbed manifests describes it needs neither flags nor a token.`,
 	}
 	cmd.Flags().IntVar(&o.Index, "index", 0, "which host this is, from 1; the leader is 0 (default: that of the task in a step of Slurm's)")
 	cmd.Flags().IntVar(&o.Count, "count", 0, "how many hosts there are, with the leader")

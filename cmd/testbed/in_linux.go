@@ -14,11 +14,10 @@ import (
 
 func inCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "in NODE CMD...", Short: "Run a program in a node, inside of testbed net",
+		Use: "in NODE CMD...", Short: "Run a program in a node, inside testbed net",
 		Long: `Runs a program in a node, with the node's network, host name and shared memory.
-Works inside of testbed net.
-The program's exit code is passed on; it is 126 or 127 if the program could not
-be started. $TESTBED_NODE holds the node's name.`,
+Works inside testbed net only. Exits with the program's exit code, or with 126 or
+127 if the program could not be started. $TESTBED_NODE holds the node's name.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return errs.Usagef("name a node and a program, for example: %s w0 ping 10.0.0.3", cmd.CommandPath())

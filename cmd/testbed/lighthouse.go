@@ -16,22 +16,22 @@ func lighthouseCommand() *cobra.Command {
 	var bind string
 	var joinTimeout, heartbeatTimeout, tick int64
 	cmd := &cobra.Command{
-		Use: "lighthouse", Short: "A lighthouse for torchft's clients", Args: noArguments,
-		Long: `Serves a training job's quorums to torchft's managers, over gRPC, and a page
-about them to a browser, on the same port. Flags are spelt as torchft's own.
+		Use: "lighthouse", Short: "Serve quorums to torchft's clients", Args: noArguments,
+		Long: `Serves quorums to torchft's managers over gRPC, and a page about them to browsers,
+on the same port. Flags are spelt as torchft's own.
 
-When it listens it prints its address on stdout, which is what TORCHFT_LIGHTHOUSE
-has to be for managers; it ends on SIGTERM. Unless --bind says otherwise it is
-reached from this machine only.`,
+Once it listens it prints its address on stdout: the value of TORCHFT_LIGHTHOUSE
+for managers. It ends on SIGTERM. Unless --bind says otherwise, only this machine
+reaches it.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&bind, "bind", "127.0.0.1:29510", "address to listen on")
-	f.IntVar(&cfg.MinReplicas, "min_replicas", 0, "replicas that a quorum needs; a majority of all, or two lighthouses can split a job (required)")
-	f.Int64Var(&joinTimeout, "join_timeout_ms", 60_000, "how long replicas that ask wait for others that live")
-	f.Int64Var(&heartbeatTimeout, "heartbeat_timeout_ms", 5000, "age at which a heartbeat is no sign of life any more")
-	f.Int64Var(&tick, "quorum_tick_ms", 100, "how often the lighthouse looks again")
-	f.StringVar(&cfg.Journal, "journal", "", "file in which the last quorum outlives the lighthouse")
-	f.BoolVar(&cfg.Compat, "compat", false, "let ghosts take part and quorums be empty, as torchft does")
+	f.IntVar(&cfg.MinReplicas, "min_replicas", 0, "replicas that a quorum needs; with less than a majority two lighthouses can split a job (required)")
+	f.Int64Var(&joinTimeout, "join_timeout_ms", 60_000, "how long replicas that ask wait for other living replicas")
+	f.Int64Var(&heartbeatTimeout, "heartbeat_timeout_ms", 5000, "age from which a heartbeat no longer counts")
+	f.Int64Var(&tick, "quorum_tick_ms", 100, "period in which the lighthouse checks for a new quorum")
+	f.StringVar(&cfg.Journal, "journal", "", "file that keeps the last quorum across restarts")
+	f.BoolVar(&cfg.Compat, "compat", false, "admit ghosts and empty quorums, as torchft does")
 	killTokenFlag(cmd, &cfg.KillToken)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.JoinTimeout, cfg.HeartbeatTimeout = policy.Time(joinTimeout)*1000, policy.Time(heartbeatTimeout)*1000

@@ -17,15 +17,15 @@ import (
 func listCommand() *cobra.Command {
 	var asJSON, policies bool
 	cmd := &cobra.Command{
-		Use: "list [WORD…]", Short: "The scenarios of the library, or the policies",
-		Long: `Lists the scenarios of the library by the names that other commands take, in
-topics. With words only those are listed whose topic, name or description has
-them all:
+		Use: "list [WORD…]", Short: "List the scenarios of the library, or the policies",
+		Long: `Lists the scenarios of the library in topics, by the names that other commands
+take. With words it lists only scenarios whose topic, name or description
+contains all of them:
 
   testbed list straggler
   testbed list torchft quorum
 
-With --json each scenario is printed whole, as its file.`,
+With --json it prints each scenario whole, as its file.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&policies, "policies", false, "list the policies, with their parameters and defaults")

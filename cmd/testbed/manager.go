@@ -20,26 +20,26 @@ func managerCommand() *cobra.Command {
 	var bind, hostname string
 	var heartbeat, connect int64
 	cmd := &cobra.Command{
-		Use: "manager", Short: "A manager for a replica group of torchft's", Args: noArguments,
-		Long: `Speaks for the ranks of a replica group: it asks the lighthouse for quorums, tells
-every rank what they mean for it, and has the group commit a step if all its
-ranks say so. Flags are spelt as the arguments of torchft's ManagerServer.
+		Use: "manager", Short: "Serve as the manager of a torchft replica group", Args: noArguments,
+		Long: `Represents the ranks of a replica group. It asks the lighthouse for quorums, tells
+every rank its place in them, and lets the group commit a step if all its ranks
+vote for it. Flags are spelt as the arguments of torchft's ManagerServer.
 
-When it listens it prints its address on stdout; it ends on SIGTERM, and with
-exit code 1 when it is told to by Kill, which answers nothing. Unless --bind says
-otherwise it is reached from this machine only.`,
+Once it listens it prints its address on stdout. It ends on SIGTERM, and with
+exit code 1 on the request Kill, which gets no answer. Unless --bind says
+otherwise, only this machine reaches it.`,
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.ReplicaID, "replica_id", "", "the group's id; one that starts again needs another, such as train_0:UUID (required)")
+	f.StringVar(&cfg.ReplicaID, "replica_id", "", "the group's id; a group that restarts needs a new one, such as train_0:UUID (required)")
 	f.StringVar(&cfg.Lighthouse, "lighthouse_addr", "", "address of the lighthouse (default $TORCHFT_LIGHTHOUSE)")
-	f.StringVar(&hostname, "hostname", "", "name by which others reach this manager (default that of --bind, or of the machine)")
+	f.StringVar(&hostname, "hostname", "", "name by which others reach this manager (default: the name in --bind, or the machine's)")
 	f.StringVar(&bind, "bind", "", "address to listen on (default 127.0.0.1:$TORCHFT_MANAGER_PORT, else any port)")
-	f.StringVar(&cfg.StoreAddress, "store_addr", "", "where the group's ranks meet those of other groups (required)")
+	f.StringVar(&cfg.StoreAddress, "store_addr", "", "address where the group's ranks meet those of other groups (required)")
 	f.IntVar(&cfg.WorldSize, "world_size", 0, "ranks in the group (required)")
 	f.Int64Var(&heartbeat, "heartbeat_interval_ms", 100, "pause between heartbeats")
 	f.Int64Var(&connect, "connect_timeout_ms", 60_000, "how long a connection to the lighthouse may take")
-	f.IntVar(&cfg.QuorumRetries, "quorum_retries", 0, "how often a call to the lighthouse that failed is repeated (default $TORCHFT_QUORUM_RETRIES, else 0)")
-	f.BoolVar(&cfg.Compat, "compat", false, "let requests and votes count whose callers have gone, as torchft does")
+	f.IntVar(&cfg.QuorumRetries, "quorum_retries", 0, "how often a failed call to the lighthouse is repeated (default $TORCHFT_QUORUM_RETRIES, else 0)")
+	f.BoolVar(&cfg.Compat, "compat", false, "count requests and votes of callers that have gone, as torchft does")
 	killTokenFlag(cmd, &cfg.KillToken)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.HeartbeatInterval, cfg.ConnectTimeout = time.Duration(heartbeat)*time.Millisecond, time.Duration(connect)*time.Millisecond

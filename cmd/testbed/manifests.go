@@ -15,17 +15,17 @@ import (
 func manifestsCommand() *cobra.Command {
 	var m cluster.Manifests
 	cmd := &cobra.Command{
-		Use: "manifests --image IMAGE [--hosts N] VERB SCENARIO …", Short: "Write what Kubernetes needs to start the hosts of a run",
+		Use: "manifests --image IMAGE [--hosts N] VERB SCENARIO …", Short: "Write Kubernetes manifests for the hosts of a run",
 		Long: `Writes manifests with which Kubernetes starts the hosts of a run: an indexed Job
-of which each pod is a host, and what its pods need: a headless service, a secret
-with a token, and a scenario that is a file of yours. VERB SCENARIO … is what the
-leader is to play, as you would write it after testbed, without --hosts:
+whose pods are the hosts, a headless service, a secret with a token, and your
+scenario file, if SCENARIO is one. VERB SCENARIO … is the command that the leader
+plays, as you would write it after testbed, without --hosts:
 
   testbed manifests --image registry.example/testbed --hosts 3 \
       run persistent_straggler --policy straggler | kubectl create -f -
 
-The image has this testbed in its PATH, and sh; docs/hosts.md says how to make it,
-and how to get the record.`,
+The image needs this testbed in its PATH, and sh. docs/hosts.md says how to make
+it, and how to get the record.`,
 		Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
@@ -33,11 +33,11 @@ and how to get the record.`,
 	f.IntVar(&m.Hosts, "hosts", 2, "how many hosts")
 	f.StringVar(&m.Image, "image", "", "the image of the containers")
 	f.IntVar(&m.CPUs, "cpus", 2, "how many processors each host asks for")
-	f.StringVar(&m.Name, "name", "", "of all that is made (default testbed-SCENARIO)")
-	f.StringVar(&m.Namespace, "namespace", "", "where it is made (default: where kubectl makes it)")
+	f.StringVar(&m.Name, "name", "", "name of all objects (default testbed-SCENARIO)")
+	f.StringVar(&m.Namespace, "namespace", "", "namespace of all objects (default: kubectl's)")
 	f.StringVar(&m.Secret, "secret", "", "one that is there and has the token, under the key "+cluster.TokenKey+" (default: a new one)")
-	f.DurationVar(&m.Keep, "keep", 10*time.Minute, "how long the leader stays when the run is over, for the record to be copied")
-	f.BoolVar(&m.Privileged, "privileged", false, "have pods with all rights on their nodes, for clusters that have no user namespaces for pods")
+	f.DurationVar(&m.Keep, "keep", 10*time.Minute, "how long the leader stays after the run, so that the record can be copied")
+	f.BoolVar(&m.Privileged, "privileged", false, "privileged pods, for clusters without user namespaces for pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) < 2 || strings.HasPrefix(args[1], "-") {
 			return errs.Usagef("say what is to be played, the scenario behind the verb, for example: testbed manifests --image IMAGE run persistent_straggler --policy straggler")

@@ -25,7 +25,7 @@ func netCommand() *cobra.Command {
 	var out, several string
 	var strict bool
 	cmd := &cobra.Command{
-		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run programs of your own on a scenario's network",
+		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run your own programs on a scenario's network",
 		ValidArgsFunction: completeScenario,
 		Long: `Builds the scenario's network and runs CMD on it, or a shell. Inside,
 
@@ -33,8 +33,8 @@ func netCommand() *cobra.Command {
 
 runs a program in a node. $TESTBED_NODES holds the names of all nodes, and
 $TESTBED_ADDR_W0 the address of w0. ip netns exec, ip -n and tc -n know the
-nodes too. CMD itself is at the hub, where the far ends of all links are; the
-hub has no address. For example:
+nodes too. CMD itself runs at the hub, which has the far ends of all links and no
+address. For example:
 
     testbed net homogeneous -- sh -c 'testbed in w0 ping -c 3 w1'
 
@@ -44,34 +44,32 @@ elsewhere and process ids are common to all. With --at NODE, CMD itself runs in
 a node and has its address: mpiexec, or a server that the others talk to, may
 run in the coordinator's.
 
-Standard input, output and error are CMD's, and its exit code is that of
-testbed net; 128 + n if signal n ended it, 126 or 127 if it could not be
-started. When CMD ends, all that it has started ends, and the network is gone.
+CMD has the standard input, output and error of testbed net, which exits with
+CMD's exit code: 128 + n if signal n ended it, 126 or 127 if it could not be
+started. When CMD ends, everything that it started ends, and the network goes.
 
-The scenario's workers do not run: of its injects those of links (Partition,
-Link, Cut) are carried out, on a clock that starts with the program.
+The scenario's workers do not run. Its injects on links (Partition, Link, Cut)
+happen, on a clock that starts with CMD.
 
-When CMD has ended, a line on standard error says whether the network was what
-it claimed to be meanwhile. With --out all that was measured of it goes to
-fidelity.json. With --strict an invalid network makes the exit code 3, if that
-of CMD is 0.
+After CMD a line on standard error says whether the network matched its plan.
+--out writes all measurements to fidelity.json. With --strict an invalid network
+makes the exit code 3, unless CMD's own is not 0.
 
 With --hosts the nodes are on several hosts, and CMD is on the first. testbed in
-runs programs in all nodes alike, and stands for one on another host: it passes
-on standard input, output and error, signals and the exit code. There it has no
-terminal.
+runs programs in all nodes alike. For a node on another host it passes on
+standard input, output and error, signals and the exit code, without a terminal.
 
---pcap writes the frames of a node, as they leave and reach it, to NODE.pcap in
-the directory of --out, or the current one. Their checksums are not computed:
-the network cards of the nodes are virtual.`,
+--pcap writes the frames that leave and reach a node to NODE.pcap, in the
+directory of --out or the current one. Their checksums are not computed, because
+the nodes' network cards are virtual.`,
 	}
 	linksFlag(cmd, &o.Links)
 	hostsFlag(cmd.Flags(), &several)
 	cmd.Flags().StringVar(&o.At, "at", "", "run CMD in this node (default: at the hub, without an address)")
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
-	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "size of each NODE.pcap in MB at most; what comes later is not written")
+	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "greatest size of each NODE.pcap in MB; later frames are not written")
 	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 3 if the network was not what it claimed to be")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 3 if the network did not match its plan")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		names := args
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {

@@ -20,24 +20,24 @@ func planCommand() *cobra.Command {
 	var hosts int
 	var place string
 	cmd := &cobra.Command{
-		Use: "plan SCENARIO", Short: "What network a run would install", Args: oneScenario,
+		Use: "plan SCENARIO", Short: "Show the network that a run would install", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
-		Long: `Prints every node's access link and every path, resolved, and the ring's order.
-Installs nothing and needs no rights.
+		Long: `Prints every node's access link, every path, and the ring's order. Installs
+nothing and needs no rights.
 
-With --measure it takes some seconds to find what this machine carries of such
-reductions, on a network of its own, as a run does, and says by how much the
-scenario has to be dilated (real.dilation) to fit.
+--measure takes some seconds on a network of its own, and finds out how many such
+reductions this machine carries. It proposes a dilation (real.dilation) with
+which the scenario fits.
 
-With --hosts N it says which nodes are on which of N equal hosts, what goes
-between these, and how fast their network has to be. A run goes by the hosts that
-it finds: how many processors they have, and how far apart they are. --place says
-where nodes are instead: --place w0-w3/w4,w5/w6 for three hosts, the leader first.`,
+--hosts N shows which nodes are on which of N equal hosts, the traffic between the
+hosts, and how fast their network has to be. A real run places nodes by the
+processors of its hosts and the delays between them. --place decides it instead:
+--place w0-w3/w4,w5/w6 for three hosts, the leader first.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	setFlag(cmd, &set)
-	cmd.Flags().BoolVar(&measured, "measure", false, "measure what this machine carries, and propose a dilation")
-	cmd.Flags().IntVar(&hosts, "hosts", 1, "how many hosts a run would go over")
+	cmd.Flags().BoolVar(&measured, "measure", false, "measure the load that this machine carries, and propose a dilation")
+	cmd.Flags().IntVar(&hosts, "hosts", 1, "number of hosts")
 	cmd.Flags().StringVar(&place, "place", "", "which workers are on which host, as w0-w3/w4,w5; see docs/hosts.md")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		s, err := changedScenario(args[0], set)

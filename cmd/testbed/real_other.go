@@ -38,19 +38,19 @@ func measureLoad(context.Context, *scenarios.Scenario) (*scenarios.MachineLoad, 
 }
 
 func doctorCommand() *cobra.Command {
-	return linuxCommand("doctor", "What this machine can do, and what is missing")
+	return linuxCommand("doctor", "Check what this machine can do, and what is missing")
 }
 
 func hostCommand() *cobra.Command {
-	return linuxCommand("host", "Play a part of a run that goes over several hosts")
+	return linuxCommand("host", "Take part in a run over several hosts")
 }
 
 func netCommand() *cobra.Command {
-	return linuxCommand("net", "Run programs of your own on a scenario's network")
+	return linuxCommand("net", "Run your own programs on a scenario's network")
 }
 
 func inCommand() *cobra.Command {
-	return linuxCommand("in", "Run a program in a node, inside of testbed net")
+	return linuxCommand("in", "Run a program in a node, inside testbed net")
 }
 
 func verifyCommand() *cobra.Command {

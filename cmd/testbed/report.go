@@ -25,19 +25,18 @@ import (
 func reportCommand() *cobra.Command {
 	var out, trace, drawn string
 	cmd := &cobra.Command{
-		Use: "report DIR…", Short: "Show runs as one HTML file, or as a trace",
+		Use: "report DIR…", Short: "Write a report of runs as one HTML file, a picture or a trace",
 		Long: `Writes a report of the runs in the directories: of a comparison, or of runs of
-one scenario. It is one HTML file that needs no network and no other file: who
-was slow, what the policy did and why, what it gained, and whether to trust it.
-What is missing of the simulator's predictions is simulated now.
+one scenario. The report is one HTML file that needs no network: which workers
+were slow, what the policy did and why, what it gained, and whether to trust it.
+Missing predictions of the simulator are simulated now.
 
-Of the directory of a sweep it shows what the fields do: curves of one field,
-heat maps of more, and which policy is faster where. Of a file that testbed
-estimate --json has printed it makes the page of testbed estimate --html.
+For the directory of a sweep it shows the effect of the fields: curves of one
+field, heat maps of more, and which policy is faster where. For a file printed by
+testbed estimate --json it writes the page of testbed estimate --html.
 
-With --trace it also writes a trace of a single run, which opens in
-ui.perfetto.dev and in chrome://tracing. With --picture it draws the runs, one
-below the other, as an SVG file.`,
+--trace also writes a trace of a single run, for ui.perfetto.dev and
+chrome://tracing. --picture also draws the runs, one below the other, as SVG.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errs.Usagef("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath())

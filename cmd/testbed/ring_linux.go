@@ -35,24 +35,23 @@ func benchRingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ring [SCENARIO]", Short: "Measure the all-reduce on links of your choice", Args: atMostOneScenario,
 		ValidArgsFunction: completeScenario,
-		Long: `Builds a network of nodes with equal access links, starts a worker in each, and has
-them reduce vectors of float32 values, by default with int8 codes, all from a common start.
-The time is from there to the end of the last one.
+		Long: `Builds a network of nodes with equal access links and starts a worker in each.
+The workers reduce vectors of float32 values, by default with int8 codes. A time
+runs from their common start to the end of the last worker.
 
-The bound is what the wire needs for 8 bit per value at the rate given:
-2 (N-1)/N × elements bytes. Below it is what fewer bits would save.
+The bound is the time that the link needs for 8 bits per value at the given
+rate: 2 (N-1)/N × elements bytes. Fewer bits can be faster than the bound.
 
 --against measures other programs on the same links, in turn with the ring:
-gloo, PyTorch's all-reduce of the float32 values themselves, and iperf3, TCP
-from each node to the next with as many bytes as the bound has.
+gloo, PyTorch's all-reduce of the float32 values, and iperf3, a TCP transfer of
+the bound's bytes from each node to the next.
 
-With a SCENARIO the network is its own: its workers, in order of their ids, and
-real.links as a run would have them at its beginning. Its injects and the shape
-of its traces are not played, and nothing else of it counts. The bound is that
-of its slowest link.
+With a SCENARIO the network has that scenario's workers, in order of their ids,
+and its real.links as a run has them at its start. Injects and traces are not
+played. The bound is that of the slowest link.
 
-Where nothing is delayed and nothing lost, --links auto takes a bridge of the
-kernel's, and no router costs processor time.
+Where no link has delay or loss, --links auto uses a kernel bridge, which costs
+no processor time for a router.
 
 Exits with 3 if the ranks end with different bytes.`,
 	}
@@ -84,7 +83,7 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.TextVar(&r.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
 	f.TextVar(&r.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
 	f.TextVar(&r.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
-	f.StringVar(&r.Backend, "links", network.LinksAuto, "who carries packets: bridge (the kernel, neither delay nor loss), netem (the kernel), user (a router process), htb (it, but the kernel keeps rates), or auto")
+	f.StringVar(&r.Backend, "links", network.LinksAuto, "link backend: bridge (the kernel, without delay and loss), netem (the kernel), user (a router process), htb (a router process, rates by the kernel), or auto")
 	f.StringVar(&r.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
 	f.IntVar(&r.Groups, "groups", 1, "groups of workers, who join them by turns")
 	f.TextVar(&r.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")

@@ -30,12 +30,12 @@ type realFlags struct {
 
 func (f *realFlags) declare(cmd *cobra.Command) {
 	linksFlag(cmd, &f.links)
-	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time; the scenario's own if 0")
-	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "how many times slower everything goes by the machine's clock; the scenario's own if 0")
+	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time (default: the scenario's)")
+	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "factor by which everything is slower by the machine's clock (default: the scenario's)")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
 	cmd.Flags().StringVar(&f.hosts, "hosts", "", "play on several hosts: N@ADDRESS, slurm, slurm:N or kubernetes; see docs/hosts.md")
-	cmd.Flags().StringVar(&f.place, "place", "", "with --hosts, which workers are on which, as w0-w3/w4,w5/w6, the leader first; if not given, as is best")
+	cmd.Flags().StringVar(&f.place, "place", "", "with --hosts, the workers of each host, as w0-w3/w4,w5/w6, the leader first (default: chosen by processors and delays)")
 }
 
 func (f *realFlags) declareQlog(cmd *cobra.Command) {
@@ -110,7 +110,7 @@ func runCommand() *cobra.Command {
 	var policyName, resume string
 	var set []string
 	cmd := &cobra.Command{
-		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network",
+		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network under one policy",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if resume == "" {
 				return oneScenario(cmd, args)
@@ -119,16 +119,16 @@ func runCommand() *cobra.Command {
 		},
 		ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario with real worker processes in network namespaces on shaped
-links. Needs root or unprivileged user namespaces; testbed doctor tells whether
-this machine has them. Nothing is left behind but the run directory. A short
-check of the links comes first; testbed verify measures them thoroughly.
+links. Needs root or unprivileged user namespaces, which testbed doctor checks. A
+run leaves its run directory behind and nothing else. It begins with a short
+check of the links; testbed verify measures them thoroughly.
 
-A run that was killed as a whole goes on with testbed run --resume DIR, DIR
-being its run directory, from its last checkpoint. With --hosts it goes on over
-these hosts, however many it had before.
+testbed run --resume DIR continues a killed run from the last checkpoint in its
+run directory DIR. With --hosts it continues on these hosts, however many it had
+before.
 
-Exits with 3 if the run stayed incomplete, if workers ended with different
-bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
+Exits with 3 if the run is incomplete, if workers ended with different bytes, or
+if the emulation did not match its plan (fidelity invalid).`,
 	}
 	policyFlag(cmd, &policyName)
 	needsPolicy := cmd.PreRunE
@@ -141,7 +141,7 @@ bytes, or if the emulation was not what it claimed to be (fidelity invalid).`,
 	flags.declare(cmd)
 	flags.declareQlog(cmd)
 	setFlag(cmd, &set)
-	cmd.Flags().StringVar(&resume, "resume", "", "go on with the run in this directory, which was killed; takes no scenario")
+	cmd.Flags().StringVar(&resume, "resume", "", "continue the killed run in this directory; takes no scenario")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if resume != "" {
 			return resumeRun(cmd, resume, &flags)

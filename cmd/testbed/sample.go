@@ -20,9 +20,9 @@ func sampleCommand() *cobra.Command {
 	var temperature float64
 	var seed uint64
 	cmd := &cobra.Command{
-		Use: "sample DIR", Short: "Write text with the language model that a run has trained",
-		Long: `Writes text with the model that a run has left in its directory, or that
-testbed simulate --train --model FILE has written: it goes on from the prompt.`,
+		Use: "sample DIR", Short: "Write text with the language model of a run",
+		Long: `Continues a prompt with the language model that a run left in its directory, or
+that testbed simulate --train --model FILE wrote.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errs.Usagef("name the directory of a run that has trained a model, or the model's file")
@@ -32,8 +32,8 @@ testbed simulate --train --model FILE has written: it goes on from the prompt.`,
 	}
 	cmd.Flags().StringVar(&prompt, "prompt", "She ", "what the text begins with")
 	cmd.Flags().IntVar(&length, "length", 400, "how many bytes to write")
-	cmd.Flags().Float64Var(&temperature, "temperature", 0.7, "0 is always the likeliest byte; 1 is as often as the model has it")
-	cmd.Flags().Uint64Var(&seed, "seed", 0, "of the choices; 0 is another one each time")
+	cmd.Flags().Float64Var(&temperature, "temperature", 0.7, "0 always takes the likeliest byte; 1 draws with the model's probabilities")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the choices; 0 is a new one each time")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file := args[0]
 		if info, err := os.Stat(file); err == nil && info.IsDir() {

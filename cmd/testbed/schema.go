@@ -8,10 +8,10 @@ import (
 
 func schemaCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "schema", Short: "The JSON schema of scenario files", Args: noArguments,
-		Long: `Prints the JSON schema (draft 2020-12) of scenario files, with what each field
-means, its unit and its default. An editor that knows it completes fields and
-checks them; of YAML files too, which say in their first line where it is:
+		Use: "schema", Short: "Print the JSON schema of scenario files", Args: noArguments,
+		Long: `Prints the JSON schema (draft 2020-12) of scenario files, with the meaning, unit
+and default of each field. Editors use it to complete and check fields. A YAML
+file names its schema in the first line:
 
   # yaml-language-server: $schema=scenario.schema.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -21,32 +21,31 @@ func simulateCommand() *cobra.Command {
 	var set []string
 	var asJSON, trained bool
 	cmd := &cobra.Command{
-		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator", ValidArgsFunction: completeScenario,
+		Use: "simulate SCENARIO --policy POLICY", Short: "Play a scenario in the simulator under one policy", ValidArgsFunction: completeScenario,
 		Long: `Plays a scenario in the deterministic simulator. The same scenario and seed give
 the same trace, byte for byte. Times are in microseconds of scenario time.
 
 The network is churn's (--network churn): a message takes base_latency, a
-transfer base_latency + state_bytes / bandwidth_bpus. Or it is the links of the
-scenario's plan (--network links), as a real run would have them: every message
-takes the one-way delay of its path, and reductions and state fetches what they
-need at the planned rates. With --calibration, what this machine adds to that
-counts too, and churn's network gets the prices that go with it.
+transfer base_latency + state_bytes / bandwidth_bpus. With --network links it is
+the planned links, as in a real run: a message takes the one-way delay of its
+path, and reductions and state fetches take their time at the planned rates.
+--calibration adds the costs that were measured on this machine.
 
-With --replay DIR instead of a scenario, the durations come from the record of a
-run, real or simulated: how long the inner steps, reductions and state fetches
-took, who joined, crashed and left, who was silent. The policy decides anew, and
-its decisions are laid beside those of the record, with their reasons. The
-policy of the run decides as in the record; another one, or other parameters
-(--set policy.straggler.k=5), shows what it would have done.
+--replay DIR replaces the scenario by the record of a real or simulated run. The
+durations of inner steps, reductions and state fetches, the joins, crashes,
+departures and silences come from that record. The policy decides again, and its
+decisions are shown beside the recorded ones, with their reasons. The policy of
+the run decides as in the record. Another policy, or other parameters (--set
+policy.straggler.k=5), shows what it would have done.
 
-With --trace - the trace goes to stdout and the result as text to stderr, as
-churn's own program has it.
+With --trace - the trace goes to stdout and the result as text to stderr, as in
+churn's own program.
 
-With --train the workers train, bit by bit as in a real run in which the same
-is decided: the result has the outer states' hashes and, if the section train
-has a model, its losses.
+With --train the workers train, bit for bit as in a real run with the same
+decisions. The result has the hashes of the outer states and, if the section
+train has a model, its losses.
 
-Exits with 3 if the run stayed incomplete.`,
+Exits with 3 if the run is incomplete.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if record == "" {
 				return oneScenario(cmd, args)
@@ -60,10 +59,10 @@ Exits with 3 if the run stayed incomplete.`,
 	policyFlag(cmd, &policyName)
 	cmd.Flags().StringVar(&record, "replay", "", "run directory whose record to replay")
 	setFlag(cmd, &set)
-	cmd.Flags().StringVar(&network, "network", experiment.NetworkChurn, "what messages and transfers take: churn or links")
+	cmd.Flags().StringVar(&network, "network", experiment.NetworkChurn, "network model: churn or links")
 	calibrationFlag(cmd, &calibrated)
 	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines; - is stdout")
-	cmd.Flags().BoolVar(&trained, "train", false, "train what the scenario's section train says")
+	cmd.Flags().BoolVar(&trained, "train", false, "train as the scenario's section train says")
 	cmd.Flags().StringVar(&model, "model", "", "with --train: write the model to this file, for testbed sample")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -150,7 +149,7 @@ func policyFlag(cmd *cobra.Command, name *string) {
 }
 
 func calibrationFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "calibration", "", "what the machine adds, as testbed calibrate has measured it (its calibration.json)")
+	cmd.Flags().StringVar(file, "calibration", "", "calibration.json of testbed calibrate: what the machine adds")
 }
 
 // loadCalibration reads the file, and says what is foreign to this machine; without
@@ -179,7 +178,7 @@ func simulator(cmd *cobra.Command, network, calibrated string) (experiment.Simul
 
 // setFlag declares the flag that changes fields of a scenario.
 func setFlag(cmd *cobra.Command, set *[]string) {
-	cmd.Flags().StringArrayVar(set, "set", nil, "FIELD=VALUE: another value for a field of the scenario; may be given several times")
+	cmd.Flags().StringArrayVar(set, "set", nil, "FIELD=VALUE: set a field of the scenario; may be given several times")
 }
 
 // changedRun makes settings in the scenario of a run.

@@ -38,44 +38,46 @@ const maxLoss = 1000
 func sweepCommand() *cobra.Command {
 	var flags sweepFlags
 	cmd := &cobra.Command{
-		Use: "sweep SCENARIO --set FIELD=V1,V2,…", Short: "Vary fields of a scenario and compare the policies", Args: oneScenario,
+		Use: "sweep SCENARIO --set FIELD=V1,V2,…", Short: "Vary fields of a scenario, and compare policies", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
-		Long: `Plays a scenario with every combination of the values given for its fields,
-every seed and every policy: in the simulator, on all processors, or with --real
-on a real network, one after the other.
+		Long: `Plays a scenario with every combination of the given field values, seeds and
+policies: in the simulator, on all processors, or with --real on a real network,
+one after the other.
 
-A field is named by its path in the scenario file, a value is written as there:
+A field is named by its path in the scenario file, and a value is written as
+there:
 
   testbed sweep persistent_straggler --set policy.straggler.k=1,2,3,5 --seeds 1..10
   testbed sweep homogeneous --set workers.count=4,16,64 --set 'workers[*].inner_step_jitter=0,100,300'
 
-A policy may be given with parameters, and several times with different ones:
---policy baseline,straggler:k=1,straggler:k=5. Speed-ups are over the first.
+A policy may have parameters, and may be given several times with different ones:
+--policy baseline,straggler:k=1,straggler:k=5. The first policy is the reference
+of speed-ups.
 
-With --train every point trains what the section train says, and the results have
-losses, the time to a loss, and what the policies and the fields cost at equal
-tokens and at equal rounds. What several points learn alike is computed once.
+With --train every point trains as the section train says. The results have
+losses, the time to a loss, and the cost of policies and fields at equal tokens
+and at equal rounds. Training that several points share is computed once.
 
   testbed sweep charlm_straggler --train --network links --seeds 1..5 --policy baseline,straggler,backup
   testbed sweep lognormal_16 --train --network links --set train.task=charlm --set target_outer_steps=30
 
-workers.count is the number of workers; beyond those in the file, copies of them
-in turn. --list reads assignments from a file, one JSON object a line.
+workers.count is the number of workers. Workers beyond those in the file are copies
+of them, in turn. --list reads assignments from a file, one JSON object a line.
 
-The directory of results has results.jsonl and results.csv, a row a point, and
-summary.json. A sweep that was interrupted goes on with --resume --out DIR.`,
+The directory of results has results.jsonl and results.csv with a row for each
+point, and summary.json. --resume --out DIR continues an interrupted sweep.`,
 	}
 	flags.declare(cmd)
 	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "FIELD=V1,V2,…: vary this field; may be given several times")
 	cmd.Flags().StringVar(&flags.list, "list", "", "file with assignments, one JSON object a line")
 	cmd.Flags().StringVar(&flags.seeds, "seeds", "", "A..B: play each point with each of these seeds (default: the scenario's)")
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to play, the reference first")
-	cmd.Flags().StringVar(&flags.network, "network", experiment.NetworkChurn, "what simulated messages and transfers take: churn or links")
-	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator what the scenario's section train says")
-	cmd.Flags().Float64Var(&flags.loss, "loss", 0, "the validation loss that times are to, in nats a token (default: the worst that a point came to)")
+	cmd.Flags().StringVar(&flags.network, "network", experiment.NetworkChurn, "network model of the simulator: churn or links")
+	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, as the scenario's section train says")
+	cmd.Flags().Float64Var(&flags.loss, "loss", 0, "the validation loss that times are measured to, in nats a token (default: the worst final loss of a point)")
 	cmd.Flags().BoolVar(&flags.real, "real", false, "play on a real network")
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "how often to play each point on the real network")
-	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip what the directory of --out has already")
+	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip points that the directory of --out already has")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := flags.plan(args[0])
 		if err != nil {

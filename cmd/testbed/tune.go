@@ -25,27 +25,26 @@ type tuneFlags struct {
 func tuneCommand() *cobra.Command {
 	var flags tuneFlags
 	cmd := &cobra.Command{
-		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best on a real network", Args: oneScenario,
+		Use: "tune SCENARIO", Short: "Search for policy parameters in the simulator, and play the best on a real network", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
-		Long: `Simulates policies with thousands of parameters on the planned links, on all
-processors, and keeps what nothing else beats: the Pareto front of wall-clock
-against work lost. It is simulated again with seeds that the search has not
-seen. The best few of it, the first policy of the list, and the chosen policies
-as the scenario has them are then played on a real network, which says whether
-the simulator's order holds: Kendall's tau is 1 for the same order and -1 for
-the reverse.
+		Long: `Simulates policies with thousands of parameter values on the planned links, on
+all processors, and keeps the Pareto front of wall-clock against work lost. The
+front is simulated again with held-out seeds. Then the best points, the first
+policy of the list, and the chosen policies with the scenario's own parameters
+are played on a real network. Kendall's tau compares the two orders: 1 is the
+same order, -1 the reverse.
 
   testbed tune lognormal_16
   testbed tune mixed_gpus --policy baseline,straggler,adaptive --points 5000 --world sim
 
-With --train each point trains what the scenario's section train says, and the
-front is that of wall-clock against validation loss. That takes as long as all of
-the training; --points is 50 then, --seeds 3 and --held-out 5, unless they are given.
-What several points learn alike is computed once.
+With --train each point trains as the scenario's section train says, and the front
+is that of wall-clock against validation loss. Every point then takes as long as
+its training, so --points defaults to 50, --seeds to 3 and --held-out to 5.
+Training that several points share is computed once.
 
-Which parameters are searched, and where, testbed list --policies --json says;
-others have the value that the scenario gives them, or a policy of the list
-itself: straggler:sideline_limit=100 is the beginning of every point.
+testbed list --policies --json names the parameters that are searched, and their
+ranges. Other parameters have the scenario's value, or the value in --policy:
+straggler:sideline_limit=100 fixes sideline_limit for every point.
 
 Exits with 3 if a real run is not valid (see testbed run --help).`,
 	}
@@ -54,12 +53,12 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 	f := cmd.Flags()
 	f.StringSliceVar(&flags.policies, "policy", policy.Names(), "policies to search, the reference first")
 	f.StringVar(&flags.world, "world", worldNames[0], "where to play the best: sim or both")
-	f.BoolVar(&flags.train, "train", false, "train what the scenario's section train says, and judge by loss instead of work lost")
+	f.BoolVar(&flags.train, "train", false, "train as the scenario's section train says, and judge by loss instead of work lost")
 	f.IntVar(&flags.points, "points", 2000, "points to simulate, over all policies")
 	f.IntVar(&flags.seeds, "seeds", 5, "seeds to simulate each point with")
-	f.IntVar(&flags.heldOut, "held-out", 10, "other seeds to judge the best by")
-	f.IntVar(&flags.best, "best", 3, "points to choose and play")
-	f.IntVar(&flags.repeat, "repeat", 3, "with how many seeds to play each of these on the real network")
+	f.IntVar(&flags.heldOut, "held-out", 10, "number of held-out seeds for the best points")
+	f.IntVar(&flags.best, "best", 3, "number of points to choose and play")
+	f.IntVar(&flags.repeat, "repeat", 3, "number of seeds for each of these on the real network")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := flags.tuning(cmd, args[0])
 		if err != nil {

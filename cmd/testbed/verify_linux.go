@@ -22,20 +22,20 @@ func verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
-		Long: `Builds the scenario's network and measures every path from node to node: round
-trip, one-way delay, jitter, loss, and what it carries alone, with all others,
-and how long packets take when all links are half busy. Above nine nodes it
-measures the neighbours on the ring and a sample of the other pairs.
+		Long: `Builds the scenario's network and measures every path between nodes: round trip,
+one-way delay, jitter, loss, goodput alone and beside all other paths, and the
+delay while all links are half busy. Above nine nodes it measures the ring's
+neighbours and a sample of the other pairs.
 
-Each property is printed as measured/planned; ! marks one outside of its
+Each property is printed as measured/planned; ! marks a property outside its
 tolerance. Goodput is the payload of UDP datagrams: 97.2 % of a rate, which
-counts whole Ethernet frames. All delays are one-way but for the round trip.
+counts whole Ethernet frames. All delays but the round trip are one-way.
 
-Exits with 3 if something is outside of its tolerance. That may be the links,
+Exits with 3 if a property is outside its tolerance. The cause may be the links,
 or a machine that is too busy or too small for these rates.
 
-With --hosts the network goes over several hosts, as that of a run; a one-way
-delay between two of them is known as well as their clocks are compared.`,
+With --hosts the network covers several hosts, as in a run. One-way delays between
+hosts are as exact as the comparison of their clocks.`,
 	}
 	linksFlag(cmd, &o.Links)
 	hostsFlag(cmd.Flags(), &over)

@@ -21,7 +21,7 @@ type versionInfo struct {
 func versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "What this program was built from", Args: noArguments,
+		Use: "version", Short: "Print the version, and what it was built from", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versionInfo{record.Version, record.Revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if asJSON {
