@@ -35,7 +35,7 @@ it, and how to get the record.`,
 	f.IntVar(&m.CPUs, "cpus", 2, "how many processors each host asks for")
 	f.StringVar(&m.Name, "name", "", "name of all objects (default testbed-SCENARIO)")
 	f.StringVar(&m.Namespace, "namespace", "", "namespace of all objects (default: kubectl's)")
-	f.StringVar(&m.Secret, "secret", "", "one that is there and has the token, under the key "+cluster.TokenKey+" (default: a new one)")
+	f.StringVar(&m.Secret, "secret", "", "an existing secret with the token under the key "+cluster.TokenKey+" (default: a new one)")
 	f.DurationVar(&m.Keep, "keep", 10*time.Minute, "how long the leader stays after the run, so that the record can be copied")
 	f.BoolVar(&m.Privileged, "privileged", false, "privileged pods, for clusters without user namespaces for pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -25,7 +25,7 @@ type tuneFlags struct {
 func tuneCommand() *cobra.Command {
 	var flags tuneFlags
 	cmd := &cobra.Command{
-		Use: "tune SCENARIO", Short: "Search for policy parameters in the simulator, and play the best on a real network", Args: oneScenario,
+		Use: "tune SCENARIO", Short: "Search policy parameters in the simulator, and play the best for real", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
 		Long: `Simulates policies with thousands of parameter values on the planned links, on
 all processors, and keeps the Pareto front of wall-clock against work lost. The
