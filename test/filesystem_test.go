@@ -45,6 +45,11 @@ type nfsFile struct {
 	inode uint64
 }
 
+// WrapChild has every node be one of an nfs.
+func (n *nfsNode) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
+	return &nfsNode{fs.LoopbackNode{RootData: n.RootData}, n.of}
+}
+
 func (n *nfsNode) path(name string) string {
 	return filepath.Join(n.of.root.Path, n.Path(n.Root()), name)
 }
@@ -150,10 +155,7 @@ func mountNFS(t *testing.T, noLocks bool) string {
 	}
 	n := &nfs{noLocks: noLocks, open: map[uint64]int{}, removed: map[uint64]string{}}
 	n.root = &fs.LoopbackRoot{Path: behind, Dev: uint64(st.Dev)}
-	n.root.NewNode = func(root *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &nfsNode{fs.LoopbackNode{RootData: root}, n}
-	}
-	top := n.root.NewNode(n.root, nil, "", &st)
+	top := &nfsNode{fs.LoopbackNode{RootData: n.root}, n}
 	n.root.RootNode = top
 	short := 10 * time.Millisecond
 	server, err := fs.Mount(at, top, &fs.Options{

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,8 +30,7 @@ func TestAPolicyOfOnesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := strings.SplitN(string(code), "\n\n", 2)[1] // but for the package
-	if !strings.Contains(string(page), "```go\n"+shown+"```") || strings.Count(string(code), "\n") >= 60 {
+	if !strings.Contains(string(page), "```go\n"+string(code)+"```") || strings.Count(string(code), "\n") >= 60 {
 		t.Error("docs/policies.md does not show testdata/patience.go as it is, in less than 60 lines")
 	}
 	own := patient(t)
@@ -62,6 +62,77 @@ func TestAPolicyOfOnesOwn(t *testing.T) {
 	if err != nil || r.code != 0 || !strings.Contains(string(text), "--policy patience:longer=3") || !strings.Contains(string(text), "took_us") {
 		t.Errorf("reported: exit code %d, %v\n%s", r.code, err, r.stderr)
 	}
+}
+
+// TestTheRecipeToTheLetter: what docs/policies.md says to do with its policy is done, with
+// the text, the file's name and the commands of the page.
+func TestTheRecipeToTheLetter(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Write your own\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, code, _ := strings.Cut(section, "```go\n")
+	code, rest, _ := strings.Cut(code, "```")
+	_, folder, _ := strings.Cut(rest, "Save it in `")
+	folder, rest, _ = strings.Cut(folder, "` as ")
+	file, rest, _ := strings.Cut(rest, ",")
+	file = filepath.Join(folder, file)
+	_, commands, _ := strings.Cut(rest, "```sh\n")
+	commands, rest, found := strings.Cut(commands, "```")
+	if !found || folder == "" {
+		t.Fatalf("the page has no recipe: file %q, commands %q", file, commands)
+	}
+	above, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	goes, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The commands run as they stand, in a folder of their own: go sees the module with
+	// one file more, and puts the program there.
+	do := func(file, code, commands string) string {
+		t.Helper()
+		here := t.TempDir()
+		files, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(above, file): filepath.Join(here, "code.go")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shim := fmt.Sprintf("#!/bin/sh -e\nhere=$PWD verb=$1; shift; cd '%s'\ncase $verb in build) exec '%s' build -buildvcs=false -overlay='%s/overlay.json' -o \"$here/\" \"$@\";; esac\nexec '%[2]s' $verb -overlay='%[3]s/overlay.json' \"$@\"\n", above, goes, here)
+		for name, text := range map[string]string{"code.go": code, "overlay.json": string(files), "bin/go": shim} {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(here, name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(here, name), []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", "-ec", commands)
+		cmd.Dir, cmd.Env = here, append(os.Environ(), "PATH="+filepath.Join(here, "bin")+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", commands, err, out)
+		}
+		return string(out)
+	}
+	if out := do(file, code, commands); !strings.Contains(out, "patience") || !strings.Contains(out, "for 5 of 5 outer steps") {
+		t.Errorf("%s prints\n%s", commands, out)
+	}
+
+	// To stay, among the others.
+	for _, words := range []string{"belongs into\n`policy/`", "begins with `package policy`", "no import of `testbed/policy`", "leaves `policy.` out before names"} {
+		if !strings.Contains(rest, words) {
+			t.Errorf("the page does not say %q any more, and this test does it", words)
+		}
+	}
+	code = strings.Replace(code, "package main", "package policy", 1)
+	code = strings.Replace(code, "import \"testbed/policy\"\n\n", "", 1)
+	code = strings.ReplaceAll(code, "policy.", "")
+	do(filepath.Join("policy", "patience.go"), code, "go vet ./policy")
 }
 
 // patient builds the command with the policy as one more file.

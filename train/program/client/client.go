@@ -43,7 +43,8 @@ type Run struct {
 	OuterSteps int // of the run
 
 	// StateBytes is how long a state may become that a round leaves; it counts
-	// when Init is called.
+	// when Init is called. 0: as long as a state may be (wire.MaxState). What is not
+	// used costs nothing.
 	StateBytes int
 	// Validate, if given when Init is called, computes the validation loss of
 	// parameters, which it must not keep. It is called in a process of its own.
@@ -59,9 +60,6 @@ type Run struct {
 	err    error
 }
 
-// defaultState is StateBytes of a run that has joined.
-const defaultState = 64 << 10
-
 // Join makes this process a trainer of the testbed that has started it.
 func Join() (*Run, error) {
 	numbers := [2]int{}
@@ -73,7 +71,7 @@ func Join() (*Run, error) {
 		unix.CloseOnExec(n)
 		numbers[i] = n
 	}
-	r := &Run{socket: os.NewFile(uintptr(numbers[0]), "testbed"), memory: numbers[1], StateBytes: defaultState}
+	r := &Run{socket: os.NewFile(uintptr(numbers[0]), "testbed"), memory: numbers[1]}
 	m, err := r.receive()
 	switch {
 	case err != nil:
@@ -95,6 +93,9 @@ func (r *Run) Init(parameters []float32) {
 
 func (r *Run) init(parameters []float32) error {
 	r.size = len(parameters)
+	if r.StateBytes == 0 {
+		r.StateBytes = wire.MaxState(r.size)
+	}
 	if err := r.send(wire.Message{Type: wire.Join, Version: wire.Version, Parameters: r.size, StateBytes: r.StateBytes, Validates: r.Validate != nil}); err != nil {
 		return err
 	}

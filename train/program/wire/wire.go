@@ -106,14 +106,17 @@ const (
 	maxStatePerParameter = 64
 )
 
+// MaxState is how many bytes a state has at most, for so many parameters.
+func MaxState(parameters int) int { return maxState + maxStatePerParameter*parameters }
+
 // NewLayout returns the layout for a program that joins.
 func NewLayout(join Message) (*Layout, error) {
 	n, state := join.Parameters, join.StateBytes
 	switch {
 	case n < 1 || n > MaxParameters:
 		return nil, fmt.Errorf("%d parameters: there may be 1 to %d", n, MaxParameters)
-	case state < 0 || state > maxState+maxStatePerParameter*n:
-		return nil, fmt.Errorf("a state of %d bytes: for %d parameters it may have 0 to %d", state, n, maxState+maxStatePerParameter*n)
+	case state < 0 || state > MaxState(n):
+		return nil, fmt.Errorf("a state of %d bytes: for %d parameters it may have 0 to %d", state, n, MaxState(n))
 	}
 	const page = 1 << 14 // of any machine, and the largest line of a cache
 	up := func(bytes int) int { return (bytes + page - 1) &^ (page - 1) }
