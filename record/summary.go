@@ -89,6 +89,9 @@ type Summary struct {
 	// NeverJoined are the workers that have never become members, though the run went
 	// on for longer than until they were to join.
 	NeverJoined []policy.ID `json:"never_joined,omitempty"`
+	// ContributedNothing are the workers of which every contribution was zeros, though
+	// they had done inner steps, where what workers contribute is on record.
+	ContributedNothing []policy.ID `json:"contributed_nothing,omitempty"`
 	// NeverHappened is what the scenario has happen after the end of the run, or to a
 	// worker that did not live then.
 	NeverHappened []string `json:"never_happened,omitempty"`
@@ -289,6 +292,7 @@ func (s *Summarizer) event(e *Event) {
 		s.close(e)
 	case ReduceStart:
 		s.reduce = e.T
+		s.training.Add(e)
 	case Merge:
 		s.merge(e)
 	case ReduceDone:

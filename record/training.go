@@ -43,6 +43,7 @@ type Training struct {
 	validation    map[int]float64
 	losses        map[part]mean // of inner steps
 	contributions map[part]*Contribution
+	zeros         map[part]bool // contributions of joiners, which had done no inner steps
 }
 
 // part is what a worker does in a round.
@@ -61,7 +62,7 @@ type mean struct {
 func NewTraining(tokensPerStep int) *Training {
 	return &Training{
 		tokensPerStep: tokensPerStep, hashes: map[int]string{}, regions: map[int][]RegionHash{},
-		validation: map[int]float64{}, losses: map[part]mean{}, contributions: map[part]*Contribution{},
+		validation: map[int]float64{}, losses: map[part]mean{}, contributions: map[part]*Contribution{}, zeros: map[part]bool{},
 	}
 }
 
@@ -76,6 +77,10 @@ func (t *Training) Add(e *Event) {
 		t.validation[e.Round] = *e.Loss
 	case e.Type == Contributed && e.Contribution != nil:
 		t.contributions[of] = e.Contribution
+	case e.Type == ReduceStart:
+		for _, id := range e.Zero {
+			t.zeros[part{e.Round, id}] = true
+		}
 	case e.Type == Step && e.Loss != nil:
 		m := t.losses[of]
 		if e.Step == 1 { // once more, in another process perhaps
@@ -103,7 +108,7 @@ func (t *Training) Complete(sum *Summary) {
 		}
 		var all mean
 		for _, id := range r.Participants {
-			if c, ok := t.contributions[part{r.Round, id}]; ok {
+			if c, ok := t.contributions[part{r.Round, id}]; ok && !(c.Norm == 0 && t.zeros[part{r.Round, id}]) {
 				r.PseudoGradients = append(r.PseudoGradients, PseudoGradient{id, c.Norm, c.Cosine, c.QuantisationError})
 			}
 			m := t.losses[part{r.Round, id}]
@@ -116,6 +121,7 @@ func (t *Training) Complete(sum *Summary) {
 			r.Loss = &loss
 		}
 	}
+	sum.ContributedNothing = t.nothing()
 	if t.tokensPerStep == 0 {
 		return
 	}
@@ -125,6 +131,24 @@ func (t *Training) Complete(sum *Summary) {
 	}
 	sum.TimeToLoss = timesTo(sum.Rounds)
 	sum.LayerErrors = t.layers(sum.Rounds)
+}
+
+// nothing returns the workers of which every contribution was zeros, though they had done
+// inner steps: their trainers have handed no parameters over.
+func (t *Training) nothing() (ids []policy.ID) {
+	gave := map[policy.ID]bool{}
+	for of, c := range t.contributions {
+		if !t.zeros[of] {
+			gave[of.id] = gave[of.id] || c.Norm > 0
+		}
+	}
+	for id, something := range gave {
+		if !something {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // layers are the means of the layers' quantisation errors over the rounds of which

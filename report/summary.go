@@ -166,6 +166,9 @@ func unplayed(sum record.Summary) (lines []string) {
 	if len(sum.NeverJoined) > 0 {
 		lines = append(lines, "never joined: "+words.Workers(sum.NeverJoined))
 	}
+	if len(sum.ContributedNothing) > 0 {
+		lines = append(lines, "contributed nothing but zeros: "+words.Workers(sum.ContributedNothing)+"; their trainers have handed over no change of the parameters")
+	}
 	if len(sum.NeverHappened) > 0 {
 		lines = append(lines, "never happened: "+first(sum.NeverHappened))
 	}

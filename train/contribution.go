@@ -7,8 +7,8 @@ import (
 )
 
 // NewContribution describes a contribution. lost is what quantisation takes from
-// it; all three vectors have the same length. It is false for a contribution of
-// zeros, and for one that is no number any more: there is nothing to say of them.
+// it; all three vectors have the same length. Of a contribution of zeros all is zero. It is
+// false for one that is no number any more: there is nothing to say of it.
 func NewContribution(contribution, outcome, lost []float32, layers []Layer) (c record.Contribution, ok bool) {
 	square, error2, outcome2, product := 0.0, 0.0, 0.0, 0.0
 	for i, g := range contribution {
@@ -17,8 +17,11 @@ func NewContribution(contribution, outcome, lost []float32, layers []Layer) (c r
 		outcome2 += float64(float64(outcome[i]) * float64(outcome[i]))
 		product += float64(float64(g) * float64(outcome[i]))
 	}
-	if !(square > 0 && square+error2+outcome2 <= math.MaxFloat64) {
+	if !(square+error2+outcome2 <= math.MaxFloat64) {
 		return c, false
+	}
+	if square == 0 {
+		return c, true
 	}
 	c = record.Contribution{Norm: math.Sqrt(square), QuantisationError: math.Sqrt(error2 / square)}
 	if outcome2 > 0 {
