@@ -466,6 +466,22 @@ func TestSweep(t *testing.T) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 
+	table := filepath.Join(r.Dir, sweep.TableFile)
+	text, err := os.ReadFile(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := text[bytes.LastIndexByte(text[:len(text)-1], '\n')+1:]
+	if err := os.WriteFile(table, append(text, last...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sweep.Read(r.Dir); err == nil || !strings.Contains(err.Error(), "is there in line 5 already") {
+		t.Errorf("a table with a row twice is read: %v", err)
+	}
+	if _, err := experiment.Sweep(t.Context(), p, o); err == nil || !strings.Contains(err.Error(), "is there before") {
+		t.Errorf("a table with a row twice is gone on with: %v", err)
+	}
+
 	f = fake{spoil: func(n int, _ experiment.Run, s *record.Summary) error {
 		spoiled(s, fmt.Sprint("reason ", n))
 		return nil
