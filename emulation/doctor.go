@@ -18,7 +18,9 @@ import (
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
 	"testbed/internal/quota"
+	"testbed/shaping/fidelity"
 	"testbed/shaping/kernel"
+	"testbed/shaping/userlink"
 )
 
 // Check is one thing that real runs need or can use.
@@ -105,6 +107,12 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 		}
 		checks = append(checks, c)
 	}
+	priority := Check{Name: "router priority", OK: true, Detail: "the router of user links goes before other programs"}
+	if !userlink.MayPrioritise() {
+		priority.OK, priority.Fix = false, fidelity.PriorityFix
+		priority.Detail = "an ordinary user's router has none: packets are late whenever other programs are busy"
+	}
+	checks = append(checks, priority)
 	return s.Hand(append(checks, linksCheck(can.Supports(kernel.BackendNetem), can.Supports(kernel.BackendUser))))
 }
 

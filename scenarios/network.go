@@ -79,7 +79,7 @@ func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "node\taddress\trate up\trate down\tqueue")
 	for _, n := range plan.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.Addr.Addr(), n.RateUp, n.RateDown, n.Queue)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.Addr.Addr(), n.RateUp, n.RateDown, installedQueue(n))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -105,6 +105,25 @@ func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 		return err
 	}
 	return writeRest(out, s, plan)
+}
+
+// installedQueue is a node's queue, with what is installed where that is longer than what
+// was asked for: a batch of a sender has to fit.
+func installedQueue(n shaping.NodePlan) string {
+	text := n.Queue.String()
+	if n.Queue.Bytes != 0 {
+		return text
+	}
+	for _, way := range []struct {
+		rate shaping.Rate
+		name string
+	}{{n.RateUp, "up"}, {n.RateDown, "down"}} {
+		installed := way.rate.Sending(n.QueueBytes(way.rate))
+		if way.rate > 0 && installed > time.Duration(n.Queue.Time)+time.Millisecond {
+			text += fmt.Sprintf(", %s %v (%v)", way.name, installed.Round(time.Millisecond), shaping.Queue{Bytes: n.QueueBytes(way.rate)})
+		}
+	}
+	return text
 }
 
 // writeRegions shows who reduces with whom, where that is not always everybody.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -22,6 +23,8 @@ const (
 	paceWindow = 100 * time.Millisecond
 	// maxTrace bounds what is read of a trace, in time and in lines.
 	maxTrace, maxOpportunities = time.Hour, 4 << 20
+	// leastPace is the least rate that a link may have.
+	leastPace Rate = 1000
 )
 
 // TraceError is a line of a trace that cannot be used.
@@ -46,7 +49,8 @@ func ParseTrace(text []byte) (*Pace, error) {
 	// What is shorter than a window is played several times in it.
 	repeat := max(1, int((paceWindow+length-1)/length))
 	period := time.Duration(repeat) * length
-	windows := make([]int64, period/paceWindow)
+	// Where a window would hold less than a packet it is as long as one takes.
+	windows := make([]int64, min(int(period/paceWindow), repeat*len(times)))
 	for _, at := range times {
 		for k := range repeat {
 			// What comes at the end of a window belongs to it.
@@ -54,8 +58,8 @@ func ParseTrace(text []byte) (*Pace, error) {
 			windows[int64(since)*int64(len(windows))/int64(period)]++
 		}
 	}
-	if total := repeat * len(times); total < len(windows) {
-		return nil, &TraceError{Problem: fmt.Sprintf("%d lines in %v are less than one each %v, which is the least that can be played (%v); use a trace of a faster link", len(times), length, paceWindow, oneFrame(paceWindow))}
+	if mean := oneFrame(period / time.Duration(len(windows))); mean < leastPace {
+		return nil, &TraceError{Problem: fmt.Sprintf("%d lines in %v are %dbit, less than the least rate of a link (1kbit); use a trace of a faster link, or cut its end", len(times), length, mean)}
 	}
 	p := &Pace{Period: Duration(period), Rates: make([]Rate, len(windows))}
 	each := period / time.Duration(len(windows))
@@ -88,6 +92,8 @@ func traceTimes(text []byte) ([]time.Duration, error) {
 		switch {
 		case s == "":
 			problem = "is empty; remove it"
+		case len(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) })) == 2 && firstIsNumber(s):
+			problem = fmt.Sprintf("%.40q has two columns, perhaps a time and a rate; a trace in Mahimahi's format has one, the time in milliseconds of each full packet: convert it, so that a rate of R bit/s gives R × seconds ÷ %d lines", s, FrameSize*8)
 		case err != nil:
 			problem = fmt.Sprintf("%.40q is not a whole number of milliseconds from 0; write for example 25", s)
 		case at > maxTrace:
@@ -95,7 +101,7 @@ func traceTimes(text []byte) ([]time.Duration, error) {
 		case len(times) > 0 && at < times[len(times)-1]:
 			problem = fmt.Sprintf("%d ms comes after %d ms; sort the lines", ms, times[len(times)-1].Milliseconds())
 		case len(times) == maxOpportunities:
-			problem = fmt.Sprintf("there are more than %d lines; cut the trace", maxOpportunities)
+			problem = fmt.Sprintf("there are more than %d lines; cut the trace: head -n %d FILE; it is played over and over", maxOpportunities, maxOpportunities)
 		}
 		if problem != "" {
 			return nil, &TraceError{line, problem}
@@ -109,6 +115,15 @@ func traceTimes(text []byte) ([]time.Duration, error) {
 		return nil, &TraceError{line, "every time is 0, so the trace has no length; its last line says how long it is, in milliseconds"}
 	}
 	return times, nil
+}
+
+// firstIsNumber says whether a line begins with a number.
+func firstIsNumber(s string) bool {
+	first := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) })[0]
+	_, err := strconv.ParseFloat(first, 64)
+	second := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) })[1]
+	_, err2 := strconv.ParseFloat(second, 64)
+	return err == nil && err2 == nil
 }
 
 // At is the rate at a time since the trace's beginning.

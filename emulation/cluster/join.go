@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"testbed/internal/errs"
 )
 
 const (
@@ -33,6 +36,9 @@ type LeaderConn struct {
 
 // Join connects a host with the leader at an address, and says who it is.
 func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, error) {
+	if to, err := netip.ParseAddrPort(leader); err == nil && !to.Addr().Unmap().Is4() {
+		return nil, errs.Usagef("the leader's address is %q; give an IPv4 address that all hosts reach, and a port, as 10.0.0.1:7400", leader)
+	}
 	config, err := credentials(token)
 	if err != nil {
 		return nil, err

@@ -89,6 +89,7 @@ func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slu
 			args = append(args, "--exclude="+here)
 		}
 	}
+	args = append(args, cpuFlags()...)
 	args = append(args, program, "host", "--leader", leader.String(), "--count", strconv.Itoa(r.Count))
 	s := &slurmStep{command: exec.Command("srun", args...), ended: make(chan struct{})}
 	s.command.Stdin = strings.NewReader(r.Token + "\n")
@@ -108,6 +109,16 @@ func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slu
 		failed(fmt.Errorf("srun, which has started the hosts, ended: %v\n%s", err, strings.TrimSpace(s.output.String())))
 	}()
 	return s, nil
+}
+
+// cpuFlags give each task all processors that its node has in the allocation: a step does
+// not take over what the allocation has for each task, and binds a task to a single one.
+func cpuFlags() []string {
+	flags := []string{"--cpu-bind=none"}
+	if n := os.Getenv("SLURM_CPUS_PER_TASK"); n != "" {
+		flags = append(flags, "--cpus-per-task="+n)
+	}
+	return flags
 }
 
 // stepPatience bounds how long a step may take to end after the run.

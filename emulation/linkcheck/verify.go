@@ -139,6 +139,7 @@ const busyMachine = 0.5
 func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measurements) {
 	if router != nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("packets left the router late by %v (median), %v (99th percentile)", router.LatenessP50.Round(time.Microsecond), router.LatenessP99.Round(time.Microsecond)))
+		m.RouterNoPriority = router.NoPriority
 		if d := router.Unplanned(); d > 0 {
 			r.OK = false
 			r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped for lack of room, which no plan asks for", d))

@@ -195,6 +195,7 @@ func EnterRouter(s *userlink.Stats, to *fidelity.Measurements) {
 	}
 	to.RouterLatenessP50, to.RouterLatenessP99, to.RouterPackets = s.LatenessP50, s.LatenessP99, s.Packets
 	to.UnplannedDrops += s.Unplanned()
+	to.RouterNoPriority = s.NoPriority
 }
 
 // quantile errs upwards: of few values the 99th percentile is the largest.

@@ -42,6 +42,8 @@ type Measurements struct {
 	RouterLatenessP50 time.Duration `json:"router_lateness_p50_ns"`
 	RouterLatenessP99 time.Duration `json:"router_lateness_p99_ns"`
 	RouterPackets     uint64        `json:"router_packets"`
+	// RouterNoPriority says that the router had none over other programs.
+	RouterNoPriority bool `json:"router_no_priority,omitempty"`
 	// UnplannedDrops are packets that were lost for lack of room and not by
 	// plan: overflows of the router, of its sockets, of a netem's limit.
 	UnplannedDrops uint64 `json:"unplanned_drops"`
@@ -213,10 +215,16 @@ func (v *Verdict) cause(m Measurements) {
 	}
 }
 
+// PriorityFix says how an ordinary user's router gets priority.
+const PriorityFix = "run as root, or allow it with two lines for the user in /etc/security/limits.conf: «- rtprio 1» and «- nice -20»"
+
 // Likely says what is the likely cause if something is wrong.
 func Likely(m Measurements) (causes []string) {
 	if m.Steal > stealNamed {
 		causes = append(causes, fmt.Sprintf("the likely cause: the host took %.0f %% of the CPU time away", 100*m.Steal))
+	}
+	if m.RouterNoPriority {
+		causes = append(causes, "the router had no priority over other programs, because an ordinary user may give it none; "+PriorityFix)
 	}
 	if m.CPUQuota > 0 {
 		causes = append(causes, fmt.Sprintf("the programs may use %.4g processors of the machine, by the quota of their control group", m.CPUQuota))

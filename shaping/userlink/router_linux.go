@@ -309,8 +309,8 @@ func (r *Router) Run(ctx context.Context) error {
 	}()
 	r.mu.Lock()
 	r.tid = unix.Gettid()
+	r.stats.NoPriority = !raisePriority()
 	r.mu.Unlock()
-	raisePriority()
 
 	events := make([]unix.EpollEvent, 4)
 	for ctx.Err() == nil {
@@ -336,21 +336,32 @@ func (r *Router) Run(ctx context.Context) error {
 	return nil
 }
 
+// MayPrioritise says whether a router of this process gets priority over other programs.
+func MayPrioritise() bool {
+	may := make(chan bool)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread keeps its priority, and ends
+		may <- raisePriority()
+	}()
+	return <-may
+}
+
 // raisePriority puts the thread before the programs that the router serves,
-// because a late packet is an error of the emulation. An ordinary user has to
-// do without. On a single CPU real-time priority would do harm: a thread that
+// because a late packet is an error of the emulation. An ordinary user may
+// where limits allow it (RLIMIT_RTPRIO, RLIMIT_NICE), and else has to do without. On a single CPU real-time priority would do harm: a thread that
 // spins for the Go runtime's locks keeps out the one that holds them.
-func raisePriority() {
+func raisePriority() (raised bool) {
 	if runtime.NumCPU() > 1 {
 		rr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
 		if unix.SchedSetAttr(0, &rr, 0) == nil {
-			return
+			return true
 		}
 	}
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+	raised = unix.Setpriority(unix.PRIO_PROCESS, 0, -20) == nil
 	// Beside other sessions the nice value of the thread's own does not count
 	// (sched(7), the autogroup feature).
 	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0)
+	return raised
 }
 
 // work takes in and sends what there is, sets the timer, and returns what to

@@ -39,6 +39,9 @@ type Stats struct {
 	MaxQueued int           `json:"max_queued"`  // packets on their way at one time
 	CPU       time.Duration `json:"cpu_time_ns"` // of the router's thread
 
+	// NoPriority says that the router had none over other programs.
+	NoPriority bool `json:"no_priority,omitempty"`
+
 	// Underlay is what came from other hosts, where the network goes over several.
 	Underlay []tunnel.Stats `json:"underlay,omitempty"`
 }
@@ -72,6 +75,7 @@ func AddDrops(to, more []NodeDrops) []NodeDrops {
 func (s *Stats) Add(o *Stats) {
 	s.Packets, s.Bytes = s.Packets+o.Packets, s.Bytes+o.Bytes
 	s.Lost, s.QueueFull = s.Lost+o.Lost, s.QueueFull+o.QueueFull
+	s.NoPriority = s.NoPriority || o.NoPriority
 	s.Drops = AddDrops(s.Drops, o.Drops)
 	s.Overflow, s.SocketDrops, s.SendDrops = s.Overflow+o.Overflow, s.SocketDrops+o.SocketDrops, s.SendDrops+o.SendDrops
 	s.Unknown, s.Oversize = s.Unknown+o.Unknown, s.Oversize+o.Oversize
