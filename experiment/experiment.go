@@ -61,6 +61,9 @@ func Usable(results ...record.Summary) error {
 			reason = fmt.Sprintf("outer step %d was taken twice (split brain)", s.Diverged[0].Round)
 		case !s.Complete:
 			reason = fmt.Sprintf("incomplete after %d outer steps", s.OuterSteps)
+			if s.World == record.Real && s.Fidelity.Verdict == fidelity.Invalid && len(s.Fidelity.Reasons) > 0 {
+				reason += ": " + s.Fidelity.Reasons[0]
+			}
 		case s.BitIdentical != nil && !*s.BitIdentical:
 			reason = "workers ended a round with different bytes"
 		case s.Fidelity.Verdict == fidelity.Invalid:

@@ -548,3 +548,13 @@ func TestSimulators(t *testing.T) {
 		t.Error("there is no network tcp")
 	}
 }
+
+// TestUnusableSaysTheCause: the error of a run that did not come to its end has the cause,
+// which is the first of the verdict's reasons.
+func TestUnusableSaysTheCause(t *testing.T) {
+	sum := record.Summary{World: record.Real, Policy: "baseline", OuterSteps: 2}
+	sum.Fidelity.Verdict, sum.Fidelity.Reasons = fidelity.Invalid, []string{"w1 ran out of memory", "threads of a worker stood in line"}
+	if err := experiment.Usable(sum); err == nil || !strings.Contains(err.Error(), "incomplete after 2 outer steps: w1 ran out of memory") {
+		t.Error(err)
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -67,19 +69,58 @@ func (g *gloo) start(b *benchmark) (string, error) {
 	return "PyTorch " + version, nil
 }
 
+// glooProbe prints the version of PyTorch, or the error that its import ends with.
+const glooProbe = `
+try:
+    import torch, torch.distributed as d
+    d.init_process_group
+    print(torch.__version__)
+except BaseException as e:
+    print("!", type(e).__name__ + ":", str(e).strip().replace("\n", " "))
+`
+
 // findPython finds a Python that has PyTorch: the user's, or else the
 // system's, where a distribution's packages are.
 func (g *gloo) findPython(b *benchmark) (version string, err error) {
+	var problems []string
 	for _, g.python = range []string{"python3", "/usr/bin/python3"} {
-		probe, err := b.startTool(network.Hub, nil, g.python, "-c", "import torch, torch.distributed as d; d.init_process_group; print(torch.__version__)")
-		if err != nil {
-			continue
+		var out []byte
+		probe, err := b.startTool(network.Hub, nil, g.python, "-c", glooProbe)
+		if err == nil {
+			out, err = probe.finish(network.StartupPatience)
 		}
-		if out, err := probe.finish(network.StartupPatience); err == nil {
+		problem := probed(string(out), err)
+		if problem == "" {
 			return strings.TrimSpace(string(out)), nil
 		}
+		if problem != glooMissing {
+			problems = append(problems, g.python+": "+problem)
+		}
+	}
+	if len(problems) > 0 {
+		return "", errors.New("PyTorch cannot be used: " + strings.Join(problems, "; "))
 	}
 	return "", errors.New(glooMissing)
+}
+
+// probed says what is wrong with a Python for which the probe printed out or failed:
+// glooMissing if it is absent or has no PyTorch, and nothing if nothing is.
+func probed(out string, err error) string {
+	out = strings.TrimSpace(out)
+	said, failed := strings.CutPrefix(out, "! ")
+	switch {
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
+		return glooMissing
+	case err != nil:
+		return err.Error()
+	case failed && (strings.Contains(said, "No module named 'torch'") || strings.HasPrefix(said, "AttributeError:")):
+		return glooMissing
+	case failed:
+		return said
+	case out == "":
+		return "it printed no version"
+	}
+	return ""
 }
 
 func (g *gloo) once(b *benchmark) (seconds, cpu float64, err error) {

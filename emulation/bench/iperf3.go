@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -41,8 +42,11 @@ type iperf3Report struct {
 
 func (p *iperf3) start(b *benchmark) (string, error) {
 	t, err := b.startTool(network.Hub, nil, "iperf3", "--version")
-	if err != nil {
+	if errors.Is(err, exec.ErrNotFound) {
 		return "", errors.New(iperf3Missing)
+	}
+	if err != nil {
+		return "", fmt.Errorf("iperf3 cannot be started: %w", err)
 	}
 	version, err := t.finish(network.StartupPatience)
 	if err != nil {

@@ -183,7 +183,7 @@ func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Reco
 	m.remote.conclude(router, w)
 	v := fidelity.Run(*w, levels)
 	if len(m.failures) > 0 {
-		v.Verdict, v.Reasons = fidelity.Invalid, append(v.Reasons, m.failures...)
+		v.Verdict, v.Reasons = fidelity.Invalid, append(slices.Clone(m.failures), v.Reasons...) // the cause first
 	}
 	return Record{Verdict: v, Measured: *w, Rounds: m.rounds}
 }

@@ -188,3 +188,15 @@ func TestRoutedSplitsTheRouterByRounds(t *testing.T) {
 		t.Errorf("run: %+v", all)
 	}
 }
+
+// TestTheCauseComesFirst: what a process did of itself is the first reason, before what
+// was measured.
+func TestTheCauseComesFirst(t *testing.T) {
+	m := New(2, allreduce.Ring)
+	m.Begin(Sample{})
+	m.Timer(time.Hour) // late
+	m.Failed("w1 died of itself")
+	if v := m.Conclude(Sample{At: time.Second}, nil, 0).Verdict; len(v.Reasons) < 2 || v.Reasons[0] != "w1 died of itself" {
+		t.Errorf("%q", v.Reasons)
+	}
+}
