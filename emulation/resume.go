@@ -91,6 +91,70 @@ func (r *recorder) keepPolicy() error {
 	if err := os.WriteFile(r.dir.Path(filepath.Join(resumeDir, policyFile)), []byte(name), 0o644); err != nil {
 		return fmt.Errorf("writing the run directory: %w", err)
 	}
+	s := r.spec.Scenario
+	text, err := json.Marshal(asked{record.Run{
+		Schema: record.Schema, Scenario: s.Name, Policy: s.PolicyName, World: record.Real, Links: r.options.Links,
+		Seed: s.Seed, TimeScale: s.TimeScale, Dilation: s.Slowdown(),
+	}, r.options.Qlog})
+	if err == nil {
+		err = os.WriteFile(r.dir.Path(filepath.Join(resumeDir, askedFile)), text, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the run directory: %w", err)
+	}
+	return nil
+}
+
+// askedFile, in resumeDir, holds what was asked for, an asked, for a run that was killed
+// before it began.
+const askedFile = "asked.json"
+
+type asked struct {
+	Run  record.Run `json:"run"`
+	Qlog bool       `json:"qlog,omitempty"`
+}
+
+// begin has a run begin anew that was killed before anybody had joined.
+func (r *recorder) begin() error {
+	text, err := os.ReadFile(r.dir.Path(filepath.Join(resumeDir, askedFile)))
+	if err != nil {
+		return fmt.Errorf("it was killed before it began, and does not say what it was; run the scenario again: %w", err)
+	}
+	var was asked
+	if err := json.Unmarshal(text, &was); err != nil {
+		return fmt.Errorf("it was killed before it began, and %s does not say what it was; run the scenario again: %w", askedFile, err)
+	}
+	for _, name := range []string{record.EventsFile, filepath.Join(resumeDir, journalFile)} {
+		if err := os.Remove(r.dir.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if r.options.Scenario, err = r.readScenario(&was.Run); err != nil {
+		return err
+	}
+	if was.Run.Dilation > 1 {
+		r.options.Scenario.Real.Dilation = was.Run.Dilation
+	}
+	if err := r.resolve(&was.Run); err != nil {
+		return err
+	}
+	r.spec.Qlog = was.Qlog
+	r.stage("it was killed before anybody had joined, and begins anew")
+	return nil
+}
+
+// resolve takes apart the scenario of a run for its policy.
+func (r *recorder) resolve(was *record.Run) error {
+	name, err := os.ReadFile(r.dir.Path(filepath.Join(resumeDir, policyFile)))
+	if err != nil {
+		name = []byte(was.Policy) // of a run of an earlier version
+	}
+	if r.spec.Scenario, err = r.options.Scenario.Resolve(string(name)); err != nil {
+		return err
+	}
+	r.spec.Scenario.PolicyName = was.Policy
+	r.sum = record.NewSummarizer(r.spec.Scenario.Setup())
+	r.spec.Links = was.Links
 	return nil
 }
 
@@ -143,8 +207,12 @@ func (r *recorder) reopen() (lock *os.File, err error) {
 		return nil, err
 	}
 	events, err := r.reopenRecord()
-	if err == nil {
+	switch joined := slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.Join }); {
+	case err != nil:
+	case joined:
 		err = r.recall(events)
+	default:
+		err = r.begin()
 	}
 	if err != nil {
 		lock.Close()
@@ -189,11 +257,8 @@ func (r *recorder) reopenRecord() ([]record.Event, error) {
 		return nil, fmt.Errorf("the program that trains has changed since the run began: %s; put back what it was, or run the scenario again", strings.Join(changed, ", "))
 	}
 	events, err := r.dir.ReadEvents()
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
-	}
-	if len(events) == 0 {
-		return nil, errors.New("it was killed before it began; run the scenario again")
 	}
 	if err := os.Remove(r.dir.Path(record.SummaryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -209,16 +274,9 @@ func (r *recorder) recall(events []record.Event) error {
 	if r.options.Scenario, err = r.readScenario(was); err != nil {
 		return err
 	}
-	name, err := os.ReadFile(r.dir.Path(filepath.Join(resumeDir, policyFile)))
-	if err != nil {
-		name = []byte(was.Policy) // of a run of an earlier version
-	}
-	if r.spec.Scenario, err = r.options.Scenario.Resolve(string(name)); err != nil {
+	if err := r.resolve(was); err != nil {
 		return err
 	}
-	r.spec.Scenario.PolicyName = was.Policy
-	r.sum = record.NewSummarizer(r.spec.Scenario.Setup())
-	r.spec.Links = was.Links
 	present, gone, led := map[string]bool{}, map[string]bool{}, map[int]record.Event{}
 	incarnations := map[string]int{}
 	for _, e := range events {

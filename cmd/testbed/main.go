@@ -38,7 +38,7 @@ func main() {
 	if code, is := startedAgain(os.Args); is {
 		os.Exit(code)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends it at once
 	err := root().ExecuteContext(ctx)

@@ -8,9 +8,13 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -84,7 +88,23 @@ type Hello struct {
 	MeterPort uint16 `json:"survey_port"`
 	// Environment is that of its program, which has to be the leader's.
 	Environment record.Environment `json:"environment"`
+	// Executable is the SHA-256 of the program, in hexadecimal.
+	Executable string `json:"executable"`
 }
+
+// executable is the SHA-256 of this program.
+var executable = sync.OnceValues(func() (string, error) {
+	file, err := os.Open("/proc/self/exe") // also where the file has been replaced
+	if err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	defer file.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, file); err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+})
 
 // EndedError reports that the other end of a connection has gone, or has ended the run
 // because the run has failed.

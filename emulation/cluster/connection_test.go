@@ -53,7 +53,7 @@ func TestHostsAreKnownByTheirIndex(t *testing.T) {
 	l, told, admitted := lead(t, 3)
 	second := join(t, l, Hello{Index: 2, Count: 3, Name: "a", Port: 2})
 	<-told
-	for _, wrong := range []Hello{{Index: 2, Count: 3}, {Index: 1, Count: 4}, {Index: 3, Count: 3}, {Index: 0, Count: 3}, {Index: 1, Count: 3, Environment: record.Environment{Revision: "other"}}} {
+	for _, wrong := range []Hello{{Index: 2, Count: 3}, {Index: 1, Count: 4}, {Index: 3, Count: 3}, {Index: 0, Count: 3}, {Index: 1, Count: 3, Environment: record.Environment{Revision: "other"}}, {Index: 1, Count: 3, Executable: "other"}} {
 		c := join(t, l, wrong)
 		if _, err := c.Next(); err == nil || !strings.Contains(err.Error(), "has ended the run") {
 			t.Errorf("%+v was not sent away: %v", wrong, err)
@@ -127,11 +127,21 @@ func TestAnotherTokenGetsNobodyIn(t *testing.T) {
 	defer l.Close(nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	waited := make(chan error, 1)
 	go func() { // nobody is admitted
-		_, _ = l.Admit(ctx, Hello{Count: 2}, func(string) {})
+		_, err := l.Admit(ctx, Hello{Count: 2}, func(string) {})
+		waited <- err
 	}()
 	if _, err := Join(ctx, l.Addr().String(), "a token of other bytes", Hello{Index: 1, Count: 2}); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("the host was let in: %v", err)
+	}
+	select { // the leader waits no longer
+	case err := <-waited:
+		if err == nil || !strings.Contains(err.Error(), "another token") {
+			t.Errorf("the leader waited for its hosts: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the leader waits on for a host that has another token")
 	}
 	if _, err := Join(ctx, l.Addr().String(), "short", Hello{}); err == nil || !strings.Contains(err.Error(), "16 at the least") {
 		t.Error(err)

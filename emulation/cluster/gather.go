@@ -108,7 +108,11 @@ func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, 
 		waited := time.AfterFunc(admitPatience, func() { cancel(fmt.Errorf("waited %v for all hosts in vain", admitPatience)) })
 		defer waited.Stop()
 	}
-	c.others, err = c.listener.Admit(admitting, Hello{Count: r.Count, Name: name, Environment: record.Environment{Revision: record.Revision()}}, progress)
+	sum, err := executable()
+	if err != nil {
+		return c, err
+	}
+	c.others, err = c.listener.Admit(admitting, Hello{Count: r.Count, Name: name, Environment: record.Environment{Revision: record.Revision()}, Executable: sum}, progress)
 	if cause := context.Cause(admitting); err != nil && cause != nil && ctx.Err() == nil {
 		err = cause
 	}

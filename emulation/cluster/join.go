@@ -24,6 +24,9 @@ const (
 	joinGap      = 200 * time.Millisecond
 )
 
+// tokenError says that the leader has another token.
+type tokenError struct{ error }
+
 // LeaderConn is a host's to its leader.
 type LeaderConn struct {
 	transport *quic.Transport
@@ -43,12 +46,20 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, 
 	if err != nil {
 		return nil, err
 	}
+	// The leader is to see who comes with another token. So this end looks at the leader's
+	// when that has seen its own.
+	verify := config.VerifyConnection
+	config.VerifyConnection = nil
 	c := &LeaderConn{}
 	begin := time.Now()
 	for {
-		err := c.dial(ctx, leader, config.Clone(), hello)
+		err := c.dial(ctx, leader, config.Clone(), verify, hello)
 		if err == nil {
 			return c, nil
+		}
+		var strange *tokenError
+		if errors.As(err, &strange) {
+			return nil, fmt.Errorf("the leader at %s has another token", leader)
 		}
 		var refused *quic.TransportError
 		if errors.As(err, &refused) && refused.ErrorCode.IsCryptoError() {
@@ -64,7 +75,7 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, 
 	}
 }
 
-func (c *LeaderConn) dial(ctx context.Context, leader string, config *tls.Config, hello Hello) error {
+func (c *LeaderConn) dial(ctx context.Context, leader string, config *tls.Config, verify func(tls.ConnectionState) error, hello Hello) error {
 	to, err := net.ResolveUDPAddr("udp4", leader)
 	if err != nil {
 		return err
@@ -75,6 +86,16 @@ func (c *LeaderConn) dial(ctx context.Context, leader string, config *tls.Config
 	}
 	c.transport = &quic.Transport{Conn: socket}
 	c.conn, err = c.transport.Dial(ctx, to, config, settings)
+	if err == nil {
+		if wrong := verify(c.conn.ConnectionState().TLS); wrong != nil {
+			select { // the leader hangs up when it has seen this end's certificate
+			case <-c.conn.Context().Done():
+			case <-time.After(joinGap):
+			case <-ctx.Done():
+			}
+			err = &tokenError{wrong}
+		}
+	}
 	if err == nil {
 		c.stream, err = c.conn.OpenStreamSync(ctx)
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 type Listener struct {
 	listener *quic.Listener
 	conn     *net.UDPConn
+	strange  chan error // a host has come that has another token
 	hosts    []*HostConn
 }
 
@@ -26,6 +28,18 @@ func Listen(address, token string) (*Listener, error) {
 	config, err := credentials(token)
 	if err != nil {
 		return nil, err
+	}
+	strange := make(chan error, 1)
+	verify := config.VerifyConnection
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		err := verify(s)
+		if err != nil {
+			select {
+			case strange <- err:
+			default:
+			}
+		}
+		return err
 	}
 	to, err := net.ResolveUDPAddr("udp4", address)
 	if err != nil {
@@ -40,7 +54,7 @@ func Listen(address, token string) (*Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("listening for hosts at %s: %w", address, err)
 	}
-	return &Listener{listener: listener, conn: conn}, nil
+	return &Listener{listener: listener, conn: conn, strange: strange}, nil
 }
 
 // Addr is where the leader listens.
@@ -51,11 +65,20 @@ func (l *Listener) Addr() netip.AddrPort { return l.conn.LocalAddr().(*net.UDPAd
 // other and from the leader's. progress hears who has come.
 func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string)) ([]*HostConn, error) {
 	count := leader.Count
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case err := <-l.strange:
+			cancel(fmt.Errorf("a host has come that is none of the run's: %w; give all hosts the same token", err))
+		case <-ctx.Done():
+		}
+	}()
 	l.hosts = make([]*HostConn, count-1)
 	for missing := count - 1; missing > 0; {
 		conn, err := l.listener.Accept(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("waiting for %d of %d hosts: %w", missing, count-1, err)
+			return nil, fmt.Errorf("waiting for %d of %d hosts: %w", missing, count-1, context.Cause(ctx))
 		}
 		h, err := greet(ctx, conn)
 		if err == nil {
@@ -90,6 +113,8 @@ func (l *Listener) fits(h *HostConn, leader Hello) error {
 	switch count := leader.Count; {
 	case h.Environment.Revision != leader.Environment.Revision:
 		return fmt.Errorf("it has another version of the program, %s, and the leader %s; give all hosts the same one", h.Environment.Revision, leader.Environment.Revision)
+	case h.Executable != leader.Executable:
+		return fmt.Errorf("it has another program, of SHA-256 %.12s…, and the leader %.12s…; give all hosts the same file", h.Executable, leader.Executable)
 	case h.Count != count:
 		return fmt.Errorf("it was started as one of %d hosts, and the run has %d", h.Count, count)
 	case h.Index < 1 || h.Index >= count:

@@ -56,8 +56,12 @@ func serveRun(ctx context.Context, o HostOptions) (err error) {
 		return err
 	}
 	defer measuring.Close()
+	sum, err := executable()
+	if err != nil {
+		return err
+	}
 	c, err := Join(ctx, o.Leader, o.Token, Hello{
-		Index: o.Index, Count: o.Count, Name: o.Name, Port: port, MeterPort: meterPort, Environment: monitor.Environment(nil),
+		Index: o.Index, Count: o.Count, Name: o.Name, Port: port, MeterPort: meterPort, Environment: monitor.Environment(nil), Executable: sum,
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,14 @@
 //
 //	go run ./internal/explore -suite 20
 //
+// With -play it plays testbed run of scenarios of the library again and again: with a wall
+// clock that is set by minutes and years, on full disks, with signals to its processes, and
+// beside others that take the processor. It looks for results that are wrong and called
+// valid, for workers evicted for nothing, for runs that do not end or leave something
+// behind, and for records that nobody can read:
+//
+//	go run ./internal/explore -play -for 1h
+//
 // What fails is printed with the command that repeats it, and its output is kept beside
 // the log.
 package main
@@ -36,8 +44,10 @@ func main() {
 	pattern := flag.String("run", "./...", "the packages to look at")
 	suite := flag.Int("suite", 0, "run all tests of the packages so many times, in place of random ones with fresh seeds")
 	name := flag.String("log", filepath.Join("runs", "explore.log"), "file to which a line for each run is added")
+	play := flag.Bool("play", false, "play real runs in trouble, in place of tests")
+	seed := flag.Uint64("seed", 0, "with -play, of the runs and their troubles; 0: a fresh one")
 	flag.Parse()
-	found, err := explore(*length, *pattern, *suite, *name)
+	found, err := explore(*length, *pattern, *suite, *play, *seed, *name)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "explore:", err)
 		os.Exit(2)
@@ -48,7 +58,7 @@ func main() {
 }
 
 // explore returns how many runs have failed.
-func explore(length time.Duration, pattern string, suite int, name string) (found int, err error) {
+func explore(length time.Duration, pattern string, suite int, play bool, seed uint64, name string) (found int, err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return 0, err
 	}
@@ -58,6 +68,13 @@ func explore(length time.Duration, pattern string, suite int, name string) (foun
 	}
 	defer file.Close()
 	l := &log{file: file, name: name}
+	if play {
+		if seed == 0 {
+			seed = uint64(1 + rand.Uint32())
+		}
+		err := playRuns(length, seed, l)
+		return l.found, err
+	}
 	for range suite {
 		if err := l.run("go", "test", "-count=1", pattern); err != nil {
 			return l.found, err
