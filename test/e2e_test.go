@@ -843,7 +843,9 @@ func TestInterruptKeepsRecord(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
 	before := look(t)
-	interrupt(t, filepath.Join(t.TempDir(), "run"))
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} { // a terminal that is closed hangs up
+		interrupt(t, filepath.Join(t.TempDir(), "run"), signal)
+	}
 	expectNothing(t, t.Name(), before)
 }
 
@@ -853,7 +855,7 @@ func TestMeasuredInterrupt(t *testing.T) {
 	needSandbox(t)
 	before := look(t)
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		took := interrupt(t, filepath.Join(t.TempDir(), "run"))
+		took := interrupt(t, filepath.Join(t.TempDir(), "run"), syscall.SIGINT)
 		expectNothing(t, t.Name(), before)
 		return func(m testenv.Machine) error {
 			if most := 2 * time.Second; took > time.Duration(float64(most)/max(1-m.Taken, 0.1))+m.Late {
@@ -866,7 +868,7 @@ func TestMeasuredInterrupt(t *testing.T) {
 
 // interrupt interrupts a run after its first outer step, and returns how long it
 // took to end.
-func interrupt(t *testing.T, dir string) (took time.Duration) {
+func interrupt(t *testing.T, dir string, signal syscall.Signal) (took time.Duration) {
 	t.Helper()
 	cmd := command(t, t.Context(), t.Name(), "run", "persistent_straggler", "--policy", "baseline", "--out", dir)
 	var stderr bytes.Buffer
@@ -883,7 +885,7 @@ func interrupt(t *testing.T, dir string) (took time.Duration) {
 		events, _ := os.ReadFile(filepath.Join(dir, record.EventsFile))
 		return bytes.Contains(events, []byte(`"type":"outer_step"`))
 	})
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+	if err := cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
 	interrupted := time.Now()

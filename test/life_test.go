@@ -92,6 +92,35 @@ func TestMeasuredStandingStillIsSeen(t *testing.T) {
 	}
 }
 
+// TestResumeBeforeItBegan: a run that was killed before anybody had joined begins anew, as
+// it was asked for.
+func TestResumeBeforeItBegan(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd := command(t, t.Context(), t.Name(), "run", scenario(t, 3, "100mbit", ""), "--policy", "straggler:k=3", "--time-scale", "200", "--out", dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		_, err := os.Stat(record.Dir(dir).Log("sandbox")) // it is about to begin
+		return err == nil
+	})
+	_ = cmd.Process.Kill() // it has just begun
+	_ = cmd.Wait()
+	if events, _ := os.ReadFile(filepath.Join(dir, record.EventsFile)); strings.Contains(string(events), `"join"`) {
+		t.Skip("somebody had joined by the time it was killed")
+	}
+	cmd = command(t, t.Context(), t.Name(), "run", "--resume", dir)
+	if out, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != exitInvalid || !strings.Contains(string(out), "begins anew") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, record.EventsFile))
+	if err != nil || !strings.Contains(string(text), `"policy":"straggler:k=3"`) || !strings.Contains(string(text), `"time_scale":200`) {
+		t.Errorf("it is another run than was asked for: %v\n%.300s", err, text)
+	}
+}
+
 // TestMeasuredEveryRunEnds, whoever stands still for good, with the name of who is silent.
 func TestMeasuredEveryRunEnds(t *testing.T) {
 	testenv.Measured(t)

@@ -69,6 +69,7 @@ type Job struct {
 	closed   chan struct{}
 	heard    atomic.Uint64 // notes
 	silent   atomic.Bool   // init was killed for its silence
+	oomKills uint64        // when it began
 }
 
 // ErrSandboxSilent is returned by Next where the sandbox's init stands still.
@@ -99,7 +100,7 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 		return nil, err
 	}
 	j := &Job{
-		ctx: ctx, box: box, commands: make(chan any, 16),
+		ctx: ctx, box: box, oomKills: sandbox.OOMKills(), commands: make(chan any, 16),
 		notes: notesIn, in: make(chan Note, 64), closed: make(chan struct{}), stop: context.AfterFunc(ctx, box.Kill),
 	}
 	go j.read(notesIn)
@@ -176,6 +177,8 @@ func (j *Job) Next() (Note, error) {
 		return Note{}, context.Cause(j.ctx)
 	case !more && j.silent.Load():
 		return Note{}, ErrSandboxSilent
+	case !more && sandbox.OOMKills() > j.oomKills:
+		return Note{}, fmt.Errorf("%w: %s", ErrSandboxEnded, sandbox.OutOfMemory)
 	case !more:
 		return Note{}, ErrSandboxEnded
 	case n.Lost != "":

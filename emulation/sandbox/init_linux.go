@@ -38,6 +38,7 @@ type Inside struct {
 
 	mu       sync.Mutex // held while a child is started, reaped or signalled
 	children map[int]*Process
+	oomKills uint64                   // as of the last child that ended
 	machines map[uint64]*surroundings // by the inode of the network namespace
 }
 
@@ -81,6 +82,7 @@ func openLifeline() (*Inside, error) {
 		lifeline: os.NewFile(lifelineFD, "lifeline"),
 		starts:   make(chan startRequest),
 		children: make(map[int]*Process),
+		oomKills: OOMKills(),
 		machines: make(map[uint64]*surroundings),
 	}
 	go func() {

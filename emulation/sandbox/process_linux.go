@@ -38,12 +38,17 @@ type Process struct {
 type Status struct {
 	Code   int            // exit code, -1 if a signal ended it
 	Signal syscall.Signal // the signal that ended it, or 0
+	// Memory says that the kernel killed processes for lack of memory meanwhile.
+	Memory bool
 }
 
 // Success reports whether the process exited with code 0.
 func (s Status) Success() bool { return s.Code == 0 }
 
 func (s Status) String() string {
+	if s.Memory {
+		return "signal: " + s.Signal.String() + ": " + OutOfMemory
+	}
 	if s.Signal != 0 {
 		return "signal: " + s.Signal.String()
 	}
@@ -201,16 +206,19 @@ func (in *Inside) reapOne() bool {
 	}
 	if p, ok := in.children[pid]; ok {
 		delete(in.children, pid)
-		p.status = newStatus(ws)
+		kills := OOMKills()
+		p.status = newStatus(ws, kills > in.oomKills)
+		in.oomKills = kills
 		close(p.done)
 	}
 	return true
 }
 
-func newStatus(ws unix.WaitStatus) Status {
+func newStatus(ws unix.WaitStatus, memory bool) Status {
 	s := Status{Code: ws.ExitStatus()}
 	if ws.Signaled() {
 		s.Signal = ws.Signal()
+		s.Memory = memory && s.Signal == unix.SIGKILL
 	}
 	return s
 }

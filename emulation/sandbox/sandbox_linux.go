@@ -53,6 +53,9 @@ type Sandbox struct {
 // If Init fails, the error has Init's text. If the machine forbids sandboxes,
 // the error is an *errs.UnsupportedError.
 func Start(cfg Config) (*Sandbox, error) {
+	if err := lacking("/run", os.DevNull); err != nil {
+		return nil, err
+	}
 	ours, theirs, err := newLifeline()
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox: %w", err)

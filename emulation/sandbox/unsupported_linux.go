@@ -100,6 +100,17 @@ func inspect(userNS bool) machine {
 	return m
 }
 
+// lacking says which of the files that every sandbox needs this machine lacks.
+func lacking(run, null string) *errs.UnsupportedError {
+	if info, err := os.Stat(run); err != nil || !info.IsDir() {
+		return &errs.UnsupportedError{Missing: "there is no folder " + run, Fix: "make it (mkdir " + run + "), or mount a tmpfs there", Err: err}
+	}
+	if info, err := os.Stat(null); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return &errs.UnsupportedError{Missing: "there is no device " + null, Fix: "make it (rm -f " + null + "; mknod -m 666 " + null + " c 1 3), or give the container one", Err: err}
+	}
+	return nil
+}
+
 // startError explains why init could not be started.
 func startError(err error, userNS bool) error {
 	var errno syscall.Errno

@@ -281,10 +281,15 @@ type summary struct {
 	Work *struct {
 		FalseEvicted int `json:"false_evicted"`
 	} `json:"work"`
+	Rounds   []playedRound `json:"rounds"`
 	Fidelity struct {
 		Verdict string   `json:"verdict"`
 		Reasons []string `json:"reasons"`
 	} `json:"fidelity"`
+}
+
+type playedRound struct {
+	Participants []int `json:"participants"`
 }
 
 // judge looks at the result and at the record.
@@ -308,7 +313,12 @@ func (p *player) judge(r *playedRun) {
 		defer cancel()
 		cmd := p.command(ctx, r, "report", r.dir, "--out", filepath.Join(p.dir, "report.html"))
 		cmd.Env = os.Environ()
-		if out, err := cmd.CombinedOutput(); err != nil {
+		out, err := cmd.CombinedOutput()
+		_, lacks := os.Stat(filepath.Join(r.dir, "summary.json"))
+		if r.trouble == "full disk" && lacks != nil && strings.Contains(string(out), "has not come to its end") {
+			err = nil // there was no room for a summary, and it says so
+		}
+		if err != nil {
 			r.fail("report cannot read the record: %v: %s", err, bytes.TrimSpace(out))
 		}
 	}
@@ -342,6 +352,12 @@ func (p *player) judge(r *playedRun) {
 	}
 	if err != nil {
 		r.fail("simulating it: %v", err)
+		return
+	}
+	// Arrivals that are close to each other decide who is late. The times are those of the
+	// plan where the decisions are.
+	same := slices.EqualFunc(sum.Rounds, planned.Rounds, func(a, b playedRound) bool { return slices.Equal(a.Participants, b.Participants) })
+	if !same {
 		return
 	}
 	if off := float64(sum.Wall)/float64(max(planned.Wall, 1)) - 1; planned.Complete && (off < -0.15 || off > 0.35) {

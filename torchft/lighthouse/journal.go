@@ -48,6 +48,7 @@ type journal struct {
 	name string
 	file *os.File
 	size int64
+	lock *os.File // held until the lighthouse ends; nil where there is none
 }
 
 // openJournal returns the journal of that name and its last entry, nil if there
@@ -57,11 +58,27 @@ func openJournal(name string) (*journal, *entry, error) {
 	if name == "" {
 		return nil, nil, nil
 	}
+	held, err := lock(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	j, last, err := readJournal(name)
+	if err != nil {
+		held.Close()
+		return nil, nil, err
+	}
+	j.lock = held
+	return j, last, nil
+}
+
+// readJournal is openJournal without the lock.
+func readJournal(name string) (*journal, *entry, error) {
 	data, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("reading the journal: %w", err)
 	}
-	line, last, err := lastEntry(data)
+	// A machine that stopped may have left zeros where the end was to be written.
+	line, last, err := lastEntry(bytes.TrimRight(data, "\x00"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the journal %s: %w", name, err)
 	}
@@ -149,6 +166,14 @@ func writeFile(name string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// end closes the journal for good.
+func (j *journal) end() {
+	if j != nil {
+		j.close()
+		_ = j.lock.Close() // there may be none
+	}
 }
 
 func (j *journal) close() {

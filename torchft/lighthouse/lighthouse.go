@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 	if last != nil {
 		q := last.quorum()
 		if err := core.Restore(q); err != nil {
-			j.close()
+			j.end()
 			return nil, fmt.Errorf("reading the journal %s: %w", cfg.Journal, err)
 		}
 		s.issued = last.Issued
@@ -97,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 // Serve answers on a listener, which it closes, until the context is done or the
 // journal cannot be written. A server serves once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	defer s.journal.close()
+	defer s.journal.end()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	page := Dashboard{View: s.view, Kill: s.kill, Right: port.KillRight{Token: s.cfg.KillToken, Loopback: port.Loopback(l)}}

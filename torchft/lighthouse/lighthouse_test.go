@@ -288,6 +288,30 @@ func TestJournal(t *testing.T) {
 	}
 }
 
+// TestJournalHasOneLighthouse: a second one is refused while the first lives, and zeros that
+// a machine has left at the end are cut off.
+func TestJournalHasOneLighthouse(t *testing.T) {
+	cfg := config()
+	cfg.Journal = filepath.Join(t.TempDir(), "journal")
+	valid := `{"issued":"2026-01-01T00:00:00Z","rule":"fast_quorum","quorum_id":7,"participants":[{"replica_id":"a"}]}` + "\n"
+	for _, end := range []string{"\x00\x00\x00", `{"issued":"2026` + strings.Repeat("\x00", 5000)} {
+		if err := os.WriteFile(cfg.Journal, []byte(valid+end), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := newServer(t, cfg)
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "another lighthouse has the journal") {
+			t.Errorf("a second lighthouse on one journal: %v", err)
+		}
+		_, stop := start(t, s)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(cfg.Journal); err != nil || string(text) != valid {
+			t.Errorf("the journal is %q, %v", text, err)
+		}
+	}
+}
+
 func TestJournalsThatAreNone(t *testing.T) {
 	valid := `{"issued":"2026-01-01T00:00:00Z","rule":"fast_quorum","quorum_id":1,"participants":[{"replica_id":"a"}]}` + "\n"
 	for text, want := range map[string]string{

@@ -1,0 +1,30 @@
+package sandbox
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// OOMKills is how many processes of this machine, and of all cgroups, the kernel has
+// killed so far because memory ran out (vmstat's oom_kill), 0 where it does not say.
+func OOMKills() uint64 {
+	text, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		return 0
+	}
+	return oomKills(string(text))
+}
+
+func oomKills(vmstat string) uint64 {
+	for line := range strings.Lines(vmstat) {
+		if rest, is := strings.CutPrefix(line, "oom_kill "); is {
+			n, _ := strconv.ParseUint(strings.TrimSpace(rest), 10, 64) // written by the kernel
+			return n
+		}
+	}
+	return 0
+}
+
+// OutOfMemory is said of what was killed while the kernel killed for lack of memory.
+const OutOfMemory = "the kernel ran out of memory meanwhile and killed processes for it (oom_kill); give the machine or the cgroup more, or play fewer workers or parameters"
