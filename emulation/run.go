@@ -222,11 +222,11 @@ func (r *recorder) listen(job *network.Job) error {
 			boundClocks(r.hosts, p.Underlay)
 		}
 		if p.Event != nil {
-			r.sum.Add(p.Event)
 			note.Write(*p.Event)
-			if err := note.Flush(); err != nil {
+			if err := note.Flush(); err != nil { // the summary is of what the record has
 				return fmt.Errorf("writing the record: %w", err)
 			}
+			r.sum.Add(p.Event)
 			r.progress(Progress{Event: p.Event})
 		}
 	}
