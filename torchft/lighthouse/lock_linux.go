@@ -1,5 +1,3 @@
-//go:build unix
-
 package lighthouse
 
 import (
@@ -7,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"testbed/internal/filelock"
 )
 
 // lock makes sure that no other lighthouse has a journal, until the file is closed. Where
@@ -17,7 +15,7 @@ func lock(name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking the journal: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+	if err := filelock.Try(file); errors.Is(err, filelock.ErrHeld) {
 		file.Close()
 		return nil, fmt.Errorf("another lighthouse has the journal %s; end it, or name another file", name)
 	}
