@@ -42,7 +42,8 @@ from pathlib import Path
 
 layout, out, arch = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 blob = lambda d: layout / "blobs" / d["digest"].replace(":", "/")
-index = json.loads((layout / "index.json").read_text())
+(index,) = json.loads((layout / "index.json").read_text())["manifests"]
+index = json.loads(blob(index).read_text())
 (of,) = [m for m in index["manifests"] if m["platform"]["architecture"] == arch]
 for layer in json.loads(blob(of).read_text())["layers"]:
     subprocess.run(["tar", "-xzf", blob(layer), "-C", out], check=True)

@@ -58,7 +58,11 @@ func write(in, out, version string, made time.Time) error {
 			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
 		})
 	}
-	if _, err := layout.Write(out, index); err != nil {
+	// Tools that copy images take the only entry of a layout, for all architectures.
+	outer := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
+		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": version}},
+	})
+	if _, err := layout.Write(out, outer); err != nil {
 		return fmt.Errorf("writing the layout: %w", err)
 	}
 	return nil
