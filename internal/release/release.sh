@@ -32,7 +32,9 @@ rm -rf build dist
 mkdir -p build/completions build/man-gz dist
 
 # The programs: static, without paths of this machine, with the revision in them.
-for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 freebsd/amd64; do
+targets="linux/amd64 linux/arm64"
+case $parts in *" archives "*) targets="$targets darwin/amd64 darwin/arm64 windows/amd64 freebsd/amd64" ;; esac
+for target in $targets; do
     os=${target%/*} arch=${target#*/}
     GOOS=$os GOARCH=$arch CGO_ENABLED=0 go build -buildvcs=true -trimpath -ldflags='-s -w' -o "build/testbed-$os-$arch" ./cmd/testbed
 done
@@ -102,6 +104,6 @@ esac
 
 # The notes are the version's part of the changelog.
 awk -v v="## [$version]" 'index($0, v) == 1 {on = 1; next} /^## \[/ {on = 0} on' CHANGELOG.md >dist/notes.md
-(cd dist && sha256sum -- testbed* diloco* >checksums.txt)
+(cd dist && find . -type f ! -name notes.md ! -name checksums.txt -printf '%P\0' | sort -z | xargs -0r sha256sum -- >checksums.txt)
 echo "release.sh: version $version is in dist/:"
 cat dist/checksums.txt
