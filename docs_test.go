@@ -165,6 +165,9 @@ func TestPathsInBackticks(t *testing.T) {
 				}
 				name, what := m[1], m[2]
 				root, _, inner := strings.Cut(name, "/")
+				if root == "runs" || root == "dist" || root == "build" { // what commands leave
+					continue
+				}
 				if _, err := os.Stat(root); !strings.HasSuffix(name, ".go") && what == "" && (!inner || err != nil) {
 					continue
 				}
