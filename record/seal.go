@@ -253,7 +253,9 @@ func (s *Summary) Follows(events []Event, setup Setup, seal *Seal) error {
 		return err
 	}
 	names := maps.Clone(a)
-	maps.Copy(names, b)
+	for _, name := range fromEvents {
+		names[name] = nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if x, y := a[name], b[name]; !bytes.Equal(x, y) {
 			return fmt.Errorf("%s does not follow from %s: %s is %s, and the events come to %s; take the record from where it is whole, or make the run again",
@@ -262,6 +264,10 @@ func (s *Summary) Follows(events []Event, setup Setup, seal *Seal) error {
 	}
 	return nil
 }
+
+// fromEvents are the fields of a summary that are absent where events come to nothing of
+// their kind. A field that whoever plays a run adds beside its events is none of them.
+var fromEvents = []string{"returned", "diverged", "undone", "outages", "resumed_from", "uploads"}
 
 // plain are the facts of a run that every version counts alike.
 func (s *Summary) plain() Summary {
