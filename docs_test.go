@@ -100,7 +100,7 @@ func (p page) anchors() (all []string) {
 }
 
 // TestLinks: every relative link leads to a file, and to a heading of it, and
-// every page of docs/ is linked to: the references from the first page, the
+// every page of docs/ is linked to: from the first page or the index, and
 // notes from any.
 func TestLinks(t *testing.T) {
 	all := pages(t)
@@ -127,7 +127,7 @@ func TestLinks(t *testing.T) {
 				if to, ok := byName[name]; ok && anchor != "" && !slices.Contains(to.anchors(), anchor) {
 					t.Errorf("%s: %s has no heading #%s", p.at(i), name, anchor)
 				}
-				if p.name == "README.md" || strings.HasPrefix(name, "docs/notes/") && name != p.name {
+				if p.name == "README.md" || p.name == "docs/index.md" || strings.HasPrefix(name, "docs/notes/") && name != p.name {
 					linked[name] = true
 				}
 			}
@@ -135,7 +135,7 @@ func TestLinks(t *testing.T) {
 	}
 	for _, p := range all {
 		if strings.HasPrefix(p.name, "docs/") && !linked[p.name] {
-			t.Errorf("%s is not linked to from README.md (or, a note, from anywhere)", p.name)
+			t.Errorf("%s is not linked to from README.md or docs/index.md (or, a note, from anywhere)", p.name)
 		}
 	}
 }
