@@ -40,7 +40,7 @@ func benchSteps() (all []step) {
 const benchTimeout = 30 * time.Minute
 
 // BenchmarkRing has a guest run `testbed bench ring` on user links and on netem,
-// and prints the rows of the table in docs/bench.md as they come. Times are by
+// and prints the rows of the table in docs/notes/bench.md as they come. Times are by
 // the guest's clock, for which an instruction takes a nanosecond: they do not
 // depend on what else this machine does.
 func BenchmarkRing(b *testing.B) {
