@@ -151,8 +151,8 @@ func TestReopenRecord(t *testing.T) {
 	for text, want := range map[string]string{
 		whole:             whole,
 		whole + `{"t_us"`: whole,
-		"":                "killed before it began",
-		`{"t_us":0,"ty`:   "killed before it began",
+		"":                "", // a run that was killed before it began begins anew
+		`{"t_us":0,"ty`:   "",
 	} {
 		if err := os.WriteFile(dir.Path(record.EventsFile), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -161,9 +161,7 @@ func TestReopenRecord(t *testing.T) {
 		r.dir = dir
 		events, err := r.reopenRecord()
 		if err != nil {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v", text, err)
-			}
+			t.Errorf("%q: %v", text, err)
 			continue
 		}
 		file, err := lines.Append(dir.Path(record.EventsFile)) // as the recorder goes on
@@ -171,7 +169,7 @@ func TestReopenRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		file.Close()
-		if left, err := os.ReadFile(dir.Path(record.EventsFile)); string(left) != want || err != nil || len(events) != 2 {
+		if left, err := os.ReadFile(dir.Path(record.EventsFile)); string(left) != want || err != nil || len(events) != strings.Count(want, "\n") {
 			t.Errorf("%q: left %q, %s, %v", text, left, fmt.Sprint(len(events)), err)
 		}
 	}
