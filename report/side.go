@@ -166,9 +166,13 @@ func standingOf(sum record.Summary, most int) string {
 		for _, m := range members {
 			who[m.ID] = true
 		}
-		return fmt.Sprintf("%d times, %d workers", len(members), len(who))
+		return fmt.Sprintf("%s of %s", words.Count(len(members), "time"), words.Count(len(who), "worker"))
 	}
-	return fmt.Sprintf("sidelined %s; back in time %s; evicted %d", count(sum.Sidelined), count(sum.Rejoined), len(sum.Evicted))
+	said := "sidelined " + count(sum.Sidelined)
+	if len(sum.Rejoined) > 0 {
+		said += "; back in time " + count(sum.Rejoined)
+	}
+	return said + fmt.Sprintf("; evicted %d", len(sum.Evicted))
 }
 
 // Stands says who was sidelined and evicted, and whether as predicted.

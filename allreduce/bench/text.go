@@ -31,7 +31,7 @@ func (r *Ring) WriteText(out io.Writer) error {
 		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
 	}
 	if r.BusyLink != "" {
-		line("", "that of the planned rate; links gave %.1f %% of it while packets waited, or were nearer to it (%s)", 100*r.BusyShare, r.BusyLink)
+		line("", "the bound is of the planned rate; while packets waited %s gave %.1f %% of it, and no link was further off", r.BusyLink, 100*r.BusyShare)
 	}
 	if o := r.Ordered; o != nil {
 		line("order", "%v: %.3f × as fast as the naive order (%.4g s), predicted %.3f ×", o.Ring, o.MeasuredGain, o.NaiveSecondsMedian, o.PredictedGain)
@@ -39,7 +39,9 @@ func (r *Ring) WriteText(out io.Writer) error {
 	line("phases", "start %.4g s, reduce-scatter %.4g s, all-gather %.4g s", r.Phases.StartSeconds, r.Phases.ReduceScatterSeconds, r.Phases.AllGatherSeconds)
 	line("bandwidth", "%.3f GB/s of float32, %.3f GB/s of the bus", r.AlgorithmGBs, r.BusGBs)
 	line("bytes", "%.2f MB of frames, %.2f MB on the wire, %d connections, all workers", float64(r.FrameBytes)/1e6, float64(r.BytesOnWire)/1e6, r.ConnectionsUsed)
-	line("coding", "entropy %s: codes shortened in %.0f %% of the reductions", r.Entropy, 100*r.CodedShare)
+	if r.Bits <= 8 { // others have no codes
+		line("coding", "entropy %s: codes shortened in %.0f %% of the reductions", r.Entropy, 100*r.CodedShare)
+	}
 	line("processor", "%.3g s of the workers, %.3g s of the router", r.CPUSeconds, r.RouterCPUSeconds)
 	if r.MemoryBytes != nil {
 		line("memory", "%.1f MB beyond input and output, %.2f × the vector", float64(*r.MemoryBytes)/1e6, r.MemoryRatio)

@@ -27,6 +27,14 @@ func Thousands[T ~int64](n T) string {
 // MaxListed is the number of workers up to which each is named.
 const MaxListed = 8
 
+// Count is a number of things, such as 1 worker or 3 workers.
+func Count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // Workers lists workers by the names of their nodes, many of them as ranges:
 // "w0–w11 w13–w63". The IDs have to be sorted.
 func Workers(ids []policy.ID) string {

@@ -267,11 +267,11 @@ func (v *Verdict) judgePair(p PairRTT) {
 	case p.Measured <= 0:
 		v.add(Invalid, "the round trip %s–%s was not measured: no echo came back", p.From, p.To)
 	case p.Measured < p.Planned-p.Jitter-rttEarly:
-		v.add(Invalid, "the round trip %s–%s took only %v, planned %v: the link is not as planned", p.From, p.To, p.Measured, p.Planned)
+		v.add(Invalid, "the round trip %s–%s took only %v, planned %v: the link is not as planned", p.From, p.To, short(p.Measured), short(p.Planned))
 	case p.Measured > invalid:
-		v.add(Invalid, late, p.From, p.To, p.Measured, p.Planned, invalid)
+		v.add(Invalid, late, p.From, p.To, short(p.Measured), short(p.Planned), short(invalid))
 	case p.Measured > suspect:
-		v.add(Suspect, late, p.From, p.To, p.Measured, p.Planned, suspect)
+		v.add(Suspect, late, p.From, p.To, short(p.Measured), short(p.Planned), short(suspect))
 	}
 }
 
@@ -281,11 +281,11 @@ func (v *Verdict) judgePair(p PairRTT) {
 func (v *Verdict) late(what string, p50, p99 time.Duration, count int, round, suspect, invalid time.Duration) {
 	if round > 0 && count > 0 {
 		share := float64(time.Duration(count)*p50+p99) / float64(round)
-		what += fmt.Sprintf(" late by %v (median) and %v (99th percentile): %d in a row can have made", p50, p99, count)
+		what += fmt.Sprintf(" late by %v (median) and %v (99th percentile): %d in a row can have made", short(p50), short(p99), count)
 		v.share(what+" %.0f %% of a round (limit %.0f %%)", share, shareSuspect, shareInvalid)
 		return
 	}
-	what += fmt.Sprintf(" late by %v in the 99th percentile", p99)
+	what += fmt.Sprintf(" late by %v in the 99th percentile", short(p99))
 	switch {
 	case p99 > invalid:
 		v.add(Invalid, "%s (limit %v)", what, invalid)
@@ -296,7 +296,7 @@ func (v *Verdict) late(what string, p50, p99 time.Duration, count int, round, su
 
 // lateInject judges the slowest inject of links.
 func (v *Verdict) lateInject(m Measurements) {
-	what := fmt.Sprintf("an inject of links was in place %v after its time", m.InjectLateness)
+	what := fmt.Sprintf("an inject of links was in place %v after its time", short(m.InjectLateness))
 	switch round := m.RoundTime; {
 	case round > 0:
 		v.share(what+": %.0f %% of a round (limit %.0f %%)", float64(m.InjectLateness)/float64(round), shareSuspect, shareInvalid)
@@ -305,6 +305,15 @@ func (v *Verdict) lateInject(m Measurements) {
 	case m.InjectLateness > injectSuspect:
 		v.add(Suspect, "%s (limit %v)", what, injectSuspect)
 	}
+}
+
+// short is a duration with three significant digits.
+func short(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 // share adds a reason if a share exceeds a limit. The format takes both in
