@@ -13,7 +13,7 @@ import (
 // By induction over the record the same policy with the same parameters sees
 // the same events at the same times and decides the same. From the first other
 // decision on, the times follow from the durations: work is as long as in the
-// same round of the record, whenever it begins. docs/results.md has the model.
+// same round of the record, whenever it begins. docs/simulator.md has the model.
 type recorded struct {
 	engine
 	rec      *Recording
