@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -171,7 +172,8 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 		if overtook != nil {
 			p.Reorder = shareOf(float64(there.Reorder), *overtook, len(f.Delays), 1, alpha)
 		}
-		if n := len(slow); n > 0 || f.Sent > 0 && expects(there, max(f.Asked, f.Sent)) {
+		asked := cmp.Or(f.Asked, f.Sent) // the probes whose delays are known, if they arrive
+		if n := len(slow); n > 0 || f.Sent > 0 && expects(there, asked) {
 			d := sorted(slow)
 			p.OneWayDelay, p.OneWayDelayP99 = delays(d, delay, to, variation{}, sending)
 			width := HalfWidth(d)
@@ -181,8 +183,8 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 				p.Jitter = within(ms(jitter), ms(width), ms(max(jitter-slack, 0)), ms(jitter+slack), n)
 			}
 		}
-		expected := expects(there, max(f.Asked, f.Sent))
-		if rtts := roundTrips(there, back, f.RTTs); len(rtts) > 0 || rtts != nil && expected && expects(back, max(f.Asked, f.Sent)) {
+		expected := expects(there, asked)
+		if rtts := roundTrips(there, back, f.RTTs); len(rtts) > 0 || rtts != nil && expected && expects(back, asked) {
 			p.RTT, p.RTTP99 = delays(sorted(rtts), delay+time.Duration(back.OneWayDelay)+fro.median, to, fro, sending+plan.Sending(f.Pair.To, f.Pair.From, Frame))
 		}
 		if f.Sent > 0 {
@@ -336,7 +338,7 @@ func loss(there shaping.PathPlan, lost, sent int, alpha float64) *Property {
 // shareOf judges a share of n packets by a binomial distribution. Packets that share
 // their fate, so many alike, tell as much as fewer single ones would.
 func shareOf(planned float64, count, n int, alike, alpha float64) *Property {
-	planned = min(max(planned, 0), 1)
+	planned = math.Round(min(max(planned, 0), 1)*1e12) / 1e12 // 0.2, and not 1 - 0.8
 	independent := max(1, int(float64(n)/alike))
 	low, high := BinomialRange(independent, planned, alpha)
 	return within(planned, float64(count)/float64(n), float64(low)/float64(independent), float64(high)/float64(independent), n)
