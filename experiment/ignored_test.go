@@ -55,7 +55,7 @@ work:
   noise: {slow_factor: 2, mean_ok: 5000, mean_slow: 2000}
 `
 
-// cuts is put into it in place of the pause, for what counts where a reduction stands still.
+// cuts is put into it in place of the pause, for what counts where a reduction stalls.
 const (
 	pause = "  - {op: Pause, id: 0, at: 20000}\n  - {op: Resume, id: 0, at: 24000}\n"
 	cuts  = "  injects: [{op: Cut, at: 15000, until: 150000, from: w0, to: w1}, {op: Cut, at: 15000, until: 150000, from: w1, to: w0}]\n"

@@ -171,7 +171,7 @@ func (c *coordinator) patient(d time.Duration) time.Duration {
 	return patient(d, c.cfg.Patience, c.cfg.Scale)
 }
 
-// now is the scenario time. It stands still until the run begins, and as long
+// now is the scenario time. It stops until the run begins, and as long
 // as it waits for workers to come back.
 func (c *coordinator) now() policy.Time {
 	if !c.started || c.halted {

@@ -52,6 +52,6 @@ const (
 	OpPreempt Op = "preempt" // depart after the round
 	// OpFailReduce has the reduction under way fail, or else the next one.
 	OpFailReduce Op = "fail_reduce"
-	OpPause      Op = "pause"  // about to be stopped: the inner step under way stands still
+	OpPause      Op = "pause"  // about to be stopped: the inner step under way stalls
 	OpResume     Op = "resume" // no longer stopped: it goes on with the time it had left
 )

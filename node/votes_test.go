@@ -147,7 +147,7 @@ func TestALighthouseForgets(t *testing.T) {
 	}
 }
 
-// TestAHangingTrainer: a worker stands still in a reduction, and gives heartbeats.
+// TestAHangingTrainer: a worker stalls in a reduction, and gives heartbeats.
 // The others go on without it, until it goes on.
 func TestAHangingTrainer(t *testing.T) {
 	err := memnet.TryBubble(t, func(t *testing.T) {

@@ -195,7 +195,7 @@ const (
 	RuleStraggler    Rule = "straggler"     // missed too many rounds in a row
 	RuleGaveUp       Rule = "gave_up"       // said that it gives up
 	RuleConnection   Rule = "connection"    // its end of the control connection is gone
-	RuleProgress     Rule = "progress"      // a reduction stood still
+	RuleProgress     Rule = "progress"      // a reduction stalled
 	RuleLeave        Rule = "leave"         // left of its own accord
 	RuleLost         Rule = "lost"          // a participant is gone
 	RuleReduceFailed Rule = "reduce_failed" // a participant gave up

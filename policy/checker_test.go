@@ -552,7 +552,7 @@ func (c *checker) count(why *policy.Reason) {
 	}
 }
 
-// stalled says whether the running reduction stands still.
+// stalled says whether the running reduction stalls.
 func (c *checker) stalled() bool {
 	return c.running != nil && !c.outage && c.cfg.StallAfter > 0 && c.now >= c.progressAt+c.cfg.StallAfter
 }
@@ -634,7 +634,7 @@ func (c *checker) after(e policy.Event) {
 		waits := slices.ContainsFunc(c.running.Participants, func(id policy.ID) bool { return !c.reported[id] })
 		c.require(waits, "everybody has reported the reduction, and the round is still open")
 		if _, ok := e.(policy.Timer); ok {
-			c.require(!c.stalled(), "the reduction stands still, and nothing is done")
+			c.require(!c.stalled(), "the reduction stalls, and nothing is done")
 		}
 	}
 	for id, from := range c.fetching {

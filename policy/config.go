@@ -91,7 +91,7 @@ const (
 	// too, and shorter for it.
 	JoinZeros JoinMode = "zeros"
 	// JoinBlocking has it wait until the running round could close, and the round
-	// for it: it fetches the state from one donor while everybody stands still,
+	// for it: it fetches the state from one donor while everybody stalls,
 	// and then takes part as with JoinZeros.
 	JoinBlocking JoinMode = "blocking"
 )
@@ -125,7 +125,7 @@ func (c Config) validate() error {
 	case c.RejoinRounds < 0:
 		return errors.New("policy: the number of rounds before a rejoin must not be negative")
 	case c.StallAfter < 0:
-		return errors.New("policy: the time after which a reduction stands still must not be negative")
+		return errors.New("policy: the time after which a reduction stalls must not be negative")
 	case c.TargetOuterSteps < 1:
 		return errors.New("policy: the number of outer steps must be at least 1")
 	}

@@ -119,7 +119,7 @@ func (m *Machine) retry(now Time, by *member, peer *ID, why Reason) {
 	m.settle(now)
 }
 
-// stallAt is when the running reduction will have stood still for too long.
+// stallAt is when the running reduction will have stalled for too long.
 func (m *Machine) stallAt() (at Time, ok bool) {
 	if m.phase != reducing || m.cfg.StallAfter == 0 || m.outage {
 		return 0, false
@@ -127,7 +127,7 @@ func (m *Machine) stallAt() (at Time, ok bool) {
 	return m.reduction.progressAt + m.cfg.StallAfter, true
 }
 
-// stalled finds who holds up a reduction that stands still. A participant that
+// stalled finds who holds up a reduction that stalls. A participant that
 // has missed two heartbeats is evicted for it. If all are alive a link is at
 // fault, one end of which is the participant that was the first to receive
 // nothing more: there the standstill began.

@@ -188,7 +188,7 @@ func (a *accounting) change(e *Event, c Change) {
 	case Dead, CutOff:
 		w.excused = a.round
 	case Paused:
-		if a.isSlow(w) { // it stood still in this round too
+		if a.isSlow(w) { // it stalled in this round too
 			w.slow = a.round
 		}
 		a.begin(w, place, e.T, a.round)

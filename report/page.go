@@ -219,7 +219,7 @@ func noticed(cause policy.Rule) string {
 	case policy.RuleGaveUp:
 		return "gave_up: it said that it gives up"
 	case policy.RuleProgress:
-		return "progress: a reduction stood still at it"
+		return "progress: a reduction stalled at it"
 	case policy.RuleReduceFailed:
 		return "reduce_failed: it had a part in several failed reductions of a round"
 	}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestPatienceFollowsTheLinks: a healthy worker on a slow link stands still for nobody.
+// TestPatienceFollowsTheLinks: the stall time-out is long enough for healthy workers on
+// slow links.
 func TestPatienceFollowsTheLinks(t *testing.T) {
 	const text = `
 seed: 1
@@ -46,7 +47,7 @@ real:
 		}
 		got := r.RealDuration(r.StallAfter)
 		if off := got - test.want; off < -time.Millisecond || off > 20*time.Millisecond {
-			t.Errorf("%s: a reduction may stand still for %v, want %v", name, got, test.want)
+			t.Errorf("%s: a reduction may stall for %v, want %v", name, got, test.want)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func (s *Scenario) FirstJoin() policy.Time {
 	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
 }
 
-// StallTimeout returns the real time after which a reduction stands still, whatever
+// StallTimeout returns the real time after which a reduction stalls, whatever
 // the links.
 func (s *Scenario) StallTimeout() time.Duration {
 	if t := s.Real.StallTimeout; t > 0 {

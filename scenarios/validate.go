@@ -125,8 +125,8 @@ func (p *parser) validateRestarts(s *Scenario) error {
 }
 
 // validatePauses holds every Pause against what came before it: a worker that
-// stands still can only be resumed, and only such a worker. A new process of it
-// does not stand still.
+// stalls can only be resumed, and only such a worker. A new process of it
+// does not stall.
 func (p *parser) validatePauses(s *Scenario) error {
 	since := map[policy.ID]policy.Time{}
 	for _, i := range faults.InTime(s.Injects) {

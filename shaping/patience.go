@@ -9,7 +9,7 @@ const (
 	patientQueues = 4
 )
 
-// Patience is how long a healthy exchange between any two nodes may stand still: several
+// Patience is how long a healthy exchange between any two nodes may stall: several
 // of the slowest round trips, of which each may find all queues full. It is real time,
 // and zero where nothing is delayed or limited.
 func (p *Plan) Patience() (longest time.Duration) {

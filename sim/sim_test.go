@@ -399,7 +399,7 @@ func TestTheSeedFixesTheJitter(t *testing.T) {
 	}
 }
 
-// TestAPauseHoldsTheStep: worker 1 stands still from 500 to 2,500. Its first
+// TestAPauseHoldsTheStep: worker 1 stalls from 500 to 2,500. Its first
 // step has 500 µs left and ends at 3,000, its second at 4,000; the arrival
 // takes 100 µs.
 func TestAPauseHoldsTheStep(t *testing.T) {

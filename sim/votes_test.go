@@ -187,7 +187,7 @@ injects: [{op: CoordinatorCrash, at: 11000, down: 1000, forgets: %t}]
 	})
 }
 
-// TestAHangingTrainer: a worker stands still in a reduction and gives heartbeats.
+// TestAHangingTrainer: a worker stalls in a reduction and gives heartbeats.
 // The reduction takes too long, nobody evicts it, and the others go on without it
 // until it does; then it heals.
 func TestAHangingTrainer(t *testing.T) {

@@ -31,7 +31,7 @@ func TestMeasuredCalibrate(t *testing.T) {
 				return err // no round may have been left alone
 			}
 			for _, run := range c.Runs {
-				// A machine that stands still makes a run longer than anything explains.
+				// A machine that stalls makes a run longer than anything explains.
 				if e := run.Fitted/run.Measured - 1; e > 0.5 || e < -0.5-m.Taken/2 {
 					return fmt.Errorf("%s: fitted %.2f s, measured %.2f s", run.Name, run.Fitted, run.Measured)
 				}

@@ -45,7 +45,7 @@ func TestMeasuredDilatedRun(t *testing.T) {
 	if err != nil || len(links.Pairs) == 0 {
 		t.Fatalf("links before the run: %v\n%s", err, text)
 	}
-	rtt := links.Pairs[0].RTT // nil if nothing came back, on a machine that stood still
+	rtt := links.Pairs[0].RTT // nil if nothing came back, on a machine that stalled
 	if rtt != nil && rtt.Planned != 10 || !strings.Contains(strings.Join(links.Notes, " "), "dilated 3 times") {
 		t.Errorf("links before the run: %v\n%s", err, text)
 	}

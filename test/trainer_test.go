@@ -234,7 +234,7 @@ func trainersOf(t *testing.T, file string) (pids []int) {
 	return pids
 }
 
-// TestOwnTrainerSharesItsWorkersFate: it stands still and dies with its worker,
+// TestOwnTrainerSharesItsWorkersFate: it stalls and dies with its worker,
 // while the run goes on.
 func TestOwnTrainerSharesItsWorkersFate(t *testing.T) {
 	needSandbox(t)

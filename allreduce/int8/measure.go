@@ -50,7 +50,7 @@ var clock func() time.Duration
 // MeasureBy gives the package a clock, the time since some fixed moment. The
 // first call of each kind then measures which form is the fastest: that takes a
 // few milliseconds, and changes no byte of any result. Without a clock, or if it
-// stands still as virtual time does, calls take the widest instructions. No
+// stalls as virtual time does, calls take the widest instructions. No
 // kernel may run meanwhile.
 func MeasureBy(now func() time.Duration) { clock = now }
 
@@ -116,7 +116,7 @@ const (
 )
 
 // fastest tries n candidates by turns, each prepared just before, and returns
-// which one to take, and the least time of each. Where the clock stands still
+// which one to take, and the least time of each. Where the clock stops
 // it is the first one, without times.
 func fastest(n int, now func() time.Duration, prepare, trial func(i int)) (best int, least []time.Duration) {
 	least = make([]time.Duration, n)

@@ -30,7 +30,7 @@ func TestFastest(t *testing.T) {
 				return 50 * us
 			},
 		}, 1, []time.Duration{100 * us, 50 * us}, fewestRounds},
-		"the clock stands still": {fixed(0, 0), 0, nil, 1},
+		"the clock stops": {fixed(0, 0), 0, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var now time.Duration

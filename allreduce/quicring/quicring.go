@@ -93,7 +93,7 @@ type Config struct {
 	// Dilation is how many times slower the network is by the machine's clock than
 	// what waits here is made for. Zero: 1.
 	Dilation float64
-	// Patience is how long, in real time, a healthy exchange may stand still on the
+	// Patience is how long, in real time, a healthy exchange may stall on the
 	// slowest link: nothing here is less patient.
 	Patience time.Duration
 	// PacketSize is the largest UDP payload in bytes. Zero:

@@ -21,7 +21,7 @@ import (
 // Machine is how the whole machine has spent its time since boot.
 type Machine struct {
 	Pressure time.Duration // some runnable task waited for a processor
-	// Throttled is for how long the program's control group stood still because its
+	// Throttled is for how long the program's control group stalled because its
 	// quota of processor time was used up; CPUQuota is that, in processors.
 	Throttled time.Duration
 	CPUQuota  float64

@@ -13,29 +13,29 @@ type span struct{ from, until time.Duration }
 
 func (s span) and(o span) time.Duration { return max(min(s.until, o.until)-max(s.from, o.from), 0) }
 
-// stall is a time in which a process has stood still.
+// stall is a time in which a process did not run.
 type stall struct {
 	process string
 	span
 }
 
-// Stalled takes that a process has stood still, until a time and for so long.
+// Stalled records a stall of a process by its end and its length.
 func (m *Monitor) Stalled(process string, until, length time.Duration) {
 	m.stalls = append(m.stalls, stall{process, span{until - length, until}})
 }
 
-// Paused takes that the scenario had a process stand still from one time until another.
+// Paused records a pause of a process that the scenario asked for.
 func (m *Monitor) Paused(process string, from, until time.Duration) {
 	m.pauses = append(m.pauses, stall{process, span{from, until}})
 }
 
-// Ended takes that the run has come to its end.
+// Ended records the end of the run.
 func (m *Monitor) Ended(at time.Duration) { m.ended = at }
 
-// pauseGrace is how long after it was told to go on a process may go on.
+// pauseGrace is how long a process may take to continue after a pause.
 const pauseGrace = 50 * time.Millisecond
 
-// in is for how long of a span the process stood still without being asked to.
+// in returns how much of a span a stall covers, without the pauses of the scenario.
 func (m *Monitor) in(of stall, during span) time.Duration {
 	stood := of.and(during)
 	for _, p := range m.pauses {

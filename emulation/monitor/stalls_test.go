@@ -11,9 +11,9 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// TestStandingStillIsSeen: a process that nobody asked to stand still is named, with its
-// share of the round in which it did.
-func TestStandingStillIsSeen(t *testing.T) {
+// TestStallsAreNamed: a process that stalls without a pause in the scenario is named, with
+// its share of the round.
+func TestStallsAreNamed(t *testing.T) {
 	const second = time.Second
 	for name, test := range map[string]struct {
 		stall, pause [2]time.Duration // from and until, after the beginning
@@ -38,7 +38,7 @@ func TestStandingStillIsSeen(t *testing.T) {
 		m.Stalled("w1", at+test.stall[1], test.stall[1]-test.stall[0])
 		m.Ended(at + 8*second)
 		r := m.Conclude(Sample{At: at + 10*second}, nil, 0)
-		if r.Verdict.Verdict != test.verdict || (test.verdict != fidelity.Valid) != strings.Contains(strings.Join(r.Reasons, "; "), "w1 stood still for") {
+		if r.Verdict.Verdict != test.verdict || (test.verdict != fidelity.Valid) != strings.Contains(strings.Join(r.Reasons, "; "), "w1 stalled for") {
 			t.Errorf("%s: %+v, want %s", name, r.Verdict, test.verdict)
 		}
 		most, round := time.Duration(0), 0

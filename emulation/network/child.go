@@ -38,7 +38,7 @@ type ChildSpec struct {
 	// Files are inherited; the child asks for them by the names in FileNames.
 	Files     []*os.File
 	FileNames []string
-	// Watched says that it tells its Usage once in a while, and when it has stood still.
+	// Watched makes the child report its Usage periodically, and its stalls.
 	Watched bool
 	// OnData hears the data that it tells, and OnEnd why it has ended. An error
 	// ends the job. Either may be nil.
@@ -109,7 +109,7 @@ type Report struct {
 	Ready bool   `json:"ready,omitempty"`
 	Error string `json:"error,omitempty"` // why it gives up
 	Usage *Usage `json:"usage,omitempty"`
-	// Stalled is for how long the process has stood still, until now.
+	// Stalled is the length of a stall that ends now.
 	Stalled time.Duration   `json:"stalled_ns,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"` // of a type of the kind's own
 }

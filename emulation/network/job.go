@@ -51,8 +51,8 @@ type Note struct {
 	Alive bool            `json:"alive,omitempty"` // init is there, and that is all
 }
 
-// Init tells once in alivePeriod that it is there. Where it says nothing for silence it
-// stands still for good.
+// The sandbox's init sends a sign of life every alivePeriod. After silence without any
+// message it counts as stopped for ever, and is killed.
 const (
 	alivePeriod = time.Second
 	silence     = time.Minute
@@ -72,7 +72,7 @@ type Job struct {
 	oomKills uint64        // when it began
 }
 
-// ErrSandboxSilent is returned by Next where the sandbox's init stands still.
+// ErrSandboxSilent is returned by Next if the sandbox's init sends nothing.
 var ErrSandboxSilent = fmt.Errorf("the sandbox's init (testbed: sandbox) has said nothing for %v: it was stopped or frozen, or got no processor; the run is over", silence)
 
 // ErrSandboxEnded is returned by Next where the sandbox's init has died.

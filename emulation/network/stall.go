@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// Processes look at the clock once in a tick. One that finds that more than leastStall
-// has gone by besides has stood still meanwhile: it was stopped, frozen, or got no
-// processor.
+// Each process reads the clock every stallTick. A gap that is longer by leastStall is a
+// stall: the process was stopped or frozen, or got no processor.
 const (
 	stallTick  = 20 * time.Millisecond
 	leastStall = 20 * time.Millisecond
 )
 
-// watchStalls tells for how long the process has stood still, whenever it has, for ever.
+// watchStalls calls tell with the length of each stall of this process, for ever.
 func watchStalls(tell func(time.Duration)) {
 	last := time.Now()
 	for range time.Tick(stallTick) {

@@ -32,7 +32,7 @@ type Supervisor struct {
 	Dir record.Dir // as in JobSpec
 	// OnUsage hears what watched children hold of the machine; it may be nil.
 	OnUsage func(Usage)
-	// OnStall hears for how long a watched child has stood still, until now; it may be nil.
+	// OnStall is called at the end of a watched child's stall; it may be nil.
 	OnStall func(process string, stood time.Duration)
 
 	telling  sync.Mutex // to use notes

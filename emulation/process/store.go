@@ -77,7 +77,7 @@ func RunStore(self *network.Self) error {
 	}
 }
 
-// storePatience bounds an upload. One that stands still ends sooner.
+// storePatience bounds an upload. One that stalls ends sooner.
 const storePatience = 10 * time.Minute
 
 func take(states *state.Endpoint, c StoreCommand) StoreReport {

@@ -201,7 +201,7 @@ type Observations struct {
 const (
 	leftInvalid  = "the emulation was not valid"
 	leftLinks    = "links changed (real.injects)"
-	leftCut      = "workers were cut off or stood still"
+	leftCut      = "workers were cut off or stalled"
 	leftNobody   = "the coordinator was away, or the run was resumed"
 	leftNoBytes  = "codes were shortened, and the record lacks the bytes sent"
 	leftNoOthers = "one worker alone"
@@ -239,7 +239,7 @@ type observer struct {
 	zero    []policy.ID    // those of them that contributed zeros
 	crashed map[policy.ID]policy.Time
 	known   map[policy.ID]int // outer steps
-	// odd is until when a worker is slow, or stands still.
+	// odd is until when a worker is slow, or stalls.
 	odd map[policy.ID]policy.Time
 	// disturbed is why the round does not follow from the planned links. It goes on
 	// while links are changed and while workers are out.

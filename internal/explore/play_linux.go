@@ -57,7 +57,7 @@ type playedRun struct {
 	out                       bytes.Buffer
 	code                      int
 	hit                       string        // the process that trouble struck
-	hitFor                    time.Duration // for how long it stood still
+	hitFor                    time.Duration // length of the stall
 	problems                  []string
 }
 

@@ -17,7 +17,7 @@ type Quota struct {
 	CPUs        float64       // processors
 	MemoryBytes int64         // of memory
 	UsedBytes   int64         // of these, so far
-	Throttled   time.Duration // it has stood still because CPUs was used up, so far
+	Throttled   time.Duration // total time in which the quota CPUs was used up
 }
 
 // Read reads the quota of this process. It is cheap.

@@ -11,7 +11,7 @@ import (
 )
 
 // Now is CLOCK_MONOTONIC: the time since some moment before all processes of this
-// machine began. It is the clock of Go's timers. It stands still while the machine is
+// machine began. It is the clock of Go's timers. It stalls while the machine is
 // suspended, as they do.
 func Now() time.Duration {
 	var ts unix.Timespec

@@ -12,7 +12,7 @@ import (
 // TestTheClockSteps: a program sees all of the times, while its timers go on.
 func TestTheClockSteps(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds Go's own packages")
+		t.Skip("-short: building Go's own packages takes a while")
 	}
 	dir := t.TempDir()
 	flag, err := Overlay(dir, 50*time.Millisecond, []time.Duration{0, time.Hour})

@@ -28,7 +28,7 @@ const (
 	donorPatience = 30 * time.Second // for an outer step that is on its way
 	transferIdle  = 30 * time.Second
 	handshake     = 5 * time.Second // as quic-go has it
-	// chunkPatience bounds how long a stream of chunks may stand still. A donor
+	// chunkPatience bounds how long a stream of chunks may stall. A donor
 	// that is busy says so once in a keepAlivePeriod.
 	chunkPatience   = 4 * time.Second
 	keepAlivePeriod = time.Second
@@ -80,7 +80,7 @@ type Config struct {
 	// Dilation is how many times slower the network is by the machine's clock than
 	// what is patient here is made for; 0 is 1.
 	Dilation float64
-	// Patience is how long, in real time, a healthy exchange may stand still on the
+	// Patience is how long, in real time, a healthy exchange may stall on the
 	// slowest link: nothing here is less patient.
 	Patience time.Duration
 	// PacketSize is the largest UDP payload in bytes.
@@ -148,7 +148,7 @@ func (e *Endpoint) Close() error {
 	return err
 }
 
-// patient is a stream on which nothing may stand still for long.
+// patient is a stream on which nothing may stall for long.
 type patient struct {
 	*quic.Stream
 	patience time.Duration
@@ -160,7 +160,7 @@ func (p *patient) Read(b []byte) (int, error) {
 }
 
 // Write writes little by little: on a slow link a chunk may take longer than
-// it may stand still.
+// it may stall.
 func (p *patient) Write(b []byte) (n int, err error) {
 	const piece = 8 << 10
 	for err == nil && n < len(b) {

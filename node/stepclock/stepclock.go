@@ -1,4 +1,4 @@
-// Package stepclock lets the time of inner steps pass, which stands still while
+// Package stepclock lets the time of inner steps pass, which stops while
 // the worker is paused.
 package stepclock
 

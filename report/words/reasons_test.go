@@ -250,7 +250,7 @@ var (
 	again    = regexp.MustCompile(`^(\d+) outer steps after its eviction, (\d+) to wait for$`)
 	fetches  = regexp.MustCompile(`^it failed (\d+) fetches of the outer state in a row$`)
 	reduces  = regexp.MustCompile(`^it had a part in (\d+) failed reductions of the round$`)
-	still    = regexp.MustCompile(`^the reduction had stood still for ([\d,]+) µs, (?:and it had been silent for ([\d,]+) µs|the last of (\d+) that failed with it)$`)
+	still    = regexp.MustCompile(`^the reduction had stalled for ([\d,]+) µs, (?:and it had been silent for ([\d,]+) µs|the last of (\d+) that failed with it)$`)
 	waited   = regexp.MustCompile(`^it waited ([\d,]+) µs for a quorum; (\d+) of (\d+) restarts$`)
 	rankGone = regexp.MustCompile(`^w\d+, a rank of the same group, is gone$`)
 )

@@ -83,7 +83,7 @@ func Because(r *policy.Reason) string {
 	case policy.RuleReduceFailed:
 		return fmt.Sprintf("it had a part in %d failed reductions of the round", r.Misses)
 	case policy.RuleProgress:
-		text := fmt.Sprintf("the reduction had stood still for %s", Micros(r.Stalled))
+		text := fmt.Sprintf("the reduction had stalled for %s", Micros(r.Stalled))
 		if r.Limit == 0 {
 			return text + fmt.Sprintf(", and it had been silent for %s", Micros(r.Silent))
 		}

@@ -20,7 +20,7 @@ const (
 	Leave          Op = "Leave"          // the worker leaves in good order
 	Slow           Op = "Slow"           // inner steps scheduled from now on take factor times as long
 	Restore        Op = "Restore"        // the end of Slow
-	Pause          Op = "Pause"          // the worker stands still, whatever it was doing
+	Pause          Op = "Pause"          // the worker stalls, whatever it was doing
 	Resume         Op = "Resume"         // the end of Pause; it goes on where it stood
 	Partition      Op = "Partition"      // ids are cut off from everybody else
 	ClearPartition Op = "ClearPartition" // the end of Partition, for ids or for all

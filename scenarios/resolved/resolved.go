@@ -39,7 +39,7 @@ type Scenario struct {
 	Policy policy.Config
 	// MinSlack and StallAfter are those of OnLinks.
 	MinSlack, StallAfter policy.Time
-	// Patience is how long, in real time, a healthy exchange may stand still on the
+	// Patience is how long, in real time, a healthy exchange may stall on the
 	// slowest of the links, also while injects make them slower.
 	Patience time.Duration
 	// StalenessWeight, 0 to 1, is the weight with which a worker adds a late
@@ -168,7 +168,7 @@ func GroupsOf(ring, workers []policy.ID, groups []int) []int {
 }
 
 // OnLinks is Policy for a network of bytes: MinSlack is a floor under deadlines that
-// follow from arrivals, and a reduction can stand still.
+// follow from arrivals, and a reduction can stall.
 func (s *Scenario) OnLinks() policy.Config {
 	cfg := s.Policy
 	cfg.MinSlack, cfg.StallAfter = s.MinSlack, s.StallAfter

@@ -72,15 +72,15 @@ type Measurements struct {
 	// machine waited for a CPU (PSI, "some").
 	CPUPressure float64 `json:"cpu_pressure"`
 	// CPUQuota is how many processors the control group of the programs may use, and
-	// Throttled the share of the time in which it stood still for having used them up.
+	// Throttled is the share of time in which that quota was used up.
 	CPUQuota  float64 `json:"cpu_quota,omitempty"`
 	Throttled float64 `json:"throttled,omitempty"`
 	// Steal and SoftIRQ are the shares of all CPU time that the machine's
 	// host took away, and that went into passing packets on.
 	Steal   float64 `json:"steal"`
 	SoftIRQ float64 `json:"softirq"`
-	// Stall is how long a process of the run stood still in one piece that nobody had asked
-	// it to, the longest one, and StallOf which process did.
+	// Stall is the longest stall of a process of the run without a
+	// pause in the scenario, and StallOf is the process.
 	Stall   time.Duration `json:"stall_ns,omitempty"`
 	StallOf string        `json:"stall_of,omitempty"`
 	// Underlay is what became of frames between hosts, where there are several. The
@@ -140,7 +140,7 @@ const (
 	// they do no harm. It is judged only where the kernel does not say how
 	// long a thread waits.
 	pressureSuspect, pressureInvalid = 0.6, 0.9
-	// A group that has used its quota up stands still until the next period, for up to
+	// A group that has used its quota up stalls until the next period, for up to
 	// 100 ms at a time.
 	throttledSuspect, throttledInvalid = 0.01, 0.10
 	// A host that takes a twentieth of the CPU takes all of it for a while. That
@@ -185,14 +185,14 @@ func judge(m Measurements) Verdict {
 	if m.CPUWait == 0 {
 		v.share("tasks waited for a CPU in %.0f %% of the time (limit %.0f %%)", m.CPUPressure, pressureSuspect, pressureInvalid)
 	}
-	v.share(fmt.Sprintf("the quota of the control group, %.4g processors, was used up and all stood still in %%.0f %%%% of the time (limit %%.0f %%%%); raise it (cpu.max, or the container's limit)", m.CPUQuota), m.Throttled, throttledSuspect, throttledInvalid)
+	v.share(fmt.Sprintf("the quota of the control group, %.4g processors, was used up and its processes were stopped for %%.0f %%%% of the time (limit %%.0f %%%%); raise it (cpu.max, or the container's limit)", m.CPUQuota), m.Throttled, throttledSuspect, throttledInvalid)
 	for _, u := range m.Underlay {
 		v.judgeUnderlay(u)
 	}
 	return v
 }
 
-// stall judges how long a process stood still. It makes a round bad, and a run no worse
+// stall judges how long a process stalled. It makes a round bad, and a run no worse
 // than suspect: the other rounds know nothing of it.
 func (v *Verdict) stall(m Measurements, worst Level) {
 	if m.Stall == 0 || m.RoundTime == 0 {
@@ -204,7 +204,7 @@ func (v *Verdict) stall(m Measurements, worst Level) {
 		level, limit = Invalid, shareInvalid
 	}
 	if share > limit {
-		v.add(level, "%s stood still for %v in one piece: %.0f %% of a round (limit %.0f %%)", m.StallOf, m.Stall.Round(time.Millisecond), 100*share, 100*limit)
+		v.add(level, "%s stalled for %v in one piece: %.0f %% of a round (limit %.0f %%)", m.StallOf, m.Stall.Round(time.Millisecond), 100*share, 100*limit)
 	}
 }
 

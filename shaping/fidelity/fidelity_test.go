@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 		{"a busy link that is too fast", fidelity.Measurements{BusyLink: "w1", BusyTime: time.Second, BusyShare: 1.5}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"w1 sent at 150 % of its rate while packets waited (1s in all): 50 % off (limit 20 %)"}}},
 		{"a quota that suffices", fidelity.Measurements{CPUQuota: 1.5, Throttled: 0.001}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
 		{"a quota that is used up", fidelity.Measurements{CPUQuota: 1.5, Throttled: 0.25}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{
-			"the quota of the control group, 1.5 processors, was used up and all stood still in 25 % of the time (limit 10 %); raise it (cpu.max, or the container's limit)",
+			"the quota of the control group, 1.5 processors, was used up and its processes were stopped for 25 % of the time (limit 10 %); raise it (cpu.max, or the container's limit)",
 			"the programs may use 1.5 processors of the machine, by the quota of their control group"}}},
 		{"steps that leave time", fidelity.Measurements{Computing: 0.5}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
 		{"steps that leave little", fidelity.Measurements{Computing: 0.6}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"computing took 60 % of the time that inner steps have (limit 50 %); give them more, or train a smaller model"}}},

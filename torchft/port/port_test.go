@@ -150,7 +150,7 @@ func TestErrorsAreTorchfts(t *testing.T) {
 		{"too large", wire.Heartbeat, "", frame(make([]byte, 1<<20)), "8", "larger than max"},
 		{"cut off", wire.Heartbeat, "", frame([]byte("\x0a\x01a"))[:6], "13", ""},
 	} {
-		// On a machine that stands still for 10 ms the stream is reset first.
+		// On a machine that stalls for 10 ms the stream is reset first.
 		code, message := raw(t, address, c.path, c.timeout, c.body)
 		for range 20 {
 			if code != "" {

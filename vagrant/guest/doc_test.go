@@ -12,7 +12,7 @@
 //
 // The emulator counts instructions to tell the time (-icount): one takes a
 // nanosecond, an idle guest is at its next timer at once, and the guest's
-// clock stands still while the emulator waits for a processor. So what the
+// clock stops while the emulator waits for a processor. So what the
 // guest measures depends neither on the speed nor on the load of this
 // machine, and is exact to microseconds.
 //

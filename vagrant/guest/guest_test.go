@@ -28,7 +28,7 @@ const (
 const (
 	fetchTimeout = 2 * time.Minute
 	// Steps are bounded by the guest's own clock, which minds no delay: this is for
-	// a guest that stands still, on a machine of which others take the most.
+	// a guest that stalls, on a machine of which others take the most.
 	bootTimeout = 15 * time.Minute
 )
 

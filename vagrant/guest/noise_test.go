@@ -24,7 +24,7 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// standstill is how the machine stands still again and again, as one does whose
+// standstill is how the machine stalls again and again, as one does whose
 // host runs others in its place.
 type standstill struct {
 	name string

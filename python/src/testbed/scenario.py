@@ -256,7 +256,7 @@ class Restore(Inject):
 
 
 class Pause(Inject):
-    """The worker stands still and says nothing, unless it gives heartbeats."""
+    """The worker stalls and says nothing, unless it gives heartbeats."""
 
     def __init__(self, id: int, at: int, heartbeats: Optional[bool] = None) -> None:
         super().__init__("Pause", at, id=id, heartbeats=heartbeats)
