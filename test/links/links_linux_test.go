@@ -341,10 +341,7 @@ func TestSixtyFourNodesComeAndGo(t *testing.T) {
 			t.Error(err)
 		}
 		// The kernel takes links and namespaces down in its own time.
-		waitFor(t, "links of the hub to go", func() bool {
-			links, err := net.Interfaces()
-			return err == nil && len(links) == 1 // lo
-		})
+		waitForLinksToGo(t)
 	})
 	waitFor(t, "namespaces to go", func() bool { return countNamespaces(t) <= namespaces })
 	waitFor(t, "descriptors to go", func() bool { return countDescriptors(t) <= descriptors })
@@ -362,10 +359,7 @@ func TestBuildLeavesNothingBehindAfterAnError(t *testing.T) {
 		if _, err := kernel.Build(plan, kernel.BackendUser, nil); err == nil {
 			t.Error("two nodes of one name were built")
 		}
-		waitFor(t, "links of the hub to go", func() bool {
-			links, err := net.Interfaces()
-			return err == nil && len(links) == 1
-		})
+		waitForLinksToGo(t)
 	})
 	waitFor(t, "descriptors to go", func() bool { return countDescriptors(t) <= descriptors })
 }
@@ -377,6 +371,20 @@ func waitFor(t *testing.T, what string, done func() bool) {
 			t.Errorf("waited a minute for %s", what)
 			return
 		}
+	}
+}
+
+// waitForLinksToGo waits until the namespace has only the loopback interface.
+func waitForLinksToGo(t *testing.T) {
+	t.Helper()
+	var links []net.Interface
+	waitFor(t, "links of the hub to go", func() (gone bool) {
+		var err error
+		links, err = net.Interfaces()
+		return err == nil && len(links) == 1
+	})
+	if len(links) > 1 {
+		t.Errorf("links of the hub: %v", links)
 	}
 }
 
