@@ -7,11 +7,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/thread"
 )
 
 // NetNSDir holds the names of network namespaces, where ip netns looks.
@@ -262,10 +263,9 @@ func init() {
 
 // tryBind makes and binds a network namespace, as a run does for every node.
 func (in *Inside) tryBind() error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is in a namespace of its own
-		result <- func() error {
+	var err error
+	thread.Do(func() {
+		err = func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				return fmt.Errorf("make network namespace: %w", err)
 			}
@@ -276,6 +276,6 @@ func (in *Inside) tryBind() error {
 			defer ns.Close()
 			return in.BindNetNS("check", int(ns.Fd()))
 		}()
-	}()
-	return <-result
+	})
+	return err
 }

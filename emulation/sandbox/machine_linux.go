@@ -6,10 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/thread"
 )
 
 // MachineDir has a directory for each machine (Furnish) with links to its
@@ -107,12 +108,9 @@ func cover(name, target string) error {
 // /run/netns that were bound before.
 func (in *Inside) Furnish(name string, fd int) error {
 	m := &surroundings{name: name}
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends in namespaces that are not init's
-		result <- m.furnish(fd)
-	}()
-	if err := <-result; err != nil {
+	var err error
+	thread.Do(func() { err = m.furnish(fd) }) // it leaves the thread in the machine
+	if err != nil {
 		return fmt.Errorf("making node %s a machine: %w", name, err)
 	}
 	key, err := inode(fd)

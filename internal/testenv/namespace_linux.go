@@ -1,10 +1,11 @@
 package testenv
 
 import (
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/thread"
 )
 
 // InNewNamespace runs f on a thread of its own in a fresh network namespace,
@@ -14,15 +15,11 @@ import (
 func InNewNamespace(t testing.TB, f func()) {
 	t.Helper()
 	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked
+	thread.Do(func() {
 		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
 			f()
 		}
-	}()
-	<-done
+	})
 	if err != nil {
 		t.Fatalf("creating a network namespace: %v", err)
 	}

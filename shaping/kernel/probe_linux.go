@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"testbed/internal/errs"
+	"testbed/internal/thread"
 )
 
 // Probe tries everything that links need, for real, in a namespace of its
@@ -18,14 +18,9 @@ import (
 // in the current user namespace, as Build does; without them the first
 // capability says so, and the others say that they could not be tried.
 func Probe() Capabilities {
-	result := make(chan Capabilities)
-	go func() {
-		// Never unlocked: the thread dies with this goroutine, and the
-		// namespace with the thread.
-		runtime.LockOSThread()
-		result <- probe()
-	}()
-	return <-result
+	var found Capabilities
+	thread.Do(func() { found = probe() }) // the namespace ends with the thread
+	return found
 }
 
 func probe() Capabilities {

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/thread"
 )
 
 // tcpFile is the congestion control of new TCP connections in the namespace of
@@ -28,16 +29,15 @@ func setTCP(name string) error {
 // TCPAllowed returns nil if connections in nodes can have that congestion
 // control here, and else an *errs.UnsupportedError. It needs what Probe needs.
 func TCPAllowed(name string) error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: thread and namespace die with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			result <- unsupported(featureNamespace, err)
+	var err error
+	thread.Do(func() {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			err = unsupported(featureNamespace, err)
 			return
 		}
-		result <- setTCP(name)
-	}()
-	return <-result
+		err = setTCP(name)
+	})
+	return err
 }
 
 // readTCP returns the congestion control of a namespace.
@@ -142,16 +142,13 @@ func (n *Network) Window(i int) (int, error) {
 
 // inNamespace calls a function on a thread in a namespace.
 func inNamespace(ns netns.NsHandle, do func() error) error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread dies in that namespace
-		err := netns.Set(ns)
-		if err == nil {
+	var err error
+	thread.Do(func() {
+		if err = netns.Set(ns); err == nil {
 			err = do()
 		}
-		result <- err
-	}()
-	return <-result
+	})
+	return err
 }
 
 func tcpLine(name string) string { return "tcp " + name }

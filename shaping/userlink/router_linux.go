@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/thread"
 	"testbed/shaping"
 	"testbed/shaping/packetring"
 	"testbed/shaping/tunnel"
@@ -338,12 +339,9 @@ func (r *Router) Run(ctx context.Context) error {
 
 // MayPrioritise says whether a router of this process gets priority over other programs.
 func MayPrioritise() bool {
-	may := make(chan bool)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread keeps its priority, and ends
-		may <- raisePriority()
-	}()
-	return <-may
+	var may bool
+	thread.Do(func() { may = raisePriority() })
+	return may
 }
 
 // raisePriority puts the thread before the programs that the router serves,
