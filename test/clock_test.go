@@ -46,7 +46,7 @@ func TestMeasuredWallClockDecidesNothing(t *testing.T) {
 // TestMeasuredSlowLinksMakeNobodyDead: time-outs follow the plan, so that nobody is evicted
 // because it is far away, or sends for long.
 func TestMeasuredSlowLinksMakeNobodyDead(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	for name, links := range map[string]string{
 		"800 ms":    "parameters: 200000\n  links: {default: {rate_up: 100mbit, rate_down: 100mbit, one_way_delay: 800ms}}",
@@ -72,6 +72,9 @@ real:
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		t.Run(name, func(t *testing.T) { play(t, evicts(""), file, "--policy", "baseline") })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			play(t, evicts(""), file, "--policy", "baseline")
+		})
 	}
 }

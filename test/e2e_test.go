@@ -40,7 +40,12 @@ func TestMain(m *testing.M) {
 		testprogram.Main()
 	}
 	os.Setenv("PATH", "/usr/bin:/bin:"+os.Getenv("PATH")) // the system's Python comes first
-	_ = flag.Set("test.parallel", "10")                   // runs wait more than they compute
+	flag.Parse()
+	parallel := "10" // runs wait more than they compute
+	if testenv.AskedToMeasure() {
+		parallel = "4"
+	}
+	_ = flag.Set("test.parallel", parallel)
 	dir, err := os.MkdirTemp("", "testbed")
 	if err == nil {
 		err = os.Chmod(dir, 0o755) // for tests that are an ordinary user

@@ -20,7 +20,7 @@ const examples = "../docs/examples/hosts"
 // TestMeasuredExamplesOverHosts plays a run on the hosts of a lab as the scripts do it.
 // Stand-ins for ssh and mpirun start programs in namespaces.
 func TestMeasuredExamplesOverHosts(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	for name, script := range map[string]string{
 		"ssh": `[ "$1" = h1 ] && shift && exec nsenter --net="$H1" sh -c "$*"
@@ -33,6 +33,7 @@ exit $code
 `,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := newLab(t, 2, 1500)
 			bin := t.TempDir()
 			if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {

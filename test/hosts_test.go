@@ -345,7 +345,7 @@ func (l *lab) loses(t *testing.T, victim int, moment time.Duration) {
 // allows no sandbox, and a network between them that is slower than the plan, or
 // carries less.
 func TestMeasuredHostsThatWillNotDo(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	l := newLab(t, 2, 1500)
 	end := func(code int, says string, args ...string) {

@@ -88,7 +88,7 @@ func TestMeasuredVerifyOverHosts(t *testing.T) {
 // on over two, from what it left: it comes to the same bytes as a run that nobody
 // disturbed, on one host.
 func TestMeasuredResumeOverHosts(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	l := newLab(t, 3, 1500)
 	file := roomy(t, scenario(t, 3, "20mbit", "  checkpoint_every: 1\n  parameters: 100000\n  all_reduce: {error_feedback: true}\n"))

@@ -77,10 +77,11 @@ func startStopped(t *testing.T, name string, length, patience time.Duration) (r 
 // TestMeasuredStandingStillIsSeen: whoever is stopped from outside for a while is named,
 // and nobody is evicted because the coordinator was away.
 func TestMeasuredStandingStillIsSeen(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	for name, length := range map[string]time.Duration{"w1": time.Second, "coordinator": 3 * time.Second, "router": time.Second} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r, _ := startStopped(t, name, length, 2*time.Minute)
 			if !strings.Contains(r.stdout, name+" stalled for ") || strings.Contains(r.stdout, "fidelity: valid") {
 				t.Errorf("the verdict does not name %s, which stalled for %v\n%s%s", name, length, r.stdout, r.stderr)
@@ -131,7 +132,7 @@ func TestResumeBeforeItBegan(t *testing.T) {
 // TestMeasuredEveryRunEnds: a run whose sandbox, router or coordinator never runs again
 // ends, and its error names the silent process.
 func TestMeasuredEveryRunEnds(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	for name, says := range map[string]string{
 		"sandbox": "the sandbox's init (testbed: sandbox) has said nothing for", "router": "the process of router (testbed: router) has said nothing for",

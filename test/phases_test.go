@@ -165,7 +165,7 @@ workers:
 // every phase of a run on the real network. The others go on each time, with
 // the same bytes, and notice it within the heartbeats' bound.
 func TestMeasuredEveryPhase(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	for name := range harms {
 		for phases, tours := range map[string]func(t *testing.T) *tour{"start-up": func(t *testing.T) *tour {
@@ -182,6 +182,7 @@ func TestMeasuredEveryPhase(t *testing.T) {
 				&victim{phase: "fetch, as donor", id: -1, hit: onFetch(5, true)})
 		}} {
 			t.Run(name+" in "+phases, func(t *testing.T) {
+				t.Parallel()
 				if name == "black hole" {
 					needTool(t, "nsenter")
 					needTool(t, "ip")

@@ -16,7 +16,7 @@ import (
 // TestMeasuredStoriesForReal plays two of torchft's failures on the real network, and that
 // of groups with several ranks, which come to what the simulator comes to.
 func TestMeasuredStoriesForReal(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	tell := func(s stories.Story) {
 		want := s.Versions[0]

@@ -33,9 +33,22 @@ const measuredName = "TestMeasured"
 func Measured(t testing.TB) {
 	t.Helper()
 	needName(t)
-	if asked := flag.Lookup("test.run").Value.String(); !strings.Contains(asked, "Measured") {
+	if !AskedToMeasure() {
 		t.Skip("in the measured suite: go test -p 1 -run Measured ./test/... ./vagrant/...")
 	}
+}
+
+// AskedToMeasure says whether -run asks for the measured suite.
+func AskedToMeasure() bool {
+	return strings.Contains(flag.Lookup("test.run").Value.String(), "Measured")
+}
+
+// MeasuredParallel is Measured for a test that waits for seconds more than it computes.
+// Such tests run at the same time, after the package's other tests.
+func MeasuredParallel(t *testing.T) {
+	t.Helper()
+	Measured(t)
+	t.Parallel()
 }
 
 // needName fails a test that measures and does not say so in its name.
