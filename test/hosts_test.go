@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +24,7 @@ import (
 
 	"testbed/internal/rapidtest"
 	"testbed/internal/testenv"
+	"testbed/internal/thread"
 	"testbed/record"
 	"testbed/shaping/kernel"
 	"testbed/shaping/probe"
@@ -120,11 +120,8 @@ func newHost(k, mtu int, bridge netlink.Link) (host netns.NsHandle, err error) {
 }
 
 // inNamespace calls a function in a network namespace, in a new one if it is none.
-func inNamespace(ns netns.NsHandle, do func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread dies
-		var err error
+func inNamespace(ns netns.NsHandle, do func() error) (err error) {
+	thread.Do(func() {
 		if ns.IsOpen() {
 			err = netns.Set(ns)
 		} else {
@@ -133,9 +130,8 @@ func inNamespace(ns netns.NsHandle, do func() error) error {
 		if err == nil {
 			err = do()
 		}
-		done <- err
-	}()
-	return <-done
+	})
+	return err
 }
 
 // process is a command on a host of a lab.

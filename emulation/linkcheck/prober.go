@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
+	"testbed/internal/thread"
 	"testbed/shaping"
 	"testbed/shaping/probe"
 	"testbed/shaping/tunnel"
@@ -243,10 +243,7 @@ func isHere(name string) bool {
 // listenIn opens a UDP socket in the namespace of a node. The socket stays
 // there; the thread that went in does not come back.
 func listenIn(name string, plan *shaping.Plan, port int) (conn *net.UDPConn, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread dies
+	thread.Do(func() {
 		var ns *os.File
 		if ns, err = os.Open(filepath.Join(sandbox.NetNSDir, name)); err != nil {
 			return
@@ -256,7 +253,6 @@ func listenIn(name string, plan *shaping.Plan, port int) (conn *net.UDPConn, err
 			return
 		}
 		conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: plan.Nodes[plan.Index(name)].Addr.Addr().AsSlice(), Port: port})
-	}()
-	<-done
+	})
 	return conn, err
 }

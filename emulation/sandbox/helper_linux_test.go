@@ -22,6 +22,7 @@ import (
 
 	"testbed/internal/errs"
 	"testbed/internal/testenv"
+	"testbed/internal/thread"
 )
 
 // The test binary plays every part. "helper" and a role as its first
@@ -255,23 +256,13 @@ func roleOrphans(args []string) {
 	}
 }
 
-func newNetNS() (*os.File, error) {
-	type result struct {
-		f   *os.File
-		err error
-	}
-	c := make(chan result)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			c <- result{nil, err}
-			return
+func newNetNS() (f *os.File, err error) {
+	thread.Do(func() {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+			f, err = os.Open(selfNetNS)
 		}
-		f, err := os.Open(selfNetNS)
-		c <- result{f, err}
-	}()
-	r := <-c
-	return r.f, r.err
+	})
+	return f, err
 }
 
 // Tools of the tests.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"runtime"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/internal/testenv"
+	"testbed/internal/thread"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
 )
@@ -94,16 +94,13 @@ func exchange(t *testing.T, here, there *net.UDPConn) {
 }
 
 func udpIn(t *testing.T, network *kernel.Network, plan *shaping.Plan, node int) (conn *net.UDPConn) {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread dies
-		err := netns.Set(network.NS(plan.Nodes[node].Name))
-		if err == nil {
+	var err error
+	thread.Do(func() {
+		if err = netns.Set(network.NS(plan.Nodes[node].Name)); err == nil {
 			conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: plan.Nodes[node].Addr.Addr().AsSlice()})
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+	})
+	if err != nil {
 		t.Error(errors.Join(errors.New("opening a socket in "+plan.Nodes[node].Name), err))
 	}
 	return conn

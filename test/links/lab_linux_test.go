@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/internal/testenv"
+	"testbed/internal/thread"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
 	"testbed/shaping/userlink"
@@ -134,16 +134,13 @@ func (l *lab) checkStats(s userlink.Stats) {
 // in runs f on a thread in the namespace of the node. Sockets that f opens
 // stay in it.
 func (l *lab) in(node string, f func() error) error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread dies
-		err := netns.Set(l.net.NS(node))
-		if err == nil {
+	var err error
+	thread.Do(func() {
+		if err = netns.Set(l.net.NS(node)); err == nil {
 			err = f()
 		}
-		result <- err
-	}()
-	if err := <-result; err != nil {
+	})
+	if err != nil {
 		return fmt.Errorf("in node %s: %w", node, err)
 	}
 	return nil

@@ -19,7 +19,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -29,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/internal/testenv"
+	"testbed/internal/thread"
 	"testbed/shaping"
 	"testbed/shaping/kernel"
 )
@@ -79,15 +79,11 @@ func (l *lab) addr(node string) *net.UDPAddr {
 func (l *lab) listen(node string) (*net.UDPConn, error) {
 	var conn *net.UDPConn
 	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread dies
+	thread.Do(func() {
 		if err = netns.Set(l.net.NS(node)); err == nil {
 			conn, err = net.ListenUDP("udp4", l.addr(node))
 		}
-	}()
-	<-done
+	})
 	if err != nil {
 		return nil, fmt.Errorf("in node %s: %w", node, err)
 	}
