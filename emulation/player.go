@@ -288,7 +288,12 @@ func (p *player) happened(e *record.Event) error {
 		p.monitor.EndRound(e.Round, len(e.Participants), p.sample(p.links.Round()))
 		p.network.AskCount()
 		return p.upload(p.store.queue.OuterStep(p.spec.Scenario.Upload, e.Round, p.spec.Scenario.TargetOuterSteps, e.Participants))
+	case record.Sideline:
+		p.monitor.LeftOut(e.Node, e.Round, false, steady.Now())
 	case record.Evict:
+		if e.Reason.Rule == policy.RuleStraggler {
+			p.monitor.LeftOut(e.Node, e.Round, true, steady.Now())
+		}
 		if gone := p.workers[e.Node]; gone != nil && e.Reason.Rule != policy.RuleReplaced { // else it was the process before
 			gone.excused, gone.member, gone.left = true, false, gone.left || e.Reason.Rule == policy.RuleLeave
 		}

@@ -151,7 +151,10 @@ func (p *player) reported(w *worker, data json.RawMessage) error {
 		return fmt.Errorf("reading a report of %s: %w", w.name, err)
 	}
 	if r.Lateness != nil {
-		p.monitor.Timer(*r.Lateness)
+		p.monitor.Timer(w.name, r.Round, *r.Lateness)
+	}
+	if r.Behind > 0 {
+		p.monitor.Waited(w.name, r.Round, r.Behind)
 	}
 	if r.Computing > 0 {
 		p.monitor.Computed(r.Computing)

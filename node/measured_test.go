@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
+	"testbed/internal/cpuwait"
 	"testbed/internal/memnet"
 	"testbed/policy"
 	"testbed/record"
@@ -29,6 +31,43 @@ func (t slowTask) Trainer(worker int) (train.Trainer, error) {
 type slowTrainer struct {
 	train.Trainer
 	takes time.Duration
+}
+
+// waitingTask is a slowTask whose trainers wait for a processor besides.
+type waitingTask struct {
+	slowTask
+	waits map[int]time.Duration // in each step, by worker
+
+	mu     *sync.Mutex
+	waited cpuwait.Times // so far
+}
+
+func (t waitingTask) Trainer(worker int) (train.Trainer, error) {
+	of, err := t.slowTask.Trainer(worker)
+	return waitingTrainer{of, t, worker}, err
+}
+
+// read is a WorkerConfig.CPUWaits.
+func (t waitingTask) read(_, processes []int) cpuwait.Times {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return cpuwait.Times{processes[0]: t.waited[processes[0]]}
+}
+
+type waitingTrainer struct {
+	train.Trainer
+	task   waitingTask
+	worker int
+}
+
+func (t waitingTrainer) Processes() []int { return []int{t.worker} }
+
+func (t waitingTrainer) Step(ctx context.Context, n int) (float64, error) {
+	time.Sleep(t.task.waits[t.worker])
+	t.task.mu.Lock()
+	t.task.waited[t.worker] += t.task.waits[t.worker]
+	t.task.mu.Unlock()
+	return t.Trainer.Step(ctx, n)
 }
 
 func (t slowTrainer) Step(ctx context.Context, n int) (float64, error) {
@@ -65,6 +104,60 @@ func TestSpeedsCountWhereComputeIsMeasured(t *testing.T) {
 		}
 		if n == 0 {
 			t.Error("no steps")
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWaitingIsNotComputing: what a trainer waits for a processor is not time that it
+// computes. Where a step cannot end when it should the worker tells by how much it is late,
+// also of a step that is broken off.
+func TestWaitingIsNotComputing(t *testing.T) {
+	s := worldScenario(t, 4)
+	s.Real.Compute = scenarios.ComputeMeasured
+	s.Work = &work.Spec{Classes: []work.Class{{Name: "old", IDs: []policy.ID{1}, Factor: 3}}}
+	takes, waits := 20*time.Millisecond, 30*time.Millisecond
+	waiting := waitingTask{
+		slowTask{train.NewQuadratic(s.Seed, s.Real.Parameters), takes}, map[int]time.Duration{1: waits, 2: waits, 3: 20 * waits}, new(sync.Mutex), cpuwait.Times{},
+	}
+	s.Train = &task.Spec{Task: task.Program, External: task.External{Program: []string{"none"}, Own: waiting}}
+	err := memnet.TryBubble(t, func(t *testing.T) {
+		w := newWorld(t, s)
+		w.waits = waiting.read
+		brokenOff := time.Duration(0)
+		w.onReport = func(r Report) {
+			if r.Round == 0 {
+				return
+			}
+			if r.Event == nil {
+				brokenOff = max(brokenOff, r.Behind)
+				return
+			}
+			if r.Event.Step == 1 { // the first one of a round begins with the round
+				return
+			}
+			lasts, waited, behind := takes, time.Duration(0), time.Duration(0)
+			switch r.Event.Node {
+			case "w1": // a third as fast: waiting is over before its steps are
+				lasts, waited = 3*takes, waits
+			case "w2":
+				lasts, waited, behind = takes+waits, waits, waits
+			case "w3":
+				lasts, waited, behind = takes+20*waits, 20*waits, 20*waits
+			}
+			near := func(got, want time.Duration) bool { return math.Abs(float64(got-want)) <= 0.02*float64(takes) }
+			if e := r.Event; !near(s.RealDuration(e.Duration), lasts) || !near(s.RealDuration(e.Waited), waited) || !near(r.Behind, behind) || !near(*r.Lateness, 0) {
+				t.Errorf("step %d of round %d of %s took %v, of which it waited %v; late by %v, and its timer by %v; want %v, %v, %v and 0", e.Step, e.Round, e.Node, s.RealDuration(e.Duration), s.RealDuration(e.Waited), r.Behind, *r.Lateness, lasts, waited, behind)
+			}
+		}
+		sum, _ := w.play(scenarios.Straggler, time.Hour)
+		if !sum.Complete {
+			t.Fatal("not complete")
+		}
+		if len(sum.Sidelined) == 0 || brokenOff < waits {
+			t.Errorf("left out %v; the longest waiting that was told of a step without an end: %v", sum.Sidelined, brokenOff)
 		}
 	})
 	if err != nil {

@@ -18,6 +18,11 @@ type Report struct {
 	After int `json:"after,omitempty"`
 	// Lateness is how much later than due the timer of an inner step fired.
 	Lateness *time.Duration `json:"lateness_ns,omitempty"`
+	// Round is the round of the inner step that Lateness and Behind are of, which has
+	// ended or was broken off. Behind is how much longer it took because what computes it
+	// waited for a processor.
+	Round  int           `json:"round,omitempty"`
+	Behind time.Duration `json:"behind_ns,omitempty"`
 	// Computing is how much of an inner step's time was spent on computing, where
 	// something real is trained.
 	Computing float64 `json:"computing,omitempty"`

@@ -110,13 +110,17 @@ func (w *workerDriver) review(outerSteps int) {
 // of the one before, and the first one's from the word to start, so that applying
 // the outer step and computing the pseudo-gradient lie within the time of the
 // steps, and workers that share few processors still arrive together.
+//
+// Measured computing is without the time that its threads waited for a processor, which
+// says something of the machine and nothing of the worker.
 func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	begin, told := w.stepFrom, w.told
 	at := w.cfg.ClockTime(begin.Sub(w.began))
 	planned := w.steps.Step(at, a.Factor)
-	duration := w.cfg.ClockDuration(planned)
+	duration, measured := w.cfg.ClockDuration(planned), w.cfg.Measured
 	contribution := w.buffers.Contribution(a.Round)
 	w.task = spawn(ctx, func(ctx context.Context) result {
+		waits := w.learner.Waits()
 		loss, computed, err := w.learner.Step(ctx, a.Round, a.Step)
 		if err == nil && a.Last {
 			err = w.learner.Contribute(a.Round, contribution, a.Late > 0)
@@ -124,23 +128,33 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 				w.cfg.Log.Info("a late contribution is added", "of_round", a.Late, "to_round", a.Round)
 			}
 		}
-		if err != nil {
-			return result{err: err}
-		}
-		measured := w.cfg.Measured
+		var waited, behind time.Duration
 		if measured {
-			duration = w.cfg.OnClock(time.Duration(float64(planned) / float64(w.cfg.Typical) * float64(time.Since(begin))))
+			ran, pace := w.clock.Running(begin), float64(planned)/float64(w.cfg.Typical)
+			waited = min(w.learner.Waits().Since(waits), ran)
+			lasts := func(d time.Duration) time.Duration { return w.cfg.OnClock(time.Duration(pace * float64(d))) }
+			duration = lasts(ran - waited)
+			behind = max(min(lasts(ran), ran)-duration, 0)
+		}
+		if err != nil {
+			if late := max(w.clock.Going(begin)-duration-behind, 0); late > 0 || behind > 0 {
+				w.cfg.Report(Report{Round: a.Round, Lateness: &late, Behind: behind}) // it may have been left out for that
+			}
+			return result{err: err}
 		}
 		stood, err := w.clock.Pass(ctx, begin, duration)
 		if err != nil {
+			if behind > 0 {
+				w.cfg.Report(Report{Round: a.Round, Behind: behind})
+			}
 			return result{} // stopped
 		}
 		end := time.Now()
 		took := end.Sub(begin) - stood
-		late := took - duration
-		r := Report{Lateness: &late, After: told, Event: &record.Event{
+		late := took - duration - behind
+		r := Report{Round: a.Round, Lateness: &late, Behind: behind, After: told, Event: &record.Event{
 			T: w.cfg.ClockTime(end.Sub(w.began)), Type: record.Step, Node: w.cfg.ID.Node(),
-			Round: a.Round, Step: a.Step, Duration: w.cfg.ClockTime(took),
+			Round: a.Round, Step: a.Step, Duration: w.cfg.ClockTime(took), Waited: w.cfg.ClockTime(waited),
 			ClockError: w.cfg.ClockTime(w.coordinator.oneWayDelay()),
 		}}
 		if w.cfg.Train.Real() {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"testbed/allreduce/quicring"
+	"testbed/internal/cpuwait"
 	"testbed/node/learner"
 	"testbed/node/state"
 	"testbed/node/stepclock"
@@ -48,6 +49,8 @@ type WorkerConfig struct {
 	// Commands come from whoever started the worker; OpJoin is the first thing
 	// it waits for.
 	Commands <-chan Command
+	// CPUWaits is as in learner.Config.Waits.
+	CPUWaits func(threads, processes []int) cpuwait.Times
 	Tracing  Tracing
 	Log      *slog.Logger
 	// Report is called with what happens to the worker, from several
@@ -79,7 +82,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.learner = learner.New(learner.Config{
 		Task: task, Trainer: trainer, Outer: w.outer, Optimiser: cfg.Train.OuterOptimiser(), Exchange: exchange, Long: cfg.Train.Real(),
 		Feedback: cfg.Reduction.Feedback(), Staleness: float32(cfg.StalenessWeight),
-		CheckpointEvery: cfg.CheckpointEvery,
+		CheckpointEvery: cfg.CheckpointEvery, Waits: cfg.CPUWaits,
 	})
 	defer w.learner.Close()
 	w.coordinator = newConnection(&w.cfg, w.heartbeat)
@@ -333,12 +336,12 @@ func (w *workerDriver) command(ctx context.Context, c Command) error {
 		event = worker.Restore{AtJoin: atJoin}
 	case OpPause:
 		w.hangs = c.Heartbeats
-		w.clock.Set(true)
+		w.clock.Pause(!c.Heartbeats)
 		w.cfg.Report(Report{Paused: true})
 		return nil
 	case OpResume:
 		w.hangs = false
-		w.clock.Set(false)
+		w.clock.Resume()
 		return nil
 	default:
 		return nil

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"testbed/internal/cpuwait"
 	"testbed/internal/memnet"
 	"testbed/internal/testscenario"
 	"testbed/policy"
@@ -44,6 +45,10 @@ type world struct {
 
 	begin func(scenarios.Worker, int) // another process of a worker
 	dead  chan policy.ID              // of the coordinator's
+
+	waits     func(threads, processes []int) cpuwait.Times // as WorkerConfig.CPUWaits
+	onReport  func(Report)                                 // called by one goroutine at a time
+	reporting sync.Mutex
 
 	missing policy.ID // a worker that does not start; 0 starts always
 
@@ -339,12 +344,17 @@ func (w *world) start(ctx context.Context, spec scenarios.Worker, incarnation in
 		n.err = RunWorker(ctx, WorkerConfig{
 			WorkerSettings: settings, Coordinator: coordinator,
 			Control: conns[0], Ring: conns[1], Fetch: conns[2],
-			TLS: memnet.TLS(w.t, name), Commands: n.commands, Log: w.log(name), Report: w.report,
+			TLS: memnet.TLS(w.t, name), Commands: n.commands, Log: w.log(name), Report: w.report, CPUWaits: w.waits,
 		})
 	}()
 }
 
 func (w *world) report(r Report) {
+	if w.onReport != nil {
+		w.reporting.Lock()
+		w.onReport(r)
+		w.reporting.Unlock()
+	}
 	if r.Ready {
 		w.mu.Lock()
 		select {

@@ -100,6 +100,9 @@ type Event struct {
 	// Duration is how long the step, reduction or fetch that ended took, the notice
 	// of a preemption, or the time since enough had arrived for a round to close.
 	Duration policy.Time `json:"duration_us,omitempty"`
+	// Waited is how much of a step's Duration what computes it waited for a processor,
+	// where compute is measured.
+	Waited policy.Time `json:"waited_us,omitempty"`
 	// Held is how long a round that closes has waited for joiners.
 	Held policy.Time `json:"held_us,omitempty"`
 	// Offset counts from the first arrival of the round.

@@ -68,6 +68,11 @@ type Trainer interface {
 	Close() error
 }
 
+// Processes is a Trainer that computes in processes of its own. It returns their numbers.
+type Processes interface {
+	Processes() []int
+}
+
 // Adjuster is a Trainer that lets its user change the local parameters between two
 // steps of a round.
 type Adjuster interface {

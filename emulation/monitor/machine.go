@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/cpuwait"
 	"testbed/internal/quota"
 	"testbed/shaping/fidelity"
 )
@@ -129,24 +130,14 @@ const lowest = 19
 // line for a processor (Documentation/scheduler/sched-stats.rst), but for those
 // that leave it to all others, or 0 where the kernel does not say.
 func RunnableWait(pid int) time.Duration {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is right
-	var sum time.Duration
-	for _, name := range files {
-		tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // the pattern is right
+	var threads []int
+	for _, name := range tasks {
+		tid, _ := strconv.Atoi(filepath.Base(name))
 		if p, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil && 20-p == lowest {
 			continue
 		}
-		data, err := os.ReadFile(name)
-		if err != nil {
-			continue // the thread has ended
-		}
-		fields := strings.Fields(string(data))
-		if len(fields) < 2 {
-			continue
-		}
-		if ns, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
-			sum += time.Duration(ns)
-		}
+		threads = append(threads, tid)
 	}
-	return sum
+	return cpuwait.Of(threads, nil).Sum()
 }

@@ -68,6 +68,8 @@ type Monitor struct {
 	ends     []time.Duration // of the rounds, as steady.Now has them
 	ended    time.Duration   // of the run; 0: not known
 	stalls   []stall
+	delays   map[delayed]*delay
+	doubts   []doubt
 	pauses   []stall // that the scenario asked for
 
 	// The round under way.
@@ -85,7 +87,7 @@ type Monitor struct {
 // New returns a Monitor of a run in which a worker makes that many inner steps
 // in a round.
 func New(steps int, algorithm allreduce.Algorithm) *Monitor {
-	return &Monitor{steps: steps, algorithm: algorithm, remote: remoteHosts{}}
+	return &Monitor{steps: steps, algorithm: algorithm, remote: remoteHosts{}, delays: map[delayed]*delay{}}
 }
 
 // Begin begins the run, and its first round.
@@ -94,8 +96,9 @@ func (m *Monitor) Begin(s Sample) { m.started, m.last = s, s }
 // Pair takes a round trip that was checked before the run.
 func (m *Monitor) Pair(p fidelity.PairRTT) { m.whole.Pairs = append(m.whole.Pairs, p) }
 
-// Timer takes how late the timer of an inner step fired.
-func (m *Monitor) Timer(late time.Duration) {
+// Timer takes how late the timer of an inner step of a worker's round fired.
+func (m *Monitor) Timer(worker string, round int, late time.Duration) {
+	m.delay(worker, round).timers += max(late, 0)
 	m.lateness, m.open = append(m.lateness, late), append(m.open, late)
 }
 
@@ -161,6 +164,7 @@ func (m *Monitor) Routed(s *userlink.Stats) {
 func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Record {
 	w := &m.whole
 	m.enterStalls()
+	m.enterDelays()
 	var times []time.Duration
 	var waits []float64
 	var levels []fidelity.Level

@@ -46,7 +46,7 @@ func (h history) play() Record {
 	m.Begin(sample(0))
 	for round := 1; round <= 3; round++ {
 		for range 8 {
-			m.Timer(ms + h.timers[round])
+			m.Timer("w0", round, ms+h.timers[round])
 		}
 		if late, ok := h.inject[round]; ok {
 			m.Injected(late)
@@ -194,7 +194,7 @@ func TestRoutedSplitsTheRouterByRounds(t *testing.T) {
 func TestTheCauseComesFirst(t *testing.T) {
 	m := New(2, allreduce.Ring)
 	m.Begin(Sample{})
-	m.Timer(time.Hour) // late
+	m.Timer("w1", 1, time.Hour) // late
 	m.Failed("w1 died of itself")
 	if v := m.Conclude(Sample{At: time.Second}, nil, 0).Verdict; len(v.Reasons) < 2 || v.Reasons[0] != "w1 died of itself" {
 		t.Errorf("%q", v.Reasons)

@@ -16,6 +16,7 @@ import (
 
 	"testbed/allreduce/ringorder"
 	"testbed/emulation/network"
+	"testbed/internal/cpuwait"
 	"testbed/internal/steady"
 	"testbed/node"
 	"testbed/node/identity"
@@ -166,7 +167,7 @@ func RunWorker(self *network.Self) error {
 		if err != nil {
 			return err
 		}
-		cfg.Tracing, cfg.Log, cfg.Report = tracing, self.Log, tell(self)
+		cfg.Tracing, cfg.Log, cfg.Report, cfg.CPUWaits = tracing, self.Log, tell(self), cpuwait.Of
 		for to, name := range map[*io.Reader]string{&cfg.Restore: Restore, &cfg.Residual: Residual} {
 			if file := self.File(name); file != nil {
 				defer file.Close()

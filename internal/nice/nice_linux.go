@@ -8,8 +8,11 @@ import (
 )
 
 // Thread gives the goroutine that calls it a thread of its own of the lowest
-// priority, until it ends. Where that is refused it computes at the usual one.
-func Thread() {
+// priority, until it ends. Where that is refused it computes at the usual one. It
+// returns the number of the thread.
+func Thread() (tid int) {
 	runtime.LockOSThread() // never undone: the thread ends with the goroutine
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19)
+	tid = unix.Gettid()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 19)
+	return tid
 }

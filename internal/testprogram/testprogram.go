@@ -9,17 +9,20 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"testbed/train/program/client"
 	"testbed/train/program/wire"
 )
 
 // Main is the program. Its last argument says how it behaves: "well", or
-// "WHAT at PLACE", for one worker "WHAT at PLACE of 1".
+// "WHAT at PLACE", for one worker "WHAT at PLACE of 1"; or "computes MILLISECONDS".
 func Main() {
 	if err := trains(os.Args[len(os.Args)-1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,6 +50,9 @@ func trains(how string) error {
 	}
 	if n, is := strings.CutPrefix(how, "copies "); is {
 		return copies(run, n)
+	}
+	if n, is := strings.CutPrefix(how, "computes "); is {
+		return computes(run, n)
 	}
 	how, of, is := strings.Cut(how, " of ")
 	if is && of != strconv.Itoa(run.Worker) {
@@ -94,6 +100,29 @@ func copies(run *client.Run, parameters string) error {
 			r.Done(1)
 		}
 		r.Params = model
+	}
+	return run.Err()
+}
+
+// computes takes steps of so many milliseconds of processor time each.
+func computes(run *client.Run, milliseconds string) error {
+	n, err := strconv.Atoi(milliseconds)
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // whose processor time counts
+	used := func() time.Duration {
+		var now unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) // the clock exists
+		return time.Duration(now.Nano())
+	}
+	run.Init([]float32{1, 2, 3, 4, 5})
+	for r := range run.Rounds() {
+		for range r.Steps() {
+			for began := used(); used()-began < time.Duration(n)*time.Millisecond; {
+			}
+			r.Done(1)
+		}
 	}
 	return run.Err()
 }

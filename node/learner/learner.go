@@ -13,6 +13,7 @@ import (
 
 	"testbed/allreduce"
 	"testbed/allreduce/codec"
+	"testbed/internal/cpuwait"
 	"testbed/internal/nice"
 	"testbed/node/state"
 	"testbed/record"
@@ -37,6 +38,9 @@ type Config struct {
 	// Staleness, if it is not 0, is the weight with which a contribution that no
 	// reduction has asked for is added to the next one.
 	Staleness float32
+	// Waits reads how long threads and processes have waited for a processor. Nil: time
+	// is not the machine's, and nobody waits.
+	Waits func(threads, processes []int) cpuwait.Times
 	// CheckpointEvery is after how many outer steps there is a checkpoint; 0: never.
 	CheckpointEvery int
 }
@@ -47,6 +51,7 @@ type Learner struct {
 	Config
 	compute func(do func())
 	judge   func(do func()) // apart from inner steps
+	threads []int           // that inner steps are computed on
 	close   []func()
 
 	// local are the parameters after the inner steps of the round ended, with what
@@ -78,7 +83,7 @@ func New(c Config) *Learner {
 	l := &Learner{Config: c, compute: at}
 	if c.Long {
 		steps, judging := newThread(), newThread()
-		l.compute, l.judge = steps.do, judging.do
+		l.compute, l.judge, l.threads = steps.do, judging.do, []int{steps.tid}
 		l.close = append(l.close, steps.end, judging.end)
 	}
 	var n int
@@ -117,6 +122,19 @@ func (l *Learner) Step(ctx context.Context, round, step int) (loss float64, took
 		return 0, 0, fmt.Errorf("inner step %d of round %d: %w", step, round, err)
 	}
 	return loss, took, nil
+}
+
+// Waits returns how long each thread that computes inner steps has waited for a processor
+// so far, as far as that is known.
+func (l *Learner) Waits() cpuwait.Times {
+	if l.Config.Waits == nil {
+		return nil
+	}
+	var processes []int
+	if p, ok := l.Trainer.(train.Processes); ok {
+		processes = p.Processes()
+	}
+	return l.Config.Waits(l.threads, processes)
 }
 
 // begin begins a round: at the worker's own parameters if it has ended the one
@@ -354,16 +372,21 @@ func (l *Learner) Close() error {
 }
 
 // thread is a thread of the operating system for computing, one thing at a time.
-type thread struct{ work chan func() }
+type thread struct {
+	work chan func()
+	tid  int
+}
 
 func newThread() *thread {
-	t := &thread{work: make(chan func())}
+	t, begun := &thread{work: make(chan func())}, make(chan struct{})
 	go func() {
-		nice.Thread()
+		t.tid = nice.Thread()
+		close(begun)
 		for do := range t.work {
 			do()
 		}
 	}()
+	<-begun
 	return t
 }
 

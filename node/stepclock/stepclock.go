@@ -18,26 +18,74 @@ type Clock struct {
 	changed chan struct{} // closed at the next change
 }
 
-// pause is from a time until another; one that is not over ends at zero.
-type pause struct{ from, until time.Time }
+// pause is from a time until another; one that is not over ends at zero. In one that is
+// stopped the process does not run.
+type pause struct {
+	from, until time.Time
+	stopped     bool
+}
 
 // New returns the clock of a worker that is not paused.
 func New() *Clock { return &Clock{changed: make(chan struct{})} }
 
-// Set begins or ends a pause.
-func (c *Clock) Set(paused bool) {
+// Pause begins a pause, in which the process is stopped or hangs.
+func (c *Clock) Pause(stopped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if paused == c.paused() {
-		return
+	if !c.paused() {
+		c.all = append(c.all, pause{from: time.Now(), stopped: stopped})
+		c.tell()
 	}
-	if paused {
-		c.all = append(c.all, pause{from: time.Now()})
-	} else {
+}
+
+// Resume ends a pause.
+func (c *Clock) Resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.paused() {
 		c.all[len(c.all)-1].until = time.Now()
+		c.tell()
 	}
+}
+
+func (c *Clock) tell() {
 	close(c.changed)
 	c.changed = make(chan struct{})
+}
+
+// Running is how long the process has run since a time: it was not stopped, but may have
+// hung.
+func (c *Clock) Running(t time.Time) time.Duration {
+	return c.without(t, func(p pause) bool { return p.stopped })
+}
+
+// Going is how long the worker has not been paused since a time.
+func (c *Clock) Going(t time.Time) time.Duration {
+	return c.without(t, func(pause) bool { return true })
+}
+
+func (c *Clock) without(t time.Time, these func(pause) bool) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	left := now.Sub(t)
+	for _, one := range c.all {
+		if one.until.IsZero() {
+			one.until = now
+		}
+		if these(one) {
+			left -= one.since(t)
+		}
+	}
+	return left
+}
+
+// since is how much of a pause that is over is after a time.
+func (p pause) since(t time.Time) time.Duration {
+	if p.from.Before(t) {
+		p.from = t
+	}
+	return max(p.until.Sub(p.from), 0)
 }
 
 func (c *Clock) paused() bool {
@@ -50,11 +98,8 @@ func (c *Clock) since(t time.Time) (total time.Duration, paused bool, changed <-
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range c.all {
-		if one.from.Before(t) {
-			one.from = t
-		}
-		if one.until.After(one.from) {
-			total += one.until.Sub(one.from)
+		if !one.until.IsZero() {
+			total += one.since(t)
 		}
 	}
 	return total, c.paused(), c.changed

@@ -64,6 +64,12 @@ type Measurements struct {
 	// Computing is how much of an inner step's time computing took, where something
 	// real is trained: the 90th percentile of the steps.
 	Computing float64 `json:"computing,omitempty"`
+	// ComputeWait is the share of a round by which measured inner steps took longer
+	// because what computes them waited for a processor: of the worker that waited most.
+	ComputeWait float64 `json:"compute_wait,omitempty"`
+	// Doubts are workers that were left out or evicted as late in a round in which their
+	// inner steps were late for want of a processor.
+	Doubts []Doubt `json:"doubts,omitempty"`
 	// CPUWait is how long the threads of the worker that waited most stood in
 	// line for a CPU, as a share of the time. Above 1 several did at once. Threads
 	// that train do not count.
@@ -87,6 +93,19 @@ type Measurements struct {
 	// other measurements are then of the worst host.
 	Underlay []Underlay `json:"underlay,omitempty"`
 }
+
+// Doubt is a decision that rests on a worker's inner steps, which were late by that much
+// for want of a processor, in a round that had lasted so long.
+type Doubt struct {
+	Worker  string        `json:"worker"`
+	Round   int           `json:"round"`
+	Evicted bool          `json:"evicted,omitempty"`
+	Late    time.Duration `json:"late_ns"`
+	After   time.Duration `json:"after_ns"`
+}
+
+// Doubtful says whether the worker may have been late for want of a processor alone.
+func (d Doubt) Doubtful() bool { return float64(d.Late) > shareSuspect*float64(d.After) }
 
 // PairRTT is the round trip of one pair of nodes without load.
 type PairRTT struct {
@@ -164,6 +183,8 @@ func judge(m Measurements) Verdict {
 	v.late("packets left the router", m.RouterLatenessP50, m.RouterLatenessP99, m.Hops, m.RoundTime, routerLateSuspect, routerLateInvalid)
 	v.late("timers of workers fired", m.TimerLatenessP50, m.TimerLatenessP99, m.Steps, m.RoundTime, timerLateSuspect, timerLateInvalid)
 	v.share("computing took %.0f %% of the time that inner steps have (limit %.0f %%); give them more, or train a smaller model", m.Computing, computingSuspect, computingInvalid)
+	v.share("inner steps took %.0f %% of a round longer because what computes them waited for a processor (limit %.0f %%); use fewer workers, or a larger real.dilation", m.ComputeWait, shareSuspect, math.Inf(1))
+	v.doubt(m.Doubts)
 	if m.BusyLink != "" {
 		off := math.Abs(m.BusyShare - 1)
 		v.share(fmt.Sprintf("%s sent at %.0f %%%% of its rate while packets waited (%v in all): %%.0f %%%% off (limit %%.0f %%%%)",
@@ -190,6 +211,23 @@ func judge(m Measurements) Verdict {
 		v.judgeUnderlay(u)
 	}
 	return v
+}
+
+// doubt names the decisions that rest on a lack of processors. The others of the run do
+// not, so that it is no worse than suspect.
+func (v *Verdict) doubt(all []Doubt) {
+	const shown = 3
+	for _, d := range all[:min(len(all), shown)] {
+		what := "left out as late"
+		if d.Evicted {
+			what = "evicted as a straggler"
+		}
+		v.add(Suspect, "%s was %s in round %d after its inner steps had been late by %v for want of a processor: %.0f %% of the round until then (limit %.0f %%)",
+			d.Worker, what, d.Round, short(d.Late), 100*float64(d.Late)/float64(max(d.After, 1)), 100*shareSuspect)
+	}
+	if more := len(all) - shown; more > 0 {
+		v.add(Suspect, "%d more decisions rest on a worker that was late for want of a processor", more)
+	}
 }
 
 // stall judges how long a process stalled. It makes a round bad, and a run no worse

@@ -55,6 +55,15 @@ func TestJudge(t *testing.T) {
 		{"steps that leave time", fidelity.Measurements{Computing: 0.5}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
 		{"steps that leave little", fidelity.Measurements{Computing: 0.6}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"computing took 60 % of the time that inner steps have (limit 50 %); give them more, or train a smaller model"}}},
 		{"steps that take longer", fidelity.Measurements{Computing: 1.2}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"computing took 120 % of the time that inner steps have (limit 100 %); give them more, or train a smaller model"}}},
+		{"computing that waits a little", fidelity.Measurements{ComputeWait: 0.04}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
+		{"computing that waits", fidelity.Measurements{ComputeWait: 0.61}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"inner steps took 61 % of a round longer because what computes them waited for a processor (limit 5 %); use fewer workers, or a larger real.dilation"}}},
+		{"decisions about workers that waited", fidelity.Measurements{Doubts: []fidelity.Doubt{
+			{Worker: "w3", Round: 5, Late: 400 * ms, After: 800 * ms}, {Worker: "w3", Round: 6, Evicted: true, Late: 400 * ms, After: 1600 * ms}, {}, {}, {}}},
+			fidelity.Verdict{Verdict: "suspect", Reasons: []string{
+				"w3 was left out as late in round 5 after its inner steps had been late by 400ms for want of a processor: 50 % of the round until then (limit 5 %)",
+				"w3 was evicted as a straggler in round 6 after its inner steps had been late by 400ms for want of a processor: 25 % of the round until then (limit 5 %)",
+				" was left out as late in round 0 after its inner steps had been late by 0s for want of a processor: 0 % of the round until then (limit 5 %)",
+				"2 more decisions rest on a worker that was late for want of a processor"}}},
 		{"an inject that is late for its round", fidelity.Measurements{RoundTime: 500 * ms, InjectLateness: 150 * ms}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"an inject of links was in place 150ms after its time: 30 % of a round (limit 20 %)"}}},
 		{"an inject outside of any round", fidelity.Measurements{InjectLateness: 25 * ms}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"an inject of links was in place 25ms after its time (limit 20ms)"}}},
 		{"a greedy host without an effect", fidelity.Measurements{Steal: 0.4, BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.99}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},

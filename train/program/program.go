@@ -287,6 +287,9 @@ func (t *trainer) Restore(state []byte) error {
 	return nil
 }
 
+// Processes are the one of the program.
+func (t *trainer) Processes() []int { return []int{t.p.command.Process.Pid} }
+
 func (t *trainer) Close() error {
 	t.task.closed(t.p)
 	t.p.end()
