@@ -99,7 +99,7 @@ func TestNoFieldIsIgnoredInSilence(t *testing.T) {
 			}
 			of = append(of, s)
 		}
-		for _, world := range []string{record.Sim, scenarios.SimLinks, record.Real} {
+		for _, world := range []string{record.Sim, record.SimLinks, record.Real} {
 			for field, value := range changes {
 				matters, says := tries(t, of, world, field, value)
 				if !matters && !says {
@@ -184,7 +184,7 @@ func outcome(t *testing.T, s *scenarios.Scenario, world string) string {
 	switch world {
 	case record.Sim:
 		sum, err = experiment.OnChurn(s, scenarios.Straggler, note)
-	case scenarios.SimLinks:
+	case record.SimLinks:
 		sum, err = experiment.OnLinks(s, scenarios.Straggler, sim.Costs{Efficiency: 0.8}, note)
 	default:
 		r, failed := s.Resolve(scenarios.Straggler)

@@ -73,7 +73,7 @@ func OnLinks(s *scenarios.Scenario, policyName string, costs sim.Costs, note fun
 		return record.Summary{}, err
 	}
 	sum, err := sim.RunLinks(r, costs, note)
-	sum.Ignored = s.Ignored(scenarios.SimLinks, false)
+	sum.Ignored = s.Ignored(record.SimLinks, false)
 	return sum, err
 }
 

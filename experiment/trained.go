@@ -49,7 +49,7 @@ func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyNa
 	t.training.Complete(&sum)
 	if world := record.Sim; sum.Ignored != nil {
 		if sum.Links == runs.Planned {
-			world = scenarios.SimLinks
+			world = record.SimLinks
 		}
 		sum.Ignored = s.Ignored(world, true)
 	}

@@ -200,13 +200,27 @@ type Ring struct {
 	NaiveRateMbit float64 `json:"naive_rate_mbit,omitempty"`
 }
 
-// The worlds.
+// The worlds. An event and Summary.World call both simulations Sim; WorldName tells
+// them apart.
 const (
 	Sim  = "sim"
 	Real = "real"
+	// SimLinks is the simulation on the links of the plan, where Sim has churn's network.
+	SimLinks = "sim_links"
 	// Replayed is a simulation whose durations come from the record of a run.
 	Replayed = "replay"
 )
+
+// OnPlan is what a simulation on the links of the plan has for links.
+const OnPlan = "plan"
+
+// WorldName is the one name of a world: Sim, SimLinks, Real or Replayed.
+func WorldName(world, links string) string {
+	if world == Sim && links == OnPlan {
+		return SimLinks
+	}
+	return world
+}
 
 // FromAction returns the record of an action of the policy machine, or false
 // for an action that leaves none. The record points into the action.

@@ -191,7 +191,7 @@ func TestSummaryByHand(t *testing.T) {
 	// Members: w0 for 180, w1 for 170, w2 for 80 µs.
 	const member = 180 + 170 + 80
 	want := record.Summary{
-		Scenario: "by_hand", Policy: "straggler", World: record.Sim, Links: "none", Seed: 3, TimeScale: 1,
+		Scenario: "by_hand", Policy: "straggler", World: record.Sim, WorldName: record.Sim, Links: "none", Seed: 3, TimeScale: 1,
 		Complete: true, WallClock: 180, OuterSteps: 2,
 		ComputeFraction:     (40.0 + 60 + 40 + 40) / member,
 		BarrierWaitFraction: (20.0 + 0 + 20 + 0) / member,

@@ -11,9 +11,11 @@ import (
 // Summary is the result of a run, simulated or real. Times are scenario time
 // in microseconds.
 type Summary struct {
-	Scenario  string  `json:"scenario"`
-	Policy    string  `json:"policy"`
-	World     string  `json:"world"`
+	Scenario string `json:"scenario"`
+	Policy   string `json:"policy"`
+	World    string `json:"world"`
+	// WorldName is that of the function WorldName. Older records lack it.
+	WorldName string  `json:"world_name,omitempty"`
 	Links     string  `json:"links"`
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
@@ -284,6 +286,7 @@ func (s *Summarizer) event(e *Event) {
 	case RunStart:
 		if r := e.Run; r != nil {
 			s.sum.Scenario, s.sum.Policy, s.sum.World, s.sum.Links = r.Scenario, r.Policy, r.World, r.Links
+			s.sum.WorldName = WorldName(r.World, r.Links)
 			s.sum.Seed, s.sum.TimeScale, s.sum.Dilation = r.Seed, r.TimeScale, r.Dilation
 		}
 	case Join:

@@ -54,7 +54,12 @@ type Comparison struct {
 	Statistics      Statistics                   `json:"statistics"`
 	// Learning is what was learnt in each world in which something was.
 	Learning map[string]*learning.Result `json:"learning,omitempty"`
-	Dir      string                      `json:"dir"`
+	// Runs, Comparisons and Predictions are lists, whatever the number of policies, seeds
+	// and worlds.
+	Runs        []Played     `json:"runs"`
+	Comparisons []Against    `json:"comparisons"`
+	Predictions []Prediction `json:"predictions"`
+	Dir         string       `json:"dir"`
 }
 
 // Residual is a prediction's error in parts.
@@ -74,19 +79,15 @@ type Speedup struct {
 	Real any `json:"real,omitempty"`
 }
 
-// simLinks is the world of runs that were simulated on planned links, beside
-// record.Sim and record.Real.
-const simLinks = "sim_links"
-
 // worlds in which policies are compared, in the order in which they are shown.
-var worlds = []string{record.Sim, simLinks, record.Real}
+var worlds = []string{record.Sim, record.SimLinks, record.Real}
 
 // worldText says what the runs of a world are.
 func worldText(world string) string {
 	switch world {
 	case record.Sim:
 		return "simulated"
-	case simLinks:
+	case record.SimLinks:
 		return "on planned links"
 	}
 	return "measured"
@@ -99,7 +100,7 @@ func (c *Comparison) sets(world string) (all []Set) {
 	switch world {
 	case record.Sim:
 		first, others = c.Sim, c.SimRepeats
-	case simLinks:
+	case record.SimLinks:
 		first, others = c.SimLinks, c.SimLinksRepeats
 	}
 	if first == nil {
@@ -178,12 +179,12 @@ func (c *Comparison) Conclude() {
 		c.PredictionError = c.errors(record.Sim)
 	}
 	if c.Real != nil && c.SimLinks != nil {
-		c.LinksPredictionError = c.errors(simLinks)
+		c.LinksPredictionError = c.errors(record.SimLinks)
 		c.Residuals = map[string]Residual{}
 		for _, name := range c.Policies {
 			m := all[c.medianRun(name)].runs
 			measured := m[record.Real][name].Split
-			c.Residuals[name] = Residual{m[record.Sim][name].Split.Minus(measured), m[simLinks][name].Split.Minus(measured)}
+			c.Residuals[name] = Residual{m[record.Sim][name].Split.Minus(measured), m[record.SimLinks][name].Split.Minus(measured)}
 		}
 	}
 	c.RankCorrelation = rankCorrelations(c.Policies, all)
@@ -196,6 +197,7 @@ func (c *Comparison) Conclude() {
 			c.Learning[world] = learnt
 		}
 	}
+	c.list()
 	if len(c.Links) > 1 {
 		c.Agreement = agreement.New(c.Policies, c.Links, c.measured())
 	}

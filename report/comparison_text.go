@@ -53,7 +53,7 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 // writePair writes two policies in both worlds.
 func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
 	reference, other := c.Policies[0], c.Policies[1]
-	simulated, onLinks, real := c.sets(record.Sim), c.sets(simLinks), c.sets(record.Real) // each with its seed
+	simulated, onLinks, real := c.sets(record.Sim), c.sets(record.SimLinks), c.sets(record.Real) // each with its seed
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprint(w, "wall-clock\tsimulated\tmeasured\t\tsimulator's error")
 	if c.SimLinks != nil {
@@ -388,7 +388,7 @@ func (c *Comparison) writeLearning(out io.Writer) error {
 			}
 		}
 	}
-	for _, world := range []string{record.Sim, simLinks} {
+	for _, world := range []string{record.Sim, record.SimLinks} {
 		for _, name := range c.Policies {
 			sets := c.sets(world)
 			if sets == nil || c.Real == nil {

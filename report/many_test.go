@@ -132,11 +132,11 @@ func TestManyPolicies(t *testing.T) {
 func TestOneWorld(t *testing.T) {
 	s, c := many(t, 1, record.Sim, "sim_links")
 	golden(t, "comparison_sim", text(t, s, c))
-	if want := []string{"dir", "policies", "scenario", "sim", "sim_links", "speedups", "statistics"}; !slices.Equal(keys(t, c), want) {
+	if want := []string{"comparisons", "dir", "policies", "predictions", "runs", "scenario", "sim", "sim_links", "speedups", "statistics"}; !slices.Equal(keys(t, c), want) {
 		t.Errorf("simulated: %q, want %q", keys(t, c), want)
 	}
 	s, c = many(t, 2, record.Real)
-	if want := []string{"dir", "policies", "real", "repeats", "scenario", "speedups", "statistics"}; !slices.Equal(keys(t, c), want) {
+	if want := []string{"comparisons", "dir", "policies", "predictions", "real", "repeats", "runs", "scenario", "speedups", "statistics"}; !slices.Equal(keys(t, c), want) {
 		t.Errorf("measured: %q, want %q", keys(t, c), want)
 	}
 	if got := text(t, s, c); strings.Contains(got, "simulat") || !strings.Contains(got, "fidelity     valid") {
@@ -151,13 +151,13 @@ func TestOneWorld(t *testing.T) {
 }
 
 // TestTwoPoliciesAsEver: what a comparison of two policies holds in both worlds
-// has the names that it has had, and policies.
+// has the names that it has had, policies and the lists.
 func TestTwoPoliciesAsEver(t *testing.T) {
 	_, pair := simulated(t, "persistent_straggler")
 	c := &report.Comparison{Policies: scenarios.PolicyNames, Sim: pair, SimLinks: pair, Real: real(pair, 1)}
 	c.Conclude()
 	for what, v := range map[string]any{
-		"dir links_prediction_error policies prediction_error real residuals scenario sim sim_links speedup statistics": c,
+		"comparisons dir links_prediction_error policies prediction_error predictions real residuals runs scenario sim sim_links speedup statistics": c,
 		"real sim sim_links": c.Speedup,
 		"finding links_prediction_error prediction_error speedup": c.Statistics,
 		"real sim": c.Statistics.Speedup,

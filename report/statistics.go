@@ -63,7 +63,7 @@ func matchRuns(rec *runs.Record, policies []string, world string) (all []matched
 		played[w] = map[string][]runs.Run{}
 		for _, name := range policies {
 			played[w][name] = rec.Of(w, name)
-			if w == simLinks {
+			if w == record.SimLinks {
 				played[w][name] = rec.OnLinks(name)
 			}
 		}
@@ -74,7 +74,7 @@ func matchRuns(rec *runs.Record, policies []string, world string) (all []matched
 		seen[first.Seed]++
 		m := matched{runs: map[string]Set{}, again: world == record.Real && n > 0}
 		for _, w := range worlds {
-			if w == simLinks && world == record.Sim && first.Links == runs.Planned {
+			if w == record.SimLinks && world == record.Sim && first.Links == runs.Planned {
 				continue // they stand for what there is no other simulation of
 			}
 			k := n
@@ -115,7 +115,7 @@ func statistics(policies []string, all []matched) Statistics {
 			if e, ok := predictionError(sim[name], measured[name]); ok {
 				errors[name] = append(errors[name], e)
 			}
-			if e, ok := predictionError(m.runs[simLinks][name], measured[name]); ok {
+			if e, ok := predictionError(m.runs[record.SimLinks][name], measured[name]); ok {
 				onLinks[name] = append(onLinks[name], e)
 			}
 		}

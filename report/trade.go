@@ -136,7 +136,7 @@ func rankCorrelations(policies []string, all []matched) map[string]stats.Correla
 		return nil
 	}
 	correlations := map[string]stats.Correlation{}
-	for _, world := range []string{record.Sim, simLinks} {
+	for _, world := range []string{record.Sim, record.SimLinks} {
 		var predicted, measured [][]float64
 		for _, m := range all {
 			x, y := m.runs[world].walls(policies), m.runs[record.Real].walls(policies)

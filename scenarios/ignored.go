@@ -12,9 +12,6 @@ import (
 	"testbed/record"
 )
 
-// The worlds of Ignored, beside record.Sim, churn's network, and record.Real.
-const SimLinks = "sim_links"
-
 // ignoring is a field that worlds ignore, with all that is below it. One that begins
 // with a dot is any property of a link of that name.
 type ignoring struct {
@@ -26,8 +23,8 @@ type ignoring struct {
 
 var (
 	churn     = []string{record.Sim}
-	simulated = []string{record.Sim, SimLinks}
-	onLinks   = []string{SimLinks, record.Real}
+	simulated = []string{record.Sim, record.SimLinks}
+	onLinks   = []string{record.SimLinks, record.Real}
 )
 
 var ignored = []ignoring{
@@ -54,10 +51,10 @@ var ignored = []ignoring{
 	{"real.heed_unreachable", simulated, "the simulator sends no pings", false},
 	{"real.checkpoint_every", simulated, "the simulator keeps no checkpoints", false},
 	{"real.tcp", simulated, "the simulator has no TCP", false},
-	{".queue", []string{SimLinks}, "the simulator's links lose nothing to queues", false},
-	{".duplicate", []string{SimLinks}, "the simulator's links duplicate nothing", false},
-	{".reorder", []string{SimLinks}, "the simulator's links keep the order", false},
-	{".corrupt", []string{SimLinks}, "the simulator's links corrupt nothing", false},
+	{".queue", []string{record.SimLinks}, "the simulator's links lose nothing to queues", false},
+	{".duplicate", []string{record.SimLinks}, "the simulator's links duplicate nothing", false},
+	{".reorder", []string{record.SimLinks}, "the simulator's links keep the order", false},
+	{".corrupt", []string{record.SimLinks}, "the simulator's links corrupt nothing", false},
 	{"train.task", simulated, "nothing is trained without --train", true},
 	{"train.text", simulated, "nothing is trained without --train", true},
 	{"train.split", simulated, "nothing is trained without --train", true},
@@ -71,7 +68,7 @@ var ignored = []ignoring{
 }
 
 // Ignored lists the fields that the scenario gives and a world ignores: record.Sim,
-// SimLinks or record.Real. trained says that the simulator trains.
+// record.SimLinks or record.Real. trained says that the simulator trains.
 func (s *Scenario) Ignored(world string, trained bool) []record.Ignored {
 	var all []record.Ignored
 	given := s.given()

@@ -4,12 +4,14 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed library
@@ -54,8 +56,22 @@ type Source struct {
 // Parse reads and validates the scenario, and the files that it names.
 func (s Source) Parse() (*Scenario, error) { return parse(s.File, s.Text, s.dir) }
 
-// Find looks a scenario up, by the name of its file or in the library.
+// Stdin names the scenario that is read from standard input, once for a process. Files
+// that it names are looked up in the current directory.
+const Stdin = "-"
+
+var stdin = sync.OnceValues(func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, maxFileBytes+1)) })
+
+// Find looks a scenario up, by the name of its file or in the library, or reads it from
+// standard input.
 func Find(name string) (Source, error) {
+	if name == Stdin {
+		data, err := stdin()
+		if err != nil {
+			return Source{}, &Error{File: "stdin", Problem: "cannot be read: " + err.Error()}
+		}
+		return Source{"stdin", data, os.DirFS(".")}, nil
+	}
 	if !strings.ContainsAny(name, "/.") {
 		data, err := files.ReadFile("library/" + name + ".yaml")
 		if err == nil {

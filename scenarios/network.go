@@ -47,7 +47,7 @@ func NewNetwork(s *Scenario, plan *shaping.Plan) (*Network, error) {
 		return nil, err
 	}
 	n := &Network{Plan: plan, Ring: ring, Injects: s.Real.Injects, Work: s.Work, Ignored: map[string][]record.Ignored{}}
-	for _, world := range []string{record.Sim, SimLinks, record.Real} {
+	for _, world := range []string{record.Sim, record.SimLinks, record.Real} {
 		n.Ignored[world] = s.Ignored(world, false)
 	}
 	return n, nil

@@ -72,7 +72,7 @@ func RunLinks(r *resolved.Scenario, costs Costs, note func(record.Event)) (recor
 			p.places[i].machine.Restored(w.InitialStep)
 		}
 	}
-	return p.play(p, "plan", r.TimeScale)
+	return p.play(p, record.OnPlan, r.TimeScale)
 }
 
 // newMachine gives a worker's new process its machine and, as real workers have it, a

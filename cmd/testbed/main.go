@@ -41,7 +41,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends it at once
-	err := root().ExecuteContext(ctx)
+	top, out := root(), &printed{Writer: os.Stdout}
+	top.SetOut(out)
+	cmd, err := top.ExecuteContextC(ctx)
 	program.End()
 	var exit programExit
 	if errors.As(err, &exit) {
@@ -52,6 +54,9 @@ func main() {
 	}
 	if err != nil && !errors.Is(err, errInvalid) {
 		fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
+	}
+	if err != nil && !out.any && asksForJSON(cmd, os.Args[1:]) {
+		_ = writeFailure(out, err) // the exit code says so, too
 	}
 	os.Exit(exitCode(err))
 }
@@ -82,7 +87,11 @@ simulator, and for real, with worker processes in network namespaces on shaped
 links that all-reduce int8 pseudo-gradients over QUIC. The same decision code
 steers both.
 
-A scenario is named by its file or by its name in the library (testbed list).
+A scenario is named by its file or by its name in the library (testbed list). The
+name - reads it from standard input.
+
+With --json a command prints one JSON object on standard output: its result, or
+{"error": …} if there is none.
 
 Exit codes: 0 ok; 1 error; 2 wrong usage or invalid scenario; 3 it ran, but the
 result is not valid; 4 not supported on this machine.`,

@@ -39,6 +39,9 @@ it, and how to get the record.`,
 	f.DurationVar(&m.Keep, "keep", 10*time.Minute, "how long the leader stays after the run, so that the record can be copied")
 	f.BoolVar(&m.Privileged, "privileged", false, "privileged pods, for clusters without user namespaces for pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 && args[1] == scenarios.Stdin {
+			return errs.Usagef("the scenario goes into the manifest as a file with its name: name a file, not -")
+		}
 		if len(args) < 2 || strings.HasPrefix(args[1], "-") {
 			return errs.Usagef("say what is to be played, the scenario behind the verb, for example: testbed manifests --image IMAGE run persistent_straggler --policy straggler")
 		}

@@ -16,6 +16,7 @@ import (
 	"testbed/experiment"
 	"testbed/internal/errs"
 	"testbed/record"
+	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
 
@@ -44,7 +45,8 @@ elsewhere and process ids are common to all. With --at NODE, CMD itself runs in
 a node and has its address: mpiexec, or a server that the others talk to, may
 run in the coordinator's.
 
-CMD has the standard input, output and error of testbed net, which exits with
+CMD has the standard input, output and error of testbed net (the input is at its
+end where SCENARIO is -). testbed net exits with
 CMD's exit code: 128 + n if signal n ended it, 126 or 127 if it could not be
 started. When CMD ends, everything that it started ends, and the network goes.
 
@@ -77,6 +79,9 @@ the nodes' network cards are virtual.`,
 		}
 		if len(names) > 1 {
 			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
+		}
+		if len(names) == 1 && names[0] == scenarios.Stdin && len(args) == 1 {
+			return errs.Usagef("a shell reads standard input, and so does the scenario -: name a file, or a program after --")
 		}
 		return oneScenario(cmd, names)
 	}

@@ -98,7 +98,7 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 	fmt.Fprintln(out)
 	scenarios.WriteIgnored(out, "ignored by run", s.Ignored(record.Real, false), true)
 	scenarios.WriteIgnored(out, "ignored by simulate", s.Ignored(record.Sim, false), true)
-	scenarios.WriteIgnored(out, "ignored by simulate --network links", s.Ignored(scenarios.SimLinks, false), true)
+	scenarios.WriteIgnored(out, "ignored by simulate --network links", s.Ignored(record.SimLinks, false), true)
 	if load != nil {
 		fmt.Fprintf(out, "\n%s\n", load.Words(s.Slowdown()))
 	}

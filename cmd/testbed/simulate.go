@@ -12,12 +12,13 @@ import (
 	"testbed/experiment/calibrate"
 	"testbed/internal/errs"
 	"testbed/policy"
+	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
 )
 
 func simulateCommand() *cobra.Command {
-	var policyName, trace, network, calibrated, record, model string
+	var policyName, trace, network, calibrated, replayed, model string
 	var set []string
 	var asJSON, trained bool
 	cmd := &cobra.Command{
@@ -47,7 +48,7 @@ train has a model, its losses.
 
 Exits with 3 if the run is incomplete.`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if record == "" {
+			if replayed == "" {
 				return oneScenario(cmd, args)
 			}
 			if len(args) > 0 {
@@ -57,9 +58,9 @@ Exits with 3 if the run is incomplete.`,
 		},
 	}
 	policyFlag(cmd, &policyName)
-	cmd.Flags().StringVar(&record, "replay", "", "run directory whose record to replay")
+	cmd.Flags().StringVar(&replayed, "replay", "", "run directory whose record to replay")
 	setFlag(cmd, &set)
-	cmd.Flags().StringVar(&network, "network", experiment.NetworkChurn, "network model: churn or links")
+	networkFlag(cmd, &network, "network model: churn or links")
 	calibrationFlag(cmd, &calibrated)
 	cmd.Flags().StringVar(&trace, "trace", "", "write every event to this file, as JSON lines; - is stdout")
 	cmd.Flags().BoolVar(&trained, "train", false, "train as the scenario's section train says")
@@ -69,11 +70,11 @@ Exits with 3 if the run is incomplete.`,
 		if err := leaveStdout(cmd, trace, asJSON); err != nil {
 			return err
 		}
-		if record != "" {
+		if replayed != "" {
 			if network != experiment.NetworkChurn || calibrated != "" {
 				return errs.Usagef("--replay takes all times from the record; leave --network and --calibration out")
 			}
-			return replayRecord(cmd, record, policyName, set, trace, asJSON)
+			return replayRecord(cmd, replayed, policyName, set, trace, asJSON)
 		}
 		s, err := changedScenario(args[0], set)
 		if err != nil {
@@ -132,6 +133,31 @@ func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
 	}
 	cmd.SetOut(cmd.ErrOrStderr())
 	return nil
+}
+
+// networkName is a network model. The names of the simulated worlds stand for theirs.
+type networkName string
+
+func (n *networkName) String() string { return string(*n) }
+
+// Type is that of a flag of text.
+func (n *networkName) Type() string { return "string" }
+
+func (n *networkName) Set(text string) error {
+	switch text {
+	case record.Sim:
+		text = experiment.NetworkChurn
+	case record.SimLinks:
+		text = experiment.NetworkLinks
+	}
+	*n = networkName(text)
+	return nil
+}
+
+// networkFlag asks for a network model of the simulator, churn's if nothing is said.
+func networkFlag(cmd *cobra.Command, network *string, usage string) {
+	*network = experiment.NetworkChurn
+	cmd.Flags().Var((*networkName)(network), "network", usage)
 }
 
 func policyFlag(cmd *cobra.Command, name *string) {

@@ -65,14 +65,14 @@ workers.count is the number of workers. Workers beyond those in the file are cop
 of them, in turn. --list reads assignments from a file, one JSON object a line.
 
 The directory of results has results.jsonl and results.csv with a row for each
-point, and summary.json. --resume --out DIR continues an interrupted sweep.`,
+point, columns.json, and summary.json. --resume --out DIR continues an interrupted sweep.`,
 	}
 	flags.declare(cmd)
 	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "FIELD=V1,V2,…: vary this field; may be given several times")
 	cmd.Flags().StringVar(&flags.list, "list", "", "file with assignments, one JSON object a line")
 	cmd.Flags().StringVar(&flags.seeds, "seeds", "", "A..B: play each point with each of these seeds (default: the scenario's)")
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to play, the reference first")
-	cmd.Flags().StringVar(&flags.network, "network", experiment.NetworkChurn, "network model of the simulator: churn or links")
+	networkFlag(cmd, &flags.network, "network model of the simulator: churn or links")
 	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, as the scenario's section train says")
 	cmd.Flags().Float64Var(&flags.loss, "loss", 0, "the validation loss that times are measured to, in nats a token (default: the worst final loss of a point)")
 	cmd.Flags().BoolVar(&flags.real, "real", false, "play on a real network")

@@ -17,8 +17,9 @@ import (
 
 // Files of a sweep's directory, beside the scenario.
 const (
-	TableFile = "results.jsonl"
-	CSVFile   = "results.csv"
+	TableFile  = "results.jsonl"
+	CSVFile    = "results.csv"
+	HeaderFile = "columns.json" // what the columns of TableFile mean
 )
 
 // Results is a sweep as its directory keeps it.
@@ -78,13 +79,20 @@ func Read(dir string) (*Results, error) {
 		return nil, fmt.Errorf("reading the sweep: %w", err)
 	}
 	defer file.Close()
-	if err := r.readTable(file, cells); err != nil {
+	if err := r.readTable(name, file, cells); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return r, nil
 }
 
-func (r *Results) readTable(in io.Reader, cells map[string]int) error {
+func (r *Results) readTable(name string, in io.Reader, cells map[string]int) error {
+	check := func(h header) error {
+		if h.Sweep != Schema || h.Scenario != r.Scenario {
+			return fmt.Errorf("is no table of version %d of a sweep of %s", Schema, r.Scenario)
+		}
+		return nil
+	}
+	var h header
 	lines := bufio.NewReader(in)
 	known := map[string]int{} // lines, by key
 	for n := 1; ; n++ {
@@ -96,11 +104,19 @@ func (r *Results) readTable(in io.Reader, cells map[string]int) error {
 			return err
 		}
 		if n == 1 {
-			var h header
-			if err := json.Unmarshal(line, &h); err != nil || h.Sweep != Schema || h.Scenario != r.Scenario {
-				return fmt.Errorf("is no table of version %d of a sweep of %s", Schema, r.Scenario)
+			var within bool
+			if h, within = asHeader(line); within {
+				if err := check(h); err != nil {
+					return err
+				}
+				continue
 			}
-			continue
+			if h, err = readHeader(name); err == nil {
+				err = check(h)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		var row Row
 		var raw struct{ Set json.RawMessage }

@@ -10,16 +10,18 @@ import (
 
 // Summary is what a sweep shows.
 type Summary struct {
-	Scenario string   `json:"scenario"`
-	World    string   `json:"world"`
-	Network  string   `json:"network,omitempty"` // as in Plan
-	Fields   []Axis   `json:"fields"`
-	Seeds    []uint64 `json:"seeds"`
-	Repeats  int      `json:"repeats"`
-	Policies []string `json:"policies"`
-	Points   int      `json:"points"`
-	Done     int      `json:"done"`
-	Cells    []Cell   `json:"cells"`
+	Scenario string `json:"scenario"`
+	World    string `json:"world"`
+	// WorldName is that of record.WorldName. Older summaries lack it.
+	WorldName string   `json:"world_name,omitempty"`
+	Network   string   `json:"network,omitempty"` // as in Plan
+	Fields    []Axis   `json:"fields"`
+	Seeds     []uint64 `json:"seeds"`
+	Repeats   int      `json:"repeats"`
+	Policies  []string `json:"policies"`
+	Points    int      `json:"points"`
+	Done      int      `json:"done"`
+	Cells     []Cell   `json:"cells"`
 	// Target is the validation loss that every run has reached, or that was asked
 	// for; absent where nothing was learnt.
 	Target *float64 `json:"target_loss,omitempty"`
@@ -49,9 +51,19 @@ type Cell struct {
 	// but the first.
 	Speedups map[string]stats.Estimate `json:"speedups,omitempty"`
 	Findings map[string]string         `json:"findings,omitempty"`
+	// Comparisons has the same of each policy but the first, whatever their number.
+	Comparisons []Compared `json:"comparisons"`
 	// Learning is what was learnt, by policy. Each policy is held against the first
 	// one in the same cell, and that one against itself in the first cell.
 	Learning map[string]learning.Outcome `json:"learning,omitempty"`
+}
+
+// Compared is what a policy came to in a cell against the first one.
+type Compared struct {
+	Policy    string         `json:"policy"`
+	Reference string         `json:"reference"`
+	Speedup   stats.Estimate `json:"speedup"`
+	Finding   string         `json:"finding"` // empty without an interval
 }
 
 // SpeedupOf is how many times as fast a policy was as the first one, nil if that
@@ -92,7 +104,7 @@ func (s Summary) Compared() []string { return s.Policies[min(1, len(s.Policies))
 
 // Summarise sums up the rows that are done.
 func (p *Plan) Summarise(keys []string, done map[string]Row) Summary {
-	s := Summary{Scenario: p.Scenario.Name, World: p.World, Network: p.Network, Seeds: p.Seeds, Repeats: p.Repeats, Policies: p.Policies, Points: len(keys)}
+	s := Summary{Scenario: p.Scenario.Name, World: p.World, WorldName: p.worldName(), Network: p.Network, Seeds: p.Seeds, Repeats: p.Repeats, Policies: p.Policies, Points: len(keys)}
 	for _, f := range p.Fields() {
 		axis := Axis{Field: f}
 		seen := map[string]bool{}
@@ -163,12 +175,14 @@ func (c *Cell) work(name string, lost, effective []float64) {
 
 // compare says how many times as fast each policy was as the first.
 func (c *Cell) compare(policies []string, ratios map[string][]float64) {
+	c.Comparisons = []Compared{}
 	if len(policies) > 2 {
 		c.Speedups, c.Findings = map[string]stats.Estimate{}, map[string]string{}
 	}
 	for _, name := range policies[1:] {
 		e := stats.Estimated(ratios[name])
 		finding := e.Finding(name+" is faster", policies[0]+" is faster")
+		c.Comparisons = append(c.Comparisons, Compared{name, policies[0], e, finding})
 		if len(policies) == 2 {
 			c.Speedup, c.Finding = &e, finding
 			return

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"testbed/policy/program"
+	"testbed/record"
 	"testbed/scenarios"
 	"testbed/train/task"
 )
@@ -260,6 +261,14 @@ type Plan struct {
 	Seeds    []uint64
 	Repeats  int
 	Policies []string
+}
+
+// worldName is the name of the world that the points are played in.
+func (p *Plan) worldName() string {
+	if p.World == record.Sim && p.Network != "" {
+		return record.SimLinks
+	}
+	return p.World
 }
 
 // Check validates the scenario of every cell, and with it the parameters of policies,

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -275,25 +277,124 @@ func TestTableIsRepaired(t *testing.T) {
 		if err := table.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if n := max(0, bytes.Count(whole[:cut], []byte("\n"))-1); len(done) != n {
+		if n := max(0, bytes.Count(whole[:cut], []byte("\n"))); len(done) != n {
 			t.Errorf("cut at %d: %d rows, want %d", cut, len(done), n)
 		}
 		if again := write(done); !bytes.Equal(again, whole) {
 			t.Errorf("cut at %d: the table has become\n%s", cut, again)
 		}
 	}
+	head, err := os.ReadFile(filepath.Join(filepath.Dir(path), sweep.HeaderFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old bytes.Buffer // as older programs began the table
+	if err := json.Compact(&old, head); err != nil {
+		t.Fatal(err)
+	}
+	old.WriteByte('\n')
 	for want, text := range map[string]string{
-		"is no table of a sweep":      "hello\n",
+		"line 1: invalid":             "hello\n",
 		"version 9":                   `{"sweep":9}` + "\n",
 		"another text of scenario":    `{"sweep":1,"scenario_sha256":"x"}` + "\n",
-		"line 3: unexpected end of J": string(whole[:bytes.IndexByte(whole, '\n')]) + "\n" + `{"key":"x"}` + "\n{\n",
-		"line 2: it has no key":       string(whole[:bytes.IndexByte(whole, '\n')]) + "\n{}\n",
+		"line 3: unexpected end of J": old.String() + `{"key":"x"}` + "\n{\n",
+		"line 2: unexpected end of J": `{"key":"x"}` + "\n{\n",
+		"line 2: it has no key":       old.String() + "{}\n",
+		"line 1: it has no key":       "{}\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := sweep.OpenTable(path, p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if err := os.WriteFile(path, whole, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for want, text := range map[string]string{
+		"is no table of a sweep":   "hello",
+		"version 9":                `{"sweep":9}`,
+		"another text of scenario": `{"sweep":1,"scenario_sha256":"x"}`,
+		"there is no columns.json": "",
+	} {
+		file := filepath.Join(filepath.Dir(path), sweep.HeaderFile)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if text == "" {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := sweep.OpenTable(path, p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// TestTableOfOlderPrograms: one that begins with a header has its rows, and goes on behind
+// them.
+func TestTableOfOlderPrograms(t *testing.T) {
+	p := plan(t, "homogeneous", "inner_steps=1,2,3")
+	keys := keysOf(t, p)
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	head := fmt.Sprintf(`{"sweep":1,"scenario":"homogeneous","scenario_sha256":%q,"columns":{"set":"fields"}}`+"\n", p.Digest())
+	if err := os.WriteFile(path, []byte(head+`{"key":"`+keys[0]+`","set":{"inner_steps":1},"seed":42}`+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	table, done, err := sweep.OpenTable(path, p)
+	if err != nil || len(done) != 1 || done[keys[0]].Seed != 42 {
+		t.Fatalf("%d rows, %v", len(done), err)
+	}
+	if err := errors.Join(p.Play(t.Context(), 1, keys, done, simulate, table.Add), table.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.HasPrefix(string(text), head) || strings.Count(string(text), "\n") != 1+len(keys) {
+		t.Errorf("the table has become (%v)\n%s", err, text)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), sweep.HeaderFile)); err == nil {
+		t.Error("a header lies beside the table that has one")
+	}
+}
+
+// TestEveryLineIsARow: a table has no line of another kind.
+func TestEveryLineIsARow(t *testing.T) {
+	p := plan(t, "homogeneous", "inner_steps=1,2,3")
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	table, _, err := sweep.OpenTable(path, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Play(t.Context(), 1, keysOf(t, p), nil, simulate, table.Add), table.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string // of the first row
+	for line := range strings.Lines(string(text)) {
+		var row map[string]any
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		got := slices.Sorted(maps.Keys(row))
+		if names == nil {
+			names = got
+		}
+		if !slices.Equal(got, names) || row["world_name"] != "sim" {
+			t.Errorf("a line has %q, the first one has %q", got, names)
+		}
+	}
+	var head struct{ Columns map[string]string }
+	if text, err = os.ReadFile(filepath.Join(filepath.Dir(path), sweep.HeaderFile)); err != nil || json.Unmarshal(text, &head) != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if head.Columns[name] == "" {
+			t.Errorf("columns.json does not say what %s is", name)
 		}
 	}
 }
@@ -389,6 +490,7 @@ func TestReadRefuses(t *testing.T) {
 		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "is no table of version 1 of a sweep of s"},
 		{"a newer table", summary, `{"sweep":9,"scenario":"s"}` + "\n", "is no table of version 1"},
 		{"a broken row", summary, head + "{}}\n", "line 2"},
+		{"no header at all", summary, row("a", `{"inner_steps":1}`), "there is no columns.json"},
 		{"good", summary, head + row("a", `{"inner_steps":1}`) + row("b", `{"inner_steps":2}`) + row("cut", `{"inner_steps":1}`)[:40], ""},
 	} {
 		dir := t.TempDir()

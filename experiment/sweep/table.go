@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -28,6 +30,8 @@ type Row struct {
 	Repeat int        `json:"repeat"`
 	Policy string     `json:"policy"`
 	World  string     `json:"world"`
+	// WorldName is that of record.WorldName. Older tables lack it.
+	WorldName string `json:"world_name,omitempty"`
 	Figures
 }
 
@@ -58,7 +62,7 @@ type Figures struct {
 
 // NewRow makes the row of a point.
 func (p *Plan) NewRow(key string, pt Point, sum record.Summary) Row {
-	r := Row{Key: key, Set: pt.Set, Seed: pt.Seed, Repeat: pt.Repeat, Policy: pt.Policy, World: p.World, Figures: Figures{
+	r := Row{Key: key, Set: pt.Set, Seed: pt.Seed, Repeat: pt.Repeat, Policy: pt.Policy, World: p.World, WorldName: p.worldName(), Figures: Figures{
 		Complete: sum.Complete, WallClock: sum.WallClock, OuterSteps: sum.OuterSteps,
 		ComputeFraction: sum.ComputeFraction, BarrierWaitFraction: sum.BarrierWaitFraction, JoinerStall: sum.JoinerStall,
 		Sidelined: len(sum.Sidelined), Evicted: len(sum.Evicted), Rejoined: len(sum.Rejoined),
@@ -82,12 +86,44 @@ func (a *Assignment) UnmarshalJSON([]byte) error { return nil }
 // Schema is the version of the table's format.
 const Schema = 1
 
-// header is the first line of the table.
+// header is what HeaderFile has. Older programs wrote it as the first line of the table.
 type header struct {
 	Sweep    int               `json:"sweep"`
 	Scenario string            `json:"scenario"`
 	Digest   string            `json:"scenario_sha256"`
 	Columns  map[string]string `json:"columns"`
+}
+
+// asHeader says whether a line is the header of a table of older programs.
+func asHeader(line []byte) (h header, is bool) {
+	return h, json.Unmarshal(line, &h) == nil && h.Sweep != 0
+}
+
+// readHeader reads the header beside a table.
+func readHeader(table string) (h header, err error) {
+	name := filepath.Join(filepath.Dir(table), HeaderFile)
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, fmt.Errorf("is no table of a sweep: there is no %s beside it; choose another directory", HeaderFile)
+	}
+	if err != nil {
+		return h, fmt.Errorf("reading what the columns mean: %w", err)
+	}
+	if err := json.Unmarshal(text, &h); err != nil || h.Sweep == 0 {
+		return h, fmt.Errorf("is no table of a sweep: %s is none of a sweep's; choose another directory", name)
+	}
+	return h, nil
+}
+
+// check says whether a table may have further points of the plan.
+func (h header) check(p *Plan) error {
+	switch {
+	case h.Sweep != Schema:
+		return fmt.Errorf("has version %d of the format, this program writes %d; choose another directory", h.Sweep, Schema)
+	case h.Digest != p.Digest():
+		return fmt.Errorf("holds points of another text of scenario %s; choose another directory", h.Scenario)
+	}
+	return nil
 }
 
 // curve is what was learnt; it has no points where nothing was, or where the run
@@ -122,6 +158,7 @@ var columns = []column{
 	{"repeat", "counts real runs of the same point from 1", false, func(r csvRow) any { return r.Repeat }},
 	{"policy", "the policy as it was given, with its parameters", false, func(r csvRow) any { return r.Policy }},
 	{"world", "sim or real", false, func(r csvRow) any { return r.World }},
+	{"world_name", "sim (churn's network), sim_links (the planned links) or real", false, nil},
 	{"complete", "all outer steps were done before the horizon", false, func(r csvRow) any { return r.Complete }},
 	{"wall_clock_us", "time of the last outer step, µs of scenario time", false, func(r csvRow) any { return r.WallClock }},
 	{"outer_steps", "how many were done", false, func(r csvRow) any { return r.OuterSteps }},
@@ -149,7 +186,8 @@ var columns = []column{
 	{"curve", "the validation loss after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps", true, nil},
 }
 
-// Table is the file of results: a header and a row a point, as JSON lines.
+// Table is the file of results: a row a point, as JSON lines. What the columns mean is in
+// a file beside it.
 type Table struct {
 	file *os.File
 	buf  *bufio.Writer
@@ -173,44 +211,48 @@ func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) 
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the table of results: %w", err)
 	}
-	if done, err = readRows(text, p); err != nil {
+	if len(text) == 0 {
+		if err := writeHeader(path, p); err != nil {
+			return nil, nil, err
+		}
+	}
+	if done, err = readRows(path, text, p); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	t = &Table{file: file, buf: bufio.NewWriter(file)}
 	t.enc = json.NewEncoder(t.buf)
-	if len(text) == 0 {
-		what := map[string]string{}
-		for _, c := range columns {
-			if c.what != "" && (p.Train || !c.train) {
-				what[c.name] = c.what
-			}
-		}
-		if err := t.enc.Encode(header{Sweep: Schema, Scenario: p.Scenario.Name, Digest: p.Digest(), Columns: what}); err != nil {
-			return nil, nil, fmt.Errorf("writing the table of results: %w", err)
-		}
-		if err := t.Flush(); err != nil {
-			return nil, nil, err
-		}
-	}
 	return t, done, nil
 }
 
+// writeHeader says beside a table what its columns mean.
+func writeHeader(table string, p *Plan) error {
+	what := map[string]string{}
+	for _, c := range columns {
+		if c.what != "" && (p.Train || !c.train) {
+			what[c.name] = c.what
+		}
+	}
+	return record.Dir(filepath.Dir(table)).WriteJSON(HeaderFile, header{Sweep: Schema, Scenario: p.Scenario.Name, Digest: p.Digest(), Columns: what})
+}
+
 // readRows reads a table that ends with a whole line. A row that stands there twice is an error.
-func readRows(text []byte, p *Plan) (map[string]Row, error) {
+func readRows(path string, text []byte, p *Plan) (map[string]Row, error) {
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	h, within := asHeader(first)
+	if !within {
+		var err error
+		if h, err = readHeader(path); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.check(p); err != nil {
+		return nil, err
+	}
 	done := map[string]Row{}
 	line := 0
 	for l := range bytes.Lines(text) {
 		line++
-		if line == 1 {
-			var h header
-			switch err := json.Unmarshal(l, &h); {
-			case err != nil || h.Sweep == 0:
-				return nil, errors.New("is no table of a sweep; choose another directory")
-			case h.Sweep != Schema:
-				return nil, fmt.Errorf("has version %d of the format, this program writes %d; choose another directory", h.Sweep, Schema)
-			case h.Digest != p.Digest():
-				return nil, fmt.Errorf("holds points of another text of scenario %s; choose another directory", h.Scenario)
-			}
+		if line == 1 && within {
 			continue
 		}
 		var r Row

@@ -60,11 +60,32 @@ def test_comparison():
     assert "4.59" in tb.load(ab.dir)._repr_html_() or "4.03" in tb.load(ab.dir)._repr_html_()
 
 
+def test_names_of_worlds():
+    ab = tb.compare("persistent_straggler", world="sim")
+    assert {(w, r.world_name) for w, r in ab.results()} == {("sim", "sim"), ("sim_links", "sim_links")}
+    old = dict(ab.sim_links["baseline"].data)
+    del old["world_name"]  # as older programs wrote it
+    assert tb.Result(old).world_name == "sim_links"
+    decisions = ab.sim["straggler"].evicted
+    assert [d.worker for d in decisions] == [d["worker"] for d in ab.data["sim"]["straggler"]["evicted"]] == [3]
+    older = dict(ab.sim["straggler"].data, evicted=[{"round": 3, "id": 3, "reason": "straggler"}])
+    assert [d.worker for d in tb.Result(older).evicted] == [3]
+
+
+def test_errors_say_where():
+    sc = tb.Scenario.library("homogeneous")
+    sc.inner_steps = -1
+    with pytest.raises(tb.UsageError) as caught:
+        tb.simulate(sc, "baseline")
+    assert caught.value.field == "inner_steps" and caught.value.fix == "it must not be negative" and caught.value.line
+
+
 def test_sweep_and_tune():
     pytest.importorskip("pandas")
     heard = []
     s = tb.sweep("persistent_straggler", {"policy.straggler.k": [1, 3], "inner_steps": [2, 4]}, seeds=(1, 2), progress=heard.append)
     frame = s.to_frame()
+    assert set(frame["world_name"]) == {"sim"}
     assert len(frame) == 2 * 2 * 2 * 2 and set(frame["inner_steps"]) == {2, 4}
     assert heard[-1].done == heard[-1].of == 16
     assert "speed-up" in s._repr_html_() and s.report().exists()

@@ -25,6 +25,8 @@ type Result struct {
 	// Policies are in the order in which they were given; the first is the
 	// reference.
 	Policies []Policy `json:"policies"`
+	// ByPolicy has the same by name.
+	ByPolicy map[string]Policy `json:"by_policy"`
 }
 
 // Policy is what was learnt under one policy.
@@ -101,6 +103,10 @@ func New[Set ~map[string]record.Summary](policies []string, seeds []Set) *Result
 			reference = nil
 		}
 		p.Outcome = NewOutcome(p.Curves, reference, r.Target)
+	}
+	r.ByPolicy = map[string]Policy{}
+	for _, p := range r.Policies {
+		r.ByPolicy[p.Name] = p
 	}
 	return r
 }

@@ -283,7 +283,7 @@ func (rec *Record) same(source scenarios.Source, s *scenarios.Scenario) bool {
 
 // Planned is what a run says of its links if it was simulated on those of the
 // plan.
-const Planned = "plan"
+const Planned = record.OnPlan
 
 // Of returns the runs of a world under a policy. Those that were simulated on
 // planned links count as the simulator's only where there is nothing else, and

@@ -13,7 +13,7 @@ import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from .errors import InvalidResult, TestbedError, Unsupported, UsageError
 
@@ -231,15 +231,33 @@ def call(
         return out
     message = next((line for line in reversed(said) if line.startswith("testbed: ")), said[-1] if said else "")
     message = message[len("testbed: ") :] if message.startswith("testbed: ") else message
+    error = _error(out)
+    if error is not None:
+        out = b""
+    else:
+        error = {}
     if process.returncode == 2:
-        raise UsageError(message)
+        raise UsageError(message)._at(error)
     if process.returncode == 3:
-        raise InvalidResult(message or "the result is not valid", out)
+        raise InvalidResult(message or "the result is not valid", out)._at(error)
     if process.returncode == 4:
-        raise Unsupported(message, out)
+        raise Unsupported(message, out)._at(error)
     if process.returncode < 0:
         message = "testbed was ended by signal %d%s" % (-process.returncode, ": " + message if message else "")
-    raise TestbedError(message or "testbed ended with exit code %d" % process.returncode)
+    raise TestbedError(message or "testbed ended with exit code %d" % process.returncode)._at(error)
+
+
+def _error(out: bytes) -> Optional[Dict[str, Any]]:
+    """The error that a command has printed in place of a result, None if it has not; older
+    programs print none."""
+    if not out.startswith(b"{"):
+        return None
+    try:
+        printed = json.loads(out)
+    except ValueError:
+        return None
+    error = printed.get("error")
+    return error if isinstance(error, dict) and len(printed) == 1 else None
 
 
 def version() -> str:

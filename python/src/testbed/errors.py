@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 
 class TestbedError(Exception):
-    """The command failed (exit code 1). Its text is what the command said last."""
+    """The command failed (exit code 1). Its text is what the command said last.
+
+    file, line, field: where the error is; fix: what to do about it. Each is None where
+    the command does not say.
+    """
 
     __test__ = False  # for pytest, which takes the name for a test's
+
+    file: Optional[str] = None
+    line: Optional[int] = None
+    field: Optional[str] = None
+    fix: Optional[str] = None
+
+    def _at(self, error: Dict[str, Any]) -> "TestbedError":
+        """Itself, with the place that a command has printed with --json."""
+        self.file, self.line, self.field, self.fix = (error.get(name) for name in ("file", "line", "field", "fix"))
+        return self
 
 
 class UsageError(TestbedError):

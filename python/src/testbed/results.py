@@ -175,6 +175,14 @@ class Result:
         return str(self.data["world"])
 
     @property
+    def world_name(self) -> str:
+        """As world, but simulations on the planned links are sim_links."""
+        name = self.data.get("world_name")
+        if name is None:  # an older record
+            name = "sim_links" if self.world == "sim" and self.links == "plan" else self.world
+        return str(name)
+
+    @property
     def links(self) -> str:
         """Who carried packets: user, htb or netem; simulated none (churn's network) or plan."""
         return str(self.data["links"])
@@ -345,7 +353,7 @@ class Result:
 
 
 def _decisions(rows: Iterable[Dict[str, Any]]) -> List[Decision]:
-    return [Decision(r["round"], r["id"], r.get("reason"), r.get("why")) for r in rows]
+    return [Decision(r["round"], r.get("worker", r["id"]), r.get("reason"), r.get("why")) for r in rows]
 
 
 @dataclass
@@ -526,7 +534,7 @@ class Sweep:
             for line in file:
                 row = json.loads(line)
                 if "sweep" in row:
-                    continue  # the first line, which says what the columns mean
+                    continue  # of older programs: the first line, which says what the columns mean
                 row["policy"] = self._people.get(row["policy"], row["policy"])
                 rows.append({**row.pop("set"), **row})
         return rows

@@ -1,0 +1,133 @@
+package report
+
+import (
+	"testbed/internal/stats"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/report/learning"
+	"testbed/shaping/fidelity"
+)
+
+// The lists have the results of a comparison in one shape, whatever the number of
+// policies, seeds, worlds and link backends.
+
+// Played is one run of a comparison.
+type Played struct {
+	World      string         `json:"world"` // record.Sim, record.SimLinks or record.Real
+	Links      string         `json:"links"`
+	Policy     string         `json:"policy"`
+	Seed       uint64         `json:"seed"`
+	Complete   bool           `json:"complete"`
+	WallClock  policy.Time    `json:"wall_clock_us"`
+	OuterSteps int            `json:"outer_steps"`
+	Lost       *float64       `json:"lost"` // of record.Work; null where it was not counted
+	Loss       *float64       `json:"loss"` // of validation, the last; null where nothing was learnt
+	Fidelity   fidelity.Level `json:"fidelity"`
+	Dir        string         `json:"dir"`
+}
+
+// Against is what one policy came to against the reference, in one world on one link
+// backend.
+type Against struct {
+	World     string `json:"world"`
+	Links     string `json:"links"`
+	Policy    string `json:"policy"`
+	Reference string `json:"reference"`
+	// Speedups are the reference's wall-clock divided by the policy's, one for each
+	// seed that was complete under both, and Speedup is what they amount to.
+	Speedups []SeedRatio    `json:"speedups"`
+	Speedup  stats.Estimate `json:"speedup"`
+	// Finding is that of Statistics; empty without an interval.
+	Finding string `json:"finding"`
+}
+
+// SeedRatio is a ratio of two runs with one seed.
+type SeedRatio struct {
+	Seed  uint64  `json:"seed"`
+	Ratio float64 `json:"ratio"`
+}
+
+// Prediction is the error of a simulated world under a policy: (simulated − measured) /
+// measured wall-clock, of the seeds that were complete in both.
+type Prediction struct {
+	World  string         `json:"world"` // the simulated one
+	Policy string         `json:"policy"`
+	Error  stats.Estimate `json:"error"`
+}
+
+// backend is a list of sets on one link backend of one world.
+type backend struct {
+	world string
+	sets  []Set
+}
+
+// backends are all that was played: the worlds in order, and the other link backends at
+// the end.
+func (c *Comparison) backends() (all []backend) {
+	for _, of := range []struct {
+		world  string
+		first  Set
+		others []Set
+	}{{record.Sim, c.Sim, c.SimRepeats}, {record.SimLinks, c.SimLinks, c.SimLinksRepeats}, {record.Real, c.Real, c.Repeats}} {
+		if of.first != nil {
+			all = append(all, backend{of.world, append([]Set{of.first}, of.others...)})
+		}
+	}
+	for _, links := range c.Links {
+		if sets := c.OtherLinks[links]; len(sets) > 0 {
+			all = append(all, backend{record.Real, sets})
+		}
+	}
+	return all
+}
+
+// list fills the lists.
+func (c *Comparison) list() {
+	c.Runs, c.Comparisons, c.Predictions = []Played{}, []Against{}, []Prediction{}
+	reference := c.Policies[0]
+	for _, b := range c.backends() {
+		for _, set := range b.sets {
+			for _, name := range c.Policies {
+				c.Runs = append(c.Runs, newPlayed(b.world, set[name]))
+			}
+		}
+		for _, name := range c.Policies[1:] {
+			a := Against{World: b.world, Links: b.sets[0][name].Links, Policy: name, Reference: reference, Speedups: []SeedRatio{}}
+			var ratios []float64
+			for _, set := range b.sets {
+				if set[reference].Complete && set[name].Complete {
+					ratio := set.speedup(reference, name)
+					ratios, a.Speedups = append(ratios, ratio), append(a.Speedups, SeedRatio{set[name].Seed, ratio})
+				}
+			}
+			a.Speedup = stats.Estimated(ratios)
+			a.Finding = a.Speedup.Finding(name+" is faster", reference+" is faster")
+			c.Comparisons = append(c.Comparisons, a)
+		}
+	}
+	for _, of := range []struct {
+		world  string
+		errors map[string]stats.Estimate
+	}{{record.Sim, c.Statistics.PredictionError}, {record.SimLinks, c.Statistics.LinksPredictionError}} {
+		for _, name := range c.Policies {
+			if e, ok := of.errors[name]; ok {
+				c.Predictions = append(c.Predictions, Prediction{of.world, name, e})
+			}
+		}
+	}
+}
+
+// newPlayed is a run without its rounds.
+func newPlayed(world string, sum record.Summary) Played {
+	p := Played{
+		World: world, Links: sum.Links, Policy: sum.Policy, Seed: sum.Seed, Complete: sum.Complete, WallClock: sum.WallClock,
+		OuterSteps: sum.OuterSteps, Fidelity: sum.Fidelity.Verdict, Dir: sum.Dir,
+	}
+	if sum.Work != nil {
+		p.Lost = &sum.Work.Lost
+	}
+	if curve := learning.NewCurve(sum); len(curve.Points) > 0 {
+		p.Loss = new(curve.Final())
+	}
+	return p
+}
