@@ -19,6 +19,7 @@ type Decision struct {
 	What  string `json:"what"` // the type of its event
 	// Node is whom it is about; empty for the close of a round.
 	Node         string         `json:"node,omitempty"`
+	Worker       *policy.ID     `json:"worker,omitempty"` // the number of Node
 	Participants []policy.ID    `json:"participants,omitempty"`
 	Late         []policy.ID    `json:"late,omitempty"`
 	Reason       *policy.Reason `json:"reason,omitempty"`
@@ -49,8 +50,12 @@ func Decisions(events []record.Event) []Decision {
 	for _, e := range events {
 		switch e.Type {
 		case record.RoundClose, record.Sideline, record.Rejoin, record.Evict:
-			all = append(all, Decision{Round: e.Round, T: int64(e.T), What: string(e.Type), Node: e.Node,
-				Participants: e.Participants, Late: e.Missing, Reason: e.Reason})
+			d := Decision{Round: e.Round, T: int64(e.T), What: string(e.Type), Node: e.Node,
+				Participants: e.Participants, Late: e.Missing, Reason: e.Reason}
+			if id, ok := e.Worker(); ok {
+				d.Worker = &id
+			}
+			all = append(all, d)
 		}
 	}
 	return all
