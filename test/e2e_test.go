@@ -314,7 +314,7 @@ func TestReportRefuses(t *testing.T) {
 		{[]string{"nowhere"}, exitError, "nowhere: there is no such directory"},
 		{[]string{os.Args[0], "--picture", "x.svg"}, exitUsage, "--picture is of runs"},
 	} {
-		if r := testbed(t, append([]string{"report"}, c.args...)...); r.code != c.code || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
+		if r := testbed(t, append([]string{"report"}, c.args...)...); r.code != c.code || !strings.Contains(r.stderr, c.want) || !r.noResult() {
 			t.Errorf("report %v: exit code %d, stdout %q, stderr %q", c.args, r.code, r.stdout, r.stderr)
 		}
 	}
@@ -1018,7 +1018,7 @@ func TestUsage(t *testing.T) {
 			if r.code != c.code || !strings.Contains(r.stderr, c.stderr) {
 				t.Errorf("exit code %d, stderr %q; want %d and %q", r.code, r.stderr, c.code, c.stderr)
 			}
-			if c.code != 0 && (r.stdout != "" || strings.Count(r.stderr, "\n") != 1) {
+			if c.code != 0 && (!r.noResult() || strings.Count(r.stderr, "\n") != 1) {
 				t.Errorf("want one line of error and no output, got stdout %q, stderr %q", r.stdout, r.stderr)
 			}
 		})

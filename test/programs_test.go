@@ -27,6 +27,12 @@ func fed(t *testing.T, text string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
+// noResult says that nothing is on standard output, but an error for programs.
+func (r result) noResult() bool {
+	var printed map[string]map[string]any
+	return r.stdout == "" || json.Unmarshal([]byte(r.stdout), &printed) == nil && len(printed) == 1 && printed["error"]["message"] != nil
+}
+
 const small = `name: small
 workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000}]
 inner_steps: 2
@@ -66,7 +72,7 @@ func TestScenarioOnStandardInput(t *testing.T) {
 	if r := fed(t, small, "plan", "-", "--json"); r.code != 0 || !json.Valid([]byte(r.stdout)) {
 		t.Errorf("plan: exit code %d, %s", r.code, r.stderr)
 	}
-	if r := fed(t, small, "convert", "-", "--to", "yaml"); r.code != 0 || !strings.Contains(r.stdout, "small") {
+	if r := fed(t, small, "convert", "-", "--to", "yaml"); r.code != 0 || !strings.Contains(r.stdout, "inner_step_mean: 1000") {
 		t.Errorf("convert: exit code %d, %s", r.code, r.stderr)
 	}
 	dir := filepath.Join(t.TempDir(), "compared")
