@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -81,7 +82,42 @@ func (n *Network) build() error {
 		}
 	}
 	n.short = n.setWindows()
-	return n.refuse()
+	if err := n.refuse(); err != nil {
+		return err
+	}
+	return n.awaitCarriers()
+}
+
+// patience bounds the wait for the kernel's work queue.
+const patience = 30 * time.Second
+
+// awaitCarriers waits until both ends of every link send. The kernel activates the end
+// that came up first in a work queue, some time after the second came up, and silently
+// drops packets that are sent before (link_watch.c, dev_activate).
+func (n *Network) awaitCarriers() error {
+	deadline := time.Now().Add(patience)
+	for _, i := range n.here {
+		node := n.nodes[i]
+		for _, end := range []struct {
+			conn  *conn
+			index int
+		}{{n.hub, node.outside}, {node.conn, node.inside}} {
+			for {
+				link, err := end.conn.LinkByIndex(end.index)
+				if err != nil {
+					return fmt.Errorf("node %s: looking at a link: %w", n.plan.Nodes[i].Name, err)
+				}
+				if link.Attrs().OperState == netlink.OperUp {
+					break
+				}
+				if time.Now().After(deadline) {
+					return fmt.Errorf("node %s: the link is %v %v after it was brought up", n.plan.Nodes[i].Name, link.Attrs().OperState, patience)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	return nil
 }
 
 // createNamespaces makes an anonymous namespace for every node here. If the

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -331,6 +332,15 @@ func TestSixtyFourNodesComeAndGo(t *testing.T) {
 	namespaces, descriptors := countNamespaces(t), countDescriptors(t)
 	spec := shaping.Spec{Default: shaping.Properties{Access: rates(20), Path: shaping.Path{OneWayDelay: ms(1)}}}
 	newLab(t, kernel.BackendUser, spec, names, func(l *lab) {
+		links, err := netlink.LinkList()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, link := range links { // one that is not up loses what is sent through it
+			if a := link.Attrs(); a.Name != "lo" && a.OperState != netlink.OperUp {
+				t.Errorf("the network is built, and the hub's end of %s is %v", a.Name, a.OperState)
+			}
+		}
 		if now := countNamespaces(t); now < namespaces+64 {
 			t.Errorf("%d namespaces before, %d with 64 nodes", namespaces, now)
 		}
