@@ -145,6 +145,10 @@ func (r *recorder) prepare() error {
 		_ = os.Remove(o.Dir) // if it was made for this run alone
 		return &scenarios.Error{File: o.File, Field: "real.parameters", Problem: fmt.Sprintf("is %d; a real run takes at most %d, and plan and simulate --network links take more", n, scenarios.MaxRealParameters)}
 	}
+	if err := o.Scenario.CheckTime(r.spec.Scenario); err != nil {
+		_ = os.Remove(o.Dir) // likewise
+		return err
+	}
 	if r.dir, err = record.CreateDir(o.Dir); err != nil {
 		return err
 	}

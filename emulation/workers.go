@@ -227,7 +227,7 @@ func (p *player) endWorkers() {
 func (p *player) awaitWorkers() error {
 	patience := p.patient(endPatience)
 	if p.spec.Qlog {
-		patience = qlogEndPatience
+		patience = p.patient(qlogEndPatience)
 	}
 	timeout := time.AfterFunc(patience, func() {
 		p.s.Post(func() error {

@@ -120,6 +120,9 @@ type message struct {
 	// Peer is whom a reduction failed at or, in a heartbeat, receives from.
 	Peer *policy.ID    `json:"peer,omitempty"`
 	Took time.Duration `json:"took_ns,omitempty"`
+	// Due is how many frames of the reduction a heartbeat's worker has still to receive;
+	// Peer owes most of them.
+	Due int64 `json:"due,omitempty"`
 	// Now is the coordinator's scenario time when it sent the message.
 	Now      policy.Time `json:"now_us,omitempty"`
 	Told     int         `json:"told,omitempty"` // events for the record by then

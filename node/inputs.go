@@ -178,7 +178,7 @@ func (c *coordinator) handle(id policy.ID, m message) {
 		if m.Peer == nil {
 			c.tell(policy.Heartbeat{ID: id})
 		} else {
-			c.tell(policy.Progress{ID: id, Epoch: m.Epoch, Received: m.Bytes, From: *m.Peer})
+			c.tell(policy.Progress{ID: id, Epoch: m.Epoch, Received: m.Bytes, From: *m.Peer, Due: m.Due})
 		}
 	case msgArrive:
 		c.tell(policy.Arrival{ID: id, Round: m.Round})

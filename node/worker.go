@@ -266,6 +266,11 @@ func (w *workerDriver) heartbeat() message {
 	m := message{Type: msgHeartbeat}
 	if r := w.reducing.Load(); r != nil {
 		m.Epoch, m.Peer, m.Bytes = r.epoch, &r.from, w.ring.Received()
+		if peer, due := w.ring.Waits(uint64(r.epoch)); due > 0 {
+			if id, ok := policy.ParseNode(peer); ok {
+				m.Peer, m.Due = &id, due
+			}
+		}
 	}
 	return m
 }

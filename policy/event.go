@@ -43,12 +43,15 @@ type (
 	}
 	// Progress is a Heartbeat of a worker that reduces. Received is what it has
 	// got from its peers so far, in this and earlier reductions, in a unit of its
-	// own; From is the worker that it receives from, or itself if none can be named.
+	// own; From is the worker that it receives from, or itself if none can be named. Due
+	// is how many frames of this reduction it has still to receive, where it tells: From is
+	// then the worker that owes most of them.
 	Progress struct {
 		ID       ID
 		Epoch    Epoch
 		Received int64
 		From     ID
+		Due      int64
 	}
 	// Lost says that a worker has gone without leaving, and how that is known:
 	// RuleGaveUp if it said so, RuleConnection if its control connection was closed.

@@ -224,7 +224,7 @@ func (w *world) random(t *rapid.T) {
 			id, _ := pick(w.reduce.Participants)
 			from, _ := pick(w.reduce.Participants)
 			if w.alive[id] {
-				w.send(policy.Progress{ID: id, Epoch: w.reduce.Epoch, Received: int64(rapid.IntRange(0, 3).Draw(t, "received")), From: from})
+				w.send(policy.Progress{ID: id, Epoch: w.reduce.Epoch, Received: int64(rapid.IntRange(0, 3).Draw(t, "received")), From: from, Due: int64(rapid.IntRange(0, 2).Draw(t, "due"))})
 			}
 		}
 	case n < 97:

@@ -24,6 +24,7 @@ type memberReduction struct {
 	received   int64 // in this and all reductions before, as of its last Progress
 	progressAt Time  // when that last grew, or the begin
 	from       *ID   // whom it receives from
+	due        int64 // frames that it has still to receive; 0: it does not tell
 }
 
 // participant returns the member if it takes part in the running reduction.
@@ -57,7 +58,7 @@ func (m *Machine) progress(now Time, e Progress) {
 	if r := &w.reduction; e.Received != r.received {
 		r.received, r.progressAt, m.reduction.progressAt = e.Received, now, now
 	}
-	w.reduction.from = &e.From
+	w.reduction.from, w.reduction.due = &e.From, e.Due
 }
 
 // reform aborts the running reduction and begins another one with the
@@ -129,17 +130,13 @@ func (m *Machine) stallAt() (at Time, ok bool) {
 
 // stalled finds who holds up a reduction that stalls. A participant that
 // has missed two heartbeats is evicted for it. If all are alive a link is at
-// fault, one end of which is the participant that was the first to receive
-// nothing more: there the standstill began.
+// fault: see standstill.
 func (m *Machine) stalled(now Time) {
 	why := Reason{Rule: RuleProgress, Stalled: now - m.reduction.progressAt}
-	var silent, first *member
+	var silent *member
 	for _, w := range m.reduction.participants {
 		if now-w.liveness.lastHeartbeat >= 2*m.cfg.HeartbeatPeriod && (silent == nil || w.liveness.lastHeartbeat < silent.liveness.lastHeartbeat) {
 			silent = w
-		}
-		if !w.reduction.done && (first == nil || w.reduction.progressAt < first.reduction.progressAt) {
-			first = w
 		}
 	}
 	if silent != nil {
@@ -148,7 +145,52 @@ func (m *Machine) stalled(now Time) {
 		m.settle(now)
 		return
 	}
+	first := m.standstill()
 	m.retry(now, first, first.reduction.from, why)
+}
+
+// standstill returns the participant at which a reduction stalls: the link to it, from the
+// worker that it waits for, is at fault.
+//
+// It waits for the worker that most participants wait for. In a ring each waits for another
+// one, and the one behind the link has most to receive: whoever comes after it has what it
+// had itself. If several are alike it is the one that had a part in the fewest failures, so
+// that failures add up for the other end. Where nobody tells what is due, it is the one that
+// was the first to receive nothing more.
+func (m *Machine) standstill() (at *member) {
+	waitedFor, told := map[ID]int{}, false
+	for _, w := range m.reduction.participants {
+		if r := &w.reduction; !r.done && r.due > 0 && r.from != nil && *r.from != w.id {
+			waitedFor[*r.from]++
+			told = true
+		}
+	}
+	for _, w := range m.reduction.participants {
+		if w.reduction.done || told && (w.reduction.from == nil || w.reduction.due == 0) {
+			continue
+		}
+		if at == nil || m.rather(w, at, waitedFor, told) {
+			at = w
+		}
+	}
+	return at
+}
+
+// rather reports whether a reduction stalls at w rather than at another participant.
+func (m *Machine) rather(w, other *member, waitedFor map[ID]int, told bool) bool {
+	a, b := &w.reduction, &other.reduction
+	if told {
+		if x, y := waitedFor[*a.from], waitedFor[*b.from]; x != y {
+			return x > y
+		}
+		if a.due != b.due {
+			return a.due > b.due
+		}
+		if w.round.failures != other.round.failures {
+			return w.round.failures < other.round.failures
+		}
+	}
+	return a.progressAt < b.progressAt
 }
 
 // ring orders the participants by ID, but so that nobody receives from a worker

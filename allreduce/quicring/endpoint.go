@@ -46,6 +46,7 @@ type Endpoint struct {
 	life string // random, tells this endpoint from one that had its name before
 
 	mu      sync.Mutex
+	runs    map[uint64]*run     // reductions under way, by epoch
 	made    uint64              // links, ever
 	ended   uint64              // reductions, ever
 	links   map[string]*link    // by the peer's name
@@ -69,8 +70,9 @@ func Listen(cfg Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		cfg:     cfg,
-		inbox:   newInbox(cfg.Logger),
+		inbox:   newInbox(cfg.Logger, cfg.patient(holdTime)),
 		life:    rand.Text(),
+		runs:    make(map[uint64]*run),
 		links:   make(map[string]*link),
 		inbound: make(map[string]*inbound),
 	}
@@ -90,6 +92,26 @@ func Listen(cfg Config) (*Endpoint, error) {
 // Received grows while data comes in, of whatever reduction: also while what is lost is
 // awaited, and nothing can be read in order.
 func (e *Endpoint) Received() int64 { return e.received.Load() + e.reached.Load() }
+
+// Waits returns how many frames of the reduction of an epoch are still to come, and the peer
+// that owes most of them: 0 if there is none under way.
+func (e *Endpoint) Waits(epoch uint64) (peer string, due int64) {
+	e.mu.Lock()
+	r := e.runs[epoch]
+	e.mu.Unlock()
+	if r == nil {
+		return "", 0
+	}
+	most := int64(0)
+	for rank := range r.inputs {
+		n := r.inputs[rank].due.Load()
+		due += n
+		if n > most {
+			peer, most = r.op.Peers[rank].Name, n
+		}
+	}
+	return peer, due
+}
 
 // lastFrames are those at a reduction's end that nothing else is done beside:
 // what a link of 400 Mbit/s carries in the time that its datagrams may gather.
@@ -117,7 +139,7 @@ func (e *Endpoint) Close() error {
 		closing.Wait()
 		// A peer that has not ended its stream may still be inside its
 		// last write, which closing the connection would fail.
-		waitToClose(&e.unended, nil)
+		waitToClose(&e.unended, e.cfg.patient(closeTime), nil)
 		e.listener.Close()
 		e.mu.Lock()
 		conns := e.inbound

@@ -44,9 +44,10 @@ type earlyStreams struct {
 
 // inbox matches streams with reductions. Streams of past epochs are refused;
 // of future ones the latest of every peer are kept until their reduction
-// begins here, for at most holdTime.
+// begins here, for at most hold.
 type inbox struct {
-	log *slog.Logger
+	log  *slog.Logger
+	hold time.Duration
 
 	mu      sync.Mutex
 	current map[uint64]*expectation // by epoch, at most maxReductions
@@ -55,8 +56,8 @@ type inbox struct {
 	early   map[string]map[uint64]*earlyStreams // by the peer's name and epoch
 }
 
-func newInbox(log *slog.Logger) inbox {
-	return inbox{log: log, current: make(map[uint64]*expectation), early: make(map[string]map[uint64]*earlyStreams)}
+func newInbox(log *slog.Logger, hold time.Duration) inbox {
+	return inbox{log: log, hold: hold, current: make(map[uint64]*expectation), early: make(map[string]map[uint64]*earlyStreams)}
 }
 
 // begin opens x's epoch to the streams of its peers. x.fail is called when one
@@ -155,7 +156,7 @@ func (b *inbox) makeRoom(name string, epoch uint64) *earlyStreams {
 		epochs = b.early[name]
 	}
 	h := &earlyStreams{}
-	h.expiry = time.AfterFunc(holdTime, func() { b.expire(name, epoch, h) })
+	h.expiry = time.AfterFunc(b.hold, func() { b.expire(name, epoch, h) })
 	epochs[epoch] = h
 	return h
 }

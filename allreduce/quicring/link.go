@@ -302,7 +302,7 @@ func (l *link) finish(stream *quic.Stream) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx.Err() == nil { // else it is no longer waited for
-		l.unconfirmed.Go(func() { drain(stream) })
+		l.unconfirmed.Go(func() { drain(stream, l.e.cfg.patient(holdTime)) })
 	}
 	return stream.Close()
 }
@@ -315,7 +315,7 @@ func (l *link) close() {
 	conns := l.conns
 	l.mu.Unlock()
 	if len(conns) > 0 {
-		waitToClose(&l.unconfirmed, conns[0].Context().Done())
+		waitToClose(&l.unconfirmed, l.e.cfg.patient(closeTime), conns[0].Context().Done())
 	}
 	for _, c := range conns {
 		c.CloseWithError(connClosing, "no longer needed")
@@ -325,16 +325,16 @@ func (l *link) close() {
 
 // drain reads what is left of a stream after its last frame, which is its end.
 // It never resets the other direction: that may still be delivering.
-func drain(stream *quic.Stream) {
-	stream.SetReadDeadline(time.Now().Add(holdTime))
+func drain(stream *quic.Stream, hold time.Duration) {
+	stream.SetReadDeadline(time.Now().Add(hold))
 	if _, err := stream.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		stream.CancelRead(codeMalformed)
 	}
 }
 
-// waitToClose waits for group, at most closeTime and only until stop is closed. What
+// waitToClose waits for group, at most that long and only until stop is closed. What
 // group waits for must end soon after in any case, when connections close.
-func waitToClose(group *sync.WaitGroup, stop <-chan struct{}) {
+func waitToClose(group *sync.WaitGroup, longest time.Duration, stop <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
 		group.Wait()
@@ -342,7 +342,7 @@ func waitToClose(group *sync.WaitGroup, stop <-chan struct{}) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(closeTime):
+	case <-time.After(longest):
 	case <-stop:
 	}
 }

@@ -74,7 +74,7 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 		r.e.due.Add(-1)
 		if r.due.Add(-1) == 0 {
 			close(r.complete)
-			a.stream.SetReadDeadline(time.Now().Add(holdTime))
+			a.stream.SetReadDeadline(time.Now().Add(r.e.cfg.patient(holdTime)))
 		}
 		if _, err = io.ReadFull(in, b[:]); err != nil {
 			return codeAborted, truncated(err)

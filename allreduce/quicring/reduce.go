@@ -229,6 +229,14 @@ func (r *run) flowTo(rank, frames int) *flow {
 
 func (r *run) run(ctx context.Context) (Result, error) {
 	defer r.e.inbox.end(r.expected)
+	r.e.mu.Lock()
+	r.e.runs[r.op.Epoch] = r
+	r.e.mu.Unlock()
+	defer func() {
+		r.e.mu.Lock()
+		defer r.e.mu.Unlock()
+		delete(r.e.runs, r.op.Epoch)
+	}()
 	abort := func() { r.abort(context.Cause(ctx)) }
 	stop := context.AfterFunc(ctx, abort)
 	stopClosed := context.AfterFunc(r.e.ctx, func() { r.abort(errClosed) })

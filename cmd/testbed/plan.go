@@ -48,6 +48,9 @@ processors of its hosts and the delays between them. --place decides it instead:
 		if err != nil {
 			return err
 		}
+		if err := s.CheckTime(values); err != nil {
+			return err
+		}
 		plan, network := values.Plan, cluster.NetworkOf(values)
 		if place != "" && !cmd.Flags().Changed("hosts") {
 			hosts = strings.Count(place, "/") + 1

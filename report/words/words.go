@@ -84,6 +84,9 @@ func Because(r *policy.Reason) string {
 		return fmt.Sprintf("it had a part in %d failed reductions of the round", r.Misses)
 	case policy.RuleProgress:
 		text := fmt.Sprintf("the reduction had stalled for %s", Micros(r.Stalled))
+		if r.Lost != nil && r.Peer != nil && *r.Lost != *r.Peer {
+			text += fmt.Sprintf(" (%s waited for %s)", (*r.Lost).Node(), (*r.Peer).Node())
+		}
 		if r.Limit == 0 {
 			return text + fmt.Sprintf(", and it had been silent for %s", Micros(r.Silent))
 		}

@@ -1,0 +1,100 @@
+package scenarios
+
+import (
+	"fmt"
+	"time"
+
+	"testbed/allreduce/entropy"
+	"testbed/policy"
+	"testbed/scenarios/resolved"
+	"testbed/shaping"
+)
+
+// shortest is the least share of its codes that entropy coding is taken to leave of a
+// vector. It leaves more of all that is trained.
+const shortest = 0.25
+
+// CheckTime returns an *Error if the links cannot carry the run's rounds before its horizon,
+// whatever its workers do. The scenario is resolved with its plan. Changes of links are left
+// out, which may make them faster.
+func (s *Scenario) CheckTime(r *resolved.Scenario) error {
+	if len(s.Real.Injects) > 0 {
+		return nil
+	}
+	round, why := s.leastRound(r)
+	needed, has := time.Duration(s.TargetOuterSteps-s.firstStep())*round, s.RealDuration(s.Horizon)
+	if needed <= has {
+		return nil
+	}
+	return &Error{File: s.Name, Field: "horizon", Problem: fmt.Sprintf(
+		"is %d µs, %v of real time, and %d rounds take %v at least on these links: %s; raise horizon or time_scale, or make the links faster",
+		s.Horizon, has.Round(time.Millisecond), s.TargetOuterSteps-s.firstStep(), needed.Round(time.Millisecond), why)}
+}
+
+// firstStep is how many outer steps the state that the run begins with has.
+func (s *Scenario) firstStep() (most int) {
+	for _, w := range s.Workers {
+		most = max(most, w.InitialStep)
+	}
+	return most
+}
+
+// leastRound is less than any round can take on the links, and what takes that time: the
+// coordinator hears of arrivals and of the outcome, so that a round trip to the nearest
+// worker lies between; and the two best workers exchange their vectors.
+func (s *Scenario) leastRound(r *resolved.Scenario) (time.Duration, string) {
+	plan := r.Plan
+	hub := plan.Index(policy.CoordinatorNode)
+	var nodes []int
+	for _, w := range s.Workers {
+		nodes = append(nodes, plan.Index(w.ID.Node()))
+	}
+	trip := time.Duration(-1)
+	for _, w := range nodes {
+		if d := between(plan, hub, w) + between(plan, w, hub); trip < 0 || d < trip {
+			trip = d
+		}
+	}
+	why := fmt.Sprintf("in each, a round trip of %v to the nearest worker", trip.Round(time.Microsecond))
+	if len(nodes) < 2 || s.Train.Apart() || !s.Exchange().Plain() {
+		return trip, why
+	}
+	vector := float64(r.Reduction.EncodedLen(s.Real.Parameters))
+	if r.Reduction.Entropy != entropy.Off {
+		vector *= shortest
+	}
+	best := time.Duration(-1)
+	for _, a := range nodes {
+		for _, b := range nodes {
+			if a == b {
+				continue
+			}
+			hop := between(plan, a, b)
+			if rate := slowest(plan, a, b); rate > 0 {
+				hop += time.Duration(vector * 8 / float64(rate) * float64(time.Second))
+			}
+			if best < 0 || hop < best {
+				best = hop
+			}
+		}
+	}
+	return trip + best, why + fmt.Sprintf(" and %v for %.3g MB between the two nearest", best.Round(time.Microsecond), vector/1e6)
+}
+
+// between is the least delay from a node to another one.
+func between(plan *shaping.Plan, from, to int) time.Duration {
+	if p := plan.Paths[from][to]; p.Reorder == 0 { // what overtakes is not delayed
+		return time.Duration(p.Fastest())
+	}
+	return 0
+}
+
+// slowest is the lowest rate on the way, in bits a second; 0: none is limited.
+func slowest(plan *shaping.Plan, from, to int) (least shaping.Rate) {
+	for _, rate := range []shaping.Rate{plan.Nodes[from].RateUp, plan.Paths[from][to].Rate, plan.Nodes[to].RateDown} {
+		if rate > 0 && (least == 0 || rate < least) {
+			least = rate
+		}
+	}
+	return least
+}
