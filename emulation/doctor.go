@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,14 +61,32 @@ const PythonTrainers = "trainers in Python"
 // Python.
 func pythonCheck() Check {
 	c := Check{Name: PythonTrainers, Fix: "apt-get install python3-numpy; trainers in other languages, and all else, do without"}
-	out, err := exec.Command("python3", "-c", "import sys, numpy; print(sys.executable, 'with numpy', numpy.__version__)").Output()
-	if c.Detail = strings.TrimSpace(string(out)); err != nil {
-		c.Detail = "no python3 with numpy: " + err.Error()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		c.Detail = "there is no python3 in the PATH: " + os.Getenv("PATH")
 		return c
 	}
-	c.OK, c.Fix = true, ""
+	c.Fix = "install numpy for it (" + path + " -m pip install numpy, or apt-get install python3-numpy for the system's), or put another python3 first in the PATH; trainers in other languages, and all else, do without"
+	ctx, stop := context.WithTimeout(context.Background(), interpreterPatience)
+	defer stop()
+	cmd := exec.CommandContext(ctx, path, "-c", "import sys, numpy; print(sys.executable, 'with numpy', numpy.__version__)")
+	var stderr strings.Builder
+	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
+	out, err := cmd.Output()
+	if err == nil {
+		c.Detail, c.OK, c.Fix = strings.TrimSpace(string(out)), true, ""
+		return c
+	}
+	said := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	c.Detail = fmt.Sprintf("%s, asked for numpy, answered %q (%v)", path, said[len(said)-1], err) // the error is Python's last line
+	if ctx.Err() != nil {
+		c.Detail = fmt.Sprintf("%s, asked for numpy, did not answer within %v", path, interpreterPatience)
+	}
 	return c
 }
+
+// interpreterPatience is longer than an interpreter takes to begin from a cold disk.
+const interpreterPatience = 20 * time.Second
 
 func machineCheck() Check {
 	var u unix.Utsname

@@ -22,27 +22,27 @@ type Inputs struct {
 	MoELayers         float64 `json:"moeLayers" yaml:"moeLayers"`                 // layers with experts
 	ExpertParallelism string  `json:"expertParallelism" yaml:"expertParallelism"` // none, regional, global
 	NumNodes          float64 `json:"numNodes" yaml:"numNodes"`
-	PFLOPSPerNode     float64 `json:"pflopsPerNode" yaml:"pflopsPerNode"` // peak, 10¹⁵ FLOP/s
-	VRAMPerNode       float64 `json:"vramPerNode" yaml:"vramPerNode"`     // GB of 10⁹ bytes
-	BandwidthMbps     float64 `json:"bandwidthMbps" yaml:"bandwidthMbps"` // of a node, each way, 10⁶ bit/s
-	LatencyMs         float64 `json:"latencyMs" yaml:"latencyMs"`         // round trip, ms
-	MFU               float64 `json:"mfu" yaml:"mfu"`                     // model FLOP utilisation of a computing node, 0 to 1
-	UseHierarchy      bool    `json:"useHierarchy" yaml:"useHierarchy"`   // regional groups
+	PFLOPSPerNode     float64 `json:"pflopsPerNode" yaml:"pflopsPerNode"`               // peak, 10¹⁵ FLOP/s
+	VRAMPerNode       float64 `json:"vramPerNode" yaml:"vramPerNode" unit:"GB"`         // GB of 10⁹ bytes
+	BandwidthMbps     float64 `json:"bandwidthMbps" yaml:"bandwidthMbps" unit:"Mbit/s"` // of a node, each way, 10⁶ bit/s
+	LatencyMs         float64 `json:"latencyMs" yaml:"latencyMs" unit:"ms"`             // round trip, ms
+	MFU               float64 `json:"mfu" yaml:"mfu"`                                   // model FLOP utilisation of a computing node, 0 to 1
+	UseHierarchy      bool    `json:"useHierarchy" yaml:"useHierarchy"`                 // regional groups
 	NodesPerGroup     float64 `json:"nodesPerGroup" yaml:"nodesPerGroup"`
-	RegionalBandwidth float64 `json:"regionalBandwidth" yaml:"regionalBandwidth"` // 10⁶ bit/s
-	RegionalLatency   float64 `json:"regionalLatency" yaml:"regionalLatency"`     // round trip, ms
-	RegionalSteps     float64 `json:"regionalSteps" yaml:"regionalSteps"`         // regional syncs for each global one
-	InnerSteps        float64 `json:"innerSteps" yaml:"innerSteps"`               // local steps for each sync
-	Compression       float64 `json:"compression" yaml:"compression"`             // of pseudo-gradients, against 16 bits
-	LocalBatch        float64 `json:"localBatch" yaml:"localBatch"`               // tokens of a local step
-	PPCompression     float64 `json:"ppCompression" yaml:"ppCompression"`         // of activations, against 16 bits
-	MicroBatches      float64 `json:"microBatches" yaml:"microBatches"`           // of a pipeline's step
-	Precision         string  `json:"precision" yaml:"precision"`                 // FP16, FP8, FP4
-	StreamingEnabled  bool    `json:"streamingEnabled" yaml:"streamingEnabled"`   // syncs overlap computing
-	StragglerStrategy string  `json:"stragglerStrategy" yaml:"stragglerStrategy"` // none, threshold, redundancy
-	HwGrowth          float64 `json:"hwGrowth" yaml:"hwGrowth"`                   // of hardware's efficiency, log10 a year
-	SwGrowth          float64 `json:"swGrowth" yaml:"swGrowth"`                   // of software's efficiency, log10 a year
-	InvestGrowth      float64 `json:"investGrowth" yaml:"investGrowth"`           // of investment, log10 a year
+	RegionalBandwidth float64 `json:"regionalBandwidth" yaml:"regionalBandwidth" unit:"Mbit/s"` // 10⁶ bit/s
+	RegionalLatency   float64 `json:"regionalLatency" yaml:"regionalLatency" unit:"ms"`         // round trip, ms
+	RegionalSteps     float64 `json:"regionalSteps" yaml:"regionalSteps"`                       // regional syncs for each global one
+	InnerSteps        float64 `json:"innerSteps" yaml:"innerSteps"`                             // local steps for each sync
+	Compression       float64 `json:"compression" yaml:"compression"`                           // of pseudo-gradients, against 16 bits
+	LocalBatch        float64 `json:"localBatch" yaml:"localBatch"`                             // tokens of a local step
+	PPCompression     float64 `json:"ppCompression" yaml:"ppCompression"`                       // of activations, against 16 bits
+	MicroBatches      float64 `json:"microBatches" yaml:"microBatches"`                         // of a pipeline's step
+	Precision         string  `json:"precision" yaml:"precision"`                               // FP16, FP8, FP4
+	StreamingEnabled  bool    `json:"streamingEnabled" yaml:"streamingEnabled"`                 // syncs overlap computing
+	StragglerStrategy string  `json:"stragglerStrategy" yaml:"stragglerStrategy"`               // none, threshold, redundancy
+	HwGrowth          float64 `json:"hwGrowth" yaml:"hwGrowth"`                                 // of hardware's efficiency, log10 a year
+	SwGrowth          float64 `json:"swGrowth" yaml:"swGrowth"`                                 // of software's efficiency, log10 a year
+	InvestGrowth      float64 `json:"investGrowth" yaml:"investGrowth"`                         // of investment, log10 a year
 }
 
 // Defaults returns the inputs that the page and the document list. As the page

@@ -12,13 +12,13 @@ import (
 type ReliabilityInputs struct {
 	Nodes          float64 `json:"n_nodes" yaml:"n_nodes" need:"yes"`
 	GPUsPerNode    float64 `json:"gpus_per_node" yaml:"gpus_per_node" need:"yes"`
-	TimeSec        float64 `json:"time_s" yaml:"time_s" need:"yes"` // of the run without failures, s
+	TimeSec        float64 `json:"time_s" yaml:"time_s" need:"yes" unit:"s"` // of the run without failures, s
 	Params         float64 `json:"params" yaml:"params" need:"yes"`
 	BytesPerParam  float64 `json:"bytes_per_param" yaml:"bytes_per_param" need:"yes"`
-	VRAMGB         float64 `json:"vram_gb" yaml:"vram_gb" need:"yes"` // of a node, 10⁹ bytes
-	Mode           string  `json:"mode" yaml:"mode" need:"yes"`       // one of reliabilityModes
+	VRAMGB         float64 `json:"vram_gb" yaml:"vram_gb" need:"yes" unit:"GB"` // of a node, 10⁹ bytes
+	Mode           string  `json:"mode" yaml:"mode" need:"yes"`                 // one of reliabilityModes
 	FailureRate    float64 `json:"failure_rate_per_gpu_hour" yaml:"failure_rate_per_gpu_hour"`
-	RecoverySec    float64 `json:"recovery_s" yaml:"recovery_s"`                      // after a failure, s
+	RecoverySec    float64 `json:"recovery_s" yaml:"recovery_s" unit:"s"`             // after a failure, s
 	CheckpointMode string  `json:"checkpoint_mode" yaml:"checkpoint_mode" need:"yes"` // sync, async, gpu_memory
 	SlowFraction   float64 `json:"slow_fraction" yaml:"slow_fraction"`                // of the nodes
 	SlowSeverity   float64 `json:"slow_severity" yaml:"slow_severity"`                // speed of a slow node, 0 to 1

@@ -27,15 +27,11 @@ type FixedDeadline struct {
 
 // Validate reports a parameter out of range.
 func (p *FixedDeadline) Validate() error {
-	switch {
-	case p.After < 0 || p.After > maxSlack:
-		return errs.Fieldf("after", "is %d; it must lie between 0 and %d", p.After, maxSlack)
-	case !(p.Factor >= 1 && p.Factor <= 1000):
-		return errs.Fieldf("factor", "is %v; it must lie in [1, 1000]", p.Factor)
-	case !(p.Quorum > 0 && p.Quorum <= 1):
-		return errs.Fieldf("quorum", "is %v; it must lie in (0, 1]", p.Quorum)
-	}
-	return nil
+	var bad errs.Problems
+	bad.If(p.After < 0 || p.After > maxSlack, "after", "is %d; it must lie between 0 and %d", p.After, maxSlack)
+	bad.If(!(p.Factor >= 1 && p.Factor <= 1000), "factor", "is %v; it must lie in [1, 1000]", p.Factor)
+	bad.If(!(p.Quorum > 0 && p.Quorum <= 1), "quorum", "is %v; it must lie in (0, 1]", p.Quorum)
+	return bad.Err()
 }
 
 // Deadline is set when the round begins.

@@ -22,7 +22,8 @@ import (
 // Whatever it says, a round closes when every member has arrived, and never
 // before one has.
 type Policy interface {
-	// Validate reports the first parameter out of range as a *errs.FieldError.
+	// Validate reports every parameter out of range as a *errs.FieldError, several of
+	// them joined.
 	Validate() error
 	// Deadline is asked when a round begins and when anything has changed in
 	// it, until the deadline has come. It returns a deadline that is to hold

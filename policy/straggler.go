@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 
 	"testbed/internal/errs"
 )
@@ -52,22 +51,14 @@ const (
 
 // Validate reports the first parameter out of range as a *errs.FieldError.
 func (s *Straggler) Validate() error {
-	bad := func(field, mend string) error { return &errs.FieldError{Field: field, Problem: mend} }
-	switch {
-	case !(s.Quorum > 0 && s.Quorum <= 1):
-		return bad("quorum", fmt.Sprintf("is %v; it must lie in (0, 1]", s.Quorum))
-	case !(s.K >= 0 && s.K <= 1000):
-		return bad("k", fmt.Sprintf("is %v; it must lie in [0, 1000]", s.K))
-	case s.Window < 1 || s.Window > maxWindow:
-		return bad("window", fmt.Sprintf("is %d; it must lie between 1 and %d", s.Window, maxWindow))
-	case s.MinHistory < 1:
-		return bad("min_history", fmt.Sprintf("is %d; it must be at least 1", s.MinHistory))
-	case s.MinSlack < 0 || s.MinSlack > maxSlack:
-		return bad("min_slack", fmt.Sprintf("is %d; it must lie between 0 and %d", s.MinSlack, maxSlack))
-	case s.SidelineLimit < 0:
-		return bad("sideline_limit", fmt.Sprintf("is %d; it must not be negative", s.SidelineLimit))
-	}
-	return nil
+	var bad errs.Problems
+	bad.If(!(s.Quorum > 0 && s.Quorum <= 1), "quorum", "is %v; it must lie in (0, 1]", s.Quorum)
+	bad.If(!(s.K >= 0 && s.K <= 1000), "k", "is %v; it must lie in [0, 1000]", s.K)
+	bad.If(s.Window < 1 || s.Window > maxWindow, "window", "is %d; it must lie between 1 and %d", s.Window, maxWindow)
+	bad.If(s.MinHistory < 1, "min_history", "is %d; it must be at least 1", s.MinHistory)
+	bad.If(s.MinSlack < 0 || s.MinSlack > maxSlack, "min_slack", "is %d; it must lie between 0 and %d", s.MinSlack, maxSlack)
+	bad.If(s.SidelineLimit < 0, "sideline_limit", "is %d; it must not be negative", s.SidelineLimit)
+	return bad.Err()
 }
 
 // Deadline is set at the first arrival, if there is history enough.

@@ -15,19 +15,19 @@ import (
 )
 
 // validateLinkInjects looks at each inject by itself, and reads its trace.
-func (p *parser) validateLinkInjects(s *Scenario) error {
+func (p *parser) validateLinkInjects(s *Scenario) {
 	for i := range s.Real.Injects {
 		in := &s.Real.Injects[i]
 		path := fmt.Sprintf("real.injects[%d]", i)
+		if !p.sound(path) {
+			continue
+		}
 		err := p.validateLinkInject(s, path, *in)
 		if err == nil && in.Op == faults.LinkTrace {
 			in.Pace, err = p.trace(s, path+".file", in.File)
 		}
-		if err != nil {
-			return err
-		}
+		p.note(err)
 	}
-	return nil
 }
 
 // validateLinkFaults looks at what injects make of the plan.
@@ -203,7 +203,7 @@ func (p *parser) trace(s *Scenario, field, name string) (*shaping.Pace, error) {
 	}
 	pace, err := shaping.ParseTrace(text)
 	if bad, ok := errors.AsType[*shaping.TraceError](err); ok {
-		return nil, p.inNamed(name, bad.Line, bad.Problem)
+		return nil, p.inNamed(field, name, bad.Line, bad.Problem)
 	}
 	return pace, err
 }

@@ -53,7 +53,7 @@ func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 	return text, nil
 }
 
-// inNamed makes an error about a line of a file that the scenario names.
-func (p *parser) inNamed(name string, line int, problem string) error {
-	return &Error{File: path.Join(path.Dir(filepath.ToSlash(p.file)), name), Line: line, Problem: problem}
+// inNamed makes an error about a line of a file that a field of the scenario names.
+func (p *parser) inNamed(field, name string, line int, problem string) error {
+	return &Error{spoils: field, File: path.Join(path.Dir(filepath.ToSlash(p.file)), name), Line: line, Problem: problem}
 }

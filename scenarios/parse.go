@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"testbed/allreduce/reduction"
+	"testbed/internal/units"
 	"testbed/policy"
 	"testbed/scenarios/faults"
 	"testbed/scenarios/internal/fields"
@@ -35,9 +36,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	if err := p.document(data, "scenario", "`testbed list` names scenarios to start from"); err != nil {
 		return nil, err
 	}
-	if err := p.expandWorkers(); err != nil {
-		return nil, err
-	}
+	p.expandWorkers()
 	s := &Scenario{
 		Policy: DefaultPolicies(),
 		Real:   Real{TimeScale: DefaultTimeScale, Dilation: 1, Parameters: notGiven, CheckpointEvery: DefaultCheckpointEvery, MinSlack: -1, AllReduce: reduction.Default},
@@ -48,9 +47,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	if s.Name == "" {
 		s.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	}
-	if err := p.fillParameters(s); err != nil {
-		return nil, err
-	}
+	p.note(p.fillParameters(s))
 	if s.Train.Foreign() {
 		dir, err := filepath.Abs(filepath.Dir(file))
 		if err != nil {
@@ -116,12 +113,20 @@ func (p *parser) document(data []byte, kind, hint string) error {
 }
 
 // fill decodes the document into the struct that v points to. What it lacks
-// keeps its value.
+// keeps its value, and so does what is noted as wrong.
 func (p *parser) fill(v any) error {
-	if err := p.shape(p.root, reflect.TypeOf(v).Elem(), ""); err != nil {
-		return err
+	p.shape(p.root, reflect.TypeOf(v).Elem(), "")
+	if p.wrong[p.root] { // nothing is left
+		return p.problem()
 	}
-	if err := p.root.Decode(v); err != nil {
+	root := p.root
+	if len(p.problems) > 0 {
+		root = p.without(root)
+	}
+	if err := root.Decode(v); err != nil {
+		if len(p.problems) > 0 { // which it may come of
+			return p.problem()
+		}
 		return p.yamlError(err)
 	}
 	return nil
@@ -132,6 +137,10 @@ type parser struct {
 	dir     fs.FS // nil: there is none
 	root    *yaml.Node
 	workers map[policy.ID]int // index by ID, as far as validated
+
+	problems []*Error
+	wrong    map[*yaml.Node]bool // those of which problems has noted something
+	copyOf   map[int]int         // which entry of workers an entry made of a range repeats
 
 	linksValid bool // they have been validated already
 }
@@ -157,123 +166,164 @@ func (p *parser) yamlError(err error) error {
 	return &Error{File: p.file, Problem: strings.TrimPrefix(text, "yaml: ")}
 }
 
-var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+var (
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+	timeType        = reflect.TypeFor[policy.Time]()
+)
 
-// shape walks the document beside the Go type that it is to fill and reports
-// the first unknown, repeated or missing field and the first value of the
-// wrong kind.
-func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) error {
+// shape walks the document beside the Go type that it is to fill and notes
+// unknown, repeated and missing fields and values of the wrong kind. Numbers that are
+// written with a unit become those that the field counts.
+func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) {
+	if p.wrong[n] || len(p.problems) > mostProblems {
+		return
+	}
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		return p.at(n, path, "anchors and aliases are not read; write the value out")
+		p.at(n, path, "anchors and aliases are not read; write the value out")
+		return
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		return p.at(n, path, "tags such as "+n.Tag+" are not read; write the plain value")
+		p.at(n, path, "tags such as "+n.Tag+" are not read; write the plain value")
+		return
 	}
 	if n.Tag == "!!null" && t.Kind() != reflect.Struct {
-		return p.at(n, path, "has no value; give one or remove the field")
+		p.at(n, path, "has no value; give one or remove the field")
+		return
 	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if reflect.PointerTo(t).Implements(textUnmarshaler) {
 		if n.Kind != yaml.ScalarNode {
-			return p.at(n, path, "must be a single value such as \"10ms\" or \"100mbit\"")
+			p.at(n, path, "must be a single value such as \"10ms\" or \"100mbit\"")
+			return
 		}
 		v := reflect.New(t).Interface().(encoding.TextUnmarshaler)
 		if err := v.UnmarshalText([]byte(n.Value)); err != nil {
-			return p.at(n, path, err.Error())
+			p.at(n, path, err.Error())
 		}
-		return nil
+		return
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		return p.object(n, t, path)
+		p.object(n, t, path)
 	case reflect.Slice:
 		if t == idsType {
 			if problem := expandRanges(n); problem != "" {
-				return p.at(n, path, problem)
+				p.at(n, path, problem)
+				return
 			}
 		}
 		if n.Kind != yaml.SequenceNode {
-			return p.at(n, path, "must be a list")
+			p.at(n, path, "must be a list")
+			return
 		}
 		for i, c := range n.Content {
-			if err := p.shape(c, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
-				return err
-			}
+			p.shape(c, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
 		}
 	case reflect.Map:
-		return p.table(n, t, path)
+		p.table(n, t, path)
 	default:
 		if n.Kind != yaml.ScalarNode {
-			return p.at(n, path, "must be a single "+fields.Kind(t))
+			p.at(n, path, "must be a single "+fields.Kind(t))
+			return
+		}
+		if t == timeType {
+			p.quantity(n, string(units.Microsecond), t, path)
+		}
+		if p.wrong[n] {
+			return
 		}
 		if problem := scalar(n, t); problem != "" {
-			return p.at(n, path, problem)
+			p.at(n, path, problem)
 		}
 	}
-	return nil
 }
 
 // object is shape for a struct.
-func (p *parser) object(n *yaml.Node, t reflect.Type, path string) error {
+func (p *parser) object(n *yaml.Node, t reflect.Type, path string) {
 	if n.Tag == "!!null" && path != "" {
-		return nil // an empty section is all defaults
+		return // an empty section is all defaults
 	}
 	if n.Kind != yaml.MappingNode {
-		return p.at(n, path, "must be an object with the fields "+strings.Join(fields.Names(t), ", "))
+		p.at(n, path, "must be an object with the fields "+strings.Join(fields.Names(t), ", "))
+		return
 	}
 	seen := map[string]bool{}
+	plain := true
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		if !plainKey(key) {
-			return p.at(key, path, "has a key that is no plain word; write the name of a field")
-		}
 		field := fields.Join(path, key.Value)
+		if !plainKey(key) {
+			p.spoil(key, &Error{File: p.file, Line: key.Line, Field: path, Problem: "has a key that is no plain word; write the name of a field", spoils: field})
+			plain = false
+			continue
+		}
 		ft, ok := fields.Type(t, key.Value)
 		if !ok {
-			return p.at(key, field, "unknown field; "+fields.Known(t, key.Value))
+			meant := fields.Meant(t, key.Value)
+			unknown := &Error{File: p.file, Line: key.Line, Field: field, Problem: "unknown field; " + fields.Known(t, key.Value)}
+			if meant != "" && !hasKey(n, meant) {
+				unknown.spoils = p.original(fields.Join(path, meant))
+				seen[meant] = true
+			}
+			p.spoil(key, unknown)
+			continue
 		}
 		if seen[key.Value] {
-			return p.at(key, field, "given twice; keep one")
+			p.at(key, field, "given twice; keep one")
+			continue
 		}
 		seen[key.Value] = true
-		if err := p.shape(value, ft, field); err != nil {
-			return err
+		if unit := fields.Unit(t, key.Value); unit != "" {
+			p.quantity(value, unit, ft, field)
 		}
+		p.shape(value, ft, field)
 	}
 	for f := range t.Fields() {
-		if name := fields.Name(f); f.Tag.Get("need") != "" && !seen[name] {
-			return p.at(n, fields.Join(path, name), "is missing; add it")
+		need := f.Tag.Get("need")
+		if other, ok := strings.CutPrefix(need, "or "); ok && seen[other] {
+			continue
+		}
+		if name := fields.Name(f); need != "" && !seen[name] && plain {
+			p.note(&Error{File: p.file, Line: n.Line, Field: fields.Join(path, name), Problem: "is missing; add it"})
 		}
 	}
-	return nil
 }
 
 // table is shape for a map, whose keys are names.
-func (p *parser) table(n *yaml.Node, t reflect.Type, path string) error {
+func (p *parser) table(n *yaml.Node, t reflect.Type, path string) {
 	if n.Kind != yaml.MappingNode {
-		return p.at(n, path, "must be an object")
+		p.at(n, path, "must be an object")
+		return
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i].Value
 		if !plainKey(n.Content[i]) {
-			return p.at(n.Content[i], path, "has a key that is no plain word; write a name")
+			p.at(n.Content[i], path, "has a key that is no plain word; write a name")
+			continue
 		}
 		if seen[key] {
-			return p.at(n.Content[i], fields.Join(path, key), "given twice; keep one")
+			p.at(n.Content[i], fields.Join(path, key), "given twice; keep one")
+			continue
 		}
 		seen[key] = true
-		if err := p.shape(n.Content[i+1], t.Elem(), fields.Join(path, key)); err != nil {
-			return err
-		}
+		p.shape(n.Content[i+1], t.Elem(), fields.Join(path, key))
 	}
-	return nil
 }
 
-func (p *parser) at(n *yaml.Node, path, problem string) error {
-	return &Error{File: p.file, Line: n.Line, Field: path, Problem: problem}
+// at notes what is wrong with a node, which is not read then.
+func (p *parser) at(n *yaml.Node, path, problem string) {
+	p.spoil(n, &Error{File: p.file, Line: n.Line, Field: path, Problem: problem})
+}
+
+func (p *parser) spoil(n *yaml.Node, problem *Error) {
+	if p.wrong == nil {
+		p.wrong = map[*yaml.Node]bool{}
+	}
+	p.wrong[n] = true
+	p.note(problem)
 }
 
 // plainKey says whether a key of an object is what it looks like.

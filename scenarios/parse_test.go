@@ -156,7 +156,7 @@ func TestBadInput(t *testing.T) {
 		{"duplicate key", "inner_steps: 2", "inner_steps: 2\ninner_steps: 3", "bad.yaml:8: inner_steps: given twice; keep one"},
 		{"duplicate node", "default: {rate_up: 100mbit}", "nodes: {w1: {}, w1: {}}", "bad.yaml:20: real.links.nodes.w1: given twice; keep one"},
 		{"anchor", "seed: 42", "seed: &s 42", "bad.yaml:1: seed: anchors and aliases are not read; write the value out"},
-		{"alias", "default: {rate_up: 100mbit}", "default: &d {rate_up: 100mbit}\n    nodes: {w0: *d}", "bad.yaml:20: real.links.default: anchors and aliases are not read; write the value out"},
+		{"alias", "default: {rate_up: 100mbit}", "default: &d {rate_up: 100mbit}\n    nodes: {w0: *d}", "bad.yaml:20: real.links.default: anchors and aliases are not read; write the value out\nbad.yaml:21: real.links.nodes.w0: anchors and aliases are not read; write the value out"},
 		{"anchored key", "seed: 42", "&s seed: 42", "bad.yaml:1: has a key that is no plain word; write the name of a field"},
 		{"merge key", "default: {rate_up: 100mbit}", "nodes: {<<: {}}", "bad.yaml:20: real.links.nodes: has a key that is no plain word; write a name"},
 		{"list as a key", "seed: 42", "[seed]: 42", "bad.yaml:1: has a key that is no plain word; write the name of a field"},
@@ -196,7 +196,7 @@ func TestBadInput(t *testing.T) {
 
 		{"link of nobody", "default: {rate_up: 100mbit}", "nodes: {w1: {}, w7: {}}", `bad.yaml:20: real.links.nodes.w7: no node "w7"; the nodes are coordinator, w0, w1`},
 		{"jitter above the delay", "rate_up: 100mbit", "jitter: 2s", "bad.yaml:20: real.links.default.jitter: 2s exceeds the one-way delay of 30ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay"},
-		{"two problems, one error", "default: {rate_up: 100mbit}", "nodes: {w8: {}, w7: {}}", `bad.yaml:20: real.links.nodes.w7: no node "w7"; the nodes are coordinator, w0, w1`},
+		{"two problems, one error", "default: {rate_up: 100mbit}", "nodes: {w8: {}, w7: {}}", `bad.yaml:20: real.links.nodes.w7: no node "w7"; the nodes are coordinator, w0, w1` + "\n" + `bad.yaml:20: real.links.nodes.w8: no node "w8"; the nodes are coordinator, w0, w1`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if strings.Count(valid, c.old) != 1 {

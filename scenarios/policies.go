@@ -146,28 +146,20 @@ func (p *Policies) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func (p *parser) validatePolicies(all Policies) error {
+func (p *parser) validatePolicies(all Policies) {
 	for _, name := range slices.Sorted(maps.Keys(all.Parameters)) {
-		var bad *errs.FieldError
-		if err := all.Parameters[name].Validate(); errors.As(err, &bad) {
-			return p.fail("policy."+name+"."+bad.Field, bad.Problem)
-		} else if err != nil {
-			return p.fail("policy."+name, err.Error())
-		}
+		p.noteFields("policy."+name+".", all.Parameters[name].Validate())
 	}
 	if join := all.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
-		return p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, errs.List(policy.JoinModes)))
+		p.note(p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, errs.List(policy.JoinModes))))
 	}
 	if rejoin := all.Rejoin; rejoin != "" && !slices.Contains(policy.RejoinModes, rejoin) {
-		return p.fail("policy.rejoin", fmt.Sprintf("%q is no way to come back; choose one of %s", rejoin, errs.List(policy.RejoinModes)))
+		p.note(p.fail("policy.rejoin", fmt.Sprintf("%q is no way to come back; choose one of %s", rejoin, errs.List(policy.RejoinModes))))
 	}
-	if err := p.between("policy.rejoin_rounds", int64(all.RejoinRounds), 0, maxCount); err != nil {
-		return err
-	}
+	p.note(p.between("policy.rejoin_rounds", int64(all.RejoinRounds), 0, maxCount))
 	if w := all.StalenessWeight; !(w >= 0 && w <= 1) {
-		return p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards what comes too late", w))
+		p.note(p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards what comes too late", w)))
 	}
-	return nil
 }
 
 // Named returns the policy that a specification names, with the parameters of
@@ -215,7 +207,8 @@ func (p Policies) Named(spec string) (policy.Policy, error) {
 			return nil, of.fail(s.Field, problem)
 		}
 	}
-	return params, of.validatePolicies(Policies{Parameters: map[string]policy.Policy{name: params}})
+	of.validatePolicies(Policies{Parameters: map[string]policy.Policy{name: params}})
+	return params, of.problem()
 }
 
 // lacks says what of the scenario is for policies that have a protocol of their own.

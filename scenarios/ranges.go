@@ -20,32 +20,42 @@ var idsType = reflect.TypeFor[[]policy.ID]()
 
 // expandWorkers puts an entry for each worker in the place of those entries of workers
 // that have ids: a range, several with commas in between, or a list of these.
-func (p *parser) expandWorkers() error {
+func (p *parser) expandWorkers() {
 	if p.root.Kind != yaml.MappingNode {
-		return nil // which shape reports
+		return // which shape reports
 	}
 	for i := 0; i+1 < len(p.root.Content); i += 2 {
 		if list := p.root.Content[i+1]; p.root.Content[i].Value == "workers" && list.Kind == yaml.SequenceNode {
-			return p.expandList(list)
+			p.expandList(list)
+			return
 		}
 	}
-	return nil
 }
 
-func (p *parser) expandList(list *yaml.Node) error {
+func (p *parser) expandList(list *yaml.Node) {
+	p.copyOf = map[int]int{}
 	var all []*yaml.Node
+	wrong := func(i int, entry, ids *yaml.Node, problem string) {
+		whole := fmt.Sprintf("workers[%d]", len(all))
+		field := fmt.Sprintf("workers[%d].ids", i) // as the file counts
+		p.spoil(entry, &Error{File: p.file, Line: ids.Line, Field: field, Problem: problem, spoils: whole})
+		all = append(all, entry)
+	}
+entries:
 	for i, entry := range list.Content {
 		at := -1 // of the key
 		for k := 0; entry.Kind == yaml.MappingNode && k+1 < len(entry.Content); k += 2 {
 			switch entry.Content[k].Value {
 			case "ids":
-				if at >= 0 {
-					return nil // given twice, which shape reports
+				if at >= 0 { // given twice, which shape reports
+					all = append(all, entry)
+					continue entries
 				}
 				at = k
 			case "id":
 				if hasKey(entry, "ids") {
-					return p.at(entry, fmt.Sprintf("workers[%d].ids", i), "is given beside id; keep one of the two")
+					wrong(i, entry, entry, "is given beside id; keep one of the two")
+					continue entries
 				}
 			}
 		}
@@ -55,9 +65,14 @@ func (p *parser) expandList(list *yaml.Node) error {
 		}
 		ids, problem := expandIDs(entry.Content[at+1], maxWorkers-len(all))
 		if problem != "" {
-			return p.at(entry.Content[at+1], fmt.Sprintf("workers[%d].ids", i), problem)
+			wrong(i, entry, entry.Content[at+1], problem)
+			continue
 		}
+		first := len(all)
 		for _, id := range ids {
+			if len(all) > first {
+				p.copyOf[len(all)] = first
+			}
 			one := *entry
 			one.Content = append([]*yaml.Node(nil), entry.Content...)
 			key := *entry.Content[at]
@@ -67,7 +82,6 @@ func (p *parser) expandList(list *yaml.Node) error {
 		}
 	}
 	list.Content = all
-	return nil
 }
 
 func hasKey(entry *yaml.Node, name string) bool {

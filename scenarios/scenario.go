@@ -24,7 +24,7 @@ import (
 )
 
 // Scenario is one run: the workers, what happens to them, and the rules. Times
-// are scenario time in microseconds.
+// are scenario time in microseconds, or have a unit, such as 30ms.
 type Scenario struct {
 	// Name is, where the file has none, the file's base name without its ending.
 	Name        string `yaml:"name" json:"name,omitempty"`
@@ -41,9 +41,10 @@ type Scenario struct {
 	HeartbeatMissThreshold int         `yaml:"heartbeat_miss_threshold" json:"heartbeat_miss_threshold" need:"yes"`
 	// BaseLatency is the one-way latency of a message.
 	BaseLatency policy.Time `yaml:"base_latency" json:"base_latency" need:"yes"`
-	// BandwidthBpus is in bytes per microsecond, StateBytes in bytes.
-	BandwidthBpus int64 `yaml:"bandwidth_bpus" json:"bandwidth_bpus" need:"yes"`
-	StateBytes    int64 `yaml:"state_bytes" json:"state_bytes" need:"yes"`
+	// BandwidthBpus is in bytes per microsecond, or a rate such as 1gbit.
+	BandwidthBpus int64 `yaml:"bandwidth_bpus" json:"bandwidth_bpus" need:"yes" unit:"B/µs"`
+	// StateBytes is the size of the outer state in bytes, or a size such as 64MiB.
+	StateBytes int64 `yaml:"state_bytes" json:"state_bytes" need:"yes" unit:"B"`
 
 	Policy Policies `yaml:"policy" json:"policy"`
 	Real   Real     `yaml:"real" json:"real"`

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -51,6 +50,7 @@ func NewSetting(field, value string) (Setting, error) {
 	s := Setting{Field: field, Value: value}
 	var p parser
 	var kind reflect.Type
+	var unit string
 	if field == workersCount {
 		kind = reflect.TypeFor[int]()
 	} else {
@@ -58,11 +58,11 @@ func NewSetting(field, value string) (Setting, error) {
 		if err != nil {
 			return Setting{}, p.fail(field, err.Error())
 		}
-		if s.steps, kind, err = p.resolve(field, steps); err != nil {
+		if s.steps, kind, unit, err = p.resolve(field, steps); err != nil {
 			return Setting{}, err
 		}
 	}
-	n, err := p.single(field, value, kind)
+	n, err := p.single(field, value, kind, unit)
 	if err != nil {
 		return Setting{}, err
 	}
@@ -74,23 +74,28 @@ func NewSetting(field, value string) (Setting, error) {
 	return s, nil
 }
 
-// single reads a value that stands alone and is of this kind.
-func (p *parser) single(field, value string, kind reflect.Type) (*yaml.Node, error) {
+// single reads a value that stands alone and is of this kind, and counts a unit unless
+// that is "".
+func (p *parser) single(field, value string, kind reflect.Type, unit string) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(value), &doc); err != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.ScalarNode {
 		return nil, p.fail(field, fmt.Sprintf("%q is no single value", value))
 	}
 	n := doc.Content[0]
-	if err := p.shape(n, kind, field); err != nil {
-		e, _ := errors.AsType[*Error](err) // shape gives no other
+	if unit != "" {
+		p.quantity(n, unit, kind, field)
+	}
+	p.shape(n, kind, field)
+	if len(p.problems) > 0 {
+		e := p.problems[0]
 		e.Line = 0
 		return nil, e
 	}
 	return n, nil
 }
 
-// resolve finds the way to a field and the field's type.
-func (p *parser) resolve(path string, parts []string) (steps []step, kind reflect.Type, err error) {
+// resolve finds the way to a field, the field's type, and the unit of its tag.
+func (p *parser) resolve(path string, parts []string) (steps []step, kind reflect.Type, unit string, err error) {
 	t := reflect.TypeFor[Scenario]()
 	unknown := func(why string) error { return p.fail(path, why+"; did you mean "+fields.Nearest(Fields(), path)+"?") }
 	for _, part := range parts {
@@ -100,7 +105,7 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 		inside, isIndex := strings.CutPrefix(part, "[")
 		switch {
 		case fields.IsValue(t):
-			return nil, nil, unknown("goes beyond a single value")
+			return nil, nil, "", unknown("goes beyond a single value")
 		case t.Kind() == reflect.Slice && isIndex:
 			s := step{list: true, index: every}
 			if inside != "*]" {
@@ -108,7 +113,7 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 			}
 			steps, t = append(steps, s), t.Elem()
 		case isIndex:
-			return nil, nil, unknown("has an index where there is no list")
+			return nil, nil, "", unknown("has an index where there is no list")
 		case t.Kind() == reflect.Map:
 			steps, t = append(steps, step{key: part}), t.Elem()
 		case t.Kind() == reflect.Struct:
@@ -118,20 +123,21 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 			}
 			index, ft := fields.Index(t, part)
 			if index == nil {
-				return nil, nil, unknown("is no field")
+				return nil, nil, "", unknown("is no field")
 			}
+			unit = fields.Unit(t, part)
 			steps, t = append(steps, step{field: index}), ft
 		default:
-			return nil, nil, unknown("names an entry of a list without its index")
+			return nil, nil, "", unknown("names an entry of a list without its index")
 		}
 	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if !fields.IsValue(t) {
-		return nil, nil, unknown("is no single value")
+		return nil, nil, "", unknown("is no single value")
 	}
-	return steps, t, nil
+	return steps, t, unit, nil
 }
 
 // Fields lists the paths of all fields that can be set, with * for indices and
@@ -188,9 +194,7 @@ func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
 			c.Real.Parameters = notGiven
 		}
 	}
-	if err := p.fillParameters(&c); err != nil {
-		return nil, err
-	}
+	p.note(p.fillParameters(&c))
 	if !p.linksValid { // to check traces is to fill them in
 		c.Real.Injects, c.Traces = slices.Clone(c.Real.Injects), maps.Clone(c.Traces)
 	}

@@ -18,6 +18,9 @@ func Decode(file string, data []byte, v any) (at func(field, problem string) err
 	if err := p.fill(v); err != nil {
 		return nil, err
 	}
+	if err := p.problem(); err != nil {
+		return nil, err
+	}
 	return p.fail, nil
 }
 
@@ -30,7 +33,7 @@ func Assign(v any, field, value string) error {
 	if index == nil {
 		return p.fail(field, "unknown field; "+fields.Known(t, field))
 	}
-	n, err := p.single(field, value, kind)
+	n, err := p.single(field, value, kind, fields.Unit(t, field))
 	if err != nil {
 		return err
 	}

@@ -111,32 +111,28 @@ func (p *parser) fillParameters(s *Scenario) error {
 }
 
 // validateTrain looks at the section `train`, and reads the file it names.
-func (p *parser) validateTrain(s *Scenario) error {
+func (p *parser) validateTrain(s *Scenario) {
 	if c := s.Real.Compute; c != "" && c != ComputePlanned && c != ComputeMeasured {
-		return p.fail("real.compute", fmt.Sprintf("is %q; choose %s or %s", c, ComputePlanned, ComputeMeasured))
+		p.note(p.fail("real.compute", fmt.Sprintf("is %q; choose %s or %s", c, ComputePlanned, ComputeMeasured)))
 	}
-	if s.Train == nil {
-		return nil
+	if s.Train == nil || !p.sound("train") {
+		return
 	}
-	if bad, ok := errors.AsType[*errs.FieldError](s.Train.Validate()); ok {
-		return p.fail("train."+bad.Field, bad.Problem)
+	p.noteFields("train.", s.Train.Validate())
+	if !p.sound("train", "inner_steps", "real.parameters", "policy.staleness_weight") {
+		return
 	}
-	if bad, ok := errors.AsType[*errs.FieldError](s.Train.ValidateRounds(s.InnerSteps, s.Real.Parameters, s.Policy.StalenessWeight)); ok {
-		return p.fail("train."+bad.Field, bad.Problem)
-	}
+	p.noteFields("train.", s.Train.ValidateRounds(s.InnerSteps, s.Real.Parameters, s.Policy.StalenessWeight))
 	s.Train.Corpus = nil
 	if s.Train.Text != "" {
 		text, err := p.named(s, "train.text", "text", s.Train.Text)
-		if err != nil {
-			return err
-		}
+		p.note(err)
 		s.Train.Corpus = text
 	}
-	if !s.Train.Real() || s.Train.Foreign() {
-		return nil
+	if !s.Train.Real() || s.Train.Foreign() || !p.sound("train", "workers", "seed") {
+		return
 	}
 	if _, _, err := s.Train.NewTask(s.Seed, s.IDs(), s.Real.Parameters); err != nil {
-		return p.fail("train", err.Error())
+		p.note(p.fail("train", err.Error()))
 	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -37,74 +36,60 @@ const MaxBandwidthBpus = 1e9
 // (TCP_CA_NAME_MAX).
 var tcpName = regexp.MustCompile(`^[a-z0-9_]{1,15}$`)
 
+// validate notes what is wrong with values. What hangs on fields of which something is
+// known to be wrong is left out, because it may come of that.
 func (p *parser) validate(s *Scenario) error {
-	if err := p.validateRun(s); err != nil {
-		return err
-	}
+	p.validateRun(s)
 	p.workers = make(map[policy.ID]int, len(s.Workers))
 	for i, w := range s.Workers {
-		if err := p.validateWorker(s, i, w); err != nil {
-			return err
-		}
+		p.validateWorker(s, i, w)
 	}
-	if first := s.FirstJoin(); s.Horizon <= first {
-		return p.fail("horizon", fmt.Sprintf("is %d, but the first worker joins at %d; the horizon must lie after it", s.Horizon, first))
+	if p.sound("workers", "horizon") {
+		if first := s.FirstJoin(); s.Horizon <= first {
+			p.note(p.fail("horizon", fmt.Sprintf("is %d, but the first worker joins at %d; the horizon must lie after it", s.Horizon, first)))
+		}
 	}
 	for i, in := range s.Injects {
-		if err := p.validateInject(s, fmt.Sprintf("injects[%d]", i), in); err != nil {
-			return err
+		if path := fmt.Sprintf("injects[%d]", i); p.sound(path) {
+			p.note(p.validateInject(s, path, in))
 		}
 	}
-	if err := p.validateHorizon(s); err != nil {
-		return err
+	p.validateHorizon(s)
+	if p.sound("workers", "injects") {
+		p.note(p.validatePauses(s))
+		p.note(p.validateRestarts(s))
 	}
-	if err := p.validatePauses(s); err != nil {
-		return err
-	}
-	if err := p.validateRestarts(s); err != nil {
-		return err
-	}
-	if err := p.validateWork(s); err != nil {
-		return err
-	}
-	if err := p.validateTrain(s); err != nil {
-		return err
-	}
-	if err := p.validateSections(s); err != nil {
-		return err
-	}
+	p.validateWork(s)
+	p.validateTrain(s)
+	p.validateSections(s)
 	if !p.linksValid {
-		if err := p.validateLinks(s); err != nil {
-			return err
-		}
+		p.validateLinks(s)
 	}
-	return p.validateRegions(s)
+	if p.sound("workers", "real.links", "train", "real.parameters", "real.upload", "target_outer_steps") {
+		p.note(p.validateRegions(s))
+	}
+	return p.problem()
 }
 
 // validateHorizon refuses what would happen after the run is over in any case.
-func (p *parser) validateHorizon(s *Scenario) error {
-	beyond := func(field string, at policy.Time) error {
-		if at <= s.Horizon {
-			return nil
+func (p *parser) validateHorizon(s *Scenario) {
+	if !p.sound("horizon") {
+		return
+	}
+	beyond := func(field string, at policy.Time) {
+		if at > s.Horizon {
+			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and nothing happens after that; let it happen earlier, raise the horizon or remove it", at, s.Horizon)))
 		}
-		return p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and nothing happens after that; let it happen earlier, raise the horizon or remove it", at, s.Horizon))
 	}
 	for i, w := range s.Workers {
-		if err := beyond(fmt.Sprintf("workers[%d].join_at", i), w.JoinAt); err != nil {
-			return err
-		}
+		beyond(fmt.Sprintf("workers[%d].join_at", i), w.JoinAt)
 	}
 	for i, in := range s.Injects {
-		if err := beyond(fmt.Sprintf("injects[%d].at", i), in.At); err != nil {
-			return err
-		}
+		beyond(fmt.Sprintf("injects[%d].at", i), in.At)
 	}
 	for i, in := range s.Real.Injects {
-		if err := beyond(fmt.Sprintf("real.injects[%d].at", i), in.At); err != nil {
-			return err
-		}
+		beyond(fmt.Sprintf("real.injects[%d].at", i), in.At)
 	}
-	return nil
 }
 
 // validateRestarts holds every Restart against the one before it: there is one
@@ -152,7 +137,7 @@ func (p *parser) validatePauses(s *Scenario) error {
 	return nil
 }
 
-func (p *parser) validateRun(s *Scenario) error {
+func (p *parser) validateRun(s *Scenario) {
 	for _, c := range []struct {
 		field      string
 		value      int64
@@ -167,19 +152,17 @@ func (p *parser) validateRun(s *Scenario) error {
 		{"bandwidth_bpus", s.BandwidthBpus, 1, MaxBandwidthBpus},
 		{"state_bytes", s.StateBytes, 0, 1e15},
 	} {
-		if err := p.between(c.field, c.value, c.least, c.max); err != nil {
-			return err
-		}
+		p.note(p.between(c.field, c.value, c.least, c.max))
+	}
+	if strings.Contains(s.Name, "/") {
+		p.note(p.fail("name", fmt.Sprintf("%q has a slash in it, and files are named after it; write a plain name", s.Name)))
 	}
 	switch n := len(s.Workers); {
-	case strings.Contains(s.Name, "/"):
-		return p.fail("name", fmt.Sprintf("%q has a slash in it, and files are named after it; write a plain name", s.Name))
 	case n == 0:
-		return p.fail("workers", "is empty; a run needs at least one worker")
+		p.note(p.fail("workers", "is empty; a run needs at least one worker"))
 	case n > maxWorkers:
-		return p.fail("workers", fmt.Sprintf("has %d entries; at most %d are supported", n, maxWorkers))
+		p.note(p.fail("workers", fmt.Sprintf("has %d entries; at most %d are supported", n, maxWorkers)))
 	}
-	return nil
 }
 
 func (p *parser) between(field string, value, least, most int64) error {
@@ -192,10 +175,14 @@ func (p *parser) between(field string, value, least, most int64) error {
 	return nil
 }
 
-func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
+func (p *parser) validateWorker(s *Scenario, i int, w Worker) {
 	at := func(field string) string { return fmt.Sprintf("workers[%d].%s", i, field) }
 	if w.IDs != "" {
-		return p.fail(at("ids"), "is for files; give the id of the one worker")
+		p.note(p.fail(at("ids"), "is for files; give the id of the one worker"))
+	}
+	steps := int64(s.TargetOuterSteps)
+	if steps < 1 { // which is an error of its own
+		steps = maxCount
 	}
 	for _, c := range []struct {
 		field            string
@@ -206,20 +193,23 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) error {
 		{"inner_step_mean", int64(w.InnerStepMean), 1, int64(maxTime)},
 		{"inner_step_jitter", int64(w.InnerStepJitter), 0, int64(maxTime)},
 		{"lighthouse", int64(w.Lighthouse), 0, maxLighthouses - 1},
-		{"initial_step", int64(w.InitialStep), 0, int64(s.TargetOuterSteps) - 1},
+		{"initial_step", int64(w.InitialStep), 0, steps - 1},
 	} {
-		if err := p.between(at(c.field), c.value, c.low, c.high); err != nil {
-			return err
+		if c.value < c.low || c.value > c.high { // at costs time with many workers
+			p.note(p.between(at(c.field), c.value, c.low, c.high))
 		}
 	}
-	if w.InnerStepJitter > w.InnerStepMean {
-		return p.fail(at("inner_step_jitter"), fmt.Sprintf("is %d, more than the mean of %d; a step cannot take a negative time", w.InnerStepJitter, w.InnerStepMean))
+	if w.InnerStepJitter > w.InnerStepMean && p.sound(at("inner_step_mean")) {
+		p.note(p.fail(at("inner_step_jitter"), fmt.Sprintf("is %d, more than the mean of %d; a step cannot take a negative time", w.InnerStepJitter, w.InnerStepMean)))
+	}
+	if len(p.problems) > 0 && !p.sound(at("id"), at("ids")) {
+		return // it has none
 	}
 	if j, dup := p.workers[w.ID]; dup {
-		return p.fail(at("id"), fmt.Sprintf("worker %d is already workers[%d]; give each worker an id of its own", w.ID, j))
+		p.note(p.fail(at("id"), fmt.Sprintf("worker %d is already workers[%d]; give each worker an id of its own", w.ID, j)))
+		return
 	}
 	p.workers[w.ID] = i
-	return nil
 }
 
 func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) error {
@@ -280,7 +270,11 @@ func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) erro
 		if err := p.worker(s, path+".id", *in.ID); err != nil {
 			return err
 		}
-		join := s.Workers[p.workers[*in.ID]].JoinAt
+		k, known := p.workers[*in.ID]
+		if !known {
+			return nil // the workers are not known
+		}
+		join := s.Workers[k].JoinAt
 		if in.Op != faults.Slow && in.Op != faults.Restore && in.Op != faults.Resume && in.At < join {
 			return p.fail(path+".at", fmt.Sprintf("is %d, but worker %d joins at %d; a %s before that has no effect", in.At, *in.ID, join, in.Op))
 		}
@@ -300,7 +294,7 @@ func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) erro
 }
 
 func (p *parser) worker(s *Scenario, field string, id policy.ID) error {
-	if _, ok := p.workers[id]; ok {
+	if _, ok := p.workers[id]; ok || !p.sound("workers") {
 		return nil
 	}
 	ids := make([]string, 0, 8)
@@ -313,38 +307,31 @@ func (p *parser) worker(s *Scenario, field string, id policy.ID) error {
 	return p.fail(field, fmt.Sprintf("there is no worker %d; the workers are %s", id, strings.Join(ids, ", ")))
 }
 
-func (p *parser) validateSections(s *Scenario) error {
-	if err := p.validatePolicies(s.Policy); err != nil {
-		return err
-	}
+func (p *parser) validateSections(s *Scenario) {
+	p.validatePolicies(s.Policy)
 	if s.Real.StallTimeout < 0 {
-		return p.fail("real.stall_timeout", fmt.Sprintf("is %v; it must not be negative", s.Real.StallTimeout))
+		p.note(p.fail("real.stall_timeout", fmt.Sprintf("is %v; it must not be negative", s.Real.StallTimeout)))
 	}
 	if r := s.Real; !(r.TimeScale > 0 && r.TimeScale <= 1e6) || math.IsNaN(r.TimeScale) {
-		return p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale))
+		p.note(p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale)))
 	}
 	if x := s.Real.Dilation; !(x >= 1 && x <= maxDilation) {
-		return p.fail("real.dilation", fmt.Sprintf("is %v; it must lie in [1, %v]: by so much everything takes longer by the machine's clock", x, maxDilation))
+		p.note(p.fail("real.dilation", fmt.Sprintf("is %v; it must lie in [1, %v]: by so much everything takes longer by the machine's clock", x, maxDilation)))
 	}
 	if t := s.Real.TCP; t != "" && !tcpName.MatchString(t) {
-		return p.fail("real.tcp", fmt.Sprintf("is %q; name a congestion control of the kernel's: reno, cubic, bbr", t))
+		p.note(p.fail("real.tcp", fmt.Sprintf("is %q; name a congestion control of the kernel's: reno, cubic, bbr", t)))
 	}
-	if err := p.between("real.checkpoint_every", int64(s.Real.CheckpointEvery), 0, maxCount); err != nil {
-		return err
-	}
-	if err := p.between("real.upload.every", int64(s.Real.Upload.Every), 0, maxCount); err != nil {
-		return err
-	}
+	p.note(p.between("real.checkpoint_every", int64(s.Real.CheckpointEvery), 0, maxCount))
+	p.note(p.between("real.upload.every", int64(s.Real.Upload.Every), 0, maxCount))
 	if u := s.Real.Upload; u.Yields && u.Every == 0 {
-		return p.fail("real.upload.yields", "is for uploads; give real.upload.every, or leave it out")
+		p.note(p.fail("real.upload.yields", "is for uploads; give real.upload.every, or leave it out"))
 	}
-	if err := p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters); err != nil && !s.Unasked() {
-		return err
+	if !s.Unasked() && s.Real.Parameters != notGiven {
+		p.note(p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters))
 	}
-	if bad, ok := errors.AsType[*errs.FieldError](s.Real.AllReduce.Validate(len(s.Workers))); ok {
-		return p.fail("real.all_reduce."+bad.Field, bad.Problem)
+	if workers := len(s.Workers); s.Real.AllReduce.Rates == nil || p.sound("workers") {
+		p.noteFields("real.all_reduce.", s.Real.AllReduce.Validate(workers))
 	}
-	return nil
 }
 
 // maxPlanned bounds the networks whose links are checked by planning them: a
@@ -353,38 +340,42 @@ func (p *parser) validateSections(s *Scenario) error {
 // check, a network of any size.
 const maxPlanned = 500
 
-func (p *parser) validateLinks(s *Scenario) error {
+func (p *parser) validateLinks(s *Scenario) {
+	if !p.sound("workers", "base_latency", "real.time_scale", "real.dilation") {
+		return
+	}
 	delay := s.RealDuration(s.BaseLatency)
 	if s.Real.Links.Default.OneWayDelay == nil && delay > time.Minute {
-		return p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay", s.BaseLatency, delay))
+		p.note(p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay", s.BaseLatency, delay)))
+		return
 	}
-	if err := p.validateLinkInjects(s); err != nil {
-		return err
-	}
-	if len(s.Workers) > maxPlanned {
-		return nil
+	p.validateLinkInjects(s)
+	if len(s.Workers) > maxPlanned || !p.sound("real.links", "real.upload") {
+		return
 	}
 	plan, err := s.Plan()
-	var bad *errs.FieldError // the first of them
-	switch {
-	case errors.As(err, &bad):
-		return p.fail(bad.Field, bad.Problem)
-	case err != nil:
-		return p.fail("real.links", err.Error())
+	if err != nil {
+		if len(errs.Fields(err)) == 0 {
+			p.note(p.fail("real.links", err.Error()))
+		}
+		p.noteFields("", err)
+		return
 	}
 	if s.Real.AllReduce.Algorithm == allreduce.Hierarchical.String() {
 		if k := slices.Index(s.Groups(s.IDs()), -1); k >= 0 {
-			return p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", s.Workers[k].ID.Node()))
+			p.note(p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", s.Workers[k].ID.Node())))
 		}
 	}
 	if _, err := plan.Dilated(s.Slowdown()); err != nil {
-		return p.fail("real.dilation", fmt.Sprintf("is %v: %v; lower it", s.Real.Dilation, err))
+		p.note(p.fail("real.dilation", fmt.Sprintf("is %v: %v; lower it", s.Real.Dilation, err)))
 	}
 	// An inject may bring the rate or the jitter that a field waits for.
 	if len(s.Real.Injects) == 0 {
-		if errors.As(s.Real.Links.Idle(plan), &bad) {
-			return p.fail(bad.Field, bad.Problem)
+		if err := s.Real.Links.Idle(plan); err != nil {
+			p.noteFields("", err)
 		}
 	}
-	return p.validateLinkFaults(s, plan)
+	if p.sound("real.injects") {
+		p.note(p.validateLinkFaults(s, plan))
+	}
 }

@@ -5,48 +5,46 @@ import (
 	"fmt"
 	"slices"
 
-	"testbed/internal/errs"
 	"testbed/train/work"
 )
 
 // validateWork looks at the section `work`, and reads the file it names.
-func (p *parser) validateWork(s *Scenario) error {
-	if s.Work == nil {
-		return nil
+func (p *parser) validateWork(s *Scenario) {
+	if s.Work == nil || !p.sound("work") {
+		return
 	}
-	var bad *errs.FieldError
-	if err := s.Work.Validate(); errors.As(err, &bad) {
-		return p.fail("work."+bad.Field, bad.Problem)
+	if err := s.Work.Validate(); err != nil {
+		p.noteFields("work.", err)
+		return
 	}
 	for i, c := range s.Work.Classes {
 		if len(c.IDs) == 0 {
-			return p.fail(fmt.Sprintf("work.classes[%d].ids", i), "is empty; name the workers of the class, or remove it")
+			p.note(p.fail(fmt.Sprintf("work.classes[%d].ids", i), "is empty; name the workers of the class, or remove it"))
 		}
 		for k, id := range c.IDs {
-			if err := p.worker(s, fmt.Sprintf("work.classes[%d].ids[%d]", i, k), id); err != nil {
-				return err
+			if _, known := p.workers[id]; !known {
+				p.note(p.worker(s, fmt.Sprintf("work.classes[%d].ids[%d]", i, k), id))
 			}
 		}
 	}
 	steps := &s.Work.Steps
 	for i, w := range s.Workers {
 		if w.InnerStepJitter > 0 && !steps.TakesJitter() {
-			return p.fail(fmt.Sprintf("workers[%d].inner_step_jitter", i), fmt.Sprintf("is %d, but work.steps says how steps vary (%s); remove one of the two", w.InnerStepJitter, steps))
+			p.note(p.fail(fmt.Sprintf("workers[%d].inner_step_jitter", i), fmt.Sprintf("is %d, but work.steps says how steps vary (%s); remove one of the two", w.InnerStepJitter, steps)))
 		}
 	}
 	steps.Ratios = nil
 	if steps.File == "" {
-		return nil
+		return
 	}
 	text, err := p.named(s, "work.steps.file", "trace", steps.File)
-	if err != nil {
-		return err
+	if err == nil {
+		steps.Ratios, err = work.ParseDurations(text)
 	}
-	steps.Ratios, err = work.ParseDurations(text)
 	if bad, ok := errors.AsType[*work.TraceError](err); ok {
-		return p.inNamed(steps.File, bad.Line, bad.Problem)
+		err = p.inNamed("work.steps.file", steps.File, bad.Line, bad.Problem)
 	}
-	return err
+	p.note(err)
 }
 
 // crowdClasses returns the section with its classes for the first n workers and

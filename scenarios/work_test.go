@@ -135,7 +135,8 @@ func TestWorkCanBeSet(t *testing.T) {
 	if *s.Work.Steps.Shape != 2.5 || s.Work.Thermal.Heat != 5000 || base.Work != nil {
 		t.Errorf("%+v, the scenario itself %+v", s.Work, base.Work)
 	}
-	if _, err := set(base, "work.noise.slow_factor=3"); err == nil || err.Error() != "valid with work.noise.slow_factor=3: work.noise.mean_ok: is 0; it must lie between 1 and 1000000000000" {
+	both := "valid with work.noise.slow_factor=3: work.noise.mean_ok: is 0; it must lie between 1 and 1000000000000\nvalid with work.noise.slow_factor=3: work.noise.mean_slow: is 0; it must lie between 1 and 1000000000000"
+	if _, err := set(base, "work.noise.slow_factor=3"); err == nil || err.Error() != both {
 		t.Errorf("error %v", err)
 	}
 	// Copies of a worker are of its class.

@@ -5,6 +5,7 @@
 package reduction
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,9 +61,22 @@ var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured, OrderPl
 // Default is that of a scenario that says nothing of it.
 var Default = Spec{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Format: allreduce.DefaultFormat, Entropy: entropy.Auto}
 
-// Validate looks at the section of a run of so many workers. The error is a
-// *errs.FieldError.
+// Validate looks at the section of a run of so many workers. The error joins
+// *errs.FieldErrors.
 func (a Spec) Validate(workers int) error {
+	var other errs.Problems
+	if field, problem := a.Problem(); field != "" {
+		other.If(true, field, "%s", problem)
+	} else if problem := a.Entropy.Problem(a.Format); problem != "" {
+		other.If(true, "entropy", "%s", problem)
+	}
+	other.If(a.Connections < 0, "connections", "is %d; it must not be negative", a.Connections)
+	other.If(a.Connections > allreduce.MaxConnections, "connections", "is %d; it must lie between 0 and %d", a.Connections, allreduce.MaxConnections)
+	return errors.Join(a.validateOrder(workers), other.Err())
+}
+
+// validateOrder looks at who sends to whom.
+func (a Spec) validateOrder(workers int) error {
 	algorithm, known := allreduce.ParseAlgorithm(a.Algorithm)
 	switch {
 	case !known:
@@ -72,22 +86,7 @@ func (a Spec) Validate(workers int) error {
 	case a.Order != allreduce.NaiveOrder && algorithm != allreduce.Ring:
 		return bad("order", fmt.Sprintf("is %s, but only the ring has an order; remove it, or the algorithm %s", a.Order, a.Algorithm))
 	}
-	if field, problem := a.Problem(); field != "" {
-		return bad(field, problem)
-	}
-	if problem := a.Entropy.Problem(a.Format); problem != "" {
-		return bad("entropy", problem)
-	}
-	if err := a.validateRates(workers); err != nil {
-		return err
-	}
-	switch {
-	case a.Connections < 0:
-		return bad("connections", fmt.Sprintf("is %d; it must not be negative", a.Connections))
-	case a.Connections > allreduce.MaxConnections:
-		return bad("connections", fmt.Sprintf("is %d; it must lie between 0 and %d", a.Connections, allreduce.MaxConnections))
-	}
-	return nil
+	return a.validateRates(workers)
 }
 
 // validateRates looks at the rates that a ring's order is given by.

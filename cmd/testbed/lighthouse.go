@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/internal/errs"
+	"testbed/internal/units"
 	"testbed/policy"
 	"testbed/torchft/lighthouse"
 )
@@ -27,9 +28,9 @@ reaches it.`,
 	f := cmd.Flags()
 	f.StringVar(&bind, "bind", "127.0.0.1:29510", "address to listen on")
 	f.IntVar(&cfg.MinReplicas, "min_replicas", 0, "replicas that a quorum needs; with less than a majority two lighthouses can split a job (required)")
-	f.Int64Var(&joinTimeout, "join_timeout_ms", 60_000, "how long replicas that ask wait for other living replicas")
-	f.Int64Var(&heartbeatTimeout, "heartbeat_timeout_ms", 5000, "age from which a heartbeat no longer counts")
-	f.Int64Var(&tick, "quorum_tick_ms", 100, "period in which the lighthouse checks for a new quorum")
+	countedFlag(f, &joinTimeout, units.Millisecond, "join_timeout_ms", 60_000, "how long replicas that ask wait for other living replicas")
+	countedFlag(f, &heartbeatTimeout, units.Millisecond, "heartbeat_timeout_ms", 5000, "age from which a heartbeat no longer counts")
+	countedFlag(f, &tick, units.Millisecond, "quorum_tick_ms", 100, "period in which the lighthouse checks for a new quorum")
 	f.StringVar(&cfg.Journal, "journal", "", "file that keeps the last quorum across restarts")
 	f.BoolVar(&cfg.Compat, "compat", false, "admit ghosts and empty quorums, as torchft does")
 	killTokenFlag(cmd, &cfg.KillToken)

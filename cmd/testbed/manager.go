@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/internal/errs"
+	"testbed/internal/units"
 	"testbed/torchft/manager"
 	"testbed/torchft/port"
 )
@@ -36,8 +37,8 @@ otherwise, only this machine reaches it.`,
 	f.StringVar(&bind, "bind", "", "address to listen on (default 127.0.0.1:$TORCHFT_MANAGER_PORT, else any port)")
 	f.StringVar(&cfg.StoreAddress, "store_addr", "", "address where the group's ranks meet those of other groups (required)")
 	f.IntVar(&cfg.WorldSize, "world_size", 0, "ranks in the group (required)")
-	f.Int64Var(&heartbeat, "heartbeat_interval_ms", 100, "pause between heartbeats")
-	f.Int64Var(&connect, "connect_timeout_ms", 60_000, "how long a connection to the lighthouse may take")
+	countedFlag(f, &heartbeat, units.Millisecond, "heartbeat_interval_ms", 100, "pause between heartbeats")
+	countedFlag(f, &connect, units.Millisecond, "connect_timeout_ms", 60_000, "how long a connection to the lighthouse may take")
 	f.IntVar(&cfg.QuorumRetries, "quorum_retries", 0, "how often a failed call to the lighthouse is repeated (default $TORCHFT_QUORUM_RETRIES, else 0)")
 	f.BoolVar(&cfg.Compat, "compat", false, "count requests and votes of callers that have gone, as torchft does")
 	killTokenFlag(cmd, &cfg.KillToken)

@@ -15,6 +15,7 @@ import (
 	"testbed/emulation/shell"
 	"testbed/experiment"
 	"testbed/internal/errs"
+	"testbed/internal/units"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -69,7 +70,7 @@ the nodes' network cards are virtual.`,
 	hostsFlag(cmd.Flags(), &several)
 	cmd.Flags().StringVar(&o.At, "at", "", "run CMD in this node (default: at the hub, without an address)")
 	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
-	cmd.Flags().Int64Var(&limitMB, "pcap-limit", 256, "greatest size of each NODE.pcap in MB; later frames are not written")
+	countedFlag(cmd.Flags(), &limitMB, units.Megabyte, "pcap-limit", 256, "greatest size of each NODE.pcap in MB; later frames are not written")
 	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 3 if the network did not match its plan")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -45,6 +45,34 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
+// Fields returns every *FieldError that an error is, wraps or joins.
+func Fields(err error) (all []*FieldError) {
+	switch e := err.(type) {
+	case *FieldError:
+		return []*FieldError{e}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			all = append(all, Fields(inner)...)
+		}
+	case interface{ Unwrap() error }:
+		return Fields(e.Unwrap())
+	}
+	return all
+}
+
+// Problems collects what is wrong with fields.
+type Problems []error
+
+// If adds a *FieldError where something is wrong.
+func (p *Problems) If(wrong bool, field, format string, args ...any) {
+	if wrong {
+		*p = append(*p, Fieldf(field, format, args...))
+	}
+}
+
+// Err joins the problems; it is nil if there is none.
+func (p *Problems) Err() error { return errors.Join(*p...) }
+
 // Fieldf returns a *FieldError whose problem is a text as fmt.Sprintf makes it.
 func Fieldf(field, format string, args ...any) error {
 	return &FieldError{field, fmt.Sprintf(format, args...)}

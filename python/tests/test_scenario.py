@@ -53,6 +53,21 @@ def test_builders():
     assert tb.plan(sc).data["nodes"][1]["rate_up"] == "100mbit"
 
 
+def test_times_have_units():
+    plain = small(injects=[tb.Restart(0, at=4_000, after=2_000)])
+    written = small(injects=[tb.Restart(0, at="4ms", after="2ms")], horizon="5s", heartbeat_period="1ms")
+    assert tb.simulate(written, "baseline", trace=False).data == tb.simulate(plain, "baseline", trace=False).data
+
+
+def test_one_error_names_all_problems():
+    with pytest.raises(tb.UsageError) as err:
+        small(inner_steps=0, horizon="1.5us", injects=[tb.Crash(9, at=1)]).validate()
+    lines = str(err.value).splitlines()
+    assert len(lines) == 3
+    for field in ["inner_steps", "horizon", "injects[0].id"]:
+        assert any(field in line for line in lines), field
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

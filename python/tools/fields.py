@@ -20,9 +20,10 @@ NAMES = {"Worker": "WorkerSpec", "Inject": "Inject", "Class": "WorkerClass"}
 
 HEAD = '''"""The fields of a scenario, as its file has them. Made by tools/fields.py.
 
-A field that is None is not given: it has its default, or no effect. Times in
-microseconds are whole numbers; rates, sizes and durations of the real network
-are text with a unit, such as "100mbit", "256kb" and "25ms".
+A field that is None is not given: it has its default, or no effect. Times are
+whole microseconds, or text with a unit such as "30ms". Rates, sizes and durations
+of the real network are always text with a unit, such as "100mbit", "256kb" and
+"25ms".
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def type_of(schema: dict) -> str:
     if kind == ["array", "string"]:  # ranges of ids are for files
         return "List[int]"
     if isinstance(kind, list):
-        return "Union[%s]" % ", ".join({"number": "float", "string": "str"}[k] for k in kind)
+        return "Union[%s]" % ", ".join({"integer": "int", "number": "float", "string": "str"}[k] for k in kind)
     if kind == "array":
         return "List[%s]" % type_of(schema["items"])
     if kind == "object":
@@ -69,7 +70,7 @@ def meaning(name: str, schema: dict) -> str:
         notes.append(schema["x-unit"])
     if "enum" in schema:
         notes.append(" | ".join(schema["enum"]))
-    if "examples" in schema:
+    if "examples" in schema and schema.get("x-unit") != "µs":  # of which the first lines have one
         notes.append("such as %s" % json.dumps(schema["examples"][0]))
     if "default" in schema:
         notes.append("default %s" % json.dumps(schema["default"]))

@@ -150,6 +150,14 @@ func (o *object) add(name string, value any) {
 	o.names, o.values = append(o.names, name), append(o.values, value)
 }
 
+func (o *object) set(name string, value any) {
+	for i := range o.names {
+		if o.names[i] == name {
+			o.values[i] = value
+		}
+	}
+}
+
 func (o *object) front(pairs ...string) {
 	var p object
 	for i := 0; i < len(pairs); i += 2 {
@@ -268,6 +276,9 @@ func (b *builder) value(t reflect.Type, standard reflect.Value) *object {
 		o.add("type", "boolean")
 	case t.Kind() == reflect.Float64:
 		o.add("type", "number")
+	case t == reflect.TypeFor[policy.Time]():
+		o.add("type", []string{"integer", "string"})
+		o.add("examples", []string{"30ms"})
 	default:
 		o.add("type", "integer")
 		if t.Kind() == reflect.Uint64 {
@@ -282,6 +293,8 @@ func (b *builder) value(t reflect.Type, standard reflect.Value) *object {
 	}
 	return o
 }
+
+var unitExamples = map[string]string{"B": "64MiB", "B/µs": "1gbit"}
 
 var examples = map[reflect.Type]string{
 	reflect.TypeFor[shaping.Rate]():         "100mbit",
@@ -372,6 +385,11 @@ func (b *builder) fields(t reflect.Type, standard reflect.Value, owner string, p
 			inner = reflect.Value{}
 		}
 		v := b.value(f.Type, inner)
+		if unit := f.Tag.Get("unit"); unit != "" {
+			v.set("type", []string{"integer", "string"})
+			v.add("x-unit", unit)
+			v.add("examples", []string{unitExamples[unit]})
+		}
 		if all := fieldEnums[owner+"."+name]; all != nil {
 			v.add("enum", all)
 		}

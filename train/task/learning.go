@@ -4,6 +4,7 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -149,19 +150,18 @@ func (s *Spec) NewTask(seed uint64, ids []policy.ID, parameters int) (train.Task
 	}, nil
 }
 
-// Validate looks at everything but the text. The error is a *errs.FieldError
+// Validate looks at everything but the text. The error joins *errs.FieldErrors
 // with the path of the field in the section.
 func (s *Spec) Validate() error {
-	bad := errs.Fieldf
 	if s.Task != "" && !slices.Contains(Tasks, s.Task) {
-		return bad("task", "%q is no task; choose one of %s", s.Task, strings.Join(Tasks, ", "))
+		return errs.Fieldf("task", "%q is no task; choose one of %s", s.Task, strings.Join(Tasks, ", "))
 	}
-	if err := s.Outer.validate(bad); err != nil {
-		return err
-	}
-	if err := s.External.validate(s.Task, bad); err != nil {
-		return err
-	}
+	return errors.Join(s.Outer.validate(errs.Fieldf), s.External.validate(s.Task, errs.Fieldf), s.validateModel())
+}
+
+// validateModel looks at the fields of a model.
+func (s *Spec) validateModel() error {
+	bad := errs.Fieldf
 	if !s.model() {
 		for _, f := range []struct {
 			field string

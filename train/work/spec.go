@@ -8,6 +8,7 @@
 package work
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -114,17 +115,13 @@ const (
 // that no run lasts for.
 const paretoBound = 1000
 
-// Validate looks at everything but the file of a trace. The error is a
-// *errs.FieldError with the path of the field in the section.
+// Validate looks at everything but the file of a trace. The error joins
+// *errs.FieldErrors with the path of the field in the section.
 func (s *Spec) Validate() error {
-	if err := s.Steps.validate(); err != nil {
-		return err
-	}
+	problems := []error{s.Steps.validate()}
 	in := map[policy.ID]string{} // which class
 	for i, c := range s.Classes {
-		if err := s.validateClass(i, c, in); err != nil {
-			return err
-		}
+		problems = append(problems, s.validateClass(i, c, in))
 	}
 	for _, f := range []struct {
 		given bool
@@ -144,12 +141,10 @@ func (s *Spec) Validate() error {
 		{s.Diurnal != nil, "diurnal.phase", func() float64 { return s.Diurnal.Phase }, 0, 1},
 	} {
 		if f.given {
-			if err := within(f.field, f.value(), f.low, f.high); err != nil {
-				return err
-			}
+			problems = append(problems, within(f.field, f.value(), f.low, f.high))
 		}
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 func within(field string, value, low, high float64) error {

@@ -229,7 +229,10 @@ def call(
         raise KeyboardInterrupt("cancelled")
     if process.returncode == 0:
         return out
-    message = next((line for line in reversed(said) if line.startswith("testbed: ")), said[-1] if said else "")
+    at = next((i for i in range(len(said) - 1, -1, -1) if said[i].startswith("testbed: ")), len(said) - 1)
+    message = said[at] if said else ""
+    if process.returncode == 2:  # a scenario may have several problems, a line each
+        message = "\n".join(said[at:])
     message = message[len("testbed: ") :] if message.startswith("testbed: ") else message
     error = _error(out)
     if error is not None:

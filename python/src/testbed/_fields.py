@@ -1,8 +1,9 @@
 """The fields of a scenario, as its file has them. Made by tools/fields.py.
 
-A field that is None is not given: it has its default, or no effect. Times in
-microseconds are whole numbers; rates, sizes and durations of the real network
-are text with a unit, such as "100mbit", "256kb" and "25ms".
+A field that is None is not given: it has its default, or no effect. Times are
+whole microseconds, or text with a unit such as "30ms". Rates, sizes and durations
+of the real network are always text with a unit, such as "100mbit", "256kb" and
+"25ms".
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class WorkerSpec(_Fields):
     """
 
     id: int
-    inner_step_mean: int
-    join_at: Optional[int] = None
-    inner_step_jitter: Optional[int] = None
+    inner_step_mean: Union[int, str]
+    join_at: Optional[Union[int, str]] = None
+    inner_step_jitter: Optional[Union[int, str]] = None
     initial_step: Optional[int] = None
     lighthouse: Optional[int] = None
 
@@ -56,16 +57,16 @@ class Inject(_Fields):
     """
 
     op: str
-    at: int
+    at: Union[int, str]
     id: Optional[int] = None
     ids: Optional[List[int]] = None
     factor: Optional[float] = None
-    down: Optional[int] = None
+    down: Optional[Union[int, str]] = None
     heartbeats: Optional[bool] = None
     forgets: Optional[bool] = None
-    after: Optional[int] = None
+    after: Optional[Union[int, str]] = None
     lighthouse: Optional[int] = None
-    notice: Optional[int] = None
+    notice: Optional[Union[int, str]] = None
     alone: Optional[bool] = None
 
 
@@ -426,14 +427,14 @@ class LinkInject(_Fields):
     """
 
     op: str
-    at: int
-    until: Optional[int] = None
+    at: Union[int, str]
+    until: Optional[Union[int, str]] = None
     id: Optional[int] = None
     from_: Optional[str] = None
     to: Optional[str] = None
     between: Optional[List[str]] = None
-    period: Optional[int] = None
-    down: Optional[int] = None
+    period: Optional[Union[int, str]] = None
+    down: Optional[Union[int, str]] = None
     direction: Optional[str] = None
     file: Optional[str] = None
     access_preset: Optional[str] = None
@@ -510,8 +511,8 @@ class Noise(_Fields):
     """
 
     slow_factor: float
-    mean_ok: int
-    mean_slow: int
+    mean_ok: Union[int, str]
+    mean_slow: Union[int, str]
 
 
 @dataclass(repr=False)
@@ -527,8 +528,8 @@ class Thermal(_Fields):
     """
 
     slow_factor: float
-    heat: int
-    cool: int
+    heat: Union[int, str]
+    cool: Union[int, str]
 
 
 @dataclass(repr=False)
@@ -541,7 +542,7 @@ class Diurnal(_Fields):
     """
 
     amplitude: float
-    period: int
+    period: Union[int, str]
     phase: Optional[float] = None
 
 
@@ -705,7 +706,7 @@ class DeadlineParameters(_Fields):
         close without the others: ⌈quorum × members⌉ (default 0.5)
     """
 
-    after: Optional[int] = None
+    after: Optional[Union[int, str]] = None
     factor: Optional[float] = None
     quorum: Optional[float] = None
 
@@ -722,7 +723,7 @@ class QuorumParameters(_Fields):
     """
 
     min_replicas: Optional[int] = None
-    join_timeout: Optional[int] = None
+    join_timeout: Optional[Union[int, str]] = None
 
 
 @dataclass(repr=False)
@@ -765,7 +766,7 @@ class StragglerParameters(_Fields):
     k: Optional[float] = None
     window: Optional[int] = None
     min_history: Optional[int] = None
-    min_slack: Optional[int] = None
+    min_slack: Optional[Union[int, str]] = None
     sideline_limit: Optional[int] = None
     finish_steps: Optional[bool] = None
 
@@ -796,10 +797,10 @@ class TorchftParameters(_Fields):
     """
 
     min_replicas: Optional[int] = None
-    join_timeout: Optional[int] = None
-    heartbeat_timeout: Optional[int] = None
-    quorum_timeout: Optional[int] = None
-    timeout: Optional[int] = None
+    join_timeout: Optional[Union[int, str]] = None
+    heartbeat_timeout: Optional[Union[int, str]] = None
+    quorum_timeout: Optional[Union[int, str]] = None
+    timeout: Optional[Union[int, str]] = None
     quorum_retries: Optional[int] = None
     max_retries: Optional[int] = None
     restarts: Optional[int] = None
@@ -809,14 +810,16 @@ class TorchftParameters(_Fields):
 @dataclass(repr=False)
 class ScenarioFields(_Fields):
     """Scenario is one run: the workers, what happens to them, and the rules. Times are scenario
-    time in microseconds.
+    time in microseconds, or have a unit, such as 30ms.
 
     name: name is, where the file has none, the file's base name without its ending.
     horizon: (µs)
     heartbeat_period: A member silent for heartbeat_period × heartbeat_miss_threshold is evicted
         (µs)
     base_latency: the one-way latency of a message (µs)
-    bandwidth_bpus: in bytes per microsecond, state_bytes in bytes.
+    bandwidth_bpus: in bytes per microsecond, or a rate such as 1gbit (B/µs, such as "1gbit")
+    state_bytes: the size of the outer state in bytes, or a size such as 64MiB (B, such as
+        "64MiB")
     work: says how long inner steps take beyond what workers say. If it is nil they vary by
         InnerStepJitter alone.
     train: says what is trained. If it is nil that is a stand-in.
@@ -826,12 +829,12 @@ class ScenarioFields(_Fields):
     workers: List[WorkerSpec]
     inner_steps: int
     target_outer_steps: int
-    horizon: int
-    heartbeat_period: int
+    horizon: Union[int, str]
+    heartbeat_period: Union[int, str]
     heartbeat_miss_threshold: int
-    base_latency: int
-    bandwidth_bpus: int
-    state_bytes: int
+    base_latency: Union[int, str]
+    bandwidth_bpus: Union[int, str]
+    state_bytes: Union[int, str]
     name: Optional[str] = None
     description: Optional[str] = None
     injects: List[Inject] = field(default_factory=lambda: [])

@@ -223,98 +223,100 @@ def _decode_value(hint: Any, value: Any, path: str) -> Any:
     return value
 
 
-# The injects of workers and of the coordinator. Times are in microseconds of scenario
-# time. docs/scenarios.md says what each does, simulated and on a real network.
+# The injects of workers and of the coordinator. Times are microseconds of scenario time,
+# or text with a unit, such as "30ms". docs/scenarios.md says what each does, simulated and on a real network.
+
+Time = Union[int, str]
 
 
 class Crash(Inject):
     """The worker dies without a word at a time."""
 
-    def __init__(self, id: int, at: int) -> None:
+    def __init__(self, id: int, at: Time) -> None:
         super().__init__("Crash", at, id=id)
 
 
 class Leave(Inject):
     """The worker leaves in good order, after the reduction that it takes part in."""
 
-    def __init__(self, id: int, at: int) -> None:
+    def __init__(self, id: int, at: Time) -> None:
         super().__init__("Leave", at, id=id)
 
 
 class Slow(Inject):
     """Inner steps that begin from now on take factor times as long."""
 
-    def __init__(self, id: int, at: int, factor: float) -> None:
+    def __init__(self, id: int, at: Time, factor: float) -> None:
         super().__init__("Slow", at, id=id, factor=factor)
 
 
 class Restore(Inject):
     """The end of Slow."""
 
-    def __init__(self, id: int, at: int) -> None:
+    def __init__(self, id: int, at: Time) -> None:
         super().__init__("Restore", at, id=id)
 
 
 class Pause(Inject):
     """The worker stalls and says nothing, unless it gives heartbeats."""
 
-    def __init__(self, id: int, at: int, heartbeats: Optional[bool] = None) -> None:
+    def __init__(self, id: int, at: Time, heartbeats: Optional[bool] = None) -> None:
         super().__init__("Pause", at, id=id, heartbeats=heartbeats)
 
 
 class Resume(Inject):
     """The end of Pause."""
 
-    def __init__(self, id: int, at: int) -> None:
+    def __init__(self, id: int, at: Time) -> None:
         super().__init__("Resume", at, id=id)
 
 
 class Partition(Inject):
     """These workers are cut off from everybody else."""
 
-    def __init__(self, ids: List[int], at: int) -> None:
+    def __init__(self, ids: List[int], at: Time) -> None:
         super().__init__("Partition", at, ids=ids)
 
 
 class ClearPartition(Inject):
     """The end of Partition, for these workers or for all."""
 
-    def __init__(self, at: int, ids: Optional[List[int]] = None) -> None:
+    def __init__(self, at: Time, ids: Optional[List[int]] = None) -> None:
         super().__init__("ClearPartition", at, ids=ids)
 
 
 class CoordinatorCrash(Inject):
     """The coordinator dies without a word; another one takes its place down later."""
 
-    def __init__(self, at: int, down: int, forgets: Optional[bool] = None) -> None:
+    def __init__(self, at: Time, down: Time, forgets: Optional[bool] = None) -> None:
         super().__init__("CoordinatorCrash", at, down=down, forgets=forgets)
 
 
 class Restart(Inject):
     """A Crash; a new process of the worker begins after that."""
 
-    def __init__(self, id: int, at: int, after: Optional[int] = None, lighthouse: Optional[int] = None) -> None:
+    def __init__(self, id: int, at: Time, after: Optional[Time] = None, lighthouse: Optional[int] = None) -> None:
         super().__init__("Restart", at, id=id, after=after, lighthouse=lighthouse)
 
 
 class Fail(Inject):
     """The worker gives up, and says so."""
 
-    def __init__(self, id: int, at: int) -> None:
+    def __init__(self, id: int, at: Time) -> None:
         super().__init__("Fail", at, id=id)
 
 
 class Preempt(Inject):
     """The worker is told that it will be dead when the notice is over."""
 
-    def __init__(self, id: int, at: int, notice: Optional[int] = None) -> None:
+    def __init__(self, id: int, at: Time, notice: Optional[Time] = None) -> None:
         super().__init__("Preempt", at, id=id, notice=notice)
 
 
 class FailReduce(Inject):
     """The worker's reduction fails, the one under way or the next."""
 
-    def __init__(self, id: int, at: int, alone: Optional[bool] = None) -> None:
+    def __init__(self, id: int, at: Time, alone: Optional[bool] = None) -> None:
         super().__init__("FailReduce", at, id=id, alone=alone)
 
 
@@ -325,7 +327,7 @@ class LinkChange(LinkInject):
     """From at until until, a worker's access link (id) or a path (between, or from_ and
     to) has other properties: rate_up="1mbit", one_way_delay="80ms", loss="2%", …"""
 
-    def __init__(self, at: int, until: Optional[int] = None, *, from_: Optional[str] = None, **properties: Any) -> None:
+    def __init__(self, at: Time, until: Optional[Time] = None, *, from_: Optional[str] = None, **properties: Any) -> None:
         super().__init__("Link", at, until=until, **_from(from_, properties))
 
 
@@ -333,28 +335,28 @@ class LinkTrace(LinkInject):
     """One direction ("up", "down") of a worker's access link has the rate of a trace, a
     file in mahimahi's format."""
 
-    def __init__(self, id: int, at: int, direction: str, file: str, until: Optional[int] = None) -> None:
+    def __init__(self, id: int, at: Time, direction: str, file: str, until: Optional[Time] = None) -> None:
         super().__init__("LinkTrace", at, until=until, id=id, direction=direction, file=file)
 
 
 class Cut(LinkInject):
     """A path carries nothing."""
 
-    def __init__(self, at: int, until: Optional[int] = None, *, from_: Optional[str] = None, **what: Any) -> None:
+    def __init__(self, at: Time, until: Optional[Time] = None, *, from_: Optional[str] = None, **what: Any) -> None:
         super().__init__("Cut", at, until=until, **_from(from_, what))
 
 
 class Refuse(LinkInject):
     """Nodes cannot send to each other, and get an error at once."""
 
-    def __init__(self, at: int, until: Optional[int] = None, *, from_: Optional[str] = None, **what: Any) -> None:
+    def __init__(self, at: Time, until: Optional[Time] = None, *, from_: Optional[str] = None, **what: Any) -> None:
         super().__init__("Refuse", at, until=until, **_from(from_, what))
 
 
 class Flap(LinkInject):
     """A cut that comes every period and lasts down."""
 
-    def __init__(self, at: int, period: int, down: int, until: Optional[int] = None, *, from_: Optional[str] = None, **what: Any) -> None:
+    def __init__(self, at: Time, period: Time, down: Time, until: Optional[Time] = None, *, from_: Optional[str] = None, **what: Any) -> None:
         super().__init__("Flap", at, until=until, period=period, down=down, **_from(from_, what))
 
 

@@ -216,6 +216,15 @@ func Type(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
+// Unit is what a field counts, by its tag unit, "" without one.
+func Unit(t reflect.Type, name string) string {
+	index, _ := Index(t, name)
+	if index == nil {
+		return ""
+	}
+	return t.FieldByIndex(index).Tag.Get("unit")
+}
+
 // Names are those of all fields of a struct.
 func Names(t reflect.Type) []string {
 	var names []string
@@ -240,16 +249,21 @@ func Known(t reflect.Type, name string) string {
 	if len(names) == 0 {
 		return "there are no fields here"
 	}
+	if meant := Meant(t, name); meant != "" {
+		return fmt.Sprintf("did you mean %s?", meant)
+	}
+	return "the fields here are " + strings.Join(names, ", ")
+}
+
+// Meant is the field that an unknown one is spelt like, or "".
+func Meant(t reflect.Type, name string) string {
 	best, distance := "", 3
-	for _, n := range names {
+	for _, n := range Names(t) {
 		if d := editDistance(strings.ToLower(n), strings.ToLower(name)); d < distance {
 			best, distance = n, d
 		}
 	}
-	if best != "" {
-		return fmt.Sprintf("did you mean %s?", best)
-	}
-	return "the fields here are " + strings.Join(names, ", ")
+	return best
 }
 
 // editDistance is Levenshtein's.

@@ -1,0 +1,71 @@
+package scenarios
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"testbed/internal/units"
+	"testbed/shaping"
+)
+
+// Fields whose tag unit is one of these count a rate.
+const (
+	bytesPerMicrosecond = "B/µs"
+	megabitsPerSecond   = "Mbit/s"
+)
+
+// quantity makes the plain number of one that is written with a unit, as the field
+// counts.
+func (p *parser) quantity(n *yaml.Node, unit string, t reflect.Type, path string) {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 {
+		return // which shape judges
+	}
+	number, err := plainNumber(n.Value, unit, t.Kind() != reflect.Float64)
+	switch {
+	case err != nil:
+		p.at(n, path, err.Error())
+	case number != "":
+		n.Value, n.Tag, n.Style = number, "!!int", 0
+		if strings.Contains(number, ".") {
+			n.Tag = "!!float"
+		}
+	}
+}
+
+// plainNumber is a quantity as a field counts it, "" if it has no unit.
+func plainNumber(text, unit string, whole bool) (string, error) {
+	bits := 0.0
+	switch unit {
+	case bytesPerMicrosecond:
+		bits = 8e6
+	case megabitsPerSecond:
+		bits = 1e6
+	default:
+		return units.Unit(unit).Plain(text, whole)
+	}
+	if units.Bare(strings.TrimSpace(text)) {
+		return "", nil
+	}
+	rate, err := shaping.ParseRate(text)
+	if err != nil {
+		return "", err
+	}
+	count := float64(rate) / bits
+	if below := math.Floor(count); whole && below != count {
+		return "", fmt.Errorf("%q is %v %s, and only whole ones are counted; write %v (%v) or %v (%v)", text, count, unit,
+			below, rateOf(below*bits), below+1, rateOf((below+1)*bits))
+	}
+	return strconv.FormatFloat(count, 'f', -1, 64), nil
+}
+
+func rateOf(bits float64) string {
+	if bits == 0 {
+		return "no rate"
+	}
+	return shaping.Rate(bits).String()
+}
