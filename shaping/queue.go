@@ -100,3 +100,13 @@ func (n NodePlan) QueueBytes(r Rate) int {
 	bytes := float64(r) / 8 * time.Duration(n.Queue.Time).Seconds()
 	return int(min(max(bytes, MinQueueBytes), maxQueueBytes))
 }
+
+// burstTime is how late the kernel may serve a class of HTB without losing rate. Its
+// price: after a pause that many bytes pass at once.
+const burstTime = time.Millisecond
+
+// BucketBytes is the number of bytes that HTB may save up of a rate, and pass at once
+// after a pause: two frames at least.
+func BucketBytes(rate Rate) int {
+	return int(max(2*FrameSize, float64(rate)/8*burstTime.Seconds()))
+}

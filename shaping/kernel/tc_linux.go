@@ -142,7 +142,7 @@ func (c *conn) setClass(flags, index int, s scheduler, minor uint16, rate, most 
 func htbClass(attrs netlink.ClassAttrs, rate, ceil shaping.Rate) *netlink.HtbClass {
 	return netlink.NewHtbClass(attrs, netlink.HtbClassAttrs{
 		Rate: uint64(rate), Ceil: uint64(ceil),
-		Buffer: htbBurst(rate), Cbuffer: htbBurst(ceil), Quantum: shaping.Quantum,
+		Buffer: uint32(shaping.BucketBytes(rate)), Cbuffer: uint32(shaping.BucketBytes(ceil)), Quantum: shaping.Quantum,
 	})
 }
 

@@ -51,9 +51,6 @@ const (
 	// ask for where more are under way: at 1 Gbit/s that is 13 s of full
 	// frames, or 350 ms of the smallest.
 	maxNetemLimit = 1 << 20
-	// burstTime is how late the kernel may serve a class of HTB without losing
-	// rate. Its price: after a pause that many bytes pass at once.
-	burstTime = time.Millisecond
 	// lateTime is how late the kernel may serve a rate of HFSC without that a
 	// netem drops what then comes at once.
 	lateTime = 100 * time.Millisecond
@@ -220,11 +217,6 @@ func netemLimit(plan *shaping.Plan, i, j int) uint32 {
 	}
 	underWay := float64(up) / 8 * (time.Duration(path.Slowest()) + lateTime).Seconds() * (1 + float64(path.Duplicate))
 	return uint32(min(max(underWay, shaping.MinQueueBytes)/smallestFrame, maxNetemLimit))
-}
-
-// htbBurst is the number of bytes that a class of that rate may save up.
-func htbBurst(rate shaping.Rate) uint32 {
-	return uint32(max(2*shaping.FrameSize, float64(rate)/8*burstTime.Seconds()))
 }
 
 func (b Backend) check() error {

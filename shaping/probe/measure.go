@@ -59,11 +59,12 @@ type Series struct {
 }
 
 // Stream is full frames of the pair at that place, at a rate in frames at most,
-// with a send buffer of that many bytes.
+// with a send buffer of that many bytes. The first Lead of them are sent at once.
 type Stream struct {
 	Pair   int
 	Rate   float64
 	Buffer int
+	Lead   int `json:",omitempty"`
 }
 
 // Saw is what became of a step on one pair, as all probers together saw it.
@@ -95,14 +96,13 @@ func NewSurvey(plan *shaping.Plan, pairs []Pair, crew Crew, tell func(string)) *
 
 // Estimate says how long Verify takes.
 func Estimate(plan *shaping.Plan, pairs []Pair) time.Duration {
-	flights := 4 + len(flowRounds(plan, pairs))
-	took := lossTime + sharedTime + busyTime + time.Duration(len(flowRounds(plan, pairs)))*flowTime
+	took := lossTime + sharedTime + busyTime + estimateFlows(plan, pairs, longEnough(plan, pairs, flowTime, flowFrames))
 	longest, far := delayTime, time.Duration(0)
 	for _, p := range pairs {
 		longest = max(longest, leastEach*gap(plan, p, len(pairs), delayGap))
 		far = max(far, flight(plan, p))
 	}
-	return took + longest + time.Duration(flights)*(far+settle)
+	return took + longest + 4*(far+settle)
 }
 
 // flight is how long a round trip of the pair may take.
@@ -165,7 +165,7 @@ func (s *Survey) Verify() ([]Found, error) {
 		s.tell("no rates are planned")
 		return found, nil
 	}
-	if err := s.alone(found, s.pairs, flowTime, "goodput of each pair alone"); err != nil {
+	if err := s.alone(found, s.pairs, longEnough(s.plan, s.pairs, flowTime, flowFrames), "goodput of each pair alone"); err != nil {
 		return nil, err
 	}
 	offered := offers(s.plan, s.pairs)
@@ -247,26 +247,62 @@ func (s *Survey) losses(found []Found) error {
 	return err
 }
 
-// rateFrames is how many frames a flow is long at the least where Rates measures:
-// the rate is that of about two thirds of them.
-const rateFrames = 20
+// rateFrames and flowFrames are how many frames a flow is long at the least where Rates
+// and where Verify measures: the rate is that of about two thirds of them.
+const (
+	rateFrames = 20
+	flowFrames = 12
+)
 
-// rateFlow is how long the flows of Rates last.
-func rateFlow(plan *shaping.Plan, pairs []Pair) time.Duration {
-	d := rateTime
+// longEnough is how long flows of the pairs last, so that each has that many frames.
+func longEnough(plan *shaping.Plan, pairs []Pair, d time.Duration, frames int) time.Duration {
 	for _, p := range pairs {
-		d = max(d, plan.Rate(p.From, p.To).Sending(rateFrames*shaping.FrameSize))
+		d = max(d, plan.Rate(p.From, p.To).Sending(frames*shaping.FrameSize))
 	}
 	return d
 }
 
+// rateFlow is how long the flows of Rates last.
+func rateFlow(plan *shaping.Plan, pairs []Pair) time.Duration {
+	return longEnough(plan, pairs, rateTime, rateFrames)
+}
+
+// estimateFlows says how long flows of each pair alone take, of that length, if none has
+// to be measured again.
+func estimateFlows(plan *shaping.Plan, pairs []Pair, d time.Duration) (took time.Duration) {
+	for _, round := range flowRounds(plan, pairs) {
+		took += d + settle + drained(plan, round, d)
+	}
+	return took
+}
+
 // estimateRates says how long Rates takes if nothing has to be measured again.
 func estimateRates(plan *shaping.Plan, pairs []Pair) time.Duration {
-	var far time.Duration
-	for _, p := range pairs {
-		far = max(far, flight(plan, p))
+	return estimateFlows(plan, pairs, rateFlow(plan, pairs))
+}
+
+// lead is how many frames a flow of the pair begins with at once, for what links save up
+// while nothing is sent: a flow that is not much above a low rate would else pass for
+// seconds at its own.
+func lead(plan *shaping.Plan, p Pair) (frames int) {
+	for _, rate := range []shaping.Rate{plan.Nodes[p.From].RateUp, plan.Nodes[p.To].RateDown} {
+		if rate > 0 {
+			frames += (shaping.BucketBytes(rate)+shaping.FrameSize-1)/shaping.FrameSize + 1
+		}
 	}
-	return time.Duration(len(flowRounds(plan, pairs))) * (rateFlow(plan, pairs) + far + settle)
+	return frames
+}
+
+// drained is when the last frames of flows of those pairs, of that length, have arrived,
+// after the flows' end: of frames that lead, and of what is offered too much.
+func drained(plan *shaping.Plan, pairs []Pair, d time.Duration) (after time.Duration) {
+	for _, p := range pairs {
+		rate := plan.Rate(p.From, p.To)
+		waiting := rate.Sending(lead(plan, p)*shaping.FrameSize) + time.Duration((over-1)*float64(d))
+		waiting = min(waiting, rate.Sending(plan.Nodes[p.From].QueueBytes(rate)+plan.Nodes[p.To].QueueBytes(rate))) // no more waits than queues hold
+		after = max(after, flight(plan, p)+waiting)
+	}
+	return after
 }
 
 // Rates measures the goodput of pairs as Verify does of each pair alone, but in
@@ -288,7 +324,11 @@ func (s *Survey) alone(found []Found, pairs []Pair, d time.Duration, what string
 				offered = append(offered, over*alone(s.plan, p))
 				planned = append(planned, together(s.plan, []Pair{p}, offered[len(offered)-1:])[0])
 			}
-			saw, err := s.do(Step{Flows: s.streams(round, offered, false), Time: d}, round)
+			streams := s.streams(round, offered, false)
+			for k, p := range round {
+				streams[k].Lead = lead(s.plan, p)
+			}
+			saw, err := s.do(Step{Flows: streams, Time: d, Far: drained(s.plan, round, d)}, round)
 			if err != nil {
 				return nil, err
 			}
@@ -385,7 +425,7 @@ func (s *Survey) streams(pairs []Pair, offered []float64, shared bool) (all []St
 		if shared {
 			buffer = int(min(max(offered[k]/8*buffered.Seconds(), leastBuffer), mostBuffer))
 		}
-		all = append(all, Stream{s.place(p), offered[k], buffer})
+		all = append(all, Stream{Pair: s.place(p), Rate: offered[k], Buffer: buffer})
 	}
 	return all
 }

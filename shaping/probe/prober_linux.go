@@ -167,7 +167,7 @@ func (p *Prober) Do() {
 	end := time.Now().Add(p.step.Time)
 	for _, f := range p.step.Flows {
 		if q := p.pairs[f.Pair]; q.from.probe != nil {
-			all.Go(func() { p.flow(q, f.Rate, f.Buffer, end) })
+			all.Go(func() { p.flow(q, f, end) })
 		}
 	}
 	if len(p.step.Flows) > 0 && len(p.step.Probes) > 0 {
@@ -280,22 +280,24 @@ func (q *pair) send(step Step, s Series) {
 const catchUp = 20 * time.Millisecond
 
 // flow sends full frames until the end.
-func (p *Prober) flow(q *pair, rate float64, buffer int, end time.Time) {
+func (p *Prober) flow(q *pair, f Stream, end time.Time) {
 	c, err := p.listen(p.plan.Nodes[q.From].Name, 0)
 	if err != nil {
 		return // nothing arrives, which shows
 	}
 	defer c.Close()
-	_ = c.SetWriteBuffer(buffer)
+	_ = c.SetWriteBuffer(f.Buffer)
 	_ = c.SetWriteDeadline(end)
 	frame := make([]byte, payload)
 	m := message{Kind: kindFrame, Pair: q.key, Step: p.step.Number}
 	copy(frame, m.bytes())
 	to := netip.AddrPortFrom(q.to.addr, sinkPort)
-	begin, each := time.Now(), shaping.FrameSize*8/rate
+	begin, each := time.Now(), shaping.FrameSize*8/f.Rate
 	for n := 0; ; n++ {
-		ahead := time.Duration(float64(n)*each*1e9) - time.Since(begin)
-		if ahead > leastSleep {
+		ahead := time.Duration(float64(n-f.Lead)*each*1e9) - time.Since(begin)
+		if n < f.Lead {
+			begin = time.Now()
+		} else if ahead > leastSleep {
 			time.Sleep(ahead)
 		} else if ahead < -catchUp {
 			begin = begin.Add(-ahead)
